@@ -1,0 +1,60 @@
+package job
+
+import "time"
+
+// A Record is one line of a log: what happened, to whom, when. Which members a
+// kind has is told in dspool(5); those that are zero are absent. The order of
+// the fields is the order on disk, which the fast reader relies on.
+type Record struct {
+	Seq     uint64    `json:"seq"`               // head-wide, from 1
+	Time    time.Time `json:"t"`                 // when the head wrote it, UTC, milliseconds; informational
+	Kind    Kind      `json:"e"`                 //
+	Batch   BatchID   `json:"batch,omitempty"`   // in head.jsonl and in a first line only
+	Job     string    `json:"job,omitempty"`     // the job's name
+	Attempt Token     `json:"attempt,omitempty"` //
+	Try     int       `json:"try,omitempty"`     // the attempt's number, from 1
+	Node    string    `json:"node,omitempty"`    //
+	CPUs    int       `json:"cpus,omitempty"`    // given to the attempt
+
+	Outcome         // how an attempt ended
+	Manifest string `json:"manifest,omitempty"` // SHA-256 of what it left, hexadecimal
+	Files    int    `json:"files,omitempty"`    // in it
+	Bytes    int64  `json:"bytes,omitempty"`    // in them
+
+	Lost    bool   `json:"lost,omitempty"`    // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
+	By      string `json:"by,omitempty"`      // the user who asked for it
+	Request Token  `json:"request,omitempty"` // the request that asked for it
+	State   string `json:"state,omitempty"`   // of a node: its state id
+
+	Head *Head `json:"head,omitempty"` // of a first line
+}
+
+// An Outcome is how an attempt ended, as its node saw it. Times are of the
+// node's clock and informational; durations are measured.
+type Outcome struct {
+	Exit       *int      `json:"exit,omitempty"`        // exit status, if it exited
+	Signal     string    `json:"signal,omitempty"`      // the name of the signal that ended it: SIGKILL
+	Reason     string    `json:"reason,omitempty"`      // in words, where more is known than exit and signal
+	Started    time.Time `json:"started,omitzero"`      //
+	Ended      time.Time `json:"ended,omitzero"`        //
+	Runtime    float64   `json:"runtime,omitempty"`     // seconds, without paused time
+	Paused     float64   `json:"paused,omitempty"`      // seconds
+	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds, user and system, of the whole tree
+	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
+	Written    int64     `json:"written,omitempty"`     // bytes
+}
+
+// OK says that the attempt succeeded: it exited with status 0 and nothing else
+// is held against it.
+func (o Outcome) OK() bool { return o.Exit != nil && *o.Exit == 0 && o.Signal == "" && o.Reason == "" }
+
+// A Head is what the first line of a batch's log tells of the batch.
+type Head struct {
+	Format     int    `json:"format"`     // of jobs.jsonl and log.jsonl
+	Submission Token  `json:"submission"` // drawn by the submitter: the same one twice is the same batch
+	Owner      string `json:"owner"`      // the submitter's name
+	UID        int    `json:"uid"`        // and number on the head
+	Content    string `json:"content"`    // SHA-256 over what was asked for: equal for the same file submitted again
+	Jobs       int    `json:"jobs"`       // lines in jobs.jsonl
+	Spec       Spec   `json:"spec"`       // what the jobs have in common
+}

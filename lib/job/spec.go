@@ -1,0 +1,56 @@
+package job
+
+// The kinds of batches.
+const (
+	Python    = "python"
+	Apptainer = "apptainer"
+	Command   = "command"
+)
+
+// A Spec is what all jobs of a batch have in common. It is written once, into
+// the first line of the batch's log, and never changes.
+type Spec struct {
+	Kind         string    `json:"kind"`                   // Python, Apptainer or Command
+	Capabilities []string  `json:"capabilities,omitempty"` // a node must offer all of them
+	Build        []string  `json:"build,omitempty"`        // argv, run once for each node and batch; none: nothing to build
+	Image        *Input    `json:"image,omitempty"`        // of an apptainer batch
+	Mounts       []string  `json:"mounts,omitempty"`       // of an apptainer batch, empty at each start
+	Inputs       []Input   `json:"inputs,omitempty"`       // there for the build and for every job
+	Resources    Resources `json:"resources,omitzero"`     // of each job that names none
+	Matrix       string    `json:"matrix,omitempty"`       // whom to tell, as @user:host
+	Slurm        []Option  `json:"slurm,omitempty"`        // sbatch options of the batch, in the file's order
+}
+
+// A Job is one run with its inputs. It is one line of jobs.jsonl.
+type Job struct {
+	Name      string     `json:"name"`
+	Run       []string   `json:"run,omitempty"`    // argv; of a python job: the file, to which the number of cpus is added
+	Inputs    []Input    `json:"inputs,omitempty"` // besides those of the batch
+	Resources *Resources `json:"resources,omitempty"`
+	Slurm     []Option   `json:"slurm,omitempty"`
+}
+
+// An Input is one file that a job reads, as it lies in the job's directory.
+type Input struct {
+	Path string `json:"path"`         // slash-separated, relative to the job's directory: "input/mesh.h5", "main.py"
+	Size int64  `json:"size"`         // bytes
+	Mode uint32 `json:"mode"`         // permission bits
+	Sum  string `json:"sum"`          // SHA-256 of the content, hexadecimal
+	At   *int64 `json:"at,omitempty"` // where the content starts in files.tar; nil: it is a blob. Set by the head.
+}
+
+// SmallFile is the size in bytes from which an input is kept as a blob of its
+// own; smaller ones go to the batch's files.tar.
+const SmallFile = 64 << 10
+
+// Resources is what a job needs of its node.
+type Resources struct {
+	CPUs int `json:"cpus,omitempty"` // 0: the whole node
+}
+
+// An Option is one option of sbatch: its long name with dashes and its value
+// as it stood in the file.
+type Option struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}

@@ -1,0 +1,58 @@
+// Package node holds what is said of nodes: their names, what they offer, and
+// how they are shown. A node is a workstation that runs dnoded(8).
+package node
+
+import "time"
+
+// A Name names a node, by the rule of names of dspool(5).
+type Name string
+
+// An Offer is what a node has for jobs, as it tells the head when it connects.
+type Offer struct {
+	CPUs         int      `json:"cpus"`                   // for all jobs together, at least 1
+	Memory       int64    `json:"memory,omitempty"`       // bytes; informational
+	Disk         int64    `json:"disk,omitempty"`         // bytes free where jobs work; informational
+	Arch         string   `json:"arch,omitempty"`         // as x86_64
+	Capabilities []string `json:"capabilities,omitempty"` // plain names
+	Containment  string   `json:"containment,omitempty"`  // how trees of processes are held: cgroup or session
+}
+
+// A State is how a node is shown.
+type State string
+
+const (
+	Idle State = "idle" // connected, nothing to do
+	Busy State = "busy" // connected, with attempts
+	Lost State = "lost" // not connected
+)
+
+// A Row is everything that is shown of a node. Members are named here for
+// JSON, filters and columns.
+type Row struct {
+	Node        Name      `json:"node"`
+	State       State     `json:"state"`
+	Jobs        int       `json:"jobs"`      // attempts given to it
+	CPUs        int       `json:"cpus"`      // offered
+	CPUsUsed    int       `json:"cpus_used"` // given to attempts
+	Memory      int64     `json:"memory,omitempty"`
+	Arch        string    `json:"arch,omitempty"`
+	Seen        time.Time `json:"seen,omitzero"` // last message
+	Containment string    `json:"containment,omitempty"`
+	Capability  []string  `json:"capabilities,omitempty"`
+	Note        string    `json:"note,omitempty"`
+}
+
+// Has says whether the node offers every one of the wanted capabilities, and
+// else names the first that it lacks.
+func (o *Offer) Has(want []string) (lacks string, ok bool) {
+next:
+	for _, w := range want {
+		for _, c := range o.Capabilities {
+			if c == w {
+				continue next
+			}
+		}
+		return w, false
+	}
+	return "", true
+}
