@@ -58,3 +58,14 @@ type Head struct {
 	Jobs       int    `json:"jobs"`       // lines in jobs.jsonl
 	Spec       Spec   `json:"spec"`       // what the jobs have in common
 }
+
+// A Result is what a node says of an attempt that is over on it.
+type Result struct {
+	Outcome
+	Manifest    string `json:"manifest,omitempty"`     // SHA-256 of the manifest of what it left; empty: it left nothing
+	Entries     int    `json:"entries,omitempty"`      // lines of that manifest: files, directories, links
+	Files       int    `json:"files,omitempty"`        //
+	Bytes       int64  `json:"bytes,omitempty"`        // in the files
+	Unstarted   bool   `json:"unstarted,omitempty"`    // it never ran, and never will
+	BuildFailed bool   `json:"build_failed,omitempty"` // it never ran because its batch's build failed on that node
+}

@@ -1,0 +1,163 @@
+// Package dial makes streams of bytes between the head, its nodes and its
+// tools, and says who is at the other end. It knows unix:PATH, the spool
+// directory whose socket that is, and tcp://HOST:PORT on loopback.
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"distribute/lib/wire"
+)
+
+// maxPath is how long the path of a socket may be (unix(7)); longer ones are
+// reached through the directory's descriptor.
+const maxPath = 100
+
+// An Error is that no stream could be made to an address. The commands end
+// with status 69 for it.
+type Error struct {
+	Addr string
+	Err  error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("the head at %q cannot be reached: %v", e.Addr, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ExitStatus is the status with which a command ends for this error.
+func (e *Error) ExitStatus() int { return 69 }
+
+// Dial makes a stream to the address: a spool directory, unix:PATH or
+// tcp://HOST:PORT.
+func Dial(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 10 * time.Second}
+	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
+		if err := loopback(hp); err != nil {
+			return nil, &Error{addr, err}
+		}
+		c, err := d.DialContext(ctx, "tcp", hp)
+		return c, wrap(addr, err)
+	}
+	path, err := socket(addr)
+	if err != nil {
+		return nil, &Error{addr, err}
+	}
+	var c net.Conn
+	err = short(path, func(p string) (err error) {
+		c, err = d.DialContext(ctx, "unix", p)
+		return err
+	})
+	return c, wrap(addr, err)
+}
+
+func wrap(addr string, err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	if err == nil {
+		return nil
+	}
+	return &Error{addr, err}
+}
+
+// socket is the path of the socket that an address names.
+func socket(addr string) (string, error) {
+	if p, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return p, nil
+	}
+	if scheme, _, ok := strings.Cut(addr, "://"); ok {
+		return "", fmt.Errorf("%q streams are not known; an address is a spool directory, unix:PATH or tcp://127.0.0.1:PORT", scheme)
+	}
+	return Socket(addr), nil
+}
+
+// Socket is the path of the socket of the dsched that serves a spool.
+func Socket(spool string) string { return filepath.Join(spool, "run", "socket") }
+
+// short calls f with a path of the same socket that is short enough.
+func short(path string, f func(string) error) error {
+	if len(path) <= maxPath {
+		return f(path)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return f("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + filepath.Base(path))
+}
+
+// loopback reports why host:port is not an address of this machine only. Plain
+// TCP proves nothing about a peer, so it is for one machine.
+func loopback(hostport string) error {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return err
+	}
+	if a, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !a.IsLoopback()) {
+		return fmt.Errorf("plain TCP to %q would let anybody on the network in; it is for 127.0.0.1, ::1 and localhost only", host)
+	}
+	return nil
+}
+
+// Listen listens on unix:PATH, whose socket gets mode 0666 (the kernel says who
+// asks, and the head decides), or on tcp://HOST:PORT, loopback only. A socket
+// that is left of a process that died is replaced: call it under a lock.
+func Listen(addr string) (net.Listener, error) {
+	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
+		if err := loopback(hp); err != nil {
+			return nil, err
+		}
+		return net.Listen("tcp", hp)
+	}
+	path, ok := strings.CutPrefix(addr, "unix:")
+	if !ok {
+		return nil, fmt.Errorf("cannot listen on %q: an address is unix:PATH or tcp://127.0.0.1:PORT", addr)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var l net.Listener
+	err := short(path, func(p string) (err error) {
+		l, err = net.Listen("unix", p)
+		if err == nil {
+			l.(*net.UnixListener).SetUnlinkOnClose(false)
+			err = os.Chmod(p, 0o666)
+		}
+		return err
+	})
+	return l, err
+}
+
+// Greet makes a session with the head at addr: a stream, and both hellos. The
+// caller closes the Conn; it is closed when ctx ends, too.
+func Greet(ctx context.Context, addr string, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
+	stream, err := Dial(ctx, addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := wire.New(stream)
+	context.AfterFunc(ctx, func() { c.Close() })
+	head, err := wire.Greet(c, h)
+	if err != nil {
+		c.Close()
+		if refusal := (*wire.Error)(nil); errors.As(err, &refusal) {
+			return nil, nil, err
+		}
+		return nil, nil, &Error{addr, err}
+	}
+	return c, head, nil
+}

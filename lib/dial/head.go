@@ -1,0 +1,93 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"distribute/lib/wire"
+)
+
+// ErrNoHead is returned when nothing says where the head is.
+var ErrNoHead = errors.New("no head is set")
+
+// A NoHead is [ErrNoHead] with what to do about it.
+type NoHead struct{}
+
+func (NoHead) Error() string {
+	return ErrNoHead.Error() + `; one of these lines says which:
+  export DHEAD=/path/of/the/lab/spool    the lab's (or put it into ~/.config/distribute/head)
+  dlocal                                 starts a head and a node of your own, here
+  dsubmit -H DIR …                       just this once`
+}
+
+// Is makes a NoHead an ErrNoHead.
+func (NoHead) Is(err error) bool { return err == ErrNoHead }
+
+// ExitStatus is the status with which a command ends for this error.
+func (NoHead) ExitStatus() int { return 69 }
+
+// Head says which head a command speaks to: flag (of -H), else $DHEAD, else the
+// first line of ~/.config/distribute/head, else of /etc/distribute/head, else
+// the user's own spool, if there is one. With none it is [ErrNoHead].
+func Head(getenv func(string) string, flag string) (string, error) {
+	for _, a := range []string{flag, getenv("DHEAD")} {
+		if a != "" {
+			return a, nil
+		}
+	}
+	config := getenv("XDG_CONFIG_HOME")
+	if config == "" {
+		config = filepath.Join(getenv("HOME"), ".config")
+	}
+	for _, file := range []string{filepath.Join(config, "distribute", "head"), "/etc/distribute/head"} {
+		b, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		addr, _, _ := strings.Cut(string(b), "\n")
+		if addr = strings.TrimSpace(addr); addr == "" {
+			return "", fmt.Errorf("%q is empty: its first line is the address of the head", file)
+		}
+		return addr, nil
+	}
+	if own := OwnSpool(getenv); exists(filepath.Join(own, "spool.json")) {
+		return own, nil
+	}
+	return "", NoHead{}
+}
+
+// OwnSpool is where a user's own spool lies, which dlocal(1) makes:
+// ~/.local/state/distribute/spool.
+func OwnSpool(getenv func(string) string) string {
+	state := getenv("XDG_STATE_HOME")
+	if state == "" {
+		state = filepath.Join(getenv("HOME"), ".local", "state")
+	}
+	return filepath.Join(state, "distribute", "spool")
+}
+
+// Spool is the local spool directory that addr names, if it names one.
+func Spool(addr string) (dir string, ok bool) {
+	return addr, !strings.HasPrefix(addr, "unix:") && !strings.Contains(addr, "://")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Tool makes a tool's session with the head that flag and the environment name.
+func Tool(ctx context.Context, getenv func(string) string, flag string) (*wire.Conn, *wire.Hello, error) {
+	addr, err := Head(getenv, flag)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Greet(ctx, addr, wire.Hello{Role: wire.RoleTool})
+}

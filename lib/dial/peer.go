@@ -1,0 +1,60 @@
+package dial
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Peer is who is at the other end of a stream, as far as that is proven.
+type Peer struct {
+	UID    int    // on this machine; -1 if nothing is proven
+	User   string // its name
+	Proven bool   // by the kernel; not over TCP
+}
+
+// Proven says who is at the other end of a stream that was accepted: over a
+// Unix socket the kernel tells, over TCP nothing does.
+func Proven(c net.Conn) (Peer, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return Peer{UID: -1}, nil
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *syscall.Ucred
+	var cerr error
+	err = raw.Control(func(fd uintptr) {
+		cred, cerr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err != nil || cerr != nil {
+		return Peer{}, fmt.Errorf("the kernel does not say who the peer is: %w", cerr)
+	}
+	return Peer{int(cred.Uid), UserName(int(cred.Uid)), true}, nil
+}
+
+// UserName is the name of the user with that number. Users of a directory
+// service, whom a static program does not see by itself, are asked of
+// getent(1); one without a name is shown as uid and number.
+func UserName(uid int) string {
+	id := strconv.Itoa(uid)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "getent", "passwd", id).Output(); err == nil {
+		if name, _, ok := strings.Cut(string(out), ":"); ok && name != "" {
+			return name
+		}
+	}
+	return "uid" + id
+}

@@ -1,0 +1,335 @@
+// Package wire is the protocol between the head, its nodes and its tools:
+// hello, messages and framed transfers over any stream of bytes. dwire(5) is
+// its specification and has an example of every message.
+//
+// A message is one JSON object on one line. A transfer is a [Send], [Data]
+// frames whose bytes follow their lines, and an [End] with their count and
+// SHA-256. A [Conn] may be written to from several goroutines and read from
+// one.
+package wire
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+	"time"
+
+	"distribute/lib/line"
+)
+
+// Limits of what a peer may send.
+const (
+	MaxLine  = 1 << 20   // bytes of a message
+	MaxFrame = 256 << 10 // bytes of one frame of data
+)
+
+// Errors that Recv and the readers of transfers return.
+var (
+	// ErrUnknown is returned for a message of a kind that is not known. The
+	// stream goes on: the receiver answers with an Error.
+	ErrUnknown = errors.New("unknown message")
+	// ErrCut is returned for a transfer that did not arrive whole.
+	ErrCut = errors.New("transfer cut")
+	// ErrGaveUp is returned when the sender of a transfer ended it with a reason.
+	ErrGaveUp = errors.New("the sender gave up")
+)
+
+// A Conn is one stream of messages and transfers.
+type Conn struct {
+	rwc     io.ReadWriteCloser
+	in      *line.Reader
+	payload []byte
+	patient time.Duration // limit of one write, 0: none
+
+	mu  sync.Mutex // guards out
+	out *bufio.Writer
+}
+
+// deadliner is what streams with deadlines implement.
+type deadliner interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// New makes a Conn of a stream of bytes.
+func New(rwc io.ReadWriteCloser) *Conn {
+	return &Conn{rwc: rwc, patient: time.Minute, out: bufio.NewWriterSize(rwc, 64<<10),
+		in: line.NewReader(bufio.NewReaderSize(rwc, 64<<10), MaxLine)}
+}
+
+// Close closes the stream below, which ends reads and writes under way.
+func (c *Conn) Close() error { return c.rwc.Close() }
+
+// ReadWithin sets how long reads may take from now on, all together; 0 takes
+// the limit away. It does nothing on streams without deadlines.
+func (c *Conn) ReadWithin(d time.Duration) {
+	if s, ok := c.rwc.(deadliner); ok {
+		var at time.Time
+		if d > 0 {
+			at = time.Now().Add(d)
+		}
+		s.SetReadDeadline(at)
+	}
+}
+
+// encode appends the message's line to b.
+func encode(b []byte, m Message) ([]byte, error) {
+	j, err := json.Marshal(m)
+	if err != nil {
+		return b, err
+	}
+	b = append(b, `{"m":"`...)
+	b = append(b, m.kind()...)
+	b = append(b, '"')
+	if len(j) > 2 {
+		b = append(b, ',')
+	}
+	b = append(b, j[1:]...)
+	if len(b) >= MaxLine {
+		return b, fmt.Errorf("a message %q of %d bytes is over the limit of %d", m.kind(), len(b), MaxLine)
+	}
+	return append(b, '\n'), nil
+}
+
+// Send writes messages and flushes. After an error the stream is of no use.
+func (c *Conn) Send(ms ...Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range ms {
+		if err := c.write(m); err != nil {
+			return err
+		}
+	}
+	return c.flush()
+}
+
+// write needs c.mu.
+func (c *Conn) write(m Message) error {
+	b, err := encode(nil, m)
+	if err != nil {
+		return err
+	}
+	c.arm()
+	if _, err := c.out.Write(b); err != nil {
+		return err
+	}
+	if d, ok := m.(*Data); ok {
+		_, err = c.out.Write(d.Payload)
+	}
+	return err
+}
+
+func (c *Conn) flush() error {
+	c.arm()
+	return c.out.Flush()
+}
+
+func (c *Conn) arm() {
+	if s, ok := c.rwc.(deadliner); ok && c.patient > 0 {
+		s.SetWriteDeadline(time.Now().Add(c.patient))
+	}
+}
+
+// Recv reads the next message. It returns io.EOF when the peer closed the
+// stream between messages, and an error that is [ErrUnknown], after which the
+// stream goes on, for a message of a kind it does not know.
+func (c *Conn) Recv() (Message, error) {
+	b, err := c.in.Next()
+	if err != nil {
+		return nil, err
+	}
+	if err := line.Check(b); err != nil {
+		return nil, err
+	}
+	var head struct {
+		M string `json:"m"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil {
+		return nil, fmt.Errorf("%w: it has no kind %q", line.ErrLine, "m")
+	}
+	m := blank(head.M)
+	if m == nil {
+		return nil, fmt.Errorf("%w %.40q", ErrUnknown, head.M)
+	}
+	if err := json.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("%w: %s message: %v", line.ErrLine, head.M, err)
+	}
+	if d, ok := m.(*Data); ok {
+		return d, c.readPayload(d)
+	}
+	return m, nil
+}
+
+func (c *Conn) readPayload(d *Data) error {
+	if d.N < 0 || d.N > MaxFrame {
+		return fmt.Errorf("%w: a frame of %d bytes", line.ErrLine, d.N)
+	}
+	if cap(c.payload) < d.N {
+		c.payload = make([]byte, max(d.N, 4096))
+	}
+	d.Payload = c.payload[:d.N]
+	if _, err := io.ReadFull(c.in.Buffered(), d.Payload); err != nil {
+		return fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	return nil
+}
+
+// SendTransfer sends one transfer: its Send, all that write writes, in frames,
+// and its End. If write fails the transfer is ended with the reason, and the
+// error is returned; the stream goes on. The writer that write is given is a
+// [*Writer]: transfers that go on as something happens flush it.
+func (c *Conn) SendTransfer(s *Send, write func(io.Writer) error) error {
+	if err := c.Send(s); err != nil {
+		return err
+	}
+	f := &framer{c: c, x: s.X, sum: sha256.New()}
+	w := &Writer{bufio.NewWriterSize(f, MaxFrame), f}
+	err := write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if f.err != nil {
+		return f.err
+	}
+	end := &End{X: s.X, Bytes: f.n, Sum: hex.EncodeToString(f.sum.Sum(nil))}
+	if err != nil {
+		end.Error = err.Error()
+	}
+	return errors.Join(err, c.Send(end))
+}
+
+// A Writer collects what is written into frames.
+type Writer struct {
+	*bufio.Writer
+	f *framer
+}
+
+// Flush sends everything written so far.
+func (w *Writer) Flush() error {
+	if err := w.Writer.Flush(); err != nil {
+		return err
+	}
+	w.f.c.mu.Lock()
+	defer w.f.c.mu.Unlock()
+	return w.f.c.flush()
+}
+
+// A framer sends what is written to it as frames.
+type framer struct {
+	c   *Conn
+	x   uint64
+	n   int64
+	sum hash.Hash
+	err error // of the stream
+}
+
+func (f *framer) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		part := p[n:min(len(p), n+MaxFrame)]
+		f.sum.Write(part)
+		f.c.mu.Lock()
+		err := f.c.write(&Data{X: f.x, N: len(part), Payload: part})
+		f.c.mu.Unlock()
+		if err != nil {
+			f.err = err
+			return n, err
+		}
+		n += len(part)
+		f.n += int64(len(part))
+	}
+	return n, nil
+}
+
+// RecvTransfer gives the bytes of the transfer whose Send has just been
+// received. Reading ends with io.EOF only when the End has come and its count
+// and sum are right; otherwise with an error that is [ErrCut] or [ErrGaveUp].
+// Nothing else may be received until then. The reader must be read to its end
+// (see [Drain]), or the Conn closed.
+func (c *Conn) RecvTransfer(s *Send) io.Reader {
+	return &transfer{c: c, x: s.X, sum: sha256.New()}
+}
+
+// A transfer is the receiving end of one transfer.
+type transfer struct {
+	c    *Conn
+	x    uint64
+	n    int64
+	sum  hash.Hash
+	rest []byte
+	err  error
+}
+
+func (t *transfer) Read(p []byte) (int, error) {
+	for len(t.rest) == 0 && t.err == nil {
+		m, err := t.c.Recv()
+		if err != nil {
+			t.err = fmt.Errorf("%w: %w", ErrCut, err)
+			break
+		}
+		t.rest, t.err = t.take(m)
+	}
+	if len(t.rest) > 0 {
+		n := copy(p, t.rest)
+		t.rest = t.rest[n:]
+		return n, nil
+	}
+	return 0, t.err
+}
+
+// take looks at one message of the transfer: it returns the bytes of a frame,
+// or io.EOF at its end.
+func (t *transfer) take(m Message) ([]byte, error) {
+	switch m := m.(type) {
+	case *Data:
+		if m.X != t.x {
+			return nil, fmt.Errorf("%w: a frame of transfer %d within transfer %d", ErrCut, m.X, t.x)
+		}
+		t.n += int64(m.N)
+		t.sum.Write(m.Payload)
+		return m.Payload, nil
+	case *End:
+		switch {
+		case m.X != t.x || m.Error == "" && (m.Bytes != t.n || m.Sum != hex.EncodeToString(t.sum.Sum(nil))):
+			return nil, fmt.Errorf("%w: its count or sum is wrong", ErrCut)
+		case m.Error != "":
+			return nil, fmt.Errorf("%w: %q", ErrGaveUp, m.Error)
+		}
+		return nil, io.EOF
+	}
+	return nil, fmt.Errorf("%w: a message %q within a transfer", ErrCut, m.kind())
+}
+
+// Drain reads the transfer to its end and returns nil if it was whole.
+func Drain(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// Expect receives one message of type T; an Error from the peer becomes an
+// error of type *Error.
+func Expect[T Message](c *Conn) (T, error) {
+	var none T
+	m, err := c.Recv()
+	if err != nil {
+		return none, err
+	}
+	switch m := m.(type) {
+	case T:
+		return m, nil
+	case *Error:
+		return none, m
+	}
+	return none, fmt.Errorf("%w: %q came where %q belongs", line.ErrLine, m.kind(), none.kind())
+}
+
+// Error is the text, so that an Error that was received can be returned as one.
+func (e *Error) Error() string { return e.Text }
+
+// ExitStatus is the status with which a tool ends that got this Error.
+func (e *Error) ExitStatus() int { return e.Status }

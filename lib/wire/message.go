@@ -1,0 +1,374 @@
+package wire
+
+import (
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// Proto is the range of protocol versions that this program speaks.
+var Proto = [2]int{1, 1}
+
+// Roles of a hello.
+const (
+	RoleHead = "head"
+	RoleNode = "node"
+	RoleTool = "tool"
+	RoleData = "data"
+)
+
+// A Message is one of the types below; dwire(5) shows an example of each.
+type Message interface{ kind() string }
+
+// Messages that both sides send.
+type (
+	// Hello is the first line both ways. The head's hello is the first sign of
+	// success: it comes only after the peer has been accepted.
+	Hello struct {
+		Proto   [2]int    `json:"proto"`             // lowest and highest version spoken
+		Role    string    `json:"role"`              // head, node, tool or data
+		Name    string    `json:"name,omitempty"`    // of a node
+		Boot    string    `json:"boot,omitempty"`    // of a node: changes when its machine boots
+		State   string    `json:"state,omitempty"`   // of a node: changes when its directory is made anew
+		Spool   string    `json:"spool,omitempty"`   // of the head; of a node: the one it served last
+		Join    job.Token `json:"join,omitempty"`    // from the head to a node, and back on that node's data streams
+		User    string    `json:"user,omitempty"`    // from the head: who the peer was proven to be
+		Version string    `json:"version,omitempty"` // of the program; informational
+	}
+	// Error answers a message that could not be honoured. Status is the exit
+	// status that a tool takes from it; Text has a line for each reason.
+	Error struct {
+		Ref    job.Token `json:"ref,omitempty"` // of the request
+		Status int       `json:"status"`
+		Text   string    `json:"text"`
+	}
+	// Ping asks for a Pong with the same number.
+	Ping struct {
+		N uint64 `json:"n"`
+	}
+	// Pong answers a Ping.
+	Pong struct {
+		N uint64 `json:"n"`
+	}
+	// Send begins a transfer on this stream: data frames with the same X
+	// follow, then an End.
+	Send struct {
+		X       uint64    `json:"x"`                 // names the transfer on this stream
+		Of      string    `json:"of"`                // what it is: see the constants
+		Attempt job.Token `json:"attempt,omitempty"` // whose manifest or tree
+		Ref     job.Token `json:"ref,omitempty"`     // the request that it answers
+	}
+	// Data is one frame of a transfer: N bytes follow its line.
+	Data struct {
+		X       uint64 `json:"x"`
+		N       int    `json:"n"`
+		Payload []byte `json:"-"` // valid until the next Recv
+	}
+	// End ends a transfer. A transfer without it, or whose count or sum
+	// differs, was cut and is not whole.
+	End struct {
+		X     uint64 `json:"x"`
+		Bytes int64  `json:"bytes"`           // sent in all frames
+		Sum   string `json:"sum"`             // SHA-256 over them, hexadecimal
+		Error string `json:"error,omitempty"` // the sender gave up: why
+	}
+)
+
+// What a transfer can be of.
+const (
+	OfManifest = "manifest" // a manifest, as dspool(5) has it
+	OfTree     = "tree"     // a zstd tar of wanted entries
+	OfInputs   = "inputs"   // a zstd tar of input files, named by their sums
+	OfSpec     = "spec"     // a job.Spec
+	OfJob      = "job"      // a job.Job
+	OfJobs     = "jobs"     // job.Job, a line each
+	OfBatch    = "batch"    // the submitted file
+	OfRows     = "rows"     // job.Row or node.Row, a line each
+	OfIDs      = "ids"      // ids, a line each
+	OfLog      = "log"      // what a job or a build printed
+)
+
+// Messages from a node to the head.
+type (
+	// Offer says what the node has for jobs; it comes after hello and whenever
+	// that changes.
+	Offer struct{ node.Offer }
+	// List begins the list of everything the node holds. Items and a ListEnd follow.
+	List struct{}
+	// Item is one attempt that the node holds, or one build.
+	Item struct {
+		Attempt job.Token   `json:"attempt,omitempty"`
+		Job     job.ID      `json:"job,omitempty"`   // whose attempt it is; informational
+		Try     int         `json:"try,omitempty"`   //
+		Phase   string      `json:"phase,omitempty"` // see the constants
+		Result  *job.Result `json:"result,omitempty"`
+		Build   job.BatchID `json:"build,omitempty"` // instead of an attempt: a batch that is built here
+	}
+	// ListEnd ends the list. What the head gave this node and is not in it, the
+	// node does not have.
+	ListEnd struct {
+		Items int `json:"items"`
+	}
+	// Phase says how far an attempt is.
+	Phase struct {
+		Attempt job.Token `json:"attempt"`
+		Phase   string    `json:"phase"`
+	}
+	// Ended says that an attempt is over on the node, which keeps what it left
+	// until it is told otherwise. It may be said again.
+	Ended struct {
+		Attempt job.Token `json:"attempt"`
+		job.Result
+	}
+	// Fetch asks, on the node's down stream, for what one of its attempts
+	// needs: the answer is a Send of the same kind, or an Error.
+	Fetch struct {
+		Attempt job.Token `json:"attempt"`
+		Of      string    `json:"of"`             // OfSpec, OfJob or OfInputs
+		Sums    []string  `json:"sums,omitempty"` // of inputs, ascending, at most MaxSums
+		From    int64     `json:"from,omitempty"` // byte of the first of them to begin at
+	}
+)
+
+// MaxSums is how many inputs one Fetch may name.
+const MaxSums = 8192
+
+// Phases of an attempt on its node.
+const (
+	Waiting   = "waiting"   // assigned, for a slot, its inputs or the build
+	Building  = "building"  //
+	Sending   = "sending"   // its inputs are on the way
+	Running   = "running"   //
+	Returning = "returning" // over, its result not yet home
+)
+
+// Messages from the head to a node.
+type (
+	// Start gives the node an attempt. The head has logged it. Said again, it
+	// changes nothing.
+	Start struct {
+		Attempt job.Token `json:"attempt"`
+		Job     job.ID    `json:"job"`
+		Try     int       `json:"try"`
+		CPUs    int       `json:"cpus"`           // given to it
+		Spec    string    `json:"spec"`           // SHA-256 of the batch's spec as JSON; fetched once for each batch
+		Work    *job.Job  `json:"work,omitempty"` // absent when it is long: fetched
+	}
+	// Stop ends an attempt: asked, given time, killed. Its Ended follows.
+	Stop struct {
+		Attempt job.Token `json:"attempt"`
+		Why     string    `json:"why,omitempty"`
+	}
+	// Keep says that a listed attempt is still wanted.
+	Keep struct {
+		Attempt job.Token `json:"attempt"`
+	}
+	// Have says that the head has the attempt's result safe. The node deletes it.
+	Have struct {
+		Attempt job.Token `json:"attempt"`
+	}
+	// Forget says that nobody wants the attempt, or the build. The node deletes it.
+	Forget struct {
+		Attempt job.Token   `json:"attempt,omitempty"`
+		Build   job.BatchID `json:"build,omitempty"`
+	}
+	// Hold says that the head does not know the attempt. The node keeps it,
+	// untouched, until an operator decides.
+	Hold struct {
+		Attempt job.Token `json:"attempt"`
+	}
+	// Grant lets the node send a result, on its up stream: a Send of its
+	// manifest if that is wanted, then a Send of the wanted entries.
+	Grant struct {
+		Attempt  job.Token `json:"attempt"`
+		Manifest bool      `json:"manifest,omitempty"`
+		Want     Want      `json:"want,omitzero"`
+	}
+	// Tail asks for what an attempt or its build printed: the answer is a Send
+	// of OfLog on the control stream, with this X.
+	Tail struct {
+		X       uint64    `json:"x"`
+		Attempt job.Token `json:"attempt"`
+		Build   bool      `json:"build,omitempty"`
+		From    int64     `json:"from,omitempty"`   // byte to begin at; negative: that many before the end
+		Follow  bool      `json:"follow,omitempty"` // until the attempt is over
+	}
+	// Untail ends a Tail early.
+	Untail struct {
+		X uint64 `json:"x"`
+	}
+)
+
+// A Want names entries of a manifest.
+type Want struct {
+	Ranges [][2]int `json:"ranges,omitempty"` // half-open, ascending; none: all
+	From   int64    `json:"from,omitempty"`   // byte of the first wanted entry to begin at
+}
+
+// Messages from a tool to the head. Each request carries a random Ref; its
+// answer is what is told beside it, or an Error.
+type (
+	// Query asks for rows: a Send of OfRows.
+	Query struct {
+		Ref    job.Token `json:"ref"`
+		Of     string    `json:"of"`             // jobs, batches, nodes
+		Args   []string  `json:"args,omitempty"` // operands, as the tool got them
+		All    bool      `json:"all,omitempty"`  // everybody's
+		Follow bool      `json:"follow,omitempty"`
+		Until  string    `json:"until,omitempty"` // over: with Follow, a row when its job is over, and the end when all are
+	}
+	// Change asks that jobs be changed: a Send of OfIDs, the jobs changed, when
+	// that is durable. The same Ref again changes nothing twice.
+	Change struct {
+		Ref    job.Token `json:"ref"`
+		Verb   string    `json:"verb"` // cancel, retry
+		Args   []string  `json:"args"`
+		All    bool      `json:"all,omitempty"` // everybody's
+		Dry    bool      `json:"dry,omitempty"` // say, do not do
+		Reason string    `json:"reason,omitempty"`
+	}
+	// Pull asks for the result of one job, or of one attempt: a Send of
+	// OfManifest. The tool answers with Pick, the head with a Send of OfTree.
+	Pull struct {
+		Ref job.Token `json:"ref"`
+		ID  string    `json:"id"`
+	}
+	// Pick names the entries wanted of the manifest just sent. With None, none
+	// is, and nothing follows.
+	Pick struct {
+		Ref  job.Token `json:"ref"`
+		Want Want      `json:"want,omitzero"`
+		None bool      `json:"none,omitempty"`
+	}
+	// Log asks for what a job printed, or its build: a Send of OfLog.
+	Log struct {
+		Ref    job.Token `json:"ref"`
+		ID     string    `json:"id"`
+		Build  bool      `json:"build,omitempty"`
+		Lines  int       `json:"lines,omitempty"` // only so many last ones; 0: all
+		Follow bool      `json:"follow,omitempty"`
+	}
+	// Submit asks for a batch. Sends of OfBatch, OfSpec and OfJobs follow; the
+	// head answers Lack; a Send of OfInputs follows; the head answers Accepted
+	// when the batch is durable.
+	Submit struct {
+		Ref    job.Token   `json:"ref"` // the submission's id
+		Batch  job.BatchID `json:"batch"`
+		Unique bool        `json:"unique,omitempty"` // the next free name, if it is taken
+		Jobs   int         `json:"jobs"`
+	}
+	// Lack names the inputs that the head wants, of all the distinct ones of
+	// the batch in ascending order of their sums.
+	Lack struct {
+		Ref  job.Token `json:"ref"`
+		Want Want      `json:"want,omitzero"`
+		None bool      `json:"none,omitempty"` // it has them all
+	}
+	// Accepted says that the batch is durable.
+	Accepted struct {
+		Ref   job.Token   `json:"ref"`
+		Batch job.BatchID `json:"batch"`
+		Same  bool        `json:"same,omitempty"` // it was there already
+		Jobs  int         `json:"jobs"`
+	}
+)
+
+func (*Hello) kind() string    { return "hello" }
+func (*Error) kind() string    { return "error" }
+func (*Ping) kind() string     { return "ping" }
+func (*Pong) kind() string     { return "pong" }
+func (*Send) kind() string     { return "send" }
+func (*Data) kind() string     { return "data" }
+func (*End) kind() string      { return "end" }
+func (*Offer) kind() string    { return "offer" }
+func (*List) kind() string     { return "list" }
+func (*Item) kind() string     { return "item" }
+func (*ListEnd) kind() string  { return "list-end" }
+func (*Phase) kind() string    { return "phase" }
+func (*Ended) kind() string    { return "ended" }
+func (*Fetch) kind() string    { return "fetch" }
+func (*Start) kind() string    { return "start" }
+func (*Stop) kind() string     { return "stop" }
+func (*Keep) kind() string     { return "keep" }
+func (*Have) kind() string     { return "have" }
+func (*Forget) kind() string   { return "forget" }
+func (*Hold) kind() string     { return "hold" }
+func (*Grant) kind() string    { return "grant" }
+func (*Tail) kind() string     { return "tail" }
+func (*Untail) kind() string   { return "untail" }
+func (*Query) kind() string    { return "query" }
+func (*Change) kind() string   { return "change" }
+func (*Pull) kind() string     { return "pull" }
+func (*Pick) kind() string     { return "pick" }
+func (*Log) kind() string      { return "log" }
+func (*Submit) kind() string   { return "submit" }
+func (*Lack) kind() string     { return "lack" }
+func (*Accepted) kind() string { return "accepted" }
+
+// blank returns a new message of the kind, or nil if there is none.
+func blank(kind string) Message {
+	switch kind {
+	case "hello":
+		return new(Hello)
+	case "error":
+		return new(Error)
+	case "ping":
+		return new(Ping)
+	case "pong":
+		return new(Pong)
+	case "send":
+		return new(Send)
+	case "data":
+		return new(Data)
+	case "end":
+		return new(End)
+	case "offer":
+		return new(Offer)
+	case "list":
+		return new(List)
+	case "item":
+		return new(Item)
+	case "list-end":
+		return new(ListEnd)
+	case "phase":
+		return new(Phase)
+	case "ended":
+		return new(Ended)
+	case "fetch":
+		return new(Fetch)
+	case "start":
+		return new(Start)
+	case "stop":
+		return new(Stop)
+	case "keep":
+		return new(Keep)
+	case "have":
+		return new(Have)
+	case "forget":
+		return new(Forget)
+	case "hold":
+		return new(Hold)
+	case "grant":
+		return new(Grant)
+	case "tail":
+		return new(Tail)
+	case "untail":
+		return new(Untail)
+	case "query":
+		return new(Query)
+	case "change":
+		return new(Change)
+	case "pull":
+		return new(Pull)
+	case "pick":
+		return new(Pick)
+	case "log":
+		return new(Log)
+	case "submit":
+		return new(Submit)
+	case "lack":
+		return new(Lack)
+	case "accepted":
+		return new(Accepted)
+	}
+	return nil
+}
