@@ -1,0 +1,282 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"distribute/lib/job"
+	"distribute/lib/line"
+)
+
+// stream makes a Conn of what is written to it and what it reads.
+type stream struct {
+	io.Reader
+	io.Writer
+}
+
+func (stream) Close() error { return nil }
+
+func reading(s string) *Conn { return New(stream{strings.NewReader(s), io.Discard}) }
+
+// examples are the messages shown in dwire(5).
+func examples(t testing.TB) []string {
+	page, err := os.ReadFile("../../man/dwire.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), ".Sh EXAMPLES\n")
+	text = strings.ReplaceAll(text, "\\e\n", "")
+	text = strings.ReplaceAll(text, `\e`, `\`)
+	var msgs []string
+	for l := range strings.Lines(text) {
+		if strings.HasPrefix(l, "{") {
+			msgs = append(msgs, strings.TrimSpace(l))
+		}
+	}
+	return msgs
+}
+
+// Every example of the manual is read and written again to the letter, and
+// every kind of message has one.
+func TestExamples(t *testing.T) {
+	seen := map[string]bool{}
+	for _, text := range examples(t) {
+		m, err := reading(text + "\n").Recv()
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		seen[m.kind()] = true
+		again, err := encode(nil, m)
+		if err != nil || string(again) != text+"\n" {
+			t.Errorf("written again, %v:\n%s%s", err, again, text)
+		}
+	}
+	src, err := os.ReadFile("message.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(string(src)) {
+		_, kind, ok := strings.Cut(l, `kind() string`)
+		if _, kind, ok = strings.Cut(kind, `return "`); !ok {
+			continue
+		}
+		kind, _, _ = strings.Cut(kind, `"`)
+		if m := blank(kind); m == nil || m.kind() != kind {
+			t.Errorf("no message is made for %q", kind)
+		}
+		if !seen[kind] {
+			t.Errorf("the manual has no example of %q", kind)
+		}
+	}
+}
+
+func TestT82Malformed(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{`{"m":"ping","n":1,"n":2}`, "twice"},
+		{`{"m":"ping","N":1}`, "lower case"},
+		{`{"m":"ping","n":"1"}`, "ping message"},
+		{`{"m":"ping","n":1.5}`, "ping message"},
+		{`{"m":"ping","n":NaN}`, "not JSON"},
+		{`{"m":7}`, "no kind"},
+		{`["m"]`, "not a JSON object"},
+		{"{\"m\":\"\xff\"}", "UTF-8"},
+		{`{"m":"ping","x":"\ud800"}`, "surrogate"},
+		{`{"m":"data","x":1,"n":-1}`, "a frame of -1 bytes"},
+		{`{"m":"data","x":1,"n":1073741824}`, "a frame of"},
+		{`{"m":"data","x":1,"n":10}`, "cut"},
+		{strings.Repeat("x", MaxLine+1), "too long"},
+	} {
+		_, err := reading(tt.text + "\n").Recv()
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%.40s: %v, want %q", tt.text, err, tt.want)
+		}
+	}
+}
+
+func TestT84LastLineWithoutNewline(t *testing.T) {
+	if m, err := reading(`{"m":"ping","n":1}`).Recv(); !errors.Is(err, line.ErrPartial) {
+		t.Errorf("got %v, %v", m, err)
+	}
+}
+
+func TestUnknownGoesOn(t *testing.T) {
+	c := reading("{\"m\":\"later\",\"z\":1}\n{\"m\":\"ping\",\"n\":3,\"later\":true}\n")
+	if _, err := c.Recv(); !errors.Is(err, ErrUnknown) {
+		t.Fatal(err)
+	}
+	if p, err := Expect[*Ping](c); err != nil || p.N != 3 {
+		t.Fatal(p, err)
+	}
+}
+
+func sent(t *testing.T, payload []byte) []byte {
+	var out bytes.Buffer
+	c := New(stream{nil, &out})
+	err := c.SendTransfer(&Send{X: 5, Of: OfTree}, func(w io.Writer) error {
+		_, err := w.Write(payload)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func receive(r io.Reader) ([]byte, error) {
+	c := New(stream{r, io.Discard})
+	s, err := Expect[*Send](c)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(c.RecvTransfer(s))
+}
+
+// A transfer that is split anywhere arrives; one that is cut anywhere, or has a
+// bit flipped, is never taken for whole (T81, D88, D89).
+func TestT81Transfer(t *testing.T) {
+	payload := make([]byte, 600_000)
+	for i := range payload {
+		payload[i] = byte(rand.Uint32())
+	}
+	for _, n := range []int{0, 1, 4096, MaxFrame, MaxFrame + 1, len(payload)} {
+		b := sent(t, payload[:n])
+		got, err := receive(iotest.HalfReader(bytes.NewReader(b)))
+		if err != nil || !bytes.Equal(got, payload[:n]) {
+			t.Fatalf("%d bytes: got %d, %v", n, len(got), err)
+		}
+	}
+	b := sent(t, payload[:3000])
+	for cut := range len(b) {
+		if _, err := receive(bytes.NewReader(b[:cut])); err == nil {
+			t.Fatalf("cut after %d of %d bytes and taken for whole", cut, len(b))
+		}
+		flipped := bytes.Clone(b)
+		flipped[cut] ^= 4
+		if got, err := receive(bytes.NewReader(flipped)); err == nil && !bytes.Equal(got, payload[:3000]) {
+			t.Fatalf("bit flipped in byte %d and taken for whole", cut)
+		}
+	}
+	if got, err := receive(iotest.OneByteReader(bytes.NewReader(b))); err != nil || !bytes.Equal(got, payload[:3000]) {
+		t.Fatalf("byte by byte: %v", err)
+	}
+}
+
+func TestSenderGivesUp(t *testing.T) {
+	var out bytes.Buffer
+	boom := errors.New("the file \"x\" changed while it was read")
+	err := New(stream{nil, &out}).SendTransfer(&Send{X: 1, Of: OfTree}, func(w io.Writer) error {
+		io.WriteString(w, "some")
+		return boom
+	})
+	if !errors.Is(err, boom) {
+		t.Fatal(err)
+	}
+	if _, err := receive(&out); !errors.Is(err, ErrGaveUp) || !strings.Contains(err.Error(), "changed while") {
+		t.Fatal(err)
+	}
+}
+
+func TestTooLongToSend(t *testing.T) {
+	c := New(stream{nil, io.Discard})
+	if err := c.Send(&Error{Text: strings.Repeat("x", MaxLine)}); err == nil {
+		t.Fatal("a message over the limit was sent")
+	}
+}
+
+func TestT85Versions(t *testing.T) {
+	for _, tt := range []struct {
+		peer [2]int
+		ok   bool
+	}{{[2]int{1, 1}, true}, {[2]int{0, 3}, true}, {[2]int{2, 3}, false}, {[2]int{0, 0}, false}, {[2]int{3, 1}, false}} {
+		if err := CheckProto(tt.peer); (err == nil) != tt.ok {
+			t.Errorf("%v: %v", tt.peer, err)
+		}
+	}
+}
+
+func TestGreet(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		answer     []Message
+	}{
+		{"let in", "", []Message{&Hello{Proto: Proto, Role: RoleHead, Spool: "s"}}},
+		{"refused", "not known here", []Message{&Error{Status: 77, Text: "not known here"}}},
+		{"not a head", "not a head", []Message{&Hello{Proto: Proto, Role: RoleNode}}},
+		{"too new", "upgrade", []Message{&Hello{Proto: [2]int{7, 9}, Role: RoleHead}}},
+		{"silent", "without a word", nil},
+	} {
+		a, b := net.Pipe()
+		go func() {
+			head := New(b)
+			defer head.Close()
+			if h, err := Expect[*Hello](head); err == nil && h.Role == RoleTool {
+				head.Send(tt.answer...)
+			}
+		}()
+		h, err := Greet(New(a), Hello{Role: RoleTool})
+		if tt.want == "" && (err != nil || h.Spool != "s") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, %v", tt.name, h, err)
+		}
+	}
+}
+
+func FuzzRecv(f *testing.F) {
+	for _, text := range examples(f) {
+		f.Add([]byte(text + "\n"))
+	}
+	f.Add(append([]byte(`{"m":"data","x":1,"n":3}`+"\n"), "abc{}\n"...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := New(stream{bytes.NewReader(b), io.Discard})
+		for {
+			m, err := c.Recv()
+			if errors.Is(err, ErrUnknown) {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			if _, ok := m.(*Data); ok {
+				continue
+			}
+			text, err := encode(nil, m)
+			if err != nil {
+				t.Fatalf("%#v was read and cannot be written: %v", m, err)
+			}
+			again, err := reading(string(text)).Recv()
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			x, _ := json.Marshal(m)
+			y, _ := json.Marshal(again)
+			if !bytes.Equal(x, y) {
+				t.Fatalf("%s is read again as %s", x, y)
+			}
+		}
+	})
+}
+
+func BenchmarkMessages(b *testing.B) {
+	pr, pw := io.Pipe()
+	in, out := New(stream{pr, nil}), New(stream{nil, pw})
+	m := &Ended{Attempt: job.NewToken()}
+	m.Runtime, m.Entries = 1.5, 3
+	go func() {
+		for range b.N {
+			out.Send(m)
+		}
+	}()
+	for b.Loop() {
+		if _, err := in.Recv(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
