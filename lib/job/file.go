@@ -1,0 +1,228 @@
+package job
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"distribute/lib/conf"
+)
+
+// MaxJobs is how many jobs a batch has at most.
+const MaxJobs = 1_000_000
+
+// A File is a batch as a person wrote it, in a batch file (dbatch(5)) or as a
+// command with lines ([Lines]): all that can be known without looking at the
+// files that it names. [File.Collect] looks at them.
+type File struct {
+	Path      string // of the batch file, as it was given
+	Data      []byte // the file, byte for byte
+	Namespace string
+	Name      string // of the batch
+	Spec      Spec   // without Inputs and Image
+	Jobs      []Job  // without Inputs; none is legal in a file, and refused by Collect
+
+	dir      string   // what relative paths are relative to
+	image    want     // of an apptainer batch
+	wants    []want   // of the batch
+	jobWants [][]want // of each job
+	words    []string // of a command that all jobs share, which may name files
+	jobAt    []conf.Place
+	jobsAt   conf.Place
+}
+
+// ID is the batch's namespace/name.
+func (f *File) ID() BatchID { return NewBatchID(f.Namespace, f.Name) }
+
+// ReadFile reads and checks the batch file of that name. The error holds every
+// mistake that can be found without looking at other files, each a
+// [*conf.Mistake] with its place, joined by errors.Join; a file that cannot be
+// read is a [*fs.PathError]. It costs about a second for each 100,000 jobs.
+func ReadFile(name string) (*File, error) {
+	data, err := conf.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFile(name, data)
+}
+
+// ParseFile is [ReadFile] of a file whose content is at hand. Relative paths
+// in it are relative to the directory of name.
+func ParseFile(name string, data []byte) (*File, error) {
+	doc, err := conf.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{doc: doc, f: &File{Path: name, Data: data, dir: filepath.Dir(name)}}
+	r.batch()
+	if err := doc.Err(); err != nil {
+		return nil, err
+	}
+	return r.f, nil
+}
+
+// A reader walks a batch file and fills a File.
+type reader struct {
+	doc  *conf.Doc
+	f    *File
+	kind string // as it is written: "singularity" for old files
+}
+
+// notYet are the messages for keys that dbatch(5) reserves.
+func notYet(keys ...string) map[string]string {
+	m := make(map[string]string, len(keys))
+	for _, k := range keys {
+		m[k] = fmt.Sprintf("%q is not supported by this version: remove it", k)
+	}
+	return m
+}
+
+var (
+	topKeys = conf.Keys{
+		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm"},
+		Refused: notYet("sweep", "outputs", "retries", "retry", "priority", "max_running", "canary", "needs", "env",
+			"notify", "private", "keep", "lease"),
+	}
+	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
+	resKeys  = conf.Keys{Known: []string{"cpus"}, Refused: notYet("memory", "gpus", "disk", "time")}
+	fileKeys = conf.Keys{Known: []string{"path", "alias"}}
+)
+
+// kinds are the sections of which a batch has one; singularity is what
+// apptainer was called once.
+var kinds = map[string]string{
+	"python": Python, "apptainer": Apptainer, "singularity": Apptainer, "command": Command,
+}
+
+func (r *reader) batch() {
+	root := r.doc.Root()
+	keys := conf.Keys{Known: topKeys.Known, Refused: map[string]string{}}
+	for k, text := range topKeys.Refused {
+		keys.Refused[k] = text
+	}
+	any := root.AnyMap()
+	if !any.Has() {
+		return
+	}
+	keys.Refused["docker"] = dockerText(any.Get("docker"))
+	if !any.Key("singularity").Absent() {
+		keys.Known = append([]string{"singularity"}, keys.Known...)
+	}
+	top := root.Map(keys)
+	r.meta(top.Need("meta").Map(metaKeys))
+	r.f.Spec.Resources = r.resources(top.Get("resources"))
+	r.f.Spec.Slurm = r.slurm(top.Get("slurm"))
+	for _, p := range top.Pairs() {
+		kind, ok := kinds[p.Name]
+		switch {
+		case !ok || p.Absent():
+			continue
+		case r.kind != "":
+			p.Key.Errorf("both %q and %q are here: a batch has one kind; split it into two files", r.kind, p.Name)
+		default:
+			r.kind, r.f.Spec.Kind = p.Name, kind
+			r.section(p.Node)
+			continue
+		}
+		other := reader{doc: r.doc, f: &File{dir: r.f.dir, Spec: Spec{Kind: kind}}, kind: p.Name}
+		other.section(p.Node) // for its mistakes
+	}
+	if r.kind == "" && top.Key("docker").Absent() {
+		root.Errorf(`the batch says nothing to run: add one of "python", "apptainer" or "command" (dnew prints one to fill in)`)
+	}
+}
+
+func (r *reader) meta(m conf.Map) {
+	r.f.Name = r.name(m.Need("batch_name"))
+	r.f.Namespace = r.name(m.Need("namespace"))
+	if n := m.Get("matrix"); !n.Absent() {
+		r.f.Spec.Matrix = n.Text()
+		if n.IsText() && !matrixID.MatchString(n.Text()) || len(n.Text()) > 255 {
+			n.Errorf(`%s is no Matrix user: write it as "@user:server"`, conf.Quote(n.Text()))
+		}
+	}
+	seen := map[string]bool{}
+	for _, n := range m.Get("capabilities").List("write [python3, gpu]") {
+		c := n.Text()
+		if n.Absent() {
+			n.Errorf("a capability is empty: remove it")
+		} else if err := CheckCapability(c); n.IsText() && err != nil {
+			n.Errorf("%v", err)
+		} else if n.IsText() && !seen[c] {
+			seen[c] = true
+			r.f.Spec.Capabilities = append(r.f.Spec.Capabilities, c)
+		}
+	}
+}
+
+// matrixID is the form of a Matrix user id: a localpart of printable ASCII
+// and a server's name, with a port perhaps.
+var matrixID = regexp.MustCompile(`^@[!-9;-~]+:([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+
+// CheckCapability reports why s is no capability: capabilities are plain names,
+// by the rule of [CheckName].
+func CheckCapability(s string) error {
+	if strings.ContainsAny(s, "|!<>~*?") || strings.Contains(s, "=") {
+		return fmt.Errorf("capability %s is not supported by this version: capabilities are plain names, all of which a node must have", conf.Quote(s))
+	}
+	if err := CheckName(s); err != nil {
+		return fmt.Errorf("capability: %w", err)
+	}
+	return nil
+}
+
+// name reads a name and checks it.
+func (r *reader) name(n conf.Node) string {
+	s := n.Text()
+	if n.Absent() || !n.IsText() {
+		return s
+	}
+	if err := CheckName(s); err != nil {
+		n.Errorf("%v", err)
+	}
+	return s
+}
+
+func (r *reader) resources(n conf.Node) Resources {
+	cpus := n.Map(resKeys).Get("cpus")
+	if cpus.IsText() && cpus.Text() == "all" {
+		return Resources{}
+	}
+	if n := cpus; n.IsText() && strings.Trim(n.Text(), "0123456789") != "" {
+		n.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(n.Text()))
+		return Resources{}
+	}
+	return Resources{CPUs: int(cpus.Int(1, MaxCPUs))}
+}
+
+// MaxCPUs is how many cpus a job may ask for at most.
+const MaxCPUs = 1 << 16
+
+// imageName is what may stand in a command line that is to be copied.
+var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
+
+// dockerText says how to make a file of a Docker image.
+func dockerText(section conf.Node) string {
+	image := "IMAGE"
+	if section.IsMap() {
+		init := section.AnyMap().Get("initialize")
+		if init.IsMap() {
+			n := init.AnyMap().Get("image")
+			if n.IsMap() {
+				n = n.AnyMap().Get("path")
+			}
+			if n.IsText() && imageName.MatchString(n.Text()) {
+				image = n.Text()
+			}
+		}
+	}
+	sif, _, _ := strings.Cut(path.Base(image), "@")
+	sif, _, _ = strings.Cut(sif, ":")
+	if image == "IMAGE" {
+		sif = "NAME"
+	}
+	return fmt.Sprintf("docker images are not run: make a .sif of it with `apptainer build %s.sif docker://%s`, and write \"apptainer\" for \"docker\", \"sif: %s.sif\" for \"image\"",
+		sif, image, sif)
+}

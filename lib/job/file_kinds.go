@@ -1,0 +1,267 @@
+package job
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"distribute/lib/conf"
+)
+
+// The keys of a kind's section, of its initialize and of its jobs; and what
+// is said of keys that belong to other kinds.
+type kindKeys struct{ section, init, job conf.Keys }
+
+var keysOf = map[string]kindKeys{
+	Python: {
+		section: sectionKeys,
+		init: conf.Keys{Known: []string{"build_file", "required_files"}, Refused: map[string]string{
+			"required_mounts": `"required_mounts" is for apptainer batches: a python job writes below distribute_save`,
+			"sif":             `"sif" is for apptainer batches: a python batch has a "build_file"`,
+			"build":           `"build" is for command batches: a python batch has a "build_file"`,
+		}},
+		job: conf.Keys{Known: []string{"name", "file", "required_files", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+			"run": `"run" is for command batches: a python job has a "file"`,
+		})},
+	},
+	Apptainer: {
+		section: sectionKeys,
+		init: conf.Keys{Known: []string{"sif", "required_files", "required_mounts"}, Refused: map[string]string{
+			"build_file": `"build_file" is for python batches: an apptainer batch runs what is in its "sif"`,
+			"build":      `"build" is for command batches: an apptainer batch runs what is in its "sif"`,
+			"image":      `write "sif" for "image", with the name of a .sif file`,
+		}},
+		job: conf.Keys{Known: []string{"name", "required_files", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+			"file": `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
+			"run":  `"run" is for command batches: an apptainer job runs its image`,
+		})},
+	},
+	Command: {
+		section: sectionKeys,
+		init: conf.Keys{Known: []string{"build", "required_files"}, Refused: map[string]string{
+			"required_mounts": `"required_mounts" is for apptainer batches: a command job writes in its own directory`,
+			"build_file":      `"build_file" is for python batches: write "build" with a list, as in [make, -j4]`,
+			"sif":             `"sif" is for apptainer batches`,
+		}},
+		job: conf.Keys{Known: []string{"name", "run", "required_files", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+			"file": `"file" is for python batches: write "run" with a list, as in [python3, main.py]`,
+		})},
+	},
+}
+
+var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
+
+// jobRefused adds to m the keys of jobs that dbatch(5) reserves.
+func jobRefused(m map[string]string) map[string]string {
+	for k, text := range notYet("sweep", "outputs", "retries", "retry", "priority", "needs", "env", "notify", "capabilities") {
+		m[k] = text
+	}
+	return m
+}
+
+// section reads what stands under the kind: how to make ready, and the jobs.
+func (r *reader) section(n conf.Node) {
+	keys := keysOf[r.f.Spec.Kind]
+	m := n.Map(keys.section)
+	init := m.Get("initialize")
+	if r.f.Spec.Kind != Command {
+		init = m.Need("initialize")
+	}
+	r.initialize(init.Map(keys.init))
+	jobs := m.Need("jobs")
+	r.f.jobsAt = jobs.Place()
+	r.jobs(jobs.List("write a list, a job an entry"), keys.job)
+}
+
+func (r *reader) initialize(m conf.Map) {
+	all := new(places)
+	switch r.f.Spec.Kind {
+	case Python:
+		if w, ok := r.file(m.Need("build_file"), ""); ok {
+			r.add(all, w)
+			r.f.Spec.Build = []string{"python3", w.place()}
+		}
+	case Apptainer:
+		r.f.image, _ = r.file(m.Need("sif"), "")
+		r.mounts(m.Get("required_mounts"))
+	case Command:
+		if n := m.Get("build"); !n.Absent() {
+			r.f.Spec.Build = r.words(n)
+			r.f.words = r.f.Spec.Build
+		}
+	}
+	r.files(all, m.Get("required_files"))
+	r.f.wants = all.list
+}
+
+// mounts reads directories of the container that jobs write to.
+func (r *reader) mounts(n conf.Node) {
+	seen := map[string]bool{}
+	for _, e := range n.List("write [/scratch]") {
+		s := e.Text()
+		clean := path.Clean(s)
+		switch {
+		case e.Absent():
+			e.Errorf("a mount is empty: remove it")
+		case !e.IsText():
+		case !strings.HasPrefix(s, "/") || clean == "/":
+			e.Errorf("mount %s must be an absolute path of a directory in the container", conf.Quote(s))
+		case strings.ContainsAny(s, ":,") || CheckPath(clean[1:]) != nil:
+			e.Errorf(`mount %s must not contain ":", "," or control characters`, conf.Quote(s))
+		case clean == "/input" || clean == "/distribute_save":
+			e.Errorf("mount %s is there without being asked for: remove it", conf.Quote(s))
+		case seen[clean]:
+			e.Errorf("mount %s is here twice: remove one", conf.Quote(s))
+		default:
+			seen[clean] = true
+			r.f.Spec.Mounts = append(r.f.Spec.Mounts, clean)
+		}
+	}
+}
+
+func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
+	if len(list) > MaxJobs {
+		list[MaxJobs].Errorf("the batch has %d jobs, and %d is the limit: split it", len(list), MaxJobs)
+		list = list[:MaxJobs]
+	}
+	r.f.Jobs, r.f.jobWants = make([]Job, 0, len(list)), make([][]want, 0, len(list))
+	r.f.jobAt = make([]conf.Place, 0, len(list))
+	all := indexed(r.f.wants)
+	names := make(map[string]int, len(list))
+	for _, n := range list {
+		if n.Absent() {
+			n.Errorf("a job is empty: remove the entry")
+			continue
+		}
+		j, wants := r.job(n.Map(keys), all)
+		if first, ok := names[j.Name]; ok && j.Name != "" {
+			n.Errorf("job %s is here twice (the first time in line %d): names in a batch differ", conf.Quote(j.Name), first)
+		}
+		names[j.Name] = n.Place().Line
+		r.f.Jobs, r.f.jobWants, r.f.jobAt = append(r.f.Jobs, j), append(r.f.jobWants, wants), append(r.f.jobAt, n.Place())
+	}
+}
+
+func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
+	own := &places{outer: batch}
+	j.Name = r.name(m.Need("name"))
+	switch r.f.Spec.Kind {
+	case Python:
+		if w, ok := r.file(m.Need("file"), ""); ok {
+			r.add(own, w)
+			j.Run = []string{w.place()}
+		}
+	case Command:
+		j.Run = r.words(m.Need("run"))
+	}
+	r.files(own, m.Get("required_files"))
+	if n := m.Get("resources"); !n.Absent() {
+		res := r.resources(n)
+		j.Resources = &res
+	}
+	j.Slurm = r.slurm(m.Get("slurm"))
+	return j, own.list
+}
+
+// maxArgv is the limit in bytes of a command with its arguments, and of each
+// argument: what Linux takes of a single one.
+const maxArgv = 128 << 10
+
+// words reads a command as a list of words.
+func (r *reader) words(n conf.Node) []string {
+	const remedy = `write a list: [./solve, --n, "4"]`
+	if n.Absent() {
+		return nil
+	}
+	list := n.List(remedy)
+	if n.IsList() && len(list) == 0 {
+		n.Errorf("a command has at least one word: %s", remedy)
+	}
+	var words []string
+	size := 0
+	for i, e := range list {
+		s := e.Text()
+		switch {
+		case e.Absent():
+			e.Errorf("a word of the command is empty: quote it if it is meant as text")
+		case !e.IsText():
+		case i == 0 && s == "":
+			e.Errorf("the first word of a command is the program: it must not be empty")
+		case strings.ContainsRune(s, 0):
+			e.Errorf("a word of the command has a zero byte")
+		}
+		words, size = append(words, s), size+len(s)+1
+	}
+	if size > maxArgv {
+		n.Errorf("the command has %d bytes, and %d is the limit: put what is long into a file", size, maxArgv)
+	}
+	return words
+}
+
+// files reads a list of required files.
+func (r *reader) files(p *places, n conf.Node) {
+	for _, e := range n.List("write a list, a file an entry: [{path: data/mesh.h5}]") {
+		if e.Absent() {
+			e.Errorf("an entry of required_files is empty: remove it")
+			continue
+		}
+		if w, ok := r.file(e, "input"); ok {
+			r.add(p, w)
+		}
+	}
+}
+
+// file reads {path: …, alias: …}, or the path alone as older versions wrote it.
+func (r *reader) file(n conf.Node, into string) (want, bool) {
+	if n.Absent() {
+		return want{}, false
+	}
+	w := want{at: n.Place(), into: into, many: into != ""}
+	p, alias := n, conf.Node{}
+	if !n.IsText() {
+		m := n.Map(fileKeys)
+		p, alias = m.Need("path"), m.Get("alias")
+		if !m.Has() || p.Absent() || !p.IsText() {
+			return want{}, false
+		}
+	}
+	w.path, w.at = p.Text(), p.Place()
+	if w.path == "" || strings.ContainsRune(w.path, 0) {
+		p.Errorf("a path is empty, or has a zero byte")
+		return want{}, false
+	}
+	if !alias.Absent() {
+		if !alias.IsText() {
+			alias.Text()
+			return want{}, false
+		}
+		w.alias = path.Clean(alias.Text())
+		if err := checkAlias(alias.Text()); err != nil {
+			alias.Errorf("%v", err)
+			return want{}, false
+		}
+	}
+	if err := w.check(); err != nil {
+		p.Errorf("%v", err)
+		return want{}, false
+	}
+	return w, true
+}
+
+func checkAlias(s string) error {
+	if s == "" || path.Clean(s) == "." {
+		return fmt.Errorf("alias %s is empty: write the name under which the job finds the file", conf.Quote(s))
+	}
+	if err := CheckPath(path.Clean(s)); err != nil {
+		return fmt.Errorf("alias %s %w: write a plain name", conf.Quote(s), err)
+	}
+	return nil
+}
+
+// add takes a wanted file into the list, unless its place is taken.
+func (r *reader) add(p *places, w want) {
+	if old := p.add(w); old != nil {
+		r.doc.Errorf(w.at, "%s would lie at %s, where %s of line %d lies: give one of them another alias",
+			conf.Quote(w.path), conf.Quote(w.place()), conf.Quote(old.path), old.at.Line)
+	}
+}

@@ -1,0 +1,173 @@
+package job
+
+import (
+	"errors"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"distribute/lib/conf"
+)
+
+// Limits of the paths of inputs, in bytes.
+const (
+	maxPath = 1000
+	maxPart = 255
+)
+
+// CheckPath reports why p cannot be the path of an [Input]: such a path is
+// clean, relative, stays below the job's directory, is UTF-8 without control
+// characters, and has at most 1000 bytes, 255 in each part. The error is the
+// end of a sentence about p.
+func CheckPath(p string) error {
+	switch {
+	case p == "" || p == ".":
+		return errors.New("is empty")
+	case len(p) > maxPath:
+		return errors.New("is longer than 1000 bytes")
+	case p[0] == '/':
+		return errors.New("is absolute, and a path below the job's directory is wanted")
+	case p == ".." || strings.HasPrefix(p, "../"):
+		return errors.New("leaves the job's directory")
+	case path.Clean(p) != p:
+		return errors.New("is not in its shortest form")
+	case !utf8.ValidString(p):
+		return errors.New("is not UTF-8")
+	case strings.ContainsFunc(p, unicode.IsControl):
+		return errors.New("has control characters")
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if len(part) > maxPart {
+			return errors.New("has a part longer than 255 bytes")
+		}
+	}
+	return nil
+}
+
+// A want is one entry of a batch that names a file, or with many a directory
+// or a glob.
+type want struct {
+	at    conf.Place
+	path  string // as it is written
+	alias string // clean, or ""
+	into  string // directory in the job's directory: "input" or ""
+	many  bool
+	keep  bool // lies at its own path if that stays inside, as -i of dsubmit has it
+}
+
+// glob says that the path is a pattern, unless a file has just that name.
+func (w *want) glob() bool { return w.many && strings.ContainsAny(w.path, "*?[") }
+
+// source is the path in its shortest form.
+func (w *want) source() string { return filepath.Clean(w.path) }
+
+// place is where in the job's directory the file lies; of a directory or a
+// glob where what is in it lies.
+func (w *want) place() string {
+	if w.keep {
+		return keepPlace(w.path)
+	}
+	name := w.alias
+	if name == "" {
+		name = path.Base(w.source())
+	}
+	return path.Join(w.into, name)
+}
+
+// keepPlace is a path as it lies in the job's directory: at itself if it stays
+// inside, else below input/.
+func keepPlace(p string) string {
+	p = path.Clean(p)
+	if CheckPath(p) == nil {
+		return p
+	}
+	return path.Join("input", path.Base(p))
+}
+
+// check reports why the file cannot lie where it would.
+func (w *want) check() error {
+	if len(w.path) > 4000 {
+		return errors.New("a path has at most 4000 bytes")
+	}
+	if strings.Contains(w.path, "**") && w.glob() {
+		return errors.New(conf.Quote(w.path) + `: "**" is not supported: name the directory to take the whole tree`)
+	}
+	if w.glob() {
+		return nil
+	}
+	base := path.Base(w.source())
+	if w.alias == "" && (base == ".." || base == "." || base == "/") {
+		return errors.New(conf.Quote(w.path) + " has no name to lie under: give it an alias")
+	}
+	place := w.place()
+	if err := CheckPath(place); err != nil {
+		return errors.New(conf.Quote(place) + " " + err.Error())
+	}
+	top, _, _ := strings.Cut(place, "/")
+	if w.into == "" && !w.keep && (top == "input" || top == "initial_files" || top == "distribute_save") {
+		return errors.New(conf.Quote(top) + " is a directory of the job's own: give the file another alias")
+	}
+	return nil
+}
+
+// places is a list of wanted files that lie at different places, beside those
+// of the batch if the list is a job's. Where globs and directories put files is
+// known only when they are looked at.
+type places struct {
+	list  []want
+	index map[string]int // of a long list
+	outer *places
+}
+
+// indexed makes places of a list that has been checked.
+func indexed(list []want) *places {
+	p := &places{list: list, index: make(map[string]int, len(list))}
+	for i := range list {
+		if !list[i].glob() {
+			p.index[list[i].place()] = i
+		}
+	}
+	return p
+}
+
+func (p *places) find(place string) *want {
+	if p.index != nil {
+		if i, ok := p.index[place]; ok {
+			return &p.list[i]
+		}
+	} else {
+		for i := range p.list {
+			if !p.list[i].glob() && p.list[i].place() == place {
+				return &p.list[i]
+			}
+		}
+	}
+	if p.outer != nil {
+		return p.outer.find(place)
+	}
+	return nil
+}
+
+// add takes w into the list. If another file has its place that one is
+// returned instead; the same file at the same place is not taken twice.
+func (p *places) add(w want) (old *want) {
+	if !w.glob() {
+		place := w.place()
+		if old := p.find(place); old != nil {
+			if old.source() == w.source() {
+				return nil
+			}
+			return old
+		}
+		if p.index != nil {
+			p.index[place] = len(p.list)
+		}
+	}
+	p.list = append(p.list, w)
+	if len(p.list) == 16 {
+		p.index = indexed(p.list).index
+	}
+	return nil
+}
