@@ -1,0 +1,121 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"distribute/lib/wire"
+)
+
+func getenv(env map[string]string) func(string) string {
+	return func(k string) string { return env[k] }
+}
+
+func TestHead(t *testing.T) {
+	home := t.TempDir()
+	env := map[string]string{"HOME": home}
+	if _, err := Head(getenv(env), ""); !errors.Is(err, ErrNoHead) || strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("with nothing set: %v", err)
+	}
+	own := filepath.Join(home, ".local/state/distribute/spool")
+	write(t, filepath.Join(own, "spool.json"), "{}")
+	check := func(flag, want string) {
+		t.Helper()
+		if got, err := Head(getenv(env), flag); err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	check("", own)
+	write(t, filepath.Join(home, ".config/distribute/head"), " /lab/spool \nmore\n")
+	check("", "/lab/spool")
+	env["DHEAD"] = "tcp://127.0.0.1:1"
+	check("", "tcp://127.0.0.1:1")
+	check("/flag", "/flag")
+	delete(env, "DHEAD")
+	write(t, filepath.Join(home, ".config/distribute/head"), "\n")
+	if _, err := Head(getenv(env), ""); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Errorf("an empty file: %v", err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestX101OnlyLoopback(t *testing.T) {
+	for _, addr := range []string{"tcp://0.0.0.0:1", "tcp://:1", "tcp://192.0.2.1:9", "tcp://[::]:9", "tcp://head:9"} {
+		if l, err := Listen(addr); err == nil {
+			l.Close()
+			t.Errorf("listens on %s", addr)
+		}
+		if _, err := Dial(t.Context(), addr); err == nil || !strings.Contains(err.Error(), "anybody on the network") {
+			t.Errorf("dials %s: %v", addr, err)
+		}
+	}
+	for _, addr := range []string{"ssh://x", "/plain"} {
+		if _, err := Listen(addr); err == nil {
+			t.Errorf("listens on %s", addr)
+		}
+	}
+}
+
+// A session over a Unix socket, one with a path that is too long for the
+// system call, and over TCP.
+func TestGreet(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("long/", 30))
+	if err := os.MkdirAll(filepath.Join(long, "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{"unix:" + filepath.Join(t.TempDir(), "s"), "unix:" + Socket(long), "tcp://127.0.0.1:0"} {
+		l, err := Listen(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := make(chan Peer, 1)
+		go func() {
+			s, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p, _ := Proven(s)
+			peer <- p
+			c := wire.New(s)
+			if _, err := wire.Expect[*wire.Hello](c); err == nil {
+				c.Send(&wire.Hello{Proto: wire.Proto, Role: wire.RoleHead, Spool: "x"})
+			}
+		}()
+		if strings.HasPrefix(addr, "tcp") {
+			addr = "tcp://" + l.Addr().String()
+		}
+		c, h, err := Greet(t.Context(), addr, wire.Hello{Role: wire.RoleTool})
+		if err != nil || h.Spool != "x" {
+			t.Fatal(addr, h, err)
+		}
+		c.Close()
+		p := <-peer
+		if p.Proven != strings.HasPrefix(addr, "unix") || p.Proven && (p.UID != os.Getuid() || p.User == "") {
+			t.Errorf("%s: the peer is %+v", addr, p)
+		}
+		l.Close()
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	for _, addr := range []string{t.TempDir(), "unix:/nonexistent/s", "ssh://x", "tcp://127.0.0.1:1"} {
+		_, _, err := Greet(context.Background(), addr, wire.Hello{Role: wire.RoleTool})
+		var e *Error
+		if !errors.As(err, &e) || e.ExitStatus() != 69 || !strings.Contains(err.Error(), addr) {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+}
