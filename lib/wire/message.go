@@ -119,6 +119,11 @@ type (
 		Attempt job.Token `json:"attempt"`
 		job.Result
 	}
+	// Gone says that nothing of an attempt is left on the node, after Have or
+	// Forget.
+	Gone struct {
+		Attempt job.Token `json:"attempt"`
+	}
 	// Fetch asks, on the node's down stream, for what one of its attempts
 	// needs: the answer is a Send of the same kind, or an Error.
 	Fetch struct {
@@ -153,10 +158,12 @@ type (
 		Spec    string    `json:"spec"`           // SHA-256 of the batch's spec as JSON; fetched once for each batch
 		Work    *job.Job  `json:"work,omitempty"` // absent when it is long: fetched
 	}
-	// Stop ends an attempt: asked, given time, killed. Its Ended follows.
+	// Stop ends an attempt: asked, given time, killed. Its Ended follows. With
+	// Unstarted only if nothing of it has started; otherwise it is ignored.
 	Stop struct {
-		Attempt job.Token `json:"attempt"`
-		Why     string    `json:"why,omitempty"`
+		Attempt   job.Token `json:"attempt"`
+		Why       string    `json:"why,omitempty"`
+		Unstarted bool      `json:"unstarted,omitempty"`
 	}
 	// Keep says that a listed attempt is still wanted.
 	Keep struct {
@@ -285,6 +292,7 @@ func (*Item) kind() string     { return "item" }
 func (*ListEnd) kind() string  { return "list-end" }
 func (*Phase) kind() string    { return "phase" }
 func (*Ended) kind() string    { return "ended" }
+func (*Gone) kind() string     { return "gone" }
 func (*Fetch) kind() string    { return "fetch" }
 func (*Start) kind() string    { return "start" }
 func (*Stop) kind() string     { return "stop" }
@@ -333,6 +341,8 @@ func blank(kind string) Message {
 		return new(Phase)
 	case "ended":
 		return new(Ended)
+	case "gone":
+		return new(Gone)
 	case "fetch":
 		return new(Fetch)
 	case "start":
