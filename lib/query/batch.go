@@ -1,0 +1,129 @@
+package query
+
+import (
+	"time"
+
+	"distribute/lib/job"
+)
+
+// A Batch is a line of dquery -s: how many jobs of a batch are in which state.
+// As the others, its members are named once, for JSON and columns.
+type Batch struct {
+	ID          job.BatchID `json:"id"`
+	Namespace   string      `json:"namespace"`
+	Batch       string      `json:"batch"`
+	Owner       string      `json:"owner"`
+	Submitted   time.Time   `json:"submitted,omitzero"`
+	Jobs        int         `json:"jobs"` // the sum of those below
+	Queued      int         `json:"queued"`
+	Held        int         `json:"held"`
+	Running     int         `json:"running"`
+	Paused      int         `json:"paused"`
+	Stranded    int         `json:"stranded"`
+	Unreachable int         `json:"unreachable"`
+	Done        int         `json:"done"`
+	Failed      int         `json:"failed"`
+	Cancelled   int         `json:"cancelled"`
+}
+
+// NewBatch is a batch with no jobs counted yet.
+func NewBatch(id job.BatchID, owner string, submitted time.Time) Batch {
+	return Batch{ID: id, Namespace: id.Namespace(), Batch: id.Name(), Owner: owner, Submitted: submitted}
+}
+
+// Count is where jobs in state s are counted, nil if there is no such state.
+func (b *Batch) Count(s job.State) *int {
+	switch s {
+	case job.Queued:
+		return &b.Queued
+	case job.Held:
+		return &b.Held
+	case job.Running:
+		return &b.Running
+	case job.Paused:
+		return &b.Paused
+	case job.Stranded:
+		return &b.Stranded
+	case job.Unreachable:
+		return &b.Unreachable
+	case job.Done:
+		return &b.Done
+	case job.Failed:
+		return &b.Failed
+	case job.Cancelled:
+		return &b.Cancelled
+	}
+	return nil
+}
+
+// Add counts n more jobs in state s.
+func (b *Batch) Add(s job.State, n int) {
+	if c := b.Count(s); c != nil {
+		*c += n
+		b.Jobs += n
+	}
+}
+
+// Live is how many of the jobs are not over.
+func (b *Batch) Live() int { return b.Jobs - b.Done - b.Failed - b.Cancelled }
+
+// Sum adds what o counted.
+func (b *Batch) Sum(o *Batch) {
+	for s := job.Queued; s <= job.Cancelled; s++ {
+		b.Add(s, *o.Count(s))
+	}
+}
+
+// BatchFields are all fields of a batch, in the order of dquery(1).
+func BatchFields() []Field[Batch] {
+	fields := []Field[Batch]{
+		{"id", word, nil, func(b *Batch) value { return ofText(string(b.ID)) }},
+		{"namespace", word, nil, func(b *Batch) value { return ofText(b.Namespace) }},
+		{"batch", word, nil, func(b *Batch) value { return ofText(b.Batch) }},
+		{"owner", word, nil, func(b *Batch) value { return ofText(b.Owner) }},
+		{"submitted", moment, nil, func(b *Batch) value { return ofTime(b.Submitted) }},
+		{"jobs", number, nil, func(b *Batch) value { return count(b.Jobs) }},
+	}
+	for s := job.Queued; s <= job.Cancelled; s++ {
+		fields = append(fields, Field[Batch]{s.String(), number, nil, func(b *Batch) value { return count(*b.Count(s)) }})
+	}
+	return fields
+}
+
+// A Tally counts the jobs that fit a query, batch by batch. It is not safe for
+// concurrent use.
+type Tally struct {
+	q       *Query
+	order   []*Batch
+	batches map[job.BatchID]*Batch
+}
+
+// NewTally counts for q. If q asks for what is not over, the tally is of all
+// jobs of the batches in which something is not.
+func NewTally(q *Query) *Tally { return &Tally{q: q, batches: map[job.BatchID]*Batch{}} }
+
+// Add counts the job if it fits.
+func (t *Tally) Add(r *job.Row) {
+	if !t.q.fits(r) {
+		return
+	}
+	id := r.ID.Batch()
+	b := t.batches[id]
+	if b == nil {
+		n := NewBatch(id, r.Owner, r.Submitted)
+		b = &n
+		t.batches[id], t.order = b, append(t.order, b)
+	}
+	b.Add(r.State, 1)
+}
+
+// Rows are the batches with jobs that fit, in the order in which Add met them.
+func (t *Tally) Rows() []Batch {
+	var rows []Batch
+	for _, b := range t.order {
+		if !t.q.live || b.Live() > 0 {
+			rows = append(rows, *b)
+		}
+	}
+	return rows
+}

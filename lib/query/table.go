@@ -1,0 +1,322 @@
+package query
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/unit"
+)
+
+// A Look is how a table is to be: for whom, and for what screen.
+type Look struct {
+	W     io.Writer
+	Width int // columns of the screen
+	Color bool
+	Now   func() time.Time // its zone is that of the times shown
+}
+
+// block is how many rows are laid out together.
+const block = 1000
+
+// A grid lays out rows of cells in columns. The first column is never cut, the
+// last one is, at the width of the screen; columns with nothing in them are
+// left out. Widths are of the rows met so far and only grow.
+type grid struct {
+	look   Look
+	header []string
+	widths []int // 0: nothing in it yet
+	rows   [][]string
+	red    []bool
+	shown  int // columns that the header showed when it was printed
+}
+
+func (g *grid) add(red bool, cells ...string) error {
+	g.rows, g.red = append(g.rows, cells), append(g.red, red)
+	if len(g.rows) < block {
+		return nil
+	}
+	return g.flush()
+}
+
+func (g *grid) flush() error {
+	if len(g.rows) == 0 {
+		return nil
+	}
+	if g.widths == nil {
+		g.widths = make([]int, len(g.header))
+	}
+	for _, row := range g.rows {
+		for i, cell := range row {
+			if cell != "-" || i == 0 {
+				g.widths[i] = max(g.widths[i], utf8.RuneCountInString(cell), len(g.header[i]))
+			}
+		}
+	}
+	last, shown := 0, 0
+	for i, w := range g.widths {
+		if w > 0 {
+			last, shown = i, shown+1
+		}
+	}
+	var b strings.Builder
+	if shown != g.shown {
+		g.line(&b, g.header, last, false)
+		g.shown = shown
+	}
+	for i, row := range g.rows {
+		g.line(&b, row, last, g.red[i])
+	}
+	g.rows, g.red = g.rows[:0], g.red[:0]
+	if _, err := io.WriteString(g.look.W, b.String()); err != nil {
+		return err
+	}
+	return flush(g.look.W)
+}
+
+// first is the width of the first column: what the others leave, where a
+// little is left to the last.
+func (g *grid) first(last int) int {
+	rest := 0
+	for i, w := range g.widths[1:] {
+		switch {
+		case i+1 == last:
+			rest += 2 + min(w, 12)
+		case w > 0:
+			rest += 2 + w
+		}
+	}
+	return min(g.widths[0], max(g.look.Width-rest, len(g.header[0])))
+}
+
+func (g *grid) line(b *strings.Builder, row []string, last int, red bool) {
+	var line strings.Builder
+	width := 0
+	for i, cell := range row {
+		w := g.widths[i]
+		switch {
+		case w == 0:
+			continue
+		case i == last && i > 0:
+			cell, w = cut(cell, g.look.Width-width), 0
+		case i == 0 && i != last:
+			w = g.first(last)
+		}
+		n := utf8.RuneCountInString(cell)
+		line.WriteString(cell)
+		if i < last {
+			line.WriteString(strings.Repeat(" ", max(w-n, 0)+2))
+			width += max(w, n) + 2
+		}
+	}
+	text := strings.TrimRight(line.String(), " ")
+	if red && g.look.Color {
+		text = "\x1b[31m" + text + "\x1b[0m"
+	}
+	b.WriteString(text + "\n")
+}
+
+// cut shortens s to width characters, the last of which then is an ellipsis.
+func cut(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	if width < 2 {
+		return ""
+	}
+	return string([]rune(s)[:width-1]) + "…"
+}
+
+// jobTable is the table of jobs that dquery prints when no fields are named.
+type jobTable struct {
+	grid
+	each bool // no queued job is put together with others
+
+	waiting int
+	batch   job.BatchID
+	first   job.Row // of those waiting
+}
+
+// NewJobTable prints jobs. If each is false the queued jobs of a batch that
+// come one after another, or between others of the batch, are one row.
+func NewJobTable(look Look, each bool) Printer[job.Row] {
+	header := []string{"JOB", "STATE", "NODE", "RAN", "ENDED", "NOTE"}
+	return &jobTable{grid: grid{look: look, header: header}, each: each}
+}
+
+// Print takes one row.
+func (t *jobTable) Print(r *job.Row) error {
+	if batch := r.ID.Batch(); t.waiting > 0 && batch != t.batch {
+		if err := t.queued(); err != nil {
+			return err
+		}
+	}
+	if r.State != job.Queued || t.each {
+		return t.job(r)
+	}
+	if t.waiting++; t.waiting == 1 {
+		t.batch, t.first = r.ID.Batch(), *r
+	}
+	return nil
+}
+
+// queued prints the row of those that wait.
+func (t *jobTable) queued() error {
+	n := t.waiting
+	t.waiting = 0
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return t.job(&t.first)
+	}
+	return t.add(false, fmt.Sprintf("%s (%d)", t.batch, n), "queued", "-", "-", "-", "-")
+}
+
+func (t *jobTable) job(r *job.Row) error {
+	now := t.look.Now()
+	ran, ended := "-", "-"
+	switch {
+	case r.Runtime > 0:
+		ran = unit.FormatDuration(seconds(r.Runtime))
+	case !r.State.Over() && r.State != job.Queued && r.State != job.Held && !r.Started.IsZero():
+		ran = unit.FormatDuration(max(now.Sub(r.Started), 0))
+	}
+	if !r.Ended.IsZero() {
+		ended = humanTime(r.Ended, now)
+	}
+	return t.add(r.State == job.Failed, unit.Quote(string(r.ID)), r.State.String(), orDash(r.Node), ran, ended, orDash(note(r)))
+}
+
+// Flush prints what was held back.
+func (t *jobTable) Flush() error {
+	if err := t.queued(); err != nil {
+		return err
+	}
+	return t.flush()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return unit.Quote(s)
+}
+
+// note is what a table says of a job beyond its state.
+func note(r *job.Row) string {
+	var parts []string
+	if !r.State.Over() && r.Phase != "" && r.Phase != r.State.String() {
+		parts = append(parts, r.Phase)
+	}
+	if r.Exit != nil && *r.Exit != 0 {
+		parts = append(parts, fmt.Sprintf("exit %d", *r.Exit))
+	}
+	for _, s := range []string{r.Signal, r.Reason} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	if r.Attempt > 1 {
+		parts = append(parts, fmt.Sprintf("attempt %d", r.Attempt))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// rowTable is a table of any rows, a column a field.
+type rowTable[R any] struct {
+	grid
+	cells func(r *R, now time.Time) []string
+	red   func(r *R) bool
+}
+
+// Print takes one row.
+func (t *rowTable[R]) Print(r *R) error { return t.add(t.red(r), t.cells(r, t.look.Now())...) }
+
+// Flush prints what was held back.
+func (t *rowTable[R]) Flush() error { return t.flush() }
+
+// NewFieldTable prints the fields of rows, under their names.
+func NewFieldTable[R any](look Look, fields []Field[R]) Printer[R] {
+	t := &rowTable[R]{grid: grid{look: look}, red: func(r *R) bool {
+		row, ok := any(r).(*job.Row)
+		return ok && row.State == job.Failed
+	}}
+	for _, f := range fields {
+		t.header = append(t.header, strings.ToUpper(f.Name))
+	}
+	t.cells = func(r *R, now time.Time) (cells []string) {
+		for i := range fields {
+			cells = append(cells, fields[i].Human(r, now))
+		}
+		return cells
+	}
+	return t
+}
+
+// NewBatchTable prints batches, without the states that none of them has.
+func NewBatchTable(look Look) Printer[Batch] {
+	t := &rowTable[Batch]{grid: grid{look: look, header: []string{"BATCH", "JOBS"}},
+		red: func(b *Batch) bool { return b.Failed > 0 }}
+	for _, s := range states() {
+		t.header = append(t.header, strings.ToUpper(s))
+	}
+	t.cells = func(b *Batch, _ time.Time) []string {
+		cells := []string{string(b.ID), fmt.Sprint(b.Jobs)}
+		for s := job.Queued; s <= job.Cancelled; s++ {
+			cell := "-"
+			if n := *b.Count(s); n > 0 {
+				cell = fmt.Sprint(n)
+			}
+			cells = append(cells, cell)
+		}
+		return cells
+	}
+	return t
+}
+
+// NewNodeTable prints nodes.
+func NewNodeTable(look Look) Printer[node.Row] {
+	return &rowTable[node.Row]{
+		grid: grid{look: look, header: []string{"NODE", "STATE", "JOBS", "CPUS", "MEMORY", "SEEN", "NOTE"}},
+		red:  func(*node.Row) bool { return false },
+		cells: func(r *node.Row, now time.Time) []string {
+			memory, seen := "-", "-"
+			if r.Memory > 0 {
+				memory = unit.FormatBytes(r.Memory)
+			}
+			switch {
+			case r.Seen.IsZero():
+			case now.Sub(r.Seen) < time.Minute:
+				seen = "now"
+			default:
+				seen = humanTime(r.Seen, now)
+			}
+			return []string{orDash(string(r.Node)), orDash(string(r.State)), fmt.Sprint(r.Jobs),
+				fmt.Sprintf("%d/%d", r.CPUsUsed, r.CPUs), memory, seen, orDash(r.Note)}
+		},
+	}
+}
+
+// Summary says how many jobs the batches have together, and in which states.
+func Summary(batches []Batch) string {
+	var sum Batch
+	for i := range batches {
+		sum.Sum(&batches[i])
+	}
+	noun := "jobs"
+	if sum.Jobs == 1 {
+		noun = "job"
+	}
+	text := fmt.Sprintf("%d %s", sum.Jobs, noun)
+	for s := job.Queued; s <= job.Cancelled; s++ {
+		if n := *sum.Count(s); n > 0 {
+			text += fmt.Sprintf(", %d %s", n, s)
+		}
+	}
+	return text
+}

@@ -1,0 +1,237 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+func look(w *bytes.Buffer) Look {
+	return Look{W: w, Width: 80, Now: func() time.Time { return now }}
+}
+
+// show prints rows and compares what came of it.
+func show[R any](t *testing.T, p Printer[R], out *bytes.Buffer, rows []R, want string) {
+	t.Helper()
+	for i := range rows {
+		if err := p.Print(&rows[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func some3() []job.Row {
+	row := func(name string, s job.State) job.Row {
+		return job.Row{ID: job.ID("maria/cavity/" + name), Namespace: "maria", Batch: "cavity", Job: name, Owner: "maria", State: s}
+	}
+	ran, builds, over := row("re=100_n=256", job.Running), row("re=200_n=256", job.Running), row("re=400_n=256", job.Done)
+	ran.Node, ran.Started, ran.Attempt = "ws1", now.Add(-62*time.Minute), 1
+	builds.Node, builds.Started, builds.Phase, builds.Attempt = "ws2", now.Add(-2*time.Minute), "building", 3
+	over.Node, over.Runtime, over.Ended = "ws3", 720, now.Add(-26*time.Hour)
+	f := *failed()
+	return []job.Row{ran, row("q1", job.Queued), builds, row("q2", job.Queued), over, f}
+}
+
+func TestJobTable(t *testing.T) {
+	var out bytes.Buffer
+	last := some3()[5]
+	last.ID, last.State = "ana/pipe/only", job.Queued
+	last.Exit, last.Reason, last.Signal, last.Runtime, last.Ended = nil, "", "", 0, time.Time{}
+	last.Node, last.Attempt, last.Phase, last.Started = "", 0, "", time.Time{}
+	show(t, NewJobTable(look(&out), false), &out, append(some3(), last), `
+JOB                        STATE    NODE  RAN    ENDED      NOTE
+maria/cavity/re=100_n=256  running  ws1   1h02m  -          -
+maria/cavity/re=200_n=256  running  ws2   2m     -          building, attempt 3
+maria/cavity/re=400_n=256  done     ws3   12m    Thu 10:00  -
+maria/cavity/re=100        failed   ws1   1h30m  11:30      exit 1, SIGTERM, ti…
+maria/cavity (2)           queued   -     -      -          -
+ana/pipe/only              queued   -     -      -          -
+`[1:])
+	out.Reset()
+	each := NewJobTable(look(&out), true)
+	show(t, each, &out, some3()[1:4:4], `
+JOB                        STATE    NODE  RAN  NOTE
+maria/cavity/q1            queued   -     -    -
+maria/cavity/re=200_n=256  running  ws2   2m   building, attempt 3
+maria/cavity/q2            queued   -     -    -
+`[1:])
+	// A column that was empty until now brings a new header.
+	out.Reset()
+	show(t, each, &out, some3()[4:5], `
+JOB                        STATE    NODE  RAN  ENDED      NOTE
+maria/cavity/re=400_n=256  done     ws3   12m  Thu 10:00  -
+`[1:])
+}
+
+func TestTableFits(t *testing.T) {
+	long := strings.Repeat("n", 60)
+	rows := some3()
+	rows[5].ID = job.ID("maria/cavity/" + long)
+	rows[5].Reason = strings.Repeat("ü", 200) + "\x1b[2J"
+	var out bytes.Buffer
+	p := NewJobTable(look(&out), false)
+	for i := range rows {
+		if err := p.Print(&rows[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
+		if n > 80 && !strings.Contains(line, long) {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if !strings.Contains(out.String(), "maria/cavity/"+long+"  failed") {
+		t.Errorf("the long id is not whole:\n%s", out.String())
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Errorf("a control character came through: %q", out.String())
+	}
+}
+
+func TestColor(t *testing.T) {
+	var out bytes.Buffer
+	l := look(&out)
+	l.Color = true
+	show(t, NewFieldTable(l, must(Pick(JobFields(), "id,exit,memory_peak"))), &out, some3()[4:],
+		"ID                         EXIT  MEMORY_PEAK\n"+
+			"maria/cavity/re=400_n=256  -     -\n"+
+			"\x1b[31mmaria/cavity/re=100        1     5G\x1b[0m\n")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestBatchTable(t *testing.T) {
+	a, b := NewBatch("maria/cavity", "maria", now), NewBatch("maria/pipe", "maria", now)
+	a.Add(job.Queued, 157)
+	a.Add(job.Running, 3)
+	a.Add(job.Done, 40)
+	b.Add(job.Done, 7)
+	var out bytes.Buffer
+	show(t, NewBatchTable(look(&out)), &out, []Batch{a, b}, `
+BATCH         JOBS  QUEUED  RUNNING  DONE
+maria/cavity  200   157     3        40
+maria/pipe    7     -       -        7
+`[1:])
+	out.Reset()
+	show(t, &Records[Batch]{W: &out, Fields: must(Pick(BatchFields(), DefaultBatch))}, &out, []Batch{b},
+		"maria/pipe\t7\t0\t0\t0\t0\t0\t0\t7\t0\t0\n")
+}
+
+func nodes() []node.Row {
+	return []node.Row{
+		{Node: "ws1", State: node.Busy, Jobs: 1, CPUs: 16, CPUsUsed: 12, Memory: 64 << 30, Seen: now.Add(-time.Second)},
+		{Node: "ws4", State: node.Lost, CPUs: 32, Seen: now.Add(-3 * time.Hour), Capability: []string{"gpu", "python3"},
+			Note: "lost \"it\"\n"},
+	}
+}
+
+func TestNodeTable(t *testing.T) {
+	var out bytes.Buffer
+	show(t, NewNodeTable(look(&out)), &out, nodes(), `
+NODE  STATE  JOBS  CPUS   MEMORY  SEEN   NOTE
+ws1   busy   1     12/16  64G     now    -
+ws4   lost   0     0/32   -       09:00  "lost \"it\"\n"
+`[1:])
+	out.Reset()
+	show(t, &Records[node.Row]{W: &out, Fields: must(Pick(NodeFields(), DefaultNode))}, &out, nodes(), ""+
+		"ws1\tbusy\t1\t12\t16\t68719476736\t2026-11-20T10:59:59Z\t-\n"+
+		"ws4\tlost\t0\t0\t32\t-\t2026-11-20T08:00:00Z\t\"lost \\\"it\\\"\\n\"\n")
+	out.Reset()
+	show(t, &Objects[node.Row]{W: &out, Fields: must(Pick(NodeFields(), "node,capabilities,jobs,arch"))}, &out, nodes()[1:],
+		`{"node":"ws4","capabilities":["gpu","python3"],"jobs":0}`+"\n")
+}
+
+func TestRecords(t *testing.T) {
+	var out bytes.Buffer
+	show(t, &Records[job.Row]{W: &out, Fields: must(Pick(JobFields(), DefaultJob))}, &out, some3()[4:], ""+
+		"maria/cavity/re=400_n=256\tdone\tws3\t-\t-\t720\t-\n"+
+		"maria/cavity/re=100\tfailed\tws1\t2\t1\t5400.25\ttime limit, 1h\n")
+	out.Reset()
+	show(t, &Records[job.Row]{W: &out, Fields: must(Pick(JobFields(), "ended,memory_peak,id"))}, &out, some3()[5:],
+		"2026-11-20T10:30:00Z\t5368709120\tmaria/cavity/re=100\n")
+}
+
+// The fields have the names of the members of job.Row, and what -j prints of
+// all of them is what encoding/json makes of the row.
+func TestObjects(t *testing.T) {
+	var all, picked bytes.Buffer
+	var names []string
+	for _, f := range JobFields() {
+		names = append(names, f.Name)
+	}
+	rows := some3()
+	rows[5].Reason = "a < b\n"
+	for i := range rows {
+		all.Reset()
+		picked.Reset()
+		if err := (&Objects[job.Row]{W: &all}).Print(&rows[i]); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Objects[job.Row]{W: &picked, Fields: must(Pick(JobFields(), strings.Join(names, ",")))}).Print(&rows[i]); err != nil {
+			t.Fatal(err)
+		}
+		var a, b map[string]any
+		if err := json.Unmarshal(all.Bytes(), &a); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(picked.Bytes(), &b); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []string{"started", "ended"} { // in the zone of the row, and in UTC
+			if s, ok := a[k].(string); ok {
+				a[k] = at(s).UTC().Format(time.RFC3339Nano)
+			}
+		}
+		if fmt.Sprint(a) != fmt.Sprint(b) {
+			t.Errorf("all members:  %v\nall fields: %v", a, b)
+		}
+		if strings.Count(all.String(), "\n") != 1 || strings.Contains(all.String(), `\u003c`) {
+			t.Errorf("not one plain line: %q", all.String())
+		}
+	}
+	if len(names) != 21 {
+		t.Errorf("%d fields", len(names))
+	}
+}
+
+func TestPick(t *testing.T) {
+	if _, err := Pick(JobFields(), "id,nod"); err == nil || err.Error() != `unknown field "nod" (did you mean "node"?)` {
+		t.Error(err)
+	}
+}
+
+// Rows come out in blocks, so that a million of them need no memory.
+func TestBlocks(t *testing.T) {
+	var out bytes.Buffer
+	p := NewJobTable(look(&out), true)
+	for i := range block {
+		if err := p.Print(&job.Row{ID: job.ID(fmt.Sprintf("n/b/%d", i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(out.String(), "\n"); n != block+1 {
+		t.Errorf("%d lines after %d rows", n, block)
+	}
+}

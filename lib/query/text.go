@@ -1,0 +1,84 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+)
+
+// A Printer writes rows one after another. Nothing is sure to be written
+// before Flush.
+type Printer[R any] interface {
+	Print(r *R) error
+	Flush() error
+}
+
+// Records prints a row as a line of fields with TABs between them.
+type Records[R any] struct {
+	W      io.Writer // should be buffered
+	Fields []Field[R]
+	line   []byte
+}
+
+// Print writes one line.
+func (p *Records[R]) Print(r *R) error {
+	p.line = p.line[:0]
+	for i := range p.Fields {
+		if i > 0 {
+			p.line = append(p.line, '\t')
+		}
+		p.line = append(p.line, p.Fields[i].Text(r)...)
+	}
+	p.line = append(p.line, '\n')
+	_, err := p.W.Write(p.line)
+	return err
+}
+
+// Flush flushes W if it can be.
+func (p *Records[R]) Flush() error { return flush(p.W) }
+
+// Objects prints a row as a line with one JSON object: of these fields, or
+// all that the row has if there are none.
+type Objects[R any] struct {
+	W      io.Writer // should be buffered
+	Fields []Field[R]
+	line   []byte
+}
+
+// Print writes one line.
+func (p *Objects[R]) Print(r *R) error {
+	if p.Fields == nil {
+		p.line = appendJSON(p.line[:0], r)
+	} else {
+		p.line = append(p.line[:0], '{')
+		for i := range p.Fields {
+			p.line = p.Fields[i].json(p.line, r)
+		}
+		p.line = append(p.line, '}')
+	}
+	p.line = append(p.line, '\n')
+	_, err := p.W.Write(p.line)
+	return err
+}
+
+// Flush flushes W if it can be.
+func (p *Objects[R]) Flush() error { return flush(p.W) }
+
+func flush(w io.Writer) error {
+	if f, ok := w.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
+	return nil
+}
+
+// appendJSON appends v as encoding/json has it, without making < > & into
+// escapes. What cannot be encoded cannot be in a row.
+func appendJSON(b []byte, v any) []byte {
+	buf := bytes.NewBuffer(b)
+	e := json.NewEncoder(buf)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return append(b, "null"...)
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
