@@ -253,6 +253,7 @@ func TestStatus(t *testing.T) {
 		{errors.Join(Quiet(No), path), 74},
 		{fmt.Errorf("%w: %w", errors.New("what"), Errorf(Later, "x")), 75},
 		{errors.Join(errors.New("a"), errors.New("b")), 70},
+		{fmt.Errorf("head: %w", refusal{}), 77},
 		{&fs.PathError{Op: "read", Path: "x", Err: Errorf(Input, "y")}, 74},
 	} {
 		if got := Status(c.err); got != c.want {
@@ -260,6 +261,12 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+// refusal is another package's error that knows its status.
+type refusal struct{}
+
+func (refusal) Error() string   { return "not yours" }
+func (refusal) ExitStatus() int { return NotAllowed }
 
 func TestErrorsAreLines(t *testing.T) {
 	c, out, talk := newCmd()

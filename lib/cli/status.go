@@ -39,6 +39,9 @@ func (e *statusError) Error() string {
 
 func (e *statusError) Unwrap() error { return e.err }
 
+// ExitStatus is the status with which a command ends that returns e.
+func (e *statusError) ExitStatus() int { return e.status }
+
 // Errorf is fmt.Errorf for an error with which a command ends with status.
 func Errorf(status int, format string, a ...any) error {
 	return &statusError{status, fmt.Errorf(format, a...)}
@@ -52,7 +55,7 @@ func Usagef(format string, a ...any) error { return Errorf(Usage, format, a...) 
 func Quiet(status int) error { return &statusError{status, nil} }
 
 // Status is the exit status for err. An error made by this package, wrapped or
-// not, knows its own. Else it is Unreachable for a connection that could not be
+// not, knows its own, and so does any that has a method ExitStatus() int. Else it is Unreachable for a connection that could not be
 // made, Later for a deadline that passed and IO for what the operating system
 // refused; of several joined errors the highest of these counts. Fault is for
 // what is none of them.
@@ -75,8 +78,8 @@ func classify(err error) (status int, found bool) {
 		return IO, true
 	}
 	switch e := err.(type) {
-	case *statusError:
-		return e.status, true
+	case interface{ ExitStatus() int }:
+		return e.ExitStatus(), true
 	case *fs.PathError, *os.LinkError, *os.SyscallError, syscall.Errno:
 		return IO, true
 	case *net.OpError:
