@@ -1,0 +1,142 @@
+package sched
+
+import (
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// An Action is what the shell must do: one of the types below. The shell makes
+// every Log and LogNode of a tick durable, in their order, before it performs
+// any other action of that tick; the others it performs in their order, so
+// that a Publish is finished (and its directories synced) before the Have that
+// follows. An action for a session that has ended meanwhile is dropped.
+type Action interface{ action() }
+
+// Log appends a record to the log of the job's batch. Seq, Time and Job (the
+// name) are unset: the shell fills them in.
+type Log struct {
+	Ref Ref
+	Rec job.Record
+}
+
+// LogNode appends a record of kind "node" to the head's log: a node was seen
+// for the first time, or has lost its directory. It is for people; nothing
+// depends on its replay.
+type LogNode struct {
+	Node  node.Name
+	State string
+}
+
+// Start gives an attempt to a node: wire message start.
+type Start struct {
+	Session uint64
+	Ref     Ref
+	Attempt job.Token
+	Try     int
+	CPUs    int
+}
+
+// Keep answers an attempt in a node's list: it is wanted, let it go on.
+type Keep struct {
+	Session uint64
+	Attempt job.Token
+}
+
+// Stop tells a node to end an attempt: wire message stop. The node answers
+// with Ended once nothing of it runs: Unstarted when nothing had.
+type Stop struct {
+	Session uint64
+	Attempt job.Token
+	Why     string
+}
+
+// Recall asks for an attempt that waits on a node, because another is idle:
+// wire message stop with "unstarted" set. The node answers with Ended and
+// Unstarted if nothing of it has started, and else ignores it.
+type Recall struct {
+	Session uint64
+	Attempt job.Token
+}
+
+// Have tells a node that what the attempt left is safe, or not wanted: it
+// deletes all of it and answers Gone.
+type Have struct {
+	Session uint64
+	Attempt job.Token
+}
+
+// Forget tells a node that an attempt that never started is not needed: it
+// deletes its note of it and answers Gone. A node on which it did start must
+// not obey; it says Ended in its time.
+type Forget struct {
+	Session uint64
+	Attempt job.Token
+}
+
+// Hold tells a node to keep all of an attempt and to go on with it: the head
+// does not know it (its log was rolled back), or cannot take its result. The
+// shell logs Why as an error: an operator must look.
+type Hold struct {
+	Session uint64
+	Attempt job.Token
+	Why     string
+}
+
+// Grant asks for the result of an attempt that ended: the shell queues the
+// transfer and says Staged when it is over, one way or the other.
+type Grant struct {
+	Session  uint64
+	Ref      Ref
+	Attempt  job.Token
+	Try      int
+	Manifest string
+	Bytes    int64 // as the node says: for what is free on the disk, not for an allocation
+}
+
+// Publish renames what was staged of an attempt to its place: to out/ if it is
+// the job's result, else to attempts/. The log already says so.
+type Publish struct {
+	Ref     Ref
+	Attempt job.Token
+	Try     int
+	Out     bool
+}
+
+// Closed says that every job of a batch is over and that nothing of it is left
+// on any node, as far as is known: the shell appends "closed" to the head's log
+// in a later tick, then gives BatchGone.
+type Closed struct{ Batch uint32 }
+
+// Reopened says that a batch for which Closed was said is open again: "opened"
+// must be durable before the records that follow.
+type Reopened struct{ Batch uint32 }
+
+// Refuse ends a session that has just begun, and tells the node why.
+type Refuse struct {
+	Session uint64
+	Why     string
+}
+
+// Odd is for the shell's log alone: a node said something that no node of ours
+// says. It had no effect.
+type Odd struct {
+	Session uint64
+	Attempt job.Token // as the node wrote it: to be quoted
+	Why     string
+}
+
+func (Log) action()      {}
+func (LogNode) action()  {}
+func (Start) action()    {}
+func (Keep) action()     {}
+func (Stop) action()     {}
+func (Recall) action()   {}
+func (Have) action()     {}
+func (Forget) action()   {}
+func (Hold) action()     {}
+func (Grant) action()    {}
+func (Publish) action()  {}
+func (Closed) action()   {}
+func (Reopened) action() {}
+func (Refuse) action()   {}
+func (Odd) action()      {}

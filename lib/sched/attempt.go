@@ -1,0 +1,385 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+
+	"distribute/lib/job"
+)
+
+// rank orders phases; an unknown one has none.
+func rank(phase string) int {
+	switch phase {
+	case Assigned:
+		return 1
+	case Sending:
+		return 2
+	case Building:
+		return 3
+	case Running:
+		return 4
+	case Returning:
+		return 5
+	}
+	return 0
+}
+
+// find is the live attempt that a node means by a token. If there is none it
+// answers what is to be said: of settled attempts by told, of unknown ones Hold,
+// of those of other nodes nothing.
+func (m *Machine) find(p *peer, token job.Token, told func(*settledNote)) *attempt {
+	k, ok := keyOf(token)
+	if !ok {
+		m.do(Odd{p.session, token, "it names an attempt by what is no token"})
+		return nil
+	}
+	if a := m.live[k]; a != nil {
+		if a.peer == p {
+			return a
+		}
+		m.do(Odd{p.session, token, fmt.Sprintf("it names an attempt of %s", a.peer.name)})
+		return nil
+	}
+	if note := p.gone[k]; note != nil {
+		told(note)
+		return nil
+	}
+	m.do(Hold{p.session, token, "the head does not know this attempt"})
+	return nil
+}
+
+func (e Item) apply(m *Machine) {
+	p := m.from(e.Session)
+	if p == nil {
+		return
+	}
+	if p.listed {
+		m.do(Odd{e.Session, e.Attempt, "its list goes on after the end"})
+		return
+	}
+	if rank(e.Phase) == 0 || (e.Phase == Returning) != (e.Ended != nil) {
+		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("its list has an attempt in phase %q", e.Phase)})
+		e.Phase, e.Ended = Running, nil // it is there: it must not count as lost
+	}
+	a := m.find(p, e.Attempt, func(n *settledNote) {
+		n.listed = p.session
+		m.answerSettled(p, n, e.Attempt, e.Ended)
+	})
+	if a == nil {
+		m.hold(p, e)
+		return
+	}
+	a.listed = p.session
+	if a.result != nil && e.Ended == nil {
+		m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
+		a.result = nil
+	}
+	if e.Ended != nil {
+		a.result, a.phase = nil, Returning
+		m.adopt(a, e.Ended.good())
+		m.ended(a, *e.Ended)
+		return
+	}
+	if a.boot != "" && a.boot != p.boot && a.seen() && a.current && rank(e.Phase) >= rank(Building) {
+		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), true, true)
+		m.stop(a, "its machine was restarted under it")
+		a.phase = e.Phase
+		return
+	}
+	a.phase = e.Phase
+	m.saw(a)
+	m.answerRunning(a)
+}
+
+// hold counts the cpus of an attempt that the head does not know but the node
+// runs, so that no more is given to the node than it has room for.
+func (m *Machine) hold(p *peer, e Item) {
+	k, ok := keyOf(e.Attempt)
+	if !ok || e.Ended != nil || e.CPUs < 1 || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
+		return
+	}
+	p.held[k] = min(e.CPUs, maxCPUs)
+}
+
+// answerSettled answers a node that still has a settled attempt. It may delete
+// what is safe or not wanted. What the head had taken for lost and is there
+// after all is kept, for an operator to look at.
+func (m *Machine) answerSettled(p *peer, n *settledNote, token job.Token, ended *Result) {
+	switch s := m.State(n.ref); {
+	case ended == nil:
+		m.do(Stop{p.session, token, "its job went on without it"})
+	case ended.Unstarted:
+		m.do(Forget{p.session, token})
+	case n.kept || ended.Manifest == "" || s == job.Done || s == job.Cancelled:
+		m.do(Have{p.session, token})
+	default:
+		m.do(Hold{p.session, token, "its result comes after the head was told that it is lost"})
+	}
+}
+
+// answerRunning answers a node that connects and has an attempt that is not
+// over.
+func (m *Machine) answerRunning(a *attempt) {
+	b, session := m.batches[a.ref.Batch], a.peer.session
+	m.adopt(a, true)
+	switch {
+	case a.current:
+		m.do(Keep{session, a.token})
+	case a.void:
+		m.stop(a, "its job is over")
+	case a.phase == Assigned && b.state[a.ref.Job] == job.Running:
+		m.stop(a, "its job runs elsewhere")
+	default:
+		m.do(Keep{session, a.token})
+	}
+}
+
+// adopt makes a returned attempt its job's again when the job waits.
+func (m *Machine) adopt(a *attempt, good bool) {
+	if b := m.batches[a.ref.Batch]; good && !a.current && !a.void && b.state[a.ref.Job] == job.Queued {
+		rec := a.record(job.KindAdopt, job.Outcome{})
+		rec.CPUs = a.cpus
+		m.log(a.ref, rec)
+	}
+}
+
+func (e Phase) apply(m *Machine) {
+	p := m.from(e.Session)
+	if p == nil {
+		return
+	}
+	a := m.find(p, e.Attempt, func(n *settledNote) { n.listed = p.session })
+	if a != nil {
+		a.listed = p.session
+	}
+	switch {
+	case a == nil || a.result != nil || e.Phase == Returning:
+	case rank(e.Phase) == 0:
+		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %q", e.Phase)})
+	case rank(e.Phase) > rank(a.phase):
+		a.phase = e.Phase
+		m.saw(a)
+	}
+}
+
+// saw takes in what the phase of an attempt tells of its node.
+func (m *Machine) saw(a *attempt) {
+	if a.phase != Assigned {
+		m.resolve(a)
+	}
+	if rank(a.phase) >= rank(Building) {
+		a.boot = a.peer.boot
+	}
+	if a.phase == Running {
+		m.built(a, noPace)
+	}
+}
+
+func (e Ended) apply(m *Machine) {
+	p := m.from(e.Session)
+	if p == nil {
+		return
+	}
+	a := m.find(p, e.Attempt, func(n *settledNote) {
+		n.listed = p.session
+		m.answerSettled(p, n, e.Attempt, &e.Result)
+	})
+	if a == nil {
+		m.unhold(p, e.Attempt)
+		return
+	}
+	a.listed = p.session
+	if a.result == nil {
+		m.ended(a, e.Result)
+	}
+}
+
+func (m *Machine) unhold(p *peer, token job.Token) {
+	k, _ := keyOf(token)
+	if cpus, ok := p.held[k]; ok {
+		delete(p.held, k)
+		if p.listed {
+			p.used -= cpus
+			p.active--
+			m.touch(p)
+		}
+	}
+}
+
+// good says that a result makes its job done.
+func (r *Result) good() bool {
+	return r.OK() && r.Manifest != "" && !r.Unstarted && !r.BuildFailed && !r.Lost
+}
+
+// ended takes in that an attempt is over on its node. What it left is brought
+// home first; what becomes of the job is decided when it is there.
+func (m *Machine) ended(a *attempt, r Result) {
+	b := m.batches[a.ref.Batch]
+	if r.Unstarted && !a.recalled && !a.stopped {
+		a.peer.rest = m.now + resting
+	}
+	m.idle(a)
+	m.resolve(a)
+	if r.OK() && r.Manifest == "" {
+		r.Reason = "it ended well, but its node has no result of it"
+	}
+	a.result, a.phase = &r, Returning
+	switch {
+	case r.Unstarted, r.Lost:
+	case r.BuildFailed:
+		b.suspect[a.peer] = struct{}{}
+		m.avoids[b] = struct{}{}
+	default:
+		m.built(a, seconds(r.Runtime))
+	}
+	if r.Unstarted || r.Manifest == "" {
+		m.finish(a, "")
+		return
+	}
+	m.grant(a)
+}
+
+func (m *Machine) grant(a *attempt) {
+	if a.moving || a.peer.session == 0 || a.result == nil {
+		return
+	}
+	a.moving = true
+	m.do(Grant{a.peer.session, a.ref, a.token, a.try, a.result.Manifest, a.result.Bytes})
+}
+
+func (e Staged) apply(m *Machine) {
+	k, ok := keyOf(e.Attempt)
+	a := m.live[k]
+	if !ok || a == nil || a.result == nil || a.result.Manifest == "" {
+		return // settled meanwhile, or its batch is gone
+	}
+	a.moving = false
+	switch {
+	case e.Err == nil && e.Manifest == a.result.Manifest:
+		a.stranded = false
+		m.finish(a, e.Manifest)
+	case e.Err != nil && e.Permanent:
+		m.refuse(a, e.Err)
+	default:
+		a.stranded = e.NoRoom
+		a.retryAt = m.now + regrant
+		m.again = append(m.again, a)
+	}
+}
+
+// refuse deals with a result that cannot be brought home: its job fails, and
+// the node keeps what it has.
+func (m *Machine) refuse(a *attempt, err error) {
+	why := "its result could not be brought home: " + err.Error()
+	if a.current {
+		rec := a.record(job.KindFailed, a.result.Outcome)
+		rec.Reason, rec.Lost = why, true
+		m.log(a.ref, rec)
+		m.stopVoid(m.batches[a.ref.Batch], a.ref.Job, "the job failed")
+	}
+	if a.peer.session != 0 {
+		m.do(Hold{a.peer.session, a.token, why})
+	}
+}
+
+// finish decides what an attempt that is over means for its job, once what it
+// left (if anything) is safe on the head as manifest.
+func (m *Machine) finish(a *attempt, manifest string) {
+	b, r := m.batches[a.ref.Batch], a.result
+	out := false
+	switch {
+	case r.Unstarted:
+		m.handBack(a, orElse(r.Reason, "not started"), false)
+	case r.BuildFailed:
+		m.handBack(a, ReasonBuild, false)
+	case r.Lost:
+		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)), true)
+	case r.good() && !a.void && !b.state[a.ref.Job].Over():
+		m.log(a.ref, a.final(job.KindDone, manifest))
+		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
+		out = true
+	case a.current:
+		m.log(a.ref, a.final(job.KindFailed, manifest))
+		m.stopVoid(b, a.ref.Job, "the job failed")
+	}
+	if !a.dead || manifest != "" && !out && (r.BuildFailed || r.Lost) {
+		m.log(a.ref, a.final(job.KindLate, manifest))
+	}
+	if manifest != "" {
+		m.do(Publish{a.ref, a.token, a.try, out})
+	}
+	if session := a.peer.session; session != 0 && r.Unstarted {
+		m.do(Forget{session, a.token})
+	} else if session != 0 {
+		m.do(Have{session, a.token})
+	}
+}
+
+// handBack puts the job of a current attempt back.
+func (m *Machine) handBack(a *attempt, why string, lost bool) {
+	if a.current {
+		m.lose(a, why, lost, lost)
+	}
+}
+
+// final is the record that settles an attempt.
+func (a *attempt) final(kind job.Kind, manifest string) job.Record {
+	rec := a.record(kind, a.result.Outcome)
+	if manifest != "" {
+		rec.Manifest, rec.Files, rec.Bytes = manifest, a.result.Files, a.result.Bytes
+	}
+	return rec
+}
+
+func orElse(s, dflt string) string {
+	if s == "" {
+		return dflt
+	}
+	return s
+}
+
+func (e Tick) apply(m *Machine) {
+	for _, p := range m.peers {
+		if p.rest != 0 && m.now >= p.rest {
+			p.rest = 0
+			m.touch(p)
+		}
+		if m.loaded && m.now-p.heard >= m.cfg.Lease && (p.first != nil || p.session != 0) {
+			m.expire(p)
+		}
+	}
+	waiting := m.again[:0]
+	for _, a := range m.again {
+		switch {
+		case a.dead || a.moving || a.result == nil || a.peer.session == 0:
+		case m.now >= a.retryAt:
+			m.grant(a)
+		default:
+			waiting = append(waiting, a)
+		}
+	}
+	clear(m.again[len(waiting):])
+	m.again = waiting
+	if m.now-m.since >= settleTime {
+		for b := range m.avoids {
+			m.doubted = append(m.doubted, b)
+		}
+		slices.SortFunc(m.doubted, byAge)
+	}
+}
+
+// expire gives up what a node has that was silent for too long. A session that
+// lasts all the same has nothing at its other end.
+func (m *Machine) expire(p *peer) {
+	if p.session != 0 {
+		m.do(Refuse{p.session, fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease)})
+		m.down(p)
+	}
+	for a := p.first; a != nil; {
+		next := a.after
+		if a.current && !m.batches[a.ref.Batch].never {
+			m.lose(a, fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease), true, true)
+		}
+		a = next
+	}
+}

@@ -1,0 +1,268 @@
+package sched
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/job"
+)
+
+// failAtOnce is how many jobs of a batch that cannot be built are failed at
+// one event, so that no event takes long.
+const failAtOnce = 10_000
+
+// settleTime is how long after its start the head waits for nodes before it
+// says that a batch could be built by none of them.
+const settleTime = time.Minute
+
+func (e AddBatch) apply(m *Machine) {
+	if m.batches[e.Batch] != nil {
+		return
+	}
+	e.Jobs = max(0, e.Jobs)
+	b := &batch{num: e.Batch, id: e.ID, never: e.Never, closed: e.Closed, open: e.Jobs,
+		state: make([]job.State, e.Jobs), tries: make([]uint32, e.Jobs),
+		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
+		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{}}
+	b.counts[job.Queued] = e.Jobs
+	m.batches[e.Batch] = b
+	m.sortIn(b, e)
+	if !e.Replay {
+		m.ready(b)
+	}
+}
+
+const tooMixed = "the jobs of its batch ask for too many different numbers of cpus"
+
+// sortIn puts all jobs of a new batch into queues, one for each number of cpus.
+// When there are too many, the last queue is for all the rest, to be failed.
+func (m *Machine) sortIn(b *batch, e AddBatch) {
+	caps, dflt := wants(e.Spec), 0
+	if e.Spec != nil {
+		dflt = min(max(0, e.Spec.Resources.CPUs), math.MaxUint16)
+	}
+	at := map[uint16]*queue{}
+	queueFor := func(cpus uint16) *queue {
+		if q := at[cpus]; q != nil {
+			return q
+		}
+		if len(b.queues) == MaxClasses {
+			b.mixed = true
+			return b.queues[MaxClasses-1]
+		}
+		q := &queue{b: b, c: m.classFor(caps, int(cpus)), index: len(b.queues), jobs: newSet(e.Jobs)}
+		b.queues = append(b.queues, q)
+		at[cpus] = q
+		return q
+	}
+	q := queueFor(uint16(dflt))
+	if e.CPUs != nil {
+		b.class = make([]uint8, e.Jobs)
+	}
+	for i := range e.Jobs {
+		if i < len(e.CPUs) {
+			q = queueFor(e.CPUs[i])
+			b.class[i] = uint8(q.index)
+		}
+		q.jobs.add(uint32(i))
+	}
+	if len(b.queues) < 2 {
+		b.class = nil
+	}
+}
+
+func (e Ready) apply(m *Machine) {
+	if b := m.batches[e.Batch]; b != nil {
+		m.ready(b)
+	}
+}
+
+func (m *Machine) ready(b *batch) {
+	if b.ready {
+		return
+	}
+	b.ready = true
+	for _, q := range b.queues {
+		m.enter(q)
+	}
+	m.settled = append(m.settled, b)
+	if b.closed {
+		m.letGoOf(b)
+	}
+	for _, p := range m.peers {
+		if p.session != 0 && p.hasOf(b) { // it must send its list again, with these
+			m.do(Refuse{p.session, "a batch of which it may have attempts was read in"})
+			m.down(p)
+		}
+	}
+}
+
+func (p *peer) hasOf(b *batch) bool {
+	for a := p.first; a != nil; a = a.after {
+		if a.ref.Batch == b.num {
+			return true
+		}
+	}
+	return false
+}
+
+// letGoOf forgets the settled attempts of a batch on all nodes.
+func (m *Machine) letGoOf(b *batch) {
+	for _, p := range m.peers {
+		for k, note := range p.gone {
+			if note.ref.Batch == b.num {
+				delete(p.gone, k)
+			}
+		}
+	}
+	b.unacked = 0
+}
+
+func (e Loaded) apply(m *Machine) {
+	if m.loaded {
+		return
+	}
+	m.loaded, m.since = true, m.now
+	for _, b := range m.sorted() {
+		m.ready(b)
+	}
+	for _, p := range m.peers {
+		p.heard = m.now
+	}
+}
+
+// sorted is all batches, oldest first.
+func (m *Machine) sorted() []*batch {
+	all := make([]*batch, 0, len(m.batches))
+	for _, b := range m.batches {
+		all = append(all, b)
+	}
+	slices.SortFunc(all, byAge)
+	return all
+}
+
+func byAge(a, b *batch) int { return int(int64(a.num) - int64(b.num)) }
+
+func (e BatchGone) apply(m *Machine) {
+	b := m.batches[e.Batch]
+	if b == nil {
+		return
+	}
+	for _, first := range b.of {
+		for a := first; a != nil; a = a.next {
+			m.drop(a)
+		}
+	}
+	m.letGoOf(b)
+	for _, q := range b.queues {
+		m.leave(q)
+		m.dropClass(q.c)
+	}
+	m.doomed = slices.DeleteFunc(m.doomed, func(q *queue) bool { return q.b == b })
+	delete(m.avoids, b)
+	delete(m.batches, e.Batch)
+}
+
+// doubt looks at the batches whose build failed somewhere: when it failed on
+// every connected node that could run a class of them, that class is doomed.
+func (m *Machine) doubt() {
+	for _, b := range m.doubted {
+		if m.batches[b.num] != b || len(b.avoid)+len(b.suspect) == 0 {
+			continue
+		}
+		for _, q := range b.queues {
+			if q.jobs.n > 0 && q.doom == "" {
+				m.judge(q)
+			}
+		}
+	}
+	m.doubted = m.doubted[:0]
+}
+
+func (m *Machine) judge(q *queue) {
+	var on []string
+	for _, p := range m.peers {
+		if !p.listed || !p.fits[q.c] {
+			continue
+		}
+		if !q.b.shuns(p) {
+			return
+		}
+		on = append(on, string(p.name))
+	}
+	if len(on) == 0 {
+		return
+	}
+	slices.Sort(on)
+	if more := len(on) - 5; more > 0 {
+		on = append(on[:5], fmt.Sprintf("and %d more", more))
+	}
+	q.doom = ReasonBuild + " on " + strings.Join(on, ", ")
+	m.doomed = append(m.doomed, q)
+}
+
+// fail fails some of the doomed jobs.
+func (m *Machine) fail() {
+	for n := 0; len(m.doomed) > 0 && n < failAtOnce; {
+		q := m.doomed[0]
+		if q.doom == "" || q.jobs.n == 0 {
+			q.doom = ""
+			m.doomed = m.doomed[1:]
+			continue
+		}
+		for ; q.jobs.n > 0 && n < failAtOnce; n++ {
+			// The last job's leaving clears q.doom.
+			m.log(Ref{q.b.num, q.jobs.first()}, job.Record{Kind: job.KindFailed, Outcome: job.Outcome{Reason: q.doom}})
+		}
+	}
+}
+
+// close says Closed of the batches of which nothing is left to do anywhere.
+func (m *Machine) close() {
+	slices.SortFunc(m.settled, byAge)
+	for _, b := range m.settled {
+		if b.ready && !b.closed && b.open == 0 && len(b.of) == 0 && b.unacked == 0 && m.batches[b.num] == b {
+			b.closed = true
+			m.do(Closed{b.num})
+		}
+	}
+	m.settled = m.settled[:0]
+}
+
+func (e Cancel) apply(m *Machine) {
+	b, ok := m.wanted(e.Ref, e.Request)
+	if !ok || b.state[e.Ref.Job].Over() {
+		return
+	}
+	m.log(e.Ref, job.Record{Kind: job.KindCancelled, Outcome: job.Outcome{Reason: e.Reason}, By: e.By, Request: e.Request})
+	m.stopVoid(b, e.Ref.Job, "cancelled")
+}
+
+func (e Retry) apply(m *Machine) {
+	b, ok := m.wanted(e.Ref, e.Request)
+	if !ok {
+		return
+	}
+	if s := b.state[e.Ref.Job]; s != job.Failed && s != job.Cancelled {
+		return
+	}
+	m.log(e.Ref, job.Record{Kind: job.KindRetry, By: e.By, Request: e.Request})
+	for _, q := range b.queues {
+		if q.doom != tooMixed {
+			q.doom = ""
+		}
+	}
+}
+
+// wanted says that a request is about a job we have, and new.
+func (m *Machine) wanted(ref Ref, id job.Token) (*batch, bool) {
+	b := m.batches[ref.Batch]
+	if b == nil || int(ref.Job) >= len(b.state) || !b.ready {
+		return nil, false
+	}
+	_, taken := b.asked[request{ref.Job, id}]
+	return b, !taken || id == ""
+}

@@ -1,0 +1,31 @@
+// Package sched decides which job runs where, and what becomes of an attempt.
+//
+// A Machine is deterministic: it has no clock, no file, no goroutine. The shell
+// around it (dsched) tells it what happened by Apply and does what comes back.
+// Whatever must survive a crash it says in Log actions, and it changes its own
+// lasting state by folding these records only: Replay folds the same records
+// after a restart, so a machine that was replayed equals the one that wrote
+// (Snapshot). What is not in the log is learnt again from the nodes, each of
+// which sends its whole list when it connects.
+//
+// The life of an attempt, with the actions in capitals:
+//
+//	START   logged, then told     the attempt is current: it is its job's
+//	Phase…                        as the node says
+//	Ended                         the node holds the result: GRANT
+//	Staged                        logged done or failed, PUBLISH, HAVE
+//	Gone                          the head forgets the attempt
+//
+// An attempt whose node is silent for longer than the lease, or that its node
+// has lost, is given up (back): its job waits again. It is still known. If its
+// node returns with it, it is adopted when its job waits, else both run, and
+// the first whole and successful result that is staged is accepted (done).
+// What comes of an attempt after its job went on without it is kept beside
+// (late). An attempt is settled when one of done, failed, back without lost, or
+// late told of it; then its node may delete it. An attempt of a job that is
+// over is void: it is stopped, and can never be accepted, even if the job is
+// retried.
+//
+// The protocol as such, with the network, crashes, and a log rolled back, is
+// specified and searched in model_test.go.
+package sched

@@ -1,0 +1,172 @@
+package sched
+
+import (
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// A Ref names a job by numbers: the shell's number of its batch, and its line
+// in jobs.jsonl, from 0.
+type Ref struct{ Batch, Job uint32 }
+
+// Config is what a Machine is made with.
+type Config struct {
+	Lease      time.Duration    // how long a silent node keeps its attempts; 0: 15 minutes
+	CrashLimit int              // a job lost so many times in a row is failed; 0: 5
+	Token      func() job.Token // draws the ids of attempts; nil: job.NewToken
+}
+
+// How far an attempt is on its node, as the node says. Everything from
+// Building on counts as seen running: from there on it can take its node down.
+const (
+	Assigned  = "assigned"  // kept by the node, nothing of it started
+	Sending   = "sending"   // its inputs are on the way to the node
+	Building  = "building"  // the batch is built for it
+	Running   = "running"   // its processes run
+	Returning = "returning" // it ended, its result waits on the node or is on its way
+)
+
+// MaxClasses is how many different numbers of cpus the jobs of one batch may
+// ask for. Jobs that go beyond it fail with a reason as soon as the batch is
+// added; the check of a submission should refuse them before.
+const MaxClasses = 256
+
+// An Event is something that happened and that the machine must know: one of
+// the types below with an applies method. Events that carry a Session are
+// ignored when that session is not, or no longer, the session of a node.
+// Everything in them that comes from a node is believed only as far as it
+// concerns attempts that were given to that node.
+type Event interface{ apply(m *Machine) }
+
+// AddBatch makes a batch known, with all of its jobs queued. Batches go in the
+// order of their numbers: a lower one is older and goes first. A number in use
+// is ignored; it is free again after BatchGone.
+type AddBatch struct {
+	Batch  uint32
+	ID     job.BatchID
+	Spec   *job.Spec // not kept; nil: no capabilities, whole nodes
+	Jobs   int
+	CPUs   []uint16 // what each job asks for, 0: a whole node; nil: all as in Spec. Not kept.
+	Never  bool     // retry: never: each job is started at most once unless its owner retries it
+	Replay bool     // records follow by Machine.Replay: nothing is started until Ready or Loaded
+	Closed bool     // the head's log says that it is closed (it is loaded for a retry)
+}
+
+// Ready says that all records of a batch that was added with Replay are
+// replayed.
+type Ready struct{ Batch uint32 }
+
+// Loaded says that all batches that are open are added and replayed: leases
+// start now, nodes may come, batches that turn out to be over are closed. It
+// is given once, before the first NodeUp; it implies Ready for every batch.
+type Loaded struct{}
+
+// BatchGone drops a batch and all that is known of its attempts: after
+// Closed was written to the head's log, or when the batch is damaged or
+// deleted. Attempts of it that a node names later are unknown (Hold).
+type BatchGone struct{ Batch uint32 }
+
+// NodeUp says that a node has said hello in a new session, proven to be that
+// node. Sessions are numbered by the shell, never twice, from 1. Nothing is
+// given to the node before ListEnd. If the node has another session still, the
+// new one is refused (the shell pings the old one first, and gives NodeDown).
+type NodeUp struct {
+	Session uint64
+	Node    node.Name
+	Boot    string // differs after a restart of the machine
+	State   string // differs after the node lost its directory
+	Offer   node.Offer
+}
+
+// Item is one attempt of the list that a node sends when it connects.
+type Item struct {
+	Session uint64
+	Attempt job.Token
+	Phase   string
+	CPUs    int     // that it occupies, as the node knows; used only for attempts unknown to the head
+	Ended   *Result // set if and only if Phase is Returning
+}
+
+// ListEnd says that the node's list is complete: what was given to it and is
+// not in the list is not on it.
+type ListEnd struct{ Session uint64 }
+
+// NodeDown says that a session is over. Leases run on.
+type NodeDown struct{ Session uint64 }
+
+// NodeGone is the operator's word that a node never comes back, or that the
+// shell knows its directory to be lost: all that was given to it is lost. It is
+// ignored while the node is connected.
+type NodeGone struct{ Node node.Name }
+
+// Heard says that a message of the session arrived, whatever it was: it renews
+// the lease. The other events with a session do so by themselves.
+type Heard struct{ Session uint64 }
+
+// Phase says how far an attempt is. Ended says more than Returning.
+type Phase struct {
+	Session uint64
+	Attempt job.Token
+	Phase   string
+}
+
+// A Result is how an attempt ended on its node. At most one of Unstarted,
+// BuildFailed and Lost is set.
+type Result struct {
+	job.Outcome
+	Manifest    string // SHA-256 of what it left; "": nothing that could be brought home
+	Files       int
+	Bytes       int64
+	Unstarted   bool // nothing of it was started, nor will be: refused, recalled, or stopped in time
+	BuildFailed bool // the build of the batch failed on this node; the job itself did not run
+	Lost        bool // its supervisor is gone, or the machine restarted under it: how it ended is unknown
+}
+
+// Ended says that an attempt is over on its node, and the node holds what it
+// left until it is told Have or Forget. It may come any number of times.
+type Ended struct {
+	Session uint64
+	Attempt job.Token
+	Result  Result
+}
+
+// Staged is the shell's word on a transfer that it was asked for by Grant.
+// With Err nil every byte of the manifest is on the head's disk, checked and
+// durable. It counts even when the session has ended meanwhile.
+type Staged struct {
+	Attempt   job.Token
+	Manifest  string // of what was staged: must be the one of the attempt's Result
+	Err       error  // the transfer failed; it is granted again after a while
+	Permanent bool   // with Err: trying again is of no use. What is on the node stays there (Hold).
+	NoRoom    bool   // with Err: for want of space: the job is shown as stranded
+}
+
+// Gone says that nothing of an attempt is left on its node, after Have or
+// Forget. It lets the head forget the attempt, and close its batch.
+type Gone struct {
+	Session uint64
+	Attempt job.Token
+}
+
+// Cancel gives a job up for good. A job that is over, and a request that was
+// already taken for this job, change nothing.
+type Cancel struct {
+	Ref     Ref
+	By      string
+	Request job.Token
+	Reason  string
+}
+
+// Retry queues a job again that failed or was cancelled. A job in another
+// state, and a request that was already taken for this job, change nothing.
+type Retry struct {
+	Ref     Ref
+	By      string
+	Request job.Token
+}
+
+// Tick lets time pass. It is given at least once a second: leases end in it,
+// transfers that failed are granted again, long work goes on.
+type Tick struct{}

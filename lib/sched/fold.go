@@ -1,0 +1,209 @@
+package sched
+
+import (
+	"fmt"
+	"math"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// ReasonBuild is the reason of a back that says that the batch's build failed
+// on the node: the batch is not tried there again until a job of it is retried.
+const ReasonBuild = "build failed"
+
+// Replay folds a record of a batch that was added with Replay and is not ready
+// yet. An error says that the record cannot follow those before it (the log is
+// damaged), and nothing was changed.
+func (m *Machine) Replay(ref Ref, rec *job.Record) error {
+	b := m.batches[ref.Batch]
+	if b == nil || b.ready {
+		return fmt.Errorf("record %d: batch %d takes no replay", rec.Seq, ref.Batch)
+	}
+	if err := m.fold(b, ref, rec); err != nil {
+		return fmt.Errorf("record %d: %w", rec.Seq, err)
+	}
+	return nil
+}
+
+// fold takes a record into the state that lasts. It is the only code that
+// changes that state, for live events and for replay alike.
+func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
+	if int64(ref.Job) >= int64(len(b.state)) {
+		return fmt.Errorf("the batch has no job %d", ref.Job)
+	}
+	next, ok := b.state[ref.Job].Next(rec.Kind)
+	if !ok {
+		return fmt.Errorf("%s is not a legal move of a job that is %s", rec.Kind, b.state[ref.Job])
+	}
+	if err := m.foldAttempt(b, ref, rec); err != nil {
+		return err
+	}
+	switch rec.Kind {
+	case job.KindDone, job.KindFailed, job.KindCancelled:
+		delete(b.losses, ref.Job)
+		for a := b.of[ref.Job]; a != nil; a = a.next {
+			a.current, a.void = false, true
+		}
+	case job.KindRetry:
+		delete(b.losses, ref.Job)
+		clear(b.avoid)
+		clear(b.suspect)
+		delete(m.avoids, b)
+	}
+	if rec.Request != "" {
+		b.asked[request{ref.Job, rec.Request}] = struct{}{}
+	}
+	m.setState(b, ref.Job, next)
+	return nil
+}
+
+// foldAttempt takes in what a record says of its attempt. It changes nothing
+// when it returns an error.
+func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
+	if rec.Kind == job.KindStart {
+		return m.foldStart(b, ref, rec)
+	}
+	named := rec.Kind == job.KindDone || rec.Kind == job.KindBack || rec.Kind == job.KindAdopt || rec.Kind == job.KindLate ||
+		rec.Kind == job.KindFailed && rec.Attempt != ""
+	if !named {
+		if rec.Kind == job.KindFailed && b.state[ref.Job] == job.Running {
+			return fmt.Errorf("failed without an attempt, of a job that is running")
+		}
+		return nil
+	}
+	k, ok := keyOf(rec.Attempt)
+	a := m.live[k]
+	if !ok || a == nil || a.ref != ref {
+		return m.foldSettled(k, ref, rec)
+	}
+	switch {
+	case rec.Kind == job.KindAdopt && a.void:
+		return fmt.Errorf("attempt %s is adopted after its job was over", rec.Attempt)
+	case rec.Kind == job.KindDone && a.void:
+		return fmt.Errorf("attempt %s is accepted after its job was over", rec.Attempt)
+	case (rec.Kind == job.KindBack || rec.Kind == job.KindFailed) != a.current && rec.Kind != job.KindDone:
+		return fmt.Errorf("%s of attempt %s, whose job goes on with current=%v", rec.Kind, rec.Attempt, a.current)
+	}
+	switch rec.Kind {
+	case job.KindAdopt:
+		a.current = true
+	case job.KindDone, job.KindLate:
+		m.settle(a, rec.Manifest != "")
+	case job.KindFailed:
+		a.current = false
+		if !rec.Lost {
+			m.settle(a, rec.Manifest != "")
+		}
+	case job.KindBack:
+		m.foldBack(b, a, rec)
+	}
+	return nil
+}
+
+func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
+	a.current = false
+	if rec.Reason == ReasonBuild {
+		b.avoid[a.peer] = struct{}{}
+		m.avoids[b] = struct{}{}
+		m.doubted = append(m.doubted, b)
+	}
+	if !rec.Lost {
+		m.settle(a, false)
+		return
+	}
+	b.losses[a.ref.Job]++
+}
+
+func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
+	k, ok := keyOf(rec.Attempt)
+	switch {
+	case !ok:
+		return rec.Attempt.Check()
+	case m.live[k] != nil:
+		return fmt.Errorf("attempt %s starts a second time", rec.Attempt)
+	case rec.Node == "" || rec.Try < 1 || rec.CPUs < 0:
+		return fmt.Errorf("attempt %s starts without a node, a number, or cpus", rec.Attempt)
+	}
+	p := m.peerOf(node.Name(rec.Node))
+	if p.gone[k] != nil {
+		return fmt.Errorf("attempt %s starts a second time", rec.Attempt)
+	}
+	m.starts++
+	a := &attempt{ref: ref, key: k, token: rec.Attempt, try: rec.Try, cpus: rec.CPUs, peer: p, current: true,
+		next: b.of[ref.Job], order: m.starts}
+	b.of[ref.Job] = a
+	m.live[k] = a
+	p.append(a)
+	b.tries[ref.Job] = uint32(min(rec.Try, math.MaxUint32))
+	return nil
+}
+
+// foldSettled takes a record of an attempt that is settled: a late that tells
+// of what a returned attempt left after all. Its node may have let go of it
+// since, which the log does not tell; so any other late is taken as well.
+func (m *Machine) foldSettled(k key, ref Ref, rec *job.Record) error {
+	if p := m.named[node.Name(rec.Node)]; p != nil {
+		if note := p.gone[k]; note != nil && note.ref == ref && rec.Kind == job.KindLate {
+			note.kept = note.kept || rec.Manifest != ""
+			return nil
+		}
+	}
+	return fmt.Errorf("%s of attempt %q, which was not started or is settled", rec.Kind, string(rec.Attempt))
+}
+
+// settle ends an attempt: only a note stays until its node has let it go.
+func (m *Machine) settle(a *attempt, kept bool) {
+	b, p := m.batches[a.ref.Batch], a.peer
+	m.drop(a)
+	p.gone[a.key] = &settledNote{ref: a.ref, kept: kept, listed: a.listed}
+	b.unacked++
+}
+
+// drop takes an attempt out of all lists.
+func (m *Machine) drop(a *attempt) {
+	b := m.batches[a.ref.Batch]
+	m.idle(a)
+	m.resolve(a)
+	a.dead = true
+	a.peer.remove(a)
+	delete(m.live, a.key)
+	first := b.of[a.ref.Job]
+	if first == a {
+		first = a.next
+	} else {
+		for o := first; o != nil; o = o.next {
+			if o.next == a {
+				o.next = a.next
+			}
+		}
+	}
+	if first != nil {
+		b.of[a.ref.Job] = first
+	} else if delete(b.of, a.ref.Job); b.open == 0 {
+		m.settled = append(m.settled, b)
+	}
+}
+
+func (p *peer) append(a *attempt) {
+	a.before = p.last
+	if p.last == nil {
+		p.first = a
+	} else {
+		p.last.after = a
+	}
+	p.last = a
+}
+
+func (p *peer) remove(a *attempt) {
+	if a.before == nil {
+		p.first = a.after
+	} else {
+		a.before.after = a.after
+	}
+	if a.after == nil {
+		p.last = a.before
+	} else {
+		a.after.before = a.before
+	}
+}

@@ -1,0 +1,223 @@
+package sched
+
+import (
+	"encoding/hex"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// A Machine holds the state of all open batches and of all nodes, and decides.
+// It is used by one goroutine.
+type Machine struct {
+	cfg Config
+	now time.Duration
+
+	batches map[uint32]*batch
+	live    map[key]*attempt // not settled
+	peers   []*peer          // in the order in which they became known
+	named   map[node.Name]*peer
+	session map[uint64]*peer
+	classes []*class
+	classOf map[string]*class
+	starts  uint64 // counts starts, to order attempts on a node
+	loaded  bool
+	since   time.Duration // when it was loaded
+
+	// What the event at hand has touched; empty between events.
+	actions []Action
+	freed   []*peer  // have room they had not
+	fed     []*class // have jobs they had not
+	settled []*batch // may be over
+	doubted []*batch // may have failed to build everywhere
+
+	doomed []*queue   // whose jobs are being failed, some at each event
+	again  []*attempt // whose transfer failed, to be granted again
+	avoids map[*batch]struct{}
+}
+
+// A key is a token as bytes.
+type key [16]byte
+
+func keyOf(t job.Token) (k key, ok bool) {
+	if t.Check() != nil {
+		return k, false
+	}
+	_, err := hex.Decode(k[:], []byte(t))
+	return k, err == nil
+}
+
+// A batch is what is kept of a batch: about six bytes a job that waits.
+type batch struct {
+	num    uint32
+	id     job.BatchID
+	never  bool
+	ready  bool // replayed
+	closed bool // Closed was said
+	mixed  bool // more classes than MaxClasses: the jobs of the last queue fail
+
+	state   []job.State
+	tries   []uint32 // the number of the last attempt
+	class   []uint8  // index into queues; nil: all are of the first
+	queues  []*queue
+	counts  [job.Cancelled + 1]int
+	open    int                     // jobs that are not over
+	unacked int                     // settled attempts that their nodes may still hold
+	of      map[uint32]*attempt     // the live attempts of each job that has any
+	losses  map[uint32]int          // losses in a row
+	asked   map[request]struct{}    // requests taken
+	avoid   map[*peer]struct{}      // where the build failed
+	suspect map[*peer]struct{}      // the same, before it is in the log
+	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
+}
+
+type request struct {
+	job uint32
+	id  job.Token
+}
+
+// An attempt is live from its start until it is settled.
+type attempt struct {
+	// The fold of the log.
+	ref     Ref
+	key     key
+	token   job.Token
+	try     int
+	cpus    int
+	peer    *peer
+	current bool     // it is its job's attempt
+	void    bool     // its job was over since it started: it cannot be accepted
+	next    *attempt // another live one of the same job
+
+	// What is known from its node.
+	order    uint64 // of its start
+	before   *attempt
+	after    *attempt // its neighbours in the list of its node
+	phase    string
+	boot     string // of the node, when it was seen running
+	listed   uint64 // the session in whose list it was named last
+	active   bool   // its cpus are counted; else it waits for room on the node, or has ended
+	recalled bool
+	stopped  bool
+	result   *Result       // it has ended
+	moving   bool          // granted
+	stranded bool          // no room for its result
+	retryAt  time.Duration // when to grant again
+	dead     bool          // settled or dropped: only stale lists name it
+}
+
+// seen says that the attempt was seen at work. Of attempts of an earlier life
+// of the head nothing is known, and the worst is assumed.
+func (a *attempt) seen() bool { return a.phase != Assigned && a.phase != Sending }
+
+// A peer is a node as the machine knows it.
+type peer struct {
+	name  node.Name
+	index int
+
+	first, last *attempt             // live attempts given to it, in order of start
+	gone        map[key]*settledNote // settled attempts that it may still hold
+
+	session   uint64 // 0: not connected
+	listed    bool   // its list is complete
+	boot      string
+	state     string
+	offer     node.Offer
+	heard     time.Duration
+	used      int         // cpus of the active attempts and of held ones
+	active    int         // active attempts, and held ones
+	waiting   int         // attempts that wait for room
+	waitCPUs  int         // and their cpus
+	held      map[key]int // attempts unknown to the head, and their cpus
+	fits      map[*class]bool
+	touched   bool
+	recalling *attempt      // asked back for this node
+	rest      time.Duration // until when it is given nothing: it hands back what it gets
+}
+
+// A settledNote is what is kept of a settled attempt until its node has let it go.
+type settledNote struct {
+	ref    Ref
+	kept   bool // what it left is on the head
+	listed uint64
+}
+
+// New makes a machine without batches and nodes.
+func New(cfg Config) *Machine {
+	if cfg.Lease <= 0 {
+		cfg.Lease = 15 * time.Minute
+	}
+	if cfg.CrashLimit <= 0 {
+		cfg.CrashLimit = 5
+	}
+	if cfg.Token == nil {
+		cfg.Token = job.NewToken
+	}
+	return &Machine{cfg: cfg,
+		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{},
+		session: map[uint64]*peer{}, classOf: map[string]*class{}, avoids: map[*batch]struct{}{}}
+}
+
+// Apply takes an event and returns what is to be done, in order. now is the
+// time for which the head has been running, without the time it was stopped
+// or asleep; it never decreases. The slice is valid until the next Apply. The
+// cost depends on what the event touches and on the number of nodes, not on the
+// number of jobs that wait.
+func (m *Machine) Apply(ev Event, now time.Duration) []Action {
+	m.now = max(m.now, now)
+	clear(m.actions)
+	m.actions = m.actions[:0]
+	ev.apply(m)
+	if m.loaded {
+		m.doubt()
+		m.fail()
+		m.place()
+		m.close()
+	}
+	return m.actions
+}
+
+func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
+
+// log says a record and folds it: the only way in which an event changes what
+// lasts.
+func (m *Machine) log(ref Ref, rec job.Record) {
+	b := m.batches[ref.Batch]
+	if b.closed {
+		b.closed = false
+		m.do(Reopened{ref.Batch})
+	}
+	m.do(Log{ref, rec})
+	if err := m.fold(b, ref, &rec); err != nil {
+		panic("sched: decided on an illegal move: " + err.Error())
+	}
+}
+
+// peerOf is the node of a name, made known by the first use of its name.
+func (m *Machine) peerOf(name node.Name) *peer {
+	p := m.named[name]
+	if p == nil {
+		p = &peer{name: name, index: len(m.peers), heard: m.now, gone: map[key]*settledNote{}}
+		m.named[name] = p
+		m.peers = append(m.peers, p)
+	}
+	return p
+}
+
+// from is the node of a session that lives; hearing of it renews its lease.
+func (m *Machine) from(session uint64) *peer {
+	p := m.session[session]
+	if p != nil {
+		p.heard = m.now
+	}
+	return p
+}
+
+// touch notes that a node may have room.
+func (m *Machine) touch(p *peer) {
+	if !p.touched {
+		p.touched = true
+		m.freed = append(m.freed, p)
+	}
+}

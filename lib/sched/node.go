@@ -1,0 +1,263 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+
+	"distribute/lib/job"
+)
+
+const (
+	maxCPUs = 1 << 20 // of an offer: more is taken as this
+	maxHeld = 1 << 12 // attempts unknown to the head whose cpus are counted, a node
+
+	regrant = 10 * time.Second // until a transfer that failed is tried again
+	resting = 10 * time.Second // of a node that hands back what it is given
+)
+
+func (e NodeUp) apply(m *Machine) {
+	switch p := m.named[e.Node]; {
+	case e.Session == 0 || m.session[e.Session] != nil:
+		m.do(Odd{Session: e.Session, Why: "a session with this number is there already"})
+		return
+	case !m.loaded:
+		m.do(Refuse{e.Session, "the head is starting, try again"})
+		return
+	case p != nil && p.session != 0:
+		m.do(Refuse{e.Session, fmt.Sprintf("a node named %s is connected", e.Node)})
+		return
+	}
+	p := m.peerOf(e.Node)
+	p.heard, p.session, p.listed = m.now, e.Session, false
+	m.session[e.Session] = p
+	if p.state != e.State {
+		m.do(LogNode{e.Node, e.State})
+		if p.state != "" {
+			m.wipe(p, string(p.name)+" lost its directory")
+		}
+	}
+	p.boot, p.state, p.offer = e.Boot, e.State, e.Offer
+	p.offer.CPUs = min(max(0, p.offer.CPUs), maxCPUs)
+	p.held = map[key]int{}
+	for _, c := range m.classes {
+		p.judge(c)
+	}
+}
+
+func (e Heard) apply(m *Machine) { m.from(e.Session) }
+
+func (e NodeDown) apply(m *Machine) {
+	if p := m.session[e.Session]; p != nil {
+		m.down(p)
+	}
+}
+
+// down ends the session of a node; all that it was told and that is not in the
+// log is to be told again.
+func (m *Machine) down(p *peer) {
+	delete(m.session, p.session)
+	p.session, p.listed, p.recalling, p.held = 0, false, nil, nil
+	p.used, p.active, p.waiting, p.waitCPUs = 0, 0, 0, 0
+	for a := p.first; a != nil; a = a.after {
+		m.resolve(a)
+		a.moving, a.recalled, a.stopped = false, false, false
+	}
+}
+
+func (e NodeGone) apply(m *Machine) {
+	p := m.named[e.Node]
+	if p == nil || p.session != 0 {
+		return
+	}
+	m.wipe(p, string(p.name)+" was given up")
+}
+
+// wipe loses all that a node had.
+func (m *Machine) wipe(p *peer, why string) {
+	for a := p.first; a != nil; {
+		next := a.after
+		m.vanish(a, why, true)
+		a = next
+	}
+	for k := range p.gone {
+		m.letGo(p, k)
+	}
+}
+
+// letGo forgets a settled attempt.
+func (m *Machine) letGo(p *peer, k key) {
+	note := p.gone[k]
+	delete(p.gone, k)
+	if b := m.batches[note.ref.Batch]; b != nil {
+		if b.unacked--; b.unacked == 0 {
+			m.settled = append(m.settled, b)
+		}
+	}
+}
+
+func (e Gone) apply(m *Machine) {
+	p := m.from(e.Session)
+	if p == nil {
+		return
+	}
+	k, ok := keyOf(e.Attempt)
+	if p.gone[k] != nil {
+		m.letGo(p, k)
+	} else if !ok || m.live[k] != nil {
+		m.do(Odd{e.Session, e.Attempt, "it says that nothing is left of an attempt that is not settled"})
+	}
+}
+
+// vanish ends an attempt of which nothing is left on its node. wiped says that
+// this is no proof that it never started.
+func (m *Machine) vanish(a *attempt, why string, wiped bool) {
+	if a.current {
+		m.lose(a, why, a.seen(), wiped)
+	}
+	if !a.dead {
+		m.log(a.ref, a.record(job.KindLate, job.Outcome{Reason: why}))
+	}
+}
+
+// lose gives up a current attempt: its job waits again, or fails when it was
+// lost too often or must not be started twice. counts is for an attempt that may
+// have been what took its node down, or that may still run.
+func (m *Machine) lose(a *attempt, why string, counts, started bool) {
+	b := m.batches[a.ref.Batch]
+	rec := a.record(job.KindBack, job.Outcome{Reason: why})
+	rec.Lost = counts
+	switch n := b.losses[a.ref.Job] + 1; {
+	case b.never && (counts || started):
+		rec.Kind, rec.Lost = job.KindFailed, true
+		rec.Reason = why + "; it is never started twice"
+	case counts && n >= m.cfg.CrashLimit:
+		rec.Kind = job.KindFailed
+		rec.Reason = fmt.Sprintf("lost %d times in a row, the last time: %s", n, why)
+	}
+	m.log(a.ref, rec)
+	if rec.Kind == job.KindFailed {
+		m.stopVoid(b, a.ref.Job, "the job failed")
+	}
+}
+
+// record starts a record about an attempt.
+func (a *attempt) record(kind job.Kind, o job.Outcome) job.Record {
+	return job.Record{Kind: kind, Attempt: a.token, Try: a.try, Node: string(a.peer.name), Outcome: o}
+}
+
+// stopVoid stops all attempts of a job that are void and run still.
+func (m *Machine) stopVoid(b *batch, i uint32, why string) {
+	for a := b.of[i]; a != nil; a = a.next {
+		if a.void {
+			m.stop(a, why)
+		}
+	}
+}
+
+// stop tells a node to end an attempt, once a session. A node whose list is
+// not complete is told when it names the attempt, or later.
+func (m *Machine) stop(a *attempt, why string) {
+	if a.result == nil && !a.stopped && a.peer.session != 0 && (a.peer.listed || a.listed == a.peer.session) {
+		a.stopped = true
+		m.do(Stop{a.peer.session, a.token, why})
+	}
+}
+
+func (e ListEnd) apply(m *Machine) {
+	p := m.from(e.Session)
+	if p == nil || p.listed {
+		return
+	}
+	for a := p.first; a != nil; {
+		next := a.after
+		if a.listed != p.session {
+			m.vanish(a, fmt.Sprintf("%s came back without it", p.name), false)
+		}
+		a = next
+	}
+	for k, note := range p.gone {
+		if note.listed != p.session {
+			m.letGo(p, k)
+		}
+	}
+	p.listed = true
+	m.recount(p)
+	m.touch(p)
+}
+
+// recount counts the room of a node anew: what runs first, then what waits, in
+// order, as far as it fits.
+func (m *Machine) recount(p *peer) {
+	p.used, p.active, p.waiting, p.waitCPUs = 0, 0, 0, 0
+	for _, cpus := range p.held {
+		p.used += cpus
+		p.active++
+	}
+	for a := p.first; a != nil; a = a.after {
+		a.active = a.result == nil && a.phase != Assigned
+		if a.active {
+			p.used += a.cpus
+			p.active++
+		} else if a.result == nil {
+			p.waiting++
+			p.waitCPUs += a.cpus
+		}
+	}
+	m.promote(p)
+}
+
+// promote gives room to the attempts that wait on a node, in their order, as
+// the node itself does.
+func (m *Machine) promote(p *peer) {
+	if !p.listed || p.waiting == 0 {
+		return
+	}
+	for a := p.first; a != nil; a = a.after {
+		if a.active || a.result != nil || a.dead {
+			continue
+		}
+		if p.used+a.cpus > p.offer.CPUs && p.active > 0 {
+			return
+		}
+		a.active = true
+		p.waiting--
+		p.waitCPUs -= a.cpus
+		p.used += a.cpus
+		p.active++
+	}
+}
+
+// idle takes an attempt out of the count of its node.
+func (m *Machine) idle(a *attempt) {
+	p := a.peer
+	if a.dead || a.result != nil && !a.active {
+		return
+	}
+	if !p.listed {
+		a.active = false // counted when the list is complete
+		return
+	}
+	if a.active {
+		a.active = false
+		p.used -= a.cpus
+		p.active--
+	} else {
+		p.waiting--
+		p.waitCPUs -= a.cpus
+	}
+	m.touch(p)
+}
+
+// resolve ends a recall: the attempt came back, started, or is out of reach.
+func (m *Machine) resolve(a *attempt) {
+	if !a.recalled {
+		return
+	}
+	a.recalled = false
+	for _, p := range m.peers {
+		if p.recalling == a {
+			p.recalling = nil
+			m.touch(p)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package sched
+
+import (
+	"time"
+
+	"distribute/lib/job"
+)
+
+// short is how long an attempt may run for the next one of its batch to be sent
+// to its node ahead.
+const short = 5 * time.Second
+
+// noPace says that a batch is built on a node, and nothing of how long it runs.
+const noPace = time.Duration(-1)
+
+func seconds(s float64) time.Duration {
+	if !(s >= 0 && s < 1e9) {
+		return noPace
+	}
+	return time.Duration(s * float64(time.Second))
+}
+
+// built notes that the batch of an attempt is built on its node, and how long
+// the attempt ran there.
+func (m *Machine) built(a *attempt, ran time.Duration) {
+	b := m.batches[a.ref.Batch]
+	if old, ok := b.pace[a.peer]; !ok || ran != noPace {
+		b.pace[a.peer] = ran
+		if (ran != noPace && ran < short) != (ok && old != noPace && old < short) {
+			m.touch(a.peer)
+		}
+	}
+}
+
+func (b *batch) short(p *peer) bool {
+	ran, ok := b.pace[p]
+	return ok && ran != noPace && ran < short
+}
+
+// takes says that a node may be used for a queue at all.
+func (q *queue) takes(p *peer) bool {
+	if !p.fits[q.c] || q.doom != "" {
+		return false
+	}
+	return !q.b.shuns(p)
+}
+
+// shuns says that the build of the batch failed on a node.
+func (b *batch) shuns(p *peer) bool {
+	_, avoid := b.avoid[p]
+	_, suspect := b.suspect[p]
+	return avoid || suspect
+}
+
+// room says that a node has room for a job of the class now. What waits on it
+// goes first.
+func (p *peer) room(c *class) bool {
+	switch {
+	case !p.listed || p.waiting > 0 || p.rest != 0:
+		return false
+	case c.cpus == 0:
+		return p.active == 0 && p.fits[c]
+	}
+	return p.used+c.cpus <= p.offer.CPUs && p.fits[c]
+}
+
+// ahead says that one more attempt of the class may wait on a busy node.
+func (p *peer) ahead(c *class) bool {
+	switch {
+	case !p.listed || p.waiting >= p.active || p.rest != 0:
+		return false
+	case c.cpus == 0:
+		return p.waiting == 0
+	}
+	return p.waitCPUs+c.cpus <= p.offer.CPUs
+}
+
+// next is the first queue of a class that may use a node.
+func (c *class) next(p *peer) *queue {
+	for _, q := range c.queues {
+		if q.takes(p) {
+			return q
+		}
+	}
+	return nil
+}
+
+// place starts what can be started. Before the event nothing could; so what
+// can now be started either goes to a node that the event touched, or is of a
+// class that it touched. The oldest job goes first.
+func (m *Machine) place() {
+	for _, p := range m.freed {
+		m.promote(p)
+	}
+	for {
+		q := m.oldest()
+		if q == nil {
+			break
+		}
+		m.start(q, m.best(q), true)
+	}
+	m.stock()
+	for _, p := range m.freed {
+		p.touched = false
+	}
+	for _, c := range m.fed {
+		c.fed = false
+	}
+	m.freed, m.fed = m.freed[:0], m.fed[:0]
+}
+
+// oldest is the queue whose first job is the oldest that can be started now.
+func (m *Machine) oldest() *queue {
+	var q *queue
+	try := func(p *peer, c *class) {
+		if len(c.queues) > 0 && p.room(c) {
+			if r := c.next(p); r != nil && (q == nil || r.before(q)) {
+				q = r
+			}
+		}
+	}
+	for _, c := range m.fed {
+		for _, p := range m.peers {
+			try(p, c)
+		}
+	}
+	for _, p := range m.freed {
+		for _, c := range m.classes {
+			try(p, c)
+		}
+	}
+	return q
+}
+
+// best is the node for the first job of a queue: one that has built the batch
+// before others, then the one it fills best, then the one known longest.
+func (m *Machine) best(q *queue) *peer {
+	among := m.freed
+	if q.c.fed {
+		among = m.peers
+	}
+	var best *peer
+	for _, p := range among {
+		if p.room(q.c) && q.takes(p) && (best == nil || q.prefers(p, best)) {
+			best = p
+		}
+	}
+	return best
+}
+
+func (q *queue) prefers(p, r *peer) bool {
+	_, pBuilt := q.b.pace[p]
+	_, rBuilt := q.b.pace[r]
+	if pBuilt != rBuilt {
+		return pBuilt
+	}
+	if pFree, rFree := p.offer.CPUs-p.used, r.offer.CPUs-r.used; pFree != rFree {
+		return pFree < rFree
+	}
+	return p.index < r.index
+}
+
+// start gives the first job of a queue to a node: to run at once, or to wait
+// there for room.
+func (m *Machine) start(q *queue, p *peer, active bool) {
+	ref := Ref{q.b.num, q.jobs.first()}
+	cpus := q.c.cpus
+	if cpus == 0 {
+		cpus = p.offer.CPUs
+	}
+	token, k := m.draw(p)
+	try := int(q.b.tries[ref.Job]) + 1
+	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.name), CPUs: cpus})
+	a := m.live[k]
+	a.phase, a.active, a.listed = Assigned, active, p.session
+	if active {
+		p.used += cpus
+		p.active++
+	} else {
+		p.waiting++
+		p.waitCPUs += cpus
+	}
+	m.touch(p)
+	m.do(Start{p.session, ref, token, try, cpus})
+}
+
+// draw draws the token of an attempt. Drawing one that is taken is as likely
+// as a broken source of random numbers, with which nothing can be done safely.
+func (m *Machine) draw(p *peer) (job.Token, key) {
+	for range 100 {
+		t := m.cfg.Token()
+		k, ok := keyOf(t)
+		if ok && m.live[k] == nil && p.gone[k] == nil {
+			return t, k
+		}
+	}
+	panic("sched: the source of tokens repeats itself")
+}
+
+// stock sends attempts ahead to busy nodes whose attempts are short, so that
+// no slot waits for a round trip, and asks for them back for nodes that are
+// idle. What it misses costs time only: it looks at touched nodes alone.
+func (m *Machine) stock() {
+	for i := 0; i < len(m.freed); i++ {
+		p := m.freed[i]
+		for p.listed && p.waiting < p.active && m.allShort(p) {
+			q := m.upNext(p)
+			if q == nil || !q.b.short(p) || !p.ahead(q.c) {
+				break
+			}
+			m.start(q, p, false)
+		}
+		if p.listed && p.active == 0 && p.waiting == 0 && p.recalling == nil {
+			m.recall(p)
+		}
+	}
+}
+
+// upNext is the queue whose first job the node should do next.
+func (m *Machine) upNext(p *peer) *queue {
+	var q *queue
+	for _, c := range m.classes {
+		if r := c.next(p); r != nil && (q == nil || r.before(q)) {
+			q = r
+		}
+	}
+	return q
+}
+
+// allShort says that what runs on a node is of batches that are short there.
+func (m *Machine) allShort(p *peer) bool {
+	for a := p.first; a != nil; a = a.after {
+		if a.result == nil && !m.batches[a.ref.Batch].short(p) {
+			return false
+		}
+	}
+	return len(p.held) == 0
+}
+
+// recall asks for an attempt that waits elsewhere and could run on p.
+func (m *Machine) recall(p *peer) {
+	for _, from := range m.peers {
+		if from == p || !from.listed || from.waiting == 0 {
+			continue
+		}
+		for a := from.last; a != nil; a = a.before {
+			if a.active || a.result != nil || a.recalled || a.stopped || !a.current || a.phase != Assigned {
+				continue
+			}
+			if q := m.queueOf(a.ref); q.takes(p) && p.room(q.c) {
+				a.recalled, p.recalling = true, a
+				m.do(Recall{from.session, a.token})
+				return
+			}
+		}
+	}
+}
+
+func (m *Machine) queueOf(ref Ref) *queue {
+	b := m.batches[ref.Batch]
+	if b.class == nil {
+		return b.queues[0]
+	}
+	return b.queues[b.class[ref.Job]]
+}

@@ -1,0 +1,226 @@
+package sched
+
+import (
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+
+	"distribute/lib/job"
+)
+
+// A set is a set of numbers below a size fixed when it is made, in three or
+// four levels of words: each bit of a level says that a word of the level
+// below is not empty. Everything costs a step a level.
+type set struct {
+	levels [][]uint64
+	n      int
+}
+
+func newSet(size int) *set {
+	s := &set{}
+	for {
+		size = (size + 63) / 64
+		s.levels = append(s.levels, make([]uint64, size))
+		if size <= 1 {
+			return s
+		}
+	}
+}
+
+func (s *set) has(i uint32) bool { return s.levels[0][i/64]&(1<<(i%64)) != 0 }
+
+func (s *set) add(i uint32) {
+	if s.has(i) {
+		return
+	}
+	s.n++
+	for _, l := range s.levels {
+		w := &l[i/64]
+		was := *w
+		*w |= 1 << (i % 64)
+		if was != 0 {
+			return
+		}
+		i /= 64
+	}
+}
+
+func (s *set) remove(i uint32) {
+	if !s.has(i) {
+		return
+	}
+	s.n--
+	for _, l := range s.levels {
+		w := &l[i/64]
+		*w &^= 1 << (i % 64)
+		if *w != 0 {
+			return
+		}
+		i /= 64
+	}
+}
+
+// first is the least member of a set that is not empty.
+func (s *set) first() uint32 {
+	i := uint32(0)
+	for l := len(s.levels) - 1; l >= 0; l-- {
+		i = i*64 + uint32(bits.TrailingZeros64(s.levels[l][i]))
+	}
+	return i
+}
+
+// A class is all jobs that ask for the same of a node.
+type class struct {
+	name   string
+	caps   []string
+	cpus   int      // 0: the whole node
+	queues []*queue // those with jobs that wait, of batches that are ready, oldest first
+	users  int      // queues in all
+	fed    bool
+}
+
+// A queue is the jobs of one batch and one class that wait.
+type queue struct {
+	b     *batch
+	c     *class
+	index int // in b.queues
+	jobs  *set
+	doom  string // why all of them fail
+}
+
+// before says that the first job of q goes before the first one of r.
+func (q *queue) before(r *queue) bool {
+	if q.b != r.b {
+		return q.b.num < r.b.num
+	}
+	return q.jobs.first() < r.jobs.first()
+}
+
+// wants is what a batch asks of a node in words.
+func wants(spec *job.Spec) []string {
+	if spec == nil {
+		return nil
+	}
+	caps := slices.Clone(spec.Capabilities)
+	switch spec.Kind {
+	case job.Python:
+		caps = append(caps, "python3")
+	case job.Apptainer:
+		caps = append(caps, "apptainer")
+	}
+	slices.Sort(caps)
+	return slices.Compact(caps)
+}
+
+// classFor finds or makes the class of a request.
+func (m *Machine) classFor(caps []string, cpus int) *class {
+	name := strconv.Itoa(cpus) + "\x00" + strings.Join(caps, "\x00")
+	c := m.classOf[name]
+	if c == nil {
+		c = &class{name: name, caps: caps, cpus: cpus}
+		m.classOf[name] = c
+		m.classes = append(m.classes, c)
+		for _, p := range m.peers {
+			p.judge(c)
+		}
+	}
+	c.users++
+	return c
+}
+
+func (m *Machine) dropClass(c *class) {
+	if c.users--; c.users > 0 {
+		return
+	}
+	delete(m.classOf, c.name)
+	m.classes = slices.DeleteFunc(m.classes, func(d *class) bool { return d == c })
+	for _, p := range m.peers {
+		delete(p.fits, c)
+	}
+}
+
+// judge notes whether the node could ever run jobs of the class.
+func (p *peer) judge(c *class) {
+	_, ok := p.offer.Has(c.caps)
+	if ok && p.offer.CPUs >= max(1, c.cpus) {
+		if p.fits == nil {
+			p.fits = map[*class]bool{}
+		}
+		p.fits[c] = true
+	} else {
+		delete(p.fits, c)
+	}
+}
+
+// setState moves a job, and keeps counts and queues.
+func (m *Machine) setState(b *batch, i uint32, s job.State) {
+	old := b.state[i]
+	if old == s {
+		return
+	}
+	b.state[i] = s
+	b.counts[old]--
+	b.counts[s]++
+	switch {
+	case s.Over() && !old.Over():
+		if b.open--; b.open == 0 {
+			m.settled = append(m.settled, b)
+		}
+	case old.Over() && !s.Over():
+		b.open++
+	}
+	if old != job.Queued && s != job.Queued {
+		return
+	}
+	q := b.queues[0]
+	if b.class != nil {
+		q = b.queues[b.class[i]]
+	}
+	if s == job.Queued {
+		q.jobs.add(i)
+		m.enter(q)
+		if len(b.avoid)+len(b.suspect) > 0 {
+			m.doubted = append(m.doubted, b)
+		}
+	} else if q.jobs.remove(i); q.jobs.n == 0 {
+		m.leave(q)
+	}
+}
+
+// enter shows a queue to the decision, and has its class looked at.
+func (m *Machine) enter(q *queue) {
+	if q.jobs.n == 0 || !q.b.ready {
+		return
+	}
+	at, found := slices.BinarySearchFunc(q.c.queues, q, queueOrder)
+	if !found {
+		q.c.queues = slices.Insert(q.c.queues, at, q)
+	}
+	if q.b.mixed && q.index == MaxClasses-1 && q.doom == "" {
+		q.doom = tooMixed
+		m.doomed = append(m.doomed, q)
+	}
+	if !q.c.fed {
+		q.c.fed = true
+		m.fed = append(m.fed, q.c)
+	}
+}
+
+func (m *Machine) leave(q *queue) {
+	q.doom = ""
+	if at, found := slices.BinarySearchFunc(q.c.queues, q, queueOrder); found {
+		q.c.queues = slices.Delete(q.c.queues, at, at+1)
+	}
+}
+
+// queueOrder orders the queues of one class: of each batch there is only one.
+func queueOrder(q, r *queue) int {
+	switch {
+	case q.b.num < r.b.num:
+		return -1
+	case q.b.num > r.b.num:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,198 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// State is where a job stands by its log; Cancelled if there is no such job.
+// Paused, Stranded and Unreachable are ways of Running: see Live.
+func (m *Machine) State(ref Ref) job.State {
+	b := m.batches[ref.Batch]
+	if b == nil || int64(ref.Job) >= int64(len(b.state)) {
+		return job.Cancelled
+	}
+	return b.state[ref.Job]
+}
+
+// An Attempt is how a live attempt is shown.
+type Attempt struct {
+	Ref     Ref
+	Token   job.Token
+	Try     int
+	Node    node.Name
+	CPUs    int
+	Phase   string    // as its node said last; "" if nothing was heard of it since the head started
+	State   job.State // of its job, by it: Running, Stranded or Unreachable
+	Current bool      // it is its job's; else its job waits, runs elsewhere, or is over
+}
+
+func (a *attempt) shown() Attempt {
+	s := job.Running
+	switch {
+	case a.stranded:
+		s = job.Stranded
+	case a.peer.session == 0:
+		s = job.Unreachable
+	}
+	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current}
+}
+
+// Live calls f with every attempt that is not settled, node by node.
+func (m *Machine) Live(f func(Attempt)) {
+	for _, p := range m.peers {
+		for a := p.first; a != nil; a = a.after {
+			f(a.shown())
+		}
+	}
+}
+
+// Current is the attempt that a running job has.
+func (m *Machine) Current(ref Ref) (Attempt, bool) {
+	if b := m.batches[ref.Batch]; b != nil {
+		for a := b.of[ref.Job]; a != nil; a = a.next {
+			if a.current {
+				return a.shown(), true
+			}
+		}
+	}
+	return Attempt{}, false
+}
+
+// Attempt is the live attempt of a token.
+func (m *Machine) Attempt(t job.Token) (Attempt, bool) {
+	k, ok := keyOf(t)
+	if a := m.live[k]; ok && a != nil {
+		return a.shown(), true
+	}
+	return Attempt{}, false
+}
+
+// Counts tells how many jobs of a batch are in each state of its log.
+func (m *Machine) Counts(batch uint32) (counts map[job.State]int) {
+	counts = map[job.State]int{}
+	if b := m.batches[batch]; b != nil {
+		for s, n := range b.counts {
+			if n > 0 {
+				counts[job.State(s)] = n
+			}
+		}
+	}
+	return counts
+}
+
+// Nodes is a row for each node that was connected or was given an attempt, by
+// name. Seen and Note are the shell's to fill in.
+func (m *Machine) Nodes() []node.Row {
+	var rows []node.Row
+	for _, p := range m.peers {
+		r := node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
+			Containment: p.offer.Containment, Capability: p.offer.Capabilities}
+		for a := p.first; a != nil; a = a.after {
+			if a.result == nil {
+				r.Jobs++
+			}
+		}
+		if p.session != 0 {
+			r.State = node.Idle
+			if r.Jobs += len(p.held); r.Jobs > 0 {
+				r.State = node.Busy
+			}
+			r.CPUsUsed = p.used
+		}
+		if p.session == 0 && r.Jobs == 0 && p.state == "" {
+			continue // known from an old log alone
+		}
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b node.Row) int { return strings.Compare(string(a.Node), string(b.Node)) })
+	return rows
+}
+
+// Why tells why a job waits, in one line; "" if it does not wait.
+func (m *Machine) Why(ref Ref) string {
+	if m.State(ref) != job.Queued {
+		return ""
+	}
+	q := m.queueOf(ref)
+	if q.doom != "" {
+		return q.doom
+	}
+	var there, able, big, failed, idle int
+	var lacks string
+	for _, p := range m.peers {
+		if p.session == 0 {
+			continue
+		}
+		there++
+		missing, ok := p.offer.Has(q.c.caps)
+		if !ok {
+			lacks = missing
+			continue
+		}
+		able++
+		if !p.fits[q.c] {
+			continue
+		}
+		big++
+		if !q.takes(p) {
+			failed++
+		} else if p.active == 0 {
+			idle++
+		}
+	}
+	switch {
+	case there == 0:
+		return "no node is connected"
+	case able == 0 && len(q.c.caps) > 1:
+		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", there, strings.Join(q.c.caps, ", "), lacks)
+	case able == 0:
+		return fmt.Sprintf("none of %d nodes has %s", there, lacks)
+	case big == 0:
+		return fmt.Sprintf("none of %d nodes offers %d cpus", able, max(1, q.c.cpus))
+	case failed == big:
+		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, failed, big)
+	case idle > 0:
+		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", big-failed, there)
+	}
+	return fmt.Sprintf("%d of %d nodes can run it, all are busy", big-failed, there)
+}
+
+// Snapshot is all of the state that lasts, as text with one line for each
+// thing in a fixed order: what a replay of the log must give again. It is for
+// tests and for looking at; it costs a line a job.
+func (m *Machine) Snapshot() string {
+	var s strings.Builder
+	for _, b := range m.sorted() {
+		fmt.Fprintf(&s, "batch %d %s open=%d avoid=%s\n", b.num, b.id, b.open, names(b.avoid))
+		for i, state := range b.state {
+			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
+		}
+		var lines []string
+		for r := range b.asked {
+			lines = append(lines, fmt.Sprintf(" asked %d %s\n", r.job, r.id))
+		}
+		for _, first := range b.of {
+			for a := first; a != nil; a = a.next {
+				lines = append(lines, fmt.Sprintf(" attempt %s job=%d try=%d node=%s cpus=%d current=%v void=%v\n",
+					a.token, a.ref.Job, a.try, a.peer.name, a.cpus, a.current, a.void))
+			}
+		}
+		slices.Sort(lines)
+		s.WriteString(strings.Join(lines, ""))
+	}
+	return s.String()
+}
+
+func names(peers map[*peer]struct{}) string {
+	var all []string
+	for p := range peers {
+		all = append(all, string(p.name))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ",")
+}
