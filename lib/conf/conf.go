@@ -58,6 +58,9 @@ func (m *Mistake) Error() string { return m.Place.String() + ": " + m.Text }
 // Unwrap returns the cause.
 func (m *Mistake) Unwrap() error { return m.Err }
 
+// ExitStatus is 65, the status of a command whose input is wrong.
+func (m *Mistake) ExitStatus() int { return 65 }
+
 // Mistakes collects what is wrong in the files of one reading. The zero value
 // is ready for use. It is not safe for use by several goroutines at once.
 type Mistakes struct {

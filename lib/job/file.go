@@ -31,6 +31,7 @@ type File struct {
 	words    []string // of a command that all jobs share, which may name files
 	jobAt    []conf.Place
 	jobsAt   conf.Place
+	buildAt  conf.Place
 }
 
 // ID is the batch's namespace/name.
@@ -61,6 +62,19 @@ func ParseFile(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	return r.f, nil
+}
+
+// Only leaves those jobs in the batch whose names keep wants, in their order.
+// Files that only the others name are not looked at by Collect.
+func (f *File) Only(keep func(name string) bool) {
+	n := 0
+	for i := range f.Jobs {
+		if keep(f.Jobs[i].Name) {
+			f.Jobs[n], f.jobWants[n], f.jobAt[n] = f.Jobs[i], f.jobWants[i], f.jobAt[i]
+			n++
+		}
+	}
+	f.Jobs, f.jobWants, f.jobAt = f.Jobs[:n], f.jobWants[:n], f.jobAt[:n]
 }
 
 // A reader walks a batch file and fills a File.

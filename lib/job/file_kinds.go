@@ -86,7 +86,7 @@ func (r *reader) initialize(m conf.Map) {
 		r.mounts(m.Get("required_mounts"))
 	case Command:
 		if n := m.Get("build"); !n.Absent() {
-			r.f.Spec.Build = r.words(n)
+			r.f.Spec.Build, r.f.buildAt = r.words(n), n.Place()
 			r.f.words = r.f.Spec.Build
 		}
 	}

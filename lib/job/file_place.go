@@ -98,6 +98,9 @@ func (w *want) check() error {
 		return nil
 	}
 	base := path.Base(w.source())
+	if w.keep && base == "." {
+		return errors.New(conf.Quote(w.path) + " is the whole directory: name what is wanted in it")
+	}
 	if w.alias == "" && (base == ".." || base == "." || base == "/") {
 		return errors.New(conf.Quote(w.path) + " has no name to lie under: give it an alias")
 	}

@@ -1,0 +1,448 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"distribute/lib/conf"
+)
+
+// MaxFiles is how many different files the inputs of a batch are at most.
+const MaxFiles = 1_000_000
+
+// A Batch is what is submitted: a File whose inputs have been looked at.
+type Batch struct {
+	Namespace string
+	Name      string
+	Data      []byte // the batch file, byte for byte
+	Spec      Spec
+	Jobs      []Job             // their Inputs may share memory: not to be changed in place
+	Sources   map[string]Source // by SHA-256, every content that Spec and Jobs name
+}
+
+// ID is the batch's namespace/name.
+func (b *Batch) ID() BatchID { return NewBatchID(b.Namespace, b.Name) }
+
+// A collector finds and hashes the inputs of a File.
+type collector struct {
+	f    *File
+	errs conf.Mistakes
+
+	sources []source
+	index   map[string]int32  // sources by path
+	found   map[string]*found // wants by what they say
+	words   map[string]int32  // words of commands: a source, or -1
+
+	batch  *claims
+	lists  [][]placed       // different lists of inputs of jobs
+	listOf map[string]int32 // lists by what is in them
+	jobs   []int32          // the list of each job
+}
+
+// placed is a source at its place in the job's directory.
+type placed struct {
+	place string
+	src   int32
+}
+
+// found is what a want came to.
+type found struct {
+	list []placed
+	errs []error
+}
+
+// Collect finds the files that the batch names, below the directory of the
+// batch file, and hashes each different one once, two at a time. A file, a
+// directory or a glob that cannot be had is a mistake at its place in the batch
+// file, and so are two files at one place in a job's directory, a file that
+// changes while it is read, and a batch without jobs; the error holds all of
+// them, as that of [ReadFile] does. If ctx ends its cause is returned.
+// progress, if not nil, is told of each n bytes that have been hashed, of how
+// many in all, one call at a time. The cost is that of reading the files, and about a second for each
+// 100,000 jobs.
+func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*Batch, error) {
+	if len(f.Jobs) == 0 {
+		return nil, &conf.Mistake{Place: f.jobsAt, Text: "there are no jobs: nothing to run"}
+	}
+	c := &collector{f: f, index: map[string]int32{}, found: map[string]*found{}, words: map[string]int32{},
+		listOf: map[string]int32{}, batch: newClaims(nil)}
+	image := c.image()
+	shared := c.shared()
+	for i := range f.Jobs {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		c.job(i)
+	}
+	c.programs()
+	if err := c.hash(ctx, progress); err != nil {
+		return nil, err
+	}
+	if err := c.errs.Err(); err != nil {
+		return nil, err
+	}
+	return c.result(image, shared), nil
+}
+
+// image finds the image of an apptainer batch, nil for other kinds.
+func (c *collector) image() []placed {
+	if c.f.Spec.Kind != Apptainer {
+		return nil
+	}
+	return c.find(&c.f.image)
+}
+
+// shared finds the inputs of the batch, and claims their places.
+func (c *collector) shared() []placed {
+	var all []placed
+	for i := range c.f.wants {
+		all = append(all, c.claim(c.batch, c.f.wants[i].at, c.find(&c.f.wants[i]))...)
+	}
+	for _, w := range c.f.words {
+		if p, ok := c.word(w, c.f.buildAt); ok && c.batch.free(p.place) {
+			c.batch.take(p)
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// job finds the inputs of one job.
+func (c *collector) job(i int) {
+	own := newClaims(c.batch)
+	var all []placed
+	for k := range c.f.jobWants[i] {
+		w := &c.f.jobWants[i][k]
+		all = append(all, c.claim(own, w.at, c.find(w))...)
+	}
+	if c.f.Spec.Kind == Command {
+		for _, w := range c.f.Jobs[i].Run {
+			if p, ok := c.word(w, c.f.jobAt[i]); ok && own.free(p.place) {
+				own.take(p)
+				all = append(all, p)
+			}
+		}
+	}
+	c.jobs = append(c.jobs, c.list(all))
+}
+
+// list keeps one of lists that are the same.
+func (c *collector) list(all []placed) int32 {
+	if len(all) == 0 {
+		return -1
+	}
+	var key strings.Builder
+	for _, p := range all {
+		fmt.Fprintf(&key, "%d\x00%s\x00", p.src, p.place)
+	}
+	n, ok := c.listOf[key.String()]
+	if !ok {
+		n = int32(len(c.lists))
+		c.lists, c.listOf[key.String()] = append(c.lists, all), n
+	}
+	return n
+}
+
+// claim takes places, leaves out files that lie there already, and notes where
+// different files would lie at one place.
+func (c *collector) claim(to *claims, at conf.Place, list []placed) []placed {
+	out := list[:0:0]
+	for _, p := range list {
+		src, taken := to.find(p.place)
+		switch {
+		case taken && src == p.src:
+		case taken && src >= 0:
+			c.errs.Errorf(at, "%s and %s would both lie at %s: give one of them another alias",
+				conf.Quote(c.sources[src].path), conf.Quote(c.sources[p.src].path), conf.Quote(p.place))
+		case taken || !to.free(p.place):
+			c.errs.Errorf(at, "%s would lie at %s, where another file needs a directory, or is one: give one of them another alias",
+				conf.Quote(c.sources[p.src].path), conf.Quote(p.place))
+		default:
+			to.take(p)
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// word looks whether a word of a command is the relative path of a file that
+// goes along. One that cannot be is just a word.
+func (c *collector) word(w string, at conf.Place) (placed, bool) {
+	place := path.Clean(w)
+	src, ok := c.words[w]
+	if !ok {
+		src = -1
+		if w != "" && w[0] != '-' && CheckPath(place) == nil {
+			if st, err := os.Stat(filepath.Join(c.f.dir, w)); err == nil && st.Mode().IsRegular() {
+				src = c.source(filepath.Join(c.f.dir, w), at, st)
+			}
+		}
+		c.words[w] = src
+	}
+	return placed{place, src}, src >= 0
+}
+
+// source is the number of the file of that path, which has been seen.
+func (c *collector) source(name string, at conf.Place, st fs.FileInfo) int32 {
+	name = filepath.Clean(name)
+	n, ok := c.index[name]
+	if !ok {
+		n = int32(len(c.sources))
+		mode := uint32(0o644)
+		if st.Mode()&0o111 != 0 {
+			mode = 0o755
+		}
+		c.sources = append(c.sources, source{path: name, at: at, size: st.Size(), mode: mode})
+		c.index[name] = n
+		if n == MaxFiles {
+			c.errs.Errorf(at, "the batch names more than %d files: put them into archives", MaxFiles)
+		}
+	}
+	return n
+}
+
+// find is what a want comes to. Equal wants are looked at once, and each is
+// told of what is wrong.
+func (c *collector) find(w *want) []placed {
+	key := fmt.Sprint(w.into, w.keep, "\x00", w.path, "\x00", w.alias)
+	r := c.found[key]
+	if r == nil {
+		r = new(found)
+		c.found[key] = r
+		c.look(r, w)
+	}
+	for _, err := range r.errs {
+		c.errs.Errorf(w.at, "%w", err)
+	}
+	return r.list
+}
+
+// look finds the file, or the files of a directory or a glob.
+func (c *collector) look(r *found, w *want) {
+	name := w.path
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(c.f.dir, name)
+	}
+	st, err := os.Stat(name)
+	switch {
+	case err == nil:
+		c.path(r, w, name, w.place(), st)
+	case w.glob() && errors.Is(err, fs.ErrNotExist):
+		c.glob(r, w, name)
+	default:
+		r.errs = append(r.errs, cannot(w.path, name, err))
+	}
+}
+
+// cannot says why a file cannot be had, and where it was sought if that is not
+// what is written.
+func cannot(written, name string, err error) error {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && filepath.Clean(written) != name:
+		return says(err, "%s does not exist (sought at %s)", conf.Quote(written), conf.Quote(name))
+	case errors.Is(err, fs.ErrNotExist):
+		return says(err, "%s does not exist", conf.Quote(written))
+	case errors.As(err, &errno):
+		return says(err, "%s cannot be read: %s", conf.Quote(written), errno.Error())
+	}
+	return says(err, "%s cannot be read", conf.Quote(written))
+}
+
+// A cause is an error of the system in our words.
+type cause struct {
+	text string
+	err  error
+}
+
+func (c *cause) Error() string { return c.text }
+func (c *cause) Unwrap() error { return c.err }
+
+func says(err error, format string, a ...any) error { return &cause{fmt.Sprintf(format, a...), err} }
+
+// path takes a file, or with many the tree below a directory.
+func (c *collector) path(r *found, w *want, name, place string, st fs.FileInfo) {
+	switch {
+	case st.Mode().IsRegular():
+		if err := CheckPath(place); err != nil {
+			r.errs = append(r.errs, fmt.Errorf("%s cannot lie at %s, which %w", conf.Quote(name), conf.Quote(place), err))
+			return
+		}
+		r.list = append(r.list, placed{place, c.source(name, w.at, st)})
+	case st.IsDir() && w.many:
+		before := len(r.list) + len(r.errs)
+		c.tree(r, w, name, place)
+		if len(r.list)+len(r.errs) == before {
+			r.errs = append(r.errs, fmt.Errorf("directory %s has no files", conf.Quote(name)))
+		}
+	default:
+		r.errs = append(r.errs, fmt.Errorf("%s is %s, and a file is wanted", conf.Quote(name), conf.What(st.Mode())))
+	}
+}
+
+// tree takes every file below a directory. Links to files are taken as what
+// they name; links to directories are refused, because they may lead back.
+func (c *collector) tree(r *found, w *want, dir, place string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		r.errs = append(r.errs, cannot(dir, dir, err))
+		return
+	}
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		st, err := os.Stat(name)
+		switch {
+		case len(r.errs) > conf.MaxMistakes || len(c.sources) > MaxFiles:
+			return
+		case err != nil && e.Type()&fs.ModeSymlink != 0:
+			r.errs = append(r.errs, says(err, "%s is a symbolic link to nothing that can be read", conf.Quote(name)))
+		case err != nil:
+			r.errs = append(r.errs, cannot(name, name, err))
+		case st.IsDir() && e.Type()&fs.ModeSymlink != 0:
+			r.errs = append(r.errs, fmt.Errorf("%s is a symbolic link to a directory, which is not followed: name that directory", conf.Quote(name)))
+		case st.IsDir():
+			if err := CheckPath(path.Join(place, e.Name())); err != nil {
+				r.errs = append(r.errs, fmt.Errorf("%s %w", conf.Quote(name), err))
+				continue
+			}
+			c.tree(r, w, name, path.Join(place, e.Name()))
+		default:
+			c.path(r, w, name, path.Join(place, e.Name()), st)
+		}
+	}
+}
+
+// glob takes what a pattern fits, sorted, each below input under its own name,
+// or below the alias.
+func (c *collector) glob(r *found, w *want, pattern string) {
+	if dir := globDir(pattern); dir != "" { // what is not a pattern is taken as it stands
+		if _, err := os.Stat(dir); err != nil {
+			r.errs = append(r.errs, cannot(w.path, dir, err))
+			return
+		}
+	}
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("%s is no pattern: check its brackets", conf.Quote(w.path)))
+		return
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return hidden(pattern, n) })
+	slices.Sort(names)
+	if len(names) == 0 {
+		r.errs = append(r.errs, fmt.Errorf("%s fits no file", conf.Quote(w.path)))
+	}
+	for _, name := range names {
+		st, err := os.Stat(name)
+		if err != nil {
+			r.errs = append(r.errs, cannot(name, name, err))
+			continue
+		}
+		place := path.Join(w.into, w.alias, filepath.Base(name))
+		if w.keep {
+			place = keepPlace(name)
+			if rel, err := filepath.Rel(c.f.dir, name); err == nil && !filepath.IsAbs(w.path) {
+				place = keepPlace(rel)
+			}
+		}
+		c.path(r, w, name, place, st)
+	}
+}
+
+// globDir is the longest directory of a pattern without a pattern in it.
+func globDir(pattern string) string {
+	i := strings.IndexAny(pattern, "*?[")
+	return pattern[:strings.LastIndexByte(pattern[:i], '/')+1]
+}
+
+// hidden says that name has a part that starts with a dot, where the pattern
+// does not ask for one: as in a shell.
+func hidden(pattern, name string) bool {
+	p, n := strings.Split(filepath.Clean(pattern), "/"), strings.Split(name, "/")
+	for i := range min(len(p), len(n)) {
+		if strings.HasPrefix(n[i], ".") && !strings.HasPrefix(p[i], ".") {
+			return true
+		}
+	}
+	return false
+}
+
+// programs notes commands whose program is a path at which no program can
+// lie: the file cannot be run, or there is none, nor a build to make it.
+func (c *collector) programs() {
+	if c.f.Spec.Kind != Command {
+		return
+	}
+	if build := c.f.Spec.Build; len(build) > 0 {
+		c.program(build[0], -1, c.f.buildAt, false)
+	}
+	for i := range c.f.Jobs {
+		c.program(c.f.Jobs[i].Run[0], c.jobs[i], c.f.jobAt[i], len(c.f.Spec.Build) > 0)
+	}
+}
+
+func (c *collector) program(prog string, list int32, at conf.Place, built bool) {
+	place := path.Clean(prog)
+	if !strings.Contains(prog, "/") || CheckPath(place) != nil {
+		return
+	}
+	src, ok := c.batch.find(place)
+	if list >= 0 {
+		for _, p := range c.lists[list] {
+			if p.place == place {
+				src, ok = p.src, true
+			}
+		}
+	}
+	switch {
+	case ok && src >= 0 && c.sources[src].mode&0o111 == 0 && !built:
+		c.errs.Errorf(at, "program %s cannot be run: chmod +x %s", conf.Quote(prog), conf.Quote(c.sources[src].path))
+	case !ok && !built:
+		c.errs.Errorf(at, "program %s is not there: no such file lies beside the batch file, and there is no build to make it", conf.Quote(prog))
+	}
+}
+
+// result makes the batch, with one slice for lists of inputs that are equal.
+func (c *collector) result(image, shared []placed) *Batch {
+	b := &Batch{Namespace: c.f.Namespace, Name: c.f.Name, Data: c.f.Data, Spec: c.f.Spec,
+		Jobs: slices.Clone(c.f.Jobs), Sources: make(map[string]Source, len(c.sources))}
+	if len(image) == 1 {
+		b.Spec.Image = &c.inputs(image)[0]
+	}
+	b.Spec.Inputs = c.inputs(shared)
+	lists := make([][]Input, len(c.lists))
+	for i, l := range c.lists {
+		lists[i] = c.inputs(l)
+	}
+	for i, l := range c.jobs {
+		if l >= 0 {
+			b.Jobs[i].Inputs = lists[l]
+		}
+	}
+	for i := range c.sources {
+		s := &c.sources[i]
+		if _, ok := b.Sources[s.sum]; !ok {
+			b.Sources[s.sum] = Source{Sum: s.sum, Path: s.path, Size: s.size, ident: s.ident}
+		}
+	}
+	return b
+}
+
+func (c *collector) inputs(list []placed) []Input {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]Input, len(list))
+	for i, p := range list {
+		s := &c.sources[p.src]
+		out[i] = Input{Path: p.place, Size: s.size, Mode: s.mode, Sum: s.sum}
+	}
+	return out
+}

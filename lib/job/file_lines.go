@@ -1,0 +1,386 @@
+package job
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"distribute/lib/conf"
+)
+
+// stdin is how messages call the lines.
+const stdin = "standard input"
+
+// A Template is a command that becomes a batch, a job for each line, as
+// dsubmit(1) is given it after --. In the words of Command, in Job and in
+// Inputs, these are places that a line fills:
+//
+//	{}      the whole line
+//	{#}     the number of the line, from 1
+//	{3}     the third field, from 1
+//	{name}  the value of the field that reads name=value
+//
+// Fields end at TABs if the line has any, else at runs of blanks. Braces around
+// anything else are text, and {{name}} is the text {name}.
+type Template struct {
+	Namespace string
+	Name      string   // of the batch
+	Command   []string // argv
+	Job       string   // names of jobs; "": made of the line
+	Inputs    []string // files, directories and globs that go along besides
+	Requests  []string // as of -R: "cpus=4,gfortran"
+	Dir       string   // what relative paths are relative to
+}
+
+// placeText is the form of what a line fills.
+const placeText = `(|#|[1-9][0-9]{0,3}|[A-Za-z_][A-Za-z0-9_.-]*)`
+
+var placeForm = regexp.MustCompile(`\{\{` + placeText + `\}\}|\{` + placeText + `\}`)
+
+// A segment is a piece of a word: text, or a place.
+type segment struct {
+	text string
+	name string // of the place; "" is the whole line
+	fill bool
+}
+
+// segments cuts a word into text and places.
+func segments(word string) (segs []segment, fill bool) {
+	last := 0
+	for _, m := range placeForm.FindAllStringSubmatchIndex(word, -1) {
+		if m[0] > last {
+			segs = append(segs, segment{text: word[last:m[0]]})
+		}
+		if m[4] < 0 {
+			segs = append(segs, segment{text: word[m[0]+1 : m[1]-1]})
+		} else {
+			segs, fill = append(segs, segment{name: word[m[4]:m[5]], fill: true}), true
+		}
+		last = m[1]
+	}
+	if last < len(word) || len(segs) == 0 {
+		segs = append(segs, segment{text: word[last:]})
+	}
+	return segs, fill
+}
+
+// NeedsLines says that the template has a place to fill. Without one it is one
+// job, and no line is to be read.
+func (t *Template) NeedsLines() bool {
+	for _, words := range [][]string{t.Command, {t.Job}, t.Inputs} {
+		for _, w := range words {
+			if _, fill := segments(w); fill {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ReadLines reads lines for [Template.File]: UTF-8 text, at most [MaxJobs] lines
+// of at most 128 KiB each. A carriage return at the end of a line is cut off.
+func ReadLines(r io.Reader) ([]string, error) {
+	var lines []string
+	in := bufio.NewReaderSize(r, maxArgv)
+	for {
+		b, err := in.ReadSlice('\n')
+		if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, err
+		}
+		if err == io.EOF && len(b) == 0 {
+			return lines, nil
+		}
+		line := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+		at := conf.Place{File: stdin, Line: len(lines) + 1}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("the line is longer than %d bytes, which is the limit", maxArgv)}
+		case len(lines) == MaxJobs:
+			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("there are more than %d lines, which is the limit", MaxJobs)}
+		case !utf8.ValidString(line) || strings.ContainsRune(line, 0):
+			return nil, &conf.Mistake{Place: at, Text: "the line is not UTF-8 text"}
+		}
+		lines = append(lines, line)
+	}
+}
+
+// File makes the batch: a job for each line that is not blank, or one job if
+// there is nothing to fill. The error holds every mistake, those of lines with
+// their number. Words of the command that are relative paths of files are
+// looked for by [File.Collect].
+func (t *Template) File(lines []string) (*File, error) {
+	b := templating{t: t, f: &File{Namespace: t.Namespace, Name: t.Name, dir: t.Dir, jobsAt: conf.Place{File: stdin}}}
+	b.f.buildAt = conf.Place{File: "the command"}
+	b.common()
+	if b.errs.Any() {
+		return nil, b.errs.Err()
+	}
+	if t.NeedsLines() {
+		b.lines(lines)
+	} else {
+		b.single()
+	}
+	if err := b.errs.Err(); err != nil {
+		return nil, err
+	}
+	b.f.Data = b.f.YAML()
+	return b.f, nil
+}
+
+// templating is a Template on its way to a File.
+type templating struct {
+	t      *Template
+	f      *File
+	errs   conf.Mistakes
+	words  [][]segment
+	name   []segment
+	inputs [][]segment // with places
+	all    *places     // inputs of the batch
+}
+
+// common reads what does not depend on a line.
+func (b *templating) common() {
+	at := conf.Place{File: "the command"}
+	for _, n := range []string{b.t.Namespace, b.t.Name} {
+		if err := CheckName(n); err != nil {
+			b.errs.Errorf(conf.Place{File: "-b"}, "%v", err)
+		}
+	}
+	res, caps, err := ParseRequests(b.t.Requests)
+	if err != nil {
+		b.errs.Errorf(conf.Place{File: "-R"}, "%v", err)
+	}
+	b.f.Spec = Spec{Kind: Command, Resources: res, Capabilities: caps}
+	if len(b.t.Command) == 0 || b.t.Command[0] == "" {
+		b.errs.Errorf(at, "there is no command after --")
+	}
+	for _, w := range b.t.Command {
+		if strings.ContainsRune(w, 0) || !utf8.ValidString(w) {
+			b.errs.Errorf(at, "the word %s is not UTF-8 text", conf.Quote(w))
+		}
+		segs, fill := segments(w)
+		b.words = append(b.words, segs)
+		if !fill {
+			b.f.words = append(b.f.words, join(segs))
+		}
+	}
+	b.name, _ = segments(b.t.Job)
+	all := new(places)
+	for _, in := range b.t.Inputs {
+		segs, fill := segments(in)
+		if fill {
+			b.inputs = append(b.inputs, segs)
+			continue
+		}
+		b.want(all, conf.Place{File: "-i"}, join(segs))
+	}
+	b.f.wants, b.all = all.list, indexed(all.list)
+}
+
+// join is the text of segments that have nothing to fill.
+func join(segs []segment) string {
+	var s strings.Builder
+	for _, g := range segs {
+		s.WriteString(g.text)
+	}
+	return s.String()
+}
+
+// want takes a file of -i into the list.
+func (b *templating) want(to *places, at conf.Place, p string) {
+	w := want{at: at, path: p, many: true, keep: true, into: "input"}
+	if p == "" || strings.ContainsRune(p, 0) {
+		b.errs.Errorf(at, "a path is empty")
+		return
+	}
+	if err := w.check(); err != nil {
+		b.errs.Errorf(at, "%v", err)
+		return
+	}
+	if old := to.add(w); old != nil {
+		b.errs.Errorf(at, "%s would lie at %s, where %s lies", conf.Quote(p), conf.Quote(w.place()), conf.Quote(old.path))
+	}
+}
+
+// single makes the one job of a template that has nothing to fill.
+func (b *templating) single() {
+	name := join(b.name)
+	if name == "" {
+		name = safeName(path.Base(join(b.words[0])))
+	} else if err := CheckName(name); err != nil {
+		b.errs.Errorf(conf.Place{File: "-J"}, "%v", err)
+	}
+	var run []string
+	for _, w := range b.words {
+		run = append(run, join(w))
+	}
+	b.f.Jobs, b.f.jobWants = []Job{{Name: name, Run: run}}, [][]want{nil}
+	b.f.jobAt = []conf.Place{{File: "the command"}}
+}
+
+// lines makes a job of each line.
+func (b *templating) lines(lines []string) {
+	n := len(lines)
+	b.f.Jobs, b.f.jobWants, b.f.jobAt = make([]Job, 0, n), make([][]want, 0, n), make([]conf.Place, 0, n)
+	names := make(map[string]int, n)
+	for i, text := range lines {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		l := line{text: text, at: conf.Place{File: stdin, Line: i + 1}}
+		j := Job{Run: make([]string, len(b.words))}
+		size := 0
+		for k, w := range b.words {
+			j.Run[k] = b.fill(&l, w)
+			size += len(j.Run[k]) + 1
+		}
+		if j.Run[0] == "" || size > maxArgv {
+			b.errs.Errorf(l.at, "the command is empty, or longer than %d bytes", maxArgv)
+		}
+		j.Name = b.jobName(&l, names)
+		own := &places{outer: b.all}
+		for _, in := range b.inputs {
+			b.want(own, l.at, b.fill(&l, in))
+		}
+		b.f.Jobs, b.f.jobWants, b.f.jobAt = append(b.f.Jobs, j), append(b.f.jobWants, own.list), append(b.f.jobAt, l.at)
+	}
+}
+
+// jobName is the name for the line's job: what -J says, which must differ from
+// all others, or one made of the line, which is made to differ.
+func (b *templating) jobName(l *line, names map[string]int) string {
+	if b.t.Job == "" {
+		name := safeName(strings.TrimSpace(l.text))
+		for n := names[name]; n > 0; {
+			n++
+			next := fmt.Sprintf("%.*s_%d", min(len(name), MaxName-8), name, n)
+			if names[next] == 0 {
+				names[name], name = n, next
+				break
+			}
+		}
+		names[name] = 1
+		return name
+	}
+	l.safe = true
+	name := b.fill(l, b.name)
+	l.safe = false
+	if err := CheckName(name); err != nil {
+		b.errs.Errorf(l.at, "-J: %v", err)
+	}
+	if first := names[name]; first > 0 {
+		b.errs.Errorf(l.at, "-J: a second job is named %s (the first is of line %d): add {#} or another field", conf.Quote(name), first)
+	}
+	names[name] = l.at.Line
+	return name
+}
+
+// A line is one line of input and its fields.
+type line struct {
+	text   string
+	at     conf.Place
+	fields []string // nil until they are asked for
+	safe   bool     // values go into a name
+}
+
+func (b *templating) fill(l *line, segs []segment) string {
+	if len(segs) == 1 && !segs[0].fill {
+		return segs[0].text
+	}
+	var s strings.Builder
+	for _, g := range segs {
+		text := g.text
+		if g.fill {
+			var err error
+			if text, err = l.value(g.name); err != nil {
+				b.errs.Errorf(l.at, "%v", err)
+			}
+			if l.safe {
+				text = strings.Map(safeRune, text)
+			}
+		}
+		s.WriteString(text)
+	}
+	return s.String()
+}
+
+// value is what fills the place of that name.
+func (l *line) value(name string) (string, error) {
+	switch name {
+	case "":
+		return l.text, nil
+	case "#":
+		return strconv.Itoa(l.at.Line), nil
+	}
+	if l.fields == nil && strings.ContainsRune(l.text, '\t') {
+		l.fields = strings.Split(l.text, "\t")
+	} else if l.fields == nil {
+		l.fields = strings.Fields(l.text)
+	}
+	if n, err := strconv.Atoi(name); err == nil {
+		if n > len(l.fields) {
+			return "", fmt.Errorf("{%d} is wanted, and the line has fields up to {%d}", n, len(l.fields))
+		}
+		return l.fields[n-1], nil
+	}
+	for _, f := range l.fields {
+		if v, ok := strings.CutPrefix(f, name); ok && strings.HasPrefix(v, "=") {
+			return v[1:], nil
+		}
+	}
+	return "", fmt.Errorf("{%s} is wanted, and the line has no field %s=… (write {{%s}} if that is meant as text)", name, name, name)
+}
+
+// safeRune makes what may not be in a name an underscore.
+func safeRune(r rune) rune {
+	if nameRune(r) {
+		return r
+	}
+	return '_'
+}
+
+// safeName makes a name of any text.
+func safeName(s string) string {
+	s = strings.Map(safeRune, s)
+	if len(s) > MaxName {
+		s = s[:MaxName]
+	}
+	if s == "" || s[0] == '.' || s[0] == '-' {
+		s = "_" + s[:min(len(s), MaxName-1)]
+	}
+	if strings.HasSuffix(s, ".yaml") || strings.HasSuffix(s, ".yml") {
+		s = s[:min(len(s), MaxName-1)] + "_"
+	}
+	return s
+}
+
+// ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, and
+// capabilities, joined by commas.
+func ParseRequests(requests []string) (res Resources, caps []string, err error) {
+	for _, r := range requests {
+		for word := range strings.SplitSeq(r, ",") {
+			key, value, ok := strings.Cut(word, "=")
+			switch n, bad := strconv.Atoi(value); {
+			case !ok && CheckCapability(word) != nil:
+				return res, nil, CheckCapability(word)
+			case !ok:
+				caps = append(caps, word)
+			case key != "cpus":
+				return res, nil, fmt.Errorf("request %s is not supported by this version: cpus=N and names of capabilities are", conf.Quote(word))
+			case value == "all":
+				res.CPUs = 0
+			case bad != nil || n < 1 || n > MaxCPUs || value[0] == '+':
+				return res, nil, fmt.Errorf("request %s: cpus must be a whole number from 1 to %d, or all", conf.Quote(word), MaxCPUs)
+			default:
+				res.CPUs = n
+			}
+		}
+	}
+	return res, caps, nil
+}

@@ -1,0 +1,288 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"distribute/lib/conf"
+)
+
+// What the files of testdata/accept say, in short.
+var accepted = map[string]string{
+	"01-python-full":                  "maria-lid-cavity/cavity_re_sweep_007 python matrix=@maria:matrix.example.org caps=[python3 gfortran fftw] build=[python3 build_cavity.py] slurm=[{nodes 1} {ntasks 8} {time 02:00:00}]; re_0100 [main.py] slurm=[{time 00:20:00}]; re_1000 [drive.py]; re_smoke [drive.py]",
+	"02-apptainer-full":               "okafor_taylor_green/tg_vortex_gpu_03 apptainer matrix=@okafor:matrix.org caps=[apptainer gpu] mounts=[/solver/output /solver/scratch] slurm=[{output slurm-%j.out} {nodes 1} {ntasks 8} {cpus-per-task 2} {mem-per-cpu 2G} {hint nomultithread} {time 00:30:00} {partition gpu-short} {account fluids-2024} {mail-user okafor@example.edu} {mail-type END,FAIL}]; n064 slurm=[{job-name tg-64}]; n128 slurm=[{ntasks 16} {mem-per-cpu 4G} {time 01:30:00} {output n128-%j.out}]; n256",
+	"03-apptainer-minimal":            "demo/smoke apptainer; only",
+	"04-pull-only":                    "demo/smoke python build=[python3 never_read.py]",
+	"05-as-written-by-python-package": "demo/amp_sweep apptainer caps=[apptainer]; amp_0.10; amp_0.20 slurm=[{ntasks 2}]",
+	"06-v0.6-v0.12-python":            "demo/old_three python caps=[python3] build=[python3 build.py]; a [run.py]",
+	"07-v0.10-v0.12-apptainer":        "demo/old_two apptainer caps=[apptainer]; a",
+	"08-plain-string-sif":             "b/a apptainer; j",
+	"09-null-lists":                   "b/a apptainer; j",
+	"10-no-capabilities":              "b/a apptainer; j",
+	"11-slurm-scalars":                "b/a apptainer slurm=[{mem-per-cpu 100}]; j",
+	"12-slurm-any-sbatch-option":      "b/a apptainer slurm=[{ntasks 4} {gres gpu:1} {mem 64G}]; j",
+}
+
+func short(f *File) string {
+	s := fmt.Sprintf("%s %s", f.ID(), f.Spec.Kind)
+	add := func(name string, v any) {
+		if x := reflect.ValueOf(v); x.Len() > 0 {
+			s += fmt.Sprintf(" %s%v", name, v)
+		}
+	}
+	add("matrix=", f.Spec.Matrix)
+	add("caps=", f.Spec.Capabilities)
+	add("build=", f.Spec.Build)
+	add("mounts=", f.Spec.Mounts)
+	add("slurm=", f.Spec.Slurm)
+	for _, j := range f.Jobs {
+		s += "; " + j.Name
+		add("", j.Run)
+		add("slurm=", j.Slurm)
+	}
+	return s
+}
+
+// supply makes the files that the batch names, and returns how many.
+func supply(t *testing.T, f *File, dir string) {
+	t.Helper()
+	f.dir = dir
+	wants := append([]want{f.image}, f.wants...)
+	for _, w := range f.jobWants {
+		wants = append(wants, w...)
+	}
+	for _, w := range wants {
+		if w.path == "" {
+			continue
+		}
+		name := filepath.Join(dir, w.path)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(w.path), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAccept(t *testing.T) {
+	files, err := filepath.Glob("testdata/accept/*.yaml")
+	if err != nil || len(files) != len(accepted) {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	for _, name := range files {
+		f, err := ReadFile(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, want := short(f), accepted[strings.TrimSuffix(filepath.Base(name), ".yaml")]; got != want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, want)
+		}
+		for i := range f.wants {
+			f.wants[i].path = strings.TrimPrefix(f.wants[i].path, "/srv/shared/") // is absolute in 01
+		}
+		supply(t, f, t.TempDir())
+		b, err := f.Collect(t.Context(), nil)
+		if len(f.Jobs) == 0 {
+			if err == nil || err.Error() != name+":7:9: there are no jobs: nothing to run" {
+				t.Errorf("%s has no jobs: %v", name, err)
+			}
+		} else if err != nil || len(b.Jobs) != len(f.Jobs) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What is said of each file of testdata/reject, without its directory.
+var rejected = map[string][]string{
+	"alias-escapes": {
+		`:6:32: alias "../../one.txt" leaves the job's directory: write a plain name`,
+		`:7:32: alias "/etc/two.txt" is absolute, and a path below the job's directory is wanted: write a plain name`,
+		`:9:16: "four.txt" would lie at "input/same.txt", where "three.txt" of line 8 lies: give one of them another alias`},
+	"both-kinds": {`:3:1: both "apptainer" and "python" are here: a batch has one kind; split it into two files`},
+	"docker-kind": {":3:1: docker images are not run: make a .sif of it with `apptainer build solver.sif docker://docker.io/example/solver:1.4`, " +
+		`and write "apptainer" for "docker", "sif: solver.sif" for "image"`},
+	"duplicate-job-name":    {`:3:65: job "j" is here twice (the first time in line 3): names in a batch differ`},
+	"file-in-apptainer-job": {`:2:64: "file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`},
+	"matrix-not-a-user-id":  {`:1:45: "me" is no Matrix user: write it as "@user:server"`},
+	"names": {
+		`:1:20: bad name "../up": it must not start with '.'`,
+		`:1:40: bad name "a b": ' ' is not allowed (letters, digits and . _ - + = @ % are)`,
+		`:2:61: bad name "-rf": it must not start with '-'`,
+		`:2:76: bad name "x/y": '/' is not allowed (letters, digits and . _ - + = @ % are)`,
+		`:2:91: bad name: it is empty`},
+	"no-kind":                   {`:1:1: the batch says nothing to run: add one of "python", "apptainer" or "command" (dnew prints one to fill in)`},
+	"required-mounts-in-python": {`:2:49: "required_mounts" is for apptainer batches: a python job writes below distribute_save`},
+	"unknown-key-in-meta":       {`:1:37: unknown key "capabilites" (did you mean "capabilities"?)`},
+	"unknown-slurm-key":         {`:3:9: "ntask" is no option of sbatch (did you mean "ntasks"?)`},
+}
+
+func TestReject(t *testing.T) {
+	files, err := filepath.Glob("testdata/reject/*.yaml")
+	if err != nil || len(files) != len(rejected) {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	for _, name := range files {
+		_, err := ReadFile(name)
+		var want []string
+		for _, l := range rejected[strings.TrimSuffix(filepath.Base(name), ".yaml")] {
+			want = append(want, name+l)
+		}
+		if err == nil || err.Error() != strings.Join(want, "\n") {
+			t.Errorf("%s:\n got %v\nwant %s", name, err, strings.Join(want, "\n"))
+		}
+		var m *conf.Mistake
+		if !errors.As(err, &m) || m.ExitStatus() != 65 {
+			t.Errorf("%s: %v is no mistake", name, err)
+		}
+	}
+}
+
+const meta = "meta: {batch_name: a, namespace: b}\n"
+
+// A line or two of a batch file, and all that is said of it.
+var mistakes = []struct{ in, want string }{
+	{"command: {jobs: [{name: j, run: ./solve 4}]}", `2:33: "run" must be a list, not a text: write a list: [./solve, --n, "4"]`},
+	{"command: {jobs: [{name: j, run: []}]}", `2:33: a command has at least one word: write a list: [./solve, --n, "4"]`},
+	{"command: {jobs: [{name: j, run: [\"\", a]}]}", `2:34: the first word of a command is the program: it must not be empty`},
+	{"command: {jobs: [{name: j, run: [a, ~]}]}", `2:37: a word of the command is empty: quote it if it is meant as text`},
+	{"command: {jobs: [{name: j, run: [a, \"\\0\"]}]}", `2:37: a word of the command has a zero byte`},
+	{"command: {jobs: [{name: j, run: [a, [b]]}]}", `2:37: "run" must be a text, not a list`},
+	{"command: {jobs: [{name: j}]}", `2:18: "run" is missing in "jobs"`},
+	{"command: {jobs: [~, {name: j, run: [a]}]}", `2:18: a job is empty: remove the entry`},
+	{"command: {initialize: {build: make}, jobs: []}", `2:31: "build" must be a list, not a text: write a list: [./solve, --n, "4"]`},
+	{"command: {initialize: {}}", `2:10: "jobs" is missing in "command"`},
+	{"command: {jobs: {name: j}}", `2:17: "jobs" must be a list, not a mapping: write a list, a job an entry`},
+	{"command: {jobs: [{name: j, run: [a], file: b}]}", `2:38: "file" is for python batches: write "run" with a list, as in [python3, main.py]`},
+	{"command: {jobs: [{name: j, run: [a], retries: 3}]}", `2:38: "retries" is not supported by this version: remove it`},
+	{"command: {jobs: [{name: j, rnu: [a]}]}", "2:18: \"run\" is missing in \"jobs\"\n2:28: unknown key \"rnu\" (did you mean \"run\"?)"},
+	{"command: {jobs: []}\nresources: {cpus: 0}", `3:19: "cpus" must be a whole number from 1 to 65536, not "0"`},
+	{"command: {jobs: []}\nresources: {cpus: 1.5}", `3:19: "cpus" must be a whole number, or "all" for the whole machine, not "1.5"`},
+	{"command: {jobs: []}\nresources: {memory: 4G, gpus: 1, disk: 1G, time: 1h}", "3:13: \"memory\" is not supported by this version: remove it\n" +
+		"3:25: \"gpus\" is not supported by this version: remove it\n3:34: \"disk\" is not supported by this version: remove it\n3:44: \"time\" is not supported by this version: remove it"},
+	{"command: {jobs: []}\nsweep: {n: [1]}\nkeep: 1d", "3:1: \"sweep\" is not supported by this version: remove it\n4:1: \"keep\" is not supported by this version: remove it"},
+	{"command: {jobs: []}\nslurm: {mem-per-cpu: 1, mem_per_cpu: 2}", `3:25: option "mem-per-cpu" is here twice, with - and with _: remove one`},
+	{"command: {jobs: []}\nslurm: {time: {a: b}}", `3:15: "time" must be a text, not a mapping`},
+	{"command: {jobs: []}\nslurm: {comment: \"a\\nb\"}", `3:18: the value of an option of sbatch is one line`},
+	{"command: {jobs: []}\nslurm: {--nodes: 1}", `3:9: "--nodes" is no option of sbatch (did you mean "nodes"?)`},
+	{"command: {jobs: []}\nslurm: {n: 1}", `3:9: "n" is no option of sbatch (write the long option, without dashes in front)`},
+	{"python: {jobs: []}", `2:9: "initialize" is missing in "python"`},
+	{"python: {initialize: {}, jobs: []}", `2:22: "build_file" is missing in "initialize"`},
+	{"python: {initialize: {build_file: {alias: x}}, jobs: []}", `2:35: "path" is missing in "build_file"`},
+	{"python: {initialize: {build_file: [x]}, jobs: []}", `2:35: "build_file" must be a mapping, not a list: write "key: value", a line each`},
+	{"python: {initialize: {build_file: {path: x, alias: input}}, jobs: []}", `2:42: "input" is a directory of the job's own: give the file another alias`},
+	{"python: {initialize: {build_file: b.py}, jobs: [{name: j}]}", `2:49: "file" is missing in "jobs"`},
+	{"python: {initialize: {build_file: b.py}, jobs: [{name: j, file: {path: x.py, alias: b.py}}]}", `2:72: "x.py" would lie at "b.py", where "b.py" of line 2 lies: give one of them another alias`},
+	{"python: {initialize: {build_file: b.py, required_files: [x]}, jobs: [{name: j, file: f.py, required_files: [{path: y, alias: x}]}]}",
+		`2:116: "y" would lie at "input/x", where "x" of line 2 lies: give one of them another alias`},
+	{"python: {initialize: {build_file: b.py, required_files: [.., \"a/**/b\", ~, 3]}, jobs: []}",
+		"2:58: \"..\" has no name to lie under: give it an alias\n2:62: \"a/**/b\": \"**\" is not supported: name the directory to take the whole tree\n2:72: an entry of required_files is empty: remove it"},
+	{"python: {initialize: {build_file: b.py, required_files: x}, jobs: []}", `2:57: "required_files" must be a list, not a text: write a list, a file an entry: [{path: data/mesh.h5}]`},
+	{"apptainer: {initialize: {sif: x.sif, required_mounts: [a, /, /input, \"/a:b\", /s, /s/]}, jobs: []}",
+		"2:56: mount \"a\" must be an absolute path of a directory in the container\n2:59: mount \"/\" must be an absolute path of a directory in the container\n" +
+			"2:62: mount \"/input\" is there without being asked for: remove it\n2:70: mount \"/a:b\" must not contain \":\", \",\" or control characters\n2:82: mount \"/s/\" is here twice: remove one"},
+	{"apptainer: {initialize: {sif: x.sif}, jobs: []}\nsingularity: {initialize: {sif: x.sif, sfi: 1}, jobs: []}",
+		"3:1: both \"apptainer\" and \"singularity\" are here: a batch has one kind; split it into two files\n3:40: unknown key \"sfi\" (did you mean \"sif\"?)"},
+	{"docker: 3", "2:1: docker images are not run: make a .sif of it with `apptainer build NAME.sif docker://IMAGE`, and write \"apptainer\" for \"docker\", \"sif: NAME.sif\" for \"image\""},
+	{"docker: {initialize: {image: \"x; rm -rf /\"}}", "2:1: docker images are not run: make a .sif of it with `apptainer build NAME.sif docker://IMAGE`, and write \"apptainer\" for \"docker\", \"sif: NAME.sif\" for \"image\""},
+	{"pyhton: {}", "1:1: the batch says nothing to run: add one of \"python\", \"apptainer\" or \"command\" (dnew prints one to fill in)\n2:1: unknown key \"pyhton\" (did you mean \"python\"?)"},
+}
+
+func TestMistakes(t *testing.T) {
+	for _, c := range mistakes {
+		_, err := ParseFile("f", []byte(meta+c.in))
+		want := "f:" + strings.ReplaceAll(c.want, "\n", "\nf:")
+		if err == nil || err.Error() != want {
+			t.Errorf("%s\n got %v\nwant %s", c.in, err, want)
+		}
+	}
+}
+
+func TestMeta(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                        `f:1:1: "meta" is missing`,
+		"meta: {namespace: b}\n":  `f:1:7: "batch_name" is missing in "meta"`,
+		"meta: {batch_name: a}\n": `f:1:7: "namespace" is missing in "meta"`,
+		"meta: {batch_name: x.yaml, namespace: b}\n":                     `f:1:20: bad name "x.yaml": it must not end in .yaml or .yml, which name files`,
+		"meta: {batch_name: a, namespace: b, matrix: \"@a b:c\"}\n":      `f:1:45: "@a b:c" is no Matrix user: write it as "@user:server"`,
+		"meta: {batch_name: a, namespace: b, matrix: @a:b}\n":            `f:1:45: a value that starts with "@" must be in quotes`,
+		"meta: {batch_name: a, namespace: b, capabilities: x}\n":         `f:1:51: "capabilities" must be a list, not a text: write [python3, gpu]`,
+		"meta: {batch_name: a, namespace: b, capabilities: [cpus>=4]}\n": `f:1:52: capability "cpus>=4" is not supported by this version: capabilities are plain names, all of which a node must have`,
+		"meta: {batch_name: a, namespace: b, capabilities: [~, a/b]}\n":  "f:1:52: a capability is empty: remove it\nf:1:55: capability: bad name \"a/b\": '/' is not allowed (letters, digits and . _ - + = @ % are)",
+	} {
+		_, err := ParseFile("f", []byte(in+"command: {jobs: []}\n"))
+		if err == nil || err.Error() != want {
+			t.Errorf("%q:\n got %v\nwant %s", in, err, want)
+		}
+	}
+}
+
+func TestNoBatchFile(t *testing.T) {
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+// A file that is read and written reads as the same batch; one that is not
+// read has a place in every line that is said of it.
+func FuzzBatchFile(f *testing.F) {
+	for _, glob := range []string{"testdata/accept/*.yaml", "testdata/reject/*.yaml"} {
+		files, _ := filepath.Glob(glob)
+		for _, name := range files {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	for _, c := range mistakes {
+		f.Add([]byte(meta + c.in))
+	}
+	f.Add([]byte(meta + "command: {initialize: {build: [make], required_files: [a, \"b/*\", {path: c, alias: d/e}]}, jobs: [{name: j, run: [./a, \"\\u00e9\\n\", 4], resources: {cpus: all}, slurm: {mail_type: [END, FAIL]}}]}\nresources: {cpus: 4}"))
+	place := regexp.MustCompile(`^f(:[1-9][0-9]*:[1-9][0-9]*)?: .`)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, err := ParseFile("f", data)
+		if err != nil {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				if !place.MatchString(line) {
+					t.Fatalf("%q: %q", data, line)
+				}
+			}
+			return
+		}
+		b, err := ParseFile("f", a.YAML())
+		if err != nil {
+			t.Fatalf("%q was written as %q: %v", data, a.YAML(), err)
+		}
+		if !same(a, b) {
+			t.Fatalf("%q was written as %q:\n%+v\n%+v", data, a.YAML(), a, b)
+		}
+	})
+}
+
+// same says that two files are the same batch, wherever it stands in them.
+func same(a, b *File) bool {
+	for _, f := range []*File{a, b} {
+		f.Data, f.buildAt, f.jobsAt, f.jobAt, f.image.at = nil, conf.Place{}, conf.Place{}, nil, conf.Place{}
+		for _, l := range append(f.jobWants, f.wants) {
+			for i := range l {
+				l[i].at = conf.Place{}
+				if l[i].alias == filepath.Base(l[i].source()) && !l[i].glob() {
+					l[i].alias = ""
+				}
+			}
+		}
+	}
+	jobs := reflect.DeepEqual(a.Jobs, b.Jobs)
+	a.Jobs, b.Jobs = nil, nil
+	return jobs && fmt.Sprintf("%+v", a) == fmt.Sprintf("%+v", b)
+}
