@@ -1,0 +1,114 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Copy copies the tree below src into dst, which has to be empty: files with
+// their permission bits and times, directories, and links as they stand, wherever
+// they point, since none is followed. Where the file system can share blocks
+// between files (btrfs, XFS), the kernel does that and no content is copied.
+// Special files are left out and named. Set-id bits are dropped. Owners are those
+// of any file that the caller makes.
+func Copy(ctx context.Context, dst, src *os.Root) ([]Skipped, error) {
+	c := &copier{}
+	if err := c.dir(ctx, dst, src, ""); err != nil {
+		return nil, err
+	}
+	return c.named(), nil
+}
+
+type copier struct {
+	skips
+}
+
+func (c *copier) dir(ctx context.Context, dst, src *os.Root, path string) error {
+	d, err := src.Open(".")
+	if err != nil {
+		return fmt.Errorf("copy %q: %w", path, err)
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1024)
+		for _, name := range names {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := c.one(ctx, dst, src, name, path+name); err != nil {
+				return fmt.Errorf("copy %q: %w", path+name, err)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("copy %q: %w", path, err)
+		}
+	}
+}
+
+func (c *copier) one(ctx context.Context, dst, src *os.Root, name, path string) error {
+	info, err := src.Lstat(name)
+	if err != nil {
+		return err
+	}
+	switch info.Mode().Type() {
+	case fs.ModeDir:
+		err = c.sub(ctx, dst, src, name, path)
+	case fs.ModeSymlink:
+		target, err := src.Readlink(name)
+		if err != nil {
+			return err
+		}
+		return dst.Symlink(target, name)
+	case 0:
+		err = c.file(dst, src, name, info)
+	default:
+		c.skip(path, "a "+kind(info.Mode()))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := dst.Chmod(name, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return dst.Chtimes(name, info.ModTime(), info.ModTime())
+}
+
+func (c *copier) sub(ctx context.Context, dst, src *os.Root, name, path string) error {
+	from, err := openDir(src, name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := dst.Mkdir(name, 0o700); err != nil {
+		return err
+	}
+	to, err := openDir(dst, name)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return c.dir(ctx, to, from, path+"/")
+}
+
+func (c *copier) file(dst, src *os.Root, name string, info fs.FileInfo) error {
+	from, err := openFile(src, name, info, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := dst.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from) // copy_file_range(2), which shares blocks where it can
+	return errors.Join(err, to.Close())
+}
