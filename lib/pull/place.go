@@ -1,0 +1,121 @@
+package pull
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+
+	"distribute/lib/pack"
+)
+
+// A Choice says which paths of a result are wanted. The zero value takes all.
+type Choice struct {
+	Include []*regexp.Regexp // one of them is found in the path; none: any path
+	Exclude []*regexp.Regexp // none of them is
+}
+
+// All says that every path is taken.
+func (c *Choice) All() bool { return len(c.Include)+len(c.Exclude) == 0 }
+
+// Takes says whether the path of a file or link is taken.
+func (c *Choice) Takes(p string) bool {
+	return (len(c.Include) == 0 || oneFinds(c.Include, p)) && !oneFinds(c.Exclude, p)
+}
+
+func oneFinds(list []*regexp.Regexp, p string) bool {
+	for _, re := range list {
+		if re.MatchString(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// ErrInTheWay is returned when something that is no directory stands where one
+// has to be.
+var ErrInTheWay = errors.New("something else is where a directory has to be")
+
+// A Place is the directory of one job, which may not be there yet.
+type Place struct {
+	name string   // below the root, for people
+	dir  *os.Root // nil: not there
+}
+
+// Open opens the directory of that name below root, where the name has the
+// form of an id. With create it is made, and what is above it; else a place
+// that is not there is empty. A link on the way is [ErrInTheWay].
+func Open(root *os.Root, name string, create bool) (*Place, error) {
+	at, parts := ".", strings.Split(name, "/")
+	for _, part := range parts {
+		at = path.Join(at, part)
+		info, err := root.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) && create {
+			if err = root.Mkdir(at, 0o777); err == nil || errors.Is(err, fs.ErrExist) {
+				info, err = root.Lstat(at)
+			}
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return &Place{name: name}, nil
+		case err != nil:
+			return nil, err
+		case !info.IsDir():
+			return nil, fmt.Errorf("%q: %w", at, ErrInTheWay)
+		}
+	}
+	dir, err := root.OpenRoot(at)
+	if err != nil {
+		return nil, err
+	}
+	return &Place{name, dir}, nil
+}
+
+// Close closes the place.
+func (p *Place) Close() error {
+	if p.dir == nil {
+		return nil
+	}
+	return p.dir.Close()
+}
+
+// found is what stands at a path of the place.
+type found uint8
+
+const (
+	nothing found = iota
+	right         // what the manifest says
+	near          // a file of the right size with another time: its content decides
+	other         // anything else
+)
+
+// look compares what stands at the entry's path with it. The parents of the
+// entry have to be directories and no links.
+func (p *Place) look(e *pack.Entry) (found, error) {
+	if p.dir == nil {
+		return nothing, nil
+	}
+	info, err := p.dir.Lstat(e.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nothing, nil
+	case err != nil:
+		return other, err
+	case e.Type == pack.Dir && info.IsDir():
+		return right, nil
+	case e.Type == pack.Link && info.Mode().Type() == fs.ModeSymlink:
+		target, err := p.dir.Readlink(e.Path)
+		if err == nil && target == e.Link {
+			return right, nil
+		}
+		return other, err
+	case e.Type != pack.File || !info.Mode().IsRegular() || info.Size() != e.Size:
+		return other, nil
+	case info.ModTime().Equal(e.Time):
+		return right, nil
+	}
+	return near, nil
+}

@@ -1,0 +1,236 @@
+package pull
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// maxRanges is how many ranges of entries one request names; a plan that has
+// more is not whole, and is made again after what it wants has come.
+const maxRanges = 20000
+
+// A Plan says what has to be brought to a place. It is for one goroutine.
+type Plan struct {
+	Want    pack.Want // files to be asked for; see None
+	None    bool      // no file has to be
+	Files   int       // how many of them
+	Bytes   int64     // in them, less what is here already
+	Whole   bool      // nothing is left when they have come
+	Right   int       // files that are here
+	Changed []string  // paths of what was changed here, and is left
+
+	m        pack.Manifest
+	place    *Place
+	make     []int // directories and links that are not there
+	put      func(pack.Entry)
+	progress func(int64)
+	partial  *part // what is here of the first wanted file
+}
+
+// Plan compares the place with the manifest. Files whose time differs are read
+// and hashed. If write is set, a file of which a part came earlier goes on
+// where that ends, and files that turn out to be right get their time back;
+// else nothing is changed. Close must be called.
+func (p *Place) Plan(ctx context.Context, m pack.Manifest, c *Choice, write bool) (*Plan, error) {
+	n := &Plan{m: m, place: p, Whole: true, put: func(pack.Entry) {}, progress: func(int64) {}}
+	needed := c.directories(m)
+	blocked := "" // a directory's place that something else has taken
+	var ranges [][2]int
+	for i := range m {
+		e := &m[i]
+		if blocked != "" && strings.HasPrefix(e.Path, blocked) || !needed(i) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		what, err := p.compare(e, write)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case what == other:
+			n.Changed = append(n.Changed, e.Path)
+			if e.Type == pack.Dir {
+				blocked = e.Path + "/"
+			}
+		case what == nothing && e.Type != pack.File:
+			n.make = append(n.make, i)
+		case what == nothing && len(ranges) == maxRanges && ranges[maxRanges-1][1] != i:
+			n.Whole = false
+		case what == nothing:
+			ranges = grow(ranges, i)
+			n.Files, n.Bytes = n.Files+1, n.Bytes+e.Size
+		case e.Type == pack.File:
+			n.Right++
+		}
+	}
+	n.Want.Ranges, n.None = ranges, ranges == nil
+	if write && !n.None {
+		return n, n.resume(&m[ranges[0][0]])
+	}
+	return n, nil
+}
+
+// directories says which entries are needed: the files and links that are
+// taken and the directories that lead to them, or every directory if all are.
+func (c *Choice) directories(m pack.Manifest) func(int) bool {
+	if c.All() {
+		return func(int) bool { return true }
+	}
+	need := make([]bool, len(m))
+	above := "/" // of the entry looked at last that is needed, or below it
+	for i, e := range slices.Backward(m) {
+		if e.Type == pack.Dir {
+			need[i] = strings.HasPrefix(above, e.Path+"/")
+		} else {
+			need[i] = c.Takes(e.Path)
+		}
+		if need[i] {
+			above = e.Path
+		}
+	}
+	return func(i int) bool { return need[i] }
+}
+
+func grow(ranges [][2]int, i int) [][2]int {
+	if n := len(ranges); n > 0 && ranges[n-1][1] == i {
+		ranges[n-1][1]++
+		return ranges
+	}
+	return append(ranges, [2]int{i, i + 1})
+}
+
+// compare is look with the content of a file taken into account.
+func (p *Place) compare(e *pack.Entry, write bool) (found, error) {
+	what, err := p.look(e)
+	if what != near || err != nil {
+		return what, err
+	}
+	f, err := p.dir.OpenFile(e.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return other, nil
+	}
+	if err != nil {
+		return other, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return other, err
+	}
+	if hex.EncodeToString(h.Sum(nil)) != e.Sum {
+		return other, nil
+	}
+	if write {
+		// Only the next pull is slower if the time cannot be set.
+		_ = p.dir.Chtimes(e.Path, e.Time, e.Time)
+	}
+	return right, nil
+}
+
+// part is a file on its way: the hidden one beside its place.
+type part struct {
+	f    *os.File
+	name string
+	size int64
+	sum  hash.Hash // over what is in it
+}
+
+// hidden is the name of the hidden file of e. Files with the same content may
+// share it; they are written one after another.
+func hidden(e *pack.Entry) string { return path.Join(path.Dir(e.Path), ".dpull-"+e.Sum[:32]) }
+
+// open opens a hidden file of that name, alone. It is nil if another process
+// has it, or something else is there.
+func (p *Place) open(name string, e *pack.Entry) (*part, error) {
+	f, err := p.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, e.Mode|0o600)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENXIO) || errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !p.alone(f, name) {
+		return nil, f.Close()
+	}
+	return &part{f: f, name: name, sum: sha256.New()}, nil
+}
+
+// begin opens an empty hidden file: under its name, or under another if that
+// is taken.
+func (p *Place) begin(e *pack.Entry) (*part, error) {
+	t, err := p.open(hidden(e), e)
+	if t == nil && err == nil {
+		t, err = p.open(path.Join(path.Dir(e.Path), ".dpull-"+string(job.NewToken())), e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, fmt.Errorf("%q: %w", path.Join(p.name, e.Path), fs.ErrPermission)
+	}
+	if err := t.f.Truncate(0); err != nil {
+		return nil, errors.Join(err, t.f.Close())
+	}
+	return t, nil
+}
+
+// alone locks f, and says whether it is a regular file with one name, that
+// one.
+func (p *Place) alone(f *os.File, name string) bool {
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return false
+	}
+	here, err := f.Stat()
+	if err != nil || !here.Mode().IsRegular() || here.Sys().(*syscall.Stat_t).Nlink != 1 {
+		return false
+	}
+	there, err := p.dir.Lstat(name)
+	return err == nil && os.SameFile(here, there)
+}
+
+// resume looks for a part of the first wanted file.
+func (n *Plan) resume(e *pack.Entry) error {
+	if _, err := n.place.dir.Lstat(hidden(e)); err != nil {
+		return nil
+	}
+	t, err := n.place.open(hidden(e), e)
+	if t == nil || err != nil {
+		return err
+	}
+	if t.size, err = io.Copy(t.sum, t.f); err != nil {
+		t.f.Close()
+		return err
+	}
+	if t.size >= e.Size {
+		// Whole, or not a part of it: it is as quick to begin again.
+		t.f.Close()
+		return nil
+	}
+	n.partial, n.Want.From = t, t.size
+	n.Bytes -= t.size
+	return nil
+}
+
+// Close gives up what Plan holds.
+func (n *Plan) Close() {
+	if n.partial != nil {
+		n.partial.f.Close()
+		n.partial = nil
+	}
+}

@@ -1,0 +1,112 @@
+package pull
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"distribute/lib/pack"
+)
+
+// Prepare makes the directories and links that are lacking. put is called for
+// each file when it is in its place, progress for the bytes as they come;
+// either may be nil.
+func (n *Plan) Prepare(put func(pack.Entry), progress func(int64)) error {
+	if put != nil {
+		n.put = put
+	}
+	if progress != nil {
+		n.progress = progress
+	}
+	for _, i := range n.make {
+		if err := n.place.add(&n.m[i]); errors.Is(err, fs.ErrExist) {
+			// It has come into being since the plan was made.
+			if what, err := n.place.look(&n.m[i]); err != nil || what != right {
+				n.Changed = append(n.Changed, n.m[i].Path)
+			}
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add makes a directory, in which its owner can always write (or a second
+// pull could not go on), or a link.
+func (p *Place) add(e *pack.Entry) error {
+	if e.Type == pack.Link {
+		return p.dir.Symlink(e.Link, e.Path)
+	}
+	return p.dir.Mkdir(e.Path, e.Mode|0o700)
+}
+
+// Put writes one file: it is the [pack.Sink] of what was wanted.
+func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
+	if e.Type != pack.File {
+		return nil
+	}
+	t := n.partial
+	n.partial = nil
+	if t == nil || from == 0 || t.size != from {
+		if t != nil {
+			t.f.Close()
+		}
+		var err error
+		if t, err = n.place.begin(&e); err != nil {
+			return err
+		}
+	}
+	return errors.Join(n.finish(t, &e, r), t.f.Close())
+}
+
+// finish writes the rest of a part, checks the whole and gives it its name.
+// What is right so far is kept when the rest does not come.
+func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
+	dir := n.place.dir
+	if _, err := io.Copy(io.MultiWriter(t.f, t.sum, counter(n.progress)), r); err != nil {
+		return fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), err)
+	}
+	if hex.EncodeToString(t.sum.Sum(nil)) != e.Sum {
+		err := fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), pack.ErrSum)
+		return errors.Join(err, dir.Remove(t.name))
+	}
+	if err := dir.Chtimes(t.name, e.Time, e.Time); err != nil {
+		return err
+	}
+	// What has come into being here since the plan was made is left.
+	if err := dir.Link(t.name, e.Path); errors.Is(err, fs.ErrExist) {
+		if what, err := n.place.compare(e, false); err != nil || what != right {
+			n.Changed = append(n.Changed, e.Path)
+		}
+	} else if err != nil {
+		return n.rename(t, e, err)
+	}
+	if err := dir.Remove(t.name); err != nil {
+		return err
+	}
+	n.put(*e)
+	return nil
+}
+
+// rename takes the place of a hard link where the file system has none.
+func (n *Plan) rename(t *part, e *pack.Entry, cause error) error {
+	if what, err := n.place.look(e); err != nil || what != nothing {
+		return errors.Join(cause, err)
+	}
+	if err := n.place.dir.Rename(t.name, e.Path); err != nil {
+		return err
+	}
+	n.put(*e)
+	return nil
+}
+
+// counter is a writer that tells how much is written to it.
+type counter func(int64)
+
+func (c counter) Write(p []byte) (int, error) {
+	c(int64(len(p)))
+	return len(p), nil
+}
