@@ -1,0 +1,176 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CgroupParent makes the directory below which the trees of node's orders get
+// their cgroups, and returns it. It fails where there is no cgroup file system
+// of version 2, where this process may not make groups in it, or where the
+// kernel cannot kill a group (before Linux 5.14). Root makes
+// distribute/node below the mount, others below the group they run in, if that
+// was delegated to them.
+func CgroupParent(node string) (string, error) {
+	mount, err := cgroupMount()
+	if err != nil {
+		return "", err
+	}
+	below := ""
+	if os.Geteuid() != 0 {
+		if below, err = ownCgroup(); err != nil {
+			return "", err
+		}
+	}
+	dir := filepath.Join(mount, below, "distribute", node)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.kill")); err != nil {
+		return "", err
+	}
+	if err := unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK); err != nil {
+		return "", fmt.Errorf("%s/cgroup.procs: %w", dir, err)
+	}
+	return dir, nil
+}
+
+// cgroupMount is where version 2 is mounted, alone or beside version 1.
+func cgroupMount() (string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	if m := parseMounts(b); m != "" {
+		return m, nil
+	}
+	return "", errors.New("no cgroup2 file system is mounted")
+}
+
+// parseMounts finds the mount point of a cgroup2 file system whose root is the
+// hierarchy's root. Mount points with escaped characters are passed over.
+func parseMounts(info []byte) string {
+	for line := range bytes.Lines(info) {
+		left, right, ok := strings.Cut(string(line), " - ")
+		f := strings.Fields(left)
+		if ok && len(f) >= 5 && strings.HasPrefix(right, "cgroup2 ") && f[3] == "/" && !strings.Contains(f[4], `\`) {
+			return f[4]
+		}
+	}
+	return ""
+}
+
+// ownCgroup is the version 2 group of this process, relative to the mount.
+func ownCgroup() (string, error) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range bytes.Lines(b) {
+		if p, ok := bytes.CutPrefix(line, []byte("0::")); ok {
+			return strings.TrimSpace(string(p)), nil
+		}
+	}
+	return "", errors.New("/proc/self/cgroup: no version 2 group")
+}
+
+// A group is the cgroup of one tree.
+type group struct {
+	dir string
+	fd  int
+}
+
+// newGroup makes the group of an order below parent. One that is left from an
+// earlier try is used again if nothing lives in it.
+func newGroup(parent, token string) (*group, error) {
+	dir := filepath.Join(parent, token)
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(parent, 0o755); err == nil {
+			err = os.Mkdir(dir, 0o755)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return &group{dir, fd}, nil
+}
+
+// kill sends SIGKILL to every process in the group and below it, at one
+// instant: no fork escapes.
+func (g *group) kill() error { return killGroup(g.dir) }
+
+func killGroup(dir string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+}
+
+// populated says whether a process lives in the group or below it.
+func populated(dir string) (bool, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return false, nil
+	}
+	return bytes.Contains(b, []byte("populated 1")), err
+}
+
+// use reads what the kernel counted for the whole group, as far as it counts it.
+func (g *group) use(s *Status) {
+	if b, err := os.ReadFile(filepath.Join(g.dir, "memory.peak")); err == nil {
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			s.Memory = n
+		}
+	}
+}
+
+// remove removes the empty group and those that the job made below it.
+func (g *group) remove() {
+	unix.Close(g.fd)
+	removeGroup(g.dir)
+}
+
+func removeGroup(dir string) error {
+	err := os.Remove(dir)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			removeGroup(filepath.Join(dir, e.Name()))
+		}
+	}
+	return os.Remove(dir)
+}
+
+// emptyGroup kills what is in the group until the kernel says that nothing is,
+// and removes it.
+func emptyGroup(dir string, pause func(time.Duration) error) error {
+	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		live, err := populated(dir)
+		if err != nil {
+			return err
+		}
+		if !live {
+			return removeGroup(dir)
+		}
+		if err := killGroup(dir); err != nil {
+			return err
+		}
+		if err := pause(wait); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package proc
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Marker is the variable of a job's environment that names the attempt. Where
+// there is no cgroup it is the evidence by which the tree of a supervisor that
+// was killed is found.
+const Marker = "DISTRIBUTE_ATTEMPT"
+
+// Names of the files in an order's directory.
+const (
+	LockFile   = "lock"
+	StatusFile = "status.json"
+	VoidFile   = "result.json" // with it, as with a status, an order is never started
+)
+
+// An Order is one run of one command.
+type Order struct {
+	Dir    string        `json:"dir"`              // holds the lock and the status; absolute
+	Token  string        `json:"token"`            // names the order: the value of Marker and the cgroup's name
+	Argv   []string      `json:"argv"`             // Argv[0] without a slash is looked up in Path
+	Path   string        `json:"path"`             // as the variable PATH
+	Env    []string      `json:"env"`              // the whole environment; Marker is added
+	Cwd    string        `json:"cwd"`              // absolute
+	Output string        `json:"output"`           // standard output and error are appended to it
+	Cgroup string        `json:"cgroup,omitempty"` // directory below which the tree gets a cgroup; empty: none
+	Grace  time.Duration `json:"grace"`            // between SIGTERM and SIGKILL of a stop
+}
+
+// A Status is how an order ended. It is the content of StatusFile.
+type Status struct {
+	Format    int           `json:"format"`
+	Token     string        `json:"token"`
+	Boot      string        `json:"boot"`              // id of the boot it ran in
+	Exit      *int          `json:"exit,omitempty"`    // exit status, if it exited
+	Signal    int           `json:"signal,omitempty"`  // that ended it
+	Error     string        `json:"error,omitempty"`   // why it could not be started
+	Stopped   string        `json:"stopped,omitempty"` // who stopped it: StoppedOrder or StoppedSignal
+	Started   time.Time     `json:"started"`
+	Ended     time.Time     `json:"ended"`
+	Wall      time.Duration `json:"wall"`   // by a clock that goes on while the machine sleeps
+	User      time.Duration `json:"user"`   // CPU time of the whole tree
+	System    time.Duration `json:"system"` //
+	Memory    int64         `json:"memory"` // bytes: the greatest process, or the whole cgroup where that is counted
+	Written   int64         `json:"written"`
+	Swept     int           `json:"swept"`     // processes left when the first one ended
+	Contained string        `json:"contained"` // ByCgroup or BySession
+}
+
+// Values of Status.Stopped and Status.Contained.
+const (
+	StoppedOrder  = "stop"   // by Slot.Stop or Held.Stop
+	StoppedSignal = "signal" // by a SIGTERM from elsewhere, as at a shutdown
+	ByCgroup      = "cgroup"
+	BySession     = "session"
+)
+
+// A Report is what a supervisor says. Exactly one of its members is set.
+type Report struct {
+	Started int     `json:"started,omitempty"` // pid of the first process
+	Ended   *Status `json:"ended,omitempty"`   // the status is on disk
+	Refused string  `json:"refused,omitempty"` // the order was not taken, and why
+	Stuck   int     `json:"stuck,omitempty"`   // so many processes have not died of SIGKILL for ten seconds
+}
+
+// word is a line from the daemon to a supervisor.
+type word struct {
+	Order *Order `json:"order,omitempty"`
+	Stop  string `json:"stop,omitempty"` // the token of the order to stop
+}
+
+// ReadStatus is the status in an order's directory; fs.ErrNotExist if there is
+// none. A status that cannot be understood is an error that names the file.
+func ReadStatus(dir string) (*Status, error) {
+	name := filepath.Join(dir, StatusFile)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var s Status
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("%s: not a status: %w", name, err)
+	}
+	if s.Format != 1 {
+		return nil, fmt.Errorf("%s: format %d, this version reads 1", name, s.Format)
+	}
+	return &s, nil
+}
+
+// set takes over what the kernel says of the ended first process.
+func (s *Status) set(ws syscall.WaitStatus) {
+	if ws.Signaled() {
+		s.Signal = int(ws.Signal())
+		return
+	}
+	code := ws.ExitStatus()
+	s.Exit = &code
+}
+
+// add counts the use of one process that has been waited for, which contains
+// that of the children it waited for itself.
+func (s *Status) add(ru *syscall.Rusage) {
+	s.User += time.Duration(ru.Utime.Nano())
+	s.System += time.Duration(ru.Stime.Nano())
+	s.Memory = max(s.Memory, ru.Maxrss<<10)
+	s.Written += ru.Oublock * 512
+}

@@ -1,0 +1,335 @@
+package proc
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Argv0 is the name under which a supervisor is started.
+const Argv0 = "dnoded-slot"
+
+// controlFD is where a supervisor finds its end of the socket pair.
+const controlFD = 3
+
+// IsSupervisor says whether this process was started as a supervisor.
+func IsSupervisor() bool { return len(os.Args) > 0 && os.Args[0] == Argv0 }
+
+// Supervise is the whole life of a supervisor: it runs the orders that come in
+// on the control socket, one after the other, and returns when the socket has
+// ended and the order at hand is over. Write must make the named file hold the
+// data durably, by a rename.
+//
+// It ignores broken pipes; SIGUSR2 and SIGTERM stop the order at hand.
+func Supervise(write func(name string, data []byte, mode fs.FileMode) error) error {
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(25)
+	// What is ignored stays ignored in jobs, what is noted does not.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGPIPE, unix.SIGTERM, unix.SIGUSR2, unix.SIGINT, unix.SIGHUP)
+	keepToOurselves()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot become the reaper of orphans: %w", err)
+	}
+	boot, err := Boot()
+	if err != nil {
+		return err
+	}
+	self, err := stat(os.Getpid())
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	s := &supervisor{
+		boot: boot, start: self.start, write: write, null: null,
+		control: os.NewFile(controlFD, "control"),
+	}
+	go s.listen(signals)
+	return s.serve()
+}
+
+// keepToOurselves marks every descriptor that came from whoever started this
+// process, so that what it starts does not get it. Kernels before Linux 5.11
+// cannot; there the control socket at least is marked.
+func keepToOurselves() {
+	if unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) != nil {
+		unix.CloseOnExec(controlFD)
+	}
+}
+
+// A supervisor runs one order at a time. The goroutine of serve runs it; that of
+// listen stops it.
+type supervisor struct {
+	boot    string
+	start   uint64
+	write   func(string, []byte, fs.FileMode) error
+	null    *os.File
+	control *os.File
+
+	mu      sync.Mutex
+	token   string // of the order at hand
+	pid     int    // its first process, until that has been waited for; else 0
+	stopped string // who stopped it
+	grace   time.Duration
+	group   *group
+}
+
+// serve reads words and runs orders. A stop is read by a goroutine of its own
+// while an order runs, so the words pass through a channel.
+func (s *supervisor) serve() error {
+	words := make(chan word)
+	go func() {
+		defer close(words)
+		in := bufio.NewReader(s.control)
+		for {
+			line, err := in.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var w word
+			if json.Unmarshal(line, &w) != nil {
+				return
+			}
+			if w.Stop != "" {
+				s.stop(w.Stop, StoppedOrder)
+			} else if w.Order != nil {
+				s.expect(w.Order)
+				words <- w
+			}
+		}
+	}()
+	for w := range words {
+		s.obey(w.Order)
+	}
+	return nil
+}
+
+func (s *supervisor) listen(signals <-chan os.Signal) {
+	for sig := range signals {
+		switch sig {
+		case unix.SIGTERM:
+			s.stop("", StoppedSignal)
+		case unix.SIGUSR2:
+			s.stop("", StoppedOrder)
+		}
+	}
+}
+
+// expect makes o the order at hand, so that a stop that comes before its start
+// is not lost.
+func (s *supervisor) expect(o *Order) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.pid, s.stopped, s.grace, s.group = o.Token, 0, "", o.Grace, nil
+}
+
+// report writes to the daemon. That it is gone is no concern here.
+func (s *supervisor) report(r Report) {
+	if b, err := json.Marshal(r); err == nil {
+		s.control.Write(append(b, '\n'))
+	}
+}
+
+// obey runs one order from lock to status.
+func (s *supervisor) obey(o *Order) {
+	lock, err := TakeLock(o.Dir)
+	if err != nil {
+		s.report(Report{Refused: err.Error()})
+		return
+	}
+	defer lock.Release()
+	if st, err := ReadStatus(o.Dir); err == nil {
+		s.report(Report{Ended: st})
+		return
+	}
+	if _, err := os.Lstat(filepath.Join(o.Dir, VoidFile)); err == nil {
+		s.report(Report{Refused: o.Dir + ": was given up"})
+		return
+	}
+	if err := lock.sign(s.boot, s.start); err != nil {
+		s.report(Report{Refused: err.Error()})
+		return
+	}
+	st := &Status{Format: 1, Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BySession}
+	begin := Uptime()
+	if err := s.run(o, st); err != nil {
+		st.Error = err.Error()
+	}
+	st.Wall = Uptime() - begin
+	st.Ended = time.Now().UTC()
+	b, err := json.Marshal(st)
+	if err == nil {
+		err = s.write(filepath.Join(o.Dir, StatusFile), append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		// The attempt counts as lost, unless the daemon hears this.
+		s.report(Report{Refused: err.Error()})
+		return
+	}
+	s.report(Report{Ended: st})
+}
+
+// run starts the first process, waits for it, and ends its tree.
+func (s *supervisor) run(o *Order, st *Status) error {
+	name, err := lookPath(o.Argv, o.Path, o.Cwd)
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(o.Output, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	g, pid, err := s.fork(o, name, out)
+	if err != nil {
+		return fmt.Errorf("cannot start %q: %w", o.Argv[0], err)
+	}
+	if g != nil {
+		st.Contained = ByCgroup
+		defer g.remove()
+	}
+	if pid == 0 {
+		st.Stopped = s.stopped
+		return nil
+	}
+	s.report(Report{Started: pid})
+	s.await(pid, st)
+	s.sweep(g, st)
+	s.mu.Lock()
+	s.token, s.group, st.Stopped = "", nil, s.stopped
+	s.mu.Unlock()
+	if g != nil {
+		g.use(st)
+	}
+	return nil
+}
+
+// fork starts the first process as the leader of a session, in a cgroup if one
+// can be made. Where it cannot the session alone must do. If the order has been
+// stopped already nothing is started, and the pid is 0.
+func (s *supervisor) fork(o *Order, name string, out *os.File) (g *group, pid int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped != "" {
+		return nil, 0, nil
+	}
+	defer func() { s.pid, s.group = pid, g }()
+	attr := &syscall.ProcAttr{
+		Dir: o.Cwd, Env: append(o.Env[:len(o.Env):len(o.Env)], Marker+"="+o.Token),
+		Files: []uintptr{s.null.Fd(), out.Fd(), out.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if o.Cgroup != "" {
+		if g, err := newGroup(o.Cgroup, o.Token); err == nil {
+			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, g.fd
+			if pid, err = syscall.ForkExec(name, o.Argv, attr); err == nil {
+				return g, pid, nil
+			}
+			g.remove()
+			attr.Sys.UseCgroupFD = false
+		}
+	}
+	pid, err = syscall.ForkExec(name, o.Argv, attr)
+	return nil, pid, err
+}
+
+// await waits until the first process has ended. Orphans that end before it
+// are waited for on the way. The process is a zombie while s.pid is cleared, so
+// that a stop never meets a pid that is used again.
+func (s *supervisor) await(pid int, st *Status) {
+	for {
+		var info unix.Siginfo
+		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil); err != nil && err != unix.EINTR {
+			return
+		}
+		s.mu.Lock()
+		var ws syscall.WaitStatus
+		var ru syscall.Rusage
+		got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WALL, &ru)
+		if got == pid {
+			s.pid = 0
+		}
+		s.mu.Unlock()
+		if err != nil || got <= 0 {
+			continue
+		}
+		st.add(&ru)
+		if got == pid {
+			st.set(ws)
+			return
+		}
+	}
+}
+
+// stop asks the tree of the order to end, and kills it when the grace time is
+// over. An empty token means the order at hand, whichever it is.
+func (s *supervisor) stop(token, who string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.token == "" || s.stopped != "" || token != "" && token != s.token {
+		return
+	}
+	s.stopped = who
+	if s.pid == 0 {
+		return // not started yet, or its sweep is under way
+	}
+	token = s.token
+	pid, group := s.pid, s.group
+	for _, p := range descendants(os.Getpid()) {
+		signalSame(p.pid, p.start, unix.SIGTERM)
+		signalSame(p.pid, p.start, unix.SIGCONT)
+	}
+	time.AfterFunc(s.grace, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.pid != pid || s.token != token {
+			return // over; the sweep has the rest
+		}
+		if group != nil {
+			group.kill()
+		}
+		unix.Kill(-pid, unix.SIGKILL)
+		unix.Kill(pid, unix.SIGKILL)
+	})
+}
+
+// lookPath finds the program as the job's shell would: a name with a slash is
+// relative to its directory, another is looked for in path.
+func lookPath(argv []string, path, cwd string) (string, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return "", errors.New("cannot start: no command given")
+	}
+	name := argv[0]
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if dir == "" {
+			dir = "."
+		}
+		full := filepath.Join(dir, name)
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(cwd, full)
+		}
+		if fi, err := os.Stat(full); err == nil && fi.Mode().IsRegular() && unix.Access(full, unix.X_OK) == nil {
+			return full, nil
+		}
+	}
+	return "", fmt.Errorf("cannot start %q: not found in PATH (%s); a program of the job itself is named with a slash, as ./%s", name, path, name)
+}

@@ -1,0 +1,128 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stuckAfter is how long processes may outlive SIGKILL before it is said.
+const stuckAfter = 10 * time.Second
+
+// sweep kills every process that is left of the tree and returns when there is
+// none. The supervisor is the reaper of the tree's orphans, so a process of the
+// tree is its child or below one; a killed child leaves its own children to it.
+// A pid cannot be used again between its being read and signalled, because only
+// this goroutine waits for children. ECHILD is the kernel's word that nothing
+// is left.
+func (s *supervisor) sweep(g *group, st *Status) {
+	begin, told := time.Now(), false
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		if reap(st) {
+			return
+		}
+		if g != nil {
+			g.kill()
+		}
+		left := children()
+		for _, pid := range left {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		if told {
+			// Those below a child that does not die.
+			for _, p := range descendants(os.Getpid()) {
+				signalSame(p.pid, p.start, unix.SIGKILL)
+			}
+		} else if time.Since(begin) > stuckAfter {
+			told = true
+			s.report(Report{Stuck: max(1, len(left))})
+		}
+		if reap(st) {
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+// reap waits for every child that has ended and says whether none is left.
+func reap(st *Status) (none bool) {
+	for {
+		var ws syscall.WaitStatus
+		var ru syscall.Rusage
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WALL, &ru)
+		switch {
+		case err == syscall.EINTR:
+		case err == syscall.ECHILD:
+			return true
+		case err != nil || pid <= 0:
+			return false
+		default:
+			st.add(&ru)
+			st.Swept++
+		}
+	}
+}
+
+// children is the pids of this process's children. The kernel may leave some
+// out while others end; who needs all of them asks again.
+func children() []int {
+	me := os.Getpid()
+	dir := fmt.Sprintf("/proc/%d/task", me)
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	threads, _ := d.Readdirnames(-1)
+	d.Close()
+	var pids []int
+	for _, t := range threads {
+		b, err := os.ReadFile(dir + "/" + t + "/children")
+		if err != nil {
+			return childrenByScan(me)
+		}
+		for _, f := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// childrenByScan is for kernels without /proc/PID/task/TID/children.
+func childrenByScan(me int) []int {
+	ps, _ := processes()
+	var pids []int
+	for _, p := range ps {
+		if p.parent == me {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// descendants is every process below top that has not ended, as one scan saw it.
+func descendants(top int) []process {
+	ps, _ := processes()
+	below := map[int]bool{top: true}
+	for grown := true; grown; {
+		grown = false
+		for _, p := range ps {
+			if below[p.parent] && !below[p.pid] {
+				below[p.pid], grown = true, true
+			}
+		}
+	}
+	var out []process
+	for _, p := range ps {
+		if below[p.pid] && p.pid != top && !p.gone() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
