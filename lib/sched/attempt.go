@@ -7,21 +7,13 @@ import (
 	"distribute/lib/job"
 )
 
-// rank orders phases; an unknown one has none.
-func rank(phase string) int {
+// known says that a phase is one of ours.
+func known(phase string) bool {
 	switch phase {
-	case Assigned:
-		return 1
-	case Sending:
-		return 2
-	case Building:
-		return 3
-	case Running:
-		return 4
-	case Returning:
-		return 5
+	case Waiting, Sending, Building, Running, Returning:
+		return true
 	}
-	return 0
+	return false
 }
 
 // find is the live attempt that a node means by a token. If there is none it
@@ -57,7 +49,7 @@ func (e Item) apply(m *Machine) {
 		m.do(Odd{e.Session, e.Attempt, "its list goes on after the end"})
 		return
 	}
-	if rank(e.Phase) == 0 || (e.Phase == Returning) != (e.Ended != nil) {
+	if !known(e.Phase) || (e.Phase == Returning) != (e.Ended != nil) {
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("its list has an attempt in phase %q", e.Phase)})
 		e.Phase, e.Ended = Running, nil // it is there: it must not count as lost
 	}
@@ -76,11 +68,11 @@ func (e Item) apply(m *Machine) {
 	}
 	if e.Ended != nil {
 		a.result, a.phase = nil, Returning
-		m.adopt(a, e.Ended.good())
+		m.adopt(a, good(e.Ended))
 		m.ended(a, *e.Ended)
 		return
 	}
-	if a.boot != "" && a.boot != p.boot && a.seen() && a.current && rank(e.Phase) >= rank(Building) {
+	if a.worked && a.boot != p.boot && a.current && (e.Phase == Building || e.Phase == Running) {
 		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), true, true)
 		m.stop(a, "its machine was restarted under it")
 		a.phase = e.Phase
@@ -95,8 +87,11 @@ func (e Item) apply(m *Machine) {
 // runs, so that no more is given to the node than it has room for.
 func (m *Machine) hold(p *peer, e Item) {
 	k, ok := keyOf(e.Attempt)
-	if !ok || e.Ended != nil || e.CPUs < 1 || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
+	if !ok || e.Ended != nil || e.Phase == Waiting || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
 		return
+	}
+	if e.CPUs < 1 {
+		e.CPUs = p.offer.CPUs
 	}
 	p.held[k] = min(e.CPUs, maxCPUs)
 }
@@ -127,7 +122,7 @@ func (m *Machine) answerRunning(a *attempt) {
 		m.do(Keep{session, a.token})
 	case a.void:
 		m.stop(a, "its job is over")
-	case a.phase == Assigned && b.state[a.ref.Job] == job.Running:
+	case a.phase == Waiting && b.state[a.ref.Job] == job.Running:
 		m.stop(a, "its job runs elsewhere")
 	default:
 		m.do(Keep{session, a.token})
@@ -135,11 +130,21 @@ func (m *Machine) answerRunning(a *attempt) {
 }
 
 // adopt makes a returned attempt its job's again when the job waits.
-func (m *Machine) adopt(a *attempt, good bool) {
-	if b := m.batches[a.ref.Batch]; good && !a.current && !a.void && b.state[a.ref.Job] == job.Queued {
+func (m *Machine) adopt(a *attempt, wanted bool) {
+	if b := m.batches[a.ref.Batch]; wanted && !a.current && !a.void && b.state[a.ref.Job] == job.Queued {
 		rec := a.record(job.KindAdopt, job.Outcome{})
 		rec.CPUs = a.cpus
 		m.log(a.ref, rec)
+	}
+}
+
+func (e Built) apply(m *Machine) {
+	p, b := m.from(e.Session), m.batches[e.Batch]
+	if p == nil || b == nil {
+		return
+	}
+	if _, ok := b.pace[p]; !ok {
+		b.pace[p] = noPace
 	}
 }
 
@@ -154,9 +159,9 @@ func (e Phase) apply(m *Machine) {
 	}
 	switch {
 	case a == nil || a.result != nil || e.Phase == Returning:
-	case rank(e.Phase) == 0:
+	case !known(e.Phase):
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %q", e.Phase)})
-	case rank(e.Phase) > rank(a.phase):
+	case e.Phase != Waiting:
 		a.phase = e.Phase
 		m.saw(a)
 	}
@@ -164,11 +169,11 @@ func (e Phase) apply(m *Machine) {
 
 // saw takes in what the phase of an attempt tells of its node.
 func (m *Machine) saw(a *attempt) {
-	if a.phase != Assigned {
+	if a.phase != Waiting {
 		m.resolve(a)
 	}
-	if rank(a.phase) >= rank(Building) {
-		a.boot = a.peer.boot
+	if a.phase == Building || a.phase == Running {
+		a.worked, a.boot = true, a.peer.boot
 	}
 	if a.phase == Running {
 		m.built(a, noPace)
@@ -207,7 +212,7 @@ func (m *Machine) unhold(p *peer, token job.Token) {
 }
 
 // good says that a result makes its job done.
-func (r *Result) good() bool {
+func good(r *Result) bool {
 	return r.OK() && r.Manifest != "" && !r.Unstarted && !r.BuildFailed && !r.Lost
 }
 
@@ -294,7 +299,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.handBack(a, ReasonBuild, false)
 	case r.Lost:
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)), true)
-	case r.good() && !a.void && !b.state[a.ref.Job].Over():
+	case good(r) && !a.void && !b.state[a.ref.Job].Over():
 		m.log(a.ref, a.final(job.KindDone, manifest))
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true

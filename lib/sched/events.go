@@ -18,10 +18,10 @@ type Config struct {
 	Token      func() job.Token // draws the ids of attempts; nil: job.NewToken
 }
 
-// How far an attempt is on its node, as the node says. Everything from
-// Building on counts as seen running: from there on it can take its node down.
+// How far an attempt is on its node, as the node says: the words of dwire(5).
+// From Building on it was seen at work, and can have taken its node down.
 const (
-	Assigned  = "assigned"  // kept by the node, nothing of it started
+	Waiting   = "waiting"   // kept by the node, nothing of it started
 	Sending   = "sending"   // its inputs are on the way to the node
 	Building  = "building"  // the batch is built for it
 	Running   = "running"   // its processes run
@@ -85,8 +85,15 @@ type Item struct {
 	Session uint64
 	Attempt job.Token
 	Phase   string
-	CPUs    int     // that it occupies, as the node knows; used only for attempts unknown to the head
+	CPUs    int     // that it occupies; used only for attempts unknown to the head, 0: all of the node's
 	Ended   *Result // set if and only if Phase is Returning
+}
+
+// Built says that a batch is built on a node: jobs of it go there before they
+// go elsewhere. A node that runs a job of a batch has built it, too.
+type Built struct {
+	Session uint64
+	Batch   uint32
 }
 
 // ListEnd says that the node's list is complete: what was given to it and is
@@ -114,15 +121,7 @@ type Phase struct {
 
 // A Result is how an attempt ended on its node. At most one of Unstarted,
 // BuildFailed and Lost is set.
-type Result struct {
-	job.Outcome
-	Manifest    string // SHA-256 of what it left; "": nothing that could be brought home
-	Files       int
-	Bytes       int64
-	Unstarted   bool // nothing of it was started, nor will be: refused, recalled, or stopped in time
-	BuildFailed bool // the build of the batch failed on this node; the job itself did not run
-	Lost        bool // its supervisor is gone, or the machine restarted under it: how it ended is unknown
-}
+type Result = job.Result
 
 // Ended says that an attempt is over on its node, and the node holds what it
 // left until it is told Have or Forget. It may come any number of times.

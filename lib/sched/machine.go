@@ -95,7 +95,8 @@ type attempt struct {
 	before   *attempt
 	after    *attempt // its neighbours in the list of its node
 	phase    string
-	boot     string // of the node, when it was seen running
+	worked   bool   // it was seen building or running
+	boot     string // of its node, then
 	listed   uint64 // the session in whose list it was named last
 	active   bool   // its cpus are counted; else it waits for room on the node, or has ended
 	recalled bool
@@ -109,7 +110,7 @@ type attempt struct {
 
 // seen says that the attempt was seen at work. Of attempts of an earlier life
 // of the head nothing is known, and the worst is assumed.
-func (a *attempt) seen() bool { return a.phase != Assigned && a.phase != Sending }
+func (a *attempt) seen() bool { return a.worked || a.phase == "" }
 
 // A peer is a node as the machine knows it.
 type peer struct {

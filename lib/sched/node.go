@@ -194,7 +194,7 @@ func (m *Machine) recount(p *peer) {
 		p.active++
 	}
 	for a := p.first; a != nil; a = a.after {
-		a.active = a.result == nil && a.phase != Assigned
+		a.active = a.result == nil && a.phase != Waiting
 		if a.active {
 			p.used += a.cpus
 			p.active++

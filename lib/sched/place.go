@@ -172,7 +172,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 	try := int(q.b.tries[ref.Job]) + 1
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.name), CPUs: cpus})
 	a := m.live[k]
-	a.phase, a.active, a.listed = Assigned, active, p.session
+	a.phase, a.active, a.listed = Waiting, active, p.session
 	if active {
 		p.used += cpus
 		p.active++
@@ -244,7 +244,7 @@ func (m *Machine) recall(p *peer) {
 			continue
 		}
 		for a := from.last; a != nil; a = a.before {
-			if a.active || a.result != nil || a.recalled || a.stopped || !a.current || a.phase != Assigned {
+			if a.active || a.result != nil || a.recalled || a.stopped || !a.current || a.phase != Waiting {
 				continue
 			}
 			if q := m.queueOf(a.ref); q.takes(p) && p.room(q.c) {
