@@ -100,6 +100,7 @@ type (
 		Job     job.ID      `json:"job,omitempty"`   // whose attempt it is; informational
 		Try     int         `json:"try,omitempty"`   //
 		Phase   string      `json:"phase,omitempty"` // see the constants
+		CPUs    int         `json:"cpus,omitempty"`  // that it was given
 		Result  *job.Result `json:"result,omitempty"`
 		Build   job.BatchID `json:"build,omitempty"` // instead of an attempt: a batch that is built here
 	}
