@@ -1,0 +1,201 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// Append adds rec to the log of b: it gives it its Seq and Time and rounds its
+// times and lengths to milliseconds, so that what stands in the log equals what
+// the caller has. Nothing is written before Commit. A batch that head.jsonl
+// does not list as open is listed there first, so a batch that was closed is
+// open again by any record.
+func (h *Head) Append(b *Batch, rec *job.Record) {
+	if h.listed[b.ID] != job.KindOpened {
+		h.listed[b.ID] = job.KindOpened
+		h.AppendHead(&job.Record{Kind: job.KindOpened, Batch: b.ID})
+	}
+	if b.closing {
+		b.closing = false
+		h.closing = slices.DeleteFunc(h.closing, func(c *Batch) bool { return c == b })
+	}
+	h.complete(rec)
+	h.line = appendRecord(h.line[:0], rec)
+	b.log.Append(h.line)
+	if rec.Manifest != "" {
+		b.owed.Add(1)
+	}
+	if !b.dirty {
+		b.dirty = true
+		h.dirty = append(h.dirty, b)
+	}
+}
+
+// AppendHead adds rec to head.jsonl, in the same way.
+func (h *Head) AppendHead(rec *job.Record) {
+	h.complete(rec)
+	h.line = appendRecord(h.line[:0], rec)
+	h.log.Append(h.line)
+}
+
+func (h *Head) complete(rec *job.Record) {
+	rec.Seq, rec.Time = h.seq.Add(1), h.now()
+	normalise(rec)
+}
+
+// CloseBatch says that every job of b is over. The record of it is written by a
+// later Commit, when all that its log tells of is durably in place
+// (SyncPublished): a batch that is listed as closed is not looked at when a
+// head starts. A record appended before that takes it back.
+func (h *Head) CloseBatch(b *Batch) {
+	if !b.closing && h.listed[b.ID] != job.KindClosed {
+		b.closing = true
+		h.closing = append(h.closing, b)
+	}
+}
+
+// Pending says that Commit has something to write.
+func (h *Head) Pending() bool {
+	return len(h.dirty) > 0 || h.log.Buffered() > 0 || slices.ContainsFunc(h.closing, (*Batch).closable)
+}
+
+// closable says that nothing of b is on its way any more.
+func (b *Batch) closable() bool { return !b.dirty && b.owed.Load() == 0 }
+
+// Commit makes all that was appended durable: head.jsonl first, then the logs
+// of the batches together. Only when it has returned nil may anything be done
+// or told because of those records. It also makes the names of what Seal has
+// sealed durable, before the logs that tell of it.
+//
+// With [ErrFull] there was no room, although the ballast was given up: nothing
+// may be done, the records are kept, and Commit can be called again. Any other
+// error is [ErrBroken]: the program has to stop and to start again from what
+// the disk has.
+func (h *Head) Commit() error {
+	h.closeBatches()
+	err := h.commit()
+	if errors.Is(err, ErrFull) {
+		if h.drop() {
+			err = h.commit()
+		}
+		if errors.Is(err, ErrFull) {
+			return err
+		}
+	}
+	if err != nil && !errors.Is(err, ErrBroken) {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return err
+}
+
+func (h *Head) closeBatches() {
+	h.closing = slices.DeleteFunc(h.closing, func(b *Batch) bool {
+		if !b.closable() {
+			return false
+		}
+		b.closing = false
+		h.listed[b.ID] = job.KindClosed
+		h.AppendHead(&job.Record{Kind: job.KindClosed, Batch: b.ID})
+		return true
+	})
+}
+
+func (h *Head) commit() error {
+	if err := durable.Step("commit.head"); err != nil {
+		return err
+	}
+	if err := errors.Join(h.log.Flush(), h.log.Sync()); err != nil {
+		return err
+	}
+	if err := h.syncSealed(); err != nil {
+		return err
+	}
+	if err := durable.Step("commit.write"); err != nil {
+		return err
+	}
+	logs := make([]*durable.Log, len(h.dirty))
+	for i, b := range h.dirty {
+		logs[i] = b.log
+		if err := b.log.Flush(); err != nil {
+			return err
+		}
+	}
+	if err := durable.Step("commit.sync"); err != nil {
+		return err
+	}
+	if err := errors.Join(durable.SyncLogs(logs)...); err != nil {
+		return err
+	}
+	for _, b := range h.dirty {
+		b.dirty = false
+	}
+	h.dirty = h.dirty[:0]
+	return nil
+}
+
+// drop gives up the ballast. It reports whether there was one.
+func (h *Head) drop() bool {
+	return os.Remove(h.path("ballast")) == nil
+}
+
+// stock makes the ballast anew if it is gone and there is plenty of room.
+func (h *Head) stock() error {
+	name := h.path("ballast")
+	if !errors.Is(exists(name), fs.ErrNotExist) {
+		return nil
+	}
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(h.dir, &st); err != nil {
+		return &fs.PathError{Op: "statfs", Path: h.dir, Err: err}
+	}
+	if int64(st.Bavail)*int64(st.Bsize) < 8*ballastSize {
+		return nil
+	}
+	return makeBallast(name)
+}
+
+// syncSealed makes the names in staging/ durable that Seal has noted.
+func (h *Head) syncSealed() error {
+	h.mu.Lock()
+	dirs := slices.Collect(maps.Keys(h.sealed))
+	clear(h.sealed)
+	h.mu.Unlock()
+	if len(dirs) == 0 {
+		return nil
+	}
+	if err := durable.Step("commit.staging"); err != nil {
+		return err
+	}
+	return syncDirs(dirs)
+}
+
+// syncDirs makes the names in the directories durable, together. An error is
+// ErrBroken.
+func syncDirs(dirs []string) error {
+	files := make([]*os.File, 0, len(dirs))
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	for _, d := range dirs {
+		f, err := os.Open(filepath.Clean(d))
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrBroken, err)
+		}
+		files = append(files, f)
+	}
+	if err := errors.Join(durable.SyncAll(files)...); err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return nil
+}

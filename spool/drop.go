@@ -1,0 +1,298 @@
+package spool
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"strings"
+	"syscall"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/pack"
+)
+
+// A Drop is the first line of a file in incoming/: a submission that was left
+// while no dsched ran.
+type Drop struct {
+	Format     int         `json:"format"`
+	Submission job.Token   `json:"submission"`
+	Batch      job.BatchID `json:"batch"`
+	Free       bool        `json:"free,omitempty"` // the next free name will do
+	File       int64       `json:"file"`           // bytes of the batch file, which follows the line
+	Jobs       int         `json:"jobs"`           // lines after the line of the spec
+	UID        int         `json:"-"`              // who left it
+}
+
+// maxFile is the greatest batch file that is taken from incoming/, in bytes.
+const maxFile = 256 << 20
+
+// endLen is the length of the last line of a drop file.
+const endLen = len(`{"sha256":""}`) + 2*sha256.Size + 1
+
+// Leave writes a submission into incoming/ with all of its inputs, durably, for
+// the next dsched. It is for dsubmit, when no dsched runs. open opens an input
+// by its sum; jobs yields each job once. The name of the file is d.Submission:
+// leaving the same one twice leaves one.
+func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Job], open func(sum string) (io.ReadCloser, error)) error {
+	if err := d.Submission.Check(); err != nil {
+		return err
+	}
+	name := s.path("incoming", string(d.Submission))
+	temp := s.path("incoming", "."+string(d.Submission)+".tmp~")
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	d.Format, d.File = Format, int64(len(file))
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		err = leave(f, &d, file, spec, jobs, open)
+	}
+	if err == nil {
+		err = durable.Step("drop.sync")
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = durable.Step("drop.rename")
+	}
+	if err == nil {
+		err = durable.Publish(temp, name)
+	}
+	if err != nil && exists(temp) == nil {
+		err = errors.Join(err, os.Remove(temp))
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil // it was left before
+	}
+	if err != nil {
+		return err
+	}
+	if err := durable.Step("drop.name"); err != nil {
+		return err
+	}
+	return durable.Syncfs(f)
+}
+
+func leave(f *os.File, d *Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Job], open func(string) (io.ReadCloser, error)) error {
+	if err := durable.Step("drop.write"); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	w := bufio.NewWriterSize(io.MultiWriter(f, sum), 256<<10)
+	w.Write(append(appendJSON(nil, d), '\n')) // w keeps its first error
+	w.Write(file)
+	w.Write(append(appendJSON(nil, spec), '\n'))
+	contents := contents{}
+	contents.add(spec.Inputs)
+	if spec.Image != nil {
+		contents.add([]job.Input{*spec.Image})
+	}
+	n := 0
+	var text []byte
+	for j := range jobs {
+		contents.add(j.Inputs)
+		text = append(AppendJob(text[:0], j), '\n')
+		w.Write(text)
+		n++
+	}
+	if n != d.Jobs {
+		return fmt.Errorf("%d jobs were announced and %d came", d.Jobs, n)
+	}
+	if m := pack.Blobs(contents); len(m) > 0 {
+		err := pack.Send(w, m, pack.Want{}, func(_ int, e pack.Entry) (io.ReadCloser, error) { return open(e.Sum) })
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(f, "{\"sha256\":\"%x\"}\n", sum.Sum(nil))
+	return err
+}
+
+// contents is the sizes of inputs by their sums.
+type contents map[string]int64
+
+func (c contents) add(inputs []job.Input) {
+	for i := range inputs {
+		c[inputs[i].Sum] = inputs[i].Size
+	}
+}
+
+// Take reads the file name of incoming/ into a Submission, ready for Finish.
+// owner tells the name of a user. An error that is [ErrInput] means that the
+// file is refused for good (Reject); any other, that it may be tried again. The
+// file is read once: what is checked is what is taken, whatever its owner does
+// to it meanwhile. It is safe for concurrent use.
+func (h *Head) Take(name string, owner func(uid int) (string, error)) (*Submission, *Drop, error) {
+	f, size, uid, err := h.openIncoming(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if size < int64(endLen) {
+		return nil, nil, fmt.Errorf("%w: it is too short", ErrInput)
+	}
+	sum := sha256.New()
+	lines := line.NewReader(bufio.NewReaderSize(io.TeeReader(io.LimitReader(f, size-int64(endLen)), sum), 256<<10), MaxLine)
+	d, err := readDrop(lines)
+	if err != nil {
+		return nil, nil, refuse(err)
+	}
+	d.UID = uid
+	user, err := owner(uid)
+	if err != nil {
+		return nil, d, err
+	}
+	s, err := h.Begin(d.Submission, d.Batch, user, uid)
+	if err != nil {
+		return nil, d, err
+	}
+	if err = s.take(lines, d); err == nil {
+		err = sameSum(f, lines.Buffered(), sum)
+	}
+	if err != nil {
+		return nil, d, errors.Join(refuse(err), s.Abort())
+	}
+	return s, d, nil
+}
+
+// openIncoming opens a file of incoming/ if it is a regular one that nobody
+// else has by another name.
+func (h *Head) openIncoming(name string) (f *os.File, size int64, uid int, err error) {
+	if name != "" && strings.ContainsRune(name, '/') {
+		return nil, 0, 0, fmt.Errorf("%w: %q is not a name", ErrInput, name)
+	}
+	f, err = os.OpenFile(h.path("incoming", name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		return nil, 0, 0, fmt.Errorf("%w: it is not a regular file", ErrInput)
+	}
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, 0, errors.Join(err, f.Close())
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%w: it is not a regular file", ErrInput)
+	case st.Nlink != 1:
+		err = fmt.Errorf("%w: it has %d names, so it may be another's file", ErrInput, st.Nlink)
+	}
+	if err != nil {
+		return nil, 0, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), int(st.Uid), nil
+}
+
+// refuse makes err an ErrInput unless it is one of this machine's.
+func refuse(err error) error {
+	var path *fs.PathError
+	if errors.Is(err, ErrInput) || errors.Is(err, ErrFull) || errors.Is(err, ErrBroken) || errors.As(err, &path) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrInput, err)
+}
+
+func readDrop(lines *line.Reader) (*Drop, error) {
+	text, err := lines.Next()
+	if err != nil {
+		return nil, fmt.Errorf("its first line: %w", err)
+	}
+	d := new(Drop)
+	if err := line.Unmarshal(text, d); err != nil {
+		return nil, fmt.Errorf("its first line: %w", err)
+	}
+	switch {
+	case d.Format != Format:
+		return nil, fmt.Errorf("its format is %d, this program knows %d", d.Format, Format)
+	case d.File < 0 || d.File > maxFile:
+		return nil, fmt.Errorf("a batch file of %d bytes: at most %d are taken", d.File, maxFile)
+	case d.Jobs < 1 || d.Jobs > MaxJobs:
+		return nil, fmt.Errorf("it has %d jobs, and should have 1 to %d", d.Jobs, MaxJobs)
+	}
+	return d, nil
+}
+
+// take reads the batch file, the spec, the jobs and the inputs.
+func (s *Submission) take(lines *line.Reader, d *Drop) error {
+	file := &io.LimitedReader{R: lines.Buffered(), N: d.File}
+	if err := s.BatchFile(file); err != nil {
+		return err
+	}
+	if file.N > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	text, err := lines.Next()
+	if err != nil {
+		return fmt.Errorf("the line of what the jobs have in common: %w", noEnd(err))
+	}
+	var spec job.Spec
+	if err := line.Unmarshal(text, &spec); err != nil {
+		return err
+	}
+	if err := s.Spec(spec); err != nil {
+		return err
+	}
+	dec := newDecoder()
+	for i := range d.Jobs {
+		text, err := lines.Next()
+		if err != nil {
+			return fmt.Errorf("the line of job %d: %w", i+1, noEnd(err))
+		}
+		var j job.Job
+		if len(text) == 0 || text[len(text)-1] != '}' {
+			return fmt.Errorf("the line of job %d: %w", i+1, line.ErrLine)
+		}
+		if err := dec.jobBody(text[:len(text)-1], &j); err != nil {
+			return fmt.Errorf("the line of job %d: %w", i+1, err)
+		}
+		if err := s.AddJob(&j); err != nil {
+			return err
+		}
+	}
+	m, _, _ := s.Lacks()
+	if len(m) == 0 {
+		return nil
+	}
+	return pack.Receive(lines.Buffered(), m, pack.Want{}, s.Sink())
+}
+
+// noEnd is err, where io.EOF would mean that all is well.
+func noEnd(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// sameSum reads what is left of a drop file, of which there should be nothing,
+// and compares the sum of it all with the last line.
+func sameSum(f *os.File, rest io.Reader, sum hash.Hash) error {
+	if n, err := io.Copy(io.Discard, rest); err != nil || n > 0 {
+		return errors.Join(err, fmt.Errorf("%d bytes more than it should have", n))
+	}
+	end := make([]byte, endLen)
+	if _, err := io.ReadFull(f, end); err != nil {
+		return noEnd(err)
+	}
+	if want := fmt.Sprintf("{\"sha256\":\"%s\"}\n", hex.EncodeToString(sum.Sum(nil))); string(end) != want {
+		return errors.New("its last line is not the sum of the others: it was cut or changed")
+	}
+	return nil
+}

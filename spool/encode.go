@@ -1,0 +1,275 @@
+package spool
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/crc32"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"distribute/lib/job"
+)
+
+// sumLen is the length of the end of each line: ,"crc":"xxxxxxxx"}
+const sumLen = len(`,"crc":"00000000"}`)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// appendSum ends the line that starts at b[from:] and is an object that still
+// lacks its closing brace: it appends the checksum over it, and a newline.
+func appendSum(b []byte, from int) []byte {
+	const digits = "0123456789abcdef"
+	sum := crc32.Checksum(b[from:], castagnoli)
+	b = append(b, `,"crc":"`...)
+	for shift := 28; shift >= 0; shift -= 4 {
+		b = append(b, digits[sum>>shift&15])
+	}
+	return append(b, "\"}\n"...)
+}
+
+// appendRecord appends the line of r, which normalise has passed.
+func appendRecord(b []byte, r *job.Record) []byte {
+	from := len(b)
+	b = append(b, `{"seq":`...)
+	b = strconv.AppendUint(b, r.Seq, 10)
+	b = append(b, `,"t":`...)
+	b = appendTime(b, r.Time)
+	b = append(b, `,"e":`...)
+	b = appendText(b, string(r.Kind))
+	b = appendTextMember(b, `,"batch":`, string(r.Batch))
+	b = appendTextMember(b, `,"job":`, r.Job)
+	b = appendTextMember(b, `,"attempt":`, string(r.Attempt))
+	b = appendIntMember(b, `,"try":`, int64(r.Try))
+	b = appendTextMember(b, `,"node":`, r.Node)
+	b = appendIntMember(b, `,"cpus":`, int64(r.CPUs))
+	b = appendOutcome(b, &r.Outcome)
+	b = appendTextMember(b, `,"manifest":`, r.Manifest)
+	b = appendIntMember(b, `,"files":`, int64(r.Files))
+	b = appendIntMember(b, `,"bytes":`, r.Bytes)
+	if r.Lost {
+		b = append(b, `,"lost":true`...)
+	}
+	b = appendTextMember(b, `,"by":`, r.By)
+	b = appendTextMember(b, `,"request":`, string(r.Request))
+	b = appendTextMember(b, `,"state":`, r.State)
+	if r.Head != nil {
+		b = append(b, `,"head":`...)
+		b = appendJSON(b, r.Head)
+	}
+	return appendSum(b, from)
+}
+
+func appendOutcome(b []byte, o *job.Outcome) []byte {
+	if o.Exit != nil {
+		b = append(b, `,"exit":`...)
+		b = strconv.AppendInt(b, int64(*o.Exit), 10)
+	}
+	b = appendTextMember(b, `,"signal":`, o.Signal)
+	b = appendTextMember(b, `,"reason":`, o.Reason)
+	if !o.Started.IsZero() {
+		b = append(b, `,"started":`...)
+		b = appendTime(b, o.Started)
+	}
+	if !o.Ended.IsZero() {
+		b = append(b, `,"ended":`...)
+		b = appendTime(b, o.Ended)
+	}
+	b = appendSecondsMember(b, `,"runtime":`, o.Runtime)
+	b = appendSecondsMember(b, `,"paused":`, o.Paused)
+	b = appendSecondsMember(b, `,"cpu_time":`, o.CPUTime)
+	b = appendIntMember(b, `,"memory_peak":`, o.MemoryPeak)
+	return appendIntMember(b, `,"written":`, o.Written)
+}
+
+// normalise rounds r to what its line can say, so that what is read back from
+// the log equals what was in memory.
+func normalise(r *job.Record) {
+	r.Time, r.Started, r.Ended = milliseconds(r.Time), milliseconds(r.Started), milliseconds(r.Ended)
+	r.Runtime, r.Paused, r.CPUTime = seconds(r.Runtime), seconds(r.Paused), seconds(r.CPUTime)
+	for _, s := range []*string{&r.Job, &r.Node, &r.Signal, &r.Reason, &r.Manifest, &r.By, &r.State} {
+		*s = strings.ToValidUTF8(*s, "\ufffd")
+	}
+}
+
+// milliseconds is t in UTC without the part below a millisecond, or no time at
+// all if its year has not four digits.
+func milliseconds(t time.Time) time.Time {
+	t = t.UTC()
+	if y := t.Year(); y < 1 || y > 9999 {
+		return time.Time{}
+	}
+	return time.UnixMilli(t.UnixMilli()).UTC()
+}
+
+// seconds is f in whole milliseconds; what is no sensible length is none.
+func seconds(f float64) float64 {
+	if !(math.Abs(f) < 1e11) {
+		return 0
+	}
+	if f = math.Round(f*1000) / 1000; f == 0 {
+		return 0 // and not -0
+	}
+	return f
+}
+
+// AppendJob appends j as a line of jobs.jsonl has it, but without the checksum
+// and the newline. It is also how a job travels to the head.
+func AppendJob(b []byte, j *job.Job) []byte { return append(appendJob(b, j, true), '}') }
+
+// appendJobLine appends the line of j.
+func appendJobLine(b []byte, j *job.Job) []byte {
+	from := len(b)
+	return appendSum(appendJob(b, j, true), from)
+}
+
+// appendJob appends j without its closing brace. Without places it is what was
+// asked for, wherever the head keeps the inputs.
+func appendJob(b []byte, j *job.Job, places bool) []byte {
+	b = append(b, `{"name":`...)
+	b = appendText(b, j.Name)
+	if len(j.Run) > 0 {
+		b = append(b, `,"run":`...)
+		for i, arg := range j.Run {
+			b = append(b, "[,"[min(i, 1)])
+			b = appendText(b, arg)
+		}
+		b = append(b, ']')
+	}
+	if len(j.Inputs) > 0 {
+		b = append(b, `,"inputs":`...)
+		for i := range j.Inputs {
+			b = append(b, "[,"[min(i, 1)])
+			b = appendInput(b, &j.Inputs[i], places)
+		}
+		b = append(b, ']')
+	}
+	if j.Resources != nil {
+		b = append(b, `,"resources":{`...)
+		if j.Resources.CPUs != 0 {
+			b = append(b, `"cpus":`...)
+			b = strconv.AppendInt(b, int64(j.Resources.CPUs), 10)
+		}
+		b = append(b, '}')
+	}
+	if len(j.Slurm) > 0 {
+		b = append(b, `,"slurm":`...)
+		for i, o := range j.Slurm {
+			b = append(b, "[,"[min(i, 1)])
+			b = append(b, `{"name":`...)
+			b = appendText(b, o.Name)
+			b = append(b, `,"value":`...)
+			b = appendText(b, o.Value)
+			b = append(b, '}')
+		}
+		b = append(b, ']')
+	}
+	return b
+}
+
+func appendInput(b []byte, in *job.Input, places bool) []byte {
+	b = append(b, `{"path":`...)
+	b = appendText(b, in.Path)
+	b = append(b, `,"size":`...)
+	b = strconv.AppendInt(b, in.Size, 10)
+	b = append(b, `,"mode":`...)
+	b = strconv.AppendUint(b, uint64(in.Mode), 10)
+	b = append(b, `,"sum":`...)
+	b = appendText(b, in.Sum)
+	if places && in.At != nil {
+		b = append(b, `,"at":`...)
+		b = strconv.AppendInt(b, *in.At, 10)
+	}
+	return append(b, '}')
+}
+
+func appendTextMember(b []byte, key, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendText(append(b, key...), s)
+}
+
+func appendIntMember(b []byte, key string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(append(b, key...), n, 10)
+}
+
+func appendSecondsMember(b []byte, key string, f float64) []byte {
+	if f == 0 {
+		return b
+	}
+	return strconv.AppendFloat(append(b, key...), f, 'f', -1, 64)
+}
+
+// appendText appends s as a JSON string. What is not UTF-8 becomes U+FFFD.
+func appendText(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		if x := s[i]; x < ' ' || x == '"' || x == '\\' || x >= utf8.RuneSelf {
+			return appendEscaped(append(b, s[:i]...), s[i:])
+		}
+	}
+	return append(append(b, s...), '"')
+}
+
+func appendEscaped(b []byte, s string) []byte {
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, `\n`...)
+		case r == '\t':
+			b = append(b, `\t`...)
+		case r < ' ':
+			const digits = "0123456789abcdef"
+			b = append(b, `\u00`...)
+			b = append(b, digits[r>>4], digits[r&15])
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
+}
+
+// appendTime appends t as "2026-11-20T12:00:00.000Z". It must be what
+// milliseconds returns.
+func appendTime(b []byte, t time.Time) []byte {
+	b = append(b, '"')
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	b = appendDigits(b, year, 4, '-')
+	b = appendDigits(b, int(month), 2, '-')
+	b = appendDigits(b, day, 2, 'T')
+	b = appendDigits(b, hour, 2, ':')
+	b = appendDigits(b, minute, 2, ':')
+	b = appendDigits(b, second, 2, '.')
+	b = appendDigits(b, t.Nanosecond()/1e6, 3, 'Z')
+	return append(b, '"')
+}
+
+func appendDigits(b []byte, n, width int, after byte) []byte {
+	var d [4]byte
+	for i := width - 1; i >= 0; i-- {
+		d[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return append(append(b, d[:width]...), after)
+}
+
+// appendJSON appends v as encoding/json writes it, without its escapes for
+// HTML. v is a value whose parts can all be written.
+func appendJSON(b []byte, v any) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err)
+	}
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}

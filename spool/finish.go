@@ -1,0 +1,208 @@
+package spool
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// Lacks tells which contents the batch's jobs read, as pack.Blobs makes a
+// manifest of them, and which of them have to come. It is called after the
+// last job. Small files are always wanted, larger ones unless the head has them
+// and the asker may know it. If nothing is wanted, any is false.
+func (s *Submission) Lacks() (m pack.Manifest, want pack.Want, any bool) {
+	slices.SortFunc(s.order, func(a, b *input) int { return bytes.Compare(a.sum[:], b.sum[:]) })
+	sizes := make(map[string]int64, len(s.order))
+	var lacking []int
+	for i, in := range s.order {
+		sizes[hex.EncodeToString(in.sum[:])] = in.size
+		if !in.have {
+			lacking = append(lacking, i)
+		}
+	}
+	return pack.Blobs(sizes), pack.WantOf(lacking...), len(lacking) > 0
+}
+
+// Sink takes what pack.Receive unpacks of the manifest that Lacks gave.
+func (s *Submission) Sink() pack.Sink { return inputSink{s} }
+
+type inputSink struct{ s *Submission }
+
+func (k inputSink) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
+	if e.Type != pack.File || from != 0 {
+		return fmt.Errorf("%w: %.80q is not the whole of a file", ErrInput, e.Path)
+	}
+	return k.s.Put(e.Sum, e.Size, r)
+}
+
+// Check tells before the inputs come what Finish would say of the name: nil,
+// or [ErrSame] with the batch, or [ErrTaken].
+func (s *Submission) Check(free bool) (*Batch, error) {
+	s.first.Head.Content = hex.EncodeToString(s.content.Sum(nil))
+	for n := 1; ; n++ {
+		b, err := s.compare(numbered(s.id, n), free)
+		if !errors.Is(err, ErrTaken) || !free {
+			return b, err
+		}
+	}
+}
+
+// compare says what there is under a name: nothing (nil), this submission
+// (ErrSame), or another batch (ErrTaken). The same content under the name asked
+// for is the same batch, unless the asker wants a new one by a free name.
+func (s *Submission) compare(id job.BatchID, free bool) (*Batch, error) {
+	if errors.Is(exists(s.head.batchDir(id)), fs.ErrNotExist) {
+		return nil, nil
+	}
+	b, err := s.head.firstRecord(id)
+	var bad *Problem
+	if errors.As(err, &bad) {
+		return nil, fmt.Errorf("%w: %q is there, and damaged: %w", ErrTaken, id, bad)
+	}
+	if err != nil {
+		return nil, classed(err)
+	}
+	mine := s.first.Head
+	switch {
+	case b.Head.Submission == mine.Submission && b.Head.UID == mine.UID,
+		!free && b.Head.Content == mine.Content && b.Head.UID == mine.UID:
+		return b, fmt.Errorf("%q: %w", id, ErrSame)
+	}
+	return b, fmt.Errorf("%q: %w, by %.100q on %s", id, ErrTaken, b.Head.Owner, b.Submitted.Format("2006-01-02"))
+}
+
+// Finish makes the batch, durably and at once: before the rename that it ends
+// with there is no batch, after it there is all of it. With free, the next free
+// name is taken if the name asked for is not. The errors are [ErrInput]
+// (something is missing), [ErrTaken], [ErrSame] with a Batch that has its ID
+// and Head only, [ErrFull] and [ErrBroken]. The submission is over in any case.
+// What it returns is for the goroutine that owns the state.
+func (s *Submission) Finish(free bool) (b *Batch, err error) {
+	defer func() { err = errors.Join(err, s.Abort()) }()
+	if err := s.complete(); err != nil {
+		return nil, err
+	}
+	if err := s.syncBlobs(); err != nil {
+		return nil, err
+	}
+	for n := 1; ; n++ {
+		id := numbered(s.id, n)
+		b, err := s.compare(id, free)
+		if err == nil {
+			b, err = s.claim(id)
+		}
+		if err == nil || !errors.Is(err, ErrTaken) && !errors.Is(err, fs.ErrExist) || !free && errors.Is(err, ErrTaken) {
+			return b, err
+		}
+		if errors.Is(err, fs.ErrExist) {
+			n-- // somebody was quicker: see who
+		}
+	}
+}
+
+// complete writes what is not yet written of the batch's files but the log.
+func (s *Submission) complete() error {
+	switch {
+	case s.dir == "":
+		return fmt.Errorf("%w: it is over", ErrInput)
+	case s.spec == nil:
+		return fmt.Errorf("%w: its specification is missing", ErrInput)
+	case s.index.len() == 0:
+		return fmt.Errorf("%w: it has no jobs", ErrInput)
+	}
+	for _, in := range s.order {
+		if !in.have {
+			return fmt.Errorf("%w: the file with the sum %x has not come", ErrInput, in.sum)
+		}
+	}
+	head := s.first.Head
+	head.Content, head.Jobs, head.Spec = hex.EncodeToString(s.content.Sum(nil)), s.index.len(), *s.spec
+	if err := s.out.Flush(); err != nil {
+		return classed(err)
+	}
+	if s.tar != nil {
+		if err := s.tar.Truncate(s.tarEnd + 2*tarBlock); err != nil {
+			return classed(err)
+		}
+	}
+	return nil
+}
+
+// syncBlobs makes the names of all blobs that the batch reads durable.
+func (s *Submission) syncBlobs() error {
+	if len(s.blobs) == 0 {
+		return nil
+	}
+	if err := durable.Step("submit.blobs.sync"); err != nil {
+		return err
+	}
+	dirs := []string{s.head.path("blobs")}
+	for d := range s.blobs {
+		dirs = append(dirs, d)
+	}
+	return syncDirs(dirs)
+}
+
+// claim writes the log's first line, makes everything durable, and takes the
+// name. It fails with fs.ErrExist if somebody else took it meanwhile.
+func (s *Submission) claim(id job.BatchID) (*Batch, error) {
+	s.first.Batch = id
+	s.head.complete(&s.first)
+	name := filepath.Join(s.dir, "log.jsonl")
+	if err := durable.Step("submit.log"); err != nil {
+		return nil, err
+	}
+	line := appendRecord(nil, &s.first)
+	if len(line) > MaxLine {
+		return nil, fmt.Errorf("%w: what its jobs have in common is %d bytes long, at most %d are allowed",
+			ErrInput, len(line), MaxLine)
+	}
+	if err := os.WriteFile(name, line, 0o640); err != nil {
+		return nil, classed(err)
+	}
+	if err := durable.Step("submit.sync"); err != nil {
+		return nil, err
+	}
+	if err := durable.SyncTree(s.dir); err != nil {
+		return nil, classed(err)
+	}
+	if err := durable.Step("submit.rename"); err != nil {
+		return nil, err
+	}
+	if err := durable.Publish(s.dir, s.head.batchDir(id)); errors.Is(err, fs.ErrExist) {
+		return nil, err
+	} else if err != nil {
+		return nil, classed(err)
+	}
+	return s.claimed(id)
+}
+
+// claimed makes the batch's name durable and opens it.
+func (s *Submission) claimed(id job.BatchID) (*Batch, error) {
+	s.dir = ""
+	if err := durable.Step("submit.name"); err != nil {
+		return nil, err
+	}
+	if err := syncDirs([]string{s.head.path("batches", id.Namespace()), s.head.path("batches")}); err != nil {
+		return nil, err
+	}
+	s.index.trim()
+	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, Jobs: s.index.len(), seq: s.first.Seq,
+		dir: s.head.batchDir(id), index: s.index, lines: s.lines}
+	var err error
+	if b.log, err = durable.OpenLog(filepath.Join(b.dir, "log.jsonl"), 0o640); err != nil {
+		return nil, classed(err)
+	}
+	s.lines = nil
+	return b, nil
+}

@@ -1,0 +1,204 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// A Head is the right to write the spool. One process has it at a time.
+type Head struct {
+	*Spool
+	lock *flock.Flock
+	log  *durable.Log // head.jsonl
+	now  func() time.Time
+	seq  atomic.Uint64 // the last one given out
+	line []byte        // room for a line
+
+	dirty   []*Batch                 // with records that are not durable
+	closing []*Batch                 // to be closed when all of them is durable and in place
+	listed  map[job.BatchID]job.Kind // what head.jsonl says last of a batch: opened, closed, deleted
+
+	mu     sync.Mutex      // guards what follows
+	sealed map[string]bool // staging directories with names that are not durable
+	moved  map[string]bool // directories with published names that are not durable
+	owed   map[*Batch]int  // results published whose names are not durable
+}
+
+// Lock takes the spool for this process until Close or its end. It fails with
+// [ErrLocked] if another has it, and says which. The lock file is never
+// removed: a file made anew could be locked by a second.
+func (s *Spool) Lock() (*Head, error) {
+	name := s.path("run", "lock")
+	lock := flock.New(name, flock.SetFlag(os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW), flock.SetPermissions(0o640))
+	ok, err := lock.TryLock()
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: %s (stop it first, or name another spool)", ErrLocked, holder(name))
+	}
+	if err := sameFile(lock, name); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	if err := os.WriteFile(name, fmt.Appendf(nil, "%s %d\n", host, os.Getpid()), 0o640); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Head{Spool: s, lock: lock, now: time.Now, listed: make(map[job.BatchID]job.Kind),
+		sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}, nil
+}
+
+// sameFile makes sure that what was locked is what is there now.
+func sameFile(lock *flock.Flock, name string) error {
+	held, err := lock.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Lstat(name)
+	if err != nil || !os.SameFile(held, there) {
+		return fmt.Errorf("%w: %q was replaced while it was being locked (try again)", ErrLocked, name)
+	}
+	return nil
+}
+
+// holder is who has the lock, as the lock's file tells it.
+func holder(name string) string {
+	b, err := os.ReadFile(name)
+	host, pid, ok := strings.Cut(strings.TrimSpace(string(b)), " ")
+	if err != nil || !ok {
+		return "another process holds its lock"
+	}
+	return fmt.Sprintf("process %.20q on %.100q", pid, host)
+}
+
+// Close gives the spool back. What was appended and not committed is lost.
+func (h *Head) Close() error {
+	var err error
+	if h.log != nil {
+		err = h.log.Close()
+	}
+	return errors.Join(err, h.lock.Close())
+}
+
+// readHead folds head.jsonl, mends its end, and opens it for appending. Damage
+// in it is reported and passed over: what it would have said of a batch, the
+// batch's own log says too.
+func (h *Head) readHead() (problems []*Problem, err error) {
+	name := h.path("head.jsonl")
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		problems = append(problems, &Problem{File: "head.jsonl",
+			Why: "it is missing and was made anew: every batch is looked at"})
+	} else if err != nil {
+		return nil, err
+	} else {
+		problems, err = h.foldHead(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return problems, err
+		}
+	}
+	h.log, err = durable.OpenLog(name, 0o640)
+	return problems, err
+}
+
+func (h *Head) foldHead(f *os.File) (problems []*Problem, err error) {
+	l := newLogReader(f, -1, "", "head.jsonl")
+	for {
+		var rec job.Record
+		err := l.read(&rec)
+		var bad *Problem
+		switch {
+		case err == io.EOF:
+			return problems, nil
+		case errors.Is(err, errTorn):
+			p, err := h.cutTorn(f, l)
+			return append(problems, p...), err
+		case errors.As(err, &bad):
+			bad.Stops = false
+			problems = append(problems, bad)
+			continue
+		case err != nil:
+			return problems, err
+		}
+		h.seen(rec.Seq)
+		switch rec.Kind {
+		case job.KindOpened, job.KindClosed, job.KindDeleted:
+			h.listed[rec.Batch] = rec.Kind
+		case job.KindNode:
+		default:
+			p := l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind))
+			p.Stops = false
+			problems = append(problems, p)
+		}
+	}
+}
+
+// seen makes sure that seq is not given out again.
+func (h *Head) seen(seq uint64) {
+	for {
+		last := h.seq.Load()
+		if seq <= last || h.seq.CompareAndSwap(last, seq) {
+			return
+		}
+	}
+}
+
+// cutTorn cuts off what follows the last whole line that l has read from f, and
+// keeps it in a file beside. If it is not what a crash leaves, nothing is
+// changed and the Problem stops the batch.
+func (h *Head) cutTorn(f *os.File, l *logReader) ([]*Problem, error) {
+	ok, err := torn(f, l.next)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		l.n++
+		return []*Problem{l.problem("the line does not end in a newline")}, nil
+	}
+	tail, err := io.ReadAll(io.NewSectionReader(f, l.next, MaxLine))
+	if err != nil {
+		return nil, err
+	}
+	aside, err := keepAside(f.Name(), tail)
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.Step("torn.cut"); err != nil {
+		return nil, err
+	}
+	if _, err := durable.Cut(f.Name(), l.next, 0); err != nil {
+		return nil, err
+	}
+	return []*Problem{{Batch: l.batch, File: l.file, Line: l.n + 1, Offset: l.next,
+		Why: fmt.Sprintf("the last line was unfinished; its %d bytes were cut off and kept in %q", len(tail), aside)}}, nil
+}
+
+// keepAside writes tail to a new file NAME.N.broken and returns its name.
+func keepAside(name string, tail []byte) (string, error) {
+	for n := 1; ; n++ {
+		aside := fmt.Sprintf("%s.%d.broken", name, n)
+		if err := durable.Step("torn.keep"); err != nil {
+			return "", err
+		}
+		err := durable.CreateNew(aside, tail, 0o640)
+		if !errors.Is(err, fs.ErrExist) {
+			return aside, err
+		}
+	}
+}

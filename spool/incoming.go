@@ -1,0 +1,200 @@
+package spool
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"distribute/lib/durable"
+	"distribute/lib/line"
+)
+
+// tempAge is how old a file that dsubmit has not finished must be to be removed.
+const tempAge = 36 * time.Hour
+
+// WatchIncoming sends the names of files in incoming/ until ctx ends, and then
+// closes the channel. A name may come more than once, also of a file that is
+// gone. What the kernel tells is a hint: the directory is scanned at the start,
+// after each hint, and once a minute.
+func (h *Head) WatchIncoming(ctx context.Context) <-chan string {
+	names := make(chan string)
+	go func() {
+		defer close(names)
+		h.watch(ctx, names)
+	}()
+	return names
+}
+
+func (h *Head) watch(ctx context.Context, names chan<- string) {
+	var hints chan fsnotify.Event
+	var faults chan error
+	if w, err := fsnotify.NewWatcher(); err == nil {
+		defer w.Close()
+		if w.Add(h.path("incoming")) == nil {
+			hints, faults = w.Events, w.Errors
+		}
+	}
+	minute := time.NewTicker(time.Minute)
+	defer minute.Stop()
+	for h.scanIncoming(ctx, names) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-minute.C:
+		case <-hints:
+		case <-faults:
+		}
+	}
+}
+
+// scanIncoming sends each name once. It reports false when ctx has ended.
+func (h *Head) scanIncoming(ctx context.Context, names chan<- string) bool {
+	list, err := os.ReadDir(h.path("incoming"))
+	if err != nil {
+		return ctx.Err() == nil // and is tried again within a minute
+	}
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), ".") {
+			h.removeOld(e)
+			continue
+		}
+		select {
+		case names <- e.Name():
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// removeOld removes what a dsubmit that died has left, if it is old and nobody
+// holds it.
+func (h *Head) removeOld(e fs.DirEntry) {
+	info, err := e.Info()
+	if err != nil || !info.Mode().IsRegular() || !durable.IsTemp(e.Name()) || time.Since(info.ModTime()) < tempAge {
+		return
+	}
+	name := h.path("incoming", e.Name())
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		os.Remove(name) // else it is tried again within a minute
+	}
+}
+
+// Taken removes a file of incoming/ whose batch is made. After a crash before
+// that the file is taken again, and found to be the same submission.
+func (h *Head) Taken(name string) error {
+	if err := durable.Step("taken.remove"); err != nil {
+		return err
+	}
+	if err := os.Remove(h.path("incoming", filepath.Base(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDirs([]string{h.path("incoming")})
+}
+
+// Reject moves a file of incoming/ to rejected/, beside a file NAME.why that
+// says why. Nothing is deleted: where that name is there, a number is added.
+func (h *Head) Reject(name string, why error) error {
+	name = filepath.Base(name)
+	to := h.path("rejected", name)
+	for n := 2; exists(to) == nil || exists(to+".why") == nil; n++ {
+		to = h.path("rejected", fmt.Sprintf("%s.%d", name, n))
+	}
+	if err := durable.Step("reject.why"); err != nil {
+		return err
+	}
+	if err := durable.WriteFile(to+".why", []byte(why.Error()+"\n"), 0o640); err != nil {
+		return classed(err)
+	}
+	if err := durable.Step("reject.rename"); err != nil {
+		return err
+	}
+	if err := durable.Publish(h.path("incoming", name), to); err != nil {
+		return classed(err)
+	}
+	if err := durable.Step("reject.sync"); err != nil {
+		return err
+	}
+	return syncDirs([]string{h.path("rejected"), h.path("incoming")})
+}
+
+// A Waiting is a submission in incoming/ or rejected/.
+type Waiting struct {
+	Name string
+	Drop Drop // as far as it can be read; UID is the file's owner
+	Size int64
+	Time time.Time // of its last change
+	Why  string    // why it was rejected; empty: it waits
+}
+
+// Waiting lists what is in incoming/ and in rejected/.
+func (s *Spool) Waiting() ([]Waiting, error) {
+	var all []Waiting
+	for _, dir := range []string{"incoming", "rejected"} {
+		list, err := os.ReadDir(s.path(dir))
+		if err != nil {
+			return all, err
+		}
+		for _, e := range list {
+			if strings.HasPrefix(e.Name(), ".") || dir == "rejected" && strings.HasSuffix(e.Name(), ".why") {
+				continue
+			}
+			if w, err := s.waiting(dir, e); err == nil {
+				all = append(all, w)
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return all, err
+			}
+		}
+	}
+	return all, nil
+}
+
+func (s *Spool) waiting(dir string, e fs.DirEntry) (Waiting, error) {
+	info, err := e.Info()
+	if err != nil {
+		return Waiting{}, err
+	}
+	w := Waiting{Name: e.Name(), Size: info.Size(), Time: info.ModTime()}
+	w.Drop = firstLine(s.path(dir, e.Name()))
+	w.Drop.UID = int(info.Sys().(*syscall.Stat_t).Uid)
+	if dir == "rejected" {
+		why, err := os.ReadFile(s.path(dir, e.Name()+".why"))
+		if w.Why = strings.TrimSpace(string(why)); err != nil || w.Why == "" {
+			w.Why = "nothing says why"
+		}
+	}
+	return w, nil
+}
+
+// firstLine reads what it can of the first line of a drop file.
+func firstLine(name string) (d Drop) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return d
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return d
+	}
+	if text, err := line.NewReader(bufio.NewReader(io.LimitReader(f, 64<<10)), 64<<10).Next(); err == nil {
+		if line.Unmarshal(text, &d) != nil {
+			return Drop{}
+		}
+	}
+	return d
+}

@@ -1,0 +1,86 @@
+package spool
+
+import "hash/maphash"
+
+// An index finds the jobs of a batch by name and their lines by number. It
+// keeps about twenty bytes a job: no name, but 64 bits of its hash under a
+// seed of its own, so that nobody can choose names that meet.
+type index struct {
+	seed   maphash.Seed
+	hashes []uint64 // of the names, by number
+	slots  []uint32 // a number plus one, or 0; the place is a hash's low bits, or the next free one
+
+	bases   []int64  // where every 64th line starts
+	offsets []uint32 // where each line starts, from its base
+	end     int64    // behind the last line
+}
+
+func newIndex() *index { return &index{seed: maphash.MakeSeed()} }
+
+func (x *index) len() int { return len(x.offsets) }
+
+// add takes the next line, which is n bytes long with its newline. It reports
+// false, and takes nothing, if a name with the same hash is there.
+func (x *index) add(name []byte, n int) bool {
+	h := maphash.Bytes(x.seed, name)
+	if len(x.slots) < 4*(len(x.hashes)+1)/3 {
+		x.grow()
+	}
+	slot, found := x.find(h)
+	if found {
+		return false
+	}
+	x.hashes = append(x.hashes, h)
+	x.slots[slot] = uint32(len(x.hashes))
+	if len(x.offsets)%64 == 0 {
+		x.bases = append(x.bases, x.end)
+	}
+	x.offsets = append(x.offsets, uint32(x.end-x.bases[len(x.bases)-1]))
+	x.end += int64(n)
+	return true
+}
+
+func (x *index) find(h uint64) (slot uint64, found bool) {
+	if len(x.slots) == 0 {
+		return 0, false
+	}
+	mask := uint64(len(x.slots) - 1)
+	for slot = h & mask; x.slots[slot] != 0; slot = (slot + 1) & mask {
+		if x.hashes[x.slots[slot]-1] == h {
+			return slot, true
+		}
+	}
+	return slot, false
+}
+
+func (x *index) grow() {
+	x.slots = make([]uint32, max(16, 2*len(x.slots)))
+	for i, h := range x.hashes {
+		slot, _ := x.find(h)
+		x.slots[slot] = uint32(i + 1)
+	}
+}
+
+// number is the number of the line whose name has the hash of name.
+func (x *index) number(name string) (int, bool) {
+	slot, ok := x.find(maphash.String(x.seed, name))
+	if !ok {
+		return 0, false
+	}
+	return int(x.slots[slot] - 1), true
+}
+
+// line is where line i starts and how long it is with its newline.
+func (x *index) line(i int) (at int64, n int) {
+	at = x.bases[i/64] + int64(x.offsets[i])
+	if i+1 < len(x.offsets) {
+		return at, int(x.bases[(i+1)/64] + int64(x.offsets[i+1]) - at)
+	}
+	return at, int(x.end - at)
+}
+
+// trim gives back what growing has taken too much.
+func (x *index) trim() {
+	x.hashes = append(make([]uint64, 0, len(x.hashes)), x.hashes...)
+	x.offsets = append(make([]uint32, 0, len(x.offsets)), x.offsets...)
+}

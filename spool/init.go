@@ -1,0 +1,156 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"distribute/lib/durable"
+)
+
+// ballastSize is what is given up so that ends can be written on a full disk.
+const ballastSize = 4 << 20
+
+const readme = `This directory is the spool of a distribute head: what its people have asked
+to be run, what became of it, and the results.
+
+  batches/NAMESPACE/BATCH/out/JOB/   accepted results, plain files
+  batches/NAMESPACE/BATCH/attempts/  what failed and cancelled attempts left
+  batches/NAMESPACE/BATCH/log.jsonl  what happened, a line each
+
+Read it with ls, cat, grep and jq as you like. Change nothing by hand: only
+dsched writes here. dspool(5) describes every file, dquery(1) and dpull(1) are
+the usual way to look and to bring results home.
+`
+
+const settings = `# Settings of this head, as dsched(8) describes them. Everything has a default,
+# so nothing needs to stand here.
+`
+
+// tree is every directory of a spool with its mode.
+var tree = []struct {
+	name string
+	mode fs.FileMode
+}{
+	{"incoming", 0o750}, {"rejected", 0o750}, {"blobs", 0o750}, {"batches", 0o750}, {"nodes", 0o750},
+	{"keys", 0o700}, {"run", 0o750}, {"trash", 0o700},
+}
+
+// Init makes a spool in dir, which may be missing, empty, or what an Init cut
+// short has left. The file that makes it a spool comes last. A spool that is
+// there is left alone, and the error is fs.ErrExist.
+func Init(dir string) error {
+	id := filepath.Join(dir, "spool.json")
+	if _, err := os.Lstat(id); err == nil {
+		return &fs.PathError{Op: "init", Path: dir, Err: fmt.Errorf("%w: it is a spool already", fs.ErrExist)}
+	}
+	made := errors.Is(exists(dir), fs.ErrNotExist)
+	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := unused(dir); err != nil {
+		return err
+	}
+	if err := refuseNetwork(dir); err != nil {
+		return err
+	}
+	if err := fill(dir); err != nil {
+		return err
+	}
+	if err := durable.Step("init.identity"); err != nil {
+		return err
+	}
+	if err := durable.CreateNew(id, newIdentity(), 0o640); err != nil {
+		return err
+	}
+	if !made {
+		return nil
+	}
+	if err := durable.Step("init.parent"); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(filepath.Clean(dir)))
+}
+
+func exists(path string) error { _, err := os.Lstat(path); return err }
+
+// unused reports why dir is no place for a new spool: something is in it that
+// Init does not make.
+func unused(dir string) error {
+	ours := map[string]bool{"README": true, "head.yaml": true, "head.jsonl": true, "ballast": true, "lost+found": true}
+	for _, d := range tree {
+		ours[d.name] = true
+	}
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%q is not a directory", dir)
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if !ours[e.Name()] && !durable.IsTemp(e.Name()) {
+			return fmt.Errorf("%q is %w: it holds %q (name a new directory)", dir, errPlace, e.Name())
+		}
+	}
+	for _, name := range []string{"batches", "blobs", "incoming"} {
+		if list, err := os.ReadDir(filepath.Join(dir, name)); err == nil && len(list) > 0 {
+			return fmt.Errorf("%q holds batches but no spool.json: put it back from a copy (it is two numbers, dspool(5))", dir)
+		}
+	}
+	return nil
+}
+
+func fill(dir string) error {
+	if err := os.Chmod(dir, 0o750); err != nil {
+		return err
+	}
+	for _, d := range tree {
+		if err := durable.Step("init.dir"); err != nil {
+			return err
+		}
+		name := filepath.Join(dir, d.name)
+		if err := os.Mkdir(name, d.mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := os.Chmod(name, d.mode); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct{ name, text string }{{"README", readme}, {"head.yaml", settings}, {"head.jsonl", ""}} {
+		if err := durable.Step("init.file"); err != nil {
+			return err
+		}
+		err := durable.CreateNew(filepath.Join(dir, f.name), []byte(f.text), 0o640)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if err := durable.Step("init.ballast"); err != nil {
+		return err
+	}
+	return makeBallast(filepath.Join(dir, "ballast"))
+}
+
+// makeBallast makes the ballast anew. It is allocated and not written: what
+// counts is that its blocks are its own.
+func makeBallast(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return err
+	}
+	err = syscall.Fallocate(int(f.Fd()), 0, 0, ballastSize)
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
+		_, err = f.WriteAt(make([]byte, ballastSize), 0)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("ballast: %w", err), os.Remove(name))
+	}
+	return nil
+}

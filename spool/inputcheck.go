@@ -1,0 +1,197 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"distribute/lib/job"
+)
+
+// Limits of what a job may ask for.
+const (
+	maxPath = 1024    // bytes of an input's path
+	maxCPUs = 1 << 16 // cpus of one job
+)
+
+// checkSpec reports every reason why spec cannot be that of a batch.
+func checkSpec(spec *job.Spec) error {
+	var errs []error
+	switch spec.Kind {
+	case job.Python, job.Command:
+		if spec.Image != nil {
+			errs = append(errs, fmt.Errorf("a %s batch has no image", spec.Kind))
+		}
+	case job.Apptainer:
+		if spec.Image == nil {
+			errs = append(errs, errors.New("an apptainer batch needs an image"))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("there are no batches of the kind %.40q", spec.Kind))
+	}
+	for _, c := range spec.Capabilities {
+		errs = append(errs, checkText("capability", c))
+	}
+	for _, a := range spec.Build {
+		errs = append(errs, checkArg(a))
+	}
+	errs = append(errs, checkResources(spec.Resources))
+	if spec.Image != nil {
+		errs = append(errs, checkInput(spec.Image))
+	}
+	for i := range spec.Inputs {
+		errs = append(errs, checkInput(&spec.Inputs[i]))
+	}
+	return errors.Join(errs...)
+}
+
+// checkJob reports the first reason why j cannot be a job of the batch.
+func checkJob(spec *job.Spec, common *places, j *job.Job) error {
+	if err := job.CheckName(j.Name); err != nil {
+		return err
+	}
+	if len(j.Run) == 0 && spec.Kind != job.Apptainer {
+		return errors.New("it says not what to run")
+	}
+	for _, a := range j.Run {
+		if err := checkArg(a); err != nil {
+			return err
+		}
+	}
+	for i := range j.Inputs {
+		if err := checkInput(&j.Inputs[i]); err != nil {
+			return err
+		}
+	}
+	if j.Resources != nil {
+		if err := checkResources(*j.Resources); err != nil {
+			return err
+		}
+	}
+	return common.with(j.Inputs)
+}
+
+func checkResources(r job.Resources) error {
+	if r.CPUs < 0 || r.CPUs > maxCPUs {
+		return fmt.Errorf("%d cpus make no sense", r.CPUs)
+	}
+	return nil
+}
+
+func checkArg(a string) error {
+	if strings.IndexByte(a, 0) >= 0 || !utf8.ValidString(a) {
+		return fmt.Errorf("the argument %.100q is not text", a)
+	}
+	return nil
+}
+
+// checkText refuses what would not stand in one word of one line.
+func checkText(what, s string) error {
+	if s == "" || len(s) > job.MaxName || !utf8.ValidString(s) ||
+		strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return fmt.Errorf("the %s %.100q is not one plain word", what, s)
+	}
+	return nil
+}
+
+func checkInput(in *job.Input) error {
+	switch {
+	case !fs.ValidPath(in.Path) || in.Path == "." || len(in.Path) > maxPath:
+		return fmt.Errorf("the path %.200q does not lead below the job's directory", in.Path)
+	case strings.ContainsFunc(in.Path, unicode.IsControl):
+		return fmt.Errorf("the path %.200q holds a control character", in.Path)
+	case in.Size < 0:
+		return fmt.Errorf("%.200q cannot have %d bytes", in.Path, in.Size)
+	case in.Mode&^0o777 != 0:
+		return fmt.Errorf("%.200q cannot have the mode %#o", in.Path, in.Mode)
+	case !isSum(in.Sum):
+		return fmt.Errorf("%.200q has no sum", in.Path)
+	}
+	return nil
+}
+
+// places is a set of paths that can all lie in one directory: none is there
+// twice, and none below another.
+type places struct {
+	files map[string]bool
+	dirs  map[string]bool
+}
+
+// add takes paths, or reports the first that cannot lie beside the others.
+func (p *places) add(inputs []job.Input) error {
+	if len(inputs) == 0 {
+		return nil
+	}
+	if p.files == nil {
+		p.files, p.dirs = make(map[string]bool), make(map[string]bool)
+	}
+	for i := range inputs {
+		name := inputs[i].Path
+		if err := p.clash(name); err != nil {
+			return err
+		}
+		p.files[name] = true
+		for d := path.Dir(name); d != "."; d = path.Dir(d) {
+			p.dirs[d] = true
+		}
+	}
+	return nil
+}
+
+// clash reports whether name cannot lie beside what is there.
+func (p *places) clash(name string) error {
+	if p.files[name] {
+		return fmt.Errorf("two files are to lie at %.200q", name)
+	}
+	if p.dirs[name] {
+		return fmt.Errorf("%.200q is to be a file and a directory", name)
+	}
+	for d := path.Dir(name); d != "."; d = path.Dir(d) {
+		if p.files[d] {
+			return fmt.Errorf("%.200q is to be a file and a directory", d)
+		}
+	}
+	return nil
+}
+
+// with reports whether inputs can lie beside what is there and beside one
+// another. It keeps nothing.
+func (p *places) with(inputs []job.Input) error {
+	for i := range inputs {
+		if err := p.clash(inputs[i].Path); err != nil {
+			return err
+		}
+	}
+	if len(inputs) < 2 {
+		return nil
+	}
+	if len(inputs) > 8 {
+		var own places
+		return own.add(inputs)
+	}
+	for i := range inputs {
+		for k := range inputs[:i] {
+			if err := together(inputs[i].Path, inputs[k].Path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func together(a, b string) error {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	switch {
+	case a == b:
+		return fmt.Errorf("two files are to lie at %.200q", a)
+	case len(a) < len(b) && b[len(a)] == '/' && strings.HasPrefix(b, a):
+		return fmt.Errorf("%.200q is to be a file and a directory", a)
+	}
+	return nil
+}

@@ -1,0 +1,411 @@
+package spool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// Load reads what the spool holds and puts right what a crash has left, as the
+// table in dspool(5) says: submissions that were not finished are removed, torn
+// last lines cut off and kept aside, results that their log accepts and that
+// are not in place put there. It returns the batches that are open, the oldest
+// first, each with its log checked: a Replay of it does not fail. A batch that
+// is damaged is left alone and told of by a Problem that stops it. It is called
+// once, before anything else.
+func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
+	if problems, err = h.readHead(); err != nil {
+		return nil, problems, err
+	}
+	if err := h.clean(); err != nil {
+		return nil, problems, err
+	}
+	ids, err := h.batchIDs()
+	if err != nil {
+		return nil, problems, err
+	}
+	there := make(map[job.BatchID]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+	}
+	for id, kind := range h.listed {
+		if kind == job.KindOpened && !there[id] {
+			problems = append(problems, &Problem{Batch: id, File: "batches/" + string(id), Stops: true,
+				Why: "the directory of an open batch is missing (was it moved away?)"})
+		}
+	}
+	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool {
+		return h.listed[id] == job.KindClosed || h.listed[id] == job.KindDeleted
+	})
+	open, more, err := h.openAll(ids)
+	problems = append(problems, more...)
+	if err != nil {
+		return open, problems, err
+	}
+	if err := h.SyncPublished(); err != nil {
+		return open, problems, err
+	}
+	return open, problems, h.stock()
+}
+
+// openAll opens the batches, several at a time.
+func (h *Head) openAll(ids []job.BatchID) (open []*Batch, problems []*Problem, err error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next := make(chan job.BatchID)
+	for range min(len(ids), runtime.GOMAXPROCS(0), 8) {
+		wg.Go(func() {
+			for id := range next {
+				b, p, e := h.Open(id)
+				mu.Lock()
+				problems, err = append(problems, p...), errors.Join(err, e)
+				if b != nil {
+					open = append(open, b)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, id := range ids {
+		next <- id
+	}
+	close(next)
+	wg.Wait()
+	slices.SortFunc(open, func(a, b *Batch) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(problems, func(a, b *Problem) int { return cmp.Compare(a.File, b.File) })
+	return open, problems, err
+}
+
+// clean removes what a crash has left half made and nothing names.
+func (h *Head) clean() error {
+	left, err := filepath.Glob(h.path("batches", "*", ".new-*"))
+	if err != nil {
+		return err
+	}
+	trash, err := os.ReadDir(h.path("trash"))
+	if err != nil {
+		return err
+	}
+	for _, e := range trash {
+		left = append(left, h.path("trash", e.Name()))
+	}
+	for _, glob := range []string{"blobs/??/.*", "nodes/.*", "rejected/.*", ".*"} {
+		names, err := filepath.Glob(h.path(glob))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if durable.IsTemp(filepath.Base(name)) {
+				left = append(left, name)
+			}
+		}
+	}
+	for _, name := range left {
+		if err := durable.Step("clean.remove"); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batchIDs lists the directories below batches/ whose names are names.
+func (s *Spool) batchIDs() ([]job.BatchID, error) {
+	spaces, err := os.ReadDir(s.path("batches"))
+	if err != nil {
+		return nil, err
+	}
+	var ids []job.BatchID
+	for _, ns := range spaces {
+		if !ns.IsDir() || job.CheckName(ns.Name()) != nil {
+			continue
+		}
+		names, err := os.ReadDir(s.path("batches", ns.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			if n.IsDir() && job.CheckName(n.Name()) == nil {
+				ids = append(ids, job.NewBatchID(ns.Name(), n.Name()))
+			}
+		}
+	}
+	return ids, nil
+}
+
+// Open opens one batch as Load does: a batch that is closed and whose jobs are
+// to be tried again. A damaged batch is no error but a Problem that stops it,
+// and the Batch is nil. The same batch must not be open twice. It is safe for
+// concurrent use.
+func (h *Head) Open(id job.BatchID) (*Batch, []*Problem, error) {
+	b := &Batch{ID: id, dir: h.batchDir(id)}
+	problems, err := h.openBatch(b)
+	var bad *Problem
+	if errors.As(err, &bad) {
+		err = nil
+		problems = append(problems, bad)
+	}
+	if err == nil && !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Stops }) {
+		return b, problems, nil
+	}
+	return nil, problems, errors.Join(err, b.Close())
+}
+
+func (h *Head) openBatch(b *Batch) ([]*Problem, error) {
+	name := filepath.Join(b.dir, "log.jsonl")
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, b.missing("log.jsonl")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	first := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
+	if err := b.readFirst(first); err != nil {
+		return nil, err
+	}
+	if err := b.openLines(); err != nil {
+		return nil, err
+	}
+	settled, problems, err := h.check(b, f)
+	if err != nil {
+		return problems, err
+	}
+	if b.log, err = durable.OpenLog(name, 0o640); err != nil {
+		return problems, err
+	}
+	more, err := h.settle(b, settled)
+	return append(problems, more...), err
+}
+
+func (b *Batch) missing(name string) *Problem {
+	return &Problem{Batch: b.ID, File: batchFile(b.ID, name), Stops: true,
+		Why: "it is missing, so nothing is done with this batch"}
+}
+
+// readFirst reads the log's first line.
+func (b *Batch) readFirst(l *logReader) error {
+	var rec job.Record
+	err := l.read(&rec)
+	if err == io.EOF || errors.Is(err, errTorn) {
+		l.n = 1
+		return l.problem("the first line is missing")
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case rec.Kind != job.KindBatch || rec.Head == nil:
+		return l.problem("the first line does not tell of the batch")
+	case rec.Head.Format != Format:
+		return l.problem(fmt.Sprintf("its format is %d, this program knows %d", rec.Head.Format, Format))
+	case rec.Batch.Name() == "" || rec.Head.Jobs < 0 || rec.Head.Jobs > MaxJobs:
+		return l.problem("the first line makes no sense")
+	}
+	b.Head, b.Submitted, b.Jobs, b.seq = *rec.Head, rec.Time, rec.Head.Jobs, rec.Seq
+	return nil
+}
+
+// openLines opens jobs.jsonl, checks each line, and makes the index.
+func (b *Batch) openLines() (err error) {
+	b.lines, err = os.Open(filepath.Join(b.dir, "jobs.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return b.missing("jobs.jsonl")
+	}
+	if err != nil {
+		return err
+	}
+	b.index, err = indexLines(b.lines)
+	if p := (*Problem)(nil); errors.As(err, &p) {
+		p.Batch, p.File, p.Stops = b.ID, batchFile(b.ID, "jobs.jsonl"), true
+	} else if err == nil && b.index.len() != b.Jobs {
+		return &Problem{Batch: b.ID, File: batchFile(b.ID, "jobs.jsonl"), Stops: true,
+			Why: fmt.Sprintf("it has %d lines, and the log says %d", b.index.len(), b.Jobs)}
+	}
+	return err
+}
+
+func indexLines(f *os.File) (*index, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	x := newIndex()
+	var dec decoder
+	err = eachLine(f, info.Size(), func(i int, at int64, text []byte) error {
+		object, err := body(text)
+		if err != nil {
+			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
+		}
+		name, _, ok := scanBrief(object)
+		if !ok {
+			var j job.Job
+			if err := dec.jobBody(object, &j); err != nil {
+				return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
+			}
+			name = []byte(j.Name)
+		}
+		if !x.add(name, len(text)+1) {
+			return &Problem{Line: i + 1, Offset: at, Why: fmt.Sprintf("the name %.100q stands twice", name)}
+		}
+		return nil
+	})
+	x.trim()
+	return x, err
+}
+
+// check folds the log behind its first line, and mends its end. It returns what
+// the log says last of the attempts that have something in staging/.
+func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, problems []*Problem, err error) {
+	if settled, err = staged(b); err != nil {
+		return nil, nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, nil, err
+	}
+	states := make([]job.State, b.Jobs)
+	l := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
+	var rec job.Record
+	for {
+		err := l.read(&rec)
+		switch {
+		case err == io.EOF:
+			return settled, nil, nil
+		case errors.Is(err, errTorn):
+			problems, err = h.cutTorn(f, l)
+			return settled, problems, err
+		case err != nil:
+			return nil, nil, err
+		}
+		h.seen(rec.Seq)
+		if l.n == 1 {
+			continue
+		}
+		if why := fold(states, b.index, &rec); why != "" {
+			return nil, nil, l.problem(why)
+		}
+		if _, ok := settled[rec.Attempt]; ok && rec.Attempt != "" {
+			settled[rec.Attempt] = settles(&rec, settled[rec.Attempt])
+		}
+	}
+}
+
+// fold makes rec's move, or says why it cannot.
+func fold(states []job.State, x *index, rec *job.Record) (why string) {
+	i, ok := x.number(rec.Job)
+	if !ok {
+		return fmt.Sprintf("there is no job %.100q", rec.Job)
+	}
+	if states[i], ok = states[i].Next(rec.Kind); !ok {
+		return fmt.Sprintf("%.40q is no event, or not one of a job that is %s", rec.Kind, states[i])
+	}
+	return ""
+}
+
+// settles returns the record that says where what an attempt left belongs: the
+// last one with a manifest, or else the last one of that attempt at all.
+func settles(rec, before *job.Record) *job.Record {
+	if before != nil && before.Manifest != "" && rec.Manifest == "" {
+		return before
+	}
+	keep := *rec
+	return &keep
+}
+
+// staged lists the attempts that have something in staging/.
+func staged(b *Batch) (map[job.Token]*job.Record, error) {
+	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[job.Token]*job.Record, len(list))
+	for _, e := range list {
+		if job.Token(e.Name()).Check() == nil {
+			found[job.Token(e.Name())] = nil
+		}
+	}
+	return found, nil
+}
+
+// settle puts in place what the log has accepted, and is called when the log
+// has been read. What the log does not tell of is left where it is: the node
+// may come back with the rest of it.
+func (h *Head) settle(b *Batch, settled map[job.Token]*job.Record) (problems []*Problem, err error) {
+	for token, rec := range settled {
+		if rec == nil {
+			problems = append(problems, &Problem{Batch: b.ID, File: batchFile(b.ID, "staging/"+string(token)),
+				Why: "the log does not know this attempt; what came of it is kept here"})
+			continue
+		}
+		if rec.Manifest == "" {
+			continue
+		}
+		b.owed.Add(1)
+		err := h.place(b, rec)
+		var bad *Problem
+		if errors.As(err, &bad) {
+			problems = append(problems, bad)
+		} else if err != nil {
+			return problems, err
+		}
+	}
+	return problems, nil
+}
+
+func (h *Head) place(b *Batch, rec *job.Record) error {
+	if rec.Kind == job.KindDone {
+		return h.Publish(b, rec.Job, rec.Attempt)
+	}
+	return h.Aside(b, rec.Job, rec.Try, rec.Attempt)
+}
+
+// firstRecord reads the first line of a batch's log.
+func (s *Spool) firstRecord(id job.BatchID) (*Batch, error) {
+	b := &Batch{ID: id, dir: s.batchDir(id)}
+	f, err := os.Open(filepath.Join(b.dir, "log.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, b.missing("log.jsonl")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return b, b.readFirst(newLogReader(f, -1, id, batchFile(id, "log.jsonl")))
+}
+
+// NextName is the first of name, name.2, name.3 … that no batch of the
+// namespace has. Somebody else may take it before it is used.
+func (s *Spool) NextName(id job.BatchID) job.BatchID {
+	for n := 1; ; n++ {
+		next := numbered(id, n)
+		if errors.Is(exists(s.batchDir(next)), fs.ErrNotExist) {
+			return next
+		}
+	}
+}
+
+// numbered is the id of a batch's n-th namesake.
+func numbered(id job.BatchID, n int) job.BatchID {
+	if n == 1 {
+		return id
+	}
+	suffix := fmt.Sprintf(".%d", n)
+	if over := len(id.Name()) + len(suffix) - job.MaxName; over > 0 {
+		id = id[:len(id)-over]
+	}
+	return job.BatchID(strings.TrimSuffix(string(id), ".") + suffix)
+}

@@ -1,0 +1,89 @@
+package spool
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"distribute/lib/job"
+	"distribute/lib/line"
+)
+
+// errTorn says that a log ends within a line.
+var errTorn = errors.New("the last line is unfinished")
+
+// A logReader reads the records of a log one after another.
+type logReader struct {
+	file  string // for Problems: its path below the spool
+	batch job.BatchID
+	lines *line.Reader
+	dec   *decoder
+	n     int    // lines read
+	at    int64  // where the last line read starts
+	next  int64  // where the next line starts
+	seq   uint64 // of the last good record
+}
+
+// newLogReader reads the first upto bytes of r, or all of them if upto is
+// negative.
+func newLogReader(r io.Reader, upto int64, batch job.BatchID, file string) *logReader {
+	if upto >= 0 {
+		r = io.LimitReader(r, upto)
+	}
+	return &logReader{file: file, batch: batch, dec: newDecoder(),
+		lines: line.NewReader(bufio.NewReaderSize(r, 256<<10), MaxLine)}
+}
+
+// read decodes the next record into rec. It returns io.EOF at the end, errTorn
+// if what is left has no newline, and a *Problem for a line that is damaged,
+// after which it can go on.
+func (l *logReader) read(rec *job.Record) error {
+	b, err := l.lines.Next()
+	switch {
+	case err == io.EOF:
+		return io.EOF
+	case errors.Is(err, line.ErrPartial):
+		l.at = l.next
+		return errTorn
+	case err != nil && !errors.Is(err, line.ErrLine):
+		return err
+	}
+	l.n++
+	l.at = l.next
+	if err != nil {
+		return l.problem(fmt.Sprintf("%v (more than %d bytes)", err, MaxLine))
+	}
+	l.next += int64(len(b)) + 1
+	if err := l.dec.record(b, rec); err != nil {
+		return l.problem(err.Error())
+	}
+	if rec.Seq <= l.seq {
+		return l.problem(fmt.Sprintf("its seq is %d after %d: lines were moved or repeated", rec.Seq, l.seq))
+	}
+	l.seq = rec.Seq
+	return nil
+}
+
+func (l *logReader) problem(why string) *Problem {
+	return &Problem{Batch: l.batch, File: l.file, Line: l.n, Offset: l.at, Stops: true,
+		Why: fmt.Sprintf("%s; the last good record before it is %d", why, l.seq)}
+}
+
+// torn decides whether what follows the last whole line of a log is what a
+// crash leaves: the beginning of a line, or zeros, or both. A whole record
+// whose newline became something else is damage.
+func torn(f *os.File, at int64) (bool, error) {
+	tail, err := io.ReadAll(io.NewSectionReader(f, at, 2*MaxLine))
+	if err != nil {
+		return false, err
+	}
+	tail = bytes.TrimRight(tail, "\x00")
+	if len(tail) == 0 {
+		return true, nil
+	}
+	_, err = body(tail[:len(tail)-1])
+	return err != nil, nil
+}

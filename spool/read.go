@@ -1,0 +1,201 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// An Info is what the first line of a batch's log tells, and whether the batch
+// is open.
+type Info struct {
+	ID        job.BatchID
+	Submitted time.Time
+	Head      job.Head
+	Open      bool // as head.jsonl lists it: some job may not be over
+}
+
+// Batches lists the batches whose ids match says yes to (nil: all), in the
+// order of their names. What is damaged is told of by a Problem. It reads
+// head.jsonl and the first line of each log.
+func (s *Spool) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error) {
+	ids, err := s.batchIDs()
+	if err != nil {
+		return nil, nil, err
+	}
+	listed, err := s.listing()
+	if err != nil {
+		return nil, nil, err
+	}
+	var found []Info
+	var problems []*Problem
+	for _, id := range ids {
+		if match != nil && !match(id) || listed[id] == job.KindDeleted {
+			continue
+		}
+		b, err := s.firstRecord(id)
+		var bad *Problem
+		switch {
+		case errors.As(err, &bad):
+			problems = append(problems, bad)
+		case err != nil:
+			return found, problems, err
+		default:
+			found = append(found, Info{ID: id, Submitted: b.Submitted, Head: b.Head, Open: listed[id] != job.KindClosed})
+		}
+	}
+	return found, problems, nil
+}
+
+// listing is what head.jsonl says last of each batch. Lines that are damaged or
+// unfinished are passed over, as a head passes over them.
+func (s *Spool) listing() (map[job.BatchID]job.Kind, error) {
+	listed := make(map[job.BatchID]job.Kind)
+	f, err := os.Open(s.path("head.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return listed, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l := newLogReader(f, -1, "", "head.jsonl")
+	for {
+		var rec job.Record
+		err := l.read(&rec)
+		var bad *Problem
+		switch {
+		case err == io.EOF || errors.Is(err, errTorn):
+			return listed, nil
+		case errors.As(err, &bad):
+		case err != nil:
+			return nil, err
+		case rec.Kind == job.KindOpened || rec.Kind == job.KindClosed || rec.Kind == job.KindDeleted:
+			listed[rec.Batch] = rec.Kind
+		}
+	}
+}
+
+// Read folds a batch into rows and calls f for each, in the order of the file.
+// The row is valid during the call. Only the first upto bytes of the log count,
+// which a dsched gives as Batch.Durable; with -1 all of it does. An unfinished
+// last line is ignored: it is being written. Damage is a *Problem. A million
+// jobs with three million records take some two seconds and, when all of them
+// have run, half a gigabyte.
+func (s *Spool) Read(id job.BatchID, upto int64, f func(*job.Row) error) error {
+	b, err := s.firstRecord(id)
+	if err != nil {
+		return err
+	}
+	if err := b.openLines(); err != nil {
+		return errors.Join(err, b.Close())
+	}
+	rows, err := s.foldRows(b, upto)
+	if err == nil {
+		err = b.rows(rows, f)
+	}
+	return errors.Join(err, b.Close())
+}
+
+// foldRows folds the log into rows; those of jobs that have no record are nil.
+func (s *Spool) foldRows(b *Batch, upto int64) ([]*job.Row, error) {
+	rows := make([]*job.Row, b.Jobs)
+	_, err := s.events(b, 0, upto, func(l *logReader, rec *job.Record) error {
+		if rec.Kind == job.KindBatch {
+			return nil
+		}
+		i, ok := b.index.number(rec.Job)
+		if !ok {
+			return l.problem(fmt.Sprintf("there is no job %.100q", rec.Job))
+		}
+		if rows[i] == nil {
+			row := job.NewRow(b.ID, rec.Job, &b.Head, b.Submitted)
+			rows[i] = &row
+		}
+		if err := rows[i].Fold(rec); err != nil {
+			return l.problem(err.Error())
+		}
+		return nil
+	})
+	return rows, err
+}
+
+func (b *Batch) rows(rows []*job.Row, f func(*job.Row) error) error {
+	return b.Scan(func(i int, j *Brief) error {
+		if rows[i] != nil {
+			return f(rows[i])
+		}
+		row := job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
+		return f(&row)
+	})
+}
+
+// Events calls f for each whole record of a batch's log that starts at byte
+// from or later, the first line included, and returns where the next one will
+// start. It reads the first upto bytes, or all that is there if upto is
+// negative. The record is valid during the call.
+func (s *Spool) Events(id job.BatchID, from, upto int64, f func(*job.Record) error) (next int64, err error) {
+	b := &Batch{ID: id, dir: s.batchDir(id)}
+	return s.events(b, from, upto, func(_ *logReader, rec *job.Record) error { return f(rec) })
+}
+
+func (s *Spool) events(b *Batch, from, upto int64, f func(*logReader, *job.Record) error) (next int64, err error) {
+	file, err := os.Open(filepath.Join(b.dir, "log.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return from, b.missing("log.jsonl")
+	}
+	if err != nil {
+		return from, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		return from, err
+	}
+	if upto >= 0 {
+		upto = max(0, upto-from)
+	}
+	l := newLogReader(file, upto, b.ID, batchFile(b.ID, "log.jsonl"))
+	l.next = from
+	var rec job.Record
+	for {
+		err := l.read(&rec)
+		if err == io.EOF || errors.Is(err, errTorn) {
+			return l.next, nil
+		}
+		if err == nil {
+			err = f(l, &rec)
+		}
+		if err != nil {
+			return l.next, err
+		}
+	}
+}
+
+// Result opens what is kept of a job: its accepted result (try 0), or what its
+// attempt number try left. If there is none, the error is fs.ErrNotExist.
+func (s *Spool) Result(id job.ID, try int) (pack.Manifest, *os.Root, error) {
+	batch, name, _, err := job.ParseID(string(id))
+	if err != nil || name == "" {
+		return nil, nil, fmt.Errorf("%q is not the id of a job: %w", id, err)
+	}
+	dir := s.batchDir(batch)
+	tree := filepath.Join(dir, "out", name)
+	if try > 0 {
+		name += "~" + strconv.Itoa(try)
+		tree = filepath.Join(dir, "attempts", name)
+	}
+	m, err := readManifest(filepath.Join(dir, "manifests", name+".jsonl"))
+	if err != nil {
+		return nil, nil, err
+	}
+	root, err := os.OpenRoot(tree)
+	return m, root, err
+}

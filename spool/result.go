@@ -1,0 +1,212 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// Stage opens the directory into which the result of an attempt is received,
+// staging/<attempt>/tree, and makes it if it is missing. What an earlier, cut
+// transfer has left is in it: pack.Verify says what is still missing. It is
+// safe for concurrent use.
+func (h *Head) Stage(b *Batch, attempt job.Token) (*os.Root, error) {
+	if err := attempt.Check(); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(b.dir, "staging", string(attempt))
+	tree := filepath.Join(dir, "tree")
+	err := os.Mkdir(tree, 0o750)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if err := durable.Step("stage.tree"); err != nil {
+			return nil, err
+		}
+		err = os.Mkdir(tree, 0o750)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return os.OpenRoot(tree)
+}
+
+// Staged is the manifest of a result that was sealed and not yet published. If
+// there is none, the error is fs.ErrNotExist. It is safe for concurrent use.
+func (h *Head) Staged(b *Batch, attempt job.Token) (pack.Manifest, error) {
+	if err := attempt.Check(); err != nil {
+		return nil, err
+	}
+	return readManifest(filepath.Join(b.dir, "staging", string(attempt), "manifest.jsonl"))
+}
+
+// Unstage removes what was received of an attempt that nobody will ask for
+// again. It is safe for concurrent use.
+func (h *Head) Unstage(b *Batch, attempt job.Token) error {
+	if err := attempt.Check(); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(b.dir, "staging", string(attempt)))
+}
+
+// Seal makes a staged result durable, when all of it has been received and
+// checked against its manifest m: the manifest is written beside the tree, and
+// everything is synced. Only then may a record with m's sum be appended; the
+// Commit of it makes the name of the directory durable too. An error is
+// [ErrFull] or [ErrBroken]. It is safe for concurrent use.
+func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
+	if err := attempt.Check(); err != nil {
+		return err
+	}
+	dir := filepath.Join(b.dir, "staging", string(attempt))
+	if err := durable.Step("seal.manifest"); err != nil {
+		return err
+	}
+	if err := writeManifest(filepath.Join(dir, "manifest.jsonl"), m); err != nil {
+		return classed(err)
+	}
+	if err := durable.Step("seal.sync"); err != nil {
+		return err
+	}
+	if err := durable.SyncTree(dir); err != nil {
+		return classed(err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sealed[filepath.Dir(dir)] = true
+	return nil
+}
+
+// classed is err as ErrFull or ErrBroken.
+func classed(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return fmt.Errorf("%w: %w", ErrBroken, err)
+}
+
+func writeManifest(name string, m pack.Manifest) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return err
+	}
+	err = m.Encode(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func readManifest(name string) (pack.Manifest, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	m, err := pack.DecodeManifest(f, pack.DefaultLimits())
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", name, err)
+	}
+	return m, nil
+}
+
+// Publish puts the sealed result of an attempt in place as that of its job:
+// staging/<attempt>/tree becomes out/<job>. The record that accepts it has been
+// committed. Doing it again changes nothing. An error that is a *Problem says
+// that the spool is not as its log tells; any other is [ErrBroken]. It is safe
+// for concurrent use.
+func (h *Head) Publish(b *Batch, name string, attempt job.Token) error {
+	return h.move(b, attempt, "out", name)
+}
+
+// Aside keeps the sealed result of an attempt that is not its job's: it becomes
+// attempts/<job>~<try>. Else it is like Publish.
+func (h *Head) Aside(b *Batch, name string, try int, attempt job.Token) error {
+	return h.move(b, attempt, "attempts", name+"~"+strconv.Itoa(try))
+}
+
+func (h *Head) move(b *Batch, attempt job.Token, into, name string) error {
+	staged := filepath.Join(b.dir, "staging", string(attempt))
+	moves := []struct{ step, from, dir, to string }{
+		{"publish.tree", "tree", into, name},
+		{"publish.manifest", "manifest.jsonl", "manifests", name + ".jsonl"},
+	}
+	for _, m := range moves {
+		if err := durable.Step(m.step); err != nil {
+			return err
+		}
+		if err := h.moveOne(b, filepath.Join(staged, m.from), m.dir, m.to); err != nil {
+			return err
+		}
+	}
+	if err := durable.Step("publish.empty"); err != nil {
+		return err
+	}
+	switch err := syscall.Rmdir(staged); {
+	case err == syscall.ENOENT:
+		return nil // it was all done before
+	case err != nil:
+		return &Problem{Batch: b.ID, File: batchFile(b.ID, "staging/"+string(attempt)),
+			Why: fmt.Sprintf("it should be empty and is not: %v", err)}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.moved[filepath.Join(b.dir, into)] = true
+	h.moved[filepath.Join(b.dir, "manifests")] = true
+	h.owed[b]++
+	return nil
+}
+
+// moveOne renames from to dir/to, unless that was done before.
+func (h *Head) moveOne(b *Batch, from, dir, to string) error {
+	target := filepath.Join(b.dir, dir, to)
+	err := durable.Publish(from, target)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrExist):
+		return &Problem{Batch: b.ID, File: batchFile(b.ID, dir+"/"+to),
+			Why: fmt.Sprintf("it is there, and %q should become it; both are left as they are", from)}
+	case errors.Is(err, fs.ErrNotExist) && exists(target) == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return &Problem{Batch: b.ID, File: batchFile(b.ID, dir+"/"+to),
+			Why: fmt.Sprintf("the log says that it is there, but neither it nor %q is", from)}
+	}
+	return fmt.Errorf("%w: %w", ErrBroken, err)
+}
+
+// SyncPublished makes durable what Publish and Aside have put in place since.
+// Only then may a node be told that the head has a result. An error is
+// [ErrBroken]. It is safe for concurrent use.
+func (h *Head) SyncPublished() error {
+	h.mu.Lock()
+	dirs, owed := slices.Collect(maps.Keys(h.moved)), maps.Clone(h.owed)
+	clear(h.moved)
+	clear(h.owed)
+	h.mu.Unlock()
+	if len(dirs) == 0 {
+		return nil
+	}
+	if err := durable.Step("publish.sync"); err != nil {
+		return err
+	}
+	if err := syncDirs(dirs); err != nil {
+		return err
+	}
+	for b, n := range owed {
+		b.owed.Add(int64(-n))
+	}
+	return nil
+}

@@ -1,0 +1,419 @@
+package spool
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// A Submission is a batch on its way in. It is filled in this order: Spec, any
+// number of AddJob, and BatchFile at any time; then Check may tell early that
+// there is nothing to do, Lacks tells which inputs have to come, Put takes each,
+// and Finish makes the batch. Every mistake is an error that is [ErrInput]; the
+// first is enough to refuse it, and the others are found by going on. Abort
+// removes what is there of it; so does the next start after a crash.
+//
+// It is for one goroutine at a time, and may live beside all other work of the
+// Head.
+type Submission struct {
+	head  *Head
+	dir   string
+	id    job.BatchID
+	first job.Record // the log's first line
+
+	spec    *job.Spec
+	common  places // of the batch's own inputs
+	lines   *os.File
+	out     *bufio.Writer
+	text    []byte
+	content hash.Hash
+	index   *index
+
+	inputs map[[32]byte]*input
+	order  []*input // as they were first named
+	tar    *os.File // files.tar, when there is something small
+	tarEnd int64
+	block  []byte          // room for one file of files.tar
+	blobs  map[string]bool // directories below blobs/
+}
+
+// input is one content that the batch's jobs read.
+type input struct {
+	sum  [32]byte
+	size int64
+	at   int64 // in files.tar; -1: a blob
+	have bool
+}
+
+// Begin starts a submission: id is what its writer drew, batch the name it
+// asks for, owner and uid who asks, as was proven. It is safe for concurrent
+// use.
+func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*Submission, error) {
+	if err := id.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if _, err := job.ParseBatchID(string(batch)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	s := &Submission{head: h, id: batch, content: sha256.New(), index: newIndex(),
+		inputs: make(map[[32]byte]*input), blobs: make(map[string]bool)}
+	s.first = job.Record{Kind: job.KindBatch, Head: &job.Head{Format: Format, Submission: id, Owner: owner, UID: uid}}
+	space := h.path("batches", batch.Namespace())
+	if err := os.Mkdir(space, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, classed(err)
+	}
+	if err := durable.Step("submit.begin"); err != nil {
+		return nil, err
+	}
+	s.dir = filepath.Join(space, ".new-"+string(job.NewToken()))
+	if err := os.Mkdir(s.dir, 0o750); err != nil {
+		return nil, classed(err)
+	}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(classed(err), s.Abort())
+	}
+	return s, nil
+}
+
+func (s *Submission) open() (err error) {
+	for _, d := range []string{"staging", "out", "manifests", "attempts", "build"} {
+		if err := os.Mkdir(filepath.Join(s.dir, d), 0o750); err != nil {
+			return err
+		}
+	}
+	s.lines, err = os.OpenFile(filepath.Join(s.dir, "jobs.jsonl"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640)
+	s.out = bufio.NewWriterSize(s.lines, 64<<10)
+	return err
+}
+
+// BatchFile keeps the submitted file, byte for byte. It is a record: nobody
+// reads it again.
+func (s *Submission) BatchFile(r io.Reader) error {
+	f, err := os.OpenFile(filepath.Join(s.dir, "batch.yaml"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return classed(err)
+	}
+	to := &faulted{w: f}
+	_, err = io.Copy(to, r)
+	if cerr := f.Close(); err == nil && cerr != nil {
+		return classed(cerr)
+	}
+	if to.err != nil {
+		return classed(to.err)
+	}
+	return err
+}
+
+// faulted tells an error of the disk from one of who sends.
+type faulted struct {
+	w   io.Writer
+	err error
+}
+
+func (f *faulted) Write(b []byte) (n int, err error) {
+	n, f.err = f.w.Write(b)
+	return n, f.err
+}
+
+// Spec says what the jobs have in common. It comes before the first job.
+func (s *Submission) Spec(spec job.Spec) error {
+	if s.spec != nil || s.index.len() > 0 {
+		return fmt.Errorf("%w: its specification comes twice or late", ErrInput)
+	}
+	if err := checkSpec(&spec); err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if err := s.common.add(spec.Inputs); err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	bare := spec
+	bare.Inputs = without(spec.Inputs)
+	if spec.Image != nil {
+		bare.Image = &without([]job.Input{*spec.Image})[0]
+	}
+	s.text = appendJSON(s.text[:0], &bare)
+	s.content.Write(append(s.text, '\n'))
+	spec.Inputs = append([]job.Input(nil), spec.Inputs...)
+	if err := s.place(spec.Inputs); err != nil {
+		return err
+	}
+	if spec.Image != nil {
+		image := []job.Input{*spec.Image}
+		if err := s.place(image); err != nil {
+			return err
+		}
+		spec.Image = &image[0]
+	}
+	s.spec = &spec
+	return nil
+}
+
+// without is the inputs without the places that a sender may have given.
+func without(in []job.Input) []job.Input {
+	out := append([]job.Input(nil), in...)
+	for i := range out {
+		out[i].At = nil
+	}
+	return out
+}
+
+// AddJob adds the next job. It writes j.Inputs' places. It costs some 3 µs.
+func (s *Submission) AddJob(j *job.Job) error {
+	switch {
+	case s.spec == nil:
+		return fmt.Errorf("%w: a job comes before the specification", ErrInput)
+	case s.index.len() >= MaxJobs:
+		return fmt.Errorf("%w: it has more than %d jobs (make several batches of it)", ErrInput, MaxJobs)
+	}
+	if err := checkJob(s.spec, &s.common, j); err != nil {
+		return fmt.Errorf("%w: job %d, %.100q: %w", ErrInput, s.index.len()+1, j.Name, err)
+	}
+	s.text = append(appendJob(s.text[:0], j, false), "}\n"...)
+	s.content.Write(s.text)
+	if err := s.place(j.Inputs); err != nil {
+		return err
+	}
+	s.text = appendJobLine(s.text[:0], j)
+	if len(s.text) > MaxLine {
+		return fmt.Errorf("%w: job %.100q is %d bytes long, at most %d are allowed", ErrInput, j.Name, len(s.text), MaxLine)
+	}
+	if !s.index.add([]byte(j.Name), len(s.text)) {
+		return fmt.Errorf("%w: two jobs are named %.100q", ErrInput, j.Name)
+	}
+	if _, err := s.out.Write(s.text); err != nil {
+		return classed(err)
+	}
+	return nil
+}
+
+// place notes the contents of inputs and decides where each lies: the small
+// ones in files.tar, one after another as they were first named.
+func (s *Submission) place(inputs []job.Input) error {
+	for i := range inputs {
+		in := &inputs[i]
+		var sum [32]byte
+		if _, err := hex.Decode(sum[:], []byte(in.Sum)); err != nil {
+			return fmt.Errorf("%w: %w", ErrInput, err)
+		}
+		known := s.inputs[sum]
+		if known == nil {
+			known = &input{sum: sum, size: in.Size, at: -1}
+			if in.Size < job.SmallFile {
+				known.at = s.tarEnd + tarBlock
+				s.tarEnd = known.at + (in.Size+tarBlock-1)/tarBlock*tarBlock
+			} else if err := s.look(known, in.Sum); err != nil {
+				return err
+			}
+			s.inputs[sum] = known
+			s.order = append(s.order, known)
+		}
+		if known.size != in.Size {
+			return fmt.Errorf("%w: %.200q has %d bytes here and %d elsewhere, with one sum", ErrInput, in.Path, in.Size, known.size)
+		}
+		in.At = nil
+		if known.at >= 0 {
+			in.At = &known.at
+		}
+	}
+	return nil
+}
+
+// look finds out whether a blob is there that the asker may use. A hash is no
+// key to another's file: who is not the spool's owner sends his own.
+func (s *Submission) look(in *input, sum string) error {
+	s.blobs[s.head.path("blobs", sum[:2])] = true
+	if uid := s.first.Head.UID; uid != s.head.uid && uid != 0 {
+		return nil
+	}
+	info, err := os.Lstat(s.head.path("blobs", sum[:2], sum))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return classed(err)
+	}
+	in.have = info.Mode().IsRegular() && info.Size() == in.size
+	return nil
+}
+
+const tarBlock = 512
+
+// Put takes the content of one input, which must be the size and have the sum
+// that were said. What is there already is read and checked all the same.
+func (s *Submission) Put(sum string, size int64, r io.Reader) error {
+	var key [32]byte
+	if !isSum(sum) {
+		return fmt.Errorf("%w: %.80q is not a sum", ErrInput, sum)
+	}
+	if _, err := hex.Decode(key[:], []byte(sum)); err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	in := s.inputs[key]
+	if in == nil || in.size != size {
+		return fmt.Errorf("%w: no job reads a file of %d bytes with the sum %s", ErrInput, size, sum)
+	}
+	put := s.putBlob
+	if in.at >= 0 {
+		put = s.putSmall
+	}
+	if err := put(in, sum, r); err != nil {
+		return err
+	}
+	in.have = true
+	return nil
+}
+
+func (s *Submission) putSmall(in *input, sum string, r io.Reader) error {
+	whole := int((in.size+2*tarBlock-1)/tarBlock) * tarBlock
+	if cap(s.block) < whole {
+		s.block = make([]byte, whole, max(whole, 8<<10))
+	}
+	b := s.block[:whole]
+	clear(b[tarBlock+int(in.size):])
+	if _, err := io.ReadFull(r, b[tarBlock:tarBlock+in.size]); err != nil {
+		return short(sum, err)
+	}
+	if err := ended(r, sum); err != nil {
+		return err
+	}
+	if sha256.Sum256(b[tarBlock:tarBlock+in.size]) != in.sum {
+		return differs(sum)
+	}
+	if err := tarHeader(b[:tarBlock], sum, in.size); err != nil {
+		return err
+	}
+	if s.tar == nil {
+		var err error
+		s.tar, err = os.OpenFile(filepath.Join(s.dir, "files.tar"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640)
+		if err != nil {
+			return classed(err)
+		}
+	}
+	if _, err := s.tar.WriteAt(b, in.at-tarBlock); err != nil {
+		return classed(err)
+	}
+	return nil
+}
+
+// tarHeader writes the header of one file of files.tar.
+func tarHeader(b []byte, sum string, size int64) error {
+	var buf bytes.Buffer
+	err := tar.NewWriter(&buf).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: sum, Size: size, Mode: 0o640,
+		ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR})
+	if err != nil || buf.Len() != len(b) {
+		return fmt.Errorf("a header of %d bytes for files.tar: %w", buf.Len(), err)
+	}
+	copy(b, buf.Bytes())
+	return nil
+}
+
+func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
+	dir := s.head.path("blobs", sum[:2])
+	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return classed(err)
+	}
+	if err := durable.Step("submit.blob"); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "."+sum+"."+string(job.NewToken())+".tmp~"),
+		os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return classed(err)
+	}
+	err = fillBlob(f, in, sum, r)
+	if cerr := f.Close(); err == nil && cerr != nil {
+		err = classed(cerr)
+	}
+	if err == nil {
+		err = durable.Step("submit.blob.rename")
+	}
+	if err == nil {
+		if err = os.Rename(f.Name(), filepath.Join(dir, sum)); err != nil {
+			err = classed(err)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+func fillBlob(f *os.File, in *input, sum string, r io.Reader) error {
+	h := sha256.New()
+	to := &faulted{w: f}
+	n, err := io.Copy(io.MultiWriter(to, h), io.LimitReader(r, in.size))
+	switch {
+	case to.err != nil:
+		return classed(to.err)
+	case err == nil && n < in.size:
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return short(sum, err)
+	}
+	if err := ended(r, sum); err != nil {
+		return err
+	}
+	if [32]byte(h.Sum(nil)) != in.sum {
+		return differs(sum)
+	}
+	if err := durable.Step("submit.blob.sync"); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return classed(err)
+	}
+	return nil
+}
+
+func short(sum string, err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("%w: the file with the sum %s came short (did it change while it was read?)", ErrInput, sum)
+	}
+	return err
+}
+
+func differs(sum string) error {
+	return fmt.Errorf("%w: what came as %s has another sum (did it change while it was read?)", ErrInput, sum)
+}
+
+// ended makes sure that nothing follows.
+func ended(r io.Reader, sum string) error {
+	var one [1]byte
+	if n, err := io.ReadFull(r, one[:]); n > 0 {
+		return fmt.Errorf("%w: the file with the sum %s is longer than was said", ErrInput, sum)
+	} else if err != io.EOF {
+		return err
+	}
+	return nil
+}
+
+// Abort removes a submission that does not come to its end. After Finish it
+// does nothing.
+func (s *Submission) Abort() error {
+	var errs []error
+	for _, f := range []*os.File{s.lines, s.tar} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	s.lines, s.tar = nil, nil
+	if s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
+		s.dir = ""
+	}
+	return errors.Join(errs...)
+}
