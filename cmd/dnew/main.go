@@ -1,0 +1,38 @@
+// Dnew prints a batch file to fill in. See dnew(1).
+package main
+
+import (
+	"context"
+	"embed"
+	"io"
+	"strings"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+)
+
+const usage = `usage: dnew python | apptainer | command`
+
+//go:embed python.yaml apptainer.yaml command.yaml
+var files embed.FS
+
+func main() { cli.Main(usage, run) }
+
+func run(ctx context.Context, c *cli.Cmd) error {
+	if err := c.Parse(); err != nil {
+		return err
+	}
+	if len(c.Args) != 1 {
+		return cli.Usagef("one kind of batch is wanted")
+	}
+	text, err := files.ReadFile(c.Args[0] + ".yaml")
+	if err != nil {
+		return cli.Usagef("%q is no kind of batch", c.Args[0])
+	}
+	namespace := c.Getenv("USER")
+	if job.CheckName(namespace) != nil {
+		namespace = "me"
+	}
+	_, err = io.WriteString(c.Stdout, strings.ReplaceAll(string(text), "namespace: NAMESPACE", "namespace: "+namespace))
+	return err
+}

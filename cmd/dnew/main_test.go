@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+)
+
+func dnew(user string, args ...string) (status int, out, talk string) {
+	var o, e strings.Builder
+	c := &cli.Cmd{Name: "dnew", Stdin: strings.NewReader(""), Stdout: &o, Stderr: &e, Args: args,
+		Getenv: func(string) string { return user }}
+	return c.Run(context.Background(), usage, run), o.String(), e.String()
+}
+
+// Every file that is printed can be submitted as it is, and with what is
+// commented out in it.
+func TestPrinted(t *testing.T) {
+	for _, kind := range []string{job.Python, job.Apptainer, job.Command} {
+		status, out, talk := dnew("maria", kind)
+		if status != 0 || talk != "" {
+			t.Fatalf("dnew %s: %d %q", kind, status, talk)
+		}
+		f, err := job.ParseFile("f.yaml", []byte(out))
+		if err != nil || f.Spec.Kind != kind || f.Namespace != "maria" || len(f.Jobs) != 2 || f.Spec.Resources.CPUs != 1 {
+			t.Errorf("dnew %s: %+v %v", kind, f, err)
+		}
+		f, err = job.ParseFile("f.yaml", []byte(unused.ReplaceAllString(out, "$1$2")))
+		if err != nil || f.Spec.Matrix == "" || len(f.Spec.Slurm) == 0 {
+			t.Errorf("dnew %s, filled in: %v", kind, err)
+		}
+	}
+}
+
+// unused are the lines that are YAML but for a mark; after the mark of a
+// comment comes one space.
+var unused = regexp.MustCompile(`(?m)^( *)#(\S|  )`)
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"perl"}, {"python", "command"}, {"../x"}, {"-x"}} {
+		if status, out, talk := dnew("", args...); status != cli.Usage || out != "" || !strings.Contains(talk, "usage: dnew") {
+			t.Errorf("dnew %q: %d %q %q", args, status, out, talk)
+		}
+	}
+	if _, out, _ := dnew("a b", "python"); !strings.Contains(out, "namespace: me\n") {
+		t.Errorf("a user's name that is no name: %s", out)
+	}
+}

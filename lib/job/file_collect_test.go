@@ -1,0 +1,317 @@
+package job
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// tree makes files below a new directory: a path that ends in "/" is a
+// directory, "path -> target" a link, "path!" executable, and the content of a
+// file is its path.
+func tree(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, n := range names {
+		n, target, link := strings.Cut(n, " -> ")
+		n, exec := strings.CutSuffix(n, "!")
+		mode := fs.FileMode(0o644)
+		if exec {
+			mode = 0o755
+		}
+		name := filepath.Join(dir, n)
+		err := os.MkdirAll(filepath.Dir(name), 0o755)
+		switch {
+		case err != nil:
+		case link:
+			err = os.Symlink(target, name)
+		case strings.HasSuffix(n, "/"):
+			err = os.MkdirAll(name, 0o755)
+		default:
+			err = os.WriteFile(name, []byte(n), mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// collect reads a batch file that lies in dir as f.yaml.
+func collect(t *testing.T, dir, text string) (*Batch, error) {
+	t.Helper()
+	f, err := ParseFile(filepath.Join(dir, "f.yaml"), []byte(meta+text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return f.Collect(t.Context(), nil)
+}
+
+// list shows inputs as path:mode, and checks their sums by what tree wrote.
+func list(t *testing.T, b *Batch, in []Input) string {
+	t.Helper()
+	var s []string
+	for _, i := range in {
+		src, ok := b.Sources[i.Sum]
+		if !ok || src.Size != i.Size {
+			t.Errorf("%s: no source of %d bytes with sum %s", i.Path, i.Size, i.Sum)
+			continue
+		}
+		f, err := src.Open()
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		data, _ := io.ReadAll(f)
+		f.Close()
+		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != i.Sum || CheckPath(i.Path) != nil {
+			t.Errorf("%s: wrong sum or path", i.Path)
+		}
+		s = append(s, fmt.Sprintf("%s:%o=%s", i.Path, i.Mode, data))
+	}
+	return strings.Join(s, " ")
+}
+
+func TestCollect(t *testing.T) {
+	dir := tree(t, "solve!", "b.py", "main.py", "x.sif", "a.txt", "d/one", "d/sub/two", "d/.dot", "d/empty/", "link -> a.txt", "dirlink -> d",
+		"g/1.in", "g/2.in", "g/.3.in", "g/x[1]", "sub/run.sh!", "sub/par.txt")
+	for _, c := range []struct{ in, batch, jobs string }{
+		{"python: {initialize: {build_file: b.py, required_files: [a.txt]}, jobs: [{name: j, file: {path: main.py, alias: m.py}, required_files: [{path: link, alias: q/c.txt}]}, {name: k, file: b.py}]}",
+			"b.py:644=b.py input/a.txt:644=a.txt", "m.py:644=main.py input/q/c.txt:644=a.txt; "},
+		{"command: {initialize: {required_files: [d, {path: dirlink, alias: e}]}, jobs: [{name: j, run: [\"true\"]}]}",
+			"input/d/.dot:644=d/.dot input/d/one:644=d/one input/d/sub/two:644=d/sub/two input/e/.dot:644=d/.dot input/e/one:644=d/one input/e/sub/two:644=d/sub/two", ""},
+		{"command: {initialize: {required_files: [\"g/*.in\", {path: \"g/[12].in\", alias: h}, \"g/x[1]\", \"g/.*\"]}, jobs: [{name: j, run: [\"true\"]}]}",
+			"input/1.in:644=g/1.in input/2.in:644=g/2.in input/h/1.in:644=g/1.in input/h/2.in:644=g/2.in input/x[1]:644=g/x[1] input/.3.in:644=g/.3.in", ""},
+		{"command: {initialize: {build: [sh, sub/run.sh]}, jobs: [{name: j, run: [./solve, ./sub/../a.txt, a.txt, d, -x, none, /etc/hosts, \"\", sub/run.sh]}, {name: k, run: [./made, a.txt]}]}",
+			"sub/run.sh:755=sub/run.sh", "solve:755=solve a.txt:644=a.txt; a.txt:644=a.txt"},
+		{"command: {jobs: [{name: j, run: [./solve, sub/par.txt], required_files: [{path: a.txt, alias: par.txt}]}, {name: k, run: [./solve]}, {name: l, run: [./solve]}]}",
+			"", "input/par.txt:644=a.txt solve:755=solve sub/par.txt:644=sub/par.txt; solve:755=solve; solve:755=solve"},
+	} {
+		b, err := collect(t, dir, c.in)
+		if err != nil {
+			t.Errorf("%s: %v", c.in, err)
+			continue
+		}
+		var jobs []string
+		for _, j := range b.Jobs {
+			jobs = append(jobs, list(t, b, j.Inputs))
+		}
+		if got := list(t, b, b.Spec.Inputs); got != c.batch || strings.Join(jobs, "; ") != c.jobs {
+			t.Errorf("%s:\n got %s\n     %s\nwant %s\n     %s", c.in, got, strings.Join(jobs, "; "), c.batch, c.jobs)
+		}
+	}
+	b, err := collect(t, dir, "apptainer: {initialize: {sif: {path: x.sif, alias: y.sif}}, jobs: [{name: j}]}")
+	if err != nil || b.Spec.Image == nil || list(t, b, []Input{*b.Spec.Image}) != "y.sif:644=x.sif" || len(b.Spec.Inputs) != 0 {
+		t.Errorf("image: %v %+v", err, b)
+	}
+}
+
+// Equal lists of inputs are one slice, so that memory does not grow with jobs.
+func TestCollectShares(t *testing.T) {
+	dir := tree(t, "p.py", "b.py", "a.txt")
+	b, err := collect(t, dir, "python: {initialize: {build_file: b.py}, jobs: [{name: j, file: p.py, required_files: [a.txt]}, {name: k, file: p.py, required_files: [a.txt]}]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Jobs[0].Inputs) != 2 || &b.Jobs[0].Inputs[0] != &b.Jobs[1].Inputs[0] {
+		t.Errorf("%v", b.Jobs)
+	}
+}
+
+func TestCollectMistakes(t *testing.T) {
+	dir := tree(t, "a", "b", "sub/a", "d/x", "e/", "l/dl -> ../d", "l/gone -> nowhere", "plain", "c/a", "c/b/f", "loop -> loop", "odd/a\nb", "secret")
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ in, want string }{
+		{"{required_files: [none, {path: none, alias: m}, a]}", "2:41: \"none\" does not exist (sought at \"DIR/none\")\n2:54: \"none\" does not exist (sought at \"DIR/none\")"},
+		{"{required_files: [fifo, /dev/null, e]}", "2:41: \"DIR/fifo\" is a FIFO, and a file is wanted\n2:47: \"/dev/null\" is a device, and a file is wanted\n2:58: directory \"DIR/e\" has no files"},
+		{"{required_files: [\"*.none\", \"nodir/*\", \"[\", a/b]}", "2:41: \"*.none\" fits no file\n2:51: \"nodir/*\" does not exist (sought at \"DIR/nodir/\")\n2:62: \"[\" is no pattern: check its brackets\n2:67: \"a/b\" cannot be read: not a directory"},
+		{"{required_files: [l]}", "2:41: \"DIR/l/dl\" is a symbolic link to a directory, which is not followed: name that directory\n2:41: \"DIR/l/gone\" is a symbolic link to nothing that can be read"},
+		{"{required_files: [loop]}", "2:41: \"loop\" cannot be read: too many levels of symbolic links"},
+		{"{required_files: [odd]}", "2:41: \"DIR/odd/a\\nb\" cannot lie at \"input/odd/a\\nb\", which has control characters"},
+		{"{required_files: [a, \"sub/*\"]}", "2:44: \"DIR/a\" and \"DIR/sub/a\" would both lie at \"input/a\": give one of them another alias"},
+		{"{required_files: [c, {path: plain, alias: c/a}, {path: plain, alias: c/b}, {path: b, alias: c/a/z}]}",
+			"2:51: \"DIR/c/a\" and \"DIR/plain\" would both lie at \"input/c/a\": give one of them another alias\n" +
+				"2:78: \"DIR/plain\" would lie at \"input/c/b\", where another file needs a directory, or is one: give one of them another alias\n" +
+				"2:105: \"DIR/b\" would lie at \"input/c/a/z\", where another file needs a directory, or is one: give one of them another alias"},
+		{"{build: [./plain, x]}", "2:31: program \"./plain\" cannot be run: chmod +x \"DIR/plain\""},
+		{"{build: [./none, x]}", "2:31: program \"./none\" is not there: no such file lies beside the batch file, and there is no build to make it"},
+	} {
+		_, err := collect(t, dir, "command: {initialize: "+c.in+", jobs: [{name: j, run: [\"true\"]}]}")
+		want := dir + "/f.yaml:" + strings.ReplaceAll(strings.ReplaceAll(c.want, "\n", "\n"+dir+"/f.yaml:"), "DIR", dir)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s\n got %v\nwant %s", c.in, err, want)
+		}
+	}
+	_, err := collect(t, dir, "command: {jobs: [{name: j, run: [./plain]}, {name: k, run: [bin/none]}, {name: l, run: [/bin/sh]}, {name: m, run: [a], required_files: [no]}]}")
+	want := fmt.Sprintf("%[1]s/f.yaml:2:18: program \"./plain\" cannot be run: chmod +x \"%[1]s/plain\"\n"+
+		"%[1]s/f.yaml:2:45: program \"bin/none\" is not there: no such file lies beside the batch file, and there is no build to make it\n"+
+		"%[1]s/f.yaml:2:137: \"no\" does not exist (sought at \"%[1]s/no\")", dir)
+	if err == nil || err.Error() != want || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf(" got %v\nwant %s", err, want)
+	}
+}
+
+func TestCollectUnreadable(t *testing.T) {
+	dir := tree(t, "secret", "d/x")
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "secret"), 0), os.Chmod(filepath.Join(dir, "d"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(filepath.Join(dir, "secret")); err == nil {
+		t.Skip("permissions do not bind this user")
+	}
+	_, err := collect(t, dir, "command: {initialize: {required_files: [secret, d]}, jobs: [{name: j, run: [\"true\"]}]}")
+	want := fmt.Sprintf("%[1]s/f.yaml:2:41: \"%[1]s/secret\" cannot be read: permission denied\n%[1]s/f.yaml:2:49: \"%[1]s/d\" cannot be read: permission denied", dir)
+	if err == nil || err.Error() != want {
+		t.Errorf(" got %v\nwant %s", err, want)
+	}
+	os.Chmod(filepath.Join(dir, "d"), 0o755)
+}
+
+// A file that is written to while it is hashed, or after, is told.
+func TestChanges(t *testing.T) {
+	dir := tree(t, "b.py")
+	name := filepath.Join(dir, "big")
+	if err := os.WriteFile(name, make([]byte, 3<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ParseFile(filepath.Join(dir, "f.yaml"), []byte(meta+"command: {jobs: [{name: j, run: [cat, big]}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func() {
+		w, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = w.WriteString("more")
+			err = errors.Join(err, w.Close())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	once := false
+	_, err = f.Collect(t.Context(), func(n, total int64) {
+		if !once {
+			once = true
+			add()
+		}
+	})
+	if !errors.Is(err, ErrChanged) || !strings.HasPrefix(err.Error(), dir+"/f.yaml:2:18: ") {
+		t.Errorf("changed while it was hashed: %v", err)
+	}
+	b, err := f.Collect(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add()
+	for _, s := range b.Sources {
+		if _, err := s.Open(); !errors.Is(err, ErrChanged) {
+			t.Errorf("changed after it was hashed: %v", err)
+		}
+	}
+}
+
+func TestCollectStops(t *testing.T) {
+	dir := tree(t, "a")
+	f, err := ParseFile(filepath.Join(dir, "f.yaml"), []byte(meta+"command: {jobs: [{name: j, run: [cat, a]}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	cancel(stop)
+	if _, err := f.Collect(ctx, nil); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestProgressAddsUp(t *testing.T) {
+	dir := tree(t, "a", "bb", "ccc")
+	f, err := ParseFile(filepath.Join(dir, "f.yaml"), []byte(meta+"command: {jobs: [{name: j, run: [cat, a, bb, ccc]}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, all := int64(0), int64(0)
+	if _, err := f.Collect(t.Context(), func(n, total int64) { sum, all = sum+n, total }); err != nil || sum != 6 || all != 6 {
+		t.Errorf("%d of %d bytes: %v", sum, all, err)
+	}
+}
+
+func TestOnly(t *testing.T) {
+	f, err := ParseFile("f", []byte(meta+"command: {jobs: [{name: a, run: [x], required_files: [none]}, {name: b, run: [y]}, {name: c, run: [z]}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Only(func(name string) bool { return name != "a" })
+	b, err := f.Collect(t.Context(), nil)
+	if err != nil || len(b.Jobs) != 2 || b.Jobs[0].Run[0] != "y" || b.Jobs[1].Name != "c" {
+		t.Errorf("%v %+v", err, b)
+	}
+}
+
+func TestCheckPath(t *testing.T) {
+	for p, ok := range map[string]bool{"a": true, "a/b.c": true, "é": true, "-x": true, "...": true, "": false, ".": false, "..": false, "../a": false,
+		"/a": false, "a/../b": false, "a//b": false, "a/": false, "./a": false, "a\nb": false, "a\x00": false, "\xff": false, "a\u0085": false,
+		strings.Repeat("a", 255): true, strings.Repeat("a", 256): false, strings.Repeat("a/", 600) + "b": false} {
+		if err := CheckPath(p); (err == nil) != ok {
+			t.Errorf("CheckPath(%.40q): %v", p, err)
+		}
+	}
+}
+
+// One hundred thousand jobs are read, found and hashed; what that costs is
+// measured.
+func BenchmarkManyJobs(b *testing.B) {
+	dir := b.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "solve"), []byte("x"), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	var s strings.Builder
+	s.WriteString(meta + "command:\n  jobs:\n")
+	for i := range 100_000 {
+		fmt.Fprintf(&s, "    - name: j%d\n      run: [./solve, --n, \"%d\"]\n", i, i)
+	}
+	data := []byte(s.String())
+	b.ReportAllocs()
+	for b.Loop() {
+		f, err := ParseFile(filepath.Join(dir, "f.yaml"), data)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := f.Collect(b.Context(), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// The same by lines.
+func BenchmarkManyLines(b *testing.B) {
+	lines := make([]string, 100_000)
+	for i := range lines {
+		lines[i] = fmt.Sprint(i)
+	}
+	t := Template{Namespace: "n", Name: "b", Command: []string{"./run", "{}"}, Dir: b.TempDir()}
+	if err := os.WriteFile(filepath.Join(t.Dir, "run"), []byte("x"), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		f, err := t.File(lines)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := f.Collect(b.Context(), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

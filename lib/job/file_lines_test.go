@@ -1,0 +1,171 @@
+package job
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func template(command ...string) *Template {
+	return &Template{Namespace: "n", Name: "b", Command: command}
+}
+
+func TestLines(t *testing.T) {
+	for _, c := range []struct {
+		command, job string
+		lines        []string
+		want         string
+	}{
+		{"./run {}", "", []string{"1", "2"}, `1 ["./run" "1"]; 2 ["./run" "2"]`},
+		{"./run {}", "", []string{"a b", " ", "", "x/../y"}, `a_b ["./run" "a b"]; x_.._y ["./run" "x/../y"]`},
+		{"x {#}-{2}-{1}", "", []string{"a  b c", "d\te f\t"}, `a__b_c ["x" "1-b-a"]; d_e_f ["x" "2-e f-d"]`},
+		{"x {n} --nu={nu}{n}", "", []string{"n=64\tnu=0.1", "nu=0.2 n=128 nn=3"}, `n=64_nu=0.1 ["x" "64" "--nu=0.164"]; nu=0.2_n=128_nn=3 ["x" "128" "--nu=0.2128"]`},
+		{"x {} {{n}} {{}} {a b} ${HOME} } {", "", []string{"HOME=h"}, `HOME=h ["x" "HOME=h" "{n}" "{}" "{a" "b}" "$h" "}" "{"]`},
+		{"x {}", "", []string{"-5", ".a", "-rf", "x.yaml", "é", "a", "a", "a", "a_2"}, `_-5 ["x" "-5"]; _.a ["x" ".a"]; _-rf ["x" "-rf"]; x.yaml_ ["x" "x.yaml"]; _ ["x" "é"]; a ["x" "a"]; a_2 ["x" "a"]; a_3 ["x" "a"]; a_2_2 ["x" "a_2"]`},
+		{"x {}", "case-{#}", []string{"p q", "../r"}, `case-1 ["x" "p q"]; case-2 ["x" "../r"]`},
+		{"x {}", "c{1}", []string{"p/q", "r s"}, `cp_q ["x" "p/q"]; cr ["x" "r s"]`},
+		{"x", "j{#}", []string{"a", "b"}, `j1 ["x"]; j2 ["x"]`},
+		{"/bin/true {{n}}", "", nil, `true ["/bin/true" "{n}"]`},
+		{"./-x", "", nil, `_-x ["./-x"]`},
+		{"x", "me", nil, `me ["x"]`},
+	} {
+		tm := template(strings.Fields(c.command)...)
+		tm.Job = c.job
+		if tm.NeedsLines() != (c.lines != nil) {
+			t.Errorf("%s: NeedsLines is %v", c.command, tm.NeedsLines())
+		}
+		f, err := tm.File(c.lines)
+		if err != nil {
+			t.Errorf("%s: %v", c.command, err)
+			continue
+		}
+		var got []string
+		for _, j := range f.Jobs {
+			if err := CheckName(j.Name); err != nil {
+				t.Error(err)
+			}
+			got = append(got, fmt.Sprintf("%s %q", j.Name, j.Run))
+		}
+		if s := strings.Join(got, "; "); s != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", c.command, s, c.want)
+		}
+		if again, err := ParseFile("f", f.Data); err != nil || fmt.Sprint(again.Jobs) != fmt.Sprint(f.Jobs) {
+			t.Errorf("%s: the record reads as %v: %v", f.Data, again, err)
+		}
+	}
+}
+
+// Long lines that differ only beyond what a name can hold get different names.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	f, err := template("x", "{}").File([]string{long + "1", long + "2", long + "3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, j := range f.Jobs {
+		if CheckName(j.Name) != nil || seen[j.Name] {
+			t.Errorf("name %q", j.Name)
+		}
+		seen[j.Name] = true
+	}
+}
+
+func TestLineMistakes(t *testing.T) {
+	for _, c := range []struct {
+		t     Template
+		lines []string
+		want  string
+	}{
+		{Template{Command: []string{"x", "{3}", "{n}"}}, []string{"a b", "n=1 b c"}, "standard input:1: {3} is wanted, and the line has fields up to {2}\n" +
+			"standard input:1: {n} is wanted, and the line has no field n=… (write {{n}} if that is meant as text)"},
+		{Template{Command: []string{"x", "{}"}, Job: "j"}, []string{"a", "b"}, `standard input:2: -J: a second job is named "j" (the first is of line 1): add {#} or another field`},
+		{Template{Command: []string{"x", "{}"}, Job: "-{}"}, []string{"a"}, `standard input:1: -J: bad name "-a": it must not start with '-'`},
+		{Template{Command: []string{"x"}, Job: "a b"}, nil, `-J: bad name "a b": ' ' is not allowed (letters, digits and . _ - + = @ % are)`},
+		{Template{Command: []string{"{1}"}}, []string{"\tx"}, "standard input:1: the command is empty, or longer than 131072 bytes"},
+		{Template{}, nil, "the command: there is no command after --"},
+		{Template{Command: []string{"x", "\xff"}}, nil, `the command: the word "\xff" is not UTF-8 text`},
+		{Template{Command: []string{"x"}, Requests: []string{"memory=2G"}}, nil, `-R: request "memory=2G" is not supported by this version: cpus=N and names of capabilities are`},
+		{Template{Command: []string{"x"}, Requests: []string{"cpus=0"}}, nil, `-R: request "cpus=0": cpus must be a whole number from 1 to 65536, or all`},
+		{Template{Command: []string{"x"}, Requests: []string{"a|b"}}, nil, `-R: capability "a|b" is not supported by this version: capabilities are plain names, all of which a node must have`},
+		{Template{Command: []string{"x"}, Inputs: []string{"", "."}}, nil, "-i: a path is empty\n-i: \".\" is the whole directory: name what is wanted in it"},
+		{Template{Command: []string{"x"}, Inputs: []string{"/a/x", "../x"}}, nil, `-i: "../x" would lie at "input/x", where "/a/x" lies`},
+	} {
+		c.t.Namespace, c.t.Name = "n", "b"
+		if _, err := c.t.File(c.lines); err == nil || err.Error() != c.want {
+			t.Errorf("%q:\n got %v\nwant %s", c.t.Command, err, c.want)
+		}
+	}
+	tm := template("x")
+	tm.Name = "a/b"
+	if _, err := tm.File(nil); err == nil || !strings.HasPrefix(err.Error(), `-b: bad name "a/b"`) {
+		t.Errorf("got %v", err)
+	}
+	f, err := template("x", "{}").File(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Collect(t.Context(), nil); err == nil || err.Error() != "standard input: there are no jobs: nothing to run" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Files that words name go along, those that all jobs share once.
+func TestLineFiles(t *testing.T) {
+	dir := tree(t, "run!", "common/par.txt", "cases/a.toml", "cases/b.toml", "extra/a/f", "extra/b/f", "data/x", "data/y", "1")
+	tm := &Template{Namespace: "n", Name: "b", Dir: dir, Command: []string{"./run", "common/par.txt", "cases/{}.toml", "{#}"},
+		Inputs: []string{"data", "extra/{}", filepath.Join(dir, "1")}, Requests: []string{"cpus=2,gfortran", "big"}}
+	f, err := tm.File([]string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := f.Collect(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := list(t, b, b.Spec.Inputs), "data/x:644=data/x data/y:644=data/y input/1:644=1 run:755=run common/par.txt:644=common/par.txt"; got != want {
+		t.Errorf("batch:\n got %s\nwant %s", got, want)
+	}
+	if got, want := list(t, b, b.Jobs[0].Inputs), "extra/a/f:644=extra/a/f cases/a.toml:644=cases/a.toml 1:644=1"; got != want {
+		t.Errorf("first job:\n got %s\nwant %s", got, want)
+	}
+	if got, want := list(t, b, b.Jobs[1].Inputs), "extra/b/f:644=extra/b/f cases/b.toml:644=cases/b.toml"; got != want {
+		t.Errorf("second job:\n got %s\nwant %s", got, want)
+	}
+	if b.Spec.Resources.CPUs != 2 || fmt.Sprint(b.Spec.Capabilities) != "[gfortran big]" {
+		t.Errorf("%+v", b.Spec)
+	}
+	for _, words := range [][]string{{"./none", "{}"}, {"./common/par.txt"}} {
+		tm := &Template{Namespace: "n", Name: "b", Dir: dir, Command: words}
+		f, err := tm.File([]string{"a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Collect(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "program ") {
+			t.Errorf("%q: %v", words, err)
+		}
+	}
+}
+
+func TestReadLines(t *testing.T) {
+	for in, want := range map[string]string{"": "[]", "a": `["a"]`, "a\nb\r\n\nc": `["a" "b" "" "c"]`, "a\n": `["a"]`} {
+		if got, err := ReadLines(strings.NewReader(in)); err != nil || fmt.Sprintf("%q", got) != want {
+			t.Errorf("ReadLines(%q) = %q, %v", in, got, err)
+		}
+	}
+	for in, want := range map[string]string{
+		"a\nb\x00":                         "standard input:2: the line is not UTF-8 text",
+		"\xff":                             "standard input:1: the line is not UTF-8 text",
+		"a\n" + strings.Repeat("x", 1<<18): "standard input:2: the line is longer than 131072 bytes, which is the limit",
+		strings.Repeat("\n", MaxJobs+1):    "standard input:1000001: there are more than 1000000 lines, which is the limit",
+	} {
+		if _, err := ReadLines(strings.NewReader(in)); err == nil || err.Error() != want {
+			t.Errorf("ReadLines(%.20q): %v, want %s", in, err, want)
+		}
+	}
+	if _, err := ReadLines(os.NewFile(^uintptr(0), "bad")); err == nil {
+		t.Error("an error of reading is lost")
+	}
+}
