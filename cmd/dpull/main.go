@@ -1,0 +1,195 @@
+// Dpull brings results home. See dpull(1).
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/pull"
+	"distribute/lib/unit"
+)
+
+const usage = `usage: dpull [-nqv] [-H head] [-i expression] [-o directory] [-x expression]
+             [operand ...]`
+
+func main() { cli.Main(usage, run) }
+
+func run(ctx context.Context, c *cli.Cmd) error {
+	include, exclude := c.Strings("i"), c.Strings("x")
+	head, dir := c.String("H", ""), c.String("o", ".")
+	dry := c.Bool("n")
+	c.Bool("q")
+	c.Bool("v")
+	if err := c.Parse(); err != nil {
+		return err
+	}
+	p := &puller{c: c, head: *head, dry: *dry}
+	var err1, err2 error
+	p.choice.Include, err1 = compile("-i", *include)
+	p.choice.Exclude, err2 = compile("-x", *exclude)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if !*dry {
+		if err := os.MkdirAll(*dir, 0o777); err != nil {
+			return err
+		}
+	}
+	root, err := os.OpenRoot(*dir)
+	if err != nil && !(*dry && errors.Is(err, os.ErrNotExist)) {
+		return err
+	}
+	if root != nil {
+		defer root.Close()
+	}
+	p.root = root
+	p.progress = c.Progress("pulling", 0, unit.FormatBytes)
+	err = p.all(ctx)
+	p.progress.Done()
+	return p.verdict(err)
+}
+
+func compile(option string, list []string) ([]*regexp.Regexp, error) {
+	var out []*regexp.Regexp
+	for _, s := range list {
+		re, err := regexp.Compile(s)
+		if err != nil {
+			return nil, cli.Usagef("%s %q: %w", option, s, err)
+		}
+		out = append(out, re)
+	}
+	return out, nil
+}
+
+// all pulls what the operands mean, or what the ids on stdin do, as they come.
+func (p *puller) all(ctx context.Context) error {
+	if len(p.c.Args) == 0 {
+		p.idle = true
+		return p.stream(ctx)
+	}
+	ops, err := ask.Read(p.c, true)
+	if err != nil {
+		return err
+	}
+	if ops.None {
+		p.idle = true
+		return nil
+	}
+	return ask.Again(ctx, p.c, func(progress func()) error { return p.session(ctx, ops, progress) })
+}
+
+// puller is what the command line says, and what has come of it.
+type puller struct {
+	c        *cli.Cmd
+	head     string
+	dry      bool
+	choice   pull.Choice
+	idle     bool     // it is no surprise if there is nothing to do
+	root     *os.Root // nil: a dry run where there is no directory
+	progress *cli.Progress
+
+	told     map[string]bool // ids that were printed, of the request under way
+	met      int             // jobs that fit
+	files    int             // that were moved, or would be
+	bytes    int64           // in them
+	waiting  int             // jobs that are not over
+	empty    int             // jobs that are over and left nothing
+	problems []error         // each of one job or file; the others went on
+}
+
+// stream pulls the jobs whose ids come on stdin.
+func (p *puller) stream(ctx context.Context) error {
+	ids, end := make(chan string, 1000), make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(ids)
+		for id, err := range p.c.EachID() {
+			if err != nil {
+				end <- err
+				return
+			}
+			select {
+			case ids <- id:
+			case <-ctx.Done():
+				end <- ctx.Err()
+				return
+			}
+		}
+		end <- nil
+	}()
+	err := ask.Again(ctx, p.c, p.groups(ctx, ids))
+	if err != nil {
+		// A read of stdin that nobody wants ends with the process.
+		cancel()
+		return err
+	}
+	cancel()
+	return <-end
+}
+
+// groups makes what pulls ids as they come, as many at once as there are.
+func (p *puller) groups(ctx context.Context, ids <-chan string) func(func()) error {
+	var group []string
+	return func(progress func()) error {
+		for {
+			if len(group) == 0 {
+				if group = gather(ids); group == nil {
+					return nil
+				}
+				p.told = nil
+			}
+			if err := ask.Check(group); err != nil {
+				return err
+			}
+			if err := p.session(ctx, &ask.Operands{Args: group}, progress); err != nil {
+				return err
+			}
+			group = nil
+		}
+	}
+}
+
+// gather waits for an id and takes those behind it that are there already.
+func gather(ids <-chan string) []string {
+	id, ok := <-ids
+	if !ok {
+		return nil
+	}
+	group := []string{id}
+	for len(group) < cap(ids) {
+		select {
+		case id, ok := <-ids:
+			if !ok {
+				return group
+			}
+			group = append(group, id)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// verdict says what there is to say in the end, and which status it comes to.
+func (p *puller) verdict(err error) error {
+	if err != nil {
+		return errors.Join(append(p.problems, err)...)
+	}
+	if p.dry && p.met > 0 {
+		p.c.Talk("would move %d files, %s", p.files, unit.FormatBytes(p.bytes))
+	}
+	if p.waiting > 0 {
+		p.c.Talk("jobs that are not over, and not pulled: %d", p.waiting)
+	}
+	if p.empty > 0 {
+		p.c.Talk("jobs that left nothing: %d", p.empty)
+	}
+	if p.met == 0 && !p.idle && len(p.problems) == 0 {
+		return cli.Errorf(cli.No, "no job fits")
+	}
+	return errors.Join(p.problems...)
+}

@@ -1,0 +1,249 @@
+// Dquery shows jobs, batches and nodes. See dquery(1).
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"time"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/query"
+	"distribute/lib/wire"
+)
+
+const usage = `usage: dquery [-afjNqstv] [-c fields] [-H head] [operand ...]`
+
+func main() { cli.Main(usage, run) }
+
+func run(ctx context.Context, c *cli.Cmd) error {
+	d := &dquery{c: c, now: time.Now}
+	c.Bool("q")
+	c.Bool("v")
+	all, follow := c.Bool("a"), c.Bool("f")
+	json, nodes, batches, table := c.Bool("j"), c.Bool("N"), c.Bool("s"), c.Bool("t")
+	fields, head := c.String("c", ""), c.String("H", "")
+	if err := c.Parse(); err != nil {
+		return err
+	}
+	d.all, d.follow, d.json, d.head, d.fields = *all, *follow, *json, *head, *fields
+	d.table = *table || c.StdoutTTY() && !d.json
+	switch {
+	case *nodes && *batches:
+		return cli.Usagef("-N and -s exclude each other: a line is a node or a batch")
+	case *table && *json:
+		return cli.Usagef("-t and -j exclude each other")
+	case *follow && *batches:
+		return cli.Usagef("-f follows jobs and nodes, not batches")
+	case *nodes:
+		return d.nodes(ctx)
+	case *batches:
+		return d.batches(ctx)
+	}
+	return d.jobs(ctx)
+}
+
+// dquery is what the command line says.
+type dquery struct {
+	c                        *cli.Cmd
+	all, follow, json, table bool
+	head, fields             string
+	now                      func() time.Time
+}
+
+func (d *dquery) jobs(ctx context.Context) error {
+	ops, err := ask.Read(d.c, false)
+	if err != nil {
+		return err
+	}
+	if ops.None {
+		return cli.Quiet(cli.No)
+	}
+	q, err := query.Parse(ops.Args, d.now())
+	if err != nil {
+		return cli.Usagef("%w", err)
+	}
+	out, err := printer(d, query.JobFields(), query.DefaultJob, func(l query.Look) query.Printer[job.Row] {
+		return query.NewJobTable(l, d.follow || q.NamesJobs())
+	})
+	if err != nil {
+		return err
+	}
+	s, err := d.open(ctx, ops)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	n, err := pour(d, s, out, func(each func(*job.Row) error) error { return s.jobs(ctx, d.follow, each) })
+	if err != nil {
+		return err
+	}
+	if d.table && !d.follow {
+		if err := d.sum(ctx, s, ops, n); err != nil {
+			return err
+		}
+	}
+	return answer(n)
+}
+
+// sum says on stderr what the table comes to.
+func (d *dquery) sum(ctx context.Context, s source, ops *ask.Operands, shown int) error {
+	batches, err := s.count(ctx, ops)
+	if err != nil {
+		return err
+	}
+	if shown > 0 {
+		d.c.Talk("%s", query.Summary(batches))
+		return nil
+	}
+	if len(ops.Args) > 0 {
+		d.c.Talk("no job fits")
+		return nil
+	}
+	ended, err := s.count(ctx, &ask.Operands{Args: []string{"ended=-1d.."}})
+	if err != nil {
+		return err
+	}
+	d.c.Talk("nothing waits or runs; since yesterday: %s", query.Summary(ended))
+	for i := range ended {
+		if ended[i].Failed > 0 {
+			d.c.Talk("why they failed: dquery state=failed ended=-1d..")
+			break
+		}
+	}
+	return nil
+}
+
+func (d *dquery) batches(ctx context.Context) error {
+	ops, err := ask.Read(d.c, false)
+	if err != nil {
+		return err
+	}
+	if ops.None {
+		return cli.Quiet(cli.No)
+	}
+	out, err := printer(d, query.BatchFields(), query.DefaultBatch, query.NewBatchTable)
+	if err != nil {
+		return err
+	}
+	s, err := d.open(ctx, ops)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	rows, err := s.count(ctx, ops)
+	if err != nil {
+		return err
+	}
+	n, err := pour(d, s, out, func(each func(*query.Batch) error) error {
+		for i := range rows {
+			if err := each(&rows[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if d.table {
+		d.c.Talk("%s", query.Summary(rows))
+	}
+	return answer(n)
+}
+
+func (d *dquery) nodes(ctx context.Context) error {
+	if _, err := query.ParseNodes(d.c.Args, d.now()); err != nil {
+		return cli.Usagef("%w", err)
+	}
+	out, err := printer(d, query.NodeFields(), query.DefaultNode, query.NewNodeTable)
+	if err != nil {
+		return err
+	}
+	h, err := ask.Dial(ctx, d.c, d.head)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	n, err := pour(d, h, out, func(each func(*node.Row) error) error {
+		q := wire.Query{Of: "nodes", Follow: d.follow}
+		return ask.Rows(ctx, h, q, &ask.Operands{Args: d.c.Args}, each)
+	})
+	if err != nil {
+		return err
+	}
+	return answer(n)
+}
+
+// answer is yes if anything was shown.
+func answer(shown int) error {
+	if shown == 0 {
+		return cli.Quiet(cli.No)
+	}
+	return nil
+}
+
+// printer makes what prints rows of one type, as the options say.
+func printer[R any](d *dquery, all []query.Field[R], usual string, table func(query.Look) query.Printer[R]) (query.Printer[R], error) {
+	list := usual
+	if d.c.Given("c") {
+		list = d.fields
+	}
+	fields, err := query.Pick(all, list)
+	if err != nil {
+		return nil, cli.Usagef("-c: %w", err)
+	}
+	w := bufio.NewWriterSize(d.c.Stdout, 64<<10)
+	look := query.Look{W: w, Width: d.c.Width(), Now: d.now,
+		Color: d.c.StdoutTTY() && d.c.Getenv("NO_COLOR") == ""}
+	switch {
+	case d.table && d.c.Given("c"):
+		return query.NewFieldTable(look, fields), nil
+	case d.table:
+		return table(look), nil
+	case d.json && !d.c.Given("c"):
+		return &query.Objects[R]{W: w}, nil
+	case d.json:
+		return &query.Objects[R]{W: w, Fields: fields}, nil
+	}
+	return &query.Records[R]{W: w, Fields: fields}, nil
+}
+
+// pour prints the rows that produce gives, and says how many there were. When
+// following, what has come is printed before the next is waited for; from is
+// closed if that fails, which ends produce.
+func pour[R any](d *dquery, from io.Closer, out query.Printer[R], produce func(each func(*R) error) error) (n int, err error) {
+	if !d.follow {
+		err := produce(func(r *R) error { n++; return out.Print(r) })
+		return n, first(err, out.Flush())
+	}
+	rows, end := make(chan *R, 100), make(chan error, 1)
+	go func() {
+		end <- produce(func(r *R) error { rows <- r; return nil })
+		close(rows)
+	}()
+	for r := range rows {
+		if err != nil {
+			continue
+		}
+		n++
+		if err = out.Print(r); err == nil && len(rows) == 0 {
+			err = out.Flush()
+		}
+		if err != nil {
+			from.Close()
+		}
+	}
+	return n, first(err, <-end)
+}
+
+// first is the first error of two.
+func first(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,47 @@
+package ask
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+
+	"distribute/lib/cli"
+	"distribute/lib/wire"
+)
+
+// Alter is the whole of a tool that changes jobs: it reads the operands, asks
+// the head, and prints the id of every job that was changed. The verb is that
+// of [wire.Change], done its participle, for the person.
+func Alter(ctx context.Context, c *cli.Cmd, verb, done string) error {
+	head, dry := c.String("H", ""), c.Bool("n")
+	c.Bool("q")
+	c.Bool("v")
+	if err := c.Parse(); err != nil {
+		return err
+	}
+	ops, err := Read(c, true)
+	if err != nil {
+		return err
+	}
+	if ops.None {
+		return nil
+	}
+	h, err := Dial(ctx, c, *head)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	out, n := bufio.NewWriter(c.Stdout), 0
+	err = h.Change(ctx, wire.Change{Verb: verb, Dry: *dry}, ops, func(id string) error {
+		n++
+		_, err := fmt.Fprintln(out, id)
+		return err
+	})
+	if flushed := out.Flush(); err == nil {
+		err = flushed
+	}
+	if err == nil && n == 0 {
+		return cli.Errorf(cli.No, "no job to be %s", done)
+	}
+	return err
+}

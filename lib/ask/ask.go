@@ -1,0 +1,194 @@
+// Package ask is what the tools for people have in common: reading the
+// operands that name jobs, the session with the head, and its answers.
+//
+// What a tool asks and what the head answers is told in dwire(5); dquery(1)
+// tells what operands mean.
+package ask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/wire"
+)
+
+// A Head is a session with the head. It is used by one goroutine, one request
+// after another. After any error but one of the head itself it is of no use.
+type Head struct {
+	*wire.Conn
+	Addr string // where it is
+}
+
+// Dial makes a session with the head that flag, the value of -H, or the
+// environment names. It ends when ctx does.
+func Dial(ctx context.Context, c *cli.Cmd, flag string) (*Head, error) {
+	addr, err := dial.Head(c.Getenv, flag)
+	if err != nil {
+		return nil, err
+	}
+	conn, hello, err := dial.Greet(ctx, addr, wire.Hello{Role: wire.RoleTool})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Verbose("asking the head at %q as %q", addr, hello.User)
+	return &Head{conn, addr}, nil
+}
+
+// Failed explains an error of the session: the context's if that has ended,
+// the head's own as it is, and else that the head went away.
+func (h *Head) Failed(ctx context.Context, err error) error {
+	var own *wire.Error
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &own):
+		return err
+	case errors.Is(err, wire.ErrGaveUp):
+		return cli.Errorf(cli.IO, "the head: %w", err)
+	}
+	return &Lost{h.Addr, err}
+}
+
+// Lost is that the session with a head ended before its answer did.
+type Lost struct {
+	Addr string
+	Err  error
+}
+
+func (l *Lost) Error() string { return fmt.Sprintf("lost the head at %q: %v", l.Addr, l.Err) }
+
+// Unwrap returns the cause.
+func (l *Lost) Unwrap() error { return l.Err }
+
+// ExitStatus is the status with which a tool ends for it.
+func (*Lost) ExitStatus() int { return cli.Unreachable }
+
+// Answer sends a request and returns the transfer that answers it. The
+// reader's errors have to go through Failed.
+func (h *Head) Answer(ctx context.Context, request wire.Message) (io.Reader, error) {
+	if err := h.Send(request); err != nil {
+		return nil, h.Failed(ctx, err)
+	}
+	s, err := wire.Expect[*wire.Send](h.Conn)
+	if err != nil {
+		return nil, h.Failed(ctx, err)
+	}
+	return h.RecvTransfer(s), nil
+}
+
+// Rows asks q, part by part if ops has too many ids for one question, and
+// calls each for every row that comes. An error of each ends it and is
+// returned as it is.
+func Rows[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, each func(*R) error) error {
+	parts := ops.Parts()
+	if len(parts) > 1 && q.Follow {
+		return cli.Usagef("%d ids are too many to follow: name their batches", len(ops.Args))
+	}
+	for _, part := range parts {
+		q.Ref, q.Args = job.NewToken(), part
+		r, err := h.Answer(ctx, &q)
+		if err != nil {
+			return err
+		}
+		err = h.lines(ctx, r, func(b []byte) error {
+			row := new(R)
+			if err := line.Unmarshal(b, row); err != nil {
+				return h.Failed(ctx, err)
+			}
+			return each(row)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lines calls each for every line of a transfer.
+func (h *Head) lines(ctx context.Context, r io.Reader, each func([]byte) error) error {
+	in := line.NewReader(r, wire.MaxLine)
+	for {
+		b, err := in.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return h.Failed(ctx, err)
+		}
+		if err := each(b); err != nil {
+			return err
+		}
+	}
+}
+
+// Change asks for a change of the jobs that ops means, and calls each for the
+// id of every job that was changed. If it takes several requests, all of them
+// are tried first, so that one that the head refuses keeps the others from
+// being made.
+func (h *Head) Change(ctx context.Context, c wire.Change, ops *Operands, each func(id string) error) error {
+	parts := ops.Parts()
+	if len(parts) > 1 && !c.Dry {
+		try := c
+		try.Dry = true
+		if err := h.change(ctx, try, parts, func(string) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return h.change(ctx, c, parts, each)
+}
+
+func (h *Head) change(ctx context.Context, c wire.Change, parts [][]string, each func(id string) error) error {
+	for _, part := range parts {
+		c.Ref, c.Args = job.NewToken(), part
+		r, err := h.Answer(ctx, &c)
+		if err != nil {
+			return err
+		}
+		err = h.lines(ctx, r, func(b []byte) error {
+			id := string(b)
+			if _, _, _, err := job.ParseID(id); err != nil {
+				return h.Failed(ctx, err)
+			}
+			return each(id)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Again calls try until it ends without losing the head, with a pause of one
+// second that doubles up to half a minute after each loss. It gives up when
+// the context ends. A try that got anywhere calls the function it is given,
+// which makes the next pause short again; before the first such call an error
+// is returned at once.
+func Again(ctx context.Context, c *cli.Cmd, try func(progress func()) error) error {
+	reached, pause := false, time.Second
+	for {
+		err := try(func() { reached, pause = true, time.Second })
+		var lost interface{ ExitStatus() int }
+		if err == nil || ctx.Err() != nil || !reached || !errors.As(err, &lost) || lost.ExitStatus() != cli.Unreachable {
+			return err
+		}
+		c.Talk("%v; trying again in %v", err, pause)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 30*time.Second)
+	}
+}

@@ -1,0 +1,138 @@
+package ask
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/query"
+)
+
+// maxPart is about how many bytes of operands go into one request, far below
+// what a message may have.
+const maxPart = 256 << 10
+
+// Operands are the words that say which jobs are meant, without those that
+// only this side understands.
+type Operands struct {
+	Args []string // ids, filters and names, as the head reads them
+	None bool     // they were ids on stdin, of which there are none: no work
+}
+
+// Read makes operands of the command's: batch files become the ids of their
+// batches, "-" the ids on stdin, and the rest is checked, so that what is
+// wrong is said before the head is asked. If there are none and act is set,
+// the ids are on stdin; a terminal there is a usage error.
+func Read(c *cli.Cmd, act bool) (*Operands, error) {
+	words := c.Args
+	if len(words) == 0 && act {
+		words = []string{"-"}
+	}
+	ops := &Operands{}
+	stdin, selects := false, false
+	var errs []error
+	for _, w := range words {
+		switch {
+		case w == "-" && stdin:
+			return nil, cli.Usagef(`"-" stands twice, and there is one standard input`)
+		case w == "-":
+			ids, err := c.IDs()
+			if err != nil {
+				return nil, err
+			}
+			stdin, ops.Args = true, append(ops.Args, ids...)
+			selects = selects || len(ids) > 0
+		case IsFile(w):
+			id, err := fileID(w)
+			errs = append(errs, err)
+			ops.Args, selects = append(ops.Args, id), true
+		default:
+			ops.Args = append(ops.Args, w)
+			selects = selects || !isFilter(w)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	ops.None = stdin && !selects
+	return ops, Check(ops.Args)
+}
+
+// Check reports what is wrong with operands that are ids, filters and names.
+func Check(args []string) error {
+	if _, err := query.Parse(args, time.Now()); err != nil {
+		return cli.Usagef("%w", err)
+	}
+	return nil
+}
+
+// IsFile says whether an operand names a batch file.
+func IsFile(word string) bool {
+	return strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml")
+}
+
+func fileID(name string) (string, error) {
+	f, err := job.ReadFile(name)
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &path):
+		return "", err
+	case err != nil:
+		return "", cli.Errorf(cli.Input, "%w", err)
+	}
+	return string(f.ID()), nil
+}
+
+func isFilter(word string) bool {
+	i := strings.IndexAny(word, "/=!~<>")
+	return i >= 0 && word[i] != '/'
+}
+
+// Parts are the operands in portions that fit a request each: the filters
+// with some of the ids. Doubles among the ids are left out.
+func (o *Operands) Parts() [][]string {
+	var filters, others []string
+	for _, a := range o.Args {
+		if isFilter(a) {
+			filters = append(filters, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	seen := make(map[string]bool, len(others))
+	others = slices.DeleteFunc(others, func(a string) bool {
+		double := seen[a]
+		seen[a] = true
+		return double
+	})
+	var parts [][]string
+	part, size := slices.Clone(filters), 0
+	for _, a := range others {
+		if size += len(a) + 3; size > maxPart {
+			parts = append(parts, part)
+			part, size = slices.Clone(filters), len(a)+3
+		}
+		part = append(part, a)
+	}
+	return append(parts, part)
+}
+
+// Attempts takes the ids of attempts out of the operands.
+func (o *Operands) Attempts() []string {
+	var attempts []string
+	o.Args = slices.DeleteFunc(o.Args, func(a string) bool {
+		if isFilter(a) || !strings.Contains(a, "/") {
+			return false
+		}
+		_, _, try, err := job.ParseID(a)
+		if err == nil && try > 0 {
+			attempts = append(attempts, a)
+		}
+		return err == nil && try > 0
+	})
+	return attempts
+}
