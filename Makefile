@@ -1,0 +1,66 @@
+# make          the commands, static, in bin/
+# make demo     a head, two nodes and a batch on this machine (KEEP=1: left running)
+# make test     vet and every test that needs nothing installed but Go
+# make install  PREFIX=/usr/local, DESTDIR= for packages
+
+GO       = go
+PREFIX   = /usr/local
+DESTDIR  =
+FUZZTIME = 10s
+KEEP     =
+
+bindir  = $(DESTDIR)$(PREFIX)/bin
+mandir  = $(DESTDIR)$(PREFIX)/share/man
+compdir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+
+export CGO_ENABLED = 0
+
+all:
+	@mkdir -p bin
+	$(GO) build -trimpath -o bin/ ./cmd/...
+
+demo: all
+	@KEEP=$(KEEP) scripts/demo
+
+test:
+	$(GO) vet ./...
+	$(GO) test ./...
+
+race:
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 30m ./...
+
+# What is not installed here is left out; .ci/run installs it all.
+lint:
+	@out=$$(gofmt -l .); test -z "$$out" || { echo "gofmt -w $$out"; exit 1; }
+	$(GO) vet ./...
+	@if command -v staticcheck >/dev/null; then echo staticcheck; staticcheck ./...; fi
+	$(GO) test -count=1 -run '^(TestManuals|TestShell)' ./testscripts
+
+# Every fuzz target for FUZZTIME.
+fuzz:
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file name; do \
+		echo "$${file%/*} $${name#func }"; \
+		$(GO) test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) "$${file%/*}" </dev/null || exit 1; \
+	done
+
+bench: all
+	$(GO) test -run '^$$' -bench . ./...
+
+cover:
+	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...
+	$(GO) tool cover -func=cover.out | tail -n 1
+
+install: all
+	install -d $(bindir) $(compdir)
+	install bin/* scripts/dlocal $(bindir)
+	for page in man/*.[0-9]; do \
+		install -d $(mandir)/man$${page##*.} && install -m 644 $$page $(mandir)/man$${page##*.} || exit 1; \
+	done
+	install -m 644 scripts/completion/distribute.bash $(compdir)/distribute
+	for tool in bin/* dlocal; do ln -sf distribute $(compdir)/$${tool##*/} || exit 1; done
+
+clean:
+	rm -rf bin cover.out
+	$(GO) clean -testcache
+
+.PHONY: all demo test race lint fuzz bench cover install clean

@@ -1,0 +1,237 @@
+package testscripts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// misuse ends a script's command that was written wrongly.
+func misuse(usage string) {
+	fmt.Fprintln(os.Stderr, "usage: "+usage)
+	os.Exit(2)
+}
+
+func fail(format string, a ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", a...)
+	os.Exit(1)
+}
+
+// exitStatus is the status of an ended command as a shell shows it, 127 if it
+// could not be run.
+func exitStatus(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case !errors.As(err, &exit):
+		fmt.Fprintln(os.Stderr, err)
+		return 127
+	case exit.Sys().(syscall.WaitStatus).Signaled():
+		return 128 + int(exit.Sys().(syscall.WaitStatus).Signal())
+	}
+	return exit.ExitCode()
+}
+
+// mainStatus is the command "status N cmd args…": it succeeds if cmd ends with
+// exactly that status, or 128 and the number of the signal that ended it.
+func mainStatus() {
+	if len(os.Args) < 3 {
+		misuse("status N command ...")
+	}
+	want, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		misuse("status N command ...")
+	}
+	cmd := exec.Command(os.Args[2], os.Args[3:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if got := exitStatus(cmd.Run()); got != want {
+		fail("status: %s ended with %d, not %d", os.Args[2], got, want)
+	}
+}
+
+// mainWaitfor is the command "waitfor [-not] [-t time] [-o regexp] cmd args…":
+// it repeats cmd until it succeeds, until that and its stdout matches, or with
+// -not until that is no longer so. It gives up after a minute, or -t, and leaves
+// the streams of the last try.
+func mainWaitfor() {
+	const usage = "waitfor [-not] [-t time] [-o regexp] command ..."
+	wanted, limit, match := true, time.Minute, regexp.MustCompile("")
+	args := os.Args[1:]
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		var err error
+		switch {
+		case args[0] == "-not":
+			wanted = false
+			args = args[1:]
+			continue
+		case args[0] == "-t" && len(args) > 1:
+			limit, err = time.ParseDuration(args[1])
+		case args[0] == "-o" && len(args) > 1:
+			match, err = regexp.Compile("(?m)" + args[1])
+		default:
+			misuse(usage)
+		}
+		if err != nil {
+			misuse(usage + ": " + err.Error())
+		}
+		args = args[2:]
+	}
+	if len(args) == 0 {
+		misuse(usage)
+	}
+	deadline := time.After(limit)
+	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
+		var stdout, stderr bytes.Buffer
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		over := (exitStatus(err) == 0 && match.Match(stdout.Bytes())) == wanted
+		late := false
+		if !over {
+			select {
+			case <-deadline:
+				late = true
+			case <-time.After(pause):
+			}
+		}
+		if over || late {
+			os.Stdout.Write(stdout.Bytes())
+			os.Stderr.Write(stderr.Bytes())
+		}
+		if late {
+			fail("waitfor: not within %v: %s", limit, strings.Join(args, " "))
+		}
+		if over {
+			return
+		}
+	}
+}
+
+// mainDaemon is the command "daemon NAME cmd args…": it starts cmd in the
+// background, with both its streams appended to NAME.log, and its pid in
+// NAME.pid. It is killed at the end of the script, or by "signal".
+func mainDaemon() {
+	if len(os.Args) < 3 {
+		misuse("daemon NAME command ...")
+	}
+	name := os.Args[1]
+	log, err := os.OpenFile(name+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		fail("daemon: %v", err)
+	}
+	cmd := exec.Command(os.Args[2], os.Args[3:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		fail("daemon: %v", err)
+	}
+	if err := os.WriteFile(name+".pid", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+		fail("daemon: %v", err)
+	}
+}
+
+// mainSignal is the command "signal NAME SIGNAL": it sends a signal, such as
+// KILL, to what "daemon NAME" started. After one that ends processes it waits
+// until this one is gone.
+func mainSignal() {
+	if len(os.Args) != 3 {
+		misuse("signal NAME SIGNAL")
+	}
+	number := unix.SignalNum("SIG" + os.Args[2])
+	text, err := os.ReadFile(os.Args[1] + ".pid")
+	if err != nil || number == 0 {
+		misuse("signal NAME SIGNAL")
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil || pid < 2 {
+		fail("signal: %s.pid holds %q", os.Args[1], text)
+	}
+	if gone(pid) {
+		fail("signal: %s (%d) has ended", os.Args[1], pid)
+	}
+	if err := syscall.Kill(pid, number); err != nil {
+		fail("signal: %s: %v", os.Args[1], err)
+	}
+	switch number {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+		deadline := time.After(time.Minute)
+		for !gone(pid) {
+			select {
+			case <-deadline:
+				fail("signal: %s (%d) still runs a minute after SIG%s", os.Args[1], pid, os.Args[2])
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// gone says whether a process has ended, if only as a zombie: whoever adopted
+// it may be slow to look.
+func gone(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), ") ")
+	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
+}
+
+// sweep kills every process of this user whose HOME is that of an ended script,
+// until there is none: daemons, the supervisors that outlive them, and jobs,
+// which are given no other variable of the script.
+func sweep(home string) {
+	mark := []byte("\x00HOME=" + home + "\x00")
+	for {
+		found := false
+		environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, path := range environs {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			environ, err := os.ReadFile(path)
+			if err != nil || pid < 2 || pid == os.Getpid() || gone(pid) || !bytes.Contains(append([]byte{0}, environ...), mark) {
+				continue
+			}
+			found = true
+			syscall.Kill(pid, syscall.SIGCONT)
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if !found {
+			return
+		}
+	}
+}
+
+func TestSweepEndsWhatWasStarted(t *testing.T) {
+	home := t.TempDir()
+	cmd := exec.Command("sh", "-c", "setsid sleep 1000 & echo started; trap '' TERM; wait")
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	sweep(home)
+	// The sleep holds the pipe too: it ends only when both are gone.
+	if rest, err := bytes.NewBuffer(nil).ReadFrom(out); err != nil || rest != 0 {
+		t.Errorf("%d bytes more, %v", rest, err)
+	}
+	if got := exitStatus(cmd.Wait()); got != 128+int(syscall.SIGKILL) {
+		t.Errorf("the shell ended with %d", got)
+	}
+}

@@ -1,0 +1,149 @@
+package testscripts
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rooms is who may import whom. A room is a directory; what it may import is
+// the standard library and what stands here, ours without "distribute/". The
+// test fails too for a line that nothing needs, so the table is the picture.
+var rooms = map[string][]string{
+	"lib/ask":     {"lib/cli", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/query", "lib/wire"},
+	"lib/cli":     {"lib/unit", "golang.org/x/sys/unix"},
+	"lib/conf":    {"gopkg.in/yaml.v3"},
+	"lib/desk":    {"lib/durable", "github.com/gofrs/flock"},
+	"lib/dial":    {"lib/wire", "golang.org/x/sys/unix"},
+	"lib/durable": {"golang.org/x/sys/unix"},
+	"lib/job":     {"lib/conf"},
+	"lib/line":    {},
+	"lib/node":    {"lib/conf"},
+	"lib/pack":    {"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix"},
+	"lib/proc":    {"golang.org/x/sys/unix"},
+	"lib/pull":    {"lib/job", "lib/pack", "lib/unit"},
+	"lib/query":   {"lib/job", "lib/node", "lib/unit"},
+	"lib/sched":   {"lib/job", "lib/node"},
+	"lib/unit":    {},
+	"lib/wire":    {"lib/job", "lib/line", "lib/node"},
+	"spool":       {"lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},
+	"testscripts": {},
+}
+
+// A command may import spool, any room of lib, and no dependency. Tests may
+// import, besides what their room may, these.
+var testsToo = []string{"golang.org/x/sys/unix", "lib/durable", "lib/job", "lib/unit", "github.com/rogpeppe/go-internal/testscript"}
+
+// withoutIO is what the state machine of decisions must not know.
+var withoutIO = []string{"os", "net", "io/fs", "io/ioutil", "syscall", "os/exec", "os/signal", "log", "log/slog", "math/rand"}
+
+// process is what only lib/cli touches, and a command only through it.
+var process = []string{"os.Exit", "os.Stdin", "os.Stdout", "os.Stderr", "os.Args", "flag.Parse"}
+
+type source struct {
+	room, path string
+	test       bool
+	imports    []string
+	selectors  map[string]token.Position
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	files := token.NewFileSet()
+	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || d.Name() != ".." && strings.HasPrefix(d.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || path.Ext(name) != ".go" {
+			return nil
+		}
+		f, err := parser.ParseFile(files, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		s := source{path: name, room: strings.TrimPrefix(path.Dir(name), "../"), test: strings.HasSuffix(name, "_test.go"), selectors: map[string]token.Position{}}
+		for _, i := range f.Imports {
+			p, _ := strconv.Unquote(i.Path.Value)
+			s.imports = append(s.imports, strings.TrimPrefix(p, "distribute/"))
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := sel.X.(*ast.Ident); ok {
+					s.selectors[x.Name+"."+sel.Sel.Name] = files.Position(sel.Pos())
+				}
+			}
+			return true
+		})
+		all = append(all, s)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// standard says whether an import is of the standard library.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".") && first != "cmd" && first != "lib" && first != "spool" && first != "testscripts"
+}
+
+func TestImports(t *testing.T) {
+	unused := map[string]bool{}
+	for room, list := range rooms {
+		unused[room] = true
+		for _, p := range list {
+			unused[room+" → "+p] = true
+		}
+	}
+	for _, s := range sources(t) {
+		allowed, known := rooms[s.room]
+		command := strings.HasPrefix(s.room, "cmd/")
+		if !known && !command {
+			t.Errorf("%s: %s is no room of the table", s.path, s.room)
+		}
+		delete(unused, s.room)
+		for _, p := range s.imports {
+			delete(unused, s.room+" → "+p)
+			switch {
+			case standard(p):
+				if s.room == "lib/sched" && !s.test && slices.Contains(withoutIO, p) {
+					t.Errorf("%s: imports %s, but decisions do no I/O", s.path, p)
+				}
+			case slices.Contains(allowed, p), s.test && slices.Contains(testsToo, p):
+			case command && (p == "spool" || strings.HasPrefix(p, "lib/")):
+			default:
+				t.Errorf("%s: %s may not import %s", s.path, s.room, p)
+			}
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(unused)) {
+		t.Errorf("in the table, and not in the tree: %s", line)
+	}
+}
+
+func TestOnlyCLITouchesTheProcess(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.room == "lib/cli" {
+			continue
+		}
+		for _, name := range process {
+			if at, ok := s.selectors[name]; ok {
+				t.Errorf("%s: %s is for lib/cli", at, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Package testscripts runs the commands as their users do. Each *.txtar file
+// here is one script; README.md says what scripts can use beside testscript's
+// own commands.
+package testscripts
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(built{m}, map[string]func(){
+		"status":  mainStatus,
+		"waitfor": mainWaitfor,
+		"daemon":  mainDaemon,
+		"signal":  mainSignal,
+	})
+}
+
+// built is a test run with the commands of ../cmd in its PATH.
+type built struct{ *testing.M }
+
+func (b built) Run() int {
+	dir, err := os.MkdirTemp("", "distribute-bin")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	args := []string{"build", "-o", dir + "/"}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, "../cmd/...")...)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "building ../cmd/...:", err)
+		return 1
+	}
+	os.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return b.M.Run()
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                ".",
+		RequireUniqueNames: true,
+		Condition:          condition,
+		Setup:              setup,
+	})
+}
+
+// setup gives a script a home of its own and no head, and sees to it that
+// nothing which a script started lives longer than it.
+func setup(env *testscript.Env) error {
+	home := filepath.Join(env.WorkDir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return err
+	}
+	env.Setenv("HOME", home)
+	env.Setenv("USER", "maria")
+	env.Setenv("LANG", "C.UTF-8")
+	env.Setenv("GORACE", "atexit_sleep_ms=10")
+	env.Setenv("D_FULL", os.Getenv("D_FULL"))
+	env.Defer(func() { sweep(home) })
+	return nil
+}
+
+// condition knows what a script can ask for besides what testscript knows.
+func condition(name string) (bool, error) {
+	switch name {
+	case "root":
+		return os.Getuid() == 0, nil
+	case "race":
+		return raceEnabled, nil
+	case "full":
+		return full(), nil
+	}
+	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" {
+		return installed(name)
+	}
+	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+// full says that this run must skip nothing for want of an installed program.
+func full() bool { return os.Getenv("D_FULL") == "1" }
+
+func installed(program string) (bool, error) {
+	_, err := exec.LookPath(program)
+	if err != nil && full() {
+		return false, fmt.Errorf("D_FULL=1, and %s is not installed", program)
+	}
+	return err == nil, nil
+}
+
+// need skips a test that wants an installed program, or fails it if nothing may
+// be skipped.
+func need(t *testing.T, program string) {
+	t.Helper()
+	if ok, err := installed(program); err != nil {
+		t.Fatal(err)
+	} else if !ok {
+		t.Skipf("%s is not installed", program)
+	}
+}
+
+// commands are the names of the directories of ../cmd.
+func commands(t *testing.T) []string {
+	t.Helper()
+	dirs, err := filepath.Glob("../cmd/*")
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("no commands in ../cmd: %v", err)
+	}
+	names := make([]string, len(dirs))
+	for i, dir := range dirs {
+		names[i] = filepath.Base(dir)
+	}
+	return names
+}
+
+// manual is the path and the text of a command's page, or of a script's.
+func manual(t *testing.T, name string) (path, text string) {
+	t.Helper()
+	pages, _ := filepath.Glob("../man/" + name + ".[0-9]")
+	if len(pages) != 1 {
+		t.Fatalf("%s has %d pages in man: %s", name, len(pages), strings.Join(pages, " "))
+	}
+	data, err := os.ReadFile(pages[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages[0], string(data)
+}
