@@ -70,13 +70,17 @@ type Mistakes struct {
 
 // Errorf notes a mistake. An error formatted with %w becomes its cause.
 func (l *Mistakes) Errorf(at Place, format string, a ...any) {
-	if len(l.list) >= 10*MaxMistakes {
+	if l.Full() {
 		l.more++
 		return
 	}
 	err := fmt.Errorf(format, a...)
 	l.list = append(l.list, &Mistake{Place: at, Text: strings.ReplaceAll(err.Error(), "\n", "; "), Err: errors.Unwrap(err)})
 }
+
+// Full says that so much is wrong that further mistakes are counted only: it is
+// time to stop looking for them at length.
+func (l *Mistakes) Full() bool { return len(l.list) >= 10*MaxMistakes }
 
 // Any says whether there is a mistake.
 func (l *Mistakes) Any() bool { return len(l.list) > 0 }
@@ -103,7 +107,11 @@ func (l *Mistakes) Err() error {
 		errs = append(errs, m)
 	}
 	if more > 0 {
-		errs = append(errs, &Mistake{Place: Place{File: list[0].Place.File}, Text: fmt.Sprintf("and %d more mistakes", more)})
+		text := fmt.Sprintf("and %d more mistakes", more)
+		if l.Full() {
+			text = fmt.Sprintf("and more than %d other mistakes", more)
+		}
+		errs = append(errs, &Mistake{Place: Place{File: list[0].Place.File}, Text: text})
 	}
 	return errors.Join(errs...)
 }

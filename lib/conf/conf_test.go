@@ -149,8 +149,11 @@ func TestManyMistakes(t *testing.T) {
 	}
 	_, err := walk(b.String())
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != MaxMistakes+1 || lines[MaxMistakes] != "f: and 4900 more mistakes" {
+	if len(lines) != MaxMistakes+1 || lines[MaxMistakes] != "f: and more than 900 other mistakes" {
 		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+	if _, err := walk(strings.Join(strings.SplitAfter(b.String(), "\n")[:111], "")); !strings.HasSuffix(err.Error(), "\nf: and 10 more mistakes") {
+		t.Error(err)
 	}
 	var m *Mistake
 	if !errors.As(err, &m) || m.Place.Line != 2 {

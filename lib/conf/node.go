@@ -166,6 +166,7 @@ func (n Node) Texts(remedy string) []string {
 type Map struct {
 	at    Node
 	pairs []Pair
+	index map[string]int // pairs by name, if they are many
 }
 
 // Map is the mapping with the keys that are known, empty if absent. Anything
@@ -175,6 +176,9 @@ func (n Node) Map(keys Keys) Map {
 	m := n.AnyMap()
 	for i := range m.pairs {
 		p := &m.pairs[i]
+		if n.d.Full() {
+			break
+		}
 		if known(keys.Known, p.Name) {
 			continue
 		}
@@ -227,13 +231,6 @@ func (n Node) AnyMap() Map {
 // not there yet.
 func (m *Map) add(d *Doc, n *yaml.Node, merged bool) {
 	var merges []*yaml.Node
-	var seen map[string]int // for long mappings
-	if len(n.Content) > 40 {
-		seen = make(map[string]int, len(n.Content)/2)
-		for i := range m.pairs {
-			seen[m.pairs[i].Name] = i
-		}
-	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		name := deref(k)
@@ -245,13 +242,10 @@ func (m *Map) add(d *Doc, n *yaml.Node, merged bool) {
 			merges = append(merges, v)
 			continue
 		}
-		first := m.find(seen, name.Value)
+		first := m.find(name.Value)
 		switch {
 		case first < 0:
-			if seen != nil {
-				seen[name.Value] = len(m.pairs)
-			}
-			m.pairs = append(m.pairs, Pair{name.Value, d.node(k, name.Value), d.node(v, name.Value)})
+			m.put(Pair{name.Value, d.node(k, name.Value), d.node(v, name.Value)})
 		case !merged:
 			d.node(k, "").Errorf("key %s is here twice (the first time in line %d): remove one",
 				Quote(name.Value), m.pairs[first].Key.Place().Line)
@@ -262,10 +256,24 @@ func (m *Map) add(d *Doc, n *yaml.Node, merged bool) {
 	}
 }
 
+// put adds a pair. Long mappings get an index.
+func (m *Map) put(p Pair) {
+	m.pairs = append(m.pairs, p)
+	switch {
+	case m.index != nil:
+		m.index[p.Name] = len(m.pairs) - 1
+	case len(m.pairs) == 20:
+		m.index = make(map[string]int)
+		for i := range m.pairs {
+			m.index[m.pairs[i].Name] = i
+		}
+	}
+}
+
 // find is the index of the pair with that name, -1 if there is none.
-func (m *Map) find(seen map[string]int, name string) int {
-	if seen != nil {
-		if i, ok := seen[name]; ok {
+func (m *Map) find(name string) int {
+	if m.index != nil {
+		if i, ok := m.index[name]; ok {
 			return i
 		}
 		return -1
@@ -307,7 +315,7 @@ func (m Map) Pairs() []Pair { return m.pairs }
 
 // Key is the key itself, for messages about it; absent if left out.
 func (m Map) Key(name string) Node {
-	if i := m.find(nil, name); i >= 0 {
+	if i := m.find(name); i >= 0 {
 		return m.pairs[i].Key
 	}
 	return Node{d: m.at.d, at: m.at.n, label: name}
@@ -315,7 +323,7 @@ func (m Map) Key(name string) Node {
 
 // Get is the value of a key, absent if it is left out.
 func (m Map) Get(name string) Node {
-	if i := m.find(nil, name); i >= 0 {
+	if i := m.find(name); i >= 0 {
 		return m.pairs[i].Node
 	}
 	return Node{d: m.at.d, at: m.at.n, label: name}

@@ -36,6 +36,9 @@ func (r *reader) slurm(n conf.Node) []Option {
 	var opts []Option
 	for _, p := range n.AnyMap().Pairs() {
 		name := strings.ReplaceAll(p.Name, "_", "-")
+		if r.doc.Full() {
+			break
+		}
 		if near, ok := sbatchOption(name); !ok {
 			hint := " (write the long option, without dashes in front)"
 			if near != "" {
