@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/wire"
+)
+
+// maxStrangers is how many connections may not have said hello yet; further
+// ones are closed at once.
+const maxStrangers = 256
+
+// accept serves the connections of one listener until ctx ends.
+func (h *head) accept(ctx context.Context, l net.Listener) {
+	strangers := make(chan struct{}, maxStrangers)
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for ctx.Err() == nil {
+		stream, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptors, most likely: what is connected goes on
+			h.log.Warn("cannot accept", "why", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		select {
+		case strangers <- struct{}{}:
+		default:
+			stream.Close()
+			continue
+		}
+		conns.Go(func() {
+			end := context.AfterFunc(ctx, func() { stream.Close() })
+			defer end()
+			h.converse(ctx, stream, func() { <-strangers })
+		})
+	}
+}
+
+// converse serves one connection. A panic in it ends that connection, and not
+// dsched (N69).
+func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
+	defer stream.Close()
+	defer func() {
+		if p := recover(); p != nil {
+			h.log.Error("a connection ended in a panic, which is a mistake of this program", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	c := wire.New(stream)
+	peer, hello, err := h.greet(c, stream)
+	known()
+	if err == nil {
+		err = h.serveRole(ctx, c, peer, hello)
+	}
+	if refusal := asRefusal(err); refusal != nil {
+		c.Send(refusal)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		h.log.Debug("connection ended", "peer", peer.User, "why", err)
+	}
+}
+
+// greet waits for the peer's hello.
+func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, error) {
+	peer, err := dial.Proven(stream)
+	if err != nil {
+		return peer, nil, err
+	}
+	c.ReadWithin(wire.HelloWithin)
+	defer c.ReadWithin(0)
+	hello, err := wire.Expect[*wire.Hello](c)
+	if err != nil {
+		return peer, nil, err
+	}
+	if err := wire.CheckProto(hello.Proto); err != nil {
+		return peer, nil, &wire.Error{Status: cli.Input, Text: err.Error()}
+	}
+	return peer, hello, nil
+}
+
+func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
+	switch hello.Role {
+	case wire.RoleNode:
+		return h.serveNode(ctx, c, peer, hello)
+	case wire.RoleData:
+		return h.serveData(c, hello)
+	case wire.RoleTool:
+		return h.serveTool(ctx, c, peer)
+	}
+	return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("nobody is let in as %.20q", hello.Role)}
+}
+
+// serveData joins a data stream to the session of its node.
+func (h *head) serveData(c *wire.Conn, hello *wire.Hello) error {
+	var s *session
+	h.do(func() { s = h.joins[hello.Join] })
+	if s == nil || string(s.name) != hello.Name {
+		return &wire.Error{Status: cli.NotAllowed, Text: "that session is over, or never was"}
+	}
+	if !s.addData(c) {
+		return &wire.Error{Status: cli.NotAllowed, Text: "a session has two data streams at most"}
+	}
+	defer s.dropData(c)
+	if err := c.Send(h.hello(wire.Hello{})); err != nil {
+		return err
+	}
+	switch hello.State {
+	case "up":
+		err := h.takeUp(s, c)
+		h.do(func() {
+			for t, g := range s.takeGrants() {
+				g.settled(h, t, fmt.Errorf("the up stream ended: %w", err))
+			}
+		})
+		return err
+	case "down":
+		return h.serveDown(s, c)
+	}
+	return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("a data stream is up or down, not %.20q", hello.State)}
+}
+
+// hello is the head's hello with what else it says to this peer.
+func (h *head) hello(m wire.Hello) *wire.Hello {
+	m.Proto, m.Role, m.Spool = wire.Proto, wire.RoleHead, h.spool.ID()
+	return &m
+}
+
+// asRefusal is the message that tells a peer of err, nil if there is nobody to
+// tell any more.
+func asRefusal(err error) *wire.Error {
+	var e *wire.Error
+	var n *net.OpError
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.As(err, &n), errors.Is(err, wire.ErrCut):
+		return nil
+	case errors.As(err, &e):
+		return e
+	}
+	return &wire.Error{Status: cli.Status(err), Text: err.Error()}
+}

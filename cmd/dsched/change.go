@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+)
+
+// change cancels or retries jobs. The tool is told when that is durable.
+func (t *tool) change(m *wire.Change) error {
+	if m.Verb != "cancel" && m.Verb != "retry" {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Verb)}
+	}
+	if err := m.Ref.Check(); err != nil {
+		return &wire.Error{Status: cli.Usage, Text: err.Error()}
+	}
+	q, err := t.parse(m.Args, m.All)
+	if err != nil {
+		return err
+	}
+	var snap *snapshot
+	t.settled(func() { snap = t.snapshot() })
+	kind := job.KindCancelled
+	if m.Verb == "retry" {
+		kind = job.KindRetry
+	}
+	var ids []job.ID
+	var others string
+	err = t.rows(snap, q, func(r *job.Row) error {
+		if !q.Match(r) {
+			return nil
+		}
+		state := r.State
+		if !state.Over() && state != job.Queued && state != job.Held {
+			state = job.Running
+		}
+		if _, legal := state.Next(kind); !legal {
+			return nil
+		}
+		if r.Owner != t.peer.User && !t.operator() {
+			others = r.Owner
+			return nil
+		}
+		ids = append(ids, r.ID)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 && others != "" {
+		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: fmt.Sprintf(
+			"these are jobs of %s: only %s and operators may %s them", others, others, m.Verb)}
+	}
+	if !m.Dry {
+		if ids, err = t.changeAll(m, ids); err != nil {
+			return err
+		}
+	}
+	s := t.send(wire.OfIDs)
+	s.Ref = m.Ref
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		for _, id := range ids {
+			fmt.Fprintln(b, id)
+		}
+		return b.Flush()
+	})
+}
+
+// changeAll asks the machine for each change, and returns those that it made.
+// A batch that is closed is opened again for it.
+func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err error) {
+	ok := t.settled(func() {
+		for _, id := range ids {
+			var ref sched.Ref
+			if ref, err = t.ref(id); err != nil {
+				return
+			}
+			before := t.machine.State(ref)
+			if m.Verb == "cancel" {
+				t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
+			} else {
+				t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
+			}
+			if t.machine.State(ref) != before {
+				changed = append(changed, id)
+			}
+		}
+	})
+	if !ok {
+		return nil, &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}
+	}
+	return changed, err
+}
+
+// ref is the machine's number of a job. A batch that is over is loaded.
+func (h *head) ref(id job.ID) (sched.Ref, error) {
+	n, open := h.byID[id.Batch()]
+	if !open {
+		b, problems, err := h.store.Open(id.Batch())
+		for _, p := range problems {
+			h.log.Error("the spool is damaged", "problem", p.Error())
+		}
+		if err == nil && b == nil {
+			err = &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %s are damaged: see the log of dsched", id.Batch())}
+		}
+		if err != nil {
+			return sched.Ref{}, err
+		}
+		if n, err = h.open(b, true); err != nil {
+			return sched.Ref{}, err
+		}
+	}
+	i, ok := h.batches[n].Index(id.Name())
+	if !ok {
+		return sched.Ref{}, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", id)}
+	}
+	return sched.Ref{Batch: n, Job: uint32(i)}, nil
+}

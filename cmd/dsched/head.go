@@ -1,0 +1,441 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// How the state's goroutine works through what comes in.
+const (
+	tickEvery = time.Second
+	maxStep   = 2 * time.Second // of the clock at once: what is longer, dsched was stopped
+	maxBatchN = 4096            // things taken in before they are made durable together
+)
+
+// A head is the state of dsched. One goroutine owns it (run); the others do
+// I/O and hand it functions to call (do).
+type head struct {
+	spool    *spool.Spool
+	store    *spool.Head
+	settings settings
+	machine  *sched.Machine
+	log      *slog.Logger
+	uid      int
+
+	in   chan func()
+	over chan struct{} // closed when run has ended
+
+	now      time.Duration // that dsched was seen running
+	lastWake time.Time
+
+	batches   map[uint32]*batch
+	byID      map[job.BatchID]uint32
+	lastBatch uint32
+
+	sessions    map[uint64]*session
+	byNode      map[node.Name]uint64
+	joins       map[job.Token]*session
+	lastSession uint64
+
+	watchers map[*watcher]bool
+
+	actions []sched.Action // decided, not yet recorded
+	decided []sched.Action // recorded, not yet durable
+	logged  []logged       // the records of these
+	closing []uint32       // batches that the next commit closes
+	after   []func()       // to be called when what has happened is durable
+	fullAt  time.Time      // when the disk was full last; zero: it is not
+}
+
+// A batch is an open batch, and what nodes ask of it.
+type batch struct {
+	*spool.Batch
+	spec    []byte // as JSON
+	specSum string
+}
+
+func newBatch(b *spool.Batch) (*batch, error) {
+	spec, err := json.Marshal(b.Head.Spec)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(spec)
+	return &batch{b, spec, hex.EncodeToString(sum[:])}, nil
+}
+
+// do has f called by the state's goroutine and waits until it was. What f
+// reads may not be durable yet; see settled. It says false if dsched ends.
+func (h *head) do(f func()) bool {
+	done := make(chan struct{})
+	select {
+	case h.in <- func() { f(); close(done) }:
+	case <-h.over:
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-h.over:
+		return false
+	}
+}
+
+// settled is do, and waits until everything that f began is durable and done.
+func (h *head) settled(f func()) bool {
+	done := make(chan struct{})
+	if !h.do(func() { f(); h.after = append(h.after, func() { close(done) }) }) {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-h.over:
+		return false
+	}
+}
+
+// apply tells the machine what happened.
+func (h *head) apply(ev sched.Event) {
+	h.actions = append(h.actions, h.machine.Apply(ev, h.clock())...)
+}
+
+// clock is for how long dsched has been seen running. Leases are counted on it:
+// a stopped or suspended head must not take its nodes for lost.
+func (h *head) clock() time.Duration {
+	t := time.Now()
+	h.now += min(max(t.Sub(h.lastWake), 0), maxStep)
+	h.lastWake = t
+	return h.now
+}
+
+// run owns the state until ctx ends or the disk fails.
+func (h *head) run(ctx context.Context) error {
+	defer close(h.over)
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case f := <-h.in:
+			f()
+		case <-tick.C:
+			h.apply(sched.Tick{})
+		case <-ctx.Done():
+			return nil
+		}
+		h.drain()
+		if err := h.settle(); err != nil {
+			return err
+		}
+	}
+}
+
+// drain takes in what waits already, so that one commit is for all of it.
+func (h *head) drain() {
+	for range maxBatchN {
+		select {
+		case f := <-h.in:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// settle makes durable what the machine has decided, and then does it. Doing
+// it may decide more. While the disk is full, what was decided waits.
+func (h *head) settle() error {
+	if time.Since(h.fullAt) < tickEvery {
+		return nil
+	}
+	for len(h.actions)+len(h.decided)+len(h.closing) > 0 || h.store.Pending() {
+		for _, a := range h.actions {
+			h.record(a)
+		}
+		h.decided = append(h.decided, h.actions...)
+		h.actions = nil
+		if full, err := h.commit(); full || err != nil {
+			return err
+		}
+		h.closed()
+		decided := h.decided
+		h.decided = nil
+		if err := h.perform(decided); err != nil {
+			return err
+		}
+	}
+	after := h.after
+	h.after = nil
+	for _, f := range after {
+		f()
+	}
+	return nil
+}
+
+// commit makes what was recorded durable. With a full disk nothing is lost:
+// it is tried again, and nothing is done or said meanwhile.
+func (h *head) commit() (full bool, err error) {
+	err = h.store.Commit()
+	if errors.Is(err, spool.ErrFull) {
+		if h.fullAt.IsZero() {
+			h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
+		}
+		h.fullAt = time.Now()
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("what happened cannot be made durable, so dsched ends: %w", err)
+	}
+	h.fullAt = time.Time{}
+	h.tellWatchers()
+	return false, nil
+}
+
+// record appends what a of the machine's actions says to a log.
+func (h *head) record(a sched.Action) {
+	switch a := a.(type) {
+	case sched.Log:
+		b := h.batches[a.Ref.Batch]
+		rec := a.Rec
+		name, err := b.Name(int(a.Ref.Job))
+		if err != nil {
+			h.log.Error("a job's line cannot be read", "batch", b.ID, "job", a.Ref.Job, "why", err)
+			return
+		}
+		rec.Job = name
+		h.store.Append(b.Batch, &rec)
+		h.logged = append(h.logged, logged{b.Batch, &rec})
+		h.say(b, &rec)
+	case sched.LogNode:
+		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(a.Node), State: a.State})
+	case sched.Reopened:
+		h.closing = slices.DeleteFunc(h.closing, func(n uint32) bool { return n == a.Batch })
+	}
+}
+
+// say logs one line for a change of a job's state.
+func (h *head) say(b *batch, rec *job.Record) {
+	attrs := []any{"job", string(b.ID.Job(rec.Job))}
+	if rec.Try > 0 {
+		attrs = append(attrs, "attempt", rec.Try)
+	}
+	if rec.Node != "" {
+		attrs = append(attrs, "node", rec.Node)
+	}
+	if rec.Exit != nil {
+		attrs = append(attrs, "exit", *rec.Exit)
+	}
+	for _, s := range [][2]string{{"signal", rec.Signal}, {"reason", rec.Reason}, {"by", rec.By}} {
+		if s[1] != "" {
+			attrs = append(attrs, s[0], s[1])
+		}
+	}
+	h.log.Info(string(rec.Kind), attrs...)
+}
+
+// perform does what the machine has decided, which is durable now. Results
+// are put in place first: a node is told Have only when that is durable too.
+func (h *head) perform(actions []sched.Action) error {
+	for _, a := range actions {
+		p, ok := a.(sched.Publish)
+		if !ok {
+			continue
+		}
+		b := h.batches[p.Ref.Batch]
+		name, err := b.Name(int(p.Ref.Job))
+		if err == nil && p.Out {
+			err = h.store.Publish(b.Batch, name, p.Attempt)
+		} else if err == nil {
+			err = h.store.Aside(b.Batch, name, p.Try, p.Attempt)
+		}
+		var odd *spool.Problem
+		if errors.As(err, &odd) {
+			h.log.Error("a result is not where the log says", "problem", odd.Error())
+		} else if err != nil {
+			return fmt.Errorf("a result cannot be put in place, so dsched ends: %w", err)
+		}
+	}
+	if err := h.store.SyncPublished(); err != nil {
+		return fmt.Errorf("results cannot be made durable, so dsched ends: %w", err)
+	}
+	for _, a := range actions {
+		h.act(a)
+	}
+	return nil
+}
+
+// act performs one action that is not about files.
+func (h *head) act(a sched.Action) {
+	switch a := a.(type) {
+	case sched.Start:
+		h.start(a)
+	case sched.Keep:
+		h.tell(a.Session, &wire.Keep{Attempt: a.Attempt})
+	case sched.Stop:
+		h.tell(a.Session, &wire.Stop{Attempt: a.Attempt, Why: a.Why})
+	case sched.Recall:
+		h.tell(a.Session, &wire.Stop{Attempt: a.Attempt, Why: "another node is idle", Unstarted: true})
+	case sched.Have:
+		h.tell(a.Session, &wire.Have{Attempt: a.Attempt})
+	case sched.Forget:
+		h.tell(a.Session, &wire.Forget{Attempt: a.Attempt})
+	case sched.Hold:
+		h.hold(a)
+	case sched.Grant:
+		h.grant(a)
+	case sched.Refuse:
+		if s := h.sessions[a.Session]; s != nil {
+			s.tell(&wire.Error{Status: cli.NotAllowed, Text: a.Why})
+			s.out.close()
+		}
+	case sched.Closed:
+		h.close(a.Batch)
+	case sched.Odd:
+		if s := h.sessions[a.Session]; s != nil {
+			s.log.Warn("the node said what no node says", "attempt", string(a.Attempt), "why", a.Why)
+		}
+	}
+}
+
+func (h *head) tell(session uint64, m wire.Message) {
+	if s := h.sessions[session]; s != nil {
+		s.tell(m)
+	}
+}
+
+func (h *head) hold(a sched.Hold) {
+	if s := h.sessions[a.Session]; s != nil {
+		s.log.Error("a node holds an attempt that this head cannot take; it keeps it", "attempt", string(a.Attempt), "why", a.Why)
+		s.tell(&wire.Hold{Attempt: a.Attempt})
+	}
+}
+
+// maxInline is how long a job may be to go along with its start.
+const maxInline = wire.MaxLine / 2
+
+func (h *head) start(a sched.Start) {
+	s, b := h.sessions[a.Session], h.batches[a.Ref.Batch]
+	if s == nil || b == nil {
+		return
+	}
+	line, err := b.JobLine(int(a.Ref.Job))
+	var j job.Job
+	if err == nil {
+		j, err = b.Job(int(a.Ref.Job))
+	}
+	if err != nil {
+		h.log.Error("a job's line cannot be read", "batch", b.ID, "job", a.Ref.Job, "why", err)
+		return
+	}
+	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, Spec: b.specSum}
+	if len(line) <= maxInline {
+		m.Work = &j
+	}
+	s.tell(m)
+}
+
+func (h *head) grant(a sched.Grant) {
+	s, b := h.sessions[a.Session], h.batches[a.Ref.Batch]
+	if s == nil || b == nil {
+		return
+	}
+	s.asks.put(&grant{session: s, batch: b.Batch, attempt: a.Attempt, sum: a.Manifest})
+}
+
+// close begins to close a batch that is over. The spool writes that down in a
+// later commit than what made it so.
+func (h *head) close(n uint32) {
+	if b := h.batches[n]; b != nil {
+		h.store.CloseBatch(b.Batch)
+		h.closing = append(h.closing, n)
+	}
+}
+
+// closed forgets the batches that a commit has closed.
+func (h *head) closed() {
+	for _, n := range h.closing {
+		b := h.batches[n]
+		h.log.Info("closed", "batch", string(b.ID))
+		h.forget(n)
+		for _, s := range h.sessions {
+			s.tell(&wire.Forget{Build: b.ID})
+		}
+	}
+	h.closing = nil
+}
+
+// forget drops a batch from the state.
+func (h *head) forget(n uint32) {
+	b := h.batches[n]
+	delete(h.batches, n)
+	delete(h.byID, b.ID)
+	h.apply(sched.BatchGone{Batch: n})
+	if err := b.Close(); err != nil {
+		h.log.Error("closing a batch's files", "batch", string(b.ID), "why", err)
+	}
+}
+
+// open takes a batch into the state.
+func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
+	if h.lastBatch == math.MaxUint32 {
+		return 0, fmt.Errorf("this dsched has seen %d batches: restart it", h.lastBatch)
+	}
+	nb, err := newBatch(b)
+	if err != nil {
+		return 0, err
+	}
+	cpus, err := cpusOf(b)
+	if err != nil {
+		return 0, err
+	}
+	h.lastBatch++
+	n := h.lastBatch
+	h.batches[n], h.byID[b.ID] = nb, n
+	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Spec: &b.Head.Spec, Jobs: b.Jobs, CPUs: cpus, Replay: true, Closed: closed})
+	err = b.Replay(func(i int, rec *job.Record) error {
+		if i < 0 {
+			return nil
+		}
+		return h.machine.Replay(sched.Ref{Batch: n, Job: uint32(i)}, rec)
+	})
+	if err != nil {
+		h.forget(n)
+		return 0, err
+	}
+	h.apply(sched.Ready{Batch: n})
+	return n, nil
+}
+
+// cpusOf is what each job of the batch asks for, nil if all ask for the same.
+func cpusOf(b *spool.Batch) ([]uint16, error) {
+	common := b.Head.Spec.Resources.CPUs
+	cpus := make([]uint16, 0, b.Jobs)
+	differ := false
+	err := b.Scan(func(_ int, j *spool.Brief) error {
+		n := j.CPUs
+		if n == 0 {
+			n = common
+		}
+		differ = differ || n != common
+		cpus = append(cpus, uint16(min(n, math.MaxUint16)))
+		return nil
+	})
+	if !differ {
+		cpus = nil
+	}
+	return cpus, err
+}

@@ -1,0 +1,127 @@
+// Dsched is the head: it keeps the spool and gives jobs to nodes. See dsched(8).
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/spool"
+)
+
+const usage = `usage: dsched [-v] [-S spool] [-l address ...]`
+
+func main() { cli.Main(usage, run) }
+
+func run(ctx context.Context, c *cli.Cmd) error {
+	dir := c.String("S", c.Getenv("DSPOOL"))
+	addrs := c.Strings("l")
+	verbose := c.Bool("v")
+	if err := c.Parse(); err != nil {
+		return err
+	}
+	if len(c.Args) > 0 {
+		return cli.Usagef("dsched takes no operand, and got %q", c.Args[0])
+	}
+	if *dir == "" {
+		*dir = dial.OwnSpool(c.Getenv)
+	}
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	signal.Ignore(syscall.SIGPIPE) // of whoever reads the log
+	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
+	h, err := newHead(*dir, log)
+	if err != nil {
+		return err
+	}
+	if len(*addrs) == 0 {
+		*addrs = h.settings.Listen
+	}
+	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...))
+}
+
+// newHead opens the spool, takes its lock and reads what is open.
+func newHead(dir string, log *slog.Logger) (*head, error) {
+	s, err := spool.Open(dir)
+	if err != nil {
+		return nil, spoolError(err)
+	}
+	settings, err := readSettings(s.SettingsFile())
+	if err != nil {
+		return nil, cli.Errorf(cli.Input, "%w", err)
+	}
+	store, err := s.Lock()
+	if err != nil {
+		return nil, spoolError(err)
+	}
+	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(),
+		in: make(chan func(), maxBatchN), over: make(chan struct{}), lastWake: time.Now(),
+		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
+		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
+		watchers: map[*watcher]bool{},
+		machine:  sched.New(sched.Config{Lease: settings.Lease})}
+	return h, h.load()
+}
+
+// spoolError gives an error of opening a spool its exit status.
+func spoolError(err error) error {
+	switch {
+	case errors.Is(err, spool.ErrLocked):
+		return cli.Errorf(cli.Later, "%w", err)
+	case errors.Is(err, spool.ErrNoSpool), errors.Is(err, spool.ErrFormat):
+		return cli.Errorf(cli.Input, "%w", err)
+	}
+	return err
+}
+
+// load reads the logs of what is open.
+func (h *head) load() error {
+	open, problems, err := h.store.Load()
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		h.log.Error("the spool is damaged", "problem", p.Error())
+	}
+	for _, b := range open {
+		if _, err := h.open(b, false); err != nil {
+			h.log.Error("a batch is left alone", "batch", string(b.ID), "why", err)
+		}
+	}
+	h.apply(sched.Loaded{})
+	h.log.Info("loaded", "spool", h.spool.Dir(), "open", len(h.batches))
+	return h.settle()
+}
+
+// serve listens until ctx ends or the state does.
+func (h *head) serve(ctx context.Context, addrs []string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var listeners sync.WaitGroup
+	for _, a := range addrs {
+		l, err := dial.Listen(a)
+		if err != nil {
+			return cli.Errorf(cli.Input, "cannot listen on %q: %w", a, err)
+		}
+		context.AfterFunc(ctx, func() { l.Close() })
+		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())
+		listeners.Go(func() { h.accept(ctx, l) })
+	}
+	listeners.Go(func() { h.takeIncoming(ctx) })
+	err := h.run(ctx)
+	stop()
+	listeners.Wait()
+	return errors.Join(err, h.store.Close())
+}

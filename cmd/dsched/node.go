@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+)
+
+// The protocol's patience with a silent peer (dwire(5)).
+const (
+	pingEvery   = 15 * time.Second
+	silentAfter = 45 * time.Second
+	probeWithin = 2 * time.Second // for the old session of a node that connects again
+	maxOutbox   = 1 << 20         // messages that may wait for one node
+)
+
+// A session is one node's control stream, and what hangs on it.
+type session struct {
+	id    uint64
+	name  node.Name
+	state string
+	conn  *wire.Conn
+	join  job.Token
+	out   *queue[wire.Message]
+	asks  *queue[*grant] // results to ask for
+	log   *slog.Logger
+	gone  chan struct{} // closed when the session is over
+	hands sync.WaitGroup
+
+	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
+
+	mu     sync.Mutex             // guards the rest
+	heard  time.Time              // last message
+	grants map[job.Token]*grant   // asked for, not yet received
+	tails  map[uint64]chan []byte // logs on their way to tools
+	lastX  uint64
+	data   []*wire.Conn // its data streams
+}
+
+// mayServe says whether a peer may be a node: over the socket only the user who
+// runs dsched, and root; TCP is loopback only.
+func (h *head) mayServe(p dial.Peer) bool { return !p.Proven || p.UID == h.uid || p.UID == 0 }
+
+// serveNode runs a node's control stream until it ends.
+func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
+	if !h.mayServe(peer) {
+		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
+			"user %s may not serve as a node here: only the user who runs dsched, and root", peer.User)}
+	}
+	if err := errors.Join(job.CheckName(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
+		return &wire.Error{Status: cli.Input, Text: err.Error()}
+	}
+	s := &session{name: node.Name(hello.Name), state: hello.State, conn: c, join: job.NewToken(),
+		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
+		log: h.log.With("node", hello.Name), heard: time.Now(),
+		grants: map[job.Token]*grant{}, tails: map[uint64]chan []byte{}, building: map[job.Token]bool{}}
+	if err := h.replaceOld(ctx, s.name); err != nil {
+		return err
+	}
+	if err := c.Send(h.hello(wire.Hello{Join: s.join})); err != nil {
+		return err
+	}
+	offer, err := wire.Expect[*wire.Offer](c)
+	if err != nil {
+		return err
+	}
+	if !h.do(func() { h.nodeUp(s, hello, offer.Offer) }) {
+		return net.ErrClosed
+	}
+	s.hands.Go(func() { s.write() })
+	s.hands.Go(func() { s.askResults(h) })
+	err = h.readNode(s)
+	h.do(func() { h.nodeDown(s, err) })
+	s.close()
+	s.hands.Wait()
+	return nil
+}
+
+// checkOpaque reports why what a node calls its boot or state is not taken.
+func checkOpaque(what, s string) error {
+	if s == "" || len(s) > 100 {
+		return fmt.Errorf("a %s has 1 to 100 bytes", what)
+	}
+	return nil
+}
+
+// replaceOld makes room for a new session of a node: an old one that does not
+// answer is ended, one that does is kept, and the new one refused (L42).
+func (h *head) replaceOld(ctx context.Context, name node.Name) error {
+	var old *session
+	h.do(func() { old = h.sessions[h.byNode[name]] })
+	if old == nil {
+		return nil
+	}
+	asked := time.Now()
+	old.out.put(&wire.Ping{N: uint64(asked.UnixNano())})
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(probeWithin); ; {
+		select {
+		case <-old.gone:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-end:
+			old.log.Warn("a new session of the node takes over from one that is silent")
+			h.do(func() { h.nodeDown(old, errors.New("silent, and the node came again")) })
+			old.close()
+			return nil
+		case <-tick.C:
+			if old.heardSince(asked) {
+				old.log.Error("another node says that it has this name, and was refused: give one of them another")
+				return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
+					"a node named %q is connected already: give one of the two another name in its node.yaml", name)}
+			}
+		}
+	}
+}
+
+func (s *session) heardSince(t time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard.After(t)
+}
+
+// readNode takes the node's messages to the state until the stream ends.
+func (h *head) readNode(s *session) error {
+	for {
+		s.conn.ReadWithin(silentAfter)
+		m, err := s.conn.Recv()
+		if errors.Is(err, wire.ErrUnknown) {
+			s.out.put(&wire.Error{Status: cli.Usage, Text: err.Error()})
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.heard = time.Now()
+		s.mu.Unlock()
+		s.log.Debug("received", "message", fmt.Sprintf("%T", m))
+		if s.takeLog(m) {
+			continue
+		}
+		if p, ok := m.(*wire.Ping); ok {
+			s.out.put(&wire.Pong{N: p.N})
+		}
+		if !h.do(func() { h.fromNode(s, m) }) {
+			return net.ErrClosed
+		}
+	}
+}
+
+// fromNode tells the machine what a node said.
+func (h *head) fromNode(s *session, m wire.Message) {
+	if h.sessions[s.id] != s {
+		return
+	}
+	switch m := m.(type) {
+	case *wire.Item:
+		if m.Build != "" {
+			if n, open := h.byID[m.Build]; open {
+				h.apply(sched.Built{Session: s.id, Batch: n})
+			} else {
+				s.tell(&wire.Forget{Build: m.Build})
+			}
+			return
+		}
+		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, CPUs: m.CPUs, Ended: m.Result})
+	case *wire.ListEnd:
+		h.apply(sched.ListEnd{Session: s.id})
+	case *wire.Phase:
+		h.buildLog(s, m.Attempt, m.Phase == wire.Building, false)
+		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
+	case *wire.Ended:
+		h.buildLog(s, m.Attempt, false, m.BuildFailed)
+		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
+	case *wire.Gone:
+		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
+	case *wire.Error:
+		s.log.Error("the node complains", "text", m.Text)
+	default:
+		h.apply(sched.Heard{Session: s.id})
+	}
+}
+
+// write sends what waits for the node, and pings.
+func (s *session) write() {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	go func() {
+		for n := uint64(1); ; n++ {
+			select {
+			case <-ping.C:
+				s.out.put(&wire.Ping{N: n})
+			case <-s.gone:
+				return
+			}
+		}
+	}()
+	defer s.conn.Close()
+	for ms := s.out.take(); ms != nil; ms = s.out.take() {
+		if err := s.conn.Send(ms...); err != nil {
+			return
+		}
+	}
+}
+
+// tell sends messages to the node, soon. A node that lets too many pile up
+// loses its session.
+func (s *session) tell(m wire.Message) {
+	if !s.out.put(m) {
+		s.conn.Close()
+	}
+}
+
+// close ends the session's streams and everything that waits on them. It may
+// be called twice.
+func (s *session) close() {
+	s.conn.Close()
+	s.out.close()
+	s.asks.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.gone:
+		return
+	default:
+		close(s.gone)
+	}
+	for _, d := range s.data {
+		d.Close()
+	}
+	for x, ch := range s.tails {
+		delete(s.tails, x)
+		close(ch)
+	}
+}
+
+// addData joins a data stream to the session; it says false if it is over or
+// has two.
+func (s *session) addData(c *wire.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.gone:
+		return false
+	default:
+	}
+	if len(s.data) == 2 {
+		return false
+	}
+	s.data = append(s.data, c)
+	return true
+}
+
+func (s *session) dropData(c *wire.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data = slices.DeleteFunc(s.data, func(d *wire.Conn) bool { return d == c })
+}
+
+// nodeUp begins a session in the state.
+func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
+	h.lastSession++
+	s.id = h.lastSession
+	h.sessions[s.id] = s
+	h.byNode[s.name] = s.id
+	h.joins[s.join] = s
+	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
+	h.store.NodeSeen(string(s.name), offer)
+	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})
+}
+
+// nodeDown ends a session in the state, once.
+func (h *head) nodeDown(s *session, err error) {
+	if h.sessions[s.id] != s {
+		return
+	}
+	delete(h.sessions, s.id)
+	delete(h.joins, s.join)
+	if h.byNode[s.name] == s.id {
+		delete(h.byNode, s.name)
+	}
+	s.log.Info("node disconnected", "why", err)
+	h.apply(sched.NodeDown{Session: s.id})
+	for t, g := range s.takeGrants() {
+		g.settled(h, t, fmt.Errorf("the session ended: %w", err))
+	}
+}

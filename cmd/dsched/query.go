@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/query"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// A snapshot is the state at one moment, for one answer: how much of the log of
+// each open batch is durable, and what the logs do not tell.
+type snapshot struct {
+	at   time.Time
+	open map[job.BatchID]int64
+	live map[job.ID]liveJob
+}
+
+// A liveJob is what is known of a running job besides its log.
+type liveJob struct {
+	token job.Token
+	state job.State
+	phase string
+}
+
+// snapshot must be called by the state's goroutine, when nothing is pending.
+func (h *head) snapshot() *snapshot {
+	s := &snapshot{at: time.Now(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
+	for id, n := range h.byID {
+		s.open[id] = h.batches[n].Durable()
+	}
+	h.machine.Live(func(a sched.Attempt) {
+		if b := h.batches[a.Ref.Batch]; b != nil && a.Current {
+			if name, err := b.Name(int(a.Ref.Job)); err == nil {
+				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase}
+			}
+		}
+	})
+	return s
+}
+
+// over puts what is known besides the log into a row.
+func (s *snapshot) over(r *job.Row) {
+	if l, ok := s.live[r.ID]; ok && r.State == job.Running && l.token == r.Token {
+		r.State, r.Phase = l.state, l.phase
+		r.Runtime = s.at.Sub(r.Started).Seconds()
+	}
+}
+
+// query answers a tool's question.
+func (t *tool) query(ctx context.Context, m *wire.Query) error {
+	switch m.Of {
+	case "nodes":
+		return t.nodes(m)
+	case "jobs", "batches":
+	default:
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Of)}
+	}
+	q, err := t.parse(m.Args, m.All)
+	if err != nil {
+		return err
+	}
+	if m.Follow {
+		return t.follow(ctx, m, q)
+	}
+	var snap *snapshot
+	t.settled(func() { snap = t.snapshot() })
+	tally := query.NewTally(q)
+	s := t.send(wire.OfRows)
+	s.Ref = m.Ref
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		err := t.rows(snap, q, func(r *job.Row) error {
+			if m.Of == "batches" {
+				tally.Add(r)
+				return nil
+			}
+			if !q.Match(r) {
+				return nil
+			}
+			return enc.Encode(r)
+		})
+		if m.Of == "batches" && err == nil {
+			for _, b := range tally.Rows() {
+				err = errors.Join(err, enc.Encode(b))
+			}
+		}
+		return err
+	})
+}
+
+// parse reads the operands of a request, and refuses ids of what is not there.
+func (t *tool) parse(args []string, all bool) (*query.Query, error) {
+	q, err := query.Parse(args, time.Now())
+	if err != nil {
+		return nil, &wire.Error{Status: cli.Usage, Text: err.Error()}
+	}
+	if !all {
+		q.For(t.peer.User)
+	}
+	infos, err := t.infos(nil)
+	if err != nil {
+		return nil, err
+	}
+	err = q.Resolve(t.peer.User, func(yield func(job.BatchID, string) bool) {
+		for _, i := range infos {
+			if !yield(i.ID, i.Head.Owner) {
+				return
+			}
+		}
+	})
+	switch {
+	case errors.Is(err, query.ErrNone):
+		return nil, &wire.Error{Status: cli.NoSuch, Text: err.Error()}
+	case err != nil:
+		return nil, &wire.Error{Status: cli.Input, Text: err.Error()}
+	}
+	return q, t.checkIDs(q, infos)
+}
+
+// checkIDs refuses ids of batches and jobs that do not exist.
+func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
+	there := make(map[job.BatchID]bool, len(infos))
+	for _, i := range infos {
+		there[i.ID] = true
+	}
+	var missing []error
+	batches, jobs := q.IDs()
+	for _, id := range batches {
+		if !there[id] {
+			missing = append(missing, fmt.Errorf("no batch %q", id))
+		}
+	}
+	for _, id := range jobs {
+		if !there[id.Batch()] {
+			missing = append(missing, fmt.Errorf("no job %q: there is no such batch", id))
+		}
+	}
+	missing = append(missing, t.missingJobs(jobs)...)
+	if missing == nil {
+		return nil
+	}
+	return &wire.Error{Status: cli.NoSuch, Text: errors.Join(missing...).Error()}
+}
+
+// missingJobs looks for jobs, batch by batch; ids are sorted.
+func (t *tool) missingJobs(ids []job.ID) (missing []error) {
+	for len(ids) > 0 {
+		b, n := ids[0].Batch(), 1
+		for n < len(ids) && ids[n].Batch() == b {
+			n++
+		}
+		for id := range t.missingOf(b, ids[:n]) {
+			missing = append(missing, fmt.Errorf("no job %q", id))
+		}
+		ids = ids[n:]
+	}
+	return missing
+}
+
+// missingOf is which of these jobs a batch does not have. A batch that is not
+// there is told of elsewhere.
+func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
+	missing := make(map[job.ID]bool, len(ids))
+	open := false
+	t.do(func() {
+		var n uint32
+		if n, open = t.byID[b]; !open {
+			return
+		}
+		for _, id := range ids {
+			if _, ok := t.batches[n].Index(id.Name()); !ok {
+				missing[id] = true
+			}
+		}
+	})
+	if open {
+		return missing
+	}
+	for _, id := range ids {
+		missing[id] = true
+	}
+	err := t.spool.Read(b, 0, func(r *job.Row) error { delete(missing, r.ID); return nil })
+	if err != nil {
+		return nil
+	}
+	return missing
+}
+
+// infos lists the batches there are. What is damaged is said in the log.
+func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
+	infos, problems, err := t.spool.Batches(match)
+	for _, p := range problems {
+		t.log.Error("a batch cannot be read", "problem", p.Error())
+	}
+	return infos, err
+}
+
+// rows calls f for each job of each batch that the query may be about, as of
+// the snapshot. A batch that cannot be read is left out, and said in the log.
+func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) error {
+	infos, err := t.infos(nil)
+	if err != nil {
+		return err
+	}
+	for _, i := range infos {
+		upto, open := snap.open[i.ID]
+		if !open {
+			upto = -1
+		}
+		if !q.MayFit(i.ID, i.Head.Owner) || q.OnlyLive() && !open {
+			continue
+		}
+		err := t.spool.Read(i.ID, upto, func(r *job.Row) error {
+			snap.over(r)
+			return f(r)
+		})
+		var p *spool.Problem
+		if errors.As(err, &p) {
+			t.log.Error("a batch cannot be read", "problem", p.Error())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodes answers a question about nodes.
+func (t *tool) nodes(m *wire.Query) error {
+	which, err := query.ParseNodes(m.Args, time.Now())
+	if err != nil {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: err.Error()}
+	}
+	var rows []node.Row
+	t.do(func() { rows = t.head.nodeRows() })
+	s := t.send(wire.OfRows)
+	s.Ref = m.Ref
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		for i := range rows {
+			if which.Match(&rows[i]) {
+				if err := enc.Encode(&rows[i]); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// nodeRows is what is known of every node.
+func (h *head) nodeRows() []node.Row {
+	rows := h.machine.Nodes()
+	for i := range rows {
+		s := h.sessions[h.byNode[rows[i].Node]]
+		if s == nil {
+			continue
+		}
+		s.mu.Lock()
+		rows[i].Seen = s.heard
+		s.mu.Unlock()
+	}
+	return rows
+}

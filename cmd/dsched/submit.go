@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// maxSpec is how long the common part of a batch may be, as JSON.
+const maxSpec = 16 << 20
+
+// submit takes a batch in. Whatever is wrong with it, what the tool sends is
+// read to the end of its turn, so that it reads the answer.
+func (t *tool) submit(m *wire.Submit) error {
+	sub, err := t.store.Begin(m.Ref, m.Batch, t.peer.User, t.peer.UID)
+	if err == nil {
+		defer sub.Abort()
+	}
+	for _, of := range []string{wire.OfBatch, wire.OfSpec, wire.OfJobs} {
+		s, serr := wire.Expect[*wire.Send](t.c)
+		if serr != nil {
+			return serr
+		}
+		r := t.c.RecvTransfer(s)
+		if err == nil && s.Of != of {
+			err = &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("%.20q was sent, where %q belongs", s.Of, of)}
+		}
+		if err == nil {
+			err = takePart(sub, of, r)
+		}
+		if derr := wire.Drain(r); derr != nil {
+			return derr
+		}
+	}
+	if err != nil {
+		return refused(m, err)
+	}
+	return t.takeInputs(m, sub)
+}
+
+// takePart takes one of the three transfers that say what is asked for.
+func takePart(sub *spool.Submission, of string, r io.Reader) error {
+	switch of {
+	case wire.OfBatch:
+		return sub.BatchFile(r)
+	case wire.OfSpec:
+		text, err := io.ReadAll(io.LimitReader(r, maxSpec+1))
+		if err != nil {
+			return err
+		}
+		if len(text) > maxSpec {
+			return fmt.Errorf("%w: the common part of the batch has more than %d bytes", spool.ErrInput, maxSpec)
+		}
+		var spec job.Spec
+		if err := line.Unmarshal(text, &spec); err != nil {
+			return fmt.Errorf("%w: its common part: %w", spool.ErrInput, err)
+		}
+		return sub.Spec(spec)
+	}
+	lines := line.NewReader(r, spool.MaxLine)
+	for {
+		text, err := lines.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var j job.Job
+		if err := spool.DecodeJob(text, &j); err != nil {
+			return fmt.Errorf("%w: a job: %w", spool.ErrInput, err)
+		}
+		if err := sub.AddJob(&j); err != nil {
+			return err
+		}
+	}
+}
+
+// takeInputs says which inputs are lacking, takes them, and makes the batch
+// durable.
+func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission) error {
+	if b, err := sub.Check(m.Unique); errors.Is(err, spool.ErrSame) {
+		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
+	} else if err != nil {
+		return refused(m, err)
+	}
+	inputs, want, any := sub.Lacks()
+	if err := t.c.Send(&wire.Lack{Ref: m.Ref, Want: wire.Want(want), None: !any}); err != nil {
+		return err
+	}
+	if any {
+		s, err := wire.Expect[*wire.Send](t.c)
+		if err != nil {
+			return err
+		}
+		r := t.c.RecvTransfer(s)
+		err = pack.Receive(r, inputs, want, sub.Sink())
+		if derr := wire.Drain(r); derr != nil {
+			err = errors.Join(err, derr)
+		}
+		if errors.Is(err, wire.ErrCut) {
+			return err
+		}
+		if err != nil {
+			return refused(m, err)
+		}
+	}
+	b, err := sub.Finish(m.Unique)
+	if errors.Is(err, spool.ErrSame) {
+		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
+	}
+	if err != nil {
+		return refused(m, err)
+	}
+	if err := t.begin(b); err != nil {
+		return refused(m, err)
+	}
+	return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Jobs: b.Jobs})
+}
+
+// begin takes a batch that is durable into the state.
+func (h *head) begin(b *spool.Batch) (err error) {
+	ok := h.settled(func() {
+		if _, err = h.open(b, false); err == nil {
+			h.log.Info("submitted", "batch", string(b.ID), "jobs", b.Jobs, "owner", b.Head.Owner)
+		}
+	})
+	if !ok {
+		return errEnding
+	}
+	return err
+}
+
+var errEnding = cli.Errorf(cli.Later, "dsched is ending; the batch is safe, and goes on when it is started again")
+
+// refused is the answer to a submission that is not taken.
+func refused(m *wire.Submit, err error) error {
+	status := cli.Status(err)
+	switch {
+	case errors.Is(err, spool.ErrTaken), errors.Is(err, spool.ErrInput), errors.Is(err, job.ErrName),
+		errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrLimit), errors.Is(err, pack.ErrSum), errors.Is(err, wire.ErrGaveUp):
+		status = cli.Input
+	case errors.Is(err, spool.ErrFull):
+		status = cli.Later
+	}
+	return &wire.Error{Ref: m.Ref, Status: status, Text: err.Error()}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/wire"
+)
+
+// A tool is the head's side of one tool's session.
+type tool struct {
+	*head
+	c    *wire.Conn
+	peer dial.Peer
+	x    uint64 // names its transfers
+}
+
+// serveTool answers a tool's requests, one after another, until it goes.
+func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer) error {
+	if !peer.Proven {
+		return &wire.Error{Status: cli.NotAllowed, Text: "over TCP nobody knows who you are: use the spool's socket"}
+	}
+	if err := c.Send(h.hello(wire.Hello{User: peer.User})); err != nil {
+		return err
+	}
+	t := &tool{head: h, c: c, peer: peer}
+	for {
+		m, err := c.Recv()
+		if errors.Is(err, wire.ErrUnknown) {
+			err = c.Send(&wire.Error{Status: cli.Usage, Text: err.Error()})
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.answer(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+// answer answers one request. What is wrong with it is told to the tool; an
+// error is returned only when the stream is of no use any more.
+func (t *tool) answer(ctx context.Context, m wire.Message) error {
+	var err error
+	switch m := m.(type) {
+	case *wire.Query:
+		err = t.query(ctx, m)
+	case *wire.Change:
+		err = t.change(m)
+	case *wire.Pull:
+		err = t.pull(m)
+	case *wire.Log:
+		err = t.printed(ctx, m)
+	case *wire.Submit:
+		err = t.submit(m)
+	case *wire.Ping:
+		err = t.c.Send(&wire.Pong{N: m.N})
+	default:
+		err = &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("a tool does not say %T", m)}
+	}
+	if errors.Is(err, errHungUp) {
+		return err
+	}
+	refusal := asRefusal(err)
+	if refusal == nil {
+		return err
+	}
+	return t.c.Send(refusal)
+}
+
+// errHungUp ends a session that cannot go on after an answer.
+var errHungUp = errors.New("the tool has hung up, or spoke out of turn")
+
+// send begins a transfer on the tool's stream.
+func (t *tool) send(of string) *wire.Send {
+	t.x++
+	return &wire.Send{X: t.x, Of: of}
+}
+
+// whileThere gives a context that ends when the tool goes away. While it is
+// not ended by stop, the tool may say nothing; afterwards the stream is of no
+// more use.
+func (t *tool) whileThere(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		t.c.Recv()
+		stop()
+	}()
+	return ctx, stop
+}
+
+// operator says whether the peer may act on everybody's batches: those whom
+// head.yaml names, the user who runs dsched, and root.
+func (t *tool) operator() bool {
+	if t.peer.UID == 0 || t.peer.UID == t.uid {
+		return true
+	}
+	for _, o := range t.settings.Operators {
+		if o == t.peer.User {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"distribute/lib/job"
+	"distribute/lib/query"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// maxBehind is how many records a follower may be behind before it is cut off.
+const maxBehind = 4 << 20
+
+// A logged is a record, and the batch whose log it is in.
+type logged struct {
+	batch *spool.Batch
+	rec   *job.Record
+}
+
+// A watcher is told of every record once it is durable.
+type watcher struct {
+	records *queue[logged]
+}
+
+// tellWatchers hands on what a commit has made durable.
+func (h *head) tellWatchers() {
+	for w := range h.watchers {
+		if len(h.logged) > 0 && !w.records.put(h.logged...) {
+			w.records.close()
+			delete(h.watchers, w)
+		}
+	}
+	h.logged = nil
+}
+
+// follow sends the rows that fit, and again each that changes; or, until they
+// are over, each once when it is.
+func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error {
+	ctx, stop := t.whileThere(ctx)
+	defer stop()
+	w := &watcher{newQueue[logged](maxBehind)}
+	var snap *snapshot
+	t.settled(func() {
+		t.watchers[w] = true
+		snap = t.snapshot()
+	})
+	defer t.do(func() { delete(t.watchers, w) })
+	context.AfterFunc(ctx, w.records.close)
+	f := follower{q: q, untilOver: m.Until == "over", rows: map[job.ID]*job.Row{}}
+	s := t.send(wire.OfRows)
+	s.Ref = m.Ref
+	err := t.c.SendTransfer(s, func(out io.Writer) error {
+		f.enc, f.out = json.NewEncoder(out), out.(*wire.Writer)
+		if err := t.rows(snap, q, f.first); err != nil {
+			return err
+		}
+		return f.run(ctx, w)
+	})
+	return errors.Join(err, errHungUp)
+}
+
+// A follower folds records into the rows that it has shown.
+type follower struct {
+	q         *query.Query
+	untilOver bool
+	rows      map[job.ID]*job.Row // that may change yet
+	enc       *json.Encoder
+	out       *wire.Writer
+}
+
+// first takes a row as the files have it.
+func (f *follower) first(r *job.Row) error {
+	fits := f.q.Match(r)
+	if f.untilOver && !fits {
+		return nil
+	}
+	if !r.State.Over() || !f.untilOver {
+		keep := *r
+		f.rows[r.ID] = &keep
+	}
+	if fits && (!f.untilOver || r.State.Over()) {
+		return f.enc.Encode(r)
+	}
+	return nil
+}
+
+// run takes records until nothing more can come, or ctx ends.
+func (f *follower) run(ctx context.Context, w *watcher) error {
+	for !f.untilOver || len(f.rows) > 0 {
+		if err := f.out.Flush(); err != nil {
+			return err
+		}
+		logged := w.records.take()
+		if logged == nil {
+			return ctx.Err()
+		}
+		for _, l := range logged {
+			if err := f.change(l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// change takes one record.
+func (f *follower) change(l logged) error {
+	r, ok := f.rows[l.batch.ID.Job(l.rec.Job)]
+	if !ok {
+		if f.untilOver || !f.q.MayFit(l.batch.ID, l.batch.Head.Owner) {
+			return nil
+		}
+		row := job.NewRow(l.batch.ID, l.rec.Job, &l.batch.Head, l.batch.Submitted)
+		r = &row
+		f.rows[r.ID] = r
+	}
+	if err := r.Fold(l.rec); err != nil || l.rec.Kind == job.KindLate {
+		return nil // a record that the file had already, of a batch that came after the snapshot
+	}
+	switch {
+	case f.untilOver && !r.State.Over():
+		return nil
+	case f.untilOver:
+		delete(f.rows, r.ID)
+	case !f.q.Match(r):
+		return nil
+	}
+	return f.enc.Encode(r)
+}

@@ -1,0 +1,218 @@
+// Dsubmit gives a batch of jobs to the head. See dsubmit(1).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/unit"
+	"distribute/lib/wire"
+)
+
+const usage = `usage: dsubmit [-nquvw] [-b batch] [-H head] [-s ids] file
+       dsubmit [-nquvw] [-H head] [-i path ...] [-J name] [-R request ...] -b batch -- command ...`
+
+func main() { cli.Main(usage, run) }
+
+// A submission is what the command line asks for.
+type submission struct {
+	*cli.Cmd
+	head, name, ids, jobName    *string
+	inputs, requests            *[]string
+	dry, quiet, unique, waiting *bool
+}
+
+func run(ctx context.Context, c *cli.Cmd) error {
+	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""),
+		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"),
+		dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w")}
+	c.Bool("v")
+	if err := c.Parse(); err != nil {
+		return err
+	}
+	f, err := s.file()
+	if err != nil {
+		return err
+	}
+	b, err := s.collect(ctx, f)
+	if err != nil {
+		return err
+	}
+	if *s.dry {
+		s.talk("%s: %d jobs, %d input files of %s; not submitted", b.ID(), len(b.Jobs), len(b.Sources), unit.FormatBytes(total(b)))
+		_, err := fmt.Fprintln(c.Stdout, b.ID())
+		return err
+	}
+	id, err := s.submit(ctx, b)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(c.Stdout, id); err != nil || !*s.waiting {
+		return err
+	}
+	return s.wait(ctx, id)
+}
+
+// talk says something that is not a mistake, unless -q was given.
+func (s *submission) talk(format string, a ...any) {
+	if !*s.quiet {
+		s.Talk(format, a...)
+	}
+}
+
+// file is the batch as it is asked for, in either form.
+func (s *submission) file() (*job.File, error) {
+	if s.Dashed {
+		return s.template()
+	}
+	switch {
+	case len(s.Args) != 1:
+		return nil, cli.Usagef("one batch file is wanted, and %d operands were given", len(s.Args))
+	case s.Given("i") || s.Given("J") || s.Given("R"):
+		return nil, cli.Usagef("-i, -J and -R go with a command, not with a batch file")
+	}
+	f, err := job.ReadFile(s.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	if *s.name != "" {
+		if f.Namespace, f.Name, err = s.id(f.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	if *s.ids != "" {
+		err = s.only(f)
+	}
+	return f, err
+}
+
+// template is the batch of a command with lines.
+func (s *submission) template() (*job.File, error) {
+	switch {
+	case len(s.Command) == 0:
+		return nil, cli.Usagef("a command is wanted after --")
+	case len(s.Args) > 0:
+		return nil, cli.Usagef("%q is not wanted before --", s.Args[0])
+	case *s.name == "":
+		return nil, cli.Usagef("-b is wanted: the name of the batch")
+	case *s.ids != "":
+		return nil, cli.Usagef("-s goes with a batch file, not with a command")
+	}
+	ns, name, err := s.id(dial.UserName(os.Getuid()))
+	if err != nil {
+		return nil, err
+	}
+	t := &job.Template{Namespace: ns, Name: name, Command: s.Command, Job: *s.jobName,
+		Inputs: *s.inputs, Requests: *s.requests, Dir: "."}
+	var lines []string
+	if t.NeedsLines() {
+		if s.StdinTTY() {
+			return nil, cli.Usagef("the command has places to fill, and no lines come on stdin: seq 20 | dsubmit …")
+		}
+		if lines, err = job.ReadLines(s.Stdin); err != nil {
+			return nil, err
+		}
+	}
+	return t.File(lines)
+}
+
+// id takes -b apart; without a namespace in it, it is ns.
+func (s *submission) id(ns string) (namespace, name string, err error) {
+	text := *s.name
+	if !strings.Contains(text, "/") {
+		text = ns + "/" + text
+	}
+	id, err := job.ParseBatchID(text)
+	if err != nil {
+		return "", "", cli.Errorf(cli.Input, "-b: %w", err)
+	}
+	return id.Namespace(), id.Name(), nil
+}
+
+// only leaves in the batch the jobs that -s names.
+func (s *submission) only(f *job.File) error {
+	in := s.Stdin
+	if *s.ids != "-" {
+		file, err := os.Open(*s.ids)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		in = file
+	} else if s.StdinTTY() {
+		return cli.Usagef("-s - reads ids from stdin, which is a terminal")
+	}
+	lines, err := job.ReadLines(in)
+	if err != nil {
+		return err
+	}
+	want := map[string]bool{}
+	for _, l := range lines {
+		id, _, _ := strings.Cut(l, "\t")
+		name, _, _ := strings.Cut(filepath.Base(id), "~")
+		if id != "" {
+			want[name] = true
+		}
+	}
+	f.Only(func(name string) bool {
+		wanted := want[name]
+		if wanted {
+			delete(want, name)
+		}
+		return wanted
+	})
+	var missing []error
+	for name := range want {
+		missing = append(missing, cli.Errorf(cli.Input, "-s names the job %q, which is not in %q", name, f.Path))
+	}
+	return errors.Join(missing...)
+}
+
+// collect looks at the files that the batch names.
+func (s *submission) collect(ctx context.Context, f *job.File) (*job.Batch, error) {
+	p := s.Progress("reading inputs", 0, unit.FormatBytes)
+	defer p.Done()
+	last := int64(0)
+	return f.Collect(ctx, func(n, total int64) {
+		p.Grow(total - last)
+		last = total
+		p.Add(n)
+	})
+}
+
+// total is the size of all different inputs.
+func total(b *job.Batch) (n int64) {
+	for _, src := range b.Sources {
+		n += src.Size
+	}
+	return n
+}
+
+// wait waits until every job of the batch is over.
+func (s *submission) wait(ctx context.Context, id job.BatchID) error {
+	h, err := ask.Dial(ctx, s.Cmd, *s.head)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	ops := &ask.Operands{Args: []string{string(id)}}
+	notDone := 0
+	err = ask.Rows(ctx, h, wire.Query{Of: "jobs", All: true, Follow: true, Until: "over"}, ops, func(r *job.Row) error {
+		if r.State != job.Done {
+			notDone++
+		}
+		return nil
+	})
+	if err == nil && notDone > 0 {
+		err = cli.Errorf(cli.No, "%d jobs of %s are not done (dquery %s state=failed,cancelled)", notDone, id, id)
+	}
+	return err
+}

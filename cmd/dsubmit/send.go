@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/pack"
+	"distribute/lib/unit"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// submit gives the batch to the head, or leaves it in the spool's incoming/ if
+// no dsched serves it. When it returns an id the batch is durable.
+func (s *submission) submit(ctx context.Context, b *job.Batch) (job.BatchID, error) {
+	h, err := ask.Dial(ctx, s.Cmd, *s.head)
+	var unreached *dial.Error
+	if errors.As(err, &unreached) {
+		if dir, ok := dial.Spool(unreached.Addr); ok {
+			return s.drop(b, dir, unreached)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	ref := job.NewToken()
+	answer, err := s.ask(h, b, ref)
+	if refusal := (*wire.Error)(nil); err != nil && !errors.As(err, &refusal) {
+		if _, why := wire.Expect[*wire.Accepted](h.Conn); errors.As(why, &refusal) {
+			err = refusal // it was said while this side was still sending
+		}
+	}
+	if err != nil {
+		return "", h.Failed(ctx, err)
+	}
+	if answer.Same {
+		s.talk("%s is there already, with %d jobs", answer.Batch, answer.Jobs)
+	} else {
+		s.talk("%s: %d jobs", answer.Batch, answer.Jobs)
+	}
+	return answer.Batch, nil
+}
+
+// ask says what is submitted, and sends the inputs that the head lacks.
+func (s *submission) ask(h *ask.Head, b *job.Batch, ref job.Token) (*wire.Accepted, error) {
+	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Jobs: len(b.Jobs)}); err != nil {
+		return nil, err
+	}
+	parts := []struct {
+		of    string
+		write func(io.Writer) error
+	}{
+		{wire.OfBatch, func(w io.Writer) error { _, err := w.Write(b.Data); return err }},
+		{wire.OfSpec, func(w io.Writer) error { return json.NewEncoder(w).Encode(b.Spec) }},
+		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs) }},
+	}
+	for i, p := range parts {
+		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: p.of, Ref: ref}, p.write); err != nil {
+			return nil, err
+		}
+	}
+	m, err := h.Recv()
+	if err != nil {
+		return nil, err
+	}
+	switch m := m.(type) {
+	case *wire.Accepted: // it is there already
+		return m, nil
+	case *wire.Error:
+		return nil, m
+	case *wire.Lack:
+		if !m.None {
+			err = s.sendInputs(h, b, ref, pack.Want(m.Want))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return wire.Expect[*wire.Accepted](h.Conn)
+	}
+	return nil, fmt.Errorf("%w: %T is no answer to a submission", line.ErrLine, m)
+}
+
+func writeJobs(w io.Writer, jobs []job.Job) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	var text []byte
+	for i := range jobs {
+		text = append(spool.AppendJob(text[:0], &jobs[i]), '\n')
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// sendInputs sends those of the inputs that the head wants.
+func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want pack.Want) error {
+	sizes := make(map[string]int64, len(b.Sources))
+	for sum, src := range b.Sources {
+		sizes[sum] = src.Size
+	}
+	m := pack.Blobs(sizes)
+	p := s.Progress("sending inputs", wanted(m, want), unit.FormatBytes)
+	defer p.Done()
+	return h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
+		return pack.Send(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
+			f, err := b.Sources[e.Sum].Open()
+			if err != nil {
+				return nil, cli.Errorf(cli.Input, "%w", err)
+			}
+			return counted{f, p}, nil
+		})
+	})
+}
+
+// wanted is how many bytes the head wants.
+func wanted(m pack.Manifest, want pack.Want) (n int64) {
+	if want.Ranges == nil {
+		return m.Bytes()
+	}
+	for _, r := range want.Ranges {
+		n += m[max(r[0], 0):min(r[1], len(m))].Bytes()
+	}
+	return n
+}
+
+// counted is a file whose reading is shown.
+type counted struct {
+	io.ReadCloser
+	p *cli.Progress
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.p.Add(int64(n))
+	return n, err
+}
+
+// drop leaves the batch where dsched will find it when it is started.
+func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchID, error) {
+	sp, err := spool.Open(dir)
+	if err != nil {
+		return "", cli.Errorf(cli.Unreachable, "%w; and %w", unreached, err)
+	}
+	if *s.waiting {
+		return "", cli.Errorf(cli.Unreachable, "%w: there is nothing to wait for (start it: dsched -S %s)", unreached, dir)
+	}
+	d := spool.Drop{Submission: job.NewToken(), Batch: b.ID(), Free: *s.unique, Jobs: len(b.Jobs)}
+	open := func(sum string) (io.ReadCloser, error) { return b.Sources[sum].Open() }
+	if err := sp.Leave(d, b.Data, &b.Spec, each(b.Jobs), open); err != nil {
+		return "", fmt.Errorf("the batch could not be left in %q: %w", dir, err)
+	}
+	s.talk("no dsched serves %q: the batch waits in its incoming/ until one does", dir)
+	return b.ID(), nil
+}
+
+// each yields the address of each job.
+func each(jobs []job.Job) iter.Seq[*job.Job] {
+	return func(yield func(*job.Job) bool) {
+		for i := range jobs {
+			if !yield(&jobs[i]) {
+				return
+			}
+		}
+	}
+}
