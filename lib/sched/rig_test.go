@@ -1,0 +1,397 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// A rig is a machine with the logs that its shell would keep, checked after
+// every event.
+type rig struct {
+	t      testing.TB
+	m      *Machine
+	cfg    Config
+	now    time.Duration
+	drawn  int
+	adds   []AddBatch
+	logs   map[uint32][]entry
+	begun  map[job.Token]bool // Start actions seen
+	quick  bool               // replay only when asked
+	places bool               // compare with the plain decision
+}
+
+type entry struct {
+	job uint32
+	rec job.Record
+}
+
+func newRig(t testing.TB, cfg Config) *rig {
+	r := &rig{t: t, cfg: cfg, logs: map[uint32][]entry{}, begun: map[job.Token]bool{}, places: true}
+	r.cfg.Token = func() job.Token { r.drawn++; return tok(r.drawn) }
+	r.m = New(r.cfg)
+	return r
+}
+
+// tok is the n-th token that a rig's machine draws.
+func tok(n int) job.Token { return job.Token(fmt.Sprintf("%032x", n)) }
+
+// apply gives an event, keeps what is logged, and checks.
+func (r *rig) apply(ev Event) []Action {
+	r.t.Helper()
+	if add, ok := ev.(AddBatch); ok && r.m.batches[add.Batch] == nil {
+		r.adds = append(r.adds, add)
+	}
+	got := slices.Clone(r.m.Apply(ev, r.now))
+	for _, a := range got {
+		if l, ok := a.(Log); ok {
+			r.logs[l.Ref.Batch] = append(r.logs[l.Ref.Batch], entry{l.Ref.Job, l.Rec})
+		}
+	}
+	if gone, ok := ev.(BatchGone); ok {
+		delete(r.logs, gone.Batch)
+		r.adds = slices.DeleteFunc(r.adds, func(a AddBatch) bool { return a.Batch == gone.Batch })
+	}
+	if err := r.check(ev, got); err != nil {
+		r.t.Fatalf("after %T%+v: %v\nactions: %s", ev, ev, err, show(got))
+	}
+	return got
+}
+
+func (r *rig) check(ev Event, got []Action) error {
+	if err := errors.Join(consistent(r.m), r.checkActions(got), lawful(r.logs)); err != nil {
+		return err
+	}
+	if r.places && r.m.loaded {
+		if err := comparePlain(r.m, got); err != nil {
+			return err
+		}
+	}
+	if r.quick {
+		return nil
+	}
+	return r.checkReplay()
+}
+
+// checkReplay replays the logs into a fresh machine (I8).
+func (r *rig) checkReplay() error {
+	fresh, err := r.replayed()
+	if err != nil {
+		return err
+	}
+	if want, got := r.m.Snapshot(), fresh.Snapshot(); want != got {
+		return fmt.Errorf("replayed state differs\nin memory:\n%s\nreplayed:\n%s", want, got)
+	}
+	return consistent(fresh)
+}
+
+// replayed is a fresh machine fed with the logs.
+func (r *rig) replayed() (*Machine, error) {
+	m := New(r.cfg)
+	for _, add := range r.adds {
+		add.Replay = true
+		m.Apply(add, r.now)
+		for _, e := range r.logs[add.Batch] {
+			if err := m.Replay(Ref{add.Batch, e.job}, &e.rec); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// checkActions holds what the machine says to what nodes may rely on.
+func (r *rig) checkActions(got []Action) error {
+	for i, a := range got {
+		switch a := a.(type) {
+		case Start:
+			if r.begun[a.Attempt] {
+				return fmt.Errorf("attempt %s is given away twice (I5)", a.Attempt)
+			}
+			r.begun[a.Attempt] = true
+			p := r.m.session[a.Session]
+			if p == nil || !p.listed {
+				return fmt.Errorf("a start for a node that has not ended its list")
+			}
+			if l := r.last(a.Ref, a.Attempt); l == nil || l.Kind != job.KindStart || l.Node != string(p.name) {
+				return fmt.Errorf("attempt %s is given away without a record", a.Attempt)
+			}
+			if p.used > p.offer.CPUs {
+				return fmt.Errorf("%s is given %d cpus of %d (I9)", p.name, p.used, p.offer.CPUs)
+			}
+		case Have:
+			if r.m.live[must(a.Attempt)] != nil {
+				return fmt.Errorf("have of attempt %s, which is not settled (I3)", a.Attempt)
+			}
+		case Publish:
+			l := r.last(a.Ref, a.Attempt)
+			if l == nil || a.Out != (l.Kind == job.KindDone) || l.Manifest == "" {
+				return fmt.Errorf("publish of attempt %s without its record", a.Attempt)
+			}
+			if i+1 == len(got) {
+				continue
+			}
+		}
+	}
+	return nil
+}
+
+func must(t job.Token) key {
+	k, _ := keyOf(t)
+	return k
+}
+
+// last is the last record about an attempt.
+func (r *rig) last(ref Ref, t job.Token) *job.Record {
+	log := r.logs[ref.Batch]
+	for i := len(log) - 1; i >= 0; i-- {
+		if log[i].job == ref.Job && log[i].rec.Attempt == t {
+			return &log[i].rec
+		}
+	}
+	return nil
+}
+
+// lawful checks that the logs alone hold the invariants.
+func lawful(logs map[uint32][]entry) error {
+	for b, log := range logs {
+		done := map[uint32]job.Token{}
+		started := map[job.Token]string{}
+		for _, e := range log {
+			switch e.rec.Kind {
+			case job.KindDone:
+				if done[e.job] != "" {
+					return fmt.Errorf("job %d/%d is done twice (I1)", b, e.job)
+				}
+				if e.rec.Manifest == "" {
+					return fmt.Errorf("job %d/%d is done without a result (I2)", b, e.job)
+				}
+				done[e.job] = e.rec.Attempt
+			case job.KindStart:
+				if started[e.rec.Attempt] != "" {
+					return fmt.Errorf("attempt %s starts twice (I5)", e.rec.Attempt)
+				}
+				started[e.rec.Attempt] = e.rec.Node
+			}
+			if done[e.job] != "" && e.rec.Kind != job.KindDone && e.rec.Kind != job.KindLate {
+				return fmt.Errorf("job %d/%d is %s after done (I7)", b, e.job, e.rec.Kind)
+			}
+			if e.rec.Attempt != "" && started[e.rec.Attempt] != e.rec.Node {
+				return fmt.Errorf("attempt %s of %s moves to %s (I5)", e.rec.Attempt, started[e.rec.Attempt], e.rec.Node)
+			}
+		}
+	}
+	return nil
+}
+
+// consistent counts again what a machine keeps count of.
+func consistent(m *Machine) error {
+	live := 0
+	for _, b := range m.batches {
+		counts, open, waiting := [job.Cancelled + 1]int{}, 0, 0
+		for i, s := range b.state {
+			counts[s]++
+			if !s.Over() {
+				open++
+			}
+			q := m.queueOf(Ref{b.num, uint32(i)})
+			if q.jobs.has(uint32(i)) != (s == job.Queued) {
+				return fmt.Errorf("job %d/%d is %s and queued=%v", b.num, i, s, q.jobs.has(uint32(i)))
+			}
+			current := 0
+			for a := b.of[uint32(i)]; a != nil; a = a.next {
+				live++
+				if a.current {
+					current++
+				}
+				if a.current && a.void || a.void != s.Over() && s.Over() || a.dead || m.live[a.key] != a {
+					return fmt.Errorf("attempt %s of job %d/%d, which is %s: current=%v void=%v dead=%v", a.token, b.num, i, s, a.current, a.void, a.dead)
+				}
+			}
+			if (current == 1) != (s == job.Running) || current > 1 {
+				return fmt.Errorf("job %d/%d is %s and has %d current attempts (I6)", b.num, i, s, current)
+			}
+		}
+		for _, q := range b.queues {
+			waiting += q.jobs.n
+			_, shown := slices.BinarySearchFunc(q.c.queues, q, queueOrder)
+			if shown != (b.ready && q.jobs.n > 0) {
+				return fmt.Errorf("queue of batch %d with %d jobs: shown=%v", b.num, q.jobs.n, shown)
+			}
+		}
+		if counts != b.counts || open != b.open || waiting != counts[job.Queued] {
+			return fmt.Errorf("batch %d: counts %v, open %d, waiting %d; should be %v, %d", b.num, b.counts, b.open, waiting, counts, open)
+		}
+	}
+	if live != len(m.live) {
+		return fmt.Errorf("%d live attempts, %d in the batches", len(m.live), live)
+	}
+	return consistentPeers(m)
+}
+
+func consistentPeers(m *Machine) error {
+	unacked := map[uint32]int{}
+	listed := 0
+	for _, p := range m.peers {
+		for _, note := range p.gone {
+			unacked[note.ref.Batch]++
+		}
+		used, active, waiting, waitCPUs := 0, 0, 0, 0
+		for _, cpus := range p.held {
+			used += cpus
+			active++
+		}
+		for a := p.first; a != nil; a = a.after {
+			listed++
+			if a.after == nil && p.last != a {
+				return fmt.Errorf("the list of %s has a loose end", p.name)
+			}
+			switch {
+			case a.active && a.result != nil:
+				return fmt.Errorf("attempt %s has ended and takes room", a.token)
+			case a.active:
+				used += a.cpus
+				active++
+			case a.result == nil:
+				waiting++
+				waitCPUs += a.cpus
+			}
+		}
+		if p.listed && (used != p.used || active != p.active || waiting != p.waiting || waitCPUs != p.waitCPUs) {
+			return fmt.Errorf("%s: used %d, active %d, waiting %d with %d cpus; should be %d, %d, %d, %d",
+				p.name, p.used, p.active, p.waiting, p.waitCPUs, used, active, waiting, waitCPUs)
+		}
+		if p.recalling != nil && (p.recalling.dead || !p.recalling.recalled) {
+			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.name)
+		}
+		if (p.session != 0) != (m.session[p.session] == p) {
+			return fmt.Errorf("%s has session %d", p.name, p.session)
+		}
+	}
+	if listed != len(m.live) {
+		return fmt.Errorf("%d live attempts, %d on nodes", len(m.live), listed)
+	}
+	for n, b := range m.batches {
+		if b.unacked != unacked[n] {
+			return fmt.Errorf("batch %d: %d settled attempts are not let go, should be %d", n, b.unacked, unacked[n])
+		}
+	}
+	return nil
+}
+
+// show is actions as the tables of the tests write them.
+func show(actions []Action) string {
+	var all []string
+	for _, a := range actions {
+		all = append(all, showOne(a))
+	}
+	return strings.Join(all, "; ")
+}
+
+func short8(t job.Token) string {
+	s := strings.TrimLeft(string(t), "0")
+	if len(t) != 32 {
+		return fmt.Sprintf("%q", t)
+	}
+	return "a" + s
+}
+
+func showOne(a Action) string {
+	switch a := a.(type) {
+	case Log:
+		r := a.Rec
+		s := fmt.Sprintf("%s %s", r.Kind, jobName(a.Ref))
+		if r.Attempt != "" {
+			s += " " + short8(r.Attempt)
+		}
+		if r.Kind == job.KindStart {
+			s += fmt.Sprintf("~%d %s/%d", r.Try, r.Node, r.CPUs)
+		}
+		if r.Manifest != "" {
+			s += " " + r.Manifest
+		}
+		if r.Lost {
+			s += " lost"
+		}
+		if r.Reason != "" {
+			s += " (" + r.Reason + ")"
+		}
+		return s
+	case LogNode:
+		return fmt.Sprintf("node %s %s", a.Node, a.State)
+	case Start:
+		return fmt.Sprintf("START %d %s %s", a.Session, jobName(a.Ref), short8(a.Attempt))
+	case Stop:
+		return fmt.Sprintf("STOP %d %s", a.Session, short8(a.Attempt))
+	case Grant:
+		return fmt.Sprintf("GRANT %d %s", a.Session, short8(a.Attempt))
+	case Publish:
+		return fmt.Sprintf("PUBLISH %s %s out=%v", jobName(a.Ref), short8(a.Attempt), a.Out)
+	case Keep:
+		return fmt.Sprintf("KEEP %d %s", a.Session, short8(a.Attempt))
+	case Recall:
+		return fmt.Sprintf("RECALL %d %s", a.Session, short8(a.Attempt))
+	case Have:
+		return fmt.Sprintf("HAVE %d %s", a.Session, short8(a.Attempt))
+	case Forget:
+		return fmt.Sprintf("FORGET %d %s", a.Session, short8(a.Attempt))
+	case Hold:
+		return fmt.Sprintf("HOLD %d %s", a.Session, short8(a.Attempt))
+	case Refuse:
+		return fmt.Sprintf("REFUSE %d", a.Session)
+	case Odd:
+		return fmt.Sprintf("ODD %d %s", a.Session, short8(a.Attempt))
+	case Closed:
+		return fmt.Sprintf("CLOSED %d", a.Batch)
+	case Reopened:
+		return fmt.Sprintf("REOPENED %d", a.Batch)
+	}
+	return fmt.Sprintf("%T", a)
+}
+
+func jobName(r Ref) string { return fmt.Sprintf("%d/%d", r.Batch, r.Job) }
+
+// Short ways to write events.
+
+func up(session uint64, name string, cpus int, caps ...string) Event {
+	return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: cpus, Capabilities: caps}}
+}
+
+func item(session uint64, n int, phase string) Event {
+	return Item{Session: session, Attempt: tok(n), Phase: phase}
+}
+
+func itemEnded(session uint64, n int, res Result) Event {
+	return Item{Session: session, Attempt: tok(n), Phase: Returning, Ended: &res}
+}
+
+func ended(session uint64, n int, res Result) Event {
+	return Ended{Session: session, Attempt: tok(n), Result: res}
+}
+
+func phase(session uint64, n int, p string) Event {
+	return Phase{Session: session, Attempt: tok(n), Phase: p}
+}
+
+func staged(n int, manifest string) Event { return Staged{Attempt: tok(n), Manifest: manifest} }
+
+func gone(session uint64, n int) Event { return Gone{Session: session, Attempt: tok(n)} }
+
+// exited is a result with a manifest "m", or none.
+func exited(status int, manifest string) Result {
+	return Result{Outcome: job.Outcome{Exit: &status, Runtime: 60}, Manifest: manifest, Files: 1, Bytes: 10}
+}
+
+func quickly(r Result) Result { r.Runtime = 0.1; return r }
+
+var (
+	unstarted   = Result{Unstarted: true}
+	lost        = Result{Lost: true}
+	buildFailed = Result{BuildFailed: true, Outcome: job.Outcome{Reason: "make: no rule"}}
+)
