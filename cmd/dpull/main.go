@@ -92,6 +92,7 @@ type puller struct {
 	root     *os.Root // nil: a dry run where there is no directory
 	progress *cli.Progress
 
+	named    map[string]bool // attempts among the operands of the request under way
 	told     map[string]bool // ids that were printed, of the request under way
 	met      int             // jobs that fit
 	files    int             // that were moved, or would be

@@ -54,6 +54,10 @@ func (p *puller) meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]s
 	rest := &ask.Operands{Args: append([]string(nil), ops.Args...)}
 	ids := rest.Attempts()
 	met, waiting, empty := len(ids), 0, 0
+	p.named = map[string]bool{}
+	for _, id := range ids {
+		p.named[id] = true
+	}
 	if len(rest.Args) > 0 {
 		err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, rest, func(r *job.Row) error {
 			if _, _, _, err := job.ParseID(string(r.ID)); err != nil {
@@ -97,7 +101,7 @@ func (p *puller) job(ctx context.Context, h *ask.Head, id string) error {
 	for whole := false; !whole; {
 		whole, err = p.portion(ctx, h, place, id)
 		var refused *wire.Error
-		if errors.As(err, &refused) && refused.Status == cli.NoSuch && hasTry(id) {
+		if errors.As(err, &refused) && refused.Status == cli.NoSuch && hasTry(id) && !p.named[id] {
 			p.empty++
 			return nil
 		}

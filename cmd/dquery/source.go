@@ -44,12 +44,3 @@ func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, err
 	})
 	return rows, err
 }
-
-// open finds the source.
-func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
-	h, err := ask.Dial(ctx, d.c, d.head)
-	if err != nil {
-		return nil, err
-	}
-	return &live{h, d, ops}, nil
-}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/query"
+	"distribute/spool"
+)
+
+// open finds the source: the head, or the files of its spool if that is here
+// and no dsched runs on it.
+func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
+	h, err := ask.Dial(ctx, d.c, d.head)
+	if err == nil {
+		return &live{h, d, ops}, nil
+	}
+	var unreachable *dial.Error
+	if !errors.As(err, &unreachable) {
+		return nil, err
+	}
+	dir, ok := dial.Spool(unreachable.Addr)
+	if !ok {
+		return nil, err
+	}
+	s, serr := spool.Open(dir)
+	switch {
+	case errors.Is(serr, spool.ErrNoSpool):
+		return nil, err
+	case serr != nil:
+		return nil, serr
+	case d.follow:
+		return nil, fmt.Errorf("%w (and files do not tell what changes: leave out -f)", err)
+	}
+	d.c.Talk("no dsched runs on %q; read from its files at %s", dir, d.now().Format(time.DateTime))
+	return &files{Spool: s, d: d, ops: ops}, nil
+}
+
+// files is a spool without a dsched. Nothing in it changes.
+type files struct {
+	*spool.Spool
+	d   *dquery
+	ops *ask.Operands
+}
+
+// Close has nothing to do.
+func (*files) Close() error { return nil }
+
+func (f *files) jobs(ctx context.Context, _ bool, each func(*job.Row) error) error {
+	q, infos, err := f.query(f.ops)
+	if err != nil {
+		return err
+	}
+	return f.read(ctx, q, infos, func(r *job.Row) error {
+		if q.Match(r) {
+			return each(r)
+		}
+		return nil
+	})
+}
+
+func (f *files) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error) {
+	q, infos, err := f.query(ops)
+	if err != nil {
+		return nil, err
+	}
+	tally := query.NewTally(q)
+	err = f.read(ctx, q, infos, func(r *job.Row) error { tally.Add(r); return nil })
+	return tally.Rows(), err
+}
+
+// query does what the head does with operands.
+func (f *files) query(ops *ask.Operands) (*query.Query, []spool.Info, error) {
+	q, err := query.Parse(ops.Args, f.d.now())
+	if err != nil {
+		return nil, nil, cli.Usagef("%w", err)
+	}
+	me := dial.UserName(os.Getuid())
+	if !f.d.all {
+		q.For(me)
+	}
+	infos, problems, err := f.Batches(nil)
+	for _, p := range problems {
+		f.d.c.Talk("%s", p)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	there := make(map[job.BatchID]bool, len(infos))
+	for _, i := range infos {
+		there[i.ID] = true
+	}
+	err = q.Resolve(me, func(yield func(job.BatchID, string) bool) {
+		for _, i := range infos {
+			if !yield(i.ID, i.Head.Owner) {
+				return
+			}
+		}
+	})
+	switch {
+	case errors.Is(err, query.ErrNone):
+		return nil, nil, cli.Errorf(cli.NoSuch, "%w", err)
+	case err != nil:
+		return nil, nil, cli.Errorf(cli.Input, "%w", err)
+	}
+	batches, jobs := q.IDs()
+	for _, id := range jobs {
+		batches = append(batches, id.Batch())
+	}
+	for _, id := range batches {
+		if !there[id] {
+			return nil, nil, cli.Errorf(cli.NoSuch, "no batch %q", id)
+		}
+	}
+	return q, infos, nil
+}
+
+// read calls each for every job of the batches that may be meant. What is
+// damaged is named and passed over; a job that is named and is not there is an
+// error.
+func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, each func(*job.Row) error) error {
+	_, jobs := q.IDs()
+	missing := make(map[job.ID]bool, len(jobs))
+	for _, id := range jobs {
+		missing[id] = true
+	}
+	for _, i := range infos {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !q.MayFit(i.ID, i.Head.Owner) || q.OnlyLive() && !i.Open {
+			continue
+		}
+		err := f.Read(i.ID, -1, func(r *job.Row) error { delete(missing, r.ID); return each(r) })
+		var damage *spool.Problem
+		if errors.As(err, &damage) {
+			f.d.c.Talk("%s", damage)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for id := range missing {
+		return cli.Errorf(cli.NoSuch, "no job %q", id)
+	}
+	return nil
+}
