@@ -203,9 +203,6 @@ func Parse(name string, data []byte) (*Doc, error) {
 // Root is the value that the document holds.
 func (d *Doc) Root() Node { return Node{d: d, n: d.root} }
 
-// Name is the name that was given to [Parse].
-func (d *Doc) Name() string { return d.name }
-
 // errSecond is what parse returns for a file with several documents.
 type errSecond struct{ line int }
 

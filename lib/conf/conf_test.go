@@ -179,6 +179,14 @@ func TestQuote(t *testing.T) {
 	}
 }
 
+func TestPlace(t *testing.T) {
+	for want, p := range map[string]Place{"f": {File: "f"}, "f:3": {File: "f", Line: 3}, "f:3:4": {"f", 3, 4}, `"a\x1b\n":1:1`: {"a\x1b\n", 1, 1}} {
+		if p.String() != want {
+			t.Errorf("%#v is %s, want %s", p, p, want)
+		}
+	}
+}
+
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")

@@ -307,9 +307,6 @@ func (m *Map) merge(d *Doc, v *yaml.Node) {
 // Has says that there is a mapping, so that a missing key can be blamed.
 func (m Map) Has() bool { return m.at.n != nil && !m.at.Absent() }
 
-// At is the mapping's own node.
-func (m Map) At() Node { return m.at }
-
 // Pairs is every pair in the order of the file, merged ones last.
 func (m Map) Pairs() []Pair { return m.pairs }
 

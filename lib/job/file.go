@@ -116,12 +116,12 @@ func (r *reader) batch() {
 	for k, text := range topKeys.Refused {
 		keys.Refused[k] = text
 	}
-	any := root.AnyMap()
-	if !any.Has() {
+	all := root.AnyMap()
+	if !all.Has() {
 		return
 	}
-	keys.Refused["docker"] = dockerText(any.Get("docker"))
-	if !any.Key("singularity").Absent() {
+	keys.Refused["docker"] = dockerText(all.Get("docker"))
+	if !all.Key("singularity").Absent() {
 		keys.Known = append([]string{"singularity"}, keys.Known...)
 	}
 	top := root.Map(keys)

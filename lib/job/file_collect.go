@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,6 +45,7 @@ type collector struct {
 	batch  *claims
 	lists  [][]placed       // different lists of inputs of jobs
 	listOf map[string]int32 // lists by what is in them
+	bases  map[string]*base // by what is wanted
 	jobs   []int32          // the list of each job
 }
 
@@ -51,6 +53,13 @@ type collector struct {
 type placed struct {
 	place string
 	src   int32
+}
+
+// base is what the required files of a job came to.
+type base struct {
+	number int
+	list   []placed
+	claims *claims
 }
 
 // found is what a want came to.
@@ -73,7 +82,7 @@ func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*Bat
 		return nil, &conf.Mistake{Place: f.jobsAt, Text: "there are no jobs: nothing to run"}
 	}
 	c := &collector{f: f, index: map[string]int32{}, found: map[string]*found{}, words: map[string]int32{},
-		listOf: map[string]int32{}, batch: newClaims(nil)}
+		listOf: map[string]int32{}, bases: map[string]*base{}, batch: newClaims(nil)}
 	image := c.image()
 	shared := c.shared()
 	for i := range f.Jobs {
@@ -115,38 +124,57 @@ func (c *collector) shared() []placed {
 	return all
 }
 
-// job finds the inputs of one job.
+// job finds the inputs of one job. Jobs that want the same files share what is
+// found of them.
 func (c *collector) job(i int) {
-	own := newClaims(c.batch)
-	var all []placed
-	for k := range c.f.jobWants[i] {
-		w := &c.f.jobWants[i][k]
-		all = append(all, c.claim(own, w.at, c.find(w))...)
-	}
+	base := c.base(c.f.jobWants[i])
+	own := newClaims(base.claims)
+	var more []placed
 	if c.f.Spec.Kind == Command {
 		for _, w := range c.f.Jobs[i].Run {
 			if p, ok := c.word(w, c.f.jobAt[i]); ok && own.free(p.place) {
 				own.take(p)
-				all = append(all, p)
+				more = append(more, p)
 			}
 		}
 	}
-	c.jobs = append(c.jobs, c.list(all))
+	c.jobs = append(c.jobs, c.list(base, more))
+}
+
+// base is what the files that a job requires come to.
+func (c *collector) base(wants []want) *base {
+	var key strings.Builder
+	for i := range wants {
+		key.WriteString(wants[i].key())
+	}
+	b, ok := c.bases[key.String()]
+	if ok {
+		for i := range wants {
+			c.find(&wants[i]) // to be told of what is wrong
+		}
+		return b
+	}
+	b = &base{number: len(c.bases), claims: newClaims(c.batch)}
+	for i := range wants {
+		b.list = append(b.list, c.claim(b.claims, wants[i].at, c.find(&wants[i]))...)
+	}
+	c.bases[key.String()] = b
+	return b
 }
 
 // list keeps one of lists that are the same.
-func (c *collector) list(all []placed) int32 {
-	if len(all) == 0 {
+func (c *collector) list(b *base, more []placed) int32 {
+	if len(b.list)+len(more) == 0 {
 		return -1
 	}
-	var key strings.Builder
-	for _, p := range all {
-		fmt.Fprintf(&key, "%d\x00%s\x00", p.src, p.place)
+	key := binary.AppendUvarint(nil, uint64(b.number))
+	for _, p := range more {
+		key = binary.AppendUvarint(key, uint64(p.src)) // a word's place follows from its source
 	}
-	n, ok := c.listOf[key.String()]
+	n, ok := c.listOf[string(key)]
 	if !ok {
 		n = int32(len(c.lists))
-		c.lists, c.listOf[key.String()] = append(c.lists, all), n
+		c.lists, c.listOf[string(key)] = append(c.lists, slices.Concat(b.list, more)), n
 	}
 	return n
 }
@@ -212,7 +240,7 @@ func (c *collector) source(name string, at conf.Place, st fs.FileInfo) int32 {
 // find is what a want comes to. Equal wants are looked at once, and each is
 // told of what is wrong.
 func (c *collector) find(w *want) []placed {
-	key := fmt.Sprint(w.into, w.keep, "\x00", w.path, "\x00", w.alias)
+	key := w.key()
 	r := c.found[key]
 	if r == nil {
 		r = new(found)

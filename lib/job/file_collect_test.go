@@ -115,6 +115,26 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// Many files are held apart as a few are.
+func TestCollectMany(t *testing.T) {
+	var names, jobs []string
+	for i := range 30 {
+		names = append(names, fmt.Sprintf("d/%02d/f", i))
+		jobs = append(jobs, fmt.Sprintf("{path: d/%02d/f, alias: %02d}", i, i))
+	}
+	dir := tree(t, append(names, "x")...)
+	b, err := collect(t, dir, "command: {initialize: {required_files: [d]}, jobs: [{name: j, run: [\"true\"], required_files: ["+strings.Join(jobs, ", ")+"]}]}")
+	if err != nil || len(b.Spec.Inputs) != 30 || len(b.Jobs[0].Inputs) != 30 || b.Jobs[0].Inputs[29].Path != "input/29" {
+		t.Errorf("%v %+v", err, b)
+	}
+	for alias, ok := range map[string]bool{"d/29/f": false, "d/29": false, "d/29/f/g": false, "d/30": true} {
+		_, err := collect(t, dir, "command: {initialize: {required_files: [d]}, jobs: [{name: j, run: [\"true\"], required_files: [{path: x, alias: "+alias+"}]}]}")
+		if (err == nil) != ok {
+			t.Errorf("x at %s: %v", alias, err)
+		}
+	}
+}
+
 // Equal lists of inputs are one slice, so that memory does not grow with jobs.
 func TestCollectShares(t *testing.T) {
 	dir := tree(t, "p.py", "b.py", "a.txt")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -168,4 +169,34 @@ func TestReadLines(t *testing.T) {
 	if _, err := ReadLines(os.NewFile(^uintptr(0), "bad")); err == nil {
 		t.Error("an error of reading is lost")
 	}
+}
+
+// Whatever the command and the lines are, the jobs have different good names
+// and commands that can be run, or each mistake is told in a line.
+func FuzzTemplate(f *testing.F) {
+	f.Add("./run {} {1} {n} {#} {{}}", "j{#}", "n=1\tb\n\nn=2 c")
+	f.Add("x", "", "")
+	f.Add("x {}", "", "a\na\n-a\n.yaml\n\xff")
+	f.Fuzz(func(t *testing.T, command, name, text string) {
+		lines, err := ReadLines(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		tm := template(strings.Fields(command)...)
+		tm.Job = name
+		b, err := tm.File(lines)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, j := range b.Jobs {
+			if err := CheckName(j.Name); err != nil || seen[j.Name] || len(j.Run) != len(tm.Command) || j.Run[0] == "" {
+				t.Errorf("%q %q %q: job %+v %v", command, name, text, j, err)
+			}
+			seen[j.Name] = true
+		}
+		if again, err := ParseFile("f", b.Data); err != nil || len(b.Jobs) > 0 && !reflect.DeepEqual(again.Jobs, b.Jobs) {
+			t.Errorf("%q %q %q: the record %q reads as %v: %v", command, name, text, b.Data, again, err)
+		}
+	})
 }

@@ -60,6 +60,15 @@ type want struct {
 // glob says that the path is a pattern, unless a file has just that name.
 func (w *want) glob() bool { return w.many && strings.ContainsAny(w.path, "*?[") }
 
+// key is the same for wants that come to the same.
+func (w *want) key() string {
+	own := "\x00"
+	if w.keep {
+		own = "\x00="
+	}
+	return w.into + own + w.path + "\x00" + w.alias + "\x00"
+}
+
 // source is the path in its shortest form.
 func (w *want) source() string { return filepath.Clean(w.path) }
 
