@@ -1,0 +1,316 @@
+package desk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// A Note is what is known of an attempt before it runs: its spec.json.
+type Note struct {
+	Format  int       `json:"format"`
+	Boot    string    `json:"boot"` // id of the boot in which it was given
+	Attempt job.Token `json:"attempt"`
+	Job     job.ID    `json:"job"`
+	Try     int       `json:"try"`
+	CPUs    int       `json:"cpus"`
+	Spec    string    `json:"spec"`           // SHA-256 of the batch's spec
+	Work    *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
+}
+
+// Check reports why a note is not one: its ids become names of files.
+func (n *Note) Check() error {
+	if err := n.Attempt.Check(); err != nil {
+		return err
+	}
+	batch, name, try, err := job.ParseID(string(n.Job))
+	switch {
+	case err != nil:
+		return err
+	case batch == "" || name == "" || try != 0:
+		return fmt.Errorf("%.300q is not the id of a job", string(n.Job))
+	case n.Work != nil && n.Work.Name != name:
+		return fmt.Errorf("the work of %q is that of %.120q", string(n.Job), n.Work.Name)
+	}
+	return checkSum(n.Spec)
+}
+
+// An Attempt is the directory of one attempt.
+type Attempt struct {
+	Note
+	Dir string
+}
+
+// Names of what is in an attempt's directory, besides those of lib/proc.
+const (
+	specFile     = "spec.json"
+	workFile     = "job.json"
+	startedFile  = "started"
+	resultFile   = "result.json"
+	manifestFile = "manifest.jsonl"
+	beforeFile   = "before.jsonl"
+)
+
+// WorkDir is the directory that the job runs in.
+func (a *Attempt) WorkDir() string { return filepath.Join(a.Dir, "work") }
+
+// Tmp is the job's TMPDIR.
+func (a *Attempt) Tmp() string { return filepath.Join(a.Dir, "tmp") }
+
+// Output is the file with what the job printed.
+func (a *Attempt) Output() string { return filepath.Join(a.Dir, "output") }
+
+// Extra is the directory of files that come home beside those of the job.
+func (a *Attempt) Extra() string { return filepath.Join(a.Dir, "extra") }
+
+// Begin notes attempts, durably: all of them together cost little more than one.
+// The result has an error for each that could not be noted; one that was noted
+// before is returned as it is, with fs.ErrExist.
+func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
+	as, errs := make([]*Attempt, len(notes)), make([]error, len(notes))
+	var files []*os.File
+	var of []int
+	for i := range notes {
+		n := notes[i]
+		n.Format, n.Boot = Format, d.boot
+		if errs[i] = n.Check(); errs[i] != nil {
+			continue
+		}
+		as[i] = &Attempt{n, d.path("attempts", string(n.Attempt))}
+		opened, err := as[i].note()
+		for _, f := range opened {
+			files, of = append(files, f), append(of, i)
+		}
+		errs[i] = err
+	}
+	if len(files) > 0 {
+		if dir, err := os.Open(d.path("attempts")); err == nil {
+			files, of = append(files, dir), append(of, -1)
+		}
+	}
+	for k, err := range durable.SyncAll(files) {
+		if i := of[k]; err != nil && i >= 0 {
+			errs[i] = err
+		} else if err != nil {
+			for i := range errs {
+				if errs[i] == nil {
+					errs[i] = err
+				}
+			}
+		}
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	for i, err := range errs {
+		if err != nil && as[i] != nil && !errors.Is(err, fs.ErrExist) {
+			d.discard(as[i].Dir)
+		}
+	}
+	return as, errs
+}
+
+// note makes the directory and its note and returns what has to be synced.
+func (a *Attempt) note() ([]*os.File, error) {
+	if err := os.Mkdir(a.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(a.Note)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(a.Dir, specFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		return []*os.File{f}, err
+	}
+	dir, err := os.Open(a.Dir)
+	if err != nil {
+		return []*os.File{f}, err
+	}
+	return []*os.File{f, dir}, nil
+}
+
+// Attempts is every attempt in the directory. Those that were not noted whole
+// are removed; those whose note cannot be understood are left and told in the
+// error.
+func (d *Desk) Attempts() ([]*Attempt, error) {
+	entries, err := os.ReadDir(d.path("attempts"))
+	if err != nil {
+		return nil, err
+	}
+	var as []*Attempt
+	var errs []error
+	for _, e := range entries {
+		dir := d.path("attempts", e.Name())
+		b, err := os.ReadFile(filepath.Join(dir, specFile))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (len(b) == 0 || b[len(b)-1] != '\n') {
+			errs = append(errs, d.discard(dir))
+			continue
+		}
+		a := &Attempt{Dir: dir}
+		if err == nil {
+			err = json.Unmarshal(b, &a.Note)
+		}
+		if err == nil {
+			err = a.Check()
+		}
+		if err == nil && string(a.Attempt) != e.Name() {
+			err = errors.New("it is that of another attempt")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", filepath.Join(dir, specFile), err))
+			continue
+		}
+		if a.Work == nil {
+			a.readWork()
+		}
+		as = append(as, a)
+	}
+	return as, errors.Join(errs...)
+}
+
+// SetWork keeps the job of an attempt whose note came without it.
+func (a *Attempt) SetWork(j *job.Job) error {
+	n := a.Note
+	n.Work = j
+	if err := n.Check(); err != nil {
+		return err
+	}
+	b, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(filepath.Join(a.Dir, workFile), append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	a.Note = n
+	return nil
+}
+
+func (a *Attempt) readWork() {
+	b, err := os.ReadFile(filepath.Join(a.Dir, workFile))
+	var j job.Job
+	if err == nil && json.Unmarshal(b, &j) == nil {
+		a.Note.Work = &j
+	}
+}
+
+// Started is what is kept of an attempt from the moment that it may run.
+type Started struct {
+	Kind   string       `json:"kind"`             // of the batch
+	Cgroup string       `json:"cgroup,omitempty"` // below which its tree is
+	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
+	At     []SharedFile `json:"at,omitempty"`     // as they were
+}
+
+// SetStarted keeps s. From then on the attempt is not prepared again.
+func (a *Attempt) SetStarted(s *Started) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return writeNew(filepath.Join(a.Dir, startedFile), append(b, '\n'))
+}
+
+// Started is what SetStarted kept; fs.ErrNotExist if the attempt cannot have run.
+func (a *Attempt) Started() (*Started, error) {
+	b, err := os.ReadFile(filepath.Join(a.Dir, startedFile))
+	if err != nil {
+		return nil, err
+	}
+	var s Started
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", a.Dir, startedFile, err)
+	}
+	return &s, nil
+}
+
+// SetResult keeps how the attempt ended, durably, with the manifest of what it
+// left, which may be nil. Worth says that what it left is worth being synced.
+func (a *Attempt) SetResult(r *job.Result, m pack.Manifest, worth bool) error {
+	if m != nil {
+		if err := a.writeManifest(m); err != nil {
+			return err
+		}
+	}
+	if worth {
+		if err := durable.SyncTree(a.Dir); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(filepath.Join(a.Dir, resultFile), append(b, '\n'), 0o600)
+}
+
+func (a *Attempt) writeManifest(m pack.Manifest) error {
+	f, err := os.OpenFile(filepath.Join(a.Dir, manifestFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.Encode(f), f.Close())
+}
+
+// Result is what SetResult kept; fs.ErrNotExist if the attempt is not over.
+func (a *Attempt) Result() (*job.Result, error) {
+	b, err := os.ReadFile(filepath.Join(a.Dir, resultFile))
+	if err != nil {
+		return nil, err
+	}
+	var r job.Result
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", a.Dir, resultFile, err)
+	}
+	return &r, nil
+}
+
+// Manifest is the manifest that SetResult kept.
+func (a *Attempt) Manifest() (pack.Manifest, error) {
+	f, err := os.Open(filepath.Join(a.Dir, manifestFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return pack.DecodeManifest(f, pack.Limits{})
+}
+
+// Sweep removes everything of an attempt that was not started but its note, so
+// that it can be prepared from the beginning.
+func (a *Attempt) Sweep() error {
+	for _, n := range []string{"work", "tmp", "extra", "output", beforeFile} {
+		if err := removeAll(filepath.Join(a.Dir, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Spent removes what nobody needs of an attempt once it is over.
+func (a *Attempt) Spent() { removeAll(a.Tmp()) }
+
+// Discard removes the attempt.
+func (d *Desk) Discard(a *Attempt) error { return d.discard(a.Dir) }
+
+// ThisBoot says whether the attempt was given in this boot of the machine.
+func (d *Desk) ThisBoot(a *Attempt) bool { return a.Boot == d.boot }
+
+// writeNew makes name hold data, in one step but not durably.
+func writeNew(name string, data []byte) error {
+	tmp := name + ".new"
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, name)
+}

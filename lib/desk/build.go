@@ -1,0 +1,141 @@
+package desk
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// A Build is the directory of what is known of one batch here, and of what it
+// built.
+type Build struct {
+	Batch job.BatchID
+	Sum   string // SHA-256 of the spec
+	Spec  job.Spec
+	Dir   string
+}
+
+// buildNote is a build's spec.json.
+type buildNote struct {
+	Format int             `json:"format"`
+	Batch  job.BatchID     `json:"batch"`
+	Sum    string          `json:"sum"`
+	Spec   json.RawMessage `json:"spec"`
+}
+
+// Tree is the directory that the build runs in.
+func (b *Build) Tree() string { return filepath.Join(b.Dir, "tree") }
+
+// Output is the file with what the build printed.
+func (b *Build) Output() string { return filepath.Join(b.Dir, "output") }
+
+// Tmp is the build's TMPDIR.
+func (b *Build) Tmp() string { return filepath.Join(b.Dir, "tmp") }
+
+// buildDir is named by all that decides a build.
+func (d *Desk) buildDir(batch job.BatchID, sum string) string {
+	key := sha256.Sum256([]byte(string(batch) + "\n" + sum))
+	return d.path("builds", hex.EncodeToString(key[:]))
+}
+
+// Build is what is known of a batch; fs.ErrNotExist if its spec was not fetched.
+func (d *Desk) Build(batch job.BatchID, sum string) (*Build, error) {
+	return readBuild(d.buildDir(batch, sum))
+}
+
+func readBuild(dir string) (*Build, error) {
+	name := filepath.Join(dir, specFile)
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var n buildNote
+	b := &Build{Dir: dir}
+	if err = json.Unmarshal(raw, &n); err == nil {
+		err = json.Unmarshal(n.Spec, &b.Spec)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b.Batch, b.Sum = n.Batch, n.Sum
+	return b, nil
+}
+
+// SetBuild keeps a batch's spec, whose SHA-256 must be sum, durably.
+func (d *Desk) SetBuild(batch job.BatchID, sum string, spec []byte) (*Build, error) {
+	if got := sha256.Sum256(spec); hex.EncodeToString(got[:]) != sum {
+		return nil, fmt.Errorf("the spec of %s is not the one that was announced", batch)
+	}
+	b := &Build{Batch: batch, Sum: sum, Dir: d.buildDir(batch, sum)}
+	if err := json.Unmarshal(spec, &b.Spec); err != nil {
+		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
+	}
+	if err := checkInputs(b.Spec.Inputs); err != nil {
+		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
+	}
+	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	raw, err := json.Marshal(buildNote{Format, batch, sum, spec})
+	if err != nil {
+		return nil, err
+	}
+	return b, durable.WriteFile(filepath.Join(b.Dir, specFile), append(raw, '\n'), 0o600)
+}
+
+// Builds is every batch that something is known of. What is damaged is removed:
+// it is fetched and built again.
+func (d *Desk) Builds() ([]*Build, error) {
+	entries, err := os.ReadDir(d.path("builds"))
+	if err != nil {
+		return nil, err
+	}
+	var bs []*Build
+	for _, e := range entries {
+		b, err := readBuild(d.path("builds", e.Name()))
+		if err != nil {
+			if err := d.discard(d.path("builds", e.Name())); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		bs = append(bs, b)
+	}
+	return bs, nil
+}
+
+// Ready says whether the batch has been built in this boot or needs no build.
+// What was built in an earlier one may have been cut short by the power.
+func (d *Desk) Ready(b *Build) bool {
+	if len(b.Spec.Build) == 0 {
+		return true
+	}
+	boot, err := os.ReadFile(filepath.Join(b.Dir, "built"))
+	return err == nil && string(boot) == d.boot
+}
+
+// SetReady keeps that the batch has been built.
+func (d *Desk) SetReady(b *Build) error {
+	return writeNew(filepath.Join(b.Dir, "built"), []byte(d.boot))
+}
+
+// Unbuild removes what a build left, so that it can be built from the beginning.
+func (b *Build) Unbuild() error {
+	for _, n := range []string{"built", "status.json", "output", "tmp", "tree", startedFile} {
+		if err := removeAll(filepath.Join(b.Dir, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DiscardBuild removes all that is known of a batch.
+func (d *Desk) DiscardBuild(b *Build) error { return d.discard(b.Dir) }

@@ -1,0 +1,199 @@
+package desk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gofrs/flock"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// Format is the version of the directory's format.
+const Format = 1
+
+// ErrInUse says that another daemon uses the directory.
+var ErrInUse = errors.New("in use")
+
+// A Desk is an opened directory.
+type Desk struct {
+	dir   string
+	state string
+	boot  string
+	lock  *flock.Flock
+
+	mu      sync.Mutex
+	trashed int // names in trash/
+}
+
+// about is node.json.
+type about struct {
+	Format int    `json:"format"`
+	State  string `json:"state"`
+}
+
+// Open opens the directory, which it makes if it is not there or is empty, and
+// locks it. Boot is the id of this boot: small inputs that were cached in an
+// earlier one are removed, because they were not synced. Directories that are
+// not a node's are refused.
+func Open(dir, boot string) (*Desk, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	d := &Desk{dir: dir, boot: boot}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if d.lock, err = hold(filepath.Join(dir, "lock")); err != nil {
+		return nil, err
+	}
+	if err := d.begin(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close gives the directory up.
+func (d *Desk) Close() error { return d.lock.Close() }
+
+// Dir is the directory's absolute path.
+func (d *Desk) Dir() string { return d.dir }
+
+// State is the random id of what the directory remembers: a directory made anew
+// has another.
+func (d *Desk) State() string { return d.state }
+
+// check refuses a directory with somebody else's files, before anything is
+// written into it.
+func (d *Desk) check() error {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch n := e.Name(); {
+		case n == "node.json":
+			return nil
+		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", strings.HasPrefix(n, "."):
+		default:
+			return fmt.Errorf("%q is not a node's directory: it has %q and no node.json; name an empty or a new one with -D", d.dir, n)
+		}
+	}
+	return nil
+}
+
+// hold takes the lock of the directory. The file is never removed: two holders
+// could have two files of that name.
+func hold(name string) (*flock.Flock, error) {
+	l := flock.New(name, flock.SetPermissions(0o600))
+	ok, err := l.TryLock()
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		who, _ := os.ReadFile(name)
+		return nil, fmt.Errorf("%q is %w by another dnoded (%.100q); stop that one, or give this one a directory of its own with -D",
+			filepath.Dir(name), ErrInUse, strings.TrimSpace(string(who)))
+	}
+	host, _ := os.Hostname()
+	if err := os.WriteFile(name, []byte("pid "+strconv.Itoa(os.Getpid())+" on "+host+"\n"), 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// begin reads or makes node.json and removes what a crash left half done.
+func (d *Desk) begin() error {
+	for _, sub := range []string{"attempts", "builds", "cache", "trash"} {
+		if err := os.Mkdir(filepath.Join(d.dir, sub), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	name := filepath.Join(d.dir, "node.json")
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		b, err = json.Marshal(about{Format, string(job.NewToken())})
+		if err == nil {
+			err = durable.WriteFile(name, append(b, '\n'), 0o600)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var a about
+	if err := json.Unmarshal(b, &a); err != nil || a.State == "" {
+		return fmt.Errorf("%q is damaged: it is to say the format and the state of this directory; give dnoded a new directory with -D", name)
+	}
+	if a.Format != Format {
+		return fmt.Errorf("%q has format %d, and this version reads %d: use the dnoded that made it, or give this one a new directory with -D", d.dir, a.Format, Format)
+	}
+	d.state = a.State
+	if err := d.emptyTrash(); err != nil {
+		return err
+	}
+	return d.cleanCache()
+}
+
+// emptyTrash ends the removals that a crash cut short.
+func (d *Desk) emptyTrash() error {
+	entries, err := os.ReadDir(d.path("trash"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := removeAll(d.path("trash", e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// discard removes a directory of attempts/ or builds/: first out of sight in one
+// step, then for good.
+func (d *Desk) discard(path string) error {
+	d.mu.Lock()
+	d.trashed++
+	to := d.path("trash", strconv.Itoa(d.trashed))
+	d.mu.Unlock()
+	err := os.Rename(path, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return removeAll(to)
+}
+
+// removeAll is os.RemoveAll for trees whose directories may not be writable.
+func removeAll(path string) error {
+	err := os.RemoveAll(path)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	filepath.WalkDir(path, func(p string, e fs.DirEntry, err error) error {
+		if e != nil && e.IsDir() {
+			os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
+}
+
+func (d *Desk) path(parts ...string) string {
+	return filepath.Join(append([]string{d.dir}, parts...)...)
+}

@@ -1,0 +1,235 @@
+package desk
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"distribute/lib/job"
+)
+
+// SharedFrom is the size in bytes from which an input is shared between jobs
+// where the file system cannot clone it.
+const SharedFrom = 64 << 20
+
+// placedTime is when inputs say that they last changed: whatever writes to one
+// makes it differ.
+var placedTime = time.Unix(1e9, 0)
+
+// A SharedFile is a file of the cache as it was before somebody used it.
+type SharedFile struct {
+	Size int64     `json:"size"`
+	Time time.Time `json:"time"`
+}
+
+// checkInputs reports inputs whose paths or sums are not fit for use.
+func checkInputs(ins []job.Input) error {
+	for _, in := range ins {
+		if err := job.CheckPath(in.Path); err != nil {
+			return fmt.Errorf("input %.200q %w", in.Path, err)
+		}
+		if err := checkSum(in.Sum); err != nil {
+			return err
+		}
+		if in.Size < 0 {
+			return fmt.Errorf("input %.200q has %d bytes", in.Path, in.Size)
+		}
+	}
+	return nil
+}
+
+// Place puts inputs, which must be in the cache, at their paths below root.
+// What stands at such a path is replaced, or with keep left alone. It returns
+// the inputs that are shared with others, and how those files are now.
+func (d *Desk) Place(root *os.Root, ins []job.Input, keep bool) (shared []job.Input, at []SharedFile, err error) {
+	if err := checkInputs(ins); err != nil {
+		return nil, nil, err
+	}
+	for _, in := range ins {
+		if dir := path.Dir(in.Path); dir != "." {
+			if err := root.MkdirAll(dir, 0o755); err != nil {
+				return nil, nil, err
+			}
+		}
+		if _, err := root.Lstat(in.Path); err == nil {
+			if keep {
+				continue
+			}
+			if err := root.RemoveAll(in.Path); err != nil {
+				return nil, nil, err
+			}
+		}
+		is, err := d.placeOne(root, in)
+		if err != nil {
+			return nil, nil, fmt.Errorf("input %q: %w", in.Path, err)
+		}
+		if is != nil {
+			shared, at = append(shared, in), append(at, *is)
+		}
+	}
+	return shared, at, nil
+}
+
+// placeOne clones or copies an input, or links a large one that cannot be
+// cloned; then it returns how that is.
+func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
+	from, _ := d.Cached(in.Sum)
+	src, err := os.Open(from)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	mode := fs.FileMode(in.Mode).Perm() | 0o600
+	dst, err := root.OpenFile(in.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if in.Size >= SharedFrom && !clone(dst, src) {
+		dst.Close()
+		return share(root, in, from, src)
+	}
+	if _, err = src.Seek(0, io.SeekStart); err == nil && in.Size < SharedFrom {
+		_, err = io.Copy(dst, src)
+	}
+	if err = errors.Join(err, dst.Chmod(mode), dst.Close()); err != nil {
+		return nil, err
+	}
+	return nil, root.Chtimes(in.Path, placedTime, placedTime)
+}
+
+// clone lets dst have the content of src without copying, where the file system
+// can.
+func clone(dst, src *os.File) bool {
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, dst.Fd(), ficlone, src.Fd())
+	return errno == 0
+}
+
+// ficlone is FICLONE of ioctl_ficlone(2).
+const ficlone = 0x40049409
+
+// share makes the input a link to the cache's file.
+func share(root *os.Root, in job.Input, from string, src *os.File) (*SharedFile, error) {
+	if err := root.Remove(in.Path); err != nil {
+		return nil, err
+	}
+	// The path was made by this process a moment ago and holds no links.
+	if err := os.Link(from, filepath.Join(root.Name(), filepath.FromSlash(in.Path))); err != nil {
+		return nil, err
+	}
+	info, err := src.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return &SharedFile{info.Size(), info.ModTime()}, nil
+}
+
+// CheckShared reports the first shared input that was changed, and takes it out
+// of the cache.
+func (d *Desk) CheckShared(shared []job.Input, at []SharedFile) (changed string) {
+	for i, in := range shared {
+		from, _ := d.Cached(in.Sum)
+		info, err := os.Lstat(from)
+		if err == nil && i < len(at) && info.Size() == at[i].Size && info.ModTime().Equal(at[i].Time) {
+			continue
+		}
+		d.Uncache(in.Sum)
+		if changed == "" {
+			changed = in.Path
+		}
+	}
+	return changed
+}
+
+// A mark is what a file was at a moment. A file that was written since, replaced
+// or renamed, has another.
+type mark struct {
+	Path  string      `json:"path"`
+	Mode  fs.FileMode `json:"mode"`
+	Size  int64       `json:"size"`
+	MTime int64       `json:"mtime"` // nanoseconds
+	CTime int64       `json:"ctime,omitempty"`
+	Inode uint64      `json:"inode"`
+}
+
+// markOf is the mark of a file. The time of the last change of an inode that
+// has several names is no part of it: each new name of a shared input sets it.
+func markOf(path string, info fs.FileInfo) mark {
+	m := mark{Path: path, Mode: info.Mode()}
+	if m.Mode.IsDir() {
+		return m
+	}
+	m.Size, m.MTime = info.Size(), info.ModTime().UnixNano()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		m.Inode = st.Ino
+		if st.Nlink == 1 {
+			m.CTime = st.Ctim.Nano()
+		}
+	}
+	return m
+}
+
+// Record writes down what is in the attempt's directory before it starts.
+func (a *Attempt) Record() error {
+	f, err := os.OpenFile(filepath.Join(a.Dir, beforeFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	work := a.WorkDir()
+	err = filepath.WalkDir(work, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || p == work {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(work, p)
+		if err != nil {
+			return err
+		}
+		return enc.Encode(markOf(filepath.ToSlash(rel), info))
+	})
+	return errors.Join(err, w.Flush(), f.Close())
+}
+
+// Before is what Record wrote down; an attempt without it began empty.
+type Before map[string]mark
+
+// Before reads what Record wrote down.
+func (a *Attempt) Before() (Before, error) {
+	f, err := os.Open(filepath.Join(a.Dir, beforeFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Before{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := Before{}
+	for dec := json.NewDecoder(bufio.NewReader(f)); ; {
+		var m mark
+		if err := dec.Decode(&m); err == io.EOF {
+			return b, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		b[m.Path] = m
+	}
+}
+
+// Changed says whether what is at path now is new or differs from what was
+// there.
+func (b Before) Changed(path string, info fs.FileInfo) bool {
+	m, ok := b[path]
+	return !ok || m != markOf(path, info)
+}

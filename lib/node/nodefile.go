@@ -1,0 +1,79 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"distribute/lib/conf"
+	"distribute/lib/job"
+)
+
+// MaxCPUs is how many cpus a node's file may offer.
+const MaxCPUs = 65536
+
+// A File is what a node's file (dnoded(8)) says. What it leaves out is zero.
+type File struct {
+	Name         Name
+	Head         string   // address of the head
+	Capabilities []string // offered beside those found
+	Hidden       []string // not offered even if found
+	CPUs         int      // for all jobs together
+}
+
+// ReadFile reads a node's file. Its error has every mistake, with line and
+// column.
+func ReadFile(name string) (*File, error) {
+	b, err := conf.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(name, b)
+}
+
+// Parse is ReadFile for a file that has been read.
+func Parse(name string, data []byte) (*File, error) {
+	doc, err := conf.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	m := doc.Root().Map(conf.Keys{
+		Known: []string{"name", "head", "capabilities", "cpus"},
+		Refused: map[string]string{
+			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
+			"cores":      `write "cpus": how many cpus jobs may have together`,
+		},
+	})
+	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, MaxCPUs))}
+	if n := m.Get("name"); !n.Absent() {
+		f.Name = Name(n.Text())
+		if err := job.CheckName(string(f.Name)); n.IsText() && err != nil {
+			n.Errorf("%v", err)
+		}
+	}
+	for _, n := range m.Get("capabilities").List("write a list: [gfortran, fftw]") {
+		word := n.Text()
+		rest, hide := strings.CutPrefix(word, "!")
+		if err := checkCapability(rest); err != nil {
+			n.Errorf("%v", err)
+			continue
+		}
+		if hide {
+			f.Hidden = append(f.Hidden, rest)
+		} else if !slices.Contains(f.Capabilities, word) {
+			f.Capabilities = append(f.Capabilities, word)
+		}
+	}
+	if err := doc.Err(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// checkCapability reports why s cannot be a capability: it is a plain word.
+func checkCapability(s string) error {
+	if err := job.CheckName(s); err != nil {
+		return fmt.Errorf("capability %s: %w", conf.Quote(s), err)
+	}
+	return nil
+}

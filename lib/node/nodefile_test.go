@@ -1,0 +1,46 @@
+package node
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	tests := map[string]*File{
+		"name:\n": {},
+		"name: ws1\nhead: tcp://127.0.0.1:8952\ncpus: 4\ncapabilities: [fftw, '!gcc', fftw]\n": {
+			Name: "ws1", Head: "tcp://127.0.0.1:8952", CPUs: 4, Capabilities: []string{"fftw"}, Hidden: []string{"gcc"}},
+		"capabilities:\n": {},
+	}
+	for in, want := range tests {
+		got, err := Parse("node.yaml", []byte(in))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, %v", in, got, err)
+		}
+	}
+}
+
+func TestParseMistakes(t *testing.T) {
+	tests := map[string][]string{
+		"nmae: x":                {`node.yaml:1:1: unknown key "nmae" (did you mean "name"?)`},
+		"name: ../x\ncpus: none": {"node.yaml:1:7: ", "node.yaml:2:7: "},
+		"cpus: 0":                {"node.yaml:1:7: "},
+		"cores: 4":               {`write "cpus"`},
+		"capabilities: gcc":      {"write a list"},
+		"capabilities: ['a b']":  {"node.yaml:1:16: ", `"a b"`},
+		"- x":                    {"node.yaml:1:1: "},
+	}
+	for in, wants := range tests {
+		f, err := Parse("node.yaml", []byte(in))
+		if err == nil {
+			t.Errorf("%q: read as %+v", in, f)
+			continue
+		}
+		for _, want := range wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v\nwant %s", in, err, want)
+			}
+		}
+	}
+}
