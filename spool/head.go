@@ -160,16 +160,16 @@ func (h *Head) seen(seq uint64) {
 }
 
 // cutTorn cuts off what follows the last whole line that l has read from f, and
-// keeps it in a file beside. If it is not what a crash leaves, nothing is
-// changed and the Problem stops the batch.
+// keeps it in a file beside. What is cut off a batch's log must be what a crash
+// leaves; else nothing is changed, and the error is a Problem.
 func (h *Head) cutTorn(f *os.File, l *logReader) ([]*Problem, error) {
 	ok, err := torn(f, l.next)
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
+	if !ok && l.batch != "" {
 		l.n++
-		return []*Problem{l.problem("the line does not end in a newline")}, nil
+		return nil, l.problem("the line does not end in a newline")
 	}
 	tail, err := io.ReadAll(io.NewSectionReader(f, l.next, MaxLine))
 	if err != nil {

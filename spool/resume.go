@@ -1,0 +1,51 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// Note keeps the manifest of a result beside what is received of it, before
+// the first of it comes, so that a transfer that is cut goes on where it was.
+// It promises nothing: what counts is Seal. It is safe for concurrent use.
+func (h *Head) Note(b *Batch, attempt job.Token, m pack.Manifest) error {
+	return writeManifest(filepath.Join(b.dir, "staging", string(attempt), "manifest.jsonl"), m)
+}
+
+// Resume tells what an earlier transfer of a result has left in staging/: its
+// manifest, whose SHA-256 must be sum, and what is still missing of it. What is
+// there is hashed again. Where there is nothing, or of another manifest, or
+// damaged, what is left is removed and the manifest is nil. It is safe for
+// concurrent use with anything but work on the same attempt.
+func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum string) (pack.Manifest, pack.Want, error) {
+	if err := attempt.Check(); err != nil {
+		return nil, pack.Want{}, err
+	}
+	dir := filepath.Join(b.dir, "staging", string(attempt))
+	if errors.Is(exists(dir), fs.ErrNotExist) {
+		return nil, pack.Want{}, nil
+	}
+	m, err := h.Staged(b, attempt)
+	if err != nil || m.Sum() != sum {
+		return nil, pack.Want{}, h.Unstage(b, attempt)
+	}
+	root, err := os.OpenRoot(filepath.Join(dir, "tree"))
+	if err != nil {
+		return nil, pack.Want{}, h.Unstage(b, attempt)
+	}
+	defer root.Close()
+	want, bad, err := pack.Verify(ctx, root, m)
+	if ctx.Err() != nil {
+		return nil, pack.Want{}, ctx.Err()
+	}
+	if err != nil || len(bad) > 0 {
+		return nil, pack.Want{}, h.Unstage(b, attempt)
+	}
+	return m, want, nil
+}
