@@ -44,9 +44,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	err = ask.Again(ctx, c, func(progress func()) error { return w.try(ctx, *head, progress) })
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && !w.asked:
-		return cli.Errorf(cli.No, "the head has not answered after %s", unit.FormatDuration(patience))
+		return cli.Errorf(cli.No, "the head has not answered after %s", *limit)
 	case errors.Is(err, context.DeadlineExceeded):
-		return cli.Errorf(cli.No, "not over after %s: %s", unit.FormatDuration(patience), some(w.left))
+		return cli.Errorf(cli.No, "not over after %s: %s", *limit, some(w.left))
 	case err != nil:
 		return err
 	case w.bad > 0:

@@ -52,7 +52,7 @@ func (g *grid) flush() error {
 	}
 	for _, row := range g.rows {
 		for i, cell := range row {
-			if cell != "-" || i == 0 {
+			if cell != "-" && cell != "" || i == 0 {
 				g.widths[i] = max(g.widths[i], utf8.RuneCountInString(cell), len(g.header[i]))
 			}
 		}
@@ -174,7 +174,7 @@ func (t *jobTable) queued() error {
 	case 1:
 		return t.job(&t.first)
 	}
-	return t.add(false, fmt.Sprintf("%s (%d)", t.batch, n), "queued", "-", "-", "-", "-")
+	return t.add(false, fmt.Sprintf("%s (%d)", t.batch, n), "queued", "-", "-", "-", "")
 }
 
 func (t *jobTable) job(r *job.Row) error {
@@ -189,7 +189,7 @@ func (t *jobTable) job(r *job.Row) error {
 	if !r.Ended.IsZero() {
 		ended = humanTime(r.Ended, now)
 	}
-	return t.add(r.State == job.Failed, unit.Quote(string(r.ID)), r.State.String(), orDash(r.Node), ran, ended, orDash(note(r)))
+	return t.add(r.State == job.Failed, unit.Quote(string(r.ID)), r.State.String(), orDash(r.Node), ran, ended, noted(note(r)))
 }
 
 // Flush prints what was held back.
@@ -203,6 +203,14 @@ func (t *jobTable) Flush() error {
 func orDash(s string) string {
 	if s == "" {
 		return "-"
+	}
+	return unit.Quote(s)
+}
+
+// noted is a note, which is nothing when there is none.
+func noted(s string) string {
+	if s == "" {
+		return ""
 	}
 	return unit.Quote(s)
 }
@@ -297,7 +305,7 @@ func NewNodeTable(look Look) Printer[node.Row] {
 				seen = humanTime(r.Seen, now)
 			}
 			return []string{orDash(string(r.Node)), orDash(string(r.State)), fmt.Sprint(r.Jobs),
-				fmt.Sprintf("%d/%d", r.CPUsUsed, r.CPUs), memory, seen, orDash(r.Note)}
+				fmt.Sprintf("%d/%d", r.CPUsUsed, r.CPUs), memory, seen, noted(r.Note)}
 		},
 	}
 }

@@ -53,26 +53,26 @@ func TestJobTable(t *testing.T) {
 	last.Node, last.Attempt, last.Phase, last.Started = "", 0, "", time.Time{}
 	show(t, NewJobTable(look(&out), false), &out, append(some3(), last), `
 JOB                        STATE    NODE  RAN    ENDED      NOTE
-maria/cavity/re=100_n=256  running  ws1   1h02m  -          -
+maria/cavity/re=100_n=256  running  ws1   1h02m  -
 maria/cavity/re=200_n=256  running  ws2   2m     -          building, attempt 3
-maria/cavity/re=400_n=256  done     ws3   12m    Thu 10:00  -
+maria/cavity/re=400_n=256  done     ws3   12m    Thu 10:00
 maria/cavity/re=100        failed   ws1   1h30m  11:30      exit 1, SIGTERM, ti…
-maria/cavity (2)           queued   -     -      -          -
-ana/pipe/only              queued   -     -      -          -
+maria/cavity (2)           queued   -     -      -
+ana/pipe/only              queued   -     -      -
 `[1:])
 	out.Reset()
 	each := NewJobTable(look(&out), true)
 	show(t, each, &out, some3()[1:4:4], `
 JOB                        STATE    NODE  RAN  NOTE
-maria/cavity/q1            queued   -     -    -
+maria/cavity/q1            queued   -     -
 maria/cavity/re=200_n=256  running  ws2   2m   building, attempt 3
-maria/cavity/q2            queued   -     -    -
+maria/cavity/q2            queued   -     -
 `[1:])
 	// A column that was empty until now brings a new header.
 	out.Reset()
 	show(t, each, &out, some3()[4:5], `
 JOB                        STATE    NODE  RAN  ENDED      NOTE
-maria/cavity/re=400_n=256  done     ws3   12m  Thu 10:00  -
+maria/cavity/re=400_n=256  done     ws3   12m  Thu 10:00
 `[1:])
 }
 
@@ -151,7 +151,7 @@ func TestNodeTable(t *testing.T) {
 	var out bytes.Buffer
 	show(t, NewNodeTable(look(&out)), &out, nodes(), `
 NODE  STATE  JOBS  CPUS   MEMORY  SEEN   NOTE
-ws1   busy   1     12/16  64G     now    -
+ws1   busy   1     12/16  64G     now
 ws4   lost   0     0/32   -       09:00  "lost \"it\"\n"
 `[1:])
 	out.Reset()

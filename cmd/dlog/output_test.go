@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func same(err error) error { return err }
+
+func TestHeaders(t *testing.T) {
+	var b strings.Builder
+	o := &output{w: &b, header: true}
+	for _, j := range [][2]string{{"n/b/1", "one\n"}, {"n/b/2", ""}, {"n/b/3", "three\n"}} {
+		if err := o.copy(j[0], strings.NewReader(j[1]), same); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One that is followed goes on after another.
+	if err := o.write("n/b/1", []byte("more\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.write("n/b/1", []byte("and more\n")); err != nil {
+		t.Fatal(err)
+	}
+	want := "==> n/b/1 <==\none\n\n==> n/b/2 <==\n\n==> n/b/3 <==\nthree\n\n==> n/b/1 <==\nmore\nand more\n"
+	if b.String() != want {
+		t.Errorf("got %q\nwant %q", b.String(), want)
+	}
+}
+
+// To a terminal nothing comes that moves its cursor, wherever the pieces in
+// which it arrives end; into a pipe everything comes as it is.
+func TestTerminal(t *testing.T) {
+	const printed = "50%\r100%\nü€😀\t\x1b[2J\x9b\u009b\a\xff end\u202e\n\xe2\x82"
+	const shown = "50%\r100%\nü€😀\t\\x1b[2J\\x9b\\u009b\\a\\xff end\\u202e\n\\xe2\\x82"
+	for name, r := range map[string]io.Reader{
+		"whole": strings.NewReader(printed), "bytes": iotest.OneByteReader(strings.NewReader(printed)),
+		"halves": iotest.HalfReader(strings.NewReader(printed)), "end with data": iotest.DataErrReader(strings.NewReader(printed)),
+	} {
+		var b strings.Builder
+		if err := (&output{w: &b, quote: true}).copy("n/b/1", r, same); err != nil || b.String() != shown {
+			t.Errorf("%s: %v, got %q\nwant %q", name, err, b.String(), shown)
+		}
+	}
+	var b strings.Builder
+	if err := (&output{w: &b}).copy("n/b/1", strings.NewReader(printed), same); err != nil || b.String() != printed {
+		t.Errorf("into a pipe: %v, %q", err, b.String())
+	}
+}
+
+func TestCut(t *testing.T) {
+	lost := errors.New("lost")
+	failed := func(error) error { return lost }
+	var b strings.Builder
+	r := io.MultiReader(strings.NewReader("some"), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if err := (&output{w: &b}).copy("n/b/1", r, failed); err != lost || b.String() != "some" {
+		t.Errorf("%v, %q", err, b.String())
+	}
+}
