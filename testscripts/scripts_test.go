@@ -82,7 +82,7 @@ func condition(name string) (bool, error) {
 	case "full":
 		return full(), nil
 	}
-	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" {
+	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" || name == "bash" {
 		return installed(name)
 	}
 	return false, fmt.Errorf("unknown condition %q", name)

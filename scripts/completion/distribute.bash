@@ -1,0 +1,34 @@
+# bash completion for the commands of distribute
+# shellcheck shell=bash
+
+# The options of a command; a colon follows those with a value.
+_distribute_options() {
+	local options=
+	case $1 in
+	dadm) options='' ;;
+	dcancel) options='-H: -n -q -v' ;;
+	dlocal) options='-d: -s' ;;
+	dlog) options='-B -H: -L: -f -q -v' ;;
+	dnew) options='' ;;
+	dnoded) options='-D: -H: -n -v' ;;
+	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
+	dquery) options='-H: -N -a -c: -f -j -q -s -t -v' ;;
+	dretry) options='-H: -n -q -v' ;;
+	dsched) options='-S: -l: -v' ;;
+	dsubmit) options='-H: -J: -R: -b: -i: -n -q -s: -u -v -w' ;;
+	dwait) options='-H: -T: -q -v' ;;
+	esac
+	printf '%s' "$options"
+}
+
+_distribute() {
+	local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} options
+	options=$(_distribute_options "${1##*/}")
+	COMPREPLY=()
+	# The value of an option, and what is no option: files, by -o default.
+	[[ " $options " != *" $before: "* && $word == -* ]] || return 0
+	mapfile -t COMPREPLY < <(compgen -W "${options//:/} -h -V" -- "$word")
+}
+
+complete -o default -F _distribute \
+	dadm dcancel dlocal dlog dnew dnoded dpull dquery dretry dsched dsubmit dwait
