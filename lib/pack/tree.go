@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"hash"
@@ -142,9 +141,8 @@ func (t *Tree) file(parent *os.Root, name string, e *Entry, from int64, r io.Rea
 	if err != nil {
 		return err
 	}
-	w := &fileWriter{f: f, hash: newHash(), buf: buffers.Get().(*buffer)}
-	defer hashes.Put(w.hash)
-	defer buffers.Put(w.buf)
+	w := newFileWriter(f)
+	defer w.release()
 	err = w.fill(e, from, r)
 	if err == nil {
 		err = f.Chmod(t.perm.of(e))
@@ -194,6 +192,13 @@ type fileWriter struct {
 	f    *os.File
 	hash hash.Hash
 	buf  *buffer
+	buf2 *buffer // for a file that needs it
+
+	behind chan error // of the write under way
+}
+
+func newFileWriter(f *os.File) *fileWriter {
+	return &fileWriter{f: f, hash: newHash(), buf: buffers.Get().(*buffer)}
 }
 
 // fill makes the file what e says, by what is in it up to from and what r has.
@@ -239,28 +244,82 @@ var emptyBuffer buffer
 
 // copy appends what r has. A whole buffer of zeros becomes a hole, so that a
 // sparse file does not come to need its size on the disk; hole says that the
-// file ends with one and is still too short.
+// file ends with one and is still too short. A full buffer is written while the
+// next is read and hashed.
 func (w *fileWriter) copy(at int64, r io.Reader) (end int64, hole bool, err error) {
-	for {
-		n, err := io.ReadFull(r, w.buf[:])
-		if n > 0 {
-			w.hash.Write(w.buf[:n])
-			hole = n == bufferSize && bytes.Equal(w.buf[:], emptyBuffer[:])
+	defer func() {
+		if werr := w.wait(); err == nil {
+			err = werr
 		}
-		if n > 0 && !hole {
-			if _, err := w.f.WriteAt(w.buf[:n], at); err != nil {
+	}()
+	buf := w.buf
+	for {
+		n, rerr := io.ReadFull(r, buf[:])
+		w.hash.Write(buf[:n])
+		if err := w.wait(); err != nil {
+			return at, false, err
+		}
+		if n > 0 {
+			hole = n == bufferSize && *buf == emptyBuffer
+		}
+		switch {
+		case hole || n == 0:
+		case n < bufferSize:
+			if _, err := w.f.WriteAt(buf[:n], at); err != nil {
 				return at, false, err
 			}
+		default:
+			w.start(buf, at)
+			buf = w.other(buf)
 		}
 		at += int64(n)
-		switch err {
+		switch rerr {
 		case nil:
 		case io.EOF, errShort:
 			return at, hole, nil
 		default:
-			return at, hole, err
+			return at, hole, rerr
 		}
 	}
+}
+
+// other is the buffer that is not this one.
+func (w *fileWriter) other(buf *buffer) *buffer {
+	if buf != w.buf {
+		return w.buf
+	}
+	if w.buf2 == nil {
+		w.buf2 = buffers.Get().(*buffer)
+	}
+	return w.buf2
+}
+
+// release gives back what newFileWriter took.
+func (w *fileWriter) release() {
+	hashes.Put(w.hash)
+	buffers.Put(w.buf)
+	if w.buf2 != nil {
+		buffers.Put(w.buf2)
+	}
+}
+
+// start writes a buffer behind the caller's back, until wait.
+func (w *fileWriter) start(buf *buffer, at int64) {
+	w.behind = make(chan error, 1)
+	go func() {
+		_, err := w.f.WriteAt(buf[:], at)
+		w.behind <- err
+	}()
+}
+
+// wait returns how the write that start began has ended, if there is one.
+func (w *fileWriter) wait() error {
+	if w.behind == nil {
+		return nil
+	}
+	err := <-w.behind
+	w.behind = nil
+	return err
 }
 
 // errShort is how io.ReadFull says that a reader has ended within the buffer. It
