@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -189,8 +190,13 @@ func (h *Head) cutTorn(f *os.File, l *logReader) ([]*Problem, error) {
 		Why: fmt.Sprintf("the last line was unfinished; its %d bytes were cut off and kept in %q", len(tail), aside)}}, nil
 }
 
-// keepAside writes tail to a new file NAME.N.broken and returns its name.
+// keepAside writes tail to a new file NAME.N.broken and returns its name. It
+// removes what an earlier start that was stopped here has left of its own.
 func keepAside(name string, tail []byte) (string, error) {
+	dir, base := filepath.Split(name)
+	if err := removeAll(dir, "."+base+".*", durable.IsTemp); err != nil {
+		return "", err
+	}
 	for n := 1; ; n++ {
 		aside := fmt.Sprintf("%s.%d.broken", name, n)
 		if err := durable.Step("torn.keep"); err != nil {

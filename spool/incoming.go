@@ -112,7 +112,7 @@ func (h *Head) Taken(name string) error {
 func (h *Head) Reject(name string, why error) error {
 	name = filepath.Base(name)
 	to := h.path("rejected", name)
-	for n := 2; exists(to) == nil || exists(to+".why") == nil; n++ {
+	for n := 2; exists(to) == nil; n++ { // a lone .why is of an earlier start that was stopped here
 		to = h.path("rejected", fmt.Sprintf("%s.%d", name, n))
 	}
 	if err := durable.Step("reject.why"); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -89,33 +90,31 @@ func (h *Head) openAll(ids []job.BatchID) (open []*Batch, problems []*Problem, e
 
 // clean removes what a crash has left half made and nothing names.
 func (h *Head) clean() error {
-	left, err := filepath.Glob(h.path("batches", "*", ".new-*"))
-	if err != nil {
-		return err
-	}
-	trash, err := os.ReadDir(h.path("trash"))
-	if err != nil {
-		return err
-	}
-	for _, e := range trash {
-		left = append(left, h.path("trash", e.Name()))
-	}
-	for _, glob := range []string{"blobs/??/.*", "nodes/.*", "rejected/.*", ".*"} {
-		names, err := filepath.Glob(h.path(glob))
-		if err != nil {
+	for _, glob := range []string{"batches/*/.new-*", "trash/*", "blobs/??/.*", "nodes/.*", "rejected/.*", ".*"} {
+		if err := removeAll(h.dir, glob, func(name string) bool {
+			return strings.HasPrefix(glob, "batches/") || strings.HasPrefix(glob, "trash/") || durable.IsTemp(name)
+		}); err != nil {
 			return err
 		}
-		for _, name := range names {
-			if durable.IsTemp(filepath.Base(name)) {
-				left = append(left, name)
-			}
-		}
 	}
-	for _, name := range left {
+	return nil
+}
+
+// removeAll removes what is below dir and matches glob, if its last element is
+// one to be removed.
+func removeAll(dir, glob string, remove func(name string) bool) error {
+	names, err := fs.Glob(os.DirFS(dir), glob)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !remove(path.Base(name)) {
+			continue
+		}
 		if err := durable.Step("clean.remove"); err != nil {
 			return err
 		}
-		if err := os.RemoveAll(name); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}

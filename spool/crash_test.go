@@ -1,0 +1,625 @@
+package spool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// A crashed program is this test program, run again on a spool with a failpoint
+// set. It tells on its stdout what a user, a node or a caller was told; what was
+// told must be true afterwards.
+const (
+	crashScene = "SPOOL_TEST_SCENE"
+	crashDir   = "SPOOL_TEST_DIR"
+)
+
+func TestMain(m *testing.M) {
+	if scene := os.Getenv(crashScene); scene != "" {
+		if err := scenes[scene].run(os.Getenv(crashDir)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A scene is a write path. prepare makes a spool for it; run goes down the path
+// from wherever an earlier run was stopped.
+type scene struct {
+	prepare func(t *testing.T, dir string)
+	run     func(dir string) error
+}
+
+var scenes = map[string]scene{
+	"init":   {func(*testing.T, string) {}, runInit},
+	"submit": {prepareEmpty, runSubmit},
+	"run":    {prepareBatch, runJobs},
+	"torn":   {prepareTorn, runLoad},
+	"drop":   {prepareEmpty, runDrop},
+	"take":   {prepareDrop, runTake},
+}
+
+const (
+	crashSubmission = job.Token("00112233445566778899aabbccddeeff")
+	badDrop         = "ffeeddccbbaa99887766554433221100"
+)
+
+var crashContents = []string{"small", strings.Repeat("big", job.SmallFile)}
+
+func prepareEmpty(t *testing.T, dir string) {
+	if err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func prepareBatch(t *testing.T, dir string) {
+	prepareEmpty(t, dir)
+	h, _, _ := loadHead(t, dir)
+	submit(t, h, "ns/b", []string{"a", "b"}).Close()
+	// What clean removes.
+	os.Mkdir(h.path("batches", "ns", ".new-x"), 0o750)
+	os.Mkdir(h.path("trash", "x"), 0o750)
+	h.Close()
+}
+
+func prepareTorn(t *testing.T, dir string) {
+	prepareBatch(t, dir)
+	f, err := os.OpenFile(filepath.Join(dir, "batches/ns/b/log.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"seq":77,"t":"20`); err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+}
+
+func prepareDrop(t *testing.T, dir string) {
+	prepareEmpty(t, dir)
+	runScene(t, "drop", dir, "")
+	wrong := filepath.Join(dir, "incoming", badDrop)
+	if err := os.WriteFile(wrong, []byte(strings.Repeat("garbage\n", 20)), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tell(format string, a ...any) { fmt.Printf(format+"\n", a...) }
+
+// lockAndLoad starts a head.
+func lockAndLoad(dir string) (*Head, []*Batch, error) {
+	s, err := Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := s.Lock()
+	if err != nil {
+		return nil, nil, err
+	}
+	open, problems, err := h.Load()
+	for _, p := range problems {
+		if p.Stops {
+			err = errors.Join(err, p)
+		}
+	}
+	return h, open, err
+}
+
+func runInit(dir string) error {
+	if err := Init(dir); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func runLoad(dir string) error {
+	_, _, err := lockAndLoad(dir)
+	return err
+}
+
+func runSubmit(dir string) error {
+	h, _, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	s, err := h.Begin(crashSubmission, "ns/b", "ana", os.Getuid())
+	if err != nil {
+		return err
+	}
+	if err := fillIn(s, plain, []string{"a", "b"}, crashContents...); err != nil {
+		return err
+	}
+	b, err := s.Finish(false)
+	if err != nil && !errors.Is(err, ErrSame) {
+		return err
+	}
+	tell("batch %s", b.ID)
+	return nil
+}
+
+func runDrop(dir string) error {
+	s, err := Open(dir)
+	if err != nil {
+		return err
+	}
+	jobs := func(yield func(*job.Job) bool) {
+		yield(&job.Job{Name: "a", Run: []string{"x"}, Inputs: []job.Input{inputOf("f", crashContents[0]), inputOf("g", crashContents[1])}})
+	}
+	err = s.Leave(Drop{Submission: crashSubmission, Batch: "ns/b", Jobs: 1}, []byte("command:\n"), &plain, jobs,
+		func(sum string) (io.ReadCloser, error) {
+			i := slices.IndexFunc(crashContents, func(c string) bool { return sumOf(c) == sum })
+			return io.NopCloser(strings.NewReader(crashContents[i])), nil
+		})
+	if errors.Is(err, fs.ErrExist) {
+		// A file half written by a dsubmit that died: the next one draws
+		// another id, and this one is removed when it is old.
+		return os.Remove(s.path("incoming", "."+string(crashSubmission)+".tmp~"))
+	}
+	if err == nil {
+		tell("left")
+	}
+	return err
+}
+
+func runTake(dir string) error {
+	h, _, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	waiting, err := h.Waiting()
+	if err != nil {
+		return err
+	}
+	for _, w := range waiting {
+		if w.Why != "" {
+			continue
+		}
+		sub, d, err := h.Take(w.Name, func(int) (string, error) { return "ana", nil })
+		if errors.Is(err, ErrInput) {
+			if err := h.Reject(w.Name, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b, err := sub.Finish(d.Free)
+		if err != nil && !errors.Is(err, ErrSame) {
+			return err
+		}
+		tell("batch %s", b.ID)
+		if err := h.Taken(w.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runJobs is a small dsched: it takes every job of the batch from where its log
+// says that it is to its end. Job a is done by its first attempt, b fails.
+func runJobs(dir string) error {
+	h, open, err := lockAndLoad(dir)
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	b := open[0]
+	last := make(map[string]job.Record)
+	err = b.Replay(func(_ int, rec *job.Record) error { last[rec.Job] = *rec; return nil })
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"a", "b"} {
+		rec, ok := last[name]
+		if !ok {
+			rec = start(name, 1)
+			h.Append(b, &rec)
+			if err := h.Commit(); err != nil {
+				return err
+			}
+			tell("start %s", name)
+		}
+		if rec.Kind == job.KindStart {
+			if err := endJob(h, b, rec); err != nil {
+				return err
+			}
+		}
+		tell("have %s", name)
+	}
+	h.CloseBatch(b)
+	return h.Commit()
+}
+
+func endJob(h *Head, b *Batch, started job.Record) error {
+	m, err := bring(h, b, started.Attempt, "of "+started.Job)
+	if err != nil {
+		return err
+	}
+	kind, place := job.KindDone, func() error { return h.Publish(b, "a", started.Attempt) }
+	if started.Job == "b" {
+		kind, place = job.KindFailed, func() error { return h.Aside(b, "b", 1, started.Attempt) }
+	}
+	rec := endOf(kind, started, m)
+	h.Append(b, &rec)
+	if err := h.Commit(); err != nil {
+		return err
+	}
+	tell("over %s", started.Job)
+	return errors.Join(place(), h.SyncPublished())
+}
+
+// runScene runs a scene in a process of its own. It returns what was told, and
+// whether the process came to its end.
+func runScene(t *testing.T, name, dir, fail string) (told string, finished bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crashScene+"="+name, crashDir+"="+dir, durable.FailVar+"="+fail)
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == durable.FailStatus {
+		return string(out), false
+	}
+	if err != nil {
+		t.Fatalf("%s with %q: %v: %s", name, fail, err, talk.String())
+	}
+	return string(out), true
+}
+
+// stepsOf runs a scene to its end and lists the steps it passes.
+func stepsOf(t *testing.T, name string) []string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "spool")
+	scenes[name].prepare(t, dir)
+	list := filepath.Join(t.TempDir(), "steps")
+	runScene(t, name, dir, "list="+list)
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(text))
+}
+
+// Every write path, stopped at every step at every pass, leaves a row of the
+// table in dspool(5), which the next start brings to where nothing that was
+// told is lost; and going on from there brings all to its end.
+func TestJ28CrashAtEachStep(t *testing.T) {
+	for name := range scenes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, step := range stepsOf(t, name) {
+				for pass := 1; crashAt(t, name, step, pass); pass++ {
+				}
+			}
+		})
+	}
+}
+
+// crashAt stops a scene at one pass of a step and looks at what is left. It
+// reports false if that pass is never reached.
+func crashAt(t *testing.T, name, step string, pass int) bool {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "spool")
+	scenes[name].prepare(t, dir)
+	fail := fmt.Sprintf("%s:exit:%d", step, pass)
+	told, finished := runScene(t, name, dir, fail)
+	if finished {
+		return false
+	}
+	c := &census{t: t, dir: dir, when: name + ", stopped at " + fail}
+	c.look()
+	if name != "init" && name != "drop" {
+		c.recover(told)
+	}
+	more, finished := runScene(t, name, dir, "")
+	if !finished {
+		t.Errorf("%s: it does not come to its end", c.when)
+	}
+	if name == "drop" {
+		runScene(t, name, dir, "") // after one that cleaned up
+	}
+	c.when += ", and run again"
+	c.look()
+	if name != "init" && name != "drop" {
+		c.recover(told + more)
+	}
+	return true
+}
+
+// A census looks at a spool from outside.
+type census struct {
+	t    *testing.T
+	dir  string
+	when string
+}
+
+func (c *census) errorf(format string, a ...any) {
+	c.t.Helper()
+	c.t.Errorf(c.when+": "+format, a...)
+}
+
+// rows are the paths that dspool(5) has, in any legal state.
+var rows = regexp.MustCompile(`^(\.|spool\.json|README|head\.yaml|head\.jsonl|ballast|run/lock|\..*\.tmp~|` +
+	`(incoming|rejected|blobs|batches|nodes|keys|run|trash)|` +
+	`incoming/[0-9a-f]{32}|(incoming|rejected)/\..*\.tmp~|rejected/[0-9a-f]{32}(\.why)?|` +
+	`blobs/[0-9a-f]{2}(/[0-9a-f]{64}|/\..*\.tmp~)?|trash/.*|` +
+	`batches/ns|batches/ns/\.new-.*|batches/ns/b|` +
+	`batches/ns/b/(batch\.yaml|jobs\.jsonl|files\.tar|log\.jsonl|log\.jsonl\.[0-9]+\.broken|\.log\.jsonl\..*\.tmp~|staging|out|manifests|attempts|build)|` +
+	`batches/ns/b/staging/[0-9a-f]{32}(/tree(/out(/x\.csv)?)?|/manifest\.jsonl)?|` +
+	`batches/ns/b/out/a(/.*)?|batches/ns/b/attempts/b~1(/.*)?|batches/ns/b/manifests/(a|b~1)\.jsonl)$`)
+
+// look checks that everything there is a row of the table, and whole where the
+// table says so.
+func (c *census) look() {
+	c.t.Helper()
+	filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // a crash before the spool was there
+		}
+		if name, _ := filepath.Rel(c.dir, path); !rows.MatchString(name) {
+			c.errorf("%q is in no row of the table", name)
+		}
+		return nil
+	})
+	blobs, _ := filepath.Glob(filepath.Join(c.dir, "blobs/*/[0-9a-f]*"))
+	for _, name := range blobs {
+		if text, _ := os.ReadFile(name); sumOf(string(text)) != filepath.Base(name) {
+			c.errorf("a blob is not whole: %s", name)
+		}
+	}
+	s, err := Open(c.dir)
+	if err != nil {
+		if !errors.Is(err, ErrNoSpool) {
+			c.errorf("%v", err)
+		}
+		return
+	}
+	infos, problems, err := s.Batches(nil)
+	if err != nil || len(problems) > 0 {
+		c.errorf("batches: %v, %v", problems, err)
+	}
+	for _, info := range infos {
+		c.inputs(s, info)
+		c.results(s, info.ID, false)
+	}
+}
+
+// inputs checks that a batch that is there has every input of every job.
+func (c *census) inputs(s *Spool, info Info) {
+	c.t.Helper()
+	b, err := s.firstRecord(info.ID)
+	if err == nil {
+		err = b.openLines()
+	}
+	if err != nil {
+		c.errorf("%v", err)
+		return
+	}
+	defer b.Close()
+	for i := range b.Jobs {
+		j, err := b.Job(i)
+		if err != nil {
+			c.errorf("job %d: %v", i, err)
+		}
+		for _, in := range j.Inputs {
+			if got := readInput(c.t, b, in); sumOf(got) != in.Sum {
+				c.errorf("input %q of %q is not whole", in.Path, j.Name)
+			}
+		}
+	}
+}
+
+// results checks that what the log accepts is there: in place, or, before a
+// start has put it in place, staged.
+func (c *census) results(s *Spool, id job.BatchID, placed bool) {
+	c.t.Helper()
+	err := s.Read(id, -1, func(row *job.Row) error {
+		name, try, to := row.Job, 0, "out/"+row.Job
+		if row.State == job.Failed {
+			name, try = row.Job+"~1", 1
+			to = "attempts/" + name
+		}
+		dir := s.batchDir(id)
+		if row.State != job.Done && row.State != job.Failed {
+			if exists(filepath.Join(dir, to)) == nil {
+				c.errorf("%s is there, and its job is %s", to, row.State)
+			}
+			return nil
+		}
+		if placed {
+			whole(c.t, s, row.ID, try, row.Manifest)
+			return nil
+		}
+		staged := filepath.Join(dir, "staging", string(row.Token))
+		tree := either(filepath.Join(staged, "tree"), filepath.Join(dir, to))
+		manifest := either(filepath.Join(staged, "manifest.jsonl"), filepath.Join(dir, "manifests", name+".jsonl"))
+		c.staged(tree, manifest, row.Manifest)
+		return nil
+	})
+	if err != nil {
+		c.errorf("%v", err)
+	}
+}
+
+// either is the one of two paths that is there, or nothing if not exactly one is.
+func either(a, b string) string {
+	switch {
+	case exists(a) == nil && exists(b) != nil:
+		return a
+	case exists(a) != nil && exists(b) == nil:
+		return b
+	}
+	return ""
+}
+
+func (c *census) staged(tree, manifest, sum string) {
+	c.t.Helper()
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		c.errorf("%v", err)
+		return
+	}
+	defer root.Close()
+	m, err := readManifest(manifest)
+	if err != nil {
+		c.errorf("%v", err)
+		return
+	}
+	if want, bad, err := pack.Verify(context.Background(), root, m); err != nil || !want.Empty(m) || len(bad) > 0 || m.Sum() != sum {
+		c.errorf("%s is not what the log accepts", tree)
+	}
+}
+
+// recover starts a head and checks that it mends all, that what was told is
+// true, and that a second start finds nothing more to do.
+func (c *census) recover(told string) {
+	c.t.Helper()
+	var before []string
+	for pass := range 2 {
+		h, open, problems := loadHead(c.t, c.dir)
+		for _, p := range problems {
+			if p.Stops || pass > 0 {
+				c.errorf("start %d: %v", pass+1, p)
+			}
+		}
+		for _, b := range open {
+			records(c.t, b)
+			b.Close()
+		}
+		h.Close()
+		c.clean()
+		now := c.told(h.Spool, told)
+		if pass > 0 && !slices.Equal(before, now) {
+			c.errorf("a second start changes %v to %v", before, now)
+		}
+		before = now
+	}
+}
+
+func (c *census) clean() {
+	c.t.Helper()
+	for _, glob := range []string{"batches/*/.new-*", "trash/*", "blobs/*/.*", ".*", "nodes/.*", "rejected/.*", "batches/*/*/.*"} {
+		if left, _ := filepath.Glob(filepath.Join(c.dir, glob)); len(left) > 0 {
+			c.errorf("left: %v", left)
+		}
+	}
+}
+
+// told checks each thing told, and returns the states of all jobs.
+func (c *census) told(s *Spool, told string) (states []string) {
+	c.t.Helper()
+	state := make(map[string]job.State)
+	infos, problems, err := s.Batches(nil)
+	if err != nil || len(problems) > 0 {
+		c.errorf("%v, %v", problems, err)
+	}
+	for _, info := range infos {
+		c.results(s, info.ID, true)
+		err := s.Read(info.ID, -1, func(row *job.Row) error {
+			state[row.Job] = row.State
+			states = append(states, fmt.Sprint(row.ID, row.State, row.Token, row.Manifest))
+			return nil
+		})
+		if err != nil {
+			c.errorf("%v", err)
+		}
+	}
+	for line := range strings.Lines(told) {
+		what, of, _ := strings.Cut(strings.TrimSpace(line), " ")
+		ok := len(infos) == 1
+		switch what {
+		case "start":
+			ok = state[of] != job.Queued
+		case "over", "have":
+			ok = state[of].Over()
+		}
+		if !ok {
+			c.errorf("%q was told, and the jobs are %v of %v", strings.TrimSpace(line), state, infos)
+		}
+	}
+	return states
+}
+
+// An fsync that fails ends the head, which has told nothing of what it was to
+// make durable. The next start goes by what the disk has.
+func TestJ25FailedSync(t *testing.T) {
+	for _, fail := range []string{"log.sync:io:1", "log.sync:io:2", "log.write:io:2", "publish.sync:io", "commit.staging:io"} {
+		dir := filepath.Join(t.TempDir(), "spool")
+		prepareBatch(t, dir)
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), crashScene+"=run", crashDir+"="+dir, durable.FailVar+"="+fail)
+		var talk bytes.Buffer
+		cmd.Stderr = &talk
+		told, err := cmd.Output()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(talk.String(), "input/output error") {
+			t.Errorf("%s: %v: %s", fail, err, talk.String())
+		}
+		c := &census{t: t, dir: dir, when: fail}
+		c.look()
+		c.recover(string(told))
+	}
+}
+
+// The steps that the code has are the steps that the scenes pass.
+func TestEveryStepIsTested(t *testing.T) {
+	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|drop|taken|reject)\.[a-z.]+)"$`)
+	code := make(map[string]bool)
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), name, text, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, lit := range regexp.MustCompile(`"[a-z.]+"`).FindAllString(string(text), -1) {
+			if m := prefixes.FindStringSubmatch(lit); m != nil {
+				code[m[1]] = true
+			}
+		}
+		if n := strings.Count(string(text), "durable.Step("); n > 0 && len(code) == 0 {
+			t.Errorf("%s has steps of names that are not known here", name)
+		}
+	}
+	passed := make(map[string]bool)
+	for name := range scenes {
+		for _, step := range stepsOf(t, name) {
+			passed[step] = true
+		}
+	}
+	for step := range code {
+		if !passed[step] {
+			t.Errorf("no scene passes the step %q", step)
+		}
+	}
+	for step := range passed {
+		if !code[step] && !strings.HasPrefix(step, "file.") && !strings.HasPrefix(step, "log.") {
+			t.Errorf("the scenes pass the step %q, which the code does not name plainly", step)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package spool
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"distribute/lib/job"
+)
+
+// smallDisk is a file system of that many bytes, or skips.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// fillDisk writes until there is no room.
+func fillDisk(t *testing.T, dir string) (name string) {
+	t.Helper()
+	name = filepath.Join(dir, "filler")
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 4096); err == nil; {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// On a full disk ends can still be written: the ballast is given up. When that
+// is gone too, nothing is lost: Commit is called again when there is room.
+func TestJ26FullDisk(t *testing.T) {
+	disk := smallDisk(t, "40m")
+	dir := filepath.Join(disk, "spool")
+	if err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ := loadHead(t, dir)
+	names := []string{"a", "b", "c"}
+	b, c := submit(t, h, "ns/b", names), submit(t, h, "ns/c", names)
+	commit(t, h, b, start("a", 1))
+	filler := fillDisk(t, disk)
+
+	long := job.Record{Kind: job.KindBack, Job: "a", Outcome: job.Outcome{Reason: strings.Repeat("x", 8192)}}
+	commit(t, h, b, long)
+	if err := exists(h.path("ballast")); err == nil {
+		t.Error("the ballast is there")
+	}
+	fillDisk(t, disk)
+	recs := []job.Record{start("a", 2), start("b", 1), start("c", 1)}
+	recs[0].Reason = strings.Repeat("y", 8192)
+	for i := range recs {
+		h.Append(b, &recs[i])
+		h.Append(c, &recs[i])
+	}
+	if err := h.Commit(); !errors.Is(err, ErrFull) || errors.Is(err, ErrBroken) {
+		t.Fatalf("Commit on a full disk: %v", err)
+	}
+	if _, err := h.Begin(job.NewToken(), "other/b", "ana", 1); err != nil && !errors.Is(err, ErrFull) {
+		t.Errorf("Begin on a full disk: %v", err)
+	}
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read("ns/b", -1, func(*job.Row) error { return nil }); err != nil {
+		t.Errorf("a reader of a log that was cut back: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if !h.Pending() {
+		t.Error("nothing is pending")
+	}
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	h, open, problems := restart(t, h, b, c)
+	if len(open) != 2 || len(problems) != 0 {
+		t.Fatalf("open %v, problems %v", open, problems)
+	}
+	if got := records(t, open[1]); len(got) != 3 || !reflect.DeepEqual(got[2], recs[2]) {
+		t.Errorf("the log of c: %+v", got)
+	}
+	if got := records(t, open[0]); len(got) != 5 {
+		t.Errorf("the log of b has %d records", len(got))
+	}
+	if err := exists(h.path("ballast")); err != nil {
+		t.Errorf("the ballast was not made anew: %v", err)
+	}
+}
+
+func TestD94FullDiskWhileReceiving(t *testing.T) {
+	disk := smallDisk(t, "16m")
+	dir := filepath.Join(disk, "spool")
+	if err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ := loadHead(t, dir)
+	big := strings.Repeat("0123456789abcdef", 2<<20)
+	s, err := h.Begin(job.NewToken(), "ns/b", "ana", os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fillIn(s, plain, []string{"a"}, big); !errors.Is(err, ErrFull) {
+		t.Errorf("an input on a full disk: %v", err)
+	}
+	if err := s.Abort(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(h.path("blobs", "*", ".*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	submit(t, h, "ns/c", []string{"a"})
+}

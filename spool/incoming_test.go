@@ -1,0 +1,230 @@
+package spool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+)
+
+var dropContents = []string{"small", strings.Repeat("big", job.SmallFile), ""}
+
+func nobody(int) (string, error) { return "ana", nil }
+
+// leave1 leaves a submission of jobs in incoming/.
+func leave1(t *testing.T, s *Spool, d Drop, names ...string) {
+	t.Helper()
+	jobs := func(yield func(*job.Job) bool) {
+		for _, n := range names {
+			j := &job.Job{Name: n, Run: []string{"./run"}}
+			for _, c := range dropContents {
+				j.Inputs = append(j.Inputs, inputOf("in/"+sumOf(c)[:4], c))
+			}
+			if !yield(j) {
+				return
+			}
+		}
+	}
+	d.Jobs = len(names)
+	err := s.Leave(d, []byte("the file\n"), &plain, jobs, func(sum string) (io.ReadCloser, error) {
+		i := slices.IndexFunc(dropContents, func(c string) bool { return sumOf(c) == sum })
+		return io.NopCloser(strings.NewReader(dropContents[i])), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLeaveAndTake(t *testing.T) {
+	h := newHead(t)
+	d := Drop{Submission: job.NewToken(), Batch: "ns/b", Free: true}
+	for range 2 { // once or twice is the same
+		leave1(t, h.Spool, d, "a", "b")
+	}
+	waiting, err := h.Waiting()
+	if err != nil || len(waiting) != 1 || waiting[0].Drop.Batch != "ns/b" || waiting[0].Drop.Jobs != 2 || waiting[0].Why != "" ||
+		waiting[0].Drop.UID != os.Getuid() {
+		t.Fatalf("waiting %+v, %v", waiting, err)
+	}
+	s, got, err := h.Take(waiting[0].Name, nobody)
+	if err != nil || !got.Free {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	b, err := s.Finish(got.Free)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if b.ID != "ns/b" || b.Head.Submission != d.Submission || b.Head.UID != os.Getuid() || b.Head.Owner != "ana" {
+		t.Errorf("batch %+v", b)
+	}
+	for i := range b.Jobs {
+		j, err := b.Job(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, c := range dropContents {
+			if readInput(t, b, j.Inputs[k]) != c {
+				t.Errorf("input %d of %q differs", k, j.Name)
+			}
+		}
+	}
+	if text, _ := os.ReadFile(filepath.Join(b.dir, "batch.yaml")); string(text) != "the file\n" {
+		t.Errorf("batch.yaml: %q", text)
+	}
+	if err := h.Taken(waiting[0].Name); err != nil {
+		t.Error(err)
+	}
+	if waiting, _ := h.Waiting(); len(waiting) != 0 {
+		t.Errorf("still waiting: %+v", waiting)
+	}
+}
+
+// S09, S12: what is no submission goes to rejected/ as it is, beside its reason.
+func TestS09RejectsWhatIsNoSubmission(t *testing.T) {
+	h := newHead(t)
+	good := job.NewToken()
+	leave1(t, h.Spool, Drop{Submission: good, Batch: "ns/b"}, "a", "b")
+	text, err := os.ReadFile(h.path("incoming", string(good)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(content []byte) func(string) error {
+		return func(name string) error { return os.WriteFile(name, content, 0o640) }
+	}
+	changed := func(old, new string) func(string) error {
+		return write(bytes.Replace(text, []byte(old), []byte(new), 1))
+	}
+	wrongSum := bytes.Clone(text)
+	wrongSum[len(text)-4] ^= 1
+	outside := filepath.Join(t.TempDir(), "outside")
+	os.WriteFile(outside, text, 0o640)
+	for what, make := range map[string]func(string) error{
+		"a link":            func(name string) error { return os.Symlink(outside, name) },
+		"a hard link":       func(name string) error { return os.Link(outside, name) },
+		"a FIFO":            func(name string) error { return syscall.Mkfifo(name, 0o640) },
+		"a directory":       func(name string) error { return os.Mkdir(name, 0o750) },
+		"nothing":           write(nil),
+		"garbage":           write(bytes.Repeat([]byte{0xff, 0, 10}, 1000)),
+		"UTF-16":            write(bytes.Repeat([]byte("{\x00\"\x00"), 100)),
+		"a byte order mark": write(append([]byte("\xef\xbb\xbf"), text...)),
+		"another format":    changed(`{"format":1`, `{"format":9`),
+		"another name":      changed("ns/b", "../b"),
+		"another job":       changed(`"name":"b"`, `"name":"a"`),
+		"another file":      changed("the file", "the life"),
+		"other jobs":        changed(`"jobs":2`, `"jobs":3`),
+		"a cut":             write(text[:len(text)/2]),
+		"a cut line":        write(text[:len(text)-1]),
+		"a byte more":       write(append(bytes.Clone(text), '\n')),
+		"a wrong sum":       write(wrongSum),
+	} {
+		name := string(job.NewToken())
+		if err := make(h.path("incoming", name)); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := h.Take(name, nobody)
+		if !errors.Is(err, ErrInput) {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if err := h.Reject(name, err); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if why, _ := os.ReadFile(h.path("rejected", name+".why")); string(why) != err.Error()+"\n" {
+			t.Errorf("%s: why: %q", what, why)
+		}
+		if exists(h.path("rejected", name)) != nil || exists(h.path("incoming", name)) == nil {
+			t.Errorf("%s was not moved", what)
+		}
+	}
+	if left, _ := filepath.Glob(h.path("batches", "ns", ".new-*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if list, err := h.Waiting(); err != nil || len(list) != 18 {
+		t.Errorf("%d wait or were rejected, %v", len(list), err)
+	}
+	_, _, err = h.Take("../head.yaml", nobody)
+	wantErr(t, "a path", err, ErrInput)
+}
+
+// Whatever single byte of a drop file is another, it is not taken.
+func TestS03ChangedDropFiles(t *testing.T) {
+	h := newHead(t)
+	good := job.NewToken()
+	leave1(t, h.Spool, Drop{Submission: good, Batch: "ns/b"}, "a")
+	name := h.path("incoming", string(good))
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(text); i += 7 {
+		bad := bytes.Clone(text)
+		bad[i] ^= 1 << (i % 8)
+		if err := os.WriteFile(name, bad, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if s, _, err := h.Take(string(good), nobody); err == nil {
+			t.Errorf("byte %d of %d was changed, and it was taken", i, len(text))
+			s.Abort()
+		}
+	}
+}
+
+func TestS14WatchIncoming(t *testing.T) {
+	h := newHead(t)
+	early, late := job.NewToken(), job.NewToken()
+	leave1(t, h.Spool, Drop{Submission: early, Batch: "ns/b"}, "a")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	names := h.WatchIncoming(ctx)
+	if got := <-names; got != string(early) {
+		t.Fatalf("%q came", got)
+	}
+	leave1(t, h.Spool, Drop{Submission: late, Batch: "ns/b"}, "a")
+	for got := range names {
+		if got == string(late) {
+			cancel()
+		}
+	}
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		t.Error("the second one never came")
+	}
+}
+
+func TestS16OldUnfinishedFiles(t *testing.T) {
+	h := newHead(t)
+	old := time.Now().Add(-48 * time.Hour)
+	for name, when := range map[string]time.Time{"old": old, "held": old, "new": time.Now()} {
+		file := h.path("incoming", "."+name+".tmp~")
+		if err := errors.Join(os.WriteFile(file, nil, 0o640), os.Chtimes(file, when, when)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open(h.path("incoming", ".held.tmp~"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	h.scanIncoming(t.Context(), nil)
+	var left []string
+	list, _ := os.ReadDir(h.path("incoming"))
+	for _, e := range list {
+		left = append(left, e.Name())
+	}
+	if want := []string{".held.tmp~", ".new.tmp~"}; !reflect.DeepEqual(left, want) {
+		t.Errorf("left %q, want %q", left, want)
+	}
+}

@@ -1,0 +1,229 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// resultOf is the manifest of a tree of one directory and one file.
+func resultOf(content string) pack.Manifest {
+	when := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	return pack.Manifest{
+		{Path: "out", Type: pack.Dir, Mode: 0o750, Time: when},
+		{Path: "out/x.csv", Type: pack.File, Mode: 0o640, Time: when, Size: int64(len(content)), Sum: sumOf(content)},
+	}
+}
+
+// bring stages and seals the result of an attempt.
+func bring(h *Head, b *Batch, attempt job.Token, content string) (pack.Manifest, error) {
+	m := resultOf(content)
+	root, err := h.Stage(b, attempt)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	want, _, err := pack.Verify(context.Background(), root, m)
+	if err != nil {
+		return nil, err
+	}
+	if !want.Empty(m) {
+		tree := pack.NewTree(root, pack.Perm{})
+		for i, e := range m {
+			var r io.Reader
+			if e.Type == pack.File {
+				r = strings.NewReader(content)
+			}
+			if err := tree.Put(i, e, 0, r); err != nil && !errors.Is(err, fs.ErrExist) {
+				return nil, errors.Join(err, tree.Close())
+			}
+		}
+		if err := tree.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return m, h.Seal(b, attempt, m)
+}
+
+// endOf is the record of an attempt that left m.
+func endOf(kind job.Kind, started job.Record, m pack.Manifest) job.Record {
+	exit := 0
+	if kind != job.KindDone {
+		exit = 1
+	}
+	return job.Record{Kind: kind, Job: started.Job, Attempt: started.Attempt, Try: started.Try, Node: started.Node,
+		Outcome: job.Outcome{Exit: &exit, Runtime: 1.5}, Manifest: m.Sum(), Files: 1, Bytes: m.Bytes()}
+}
+
+// whole checks that what is kept of a job is there and as its manifest says.
+func whole(t *testing.T, s *Spool, id job.ID, try int, want string) {
+	t.Helper()
+	m, root, err := s.Result(id, try)
+	if err != nil {
+		t.Errorf("%s: %v", id.Try(try), err)
+		return
+	}
+	defer root.Close()
+	lacks, bad, err := pack.Verify(context.Background(), root, m)
+	if err != nil || !lacks.Empty(m) || len(bad) > 0 || m.Sum() != want {
+		t.Errorf("%s: lacks %v, bad %v, %v; its sum is %s, the log says %s", id.Try(try), lacks, bad, err, m.Sum(), want)
+	}
+}
+
+func TestResults(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a", "b"})
+	one, two := start("a", 1), start("b", 1)
+	commit(t, h, b, one, two)
+	_, err := h.Staged(b, one.Attempt)
+	wantErr(t, "nothing is staged", err, fs.ErrNotExist)
+	m, err := bring(h, b, one.Attempt, "1,2,3\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Staged(b, one.Attempt); err != nil || got.Sum() != m.Sum() {
+		t.Errorf("staged %v, %v", got, err)
+	}
+	failed, err := bring(h, b, two.Attempt, "oh\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, b, endOf(job.KindDone, one, m), endOf(job.KindFailed, two, failed))
+	h.CloseBatch(b)
+	if h.Pending() {
+		t.Error("a batch can be closed before its results are in place")
+	}
+	for range 2 { // the second time changes nothing
+		if err := errors.Join(h.Publish(b, "a", one.Attempt), h.Aside(b, "b", 1, two.Attempt), h.SyncPublished()); err != nil {
+			t.Fatal(err)
+		}
+		whole(t, h.Spool, "ns/b/a", 0, m.Sum())
+		whole(t, h.Spool, "ns/b/b", 1, failed.Sum())
+	}
+	if !h.Pending() {
+		t.Error("a batch whose results are in place cannot be closed")
+	}
+	_, _, err = h.Result("ns/b/b", 0)
+	wantErr(t, "a failed job has no result", err, fs.ErrNotExist)
+	if left, _ := os.ReadDir(filepath.Join(b.dir, "staging")); len(left) != 0 {
+		t.Errorf("left in staging: %v", left)
+	}
+}
+
+func TestI01NothingReplacesAResult(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	one, two := job.NewToken(), job.NewToken()
+	first, err := bring(h, b, one, "first\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bring(h, b, two, "second\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Publish(b, "a", one); err != nil {
+		t.Fatal(err)
+	}
+	var problem *Problem
+	if err := h.Publish(b, "a", two); !errors.As(err, &problem) {
+		t.Errorf("a second result: %v", err)
+	}
+	whole(t, h.Spool, "ns/b/a", 0, first.Sum())
+	if err := h.Publish(b, "b", job.NewToken()); !errors.As(err, &problem) {
+		t.Errorf("a result that is nowhere: %v", err)
+	}
+}
+
+// What the log does not know is kept and told of (J31), what it knows and
+// nobody finished stays for the rest of it.
+func TestStagingAfterARestart(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	known, unknown := start("a", 1), job.NewToken()
+	commit(t, h, b, known)
+	for _, token := range []job.Token{known.Attempt, unknown} {
+		if _, err := bring(h, b, token, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, open, problems := restart(t, h, b)
+	if len(open) != 1 || len(problems) != 1 || problems[0].Stops || !strings.HasSuffix(problems[0].File, string(unknown)) {
+		t.Fatalf("open %v, problems %v", open, problems)
+	}
+	for _, token := range []job.Token{known.Attempt, unknown} {
+		if _, err := h.Staged(open[0], token); err != nil {
+			t.Errorf("%s: %v", token, err)
+		}
+	}
+	if err := h.Unstage(open[0], unknown); err != nil {
+		t.Error(err)
+	}
+	if _, _, problems = restart(t, h, open[0]); len(problems) != 0 {
+		t.Errorf("problems %v", problems)
+	}
+}
+
+func TestTokensAreNoPaths(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	for _, token := range []job.Token{"", "..", "../../b", "x"} {
+		_, err := h.Stage(b, token)
+		wantErr(t, "Stage", err, job.ErrName)
+		_, err = h.Staged(b, token)
+		wantErr(t, "Staged", err, job.ErrName)
+		wantErr(t, "Unstage", h.Unstage(b, token), job.ErrName)
+		wantErr(t, "Seal", h.Seal(b, token, nil), job.ErrName)
+	}
+	for _, name := range []string{"", "..", "a/b"} {
+		wantErr(t, "NodeSeen", h.NodeSeen(name, 1), job.ErrName)
+		_, err := h.BuildLog(b, name)
+		wantErr(t, "BuildLog", err, job.ErrName)
+	}
+	for _, id := range []job.ID{"", "a/b", "../../x", "ns/b/../../x"} {
+		if _, _, err := h.Result(id, 0); err == nil {
+			t.Errorf("Result(%q) is something", id)
+		}
+	}
+}
+
+func TestNodeSeenAndBuildLog(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	if err := h.NodeSeen("ws1", map[string]int{"cpus": 4}); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(h.path("nodes", "ws1.json")); string(text) != "{\n  \"cpus\": 4\n}\n" {
+		t.Errorf("nodes/ws1.json: %q", text)
+	}
+	f, err := h.BuildLog(b, "ws1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("cc\n"); err != nil || f.Close() != nil {
+		t.Error(err)
+	}
+}
+
+// Publish, thousands of times: what a tiny result costs the head.
+func BenchmarkPublish(b *testing.B) {
+	h := newHead(b)
+	batch := submit(b, h, "ns/b", []string{"a"})
+	for i := 0; b.Loop(); i++ {
+		token := job.NewToken()
+		if _, err := bring(h, batch, token, "x\n"); err != nil {
+			b.Fatal(err)
+		}
+		if err := errors.Join(h.Aside(batch, "a", i+1, token), h.SyncPublished()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
