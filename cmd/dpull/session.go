@@ -139,7 +139,7 @@ func (p *puller) portion(ctx context.Context, h *ask.Head, place *pull.Place, id
 	}
 	m, err := pack.DecodeManifest(r, pack.DefaultLimits())
 	if err != nil {
-		return false, p.wrong(ctx, h, id, err)
+		return false, p.wrong(ctx, h, id, r, err)
 	}
 	if err := wire.Drain(r); err != nil {
 		return false, h.Failed(ctx, err)
@@ -179,18 +179,25 @@ func (p *puller) receive(ctx context.Context, h *ask.Head, n *pull.Plan, m pack.
 		return err
 	}
 	if err := pack.Receive(r, m, n.Want, n); err != nil {
-		return p.wrong(ctx, h, id, err)
+		return p.wrong(ctx, h, id, r, err)
 	}
 	return h.Failed(ctx, wire.Drain(r))
 }
 
 // wrong tells what did not arrive as it should have from what could not be
-// written and from a head that went away.
-func (p *puller) wrong(ctx context.Context, h *ask.Head, id string, err error) error {
+// written and from a head that went away, which r still knows.
+func (p *puller) wrong(ctx context.Context, h *ask.Head, id string, r io.Reader, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, rerr := r.Read(make([]byte, 1)); rerr != nil && rerr != io.EOF {
+			return h.Failed(ctx, rerr)
+		}
+	}
 	switch {
 	case errors.Is(err, wire.ErrCut), errors.Is(err, wire.ErrGaveUp):
 		return h.Failed(ctx, err)
-	case errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrSum), errors.Is(err, pack.ErrLimit), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, pack.ErrSum):
+		return cli.Errorf(cli.IO, "%w (what came of it is removed: pull again)", err)
+	case errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrLimit), errors.Is(err, io.ErrUnexpectedEOF):
 		return cli.Errorf(cli.IO, "%s: what the head sent is wrong: %w", id, err)
 	}
 	return err
