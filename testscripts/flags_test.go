@@ -157,7 +157,7 @@ func options(forms []string) map[string]string {
 // explains are the same. That the options which are defined are those of the
 // usage is checked by each command itself, also when it runs here.
 func TestUsageIsTheManuals(t *testing.T) {
-	for _, name := range commands(t) {
+	for _, name := range append(commands(t), "dlocal") {
 		t.Run(name, func(t *testing.T) {
 			fromPage, fromUsage := synopsis(t, name), usageForms(t, name)
 			if !slices.Equal(fromPage, fromUsage) {
@@ -199,7 +199,7 @@ func explainedOptions(t *testing.T, name string) map[string]bool {
 
 // An unknown option is misuse in every command.
 func TestMisuse(t *testing.T) {
-	for _, name := range commands(t) {
+	for _, name := range append(commands(t), "dlocal") {
 		var talk strings.Builder
 		cmd := exec.Command(name, "-Z")
 		cmd.Stderr = &talk

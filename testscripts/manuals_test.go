@@ -38,8 +38,11 @@ func TestManualsHaveOneForm(t *testing.T) {
 			t.Fatal(err)
 		}
 		name, section := filepath.Base(page), page[len(page)-1:]
-		last := -1
+		last, literal := -1, false
 		for number, line := range strings.Split(string(data), "\n") {
+			if literal = line != ".Ed" && (literal || strings.HasPrefix(line, ".Bd -literal")); literal {
+				continue
+			}
 			if len(line) > 80 {
 				t.Errorf("%s:%d: %d columns", name, number+1, len(line))
 			}
@@ -59,7 +62,7 @@ func TestManualsHaveOneForm(t *testing.T) {
 	}
 }
 
-var reference = regexp.MustCompile(`(?m)^\.Xr (d[a-z0-9]+) ([0-9])`)
+var reference = regexp.MustCompile(`(?m)^\.(?:It )?Xr (d[a-z0-9]+) ([0-9])`)
 
 // A page of ours that another names exists, and distribute.7 names them all.
 func TestManualsReferToPages(t *testing.T) {
@@ -80,7 +83,7 @@ func TestManualsReferToPages(t *testing.T) {
 	}
 	for _, page := range pages(t) {
 		name, section, _ := strings.Cut(filepath.Base(page), ".")
-		if name != "distribute" && !strings.Contains(named, ".Xr "+name+" "+section) {
+		if name != "distribute" && !strings.Contains(named, "Xr "+name+" "+section) {
 			t.Errorf("distribute.7 does not name %s(%s)", name, section)
 		}
 	}

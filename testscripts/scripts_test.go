@@ -33,6 +33,20 @@ func (b built) Run() int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	if err := install(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return b.M.Run()
+}
+
+// install builds the commands into dir, puts dlocal beside them, and tells
+// scripts where they and the tree are.
+func install(dir string) error {
+	top, err := filepath.Abs("..")
+	if err != nil {
+		return err
+	}
 	args := []string{"build", "-o", dir + "/"}
 	if raceEnabled {
 		args = append(args, "-race")
@@ -40,11 +54,17 @@ func (b built) Run() int {
 	build := exec.Command("go", append(args, "../cmd/...")...)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "building ../cmd/...:", err)
-		return 1
+		return fmt.Errorf("building ../cmd/...: %w", err)
 	}
-	os.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	return b.M.Run()
+	if err := os.Symlink(filepath.Join(top, "scripts", "dlocal"), filepath.Join(dir, "dlocal")); err != nil {
+		return err
+	}
+	for name, value := range map[string]string{"PATH": dir + ":" + os.Getenv("PATH"), "BIN": dir, "TOP": top} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func TestScripts(t *testing.T) {
@@ -66,6 +86,8 @@ func setup(env *testscript.Env) error {
 	env.Setenv("HOME", home)
 	env.Setenv("USER", "maria")
 	env.Setenv("LANG", "C.UTF-8")
+	env.Setenv("TOP", os.Getenv("TOP"))
+	env.Setenv("BIN", os.Getenv("BIN"))
 	env.Setenv("GORACE", "atexit_sleep_ms=10")
 	env.Setenv("D_FULL", os.Getenv("D_FULL"))
 	env.Defer(func() { sweep(home) })
