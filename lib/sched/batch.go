@@ -65,6 +65,10 @@ func (m *Machine) sortIn(b *batch, e AddBatch) {
 	for i := range e.Jobs {
 		if i < len(e.CPUs) {
 			q = queueFor(e.CPUs[i])
+		} else if i == len(e.CPUs) {
+			q = queueFor(uint16(dflt))
+		}
+		if b.class != nil {
 			b.class[i] = uint8(q.index)
 		}
 		q.jobs.add(uint32(i))

@@ -1,0 +1,117 @@
+package sched
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"distribute/lib/job"
+)
+
+const million = 1_000_000
+
+func heap() uint64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// BenchmarkQueued tells the memory of a queued job, and the time to add one.
+func BenchmarkQueued(b *testing.B) {
+	for b.Loop() {
+		before := heap()
+		m := New(Config{})
+		m.Apply(Loaded{}, 0)
+		m.Apply(AddBatch{Batch: 1, Jobs: million, Spec: single}, 0)
+		b.ReportMetric(float64(heap()-before)/million, "bytes/job")
+		b.ReportMetric(float64(m.Counts(1)[job.Queued]), "jobs")
+	}
+}
+
+// BenchmarkDone tells the memory of a job that is done, in a batch that is not.
+func BenchmarkDone(b *testing.B) {
+	const n = 100_000
+	for b.Loop() {
+		m := full(1, n+1)
+		before := heap()
+		for i := 1; i <= n; i++ {
+			finish(m, i, 1)
+		}
+		b.ReportMetric((float64(heap())-float64(before))/n, "bytes/job")
+		runtime.KeepAlive(m)
+	}
+}
+
+// full is a machine with so many nodes, all busy, and so many jobs in a batch
+// that is the middle one of many.
+func full(nodes, jobs int) *Machine {
+	drawn := 0
+	m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
+	m.Apply(Loaded{}, 0)
+	m.Apply(AddBatch{Batch: 2, Jobs: jobs, Spec: single}, 0)
+	m.Apply(AddBatch{Batch: 3, Jobs: 1, Spec: py}, 0)
+	for i := range nodes {
+		s := uint64(i + 1)
+		m.Apply(up(s, fmt.Sprint("ws", i), 1), 0)
+		m.Apply(ListEnd{s}, 0)
+		m.Apply(phase(s, i+1, Running), 0)
+	}
+	return m
+}
+
+// finish ends the n-th attempt, which makes place for another.
+func finish(m *Machine, n int, session uint64) {
+	m.Apply(ended(session, n, exited(0, "m")), 0)
+	m.Apply(staged(n, "m"), 0)
+	m.Apply(gone(session, n), 0)
+}
+
+// BenchmarkEvent is a job's whole end (three events: ended, which starts the
+// next job, staged, gone) at a head with 1,000 nodes and a million jobs queued.
+func BenchmarkEvent(b *testing.B) {
+	m := full(1000, million)
+	n := 0
+	for b.Loop() {
+		n++
+		finish(m, n, uint64((n-1)%1000+1))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3, "ns/event")
+}
+
+// BenchmarkOther is single events at the same head: the dear ones, each of
+// which looks at all nodes.
+func BenchmarkOther(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		each func(m *Machine, i int)
+	}{
+		{"tick", func(m *Machine, _ int) { m.Apply(Tick{}, 0) }},
+		{"heard", func(m *Machine, i int) { m.Apply(Heard{uint64(i%1000 + 1)}, 0) }},
+		{"cancel and retry", func(m *Machine, i int) {
+			ref := Ref{2, uint32(million - 1 - i)}
+			m.Apply(Cancel{Ref: ref, By: "u"}, 0)
+			m.Apply(Retry{Ref: ref, By: "u"}, 0)
+		}},
+		{"add and drop a batch", func(m *Machine, i int) {
+			m.Apply(AddBatch{Batch: 1, Jobs: 10, Spec: single}, 0)
+			m.Apply(BatchGone{1}, 0)
+		}},
+		{"node down and up", func(m *Machine, i int) {
+			s := uint64(i%1000 + 1)
+			m.Apply(NodeDown{s}, 0)
+			m.Apply(up(s, fmt.Sprint("ws", i%1000), 1), 0)
+			m.Apply(item(s, i%1000+1, Running), 0)
+			m.Apply(ListEnd{s}, 0)
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			m := full(1000, million)
+			i := 0
+			for b.Loop() {
+				c.each(m, i%900_000)
+				i++
+			}
+		})
+	}
+}

@@ -1,0 +1,483 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// A fakeNode is a node as dnoded(8) is: it keeps what it is given until it is
+// told otherwise, and starts what it has room for.
+type fakeNode struct {
+	name    string
+	cpus    int
+	caps    []string
+	boot    int
+	state   int
+	session uint64
+	has     []*fakeAttempt // durable, in the order given
+	in      []Action       // from the head, on their way
+	out     []Event        // to the head, on their way
+	breaks  int            // batches with a number that it divides cannot be built here; 0: all can
+}
+
+type fakeAttempt struct {
+	ref    Ref
+	token  job.Token
+	cpus   int
+	phase  string
+	result *Result
+	runs   int
+}
+
+func (n *fakeNode) find(t job.Token) *fakeAttempt {
+	for _, a := range n.has {
+		if a.token == t {
+			return a
+		}
+	}
+	return nil
+}
+
+func (n *fakeNode) say(ev Event) {
+	if n.session != 0 {
+		n.out = append(n.out, ev)
+	}
+}
+
+func (n *fakeNode) end(a *fakeAttempt, r Result) {
+	a.phase, a.result = Returning, &r
+	n.say(Ended{n.session, a.token, r})
+}
+
+// A sim is a rig with nodes and a network around it.
+type sim struct {
+	*rig
+	rand     *rand.Rand
+	nodes    []*fakeNode
+	sessions uint64
+	batches  uint32
+	moving   []Grant
+	requests int
+	runs     map[job.Token]int
+	good     map[job.Token]string // manifests of successful attempts that their node deleted
+	odd      int
+}
+
+func newSim(t testing.TB, seed uint64) *sim {
+	s := &sim{rig: newRig(t, Config{Lease: 15 * time.Second}), rand: rand.New(rand.NewPCG(seed, 1)),
+		runs: map[job.Token]int{}, good: map[job.Token]string{}}
+	s.quick = true
+	for i := range 1 + s.rand.IntN(4) {
+		n := &fakeNode{name: fmt.Sprintf("ws%d", i+1), cpus: 1 + s.rand.IntN(4), caps: []string{"python3"}}
+		if s.rand.IntN(2) == 0 {
+			n.caps = append(n.caps, "gpu")
+		}
+		if s.rand.IntN(4) == 0 {
+			n.breaks = 2
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	s.give(Loaded{})
+	return s
+}
+
+// give applies an event and sends what comes of it on its way.
+func (s *sim) give(ev Event) {
+	s.t.Helper()
+	for _, a := range s.apply(ev) {
+		s.perform(a)
+	}
+}
+
+func (s *sim) perform(a Action) {
+	session := uint64(0)
+	switch a := a.(type) {
+	case Start:
+		session = a.Session
+	case Keep:
+		session = a.Session
+	case Stop:
+		session = a.Session
+	case Recall:
+		session = a.Session
+	case Have:
+		session = a.Session
+	case Forget:
+		session = a.Session
+	case Hold:
+		session = a.Session
+	case Grant:
+		s.moving = append(s.moving, a)
+	case Refuse:
+		for _, n := range s.nodes {
+			if n.session == a.Session {
+				s.disconnect(n, false)
+			}
+		}
+	case Odd:
+		s.odd++
+	case Closed:
+		s.give(BatchGone{a.Batch})
+	}
+	for _, n := range s.nodes {
+		if session != 0 && n.session == session {
+			n.in = append(n.in, a)
+		}
+	}
+}
+
+// deliver lets a node take one message.
+func (s *sim) deliver(n *fakeNode) {
+	if len(n.in) == 0 {
+		return
+	}
+	a := n.in[0]
+	n.in = n.in[1:]
+	switch a := a.(type) {
+	case Start:
+		if n.find(a.Attempt) == nil {
+			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, cpus: a.CPUs, phase: Waiting})
+		}
+	case Stop:
+		s.stop(n, a.Attempt, false)
+	case Recall:
+		s.stop(n, a.Attempt, true)
+	case Have:
+		s.remove(n, a.Attempt)
+	case Forget:
+		if x := n.find(a.Attempt); x == nil || x.phase == Waiting || x.result != nil && x.result.Unstarted {
+			s.remove(n, a.Attempt)
+		}
+	}
+}
+
+func (s *sim) stop(n *fakeNode, t job.Token, unless bool) {
+	x := n.find(t)
+	switch {
+	case x == nil || x.result != nil:
+	case x.phase == Waiting:
+		n.end(x, unstarted)
+	case !unless:
+		n.end(x, Result{Outcome: job.Outcome{Signal: "SIGTERM"}, Manifest: s.manifest(x)})
+	}
+}
+
+func (s *sim) manifest(x *fakeAttempt) string { return "m" + string(x.token) }
+
+// remove deletes an attempt, which must be safe by now (I3).
+func (s *sim) remove(n *fakeNode, t job.Token) {
+	if x := n.find(t); x != nil {
+		if x.result == nil {
+			s.t.Fatalf("%s is told to delete attempt %s, which runs", n.name, t)
+		}
+		if good(x.result) {
+			s.good[t] = x.result.Manifest
+			if l := s.last(x.ref, t); s.m.batches[x.ref.Batch] != nil && (l == nil || l.Manifest == "") &&
+				s.m.State(x.ref) != job.Done && s.m.State(x.ref) != job.Cancelled {
+				s.t.Fatalf("the result of attempt %s is deleted and nowhere else (I3)", t)
+			}
+		}
+		n.has = slices.DeleteFunc(n.has, func(o *fakeAttempt) bool { return o == x })
+	}
+	n.say(Gone{n.session, t})
+}
+
+func (s *sim) connect(n *fakeNode) {
+	s.sessions++
+	n.session, n.in, n.out = s.sessions, nil, nil
+	n.say(NodeUp{n.session, node.Name(n.name), fmt.Sprint("b", n.boot), fmt.Sprint("s", n.state),
+		node.Offer{CPUs: n.cpus, Capabilities: n.caps}})
+	for _, a := range n.has {
+		n.say(Item{n.session, a.token, a.phase, a.cpus, a.result})
+	}
+	n.say(ListEnd{n.session})
+}
+
+func (s *sim) disconnect(n *fakeNode, tell bool) {
+	if n.session != 0 && tell {
+		s.give(NodeDown{n.session})
+	}
+	n.session, n.in, n.out = 0, nil, nil
+}
+
+// progress moves one attempt of a node on.
+func (s *sim) progress(n *fakeNode) {
+	used := 0
+	for _, a := range n.has {
+		if a.result == nil && a.phase != Waiting {
+			used += a.cpus
+		}
+	}
+	if used > n.cpus {
+		s.t.Fatalf("%s runs %d cpus of %d (I9)", n.name, used, n.cpus)
+	}
+	if len(n.has) == 0 {
+		return
+	}
+	a := n.has[s.rand.IntN(len(n.has))]
+	switch {
+	case a.result != nil:
+		if s.rand.IntN(4) == 0 {
+			n.say(Ended{n.session, a.token, *a.result}) // said again
+		}
+	case a.phase == Waiting:
+		if used+a.cpus > n.cpus {
+			return
+		}
+		if s.rand.IntN(20) == 0 {
+			n.end(a, unstarted)
+			return
+		}
+		s.run(n, a)
+	case s.rand.IntN(15) == 0:
+		n.end(a, Result{Lost: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
+	case s.rand.IntN(4) == 0:
+		n.end(a, exited(1, []string{"", s.manifest(a)}[s.rand.IntN(2)]))
+	default:
+		r := exited(0, s.manifest(a))
+		r.Runtime = float64(s.rand.IntN(10))
+		n.end(a, r)
+	}
+}
+
+func (s *sim) run(n *fakeNode, a *fakeAttempt) {
+	if n.breaks != 0 && int(a.ref.Batch)%n.breaks == 0 {
+		a.phase = Building
+		n.say(Phase{n.session, a.token, Building})
+		n.end(a, Result{BuildFailed: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
+		return
+	}
+	a.phase = Running
+	if s.runs[a.token]++; s.runs[a.token] > 1 {
+		s.t.Fatalf("attempt %s runs twice (I5)", a.token)
+	}
+	n.say(Phase{n.session, a.token, Running})
+}
+
+func (s *sim) reboot(n *fakeNode) {
+	s.disconnect(n, s.rand.IntN(2) == 0)
+	n.boot++
+	for _, a := range n.has {
+		if a.result == nil && a.phase != Waiting {
+			n.end(a, Result{Lost: true})
+		}
+	}
+}
+
+// transfer ends a transfer, well or not.
+func (s *sim) transfer() {
+	if len(s.moving) == 0 {
+		return
+	}
+	i := s.rand.IntN(len(s.moving))
+	g := s.moving[i]
+	s.moving = slices.Delete(s.moving, i, i+1)
+	from := slices.IndexFunc(s.nodes, func(n *fakeNode) bool { return n.find(g.Attempt) != nil })
+	switch {
+	case from < 0 || s.rand.IntN(6) == 0:
+		s.give(Staged{Attempt: g.Attempt, Err: errors.New("cut"), NoRoom: s.rand.IntN(2) == 0})
+	case s.rand.IntN(30) == 0:
+		s.give(Staged{Attempt: g.Attempt, Err: errors.New("bad"), Permanent: true})
+	default:
+		s.give(Staged{Attempt: g.Attempt, Manifest: g.Manifest})
+	}
+}
+
+// crash ends the head in the middle of writing what the last event decided,
+// and starts another on what is durable.
+func (s *sim) crash(ev Event) {
+	before := map[uint32]int{}
+	for b, log := range s.logs {
+		before[b] = len(log)
+	}
+	s.apply(ev)
+	for b, log := range s.logs {
+		if n := before[b]; n <= len(log) {
+			s.logs[b] = log[:n+s.rand.IntN(len(log)-n+1)]
+		}
+	}
+	s.adds = slices.DeleteFunc(s.adds, func(a AddBatch) bool { return s.logs[a.Batch] == nil && s.rand.IntN(2) == 0 })
+	m, err := s.replayed()
+	if err != nil {
+		s.t.Fatalf("replay after a crash: %v", err)
+	}
+	s.m, s.moving = m, nil
+	for _, n := range s.nodes {
+		n.session, n.in, n.out = 0, nil, nil
+	}
+	s.begun = map[job.Token]bool{} // a start that was not durable was not told
+	s.give(Loaded{})
+}
+
+func (s *sim) addBatch() AddBatch {
+	s.batches++
+	b := AddBatch{Batch: s.batches, Jobs: 1 + s.rand.IntN(12), Never: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
+	switch s.rand.IntN(4) {
+	case 0:
+		b.Spec.Resources.CPUs = 1
+	case 1:
+		b.Spec.Kind = job.Python
+	case 2:
+		for range b.Jobs {
+			b.CPUs = append(b.CPUs, uint16(s.rand.IntN(5)))
+		}
+	}
+	if s.rand.IntN(4) == 0 {
+		b.Spec.Capabilities = []string{"gpu"}
+	}
+	return b
+}
+
+func (s *sim) someJob() (Ref, bool) {
+	if len(s.adds) == 0 {
+		return Ref{}, false
+	}
+	b := s.adds[s.rand.IntN(len(s.adds))]
+	if b.Jobs == 0 {
+		return Ref{}, false
+	}
+	return Ref{b.Batch, uint32(s.rand.IntN(b.Jobs))}, true
+}
+
+// step does something at random.
+func (s *sim) step() {
+	n := s.nodes[s.rand.IntN(len(s.nodes))]
+	switch k := s.rand.IntN(100); {
+	case k < 3 && len(s.adds) < 6:
+		s.give(s.addBatch())
+	case k < 33:
+		s.deliver(n)
+	case k < 60:
+		s.hear(n)
+	case k < 80:
+		s.progress(n)
+	case k < 88:
+		s.transfer()
+	case k < 91:
+		if n.session == 0 {
+			s.connect(n)
+		}
+	case k < 92:
+		s.disconnect(n, true)
+	case k < 93 && s.rand.IntN(3) == 0:
+		s.disconnect(n, true)
+		s.reboot(n)
+	case k < 94 && s.rand.IntN(10) == 0:
+		s.disconnect(n, true)
+		n.state++
+		n.has = nil
+	case k < 95:
+		s.request()
+	case k < 96 && s.rand.IntN(5) == 0:
+		s.crash([]Event{Tick{}, s.addBatch()}[s.rand.IntN(2)])
+	case k < 97 && len(n.out) > 0 && s.rand.IntN(5) == 0:
+		s.crash(n.out[0])
+	default:
+		s.now += time.Duration(s.rand.IntN(8000)) * time.Millisecond
+		s.give(Tick{})
+	}
+}
+
+func (s *sim) hear(n *fakeNode) {
+	if len(n.out) > 0 {
+		ev := n.out[0]
+		n.out = n.out[1:]
+		s.give(ev)
+	}
+}
+
+func (s *sim) request() {
+	ref, ok := s.someJob()
+	if !ok {
+		return
+	}
+	if s.rand.IntN(4) > 0 {
+		s.requests++
+	}
+	id := job.Token(fmt.Sprint("q", s.requests))
+	if s.rand.IntN(2) == 0 {
+		s.give(Cancel{Ref: ref, By: "u", Request: id})
+	} else {
+		s.give(Retry{Ref: ref, By: "u", Request: id})
+	}
+}
+
+// heal stops all faults and lets everything end: every job must be over then,
+// every batch closed, and nothing left on any node (I6 and liveness).
+func (s *sim) heal() {
+	for _, n := range s.nodes {
+		n.caps, n.breaks, n.cpus = []string{"gpu", "python3"}, 0, 4
+		s.disconnect(n, true)
+	}
+	for range 1000 {
+		s.now += 5 * time.Second
+		s.give(Tick{})
+		for _, n := range s.nodes {
+			if n.session == 0 {
+				s.connect(n)
+			}
+			for len(n.in)+len(n.out) > 0 {
+				s.deliver(n)
+				s.hear(n)
+			}
+			s.progress(n)
+			s.give(Heard{n.session})
+		}
+		for len(s.moving) > 0 {
+			s.transfer()
+		}
+		if len(s.m.batches) == 0 && !slices.ContainsFunc(s.nodes, func(n *fakeNode) bool { return len(n.has) > 0 }) {
+			return
+		}
+		if len(s.m.batches) == 0 {
+			for _, n := range s.nodes { // what is unknown to the head is held for an operator, who deletes it
+				n.has = slices.DeleteFunc(n.has, func(a *fakeAttempt) bool { return s.m.live[must(a.token)] == nil })
+			}
+		}
+		s.operate()
+	}
+	s.t.Fatalf("it does not end:\n%s", s.m.Snapshot())
+}
+
+// operate is an operator who deletes on the nodes what the head cannot take.
+func (s *sim) operate() {
+	for _, n := range s.nodes {
+		for _, a := range slices.Clone(n.has) {
+			if x := s.m.live[must(a.token)]; a.result != nil && x != nil && x.void && !x.moving && s.now-x.retryAt > time.Minute {
+				n.has = slices.DeleteFunc(n.has, func(o *fakeAttempt) bool { return o == a })
+				s.disconnect(n, true)
+			}
+		}
+	}
+}
+
+func TestRandom(t *testing.T) {
+	seeds, steps := uint64(300), 600
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			s := newSim(t, seed)
+			for i := range steps {
+				s.step()
+				if i%25 == 0 {
+					if err := s.checkReplay(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			s.heal()
+			if s.odd > 0 {
+				t.Errorf("%d times a node of ours was said to say what none says", s.odd)
+			}
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package sched
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+var errNoRoom = errors.New("no room")
+
+func TestSet(t *testing.T) {
+	for _, size := range []int{1, 63, 64, 65, 4096, 4097, 300_000} {
+		s, plain := newSet(size), map[uint32]bool{}
+		rnd := rand.New(rand.NewPCG(uint64(size), 0))
+		for range 500 {
+			i := uint32(rnd.IntN(size))
+			if rnd.IntN(2) == 0 {
+				s.add(i)
+				plain[i] = true
+			} else {
+				s.remove(i)
+				delete(plain, i)
+			}
+			if s.n != len(plain) || s.has(i) != plain[i] {
+				t.Fatalf("size %d: n=%d, has(%d)=%v; should be %d, %v", size, s.n, i, s.has(i), len(plain), plain[i])
+			}
+			if s.n > 0 {
+				var all []uint32
+				for j := range plain {
+					all = append(all, j)
+				}
+				if want := slices.Min(all); s.first() != want {
+					t.Fatalf("size %d: first is %d, should be %d", size, s.first(), want)
+				}
+			}
+		}
+	}
+}
+
+func TestTooMixed(t *testing.T) {
+	cpus := make([]uint16, 300)
+	for i := range cpus {
+		cpus[i] = uint16(i + 1)
+	}
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, Jobs: len(cpus), CPUs: cpus})
+	counts := r.m.Counts(1)
+	if counts[job.Queued] != MaxClasses-2 || counts[job.Failed] != len(cpus)-MaxClasses+2 {
+		t.Errorf("of %d jobs that all ask for something else: %v", len(cpus), counts)
+	}
+}
+
+func TestReplayRefusesDamage(t *testing.T) {
+	start := job.Record{Kind: job.KindStart, Attempt: tok(1), Try: 1, Node: "ws1", CPUs: 1}
+	about := func(kind job.Kind, n int) job.Record {
+		return job.Record{Kind: kind, Attempt: tok(n), Node: "ws1", Manifest: "m"}
+	}
+	for _, c := range []struct {
+		name string
+		job  uint32
+		recs []job.Record
+	}{
+		{"a job that is not there", 7, []job.Record{start}},
+		{"a kind that is unknown", 0, []job.Record{{Kind: "flown"}}},
+		{"done before any start", 0, []job.Record{about(job.KindDone, 1)}},
+		{"an attempt that starts twice", 0, []job.Record{start, about(job.KindBack, 1), start}},
+		{"an attempt without a token", 0, []job.Record{{Kind: job.KindStart, Attempt: "x", Try: 1, Node: "ws1"}}},
+		{"an attempt without a node", 0, []job.Record{{Kind: job.KindStart, Attempt: tok(1), Try: 1}}},
+		{"the end of another attempt", 0, []job.Record{start, about(job.KindFailed, 2)}},
+		{"an end of no attempt", 0, []job.Record{start, {Kind: job.KindFailed}}},
+		{"late of what is current", 0, []job.Record{start, about(job.KindLate, 1)}},
+		{"adopted though current", 0, []job.Record{start, about(job.KindAdopt, 1)}},
+		{"accepted though cancelled before", 0, []job.Record{start, {Kind: job.KindCancelled}, {Kind: job.KindRetry}, about(job.KindDone, 1)}},
+	} {
+		m := New(Config{})
+		m.Apply(AddBatch{Batch: 1, Jobs: 1, Replay: true}, 0)
+		var err error
+		for i := range c.recs {
+			before := m.Snapshot()
+			if err = m.Replay(Ref{1, c.job}, &c.recs[i]); err != nil && m.Snapshot() != before {
+				t.Errorf("%s: refused, and changes the state", c.name)
+			}
+		}
+		if err == nil {
+			t.Errorf("%s: taken", c.name)
+		}
+	}
+}
+
+func TestViews(t *testing.T) {
+	r := newRig(t, Config{})
+	why := func(want string) {
+		t.Helper()
+		if got := r.m.Why(Ref{1, 1}); got != want {
+			t.Errorf("why: %q, should be %q", got, want)
+		}
+	}
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 2, Spec: &job.Spec{Kind: job.Python, Resources: job.Resources{CPUs: 4}, Capabilities: []string{"gpu"}}})
+	why("no node is connected")
+	r.apply(up(1, "ws2", 4))
+	why("none of 1 nodes has all of gpu, python3 (gpu is missing)")
+	r.apply(up(2, "ws1", 2, "gpu", "python3"))
+	why("none of 1 nodes offers 4 cpus")
+	r.apply(NodeDown{2})
+	r.apply(up(3, "ws1", 4, "gpu", "python3"))
+	r.apply(ListEnd{3})
+	why("1 of 2 nodes can run it, all are busy")
+	r.apply(phase(3, 1, Running))
+
+	var live []Attempt
+	r.m.Live(func(a Attempt) { live = append(live, a) })
+	want := Attempt{Ref{1, 0}, tok(1), 1, "ws1", 4, Running, job.Running, true}
+	if len(live) != 1 || live[0] != want {
+		t.Errorf("live: %v, should be %v", live, want)
+	}
+	if a, ok := r.m.Current(Ref{1, 0}); !ok || a != want {
+		t.Errorf("current: %v", a)
+	}
+	if a, ok := r.m.Attempt(tok(1)); !ok || a != want {
+		t.Errorf("attempt: %v", a)
+	}
+	rows := r.m.Nodes()
+	if len(rows) != 2 || rows[0].Node != "ws1" || rows[0].State != node.Busy || rows[0].CPUsUsed != 4 || rows[1].State != node.Idle {
+		t.Errorf("nodes: %+v", rows)
+	}
+	r.apply(ended(3, 1, exited(0, "m")))
+	r.apply(Staged{Attempt: tok(1), Err: errNoRoom, NoRoom: true})
+	if a, _ := r.m.Attempt(tok(1)); a.State != job.Stranded {
+		t.Errorf("a result without room: %v", a)
+	}
+	r.apply(NodeDown{3})
+	if a, _ := r.m.Attempt(tok(2)); a.State != job.Unreachable {
+		t.Errorf("an attempt whose node is away: %v", a)
+	}
+	if s := r.m.State(Ref{1, 0}); s != job.Running || r.m.State(Ref{9, 0}) != job.Cancelled {
+		t.Errorf("state: %v", s)
+	}
+	if s := r.m.Snapshot(); !strings.Contains(s, "attempt "+string(tok(1))) {
+		t.Errorf("snapshot: %s", s)
+	}
+}
