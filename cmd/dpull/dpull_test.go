@@ -192,8 +192,11 @@ func TestPull(t *testing.T) {
 	if status, out, _ = a.dpull(t, "n/b/1\tdone\nn/b/2~2\n", "-o", dir); status != 0 || out != "n/b/2~2\nn/b/1\n" || a.moved != moved {
 		t.Errorf("again: status %d, %q, %d entries moved", status, out, a.moved-moved)
 	}
-	if status, out, talk := a.dpull(t, "", "n/b/2~1"); status != cli.NoSuch || out != "" || talk != "dpull: n/b/2~1: there is no result\n" {
+	if status, out, talk := a.dpull(t, "", "-o", dir, "n/b/2~1"); status != cli.NoSuch || out != "" || talk != "dpull: n/b/2~1: there is no result\n" {
 		t.Errorf("an attempt that is not there: %d, %q, %q", status, out, talk)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "n/b/2~1")); err == nil {
+		t.Error("there is a directory for an attempt that is not there")
 	}
 	if status, _, talk := a.dpull(t, "", "-n", "-o", filepath.Join(dir, "none"), "n/b/1"); status != 0 || talk != "dpull: would move 2 files, 4\n" {
 		t.Errorf("dry: %d, %q", status, talk)
@@ -227,6 +230,24 @@ func TestLostHead(t *testing.T) {
 	}
 	if a.moved != 4 {
 		t.Errorf("%d entries were asked for, not a and b, b again, and a", a.moved)
+	}
+}
+
+// A link where a directory has to be is named; the other jobs are pulled.
+func TestInTheWay(t *testing.T) {
+	a := newArchive(t)
+	a.add(t, "1", job.Done, 1, map[string]string{"a": "a\n"})
+	a.add(t, "2", job.Done, 1, map[string]string{"a": "a\n"})
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "n/b"), 0o755), os.Symlink(outside, filepath.Join(dir, "n/b/1"))); err != nil {
+		t.Fatal(err)
+	}
+	status, out, talk := a.dpull(t, "", "-o", dir, "n/b")
+	if status != cli.No || out != "n/b/2\n" || talk != "dpull: \"n/b/1\": something else is where a directory has to be\n" {
+		t.Errorf("status %d, %q, %q", status, out, talk)
+	}
+	if names, err := os.ReadDir(outside); err != nil || len(names) != 0 {
+		t.Errorf("outside is %v, %v", names, err)
 	}
 }
 

@@ -89,20 +89,16 @@ func (p *puller) meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]s
 // job pulls one job, or one attempt. What concerns it alone is a problem and
 // no error.
 func (p *puller) job(ctx context.Context, h *ask.Head, id string) error {
-	place, err := p.open(id)
-	if errors.Is(err, pull.ErrInTheWay) {
-		p.problem(cli.Errorf(cli.No, "%w", err))
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer place.Close()
 	for whole := false; !whole; {
-		whole, err = p.portion(ctx, h, place, id)
+		var err error
 		var refused *wire.Error
+		whole, err = p.portion(ctx, h, id)
 		if errors.As(err, &refused) && refused.Status == cli.NoSuch && hasTry(id) && !p.named[id] {
 			p.empty++
+			return nil
+		}
+		if errors.Is(err, pull.ErrInTheWay) {
+			p.problem(cli.Errorf(cli.No, "%w", err))
 			return nil
 		}
 		if errors.As(err, &refused) {
@@ -113,7 +109,7 @@ func (p *puller) job(ctx context.Context, h *ask.Head, id string) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintln(p.c.Stdout, id)
+	_, err := fmt.Fprintln(p.c.Stdout, id)
 	return err
 }
 
@@ -131,7 +127,7 @@ func (p *puller) open(id string) (*pull.Place, error) {
 
 // portion pulls as much of a job as one request can name, and says whether
 // that was all.
-func (p *puller) portion(ctx context.Context, h *ask.Head, place *pull.Place, id string) (whole bool, err error) {
+func (p *puller) portion(ctx context.Context, h *ask.Head, id string) (whole bool, err error) {
 	ref := job.NewToken()
 	r, err := h.Answer(ctx, &wire.Pull{Ref: ref, ID: id})
 	if err != nil {
@@ -144,6 +140,14 @@ func (p *puller) portion(ctx context.Context, h *ask.Head, place *pull.Place, id
 	if err := wire.Drain(r); err != nil {
 		return false, h.Failed(ctx, err)
 	}
+	place, err := p.open(id)
+	if errors.Is(err, pull.ErrInTheWay) {
+		return false, errors.Join(err, h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true})))
+	}
+	if err != nil {
+		return false, err
+	}
+	defer place.Close()
 	n, err := place.Plan(ctx, m, &p.choice, !p.dry)
 	if err != nil {
 		return false, err
