@@ -87,7 +87,7 @@ func start(usage string, run func(ctx context.Context, c *Cmd) error) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		s := (<-signals).(syscall.Signal)
-		signal.Reset(s)
+		signal.Stop(signals)
 		cancel(interrupted{s})
 	}()
 
