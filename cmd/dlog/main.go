@@ -34,12 +34,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil || ops.None {
 		return err
 	}
-	h, err := ask.Dial(ctx, c, *head)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	ids, err := meant(ctx, h, ops)
+	ids, err := meant(ctx, c, *head, ops)
 	if err != nil {
 		return err
 	}
@@ -50,20 +45,27 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if !*quiet {
 		out.header = len(ids) > 1 || *verbose
 	}
-	l := wire.Log{Build: *build, Lines: *lines, Follow: *follow}
-	if *follow && len(ids) > 1 {
-		return followAll(ctx, c, *head, ids, l, out)
+	show := func(id string) error {
+		return show(ctx, c, *head, wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}, out)
 	}
-	return each(ctx, h, ids, l, out)
+	if *follow && len(ids) > 1 {
+		return together(ctx, ids, show)
+	}
+	return each(ids, show)
 }
 
 // meant asks which jobs are meant, and gives the ids of those that have
 // started, and of the attempts that are named.
-func meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]string, error) {
+func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands) ([]string, error) {
 	ids := ops.Attempts()
 	if len(ops.Args) == 0 {
 		return ids, nil
 	}
+	h, err := ask.Dial(ctx, c, head)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
 	return ids, ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
 		if r.Attempt > 0 {
 			ids = append(ids, string(r.ID))
@@ -72,47 +74,46 @@ func meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]string, error
 	})
 }
 
-// each prints what the jobs printed, one after another. Those that cannot be
-// shown are named in the end.
-func each(ctx context.Context, h *ask.Head, ids []string, l wire.Log, out *output) error {
+// show prints what one job printed. It takes a session of its own, since one
+// over which output was sent as it came cannot be used for more.
+func show(ctx context.Context, c *cli.Cmd, head string, l wire.Log, out *output) error {
+	h, err := ask.Dial(ctx, c, head)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l.Ref = job.NewToken()
+	r, err := h.Answer(ctx, &l)
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.ID, err)
+	}
+	return out.copy(l.ID, r, func(err error) error { return h.Failed(ctx, err) })
+}
+
+// each shows one job after another. Those of which the head has nothing to
+// show are named in the end.
+func each(ids []string, show func(id string) error) error {
 	var problems []error
 	for _, id := range ids {
-		err := show(ctx, h, id, l, out)
+		err := show(id)
+		problems = append(problems, err)
 		var refused *wire.Error
 		if err != nil && !errors.As(err, &refused) {
-			return errors.Join(append(problems, err)...)
+			break
 		}
-		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }
 
-func show(ctx context.Context, h *ask.Head, id string, l wire.Log, out *output) error {
-	l.Ref, l.ID = job.NewToken(), id
-	r, err := h.Answer(ctx, &l)
-	if err != nil {
-		return fmt.Errorf("%s: %w", id, err)
-	}
-	return out.copy(id, r, func(err error) error { return h.Failed(ctx, err) })
-}
-
-// followAll prints what the jobs print as it comes, each over a session of its
-// own.
-func followAll(ctx context.Context, c *cli.Cmd, head string, ids []string, l wire.Log, out *output) error {
+// together shows all jobs at once, as they print.
+func together(ctx context.Context, ids []string, show func(id string) error) error {
 	if len(ids) > maxFollowed {
 		return cli.Usagef("-f: %d jobs fit, and %d can be followed at once", len(ids), maxFollowed)
 	}
 	problems := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
-		all.Go(func() {
-			h, err := ask.Dial(ctx, c, head)
-			if err == nil {
-				err = show(ctx, h, id, l, out)
-				h.Close()
-			}
-			problems[i] = err
-		})
+		all.Go(func() { problems[i] = show(id) })
 	}
 	all.Wait()
 	if ctx.Err() != nil {
