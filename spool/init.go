@@ -45,10 +45,13 @@ var tree = []struct {
 func Init(dir string) error {
 	id := filepath.Join(dir, "spool.json")
 	if _, err := os.Lstat(id); err == nil {
-		return &fs.PathError{Op: "init", Path: dir, Err: fmt.Errorf("%w: it is a spool already", fs.ErrExist)}
+		return thereError(dir)
 	}
 	made := errors.Is(exists(dir), fs.ErrNotExist)
-	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+	switch err := os.Mkdir(dir, 0o750); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%q cannot be made: the directory above it is missing (make that first): %w", dir, fs.ErrNotExist)
+	case err != nil && !errors.Is(err, fs.ErrExist):
 		return err
 	}
 	if err := unused(dir); err != nil {
@@ -75,6 +78,12 @@ func Init(dir string) error {
 	return durable.SyncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
+// thereError says of a directory that it is a spool. It is fs.ErrExist.
+type thereError string
+
+func (e thereError) Error() string   { return fmt.Sprintf("%q is a spool already", string(e)) }
+func (thereError) Is(err error) bool { return err == fs.ErrExist }
+
 func exists(path string) error { _, err := os.Lstat(path); return err }
 
 // unused reports why dir is no place for a new spool: something is in it that
@@ -93,7 +102,7 @@ func unused(dir string) error {
 	}
 	for _, e := range list {
 		if !ours[e.Name()] && !durable.IsTemp(e.Name()) {
-			return fmt.Errorf("%q is %w: it holds %q (name a new directory)", dir, errPlace, e.Name())
+			return fmt.Errorf("%q is %w: it holds %q (name a new directory)", dir, ErrPlace, e.Name())
 		}
 	}
 	for _, name := range []string{"batches", "blobs", "incoming"} {

@@ -35,7 +35,7 @@ var (
 	ErrInput   = errors.New("the submission is wrong")                    // refused, with a line for each reason
 	ErrFull    = durable.ErrFull                                          // there was no room; it may be tried again
 	ErrBroken  = durable.ErrBroken                                        // a write or sync failed: the program has to stop
-	errPlace   = errors.New("a directory that is no spool and not empty") // of Init
+	ErrPlace   = errors.New("a directory that is no spool and not empty") // of Init
 )
 
 // A Spool is the directory of a head, as anybody may read it. Its methods are

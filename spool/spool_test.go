@@ -166,7 +166,7 @@ func TestInit(t *testing.T) {
 	full := filepath.Join(top, "full")
 	os.Mkdir(full, 0o755)
 	os.WriteFile(filepath.Join(full, "thesis.tex"), nil, 0o644)
-	wantErr(t, "into a full directory", Init(full), errPlace)
+	wantErr(t, "into a full directory", Init(full), ErrPlace)
 	if list, _ := os.ReadDir(full); len(list) != 1 {
 		t.Errorf("it left %v", list)
 	}

@@ -1,0 +1,54 @@
+package spool
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"distribute/lib/job"
+)
+
+// dspool(5) has the test vector, every member of every object, and every event.
+func TestManual(t *testing.T) {
+	text, err := os.ReadFile("../man/dspool.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	if !strings.Contains(strings.ReplaceAll(page, "\n", ""), vector) {
+		t.Error("the test vector is not that of the manual")
+	}
+	words := make(map[string]bool)
+	for _, w := range strings.FieldsFunc(page, func(r rune) bool { return strings.ContainsRune(" \n,;()", r) }) {
+		words[w] = true
+	}
+	for _, v := range []any{job.Record{}, job.Head{}, job.Spec{}, job.Job{}, job.Input{}, job.Resources{}, job.Option{}} {
+		for _, name := range members(reflect.TypeOf(v)) {
+			if !words[name] {
+				t.Errorf("the member %q of a %T is not in the manual", name, v)
+			}
+		}
+	}
+	for _, k := range []job.Kind{job.KindBatch, job.KindStart, job.KindDone, job.KindFailed, job.KindBack, job.KindAdopt,
+		job.KindCancelled, job.KindRetry, job.KindHold, job.KindRelease, job.KindLate, job.KindOpened, job.KindClosed,
+		job.KindDeleted, job.KindNode} {
+		if !words[string(k)] {
+			t.Errorf("the event %q is not in the manual", k)
+		}
+	}
+}
+
+// members are the names of the JSON members of a type.
+func members(typ reflect.Type) (names []string) {
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if f.Anonymous {
+			names = append(names, members(f.Type)...)
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
