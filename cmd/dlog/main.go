@@ -45,13 +45,13 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if !*quiet {
 		out.header = len(ids) > 1 || *verbose
 	}
-	show := func(id string) error {
+	one := func(id string) error {
 		return show(ctx, c, *head, wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}, out)
 	}
 	if *follow && len(ids) > 1 {
-		return together(ctx, ids, show)
+		return together(ctx, ids, one)
 	}
-	return each(ids, show)
+	return each(ids, one)
 }
 
 // meant asks which jobs are meant, and gives the ids of those that have
@@ -66,12 +66,13 @@ func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands) ([]s
 		return nil, err
 	}
 	defer h.Close()
-	return ids, ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
+	err = ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
 		if r.Attempt > 0 {
 			ids = append(ids, string(r.ID))
 		}
 		return nil
 	})
+	return ids, err
 }
 
 // show prints what one job printed. It takes a session of its own, since one

@@ -275,12 +275,13 @@ func TestRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer h.Close()
-		return n, Rows(t.Context(), h, wire.Query{Of: "jobs"}, &Operands{}, func(r *job.Row) error {
+		err = Rows(t.Context(), h, wire.Query{Of: "jobs"}, &Operands{}, func(r *job.Row) error {
 			if n++; r.ID != "n/b/1" || r.State != job.Done || *r.Exit != 0 {
 				t.Errorf("row %+v", r)
 			}
 			return nil
 		})
+		return n, err
 	}
 	if n, err := rows(); n != 1 || err != nil {
 		t.Errorf("%d rows, %v", n, err)
