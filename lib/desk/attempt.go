@@ -15,19 +15,19 @@ import (
 
 // A Note is what is known of an attempt before it runs: its spec.json.
 type Note struct {
-	Format  int       `json:"format"`
-	Boot    string    `json:"boot"` // id of the boot in which it was given
-	Attempt job.Token `json:"attempt"`
-	Job     job.ID    `json:"job"`
-	Try     int       `json:"try"`
-	CPUs    int       `json:"cpus"`
-	Spec    string    `json:"spec"`           // SHA-256 of the batch's spec
-	Work    *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
+	Format int       `json:"format"`
+	Boot   string    `json:"boot"` // id of the boot in which it was given
+	Token  job.Token `json:"attempt"`
+	Job    job.ID    `json:"job"`
+	Try    int       `json:"try"`
+	CPUs   int       `json:"cpus"`
+	Spec   string    `json:"spec"`           // SHA-256 of the batch's spec
+	Work   *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
 }
 
 // Check reports why a note is not one: its ids become names of files.
 func (n *Note) Check() error {
-	if err := n.Attempt.Check(); err != nil {
+	if err := n.Token.Check(); err != nil {
 		return err
 	}
 	batch, name, try, err := job.ParseID(string(n.Job))
@@ -83,7 +83,7 @@ func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
 		if errs[i] = n.Check(); errs[i] != nil {
 			continue
 		}
-		as[i] = &Attempt{n, d.path("attempts", string(n.Attempt))}
+		as[i] = &Attempt{n, d.path("attempts", string(n.Token))}
 		opened, err := as[i].note()
 		for _, f := range opened {
 			files, of = append(files, f), append(of, i)
@@ -164,7 +164,7 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 		if err == nil {
 			err = a.Check()
 		}
-		if err == nil && string(a.Attempt) != e.Name() {
+		if err == nil && string(a.Token) != e.Name() {
 			err = errors.New("it is that of another attempt")
 		}
 		if err != nil {
@@ -205,32 +205,38 @@ func (a *Attempt) readWork() {
 	}
 }
 
-// Started is what is kept of an attempt from the moment that it may run.
+// Started is what is kept of an attempt or a build from the moment that it may
+// run.
 type Started struct {
 	Kind   string       `json:"kind"`             // of the batch
+	Token  job.Token    `json:"token,omitempty"`  // of a build's run
 	Cgroup string       `json:"cgroup,omitempty"` // below which its tree is
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were
 }
 
 // SetStarted keeps s. From then on the attempt is not prepared again.
-func (a *Attempt) SetStarted(s *Started) error {
+func (a *Attempt) SetStarted(s *Started) error { return setStarted(a.Dir, s) }
+
+// Started is what SetStarted kept; fs.ErrNotExist if the attempt cannot have run.
+func (a *Attempt) Started() (*Started, error) { return readStarted(a.Dir) }
+
+func setStarted(dir string, s *Started) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return writeNew(filepath.Join(a.Dir, startedFile), append(b, '\n'))
+	return writeNew(filepath.Join(dir, startedFile), append(b, '\n'))
 }
 
-// Started is what SetStarted kept; fs.ErrNotExist if the attempt cannot have run.
-func (a *Attempt) Started() (*Started, error) {
-	b, err := os.ReadFile(filepath.Join(a.Dir, startedFile))
+func readStarted(dir string) (*Started, error) {
+	b, err := os.ReadFile(filepath.Join(dir, startedFile))
 	if err != nil {
 		return nil, err
 	}
 	var s Started
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", a.Dir, startedFile, err)
+		return nil, fmt.Errorf("%s/%s: %w", dir, startedFile, err)
 	}
 	return &s, nil
 }

@@ -127,9 +127,15 @@ func (d *Desk) SetReady(b *Build) error {
 	return writeNew(filepath.Join(b.Dir, "built"), []byte(d.boot))
 }
 
+// SetStarted keeps what a build is started with.
+func (b *Build) SetStarted(s *Started) error { return setStarted(b.Dir, s) }
+
+// Started is what SetStarted kept; fs.ErrNotExist if the build was not started.
+func (b *Build) Started() (*Started, error) { return readStarted(b.Dir) }
+
 // Unbuild removes what a build left, so that it can be built from the beginning.
 func (b *Build) Unbuild() error {
-	for _, n := range []string{"built", "status.json", "output", "tmp", "tree", startedFile} {
+	for _, n := range []string{"built", "void", "status.json", "output", "tmp", "tree", startedFile} {
 		if err := removeAll(filepath.Join(b.Dir, n)); err != nil {
 			return err
 		}

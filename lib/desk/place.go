@@ -105,6 +105,33 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	return nil, root.Chtimes(in.Path, placedTime, placedTime)
 }
 
+// Unplace removes from a built tree the inputs that are as they were placed, and
+// the link to them: each job gets its own.
+func (d *Desk) Unplace(tree string, ins []job.Input) error {
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, in := range ins {
+		info, err := root.Lstat(in.Path)
+		if err != nil || !info.Mode().IsRegular() || info.Size() != in.Size {
+			continue
+		}
+		from, _ := d.Cached(in.Sum)
+		cached, err := os.Lstat(from)
+		if info.ModTime().Equal(placedTime) || err == nil && os.SameFile(info, cached) {
+			if err := root.Remove(in.Path); err != nil {
+				return err
+			}
+		}
+	}
+	if to, err := root.Readlink("initial_files"); err == nil && to == "input" {
+		return root.Remove("initial_files")
+	}
+	return nil
+}
+
 // clone lets dst have the content of src without copying, where the file system
 // can.
 func clone(dst, src *os.File) bool {

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Marker is the variable of a job's environment that names the attempt. Where
@@ -18,7 +21,7 @@ const Marker = "DISTRIBUTE_ATTEMPT"
 const (
 	LockFile   = "lock"
 	StatusFile = "status.json"
-	VoidFile   = "result.json" // with it, as with a status, an order is never started
+	VoidFile   = "void" // with it, as with a status, an order is never started
 )
 
 // An Order is one run of one command.
@@ -92,6 +95,16 @@ func ReadStatus(dir string) (*Status, error) {
 		return nil, fmt.Errorf("%s: format %d, this version reads 1", name, s.Format)
 	}
 	return &s, nil
+}
+
+// SignalName is the name of the signal that ended the order, as SIGKILL, or ""
+// if none did.
+func (s *Status) SignalName() string {
+	name := unix.SignalName(syscall.Signal(s.Signal))
+	if name == "" && s.Signal != 0 {
+		name = "SIG" + strconv.Itoa(s.Signal)
+	}
+	return name
 }
 
 // set takes over what the kernel says of the ended first process.

@@ -49,6 +49,13 @@ func Reclaim(ctx context.Context, dir, token, cgroup string) (*Lock, int, error)
 	return lock, killed, nil
 }
 
+// Void notes that an order has been given up. The caller holds the lock that
+// Reclaim returned, so a supervisor that got the order and comes late will find
+// the note and not start it.
+func Void(dir string) error {
+	return os.WriteFile(filepath.Join(dir, VoidFile), nil, 0o600)
+}
+
 // killMarked kills the tree that carries the token until two scans on end have
 // found nothing of it.
 func killMarked(token string, pause func(time.Duration) error) (int, error) {

@@ -34,7 +34,7 @@ func NewSlot() (*Slot, error) {
 	defer theirs.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{Argv0}, Dir: "/",
-		Env:         []string{"GOTRACEBACK=none"},
+		Env:         []string{"HOME=" + os.Getenv("HOME")}, // tells whose it is
 		ExtraFiles:  []*os.File{theirs},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}

@@ -25,8 +25,13 @@ const Argv0 = "dnoded-slot"
 // controlFD is where a supervisor finds its end of the socket pair.
 const controlFD = 3
 
-// IsSupervisor says whether this process was started as a supervisor.
-func IsSupervisor() bool { return len(os.Args) > 0 && os.Args[0] == Argv0 }
+// IsSupervisor says whether this process was started as a supervisor. It asks
+// the kernel, so that main can ask before anything else is set up.
+func IsSupervisor() bool {
+	b, err := os.ReadFile("/proc/self/cmdline")
+	argv0, _, _ := strings.Cut(string(b), "\x00")
+	return err == nil && argv0 == Argv0
+}
 
 // Supervise is the whole life of a supervisor: it runs the orders that come in
 // on the control socket, one after the other, and returns when the socket has

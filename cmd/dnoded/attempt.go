@@ -1,0 +1,381 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// errStopped says that an attempt was stopped before it had begun.
+var errStopped = errors.New("stopped before it began")
+
+// tries is how often an attempt is prepared before the node gives it back.
+const tries = 3
+
+// live takes an attempt from where it is on disk to its result. It returns
+// early, and leaves all as it is, when the daemon is at its end.
+func (n *daemon) live(ctx context.Context, a *attempt) {
+	var err error
+	if a.started || !n.desk.ThisBoot(a.Attempt) {
+		err = n.finish(a)
+	} else {
+		err = n.fresh(ctx, a)
+	}
+	for wait := time.Second; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
+		n.log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		select {
+		case <-time.After(wait):
+			err = n.finish(a)
+		case <-n.over:
+			return
+		}
+	}
+}
+
+// atEnd says whether the daemon is at its end. Before the state's goroutine
+// says so the context of an attempt does, if it was not cancelled by a stop.
+func (n *daemon) atEnd(ctx context.Context) bool {
+	select {
+	case <-n.over:
+		return true
+	default:
+		return ctx.Err() != nil && context.Cause(ctx) != errStopped
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// fresh prepares an attempt and runs it. What keeps it from being started is
+// tried again a few times; then the attempt is given back.
+func (n *daemon) fresh(ctx context.Context, a *attempt) error {
+	for try := 1; ; try++ {
+		begun, err := n.tryOnce(ctx, a)
+		var failed *buildError
+		var refusal *wire.Error
+		switch {
+		case begun:
+			return n.finish(a)
+		case n.atEnd(ctx):
+			return err
+		case ctx.Err() != nil || errors.Is(err, errStopped):
+			return n.giveBack(a, errStopped)
+		case errors.As(err, &failed):
+			return n.buildFailed(a, failed)
+		case errors.As(err, &refusal) || try == tries:
+			return n.giveBack(a, err)
+		}
+		n.log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		pause(ctx, time.Duration(try)*2*time.Second)
+	}
+}
+
+// tryOnce prepares an attempt and runs it; begun says that it may have run.
+func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, err error) {
+	if err := a.Sweep(); err != nil {
+		return false, err
+	}
+	b, err := n.fetchAll(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	if len(b.Spec.Build) > 0 {
+		if err := n.built(ctx, a, b); err != nil {
+			return false, err
+		}
+	}
+	started, err := n.prepare(ctx, a, b)
+	if err != nil {
+		return false, err
+	}
+	if err := n.acquire(ctx, a.seq, a.cpus); err != nil {
+		return false, err
+	}
+	defer n.release(a.cpus)
+	if begun, err = n.start(ctx, a, b, started); begun {
+		// The cpus are free again only when nothing of the tree is left.
+		err = n.settle(a)
+	}
+	return begun, err
+}
+
+// settle waits until nothing of an attempt's tree is left.
+func (n *daemon) settle(a *attempt) error {
+	ctx, cancel := n.untilOver()
+	defer cancel()
+	_, err := n.status(ctx, a)
+	return err
+}
+
+// prepare makes the directory that the job runs in.
+func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.Started, error) {
+	for _, dir := range []string{a.WorkDir(), a.Tmp()} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	work, err := os.OpenRoot(a.WorkDir())
+	if err != nil {
+		return nil, err
+	}
+	defer work.Close()
+	if len(b.Spec.Build) > 0 {
+		if err := copyTree(ctx, work, b.Tree()); err != nil {
+			return nil, err
+		}
+	}
+	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup}
+	for _, part := range []struct {
+		inputs []job.Input
+		keep   bool
+	}{{b.Spec.Inputs, true}, {a.Work.Inputs, false}} {
+		shared, at, err := n.desk.Place(work, part.inputs, part.keep)
+		if err != nil {
+			return nil, err
+		}
+		s.Shared, s.At = append(s.Shared, shared...), append(s.At, at...)
+	}
+	if b.Spec.Kind == job.Python {
+		if err := work.MkdirAll("input", 0o755); err != nil {
+			return nil, err
+		}
+		if err := errors.Join(work.RemoveAll(saveDir), work.Mkdir(saveDir, 0o755)); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	return s, a.Record()
+}
+
+// copyTree copies what a build left into a job's directory.
+func copyTree(ctx context.Context, dst *os.Root, tree string) error {
+	src, err := os.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	_, err = pack.Copy(ctx, dst, src)
+	return err
+}
+
+// start gives the attempt to a supervisor and waits until that is done with it.
+func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.Started) (begun bool, err error) {
+	slot, err := n.takeSlot()
+	if err != nil {
+		return false, err
+	}
+	stopped := true
+	n.do(func() {
+		if stopped = a.stopped || a.held; !stopped {
+			a.started = true
+			n.setPhase(a, wire.Running)
+		}
+	})
+	if stopped {
+		n.putSlot(slot)
+		return false, errStopped
+	}
+	if err := a.SetStarted(s); err != nil {
+		n.do(func() { a.started, a.phase = false, wire.Waiting })
+		n.putSlot(slot)
+		return false, err
+	}
+	n.supervise(ctx, slot, n.order(a, b), string(a.Job))
+	return true, nil
+}
+
+// order is how a job is run.
+func (n *daemon) order(a *attempt, b *desk.Build) *proc.Order {
+	argv := a.Work.Run
+	if b.Spec.Kind == job.Python {
+		argv = append([]string{"python3"}, append(argv[:len(argv):len(argv)], strconv.Itoa(a.cpus))...)
+	}
+	id := a.Job
+	return &proc.Order{
+		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.path, Cwd: a.WorkDir(), Output: a.Output(),
+		Cgroup: n.cgroup, Grace: grace,
+		Env: append(n.jobEnv(id.Batch(), a.cpus, a.WorkDir(), a.Tmp()),
+			"DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name()),
+	}
+}
+
+// jobEnv is the environment that builds and jobs have in common; the
+// supervisor adds the attempt.
+func (n *daemon) jobEnv(batch job.BatchID, cpus int, work, tmp string) []string {
+	memory := n.offer.Memory / int64(max(1, n.offer.CPUs)) * int64(cpus)
+	return append(n.env[:len(n.env):len(n.env)],
+		"DISTRIBUTE_NAMESPACE="+batch.Namespace(), "DISTRIBUTE_BATCH="+batch.Name(),
+		"DISTRIBUTE_NODE="+string(n.name), "DISTRIBUTE_CPUS="+strconv.Itoa(cpus),
+		"DISTRIBUTE_MEMORY="+strconv.FormatInt(memory, 10), "DISTRIBUTE_GPUS=0",
+		"DISTRIBUTE_INPUT="+filepath.Join(work, "input"), "DISTRIBUTE_SAVE="+filepath.Join(work, saveDir),
+		"OMP_NUM_THREADS="+strconv.Itoa(cpus), "TMPDIR="+tmp)
+}
+
+// finish waits for an attempt that may have started, and packs what it left.
+func (n *daemon) finish(a *attempt) error {
+	// A stop must not end the wait: it is for the supervisor.
+	ctx, cancel := n.untilOver()
+	defer cancel()
+	st, err := n.status(ctx, a)
+	if err != nil {
+		return err
+	}
+	n.do(func() {
+		if a.adopted {
+			a.adopted = false
+			n.free += a.cpus
+			n.pump()
+		}
+		if st != nil {
+			n.setPhase(a, wire.Returning)
+		}
+	})
+	if st == nil {
+		return n.keep(a, &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
+	}
+	select {
+	case n.packing <- struct{}{}:
+		defer func() { <-n.packing }()
+	case <-n.over:
+		return context.Canceled
+	}
+	r := &job.Result{Outcome: n.outcome(a, st)}
+	if st.Stopped == proc.StoppedSignal && !n.wasStopped(a) {
+		r.Lost, r.Reason = true, "its node was going down"
+	}
+	m, err := n.gather(ctx, a, r)
+	if err != nil {
+		return err
+	}
+	return n.keep(a, r, m, st.Wall >= worthFrom)
+}
+
+func (n *daemon) wasStopped(a *attempt) (stopped bool) {
+	n.do(func() { stopped = a.stopped })
+	return stopped
+}
+
+// status is how the attempt's processes ended, nil if nobody knows. It returns
+// only when none of them lives.
+func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
+	if err := proc.AwaitFree(ctx, a.Dir); err != nil {
+		return nil, err
+	}
+	if !n.desk.ThisBoot(a.Attempt) {
+		return nil, nil
+	}
+	st, err := proc.ReadStatus(a.Dir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return st, err
+	}
+	s, err := a.Started()
+	if err != nil {
+		return nil, err
+	}
+	lock, left, err := proc.Reclaim(ctx, a.Dir, string(a.Token), s.Cgroup)
+	if err != nil {
+		return nil, err
+	}
+	// Under the lock, so that a supervisor that comes late finds it given up.
+	defer lock.Release()
+	if st, err := proc.ReadStatus(a.Dir); err == nil {
+		return st, nil
+	}
+	n.log.Warn("the supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
+	return nil, proc.Void(a.Dir)
+}
+
+// untilOver is a context that lives as long as the daemon.
+func (n *daemon) untilOver() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-n.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// outcome is what the head is told of a status.
+func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
+	o := job.Outcome{Exit: st.Exit, Reason: st.Error, Started: st.Started, Ended: st.Ended,
+		Runtime: st.Wall.Seconds(), CPUTime: (st.User + st.System).Seconds(), MemoryPeak: st.Memory, Written: st.Written,
+		Signal: st.SignalName()}
+	if st.Stopped != "" {
+		why := ""
+		n.do(func() { why = a.why })
+		o.Reason = "stopped"
+		if why != "" {
+			o.Reason += ": " + why
+		}
+	}
+	return o
+}
+
+// giveBack ends an attempt that never ran.
+func (n *daemon) giveBack(a *attempt, why error) error {
+	reason := why.Error()
+	if errors.Is(why, errStopped) {
+		n.do(func() {
+			if a.why != "" {
+				reason = "stopped: " + a.why
+			}
+		})
+	}
+	n.log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
+	return n.keep(a, &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: reason}}, nil, false)
+}
+
+// buildFailed ends an attempt whose batch could not be built here; what the
+// build printed goes home with it.
+func (n *daemon) buildFailed(a *attempt, failed *buildError) error {
+	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(a.Extra(), "build_output.txt"), failed.output); err != nil {
+		return err
+	}
+	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: fmt.Sprintf("build failed on %s: %s", n.name, failed.why)}}
+	m, err := n.gatherExtra(a, r)
+	if err != nil {
+		return err
+	}
+	return n.keep(a, r, m, false)
+}
+
+// keep makes it durable that an attempt is over, and tells.
+func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) error {
+	if m != nil {
+		r.Manifest, r.Entries, r.Bytes = m.Sum(), len(m), m.Bytes()
+		for _, e := range m {
+			if e.Type == pack.File {
+				r.Files++
+			}
+		}
+	}
+	a.Spent()
+	if err := a.SetResult(r, m, worth); err != nil {
+		return err
+	}
+	n.do(func() { n.ended(a, r) })
+	return nil
+}

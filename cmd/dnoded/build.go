@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// A build is a batch that is known here. Its fields belong to the state.
+type build struct {
+	*desk.Build
+	run *buildRun // while it is built
+}
+
+// A buildRun is one run of a build and those who wait for it.
+type buildRun struct {
+	waiting int
+	cancel  context.CancelCauseFunc
+	adopted bool // it runs under a supervisor of an earlier daemon
+	done    chan struct{}
+	err     error // set when done is closed
+}
+
+// A buildError says that a build ran and failed.
+type buildError struct {
+	why    string // in a few words
+	output string // the file with what it printed
+}
+
+func (e *buildError) Error() string { return "build failed: " + e.why }
+
+// built waits until the attempt's batch is built here, and builds it if nobody
+// does yet. All who wait for a build that fails fail with it. A build that
+// nobody waits for any more is stopped.
+func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
+	if n.desk.Ready(b) {
+		return nil
+	}
+	var run *buildRun
+	n.do(func() {
+		known := n.builds[b.Dir]
+		if known == nil {
+			known = &build{Build: b}
+			n.builds[b.Dir] = known
+		}
+		if known.run == nil {
+			known.run = n.beginBuild(ctx, known, a.seq, a.cpus)
+		}
+		run = known.run
+		run.waiting++
+		n.setPhase(a, wire.Building)
+	})
+	if run == nil {
+		return errStopped
+	}
+	select {
+	case <-run.done:
+		return run.err
+	case <-ctx.Done():
+	case <-n.over:
+	}
+	n.do(func() {
+		if run.waiting--; run.waiting > 0 {
+			return
+		}
+		if run.cancel(errStopped); run.adopted {
+			n.stopAdopted(b.Dir)
+		}
+	})
+	return errStopped
+}
+
+// beginBuild starts the goroutine of a build.
+func (n *daemon) beginBuild(ctx context.Context, b *build, seq, cpus int) *buildRun {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	run := &buildRun{cancel: cancel, done: make(chan struct{})}
+	n.work.Go(func() {
+		defer cancel(nil)
+		err := n.runBuild(ctx, b.Build, run, seq, cpus)
+		n.do(func() {
+			run.err, b.run = err, nil
+			close(run.done)
+		})
+	})
+	return run
+}
+
+// runBuild builds a batch, or takes over a build that an earlier daemon began.
+func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq, cpus int) error {
+	if done, err := n.oldBuild(b, run); done || err != nil {
+		return err
+	}
+	if err := n.acquire(ctx, seq, cpus); err != nil {
+		return err
+	}
+	defer n.release(cpus)
+	if err := b.Unbuild(); err != nil {
+		return err
+	}
+	started, err := n.prepareBuild(b)
+	if err != nil {
+		return err
+	}
+	started.Token = job.NewToken()
+	if err := b.SetStarted(started); err != nil {
+		return err
+	}
+	slot, err := n.takeSlot()
+	if err != nil {
+		return err
+	}
+	n.log.Info("build begins", "batch", b.Batch)
+	n.supervise(ctx, slot, &proc.Order{
+		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.path, Cwd: b.Tree(), Output: b.Output(),
+		Cgroup: n.cgroup, Grace: grace,
+		Env: append(n.jobEnv(b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
+	}, string(b.Batch)+" (build)")
+	return n.judgeBuild(b)
+}
+
+// oldBuild waits for a build that an earlier daemon began and says whether it
+// is done with that. What is left of one whose supervisor died is killed.
+func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
+	s, err := b.Started()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, b.Unbuild()
+	}
+	ctx, cancel := n.untilOver()
+	defer cancel()
+	n.do(func() { run.adopted = true })
+	defer n.do(func() { run.adopted = false })
+	if err := proc.AwaitFree(ctx, b.Dir); err != nil {
+		return false, err
+	}
+	if st, err := proc.ReadStatus(b.Dir); err == nil && st.Boot == n.boot && st.Stopped == "" && st.Exit != nil && *st.Exit == 0 {
+		return true, n.judgeBuild(b)
+	}
+	lock, _, err := proc.Reclaim(ctx, b.Dir, string(s.Token), s.Cgroup)
+	if err != nil {
+		return false, err
+	}
+	return false, lock.Release()
+}
+
+// prepareBuild makes the directory that a build runs in.
+func (n *daemon) prepareBuild(b *desk.Build) (*desk.Started, error) {
+	for _, dir := range []string{b.Tree(), b.Tmp()} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	tree, err := os.OpenRoot(b.Tree())
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup}
+	if s.Shared, s.At, err = n.desk.Place(tree, b.Spec.Inputs, false); err != nil {
+		return nil, err
+	}
+	if b.Spec.Kind != job.Python {
+		return s, nil
+	}
+	if err := tree.MkdirAll("input", 0o755); err != nil {
+		return nil, err
+	}
+	if _, err := tree.Lstat("initial_files"); err == nil {
+		return s, nil // an input of that name
+	}
+	return s, tree.Symlink("input", "initial_files")
+}
+
+// judgeBuild looks at how a build ended. What it left is kept if it went well,
+// less the inputs, of which every job gets its own.
+func (n *daemon) judgeBuild(b *desk.Build) error {
+	st, err := proc.ReadStatus(b.Dir)
+	if err != nil {
+		return fmt.Errorf("it is not known how the build of %s ended: %w", b.Batch, err)
+	}
+	s, err := b.Started()
+	if err != nil {
+		return err
+	}
+	os.RemoveAll(b.Tmp())
+	if st.Stopped != "" {
+		return errStopped
+	}
+	why := ""
+	switch {
+	case st.Error != "":
+		why = st.Error
+	case st.Signal != 0:
+		why = st.SignalName()
+	case *st.Exit != 0:
+		why = fmt.Sprintf("exit %d", *st.Exit)
+		if last := lastLine(b.Output()); last != "" {
+			why += ": " + last
+		}
+	}
+	if changed := n.desk.CheckShared(s.Shared, s.At); why == "" && changed != "" {
+		why = fmt.Sprintf("it changed its input %q, which is shared and read-only", changed)
+	}
+	if why != "" {
+		n.log.Info("build failed", "batch", b.Batch, "why", why)
+		return &buildError{why, b.Output()}
+	}
+	if err := n.desk.Unplace(b.Tree(), b.Spec.Inputs); err != nil {
+		return err
+	}
+	n.log.Info("build done", "batch", b.Batch)
+	return n.desk.SetReady(b)
+}
+
+// lastLine is the last line with anything in it of a file, shortened.
+func lastLine(name string) string {
+	f, err := os.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	b, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-4096), 4096))
+	b = bytes.TrimRight(b, " \t\r\n")
+	line := strings.TrimSpace(string(b[bytes.LastIndexByte(b, '\n')+1:]))
+	return strings.ToValidUTF8(line[:min(len(line), 300)], "?")
+}
+
+// copyFile copies a small file.
+func copyFile(dst, src string) error {
+	in, err := os.Open(src)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.WriteFile(dst, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(dst)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// Times of a node.
+const (
+	grace     = 10 * time.Second // between SIGTERM and SIGKILL
+	worthFrom = 2 * time.Second  // attempts that ran so long are synced before they are over
+	packers   = 4                // attempts that are packed at the same time
+)
+
+// settings is what a daemon knows before it starts.
+type settings struct {
+	addr   string
+	name   node.Name
+	offer  node.Offer
+	dir    string
+	env    []string // what jobs get of the daemon's environment
+	path   string   // PATH
+	boot   string
+	cgroup string // below which trees get their cgroups; empty: none
+	log    *slog.Logger
+}
+
+// A daemon is the node. The state below acts belongs to the goroutine of run;
+// the others do input and output and send acts to it.
+type daemon struct {
+	*settings
+	desk    *desk.Desk
+	claims  claims
+	packing chan struct{}
+	link    *link // to the head
+
+	acts chan func()
+	over chan struct{} // closed when run ends
+	work sync.WaitGroup
+
+	attempts  map[job.Token]*attempt
+	builds    map[string]*build // that are known of, by directory
+	forgotten map[string]bool   // builds to be removed when no attempt needs them
+	free      int               // cpus
+	queue     []*want           // for cpus
+	slots     []*proc.Slot      // supervisors without an order
+	arrivals  int
+}
+
+// An attempt is one that the head gave to this node and that has not been
+// deleted. Its fields belong to the state, its directory to its goroutine.
+type attempt struct {
+	*desk.Attempt
+	seq     int         // order of arrival
+	cpus    int         // that it has when it runs
+	phase   string      // as the head is told
+	started bool        // it runs, or ran
+	held    bool        // the head does not know it: nothing is begun with it
+	adopted bool        // it runs under a supervisor of an earlier daemon
+	stopped bool        // it is to end
+	why     string      // for what reason
+	result  *job.Result // once it is over
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when it is over
+}
+
+func newDaemon(s *settings, d *desk.Desk) *daemon {
+	n := &daemon{settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
+		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
+		builds: map[string]*build{}, forgotten: map[string]bool{}, free: s.offer.CPUs}
+	n.link = newLink(n)
+	return n
+}
+
+// run is the node's life. When ctx ends it leaves the jobs running.
+func (n *daemon) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := n.takeOver(); err != nil {
+		return err
+	}
+	if s, err := proc.NewSlot(); err == nil {
+		n.slots = append(n.slots, s)
+	}
+	n.work.Go(func() { n.link.run(ctx) })
+	n.log.Info("node is up", "name", n.name, "head", n.addr, "cpus", n.offer.CPUs, "dir", n.dir, "containment", n.offer.Containment)
+	for ctx.Err() == nil {
+		select {
+		case act := <-n.acts:
+			act()
+		case <-ctx.Done():
+		}
+	}
+	close(n.over)
+	for _, a := range n.attempts {
+		if a.cancel != nil {
+			a.cancel(nil)
+		}
+	}
+	n.work.Wait()
+	running := 0
+	for _, a := range n.attempts {
+		if a.started && a.result == nil {
+			running++
+		}
+	}
+	for _, s := range n.slots {
+		s.Close()
+	}
+	n.log.Info("node is down", "jobs_left_running", running)
+	return nil
+}
+
+// do lets the state's goroutine call f and waits for it; false if the daemon is
+// at its end, and f was not called.
+func (n *daemon) do(f func()) bool {
+	called := make(chan struct{})
+	select {
+	case n.acts <- func() { f(); close(called) }:
+		<-called
+		return true
+	case <-n.over:
+		return false
+	}
+}
+
+// takeOver takes up what an earlier daemon left in the directory.
+func (n *daemon) takeOver() error {
+	bs, err := n.desk.Builds()
+	if err != nil {
+		return err
+	}
+	for _, b := range bs {
+		n.builds[b.Dir] = &build{Build: b}
+	}
+	as, err := n.desk.Attempts()
+	if as == nil && err != nil {
+		return err
+	}
+	if err != nil {
+		n.log.Error("some of what is in the directory cannot be used", "why", err)
+	}
+	slices.SortFunc(as, func(a, b *desk.Attempt) int { return cmp.Compare(a.Token, b.Token) })
+	for _, a := range as {
+		if err := n.resume(a); err != nil {
+			n.log.Error("an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
+			n.ended(n.attempts[a.Token], &job.Result{Lost: true, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}})
+		}
+	}
+	return nil
+}
+
+// resume takes up one attempt as it is found on disk.
+func (n *daemon) resume(da *desk.Attempt) error {
+	a := n.add(da)
+	r, err := da.Result()
+	if err == nil {
+		a.result, a.started, a.phase = r, !r.Unstarted && !r.BuildFailed, wire.Returning
+		close(a.done)
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err = da.Started()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		a.started = true
+	}
+	if alive, err := proc.Alive(da.Dir); err != nil {
+		return err
+	} else if alive {
+		a.adopted, a.phase = true, wire.Running
+		n.free -= a.cpus
+	}
+	n.log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "started", a.started, "runs", a.adopted)
+	n.begin(a)
+	return nil
+}
+
+// add makes an attempt known.
+func (n *daemon) add(da *desk.Attempt) *attempt {
+	n.arrivals++
+	a := &attempt{Attempt: da, seq: n.arrivals, cpus: da.CPUs, phase: wire.Waiting, done: make(chan struct{})}
+	if a.cpus < 1 || a.cpus > n.offer.CPUs {
+		a.cpus = n.offer.CPUs
+	}
+	n.attempts[a.Token] = a
+	return a
+}
+
+// begin starts the attempt's goroutine. Its context ends with a stop, and with
+// the daemon.
+func (n *daemon) begin(a *attempt) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	a.cancel = cancel
+	n.work.Go(func() {
+		defer cancel(nil)
+		n.live(ctx, a)
+	})
+}
+
+// setPhase tells the head how far an attempt is, if that is news.
+func (n *daemon) setPhase(a *attempt, phase string) {
+	if a.phase != phase && a.result == nil {
+		a.phase = phase
+		n.link.tell(&wire.Phase{Attempt: a.Token, Phase: phase})
+	}
+}
+
+// ended makes it known that an attempt is over.
+func (n *daemon) ended(a *attempt, r *job.Result) {
+	a.result, a.phase = r, wire.Returning
+	close(a.done)
+	n.log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
+	n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
+}

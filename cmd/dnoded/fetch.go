@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+)
+
+// maxSpec is the greatest length of a spec or a job as JSON.
+const maxSpec = 64 << 20
+
+// claims says which inputs are on their way, so that each comes once.
+type claims struct {
+	mu sync.Mutex
+	on map[string]chan struct{} // closed when it has come, or will not
+}
+
+// take claims those of sums that are not on their way; for the others it
+// returns what to wait for.
+func (c *claims) take(sums []string) (mine []string, others []chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range sums {
+		if ch, ok := c.on[s]; ok {
+			others = append(others, ch)
+			continue
+		}
+		c.on[s] = make(chan struct{})
+		mine = append(mine, s)
+	}
+	return mine, others
+}
+
+func (c *claims) giveUp(sums []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range sums {
+		close(c.on[s])
+		delete(c.on, s)
+	}
+}
+
+// fetchAll fetches all that an attempt lacks to be built and run: its batch's
+// spec, its job, and their inputs.
+func (n *daemon) fetchAll(ctx context.Context, a *attempt) (*desk.Build, error) {
+	b, err := n.fetchSpec(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if a.Work == nil {
+		if err := n.fetchJob(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	switch kind := b.Spec.Kind; {
+	case kind != job.Python && kind != job.Command:
+		return nil, &wire.Error{Text: fmt.Sprintf("this node cannot run batches of kind %.40q", kind)}
+	case len(a.Work.Run) == 0:
+		return nil, &wire.Error{Text: "the job has nothing to run"}
+	}
+	return b, n.fetchInputs(ctx, a, b.Spec.Inputs, a.Work.Inputs)
+}
+
+func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
+	b, err := n.desk.Build(a.Job.Batch(), a.Spec)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return b, err
+	}
+	n.do(func() { n.setPhase(a, wire.Sending) })
+	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSpec})
+	if err != nil {
+		return nil, err
+	}
+	if b, err = n.desk.SetBuild(a.Job.Batch(), a.Spec, raw); err != nil {
+		return nil, err
+	}
+	n.do(func() {
+		if n.builds[b.Dir] == nil {
+			n.builds[b.Dir] = &build{Build: b}
+		}
+	})
+	return b, nil
+}
+
+func (n *daemon) fetchJob(ctx context.Context, a *attempt) error {
+	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfJob})
+	if err != nil {
+		return err
+	}
+	var j job.Job
+	if err := json.Unmarshal(raw, &j); err != nil {
+		return fmt.Errorf("%w: a job: %w", line.ErrLine, err)
+	}
+	return a.SetWork(&j)
+}
+
+func (n *daemon) fetchBytes(ctx context.Context, f *wire.Fetch) (raw []byte, err error) {
+	err = n.link.fetch(ctx, f, func(r io.Reader) error {
+		raw, err = io.ReadAll(io.LimitReader(r, maxSpec+1))
+		if err == nil && len(raw) > maxSpec {
+			err = fmt.Errorf("%s of more than %d bytes", f.Of, maxSpec)
+		}
+		return err
+	})
+	return raw, err
+}
+
+// fetchInputs brings inputs that the cache lacks. Those that another attempt
+// is fetching are waited for.
+func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Input) error {
+	for {
+		var lack []string
+		sizes := map[string]int64{}
+		for _, list := range lists {
+			for _, in := range list {
+				if len(in.Sum) != 64 {
+					return &wire.Error{Text: fmt.Sprintf("input %.200q has no sum", in.Path)}
+				}
+				if _, here := n.desk.Cached(in.Sum); !here {
+					if _, twice := sizes[in.Sum]; !twice {
+						lack = append(lack, in.Sum)
+					}
+					sizes[in.Sum] = in.Size
+				}
+			}
+		}
+		if len(lack) == 0 {
+			return nil
+		}
+		n.do(func() { n.setPhase(a, wire.Sending) })
+		mine, others := n.claims.take(lack)
+		err := n.fetchMine(ctx, a, mine, sizes)
+		n.claims.giveUp(mine)
+		if err != nil {
+			return err
+		}
+		for _, ch := range others {
+			select {
+			case <-ch:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes map[string]int64) error {
+	for len(sums) > 0 {
+		part := map[string]int64{}
+		for _, s := range sums[:min(len(sums), wire.MaxSums)] {
+			part[s] = sizes[s]
+		}
+		sums = sums[len(part):]
+		m := pack.Blobs(part)
+		f := &wire.Fetch{Attempt: a.Token, Of: wire.OfInputs}
+		for _, e := range m {
+			f.Sums = append(f.Sums, e.Sum)
+		}
+		err := n.link.fetch(ctx, f, func(r io.Reader) error {
+			return pack.Receive(r, m, pack.Want{}, n.desk.Cacher())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// saveDir is where jobs put what is to come home.
+const saveDir = "distribute_save"
+
+// gather reads what an attempt left into the manifest of what comes home, and
+// says in r what speaks against it.
+func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Manifest, error) {
+	s, err := a.Started()
+	if err != nil {
+		return nil, err
+	}
+	if changed := n.desk.CheckShared(s.Shared, s.At); changed != "" && r.OK() {
+		r.Reason = fmt.Sprintf("the shared input %q was changed while it ran", changed)
+	}
+	if err := os.RemoveAll(a.Extra()); err != nil {
+		return nil, err
+	}
+	m, skipped, err := saved(ctx, a, s.Kind)
+	if errors.Is(err, pack.ErrLimit) {
+		m, skipped, err = nil, []pack.Skipped{{Path: ".", Why: err.Error()}}, nil
+		r.Reason = strings.TrimPrefix(r.Reason+"; what it left is too much: "+skipped[0].Why, "; ")
+	}
+	if err != nil {
+		return nil, err
+	}
+	name := a.Job.Name() + "_output.txt"
+	output, more, err := scan(ctx, a.Dir, func(p string, _ fs.FileInfo) bool { return p == filepath.Base(a.Output()) })
+	if err != nil {
+		return nil, err
+	}
+	skipped = append(skipped, more...)
+	for i := range output {
+		output[i].Path = name
+	}
+	m, lost := merge(m, output)
+	skipped = append(skipped, lost...)
+	if len(skipped) == 0 {
+		return m, nil
+	}
+	if err := writeSkipped(a, skipped); err != nil {
+		return nil, err
+	}
+	extra, err := n.gatherExtra(a, r)
+	if err != nil {
+		return nil, err
+	}
+	m, _ = merge(m, extra)
+	return m, nil
+}
+
+// gatherExtra is the manifest of the files that come home beside the job's own.
+func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
+	m, _, err := scan(context.Background(), a.Extra(), nil)
+	return m, err
+}
+
+// saved is what the job itself left.
+func saved(ctx context.Context, a *attempt, kind string) (pack.Manifest, []pack.Skipped, error) {
+	save := filepath.Join(a.WorkDir(), saveDir)
+	info, err := os.Lstat(save)
+	isDir := err == nil && info.IsDir()
+	if kind == job.Python {
+		if !isDir {
+			return nil, []pack.Skipped{{Path: saveDir, Why: "it is no directory any more, so nothing of it was kept"}}, nil
+		}
+		return scan(ctx, save, nil)
+	}
+	before, err := a.Before()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, skipped, err := scan(ctx, a.WorkDir(), func(p string, info fs.FileInfo) bool {
+		return info.IsDir() && (p != saveDir) || !info.IsDir() && before.Changed(p, info)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	m = pruned(m, func(p string) bool { _, was := before[p]; return was })
+	if !isDir {
+		return m, skipped, nil
+	}
+	inner, more, err := scan(ctx, save, func(p string, info fs.FileInfo) bool {
+		return info.IsDir() || before.Changed(path.Join(saveDir, p), info)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	inner = pruned(inner, func(p string) bool { _, was := before[path.Join(saveDir, p)]; return was })
+	m, lost := merge(m, inner)
+	return m, slices.Concat(skipped, more, lost), nil
+}
+
+func scan(ctx context.Context, dir string, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error) {
+	// The tree is dead, so the modes that a job set do not matter any more.
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	return pack.Scan(ctx, root, keep, pack.Limits{})
+}
+
+// pruned is m without the directories that were there before and have nothing
+// in them that comes home.
+func pruned(m pack.Manifest, was func(string) bool) pack.Manifest {
+	needed := map[string]bool{}
+	out := make(pack.Manifest, 0, len(m))
+	for i := len(m) - 1; i >= 0; i-- {
+		e := m[i]
+		if e.Type == pack.Dir && was(e.Path) && !needed[e.Path] {
+			continue
+		}
+		needed[path.Dir(e.Path)] = true
+		out = append(out, e)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// merge joins two manifests. Where both have something that cannot be both, or
+// below a file of over, that of over stays, and the other is named.
+func merge(m, over pack.Manifest) (pack.Manifest, []pack.Skipped) {
+	types := make(map[string]byte, len(over))
+	for _, e := range over {
+		types[e.Path] = e.Type
+	}
+	out := slices.Clone(over)
+	var lost []pack.Skipped
+	for _, e := range m {
+		if t, both := types[e.Path]; both {
+			if t != pack.Dir || e.Type != pack.Dir {
+				lost = append(lost, pack.Skipped{Path: e.Path, Why: "something else comes home under that name"})
+			}
+			continue
+		}
+		if !below(types, e.Path) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b pack.Entry) int { return pack.ComparePaths(a.Path, b.Path) })
+	return out, lost
+}
+
+// below says whether something above p is no directory.
+func below(types map[string]byte, p string) bool {
+	for d := path.Dir(p); d != "."; d = path.Dir(d) {
+		if t, ok := types[d]; ok && t != pack.Dir {
+			return true
+		}
+	}
+	return false
+}
+
+// writeSkipped writes the list of what could not be carried home.
+func writeSkipped(a *attempt, skipped []pack.Skipped) error {
+	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, s := range skipped {
+		fmt.Fprintf(&b, "%s: %s\n", s.Path, s.Why)
+	}
+	return os.WriteFile(filepath.Join(a.Extra(), a.Job.Name()+"_skipped.txt"), []byte(b.String()), 0o600)
+}
+
+// openHome opens a file of an attempt's manifest. A file of that path can lie in
+// several places; it is the one that is as the manifest has it. Its content is
+// checked on the way.
+func openHome(a *attempt, root *os.Root, e pack.Entry) (io.ReadCloser, error) {
+	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
+	if e.Path == a.Job.Name()+"_output.txt" {
+		places = append([]string{filepath.Base(a.Output())}, places...)
+	}
+	for _, p := range places {
+		info, err := root.Lstat(p)
+		if err == nil && info.Mode().IsRegular() && info.Size() == e.Size && sameTime(info, e) {
+			return root.Open(p)
+		}
+	}
+	return nil, fmt.Errorf("%w: %q", pack.ErrChanged, e.Path)
+}
+
+func sameTime(info fs.FileInfo, e pack.Entry) bool {
+	return info.ModTime().Equal(e.Time) || e.Time.Unix() == 0 || e.Time.Year() == 2241
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/wire"
+)
+
+// The protocol's patience with a silent head (dwire(5)), and with itself.
+const (
+	pingEvery   = 15 * time.Second
+	silentAfter = 45 * time.Second
+	slowest     = time.Minute // between two tries to reach the head
+)
+
+// A link is what connects the node with the head: one session after another.
+type link struct {
+	n     *daemon
+	asked chan *request // fetches, for whichever session is up
+
+	mu  sync.Mutex // guards out
+	out *outbox    // of the session that is up, or nil
+}
+
+// A request is a fetch and what to do with the answer.
+type request struct {
+	*wire.Fetch
+	take func(io.Reader) error
+	done chan error // takes one
+}
+
+// An outbox is what waits to be sent on a control stream.
+type outbox struct {
+	mu   sync.Mutex // guards list
+	list []wire.Message
+	news chan struct{} // has room for one
+}
+
+func newLink(n *daemon) *link { return &link{n: n, asked: make(chan *request)} }
+
+func (o *outbox) put(ms ...wire.Message) {
+	o.mu.Lock()
+	o.list = append(o.list, ms...)
+	o.mu.Unlock()
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) take() []wire.Message {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.list
+	o.list = nil
+	return list
+}
+
+// tell sends a message to the head, soon. Without a session it is dropped: the
+// list at the begin of the next one says all there is to say.
+func (l *link) tell(m wire.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.out != nil {
+		l.out.put(m)
+	}
+}
+
+// errAway says that the head went away before it had answered.
+var errAway = errors.New("the head went away")
+
+// fetch asks the head and gives the answer to take. While the head is away it
+// waits; what was cut is asked for again. A refusal is a *wire.Error.
+func (l *link) fetch(ctx context.Context, f *wire.Fetch, take func(io.Reader) error) error {
+	for {
+		r := &request{f, take, make(chan error, 1)}
+		select {
+		case l.asked <- r:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		// The answer is waited for even if ctx ends: take uses what is the caller's.
+		if err := <-r.done; !errors.Is(err, errAway) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// run keeps a session with the head until ctx ends.
+func (l *link) run(ctx context.Context) {
+	said := ""
+	for wait := time.Duration(0); ctx.Err() == nil; {
+		began := time.Now()
+		up, err := l.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if text := err.Error(); up || text != said {
+			l.n.log.Warn("no session with the head; jobs go on, results are kept", "head", l.n.addr, "why", text)
+			said = text
+		}
+		if up && time.Since(began) > slowest {
+			wait = 0
+		}
+		wait = l.next(wait, err)
+		pause(ctx, wait-time.Duration(rand.Int64N(int64(wait)/4+1)))
+	}
+}
+
+// next is how long to wait after wait was not enough.
+func (l *link) next(wait time.Duration, err error) time.Duration {
+	var refusal *wire.Error
+	switch {
+	case wait == 0 && strings.HasPrefix(l.n.addr, "tcp://") || wait == 0 && !strings.Contains(l.n.addr, "://"):
+		return 200 * time.Millisecond // tcp is loopback only
+	case wait == 0:
+		return time.Second
+	case errors.As(err, &refusal):
+		return min(max(2*wait, 5*time.Second), slowest)
+	}
+	return min(2*wait, slowest)
+}
+
+// session is one session: its control stream and its two data streams. It
+// returns when one of them ends; up says that the head had let this node in.
+func (l *link) session(ctx context.Context) (up bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := l.n
+	c, head, err := dial.Greet(ctx, n.addr, wire.Hello{Role: wire.RoleNode, Name: string(n.name), Boot: n.boot, State: n.desk.State()})
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	s := &session{n: n, c: c, out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
+		grants: &outbox{news: make(chan struct{}, 1)}, tails: map[uint64]context.CancelFunc{}}
+	if err := l.attach(s); err != nil {
+		return false, err
+	}
+	defer l.detach()
+	n.log.Info("session with the head", "head", n.addr, "spool", head.Spool)
+	var parts sync.WaitGroup
+	ends := make(chan error, 8)
+	part := func(f func(context.Context) error) {
+		parts.Go(func() {
+			ends <- f(ctx)
+			cancel()
+			c.Close()
+		})
+	}
+	part(s.write)
+	part(s.read)
+	part(s.obey)
+	part(func(ctx context.Context) error { return s.data(ctx, head.Join, "up", s.up) })
+	part(func(ctx context.Context) error { return s.data(ctx, head.Join, "down", s.down) })
+	err = <-ends
+	parts.Wait()
+	s.following.Wait()
+	return true, err
+}
+
+// attach makes s the session that is up, and begins it with the list of what
+// the node holds. Everything that happens from then on is told.
+func (l *link) attach(s *session) error {
+	ok := l.n.do(func() {
+		s.out.put(&wire.Offer{Offer: l.n.offer}, &wire.List{})
+		items := l.n.list()
+		s.out.put(items...)
+		s.out.put(&wire.ListEnd{Items: len(items)})
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.out = s.out
+	})
+	if !ok {
+		return context.Canceled
+	}
+	return nil
+}
+
+func (l *link) detach() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.out = nil
+}
+
+// list is everything that the node holds.
+func (n *daemon) list() []wire.Message {
+	var ms []wire.Message
+	for t, a := range n.attempts {
+		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, Result: a.result})
+	}
+	seen := map[job.BatchID]bool{}
+	for _, b := range n.builds {
+		if !seen[b.Batch] {
+			seen[b.Batch] = true
+			ms = append(ms, &wire.Item{Build: b.Batch})
+		}
+	}
+	return ms
+}
+
+// data is one data stream of the session: dialled, joined, and used.
+func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
+	c, _, err := dial.Greet(ctx, s.n.addr, wire.Hello{Role: wire.RoleData, Name: string(s.n.name), Join: join, State: way})
+	if err != nil {
+		return fmt.Errorf("data stream %s: %w", way, err)
+	}
+	defer c.Close()
+	return use(ctx, c)
+}
+
+// down fetches what attempts ask for.
+func (s *session) down(ctx context.Context, c *wire.Conn) error {
+	for {
+		select {
+		case r := <-s.n.link.asked:
+			err := s.fetchOne(c, r)
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// fetchOne makes one request. Its error is that of the stream; what speaks
+// against the answer goes to who asked.
+func (s *session) fetchOne(c *wire.Conn, r *request) error {
+	if err := c.Send(r.Fetch); err != nil {
+		r.done <- fmt.Errorf("%w: %w", errAway, err)
+		return err
+	}
+	send, err := wire.Expect[*wire.Send](c)
+	var refusal *wire.Error
+	if errors.As(err, &refusal) {
+		r.done <- refusal
+		return nil
+	}
+	if err == nil && send.Of != r.Of {
+		err = fmt.Errorf("the head sends %.20q for %q", send.Of, r.Of)
+	}
+	if err != nil {
+		r.done <- fmt.Errorf("%w: %w", errAway, err)
+		return err
+	}
+	in := c.RecvTransfer(send)
+	err = r.take(in)
+	rest := wire.Drain(in)
+	switch {
+	case errors.Is(rest, wire.ErrCut):
+		r.done <- fmt.Errorf("%w: %w", errAway, rest)
+		return rest
+	case rest != nil:
+		err = rest // it gave up, and says why
+	}
+	r.done <- err
+	return nil
+}

@@ -1,0 +1,142 @@
+// Dnoded runs the jobs that the head gives to this node. See dnoded(8).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"distribute/lib/cli"
+	"distribute/lib/desk"
+	"distribute/lib/dial"
+	"distribute/lib/durable"
+	"distribute/lib/node"
+	"distribute/lib/proc"
+)
+
+const usage = `usage: dnoded [-nv] [-D dir] [-H head] [node.yaml]`
+
+func main() {
+	if proc.IsSupervisor() {
+		supervise()
+		return
+	}
+	cli.Main(usage, run)
+}
+
+// supervise is the life of a slot's supervisor, which is this program too.
+func supervise() {
+	if err := proc.Supervise(durable.WriteFile); err != nil {
+		panic(err)
+	}
+}
+
+func run(ctx context.Context, c *cli.Cmd) error {
+	dry := c.Bool("n")
+	verbose := c.Bool("v")
+	dir := c.String("D", "")
+	head := c.String("H", "")
+	if err := c.Parse(); err != nil {
+		return err
+	}
+	if len(c.Args) > 1 {
+		return cli.Usagef("one node.yaml at most, %d operands were given", len(c.Args))
+	}
+	if *dir == "" {
+		*dir = ownDir(c.Getenv)
+	}
+	file, err := readFile(*dir, c.Args)
+	if err != nil {
+		return err
+	}
+	offer := whatIsHere(file, c.Getenv)
+	if *dry {
+		return printOffer(c, offer)
+	}
+	if offer.name.err != nil {
+		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", offer.name.err)
+	}
+	addr := *head
+	if addr == "" {
+		addr = file.Head
+	}
+	if addr, err = dial.Head(c.Getenv, addr); err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
+	return serve(ctx, &settings{
+		addr: addr, name: node.Name(offer.name.value), offer: offer.offer(), dir: *dir,
+		env: baseEnv(c.Getenv), path: c.Getenv("PATH"), log: log,
+	})
+}
+
+// serve is the daemon, from the lock of its directory to its end.
+func serve(ctx context.Context, s *settings) error {
+	boot, err := proc.Boot()
+	if err != nil {
+		return err
+	}
+	d, err := desk.Open(s.dir, boot)
+	if errors.Is(err, desk.ErrInUse) {
+		return cli.Errorf(cli.Later, "%w", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	s.boot = boot
+	if s.cgroup, err = proc.CgroupParent(string(s.name)); err != nil {
+		s.log.Info("jobs are contained by session only", "why", err)
+		s.offer.Containment = proc.BySession
+	} else {
+		s.offer.Containment = proc.ByCgroup
+	}
+	return newDaemon(s, d).run(ctx)
+}
+
+// ownDir is the node's directory if none is named.
+func ownDir(getenv func(string) string) string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/distribute/node"
+	}
+	state := getenv("XDG_STATE_HOME")
+	if state == "" {
+		state = filepath.Join(getenv("HOME"), ".local", "state")
+	}
+	return filepath.Join(state, "distribute", "node")
+}
+
+// readFile reads the node's file: the one named, or that of the directory if it
+// has one.
+func readFile(dir string, args []string) (*node.File, error) {
+	if len(args) == 1 {
+		return node.ReadFile(args[0])
+	}
+	f, err := node.ReadFile(filepath.Join(dir, "node.yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &node.File{}, nil
+	}
+	return f, err
+}
+
+// printOffer prints what this node would offer, and where it comes from.
+func printOffer(c *cli.Cmd, o *found) error {
+	w := tabwriter.NewWriter(c.Stdout, 0, 8, 2, ' ', 0)
+	for _, f := range o.all() {
+		if f.err != nil {
+			c.Talk("%s: %v", f.what, f.err)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.what, f.value, f.why)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+)
+
+// A session is one time that the head is there.
+type session struct {
+	n      *daemon
+	c      *wire.Conn // control
+	out    *outbox    // to be sent
+	in     *outbox    // received, to be obeyed
+	grants *outbox    // results to be sent up
+	x      uint64     // of the up stream
+
+	mu        sync.Mutex // guards tails
+	tails     map[uint64]context.CancelFunc
+	following sync.WaitGroup
+}
+
+// write sends what waits, and pings.
+func (s *session) write(ctx context.Context) error {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for n := uint64(1); ; n++ {
+		select {
+		case <-s.out.news:
+			if err := s.c.Send(s.out.take()...); err != nil {
+				return err
+			}
+		case <-tick.C:
+			if err := s.c.Send(&wire.Ping{N: n}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// read takes the head's messages in.
+func (s *session) read(ctx context.Context) error {
+	for {
+		s.c.ReadWithin(silentAfter)
+		m, err := s.c.Recv()
+		switch {
+		case errors.Is(err, wire.ErrUnknown):
+			s.out.put(&wire.Error{Status: 64, Text: err.Error()})
+			continue
+		case errors.Is(err, io.EOF):
+			return fmt.Errorf("the head closed the session: %w", err)
+		case err != nil:
+			return err
+		}
+		s.n.log.Debug("received", "message", fmt.Sprintf("%T", m))
+		switch m := m.(type) {
+		case *wire.Ping:
+			s.out.put(&wire.Pong{N: m.N})
+		case *wire.Pong:
+		case *wire.Error:
+			s.n.log.Error("the head complains", "text", m.Text)
+		case *wire.Grant:
+			s.grants.put(m)
+		case *wire.Tail:
+			s.tail(ctx, m)
+		case *wire.Untail:
+			s.untail(m.X)
+		default:
+			s.in.put(m)
+		}
+	}
+}
+
+// obey does what the head says, in its order. Starts that have come together
+// are made durable together.
+func (s *session) obey(ctx context.Context) error {
+	for {
+		select {
+		case <-s.in.news:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		var starts []*wire.Start
+		for _, m := range s.in.take() {
+			if st, ok := m.(*wire.Start); ok {
+				starts = append(starts, st)
+				continue
+			}
+			s.n.startAll(starts)
+			starts = nil
+			s.n.do(func() { s.n.told(m) })
+		}
+		s.n.startAll(starts)
+	}
+}
+
+// startAll notes attempts that the head gives and begins with them.
+func (n *daemon) startAll(starts []*wire.Start) {
+	if len(starts) == 0 {
+		return
+	}
+	notes := make([]desk.Note, len(starts))
+	for i, s := range starts {
+		notes[i] = desk.Note{Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, Spec: s.Spec, Work: s.Work}
+	}
+	as, errs := n.desk.Begin(notes)
+	n.do(func() {
+		for i, err := range errs {
+			switch known := n.attempts[notes[i].Token]; {
+			case known != nil && known.result != nil:
+				n.link.tell(&wire.Ended{Attempt: known.Token, Result: *known.result})
+			case known != nil:
+				n.link.tell(&wire.Phase{Attempt: known.Token, Phase: known.phase})
+			case err == nil:
+				n.log.Debug("attempt given", "job", as[i].Job, "attempt", as[i].Token)
+				n.begin(n.add(as[i]))
+			default:
+				n.log.Error("an attempt cannot be noted; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
+				n.link.tell(&wire.Ended{Attempt: notes[i].Token, Result: job.Result{Unstarted: true,
+					Outcome: job.Outcome{Reason: "the node cannot keep a note of it: " + reason(err)}}})
+			}
+		}
+	})
+}
+
+// reason is an error without the paths of this machine.
+func reason(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+// told does what one message of the head says.
+func (n *daemon) told(m wire.Message) {
+	switch m := m.(type) {
+	case *wire.Stop:
+		n.stop(m)
+	case *wire.Keep:
+		if a := n.attempts[m.Attempt]; a != nil {
+			a.held = false
+		}
+	case *wire.Have:
+		n.have(m.Attempt)
+	case *wire.Forget:
+		if m.Build != "" {
+			n.forgetBuild(m.Build)
+			return
+		}
+		n.forget(m.Attempt)
+	case *wire.Hold:
+		if a := n.attempts[m.Attempt]; a != nil {
+			n.log.Error("the head does not know an attempt that is here; it is kept until an operator decides", "job", a.Job, "attempt", a.Token)
+			a.held = true
+		}
+	default:
+		n.log.Warn("the head sent what a node does not know", "message", fmt.Sprintf("%T", m))
+	}
+}
+
+// stop ends an attempt, or takes it back if nothing of it has started.
+func (n *daemon) stop(m *wire.Stop) {
+	a := n.attempts[m.Attempt]
+	switch {
+	case a == nil:
+		return
+	case a.result != nil:
+		n.link.tell(&wire.Ended{Attempt: a.Token, Result: *a.result})
+		return
+	case m.Unstarted && (a.started || a.phase == wire.Building), a.stopped:
+		return
+	}
+	n.log.Info("attempt is to stop", "job", a.Job, "attempt", a.Token, "why", m.Why)
+	a.stopped, a.why = true, clean(m.Why)
+	if a.cancel(errStopped); a.adopted {
+		n.stopAdopted(a.Dir)
+	}
+}
+
+// clean is a peer's text, fit to be kept and shown.
+func clean(s string) string {
+	b := []rune(s)
+	for i, r := range b {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			b[i] = ' '
+		}
+	}
+	return string(b[:min(len(b), 300)])
+}
+
+// have deletes an attempt whose result is safe on the head.
+func (n *daemon) have(t job.Token) {
+	a := n.attempts[t]
+	if a == nil {
+		n.link.tell(&wire.Gone{Attempt: t})
+		return
+	}
+	if a.result != nil {
+		n.remove(a)
+	}
+}
+
+// forget deletes an attempt that never started. One that has says how it ended
+// in its time.
+func (n *daemon) forget(t job.Token) {
+	a := n.attempts[t]
+	switch {
+	case a == nil:
+		n.link.tell(&wire.Gone{Attempt: t})
+	case a.result != nil && !a.result.Unstarted, a.started:
+	case a.result != nil:
+		n.remove(a)
+	default:
+		a.stopped, a.why = true, "nobody wants it"
+		a.cancel(errStopped)
+		n.work.Go(func() {
+			select {
+			case <-a.done:
+				n.do(func() { n.forget(t) })
+			case <-n.over:
+			}
+		})
+	}
+}
+
+// remove deletes an attempt's directory, and says so to the head.
+func (n *daemon) remove(a *attempt) {
+	delete(n.attempts, a.Token)
+	n.work.Go(func() {
+		if err := n.desk.Discard(a.Attempt); err != nil {
+			n.log.Error("what is left of an attempt cannot be removed", "attempt", a.Token, "why", err)
+		}
+		n.link.tell(&wire.Gone{Attempt: a.Token})
+		n.do(n.clear)
+	})
+}
+
+// forgetBuild deletes what is known of a batch, when no attempt here needs it.
+func (n *daemon) forgetBuild(batch job.BatchID) {
+	for dir, b := range n.builds {
+		if b.Batch == batch {
+			n.forgotten[dir] = true
+		}
+	}
+	n.clear()
+}
+
+// clear deletes the builds that are forgotten and not needed.
+func (n *daemon) clear() {
+	if len(n.forgotten) == 0 {
+		return
+	}
+	needed := map[job.BatchID]bool{}
+	for _, a := range n.attempts {
+		needed[a.Job.Batch()] = true
+	}
+	for dir := range n.forgotten {
+		b := n.builds[dir]
+		if b == nil || needed[b.Batch] || b.run != nil {
+			continue
+		}
+		delete(n.builds, dir)
+		delete(n.forgotten, dir)
+		if err := n.desk.DiscardBuild(b.Build); err != nil {
+			n.log.Error("what is left of a build cannot be removed", "batch", b.Batch, "why", err)
+		}
+	}
+}
+
+// up sends results as the head grants them.
+func (s *session) up(ctx context.Context, c *wire.Conn) error {
+	for {
+		select {
+		case <-s.grants.news:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for _, m := range s.grants.take() {
+			if err := s.n.deliver(c, &s.x, m.(*wire.Grant)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// deliver sends one result. Its error is that of the stream. Files that are no
+// longer what the manifest says make the attempt lost: its node went down before
+// they were on the disk, or somebody has been at them.
+func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
+	var a *attempt
+	n.do(func() { a = n.attempts[g.Attempt] })
+	if a == nil {
+		return nil
+	}
+	m, err := a.Manifest()
+	if err == nil {
+		err = pack.Want(g.Want).Check(m)
+	}
+	if err != nil {
+		n.log.Error("a result cannot be sent", "job", a.Job, "attempt", a.Token, "why", err)
+		return n.spoiled(a, err)
+	}
+	root, err := os.OpenRoot(a.Dir)
+	if err != nil {
+		return n.spoiled(a, err)
+	}
+	defer root.Close()
+	if g.Manifest {
+		*x++
+		if err := c.SendTransfer(&wire.Send{X: *x, Of: wire.OfManifest, Attempt: a.Token}, m.Encode); err != nil {
+			return err
+		}
+	}
+	*x++
+	var own error
+	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
+		own = pack.Send(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e) })
+		return own
+	})
+	if own == nil || !errors.Is(own, pack.ErrChanged) && !errors.Is(own, fs.ErrNotExist) {
+		return err
+	}
+	n.log.Error("what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
+	return n.spoiled(a, own)
+}
+
+// spoiled makes an attempt lost whose files cannot be sent.
+func (n *daemon) spoiled(a *attempt, why error) error {
+	r := &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its files on the node are damaged: " + reason(why)}}
+	if err := a.SetResult(r, nil, false); err != nil {
+		n.log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
+		return nil
+	}
+	n.do(func() {
+		a.result = r
+		n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
+	})
+	return nil
+}

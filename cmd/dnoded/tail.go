@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/wire"
+)
+
+// How often a file is looked at while somebody follows it, and how many may.
+const (
+	lookEvery = 100 * time.Millisecond
+	maxTails  = 64
+)
+
+// tail begins to send what an attempt or its build printed.
+func (s *session) tail(ctx context.Context, m *wire.Tail) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tails[m.X] != nil || len(s.tails) >= maxTails {
+		cancel()
+		s.out.put(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, &wire.End{X: m.X, Error: "too many logs are followed on this node"})
+		return
+	}
+	s.tails[m.X] = cancel
+	s.following.Go(func() {
+		defer s.untail(m.X)
+		s.c.SendTransfer(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, func(w io.Writer) error {
+			return s.n.follow(ctx, m, w.(*wire.Writer))
+		})
+	})
+}
+
+func (s *session) untail(x uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.tails[x]; cancel != nil {
+		cancel()
+		delete(s.tails, x)
+	}
+}
+
+// follow copies an output, from where it is asked for to its end, and with
+// Follow what is added until the attempt is over.
+func (n *daemon) follow(ctx context.Context, m *wire.Tail, w *wire.Writer) error {
+	var a *attempt
+	n.do(func() { a = n.attempts[m.Attempt] })
+	if a == nil {
+		return errors.New("the attempt is not on this node")
+	}
+	f, err := n.openOutput(ctx, a, m)
+	if f == nil {
+		return err
+	}
+	defer f.Close()
+	from := m.From
+	if info, err := f.Stat(); err == nil && from < 0 {
+		from = max(0, info.Size()+from)
+	}
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	for {
+		over := n.isOver(a, m.Build)
+		if _, err := io.Copy(w, f); err != nil {
+			return err
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		if over || !m.Follow {
+			return nil
+		}
+		if pause(ctx, lookEvery); ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// openOutput opens what is to be followed, when it is there; nil if it will
+// never be.
+func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.File, error) {
+	for {
+		name := a.Output()
+		over := n.isOver(a, m.Build)
+		if m.Build {
+			if b, err := n.desk.Build(a.Job.Batch(), a.Spec); err == nil {
+				name = b.Output()
+			}
+		}
+		f, err := os.Open(name)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if over || !m.Follow {
+			return nil, nil
+		}
+		if pause(ctx, lookEvery); ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// isOver says whether nothing will be added to what an attempt, or its build,
+// printed.
+func (n *daemon) isOver(a *attempt, build bool) (over bool) {
+	over = true
+	n.do(func() {
+		over = a.result != nil
+		if build && !over {
+			over = a.started || !n.building(a.Job.Batch()) && a.phase != wire.Waiting && a.phase != wire.Sending
+		}
+	})
+	return over
+}
+
+// building says whether the batch is being built here.
+func (n *daemon) building(batch job.BatchID) bool {
+	for _, b := range n.builds {
+		if b.Batch == batch && b.run != nil {
+			return true
+		}
+	}
+	return false
+}
