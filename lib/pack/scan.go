@@ -186,6 +186,9 @@ func (s *scanner) one(ctx context.Context, parent *os.Root, name, path string, d
 	if !s.keep(path, info) {
 		return nil
 	}
+	if len(s.found) >= s.lim.Entries {
+		return fmt.Errorf("%w: more than %d entries", ErrLimit, s.lim.Entries)
+	}
 	switch info.Mode().Type() {
 	case fs.ModeDir:
 		return s.sub(ctx, parent, name, path, info, depth)

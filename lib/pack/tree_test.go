@@ -64,8 +64,11 @@ func stream(t testing.TB, dir string, m Manifest, want Want) []byte {
 // unpack receives into dir and closes the Tree.
 func unpack(t testing.TB, dir string, stream []byte, m Manifest, want Want) error {
 	t.Helper()
-	tree := NewTree(openRoot(t, dir), Perm{})
-	err := Receive(bytes.NewReader(stream), m, want, tree)
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	defer root.Close()
+	tree := NewTree(root, Perm{})
+	err = Receive(bytes.NewReader(stream), m, want, tree)
 	return errors.Join(err, tree.Close())
 }
 
