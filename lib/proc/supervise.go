@@ -151,25 +151,33 @@ func (s *supervisor) report(r Report) {
 	}
 }
 
-// obey runs one order from lock to status.
+// obey runs one order and reports what came of it, when its lock is free again:
+// whoever hears of the end may look at the directory at once.
 func (s *supervisor) obey(o *Order) {
-	lock, err := TakeLock(o.Dir)
+	st, err := s.carryOut(o)
 	if err != nil {
 		s.report(Report{Refused: err.Error()})
 		return
 	}
+	s.report(Report{Ended: st})
+}
+
+// carryOut runs one order from lock to status. After an error without a status
+// on disk the attempt counts as lost.
+func (s *supervisor) carryOut(o *Order) (*Status, error) {
+	lock, err := TakeLock(o.Dir)
+	if err != nil {
+		return nil, err
+	}
 	defer lock.Release()
 	if st, err := ReadStatus(o.Dir); err == nil {
-		s.report(Report{Ended: st})
-		return
+		return st, nil
 	}
 	if _, err := os.Lstat(filepath.Join(o.Dir, VoidFile)); err == nil {
-		s.report(Report{Refused: o.Dir + ": was given up"})
-		return
+		return nil, errors.New(o.Dir + ": was given up")
 	}
 	if err := lock.sign(s.boot, s.start); err != nil {
-		s.report(Report{Refused: err.Error()})
-		return
+		return nil, err
 	}
 	st := &Status{Format: 1, Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BySession}
 	begin := Uptime()
@@ -182,12 +190,7 @@ func (s *supervisor) obey(o *Order) {
 	if err == nil {
 		err = s.write(filepath.Join(o.Dir, StatusFile), append(b, '\n'), 0o600)
 	}
-	if err != nil {
-		// The attempt counts as lost, unless the daemon hears this.
-		s.report(Report{Refused: err.Error()})
-		return
-	}
-	s.report(Report{Ended: st})
+	return st, err
 }
 
 // run starts the first process, waits for it, and ends its tree.
