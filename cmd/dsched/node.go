@@ -69,6 +69,8 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	if err := h.replaceOld(ctx, s.name); err != nil {
 		return err
 	}
+	h.do(func() { h.joins[s.join] = s })
+	defer h.do(func() { delete(h.joins, s.join) })
 	if err := c.Send(h.hello(wire.Hello{Join: s.join})); err != nil {
 		return err
 	}
@@ -278,7 +280,6 @@ func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 	s.id = h.lastSession
 	h.sessions[s.id] = s
 	h.byNode[s.name] = s.id
-	h.joins[s.join] = s
 	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
 	h.store.NodeSeen(string(s.name), offer)
 	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})
