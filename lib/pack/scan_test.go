@@ -114,15 +114,8 @@ func TestN66NotReadable(t *testing.T) {
 		writeFile(t, filepath.Join(dir, name, "x"), 1, 0o644)
 		must(t, os.Chmod(filepath.Join(dir, name), mode))
 	}
-	exe, err := os.Executable()
-	must(t, err)
-	copied := filepath.Join(dir, "open.test")
-	b, err := os.ReadFile(exe)
-	must(t, err)
-	must(t, os.WriteFile(copied, b, 0o755))
-	cmd := exec.Command(copied)
+	cmd := asNobody(t, filepath.Join(dir, "open.test"))
 	cmd.Env = append(os.Environ(), "PACK_TEST_SCAN="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Skipf("cannot run as nobody: %v, %s", err, out)
@@ -141,6 +134,41 @@ func TestN66NotReadable(t *testing.T) {
 	// Root reads all of it.
 	if m := scan(t, dir); len(m) != 9 {
 		t.Errorf("as root: %q", paths(m))
+	}
+}
+
+// asNobody is a command that runs a copy of this program, put at path, without
+// rights.
+func asNobody(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	must(t, err)
+	b, err := os.ReadFile(exe)
+	must(t, err)
+	must(t, os.WriteFile(path, b, 0o755))
+	cmd := exec.Command(path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	return cmd
+}
+
+// Without the rights of root, directories that are shut again by their modes do
+// not keep a transfer from going on.
+func TestTreesAsNobody(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to become somebody else")
+	}
+	dir := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o755))
+	must(t, os.Chmod(dir, 0o777))
+	cmd := asNobody(t, filepath.Join(dir, "copy.test"))
+	cmd.Args = append(cmd.Args, "-test.v", "-test.run=TestRoundTrip|TestD88|TestVerify|TestPartsOfATree|TestTree[RFL]|TestCopy")
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, fs.ErrPermission) {
+		t.Skipf("cannot run as nobody: %v", err)
+	}
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestD88") {
+		t.Errorf("as nobody: %v\n%s", err, out)
 	}
 }
 
@@ -287,6 +315,9 @@ func TestScanCancelled(t *testing.T) {
 
 // Ten thousand small files and a hundred empty directories, there and back.
 func TestManySmallFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10,000 files")
+	}
 	from, to := t.TempDir(), t.TempDir()
 	for d := range 100 {
 		sub := filepath.Join(from, fmt.Sprintf("d%02d", d))

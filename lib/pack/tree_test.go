@@ -126,7 +126,7 @@ func oddTree(t testing.TB, dir string) {
 		writeFile(t, filepath.Join(dir, name), size, 0o640)
 	}
 	writeFile(t, filepath.Join(deep, "bottom"), 11, 0o600)
-	must(t, os.Chmod(filepath.Join(dir, "z.shut"), 0))
+	must(t, os.Chmod(filepath.Join(dir, "z.shut"), readable(0)))
 	for link, target := range map[string]string{
 		"a/up": "../a b/big", "self": ".", "a/dangling": "nothing/here", "loop": "loop", "l100": strings.Repeat("x/", 60) + "ü",
 	} {
@@ -147,7 +147,15 @@ func writeFile(t testing.TB, path string, size int, mode fs.FileMode) {
 		b[i] = "0123456789.,\n"[r.IntN(13)]
 	}
 	must(t, os.WriteFile(path, b, mode))
-	must(t, os.Chmod(path, mode))
+	must(t, os.Chmod(path, readable(mode)))
+}
+
+// readable is a mode with which those who run the test can read the file.
+func readable(mode fs.FileMode) fs.FileMode {
+	if os.Getuid() != 0 {
+		mode |= 0o400
+	}
+	return mode
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -203,6 +211,7 @@ func TestD88CutAnywhereAndResumed(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			from, to := t.TempDir(), t.TempDir()
+			t.Cleanup(func() { open(from); open(to) })
 			randomTree(t, r, from)
 			m := scan(t, from)
 			root := openRoot(t, to)
@@ -234,6 +243,16 @@ func TestD88CutAnywhereAndResumed(t *testing.T) {
 	}
 }
 
+// open makes the directories below dir writable, so that they can be removed.
+func open(dir string) {
+	filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+		if d.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+}
+
 func randomTree(t *testing.T, r *rand.Rand, dir string) {
 	t.Helper()
 	dirs := []string{dir}
@@ -247,10 +266,11 @@ func randomTree(t *testing.T, r *rand.Rand, dir string) {
 			must(t, os.Symlink(fmt.Sprintf("x%d", i), path))
 		default:
 			size := r.IntN(1 << r.IntN(21))
-			writeFile(t, path, size, fs.FileMode(r.IntN(0o1000)))
+			writeFile(t, path, size, 0o600)
 			if size > bufferSize && r.IntN(2) == 0 {
 				must(t, os.Truncate(path, int64(4*size)))
 			}
+			must(t, os.Chmod(path, readable(fs.FileMode(r.IntN(0o1000)))))
 		}
 	}
 	at := time.Unix(1_700_000_000, r.Int64N(1e9))
@@ -444,6 +464,9 @@ func TestTreeLinkThroughForeignLink(t *testing.T) {
 }
 
 func TestPerm(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to read what nobody may")
+	}
 	from, to := t.TempDir(), t.TempDir()
 	must(t, os.Mkdir(filepath.Join(from, "d"), 0o300))
 	must(t, os.Mkdir(filepath.Join(from, "s"), 0o755|fs.ModeSetgid))
