@@ -50,7 +50,7 @@ func Init(dir string) error {
 	made := errors.Is(exists(dir), fs.ErrNotExist)
 	switch err := os.Mkdir(dir, 0o750); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%q cannot be made: the directory above it is missing (make that first): %w", dir, fs.ErrNotExist)
+		return fmt.Errorf("%q is %w: the directory above it is missing (make that first)", dir, ErrPlace)
 	case err != nil && !errors.Is(err, fs.ErrExist):
 		return err
 	}
@@ -95,7 +95,7 @@ func unused(dir string) error {
 	}
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%q is not a directory", dir)
+		return fmt.Errorf("%q is %w: it is a file (name a new directory)", dir, ErrPlace)
 	}
 	if err != nil {
 		return err

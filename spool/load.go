@@ -309,9 +309,11 @@ func fold(states []job.State, x *index, rec *job.Record) (why string) {
 	if !ok {
 		return fmt.Sprintf("there is no job %.100q", rec.Job)
 	}
-	if states[i], ok = states[i].Next(rec.Kind); !ok {
+	next, ok := states[i].Next(rec.Kind)
+	if !ok {
 		return fmt.Sprintf("%.40q is no event, or not one of a job that is %s", rec.Kind, states[i])
 	}
+	states[i] = next
 	return ""
 }
 

@@ -26,16 +26,16 @@ const (
 
 // What errors of this package are, for errors.Is.
 var (
-	ErrNoSpool = errors.New("no spool")                                   // there is no spool.json
-	ErrFormat  = errors.New("a spool of another format")                  // spool.json or a log names another version
-	ErrNetwork = errors.New("a spool on a network file system")           // refused unless forced
-	ErrLocked  = errors.New("the spool has a dsched already")             // and the error says where
-	ErrTaken   = errors.New("the name of the batch is taken")             // by another batch
-	ErrSame    = errors.New("the batch is there already")                 // the same submission, or the same content
-	ErrInput   = errors.New("the submission is wrong")                    // refused, with a line for each reason
-	ErrFull    = durable.ErrFull                                          // there was no room; it may be tried again
-	ErrBroken  = durable.ErrBroken                                        // a write or sync failed: the program has to stop
-	ErrPlace   = errors.New("a directory that is no spool and not empty") // of Init
+	ErrNoSpool = errors.New("no spool")                         // there is no spool.json
+	ErrFormat  = errors.New("a spool of another format")        // spool.json or a log names another version
+	ErrNetwork = errors.New("a spool on a network file system") // refused unless forced
+	ErrLocked  = errors.New("the spool has a dsched already")   // and the error says where
+	ErrTaken   = errors.New("the name of the batch is taken")   // by another batch
+	ErrSame    = errors.New("the batch is there already")       // the same submission, or the same content
+	ErrInput   = errors.New("the submission is wrong")          // refused, with a line for each reason
+	ErrFull    = durable.ErrFull                                // there was no room; it may be tried again
+	ErrBroken  = durable.ErrBroken                              // a write or sync failed: the program has to stop
+	ErrPlace   = errors.New("no spool, and no place for one")   // of Init
 )
 
 // A Spool is the directory of a head, as anybody may read it. Its methods are
