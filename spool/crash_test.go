@@ -32,7 +32,11 @@ const (
 
 func TestMain(m *testing.M) {
 	if scene := os.Getenv(crashScene); scene != "" {
-		if err := scenes[scene].run(os.Getenv(crashDir)); err != nil {
+		run := scenes[scene].run
+		if scene == "hold" {
+			run = runHold
+		}
+		if err := run(os.Getenv(crashDir)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -355,8 +359,8 @@ func (c *census) errorf(format string, a ...any) {
 	c.t.Errorf(c.when+": "+format, a...)
 }
 
-// rows are the paths that dspool(5) has, in any legal state.
-var rows = regexp.MustCompile(`^(\.|spool\.json|README|head\.yaml|head\.jsonl|ballast|run/lock|\..*\.tmp~|` +
+// legalPaths are the paths that dspool(5) has, in any legal state.
+var legalPaths = regexp.MustCompile(`^(\.|spool\.json|README|head\.yaml|head\.jsonl|ballast|run/lock|\..*\.tmp~|` +
 	`(incoming|rejected|blobs|batches|nodes|keys|run|trash)|` +
 	`incoming/[0-9a-f]{32}|(incoming|rejected)/\..*\.tmp~|rejected/[0-9a-f]{32}(\.why)?|` +
 	`blobs/[0-9a-f]{2}(/[0-9a-f]{64}|/\..*\.tmp~)?|trash/.*|` +
@@ -373,7 +377,7 @@ func (c *census) look() {
 		if err != nil {
 			return nil // a crash before the spool was there
 		}
-		if name, _ := filepath.Rel(c.dir, path); !rows.MatchString(name) {
+		if name, _ := filepath.Rel(c.dir, path); !legalPaths.MatchString(name) {
 			c.errorf("%q is in no row of the table", name)
 		}
 		return nil

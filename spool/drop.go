@@ -54,7 +54,7 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 	}
 	defer f.Close()
 	d.Format, d.File = Format, int64(len(file))
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = errors.Join(f.Chmod(0o640), syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	if err == nil {
 		err = leave(f, &d, file, spec, jobs, open)
 	}

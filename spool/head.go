@@ -103,6 +103,9 @@ func (h *Head) Close() error {
 func (h *Head) readHead() (problems []*Problem, err error) {
 	name := h.path("head.jsonl")
 	f, err := os.Open(name)
+	if err == nil {
+		err = durable.Reread(name)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		problems = append(problems, &Problem{File: "head.jsonl",
 			Why: "it is missing and was made anew: every batch is looked at"})

@@ -3,7 +3,6 @@ package spool
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"strings"
 	"unicode"
@@ -12,11 +11,8 @@ import (
 	"distribute/lib/job"
 )
 
-// Limits of what a job may ask for.
-const (
-	maxPath = 1024    // bytes of an input's path
-	maxCPUs = 1 << 16 // cpus of one job
-)
+// maxCPUs is the greatest number of cpus that a job may ask for.
+const maxCPUs = 1 << 16
 
 // checkSpec reports every reason why spec cannot be that of a batch.
 func checkSpec(spec *job.Spec) error {
@@ -99,11 +95,10 @@ func checkText(what, s string) error {
 }
 
 func checkInput(in *job.Input) error {
+	if err := job.CheckPath(in.Path); err != nil {
+		return fmt.Errorf("the path %.200q %w", in.Path, err)
+	}
 	switch {
-	case !fs.ValidPath(in.Path) || in.Path == "." || len(in.Path) > maxPath:
-		return fmt.Errorf("the path %.200q does not lead below the job's directory", in.Path)
-	case strings.ContainsFunc(in.Path, unicode.IsControl):
-		return fmt.Errorf("the path %.200q holds a control character", in.Path)
 	case in.Size < 0:
 		return fmt.Errorf("%.200q cannot have %d bytes", in.Path, in.Size)
 	case in.Mode&^0o777 != 0:

@@ -173,6 +173,9 @@ func (h *Head) openBatch(b *Batch) ([]*Problem, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if err := durable.Reread(name); err != nil {
+		return nil, err
+	}
 	first := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
 	if err := b.readFirst(first); err != nil {
 		return nil, err

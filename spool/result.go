@@ -1,8 +1,11 @@
 package spool
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -96,7 +99,11 @@ func classed(err error) error {
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
 
+// writeManifest makes the file name the manifest m, unless it is that already.
 func writeManifest(name string, m pack.Manifest) error {
+	if sameManifest(name, m) {
+		return nil
+	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return err
@@ -106,6 +113,37 @@ func writeManifest(name string, m pack.Manifest) error {
 		err = cerr
 	}
 	return err
+}
+
+func sameManifest(name string, m pack.Manifest) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	same := &sameBytes{r: bufio.NewReader(f)}
+	if m.Encode(same) != nil {
+		return false
+	}
+	_, err = same.r.ReadByte()
+	return err == io.EOF
+}
+
+// sameBytes is a Writer that fails when it is given other bytes than r has.
+type sameBytes struct {
+	r   *bufio.Reader
+	buf []byte
+}
+
+func (s *sameBytes) Write(b []byte) (int, error) {
+	s.buf = append(s.buf[:0], b...)
+	if _, err := io.ReadFull(s.r, s.buf); err != nil {
+		return 0, err
+	}
+	if !bytes.Equal(s.buf, b) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return len(b), nil
 }
 
 func readManifest(name string) (pack.Manifest, error) {

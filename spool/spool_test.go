@@ -2,6 +2,7 @@ package spool
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,9 +11,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"distribute/lib/job"
@@ -520,4 +524,56 @@ func readTar(t *testing.T, name string) map[string]string {
 		}
 		found[e.Name] = string(content)
 	}
+}
+
+// A child that a head has started does not keep the spool locked after it.
+func TestS20LockDiesWithItsHolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	if err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crashScene+"=hold", crashDir+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	child, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Process.Kill()
+	if err := cmd.Wait(); err == nil {
+		t.Error("the holder ended by itself")
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(child))
+	if err != nil || syscall.Kill(pid, 0) != nil {
+		t.Fatalf("the child %q does not live: %v", child, err)
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := s.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+}
+
+// runHold locks the spool, starts a child, tells its pid, and stays.
+func runHold(dir string) error {
+	if _, _, err := lockAndLoad(dir); err != nil {
+		return err
+	}
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		return err
+	}
+	tell("%d", child.Process.Pid)
+	return child.Wait()
 }

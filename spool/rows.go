@@ -1,0 +1,141 @@
+package spool
+
+import (
+	"encoding/hex"
+	"math"
+	"time"
+
+	"distribute/lib/job"
+)
+
+// rows are the rows of a batch while its log is folded: 4 bytes for a job
+// without a record, some 150 for one with.
+type rows struct {
+	of    []uint32 // by job: the number of its row plus one, or 0
+	slabs [][]packed
+	n     int
+
+	words []string // texts, each once; the first is empty
+	ids   map[string]uint32
+}
+
+const slab = 1024 // rows
+
+func newRows(jobs int) *rows {
+	return &rows{of: make([]uint32, jobs), words: []string{""}, ids: map[string]uint32{"": 0}}
+}
+
+// at is the packed row of job i, and whether it has one.
+func (r *rows) at(i int) (*packed, bool) {
+	n := int(r.of[i]) - 1
+	if n < 0 {
+		return nil, false
+	}
+	return &r.slabs[n/slab][n%slab], true
+}
+
+// make gives job i a row.
+func (r *rows) make(i int) *packed {
+	if r.n%slab == 0 {
+		r.slabs = append(r.slabs, make([]packed, slab))
+	}
+	r.n++
+	r.of[i] = uint32(r.n)
+	p, _ := r.at(i)
+	return p
+}
+
+// packed is what Fold changes of a Row, in a third of the room.
+type packed struct {
+	started, ended        int64 // milliseconds since 1970, or noTime
+	runtime, paused, cpu  int64 // milliseconds
+	memory, written, exit int64
+	token, manifest       sum
+	node, signal, reason  uint32 // words
+	attempt, cpus         int32
+	state                 job.State
+	exited                bool
+}
+
+const noTime = math.MinInt64
+
+// sum is hexadecimal text of 64 or 32 digits, or else the number of a word.
+type sum struct {
+	raw  [32]byte
+	word uint32
+	size uint8 // of raw
+}
+
+func (r *rows) word(s string) uint32 {
+	id, ok := r.ids[s]
+	if !ok {
+		id = uint32(len(r.words))
+		r.words = append(r.words, s)
+		r.ids[s] = id
+	}
+	return id
+}
+
+func (r *rows) sum(s string) (x sum) {
+	if n := len(s) / 2; n == 16 || n == 32 {
+		var text [64]byte
+		if _, err := hex.Decode(x.raw[:], []byte(s)); err == nil && string(text[:hex.Encode(text[:], x.raw[:n])]) == s {
+			x.size = uint8(n)
+			return x
+		}
+	}
+	return sum{word: r.word(s)}
+}
+
+func (r *rows) text(x *sum) string {
+	if x.size == 0 {
+		return r.words[x.word]
+	}
+	return hex.EncodeToString(x.raw[:x.size])
+}
+
+func packTime(t time.Time) int64 {
+	if t.IsZero() {
+		return noTime
+	}
+	return t.UnixMilli()
+}
+
+func unpackTime(ms int64) time.Time {
+	if ms == noTime {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func packSeconds(f float64) int64   { return int64(math.Round(f * 1000)) }
+func unpackSeconds(n int64) float64 { return float64(n) / 1000 }
+
+// pack keeps what Fold may have changed of row.
+func (r *rows) pack(p *packed, row *job.Row) {
+	*p = packed{
+		started: packTime(row.Started), ended: packTime(row.Ended),
+		runtime: packSeconds(row.Runtime), paused: packSeconds(row.Paused), cpu: packSeconds(row.CPUTime),
+		memory: row.MemoryPeak, written: row.Written,
+		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
+		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason),
+		attempt: int32(row.Attempt), cpus: int32(row.CPUs), state: row.State,
+	}
+	if row.Exit != nil {
+		p.exit, p.exited = int64(*row.Exit), true
+	}
+}
+
+// unpack puts it back into a new row.
+func (r *rows) unpack(p *packed, row *job.Row) {
+	row.Started, row.Ended = unpackTime(p.started), unpackTime(p.ended)
+	row.Runtime, row.Paused, row.CPUTime = unpackSeconds(p.runtime), unpackSeconds(p.paused), unpackSeconds(p.cpu)
+	row.MemoryPeak, row.Written = p.memory, p.written
+	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)
+	row.Node, row.Signal, row.Reason = r.words[p.node], r.words[p.signal], r.words[p.reason]
+	row.Attempt, row.CPUs, row.State = int(p.attempt), int(p.cpus), p.state
+	if p.exited {
+		exit := int(p.exit)
+		row.Exit = &exit
+	}
+}
