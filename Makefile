@@ -43,8 +43,10 @@ fuzz:
 		$(GO) test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x "$${file%/*}" </dev/null || exit 1; \
 	done
 
+# Whole batches beside the limits of the machine, once; then the parts.
 bench: all
-	$(GO) test -run '^$$' -bench . ./...
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./testscripts
+	$(GO) test -run '^$$' -bench . ./lib/... ./spool
 
 cover:
 	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...
