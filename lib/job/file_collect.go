@@ -403,7 +403,8 @@ func hidden(pattern, name string) bool {
 }
 
 // programs notes commands whose program is a path at which no program can
-// lie: the file cannot be run, or there is none, nor a build to make it.
+// lie: the file cannot be run, or there is none, nor a build to make it. A
+// program that many jobs run is told of once.
 func (c *collector) programs() {
 	if c.f.Spec.Kind != Command {
 		return
@@ -411,15 +412,19 @@ func (c *collector) programs() {
 	if build := c.f.Spec.Build; len(build) > 0 {
 		c.program(build[0], -1, c.f.buildAt, false)
 	}
+	told := map[string]bool{}
 	for i := range c.f.Jobs {
-		c.program(c.f.Jobs[i].Run[0], c.jobs[i], c.f.jobAt[i], len(c.f.Spec.Build) > 0)
+		if prog := c.f.Jobs[i].Run[0]; !told[prog] {
+			told[prog] = c.program(prog, c.jobs[i], c.f.jobAt[i], len(c.f.Spec.Build) > 0)
+		}
 	}
 }
 
-func (c *collector) program(prog string, list int32, at conf.Place, built bool) {
+// program says whether it told of a mistake.
+func (c *collector) program(prog string, list int32, at conf.Place, built bool) bool {
 	place := path.Clean(prog)
 	if !strings.Contains(prog, "/") || CheckPath(place) != nil {
-		return
+		return false
 	}
 	src, ok := c.batch.find(place)
 	if list >= 0 {
@@ -434,7 +439,10 @@ func (c *collector) program(prog string, list int32, at conf.Place, built bool) 
 		c.errs.Errorf(at, "program %s cannot be run: chmod +x %s", conf.Quote(prog), conf.Quote(c.sources[src].path))
 	case !ok && !built:
 		c.errs.Errorf(at, "program %s is not there: no such file lies beside the batch file, and there is no build to make it", conf.Quote(prog))
+	default:
+		return false
 	}
+	return true
 }
 
 // result makes the batch, with one slice for lists of inputs that are equal.
