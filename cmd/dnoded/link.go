@@ -208,9 +208,17 @@ func (n *daemon) list() []wire.Message {
 	return ms
 }
 
-// data is one data stream of the session: dialled, joined, and used.
+// data is one data stream of the session: dialled, joined, and used. The head
+// may not have taken in the session's offer yet; then it is asked again.
 func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
-	c, _, err := dial.Greet(ctx, s.n.addr, wire.Hello{Role: wire.RoleData, Name: string(s.n.name), Join: join, State: way})
+	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.name), Join: join, State: way}
+	c, _, err := dial.Greet(ctx, s.n.addr, h)
+	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
+		if pause(ctx, wait); ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c, _, err = dial.Greet(ctx, s.n.addr, h)
+	}
 	if err != nil {
 		return fmt.Errorf("data stream %s: %w", way, err)
 	}
