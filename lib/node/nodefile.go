@@ -31,8 +31,12 @@ func ReadFile(name string) (*File, error) {
 	return Parse(name, b)
 }
 
-// Parse is ReadFile for a file that has been read.
+// Parse is ReadFile for a file that has been read. One of comments only says
+// nothing.
 func Parse(name string, data []byte) (*File, error) {
+	if conf.Blank(data) {
+		return &File{}, nil
+	}
 	doc, err := conf.Parse(name, data)
 	if err != nil {
 		return nil, err

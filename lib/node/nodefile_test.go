@@ -8,7 +8,7 @@ import (
 
 func TestParse(t *testing.T) {
 	tests := map[string]*File{
-		"name:\n": {},
+		"name:\n": {}, "": {}, "# cpus: 4\n": {},
 		"name: ws1\nhead: tcp://127.0.0.1:8952\ncpus: 4\ncapabilities: [fftw, '!gcc', fftw]\n": {
 			Name: "ws1", Head: "tcp://127.0.0.1:8952", CPUs: 4, Capabilities: []string{"fftw"}, Hidden: []string{"gcc"}},
 		"capabilities:\n": {},

@@ -143,23 +143,21 @@ func StopHeld(dir string) error {
 	return unix.PidfdSendSignal(fd, unix.SIGUSR2, nil, 0)
 }
 
-// AwaitFree waits until no supervisor holds the lock of dir. It sleeps until
-// the holder exits; a lock whose holder cannot be told is looked at twice a
-// second.
+// AwaitFree waits until no supervisor holds the lock of dir. A supervisor of an
+// earlier daemon exits when its order is over, which wakes AwaitFree; since one
+// of this daemon goes on, the lock is also looked at, first after milliseconds and
+// then once a second.
 func AwaitFree(ctx context.Context, dir string) error {
-	for {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		alive, err := Alive(dir)
 		if err != nil || !alive {
 			return err
 		}
-		wait, cancel := context.WithTimeout(ctx, time.Minute)
+		turn, cancel := context.WithTimeout(ctx, wait)
 		if fd, err := holder(dir); err == nil {
-			awaitExit(wait, fd)
+			awaitExit(turn, fd)
 		} else {
-			select {
-			case <-wait.Done():
-			case <-time.After(500 * time.Millisecond):
-			}
+			<-turn.Done()
 		}
 		cancel()
 		if err := ctx.Err(); err != nil {
