@@ -366,6 +366,9 @@ func TestVerify(t *testing.T) {
 	if a, b := look(t, from), look(t, to); a != b {
 		t.Errorf("sent\n%s\nreceived\n%s", a, b)
 	}
+	must(t, os.WriteFile(filepath.Join(to, "d/1"), bytes.Repeat([]byte("x"), 100), 0o600))
+	must(t, os.Truncate(filepath.Join(to, "e/1"), 40))
+	check("short after something bad", nil, 0, []int{at("d/1"), at("e/1")})
 }
 
 // Nothing that is there is replaced, and nothing followed.
