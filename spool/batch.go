@@ -32,10 +32,11 @@ type Batch struct {
 	log   *durable.Log
 
 	// Of the goroutine that owns the state.
-	dirty   bool
+	next    []byte // lines for the next tick
 	closing bool
 
-	owed atomic.Int64 // results that the log tells of and that are not yet durably in place
+	undone atomic.Bool  // a tick has lines of it that are not durable
+	owed   atomic.Int64 // results that the log tells of and that are not yet durably in place
 }
 
 // A Brief is what scheduling needs of a job.

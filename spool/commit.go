@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"distribute/lib/durable"
@@ -29,22 +30,19 @@ func (h *Head) Append(b *Batch, rec *job.Record) {
 		h.closing = slices.DeleteFunc(h.closing, func(c *Batch) bool { return c == b })
 	}
 	h.complete(rec)
-	h.line = appendRecord(h.line[:0], rec)
-	b.log.Append(h.line)
+	if len(b.next) == 0 {
+		h.dirty = append(h.dirty, b)
+	}
+	b.next = appendRecord(b.next, rec)
 	if rec.Manifest != "" {
 		b.owed.Add(1)
-	}
-	if !b.dirty {
-		b.dirty = true
-		h.dirty = append(h.dirty, b)
 	}
 }
 
 // AppendHead adds rec to head.jsonl, in the same way.
 func (h *Head) AppendHead(rec *job.Record) {
 	h.complete(rec)
-	h.line = appendRecord(h.line[:0], rec)
-	h.log.Append(h.line)
+	h.next = appendRecord(h.next, rec)
 }
 
 func (h *Head) complete(rec *job.Record) {
@@ -65,36 +63,12 @@ func (h *Head) CloseBatch(b *Batch) {
 
 // Pending says that Commit has something to write.
 func (h *Head) Pending() bool {
-	return len(h.dirty) > 0 || h.log.Buffered() > 0 || slices.ContainsFunc(h.closing, (*Batch).closable)
+	return len(h.dirty) > 0 || len(h.next) > 0 || h.tick.undone() || slices.ContainsFunc(h.closing, (*Batch).closable)
 }
 
 // closable says that nothing of b is on its way any more.
-func (b *Batch) closable() bool { return !b.dirty && b.owed.Load() == 0 }
-
-// Commit makes all that was appended durable: head.jsonl first, then the logs
-// of the batches together. Only when it has returned nil may anything be done
-// or told because of those records. It also makes the names of what Seal has
-// sealed durable, before the logs that tell of it.
-//
-// With [ErrFull] there was no room, although the ballast was given up: nothing
-// may be done, the records are kept, and Commit can be called again. Any other
-// error is [ErrBroken]: the program has to stop and to start again from what
-// the disk has.
-func (h *Head) Commit() error {
-	h.closeBatches()
-	err := h.commit()
-	if errors.Is(err, ErrFull) {
-		if h.drop() {
-			err = h.commit()
-		}
-		if errors.Is(err, ErrFull) {
-			return err
-		}
-	}
-	if err != nil && !errors.Is(err, ErrBroken) {
-		return fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	return err
+func (b *Batch) closable() bool {
+	return len(b.next) == 0 && !b.undone.Load() && b.owed.Load() == 0
 }
 
 func (h *Head) closeBatches() {
@@ -109,11 +83,85 @@ func (h *Head) closeBatches() {
 	})
 }
 
-func (h *Head) commit() error {
+// Commit makes all that was appended durable: head.jsonl first, then the logs
+// of the batches together. Only when it has returned nil may anything be done
+// or told because of those records. It also makes the names of what Seal has
+// sealed durable, before the logs that tell of it.
+//
+// With [ErrFull] there was no room, although the ballast was given up: nothing
+// may be done, the records are kept, and Commit can be called again. Any other
+// error is [ErrBroken]: the program has to stop and to start again from what
+// the disk has.
+func (h *Head) Commit() error { return h.Tick().Commit() }
+
+// A Tick is what was appended up to a moment, on its way to the disk.
+type Tick struct {
+	head    *Head
+	batches []*Batch
+	done    atomic.Bool
+}
+
+func (t *Tick) undone() bool { return t != nil && !t.done.Load() }
+
+// Tick takes all that was appended since the last one, with what an earlier one
+// had no room for. Its Commit may run in another goroutine while more is
+// appended here. The next Tick comes after that Commit has returned.
+func (h *Head) Tick() *Tick {
+	h.closeBatches()
+	t := &Tick{head: h}
+	if h.tick.undone() {
+		t.batches = h.tick.batches
+	}
+	for _, b := range h.dirty {
+		if !b.undone.Swap(true) {
+			t.batches = append(t.batches, b)
+		}
+		b.log.Append(b.next)
+		b.next = emptied(b.next)
+	}
+	h.dirty = h.dirty[:0]
+	h.log.Append(h.next)
+	h.next = emptied(h.next)
+	h.tick = t
+	return t
+}
+
+// emptied is a buffer to be filled again; one that a burst made large is let go.
+func emptied(b []byte) []byte {
+	if cap(b) > 1<<16 {
+		return nil
+	}
+	return b[:0]
+}
+
+// Commit is [Head.Commit] for this Tick.
+func (t *Tick) Commit() error {
+	err := t.write()
+	if errors.Is(err, ErrFull) && t.head.drop() {
+		err = t.write()
+	}
+	switch {
+	case err == nil:
+		for _, b := range t.batches {
+			b.undone.Store(false)
+		}
+		t.done.Store(true)
+		return nil
+	case errors.Is(err, ErrFull) || errors.Is(err, ErrBroken):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrBroken, err)
+}
+
+func (t *Tick) write() error {
+	h := t.head
 	if err := durable.Step("commit.head"); err != nil {
 		return err
 	}
-	if err := errors.Join(h.log.Flush(), h.log.Sync()); err != nil {
+	if err := h.log.Flush(); err != nil {
+		return err
+	}
+	if err := h.log.Sync(); err != nil {
 		return err
 	}
 	if err := h.syncSealed(); err != nil {
@@ -122,8 +170,8 @@ func (h *Head) commit() error {
 	if err := durable.Step("commit.write"); err != nil {
 		return err
 	}
-	logs := make([]*durable.Log, len(h.dirty))
-	for i, b := range h.dirty {
+	logs := make([]*durable.Log, len(t.batches))
+	for i, b := range t.batches {
 		logs[i] = b.log
 		if err := b.log.Flush(); err != nil {
 			return err
@@ -132,14 +180,7 @@ func (h *Head) commit() error {
 	if err := durable.Step("commit.sync"); err != nil {
 		return err
 	}
-	if err := errors.Join(durable.SyncLogs(logs)...); err != nil {
-		return err
-	}
-	for _, b := range h.dirty {
-		b.dirty = false
-	}
-	h.dirty = h.dirty[:0]
-	return nil
+	return errors.Join(durable.SyncLogs(logs)...)
 }
 
 // drop gives up the ballast. It reports whether there was one.

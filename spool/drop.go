@@ -32,9 +32,6 @@ type Drop struct {
 	UID        int         `json:"-"`              // who left it
 }
 
-// maxFile is the greatest batch file that is taken from incoming/, in bytes.
-const maxFile = 256 << 20
-
 // endLen is the length of the last line of a drop file.
 const endLen = len(`{"sha256":""}`) + 2*sha256.Size + 1
 

@@ -26,7 +26,8 @@ type Head struct {
 	log  *durable.Log // head.jsonl
 	now  func() time.Time
 	seq  atomic.Uint64 // the last one given out
-	line []byte        // room for a line
+	next []byte        // lines of head.jsonl for the next tick
+	tick *Tick         // the last one
 
 	dirty   []*Batch                 // with records that are not durable
 	closing []*Batch                 // to be closed when all of them is durable and in place

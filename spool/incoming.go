@@ -47,12 +47,26 @@ func (h *Head) watch(ctx context.Context, names chan<- string) {
 	minute := time.NewTicker(time.Minute)
 	defer minute.Stop()
 	for h.scanIncoming(ctx, names) {
+		if !awaitHint(ctx, minute.C, hints, faults) {
+			return
+		}
+	}
+}
+
+// awaitHint waits for a reason to scan. It reports false when ctx has ended.
+func awaitHint(ctx context.Context, minute <-chan time.Time, hints <-chan fsnotify.Event, faults <-chan error) bool {
+	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-minute.C:
-		case <-hints:
+			return false
+		case <-minute:
+			return true
 		case <-faults:
+			return true
+		case e := <-hints:
+			if e.Has(fsnotify.Create) && !strings.HasPrefix(filepath.Base(e.Name), ".") {
+				return true // a name appeared; writing and removing tell nothing
+			}
 		}
 	}
 }

@@ -376,3 +376,35 @@ func TestHeadLogIsMended(t *testing.T) {
 		h.Close()
 	}
 }
+
+// While a tick is being made durable, the next one is appended (J33).
+func TestJ33AppendWhileCommitting(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a", "b"})
+	var memory []job.Record
+	for range 50 {
+		tick := h.Tick()
+		done := make(chan error)
+		go func() { done <- tick.Commit() }()
+		for _, kind := range []job.Kind{job.KindStart, job.KindBack} {
+			rec := job.Record{Kind: kind, Job: "a", Attempt: job.NewToken(), Try: len(memory)}
+			h.Append(b, &rec)
+			memory = append(memory, rec)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !h.Pending() {
+		t.Error("the last records are not pending")
+	}
+	if got := records(t, b); len(got) != len(memory)-2 {
+		t.Errorf("%d records are in the log, want %d", len(got), len(memory)-2)
+	}
+	if err := h.Commit(); err != nil || h.Pending() {
+		t.Error(err)
+	}
+	if got := records(t, b); !reflect.DeepEqual(got, memory) {
+		t.Errorf("in the log:\n%+v\nin memory:\n%+v", got, memory)
+	}
+}

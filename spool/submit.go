@@ -19,6 +19,9 @@ import (
 	"distribute/lib/job"
 )
 
+// maxFile is the greatest batch file that is kept, in bytes.
+const maxFile = 256 << 20
+
 // A Submission is a batch on its way in. It is filled in this order: Spec, any
 // number of AddJob, and BatchFile at any time; then Check may tell early that
 // there is nothing to do, Lacks tells which inputs have to come, Put takes each,
@@ -107,7 +110,10 @@ func (s *Submission) BatchFile(r io.Reader) error {
 		return classed(err)
 	}
 	to := &faulted{w: f}
-	_, err = io.Copy(to, r)
+	n, err := io.Copy(to, io.LimitReader(r, maxFile+1))
+	if err == nil && n > maxFile {
+		err = fmt.Errorf("%w: a batch file of more than %d bytes", ErrInput, maxFile)
+	}
 	if cerr := f.Close(); err == nil && cerr != nil {
 		return classed(cerr)
 	}
