@@ -3,6 +3,7 @@ package sched
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -290,20 +291,19 @@ func (s *sim) transfer() {
 	}
 }
 
-// crash ends the head in the middle of writing what the last event decided,
-// and starts another on what is durable.
-func (s *sim) crash(ev Event) {
+// crash ends the head in the middle of writing what an event decided, and
+// starts another on what is durable: of each log, keep(n) of n new records.
+func (s *sim) crash(ev Event, keep func(n int) int) {
 	before := map[uint32]int{}
 	for b, log := range s.logs {
 		before[b] = len(log)
 	}
 	s.apply(ev)
-	for b, log := range s.logs {
-		if n := before[b]; n <= len(log) {
-			s.logs[b] = log[:n+s.rand.IntN(len(log)-n+1)]
+	for _, b := range slices.Sorted(maps.Keys(s.logs)) {
+		if log, n := s.logs[b], before[b]; n <= len(log) {
+			s.logs[b] = log[:n+keep(len(log)-n)]
 		}
 	}
-	s.adds = slices.DeleteFunc(s.adds, func(a AddBatch) bool { return s.logs[a.Batch] == nil && s.rand.IntN(2) == 0 })
 	m, err := s.replayed()
 	if err != nil {
 		s.t.Fatalf("replay after a crash: %v", err)
@@ -315,6 +315,8 @@ func (s *sim) crash(ev Event) {
 	s.begun = map[job.Token]bool{} // a start that was not durable was not told
 	s.give(Loaded{})
 }
+
+func (s *sim) some(n int) int { return s.rand.IntN(n + 1) }
 
 func (s *sim) addBatch() AddBatch {
 	s.batches++
@@ -376,9 +378,9 @@ func (s *sim) step() {
 	case k < 95:
 		s.request()
 	case k < 96 && s.rand.IntN(5) == 0:
-		s.crash([]Event{Tick{}, s.addBatch()}[s.rand.IntN(2)])
+		s.crash([]Event{Tick{}, s.addBatch()}[s.rand.IntN(2)], s.some)
 	case k < 97 && len(n.out) > 0 && s.rand.IntN(5) == 0:
-		s.crash(n.out[0])
+		s.crash(n.out[0], s.some)
 	default:
 		s.now += time.Duration(s.rand.IntN(8000)) * time.Millisecond
 		s.give(Tick{})
