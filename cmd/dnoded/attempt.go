@@ -20,6 +20,10 @@ import (
 // errStopped says that an attempt was stopped before it had begun.
 var errStopped = errors.New("stopped before it began")
 
+// smallManifest is how many entries a manifest may have that is kept in memory
+// until it is sent.
+const smallManifest = 64
+
 // tries is how often an attempt is prepared before the node gives it back.
 const tries = 3
 
@@ -28,7 +32,7 @@ const tries = 3
 func (n *daemon) live(ctx context.Context, a *attempt) {
 	var err error
 	if a.started || !n.desk.ThisBoot(a.Attempt) {
-		err = n.finish(a)
+		err = n.finish(a, nil)
 	} else {
 		err = n.fresh(ctx, a)
 	}
@@ -36,7 +40,7 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 		n.log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		select {
 		case <-time.After(wait):
-			err = n.finish(a)
+			err = n.finish(a, nil)
 		case <-n.over:
 			return
 		}
@@ -67,12 +71,12 @@ func pause(ctx context.Context, d time.Duration) {
 // tried again a few times; then the attempt is given back.
 func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 	for try := 1; ; try++ {
-		begun, err := n.tryOnce(ctx, a)
+		begun, st, err := n.tryOnce(ctx, a)
 		var failed *buildError
 		var refusal *wire.Error
 		switch {
 		case begun:
-			return n.finish(a)
+			return n.finish(a, st)
 		case n.atEnd(ctx):
 			return err
 		case ctx.Err() != nil || errors.Is(err, errStopped):
@@ -84,36 +88,38 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 		}
 		n.log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		pause(ctx, time.Duration(try)*2*time.Second)
+		if err := a.Sweep(); err != nil {
+			return err
+		}
 	}
 }
 
-// tryOnce prepares an attempt and runs it; begun says that it may have run.
-func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, err error) {
-	if err := a.Sweep(); err != nil {
-		return false, err
-	}
+// tryOnce prepares an attempt and runs it; begun says that it may have run, and
+// st how it ended, if the supervisor has told.
+func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.Status, err error) {
 	b, err := n.fetchAll(ctx, a)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	if len(b.Spec.Build) > 0 {
 		if err := n.built(ctx, a, b); err != nil {
-			return false, err
+			return false, nil, err
 		}
 	}
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
-	if err := n.acquire(ctx, a.seq, a.cpus); err != nil {
-		return false, err
+	slot, err := n.acquire(ctx, a.seq, a.cpus)
+	if err != nil {
+		return false, nil, err
 	}
-	defer n.release(a.cpus)
-	if begun, err = n.start(ctx, a, b, started); begun {
+	defer func() { n.release(a.cpus, slot) }()
+	if begun, st, slot, err = n.start(ctx, a, b, started, slot); begun && st == nil {
 		// The cpus are free again only when nothing of the tree is left.
 		err = n.settle(a)
 	}
-	return begun, err
+	return begun, st, err
 }
 
 // settle waits until nothing of an attempt's tree is left.
@@ -176,10 +182,10 @@ func copyTree(ctx context.Context, dst *os.Root, tree string) error {
 }
 
 // start gives the attempt to a supervisor and waits until that is done with it.
-func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.Started) (begun bool, err error) {
-	slot, err := n.takeSlot()
-	if err != nil {
-		return false, err
+// It returns the supervisor if it can be used again.
+func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.Started, slot *proc.Slot) (bool, *proc.Status, *proc.Slot, error) {
+	if err := a.SetStarted(s); err != nil {
+		return false, nil, slot, err
 	}
 	stopped := true
 	n.do(func() {
@@ -189,16 +195,10 @@ func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.S
 		}
 	})
 	if stopped {
-		n.putSlot(slot)
-		return false, errStopped
+		return false, nil, slot, errStopped
 	}
-	if err := a.SetStarted(s); err != nil {
-		n.do(func() { a.started, a.phase = false, wire.Waiting })
-		n.putSlot(slot)
-		return false, err
-	}
-	n.supervise(ctx, slot, n.order(a, b), string(a.Job))
-	return true, nil
+	st, slot := n.supervise(ctx, slot, n.order(a, b), string(a.Job))
+	return true, st, slot, nil
 }
 
 // order is how a job is run.
@@ -228,27 +228,29 @@ func (n *daemon) jobEnv(batch job.BatchID, cpus int, work, tmp string) []string 
 		"OMP_NUM_THREADS="+strconv.Itoa(cpus), "TMPDIR="+tmp)
 }
 
-// finish waits for an attempt that may have started, and packs what it left.
-func (n *daemon) finish(a *attempt) error {
+// finish waits for an attempt that may have started, unless how it ended is
+// known, and packs what it left.
+func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 	// A stop must not end the wait: it is for the supervisor.
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	st, err := n.status(ctx, a)
-	if err != nil {
-		return err
+	if st == nil {
+		if st, err = n.status(ctx, a); err != nil {
+			return err
+		}
+		n.do(func() {
+			if a.adopted {
+				a.adopted = false
+				n.free += a.cpus
+				n.pump()
+			}
+		})
 	}
-	n.do(func() {
-		if a.adopted {
-			a.adopted = false
-			n.free += a.cpus
-			n.pump()
-		}
-		if st != nil {
-			n.setPhase(a, wire.Returning)
-		}
-	})
 	if st == nil {
 		return n.keep(a, &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
+	}
+	if st.Wall >= worthFrom {
+		n.do(func() { n.setPhase(a, wire.Returning) })
 	}
 	select {
 	case n.packing <- struct{}{}:
@@ -375,6 +377,9 @@ func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) er
 	a.Spent()
 	if err := a.SetResult(r, m, worth); err != nil {
 		return err
+	}
+	if len(m) <= smallManifest {
+		a.small = m
 	}
 	n.do(func() { n.ended(a, r) })
 	return nil

@@ -100,10 +100,11 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if done, err := n.oldBuild(b, run); done || err != nil {
 		return err
 	}
-	if err := n.acquire(ctx, seq, cpus); err != nil {
+	slot, err := n.acquire(ctx, seq, cpus)
+	if err != nil {
 		return err
 	}
-	defer n.release(cpus)
+	defer func() { n.release(cpus, slot) }()
 	if err := b.Unbuild(); err != nil {
 		return err
 	}
@@ -115,16 +116,17 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if err := b.SetStarted(started); err != nil {
 		return err
 	}
-	slot, err := n.takeSlot()
-	if err != nil {
-		return err
-	}
 	n.log.Info("build begins", "batch", b.Batch)
-	n.supervise(ctx, slot, &proc.Order{
+	_, slot = n.supervise(ctx, slot, &proc.Order{
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.path, Cwd: b.Tree(), Output: b.Output(),
 		Cgroup: n.cgroup, Grace: grace,
 		Env: append(n.jobEnv(b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
 	}, string(b.Batch)+" (build)")
+	if slot == nil { // it died, or the daemon ends
+		if _, err := n.oldBuild(b, run); err != nil {
+			return err
+		}
+	}
 	return n.judgeBuild(b)
 }
 

@@ -13,6 +13,7 @@ import (
 	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/pack"
 	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
@@ -63,15 +64,16 @@ type daemon struct {
 // deleted. Its fields belong to the state, its directory to its goroutine.
 type attempt struct {
 	*desk.Attempt
-	seq     int         // order of arrival
-	cpus    int         // that it has when it runs
-	phase   string      // as the head is told
-	started bool        // it runs, or ran
-	held    bool        // the head does not know it: nothing is begun with it
-	adopted bool        // it runs under a supervisor of an earlier daemon
-	stopped bool        // it is to end
-	why     string      // for what reason
-	result  *job.Result // once it is over
+	seq     int           // order of arrival
+	cpus    int           // that it has when it runs
+	phase   string        // as the head is told
+	started bool          // it runs, or ran
+	held    bool          // the head does not know it: nothing is begun with it
+	adopted bool          // it runs under a supervisor of an earlier daemon
+	stopped bool          // it is to end
+	why     string        // for what reason
+	result  *job.Result   // once it is over
+	small   pack.Manifest // of what it left, if that is little; not changed once result is set
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it is over
 }
@@ -187,6 +189,11 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	} else if alive {
 		a.adopted, a.phase = true, wire.Running
 		n.free -= a.cpus
+	}
+	if !a.started {
+		if err := da.Sweep(); err != nil {
+			return err
+		}
 	}
 	n.log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "started", a.started, "runs", a.adopted)
 	n.begin(a)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -40,16 +42,11 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	if err != nil {
 		return nil, err
 	}
-	name := a.Job.Name() + "_output.txt"
-	output, more, err := scan(ctx, a.Dir, func(p string, _ fs.FileInfo) bool { return p == filepath.Base(a.Output()) })
+	output, err := printed(a)
 	if err != nil {
 		return nil, err
 	}
-	skipped = append(skipped, more...)
-	for i := range output {
-		output[i].Path = name
-	}
-	m, lost := merge(m, output)
+	m, lost := merge(m, pack.Manifest{output})
 	skipped = append(skipped, lost...)
 	if len(skipped) == 0 {
 		return m, nil
@@ -63,6 +60,26 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	}
 	m, _ = merge(m, extra)
 	return m, nil
+}
+
+// printed is the entry of what the job printed. Nothing writes to it any more.
+func printed(a *attempt) (e pack.Entry, err error) {
+	f, err := os.OpenFile(a.Output(), os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return e, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, f)
+	if err != nil {
+		return e, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return e, err
+	}
+	return pack.Entry{Path: a.Job.Name() + "_output.txt", Type: pack.File, Size: size, Mode: 0o644,
+		Time: info.ModTime().UTC(), Sum: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
 // gatherExtra is the manifest of the files that come home beside the job's own.

@@ -305,7 +305,11 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	if a == nil {
 		return nil
 	}
-	m, err := a.Manifest()
+	m := a.small
+	var err error
+	if m == nil {
+		m, err = a.Manifest()
+	}
 	if err == nil {
 		err = pack.Want(g.Want).Check(m)
 	}
@@ -327,7 +331,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	*x++
 	var own error
 	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
-		own = pack.Send(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e) })
+		own = pack.Sender(dial.Local(n.addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e) })
 		return own
 	})
 	if own == nil || !errors.Is(own, pack.ErrChanged) && !errors.Is(own, fs.ErrNotExist) {

@@ -13,13 +13,14 @@ import (
 type want struct {
 	seq   int // lower ones go first
 	cpus  int
+	slot  *proc.Slot    // one without an order, if there was one
 	given chan struct{} // closed when the cpus are his
 }
 
-// acquire waits until so many cpus are free, and takes them. Who arrived first
-// goes first: nobody is overtaken by one who needs less.
-func (n *daemon) acquire(ctx context.Context, seq, cpus int) error {
-	w := &want{seq, cpus, make(chan struct{})}
+// acquire waits until so many cpus are free, and takes them and a supervisor.
+// Who arrived first goes first: nobody is overtaken by one who needs less.
+func (n *daemon) acquire(ctx context.Context, seq, cpus int) (*proc.Slot, error) {
+	w := &want{seq: seq, cpus: cpus, given: make(chan struct{})}
 	n.do(func() {
 		at, _ := slices.BinarySearchFunc(n.queue, seq, func(w *want, seq int) int { return w.seq - seq })
 		n.queue = slices.Insert(n.queue, at, w)
@@ -27,7 +28,14 @@ func (n *daemon) acquire(ctx context.Context, seq, cpus int) error {
 	})
 	select {
 	case <-w.given:
-		return nil
+		if w.slot != nil {
+			return w.slot, nil
+		}
+		slot, err := proc.NewSlot()
+		if err != nil {
+			n.release(cpus, nil)
+		}
+		return slot, err
 	case <-ctx.Done():
 	case <-n.over:
 	}
@@ -35,59 +43,57 @@ func (n *daemon) acquire(ctx context.Context, seq, cpus int) error {
 		select {
 		case <-w.given:
 			n.free += w.cpus
+			n.putSlot(w.slot)
 		default:
 			n.queue = slices.DeleteFunc(n.queue, func(o *want) bool { return o == w })
 		}
 		n.pump()
 	})
-	return errors.Join(ctx.Err(), errStopped)
+	return nil, errors.Join(ctx.Err(), errStopped)
 }
 
-func (n *daemon) release(cpus int) {
-	n.do(func() {
+// release gives cpus back, and the supervisor if it can be used again. When the
+// daemon ends the supervisor is let go.
+func (n *daemon) release(cpus int, slot *proc.Slot) {
+	ok := n.do(func() {
 		n.free += cpus
+		n.putSlot(slot)
 		n.pump()
 	})
+	if !ok && slot != nil {
+		slot.Close()
+	}
+}
+
+func (n *daemon) putSlot(s *proc.Slot) {
+	if s != nil {
+		n.slots = append(n.slots, s)
+	}
 }
 
 // pump gives free cpus to those who wait.
 func (n *daemon) pump() {
 	for len(n.queue) > 0 && n.queue[0].cpus <= n.free {
-		n.free -= n.queue[0].cpus
-		close(n.queue[0].given)
-		n.queue = n.queue[1:]
-	}
-}
-
-// takeSlot is a supervisor without an order, started now if none is left.
-func (n *daemon) takeSlot() (*proc.Slot, error) {
-	var s *proc.Slot
-	n.do(func() {
+		w := n.queue[0]
+		n.free -= w.cpus
 		if last := len(n.slots) - 1; last >= 0 {
-			s, n.slots = n.slots[last], n.slots[:last]
+			w.slot, n.slots = n.slots[last], n.slots[:last]
 		}
-	})
-	if s != nil {
-		return s, nil
-	}
-	return proc.NewSlot()
-}
-
-// putSlot gives a supervisor back, or lets it go when the daemon ends.
-func (n *daemon) putSlot(s *proc.Slot) {
-	if !n.do(func() { n.slots = append(n.slots, s) }) {
-		s.Close()
+		close(w.given)
+		n.queue = n.queue[1:]
 	}
 }
 
 // supervise gives an order to a supervisor and waits until it is done with it,
 // however that came, or the daemon ends: then the supervisor goes on alone. If
-// ctx is cancelled by a stop the order is stopped. What became of it is on disk.
-func (n *daemon) supervise(ctx context.Context, s *proc.Slot, o *proc.Order, what string) {
+// ctx is cancelled by a stop the order is stopped. It returns how the order ended
+// if the supervisor tells, and the supervisor if it can be used again; what is
+// not told is on disk.
+func (n *daemon) supervise(ctx context.Context, s *proc.Slot, o *proc.Order, what string) (*proc.Status, *proc.Slot) {
 	if err := s.Run(o); err != nil {
 		n.log.Error("an order could not be given", "what", what, "why", err)
 		s.Close()
-		return
+		return nil, nil
 	}
 	for cancelled := ctx.Done(); ; {
 		select {
@@ -102,20 +108,18 @@ func (n *daemon) supervise(ctx context.Context, s *proc.Slot, o *proc.Order, wha
 			case !ok:
 				n.log.Error("a supervisor died", "what", what, "pid", s.Pid())
 				s.Close()
-				return
+				return nil, nil
 			case r.Refused != "":
 				n.log.Error("a supervisor did not do its order", "what", what, "why", r.Refused)
-				n.putSlot(s)
-				return
+				return nil, s
 			case r.Stuck > 0:
 				n.log.Error("processes do not die of SIGKILL; the slot waits for them", "what", what, "processes", r.Stuck)
 			case r.Ended != nil:
-				n.putSlot(s)
-				return
+				return r.Ended, s
 			}
 		case <-n.over:
 			s.Close()
-			return
+			return nil, nil
 		}
 	}
 }

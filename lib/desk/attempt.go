@@ -226,13 +226,17 @@ func setStarted(dir string, s *Started) error {
 	if err != nil {
 		return err
 	}
-	return writeNew(filepath.Join(dir, startedFile), append(b, '\n'))
+	// Killed in between, it is empty, and nothing has been started.
+	return os.WriteFile(filepath.Join(dir, startedFile), append(b, '\n'), 0o600)
 }
 
 func readStarted(dir string) (*Started, error) {
 	b, err := os.ReadFile(filepath.Join(dir, startedFile))
 	if err != nil {
 		return nil, err
+	}
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%s/%s: %w", dir, startedFile, fs.ErrNotExist)
 	}
 	var s Started
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -241,16 +245,12 @@ func readStarted(dir string) (*Started, error) {
 	return &s, nil
 }
 
-// SetResult keeps how the attempt ended, durably, with the manifest of what it
-// left, which may be nil. Worth says that what it left is worth being synced.
+// SetResult keeps how the attempt ended, with the manifest of what it left, which
+// may be nil. Worth says that it is worth being made durable, with all that the
+// attempt left; what is not is lost with a power cut, and run again.
 func (a *Attempt) SetResult(r *job.Result, m pack.Manifest, worth bool) error {
 	if m != nil {
 		if err := a.writeManifest(m); err != nil {
-			return err
-		}
-	}
-	if worth {
-		if err := durable.SyncTree(a.Dir); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,14 @@ func (a *Attempt) SetResult(r *job.Result, m pack.Manifest, worth bool) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(filepath.Join(a.Dir, resultFile), append(b, '\n'), 0o600)
+	name := filepath.Join(a.Dir, resultFile)
+	if !worth {
+		return writeNew(name, append(b, '\n'))
+	}
+	if err := durable.SyncTree(a.Dir); err != nil {
+		return err
+	}
+	return durable.WriteFile(name, append(b, '\n'), 0o600)
 }
 
 func (a *Attempt) writeManifest(m pack.Manifest) error {
@@ -304,7 +311,11 @@ func (a *Attempt) Sweep() error {
 }
 
 // Spent removes what nobody needs of an attempt once it is over.
-func (a *Attempt) Spent() { removeAll(a.Tmp()) }
+func (a *Attempt) Spent() {
+	if os.Remove(a.Tmp()) != nil {
+		removeAll(a.Tmp())
+	}
+}
 
 // Discard removes the attempt.
 func (d *Desk) Discard(a *Attempt) error { return d.discard(a.Dir) }

@@ -203,8 +203,16 @@ func markOf(path string, info fs.FileInfo) mark {
 	return m
 }
 
-// Record writes down what is in the attempt's directory before it starts.
+// Record writes down what is in the attempt's directory before it starts; of an
+// empty one nothing.
 func (a *Attempt) Record() error {
+	if d, err := os.Open(a.WorkDir()); err == nil {
+		_, err = d.Readdirnames(1)
+		d.Close()
+		if err == io.EOF {
+			return nil
+		}
+	}
 	f, err := os.OpenFile(filepath.Join(a.Dir, beforeFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@
 // ends, the supervisor finishes the order it has and exits.
 //
 // A supervisor holds a lock (flock) on the order's directory from before the
-// start until the [Status] is durable. So a held lock says that the order
+// start until the [Status] is on disk. So a held lock says that the order
 // lives, a status that it is over, and neither that its supervisor died: then
 // [Reclaim] kills what is left of the tree before anybody calls it lost. No pid
 // read from a file is ever signalled before the kernel has said that it is

@@ -22,6 +22,9 @@ import (
 // Argv0 is the name under which a supervisor is started.
 const Argv0 = "dnoded-slot"
 
+// worthFrom is how long an order ran whose status is worth two syncs.
+const worthFrom = 2 * time.Second
+
 // controlFD is where a supervisor finds its end of the socket pair.
 const controlFD = 3
 
@@ -186,11 +189,24 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	}
 	st.Wall = Uptime() - begin
 	st.Ended = time.Now().UTC()
+	return st, s.keep(filepath.Join(o.Dir, StatusFile), st)
+}
+
+// keep writes a status in one step. That of an order that ran for less than
+// worthFrom is not made durable: after a power cut it is quickly run again.
+func (s *supervisor) keep(name string, st *Status) error {
 	b, err := json.Marshal(st)
-	if err == nil {
-		err = s.write(filepath.Join(o.Dir, StatusFile), append(b, '\n'), 0o600)
+	if err != nil {
+		return err
 	}
-	return st, err
+	b = append(b, '\n')
+	if st.Wall >= worthFrom {
+		return s.write(name, b, 0o600)
+	}
+	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
 }
 
 // run starts the first process, waits for it, and ends its tree.
