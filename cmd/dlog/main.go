@@ -57,15 +57,15 @@ func run(ctx context.Context, c *cli.Cmd) error {
 // meant asks which jobs are meant, and gives the ids of those that have
 // started, and of the attempts that are named.
 func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands) ([]string, error) {
-	ids := ops.Attempts()
-	if len(ops.Args) == 0 {
-		return ids, nil
-	}
 	h, err := ask.Dial(ctx, c, head)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
+	ids, err := h.Attempts(ctx, ops)
+	if err != nil || len(ops.Args) == 0 {
+		return ids, err
+	}
 	err = ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
 		if r.Attempt > 0 {
 			ids = append(ids, string(r.ID))

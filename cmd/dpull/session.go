@@ -52,7 +52,10 @@ func (p *puller) session(ctx context.Context, ops *ask.Operands, progress func()
 // are.
 func (p *puller) meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]string, error) {
 	rest := &ask.Operands{Args: append([]string(nil), ops.Args...)}
-	ids := rest.Attempts()
+	ids, err := h.Attempts(ctx, rest)
+	if err != nil {
+		return nil, err
+	}
 	met, waiting, empty := len(ids), 0, 0
 	p.named = map[string]bool{}
 	for _, id := range ids {

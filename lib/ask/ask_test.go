@@ -205,8 +205,15 @@ func TestOperands(t *testing.T) {
 	if err != nil || !slices.Equal(ops.Args, []string{"n/b", "n/c/1", "name", "state=failed", "n/c/2~3", "n/c/4"}) {
 		t.Fatalf("%v, %v", ops, err)
 	}
-	if a := ops.Attempts(); !slices.Equal(a, []string{"n/c/2~3"}) || len(ops.Args) != 5 {
-		t.Errorf("attempts %q, left %q", a, ops.Args)
+	accepted := head(t, one(`{"id":"n/c/2","state":"done","attempt":3}`)...)
+	h, err := Dial(t.Context(), c, accepted.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	ops.Args = append(ops.Args, "n/c/2~1")
+	if a, err := h.Attempts(t.Context(), ops); err != nil || !slices.Equal(a, []string{"n/c/2", "n/c/2~1"}) || len(ops.Args) != 5 {
+		t.Errorf("attempts %q (%v), left %q", a, err, ops.Args)
 	}
 	if err := os.WriteFile(file, []byte("jobs: 3\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/query"
+	"distribute/lib/wire"
 )
 
 // maxPart is about how many bytes of operands go into one request, far below
@@ -121,8 +123,29 @@ func (o *Operands) Parts() [][]string {
 	return append(parts, part)
 }
 
-// Attempts takes the ids of attempts out of the operands.
-func (o *Operands) Attempts() []string {
+// Attempts takes the ids of attempts out of the operands. That of the attempt
+// whose result was accepted becomes its job's id, under which the result is.
+func (h *Head) Attempts(ctx context.Context, o *Operands) ([]string, error) {
+	ids := o.attempts()
+	if ids == nil {
+		return nil, nil
+	}
+	accepted := map[string]job.ID{}
+	err := Rows(ctx, h, wire.Query{Of: "jobs"}, &Operands{Args: ids}, func(r *job.Row) error {
+		if r.State == job.Done {
+			accepted[r.ID.Try(r.Attempt)] = r.ID
+		}
+		return nil
+	})
+	for i, id := range ids {
+		if job, ok := accepted[id]; ok {
+			ids[i] = string(job)
+		}
+	}
+	return ids, err
+}
+
+func (o *Operands) attempts() []string {
 	var attempts []string
 	o.Args = slices.DeleteFunc(o.Args, func(a string) bool {
 		if isFilter(a) || !strings.Contains(a, "/") {
