@@ -19,8 +19,8 @@ import (
 // ones are closed at once.
 const maxStrangers = 256
 
-// accept serves the connections of one listener until ctx ends.
-func (h *head) accept(ctx context.Context, l net.Listener) {
+// listen serves the connections of one listener until ctx ends.
+func (h *head) listen(ctx context.Context, l net.Listener) {
 	strangers := make(chan struct{}, maxStrangers)
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -97,7 +97,7 @@ func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	case wire.RoleNode:
 		return h.serveNode(ctx, c, peer, hello)
 	case wire.RoleData:
-		return h.serveData(c, hello)
+		return h.serveData(c, peer, hello)
 	case wire.RoleTool:
 		return h.serveTool(ctx, c, peer)
 	}
@@ -105,7 +105,7 @@ func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 }
 
 // serveData joins a data stream to the session of its node.
-func (h *head) serveData(c *wire.Conn, hello *wire.Hello) error {
+func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
 	var s *session
 	h.do(func() { s = h.joins[hello.Join] })
 	if s == nil || string(s.name) != hello.Name {
@@ -128,7 +128,7 @@ func (h *head) serveData(c *wire.Conn, hello *wire.Hello) error {
 		})
 		return err
 	case "down":
-		return h.serveDown(s, c)
+		return h.serveDown(s, c, peer.Local)
 	}
 	return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("a data stream is up or down, not %.20q", hello.State)}
 }

@@ -55,11 +55,13 @@ type head struct {
 	watchers map[*watcher]bool
 
 	actions []sched.Action // decided, not yet recorded
-	decided []sched.Action // recorded, not yet durable
-	logged  []logged       // the records of these
-	closing []uint32       // batches that the next commit closes
-	after   []func()       // to be called when what has happened is durable
-	fullAt  time.Time      // when the disk was full last; zero: it is not
+	after   []func()       // to be called when these are durable and done
+	closing []uint32       // batches that the next tick closes
+	logged  []logged       // records of the tick under way
+	tick    *tick          // under way: recorded, not yet durable; nil: none
+	ticked  chan error     // how it went
+	full    bool           // the tick waits for room on the disk
+	fullAt  time.Time      // when there was none last
 }
 
 // A batch is an open batch, and what nodes ask of it.
@@ -67,6 +69,13 @@ type batch struct {
 	*spool.Batch
 	spec    []byte // as JSON
 	specSum string
+	told    int64 // bytes of its log that watchers have been told of
+}
+
+// A tick is what is made durable together, and what is done when it is.
+type tick struct {
+	actions []sched.Action
+	after   []func()
 }
 
 func newBatch(b *spool.Batch) (*batch, error) {
@@ -75,7 +84,7 @@ func newBatch(b *spool.Batch) (*batch, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(spec)
-	return &batch{b, spec, hex.EncodeToString(sum[:])}, nil
+	return &batch{b, spec, hex.EncodeToString(sum[:]), b.Durable()}, nil
 }
 
 // do has f called by the state's goroutine and waits until it was. What f
@@ -126,25 +135,30 @@ func (h *head) clock() time.Duration {
 // run owns the state until ctx ends or the disk fails.
 func (h *head) run(ctx context.Context) error {
 	defer close(h.over)
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
+	clock := time.NewTicker(tickEvery)
+	defer clock.Stop()
+	h.begin()
 	for {
+		var err error
 		select {
 		case f := <-h.in:
 			f()
-		case <-tick.C:
+		case <-clock.C:
 			h.apply(sched.Tick{})
+		case err = <-h.ticked:
+			err = h.settle(err)
 		case <-ctx.Done():
-			return nil
+			return h.end()
 		}
-		h.drain()
-		if err := h.settle(); err != nil {
+		if err != nil {
 			return err
 		}
+		h.drain()
+		h.begin()
 	}
 }
 
-// drain takes in what waits already, so that one commit is for all of it.
+// drain takes in what waits already, so that one tick is for all of it.
 func (h *head) drain() {
 	for range maxBatchN {
 		select {
@@ -156,53 +170,119 @@ func (h *head) drain() {
 	}
 }
 
-// settle makes durable what the machine has decided, and then does it. Doing
-// it may decide more. While the disk is full, what was decided waits.
-func (h *head) settle() error {
-	if time.Since(h.fullAt) < tickEvery {
+// begin begins to make durable what has been decided, in a goroutine of its
+// own, unless that of a tick before is under way, or the disk is full.
+func (h *head) begin() {
+	if h.tick != nil && !h.full || h.full && time.Since(h.fullAt) < tickEvery {
+		return
+	}
+	if h.tick == nil && len(h.actions)+len(h.after) == 0 && !h.store.Pending() {
+		return
+	}
+	for _, a := range h.actions {
+		h.record(a)
+	}
+	if h.tick == nil {
+		h.tick = &tick{}
+	}
+	t := h.tick
+	t.actions, t.after = append(t.actions, h.actions...), append(t.after, h.after...)
+	h.actions, h.after = nil, nil
+	h.full = false
+	on := h.store.Tick()
+	places := h.places(t)
+	go func() {
+		err := on.Commit()
+		if err == nil {
+			err = h.place(places)
+		}
+		h.ticked <- err
+	}()
+}
+
+// settle takes how a tick went, and does what was decided in it. With a full
+// disk nothing is lost: it is tried again, and nothing is done or said
+// meanwhile.
+func (h *head) settle(err error) error {
+	if errors.Is(err, spool.ErrFull) {
+		if time.Since(h.fullAt) > 2*tickEvery {
+			h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
+		}
+		h.full, h.fullAt = true, time.Now()
 		return nil
 	}
-	for len(h.actions)+len(h.decided)+len(h.closing) > 0 || h.store.Pending() {
-		for _, a := range h.actions {
-			h.record(a)
-		}
-		h.decided = append(h.decided, h.actions...)
-		h.actions = nil
-		if full, err := h.commit(); full || err != nil {
-			return err
-		}
-		h.closed()
-		decided := h.decided
-		h.decided = nil
-		if err := h.perform(decided); err != nil {
-			return err
-		}
+	if err != nil {
+		return fmt.Errorf("what happened cannot be made durable, so dsched ends: %w", err)
 	}
-	after := h.after
-	h.after = nil
-	for _, f := range after {
+	t := h.tick
+	h.tick = nil
+	h.tellWatchers()
+	h.closed()
+	for _, a := range t.actions {
+		h.act(a)
+	}
+	for _, f := range t.after {
 		f()
 	}
 	return nil
 }
 
-// commit makes what was recorded durable. With a full disk nothing is lost:
-// it is tried again, and nothing is done or said meanwhile.
-func (h *head) commit() (full bool, err error) {
-	err = h.store.Commit()
-	if errors.Is(err, spool.ErrFull) {
-		if h.fullAt.IsZero() {
-			h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
+// end waits for what is under way.
+func (h *head) end() error {
+	if h.tick == nil || h.full {
+		return nil
+	}
+	return h.settle(<-h.ticked)
+}
+
+// A placing is a result that is put in place.
+type placing struct {
+	batch   *spool.Batch
+	job     string
+	attempt job.Token
+	try     int // 0: it is accepted
+}
+
+// places is where the results of a tick go.
+func (h *head) places(t *tick) (all []placing) {
+	for _, a := range t.actions {
+		p, ok := a.(sched.Publish)
+		if !ok {
+			continue
 		}
-		h.fullAt = time.Now()
-		return true, nil
+		b := h.batches[p.Ref.Batch]
+		name, err := b.Name(int(p.Ref.Job))
+		if err != nil {
+			h.log.Error("a job's line cannot be read", "batch", b.ID, "job", p.Ref.Job, "why", err)
+			continue
+		}
+		try := p.Try
+		if p.Out {
+			try = 0
+		}
+		all = append(all, placing{b.Batch, name, p.Attempt, try})
 	}
-	if err != nil {
-		return false, fmt.Errorf("what happened cannot be made durable, so dsched ends: %w", err)
+	return all
+}
+
+// place puts results in place, durably: a node is told that one is safe only
+// after that.
+func (h *head) place(all []placing) error {
+	for _, p := range all {
+		var err error
+		if p.try == 0 {
+			err = h.store.Publish(p.batch, p.job, p.attempt)
+		} else {
+			err = h.store.Aside(p.batch, p.job, p.try, p.attempt)
+		}
+		var odd *spool.Problem
+		if errors.As(err, &odd) {
+			h.log.Error("a result is not where the log says", "problem", odd.Error())
+		} else if err != nil {
+			return err
+		}
 	}
-	h.fullAt = time.Time{}
-	h.tellWatchers()
-	return false, nil
+	return h.store.SyncPublished()
 }
 
 // record appends what a of the machine's actions says to a log.
@@ -247,38 +327,7 @@ func (h *head) say(b *batch, rec *job.Record) {
 	h.log.Info(string(rec.Kind), attrs...)
 }
 
-// perform does what the machine has decided, which is durable now. Results
-// are put in place first: a node is told Have only when that is durable too.
-func (h *head) perform(actions []sched.Action) error {
-	for _, a := range actions {
-		p, ok := a.(sched.Publish)
-		if !ok {
-			continue
-		}
-		b := h.batches[p.Ref.Batch]
-		name, err := b.Name(int(p.Ref.Job))
-		if err == nil && p.Out {
-			err = h.store.Publish(b.Batch, name, p.Attempt)
-		} else if err == nil {
-			err = h.store.Aside(b.Batch, name, p.Try, p.Attempt)
-		}
-		var odd *spool.Problem
-		if errors.As(err, &odd) {
-			h.log.Error("a result is not where the log says", "problem", odd.Error())
-		} else if err != nil {
-			return fmt.Errorf("a result cannot be put in place, so dsched ends: %w", err)
-		}
-	}
-	if err := h.store.SyncPublished(); err != nil {
-		return fmt.Errorf("results cannot be made durable, so dsched ends: %w", err)
-	}
-	for _, a := range actions {
-		h.act(a)
-	}
-	return nil
-}
-
-// act performs one action that is not about files.
+// act does one thing that was decided, and is durable now.
 func (h *head) act(a sched.Action) {
 	switch a := a.(type) {
 	case sched.Start:

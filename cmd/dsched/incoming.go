@@ -25,7 +25,7 @@ func (h *head) takeOne(name string) error {
 		var b *spool.Batch
 		b, err = sub.Finish(drop.Free)
 		if err == nil {
-			err = h.begin(b)
+			err = h.accept(b)
 		}
 		if err == nil || errors.Is(err, spool.ErrSame) {
 			return h.store.Taken(name)

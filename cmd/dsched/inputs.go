@@ -21,7 +21,7 @@ type work struct {
 }
 
 // serveDown answers what a node fetches, on its down stream.
-func (h *head) serveDown(s *session, c *wire.Conn) error {
+func (h *head) serveDown(s *session, c *wire.Conn, local bool) error {
 	for x := uint64(1); ; x++ {
 		f, err := wire.Expect[*wire.Fetch](c)
 		if err != nil {
@@ -29,7 +29,7 @@ func (h *head) serveDown(s *session, c *wire.Conn) error {
 		}
 		w, err := h.work(s, f.Attempt)
 		if err == nil {
-			err = w.send(c, &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}, f)
+			err = w.send(c, &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}, f, local)
 		}
 		if refusal := asRefusal(err); refusal != nil {
 			s.log.Warn("refused what the node asked for", "attempt", f.Attempt, "why", refusal.Text)
@@ -60,7 +60,7 @@ func (h *head) work(s *session, t job.Token) (*work, error) {
 }
 
 // send answers one fetch.
-func (w *work) send(c *wire.Conn, s *wire.Send, f *wire.Fetch) error {
+func (w *work) send(c *wire.Conn, s *wire.Send, f *wire.Fetch, local bool) error {
 	switch f.Of {
 	case wire.OfSpec:
 		return c.SendTransfer(s, func(out io.Writer) error {
@@ -75,7 +75,7 @@ func (w *work) send(c *wire.Conn, s *wire.Send, f *wire.Fetch) error {
 			return err
 		}
 		return c.SendTransfer(s, func(out io.Writer) error {
-			return pack.Send(out, m, pack.Want{From: f.From}, func(_ int, e pack.Entry) (io.ReadCloser, error) {
+			return pack.Sender(local)(out, m, pack.Want{From: f.From}, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 				r, _, err := w.batch.OpenInput(inputs[e.Sum])
 				return r, err
 			})

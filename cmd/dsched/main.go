@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -40,7 +39,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if *verbose {
 		level = slog.LevelDebug
 	}
-	signal.Ignore(syscall.SIGPIPE) // of whoever reads the log
+	syscall.Umask(0o027) // what the spool's files may be read by is said in dspool(5)
 	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
 	h, err := newHead(*dir, log)
 	if err != nil {
@@ -49,7 +48,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if len(*addrs) == 0 {
 		*addrs = h.settings.Listen
 	}
-	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...))
+	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...), func() {})
 }
 
 // newHead opens the spool, takes its lock and reads what is open.
@@ -67,7 +66,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		return nil, spoolError(err)
 	}
 	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(),
-		in: make(chan func(), maxBatchN), over: make(chan struct{}), lastWake: time.Now(),
+		in: make(chan func(), maxBatchN), over: make(chan struct{}), ticked: make(chan error, 1), lastWake: time.Now(),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 		watchers: map[*watcher]bool{},
@@ -102,11 +101,12 @@ func (h *head) load() error {
 	}
 	h.apply(sched.Loaded{})
 	h.log.Info("loaded", "spool", h.spool.Dir(), "open", len(h.batches))
-	return h.settle()
+	return nil
 }
 
-// serve listens until ctx ends or the state does.
-func (h *head) serve(ctx context.Context, addrs []string) error {
+// serve listens until ctx ends or the state does. It calls up when it listens
+// everywhere.
+func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var listeners sync.WaitGroup
@@ -117,9 +117,10 @@ func (h *head) serve(ctx context.Context, addrs []string) error {
 		}
 		context.AfterFunc(ctx, func() { l.Close() })
 		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())
-		listeners.Go(func() { h.accept(ctx, l) })
+		listeners.Go(func() { h.listen(ctx, l) })
 	}
 	listeners.Go(func() { h.takeIncoming(ctx) })
+	up()
 	err := h.run(ctx)
 	stop()
 	listeners.Wait()

@@ -180,7 +180,11 @@ func (h *head) fromNode(s *session, m wire.Message) {
 			}
 			return
 		}
-		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, CPUs: m.CPUs, Ended: m.Result})
+		phase := m.Phase
+		if phase == wire.Returning && m.Result == nil {
+			phase = wire.Running // what it left is being read: it is not over yet
+		}
+		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, Ended: m.Result})
 	case *wire.ListEnd:
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:

@@ -39,7 +39,7 @@ func (t *tool) pull(m *wire.Pull) error {
 	s = t.send(wire.OfTree)
 	s.Ref = m.Ref
 	err = t.c.SendTransfer(s, func(w io.Writer) error {
-		return pack.Send(w, manifest, pack.Want(pick.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
+		return pack.Sender(t.peer.Local)(w, manifest, pack.Want(pick.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
 			return openRegular(root, e.Path)
 		})
 	})

@@ -32,11 +32,11 @@ type liveJob struct {
 	phase string
 }
 
-// snapshot must be called by the state's goroutine, when nothing is pending.
+// snapshot must be called by the state's goroutine.
 func (h *head) snapshot() *snapshot {
 	s := &snapshot{at: time.Now(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
 	for id, n := range h.byID {
-		s.open[id] = h.batches[n].Durable()
+		s.open[id] = h.batches[n].told
 	}
 	h.machine.Live(func(a sched.Attempt) {
 		if b := h.batches[a.Ref.Batch]; b != nil && a.Current {

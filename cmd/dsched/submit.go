@@ -119,14 +119,14 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission) error {
 	if err != nil {
 		return refused(m, err)
 	}
-	if err := t.begin(b); err != nil {
+	if err := t.accept(b); err != nil {
 		return refused(m, err)
 	}
 	return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Jobs: b.Jobs})
 }
 
-// begin takes a batch that is durable into the state.
-func (h *head) begin(b *spool.Batch) (err error) {
+// accept takes a batch that is durable into the state.
+func (h *head) accept(b *spool.Batch) (err error) {
 	ok := h.settled(func() {
 		if _, err = h.open(b, false); err == nil {
 			h.log.Info("submitted", "batch", string(b.ID), "jobs", b.Jobs, "owner", b.Head.Owner)

@@ -34,6 +34,11 @@ func (h *head) tellWatchers() {
 			delete(h.watchers, w)
 		}
 	}
+	for _, l := range h.logged {
+		if n, open := h.byID[l.batch.ID]; open {
+			h.batches[n].told = l.batch.Durable()
+		}
+	}
 	h.logged = nil
 }
 

@@ -113,7 +113,7 @@ func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want p
 	p := s.Progress("sending inputs", wanted(m, want), unit.FormatBytes)
 	defer p.Done()
 	return h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
-		return pack.Send(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
+		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 			f, err := b.Sources[e.Sum].Open()
 			if err != nil {
 				return nil, cli.Errorf(cli.Input, "%w", err)

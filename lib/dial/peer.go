@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os/exec"
 	"os/user"
 	"strconv"
@@ -17,6 +18,7 @@ type Peer struct {
 	UID    int    // on this machine; -1 if nothing is proven
 	User   string // its name
 	Proven bool   // by the kernel; not over TCP
+	Local  bool   // it is on this machine, where bytes cost less than squeezing them
 }
 
 // Proven says who is at the other end of a stream that was accepted: over a
@@ -24,7 +26,8 @@ type Peer struct {
 func Proven(c net.Conn) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return Peer{UID: -1}, nil
+		ip, err := netip.ParseAddrPort(c.RemoteAddr().String())
+		return Peer{UID: -1, Local: err == nil && ip.Addr().IsLoopback()}, nil
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
@@ -38,7 +41,7 @@ func Proven(c net.Conn) (Peer, error) {
 	if err != nil || cerr != nil {
 		return Peer{}, fmt.Errorf("the kernel does not say who the peer is: %w", cerr)
 	}
-	return Peer{int(cred.Uid), UserName(int(cred.Uid)), true}, nil
+	return Peer{int(cred.Uid), UserName(int(cred.Uid)), true, true}, nil
 }
 
 // UserName is the name of the user with that number. Users of a directory

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -16,4 +17,12 @@ func Blobs(sizes map[string]int64) Manifest {
 		m = append(m, Entry{Path: sum, Type: File, Size: sizes[sum], Mode: 0o644, Time: time.Unix(0, 0).UTC(), Sum: sum})
 	}
 	return m
+}
+
+// Sender is [SendStored] for a peer on this machine, and [Send] for any other.
+func Sender(local bool) func(io.Writer, Manifest, Want, func(int, Entry) (io.ReadCloser, error)) error {
+	if local {
+		return SendStored
+	}
+	return Send
 }
