@@ -49,3 +49,13 @@ func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum stri
 	}
 	return m, want, nil
 }
+
+// Sweep removes what is left in staging/ of a batch that is closed: beginnings
+// of results that no node will send the rest of.
+func (h *Head) Sweep(b *Batch) error {
+	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
+	for _, e := range list {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(b.dir, "staging", e.Name())))
+	}
+	return err
+}

@@ -419,6 +419,9 @@ func (h *head) closed() {
 	for _, n := range h.closing {
 		b := h.batches[n]
 		h.log.Info("closed", "batch", string(b.ID))
+		if err := h.store.Sweep(b.Batch); err != nil {
+			h.log.Warn("what is left in staging/ cannot be removed", "batch", string(b.ID), "why", err)
+		}
 		h.forget(n)
 		for _, s := range h.sessions {
 			s.tell(&wire.Forget{Build: b.ID})
