@@ -115,3 +115,29 @@ func BenchmarkOther(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkReplay folds two records a job, as at a start of the head with a
+// batch of which nearly all is done.
+func BenchmarkReplay(b *testing.B) {
+	const n = 500_000
+	exit := 0
+	for b.Loop() {
+		before := heap()
+		m := New(Config{})
+		m.Apply(AddBatch{Batch: 1, Jobs: n + 1, Spec: single, Replay: true}, 0)
+		for i := range n {
+			ref, t, node := Ref{1, uint32(i)}, tok(i+1), fmt.Sprint("ws", i%100)
+			for _, rec := range []job.Record{
+				{Kind: job.KindStart, Attempt: t, Try: 1, Node: node, CPUs: 1},
+				{Kind: job.KindDone, Attempt: t, Try: 1, Node: node, Manifest: "m", Outcome: job.Outcome{Exit: &exit}},
+			} {
+				if err := m.Replay(ref, &rec); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.ReportMetric((float64(heap())-float64(before))/n, "bytes/job")
+		runtime.KeepAlive(m)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2/n, "ns/record")
+}

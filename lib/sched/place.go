@@ -67,7 +67,7 @@ func (p *peer) room(c *class) bool {
 // ahead says that one more attempt of the class may wait on a busy node.
 func (p *peer) ahead(c *class) bool {
 	switch {
-	case !p.listed || p.waiting >= p.active || p.rest != 0:
+	case p.rest != 0:
 		return false
 	case c.cpus == 0:
 		return p.waiting == 0
@@ -203,7 +203,7 @@ func (m *Machine) draw(p *peer) (job.Token, key) {
 func (m *Machine) stock() {
 	for i := 0; i < len(m.freed); i++ {
 		p := m.freed[i]
-		for p.listed && p.waiting < p.active && m.allShort(p) {
+		for p.listed && p.waiting < p.active && m.allShort(p) { // one a slot
 			q := m.upNext(p)
 			if q == nil || !q.b.short(p) || !p.ahead(q.c) {
 				break

@@ -294,6 +294,38 @@ var rules = []struct {
 		{1, ended(1, 4, lost), "back 1/0 a4 lost (lost by ws1); late 1/0 a4; HAVE 1 a4; start 1/0 a5~5 ws1/4; START 1 1/0 a5"},
 		{1, ended(1, 5, lost), "failed 1/0 a5 lost (lost 5 times in a row, the last time: lost by ws1); late 1/0 a5; HAVE 1 a5"},
 	}},
+	{"what is handed back is not lost, however often the job was lost", begin, []step{
+		{1, ended(1, 1, lost), "back 1/0 a1 lost (lost by ws1); late 1/0 a1; HAVE 1 a1; start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
+		{1, ended(1, 2, lost), "back 1/0 a2 lost (lost by ws1); late 1/0 a2; HAVE 1 a2; start 1/0 a3~3 ws1/4; START 1 1/0 a3"},
+		{1, ended(1, 3, lost), "back 1/0 a3 lost (lost by ws1); late 1/0 a3; HAVE 1 a3; start 1/0 a4~4 ws1/4; START 1 1/0 a4"},
+		{1, ended(1, 4, lost), "back 1/0 a4 lost (lost by ws1); late 1/0 a4; HAVE 1 a4; start 1/0 a5~5 ws1/4; START 1 1/0 a5"},
+		{1, ended(1, 5, unstarted), "back 1/0 a5 (not started); FORGET 1 a5"},
+	}},
+	{"what ends while the list is sent is there, though the list lacks it", begin, []step{
+		{1, NodeDown{1}, ""},
+		{1, up(2, "ws1", 4), ""},
+		{1, ended(2, 1, exited(0, "m")), "GRANT 2 a1"},
+		{1, ListEnd{2}, ""},
+		{2, staged(1, "m"), "done 1/0 a1 m; PUBLISH 1/0 a1 out=true; HAVE 2 a1"},
+	}},
+	{"an item said twice is granted once", begin, []step{
+		{1, NodeDown{1}, ""},
+		{1, up(2, "ws1", 4), ""},
+		{1, itemEnded(2, 1, exited(0, "m")), "GRANT 2 a1"},
+		{1, itemEnded(2, 1, exited(0, "m")), ""},
+		{1, ListEnd{2}, ""},
+	}},
+	{"a result of what its node had said is lost is kept there", begin, []step{
+		{1, ended(1, 1, lost), "back 1/0 a1 lost (lost by ws1); late 1/0 a1; HAVE 1 a1; start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
+		{1, ended(1, 1, exited(0, "m")), "HOLD 1 a1"},
+		{1, ended(1, 1, lost), "HAVE 1 a1"},
+	}},
+	{"what did not run does not tell how long jobs run", begin[:1], []step{
+		{0, AddBatch{Batch: 1, Jobs: 3}, ""},
+		{0, up(1, "ws1", 4), "node ws1 s1"},
+		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
+		{1, ended(1, 1, lost), "back 1/0 a1 lost (lost by ws1); late 1/0 a1; HAVE 1 a1; start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
+	}},
 	{"retry: never", []step{
 		{0, Loaded{}, ""},
 		{0, AddBatch{Batch: 1, Jobs: 2, Never: true, Spec: single}, ""},
