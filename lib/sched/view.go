@@ -19,6 +19,13 @@ func (m *Machine) State(ref Ref) job.State {
 	return b.state[ref.Job]
 }
 
+// Closed says that Closed was said of a batch, and Reopened not since: both may
+// come in one tick, so this is to be asked before a batch is dropped.
+func (m *Machine) Closed(batch uint32) bool {
+	b := m.batches[batch]
+	return b != nil && b.closed
+}
+
 // An Attempt is how a live attempt is shown.
 type Attempt struct {
 	Ref     Ref

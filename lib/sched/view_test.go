@@ -146,3 +146,21 @@ func TestViews(t *testing.T) {
 		t.Errorf("snapshot: %s", s)
 	}
 }
+
+func TestClosed(t *testing.T) {
+	r := newRig(t, Config{})
+	closed := func(want bool) {
+		t.Helper()
+		if got := r.m.Closed(1); got != want {
+			t.Errorf("closed: %v, should be %v", got, want)
+		}
+	}
+	closed(false)
+	r.apply(Loaded{})
+	r.apply(whole)
+	closed(false)
+	r.apply(cancel)
+	closed(true)
+	r.apply(retry)
+	closed(false)
+}
