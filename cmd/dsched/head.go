@@ -408,7 +408,7 @@ func (h *head) grant(a sched.Grant) {
 // close begins to close a batch that is over. The spool writes that down in a
 // later commit than what made it so.
 func (h *head) close(n uint32) {
-	if b := h.batches[n]; b != nil {
+	if b := h.batches[n]; b != nil && h.machine.Closed(n) { // it may have been opened again since
 		h.store.CloseBatch(b.Batch)
 		h.closing = append(h.closing, n)
 	}
@@ -418,6 +418,9 @@ func (h *head) close(n uint32) {
 func (h *head) closed() {
 	for _, n := range h.closing {
 		b := h.batches[n]
+		if !h.machine.Closed(n) {
+			continue // opened again meanwhile; its next record says so
+		}
 		h.log.Info("closed", "batch", string(b.ID))
 		if err := h.store.Sweep(b.Batch); err != nil {
 			h.log.Warn("what is left in staging/ cannot be removed", "batch", string(b.ID), "why", err)

@@ -189,7 +189,10 @@ func (h *head) stage(g *grant, r io.Reader) error {
 		return err
 	}
 	tree := pack.NewTree(root, archived)
-	return errors.Join(pack.Receive(r, g.m, g.want, tree), tree.Close())
+	if err := errors.Join(pack.Receive(r, g.m, g.want, tree), tree.Close()); err != nil || g.want.Ranges == nil {
+		return err
+	}
+	return pack.Settle(root, g.m, archived)
 }
 
 // finish tells the state how a transfer ended.
