@@ -177,15 +177,17 @@ func mainSignal() {
 	}
 }
 
-// gone says whether a process has ended, if only as a zombie: whoever adopted
-// it may be slow to look.
+// gone says whether a process has ended with all its threads, if only as a
+// zombie: whoever adopted it may be slow to look. While a thread of it lives its
+// files are open, and its locks held.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return true
 	}
 	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), ") ")
-	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	return len(threads) <= 1 && (strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X"))
 }
 
 // sweep kills every process of this user whose HOME is that of an ended script,
