@@ -43,6 +43,29 @@ var ErrInTheWay = errors.New("something else is where a directory has to be")
 type Place struct {
 	name string   // below the root, for people
 	dir  *os.Root // nil: not there
+
+	above string   // the directory below dir that was used last,
+	last  *os.Root // opened, or nil
+}
+
+// parent opens the directory of a path of the place, and gives the path's last
+// name. Most files have the directory of the one before.
+func (p *Place) parent(name string) (dir *os.Root, base string, err error) {
+	above, base := path.Split(name)
+	if above == "" {
+		return p.dir, base, nil
+	}
+	if p.last != nil && p.above == above {
+		return p.last, base, nil
+	}
+	if dir, err = p.dir.OpenRoot(path.Clean(above)); err != nil {
+		return nil, "", err
+	}
+	if p.last != nil {
+		p.last.Close()
+	}
+	p.above, p.last = above, dir
+	return dir, base, nil
 }
 
 // Open opens the directory of that name below root, where the name has the
@@ -71,11 +94,14 @@ func Open(root *os.Root, name string, create bool) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Place{name, dir}, nil
+	return &Place{name: name, dir: dir}, nil
 }
 
 // Close closes the place.
 func (p *Place) Close() error {
+	if p.last != nil {
+		p.last.Close()
+	}
 	if p.dir == nil {
 		return nil
 	}

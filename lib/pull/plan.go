@@ -146,7 +146,7 @@ func (p *Place) compare(e *pack.Entry, write bool) (found, error) {
 // part is a file on its way: the hidden one beside its place.
 type part struct {
 	f    *os.File
-	name string
+	name string // its path in the place
 	size int64
 	sum  hash.Hash // over what is in it
 }
@@ -158,17 +158,22 @@ func hidden(e *pack.Entry) string { return path.Join(path.Dir(e.Path), ".dpull-"
 // open opens a hidden file of that name, alone. It is nil if another process
 // has it, or something else is there.
 func (p *Place) open(name string, e *pack.Entry) (*part, error) {
-	f, err := p.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, e.Mode|0o600)
+	dir, base, err := p.parent(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := dir.OpenFile(base, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, e.Mode|0o600)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENXIO) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !p.alone(f, name) {
+	size, ok := alone(f, dir, base)
+	if !ok {
 		return nil, f.Close()
 	}
-	return &part{f: f, name: name, sum: sha256.New()}, nil
+	return &part{f: f, name: name, size: size, sum: sha256.New()}, nil
 }
 
 // begin opens an empty hidden file: under its name, or under another if that
@@ -184,24 +189,27 @@ func (p *Place) begin(e *pack.Entry) (*part, error) {
 	if t == nil {
 		return nil, fmt.Errorf("%q: %w", path.Join(p.name, e.Path), fs.ErrPermission)
 	}
-	if err := t.f.Truncate(0); err != nil {
-		return nil, errors.Join(err, t.f.Close())
+	if t.size > 0 {
+		if err := t.f.Truncate(0); err != nil {
+			return nil, errors.Join(err, t.f.Close())
+		}
+		t.size = 0
 	}
 	return t, nil
 }
 
 // alone locks f, and says whether it is a regular file with one name, that
-// one.
-func (p *Place) alone(f *os.File, name string) bool {
+// one, and how large it is.
+func alone(f *os.File, dir *os.Root, name string) (size int64, ok bool) {
 	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return false
+		return 0, false
 	}
 	here, err := f.Stat()
 	if err != nil || !here.Mode().IsRegular() || here.Sys().(*syscall.Stat_t).Nlink != 1 {
-		return false
+		return 0, false
 	}
-	there, err := p.dir.Lstat(name)
-	return err == nil && os.SameFile(here, there)
+	there, err := dir.Lstat(name)
+	return here.Size(), err == nil && os.SameFile(here, there)
 }
 
 // resume looks for a part of the first wanted file.
@@ -213,14 +221,12 @@ func (n *Plan) resume(e *pack.Entry) error {
 	if t == nil || err != nil {
 		return err
 	}
-	if t.size, err = io.Copy(t.sum, t.f); err != nil {
-		t.f.Close()
-		return err
+	if t.size == 0 || t.size >= e.Size {
+		// Empty, whole, or not a part of it: it is as quick to begin again.
+		return t.f.Close()
 	}
-	if t.size >= e.Size {
-		// Whole, or not a part of it: it is as quick to begin again.
-		t.f.Close()
-		return nil
+	if t.size, err = io.Copy(t.sum, t.f); err != nil {
+		return errors.Join(err, t.f.Close())
 	}
 	n.partial, n.Want.From = t, t.size
 	n.Bytes -= t.size

@@ -50,7 +50,7 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 	}
 	t := n.partial
 	n.partial = nil
-	if t == nil || from == 0 || t.size != from {
+	if t == nil || t.size != from {
 		if t != nil {
 			t.f.Close()
 		}
@@ -65,38 +65,29 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 // finish writes the rest of a part, checks the whole and gives it its name.
 // What is right so far is kept when the rest does not come.
 func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
-	dir := n.place.dir
 	if _, err := io.Copy(io.MultiWriter(t.f, t.sum, counter(n.progress)), r); err != nil {
 		return fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), err)
 	}
+	dir, base, err := n.place.parent(e.Path)
+	if err != nil {
+		return err
+	}
+	part := path.Base(t.name)
 	if hex.EncodeToString(t.sum.Sum(nil)) != e.Sum {
 		err := fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), pack.ErrSum)
-		return errors.Join(err, dir.Remove(t.name))
+		return errors.Join(err, dir.Remove(part))
 	}
-	if err := dir.Chtimes(t.name, e.Time, e.Time); err != nil {
+	if err := dir.Chtimes(part, e.Time, e.Time); err != nil {
 		return err
 	}
 	// What has come into being here since the plan was made is left.
-	if err := dir.Link(t.name, e.Path); errors.Is(err, fs.ErrExist) {
+	if _, err := dir.Lstat(base); err == nil {
 		if what, err := n.place.compare(e, false); err != nil || what != right {
 			n.Changed = append(n.Changed, e.Path)
 		}
-	} else if err != nil {
-		return n.rename(t, e, err)
+		return dir.Remove(part)
 	}
-	if err := dir.Remove(t.name); err != nil {
-		return err
-	}
-	n.put(*e)
-	return nil
-}
-
-// rename takes the place of a hard link where the file system has none.
-func (n *Plan) rename(t *part, e *pack.Entry, cause error) error {
-	if what, err := n.place.look(e); err != nil || what != nothing {
-		return errors.Join(cause, err)
-	}
-	if err := n.place.dir.Rename(t.name, e.Path); err != nil {
+	if err := dir.Rename(part, base); err != nil {
 		return err
 	}
 	n.put(*e)
