@@ -372,6 +372,43 @@ func TestD88CutResult(t *testing.T) {
 	s.becomes("ns/b/j", job.Done)
 }
 
+// A result of which every byte arrived before the head went down is not sent
+// again: it is hashed where it lies.
+func TestL35ResultIsHereAlready(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	m, _ := result("hello\n")
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.becomes("ns/b/j", job.Running)
+	s.stop()
+	staged := filepath.Join(s.dir, "batches", "ns/b/staging", string(start.Attempt))
+	write(t, filepath.Join(staged, "tree", "out.txt"), "hello\n")
+	var text bytes.Buffer
+	if err := m.Encode(&text); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(staged, "manifest.jsonl"), text.String())
+	s.start()
+	item := ended(start.Attempt, 0, m).Result
+	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &item})
+	expect[*wire.Have](t, d.c)
+	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
+		t.Errorf("the result is %q", got)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An attempt that the head does not know is held, not dropped (J31).
 func TestJ31UnknownIsHeld(t *testing.T) {
 	s := newSite(t)

@@ -57,6 +57,10 @@ func (s *session) askResults(h *head) {
 			if !s.addGrant(g) {
 				return
 			}
+			if g.m != nil && g.want.Empty(g.m) { // all of it is here
+				h.finish(s, g, h.store.Seal(g.batch, g.attempt, g.m))
+				continue
+			}
 			s.tell(&wire.Grant{Attempt: g.attempt, Manifest: g.m == nil, Want: wire.Want(g.want)})
 		}
 	}
