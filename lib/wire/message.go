@@ -208,8 +208,8 @@ type (
 
 // A Want names entries of a manifest.
 type Want struct {
-	Ranges [][2]int `json:"ranges,omitempty"` // half-open, ascending; none: all
-	From   int64    `json:"from,omitempty"`   // byte of the first wanted entry to begin at
+	Ranges [][2]int `json:"ranges,omitzero"` // half-open, ascending; nil: all; empty: none
+	From   int64    `json:"from,omitempty"`  // byte of the first wanted entry to begin at
 }
 
 // Messages from a tool to the head. Each request carries a random Ref; its

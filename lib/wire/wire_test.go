@@ -118,6 +118,21 @@ func TestUnknownGoesOn(t *testing.T) {
 	}
 }
 
+// To want all and to want none are not the same: a transfer that was cut after
+// its last entry wants nothing more.
+func TestWantNothing(t *testing.T) {
+	for _, ranges := range [][][2]int{nil, {}, {{1, 2}}} {
+		var out bytes.Buffer
+		if err := New(stream{nil, &out}).Send(&Grant{Want: Want{Ranges: ranges}}); err != nil {
+			t.Fatal(err)
+		}
+		g, err := Expect[*Grant](reading(out.String()))
+		if err != nil || (g.Want.Ranges == nil) != (ranges == nil) || len(g.Want.Ranges) != len(ranges) {
+			t.Errorf("%v arrives as %v, %v", ranges, g, err)
+		}
+	}
+}
+
 func sent(t *testing.T, payload []byte) []byte {
 	var out bytes.Buffer
 	c := New(stream{nil, &out})
