@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -23,7 +24,7 @@ func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
 		return &live{h, d, ops}, nil
 	}
 	var unreachable *dial.Error
-	if !errors.As(err, &unreachable) {
+	if !errors.As(err, &unreachable) || errors.Is(err, fs.ErrPermission) {
 		return nil, err
 	}
 	dir, ok := dial.Spool(unreachable.Addr)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"distribute/lib/cli"
@@ -36,6 +37,9 @@ func Dial(ctx context.Context, c *cli.Cmd, flag string) (*Head, error) {
 	conn, hello, err := dial.Greet(ctx, addr, wire.Hello{Role: wire.RoleTool})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, cli.Errorf(cli.NotAllowed, "%w", err)
 	}
 	if err != nil {
 		return nil, err
