@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gofrs/flock"
 
@@ -95,12 +97,18 @@ func (d *Desk) check() error {
 	return nil
 }
 
+// forking is how long a lock may outlive a daemon that was killed while it
+// started a process: that has the lock's file open until it is another program.
+const forking = time.Second
+
 // hold takes the lock of the directory. The file is never removed: two holders
 // could have two files of that name.
 func hold(name string) (*flock.Flock, error) {
 	l := flock.New(name, flock.SetPermissions(0o600))
-	ok, err := l.TryLock()
-	if err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), forking)
+	defer cancel()
+	ok, err := l.TryLockContext(ctx, 10*time.Millisecond)
+	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	if !ok {
