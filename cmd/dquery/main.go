@@ -36,8 +36,8 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return cli.Usagef("-N and -s exclude each other: a line is a node or a batch")
 	case *table && *json:
 		return cli.Usagef("-t and -j exclude each other")
-	case *follow && *batches:
-		return cli.Usagef("-f follows jobs and nodes, not batches")
+	case *follow && (*batches || *nodes):
+		return cli.Usagef("-f follows jobs, not batches or nodes")
 	case *nodes:
 		return d.nodes(ctx)
 	case *batches:
@@ -169,8 +169,7 @@ func (d *dquery) nodes(ctx context.Context) error {
 	}
 	defer h.Close()
 	n, err := pour(d, h, out, func(each func(*node.Row) error) error {
-		q := wire.Query{Of: "nodes", Follow: d.follow}
-		return ask.Rows(ctx, h, q, &ask.Operands{Args: d.c.Args}, each)
+		return ask.Rows(ctx, h, wire.Query{Of: "nodes"}, &ask.Operands{Args: d.c.Args}, each)
 	})
 	if err != nil {
 		return err

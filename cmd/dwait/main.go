@@ -40,8 +40,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	w := &wait{c: c, ops: ops, told: map[job.ID]bool{}, left: map[job.ID]bool{}}
+	w := &wait{c: c, ops: ops, progress: c.Progress("over:", 0, nil), told: map[job.ID]bool{}, left: map[job.ID]bool{}}
 	err = ask.Again(ctx, c, func(progress func()) error { return w.try(ctx, *head, progress) })
+	w.progress.Done()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && !w.asked:
 		return cli.Errorf(cli.No, "the head has not answered after %s", *limit)
@@ -86,6 +87,8 @@ type wait struct {
 	told  map[job.ID]bool // until then: jobs that were over
 	left  map[job.ID]bool // jobs that are not over
 	bad   int             // jobs that ended without being done
+
+	progress *cli.Progress
 }
 
 // try waits until nothing is left, or the session ends.
@@ -135,6 +138,7 @@ func (w *wait) begin(ctx context.Context, h *ask.Head) error {
 	if len(w.left)+len(w.told) == 0 {
 		return cli.Errorf(cli.No, "no job fits")
 	}
+	w.progress.Grow(int64(len(w.left)))
 	w.asked, w.told = true, nil
 	return nil
 }
@@ -145,6 +149,7 @@ func (w *wait) ended(r *job.Row) error {
 		return nil
 	}
 	delete(w.left, r.ID)
+	w.progress.Add(1)
 	return w.tell(r)
 }
 
