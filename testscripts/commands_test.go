@@ -2,6 +2,7 @@ package testscripts
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -63,8 +64,8 @@ func mainStatus() {
 
 // mainWaitfor is the command "waitfor [-not] [-t time] [-o regexp] cmd args…":
 // it repeats cmd until it succeeds, until that and its stdout matches, or with
-// -not until that is no longer so. It gives up after a minute, or -t, and leaves
-// the streams of the last try.
+// -not until that is no longer so. It gives up after a minute, or -t, also on a
+// try that does not end, and leaves the streams of the last try.
 func mainWaitfor() {
 	const usage = "waitfor [-not] [-t time] [-o regexp] command ..."
 	wanted, limit, match := true, time.Minute, regexp.MustCompile("")
@@ -91,17 +92,18 @@ func mainWaitfor() {
 	if len(args) == 0 {
 		misuse(usage)
 	}
-	deadline := time.After(limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
 		var stdout, stderr bytes.Buffer
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, time.Second
 		err := cmd.Run()
-		over := (exitStatus(err) == 0 && match.Match(stdout.Bytes())) == wanted
-		late := false
-		if !over {
+		late := ctx.Err() != nil
+		over := !late && (exitStatus(err) == 0 && match.Match(stdout.Bytes())) == wanted
+		if !over && !late {
 			select {
-			case <-deadline:
+			case <-ctx.Done():
 				late = true
 			case <-time.After(pause):
 			}
