@@ -87,6 +87,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 			return n.giveBack(a, err)
 		}
 		n.log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		n.do(func() { n.letPass(a, true) })
 		pause(ctx, time.Duration(try)*2*time.Second)
 		if err := a.Sweep(); err != nil {
 			return err
@@ -106,6 +107,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 			return false, nil, err
 		}
 	}
+	n.do(func() { n.letPass(a, false) })
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
 		return false, nil, err
@@ -192,6 +194,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.S
 		if stopped = a.stopped || a.held; !stopped {
 			a.started = true
 			n.setPhase(a, wire.Running)
+			n.pump()
 		}
 	})
 	if stopped {

@@ -59,6 +59,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 		run = known.run
 		run.waiting++
 		n.setPhase(a, wire.Building)
+		n.letPass(a, true)
 	})
 	if run == nil {
 		return errStopped

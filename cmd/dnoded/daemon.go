@@ -58,6 +58,7 @@ type daemon struct {
 	queue     []*want           // for cpus
 	slots     []*proc.Slot      // supervisors without an order
 	arrivals  int
+	letGo     map[job.Token]bool // deleted in this session: a start that comes late is not for a new attempt
 }
 
 // An attempt is one that the head gave to this node and that has not been
@@ -67,6 +68,7 @@ type attempt struct {
 	seq     int           // order of arrival
 	cpus    int           // that it has when it runs
 	phase   string        // as the head is told
+	passed  bool          // it waits for the head or for a build, and others may go before it
 	started bool          // it runs, or ran
 	held    bool          // the head does not know it: nothing is begun with it
 	adopted bool          // it runs under a supervisor of an earlier daemon
@@ -81,7 +83,7 @@ type attempt struct {
 func newDaemon(s *settings, d *desk.Desk) *daemon {
 	n := &daemon{settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, free: s.offer.CPUs}
+		builds: map[string]*build{}, forgotten: map[string]bool{}, letGo: map[job.Token]bool{}, free: s.offer.CPUs}
 	n.link = newLink(n)
 	return n
 }
@@ -230,10 +232,17 @@ func (n *daemon) setPhase(a *attempt, phase string) {
 	}
 }
 
+// letPass says whether others may go before an attempt that does not run yet.
+func (n *daemon) letPass(a *attempt, passed bool) {
+	a.passed = passed
+	n.pump()
+}
+
 // ended makes it known that an attempt is over.
 func (n *daemon) ended(a *attempt, r *job.Result) {
 	a.result, a.phase = r, wire.Returning
 	close(a.done)
+	n.pump()
 	n.log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
 	n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
 }

@@ -71,12 +71,18 @@ func (n *daemon) fetchAll(ctx context.Context, a *attempt) (*desk.Build, error) 
 	return b, n.fetchInputs(ctx, a, b.Spec.Inputs, a.Work.Inputs)
 }
 
+// sending notes that an attempt waits for the head.
+func (n *daemon) sending(a *attempt) {
+	n.setPhase(a, wire.Sending)
+	n.letPass(a, true)
+}
+
 func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
 	b, err := n.desk.Build(a.Job.Batch(), a.Spec)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return b, err
 	}
-	n.do(func() { n.setPhase(a, wire.Sending) })
+	n.do(func() { n.sending(a) })
 	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSpec})
 	if err != nil {
 		return nil, err
@@ -93,6 +99,7 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 }
 
 func (n *daemon) fetchJob(ctx context.Context, a *attempt) error {
+	n.do(func() { n.sending(a) })
 	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfJob})
 	if err != nil {
 		return err
@@ -137,7 +144,7 @@ func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Inp
 		if len(lack) == 0 {
 			return nil
 		}
-		n.do(func() { n.setPhase(a, wire.Sending) })
+		n.do(func() { n.sending(a) })
 		mine, others := n.claims.take(lack)
 		err := n.fetchMine(ctx, a, mine, sizes)
 		n.claims.giveUp(mine)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"distribute/lib/desk"
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/wire"
@@ -123,6 +124,11 @@ func (n *daemon) startAll(starts []*wire.Start) {
 				n.link.tell(&wire.Ended{Attempt: known.Token, Result: *known.result})
 			case known != nil:
 				n.link.tell(&wire.Phase{Attempt: known.Token, Phase: known.phase})
+			case err == nil && n.letGo[as[i].Token]:
+				n.log.Debug("a start came again after its attempt was let go", "attempt", as[i].Token)
+				if err := n.desk.Discard(as[i]); err != nil {
+					n.log.Error("what is left of an attempt cannot be removed", "attempt", as[i].Token, "why", err)
+				}
 			case err == nil:
 				n.log.Debug("attempt given", "job", as[i].Job, "attempt", as[i].Token)
 				n.begin(n.add(as[i]))
@@ -239,6 +245,7 @@ func (n *daemon) forget(t job.Token) {
 // remove deletes an attempt's directory, and says so to the head.
 func (n *daemon) remove(a *attempt) {
 	delete(n.attempts, a.Token)
+	n.letGo[a.Token] = true
 	n.work.Go(func() {
 		if err := n.desk.Discard(a.Attempt); err != nil {
 			n.log.Error("what is left of an attempt cannot be removed", "attempt", a.Token, "why", err)

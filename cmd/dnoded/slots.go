@@ -18,7 +18,8 @@ type want struct {
 }
 
 // acquire waits until so many cpus are free, and takes them and a supervisor.
-// Who arrived first goes first: nobody is overtaken by one who needs less.
+// Who arrived first goes first: nobody is overtaken by one who needs less, only
+// while he waits for the head or for a build.
 func (n *daemon) acquire(ctx context.Context, seq, cpus int) (*proc.Slot, error) {
 	w := &want{seq: seq, cpus: cpus, given: make(chan struct{})}
 	n.do(func() {
@@ -71,10 +72,16 @@ func (n *daemon) putSlot(s *proc.Slot) {
 	}
 }
 
-// pump gives free cpus to those who wait.
+// pump gives free cpus to those who wait. An attempt that arrived earlier is
+// waited for while it is made ready here.
 func (n *daemon) pump() {
 	for len(n.queue) > 0 && n.queue[0].cpus <= n.free {
 		w := n.queue[0]
+		for _, a := range n.attempts {
+			if a.seq < w.seq && !a.started && !a.passed && !a.held && a.result == nil {
+				return
+			}
+		}
 		n.free -= w.cpus
 		if last := len(n.slots) - 1; last >= 0 {
 			w.slot, n.slots = n.slots[last], n.slots[:last]
