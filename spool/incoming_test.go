@@ -22,7 +22,7 @@ var dropContents = []string{"small", strings.Repeat("big", job.SmallFile), ""}
 func nobody(int) (string, error) { return "ana", nil }
 
 // leave1 leaves a submission of jobs in incoming/.
-func leave1(t *testing.T, s *Spool, d Drop, names ...string) {
+func leave1(t testing.TB, s *Spool, d Drop, names ...string) {
 	t.Helper()
 	jobs := func(yield func(*job.Job) bool) {
 		for _, n := range names {
@@ -227,4 +227,39 @@ func TestS16OldUnfinishedFiles(t *testing.T) {
 	if want := []string{".held.tmp~", ".new.tmp~"}; !reflect.DeepEqual(left, want) {
 		t.Errorf("left %q, want %q", left, want)
 	}
+}
+
+// FuzzDrop feeds Take what somebody may leave in incoming/: it takes it whole or
+// not at all, and leaves nothing of what it does not take.
+func FuzzDrop(f *testing.F) {
+	h := newHead(f)
+	good := job.NewToken()
+	leave1(f, h.Spool, Drop{Submission: good, Batch: "ns/b"}, "a")
+	name := h.path("incoming", string(good))
+	text, err := os.ReadFile(name)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add(text[:len(text)/2])
+	f.Add([]byte("{}\n"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(name, content, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		s, d, err := h.Take(string(good), nobody)
+		if err == nil {
+			if s.index.len() != d.Jobs {
+				t.Errorf("%d jobs of %d were taken", s.index.len(), d.Jobs)
+			}
+			if err := s.Abort(); err != nil {
+				t.Error(err)
+			}
+		} else if !errors.Is(err, ErrInput) {
+			t.Errorf("%q: %v", content, err)
+		}
+		if left, _ := filepath.Glob(h.path("batches", "*", ".new-*")); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
 }

@@ -176,8 +176,7 @@ func (h *Head) openBatch(b *Batch) ([]*Problem, error) {
 	if err := durable.Reread(name); err != nil {
 		return nil, err
 	}
-	first := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
-	if err := b.readFirst(first); err != nil {
+	if err := b.readFirst(newFirstReader(f, b.ID)); err != nil {
 		return nil, err
 	}
 	if err := b.openLines(); err != nil {
@@ -388,7 +387,7 @@ func (s *Spool) firstRecord(id job.BatchID) (*Batch, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return b, b.readFirst(newLogReader(f, -1, id, batchFile(id, "log.jsonl")))
+	return b, b.readFirst(newFirstReader(f, id))
 }
 
 // NextName is the first of name, name.2, name.3 … that no batch of the

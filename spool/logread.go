@@ -37,6 +37,12 @@ func newLogReader(r io.Reader, upto int64, batch job.BatchID, file string) *logR
 		lines: line.NewReader(bufio.NewReaderSize(r, 256<<10), MaxLine)}
 }
 
+// newFirstReader is newLogReader for the first line of a batch's log.
+func newFirstReader(r io.Reader, batch job.BatchID) *logReader {
+	return &logReader{file: batchFile(batch, "log.jsonl"), batch: batch, dec: new(decoder),
+		lines: line.NewReader(bufio.NewReaderSize(r, 4<<10), MaxLine)}
+}
+
 // read decodes the next record into rec. It returns io.EOF at the end, errTorn
 // if what is left has no newline, and a *Problem for a line that is damaged,
 // after which it can go on.

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -33,4 +34,13 @@ func (h *Head) BuildLog(b *Batch, name string) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(filepath.Join(b.dir, "build", name+".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+}
+
+// OpenBuildLog opens what the build of a batch on a node printed. If there is
+// nothing, the error is fs.ErrNotExist.
+func (s *Spool) OpenBuildLog(id job.BatchID, node string) (*os.File, error) {
+	if err := job.CheckName(node); err != nil {
+		return nil, fs.ErrNotExist
+	}
+	return os.Open(filepath.Join(s.batchDir(id), "build", node+".log"))
 }
