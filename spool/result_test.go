@@ -143,6 +143,64 @@ func TestI01NothingReplacesAResult(t *testing.T) {
 	}
 }
 
+// Sweep removes beginnings, and nothing that the log accepts.
+func TestSweepKeepsWhatIsCommitted(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	one, begun := start("a", 1), job.NewToken()
+	m, err := bring(h, b, one.Attempt, "x\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := h.Stage(b, begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root.Close()
+	commit(t, h, b, one, endOf(job.KindDone, one, m))
+	if err := h.Sweep(b); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(h.Publish(b, "a", one.Attempt), h.SyncPublished()); err != nil {
+		t.Fatal(err)
+	}
+	whole(t, h.Spool, "ns/b/a", 0, m.Sum())
+	if err := h.Sweep(b); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(b.dir, "staging")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Resume goes on where a transfer was cut, and forgets what is of no use.
+func TestD88ResumeOfAResult(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	token, m := job.NewToken(), resultOf("1,2,3\n")
+	if got, _, err := h.Resume(t.Context(), b, token, m.Sum()); got != nil || err != nil {
+		t.Errorf("nothing is there: %v, %v", got, err)
+	}
+	root, err := h.Stage(b, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := errors.Join(h.Note(b, token, m), root.Mkdir("out", 0o750), root.WriteFile("out/x.csv", []byte("1,2"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	got, want, err := h.Resume(t.Context(), b, token, m.Sum())
+	if err != nil || got.Sum() != m.Sum() || want.From != 3 || want.Bytes(m) != 3 {
+		t.Errorf("a beginning: %v, %+v, %v", got, want, err)
+	}
+	if got, _, err := h.Resume(t.Context(), b, token, resultOf("other").Sum()); got != nil || err != nil {
+		t.Errorf("of another manifest: %v, %v", got, err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(b.dir, "staging")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 // What the log does not know is kept and told of (J31), what it knows and
 // nobody finished stays for the rest of it.
 func TestStagingAfterARestart(t *testing.T) {

@@ -51,8 +51,13 @@ func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum stri
 }
 
 // Sweep removes what is left in staging/ of a batch that is closed: beginnings
-// of results that no node will send the rest of.
+// of results that no node will send the rest of. No node was ever told that the
+// head has them. While a result that the log accepts is not in its place, nothing
+// is removed.
 func (h *Head) Sweep(b *Batch) error {
+	if b.owed.Load() != 0 {
+		return nil
+	}
 	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
 	for _, e := range list {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(b.dir, "staging", e.Name())))
