@@ -74,6 +74,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 		begun, st, err := n.tryOnce(ctx, a)
 		var failed *buildError
 		var refusal *wire.Error
+		var cannot *cannotError
 		switch {
 		case begun:
 			return n.finish(a, st)
@@ -83,6 +84,8 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 			return n.giveBack(a, errStopped)
 		case errors.As(err, &failed):
 			return n.buildFailed(a, failed)
+		case errors.As(err, &cannot):
+			return n.keep(a, &job.Result{Outcome: job.Outcome{Reason: cannot.why}}, nil, false)
 		case errors.As(err, &refusal) || try == tries:
 			return n.giveBack(a, err)
 		}

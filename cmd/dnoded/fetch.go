@@ -64,12 +64,17 @@ func (n *daemon) fetchAll(ctx context.Context, a *attempt) (*desk.Build, error) 
 	}
 	switch kind := b.Spec.Kind; {
 	case kind != job.Python && kind != job.Command:
-		return nil, &wire.Error{Text: fmt.Sprintf("this node cannot run batches of kind %.40q", kind)}
+		return nil, &cannotError{fmt.Sprintf("this version of dnoded does not run batches of kind %.40q", kind)}
 	case len(a.Work.Run) == 0:
-		return nil, &wire.Error{Text: "the job has nothing to run"}
+		return nil, &cannotError{"the job has nothing to run"}
 	}
 	return b, n.fetchInputs(ctx, a, b.Spec.Inputs, a.Work.Inputs)
 }
+
+// A cannotError says that an attempt can run on no node like this one.
+type cannotError struct{ why string }
+
+func (e *cannotError) Error() string { return e.why }
 
 // sending notes that an attempt waits for the head.
 func (n *daemon) sending(a *attempt) {

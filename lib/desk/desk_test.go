@@ -1,0 +1,339 @@
+package desk
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+func open(t *testing.T, dir, boot string) *Desk {
+	t.Helper()
+	d, err := Open(dir, boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func sumOf(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+func note(name string) Note {
+	return Note{Token: job.NewToken(), Job: job.ID("lab/b/" + name), Try: 1, CPUs: 1, Spec: sumOf(nil),
+		Work: &job.Job{Name: name, Run: []string{"true"}}}
+}
+
+// cache puts a file into the cache as a peer would.
+func cache(t *testing.T, d *Desk, content []byte) job.Input {
+	t.Helper()
+	sum := sumOf(content)
+	m := pack.Blobs(map[string]int64{sum: int64(len(content))})
+	if err := d.Cacher().Put(0, m[0], 0, bytes.NewReader(content)); err != nil {
+		t.Fatal(err)
+	}
+	return job.Input{Path: "input/" + sum[:8], Size: int64(len(content)), Mode: 0o644, Sum: sum}
+}
+
+func TestOpen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "node")
+	d := open(t, dir, "b1")
+	if _, err := Open(dir, "b1"); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "pid ") {
+		t.Errorf("a second holder: %v", err)
+	}
+	state := d.State()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if again := open(t, dir, "b1"); again.State() != state || len(state) != 32 {
+		t.Errorf("state %q, then %q", state, again.State())
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for name, content := range map[string]string{"thesis.tex": "x", "node.json": "{", "node.json ": `{"format":2,"state":"x"}`} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, strings.TrimSpace(name))
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir, "b1"); err == nil {
+			t.Errorf("%s with %q: was opened", name, content)
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != content {
+			t.Errorf("%s is %q now, %v", name, b, err)
+		}
+	}
+}
+
+func TestBegin(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	bad := note("x")
+	bad.Token = "../../x"
+	other := note("x")
+	other.Work = &job.Job{Name: "y"}
+	notes := []Note{note("a"), bad, note("b"), other}
+	as, errs := d.Begin(notes)
+	if errs[0] != nil || errs[1] == nil || errs[2] != nil || errs[3] == nil {
+		t.Fatalf("errors %v", errs)
+	}
+	if _, errs := d.Begin(notes[:1]); !errors.Is(errs[0], fs.ErrExist) {
+		t.Errorf("the same again: %v", errs)
+	}
+	d.Close()
+
+	// What a kill left between two steps is removed, what is damaged stays.
+	torn, half := filepath.Join(dir, "attempts", string(job.NewToken())), filepath.Join(dir, "attempts", string(job.NewToken()))
+	damaged := filepath.Join(dir, "attempts", string(job.NewToken()))
+	for _, p := range []string{torn, half, damaged} {
+		if err := os.Mkdir(p, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p, text := range map[string]string{half: `{"format":1,"at`, damaged: "{}\n"} {
+		if err := os.WriteFile(filepath.Join(p, "spec.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = open(t, dir, "b2")
+	found, err := d.Attempts()
+	if len(found) != 2 || err == nil || !strings.Contains(err.Error(), damaged) {
+		t.Fatalf("found %d, %v", len(found), err)
+	}
+	for _, a := range found {
+		if a.Token != as[0].Token && a.Token != as[2].Token || a.Work == nil || d.ThisBoot(a) {
+			t.Errorf("found %+v", a.Note)
+		}
+		if err := d.Discard(a); err != nil {
+			t.Error(err)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "attempts"))
+	if err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestStartedAndResult(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	as, errs := d.Begin([]Note{note("a")})
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	a := as[0]
+	if _, err := a.Started(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(a.Dir, "started"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Started(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("killed while it was noted: %v", err)
+	}
+	if err := a.SetStarted(&Started{Kind: job.Python}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Started(); err != nil || s.Kind != job.Python {
+		t.Errorf("started %+v, %v", s, err)
+	}
+	m := pack.Manifest{{Path: "x", Type: pack.File, Mode: 0o644, Time: time.Unix(1, 0).UTC(), Sum: sumOf(nil)}}
+	for _, worth := range []bool{false, true} {
+		if err := a.SetResult(&job.Result{Manifest: m.Sum()}, m, worth); err != nil {
+			t.Fatal(err)
+		}
+		r, err := a.Result()
+		got, merr := a.Manifest()
+		if err != nil || merr != nil || got.Sum() != r.Manifest {
+			t.Errorf("result %+v, %v, %v", r, err, merr)
+		}
+	}
+}
+
+func TestCache(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	small, large := cache(t, d, []byte("small")), cache(t, d, make([]byte, syncedFrom))
+	m := pack.Blobs(map[string]int64{small.Sum: 5})
+	if err := d.Cacher().Put(0, m[0], 0, strings.NewReader("other")); !errors.Is(err, pack.ErrSum) {
+		t.Errorf("wrong content: %v", err)
+	}
+	evil := m[0]
+	evil.Path, evil.Sum = "../x", "../x"
+	if err := d.Cacher().Put(0, evil, 0, strings.NewReader("")); err == nil {
+		t.Error("a path outside was taken")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "cache", "*", ".new-*")); len(left) > 0 {
+		t.Errorf("left over: %v", left)
+	}
+	d.Close()
+	d = open(t, dir, "b1")
+	if _, ok := d.Cached(small.Sum); !ok {
+		t.Error("an input is gone in the same boot")
+	}
+	d.Close()
+	d = open(t, dir, "b2")
+	if _, ok := d.Cached(small.Sum); ok {
+		t.Error("what was never synced is believed after a boot")
+	}
+	if _, ok := d.Cached(large.Sum); !ok {
+		t.Error("what was synced is gone")
+	}
+}
+
+func TestPlaceAndChanged(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	as, errs := d.Begin([]Note{note("a")})
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	a := as[0]
+	if err := os.Mkdir(a.WorkDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(a.WorkDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	one, two, same := cache(t, d, []byte("one")), cache(t, d, []byte("two")), cache(t, d, []byte("same"))
+	one.Path, two.Path, same.Path = "run.sh", "sub/two", "same"
+	one.Mode = 0o755
+	if _, _, err := d.Place(root, []job.Input{one, two, same}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"../x", "/etc/x", "a/../../x", ""} {
+		in := one
+		in.Path = p
+		if _, _, err := d.Place(root, []job.Input{in}, false); err == nil {
+			t.Errorf("%q was placed", p)
+		}
+	}
+	if err := a.Record(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := root.Stat("run.sh"); err != nil || info.Mode() != 0o755 {
+		t.Errorf("run.sh: %v, %v", info.Mode(), err)
+	}
+	// The same length, and the time set back.
+	if err := errors.Join(root.WriteFile("run.sh", []byte("eno"), 0), root.Chtimes("run.sh", placedTime, placedTime),
+		root.WriteFile("new", nil, 0o600), root.WriteFile("sub/two", []byte("twoo"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := a.Before()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]bool{"run.sh": true, "new": true, "sub/two": true, "same": false, "sub": false} {
+		info, err := root.Lstat(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := before.Changed(p, info); got != want {
+			t.Errorf("%s changed: %v", p, got)
+		}
+	}
+}
+
+// TestShared is an input that is a link into the cache, and somebody writes to it.
+func TestShared(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	in := cache(t, d, []byte("content"))
+	in.Path = "big"
+	from, _ := d.Cached(in.Sum)
+	src, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.WriteFile("big", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at, err := share(root, in, from, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := []job.Input{in}
+	if changed := d.CheckShared(shared, []SharedFile{*at}); changed != "" {
+		t.Errorf("changed at once: %s", changed)
+	}
+	if err := errors.Join(root.Chmod("big", 0o600), root.WriteFile("big", []byte("CONTENT"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if changed := d.CheckShared(shared, []SharedFile{*at}); changed != "big" {
+		t.Errorf("changed: %q", changed)
+	}
+	if _, ok := d.Cached(in.Sum); ok {
+		t.Error("it is still in the cache")
+	}
+}
+
+func TestBuild(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	in := cache(t, d, []byte("mesh"))
+	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}, Inputs: []job.Input{in}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.SetBuild("lab/b", sumOf([]byte("x")), spec); err == nil {
+		t.Error("another spec than the announced one was taken")
+	}
+	b, err := d.SetBuild("lab/b", sumOf(spec), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Build("lab/b", sumOf(spec)); err != nil || got.Dir != b.Dir || got.Spec.Build[0] != "make" {
+		t.Errorf("build %+v, %v", got, err)
+	}
+	if d.Ready(b) {
+		t.Error("ready before it was built")
+	}
+	if err := os.Mkdir(b.Tree(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(b.Tree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if _, _, err := d.Place(root, b.Spec.Inputs, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), d.Unplace(b.Tree(), b.Spec.Inputs), d.SetReady(b)); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]bool{"solver": true, in.Path: false, "initial_files": false} {
+		if _, err := root.Lstat(p); (err == nil) != want {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	if !d.Ready(b) {
+		t.Error("not ready")
+	}
+	d.Close()
+	if d = open(t, dir, "b2"); d.Ready(b) {
+		t.Error("what was built before the machine went down is believed")
+	}
+	if bs, err := d.Builds(); err != nil || len(bs) != 1 || d.DiscardBuild(bs[0]) != nil {
+		t.Errorf("builds %v, %v", bs, err)
+	}
+}
