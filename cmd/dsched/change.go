@@ -35,11 +35,7 @@ func (t *tool) change(m *wire.Change) error {
 		if !q.Match(r) {
 			return nil
 		}
-		state := r.State
-		if !state.Over() && state != job.Queued && state != job.Held {
-			state = job.Running
-		}
-		if _, legal := state.Next(kind); !legal {
+		if _, legal := r.State.Logged().Next(kind); !legal {
 			return nil
 		}
 		if r.Owner != t.peer.User && !t.operator() {

@@ -43,6 +43,15 @@ func ParseState(s string) (State, bool) {
 // Over says that nothing more will happen to the job unless somebody retries it.
 func (s State) Over() bool { return s >= Done && s < numStates }
 
+// Logged is the state as logs have it: the ways of Running are Running.
+func (s State) Logged() State {
+	switch s {
+	case Paused, Stranded, Unreachable:
+		return Running
+	}
+	return s
+}
+
 // MarshalText writes the state's name.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
