@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"distribute/lib/desk"
@@ -309,7 +310,7 @@ func (s *session) up(ctx context.Context, c *wire.Conn) error {
 func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	var a *attempt
 	n.do(func() { a = n.attempts[g.Attempt] })
-	if a == nil {
+	if a == nil || a.result == nil || a.result.Manifest == "" {
 		return nil
 	}
 	m := a.small
@@ -341,23 +342,34 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 		own = pack.Sender(dial.Local(n.addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e) })
 		return own
 	})
-	if own == nil || !errors.Is(own, pack.ErrChanged) && !errors.Is(own, fs.ErrNotExist) {
+	if !damaged(own) {
 		return err
 	}
 	n.log.Error("what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
 	return n.spoiled(a, own)
 }
 
-// spoiled makes an attempt lost whose files cannot be sent.
+// damaged says that a result cannot be sent for what it is, now or later.
+func damaged(err error) bool {
+	var p *fs.PathError
+	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+		if errors.Is(err, passing) {
+			return false
+		}
+	}
+	return errors.Is(err, pack.ErrChanged) || errors.As(err, &p)
+}
+
+// errAnew ends a session so that the next one's list says what has changed.
+var errAnew = errors.New("a result is damaged, and the session begins anew to say so")
+
+// spoiled makes an attempt lost whose files cannot be sent. The head has taken
+// in how it ended and hears otherwise only in a list, so the session ends.
 func (n *daemon) spoiled(a *attempt, why error) error {
 	r := &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its files on the node are damaged: " + reason(why)}}
-	if err := a.SetResult(r, nil, false); err != nil {
+	if err := a.SetResult(r, nil, true); err != nil {
 		n.log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
-		return nil
 	}
-	n.do(func() {
-		a.result = r
-		n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
-	})
-	return nil
+	n.do(func() { a.result = r })
+	return errAnew
 }
