@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +66,7 @@ func mainStatus() {
 // mainWaitfor is the command "waitfor [-not] [-t time] [-o regexp] cmd args…":
 // it repeats cmd until it succeeds, until that and its stdout matches, or with
 // -not until that is no longer so. It gives up after a minute, or -t, also on a
-// try that does not end, and leaves the streams of the last try.
+// try that does not end, and leaves the streams of the last one that did.
 func mainWaitfor() {
 	const usage = "waitfor [-not] [-t time] [-o regexp] command ..."
 	wanted, limit, match := true, time.Minute, regexp.MustCompile("")
@@ -94,30 +95,29 @@ func mainWaitfor() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	var stdout, stderr []byte
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
-		var stdout, stderr bytes.Buffer
+		var out, talk bytes.Buffer
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, time.Second
+		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &talk, time.Second
 		err := cmd.Run()
-		late := ctx.Err() != nil
-		over := !late && (exitStatus(err) == 0 && match.Match(stdout.Bytes())) == wanted
-		if !over && !late {
+		if ctx.Err() == nil || stdout == nil {
+			stdout, stderr = append([]byte{}, out.Bytes()...), talk.Bytes()
+		}
+		over := ctx.Err() == nil && (exitStatus(err) == 0 && match.Match(stdout)) == wanted
+		if !over {
 			select {
 			case <-ctx.Done():
-				late = true
 			case <-time.After(pause):
+				continue
 			}
 		}
-		if over || late {
-			os.Stdout.Write(stdout.Bytes())
-			os.Stderr.Write(stderr.Bytes())
-		}
-		if late {
+		os.Stdout.Write(stdout)
+		os.Stderr.Write(stderr)
+		if !over {
 			fail("waitfor: not within %v: %s", limit, strings.Join(args, " "))
 		}
-		if over {
-			return
-		}
+		return
 	}
 }
 
@@ -190,6 +190,13 @@ func gone(pid int) bool {
 	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), ") ")
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	return len(threads) <= 1 && (strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X"))
+}
+
+// mainGuard waits for the end of its stdin, which comes when a script is over
+// or the process that ran it has gone, and then sweeps the script's HOME.
+func mainGuard() {
+	io.Copy(io.Discard, os.Stdin)
+	sweep(os.Args[1])
 }
 
 // sweep kills every process of this user whose HOME is that of an ended script,

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) {
 		"waitfor": mainWaitfor,
 		"daemon":  mainDaemon,
 		"signal":  mainSignal,
+		"guard":   mainGuard,
 	})
 }
 
@@ -77,7 +79,8 @@ func TestScripts(t *testing.T) {
 }
 
 // setup gives a script a home of its own and no head, and sees to it that
-// nothing which a script started lives longer than it.
+// nothing which a script started lives longer than it, or than this run of the
+// tests if that is killed.
 func setup(env *testscript.Env) error {
 	home := filepath.Join(env.WorkDir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
@@ -90,7 +93,19 @@ func setup(env *testscript.Env) error {
 	env.Setenv("BIN", os.Getenv("BIN"))
 	env.Setenv("GORACE", "atexit_sleep_ms=10")
 	env.Setenv("D_FULL", os.Getenv("D_FULL"))
-	env.Defer(func() { sweep(home) })
+	guard := exec.Command("guard", home)
+	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	end, err := guard.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := guard.Start(); err != nil {
+		return err
+	}
+	env.Defer(func() {
+		end.Close()
+		guard.Wait()
+	})
 	return nil
 }
 
