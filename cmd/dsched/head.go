@@ -62,6 +62,7 @@ type head struct {
 	ticked  chan error     // how it went
 	full    bool           // the tick waits for room on the disk
 	fullAt  time.Time      // when there was none last
+	failed  error          // why dsched has to end
 }
 
 // A batch is an open batch, and what nodes ask of it.
@@ -137,8 +138,10 @@ func (h *head) run(ctx context.Context) error {
 	defer close(h.over)
 	clock := time.NewTicker(tickEvery)
 	defer clock.Stop()
-	h.begin()
 	for {
+		if h.begin(); h.failed != nil {
+			return h.fail()
+		}
 		var err error
 		select {
 		case f := <-h.in:
@@ -154,8 +157,23 @@ func (h *head) run(ctx context.Context) error {
 			return err
 		}
 		h.drain()
-		h.begin()
 	}
+}
+
+// broken ends dsched, for an error that it cannot go on after. What was synced
+// and failed is not synced again: the kernel says so once only.
+func (h *head) broken(err error) {
+	if errors.Is(err, spool.ErrBroken) {
+		h.do(func() { h.failed = err })
+	}
+}
+
+// fail waits for what is under way, of which nothing is done or told any more.
+func (h *head) fail() error {
+	if h.tick != nil && !h.full {
+		<-h.ticked
+	}
+	return fmt.Errorf("the spool cannot be read or written, so dsched ends: %w", h.failed)
 }
 
 // drain takes in what waits already, so that one tick is for all of it.
@@ -179,18 +197,21 @@ func (h *head) begin() {
 	if h.tick == nil && len(h.actions)+len(h.after) == 0 && !h.store.Pending() {
 		return
 	}
+	t := h.tick
+	if t == nil {
+		t = &tick{}
+	}
 	for _, a := range h.actions {
 		h.record(a)
 	}
-	if h.tick == nil {
-		h.tick = &tick{}
-	}
-	t := h.tick
 	t.actions, t.after = append(t.actions, h.actions...), append(t.after, h.after...)
 	h.actions, h.after = nil, nil
-	h.full = false
-	on := h.store.Tick()
 	places := h.places(t)
+	if h.failed != nil {
+		return
+	}
+	h.tick, h.full = t, false
+	on := h.store.Tick()
 	go func() {
 		err := on.Commit()
 		if err == nil {
@@ -253,8 +274,8 @@ func (h *head) places(t *tick) (all []placing) {
 		b := h.batches[p.Ref.Batch]
 		name, err := b.Name(int(p.Ref.Job))
 		if err != nil {
-			h.log.Error("a job's line cannot be read", "batch", b.ID, "job", p.Ref.Job, "why", err)
-			continue
+			h.failed = err
+			return nil
 		}
 		try := p.Try
 		if p.Out {
@@ -293,7 +314,7 @@ func (h *head) record(a sched.Action) {
 		rec := a.Rec
 		name, err := b.Name(int(a.Ref.Job))
 		if err != nil {
-			h.log.Error("a job's line cannot be read", "batch", b.ID, "job", a.Ref.Job, "why", err)
+			h.failed = err // what is not in the log must not be done
 			return
 		}
 		rec.Job = name
