@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+)
+
+func manifest(paths ...string) pack.Manifest {
+	var m pack.Manifest
+	for _, p := range paths {
+		e := pack.Entry{Path: p, Type: pack.File}
+		if p[len(p)-1] == '/' {
+			e = pack.Entry{Path: p[:len(p)-1], Type: pack.Dir}
+		}
+		m = append(m, e)
+	}
+	return m
+}
+
+func paths(m pack.Manifest) []string {
+	var out []string
+	for _, e := range m {
+		p := e.Path
+		if e.Type == pack.Dir {
+			p += "/"
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestMerge(t *testing.T) {
+	tests := []struct{ m, over, want, lost []string }{
+		{nil, []string{"a"}, []string{"a"}, nil},
+		{[]string{"a", "c"}, []string{"b"}, []string{"a", "b", "c"}, nil},
+		{[]string{"a/", "a/x"}, []string{"a/", "a/y"}, []string{"a/", "a/x", "a/y"}, nil},
+		{[]string{"a"}, []string{"a"}, []string{"a"}, []string{"a"}},
+		{[]string{"a/", "a/x"}, []string{"a"}, []string{"a"}, []string{"a"}},
+		{[]string{"a"}, []string{"a/", "a/x"}, []string{"a/", "a/x"}, []string{"a"}},
+		{[]string{"a-b", "a/", "a/x"}, []string{"a!"}, []string{"a/", "a/x", "a!", "a-b"}, nil},
+	}
+	for _, tt := range tests {
+		got, lost := merge(manifest(tt.m...), manifest(tt.over...))
+		var names []string
+		for _, l := range lost {
+			names = append(names, l.Path)
+		}
+		if !slices.Equal(paths(got), tt.want) || !slices.Equal(names, tt.lost) {
+			t.Errorf("%v over %v: %v, lost %v", tt.over, tt.m, paths(got), names)
+		}
+	}
+}
+
+func TestPruned(t *testing.T) {
+	was := map[string]bool{"old": true, "old/sub": true, "used": true}
+	got := pruned(manifest("new/", "old/", "old/sub/", "used/", "used/x"), func(p string) bool { return was[p] })
+	if want := []string{"new/", "used/", "used/x"}; !slices.Equal(paths(got), want) {
+		t.Errorf("got %v", paths(got))
+	}
+}
+
+// testDaemon is a daemon of that many cpus whose state is the test's.
+func testDaemon(cpus int) *daemon {
+	s := &settings{offer: node.Offer{CPUs: cpus}, addr: "tcp://127.0.0.1:1"}
+	n := newDaemon(s, nil)
+	return n
+}
+
+func waits(n *daemon, cpus int) (*attempt, *want) {
+	a := n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), CPUs: cpus}})
+	return a, &want{seq: a.seq, cpus: a.cpus, given: make(chan struct{})}
+}
+
+func given(w *want) bool {
+	select {
+	case <-w.given:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestOrderOfCPUs(t *testing.T) {
+	n := testDaemon(4)
+	a, wa := waits(n, 1)
+	b, wb := waits(n, 0) // the whole node
+	c, wc := waits(n, 1)
+	if b.cpus != 4 {
+		t.Errorf("the whole node is %d cpus", b.cpus)
+	}
+	// The third is ready first and is not let past the others.
+	n.queue = []*want{wc}
+	if n.pump(); given(wc) {
+		t.Error("the third went first")
+	}
+	n.queue = []*want{wa, wc}
+	if n.pump(); !given(wa) || given(wc) {
+		t.Error("the first did not go, or the third did")
+	}
+	a.started = true
+	n.letPass(b, true) // it waits for the head
+	if !given(wc) || n.free != 2 {
+		t.Errorf("the third did not pass the second; %d cpus are free", n.free)
+	}
+	c.started = true
+	n.letPass(b, false)
+	n.queue = []*want{wb}
+	if n.pump(); given(wb) {
+		t.Error("more cpus were given than there are")
+	}
+	n.free += 2
+	if n.pump(); !given(wb) || n.free != 0 {
+		t.Errorf("the second did not go; %d cpus are free", n.free)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	c := claims{on: map[string]chan struct{}{}}
+	mine, others := c.take([]string{"a", "b"})
+	if len(mine) != 2 || len(others) != 0 {
+		t.Fatalf("%v, %d others", mine, len(others))
+	}
+	second, others := c.take([]string{"b", "c"})
+	if !slices.Equal(second, []string{"c"}) || len(others) != 1 {
+		t.Fatalf("%v, %d others", second, len(others))
+	}
+	c.giveUp(mine)
+	<-others[0]
+	if again, _ := c.take([]string{"a"}); len(again) != 1 {
+		t.Error("what was given up cannot be claimed")
+	}
+}
+
+func TestWaitForTheHead(t *testing.T) {
+	refusal := &wire.Error{Status: 77}
+	tests := []struct {
+		addr string
+		wait time.Duration
+		err  error
+		want time.Duration
+	}{
+		{"tcp://127.0.0.1:1", 0, errAway, 200 * time.Millisecond},
+		{"/spool", 0, errAway, 200 * time.Millisecond},
+		{"tls://head", 0, errAway, time.Second},
+		{"tls://head", time.Second, errAway, 2 * time.Second},
+		{"tls://head", 50 * time.Second, errAway, time.Minute},
+		{"tls://head", time.Second, errors.Join(errAway, refusal), 5 * time.Second},
+	}
+	for _, tt := range tests {
+		l := &link{n: &daemon{settings: &settings{addr: tt.addr}}}
+		if got := l.next(tt.wait, tt.err); got != tt.want {
+			t.Errorf("%s after %v, %v: %v, want %v", tt.addr, tt.wait, tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	if got := clean("a\x1b[31m\nb\u0085"); got != "a [31m b " {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWhatIsHere(t *testing.T) {
+	getenv := func(string) string { return t.TempDir() }
+	o := whatIsHere(&node.File{Name: "ws1", CPUs: 3, Capabilities: []string{"fftw"}}, getenv).offer()
+	if o.CPUs != 3 || o.Memory < 1<<20 || o.Arch == "" || !slices.Equal(o.Capabilities, []string{"fftw"}) {
+		t.Errorf("offer %+v", o)
+	}
+}
+
+func TestAtEnd(t *testing.T) {
+	n := testDaemon(1)
+	stopped, cancel := context.WithCancelCause(t.Context())
+	cancel(errStopped)
+	ended, cancel2 := context.WithCancelCause(t.Context())
+	cancel2(nil)
+	if n.atEnd(t.Context()) || n.atEnd(stopped) || !n.atEnd(ended) {
+		t.Error("a stop and the daemon's end are not told apart")
+	}
+}
