@@ -439,7 +439,7 @@ func (h *head) close(n uint32) {
 func (h *head) closed() {
 	for _, n := range h.closing {
 		b := h.batches[n]
-		if !h.machine.Closed(n) {
+		if !h.machine.Closed(n) || h.reopens(n) {
 			continue // opened again meanwhile; its next record says so
 		}
 		h.log.Info("closed", "batch", string(b.ID))
@@ -453,6 +453,10 @@ func (h *head) closed() {
 	}
 	h.closing = nil
 }
+
+// reopens says that what the next tick records opens a batch again, whether or
+// not it is over again by then.
+func (h *head) reopens(n uint32) bool { return slices.Contains(h.actions, sched.Action(sched.Reopened{Batch: n})) }
 
 // forget drops a batch from the state.
 func (h *head) forget(n uint32) {
