@@ -412,10 +412,20 @@ func (h *head) start(a sched.Start) {
 		return
 	}
 	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, Spec: b.specSum}
-	if len(line) <= maxInline {
+	if inline(line, &j) {
 		m.Work = &j
 	}
 	s.tell(m)
+}
+
+// inline says that a job fits in a message. As one it may be six times as long
+// as its line in the spool, where fewer characters are written as escapes.
+func inline(line []byte, j *job.Job) bool {
+	if len(line) <= maxInline/6 || len(line) > maxInline {
+		return len(line) <= maxInline
+	}
+	text, err := json.Marshal(j)
+	return err == nil && len(text) <= maxInline
 }
 
 func (h *head) grant(a sched.Grant) {
