@@ -14,10 +14,17 @@ const maxTail = 256
 // tail asks the node for what an attempt prints. The frames come on the
 // channel, which is closed at their end; stop ends them early.
 func (s *session) tail(t job.Token, build bool, from int64, follow bool) (frames <-chan []byte, stop func()) {
+	ch := make(chan []byte, maxTail)
 	s.mu.Lock()
+	select {
+	case <-s.gone:
+		s.mu.Unlock()
+		close(ch)
+		return ch, func() {}
+	default:
+	}
 	s.lastX++
 	x := s.lastX
-	ch := make(chan []byte, maxTail)
 	s.tails[x] = ch
 	s.mu.Unlock()
 	s.tell(&wire.Tail{X: x, Attempt: t, Build: build, From: from, Follow: follow})
