@@ -110,6 +110,17 @@ func (s *Submission) Finish(free bool) (b *Batch, err error) {
 	}
 }
 
+// FreeName is the name that a submission as id would get now with free: id
+// itself, or the first of its numbered names that no batch has. It is safe for
+// concurrent use.
+func (s *Spool) FreeName(id job.BatchID) job.BatchID {
+	for n := 1; ; n++ {
+		if name := numbered(id, n); errors.Is(exists(s.batchDir(name)), fs.ErrNotExist) {
+			return name
+		}
+	}
+}
+
 // complete writes what is not yet written of the batch's files but the log.
 func (s *Submission) complete() error {
 	switch {

@@ -40,7 +40,7 @@ func (t *tool) submit(m *wire.Submit) error {
 		}
 	}
 	if err != nil {
-		return refused(m, err)
+		return t.refused(m, err)
 	}
 	return t.takeInputs(m, sub)
 }
@@ -89,7 +89,7 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission) error {
 	if b, err := sub.Check(m.Unique); errors.Is(err, spool.ErrSame) {
 		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
 	} else if err != nil {
-		return refused(m, err)
+		return t.refused(m, err)
 	}
 	inputs, want, any := sub.Lacks()
 	if err := t.c.Send(&wire.Lack{Ref: m.Ref, Want: wire.Want(want), None: !any}); err != nil {
@@ -109,7 +109,7 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission) error {
 			return err
 		}
 		if err != nil {
-			return refused(m, err)
+			return t.refused(m, err)
 		}
 	}
 	b, err := sub.Finish(m.Unique)
@@ -117,10 +117,10 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission) error {
 		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
 	}
 	if err != nil {
-		return refused(m, err)
+		return t.refused(m, err)
 	}
 	if err := t.accept(b); err != nil {
-		return refused(m, err)
+		return t.refused(m, err)
 	}
 	return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Jobs: b.Jobs})
 }
@@ -141,14 +141,17 @@ func (h *head) accept(b *spool.Batch) (err error) {
 var errEnding = cli.Errorf(cli.Later, "dsched is ending; the batch is safe, and goes on when it is started again")
 
 // refused is the answer to a submission that is not taken.
-func refused(m *wire.Submit, err error) error {
-	status := cli.Status(err)
+func (t *tool) refused(m *wire.Submit, err error) error {
+	refusal := &wire.Error{Ref: m.Ref, Status: cli.Status(err), Text: err.Error()}
 	switch {
 	case errors.Is(err, spool.ErrTaken), errors.Is(err, spool.ErrInput), errors.Is(err, job.ErrName),
 		errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrLimit), errors.Is(err, pack.ErrSum), errors.Is(err, wire.ErrGaveUp):
-		status = cli.Input
+		refusal.Status = cli.Input
 	case errors.Is(err, spool.ErrFull):
-		status = cli.Later
+		refusal.Status = cli.Later
 	}
-	return &wire.Error{Ref: m.Ref, Status: status, Text: err.Error()}
+	if errors.Is(err, spool.ErrTaken) {
+		refusal.Free = t.spool.FreeName(m.Batch)
+	}
+	return refusal
 }

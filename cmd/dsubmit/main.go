@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"distribute/lib/ask"
@@ -28,17 +29,22 @@ type submission struct {
 	head, name, ids, jobName    *string
 	inputs, requests            *[]string
 	dry, quiet, unique, waiting *bool
+	words                       []string // of the command line
 }
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""),
 		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"),
-		dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w")}
+		words: c.Args, dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
 	f, err := s.file()
+	if errors.Is(err, errNothing) {
+		s.talk("%v", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -60,6 +66,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	return s.wait(ctx, id)
 }
+
+// errNothing says that what was to name jobs is empty, which is no work.
+var errNothing = errors.New("no lines, so there is nothing to submit")
 
 // talk says something that is not a mistake, unless -q was given.
 func (s *submission) talk(format string, a ...any) {
@@ -120,6 +129,9 @@ func (s *submission) template() (*job.File, error) {
 		if lines, err = job.ReadLines(s.Stdin); err != nil {
 			return nil, err
 		}
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) != "" }) {
+			return nil, errNothing
+		}
 	}
 	return t.File(lines)
 }
@@ -161,6 +173,9 @@ func (s *submission) only(f *job.File) error {
 		if id != "" {
 			want[name] = true
 		}
+	}
+	if len(want) == 0 {
+		return errNothing
 	}
 	f.Only(func(name string) bool {
 		wanted := want[name]

@@ -42,7 +42,7 @@ func (s *submission) submit(ctx context.Context, b *job.Batch) (job.BatchID, err
 		}
 	}
 	if err != nil {
-		return "", h.Failed(ctx, err)
+		return "", s.otherwise(h.Failed(ctx, err))
 	}
 	if answer.Same {
 		s.talk("%s is there already, with %d jobs", answer.Batch, answer.Jobs)

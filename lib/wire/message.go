@@ -37,9 +37,10 @@ type (
 	// Error answers a message that could not be honoured. Status is the exit
 	// status that a tool takes from it; Text has a line for each reason.
 	Error struct {
-		Ref    job.Token `json:"ref,omitempty"` // of the request
-		Status int       `json:"status"`
-		Text   string    `json:"text"`
+		Ref    job.Token   `json:"ref,omitempty"` // of the request
+		Status int         `json:"status"`
+		Text   string      `json:"text"`
+		Free   job.BatchID `json:"free,omitempty"` // of a name that is taken: the next one that is not
 	}
 	// Ping asks for a Pong with the same number.
 	Ping struct {

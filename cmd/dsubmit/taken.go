@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/wire"
+)
+
+// otherwise adds to the refusal of a name that is taken the lines that would
+// work.
+func (s *submission) otherwise(err error) error {
+	var refusal *wire.Error
+	if !errors.As(err, &refusal) || refusal.Free == "" {
+		return err
+	}
+	free, wrong := job.ParseBatchID(string(refusal.Free))
+	if wrong != nil {
+		return err
+	}
+	return errors.Join(err,
+		cli.Errorf(cli.Input, "the next free name: %s -u %s", s.Name, quoted(s.words)),
+		cli.Errorf(cli.Input, "or another name: %s %s", s.Name, quoted(renamed(s.words, free))))
+}
+
+// renamed is the command line with the batch named id.
+func renamed(words []string, id job.BatchID) []string {
+	out := []string{"-b", string(id)}
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		if w == "--" {
+			return append(out, words[i:]...)
+		}
+		flags, value, found := strings.Cut(w, "b")
+		if !found || !strings.HasPrefix(w, "-") || strings.Trim(flags, "-nquvw") != "" {
+			out = append(out, w)
+			continue
+		}
+		if value == "" {
+			i++ // the value is the next word
+		}
+		if flags != "-" {
+			out = append(out, flags)
+		}
+	}
+	return out
+}
+
+// quoted is a command line as a shell reads it.
+func quoted(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w
+		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=@%./:,") != "" {
+			out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
+}
