@@ -466,7 +466,9 @@ func (h *head) closed() {
 
 // reopens says that what the next tick records opens a batch again, whether or
 // not it is over again by then.
-func (h *head) reopens(n uint32) bool { return slices.Contains(h.actions, sched.Action(sched.Reopened{Batch: n})) }
+func (h *head) reopens(n uint32) bool {
+	return slices.Contains(h.actions, sched.Action(sched.Reopened{Batch: n}))
+}
 
 // forget drops a batch from the state.
 func (h *head) forget(n uint32) {
@@ -479,8 +481,12 @@ func (h *head) forget(n uint32) {
 	}
 }
 
-// open takes a batch into the state.
+// open takes a batch into the state. One that is there already, because
+// somebody asked for it as soon as it was in the spool, is not opened twice.
 func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
+	if n, there := h.byID[b.ID]; there {
+		return n, b.Close()
+	}
 	if h.lastBatch == math.MaxUint32 {
 		return 0, fmt.Errorf("this dsched has seen %d batches: restart it", h.lastBatch)
 	}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// newState is a head whose state's goroutine the test starts, or plays.
+func newState(t *testing.T) *head {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "s")
+	if err := spool.Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	h, err := newHead(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.store.Close() })
+	return h
+}
+
+// begin runs the state's goroutine. What it ends with comes on the channel.
+func (h *head) background(t *testing.T) <-chan error {
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-h.over
+	})
+	return ended
+}
+
+// made is a batch that is in the spool, and of which the state knows nothing.
+func made(t *testing.T, h *head, id job.BatchID, names ...string) *spool.Batch {
+	t.Helper()
+	sub, err := h.store.Begin(job.NewToken(), id, "ana", h.uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = sub.Spec(job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1}})
+	for _, n := range names {
+		err = errors.Join(err, sub.AddJob(&job.Job{Name: n, Run: []string{"true"}}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := sub.Finish(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// A job that is longer as a message than as a line does not cost its node the
+// session.
+func TestLongWork(t *testing.T) {
+	s := newSite(t)
+	c, ref := s.tool(), job.NewToken()
+	s.send(c, &wire.Submit{Ref: ref, Batch: "ns/b", Jobs: 1})
+	s.transfer(c, &wire.Send{X: 1, Of: wire.OfBatch}, "")
+	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command","resources":{"cpus":1}}`)
+	long := job.Job{Name: "j", Run: []string{"echo", strings.Repeat("<", 400<<10)}}
+	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(append(spool.AppendJob(nil, &long), '\n')))
+	expect[*wire.Lack](t, c)
+	expect[*wire.Accepted](t, c)
+	d := s.desk("ws1", "boot1")
+	if start := expect[*wire.Start](t, d.c); start.Work != nil {
+		t.Error("the job came along, and should be fetched")
+	}
+}
+
+// A batch that somebody asks for between the moment it is made and the moment
+// the state has it is opened once.
+func TestOpenOnce(t *testing.T) {
+	h := newState(t)
+	b := made(t, h, "ns/b", "j")
+	h.background(t)
+	var ref sched.Ref
+	var err error
+	h.do(func() { ref, err = h.ref("ns/b/j") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.accept(b); err != nil {
+		t.Fatal(err)
+	}
+	h.do(func() {
+		if len(h.batches) != 1 || h.byID["ns/b"] != ref.Batch {
+			t.Errorf("%d batches are open", len(h.batches))
+		}
+		h.nodeUp(&session{name: "ws1", out: newQueue[wire.Message](10), log: h.log, conn: wire.New(nil)},
+			&wire.Hello{Boot: "b", State: "s"}, node.Offer{CPUs: 8})
+		h.apply(sched.ListEnd{Session: h.lastSession})
+		n := 0
+		h.machine.Live(func(sched.Attempt) { n++ })
+		if n != 1 {
+			t.Errorf("%d attempts of one job begin", n)
+		}
+	})
+}
+
+// What the machine decides about a job whose line cannot be read any more is
+// neither done nor told: dsched ends, and goes by the disk when it is started.
+func TestJ25UnreadableJob(t *testing.T) {
+	h := newState(t)
+	b := made(t, h, "ns/b", "j")
+	ended := h.background(t)
+	if err := h.accept(b); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(h.spool.Dir(), "batches/ns/b/jobs.jsonl")
+	if err := os.Truncate(name, 10); err != nil {
+		t.Fatal(err)
+	}
+	told := false
+	h.do(func() {
+		h.apply(sched.Cancel{Ref: sched.Ref{Batch: h.byID["ns/b"]}, By: "ana", Request: job.NewToken()})
+		h.after = append(h.after, func() { told = true })
+	})
+	select {
+	case err := <-ended:
+		if err == nil || told {
+			t.Errorf("it ended with %v, told %v", err, told)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("dsched goes on")
+	}
+}
+
+// A log that is asked for when its node has just gone ends at once.
+func TestTailAfterEnd(t *testing.T) {
+	a, b := pipe(t)
+	s := &session{conn: wire.New(a), out: newQueue[wire.Message](10), asks: newQueue[*grant](10),
+		gone: make(chan struct{}), tails: map[uint64]chan []byte{}}
+	b.Close()
+	s.close()
+	frames, stop := s.tail(job.NewToken(), false, 0, true)
+	defer stop()
+	select {
+	case _, more := <-frames:
+		if more {
+			t.Error("a frame came of a session that is over")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing ends it")
+	}
+}
+
+// A batch that is opened again and over again while its end is written down is
+// not dropped before what happened is in its log.
+func TestReopenedAndOver(t *testing.T) {
+	h := newState(t)
+	if _, err := h.open(made(t, h, "ns/b", "j"), false); err != nil {
+		t.Fatal(err)
+	}
+	n := h.byID["ns/b"]
+	ref := sched.Ref{Batch: n}
+	settle := func() {
+		t.Helper()
+		if err := func() error { h.begin(); return h.settle(<-h.ticked) }(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.apply(sched.Cancel{Ref: ref, By: "ana", Request: job.NewToken()})
+	settle() // the record; then the batch is to be closed
+	if h.begin(); false {
+		var err error
+		t.Fatal(err)
+	}
+	h.apply(sched.Retry{Ref: ref, By: "ana", Request: job.NewToken()})
+	h.apply(sched.Cancel{Ref: ref, By: "ana", Request: job.NewToken()})
+	if err := h.settle(<-h.ticked); err != nil {
+		t.Fatal(err)
+	}
+	settle()
+	text, err := os.ReadFile(filepath.Join(h.spool.Dir(), "batches/ns/b/log.jsonl"))
+	if err != nil || strings.Count(string(text), `"e":"cancelled"`) != 2 {
+		t.Errorf("%v; the log is\n%s", err, text)
+	}
+}
+
+// pipe is a stream within this process.
+func pipe(t *testing.T) (net.Conn, net.Conn) {
+	a, b := net.Pipe()
+	t.Cleanup(func() {
+		a.Close()
+		b.Close()
+	})
+	return a, b
+}
