@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -71,12 +72,20 @@ func awaitHint(ctx context.Context, minute <-chan time.Time, hints <-chan fsnoti
 	}
 }
 
-// scanIncoming sends each name once. It reports false when ctx has ended.
+// scanIncoming sends each name once, the oldest file first: who came first has
+// the name of the batch. It reports false when ctx has ended.
 func (h *Head) scanIncoming(ctx context.Context, names chan<- string) bool {
 	list, err := os.ReadDir(h.path("incoming"))
 	if err != nil {
 		return ctx.Err() == nil // and is tried again within a minute
 	}
+	times := make(map[string]time.Time, len(list))
+	for _, e := range list {
+		if info, err := e.Info(); err == nil {
+			times[e.Name()] = info.ModTime()
+		}
+	}
+	slices.SortStableFunc(list, func(a, b fs.DirEntry) int { return times[a.Name()].Compare(times[b.Name()]) })
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), ".") {
 			h.removeOld(e)

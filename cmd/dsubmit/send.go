@@ -160,7 +160,11 @@ func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchI
 	if err := sp.Leave(d, b.Data, &b.Spec, each(b.Jobs), open); err != nil {
 		return "", fmt.Errorf("the batch could not be left in %q: %w", dir, err)
 	}
-	s.talk("no dsched serves %q: the batch waits in its incoming/ until one does", dir)
+	name := ""
+	if *s.unique {
+		name = ", and then gets the next free name"
+	}
+	s.talk("no dsched serves %q: the batch waits in its incoming/ until one does%s", dir, name)
 	return b.ID(), nil
 }
 
