@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -184,7 +185,35 @@ func (d *Desk) discard(path string) error {
 	if err != nil {
 		return err
 	}
+	if removeFlat(to) {
+		return nil
+	}
 	return removeAll(to)
+}
+
+// removeFlat removes a directory of files and empty directories with few system
+// calls, which is what most attempts leave; it says false if more is there.
+func removeFlat(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	names, err := f.Readdirnames(-1)
+	f.Close()
+	if err != nil {
+		return false
+	}
+	for _, n := range names {
+		path := dir + "/" + n
+		err := syscall.Unlink(path)
+		if err == syscall.EISDIR {
+			err = syscall.Rmdir(path)
+		}
+		if err != nil {
+			return false
+		}
+	}
+	return syscall.Rmdir(dir) == nil
 }
 
 // removeAll is os.RemoveAll for trees whose directories may not be writable.
