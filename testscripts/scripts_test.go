@@ -4,6 +4,7 @@
 package testscripts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,7 +36,7 @@ func (b built) Run() int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := install(dir); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), install(dir)); err != nil { // scripts have other users, too
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
