@@ -282,9 +282,15 @@ func (n *daemon) clear() {
 		}
 		delete(n.builds, dir)
 		delete(n.forgotten, dir)
-		if err := n.desk.DiscardBuild(b.Build); err != nil {
-			n.log.Error("what is left of a build cannot be removed", "batch", b.Batch, "why", err)
-		}
+		rest, err := n.desk.DiscardBuild(b.Build)
+		n.work.Go(func() {
+			if err == nil {
+				err = rest()
+			}
+			if err != nil {
+				n.log.Error("what is left of a build cannot be removed", "batch", b.Batch, "why", err)
+			}
+		})
 	}
 }
 

@@ -143,5 +143,6 @@ func (b *Build) Unbuild() error {
 	return nil
 }
 
-// DiscardBuild removes all that is known of a batch.
-func (d *Desk) DiscardBuild(b *Build) error { return d.discard(b.Dir) }
+// DiscardBuild forgets all that is known of a batch, at once; rest removes what
+// it built, which can take a while.
+func (d *Desk) DiscardBuild(b *Build) (rest func() error, err error) { return d.trash(b.Dir) }

@@ -174,21 +174,29 @@ func (d *Desk) emptyTrash() error {
 // discard removes a directory of attempts/ or builds/: first out of sight in one
 // step, then for good.
 func (d *Desk) discard(path string) error {
+	rest, err := d.trash(path)
+	if err != nil {
+		return err
+	}
+	return rest()
+}
+
+// trash takes a directory out of sight; rest removes it.
+func (d *Desk) trash(path string) (rest func() error, err error) {
 	d.mu.Lock()
 	d.trashed++
 	to := d.path("trash", strconv.Itoa(d.trashed))
 	d.mu.Unlock()
-	err := os.Rename(path, to)
+	err = os.Rename(path, to)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return func() error { return nil }, nil
 	}
-	if err != nil {
-		return err
-	}
-	if removeFlat(to) {
-		return nil
-	}
-	return removeAll(to)
+	return func() error {
+		if removeFlat(to) {
+			return nil
+		}
+		return removeAll(to)
+	}, err
 }
 
 // removeFlat removes a directory of files and empty directories with few system

@@ -333,7 +333,18 @@ func TestBuild(t *testing.T) {
 	if d = open(t, dir, "b2"); d.Ready(b) {
 		t.Error("what was built before the machine went down is believed")
 	}
-	if bs, err := d.Builds(); err != nil || len(bs) != 1 || d.DiscardBuild(bs[0]) != nil {
-		t.Errorf("builds %v, %v", bs, err)
+	bs, err := d.Builds()
+	if err != nil || len(bs) != 1 {
+		t.Fatalf("builds %v, %v", bs, err)
+	}
+	rest, err := d.DiscardBuild(bs[0])
+	if bs, berr := d.Builds(); err != nil || berr != nil || len(bs) != 0 {
+		t.Errorf("builds %v, %v, %v", bs, err, berr)
+	}
+	if err := rest(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "trash")); err != nil || len(left) != 0 {
+		t.Errorf("trash: %v, %v", left, err)
 	}
 }
