@@ -182,7 +182,7 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 		return nil, classed(err)
 	}
 	if err := durable.Step("submit.sync"); err != nil {
-		return nil, err
+		return nil, classed(err)
 	}
 	if err := durable.SyncTree(s.dir); err != nil {
 		return nil, classed(err)

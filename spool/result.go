@@ -74,13 +74,13 @@ func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	}
 	dir := filepath.Join(b.dir, "staging", string(attempt))
 	if err := durable.Step("seal.manifest"); err != nil {
-		return err
+		return classed(err)
 	}
 	if err := writeManifest(filepath.Join(dir, "manifest.jsonl"), m); err != nil {
 		return classed(err)
 	}
 	if err := durable.Step("seal.sync"); err != nil {
-		return err
+		return classed(err)
 	}
 	if err := durable.SyncTree(dir); err != nil {
 		return classed(err)

@@ -13,6 +13,7 @@ func (h *head) takeIncoming(ctx context.Context) {
 	for name := range h.store.WatchIncoming(ctx) {
 		if err := h.takeOne(name); err != nil {
 			h.log.Error("a submission in incoming/ cannot be taken up now", "file", name, "why", err)
+			h.broken(err)
 		}
 	}
 }

@@ -202,10 +202,12 @@ func (h *head) stage(g *grant, r io.Reader) error {
 // finish tells the state how a transfer ended.
 func (h *head) finish(s *session, g *grant, err error) {
 	if !s.drop(g) {
+		h.broken(err)
 		return
 	}
 	if err != nil {
 		s.log.Warn("a result did not arrive", "attempt", g.attempt, "why", err)
+		h.broken(err)
 	}
 	h.do(func() { g.settled(h, g.attempt, err) })
 }

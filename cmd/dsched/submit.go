@@ -142,6 +142,7 @@ var errEnding = cli.Errorf(cli.Later, "dsched is ending; the batch is safe, and 
 
 // refused is the answer to a submission that is not taken.
 func (t *tool) refused(m *wire.Submit, err error) error {
+	defer t.broken(err)
 	refusal := &wire.Error{Ref: m.Ref, Status: cli.Status(err), Text: err.Error()}
 	switch {
 	case errors.Is(err, spool.ErrTaken), errors.Is(err, spool.ErrInput), errors.Is(err, job.ErrName),
