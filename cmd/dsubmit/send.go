@@ -36,6 +36,9 @@ func (s *submission) submit(ctx context.Context, b *job.Batch) (job.BatchID, err
 	defer h.Close()
 	ref := job.NewToken()
 	answer, err := s.ask(h, b, ref)
+	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
+		return "", unreadable.error // the head's refusal says the same, from further away
+	}
 	if refusal := (*wire.Error)(nil); err != nil && !errors.As(err, &refusal) {
 		if _, why := wire.Expect[*wire.Accepted](h.Conn); errors.As(why, &refusal) {
 			err = refusal // it was said while this side was still sending
@@ -115,13 +118,22 @@ func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want p
 	return h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
 		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 			f, err := b.Sources[e.Sum].Open()
+			if errors.Is(err, job.ErrChanged) {
+				err = cli.Errorf(cli.Input, "%w", err)
+			}
 			if err != nil {
-				return nil, cli.Errorf(cli.Input, "%w", err)
+				return nil, &inputError{err}
 			}
 			return counted{f, p}, nil
 		})
 	})
 }
+
+// An inputError is that a file of the batch cannot be sent.
+type inputError struct{ error }
+
+// Unwrap returns the cause.
+func (e *inputError) Unwrap() error { return e.error }
 
 // wanted is how many bytes the head wants.
 func wanted(m pack.Manifest, want pack.Want) (n int64) {
