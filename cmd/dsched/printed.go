@@ -114,7 +114,7 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Atte
 				return err
 			}
 		}
-		return ctx.Err()
+		return t.unlessGone(ctx, nil)
 	})
 	return errors.Join(err, errHungUp)
 }

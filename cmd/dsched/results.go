@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -38,7 +39,8 @@ type grant struct {
 // settled tells the machine how the transfer ended.
 func (g *grant) settled(h *head, t job.Token, err error) {
 	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Err: err,
-		Permanent: errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit), NoRoom: errors.Is(err, spool.ErrFull)})
+		Permanent: errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit),
+		NoRoom:    errors.Is(err, spool.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)})
 }
 
 // askResults asks the node for results, a bounded number at a time. What is

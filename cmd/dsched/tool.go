@@ -95,6 +95,18 @@ func (t *tool) whileThere(ctx context.Context) (context.Context, context.CancelF
 	return ctx, stop
 }
 
+// unlessGone is err at the end of an answer that went on for a while. If ctx,
+// of whileThere, has ended, the tool has gone or dsched is ending: then the
+// stream is closed, so that what was sent is not taken for the whole, and a tool
+// that is still there asks again.
+func (t *tool) unlessGone(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	t.c.Close()
+	return ctx.Err()
+}
+
 // operator says whether the peer may act on everybody's batches: those whom
 // head.yaml names, the user who runs dsched, and root.
 func (t *tool) operator() bool {

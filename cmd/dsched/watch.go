@@ -63,7 +63,7 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 		if err := t.rows(snap, q, f.first); err != nil {
 			return err
 		}
-		return f.run(ctx, w)
+		return t.unlessGone(ctx, f.run(w))
 	})
 	return errors.Join(err, errHungUp)
 }
@@ -94,15 +94,18 @@ func (f *follower) first(r *job.Row) error {
 	return nil
 }
 
-// run takes records until nothing more can come, or ctx ends.
-func (f *follower) run(ctx context.Context, w *watcher) error {
+// errBehind ends an answer whose reader was too slow.
+var errBehind = errors.New("the reader is too far behind")
+
+// run takes records until nothing more can come, or there are none any more.
+func (f *follower) run(w *watcher) error {
 	for !f.untilOver || len(f.rows) > 0 {
 		if err := f.out.Flush(); err != nil {
 			return err
 		}
 		logged := w.records.take()
 		if logged == nil {
-			return ctx.Err()
+			return errBehind
 		}
 		for _, l := range logged {
 			if err := f.change(l); err != nil {

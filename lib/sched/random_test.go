@@ -34,7 +34,6 @@ type fakeAttempt struct {
 	cpus   int
 	phase  string
 	result *Result
-	runs   int
 }
 
 func (n *fakeNode) find(t job.Token) *fakeAttempt {
@@ -125,7 +124,7 @@ func (s *sim) perform(a Action) {
 	case Odd:
 		s.odd++
 	case Closed:
-		s.give(BatchGone{a.Batch})
+		s.give(BatchGone(a))
 	}
 	for _, n := range s.nodes {
 		if session != 0 && n.session == session {

@@ -65,8 +65,9 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for l := range strings.Lines(string(src)) {
-		_, kind, ok := strings.Cut(l, `kind() string`)
-		if _, kind, ok = strings.Cut(kind, `return "`); !ok {
+		_, kind, _ := strings.Cut(l, `kind() string`)
+		_, kind, ok := strings.Cut(kind, `return "`)
+		if !ok {
 			continue
 		}
 		kind, _, _ = strings.Cut(kind, `"`)
