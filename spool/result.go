@@ -91,10 +91,14 @@ func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	return nil
 }
 
-// classed is err as ErrFull or ErrBroken.
+// classed is err as ErrFull or ErrBroken. For want of descriptors nothing is
+// broken: that is neither, and may be tried again.
 func classed(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	switch {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w: %w", ErrFull, err)
+	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
+		return err
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
@@ -162,8 +166,8 @@ func readManifest(name string) (pack.Manifest, error) {
 // Publish puts the sealed result of an attempt in place as that of its job:
 // staging/<attempt>/tree becomes out/<job>. The record that accepts it has been
 // committed. Doing it again changes nothing. An error that is a *Problem says
-// that the spool is not as its log tells; any other is [ErrBroken]. It is safe
-// for concurrent use.
+// that the spool is not as its log tells; any other is [ErrFull] or
+// [ErrBroken]. It is safe for concurrent use.
 func (h *Head) Publish(b *Batch, name string, attempt job.Token) error {
 	return h.move(b, attempt, "out", name)
 }
@@ -182,7 +186,7 @@ func (h *Head) move(b *Batch, attempt job.Token, into, name string) error {
 	}
 	for _, m := range moves {
 		if err := durable.Step(m.step); err != nil {
-			return err
+			return classed(err)
 		}
 		if err := h.moveOne(b, filepath.Join(staged, m.from), m.dir, m.to); err != nil {
 			return err
@@ -222,7 +226,7 @@ func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 		return &Problem{Batch: b.ID, File: batchFile(b.ID, dir+"/"+to),
 			Why: fmt.Sprintf("the log says that it is there, but neither it nor %q is", from)}
 	}
-	return fmt.Errorf("%w: %w", ErrBroken, err)
+	return classed(err)
 }
 
 // SyncPublished makes durable what Publish and Aside have put in place since.

@@ -98,7 +98,7 @@ type treeSync struct {
 	todo chan string
 
 	mu   sync.Mutex // guards what follows
-	err  error      // the first
+	err  error      // the first, but one for want of descriptors gives way to any other
 	shut bool       // something could not be opened
 }
 
@@ -111,7 +111,7 @@ func (t *treeSync) note(err error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		t.shut = true
-	case t.err == nil:
+	case t.err == nil || errors.Is(t.err, unix.EMFILE) || errors.Is(t.err, unix.ENFILE):
 		t.err = err
 	}
 }
