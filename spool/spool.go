@@ -92,13 +92,13 @@ type identity struct {
 func parseIdentity(b []byte) (id string, err error) {
 	var v identity
 	if err := line.Unmarshal(b, &v); err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w (put back the one of a backup; it never changes)", ErrNoSpool, err)
 	}
 	if v.Format != Format {
 		return "", fmt.Errorf("%w: it is %d, this program knows %d", ErrFormat, v.Format, Format)
 	}
 	if err := job.Token(v.ID).Check(); err != nil {
-		return "", fmt.Errorf("its id: %w", err)
+		return "", fmt.Errorf("%w: its id: %w (put back the one of a backup; it never changes)", ErrNoSpool, err)
 	}
 	return v.ID, nil
 }
