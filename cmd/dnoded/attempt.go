@@ -370,8 +370,10 @@ func (n *daemon) buildFailed(a *attempt, failed *buildError) error {
 	return n.keep(a, r, m, false)
 }
 
-// keep makes it durable that an attempt is over, and tells.
+// keep makes it durable that an attempt is over, and tells. The reason may have
+// words of the job in it, of any length.
 func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) error {
+	r.Reason = clean(r.Reason)
 	if m != nil {
 		r.Manifest, r.Entries, r.Bytes = m.Sum(), len(m), m.Bytes()
 		for _, e := range m {
