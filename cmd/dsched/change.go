@@ -19,6 +19,9 @@ func (t *tool) change(m *wire.Change) error {
 	if err := m.Ref.Check(); err != nil {
 		return &wire.Error{Status: cli.Usage, Text: err.Error()}
 	}
+	if len(m.Reason) > maxReason {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("a reason has at most %d bytes", maxReason)}
+	}
 	q, err := t.parse(m.Args, m.All)
 	if err != nil {
 		return err

@@ -84,6 +84,25 @@ func TestLongWork(t *testing.T) {
 	}
 }
 
+// What peers say of why something happened does not fill the logs.
+func TestLongReasons(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j", "k")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	e := ended(start.Attempt, 1, nil)
+	e.Manifest, e.Reason, e.Signal = "", strings.Repeat("why ", 100<<10), strings.Repeat("x", 500)
+	s.send(d.c, e)
+	if row := s.becomes("ns/b/j", job.Failed); len(row.Reason) > maxReason || len(row.Signal) > 20 {
+		t.Errorf("a reason of %d bytes, a signal of %d", len(row.Reason), len(row.Signal))
+	}
+	c := s.tool()
+	s.send(c, &wire.Change{Ref: job.NewToken(), Verb: "cancel", Args: []string{"ns/b/k"}, Reason: strings.Repeat("why ", 100<<10)})
+	if e := expect[*wire.Error](t, c); e.Status != 64 {
+		t.Errorf("got %+v", e)
+	}
+}
+
 // A batch that somebody asks for between the moment it is made and the moment
 // the state has it is opened once.
 func TestOpenOnce(t *testing.T) {

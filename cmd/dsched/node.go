@@ -180,6 +180,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 			}
 			return
 		}
+		brief(m.Result)
 		phase := m.Phase
 		if phase == wire.Returning && m.Result == nil {
 			phase = wire.Running // what it left is being read: it is not over yet
@@ -191,6 +192,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		h.buildLog(s, m.Attempt, m.Phase == wire.Building, false)
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
 	case *wire.Ended:
+		brief(&m.Result)
 		h.buildLog(s, m.Attempt, false, m.BuildFailed)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
 	case *wire.Gone:
@@ -199,6 +201,17 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		s.log.Error("the node complains", "text", m.Text)
 	default:
 		h.apply(sched.Heard{Session: s.id})
+	}
+}
+
+// maxReason is how many bytes of a peer's words are kept of why something
+// happened.
+const maxReason = 1000
+
+// brief cuts off what is no reason for an end, but would fill a log.
+func brief(r *job.Result) {
+	if r != nil {
+		r.Reason, r.Signal = r.Reason[:min(len(r.Reason), maxReason)], r.Signal[:min(len(r.Signal), 20)]
 	}
 }
 
