@@ -191,19 +191,17 @@ func TestReopenedAndOver(t *testing.T) {
 	ref := sched.Ref{Batch: n}
 	settle := func() {
 		t.Helper()
-		if err := func() error { h.begin(); return h.settle(<-h.ticked) }(); err != nil {
+		h.begin()
+		if err := errors.Join(h.whenCommitted(<-h.committed), h.whenPlaced(<-h.placed)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.apply(sched.Cancel{Ref: ref, By: "ana", Request: job.NewToken()})
 	settle() // the record; then the batch is to be closed
-	if h.begin(); false {
-		var err error
-		t.Fatal(err)
-	}
+	h.begin()
 	h.apply(sched.Retry{Ref: ref, By: "ana", Request: job.NewToken()})
 	h.apply(sched.Cancel{Ref: ref, By: "ana", Request: job.NewToken()})
-	if err := h.settle(<-h.ticked); err != nil {
+	if err := errors.Join(h.whenCommitted(<-h.committed), h.whenPlaced(<-h.placed)); err != nil {
 		t.Fatal(err)
 	}
 	settle()

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -54,15 +52,18 @@ type head struct {
 
 	watchers map[*watcher]bool
 
-	actions []sched.Action // decided, not yet recorded
-	after   []func()       // to be called when these are durable and done
-	closing []uint32       // batches that the next tick closes
-	logged  []logged       // records of the tick under way
-	tick    *tick          // under way: recorded, not yet durable; nil: none
-	ticked  chan error     // how it went
-	full    bool           // the tick waits for room on the disk
-	fullAt  time.Time      // when there was none last
-	failed  error          // why dsched has to end
+	actions    []sched.Action // decided, not yet recorded
+	after      []func()       // to be called when these are durable and done
+	closing    []uint32       // batches that the next tick closes
+	logged     []logged       // records of the next tick
+	committing *tick          // recorded, not yet durable; nil: none
+	committed  chan error     // how that went
+	waiting    []*tick        // durable, their results not yet being put in place
+	placing    []*tick        // durable, their results being put in place
+	placed     chan error     // how that went
+	full       bool           // the tick waits for room on the disk
+	fullAt     time.Time      // when there was none last
+	failed     error          // dsched ends with it as soon as it can
 }
 
 // A batch is an open batch, and what nodes ask of it.
@@ -71,12 +72,6 @@ type batch struct {
 	spec    []byte // as JSON
 	specSum string
 	told    int64 // bytes of its log that watchers have been told of
-}
-
-// A tick is what is made durable together, and what is done when it is.
-type tick struct {
-	actions []sched.Action
-	after   []func()
 }
 
 func newBatch(b *spool.Batch) (*batch, error) {
@@ -131,179 +126,6 @@ func (h *head) clock() time.Duration {
 	h.now += min(max(t.Sub(h.lastWake), 0), maxStep)
 	h.lastWake = t
 	return h.now
-}
-
-// run owns the state until ctx ends or the disk fails.
-func (h *head) run(ctx context.Context) error {
-	defer close(h.over)
-	clock := time.NewTicker(tickEvery)
-	defer clock.Stop()
-	for {
-		if h.begin(); h.failed != nil {
-			return h.fail()
-		}
-		var err error
-		select {
-		case f := <-h.in:
-			f()
-		case <-clock.C:
-			h.apply(sched.Tick{})
-		case err = <-h.ticked:
-			err = h.settle(err)
-		case <-ctx.Done():
-			return h.end()
-		}
-		if err != nil {
-			return err
-		}
-		h.drain()
-	}
-}
-
-// broken ends dsched, for an error that it cannot go on after. What was synced
-// and failed is not synced again: the kernel says so once only.
-func (h *head) broken(err error) {
-	if errors.Is(err, spool.ErrBroken) {
-		h.do(func() { h.failed = err })
-	}
-}
-
-// fail waits for what is under way, of which nothing is done or told any more.
-func (h *head) fail() error {
-	if h.tick != nil && !h.full {
-		<-h.ticked
-	}
-	return fmt.Errorf("the spool cannot be read or written, so dsched ends: %w", h.failed)
-}
-
-// drain takes in what waits already, so that one tick is for all of it.
-func (h *head) drain() {
-	for range maxBatchN {
-		select {
-		case f := <-h.in:
-			f()
-		default:
-			return
-		}
-	}
-}
-
-// begin begins to make durable what has been decided, in a goroutine of its
-// own, unless that of a tick before is under way, or the disk is full.
-func (h *head) begin() {
-	if h.tick != nil && !h.full || h.full && time.Since(h.fullAt) < tickEvery {
-		return
-	}
-	if h.tick == nil && len(h.actions)+len(h.after) == 0 && !h.store.Pending() {
-		return
-	}
-	t := h.tick
-	if t == nil {
-		t = &tick{}
-	}
-	for _, a := range h.actions {
-		h.record(a)
-	}
-	t.actions, t.after = append(t.actions, h.actions...), append(t.after, h.after...)
-	h.actions, h.after = nil, nil
-	places := h.places(t)
-	if h.failed != nil {
-		return
-	}
-	h.tick, h.full = t, false
-	on := h.store.Tick()
-	go func() {
-		err := on.Commit()
-		if err == nil {
-			err = h.place(places)
-		}
-		h.ticked <- err
-	}()
-}
-
-// settle takes how a tick went, and does what was decided in it. With a full
-// disk nothing is lost: it is tried again, and nothing is done or said
-// meanwhile.
-func (h *head) settle(err error) error {
-	if errors.Is(err, spool.ErrFull) {
-		if time.Since(h.fullAt) > 2*tickEvery {
-			h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
-		}
-		h.full, h.fullAt = true, time.Now()
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("what happened cannot be made durable, so dsched ends: %w", err)
-	}
-	t := h.tick
-	h.tick = nil
-	h.tellWatchers()
-	h.closed()
-	for _, a := range t.actions {
-		h.act(a)
-	}
-	for _, f := range t.after {
-		f()
-	}
-	return nil
-}
-
-// end waits for what is under way.
-func (h *head) end() error {
-	if h.tick == nil || h.full {
-		return nil
-	}
-	return h.settle(<-h.ticked)
-}
-
-// A placing is a result that is put in place.
-type placing struct {
-	batch   *spool.Batch
-	job     string
-	attempt job.Token
-	try     int // 0: it is accepted
-}
-
-// places is where the results of a tick go.
-func (h *head) places(t *tick) (all []placing) {
-	for _, a := range t.actions {
-		p, ok := a.(sched.Publish)
-		if !ok {
-			continue
-		}
-		b := h.batches[p.Ref.Batch]
-		name, err := b.Name(int(p.Ref.Job))
-		if err != nil {
-			h.failed = err
-			return nil
-		}
-		try := p.Try
-		if p.Out {
-			try = 0
-		}
-		all = append(all, placing{b.Batch, name, p.Attempt, try})
-	}
-	return all
-}
-
-// place puts results in place, durably: a node is told that one is safe only
-// after that.
-func (h *head) place(all []placing) error {
-	for _, p := range all {
-		var err error
-		if p.try == 0 {
-			err = h.store.Publish(p.batch, p.job, p.attempt)
-		} else {
-			err = h.store.Aside(p.batch, p.job, p.try, p.attempt)
-		}
-		var odd *spool.Problem
-		if errors.As(err, &odd) {
-			h.log.Error("a result is not where the log says", "problem", odd.Error())
-		} else if err != nil {
-			return err
-		}
-	}
-	return h.store.SyncPublished()
 }
 
 // record appends what a of the machine's actions says to a log.
@@ -446,8 +268,8 @@ func (h *head) close(n uint32) {
 }
 
 // closed forgets the batches that a commit has closed.
-func (h *head) closed() {
-	for _, n := range h.closing {
+func (h *head) closed(ns []uint32) {
+	for _, n := range ns {
 		b := h.batches[n]
 		if !h.machine.Closed(n) || h.reopens(n) {
 			continue // opened again meanwhile; its next record says so
@@ -461,7 +283,6 @@ func (h *head) closed() {
 			s.tell(&wire.Forget{Build: b.ID})
 		}
 	}
-	h.closing = nil
 }
 
 // reopens says that what the next tick records opens a batch again, whether or

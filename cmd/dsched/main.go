@@ -66,7 +66,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		return nil, spoolError(err)
 	}
 	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(),
-		in: make(chan func(), maxBatchN), over: make(chan struct{}), ticked: make(chan error, 1), lastWake: time.Now(),
+		in: make(chan func(), maxBatchN), over: make(chan struct{}), committed: make(chan error, 1), placed: make(chan error, 1), lastWake: time.Now(),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 		watchers: map[*watcher]bool{},

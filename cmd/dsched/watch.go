@@ -26,20 +26,15 @@ type watcher struct {
 	records *queue[logged]
 }
 
-// tellWatchers hands on what a commit has made durable.
-func (h *head) tellWatchers() {
+// tellWatchers hands on records that are durable, and whose results are in
+// place.
+func (h *head) tellWatchers(ls []logged) {
 	for w := range h.watchers {
-		if len(h.logged) > 0 && !w.records.put(h.logged...) {
+		if len(ls) > 0 && !w.records.put(ls...) {
 			w.records.close()
 			delete(h.watchers, w)
 		}
 	}
-	for _, l := range h.logged {
-		if n, open := h.byID[l.batch.ID]; open {
-			h.batches[n].told = l.batch.Durable()
-		}
-	}
-	h.logged = nil
 }
 
 // follow sends the rows that fit, and again each that changes; or, until they
