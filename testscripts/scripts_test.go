@@ -119,6 +119,8 @@ func condition(name string) (bool, error) {
 		return raceEnabled, nil
 	case "full":
 		return full(), nil
+	case "mount":
+		return exec.Command("unshare", "-m", "true").Run() == nil, nil
 	}
 	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" || name == "bash" {
 		return installed(name)

@@ -37,6 +37,10 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 		err = n.fresh(ctx, a)
 	}
 	for wait := time.Second; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
+		if n.desk.MakeRoom(err) {
+			err = n.finish(a, nil)
+			continue
+		}
 		n.log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		select {
 		case <-time.After(wait):

@@ -14,7 +14,6 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/dial"
-	"distribute/lib/durable"
 	"distribute/lib/node"
 	"distribute/lib/proc"
 )
@@ -31,7 +30,7 @@ func main() {
 
 // supervise is the life of a slot's supervisor, which is this program too.
 func supervise() {
-	if err := proc.Supervise(durable.WriteFile); err != nil {
+	if err := proc.Supervise(desk.WriteFile); err != nil {
 		panic(err)
 	}
 }

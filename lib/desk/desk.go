@@ -90,7 +90,7 @@ func (d *Desk) check() error {
 		switch n := e.Name(); {
 		case n == "node.json":
 			return nil
-		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", strings.HasPrefix(n, "."):
+		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", strings.HasPrefix(n, "."):
 		default:
 			return fmt.Errorf("%q is not a node's directory: it has %q and no node.json; name an empty or a new one with -D", d.dir, n)
 		}
@@ -154,6 +154,7 @@ func (d *Desk) begin() error {
 	if err := d.emptyTrash(); err != nil {
 		return err
 	}
+	d.stock()
 	return d.cleanCache()
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -346,5 +347,30 @@ func TestBuild(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "trash")); err != nil || len(left) != 0 {
 		t.Errorf("trash: %v, %v", left, err)
+	}
+}
+
+// The ballast is given up for want of space only, and once; the next attempt
+// finds it made anew.
+func TestBallast(t *testing.T) {
+	d, err := Open(filepath.Join(t.TempDir(), "node"), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	name := filepath.Join(d.Dir(), "ballast")
+	if fi, err := os.Stat(name); err != nil || fi.Size() != ballastSize {
+		t.Fatalf("the ballast is %v, %v", fi, err)
+	}
+	if d.MakeRoom(syscall.EIO) || d.MakeRoom(nil) {
+		t.Error("room is made for what wants none")
+	}
+	full := &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
+	if !d.MakeRoom(full) || d.MakeRoom(full) {
+		t.Error("the ballast is to be given up once")
+	}
+	d.Begin(nil)
+	if _, err := os.Stat(name); err != nil {
+		t.Errorf("it is not made anew: %v", err)
 	}
 }

@@ -204,7 +204,9 @@ func (s *supervisor) keep(name string, st *Status) error {
 		return s.write(name, b, 0o600)
 	}
 	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
-		return err
+		// The disk may be full, for which write knows what to do.
+		os.Remove(name + ".new")
+		return s.write(name, b, 0o600)
 	}
 	return os.Rename(name+".new", name)
 }
