@@ -229,7 +229,7 @@ func (n *daemon) judgeBuild(b *desk.Build) error {
 
 // lastLine is the last line with anything in it of a file, shortened.
 func lastLine(name string) string {
-	f, err := os.Open(name)
+	f, err := openPlain(name)
 	if err != nil {
 		return ""
 	}
@@ -246,7 +246,7 @@ func lastLine(name string) string {
 
 // copyFile copies a small file.
 func copyFile(dst, src string) error {
-	in, err := os.Open(src)
+	in, err := openPlain(src)
 	if errors.Is(err, fs.ErrNotExist) {
 		return os.WriteFile(dst, nil, 0o600)
 	}

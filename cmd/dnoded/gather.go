@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -62,9 +63,32 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	return m, nil
 }
 
+// openPlain opens a regular file for reading; anything else does not exist for
+// it. A job may have put anything in its place, and to open a FIFO would wait
+// for ever.
+func openPlain(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fs.ErrNotExist, err, f.Close())
+	}
+	return f, nil
+}
+
 // printed is the entry of what the job printed. Nothing writes to it any more.
+// What is no file is replaced by an empty one.
 func printed(a *attempt) (e pack.Entry, err error) {
-	f, err := os.OpenFile(a.Output(), os.O_RDONLY|os.O_CREATE, 0o600)
+	if info, err := os.Lstat(a.Output()); err != nil || !info.Mode().IsRegular() {
+		if err := errors.Join(os.RemoveAll(a.Output()), os.WriteFile(a.Output(), nil, 0o600)); err != nil {
+			return e, err
+		}
+	}
+	f, err := openPlain(a.Output())
 	if err != nil {
 		return e, err
 	}

@@ -94,7 +94,7 @@ func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.
 				name = b.Output()
 			}
 		}
-		f, err := os.Open(name)
+		f, err := openPlain(name)
 		if err == nil {
 			return f, nil
 		}
