@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"distribute/lib/ask"
@@ -45,9 +46,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	w.progress.Done()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && !w.asked:
-		return cli.Errorf(cli.No, "the head has not answered after %s", *limit)
+		return cli.Errorf(cli.No, "the head has not answered after -T %s", *limit)
 	case errors.Is(err, context.DeadlineExceeded):
-		return cli.Errorf(cli.No, "not over after %s: %s", *limit, some(w.left))
+		return cli.Errorf(cli.No, "not over after -T %s: %s", *limit, some(w.left))
 	case err != nil:
 		return err
 	case w.bad > 0:
@@ -74,9 +75,14 @@ func parseLimit(c *cli.Cmd, s string) (time.Duration, error) {
 func some(jobs map[job.ID]bool) string {
 	ids := slices.Sorted(maps.Keys(jobs))
 	if len(ids) <= 3 {
-		return fmt.Sprint(ids)
+		return words(ids)
 	}
-	return fmt.Sprintf("%v and %d more", ids[:3], len(ids)-3)
+	return fmt.Sprintf("%s and %d more", words(ids[:3]), len(ids)-3)
+}
+
+// words are the ids with blanks between them, as a command line has them.
+func words(ids []job.ID) string {
+	return strings.Trim(fmt.Sprint(ids), "[]")
 }
 
 // wait is what is being waited for. It outlives a session with the head.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"distribute/lib/wire"
@@ -59,18 +60,38 @@ func Dial(ctx context.Context, addr string) (net.Conn, error) {
 		c, err = d.DialContext(ctx, "unix", p)
 		return err
 	})
+	if dir, ok := Spool(addr); ok {
+		err = silent(dir, err)
+	}
 	return c, wrap(addr, err)
 }
 
-func wrap(addr string, err error) error {
+// silent says in words why the socket of a spool does not answer, where the
+// spool tells.
+func silent(dir string, err error) error {
+	if !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	if _, serr := os.Stat(filepath.Join(dir, "spool.json")); errors.Is(serr, os.ErrNotExist) {
+		return fmt.Errorf("it is no spool (%w)", bare(err))
+	}
+	return fmt.Errorf("no dsched runs on it; dlocal starts your own (%w)", bare(err))
+}
+
+// bare is an error of the network without the addresses, which are the reader's.
+func bare(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
-		err = op.Err
+		return op.Err
 	}
+	return err
+}
+
+func wrap(addr string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{addr, err}
+	return &Error{addr, bare(err)}
 }
 
 // Local says that an address is on this machine, where bytes cost less than

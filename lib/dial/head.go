@@ -18,10 +18,10 @@ var ErrNoHead = errors.New("no head is set")
 type NoHead struct{}
 
 func (NoHead) Error() string {
-	return ErrNoHead.Error() + `; one of these lines says which:
-  export DHEAD=/path/of/the/lab/spool    the lab's (or put it into ~/.config/distribute/head)
-  dlocal                                 starts a head and a node of your own, here
-  dsubmit -H DIR …                       just this once`
+	return ErrNoHead.Error() + `; one of these says which (DIR is its spool):
+  export DHEAD=DIR   the lab's; or DIR in ~/.config/distribute/head
+  eval "$(dlocal)"   starts a head and a node of your own, here
+  -H DIR             just this once`
 }
 
 // Is makes a NoHead an ErrNoHead.
