@@ -117,6 +117,11 @@ func usageForms(t *testing.T, name string) []string {
 	if !ok {
 		t.Fatalf(`%s -h does not begin with "usage: ": %q`, name, out)
 	}
+	for line := range strings.Lines(string(out)) {
+		if len(line) > 80+len("\n") {
+			t.Errorf("%s -h: %q does not fit into 80 columns", name, line)
+		}
+	}
 	var forms []string
 	for line := range strings.Lines(text) {
 		line = even(line)

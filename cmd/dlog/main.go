@@ -34,7 +34,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil || ops.None {
 		return err
 	}
-	ids, err := meant(ctx, c, *head, ops)
+	ids, err := meant(ctx, c, *head, ops, *build)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 }
 
 // meant asks which jobs are meant, and gives the ids of those that have
-// started, and of the attempts that are named.
-func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands) ([]string, error) {
+// started, and of the attempts that are named. Of the jobs that share a build,
+// which are those of a batch on a node, it gives the first if builds are wanted.
+func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands, build bool) ([]string, error) {
 	h, err := ask.Dial(ctx, c, head)
 	if err != nil {
 		return nil, err
@@ -66,8 +67,11 @@ func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands) ([]s
 	if err != nil || len(ops.Args) == 0 {
 		return ids, err
 	}
+	shared := map[[2]string]bool{}
 	err = ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
-		if r.Attempt > 0 {
+		at := [2]string{string(r.ID.Batch()), r.Node}
+		if r.Attempt > 0 && !(build && shared[at]) {
+			shared[at] = true
 			ids = append(ids, string(r.ID))
 		}
 		return nil

@@ -67,6 +67,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if addr, err = dial.Head(c.Getenv, addr); err != nil {
 		return err
 	}
+	if err := dial.Check(addr); err != nil {
+		return cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
+	}
 	level := slog.LevelInfo
 	if *verbose {
 		level = slog.LevelDebug

@@ -19,7 +19,8 @@ import (
 )
 
 const usage = `usage: dsubmit [-nquvw] [-b batch] [-H head] [-s ids] file
-       dsubmit [-nquvw] [-H head] [-i path ...] [-J name] [-R request ...] -b batch -- command ...`
+       dsubmit [-nquvw] [-H head] [-i path ...] [-J name] [-R request ...]
+               -b batch -- command ...`
 
 func main() { cli.Main(usage, run) }
 

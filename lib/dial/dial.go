@@ -101,6 +101,15 @@ func Local(addr string) bool {
 	return !ok || loopback(hp) == nil
 }
 
+// Check reports an address at which there can never be a head.
+func Check(addr string) error {
+	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
+		return loopback(hp)
+	}
+	_, err := socket(addr)
+	return err
+}
+
 // socket is the path of the socket that an address names.
 func socket(addr string) (string, error) {
 	if p, ok := strings.CutPrefix(addr, "unix:"); ok {
@@ -153,7 +162,7 @@ func Listen(addr string) (net.Listener, error) {
 	}
 	path, ok := strings.CutPrefix(addr, "unix:")
 	if !ok {
-		return nil, fmt.Errorf("cannot listen on %q: an address is unix:PATH or tcp://127.0.0.1:PORT", addr)
+		return nil, errors.New("an address is unix:PATH or tcp://127.0.0.1:PORT")
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
