@@ -161,6 +161,22 @@ func TestJ25UnreadableJob(t *testing.T) {
 	}
 }
 
+// A result whose job cannot be named any more is not said to be safe.
+func TestJ25UnreadablePlace(t *testing.T) {
+	h := newState(t)
+	b := made(t, h, "ns/b", "j")
+	if _, err := h.open(b, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(h.spool.Dir(), "batches/ns/b/jobs.jsonl"), 10); err != nil {
+		t.Fatal(err)
+	}
+	h.actions = append(h.actions, sched.Publish{Ref: sched.Ref{Batch: h.byID["ns/b"]}, Attempt: job.NewToken(), Out: true})
+	if h.begin(); h.failed == nil {
+		t.Error("it goes on")
+	}
+}
+
 // A log that is asked for when its node has just gone ends at once.
 func TestTailAfterEnd(t *testing.T) {
 	a, b := pipe(t)

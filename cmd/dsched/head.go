@@ -136,7 +136,7 @@ func (h *head) record(a sched.Action) {
 		rec := a.Rec
 		name, err := b.Name(int(a.Ref.Job))
 		if err != nil {
-			h.failed = err // what is not in the log must not be done
+			h.failed = unreadable(err)
 			return
 		}
 		rec.Job = name

@@ -39,7 +39,10 @@ func (h *head) run(ctx context.Context) error {
 	clock := time.NewTicker(tickEvery)
 	defer clock.Stop()
 	for {
-		if h.begin(); h.failed != nil {
+		if h.failed == nil {
+			h.begin()
+		}
+		if h.failed != nil {
 			return h.fail()
 		}
 		var err error
@@ -48,6 +51,7 @@ func (h *head) run(ctx context.Context) error {
 			f()
 		case <-clock.C:
 			h.apply(sched.Tick{})
+			h.startPlacing() // what a full disk has kept from its place
 		case err = <-h.committed:
 			err = h.whenCommitted(err)
 		case err = <-h.placed:
@@ -56,9 +60,10 @@ func (h *head) run(ctx context.Context) error {
 			return h.end()
 		}
 		if err != nil {
-			return err
+			h.failed = err
+		} else {
+			h.drain()
 		}
-		h.drain()
 	}
 }
 
@@ -66,7 +71,7 @@ func (h *head) run(ctx context.Context) error {
 // and failed is not synced again: the kernel says so once only.
 func (h *head) broken(err error) {
 	if errors.Is(err, spool.ErrBroken) {
-		h.do(func() { h.failed = err })
+		h.do(func() { h.failed = fmt.Errorf("the spool cannot be written, so dsched ends: %w", err) })
 	}
 }
 
@@ -78,7 +83,7 @@ func (h *head) fail() error {
 	if h.placing != nil {
 		<-h.placed
 	}
-	return fmt.Errorf("the spool cannot be read or written, so dsched ends: %w", h.failed)
+	return h.failed
 }
 
 // drain takes in what waits already, so that one tick is for all of it.
@@ -143,17 +148,15 @@ func (h *head) begin() {
 // done or said meanwhile.
 func (h *head) whenCommitted(err error) error {
 	if errors.Is(err, spool.ErrFull) {
-		if time.Since(h.fullAt) > 2*tickEvery {
-			h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
-		}
-		h.full, h.fullAt = true, time.Now()
+		h.noRoom(err)
+		h.full = true
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("what happened cannot be made durable, so dsched ends: %w", err)
 	}
 	t := h.committing
 	h.committing = nil
+	if err != nil {
+		return fmt.Errorf("what happened cannot be made durable, so dsched ends: %w", err)
+	}
 	t.told = map[*batch]int64{}
 	for _, l := range t.logged {
 		if n, open := h.byID[l.batch.ID]; open {
@@ -175,6 +178,14 @@ func (h *head) whenCommitted(err error) error {
 	return nil
 }
 
+// noRoom notes that the disk is full.
+func (h *head) noRoom(err error) {
+	if time.Since(h.fullAt) > 2*tickEvery {
+		h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
+	}
+	h.fullAt = time.Now()
+}
+
 // early says that something may be done as soon as it is durable, whatever
 // results are still to be put in place.
 func early(a sched.Action) bool {
@@ -186,9 +197,9 @@ func early(a sched.Action) bool {
 }
 
 // startPlacing puts the results of the ticks that wait in place, in a goroutine
-// of its own, unless that of ticks before is under way.
+// of its own, unless that of ticks before is under way, or there was no room.
 func (h *head) startPlacing() {
-	if h.placing != nil || len(h.waiting) == 0 {
+	if h.placing != nil || len(h.waiting) == 0 || time.Since(h.fullAt) < tickEvery/2 {
 		return
 	}
 	h.placing, h.waiting = h.waiting, nil
@@ -203,13 +214,19 @@ func (h *head) startPlacing() {
 	go func() { h.placed <- h.place(all) }()
 }
 
-// whenPlaced takes how that went, and does and tells the rest.
+// whenPlaced takes how that went, and does and tells the rest. With a full disk
+// it is tried again.
 func (h *head) whenPlaced(err error) error {
+	ticks := h.placing
+	h.placing = nil
+	if errors.Is(err, spool.ErrFull) {
+		h.noRoom(err)
+		h.waiting = append(ticks, h.waiting...)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("a result cannot be put in place, so dsched ends: %w", err)
 	}
-	ticks := h.placing
-	h.placing = nil
 	for _, t := range ticks {
 		for b, size := range t.told {
 			b.told = size
@@ -236,8 +253,8 @@ func (h *head) places(t *tick) (all []placing) {
 		b := h.batches[p.Ref.Batch]
 		name, err := b.Name(int(p.Ref.Job))
 		if err != nil {
-			h.log.Error("a job's line cannot be read", "batch", b.ID, "job", p.Ref.Job, "why", err)
-			continue
+			h.failed = unreadable(err)
+			return nil
 		}
 		try := p.Try
 		if p.Out {
@@ -246,6 +263,11 @@ func (h *head) places(t *tick) (all []placing) {
 		all = append(all, placing{b.Batch, name, p.Attempt, try})
 	}
 	return all
+}
+
+// unreadable ends dsched: what the log cannot say must be neither done nor told.
+func unreadable(err error) error {
+	return fmt.Errorf("what happened to a job cannot be logged, so dsched ends: %w", err)
 }
 
 // place puts results in place, durably: a node is told that one is safe only
