@@ -58,7 +58,8 @@ type daemon struct {
 	queue     []*want           // for cpus
 	slots     []*proc.Slot      // supervisors without an order
 	arrivals  int
-	letGo     map[job.Token]bool // deleted in this session: a start that comes late is not for a new attempt
+	letGo     recent // deleted in this session: a start that comes late is not for a new attempt
+	noted     int    // the order of the last attempt that was noted; of the goroutine that obeys the head
 }
 
 // An attempt is one that the head gave to this node and that has not been
@@ -83,7 +84,7 @@ type attempt struct {
 func newDaemon(s *settings, d *desk.Desk) *daemon {
 	n := &daemon{settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, letGo: map[job.Token]bool{}, free: s.offer.CPUs}
+		builds: map[string]*build{}, forgotten: map[string]bool{}, free: s.offer.CPUs}
 	n.link = newLink(n)
 	return n
 }
@@ -156,7 +157,12 @@ func (n *daemon) takeOver() error {
 	if err != nil {
 		n.log.Error("some of what is in the directory cannot be used", "why", err)
 	}
-	slices.SortFunc(as, func(a, b *desk.Attempt) int { return cmp.Compare(a.Token, b.Token) })
+	slices.SortFunc(as, func(a, b *desk.Attempt) int {
+		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Token, b.Token))
+	})
+	if len(as) > 0 {
+		n.noted = as[len(as)-1].Order
+	}
 	for _, a := range as {
 		if err := n.resume(a); err != nil {
 			n.log.Error("an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)

@@ -172,7 +172,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 // the node holds. Everything that happens from then on is told.
 func (l *link) attach(s *session) error {
 	ok := l.n.do(func() {
-		clear(l.n.letGo)
+		l.n.letGo = recent{}
 		s.out.put(&wire.Offer{Offer: l.n.offer}, &wire.List{})
 		items := l.n.list()
 		s.out.put(items...)

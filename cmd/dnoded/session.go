@@ -115,7 +115,8 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	}
 	notes := make([]desk.Note, len(starts))
 	for i, s := range starts {
-		notes[i] = desk.Note{Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, Spec: s.Spec, Work: s.Work}
+		n.noted++
+		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, Spec: s.Spec, Work: s.Work}
 	}
 	as, errs := n.desk.Begin(notes)
 	n.do(func() {
@@ -125,7 +126,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 				n.link.tell(&wire.Ended{Attempt: known.Token, Result: *known.result})
 			case known != nil:
 				n.link.tell(&wire.Phase{Attempt: known.Token, Phase: known.phase})
-			case err == nil && n.letGo[as[i].Token]:
+			case err == nil && n.letGo.has(as[i].Token):
 				n.log.Debug("a start came again after its attempt was let go", "attempt", as[i].Token)
 				if err := n.desk.Discard(as[i]); err != nil {
 					n.log.Error("what is left of an attempt cannot be removed", "attempt", as[i].Token, "why", err)
@@ -246,7 +247,7 @@ func (n *daemon) forget(t job.Token) {
 // remove deletes an attempt's directory, and says so to the head.
 func (n *daemon) remove(a *attempt) {
 	delete(n.attempts, a.Token)
-	n.letGo[a.Token] = true
+	n.letGo.add(a.Token)
 	n.work.Go(func() {
 		if err := n.desk.Discard(a.Attempt); err != nil {
 			n.log.Error("what is left of an attempt cannot be removed", "attempt", a.Token, "why", err)
@@ -358,12 +359,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 // damaged says that a result cannot be sent for what it is, now or later.
 func damaged(err error) bool {
 	var p *fs.PathError
-	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
-		if errors.Is(err, passing) {
-			return false
-		}
-	}
-	return errors.Is(err, pack.ErrChanged) || errors.As(err, &p)
+	return !passing(err) && (errors.Is(err, pack.ErrChanged) || errors.As(err, &p))
 }
 
 // errAnew ends a session so that the next one's list says what has changed.
@@ -372,10 +368,23 @@ var errAnew = errors.New("a result is damaged, and the session begins anew to sa
 // spoiled makes an attempt lost whose files cannot be sent. The head has taken
 // in how it ended and hears otherwise only in a list, so the session ends.
 func (n *daemon) spoiled(a *attempt, why error) error {
+	if passing(why) {
+		return why
+	}
 	r := &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its files on the node are damaged: " + reason(why)}}
 	if err := a.SetResult(r, nil, true); err != nil {
 		n.log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
 	}
 	n.do(func() { a.result = r })
 	return errAnew
+}
+
+// passing says that an error is of this moment and not of the files.
+func passing(err error) bool {
+	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EINTR} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }

@@ -16,7 +16,8 @@ import (
 // A Note is what is known of an attempt before it runs: its spec.json.
 type Note struct {
 	Format int       `json:"format"`
-	Boot   string    `json:"boot"` // id of the boot in which it was given
+	Boot   string    `json:"boot"`  // id of the boot in which it was given
+	Order  int       `json:"order"` // grows from one to the next that is given
 	Token  job.Token `json:"attempt"`
 	Job    job.ID    `json:"job"`
 	Try    int       `json:"try"`

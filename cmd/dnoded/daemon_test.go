@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// Attempts that wait go on in the order in which they were given, and those
+// that are given later come after them.
+func TestTakeOverInOrder(t *testing.T) {
+	d, err := desk.Open(t.TempDir(), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var notes []desk.Note
+	for i := range 20 {
+		notes = append(notes, desk.Note{Order: i + 5, Token: job.NewToken(), Job: job.ID(fmt.Sprintf("lab/b/j%d", i)),
+			Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)})
+	}
+	if _, errs := d.Begin(notes); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	n := newDaemon(&settings{offer: node.Offer{CPUs: 1}, boot: "boot", log: slog.New(slog.DiscardHandler)}, d)
+	if err := n.takeOver(); err != nil {
+		t.Fatal(err)
+	}
+	for i, note := range notes {
+		if a := n.attempts[note.Token]; a == nil || a.seq != i+1 {
+			t.Errorf("attempt %d is %+v", i, a)
+		}
+	}
+	if n.noted != 24 {
+		t.Errorf("the last one was number %d", n.noted)
+	}
+	close(n.over)
+	for _, a := range n.attempts {
+		a.cancel(nil)
+	}
+	n.work.Wait()
+}
+
+// A result is not given up for what passes.
+func TestN65ResultIsKept(t *testing.T) {
+	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		a := &attempt{result: &job.Result{Manifest: "x"}}
+		if err := (&daemon{}).spoiled(a, &fs.PathError{Op: "open", Path: "x", Err: errno}); !errors.Is(err, errno) || a.result.Lost {
+			t.Errorf("%v: got %v, the result is %+v", errno, err, a.result)
+		}
+	}
+}
