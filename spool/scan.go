@@ -90,7 +90,7 @@ func (s *scan) time() (time.Time, bool) {
 	s.i += len(shape)
 	year, month, day := digits(b[1:5]), digits(b[6:8]), digits(b[9:11])
 	hour, minute, second, milli := digits(b[12:14]), digits(b[15:17]), digits(b[18:20]), digits(b[21:24])
-	if month < 1 || month > 12 || day < 1 || day > 28 && day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
+	if year < 1 || month < 1 || month > 12 || day < 1 || day > 28 && day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
 	}
 	sec := (daysBefore(year, month, day)*24+hour)*3600 + minute*60 + second
