@@ -196,6 +196,51 @@ func TestTailAfterEnd(t *testing.T) {
 	}
 }
 
+// While one stream brings a result, or all of it has come, another stream of the
+// node does not get at it; nor do two sessions of one name mix up.
+func TestClaimOnce(t *testing.T) {
+	places := make(chan struct{}, 1)
+	places <- struct{}{}
+	g := &grant{attempt: job.NewToken(), done: places}
+	s := &session{gone: make(chan struct{}), grants: map[job.Token]*grant{}}
+	s.addGrant(g)
+	if s.claim(g.attempt) != g || s.claim(g.attempt) != nil {
+		t.Error("two streams have one result")
+	}
+	if s.unclaim(g); s.claim(g.attempt) != g {
+		t.Error("the tree cannot come after its manifest")
+	}
+	if !s.drop(g) || s.claim(g.attempt) != nil || len(places) != 0 {
+		t.Error("it is wanted after its end")
+	}
+}
+
+func TestL42TwoAtOnce(t *testing.T) {
+	h := newState(t)
+	for range 2 {
+		a, _ := pipe(t)
+		h.nodeUp(&session{name: "ws1", out: newQueue[wire.Message](10), log: h.log, conn: wire.New(a)},
+			&wire.Hello{Boot: "b", State: "s"}, node.Offer{CPUs: 8})
+	}
+	h.nodeDown(h.sessions[2], nil)
+	if h.sessions[h.byNode["ws1"]] == nil {
+		t.Error("the session that stays cannot be found by its node's name")
+	}
+}
+
+// A tool that asks while dsched ends is told so.
+func TestAskedAtTheEnd(t *testing.T) {
+	h := newState(t)
+	close(h.over)
+	err := (&tool{head: h}).rows(nil, nil, nil)
+	if e := asRefusal(err); e == nil || e.Status != 75 {
+		t.Errorf("got %v", err)
+	}
+	if _, err := h.work(&session{}, job.NewToken()); asRefusal(err) != nil {
+		t.Errorf("a node is refused what is its own: %v", err)
+	}
+}
+
 // A batch that is opened again and over again while its end is written down is
 // not dropped before what happened is in its log.
 func TestReopenedAndOver(t *testing.T) {

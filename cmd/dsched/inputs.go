@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -45,12 +46,15 @@ func (h *head) serveDown(s *session, c *wire.Conn, local bool) error {
 func (h *head) work(s *session, t job.Token) (*work, error) {
 	var w *work
 	var ref sched.Ref
-	h.do(func() {
+	there := h.do(func() {
 		a, known := h.machine.Attempt(t)
 		if b := h.batches[a.Ref.Batch]; known && a.Node == s.name && b != nil {
 			ref, w = a.Ref, &work{batch: b.Batch, spec: b.spec}
 		}
 	})
+	if !there {
+		return nil, net.ErrClosed // dsched ends: the node asks the next one
+	}
 	if w == nil {
 		return nil, &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf("the attempt %.40q is not given to this node", string(t))}
 	}

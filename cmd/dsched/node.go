@@ -71,6 +71,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	}
 	h.do(func() { h.joins[s.join] = s })
 	defer h.do(func() { delete(h.joins, s.join) })
+	c.ReadWithin(silentAfter)
 	if err := c.Send(h.hello(wire.Hello{Join: s.join})); err != nil {
 		return err
 	}
@@ -296,7 +297,9 @@ func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 	h.lastSession++
 	s.id = h.lastSession
 	h.sessions[s.id] = s
-	h.byNode[s.name] = s.id
+	if h.sessions[h.byNode[s.name]] == nil { // else it is about to be refused
+		h.byNode[s.name] = s.id
+	}
 	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
 	h.store.NodeSeen(string(s.name), offer)
 	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})

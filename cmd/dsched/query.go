@@ -208,6 +208,9 @@ func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 // rows calls f for each job of each batch that the query may be about, as of
 // the snapshot. A batch that cannot be read is left out, and said in the log.
 func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) error {
+	if snap == nil {
+		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
+	}
 	infos, err := t.infos(nil)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"syscall"
 
 	"distribute/lib/job"
@@ -34,6 +35,7 @@ type grant struct {
 	m       pack.Manifest // once known
 	want    pack.Want
 	done    chan struct{} // a place among those under way; given back when settled
+	taken   bool          // a stream is at it, or all of it has come; guarded by the session's mu
 }
 
 // settled tells the machine how the transfer ended.
@@ -104,10 +106,23 @@ func (s *session) takeGrants() map[job.Token]*grant {
 	return gs
 }
 
-func (s *session) grant(t job.Token) *grant {
+// claim is the grant of an attempt for one transfer: nothing else may work on
+// what is staged of it until unclaim, whatever streams the node uses.
+func (s *session) claim(t job.Token) *grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.grants[t]
+	g := s.grants[t]
+	if g == nil || g.taken {
+		return nil
+	}
+	g.taken = true
+	return g
+}
+
+func (s *session) unclaim(g *grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.taken = false
 }
 
 // drop forgets a grant that is settled, and says whether it was still wanted.
@@ -125,12 +140,14 @@ func (s *session) drop(g *grant) bool {
 // takeUp receives results on a node's up stream until it ends.
 func (h *head) takeUp(s *session, c *wire.Conn) error {
 	sealing := make(chan struct{}, maxSealing)
+	var seals sync.WaitGroup
+	defer seals.Wait() // the spool is not given back meanwhile
 	for {
 		send, err := wire.Expect[*wire.Send](c)
 		if err != nil {
 			return err
 		}
-		g := s.grant(send.Attempt)
+		g := s.claim(send.Attempt)
 		r := c.RecvTransfer(send)
 		if g == nil {
 			if err := wire.Drain(r); err != nil && !errors.Is(err, wire.ErrGaveUp) {
@@ -154,10 +171,12 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 			h.finish(s, g, err)
 		case send.Of == wire.OfTree:
 			sealing <- struct{}{}
-			go func() {
+			seals.Go(func() {
 				h.finish(s, g, h.store.Seal(g.batch, g.attempt, g.m))
 				<-sealing
-			}()
+			})
+		default:
+			s.unclaim(g)
 		}
 	}
 }
