@@ -76,9 +76,21 @@ func (s *Submission) compare(id job.BatchID, free bool) (*Batch, error) {
 	switch {
 	case b.Head.Submission == mine.Submission && b.Head.UID == mine.UID,
 		!free && b.Head.Content == mine.Content && b.Head.UID == mine.UID:
+		if err := s.settle(id); err != nil {
+			return nil, err
+		}
 		return b, fmt.Errorf("%q: %w", id, ErrSame)
 	}
 	return b, fmt.Errorf("%q: %w, by %.100q on %s", id, ErrTaken, b.Head.Owner, b.Submitted.Format("2006-01-02"))
+}
+
+// settle makes the name of a batch that is there durable: who made it may not
+// have come so far yet, and what is told of it must hold.
+func (s *Submission) settle(id job.BatchID) error {
+	if err := durable.Step("submit.same"); err != nil {
+		return classed(err)
+	}
+	return syncDirs([]string{s.head.path("batches", id.Namespace()), s.head.path("batches")})
 }
 
 // Finish makes the batch, durably and at once: before the rename that it ends
