@@ -21,6 +21,7 @@ import (
 func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
 	h, err := ask.Dial(ctx, d.c, d.head)
 	if err == nil {
+		d.sayWaiting(h.Addr)
 		return &live{h, d, ops}, nil
 	}
 	var unreachable *dial.Error
@@ -41,6 +42,7 @@ func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
 		return nil, fmt.Errorf("%w (and files do not tell what changes: leave out -f)", err)
 	}
 	d.c.Talk("no dsched runs on %q; read from its files at %s", dir, d.now().Format(time.DateTime))
+	d.sayWaiting(dir)
 	return &files{Spool: s, d: d, ops: ops}, nil
 }
 
