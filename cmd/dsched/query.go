@@ -223,8 +223,12 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 		if !q.MayFit(i.ID, i.Head.Owner) || q.OnlyLive() && !open {
 			continue
 		}
+		stuck := t.stuck(i.ID)
 		err := t.spool.Read(i.ID, upto, func(r *job.Row) error {
 			snap.over(r)
+			if r.State == job.Queued && stuck != "" {
+				r.Reason = stuck
+			}
 			return f(r)
 		})
 		var p *spool.Problem
@@ -237,6 +241,16 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 		}
 	}
 	return nil
+}
+
+// stuck is why no job of a batch that waits can start now, "" if one can.
+func (h *head) stuck(id job.BatchID) (why string) {
+	h.do(func() {
+		if n, open := h.byID[id]; open {
+			why = h.machine.Stuck(n)
+		}
+	})
+	return why
 }
 
 // nodes answers a question about nodes.

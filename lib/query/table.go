@@ -174,7 +174,7 @@ func (t *jobTable) queued() error {
 	case 1:
 		return t.job(&t.first)
 	}
-	return t.add(false, fmt.Sprintf("%s (%d)", t.batch, n), "queued", "-", "-", "-", "")
+	return t.add(false, fmt.Sprintf("%s (%d)", t.batch, n), "queued", "-", "-", "-", noted(t.first.Reason))
 }
 
 func (t *jobTable) job(r *job.Row) error {

@@ -125,9 +125,38 @@ func (m *Machine) Why(ref Ref) string {
 	if m.State(ref) != job.Queued {
 		return ""
 	}
-	q := m.queueOf(ref)
+	why, _ := m.why(m.queueOf(ref))
+	return why
+}
+
+// Stuck tells why none of the jobs of a batch that wait can start on any node
+// that is connected; "" if one can, or none waits. It costs a look at every
+// node for each number of cpus that jobs of the batch ask for.
+func (m *Machine) Stuck(batch uint32) (first string) {
+	b := m.batches[batch]
+	if b == nil {
+		return ""
+	}
+	for _, q := range b.queues {
+		if q.jobs.n == 0 {
+			continue
+		}
+		why, never := m.why(q)
+		if !never {
+			return ""
+		}
+		if first == "" {
+			first = why
+		}
+	}
+	return first
+}
+
+// why tells why the jobs of a queue wait, and whether no connected node could
+// take one.
+func (m *Machine) why(q *queue) (why string, never bool) {
 	if q.doom != "" {
-		return q.doom
+		return q.doom, true
 	}
 	var there, able, big, failed, idle int
 	var lacks string
@@ -154,19 +183,19 @@ func (m *Machine) Why(ref Ref) string {
 	}
 	switch {
 	case there == 0:
-		return "no node is connected"
+		return "no node is connected", true
 	case able == 0 && len(q.c.caps) > 1:
-		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", there, strings.Join(q.c.caps, ", "), lacks)
+		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", there, strings.Join(q.c.caps, ", "), lacks), true
 	case able == 0:
-		return fmt.Sprintf("none of %d nodes has %s", there, lacks)
+		return fmt.Sprintf("none of %d nodes has %s", there, lacks), true
 	case big == 0:
-		return fmt.Sprintf("none of %d nodes offers %d cpus", able, max(1, q.c.cpus))
+		return fmt.Sprintf("none of %d nodes offers %d cpus", able, max(1, q.c.cpus)), true
 	case failed == big:
-		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, failed, big)
+		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, failed, big), true
 	case idle > 0:
-		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", big-failed, there)
+		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", big-failed, there), false
 	}
-	return fmt.Sprintf("%d of %d nodes can run it, all are busy", big-failed, there)
+	return fmt.Sprintf("%d of %d nodes can run it, all are busy", big-failed, there), false
 }
 
 // Snapshot is all of the state that lasts, as text with one line for each
