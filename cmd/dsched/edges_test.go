@@ -228,6 +228,24 @@ func TestL42TwoAtOnce(t *testing.T) {
 	}
 }
 
+// One user's sessions do not keep others out.
+func TestI16Sessions(t *testing.T) {
+	h := newState(t)
+	h.background(t)
+	for range maxTools {
+		if !h.admit(1000) {
+			t.Fatal("too few are let in")
+		}
+	}
+	if h.admit(1000) || !h.admit(1001) {
+		t.Error("the limit is not each user's own")
+	}
+	h.do(func() { h.leave(1000); h.leave(1001) })
+	if !h.admit(1000) || h.admit(1000) || len(h.tools) != 1 {
+		t.Error("who has left is counted still")
+	}
+}
+
 // A tool that asks while dsched ends is told so.
 func TestAskedAtTheEnd(t *testing.T) {
 	h := newState(t)

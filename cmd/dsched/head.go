@@ -51,6 +51,7 @@ type head struct {
 	lastSession uint64
 
 	watchers map[*watcher]bool
+	tools    map[int]int // sessions of each user's tools
 
 	actions    []sched.Action // decided, not yet recorded
 	after      []func()       // to be called when these are durable and done
