@@ -438,7 +438,7 @@ func (c *collector) program(prog string, list int32, at conf.Place, built bool) 
 	case ok && src >= 0 && c.sources[src].mode&0o111 == 0 && !built:
 		c.errs.Errorf(at, "program %s cannot be run: chmod +x %s", conf.Quote(prog), conf.Quote(c.sources[src].path))
 	case !ok && !built:
-		c.errs.Errorf(at, "program %s is not there: no such file lies beside the batch file, and there is no build to make it", conf.Quote(prog))
+		c.errs.Errorf(at, "program %s is not there: there is no such file, and no build to make it", conf.Quote(prog))
 	default:
 		return false
 	}

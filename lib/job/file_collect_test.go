@@ -165,7 +165,7 @@ func TestCollectMistakes(t *testing.T) {
 				"2:78: \"DIR/plain\" would lie at \"input/c/b\", where another file needs a directory, or is one: give one of them another alias\n" +
 				"2:105: \"DIR/b\" would lie at \"input/c/a/z\", where another file needs a directory, or is one: give one of them another alias"},
 		{"{build: [./plain, x]}", "2:31: program \"./plain\" cannot be run: chmod +x \"DIR/plain\""},
-		{"{build: [./none, x]}", "2:31: program \"./none\" is not there: no such file lies beside the batch file, and there is no build to make it"},
+		{"{build: [./none, x]}", "2:31: program \"./none\" is not there: there is no such file, and no build to make it"},
 	} {
 		_, err := collect(t, dir, "command: {initialize: "+c.in+", jobs: [{name: j, run: [\"true\"]}]}")
 		want := dir + "/f.yaml:" + strings.ReplaceAll(strings.ReplaceAll(c.want, "\n", "\n"+dir+"/f.yaml:"), "DIR", dir)
@@ -175,7 +175,7 @@ func TestCollectMistakes(t *testing.T) {
 	}
 	_, err := collect(t, dir, "command: {jobs: [{name: j, run: [./plain]}, {name: k, run: [bin/none]}, {name: l, run: [/bin/sh]}, {name: m, run: [a], required_files: [no]}]}")
 	want := fmt.Sprintf("%[1]s/f.yaml:2:18: program \"./plain\" cannot be run: chmod +x \"%[1]s/plain\"\n"+
-		"%[1]s/f.yaml:2:45: program \"bin/none\" is not there: no such file lies beside the batch file, and there is no build to make it\n"+
+		"%[1]s/f.yaml:2:45: program \"bin/none\" is not there: there is no such file, and no build to make it\n"+
 		"%[1]s/f.yaml:2:137: \"no\" does not exist (sought at \"%[1]s/no\")", dir)
 	if err == nil || err.Error() != want || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf(" got %v\nwant %s", err, want)
