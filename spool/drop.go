@@ -37,10 +37,14 @@ const endLen = len(`{"sha256":""}`) + 2*sha256.Size + 1
 
 // Leave writes a submission into incoming/ with all of its inputs, durably, for
 // the next dsched. It is for dsubmit, when no dsched runs. open opens an input
-// by its sum; jobs yields each job once. The name of the file is d.Submission:
-// leaving the same one twice leaves one.
+// by its sum; jobs yields each job once, and may be ranged over twice. The name
+// of the file is d.Submission: leaving the same one twice leaves one. A batch of
+// that name which is in the spool already is [ErrSame] or [ErrTaken].
 func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Job], open func(sum string) (io.ReadCloser, error)) error {
 	if err := d.Submission.Check(); err != nil {
+		return err
+	}
+	if err := s.leaveable(&d, spec, jobs); err != nil {
 		return err
 	}
 	name := s.path("incoming", string(d.Submission))
@@ -80,6 +84,23 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 		return err
 	}
 	return durable.Syncfs(f)
+}
+
+// leaveable compares a submission with a batch of its name.
+func (s *Spool) leaveable(d *Drop, spec *job.Spec, jobs iter.Seq[*job.Job]) error {
+	if d.Free || errors.Is(exists(s.batchDir(d.Batch)), fs.ErrNotExist) {
+		return nil
+	}
+	content := sha256.New()
+	text := appendSpec(nil, spec)
+	content.Write(text)
+	for j := range jobs {
+		text = appendContent(text[:0], j)
+		content.Write(text)
+	}
+	mine := &job.Head{Submission: d.Submission, UID: os.Getuid(), Content: hex.EncodeToString(content.Sum(nil))}
+	_, err := s.compare(d.Batch, mine, false)
+	return err
 }
 
 func leave(f *os.File, d *Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Job], open func(string) (io.ReadCloser, error)) error {

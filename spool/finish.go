@@ -50,21 +50,21 @@ func (k inputSink) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 func (s *Submission) Check(free bool) (*Batch, error) {
 	s.first.Head.Content = hex.EncodeToString(s.content.Sum(nil))
 	for n := 1; ; n++ {
-		b, err := s.compare(numbered(s.id, n), free)
+		b, err := s.head.compare(numbered(s.id, n), s.first.Head, free)
 		if !errors.Is(err, ErrTaken) || !free {
 			return b, err
 		}
 	}
 }
 
-// compare says what there is under a name: nothing (nil), this submission
+// compare says what there is under a name: nothing (nil), the submission mine
 // (ErrSame), or another batch (ErrTaken). The same content under the name asked
 // for is the same batch, unless the asker wants a new one by a free name.
-func (s *Submission) compare(id job.BatchID, free bool) (*Batch, error) {
-	if errors.Is(exists(s.head.batchDir(id)), fs.ErrNotExist) {
+func (s *Spool) compare(id job.BatchID, mine *job.Head, free bool) (*Batch, error) {
+	if errors.Is(exists(s.batchDir(id)), fs.ErrNotExist) {
 		return nil, nil
 	}
-	b, err := s.head.firstRecord(id)
+	b, err := s.firstRecord(id)
 	var bad *Problem
 	if errors.As(err, &bad) {
 		return nil, fmt.Errorf("%w: %q is there, and damaged: %w", ErrTaken, id, bad)
@@ -72,7 +72,6 @@ func (s *Submission) compare(id job.BatchID, free bool) (*Batch, error) {
 	if err != nil {
 		return nil, classed(err)
 	}
-	mine := s.first.Head
 	switch {
 	case b.Head.Submission == mine.Submission && b.Head.UID == mine.UID,
 		!free && b.Head.Content == mine.Content && b.Head.UID == mine.UID:
@@ -86,11 +85,11 @@ func (s *Submission) compare(id job.BatchID, free bool) (*Batch, error) {
 
 // settle makes the name of a batch that is there durable: who made it may not
 // have come so far yet, and what is told of it must hold.
-func (s *Submission) settle(id job.BatchID) error {
+func (s *Spool) settle(id job.BatchID) error {
 	if err := durable.Step("submit.same"); err != nil {
 		return classed(err)
 	}
-	return syncDirs([]string{s.head.path("batches", id.Namespace()), s.head.path("batches")})
+	return syncDirs([]string{s.path("batches", id.Namespace()), s.path("batches")})
 }
 
 // Finish makes the batch, durably and at once: before the rename that it ends
@@ -109,7 +108,7 @@ func (s *Submission) Finish(free bool) (b *Batch, err error) {
 	}
 	for n := 1; ; n++ {
 		id := numbered(s.id, n)
-		b, err := s.compare(id, free)
+		b, err := s.head.compare(id, s.first.Head, free)
 		if err == nil {
 			b, err = s.claim(id)
 		}

@@ -145,13 +145,8 @@ func (s *Submission) Spec(spec job.Spec) error {
 	if err := s.common.add(spec.Inputs); err != nil {
 		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	bare := spec
-	bare.Inputs = without(spec.Inputs)
-	if spec.Image != nil {
-		bare.Image = &without([]job.Input{*spec.Image})[0]
-	}
-	s.text = appendJSON(s.text[:0], &bare)
-	s.content.Write(append(s.text, '\n'))
+	s.text = appendSpec(s.text[:0], &spec)
+	s.content.Write(s.text)
 	spec.Inputs = append([]job.Input(nil), spec.Inputs...)
 	if err := s.place(spec.Inputs); err != nil {
 		return err
@@ -167,6 +162,16 @@ func (s *Submission) Spec(spec job.Spec) error {
 	return nil
 }
 
+// appendSpec appends the line of a spec that counts as content.
+func appendSpec(dst []byte, spec *job.Spec) []byte {
+	bare := *spec
+	bare.Inputs = without(spec.Inputs)
+	if spec.Image != nil {
+		bare.Image = &without([]job.Input{*spec.Image})[0]
+	}
+	return append(appendJSON(dst, &bare), '\n')
+}
+
 // without is the inputs without the places that a sender may have given.
 func without(in []job.Input) []job.Input {
 	out := append([]job.Input(nil), in...)
@@ -174,6 +179,11 @@ func without(in []job.Input) []job.Input {
 		out[i].At = nil
 	}
 	return out
+}
+
+// appendContent appends the line of a job that counts as content.
+func appendContent(dst []byte, j *job.Job) []byte {
+	return append(appendJob(dst, j, false), "}\n"...)
 }
 
 // AddJob adds the next job. It writes j.Inputs' places. It costs some 3 µs.
@@ -187,7 +197,7 @@ func (s *Submission) AddJob(j *job.Job) error {
 	if err := checkJob(s.spec, &s.common, j); err != nil {
 		return fmt.Errorf("%w: job %d, %.100q: %w", ErrInput, s.index.len()+1, j.Name, err)
 	}
-	s.text = append(appendJob(s.text[:0], j, false), "}\n"...)
+	s.text = appendContent(s.text[:0], j)
 	s.content.Write(s.text)
 	if err := s.place(j.Inputs); err != nil {
 		return err

@@ -169,7 +169,14 @@ func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchI
 	}
 	d := spool.Drop{Submission: job.NewToken(), Batch: b.ID(), Free: *s.unique, Jobs: len(b.Jobs)}
 	open := func(sum string) (io.ReadCloser, error) { return b.Sources[sum].Open() }
-	if err := sp.Leave(d, b.Data, &b.Spec, each(b.Jobs), open); err != nil {
+	err = sp.Leave(d, b.Data, &b.Spec, each(b.Jobs), open)
+	switch {
+	case errors.Is(err, spool.ErrSame):
+		s.talk("%s is there already", b.ID())
+		return b.ID(), nil
+	case errors.Is(err, spool.ErrTaken):
+		return "", s.otherwise(&wire.Error{Status: cli.Input, Text: err.Error(), Free: sp.FreeName(b.ID())})
+	case err != nil:
 		return "", fmt.Errorf("the batch could not be left in %q: %w", dir, err)
 	}
 	name := ""
