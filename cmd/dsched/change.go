@@ -75,6 +75,7 @@ func (t *tool) change(m *wire.Change) error {
 // A batch that is closed is opened again for it.
 func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err error) {
 	ok := t.settled(func() {
+		defer t.dropUnchanged(t.lastBatch)
 		for _, id := range ids {
 			var ref sched.Ref
 			if ref, err = t.ref(id); err != nil {
@@ -95,6 +96,16 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 		return nil, &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}
 	}
 	return changed, err
+}
+
+// dropUnchanged forgets the batches with a greater number than after that were
+// loaded for a change and are still closed.
+func (h *head) dropUnchanged(after uint32) {
+	for n := after + 1; n <= h.lastBatch; n++ {
+		if h.batches[n] != nil && h.machine.Closed(n) && !h.reopens(n) {
+			h.forget(n)
+		}
+	}
 }
 
 // ref is the machine's number of a job. A batch that is over is loaded.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -257,6 +258,36 @@ func TestAskedAtTheEnd(t *testing.T) {
 	if _, err := h.work(&session{}, job.NewToken()); asRefusal(err) != nil {
 		t.Errorf("a node is refused what is its own: %v", err)
 	}
+}
+
+// A batch that was loaded for a change that changes nothing is dropped again.
+func TestUnchangedIsDropped(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	request := job.NewToken()
+	change := func(verb string, ref job.Token, want string) {
+		t.Helper()
+		c := s.tool()
+		s.send(c, &wire.Change{Ref: ref, Verb: verb, Args: []string{"ns/b"}})
+		text, err := io.ReadAll(c.RecvTransfer(expect[*wire.Send](t, c)))
+		if err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v; want %q", verb, text, err, want)
+		}
+	}
+	change("cancel", request, "ns/b/j\n")
+	change("retry", job.NewToken(), "ns/b/j\n")
+	change("cancel", job.NewToken(), "ns/b/j\n")
+	change("cancel", request, "")
+	log := s.file("ns/b/log.jsonl")
+	change("retry", request, "") // that request was taken before
+	if got := s.file("ns/b/log.jsonl"); got != log {
+		t.Errorf("the log grew by %q", strings.TrimPrefix(got, log))
+	}
+	s.h.do(func() {
+		if len(s.h.batches) != 0 {
+			t.Errorf("%d batches are open", len(s.h.batches))
+		}
+	})
 }
 
 // A batch that is opened again and over again while its end is written down is

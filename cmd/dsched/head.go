@@ -50,6 +50,7 @@ type head struct {
 	joins       map[job.Token]*session
 	lastSession uint64
 
+	copying  map[buildOf]chan struct{} // closed when what a build printed is in the spool
 	watchers map[*watcher]bool
 	tools    map[int]int // sessions of each user's tools
 

@@ -30,6 +30,7 @@ type site struct {
 	dir  string
 	addr string // of TCP
 	log  *bytes.Buffer
+	h    *head
 	stop func()
 }
 
@@ -50,6 +51,7 @@ func (s *site) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.h = h
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.t.Fatal(err)

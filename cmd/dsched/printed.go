@@ -33,6 +33,7 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 		}
 	}
 	if m.Build {
+		t.awaitLog(ctx, buildOf{batch, row.Node})
 		return t.built(m, row)
 	}
 	if try == 0 && row.State != job.Done {

@@ -127,6 +127,9 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 	return q, t.checkIDs(q, infos)
 }
 
+// maxMissing is how many ids that are not there are told of by name.
+const maxMissing = 100
+
 // checkIDs refuses ids of batches and jobs that do not exist.
 func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
 	there := make(map[job.BatchID]bool, len(infos))
@@ -148,6 +151,9 @@ func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
 	missing = append(missing, t.missingJobs(jobs)...)
 	if missing == nil {
 		return nil
+	}
+	if more := len(missing) - maxMissing; more > 0 {
+		missing = append(missing[:maxMissing], fmt.Errorf("and %d others that are not there", more))
 	}
 	return &wire.Error{Status: cli.NoSuch, Text: errors.Join(missing...).Error()}
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"os"
 
 	"distribute/lib/job"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // maxTail is how many frames of a log may wait for one reader; one that is
@@ -89,21 +92,61 @@ func (h *head) buildLog(s *session, t job.Token, building, failed bool) {
 	if !was && !failed || !known || b == nil {
 		return
 	}
-	f, err := h.store.BuildLog(b.Batch, string(s.name))
-	if err != nil {
-		s.log.Warn("what a build printed cannot be kept", "batch", string(b.ID), "why", err)
-		return
-	}
+	log := buildOf{b.ID, string(s.name)}
+	copied := make(chan struct{})
+	h.copying[log] = copied
 	frames, stop := s.tail(t, true, 0, false)
 	s.hands.Go(func() {
-		defer stop()
-		for p := range frames {
-			if _, err = f.Write(p); err != nil {
-				break
-			}
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err := h.copyLog(b.Batch, log.node, frames); err != nil {
 			s.log.Warn("what a build printed cannot be kept", "batch", string(b.ID), "why", err)
 		}
+		stop()
+		close(copied)
+		h.do(func() {
+			if h.copying[log] == copied {
+				delete(h.copying, log)
+			}
+		})
 	})
+}
+
+// A buildOf names a build: of a batch, on a node.
+type buildOf struct {
+	batch job.BatchID
+	node  string
+}
+
+// copyLog writes what a build printed into the spool. What is there of an
+// earlier time stays until something comes.
+func (h *head) copyLog(b *spool.Batch, node string, frames <-chan []byte) (err error) {
+	var f *os.File
+	for p := range frames {
+		if f == nil {
+			if f, err = h.store.BuildLog(b, node); err != nil {
+				return err
+			}
+		}
+		if _, err := f.Write(p); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// awaitLog waits until what a build printed is in the spool, if it is on its
+// way.
+func (h *head) awaitLog(ctx context.Context, log buildOf) {
+	var copied chan struct{}
+	h.do(func() { copied = h.copying[log] })
+	if copied == nil {
+		return
+	}
+	select {
+	case <-copied:
+	case <-ctx.Done():
+	case <-h.over:
+	}
 }
