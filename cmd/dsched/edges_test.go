@@ -260,6 +260,22 @@ func TestAskedAtTheEnd(t *testing.T) {
 	}
 }
 
+// A job whose result is on its way home has run for as long as it ran.
+func TestRuntimeOfReturning(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	m, _ := result("hello\n")
+	e := ended(start.Attempt, 0, m)
+	e.Runtime = 1234
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Returning}, e)
+	expect[*wire.Grant](t, d.c)
+	if row := s.state("ns/b/j"); row.State != job.Running || row.Phase != wire.Returning || row.Runtime != 1234 {
+		t.Errorf("the row is %+v", row)
+	}
+}
+
 // A batch that was loaded for a change that changes nothing is dropped again.
 func TestUnchangedIsDropped(t *testing.T) {
 	s := newSite(t)

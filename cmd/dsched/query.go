@@ -27,9 +27,10 @@ type snapshot struct {
 
 // A liveJob is what is known of a running job besides its log.
 type liveJob struct {
-	token job.Token
-	state job.State
-	phase string
+	token  job.Token
+	state  job.State
+	phase  string
+	result *job.Result // when it is over on its node
 }
 
 // snapshot must be called by the state's goroutine.
@@ -41,7 +42,7 @@ func (h *head) snapshot() *snapshot {
 	h.machine.Live(func(a sched.Attempt) {
 		if b := h.batches[a.Ref.Batch]; b != nil && a.Current {
 			if name, err := b.Name(int(a.Ref.Job)); err == nil {
-				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase}
+				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase, a.Result}
 			}
 		}
 	})
@@ -53,6 +54,12 @@ func (s *snapshot) over(r *job.Row) {
 	if l, ok := s.live[r.ID]; ok && r.State == job.Running && l.token == r.Token {
 		r.State, r.Phase = l.state, l.phase
 		r.Runtime = s.at.Sub(r.Started).Seconds()
+		if l.result != nil {
+			r.Runtime = l.result.Runtime
+		}
+		if l.state == job.Stranded {
+			r.Reason = "no room on the head's disk"
+		}
 	}
 }
 

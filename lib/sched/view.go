@@ -36,6 +36,7 @@ type Attempt struct {
 	Phase   string    // as its node said last; "" if nothing was heard of it since the head started
 	State   job.State // of its job, by it: Running, Stranded or Unreachable
 	Current bool      // it is its job's; else its job waits, runs elsewhere, or is over
+	Result  *Result   // how it ended, when its node has said so; not to be changed
 }
 
 func (a *attempt) shown() Attempt {
@@ -46,7 +47,7 @@ func (a *attempt) shown() Attempt {
 	case a.peer.session == 0:
 		s = job.Unreachable
 	}
-	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current}
+	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current, a.result}
 }
 
 // Live calls f with every attempt that is not settled, node by node.

@@ -122,7 +122,7 @@ func TestViews(t *testing.T) {
 
 	var live []Attempt
 	r.m.Live(func(a Attempt) { live = append(live, a) })
-	want := Attempt{Ref{1, 0}, tok(1), 1, "ws1", 4, Running, job.Running, true}
+	want := Attempt{Ref{1, 0}, tok(1), 1, "ws1", 4, Running, job.Running, true, nil}
 	if len(live) != 1 || live[0] != want {
 		t.Errorf("live: %v, should be %v", live, want)
 	}
@@ -138,7 +138,7 @@ func TestViews(t *testing.T) {
 	}
 	r.apply(ended(3, 1, exited(0, "m")))
 	r.apply(Staged{Attempt: tok(1), Err: errNoRoom, NoRoom: true})
-	if a, _ := r.m.Attempt(tok(1)); a.State != job.Stranded {
+	if a, _ := r.m.Attempt(tok(1)); a.State != job.Stranded || a.Result == nil || a.Result.Manifest != "m" {
 		t.Errorf("a result without room: %v", a)
 	}
 	r.apply(NodeDown{3})
