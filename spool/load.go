@@ -390,17 +390,6 @@ func (s *Spool) firstRecord(id job.BatchID) (*Batch, error) {
 	return b, b.readFirst(newFirstReader(f, id))
 }
 
-// NextName is the first of name, name.2, name.3 … that no batch of the
-// namespace has. Somebody else may take it before it is used.
-func (s *Spool) NextName(id job.BatchID) job.BatchID {
-	for n := 1; ; n++ {
-		next := numbered(id, n)
-		if errors.Is(exists(s.batchDir(next)), fs.ErrNotExist) {
-			return next
-		}
-	}
-}
-
 // numbered is the id of a batch's n-th namesake.
 func numbered(id job.BatchID, n int) job.BatchID {
 	if n == 1 {

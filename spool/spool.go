@@ -28,7 +28,7 @@ const (
 var (
 	ErrNoSpool = errors.New("no spool")                         // there is no spool.json
 	ErrFormat  = errors.New("a spool of another format")        // spool.json or a log names another version
-	ErrNetwork = errors.New("a spool on a network file system") // refused unless forced
+	ErrNetwork = errors.New("a spool on a network file system") // refused
 	ErrLocked  = errors.New("the spool has a dsched already")   // and the error says where
 	ErrTaken   = errors.New("the name of the batch is taken")   // by another batch
 	ErrSame    = errors.New("the batch is there already")       // the same submission, or the same content
@@ -48,13 +48,7 @@ type Spool struct {
 
 // Open finds the spool in dir. It fails with [ErrNoSpool], [ErrFormat] or
 // [ErrNetwork], and in words that say what to do.
-func Open(dir string) (*Spool, error) { return open(dir, false) }
-
-// OpenForced is Open for a spool on a network file system, whose locks, renames
-// and syncs may not be what dspool(5) rests on.
-func OpenForced(dir string) (*Spool, error) { return open(dir, true) }
-
-func open(dir string, forced bool) (*Spool, error) {
+func Open(dir string) (*Spool, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -77,9 +71,6 @@ func open(dir string, forced bool) (*Spool, error) {
 		return nil, err
 	}
 	s.uid = int(info.Sys().(*syscall.Stat_t).Uid)
-	if forced {
-		return s, nil
-	}
 	return s, refuseNetwork(abs)
 }
 

@@ -30,7 +30,6 @@ const (
 type session struct {
 	id    uint64
 	name  node.Name
-	state string
 	conn  *wire.Conn
 	join  job.Token
 	out   *queue[wire.Message]
@@ -62,7 +61,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	if err := errors.Join(job.CheckName(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
-	s := &session{name: node.Name(hello.Name), state: hello.State, conn: c, join: job.NewToken(),
+	s := &session{name: node.Name(hello.Name), conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		log: h.log.With("node", hello.Name), heard: time.Now(),
 		grants: map[job.Token]*grant{}, tails: map[uint64]chan []byte{}, building: map[job.Token]bool{}}

@@ -1,14 +1,11 @@
 package dial
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"distribute/lib/wire"
 )
 
 // ErrNoHead is returned when nothing says where the head is.
@@ -81,13 +78,4 @@ func Spool(addr string) (dir string, ok bool) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// Tool makes a tool's session with the head that flag and the environment name.
-func Tool(ctx context.Context, getenv func(string) string, flag string) (*wire.Conn, *wire.Hello, error) {
-	addr, err := Head(getenv, flag)
-	if err != nil {
-		return nil, nil, err
-	}
-	return Greet(ctx, addr, wire.Hello{Role: wire.RoleTool})
 }

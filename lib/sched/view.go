@@ -80,19 +80,6 @@ func (m *Machine) Attempt(t job.Token) (Attempt, bool) {
 	return Attempt{}, false
 }
 
-// Counts tells how many jobs of a batch are in each state of its log.
-func (m *Machine) Counts(batch uint32) (counts map[job.State]int) {
-	counts = map[job.State]int{}
-	if b := m.batches[batch]; b != nil {
-		for s, n := range b.counts {
-			if n > 0 {
-				counts[job.State(s)] = n
-			}
-		}
-	}
-	return counts
-}
-
 // Nodes is a row for each node that was connected or was given an attempt, by
 // name. Seen and Note are the shell's to fill in.
 func (m *Machine) Nodes() []node.Row {

@@ -170,3 +170,16 @@ func TestClosed(t *testing.T) {
 	r.apply(retry)
 	closed(false)
 }
+
+// Counts tells how many jobs of a batch are in each state of its log.
+func (m *Machine) Counts(batch uint32) (counts map[job.State]int) {
+	counts = map[job.State]int{}
+	if b := m.batches[batch]; b != nil {
+		for s, n := range b.counts {
+			if n > 0 {
+				counts[job.State(s)] = n
+			}
+		}
+	}
+	return counts
+}
