@@ -27,6 +27,7 @@ var rooms = map[string][]string{
 	"lib/job":     {"lib/conf"},
 	"lib/line":    {},
 	"lib/node":    {"lib/conf", "lib/job"},
+	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/wire"},
 	"lib/pack":    {"github.com/klauspost/compress/zstd"},
 	"lib/proc":    {"golang.org/x/sys/unix"},
 	"lib/pull":    {"lib/job", "lib/pack"},

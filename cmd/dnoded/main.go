@@ -15,6 +15,7 @@ import (
 	"distribute/lib/desk"
 	"distribute/lib/dial"
 	"distribute/lib/node"
+	"distribute/lib/noded"
 	"distribute/lib/proc"
 )
 
@@ -75,34 +76,14 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
-	return serve(ctx, &settings{
-		addr: addr, name: node.Name(offer.name.value), offer: offer.offer(), dir: *dir,
-		env: baseEnv(c.Getenv), path: c.Getenv("PATH"), log: log,
+	err = noded.Run(ctx, noded.Settings{
+		Addr: addr, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
+		Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	})
-}
-
-// serve is the daemon, from the lock of its directory to its end.
-func serve(ctx context.Context, s *settings) error {
-	boot, err := proc.Boot()
-	if err != nil {
-		return err
-	}
-	d, err := desk.Open(s.dir, boot)
 	if errors.Is(err, desk.ErrInUse) {
 		return cli.Errorf(cli.Later, "%w", err)
 	}
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	s.boot = boot
-	if s.cgroup, err = proc.CgroupParent(string(s.name)); err != nil {
-		s.log.Info("jobs are contained by session only", "why", err)
-		s.offer.Containment = proc.BySession
-	} else {
-		s.offer.Containment = proc.ByCgroup
-	}
-	return newDaemon(s, d).run(ctx)
+	return err
 }
 
 // ownDir is the node's directory if none is named.

@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func TestTakeOverInOrder(t *testing.T) {
 	if _, errs := d.Begin(notes); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	n := newDaemon(&settings{offer: node.Offer{CPUs: 1}, boot: "boot", log: slog.New(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
 	if err := n.takeOver(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"context"
@@ -70,7 +70,7 @@ func TestPruned(t *testing.T) {
 
 // testDaemon is a daemon of that many cpus whose state is the test's.
 func testDaemon(cpus int) *daemon {
-	s := &settings{offer: node.Offer{CPUs: cpus}, addr: "tcp://127.0.0.1:1"}
+	s := &Settings{Offer: node.Offer{CPUs: cpus}, Addr: "tcp://127.0.0.1:1"}
 	n := newDaemon(s, nil)
 	return n
 }
@@ -156,7 +156,7 @@ func TestWaitForTheHead(t *testing.T) {
 		{"tls://head", time.Second, errors.Join(errAway, refusal), 5 * time.Second},
 	}
 	for _, tt := range tests {
-		l := &link{n: &daemon{settings: &settings{addr: tt.addr}}}
+		l := &link{n: &daemon{Settings: &Settings{Addr: tt.addr}}}
 		if got := l.next(tt.wait, tt.err); got != tt.want {
 			t.Errorf("%s after %v, %v: %v, want %v", tt.addr, tt.wait, tt.err, got, tt.want)
 		}
@@ -166,14 +166,6 @@ func TestWaitForTheHead(t *testing.T) {
 func TestClean(t *testing.T) {
 	if got := clean("a\x1b[31m\nb\u0085"); got != "a [31m b " {
 		t.Errorf("%q", got)
-	}
-}
-
-func TestWhatIsHere(t *testing.T) {
-	getenv := func(string) string { return t.TempDir() }
-	o := whatIsHere(&node.File{Name: "ws1", CPUs: 3, Capabilities: []string{"fftw"}}, getenv).offer()
-	if o.CPUs != 3 || o.Memory < 1<<20 || o.Arch == "" || !slices.Equal(o.Capabilities, []string{"fftw"}) {
-		t.Errorf("offer %+v", o)
 	}
 }
 

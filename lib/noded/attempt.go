@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 			err = n.finish(a, nil)
 			continue
 		}
-		n.log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		n.Log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		select {
 		case <-time.After(wait):
 			err = n.finish(a, nil)
@@ -93,7 +93,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 		case errors.As(err, &refusal) || try == tries:
 			return n.giveBack(a, err)
 		}
-		n.log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		n.Log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		n.do(func() { n.letPass(a, true) })
 		pause(ctx, time.Duration(try)*2*time.Second)
 		if err := a.Sweep(); err != nil {
@@ -219,7 +219,7 @@ func (n *daemon) order(a *attempt, b *desk.Build) *proc.Order {
 	}
 	id := a.Job
 	return &proc.Order{
-		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.path, Cwd: a.WorkDir(), Output: a.Output(),
+		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.Path, Cwd: a.WorkDir(), Output: a.Output(),
 		Cgroup: n.cgroup, Grace: grace,
 		Env: append(n.jobEnv(id.Batch(), a.cpus, a.WorkDir(), a.Tmp()),
 			"DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name()),
@@ -229,10 +229,10 @@ func (n *daemon) order(a *attempt, b *desk.Build) *proc.Order {
 // jobEnv is the environment that builds and jobs have in common; the
 // supervisor adds the attempt.
 func (n *daemon) jobEnv(batch job.BatchID, cpus int, work, tmp string) []string {
-	memory := n.offer.Memory / int64(max(1, n.offer.CPUs)) * int64(cpus)
-	return append(n.env[:len(n.env):len(n.env)],
+	memory := n.Offer.Memory / int64(max(1, n.Offer.CPUs)) * int64(cpus)
+	return append(n.Env[:len(n.Env):len(n.Env)],
 		"DISTRIBUTE_NAMESPACE="+batch.Namespace(), "DISTRIBUTE_BATCH="+batch.Name(),
-		"DISTRIBUTE_NODE="+string(n.name), "DISTRIBUTE_CPUS="+strconv.Itoa(cpus),
+		"DISTRIBUTE_NODE="+string(n.Name), "DISTRIBUTE_CPUS="+strconv.Itoa(cpus),
 		"DISTRIBUTE_MEMORY="+strconv.FormatInt(memory, 10), "DISTRIBUTE_GPUS=0",
 		"DISTRIBUTE_INPUT="+filepath.Join(work, "input"), "DISTRIBUTE_SAVE="+filepath.Join(work, saveDir),
 		"OMP_NUM_THREADS="+strconv.Itoa(cpus), "TMPDIR="+tmp)
@@ -310,7 +310,7 @@ func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
 	if st, err := proc.ReadStatus(a.Dir); err == nil {
 		return st, nil
 	}
-	n.log.Warn("the supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
+	n.Log.Warn("the supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
 	return nil, proc.Void(a.Dir)
 }
 
@@ -353,7 +353,7 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 			}
 		})
 	}
-	n.log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
+	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
 	return n.keep(a, &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: reason}}, nil, false)
 }
 
@@ -366,7 +366,7 @@ func (n *daemon) buildFailed(a *attempt, failed *buildError) error {
 	if err := copyFile(filepath.Join(a.Extra(), "build_output.txt"), failed.output); err != nil {
 		return err
 	}
-	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: fmt.Sprintf("build failed on %s: %s", n.name, failed.why)}}
+	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: fmt.Sprintf("build failed on %s: %s", n.Name, failed.why)}}
 	m, err := n.gatherExtra(a, r)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"context"
@@ -66,13 +66,13 @@ func (s *session) read(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		s.n.log.Debug("received", "message", fmt.Sprintf("%T", m))
+		s.n.Log.Debug("received", "message", fmt.Sprintf("%T", m))
 		switch m := m.(type) {
 		case *wire.Ping:
 			s.out.put(&wire.Pong{N: m.N})
 		case *wire.Pong:
 		case *wire.Error:
-			s.n.log.Error("the head complains", "text", m.Text)
+			s.n.Log.Error("the head complains", "text", m.Text)
 		case *wire.Grant:
 			s.grants.put(m)
 		case *wire.Tail:
@@ -127,15 +127,15 @@ func (n *daemon) startAll(starts []*wire.Start) {
 			case known != nil:
 				n.link.tell(&wire.Phase{Attempt: known.Token, Phase: known.phase})
 			case err == nil && n.letGo.has(as[i].Token):
-				n.log.Debug("a start came again after its attempt was let go", "attempt", as[i].Token)
+				n.Log.Debug("a start came again after its attempt was let go", "attempt", as[i].Token)
 				if err := n.desk.Discard(as[i]); err != nil {
-					n.log.Error("what is left of an attempt cannot be removed", "attempt", as[i].Token, "why", err)
+					n.Log.Error("what is left of an attempt cannot be removed", "attempt", as[i].Token, "why", err)
 				}
 			case err == nil:
-				n.log.Debug("attempt given", "job", as[i].Job, "attempt", as[i].Token)
+				n.Log.Debug("attempt given", "job", as[i].Job, "attempt", as[i].Token)
 				n.begin(n.add(as[i]))
 			default:
-				n.log.Error("an attempt cannot be noted; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
+				n.Log.Error("an attempt cannot be noted; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
 				n.link.tell(&wire.Ended{Attempt: notes[i].Token, Result: job.Result{Unstarted: true,
 					Outcome: job.Outcome{Reason: "the node cannot keep a note of it: " + reason(err)}}})
 			}
@@ -171,11 +171,11 @@ func (n *daemon) told(m wire.Message) {
 		n.forget(m.Attempt)
 	case *wire.Hold:
 		if a := n.attempts[m.Attempt]; a != nil {
-			n.log.Error("the head does not know an attempt that is here; it is kept until an operator decides", "job", a.Job, "attempt", a.Token)
+			n.Log.Error("the head does not know an attempt that is here; it is kept until an operator decides", "job", a.Job, "attempt", a.Token)
 			a.held = true
 		}
 	default:
-		n.log.Warn("the head sent what a node does not know", "message", fmt.Sprintf("%T", m))
+		n.Log.Warn("the head sent what a node does not know", "message", fmt.Sprintf("%T", m))
 	}
 }
 
@@ -191,7 +191,7 @@ func (n *daemon) stop(m *wire.Stop) {
 	case m.Unstarted && (a.started || a.phase == wire.Building), a.stopped:
 		return
 	}
-	n.log.Info("attempt is to stop", "job", a.Job, "attempt", a.Token, "why", m.Why)
+	n.Log.Info("attempt is to stop", "job", a.Job, "attempt", a.Token, "why", m.Why)
 	a.stopped, a.why = true, clean(m.Why)
 	if a.cancel(errStopped); a.adopted {
 		n.stopAdopted(a.Dir)
@@ -250,7 +250,7 @@ func (n *daemon) remove(a *attempt) {
 	n.letGo.add(a.Token)
 	n.work.Go(func() {
 		if err := n.desk.Discard(a.Attempt); err != nil {
-			n.log.Error("what is left of an attempt cannot be removed", "attempt", a.Token, "why", err)
+			n.Log.Error("what is left of an attempt cannot be removed", "attempt", a.Token, "why", err)
 		}
 		n.link.tell(&wire.Gone{Attempt: a.Token})
 		n.do(n.clear)
@@ -289,7 +289,7 @@ func (n *daemon) clear() {
 				err = rest()
 			}
 			if err != nil {
-				n.log.Error("what is left of a build cannot be removed", "batch", b.Batch, "why", err)
+				n.Log.Error("what is left of a build cannot be removed", "batch", b.Batch, "why", err)
 			}
 		})
 	}
@@ -329,7 +329,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 		err = pack.Want(g.Want).Check(m)
 	}
 	if err != nil {
-		n.log.Error("a result cannot be sent", "job", a.Job, "attempt", a.Token, "why", err)
+		n.Log.Error("a result cannot be sent", "job", a.Job, "attempt", a.Token, "why", err)
 		return n.spoiled(a, err)
 	}
 	root, err := os.OpenRoot(a.Dir)
@@ -346,13 +346,13 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	*x++
 	var own error
 	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
-		own = pack.Sender(dial.Local(n.addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e) })
+		own = pack.Sender(dial.Local(n.Addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e) })
 		return own
 	})
 	if !damaged(own) {
 		return err
 	}
-	n.log.Error("what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
+	n.Log.Error("what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
 	return n.spoiled(a, own)
 }
 
@@ -373,7 +373,7 @@ func (n *daemon) spoiled(a *attempt, why error) error {
 	}
 	r := &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its files on the node are damaged: " + reason(why)}}
 	if err := a.SetResult(r, nil, true); err != nil {
-		n.log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
+		n.Log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
 	}
 	n.do(func() { a.result = r })
 	return errAnew

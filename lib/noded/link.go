@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"context"
@@ -105,7 +105,7 @@ func (l *link) run(ctx context.Context) {
 			return
 		}
 		if text := err.Error(); up || text != said {
-			l.n.log.Warn("no session with the head; jobs go on, results are kept", "head", l.n.addr, "why", text)
+			l.n.Log.Warn("no session with the head; jobs go on, results are kept", "head", l.n.Addr, "why", text)
 			said = text
 		}
 		if up && time.Since(began) > slowest {
@@ -120,7 +120,7 @@ func (l *link) run(ctx context.Context) {
 func (l *link) next(wait time.Duration, err error) time.Duration {
 	var refusal *wire.Error
 	switch {
-	case wait == 0 && strings.HasPrefix(l.n.addr, "tcp://") || wait == 0 && !strings.Contains(l.n.addr, "://"):
+	case wait == 0 && strings.HasPrefix(l.n.Addr, "tcp://") || wait == 0 && !strings.Contains(l.n.Addr, "://"):
 		return 200 * time.Millisecond // tcp is loopback only
 	case wait == 0:
 		return time.Second
@@ -136,7 +136,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := l.n
-	c, head, err := dial.Greet(ctx, n.addr, wire.Hello{Role: wire.RoleNode, Name: string(n.name), Boot: n.boot, State: n.desk.State()})
+	c, head, err := dial.Greet(ctx, n.Addr, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
 	if err != nil {
 		return false, err
 	}
@@ -147,7 +147,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 		return false, err
 	}
 	defer l.detach()
-	n.log.Info("session with the head", "head", n.addr, "spool", head.Spool)
+	n.Log.Info("session with the head", "head", n.Addr, "spool", head.Spool)
 	var parts sync.WaitGroup
 	ends := make(chan error, 8)
 	part := func(f func(context.Context) error) {
@@ -173,7 +173,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 func (l *link) attach(s *session) error {
 	ok := l.n.do(func() {
 		l.n.letGo = recent{}
-		s.out.put(&wire.Offer{Offer: l.n.offer}, &wire.List{})
+		s.out.put(&wire.Offer{Offer: l.n.Offer}, &wire.List{})
 		items := l.n.list()
 		s.out.put(items...)
 		s.out.put(&wire.ListEnd{Items: len(items)})
@@ -212,13 +212,13 @@ func (n *daemon) list() []wire.Message {
 // data is one data stream of the session: dialled, joined, and used. The head
 // may not have taken in the session's offer yet; then it is asked again.
 func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
-	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.name), Join: join, State: way}
-	c, _, err := dial.Greet(ctx, s.n.addr, h)
+	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: join, State: way}
+	c, _, err := dial.Greet(ctx, s.n.Addr, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
 		if pause(ctx, wait); ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c, _, err = dial.Greet(ctx, s.n.addr, h)
+		c, _, err = dial.Greet(ctx, s.n.Addr, h)
 	}
 	if err != nil {
 		return fmt.Errorf("data stream %s: %w", way, err)

@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"context"
@@ -98,7 +98,7 @@ func (n *daemon) pump() {
 // not told is on disk.
 func (n *daemon) supervise(ctx context.Context, s *proc.Slot, o *proc.Order, what string) (*proc.Status, *proc.Slot) {
 	if err := s.Run(o); err != nil {
-		n.log.Error("an order could not be given", "what", what, "why", err)
+		n.Log.Error("an order could not be given", "what", what, "why", err)
 		s.Close()
 		return nil, nil
 	}
@@ -107,20 +107,20 @@ func (n *daemon) supervise(ctx context.Context, s *proc.Slot, o *proc.Order, wha
 		case <-cancelled:
 			if cancelled = nil; context.Cause(ctx) == errStopped {
 				if err := s.Stop(o.Token); err != nil {
-					n.log.Warn("a supervisor cannot be asked to stop", "what", what, "why", err)
+					n.Log.Warn("a supervisor cannot be asked to stop", "what", what, "why", err)
 				}
 			}
 		case r, ok := <-s.Reports():
 			switch {
 			case !ok:
-				n.log.Error("a supervisor died", "what", what, "pid", s.Pid())
+				n.Log.Error("a supervisor died", "what", what, "pid", s.Pid())
 				s.Close()
 				return nil, nil
 			case r.Refused != "":
-				n.log.Error("a supervisor did not do its order", "what", what, "why", r.Refused)
+				n.Log.Error("a supervisor did not do its order", "what", what, "why", r.Refused)
 				return nil, s
 			case r.Stuck > 0:
-				n.log.Error("processes do not die of SIGKILL; the slot waits for them", "what", what, "processes", r.Stuck)
+				n.Log.Error("processes do not die of SIGKILL; the slot waits for them", "what", what, "processes", r.Stuck)
 			case r.Ended != nil:
 				return r.Ended, s
 			}

@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"bytes"
@@ -117,9 +117,9 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if err := b.SetStarted(started); err != nil {
 		return err
 	}
-	n.log.Info("build begins", "batch", b.Batch)
+	n.Log.Info("build begins", "batch", b.Batch)
 	_, slot = n.supervise(ctx, slot, &proc.Order{
-		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.path, Cwd: b.Tree(), Output: b.Output(),
+		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.Path, Cwd: b.Tree(), Output: b.Output(),
 		Cgroup: n.cgroup, Grace: grace,
 		Env: append(n.jobEnv(b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
 	}, string(b.Batch)+" (build)")
@@ -217,13 +217,13 @@ func (n *daemon) judgeBuild(b *desk.Build) error {
 		why = fmt.Sprintf("it changed its input %q, which is shared and read-only", changed)
 	}
 	if why != "" {
-		n.log.Info("build failed", "batch", b.Batch, "why", why)
+		n.Log.Info("build failed", "batch", b.Batch, "why", why)
 		return &buildError{why, b.Output()}
 	}
 	if err := n.desk.Unplace(b.Tree(), b.Spec.Inputs); err != nil {
 		return err
 	}
-	n.log.Info("build done", "batch", b.Batch)
+	n.Log.Info("build done", "batch", b.Batch)
 	return n.desk.SetReady(b)
 }
 

@@ -1,4 +1,4 @@
-package main
+package noded
 
 import (
 	"cmp"
@@ -25,23 +25,47 @@ const (
 	packers   = 4                // attempts that are packed at the same time
 )
 
-// settings is what a daemon knows before it starts.
-type settings struct {
-	addr   string
-	name   node.Name
-	offer  node.Offer
-	dir    string
-	env    []string // what jobs get of the daemon's environment
-	path   string   // PATH
+// Settings is what a node knows before it starts.
+type Settings struct {
+	Addr  string // of the head
+	Name  node.Name
+	Offer node.Offer // Containment is found by Run
+	Dir   string     // the node's directory
+	Env   []string   // what jobs get of the daemon's environment
+	Path  string     // PATH
+	Log   *slog.Logger
+
 	boot   string
 	cgroup string // below which trees get their cgroups; empty: none
-	log    *slog.Logger
+}
+
+// Run is the life of a node, from the lock of its directory until ctx ends or
+// the directory fails. It leaves the jobs running. The error is [desk.ErrInUse]
+// if another has the directory.
+func Run(ctx context.Context, s Settings) error {
+	boot, err := proc.Boot()
+	if err != nil {
+		return err
+	}
+	d, err := desk.Open(s.Dir, boot)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	s.boot = boot
+	if s.cgroup, err = proc.CgroupParent(string(s.Name)); err != nil {
+		s.Log.Info("jobs are contained by session only", "why", err)
+		s.Offer.Containment = proc.BySession
+	} else {
+		s.Offer.Containment = proc.ByCgroup
+	}
+	return newDaemon(&s, d).run(ctx)
 }
 
 // A daemon is the node. The state below acts belongs to the goroutine of run;
 // the others do input and output and send acts to it.
 type daemon struct {
-	*settings
+	*Settings
 	desk    *desk.Desk
 	claims  claims
 	packing chan struct{}
@@ -81,10 +105,10 @@ type attempt struct {
 	done    chan struct{} // closed when it is over
 }
 
-func newDaemon(s *settings, d *desk.Desk) *daemon {
-	n := &daemon{settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
+func newDaemon(s *Settings, d *desk.Desk) *daemon {
+	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, free: s.offer.CPUs}
+		builds: map[string]*build{}, forgotten: map[string]bool{}, free: s.Offer.CPUs}
 	n.link = newLink(n)
 	return n
 }
@@ -100,7 +124,7 @@ func (n *daemon) run(ctx context.Context) error {
 		n.slots = append(n.slots, s)
 	}
 	n.work.Go(func() { n.link.run(ctx) })
-	n.log.Info("node is up", "name", n.name, "head", n.addr, "cpus", n.offer.CPUs, "dir", n.dir, "containment", n.offer.Containment)
+	n.Log.Info("node is up", "name", n.Name, "head", n.Addr, "cpus", n.Offer.CPUs, "dir", n.Dir, "containment", n.Offer.Containment)
 	for ctx.Err() == nil {
 		select {
 		case act := <-n.acts:
@@ -124,7 +148,7 @@ func (n *daemon) run(ctx context.Context) error {
 	for _, s := range n.slots {
 		s.Close()
 	}
-	n.log.Info("node is down", "jobs_left_running", running)
+	n.Log.Info("node is down", "jobs_left_running", running)
 	return nil
 }
 
@@ -155,7 +179,7 @@ func (n *daemon) takeOver() error {
 		return err
 	}
 	if err != nil {
-		n.log.Error("some of what is in the directory cannot be used", "why", err)
+		n.Log.Error("some of what is in the directory cannot be used", "why", err)
 	}
 	slices.SortFunc(as, func(a, b *desk.Attempt) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Token, b.Token))
@@ -165,7 +189,7 @@ func (n *daemon) takeOver() error {
 	}
 	for _, a := range as {
 		if err := n.resume(a); err != nil {
-			n.log.Error("an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
+			n.Log.Error("an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
 			n.ended(n.attempts[a.Token], &job.Result{Lost: true, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}})
 		}
 	}
@@ -203,7 +227,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 			return err
 		}
 	}
-	n.log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "started", a.started, "runs", a.adopted)
+	n.Log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "started", a.started, "runs", a.adopted)
 	n.begin(a)
 	return nil
 }
@@ -212,8 +236,8 @@ func (n *daemon) resume(da *desk.Attempt) error {
 func (n *daemon) add(da *desk.Attempt) *attempt {
 	n.arrivals++
 	a := &attempt{Attempt: da, seq: n.arrivals, cpus: da.CPUs, phase: wire.Waiting, done: make(chan struct{})}
-	if a.cpus < 1 || a.cpus > n.offer.CPUs {
-		a.cpus = n.offer.CPUs
+	if a.cpus < 1 || a.cpus > n.Offer.CPUs {
+		a.cpus = n.Offer.CPUs
 	}
 	n.attempts[a.Token] = a
 	return a
@@ -249,6 +273,6 @@ func (n *daemon) ended(a *attempt, r *job.Result) {
 	a.result, a.phase = r, wire.Returning
 	close(a.done)
 	n.pump()
-	n.log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
+	n.Log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
 	n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
 }
