@@ -1,6 +1,7 @@
 # make          the commands, static, in bin/
 # make demo     a head, two nodes and a batch on this machine (KEEP=1: left running)
 # make test     vet and every test that needs nothing installed but Go
+# make soak     N jobs through one head and node, which must not grow
 # make install  PREFIX=/usr/local, DESTDIR= for packages
 
 GO       = go
@@ -8,6 +9,7 @@ PREFIX   = /usr/local
 DESTDIR  =
 FUZZTIME = 10s
 KEEP     =
+N        = 200000
 
 bindir  = $(DESTDIR)$(PREFIX)/bin
 mandir  = $(DESTDIR)$(PREFIX)/share/man
@@ -48,6 +50,9 @@ bench: all
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./testscripts
 	$(GO) test -run '^$$' -bench . ./lib/... ./spool
 
+soak:
+	SOAK=$(N) $(GO) test -count=1 -run '^TestSoak' -v -timeout 5h ./testscripts
+
 cover:
 	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...
 	$(GO) tool cover -func=cover.out | tail -n 1
@@ -65,4 +70,4 @@ clean:
 	rm -rf bin cover.out
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench cover install clean
+.PHONY: all demo test race lint fuzz bench soak cover install clean

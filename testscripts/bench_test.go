@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,116 +23,6 @@ import (
 
 // The benchmarks of whole batches run each thing once, beside the limit of the
 // machine or a peer in the same run, and report ratios: make bench.
-
-// A lab is a head and nodes on this machine, in directories of its own.
-type lab struct {
-	b    *testing.B
-	dir  string
-	head *exec.Cmd
-	all  []*exec.Cmd
-}
-
-// newLab starts a head with one node of so many cpus; none with 0.
-func newLab(b *testing.B, cpus int) *lab {
-	l := &lab{b: b, dir: b.TempDir()}
-	b.Cleanup(l.stop)
-	l.run("dadm", "init", l.spool())
-	l.startHead()
-	if cpus > 0 {
-		file := filepath.Join(l.dir, "node.yaml")
-		if err := os.WriteFile(file, fmt.Appendf(nil, "name: ws1\ncpus: %d\n", cpus), 0o600); err != nil {
-			b.Fatal(err)
-		}
-		l.start("dnoded", "-D", filepath.Join(l.dir, "node"), "-H", l.spool(), file)
-		l.until(func() bool {
-			out, _ := l.command("dquery", "-N").Output() // 1: no node yet
-			return strings.Contains(string(out), "ws1\tidle")
-		})
-	}
-	return l
-}
-
-func (l *lab) spool() string { return filepath.Join(l.dir, "spool") }
-
-func (l *lab) command(name string, args ...string) *exec.Cmd {
-	c := exec.Command(name, args...)
-	c.Dir = l.dir
-	c.Env = append(os.Environ(), "DHEAD="+l.spool(), "HOME="+l.dir)
-	return c
-}
-
-func (l *lab) run(name string, args ...string) string {
-	l.b.Helper()
-	c := l.command(name, args...)
-	var talk strings.Builder
-	c.Stderr = &talk
-	out, err := c.Output()
-	if err != nil {
-		l.b.Fatalf("%s %q: %v\n%s", name, args, err, talk.String())
-	}
-	return string(out)
-}
-
-func (l *lab) start(name string, args ...string) *exec.Cmd {
-	c := l.command(name, args...)
-	log, err := os.OpenFile(filepath.Join(l.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		l.b.Fatal(err)
-	}
-	c.Stderr = log
-	if err := c.Start(); err != nil {
-		l.b.Fatal(err)
-	}
-	l.all = append(l.all, c)
-	return c
-}
-
-func (l *lab) startHead() {
-	l.head = l.start("dsched", "-S", l.spool())
-	l.until(func() bool {
-		err := l.command("dquery", "-N").Run()
-		var exit *exec.ExitError // 1: it answers, and has no node
-		return err == nil || errors.As(err, &exit) && exit.ExitCode() == 1
-	})
-}
-
-func (l *lab) until(ready func() bool) {
-	l.b.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !ready(); <-tick.C {
-		if time.Now().After(end) {
-			l.b.Fatal("a minute has passed")
-		}
-	}
-}
-
-func (l *lab) stop() {
-	for _, c := range l.all {
-		c.Process.Signal(os.Interrupt)
-		c.Wait()
-	}
-}
-
-// resident reads a line of /proc/PID/status in bytes: VmRSS, VmHWM.
-func resident(b *testing.B, pid int, which string) float64 {
-	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for l := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(l, which+":"); ok {
-			n, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				b.Fatal(err)
-			}
-			return float64(n) * 1024
-		}
-	}
-	b.Fatalf("no %s of process %d", which, pid)
-	return 0
-}
 
 func took(f func()) float64 {
 	began := time.Now()
@@ -392,4 +281,72 @@ func home(b *testing.B, l *lab, batch string) float64 {
 func sum(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])
+}
+
+// Queries over a batch of which every job is over, with its head up: how it
+// stands, and a line a job. Nothing is in its archive: queries read logs only.
+func BenchmarkQueryFinished(b *testing.B) {
+	n := scale(b, 1_000_000)
+	for b.Loop() {
+		l := newLab(b, 0)
+		l.head.Process.Signal(os.Interrupt)
+		l.head.Wait()
+		finished(b, l.spool(), n)
+		l.startHead()
+		sum := took(func() { l.run("dquery", "-s", "ns/over") })
+		few := took(func() { l.run("dquery", "ns/over", "exit=3") })
+		all := took(func() {
+			if got := strings.Count(l.run("dquery", "ns/over"), "\n"); got != n {
+				b.Fatalf("%d lines for %d jobs", got, n)
+			}
+		})
+		b.ReportMetric(sum, "sum-s")
+		b.ReportMetric(few, "filtered-s")
+		b.ReportMetric(all, "all-s")
+		b.ReportMetric(resident(b, l.head.Process.Pid, "VmHWM")/(1<<20), "head-MiB")
+		b.ReportMetric(0, "ns/op")
+		l.stop()
+	}
+}
+
+// finished puts a batch of n jobs that are over into a spool.
+func finished(b *testing.B, dir string, n int) {
+	fatal := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	s, err := spool.Open(dir)
+	fatal(err)
+	h, err := s.Lock()
+	fatal(err)
+	defer h.Close()
+	_, _, err = h.Load()
+	fatal(err)
+	sub, err := h.Begin(job.NewToken(), "ns/over", "ana", os.Getuid())
+	fatal(err)
+	fatal(sub.Spec(job.Spec{Kind: job.Command}))
+	for i := range n {
+		fatal(sub.AddJob(&job.Job{Name: strconv.Itoa(i), Run: []string{"solve", strconv.Itoa(i)}}))
+	}
+	batch, err := sub.Finish(false)
+	fatal(err)
+	defer batch.Close()
+	zero, three := 0, 3
+	for i := range n {
+		end, exit := job.KindDone, &zero
+		if i%1000 == 999 {
+			end, exit = job.KindFailed, &three
+		}
+		name := strconv.Itoa(i)
+		h.Append(batch, &job.Record{Kind: job.KindStart, Job: name, Attempt: numbered(i), Try: 1, Node: "ws1", CPUs: 1})
+		h.Append(batch, &job.Record{Kind: end, Job: name, Attempt: numbered(i), Try: 1, Node: "ws1",
+			Outcome: job.Outcome{Exit: exit, Started: time.Now(), Ended: time.Now(), Runtime: 12}})
+		if i%10_000 == 0 {
+			fatal(h.Commit())
+		}
+	}
+	fatal(h.Commit())
+	h.CloseBatch(batch)
+	fatal(h.Commit())
 }

@@ -76,6 +76,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
+	defer cli.TellFigures(log)()
 	err = noded.Run(ctx, noded.Settings{
 		Addr: addr, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
 		Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,

@@ -48,6 +48,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if len(*addrs) == 0 {
 		*addrs = h.settings.Listen
 	}
+	defer cli.TellFigures(log)()
 	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...), func() {})
 }
 
