@@ -16,6 +16,10 @@ var letters = map[string][]string{
 	"q": {""}, "v": {""}, "r": {""}, "h": {""}, "V": {""}, "S": {"spool"}, "D": {"dir", "directory"}, "l": {"address"},
 }
 
+// words are the options without a value that are a word and not some letters:
+// what nobody should type by habit.
+var words = []string{"insecure"}
+
 // synopsis reads the SYNOPSIS of a page in mdoc: a line of words for each form
 // of the command. It knows the macros that a synopsis needs and fails on others.
 func synopsis(t *testing.T, name string) []string {
@@ -140,13 +144,13 @@ var option = regexp.MustCompile(`(?:^|[\s\[|(])-([A-Za-z]+)(?: ([a-z]+))?`)
 
 // options are the options of a synopsis with the names of their values. A group
 // of letters is several options; a name of several letters that is one option
-// stands outside of brackets or has a value.
+// has a value or is one of words.
 func options(forms []string) map[string]string {
 	all := map[string]string{}
 	for _, form := range forms {
 		form, _, _ = strings.Cut(form, "-- ")
 		for _, m := range option.FindAllStringSubmatch(form, -1) {
-			if m[2] != "" || len(m[1]) == 1 {
+			if m[2] != "" || len(m[1]) == 1 || slices.Contains(words, m[1]) {
 				all[m[1]] = m[2]
 				continue
 			}

@@ -19,7 +19,7 @@ import (
 	"distribute/lib/proc"
 )
 
-const usage = `usage: dnoded [-nv] [-D dir] [-H head] [node.yaml]`
+const usage = `usage: dnoded [-nv] [-D dir] [-H head] [-insecure] [node.yaml]`
 
 func main() {
 	if proc.IsSupervisor() {
@@ -41,6 +41,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	verbose := c.Bool("v")
 	dir := c.String("D", "")
 	head := c.String("H", "")
+	insecure := c.Bool("insecure")
 	if err := c.Parse(); err != nil {
 		return err
 	}
@@ -68,7 +69,8 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if addr, err = dial.Head(c.Getenv, addr); err != nil {
 		return err
 	}
-	if err := dial.Check(addr); err != nil {
+	terms := dial.Terms{Insecure: *insecure}
+	if err := terms.Check(addr); err != nil {
 		return cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
 	}
 	level := slog.LevelInfo
@@ -77,8 +79,11 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
 	defer cli.TellFigures(log)()
+	if !dial.Local(addr) {
+		log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", addr)
+	}
 	err = noded.Run(ctx, noded.Settings{
-		Addr: addr, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
+		Addr: addr, Terms: terms, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
 		Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	})
 	if errors.Is(err, desk.ErrInUse) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"distribute/lib/cli"
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
@@ -31,6 +32,7 @@ type head struct {
 	spool    *spool.Spool
 	store    *spool.Head
 	settings settings
+	terms    dial.Terms // on which it listens
 	machine  *sched.Machine
 	log      *slog.Logger
 	uid      int

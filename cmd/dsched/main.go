@@ -18,13 +18,14 @@ import (
 	"distribute/spool"
 )
 
-const usage = `usage: dsched [-v] [-S spool] [-l address ...]`
+const usage = `usage: dsched [-v] [-S spool] [-l address ...] [-insecure]`
 
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	dir := c.String("S", c.Getenv("DSPOOL"))
 	addrs := c.Strings("l")
+	insecure := c.Bool("insecure")
 	verbose := c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
@@ -45,6 +46,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return err
 	}
+	h.terms.Insecure = *insecure
 	if len(*addrs) == 0 {
 		*addrs = h.settings.Listen
 	}
@@ -112,11 +114,14 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 	defer stop()
 	var listeners sync.WaitGroup
 	for _, a := range addrs {
-		l, err := dial.Listen(a)
+		l, err := h.terms.Listen(a)
 		if err != nil {
 			return cli.Errorf(cli.Input, "cannot listen on %q: %w", a, err)
 		}
 		context.AfterFunc(ctx, func() { l.Close() })
+		if !dial.Local(a) {
+			h.log.Warn("plain TCP beyond this machine: anybody who reaches this address can be a node, and read and forge what jobs give", "address", a)
+		}
 		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())
 		listeners.Go(func() { h.listen(ctx, l) })
 	}

@@ -1,6 +1,7 @@
 // Package dial makes streams of bytes between the head, its nodes and its
 // tools, and says who is at the other end. It knows unix:PATH, the spool
-// directory whose socket that is, and tcp://HOST:PORT on loopback.
+// directory whose socket that is, and tcp://HOST:PORT: on loopback, and where
+// somebody has said that it may be, anywhere.
 package dial
 
 import (
@@ -40,12 +41,21 @@ func (e *Error) Unwrap() error { return e.Err }
 // ExitStatus is the status with which a command ends for this error.
 func (e *Error) ExitStatus() int { return 69 }
 
+// Terms say what a stream may run over. The zero value is what is safe: plain
+// TCP, which proves nothing of a peer, on loopback only.
+type Terms struct {
+	Insecure bool // plain TCP may leave this machine
+}
+
 // Dial makes a stream to the address: a spool directory, unix:PATH or
-// tcp://HOST:PORT.
-func Dial(ctx context.Context, addr string) (net.Conn, error) {
+// tcp://HOST:PORT on loopback.
+func Dial(ctx context.Context, addr string) (net.Conn, error) { return Terms{}.Dial(ctx, addr) }
+
+// Dial is the function Dial on these terms.
+func (t Terms) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 10 * time.Second}
 	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
-		if err := loopback(hp); err != nil {
+		if err := t.plain(hp); err != nil {
 			return nil, &Error{addr, err}
 		}
 		c, err := d.DialContext(ctx, "tcp", hp)
@@ -95,16 +105,16 @@ func wrap(addr string, err error) error {
 }
 
 // Local says that an address is on this machine, where bytes cost less than
-// squeezing them. Every address that this version dials is.
+// squeezing them.
 func Local(addr string) bool {
 	hp, ok := strings.CutPrefix(addr, "tcp://")
 	return !ok || loopback(hp) == nil
 }
 
-// Check reports an address at which there can never be a head.
-func Check(addr string) error {
+// Check reports an address at which there can never be a head, on these terms.
+func (t Terms) Check(addr string) error {
 	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
-		return loopback(hp)
+		return t.plain(hp)
 	}
 	_, err := socket(addr)
 	return err
@@ -145,17 +155,29 @@ func loopback(hostport string) error {
 		return err
 	}
 	if a, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !a.IsLoopback()) {
-		return fmt.Errorf("plain TCP to %q would let anybody on the network in; it is for 127.0.0.1, ::1 and localhost only", host)
+		return fmt.Errorf("plain TCP to %q would let anybody on the network in; it is for 127.0.0.1, ::1 and localhost only, unless -insecure is given", host)
 	}
 	return nil
+}
+
+// plain reports why plain TCP may not be used with host:port on these terms.
+func (t Terms) plain(hostport string) error {
+	if !t.Insecure {
+		return loopback(hostport)
+	}
+	_, _, err := net.SplitHostPort(hostport)
+	return err
 }
 
 // Listen listens on unix:PATH, whose socket gets mode 0666 (the kernel says who
 // asks, and the head decides), or on tcp://HOST:PORT, loopback only. A socket
 // that is left of a process that died is replaced: call it under a lock.
-func Listen(addr string) (net.Listener, error) {
+func Listen(addr string) (net.Listener, error) { return Terms{}.Listen(addr) }
+
+// Listen is the function Listen on these terms.
+func (t Terms) Listen(addr string) (net.Listener, error) {
 	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
-		if err := loopback(hp); err != nil {
+		if err := t.plain(hp); err != nil {
 			return nil, err
 		}
 		return net.Listen("tcp", hp)
@@ -182,7 +204,12 @@ func Listen(addr string) (net.Listener, error) {
 // Greet makes a session with the head at addr: a stream, and both hellos. The
 // caller closes the Conn; it is closed when ctx ends, too.
 func Greet(ctx context.Context, addr string, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
-	stream, err := Dial(ctx, addr)
+	return Terms{}.Greet(ctx, addr, h)
+}
+
+// Greet is the function Greet on these terms.
+func (t Terms) Greet(ctx context.Context, addr string, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
+	stream, err := t.Dial(ctx, addr)
 	if err != nil {
 		return nil, nil, err
 	}

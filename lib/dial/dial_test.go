@@ -62,6 +62,20 @@ func TestX101OnlyLoopback(t *testing.T) {
 			t.Errorf("dials %s: %v", addr, err)
 		}
 	}
+	open := Terms{Insecure: true}
+	l, err := open.Listen("tcp://0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if err := open.Check("tcp://192.0.2.1:9"); err != nil {
+		t.Error(err)
+	}
+	for _, addr := range []string{"tcp://192.0.2.1", "ssh://192.0.2.1"} {
+		if open.Check(addr) == nil {
+			t.Errorf("there can be a head at %s", addr)
+		}
+	}
 	for _, addr := range []string{"ssh://x", "/plain"} {
 		if _, err := Listen(addr); err == nil {
 			t.Errorf("listens on %s", addr)

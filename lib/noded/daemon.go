@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"distribute/lib/desk"
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/pack"
@@ -27,7 +28,8 @@ const (
 
 // Settings is what a node knows before it starts.
 type Settings struct {
-	Addr  string // of the head
+	Addr  string     // of the head
+	Terms dial.Terms // on which it is dialled
 	Name  node.Name
 	Offer node.Offer // Containment is found by Run
 	Dir   string     // the node's directory

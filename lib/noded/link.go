@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -120,8 +119,8 @@ func (l *link) run(ctx context.Context) {
 func (l *link) next(wait time.Duration, err error) time.Duration {
 	var refusal *wire.Error
 	switch {
-	case wait == 0 && strings.HasPrefix(l.n.Addr, "tcp://") || wait == 0 && !strings.Contains(l.n.Addr, "://"):
-		return 200 * time.Millisecond // tcp is loopback only
+	case wait == 0 && dial.Local(l.n.Addr):
+		return 200 * time.Millisecond
 	case wait == 0:
 		return time.Second
 	case errors.As(err, &refusal):
@@ -136,7 +135,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := l.n
-	c, head, err := dial.Greet(ctx, n.Addr, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
+	c, head, err := n.Terms.Greet(ctx, n.Addr, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
 	if err != nil {
 		return false, err
 	}
@@ -213,12 +212,12 @@ func (n *daemon) list() []wire.Message {
 // may not have taken in the session's offer yet; then it is asked again.
 func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
 	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: join, State: way}
-	c, _, err := dial.Greet(ctx, s.n.Addr, h)
+	c, _, err := s.n.Terms.Greet(ctx, s.n.Addr, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
 		if pause(ctx, wait); ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c, _, err = dial.Greet(ctx, s.n.Addr, h)
+		c, _, err = s.n.Terms.Greet(ctx, s.n.Addr, h)
 	}
 	if err != nil {
 		return fmt.Errorf("data stream %s: %w", way, err)

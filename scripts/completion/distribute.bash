@@ -10,11 +10,11 @@ _distribute_options() {
 	dlocal) options='-d: -s' ;;
 	dlog) options='-B -H: -L: -f -q -v' ;;
 	dnew) options='' ;;
-	dnoded) options='-D: -H: -n -v' ;;
+	dnoded) options='-D: -H: -insecure -n -v' ;;
 	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v' ;;
 	dretry) options='-H: -n -q -v' ;;
-	dsched) options='-S: -l: -v' ;;
+	dsched) options='-S: -insecure -l: -v' ;;
 	dsubmit) options='-H: -J: -R: -b: -i: -n -q -s: -u -v -w' ;;
 	dwait) options='-H: -T: -q -v' ;;
 	esac
