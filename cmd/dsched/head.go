@@ -55,6 +55,7 @@ type head struct {
 	copying  map[buildOf]chan struct{} // closed when what a build printed is in the spool
 	watchers map[*watcher]bool
 	tools    map[int]int // sessions of each user's tools
+	reading  *quota      // of jobs in memory for what tools ask
 
 	actions    []sched.Action // decided, not yet recorded
 	after      []func()       // to be called when these are durable and done

@@ -72,7 +72,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		in: make(chan func(), maxBatchN), over: make(chan struct{}), committed: make(chan error, 1), placed: make(chan error, 1), lastWake: time.Now(),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
-		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, tools: map[int]int{},
+		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, tools: map[int]int{}, reading: newQuota(maxReading),
 		machine: sched.New(sched.Config{Lease: settings.Lease})}
 	return h, h.load()
 }

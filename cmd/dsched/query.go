@@ -202,7 +202,7 @@ func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 	for _, id := range ids {
 		missing[id] = true
 	}
-	err := t.spool.Read(b, 0, func(r *job.Row) error { delete(missing, r.ID); return nil })
+	err := t.read(b, len(ids), 0, func(r *job.Row) error { delete(missing, r.ID); return nil })
 	if err != nil {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 			continue
 		}
 		stuck := t.stuck(i.ID)
-		err := t.spool.Read(i.ID, upto, func(r *job.Row) error {
+		err := t.read(i.ID, i.Head.Jobs, upto, func(r *job.Row) error {
 			snap.over(r)
 			if r.State == job.Queued && stuck != "" {
 				r.Reason = stuck
@@ -254,6 +254,17 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 		}
 	}
 	return nil
+}
+
+// read is [spool.Spool.Read] of a batch of so many jobs, when there is memory for
+// it.
+func (t *tool) read(id job.BatchID, jobs int, upto int64, f func(*job.Row) error) error {
+	back := t.reading.take(jobs, t.over)
+	if back == nil {
+		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
+	}
+	defer back()
+	return t.spool.Read(id, upto, f)
 }
 
 // stuck is why no job of a batch that waits can start now, "" if one can.
