@@ -63,7 +63,7 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 		err = durable.Step("drop.sync")
 	}
 	if err == nil {
-		err = f.Sync()
+		err = durable.Sync(f)
 	}
 	if err == nil {
 		err = durable.Step("drop.rename")

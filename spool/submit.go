@@ -389,7 +389,7 @@ func fillBlob(f *os.File, in *input, sum string, r io.Reader) error {
 	if err := durable.Step("submit.blob.sync"); err != nil {
 		return err
 	}
-	if err := f.Sync(); err != nil {
+	if err := durable.Sync(f); err != nil {
 		return classed(err)
 	}
 	return nil

@@ -142,6 +142,20 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// What is synced past lib/durable no simulated disk knows of.
+func TestOnlyDurableSyncs(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.room == "lib/durable" {
+			continue
+		}
+		for name, at := range s.selectors {
+			if of, what, _ := strings.Cut(name, "."); slices.Contains([]string{"Sync", "Syncfs", "Fsync", "Fdatasync"}, what) && of != "durable" {
+				t.Errorf("%s: %s is for lib/durable", at, name)
+			}
+		}
+	}
+}
+
 func TestOnlyCLITouchesTheProcess(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test || s.room == "lib/cli" {

@@ -76,7 +76,7 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 
 // greet waits for the peer's hello.
 func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, error) {
-	peer, err := dial.Proven(stream)
+	peer, err := h.proven(stream)
 	if err != nil {
 		return peer, nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"slices"
 	"time"
 
@@ -36,6 +37,7 @@ type head struct {
 	machine  *sched.Machine
 	log      *slog.Logger
 	uid      int
+	proven   func(net.Conn) (dial.Peer, error) // who is at the other end
 
 	in   chan func()
 	over chan struct{} // closed when run has ended

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -68,7 +69,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(),
+	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven,
 		in: make(chan func(), maxBatchN), over: make(chan struct{}), committed: make(chan error, 1), placed: make(chan error, 1), lastWake: time.Now(),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
@@ -110,22 +111,35 @@ func (h *head) load() error {
 // serve listens until ctx ends or the state does. It calls up when it listens
 // everywhere.
 func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var listeners sync.WaitGroup
+	var ls []net.Listener
 	for _, a := range addrs {
 		l, err := h.terms.Listen(a)
 		if err != nil {
+			for _, l := range ls {
+				l.Close()
+			}
 			return cli.Errorf(cli.Input, "cannot listen on %q: %w", a, err)
 		}
-		context.AfterFunc(ctx, func() { l.Close() })
 		if !dial.Local(a) {
 			h.log.Warn("plain TCP beyond this machine: anybody who reaches this address can be a node, and read and forge what jobs give", "address", a)
 		}
 		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())
+		ls = append(ls, l)
+	}
+	return h.serveOn(ctx, ls, h.takeIncoming, up)
+}
+
+// serveOn is serve with listeners that are there, which it closes, and with who
+// takes up what waits in incoming/. A simulation brings its own of both.
+func (h *head) serveOn(ctx context.Context, ls []net.Listener, incoming func(context.Context), up func()) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var listeners sync.WaitGroup
+	for _, l := range ls {
+		context.AfterFunc(ctx, func() { l.Close() })
 		listeners.Go(func() { h.listen(ctx, l) })
 	}
-	listeners.Go(func() { h.takeIncoming(ctx) })
+	listeners.Go(func() { incoming(ctx) })
 	up()
 	err := h.run(ctx)
 	stop()

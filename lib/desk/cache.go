@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"distribute/lib/durable"
 	"distribute/lib/pack"
 )
 
@@ -70,7 +71,7 @@ func (c cacher) Put(_ int, e pack.Entry, from int64, r io.Reader) (err error) {
 		return err
 	}
 	if n >= syncedFrom {
-		if err := f.Sync(); err != nil {
+		if err := durable.Sync(f); err != nil {
 			return err
 		}
 	}

@@ -213,6 +213,11 @@ func (t Terms) Greet(ctx context.Context, addr string, h wire.Hello) (*wire.Conn
 	if err != nil {
 		return nil, nil, err
 	}
+	return Over(ctx, stream, addr, h)
+}
+
+// Over is Greet on a stream that was made to addr.
+func Over(ctx context.Context, stream net.Conn, addr string, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
 	c := wire.New(stream)
 	context.AfterFunc(ctx, func() { c.Close() })
 	head, err := wire.Greet(c, h)

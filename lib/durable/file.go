@@ -100,7 +100,7 @@ func fill(f *os.File, data []byte, mode fs.FileMode) error {
 	if err := Step("file.sync"); err != nil {
 		return err
 	}
-	return f.Sync()
+	return Sync(f)
 }
 
 // Publish renames a file or a directory to a name that nothing has; where
@@ -130,19 +130,9 @@ func SyncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	err = Sync(d)
 	if cerr := d.Close(); err == nil {
 		err = cerr
 	}
 	return err
-}
-
-// Syncfs makes everything in the file system that holds f durable. It is for a
-// writer that may create a name in a directory and not read it, and so cannot
-// open that directory to sync it; and it costs what everybody else has written.
-func Syncfs(f *os.File) error {
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return &fs.PathError{Op: "syncfs", Path: f.Name(), Err: err}
-	}
-	return nil
 }

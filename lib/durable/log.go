@@ -53,7 +53,7 @@ func OpenLog(path string, mode fs.FileMode) (*Log, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.write = l.file.Write
-	l.sync = func() error { return fdatasync(l.file) }
+	l.sync = func() error { return datasync(l.file) }
 	return l, nil
 }
 
@@ -184,7 +184,7 @@ func (l *Log) Sync() error {
 		err = l.sync()
 	}
 	if err == nil && parent != nil {
-		err = parent.Sync()
+		err = Sync(parent)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,26 +251,10 @@ func Cut(path string, size int64, limit int) ([]byte, error) {
 		err = f.Truncate(size)
 	}
 	if err == nil {
-		err = f.Sync()
+		err = Sync(f)
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	return tail, err
-}
-
-func fdatasync(f *os.File) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = conn.Control(func(fd uintptr) {
-		for {
-			if failed = unix.Fdatasync(int(fd)); failed != unix.EINTR {
-				return
-			}
-		}
-	})
-	return errors.Join(err, failed)
 }

@@ -25,7 +25,7 @@ func Reread(path string) error {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = f.Sync()
+		err = Sync(f)
 	}
 	if err == nil {
 		err = unix.Fadvise(int(f.Fd()), max(0, info.Size()-rereadTail), 0, unix.FADV_DONTNEED)

@@ -51,8 +51,9 @@ type point struct {
 
 // Step marks a place where a crash leaves something that has to be right
 // afterwards: between two system calls of a write path. A crash test stops the
-// program there and looks at what is left. Programs in use do not set FailVar,
-// and a Step then returns nil at the cost of one atomic load.
+// program there and looks at what is left. Programs in use do not set FailVar
+// and have no [Observer], and a Step then returns nil at the cost of two atomic
+// loads.
 //
 // FailVar is a list, separated by commas, of NAME:ACTION or NAME:ACTION:N,
 // where NAME is a step or * for all, N says that only the Nth pass counts
@@ -73,6 +74,11 @@ type point struct {
 //		return err
 //	}
 func Step(name string) error {
+	if o := observer.Load(); o != nil && o.Step != nil {
+		if err := o.Step(name); err != nil {
+			return err
+		}
+	}
 	p := points.Load()
 	if p == off {
 		return nil

@@ -39,7 +39,7 @@ func each(n int, do func(i int)) {
 // SyncAll syncs the files together. The result is nil when all went well and
 // otherwise has as many members as files, nil for each that is durable.
 func SyncAll(files []*os.File) []error {
-	return gather(len(files), func(i int) error { return files[i].Sync() })
+	return gather(len(files), func(i int) error { return Sync(files[i]) })
 }
 
 // SyncLogs is [Log.Sync] of all the logs together, with errors as from SyncAll.
@@ -121,7 +121,7 @@ func syncPath(path string) error {
 	if err != nil {
 		return err
 	}
-	err = f.Sync()
+	err = Sync(f)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

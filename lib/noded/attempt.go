@@ -192,7 +192,7 @@ func copyTree(ctx context.Context, dst *os.Root, tree string) error {
 
 // start gives the attempt to a supervisor and waits until that is done with it.
 // It returns the supervisor if it can be used again.
-func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.Started, slot *proc.Slot) (bool, *proc.Status, *proc.Slot, error) {
+func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.Started, slot Slot) (bool, *proc.Status, Slot, error) {
 	if err := a.SetStarted(s); err != nil {
 		return false, nil, slot, err
 	}
@@ -287,7 +287,7 @@ func (n *daemon) wasStopped(a *attempt) (stopped bool) {
 // status is how the attempt's processes ended, nil if nobody knows. It returns
 // only when none of them lives.
 func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
-	if err := proc.AwaitFree(ctx, a.Dir); err != nil {
+	if err := n.Machine.AwaitFree(ctx, a.Dir); err != nil {
 		return nil, err
 	}
 	if !n.desk.ThisBoot(a.Attempt) {
@@ -301,12 +301,12 @@ func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, left, err := proc.Reclaim(ctx, a.Dir, string(a.Token), s.Cgroup)
+	release, left, err := n.Machine.Reclaim(ctx, a.Dir, string(a.Token), s.Cgroup)
 	if err != nil {
 		return nil, err
 	}
 	// Under the lock, so that a supervisor that comes late finds it given up.
-	defer lock.Release()
+	defer release()
 	if st, err := proc.ReadStatus(a.Dir); err == nil {
 		return st, nil
 	}

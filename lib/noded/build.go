@@ -145,17 +145,17 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	defer cancel()
 	n.do(func() { run.adopted = true })
 	defer n.do(func() { run.adopted = false })
-	if err := proc.AwaitFree(ctx, b.Dir); err != nil {
+	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
 		return false, err
 	}
 	if st, err := proc.ReadStatus(b.Dir); err == nil && st.Boot == n.boot && st.Stopped == "" && st.Exit != nil && *st.Exit == 0 {
 		return true, n.judgeBuild(b)
 	}
-	lock, _, err := proc.Reclaim(ctx, b.Dir, string(s.Token), s.Cgroup)
+	release, _, err := n.Machine.Reclaim(ctx, b.Dir, string(s.Token), s.Cgroup)
 	if err != nil {
 		return false, err
 	}
-	return false, lock.Release()
+	return false, release()
 }
 
 // prepareBuild makes the directory that a build runs in.

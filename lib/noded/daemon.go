@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -37,6 +38,11 @@ type Settings struct {
 	Path  string     // PATH
 	Log   *slog.Logger
 
+	// What a simulation brings: nil is the machine that the program runs on,
+	// and Terms.Dial.
+	Machine Machine
+	Dial    func(ctx context.Context, addr string) (net.Conn, error)
+
 	boot   string
 	cgroup string // below which trees get their cgroups; empty: none
 }
@@ -45,7 +51,8 @@ type Settings struct {
 // the directory fails. It leaves the jobs running. The error is [desk.ErrInUse]
 // if another has the directory.
 func Run(ctx context.Context, s Settings) error {
-	boot, err := proc.Boot()
+	s.fill()
+	boot, err := s.Machine.Boot()
 	if err != nil {
 		return err
 	}
@@ -55,13 +62,23 @@ func Run(ctx context.Context, s Settings) error {
 	}
 	defer d.Close()
 	s.boot = boot
-	if s.cgroup, err = proc.CgroupParent(string(s.Name)); err != nil {
+	if s.cgroup, err = s.Machine.Cgroup(string(s.Name)); err != nil {
 		s.Log.Info("jobs are contained by session only", "why", err)
 		s.Offer.Containment = proc.BySession
 	} else {
 		s.Offer.Containment = proc.ByCgroup
 	}
 	return newDaemon(&s, d).run(ctx)
+}
+
+// fill sets what is not set.
+func (s *Settings) fill() {
+	if s.Machine == nil {
+		s.Machine = thisMachine{}
+	}
+	if s.Dial == nil {
+		s.Dial = s.Terms.Dial
+	}
 }
 
 // A daemon is the node. The state below acts belongs to the goroutine of run;
@@ -82,7 +99,7 @@ type daemon struct {
 	forgotten map[string]bool   // builds to be removed when no attempt needs them
 	free      int               // cpus
 	queue     []*want           // for cpus
-	slots     []*proc.Slot      // supervisors without an order
+	slots     []Slot            // supervisors without an order
 	arrivals  int
 	letGo     recent // deleted in this session: a start that comes late is not for a new attempt
 	noted     int    // the order of the last attempt that was noted; of the goroutine that obeys the head
@@ -108,6 +125,7 @@ type attempt struct {
 }
 
 func newDaemon(s *Settings, d *desk.Desk) *daemon {
+	s.fill()
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
 		builds: map[string]*build{}, forgotten: map[string]bool{}, free: s.Offer.CPUs}
@@ -122,7 +140,7 @@ func (n *daemon) run(ctx context.Context) error {
 	if err := n.takeOver(); err != nil {
 		return err
 	}
-	if s, err := proc.NewSlot(); err == nil {
+	if s, err := n.Machine.NewSlot(); err == nil {
 		n.slots = append(n.slots, s)
 	}
 	n.work.Go(func() { n.link.run(ctx) })
@@ -218,7 +236,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	default:
 		a.started = true
 	}
-	if alive, err := proc.Alive(da.Dir); err != nil {
+	if alive, err := n.Machine.Alive(da.Dir); err != nil {
 		return err
 	} else if alive {
 		a.adopted, a.phase = true, wire.Running

@@ -135,7 +135,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := l.n
-	c, head, err := n.Terms.Greet(ctx, n.Addr, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
+	c, head, err := n.greet(ctx, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
 	if err != nil {
 		return false, err
 	}
@@ -165,6 +165,15 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	parts.Wait()
 	s.following.Wait()
 	return true, err
+}
+
+// greet makes a stream to the head, and says hello on it.
+func (n *daemon) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
+	stream, err := n.Dial(ctx, n.Addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	return dial.Over(ctx, stream, n.Addr, h)
 }
 
 // attach makes s the session that is up, and begins it with the list of what
@@ -212,12 +221,12 @@ func (n *daemon) list() []wire.Message {
 // may not have taken in the session's offer yet; then it is asked again.
 func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
 	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: join, State: way}
-	c, _, err := s.n.Terms.Greet(ctx, s.n.Addr, h)
+	c, _, err := s.n.greet(ctx, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
 		if pause(ctx, wait); ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c, _, err = s.n.Terms.Greet(ctx, s.n.Addr, h)
+		c, _, err = s.n.greet(ctx, h)
 	}
 	if err != nil {
 		return fmt.Errorf("data stream %s: %w", way, err)

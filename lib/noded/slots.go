@@ -13,14 +13,14 @@ import (
 type want struct {
 	seq   int // lower ones go first
 	cpus  int
-	slot  *proc.Slot    // one without an order, if there was one
+	slot  Slot          // one without an order, if there was one
 	given chan struct{} // closed when the cpus are his
 }
 
 // acquire waits until so many cpus are free, and takes them and a supervisor.
 // Who arrived first goes first: nobody is overtaken by one who needs less, only
 // while he waits for the head or for a build.
-func (n *daemon) acquire(ctx context.Context, seq, cpus int) (*proc.Slot, error) {
+func (n *daemon) acquire(ctx context.Context, seq, cpus int) (Slot, error) {
 	w := &want{seq: seq, cpus: cpus, given: make(chan struct{})}
 	n.do(func() {
 		at, _ := slices.BinarySearchFunc(n.queue, seq, func(w *want, seq int) int { return w.seq - seq })
@@ -32,7 +32,7 @@ func (n *daemon) acquire(ctx context.Context, seq, cpus int) (*proc.Slot, error)
 		if w.slot != nil {
 			return w.slot, nil
 		}
-		slot, err := proc.NewSlot()
+		slot, err := n.Machine.NewSlot()
 		if err != nil {
 			n.release(cpus, nil)
 		}
@@ -55,7 +55,7 @@ func (n *daemon) acquire(ctx context.Context, seq, cpus int) (*proc.Slot, error)
 
 // release gives cpus back, and the supervisor if it can be used again. When the
 // daemon ends the supervisor is let go.
-func (n *daemon) release(cpus int, slot *proc.Slot) {
+func (n *daemon) release(cpus int, slot Slot) {
 	ok := n.do(func() {
 		n.free += cpus
 		n.putSlot(slot)
@@ -66,7 +66,7 @@ func (n *daemon) release(cpus int, slot *proc.Slot) {
 	}
 }
 
-func (n *daemon) putSlot(s *proc.Slot) {
+func (n *daemon) putSlot(s Slot) {
 	if s != nil {
 		n.slots = append(n.slots, s)
 	}
@@ -96,7 +96,7 @@ func (n *daemon) pump() {
 // ctx is cancelled by a stop the order is stopped. It returns how the order ended
 // if the supervisor tells, and the supervisor if it can be used again; what is
 // not told is on disk.
-func (n *daemon) supervise(ctx context.Context, s *proc.Slot, o *proc.Order, what string) (*proc.Status, *proc.Slot) {
+func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what string) (*proc.Status, Slot) {
 	if err := s.Run(o); err != nil {
 		n.Log.Error("an order could not be given", "what", what, "why", err)
 		s.Close()
@@ -138,11 +138,11 @@ func (n *daemon) stopAdopted(dir string) {
 		ctx, cancel := n.untilOver()
 		defer cancel()
 		for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, time.Second) {
-			alive, err := proc.Alive(dir)
+			alive, err := n.Machine.Alive(dir)
 			if err != nil || !alive {
 				return
 			}
-			if proc.StopHeld(dir) == nil {
+			if n.Machine.StopHeld(dir) == nil {
 				return
 			}
 			pause(ctx, wait)

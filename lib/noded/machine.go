@@ -1,0 +1,55 @@
+package noded
+
+import (
+	"context"
+
+	"distribute/lib/proc"
+)
+
+// A Machine is what a node is on: the boot it lives in, and the supervisors of
+// its jobs, which outlive the daemon. The real one is lib/proc; a simulation
+// brings its own, whose jobs are no processes. What an order's directory holds
+// (dspool(5)) is the same with both.
+type Machine interface {
+	Boot() (string, error)                                                                           // [proc.Boot]
+	Cgroup(node string) (string, error)                                                              // [proc.CgroupParent]
+	NewSlot() (Slot, error)                                                                          // [proc.NewSlot]
+	Alive(dir string) (bool, error)                                                                  // [proc.Alive]
+	AwaitFree(ctx context.Context, dir string) error                                                 // [proc.AwaitFree]
+	StopHeld(dir string) error                                                                       // [proc.StopHeld]
+	Reclaim(ctx context.Context, dir, token, cgroup string) (release func() error, n int, err error) // [proc.Reclaim]
+}
+
+// A Slot is a supervisor, as [proc.Slot] is one.
+type Slot interface {
+	Run(*proc.Order) error
+	Stop(token string) error
+	Reports() <-chan proc.Report
+	Pid() int
+	Close() error
+}
+
+// thisMachine is the one that the program runs on.
+type thisMachine struct{}
+
+func (thisMachine) Boot() (string, error)                           { return proc.Boot() }
+func (thisMachine) Cgroup(node string) (string, error)              { return proc.CgroupParent(node) }
+func (thisMachine) Alive(dir string) (bool, error)                  { return proc.Alive(dir) }
+func (thisMachine) StopHeld(dir string) error                       { return proc.StopHeld(dir) }
+func (thisMachine) AwaitFree(ctx context.Context, dir string) error { return proc.AwaitFree(ctx, dir) }
+
+func (thisMachine) NewSlot() (Slot, error) {
+	s, err := proc.NewSlot()
+	if err != nil {
+		return nil, err // and no Slot that holds a nil
+	}
+	return s, nil
+}
+
+func (thisMachine) Reclaim(ctx context.Context, dir, token, cgroup string) (func() error, int, error) {
+	lock, n, err := proc.Reclaim(ctx, dir, token, cgroup)
+	if err != nil {
+		return nil, n, err
+	}
+	return lock.Release, n, nil
+}
