@@ -108,7 +108,7 @@ func wrap(addr string, err error) error {
 // squeezing them.
 func Local(addr string) bool {
 	hp, ok := strings.CutPrefix(addr, "tcp://")
-	return !ok || loopback(hp) == nil
+	return ok && loopback(hp) == nil || !ok && !strings.Contains(addr, "://")
 }
 
 // Check reports an address at which there can never be a head, on these terms.
