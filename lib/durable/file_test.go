@@ -95,7 +95,7 @@ func TestCreateNewReplacesNothing(t *testing.T) {
 	}
 }
 
-func TestPublishReplacesNothing(t *testing.T) {
+func TestS08PublishReplacesNothing(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	for _, d := range []string{from, to} {
