@@ -31,6 +31,7 @@ type liveJob struct {
 	state  job.State
 	phase  string
 	result *job.Result // when it is over on its node
+	next   string      // of one whose node is away: what becomes of it
 }
 
 // snapshot must be called by the state's goroutine.
@@ -42,7 +43,7 @@ func (h *head) snapshot() *snapshot {
 	h.machine.Live(func(a sched.Attempt) {
 		if b := h.batches[a.Ref.Batch]; b != nil && a.Current {
 			if name, err := b.Name(int(a.Ref.Job)); err == nil {
-				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase, a.Result}
+				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase, a.Result, h.next(a)}
 			}
 		}
 	})
@@ -59,6 +60,9 @@ func (s *snapshot) over(r *job.Row) {
 		}
 		if l.state == job.Stranded {
 			r.Reason = "no room on the head's disk"
+		}
+		if l.next != "" {
+			r.Reason = l.next
 		}
 	}
 }
@@ -302,15 +306,22 @@ func (t *tool) nodes(m *wire.Query) error {
 
 // nodeRows is what is known of every node.
 func (h *head) nodeRows() []node.Row {
-	rows := h.machine.Nodes()
-	for i := range rows {
-		s := h.sessions[h.byNode[rows[i].Node]]
-		if s == nil {
-			continue
+	var rows []node.Row
+	for _, n := range h.machine.Nodes() {
+		if s := h.sessions[h.byNode[n.Node]]; s != nil {
+			s.mu.Lock()
+			n.Seen = s.heard
+			s.mu.Unlock()
+		} else {
+			n.Seen = h.when(n.Heard)
 		}
-		s.mu.Lock()
-		rows[i].Seen = s.heard
-		s.mu.Unlock()
+		switch n.State {
+		case node.Resting:
+			n.Note += "; until " + h.clockTime(n.Until)
+		case node.Silent, node.Lost:
+			n.Note = h.awayNote(&n)
+		}
+		rows = append(rows, n.Row)
 	}
 	return rows
 }

@@ -21,9 +21,11 @@ type Offer struct {
 type State string
 
 const (
-	Idle State = "idle" // connected, nothing to do
-	Busy State = "busy" // connected, with attempts
-	Lost State = "lost" // not connected
+	Idle    State = "idle"    // connected, nothing to do
+	Busy    State = "busy"    // connected, with attempts
+	Resting State = "resting" // connected, and given nothing for a while
+	Silent  State = "silent"  // not connected; what it was given waits for it
+	Lost    State = "lost"    // not connected for longer than its lease
 )
 
 // A Row is everything that is shown of a node. Members are named here for

@@ -39,9 +39,10 @@ type Settings struct {
 	Log   *slog.Logger
 
 	// What a simulation brings: nil is the machine that the program runs on,
-	// and Terms.Dial.
+	// Terms.Dial, and proc.Uptime.
 	Machine Machine
 	Dial    func(ctx context.Context, addr string) (net.Conn, error)
+	Uptime  func() time.Duration // also runs while the machine sleeps
 
 	boot   string
 	cgroup string // below which trees get their cgroups; empty: none
@@ -78,6 +79,9 @@ func (s *Settings) fill() {
 	}
 	if s.Dial == nil {
 		s.Dial = s.Terms.Dial
+	}
+	if s.Uptime == nil {
+		s.Uptime = proc.Uptime
 	}
 }
 

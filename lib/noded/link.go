@@ -107,7 +107,7 @@ func (l *link) run(ctx context.Context) {
 			l.n.Log.Warn("no session with the head; jobs go on, results are kept", "head", l.n.Addr, "why", text)
 			said = text
 		}
-		if up && time.Since(began) > slowest {
+		if up && (time.Since(began) > slowest || errors.Is(err, errSlept)) {
 			wait = 0
 		}
 		wait = l.next(wait, err)
@@ -140,7 +140,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 		return false, err
 	}
 	defer c.Close()
-	s := &session{n: n, c: c, out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
+	s := &session{n: n, c: c, watch: newWatch(n.Uptime), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
 		grants: &outbox{news: make(chan struct{}, 1)}, tails: map[uint64]context.CancelFunc{}}
 	if err := l.attach(s); err != nil {
 		return false, err
@@ -156,6 +156,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 			c.Close()
 		})
 	}
+	part(s.watch.run)
 	part(s.write)
 	part(s.read)
 	part(s.obey)

@@ -22,10 +22,11 @@ import (
 type session struct {
 	n      *daemon
 	c      *wire.Conn // control
-	out    *outbox    // to be sent
-	in     *outbox    // received, to be obeyed
-	grants *outbox    // results to be sent up
-	x      uint64     // of the up stream
+	watch  *watch
+	out    *outbox // to be sent
+	in     *outbox // received, to be obeyed
+	grants *outbox // results to be sent up
+	x      uint64  // of the up stream
 
 	mu        sync.Mutex // guards tails
 	tails     map[uint64]context.CancelFunc
@@ -57,6 +58,9 @@ func (s *session) read(ctx context.Context) error {
 	for {
 		s.c.ReadWithin(silentAfter)
 		m, err := s.c.Recv()
+		if err == nil {
+			err = s.watch.slept()
+		}
 		switch {
 		case errors.Is(err, wire.ErrUnknown):
 			s.out.put(&wire.Error{Status: 64, Text: err.Error()})

@@ -221,8 +221,9 @@ func good(r *Result) bool {
 func (m *Machine) ended(a *attempt, r Result) {
 	b := m.batches[a.ref.Batch]
 	if r.Unstarted && !a.recalled && !a.stopped {
-		a.peer.rest = m.now + resting
+		m.refused(a.peer, r.Reason)
 	}
+	m.blame(a, &r)
 	m.idle(a)
 	m.resolve(a)
 	if r.OK() && r.Manifest == "" {

@@ -70,6 +70,7 @@ type batch struct {
 	avoid   map[*peer]struct{}      // where the build failed
 	suspect map[*peer]struct{}      // the same, before it is in the log
 	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
+	seen    map[*peer]uint8         // how its jobs ended there
 }
 
 type request struct {
@@ -134,7 +135,9 @@ type peer struct {
 	fits      map[*class]bool
 	touched   bool
 	recalling *attempt      // asked back for this node
-	rest      time.Duration // until when it is given nothing: it hands back what it gets
+	rest      time.Duration // until when it is given nothing, and why
+	restWhy   string
+	suspicion
 }
 
 // A settledNote is what is kept of a settled attempt until its node has let it go.

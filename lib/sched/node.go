@@ -36,6 +36,9 @@ func (e NodeUp) apply(m *Machine) {
 			m.wipe(p, string(p.name)+" lost its directory")
 		}
 	}
+	if p.boot != e.Boot {
+		p.rest, p.suspicion = 0, suspicion{}
+	}
 	p.boot, p.state, p.offer = e.Boot, e.State, e.Offer
 	p.offer.CPUs = min(max(0, p.offer.CPUs), maxCPUs)
 	p.held = map[key]int{}

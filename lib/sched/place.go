@@ -56,7 +56,7 @@ func (b *batch) shuns(p *peer) bool {
 // goes first.
 func (p *peer) room(c *class) bool {
 	switch {
-	case !p.listed || p.waiting > 0 || p.rest != 0:
+	case !p.listed || p.waiting > 0 || p.rest != 0 || p.rests > 0 && p.active > 0:
 		return false
 	case c.cpus == 0:
 		return p.active == 0 && p.fits[c]
@@ -67,7 +67,7 @@ func (p *peer) room(c *class) bool {
 // ahead says that one more attempt of the class may wait on a busy node.
 func (p *peer) ahead(c *class) bool {
 	switch {
-	case p.rest != 0:
+	case p.rest != 0 || p.rests > 0:
 		return false
 	case c.cpus == 0:
 		return p.waiting == 0

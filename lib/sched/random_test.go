@@ -239,7 +239,9 @@ func (s *sim) progress(n *fakeNode) {
 	case s.rand.IntN(15) == 0:
 		n.end(a, Result{Lost: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 	case s.rand.IntN(4) == 0:
-		n.end(a, exited(1, []string{"", s.manifest(a)}[s.rand.IntN(2)]))
+		r := exited(1, []string{"", s.manifest(a)}[s.rand.IntN(2)])
+		r.Runtime = float64(s.rand.IntN(20)) // within seconds, so that nodes are rested, or not
+		n.end(a, r)
 	default:
 		r := exited(0, s.manifest(a))
 		r.Runtime = float64(s.rand.IntN(10))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -37,24 +38,30 @@ type Attempt struct {
 	State   job.State // of its job, by it: Running, Stranded or Unreachable
 	Current bool      // it is its job's; else its job waits, runs elsewhere, or is over
 	Result  *Result   // how it ended, when its node has said so; not to be changed
+
+	Until time.Duration // of an unreachable one: when its job goes elsewhere; 0: it waits for its node
 }
 
-func (a *attempt) shown() Attempt {
+func (m *Machine) shown(a *attempt) Attempt {
+	var until time.Duration
 	s := job.Running
 	switch {
 	case a.stranded:
 		s = job.Stranded
 	case a.peer.session == 0:
 		s = job.Unreachable
+		if !m.batches[a.ref.Batch].never {
+			until = a.peer.heard + m.cfg.Lease
+		}
 	}
-	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current, a.result}
+	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current, a.result, until}
 }
 
 // Live calls f with every attempt that is not settled, node by node.
 func (m *Machine) Live(f func(Attempt)) {
 	for _, p := range m.peers {
 		for a := p.first; a != nil; a = a.after {
-			f(a.shown())
+			f(m.shown(a))
 		}
 	}
 }
@@ -64,7 +71,7 @@ func (m *Machine) Current(ref Ref) (Attempt, bool) {
 	if b := m.batches[ref.Batch]; b != nil {
 		for a := b.of[ref.Job]; a != nil; a = a.next {
 			if a.current {
-				return a.shown(), true
+				return m.shown(a), true
 			}
 		}
 	}
@@ -75,28 +82,51 @@ func (m *Machine) Current(ref Ref) (Attempt, bool) {
 func (m *Machine) Attempt(t job.Token) (Attempt, bool) {
 	k, ok := keyOf(t)
 	if a := m.live[k]; ok && a != nil {
-		return a.shown(), true
+		return m.shown(a), true
 	}
 	return Attempt{}, false
 }
 
+// A Node is how a node is shown. Its Note says why it rests; the rest of that
+// and Seen are the shell's to fill in.
+type Node struct {
+	node.Row
+	Heard time.Duration // when it was heard last
+	Until time.Duration // when that state ends by itself, if it is resting or silent
+	Wait  int           // jobs that wait for a node which is not connected, and then go elsewhere
+	Stay  int           // jobs that wait for it however long it takes
+}
+
 // Nodes is a row for each node that was connected or was given an attempt, by
-// name. Seen and Note are the shell's to fill in.
-func (m *Machine) Nodes() []node.Row {
-	var rows []node.Row
+// name.
+func (m *Machine) Nodes() []Node {
+	var rows []Node
 	for _, p := range m.peers {
-		r := node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
-			Containment: p.offer.Containment, Capability: p.offer.Capabilities}
+		r := Node{Row: node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
+			Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard}
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++
 			}
+			if a.current && m.batches[a.ref.Batch].never {
+				r.Stay++
+			} else if a.current {
+				r.Wait++
+			}
+		}
+		switch {
+		case p.session == 0 && m.now-p.heard < m.cfg.Lease:
+			r.State, r.Until = node.Silent, p.heard+m.cfg.Lease
+		case p.session == 0:
+		case p.rest != 0:
+			r.State, r.Until, r.Note = node.Resting, p.rest, p.restWhy
+		case r.Jobs+len(p.held) > 0:
+			r.State = node.Busy
+		default:
+			r.State = node.Idle
 		}
 		if p.session != 0 {
-			r.State = node.Idle
-			if r.Jobs += len(p.held); r.Jobs > 0 {
-				r.State = node.Busy
-			}
+			r.Jobs += len(p.held)
 			r.CPUsUsed = p.used
 		}
 		if p.session == 0 && r.Jobs == 0 && p.state == "" {
@@ -104,7 +134,7 @@ func (m *Machine) Nodes() []node.Row {
 		}
 		rows = append(rows, r)
 	}
-	slices.SortFunc(rows, func(a, b node.Row) int { return strings.Compare(string(a.Node), string(b.Node)) })
+	slices.SortFunc(rows, func(a, b Node) int { return strings.Compare(string(a.Node), string(b.Node)) })
 	return rows
 }
 
@@ -146,7 +176,7 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 	if q.doom != "" {
 		return q.doom, true
 	}
-	var there, able, big, failed, idle int
+	var there, able, big, failed, idle, rest int
 	var lacks string
 	for _, p := range m.peers {
 		if p.session == 0 {
@@ -165,6 +195,8 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 		big++
 		if !q.takes(p) {
 			failed++
+		} else if p.rest != 0 {
+			rest++
 		} else if p.active == 0 {
 			idle++
 		}
@@ -180,6 +212,8 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 		return fmt.Sprintf("none of %d nodes offers %d cpus", able, max(1, q.c.cpus)), true
 	case failed == big:
 		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, failed, big), true
+	case failed+rest == big:
+		return fmt.Sprintf("%d of %d nodes can run it, and rest for a while", rest, there), true
 	case idle > 0:
 		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", big-failed, there), false
 	}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/lib/unit"
+)
+
+// when is the time of day of a moment that the machine knows, as long as dsched
+// is not stopped.
+func (h *head) when(moment time.Duration) time.Time {
+	return time.Now().Add(moment - h.clock())
+}
+
+// clockTime is when, for a person near the head: to the minute, and not before
+// it.
+func (h *head) clockTime(moment time.Duration) string {
+	t := h.when(moment).Add(time.Minute - 1).Local()
+	if time.Until(t) > 20*time.Hour {
+		return t.Format("2 Jan 15:04")
+	}
+	return t.Format("15:04")
+}
+
+// next tells what becomes of an attempt whose node is away.
+func (h *head) next(a sched.Attempt) string {
+	switch {
+	case a.State != job.Unreachable:
+		return ""
+	case a.Until == 0:
+		return fmt.Sprintf("waits for %s, since it must not be started twice", a.Node)
+	}
+	return fmt.Sprintf("goes to another node at %s if %s is not back", h.clockTime(a.Until), a.Node)
+}
+
+// awayNote tells for how long a node has been away, and what its jobs wait for.
+func (h *head) awayNote(n *sched.Node) string {
+	note := []string{fmt.Sprintf("%s %s", node.Silent, unit.FormatDuration(max(0, h.clock()-n.Heard)))}
+	if n.Wait > 0 && n.State == node.Silent {
+		note = append(note, fmt.Sprintf("%s elsewhere at %s", some(n.Wait, "job goes", "jobs go"), h.clockTime(n.Until)))
+	}
+	if n.Stay > 0 {
+		note = append(note, some(n.Stay, "job waits", "jobs wait")+" for it")
+	}
+	return strings.Join(note, "; ")
+}
+
+func some(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

@@ -1,0 +1,112 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+)
+
+// A node on which one job after another fails at once swallows a whole queue,
+// since it is always free: it is rested (L47).
+const (
+	fast       = 10 * time.Second // a job that fails within it says something of its node
+	suspicious = 3                // different jobs that failed fast in a row
+	mixedBatch = 10               // the same, of a batch that has had good ends there
+	firstRest  = time.Minute      // doubled each time
+	longRest   = time.Hour
+)
+
+// What has been seen of a batch on a node.
+const (
+	passed     = 1 << iota // a job ended well
+	failedFast             // a job failed at once
+)
+
+// A suspicion is what speaks against a node. It is not in the log.
+type suspicion struct {
+	fails int           // jobs that failed fast, in a row
+	again Ref           // the last of them
+	since time.Duration // when the first of them began
+	rests int           // how often the node was rested for them: while it is not 0, the node gets one job at a time
+}
+
+// blame takes in how an attempt ended by itself, for its node.
+func (m *Machine) blame(a *attempt, r *Result) {
+	if r.Unstarted || r.BuildFailed || r.Lost || a.stopped || a.void {
+		return
+	}
+	b, p := m.batches[a.ref.Batch], a.peer
+	ran := seconds(r.Runtime)
+	switch {
+	case r.OK():
+		b.note(p, passed)
+		p.suspicion = suspicion{}
+		return
+	case ran >= fast:
+		p.suspicion = suspicion{}
+		return
+	}
+	b.note(p, failedFast)
+	if p.fails > 0 && p.again == a.ref {
+		return
+	}
+	if p.fails == 0 {
+		p.since = m.now - max(0, ran)
+	}
+	p.fails++
+	p.again = a.ref
+	limit := suspicious
+	if b.seen[p]&passed != 0 {
+		limit = mixedBatch
+	}
+	if p.fails >= limit && m.othersCan(a) {
+		m.rest(p)
+	}
+}
+
+// refused lets a node rest for a moment that hands back what it is given.
+func (m *Machine) refused(p *peer, why string) {
+	if until := m.now + resting; until > p.rest {
+		p.rest, p.restWhy = until, "it hands back what it is given: "+orElse(why, "not started")
+	}
+}
+
+// rest lets a node rest for its failures.
+func (m *Machine) rest(p *peer) {
+	length := longRest
+	if p.rests < 6 { // 2^6 minutes are more
+		length = firstRest << p.rests
+	}
+	p.rests++
+	p.rest = m.now + length
+	p.restWhy = fmt.Sprintf("%d jobs failed here within %v", p.fails, max(time.Second, (m.now-p.since).Round(time.Second)))
+	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
+		if !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == Waiting {
+			a.recalled = true
+			m.do(Recall{p.session, a.token})
+		}
+	}
+}
+
+// othersCan says that it is the node's fault, as far as one can tell: there is
+// another node for the batch of an attempt, and its jobs have not failed at once
+// elsewhere, unless they have also ended well elsewhere.
+func (m *Machine) othersCan(a *attempt) bool {
+	b, q := m.batches[a.ref.Batch], m.queueOf(a.ref)
+	var able, better, worse bool
+	for _, p := range m.peers {
+		if p == a.peer {
+			continue
+		}
+		better = better || b.seen[p]&passed != 0
+		worse = worse || b.seen[p]&failedFast != 0
+		able = able || p.listed && p.rest == 0 && p.fits[q.c] && !b.shuns(p)
+	}
+	return able && (better || !worse)
+}
+
+func (b *batch) note(p *peer, what uint8) {
+	if b.seen == nil {
+		b.seen = map[*peer]uint8{}
+	}
+	b.seen[p] |= what
+}

@@ -1,0 +1,206 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// failing goes on from a batch of single cpus on ws1 (session 1), whose attempt
+// n fails within a second.
+func failing(n int) []Event {
+	return []Event{phase(1, n, Running), ended(1, n, quickly(exited(1, "")))}
+}
+
+// black is a rig whose ws1 has one cpu and fails, one second after another, and
+// whose ws2 (session 2) has one cpu and is busy with attempt 1.
+func black(t *testing.T, jobs int) *rig {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: jobs, Spec: single}, up(2, "ws2", 1), ListEnd{2}, phase(2, 1, Running),
+		up(1, "ws1", 1), ListEnd{1}} {
+		r.apply(ev)
+	}
+	return r
+}
+
+// fail has ws1 fail attempts from to to.
+func (r *rig) fail(from, to int) {
+	for n := from; n <= to; n++ {
+		r.now += time.Second
+		for _, ev := range failing(n) {
+			r.apply(ev)
+		}
+		r.apply(gone(1, n))
+	}
+}
+
+// later lets time pass, with both nodes heard.
+func (r *rig) later(d time.Duration) {
+	r.now += d
+	for _, ev := range []Event{Heard{1}, Heard{2}, Tick{}} {
+		r.apply(ev)
+	}
+}
+
+func (r *rig) row(name node.Name) Node {
+	r.t.Helper()
+	for _, n := range r.m.Nodes() {
+		if n.Node == name {
+			return n
+		}
+	}
+	r.t.Fatalf("no node %s", name)
+	return Node{}
+}
+
+func (r *rig) expectRest(want node.State, left time.Duration) {
+	r.t.Helper()
+	n := r.row("ws1")
+	if n.State != want || want == node.Resting && n.Until-r.now != left {
+		r.t.Errorf("at %v ws1 is %s for %v, want %s for %v", r.now, n.State, n.Until-r.now, want, left)
+	}
+}
+
+// A node that fails one job after another at once is rested, for longer each
+// time, and gets one job at a time until one ends well; the jobs go elsewhere.
+func TestL47BlackHole(t *testing.T) {
+	r := black(t, 20)
+	r.fail(2, 3)
+	r.expectRest(node.Busy, 0)
+	r.fail(4, 4)
+	r.expectRest(node.Resting, time.Minute)
+	if got, want := r.row("ws1").Note, "3 jobs failed here within 2s"; got != want {
+		t.Errorf("the note is %q, want %q", got, want)
+	}
+	r.apply(ended(1, 5, unstarted)) // it waited there, and was asked back
+	r.apply(ended(2, 1, exited(1, "")))
+	r.apply(phase(2, 6, Running)) // the next goes to ws2
+	for rest := time.Minute; rest <= 3*time.Hour; rest *= 2 {
+		r.expectRest(node.Resting, min(rest, time.Hour))
+		drawn := r.drawn
+		r.later(min(rest, time.Hour) - time.Second)
+		if r.drawn != drawn {
+			t.Fatal("a node that rests was given a job")
+		}
+		r.later(time.Second)
+		r.expectRest(node.Busy, 0)
+		r.fail(r.drawn, r.drawn)
+	}
+	r.later(time.Hour)
+	for _, ev := range []Event{ended(1, r.drawn, quickly(exited(0, "m"))), staged(r.drawn, "m")} {
+		r.apply(ev)
+	}
+	r.fail(r.drawn, r.drawn+1)
+	r.expectRest(node.Busy, 0)
+}
+
+// What fails elsewhere, too, is no node's fault, nor is what can run nowhere
+// else, nor what was cancelled, nor what took its time.
+func TestL47NotTheNode(t *testing.T) {
+	t.Run("elsewhere too", func(t *testing.T) {
+		r := black(t, 20)
+		r.apply(ended(2, 1, quickly(exited(1, ""))))
+		r.fail(2, 2)
+		r.fail(4, 9)
+		r.expectRest(node.Busy, 0)
+	})
+	t.Run("nowhere else", func(t *testing.T) {
+		r := black(t, 20)
+		r.apply(NodeDown{2})
+		r.fail(2, 9)
+		r.expectRest(node.Busy, 0)
+	})
+	t.Run("slowly", func(t *testing.T) {
+		r := black(t, 20)
+		r.fail(2, 3)
+		r.apply(ended(1, 4, exited(1, "")))
+		r.fail(5, 6)
+		r.expectRest(node.Busy, 0)
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		r := black(t, 20)
+		r.fail(2, 3)
+		r.apply(Cancel{Ref: Ref{1, 3}, By: "u", Request: "q"})
+		r.apply(ended(1, 4, quickly(exited(1, ""))))
+		r.expectRest(node.Busy, 0)
+	})
+	t.Run("a batch of good and bad ends", func(t *testing.T) {
+		r := black(t, 40)
+		r.apply(ended(1, 2, quickly(exited(0, "m"))))
+		r.apply(staged(2, "m"))
+		r.fail(r.drawn-1, r.drawn-1) // one was sent ahead
+		for range 8 {
+			r.expectRest(node.Busy, 0)
+			r.fail(r.drawn-1, r.drawn-1)
+		}
+		r.fail(r.drawn-1, r.drawn-1)
+		r.expectRest(node.Resting, time.Minute)
+	})
+	t.Run("another boot", func(t *testing.T) {
+		r := black(t, 20)
+		r.fail(2, 4)
+		r.apply(NodeDown{1})
+		r.apply(NodeUp{Session: 3, Node: "ws1", Boot: "b2", State: "s1", Offer: node.Offer{CPUs: 1}})
+		r.apply(ListEnd{3})
+		r.expectRest(node.Busy, 0)
+	})
+}
+
+// What waits on a node that begins to rest is asked back.
+func TestL47AskedBack(t *testing.T) {
+	r := black(t, 40)
+	r.apply(ended(1, 2, quickly(exited(0, "m"))))
+	r.apply(staged(2, "m"))
+	recalled := 0
+	for range 20 {
+		n := r.drawn - 1
+		r.now += time.Second
+		r.apply(phase(1, n, Running))
+		for _, a := range r.apply(ended(1, n, quickly(exited(1, "")))) {
+			if _, ok := a.(Recall); ok {
+				recalled++
+			}
+		}
+		if r.row("ws1").State == node.Resting {
+			break
+		}
+	}
+	if recalled != 1 {
+		t.Errorf("%d were asked back", recalled)
+	}
+	r.apply(ended(1, r.drawn, unstarted))
+	if got := fmt.Sprint(r.m.Why(Ref{1, uint32(r.drawn) - 1})); got == "" {
+		t.Error("what was asked back does not wait")
+	}
+}
+
+// A node that is away is silent until its lease ends, and lost from then on;
+// what becomes of its jobs is told.
+func TestL37SilentThenLost(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, AddBatch{Batch: 2, Jobs: 1, Spec: single, Never: true},
+		up(1, "ws1", 2), ListEnd{1}, phase(1, 1, Running), phase(1, 2, Running), NodeDown{1}} {
+		r.apply(ev)
+	}
+	r.now = 899 * time.Second
+	r.apply(Tick{})
+	if n := r.row("ws1"); n.State != node.Silent || n.Until != 900*time.Second || n.Wait != 1 || n.Stay != 1 {
+		t.Errorf("before the end of its lease: %+v", n)
+	}
+	for i, want := range []time.Duration{900 * time.Second, 0} {
+		if a, _ := r.m.Current(Ref{uint32(i + 1), 0}); a.State != job.Unreachable || a.Until != want {
+			t.Errorf("attempt %d: %+v", i, a)
+		}
+	}
+	r.now = 900 * time.Second
+	r.apply(Tick{})
+	if n := r.row("ws1"); n.State != node.Lost || n.Wait != 0 || n.Stay != 1 {
+		t.Errorf("after it: %+v", n)
+	}
+	if r.m.State(Ref{1, 0}) != job.Queued || r.m.State(Ref{2, 0}) != job.Running {
+		t.Error("the jobs are not where they should be")
+	}
+}
