@@ -3,13 +3,11 @@ package spool
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"syscall"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -181,27 +179,6 @@ func (t *Tick) write() error {
 		return err
 	}
 	return errors.Join(durable.SyncLogs(logs)...)
-}
-
-// drop gives up the ballast. It reports whether there was one.
-func (h *Head) drop() bool {
-	return os.Remove(h.path("ballast")) == nil
-}
-
-// stock makes the ballast anew if it is gone and there is plenty of room.
-func (h *Head) stock() error {
-	name := h.path("ballast")
-	if !errors.Is(exists(name), fs.ErrNotExist) {
-		return nil
-	}
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(h.dir, &st); err != nil {
-		return &fs.PathError{Op: "statfs", Path: h.dir, Err: err}
-	}
-	if int64(st.Bavail)*int64(st.Bsize) < 8*ballastSize {
-		return nil
-	}
-	return makeBallast(name)
 }
 
 // syncSealed makes the names in staging/ durable that Seal has noted.

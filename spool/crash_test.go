@@ -197,7 +197,7 @@ func runTake(dir string) error {
 		if w.Why != "" {
 			continue
 		}
-		sub, d, err := h.Take(w.Name, func(int) (string, error) { return "ana", nil })
+		sub, d, err := h.Take(w.Name, func(int) (string, error) { return "ana", nil }, anyRoom)
 		if errors.Is(err, ErrInput) {
 			if err := h.Reject(w.Name, err); err != nil {
 				return err

@@ -39,7 +39,9 @@ const endLen = len(`{"sha256":""}`) + 2*sha256.Size + 1
 // the next dsched. It is for dsubmit, when no dsched runs. open opens an input
 // by its sum; jobs yields each job once, and may be ranged over twice. The name
 // of the file is d.Submission: leaving the same one twice leaves one. A batch of
-// that name which is in the spool already is [ErrSame] or [ErrTaken].
+// that name which is in the spool already is [ErrSame] or [ErrTaken]. Where there
+// is no room, or less than Space.Reserve would be left, it is [ErrFull], and
+// nothing is left.
 func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Job], open func(sum string) (io.ReadCloser, error)) error {
 	if err := d.Submission.Check(); err != nil {
 		return err
@@ -51,13 +53,16 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 	temp := s.path("incoming", "."+string(d.Submission)+".tmp~")
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o640)
 	if err != nil {
-		return err
+		return full(err)
 	}
 	defer f.Close()
 	d.Format, d.File = Format, int64(len(file))
 	err = errors.Join(f.Chmod(0o640), syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	if err == nil {
 		err = leave(f, &d, file, spec, jobs, open)
+	}
+	if err == nil {
+		err = s.spare()
 	}
 	if err == nil {
 		err = durable.Step("drop.sync")
@@ -78,12 +83,29 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 		return nil // it was left before
 	}
 	if err != nil {
-		return err
+		return full(err)
 	}
 	if err := durable.Step("drop.name"); err != nil {
 		return err
 	}
 	return durable.Syncfs(f)
+}
+
+// full makes err an ErrFull if it is for want of space.
+func full(err error) error {
+	if !errors.Is(err, ErrFull) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
+
+// spare is ErrFull if less is free than has to be left to others.
+func (s *Spool) spare() error {
+	sp, err := s.Space()
+	if err == nil && sp.Free < sp.Reserve() {
+		err = fmt.Errorf("%w: it would leave less than the reserve of %d MiB", ErrFull, sp.Reserve()>>20)
+	}
+	return err
 }
 
 // leaveable compares a submission with a batch of its name.
@@ -154,8 +176,10 @@ func (c contents) add(inputs []job.Input) {
 // owner tells the name of a user. An error that is [ErrInput] means that the
 // file is refused for good (Reject); any other, that it may be tried again. The
 // file is read once: what is checked is what is taken, whatever its owner does
-// to it meanwhile. It is safe for concurrent use.
-func (h *Head) Take(name string, owner func(uid int) (string, error)) (*Submission, *Drop, error) {
+// to it meanwhile. room is asked before anything is written, for the bytes and
+// the number of the files that are about to be: once for what is asked for, and
+// once for the inputs. Its error ends Take. It is safe for concurrent use.
+func (h *Head) Take(name string, owner func(uid int) (string, error), room func(bytes int64, files int) error) (*Submission, *Drop, error) {
 	f, size, uid, err := h.openIncoming(name)
 	if err != nil {
 		return nil, nil, err
@@ -175,11 +199,14 @@ func (h *Head) Take(name string, owner func(uid int) (string, error)) (*Submissi
 	if err != nil {
 		return nil, d, err
 	}
+	if err := room(size, 0); err != nil {
+		return nil, d, err
+	}
 	s, err := h.Begin(d.Submission, d.Batch, user, uid)
 	if err != nil {
 		return nil, d, err
 	}
-	if err = s.take(lines, d); err == nil {
+	if err = s.take(lines, d, room); err == nil {
 		err = sameSum(f, lines.Buffered(), sum)
 	}
 	if err != nil {
@@ -248,7 +275,7 @@ func readDrop(lines *line.Reader) (*Drop, error) {
 }
 
 // take reads the batch file, the spec, the jobs and the inputs.
-func (s *Submission) take(lines *line.Reader, d *Drop) error {
+func (s *Submission) take(lines *line.Reader, d *Drop, room func(bytes int64, files int) error) error {
 	file := &io.LimitedReader{R: lines.Buffered(), N: d.File}
 	if err := s.BatchFile(file); err != nil {
 		return err
@@ -287,6 +314,9 @@ func (s *Submission) take(lines *line.Reader, d *Drop) error {
 	m, _, _ := s.Lacks()
 	if len(m) == 0 {
 		return nil
+	}
+	if err := room(m.Bytes(), len(m)); err != nil {
+		return err
 	}
 	return pack.Receive(lines.Buffered(), m, pack.Want{}, s.Sink())
 }

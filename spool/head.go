@@ -33,7 +33,11 @@ type Head struct {
 	closing []*Batch                 // to be closed when all of them is durable and in place
 	listed  map[job.BatchID]job.Kind // what head.jsonl says last of a batch: opened, closed, deleted
 
+	ballast sync.Mutex  // guards the file
+	bare    atomic.Bool // it may be gone
+
 	mu     sync.Mutex      // guards what follows
+	staged map[string]bool // directories of staging/ that this Head has made, and not put in place
 	sealed map[string]bool // staging directories with names that are not durable
 	moved  map[string]bool // directories with published names that are not durable
 	owed   map[*Batch]int  // results published whose names are not durable
@@ -62,8 +66,10 @@ func (s *Spool) Lock() (*Head, error) {
 	if err := os.WriteFile(name, fmt.Appendf(nil, "%s %d\n", host, os.Getpid()), 0o640); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Head{Spool: s, lock: lock, now: time.Now, listed: make(map[job.BatchID]job.Kind),
-		sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}, nil
+	h := &Head{Spool: s, lock: lock, now: time.Now, listed: make(map[job.BatchID]job.Kind),
+		staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
+	h.bare.Store(true)
+	return h, nil
 }
 
 // sameFile makes sure that what was locked is what is there now.

@@ -57,7 +57,7 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	if err := h.SyncPublished(); err != nil {
 		return open, problems, err
 	}
-	return open, problems, h.stock()
+	return open, problems, h.Restock(0)
 }
 
 // openAll opens the batches, several at a time.

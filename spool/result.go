@@ -31,7 +31,10 @@ func (h *Head) Stage(b *Batch, attempt job.Token) (*os.Root, error) {
 	tree := filepath.Join(dir, "tree")
 	err := os.Mkdir(tree, 0o750)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		switch err := os.Mkdir(dir, 0o750); {
+		case err == nil:
+			h.note(dir, true)
+		case !errors.Is(err, fs.ErrExist):
 			return nil, err
 		}
 		if err := durable.Step("stage.tree"); err != nil {
@@ -60,7 +63,21 @@ func (h *Head) Unstage(b *Batch, attempt job.Token) error {
 	if err := attempt.Check(); err != nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(b.dir, "staging", string(attempt)))
+	dir := filepath.Join(b.dir, "staging", string(attempt))
+	h.note(dir, false)
+	return os.RemoveAll(dir)
+}
+
+// note keeps whether all that is in a directory of staging/ was written by this
+// Head. What an earlier one has left there may be in the cache alone.
+func (h *Head) note(dir string, mine bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if mine {
+		h.staged[dir] = true
+	} else {
+		delete(h.staged, dir)
+	}
 }
 
 // Seal makes a staged result durable, when all of it has been received and
@@ -95,8 +112,8 @@ func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 // broken: that is neither, and may be tried again.
 func classed(err error) error {
 	switch {
-	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w: %w", ErrFull, err)
+	case errors.Is(err, ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return full(err)
 	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
 		return err
 	}
@@ -204,6 +221,7 @@ func (h *Head) move(b *Batch, attempt job.Token, into, name string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	delete(h.staged, staged)
 	h.moved[filepath.Join(b.dir, into)] = true
 	h.moved[filepath.Join(b.dir, "manifests")] = true
 	h.owed[b]++

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 )
@@ -20,9 +21,13 @@ func (h *Head) Note(b *Batch, attempt job.Token, m pack.Manifest) error {
 
 // Resume tells what an earlier transfer of a result has left in staging/: its
 // manifest, whose SHA-256 must be sum, and what is still missing of it. What is
-// there is hashed again. Where there is nothing, or of another manifest, or
-// damaged, what is left is removed and the manifest is nil. It is safe for
-// concurrent use with anything but work on the same attempt.
+// there is hashed again; what was written before this Head was locked is first
+// read anew from the disk, since a program that ended because a sync failed
+// leaves a cache that may not be what the disk has. What is not as it has to be
+// is removed and missing. Where there is nothing, or of another manifest, what
+// is left is removed and the manifest is nil. An error that is [ErrBroken] is
+// the disk's. It is safe for concurrent use with anything but work on the same
+// attempt.
 func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum string) (pack.Manifest, pack.Want, error) {
 	if err := attempt.Check(); err != nil {
 		return nil, pack.Want{}, err
@@ -30,6 +35,9 @@ func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum stri
 	dir := filepath.Join(b.dir, "staging", string(attempt))
 	if errors.Is(exists(dir), fs.ErrNotExist) {
 		return nil, pack.Want{}, nil
+	}
+	if err := h.reread(dir); err != nil {
+		return nil, pack.Want{}, err
 	}
 	m, err := h.Staged(b, attempt)
 	if err != nil || m.Sum() != sum {
@@ -44,10 +52,30 @@ func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum stri
 	if ctx.Err() != nil {
 		return nil, pack.Want{}, ctx.Err()
 	}
-	if err != nil || len(bad) > 0 {
+	if err == nil && len(bad) > 0 {
+		err = pack.Clear(root, m, bad)
+		want = want.With(m, bad...)
+	}
+	if err != nil {
 		return nil, pack.Want{}, h.Unstage(b, attempt)
 	}
 	return m, want, nil
+}
+
+// reread drops what is cached of a directory of staging/ that this Head has not
+// made.
+func (h *Head) reread(dir string) error {
+	h.mu.Lock()
+	mine := h.staged[dir]
+	h.mu.Unlock()
+	if mine {
+		return nil
+	}
+	if err := durable.RereadTree(dir); err != nil {
+		return classed(err)
+	}
+	h.note(dir, true)
+	return nil
 }
 
 // Sweep removes what is left in staging/ of a batch that is closed: beginnings
@@ -60,7 +88,9 @@ func (h *Head) Sweep(b *Batch) error {
 	}
 	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
 	for _, e := range list {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(b.dir, "staging", e.Name())))
+		dir := filepath.Join(b.dir, "staging", e.Name())
+		h.note(dir, false)
+		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	return err
 }

@@ -121,11 +121,7 @@ func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error 
 	switch hello.State {
 	case "up":
 		err := h.takeUp(s, c)
-		h.do(func() {
-			for t, g := range s.takeGrants() {
-				g.settled(h, t, fmt.Errorf("the up stream ended: %w", err))
-			}
-		})
+		h.do(func() { s.dropGrants(h, fmt.Errorf("the up stream ended: %w", err)) })
 		return err
 	case "down":
 		return h.serveDown(s, c, peer.Local)

@@ -27,9 +27,12 @@ func (h *head) clockTime(moment time.Duration) string {
 	return t.Format("15:04")
 }
 
-// next tells what becomes of an attempt whose node is away.
-func (h *head) next(a sched.Attempt) string {
+// why tells why an attempt is stranded, or what becomes of one whose node is
+// away.
+func (h *head) why(a sched.Attempt) string {
 	switch {
+	case a.State == job.Stranded:
+		return a.Note
 	case a.State != job.Unreachable:
 		return ""
 	case a.Until == 0:

@@ -208,7 +208,7 @@ func TestClaimOnce(t *testing.T) {
 	if s.claim(g.attempt) != g || s.claim(g.attempt) != nil {
 		t.Error("two streams have one result")
 	}
-	if s.unclaim(g); s.claim(g.attempt) != g {
+	if s.unclaim(newState(t), g); s.claim(g.attempt) != g {
 		t.Error("the tree cannot come after its manifest")
 	}
 	if !s.drop(g) || s.claim(g.attempt) != nil || len(places) != 0 {

@@ -54,6 +54,9 @@ type head struct {
 	joins       map[job.Token]*session
 	lastSession uint64
 
+	room    *room
+	staging holds
+
 	copying  map[buildOf]chan struct{} // closed when what a build printed is in the spool
 	watchers map[*watcher]bool
 	tools    map[int]int // sessions of each user's tools
@@ -68,6 +71,8 @@ type head struct {
 	waiting    []*tick        // durable, their results not yet being put in place
 	placing    []*tick        // durable, their results being put in place
 	placed     chan error     // how that went
+	stocking   bool           // the ballast is being made anew
+	stocked    chan error     // how that went
 	full       bool           // the tick waits for room on the disk
 	fullAt     time.Time      // when there was none last
 	failed     error          // dsched ends with it as soon as it can
@@ -262,7 +267,8 @@ func (h *head) grant(a sched.Grant) {
 	if s == nil || b == nil {
 		return
 	}
-	s.asks.put(&grant{session: s, batch: b.Batch, attempt: a.Attempt, sum: a.Manifest})
+	s.asks.put(&grant{session: s, batch: b.Batch, attempt: a.Attempt, sum: a.Manifest, bytes: a.Bytes, entries: a.Entries,
+		room: promise{room: h.room}})
 }
 
 // close begins to close a batch that is over. The spool writes that down in a

@@ -9,9 +9,19 @@ import (
 )
 
 // takeIncoming takes up the submissions that were left while no dsched ran.
+// Those for which there is no room wait, which is said once.
 func (h *head) takeIncoming(ctx context.Context) {
+	wait := map[string]bool{}
 	for name := range h.store.WatchIncoming(ctx) {
-		if err := h.takeOne(name); err != nil {
+		err := h.takeOne(name)
+		switch {
+		case err == nil:
+			delete(wait, name)
+		case errors.Is(err, spool.ErrFull) && wait[name]:
+		case errors.Is(err, spool.ErrFull):
+			wait[name] = true
+			h.log.Warn("a submission in incoming/ waits for room", "file", name, "why", err)
+		default:
 			h.log.Error("a submission in incoming/ cannot be taken up now", "file", name, "why", err)
 			h.broken(err)
 		}
@@ -19,9 +29,12 @@ func (h *head) takeIncoming(ctx context.Context) {
 }
 
 // takeOne makes a batch of one file of incoming/, or puts it into rejected/
-// with the reason. What cannot be read now stays.
+// with the reason. What cannot be read now, or has no room, stays.
 func (h *head) takeOne(name string) error {
-	sub, drop, err := h.store.Take(name, func(uid int) (string, error) { return dial.UserName(uid), nil })
+	p := promise{room: h.room}
+	defer p.end()
+	room := func(bytes int64, files int) error { return p.set(sizeOf(bytes, files)) }
+	sub, drop, err := h.store.Take(name, func(uid int) (string, error) { return dial.UserName(uid), nil }, room)
 	if err == nil {
 		var b *spool.Batch
 		b, err = sub.Finish(drop.Free)

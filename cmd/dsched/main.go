@@ -69,10 +69,12 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven,
-		in: make(chan func(), maxBatchN), over: make(chan struct{}), committed: make(chan error, 1), placed: make(chan error, 1), lastWake: time.Now(),
+	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven, lastWake: time.Now(),
+		in: make(chan func(), maxBatchN), over: make(chan struct{}),
+		committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
+		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, tools: map[int]int{}, reading: newQuota(maxReading),
 		machine: sched.New(sched.Config{Lease: settings.Lease})}
 	return h, h.load()

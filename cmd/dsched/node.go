@@ -316,7 +316,5 @@ func (h *head) nodeDown(s *session, err error) {
 	}
 	s.log.Info("node disconnected", "why", err)
 	h.apply(sched.NodeDown{Session: s.id})
-	for t, g := range s.takeGrants() {
-		g.settled(h, t, fmt.Errorf("the session ended: %w", err))
-	}
+	s.dropGrants(h, fmt.Errorf("the session ended: %w", err))
 }

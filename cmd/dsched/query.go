@@ -31,7 +31,7 @@ type liveJob struct {
 	state  job.State
 	phase  string
 	result *job.Result // when it is over on its node
-	next   string      // of one whose node is away: what becomes of it
+	why    string      // it is stranded, or what becomes of it while its node is away
 }
 
 // snapshot must be called by the state's goroutine.
@@ -43,7 +43,7 @@ func (h *head) snapshot() *snapshot {
 	h.machine.Live(func(a sched.Attempt) {
 		if b := h.batches[a.Ref.Batch]; b != nil && a.Current {
 			if name, err := b.Name(int(a.Ref.Job)); err == nil {
-				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase, a.Result, h.next(a)}
+				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase, a.Result, h.why(a)}
 			}
 		}
 	})
@@ -58,11 +58,8 @@ func (s *snapshot) over(r *job.Row) {
 		if l.result != nil {
 			r.Runtime = l.result.Runtime
 		}
-		if l.state == job.Stranded {
-			r.Reason = "no room on the head's disk"
-		}
-		if l.next != "" {
-			r.Reason = l.next
+		if l.why != "" {
+			r.Reason = l.why
 		}
 	}
 }

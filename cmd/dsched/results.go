@@ -26,42 +26,76 @@ const (
 // the group may read all of it.
 var archived = pack.Perm{Set: 0o440, Clear: 0o022}
 
-// A grant is one result that the head wants of a node.
+// A grant is one result that the head wants of a node. Before it is asked for,
+// it has a place among the large ones if it is one, hold of what is staged of
+// it, and room on the disk.
 type grant struct {
 	session *session
 	batch   *spool.Batch
 	attempt job.Token
 	sum     string        // of the manifest that the node announced
+	bytes   int64         // as the node says
+	entries int           // as the node says
 	m       pack.Manifest // once known
 	want    pack.Want
 	done    chan struct{} // a place among those under way; given back when settled
 	taken   bool          // a stream is at it, or all of it has come; guarded by the session's mu
+
+	large  bool    // it has a place among the large ones
+	waited bool    // for somebody to let go of what is staged
+	held   bool    // it has hold of what is staged
+	room   promise // for what is still to come
 }
 
 // settled tells the machine how the transfer ended.
 func (g *grant) settled(h *head, t job.Token, err error) {
-	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Err: err,
-		Permanent: errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit),
-		NoRoom:    errors.Is(err, spool.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)})
+	full := errors.Is(err, spool.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	if a, live := h.machine.Attempt(t); full && live && a.State != job.Stranded {
+		g.session.log.Warn("stranded: a result has no room here, and stays on its node", "attempt", string(t), "why", err)
+	}
+	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Err: err, NoRoom: full,
+		Permanent: errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit)})
+}
+
+// free gives back what the grant has. It is called once, by whoever is the last
+// to work on it, when the machine knows how it ended.
+func (g *grant) free(h *head) {
+	g.room.end()
+	if g.held {
+		g.held = false
+		h.staging.give(g.attempt)
+	}
+	if g.large {
+		g.large = false
+		h.room.leave(g.session.name)
+	}
 }
 
 // askResults asks the node for results, a bounded number at a time. What is
-// here already of an earlier, cut transfer is not asked for again.
+// here already of an earlier, cut transfer is not asked for again, and what has
+// no room stays on the node.
 func (s *session) askResults(h *head) {
+	defer h.room.abandon(s)
 	places := make(chan struct{}, maxAsked)
 	for gs := s.asks.take(); gs != nil; gs = s.asks.take() {
 		for _, g := range gs {
 			select {
 			case places <- struct{}{}:
 			case <-s.gone:
-				return
+				g.free(h)
+				continue
 			}
 			g.done = places
-			g.resume(h)
-			if !s.addGrant(g) {
-				return
+			if !g.prepare(h) {
+				<-places
+				continue
 			}
-			if g.m != nil && g.want.Empty(g.m) { // all of it is here
+			g.taken = g.m != nil && g.want.Empty(g.m) // all of it is here
+			if !s.addGrant(g) {
+				g.free(h)
+				continue
+			}
+			if g.taken {
 				h.finish(s, g, h.store.Seal(g.batch, g.attempt, g.m))
 				continue
 			}
@@ -70,14 +104,76 @@ func (s *session) askResults(h *head) {
 	}
 }
 
-// resume finds what is staged already.
-func (g *grant) resume(h *head) {
+// prepare gets what a grant must have. It says false if the grant waits for its
+// turn, and then comes back to the session's queue; or if there is no room, and
+// then it is settled.
+func (g *grant) prepare(h *head) bool {
+	s := g.session
+	size, files := sizeOf(g.bytes, g.entries)
+	if size >= largeResult && !g.large {
+		g.large = h.room.enter(s.name, s, func() { g.large = true; g.again(h) })
+		if !g.large {
+			return false
+		}
+	}
+	if !g.held {
+		if g.held = h.staging.take(g.attempt, func() { g.again(h) }); !g.held {
+			g.waited = true
+			return false
+		}
+	}
+	if g.waited && !h.awaits(g.attempt) { // who had hold of it has brought it home
+		g.free(h)
+		return false
+	}
+	err := g.promised(h, size, files)
+	if err != nil {
+		h.do(func() { g.settled(h, g.attempt, err) })
+		h.broken(err)
+		g.free(h)
+	}
+	return err == nil
+}
+
+// again puts a grant that waited back into the queue of its session. It ends
+// with that.
+func (g *grant) again(h *head) {
+	if !g.session.asks.put(g) {
+		g.free(h)
+	}
+}
+
+// awaits says that the machine still wants the result of an attempt.
+func (h *head) awaits(t job.Token) (ok bool) {
+	h.do(func() { _, ok = h.machine.Attempt(t) })
+	return ok
+}
+
+// promised gets room for what is still to come of a result, and finds out what
+// that is.
+func (g *grant) promised(h *head, size, files int64) error {
+	if g.large { // a look at what is staged costs more than a small result
+		staged, err := h.store.StagedBytes(g.batch, g.attempt)
+		if err != nil {
+			return err
+		}
+		size = max(size-staged, files*perEntry)
+	}
+	if err := g.room.set(size, files); err != nil {
+		return err
+	}
 	m, want, err := h.store.Resume(context.Background(), g.batch, g.attempt, g.sum)
+	if errors.Is(err, spool.ErrBroken) {
+		return err
+	}
 	if err != nil {
 		g.session.log.Warn("what is staged of an attempt is not used", "attempt", g.attempt, "why", err)
-		return
 	}
 	g.m, g.want = m, want
+	if m == nil {
+		return g.room.set(sizeOf(g.bytes, g.entries))
+	}
+	return g.room.set(sizeOf(want.Bytes(m), want.Entries(m)))
 }
 
 // addGrant notes that the node has been asked; it says false when the session
@@ -94,16 +190,26 @@ func (s *session) addGrant(g *grant) bool {
 	}
 }
 
-// takeGrants empties the list of what was asked for.
-func (s *session) takeGrants() map[job.Token]*grant {
+// dropGrants settles what was asked for and has not come. What a stream is at
+// is freed by that stream.
+func (s *session) dropGrants(h *head, why error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	gs := s.grants
 	s.grants = map[job.Token]*grant{}
+	var idle []*grant
 	for _, g := range gs {
 		<-g.done
+		if !g.taken {
+			idle = append(idle, g)
+		}
 	}
-	return gs
+	s.mu.Unlock()
+	for t, g := range gs {
+		g.settled(h, t, why)
+	}
+	for _, g := range idle {
+		g.free(h)
+	}
 }
 
 // claim is the grant of an attempt for one transfer: nothing else may work on
@@ -119,10 +225,15 @@ func (s *session) claim(t job.Token) *grant {
 	return g
 }
 
-func (s *session) unclaim(g *grant) {
+// unclaim ends a transfer after which another of the same grant comes.
+func (s *session) unclaim(h *head, g *grant) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	wanted := s.grants[g.attempt] == g
 	g.taken = false
+	s.mu.Unlock()
+	if !wanted {
+		g.free(h)
+	}
 }
 
 // drop forgets a grant that is settled, and says whether it was still wanted.
@@ -176,7 +287,7 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 				<-sealing
 			})
 		default:
-			s.unclaim(g)
+			s.unclaim(h, g)
 		}
 	}
 }
@@ -193,6 +304,9 @@ func (h *head) take(g *grant, of string, r io.Reader) error {
 			return fmt.Errorf("%w: the manifest is not the one that the node announced", pack.ErrFormat)
 		}
 		g.m, g.want = m, pack.Want{}
+		if err := g.room.set(sizeOf(m.Bytes(), len(m))); err != nil { // the node said less before
+			return err
+		}
 		return wire.Drain(r)
 	case wire.OfTree:
 		if g.m == nil {
@@ -214,14 +328,16 @@ func (h *head) stage(g *grant, r io.Reader) error {
 		return err
 	}
 	tree := pack.NewTree(root, archived)
-	if err := errors.Join(pack.Receive(r, g.m, g.want, tree), tree.Close()); err != nil || g.want.Ranges == nil {
+	if err := errors.Join(pack.Receive(r, g.m, g.want, landing{tree, &g.room}), tree.Close()); err != nil || g.want.Ranges == nil {
 		return err
 	}
 	return pack.Settle(root, g.m, archived)
 }
 
-// finish tells the state how a transfer ended.
+// finish tells the state how a transfer ended, of which nobody works on any
+// more.
 func (h *head) finish(s *session, g *grant, err error) {
+	defer g.free(h)
 	if !s.drop(g) {
 		h.broken(err)
 		return

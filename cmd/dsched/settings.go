@@ -14,12 +14,13 @@ type settings struct {
 	Lease     time.Duration // how long a silent node keeps its jobs; 0: 15 minutes
 	Listen    []string      // besides the socket
 	Operators []string      // who may change everybody's batches
+	Reserve   int64         // bytes of the disk left to others; less than 0: by the size of the file system
 }
 
 // readSettings reads head.yaml; one that is missing says nothing. The error
 // holds every mistake.
 func readSettings(name string) (settings, error) {
-	var s settings
+	s := settings{Reserve: -1}
 	data, err := conf.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -34,13 +35,18 @@ func readSettings(name string) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	m := doc.Root().Map(conf.Keys{Known: []string{"lease", "listen", "operators"}})
+	m := doc.Root().Map(conf.Keys{Known: []string{"lease", "listen", "operators", "reserve"}})
 	if n := m.Get("lease"); !n.Absent() {
 		s.Lease, err = unit.ParseDuration(n.Text())
 		if err == nil && s.Lease < time.Minute {
 			err = errors.New("a lease is at least 1m: nodes are heard from every 15 seconds")
 		}
 		if err != nil {
+			n.Errorf("%w", err)
+		}
+	}
+	if n := m.Get("reserve"); !n.Absent() {
+		if s.Reserve, err = unit.ParseBytes(n.Text()); err != nil {
 			n.Errorf("%w", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/pack"
+	"distribute/lib/unit"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -19,7 +20,13 @@ const maxSpec = 16 << 20
 // submit takes a batch in. Whatever is wrong with it, what the tool sends is
 // read to the end of its turn, so that it reads the answer.
 func (t *tool) submit(m *wire.Submit) error {
-	sub, err := t.store.Begin(m.Ref, m.Batch, t.peer.User, t.peer.UID)
+	p := &promise{room: t.room}
+	defer p.end()
+	var sub *spool.Submission
+	err := p.set(sizeOf(0, 0))
+	if err == nil {
+		sub, err = t.store.Begin(m.Ref, m.Batch, t.peer.User, t.peer.UID)
+	}
 	if err == nil {
 		defer sub.Abort()
 	}
@@ -33,7 +40,7 @@ func (t *tool) submit(m *wire.Submit) error {
 			err = &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("%.20q was sent, where %q belongs", s.Of, of)}
 		}
 		if err == nil {
-			err = takePart(sub, of, r)
+			err = takePart(sub, of, meter{r, p})
 		}
 		if derr := wire.Drain(r); derr != nil {
 			return derr
@@ -42,7 +49,7 @@ func (t *tool) submit(m *wire.Submit) error {
 	if err != nil {
 		return t.refused(m, err)
 	}
-	return t.takeInputs(m, sub)
+	return t.takeInputs(m, sub, p)
 }
 
 // takePart takes one of the three transfers that say what is asked for.
@@ -85,13 +92,16 @@ func takePart(sub *spool.Submission, of string, r io.Reader) error {
 
 // takeInputs says which inputs are lacking, takes them, and makes the batch
 // durable.
-func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission) error {
+func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, p *promise) error {
 	if b, err := sub.Check(m.Unique); errors.Is(err, spool.ErrSame) {
 		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
 	} else if err != nil {
 		return t.refused(m, err)
 	}
 	inputs, want, any := sub.Lacks()
+	if err := p.set(sizeOf(want.Bytes(inputs), want.Entries(inputs))); any && err != nil {
+		return t.refused(m, err)
+	}
 	if err := t.c.Send(&wire.Lack{Ref: m.Ref, Want: wire.Want(want), None: !any}); err != nil {
 		return err
 	}
@@ -101,7 +111,7 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission) error {
 			return err
 		}
 		r := t.c.RecvTransfer(s)
-		err = pack.Receive(r, inputs, want, sub.Sink())
+		err = pack.Receive(r, inputs, want, landing{sub.Sink(), p})
 		if derr := wire.Drain(r); derr != nil {
 			err = errors.Join(err, derr)
 		}
@@ -149,10 +159,23 @@ func (t *tool) refused(m *wire.Submit, err error) error {
 		errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrLimit), errors.Is(err, pack.ErrSum), errors.Is(err, wire.ErrGaveUp):
 		refusal.Status = cli.Input
 	case errors.Is(err, spool.ErrFull):
-		refusal.Status = cli.Later
+		refusal.Status, refusal.Text = cli.Later, tooFull(err)
 	}
 	if errors.Is(err, spool.ErrTaken) {
 		refusal.Free = t.spool.FreeName(m.Batch)
 	}
 	return refusal
+}
+
+// tooFull tells a submitter that the disk has no room, and what to do.
+func tooFull(err error) string {
+	const remedy = "delete what is over with drm, or wait"
+	var short *noRoom
+	switch {
+	case !errors.As(err, &short):
+		return fmt.Sprintf("the head's disk is full: %v (%s)", err, remedy)
+	case short.need <= short.has:
+		return fmt.Sprintf("the head's disk has %d inodes left, this needs %d; %s", short.hasFiles, short.needFiles, remedy)
+	}
+	return fmt.Sprintf("the head's disk has %s above its reserve, this needs %s; %s", above(short.has), unit.FormatBytes(short.need), remedy)
 }

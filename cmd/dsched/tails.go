@@ -120,7 +120,15 @@ type buildOf struct {
 // earlier time stays until something comes.
 func (h *head) copyLog(b *spool.Batch, node string, frames <-chan []byte) (err error) {
 	var f *os.File
+	room := promise{room: h.room}
+	defer room.end()
 	for p := range frames {
+		if err := room.set(int64(len(p)), 1); err != nil {
+			if f != nil {
+				err = errors.Join(err, f.Close())
+			}
+			return err
+		}
 		if f == nil {
 			if f, err = h.store.BuildLog(b, node); err != nil {
 				return err

@@ -52,10 +52,13 @@ func (h *head) run(ctx context.Context) error {
 		case <-clock.C:
 			h.apply(sched.Tick{})
 			h.startPlacing() // what a full disk has kept from its place
+			h.restock()
 		case err = <-h.committed:
 			err = h.whenCommitted(err)
 		case err = <-h.placed:
 			err = h.whenPlaced(err)
+		case err := <-h.stocked:
+			h.whenStocked(err)
 		case <-ctx.Done():
 			return h.end()
 		}
@@ -83,6 +86,9 @@ func (h *head) fail() error {
 	if h.placing != nil {
 		<-h.placed
 	}
+	if h.stocking {
+		<-h.stocked
+	}
 	return h.failed
 }
 
@@ -107,6 +113,8 @@ func (h *head) end() error {
 			err = h.whenCommitted(<-h.committed)
 		case h.placing != nil:
 			err = h.whenPlaced(<-h.placed)
+		case h.stocking:
+			h.whenStocked(<-h.stocked)
 		default:
 			return nil
 		}
@@ -184,6 +192,23 @@ func (h *head) noRoom(err error) {
 		h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
 	}
 	h.fullAt = time.Now()
+}
+
+// restock has the ballast made anew, in a goroutine of its own, if it is gone.
+func (h *head) restock() {
+	if h.stocking || !h.store.Bare() {
+		return
+	}
+	h.stocking = true
+	go func() { h.stocked <- h.store.Restock(h.room.reserved()) }()
+}
+
+// whenStocked takes how that went. Without a ballast dsched goes on.
+func (h *head) whenStocked(err error) {
+	h.stocking = false
+	if err != nil && !errors.Is(err, spool.ErrFull) {
+		h.log.Warn("the ballast cannot be made", "why", err)
+	}
 }
 
 // early says that something may be done as soon as it is durable, whatever

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +33,36 @@ func Reread(path string) error {
 		if err != nil {
 			err = &fs.PathError{Op: "fadvise", Path: path, Err: err}
 		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+// RereadTree is Reread for all of every regular file below root. Links are not
+// followed.
+func RereadTree(root string) error {
+	if err := SyncTree(root); err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		return forget(path)
+	})
+}
+
+// forget drops what is cached of a file that was synced. One that may not be
+// read is none that anybody reads.
+func forget(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		err = &fs.PathError{Op: "fadvise", Path: path, Err: err}
 	}
 	return errors.Join(err, f.Close())
 }

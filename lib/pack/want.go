@@ -87,6 +87,18 @@ func (w Want) Bytes(m Manifest) int64 {
 	return n
 }
 
+// Entries is how many entries are wanted.
+func (w Want) Entries(m Manifest) int {
+	if w.Ranges == nil {
+		return len(m)
+	}
+	n := 0
+	for _, r := range w.Ranges {
+		n += r[1] - r[0]
+	}
+	return n
+}
+
 // all yields the wanted entries in order, each with the byte it starts at. The
 // ranges must fit m.
 func (w Want) all(m Manifest) iter.Seq2[int, int64] {

@@ -91,6 +91,7 @@ type Grant struct {
 	Try      int
 	Manifest string
 	Bytes    int64 // as the node says: for what is free on the disk, not for an allocation
+	Entries  int   // in the same way
 }
 
 // Publish renames what was staged of an attempt to its place: to out/ if it is

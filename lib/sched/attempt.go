@@ -250,7 +250,7 @@ func (m *Machine) grant(a *attempt) {
 		return
 	}
 	a.moving = true
-	m.do(Grant{a.peer.session, a.ref, a.token, a.try, a.result.Manifest, a.result.Bytes})
+	m.do(Grant{a.peer.session, a.ref, a.token, a.try, a.result.Manifest, a.result.Bytes, a.result.Entries})
 }
 
 func (e Staged) apply(m *Machine) {
@@ -262,12 +262,15 @@ func (e Staged) apply(m *Machine) {
 	a.moving = false
 	switch {
 	case e.Err == nil && e.Manifest == a.result.Manifest:
-		a.stranded = false
+		a.stranded, a.note = false, ""
 		m.finish(a, e.Manifest)
 	case e.Err != nil && e.Permanent:
 		m.refuse(a, e.Err)
 	default:
-		a.stranded = e.NoRoom
+		a.stranded, a.note = e.NoRoom, ""
+		if e.NoRoom {
+			a.note = e.Err.Error()
+		}
 		a.retryAt = m.now + regrant
 		m.again = append(m.again, a)
 	}

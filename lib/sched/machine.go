@@ -105,6 +105,7 @@ type attempt struct {
 	result   *Result       // it has ended
 	moving   bool          // granted
 	stranded bool          // no room for its result
+	note     string        // in words
 	retryAt  time.Duration // when to grant again
 	dead     bool          // settled or dropped: only stale lists name it
 }

@@ -38,6 +38,7 @@ type Attempt struct {
 	State   job.State // of its job, by it: Running, Stranded or Unreachable
 	Current bool      // it is its job's; else its job waits, runs elsewhere, or is over
 	Result  *Result   // how it ended, when its node has said so; not to be changed
+	Note    string    // of one that is stranded: for want of what
 
 	Until time.Duration // of an unreachable one: when its job goes elsewhere; 0: it waits for its node
 }
@@ -54,7 +55,7 @@ func (m *Machine) shown(a *attempt) Attempt {
 			until = a.peer.heard + m.cfg.Lease
 		}
 	}
-	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current, a.result, until}
+	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current, a.result, a.note, until}
 }
 
 // Live calls f with every attempt that is not settled, node by node.

@@ -122,7 +122,7 @@ func TestViews(t *testing.T) {
 
 	var live []Attempt
 	r.m.Live(func(a Attempt) { live = append(live, a) })
-	want := Attempt{Ref{1, 0}, tok(1), 1, "ws1", 4, Running, job.Running, true, nil, 0}
+	want := Attempt{Ref{1, 0}, tok(1), 1, "ws1", 4, Running, job.Running, true, nil, "", 0}
 	if len(live) != 1 || live[0] != want {
 		t.Errorf("live: %v, should be %v", live, want)
 	}
