@@ -19,9 +19,8 @@ import (
 // does not list as open is listed there first, so a batch that was closed is
 // open again by any record.
 func (h *Head) Append(b *Batch, rec *job.Record) {
-	if h.listed[b.ID] != job.KindOpened {
-		h.listed[b.ID] = job.KindOpened
-		h.AppendHead(&job.Record{Kind: job.KindOpened, Batch: b.ID})
+	if h.listed[b.ID].kind != job.KindOpened {
+		h.list(&job.Record{Kind: job.KindOpened, Batch: b.ID})
 	}
 	if b.closing {
 		b.closing = false
@@ -53,7 +52,7 @@ func (h *Head) complete(rec *job.Record) {
 // (SyncPublished): a batch that is listed as closed is not looked at when a
 // head starts. A record appended before that takes it back.
 func (h *Head) CloseBatch(b *Batch) {
-	if !b.closing && h.listed[b.ID] != job.KindClosed {
+	if !b.closing && h.listed[b.ID].of(b.seq) != job.KindClosed {
 		b.closing = true
 		h.closing = append(h.closing, b)
 	}
@@ -75,8 +74,7 @@ func (h *Head) closeBatches() {
 			return false
 		}
 		b.closing = false
-		h.listed[b.ID] = job.KindClosed
-		h.AppendHead(&job.Record{Kind: job.KindClosed, Batch: b.ID})
+		h.list(&job.Record{Kind: job.KindClosed, Batch: b.ID})
 		return true
 	})
 }

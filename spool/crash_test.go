@@ -59,6 +59,7 @@ var scenes = map[string]scene{
 	"torn":   {prepareTorn, runLoad},
 	"drop":   {prepareEmpty, runDrop},
 	"take":   {prepareDrop, runTake},
+	"delete": {prepareOver, runDelete},
 }
 
 const (
@@ -104,6 +105,12 @@ func prepareDrop(t *testing.T, dir string) {
 	}
 }
 
+// prepareOver makes a batch that is closed.
+func prepareOver(t *testing.T, dir string) {
+	prepareBatch(t, dir)
+	runScene(t, "run", dir, "")
+}
+
 func tell(format string, a ...any) { fmt.Printf(format+"\n", a...) }
 
 // lockAndLoad starts a head.
@@ -122,7 +129,7 @@ func lockAndLoad(dir string) (*Head, []*Batch, error) {
 			err = errors.Join(err, p)
 		}
 	}
-	return h, open, err
+	return h, open, errors.Join(err, h.EmptyTrash(context.Background()))
 }
 
 func runInit(dir string) error {
@@ -157,6 +164,45 @@ func runSubmit(dir string) error {
 		}
 		tell("batch %s", b.ID)
 	}
+	return nil
+}
+
+// runDelete deletes the batch, and then makes another one of its name, which
+// must not be taken for the one that is deleted.
+func runDelete(dir string) error {
+	h, _, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	if h.Closed("ns/b") {
+		first, err := h.firstRecord("ns/b")
+		if err != nil {
+			return err
+		}
+		gone, err := h.Delete("ns/b", first.seq, "ana", crashSubmission)
+		if err == nil {
+			err = h.Commit()
+		}
+		if err != nil {
+			return err
+		}
+		tell("deleted")
+		if err := errors.Join(h.Trash(gone), h.Trash(gone), h.EmptyTrash(context.Background())); err != nil {
+			return err
+		}
+	}
+	s, err := h.Begin(crashSubmission, "ns/b", "ana", os.Getuid())
+	if err == nil {
+		err = fillIn(s, plain, []string{"a", "b"}, crashContents...)
+	}
+	if err != nil {
+		return err
+	}
+	b, err := s.Finish(false)
+	if err != nil && !errors.Is(err, ErrSame) {
+		return err
+	}
+	tell("batch %s", b.ID)
 	return nil
 }
 
@@ -510,6 +556,9 @@ func (c *census) recover(told string) {
 			records(c.t, b)
 			b.Close()
 		}
+		if err := h.EmptyTrash(context.Background()); err != nil {
+			c.errorf("%v", err)
+		}
 		h.Close()
 		c.clean()
 		now := c.told(h.Spool, told)
@@ -556,6 +605,8 @@ func (c *census) told(s *Spool, told string) (states []string) {
 			ok = state[of] != job.Queued
 		case "over", "have":
 			ok = state[of].Over()
+		case "deleted":
+			ok = len(infos) == 0 || infos[0].Head.Submission == crashSubmission
 		}
 		if !ok {
 			c.errorf("%q was told, and the jobs are %v of %v", strings.TrimSpace(line), state, infos)
@@ -587,7 +638,7 @@ func TestJ25FailedSync(t *testing.T) {
 
 // The steps that the code has are the steps that the scenes pass.
 func TestEveryStepIsTested(t *testing.T) {
-	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|drop|taken|reject)\.[a-z.]+)"$`)
+	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|drop|taken|reject|delete)\.[a-z.]+)"$`)
 	code := make(map[string]bool)
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -121,6 +121,9 @@ func (s *Spool) leaveable(d *Drop, spec *job.Spec, jobs iter.Seq[*job.Job]) erro
 		content.Write(text)
 	}
 	mine := &job.Head{Submission: d.Submission, UID: os.Getuid(), Content: hex.EncodeToString(content.Sum(nil))}
+	if gone, err := s.going(d.Batch); gone || err != nil {
+		return err
+	}
 	_, err := s.compare(d.Batch, mine, false)
 	return err
 }

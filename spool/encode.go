@@ -55,6 +55,10 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	b = appendTextMember(b, `,"by":`, r.By)
 	b = appendTextMember(b, `,"request":`, string(r.Request))
 	b = appendTextMember(b, `,"state":`, r.State)
+	if r.First != 0 {
+		b = append(b, `,"first":`...)
+		b = strconv.AppendUint(b, r.First, 10)
+	}
 	if r.Head != nil {
 		b = append(b, `,"head":`...)
 		b = appendJSON(b, r.Head)

@@ -75,6 +75,9 @@ func (s *Spool) compare(id job.BatchID, mine *job.Head, free bool) (*Batch, erro
 	switch {
 	case b.Head.Submission == mine.Submission && b.Head.UID == mine.UID,
 		!free && b.Head.Content == mine.Content && b.Head.UID == mine.UID:
+		if gone, err := s.deleted(b); gone || err != nil {
+			return nil, errors.Join(err, fmt.Errorf("%q: %w, by a batch that is being deleted", id, ErrTaken))
+		}
 		if err := s.settle(id); err != nil {
 			return nil, err
 		}

@@ -29,9 +29,9 @@ type Head struct {
 	next []byte        // lines of head.jsonl for the next tick
 	tick *Tick         // the last one
 
-	dirty   []*Batch                 // with records that are not durable
-	closing []*Batch                 // to be closed when all of them is durable and in place
-	listed  map[job.BatchID]job.Kind // what head.jsonl says last of a batch: opened, closed, deleted
+	dirty   []*Batch                // with records that are not durable
+	closing []*Batch                // to be closed when all of them is durable and in place
+	listed  map[job.BatchID]listing // what head.jsonl says last of a batch
 
 	ballast sync.Mutex  // guards the file
 	bare    atomic.Bool // it may be gone
@@ -66,7 +66,7 @@ func (s *Spool) Lock() (*Head, error) {
 	if err := os.WriteFile(name, fmt.Appendf(nil, "%s %d\n", host, os.Getpid()), 0o640); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	h := &Head{Spool: s, lock: lock, now: time.Now, listed: make(map[job.BatchID]job.Kind),
+	h := &Head{Spool: s, lock: lock, now: time.Now, listed: make(map[job.BatchID]listing),
 		staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
 	h.bare.Store(true)
 	return h, nil
@@ -143,6 +143,7 @@ func (h *Head) foldHead(f *os.File) (problems []*Problem, err error) {
 		case errors.As(err, &bad):
 			bad.Stops = false
 			problems = append(problems, bad)
+			h.lookAtAll()
 			continue
 		case err != nil:
 			return problems, err
@@ -150,12 +151,13 @@ func (h *Head) foldHead(f *os.File) (problems []*Problem, err error) {
 		h.seen(rec.Seq)
 		switch rec.Kind {
 		case job.KindOpened, job.KindClosed, job.KindDeleted:
-			h.listed[rec.Batch] = rec.Kind
+			h.listed[rec.Batch] = listingOf(&rec)
 		case job.KindNode:
 		default:
 			p := l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind))
 			p.Stops = false
 			problems = append(problems, p)
+			h.lookAtAll()
 		}
 	}
 }

@@ -21,7 +21,8 @@ import (
 // Load reads what the spool holds and puts right what a crash has left, as the
 // table in dspool(5) says: submissions that were not finished are removed, torn
 // last lines cut off and kept aside, results that their log accepts and that
-// are not in place put there. It returns the batches that are open, the oldest
+// are not in place put there, deletions that were cut short taken up. What is in
+// trash/ is left to EmptyTrash. It returns the batches that are open, the oldest
 // first, each with its log checked: a Replay of it does not fail. A batch that
 // is damaged is left alone and told of by a Problem that stops it. It is called
 // once, before anything else.
@@ -40,15 +41,16 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	for _, id := range ids {
 		there[id] = true
 	}
-	for id, kind := range h.listed {
-		if kind == job.KindOpened && !there[id] {
+	for id, said := range h.listed {
+		if said.kind == job.KindOpened && !there[id] {
 			problems = append(problems, &Problem{Batch: id, File: "batches/" + string(id), Stops: true,
 				Why: "the directory of an open batch is missing (was it moved away?)"})
 		}
 	}
-	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool {
-		return h.listed[id] == job.KindClosed || h.listed[id] == job.KindDeleted
-	})
+	if ids, err = h.finishDeleted(ids); err != nil {
+		return nil, problems, err
+	}
+	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool { return h.listed[id].kind == job.KindClosed })
 	open, more, err := h.openAll(ids)
 	problems = append(problems, more...)
 	if err != nil {
@@ -90,9 +92,9 @@ func (h *Head) openAll(ids []job.BatchID) (open []*Batch, problems []*Problem, e
 
 // clean removes what a crash has left half made and nothing names.
 func (h *Head) clean() error {
-	for _, glob := range []string{"batches/*/.new-*", "trash/*", "blobs/??/.*", "nodes/.*", "rejected/.*", ".*"} {
+	for _, glob := range []string{"batches/*/.new-*", "blobs/??/.*", "nodes/.*", "rejected/.*", ".*"} {
 		if err := removeAll(h.dir, glob, func(name string) bool {
-			return strings.HasPrefix(glob, "batches/") || strings.HasPrefix(glob, "trash/") || durable.IsTemp(name)
+			return strings.HasPrefix(glob, "batches/") || durable.IsTemp(name)
 		}); err != nil {
 			return err
 		}

@@ -20,7 +20,8 @@ type Info struct {
 	ID        job.BatchID
 	Submitted time.Time
 	Head      job.Head
-	Open      bool // as head.jsonl lists it: some job may not be over
+	First     uint64 // the seq of the log's first line: another batch of that name has another
+	Open      bool   // as head.jsonl lists it: some job may not be over
 }
 
 // Batches lists the batches whose ids match says yes to (nil: all), in the
@@ -38,27 +39,47 @@ func (s *Spool) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error
 	var found []Info
 	var problems []*Problem
 	for _, id := range ids {
-		if match != nil && !match(id) || listed[id] == job.KindDeleted {
+		if match != nil && !match(id) {
 			continue
 		}
 		b, err := s.firstRecord(id)
 		var bad *Problem
 		switch {
+		case errors.As(err, &bad) && errors.Is(exists(s.batchDir(id)), fs.ErrNotExist):
+			// deleted meanwhile
 		case errors.As(err, &bad):
 			problems = append(problems, bad)
 		case err != nil:
 			return found, problems, err
-		default:
-			found = append(found, Info{ID: id, Submitted: b.Submitted, Head: b.Head, Open: listed[id] != job.KindClosed})
+		case listed[id].of(b.seq) != job.KindDeleted:
+			found = append(found, Info{ID: id, Submitted: b.Submitted, Head: b.Head, First: b.seq, Open: listed[id].kind != job.KindClosed})
 		}
 	}
 	return found, problems, nil
 }
 
+// A listing is what head.jsonl says last of a batch.
+type listing struct {
+	kind  job.Kind // opened, closed or deleted
+	first uint64   // of one that is deleted: the seq of its log's first line
+	at    time.Time
+}
+
+func listingOf(rec *job.Record) listing { return listing{rec.Kind, rec.First, rec.Time} }
+
+// of is what is said of the batch whose log begins with the line that has that
+// seq: not what was said of one that had its name before and is deleted.
+func (l listing) of(seq uint64) job.Kind {
+	if l.kind == job.KindDeleted && l.first != seq {
+		return ""
+	}
+	return l.kind
+}
+
 // listing is what head.jsonl says last of each batch. Lines that are damaged or
 // unfinished are passed over, as a head passes over them.
-func (s *Spool) listing() (map[job.BatchID]job.Kind, error) {
-	listed := make(map[job.BatchID]job.Kind)
+func (s *Spool) listing() (map[job.BatchID]listing, error) {
+	listed := make(map[job.BatchID]listing)
 	f, err := os.Open(s.path("head.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return listed, nil
@@ -79,7 +100,7 @@ func (s *Spool) listing() (map[job.BatchID]job.Kind, error) {
 		case err != nil:
 			return nil, err
 		case rec.Kind == job.KindOpened || rec.Kind == job.KindClosed || rec.Kind == job.KindDeleted:
-			listed[rec.Batch] = rec.Kind
+			listed[rec.Batch] = listingOf(&rec)
 		}
 	}
 }

@@ -190,6 +190,13 @@ func (s *scan) int64Member(key string, to *int64) (ok bool) {
 	return ok
 }
 
+func (s *scan) countMember(key string, to *uint64) bool {
+	var n int64
+	ok := s.int64Member(key, &n)
+	*to = uint64(n)
+	return ok && n >= 0
+}
+
 func (s *scan) decimalMember(key string, to *float64) (ok bool) {
 	if !s.has(key) {
 		return true
@@ -241,6 +248,7 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 	return d.wordMember(&s, `,"by":`, &r.By) &&
 		d.wordMember(&s, `,"request":`, (*string)(&r.Request)) &&
 		d.wordMember(&s, `,"state":`, &r.State) &&
+		s.countMember(`,"first":`, &r.First) &&
 		s.i == len(b)
 }
 

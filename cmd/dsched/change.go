@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 
@@ -11,17 +12,28 @@ import (
 	"distribute/lib/wire"
 )
 
-// change cancels or retries jobs. The tool is told when that is durable.
-func (t *tool) change(m *wire.Change) error {
-	if m.Verb != "cancel" && m.Verb != "retry" {
-		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Verb)}
-	}
+// change makes the changes that tools ask for. The tool is told when that is
+// durable.
+func (t *tool) change(ctx context.Context, m *wire.Change) error {
 	if err := m.Ref.Check(); err != nil {
 		return &wire.Error{Status: cli.Usage, Text: err.Error()}
 	}
 	if len(m.Reason) > maxReason {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("a reason has at most %d bytes", maxReason)}
 	}
+	switch m.Verb {
+	case "cancel", "retry":
+		return t.changeJobs(m)
+	case "delete":
+		return t.remove(ctx, m)
+	case "lost":
+		return t.lost(m)
+	}
+	return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Verb)}
+}
+
+// changeJobs cancels or retries jobs.
+func (t *tool) changeJobs(m *wire.Change) error {
 	q, err := t.parse(m.Args, m.All)
 	if err != nil {
 		return err
@@ -60,6 +72,11 @@ func (t *tool) change(m *wire.Change) error {
 			return err
 		}
 	}
+	return t.tellIDs(m, ids)
+}
+
+// tellIDs answers a change with the ids of the jobs that were changed.
+func (t *tool) tellIDs(m *wire.Change, ids []job.ID) error {
 	s := t.send(wire.OfIDs)
 	s.Ref = m.Ref
 	return t.c.SendTransfer(s, func(w io.Writer) error {
@@ -112,6 +129,9 @@ func (h *head) dropUnchanged(after uint32) {
 func (h *head) ref(id job.ID) (sched.Ref, error) {
 	n, open := h.byID[id.Batch()]
 	if !open {
+		if h.store.Deleted(id.Batch()) {
+			return sched.Ref{}, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q: its batch was deleted", id)}
+		}
 		b, problems, err := h.store.Open(id.Batch())
 		for _, p := range problems {
 			h.log.Error("the spool is damaged", "problem", p.Error())

@@ -57,6 +57,7 @@ type head struct {
 	room    *room
 	staging holds
 
+	sweeper  *sweeper
 	copying  map[buildOf]chan struct{} // closed when what a build printed is in the spool
 	watchers map[*watcher]bool
 	tools    map[int]int // sessions of each user's tools

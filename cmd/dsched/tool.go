@@ -76,7 +76,7 @@ func (t *tool) answer(ctx context.Context, m wire.Message) error {
 	case *wire.Query:
 		err = t.query(ctx, m)
 	case *wire.Change:
-		err = t.change(m)
+		err = t.change(ctx, m)
 	case *wire.Pull:
 		err = t.pull(m)
 	case *wire.Log:

@@ -154,24 +154,54 @@ func (h *Head) Change(ctx context.Context, c wire.Change, ops *Operands, each fu
 }
 
 func (h *Head) change(ctx context.Context, c wire.Change, parts [][]string, each func(id string) error) error {
+	return h.changes(ctx, c, parts, func(b []byte) error {
+		id := string(b)
+		if _, _, _, err := job.ParseID(id); err != nil {
+			return h.Failed(ctx, err)
+		}
+		return each(id)
+	})
+}
+
+// changes asks for a change, part by part, and calls each for every line of the
+// answers.
+func (h *Head) changes(ctx context.Context, c wire.Change, parts [][]string, each func(line []byte) error) error {
 	for _, part := range parts {
 		c.Ref, c.Args = job.NewToken(), part
 		r, err := h.Answer(ctx, &c)
 		if err != nil {
 			return err
 		}
-		err = h.lines(ctx, r, func(b []byte) error {
-			id := string(b)
-			if _, _, _, err := job.ParseID(id); err != nil {
-				return h.Failed(ctx, err)
-			}
-			return each(id)
-		})
-		if err != nil {
+		if err := h.lines(ctx, r, each); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Delete asks that the batches that ops means be deleted, and calls each for
+// what becomes of every one. Like Change it tries several requests first.
+func (h *Head) Delete(ctx context.Context, c wire.Change, ops *Operands, each func(*wire.Deletion) error) error {
+	c.Verb = "delete"
+	parts := ops.Parts()
+	read := func(b []byte) error {
+		var d wire.Deletion
+		if err := line.Unmarshal(b, &d); err != nil {
+			return h.Failed(ctx, err)
+		}
+		if _, err := job.ParseBatchID(string(d.Batch)); err != nil {
+			return h.Failed(ctx, err)
+		}
+		return each(&d)
+	}
+	if len(parts) > 1 && !c.Dry {
+		try := c
+		try.Dry = true
+		if err := h.changes(ctx, try, parts, func([]byte) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return h.changes(ctx, c, parts, read)
 }
 
 // Again calls try until it ends without losing the head, with a pause of one

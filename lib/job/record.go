@@ -25,6 +25,7 @@ type Record struct {
 	By      string `json:"by,omitempty"`      // the user who asked for it
 	Request Token  `json:"request,omitempty"` // the request that asked for it
 	State   string `json:"state,omitempty"`   // of a node: its state id
+	First   uint64 `json:"first,omitempty"`   // of a deleted batch: the Seq of its log's first line
 
 	Head *Head `json:"head,omitempty"` // of a first line
 }

@@ -27,6 +27,39 @@ func (m *Machine) Closed(batch uint32) bool {
 	return b != nil && b.closed
 }
 
+// Open is how many jobs of a batch are not over.
+func (m *Machine) Open(batch uint32) int {
+	if b := m.batches[batch]; b != nil {
+		return b.open
+	}
+	return 0
+}
+
+// A Holder is a node that may hold attempts of a batch.
+type Holder struct {
+	Node      node.Name
+	Connected bool
+}
+
+// Holders are the nodes that have attempts of a batch, or have not said yet
+// that they let go of them: until they do, it is not closed.
+func (m *Machine) Holders(batch uint32) (on []Holder) {
+	b := m.batches[batch]
+	if b == nil {
+		return nil
+	}
+	for _, p := range m.peers {
+		holds := p.hasOf(b)
+		for _, note := range p.gone {
+			holds = holds || note.ref.Batch == batch
+		}
+		if holds {
+			on = append(on, Holder{p.name, p.session != 0})
+		}
+	}
+	return on
+}
+
 // An Attempt is how a live attempt is shown.
 type Attempt struct {
 	Ref     Ref

@@ -207,6 +207,13 @@ type (
 	}
 )
 
+// A Deletion is what becomes of one batch that is to be deleted.
+type Deletion struct {
+	Batch job.BatchID `json:"batch"`
+	Bytes int64       `json:"bytes,omitempty"` // that it takes on the disk, told only if nothing is done
+	Why   string      `json:"why,omitempty"`   // it stays: why
+}
+
 // A Want names entries of a manifest.
 type Want struct {
 	Ranges [][2]int `json:"ranges,omitzero"` // half-open, ascending; nil: all; empty: none
@@ -225,11 +232,12 @@ type (
 		Follow bool      `json:"follow,omitempty"`
 		Until  string    `json:"until,omitempty"` // over: with Follow, a row when its job is over, and the end when all are
 	}
-	// Change asks that jobs be changed: a Send of OfIDs, the jobs changed, when
-	// that is durable. The same Ref again changes nothing twice.
+	// Change asks that something be changed: a Send of OfIDs, the jobs changed,
+	// or of OfRows, a Deletion each, when that is durable. The same Ref again
+	// changes nothing twice.
 	Change struct {
 		Ref    job.Token `json:"ref"`
-		Verb   string    `json:"verb"` // cancel, retry
+		Verb   string    `json:"verb"` // cancel, retry; delete (whole batches); lost (Args is a node)
 		Args   []string  `json:"args"`
 		All    bool      `json:"all,omitempty"` // everybody's
 		Dry    bool      `json:"dry,omitempty"` // say, do not do

@@ -5,7 +5,7 @@
 _distribute_options() {
 	local options=
 	case $1 in
-	dadm) options='' ;;
+	dadm) options='-H: -n -q' ;;
 	dcancel) options='-H: -n -q -v' ;;
 	dlocal) options='-d: -s' ;;
 	dlog) options='-B -H: -L: -f -q -v' ;;
@@ -14,6 +14,7 @@ _distribute_options() {
 	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v' ;;
 	dretry) options='-H: -n -q -v' ;;
+	drm) options='-H: -a -n -q -v' ;;
 	dsched) options='-S: -insecure -l: -v' ;;
 	dsubmit) options='-H: -J: -R: -b: -i: -n -q -s: -u -v -w' ;;
 	dwait) options='-H: -T: -q -v' ;;
@@ -31,4 +32,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	dadm dcancel dlocal dlog dnew dnoded dpull dquery dretry dsched dsubmit dwait
+	dadm dcancel dlocal dlog dnew dnoded dpull dquery dretry drm dsched dsubmit dwait

@@ -1,0 +1,244 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// ErrOpen is of a batch that cannot be deleted: head.jsonl does not list it as
+// closed, or another one has its name.
+var ErrOpen = errors.New("it is not closed")
+
+// list adds what is said of a batch to head.jsonl.
+func (h *Head) list(rec *job.Record) {
+	h.AppendHead(rec)
+	h.listed[rec.Batch] = listingOf(rec)
+}
+
+// lookAtAll forgets which batches are closed, when a line of head.jsonl cannot
+// be read: it may have told of any of those before it.
+func (h *Head) lookAtAll() {
+	for id, said := range h.listed {
+		if said.kind == job.KindClosed {
+			delete(h.listed, id)
+		}
+	}
+}
+
+// A Doomed is a batch that is deleted and whose directory may still be there.
+type Doomed struct {
+	ID    job.BatchID
+	first uint64
+}
+
+// Closed says that head.jsonl lists the batch as closed, and not as deleted.
+// It is for the goroutine that owns the state.
+func (h *Head) Closed(id job.BatchID) bool { return h.listed[id].kind == job.KindClosed }
+
+// Deleted says that head.jsonl lists the batch that has this name, or had it
+// last, as deleted. Like Closed it is for the goroutine that owns the state.
+func (h *Head) Deleted(id job.BatchID) bool {
+	said := h.listed[id]
+	if said.kind != job.KindDeleted {
+		return false
+	}
+	b, err := h.firstRecord(id)
+	return err != nil || b.seq == said.first
+}
+
+// Delete appends the record that a batch is deleted. When a Commit has made it
+// durable the batch is deleted, whatever happens, and Trash has to follow. The
+// batch, of which first is the First of its Info, must be closed ([ErrOpen]) and
+// not be held by a Batch. by and request say who asked for it. Like Append it is
+// for the goroutine that owns the state; it reads one line.
+func (h *Head) Delete(id job.BatchID, first uint64, by string, request job.Token) (Doomed, error) {
+	b, err := h.firstRecord(id)
+	if err != nil {
+		return Doomed{}, err
+	}
+	if !h.Closed(id) || b.seq != first {
+		return Doomed{}, fmt.Errorf("%q: %w", id, ErrOpen)
+	}
+	h.list(&job.Record{Kind: job.KindDeleted, Batch: id, By: by, Request: request, First: b.seq})
+	return Doomed{id, b.seq}, nil
+}
+
+// Trash moves the directories of deleted batches into trash/, durably: then
+// their names are free. One that was moved before, and another batch that has
+// the name by now, is left alone. An error is [ErrFull], [ErrBroken] or a
+// [*Problem]; what is not moved, the next start moves. It is safe for concurrent
+// use.
+func (h *Head) Trash(doomed ...Doomed) error {
+	dirs := []string{h.path("trash")}
+	var errs []error
+	for _, d := range doomed {
+		moved, err := h.trashOne(d)
+		if moved {
+			dirs = append(dirs, h.path("batches", d.ID.Namespace()))
+		}
+		errs = append(errs, err)
+	}
+	if len(dirs) == 1 {
+		return errors.Join(errs...)
+	}
+	if err := durable.Step("delete.sync"); err != nil {
+		return err
+	}
+	slices.Sort(dirs)
+	return errors.Join(append(errs, syncDirs(slices.Compact(dirs)))...)
+}
+
+func (h *Head) trashOne(d Doomed) (moved bool, err error) {
+	b, err := h.firstRecord(d.ID)
+	if errors.Is(exists(h.batchDir(d.ID)), fs.ErrNotExist) || err == nil && b.seq != d.first {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := durable.Step("delete.rename"); err != nil {
+		return false, err
+	}
+	err = durable.Publish(h.batchDir(d.ID), h.path("trash", string(job.NewToken())))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, classed(err)
+	}
+	return true, nil
+}
+
+// finishDeleted moves the batches among ids that head.jsonl lists as deleted
+// into trash/, and returns the others.
+func (h *Head) finishDeleted(ids []job.BatchID) (others []job.BatchID, err error) {
+	var doomed []Doomed
+	for _, id := range ids {
+		if said := h.listed[id]; said.kind == job.KindDeleted {
+			b, err := h.firstRecord(id)
+			if err == nil && b.seq == said.first {
+				doomed = append(doomed, Doomed{id, said.first})
+				continue
+			}
+		}
+		others = append(others, id)
+	}
+	return others, h.Trash(doomed...)
+}
+
+// deleted says that head.jsonl lists the batch b, which is still there, as
+// deleted.
+func (s *Spool) deleted(b *Batch) (bool, error) {
+	listed, err := s.listing()
+	return listed[b.ID].of(b.seq) == job.KindDeleted, err
+}
+
+// going is deleted, of the batch that has a name.
+func (s *Spool) going(id job.BatchID) (bool, error) {
+	b, err := s.firstRecord(id)
+	var bad *Problem
+	if errors.As(err, &bad) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return s.deleted(b)
+}
+
+// EmptyTrash removes what is in trash/, until ctx ends. It takes as long as it
+// takes, and is safe for concurrent use with everything else.
+func (h *Head) EmptyTrash(ctx context.Context) error {
+	list, err := os.ReadDir(h.path("trash"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range list {
+		errs = append(errs, removeTree(ctx, h.path("trash", e.Name()), e.IsDir()))
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree removes a file or a directory with all that is in it, also what
+// its modes protect from its owner. It stops between two files when ctx ends.
+func removeTree(ctx context.Context, name string, dir bool) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := durable.Step("delete.remove"); err != nil {
+		return err
+	}
+	if !dir {
+		return gone(os.Remove(name))
+	}
+	if err := os.Chmod(name, 0o700); err != nil {
+		return gone(err)
+	}
+	for {
+		list, err := someOf(name)
+		if err != nil {
+			return gone(err)
+		}
+		if len(list) == 0 {
+			return gone(os.Remove(name))
+		}
+		for _, e := range list {
+			if err := removeTree(ctx, filepath.Join(name, e.Name()), e.IsDir()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// someOf is a part of what is in a directory, nothing if nothing is.
+func someOf(name string) ([]fs.DirEntry, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := f.ReadDir(1000)
+	if err == io.EOF {
+		err = nil
+	}
+	return list, err
+}
+
+// gone is err, where that a file is not there is as good as its removal.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Weight is how many bytes of the disk the files of a batch take. It looks at
+// each.
+func (s *Spool) Weight(ctx context.Context, id job.BatchID) (bytes int64, err error) {
+	err = filepath.WalkDir(s.batchDir(id), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return gone(err)
+		}
+		info, err := d.Info()
+		if err != nil {
+			return gone(err)
+		}
+		bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
+		return nil
+	})
+	return bytes, err
+}
