@@ -191,6 +191,9 @@ func (h *Head) Take(name string, owner func(uid int) (string, error), room func(
 	if size < int64(endLen) {
 		return nil, nil, fmt.Errorf("%w: it is too short", ErrInput)
 	}
+	if size > MaxDrop {
+		return nil, nil, fmt.Errorf("%w: it has %d bytes, and %d is the limit", ErrInput, size, int64(MaxDrop))
+	}
 	sum := sha256.New()
 	lines := line.NewReader(bufio.NewReaderSize(io.TeeReader(io.LimitReader(f, size-int64(endLen)), sum), 256<<10), MaxLine)
 	d, err := readDrop(lines)
@@ -269,10 +272,10 @@ func readDrop(lines *line.Reader) (*Drop, error) {
 	switch {
 	case d.Format != Format:
 		return nil, fmt.Errorf("its format is %d, this program knows %d", d.Format, Format)
-	case d.File < 0 || d.File > maxFile:
-		return nil, fmt.Errorf("a batch file of %d bytes: at most %d are taken", d.File, maxFile)
+	case d.File < 0 || d.File > MaxFile:
+		return nil, fmt.Errorf("a batch file of %d bytes, and %d is the limit", d.File, MaxFile)
 	case d.Jobs < 1 || d.Jobs > MaxJobs:
-		return nil, fmt.Errorf("it has %d jobs, and should have 1 to %d", d.Jobs, MaxJobs)
+		return nil, fmt.Errorf("it has %d jobs; a batch has at least 1, and %d is the limit", d.Jobs, MaxJobs)
 	}
 	return d, nil
 }

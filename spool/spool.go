@@ -20,8 +20,13 @@ const Format = 1
 
 // Limits, by which a mistake is told from a wish.
 const (
-	MaxJobs = 1_000_000 // of a batch
-	MaxLine = 16 << 20  // bytes of one line of jobs.jsonl or of a log
+	MaxJobs   = job.MaxJobs  // of a batch
+	MaxLine   = 16 << 20     // bytes of one line of jobs.jsonl or of a log
+	MaxText   = 16 << 30     // bytes of jobs.jsonl
+	MaxInputs = job.MaxFiles // different input files of a batch
+	MaxBytes  = 1 << 40      // bytes of these together
+	MaxFile   = 256 << 20    // bytes of the batch file that is kept
+	MaxDrop   = 64 << 30     // bytes of a file in incoming/
 )
 
 // What errors of this package are, for errors.Is.

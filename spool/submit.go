@@ -19,9 +19,6 @@ import (
 	"distribute/lib/job"
 )
 
-// maxFile is the greatest batch file that is kept, in bytes.
-const maxFile = 256 << 20
-
 // A Submission is a batch on its way in. It is filled in this order: Spec, any
 // number of AddJob, and BatchFile at any time; then Check may tell early that
 // there is nothing to do, Lacks tells which inputs have to come, Put takes each,
@@ -47,6 +44,7 @@ type Submission struct {
 
 	inputs map[[32]byte]*input
 	order  []*input // as they were first named
+	bytes  int64    // of all of them
 	tar    *os.File // files.tar, when there is something small
 	tarEnd int64
 	block  []byte          // room for one file of files.tar
@@ -110,9 +108,9 @@ func (s *Submission) BatchFile(r io.Reader) error {
 		return classed(err)
 	}
 	to := &faulted{w: f}
-	n, err := io.Copy(to, io.LimitReader(r, maxFile+1))
-	if err == nil && n > maxFile {
-		err = fmt.Errorf("%w: a batch file of more than %d bytes", ErrInput, maxFile)
+	n, err := io.Copy(to, io.LimitReader(r, MaxFile+1))
+	if err == nil && n > MaxFile {
+		err = fmt.Errorf("%w: a batch file of more than %d bytes, which is the limit", ErrInput, MaxFile)
 	}
 	if cerr := f.Close(); err == nil && cerr != nil {
 		return classed(cerr)
@@ -192,7 +190,7 @@ func (s *Submission) AddJob(j *job.Job) error {
 	case s.spec == nil:
 		return fmt.Errorf("%w: a job comes before the specification", ErrInput)
 	case s.index.len() >= MaxJobs:
-		return fmt.Errorf("%w: it has more than %d jobs (make several batches of it)", ErrInput, MaxJobs)
+		return fmt.Errorf("%w: it has more than %d jobs, which is the limit (make several batches of it)", ErrInput, MaxJobs)
 	}
 	if err := checkJob(s.spec, &s.common, j); err != nil {
 		return fmt.Errorf("%w: job %d, %.100q: %w", ErrInput, s.index.len()+1, j.Name, err)
@@ -203,8 +201,11 @@ func (s *Submission) AddJob(j *job.Job) error {
 		return err
 	}
 	s.text = appendJobLine(s.text[:0], j)
-	if len(s.text) > MaxLine {
-		return fmt.Errorf("%w: job %.100q is %d bytes long, at most %d are allowed", ErrInput, j.Name, len(s.text), MaxLine)
+	switch {
+	case len(s.text) > MaxLine:
+		return fmt.Errorf("%w: job %.100q is %d bytes long, and %d is the limit", ErrInput, j.Name, len(s.text), MaxLine)
+	case s.index.end+int64(len(s.text)) > MaxText:
+		return fmt.Errorf("%w: its jobs are more than %d bytes long, which is the limit (make several batches of it)", ErrInput, int64(MaxText))
 	}
 	if !s.index.add([]byte(j.Name), len(s.text)) {
 		return fmt.Errorf("%w: two jobs are named %.100q", ErrInput, j.Name)
@@ -214,6 +215,9 @@ func (s *Submission) AddJob(j *job.Job) error {
 	}
 	return nil
 }
+
+// Jobs is how many jobs it has so far.
+func (s *Submission) Jobs() int { return s.index.len() }
 
 // place notes the contents of inputs and decides where each lies: the small
 // ones in files.tar, one after another as they were first named.
@@ -226,6 +230,13 @@ func (s *Submission) place(inputs []job.Input) error {
 		}
 		known := s.inputs[sum]
 		if known == nil {
+			if len(s.order) >= MaxInputs {
+				return fmt.Errorf("%w: it has more than %d input files, which is the limit", ErrInput, MaxInputs)
+			}
+			if in.Size > MaxBytes-s.bytes {
+				return fmt.Errorf("%w: its input files have more than %d bytes, which is the limit", ErrInput, int64(MaxBytes))
+			}
+			s.bytes += in.Size
 			known = &input{sum: sum, size: in.Size, at: -1}
 			if in.Size < job.SmallFile {
 				known.at = s.tarEnd + tarBlock

@@ -6,22 +6,20 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
+	"distribute/lib/line"
 	"distribute/lib/wire"
 )
 
-// maxStrangers is how many connections may not have said hello yet; further
-// ones are closed at once.
-const maxStrangers = 256
-
 // listen serves the connections of one listener until ctx ends.
 func (h *head) listen(ctx context.Context, l net.Listener) {
-	strangers := make(chan struct{}, maxStrangers)
+	strange := newStrangers()
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for ctx.Err() == nil {
@@ -37,16 +35,12 @@ func (h *head) listen(ctx context.Context, l net.Listener) {
 			}
 			continue
 		}
-		select {
-		case strangers <- struct{}{}:
-		default:
-			stream.Close()
-			continue
-		}
 		conns.Go(func() {
 			end := context.AfterFunc(ctx, func() { stream.Close() })
 			defer end()
-			h.converse(ctx, stream, func() { <-strangers })
+			origin := dial.Origin(stream)
+			strange.add(origin, stream)
+			h.converse(ctx, stream, func() { strange.drop(origin, stream) })
 		})
 	}
 }
@@ -61,6 +55,7 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 		}
 	}()
 	c := wire.New(stream)
+	c.Hurry(wire.FrameWithin)
 	peer, hello, err := h.greet(c, stream)
 	known()
 	if err == nil {
@@ -141,10 +136,14 @@ func asRefusal(err error) *wire.Error {
 	var e *wire.Error
 	var n *net.OpError
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && !(errors.As(err, &n) && n.Op == "write"):
+		return &wire.Error{Status: cli.Later, Text: "nothing more was heard for too long"}
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.As(err, &n), errors.Is(err, wire.ErrCut):
 		return nil
 	case errors.As(err, &e):
 		return e
+	case errors.Is(err, line.ErrLine):
+		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
 	return &wire.Error{Status: cli.Status(err), Text: err.Error()}
 }

@@ -60,8 +60,8 @@ type head struct {
 	sweeper  *sweeper
 	copying  map[buildOf]chan struct{} // closed when what a build printed is in the spool
 	watchers map[*watcher]bool
-	tools    map[int]int // sessions of each user's tools
-	reading  *quota      // of jobs in memory for what tools ask
+	reading  *quota        // of jobs in memory for what tools ask
+	users    map[int]*user // by their numbers
 
 	actions    []sched.Action // decided, not yet recorded
 	after      []func()       // to be called when these are durable and done
@@ -310,6 +310,7 @@ func (h *head) forget(n uint32) {
 	b := h.batches[n]
 	delete(h.batches, n)
 	delete(h.byID, b.ID)
+	h.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs})
 	h.apply(sched.BatchGone{Batch: n})
 	if err := b.Close(); err != nil {
 		h.log.Error("closing a batch's files", "batch", string(b.ID), "why", err)
@@ -336,6 +337,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	h.lastBatch++
 	n := h.lastBatch
 	h.batches[n], h.byID[b.ID] = nb, n
+	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs})
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Spec: &b.Head.Spec, Jobs: b.Jobs, CPUs: cpus, Replay: true, Closed: closed})
 	err = b.Replay(func(i int, rec *job.Record) error {
 		if i < 0 {

@@ -34,8 +34,21 @@ func (h *head) takeOne(name string) error {
 	p := promise{room: h.room}
 	defer p.end()
 	room := func(bytes int64, files int) error { return p.set(sizeOf(bytes, files)) }
-	sub, drop, err := h.store.Take(name, func(uid int) (string, error) { return dial.UserName(uid), nil }, room)
+	var who int
+	var his user
+	defer func() { h.giveBack(who, his) }()
+	sub, drop, err := h.store.Take(name, func(uid int) (string, error) {
+		if err := h.allow(uid, user{batches: 1}); err != nil { // a whole file is not read in vain
+			return "", err
+		}
+		who, his = uid, user{batches: 1}
+		return dial.UserName(uid), nil
+	}, room)
 	if err == nil {
+		if err = h.allow(who, user{jobs: sub.Jobs()}); err != nil {
+			return errors.Join(err, sub.Abort())
+		}
+		his.jobs = sub.Jobs()
 		var b *spool.Batch
 		b, err = sub.Finish(drop.Free)
 		if err == nil {

@@ -23,7 +23,7 @@ const (
 	pingEvery   = 15 * time.Second
 	silentAfter = 45 * time.Second
 	probeWithin = 2 * time.Second // for the old session of a node that connects again
-	maxOutbox   = 1 << 20         // messages that may wait for one node
+	maxOutbox   = 1 << 17         // messages that may wait for one node
 )
 
 // A session is one node's control stream, and what hangs on it.
@@ -65,7 +65,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		log: h.log.With("node", hello.Name), heard: time.Now(),
 		grants: map[job.Token]*grant{}, tails: map[uint64]chan []byte{}, building: map[job.Token]bool{}}
-	if err := h.replaceOld(ctx, s.name); err != nil {
+	if err := errors.Join(h.replaceOld(ctx, s.name), h.tooManyNodes()); err != nil {
 		return err
 	}
 	h.do(func() { h.joins[s.join] = s })
@@ -300,8 +300,10 @@ func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 		h.byNode[s.name] = s.id
 	}
 	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
-	h.store.NodeSeen(string(s.name), offer)
 	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})
+	if h.machine.Knows(s.name) { // names that are refused leave no file
+		h.store.NodeSeen(string(s.name), offer)
+	}
 }
 
 // nodeDown ends a session in the state, once.

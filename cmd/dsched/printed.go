@@ -91,6 +91,10 @@ func (h *head) session(a sched.Attempt) (s *session) {
 
 // tailed sends what the node sends of an attempt's output.
 func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Attempt) error {
+	if s.busy() {
+		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: fmt.Sprintf(
+			"%d logs are followed on node %s already, which is the limit", maxTails, s.name)}
+	}
 	ctx, stop := t.whileThere(ctx)
 	defer stop()
 	from := int64(0)

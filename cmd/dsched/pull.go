@@ -32,6 +32,7 @@ func (t *tool) pull(m *wire.Pull) error {
 	if err := t.c.SendTransfer(s, func(w io.Writer) error { return manifest.Encode(w) }); err != nil {
 		return err
 	}
+	t.c.ReadWithin(toolWithin)
 	pick, err := wire.Expect[*wire.Pick](t.c)
 	if err != nil || pick.None {
 		return err

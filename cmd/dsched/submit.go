@@ -23,7 +23,12 @@ func (t *tool) submit(m *wire.Submit) error {
 	p := &promise{room: t.room}
 	defer p.end()
 	var sub *spool.Submission
-	err := p.set(sizeOf(0, 0))
+	mine := user{batches: 1}
+	err := t.allow(t.peer.UID, mine)
+	if err == nil {
+		defer func() { t.giveBack(t.peer.UID, mine) }()
+		err = p.set(sizeOf(0, 0))
+	}
 	if err == nil {
 		sub, err = t.store.Begin(m.Ref, m.Batch, t.peer.User, t.peer.UID)
 	}
@@ -31,6 +36,7 @@ func (t *tool) submit(m *wire.Submit) error {
 		defer sub.Abort()
 	}
 	for _, of := range []string{wire.OfBatch, wire.OfSpec, wire.OfJobs} {
+		t.c.ReadWithin(wire.FrameWithin)
 		s, serr := wire.Expect[*wire.Send](t.c)
 		if serr != nil {
 			return serr
@@ -44,6 +50,11 @@ func (t *tool) submit(m *wire.Submit) error {
 		}
 		if derr := wire.Drain(r); derr != nil {
 			return derr
+		}
+	}
+	if err == nil {
+		if err = t.allow(t.peer.UID, user{jobs: sub.Jobs()}); err == nil {
+			mine.jobs = sub.Jobs()
 		}
 	}
 	if err != nil {
@@ -63,7 +74,7 @@ func takePart(sub *spool.Submission, of string, r io.Reader) error {
 			return err
 		}
 		if len(text) > maxSpec {
-			return fmt.Errorf("%w: the common part of the batch has more than %d bytes", spool.ErrInput, maxSpec)
+			return fmt.Errorf("%w: the common part of the batch has more than %d bytes, which is the limit", spool.ErrInput, maxSpec)
 		}
 		var spec job.Spec
 		if err := line.Unmarshal(text, &spec); err != nil {
@@ -106,6 +117,7 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, p *promise) err
 		return err
 	}
 	if any {
+		t.c.ReadWithin(wire.FrameWithin)
 		s, err := wire.Expect[*wire.Send](t.c)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"distribute/lib/job"
@@ -36,6 +37,13 @@ func (s *session) tail(t job.Token, build bool, from int64, follow bool) (frames
 			s.tell(&wire.Untail{X: x})
 		}
 	}
+}
+
+// busy says that as many logs are followed on the node as may be.
+func (s *session) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tails) >= maxTails
 }
 
 func (s *session) endTail(x uint64) bool {
@@ -82,13 +90,15 @@ func (s *session) takeLog(m wire.Message) bool {
 // build is over. It is called with every news of an attempt.
 func (h *head) buildLog(s *session, t job.Token, building, failed bool) {
 	was := s.building[t]
-	if building {
-		s.building[t] = true
+	a, known := h.machine.Attempt(t)
+	b := h.batches[a.Ref.Batch]
+	if known = known && a.Node == s.name; building {
+		if known { // else a node could name attempts without end
+			s.building[t] = true
+		}
 		return
 	}
 	delete(s.building, t)
-	a, known := h.machine.Attempt(t)
-	b := h.batches[a.Ref.Batch]
 	if !was && !failed || !known || b == nil {
 		return
 	}
@@ -116,12 +126,16 @@ type buildOf struct {
 	node  string
 }
 
+// maxBuildLog is how many bytes are kept of what a build printed on one node.
+const maxBuildLog = 64 << 20
+
 // copyLog writes what a build printed into the spool. What is there of an
 // earlier time stays until something comes.
 func (h *head) copyLog(b *spool.Batch, node string, frames <-chan []byte) (err error) {
 	var f *os.File
 	room := promise{room: h.room}
 	defer room.end()
+	size := 0
 	for p := range frames {
 		if err := room.set(int64(len(p)), 1); err != nil {
 			if f != nil {
@@ -134,7 +148,13 @@ func (h *head) copyLog(b *spool.Batch, node string, frames <-chan []byte) (err e
 				return err
 			}
 		}
-		if _, err := f.Write(p); err != nil {
+		rest := maxBuildLog - size
+		size += len(p)
+		if _, err := f.Write(p[:min(len(p), rest)]); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		if size > maxBuildLog {
+			_, err := fmt.Fprintf(f, "\n(it printed more than %d bytes, which is the limit of what is kept)\n", maxBuildLog)
 			return errors.Join(err, f.Close())
 		}
 	}

@@ -24,14 +24,15 @@ func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer) erro
 		return &wire.Error{Status: cli.NotAllowed, Text: "over TCP nobody knows who you are: use the spool's socket"}
 	}
 	if !h.admit(peer.UID) {
-		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already", peer.User, maxTools)}
+		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", peer.User, maxTools)}
 	}
-	defer h.do(func() { h.leave(peer.UID) })
+	defer h.do(func() { h.count(peer.UID, user{tools: -1}) })
 	if err := c.Send(h.hello(wire.Hello{User: peer.User})); err != nil {
 		return err
 	}
 	t := &tool{head: h, c: c, peer: peer}
 	for {
+		c.ReadWithin(toolWithin)
 		m, err := c.Recv()
 		if errors.Is(err, wire.ErrUnknown) {
 			err = c.Send(&wire.Error{Status: cli.Usage, Text: err.Error()})
@@ -45,26 +46,6 @@ func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer) erro
 		if err := t.answer(ctx, m); err != nil {
 			return err
 		}
-	}
-}
-
-// maxTools is how many sessions the tools of one user may have: each costs
-// descriptors and memory that everybody needs.
-const maxTools = 512
-
-// admit counts a session in, if there is room for one more of that user.
-func (h *head) admit(uid int) (ok bool) {
-	h.do(func() {
-		if ok = h.tools[uid] < maxTools; ok {
-			h.tools[uid]++
-		}
-	})
-	return ok
-}
-
-func (h *head) leave(uid int) {
-	if h.tools[uid]--; h.tools[uid] == 0 {
-		delete(h.tools, uid)
 	}
 }
 
@@ -112,6 +93,7 @@ func (t *tool) send(of string) *wire.Send {
 // more use.
 func (t *tool) whileThere(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancel(ctx)
+	t.c.ReadWithin(0)
 	go func() {
 		t.c.Recv()
 		stop()

@@ -2,6 +2,7 @@ package dial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -29,19 +30,43 @@ func Proven(c net.Conn) (Peer, error) {
 		ip, err := netip.ParseAddrPort(c.RemoteAddr().String())
 		return Peer{UID: -1, Local: err == nil && ip.Addr().IsLoopback()}, nil
 	}
-	raw, err := u.SyscallConn()
+	uid, err := uidOf(u)
 	if err != nil {
 		return Peer{}, err
+	}
+	return Peer{uid, UserName(uid), true, true}, nil
+}
+
+// uidOf is the user at the other end of a Unix socket.
+func uidOf(u *net.UnixConn) (int, error) {
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0, err
 	}
 	var cred *syscall.Ucred
 	var cerr error
 	err = raw.Control(func(fd uintptr) {
 		cred, cerr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	})
-	if err != nil || cerr != nil {
-		return Peer{}, fmt.Errorf("the kernel does not say who the peer is: %w", cerr)
+	if err = errors.Join(err, cerr); err != nil {
+		return 0, fmt.Errorf("the kernel does not say who the peer is: %w", err)
 	}
-	return Peer{int(cred.Uid), UserName(int(cred.Uid)), true, true}, nil
+	return int(cred.Uid), nil
+}
+
+// Origin tells streams apart by where they come from, before anything is known
+// of their peers: the user of this machine, or the address of another. It costs
+// one system call.
+func Origin(c net.Conn) string {
+	if u, ok := c.(*net.UnixConn); ok {
+		uid, err := uidOf(u)
+		return fmt.Sprintf("uid %d %v", uid, err)
+	}
+	at := c.RemoteAddr().String()
+	if ip, err := netip.ParseAddrPort(at); err == nil {
+		return ip.Addr().String()
+	}
+	return at
 }
 
 // UserName is the name of the user with that number. Users of a directory

@@ -19,15 +19,15 @@ import (
 
 // Limits of one line's structure, far above what any writer of ours makes.
 const (
-	maxDepth = 16  // objects and lists inside one another
-	maxKeys  = 128 // members of one object
+	MaxDepth = 16  // objects and lists inside one another
+	MaxKeys  = 128 // members of one object
 )
 
 // ErrLine is what every error of a malformed line is.
 var ErrLine = errors.New("malformed line")
 
 // ErrTooLong is returned for a line that is longer than the reader allows.
-var ErrTooLong = fmt.Errorf("%w: it is too long", ErrLine)
+var ErrTooLong = fmt.Errorf("%w: too long", ErrLine)
 
 // ErrPartial is returned when the input ends within a line: what was there of
 // it is not a line (its writer died or is still writing).
@@ -90,7 +90,7 @@ func (c *checker) space() {
 }
 
 func (c *checker) value(depth int) error {
-	if depth > maxDepth {
+	if depth > MaxDepth {
 		return fmt.Errorf("%w: it is nested too deeply", ErrLine)
 	}
 	switch c.b[c.i] {
@@ -149,8 +149,8 @@ func checkKey(key []byte, seen [][]byte) error {
 			return fmt.Errorf("%w: the key %.40q stands twice", ErrLine, key)
 		}
 	}
-	if len(seen) == maxKeys {
-		return fmt.Errorf("%w: an object has more than %d members", ErrLine, maxKeys)
+	if len(seen) == MaxKeys {
+		return fmt.Errorf("%w: an object has more than %d members", ErrLine, MaxKeys)
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 	switch {
 	case len(r.buf) > r.max:
-		return nil, ErrTooLong
+		return nil, fmt.Errorf("%w: it has more than %d bytes, which is the limit", ErrTooLong, r.max)
 	case err == io.EOF && len(r.buf) > 0:
 		return nil, ErrPartial
 	case err != nil:

@@ -56,6 +56,12 @@ func (o *outbox) put(ms ...wire.Message) {
 	}
 }
 
+func (o *outbox) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.list)
+}
+
 func (o *outbox) take() []wire.Message {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,6 +239,7 @@ func (s *session) data(ctx context.Context, join job.Token, way string, use func
 		return fmt.Errorf("data stream %s: %w", way, err)
 	}
 	defer c.Close()
+	c.Hurry(wire.FrameWithin)
 	return use(ctx, c)
 }
 

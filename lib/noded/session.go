@@ -53,6 +53,12 @@ func (s *session) write(ctx context.Context) error {
 	}
 }
 
+// MaxPiled is how many messages may wait to be obeyed or sent. A head that lets
+// more pile up loses its session.
+const MaxPiled = 1 << 17
+
+var errPiled = fmt.Errorf("%d messages wait, which is the limit: the head says more than is obeyed", MaxPiled)
+
 // read takes the head's messages in.
 func (s *session) read(ctx context.Context) error {
 	for {
@@ -69,6 +75,9 @@ func (s *session) read(ctx context.Context) error {
 			return fmt.Errorf("the head closed the session: %w", err)
 		case err != nil:
 			return err
+		}
+		if s.in.len()+s.out.len()+s.grants.len() > MaxPiled {
+			return errPiled
 		}
 		s.n.Log.Debug("received", "message", fmt.Sprintf("%T", m))
 		switch m := m.(type) {

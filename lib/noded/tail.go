@@ -3,6 +3,7 @@ package noded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,7 +16,7 @@ import (
 // How often a file is looked at while somebody follows it, and how many may.
 const (
 	lookEvery = 100 * time.Millisecond
-	maxTails  = 64
+	MaxTails  = 64
 )
 
 // tail begins to send what an attempt or its build printed.
@@ -23,9 +24,9 @@ func (s *session) tail(ctx context.Context, m *wire.Tail) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tails[m.X] != nil || len(s.tails) >= maxTails {
+	if s.tails[m.X] != nil || len(s.tails) >= MaxTails {
 		cancel()
-		s.out.put(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, &wire.End{X: m.X, Error: "too many logs are followed on this node"})
+		s.out.put(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, &wire.End{X: m.X, Error: fmt.Sprintf("%d logs are followed on this node, which is the limit", MaxTails)})
 		return
 	}
 	s.tails[m.X] = cancel

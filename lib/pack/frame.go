@@ -132,8 +132,8 @@ func (f *frame) start() error {
 	if err := f.read(5, end); err != nil {
 		return err
 	}
-	if w := f.window(single, f.head[5:end]); w > maxWindow {
-		return fmt.Errorf("%w: the zstd frame wants a window of %d bytes (at most %d)", ErrFormat, w, maxWindow)
+	if w := f.window(single, f.head[5:end]); w > MaxWindow {
+		return fmt.Errorf("%w: the zstd frame wants a window of %d bytes (at most %d)", ErrFormat, w, MaxWindow)
 	}
 	return nil
 }

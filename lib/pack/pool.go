@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxWindow is the largest zstd window that a stream may ask a receiver for.
-	maxWindow = 8 << 20
+	// MaxWindow is the largest zstd window that a stream may ask a receiver for.
+	MaxWindow = 8 << 20
 	// window is the one that Send uses; a larger one costs memory and does not
 	// gain anything at the fastest level.
 	window = 256 << 10
@@ -55,7 +55,7 @@ func newDecoder() any {
 	d, err := zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(maxWindow))
+		zstd.WithDecoderMaxWindow(MaxWindow))
 	if err != nil {
 		panic("pack: options of the decoder: " + err.Error())
 	}

@@ -7,6 +7,9 @@ import (
 	"distribute/lib/job"
 )
 
+// MaxNodes is how many nodes a Machine knows, connected or not.
+const MaxNodes = 10_000
+
 const (
 	maxCPUs = 1 << 20 // of an offer: more is taken as this
 	maxHeld = 1 << 12 // attempts unknown to the head whose cpus are counted, a node
@@ -25,6 +28,9 @@ func (e NodeUp) apply(m *Machine) {
 		return
 	case p != nil && p.session != 0:
 		m.do(Refuse{e.Session, fmt.Sprintf("a node named %s is connected", e.Node)})
+		return
+	case p == nil && len(m.peers) >= MaxNodes:
+		m.do(Refuse{e.Session, fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
 		return
 	}
 	p := m.peerOf(e.Node)

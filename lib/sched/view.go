@@ -121,6 +121,9 @@ func (m *Machine) Attempt(t job.Token) (Attempt, bool) {
 	return Attempt{}, false
 }
 
+// Knows says that a node has had a session.
+func (m *Machine) Knows(n node.Name) bool { return m.named[n] != nil }
+
 // A Node is how a node is shown. Its Note says why it rests; the rest of that
 // and Seen are the shell's to fill in.
 type Node struct {

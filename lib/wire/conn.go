@@ -29,6 +29,13 @@ const (
 	MaxFrame = 256 << 10 // bytes of one frame of data
 )
 
+// WriteWithin is how long a peer may take to read what is written to it.
+const WriteWithin = time.Minute
+
+// FrameWithin is how long each message of a transfer may take to come from a
+// peer that is not there to be waited for; see [Conn.Hurry].
+const FrameWithin = time.Minute
+
 // Errors that Recv and the readers of transfers return.
 var (
 	// ErrUnknown is returned for a message of a kind that is not known. The
@@ -46,6 +53,7 @@ type Conn struct {
 	in      *line.Reader
 	payload []byte
 	patient time.Duration // limit of one write, 0: none
+	hurry   time.Duration // limit of each message of a transfer, 0: none
 
 	mu  sync.Mutex // guards out
 	out *bufio.Writer
@@ -59,7 +67,7 @@ type deadliner interface {
 
 // New makes a Conn of a stream of bytes.
 func New(rwc io.ReadWriteCloser) *Conn {
-	return &Conn{rwc: rwc, patient: time.Minute, out: bufio.NewWriterSize(rwc, 64<<10),
+	return &Conn{rwc: rwc, patient: WriteWithin, out: bufio.NewWriterSize(rwc, 64<<10),
 		in: line.NewReader(bufio.NewReaderSize(rwc, 64<<10), MaxLine)}
 }
 
@@ -77,6 +85,11 @@ func (c *Conn) ReadWithin(d time.Duration) {
 		s.SetReadDeadline(at)
 	}
 }
+
+// Hurry sets how long each message within a transfer may take to come from now
+// on; 0 takes the limit away. A transfer that takes longer is cut. Where output
+// is followed there is no such limit: the next word may take a day.
+func (c *Conn) Hurry(each time.Duration) { c.hurry = each }
 
 // encode appends the message's line to b.
 func encode(b []byte, m Message) ([]byte, error) {
@@ -267,7 +280,7 @@ type transfer struct {
 
 func (t *transfer) Read(p []byte) (int, error) {
 	for len(t.rest) == 0 && t.err == nil {
-		m, err := t.c.Recv()
+		m, err := t.recv()
 		if err != nil {
 			t.err = fmt.Errorf("%w: %w", ErrCut, err)
 			break
@@ -280,6 +293,15 @@ func (t *transfer) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	return 0, t.err
+}
+
+// recv is Recv within the time that each message has.
+func (t *transfer) recv() (Message, error) {
+	if t.c.hurry > 0 {
+		t.c.ReadWithin(t.c.hurry)
+		defer t.c.ReadWithin(0)
+	}
+	return t.c.Recv()
 }
 
 // take looks at one message of the transfer: it returns the bytes of a frame,
