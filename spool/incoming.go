@@ -147,7 +147,11 @@ func (h *Head) Reject(name string, why error) error {
 	if err := durable.Step("reject.rename"); err != nil {
 		return err
 	}
-	if err := durable.Publish(h.path("incoming", name), to); err != nil {
+	err := durable.Publish(h.path("incoming", name), to)
+	if errors.Is(err, fs.ErrNotExist) { // its owner has taken it back meanwhile
+		err = os.Remove(to + ".why")
+	}
+	if err != nil {
 		return classed(err)
 	}
 	if err := durable.Step("reject.sync"); err != nil {

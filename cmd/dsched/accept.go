@@ -107,7 +107,7 @@ func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error 
 		return &wire.Error{Status: cli.NotAllowed, Text: "that session is over, or never was"}
 	}
 	if !s.addData(c) {
-		return &wire.Error{Status: cli.NotAllowed, Text: "a session has two data streams at most"}
+		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf("a session has %d data streams at most", maxData)}
 	}
 	defer s.dropData(c)
 	if err := c.Send(h.hello(wire.Hello{})); err != nil {

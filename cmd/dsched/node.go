@@ -278,7 +278,7 @@ func (s *session) addData(c *wire.Conn) bool {
 		return false
 	default:
 	}
-	if len(s.data) == 2 {
+	if len(s.data) == maxData {
 		return false
 	}
 	s.data = append(s.data, c)

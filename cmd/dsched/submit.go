@@ -167,7 +167,7 @@ func (t *tool) refused(m *wire.Submit, err error) error {
 	defer t.broken(err)
 	refusal := &wire.Error{Ref: m.Ref, Status: cli.Status(err), Text: err.Error()}
 	switch {
-	case errors.Is(err, spool.ErrTaken), errors.Is(err, spool.ErrInput), errors.Is(err, job.ErrName),
+	case errors.Is(err, spool.ErrTaken), errors.Is(err, spool.ErrInput), errors.Is(err, job.ErrName), errors.Is(err, line.ErrLine),
 		errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrLimit), errors.Is(err, pack.ErrSum), errors.Is(err, wire.ErrGaveUp):
 		refusal.Status = cli.Input
 	case errors.Is(err, spool.ErrFull):

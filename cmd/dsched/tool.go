@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
+	"distribute/lib/line"
 	"distribute/lib/wire"
 )
 
@@ -69,7 +71,7 @@ func (t *tool) answer(ctx context.Context, m wire.Message) error {
 	default:
 		err = &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("a tool does not say %T", m)}
 	}
-	if errors.Is(err, errHungUp) {
+	if errors.Is(err, errHungUp) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, line.ErrLine) {
 		return err
 	}
 	refusal := asRefusal(err)

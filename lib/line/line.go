@@ -91,7 +91,7 @@ func (c *checker) space() {
 
 func (c *checker) value(depth int) error {
 	if depth > MaxDepth {
-		return fmt.Errorf("%w: it is nested too deeply", ErrLine)
+		return fmt.Errorf("%w: it is more than %d deep, which is the limit", ErrLine, MaxDepth)
 	}
 	switch c.b[c.i] {
 	case '{':
@@ -150,7 +150,7 @@ func checkKey(key []byte, seen [][]byte) error {
 		}
 	}
 	if len(seen) == MaxKeys {
-		return fmt.Errorf("%w: an object has more than %d members", ErrLine, MaxKeys)
+		return fmt.Errorf("%w: an object has more than %d members, which is the limit", ErrLine, MaxKeys)
 	}
 	return nil
 }

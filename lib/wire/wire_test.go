@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -88,6 +89,38 @@ func TestT82Malformed(t *testing.T) {
 		{`{"m":"ping","n":1.5}`, "ping message"},
 		{`{"m":"ping","n":NaN}`, "not JSON"},
 		{`{"m":7}`, "no kind"},
+		{`{"m":null}`, "unknown message"},
+		{`{"n":1}`, "unknown message"},
+		{`{"M":"ping","n":1}`, "lower case"},
+		{`{"m":"PING","n":1}`, "unknown message"},
+		{`{"m":"ping","n":true}`, "ping message"},
+		{`{"m":"ping","n":[1]}`, "ping message"},
+		{`{"m":"ping","n":-1}`, "ping message"},
+		{`{"m":"ping","n":18446744073709551616}`, "ping message"},
+		{`{"m":"ping","n":1e3}`, "ping message"},
+		{`{"m":"ping","n":Infinity}`, "not JSON"},
+		{`{"m":"ping","n":01}`, "not JSON"},
+		{`{"m":"ping","n":1,}`, "not JSON"},
+		{`{"m":"ping","n":1}{"m":"ping","n":2}`, "not JSON"},
+		{`{"m":"hello","proto":[1,"1"],"role":"node"}`, "hello message"},
+		{`{"m":"keep","attempt":7}`, "keep message"},
+		{`{"m":"keep","attempt":9007199254740993}`, "keep message"},
+		{`{"m":"grant","want":{"ranges":[[0]]}}`, ""},
+		{`{"m":"grant","want":{"ranges":{"0":1}}}`, "grant message"},
+		{`{"m":"fetch","sums":[1]}`, "fetch message"},
+		{`{"m":"ended","exit":"0"}`, "ended message"},
+		{`{"m":"ended","exit":1.5}`, "ended message"},
+		{`{"m":"ended","exit":99999999999999999999}`, "ended message"},
+		{`{"m":"end","x":1,"bytes":9223372036854775808}`, "end message"},
+		{`{"m":"start","work":{"name":"j","NAME":"k"}}`, "lower case"},
+		{`{"m":"start","work":{"name":"j","name":"k"}}`, "twice"},
+		{`{"\u006d":"ping","n":1}`, "lower case"},
+		{"{\"m\":\"ping\",\"n\":1,\"x\":\"\x00\"}", "not JSON"},
+		{"{\"m\":\"ping\",\"n\":1,\"\xc3\":1}", "UTF-8"},
+		{`{"m":"ping","x":"\udc00\ud800"}`, "surrogate"},
+		{"\ufeff" + `{"m":"ping","n":1}`, "not JSON"},
+		{`{"m":"ping","n":1}` + "\r\x00", "not JSON"},
+		{``, "not JSON"},
 		{`["m"]`, "not a JSON object"},
 		{"{\"m\":\"\xff\"}", "UTF-8"},
 		{`{"m":"ping","x":"\ud800"}`, "surrogate"},
@@ -97,9 +130,51 @@ func TestT82Malformed(t *testing.T) {
 		{strings.Repeat("x", MaxLine+1), "too long"},
 	} {
 		_, err := reading(tt.text + "\n").Recv()
+		if tt.want == "" && err == nil {
+			continue // what is short is filled with zeros, and what is checked is what it says
+		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%.40s: %v, want %q", tt.text, err, tt.want)
 		}
+	}
+}
+
+// Lines that are deeper or have more members than any that we write.
+func TestT82Deep(t *testing.T) {
+	deep := func(n int) string {
+		return `{"m":"ping","x":` + strings.Repeat(`[`, n) + strings.Repeat(`]`, n) + `}`
+	}
+	wide := func(n int) string {
+		var b strings.Builder
+		b.WriteString(`{"m":"ping"`)
+		for i := range n - 1 {
+			fmt.Fprintf(&b, `,"x%d":0`, i)
+		}
+		return b.String() + "}"
+	}
+	for _, tt := range []struct{ text, want string }{
+		{deep(line.MaxDepth), ""}, {deep(line.MaxDepth + 1), "16 deep, which is the limit"}, {deep(100_000), "not JSON"},
+		{wide(line.MaxKeys), ""}, {wide(line.MaxKeys + 1), "128 members, which is the limit"}, {wide(50_000), "128 members, which is the limit"},
+	} {
+		_, err := reading(tt.text + "\n").Recv()
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%.60s: %v, want %q", tt.text, err, tt.want)
+		}
+	}
+}
+
+// Ids are text: what is no token, whatever JSON it is, names nothing.
+func TestT83Ids(t *testing.T) {
+	for _, id := range []string{"", "9007199254740993", "1e5", "NaN", "00112233445566778899AABBCCDDEEFF", "00112233445566778899aabbccddeef",
+		"00112233445566778899aabbccddeeff0", "../../../../../../../../../../x/", "00112233445566778899aabbccddeef\x00", "٠٠112233445566778899aabbccddee"} {
+		if err := job.Token(id).Check(); err == nil {
+			t.Errorf("%q is taken for a token", id)
+		}
+	}
+	text := `{"m":"keep","attempt":"a\u0000b"}`
+	k, err := Expect[*Keep](reading(text + "\n"))
+	if err != nil || k.Attempt.Check() == nil {
+		t.Errorf("%+v, %v", k, err)
 	}
 }
 

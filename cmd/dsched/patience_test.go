@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/wire"
+)
+
+// Each test here lives in a bubble of synctest, where time goes on when
+// everybody waits.
+
+// met is a peer that a head has on a stream, and when the head let it go.
+type met struct {
+	net.Conn
+	began time.Time
+	over  chan time.Duration
+}
+
+// meets gives the head a stream whose other end the test has. serve is what the
+// head does with it, converse unless it is given.
+func meets(t *testing.T, h *head, serve func(net.Conn)) *met {
+	a, b := net.Pipe()
+	m := &met{a, time.Now(), make(chan time.Duration, 1)}
+	if serve == nil {
+		serve = func(c net.Conn) { h.converse(t.Context(), c, func() {}) }
+	}
+	go func() {
+		serve(b)
+		m.over <- time.Since(m.began)
+	}()
+	return m
+}
+
+// bubble runs a test with a head in a bubble.
+func bubble(t *testing.T, f func(t *testing.T, h *head)) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newState(t)
+		ctx, stop := context.WithCancel(t.Context())
+		go h.run(ctx)
+		f(t, h)
+		stop()
+		<-h.over
+	})
+}
+
+// ends expects that the head lets the peer go after that time, and not for ever.
+func (m *met) ends(t *testing.T, after time.Duration) {
+	t.Helper()
+	if got := <-m.over; got != after {
+		t.Errorf("the head lets it go after %v, want %v", got, after)
+	}
+}
+
+func TestT79SaysNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		m := meets(t, h, nil)
+		text, err := io.ReadAll(m)
+		if err != nil || !strings.Contains(string(text), "too long") {
+			t.Errorf("it is told %q, %v", text, err)
+		}
+		m.ends(t, wire.HelloWithin)
+	})
+}
+
+// A hello of one byte a second is not waited for, however long it goes on.
+func TestT79SlowHello(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		m := meets(t, h, nil)
+		go io.Copy(io.Discard, m)
+		var err error
+		n := 0
+		for ; err == nil && n < 60; n++ {
+			_, err = m.Write([]byte("x"))
+			time.Sleep(time.Second) // of the bubble's clock
+		}
+		if err == nil {
+			t.Error("the head goes on reading")
+		}
+		m.ends(t, wire.HelloWithin)
+	})
+}
+
+// A line of a gigabyte is given up after a megabyte.
+func TestT79GigabyteLine(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		m := meets(t, h, nil)
+		told := make(chan string, 1)
+		go func() {
+			b, _ := io.ReadAll(m)
+			told <- string(b)
+		}()
+		part := []byte(strings.Repeat("x", 64<<10))
+		n := 0
+		used := allocated(func() {
+			var err error
+			for err == nil && n < 1<<30 {
+				var k int
+				k, err = m.Write(part)
+				n += k
+			}
+		})
+		if text := <-told; !strings.Contains(text, "1048576") || !strings.Contains(text, "limit") {
+			t.Errorf("it is told %q", text)
+		}
+		if n > 2*wire.MaxLine || used > 16<<20 {
+			t.Errorf("%d bytes were read, and %d allocated", n, used)
+		}
+		<-m.over
+	})
+}
+
+// greets begins a node's session by hand.
+func greets(t *testing.T, h *head, name string) (*met, *wire.Conn) {
+	t.Helper()
+	m := meets(t, h, nil)
+	c := wire.New(m)
+	_, err := wire.Greet(c, wire.Hello{Role: wire.RoleNode, Name: name, Boot: "b", State: "s"})
+	if err == nil {
+		err = c.Send(&wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, c
+}
+
+// A node that takes everything and says nothing is let go after three pings that
+// it has not answered; one that answers stays.
+func TestT80FrozenNode(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		frozen, c := greets(t, h, "ws1")
+		alive, d := greets(t, h, "ws2")
+		stop := make(chan struct{})
+		go func() {
+			for {
+				m, err := d.Recv()
+				if p, ok := m.(*wire.Ping); ok {
+					err = d.Send(&wire.Pong{N: p.N})
+				}
+				if err != nil {
+					close(stop)
+					return
+				}
+			}
+		}()
+		pings := 0
+		for {
+			m, err := c.Recv()
+			if err != nil {
+				break
+			}
+			if _, ok := m.(*wire.Ping); ok {
+				pings++
+			}
+		}
+		frozen.ends(t, silentAfter)
+		if pings < 2 || pings > 3 {
+			t.Errorf("it was pinged %d times", pings)
+		}
+		h.do(func() {
+			if h.byNode["ws1"] != 0 || h.byNode["ws2"] == 0 {
+				t.Errorf("connected are %v", h.byNode)
+			}
+		})
+		time.Sleep(time.Hour)
+		h.do(func() {
+			if h.byNode["ws2"] == 0 {
+				t.Error("the one that answers was let go")
+			}
+		})
+		alive.Close()
+		<-alive.over
+		<-stop
+	})
+}
+
+// A node that reads nothing, not even the pings, is let go too.
+func TestT80NeverReads(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		m, c := greets(t, h, "ws1")
+		var err error
+		for n := uint64(0); err == nil; n++ { // it says much, and reads nothing
+			time.Sleep(10 * time.Second)
+			err = c.Send(&wire.Ping{N: n})
+		}
+		if got := <-m.over; got > 2*wire.WriteWithin {
+			t.Errorf("the head let it go after %v", got)
+		}
+	})
+}
+
+// serves gives the head a tool's stream, whose user is proven.
+func serves(t *testing.T, h *head) (*met, *wire.Conn, chan error) {
+	ended := make(chan error, 1)
+	m := meets(t, h, func(s net.Conn) {
+		c := wire.New(s)
+		c.Hurry(wire.FrameWithin)
+		err := h.serveTool(t.Context(), c, dial.Peer{UID: 1000, User: "ana", Proven: true})
+		s.Close()
+		ended <- err
+	})
+	c := wire.New(m)
+	if _, err := wire.Expect[*wire.Hello](c); err != nil {
+		t.Fatal(err)
+	}
+	return m, c, ended
+}
+
+// A submission that stops half-way is given up, leaves nothing, and does not
+// count as its user's any more.
+func TestT79SlowTransfer(t *testing.T) {
+	stages := map[string]func(c *wire.Conn) error{
+		"after submit": func(*wire.Conn) error { return nil },
+		"within the file": func(c *wire.Conn) error {
+			return c.Send(&wire.Send{X: 1, Of: wire.OfBatch}, &wire.Data{X: 1, N: 3, Payload: []byte("abc")})
+		},
+		"within a frame": func(c *wire.Conn) error {
+			return c.Send(&wire.Send{X: 1, Of: wire.OfBatch}, &wire.Data{X: 1, N: 30, Payload: []byte("abc")})
+		},
+	}
+	for name, stage := range stages {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, h *head) {
+				m, c, ended := serves(t, h)
+				if err := errors.Join(c.Send(&wire.Submit{Ref: job.NewToken(), Batch: "ns/b", Jobs: 1}), stage(c)); err != nil {
+					t.Fatal(err)
+				}
+				text, _ := io.ReadAll(m)
+				m.ends(t, wire.FrameWithin)
+				if e := asRefusal(<-ended); e == nil || e.Status != cli.Later {
+					t.Errorf("it would be told %+v, and was %q", e, text)
+				}
+				h.do(func() {
+					if len(h.users) != 0 {
+						t.Errorf("counted are %v", h.users)
+					}
+				})
+				if left, err := h.spool.Waiting(); err != nil || len(left) > 0 {
+					t.Errorf("left: %v, %v", left, err)
+				}
+			})
+		})
+	}
+}
+
+func TestT79SilentTool(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		m, _, ended := serves(t, h)
+		m.ends(t, toolWithin)
+		if e := asRefusal(<-ended); e == nil || e.Status != cli.Later {
+			t.Errorf("it would be told %+v", e)
+		}
+	})
+}
+
+// A thousand that say nothing do not keep out one that does; the oldest of
+// those who have the most go.
+func TestT79Strangers(t *testing.T) {
+	s := newStrangers()
+	closed := map[net.Conn]bool{}
+	add := func(origin string) *noted {
+		c := &noted{closed: closed}
+		s.add(origin, c)
+		return c
+	}
+	quiet := add("10.0.0.9")
+	var flood []*noted
+	for range 1000 {
+		flood = append(flood, add("10.0.0.1"))
+	}
+	if closed[quiet] || len(closed) != 1001-maxStrangers {
+		t.Errorf("%d were closed, the quiet one: %v", len(closed), closed[quiet])
+	}
+	for i, c := range flood {
+		if closed[c] != (i < 1001-maxStrangers) {
+			t.Fatalf("number %d of 1000 is closed: %v", i, closed[c])
+		}
+	}
+	s.drop("10.0.0.9", quiet)
+	s.drop("10.0.0.9", quiet)
+	for _, c := range flood {
+		s.drop("10.0.0.1", c)
+	}
+	if s.all != 0 || len(s.of) != 0 {
+		t.Errorf("left are %d of %v", s.all, s.of)
+	}
+}
+
+// noted is a stream that notes that it was closed.
+type noted struct {
+	net.Conn
+	closed map[net.Conn]bool
+}
+
+func (n *noted) Close() error {
+	n.closed[n] = true
+	return nil
+}
+
+// The same with a head: three hundred silent streams and more, and a node and a
+// tool get in.
+func TestT79OthersGetIn(t *testing.T) {
+	s := newSite(t)
+	for range maxStrangers + 50 {
+		for _, addr := range []string{s.addr, s.dir} {
+			c, err := dial.Dial(t.Context(), addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+	}
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "b")
+	expect[*wire.Start](t, d.c)
+}
