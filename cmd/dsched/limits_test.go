@@ -220,6 +220,29 @@ func TestS11LongLine(t *testing.T) {
 	}
 }
 
+// A part that is refused and does not end is read for a while, and no longer.
+func TestD90NeverEnds(t *testing.T) {
+	s := newSite(t)
+	c := s.tool()
+	s.send(c, &wire.Submit{Ref: job.NewToken(), Batch: "../b", Jobs: 1})
+	sent := make(chan int, 1)
+	go func() {
+		part, n := []byte(strings.Repeat("x", 1<<20)), 0
+		c.SendTransfer(&wire.Send{X: 1, Of: wire.OfBatch}, func(w io.Writer) (err error) {
+			for err == nil && n < 4*maxRest {
+				_, err = w.Write(part)
+				n += len(part)
+			}
+			return err
+		})
+		sent <- n
+	}()
+	refused(t, c, 65, "bad name")
+	if n := <-sent; n > 2*maxRest {
+		t.Errorf("%d bytes were read of what is refused", n)
+	}
+}
+
 // allocated is how many bytes f allocates in all.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats

@@ -48,7 +48,12 @@ func (t *tool) submit(m *wire.Submit) error {
 		if err == nil {
 			err = takePart(sub, of, meter{r, p})
 		}
-		if derr := wire.Drain(r); derr != nil {
+		if derr := rest(r); errors.Is(derr, errHungUp) {
+			if err == nil {
+				err = fmt.Errorf("%w: its %s does not end", spool.ErrInput, of)
+			}
+			return errors.Join(t.refused(m, err), derr)
+		} else if derr != nil {
 			return derr
 		}
 	}
@@ -61,6 +66,21 @@ func (t *tool) submit(m *wire.Submit) error {
 		return t.refused(m, err)
 	}
 	return t.takeInputs(m, sub, p)
+}
+
+// maxRest is how much a tool may send of a part that is refused already.
+const maxRest = 1 << 30
+
+// rest reads what is left of a transfer, unless that goes on for ever.
+func rest(r io.Reader) error {
+	n, err := io.CopyN(io.Discard, r, maxRest)
+	switch {
+	case n == maxRest:
+		return errHungUp
+	case err == io.EOF:
+		return nil
+	}
+	return err
 }
 
 // takePart takes one of the three transfers that say what is asked for.
