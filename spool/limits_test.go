@@ -82,7 +82,7 @@ func TestS11HugeDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = h.Take("huge", nobody)
+	_, _, err = h.Take("huge", nobody, anyRoom)
 	if !errors.Is(err, ErrInput) || !strings.Contains(fmt.Sprint(err), fmt.Sprint(int64(MaxDrop))+" is the limit") {
 		t.Fatalf("%v", err)
 	}
@@ -110,7 +110,7 @@ func TestS11TooManyJobs(t *testing.T) {
 		if _, err := io.Copy(f, rest); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = h.Take("many", nobody)
+		_, _, err = h.Take("many", nobody, anyRoom)
 		return err
 	}
 	first := `{"format":1,"submission":"` + string(job.NewToken()) + `","batch":"ns/b","file":%d,"jobs":%d}` + "\n"
@@ -153,7 +153,7 @@ func TestS11EndlessLine(t *testing.T) {
 	if err := os.Truncate(name, 1<<30); err != nil { // and a gigabyte of zeros
 		t.Fatal(err)
 	}
-	_, _, err := h.Take("line", nobody)
+	_, _, err := h.Take("line", nobody, anyRoom)
 	if !errors.Is(err, ErrInput) || !strings.Contains(fmt.Sprint(err), fmt.Sprint(MaxLine)+" bytes, which is the limit") {
 		t.Error(err)
 	}
