@@ -84,13 +84,15 @@ func (l *lab) startHead() {
 	})
 }
 
-func (l *lab) until(ready func() bool) {
+func (l *lab) until(ready func() bool) { l.tb.Helper(); l.within(time.Minute, ready) }
+
+func (l *lab) within(limit time.Duration, ready func() bool) {
 	l.tb.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !ready(); <-tick.C {
+	for end := time.Now().Add(limit); !ready(); <-tick.C {
 		if time.Now().After(end) {
-			l.tb.Fatal("a minute has passed")
+			l.tb.Fatalf("%v have passed", limit)
 		}
 	}
 }

@@ -1,0 +1,122 @@
+package testscripts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/node"
+	"distribute/lib/noded"
+	"distribute/lib/proc"
+)
+
+const (
+	soakNodes  = 1000
+	soakJobs   = 5 * soakNodes   // jobs
+	backWithin = 2 * time.Minute // as dwire(5) promises
+)
+
+// T86, at the size that the head is made for: a thousand nodes, whose jobs are
+// no processes and everything else is as on a desk, lose their head at once and
+// come back, while the head answers who asks.
+func TestSoakNodes(t *testing.T) {
+	if os.Getenv("SOAK") == "" && os.Getenv("D_FULL") != "1" {
+		t.Skip("a thousand nodes take a minute; make soak, or D_FULL=1, runs them")
+	}
+	l := newLab(t, 0)
+	ctx, stop := context.WithCancel(t.Context())
+	var nodes sync.WaitGroup
+	defer nodes.Wait()
+	defer stop()
+	for i := range soakNodes {
+		name := fmt.Sprintf("n%04d", i)
+		nodes.Go(func() {
+			if err := noded.Run(ctx, noded.Settings{Addr: l.spool(), Name: node.Name(name), Offer: node.Offer{CPUs: 1},
+				Dir: filepath.Join(l.dir, name), Log: slog.New(slog.DiscardHandler), Machine: idleMachine{}}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	l.within(backWithin, func() bool { return l.connected() == soakNodes })
+	t.Logf("%d nodes: the head has %.0f MiB", soakNodes, resident(t, l.head.Process.Pid, "VmRSS")/(1<<20))
+
+	c := l.command("dsubmit", "-qw", "-R", "cpus=1", "-b", "ns/all", "--", "true", "{}")
+	c.Stdin = strings.NewReader(numbers(soakJobs))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+
+	if err := l.head.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	l.head.Wait()
+	l.startHead()
+	began, asked, slowest := time.Now(), 0, time.Duration(0)
+	l.within(backWithin, func() bool {
+		at := time.Now()
+		n := l.connected() // it fails the test if the head does not answer
+		asked, slowest = asked+1, max(slowest, time.Since(at))
+		return n == soakNodes
+	})
+	t.Logf("all are back after %.1f s; %d queries meanwhile, the slowest took %v", time.Since(began).Seconds(), asked, slowest.Round(time.Millisecond))
+	if got := strings.Count(l.run("dquery", "ns/all", "state=done"), "\n"); got != soakJobs {
+		t.Errorf("%d of %d jobs are done", got, soakJobs)
+	}
+}
+
+// connected is how many nodes are there, as the head says.
+func (l *lab) connected() int {
+	l.tb.Helper()
+	out, err := l.command("dquery", "-N", "state=idle,busy").Output()
+	var exit *exec.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) { // 1: none yet
+		l.tb.Fatalf("the head does not answer: %v", err)
+	}
+	return strings.Count(string(out), "\n")
+}
+
+// idleMachine is a machine on which a job is over as soon as it is given, with
+// exit status 0 and nothing printed.
+type idleMachine struct{}
+
+func (idleMachine) Boot() (string, error)                   { return "boot", nil }
+func (idleMachine) Cgroup(string) (string, error)           { return "", errors.ErrUnsupported }
+func (idleMachine) Alive(string) (bool, error)              { return false, nil }
+func (idleMachine) AwaitFree(context.Context, string) error { return nil }
+func (idleMachine) StopHeld(string) error                   { return nil }
+func (idleMachine) NewSlot() (noded.Slot, error)            { return &idleSlot{make(chan proc.Report, 1)}, nil }
+func (idleMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {
+	return func() error { return nil }, 0, nil
+}
+
+// An idleSlot is its supervisor.
+type idleSlot struct{ reports chan proc.Report }
+
+func (s *idleSlot) Reports() <-chan proc.Report { return s.reports }
+func (s *idleSlot) Pid() int                    { return 0 }
+func (s *idleSlot) Stop(string) error           { return nil }
+func (s *idleSlot) Close() error                { return nil }
+
+func (s *idleSlot) Run(o *proc.Order) error {
+	zero := 0
+	st := &proc.Status{Format: 1, Token: o.Token, Boot: "boot", Exit: &zero, Started: time.Now(), Ended: time.Now(), Contained: proc.BySession}
+	b, err := json.Marshal(st)
+	if err == nil {
+		err = os.WriteFile(o.Output, nil, 0o600)
+	}
+	if err == nil {
+		err = desk.WriteFile(filepath.Join(o.Dir, proc.StatusFile), b, 0o600)
+	}
+	s.reports <- proc.Report{Ended: st}
+	return err
+}
