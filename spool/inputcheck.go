@@ -36,6 +36,12 @@ func checkSpec(spec *job.Spec) error {
 		errs = append(errs, checkArg(a))
 	}
 	errs = append(errs, checkResources(spec.Resources))
+	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
+		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
+	}
+	if spec.Retry != "" && spec.Retry != job.Never {
+		errs = append(errs, fmt.Errorf("a retry of %.40q is not known", spec.Retry))
+	}
 	if spec.Image != nil {
 		errs = append(errs, checkInput(spec.Image))
 	}

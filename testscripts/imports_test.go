@@ -24,7 +24,7 @@ var rooms = map[string][]string{
 	"lib/desk":    {"lib/durable", "lib/job", "lib/pack", "github.com/gofrs/flock"},
 	"lib/dial":    {"lib/wire"},
 	"lib/durable": {"golang.org/x/sys/unix"},
-	"lib/job":     {"lib/conf"},
+	"lib/job":     {"lib/conf", "lib/unit"},
 	"lib/line":    {},
 	"lib/node":    {"lib/conf", "lib/job"},
 	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/wire"},

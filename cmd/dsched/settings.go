@@ -11,6 +11,7 @@ import (
 
 // settings is what head.yaml says.
 type settings struct {
+	Keep      time.Duration // how long a closed batch keeps its inputs, if it does not say so itself and not all of it is done
 	Lease     time.Duration // how long a silent node keeps its jobs; 0: 15 minutes
 	Listen    []string      // besides the socket
 	Operators []string      // who may change everybody's batches
@@ -20,7 +21,7 @@ type settings struct {
 // readSettings reads head.yaml; one that is missing says nothing. The error
 // holds every mistake.
 func readSettings(name string) (settings, error) {
-	s := settings{Reserve: -1}
+	s := settings{Reserve: -1, Keep: 30 * 24 * time.Hour}
 	data, err := conf.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -35,7 +36,12 @@ func readSettings(name string) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	m := doc.Root().Map(conf.Keys{Known: []string{"lease", "listen", "operators", "reserve"}})
+	m := doc.Root().Map(conf.Keys{Known: []string{"keep", "lease", "listen", "operators", "reserve"}})
+	if n := m.Get("keep"); !n.Absent() {
+		if s.Keep, err = unit.ParseDuration(n.Text()); err != nil {
+			n.Errorf("%w", err)
+		}
+	}
 	if n := m.Get("lease"); !n.Absent() {
 		s.Lease, err = unit.ParseDuration(n.Text())
 		if err == nil && s.Lease < time.Minute {

@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"distribute/lib/conf"
+	"distribute/lib/unit"
 )
 
 // MaxJobs is how many jobs a batch has at most.
@@ -95,9 +97,9 @@ func notYet(keys ...string) map[string]string {
 
 var (
 	topKeys = conf.Keys{
-		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm"},
-		Refused: notYet("sweep", "outputs", "retries", "retry", "priority", "max_running", "canary", "needs", "env",
-			"notify", "private", "keep", "lease"),
+		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry"},
+		Refused: notYet("sweep", "outputs", "retries", "priority", "max_running", "canary", "needs", "env",
+			"notify", "private", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	resKeys  = conf.Keys{Known: []string{"cpus"}, Refused: notYet("memory", "gpus", "disk", "time")}
@@ -128,6 +130,8 @@ func (r *reader) batch() {
 	r.meta(top.Need("meta").Map(metaKeys))
 	r.f.Spec.Resources = r.resources(top.Get("resources"))
 	r.f.Spec.Slurm = r.slurm(top.Get("slurm"))
+	r.f.Spec.Keep = r.keep(top.Get("keep"))
+	r.f.Spec.Retry = r.retry(top.Get("retry"))
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {
@@ -146,6 +150,35 @@ func (r *reader) batch() {
 	if r.kind == "" && top.Key("docker").Absent() {
 		root.Errorf(`the batch says nothing to run: add one of "python", "apptainer" or "command" (dnew prints one to fill in)`)
 	}
+}
+
+// keep reads how long the batch keeps its inputs.
+func (r *reader) keep(n conf.Node) *int64 {
+	if n.Absent() || !n.IsText() {
+		n.Text()
+		return nil
+	}
+	d, err := unit.ParseDuration(n.Text())
+	if err == nil && d > MaxKeep*time.Second {
+		err = fmt.Errorf("%s is longer than 100 years", conf.Quote(n.Text()))
+	}
+	if err != nil {
+		n.Errorf("%w", err)
+		return nil
+	}
+	seconds := int64(d / time.Second)
+	return &seconds
+}
+
+// retry reads whether lost jobs are started again.
+func (r *reader) retry(n conf.Node) string {
+	if s := n.Text(); n.IsText() && s != Never {
+		n.Errorf(`"retry" is %q or left out, other values are not supported by this version: not %s`, Never, conf.Quote(s))
+	}
+	if n.IsText() {
+		return n.Text()
+	}
+	return ""
 }
 
 func (r *reader) meta(m conf.Map) {

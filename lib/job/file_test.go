@@ -38,6 +38,10 @@ func short(f *File) string {
 		}
 	}
 	add("matrix=", f.Spec.Matrix)
+	add("retry=", f.Spec.Retry)
+	if f.Spec.Keep != nil {
+		add("keep=", fmt.Sprint(*f.Spec.Keep))
+	}
 	add("caps=", f.Spec.Capabilities)
 	add("build=", f.Spec.Build)
 	add("mounts=", f.Spec.Mounts)
@@ -168,7 +172,11 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: []}\nresources: {cpus: 1.5}", `3:19: "cpus" must be a whole number, or "all" for the whole machine, not "1.5"`},
 	{"command: {jobs: []}\nresources: {memory: 4G, gpus: 1, disk: 1G, time: 1h}", "3:13: \"memory\" is not supported by this version: remove it\n" +
 		"3:25: \"gpus\" is not supported by this version: remove it\n3:34: \"disk\" is not supported by this version: remove it\n3:44: \"time\" is not supported by this version: remove it"},
-	{"command: {jobs: []}\nsweep: {n: [1]}\nkeep: 1d", "3:1: \"sweep\" is not supported by this version: remove it\n4:1: \"keep\" is not supported by this version: remove it"},
+	{"command: {jobs: []}\nsweep: {n: [1]}\nlease: 1d", "3:1: \"sweep\" is not supported by this version: remove it\n4:1: \"lease\" is not supported by this version: remove it"},
+	{"command: {jobs: []}\nretry: 3\nkeep: long", "3:8: \"retry\" is \"never\" or left out, other values are not supported by this version: not \"3\"\n" +
+		"4:7: \"long\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},
+	{"command: {jobs: []}\nretry: [never]\nkeep: 40000d", "3:8: \"retry\" must be a text, not a list\n4:7: \"40000d\" is longer than 100 years"},
+	{"command: {jobs: [{name: j, run: [a], retry: never}]}", `2:38: "retry" is of the whole batch: write it at the top level`},
 	{"command: {jobs: []}\nslurm: {mem-per-cpu: 1, mem_per_cpu: 2}", `3:25: option "mem-per-cpu" is here twice, with - and with _: remove one`},
 	{"command: {jobs: []}\nslurm: {time: {a: b}}", `3:15: "time" must be a text, not a mapping`},
 	{"command: {jobs: []}\nslurm: {comment: \"a\\nb\"}", `3:18: the value of an option of sbatch is one line`},

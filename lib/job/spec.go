@@ -19,7 +19,15 @@ type Spec struct {
 	Resources    Resources `json:"resources,omitzero"`     // of each job that names none
 	Matrix       string    `json:"matrix,omitempty"`       // whom to tell, as @user:host
 	Slurm        []Option  `json:"slurm,omitempty"`        // sbatch options of the batch, in the file's order
+	Keep         *int64    `json:"keep,omitempty"`         // seconds that the closed batch keeps its inputs if not all is done; nil: as the head has it
+	Retry        string    `json:"retry,omitempty"`        // Never, or "": what is lost is started again
 }
+
+// Never is the Retry of a batch of which no job is started twice.
+const Never = "never"
+
+// MaxKeep is the greatest Keep, a hundred years.
+const MaxKeep = 36525 * 24 * 3600
 
 // A Job is one run with its inputs. It is one line of jobs.jsonl.
 type Job struct {
