@@ -179,6 +179,23 @@ func mainSignal() {
 	}
 }
 
+// mainPowercut is the command "powercut DIR": the ext4 that DIR lies on is shut
+// down as if the power went. Nothing that was not synced reaches the disk, and
+// nothing works there any more until it is mounted again.
+func mainPowercut() {
+	const shutdown, noFlush = 0x8004587d, 2 // EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
+	if len(os.Args) != 2 {
+		misuse("powercut DIR")
+	}
+	d, err := os.Open(os.Args[1])
+	if err != nil {
+		fail("powercut: %v", err)
+	}
+	if err := unix.IoctlSetPointerInt(int(d.Fd()), shutdown, noFlush); err != nil {
+		fail("powercut: %s: %v", os.Args[1], err)
+	}
+}
+
 // gone says whether a process has ended with all its threads, if only as a
 // zombie: whoever adopted it may be slow to look. While a thread of it lives its
 // files are open, and its locks held.

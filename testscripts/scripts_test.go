@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		"daemon":  mainDaemon,
 		"signal":  mainSignal,
 		"guard":   mainGuard,
+
+		"powercut": mainPowercut,
 	})
 }
 
@@ -119,6 +121,8 @@ func condition(name string) (bool, error) {
 		return raceEnabled, nil
 	case "full":
 		return full(), nil
+	case "loop":
+		return loopDevices()
 	case "mount":
 		return exec.Command("unshare", "-m", "true").Run() == nil, nil
 	}
@@ -126,6 +130,17 @@ func condition(name string) (bool, error) {
 		return installed(name)
 	}
 	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+// loopDevices says whether an ext4 of a script's own can be made and mounted.
+func loopDevices() (bool, error) {
+	if _, err := os.Stat("/dev/loop-control"); os.Getuid() != 0 || err != nil {
+		if full() {
+			return false, errors.New("D_FULL=1, and there are no loop devices for this user")
+		}
+		return false, nil
+	}
+	return installed("mkfs.ext4")
 }
 
 // full says that this run must skip nothing for want of an installed program.
