@@ -1,0 +1,314 @@
+package noded
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+func TestMain(m *testing.M) {
+	if proc.IsSupervisor() { // of a job of one of the tests
+		if err := proc.Supervise(desk.WriteFile); err != nil {
+			panic(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A fakeHead is the head as a node sees it, played by a test.
+type fakeHead struct {
+	t        *testing.T
+	l        net.Listener
+	sessions chan *fakeSession
+	joined   chan *wire.Conn // the data streams "up"
+	spec     string
+}
+
+// A fakeSession is a node's control stream.
+type fakeSession struct {
+	*fakeHead
+	c *wire.Conn
+}
+
+// newFakeHead listens for a node; its batch has a spec without anything.
+func newFakeHead(t *testing.T) *fakeHead {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &fakeHead{t: t, l: l, sessions: make(chan *fakeSession, 10), joined: make(chan *wire.Conn, 10),
+		spec: `{"kind":"command","resources":{"cpus":1}}`}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			stream, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go h.greet(wire.New(stream))
+		}
+	}()
+	return h
+}
+
+func (h *fakeHead) greet(c *wire.Conn) {
+	m, err := c.Recv()
+	hello, ok := m.(*wire.Hello)
+	if err != nil || !ok {
+		return
+	}
+	join := job.NewToken()
+	if c.Send(&wire.Hello{Proto: wire.Proto, Role: wire.RoleHead, Join: join, Spool: "s"}) != nil {
+		return
+	}
+	switch {
+	case hello.Role == wire.RoleNode:
+		h.sessions <- &fakeSession{h, c}
+	case hello.State == "up":
+		h.joined <- c
+	default:
+		h.serveDown(c)
+	}
+}
+
+// serveDown gives every attempt the same spec.
+func (h *fakeHead) serveDown(c *wire.Conn) {
+	for x := uint64(1); ; x++ {
+		m, err := c.Recv()
+		if err != nil {
+			return
+		}
+		if f, ok := m.(*wire.Fetch); ok && f.Of == wire.OfSpec {
+			c.SendTransfer(&wire.Send{X: x, Of: wire.OfSpec, Attempt: f.Attempt}, func(w io.Writer) error {
+				_, err := io.WriteString(w, h.spec)
+				return err
+			})
+		}
+	}
+}
+
+// start is an order to run a shell command.
+func (h *fakeHead) start(command string) *wire.Start {
+	sum := sha256.Sum256([]byte(h.spec))
+	return &wire.Start{Attempt: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: hex.EncodeToString(sum[:]),
+		Work: &job.Job{Name: "j", Run: []string{"sh", "-c", command}}}
+}
+
+// session waits for the next session of the node, and reads its list.
+func (h *fakeHead) session() (*fakeSession, []*wire.Item) {
+	h.t.Helper()
+	select {
+	case s := <-h.sessions:
+		var items []*wire.Item
+		for {
+			switch m := s.recv().(type) {
+			case *wire.Item:
+				if m.Build == "" {
+					items = append(items, m)
+				}
+			case *wire.ListEnd:
+				return s, items
+			}
+		}
+	case <-time.After(30 * time.Second):
+		h.t.Fatal("the node begins no session")
+		return nil, nil
+	}
+}
+
+func (s *fakeSession) recv() wire.Message {
+	s.t.Helper()
+	s.c.ReadWithin(30 * time.Second)
+	for {
+		m, err := s.c.Recv()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if p, ok := m.(*wire.Ping); ok {
+			s.say(&wire.Pong{N: p.N})
+			continue
+		}
+		return m
+	}
+}
+
+func (s *fakeSession) say(ms ...wire.Message) {
+	s.t.Helper()
+	if err := s.c.Send(ms...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// awaited is the next message of a kind; others are passed over.
+func awaited[T wire.Message](s *fakeSession) T {
+	s.t.Helper()
+	for {
+		if m, ok := s.recv().(T); ok {
+			return m
+		}
+	}
+}
+
+// live runs a node of one cpu until the test ends, or the returned function is
+// called.
+func (h *fakeHead) live(dir string, uptime func() time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Settings{Addr: "tcp://" + h.l.Addr().String(), Name: "ws1", Offer: node.Offer{CPUs: 1}, Dir: dir,
+			Path: os.Getenv("PATH"), Log: slog.New(slog.DiscardHandler), Uptime: uptime})
+	}()
+	over := false
+	stop = func() {
+		if over {
+			return
+		}
+		over = true
+		cancel()
+		if err := <-ended; err != nil {
+			h.t.Error(err)
+		}
+	}
+	h.t.Cleanup(stop)
+	return stop
+}
+
+// A start that comes twice, or again when its attempt runs, is over, or is let
+// go, is run once.
+func TestL43StartTwice(t *testing.T) {
+	h := newFakeHead(t)
+	dir := t.TempDir()
+	h.live(filepath.Join(dir, "node"), nil)
+	s, _ := h.session()
+	journal, gate := filepath.Join(dir, "journal"), filepath.Join(dir, "gate")
+	start := h.start(fmt.Sprintf("echo begun >>%s; until test -e %s; do sleep 0.02; done", journal, gate))
+	s.say(start, start)
+	for awaited[*wire.Phase](s).Phase != wire.Running {
+	}
+	s.say(start)
+	for p := awaited[*wire.Phase](s); p.Phase != wire.Running; p = awaited[*wire.Phase](s) {
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := awaited[*wire.Ended](s)
+	s.say(start)
+	if again := awaited[*wire.Ended](s); again.Attempt != e.Attempt || !again.OK() {
+		t.Errorf("it says %+v", again)
+	}
+	s.say(&wire.Have{Attempt: e.Attempt})
+	awaited[*wire.Gone](s)
+	next := h.start("true")
+	s.say(start, next) // late, and one after it that shows that it was looked at
+	if e := awaited[*wire.Ended](s); e.Attempt != next.Attempt {
+		t.Errorf("what was let go says that it ended: %+v", e)
+	}
+	if text, _ := os.ReadFile(journal); strings.Count(string(text), "begun") != 1 {
+		t.Errorf("it began %q", text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "node", "attempts", string(start.Attempt))); err == nil {
+		t.Error("what was let go is there")
+	}
+}
+
+// The word that a result is safe is lost with its session. The node says in the
+// next one that it has the result, also after it was started anew, gives it
+// again, and keeps it until it hears the word.
+func TestL44HaveIsLost(t *testing.T) {
+	h := newFakeHead(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	stop := h.live(dir, nil)
+	s, _ := h.session()
+	start := h.start("echo precious >answer")
+	s.say(start)
+	m := awaited[*wire.Ended](s)
+	take := func(s *fakeSession) {
+		t.Helper()
+		s.say(&wire.Grant{Attempt: start.Attempt, Manifest: true})
+		up := <-h.joined
+		for _, of := range []string{wire.OfManifest, wire.OfTree} {
+			send, err := wire.Expect[*wire.Send](up)
+			if err != nil || send.Of != of {
+				t.Fatalf("got %+v, %v", send, err)
+			}
+			if err := wire.Drain(up.RecvTransfer(send)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	take(s)
+	s.c.Close()
+	for range 2 {
+		s, items := h.session()
+		if len(items) != 1 || items[0].Attempt != start.Attempt || items[0].Phase != wire.Returning || items[0].Result == nil ||
+			items[0].Result.Manifest != m.Manifest {
+			t.Fatalf("it lists %+v", items)
+		}
+		take(s)
+		stop()
+		stop = h.live(dir, nil)
+	}
+	s, _ = h.session()
+	s.say(&wire.Have{Attempt: start.Attempt})
+	awaited[*wire.Gone](s)
+	if left, _ := os.ReadDir(filepath.Join(dir, "attempts")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// After a sleep of its machine a node does nothing of what the session of before
+// says, and begins a new one.
+func TestL49Slept(t *testing.T) {
+	var asleep atomic.Int64
+	h := newFakeHead(t)
+	dir := t.TempDir()
+	h.live(filepath.Join(dir, "node"), func() time.Duration { return proc.Uptime() + time.Duration(asleep.Load()) })
+	s, _ := h.session()
+	gate := filepath.Join(dir, "gate")
+	start := h.start(fmt.Sprintf("until test -e %s; do sleep 0.02; done", gate))
+	s.say(start)
+	for awaited[*wire.Phase](s).Phase != wire.Running {
+	}
+	asleep.Store(int64(time.Hour))
+	late := h.start("true")
+	s.c.Send(late) // it may be gone by now
+	s, items := h.session()
+	if len(items) != 1 || items[0].Attempt != start.Attempt || items[0].Phase != wire.Running {
+		t.Errorf("it lists %+v", items)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := awaited[*wire.Ended](s); e.Attempt != start.Attempt || !e.OK() {
+		t.Errorf("it says %+v", e)
+	}
+}
+
+// A short stop changes nothing, a long one is told of.
+func TestL49Watch(t *testing.T) {
+	now := time.Hour
+	w := newWatch(func() time.Duration { return now })
+	if now += silentAfter - 1; w.slept() != nil {
+		t.Error("a short stop is taken for a sleep")
+	}
+	if now++; w.slept() == nil {
+		t.Error("a sleep is not noticed")
+	}
+}
