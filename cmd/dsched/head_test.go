@@ -184,6 +184,7 @@ type desk struct {
 	c        *wire.Conn
 	join     job.Token
 	up, down *wire.Conn
+	passed   []wire.Message // that next went past
 }
 
 // desk begins a node's session. Its list is empty unless items are given.

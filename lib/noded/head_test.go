@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,14 +38,17 @@ type fakeHead struct {
 	t        *testing.T
 	l        net.Listener
 	sessions chan *fakeSession
-	joined   chan *wire.Conn // the data streams "up"
 	spec     string
+
+	mu sync.Mutex // guards up
+	up map[job.Token]chan *wire.Conn
 }
 
 // A fakeSession is a node's control stream.
 type fakeSession struct {
 	*fakeHead
-	c *wire.Conn
+	c  *wire.Conn
+	up chan *wire.Conn // its data stream for results
 }
 
 // newFakeHead listens for a node; its batch has a spec without anything.
@@ -53,7 +57,7 @@ func newFakeHead(t *testing.T) *fakeHead {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &fakeHead{t: t, l: l, sessions: make(chan *fakeSession, 10), joined: make(chan *wire.Conn, 10),
+	h := &fakeHead{t: t, l: l, sessions: make(chan *fakeSession, 10), up: map[job.Token]chan *wire.Conn{},
 		spec: `{"kind":"command","resources":{"cpus":1}}`}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -62,6 +66,7 @@ func newFakeHead(t *testing.T) *fakeHead {
 			if err != nil {
 				return
 			}
+			context.AfterFunc(t.Context(), func() { stream.Close() }) // and not before, by the garbage collector
 			go h.greet(wire.New(stream))
 		}
 	}()
@@ -74,15 +79,23 @@ func (h *fakeHead) greet(c *wire.Conn) {
 	if err != nil || !ok {
 		return
 	}
-	join := job.NewToken()
+	join, up := hello.Join, make(chan *wire.Conn, 1)
+	h.mu.Lock()
+	if hello.Role == wire.RoleNode {
+		join = job.NewToken()
+		h.up[join] = up
+	} else {
+		up = h.up[join]
+	}
+	h.mu.Unlock()
 	if c.Send(&wire.Hello{Proto: wire.Proto, Role: wire.RoleHead, Join: join, Spool: "s"}) != nil {
 		return
 	}
 	switch {
 	case hello.Role == wire.RoleNode:
-		h.sessions <- &fakeSession{h, c}
+		h.sessions <- &fakeSession{h, c, up}
 	case hello.State == "up":
-		h.joined <- c
+		up <- c
 	default:
 		h.serveDown(c)
 	}
@@ -173,7 +186,7 @@ func (h *fakeHead) live(dir string, uptime func() time.Duration) (stop func()) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Run(ctx, Settings{Addr: "tcp://" + h.l.Addr().String(), Name: "ws1", Offer: node.Offer{CPUs: 1}, Dir: dir,
-			Path: os.Getenv("PATH"), Log: slog.New(slog.DiscardHandler), Uptime: uptime})
+			Path: os.Getenv("PATH"), Log: slog.New(slog.NewTextHandler(h.t.Output(), nil)), Uptime: uptime})
 	}()
 	over := false
 	stop = func() {
@@ -242,7 +255,7 @@ func TestL44HaveIsLost(t *testing.T) {
 	take := func(s *fakeSession) {
 		t.Helper()
 		s.say(&wire.Grant{Attempt: start.Attempt, Manifest: true})
-		up := <-h.joined
+		up := <-s.up
 		for _, of := range []string{wire.OfManifest, wire.OfTree} {
 			send, err := wire.Expect[*wire.Send](up)
 			if err != nil || send.Of != of {

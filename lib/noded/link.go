@@ -169,6 +169,9 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	part(func(ctx context.Context) error { return s.data(ctx, head.Join, "up", s.up) })
 	part(func(ctx context.Context) error { return s.data(ctx, head.Join, "down", s.down) })
 	err = <-ends
+	if slept := s.watch.slept(); slept != nil {
+		err = slept
+	}
 	parts.Wait()
 	s.following.Wait()
 	return true, err
