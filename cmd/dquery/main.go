@@ -77,16 +77,35 @@ func (d *dquery) jobs(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	n, err := pour(d, s, out, func(each func(*job.Row) error) error { return s.jobs(ctx, d.follow, each) })
+	stranded := 0
+	n, err := pour(d, s, out, func(each func(*job.Row) error) error {
+		return s.jobs(ctx, d.follow, func(r *job.Row) error {
+			if r.State == job.Stranded {
+				stranded++
+			}
+			return each(r)
+		})
+	})
 	if err != nil {
 		return err
 	}
+	d.sayStranded(stranded)
 	if d.table && !d.follow {
 		if err := d.sum(ctx, s, ops, n); err != nil {
 			return err
 		}
 	}
 	return answer(n)
+}
+
+// sayStranded says on stderr that results of the jobs shown have no room.
+func (d *dquery) sayStranded(n int) {
+	switch {
+	case n == 1:
+		d.c.Talk("the head's disk is full: a result waits on its node (stranded)")
+	case n > 1:
+		d.c.Talk("the head's disk is full: %d results wait on their nodes (stranded)", n)
+	}
 }
 
 // sum says on stderr what the table comes to.
@@ -149,6 +168,11 @@ func (d *dquery) batches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stranded := 0
+	for i := range rows {
+		stranded += rows[i].Stranded
+	}
+	d.sayStranded(stranded)
 	if d.table {
 		d.c.Talk("%s", query.Summary(rows))
 	}

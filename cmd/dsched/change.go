@@ -39,7 +39,7 @@ func (t *tool) changeJobs(m *wire.Change) error {
 		return err
 	}
 	var snap *snapshot
-	t.settled(func() { snap = t.snapshot() })
+	t.do(func() { snap = t.snapshot() })
 	kind := job.KindCancelled
 	if m.Verb == "retry" {
 		kind = job.KindRetry

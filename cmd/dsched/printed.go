@@ -54,7 +54,7 @@ func (t *tool) row(id job.ID) (*job.Row, error) {
 		return nil, err
 	}
 	var snap *snapshot
-	t.settled(func() { snap = t.snapshot() })
+	t.do(func() { snap = t.snapshot() })
 	var row *job.Row
 	err = t.rows(snap, q, func(r *job.Row) error {
 		if r.ID == id {

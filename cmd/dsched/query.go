@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"distribute/lib/cli"
@@ -34,7 +35,8 @@ type liveJob struct {
 	why    string      // it is stranded, or what becomes of it while its node is away
 }
 
-// snapshot must be called by the state's goroutine.
+// snapshot must be called by the state's goroutine. It has only what may be
+// told: what is on its way to a disk that takes long is not waited for (J33).
 func (h *head) snapshot() *snapshot {
 	s := &snapshot{at: time.Now(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
 	for id, n := range h.byID {
@@ -81,7 +83,7 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 		return t.follow(ctx, m, q)
 	}
 	var snap *snapshot
-	t.settled(func() { snap = t.snapshot() })
+	t.do(func() { snap = t.snapshot() })
 	tally := query.NewTally(q)
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
@@ -317,6 +319,9 @@ func (h *head) nodeRows() []node.Row {
 			n.Note += "; until " + h.clockTime(n.Until)
 		case node.Silent, node.Lost:
 			n.Note = h.awayNote(&n)
+		}
+		if n.Full > 0 {
+			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Full, "result waits", "results wait")+" for room on the head's disk", "; ")
 		}
 		rows = append(rows, n.Row)
 	}

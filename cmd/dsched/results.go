@@ -155,7 +155,7 @@ func (g *grant) promised(h *head, size, files int64) error {
 	if g.large { // a look at what is staged costs more than a small result
 		staged, err := h.store.StagedBytes(g.batch, g.attempt)
 		if err != nil {
-			return err
+			return ofDisk(err)
 		}
 		size = max(size-staged, files*perEntry)
 	}
@@ -312,9 +312,18 @@ func (h *head) take(g *grant, of string, r io.Reader) error {
 		if g.m == nil {
 			return fmt.Errorf("%w: a tree came before its manifest", pack.ErrFormat)
 		}
-		return h.stage(g, r)
+		return ofDisk(h.stage(g, r))
 	}
 	return fmt.Errorf("%w: a transfer of %.20q on the up stream", pack.ErrFormat, of)
+}
+
+// ofDisk is err as spool.ErrBroken if the disk is at fault, or cannot be written
+// any more: what comes over the network fails otherwise.
+func ofDisk(err error) error {
+	if errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w: %w", spool.ErrBroken, err)
+	}
+	return err
 }
 
 // stage unpacks a result into the spool's staging.

@@ -44,7 +44,7 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 	defer stop()
 	w := &watcher{newQueue[logged](maxBehind)}
 	var snap *snapshot
-	t.settled(func() {
+	t.do(func() {
 		t.watchers[w] = true
 		snap = t.snapshot()
 	})

@@ -132,6 +132,7 @@ type Node struct {
 	Until time.Duration // when that state ends by itself, if it is resting or silent
 	Wait  int           // jobs that wait for a node which is not connected, and then go elsewhere
 	Stay  int           // jobs that wait for it however long it takes
+	Full  int           // results that have no room on the head
 }
 
 // Nodes is a row for each node that was connected or was given an attempt, by
@@ -144,6 +145,9 @@ func (m *Machine) Nodes() []Node {
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++
+			}
+			if a.stranded {
+				r.Full++
 			}
 			if a.current && m.batches[a.ref.Batch].never {
 				r.Stay++
