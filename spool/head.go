@@ -189,6 +189,9 @@ func (h *Head) cutTorn(f *os.File, l *logReader) ([]*Problem, error) {
 		return nil, err
 	}
 	aside, err := keepAside(f.Name(), tail)
+	if errors.Is(full(err), ErrFull) && h.drop() {
+		aside, err = keepAside(f.Name(), tail)
+	}
 	if err != nil {
 		return nil, err
 	}

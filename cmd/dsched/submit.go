@@ -184,7 +184,6 @@ var errEnding = cli.Errorf(cli.Later, "dsched is ending; the batch is safe, and 
 
 // refused is the answer to a submission that is not taken.
 func (t *tool) refused(m *wire.Submit, err error) error {
-	defer t.broken(err)
 	refusal := &wire.Error{Ref: m.Ref, Status: cli.Status(err), Text: err.Error()}
 	switch {
 	case errors.Is(err, spool.ErrTaken), errors.Is(err, spool.ErrInput), errors.Is(err, job.ErrName), errors.Is(err, line.ErrLine),
@@ -192,9 +191,15 @@ func (t *tool) refused(m *wire.Submit, err error) error {
 		refusal.Status = cli.Input
 	case errors.Is(err, spool.ErrFull):
 		refusal.Status, refusal.Text = cli.Later, tooFull(err)
+	case errors.Is(err, spool.ErrBroken):
+		refusal.Status, refusal.Text = cli.Later, fmt.Sprintf("the head's disk has failed, and dsched ends: %v (submit it again when that is mended)", err)
 	}
 	if errors.Is(err, spool.ErrTaken) {
 		refusal.Free = t.spool.FreeName(m.Batch)
+	}
+	if errors.Is(err, spool.ErrBroken) { // told before dsched ends
+		defer t.broken(err)
+		return errors.Join(t.c.Send(refusal), errHungUp)
 	}
 	return refusal
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"syscall"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -178,6 +179,8 @@ func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchI
 		return "", s.otherwise(&wire.Error{Status: cli.Input, Text: err.Error(), Free: sp.FreeName(b.ID())})
 	case errors.Is(err, spool.ErrFull):
 		return "", cli.Errorf(cli.Later, "the batch could not be left in %q: %w (make room there, and submit it again)", dir, err)
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO):
+		return "", cli.Errorf(cli.Later, "the batch could not be left in %q: %w (the disk has failed: submit it again when that is mended)", dir, err)
 	case err != nil:
 		return "", fmt.Errorf("the batch could not be left in %q: %w", dir, err)
 	}
