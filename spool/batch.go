@@ -35,6 +35,7 @@ type Batch struct {
 	next    []byte // lines for the next tick
 	closing bool
 
+	staged atomic.Bool  // something may have been in staging/ since that was last synced
 	undone atomic.Bool  // a tick has lines of it that are not durable
 	owed   atomic.Int64 // results that the log tells of and that are not yet durably in place
 }

@@ -68,15 +68,43 @@ func (b *Batch) closable() bool {
 	return len(b.next) == 0 && !b.undone.Load() && b.owed.Load() == 0
 }
 
-func (h *Head) closeBatches() {
+// closeBatches records the batches that are over, and returns them.
+func (h *Head) closeBatches() (closed []*Batch) {
 	h.closing = slices.DeleteFunc(h.closing, func(b *Batch) bool {
 		if !b.closable() {
 			return false
 		}
 		b.closing = false
 		h.list(&job.Record{Kind: job.KindClosed, Batch: b.ID})
+		closed = append(closed, b)
 		return true
 	})
+	return closed
+}
+
+// sweep empties staging/ of the batches that a Tick closes, before that is on
+// the disk: nobody looks there again. What is not removed Sweep tells of later;
+// what is must not be back after a power cut.
+func (t *Tick) sweep() error {
+	var dirs []string
+	for _, b := range t.closed {
+		if b.staged.Load() && t.head.Sweep(b) == nil {
+			dirs = append(dirs, filepath.Join(b.dir, "staging"))
+		}
+	}
+	if len(dirs) == 0 {
+		return nil
+	}
+	if err := durable.Step("commit.sweep"); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(dirs, 256) {
+		if err := syncDirs(some); err != nil {
+			return err
+		}
+	}
+	t.closed = nil
+	return nil
 }
 
 // Commit makes all that was appended durable: head.jsonl first, then the logs
@@ -94,6 +122,7 @@ func (h *Head) Commit() error { return h.Tick().Commit() }
 type Tick struct {
 	head    *Head
 	batches []*Batch
+	closed  []*Batch // that it says are closed
 	done    atomic.Bool
 }
 
@@ -103,10 +132,10 @@ func (t *Tick) undone() bool { return t != nil && !t.done.Load() }
 // had no room for. Its Commit may run in another goroutine while more is
 // appended here. The next Tick comes after that Commit has returned.
 func (h *Head) Tick() *Tick {
-	h.closeBatches()
-	t := &Tick{head: h}
+	t := &Tick{head: h, closed: h.closeBatches()}
 	if h.tick.undone() {
 		t.batches = h.tick.batches
+		t.closed = append(t.closed, h.tick.closed...)
 	}
 	for _, b := range h.dirty {
 		if !b.undone.Swap(true) {
@@ -152,6 +181,9 @@ func (t *Tick) Commit() error {
 func (t *Tick) write() error {
 	h := t.head
 	if err := durable.Step("commit.head"); err != nil {
+		return err
+	}
+	if err := t.sweep(); err != nil {
 		return err
 	}
 	if err := h.log.Flush(); err != nil {

@@ -153,6 +153,7 @@ func (s *Spool) batchIDs() ([]job.BatchID, error) {
 // concurrent use.
 func (h *Head) Open(id job.BatchID) (*Batch, []*Problem, error) {
 	b := &Batch{ID: id, dir: h.batchDir(id)}
+	b.staged.Store(true)
 	problems, err := h.openBatch(b)
 	var bad *Problem
 	if errors.As(err, &bad) {

@@ -27,6 +27,7 @@ func (h *Head) Stage(b *Batch, attempt job.Token) (*os.Root, error) {
 	if err := attempt.Check(); err != nil {
 		return nil, err
 	}
+	b.staged.Store(true)
 	dir := filepath.Join(b.dir, "staging", string(attempt))
 	tree := filepath.Join(dir, "tree")
 	err := os.Mkdir(tree, 0o750)

@@ -322,6 +322,10 @@ func (a *Attempt) Spent() {
 // Discard removes the attempt.
 func (d *Desk) Discard(a *Attempt) error { return d.discard(a.Dir) }
 
+// SyncAttempts makes durable which attempts there are: one that was discarded
+// may be back after a power cut before that.
+func (d *Desk) SyncAttempts() error { return durable.SyncDir(d.path("attempts")) }
+
 // ThisBoot says whether the attempt was given in this boot of the machine.
 func (d *Desk) ThisBoot(a *Attempt) bool { return a.Boot == d.boot }
 

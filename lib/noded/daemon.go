@@ -105,6 +105,7 @@ type daemon struct {
 	queue     []*want           // for cpus
 	slots     []Slot            // supervisors without an order
 	arrivals  int
+	leaving   leaving
 	letGo     recent // deleted in this session: a start that comes late is not for a new attempt
 	noted     int    // the order of the last attempt that was noted; of the goroutine that obeys the head
 }
@@ -132,7 +133,7 @@ func newDaemon(s *Settings, d *desk.Desk) *daemon {
 	s.fill()
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, free: s.Offer.CPUs}
+		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs}
 	n.link = newLink(n)
 	return n
 }
@@ -148,6 +149,7 @@ func (n *daemon) run(ctx context.Context) error {
 		n.slots = append(n.slots, s)
 	}
 	n.work.Go(func() { n.link.run(ctx) })
+	n.work.Go(n.takeLeave)
 	n.Log.Info("node is up", "name", n.Name, "head", n.Addr, "cpus", n.Offer.CPUs, "dir", n.Dir, "containment", n.Offer.Containment)
 	for ctx.Err() == nil {
 		select {

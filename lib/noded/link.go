@@ -148,7 +148,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	defer c.Close()
 	s := &session{n: n, c: c, watch: newWatch(n.Uptime), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
 		grants: &outbox{news: make(chan struct{}, 1)}, tails: map[uint64]context.CancelFunc{}}
-	if err := l.attach(s); err != nil {
+	if err := l.attach(ctx, s); err != nil {
 		return false, err
 	}
 	defer l.detach()
@@ -188,8 +188,8 @@ func (n *daemon) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hel
 
 // attach makes s the session that is up, and begins it with the list of what
 // the node holds. Everything that happens from then on is told.
-func (l *link) attach(s *session) error {
-	ok := l.n.do(func() {
+func (l *link) attach(ctx context.Context, s *session) error {
+	ok := l.n.allLeft(ctx, func() {
 		l.n.letGo = recent{}
 		s.out.put(&wire.Offer{Offer: l.n.Offer}, &wire.List{})
 		items := l.n.list()

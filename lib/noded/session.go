@@ -226,11 +226,18 @@ func clean(s string) string {
 func (n *daemon) have(t job.Token) {
 	a := n.attempts[t]
 	if a == nil {
-		n.link.tell(&wire.Gone{Attempt: t})
+		n.isGone(t)
 		return
 	}
 	if a.result != nil {
 		n.remove(a)
+	}
+}
+
+// isGone says that an attempt is not here, unless that is said soon.
+func (n *daemon) isGone(t job.Token) {
+	if !n.leaving.on[t] {
+		n.link.tell(&wire.Gone{Attempt: t})
 	}
 }
 
@@ -240,7 +247,7 @@ func (n *daemon) forget(t job.Token) {
 	a := n.attempts[t]
 	switch {
 	case a == nil:
-		n.link.tell(&wire.Gone{Attempt: t})
+		n.isGone(t)
 	case a.result != nil && !a.result.Unstarted, a.started:
 	case a.result != nil:
 		n.remove(a)
@@ -255,19 +262,6 @@ func (n *daemon) forget(t job.Token) {
 			}
 		})
 	}
-}
-
-// remove deletes an attempt's directory, and says so to the head.
-func (n *daemon) remove(a *attempt) {
-	delete(n.attempts, a.Token)
-	n.letGo.add(a.Token)
-	n.work.Go(func() {
-		if err := n.desk.Discard(a.Attempt); err != nil {
-			n.Log.Error("what is left of an attempt cannot be removed", "attempt", a.Token, "why", err)
-		}
-		n.link.tell(&wire.Gone{Attempt: a.Token})
-		n.do(n.clear)
-	})
 }
 
 // forgetBuild deletes what is known of a batch, when no attempt here needs it.
