@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"distribute/lib/durable"
+)
+
+// What the simulated disk keeps of a power cut: what was synced always, the
+// rest sometimes, a file that was renamed at one place exactly.
+func TestSimDisk(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(60) {
+		dir := simBase(t)
+		root := filepath.Join(dir, "0")
+		check(t, errors.Join(os.Mkdir(root, 0o700), os.Mkdir(root+"/a", 0o700), os.Mkdir(root+"/b", 0o700),
+			os.WriteFile(root+"/a/moved", []byte("m"), 0o600), os.WriteFile(root+"/a/gone", []byte("g"), 0o600)))
+		d := newSimDisk(root)
+		end := durable.Observe(&durable.Observer{Sync: d.sync})
+		check(t, durable.WriteFile(root+"/a/kept", []byte("kept"), 0o600))
+		check(t, os.WriteFile(root+"/a/maybe", []byte("maybe"), 0o600))
+		check(t, os.Rename(root+"/a/moved", root+"/b/moved"))
+		check(t, os.Remove(root+"/a/gone"))
+		l, err := durable.OpenLog(root+"/log", 0o600)
+		check(t, err)
+		l.Append([]byte("one"))
+		check(t, errors.Join(l.Flush(), l.Sync()))
+		l.Append([]byte("two"))
+		check(t, errors.Join(l.Flush(), l.Close()))
+		end()
+		was := d.kill(filepath.Join(dir, "killed"))
+		for i, from := range []*simDisk{d, was} {
+			to := filepath.Join(dir, fmt.Sprint("cut", i))
+			from.cut(to, rand.New(rand.NewPCG(seed, 1)))
+			_, errA := os.Stat(to + "/a/moved")
+			_, errB := os.Stat(to + "/b/moved")
+			if (errA == nil) == (errB == nil) {
+				t.Fatalf("seed %d: the renamed file: %v, %v", seed, errA, errB)
+			}
+			if b, err := os.ReadFile(to + "/a/kept"); string(b) != "kept" {
+				t.Fatalf("seed %d: what was synced: %q, %v", seed, b, err)
+			}
+			b, _ := os.ReadFile(to + "/log")
+			if len(b) < 4 || string(b[:4]) != "one\n" {
+				t.Fatalf("seed %d: the log is %q", seed, b)
+			}
+			m, errM := os.ReadFile(to + "/a/maybe")
+			_, errG := os.Stat(to + "/a/gone")
+			seen[fmt.Sprintf("moved %v", errA == nil)]++
+			seen[fmt.Sprintf("gone %v", errG != nil)]++
+			seen[fmt.Sprintf("maybe %v %q", errM == nil, m)]++
+			seen[fmt.Sprintf("log %q", b)]++
+		}
+	}
+	for _, want := range []string{"moved true", "moved false", "gone true", "gone false", `maybe false ""`, `maybe true ""`,
+		`maybe true "maybe"`, `log "one\n"`, `log "one\ntwo\n"`, `log "one\nt\x00\x00\x00"`, `log "one\ntwo"`} {
+		if seen[want] == 0 {
+			t.Errorf("never seen: %s (%v)", want, seen)
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,493 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A simDisk is a directory that knows what of it is on the disk: the content
+// of each file and the names in each directory as they were at the last sync.
+// A power cut makes a new directory of that and of a random part of the rest.
+//
+// A rename is one thing: after a cut a file that was renamed is at its old
+// place or at its new one. A name that was made or removed, and the bytes that
+// were written, are on the disk or not, each by itself, unless a sync says so.
+type simDisk struct {
+	root  string
+	sleep func() time.Duration             // how long a sync takes
+	fail  func(name string) error          // why a sync fails
+	lose  func(name string, dir bool) bool // pretends that a sync happened (mutations)
+
+	mu    sync.Mutex // guards the rest
+	dead  bool       // of an incarnation that is over: nothing counts any more
+	turn  int
+	saved map[inode]*image
+	known map[inode]bool // that were in a synced directory ever
+}
+
+// An inode names a file for as long as the file system lives.
+type inode struct {
+	ino  uint64
+	born int64
+}
+
+// An image is what a file or a directory was at a moment.
+type image struct {
+	turn  int // of the sync: a later one counts
+	mode  fs.FileMode
+	time  time.Time
+	data  []byte           // of a regular file
+	names map[string]inode // of a directory
+	kinds map[string]fs.FileMode
+}
+
+// statOf is the inode, the mode and the time of a file. With an empty name it is
+// that of the descriptor.
+func statOf(dirfd int, name string) (key inode, mode fs.FileMode, when time.Time, err error) {
+	var st unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	err = unix.Statx(dirfd, name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+	mode = fs.FileMode(st.Mode & 0o777)
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		mode |= fs.ModeDir
+	case unix.S_IFLNK:
+		mode |= fs.ModeSymlink
+	}
+	return inode{st.Ino, st.Btime.Sec*1e9 + int64(st.Btime.Nsec)}, mode, time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)), err
+}
+
+// newSimDisk takes all that is in root now as durable.
+func newSimDisk(root string) *simDisk {
+	d := &simDisk{root: root, saved: map[inode]*image{}, known: map[inode]bool{}}
+	_, now := d.look()
+	d.saved = now
+	for _, im := range now {
+		for _, key := range im.names {
+			d.known[key] = true
+		}
+	}
+	return d
+}
+
+// read is the image of an open file or directory.
+func read(f *os.File) (inode, *image, error) {
+	key, mode, when, err := statOf(int(f.Fd()), "")
+	im := &image{mode: mode, time: when}
+	if err != nil {
+		return key, nil, err
+	}
+	// Opened anew: f may be for writing only, and its offset is not ours.
+	own, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return key, nil, err
+	}
+	defer own.Close()
+	if !mode.IsDir() {
+		im.data = make([]byte, 0, 512)
+		buf := bytes.NewBuffer(im.data)
+		_, err = buf.ReadFrom(own)
+		im.data = buf.Bytes()
+		return key, im, err
+	}
+	list, err := own.Readdirnames(-1)
+	im.names, im.kinds = map[string]inode{}, map[string]fs.FileMode{}
+	for _, name := range list {
+		if child, mode, _, err := statOf(int(own.Fd()), name); err == nil {
+			im.names[name], im.kinds[name] = child, mode
+		}
+	}
+	return key, im, err
+}
+
+// sync stands in for fsync(2).
+func (d *simDisk) sync(f *os.File, all bool) error {
+	d.mu.Lock()
+	d.turn++
+	turn, dead := d.turn, d.dead
+	d.mu.Unlock()
+	if dead {
+		return nil
+	}
+	name := strings.TrimPrefix(f.Name(), d.root)
+	if d.fail != nil {
+		if err := d.fail(name); err != nil {
+			return err
+		}
+	}
+	var ims map[inode]*image
+	if all {
+		_, ims = d.look()
+	} else {
+		key, im, err := read(f)
+		if err != nil {
+			return err
+		}
+		ims = map[inode]*image{key: im}
+	}
+	if d.sleep != nil {
+		time.Sleep(d.sleep())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, im := range ims {
+		if d.lose != nil && d.lose(name, im.mode.IsDir()) {
+			continue
+		}
+		if was := d.saved[key]; was == nil || was.turn < turn {
+			im.turn = turn
+			d.saved[key] = im
+			for _, child := range im.names {
+				d.known[child] = true
+			}
+		}
+	}
+	return nil
+}
+
+// look reads the whole directory as it is.
+func (d *simDisk) look() (root inode, now map[inode]*image) {
+	now = map[inode]*image{}
+	var visit func(path string) inode
+	visit = func(path string) inode {
+		key, mode, when, err := statOf(unix.AT_FDCWD, path)
+		if err != nil {
+			panic(fmt.Sprintf("%s: %v", path, err))
+		}
+		im := &image{mode: mode, time: when}
+		now[key] = im
+		switch {
+		case mode.IsDir():
+			list, err := os.ReadDir(path)
+			if err != nil {
+				panic(err)
+			}
+			im.names, im.kinds = map[string]inode{}, map[string]fs.FileMode{}
+			for _, e := range list {
+				if !leftOut(e) {
+					im.names[e.Name()] = visit(path + "/" + e.Name())
+					im.kinds[e.Name()] = now[im.names[e.Name()]].mode
+				}
+			}
+		case mode&fs.ModeSymlink != 0:
+			to, _ := os.Readlink(path)
+			im.data = []byte(to)
+		default:
+			if im.data, err = os.ReadFile(path); err != nil {
+				panic(err)
+			}
+		}
+		return key
+	}
+	return visit(d.root), now
+}
+
+// leftOut says that a file is not looked at: the ballast is large and has
+// nothing in it.
+func leftOut(e fs.DirEntry) bool { return e.Name() == "ballast" }
+
+// put writes an image of a file, with its times.
+func put(path string, im *image) {
+	var err error
+	switch {
+	case im.mode&fs.ModeSymlink != 0:
+		err = os.Symlink(string(im.data), path)
+	default:
+		if err = os.WriteFile(path, im.data, 0o600); err == nil {
+			err = os.Chmod(path, im.mode.Perm())
+		}
+		if err == nil {
+			err = os.Chtimes(path, im.time, im.time)
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// kill makes the directory that the next incarnation finds after its process
+// was killed: all as it is. What is not on the disk yet is still not.
+func (d *simDisk) kill(to string) *simDisk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dead = true
+	root, now := d.look()
+	moved := map[inode]inode{}
+	var build func(key inode, path string)
+	build = func(key inode, path string) {
+		im := now[key]
+		if im.mode.IsDir() {
+			if err := os.Mkdir(path, 0o700); err != nil {
+				panic(err)
+			}
+			for name, child := range im.names {
+				build(child, path+"/"+name)
+			}
+			os.Chmod(path, im.mode.Perm())
+		} else {
+			put(path, im)
+		}
+		moved[key], _, _, _ = statOf(unix.AT_FDCWD, path)
+	}
+	build(root, to)
+	next := &simDisk{root: to, sleep: d.sleep, fail: d.fail, lose: d.lose, turn: d.turn, saved: map[inode]*image{}, known: map[inode]bool{}}
+	at := func(key inode) inode {
+		if to, ok := moved[key]; ok {
+			return to
+		}
+		return key
+	}
+	for key, im := range d.saved {
+		copied := *im
+		if im.names != nil {
+			copied.names = map[string]inode{}
+			for name, child := range im.names {
+				copied.names[name] = at(child)
+			}
+		}
+		next.saved[at(key)] = &copied
+	}
+	for key := range d.known {
+		next.known[at(key)] = true
+	}
+	return next
+}
+
+// keep is kill for a machine whose next incarnation wants the very same files:
+// what it writes down of their inodes is still true. The incarnation that is over
+// goes on with a copy, where nobody sees it.
+func (d *simDisk) keep(to string) *simDisk {
+	copied := d.kill(to)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	away := to + ".real"
+	for _, move := range [][2]string{{d.root, away}, {to, d.root}, {away, to}} {
+		if err := os.Rename(move[0], move[1]); err != nil {
+			panic(err)
+		}
+	}
+	os.Remove(to + "/lock") // the one that is over still holds it
+	copied.saved, copied.known = maps.Clone(d.saved), maps.Clone(d.known)
+	return copied
+}
+
+// How much of what was not synced a power cut leaves.
+const (
+	cutAll    = iota // none of it
+	cutNone          // all of it
+	cutRandom        // some of it
+)
+
+// cut makes the directory that is found after a power cut.
+func (d *simDisk) cut(to string, r *rand.Rand) *simDisk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dead = true
+	root, now := d.look()
+	c := &cutting{d: d, now: now, r: r, how: []int{cutAll, cutAll, cutNone, cutRandom, cutRandom, cutRandom}[r.IntN(6)]}
+	c.decide()
+	c.build(root, to)
+	next := newSimDisk(to)
+	next.sleep, next.fail, next.lose = d.sleep, d.fail, d.lose
+	return next
+}
+
+// A place is a name in a directory.
+type place struct {
+	dir  inode
+	name string
+}
+
+// A cutting is one power cut: what was synced, what is there, and which of both
+// each file is found at.
+type cutting struct {
+	d    *simDisk
+	now  map[inode]*image
+	r    *rand.Rand
+	how  int
+	was  map[inode]place // where the disk has it
+	is   map[inode]place // where it is
+	late map[inode]bool  // it is found where it is, or gone if it is gone
+}
+
+// places says where each file is, in an order that the seed decides.
+func places(all map[inode]*image) map[inode]place {
+	at := map[inode]place{}
+	for dir, im := range all {
+		for name, child := range im.names {
+			at[child] = place{dir, name}
+		}
+	}
+	return at
+}
+
+func (c *cutting) decide() {
+	c.is, c.was, c.late = places(c.now), map[inode]place{}, map[inode]bool{}
+	for dir, im := range c.d.saved {
+		for name, child := range im.names {
+			at := place{dir, name}
+			if c.is[child] == at || c.was[child] == (place{}) {
+				c.was[child] = at // a name that it has still counts more than one that it had
+			}
+		}
+	}
+	keys := slices.Collect(maps.Keys(c.is))
+	for key := range c.was {
+		if _, there := c.is[key]; !there {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b inode) int { return int(a.ino) - int(b.ino) })
+	for _, key := range keys {
+		c.late[key] = c.how == cutNone || c.how == cutRandom && c.r.IntN(2) == 0
+		if _, there := c.is[key]; there && c.was[key] == (place{}) && c.d.known[key] {
+			c.late[key] = true // it was renamed, and its old directory synced since
+		}
+	}
+	for again := true; again; {
+		again = false
+		set := func(key inode, late bool) {
+			if c.late[key] != late {
+				c.late[key], again = late, true
+			}
+		}
+		for _, key := range keys {
+			is, there := c.is[key]
+			was, old := c.was[key]
+			if there && c.late[key] && c.was[is.dir] == (place{}) && c.is[is.dir] != (place{}) {
+				set(is.dir, true) // its directory was made before it came there
+			}
+			if old && !c.late[key] && is != was {
+				if _, there := c.is[was.dir]; !there && c.was[was.dir] != (place{}) {
+					set(was.dir, false) // its directory was removed after it had gone
+				}
+			}
+			if there && old && is != was && !c.late[key] {
+				if in := c.now[was.dir]; in != nil {
+					if other, taken := in.names[was.name]; taken && other != key && c.late[other] {
+						set(key, true) // what took its name came after it had gone
+					}
+				}
+			}
+		}
+	}
+}
+
+// names is what a directory has in it after the cut.
+func (c *cutting) names(key inode) map[string]inode {
+	found := map[string]inode{}
+	old, now := c.d.saved[key], c.now[key]
+	if old != nil {
+		for name, child := range old.names {
+			at := place{key, name}
+			if c.is[child] == at || c.was[child] == at && !c.late[child] {
+				found[name] = child
+			}
+		}
+	}
+	if now != nil {
+		for name, child := range now.names {
+			if c.was[child] == (place{key, name}) || c.late[child] {
+				found[name] = child
+			}
+		}
+	}
+	return found
+}
+
+func (c *cutting) build(key inode, path string) {
+	now, old := c.now[key], c.d.saved[key]
+	im := now
+	if im == nil {
+		im = old
+	}
+	if im == nil {
+		im = &image{mode: 0o600} // its name was synced, and nothing of it ever, and it is gone
+		if at, ok := c.was[key]; ok {
+			im.mode = c.d.saved[at.dir].kinds[at.name]
+		}
+	}
+	if !im.mode.IsDir() {
+		found := *im
+		if im.mode.IsRegular() {
+			found.data = c.content(old, now)
+		}
+		put(path, &found)
+		return
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		panic(err)
+	}
+	names := c.names(key)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		c.build(names[name], filepath.Join(path, name))
+	}
+	os.Chmod(path, im.mode.Perm())
+}
+
+// content is what a file has in it after the cut.
+func (c *cutting) content(old, now *image) []byte {
+	var was []byte
+	if old != nil {
+		was = old.data
+	}
+	if now == nil || c.how == cutAll {
+		return was
+	}
+	is := now.data
+	if bytes.Equal(is, was) || c.how == cutNone {
+		return is
+	}
+	if !bytes.HasPrefix(is, was) { // written anew
+		return [][]byte{was, is, nil, is[:c.r.IntN(len(is)+1)]}[c.r.IntN(4)]
+	}
+	part := is[:len(was)+c.r.IntN(len(is)-len(was)+1)]
+	switch c.r.IntN(3) {
+	case 0:
+		return was
+	case 1: // the length came home, the bytes did not
+		return append(slices.Clone(part), make([]byte, len(is)-len(part))...)
+	}
+	return part
+}
+
+// durably is what a file has in it if the power is cut now and nothing is left
+// but what was synced.
+func (d *simDisk) durably(path string) ([]byte, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key, _, _, err := statOf(unix.AT_FDCWD, d.root)
+	if err != nil {
+		return nil, false
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		im := d.saved[key]
+		if im == nil || im.names == nil {
+			return nil, false
+		}
+		child, ok := im.names[name]
+		if !ok {
+			return nil, false
+		}
+		key = child
+	}
+	if im := d.saved[key]; im != nil {
+		return im.data, true
+	}
+	return nil, true
+}
