@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -53,13 +54,14 @@ type scene struct {
 }
 
 var scenes = map[string]scene{
-	"init":   {func(*testing.T, string) {}, runInit},
-	"submit": {prepareEmpty, runSubmit},
-	"run":    {prepareBatch, runJobs},
-	"torn":   {prepareTorn, runLoad},
-	"drop":   {prepareEmpty, runDrop},
-	"take":   {prepareDrop, runTake},
-	"delete": {prepareOver, runDelete},
+	"init":    {func(*testing.T, string) {}, runInit},
+	"submit":  {prepareEmpty, runSubmit},
+	"run":     {prepareBatch, runJobs},
+	"torn":    {prepareTorn, runLoad},
+	"drop":    {prepareEmpty, runDrop},
+	"take":    {prepareDrop, runTake},
+	"delete":  {prepareOver, runDelete},
+	"collect": {prepareOld, runCollect},
 }
 
 const (
@@ -109,6 +111,19 @@ func prepareDrop(t *testing.T, dir string) {
 func prepareOver(t *testing.T, dir string) {
 	prepareBatch(t, dir)
 	runScene(t, "run", dir, "")
+}
+
+// prepareOld leaves, beside a batch, what a collection removes, which is a blob
+// of nobody, and what Load would remove before: runCollect makes that.
+func prepareOld(t *testing.T, dir string) {
+	prepareEmpty(t, dir)
+	h, _, _ := loadHead(t, dir)
+	submit(t, h, "ns/b", []string{"a", "b"}, crashContents...).Close()
+	submit(t, h, "ns/other", []string{"a"}, crashContents[1]+"!").Close()
+	if err := os.RemoveAll(h.path("batches", "ns", "other")); err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
 }
 
 func tell(format string, a ...any) { fmt.Printf(format+"\n", a...) }
@@ -204,6 +219,32 @@ func runDelete(dir string) error {
 	}
 	tell("batch %s", b.ID)
 	return nil
+}
+
+func runCollect(dir string) error {
+	h, _, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{h.path("blobs", sumOf(crashContents[1])[:2], ".x.tmp~"), h.path("batches", "ns", ".new-x", "y")} {
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o750), os.WriteFile(name, nil, 0o640))
+		if err != nil {
+			return err
+		}
+	}
+	later(h, blobAge+time.Hour)
+	if _, err := h.Collect(context.Background(), 0); err != nil {
+		return err
+	}
+	tell("batch ns/b")
+	return nil
+}
+
+// later lets time pass for a Head.
+func later(h *Head, by time.Duration) {
+	now, up := h.now, h.uptime
+	h.now = func() time.Time { return now().Add(by) }
+	h.uptime = func() (time.Duration, error) { n, err := up(); return n + by, err }
 }
 
 func runDrop(dir string) error {
@@ -638,7 +679,7 @@ func TestJ25FailedSync(t *testing.T) {
 
 // The steps that the code has are the steps that the scenes pass.
 func TestEveryStepIsTested(t *testing.T) {
-	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|drop|taken|reject|delete)\.[a-z.]+)"$`)
+	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|drop|taken|reject|delete|collect)\.[a-z.]+)"$`)
 	code := make(map[string]bool)
 	files, err := filepath.Glob("*.go")
 	if err != nil {

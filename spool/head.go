@@ -33,6 +33,8 @@ type Head struct {
 	closing []*Batch                // to be closed when all of them is durable and in place
 	listed  map[job.BatchID]listing // what head.jsonl says last of a batch
 
+	kept    *kept
+	uptime  func() (time.Duration, error)
 	ballast sync.Mutex  // guards the file
 	bare    atomic.Bool // it may be gone
 
@@ -66,9 +68,10 @@ func (s *Spool) Lock() (*Head, error) {
 	if err := os.WriteFile(name, fmt.Appendf(nil, "%s %d\n", host, os.Getpid()), 0o640); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	h := &Head{Spool: s, lock: lock, now: time.Now, listed: make(map[job.BatchID]listing),
+	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), listed: make(map[job.BatchID]listing),
 		staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
 	h.bare.Store(true)
+	h.steady() // from here on
 	return h, nil
 }
 

@@ -20,9 +20,6 @@ import (
 	"distribute/lib/line"
 )
 
-// tempAge is how old a file that dsubmit has not finished must be to be removed.
-const tempAge = 36 * time.Hour
-
 // WatchIncoming sends the names of files in incoming/ until ctx ends, and then
 // closes the channel. A name may come more than once, also of a file that is
 // gone. What the kernel tells is a hint: the directory is scanned at the start,
@@ -104,7 +101,7 @@ func (h *Head) scanIncoming(ctx context.Context, names chan<- string) bool {
 // holds it.
 func (h *Head) removeOld(e fs.DirEntry) {
 	info, err := e.Info()
-	if err != nil || !info.Mode().IsRegular() || !durable.IsTemp(e.Name()) || time.Since(info.ModTime()) < tempAge {
+	if err != nil || !info.Mode().IsRegular() || !durable.IsTemp(e.Name()) || !old(info, h.now(), tempAge) {
 		return
 	}
 	name := h.path("incoming", e.Name())

@@ -203,8 +203,8 @@ func TestS14WatchIncoming(t *testing.T) {
 
 func TestS16OldUnfinishedFiles(t *testing.T) {
 	h := newHead(t)
-	old := time.Now().Add(-48 * time.Hour)
-	for name, when := range map[string]time.Time{"old": old, "held": old, "new": time.Now()} {
+	now := time.Now()
+	for name, when := range map[string]time.Time{"old": now, "held": now, "new": now.Add(2 * time.Hour), "future": now.Add(100 * time.Hour)} {
 		file := h.path("incoming", "."+name+".tmp~")
 		if err := errors.Join(os.WriteFile(file, nil, 0o640), os.Chtimes(file, when, when)); err != nil {
 			t.Fatal(err)
@@ -218,15 +218,24 @@ func TestS16OldUnfinishedFiles(t *testing.T) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	h.scanIncoming(t.Context(), nil)
-	var left []string
-	list, _ := os.ReadDir(h.path("incoming"))
-	for _, e := range list {
-		left = append(left, e.Name())
+	look := func(when string, want ...string) {
+		t.Helper()
+		h.scanIncoming(t.Context(), nil)
+		var left []string
+		list, _ := os.ReadDir(h.path("incoming"))
+		for _, e := range list {
+			left = append(left, e.Name())
+		}
+		if !reflect.DeepEqual(left, want) {
+			t.Errorf("%s: left %q, want %q", when, left, want)
+		}
 	}
-	if want := []string{".held.tmp~", ".new.tmp~"}; !reflect.DeepEqual(left, want) {
-		t.Errorf("left %q, want %q", left, want)
-	}
+	all := []string{".future.tmp~", ".held.tmp~", ".new.tmp~", ".old.tmp~"}
+	look("at once", all...)
+	later(h, -72*time.Hour)
+	look("the clock set back", all...)
+	later(h, 72*time.Hour+37*time.Hour)
+	look("after 37 hours", ".future.tmp~", ".held.tmp~", ".new.tmp~")
 }
 
 // FuzzDrop feeds Take what somebody may leave in incoming/: it takes it whole or

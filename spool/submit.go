@@ -49,6 +49,9 @@ type Submission struct {
 	tarEnd int64
 	block  []byte          // room for one file of files.tar
 	blobs  map[string]bool // directories below blobs/
+	held   []key           // blobs that are not collected meanwhile
+
+	filling string // dir, as long as it is not to be collected
 }
 
 // input is one content that the batch's jobs read.
@@ -80,7 +83,10 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 		return nil, err
 	}
 	s.dir = filepath.Join(space, ".new-"+string(job.NewToken()))
+	s.filling = s.dir
+	h.kept.fill(s.filling)
 	if err := os.Mkdir(s.dir, 0o750); err != nil {
+		h.kept.filled(s.filling)
 		return nil, classed(err)
 	}
 	if err := s.open(); err != nil {
@@ -241,8 +247,12 @@ func (s *Submission) place(inputs []job.Input) error {
 			if in.Size < job.SmallFile {
 				known.at = s.tarEnd + tarBlock
 				s.tarEnd = known.at + (in.Size+tarBlock-1)/tarBlock*tarBlock
-			} else if err := s.look(known, in.Sum); err != nil {
-				return err
+			} else {
+				s.head.kept.hold(sum) // before it is looked for
+				s.held = append(s.held, sum)
+				if err := s.look(known, in.Sum); err != nil {
+					return err
+				}
 			}
 			s.inputs[sum] = known
 			s.order = append(s.order, known)
@@ -355,8 +365,10 @@ func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
 	if err := durable.Step("submit.blob"); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "."+sum+"."+string(job.NewToken())+".tmp~"),
-		os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	temp := filepath.Join(dir, "."+sum+"."+string(job.NewToken())+".tmp~")
+	s.head.kept.fill(temp)
+	defer s.head.kept.filled(temp)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return classed(err)
 	}
@@ -442,5 +454,10 @@ func (s *Submission) Abort() error {
 		errs = append(errs, os.RemoveAll(s.dir))
 		s.dir = ""
 	}
+	s.head.kept.filled(s.filling)
+	for _, sum := range s.held {
+		s.head.kept.release(sum)
+	}
+	s.held = nil
 	return errors.Join(errs...)
 }

@@ -67,7 +67,7 @@ func (t *tool) changeJobs(m *wire.Change) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: fmt.Sprintf(
 			"these are jobs of %s: only %s and operators may %s them", others, others, m.Verb)}
 	}
-	if !m.Dry {
+	if !m.Dry || m.Verb == "retry" {
 		if ids, err = t.changeAll(m, ids); err != nil {
 			return err
 		}
@@ -89,15 +89,28 @@ func (t *tool) tellIDs(m *wire.Change, ids []job.ID) error {
 }
 
 // changeAll asks the machine for each change, and returns those that it made.
-// A batch that is closed is opened again for it.
+// A batch that is closed is opened again for it. Either all are asked for, or
+// none, with an error. If nothing is to be done, it returns what would be asked.
 func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err error) {
+	hold := t.store.NewHold()
+	defer hold.Release()
 	ok := t.settled(func() {
 		defer t.dropUnchanged(t.lastBatch)
-		for _, id := range ids {
-			var ref sched.Ref
-			if ref, err = t.ref(id); err != nil {
+		refs := make([]sched.Ref, len(ids))
+		for i, id := range ids {
+			if refs[i], err = t.ref(id); err != nil {
 				return
 			}
+		}
+		if m.Verb == "retry" {
+			err = t.canRetry(hold, ids, refs)
+		}
+		if err != nil || m.Dry {
+			changed = ids
+			return
+		}
+		for i, id := range ids {
+			ref := refs[i]
 			before := t.machine.State(ref)
 			if m.Verb == "cancel" {
 				t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})

@@ -3,6 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
+
+	"distribute/spool"
+)
+
+// When what nobody needs is collected. The first time is an hour after the
+// start, when nodes are back and what waited in incoming/ is taken.
+const (
+	collectFirst = time.Hour
+	collectEvery = 24 * time.Hour
+	collectGap   = 10 * time.Minute // at least, between one and another that a deletion asks for
 )
 
 // A sweeper removes what nobody needs any more, beside all other work.
@@ -20,16 +31,49 @@ func (s *sweeper) wake() {
 	}
 }
 
-// run sweeps until ctx ends: at once, and each time that it is woken.
+// run sweeps until ctx ends: trash/ at once and each time that it is woken, the
+// rest when it is time, and soon after it was woken.
 func (s *sweeper) run(ctx context.Context, h *head) {
+	var last time.Time
+	next := time.NewTimer(collectFirst)
+	defer next.Stop()
+	h.emptyTrash(ctx)
 	for {
-		if err := h.store.EmptyTrash(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			h.log.Warn("what is deleted cannot be removed; it is tried again later", "why", err)
-		}
 		select {
 		case <-s.trash:
+			h.emptyTrash(ctx)
+			if gap := time.Until(last.Add(collectGap)); gap > 0 {
+				next.Reset(gap)
+				continue
+			}
+		case <-next.C:
 		case <-ctx.Done():
 			return
 		}
+		h.collect(ctx)
+		last = time.Now()
+		next.Reset(collectEvery)
+	}
+}
+
+func (h *head) emptyTrash(ctx context.Context) {
+	if err := h.store.EmptyTrash(ctx); err != nil && ctx.Err() == nil {
+		h.log.Warn("what is deleted cannot be removed; it is tried again with the next deletion", "why", err)
+	}
+}
+
+// collect removes what is old and needed by nobody.
+func (h *head) collect(ctx context.Context) {
+	c, err := h.store.Collect(ctx, h.settings.Keep)
+	if c != (spool.Collected{}) {
+		h.log.Info("collected what nobody needs any more", "blobs", c.Blobs, "bytes", c.Bytes, "unfinished", c.Temps)
+	}
+	var bad *spool.Problem
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.As(err, &bad):
+		h.log.Warn("no blob is collected while a batch is damaged", "problem", bad.Error())
+	default:
+		h.log.Warn("what nobody needs is not all collected", "why", err)
 	}
 }
