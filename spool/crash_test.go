@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -434,6 +435,11 @@ func crashAt(t *testing.T, name, step string, pass int) bool {
 	if name != "init" && name != "drop" {
 		c.recover(told + more)
 	}
+	for _, f := range checkSpool(t, dir, false) {
+		if name != "init" { // after which no head has run
+			c.errorf("dfsck says: %s", f.Text())
+		}
+	}
 	return true
 }
 
@@ -492,6 +498,12 @@ func (c *census) look() {
 	for _, info := range infos {
 		c.inputs(s, info)
 		c.results(s, info.ID, false)
+	}
+	for _, f := range checkSpool(c.t, c.dir, false) {
+		torn := f.Kind == check.Torn && strings.HasPrefix(c.when, "torn, ")
+		if f.Kind != check.Left && !torn && f.Path != "incoming/"+badDrop {
+			c.errorf("dfsck says: %s", f.Text())
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,14 +46,19 @@ type Head struct {
 	owed   map[*Batch]int  // results published whose names are not durable
 }
 
+// looking is how long who looks whether the lock is held (Live) may hold it.
+const looking = 50 * time.Millisecond
+
 // Lock takes the spool for this process until Close or its end. It fails with
 // [ErrLocked] if another has it, and says which. The lock file is never
 // removed: a file made anew could be locked by a second.
 func (s *Spool) Lock() (*Head, error) {
 	name := s.path("run", "lock")
 	lock := flock.New(name, flock.SetFlag(os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW), flock.SetPermissions(0o640))
-	ok, err := lock.TryLock()
-	if err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), looking)
+	defer cancel()
+	ok, err := lock.TryLockContext(ctx, looking/10)
+	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	if !ok {

@@ -203,25 +203,31 @@ func (b *Batch) missing(name string) *Problem {
 
 // readFirst reads the log's first line.
 func (b *Batch) readFirst(l *logReader) error {
+	_, err := b.first(l)
+	return err
+}
+
+// first is readFirst, and tells of which batch the line says that it is.
+func (b *Batch) first(l *logReader) (named job.BatchID, err error) {
 	var rec job.Record
-	err := l.read(&rec)
+	err = l.read(&rec)
 	if err == io.EOF || errors.Is(err, errTorn) {
 		l.n = 1
-		return l.problem("the first line is missing")
+		return "", l.problem("the first line is missing")
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	switch {
 	case rec.Kind != job.KindBatch || rec.Head == nil:
-		return l.problem("the first line does not tell of the batch")
+		return "", l.problem("the first line does not tell of the batch")
 	case rec.Head.Format != Format:
-		return l.problem(fmt.Sprintf("its format is %d, this program knows %d", rec.Head.Format, Format))
+		return "", l.problem(fmt.Sprintf("its format is %d, this program knows %d", rec.Head.Format, Format))
 	case rec.Batch.Name() == "" || rec.Head.Jobs < 0 || rec.Head.Jobs > MaxJobs:
-		return l.problem("the first line makes no sense")
+		return "", l.problem("the first line makes no sense")
 	}
 	b.Head, b.Submitted, b.Jobs, b.seq = *rec.Head, rec.Time, rec.Head.Jobs, rec.Seq
-	return nil
+	return rec.Batch, nil
 }
 
 // openLines opens jobs.jsonl, checks each line, and makes the index.

@@ -7,6 +7,7 @@ _distribute_options() {
 	case $1 in
 	dadm) options='-H: -n -q' ;;
 	dcancel) options='-H: -n -q -v' ;;
+	dfsck) options='-D: -S: -j -q -r -s -v' ;;
 	dlocal) options='-d: -s' ;;
 	dlog) options='-B -H: -L: -f -q -v' ;;
 	dnew) options='' ;;
@@ -32,4 +33,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	dadm dcancel dlocal dlog dnew dnoded dpull dquery dretry drm dsched dsubmit dwait
+	dadm dcancel dfsck dlocal dlog dnew dnoded dpull dquery dretry drm dsched dsubmit dwait

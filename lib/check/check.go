@@ -1,0 +1,346 @@
+// Package check is what the checks of a spool and of a node's directory have in
+// common: what a finding is, how a finding of a directory that is in use is told
+// from a moment's state, and how what does not belong is moved aside. dfsck(8)
+// has the words.
+package check
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"distribute/lib/durable"
+)
+
+// A Kind says what sort of a finding it is.
+type Kind string
+
+// The kinds, in dfsck(8).
+const (
+	Torn    Kind = "torn"    // the end of a file that a crash cut short
+	Left    Kind = "left"    // what a crash left, and the daemon puts right
+	Damaged Kind = "damaged" // not what it was made as: a bit, a line, a file is missing or wrong
+	Strange Kind = "strange" // what does not belong there, or others may write
+)
+
+// A Finding is one thing that is not whole.
+type Finding struct {
+	Kind  Kind   `json:"kind"`
+	Path  string `json:"path"`            // below the directory that is checked
+	Line  int    `json:"line,omitempty"`  // of that file, from 1; 0: it is no line
+	Byte  int64  `json:"byte,omitempty"`  // where that line starts
+	After uint64 `json:"after,omitempty"` // seq of the last good record before that line
+	What  string `json:"what"`
+	Cure  string `json:"cure"`            // what is done when it is mended, or "nothing" and advice
+	Cured bool   `json:"cured,omitempty"` // it was done
+
+	// Mend does what Cure says; nil: nothing can be done here.
+	Mend func() error `json:"-"`
+}
+
+// Text is the finding as a line of four fields, without its newline.
+func (f *Finding) Text() string {
+	what := f.What
+	if f.Line > 0 {
+		what = fmt.Sprintf("line %d (byte %d): %s", f.Line, f.Byte, what)
+	}
+	return strings.Join([]string{string(f.Kind), plain(f.Path), plain(what), plain(f.Cure)}, "\t")
+}
+
+// plain is s, quoted if it could break a line, a field or a terminal.
+func plain(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// A Tally counts what was looked at.
+type Tally struct {
+	Batches, Jobs, Results  int
+	Attempts, Builds, Files int
+	Read                    int64 // bytes
+}
+
+func (t *Tally) add(u Tally) {
+	t.Batches += u.Batches
+	t.Jobs += u.Jobs
+	t.Results += u.Results
+	t.Attempts += u.Attempts
+	t.Builds += u.Builds
+	t.Files += u.Files
+	t.Read += u.Read
+}
+
+// A Run is one check of one directory. Its exported fields are set before.
+type Run struct {
+	Dir  string               // absolute
+	Sums bool                 // read contents, too, and compare them with their sums
+	Mend bool                 // do what the cures say; the caller has the directory's lock
+	Live func() (bool, error) // whether a daemon has the directory
+	Wait time.Duration        // between two looks at what is in use
+	Tell func(*Finding) error // takes each finding
+	Seen func(bytes int64)    // hears of each amount that was read; may be nil
+	Part func(name string)    // hears of each part that is looked at; may be nil
+
+	Tally Tally
+	Open  int // findings that were not mended
+}
+
+// A Unit is one look at a part of the directory.
+type Unit struct {
+	Tally
+	Again bool // what is there was looked at a moment ago, and something found
+
+	run   *Run
+	found []*Finding
+}
+
+// Find takes a finding.
+func (u *Unit) Find(f Finding) { u.found = append(u.found, &f) }
+
+// Last is the finding that was taken last.
+func (u *Unit) Last() *Finding { return u.found[len(u.found)-1] }
+
+// Found is what was found so far.
+func (u *Unit) Found() []*Finding { return u.found }
+
+// Hash is the SHA-256 of size bytes of f from a byte on, or of all that follows
+// if size is negative. It counts what it reads.
+func (u *Unit) Hash(ctx context.Context, f io.ReaderAt, at, size int64) (string, error) {
+	if size < 0 {
+		size = math.MaxInt64 - at
+	}
+	sum := sha256.New()
+	r := io.NewSectionReader(f, at, size)
+	for {
+		n, err := io.CopyN(sum, r, 8<<20)
+		u.Count(n)
+		if err == io.EOF {
+			return hex.EncodeToString(sum.Sum(nil)), nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// Count says that n bytes were read.
+func (u *Unit) Count(n int64) {
+	u.Read += n
+	if u.run.Seen != nil {
+		u.run.Seen(n)
+	}
+}
+
+// Unit looks at the named part of the directory, tells what is found there, and mends
+// it if that is asked for. Where a daemon is at work, what is found is looked at
+// again after a while; only what is there both times is told, and nothing that
+// the daemon itself puts right. An error of look ends the check.
+func (r *Run) Unit(ctx context.Context, part string, look func(*Unit) error) error {
+	if r.Part != nil {
+		r.Part(part)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	before, err := r.live()
+	if err != nil {
+		return err
+	}
+	u := &Unit{run: r}
+	if err := look(u); err != nil {
+		return err
+	}
+	r.Tally.add(u.Tally)
+	if len(u.found) == 0 {
+		return nil
+	}
+	after, err := r.live()
+	if err != nil {
+		return err
+	}
+	if before || after {
+		if u.found, err = r.again(ctx, u.found, look); err != nil {
+			return err
+		}
+	}
+	return r.tell(u.found)
+}
+
+func (r *Run) live() (bool, error) {
+	if r.Mend || r.Live == nil {
+		return false, nil
+	}
+	return r.Live()
+}
+
+// again looks a second time, and keeps what was found both times.
+func (r *Run) again(ctx context.Context, first []*Finding, look func(*Unit) error) ([]*Finding, error) {
+	timer := time.NewTimer(r.Wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	u := &Unit{run: r, Again: true}
+	if err := look(u); err != nil {
+		return nil, err
+	}
+	type key struct {
+		kind Kind
+		path string
+		at   int64
+		line int
+	}
+	was := make(map[key]bool, len(first))
+	for _, f := range first {
+		was[key{f.Kind, f.Path, f.Byte, f.Line}] = true
+	}
+	var both []*Finding
+	for _, f := range u.found {
+		if f.Kind != Left && was[key{f.Kind, f.Path, f.Byte, f.Line}] {
+			both = append(both, f)
+		}
+	}
+	return both, nil
+}
+
+func (r *Run) tell(found []*Finding) error {
+	for _, f := range found {
+		if r.Mend && f.Mend != nil {
+			if err := f.Mend(); err != nil {
+				f.Cure = fmt.Sprintf("nothing: it failed: %v", err)
+			} else {
+				f.Cured = true
+			}
+		}
+		if !f.Cured {
+			r.Open++
+		}
+		if err := r.Tell(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Found is the directory, below the one that is checked, into which what does
+// not belong is moved. Only a person removes what is in it.
+const Found = "found"
+
+// Aside moves path, below dir, to the same path below dir/found; where that is
+// there, a number is added. Nothing is deleted, and the move is durable.
+func Aside(dir, path string) (to string, err error) {
+	if err := os.Mkdir(filepath.Join(dir, Found), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	root, err := os.OpenRoot(filepath.Join(dir, Found))
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	parent := filepath.Dir(path)
+	if err := root.MkdirAll(parent, 0o700); err != nil {
+		return "", err
+	}
+	for n := 1; ; n++ {
+		to = filepath.Join(Found, path)
+		if n > 1 {
+			to += "." + strconv.Itoa(n)
+		}
+		err := durable.Publish(filepath.Join(dir, path), filepath.Join(dir, to))
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return to, syncAside(dir, parent)
+	}
+}
+
+// syncAside makes the names durable that Aside has changed.
+func syncAside(dir, parent string) error {
+	errs := []error{durable.SyncDir(filepath.Join(dir, parent)), durable.SyncDir(dir)}
+	for p := parent; ; p = filepath.Dir(p) {
+		errs = append(errs, durable.SyncDir(filepath.Join(dir, Found, p)))
+		if p == "." {
+			return errors.Join(errs...)
+		}
+	}
+}
+
+// ErrKind says that something is no regular file.
+var ErrKind = errors.New("it is not a regular file")
+
+// Open opens a regular file for reading. It follows no link, and waits for no
+// FIFO: that is ErrKind.
+func Open(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		return nil, ErrKind
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = ErrKind
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Broken says whether err is of one file and not of the machine: it cannot be
+// read off the disk, or is not a file at all. That is a finding.
+func Broken(err error) bool {
+	for _, e := range []error{syscall.EIO, syscall.EUCLEAN, syscall.EBADMSG, syscall.ENOTDIR, syscall.EISDIR, ErrKind} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Mode finds what is wrong with the owner and the mode of path: that it has
+// another owner than uid, or a permission bit beyond those of most.
+func (u *Unit) Mode(path string, info fs.FileInfo, uid int, most fs.FileMode) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != uid {
+		u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("it belongs to user %d and not to %d", st.Uid, uid),
+			Cure: fmt.Sprintf("nothing: chown %d, or find out who put it there", uid)})
+		return
+	}
+	perm := info.Mode().Perm()
+	if perm&^most == 0 {
+		return
+	}
+	name := filepath.Join(u.run.Dir, path)
+	u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("its mode is %04o, more than %04o", perm, most),
+		Cure: fmt.Sprintf("set its mode to %04o", perm&most), Mend: func() error { return os.Chmod(name, perm&most) }})
+}
+
+// Odd finds something that does not belong, which is moved aside when mended.
+func (u *Unit) Odd(path, what string) {
+	u.Find(Finding{Kind: Strange, Path: path, What: what, Cure: "move it to " + filepath.Join(Found, path),
+		Mend: func() error { _, err := Aside(u.run.Dir, path); return err }})
+}

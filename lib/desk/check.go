@@ -1,0 +1,478 @@
+package desk
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"distribute/lib/check"
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/pack"
+)
+
+// ErrNoDesk says that a directory is not a node's, or of another format.
+var ErrNoDesk = errors.New("no node's directory")
+
+// Check compares the node's directory r.Dir with dspool(5), whether a dnoded
+// has it or not, and mends it if r.Mend says so. With r.Sums it reads the cache
+// and compares it with its names. Boot is the id of this boot; held says
+// whether a supervisor holds the order in a directory. The errors are
+// [ErrNoDesk], [ErrInUse] when it is to mend, and what the operating system
+// refuses; what is wrong with the directory is no error but told.
+func Check(ctx context.Context, r *check.Run, boot string, held func(dir string) (bool, error)) (err error) {
+	if r.Dir, err = filepath.Abs(r.Dir); err != nil {
+		return err
+	}
+	if err := identify(r.Dir); err != nil {
+		return err
+	}
+	lock := filepath.Join(r.Dir, "lock")
+	r.Live = func() (bool, error) { return locked(lock) }
+	if r.Mend {
+		l, err := hold(lock)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, l.Close()) }()
+	}
+	info, err := os.Stat(r.Dir)
+	if err != nil {
+		return err
+	}
+	c := &checker{dir: r.Dir, run: r, boot: boot, held: held, uid: int(info.Sys().(*syscall.Stat_t).Uid)}
+	if err := r.Unit(ctx, "the directory", c.top); err != nil {
+		return err
+	}
+	for _, name := range c.names {
+		if err := r.Unit(ctx, name, func(u *check.Unit) error { return c.order(u, name) }); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.cached {
+		if err := r.Unit(ctx, name, func(u *check.Unit) error { return c.cacheDir(ctx, u, name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// identify reads node.json.
+func identify(dir string) error {
+	name := filepath.Join(dir, "node.json")
+	f, err := check.Open(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, check.ErrKind) {
+		return fmt.Errorf("%w: %q has no node.json (name the directory that dnoded -D uses)", ErrNoDesk, dir)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return err
+	}
+	var a about
+	if err := line.Unmarshal(b, &a); err != nil {
+		return fmt.Errorf("%w: %q is damaged: %w", ErrNoDesk, name, err)
+	}
+	if a.Format != Format {
+		return fmt.Errorf("%w: %q has format %d, and this version reads %d", ErrNoDesk, dir, a.Format, Format)
+	}
+	if err := job.Token(a.State).Check(); err != nil {
+		return fmt.Errorf("%w: %q is damaged: %w", ErrNoDesk, name, err)
+	}
+	return nil
+}
+
+// locked says whether somebody holds a lock. It holds it itself for a moment,
+// which hold waits out.
+func locked(name string) (bool, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if err == syscall.EWOULDBLOCK {
+		return true, nil
+	}
+	return false, err
+}
+
+// A checker is one check of one directory.
+type checker struct {
+	dir  string
+	run  *check.Run
+	boot string
+	held func(dir string) (bool, error)
+	uid  int
+
+	names  []string // of the directories of attempts and builds
+	cached []string // of the directories below cache/
+}
+
+// starts is the cure of what is left to the next dnoded.
+const starts = "nothing: dnoded removes it when it starts"
+
+// top looks at what lies in the directory itself.
+func (c *checker) top(u *check.Unit) error {
+	list, err := os.ReadDir(c.dir)
+	if err != nil {
+		return err
+	}
+	c.names, c.cached = c.names[:0], c.cached[:0]
+	for _, e := range list {
+		info, err := e.Info()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		switch name := e.Name(); name {
+		case "attempts", "builds", "cache", "trash":
+			if !info.IsDir() {
+				u.Odd(name, "it should be a directory")
+				continue
+			}
+			u.Mode(name, info, c.uid, 0o700)
+			if err := c.inside(u, name); err != nil {
+				return err
+			}
+		case "node.json", "lock", "ballast":
+			if !info.Mode().IsRegular() {
+				u.Odd(name, "it should be a regular file")
+				continue
+			}
+			u.Mode(name, info, c.uid, 0o600)
+		case "node.yaml", check.Found, "lost+found":
+		default:
+			if durable.IsTemp(name) {
+				u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written",
+					Cure: "nothing: it is of no use, and may be removed"})
+			} else if !strings.HasPrefix(name, ".") {
+				u.Odd(name, "nothing of that name belongs into a node's directory")
+			}
+		}
+	}
+	return nil
+}
+
+// inside looks at the names in attempts/, builds/, cache/ and trash/.
+func (c *checker) inside(u *check.Unit, dir string) error {
+	list, err := os.ReadDir(filepath.Join(c.dir, dir))
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		name := dir + "/" + e.Name()
+		switch {
+		case dir == "trash":
+			u.Find(check.Finding{Kind: check.Left, Path: name, What: "a removal that was cut short", Cure: starts})
+		case dir == "attempts" && (job.Token(e.Name()).Check() != nil || !e.IsDir()):
+			u.Odd(name, "it is not the directory of an attempt")
+		case dir == "builds" && (checkSum(e.Name()) != nil || !e.IsDir()):
+			u.Odd(name, "it is not the directory of a build")
+		case name == "cache/boot" && e.Type().IsRegular():
+		case dir == "cache" && (!twoDigits(e.Name()) || !e.IsDir()):
+			u.Odd(name, "it is not the beginning of a sum")
+		case dir == "cache":
+			c.cached = append(c.cached, name)
+		default:
+			c.names = append(c.names, name)
+		}
+	}
+	return nil
+}
+
+func twoDigits(s string) bool { return len(s) == 2 && strings.Trim(s, "0123456789abcdef") == "" }
+
+// inAttempt and inBuild are the names that the directories of an attempt and of
+// a build have.
+var (
+	inAttempt = []string{specFile, workFile, "lock", startedFile, "void", "status.json", "output", "work", "tmp",
+		beforeFile, manifestFile, resultFile, "extra"}
+	inBuild = []string{specFile, "lock", startedFile, "void", "status.json", "output", "tree", "tmp", "built"}
+)
+
+// order looks at the directory of an attempt or of a build.
+func (c *checker) order(u *check.Unit, name string) error {
+	dir := filepath.Join(c.dir, name)
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is over meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	alive, err := c.held(dir)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	known := inAttempt
+	if build := strings.HasPrefix(name, "builds/"); build {
+		known = inBuild
+		u.Builds++
+	} else {
+		u.Attempts++
+	}
+	for _, e := range list {
+		switch {
+		case slices.Contains(known, e.Name()):
+		case durable.IsTemp(e.Name()) || strings.HasSuffix(e.Name(), ".new"):
+			u.Find(check.Finding{Kind: check.Left, Path: name + "/" + e.Name(), What: "a file that was being written",
+				Cure: "nothing: it goes with its directory"})
+		default:
+			u.Odd(name+"/"+e.Name(), "nothing of that name belongs there")
+		}
+	}
+	o := &orderLook{checker: c, u: u, name: name, alive: alive}
+	if strings.HasPrefix(name, "builds/") {
+		return o.build()
+	}
+	return o.attempt()
+}
+
+// An orderLook is one look at the directory of one attempt or build.
+type orderLook struct {
+	*checker
+	u     *check.Unit
+	name  string
+	alive bool // its supervisor lives
+}
+
+// maxJSON is the greatest file of one object that is read.
+const maxJSON = 64 << 20
+
+// read reads a file of one JSON object into v. It reports whether the file was
+// there and right; what is wrong with it is found.
+func (o *orderLook) read(file, cure string, v any) (ok bool, err error) {
+	text, err := o.text(file, cure)
+	if err != nil || text == nil || file == startedFile && len(text) == 0 {
+		return false, err
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		o.damaged(file, "it is not what was written: "+err.Error(), cure)
+		return false, nil
+	}
+	return true, nil
+}
+
+// text is the content of a file, or nil if there is none that can be read.
+func (o *orderLook) text(file, cure string) ([]byte, error) {
+	f, err := check.Open(filepath.Join(o.dir, o.name, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var text []byte
+	if err == nil {
+		defer f.Close()
+		text, err = io.ReadAll(io.LimitReader(f, maxJSON))
+		o.u.Count(int64(len(text)))
+	}
+	if err != nil && check.Broken(err) {
+		o.damaged(file, "it cannot be read: "+err.Error(), cure)
+		return nil, nil
+	}
+	return text, err
+}
+
+func (o *orderLook) damaged(file, what, cure string) {
+	o.u.Find(check.Finding{Kind: check.Damaged, Path: o.name + "/" + file, What: what, Cure: cure})
+}
+
+func (o *orderLook) left(file, what, cure string) {
+	o.u.Find(check.Finding{Kind: check.Left, Path: strings.TrimSuffix(o.name+"/"+file, "/"), What: what, Cure: cure})
+}
+
+// attempt looks at the directory of an attempt, which has one of the states
+// that dspool(5) lists.
+func (o *orderLook) attempt() error {
+	const noSpec = "nothing: dnoded leaves it alone; save what is in it, and remove it"
+	text, err := o.text(specFile, noSpec)
+	if err != nil {
+		return err
+	}
+	if len(text) == 0 || text[len(text)-1] != '\n' {
+		if len(o.u.Found()) == 0 || text != nil {
+			o.left("", "a start that was not completed", starts)
+		}
+		return nil
+	}
+	var n Note
+	if err := json.Unmarshal(text, &n); err != nil {
+		o.damaged(specFile, "it is not what was written: "+err.Error(), noSpec)
+		return nil
+	}
+	if err := n.Check(); err != nil {
+		o.damaged(specFile, err.Error(), noSpec)
+		return nil
+	}
+	if "attempts/"+string(n.Token) != o.name {
+		o.damaged(specFile, "it is that of another attempt", noSpec)
+		return nil
+	}
+	var work job.Job
+	var started Started
+	for file, v := range map[string]any{workFile: &work, startedFile: &started} {
+		if _, err := o.read(file, "nothing: dnoded gives the attempt up", v); err != nil {
+			return err
+		}
+	}
+	return o.over(n.Boot)
+}
+
+// over looks at how an attempt ended.
+func (o *orderLook) over(boot string) error {
+	const cure = "nothing: remove the attempt when dnoded does not run; the head gives the job to a node again"
+	var status struct {
+		Format int `json:"format"`
+	}
+	var result job.Result
+	hasStatus, err := o.read("status.json", cure, &status)
+	if err != nil {
+		return err
+	}
+	if hasStatus && status.Format != 1 {
+		o.damaged("status.json", fmt.Sprintf("its format is %d, this program knows 1", status.Format), cure)
+	}
+	ended, err := o.read(resultFile, cure, &result)
+	if err != nil {
+		return err
+	}
+	switch {
+	case ended && result.Manifest != "":
+		return o.manifest(&result, cure)
+	case ended || o.alive || len(o.u.Found()) > 0:
+	case boot != o.boot:
+		o.left("", "an attempt of an earlier boot, which is lost", "nothing: dnoded tells the head")
+	case !hasStatus && exists(filepath.Join(o.dir, o.name, startedFile)):
+		o.left("", "an attempt whose supervisor died", "nothing: dnoded ends what is left of it, and tells the head")
+	}
+	return nil
+}
+
+func exists(name string) bool { _, err := os.Lstat(name); return err == nil }
+
+// manifest compares the manifest of an attempt that is over with its result.
+func (o *orderLook) manifest(r *job.Result, cure string) error {
+	f, err := check.Open(filepath.Join(o.dir, o.name, manifestFile))
+	if errors.Is(err, fs.ErrNotExist) && exists(filepath.Join(o.dir, o.name)) {
+		o.damaged(manifestFile, "it is missing, and the result names it", cure)
+		return nil
+	}
+	if err != nil {
+		if check.Broken(err) {
+			o.damaged(manifestFile, "it cannot be read: "+err.Error(), cure)
+			return nil
+		}
+		return err
+	}
+	defer f.Close()
+	m, err := pack.DecodeManifest(f, pack.Limits{})
+	if err != nil {
+		o.damaged(manifestFile, "it is not a manifest: "+err.Error(), cure)
+	} else if m.Sum() != r.Manifest {
+		o.damaged(manifestFile, "it is not the one that the result names", cure)
+	}
+	return nil
+}
+
+// build looks at the directory of a build. What is wrong with it costs another
+// build.
+func (o *orderLook) build() error {
+	const cure = "nothing: dnoded fetches and builds it again"
+	var n buildNote
+	ok, err := o.read(specFile, cure, &n)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if len(o.u.Found()) == 0 {
+			o.left("", "a build that was not noted", starts)
+		}
+		return nil
+	}
+	key := sha256.Sum256([]byte(string(n.Batch) + "\n" + n.Sum))
+	var spec job.Spec
+	if "builds/"+hex.EncodeToString(key[:]) != o.name {
+		o.damaged(specFile, "it is that of another build", cure)
+	} else if err := json.Unmarshal(n.Spec, &spec); err != nil {
+		o.damaged(specFile, "it is not what was written: "+err.Error(), cure)
+	}
+	var started Started
+	if _, err := o.read(startedFile, cure, &started); err != nil {
+		return err
+	}
+	var status struct{}
+	_, err = o.read("status.json", cure, &status)
+	return err
+}
+
+// cacheDir looks at the inputs that begin with two digits.
+func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error {
+	list, err := os.ReadDir(filepath.Join(c.dir, dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	was, _ := os.ReadFile(filepath.Join(c.dir, "cache", "boot"))
+	for _, e := range list {
+		name := dir + "/" + e.Name()
+		info, err := e.Info()
+		switch {
+		case err != nil: // it has gone meanwhile
+		case strings.HasPrefix(e.Name(), "."):
+			u.Find(check.Finding{Kind: check.Left, Path: name, What: "an input that was on its way in", Cure: starts})
+		case checkSum(e.Name()) != nil || e.Name()[:2] != filepath.Base(dir) || !info.Mode().IsRegular():
+			u.Odd(name, "it is not an input named by its sum")
+		case !c.run.Sums || string(was) != c.boot && info.Size() < syncedFrom:
+			// A small one of an earlier boot is removed before it is used.
+		default:
+			u.Files++
+			if err := c.input(ctx, u, name, e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// input compares an input with its name. One that is wrong is moved aside, so
+// that it is fetched again.
+func (c *checker) input(ctx context.Context, u *check.Unit, name, sum string) error {
+	f, err := check.Open(filepath.Join(c.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var got string
+	if err == nil {
+		defer f.Close()
+		got, err = u.Hash(ctx, f, 0, -1)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && !check.Broken(err):
+		return err
+	case err != nil:
+		u.Odd(name, "it cannot be read: "+err.Error())
+	case got != sum:
+		u.Odd(name, "its content has another sum than its name: it has rotted")
+	default:
+		return nil
+	}
+	u.Last().Kind = check.Damaged
+	return nil
+}

@@ -1,0 +1,379 @@
+package spool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"distribute/lib/check"
+	"distribute/lib/job"
+)
+
+// checkSpool is what Check tells of a spool on which no head runs.
+func checkSpool(t testing.TB, dir string, mend bool) (found []*check.Finding) {
+	t.Helper()
+	r := &check.Run{Dir: dir, Sums: true, Mend: mend, Tell: func(f *check.Finding) error {
+		found = append(found, f)
+		return nil
+	}}
+	if err := Check(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// lines are findings as they are printed.
+func lines(found []*check.Finding) string {
+	var b strings.Builder
+	for _, f := range found {
+		b.WriteString(f.Text() + "\n")
+	}
+	return b.String()
+}
+
+// fullSpool is a spool, closed, with something of everything: a batch with
+// inputs, a done, a failed and a queued job, and a result that is on its way in.
+// token is of the attempt of job a, whose result is accepted.
+func fullSpool(t testing.TB) (dir string, token job.Token) {
+	t.Helper()
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a", "b", "c", "d"}, crashContents...)
+	var starts []job.Record
+	for _, name := range []string{"a", "b", "c"} {
+		starts = append(starts, start(name, 1))
+	}
+	commit(t, h, b, starts...)
+	for i, place := range []func() error{
+		func() error { return h.Publish(b, "a", starts[0].Attempt) },
+		func() error { return h.Aside(b, "b", 1, starts[1].Attempt) },
+	} {
+		m, err := bring(h, b, starts[i].Attempt, "of "+starts[i].Job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := job.KindDone
+		if i == 1 {
+			kind = job.KindFailed
+		}
+		commit(t, h, b, endOf(kind, starts[i], m))
+		if err := errors.Join(place(), h.SyncPublished()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := bring(h, b, starts[2].Attempt, "of c"); err != nil {
+		t.Fatal(err)
+	}
+	h.AppendHead(&job.Record{Kind: job.KindNode, Node: "ws1", State: string(job.NewToken())})
+	if err := errors.Join(h.NodeSeen("ws1", "hello"), h.Commit(), b.Close(), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return h.Dir(), starts[0].Attempt
+}
+
+// copyTree copies a spool, so that each case damages its own.
+func copyTree(t testing.TB, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "spool")
+	if out, err := exec.Command("cp", "-a", dir, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return to
+}
+
+func TestCheckWhole(t *testing.T) {
+	dir, _ := fullSpool(t)
+	if found := checkSpool(t, dir, false); len(found) > 0 {
+		t.Errorf("a whole spool has\n%s", lines(found))
+	}
+	if found := checkSpool(t, newClosed(t), false); len(found) > 0 {
+		t.Errorf("a new spool has\n%s", lines(found))
+	}
+}
+
+func newClosed(t testing.TB) string {
+	h := newHead(t)
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return h.Dir()
+}
+
+// A wound is a way to harm a spool, what Check says of it, and what is found
+// after it was mended.
+type wound struct {
+	what  string
+	harm  func(t *testing.T, at func(string) string)
+	want  string // matches all that is told
+	after string // and after it was mended; empty: the spool is whole then
+}
+
+func overwrite(file, from, to string) func(*testing.T, func(string) string) {
+	return func(t *testing.T, at func(string) string) {
+		text, err := os.ReadFile(at(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := strings.Replace(string(text), from, to, 1)
+		if changed == string(text) {
+			t.Fatalf("%s has no %q", file, from)
+		}
+		if err := os.WriteFile(at(file), []byte(changed), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func appendTo(file, text string) func(*testing.T, func(string) string) {
+	return func(t *testing.T, at func(string) string) {
+		f, err := os.OpenFile(at(file), os.O_WRONLY|os.O_APPEND, 0)
+		if err == nil {
+			_, err = f.WriteString(text)
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func makeFile(file string) func(*testing.T, func(string) string) {
+	return func(t *testing.T, at func(string) string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at(file)), 0o750), os.WriteFile(at(file), []byte("mine"), 0o640)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func remove(file string) func(*testing.T, func(string) string) {
+	return func(t *testing.T, at func(string) string) {
+		if err := os.RemoveAll(at(file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// blobName is the blob of fullSpool.
+var blobName = "blobs/" + sumOf(crashContents[1])[:2] + "/" + sumOf(crashContents[1])
+
+const batchLog, batchJobs = "batches/ns/b/log.jsonl", "batches/ns/b/jobs.jsonl"
+
+var wounds = []wound{
+	{"J21 torn", appendTo(batchLog, `{"seq":99,"t`),
+		`^torn\tbatches/ns/b/log.jsonl\tline 7 \(byte \d+\): the last line is unfinished: 12 bytes .*\tcut it off and keep it beside, as .*\n$`, ""},
+	{"J22 zeros", appendTo(batchLog, strings.Repeat("\x00", 4096)),
+		`^torn\tbatches/ns/b/log.jsonl\tline 7 .*: 4096 bytes`, ""},
+	{"torn head.jsonl", appendTo("head.jsonl", `{"seq":99,"t`), `^torn\thead.jsonl\tline 3 `, ""},
+	{"J23 a bit in the log", overwrite(batchLog, `"job":"b"`, `"job":"c"`),
+		`^damaged\tbatches/ns/b/log.jsonl\tline 3 \(byte \d+\): the checksum is .*; the last good record before it is \d+; ` +
+			`2 records before it and 3 behind it are whole; accepted by whole records and in out/: a\tnothing: `, "^damaged\tbatches/ns/b/log.jsonl\t"},
+	{"J24 a bad line before good ones", overwrite(batchLog, "}\n{", "}\n\x00\x00\n{"), `^damaged\tbatches/ns/b/log.jsonl\tline 2 `, "^damaged"},
+	{"J29 no log", remove(batchLog), `^damaged\tbatches/ns/b/log.jsonl\tit is missing; nothing tells what became of its jobs; out/ holds 1 result\t`, "^damaged"},
+	{"J29 no jobs", remove(batchJobs), `^damaged\tbatches/ns/b/jobs.jsonl\tit is missing\t`, "^damaged"},
+	{"J29 no batch", remove("batches/ns/b"), `^damaged\tbatches/ns/b\tthe directory of a batch that is opened is missing\t`, "^damaged"},
+	{"a bit in the jobs", overwrite(batchJobs, `"name":"c"`, `"name":"q"`), `^damaged\tbatches/ns/b/jobs.jsonl\tline 3 \(byte \d+\): the checksum`, "^damaged"},
+	{"a bit in head.jsonl", overwrite("head.jsonl", `"batch":"ns/b"`, `"batch":"ns/c"`), `^damaged\thead.jsonl\tline 1 `, "^damaged"},
+	{"D89 a bit in a result", overwrite("batches/ns/b/out/a/out/x.csv", "of", "on"),
+		`^damaged\tbatches/ns/b/out/a/out/x.csv\tit is not what the manifest says: it has rotted or was changed\tnothing: .*\n$`, "^damaged"},
+	{"D89 a bit in a blob", overwrite(blobName, "big", "bug"),
+		"^damaged\t" + blobName + "\tits content has another sum than its name: it has rotted\tmove it to found/blobs/..*\n$",
+		"^damaged\t" + blobName + "\tit is missing, and ns/b reads it"},
+	{"D89 a bit in files.tar", overwrite("batches/ns/b/files.tar", "small", "smell"), `^damaged\tbatches/ns/b/files.tar\tbyte 512: .*rotted`, "^damaged"},
+	{"D89 a bit in a header", overwrite("batches/ns/b/files.tar", "ustar", "astar"), `^damaged\tbatches/ns/b/files.tar\tbyte 512: the header`, "^damaged"},
+	{"a manifest", overwrite("batches/ns/b/manifests/a.jsonl", "x.csv", "y.csv"), `^damaged\tbatches/ns/b/manifests/a.jsonl\tit is not a manifest`, "^damaged"},
+	{"a file too many", makeFile("batches/ns/b/out/a/more"), `^damaged\tbatches/ns/b/out/a/more\tit is not in the manifest`, "^damaged"},
+	{"a file too few", remove("batches/ns/b/out/a/out/x.csv"), `^damaged\tbatches/ns/b/out/a/out/x.csv\tthe manifest has it, and it is missing`, "^damaged"},
+	{"I2 no result", remove("batches/ns/b/out/a"), `^damaged\tbatches/ns/b/out/a\tthe log accepts it of attempt [0-9a-f]{32}, and it is nowhere\t`, "^damaged"},
+	{"I2 a result of nobody", makeFile("batches/ns/b/out/d/x"), "^strange\tbatches/ns/b/out/d\tno record of the log accepts it\tmove it to found/batches/ns/b/out/d\n$", ""},
+	{"no blob", remove(blobName), "^damaged\t" + blobName + "\tit is missing, and ns/b reads it", "^damaged"},
+	{"a short blob", overwrite(blobName, "big", ""), "^damaged\t" + blobName + "\tit has 196605 bytes, and ns/b reads it as one of 196608", "^damaged"},
+	{"no files.tar", remove("batches/ns/b/files.tar"), "^damaged\tbatches/ns/b/files.tar\tit is missing", "^damaged"},
+	{"a stranger at the top", makeFile("thesis.tex"), "^strange\tthesis.tex\t", ""},
+	{"a stranger in a batch", makeFile("batches/ns/b/notes"), "^strange\tbatches/ns/b/notes\t", ""},
+	{"a stranger in blobs", makeFile("blobs/zz"), "^strange\tblobs/zz\t", ""},
+	{"a name to beware of", makeFile("nodes/a\nb\x1b[31m"), `^strange\t"nodes/a\\nb\\x1b\[31m"\t`, ""},
+	{"an attempt of nobody", makeFile("batches/ns/b/staging/00112233445566778899aabbccddeeff/tree/x"),
+		"^left\tbatches/ns/b/staging/00112233445566778899aabbccddeeff\tthe log does not know this attempt", "^left"},
+	{"a submission cut short", makeFile("batches/ns/.new-x/jobs.jsonl"), "^left\tbatches/ns/.new-x\t", "^left"},
+	{"a log that is a FIFO", func(t *testing.T, at func(string) string) {
+		if err := errors.Join(os.Remove(at(batchLog)), mkfifo(at(batchLog))); err != nil {
+			t.Fatal(err)
+		}
+	}, "^strange\tbatches/ns/b/log.jsonl\tit should be a regular file\tmove .*\ndamaged\tbatches/ns/b/log.jsonl\tit cannot be read: it is not a regular file", "^damaged\tbatches/ns/b/log.jsonl\tit is missing"},
+	{"a mode", func(t *testing.T, at func(string) string) {
+		if err := os.Chmod(at(batchLog), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}, "^strange\tbatches/ns/b/log.jsonl\tits mode is 0666, more than 0640\tset its mode to 0640\n$", ""},
+	{"no directory", remove("batches/ns/b/build"), "^damaged\tbatches/ns/b/build\tthe directory is missing\tmake it, empty\n$", ""},
+	{"J30 another format of a batch", reformat, "^damaged\tbatches/ns/b/log.jsonl\tline 1 .*its format is 2, this program knows 1", "^damaged"},
+}
+
+// reformat makes the log that of a later version.
+func reformat(t *testing.T, at func(string) string) {
+	text, err := os.ReadFile(at(batchLog))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, rest, _ := bytes.Cut(text, []byte("\n"))
+	object := bytes.Replace(first[:len(first)-sumLen], []byte(`"format":1`), []byte(`"format":2`), 1)
+	if err := os.WriteFile(at(batchLog), append(appendSum(object, 0), rest...), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each wound is found and named, mending it deletes nothing, and what is left
+// after that is told again.
+func TestCheckFindsAndMends(t *testing.T) {
+	whole, _ := fullSpool(t)
+	for _, w := range wounds {
+		t.Run(w.what, func(t *testing.T) {
+			dir := copyTree(t, whole)
+			w.harm(t, func(name string) string { return filepath.Join(dir, name) })
+			before := contentsBelow(t, dir)
+			if got := lines(checkSpool(t, dir, false)); !regexp.MustCompile(w.want).MatchString(got) {
+				t.Errorf("told\n%swant %s", got, w.want)
+			}
+			if after := contentsBelow(t, dir); !slices.Equal(before, after) {
+				t.Error("looking changed something")
+			}
+			told := checkSpool(t, dir, true)
+			for _, f := range told {
+				if f.Cured != (f.Mend != nil) {
+					t.Errorf("not mended: %s", f.Text())
+				}
+			}
+			after := contentsBelow(t, dir)
+			for _, c := range before {
+				if _, kept := slices.BinarySearch(after, c); !kept && !strings.Contains(w.want, "torn") {
+					t.Errorf("it deleted %.100q", c)
+				}
+			}
+			got := lines(checkSpool(t, dir, false))
+			if w.after == "" && got != "" || !regexp.MustCompile(w.after).MatchString(got) {
+				t.Errorf("after mending: told\n%swant %q", got, w.after)
+			}
+		})
+	}
+}
+
+// contentsBelow are the contents of all files below dir, sorted.
+func contentsBelow(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && e.Name() != "lock" {
+			text, err := os.ReadFile(name)
+			all = append(all, string(text))
+			return err
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A committed result that is not in its place is put there.
+func TestCheckPublishes(t *testing.T) {
+	dir, token := fullSpool(t)
+	staged := filepath.Join(dir, "batches/ns/b/staging", string(token))
+	if err := errors.Join(os.Mkdir(staged, 0o750), os.Rename(filepath.Join(dir, "batches/ns/b/out/a"), filepath.Join(staged, "tree"))); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("left\tbatches/ns/b/staging/%s\ta result that was committed and is not in its place\tput it into out/a\n", token)
+	for _, mend := range []bool{false, true} {
+		if got := lines(checkSpool(t, dir, mend)); got != want {
+			t.Errorf("mend %v: told\n%s", mend, got)
+		}
+	}
+	if found := checkSpool(t, dir, false); len(found) > 0 || exists(filepath.Join(dir, "batches/ns/b/out/a")) != nil {
+		t.Errorf("after that: %s", lines(found))
+	}
+}
+
+// Every bit of a small log, of jobs.jsonl and of a result counts, and what is
+// told of it names the file, the line and the record before it.
+func TestJ23CheckFindsEachFlippedByte(t *testing.T) {
+	dir, _ := fullSpool(t)
+	for _, file := range []string{batchLog, batchJobs, "head.jsonl", "batches/ns/b/out/a/out/x.csv",
+		"batches/ns/b/manifests/a.jsonl", "batches/ns/b/manifests/b~1.jsonl", "batches/ns/b/attempts/b~1/out/x.csv"} {
+		name := filepath.Join(dir, file)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		step := 1
+		if testing.Short() || len(text) > 400 {
+			step = 3
+		}
+		for i := 0; i < len(text); i += step {
+			bad := bytes.Clone(text)
+			bad[i] ^= 1 << (i % 8)
+			if err := os.WriteFile(name, bad, 0o640); err != nil {
+				t.Fatal(err)
+			}
+			found := checkSpool(t, dir, false)
+			k := slices.IndexFunc(found, func(f *check.Finding) bool { return f.Path == file })
+			if k < 0 {
+				t.Fatalf("bit of byte %d of %s: told\n%s", i, file, lines(found))
+			}
+			if !strings.HasSuffix(file, "log.jsonl") && file != batchJobs && file != "head.jsonl" {
+				continue
+			}
+			line := bytes.Count(text[:i], []byte("\n")) + 1
+			f := found[k]
+			at := int64(0)
+			for range f.Line - 1 {
+				at += int64(bytes.IndexByte(bad[at:], '\n')) + 1
+			}
+			if f.Line != line && f.Line != line+1 || f.Byte != at || line > 1 && f.After == 0 && file != batchJobs {
+				t.Fatalf("bit of byte %d, line %d of %s: told %s after %d", i, line, file, f.Text(), f.After)
+			}
+		}
+		if err := os.WriteFile(name, text, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := checkSpool(t, dir, false); len(found) > 0 {
+		t.Errorf("in the end:\n%s", lines(found))
+	}
+}
+
+// With a head at work, looking goes on and mending is refused.
+func TestCheckBesideAHead(t *testing.T) {
+	dir, _ := fullSpool(t)
+	h, _, _ := loadHead(t, dir)
+	r := &check.Run{Dir: dir, Sums: true, Mend: true, Tell: func(*check.Finding) error { return nil }}
+	wantErr(t, "mending", Check(t.Context(), r), ErrLocked)
+	looks := 0
+	makeFile("thesis.tex")(t, func(name string) string { return filepath.Join(dir, name) })
+	makeFile("trash/x")(t, func(name string) string { return filepath.Join(dir, name) })
+	var told []*check.Finding
+	r = &check.Run{Dir: dir, Sums: true, Tell: func(f *check.Finding) error { told = append(told, f); return nil },
+		Seen: func(int64) { looks++ }}
+	if err := Check(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines(told); !strings.HasPrefix(got, "strange\tthesis.tex\t") || len(told) != 1 || looks == 0 {
+		t.Errorf("told\n%s", got)
+	}
+	h.Close()
+}
+
+func TestCheckRefuses(t *testing.T) {
+	r := &check.Run{Dir: t.TempDir()}
+	wantErr(t, "an empty directory", Check(t.Context(), r), ErrNoSpool)
+	dir := newClosed(t)
+	overwrite("spool.json", `"format":1`, `"format":2`)(t, func(name string) string { return filepath.Join(dir, name) })
+	wantErr(t, "J30 another format", Check(t.Context(), &check.Run{Dir: dir}), ErrFormat)
+}
+
+func mkfifo(name string) error { return syscall.Mkfifo(name, 0o640) }

@@ -1,0 +1,344 @@
+package spool
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"distribute/lib/check"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// A result is what a record says is kept of an attempt.
+type result struct {
+	attempt  [16]byte
+	manifest [32]byte
+	job      string
+	try      int // 0: it is the job's, in out/
+	whole    bool
+}
+
+func (r *result) token() job.Token { return job.Token(hex.EncodeToString(r.attempt[:])) }
+
+// name is what it is called in out/ or attempts/.
+func (r *result) name() string {
+	if r.try == 0 {
+		return r.job
+	}
+	return r.job + "~" + strconv.Itoa(r.try)
+}
+
+// dir is out or attempts.
+func (r *result) dir() string {
+	if r.try == 0 {
+		return "out"
+	}
+	return "attempts"
+}
+
+// result takes what a record says is kept.
+func (b *batchLook) result(rec *job.Record) (why string) {
+	r := result{job: rec.Job}
+	var ok bool
+	if r.attempt, ok = rawToken(string(rec.Attempt)); !ok {
+		return fmt.Sprintf("%.40q is no attempt", rec.Attempt)
+	}
+	sum, err := hex.DecodeString(rec.Manifest)
+	if err != nil || len(sum) != 32 {
+		return fmt.Sprintf("%.70q is not the sum of a manifest", rec.Manifest)
+	}
+	if err := job.CheckName(rec.Job); err != nil {
+		return err.Error()
+	}
+	copy(r.manifest[:], sum)
+	if rec.Kind != job.KindDone {
+		if r.try = rec.Try; r.try < 1 {
+			return fmt.Sprintf("%d is not the number of an attempt", rec.Try)
+		}
+	}
+	b.results = append(b.results, r)
+	return ""
+}
+
+// settleResults keeps of each attempt what its last record says.
+func (b *batchLook) settleResults() {
+	slices.SortStableFunc(b.results, func(x, y result) int { return bytes.Compare(x.attempt[:], y.attempt[:]) })
+	kept := b.results[:0]
+	for i, r := range b.results {
+		if i+1 == len(b.results) || b.results[i+1].attempt != r.attempt {
+			kept = append(kept, r)
+		}
+	}
+	b.results = kept
+	slices.SortFunc(b.results, func(x, y result) int {
+		if c := strings.Compare(x.job, y.job); c != 0 {
+			return c
+		}
+		return x.try - y.try
+	})
+}
+
+// place compares what the log accepts with what is in out/, attempts/,
+// manifests/ and staging/.
+func (b *batchLook) place() error {
+	b.settleResults()
+	placed := make(map[string]bool, 2*len(b.results))
+	staged := make(map[job.Token]bool)
+	for _, e := range b.lists["staging"] {
+		staged[job.Token(e.Name())] = true
+	}
+	d := damages{u: b.u, cure: "nothing: put it back from a copy, or submit the job again"}
+	for i := range b.results {
+		r := &b.results[i]
+		b.u.Results++
+		placed[r.dir()+"/"+r.name()] = true
+		placed["manifests/"+r.name()+".jsonl"] = true
+		if err := b.placed(r, &d, staged); err != nil {
+			return err
+		}
+		delete(staged, r.token())
+	}
+	b.extra(placed)
+	b.staged(staged)
+	b.builds()
+	return nil
+}
+
+// there says whether a file of the batch is there.
+func (b *batchLook) there(file string) (bool, error) {
+	err := exists(b.path(b.name(file)))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err == nil, nil
+	}
+	return false, err
+}
+
+// placed looks for one result: in its place, or still staged.
+func (b *batchLook) placed(r *result, d *damages, staged map[job.Token]bool) error {
+	from := "staging/" + string(r.token())
+	waits := false
+	r.whole = true
+	for _, m := range []struct{ staged, place string }{
+		{from + "/tree", r.dir() + "/" + r.name()}, {from + "/manifest.jsonl", "manifests/" + r.name() + ".jsonl"},
+	} {
+		// What is moved meanwhile goes from the first place to the second.
+		isStaged, err := b.there(m.staged)
+		isPlaced, err2 := b.there(m.place)
+		if err := errors.Join(err, err2); err != nil {
+			return b.unreadable(b.u, b.name(m.place), err, d.cure)
+		}
+		switch {
+		case isStaged && isPlaced:
+			r.whole = false
+			d.add(check.Finding{Kind: check.Damaged, Path: b.name(m.place), Cure: "nothing: look which of them is whole",
+				What: "it is there, and " + m.staged + " should become it"})
+		case isStaged:
+			r.whole, waits = false, true
+		case !isPlaced:
+			r.whole = false
+			d.add(check.Finding{Kind: check.Damaged, Path: b.name(m.place), Cure: d.cure,
+				What: fmt.Sprintf("the log accepts it of attempt %s, and it is nowhere", r.token())})
+		}
+	}
+	if waits || r.whole && staged[r.token()] {
+		b.unpublished(r, from)
+	}
+	return nil
+}
+
+// unpublished finds a result that was committed and is not in its place.
+func (b *batchLook) unpublished(r *result, from string) {
+	f := check.Finding{Kind: check.Left, Path: b.name(from), What: "a result that was committed and is not in its place",
+		Cure: "put it into " + r.dir() + "/" + r.name()}
+	switch {
+	case r.whole:
+		f.What = "the empty directory of a result that is in its place"
+	case !b.open:
+		f.Kind = check.Damaged
+		f.What += ", of a batch that is closed"
+	}
+	if b.checker.head != nil {
+		batch := &Batch{ID: b.id, dir: b.batchDir(b.id)}
+		res, h := *r, b.checker.head
+		f.Mend = func() error { return h.move(batch, res.token(), res.dir(), res.name()) }
+	}
+	b.u.Find(f)
+}
+
+// extra finds what is in place and no record accepts. It is not judged beside a
+// log of which not every record can be read.
+func (b *batchLook) extra(placed map[string]bool) {
+	if b.badLog || b.noLog {
+		return
+	}
+	for _, dir := range []string{"out", "attempts", "manifests"} {
+		for _, e := range b.lists[dir] {
+			if name := dir + "/" + e.Name(); !placed[name] {
+				b.u.Odd(b.name(name), "no record of the log accepts it")
+			}
+		}
+	}
+}
+
+// staged looks at what is in staging/ and was not committed.
+func (b *batchLook) staged(staged map[job.Token]bool) {
+	if b.badLog || b.noLog {
+		return
+	}
+	for _, e := range b.lists["staging"] {
+		token := job.Token(e.Name())
+		name := b.name("staging/" + e.Name())
+		switch {
+		case token.Check() != nil || !e.IsDir():
+			b.u.Odd(name, "it is not the result of an attempt")
+		case !staged[token]:
+		case !b.begun.has(string(token)):
+			b.u.Find(check.Finding{Kind: check.Left, Path: name, What: "the log does not know this attempt: it is of an older copy",
+				Cure: "nothing: dsched keeps it"})
+		case !b.open:
+			b.u.Find(check.Finding{Kind: check.Left, Path: name, What: "the beginning of a result, of a batch that is closed",
+				Cure: "nothing: it is of no use, and may be removed"})
+		}
+	}
+}
+
+func (b *batchLook) builds() {
+	for _, e := range b.lists["build"] {
+		name := b.name("build/" + e.Name())
+		node, ok := strings.CutSuffix(e.Name(), ".log")
+		switch {
+		case ok && job.CheckName(node) == nil:
+			b.wantFile(b.u, name, e, 0o640)
+		case unfinished(b.u, name, e):
+		default:
+			b.u.Odd(name, "it is not what a build printed")
+		}
+	}
+}
+
+// intact is the jobs whose accepted results are whole, as far as was looked.
+func (b *batchLook) intact() (names []string) {
+	for i := range b.results {
+		if r := &b.results[i]; r.try == 0 && r.whole {
+			names = append(names, r.job)
+		}
+	}
+	return names
+}
+
+// content compares the results that are in place with their manifests.
+func (b *batchLook) content(ctx context.Context) error {
+	if !b.run.Sums {
+		return nil
+	}
+	d := damages{u: b.u, cure: "nothing: put it back from a copy, or submit the job again"}
+	for i := range b.results {
+		r := &b.results[i]
+		if !r.whole {
+			continue
+		}
+		if err := b.tree(ctx, r, &d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tree compares one result with its manifest.
+func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
+	bad := func(file, what string) {
+		r.whole = false
+		d.add(check.Finding{Kind: check.Damaged, Path: b.name(file), What: what, Cure: d.cure})
+	}
+	m, why, err := b.manifest(r)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		bad("manifests/"+r.name()+".jsonl", why)
+		return nil
+	}
+	dir := r.dir() + "/" + r.name()
+	root, err := os.OpenRoot(b.path(b.name(dir)))
+	if err != nil {
+		if gone(err) {
+			return nil
+		}
+		r.whole = false
+		return b.unreadable(b.u, b.name(dir), err, d.cure)
+	}
+	defer root.Close()
+	want, wrong, err := pack.Verify(ctx, root, m)
+	if err != nil {
+		if ctx.Err() == nil && check.Broken(err) {
+			bad(dir, "it cannot be read: "+err.Error())
+			return nil
+		}
+		return err
+	}
+	b.u.Count(m.Bytes())
+	b.u.Files += len(m)
+	for _, r := range want.Ranges {
+		for _, e := range m[r[0]:r[1]] {
+			bad(dir+"/"+e.Path, "the manifest has it, and it is missing or cut short")
+		}
+	}
+	for _, i := range wrong {
+		bad(dir+"/"+m[i].Path, "it is not what the manifest says: it has rotted or was changed")
+	}
+	return b.beyond(root, m, dir, bad)
+}
+
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// manifest reads the manifest of a result, which must be that of its record.
+func (b *batchLook) manifest(r *result) (m pack.Manifest, why string, err error) {
+	f, err := check.Open(b.path(b.name("manifests/" + r.name() + ".jsonl")))
+	if err != nil {
+		if check.Broken(err) || gone(err) {
+			return nil, "it cannot be read: " + reason(err), nil
+		}
+		return nil, "", err
+	}
+	defer f.Close()
+	m, err = pack.DecodeManifest(f, pack.DefaultLimits())
+	switch {
+	case err != nil && (check.Broken(err) || errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit)):
+		return nil, "it is not a manifest: " + err.Error(), nil
+	case err != nil:
+		return nil, "", err
+	case m.Sum() != hex.EncodeToString(r.manifest[:]):
+		return nil, "it is not the manifest that the log accepts", nil
+	}
+	return m, "", nil
+}
+
+// beyond finds what is in a result and not in its manifest.
+func (b *batchLook) beyond(root *os.Root, m pack.Manifest, dir string, bad func(file, what string)) error {
+	err := fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if _, ok := m.Find(name); !ok && name != "." {
+			bad(path.Join(dir, name), "it is not in the manifest: somebody put it there")
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+		}
+		return nil
+	})
+	if err != nil && (check.Broken(err) || gone(err)) {
+		bad(dir, "it cannot be listed: "+err.Error())
+		return nil
+	}
+	return err
+}
