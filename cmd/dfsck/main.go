@@ -67,7 +67,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return errors.Join(out.Flush(), classed(err))
 	}
-	c.Talk("%s", summary(r, kinds))
+	c.Talk("%s", summary(r, kinds, c.Given("D")))
 	if r.Open > 0 {
 		return cli.Quiet(cli.No)
 	}
@@ -116,7 +116,7 @@ func tell(out *bufio.Writer, f *check.Finding, asJSON bool) error {
 }
 
 // summary is the last word: what was found, and in how much.
-func summary(r *check.Run, kinds map[check.Kind]int) string {
+func summary(r *check.Run, kinds map[check.Kind]int, node bool) string {
 	var parts []string
 	found := 0
 	for _, k := range []check.Kind{check.Torn, check.Left, check.Damaged, check.Strange} {
@@ -134,7 +134,7 @@ func summary(r *check.Run, kinds map[check.Kind]int) string {
 	}
 	t := &r.Tally
 	what := []string{amount(t.Batches, "batch", "batches"), amount(t.Results, "result", "results")}
-	if t.Batches == 0 && (t.Attempts > 0 || t.Builds > 0) {
+	if node {
 		what = []string{amount(t.Attempts, "attempt", "attempts"), amount(t.Builds, "build", "builds")}
 	}
 	if t.Files > 0 {
