@@ -77,7 +77,8 @@ type checker struct {
 	*Spool
 	head   *Head // nil: nothing is mended
 	run    *check.Run
-	listed map[job.BatchID]job.Kind
+	listed map[job.BatchID]listing
+	blind  bool          // some lines of head.jsonl cannot be read
 	ids    []job.BatchID // of the directories below batches/
 }
 
@@ -248,7 +249,7 @@ func (c *checker) runDir(u *check.Unit) error {
 func (c *checker) trash(u *check.Unit) error {
 	list, err := c.list(u, "trash")
 	for _, e := range list {
-		u.Find(check.Finding{Kind: check.Left, Path: "trash/" + e.Name(), What: "a deletion that was cut short", Cure: starts})
+		u.Find(check.Finding{Kind: check.Left, Path: "trash/" + e.Name(), What: "a deleted batch, or a part of it", Cure: "nothing: dsched removes it"})
 	}
 	return err
 }

@@ -61,11 +61,11 @@ func (c *checker) batch(ctx context.Context, u *check.Unit, id job.BatchID) erro
 	if errors.Is(exists(c.batchDir(id)), fs.ErrNotExist) {
 		return nil // deleted meanwhile; headLog has looked whether it may be
 	}
-	if c.listed[id] == job.KindDeleted {
-		u.Find(check.Finding{Kind: check.Left, Path: b.name(""), What: "the batch is deleted, and its directory is there", Cure: starts})
+	if c.deleted(id) {
+		u.Find(check.Finding{Kind: check.Left, Path: b.name(""), What: "the batch is deleted, and its directory is there", Cure: "nothing: dsched moves it to trash/ when it starts"})
 		return nil
 	}
-	b.open = c.listed[id] != job.KindClosed
+	b.open = c.listed[id].kind != job.KindClosed
 	u.Batches++
 	for _, look := range []func() error{b.list, b.log, b.place, func() error { return b.content(ctx) }, func() error { return b.inputFiles(ctx) }} {
 		if err := look(); err != nil {
@@ -74,6 +74,21 @@ func (c *checker) batch(ctx context.Context, u *check.Unit, id job.BatchID) erro
 	}
 	b.saved()
 	return nil
+}
+
+// deleted says whether head.jsonl lists this very batch as deleted.
+func (c *checker) deleted(id job.BatchID) bool {
+	if c.listed[id].kind != job.KindDeleted {
+		return false
+	}
+	f, err := check.Open(c.path(batchFile(id, "log.jsonl")))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b := &Batch{ID: id}
+	err = b.readFirst(newFirstReader(f, id))
+	return err == nil && c.listed[id].of(b.seq) == job.KindDeleted
 }
 
 // name is a file of the batch below the spool.

@@ -31,15 +31,15 @@ func (c *checker) headLog(u *check.Unit) error {
 		there[id] = true
 	}
 	var gone []string
-	for id, kind := range c.listed {
-		if kind != job.KindDeleted && !there[id] {
+	for id, said := range c.listed {
+		if said.kind != job.KindDeleted && !there[id] {
 			gone = append(gone, string(id))
 		}
 	}
 	slices.Sort(gone)
 	for _, id := range gone {
 		u.Find(check.Finding{Kind: check.Damaged, Path: "batches/" + id,
-			What: fmt.Sprintf("the directory of a batch that is %s is missing", c.listed[job.BatchID(id)]),
+			What: fmt.Sprintf("the directory of a batch that is %s is missing", c.listed[job.BatchID(id)].kind),
 			Cure: "nothing: put it back (was it moved away?)"})
 	}
 	return nil
@@ -47,7 +47,7 @@ func (c *checker) headLog(u *check.Unit) error {
 
 func (c *checker) foldHeadLog(u *check.Unit) error {
 	const name = "head.jsonl"
-	c.listed = make(map[job.BatchID]job.Kind)
+	c.listed, c.blind = make(map[job.BatchID]listing), false
 	f, err := check.Open(c.path(name))
 	if err != nil {
 		return c.unreadable(u, name, err, "nothing: dsched makes it anew, and looks at every batch")
@@ -67,6 +67,7 @@ func (c *checker) foldHeadLog(u *check.Unit) error {
 			u.Count(l.next)
 			return c.tornLog(u, f, l)
 		case errors.As(err, &bad):
+			c.blind = true
 			d.add(damage(bad, l.seq, d.cure))
 			if l.next == l.at {
 				return nil // a line without end
@@ -82,7 +83,7 @@ func (c *checker) foldHeadLog(u *check.Unit) error {
 				d.add(damage(l.problem(err.Error()), l.seq, d.cure))
 				continue
 			}
-			c.listed[rec.Batch] = rec.Kind
+			c.listed[rec.Batch] = listingOf(&rec)
 		case job.KindNode:
 		default:
 			d.add(damage(l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind)), l.seq, d.cure))

@@ -270,7 +270,7 @@ func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
 	dir := r.dir() + "/" + r.name()
 	root, err := os.OpenRoot(b.path(b.name(dir)))
 	if err != nil {
-		if gone(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		r.whole = false
@@ -298,13 +298,11 @@ func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
 	return b.beyond(root, m, dir, bad)
 }
 
-func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-
 // manifest reads the manifest of a result, which must be that of its record.
 func (b *batchLook) manifest(r *result) (m pack.Manifest, why string, err error) {
 	f, err := check.Open(b.path(b.name("manifests/" + r.name() + ".jsonl")))
 	if err != nil {
-		if check.Broken(err) || gone(err) {
+		if check.Broken(err) || errors.Is(err, fs.ErrNotExist) {
 			return nil, "it cannot be read: " + reason(err), nil
 		}
 		return nil, "", err
@@ -336,7 +334,7 @@ func (b *batchLook) beyond(root *os.Root, m pack.Manifest, dir string, bad func(
 		}
 		return nil
 	})
-	if err != nil && (check.Broken(err) || gone(err)) {
+	if err != nil && (check.Broken(err) || errors.Is(err, fs.ErrNotExist)) {
 		bad(dir, "it cannot be listed: "+err.Error())
 		return nil
 	}
