@@ -125,11 +125,24 @@ func condition(name string) (bool, error) {
 		return loopDevices()
 	case "mount":
 		return exec.Command("unshare", "-m", "true").Run() == nil, nil
+	case "userns":
+		if err := exec.Command("unshare", "-U", "-r", "true").Run(); err != nil {
+			return false, fullError(err)
+		}
+		return true, nil
 	}
 	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" || name == "bash" {
 		return installed(name)
 	}
 	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+// fullError is err in a run that must skip nothing.
+func fullError(err error) error {
+	if full() {
+		return fmt.Errorf("D_FULL=1: %w", err)
+	}
+	return nil
 }
 
 // loopDevices says whether an ext4 of a script's own can be made and mounted.

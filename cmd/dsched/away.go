@@ -45,7 +45,7 @@ func (h *head) why(a sched.Attempt) string {
 func (h *head) awayNote(n *sched.Node) string {
 	note := []string{fmt.Sprintf("%s %s", node.Silent, unit.FormatDuration(max(0, h.clock()-n.Heard)))}
 	if n.Wait > 0 && n.State == node.Silent {
-		note = append(note, fmt.Sprintf("%s elsewhere at %s", some(n.Wait, "job goes", "jobs go"), h.clockTime(n.Until)))
+		note = append(note, some(n.Wait, "job moves", "jobs move")+" at "+h.clockTime(n.Until))
 	}
 	if n.Stay > 0 {
 		note = append(note, some(n.Stay, "job waits", "jobs wait")+" for it")

@@ -58,7 +58,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 	if b.seen[p]&passed != 0 {
 		limit = mixedBatch
 	}
-	if p.fails >= limit && m.othersCan(a) {
+	if p.fails >= limit && p.rest == 0 && m.othersCan(a) { // what ends while it rests was begun before
 		m.rest(p)
 	}
 }
@@ -78,7 +78,7 @@ func (m *Machine) rest(p *peer) {
 	}
 	p.rests++
 	p.rest = m.now + length
-	p.restWhy = fmt.Sprintf("%d jobs failed here within %v", p.fails, max(time.Second, (m.now-p.since).Round(time.Second)))
+	p.restWhy = fmt.Sprintf("%d jobs failed within %v", p.fails, max(time.Second, (m.now-p.since).Round(time.Second)))
 	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
 		if !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == Waiting {
 			a.recalled = true

@@ -72,7 +72,7 @@ func TestL47BlackHole(t *testing.T) {
 	r.expectRest(node.Busy, 0)
 	r.fail(4, 4)
 	r.expectRest(node.Resting, time.Minute)
-	if got, want := r.row("ws1").Note, "3 jobs failed here within 2s"; got != want {
+	if got, want := r.row("ws1").Note, "3 jobs failed within 2s"; got != want {
 		t.Errorf("the note is %q, want %q", got, want)
 	}
 	r.apply(ended(1, 5, unstarted)) // it waited there, and was asked back
