@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 		"daemon":  mainDaemon,
 		"signal":  mainSignal,
 		"guard":   mainGuard,
+		"proxy":   mainProxy,
 
 		"powercut": mainPowercut,
 	})
