@@ -40,6 +40,8 @@ type fakeHead struct {
 	sessions chan *fakeSession
 	spec     string
 
+	skew atomic.Bool // it speaks another version
+
 	mu sync.Mutex // guards up
 	up map[job.Token]chan *wire.Conn
 }
@@ -88,7 +90,11 @@ func (h *fakeHead) greet(c *wire.Conn) {
 		up = h.up[join]
 	}
 	h.mu.Unlock()
-	if c.Send(&wire.Hello{Proto: wire.Proto, Role: wire.RoleHead, Join: join, Spool: "s"}) != nil {
+	proto := wire.Proto
+	if h.skew.Load() {
+		proto = [2]int{wire.Proto[1] + 6, wire.Proto[1] + 8}
+	}
+	if c.Send(&wire.Hello{Proto: proto, Role: wire.RoleHead, Join: join, Spool: "s"}) != nil {
 		return
 	}
 	switch {
