@@ -94,8 +94,9 @@ func scanBrief(b []byte) (name []byte, cpus int, ok bool) {
 	if !s.has(`,"resources":{`) {
 		return nil, 0, false
 	}
-	ok = s.intMember(`"cpus":`, &cpus) && s.has("}")
-	return name, cpus, ok
+	var r job.Resources
+	ok = s.resources(&r)
+	return name, r.CPUs, ok
 }
 
 // eachLine calls f for each line of the first size bytes of r, without its

@@ -156,6 +156,13 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 			b = append(b, `"cpus":`...)
 			b = strconv.AppendInt(b, int64(j.Resources.CPUs), 10)
 		}
+		if j.Resources.Disk != 0 {
+			if j.Resources.CPUs != 0 {
+				b = append(b, ',')
+			}
+			b = append(b, `"disk":`...)
+			b = strconv.AppendInt(b, j.Resources.Disk, 10)
+		}
 		b = append(b, '}')
 	}
 	if len(j.Slurm) > 0 {

@@ -81,6 +81,9 @@ func checkResources(r job.Resources) error {
 	if r.CPUs < 0 || r.CPUs > maxCPUs {
 		return fmt.Errorf("%d cpus make no sense", r.CPUs)
 	}
+	if r.Disk < 0 {
+		return fmt.Errorf("%d bytes of disk make no sense", r.Disk)
+	}
 	return nil
 }
 

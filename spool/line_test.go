@@ -115,7 +115,7 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 		j.Inputs = append(j.Inputs, in)
 	}
 	if r.IntN(2) == 0 {
-		j.Resources = &job.Resources{CPUs: r.IntN(3)}
+		j.Resources = &job.Resources{CPUs: r.IntN(3), Disk: int64(r.IntN(3)) << 31}
 	}
 	for range r.IntN(2) {
 		j.Slurm = append(j.Slurm, job.Option{Name: "time", Value: strings.ToValidUTF8(randomText(r), "?")})

@@ -298,7 +298,7 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 	}
 	if s.has(`,"resources":{`) {
 		j.Resources = new(job.Resources)
-		if !s.intMember(`"cpus":`, &j.Resources.CPUs) || !s.has("}") {
+		if !s.resources(j.Resources) {
 			return false
 		}
 	}
@@ -311,6 +311,18 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 		return false
 	}
 	return s.i == len(b)
+}
+
+// resources reads the members of what a job needs, up to its end.
+func (s *scan) resources(r *job.Resources) bool {
+	disk, at := `"disk":`, s.i
+	if !s.intMember(`"cpus":`, &r.CPUs) {
+		return false
+	}
+	if s.i != at {
+		disk = `,"disk":`
+	}
+	return s.int64Member(disk, &r.Disk) && s.has("}")
 }
 
 // list passes over a list that is not empty, of what each reads.

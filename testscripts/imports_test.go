@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"lib/durable": {"golang.org/x/sys/unix"},
 	"lib/job":     {"lib/conf", "lib/unit"},
 	"lib/line":    {},
-	"lib/node":    {"lib/conf", "lib/job"},
+	"lib/node":    {"lib/conf", "lib/job", "lib/unit"},
 	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/wire"},
 	"lib/pack":    {"github.com/klauspost/compress/zstd"},
 	"lib/proc":    {"golang.org/x/sys/unix"},

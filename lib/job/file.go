@@ -102,7 +102,7 @@ var (
 			"notify", "private", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
-	resKeys  = conf.Keys{Known: []string{"cpus"}, Refused: notYet("memory", "gpus", "disk", "time")}
+	resKeys  = conf.Keys{Known: []string{"cpus", "disk"}, Refused: notYet("memory", "gpus", "time")}
 	fileKeys = conf.Keys{Known: []string{"path", "alias"}}
 )
 
@@ -128,7 +128,7 @@ func (r *reader) batch() {
 	}
 	top := root.Map(keys)
 	r.meta(top.Need("meta").Map(metaKeys))
-	r.f.Spec.Resources = r.resources(top.Get("resources"))
+	r.f.Spec.Resources = r.resources(top.Get("resources"), Resources{})
 	r.f.Spec.Slurm = r.slurm(top.Get("slurm"))
 	r.f.Spec.Keep = r.keep(top.Get("keep"))
 	r.f.Spec.Retry = r.retry(top.Get("retry"))
@@ -232,16 +232,26 @@ func (r *reader) name(n conf.Node) string {
 	return s
 }
 
-func (r *reader) resources(n conf.Node) Resources {
-	cpus := n.Map(resKeys).Get("cpus")
-	if cpus.IsText() && cpus.Text() == "all" {
-		return Resources{}
+// resources reads what is asked for; what is not named is as in outer.
+func (r *reader) resources(n conf.Node, outer Resources) Resources {
+	m := n.Map(resKeys)
+	res := outer
+	switch cpus := m.Get("cpus"); {
+	case cpus.Absent():
+	case cpus.IsText() && cpus.Text() == "all":
+		res.CPUs = 0
+	case cpus.IsText() && strings.Trim(cpus.Text(), "0123456789") != "":
+		cpus.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(cpus.Text()))
+	default:
+		res.CPUs = int(cpus.Int(1, MaxCPUs))
 	}
-	if n := cpus; n.IsText() && strings.Trim(n.Text(), "0123456789") != "" {
-		n.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(n.Text()))
-		return Resources{}
+	if disk := m.Get("disk"); !disk.Absent() {
+		var err error
+		if res.Disk, err = unit.ParseBytes(disk.Text()); disk.IsText() && err != nil {
+			disk.Errorf("%v", err)
+		}
 	}
-	return Resources{CPUs: int(cpus.Int(1, MaxCPUs))}
+	return res
 }
 
 // MaxCPUs is how many cpus a job may ask for at most.

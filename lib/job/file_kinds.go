@@ -159,7 +159,7 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
 	}
 	r.files(own, m.Get("required_files"))
 	if n := m.Get("resources"); !n.Absent() {
-		res := r.resources(n)
+		res := r.resources(n, r.f.Spec.Resources)
 		j.Resources = &res
 	}
 	j.Slurm = r.slurm(m.Get("slurm"))

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/unit"
 )
 
 // stdin is how messages call the lines.
@@ -360,8 +361,8 @@ func safeName(s string) string {
 	return s
 }
 
-// ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, and
-// capabilities, joined by commas.
+// ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, disk=SIZE,
+// and capabilities, joined by commas.
 func ParseRequests(requests []string) (res Resources, caps []string, err error) {
 	for _, r := range requests {
 		for word := range strings.SplitSeq(r, ",") {
@@ -371,8 +372,12 @@ func ParseRequests(requests []string) (res Resources, caps []string, err error) 
 				return res, nil, CheckCapability(word)
 			case !ok:
 				caps = append(caps, word)
+			case key == "disk":
+				if res.Disk, err = unit.ParseBytes(value); err != nil {
+					return res, nil, fmt.Errorf("request %s: %w", conf.Quote(word), err)
+				}
 			case key != "cpus":
-				return res, nil, fmt.Errorf("request %s is not supported by this version: cpus=N and names of capabilities are", conf.Quote(word))
+				return res, nil, fmt.Errorf("request %s is not supported by this version: cpus=N, disk=SIZE and names of capabilities are", conf.Quote(word))
 			case value == "all":
 				res.CPUs = 0
 			case bad != nil || n < 1 || n > MaxCPUs || value[0] == '+':

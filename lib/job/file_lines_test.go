@@ -88,7 +88,7 @@ func TestLineMistakes(t *testing.T) {
 		{Template{Command: []string{"{1}"}}, []string{"\tx"}, "standard input:1: the command is empty, or longer than 131072 bytes"},
 		{Template{}, nil, "the command: there is no command after --"},
 		{Template{Command: []string{"x", "\xff"}}, nil, `the command: the word "\xff" is not UTF-8 text`},
-		{Template{Command: []string{"x"}, Requests: []string{"memory=2G"}}, nil, `-R: request "memory=2G" is not supported by this version: cpus=N and names of capabilities are`},
+		{Template{Command: []string{"x"}, Requests: []string{"memory=2G"}}, nil, `-R: request "memory=2G" is not supported by this version: cpus=N, disk=SIZE and names of capabilities are`},
 		{Template{Command: []string{"x"}, Requests: []string{"cpus=0"}}, nil, `-R: request "cpus=0": cpus must be a whole number from 1 to 65536, or all`},
 		{Template{Command: []string{"x"}, Requests: []string{"a|b"}}, nil, `-R: capability "a|b" is not supported by this version: capabilities are plain names, all of which a node must have`},
 		{Template{Command: []string{"x"}, Inputs: []string{"", "."}}, nil, "-i: a path is empty\n-i: \".\" is the whole directory: name what is wanted in it"},

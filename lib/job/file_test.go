@@ -171,7 +171,8 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: []}\nresources: {cpus: 0}", `3:19: "cpus" must be a whole number from 1 to 65536, not "0"`},
 	{"command: {jobs: []}\nresources: {cpus: 1.5}", `3:19: "cpus" must be a whole number, or "all" for the whole machine, not "1.5"`},
 	{"command: {jobs: []}\nresources: {memory: 4G, gpus: 1, disk: 1G, time: 1h}", "3:13: \"memory\" is not supported by this version: remove it\n" +
-		"3:25: \"gpus\" is not supported by this version: remove it\n3:34: \"disk\" is not supported by this version: remove it\n3:44: \"time\" is not supported by this version: remove it"},
+		"3:25: \"gpus\" is not supported by this version: remove it\n3:44: \"time\" is not supported by this version: remove it"},
+	{"command: {jobs: []}\nresources: {disk: lots}", `3:19: "lots" is not a size: write it like 512M, 2G or 1.5T`},
 	{"command: {jobs: []}\nsweep: {n: [1]}\nlease: 1d", "3:1: \"sweep\" is not supported by this version: remove it\n4:1: \"lease\" is not supported by this version: remove it"},
 	{"command: {jobs: []}\nretry: 3\nkeep: long", "3:8: \"retry\" is \"never\" or left out, other values are not supported by this version: not \"3\"\n" +
 		"4:7: \"long\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},

@@ -53,7 +53,8 @@ const SmallFile = 64 << 10
 
 // Resources is what a job needs of its node.
 type Resources struct {
-	CPUs int `json:"cpus,omitempty"` // 0: the whole node
+	CPUs int   `json:"cpus,omitempty"` // 0: the whole node
+	Disk int64 `json:"disk,omitempty"` // bytes that it writes at most; 0: nothing is said
 }
 
 // An Option is one option of sbatch: its long name with dashes and its value

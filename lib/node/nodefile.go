@@ -7,6 +7,7 @@ import (
 
 	"distribute/lib/conf"
 	"distribute/lib/job"
+	"distribute/lib/unit"
 )
 
 // MaxCPUs is how many cpus a node's file may offer.
@@ -19,6 +20,9 @@ type File struct {
 	Capabilities []string // offered beside those found
 	Hidden       []string // not offered even if found
 	CPUs         int      // for all jobs together
+	Reserve      *int64   // bytes of disk that jobs leave free
+	Cache        *int64   // bytes of inputs and builds that are kept after use
+	Output       *int64   // bytes that one job may print
 }
 
 // ReadFile reads a node's file. Its error has every mistake, with line and
@@ -42,13 +46,14 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "capabilities", "cpus"},
+		Known: []string{"name", "head", "capabilities", "cpus", "reserve", "cache", "output"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
 		},
 	})
-	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, MaxCPUs))}
+	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, MaxCPUs)),
+		Reserve: size(m.Get("reserve")), Cache: size(m.Get("cache")), Output: size(m.Get("output"))}
 	if n := m.Get("name"); !n.Absent() {
 		f.Name = Name(n.Text())
 		if err := job.CheckName(string(f.Name)); n.IsText() && err != nil {
@@ -72,6 +77,18 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// size reads a number of bytes, nil if absent.
+func size(n conf.Node) *int64 {
+	if n.Absent() {
+		return nil
+	}
+	v, err := unit.ParseBytes(n.Text())
+	if n.IsText() && err != nil {
+		n.Errorf("%v", err)
+	}
+	return &v
 }
 
 // checkCapability reports why s cannot be a capability: it is a plain word.

@@ -6,12 +6,15 @@ import (
 	"testing"
 )
 
+func bytes(n int64) *int64 { return &n }
+
 func TestParse(t *testing.T) {
 	tests := map[string]*File{
 		"name:\n": {}, "": {}, "# cpus: 4\n": {},
 		"name: ws1\nhead: tcp://127.0.0.1:8952\ncpus: 4\ncapabilities: [fftw, '!gcc', fftw]\n": {
 			Name: "ws1", Head: "tcp://127.0.0.1:8952", CPUs: 4, Capabilities: []string{"fftw"}, Hidden: []string{"gcc"}},
-		"capabilities:\n": {},
+		"capabilities:\n":                     {},
+		"reserve: 2G\ncache: 0\noutput: 512K": {Reserve: bytes(2 << 30), Cache: bytes(0), Output: bytes(512 << 10)},
 	}
 	for in, want := range tests {
 		got, err := Parse("node.yaml", []byte(in))
@@ -23,13 +26,14 @@ func TestParse(t *testing.T) {
 
 func TestParseMistakes(t *testing.T) {
 	tests := map[string][]string{
-		"nmae: x":                {`node.yaml:1:1: unknown key "nmae" (did you mean "name"?)`},
-		"name: ../x\ncpus: none": {"node.yaml:1:7: ", "node.yaml:2:7: "},
-		"cpus: 0":                {"node.yaml:1:7: "},
-		"cores: 4":               {`write "cpus"`},
-		"capabilities: gcc":      {"write a list"},
-		"capabilities: ['a b']":  {"node.yaml:1:16: ", `"a b"`},
-		"- x":                    {"node.yaml:1:1: "},
+		"nmae: x":                  {`node.yaml:1:1: unknown key "nmae" (did you mean "name"?)`},
+		"name: ../x\ncpus: none":   {"node.yaml:1:7: ", "node.yaml:2:7: "},
+		"cpus: 0":                  {"node.yaml:1:7: "},
+		"cores: 4":                 {`write "cpus"`},
+		"capabilities: gcc":        {"write a list"},
+		"capabilities: ['a b']":    {"node.yaml:1:16: ", `"a b"`},
+		"cache: much\nreserve: -1": {"node.yaml:1:8: ", `"much" is not a size`, "node.yaml:2:10: "},
+		"- x":                      {"node.yaml:1:1: "},
 	}
 	for in, wants := range tests {
 		f, err := Parse("node.yaml", []byte(in))
