@@ -28,7 +28,7 @@ var rooms = map[string][]string{
 	"lib/job":     {"lib/conf", "lib/unit"},
 	"lib/line":    {},
 	"lib/node":    {"lib/conf", "lib/job", "lib/unit"},
-	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/wire"},
+	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/unit", "lib/wire"},
 	"lib/pack":    {"github.com/klauspost/compress/zstd"},
 	"lib/proc":    {"golang.org/x/sys/unix"},
 	"lib/pull":    {"lib/job", "lib/pack"},

@@ -56,8 +56,12 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	offer := whatIsHere(file, c.Getenv)
+	caps, facts, err := disk(file, *dir)
+	if err != nil {
+		return err
+	}
 	if *dry {
-		return printOffer(c, offer)
+		return printOffer(c, append(offer.all(), facts...))
 	}
 	if offer.name.err != nil {
 		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", offer.name.err)
@@ -84,7 +88,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	err = noded.Run(ctx, noded.Settings{
 		Addr: addr, Terms: terms, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
-		Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
+		Caps: &caps, Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	})
 	if errors.Is(err, desk.ErrInUse) {
 		return cli.Errorf(cli.Later, "%w", err)
@@ -118,9 +122,9 @@ func readFile(dir string, args []string) (*node.File, error) {
 }
 
 // printOffer prints what this node would offer, and where it comes from.
-func printOffer(c *cli.Cmd, o *found) error {
+func printOffer(c *cli.Cmd, all []fact) error {
 	w := tabwriter.NewWriter(c.Stdout, 0, 8, 2, ' ', 0)
-	for _, f := range o.all() {
+	for _, f := range all {
 		if f.err != nil {
 			c.Talk("%s: %v", f.what, f.err)
 			continue

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
 )
@@ -70,6 +71,32 @@ func whatIsHere(f *node.File, getenv func(string) string) *found {
 		o.capabilities = append(o.capabilities, fact{what: "capability", value: p, why: where})
 	}
 	return o
+}
+
+// disk is how much of its disk the node may use, as the node's file says or by
+// the size of the file system.
+func disk(f *node.File, dir string) (desk.Caps, []fact, error) {
+	caps, err := desk.DefaultCaps(dir)
+	if err != nil {
+		return caps, nil, err
+	}
+	var facts []fact
+	for _, c := range []struct {
+		what string
+		said *int64
+		cap  *int64
+		why  string
+	}{
+		{"reserve", f.Reserve, &caps.Reserve, "5 % of the file system, at most 1 GiB"},
+		{"cache", f.Cache, &caps.Cache, "10 % of the file system, at most 20 GiB"},
+		{"output", f.Output, &caps.Output, "what one job may print"},
+	} {
+		if c.said != nil {
+			*c.cap, c.why = *c.said, "node.yaml"
+		}
+		facts = append(facts, fact{what: c.what, value: strconv.FormatInt(*c.cap, 10), why: c.why})
+	}
+	return caps, facts, nil
 }
 
 func nameOf(f *node.File) fact {

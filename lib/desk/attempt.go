@@ -75,7 +75,7 @@ func (a *Attempt) Extra() string { return filepath.Join(a.Dir, "extra") }
 // The result has an error for each that could not be noted; one that was noted
 // before is returned as it is, with fs.ErrExist.
 func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
-	d.stock()
+	d.Stock()
 	as, errs := make([]*Attempt, len(notes)), make([]error, len(notes))
 	var files []*os.File
 	var of []int

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"distribute/lib/durable"
@@ -15,16 +16,27 @@ import (
 // removed.
 const ballastSize = 4 << 20
 
+// spares is how many inodes are given up with it, on a file system that counts
+// them.
+const spares = 16
+
 // MakeRoom gives up the ballast if err is for want of space, and says whether
 // that made any: then what failed is worth another try at once.
 func (d *Desk) MakeRoom(err error) bool { return makeRoom(d.dir, err) }
 
-func makeRoom(dir string, err error) bool {
+func makeRoom(dir string, err error) (some bool) {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return false
 	}
-	return os.Remove(filepath.Join(dir, "ballast")) == nil
+	some = os.Remove(filepath.Join(dir, "ballast")) == nil
+	for i := range spares {
+		some = os.Remove(spare(dir, i)) == nil || some
+	}
+	return some
 }
+
+// spare is the name of a file that holds an inode.
+func spare(dir string, i int) string { return filepath.Join(dir, "spare", strconv.Itoa(i)) }
 
 // WriteFile is [durable.WriteFile] for a file of an attempt or a build, by its
 // absolute name, and gives up the ballast for it if the disk is full.
@@ -36,17 +48,33 @@ func WriteFile(name string, data []byte, mode fs.FileMode) error {
 	return err
 }
 
-// stock makes the ballast if it is gone and there is plenty of room. Without it
+// Stock makes the ballast if it is gone and there is plenty of room. Without it
 // the node works, until its disk is full; so it is no error that it cannot.
-func (d *Desk) stock() {
-	name := d.path("ballast")
-	if _, err := os.Lstat(name); err == nil {
+func (d *Desk) Stock() {
+	_, err := os.Lstat(d.path("ballast"))
+	_, serr := os.Lstat(spare(d.dir, spares-1))
+	if err == nil && serr == nil {
 		return
 	}
-	var st syscall.Statfs_t
-	if syscall.Statfs(d.dir, &st) != nil || int64(st.Bavail)*int64(st.Bsize) < 8*ballastSize {
+	space, serr := d.Space()
+	if serr != nil {
 		return
 	}
+	if err != nil && space.Free >= 8*ballastSize {
+		d.stock(d.path("ballast"))
+	}
+	if space.AllInodes == 0 || space.Inodes < 8*spares || makeDir(d.path("spare")) != nil {
+		return
+	}
+	for i := range spares {
+		if f, err := os.OpenFile(spare(d.dir, i), os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
+			f.Close()
+		}
+	}
+}
+
+// stock makes the file with the bytes of the ballast.
+func (d *Desk) stock(name string) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return
@@ -59,4 +87,12 @@ func (d *Desk) stock() {
 	if errors.Join(err, f.Close()) != nil {
 		os.Remove(name)
 	}
+}
+
+// makeDir makes a directory if it is not there.
+func makeDir(name string) error {
+	if err := os.Mkdir(name, 0o700); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }

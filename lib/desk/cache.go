@@ -1,23 +1,45 @@
 package desk
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
+	"time"
 
 	"distribute/lib/durable"
+	"distribute/lib/job"
 	"distribute/lib/pack"
 )
 
 // syncedFrom is the size in bytes from which an input in the cache is synced
 // before it gets its name. Smaller ones are fetched again after a power cut.
 const syncedFrom = 1 << 20
+
+// usedWithin is how exactly it is known when an input was used last.
+const usedWithin = time.Minute
+
+// partPrefix begins the names of inputs of which only a part has come yet.
+const partPrefix = ".part-"
+
+// A hoard is what is known of the cache as a whole.
+type hoard struct {
+	mu    sync.Mutex     // guards what follows, and removals from the cache
+	bytes int64          // on disk
+	pins  map[string]int // of inputs that are needed: by how many
+
+	evicting sync.Mutex
+}
 
 func checkSum(sum string) error {
 	if len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
@@ -33,67 +55,268 @@ func (d *Desk) Cached(sum string) (string, bool) {
 	return path, err == nil
 }
 
+// Pin keeps inputs in the cache, whether they are there or on their way, until
+// an Unpin of the same, and notes that they are used now.
+func (d *Desk) Pin(ins ...[]job.Input) {
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	now := time.Now()
+	for _, list := range ins {
+		for _, in := range list {
+			d.hoard.pins[in.Sum]++
+			if checkSum(in.Sum) != nil {
+				continue
+			}
+			path := d.path("cache", in.Sum[:2], in.Sum)
+			if info, err := os.Lstat(path); err == nil && now.Sub(used(info)) > usedWithin {
+				// The time of the last change must stay: CheckShared goes by it.
+				os.Chtimes(path, now, time.Time{})
+			}
+		}
+	}
+}
+
+// Unpin takes one Pin of inputs back.
+func (d *Desk) Unpin(ins ...[]job.Input) {
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	for _, list := range ins {
+		for _, in := range list {
+			if d.hoard.pins[in.Sum]--; d.hoard.pins[in.Sum] <= 0 {
+				delete(d.hoard.pins, in.Sum)
+			}
+		}
+	}
+}
+
+// used is when a file of the cache was used last: its time of access, which
+// Pin sets.
+func used(info fs.FileInfo) time.Time {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return time.Unix(st.Atim.Unix())
+	}
+	return info.ModTime()
+}
+
+// CacheSize is how many bytes of disk the cache has.
+func (d *Desk) CacheSize() int64 {
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	return d.hoard.bytes
+}
+
 // Uncache removes an input that is no longer what its name says.
-func (d *Desk) Uncache(sum string) error { return os.Remove(d.path("cache", sum[:2], sum)) }
+func (d *Desk) Uncache(sum string) error {
+	path := d.path("cache", sum[:2], sum)
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	info, err := os.Lstat(path)
+	if err == nil {
+		err = d.drop(path, Rounded(info.Size()))
+	}
+	return err
+}
+
+// drop removes a file of the cache; the caller has the hoard's lock.
+func (d *Desk) drop(path string, size int64) error {
+	err := os.Remove(path)
+	if err == nil {
+		d.hoard.bytes -= size
+	}
+	return err
+}
+
+// Evict removes inputs that are not pinned, those used longest ago first, until
+// the cache has at most keep bytes, and says how many it removed. It costs a
+// look at every file of the cache if there is something to remove.
+func (d *Desk) Evict(keep int64) (freed int64, err error) {
+	d.hoard.evicting.Lock()
+	defer d.hoard.evicting.Unlock()
+	if d.CacheSize() <= keep {
+		return 0, nil
+	}
+	type file struct {
+		path, sum string
+		size      int64
+		used      time.Time
+	}
+	var files []file
+	err = d.eachCached(func(path, sum string, info fs.FileInfo) error {
+		files = append(files, file{path, sum, Rounded(info.Size()), used(info)})
+		return nil
+	})
+	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.sum, b.sum)) })
+	for _, f := range files {
+		d.hoard.mu.Lock()
+		over := d.hoard.bytes > keep
+		if over && d.hoard.pins[f.sum] == 0 && d.drop(f.path, f.size) == nil {
+			freed += f.size
+		}
+		d.hoard.mu.Unlock()
+		if !over {
+			break
+		}
+	}
+	return freed, err
+}
+
+// eachCached calls f for each input in the cache, and each part of one.
+func (d *Desk) eachCached(f func(path, sum string, info fs.FileInfo) error) error {
+	return filepath.WalkDir(d.path("cache"), func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) || e.Name() == bootFile {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return f(path, strings.TrimPrefix(e.Name(), partPrefix), info)
+	})
+}
+
+// Part is how many bytes have come of an input that is not in the cache yet.
+func (d *Desk) Part(sum string) int64 {
+	if checkSum(sum) != nil {
+		return 0
+	}
+	info, err := os.Lstat(d.path("cache", sum[:2], partPrefix+sum))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
 
 // Cacher is a pack.Sink that puts inputs, named by their sums, into the cache.
+// Of one that is cut it keeps what has come, so that the rest can be asked for.
 func (d *Desk) Cacher() pack.Sink { return cacher{d} }
 
 type cacher struct{ d *Desk }
 
-// Put takes one input. It gets its name when its SHA-256 is right.
+// Put takes one input. It gets its name when its SHA-256 is right, that of the
+// part which had come before included; if it is wrong nothing is kept.
 func (c cacher) Put(_ int, e pack.Entry, from int64, r io.Reader) (err error) {
-	if err := checkSum(e.Sum); err != nil || from != 0 || e.Path != e.Sum {
+	if err := checkSum(e.Sum); err != nil || e.Path != e.Sum {
 		return errors.Join(err, fmt.Errorf("%w: %.100q is no input", pack.ErrFormat, e.Path))
 	}
 	dir := c.d.path("cache", e.Sum[:2])
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".new-*")
+	part := filepath.Join(dir, partPrefix+e.Sum)
+	const how = os.O_RDWR | os.O_CREATE | syscall.O_NOFOLLOW
+	f, err := os.OpenFile(part, how, 0o600)
+	if errors.Is(err, fs.ErrPermission) && os.Remove(part) == nil { // whole, and not named before a crash
+		f, err = os.OpenFile(part, how, 0o600)
+	}
 	if err != nil {
 		return err
 	}
+	in := &source{r: r}
+	was := c.d.Part(e.Sum)
 	defer func() {
-		if f.Close(); err != nil {
-			os.Remove(f.Name())
+		now := int64(0)
+		if info, serr := f.Stat(); serr == nil {
+			now = info.Size()
 		}
+		if f.Close(); err != nil && in.err == nil && os.Remove(part) == nil {
+			now = 0 // nothing was wrong with the stream but with what it had, or with the disk
+		}
+		c.d.hoard.mu.Lock()
+		c.d.hoard.bytes += Rounded(now) - Rounded(was)
+		c.d.hoard.mu.Unlock()
 	}()
-	hash := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, hash), r)
-	if err != nil {
+	if err := fill(f, e, from, in); err != nil {
 		return err
-	}
-	if n != e.Size || hex.EncodeToString(hash.Sum(nil)) != e.Sum {
-		return fmt.Errorf("%w: input %s", pack.ErrSum, e.Sum)
 	}
 	if err := f.Chmod(0o444); err != nil {
 		return err
 	}
-	if n >= syncedFrom {
+	if e.Size >= syncedFrom {
 		if err := durable.Sync(f); err != nil {
 			return err
 		}
 	}
-	return os.Rename(f.Name(), filepath.Join(dir, e.Sum))
+	if err := durable.Step("cache.rename"); err != nil {
+		return err
+	}
+	return os.Rename(part, filepath.Join(dir, e.Sum))
 }
 
-// cleanCache removes inputs that were on their way in, and, in a new boot,
-// those that were never synced.
+// fill writes an input from the given byte on, and checks all of it.
+func fill(f *os.File, e pack.Entry, from int64, r io.Reader) error {
+	hash := sha256.New()
+	if err := again(f, from, hash); err != nil {
+		return err
+	}
+	n, err := io.Copy(&stepped{io.MultiWriter(f, hash)}, r)
+	if err != nil {
+		return err
+	}
+	if from+n != e.Size || hex.EncodeToString(hash.Sum(nil)) != e.Sum {
+		return fmt.Errorf("%w: input %s", pack.ErrSum, e.Sum)
+	}
+	return nil
+}
+
+// again hashes what has come before, and leaves f at its end.
+func again(f *os.File, from int64, hash hash.Hash) error {
+	info, err := f.Stat()
+	if err == nil && info.Size() < from {
+		return fmt.Errorf("%w: the part that is here ends before byte %d", pack.ErrFormat, from)
+	}
+	if err == nil {
+		err = f.Truncate(from)
+	}
+	if err == nil {
+		_, err = io.CopyN(hash, f, from)
+	}
+	return err
+}
+
+// A stepped is a writer between whose writes a crash can be tried.
+type stepped struct{ w io.Writer }
+
+func (s *stepped) Write(p []byte) (int, error) {
+	if err := durable.Step("cache.part"); err != nil {
+		return 0, err
+	}
+	return s.w.Write(p)
+}
+
+// A source is a reader that remembers what ended it.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// bootFile tells in which boot the cache was used last.
+const bootFile = "boot"
+
+// cleanCache counts the cache, and removes, in a new boot, the inputs that were
+// never synced. Parts stay: they are checked when they are whole.
 func (d *Desk) cleanCache() error {
-	mark := d.path("cache", "boot")
+	mark := d.path("cache", bootFile)
 	was, _ := os.ReadFile(mark)
 	again := string(was) == d.boot
-	err := filepath.WalkDir(d.path("cache"), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || path == mark {
-			return err
-		}
-		if strings.HasPrefix(e.Name(), ".new-") {
+	err := d.eachCached(func(path, sum string, info fs.FileInfo) error {
+		if checkSum(sum) != nil || !again && info.Size() < syncedFrom {
 			return os.Remove(path)
 		}
-		if info, err := e.Info(); !again && (err != nil || info.Size() < syncedFrom) {
-			return os.Remove(path)
-		}
+		d.hoard.bytes += Rounded(info.Size())
 		return nil
 	})
 	if err != nil || again {

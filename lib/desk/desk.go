@@ -33,6 +33,8 @@ type Desk struct {
 	boot  string
 	lock  *flock.Flock
 
+	hoard hoard
+
 	mu      sync.Mutex
 	trashed int // names in trash/
 }
@@ -55,7 +57,7 @@ func Open(dir, boot string) (*Desk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &Desk{dir: dir, boot: boot}
+	d := &Desk{dir: dir, boot: boot, hoard: hoard{pins: map[string]int{}}}
 	if err := d.check(); err != nil {
 		return nil, err
 	}
@@ -90,7 +92,7 @@ func (d *Desk) check() error {
 		switch n := e.Name(); {
 		case n == "node.json":
 			return nil
-		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", strings.HasPrefix(n, "."):
+		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", strings.HasPrefix(n, "."):
 		default:
 			return fmt.Errorf("%q is not a node's directory: it has %q and no node.json; name an empty or a new one with -D", d.dir, n)
 		}
@@ -154,7 +156,7 @@ func (d *Desk) begin() error {
 	if err := d.emptyTrash(); err != nil {
 		return err
 	}
-	d.stock()
+	d.Stock()
 	return d.cleanCache()
 }
 

@@ -31,7 +31,12 @@ const tries = 3
 // early, and leaves all as it is, when the daemon is at its end.
 func (n *daemon) live(ctx context.Context, a *attempt) {
 	var err error
+	defer func() {
+		n.desk.Unpin(a.pinned...)
+		n.do(n.trim)
+	}()
 	if a.started || !n.desk.ThisBoot(a.Attempt) {
+		n.recall(ctx, a)
 		err = n.finish(a, nil)
 	} else {
 		err = n.fresh(ctx, a)
@@ -51,6 +56,19 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 	}
 }
 
+// recall finds what an attempt that an earlier daemon started needs of the
+// cache and of the disk.
+func (n *daemon) recall(ctx context.Context, a *attempt) {
+	b, err := n.desk.Build(a.Job.Batch(), a.Spec)
+	if err != nil || a.Work == nil {
+		return
+	}
+	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs}
+	n.desk.Pin(a.pinned...)
+	need := n.needs(ctx, a, b)
+	n.do(func() { a.base, a.writes = need.copies, need.writes })
+}
+
 // atEnd says whether the daemon is at its end. Before the state's goroutine
 // says so the context of an attempt does, if it was not cancelled by a stop.
 func (n *daemon) atEnd(ctx context.Context) bool {
@@ -58,7 +76,7 @@ func (n *daemon) atEnd(ctx context.Context) bool {
 	case <-n.over:
 		return true
 	default:
-		return ctx.Err() != nil && context.Cause(ctx) != errStopped
+		return ctx.Err() != nil && !stops(ctx)
 	}
 }
 
@@ -79,6 +97,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 		var failed *buildError
 		var refusal *wire.Error
 		var cannot *cannotError
+		var lacks *noRoomError
 		switch {
 		case begun:
 			return n.finish(a, st)
@@ -90,6 +109,10 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 			return n.buildFailed(a, failed)
 		case errors.As(err, &cannot):
 			return n.keep(a, &job.Result{Outcome: job.Outcome{Reason: cannot.why}}, nil, false)
+		case errors.As(err, &lacks):
+			return n.giveBack(a, err)
+		case full(err):
+			return n.giveBack(a, &noRoomError{why: reason(err)})
 		case errors.As(err, &refusal) || try == tries:
 			return n.giveBack(a, err)
 		}
@@ -113,6 +136,10 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 		if err := n.built(ctx, a, b); err != nil {
 			return false, nil, err
 		}
+		// What it left is known only now.
+		if err := n.roomFor(ctx, a, n.needs(ctx, a, b), false); err != nil {
+			return false, nil, err
+		}
 	}
 	n.do(func() { n.letPass(a, false) })
 	started, err := n.prepare(ctx, a, b)
@@ -123,7 +150,10 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	if err != nil {
 		return false, nil, err
 	}
-	defer func() { n.release(a.cpus, slot) }()
+	defer func() {
+		n.do(func() { a.running = false })
+		n.release(a.cpus, slot)
+	}()
 	if begun, st, slot, err = n.start(ctx, a, b, started, slot); begun && st == nil {
 		// The cpus are free again only when nothing of the tree is left.
 		err = n.settle(a)
@@ -199,8 +229,9 @@ func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.S
 	stopped := true
 	n.do(func() {
 		if stopped = a.stopped || a.held; !stopped {
-			a.started = true
+			a.started, a.running, a.room = true, true, 0
 			n.setPhase(a, wire.Running)
+			n.watchDisk()
 			n.pump()
 		}
 	})
@@ -249,7 +280,7 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 			return err
 		}
 		n.do(func() {
-			if a.adopted {
+			if a.running = false; a.adopted {
 				a.adopted = false
 				n.free += a.cpus
 				n.pump()
@@ -354,7 +385,8 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 		})
 	}
 	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
-	return n.keep(a, &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: reason}}, nil, false)
+	var lacks *noRoomError
+	return n.keep(a, &job.Result{Unstarted: true, NoRoom: errors.As(why, &lacks), Outcome: job.Outcome{Reason: reason}}, nil, false)
 }
 
 // buildFailed ends an attempt whose batch could not be built here; what the

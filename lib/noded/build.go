@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"distribute/lib/desk"
 	"distribute/lib/job"
@@ -19,7 +20,9 @@ import (
 // A build is a batch that is known here. Its fields belong to the state.
 type build struct {
 	*desk.Build
-	run *buildRun // while it is built
+	run  *buildRun // while it is built
+	size int64     // bytes of disk that it left, once that was looked at
+	used time.Time // when an attempt of it was over last
 }
 
 // A buildRun is one run of a build and those who wait for it.
@@ -28,7 +31,8 @@ type buildRun struct {
 	cancel  context.CancelCauseFunc
 	adopted bool // it runs under a supervisor of an earlier daemon
 	done    chan struct{}
-	err     error // set when done is closed
+	why     string // for what reason it is to end
+	err     error  // set when done is closed
 }
 
 // A buildError says that a build ran and failed.
@@ -55,6 +59,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 		}
 		if known.run == nil {
 			known.run = n.beginBuild(ctx, known, a.seq, a.cpus)
+			n.watchDisk()
 		}
 		run = known.run
 		run.waiting++
@@ -89,7 +94,10 @@ func (n *daemon) beginBuild(ctx context.Context, b *build, seq, cpus int) *build
 		defer cancel(nil)
 		err := n.runBuild(ctx, b.Build, run, seq, cpus)
 		n.do(func() {
-			run.err, b.run = err, nil
+			if run.why != "" && errors.Is(err, errStopped) {
+				err = &buildError{"stopped: " + run.why, b.Output()}
+			}
+			run.err, b.run, b.size = err, nil, 0
 			close(run.done)
 		})
 	})
@@ -101,6 +109,8 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if done, err := n.oldBuild(b, run); done || err != nil {
 		return err
 	}
+	n.desk.Pin(b.Spec.Inputs)
+	defer n.desk.Unpin(b.Spec.Inputs)
 	slot, err := n.acquire(ctx, seq, cpus)
 	if err != nil {
 		return err

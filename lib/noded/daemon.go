@@ -36,6 +36,7 @@ type Settings struct {
 	Dir   string     // the node's directory
 	Env   []string   // what jobs get of the daemon's environment
 	Path  string     // PATH
+	Caps  *desk.Caps // nil: the disk is not looked at
 	Log   *slog.Logger
 
 	// What a simulation brings: nil is the machine that the program runs on,
@@ -106,8 +107,12 @@ type daemon struct {
 	slots     []Slot            // supervisors without an order
 	arrivals  int
 	leaving   leaving
-	letGo     recent // deleted in this session: a start that comes late is not for a new attempt
-	noted     int    // the order of the last attempt that was noted; of the goroutine that obeys the head
+	watching  bool          // somebody looks at the disk
+	trimming  bool          // somebody brings the cache under its cap
+	trimAgain bool          // more may have come over it meanwhile
+	roomNews  chan struct{} // closed when there may be more room, and made anew
+	letGo     recent        // deleted in this session: a start that comes late is not for a new attempt
+	noted     int           // the order of the last attempt that was noted; of the goroutine that obeys the head
 }
 
 // An attempt is one that the head gave to this node and that has not been
@@ -121,19 +126,26 @@ type attempt struct {
 	started bool          // it runs, or ran
 	held    bool          // the head does not know it: nothing is begun with it
 	adopted bool          // it runs under a supervisor of an earlier daemon
+	running bool          // its processes live
 	stopped bool          // it is to end
 	why     string        // for what reason
 	result  *job.Result   // once it is over
 	small   pack.Manifest // of what it left, if that is little; not changed once result is set
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it is over
+
+	room   int64         // bytes of disk that are its own before it starts
+	writes int64         // that it said it writes
+	used   int64         // of these, as far as is known
+	base   int64         // that were in its directory when it started
+	pinned [][]job.Input // what the cache keeps for it; of its goroutine
 }
 
 func newDaemon(s *Settings, d *desk.Desk) *daemon {
 	s.fill()
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs}
+		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, roomNews: make(chan struct{})}
 	n.link = newLink(n)
 	return n
 }
@@ -245,7 +257,8 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	if alive, err := n.Machine.Alive(da.Dir); err != nil {
 		return err
 	} else if alive {
-		a.adopted, a.phase = true, wire.Running
+		a.adopted, a.running, a.phase = true, true, wire.Running
+		n.watchDisk()
 		n.free -= a.cpus
 	}
 	if !a.started {
@@ -296,8 +309,14 @@ func (n *daemon) letPass(a *attempt, passed bool) {
 
 // ended makes it known that an attempt is over.
 func (n *daemon) ended(a *attempt, r *job.Result) {
-	a.result, a.phase = r, wire.Returning
+	a.result, a.phase, a.running = r, wire.Returning, false
 	close(a.done)
+	for _, b := range n.builds {
+		if b.Batch == a.Job.Batch() {
+			b.used = time.Now()
+		}
+	}
+	n.roomChanged()
 	n.pump()
 	n.Log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
 	n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})

@@ -68,6 +68,13 @@ func (n *daemon) fetchAll(ctx context.Context, a *attempt) (*desk.Build, error) 
 	case len(a.Work.Run) == 0:
 		return nil, &cannotError{"the job has nothing to run"}
 	}
+	if a.pinned == nil {
+		a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs}
+		n.desk.Pin(a.pinned...)
+	}
+	if err := n.roomFor(ctx, a, n.needs(ctx, a, b), true); err != nil {
+		return nil, err
+	}
 	return b, n.fetchInputs(ctx, a, b.Spec.Inputs, a.Work.Inputs)
 }
 
@@ -166,24 +173,53 @@ func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Inp
 	}
 }
 
+// fetchMine fetches inputs, whatever cuts come between. What has come before a
+// cut, or before the daemon was killed, does not come again.
 func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes map[string]int64) error {
-	for len(sums) > 0 {
-		part := map[string]int64{}
-		for _, s := range sums[:min(len(sums), wire.MaxSums)] {
-			part[s] = sizes[s]
+	anew := map[string]bool{} // begun again from their first byte, for what had come was wrong
+	for {
+		f, m := n.nextFetch(a, sums, sizes)
+		if f == nil {
+			return nil
 		}
-		sums = sums[len(part):]
-		m := pack.Blobs(part)
-		f := &wire.Fetch{Attempt: a.Token, Of: wire.OfInputs}
-		for _, e := range m {
-			f.Sums = append(f.Sums, e.Sum)
-		}
-		err := n.link.fetch(ctx, f, func(r io.Reader) error {
-			return pack.Receive(r, m, pack.Want{}, n.desk.Cacher())
+		err := n.link.ask(ctx, f, func(r io.Reader) error {
+			return pack.Receive(r, m, pack.Want{From: f.From}, n.desk.Cacher())
 		})
-		if err != nil {
+		switch {
+		case err == nil, errors.Is(err, errAway) && ctx.Err() == nil:
+		case errors.Is(err, pack.ErrSum) && f.From > 0 && !anew[f.Sums[0]]:
+			n.Log.Warn("what had come of an input is wrong; fetching all of it", "attempt", a.Token, "input", f.Sums[0])
+			anew[f.Sums[0]] = true
+		default:
 			return err
 		}
 	}
-	return nil
+}
+
+// nextFetch is the next question for inputs, and what is to come; nil if all
+// are here. One of which a part is here is asked for alone, from there on.
+func (n *daemon) nextFetch(a *attempt, sums []string, sizes map[string]int64) (*wire.Fetch, pack.Manifest) {
+	f, part := &wire.Fetch{Attempt: a.Token, Of: wire.OfInputs}, map[string]int64{}
+	for _, s := range sums {
+		if _, here := n.desk.Cached(s); here {
+			continue
+		}
+		if from := n.desk.Part(s); from > 0 {
+			if from < sizes[s] {
+				f.Sums, f.From = []string{s}, from
+				return f, pack.Blobs(map[string]int64{s: sizes[s]})
+			}
+		}
+		if len(part) < wire.MaxSums {
+			part[s] = sizes[s]
+		}
+	}
+	if len(part) == 0 {
+		return nil, nil
+	}
+	m := pack.Blobs(part)
+	for _, e := range m {
+		f.Sums = append(f.Sums, e.Sum)
+	}
+	return f, m
 }

@@ -68,6 +68,7 @@ func (n *daemon) remove(a *attempt) {
 		n.do(func() {
 			n.leaving.deleted(a.Token)
 			n.clear()
+			n.roomChanged()
 		})
 	})
 }

@@ -87,17 +87,22 @@ var errAway = errors.New("the head went away")
 // waits; what was cut is asked for again. A refusal is a *wire.Error.
 func (l *link) fetch(ctx context.Context, f *wire.Fetch, take func(io.Reader) error) error {
 	for {
-		r := &request{f, take, make(chan error, 1)}
-		select {
-		case l.asked <- r:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		// The answer is waited for even if ctx ends: take uses what is the caller's.
-		if err := <-r.done; !errors.Is(err, errAway) || ctx.Err() != nil {
+		if err := l.ask(ctx, f, take); !errors.Is(err, errAway) || ctx.Err() != nil {
 			return err
 		}
 	}
+}
+
+// ask is fetch for one time: an answer that was cut is errAway.
+func (l *link) ask(ctx context.Context, f *wire.Fetch, take func(io.Reader) error) error {
+	r := &request{f, take, make(chan error, 1)}
+	select {
+	case l.asked <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// The answer is waited for even if ctx ends: take uses what is the caller's.
+	return <-r.done
 }
 
 // run keeps a session with the head until ctx ends.

@@ -149,7 +149,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 				n.begin(n.add(as[i]))
 			default:
 				n.Log.Error("an attempt cannot be noted; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
-				n.link.tell(&wire.Ended{Attempt: notes[i].Token, Result: job.Result{Unstarted: true,
+				n.link.tell(&wire.Ended{Attempt: notes[i].Token, Result: job.Result{Unstarted: true, NoRoom: full(err),
 					Outcome: job.Outcome{Reason: "the node cannot keep a note of it: " + reason(err)}}})
 			}
 		}
@@ -279,10 +279,7 @@ func (n *daemon) clear() {
 	if len(n.forgotten) == 0 {
 		return
 	}
-	needed := map[job.BatchID]bool{}
-	for _, a := range n.attempts {
-		needed[a.Job.Batch()] = true
-	}
+	needed := n.neededBatches()
 	for dir := range n.forgotten {
 		b := n.builds[dir]
 		if b == nil || needed[b.Batch] || b.run != nil {

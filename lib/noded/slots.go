@@ -105,8 +105,12 @@ func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what stri
 	for cancelled := ctx.Done(); ; {
 		select {
 		case <-cancelled:
-			if cancelled = nil; context.Cause(ctx) == errStopped {
-				if err := s.Stop(o.Token); err != nil {
+			if cancelled = nil; stops(ctx) {
+				err := s.Stop(o.Token)
+				if context.Cause(ctx) == errKilled {
+					err = errors.Join(err, s.Stop(o.Token)) // the second leaves no time
+				}
+				if err != nil {
 					n.Log.Warn("a supervisor cannot be asked to stop", "what", what, "why", err)
 				}
 			}

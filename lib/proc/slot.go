@@ -76,7 +76,8 @@ func (s *Slot) listen() {
 func (s *Slot) Run(o *Order) error { return s.say(word{Order: o}) }
 
 // Stop asks the supervisor to end the order of that token, with the order's
-// grace time. Without effect if that order is not the one that runs.
+// grace time; said again, without it. Without effect if that order is not the
+// one that runs.
 func (s *Slot) Stop(token string) error { return s.say(word{Stop: token}) }
 
 func (s *Slot) say(w word) error {

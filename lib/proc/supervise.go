@@ -304,11 +304,16 @@ func (s *supervisor) await(pid int, st *Status) {
 }
 
 // stop asks the tree of the order to end, and kills it when the grace time is
-// over. An empty token means the order at hand, whichever it is.
+// over, or at once if it was asked before. An empty token means the order at
+// hand, whichever it is.
 func (s *supervisor) stop(token, who string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.token == "" || s.stopped != "" || token != "" && token != s.token {
+	if s.token == "" || token != "" && token != s.token {
+		return
+	}
+	if s.stopped != "" {
+		s.kill()
 		return
 	}
 	s.stopped = who
@@ -316,7 +321,7 @@ func (s *supervisor) stop(token, who string) {
 		return // not started yet, or its sweep is under way
 	}
 	token = s.token
-	pid, group := s.pid, s.group
+	pid := s.pid
 	for _, p := range descendants(os.Getpid()) {
 		signalSame(p.pid, p.start, unix.SIGTERM)
 		signalSame(p.pid, p.start, unix.SIGCONT)
@@ -324,15 +329,22 @@ func (s *supervisor) stop(token, who string) {
 	time.AfterFunc(s.grace, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.pid != pid || s.token != token {
-			return // over; the sweep has the rest
+		if s.pid == pid && s.token == token {
+			s.kill()
 		}
-		if group != nil {
-			group.kill()
-		}
-		unix.Kill(-pid, unix.SIGKILL)
-		unix.Kill(pid, unix.SIGKILL)
 	})
+}
+
+// kill kills the order at hand; its sweep has the rest. The caller has the lock.
+func (s *supervisor) kill() {
+	if s.pid == 0 {
+		return // not started yet, or over
+	}
+	if s.group != nil {
+		s.group.kill()
+	}
+	unix.Kill(-s.pid, unix.SIGKILL)
+	unix.Kill(s.pid, unix.SIGKILL)
 }
 
 // lookPath finds the program as the job's shell would: a name with a slash is

@@ -220,7 +220,11 @@ func good(r *Result) bool {
 // home first; what becomes of the job is decided when it is there.
 func (m *Machine) ended(a *attempt, r Result) {
 	b := m.batches[a.ref.Batch]
-	if r.Unstarted && !a.recalled && !a.stopped {
+	switch {
+	case !r.Unstarted || a.recalled || a.stopped:
+	case r.NoRoom:
+		m.noRoom(b, a.peer, r.Reason)
+	default:
 		m.refused(a.peer, r.Reason)
 	}
 	m.blame(a, &r)
@@ -321,6 +325,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.do(Forget{session, a.token})
 	} else if session != 0 {
 		m.do(Have{session, a.token})
+		m.moreRoom(a.peer)
 	}
 }
 
@@ -348,6 +353,7 @@ func orElse(s, dflt string) string {
 }
 
 func (e Tick) apply(m *Machine) {
+	m.tryRoom()
 	for _, p := range m.peers {
 		if p.rest != 0 && m.now >= p.rest {
 			p.rest = 0

@@ -167,6 +167,7 @@ func (e BatchGone) apply(m *Machine) {
 	}
 	m.doomed = slices.DeleteFunc(m.doomed, func(q *queue) bool { return q.b == b })
 	delete(m.avoids, b)
+	delete(m.tights, b)
 	delete(m.batches, e.Batch)
 }
 

@@ -35,6 +35,7 @@ type Machine struct {
 	doomed []*queue   // whose jobs are being failed, some at each event
 	again  []*attempt // whose transfer failed, to be granted again
 	avoids map[*batch]struct{}
+	tights map[*batch]struct{} // for which a node had no room
 }
 
 // A key is a token as bytes.
@@ -71,6 +72,7 @@ type batch struct {
 	suspect map[*peer]struct{}      // the same, before it is in the log
 	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
 	seen    map[*peer]uint8         // how its jobs ended there
+	tight   map[*peer]tight         // where the disk had no room for them
 }
 
 type request struct {
@@ -161,7 +163,7 @@ func New(cfg Config) *Machine {
 	}
 	return &Machine{cfg: cfg,
 		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{},
-		session: map[uint64]*peer{}, classOf: map[string]*class{}, avoids: map[*batch]struct{}{}}
+		session: map[uint64]*peer{}, classOf: map[string]*class{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
 }
 
 // Apply takes an event and returns what is to be done, in order. now is the

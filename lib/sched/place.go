@@ -42,7 +42,8 @@ func (q *queue) takes(p *peer) bool {
 	if !p.fits[q.c] || q.doom != "" {
 		return false
 	}
-	return !q.b.shuns(p)
+	_, cramped := q.b.cramped(p)
+	return !cramped && !q.b.shuns(p)
 }
 
 // shuns says that the build of the batch failed on a node.

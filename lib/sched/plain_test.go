@@ -82,7 +82,7 @@ func plainBest(m *Machine, nodes map[*peer]*plainNode, ref Ref, ahead map[*peer]
 		n := nodes[p]
 		_, able := p.offer.Has(q.c.caps)
 		fits := n.used+q.c.cpus <= p.offer.CPUs && (q.c.cpus > 0 || n.active == 0 && p.offer.CPUs > 0)
-		if !able || !fits || !p.listed || q.doom != "" || q.b.shuns(p) || p.waiting > ahead[p] || p.rest != 0 || p.rests > 0 && n.active > 0 {
+		if !able || !fits || !p.listed || q.doom != "" || q.b.shuns(p) || q.b.tight[p].until != 0 || p.waiting > ahead[p] || p.rest != 0 || p.rests > 0 && n.active > 0 {
 			continue
 		}
 		if best == nil {

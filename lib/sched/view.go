@@ -217,8 +217,8 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 	if q.doom != "" {
 		return q.doom, true
 	}
-	var there, able, big, failed, idle, rest int
-	var lacks string
+	var there, able, big, failed, idle, rest, tight int
+	var lacks, small string
 	for _, p := range m.peers {
 		if p.session == 0 {
 			continue
@@ -234,7 +234,11 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 			continue
 		}
 		big++
-		if !q.takes(p) {
+		if why, cramped := q.b.cramped(p); cramped {
+			if tight++; small == "" || string(p.name)+": "+why < small {
+				small = string(p.name) + ": " + why
+			}
+		} else if !q.takes(p) {
 			failed++
 		} else if p.rest != 0 {
 			rest++
@@ -253,6 +257,8 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 		return fmt.Sprintf("none of %d nodes offers %d cpus", able, max(1, q.c.cpus)), true
 	case failed == big:
 		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, failed, big), true
+	case tight > 0 && failed+rest+tight == big:
+		return small, true
 	case failed+rest == big:
 		return fmt.Sprintf("%d of %d nodes can run it, and rest for a while", rest, there), true
 	case idle > 0:

@@ -1,0 +1,83 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Caps is how much of its disk a node may use. The members are bytes.
+type Caps struct {
+	Reserve int64 // that jobs leave free
+	Cache   int64 // of inputs and builds that are kept after use
+	Output  int64 // that one job or one build may print
+}
+
+// DefaultCaps is what dnoded(8) says for a node's directory, by the size of the
+// file system that it is on, or will be.
+func DefaultCaps(dir string) (Caps, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Caps{}, err
+	}
+	var st syscall.Statfs_t
+	for err = syscall.Statfs(dir, &st); errors.Is(err, fs.ErrNotExist) && dir != "/"; err = syscall.Statfs(dir, &st) {
+		dir = filepath.Dir(dir)
+	}
+	if err != nil {
+		return Caps{}, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	size := int64(st.Blocks) * int64(st.Bsize)
+	return Caps{Reserve: min(size/20, 1<<30), Cache: min(size/10, 20<<30), Output: 1 << 30}, nil
+}
+
+// Space is what is left of a file system.
+type Space struct {
+	Free      int64 // bytes
+	Inodes    int64
+	AllInodes int64 // those in use included; 0: the file system does not count them
+}
+
+// Space is what is left of the directory's file system.
+func (d *Desk) Space() (Space, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(d.dir, &st); err != nil {
+		return Space{}, &fs.PathError{Op: "statfs", Path: d.dir, Err: err}
+	}
+	return Space{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree), int64(st.Files)}, nil
+}
+
+// block is what the least file takes, as far as is counted here.
+const block = 4096
+
+// Rounded is how many bytes of disk a file of that size takes.
+func Rounded(size int64) int64 { return (size + block - 1) / block * block }
+
+// Use is how many bytes and inodes a tree has on the disk; of a file with
+// several names a part for each. It costs a look at every file, and ends early
+// with ctx. What vanishes meanwhile, or may not be looked at, is not counted.
+func Use(ctx context.Context, dir string) (bytes, inodes int64) {
+	filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return nil
+		}
+		var info os.FileInfo
+		if info, err = e.Info(); err != nil {
+			return nil
+		}
+		inodes++
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.IsDir() {
+			bytes += st.Blocks * 512
+		} else if ok {
+			bytes += st.Blocks * 512 / max(1, int64(st.Nlink))
+		}
+		return nil
+	})
+	return bytes, inodes
+}

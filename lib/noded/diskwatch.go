@@ -1,0 +1,199 @@
+package noded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/unit"
+)
+
+// How the disk is watched while jobs run.
+const (
+	diskEvery    = time.Second
+	measureEvery = 5  // of those: how much attempts have written that said how much they would
+	measureCost  = 20 // so many times what a look cost passes before the next
+	inodesFree   = 50 // one in so many inodes is to stay free
+	worthStop    = 16 // who has less than this part of what is to be free is not stopped for it
+)
+
+// errKilled is errStopped, without a time to end.
+var errKilled = fmt.Errorf("%w, at once", errStopped)
+
+// stops says that a context was cancelled by a stop.
+func stops(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errStopped) }
+
+// A watched is an attempt or a build that runs.
+type watched struct {
+	a        *attempt
+	b        *build
+	run      *buildRun
+	dir, out string
+	base     int64 // bytes that were there before it began
+	writes   int64 // that it said it writes; 0: nothing was said
+}
+
+// A diskWatch looks at the disk for as long as something runs.
+type diskWatch struct {
+	n       *daemon
+	looks   int
+	measure time.Time // not before then
+	victim  *watched  // stopped for the disk's sake, and not over
+	low     desk.Space
+	acted   bool // low is what was left when the last one stopped was over
+}
+
+// watchDisk begins to watch, if nobody does.
+func (n *daemon) watchDisk() {
+	if n.Caps == nil || n.watching {
+		return
+	}
+	n.watching = true
+	n.work.Go(func() {
+		ctx, cancel := n.untilOver()
+		defer cancel()
+		w := &diskWatch{n: n}
+		tick := time.NewTicker(diskEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			var all []*watched
+			n.do(func() {
+				all = n.allRunning()
+				n.watching = len(all) > 0
+			})
+			if len(all) == 0 {
+				return
+			}
+			w.look(ctx, all)
+		}
+	})
+}
+
+// allRunning is what runs.
+func (n *daemon) allRunning() []*watched {
+	var all []*watched
+	for _, a := range n.attempts {
+		if a.running {
+			all = append(all, &watched{a: a, dir: a.Dir, out: a.Output(), base: a.base, writes: a.writes})
+		}
+	}
+	for _, b := range n.builds {
+		if b.run != nil {
+			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, out: b.Output()})
+		}
+	}
+	return all
+}
+
+// look is one look at the disk.
+func (w *diskWatch) look(ctx context.Context, all []*watched) {
+	for _, x := range all {
+		if info, err := os.Lstat(x.out); err == nil && w.n.Caps.Output > 0 && info.Size() > w.n.Caps.Output {
+			w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(w.n.Caps.Output))
+		}
+	}
+	space, err := w.n.desk.Space()
+	if err != nil {
+		w.n.Log.Warn("the disk cannot be looked at", "why", err)
+		return
+	}
+	w.n.desk.Stock()
+	if w.looks++; w.looks%measureEvery == 0 && !time.Now().Before(w.measure) {
+		w.measured(ctx, all)
+	}
+	w.nearlyFull(ctx, all, space)
+}
+
+// measured stops attempts that have written more than they said.
+func (w *diskWatch) measured(ctx context.Context, all []*watched) {
+	began := time.Now()
+	for _, x := range all {
+		if x.writes == 0 {
+			continue
+		}
+		bytes, _ := desk.Use(ctx, x.dir)
+		used := max(0, bytes-x.base)
+		w.n.do(func() { x.a.used = used })
+		if used > x.writes+leastRoom/16 {
+			w.n.stopRunning(x, errStopped, fmt.Sprintf("it had written %s, and %s were asked for", unit.FormatBytes(used), unit.FormatBytes(x.writes)))
+		}
+	}
+	w.measure = time.Now().Add(measureCost * time.Since(began))
+}
+
+// nearlyFull kills who has most on the disk when that is nearly full, one after
+// the other, as long as it gets fuller.
+func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space) {
+	inodes := s.AllInodes / inodesFree
+	if s.Free >= w.n.Caps.Reserve && s.Inodes >= inodes {
+		w.acted = false
+		return
+	}
+	if w.victim != nil {
+		if w.victim.lives(all) {
+			return
+		}
+		w.victim, w.low, w.acted = nil, s, true
+		return
+	}
+	worth := desk.Space{Free: w.n.Caps.Reserve / worthStop, Inodes: inodes / worthStop}
+	if w.acted && s.Free > w.low.Free-worth.Free && s.Inodes > w.low.Inodes-worth.Inodes {
+		return // what is there may go home; nobody takes more
+	}
+	var worst *watched
+	var most float64
+	var has int64
+	for _, x := range all {
+		bytes, files := desk.Use(ctx, x.dir)
+		part := float64(bytes-x.base) / float64(max(1, w.n.Caps.Reserve))
+		if s.Inodes < inodes {
+			part = float64(files) / float64(inodes)
+		}
+		if part >= 1.0/worthStop && part > most {
+			worst, most, has = x, part, bytes-x.base
+		}
+	}
+	if worst == nil || ctx.Err() != nil {
+		return
+	}
+	w.victim = worst
+	w.n.stopRunning(worst, errKilled, "the node's disk was nearly full; it had written "+unit.FormatBytes(max(0, has)))
+}
+
+// lives says whether what was stopped still runs.
+func (x *watched) lives(all []*watched) bool {
+	for _, y := range all {
+		if x.a != nil && x.a == y.a || x.run != nil && x.run == y.run {
+			return true
+		}
+	}
+	return false
+}
+
+// stopRunning stops an attempt or a build of its own accord; why tells it.
+func (n *daemon) stopRunning(x *watched, how error, why string) {
+	n.do(func() {
+		switch {
+		case x.a != nil && x.a.running && !x.a.stopped:
+			n.Log.Warn("attempt is stopped", "job", x.a.Job, "attempt", x.a.Token, "why", why)
+			x.a.stopped, x.a.why = true, why
+			if x.a.cancel(how); x.a.adopted {
+				n.stopAdopted(x.a.Dir)
+			}
+		case x.run != nil && x.run.why == "" && x.b.run == x.run:
+			n.Log.Warn("build is stopped", "batch", x.b.Batch, "why", why)
+			x.run.why = why
+			if x.run.cancel(how); x.run.adopted {
+				n.stopAdopted(x.dir)
+			}
+		}
+	})
+}

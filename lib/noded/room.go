@@ -1,0 +1,290 @@
+package noded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/unit"
+)
+
+// leastRoom is what must be free above the reserve beside what a start needs,
+// and patience how long an attempt waits for room here that others have.
+const (
+	leastRoom = 16 << 20
+	patience  = 30 * time.Second
+)
+
+// A noRoomError says that the disk has no room for an attempt.
+type noRoomError struct{ why string }
+
+func (e *noRoomError) Error() string { return "no room: " + e.why }
+
+func noRoom(need, has int64) error {
+	return &noRoomError{fmt.Sprintf("needs %s, has %s above the reserve", unit.FormatBytes(need), unit.FormatBytes(max(0, has)))}
+}
+
+// full says that an error is for want of disk.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// A needs is what an attempt needs of the disk, in bytes.
+type needs struct {
+	fetch  int64 // inputs that are not here
+	copies int64 // in its directory before it starts
+	build  int64 // in the build's directory, if that is still to be built
+	writes int64 // that it says it writes
+}
+
+func (r needs) all() int64 { return r.fetch + r.copies + r.build + r.writes }
+
+// needs looks at what an attempt needs. It costs a look at each input, and the
+// first time for a batch at every file of what it built.
+func (n *daemon) needs(ctx context.Context, a *attempt, b *desk.Build) needs {
+	var r needs
+	seen := map[string]bool{}
+	for i, list := range [][]job.Input{b.Spec.Inputs, a.Work.Inputs} {
+		for _, in := range list {
+			size := desk.Rounded(in.Size)
+			if len(in.Sum) == 64 && !seen[in.Sum] {
+				seen[in.Sum] = true
+				if _, here := n.desk.Cached(in.Sum); !here {
+					r.fetch += size
+				}
+			}
+			if in.Size < desk.SharedFrom { // else it is cloned or linked
+				r.copies += size
+				r.build += size * int64(1-i)
+			}
+		}
+	}
+	switch {
+	case len(b.Spec.Build) == 0:
+		r.build = 0
+	case n.desk.Ready(b):
+		r.build, r.copies = 0, r.copies+n.buildSize(ctx, b)
+	}
+	r.writes = b.Spec.Resources.Disk
+	if a.Work.Resources != nil {
+		r.writes = a.Work.Resources.Disk
+	}
+	return r
+}
+
+// buildSize is how many bytes of disk a build left.
+func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size int64) {
+	n.do(func() {
+		if known := n.builds[b.Dir]; known != nil {
+			size = known.size
+		}
+	})
+	if size > 0 {
+		return size
+	}
+	size, _ = desk.Use(ctx, b.Tree())
+	n.do(func() {
+		if known := n.builds[b.Dir]; known != nil {
+			known.size = size
+		}
+	})
+	return size
+}
+
+// claim is how much of what is free an attempt may still take.
+func (a *attempt) claim() int64 {
+	switch {
+	case a.result != nil:
+		return 0
+	case a.running:
+		return max(0, a.writes-a.used)
+	}
+	return a.room
+}
+
+// givesRoom says that there will be more room when an attempt is over, or when
+// what it left is home.
+func (a *attempt) givesRoom() bool {
+	if a.result != nil {
+		return a.result.Manifest != "" && !a.held
+	}
+	return a.running || a.room > 0
+}
+
+// roomFor claims the room that an attempt needs. What is in the way and can be
+// removed is removed. With wait it waits for others that run here, if the room
+// is theirs. The error is a *noRoomError if there is no room.
+func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool) error {
+	if n.Caps == nil {
+		return nil
+	}
+	enough := time.After(patience)
+	for cleared := false; ; {
+		space, err := n.desk.Space()
+		if err != nil {
+			return err
+		}
+		has, fits, others := int64(0), false, false
+		var news chan struct{}
+		n.do(func() {
+			has = space.Free - n.Caps.Reserve
+			for _, o := range n.attempts {
+				if o != a {
+					has -= o.claim()
+					others = others || o.givesRoom()
+				}
+			}
+			a.room, news = 0, n.roomNews
+			if fits = has >= need.all()+leastRoom; fits {
+				a.room, a.writes, a.base = need.all(), need.writes, need.copies
+			} else if others && wait {
+				n.letPass(a, true)
+			}
+		})
+		if fits {
+			return nil
+		}
+		if !cleared {
+			cleared = true
+			if n.shrink(ctx, need.all()+leastRoom-has) {
+				continue
+			}
+		}
+		if !others || !wait {
+			return noRoom(need.all()+leastRoom, has)
+		}
+		select {
+		case <-news:
+			cleared = false
+		case <-enough:
+			wait = false
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-n.over:
+			return errStopped
+		}
+	}
+}
+
+// roomChanged tells those who wait for room that there may be more.
+func (n *daemon) roomChanged() {
+	close(n.roomNews)
+	n.roomNews = make(chan struct{})
+}
+
+// shrink removes so many bytes of what is kept for later, as far as nobody
+// needs it now, and says whether it removed any: inputs first, which come again
+// from the head, then builds.
+func (n *daemon) shrink(ctx context.Context, by int64) bool {
+	freed, err := n.desk.Evict(max(0, n.desk.CacheSize()-by))
+	if err != nil {
+		n.Log.Warn("the cache cannot be looked through", "why", err)
+	}
+	some := freed > 0
+	for _, b := range n.idleBuilds(ctx) {
+		if freed >= by {
+			break
+		}
+		freed += b.size
+		some = n.dropBuild(b.build) || some
+	}
+	return some
+}
+
+// An idleBuild is a build that no attempt here needs.
+type idleBuild struct {
+	*build
+	size int64
+	used time.Time
+}
+
+// idleBuilds is what was built and is not needed now, that used longest ago
+// first.
+func (n *daemon) idleBuilds(ctx context.Context) []idleBuild {
+	var idle []idleBuild
+	n.do(func() {
+		needed := n.neededBatches()
+		for _, b := range n.builds {
+			if b.run == nil && !needed[b.Batch] {
+				idle = append(idle, idleBuild{build: b, used: b.used})
+			}
+		}
+	})
+	for i, b := range idle {
+		idle[i].size = n.buildSize(ctx, b.Build)
+	}
+	slices.SortFunc(idle, func(a, b idleBuild) int { return a.used.Compare(b.used) })
+	return idle
+}
+
+// dropBuild removes a build, if it is still not needed.
+func (n *daemon) dropBuild(b *build) bool {
+	var rest func() error
+	n.do(func() {
+		if n.builds[b.Dir] != b || b.run != nil || n.neededBatches()[b.Batch] {
+			return
+		}
+		delete(n.builds, b.Dir)
+		delete(n.forgotten, b.Dir)
+		var err error
+		if rest, err = n.desk.DiscardBuild(b.Build); err != nil {
+			n.Log.Error("a build cannot be removed", "batch", b.Batch, "why", err)
+			rest = nil
+		}
+	})
+	return rest != nil && rest() == nil
+}
+
+// neededBatches is the batches of which there is an attempt here.
+func (n *daemon) neededBatches() map[job.BatchID]bool {
+	needed := map[job.BatchID]bool{}
+	for _, a := range n.attempts {
+		needed[a.Job.Batch()] = true
+	}
+	return needed
+}
+
+// trimEvery is how often the cache is looked through, at most.
+const trimEvery = 10 * time.Second
+
+// trim brings what is kept for later back under its cap, in the background.
+func (n *daemon) trim() {
+	if n.Caps == nil || n.kept() <= n.Caps.Cache {
+		return
+	}
+	if n.trimAgain = true; n.trimming {
+		return
+	}
+	n.trimming = true
+	n.work.Go(func() {
+		ctx, cancel := n.untilOver()
+		defer cancel()
+		for again := true; again && ctx.Err() == nil; {
+			over := int64(0)
+			n.do(func() { n.trimAgain, over = false, n.kept()-n.Caps.Cache })
+			if over > 0 {
+				n.shrink(ctx, over+n.Caps.Cache/10)
+				pause(ctx, trimEvery)
+			}
+			n.do(func() {
+				if again = n.trimAgain; !again {
+					n.trimming = false
+				}
+			})
+		}
+	})
+}
+
+// kept is how many bytes of inputs and builds are kept, as far as is known.
+func (n *daemon) kept() int64 {
+	size := n.desk.CacheSize()
+	for _, b := range n.builds {
+		size += b.size
+	}
+	return size
+}

@@ -1,0 +1,61 @@
+package sched
+
+import "time"
+
+// longestTight is how long a batch is kept from a node at most that had no room
+// on its disk for a job of it, before it is tried again.
+const longestTight = 5 * time.Minute
+
+// A tight is a batch for whose jobs a node had no room on its disk. Nobody is
+// to blame, and the node may do other work meanwhile. It is not in the log.
+type tight struct {
+	until time.Duration // 0: it may be tried
+	long  time.Duration // doubled each time
+	why   string
+}
+
+// cramped says that a node had no room for the batch a while ago, and why.
+func (b *batch) cramped(p *peer) (why string, yes bool) {
+	t, ok := b.tight[p]
+	return t.why, ok && t.until != 0
+}
+
+// noRoom keeps a batch from a node for a while.
+func (m *Machine) noRoom(b *batch, p *peer, why string) {
+	if b.tight == nil {
+		b.tight = map[*peer]tight{}
+	}
+	long := min(max(resting, 2*b.tight[p].long), longestTight)
+	b.tight[p] = tight{m.now + long, long, orElse(why, "no room")}
+	m.tights[b] = struct{}{}
+}
+
+// tryRoom lets nodes be tried again whose time has come.
+func (m *Machine) tryRoom() {
+	for b := range m.tights {
+		waits := false
+		for p, t := range b.tight {
+			if t.until != 0 && m.now >= t.until {
+				t.until = 0
+				b.tight[p] = t
+				m.touch(p)
+			}
+			waits = waits || t.until != 0
+		}
+		if !waits {
+			delete(m.tights, b)
+		}
+	}
+}
+
+// removal is how long a node is given to remove what it need not keep.
+const removal = time.Second
+
+// moreRoom lets a node be tried again soon: something is being removed there.
+func (m *Machine) moreRoom(p *peer) {
+	for b := range m.tights {
+		if t, ok := b.tight[p]; ok && t.until != 0 {
+			b.tight[p] = tight{until: min(t.until, m.now+removal), why: t.why}
+		}
+	}
+}
