@@ -32,6 +32,8 @@ type site struct {
 	log  *bytes.Buffer
 	h    *head
 	stop func()
+
+	proven func(net.Conn) (dial.Peer, error) // instead of the head's own
 }
 
 // newSite starts a head on a new spool.
@@ -52,6 +54,9 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	s.h = h
+	if s.proven != nil {
+		h.proven = s.proven
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.t.Fatal(err)
