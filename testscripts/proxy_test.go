@@ -38,7 +38,8 @@ func mainProxy() {
 	flag.BoolVar(&p.up, "up", false, "")
 	flag.Int64Var(&p.last, "last", 0, "")
 	flag.Parse()
-	l, err := net.Listen(address(flag.Arg(0)))
+	network, addr := address(flag.Arg(0))
+	l, err := net.Listen(network, addr)
 	for err == nil {
 		var c net.Conn
 		if c, err = l.Accept(); err == nil {
@@ -59,7 +60,8 @@ func address(s string) (network, addr string) {
 // pass connects one stream with the target.
 func (p *proxy) pass(c net.Conn, target string) {
 	defer c.Close()
-	d, err := net.Dial(address(target))
+	network, addr := address(target)
+	d, err := net.Dial(network, addr)
 	if err != nil {
 		return
 	}

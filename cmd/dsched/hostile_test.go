@@ -257,7 +257,9 @@ func TestD88CutAnywhere(t *testing.T) {
 		parts[name], text = string(text[:n]), text[n:]
 		m = append(m, pack.Entry{Path: name, Type: pack.File, Size: int64(n), Mode: 0o644, Time: time.Unix(1, 0).UTC(), Sum: sumOf(parts[name])})
 	}
-	open := func(_ int, e pack.Entry) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(parts[e.Path])), nil }
+	open := func(_ int, e pack.Entry) (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(parts[e.Path])), nil
+	}
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
 	r := ended(start.Attempt, 0, m).Result
 	item := &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &r}
