@@ -210,10 +210,13 @@ func gone(pid int) bool {
 }
 
 // mainGuard waits for the end of its stdin, which comes when a script is over
-// or the process that ran it has gone, and then sweeps the script's HOME.
+// or the process that ran it has gone, and then sweeps the script's HOME, or
+// each of several.
 func mainGuard() {
 	io.Copy(io.Discard, os.Stdin)
-	sweep(os.Args[1])
+	for _, home := range os.Args[1:] {
+		sweep(home)
+	}
 }
 
 // sweep kills every process of this user whose HOME is that of an ended script,

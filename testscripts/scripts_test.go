@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 		"proxy":   mainProxy,
 
 		"powercut": mainPowercut,
+		"machine":  mainMachine,
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 
 	"distribute/lib/dial"
 	"distribute/spool"
@@ -15,7 +16,7 @@ func (h *head) takeIncoming(ctx context.Context) {
 	for name := range h.store.WatchIncoming(ctx) {
 		err := h.takeOne(name)
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, fs.ErrNotExist): // who left it has given it to this head meanwhile
 			delete(wait, name)
 		case errors.Is(err, spool.ErrFull) && wait[name]:
 		case errors.Is(err, spool.ErrFull):

@@ -1,0 +1,231 @@
+package testscripts
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A fault is something that happens to machines. It returns when it is over, or
+// leaves its healing to c.faults.
+type fault struct {
+	name   string
+	weight int
+	do     func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration)
+}
+
+// all are the faults. Each is made once, in some order, and then those that the
+// weights and the dice say.
+var all = []fault{
+	{"kill dsched", 4, killing("dsched", true)},
+	{"kill dnoded", 5, killing("dnoded", false)},
+	{"kill a supervisor", 3, killing("supervisor", false)},
+	{"kill a job", 2, killing("job", false)},
+	{"kill a tool", 3, killing("tool", true)},
+	{"stop dsched", 2, stopping("dsched", true)},
+	{"stop dnoded", 3, stopping("dnoded", false)},
+	{"stop a supervisor", 1, stopping("supervisor", false)},
+	{"stop a job", 1, stopping("job", false)},
+	{"partition", 3, parting("policy drop;", "policy drop;")},
+	{"partition, in only", 1, parting("policy drop;", "")},
+	{"partition, out only", 1, parting("", "policy drop;")},
+	{"loss", 2, parting("numgen random mod 100 < 30 drop;", "numgen random mod 100 < 30 drop;")},
+	{"reset", 2, parting("meta l4proto tcp reject with tcp reset;", "meta l4proto tcp reject with tcp reset;")},
+	{"full disk of the head", 2, filling(true)},
+	{"full disk of a node", 2, filling(false)},
+	{"power cut of the head", 2, cutting(true)},
+	{"power cut of a node", 3, cutting(false)},
+}
+
+// trouble makes faults until ctx ends.
+func (c *chaos) trouble(ctx context.Context) {
+	r := c.random("faults")
+	longest := 8 * time.Second
+	if end, _ := ctx.Deadline(); time.Until(end) > 3*time.Minute {
+		longest = 90 * time.Second
+	}
+	var bag []fault
+	for _, f := range all {
+		for range f.weight {
+			bag = append(bag, f)
+		}
+	}
+	first := r.Perm(len(all))
+	for wait(ctx, between(r, 200*time.Millisecond, 2500*time.Millisecond)) {
+		f := bag[r.IntN(len(bag))]
+		if len(first) > 0 {
+			f, first = all[first[0]], first[1:]
+		}
+		f.do(c, ctx, rand.New(rand.NewPCG(r.Uint64(), 0)), longest)
+	}
+}
+
+// later does what heals a fault after a while, or when ctx ends.
+func (c *chaos) later(ctx context.Context, r *rand.Rand, longest time.Duration, heal func()) {
+	d := between(r, 200*time.Millisecond, longest/4)
+	if r.IntN(4) == 0 {
+		d = between(r, longest/4, longest)
+	}
+	c.faults.Go(func() {
+		wait(ctx, d)
+		heal()
+	})
+}
+
+func (c *chaos) node(r *rand.Rand) *machine { return c.nodes[r.IntN(len(c.nodes))] }
+
+func (c *chaos) target(r *rand.Rand, head bool) *machine {
+	if head {
+		return c.head
+	}
+	return c.node(r)
+}
+
+// victim is a process of that kind, after a short while of looking for one.
+func (c *chaos) victim(ctx context.Context, r *rand.Rand, head bool, kind string) (prey, *machine, bool) {
+	for range 20 {
+		m := c.target(r, head)
+		var found []prey
+		for _, p := range m.processes() {
+			if p.kind == kind {
+				found = append(found, p)
+			}
+		}
+		if len(found) > 0 {
+			return found[r.IntN(len(found))], m, true
+		}
+		if !wait(ctx, 50*time.Millisecond) {
+			break
+		}
+	}
+	return prey{}, nil, false
+}
+
+func killing(kind string, head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
+	return func(c *chaos, ctx context.Context, r *rand.Rand, _ time.Duration) {
+		if p, m, ok := c.victim(ctx, r, head, kind); ok && syscall.Kill(p.pid, syscall.SIGKILL) == nil {
+			c.note("killed: "+kind, "%d on %s", p.pid, m.name)
+		}
+	}
+}
+
+func stopping(kind string, head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
+	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		p, m, ok := c.victim(ctx, r, head, kind)
+		if !ok {
+			return
+		}
+		fd, err := unix.PidfdOpen(p.pid, 0)
+		if err != nil {
+			return
+		}
+		if unix.PidfdSendSignal(fd, syscall.SIGSTOP, nil, 0) != nil {
+			unix.Close(fd)
+			return
+		}
+		c.note("stopped: "+kind, "%d on %s", p.pid, m.name)
+		c.later(ctx, r, longest, func() {
+			unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0)
+			unix.Close(fd)
+			c.note("continued", "%s %d on %s", kind, p.pid, m.name)
+		})
+	}
+}
+
+func parting(in, out string) func(*chaos, context.Context, *rand.Rand, time.Duration) {
+	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		m := c.target(r, r.IntN(4) == 0)
+		c.check(m.filter(in, out))
+		c.note("partition", "%s: in %q, out %q", m.name, in, out)
+		c.later(ctx, r, longest, func() {
+			c.check(m.filter("", ""))
+			c.note("healed", "network of %s", m.name)
+		})
+	}
+}
+
+// filling makes a file beside the daemon's that takes what room there is.
+func filling(head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
+	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		m := c.target(r, head)
+		if !m.fill() {
+			return
+		}
+		c.note("full disk: "+role(head), "%s", m.name)
+		c.later(ctx, r, longest, func() {
+			m.empty()
+			c.note("healed", "disk of %s", m.name)
+		})
+	}
+}
+
+func role(head bool) string {
+	if head {
+		return "head"
+	}
+	return "node"
+}
+
+// fill leaves nothing free on the disk of m, if its power is on.
+func (m *machine) fill() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.init == nil {
+		return false
+	}
+	f, err := os.Create(m.see(filepath.Join(m.disk, "filler")))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for size, step := int64(0), int64(32<<20); step >= 4096; {
+		if unix.Fallocate(int(f.Fd()), 0, size, step) == nil {
+			size += step
+		} else {
+			step /= 2
+		}
+	}
+	return true
+}
+
+func (m *machine) empty() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.init != nil {
+		os.Remove(m.see(filepath.Join(m.disk, "filler")))
+	}
+}
+
+func cutting(head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
+	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		m, late := c.target(r, head), r.IntN(2) == 0
+		if r.IntN(2) == 0 {
+			c.user.awaitSubmit(ctx) // right after somebody was told that it is safe
+		}
+		c.check(m.cut(late))
+		c.note("power cut: "+role(head), "%s, with processes seeing it: %t", m.name, late)
+		c.later(ctx, r, longest/2, func() {
+			c.check(m.switchOn())
+			c.note("healed", "power of %s", m.name)
+		})
+	}
+}
+
+// heal undoes every fault.
+func (c *chaos) heal() {
+	for _, m := range c.machines() {
+		c.check(m.switchOn())
+		c.check(m.filter("", ""))
+		m.empty()
+		for _, p := range m.processes() {
+			syscall.Kill(p.pid, syscall.SIGCONT)
+		}
+	}
+	c.note("healed", "everything, after %s", fmt.Sprint(time.Since(c.began).Round(time.Second)))
+}
