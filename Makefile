@@ -1,6 +1,7 @@
 # make          the commands, static, in bin/
 # make demo     a head, two nodes and a batch on this machine (KEEP=1: left running)
 # make test     vet and every test that needs nothing installed but Go
+# make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
 # make soak     N jobs through one head and node, which must not grow
 # make install  PREFIX=/usr/local, DESTDIR= for packages
 
@@ -10,6 +11,8 @@ DESTDIR  =
 FUZZTIME = 10s
 KEEP     =
 N        = 200000
+T        = 10m
+SEED     =
 
 bindir  = $(DESTDIR)$(PREFIX)/bin
 mandir  = $(DESTDIR)$(PREFIX)/share/man
@@ -50,6 +53,9 @@ bench: all
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./testscripts
 	$(GO) test -run '^$$' -bench . ./lib/... ./spool
 
+chaos:
+	CHAOS=$(T) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestChaos$$' -v -timeout 24h ./testscripts
+
 soak:
 	SOAK=$(N) $(GO) test -count=1 -run '^TestSoak' -v -timeout 5h ./testscripts
 
@@ -70,4 +76,4 @@ clean:
 	rm -rf bin cover.out
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench soak cover install clean
+.PHONY: all demo test race lint fuzz bench chaos soak cover install clean

@@ -33,9 +33,8 @@ func (r row) over() bool { return r.state == "done" || r.state == "failed" || r.
 
 // A user submits, asks, cancels and pulls, and remembers what he was told.
 type user struct {
-	c     *chaos
-	told  chan struct{} // gets one when a dsubmit has exited with 0, if somebody waits
-	never bool          // whether batches that may not be started twice are among them
+	c    *chaos
+	told chan struct{} // gets one when a dsubmit has exited with 0, if somebody waits
 
 	asking    sync.Mutex                 // held while dquery is asked, so that answers are in order
 	mu        sync.Mutex                 // guards what follows
@@ -172,7 +171,7 @@ func (u *user) write(r *rand.Rand, name string) (file string, jobs map[string]pl
 	jobs = map[string]plan{}
 	var b strings.Builder
 	fmt.Fprintf(&b, "meta: {namespace: chaos, batch_name: %s, capabilities: []}\nresources: {cpus: 1}\n", name)
-	never := u.never && r.IntN(4) == 0
+	never := r.IntN(4) == 0
 	if never {
 		b.WriteString("retry: never\n")
 	}
