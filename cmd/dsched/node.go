@@ -42,6 +42,8 @@ type session struct {
 
 	mu     sync.Mutex             // guards the rest
 	heard  time.Time              // last message
+	moved  time.Time              // when something of what was asked for came last
+	seals  int                    // results being made durable
 	grants map[job.Token]*grant   // asked for, not yet received
 	tails  map[uint64]chan []byte // logs on their way to tools
 	lastX  uint64

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"syscall"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -15,11 +16,13 @@ import (
 	"distribute/spool"
 )
 
-// Results on their way: how many may be under way for one node, and how many
-// of a node's may be made durable at the same time.
+// Results on their way: how many may be under way for one node, how many of a
+// node's may be made durable at the same time, and how long a node may take to
+// send the next of what it was asked for.
 const (
 	maxAsked   = 64
 	maxSealing = 4
+	stallLimit = 5 * time.Minute
 )
 
 // archived is how the modes of a result change in the archive: its owner and
@@ -96,7 +99,7 @@ func (s *session) askResults(h *head) {
 				continue
 			}
 			if g.taken {
-				h.finish(s, g, h.store.Seal(g.batch, g.attempt, g.m))
+				h.seal(s, g)
 				continue
 			}
 			s.tell(&wire.Grant{Attempt: g.attempt, Manifest: g.m == nil, Want: wire.Want(g.want)})
@@ -185,9 +188,59 @@ func (s *session) addGrant(g *grant) bool {
 	case <-s.gone:
 		return false
 	default:
+		if len(s.grants) == 0 {
+			s.moved = time.Now()
+		}
 		s.grants[g.attempt] = g
 		return true
 	}
+}
+
+// stalled says that the node was asked for results and sends nothing. The room
+// that is promised to them is lost to others meanwhile.
+func (s *session) stalled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.grants) > 0 && s.seals == 0 && time.Since(s.moved) > stallLimit
+}
+
+// seal makes a result durable of which all is here.
+func (h *head) seal(s *session, g *grant) {
+	count := func(n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seals += n
+		s.moved = time.Now()
+	}
+	count(1)
+	err := h.store.Seal(g.batch, g.attempt, g.m)
+	count(-1)
+	h.finish(s, g, err)
+}
+
+// dropStalled ends the sessions of nodes that do not send what they were asked
+// for.
+func (h *head) dropStalled() {
+	for _, s := range h.sessions {
+		if s.stalled() {
+			s.log.Error("the node was asked for results and has sent nothing for a while: its session is ended", "limit", stallLimit)
+			s.conn.Close()
+		}
+	}
+}
+
+// A moving is a transfer of a node, which is seen to move.
+type moving struct {
+	r io.Reader
+	s *session
+}
+
+func (m moving) Read(b []byte) (int, error) {
+	n, err := m.r.Read(b)
+	m.s.mu.Lock()
+	m.s.moved = time.Now()
+	m.s.mu.Unlock()
+	return n, err
 }
 
 // dropGrants settles what was asked for and has not come. What a stream is at
@@ -259,7 +312,7 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 			return err
 		}
 		g := s.claim(send.Attempt)
-		r := c.RecvTransfer(send)
+		r := io.Reader(moving{c.RecvTransfer(send), s})
 		if g == nil {
 			if err := wire.Drain(r); err != nil && !errors.Is(err, wire.ErrGaveUp) {
 				return err
@@ -283,7 +336,7 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 		case send.Of == wire.OfTree:
 			sealing <- struct{}{}
 			seals.Go(func() {
-				h.finish(s, g, h.store.Seal(g.batch, g.attempt, g.m))
+				h.seal(s, g)
 				<-sealing
 			})
 		default:

@@ -53,6 +53,7 @@ func (h *head) run(ctx context.Context) error {
 			h.apply(sched.Tick{})
 			h.startPlacing() // what a full disk has kept from its place
 			h.restock()
+			h.dropStalled()
 		case err = <-h.committed:
 			err = h.whenCommitted(err)
 		case err = <-h.placed:

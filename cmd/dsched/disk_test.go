@@ -1,0 +1,236 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// slowSyncs lets every sync of a path that contains part take until open is
+// called. begun has something as soon as one has begun.
+func slowSyncs(t *testing.T, part string) (begun <-chan struct{}, open func()) {
+	t.Helper()
+	gate, seen := make(chan struct{}), make(chan struct{}, 1)
+	end := durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		if strings.Contains(f.Name(), part) {
+			select {
+			case seen <- struct{}{}:
+			default:
+			}
+			<-gate
+		}
+		return f.Sync()
+	}})
+	t.Cleanup(end)
+	open = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	return seen, open
+}
+
+// await waits until something is so.
+func await(t *testing.T, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); !so(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("it does not come to be so")
+		}
+	}
+}
+
+// While a sync takes very long, nodes are heard and answered, and questions are,
+// by what is durable; what is not, nobody is told.
+func TestJ33SyncTakesLong(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.becomes("ns/b/j", job.Running)
+	begun, open := slowSyncs(t, "log.jsonl")
+	tool, ref := s.tool(), job.NewToken()
+	s.send(tool, &wire.Change{Ref: ref, Verb: "cancel", Args: []string{"ns/b/j"}})
+	<-begun
+	for n := range uint64(3) {
+		s.send(d.c, &wire.Ping{N: n})
+		if p := expect[*wire.Pong](t, d.c); p.N != n {
+			t.Errorf("ping %d is answered by %d", n, p.N)
+		}
+		if row := s.state("ns/b/j"); row.State != job.Running {
+			t.Errorf("what is not durable is told: %s", row.State)
+		}
+	}
+	ask := s.tool()
+	s.send(ask, &wire.Query{Ref: job.NewToken(), Of: "nodes"})
+	if err := wire.Drain(ask.RecvTransfer(expect[*wire.Send](t, ask))); err != nil {
+		t.Error(err)
+	}
+	open()
+	if err := wire.Drain(tool.RecvTransfer(expect[*wire.Send](t, tool))); err != nil {
+		t.Error(err)
+	}
+	if stop := expect[*wire.Stop](t, d.c); stop.Attempt != start.Attempt {
+		t.Errorf("stopped: %+v", stop)
+	}
+	s.becomes("ns/b/j", job.Cancelled)
+}
+
+// A node comes again while a stream of its old session still works on what is
+// staged of a result. The new session waits until that is over, and uses what it
+// left: nothing is sent twice, and two never write into one place.
+func TestD88OneOwnerOfWhatIsStaged(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	m, _ := result("hello\n")
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	g := expect[*wire.Grant](t, d.c)
+	begun, open := slowSyncs(t, filepath.Join("staging", string(start.Attempt)))
+	d.give(g, "hello\n")
+	<-begun // all of it is here, and is being made durable
+	d.c.Close()
+	item := ended(start.Attempt, 0, m).Result
+	again := s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &item})
+	waits := func() (n int) {
+		s.h.staging.mu.Lock()
+		defer s.h.staging.mu.Unlock()
+		return len(s.h.staging.of[start.Attempt])
+	}
+	await(t, func() bool { return waits() == 1 })
+	open()
+	expect[*wire.Have](t, again.c) // and no Grant before
+	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
+		t.Errorf("the result is %q", got)
+	}
+	await(t, func() bool {
+		s.h.staging.mu.Lock()
+		defer s.h.staging.mu.Unlock()
+		return len(s.h.staging.of) == 0
+	})
+	s.h.room.mu.Lock()
+	defer s.h.room.mu.Unlock()
+	if s.h.room.bytes != 0 || s.h.room.files != 0 {
+		t.Errorf("%d bytes and %d inodes stay promised", s.h.room.bytes, s.h.room.files)
+	}
+}
+
+// What is staged was changed on the disk before it is sealed: what is wrong is
+// asked for again, and only that.
+func TestD89FlippedWhileStaged(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.becomes("ns/b/j", job.Running)
+	s.stop()
+	one, _ := result("hello\n")
+	m := append(pack.Manifest{one[0]}, one[0])
+	m[0].Path = "a.txt"
+	staged := filepath.Join(s.dir, "batches", "ns/b/staging", string(start.Attempt))
+	write(t, filepath.Join(staged, "tree", "a.txt"), "hello\n")
+	write(t, filepath.Join(staged, "tree", "out.txt"), "hallo\n")
+	var text strings.Builder
+	if err := m.Encode(&text); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(staged, "manifest.jsonl"), text.String())
+	s.start()
+	item := ended(start.Attempt, 0, m).Result
+	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &item})
+	g := expect[*wire.Grant](t, d.c)
+	if g.Manifest || len(g.Want.Ranges) != 1 || g.Want.Ranges[0] != [2]int{1, 2} {
+		t.Fatalf("asked for %+v", g)
+	}
+	_, open := result("hello\n")
+	err := d.up.SendTransfer(&wire.Send{X: 1, Of: wire.OfTree, Attempt: g.Attempt}, func(w io.Writer) error {
+		return pack.Send(w, m, pack.Want(g.Want), open)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect[*wire.Have](t, d.c)
+	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
+		t.Errorf("the result is %q", got)
+	}
+}
+
+// A disk that fails under a result that comes ends dsched (S05).
+func TestS05StagingFails(t *testing.T) {
+	h := newState(t)
+	ended := h.background(t)
+	h.broken(ofDisk(&os.PathError{Op: "write", Path: "x", Err: os.ErrInvalid}))
+	h.broken(ofDisk(&os.PathError{Op: "write", Path: "x", Err: syscall.EIO}))
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the spool cannot be written, so dsched ends") {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// A node that was asked for a result, for which there is room set aside, and
+// sends nothing loses its session; one whose result is being made durable, or
+// that was asked for nothing, does not.
+func TestI17SendsNothing(t *testing.T) {
+	s := &session{grants: map[job.Token]*grant{}}
+	if s.stalled() {
+		t.Error("it was asked for nothing")
+	}
+	s.grants[job.NewToken()] = &grant{}
+	if !s.stalled() {
+		t.Error("it sends nothing")
+	}
+	if s.seals = 1; s.stalled() {
+		t.Error("the head's disk is slow")
+	}
+	s.seals = 0
+	io.ReadAll(moving{strings.NewReader("x"), s})
+	if s.stalled() {
+		t.Error("it sends")
+	}
+}
+
+// A manifest for which there is no room, although its node had announced less,
+// is not followed by a byte of its tree; the result comes when there is room.
+func TestD94MoreThanItSaid(t *testing.T) {
+	s := newSite(t)
+	disk := func(free int64) {
+		s.h.room.mu.Lock()
+		defer s.h.room.mu.Unlock()
+		s.h.room.space = func() (spool.Space, error) { return spool.Space{Free: free, Files: -1}, nil }
+	}
+	disk(1 << 20)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	text := strings.Repeat("hello\n", 1<<20)
+	m, _ := result(text)
+	said := ended(start.Attempt, 0, m)
+	said.Result.Bytes = 10
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, said)
+	d.give(expect[*wire.Grant](t, d.c), text)
+	row := s.becomes("ns/b/j", job.Stranded)
+	if row.Reason != "head's disk: needs 6M, has 1M above its reserve" {
+		t.Errorf("the reason is %q", row.Reason)
+	}
+	if left, err := filepath.Glob(filepath.Join(s.dir, "batches/ns/b/staging/*/tree/*")); len(left) > 0 || err != nil {
+		t.Errorf("staged: %v, %v", left, err)
+	}
+	disk(1 << 30)
+	d.give(expect[*wire.Grant](t, d.c), text)
+	expect[*wire.Have](t, d.c)
+	if row := s.state("ns/b/j"); row.State != job.Done || row.Reason != "" {
+		t.Errorf("the row is %+v", row)
+	}
+}
