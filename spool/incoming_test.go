@@ -201,6 +201,113 @@ func TestS14WatchIncoming(t *testing.T) {
 	}
 }
 
+// Its owner writes another submission over a file while it is taken. It is
+// refused, or taken as the one or as the other, whole.
+func TestS10RewrittenWhileTaken(t *testing.T) {
+	h := newHead(t)
+	token := job.NewToken()
+	name := h.path("incoming", string(token))
+	texts, contents := [2][]byte{}, [2]string{strings.Repeat("a", 700_000), strings.Repeat("b", 700_000)}
+	for i, c := range contents {
+		j := &job.Job{Name: "j" + c[:1], Run: []string{"./run"}, Inputs: []job.Input{inputOf("in", c)}}
+		err := h.Leave(Drop{Submission: token, Batch: "ns/b", Jobs: 1}, []byte("the file\n"), &plain,
+			func(yield func(*job.Job) bool) { yield(j) },
+			func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(c)), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if texts[i], err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, refused := 0, 0
+	for round := range 24 {
+		h := newHead(t)
+		name := h.path("incoming", string(token))
+		first := round % 2
+		if err := os.WriteFile(name, texts[first], 0o640); err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan error, 1)
+		rewrite := func(int) (string, error) { // called when the first line is read
+			go func() { written <- writeOver(name, texts[1-first], round*5000) }()
+			if round%3 == 0 {
+				written <- <-written
+			}
+			return "ana", nil
+		}
+		s, _, err := h.Take(string(token), rewrite)
+		if err := <-written; err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			wantErr(t, "what was rewritten", err, ErrInput)
+			refused++
+			continue
+		}
+		taken++
+		b, err := s.Finish(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := b.Job(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := readInput(t, b, j.Inputs[0]); len(got) != 700_000 || strings.Count(got, j.Name[1:]) != len(got) {
+			t.Errorf("job %s has an input that begins with %.10q", j.Name, got)
+		}
+		b.Close()
+	}
+	t.Logf("%d were taken, %d refused", taken, refused)
+	if refused == 0 {
+		t.Error("nothing was written while it was read")
+	}
+}
+
+// writeOver writes text over a file, from a place on, and then before it.
+func writeOver(name string, text []byte, from int) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	from %= len(text)
+	_, err = f.WriteAt(text[from:], int64(from))
+	if err == nil {
+		_, err = f.WriteAt(text[:from], 0)
+	}
+	return err
+}
+
+// A file is found although the time of its directory says that nothing came.
+func TestS15DirectoryTimeStands(t *testing.T) {
+	h := newHead(t)
+	when := time.Now().Add(-time.Hour)
+	found := func() (names []string) {
+		t.Helper()
+		if err := os.Chtimes(h.path("incoming"), when, when); err != nil {
+			t.Fatal(err)
+		}
+		ch := make(chan string, 10)
+		h.scanIncoming(t.Context(), ch)
+		close(ch)
+		for n := range ch {
+			names = append(names, n)
+		}
+		return names
+	}
+	for want := range 3 {
+		if got := found(); len(got) != want {
+			t.Errorf("%d files were found, %d are there", len(got), want)
+		}
+		leave1(t, h.Spool, Drop{Submission: job.NewToken(), Batch: "ns/b"}, "a")
+	}
+}
+
 func TestS16OldUnfinishedFiles(t *testing.T) {
 	h := newHead(t)
 	now := time.Now()

@@ -189,6 +189,9 @@ func (e ListEnd) apply(m *Machine) {
 			m.letGo(p, k)
 		}
 	}
+	if len(p.gone) == 0 {
+		p.gone = map[key]*settledNote{} // a map keeps the room that it once had
+	}
 	p.listed = true
 	m.recount(p)
 	m.touch(p)
