@@ -64,12 +64,13 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 			return err
 		}
 	}
-	if c.head != nil {
-		if err := c.head.SyncPublished(); err != nil {
-			return err
-		}
+	if err := c.blobs(ctx); err != nil || c.head == nil {
+		return err
 	}
-	return c.blobs(ctx)
+	if err := c.head.SyncPublished(); err != nil {
+		return err
+	}
+	return c.listOpen()
 }
 
 // A checker is one check of one spool.
@@ -80,6 +81,21 @@ type checker struct {
 	listed map[job.BatchID]listing
 	blind  bool          // some lines of head.jsonl cannot be read
 	ids    []job.BatchID // of the directories below batches/
+	reopen []job.BatchID // to be listed as open, when every seq is known
+}
+
+// listOpen appends to head.jsonl that batches are open.
+func (c *checker) listOpen() (err error) {
+	if len(c.reopen) == 0 {
+		return nil
+	}
+	if c.head.log, err = durable.OpenLog(c.path("head.jsonl"), 0o640); err != nil {
+		return err
+	}
+	for _, id := range c.reopen {
+		c.head.list(&job.Record{Kind: job.KindOpened, Batch: id})
+	}
+	return c.head.Commit()
 }
 
 // starts is the cure of what is left to the next dsched.

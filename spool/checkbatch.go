@@ -67,7 +67,7 @@ func (c *checker) batch(ctx context.Context, u *check.Unit, id job.BatchID) erro
 	}
 	b.open = c.listed[id].kind != job.KindClosed
 	u.Batches++
-	for _, look := range []func() error{b.list, b.log, b.place, func() error { return b.content(ctx) }, func() error { return b.inputFiles(ctx) }} {
+	for _, look := range []func() error{b.list, b.log, b.closed, b.place, func() error { return b.content(ctx) }, func() error { return b.inputFiles(ctx) }} {
 		if err := look(); err != nil {
 			return err
 		}
@@ -276,6 +276,26 @@ func (b *batchLook) fold(rec *job.Record) (why string) {
 	}
 	b.states[i] = next
 	return ""
+}
+
+// closed looks whether the jobs of a batch that is listed as closed are over.
+func (b *batchLook) closed() error {
+	if b.open || b.badLog || b.noLog || b.badJobs || b.about == nil {
+		return nil
+	}
+	left := 0
+	for _, s := range b.states {
+		if !s.Over() {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	b.u.Find(check.Finding{Kind: check.Damaged, Path: b.name(""), Cure: "list it as open in head.jsonl",
+		What: fmt.Sprintf("head.jsonl lists it as closed with %s to be done, so dsched does not look at it", count(left, "job")),
+		Mend: func() error { b.reopen = append(b.reopen, b.id); return nil }})
+	return nil
 }
 
 // tokens is a set of attempts.

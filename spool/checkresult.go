@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"distribute/lib/check"
 	"distribute/lib/job"
@@ -116,7 +117,7 @@ func (b *batchLook) place() error {
 // there says whether a file of the batch is there.
 func (b *batchLook) there(file string) (bool, error) {
 	err := exists(b.path(b.name(file)))
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return err == nil, nil
 	}
 	return false, err

@@ -96,8 +96,8 @@ type Run struct {
 	Seen func(bytes int64)    // hears of each amount that was read; may be nil
 	Part func(name string)    // hears of each part that is looked at; may be nil
 
-	Tally Tally
-	Open  int // findings that were not mended
+	Tally
+	Open int // findings that were not mended
 }
 
 // A Unit is one look at a part of the directory.
@@ -168,7 +168,7 @@ func (r *Run) Unit(ctx context.Context, part string, look func(*Unit) error) err
 	if err := look(u); err != nil {
 		return err
 	}
-	r.Tally.add(u.Tally)
+	r.add(u.Tally)
 	if len(u.found) == 0 {
 		return nil
 	}

@@ -1,0 +1,173 @@
+package desk
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"distribute/lib/check"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// checkDesk is what Check tells of a directory that no dnoded has.
+func checkDesk(t *testing.T, dir string, mend bool, held ...string) string {
+	t.Helper()
+	var b strings.Builder
+	r := &check.Run{Dir: dir, Sums: true, Mend: mend, Tell: func(f *check.Finding) error {
+		b.WriteString(f.Text() + "\n")
+		return nil
+	}}
+	alive := func(dir string) (bool, error) { return len(held) > 0 && filepath.Base(dir) == held[0], nil }
+	if err := Check(t.Context(), r, "b1", alive); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// fullDesk is a directory with an attempt that is over, one that was given, one
+// that was started, a build and an input, in boot b1.
+func fullDesk(t *testing.T) (dir string, over, given, started *Attempt, in job.Input) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "node")
+	d := open(t, dir, "b1")
+	as, errs := d.Begin([]Note{note("a"), note("b"), note("c")})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	over, given, started = as[0], as[1], as[2]
+	m := pack.Manifest{{Path: "x", Type: pack.Link, Link: "y"}}
+	err := errors.Join(over.SetResult(&job.Result{Manifest: m.Sum(), Entries: 1}, m, true), started.SetStarted(&Started{Kind: job.Command}))
+	spec := []byte(`{"kind":"command","resources":{}}`)
+	if _, err2 := d.SetBuild("lab/b", sumOf(spec), spec); errors.Join(err, err2) != nil {
+		t.Fatal(err, err2)
+	}
+	in = cache(t, d, []byte("an input"))
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir, over, given, started, in
+}
+
+func TestCheckWhole(t *testing.T) {
+	dir, _, _, started, _ := fullDesk(t)
+	if got := checkDesk(t, dir, false, string(started.Token)); got != "" {
+		t.Errorf("told\n%s", got)
+	}
+	want := "left\tattempts/" + string(started.Token) + "\tan attempt whose supervisor died\t"
+	if got := checkDesk(t, dir, false); !strings.HasPrefix(got, want) {
+		t.Errorf("told\n%s", got)
+	}
+}
+
+// Each thing that is wrong is found, and mending deletes nothing.
+func TestCheckFindsAndMends(t *testing.T) {
+	dir, over, given, started, in := fullDesk(t)
+	cached := "cache/" + in.Sum[:2] + "/" + in.Sum
+	builds, err := os.ReadDir(filepath.Join(dir, "builds"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := "builds/" + builds[0].Name()
+	at := func(a *Attempt, file string) string { return "attempts/" + string(a.Token) + "/" + file }
+	write := func(text string) func(string) error {
+		return func(name string) error {
+			os.Remove(name)
+			return os.WriteFile(name, []byte(text), 0o600)
+		}
+	}
+	for _, c := range []struct {
+		what, file string
+		harm       func(name string) error
+		want       string // behind the path
+		aside      bool   // it is moved aside when mended
+	}{
+		{"no note", at(given, specFile), os.Remove, "^left\tattempts/..*\ta start that was not completed\t", false},
+		{"a torn note", at(given, specFile), write(`{"format":1,`), "^left\t.*a start that was not completed", false},
+		{"a damaged note", at(given, specFile), write("{}\n"), "^damaged\t.*spec.json\t", false},
+		{"a damaged start", at(started, startedFile), write("{"), "^damaged\t.*started\tit is not what was written", false},
+		{"a damaged status", at(started, "status.json"), write("nothing"), "^damaged\t.*status.json\t", false},
+		{"J30 a status of another format", at(started, "status.json"), write(`{"format":2}`), "^damaged\t.*status.json\tits format is 2, this program knows 1", false},
+		{"a damaged result", at(over, resultFile), write("nothing"), "^damaged\t.*result.json\t", false},
+		{"a damaged manifest", at(over, manifestFile), write("nothing"), "^damaged\t.*manifest.jsonl\tit is not a manifest", false},
+		{"another manifest", at(over, manifestFile), func(name string) error {
+			var b bytes.Buffer
+			return errors.Join(pack.Manifest{}.Encode(&b), os.WriteFile(name, b.Bytes(), 0o600))
+		}, "^damaged\t.*manifest.jsonl\tit is not the one that the result names", false},
+		{"no manifest", at(over, manifestFile), os.Remove, "^damaged\t.*manifest.jsonl\tit is missing", false},
+		{"a stranger in an attempt", at(over, "notes"), write("mine"), "^strange\tattempts/.*/notes\t.*\tmove it to found/attempts/", true},
+		{"a stranger", "thesis.tex", write("mine"), "^strange\tthesis.tex\t", true},
+		{"a stranger among attempts", "attempts/mine", write("mine"), "^strange\tattempts/mine\tit is not the directory of an attempt", true},
+		{"an open mode", "node.json", func(name string) error { return os.Chmod(name, 0o666) }, "^strange\tnode.json\tits mode is 0666, more than 0600\tset its mode to 0600", false},
+		{"a damaged build", build + "/spec.json", write("{"), "^damaged\tbuilds/.*/spec.json\t", false},
+		{"another build", build + "/spec.json", write(`{"format":1,"batch":"lab/c","sum":"","spec":{}}`), "^damaged\tbuilds/.*/spec.json\tit is that of another build", false},
+		{"D89 rot", cached, write("an inbut"), "^damaged\tcache/.*\tits content has another sum than its name: it has rotted\tmove it to found/cache/", true},
+		{"an input on its way", "cache/" + in.Sum[:2] + "/.new-1", write("an in"), "^left\tcache/.*/.new-1\t", false},
+		{"a removal", "trash/7", func(name string) error { return os.Mkdir(name, 0o700) }, "^left\ttrash/7\ta removal that was cut short", false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			mine := filepath.Join(t.TempDir(), "node")
+			if out, err := exec.Command("cp", "-a", dir, mine).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			file := filepath.Join(mine, c.file)
+			if err := c.harm(file); err != nil {
+				t.Fatal(err)
+			}
+			harmed, _ := os.ReadFile(file)
+			for _, mend := range []bool{false, true} {
+				if got := checkDesk(t, mine, mend, string(started.Token)); !regexp.MustCompile(c.want).MatchString(got) || strings.Count(got, "\n") != 1 {
+					t.Errorf("mend %v: told\n%swant %s", mend, got, c.want)
+				}
+			}
+			if c.aside {
+				file = filepath.Join(mine, check.Found, c.file)
+			}
+			if now, _ := os.ReadFile(file); !bytes.Equal(now, harmed) {
+				t.Errorf("%s has %q now", file, now)
+			}
+			if got := checkDesk(t, mine, false, string(started.Token)); (c.aside || strings.Contains(c.want, "set its mode")) != (got == "") {
+				t.Errorf("after mending: told\n%s", got)
+			}
+		})
+	}
+}
+
+func TestCheckBesideADaemon(t *testing.T) {
+	dir, _, _, started, _ := fullDesk(t)
+	d := open(t, dir, "b1")
+	r := &check.Run{Dir: dir, Mend: true}
+	alive := func(dir string) (bool, error) { return false, nil }
+	if err := Check(t.Context(), r, "b1", alive); !errors.Is(err, ErrInUse) {
+		t.Errorf("mending: %v", err)
+	}
+	// What looks left over is in work.
+	r = &check.Run{Dir: dir, Tell: func(f *check.Finding) error {
+		t.Errorf("told %s of %s", f.Text(), started.Token)
+		return nil
+	}}
+	if err := Check(t.Context(), r, "b1", alive); err != nil || r.Attempts != 3 || r.Builds != 1 {
+		t.Errorf("%v, %+v", err, r.Tally)
+	}
+	d.Close()
+}
+
+func TestCheckRefuses(t *testing.T) {
+	alive := func(dir string) (bool, error) { return false, nil }
+	for _, text := range []string{"", "{}", `{"format":2,"state":"00112233445566778899aabbccddeeff"}`, `{"format":1,"state":"x"}`} {
+		dir := t.TempDir()
+		if text != "" {
+			if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Check(t.Context(), &check.Run{Dir: dir}, "b1", alive); !errors.Is(err, ErrNoDesk) {
+			t.Errorf("with %q: %v", text, err)
+		}
+	}
+}
