@@ -239,7 +239,7 @@ func TestS10RewrittenWhileTaken(t *testing.T) {
 			}
 			return "ana", nil
 		}
-		s, _, err := h.Take(string(token), rewrite)
+		s, _, err := h.Take(string(token), rewrite, anyRoom)
 		if err := <-written; err != nil {
 			t.Fatal(err)
 		}
