@@ -83,7 +83,7 @@ func (c *checker) foldHeadLog(u *check.Unit) error {
 				d.add(damage(l.problem(err.Error()), l.seq, d.cure))
 				continue
 			}
-			c.listed[rec.Batch] = listingOf(&rec)
+			c.listed[rec.Batch] = c.listed[rec.Batch].then(&rec)
 		case job.KindNode:
 		default:
 			d.add(damage(l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind)), l.seq, d.cure))

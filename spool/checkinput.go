@@ -156,7 +156,7 @@ func (b *batchLook) wantsBlob(d *damages, sum string, size int64) error {
 	const cure = "nothing: put it back from a copy, or submit the batch again under another name, which brings it"
 	info, err := os.Lstat(b.path(name))
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && (!b.open || b.blind && b.listed[b.id].kind == ""):
+	case errors.Is(err, fs.ErrNotExist) && (!b.open || b.listed[b.id].again || b.blind && b.listed[b.id].kind == ""):
 	case errors.Is(err, fs.ErrNotExist):
 		d.add(check.Finding{Kind: check.Damaged, Path: name, What: fmt.Sprintf("it is missing, and %s reads it", b.id), Cure: cure})
 	case err != nil:

@@ -22,7 +22,7 @@ var ErrOpen = errors.New("it is not closed")
 // list adds what is said of a batch to head.jsonl.
 func (h *Head) list(rec *job.Record) {
 	h.AppendHead(rec)
-	h.listed[rec.Batch] = listingOf(rec)
+	h.listed[rec.Batch] = h.listed[rec.Batch].then(rec)
 }
 
 // lookAtAll forgets which batches are closed, when a line of head.jsonl cannot

@@ -160,7 +160,7 @@ func (h *Head) foldHead(f *os.File) (problems []*Problem, err error) {
 		h.seen(rec.Seq)
 		switch rec.Kind {
 		case job.KindOpened, job.KindClosed, job.KindDeleted:
-			h.listed[rec.Batch] = listingOf(&rec)
+			h.listed[rec.Batch] = h.listed[rec.Batch].then(&rec)
 		case job.KindNode:
 		default:
 			p := l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind))

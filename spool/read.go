@@ -63,9 +63,14 @@ type listing struct {
 	kind  job.Kind // opened, closed or deleted
 	first uint64   // of one that is deleted: the seq of its log's first line
 	at    time.Time
+	again bool // it is open and was closed before: inputs of jobs that are over may be gone
 }
 
-func listingOf(rec *job.Record) listing { return listing{rec.Kind, rec.First, rec.Time} }
+// then is what is said with one more record.
+func (l listing) then(rec *job.Record) listing {
+	again := rec.Kind == job.KindOpened && (l.kind == job.KindClosed || l.again)
+	return listing{rec.Kind, rec.First, rec.Time, again}
+}
 
 // of is what is said of the batch whose log begins with the line that has that
 // seq: not what was said of one that had its name before and is deleted.
@@ -100,7 +105,7 @@ func (s *Spool) listing() (map[job.BatchID]listing, error) {
 		case err != nil:
 			return nil, err
 		case rec.Kind == job.KindOpened || rec.Kind == job.KindClosed || rec.Kind == job.KindDeleted:
-			listed[rec.Batch] = listingOf(&rec)
+			listed[rec.Batch] = listed[rec.Batch].then(&rec)
 		}
 	}
 }

@@ -99,9 +99,10 @@ func (t *tool) meant(m *wire.Change, q *query.Query) (all []spool.Info, err erro
 
 // wouldDelete tells what a deletion would do.
 func (t *tool) wouldDelete(ctx context.Context, batches []spool.Info) (answer []wire.Deletion, err error) {
+	until := time.Now().Add(closesWithin)
 	for _, b := range batches {
 		d := wire.Deletion{Batch: b.ID}
-		if d.Why, err = t.whyKept(ctx, b.ID); err != nil {
+		if d.Why, err = t.whyKept(ctx, b.ID, until); err != nil {
 			return nil, err
 		}
 		if d.Why == "" {
@@ -115,22 +116,20 @@ func (t *tool) wouldDelete(ctx context.Context, batches []spool.Info) (answer []
 }
 
 // whyKept is why a batch cannot be deleted, "" if it can. For one that is about
-// to be closed it waits a little.
-func (t *tool) whyKept(ctx context.Context, id job.BatchID) (why string, err error) {
+// to be closed it waits, until then.
+func (t *tool) whyKept(ctx context.Context, id job.BatchID, until time.Time) (why string, err error) {
 	look := time.NewTicker(closesLook)
 	defer look.Stop()
-	for end := time.After(closesWithin); ; {
+	for {
 		soon := false
-		if !t.settled(func() { why, soon = t.undeletable(id) }) {
+		if !t.do(func() { why, soon = t.undeletable(id) }) {
 			return "", errEndingNow
 		}
-		if !soon {
+		if !soon || time.Now().After(until) {
 			return why, nil
 		}
 		select {
 		case <-look.C:
-		case <-end:
-			return why, nil
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
@@ -170,8 +169,9 @@ func (h *head) undeletable(id job.BatchID) (why string, soon bool) {
 // deleteAll deletes the batches that can be: each is logged, durably, and then
 // moved out of the way.
 func (t *tool) deleteAll(ctx context.Context, m *wire.Change, batches []spool.Info) (answer []wire.Deletion, err error) {
+	until := time.Now().Add(closesWithin)
 	for _, b := range batches { // wait for those that are being closed
-		if _, err := t.whyKept(ctx, b.ID); err != nil {
+		if _, err := t.whyKept(ctx, b.ID, until); err != nil {
 			return nil, err
 		}
 	}
