@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -234,3 +235,44 @@ func TestD94MoreThanItSaid(t *testing.T) {
 		t.Errorf("the row is %+v", row)
 	}
 }
+
+// With no room for a log, and the ballast given up, nothing is told or done that
+// cannot be written down, and questions are answered; when there is room, all of
+// it is.
+func TestJ26NothingWithoutRoom(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j", "k")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.becomes("ns/b/j", job.Running)
+	var full atomic.Bool
+	var tries atomic.Int32
+	full.Store(true)
+	defer durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "log.write" && full.Load() {
+			tries.Add(1)
+			return syscall.ENOSPC
+		}
+		return nil
+	}})()
+	tool, ref := s.tool(), job.NewToken()
+	s.send(tool, &wire.Change{Ref: ref, Verb: "cancel", Args: []string{"ns/b/j"}})
+	await(t, func() bool { return tries.Load() > 2 })
+	if err := exists(filepath.Join(s.dir, "ballast")); err == nil {
+		t.Error("the ballast was not given up")
+	}
+	s.send(d.c, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, d.c) // and no Stop before
+	if row := s.state("ns/b/j"); row.State != job.Running {
+		t.Errorf("what is not durable is told: %s", row.State)
+	}
+	full.Store(false)
+	if err := wire.Drain(tool.RecvTransfer(expect[*wire.Send](t, tool))); err != nil {
+		t.Error(err)
+	}
+	expect[*wire.Stop](t, d.c)
+	await(t, func() bool { return exists(filepath.Join(s.dir, "ballast")) == nil })
+}
+
+func exists(name string) error { _, err := os.Lstat(name); return err }

@@ -53,6 +53,9 @@ type grant struct {
 // settled tells the machine how the transfer ended.
 func (g *grant) settled(h *head, t job.Token, err error) {
 	full := errors.Is(err, spool.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	if short := (*noRoom)(nil); full && !errors.As(err, &short) {
+		err = fmt.Errorf("head's disk: %w", err)
+	}
 	if a, live := h.machine.Attempt(t); full && live && a.State != job.Stranded {
 		g.session.log.Warn("stranded: a result has no room here, and stays on its node", "attempt", string(t), "why", err)
 	}
