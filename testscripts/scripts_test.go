@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 		"proxy":   mainProxy,
 
 		"powercut": mainPowercut,
+		"fuse":     mainFuse,
 		"machine":  mainMachine,
 	})
 }
@@ -125,6 +126,11 @@ func condition(name string) (bool, error) {
 		return full(), nil
 	case "loop":
 		return loopDevices()
+	case "fuse":
+		if _, err := os.Stat("/dev/fuse"); os.Getuid() != 0 || err != nil {
+			return false, fullError(errors.New("no /dev/fuse for this user"))
+		}
+		return true, nil
 	case "mount":
 		return exec.Command("unshare", "-m", "true").Run() == nil, nil
 	case "userns":

@@ -85,7 +85,7 @@ func spoolError(err error) error {
 	switch {
 	case errors.Is(err, spool.ErrLocked):
 		return cli.Errorf(cli.Later, "%w", err)
-	case errors.Is(err, spool.ErrNoSpool), errors.Is(err, spool.ErrFormat):
+	case errors.Is(err, spool.ErrNoSpool), errors.Is(err, spool.ErrFormat), errors.Is(err, spool.ErrNetwork):
 		return cli.Errorf(cli.Input, "%w", err)
 	}
 	return err
