@@ -31,7 +31,7 @@ var rooms = map[string][]string{
 	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/unit", "lib/wire"},
 	"lib/pack":    {"github.com/klauspost/compress/zstd"},
 	"lib/proc":    {"golang.org/x/sys/unix"},
-	"lib/pull":    {"lib/job", "lib/pack"},
+	"lib/pull":    {"lib/durable", "lib/job", "lib/pack"},
 	"lib/query":   {"lib/job", "lib/node", "lib/unit"},
 	"lib/sched":   {"lib/job", "lib/node"},
 	"lib/unit":    {},

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 
+	"distribute/lib/durable"
 	"distribute/lib/pack"
 )
 
@@ -22,6 +23,9 @@ func (n *Plan) Prepare(put func(pack.Entry), progress func(int64)) error {
 		n.progress = progress
 	}
 	for _, i := range n.make {
+		if err := durable.Step("pull.make"); err != nil {
+			return err
+		}
 		if err := n.place.add(&n.m[i]); errors.Is(err, fs.ErrExist) {
 			// It has come into being since the plan was made.
 			if what, err := n.place.look(&n.m[i]); err != nil || what != right {
@@ -54,8 +58,11 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 		if t != nil {
 			t.f.Close()
 		}
-		var err error
-		if t, err = n.place.begin(&e); err != nil {
+		err := durable.Step("pull.begin")
+		if err == nil {
+			t, err = n.place.begin(&e)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -67,6 +74,9 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 	if _, err := io.Copy(io.MultiWriter(t.f, t.sum, counter(n.progress)), r); err != nil {
 		return fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), err)
+	}
+	if err := durable.Step("pull.written"); err != nil {
+		return err
 	}
 	dir, base, err := n.place.parent(e.Path)
 	if err != nil {
@@ -80,6 +90,9 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 	if err := dir.Chtimes(part, e.Time, e.Time); err != nil {
 		return err
 	}
+	if err := durable.Step("pull.rename"); err != nil {
+		return err
+	}
 	// What has come into being here since the plan was made is left.
 	if _, err := dir.Lstat(base); err == nil {
 		if what, err := n.place.compare(e, false); err != nil || what != right {
@@ -91,7 +104,7 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 		return err
 	}
 	n.put(*e)
-	return nil
+	return durable.Step("pull.put")
 }
 
 // counter is a writer that tells how much is written to it.
