@@ -24,7 +24,7 @@ const (
 	MaxLine   = 16 << 20     // bytes of one line of jobs.jsonl or of a log
 	MaxText   = 16 << 30     // bytes of jobs.jsonl
 	MaxInputs = job.MaxFiles // different input files of a batch
-	MaxBytes  = 1 << 40      // bytes of these together
+	MaxBytes  = job.MaxBytes // bytes of these together
 	MaxFile   = 256 << 20    // bytes of the batch file that is kept
 	MaxDrop   = 64 << 30     // bytes of a file in incoming/
 )

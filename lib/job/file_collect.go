@@ -16,8 +16,11 @@ import (
 	"distribute/lib/conf"
 )
 
-// MaxFiles is how many different files the inputs of a batch are at most.
-const MaxFiles = 1_000_000
+// Limits of the different files that are the inputs of a batch.
+const (
+	MaxFiles = 1_000_000 //
+	MaxBytes = 1 << 40   // of all of them
+)
 
 // A Batch is what is submitted: a File whose inputs have been looked at.
 type Batch struct {
@@ -92,6 +95,9 @@ func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*Bat
 		c.job(i)
 	}
 	c.programs()
+	if err := c.tooMuch(); err != nil {
+		return nil, err
+	}
 	if err := c.hash(ctx, progress); err != nil {
 		return nil, err
 	}
@@ -99,6 +105,20 @@ func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*Bat
 		return nil, err
 	}
 	return c.result(image, shared), nil
+}
+
+// tooMuch is the mistake of a batch with so much to read that nobody need begin.
+func (c *collector) tooMuch() error {
+	var bytes int64
+	for i := range c.sources {
+		s := &c.sources[i]
+		if s.size > MaxBytes-bytes {
+			c.errs.Errorf(s.at, "with %s the batch has more than %d bytes of inputs, which is the limit", conf.Quote(s.path), int64(MaxBytes))
+			return c.errs.Err()
+		}
+		bytes += s.size
+	}
+	return nil
 }
 
 // image finds the image of an apptainer batch, nil for other kinds.
@@ -231,7 +251,7 @@ func (c *collector) source(name string, at conf.Place, st fs.FileInfo) int32 {
 		c.sources = append(c.sources, source{path: name, at: at, size: st.Size(), mode: mode})
 		c.index[name] = n
 		if n == MaxFiles {
-			c.errs.Errorf(at, "the batch names more than %d files: put them into archives", MaxFiles)
+			c.errs.Errorf(at, "the batch names more than %d files, which is the limit: put them into archives", MaxFiles)
 		}
 	}
 	return n
