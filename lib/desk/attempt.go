@@ -220,6 +220,9 @@ type Started struct {
 // SetStarted keeps s. From then on the attempt is not prepared again.
 func (a *Attempt) SetStarted(s *Started) error { return setStarted(a.Dir, s) }
 
+// Unstart takes SetStarted back: nothing of the attempt ran.
+func (a *Attempt) Unstart() error { return os.Remove(filepath.Join(a.Dir, startedFile)) }
+
 // Started is what SetStarted kept; fs.ErrNotExist if the attempt cannot have run.
 func (a *Attempt) Started() (*Started, error) { return readStarted(a.Dir) }
 

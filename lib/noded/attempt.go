@@ -238,7 +238,13 @@ func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.S
 	if stopped {
 		return false, nil, slot, errStopped
 	}
-	st, slot := n.supervise(ctx, slot, n.order(a, b), string(a.Job))
+	st, slot, err := n.supervise(ctx, slot, n.order(a, b), string(a.Job))
+	if err != nil {
+		// In this order: nobody is to believe that it runs.
+		err = errors.Join(err, a.Unstart())
+		n.do(func() { a.started, a.running = false, false })
+		return false, nil, slot, err
+	}
 	return true, st, slot, nil
 }
 
@@ -276,7 +282,8 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 	ctx, cancel := n.untilOver()
 	defer cancel()
 	if st == nil {
-		if st, err = n.status(ctx, a); err != nil {
+		st, err = n.status(ctx, a)
+		if err != nil && !errors.Is(err, errNotBegun) {
 			return err
 		}
 		n.do(func() {
@@ -286,6 +293,9 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 				n.pump()
 			}
 		})
+	}
+	if err != nil {
+		return n.giveBack(a, err)
 	}
 	if st == nil {
 		return n.keep(a, &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
@@ -342,8 +352,14 @@ func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
 		return st, nil
 	}
 	n.Log.Warn("the supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
-	return nil, proc.Void(a.Dir)
+	if err := proc.Void(a.Dir); err != nil || left != proc.NotBegun {
+		return nil, err
+	}
+	return nil, errNotBegun
 }
+
+// errNotBegun says that a supervisor died with an order of which nothing ran.
+var errNotBegun = errors.New("its supervisor died before it had begun")
 
 // untilOver is a context that lives as long as the daemon.
 func (n *daemon) untilOver() (context.Context, context.CancelFunc) {

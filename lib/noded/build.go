@@ -128,11 +128,14 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 		return err
 	}
 	n.Log.Info("build begins", "batch", b.Batch)
-	_, slot = n.supervise(ctx, slot, &proc.Order{
+	_, slot, err = n.supervise(ctx, slot, &proc.Order{
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.Path, Cwd: b.Tree(), Output: b.Output(),
 		Cgroup: n.cgroup, Grace: grace,
 		Env: append(n.jobEnv(b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
 	}, string(b.Batch)+" (build)")
+	if err != nil {
+		return err
+	}
 	if slot == nil { // it died, or the daemon ends
 		if _, err := n.oldBuild(b, run); err != nil {
 			return err

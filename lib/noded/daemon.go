@@ -213,7 +213,7 @@ func (n *daemon) takeOver() error {
 		n.builds[b.Dir] = &build{Build: b}
 	}
 	as, err := n.desk.Attempts()
-	if as == nil && err != nil {
+	if err != nil && (as == nil || passing(err)) {
 		return err
 	}
 	if err != nil {
@@ -226,7 +226,12 @@ func (n *daemon) takeOver() error {
 		n.noted = as[len(as)-1].Order
 	}
 	for _, a := range as {
-		if err := n.resume(a); err != nil {
+		err := n.resume(a)
+		for ; passing(err); err = n.resume(a) {
+			n.Log.Warn("an attempt cannot be taken up now; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+			time.Sleep(time.Second)
+		}
+		if err != nil {
 			n.Log.Error("an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
 			n.ended(n.attempts[a.Token], &job.Result{Lost: true, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}})
 		}

@@ -3,6 +3,7 @@ package noded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -95,12 +96,12 @@ func (n *daemon) pump() {
 // however that came, or the daemon ends: then the supervisor goes on alone. If
 // ctx is cancelled by a stop the order is stopped. It returns how the order ended
 // if the supervisor tells, and the supervisor if it can be used again; what is
-// not told is on disk.
-func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what string) (*proc.Status, Slot) {
+// not told is on disk. The error says that nothing of it ran.
+func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what string) (*proc.Status, Slot, error) {
 	if err := s.Run(o); err != nil {
 		n.Log.Error("an order could not be given", "what", what, "why", err)
 		s.Close()
-		return nil, nil
+		return nil, nil, nil
 	}
 	for cancelled := ctx.Done(); ; {
 		select {
@@ -119,21 +120,26 @@ func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what stri
 			case !ok:
 				n.Log.Error("a supervisor died", "what", what, "pid", s.Pid())
 				s.Close()
-				return nil, nil
+				return nil, nil, nil
+			case r.Passing:
+				return nil, s, fmt.Errorf("%w: %s", errRefused, r.Refused)
 			case r.Refused != "":
 				n.Log.Error("a supervisor did not do its order", "what", what, "why", r.Refused)
-				return nil, s
+				return nil, s, nil
 			case r.Stuck > 0:
 				n.Log.Error("processes do not die of SIGKILL; the slot waits for them", "what", what, "processes", r.Stuck)
 			case r.Ended != nil:
-				return r.Ended, s
+				return r.Ended, s, nil
 			}
 		case <-n.over:
 			s.Close()
-			return nil, nil
+			return nil, nil, nil
 		}
 	}
 }
+
+// errRefused says that a supervisor could not begin, for now.
+var errRefused = errors.New("it cannot be started now")
 
 // stopAdopted ends what runs in dir under a supervisor of an earlier daemon. It
 // is tried again for as long as that lives: it may not have begun yet.

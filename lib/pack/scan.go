@@ -37,7 +37,8 @@ const maxSkipped = 1000
 //
 // If keep is not nil, it is asked about each file, directory and link, and what
 // it refuses is left out without being named, a directory with all that is in
-// it. More entries than the limit are an error, ErrLimit.
+// it. More entries than the limit are an error, ErrLimit; so is a want of
+// descriptors or memory, which says nothing of the tree.
 func Scan(ctx context.Context, root *os.Root, keep func(path string, info fs.FileInfo) bool, lim Limits) (Manifest, []Skipped, error) {
 	lim = lim.filled()
 	if keep == nil {
@@ -53,6 +54,9 @@ func Scan(ctx context.Context, root *os.Root, keep func(path string, info fs.Fil
 		return nil, nil, err
 	}
 	m := s.manifest()
+	if s.passing != nil {
+		return nil, nil, s.passing
+	}
 	return m, s.skips.named(), nil
 }
 
@@ -65,7 +69,19 @@ type scanner struct {
 	found   []*finding
 	left    int64 // bytes that files may still have
 	names   int64 // bytes that paths may still have
+	passing error // that says nothing of the file it came with
 	skips
+}
+
+// fail skips what cannot be read, unless the reason is not its own.
+func (s *scanner) fail(path string, err error) {
+	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EINTR} {
+		if errors.Is(err, errno) {
+			s.passing = fmt.Errorf("scan %q: %w", path, err)
+			return
+		}
+	}
+	s.skip(path, reason(err))
 }
 
 // finding is an entry, or what was one until it was hashed.
@@ -108,7 +124,7 @@ func (s *scanner) dir(ctx context.Context, root *os.Root, path string, depth int
 		if path == "" {
 			return err
 		}
-		s.skip(path+"/", reason(err))
+		s.fail(path+"/", err)
 	}
 	if depth >= s.lim.Depth && len(names) > 0 {
 		s.skip(path+"/", fmt.Sprintf("what is in it is more than %d names deep", s.lim.Depth))
@@ -174,7 +190,7 @@ func (s *scanner) unfit(path, name string) string {
 func (s *scanner) one(ctx context.Context, parent *os.Root, name, path string, depth int) error {
 	info, err := parent.Lstat(name)
 	if err != nil {
-		s.skip(path, reason(err))
+		s.fail(path, err)
 		return nil
 	}
 	switch info.Mode().Type() {
@@ -210,7 +226,7 @@ func (s *scanner) add(e Entry) *finding {
 func (s *scanner) sub(ctx context.Context, parent *os.Root, name, path string, info fs.FileInfo, depth int) error {
 	dir, err := openDir(parent, name)
 	if err != nil {
-		s.skip(path, reason(err))
+		s.fail(path, err)
 		return nil
 	}
 	s.add(Entry{Path: path, Type: Dir, Mode: info.Mode().Perm(), Time: bounded(info.ModTime())})
@@ -221,7 +237,7 @@ func (s *scanner) sub(ctx context.Context, parent *os.Root, name, path string, i
 func (s *scanner) link(parent *os.Root, name, path string) {
 	target, err := parent.Readlink(name)
 	if err != nil {
-		s.skip(path, reason(err))
+		s.fail(path, err)
 		return
 	}
 	if err := checkTarget(path, target, s.lim); err != nil {
@@ -242,7 +258,7 @@ func (s *scanner) file(parent *os.Root, name, path string, info fs.FileInfo) {
 	}
 	f, err := openFile(parent, name, info, os.O_RDONLY)
 	if err != nil {
-		s.skip(path, reason(err))
+		s.fail(path, err)
 		return
 	}
 	s.left -= info.Size()
@@ -264,7 +280,7 @@ func (s *scanner) manifest() Manifest {
 			f.err = fmt.Errorf("with it the tree has more than %d bytes", s.lim.Bytes)
 		}
 		if f.err != nil {
-			s.skip(f.Path, reason(f.err))
+			s.fail(f.Path, f.err)
 			continue
 		}
 		left -= f.Size

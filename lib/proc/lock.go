@@ -66,6 +66,15 @@ func (l *Lock) sign(boot string, start uint64) error {
 	return err
 }
 
+// unsign takes this process out of the lock: nothing of the order ran.
+func (l *Lock) unsign() error { return l.f.Truncate(0) }
+
+// signed says whether a supervisor has come so far that it may have begun.
+func (l *Lock) signed() bool {
+	info, err := l.f.Stat()
+	return err != nil || info.Size() > 0
+}
+
 func flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {

@@ -65,11 +65,13 @@ const (
 	BySession     = "session"
 )
 
-// A Report is what a supervisor says. Exactly one of its members is set.
+// A Report is what a supervisor says. Exactly one of its members is set, but for
+// Passing.
 type Report struct {
 	Started int     `json:"started,omitempty"` // pid of the first process
 	Ended   *Status `json:"ended,omitempty"`   // the status is on disk
 	Refused string  `json:"refused,omitempty"` // the order was not taken, and why
+	Passing bool    `json:"passing,omitempty"` // with Refused: nothing of it ran, for want of what may be there later
 	Stuck   int     `json:"stuck,omitempty"`   // so many processes have not died of SIGKILL for ten seconds
 }
 

@@ -29,6 +29,13 @@ func TestMain(m *testing.M) {
 		daemon(os.Args[2], os.Args[3])
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "no-forks" {
+		if err := noForks(os.Args[2]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -99,13 +106,23 @@ func started(t *testing.T, s *Slot) int {
 	return r.Started
 }
 
+// lacking skips a test for what is not here, or fails it if nothing may be
+// skipped.
+func lacking(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("D_FULL") == "1" {
+		t.Fatal("D_FULL=1, and ", what)
+	}
+	t.Skip(what)
+}
+
 // groups is the ways of containment that can be tried here.
 func groups(t *testing.T, f func(t *testing.T, cgroup string)) {
 	t.Run("session", func(t *testing.T) { f(t, "") })
 	t.Run("cgroup", func(t *testing.T) {
 		parent, err := CgroupParent(fmt.Sprintf("test-%d", os.Getpid()))
 		if err != nil {
-			t.Skip("no cgroup: ", err)
+			lacking(t, "no cgroup: "+err.Error())
 		}
 		t.Cleanup(func() { removeGroup(parent) })
 		f(t, parent)
@@ -286,7 +303,7 @@ while True:
 `}
 		o.Cgroup = cgroup
 		if _, err := exec.LookPath("python3"); err != nil {
-			t.Skip("no python3")
+			lacking(t, "no python3")
 		}
 		if err := s.Run(o); err != nil {
 			t.Fatal(err)

@@ -15,8 +15,9 @@ import (
 
 // Reclaim takes the lock of an order whose supervisor died, kills every process
 // that is left of its tree, and returns when none is: the lock, to be released
-// when the order has been given up on disk, and the number of processes found.
-// While the supervisor lives it fails with ErrHeld.
+// when the order has been given up on disk, and the number of processes found,
+// or NotBegun if the supervisor died before it could begin. While the supervisor
+// lives it fails with ErrHeld.
 //
 // With a cgroup the kernel knows the tree. Without one it is found by the
 // attempt's variable in the environment (Marker), by the sessions and by the
@@ -38,8 +39,8 @@ func Reclaim(ctx context.Context, dir, token, cgroup string) (*Lock, int, error)
 	if cgroup != "" {
 		err = emptyGroup(filepath.Join(cgroup, token), pause)
 	}
-	killed := 0
-	if err == nil {
+	killed := NotBegun
+	if err == nil && lock.signed() {
 		killed, err = killMarked(token, pause)
 	}
 	if err != nil {
@@ -48,6 +49,9 @@ func Reclaim(ctx context.Context, dir, token, cgroup string) (*Lock, int, error)
 	}
 	return lock, killed, nil
 }
+
+// NotBegun is for the number of processes of an order of which none ever ran.
+const NotBegun = -1
 
 // Void notes that an order has been given up. The caller holds the lock that
 // Reclaim returned, so a supervisor that got the order and comes late will find

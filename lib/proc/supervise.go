@@ -159,10 +159,27 @@ func (s *supervisor) report(r Report) {
 func (s *supervisor) obey(o *Order) {
 	st, err := s.carryOut(o)
 	if err != nil {
-		s.report(Report{Refused: err.Error()})
+		var before *notBegunError
+		s.report(Report{Refused: err.Error(), Passing: errors.As(err, &before)})
 		return
 	}
 	s.report(Report{Ended: st})
+}
+
+// A notBegunError says that nothing of an order ran, for want of something that
+// may be there later: the order can be given again.
+type notBegunError struct{ error }
+
+func (e *notBegunError) Unwrap() error { return e.error }
+
+// notBegun makes err a notBegunError if it is of that kind.
+func notBegun(err error) error {
+	for _, errno := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, errno) && !errors.Is(err, ErrHeld) {
+			return &notBegunError{err}
+		}
+	}
+	return err
 }
 
 // carryOut runs one order from lock to status. After an error without a status
@@ -170,7 +187,7 @@ func (s *supervisor) obey(o *Order) {
 func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	lock, err := TakeLock(o.Dir)
 	if err != nil {
-		return nil, err
+		return nil, notBegun(err)
 	}
 	defer lock.Release()
 	if st, err := ReadStatus(o.Dir); err == nil {
@@ -180,11 +197,15 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 		return nil, errors.New(o.Dir + ": was given up")
 	}
 	if err := lock.sign(s.boot, s.start); err != nil {
-		return nil, err
+		return nil, notBegun(err)
 	}
 	st := &Status{Format: 1, Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BySession}
 	begin := Uptime()
 	if err := s.run(o, st); err != nil {
+		var before *notBegunError
+		if err = notBegun(err); errors.As(err, &before) {
+			return nil, errors.Join(err, lock.unsign())
+		}
 		st.Error = err.Error()
 	}
 	st.Wall = Uptime() - begin
