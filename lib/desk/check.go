@@ -142,7 +142,7 @@ func (c *checker) top(u *check.Unit) error {
 			continue // it has gone meanwhile
 		}
 		switch name := e.Name(); name {
-		case "attempts", "builds", "cache", "trash":
+		case "attempts", "builds", "cache", "trash", "spare":
 			if !info.IsDir() {
 				u.Odd(name, "it should be a directory")
 				continue
@@ -179,6 +179,9 @@ func (c *checker) inside(u *check.Unit, dir string) error {
 	for _, e := range list {
 		name := dir + "/" + e.Name()
 		switch {
+		case dir == "spare" && e.Type().IsRegular():
+		case dir == "spare":
+			u.Odd(name, "it should be an empty file")
 		case dir == "trash":
 			u.Find(check.Finding{Kind: check.Left, Path: name, What: "a removal that was cut short", Cure: starts})
 		case dir == "attempts" && (job.Token(e.Name()).Check() != nil || !e.IsDir()):
@@ -433,8 +436,9 @@ func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error
 		info, err := e.Info()
 		switch {
 		case err != nil: // it has gone meanwhile
+		case info.Mode().IsRegular() && isPart(e.Name(), dir): // the rest will be asked for
 		case strings.HasPrefix(e.Name(), "."):
-			u.Find(check.Finding{Kind: check.Left, Path: name, What: "an input that was on its way in", Cure: starts})
+			u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written", Cure: starts})
 		case checkSum(e.Name()) != nil || e.Name()[:2] != filepath.Base(dir) || !info.Mode().IsRegular():
 			u.Odd(name, "it is not an input named by its sum")
 		case !c.run.Sums || string(was) != c.boot && info.Size() < syncedFrom:
@@ -447,6 +451,12 @@ func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error
 		}
 	}
 	return nil
+}
+
+// isPart says whether name is that of a part of an input, in its directory.
+func isPart(name, dir string) bool {
+	sum, ok := strings.CutPrefix(name, partPrefix)
+	return ok && checkSum(sum) == nil && sum[:2] == filepath.Base(dir)
 }
 
 // input compares an input with its name. One that is wrong is moved aside, so

@@ -48,6 +48,10 @@ func fullDesk(t *testing.T) (dir string, over, given, started *Attempt, in job.I
 		t.Fatal(err, err2)
 	}
 	in = cache(t, d, []byte("an input"))
+	part := d.path("cache", in.Sum[:2], partPrefix+in.Sum[:63]+"0")
+	if err := os.WriteFile(part, []byte("some"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
