@@ -90,8 +90,11 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		Addr: addr, Terms: terms, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
 		Caps: &caps, Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	})
-	if errors.Is(err, desk.ErrInUse) {
+	switch {
+	case errors.Is(err, desk.ErrInUse):
 		return cli.Errorf(cli.Later, "%w", err)
+	case errors.Is(err, desk.ErrNoDesk):
+		return cli.Errorf(cli.Input, "%w", err)
 	}
 	return err
 }

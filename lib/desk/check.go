@@ -22,9 +22,6 @@ import (
 	"distribute/lib/pack"
 )
 
-// ErrNoDesk says that a directory is not a node's, or of another format.
-var ErrNoDesk = errors.New("no node's directory")
-
 // Check compares the node's directory r.Dir with dspool(5), whether a dnoded
 // has it or not, and mends it if r.Mend says so. With r.Sums it reads the cache
 // and compares it with its names. Boot is the id of this boot; held says
@@ -73,7 +70,7 @@ func identify(dir string) error {
 	name := filepath.Join(dir, "node.json")
 	f, err := check.Open(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, check.ErrKind) {
-		return fmt.Errorf("%w: %q has no node.json (name the directory that dnoded -D uses)", ErrNoDesk, dir)
+		return fmt.Errorf("%q is %w: it has no node.json (name the directory that dnoded -D uses)", dir, ErrNoDesk)
 	}
 	if err != nil {
 		return err

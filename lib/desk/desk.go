@@ -26,6 +26,9 @@ const Format = 1
 // ErrInUse says that another daemon uses the directory.
 var ErrInUse = errors.New("in use")
 
+// ErrNoDesk says that a directory is not a node's, or not one of this version.
+var ErrNoDesk = errors.New("not a node's directory")
+
 // A Desk is an opened directory.
 type Desk struct {
 	dir   string
@@ -94,7 +97,7 @@ func (d *Desk) check() error {
 			return nil
 		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", strings.HasPrefix(n, "."):
 		default:
-			return fmt.Errorf("%q is not a node's directory: it has %q and no node.json; name an empty or a new one with -D", d.dir, n)
+			return fmt.Errorf("%q is %w: it has %q and no node.json; name an empty or a new one with -D", d.dir, ErrNoDesk, n)
 		}
 	}
 	return nil
@@ -147,10 +150,10 @@ func (d *Desk) begin() error {
 	}
 	var a about
 	if err := json.Unmarshal(b, &a); err != nil || a.State == "" {
-		return fmt.Errorf("%q is damaged: it is to say the format and the state of this directory; give dnoded a new directory with -D", name)
+		return fmt.Errorf("%w: %q is damaged: it is to say the format and the state of this directory; give dnoded a new directory with -D", ErrNoDesk, name)
 	}
 	if a.Format != Format {
-		return fmt.Errorf("%q has format %d, and this version reads %d: use the dnoded that made it, or give this one a new directory with -D", d.dir, a.Format, Format)
+		return fmt.Errorf("%w: %q has format %d, and this version reads %d: use the dnoded that made it, or give this one a new directory with -D", ErrNoDesk, d.dir, a.Format, Format)
 	}
 	d.state = a.State
 	if err := d.emptyTrash(); err != nil {
