@@ -79,23 +79,23 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 // scanBrief finds the name and the cpus (-1: it names none) of a job. A quote
 // within a string stands behind a backslash, so what is found is a key.
 func scanBrief(b []byte) (name []byte, cpus int, ok bool) {
-	s := scan{b: b}
-	if !s.has(`{"name":`) {
+	s := line.Scan{B: b}
+	if !s.Has(`{"name":`) {
 		return nil, 0, false
 	}
-	if name, ok = s.text(); !ok {
+	if name, ok = s.Text(); !ok {
 		return nil, 0, false
 	}
-	i := bytes.Index(b[s.i:], []byte(`"resources"`))
+	i := bytes.Index(b[s.I:], []byte(`"resources"`))
 	if i < 0 {
 		return name, -1, true
 	}
-	s.i += i - 1
-	if !s.has(`,"resources":{`) {
+	s.I += i - 1
+	if !s.Has(`,"resources":{`) {
 		return nil, 0, false
 	}
 	var r job.Resources
-	ok = s.resources(&r)
+	ok = resources(&s, &r)
 	return name, r.CPUs, ok
 }
 

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"distribute/lib/job"
+	"distribute/lib/line"
 )
 
 // sumLen is the length of the end of each line: ,"crc":"xxxxxxxx"}
@@ -36,25 +36,25 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, r.Seq, 10)
 	b = append(b, `,"t":`...)
-	b = appendTime(b, r.Time)
+	b = line.AppendTime(b, r.Time)
 	b = append(b, `,"e":`...)
-	b = appendText(b, string(r.Kind))
-	b = appendTextMember(b, `,"batch":`, string(r.Batch))
-	b = appendTextMember(b, `,"job":`, r.Job)
-	b = appendTextMember(b, `,"attempt":`, string(r.Attempt))
-	b = appendIntMember(b, `,"try":`, int64(r.Try))
-	b = appendTextMember(b, `,"node":`, r.Node)
-	b = appendIntMember(b, `,"cpus":`, int64(r.CPUs))
+	b = line.AppendText(b, string(r.Kind))
+	b = line.AppendTextMember(b, `,"batch":`, string(r.Batch))
+	b = line.AppendTextMember(b, `,"job":`, r.Job)
+	b = line.AppendTextMember(b, `,"attempt":`, string(r.Attempt))
+	b = line.AppendIntMember(b, `,"try":`, int64(r.Try))
+	b = line.AppendTextMember(b, `,"node":`, r.Node)
+	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
 	b = appendOutcome(b, &r.Outcome)
-	b = appendTextMember(b, `,"manifest":`, r.Manifest)
-	b = appendIntMember(b, `,"files":`, int64(r.Files))
-	b = appendIntMember(b, `,"bytes":`, r.Bytes)
+	b = line.AppendTextMember(b, `,"manifest":`, r.Manifest)
+	b = line.AppendIntMember(b, `,"files":`, int64(r.Files))
+	b = line.AppendIntMember(b, `,"bytes":`, r.Bytes)
 	if r.Lost {
 		b = append(b, `,"lost":true`...)
 	}
-	b = appendTextMember(b, `,"by":`, r.By)
-	b = appendTextMember(b, `,"request":`, string(r.Request))
-	b = appendTextMember(b, `,"state":`, r.State)
+	b = line.AppendTextMember(b, `,"by":`, r.By)
+	b = line.AppendTextMember(b, `,"request":`, string(r.Request))
+	b = line.AppendTextMember(b, `,"state":`, r.State)
 	if r.First != 0 {
 		b = append(b, `,"first":`...)
 		b = strconv.AppendUint(b, r.First, 10)
@@ -71,21 +71,15 @@ func appendOutcome(b []byte, o *job.Outcome) []byte {
 		b = append(b, `,"exit":`...)
 		b = strconv.AppendInt(b, int64(*o.Exit), 10)
 	}
-	b = appendTextMember(b, `,"signal":`, o.Signal)
-	b = appendTextMember(b, `,"reason":`, o.Reason)
-	if !o.Started.IsZero() {
-		b = append(b, `,"started":`...)
-		b = appendTime(b, o.Started)
-	}
-	if !o.Ended.IsZero() {
-		b = append(b, `,"ended":`...)
-		b = appendTime(b, o.Ended)
-	}
-	b = appendSecondsMember(b, `,"runtime":`, o.Runtime)
-	b = appendSecondsMember(b, `,"paused":`, o.Paused)
-	b = appendSecondsMember(b, `,"cpu_time":`, o.CPUTime)
-	b = appendIntMember(b, `,"memory_peak":`, o.MemoryPeak)
-	return appendIntMember(b, `,"written":`, o.Written)
+	b = line.AppendTextMember(b, `,"signal":`, o.Signal)
+	b = line.AppendTextMember(b, `,"reason":`, o.Reason)
+	b = line.AppendTimeMember(b, `,"started":`, o.Started)
+	b = line.AppendTimeMember(b, `,"ended":`, o.Ended)
+	b = line.AppendSecondsMember(b, `,"runtime":`, o.Runtime)
+	b = line.AppendSecondsMember(b, `,"paused":`, o.Paused)
+	b = line.AppendSecondsMember(b, `,"cpu_time":`, o.CPUTime)
+	b = line.AppendIntMember(b, `,"memory_peak":`, o.MemoryPeak)
+	return line.AppendIntMember(b, `,"written":`, o.Written)
 }
 
 // normalise rounds r to what its line can say, so that what is read back from
@@ -133,12 +127,12 @@ func appendJobLine(b []byte, j *job.Job) []byte {
 // asked for, wherever the head keeps the inputs.
 func appendJob(b []byte, j *job.Job, places bool) []byte {
 	b = append(b, `{"name":`...)
-	b = appendText(b, j.Name)
+	b = line.AppendText(b, j.Name)
 	if len(j.Run) > 0 {
 		b = append(b, `,"run":`...)
 		for i, arg := range j.Run {
 			b = append(b, "[,"[min(i, 1)])
-			b = appendText(b, arg)
+			b = line.AppendText(b, arg)
 		}
 		b = append(b, ']')
 	}
@@ -170,9 +164,9 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 		for i, o := range j.Slurm {
 			b = append(b, "[,"[min(i, 1)])
 			b = append(b, `{"name":`...)
-			b = appendText(b, o.Name)
+			b = line.AppendText(b, o.Name)
 			b = append(b, `,"value":`...)
-			b = appendText(b, o.Value)
+			b = line.AppendText(b, o.Value)
 			b = append(b, '}')
 		}
 		b = append(b, ']')
@@ -182,95 +176,18 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 
 func appendInput(b []byte, in *job.Input, places bool) []byte {
 	b = append(b, `{"path":`...)
-	b = appendText(b, in.Path)
+	b = line.AppendText(b, in.Path)
 	b = append(b, `,"size":`...)
 	b = strconv.AppendInt(b, in.Size, 10)
 	b = append(b, `,"mode":`...)
 	b = strconv.AppendUint(b, uint64(in.Mode), 10)
 	b = append(b, `,"sum":`...)
-	b = appendText(b, in.Sum)
+	b = line.AppendText(b, in.Sum)
 	if places && in.At != nil {
 		b = append(b, `,"at":`...)
 		b = strconv.AppendInt(b, *in.At, 10)
 	}
 	return append(b, '}')
-}
-
-func appendTextMember(b []byte, key, s string) []byte {
-	if s == "" {
-		return b
-	}
-	return appendText(append(b, key...), s)
-}
-
-func appendIntMember(b []byte, key string, n int64) []byte {
-	if n == 0 {
-		return b
-	}
-	return strconv.AppendInt(append(b, key...), n, 10)
-}
-
-func appendSecondsMember(b []byte, key string, f float64) []byte {
-	if f == 0 {
-		return b
-	}
-	return strconv.AppendFloat(append(b, key...), f, 'f', -1, 64)
-}
-
-// appendText appends s as a JSON string. What is not UTF-8 becomes U+FFFD.
-func appendText(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		if x := s[i]; x < ' ' || x == '"' || x == '\\' || x >= utf8.RuneSelf {
-			return appendEscaped(append(b, s[:i]...), s[i:])
-		}
-	}
-	return append(append(b, s...), '"')
-}
-
-func appendEscaped(b []byte, s string) []byte {
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case r < ' ':
-			const digits = "0123456789abcdef"
-			b = append(b, `\u00`...)
-			b = append(b, digits[r>>4], digits[r&15])
-		default:
-			b = utf8.AppendRune(b, r)
-		}
-	}
-	return append(b, '"')
-}
-
-// appendTime appends t as "2026-11-20T12:00:00.000Z". It must be what
-// milliseconds returns.
-func appendTime(b []byte, t time.Time) []byte {
-	b = append(b, '"')
-	year, month, day := t.Date()
-	hour, minute, second := t.Clock()
-	b = appendDigits(b, year, 4, '-')
-	b = appendDigits(b, int(month), 2, '-')
-	b = appendDigits(b, day, 2, 'T')
-	b = appendDigits(b, hour, 2, ':')
-	b = appendDigits(b, minute, 2, ':')
-	b = appendDigits(b, second, 2, '.')
-	b = appendDigits(b, t.Nanosecond()/1e6, 3, 'Z')
-	return append(b, '"')
-}
-
-func appendDigits(b []byte, n, width int, after byte) []byte {
-	var d [4]byte
-	for i := width - 1; i >= 0; i-- {
-		d[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return append(append(b, d[:width]...), after)
 }
 
 // appendJSON appends v as encoding/json writes it, without its escapes for

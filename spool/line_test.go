@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/line"
 )
 
 // at is a time that a line can hold.
@@ -197,9 +198,9 @@ func TestLinesInAnotherOrderAreRead(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	for _, ms := range []int64{0, -1, 951782399999, 951782400000, 951868799999, 4107542400000, -62135596800000, 253402300799999} {
-		text := appendTime(nil, at(ms))
-		s := scan{b: text}
-		got, ok := s.time()
+		text := line.AppendTime(nil, at(ms))
+		s := line.Scan{B: text}
+		got, ok := s.Time()
 		if !ok || !got.Equal(at(ms)) || !reflect.DeepEqual(got, at(ms)) {
 			t.Errorf("%s read as %v, %v", text, got, ok)
 		}

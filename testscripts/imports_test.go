@@ -25,7 +25,7 @@ var rooms = map[string][]string{
 	"lib/desk":    {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "github.com/gofrs/flock"},
 	"lib/dial":    {"lib/wire"},
 	"lib/durable": {"golang.org/x/sys/unix"},
-	"lib/job":     {"lib/conf", "lib/unit"},
+	"lib/job":     {"lib/conf", "lib/line", "lib/unit"},
 	"lib/line":    {},
 	"lib/node":    {"lib/conf", "lib/job", "lib/unit"},
 	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/unit", "lib/wire"},

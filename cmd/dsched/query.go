@@ -56,7 +56,7 @@ func (h *head) snapshot() *snapshot {
 func (s *snapshot) over(r *job.Row) {
 	if l, ok := s.live[r.ID]; ok && r.State == job.Running && l.token == r.Token {
 		r.State, r.Phase = l.state, l.phase
-		r.Runtime = s.at.Sub(r.Started).Seconds()
+		r.Runtime = s.at.Sub(r.Started).Round(time.Millisecond).Seconds()
 		if l.result != nil {
 			r.Runtime = l.result.Runtime
 		}
@@ -89,6 +89,7 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 	s.Ref = m.Ref
 	return t.c.SendTransfer(s, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
+		var text []byte
 		err := t.rows(snap, q, func(r *job.Row) error {
 			if m.Of == "batches" {
 				tally.Add(r)
@@ -97,7 +98,9 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 			if !q.Match(r) {
 				return nil
 			}
-			return enc.Encode(r)
+			text = append(job.AppendRow(text[:0], r), '\n')
+			_, err := w.Write(text)
+			return err
 		})
 		if m.Of == "batches" && err == nil {
 			for _, b := range tally.Rows() {

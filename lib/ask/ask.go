@@ -106,9 +106,16 @@ func Rows[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, each
 		if err != nil {
 			return err
 		}
-		err = h.lines(ctx, r, func(b []byte) error {
+		var last *job.Row
+		err = h.lines(ctx, r, func(b []byte) (err error) {
 			row := new(R)
-			if err := line.Unmarshal(b, row); err != nil {
+			if r, ok := any(row).(*job.Row); ok {
+				err = r.ReadLine(b, last)
+				last = r
+			} else {
+				err = line.Unmarshal(b, row)
+			}
+			if err != nil {
 				return h.Failed(ctx, err)
 			}
 			return each(row)

@@ -234,7 +234,7 @@ func (b *templating) lines(lines []string) {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		l := line{text: text, at: conf.Place{File: stdin, Line: i + 1}}
+		l := given{text: text, at: conf.Place{File: stdin, Line: i + 1}}
 		j := Job{Run: make([]string, len(b.words))}
 		size := 0
 		for k, w := range b.words {
@@ -255,7 +255,7 @@ func (b *templating) lines(lines []string) {
 
 // jobName is the name for the line's job: what -J says, which must differ from
 // all others, or one made of the line, which is made to differ.
-func (b *templating) jobName(l *line, names map[string]int) string {
+func (b *templating) jobName(l *given, names map[string]int) string {
 	if b.t.Job == "" {
 		name := safeName(strings.TrimSpace(l.text))
 		for n := names[name]; n > 0; {
@@ -282,15 +282,15 @@ func (b *templating) jobName(l *line, names map[string]int) string {
 	return name
 }
 
-// A line is one line of input and its fields.
-type line struct {
+// A given is one line of input and its fields.
+type given struct {
 	text   string
 	at     conf.Place
 	fields []string // nil until they are asked for
 	safe   bool     // values go into a name
 }
 
-func (b *templating) fill(l *line, segs []segment) string {
+func (b *templating) fill(l *given, segs []segment) string {
 	if len(segs) == 1 && !segs[0].fill {
 		return segs[0].text
 	}
@@ -312,7 +312,7 @@ func (b *templating) fill(l *line, segs []segment) string {
 }
 
 // value is what fills the place of that name.
-func (l *line) value(name string) (string, error) {
+func (l *given) value(name string) (string, error) {
 	switch name {
 	case "":
 		return l.text, nil

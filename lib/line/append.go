@@ -1,0 +1,98 @@
+package line
+
+import (
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// The functions below write what [Scan] reads. A member is the bytes before its
+// value, with its key, and the value; one that is empty or zero is left out.
+
+// AppendTextMember appends a member that is a text.
+func AppendTextMember(b []byte, key, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return AppendText(append(b, key...), s)
+}
+
+// AppendIntMember appends a member that is a whole number.
+func AppendIntMember(b []byte, key string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(append(b, key...), n, 10)
+}
+
+// AppendSecondsMember appends a member that is a length of time in seconds.
+func AppendSecondsMember(b []byte, key string, f float64) []byte {
+	if f == 0 {
+		return b
+	}
+	return strconv.AppendFloat(append(b, key...), f, 'f', -1, 64)
+}
+
+// AppendTimeMember appends a member that is a time, as AppendTime does.
+func AppendTimeMember(b []byte, key string, t time.Time) []byte {
+	if t.IsZero() {
+		return b
+	}
+	return AppendTime(append(b, key...), t)
+}
+
+// AppendText appends s as a JSON string. What is not UTF-8 becomes U+FFFD.
+func AppendText(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		if x := s[i]; x < ' ' || x == '"' || x == '\\' || x >= utf8.RuneSelf {
+			return appendEscaped(append(b, s[:i]...), s[i:])
+		}
+	}
+	return append(append(b, s...), '"')
+}
+
+func appendEscaped(b []byte, s string) []byte {
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, `\n`...)
+		case r == '\t':
+			b = append(b, `\t`...)
+		case r < ' ':
+			const digits = "0123456789abcdef"
+			b = append(b, `\u00`...)
+			b = append(b, digits[r>>4], digits[r&15])
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
+}
+
+// AppendTime appends t, which must be in UTC, have no part below a millisecond
+// and a year of four digits, as "2026-11-20T12:00:00.000Z".
+func AppendTime(b []byte, t time.Time) []byte {
+	b = append(b, '"')
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	b = appendDigits(b, year, 4, '-')
+	b = appendDigits(b, int(month), 2, '-')
+	b = appendDigits(b, day, 2, 'T')
+	b = appendDigits(b, hour, 2, ':')
+	b = appendDigits(b, minute, 2, ':')
+	b = appendDigits(b, second, 2, '.')
+	b = appendDigits(b, t.Nanosecond()/1e6, 3, 'Z')
+	return append(b, '"')
+}
+
+func appendDigits(b []byte, n, width int, after byte) []byte {
+	var d [4]byte
+	for i := width - 1; i >= 0; i-- {
+		d[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return append(append(b, d[:width]...), after)
+}
