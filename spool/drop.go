@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -76,10 +77,13 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 	if err == nil {
 		err = durable.Publish(temp, name)
 	}
+	if errors.Is(err, fs.ErrExist) {
+		err = sameEnd(temp, name)
+	}
 	if err != nil && exists(temp) == nil {
 		err = errors.Join(err, os.Remove(temp))
 	}
-	if errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, ErrSame) {
 		return nil // it was left before
 	}
 	if err != nil {
@@ -89,6 +93,32 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 		return err
 	}
 	return durable.Syncfs(f)
+}
+
+// sameEnd is ErrSame if two drop files have the same sum in their last lines, and
+// ErrTaken if somebody else has drawn the same id.
+func sameEnd(temp, name string) error {
+	var ends [2]string
+	for i, path := range []string{temp, name} {
+		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-int64(endLen)), int64(endLen)))
+		if err != nil {
+			return err
+		}
+		ends[i] = string(text)
+	}
+	if ends[0] == ends[1] {
+		return ErrSame
+	}
+	return fmt.Errorf("%w: %q in incoming/ is another submission of that id (submit again)", ErrTaken, filepath.Base(name))
 }
 
 // full makes err an ErrFull if it is for want of space.

@@ -73,8 +73,7 @@ func (s *Spool) compare(id job.BatchID, mine *job.Head, free bool) (*Batch, erro
 		return nil, classed(err)
 	}
 	switch {
-	case b.Head.Submission == mine.Submission && b.Head.UID == mine.UID,
-		!free && b.Head.Content == mine.Content && b.Head.UID == mine.UID:
+	case b.Head.Content == mine.Content && b.Head.UID == mine.UID && (!free || b.Head.Submission == mine.Submission):
 		if gone, err := s.deleted(b); gone || err != nil {
 			return nil, errors.Join(err, fmt.Errorf("%q: %w, by a batch that is being deleted", id, ErrTaken))
 		}

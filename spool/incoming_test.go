@@ -90,6 +90,25 @@ func TestLeaveAndTake(t *testing.T) {
 	}
 }
 
+// Two who draw the same id do not get the batch of one.
+func TestS07SameIDLeft(t *testing.T) {
+	h := newHead(t)
+	d := Drop{Submission: job.NewToken(), Batch: "ns/b", Jobs: 1}
+	leave := func(name string) error {
+		return h.Leave(d, nil, &plain, func(yield func(*job.Job) bool) { yield(&job.Job{Name: name, Run: []string{"./run"}}) }, nil)
+	}
+	if err := leave("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := leave("a"); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	wantErr(t, "another one", leave("b"), ErrTaken)
+	if list, err := h.Waiting(); err != nil || len(list) != 1 {
+		t.Errorf("%d wait, %v", len(list), err)
+	}
+}
+
 // S09, S12: what is no submission goes to rejected/ as it is, beside its reason.
 func TestS09RejectsWhatIsNoSubmission(t *testing.T) {
 	h := newHead(t)

@@ -303,7 +303,9 @@ func TestFilesTarIsATar(t *testing.T) {
 	}
 }
 
-func TestSameAndTaken(t *testing.T) {
+// Two may draw the same id, as two may choose the same name: what differs is not
+// taken for the same.
+func TestS07SameAndTaken(t *testing.T) {
 	h := newHead(t)
 	token := job.NewToken()
 	try := func(id job.Token, free bool, names ...string) (*Batch, error) {
@@ -343,6 +345,7 @@ func TestSameAndTaken(t *testing.T) {
 		{"other content", job.NewToken(), false, []string{"a", "c"}, "ns/b", ErrTaken},
 		{"other content, any name", "00112233445566778899aabbccddeeff", true, []string{"a", "c"}, "ns/b.2", nil},
 		{"that again", "00112233445566778899aabbccddeeff", true, []string{"a", "c"}, "ns/b.2", ErrSame},
+		{"another's submission of the same id", token, false, []string{"a", "d"}, "ns/b", ErrTaken},
 		{"the first content, any name", job.NewToken(), true, []string{"a", "b"}, "ns/b.3", nil},
 	} {
 		b, err := try(c.id, c.free, c.names...)
