@@ -22,7 +22,8 @@ const (
 )
 
 // A daemon at rest has the same figures however many jobs it has seen: SOAK
-// jobs (make soak), a round at a time.
+// jobs (make soak), a round at a time. Every other batch is deleted, as people
+// do.
 func TestSoak(t *testing.T) {
 	n := 1000 * soakRounds
 	switch text := os.Getenv("SOAK"); {
@@ -45,6 +46,9 @@ func TestSoak(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		l.until(func() bool { return strings.Contains(l.run("dquery", "-N"), "\tidle\t") })
+		if round%2 == 1 {
+			l.run("drm", "-q", batch)
+		}
 		for name, d := range daemons {
 			d.look(t, l, name)
 		}
