@@ -39,6 +39,13 @@ func slowSyncs(t *testing.T, part string) (begun <-chan struct{}, open func()) {
 	return seen, open
 }
 
+// free lets the head's disk have so many free bytes, as far as the head sees.
+func (s *site) free(n int64) {
+	s.h.room.mu.Lock()
+	defer s.h.room.mu.Unlock()
+	s.h.room.space = func() (spool.Space, error) { return spool.Space{Free: n, Files: -1}, nil }
+}
+
 // await waits until something is so.
 func await(t *testing.T, so func() bool) {
 	t.Helper()
@@ -206,12 +213,7 @@ func TestI17SendsNothing(t *testing.T) {
 // is not followed by a byte of its tree; the result comes when there is room.
 func TestD94MoreThanItSaid(t *testing.T) {
 	s := newSite(t)
-	disk := func(free int64) {
-		s.h.room.mu.Lock()
-		defer s.h.room.mu.Unlock()
-		s.h.room.space = func() (spool.Space, error) { return spool.Space{Free: free, Files: -1}, nil }
-	}
-	disk(1 << 20)
+	s.free(1 << 20)
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
@@ -228,7 +230,7 @@ func TestD94MoreThanItSaid(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(s.dir, "batches/ns/b/staging/*/tree/*")); len(left) > 0 || err != nil {
 		t.Errorf("staged: %v, %v", left, err)
 	}
-	disk(1 << 30)
+	s.free(1 << 30)
 	d.give(expect[*wire.Grant](t, d.c), text)
 	expect[*wire.Have](t, d.c)
 	if row := s.state("ns/b/j"); row.State != job.Done || row.Reason != "" {
@@ -276,3 +278,66 @@ func TestJ26NothingWithoutRoom(t *testing.T) {
 }
 
 func exists(name string) error { _, err := os.Lstat(name); return err }
+
+// Somebody else fills the disk while a result comes. What has come stays, the
+// job is shown as stranded, and when there is room the rest is asked for.
+func TestD94FullWhileReceiving(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+		if os.Getenv("D_FULL") == "1" {
+			t.Fatalf("D_FULL=1, and a small file system cannot be mounted: %v", err)
+		}
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	s := newSiteIn(t, filepath.Join(dir, "s"))
+	s.free(1 << 40) // as it was when the result was asked for
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	text := strings.Repeat("hello\n", 5<<20)
+	m, _ := result(text)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	d.give(expect[*wire.Grant](t, d.c), text)
+	row := s.becomes("ns/b/j", job.Stranded)
+	if !strings.HasPrefix(row.Reason, "head's disk: ") || !strings.HasSuffix(row.Reason, "no space left on device") {
+		t.Errorf("the reason is %q", row.Reason)
+	}
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, "size=100m"); err != nil {
+		t.Fatal(err)
+	}
+	g := expect[*wire.Grant](t, d.c)
+	if g.Manifest || g.Want.From == 0 {
+		t.Errorf("asked for %+v", g)
+	}
+	d.give(g, text)
+	expect[*wire.Have](t, d.c)
+	if s.file("ns/b/out/j/out.txt") != text {
+		t.Error("the result is another")
+	}
+}
+
+// A list of jobs for which there is no room is refused while it comes, and
+// nothing is left of it.
+func TestS04JobsWithoutRoom(t *testing.T) {
+	s := newSite(t)
+	s.free(60_000)
+	c := s.tool()
+	s.send(c, &wire.Submit{Ref: job.NewToken(), Batch: "ns/b", Jobs: 1})
+	s.transfer(c, &wire.Send{X: 1, Of: wire.OfBatch}, "")
+	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command"}`)
+	var jobs []byte
+	for i := range 3 {
+		jobs = append(spool.AppendJob(jobs, &job.Job{Name: string(rune('a' + i)), Run: []string{strings.Repeat("x", 1<<19)}}), '\n')
+	}
+	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(jobs))
+	refusal := expect[*wire.Error](t, c)
+	if refusal.Status != 75 || !strings.HasPrefix(refusal.Text, "the head's disk has ") || !strings.HasSuffix(refusal.Text, "; delete what is over with drm, or wait") {
+		t.Errorf("refused with %+v", refusal)
+	}
+	if left, err := filepath.Glob(filepath.Join(s.dir, "batches/ns/*")); len(left) > 0 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	s.free(1 << 30)
+	s.submit("ns/b", "j")
+}

@@ -37,8 +37,10 @@ type site struct {
 }
 
 // newSite starts a head on a new spool.
-func newSite(t *testing.T) *site {
-	dir := filepath.Join(t.TempDir(), "s")
+func newSite(t *testing.T) *site { return newSiteIn(t, filepath.Join(t.TempDir(), "s")) }
+
+// newSiteIn starts a head on a new spool there.
+func newSiteIn(t *testing.T, dir string) *site {
 	if err := spool.Init(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -165,7 +165,7 @@ func (l landed) Read(b []byte) (int, error) {
 }
 
 // meterStep is for how much of a stream of unknown length is promised at once.
-const meterStep = 1 << 20
+const meterStep = 64 << 10
 
 // A meter is a stream whose length nobody has said: it is read as long as there
 // is room for what it becomes on the disk.
