@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"distribute/lib/durable"
@@ -50,5 +51,41 @@ func TestJ28NothingIsBackInStaging(t *testing.T) {
 	}
 	if !slices.Equal(synced, []string{"staging", "head.jsonl"}) {
 		t.Errorf("synced: %s", strings.Join(synced, " "))
+	}
+}
+
+// A head that was killed after it had put a result in place, and before it had
+// synced that, leaves names that are in the cache alone. The next one syncs them
+// before it tells anybody anything: a node would delete what a power cut then
+// takes away.
+func TestI03PlacedByOneThatWasKilled(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a", "b"})
+	done, failed := start("a", 1), start("b", 1)
+	m, err := bring(h, b, done.Attempt, "x\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bring(h, b, failed.Attempt, "x\n"); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, b, done, endOf(job.KindDone, done, m), failed, endOf(job.KindFailed, failed, m))
+	if err := errors.Join(h.Publish(b, "a", done.Attempt), h.Aside(b, "b", 1, failed.Attempt), h.Close(), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	synced := map[string]bool{}
+	var mu sync.Mutex
+	defer durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		synced[strings.TrimPrefix(f.Name(), h.Dir())] = true
+		return nil
+	}})()
+	next, _, _ := loadHead(t, h.Dir())
+	defer next.Close()
+	for _, dir := range []string{"/batches", "/batches/ns", "/batches/ns/b/out", "/batches/ns/b/attempts", "/batches/ns/b/manifests"} {
+		if !synced[dir] {
+			t.Errorf("%s is not synced (%v)", dir, synced)
+		}
 	}
 }

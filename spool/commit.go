@@ -98,10 +98,8 @@ func (t *Tick) sweep() error {
 	if err := durable.Step("commit.sweep"); err != nil {
 		return err
 	}
-	for some := range slices.Chunk(dirs, 256) {
-		if err := syncDirs(some); err != nil {
-			return err
-		}
+	if err := syncDirs(dirs); err != nil {
+		return err
 	}
 	t.closed = nil
 	return nil
@@ -226,9 +224,21 @@ func (h *Head) syncSealed() error {
 	return syncDirs(dirs)
 }
 
-// syncDirs makes the names in the directories durable, together. An error is
-// ErrBroken.
+// maxDirs is how many directories are open at a time to be synced together.
+const maxDirs = 256
+
+// syncDirs makes the names in the directories durable, many together. An error
+// is ErrBroken.
 func syncDirs(dirs []string) error {
+	for some := range slices.Chunk(dirs, maxDirs) {
+		if err := syncSome(some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncSome(dirs []string) error {
 	files := make([]*os.File, 0, len(dirs))
 	defer func() {
 		for _, f := range files {

@@ -21,7 +21,8 @@ import (
 // Load reads what the spool holds and puts right what a crash has left, as the
 // table in dspool(5) says: submissions that were not finished are removed, torn
 // last lines cut off and kept aside, results that their log accepts and that
-// are not in place put there, deletions that were cut short taken up. What is in
+// are not in place put there, names that a process which was killed has not
+// synced made durable, deletions that were cut short taken up. What is in
 // trash/ is left to EmptyTrash. It returns the batches that are open, the oldest
 // first, each with its log checked: a Replay of it does not fail. A batch that
 // is damaged is left alone and told of by a Problem that stops it. It is called
@@ -51,6 +52,9 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 		return nil, problems, err
 	}
 	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool { return h.listed[id].kind == job.KindClosed })
+	for _, id := range ids { // their names may be younger than the last sync of who made them
+		h.moved[h.path("batches", id.Namespace())], h.moved[h.path("batches")] = true, true
+	}
 	open, more, err := h.openAll(ids)
 	problems = append(problems, more...)
 	if err != nil {
@@ -305,6 +309,9 @@ func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, p
 		if l.n == 1 {
 			continue
 		}
+		if rec.Manifest != "" {
+			h.found(b, rec.Kind)
+		}
 		if why := fold(states, b.index, &rec); why != "" {
 			return nil, nil, l.problem(why)
 		}
@@ -312,6 +319,23 @@ func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, p
 			settled[rec.Attempt] = settles(&rec, settled[rec.Attempt])
 		}
 	}
+}
+
+// found notes that a result may have been put in place by a process that was
+// killed before it made that durable: Load does it before anybody is told.
+func (h *Head) found(b *Batch, kind job.Kind) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.moved[filepath.Join(b.dir, into(kind))] = true
+	h.moved[filepath.Join(b.dir, "manifests")] = true
+}
+
+// into is where what an attempt left goes, by the record that settles it.
+func into(kind job.Kind) string {
+	if kind == job.KindDone {
+		return "out"
+	}
+	return "attempts"
 }
 
 // fold makes rec's move, or says why it cannot.

@@ -181,6 +181,34 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 	return as, errors.Join(errs...)
 }
 
+// Settle makes the notes of attempts that are not over durable: a daemon that
+// was killed may have noted them and not come so far. It costs one round of
+// syncs for all.
+func (d *Desk) Settle(as []*Attempt) error {
+	files := []*os.File{}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	for _, a := range as {
+		if _, err := os.Lstat(filepath.Join(a.Dir, resultFile)); err == nil || !d.ThisBoot(a) {
+			continue
+		}
+		for _, name := range []string{filepath.Join(a.Dir, specFile), a.Dir} {
+			f, err := os.Open(name)
+			if err != nil {
+				return err
+			}
+			files = append(files, f)
+		}
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	return errors.Join(append(durable.SyncAll(files), d.SyncAttempts())...)
+}
+
 // SetWork keeps the job of an attempt whose note came without it.
 func (a *Attempt) SetWork(j *job.Job) error {
 	n := a.Note

@@ -139,11 +139,16 @@ func (d *Desk) begin() error {
 	}
 	name := filepath.Join(d.dir, "node.json")
 	b, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		b, err = json.Marshal(about{Format, string(job.NewToken())})
 		if err == nil {
 			err = durable.WriteFile(name, append(b, '\n'), 0o600)
 		}
+	case err == nil:
+		// Who made it may have been killed before it was on the disk. With another
+		// state after a power cut, the head would take all that is here for lost.
+		err = errors.Join(durable.SyncFile(name), durable.SyncDir(d.dir))
 	}
 	if err != nil {
 		return err

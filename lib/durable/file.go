@@ -124,6 +124,9 @@ func Publish(oldpath, newpath string) error {
 	}
 }
 
+// SyncFile makes the content of the file path durable.
+func SyncFile(path string) error { return syncPath(path) }
+
 // SyncDir makes the names in the directory path durable.
 func SyncDir(path string) error {
 	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)

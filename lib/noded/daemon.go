@@ -219,6 +219,9 @@ func (n *daemon) takeOver() error {
 	if err != nil {
 		n.Log.Error("some of what is in the directory cannot be used", "why", err)
 	}
+	if err := n.desk.Settle(as); err != nil {
+		return err
+	}
 	slices.SortFunc(as, func(a, b *desk.Attempt) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Token, b.Token))
 	})
