@@ -27,6 +27,7 @@ import (
 type simDisk struct {
 	root  string
 	sleep func() time.Duration             // how long a sync takes
+	near  func(name string, after bool)    // a sync is to begin, or to return
 	fail  func(name string) error          // why a sync fails
 	lose  func(name string, dir bool) bool // pretends that a sync happened (mutations)
 
@@ -140,6 +141,10 @@ func (d *simDisk) sync(f *os.File, all bool) error {
 		}
 		ims = map[inode]*image{key: im}
 	}
+	if d.near != nil {
+		d.near(name, false)
+		defer d.near(name, true)
+	}
 	if d.sleep != nil {
 		time.Sleep(d.sleep())
 	}
@@ -245,7 +250,7 @@ func (d *simDisk) kill(to string) *simDisk {
 		moved[key], _, _, _ = statOf(unix.AT_FDCWD, path)
 	}
 	build(root, to)
-	next := &simDisk{root: to, sleep: d.sleep, fail: d.fail, lose: d.lose, turn: d.turn, saved: map[inode]*image{}, known: map[inode]bool{}}
+	next := &simDisk{root: to, near: d.near, sleep: d.sleep, fail: d.fail, lose: d.lose, turn: d.turn, saved: map[inode]*image{}, known: map[inode]bool{}}
 	at := func(key inode) inode {
 		if to, ok := moved[key]; ok {
 			return to
@@ -303,7 +308,7 @@ func (d *simDisk) cut(to string, r *rand.Rand) *simDisk {
 	c.decide()
 	c.build(root, to)
 	next := newSimDisk(to)
-	next.sleep, next.fail, next.lose = d.sleep, d.fail, d.lose
+	next.near, next.sleep, next.fail, next.lose = d.near, d.sleep, d.fail, d.lose
 	return next
 }
 

@@ -404,7 +404,7 @@ func (n *simNode) wipe() {
 	}
 	old := n.disk
 	next := newSimDisk(root)
-	next.sleep, next.fail, next.lose = old.sleep, old.fail, old.lose
+	next.near, next.sleep, next.fail, next.lose = old.near, old.sleep, old.fail, old.lose
 	n.setDisk(next)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,10 @@ func (p *person) invent(id job.BatchID) *simBatch {
 		sum := sumOf(text)
 		b.blobs[sum] = text
 		return []job.Input{{Path: "in/data", Size: int64(len(text)), Mode: 0o644, Sum: sum}}
+	}
+	if p.r.IntN(4) == 0 {
+		b.spec.Retry = job.Never
+		p.w.set(func() { p.w.never[id] = true })
 	}
 	if p.r.IntN(3) == 0 {
 		b.spec.Inputs = input([]int{5, 5, 4000}[p.r.IntN(3)])
@@ -151,14 +156,11 @@ func (p *person) submit(h *ask.Head, b *simBatch) error {
 	for i := range b.jobs {
 		lines = append(spool.AppendJob(lines, &b.jobs[i]), '\n')
 	}
-	spec := fmt.Sprintf(`{"kind":"command","resources":{"cpus":%d},"inputs":[`, b.spec.Resources.CPUs)
-	for i, in := range b.spec.Inputs {
-		if i > 0 {
-			spec += ","
-		}
-		spec += fmt.Sprintf(`{"path":%q,"size":%d,"mode":%d,"sum":%q}`, in.Path, in.Size, in.Mode, in.Sum)
+	spec, err := json.Marshal(b.spec)
+	if err != nil {
+		return err
 	}
-	for i, part := range []struct{ of, text string }{{wire.OfBatch, "simulated\n"}, {wire.OfSpec, spec + "]}"}, {wire.OfJobs, string(lines)}} {
+	for i, part := range []struct{ of, text string }{{wire.OfBatch, "simulated\n"}, {wire.OfSpec, string(spec)}, {wire.OfJobs, string(lines)}} {
 		err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: part.of, Ref: b.ref}, func(w io.Writer) error {
 			_, err := io.WriteString(w, part.text)
 			return err
@@ -238,7 +240,10 @@ func (p *person) query(h *ask.Head, id string) error {
 func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error {
 	p.w.mu.Lock()
 	f := p.w.fact(id)
-	f.retried = f.retried || verb == "retry"
+	if verb == "retry" {
+		f.retried = true
+		f.retries++
+	}
 	p.w.mu.Unlock()
 	p.w.act("ana asks to %s %s", verb, id)
 	return h.Change(p.w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(id)}}, func(s string) error {

@@ -25,8 +25,39 @@ func simBase(t *testing.T) string {
 	return ""
 }
 
-// mutation is a sync that does not happen.
-func mutation(name string) func(string, bool) bool { return nil }
+// mutations are syncs that do not happen, by what they are for. Each must be
+// found out: it shows what the simulation can see.
+var mutations = map[string]func(name string, dir bool) bool{
+	"the log of a batch":          func(name string, dir bool) bool { return strings.HasSuffix(name, "/log.jsonl") },
+	"the files of a result":       func(name string, dir bool) bool { return strings.Contains(name, "/staging/") && !dir },
+	"the directories of a result": func(name string, dir bool) bool { return strings.Contains(name, "/staging/") && dir },
+	"the names in staging":        func(name string, dir bool) bool { return strings.HasSuffix(name, "/staging") },
+	"the names in out":            func(name string, dir bool) bool { return strings.HasSuffix(name, "/out") },
+	"the names in manifests":      func(name string, dir bool) bool { return strings.HasSuffix(name, "/manifests") },
+	"the name of a batch":         func(name string, dir bool) bool { return strings.HasSuffix(name, "/batches/lab") },
+	"the jobs of a batch":         func(name string, dir bool) bool { return strings.HasSuffix(name, "/jobs.jsonl") },
+	"the note of an attempt":      func(name string, dir bool) bool { return strings.HasSuffix(name, "/spec.json") },
+	"which attempts a node has":   func(name string, dir bool) bool { return strings.HasSuffix(name, "/attempts") },
+	"how an attempt ended":        func(name string, dir bool) bool { return strings.Contains(name, "result.json") },
+}
+
+// Each sync that the simulation can miss is missed, and seen to be within so
+// many histories.
+func TestSimulationSees(t *testing.T) {
+	for name := range mutations {
+		t.Run(name, func(t *testing.T) {
+			for seed := uint64(1); seed <= 200; seed++ {
+				p := planOf(seed)
+				p.rolls, p.without = false, name
+				if w := history(t, seed, p); len(w.faults) > 0 {
+					t.Logf("seen in history %d: %s", seed, w.faults[0])
+					return
+				}
+			}
+			t.Error("nobody noticed")
+		})
+	}
+}
 
 // history lives one history and returns what was wrong with it.
 func history(t *testing.T, seed uint64, p plan) (w *world) {
@@ -73,5 +104,6 @@ func TestSimulation(t *testing.T) {
 }
 
 func planOf(seed uint64) plan {
-	return plan{acts: 10 + int(seed%30), gap: 5 * time.Second}
+	return plan{acts: 10 + int(seed%30), gap: []time.Duration{time.Second, 5 * time.Second, 10 * time.Second}[seed%3],
+		disk: []time.Duration{2, 20, 300}[seed/3%3] * time.Millisecond, rolls: seed%10 == 0}
 }

@@ -56,13 +56,16 @@ type world struct {
 	stall  map[string]time.Duration // of the syncs of a machine
 	broken map[string]bool          // the next sync of a machine fails
 	full   bool                     // the head's disk
-	rolled bool                     // the spool was put back to an older state
+	trap   *trap
+	never  map[job.BatchID]bool // batches of which no job is started twice
+	rolled bool                 // the spool was put back to an older state
 }
 
 // A plan is what is decided of a history before it begins.
 type plan struct {
 	acts    int           // at most
 	gap     time.Duration // between two, on average
+	disk    time.Duration // the longest sync
 	rolls   bool          // the spool may be put back
 	without string        // a sync that does not happen: see mutations
 }
@@ -70,6 +73,7 @@ type plan struct {
 // A fact is what somebody was told of a job, or has asked for.
 type fact struct {
 	state   job.State // Done, Failed or Cancelled: it was told; else nothing was
+	retries int       // that somebody asked for
 	retried bool      // since the state was told somebody asked for another try
 	token   job.Token // whose result it is
 }
@@ -135,7 +139,7 @@ func (w *world) newDisk(machine, root string) *simDisk {
 		if s := w.stall[machine]; s > 0 {
 			return s
 		}
-		return time.Duration(w.r.Int64N(int64(5 * time.Millisecond)))
+		return time.Duration(w.r.Int64N(int64(w.plan.disk)))
 	}
 	d.fail = func(string) error {
 		w.mu.Lock()
@@ -146,11 +150,40 @@ func (w *world) newDisk(machine, root string) *simDisk {
 		}
 		return nil
 	}
+	d.near = func(name string, after bool) { w.spring(machine, name, after) }
 	if w.plan.without != "" {
-		d.lose = mutation(w.plan.without)
+		d.lose = mutations[w.plan.without]
 	}
 	w.addDisk(d)
 	return d
+}
+
+// A trap waits for a sync, to do harm in the middle of it or right after it.
+type trap struct {
+	machine, of string
+	after       bool
+	sprung      chan struct{}
+}
+
+// traps are syncs that are worth it, by the ends of their names.
+var traps = map[bool][]string{
+	true:  {"/log.jsonl", "/head.jsonl", "/staging", "/out", "/manifests", "/attempts", "/lab", "/jobs.jsonl", "/result.txt", "/tree", "/manifest.jsonl"},
+	false: {"/attempts", "/spec.json", "~", "/result.txt", "/work", "/output"},
+}
+
+// spring holds a sync up for a moment if there is a trap for it.
+func (w *world) spring(machine, name string, after bool) {
+	w.mu.Lock()
+	t := w.trap
+	hit := t != nil && t.machine == machine && t.after == after && strings.HasSuffix(name, t.of)
+	if hit {
+		w.trap = nil
+	}
+	w.mu.Unlock()
+	if hit {
+		close(t.sprung)
+		time.Sleep(time.Second)
+	}
 }
 
 func (w *world) at() time.Duration { return time.Since(w.began).Round(time.Millisecond) }
@@ -324,8 +357,18 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 	twice := w.runs[job.Token(o.Token)]
 	r := &simRun{token: job.Token(o.Token), job: job.ID(id), node: n, rel: o.rel,
 		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), more: strings.Repeat(o.Token, w.r.IntN(200))}
+	earlier := 0
+	for _, other := range w.runs {
+		if other.job == r.job {
+			earlier++
+		}
+	}
 	w.runs[r.token] = r
+	once := w.never[r.job.Batch()] && !w.rolled && earlier > w.fact(r.job).retries
 	w.mu.Unlock()
+	if once {
+		w.wrong("I15: %s must not be started twice, and runs again on %s", id, n.name)
+	}
 	if twice != nil {
 		w.wrong("I5: attempt %s of %s runs a second time, on %s after %s", r.token, id, n.name, twice.node.name)
 	}
@@ -373,7 +416,7 @@ func (w *world) excuseAll(n *simNode) {
 func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 	w := &world{t: t, base: base, r: rand.New(&source64{src: rand.NewPCG(seed, 7)}), plan: p, began: time.Now(),
 		cancel: map[*owner]context.CancelFunc{}, gens: map[string]int{}, disks: map[string]*simDisk{},
-		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
+		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, never: map[job.BatchID]bool{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
 	w.net = newSimNet(w.r)
 	w.ctx, w.end = context.WithCancel(context.Background())
 	root := w.newRoot("head")
@@ -465,7 +508,11 @@ func (w *world) harm() {
 		laters = append(laters, later{time.Now().Add(time.Duration(w.r.Int64N(int64(longest)))), do})
 	}
 	for range w.plan.acts {
-		w.sleep(time.Duration(w.r.ExpFloat64() * float64(w.plan.gap)))
+		gap := w.plan.gap
+		if w.r.IntN(2) == 0 {
+			gap /= 100 // in the middle of what the last act has begun
+		}
+		w.sleep(time.Duration(w.r.ExpFloat64() * float64(gap)))
 		laters = slices.DeleteFunc(laters, func(l later) bool {
 			due := !l.at.After(time.Now())
 			if due {
@@ -501,8 +548,33 @@ func (w *world) harmOnce(until func(time.Duration, func())) {
 	n := w.nodes[w.r.IntN(len(w.nodes))]
 	power := w.r.IntN(2) == 0
 	how := map[bool]string{false: "killed", true: "without power"}[power]
-	switch x := w.r.IntN(100); {
-	case x < 12:
+	switch x := w.r.IntN(110) - 10; {
+	case x < 8 && w.plan.rolls:
+		w.rollBack()
+	case x < 8:
+		t := &trap{"head", "", w.r.IntN(2) == 0, make(chan struct{})}
+		if w.r.IntN(3) == 0 {
+			t.machine = n.name
+		}
+		some := traps[t.machine == "head"]
+		t.of = some[w.r.IntN(len(some))]
+		w.set(func() { w.trap = t })
+		select {
+		case <-t.sprung:
+			synctest.Wait()
+			w.act("%s %s at a sync of %s (done: %v)", t.machine, how, t.of, t.after)
+		case <-time.After(20 * time.Second):
+			w.set(func() { w.trap = nil })
+			return
+		}
+		if t.machine == "head" {
+			w.haltHead(power)
+			until(10*time.Second, w.startHead)
+		} else {
+			n.halt(power)
+			until(10*time.Second, n.start)
+		}
+	case x < 14:
 		w.act("head %s", how)
 		w.haltHead(power)
 		if w.r.IntN(3) == 0 {
@@ -557,8 +629,6 @@ func (w *world) harmOnce(until func(time.Duration, func())) {
 		if n.killSupervisor() {
 			w.act("a supervisor of %s killed", n.name)
 		}
-	case x < 89 && w.plan.rolls:
-		w.rollBack()
 	default:
 		w.act("nothing for a while")
 		w.sleep(time.Duration(w.r.IntN(60)) * time.Second)
@@ -582,6 +652,7 @@ func (w *world) rollBack() {
 		w.head.old = copied.root
 	} else {
 		w.act("the spool is put back to the backup")
+		w.sleep(10 * time.Second) // what was on its way to people has come
 		old := &simDisk{root: w.head.old, saved: map[inode]*image{}, known: map[inode]bool{}}
 		copied = old.kill(w.newRoot("head"))
 		w.set(func() { w.rolled = true; clear(w.facts) })
