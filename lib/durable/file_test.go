@@ -117,7 +117,7 @@ func TestS08PublishReplacesNothing(t *testing.T) {
 	}
 }
 
-// A writer killed at any step leaves the old content or the new one, and
+// J28: a writer killed at any step leaves the old content or the new one, and
 // beside it at most a file that IsTemp knows.
 func TestWriteFileKilledAtEachStep(t *testing.T) {
 	for _, fresh := range []string{"", "yes"} {

@@ -407,7 +407,9 @@ func (x *search) way() string {
 	return strings.Join(steps, "\n  ")
 }
 
-// TestModel searches all that can happen when every rule is obeyed.
+// TestModel searches all that can happen when every rule is obeyed: crashes of
+// the head anywhere (L35), attempts that both end (L39), starts and answers that
+// come twice, late or never (L43, L44), a log rolled back (J31).
 func TestModel(t *testing.T) {
 	for _, c := range []struct {
 		name     string
