@@ -288,6 +288,12 @@ func TestJ27LoggedAndNotTold(t *testing.T) {
 	s.stop()
 	s.start()
 	s.becomes("ns/b/j", job.Unreachable)
+	var rows []node.Row
+	s.h.do(func() { rows = s.h.nodeRows() })
+	if len(rows) != 1 || rows[0].State != node.Silent || !rows[0].Seen.IsZero() ||
+		!strings.HasPrefix(rows[0].Note, "not back since dsched started; 1 job moves at ") {
+		t.Errorf("its node is shown as %+v", rows)
+	}
 	d = s.desk("ws1", "boot1") // it has nothing, as if the start had never come
 	again := next[*wire.Start](d)
 	if again.Attempt == first.Attempt || again.Try != 2 {

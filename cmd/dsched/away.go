@@ -43,7 +43,10 @@ func (h *head) why(a sched.Attempt) string {
 
 // awayNote tells for how long a node has been away, and what its jobs wait for.
 func (h *head) awayNote(n *sched.Node) string {
-	note := []string{fmt.Sprintf("%s %s", node.Silent, unit.FormatDuration(max(0, h.clock()-n.Heard)))}
+	note := []string{"silent " + unit.FormatDuration(max(0, h.clock()-n.Heard))}
+	if n.Never {
+		note[0] = "not back since dsched started"
+	}
 	if n.Wait > 0 && n.State == node.Silent {
 		note = append(note, some(n.Wait, "job moves", "jobs move")+" at "+h.clockTime(n.Until))
 	}

@@ -314,7 +314,7 @@ func (h *head) nodeRows() []node.Row {
 			s.mu.Lock()
 			n.Seen = s.heard
 			s.mu.Unlock()
-		} else {
+		} else if !n.Never {
 			n.Seen = h.when(n.Heard)
 		}
 		switch n.State {

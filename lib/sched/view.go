@@ -128,7 +128,8 @@ func (m *Machine) Knows(n node.Name) bool { return m.named[n] != nil }
 // and Seen are the shell's to fill in.
 type Node struct {
 	node.Row
-	Heard time.Duration // when it was heard last
+	Heard time.Duration // when it was heard last; of one that never was, when the head was loaded
+	Never bool          // nothing was heard of it since then
 	Until time.Duration // when that state ends by itself, if it is resting or silent
 	Wait  int           // jobs that wait for a node which is not connected, and then go elsewhere
 	Stay  int           // jobs that wait for it however long it takes
@@ -141,7 +142,7 @@ func (m *Machine) Nodes() []Node {
 	var rows []Node
 	for _, p := range m.peers {
 		r := Node{Row: node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
-			Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard}
+			Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++
