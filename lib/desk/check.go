@@ -158,7 +158,7 @@ func (c *checker) top(u *check.Unit) error {
 		default:
 			if durable.IsTemp(name) {
 				u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written",
-					Cure: "nothing: it is of no use, and may be removed"})
+					Cure: starts})
 			} else if !strings.HasPrefix(name, ".") {
 				u.Odd(name, "nothing of that name belongs into a node's directory")
 			}

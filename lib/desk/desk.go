@@ -168,8 +168,20 @@ func (d *Desk) begin() error {
 	return d.cleanCache()
 }
 
-// emptyTrash ends the removals that a crash cut short.
+// emptyTrash ends the removals that a crash cut short, and removes what was
+// being written beside them.
 func (d *Desk) emptyTrash() error {
+	beside, err := os.ReadDir(d.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range beside {
+		if durable.IsTemp(e.Name()) && e.Type().IsRegular() {
+			if err := os.Remove(d.path(e.Name())); err != nil {
+				return err
+			}
+		}
+	}
 	entries, err := os.ReadDir(d.path("trash"))
 	if err != nil {
 		return err
