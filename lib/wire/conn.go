@@ -201,7 +201,7 @@ func (c *Conn) SendTransfer(s *Send, write func(io.Writer) error) error {
 	if err := c.Send(s); err != nil {
 		return err
 	}
-	f := &framer{c: c, x: s.X, sum: sha256.New()}
+	f := &framer{c: c, x: s.X, sum: sha256.New(), last: time.Now()}
 	w := &Writer{bufio.NewWriterSize(f, MaxFrame), f}
 	err := write(w)
 	if err == nil {
@@ -223,6 +223,16 @@ type Writer struct {
 	f *framer
 }
 
+// Write adds to the frame, which is sent when it is full, or when the receiver
+// would soon take the sender for one that has stopped.
+func (w *Writer) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err == nil && time.Since(w.f.last) > FrameWithin/4 {
+		err = w.Flush()
+	}
+	return n, err
+}
+
 // Flush sends everything written so far.
 func (w *Writer) Flush() error {
 	if err := w.Writer.Flush(); err != nil {
@@ -240,9 +250,12 @@ type framer struct {
 	n   int64
 	sum hash.Hash
 	err error // of the stream
+
+	last time.Time // when a frame was made
 }
 
 func (f *framer) Write(p []byte) (n int, err error) {
+	f.last = time.Now()
 	for n < len(p) {
 		part := p[n:min(len(p), n+MaxFrame)]
 		f.sum.Write(part)

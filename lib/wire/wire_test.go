@@ -10,8 +10,11 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/line"
@@ -258,6 +261,41 @@ func TestT81Transfer(t *testing.T) {
 	}
 	if got, err := receive(iotest.OneByteReader(bytes.NewReader(b))); err != nil || !bytes.Equal(got, payload[:3000]) {
 		t.Fatalf("byte by byte: %v", err)
+	}
+}
+
+// What is slow to come, as from a file that packs well, is not taken for a peer
+// that has stopped; one that has is cut off.
+func TestT79SlowSender(t *testing.T) {
+	for _, pause := range []time.Duration{FrameWithin / 3, 2 * FrameWithin} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			const n = 20
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				New(a).SendTransfer(&Send{X: 1, Of: OfTree}, func(w io.Writer) error {
+					for range n {
+						if _, err := w.Write([]byte("x")); err != nil {
+							return err
+						}
+						time.Sleep(pause) // of the bubble's clock
+					}
+					return nil
+				})
+			})
+			c := New(b)
+			c.Hurry(FrameWithin)
+			s, err := Expect[*Send](c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(c.RecvTransfer(s))
+			if slow := pause < FrameWithin; slow && (err != nil || len(text) != n) || !slow && !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("a byte each %v: %d bytes, %v", pause, len(text), err)
+			}
+			b.Close()
+			sender.Wait()
+		})
 	}
 }
 
