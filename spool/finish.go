@@ -101,7 +101,10 @@ func (s *Spool) settle(id job.BatchID) error {
 // and Head only, [ErrFull] and [ErrBroken]. The submission is over in any case.
 // What it returns is for the goroutine that owns the state.
 func (s *Submission) Finish(free bool) (b *Batch, err error) {
-	defer func() { err = errors.Join(err, s.Abort()) }()
+	defer func() {
+		s.full = errors.Is(err, ErrFull)
+		err = errors.Join(err, s.Abort())
+	}()
 	if err := s.complete(); err != nil {
 		return nil, err
 	}

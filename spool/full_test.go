@@ -2,6 +2,7 @@ package spool
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -129,4 +130,76 @@ func TestD94FullDiskWhileReceiving(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	submit(t, h, "ns/c", []string{"a"})
+}
+
+// A submission that ends for want of room leaves no blob, but one that another
+// counts on or that was there before.
+func TestS04NoBlobIsLeft(t *testing.T) {
+	disk := smallDisk(t, "40m")
+	dir := filepath.Join(disk, "spool")
+	if err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ := loadHead(t, dir)
+	begin := func(name job.BatchID, contents ...string) *Submission {
+		t.Helper()
+		s, err := h.Begin(job.NewToken(), name, "ana", os.Getuid())
+		if err == nil {
+			err = s.Spec(plain)
+		}
+		j := job.Job{Name: "a", Run: []string{"true"}}
+		for i, c := range contents {
+			j.Inputs = append(j.Inputs, job.Input{Path: fmt.Sprint("in", i), Size: int64(len(c)), Mode: 0o644, Sum: sumOf(c)})
+		}
+		if err == nil {
+			err = s.AddJob(&j)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Lacks()
+		return s
+	}
+	put := func(s *Submission, c string) error { return s.Put(sumOf(c), int64(len(c)), strings.NewReader(c)) }
+	there := func(c string) bool { return exists(h.path("blobs", sumOf(c)[:2], sumOf(c))) == nil }
+	old, mine, shared, cut := strings.Repeat("o", 1<<20), strings.Repeat("m", 1<<20), strings.Repeat("s", 1<<20), strings.Repeat("c", 1<<20)
+	big := strings.Repeat("b", 64<<20)
+
+	first := begin("ns/first", old)
+	if err := put(first, old); err != nil {
+		t.Fatal(err)
+	}
+	b, err := first.Finish(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	gone := begin("ns/gone", cut)
+	if err := errors.Join(put(gone, cut), gone.Abort()); err != nil {
+		t.Fatal(err)
+	}
+	s := begin("ns/b", old, mine, shared, big)
+	for _, c := range []string{old, mine, shared} {
+		if err := put(s, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := begin("ns/other", shared)
+	if err := put(s, big); !errors.Is(err, ErrFull) {
+		t.Fatalf("a blob without room: %v", err)
+	}
+	if err := s.Abort(); err != nil {
+		t.Error(err)
+	}
+	if !there(old) || there(mine) || !there(shared) || !there(cut) || there(big) {
+		t.Errorf("left: old %v, its own %v, shared %v, of one that was cut %v, big %v", there(old), there(mine), there(shared), there(cut), there(big))
+	}
+	b2, err := other.Finish(false)
+	if err != nil {
+		t.Fatalf("the other: %v", err)
+	}
+	b2.Close()
+	if len(h.kept.sole) != 0 {
+		t.Errorf("%d are still noted", len(h.kept.sole))
+	}
 }

@@ -29,17 +29,21 @@ type kept struct {
 	mu   sync.Mutex
 	held map[key]int     // blobs that submissions and retries under way count on
 	used map[key]bool    // nil unless a collection runs: what was held at any time since it began
+	sole map[key]bool    // blobs that a submission under way has made, and nobody else has held since
 	live map[string]bool // files and directories that this process fills
 	last struct{ wall, up time.Duration }
 }
 
-func newKept() *kept { return &kept{held: map[key]int{}, live: map[string]bool{}} }
+func newKept() *kept {
+	return &kept{held: map[key]int{}, sole: map[key]bool{}, live: map[string]bool{}}
+}
 
 // hold keeps a blob from being collected until release.
 func (k *kept) hold(sum key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.held[sum]++
+	delete(k.sole, sum)
 	if k.used != nil {
 		k.used[sum] = true
 	}
@@ -51,6 +55,31 @@ func (k *kept) release(sum key) {
 	if k.held[sum]--; k.held[sum] <= 0 {
 		delete(k.held, sum)
 	}
+}
+
+// make calls make, which gives a blob its name, and notes whether it is new and
+// the submission that makes it alone holds it. It says false if not.
+func (k *kept) make(sum key, name string, make func() error) (sole bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sole = k.held[sum] == 1 && errors.Is(exists(name), fs.ErrNotExist)
+	if err = make(); err == nil && sole {
+		k.sole[sum] = true
+	}
+	return sole, err
+}
+
+// unmake ends what make has noted. With remove, that is called if still nobody
+// else has held the blob.
+func (k *kept) unmake(sum key, remove func() error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sole := k.sole[sum]
+	delete(k.sole, sum)
+	if !sole || remove == nil {
+		return nil
+	}
+	return remove()
 }
 
 // fill notes that this process fills a file or directory, until filled.

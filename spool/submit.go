@@ -50,6 +50,8 @@ type Submission struct {
 	block  []byte          // room for one file of files.tar
 	blobs  map[string]bool // directories below blobs/
 	held   []key           // blobs that are not collected meanwhile
+	sole   []key           // blobs that it has made
+	full   bool            // it ends for want of room
 
 	filling string // dir, as long as it is not to be collected
 }
@@ -307,6 +309,7 @@ func (s *Submission) Put(sum string, size int64, r io.Reader) error {
 		put = s.putSmall
 	}
 	if err := put(in, sum, r); err != nil {
+		s.full = errors.Is(err, ErrFull)
 		return err
 	}
 	in.have = true
@@ -380,14 +383,40 @@ func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
 		err = durable.Step("submit.blob.rename")
 	}
 	if err == nil {
-		if err = os.Rename(f.Name(), filepath.Join(dir, sum)); err != nil {
-			err = classed(err)
-		}
+		err = s.name(in.sum, f.Name(), filepath.Join(dir, sum))
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// name gives a blob its name.
+func (s *Submission) name(sum key, temp, name string) error {
+	sole, err := s.head.kept.make(sum, name, func() error { return os.Rename(temp, name) })
+	if err != nil {
+		return classed(err)
+	}
+	if sole {
+		s.sole = append(s.sole, sum)
+	}
+	return nil
+}
+
+// unname removes the blobs that the submission has made and nobody else counts
+// on, if it ends because there is no room: they would take it until they are
+// collected. Else they stay, so that the next try need not send them.
+func (s *Submission) unname() (err error) {
+	for _, sum := range s.sole {
+		var remove func() error
+		if s.full {
+			text := hex.EncodeToString(sum[:])
+			remove = func() error { return os.Remove(s.head.path("blobs", text[:2], text)) }
+		}
+		err = errors.Join(err, s.head.kept.unmake(sum, remove))
+	}
+	s.sole = nil
+	return err
 }
 
 func fillBlob(f *os.File, in *input, sum string, r io.Reader) error {
@@ -440,8 +469,8 @@ func ended(r io.Reader, sum string) error {
 	return nil
 }
 
-// Abort removes a submission that does not come to its end. After Finish it
-// does nothing.
+// Abort removes a submission that does not come to its end, with its blobs if it
+// ends for want of room. After Finish it does nothing.
 func (s *Submission) Abort() error {
 	var errs []error
 	for _, f := range []*os.File{s.lines, s.tar} {
@@ -454,6 +483,7 @@ func (s *Submission) Abort() error {
 		errs = append(errs, os.RemoveAll(s.dir))
 		s.dir = ""
 	}
+	errs = append(errs, s.unname())
 	s.head.kept.filled(s.filling)
 	for _, sum := range s.held {
 		s.head.kept.release(sum)
