@@ -28,7 +28,7 @@ var rooms = map[string][]string{
 	"lib/job":     {"lib/conf", "lib/line", "lib/unit"},
 	"lib/line":    {},
 	"lib/node":    {"lib/conf", "lib/job", "lib/unit"},
-	"lib/noded":   {"lib/desk", "lib/dial", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/unit", "lib/wire"},
+	"lib/noded":   {"lib/desk", "lib/dial", "lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/proc", "lib/unit", "lib/wire"},
 	"lib/pack":    {"github.com/klauspost/compress/zstd"},
 	"lib/proc":    {"golang.org/x/sys/unix"},
 	"lib/pull":    {"lib/durable", "lib/job", "lib/pack"},

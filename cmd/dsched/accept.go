@@ -13,6 +13,7 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
+	"distribute/lib/durable"
 	"distribute/lib/line"
 	"distribute/lib/wire"
 )
@@ -88,6 +89,9 @@ func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, err
 }
 
 func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
+	if err := durable.Step("head.connection"); err != nil {
+		return err
+	}
 	switch hello.Role {
 	case wire.RoleNode:
 		return h.serveNode(ctx, c, peer, hello)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/sched"
 	"distribute/spool"
@@ -48,6 +49,9 @@ func (h *head) run(ctx context.Context) error {
 		var err error
 		select {
 		case f := <-h.in:
+			if err := durable.Step("head.state"); err != nil {
+				return err
+			}
 			f()
 		case <-clock.C:
 			h.apply(sched.Tick{})

@@ -64,6 +64,7 @@ type point struct {
 //	io          the step returns EIO
 //	exit        the program exits at once with FailStatus
 //	kill        the program kills itself with SIGKILL
+//	panic       the step panics
 //	sleep=2s    the step takes that long and then returns nil
 //
 // or the single word list, which makes Steps tell the names passed, or
@@ -148,10 +149,10 @@ func parsePoint(word string) (point, error) {
 		return p, nil
 	}
 	switch p.action {
-	case "err", "full", "io", "exit", "kill":
+	case "err", "full", "io", "exit", "kill", "panic":
 		return p, nil
 	}
-	return point{}, errors.New("the action must be err, full, io, exit, kill or sleep=LENGTH")
+	return point{}, errors.New("the action must be err, full, io, exit, kill, panic or sleep=LENGTH")
 }
 
 func (s *steps) at(name string) error {
@@ -215,6 +216,8 @@ func (p point) act(name string) error {
 	case "sleep":
 		time.Sleep(p.sleep)
 		return nil
+	case "panic":
+		panic(name + ": failed on purpose (" + FailVar + ")")
 	case "full":
 		return fmt.Errorf("%s: %w: %w", name, ErrStep, syscall.ENOSPC)
 	case "io":

@@ -13,6 +13,7 @@ import (
 
 	"distribute/lib/desk"
 	"distribute/lib/dial"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/pack"
@@ -166,6 +167,9 @@ func (n *daemon) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case act := <-n.acts:
+			if err := durable.Step("node.state"); err != nil {
+				return err
+			}
 			act()
 		case <-ctx.Done():
 		}

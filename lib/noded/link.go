@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -162,7 +163,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	ends := make(chan error, 8)
 	part := func(f func(context.Context) error) {
 		parts.Go(func() {
-			ends <- f(ctx)
+			ends <- n.guarded(func() error { return f(ctx) })
 			cancel()
 			c.Close()
 		})
@@ -180,6 +181,18 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	parts.Wait()
 	s.following.Wait()
 	return true, err
+}
+
+// guarded calls f, whose panic is an error: it ends the session, and not the
+// daemon (N69). What the state's goroutine does for f is not guarded.
+func (n *daemon) guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			n.Log.Error("a session ended in a panic, which is a mistake of this program", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
 }
 
 // greet makes a stream to the head, and says hello on it.
@@ -269,21 +282,36 @@ func (s *session) down(ctx context.Context, c *wire.Conn) error {
 // fetchOne makes one request. Its error is that of the stream; what speaks
 // against the answer goes to who asked.
 func (s *session) fetchOne(c *wire.Conn, r *request) error {
+	answered := false
+	defer func() {
+		if !answered { // a panic is under way: who asked is not to wait for ever
+			r.done <- fmt.Errorf("%w: a panic", errAway)
+		}
+	}()
+	err := s.fetchFor(c, r, func(err error) {
+		answered = true
+		r.done <- err
+	})
+	return err
+}
+
+// fetchFor is fetchOne; done is for who asked.
+func (s *session) fetchFor(c *wire.Conn, r *request, done func(error)) error {
 	if err := c.Send(r.Fetch); err != nil {
-		r.done <- fmt.Errorf("%w: %w", errAway, err)
+		done(fmt.Errorf("%w: %w", errAway, err))
 		return err
 	}
 	send, err := wire.Expect[*wire.Send](c)
 	var refusal *wire.Error
 	if errors.As(err, &refusal) {
-		r.done <- refusal
+		done(refusal)
 		return nil
 	}
 	if err == nil && send.Of != r.Of {
 		err = fmt.Errorf("the head sends %.20q for %q", send.Of, r.Of)
 	}
 	if err != nil {
-		r.done <- fmt.Errorf("%w: %w", errAway, err)
+		done(fmt.Errorf("%w: %w", errAway, err))
 		return err
 	}
 	in := c.RecvTransfer(send)
@@ -291,11 +319,11 @@ func (s *session) fetchOne(c *wire.Conn, r *request) error {
 	rest := wire.Drain(in)
 	switch {
 	case errors.Is(rest, wire.ErrCut):
-		r.done <- fmt.Errorf("%w: %w", errAway, rest)
+		done(fmt.Errorf("%w: %w", errAway, rest))
 		return rest
 	case rest != nil:
 		err = rest // it gave up, and says why
 	}
-	r.done <- err
+	done(err)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"distribute/lib/desk"
 	"distribute/lib/dial"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/wire"
@@ -80,6 +81,9 @@ func (s *session) read(ctx context.Context) error {
 			return errPiled
 		}
 		s.n.Log.Debug("received", "message", fmt.Sprintf("%T", m))
+		if err := durable.Step("node.session"); err != nil {
+			return err
+		}
 		switch m := m.(type) {
 		case *wire.Ping:
 			s.out.put(&wire.Pong{N: m.N})

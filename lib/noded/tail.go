@@ -32,8 +32,10 @@ func (s *session) tail(ctx context.Context, m *wire.Tail) {
 	s.tails[m.X] = cancel
 	s.following.Go(func() {
 		defer s.untail(m.X)
-		s.c.SendTransfer(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, func(w io.Writer) error {
-			return s.n.follow(ctx, m, w.(*wire.Writer))
+		s.n.guarded(func() error {
+			return s.c.SendTransfer(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, func(w io.Writer) error {
+				return s.n.follow(ctx, m, w.(*wire.Writer))
+			})
 		})
 	})
 }
