@@ -10,14 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mainFuse is the command "fuse DIR [FILE]": it mounts on DIR a file system of
-// its own, which holds nothing but a copy of FILE, and serves it until it is
-// killed. It speaks as much of the kernel's protocol as one directory needs.
+// mainFuse is the command "fuse [-hang] DIR [FILE]": it mounts on DIR a file
+// system of its own, which holds nothing but a copy of FILE, and serves it until
+// it is killed. With -hang the content of FILE never comes, and who reads it waits
+// in the kernel, where no signal reaches him. It speaks as much of the kernel's
+// protocol as one directory needs.
 func mainFuse() {
-	if len(os.Args) < 2 || len(os.Args) > 3 {
-		misuse("fuse DIR [FILE]")
-	}
 	s := fuseServer{}
+	if s.hang = len(os.Args) > 1 && os.Args[1] == "-hang"; s.hang {
+		os.Args = os.Args[1:]
+	}
+	if len(os.Args) < 2 || len(os.Args) > 3 {
+		misuse("fuse [-hang] DIR [FILE]")
+	}
 	if len(os.Args) == 3 {
 		var err error
 		if s.text, err = os.ReadFile(os.Args[2]); err != nil {
@@ -70,6 +75,7 @@ const (
 type fuseServer struct {
 	name string
 	text []byte
+	hang bool
 }
 
 // answer is the reply to a request, nil if there is none.
@@ -94,7 +100,13 @@ func (s *fuseServer) answer(in []byte) []byte {
 		out = append(numbers32(0, 0, 0, 0), s.attr(node)...)
 	case fuseOpen, fuseOpendir:
 		out = numbers32(0, 0, 0, 0)
+		if s.hang && op == fuseOpen {
+			out[8] = 1 // direct: a read is one request, and who waits for it is not killed
+		}
 	case fuseRead:
+		if s.hang {
+			return nil
+		}
 		from := min(le.Uint64(body[8:]), uint64(len(s.text)))
 		to := min(from+uint64(le.Uint32(body[16:])), uint64(len(s.text)))
 		out = s.text[from:to]

@@ -28,7 +28,7 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 		return err
 	}
 	if live, ok := t.live(id); ok && (try == 0 || try == live.Try) {
-		if s := t.session(live); s != nil && (live.Phase == wire.Running || live.Phase == wire.Returning || live.Phase == wire.Building && m.Build) {
+		if s := t.session(live); s != nil && (live.Phase == wire.Running || live.Phase == wire.Stuck || live.Phase == wire.Returning || live.Phase == wire.Building && m.Build) {
 			return t.tailed(ctx, m, s, live)
 		}
 	}

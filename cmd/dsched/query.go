@@ -323,6 +323,9 @@ func (h *head) nodeRows() []node.Row {
 		case node.Silent, node.Lost:
 			n.Note = h.awayNote(&n)
 		}
+		if n.Stuck > 0 {
+			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Stuck, "attempt cannot be killed", "attempts cannot be killed"), "; ")
+		}
 		if n.Full > 0 {
 			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Full, "result waits", "results wait")+" for room on the head's disk", "; ")
 		}

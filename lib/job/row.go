@@ -15,7 +15,7 @@ type Row struct {
 	Job        string    `json:"job"`
 	Owner      string    `json:"owner"`
 	State      State     `json:"state"`
-	Phase      string    `json:"phase,omitempty"` // of a running job: building, sending, running, returning
+	Phase      string    `json:"phase,omitempty"` // of a running job: building, sending, running, unkillable, returning
 	Node       string    `json:"node,omitempty"`
 	Attempt    int       `json:"attempt,omitempty"` // the number of the attempt told of here
 	Exit       *int      `json:"exit,omitempty"`

@@ -238,7 +238,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.S
 	if stopped {
 		return false, nil, slot, errStopped
 	}
-	st, slot, err := n.supervise(ctx, slot, n.order(a, b), string(a.Job))
+	st, slot, err := n.supervise(ctx, slot, n.order(a, b), string(a.Job), func() { n.setPhase(a, wire.Stuck) })
 	if err != nil {
 		// In this order: nobody is to believe that it runs.
 		err = errors.Join(err, a.Unstart())

@@ -132,7 +132,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.Path, Cwd: b.Tree(), Output: b.Output(),
 		Cgroup: n.cgroup, Grace: grace,
 		Env: append(n.jobEnv(b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
-	}, string(b.Batch)+" (build)")
+	}, string(b.Batch)+" (build)", func() {})
 	if err != nil {
 		return err
 	}

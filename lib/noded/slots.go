@@ -96,8 +96,9 @@ func (n *daemon) pump() {
 // however that came, or the daemon ends: then the supervisor goes on alone. If
 // ctx is cancelled by a stop the order is stopped. It returns how the order ended
 // if the supervisor tells, and the supervisor if it can be used again; what is
-// not told is on disk. The error says that nothing of it ran.
-func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what string) (*proc.Status, Slot, error) {
+// not told is on disk. The error says that nothing of it ran. Stuck is called by
+// the state if what runs does not die.
+func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what string, stuck func()) (*proc.Status, Slot, error) {
 	if err := s.Run(o); err != nil {
 		n.Log.Error("an order could not be given", "what", what, "why", err)
 		s.Close()
@@ -128,6 +129,7 @@ func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what stri
 				return nil, s, nil
 			case r.Stuck > 0:
 				n.Log.Error("processes do not die of SIGKILL; the slot waits for them", "what", what, "processes", r.Stuck)
+				n.do(stuck)
 			case r.Ended != nil:
 				return r.Ended, s, nil
 			}

@@ -366,6 +366,14 @@ func (s *supervisor) kill() {
 	}
 	unix.Kill(-s.pid, unix.SIGKILL)
 	unix.Kill(s.pid, unix.SIGKILL)
+	pid, token := s.pid, s.token
+	time.AfterFunc(stuckAfter, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.pid == pid && s.token == token {
+			s.report(Report{Stuck: 1})
+		}
+	})
 }
 
 // lookPath finds the program as the job's shell would: a name with a slash is

@@ -10,7 +10,7 @@ import (
 // known says that a phase is one of ours.
 func known(phase string) bool {
 	switch phase {
-	case Waiting, Sending, Building, Running, Returning:
+	case Waiting, Sending, Building, Running, Stuck, Returning:
 		return true
 	}
 	return false
@@ -72,7 +72,7 @@ func (e Item) apply(m *Machine) {
 		m.ended(a, *e.Ended)
 		return
 	}
-	if a.worked && a.boot != p.boot && a.current && (e.Phase == Building || e.Phase == Running) {
+	if a.worked && a.boot != p.boot && a.current && (e.Phase == Building || e.Phase == Running || e.Phase == Stuck) {
 		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), true, true)
 		m.stop(a, "its machine was restarted under it")
 		a.phase = e.Phase
@@ -172,7 +172,7 @@ func (m *Machine) saw(a *attempt) {
 	if a.phase != Waiting {
 		m.resolve(a)
 	}
-	if a.phase == Building || a.phase == Running {
+	if a.phase == Building || a.phase == Running || a.phase == Stuck {
 		a.worked, a.boot = true, a.peer.boot
 	}
 	if a.phase == Running {

@@ -21,11 +21,12 @@ type Config struct {
 // How far an attempt is on its node, as the node says: the words of dwire(5).
 // From Building on it was seen at work, and can have taken its node down.
 const (
-	Waiting   = "waiting"   // kept by the node, nothing of it started
-	Sending   = "sending"   // its inputs are on the way to the node
-	Building  = "building"  // the batch is built for it
-	Running   = "running"   // its processes run
-	Returning = "returning" // it ended, its result waits on the node or is on its way
+	Waiting   = "waiting"    // kept by the node, nothing of it started
+	Sending   = "sending"    // its inputs are on the way to the node
+	Building  = "building"   // the batch is built for it
+	Running   = "running"    // its processes run
+	Stuck     = "unkillable" // and do not die
+	Returning = "returning"  // it ended, its result waits on the node or is on its way
 )
 
 // MaxClasses is how many different numbers of cpus the jobs of one batch may

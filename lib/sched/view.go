@@ -134,6 +134,7 @@ type Node struct {
 	Wait  int           // jobs that wait for a node which is not connected, and then go elsewhere
 	Stay  int           // jobs that wait for it however long it takes
 	Full  int           // results that have no room on the head
+	Stuck int           // attempts whose processes do not die
 }
 
 // Nodes is a row for each node that was connected or was given an attempt, by
@@ -149,6 +150,9 @@ func (m *Machine) Nodes() []Node {
 			}
 			if a.stranded {
 				r.Full++
+			}
+			if a.phase == Stuck {
+				r.Stuck++
 			}
 			if a.current && m.batches[a.ref.Batch].never {
 				r.Stay++

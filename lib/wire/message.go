@@ -141,11 +141,12 @@ const MaxSums = 8192
 
 // Phases of an attempt on its node.
 const (
-	Waiting   = "waiting"   // assigned, for a slot, its inputs or the build
-	Building  = "building"  //
-	Sending   = "sending"   // its inputs are on the way
-	Running   = "running"   //
-	Returning = "returning" // over, its result not yet home
+	Waiting   = "waiting"    // assigned, for a slot, its inputs or the build
+	Building  = "building"   //
+	Sending   = "sending"    // its inputs are on the way
+	Running   = "running"    //
+	Stuck     = "unkillable" // as running, and its processes do not die of SIGKILL
+	Returning = "returning"  // over, its result not yet home
 )
 
 // Messages from the head to a node.
