@@ -13,11 +13,11 @@ import (
 )
 
 // A fault is something that happens to machines. It returns when it is over, or
-// leaves its healing to c.faults.
+// leaves its healing to h.faults.
 type fault struct {
 	name   string
 	weight int
-	do     func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration)
+	do     func(h *hosts, ctx context.Context, r *rand.Rand, longest time.Duration)
 }
 
 // all are the faults. Each is made once, in some order, and then those that the
@@ -44,8 +44,8 @@ var all = []fault{
 }
 
 // trouble makes faults until ctx ends.
-func (c *chaos) trouble(ctx context.Context) {
-	r := c.random("faults")
+func (h *hosts) trouble(ctx context.Context) {
+	r := h.random("faults")
 	longest := 8 * time.Second
 	if end, _ := ctx.Deadline(); time.Until(end) > 3*time.Minute {
 		longest = 90 * time.Second
@@ -62,35 +62,35 @@ func (c *chaos) trouble(ctx context.Context) {
 		if len(first) > 0 {
 			f, first = all[first[0]], first[1:]
 		}
-		f.do(c, ctx, rand.New(rand.NewPCG(r.Uint64(), 0)), longest)
+		f.do(h, ctx, rand.New(rand.NewPCG(r.Uint64(), 0)), longest)
 	}
 }
 
 // later does what heals a fault after a while, or when ctx ends.
-func (c *chaos) later(ctx context.Context, r *rand.Rand, longest time.Duration, heal func()) {
+func (h *hosts) later(ctx context.Context, r *rand.Rand, longest time.Duration, heal func()) {
 	d := between(r, 200*time.Millisecond, longest/4)
 	if r.IntN(4) == 0 {
 		d = between(r, longest/4, longest)
 	}
-	c.faults.Go(func() {
+	h.faults.Go(func() {
 		wait(ctx, d)
 		heal()
 	})
 }
 
-func (c *chaos) node(r *rand.Rand) *machine { return c.nodes[r.IntN(len(c.nodes))] }
+func (h *hosts) node(r *rand.Rand) *machine { return h.nodes[r.IntN(len(h.nodes))] }
 
-func (c *chaos) target(r *rand.Rand, head bool) *machine {
+func (h *hosts) target(r *rand.Rand, head bool) *machine {
 	if head {
-		return c.head
+		return h.head
 	}
-	return c.node(r)
+	return h.node(r)
 }
 
 // victim is a process of that kind, after a short while of looking for one.
-func (c *chaos) victim(ctx context.Context, r *rand.Rand, head bool, kind string) (prey, *machine, bool) {
+func (h *hosts) victim(ctx context.Context, r *rand.Rand, head bool, kind string) (prey, *machine, bool) {
 	for range 20 {
-		m := c.target(r, head)
+		m := h.target(r, head)
 		var found []prey
 		for _, p := range m.processes() {
 			if p.kind == kind {
@@ -107,17 +107,17 @@ func (c *chaos) victim(ctx context.Context, r *rand.Rand, head bool, kind string
 	return prey{}, nil, false
 }
 
-func killing(kind string, head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
-	return func(c *chaos, ctx context.Context, r *rand.Rand, _ time.Duration) {
-		if p, m, ok := c.victim(ctx, r, head, kind); ok && syscall.Kill(p.pid, syscall.SIGKILL) == nil {
-			c.note("killed: "+kind, "%d on %s", p.pid, m.name)
+func killing(kind string, head bool) func(*hosts, context.Context, *rand.Rand, time.Duration) {
+	return func(h *hosts, ctx context.Context, r *rand.Rand, _ time.Duration) {
+		if p, m, ok := h.victim(ctx, r, head, kind); ok && syscall.Kill(p.pid, syscall.SIGKILL) == nil {
+			h.note("killed: "+kind, "%d on %s", p.pid, m.name)
 		}
 	}
 }
 
-func stopping(kind string, head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
-	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
-		p, m, ok := c.victim(ctx, r, head, kind)
+func stopping(kind string, head bool) func(*hosts, context.Context, *rand.Rand, time.Duration) {
+	return func(h *hosts, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		p, m, ok := h.victim(ctx, r, head, kind)
 		if !ok {
 			return
 		}
@@ -129,38 +129,38 @@ func stopping(kind string, head bool) func(*chaos, context.Context, *rand.Rand, 
 			unix.Close(fd)
 			return
 		}
-		c.note("stopped: "+kind, "%d on %s", p.pid, m.name)
-		c.later(ctx, r, longest, func() {
+		h.note("stopped: "+kind, "%d on %s", p.pid, m.name)
+		h.later(ctx, r, longest, func() {
 			unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0)
 			unix.Close(fd)
-			c.note("continued", "%s %d on %s", kind, p.pid, m.name)
+			h.note("continued", "%s %d on %s", kind, p.pid, m.name)
 		})
 	}
 }
 
-func parting(in, out string) func(*chaos, context.Context, *rand.Rand, time.Duration) {
-	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
-		m := c.target(r, r.IntN(4) == 0)
-		c.check(m.filter(in, out))
-		c.note("partition", "%s: in %q, out %q", m.name, in, out)
-		c.later(ctx, r, longest, func() {
-			c.check(m.filter("", ""))
-			c.note("healed", "network of %s", m.name)
+func parting(in, out string) func(*hosts, context.Context, *rand.Rand, time.Duration) {
+	return func(h *hosts, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		m := h.target(r, r.IntN(4) == 0)
+		h.check(m.filter(in, out))
+		h.note("partition", "%s: in %q, out %q", m.name, in, out)
+		h.later(ctx, r, longest, func() {
+			h.check(m.filter("", ""))
+			h.note("healed", "network of %s", m.name)
 		})
 	}
 }
 
 // filling makes a file beside the daemon's that takes what room there is.
-func filling(head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
-	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
-		m := c.target(r, head)
+func filling(head bool) func(*hosts, context.Context, *rand.Rand, time.Duration) {
+	return func(h *hosts, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		m := h.target(r, head)
 		if !m.fill() {
 			return
 		}
-		c.note("full disk: "+role(head), "%s", m.name)
-		c.later(ctx, r, longest, func() {
+		h.note("full disk: "+role(head), "%s", m.name)
+		h.later(ctx, r, longest, func() {
 			m.empty()
-			c.note("healed", "disk of %s", m.name)
+			h.note("healed", "disk of %s", m.name)
 		})
 	}
 }
@@ -202,30 +202,30 @@ func (m *machine) empty() {
 	}
 }
 
-func cutting(head bool) func(*chaos, context.Context, *rand.Rand, time.Duration) {
-	return func(c *chaos, ctx context.Context, r *rand.Rand, longest time.Duration) {
-		m, late := c.target(r, head), r.IntN(2) == 0
+func cutting(head bool) func(*hosts, context.Context, *rand.Rand, time.Duration) {
+	return func(h *hosts, ctx context.Context, r *rand.Rand, longest time.Duration) {
+		m, late := h.target(r, head), r.IntN(2) == 0
 		if r.IntN(2) == 0 {
-			c.user.awaitSubmit(ctx) // right after somebody was told that it is safe
+			h.user.awaitSubmit(ctx) // right after somebody was told that it is safe
 		}
-		c.check(m.cut(late))
-		c.note("power cut: "+role(head), "%s, with processes seeing it: %t", m.name, late)
-		c.later(ctx, r, longest/2, func() {
-			c.check(m.switchOn())
-			c.note("healed", "power of %s", m.name)
+		h.check(m.cut(late))
+		h.note("power cut: "+role(head), "%s, with processes seeing it: %t", m.name, late)
+		h.later(ctx, r, longest/2, func() {
+			h.check(m.switchOn())
+			h.note("healed", "power of %s", m.name)
 		})
 	}
 }
 
 // heal undoes every fault.
-func (c *chaos) heal() {
-	for _, m := range c.machines() {
-		c.check(m.switchOn())
-		c.check(m.filter("", ""))
+func (h *hosts) heal() {
+	for _, m := range h.machines() {
+		h.check(m.switchOn())
+		h.check(m.filter("", ""))
 		m.empty()
 		for _, p := range m.processes() {
 			syscall.Kill(p.pid, syscall.SIGCONT)
 		}
 	}
-	c.note("healed", "everything, after %s", fmt.Sprint(time.Since(c.began).Round(time.Second)))
+	h.note("healed", "everything, after %s", fmt.Sprint(time.Since(h.began).Round(time.Second)))
 }

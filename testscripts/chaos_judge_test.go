@@ -3,9 +3,7 @@ package testscripts
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,21 +36,24 @@ func (c *chaos) settle() {
 	u := c.user
 	nodes := ""
 	healed := time.Now()
-	if !within(nodesWithin, func(ctx context.Context) bool {
+	if !within(c.slack*nodesWithin, func(ctx context.Context) bool {
 		out, _ := u.tool(ctx, "dquery", "-q", "-N", "-c", "node,state")
 		nodes = out
-		return strings.Count(out, "\tidle\n")+strings.Count(out, "\tbusy\n") == len(c.nodes)
+		return strings.Count(out, "\tidle\n")+strings.Count(out, "\tbusy\n") == c.size
 	}) {
 		c.violation("not all nodes are back %v after everything was healed:\n%s", nodesWithin, nodes)
 	}
 	c.note("settled", "nodes, after %v", time.Since(healed).Round(time.Second))
-	if !within(jobsWithin, func(ctx context.Context) bool { return u.look(ctx) && len(u.unfinished()) == 0 }) {
+	if !within(c.slack*jobsWithin, func(ctx context.Context) bool { return u.look(ctx) && len(u.unfinished()) == 0 }) {
 		for _, line := range u.unfinished() {
 			c.violation("not over %v after everything was healed: %s", jobsWithin, line)
 		}
 	}
 	c.note("settled", "jobs, after %v", time.Since(healed).Round(time.Second))
-	within(tidyWithin, func(context.Context) bool { return len(c.leftOver()) == 0 })
+	within(c.slack*tidyWithin, func(context.Context) bool { return len(c.place.left()) == 0 })
+	for _, path := range c.place.left() {
+		c.violation("left over %v after the last job: %s", tidyWithin, path)
+	}
 	c.note("settled", "attempts deleted, after %v", time.Since(healed).Round(time.Second))
 }
 
@@ -88,6 +89,8 @@ func (c *chaos) judge() {
 	if _, status := u.tool(ctx, "dpull", "-q", "-o", again, "state=done"); status != 0 && status != 1 {
 		c.violation("dpull: status %d", status)
 	}
+	c.check(c.place.get(ctx, u.home()))
+	c.check(c.place.get(ctx, again))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	starts := u.readStarts()
@@ -117,25 +120,28 @@ func (c *chaos) judge() {
 	}
 }
 
-// readStarts is which attempts of each job have begun, by their tokens.
+// readStarts is which attempts of each job have begun, by their tokens. It is
+// nil if some may be missing.
 func (u *user) readStarts() map[string][]string {
-	data, err := os.ReadFile(u.starts())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		u.c.check(err)
-	}
+	data, whole := u.c.place.starts()
 	starts, seen := map[string][]string{}, map[string]bool{}
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(data) {
 		f := strings.Fields(line)
-		if len(f) != 3 {
+		if len(f) != 4 && whole {
 			u.c.violation("a job has written %q", line)
+		}
+		if len(f) != 4 {
 			continue
 		}
-		if seen[f[1]] {
-			u.c.violation("attempt %s of %s was begun twice", f[1], f[0])
+		if seen[f[2]] {
+			u.c.violation("attempt %s of %s was begun twice", f[2], f[1])
 		}
-		seen[f[1]] = true
-		starts[f[0]] = append(starts[f[0]], f[1])
+		seen[f[2]] = true
+		starts[f[1]] = append(starts[f[1]], f[2])
 		u.c.note("attempts begun", "%s", strings.TrimSpace(line))
+	}
+	if !whole {
+		return nil
 	}
 	return starts
 }
@@ -193,7 +199,7 @@ func proves(dir, id string, starts []string) error {
 		return err
 	}
 	lines := strings.Split(string(proof), "\n")
-	if len(lines) != 4 || lines[0] != id || !slices.Contains(starts, lines[1]) {
+	if len(lines) != 4 || lines[0] != id || starts != nil && !slices.Contains(starts, lines[1]) {
 		return fmt.Errorf("the proof is %q, and its attempts are %q", proof, starts)
 	}
 	if want := fmt.Sprintf("%x  payload", sha256.Sum256(payload)); lines[2] != want {
@@ -204,52 +210,30 @@ func proves(dir, id string, starts []string) error {
 
 // judgeLog looks into the batch's log: a job is never done twice.
 func (c *chaos) judgeLog(batch string) {
-	data, err := os.ReadFile(c.head.see(filepath.Join(c.spool(), "batches", batch, "log.jsonl")))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.check(err)
-	}
+	data := c.place.batchLog(batch)
 	done := map[string]int{}
-	for _, m := range regexp.MustCompile(`(?m)^\{"seq":\d+,"t":"[^"]*","e":"done".*?"job":"([^"]*)"`).FindAllSubmatch(data, -1) {
-		if done[string(m[1])]++; done[string(m[1])] > 1 {
+	for _, m := range regexp.MustCompile(`(?m)^\{"seq":\d+,"t":"[^"]*","e":"done".*?"job":"([^"]*)"`).FindAllStringSubmatch(data, -1) {
+		if done[m[1]]++; done[m[1]] > 1 {
 			c.violation("%s/%s: two results were accepted", batch, m[1])
 		}
 	}
 }
 
-// judgeDisks looks at what is left on the disks.
-func (c *chaos) judgeDisks() {
-	for _, path := range c.leftOver() {
-		c.violation("left over: %s", path)
-	}
-}
-
-// leftOver are the attempts on nodes, and the results half received.
-func (c *chaos) leftOver() []string {
-	staged, _ := filepath.Glob(c.head.see(filepath.Join(c.spool(), "batches/*/*/staging/*")))
-	for _, m := range c.nodes {
-		attempts, _ := filepath.Glob(m.see(filepath.Join(m.disk, "node/attempts/*")))
-		staged = append(staged, attempts...)
-	}
-	return staged
-}
-
 // wrongLog is what no daemon may log.
-var wrongLog = regexp.MustCompile(`(?m)^.*(DATA RACE|^panic: |^fatal error: |level=ERROR).*$`)
+var wrongLog = regexp.MustCompile(`(?m)^.*(DATA RACE|panic: |fatal error: |level=ERROR).*$`)
 
 // excuses are the errors of what was done: a disk that was filled or taken away, a
 // supervisor that was killed.
-var excuses = regexp.MustCompile(`input/output error|no space left|no room|counts as lost|a supervisor died`)
+var excuses = regexp.MustCompile(`input/output error|no space left|no room|counts as lost|a supervisor died|supervisor \d+ is gone`)
 
-// judgeLogs looks for what daemons say when they are wrong.
-func (c *chaos) judgeLogs() {
-	for _, m := range c.machines() {
-		data, err := os.ReadFile(filepath.Join(m.dir, "daemon.log"))
-		c.check(err)
-		for _, line := range wrongLog.FindAll(data, -1) {
-			if excuses.Match(line) {
-				c.note("errors logged with reason", "%s: %s", m.name, line)
+// judgeTalk looks for what daemons say when they are wrong.
+func (c *chaos) judgeTalk() {
+	for who, text := range c.place.talk() {
+		for _, line := range wrongLog.FindAllString(text, -1) {
+			if excuses.MatchString(line) {
+				c.note("errors logged with reason", "%s: %s", who, line)
 			} else {
-				c.violation("%s: %s", m.name, line)
+				c.violation("%s: %s", who, line)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package testscripts
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +32,11 @@ func (r row) over() bool { return r.state == "done" || r.state == "failed" || r.
 
 // A user submits, asks, cancels and pulls, and remembers what he was told.
 type user struct {
-	c    *chaos
-	told chan struct{} // gets one when a dsubmit has exited with 0, if somebody waits
+	c        *chaos
+	file     string        // to which each attempt appends when it begins
+	mark     string        // with what its line begins
+	patience time.Duration // with a tool
+	told     chan struct{} // gets one when a dsubmit has exited with 0, if somebody waits
 
 	asking    sync.Mutex                 // held while dquery is asked, so that answers are in order
 	mu        sync.Mutex                 // guards what follows
@@ -47,39 +49,31 @@ type user struct {
 }
 
 func newUser(c *chaos) *user {
-	return &user{c: c, told: make(chan struct{}), plans: map[string]map[string]plan{}, safe: map[string]bool{},
+	return &user{c: c, file: filepath.Join(c.dir, "starts"), patience: time.Minute, told: make(chan struct{}), plans: map[string]map[string]plan{}, safe: map[string]bool{},
 		asked: map[string]bool{}, cancelled: map[string]bool{}, last: map[string]row{}, ends: map[string]row{}}
 }
 
-// starts is the file to which each attempt appends when it begins.
-func (u *user) starts() string { return filepath.Join(u.c.dir, "starts") }
-func (u *user) home() string   { return filepath.Join(u.c.dir, "pulled") }
+// home is where results are pulled to.
+func (u *user) home() string { return filepath.Join(u.c.dir, "pulled") }
 
 // tool runs a tool at the head, whose power may be off for a while. A status of
 // -1 is that it was killed, or hung for a minute.
 func (u *user) tool(ctx context.Context, args ...string) (stdout string, status int) {
-	init := u.c.head.power(ctx)
-	if init == nil {
-		return "", -1
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, u.patience)
 	defer cancel()
-	args = append([]string{args[0], "-H", u.c.spool()}, args[1:]...)
-	cmd := u.c.head.command(ctx, init, args...)
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
-	err := cmd.Run()
+	args = append([]string{args[0], "-H", u.c.spool}, args[1:]...)
+	out, talk, err := u.c.place.run(ctx, args...)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return out.String(), 0
+		return out, 0
 	case !errors.As(err, &exit) || exit.ExitCode() < 0 || exit.ExitCode() > 128:
-		return out.String(), -1
+		return out, -1
 	case exit.ExitCode() == 70 || exit.ExitCode() == 64 || exit.ExitCode() == 2:
-		u.c.violation("%s: status %d: %s", strings.Join(args, " "), exit.ExitCode(), talk.String())
+		u.c.violation("%s: status %d: %s", strings.Join(args, " "), exit.ExitCode(), talk)
 	}
-	u.c.note("tool said no", "%s: status %d: %s", args[0], exit.ExitCode(), strings.TrimSpace(talk.String()))
-	return out.String(), exit.ExitCode()
+	u.c.note("tools said no", "%s: status %d: %s", args[0], exit.ExitCode(), strings.TrimSpace(talk))
+	return out, exit.ExitCode()
 }
 
 // work does what users do, beside trouble, until ctx ends.
@@ -111,7 +105,10 @@ func (u *user) submitAll(ctx context.Context, who int) {
 		u.plans["chaos/"+name] = jobs
 		u.mu.Unlock()
 		for status := 1; status != 0; {
-			if _, status = u.tool(ctx, "dsubmit", "-q", file); status == 65 {
+			if u.c.place.put(ctx, filepath.Dir(file)) == nil {
+				_, status = u.tool(ctx, "dsubmit", "-q", file)
+			}
+			if status == 65 {
 				u.c.violation("batch %s, submitted again as it was, is refused", name)
 				return
 			} else if status == 0 {
@@ -157,7 +154,7 @@ func (u *user) awaitSubmit(ctx context.Context) {
 // chaosJob is a job whose output proves itself: who it is, and the sum of what
 // it drew. It says before anything else that it was started, on a disk that
 // nothing happens to. A disk that is full it calls by the status 9.
-const chaosJob = `echo "$DISTRIBUTE_ID $DISTRIBUTE_ATTEMPT $DISTRIBUTE_NODE" >>"$1" || exit 8
+const chaosJob = `echo "$5start $DISTRIBUTE_ID $DISTRIBUTE_ATTEMPT $DISTRIBUTE_NODE" >>"$1" || exit 8
 head -c "$2" /dev/urandom >payload && test "$(stat -c %s payload)" = "$2" || exit 9
 sleep "$3"
 { echo "$DISTRIBUTE_ID" && echo "$DISTRIBUTE_ATTEMPT" && sha256sum payload; } >proof || exit 9
@@ -194,7 +191,7 @@ func (u *user) write(r *rand.Rand, name string) (file string, jobs map[string]pl
 		}
 		job := fmt.Sprintf("j%d", i)
 		jobs[job] = p
-		fmt.Fprintf(&b, "    - {name: %s, run: [sh, input/job.sh, %s, \"%d\", \"%.3f\", \"%d\"]}\n", job, u.starts(), size, length.Seconds(), p.exit)
+		fmt.Fprintf(&b, "    - {name: %s, run: [sh, input/job.sh, %s, \"%d\", \"%.3f\", \"%d\", \"%s\"]}\n", job, u.file, size, length.Seconds(), p.exit, u.mark)
 	}
 	input := make([]byte, 1+r.IntN(300_000))
 	for i := range input {

@@ -49,6 +49,30 @@ func TestTakeOverInOrder(t *testing.T) {
 	n.work.Wait()
 }
 
+// An attempt whose supervisor died before it had begun with it has not started:
+// it is deleted when the head says so, although its order had been given.
+func TestN55GivenBackByADeadSupervisor(t *testing.T) {
+	d, err := desk.Open(t.TempDir(), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	note := desk.Note{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}
+	as, errs := d.Begin([]desk.Note{note})
+	if errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	a := n.add(as[0])
+	a.started, a.result = true, &job.Result{Unstarted: true}
+	n.forget(note.Token)
+	if n.attempts[note.Token] != nil {
+		t.Error("it is kept")
+	}
+	close(n.over)
+	n.work.Wait()
+}
+
 // A result is not given up for what passes.
 func TestN65ResultIsKept(t *testing.T) {
 	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {

@@ -252,7 +252,7 @@ func (n *daemon) forget(t job.Token) {
 	switch {
 	case a == nil:
 		n.isGone(t)
-	case a.result != nil && !a.result.Unstarted, a.started:
+	case a.result != nil && !a.result.Unstarted, a.result == nil && a.started:
 	case a.result != nil:
 		n.remove(a)
 	default:
