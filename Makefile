@@ -2,6 +2,7 @@
 # make demo     a head, two nodes and a batch on this machine (KEEP=1: left running)
 # make test     vet and every test that needs nothing installed but Go
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
+# make sim      N histories of a simulated lab, from SEED on (default: 1000)
 # make soak     N jobs through one head and node, which must not grow
 # make install  PREFIX=/usr/local, DESTDIR= for packages
 
@@ -33,6 +34,10 @@ test:
 
 race:
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 30m ./...
+
+sim: N = 1000
+sim:
+	D_SIM=$(N) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./cmd/dsched | grep -v '^ *\(===\|--- PASS: TestSimulation/\)'
 
 # What is not installed here is left out; .ci/run installs it all.
 lint:
@@ -78,4 +83,4 @@ clean:
 	rm -rf bin cover.out
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench chaos soak cover install clean
+.PHONY: all demo test race lint fuzz bench chaos sim soak cover install clean
