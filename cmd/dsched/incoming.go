@@ -12,8 +12,13 @@ import (
 // takeIncoming takes up the submissions that were left while no dsched ran.
 // Those for which there is no room wait, which is said once.
 func (h *head) takeIncoming(ctx context.Context) {
+	h.takeAll(h.store.WatchIncoming(ctx))
+}
+
+// takeAll takes up the files of incoming/ as they are named.
+func (h *head) takeAll(names <-chan string) {
 	wait := map[string]bool{}
-	for name := range h.store.WatchIncoming(ctx) {
+	for name := range names {
 		err := h.takeOne(name)
 		switch {
 		case err == nil, errors.Is(err, fs.ErrNotExist): // who left it has given it to this head meanwhile

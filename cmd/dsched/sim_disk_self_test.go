@@ -18,20 +18,20 @@ func TestSimDisk(t *testing.T) {
 	for seed := range uint64(60) {
 		dir := simBase(t)
 		root := filepath.Join(dir, "0")
-		check(t, errors.Join(os.Mkdir(root, 0o700), os.Mkdir(root+"/a", 0o700), os.Mkdir(root+"/b", 0o700),
+		must(t, errors.Join(os.Mkdir(root, 0o700), os.Mkdir(root+"/a", 0o700), os.Mkdir(root+"/b", 0o700),
 			os.WriteFile(root+"/a/moved", []byte("m"), 0o600), os.WriteFile(root+"/a/gone", []byte("g"), 0o600)))
 		d := newSimDisk(root)
 		end := durable.Observe(&durable.Observer{Sync: d.sync})
-		check(t, durable.WriteFile(root+"/a/kept", []byte("kept"), 0o600))
-		check(t, os.WriteFile(root+"/a/maybe", []byte("maybe"), 0o600))
-		check(t, os.Rename(root+"/a/moved", root+"/b/moved"))
-		check(t, os.Remove(root+"/a/gone"))
+		must(t, durable.WriteFile(root+"/a/kept", []byte("kept"), 0o600))
+		must(t, os.WriteFile(root+"/a/maybe", []byte("maybe"), 0o600))
+		must(t, os.Rename(root+"/a/moved", root+"/b/moved"))
+		must(t, os.Remove(root+"/a/gone"))
 		l, err := durable.OpenLog(root+"/log", 0o600)
-		check(t, err)
+		must(t, err)
 		l.Append([]byte("one"))
-		check(t, errors.Join(l.Flush(), l.Sync()))
+		must(t, errors.Join(l.Flush(), l.Sync()))
 		l.Append([]byte("two"))
-		check(t, errors.Join(l.Flush(), l.Close()))
+		must(t, errors.Join(l.Flush(), l.Close()))
 		end()
 		was := d.kill(filepath.Join(dir, "killed"))
 		for i, from := range []*simDisk{d, was} {
@@ -65,7 +65,7 @@ func TestSimDisk(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, err error) {
+func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"distribute/lib/check"
+	nodedesk "distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
@@ -46,6 +49,12 @@ func (w *world) look() {
 // the job up.
 func (w *world) unsafe(r *simRun) string {
 	dir := "batches/" + string(r.job.Batch())
+	w.mu.Lock()
+	deleted := w.deleted[r.job.Batch()]
+	w.mu.Unlock()
+	if deleted {
+		return ""
+	}
 	text, ok := w.head.disk.durably(dir + "/log.jsonl")
 	if !ok {
 		return "its batch's log is not on the head's disk"
@@ -71,6 +80,27 @@ func (w *world) unsafe(r *simRun) string {
 		}
 	}
 	return why
+}
+
+// inspect lets dfsck look at a machine's disk that nothing uses, as a crash has
+// left it: what it finds must be of these kinds.
+func (w *world) inspect(who, root string, legal ...check.Kind) {
+	tell := func(f *check.Finding) error {
+		if !slices.Contains(legal, f.Kind) {
+			w.wrong("dfsck: %s has %s", who, f.Text())
+		}
+		return nil
+	}
+	r := &check.Run{Dir: root, Sums: true, Tell: tell}
+	var err error
+	if who == "head" {
+		err = spool.Check(context.Background(), r)
+	} else {
+		err = nodedesk.Check(context.Background(), r, "", func(string) (bool, error) { return false, nil })
+	}
+	if err != nil && !errors.Is(err, nodedesk.ErrNoDesk) {
+		w.wrong("dfsck: %s: %v", who, err)
+	}
 }
 
 // ask lets the state's goroutine of the head answer.
@@ -103,6 +133,9 @@ func (w *world) allOver() bool {
 		if !b.accepted {
 			return false
 		}
+	}
+	if waiting, _ := filepath.Glob(w.head.disk.root + "/incoming/*"); len(waiting) > 0 {
+		return false
 	}
 	open := 1
 	return w.ask(func(h *head) { open = len(h.batches) }) && open == 0
@@ -164,6 +197,7 @@ func (w *world) atRest() {
 	if rolled {
 		return
 	}
+	w.inspect("head", w.head.disk.kill(w.newRoot("head")).root)
 	w.empty("the head", w.head.disk.root, "batches/*/*/staging/*", "batches/*/.new-*", "trash/*")
 	for _, n := range w.nodes {
 		w.empty(n.name, n.path(), "attempts/*", "trash/*", "builds/*")
@@ -182,6 +216,15 @@ func (w *world) empty(who, root string, globs ...string) {
 
 func (w *world) batchAtRest(s *spool.Spool, b *simBatch) {
 	dir := filepath.Join(w.head.disk.root, "batches", string(b.id))
+	w.mu.Lock()
+	deleted := w.deleted[b.id]
+	w.mu.Unlock()
+	if deleted {
+		if _, err := os.Lstat(dir); err == nil && b.gone {
+			w.wrong("I4: %s was said to be deleted, and is there", b.id)
+		}
+		return
+	}
 	found := map[string]job.State{}
 	err := s.Read(b.id, -1, func(r *job.Row) error {
 		found[r.Job] = r.State

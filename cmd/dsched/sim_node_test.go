@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"distribute/lib/check"
 	nodedesk "distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -263,7 +264,13 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	d := o.slot.d
 	boot, _ := d.Boot()
 	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BySession}
+	if strings.HasPrefix(o.rel, "builds/") {
+		return n.build(o, st)
+	}
 	r := n.w.begins(n, o)
+	if b, err := os.ReadFile(n.path(o.rel, "work/built.txt")); n.w.isBuilt(r.job.Batch()) && (err != nil || string(b) != "built\n") {
+		n.w.wrong("%s runs on %s without what its build left: %q, %v", r.job, n.name, b, err)
+	}
 	seconds, _ := strconv.ParseFloat(o.Argv[1], 64)
 	exit, _ := strconv.Atoi(o.Argv[2])
 	write := func(name, text string) error {
@@ -291,6 +298,38 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	case <-o.lost:
 		return nil, errDead
 	}
+	if err := n.end(o, st); err != nil {
+		return nil, err
+	}
+	n.w.ends(r, st)
+	return st, nil
+}
+
+// build runs a build, which fails on some nodes.
+func (n *simNode) build(o *simOrder, st *proc.Status) (*proc.Status, error) {
+	exit := 0
+	if len(n.name+o.Argv[1])%7 == 0 {
+		exit = 1
+	}
+	end := time.NewTimer(3 * time.Second)
+	defer end.Stop()
+	select {
+	case <-end.C:
+		err := errors.Join(os.WriteFile(n.path(o.rel, "output"), []byte("building\n"), 0o600), os.WriteFile(n.path(o.rel, "tree/built.txt"), []byte("built\n"), 0o600))
+		if err != nil {
+			return nil, n.w.odd(o, err)
+		}
+		st.Exit = &exit
+	case <-o.stop:
+		st.Signal, st.Stopped = 15, proc.StoppedOrder
+	case <-o.lost:
+		return nil, errDead
+	}
+	return st, n.end(o, st)
+}
+
+// end writes how an order ended, wherever the disk is by now.
+func (n *simNode) end(o *simOrder, st *proc.Status) error {
 	st.Ended = time.Now().UTC()
 	st.Wall = st.Ended.Sub(st.Started)
 	n.mu.Lock()
@@ -299,14 +338,12 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	for {
 		at := n.path()
 		if err := n.keep(o, st); err != nil {
-			return nil, err
+			return err
 		}
 		if n.path() == at {
-			break // else the daemon was killed meanwhile, which is nothing to a supervisor
+			return nil // else the daemon was killed meanwhile, which is nothing to a supervisor
 		}
 	}
-	n.w.ends(r, st)
-	return st, nil
 }
 
 // keep writes a status as a supervisor does.
@@ -358,7 +395,7 @@ func (n *simNode) start() {
 func (n *simNode) halt(power bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	defer n.end(power) // last: what it does when it ends is not seen any more
+	defer n.leave(power) // last: what it does when it ends is not seen any more
 	to := n.w.newRoot(n.name)
 	if !power {
 		n.setDisk(n.disk.keep(to))
@@ -368,10 +405,14 @@ func (n *simNode) halt(power bool) {
 	n.drop()
 	n.boot++
 	n.setDisk(n.disk.cut(to, n.w.r))
+	if n.w.r.IntN(3) == 0 {
+		// What was not synced of an earlier boot nobody goes by.
+		n.w.inspect(n.name, to, check.Torn, check.Left, check.Damaged)
+	}
 }
 
-// end ends the daemon, and not its supervisors; it needs mu.
-func (n *simNode) end(power bool) {
+// leave ends the daemon, and not its supervisors; it needs mu.
+func (n *simNode) leave(power bool) {
 	if d := n.daemon; d != nil {
 		n.daemon = nil
 		n.w.net.end(d.own, power)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"distribute/lib/ask"
@@ -36,6 +37,8 @@ type simBatch struct {
 	blobs    map[string]string // inputs by their sums
 	spec     job.Spec
 	accepted bool
+	left     bool // in incoming/, and perhaps not yet taken up
+	gone     bool // he was told that it is deleted
 }
 
 func newPerson(w *world, i int) *person {
@@ -59,6 +62,10 @@ func (p *person) invent(id job.BatchID) *simBatch {
 	if p.r.IntN(4) == 0 {
 		b.spec.Retry = job.Never
 		p.w.set(func() { p.w.never[id] = true })
+	}
+	if p.r.IntN(4) == 0 {
+		b.spec.Build = []string{"sim", strings.Repeat("x", p.r.IntN(20))}
+		p.w.set(func() { p.w.built[id] = true })
 	}
 	if p.r.IntN(3) == 0 {
 		b.spec.Inputs = input([]int{5, 5, 4000}[p.r.IntN(3)])
@@ -84,7 +91,9 @@ func (p *person) live() {
 		p.wait(20 * time.Second)
 		for !b.accepted && p.w.ctx.Err() == nil {
 			if err := p.once(func(c *ask.Head) error { return p.submit(c, b) }); err != nil {
-				p.refused(b, err)
+				if p.refused(b, err); p.r.IntN(2) == 0 && errors.Is(err, syscall.ECONNREFUSED) {
+					p.leave(b)
+				}
 				p.wait(10 * time.Second)
 			}
 		}
@@ -140,7 +149,7 @@ func (p *person) refused(b *simBatch, err error) {
 		return
 	}
 	p.w.mu.Lock()
-	rolled, hurt := p.w.rolled, own.Status != cli.NoSuch
+	rolled, hurt := p.w.rolled || p.w.deleted[b.id] || b.left, own.Status != cli.NoSuch
 	p.w.mu.Unlock()
 	if !rolled && !(hurt && own.Status == cli.IO) {
 		p.w.wrong("the head refuses %s (accepted: %v): status %d: %v", b.id, b.accepted, own.Status, err)
@@ -208,6 +217,34 @@ func (p *person) submit(h *ask.Head, b *simBatch) error {
 	return fmt.Errorf("%T is no answer", m)
 }
 
+// leave leaves the batch in incoming/, since no head answers. What was left is as
+// good as accepted, if the machine was up all the time.
+func (p *person) leave(b *simBatch) {
+	p.w.mu.Lock()
+	disk := p.w.head.disk
+	p.w.mu.Unlock()
+	s, err := spool.Open(disk.root)
+	if err != nil {
+		return
+	}
+	err = s.Leave(spool.Drop{Submission: b.ref, Batch: b.id, Jobs: len(b.jobs)}, []byte("simulated\n"), &b.spec,
+		func(yield func(*job.Job) bool) {
+			for i := range b.jobs {
+				j := b.jobs[i]
+				if !yield(&j) {
+					return
+				}
+			}
+		}, func(sum string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(b.blobs[sum])), nil })
+	p.w.mu.Lock()
+	same := p.w.head.disk == disk
+	p.w.mu.Unlock()
+	if (err == nil || errors.Is(err, spool.ErrSame)) && same {
+		p.w.act("%s is left in incoming/ (%v)", b.id, err)
+		p.w.set(func() { b.accepted, b.left = true, true })
+	}
+}
+
 // busy does one thing about a batch.
 func (p *person) busy(b *simBatch) {
 	err := p.once(func(h *ask.Head) error {
@@ -219,6 +256,8 @@ func (p *person) busy(b *simBatch) {
 			return p.change(h, "cancel", id, job.Cancelled)
 		case x < 7:
 			return p.change(h, "retry", id, job.Queued)
+		case x < 8 && p.r.IntN(10) == 0:
+			return p.remove(h, b)
 		default:
 			return p.pull(h, id)
 		}
@@ -256,6 +295,26 @@ func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error
 		}
 		return nil
 	})
+}
+
+// remove deletes the batch if it is over.
+func (p *person) remove(h *ask.Head, b *simBatch) error {
+	p.w.act("ana asks to delete %s", b.id)
+	p.w.set(func() { p.w.deleted[b.id] = true })
+	r, err := h.Answer(p.w.ctx, &wire.Change{Ref: job.NewToken(), Verb: "delete", Args: []string{string(b.id)}})
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	var d wire.Deletion
+	if len(text) > 0 && json.Unmarshal(text, &d) == nil && d.Why == "" {
+		p.w.act("ana is told that %s is deleted", b.id)
+		p.w.set(func() { b.gone = true })
+	}
+	return nil
 }
 
 // fact is what is known of a job; it needs mu.
@@ -307,7 +366,7 @@ func (p *person) pull(h *ask.Head, id job.ID) error {
 	s, err := wire.Expect[*wire.Send](h.Conn)
 	if own := (*wire.Error)(nil); errors.As(err, &own) && own.Status == cli.NoSuch {
 		p.w.mu.Lock()
-		done := p.w.fact(id).state == job.Done
+		done := p.w.fact(id).state == job.Done && !p.w.deleted[id.Batch()]
 		p.w.mu.Unlock()
 		if done {
 			p.w.wrong("I2: %s was said to be done, and there is no result: %v", id, err)

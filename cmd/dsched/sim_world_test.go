@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"distribute/lib/check"
 	"distribute/lib/dial"
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -45,20 +46,22 @@ type world struct {
 	end    context.CancelFunc
 	calm   bool // the faults are over
 
-	mu     sync.Mutex // guards the rest
-	gens   map[string]int
-	disks  map[string]*simDisk
-	acts   []string // what was done to it
-	log    bytes.Buffer
-	faults []string // what it did wrong
-	runs   map[job.Token]*simRun
-	facts  map[job.ID]*fact
-	stall  map[string]time.Duration // of the syncs of a machine
-	broken map[string]bool          // the next sync of a machine fails
-	full   bool                     // the head's disk
-	trap   *trap
-	never  map[job.BatchID]bool // batches of which no job is started twice
-	rolled bool                 // the spool was put back to an older state
+	mu      sync.Mutex // guards the rest
+	gens    map[string]int
+	disks   map[string]*simDisk
+	acts    []string // what was done to it
+	log     bytes.Buffer
+	faults  []string // what it did wrong
+	runs    map[job.Token]*simRun
+	facts   map[job.ID]*fact
+	stall   map[string]time.Duration // of the syncs of a machine
+	broken  map[string]bool          // the next sync of a machine fails
+	full    bool                     // the head's disk
+	trap    *trap
+	never   map[job.BatchID]bool // batches of which no job is started twice
+	rolled  bool                 // the spool was put back to an older state
+	deleted map[job.BatchID]bool // somebody asked for that
+	built   map[job.BatchID]bool // batches that are built
 }
 
 // A plan is what is decided of a history before it begins.
@@ -278,9 +281,35 @@ func (w *world) startHead() {
 		}
 		w.mu.Unlock()
 		l := w.net.listen(own)
-		err = h.serveOn(ctx, []net.Listener{l}, func(ctx context.Context) { <-ctx.Done() }, func() {})
+		err = h.serveOn(ctx, []net.Listener{l}, func(ctx context.Context) { h.takeAll(w.incoming(ctx, root)) }, func() {})
 		w.headEnded(own, err)
 	})
+}
+
+// incoming names the files of incoming/, at the start and once a minute.
+func (w *world) incoming(ctx context.Context, root string) <-chan string {
+	names := make(chan string)
+	go func() {
+		defer close(names)
+		for {
+			list, _ := os.ReadDir(filepath.Join(root, "incoming"))
+			for _, e := range list {
+				if strings.HasPrefix(e.Name(), ".") {
+					continue
+				}
+				select {
+				case names <- e.Name():
+				case <-ctx.Done():
+				}
+			}
+			select {
+			case <-time.After(time.Minute):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return names
 }
 
 // headEnded takes in that dsched has ended by itself, which it may when its disk
@@ -301,12 +330,17 @@ func (w *world) headEnded(own *owner, err error) {
 // haltHead kills dsched, or cuts the power of its machine.
 func (w *world) haltHead(power bool) {
 	s, to := &w.head, w.newRoot("head")
+	next := (*simDisk)(nil)
 	if power {
-		s.disk = s.disk.cut(to, w.r)
+		next = s.disk.cut(to, w.r)
 	} else {
-		s.disk = s.disk.kill(to)
+		next = s.disk.kill(to)
 	}
-	w.addDisk(s.disk)
+	w.addDisk(next)
+	w.set(func() { s.disk = next })
+	if w.r.IntN(3) == 0 {
+		w.inspect("head", to, check.Torn, check.Left)
+	}
 	w.stopHead(power) // last: what it does when it ends is not seen any more
 }
 
@@ -375,6 +409,13 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 	return r
 }
 
+// isBuilt says that a batch has a build.
+func (w *world) isBuilt(id job.BatchID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.built[id]
+}
+
 func (w *world) ends(r *simRun, st *proc.Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -416,7 +457,7 @@ func (w *world) excuseAll(n *simNode) {
 func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 	w := &world{t: t, base: base, r: rand.New(&source64{src: rand.NewPCG(seed, 7)}), plan: p, began: time.Now(),
 		cancel: map[*owner]context.CancelFunc{}, gens: map[string]int{}, disks: map[string]*simDisk{},
-		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, never: map[job.BatchID]bool{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
+		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, never: map[job.BatchID]bool{}, deleted: map[job.BatchID]bool{}, built: map[job.BatchID]bool{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
 	w.net = newSimNet(w.r)
 	w.ctx, w.end = context.WithCancel(context.Background())
 	root := w.newRoot("head")
@@ -474,7 +515,7 @@ func (w *world) live() {
 	w.stopHead(false)
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		n.end(false)
+		n.leave(false)
 		n.drop()
 		n.mu.Unlock()
 	}
@@ -657,7 +698,8 @@ func (w *world) rollBack() {
 		copied = old.kill(w.newRoot("head"))
 		w.set(func() { w.rolled = true; clear(w.facts) })
 	}
-	w.head.disk = w.newDisk("head", copied.root)
+	next := w.newDisk("head", copied.root)
+	w.set(func() { w.head.disk = next })
 	w.startHead()
 }
 
