@@ -231,14 +231,11 @@ func (r *room) abandon(owner any) {
 	r.parked = slices.DeleteFunc(r.parked, func(p parked) bool { return p.owner == owner })
 }
 
-// restock makes the ballast anew, in a goroutine of its own, when there is room.
+// reserved is how many bytes of the disk are left to others.
 func (r *room) reserved() int64 {
-	if r.reserve >= 0 {
-		return r.reserve
-	}
 	sp, err := r.space()
-	if err != nil {
-		return 0
+	if r.reserve >= 0 || err != nil {
+		return max(r.reserve, 0)
 	}
 	return sp.Reserve()
 }
