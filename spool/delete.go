@@ -38,7 +38,7 @@ func (h *Head) lookAtAll() {
 // A Doomed is a batch that is deleted and whose directory may still be there.
 type Doomed struct {
 	ID    job.BatchID
-	first uint64
+	First uint64 // as in its Info
 }
 
 // Closed says that head.jsonl lists the batch as closed, and not as deleted.
@@ -70,7 +70,26 @@ func (h *Head) Delete(id job.BatchID, first uint64, by string, request job.Token
 		return Doomed{}, fmt.Errorf("%q: %w", id, ErrOpen)
 	}
 	h.list(&job.Record{Kind: job.KindDeleted, Batch: id, By: by, Request: request, First: b.seq})
-	return Doomed{id, b.seq}, nil
+	d := Doomed{id, b.seq}
+	h.kept.mu.Lock()
+	defer h.kept.mu.Unlock()
+	h.kept.going[d] = true
+	return d, nil
+}
+
+// Batches is [Spool.Batches] for who tells others of it. A batch counts as there
+// until Trash has moved it: that it is deleted may not be durable before, and
+// its name is not free.
+func (h *Head) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error) {
+	return h.batches(match, h.Going)
+}
+
+// Going says that a batch is deleted and not yet moved. It is safe for
+// concurrent use.
+func (h *Head) Going(d Doomed) bool {
+	h.kept.mu.Lock()
+	defer h.kept.mu.Unlock()
+	return h.kept.going[d]
 }
 
 // Trash moves the directories of deleted batches into trash/, durably: then
@@ -80,27 +99,47 @@ func (h *Head) Delete(id job.BatchID, first uint64, by string, request job.Token
 // use.
 func (h *Head) Trash(doomed ...Doomed) error {
 	dirs := []string{h.path("trash")}
+	var places []string
 	var errs []error
 	for _, d := range doomed {
-		moved, err := h.trashOne(d)
+		to := h.path("trash", string(job.NewToken()))
+		h.kept.fill(to) // nothing in it may be removed before its name is durable
+		moved, err := h.trashOne(d, to)
 		if moved {
-			dirs = append(dirs, h.path("batches", d.ID.Namespace()))
+			dirs, places = append(dirs, h.path("batches", d.ID.Namespace())), append(places, to)
+		} else {
+			h.kept.filled(to)
+		}
+		if err == nil {
+			h.gone(d)
 		}
 		errs = append(errs, err)
 	}
-	if len(dirs) == 1 {
+	if len(places) == 0 {
 		return errors.Join(errs...)
 	}
 	if err := durable.Step("delete.sync"); err != nil {
 		return err
 	}
 	slices.Sort(dirs)
-	return errors.Join(append(errs, syncDirs(slices.Compact(dirs)))...)
+	if err := syncDirs(slices.Compact(dirs)); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, to := range places {
+		h.kept.filled(to)
+	}
+	return errors.Join(errs...)
 }
 
-func (h *Head) trashOne(d Doomed) (moved bool, err error) {
+func (h *Head) gone(d Doomed) {
+	h.kept.mu.Lock()
+	defer h.kept.mu.Unlock()
+	delete(h.kept.going, d)
+}
+
+func (h *Head) trashOne(d Doomed, to string) (moved bool, err error) {
 	b, err := h.firstRecord(d.ID)
-	if errors.Is(exists(h.batchDir(d.ID)), fs.ErrNotExist) || err == nil && b.seq != d.first {
+	if errors.Is(exists(h.batchDir(d.ID)), fs.ErrNotExist) || err == nil && b.seq != d.First {
 		return false, nil
 	}
 	if err != nil {
@@ -109,7 +148,7 @@ func (h *Head) trashOne(d Doomed) (moved bool, err error) {
 	if err := durable.Step("delete.rename"); err != nil {
 		return false, err
 	}
-	err = durable.Publish(h.batchDir(d.ID), h.path("trash", string(job.NewToken())))
+	err = durable.Publish(h.batchDir(d.ID), to)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -165,7 +204,9 @@ func (h *Head) EmptyTrash(ctx context.Context) error {
 	}
 	var errs []error
 	for _, e := range list {
-		errs = append(errs, removeTree(ctx, h.path("trash", e.Name()), e.IsDir()))
+		if name := h.path("trash", e.Name()); !h.kept.fills(name) {
+			errs = append(errs, removeTree(ctx, name, e.IsDir()))
+		}
 	}
 	return errors.Join(errs...)
 }

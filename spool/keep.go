@@ -32,10 +32,12 @@ type kept struct {
 	sole map[key]bool    // blobs that a submission under way has made, and nobody else has held since
 	live map[string]bool // files and directories that this process fills
 	last struct{ wall, up time.Duration }
+
+	going map[Doomed]bool // batches that are deleted and still in their places
 }
 
 func newKept() *kept {
-	return &kept{held: map[key]int{}, sole: map[key]bool{}, live: map[string]bool{}}
+	return &kept{held: map[key]int{}, sole: map[key]bool{}, live: map[string]bool{}, going: map[Doomed]bool{}}
 }
 
 // hold keeps a blob from being collected until release.

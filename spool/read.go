@@ -28,6 +28,12 @@ type Info struct {
 // order of their names. What is damaged is told of by a Problem. It reads
 // head.jsonl and the first line of each log.
 func (s *Spool) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error) {
+	return s.batches(match, func(Doomed) bool { return false })
+}
+
+// batches is Batches, where a batch of which head.jsonl says that it is deleted
+// is still there if going says so.
+func (s *Spool) batches(match func(job.BatchID) bool, going func(Doomed) bool) ([]Info, []*Problem, error) {
 	ids, err := s.batchIDs()
 	if err != nil {
 		return nil, nil, err
@@ -53,6 +59,8 @@ func (s *Spool) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error
 			return found, problems, err
 		case listed[id].of(b.seq) != job.KindDeleted:
 			found = append(found, Info{ID: id, Submitted: b.Submitted, Head: b.Head, First: b.seq, Open: listed[id].kind != job.KindClosed})
+		case going(Doomed{id, b.seq}):
+			found = append(found, Info{ID: id, Submitted: b.Submitted, Head: b.Head, First: b.seq})
 		}
 	}
 	return found, problems, nil

@@ -102,7 +102,7 @@ func (t *tool) wouldDelete(ctx context.Context, batches []spool.Info) (answer []
 	until := time.Now().Add(closesWithin)
 	for _, b := range batches {
 		d := wire.Deletion{Batch: b.ID}
-		if d.Why, err = t.whyKept(ctx, b.ID, until); err != nil {
+		if d.Why, err = t.whyKept(ctx, b, until); err != nil {
 			return nil, err
 		}
 		if d.Why == "" {
@@ -117,12 +117,12 @@ func (t *tool) wouldDelete(ctx context.Context, batches []spool.Info) (answer []
 
 // whyKept is why a batch cannot be deleted, "" if it can. For one that is about
 // to be closed it waits, until then.
-func (t *tool) whyKept(ctx context.Context, id job.BatchID, until time.Time) (why string, err error) {
+func (t *tool) whyKept(ctx context.Context, b spool.Info, until time.Time) (why string, err error) {
 	look := time.NewTicker(closesLook)
 	defer look.Stop()
 	for {
 		soon := false
-		if !t.do(func() { why, soon = t.undeletable(id) }) {
+		if !t.do(func() { why, soon = t.undeletable(b) }) {
 			return "", errEndingNow
 		}
 		if !soon || time.Now().After(until) {
@@ -141,11 +141,15 @@ var errEndingNow = &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 
 // undeletable is why a batch cannot be deleted, "" if it can, and whether that
 // will soon be otherwise by itself.
-func (h *head) undeletable(id job.BatchID) (why string, soon bool) {
-	n, open := h.byID[id]
+func (h *head) undeletable(b spool.Info) (why string, soon bool) {
+	n, open := h.byID[b.ID]
 	switch {
-	case !open && h.store.Closed(id):
+	case !open && h.store.Closed(b.ID):
 		return "", false
+	case h.store.Going(spool.Doomed{ID: b.ID, First: b.First}):
+		return "it is being deleted", true
+	case h.store.Deleted(b.ID):
+		return "it was deleted just now", false
 	case !open:
 		return "its files are damaged, and nothing is done with it (see the log of dsched)", false
 	}
@@ -171,7 +175,7 @@ func (h *head) undeletable(id job.BatchID) (why string, soon bool) {
 func (t *tool) deleteAll(ctx context.Context, m *wire.Change, batches []spool.Info) (answer []wire.Deletion, err error) {
 	until := time.Now().Add(closesWithin)
 	for _, b := range batches { // wait for those that are being closed
-		if _, err := t.whyKept(ctx, b.ID, until); err != nil {
+		if _, err := t.whyKept(ctx, b, until); err != nil {
 			return nil, err
 		}
 	}
@@ -195,7 +199,7 @@ func (t *tool) deleteAll(ctx context.Context, m *wire.Change, batches []spool.In
 func (t *tool) logDeleted(m *wire.Change, batches []spool.Info) (doomed []spool.Doomed, answer []wire.Deletion) {
 	for _, b := range batches {
 		d := wire.Deletion{Batch: b.ID}
-		if d.Why, _ = t.undeletable(b.ID); d.Why == "" {
+		if d.Why, _ = t.undeletable(b); d.Why == "" {
 			gone, err := t.store.Delete(b.ID, b.First, t.peer.User, m.Ref)
 			var bad *spool.Problem
 			switch {

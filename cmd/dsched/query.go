@@ -217,7 +217,7 @@ func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 
 // infos lists the batches there are. What is damaged is said in the log.
 func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
-	infos, problems, err := t.spool.Batches(match)
+	infos, problems, err := t.store.Batches(match)
 	for _, p := range problems {
 		t.log.Error("a batch cannot be read", "problem", p.Error())
 	}

@@ -1,0 +1,111 @@
+package spool
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// deleted appends that a batch is deleted, and commits it.
+func deleted(t *testing.T, h *Head, id job.BatchID) Doomed {
+	t.Helper()
+	b, err := h.firstRecord(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := h.Delete(id, b.seq, "ana", job.NewToken())
+	if err := errors.Join(err, h.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// ids is which batches a Head tells of.
+func ids(t *testing.T, h *Head) (all []job.BatchID) {
+	t.Helper()
+	infos, problems, err := h.Batches(nil)
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	for _, i := range infos {
+		all = append(all, i.ID)
+	}
+	return all
+}
+
+// A batch that is being deleted is not told to be gone before it is, so that
+// nobody hears it before it is durable, or before its name is free.
+func TestJ28ToldWhenItIsGone(t *testing.T) {
+	h := newHead(t)
+	over(t, h, submit(t, h, "ns/b", []string{"a"}), job.KindDone)
+	d := deleted(t, h, "ns/b")
+	if all := ids(t, h); len(all) != 1 || !h.Going(d) {
+		t.Errorf("before it is moved there are %v", all)
+	}
+	if err := h.Trash(d); err != nil {
+		t.Fatal(err)
+	}
+	if all := ids(t, h); len(all) != 0 || h.Going(d) {
+		t.Errorf("after it was moved there are %v", all)
+	}
+}
+
+// What is moved to trash/ is not touched before its place is durable: power that
+// is cut then may put it back, and then all of it must be there to be known.
+func TestJ28TrashIsEmptiedAfterIt(t *testing.T) {
+	h := newHead(t)
+	over(t, h, submit(t, h, "ns/b", []string{"a"}), job.KindDone)
+	d := deleted(t, h, "ns/b")
+	looked := 0
+	end := durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		looked++
+		err := h.EmptyTrash(t.Context())
+		if logs, _ := filepath.Glob(h.path("trash", "*", "log.jsonl")); len(logs) != 1 {
+			t.Errorf("at the sync of %s trash/ has the logs %v", f.Name(), logs)
+		}
+		return err
+	}})
+	err := h.Trash(d)
+	end()
+	if err != nil || looked == 0 {
+		t.Fatal(looked, err)
+	}
+	if err := h.EmptyTrash(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(h.path("trash")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Of two batches of one name only that is deleted which was.
+func TestJ28AnotherOfItsName(t *testing.T) {
+	h := newHead(t)
+	over(t, h, submit(t, h, "ns/b", []string{"a"}), job.KindDone)
+	d := deleted(t, h, "ns/b")
+	if err := h.Trash(d); err != nil {
+		t.Fatal(err)
+	}
+	b := submit(t, h, "ns/b", []string{"other"})
+	if err := h.Trash(d); err != nil {
+		t.Fatal(err)
+	}
+	h, open, problems := restart(t, h, b)
+	if len(open) != 1 || len(problems) != 0 || open[0].Head.Jobs != 1 {
+		t.Fatalf("open are %v, %v", open, problems)
+	}
+	if name, _ := open[0].Name(0); name != "other" || h.Deleted("ns/b") {
+		t.Errorf("its job is %q; deleted: %v", name, h.Deleted("ns/b"))
+	}
+	over(t, h, open[0], job.KindFailed)
+	if _, err := h.Delete("ns/b", d.First, "ana", job.NewToken()); !errors.Is(err, ErrOpen) {
+		t.Errorf("deleted by the first line of another: %v", err)
+	}
+	if all := ids(t, h); len(all) != 1 {
+		t.Errorf("there are %v", all)
+	}
+}
