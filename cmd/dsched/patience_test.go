@@ -325,3 +325,33 @@ func TestT79OthersGetIn(t *testing.T) {
 	d := s.desk("ws1", "b")
 	expect[*wire.Start](t, d.c)
 }
+
+// A panic while one connection is served ends that connection, and is told; the
+// others go on.
+func TestN69PanicInAConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		alive, c := greets(t, h, "ws1")
+		good := h.proven
+		h.proven = func(net.Conn) (dial.Peer, error) { panic("a mistake") }
+		m := meets(t, h, nil)
+		if text, err := io.ReadAll(m); err != nil || len(text) > 0 {
+			t.Errorf("it is told %q, %v", text, err)
+		}
+		<-m.over
+		h.proven = good
+		if err := c.Send(&wire.Ping{N: 9}); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			got, err := c.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, ok := got.(*wire.Pong); ok && p.N == 9 {
+				break
+			}
+		}
+		alive.Close()
+		<-alive.over
+	})
+}
