@@ -40,7 +40,7 @@ func FuzzShown(f *testing.F) {
 
 // What changes the direction of writing, or is a control above DEL, is an
 // escape in JSON too, and is read as itself again.
-func TestX100JSON(t *testing.T) {
+func TestHiddenInJSON(t *testing.T) {
 	for _, s := range []string{"\u009b2J", "\u202egnorw", "\x7f", "ü", "\U000e0001", "a\u2028b", "\U0001f600"} {
 		b := appendJSON([]byte("x"), s)
 		var again string
