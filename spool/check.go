@@ -36,10 +36,10 @@ func (s *Spool) Live() (bool, error) {
 
 // Check compares the spool in r.Dir with dspool(5), whether a dsched runs on it
 // or not, and mends it if r.Mend says so. It reads all logs and lists all
-// directories; with r.Sums it reads every result and input, too. A million jobs
-// take some ten seconds and 300 MB. The errors are those of [Open], [ErrLocked]
-// when it is to mend, and what the operating system refuses; what is wrong with
-// the spool is no error but told.
+// directories; with r.Sums it reads every result and input, too. 300,000 jobs
+// that are over take two seconds and 160 MB. The errors are those of [Open],
+// [ErrLocked] when it is to mend, and what the operating system refuses; what is
+// wrong with the spool is no error but told.
 func Check(ctx context.Context, r *check.Run) (err error) {
 	s, err := Open(r.Dir)
 	if err != nil {

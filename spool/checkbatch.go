@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"distribute/lib/check"
 	"distribute/lib/job"
@@ -22,7 +23,9 @@ type batchLook struct {
 	id   job.BatchID
 	open bool // as head.jsonl lists it
 
-	lists map[string][]fs.DirEntry // of its directories, as they were before the log was read
+	// What was in its directories before the log was read.
+	lists map[string][]fs.DirEntry   // staging and build
+	kept  map[string]map[string]bool // out, attempts and manifests
 
 	about     *job.Head // the log's first line; nil: it cannot be read
 	index     *index    // of jobs.jsonl; nil: it cannot be read
@@ -38,6 +41,7 @@ type batchLook struct {
 	results []result
 
 	inputs map[[32]byte]inputAt
+	outs   int // names in out/
 }
 
 // inputAt is where an input of the batch lies, and the job that names it.
@@ -50,7 +54,7 @@ type inputAt struct {
 const noLogCure = "nothing: put it back from a copy, or save out/ and submit the other jobs again"
 
 func (c *checker) batch(ctx context.Context, u *check.Unit, id job.BatchID) error {
-	b := &batchLook{checker: c, u: u, id: id, lists: make(map[string][]fs.DirEntry)}
+	b := &batchLook{checker: c, u: u, id: id, lists: make(map[string][]fs.DirEntry), kept: make(map[string]map[string]bool)}
 	if u.Again {
 		listed, err := c.listing()
 		if err != nil {
@@ -112,11 +116,41 @@ func (b *batchLook) list() error {
 		b.entry(e)
 	}
 	for _, d := range batchDirs {
-		if b.lists[d], err = b.checker.list(b.u, b.name(d)); err != nil {
+		switch d {
+		case "staging", "build":
+			b.lists[d], err = b.checker.list(b.u, b.name(d))
+		default:
+			b.kept[d], err = b.names(d)
+		}
+		if err != nil {
 			return err
 		}
 	}
+	b.outs = len(b.kept["out"])
 	return nil
+}
+
+// names is what is in a directory of the batch that may have a million names.
+func (b *batchLook) names(dir string) (map[string]bool, error) {
+	f, err := os.OpenFile(b.path(b.name(dir)), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		_, err := b.checker.list(b.u, b.name(dir)) // tells what is wrong
+		return nil, err
+	}
+	defer f.Close()
+	all := make(map[string]bool)
+	for {
+		some, err := f.Readdirnames(4096)
+		for _, name := range some {
+			all[name] = true
+		}
+		if err == io.EOF {
+			return all, nil
+		}
+		if err != nil {
+			return all, b.unreadable(b.u, b.name(dir), err, "nothing: put it back from a copy")
+		}
+	}
 }
 
 func (b *batchLook) entry(e fs.DirEntry) {
@@ -366,7 +400,7 @@ func (b *batchLook) saved() {
 	case f == nil:
 		return
 	case b.noLog:
-		f.What += fmt.Sprintf("; nothing tells what became of its jobs; out/ holds %s", count(len(b.lists["out"]), "result"))
+		f.What += fmt.Sprintf("; nothing tells what became of its jobs; out/ holds %s", count(b.outs, "result"))
 		return
 	}
 	f.What += fmt.Sprintf("; %s before it and %d behind it are whole", count(b.before, "record"), b.behind)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -92,7 +93,6 @@ func (b *batchLook) settleResults() {
 // manifests/ and staging/.
 func (b *batchLook) place() error {
 	b.settleResults()
-	placed := make(map[string]bool, 2*len(b.results))
 	staged := make(map[job.Token]bool)
 	for _, e := range b.lists["staging"] {
 		staged[job.Token(e.Name())] = true
@@ -101,14 +101,12 @@ func (b *batchLook) place() error {
 	for i := range b.results {
 		r := &b.results[i]
 		b.u.Results++
-		placed[r.dir()+"/"+r.name()] = true
-		placed["manifests/"+r.name()+".jsonl"] = true
-		if err := b.placed(r, &d, staged); err != nil {
+		if err := b.placed(r, &d, staged[r.token()]); err != nil {
 			return err
 		}
 		delete(staged, r.token())
 	}
-	b.extra(placed)
+	b.extra()
 	b.staged(staged)
 	b.builds()
 	return nil
@@ -123,34 +121,48 @@ func (b *batchLook) there(file string) (bool, error) {
 	return false, err
 }
 
-// placed looks for one result: in its place, or still staged.
-func (b *batchLook) placed(r *result, d *damages, staged map[job.Token]bool) error {
+// take says whether dir/name was there before the log was read, or else is there
+// now, and takes it from what no record accepts.
+func (b *batchLook) take(dir, name string) (bool, error) {
+	if b.kept[dir][name] {
+		delete(b.kept[dir], name)
+		return true, nil
+	}
+	return b.there(dir + "/" + name)
+}
+
+// placed looks for one result: in its place, or still staged, of which only the
+// directory of the attempt is known so far.
+func (b *batchLook) placed(r *result, d *damages, staged bool) error {
 	from := "staging/" + string(r.token())
 	waits := false
 	r.whole = true
-	for _, m := range []struct{ staged, place string }{
-		{from + "/tree", r.dir() + "/" + r.name()}, {from + "/manifest.jsonl", "manifests/" + r.name() + ".jsonl"},
+	for _, m := range []struct{ staged, dir, name string }{
+		{"/tree", r.dir(), r.name()}, {"/manifest.jsonl", "manifests", r.name() + ".jsonl"},
 	} {
-		// What is moved meanwhile goes from the first place to the second.
-		isStaged, err := b.there(m.staged)
-		isPlaced, err2 := b.there(m.place)
-		if err := errors.Join(err, err2); err != nil {
-			return b.unreadable(b.u, b.name(m.place), err, d.cure)
+		place := m.dir + "/" + m.name
+		isPlaced, err := b.take(m.dir, m.name)
+		isStaged := false
+		if err == nil && (staged || !isPlaced) {
+			isStaged, err = b.there(from + m.staged)
+		}
+		if err != nil {
+			return b.unreadable(b.u, b.name(place), err, d.cure)
 		}
 		switch {
 		case isStaged && isPlaced:
 			r.whole = false
-			d.add(check.Finding{Kind: check.Damaged, Path: b.name(m.place), Cure: "nothing: look which of them is whole",
-				What: "it is there, and " + m.staged + " should become it"})
+			d.add(check.Finding{Kind: check.Damaged, Path: b.name(place), Cure: "nothing: look which of them is whole",
+				What: "it is there, and " + from + m.staged + " should become it"})
 		case isStaged:
 			r.whole, waits = false, true
 		case !isPlaced:
 			r.whole = false
-			d.add(check.Finding{Kind: check.Damaged, Path: b.name(m.place), Cure: d.cure,
+			d.add(check.Finding{Kind: check.Damaged, Path: b.name(place), Cure: d.cure,
 				What: fmt.Sprintf("the log accepts it of attempt %s, and it is nowhere", r.token())})
 		}
 	}
-	if waits || r.whole && staged[r.token()] {
+	if waits || r.whole && staged {
 		b.unpublished(r, from)
 	}
 	return nil
@@ -177,15 +189,13 @@ func (b *batchLook) unpublished(r *result, from string) {
 
 // extra finds what is in place and no record accepts. It is not judged beside a
 // log of which not every record can be read.
-func (b *batchLook) extra(placed map[string]bool) {
+func (b *batchLook) extra() {
 	if b.badLog || b.noLog {
 		return
 	}
 	for _, dir := range []string{"out", "attempts", "manifests"} {
-		for _, e := range b.lists[dir] {
-			if name := dir + "/" + e.Name(); !placed[name] {
-				b.u.Odd(b.name(name), "no record of the log accepts it")
-			}
+		for _, name := range slices.Sorted(maps.Keys(b.kept[dir])) {
+			b.u.Odd(b.name(dir+"/"+name), "no record of the log accepts it")
 		}
 	}
 }

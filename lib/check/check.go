@@ -252,6 +252,9 @@ func Aside(dir, path string) (to string, err error) {
 	if err := os.Mkdir(filepath.Join(dir, Found), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
+	if info, err := os.Lstat(filepath.Join(dir, Found)); err != nil || !info.IsDir() {
+		return "", errors.Join(err, fmt.Errorf("%q is not a directory (move it away)", filepath.Join(dir, Found)))
+	}
 	root, err := os.OpenRoot(filepath.Join(dir, Found))
 	if err != nil {
 		return "", err
