@@ -90,6 +90,14 @@ func (l *simListener) Close() error {
 
 func (l *simListener) Addr() net.Addr { return &net.UnixAddr{Name: "head", Net: "sim"} }
 
+// take sets how long a chunk takes at most.
+func (n *simNet) take(longest time.Duration) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.slow = longest
+	return longest
+}
+
 // delay is how long a chunk takes; it needs mu.
 func (n *simNet) delay() time.Duration {
 	return time.Duration(n.r.Int64N(int64(n.slow)))
