@@ -123,16 +123,7 @@ func TestD88OneOwnerOfWhatIsStaged(t *testing.T) {
 	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
 		t.Errorf("the result is %q", got)
 	}
-	await(t, func() bool {
-		s.h.staging.mu.Lock()
-		defer s.h.staging.mu.Unlock()
-		return len(s.h.staging.of) == 0
-	})
-	s.h.room.mu.Lock()
-	defer s.h.room.mu.Unlock()
-	if s.h.room.bytes != 0 || s.h.room.files != 0 {
-		t.Errorf("%d bytes and %d inodes stay promised", s.h.room.bytes, s.h.room.files)
-	}
+	await(t, s.nothingPromised)
 }
 
 // What is staged was changed on the disk before it is sealed: what is wrong is
@@ -236,6 +227,7 @@ func TestD94MoreThanItSaid(t *testing.T) {
 	if row := s.state("ns/b/j"); row.State != job.Done || row.Reason != "" {
 		t.Errorf("the row is %+v", row)
 	}
+	await(t, s.nothingPromised)
 }
 
 // With no room for a log, and the ballast given up, nothing is told or done that
@@ -315,6 +307,7 @@ func TestD94FullWhileReceiving(t *testing.T) {
 	if s.file("ns/b/out/j/out.txt") != text {
 		t.Error("the result is another")
 	}
+	await(t, s.nothingPromised)
 }
 
 // A list of jobs for which there is no room is refused while it comes, and
@@ -341,3 +334,69 @@ func TestS04JobsWithoutRoom(t *testing.T) {
 	s.free(1 << 30)
 	s.submit("ns/b", "j")
 }
+
+// Of the large results of a node two are asked for, and the next when one of
+// them is home.
+func TestLargeResultsTakeTurns(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j", "k", "l")
+	d := s.desk("ws1", "boot1")
+	m := pack.Manifest{{Path: "out.txt", Type: pack.File, Size: largeResult, Mode: 0o644,
+		Time: time.Unix(1, 0).UTC(), Sum: "3b6a07d0d404fab4e23b6d34bc6696a6a312dd92821332385e5af7c01c421351"}}
+	open := func(int, pack.Entry) (io.ReadCloser, error) {
+		return io.NopCloser(io.LimitReader(zeros{}, largeResult)), nil
+	}
+	for range 3 {
+		start := expect[*wire.Start](t, d.c)
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	}
+	asked := []*wire.Grant{expect[*wire.Grant](t, d.c), expect[*wire.Grant](t, d.c)}
+	await(t, func() bool {
+		s.h.room.mu.Lock()
+		defer s.h.room.mu.Unlock()
+		return len(s.h.room.parked) == 1
+	})
+	for i := 0; i < len(asked); i++ {
+		g := asked[i]
+		if err := d.up.SendTransfer(&wire.Send{X: 1, Of: wire.OfManifest, Attempt: g.Attempt}, m.Encode); err != nil {
+			t.Fatal(err)
+		}
+		err := d.up.SendTransfer(&wire.Send{X: 2, Of: wire.OfTree, Attempt: g.Attempt}, func(w io.Writer) error {
+			return pack.Send(w, m, pack.Want(g.Want), open)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for have, next := false, i > 0; !have || !next; {
+			d.c.ReadWithin(20 * time.Second)
+			switch m, err := d.c.Recv(); m := m.(type) {
+			case *wire.Have:
+				have = true
+			case *wire.Grant:
+				asked, next = append(asked, m), true
+			default:
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if len(asked) != 3 {
+		t.Errorf("%d were asked for", len(asked))
+	}
+	await(t, s.nothingPromised)
+}
+
+// nothingPromised says that no transfer has anything of the disk any more.
+func (s *site) nothingPromised() bool {
+	r, x := s.h.room, &s.h.staging
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return r.bytes == 0 && r.files == 0 && r.enough == 0 && len(r.parked) == 0 && len(x.of) == 0
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

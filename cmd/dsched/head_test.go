@@ -342,6 +342,7 @@ func TestD89WrongBytes(t *testing.T) {
 	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
 		t.Errorf("the result is %q", got)
 	}
+	await(t, s.nothingPromised)
 }
 
 // The stream breaks within a result; the head is told again and the result
@@ -380,6 +381,7 @@ func TestD88CutResult(t *testing.T) {
 		}
 	}
 	s.becomes("ns/b/j", job.Done)
+	await(t, s.nothingPromised)
 }
 
 // A result of which every byte arrived before the head went down is not sent

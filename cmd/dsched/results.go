@@ -117,10 +117,10 @@ func (g *grant) prepare(h *head) bool {
 	s := g.session
 	size, files := sizeOf(g.bytes, g.entries)
 	if size >= largeResult && !g.large {
-		g.large = h.room.enter(s.name, s, func() { g.large = true; g.again(h) })
-		if !g.large {
-			return false
+		if !h.room.enter(s.name, s, func() { g.large = true; g.again(h) }) {
+			return false // it may have had its turn by now
 		}
+		g.large = true
 	}
 	if !g.held {
 		if g.held = h.staging.take(g.attempt, func() { g.again(h) }); !g.held {
