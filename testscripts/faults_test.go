@@ -22,7 +22,7 @@ var faultRows = []struct {
 }
 
 // notMet are the rows that are not met, or not wholly; FAULTS.md says why.
-var notMet = []string{"N54", "N59", "N60", "N63", "N67", "N68", "I10", "I14"}
+var notMet = []string{"N54", "N60", "N67", "N68", "I10", "I14"}
 
 var (
 	rowID    = regexp.MustCompile(`\b([SJLNPTDX][0-9]{2,3}|I[0-9]{1,2})\b`)
@@ -145,11 +145,19 @@ func writeFaults(t *testing.T, carried faultMap, there map[string]bool) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
+	seen := map[string]bool{}
 	for l := range strings.Lines(string(text)) {
 		if id := rowLine.FindStringSubmatch(l); id != nil {
-			l = faultLine(l, id[1], carried[id[1][:1]+fmt.Sprintf("%02s", id[1][1:])], there)
+			row := id[1][:1] + fmt.Sprintf("%02s", id[1][1:])
+			l = faultLine(l, row, carried[row], there)
+			seen[row] = true
 		}
 		out.WriteString(l)
+	}
+	for _, row := range slices.Sorted(maps.Keys(carried)) {
+		if !seen[row] {
+			out.WriteString(faultLine("| "+row+" |  |\n", row, carried[row], there))
+		}
 	}
 	if err := os.WriteFile("FAULTS.md", []byte(out.String()), 0o644); err != nil {
 		t.Fatal(err)
@@ -172,7 +180,7 @@ func faultLine(l, row string, carried []string, there map[string]bool) string {
 		}
 	}
 	words := strings.TrimSpace(rowTests.ReplaceAllString(cell, ""))
-	if words == "none yet" && len(tests) > 0 {
+	if words == "not met: no test yet" && len(tests) > 0 {
 		words = ""
 	}
 	return l[:at] + strings.TrimSpace(strings.Join(tests, " ")+" "+words) + " |\n"
