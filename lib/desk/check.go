@@ -251,6 +251,7 @@ type orderLook struct {
 	u     *check.Unit
 	name  string
 	alive bool // its supervisor lives
+	old   bool // its files but spec.json may be of before a power cut, and were not all synced
 }
 
 // maxJSON is the greatest file of one object that is read.
@@ -290,6 +291,10 @@ func (o *orderLook) text(file, cure string) ([]byte, error) {
 }
 
 func (o *orderLook) damaged(file, what, cure string) {
+	if o.old {
+		o.left(file, what+"; it is of an earlier boot, and was not synced", "nothing: dnoded does not go by it")
+		return
+	}
 	o.u.Find(check.Finding{Kind: check.Damaged, Path: o.name + "/" + file, What: what, Cure: cure})
 }
 
@@ -324,10 +329,11 @@ func (o *orderLook) attempt() error {
 		o.damaged(specFile, "it is that of another attempt", noSpec)
 		return nil
 	}
+	o.old = n.Boot != o.boot
 	var work job.Job
 	var started Started
 	for file, v := range map[string]any{workFile: &work, startedFile: &started} {
-		if _, err := o.read(file, "nothing: dnoded gives the attempt up", v); err != nil {
+		if _, err := o.read(file, "nothing: dnoded counts it as lost when it starts", v); err != nil {
 			return err
 		}
 	}
@@ -336,7 +342,7 @@ func (o *orderLook) attempt() error {
 
 // over looks at how an attempt ended.
 func (o *orderLook) over(boot string) error {
-	const cure = "nothing: remove the attempt when dnoded does not run; the head gives the job to a node again"
+	const cure = "nothing: dnoded counts it as lost when it starts, and the head goes on with the job"
 	var status struct {
 		Format int `json:"format"`
 	}
@@ -412,6 +418,7 @@ func (o *orderLook) build() error {
 	} else if err := json.Unmarshal(n.Spec, &spec); err != nil {
 		o.damaged(specFile, "it is not what was written: "+err.Error(), cure)
 	}
+	o.old = true // it does not say of which boot it is, and is cheap to build again
 	var started Started
 	if _, err := o.read(startedFile, cure, &started); err != nil {
 		return err

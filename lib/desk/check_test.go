@@ -142,6 +142,31 @@ func TestCheckFindsAndMends(t *testing.T) {
 	}
 }
 
+// After a power cut, what was not synced may hold anything. dnoded does not go by
+// it in another boot, and it is not damage.
+func TestCheckAfterAPowerCut(t *testing.T) {
+	dir, over, _, started, in := fullDesk(t)
+	for _, name := range []string{over.Dir + "/" + manifestFile, started.Dir + "/" + startedFile, started.Dir + "/status.json",
+		filepath.Join(dir, "cache", in.Sum[:2], in.Sum)} {
+		os.Remove(name)
+		if err := os.WriteFile(name, make([]byte, 30), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for boot, kind := range map[string]check.Kind{"b1": check.Damaged, "b2": check.Left} {
+		n := 0
+		r := &check.Run{Dir: dir, Sums: true, Tell: func(f *check.Finding) error {
+			if n++; f.Kind != kind && f.Kind != check.Left {
+				t.Errorf("in boot %s: %s", boot, f.Text())
+			}
+			return nil
+		}}
+		if err := Check(t.Context(), r, boot, func(string) (bool, error) { return false, nil }); err != nil || n < 3 {
+			t.Errorf("in boot %s: %d found, %v", boot, n, err)
+		}
+	}
+}
+
 func TestCheckBesideADaemon(t *testing.T) {
 	dir, _, _, started, _ := fullDesk(t)
 	d := open(t, dir, "b1")
