@@ -3,6 +3,7 @@
 # make test     vet and every test that needs nothing installed but Go
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
 # make sim      N histories of a simulated lab, from SEED on (default: 1000)
+# make cuts     CUTS power cuts of a head in an emulator, which scripts/peers/machine builds
 # make soak     N jobs through one head and node, which must not grow
 # make install  PREFIX=/usr/local, DESTDIR= for packages
 
@@ -13,6 +14,7 @@ FUZZTIME = 10s
 KEEP     =
 N        = 200000
 T        = 10m
+CUTS     = 20
 SEED     =
 
 bindir  = $(DESTDIR)$(PREFIX)/bin
@@ -63,6 +65,9 @@ bench: all
 chaos:
 	CHAOS=$(T) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestChaos$$' -v -timeout 24h ./testscripts
 
+cuts:
+	CHAOS_CUTS=$(CUTS) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestPowerCuts$$' -v -timeout 24h ./testscripts
+
 soak:
 	SOAK=$(N) $(GO) test -count=1 -run '^TestSoak' -v -timeout 5h ./testscripts
 
@@ -83,4 +88,4 @@ clean:
 	rm -rf bin cover.out
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench chaos sim soak cover install clean
+.PHONY: all demo test race lint fuzz bench chaos cuts sim soak cover install clean

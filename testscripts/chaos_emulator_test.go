@@ -145,19 +145,19 @@ if [ ! -e /data/spool/spool.json ]; then
 	dadm init /data/spool && echo 'lease: 1m' >/data/spool/head.yaml &&
 		for n in 1 2; do printf 'name: n%s\ncpus: 2\n' $n >/data/n$n.yaml; done && sync || exit
 fi
-keep() {
-	name=$1
-	shift
-	while [ ! -e /run/end ]; do
-		"$@" >/dev/kmsg 2>&1 </dev/null &
-		echo $! >/run/$name.pid
-		wait $!
-		echo "<1>$name ended with $?" >/dev/kmsg
-		sleep 1
-	done
-}
-keep dsched dsched -S /data/spool >/dev/null 2>&1 &
-for n in 1 2; do keep n$n dnoded -D /data/n$n -H /data/spool /data/n$n.yaml >/dev/null 2>&1 & done
+cat >/run/keep <<'END'
+name=$1
+shift
+while [ ! -e /run/end ]; do
+	"$@" >/dev/kmsg 2>&1 </dev/null &
+	echo $! >/run/$name.pid
+	wait $!
+	echo "<1>$name ended with $?" >/dev/kmsg
+	sleep 1
+done
+END
+setsid sh /run/keep dsched dsched -S /data/spool >/dev/null 2>&1 </dev/null &
+for n in 1 2; do setsid sh /run/keep n$n dnoded -D /data/n$n -H /data/spool /data/n$n.yaml >/dev/null 2>&1 </dev/null & done
 cat >/run/over <<'END'
 #!/bin/sh
 touch /run/end

@@ -93,13 +93,15 @@ func TestManualsReferToPages(t *testing.T) {
 func shellFiles(t *testing.T) []string {
 	t.Helper()
 	files := []string{"../.ci/run", "../scripts/completion/distribute.bash"}
-	entries, err := os.ReadDir("../scripts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if e.Type().IsRegular() {
-			files = append(files, "../scripts/"+e.Name())
+	for _, dir := range []string{"../scripts/", "../scripts/peers/"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Type().IsRegular() {
+				files = append(files, dir+e.Name())
+			}
 		}
 	}
 	return files
