@@ -67,11 +67,31 @@ func Open(dir, boot string) (*Desk, error) {
 	if d.lock, err = hold(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	if err := d.begin(); err != nil {
+	err = d.private()
+	if err == nil {
+		err = d.begin()
+	}
+	if err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// private keeps everybody else out of the directory: jobs of others, and what
+// they wrote, are in it.
+func (d *Desk) private() error {
+	info, err := os.Stat(d.dir)
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%q belongs to user %d: give dnoded a directory of its own with -D", d.dir, st.Uid)
+	}
+	if info.Mode().Perm() == 0o700 {
+		return nil
+	}
+	return os.Chmod(d.dir, 0o700)
 }
 
 // Close gives the directory up.
@@ -95,7 +115,7 @@ func (d *Desk) check() error {
 		switch n := e.Name(); {
 		case n == "node.json":
 			return nil
-		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", strings.HasPrefix(n, "."):
+		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
 		default:
 			return fmt.Errorf("%q is %w: it has %q and no node.json; name an empty or a new one with -D", d.dir, ErrNoDesk, n)
 		}
