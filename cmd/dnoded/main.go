@@ -86,6 +86,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if !dial.Local(addr) {
 		log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", addr)
 	}
+	proc.Precious()
 	err = noded.Run(ctx, noded.Settings{
 		Addr: addr, Terms: terms, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
 		Caps: &caps, Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,

@@ -379,6 +379,9 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 	o := job.Outcome{Exit: st.Exit, Reason: st.Error, Started: st.Started, Ended: st.Ended,
 		Runtime: st.Wall.Seconds(), CPUTime: (st.User + st.System).Seconds(), MemoryPeak: st.Memory, Written: st.Written,
 		Signal: st.SignalName()}
+	if st.NoMemory {
+		o.Reason = "out of memory"
+	}
 	if st.Stopped != "" {
 		why := ""
 		n.do(func() { why = a.why })

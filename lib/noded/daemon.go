@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +72,21 @@ func Run(ctx context.Context, s Settings) error {
 	} else {
 		s.Offer.Containment = proc.ByCgroup
 	}
+	s.bound()
 	return newDaemon(&s, d).run(ctx)
+}
+
+// bound bounds what all jobs together take of the machine, as far as the kernel
+// can, and says what it cannot.
+func (s *Settings) bound() {
+	missing := []string{"processes", "memory"}
+	if s.cgroup != "" {
+		most := max(256, 3*proc.MaxThreads()/4)
+		missing = proc.Bound(s.cgroup, most, s.Offer.Memory-s.Offer.Memory/16)
+	}
+	if len(missing) > 0 {
+		s.Log.Info("the kernel does not bound what jobs take", "of", strings.Join(missing, ", "))
+	}
 }
 
 // fill sets what is not set.

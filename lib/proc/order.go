@@ -41,11 +41,12 @@ type Order struct {
 type Status struct {
 	Format    int           `json:"format"`
 	Token     string        `json:"token"`
-	Boot      string        `json:"boot"`              // id of the boot it ran in
-	Exit      *int          `json:"exit,omitempty"`    // exit status, if it exited
-	Signal    int           `json:"signal,omitempty"`  // that ended it
-	Error     string        `json:"error,omitempty"`   // why it could not be started
-	Stopped   string        `json:"stopped,omitempty"` // who stopped it: StoppedOrder or StoppedSignal
+	Boot      string        `json:"boot"`                // id of the boot it ran in
+	Exit      *int          `json:"exit,omitempty"`      // exit status, if it exited
+	Signal    int           `json:"signal,omitempty"`    // that ended it
+	Error     string        `json:"error,omitempty"`     // why it could not be started
+	NoMemory  bool          `json:"no_memory,omitempty"` // the kernel killed it for want of memory
+	Stopped   string        `json:"stopped,omitempty"`   // who stopped it: StoppedOrder or StoppedSignal
 	Started   time.Time     `json:"started"`
 	Ended     time.Time     `json:"ended"`
 	Wall      time.Duration `json:"wall"`   // by a clock that goes on while the machine sleeps

@@ -255,12 +255,14 @@ func (s *supervisor) run(o *Order, st *Status) error {
 		st.Stopped = s.stopped
 		return nil
 	}
+	since := sinceBoot() - time.Second
 	s.report(Report{Started: pid})
 	s.await(pid, st)
 	s.sweep(g, st)
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
+	st.NoMemory = st.noMemory(g, pid, since)
 	if g != nil {
 		g.use(st)
 	}
@@ -285,14 +287,21 @@ func (s *supervisor) fork(o *Order, name string, out *os.File) (g *group, pid in
 	if o.Cgroup != "" {
 		if g, err := newGroup(o.Cgroup, o.Token); err == nil {
 			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, g.fd
-			if pid, err = syscall.ForkExec(name, o.Argv, attr); err == nil {
+			err = asJob(func() (err error) {
+				pid, err = syscall.ForkExec(name, o.Argv, attr)
+				return err
+			})
+			if err == nil {
 				return g, pid, nil
 			}
 			g.remove()
 			attr.Sys.UseCgroupFD = false
 		}
 	}
-	pid, err = syscall.ForkExec(name, o.Argv, attr)
+	err = asJob(func() (err error) {
+		pid, err = syscall.ForkExec(name, o.Argv, attr)
+		return err
+	})
 	return nil, pid, err
 }
 
