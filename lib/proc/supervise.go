@@ -210,7 +210,12 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	}
 	st.Wall = Uptime() - begin
 	st.Ended = time.Now().UTC()
-	return st, s.keep(filepath.Join(o.Dir, StatusFile), st)
+	// Nobody else knows how it ended, so a full disk is waited for.
+	err = s.keep(filepath.Join(o.Dir, StatusFile), st)
+	for ; errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT); err = s.keep(filepath.Join(o.Dir, StatusFile), st) {
+		time.Sleep(time.Second)
+	}
+	return st, err
 }
 
 // keep writes a status in one step. That of an order that ran for less than
