@@ -62,6 +62,7 @@ type head struct {
 	watchers map[*watcher]bool
 	reading  *quota        // of jobs in memory for what tools ask
 	users    map[int]*user // by their numbers
+	rest     int64         // bytes that are read of what is refused: maxRest
 
 	actions    []sched.Action // decided, not yet recorded
 	after      []func()       // to be called when these are durable and done

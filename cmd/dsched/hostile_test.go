@@ -416,3 +416,48 @@ func TestD88CutSubmission(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 }
+
+// A node that sends one manifest after another, and no trees, does not fill the
+// memory with them: a manifest is forgotten when another result begins.
+func TestI16ManifestsWithoutTrees(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j", "k", "l")
+	d := s.desk("ws1", "boot1")
+	m, _ := result("hello\n")
+	var gs []*wire.Grant
+	for len(gs) < 3 {
+		d.c.ReadWithin(20 * time.Second)
+		got, err := d.c.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch got := got.(type) {
+		case *wire.Start:
+			s.send(d.c, &wire.Phase{Attempt: got.Attempt, Phase: wire.Running}, ended(got.Attempt, 0, m))
+		case *wire.Grant:
+			gs = append(gs, got)
+		}
+	}
+	for i, g := range gs {
+		if err := d.up.SendTransfer(&wire.Send{X: uint64(i + 1), Of: wire.OfManifest, Attempt: g.Attempt}, m.Encode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := gs[2]
+	g.Manifest = false
+	d.give(g, "hello\n")
+	if h := expect[*wire.Have](t, d.c); h.Attempt != g.Attempt {
+		t.Errorf("safe is %s", h.Attempt)
+	}
+	s.h.do(func() {
+		for _, n := range s.h.sessions {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			for _, g := range n.grants {
+				if g.m != nil {
+					t.Errorf("the manifest of %s is kept", g.attempt)
+				}
+			}
+		}
+	})
+}

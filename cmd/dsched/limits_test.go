@@ -197,7 +197,7 @@ func TestS11LongSpec(t *testing.T) {
 	refused(t, c, 65, fmt.Sprint(maxSpec), "which is the limit")
 }
 
-// A job of a gigabyte, on one line, is refused in words, and costs no memory.
+// A job of a quarter of a gigabyte, on one line, is refused in words, and costs no memory.
 func TestS11LongLine(t *testing.T) {
 	s := newSite(t)
 	c := s.tool()
@@ -207,7 +207,7 @@ func TestS11LongLine(t *testing.T) {
 	used := allocated(func() {
 		part := []byte(strings.Repeat("x", 1<<20))
 		err := c.SendTransfer(&wire.Send{X: 3, Of: wire.OfJobs}, func(w io.Writer) (err error) {
-			for n := 0; n < 1<<30 && err == nil; n += len(part) {
+			for n := 0; n < 1<<28 && err == nil; n += len(part) {
 				_, err = w.Write(part)
 			}
 			return err
@@ -225,13 +225,14 @@ func TestS11LongLine(t *testing.T) {
 // A part that is refused and does not end is read for a while, and no longer.
 func TestD90NeverEnds(t *testing.T) {
 	s := newSite(t)
+	s.h.rest = 8 << 20
 	c := s.tool()
 	s.send(c, &wire.Submit{Ref: job.NewToken(), Batch: "../b", Jobs: 1})
 	sent := make(chan int, 1)
 	go func() {
 		part, n := []byte(strings.Repeat("x", 1<<20)), 0
 		c.SendTransfer(&wire.Send{X: 1, Of: wire.OfBatch}, func(w io.Writer) (err error) {
-			for err == nil && n < 4*maxRest {
+			for err == nil && int64(n) < 40*s.h.rest {
 				_, err = w.Write(part)
 				n += len(part)
 			}
@@ -240,7 +241,7 @@ func TestD90NeverEnds(t *testing.T) {
 		sent <- n
 	}()
 	refused(t, c, 65, "bad name")
-	if n := <-sent; n > 2*maxRest {
+	if n := <-sent; int64(n) > 4*s.h.rest {
 		t.Errorf("%d bytes were read of what is refused", n)
 	}
 }

@@ -75,7 +75,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
-		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, reading: newQuota(maxReading), sweeper: newSweeper(),
+		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(),
 		machine: sched.New(sched.Config{Lease: settings.Lease})}
 	return h, h.load()
 }

@@ -309,6 +309,7 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 	sealing := make(chan struct{}, maxSealing)
 	var seals sync.WaitGroup
 	defer seals.Wait() // the spool is not given back meanwhile
+	var begun *grant   // whose manifest has come on this stream, and not its tree
 	for {
 		send, err := wire.Expect[*wire.Send](c)
 		if err != nil {
@@ -321,6 +322,12 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 				return err
 			}
 			continue
+		}
+		if begun != nil && begun != g { // manifests may be large, and are not collected
+			h.leave(s, begun)
+		}
+		if begun = nil; send.Of == wire.OfManifest {
+			begun = g
 		}
 		err = h.take(g, send.Of, r)
 		if err != nil || send.Of == wire.OfTree {
@@ -345,6 +352,13 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 		default:
 			s.unclaim(h, g)
 		}
+	}
+}
+
+// leave gives up a result whose tree does not follow its manifest.
+func (h *head) leave(s *session, g *grant) {
+	if s.claim(g.attempt) == g {
+		h.finish(s, g, errors.New("another result came between its manifest and its tree"))
 	}
 }
 

@@ -48,7 +48,7 @@ func (t *tool) submit(m *wire.Submit) error {
 		if err == nil {
 			err = takePart(sub, of, meter{r, p})
 		}
-		if derr := rest(r); errors.Is(derr, errHungUp) {
+		if derr := t.skip(r); errors.Is(derr, errHungUp) {
 			if err == nil {
 				err = fmt.Errorf("%w: its %s does not end", spool.ErrInput, of)
 			}
@@ -71,11 +71,11 @@ func (t *tool) submit(m *wire.Submit) error {
 // maxRest is how much a tool may send of a part that is refused already.
 const maxRest = 1 << 30
 
-// rest reads what is left of a transfer, unless that goes on for ever.
-func rest(r io.Reader) error {
-	n, err := io.CopyN(io.Discard, r, maxRest)
+// skip reads what is left of a transfer, unless that goes on for ever.
+func (h *head) skip(r io.Reader) error {
+	n, err := io.CopyN(io.Discard, r, h.rest)
 	switch {
-	case n == maxRest:
+	case n == h.rest:
 		return errHungUp
 	case err == io.EOF:
 		return nil

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +53,7 @@ func TestT80FrozenHead(t *testing.T) {
 				}})
 		}()
 		nodes := make(chan time.Duration, 10)
-		var pings int
+		var pings atomic.Int64
 		go func() {
 			for c := range calls {
 				go func() {
@@ -73,7 +74,7 @@ func TestT80FrozenHead(t *testing.T) {
 							return
 						}
 						if _, ok := m.(*wire.Ping); ok && len(nodes) == 0 {
-							pings++
+							pings.Add(1)
 						}
 					}
 				}()
@@ -84,8 +85,8 @@ func TestT80FrozenHead(t *testing.T) {
 		if d := second - first; d < silentAfter || d > silentAfter+10*time.Second {
 			t.Errorf("it dials again after %v", d)
 		}
-		if pings < 2 || pings > 3 {
-			t.Errorf("it pinged %d times", pings)
+		if n := pings.Load(); n < 2 || n > 3 {
+			t.Errorf("it pinged %d times", n)
 		}
 		cancel()
 		if err := <-ended; err != nil {
