@@ -200,6 +200,9 @@ func (w *world) rot(n *simNode) {
 	for _, r := range w.runs {
 		name := n.disk.root + "/" + r.rel + "/work/result.txt"
 		info, err := os.Stat(name)
+		if _, over := os.Stat(n.disk.root + "/" + r.rel + "/result.json"); over != nil {
+			continue // what it is has not been written down yet
+		}
 		if r.node != n || !r.over || err != nil || info.Size() == 0 {
 			continue
 		}
@@ -284,6 +287,7 @@ func (w *world) heal() {
 	w.nodesAreBack()
 	for range 240 {
 		if w.allOver() {
+			w.sleep(10 * time.Second) // the nodes hear of it
 			w.atRest()
 			return
 		}
