@@ -182,7 +182,7 @@ func TestJ25UnreadablePlace(t *testing.T) {
 func TestTailAfterEnd(t *testing.T) {
 	a, b := pipe(t)
 	s := &session{conn: wire.New(a), out: newQueue[wire.Message](10), asks: newQueue[*grant](10),
-		gone: make(chan struct{}), tails: map[uint64]chan []byte{}}
+		gone: make(chan struct{}), tails: map[uint64]*tailing{}}
 	b.Close()
 	s.close()
 	frames, stop := s.tail(job.NewToken(), false, 0, true)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -442,4 +443,61 @@ func TestTooManySums(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(wire.MaxSums)) {
 		t.Errorf("told %v", err)
 	}
+}
+
+// A log that comes faster than it is read is read whole all the same, and what
+// waits of it meanwhile is bounded.
+func TestI16SlowReader(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "b")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.becomes("ns/b/j", job.Running)
+	const frames = 3 * maxTail
+	printed := make([]byte, frames*wire.MaxFrame)
+	for i := range printed {
+		printed[i] = byte(i >> 10)
+	}
+	asked, over := make(chan int64, 100), make(chan bool)
+	go func() { // the node
+		defer close(over)
+		for {
+			d.c.ReadWithin(20 * time.Second)
+			m, err := d.c.Recv()
+			if err != nil {
+				return
+			}
+			if m, ok := m.(*wire.Tail); ok {
+				asked <- m.From
+				d.c.Send(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt})
+				for part := range slices.Chunk(printed[m.From:], wire.MaxFrame) {
+					d.c.Send(&wire.Data{X: m.X, N: len(part), Payload: part})
+				}
+				d.c.Send(&wire.End{X: m.X}, &wire.Ping{N: 1})
+			}
+		}
+	}()
+	c := s.tool()
+	s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j"})
+	r := c.RecvTransfer(expect[*wire.Send](t, c))
+	<-asked // and it sends all that it has before anything is read
+	for sent := false; !sent; runtime.Gosched() {
+		s.h.do(func() {
+			for _, n := range s.h.sessions {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				sent = len(n.tails) == 0
+			}
+		})
+	}
+	got, err := io.ReadAll(r)
+	if err != nil || !bytes.Equal(got, printed) {
+		t.Errorf("%d bytes of %d came: %v", len(got), len(printed), err)
+	}
+	if len(asked) == 0 {
+		t.Error("it was asked once only")
+	}
+	d.c.Close()
+	<-over
 }

@@ -40,12 +40,12 @@ type session struct {
 
 	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
 
-	mu     sync.Mutex             // guards the rest
-	heard  time.Time              // last message
-	moved  time.Time              // when something of what was asked for came last
-	seals  int                    // results being made durable
-	grants map[job.Token]*grant   // asked for, not yet received
-	tails  map[uint64]chan []byte // logs on their way to tools
+	mu     sync.Mutex           // guards the rest
+	heard  time.Time            // last message
+	moved  time.Time            // when something of what was asked for came last
+	seals  int                  // results being made durable
+	grants map[job.Token]*grant // asked for, not yet received
+	tails  map[uint64]*tailing  // logs on their way to tools
 	lastX  uint64
 	data   []*wire.Conn // its data streams
 }
@@ -66,7 +66,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	s := &session{name: node.Name(hello.Name), conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		log: h.log.With("node", hello.Name), heard: time.Now(),
-		grants: map[job.Token]*grant{}, tails: map[uint64]chan []byte{}, building: map[job.Token]bool{}}
+		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}}
 	if err := errors.Join(h.replaceOld(ctx, s.name), h.tooManyNodes()); err != nil {
 		return err
 	}
@@ -264,9 +264,9 @@ func (s *session) close() {
 	for _, d := range s.data {
 		d.Close()
 	}
-	for x, ch := range s.tails {
+	for x, l := range s.tails {
 		delete(s.tails, x)
-		close(ch)
+		close(l.frames)
 	}
 }
 

@@ -101,27 +101,47 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Atte
 	if m.Lines > 0 {
 		from = -tailBytes
 	}
-	frames, end := s.tail(a.Token, m.Build, from, m.Follow)
-	context.AfterFunc(ctx, end)
 	send := t.send(wire.OfLog)
 	send.Ref = m.Ref
 	err := t.c.SendTransfer(send, func(w io.Writer) error {
-		out := w.(*wire.Writer)
-		skip := m.Lines > 0
-		for p := range frames {
-			if skip {
-				p, skip = lastLines(p, m.Lines), false
-			}
-			if _, err := out.Write(p); err != nil {
-				return err
-			}
-			if err := out.Flush(); err != nil {
-				return err
-			}
+		out, skip := w.(*wire.Writer), 0
+		if from < 0 {
+			skip = m.Lines
 		}
-		return t.unlessGone(ctx, nil)
+		for {
+			frames, end := s.tail(a.Token, m.Build, from, m.Follow)
+			context.AfterFunc(ctx, func() { end() })
+			n, err := copyFrames(out, frames, skip)
+			if slow := end(); err != nil || !slow {
+				return t.unlessGone(ctx, err)
+			}
+			if from < 0 { // and where that was only the node knows
+				return errSlow
+			}
+			from += n
+		}
 	})
 	return errors.Join(err, errHungUp)
+}
+
+var errSlow = errors.New("the job prints faster than this is read")
+
+// copyFrames sends frames on as they come, and says how many bytes. Of the first
+// it sends the last lines only, if lines is not 0.
+func copyFrames(out *wire.Writer, frames <-chan []byte, lines int) (n int64, err error) {
+	for p := range frames {
+		n += int64(len(p))
+		if lines > 0 {
+			p, lines = lastLines(p, lines), 0
+		}
+		if _, err := out.Write(p); err != nil {
+			return n, err
+		}
+		if err := out.Flush(); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // tailBytes is how far back the last lines of an output are looked for.

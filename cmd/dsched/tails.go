@@ -11,31 +11,41 @@ import (
 	"distribute/spool"
 )
 
-// maxTail is how many frames of a log may wait for one reader; one that is
-// slower than that is cut off.
-const maxTail = 256
+// maxTail is how many frames of a log may wait for one reader. For one that is
+// slower than that the rest is asked for again when it has read these.
+const maxTail = 64
+
+// A tailing is one log on its way.
+type tailing struct {
+	frames chan []byte
+	slow   bool // it ended because the reader was; guarded by the session's mu
+}
 
 // tail asks the node for what an attempt prints. The frames come on the
-// channel, which is closed at their end; stop ends them early.
-func (s *session) tail(t job.Token, build bool, from int64, follow bool) (frames <-chan []byte, stop func()) {
-	ch := make(chan []byte, maxTail)
+// channel, which is closed at their end; stop ends them early, and says whether
+// more would have come but for the slowness of the reader.
+func (s *session) tail(t job.Token, build bool, from int64, follow bool) (frames <-chan []byte, stop func() (slow bool)) {
+	l := &tailing{frames: make(chan []byte, maxTail)}
 	s.mu.Lock()
 	select {
 	case <-s.gone:
 		s.mu.Unlock()
-		close(ch)
-		return ch, func() {}
+		close(l.frames)
+		return l.frames, func() bool { return false }
 	default:
 	}
 	s.lastX++
 	x := s.lastX
-	s.tails[x] = ch
+	s.tails[x] = l
 	s.mu.Unlock()
 	s.tell(&wire.Tail{X: x, Attempt: t, Build: build, From: from, Follow: follow})
-	return ch, func() {
+	return l.frames, func() bool {
 		if s.endTail(x) {
 			s.tell(&wire.Untail{X: x})
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return l.slow
 	}
 }
 
@@ -49,10 +59,10 @@ func (s *session) busy() bool {
 func (s *session) endTail(x uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ch, ok := s.tails[x]
+	l, ok := s.tails[x]
 	if ok {
 		delete(s.tails, x)
-		close(ch)
+		close(l.frames)
 	}
 	return ok
 }
@@ -65,13 +75,13 @@ func (s *session) takeLog(m wire.Message) bool {
 		return true
 	case *wire.Data:
 		s.mu.Lock()
-		ch, ok := s.tails[m.X]
+		l, ok := s.tails[m.X]
 		slow := false
 		if ok {
 			select {
-			case ch <- append([]byte(nil), m.Payload...):
+			case l.frames <- append([]byte(nil), m.Payload...):
 			default:
-				slow = true
+				slow, l.slow = true, true
 			}
 		}
 		s.mu.Unlock()
@@ -107,10 +117,13 @@ func (h *head) buildLog(s *session, t job.Token, building, failed bool) {
 	h.copying[log] = copied
 	frames, stop := s.tail(t, true, 0, false)
 	s.hands.Go(func() {
-		if err := h.copyLog(b.Batch, log.node, frames); err != nil {
+		err := h.copyLog(b.Batch, log.node, frames)
+		if stop() && err == nil {
+			err = errSlow
+		}
+		if err != nil {
 			s.log.Warn("what a build printed cannot be kept", "batch", string(b.ID), "why", err)
 		}
-		stop()
 		close(copied)
 		h.do(func() {
 			if h.copying[log] == copied {
