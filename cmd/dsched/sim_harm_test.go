@@ -36,6 +36,7 @@ func (w *world) harm() {
 			return due
 		})
 		w.tend()
+		synctest.Wait() // whoever has just been started is at rest, too
 		w.harmOnce(until)
 		synctest.Wait()
 		w.look()
