@@ -41,6 +41,7 @@ var limits = map[string]struct {
 	"seconds of silence on a control stream":  {int64(silentAfter.Seconds()), "TestT80FrozenNode"},
 	"seconds for a message in a transfer":     {int64(wire.FrameWithin.Seconds()), "TestT79SlowTransfer"},
 	"seconds until what is sent is read":      {int64(wire.WriteWithin.Seconds()), "TestT80NeverReads"},
+	"seconds for rows while others wait":      {int64(answerWithin.Seconds()), "TestT79SlowReader"},
 	"seconds between two words of a tool":     {int64(toolWithin.Seconds()), "TestT79SilentTool"},
 	"inputs in one fetch":                     {wire.MaxSums, "TestTooManySums"},
 	"bytes of a reason":                       {maxReason, "TestLongReasons"},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -353,5 +354,49 @@ func TestN69PanicInAConnection(t *testing.T) {
 		}
 		alive.Close()
 		<-alive.over
+	})
+}
+
+// Who reads an answer slowly does not keep the others waiting for ever.
+func TestT79SlowReader(t *testing.T) {
+	bubble(t, func(t *testing.T, h *head) {
+		h.reading = newQuota(1)
+		names := make([]string, 30_000)
+		for i := range names {
+			names[i] = fmt.Sprint("a-job-with-a-name-that-is-not-short-", i)
+		}
+		if err := h.accept(made(t, h, "ns/b", names...)); err != nil {
+			t.Fatal(err)
+		}
+		ask := func() (*met, *wire.Conn) {
+			m, c, _ := serves(t, h)
+			if err := c.Send(&wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true}); err != nil {
+				t.Fatal(err)
+			}
+			return m, c
+		}
+		slow, _ := ask()
+		ended := make(chan bool)
+		go func() { // six kilobytes a second
+			defer close(ended)
+			for part := make([]byte, 6<<10); ; time.Sleep(time.Second) {
+				if _, err := io.ReadFull(slow, part); err != nil {
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		quick, c := ask()
+		s, err := wire.Expect[*wire.Send](c)
+		if err == nil {
+			err = wire.Drain(c.RecvTransfer(s))
+		}
+		if err != nil {
+			t.Errorf("the other one is told %v", err)
+		}
+		slow.ends(t, answerWithin)
+		<-ended
+		quick.Close()
+		<-quick.over
 	})
 }

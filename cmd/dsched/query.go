@@ -270,7 +270,27 @@ func (t *tool) read(id job.BatchID, jobs int, upto int64, f func(*job.Row) error
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
 	defer back()
+	done := make(chan struct{})
+	defer close(done)
+	go t.endIfWanted(done)
 	return t.spool.Read(id, upto, f)
+}
+
+// endIfWanted ends the session of a tool that reads its answer so slowly that
+// others wait for the memory, unless it is done before.
+func (t *tool) endIfWanted(done <-chan struct{}) {
+	for wait := answerWithin; ; wait = time.Minute {
+		select {
+		case <-done:
+			return
+		case <-time.After(wait):
+		}
+		if t.reading.wanted() {
+			t.log.Warn("an answer was read too slowly, and others wait", "user", t.peer.User)
+			t.c.Close()
+			return
+		}
+	}
 }
 
 // stuck is why no job of a batch that waits can start now, "" if one can.

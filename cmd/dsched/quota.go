@@ -57,6 +57,13 @@ func (q *quota) take(n int, gone <-chan struct{}) (back func()) {
 	return nil
 }
 
+// wanted says that somebody waits.
+func (q *quota) wanted() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.line) > 0
+}
+
 // serve gives to those in front. It is called with mu held.
 func (q *quota) serve() {
 	for len(q.line) > 0 && q.line[0].n <= q.free {
