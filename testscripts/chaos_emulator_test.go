@@ -25,7 +25,7 @@ import (
 // CHAOS_CUTS is how often, CHAOS_SEED as for TestChaos; PEERS where
 // scripts/peers/machine has built the machine.
 func TestPowerCuts(t *testing.T) {
-	cuts := 3
+	cuts := 2
 	if s := os.Getenv("CHAOS_CUTS"); s != "" {
 		var err error
 		if cuts, err = strconv.Atoi(s); err != nil {

@@ -32,11 +32,11 @@ var all = []fault{
 	{"stop dnoded", 3, stopping("dnoded", false)},
 	{"stop a supervisor", 1, stopping("supervisor", false)},
 	{"stop a job", 1, stopping("job", false)},
-	{"partition", 3, parting("policy drop;", "policy drop;")},
-	{"partition, in only", 1, parting("policy drop;", "")},
-	{"partition, out only", 1, parting("", "policy drop;")},
-	{"loss", 2, parting("numgen random mod 100 < 30 drop;", "numgen random mod 100 < 30 drop;")},
-	{"reset", 2, parting("meta l4proto tcp reject with tcp reset;", "meta l4proto tcp reject with tcp reset;")},
+	{"partition", 3, parting("partition", "policy drop;", "policy drop;")},
+	{"partition, in only", 1, parting("partition, one way", "policy drop;", "")},
+	{"partition, out only", 1, parting("partition, one way", "", "policy drop;")},
+	{"loss", 2, parting("network that loses", "numgen random mod 100 < 30 drop;", "numgen random mod 100 < 30 drop;")},
+	{"reset", 2, parting("network that resets", "meta l4proto tcp reject with tcp reset;", "meta l4proto tcp reject with tcp reset;")},
 	{"full disk of the head", 2, filling(true)},
 	{"full disk of a node", 2, filling(false)},
 	{"power cut of the head", 2, cutting(true)},
@@ -138,11 +138,11 @@ func stopping(kind string, head bool) func(*hosts, context.Context, *rand.Rand, 
 	}
 }
 
-func parting(in, out string) func(*hosts, context.Context, *rand.Rand, time.Duration) {
+func parting(kind, in, out string) func(*hosts, context.Context, *rand.Rand, time.Duration) {
 	return func(h *hosts, ctx context.Context, r *rand.Rand, longest time.Duration) {
 		m := h.target(r, r.IntN(4) == 0)
 		h.check(m.filter(in, out))
-		h.note("partition", "%s: in %q, out %q", m.name, in, out)
+		h.note(kind, "%s: in %q, out %q", m.name, in, out)
 		h.later(ctx, r, longest, func() {
 			h.check(m.filter("", ""))
 			h.note("healed", "network of %s", m.name)
