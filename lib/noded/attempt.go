@@ -30,26 +30,26 @@ const tries = 3
 // live takes an attempt from where it is on disk to its result. It returns
 // early, and leaves all as it is, when the daemon is at its end.
 func (n *daemon) live(ctx context.Context, a *attempt) {
-	var err error
 	defer func() {
 		n.desk.Unpin(a.pinned...)
 		n.do(n.trim)
 	}()
+	end := func() error { return n.finish(a, nil) }
 	if a.started || !n.desk.ThisBoot(a.Attempt) {
 		n.recall(ctx, a)
-		err = n.finish(a, nil)
 	} else {
-		err = n.fresh(ctx, a)
+		end = n.fresh(ctx, a)
 	}
+	err := end()
 	for wait := time.Second; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
 		if n.desk.MakeRoom(err) {
-			err = n.finish(a, nil)
+			err = end()
 			continue
 		}
 		n.Log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		select {
 		case <-time.After(wait):
-			err = n.finish(a, nil)
+			err = end()
 		case <-n.over:
 			return
 		}
@@ -90,8 +90,10 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // fresh prepares an attempt and runs it. What keeps it from being started is
-// tried again a few times; then the attempt is given back.
-func (n *daemon) fresh(ctx context.Context, a *attempt) error {
+// tried again a few times; then the attempt is given back. It returns what makes
+// its end durable and known, to be called until it succeeds.
+func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
+	back := func(why error) func() error { return func() error { return n.giveBack(a, why) } }
 	for try := 1; ; try++ {
 		begun, st, err := n.tryOnce(ctx, a)
 		var failed *buildError
@@ -100,27 +102,33 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) error {
 		var lacks *noRoomError
 		switch {
 		case begun:
-			return n.finish(a, st)
+			return func() error {
+				told := st
+				st = nil
+				return n.finish(a, told)
+			}
 		case n.atEnd(ctx):
-			return err
+			return func() error { return err }
 		case ctx.Err() != nil || errors.Is(err, errStopped):
-			return n.giveBack(a, errStopped)
+			return back(errStopped)
 		case errors.As(err, &failed):
-			return n.buildFailed(a, failed)
+			return func() error { return n.buildFailed(a, failed) }
 		case errors.As(err, &cannot):
-			return n.keep(a, &job.Result{Outcome: job.Outcome{Reason: cannot.why}}, nil, false)
+			return func() error {
+				return n.keep(a, &job.Result{Outcome: job.Outcome{Reason: cannot.why}}, nil, false)
+			}
 		case errors.As(err, &lacks):
-			return n.giveBack(a, err)
+			return back(err)
 		case full(err):
-			return n.giveBack(a, &noRoomError{why: reason(err)})
+			return back(&noRoomError{why: reason(err)})
 		case errors.As(err, &refusal) || try == tries:
-			return n.giveBack(a, err)
+			return back(err)
 		}
 		n.Log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		n.do(func() { n.letPass(a, true) })
 		pause(ctx, time.Duration(try)*2*time.Second)
 		if err := a.Sweep(); err != nil {
-			return err
+			return back(err)
 		}
 	}
 }

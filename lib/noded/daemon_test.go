@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"distribute/lib/desk"
 	"distribute/lib/job"
@@ -71,6 +75,64 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 	}
 	close(n.over)
 	n.work.Wait()
+}
+
+// An attempt that never began is given back when there is room again, though
+// there was none to write that down at first.
+func TestN62GivenBackOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d, err := desk.Open(dir, "boot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		note := desk.Note{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}
+		as, errs := d.Begin([]desk.Note{note})
+		if errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+		n.work.Go(func() {
+			for {
+				select {
+				case act := <-n.acts:
+					act()
+				case <-n.over:
+					return
+				}
+			}
+		})
+		full := filepath.Join(as[0].Dir, "result.json.new") // no file can be written there
+		if err := os.Mkdir(full, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var a *attempt
+		n.do(func() {
+			a = n.add(as[0])
+			n.begin(a)
+			a.cancel(errStopped)
+		})
+		<-time.After(10 * time.Second)
+		n.do(func() {
+			if a.result != nil {
+				t.Errorf("over although that could not be kept: %+v", a.result)
+			}
+		})
+		if err := os.Remove(full); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-a.done:
+			if !a.result.Unstarted {
+				t.Errorf("it is over as %+v", a.result)
+			}
+		case <-time.After(time.Hour):
+			t.Error("it is never given back")
+		}
+		close(n.over)
+		n.work.Wait()
+	})
 }
 
 // A result is not given up for what passes.
