@@ -22,7 +22,7 @@ import (
 )
 
 // look checks what can be seen at any moment: a node has deleted nothing that
-// the head has not safe (I3).
+// the head has not safe (I3), and the logs say what the head has in memory.
 func (w *world) look() {
 	w.mu.Lock()
 	var there []*simRun
@@ -33,6 +33,9 @@ func (w *world) look() {
 	}
 	rolled := w.rolled
 	w.mu.Unlock()
+	if w.r.IntN(3) == 0 {
+		w.ask(w.replays)
+	}
 	for _, r := range there {
 		if _, err := os.Lstat(r.node.path(r.rel)); !errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -40,6 +43,27 @@ func (w *world) look() {
 		r.gone = true
 		if why := w.unsafe(r); why != "" && !rolled {
 			w.wrong("I3: %s has deleted attempt %s of %s, but %s", r.node.name, r.token, r.job, why)
+		}
+	}
+}
+
+// replays checks that the log of each open batch, folded anew, says what the head
+// has in memory, when all of it is on the disk (I8).
+func (w *world) replays(h *head) {
+	if h.committing != nil || h.placing != nil || len(h.actions)+len(h.waiting) > 0 || h.store.Pending() {
+		return
+	}
+	for id, n := range h.byID {
+		var i uint32
+		err := h.spool.Read(id, -1, func(r *job.Row) error {
+			if s := h.machine.State(sched.Ref{Batch: n, Job: i}); s != r.State.Logged() {
+				w.wrong("I8: %s is %s by its log, and %s in memory", r.ID, r.State, s)
+			}
+			i++
+			return nil
+		})
+		if err != nil {
+			w.wrong("I8: the log of %s cannot be read: %v", id, err)
 		}
 	}
 }
