@@ -189,7 +189,8 @@ func (d *Desk) begin() error {
 }
 
 // emptyTrash ends the removals that a crash cut short, and removes what was
-// being written beside them.
+// being written beside them. What cannot be removed stays in trash/, where it is
+// in nobody's way.
 func (d *Desk) emptyTrash() error {
 	beside, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -207,9 +208,7 @@ func (d *Desk) emptyTrash() error {
 		return err
 	}
 	for _, e := range entries {
-		if err := removeAll(d.path("trash", e.Name())); err != nil {
-			return err
-		}
+		removeAll(d.path("trash", e.Name()))
 	}
 	return nil
 }
@@ -226,11 +225,14 @@ func (d *Desk) discard(path string) error {
 
 // trash takes a directory out of sight; rest removes it.
 func (d *Desk) trash(path string) (rest func() error, err error) {
-	d.mu.Lock()
-	d.trashed++
-	to := d.path("trash", strconv.Itoa(d.trashed))
-	d.mu.Unlock()
-	err = os.Rename(path, to)
+	var to string
+	for taken := true; taken; taken = errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ENOTDIR) {
+		d.mu.Lock()
+		d.trashed++
+		to = d.path("trash", strconv.Itoa(d.trashed))
+		d.mu.Unlock()
+		err = os.Rename(path, to)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() error { return nil }, nil
 	}
@@ -265,21 +267,6 @@ func removeFlat(dir string) bool {
 		}
 	}
 	return syscall.Rmdir(dir) == nil
-}
-
-// removeAll is os.RemoveAll for trees whose directories may not be writable.
-func removeAll(path string) error {
-	err := os.RemoveAll(path)
-	if err == nil || !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	filepath.WalkDir(path, func(p string, e fs.DirEntry, err error) error {
-		if e != nil && e.IsDir() {
-			os.Chmod(p, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(path)
 }
 
 func (d *Desk) path(parts ...string) string {

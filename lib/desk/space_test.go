@@ -1,0 +1,174 @@
+package desk
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+func input(data []byte) job.Input {
+	return job.Input{Path: "x", Size: int64(len(data)), Sum: sumOf(data)}
+}
+
+// aged makes an input one that was used so long ago.
+func aged(t *testing.T, d *Desk, in job.Input, ago time.Duration) {
+	t.Helper()
+	path, ok := d.Cached(in.Sum)
+	if !ok {
+		t.Fatalf("%s is not cached", in.Sum)
+	}
+	if err := os.Chtimes(path, time.Now().Add(-ago), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func has(d *Desk, in job.Input) bool {
+	_, ok := d.Cached(in.Sum)
+	return ok
+}
+
+// What was used longest ago goes first; what is pinned stays, and is used.
+func TestEvict(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	old, pinned, late := cache(t, d, []byte("old")), cache(t, d, []byte("pinned")), cache(t, d, bytes.Repeat([]byte("late"), 2000))
+	if got := d.CacheSize(); got != 4*block {
+		t.Fatalf("the cache has %d bytes", got)
+	}
+	aged(t, d, old, 2*time.Hour)
+	aged(t, d, pinned, 3*time.Hour)
+	aged(t, d, late, time.Hour)
+	d.Pin([]job.Input{pinned})
+	if freed, err := d.Evict(3 * block); err != nil || freed != block || has(d, old) || !has(d, pinned) || !has(d, late) {
+		t.Errorf("freed %d, %v", freed, err)
+	}
+	if freed, err := d.Evict(0); err != nil || freed != 2*block || has(d, late) || !has(d, pinned) {
+		t.Errorf("freed %d, %v", freed, err)
+	}
+	path, _ := d.Cached(pinned.Sum)
+	if info, err := os.Stat(path); err != nil || time.Since(used(info)) > time.Minute {
+		t.Errorf("a pin is no use: %v, %v", info, err)
+	}
+	d.Unpin([]job.Input{pinned})
+	d.Close()
+	if d = open(t, dir, "b1"); d.CacheSize() != block {
+		t.Errorf("counted again it has %d bytes", d.CacheSize())
+	}
+	if freed, err := d.Evict(0); err != nil || freed != block || d.CacheSize() != 0 {
+		t.Errorf("freed %d, %v; %d are left", freed, err, d.CacheSize())
+	}
+}
+
+// cutReader ends with an error.
+type cutReader struct{ r io.Reader }
+
+func (c cutReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// TestD88PartOfAnInput cuts an input at each byte; the rest makes it whole.
+func TestD88PartOfAnInput(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	data := []byte("an input of some bytes")
+	in := input(data)
+	e := pack.Blobs(map[string]int64{in.Sum: in.Size})[0]
+	for cut := 1; cut < len(data); cut++ {
+		if err := d.Cacher().Put(0, e, 0, cutReader{bytes.NewReader(data[:cut])}); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if got := d.Part(in.Sum); got != int64(cut) || has(d, in) {
+			t.Fatalf("cut at %d: %d bytes are here", cut, got)
+		}
+		if err := d.Cacher().Put(0, e, int64(cut), bytes.NewReader(data[cut:])); err != nil || !has(d, in) || d.Part(in.Sum) != 0 {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if err := d.Uncache(in.Sum); err != nil || d.CacheSize() != 0 {
+			t.Fatalf("cut at %d: %d bytes are left, %v", cut, d.CacheSize(), err)
+		}
+	}
+	// A part that is wrong is removed, so that all is asked for.
+	if err := d.Cacher().Put(0, e, 0, cutReader{bytes.NewReader([]byte("wrong"))}); err == nil {
+		t.Fatal("it was not cut")
+	}
+	if err := d.Cacher().Put(0, e, 5, bytes.NewReader(data[5:])); !errors.Is(err, pack.ErrSum) || d.Part(in.Sum) != 0 || has(d, in) {
+		t.Errorf("a wrong part: %v", err)
+	}
+	if err := d.Cacher().Put(0, e, 5, bytes.NewReader(data[5:])); err == nil || has(d, in) {
+		t.Errorf("more than is here was believed: %v", err)
+	}
+}
+
+// What cannot be removed is in nobody's way.
+func TestTrashThatStays(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	for _, name := range []string{"1", "2"} {
+		if err := os.MkdirAll(filepath.Join(d.Dir(), "trash", name, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as, errs := d.Begin([]Note{note("a")})
+	if err := errors.Join(errs[0], d.Discard(as[0])); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(d.Dir(), "trash")); err != nil || len(left) != 2 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestN66Deep removes a tree that is deeper than a path can be long, whose
+// directories are closed to their owner, with few descriptors.
+func TestN66Deep(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	as, errs := d.Begin([]Note{note("deep")})
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	fd, err := syscall.Open(as[0].Dir, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	for range 6000 {
+		if err == nil {
+			err = syscall.Mkdirat(fd, "deep", 0o700)
+		}
+		next := -1
+		if err == nil {
+			next, err = syscall.Openat(fd, "deep", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+		}
+		syscall.Close(fd)
+		fd = next
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(fd)
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		t.Fatal(err)
+	}
+	few := lim
+	few.Cur = 1000
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
+	if err := d.Discard(as[0]); err != nil {
+		t.Errorf("%.200v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(d.Dir(), "trash")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if _, err := os.Lstat(as[0].Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+}
