@@ -209,7 +209,7 @@ func (n *daemon) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hel
 func (l *link) attach(ctx context.Context, s *session) error {
 	ok := l.n.allLeft(ctx, func() {
 		l.n.letGo = recent{}
-		s.out.put(&wire.Offer{Offer: l.n.Offer}, &wire.List{})
+		s.out.put(&wire.Offer{Offer: l.n.offer()}, &wire.List{})
 		items := l.n.list()
 		s.out.put(items...)
 		s.out.put(&wire.ListEnd{Items: len(items)})

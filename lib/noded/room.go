@@ -10,6 +10,7 @@ import (
 
 	"distribute/lib/desk"
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/unit"
 )
 
@@ -27,6 +28,17 @@ func (e *noRoomError) Error() string { return "no room: " + e.why }
 
 func noRoom(need, has int64) error {
 	return &noRoomError{fmt.Sprintf("needs %s, has %s above the reserve", unit.FormatBytes(need), unit.FormatBytes(max(0, has)))}
+}
+
+// offer is what the node offers now: what is free of its disk changes.
+func (n *daemon) offer() node.Offer {
+	o := n.Offer
+	if n.Caps != nil {
+		if space, err := n.desk.Space(); err == nil {
+			o.Disk = max(0, space.Free-n.Caps.Reserve)
+		}
+	}
+	return o
 }
 
 // full says that an error is for want of disk.

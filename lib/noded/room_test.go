@@ -1,0 +1,130 @@
+package noded
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// liveDaemon is a daemon whose state's goroutine runs, with a directory of its
+// own.
+func liveDaemon(t *testing.T, caps *desk.Caps) *daemon {
+	t.Helper()
+	d, err := desk.Open(t.TempDir(), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 4}, Caps: caps, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case act := <-n.acts:
+				act()
+			case <-n.over:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(n.over)
+		<-done
+		n.work.Wait()
+		d.Close()
+	})
+	return n
+}
+
+// built is a batch that left a build of some size.
+func built(t *testing.T, n *daemon, batch job.BatchID, used time.Time) *build {
+	t.Helper()
+	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(spec)
+	b, err := n.desk.SetBuild(batch, hex.EncodeToString(sum[:]), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(os.Mkdir(b.Tree(), 0o700), os.WriteFile(filepath.Join(b.Tree(), "big"), make([]byte, 100000), 0o600), n.desk.SetReady(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := &build{Build: b, used: used}
+	n.do(func() { n.builds[b.Dir] = known })
+	return known
+}
+
+// Builds go that nobody needs, that used longest ago first.
+func TestShrinkBuilds(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	now := time.Now()
+	late, old := built(t, n, "lab/late", now), built(t, n, "lab/old", now.Add(-time.Hour))
+	needed := built(t, n, "lab/needed", now.Add(-2*time.Hour))
+	n.do(func() {
+		n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), Job: "lab/needed/j", CPUs: 1}})
+	})
+	there := func(b *build) bool {
+		_, err := os.Stat(b.Dir)
+		return err == nil
+	}
+	if !n.shrink(t.Context(), 1) || there(old) || !there(late) || !there(needed) {
+		t.Error("not the one that was used longest ago")
+	}
+	if !n.shrink(t.Context(), 1<<40) || there(late) || !there(needed) {
+		t.Error("not all that nobody needs, or more")
+	}
+	if n.shrink(t.Context(), 1<<40) {
+		t.Error("something was left to remove")
+	}
+}
+
+// Room that others have is waited for; room that nobody has is not.
+func TestRoomOfOthers(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	space, err := n.desk.Space()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, second *attempt
+	n.do(func() {
+		first = n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), CPUs: 1}})
+		second = n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), CPUs: 1}})
+	})
+	var lacks *noRoomError
+	if err := n.roomFor(t.Context(), first, needs{writes: 2 * space.Free}, true); !errors.As(err, &lacks) || !strings.Contains(err.Error(), "no room: needs ") {
+		t.Errorf("more than there is: %v", err)
+	}
+	if err := n.roomFor(t.Context(), first, needs{writes: space.Free / 3 * 2}, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.roomFor(t.Context(), second, needs{writes: space.Free / 3 * 2}, false); !errors.As(err, &lacks) {
+		t.Errorf("without patience: %v", err)
+	}
+	got := make(chan error)
+	go func() { got <- n.roomFor(t.Context(), second, needs{writes: space.Free / 3 * 2}, true) }()
+	waited := false
+	for !waited { // it lets others pass while it waits
+		n.do(func() { waited = second.passed })
+	}
+	n.do(func() {
+		first.result = &job.Result{}
+		n.roomChanged()
+	})
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
