@@ -120,7 +120,7 @@ func (w *world) inspect(who, root string, legal ...check.Kind) {
 	if who == "head" {
 		err = spool.Check(context.Background(), r)
 	} else {
-		err = nodedesk.Check(context.Background(), r, "", func(string) (bool, error) { return false, nil })
+		err = nodedesk.Check(context.Background(), r, "the next", func(string) (bool, error) { return false, nil })
 	}
 	if err != nil && !errors.Is(err, nodedesk.ErrNoDesk) {
 		w.wrong("dfsck: %s: %v", who, err)
@@ -224,6 +224,7 @@ func (w *world) atRest() {
 	w.inspect("head", w.head.disk.kill(w.newRoot("head")).root)
 	w.empty("the head", w.head.disk.root, "batches/*/*/staging/*", "batches/*/.new-*", "trash/*")
 	for _, n := range w.nodes {
+		w.inspect(n.name, n.disk.kill(w.newRoot(n.name)).root)
 		w.empty(n.name, n.path(), "attempts/*", "trash/*", "builds/*")
 	}
 }

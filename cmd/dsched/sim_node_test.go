@@ -406,8 +406,7 @@ func (n *simNode) halt(power bool) {
 	n.boot++
 	n.setDisk(n.disk.cut(to, n.w.r))
 	if n.w.r.IntN(3) == 0 {
-		// What was not synced of an earlier boot nobody goes by.
-		n.w.inspect(n.name, to, check.Torn, check.Left, check.Damaged)
+		n.w.inspect(n.name, to, check.Torn, check.Left)
 	}
 }
 
