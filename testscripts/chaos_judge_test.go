@@ -179,6 +179,8 @@ func (c *chaos) judgeFailed(r row, p plan) {
 	case p.exit != 0 && r.exit == fmt.Sprint(p.exit):
 	case r.exit == "9" && c.count("full disk: node")+c.count("power cut: node") > 0:
 		c.note("jobs that saw a full disk", "%v", r)
+	case strings.Contains(r.reason, "disk was nearly full") && c.count("full disk: node") > 0:
+		c.note("jobs that were stopped for a full disk", "%v", r)
 	case r.signal == "SIGKILL" && c.count("killed: job") > 0, r.exit == "137" && c.count("killed: job") > 0:
 		c.note("jobs that were killed", "%v", r)
 	case p.never && strings.Contains(r.reason, "never started twice"):
