@@ -70,6 +70,15 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	}
 }
 
+// caught makes an error of a panic: what it happened to ends, and nothing else
+// does. It is to be deferred.
+func (h *head) caught(err *error) {
+	if p := recover(); p != nil {
+		h.log.Error("something ended in a panic, which is a mistake of this program", "panic", p, "stack", string(debug.Stack()))
+		*err = fmt.Errorf("a panic: %v", p)
+	}
+}
+
 // greet waits for the peer's hello.
 func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, error) {
 	peer, err := h.proven(stream)
@@ -119,8 +128,9 @@ func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error 
 	}
 	switch hello.State {
 	case "up":
-		err := h.takeUp(s, c)
-		h.do(func() { s.dropGrants(h, fmt.Errorf("the up stream ended: %w", err)) })
+		err := errors.New("a panic")
+		defer func() { h.do(func() { s.dropGrants(h, fmt.Errorf("the up stream ended: %w", err)) }) }()
+		err = h.takeUp(s, c)
 		return err
 	case "down":
 		return h.serveDown(s, c, peer.Local)

@@ -216,6 +216,20 @@ func TestClaimOnce(t *testing.T) {
 	}
 }
 
+// A result whose transfer ended between its manifest and its tree, and that was
+// asked for again, is not given up again when the next one comes.
+func TestD88LeftOnce(t *testing.T) {
+	h, places := newState(t), make(chan struct{}, 1)
+	s := &session{gone: make(chan struct{}), grants: map[job.Token]*grant{}}
+	before := &grant{attempt: job.NewToken()}
+	again := &grant{attempt: before.attempt, done: places}
+	s.addGrant(again)
+	h.leave(s, before)
+	if s.claim(again.attempt) != again {
+		t.Error("its tree is not taken any more")
+	}
+}
+
 func TestL42TwoAtOnce(t *testing.T) {
 	h := newState(t)
 	for range 2 {

@@ -36,7 +36,8 @@ func (h *head) takeAll(names <-chan string) {
 
 // takeOne makes a batch of one file of incoming/, or puts it into rejected/
 // with the reason. What cannot be read now, or has no room, stays.
-func (h *head) takeOne(name string) error {
+func (h *head) takeOne(name string) (err error) {
+	defer h.caught(&err)
 	p := promise{room: h.room}
 	defer p.end()
 	room := func(bytes int64, files int) error { return p.set(sizeOf(bytes, files)) }

@@ -59,8 +59,13 @@ func (g *grant) settled(h *head, t job.Token, err error) {
 	if a, live := h.machine.Attempt(t); full && live && a.State != job.Stranded {
 		g.session.log.Warn("stranded: a result has no room here, and stays on its node", "attempt", string(t), "why", err)
 	}
-	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Err: err, NoRoom: full,
-		Permanent: errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit)})
+	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Err: err, NoRoom: full, Permanent: permanent(err)})
+}
+
+// permanent says that a result is not as it has to be, however often it comes.
+// Of one that was cut or changed on the way that is not known.
+func permanent(err error) bool {
+	return (errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit)) && !errors.Is(err, wire.ErrCut)
 }
 
 // free gives back what the grant has. It is called once, by whoever is the last
@@ -157,7 +162,8 @@ func (h *head) awaits(t job.Token) (ok bool) {
 
 // promised gets room for what is still to come of a result, and finds out what
 // that is.
-func (g *grant) promised(h *head, size, files int64) error {
+func (g *grant) promised(h *head, size, files int64) (err error) {
+	defer h.caught(&err)
 	if g.large { // a look at what is staged costs more than a small result
 		staged, err := h.store.StagedBytes(g.batch, g.attempt)
 		if err != nil {
@@ -216,9 +222,14 @@ func (h *head) seal(s *session, g *grant) {
 		s.moved = time.Now()
 	}
 	count(1)
-	err := h.store.Seal(g.batch, g.attempt, g.m)
+	err := h.sealed(g)
 	count(-1)
 	h.finish(s, g, err)
+}
+
+func (h *head) sealed(g *grant) (err error) {
+	defer h.caught(&err)
+	return h.store.Seal(g.batch, g.attempt, g.m)
 }
 
 // dropStalled ends the sessions of nodes that do not send what they were asked
@@ -272,13 +283,23 @@ func (s *session) dropGrants(h *head, why error) {
 // what is staged of it until unclaim, whatever streams the node uses.
 func (s *session) claim(t job.Token) *grant {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	g := s.grants[t]
-	if g == nil || g.taken {
+	s.mu.Unlock()
+	if g == nil || !s.claims(g) {
 		return nil
 	}
-	g.taken = true
 	return g
+}
+
+// claims is claim of a certain grant; it says false if it is not to be had.
+func (s *session) claims(g *grant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.grants[g.attempt] != g || g.taken {
+		return false
+	}
+	g.taken = true
+	return true
 }
 
 // unclaim ends a transfer after which another of the same grant comes.
@@ -310,6 +331,12 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 	var seals sync.WaitGroup
 	defer seals.Wait() // the spool is not given back meanwhile
 	var begun *grant   // whose manifest has come on this stream, and not its tree
+	var at *grant      // that this stream is at
+	defer func() {
+		if at != nil {
+			h.finish(s, at, errors.New("a panic ended its stream"))
+		}
+	}()
 	for {
 		send, err := wire.Expect[*wire.Send](c)
 		if err != nil {
@@ -329,6 +356,7 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 		if begun = nil; send.Of == wire.OfManifest {
 			begun = g
 		}
+		at = g
 		err = h.take(g, send.Of, r)
 		if err != nil || send.Of == wire.OfTree {
 			if rest := wire.Drain(r); rest != nil && !errors.Is(rest, wire.ErrGaveUp) {
@@ -337,6 +365,7 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 				err = rest
 			}
 		}
+		at = nil
 		switch {
 		case errors.Is(err, wire.ErrCut):
 			h.finish(s, g, err)
@@ -357,13 +386,14 @@ func (h *head) takeUp(s *session, c *wire.Conn) error {
 
 // leave gives up a result whose tree does not follow its manifest.
 func (h *head) leave(s *session, g *grant) {
-	if s.claim(g.attempt) == g {
+	if s.claims(g) {
 		h.finish(s, g, errors.New("another result came between its manifest and its tree"))
 	}
 }
 
 // take receives the manifest or the tree of a result.
-func (h *head) take(g *grant, of string, r io.Reader) error {
+func (h *head) take(g *grant, of string, r io.Reader) (err error) {
+	defer h.caught(&err)
 	switch of {
 	case wire.OfManifest:
 		m, err := pack.DecodeManifest(r, pack.DefaultLimits())
