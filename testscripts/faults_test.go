@@ -26,7 +26,7 @@ var notMet = []string{"N54", "I10", "I14"}
 
 var (
 	rowID    = regexp.MustCompile(`\b([SJLNPTDX][0-9]{2,3}|I[0-9]{1,2})\b`)
-	rowLine  = regexp.MustCompile("^\\| ([SJLNPTDXI][0-9]+) \\|")
+	rowLine  = regexp.MustCompile(`^\| ([SJLNPTDXI][0-9]+) \|`)
 	rowTests = regexp.MustCompile("`([^`]+)`")
 	testFunc = regexp.MustCompile(`(?m)((?:^//.*\n)*)^func ((?:Test|Fuzz)\w+)\(`)
 	rowsName = regexp.MustCompile(`^(?:Test|Fuzz)((?:[SJLNPTDXI][0-9]{2,3})+)(?:[A-Z]|$)`)
