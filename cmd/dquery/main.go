@@ -102,9 +102,9 @@ func (d *dquery) jobs(ctx context.Context) error {
 func (d *dquery) sayStranded(n int) {
 	switch {
 	case n == 1:
-		d.c.Talk("the head's disk is full: a result waits on its node (stranded)")
+		d.c.Talk("the head's disk is full: a result waits on its node (drm makes room)")
 	case n > 1:
-		d.c.Talk("the head's disk is full: %d results wait on their nodes (stranded)", n)
+		d.c.Talk("the head's disk is full: %d results wait on nodes (drm makes room)", n)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/query"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -102,7 +103,7 @@ func (t *tool) wouldDelete(ctx context.Context, batches []spool.Info) (answer []
 	until := time.Now().Add(closesWithin)
 	for _, b := range batches {
 		d := wire.Deletion{Batch: b.ID}
-		if d.Why, err = t.whyKept(ctx, b, until); err != nil {
+		if d.Why, err = t.whyKept(ctx, b, until, false); err != nil {
 			return nil, err
 		}
 		if d.Why == "" {
@@ -116,13 +117,26 @@ func (t *tool) wouldDelete(ctx context.Context, batches []spool.Info) (answer []
 }
 
 // whyKept is why a batch cannot be deleted, "" if it can. For one that is about
-// to be closed it waits, until then.
-func (t *tool) whyKept(ctx context.Context, b spool.Info, until time.Time) (why string, err error) {
+// to be closed it waits, until then. What is left of it on nodes keeps it from
+// that, perhaps for want of the room that its deletion makes: with drop it is let
+// go.
+func (t *tool) whyKept(ctx context.Context, b spool.Info, until time.Time, drop bool) (why string, err error) {
 	look := time.NewTicker(closesLook)
 	defer look.Stop()
 	for {
 		soon := false
-		if !t.do(func() { why, soon = t.undeletable(b) }) {
+		ok := t.do(func() {
+			if why, soon = t.undeletable(b); !soon || !t.machine.Waits(t.byID[b.ID]) {
+				return
+			}
+			if drop {
+				t.log.Info("what is left of a batch on nodes is let go, to delete it", "batch", string(b.ID), "by", t.peer.User)
+				t.apply(sched.Unwanted{Batch: t.byID[b.ID]})
+			} else {
+				why, soon = "", false
+			}
+		})
+		if !ok {
 			return "", errEndingNow
 		}
 		if !soon || time.Now().After(until) {
@@ -154,7 +168,8 @@ func (h *head) undeletable(b spool.Info) (why string, soon bool) {
 		return "its files are damaged, and nothing is done with it (see the log of dsched)", false
 	}
 	if live := h.machine.Open(n); live > 0 {
-		return fmt.Sprintf("%d of its %d jobs are not over (dcancel gives them up)", live, h.batches[n].Jobs), false
+		of := fmt.Sprintf("of its %d jobs", h.batches[n].Jobs)
+		return some(live, of+" is not over", of+" are not over") + " (dcancel gives them up)", false
 	}
 	soon = true
 	var away []string
@@ -175,7 +190,7 @@ func (h *head) undeletable(b spool.Info) (why string, soon bool) {
 func (t *tool) deleteAll(ctx context.Context, m *wire.Change, batches []spool.Info) (answer []wire.Deletion, err error) {
 	until := time.Now().Add(closesWithin)
 	for _, b := range batches { // wait for those that are being closed
-		if _, err := t.whyKept(ctx, b, until); err != nil {
+		if _, err := t.whyKept(ctx, b, until, true); err != nil {
 			return nil, err
 		}
 	}

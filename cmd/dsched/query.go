@@ -347,7 +347,7 @@ func (h *head) nodeRows() []node.Row {
 			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Stuck, "attempt cannot be killed", "attempts cannot be killed"), "; ")
 		}
 		if n.Full > 0 {
-			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Full, "result waits", "results wait")+" for room on the head's disk", "; ")
+			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Full, "result waits", "results wait")+" for the head's disk", "; ")
 		}
 		rows = append(rows, n.Row)
 	}

@@ -218,7 +218,7 @@ func noted(s string) string {
 // note is what a table says of a job beyond its state.
 func note(r *job.Row) string {
 	var parts []string
-	if !r.State.Over() && r.Phase != "" && r.Phase != r.State.String() {
+	if !r.State.Over() && r.State != job.Stranded && r.Phase != "" && r.Phase != r.State.String() {
 		parts = append(parts, r.Phase)
 	}
 	if r.Exit != nil && *r.Exit != 0 {

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -244,6 +245,33 @@ func (e Cancel) apply(m *Machine) {
 	}
 	m.log(e.Ref, job.Record{Kind: job.KindCancelled, Outcome: job.Outcome{Reason: e.Reason}, By: e.By, Request: e.Request})
 	m.stopVoid(b, e.Ref.Job, "cancelled")
+}
+
+func (e Unwanted) apply(m *Machine) {
+	for _, a := range m.unwanted(e.Batch) {
+		r := *a.result
+		r.Manifest, r.Entries, r.Files, r.Bytes = "", 0, 0, 0
+		a.result = &r
+		m.finish(a, "")
+	}
+}
+
+// unwanted is the attempts of a batch whose jobs are all over that have ended on
+// nodes that are connected, and of which nothing is on its way.
+func (m *Machine) unwanted(batch uint32) (as []*attempt) {
+	b := m.batches[batch]
+	if b == nil || b.open > 0 {
+		return nil
+	}
+	for _, a := range b.of {
+		for ; a != nil; a = a.next {
+			if a.result != nil && !a.moving && a.peer.session != 0 {
+				as = append(as, a)
+			}
+		}
+	}
+	slices.SortFunc(as, func(a, b *attempt) int { return cmp.Compare(a.order, b.order) })
+	return as
 }
 
 func (e Retry) apply(m *Machine) {

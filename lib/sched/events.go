@@ -159,6 +159,11 @@ type Cancel struct {
 	Reason  string
 }
 
+// Unwanted says that a batch is to be deleted. If all of its jobs are over, what
+// is left of it on nodes and is not on its way is let go: it may have no room on
+// the head before something is deleted.
+type Unwanted struct{ Batch uint32 }
+
 // Retry queues a job again that failed or was cancelled. A job in another
 // state, and a request that was already taken for this job, change nothing.
 type Retry struct {

@@ -401,6 +401,10 @@ func (s *sim) request() {
 	if !ok {
 		return
 	}
+	if s.rand.IntN(8) == 0 {
+		s.give(Unwanted{Batch: ref.Batch})
+		return
+	}
 	if s.rand.IntN(4) > 0 {
 		s.requests++
 	}
