@@ -53,8 +53,9 @@ func (h *Head) Collect(ctx context.Context, keep time.Duration) (c Collected, er
 
 // collectNew removes submissions that this process does not fill.
 func (h *Head) collectNew(ctx context.Context, c *Collected, now time.Time) error {
-	names, err := filepath.Glob(h.path("batches", "*", ".new-*"))
+	names, err := fs.Glob(os.DirFS(h.dir), "batches/*/.new-*")
 	for _, name := range names {
+		name = h.path(name)
 		info, serr := os.Lstat(name)
 		if serr != nil || h.kept.fills(name) || !old(info, now, tempAge) {
 			err = errors.Join(err, gone(serr))

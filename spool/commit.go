@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,13 +23,11 @@ func (h *Head) Append(b *Batch, rec *job.Record) {
 	if h.listed[b.ID].kind != job.KindOpened {
 		h.list(&job.Record{Kind: job.KindOpened, Batch: b.ID})
 	}
-	if b.closing {
-		b.closing = false
-		h.closing = slices.DeleteFunc(h.closing, func(c *Batch) bool { return c == b })
-	}
 	h.complete(rec)
 	if len(b.next) == 0 {
 		h.dirty = append(h.dirty, b)
+		b.closing = false
+		h.closing = slices.DeleteFunc(h.closing, func(c *Batch) bool { return c.ID == b.ID }) // also as it was opened before
 	}
 	b.next = appendRecord(b.next, rec)
 	if rec.Manifest != "" {
@@ -215,6 +214,7 @@ func (h *Head) syncSealed() error {
 	dirs := slices.Collect(maps.Keys(h.sealed))
 	clear(h.sealed)
 	h.mu.Unlock()
+	dirs = slices.DeleteFunc(dirs, func(d string) bool { return errors.Is(exists(d), fs.ErrNotExist) }) // its batch was deleted
 	if len(dirs) == 0 {
 		return nil
 	}

@@ -105,6 +105,9 @@ func (h *Head) Trash(doomed ...Doomed) error {
 		to := h.path("trash", string(job.NewToken()))
 		h.kept.fill(to) // nothing in it may be removed before its name is durable
 		moved, err := h.trashOne(d, to)
+		if errors.Is(err, ErrFull) && h.drop() {
+			moved, err = h.trashOne(d, to)
+		}
 		if moved {
 			dirs, places = append(dirs, h.path("batches", d.ID.Namespace())), append(places, to)
 		} else {
@@ -146,7 +149,7 @@ func (h *Head) trashOne(d Doomed, to string) (moved bool, err error) {
 		return false, err
 	}
 	if err := durable.Step("delete.rename"); err != nil {
-		return false, err
+		return false, full(err)
 	}
 	err = durable.Publish(h.batchDir(d.ID), to)
 	if errors.Is(err, fs.ErrNotExist) {

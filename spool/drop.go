@@ -83,10 +83,7 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 	if err != nil && exists(temp) == nil {
 		err = errors.Join(err, os.Remove(temp))
 	}
-	if errors.Is(err, ErrSame) {
-		return nil // it was left before
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrSame) { // who has left the same may not have come so far yet
 		return full(err)
 	}
 	if err := durable.Step("drop.name"); err != nil {

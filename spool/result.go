@@ -85,23 +85,35 @@ func (h *Head) note(dir string, mine bool) {
 // checked against its manifest m: the manifest is written beside the tree, and
 // everything is synced. Only then may a record with m's sum be appended; the
 // Commit of it makes the name of the directory durable too. An error is
-// [ErrFull] or [ErrBroken]. It is safe for concurrent use.
+// [ErrFull] or [ErrBroken], or fs.ErrNotExist if it was removed meanwhile, since
+// its node is given up and its batch is over. It is safe for concurrent use.
 func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	if err := attempt.Check(); err != nil {
 		return err
 	}
+	err := h.seal(b, attempt, m)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil {
+		return classed(err)
+	}
+	return nil
+}
+
+func (h *Head) seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	dir := filepath.Join(b.dir, "staging", string(attempt))
 	if err := durable.Step("seal.manifest"); err != nil {
-		return classed(err)
+		return err
 	}
 	if err := writeManifest(filepath.Join(dir, "manifest.jsonl"), m); err != nil {
-		return classed(err)
+		return err
 	}
 	if err := durable.Step("seal.sync"); err != nil {
-		return classed(err)
+		return err
 	}
 	if err := durable.SyncTree(dir); err != nil {
-		return classed(err)
+		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

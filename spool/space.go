@@ -23,11 +23,21 @@ func (s *Spool) Space() (Space, error) {
 	if err := syscall.Statfs(s.dir, &st); err != nil {
 		return Space{}, &fs.PathError{Op: "statfs", Path: s.dir, Err: err}
 	}
-	sp := Space{Free: int64(st.Bavail) * st.Bsize, Size: int64(st.Blocks) * st.Bsize, Files: int64(st.Ffree)}
+	return spaceOf(&st), nil
+}
+
+// spaceOf is what a statfs(2) tells. It counts in fragments, of which a block,
+// as files are best read, may have several.
+func spaceOf(st *syscall.Statfs_t) Space {
+	unit := st.Frsize
+	if unit == 0 {
+		unit = st.Bsize
+	}
+	sp := Space{Free: int64(st.Bavail) * unit, Size: int64(st.Blocks) * unit, Files: int64(st.Ffree)}
 	if st.Files == 0 {
 		sp.Files = -1
 	}
-	return sp, nil
+	return sp
 }
 
 // Reserve is how many bytes of a file system of that size are left to others

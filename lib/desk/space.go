@@ -30,7 +30,7 @@ func DefaultCaps(dir string) (Caps, error) {
 	if err != nil {
 		return Caps{}, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	size := int64(st.Blocks) * int64(st.Bsize)
+	size := int64(st.Blocks) * fragment(&st)
 	return Caps{Reserve: min(size/20, 1<<30), Cache: min(size/10, 20<<30), Output: 1 << 30}, nil
 }
 
@@ -47,7 +47,20 @@ func (d *Desk) Space() (Space, error) {
 	if err := syscall.Statfs(d.dir, &st); err != nil {
 		return Space{}, &fs.PathError{Op: "statfs", Path: d.dir, Err: err}
 	}
-	return Space{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree), int64(st.Files)}, nil
+	return spaceOf(&st), nil
+}
+
+func spaceOf(st *syscall.Statfs_t) Space {
+	return Space{int64(st.Bavail) * fragment(st), int64(st.Ffree), int64(st.Files)}
+}
+
+// fragment is what a statfs(2) counts in, of which a block, as files are best
+// read, may have several.
+func fragment(st *syscall.Statfs_t) int64 {
+	if st.Frsize == 0 {
+		return int64(st.Bsize)
+	}
+	return int64(st.Frsize)
 }
 
 // block is what the least file takes, as far as is counted here.

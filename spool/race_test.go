@@ -1,0 +1,137 @@
+package spool
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// A stream may still seal a result when its node was given up and its batch was
+// closed, or deleted. That is no fault of the disk.
+func TestI03SealedWhenItsBatchIsGone(t *testing.T) {
+	h := newHead(t)
+	b, token := submit(t, h, "ns/b", []string{"a"}), job.NewToken()
+	m, err := bring(h, b, token, "x\n") // sealed, and of no record
+	if err != nil {
+		t.Fatal(err)
+	}
+	over(t, h, b, job.KindCancelled)
+	if err := h.Seal(b, token, m); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrBroken) {
+		t.Errorf("swept meanwhile: %v", err)
+	}
+	d := deleted(t, h, "ns/b")
+	h.sealed[filepath.Join(b.dir, "staging")] = true // as Seal notes that ended just now
+	if err := h.Trash(d); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Commit(); err != nil {
+		t.Errorf("deleted meanwhile: %v", err)
+	}
+}
+
+// A batch that is opened again, while its closing still waits for what is not
+// durable, is not closed under who opened it.
+func TestL35ReopenedBeforeItIsClosed(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	h.Append(b, &job.Record{Kind: job.KindCancelled, Job: "a", By: "ana"})
+	tick := h.Tick()
+	h.CloseBatch(b)
+	if err := errors.Join(tick.Commit(), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again, problems, err := h.Open("ns/b")
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	commit(t, h, again, job.Record{Kind: job.KindRetry, Job: "a", By: "ana"})
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if h.Closed("ns/b") {
+		t.Error("it is closed, and a job of it waits")
+	}
+	if _, open, _ := restart(t, h, again); len(open) != 1 {
+		t.Error("its job is not there any more after a restart")
+	}
+}
+
+// Who leaves what is there already is told so only when it is durable: who left
+// it before may have died just before that.
+func TestS02LeftTwice(t *testing.T) {
+	h := newHead(t)
+	d := Drop{Submission: job.NewToken(), Batch: "ns/b", Jobs: 1}
+	leave := func() error {
+		return h.Leave(d, nil, &plain, func(yield func(*job.Job) bool) { yield(&job.Job{Name: "a", Run: []string{"./run"}}) }, nil)
+	}
+	if err := leave(); err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	defer durable.Observe(&durable.Observer{Sync: func(_ *os.File, everything bool) error {
+		if everything {
+			all++
+		}
+		return nil
+	}})()
+	if err := leave(); err != nil || all != 1 {
+		t.Errorf("%v, after %d syncs of everything", err, all)
+	}
+}
+
+// On a disk that is full to the last block the ballast is given up so that a
+// batch can be deleted.
+func TestJ26DeleteOnAFullDisk(t *testing.T) {
+	h := newHead(t)
+	over(t, h, submit(t, h, "ns/b", []string{"a"}), job.KindDone)
+	d := deleted(t, h, "ns/b")
+	if err := exists(h.path("ballast")); err != nil {
+		t.Fatal(err)
+	}
+	defer durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "delete.rename" && exists(h.path("ballast")) == nil {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})()
+	if err := h.Trash(d); err != nil || exists(h.batchDir("ns/b")) == nil {
+		t.Errorf("it is there: %v", err)
+	}
+}
+
+// What was never finished is collected, too, of a spool whose path looks like a
+// pattern.
+func TestS01CollectedWithOddPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a[b]", "spool")
+	if err := errors.Join(os.Mkdir(filepath.Dir(dir), 0o750), Init(dir)); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ := loadHead(t, dir)
+	half := h.path("batches", "ns", ".new-0123")
+	if err := os.MkdirAll(half, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	later(h, tempAge*2)
+	collect(t, h, 0)
+	if exists(half) == nil {
+		t.Error("it is still there")
+	}
+}
+
+// A file system may say that it is best read in blocks that are larger than
+// those in which it counts.
+func TestI17SpaceIsCountedInFragments(t *testing.T) {
+	sp := spaceOf(&syscall.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Blocks: 1000, Bavail: 10, Files: 7, Ffree: 5})
+	if want := (Space{Free: 40960, Size: 4096000, Files: 5}); sp != want {
+		t.Errorf("got %+v, want %+v", sp, want)
+	}
+	if sp := spaceOf(&syscall.Statfs_t{Bsize: 512, Blocks: 3}); sp.Size != 1536 || sp.Files != -1 {
+		t.Errorf("with no word of fragments: %+v", sp)
+	}
+}
