@@ -31,8 +31,9 @@ const tries = 3
 // early, and leaves all as it is, when the daemon is at its end.
 func (n *daemon) live(ctx context.Context, a *attempt) {
 	defer func() {
-		n.desk.Unpin(a.pinned...)
-		n.do(n.trim)
+		if a.pinned != nil {
+			n.desk.Unpin(a.pinned...)
+		}
 	}()
 	end := func() error { return n.finish(a, nil) }
 	if a.started || !n.desk.ThisBoot(a.Attempt) {
@@ -158,10 +159,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	if err != nil {
 		return false, nil, err
 	}
-	defer func() {
-		n.do(func() { a.running = false })
-		n.release(a.cpus, slot)
-	}()
+	defer func() { n.release(a, a.cpus, slot) }()
 	if begun, st, slot, err = n.start(ctx, a, b, started, slot); begun && st == nil {
 		// The cpus are free again only when nothing of the tree is left.
 		err = n.settle(a)

@@ -115,7 +115,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if err != nil {
 		return err
 	}
-	defer func() { n.release(cpus, slot) }()
+	defer func() { n.release(nil, cpus, slot) }()
 	if err := b.Unbuild(); err != nil {
 		return err
 	}

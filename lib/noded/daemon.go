@@ -154,7 +154,7 @@ type attempt struct {
 	writes int64         // that it said it writes
 	used   int64         // of these, as far as is known
 	base   int64         // that were in its directory when it started
-	pinned [][]job.Input // what the cache keeps for it; of its goroutine
+	pinned [][]job.Input // what the cache keeps for it; of its goroutine until it is over
 }
 
 func newDaemon(s *Settings, d *desk.Desk) *daemon {
@@ -342,6 +342,11 @@ func (n *daemon) ended(a *attempt, r *job.Result) {
 		if b.Batch == a.Job.Batch() {
 			b.used = time.Now()
 		}
+	}
+	if a.pinned != nil {
+		n.desk.Unpin(a.pinned...)
+		a.pinned = nil
+		n.trim()
 	}
 	n.roomChanged()
 	n.pump()

@@ -135,7 +135,7 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 	if n.Caps == nil {
 		return nil
 	}
-	enough := time.After(patience)
+	var enough <-chan time.Time
 	for cleared := false; ; {
 		space, err := n.desk.Space()
 		if err != nil {
@@ -169,6 +169,9 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 		}
 		if !others || !wait {
 			return noRoom(need.all()+leastRoom, has)
+		}
+		if enough == nil {
+			enough = time.After(patience)
 		}
 		select {
 		case <-news:

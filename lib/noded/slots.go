@@ -35,7 +35,7 @@ func (n *daemon) acquire(ctx context.Context, seq, cpus int) (Slot, error) {
 		}
 		slot, err := n.Machine.NewSlot()
 		if err != nil {
-			n.release(cpus, nil)
+			n.release(nil, cpus, nil)
 		}
 		return slot, err
 	case <-ctx.Done():
@@ -54,10 +54,13 @@ func (n *daemon) acquire(ctx context.Context, seq, cpus int) (Slot, error) {
 	return nil, errors.Join(ctx.Err(), errStopped)
 }
 
-// release gives cpus back, and the supervisor if it can be used again. When the
+// release gives the cpus of an attempt, or of a build, back, and the supervisor if it can be used again. When the
 // daemon ends the supervisor is let go.
-func (n *daemon) release(cpus int, slot Slot) {
+func (n *daemon) release(a *attempt, cpus int, slot Slot) {
 	ok := n.do(func() {
+		if a != nil {
+			a.running = false
+		}
 		n.free += cpus
 		n.putSlot(slot)
 		n.pump()
