@@ -44,7 +44,7 @@ func (t *tool) pull(m *wire.Pull) error {
 			return openRegular(root, e.Path)
 		})
 	})
-	if err != nil {
+	if asRefusal(err) != nil { // and not that the tool has gone
 		t.log.Error("a result cannot be sent", "job", m.ID, "why", err)
 	}
 	return onlyStream(err)
