@@ -357,6 +357,17 @@ func (d *Desk) Discard(a *Attempt) error { return d.discard(a.Dir) }
 // may be back after a power cut before that.
 func (d *Desk) SyncAttempts() error { return durable.SyncDir(d.path("attempts")) }
 
+// Sync makes all that is in the directory durable, and all else that is on its
+// file system with it.
+func (d *Desk) Sync() error {
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return durable.Syncfs(f)
+}
+
 // ThisBoot says whether the attempt was given in this boot of the machine.
 func (d *Desk) ThisBoot(a *Attempt) bool { return a.Boot == d.boot }
 

@@ -450,6 +450,11 @@ func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) er
 	if len(m) <= smallManifest {
 		a.small = m
 	}
-	n.do(func() { n.ended(a, r) })
+	n.do(func() {
+		n.ended(a, r)
+		if !worth {
+			n.settleLater(a)
+		}
+	})
 	return nil
 }

@@ -124,6 +124,7 @@ type daemon struct {
 	arrivals  int
 	leaving   leaving
 	watching  bool          // somebody looks at the disk
+	settling  bool          // somebody sees to results that wait
 	trimming  bool          // somebody brings the cache under its cap
 	trimAgain bool          // more may have come over it meanwhile
 	roomNews  chan struct{} // closed when there may be more room, and made anew
@@ -146,6 +147,7 @@ type attempt struct {
 	stopped bool          // it is to end
 	why     string        // for what reason
 	result  *job.Result   // once it is over
+	loose   bool          // the result may be lost with a power cut
 	small   pack.Manifest // of what it left, if that is little; not changed once result is set
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it is over
@@ -254,11 +256,20 @@ func (n *daemon) takeOver() error {
 			time.Sleep(time.Second)
 		}
 		if err != nil {
-			n.Log.Error("an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
+			n.Log.Log(context.Background(), n.damageLevel(a), "an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
 			n.ended(n.attempts[a.Token], &job.Result{Lost: true, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}})
 		}
 	}
 	return nil
+}
+
+// damageLevel is at which level damage of an attempt is told. A power cut damages
+// what was not synced, and nobody must act for that: it is run again.
+func (n *daemon) damageLevel(a *desk.Attempt) slog.Level {
+	if n.desk.ThisBoot(a) {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
 }
 
 // resume takes up one attempt as it is found on disk.
@@ -268,6 +279,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	if err == nil {
 		a.result, a.started, a.phase = r, !r.Unstarted && !r.BuildFailed, wire.Returning
 		close(a.done)
+		n.settleLater(a)
 		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -44,6 +44,9 @@ type diskWatch struct {
 	victim  *watched  // stopped for the disk's sake, and not over
 	low     desk.Space
 	acted   bool // low is what was left when the last one stopped was over
+
+	again time.Time // when to look again who has most, after it was nobody's fault
+	told  bool      // that it is
 }
 
 // watchDisk begins to watch, if nobody does.
@@ -133,39 +136,72 @@ func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 // the other, as long as it gets fuller.
 func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space) {
 	inodes := s.AllInodes / inodesFree
-	if s.Free >= w.n.Caps.Reserve && s.Inodes >= inodes {
-		w.acted = false
-		return
+	enough := s.Free >= w.n.Caps.Reserve && s.Inodes >= inodes
+	if enough {
+		w.acted, w.told = false, false
 	}
 	if w.victim != nil {
 		if w.victim.lives(all) {
 			return
 		}
+		if enough {
+			w.victim = nil
+			return
+		}
 		w.victim, w.low, w.acted = nil, s, true
+		return
+	}
+	if enough || time.Now().Before(w.again) {
 		return
 	}
 	worth := desk.Space{Free: w.n.Caps.Reserve / worthStop, Inodes: inodes / worthStop}
 	if w.acted && s.Free > w.low.Free-worth.Free && s.Inodes > w.low.Inodes-worth.Inodes {
 		return // what is there may go home; nobody takes more
 	}
-	var worst *watched
-	var most float64
-	var has int64
-	for _, x := range all {
-		bytes, files := desk.Use(ctx, x.dir)
-		part := float64(bytes-x.base) / float64(max(1, w.n.Caps.Reserve))
-		if s.Inodes < inodes {
-			part = float64(files) / float64(inodes)
-		}
-		if part >= 1.0/worthStop && part > most {
-			worst, most, has = x, part, bytes-x.base
-		}
+	began := time.Now()
+	worst, has := w.worst(ctx, all, s, inodes)
+	if ctx.Err() != nil {
+		return
 	}
-	if worst == nil || ctx.Err() != nil {
+	if worst == nil {
+		if w.again = time.Now().Add(measureCost * time.Since(began)); !w.told {
+			w.told = true
+			w.n.Log.Warn("the disk is nearly full, and not of what runs here; nobody is stopped", "free", s.Free, "reserve", w.n.Caps.Reserve, "inodes", s.Inodes)
+		}
 		return
 	}
 	w.victim = worst
-	w.n.stopRunning(worst, errKilled, "the node's disk was nearly full; it had written "+unit.FormatBytes(max(0, has)))
+	w.n.stopRunning(worst, errKilled, "the node's disk was nearly full; it had written "+unit.FormatBytes(has))
+}
+
+// worst is who is to be stopped on a disk that is nearly full, and the bytes that
+// he has written: who has most. It is nobody whom it would not help to stop, or
+// who keeps within what was granted; and if those who run have not as much
+// together as is missing, others have filled the disk, and it is nobody.
+func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, inodes int64) (worst *watched, has int64) {
+	few := s.Inodes < inodes
+	free, most, together := w.n.Caps.Reserve, int64(0), int64(0)
+	missing := free - s.Free
+	if few {
+		free, missing = inodes, inodes-s.Inodes
+	}
+	for _, x := range all {
+		bytes, files := desk.Use(ctx, x.dir)
+		bytes = max(0, bytes-x.base)
+		part := bytes
+		if few {
+			part = files
+		}
+		together += part
+		granted := !few && x.writes > 0 && bytes <= x.writes
+		if part > most && part >= free/worthStop && !granted {
+			worst, most, has = x, part, bytes
+		}
+	}
+	if together < missing {
+		return nil, 0
+	}
+	return worst, has
 }
 
 // lives says whether what was stopped still runs.

@@ -337,7 +337,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 		err = pack.Want(g.Want).Check(m)
 	}
 	if err != nil {
-		n.Log.Error("a result cannot be sent", "job", a.Job, "attempt", a.Token, "why", err)
+		n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "a result cannot be sent", "job", a.Job, "attempt", a.Token, "why", err)
 		return n.spoiled(a, err)
 	}
 	root, err := os.OpenRoot(a.Dir)
@@ -360,7 +360,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	if !damaged(own) {
 		return err
 	}
-	n.Log.Error("what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
+	n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
 	return n.spoiled(a, own)
 }
 

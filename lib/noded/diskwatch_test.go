@@ -1,0 +1,54 @@
+package noded
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"distribute/lib/desk"
+)
+
+// On a disk that is nearly full it is stopped who has most, if he has more than
+// he was granted, and nobody if others have filled it.
+func TestN61WhoIsToBlame(t *testing.T) {
+	const reserve = 16 << 20
+	type ran struct{ wrote, base, said int64 }
+	tests := []struct {
+		what string
+		free int64
+		all  []ran
+		want int // -1: nobody
+	}{
+		{"who has most", 10 << 20, []ran{{wrote: 2 << 20}, {wrote: 6 << 20}}, 1},
+		{"all had little, somebody else took it", 0, []ran{{wrote: 2 << 20}, {wrote: 6 << 20}}, -1},
+		{"little of what is missing", 12 << 20, []ran{{wrote: 3 << 20}}, -1},
+		{"who keeps within his grant", 12 << 20, []ran{{wrote: 8 << 20, said: 10 << 20}, {wrote: 2 << 20}}, 1},
+		{"who does not", 12 << 20, []ran{{wrote: 8 << 20, said: 4 << 20}, {wrote: 2 << 20}}, 0},
+		{"what was there before", 12 << 20, []ran{{wrote: 8 << 20, base: 8 << 20}, {wrote: 5 << 20}}, 1},
+		{"too little to help", 16<<20 - 1, []ran{{wrote: 512 << 10}}, -1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			n := newDaemon(&Settings{Caps: &desk.Caps{Reserve: reserve}, Log: slog.New(slog.DiscardHandler)}, nil)
+			var all []*watched
+			for _, r := range tt.all {
+				x := &watched{a: &attempt{}, dir: t.TempDir(), base: r.base, writes: r.said}
+				if err := os.WriteFile(filepath.Join(x.dir, "f"), make([]byte, r.wrote), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, x)
+			}
+			got := -1
+			who, _ := (&diskWatch{n: n}).worst(t.Context(), all, desk.Space{Free: tt.free, Inodes: 1}, 1)
+			for i, x := range all {
+				if x == who {
+					got = i
+				}
+			}
+			if got != tt.want {
+				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
