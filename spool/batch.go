@@ -26,6 +26,7 @@ type Batch struct {
 	Jobs      int
 
 	seq   uint64 // of the log's first line
+	bare  int64  // how long the log was when this program made it; 0: an earlier one has made it
 	dir   string
 	index *index
 	lines *os.File // jobs.jsonl
@@ -192,6 +193,9 @@ func (b *Batch) Durable() int64 { return b.log.Size() }
 // with the number of its job, or -1 if it has none. The record is valid during
 // the call. Three million take some 0.9 s.
 func (b *Batch) Replay(f func(i int, rec *job.Record) error) error {
+	if b.log.Written() == b.bare {
+		return nil
+	}
 	file, err := os.Open(b.log.Path())
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -227,18 +229,35 @@ func (h *Head) syncSealed() error {
 // maxDirs is how many directories are open at a time to be synced together.
 const maxDirs = 256
 
-// syncDirs makes the names in the directories durable, many together. An error
-// is ErrBroken.
+// How long, and how often, a descriptor is waited for.
+const (
+	fewWithin = time.Minute
+	fewLook   = 50 * time.Millisecond
+)
+
+// syncDirs makes the names in the directories durable, many together. For want
+// of descriptors it syncs fewer together, and waits for one: somebody closes a
+// file soon. An error is ErrBroken.
 func syncDirs(dirs []string) error {
-	for some := range slices.Chunk(dirs, maxDirs) {
-		if err := syncSome(some); err != nil {
-			return err
+	for until := time.Now().Add(fewWithin); len(dirs) > 0; {
+		n, err := syncSome(dirs[:min(len(dirs), maxDirs)])
+		if err != nil && (!few(err) || time.Now().After(until)) {
+			return fmt.Errorf("%w: %w", ErrBroken, err)
 		}
+		if err != nil {
+			time.Sleep(fewLook)
+		}
+		dirs = dirs[n:]
 	}
 	return nil
 }
 
-func syncSome(dirs []string) error {
+// few says that something failed for want of descriptors.
+func few(err error) bool { return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) }
+
+// syncSome syncs the first of the directories, as many as can be opened, and
+// says how many those are.
+func syncSome(dirs []string) (n int, err error) {
 	files := make([]*os.File, 0, len(dirs))
 	defer func() {
 		for _, f := range files {
@@ -247,13 +266,13 @@ func syncSome(dirs []string) error {
 	}()
 	for _, d := range dirs {
 		f, err := os.Open(filepath.Clean(d))
+		if len(files) > 0 && few(err) {
+			break
+		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrBroken, err)
+			return 0, err
 		}
 		files = append(files, f)
 	}
-	if err := errors.Join(durable.SyncAll(files)...); err != nil {
-		return fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	return nil
+	return len(files), errors.Join(durable.SyncAll(files)...)
 }

@@ -203,33 +203,36 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 	if err := durable.SyncTree(s.dir); err != nil {
 		return nil, classed(err)
 	}
-	if err := durable.Step("submit.rename"); err != nil {
-		return nil, err
-	}
-	if err := durable.Publish(s.dir, s.head.batchDir(id)); errors.Is(err, fs.ErrExist) {
-		return nil, err
-	} else if err != nil {
+	log, err := durable.OpenLog(name, 0o640) // before there is a batch: what is there must not fail to be open
+	if err != nil {
 		return nil, classed(err)
 	}
-	return s.claimed(id)
-}
-
-// claimed makes the batch's name durable and opens it.
-func (s *Submission) claimed(id job.BatchID) (*Batch, error) {
-	s.dir = ""
-	if err := durable.Step("submit.name"); err != nil {
-		return nil, err
-	}
-	if err := syncDirs([]string{s.head.path("batches", id.Namespace()), s.head.path("batches")}); err != nil {
+	if err := s.named(id); err != nil {
+		log.Close()
 		return nil, err
 	}
 	s.index.trim()
 	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, Jobs: s.index.len(), seq: s.first.Seq,
-		dir: s.head.batchDir(id), index: s.index, lines: s.lines}
-	var err error
-	if b.log, err = durable.OpenLog(filepath.Join(b.dir, "log.jsonl"), 0o640); err != nil {
-		return nil, classed(err)
-	}
+		dir: s.head.batchDir(id), index: s.index, lines: s.lines, log: log, bare: log.Written()}
+	log.Moved(filepath.Join(b.dir, "log.jsonl"))
 	s.lines = nil
 	return b, nil
+}
+
+// named gives the batch its name, durably. When the name is there, an error
+// leaves nothing but to start again.
+func (s *Submission) named(id job.BatchID) error {
+	if err := durable.Step("submit.rename"); err != nil {
+		return err
+	}
+	if err := durable.Publish(s.dir, s.head.batchDir(id)); errors.Is(err, fs.ErrExist) {
+		return err
+	} else if err != nil {
+		return classed(err)
+	}
+	s.dir = ""
+	if err := durable.Step("submit.name"); err != nil {
+		return err
+	}
+	return syncDirs([]string{s.head.path("batches", id.Namespace()), s.head.path("batches")})
 }

@@ -127,7 +127,7 @@ func classed(err error) error {
 	switch {
 	case errors.Is(err, ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return full(err)
-	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
+	case few(err):
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)

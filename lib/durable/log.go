@@ -215,8 +215,12 @@ func (l *Log) Written() int64 {
 	return l.written
 }
 
-// Path is the name the log was opened by.
+// Path is the name the log was opened by, or has been Moved to.
 func (l *Log) Path() string { return l.path }
+
+// Moved tells the log that its file has another name by now. It comes before
+// any use from another goroutine.
+func (l *Log) Moved(path string) { l.path = path }
 
 // Close closes the file. Lines still buffered are lost, lines not synced may be.
 func (l *Log) Close() error {
