@@ -317,6 +317,22 @@ func TestI16DataStreams(t *testing.T) {
 	}
 }
 
+// The data streams of a session that comes to nothing end with it.
+func TestI16DataStreamsOfNoSession(t *testing.T) {
+	s := newSite(t)
+	c, head, err := s.greet(s.addr, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{site: s, name: "ws1", c: c, join: head.Join}
+	up := d.data("up")
+	c.Close()
+	up.ReadWithin(20 * time.Second)
+	if _, err := up.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("its data stream: %v", err)
+	}
+}
+
 func TestI16Tails(t *testing.T) {
 	s := newSite(t)
 	s.submit("ns/b", "j")

@@ -71,6 +71,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 		return err
 	}
 	h.do(func() { h.joins[s.join] = s })
+	defer s.end() // also of one that never says what it offers, and has data streams
 	defer h.do(func() { delete(h.joins, s.join) })
 	c.ReadWithin(silentAfter)
 	if err := c.Send(h.hello(wire.Hello{Join: s.join})); err != nil {
@@ -85,10 +86,13 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	}
 	s.hands.Go(func() { s.write() })
 	s.hands.Go(func() { s.askResults(h) })
+	err = errors.New("a panic")
+	defer func() {
+		h.do(func() { h.nodeDown(s, err) })
+		s.close()
+		s.hands.Wait()
+	}()
 	err = h.readNode(s)
-	h.do(func() { h.nodeDown(s, err) })
-	s.close()
-	s.hands.Wait()
 	return nil
 }
 
@@ -251,6 +255,11 @@ func (s *session) tell(m wire.Message) {
 // be called twice.
 func (s *session) close() {
 	s.conn.Close()
+	s.end()
+}
+
+// end is close, but for the control stream.
+func (s *session) end() {
 	s.out.close()
 	s.asks.close()
 	s.mu.Lock()

@@ -97,8 +97,10 @@ func (t *tool) whileThere(ctx context.Context) (context.Context, context.CancelF
 	ctx, stop := context.WithCancel(ctx)
 	t.c.ReadWithin(0)
 	go func() {
-		t.c.Recv()
-		stop()
+		var err error
+		defer stop()
+		defer t.caught(&err)
+		_, err = t.c.Recv()
 	}()
 	return ctx, stop
 }
