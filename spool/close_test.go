@@ -89,3 +89,21 @@ func TestI03PlacedByOneThatWasKilled(t *testing.T) {
 		}
 	}
 }
+
+// What a dsched had written when it was killed is made durable before a reader
+// tells it.
+func TestI04ToldFromFiles(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	var synced []string
+	defer durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		synced = append(synced, f.Name())
+		return nil
+	}})()
+	if err := h.Settle(b.ID); err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(h.batchDir(b.ID), "log.jsonl"); len(synced) != 1 || synced[0] != want {
+		t.Errorf("synced %v, want %s", synced, want)
+	}
+}

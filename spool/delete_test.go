@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"distribute/lib/durable"
@@ -61,7 +62,10 @@ func TestJ28TrashIsEmptiedAfterIt(t *testing.T) {
 	over(t, h, submit(t, h, "ns/b", []string{"a"}), job.KindDone)
 	d := deleted(t, h, "ns/b")
 	looked := 0
+	var mu sync.Mutex // directories are synced side by side
 	end := durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		mu.Lock()
+		defer mu.Unlock()
 		looked++
 		err := h.EmptyTrash(t.Context())
 		if logs, _ := filepath.Glob(h.path("trash", "*", "log.jsonl")); len(logs) != 1 {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 )
@@ -175,6 +176,18 @@ func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 		}
 		return f(&row)
 	})
+}
+
+// Settle makes durable what a dsched that is no more had written to the log of
+// a batch: what is told of it then stays true even if the power goes. Whoever
+// may read the log may do so. It is for readers beside whom no dsched runs; one
+// that runs tells only what is durable.
+func (s *Spool) Settle(id job.BatchID) error {
+	f, err := os.Open(filepath.Join(s.batchDir(id), "log.jsonl"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(durable.Sync(f), f.Close())
 }
 
 // Events calls f for each whole record of a batch's log that starts at byte

@@ -134,12 +134,17 @@ func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, ea
 	for _, id := range jobs {
 		missing[id] = true
 	}
+	doubt := false
 	for _, i := range infos {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if !q.MayFit(i.ID, i.Head.Owner) || q.OnlyLive() && !i.Open {
 			continue
+		}
+		if err := f.Settle(i.ID); err != nil && !doubt {
+			doubt = true
+			f.d.c.Talk("what is shown may be lost if the power goes: %v", err)
 		}
 		err := f.Read(i.ID, -1, func(r *job.Row) error { delete(missing, r.ID); return each(r) })
 		var damage *spool.Problem

@@ -6,17 +6,36 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// A sheet is what is written to it, by whomever.
+type sheet struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *sheet) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *sheet) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
 
 // What is in trash/ goes at once. The rest is collected an hour after the start,
 // every day, and after deletions, but not after each of many.
 func TestWhenItSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newState(t)
-		var log strings.Builder
+		var log sheet
 		h.log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		trash := func() {
 			if err := os.MkdirAll(filepath.Join(h.spool.Dir(), "trash/x/y"), 0o700); err != nil {
