@@ -48,7 +48,9 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 				Why: "the directory of an open batch is missing (was it moved away?)"})
 		}
 	}
-	if ids, err = h.finishDeleted(ids); err != nil {
+	if ids, err = h.finishDeleted(ids); errors.Is(err, ErrFull) {
+		problems = append(problems, &Problem{File: "trash", Why: fmt.Sprintf("what was deleted is not moved there before the next start: %v", err)})
+	} else if err != nil {
 		return nil, problems, err
 	}
 	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool { return h.listed[id].kind == job.KindClosed })
@@ -63,7 +65,10 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	if err := h.SyncPublished(); err != nil {
 		return open, problems, err
 	}
-	return open, problems, h.Restock(0)
+	if err := h.Restock(0); err != nil && !errors.Is(err, ErrFull) {
+		return open, problems, err
+	}
+	return open, problems, nil
 }
 
 // openAll opens the batches, several at a time.

@@ -135,3 +135,66 @@ func TestI17SpaceIsCountedInFragments(t *testing.T) {
 		t.Errorf("with no word of fragments: %+v", sp)
 	}
 }
+
+// So it is for an accepted result that has no room for its name; while it is not
+// in place, nothing is told.
+func TestJ26PlacedOnAFullDisk(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	one := start("a", 1)
+	m, err := bring(h, b, one.Attempt, "x\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, b, one, endOf(job.KindDone, one, m))
+	defer durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "publish.manifest" && exists(h.path("ballast")) == nil {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})()
+	if err := errors.Join(h.Publish(b, "a", one.Attempt), h.SyncPublished()); err != nil {
+		t.Error(err)
+	}
+	if !b.closable() {
+		t.Error("its batch cannot be closed")
+	}
+}
+
+// A head starts although there is no room to move what was deleted, and moves it
+// at the next start.
+func TestJ26StartBesideTheDeleted(t *testing.T) {
+	h := newHead(t)
+	over(t, h, submit(t, h, "ns/b", []string{"a"}), job.KindDone)
+	deleted(t, h, "ns/b")
+	full := true
+	defer durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "delete.rename" && full {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})()
+	h, open, problems := restart(t, h)
+	if len(open) != 0 || len(problems) != 1 || problems[0].Stops {
+		t.Fatalf("open %v, problems %v", open, problems)
+	}
+	if all := ids(t, h); len(all) != 0 {
+		t.Errorf("there are %v", all)
+	}
+	full = false
+	if h, _, problems = restart(t, h); len(problems) != 0 || exists(h.batchDir("ns/b")) == nil {
+		t.Errorf("it is there: %v", problems)
+	}
+}
+
+// A ballast that takes no room is made anew.
+func TestJ26HollowBallast(t *testing.T) {
+	h := newHead(t)
+	if err := os.Truncate(h.path("ballast"), 0); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ = restart(t, h)
+	if n := takes(h.path("ballast")); n < ballastSize || h.Bare() {
+		t.Errorf("it takes %d bytes; bare: %v", n, h.Bare())
+	}
+}

@@ -208,7 +208,18 @@ func (h *Head) Aside(b *Batch, name string, try int, attempt job.Token) error {
 	return h.move(b, attempt, "attempts", name+"~"+strconv.Itoa(try))
 }
 
+// move is moveAll; where there is no room for names, with what the ballast took:
+// while results that are accepted are not in place, nothing is told, not even
+// that something was deleted.
 func (h *Head) move(b *Batch, attempt job.Token, into, name string) error {
+	err := h.moveAll(b, attempt, into, name)
+	if errors.Is(err, ErrFull) && h.drop() {
+		err = h.moveAll(b, attempt, into, name)
+	}
+	return err
+}
+
+func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 	staged := filepath.Join(b.dir, "staging", string(attempt))
 	moves := []struct{ step, from, dir, to string }{
 		{"publish.tree", "tree", into, name},

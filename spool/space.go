@@ -66,6 +66,15 @@ func (h *Head) StagedBytes(b *Batch, attempt job.Token) (n int64, err error) {
 	return n, err
 }
 
+// takes is how many bytes of the disk a file takes.
+func takes(name string) int64 {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return 0
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
 // drop gives up the ballast. It reports whether there was one.
 func (h *Head) drop() bool {
 	h.ballast.Lock()
@@ -87,7 +96,7 @@ func (h *Head) Restock(reserve int64) error {
 	if !h.Bare() {
 		return nil
 	}
-	if !errors.Is(exists(name), fs.ErrNotExist) {
+	if takes(name) >= ballastSize { // else a crash was quicker than its making, or a copy has left it out
 		h.bare.Store(false)
 		return nil
 	}
