@@ -28,7 +28,7 @@ func (d *dquery) sayWaiting(addr string) {
 		switch {
 		case w.Drop.Batch == "" || w.Drop.UID != os.Getuid() && !d.all:
 		case w.Why == "":
-			d.c.Talk("%s: incoming, left at %s for a dsched to take up", w.Drop.Batch, w.Time.Format(time.DateTime))
+			d.c.Talk("%s: incoming since %s: waits for dsched, or for room", w.Drop.Batch, w.Time.Format(time.DateTime))
 		case d.now().Sub(w.Time) < tellOf:
 			d.c.Talk("%s: rejected, left at %s: %s", w.Drop.Batch, w.Time.Format(time.DateTime), w.Why)
 		}

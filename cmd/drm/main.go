@@ -56,7 +56,11 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	case n+len(kept) == 0:
 		return cli.Errorf(cli.No, "no batch to be deleted")
 	case *dry && n > 0:
-		c.Talk("%d batches would be deleted, %s on the head's disk", n, unit.FormatBytes(bytes))
+		what := "1 batch"
+		if n != 1 {
+			what = fmt.Sprintf("%d batches", n)
+		}
+		c.Talk("%s would be deleted, %s on the head's disk", what, unit.FormatBytes(bytes))
 	}
 	if more := len(kept) - maxKept; more > 0 {
 		kept = append(kept[:maxKept], cli.Errorf(cli.No, "and %d others stay", more))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -181,8 +182,8 @@ func (h *head) undeletable(b spool.Info) (why string, soon bool) {
 	if soon {
 		return "it is being closed (try again in a moment)", true
 	}
-	return fmt.Sprintf("%s still has an attempt of it, and is not connected (wait for it, or see lost in dadm(8))",
-		strings.Join(away, ", ")), false
+	slices.Sort(away)
+	return fmt.Sprintf("it may have attempts on %s, not connected (wait, or see lost in dadm(8))", strings.Join(away, ", ")), false
 }
 
 // deleteAll deletes the batches that can be: each is logged, durably, and then

@@ -225,7 +225,7 @@ func (h *head) tell(session uint64, m wire.Message) {
 
 func (h *head) hold(a sched.Hold) {
 	if s := h.sessions[a.Session]; s != nil {
-		s.log.Error("a node holds an attempt that this head cannot take; it keeps it", "attempt", string(a.Attempt), "why", a.Why)
+		s.log.Error("a node holds an attempt that this head cannot take; it keeps it, and its log says where", "attempt", string(a.Attempt), "why", a.Why)
 		s.tell(&wire.Hold{Attempt: a.Attempt})
 	}
 }

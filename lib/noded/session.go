@@ -188,7 +188,8 @@ func (n *daemon) told(m wire.Message) {
 		n.forget(m.Attempt)
 	case *wire.Hold:
 		if a := n.attempts[m.Attempt]; a != nil {
-			n.Log.Error("the head does not know an attempt that is here; it is kept until an operator decides", "job", a.Job, "attempt", a.Token)
+			n.Log.Error("the head does not take an attempt that is here; it is kept until drm deletes its batch or somebody, while dnoded is stopped, its directory",
+				"job", a.Job, "attempt", a.Token, "dir", a.Dir)
 			a.held = true
 		}
 	default:

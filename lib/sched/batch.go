@@ -1,7 +1,9 @@
 package sched
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
@@ -254,6 +256,35 @@ func (e Unwanted) apply(m *Machine) {
 		a.result = &r
 		m.finish(a, "")
 	}
+	for _, r := range m.remains(e.Batch) {
+		r.note.kept = true // it need not be
+		m.do(Have{r.peer.session, job.Token(hex.EncodeToString(r.key[:]))})
+	}
+}
+
+// A remain is a settled attempt whose node keeps what it left, because the head
+// has taken it for lost.
+type remain struct {
+	peer *peer
+	key  key
+	note *settledNote
+}
+
+// remains is what nodes that are connected so keep of a batch whose jobs are all
+// over.
+func (m *Machine) remains(batch uint32) (rs []remain) {
+	if b := m.batches[batch]; b == nil || b.open > 0 || b.unacked == 0 {
+		return nil
+	}
+	for _, p := range m.peers {
+		for k, n := range p.gone {
+			if n.ref.Batch == batch && !n.kept && p.listed && n.listed == p.session {
+				rs = append(rs, remain{p, k, n})
+			}
+		}
+	}
+	slices.SortFunc(rs, func(a, b remain) int { return bytes.Compare(a.key[:], b.key[:]) })
+	return rs
 }
 
 // unwanted is the attempts of a batch whose jobs are all over that have ended on

@@ -62,7 +62,9 @@ func (m *Machine) Holders(batch uint32) (on []Holder) {
 
 // Waits says that attempts of a batch whose jobs are all over wait on their
 // nodes: [Unwanted] lets them go.
-func (m *Machine) Waits(batch uint32) bool { return len(m.unwanted(batch)) > 0 }
+func (m *Machine) Waits(batch uint32) bool {
+	return len(m.unwanted(batch))+len(m.remains(batch)) > 0
+}
 
 // An Attempt is how a live attempt is shown.
 type Attempt struct {
