@@ -250,13 +250,17 @@ func (e Cancel) apply(m *Machine) {
 }
 
 func (e Unwanted) apply(m *Machine) {
+	kept := m.remains(e.Batch)
 	for _, a := range m.unwanted(e.Batch) {
 		r := *a.result
 		r.Manifest, r.Entries, r.Files, r.Bytes = "", 0, 0, 0
 		a.result = &r
 		m.finish(a, "")
+		if n := a.peer.gone[a.key]; n != nil {
+			n.kept = true
+		}
 	}
-	for _, r := range m.remains(e.Batch) {
+	for _, r := range kept {
 		r.note.kept = true // it need not be
 		m.do(Have{r.peer.session, job.Token(hex.EncodeToString(r.key[:]))})
 	}
