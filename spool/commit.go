@@ -37,6 +37,15 @@ func (h *Head) Append(b *Batch, rec *job.Record) {
 	}
 }
 
+// Made says that b is a new batch. If head.jsonl lists its name as that of one
+// that is closed, whose directory somebody has moved away, it is listed as open:
+// else the next start would not look at it.
+func (h *Head) Made(b *Batch) {
+	if h.Closed(b.ID) {
+		h.list(&job.Record{Kind: job.KindOpened, Batch: b.ID})
+	}
+}
+
 // AppendHead adds rec to head.jsonl, in the same way.
 func (h *Head) AppendHead(rec *job.Record) {
 	h.complete(rec)

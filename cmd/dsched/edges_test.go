@@ -230,6 +230,36 @@ func TestD88LeftOnce(t *testing.T) {
 	}
 }
 
+// Somebody has moved the directory of a closed batch away, and its name is used
+// again: the new batch is there after a restart, before anything of it is begun.
+func TestL35NameOfOneMovedAway(t *testing.T) {
+	h := newState(t)
+	b := made(t, h, "ns/b", "old")
+	h.store.Append(b, &job.Record{Kind: job.KindCancelled, Job: "old"})
+	err := h.store.Commit()
+	h.store.CloseBatch(b)
+	away := filepath.Join(t.TempDir(), "b")
+	if err := errors.Join(err, h.store.Commit(), b.Close(), os.Rename(filepath.Join(h.spool.Dir(), "batches/ns/b"), away)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.run(ctx) }()
+	err = h.accept(made(t, h, "ns/b", "new"))
+	stop()
+	if err := errors.Join(err, <-ended, h.store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := newHead(h.spool.Dir(), h.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.store.Close()
+	if len(again.batches) != 1 {
+		t.Errorf("%d batches are open", len(again.batches))
+	}
+}
+
 func TestL42TwoAtOnce(t *testing.T) {
 	h := newState(t)
 	for range 2 {

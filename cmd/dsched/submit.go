@@ -170,6 +170,7 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, p *promise) err
 // accept takes a batch that is durable into the state.
 func (h *head) accept(b *spool.Batch) (err error) {
 	ok := h.settled(func() {
+		h.store.Made(b)
 		if _, err = h.open(b, false); err == nil {
 			h.log.Info("submitted", "batch", string(b.ID), "jobs", b.Jobs, "owner", b.Head.Owner)
 		}
