@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"distribute/lib/dial"
 	"distribute/lib/job"
@@ -172,4 +174,34 @@ func TestDeleteBesideRetry(t *testing.T) {
 			s.send(d.c, &wire.Gone{Attempt: start.Attempt})
 		}
 	}
+}
+
+// Who follows what happens is told of a batch, too, that has the name of one that
+// was deleted meanwhile.
+func TestFollowedBesideDeletion(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	c := s.tool()
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=*"}, All: true, Follow: true})
+	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	done := func() {
+		for {
+			var r job.Row
+			c.ReadWithin(20 * time.Second)
+			if err := rows.Decode(&r); err != nil {
+				t.Fatal(err)
+			}
+			if r.State == job.Done {
+				return
+			}
+		}
+	}
+	s.over(d, "ns/b", 0)
+	done()
+	await(t, func() bool {
+		_, err := s.ask(s.tool(), &wire.Change{Verb: "delete", Args: []string{"ns/b"}})
+		return err == nil && exists(filepath.Join(s.dir, "batches/ns/b")) != nil
+	})
+	s.over(d, "ns/b", 0)
+	done()
 }

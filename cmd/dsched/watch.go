@@ -114,7 +114,7 @@ func (f *follower) run(w *watcher) error {
 // change takes one record.
 func (f *follower) change(l logged) error {
 	r, ok := f.rows[l.batch.ID.Job(l.rec.Job)]
-	if !ok {
+	if !ok || l.batch.Submitted.After(r.Submitted) { // that was of one of its name, which was deleted
 		if f.untilOver || !f.q.MayFit(l.batch.ID, l.batch.Head.Owner) {
 			return nil
 		}
