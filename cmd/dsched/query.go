@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,7 +121,7 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 	if !all {
 		q.For(t.peer.User)
 	}
-	infos, err := t.infos(nil)
+	infos, problems, err := t.store.Batches(nil) // of the problems it is told below, and when rows are looked for
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,18 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 	case err != nil:
 		return nil, &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
+	for _, p := range problems {
+		read := slices.ContainsFunc(infos, func(i spool.Info) bool { return i.ID == p.Batch })
+		if p.Batch != "" && !read && q.About(p.Batch) {
+			return nil, errDamaged(p.Batch)
+		}
+	}
 	return q, t.checkIDs(q, infos)
+}
+
+// errDamaged answers who names a batch that cannot be read.
+func errDamaged(id job.BatchID) error {
+	return &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %q are damaged: dfsck on the head's machine tells what is whole", id)}
 }
 
 // maxMissing is how many ids that are not there are told of by name.
@@ -225,7 +237,8 @@ func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 }
 
 // rows calls f for each job of each batch that the query may be about, as of
-// the snapshot. A batch that cannot be read is left out, and said in the log.
+// the snapshot. A batch that cannot be read is left out, and said in the log;
+// when all others are told, it is an error if it was named.
 func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) error {
 	if snap == nil {
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
@@ -234,6 +247,7 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 	if err != nil {
 		return err
 	}
+	var damaged error
 	for _, i := range infos {
 		upto, open := snap.open[i.ID]
 		if !open {
@@ -253,13 +267,16 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 		var p *spool.Problem
 		if errors.As(err, &p) {
 			t.log.Error("a batch cannot be read", "problem", p.Error())
+			if damaged == nil && q.About(i.ID) {
+				damaged = errDamaged(i.ID)
+			}
 			continue
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return damaged
 }
 
 // read is [spool.Spool.Read] of a batch of so many jobs, when there is memory for

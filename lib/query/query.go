@@ -163,6 +163,19 @@ func (q *Query) IDs() ([]job.BatchID, []job.ID) {
 	return slices.Sorted(maps.Keys(q.batches)), slices.Sorted(maps.Keys(q.jobs))
 }
 
+// About says whether a batch, or a job of it, is among the ids of the query.
+func (q *Query) About(id job.BatchID) bool {
+	if q.batches[id] {
+		return true
+	}
+	for j := range q.jobs {
+		if j.Batch() == id {
+			return true
+		}
+	}
+	return false
+}
+
 // NamesJobs says that the query is about certain jobs, so that a table should
 // show each.
 func (q *Query) NamesJobs() bool { return q.named }
