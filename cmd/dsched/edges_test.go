@@ -260,12 +260,31 @@ func TestL35NameOfOneMovedAway(t *testing.T) {
 	}
 }
 
+// newSession is a session of the node ws1 that nothing runs.
+func newSession(h *head, c *wire.Conn) *session {
+	return &session{name: "ws1", out: newQueue[wire.Message](10), asks: newQueue[*grant](10), gone: make(chan struct{}),
+		grants: map[job.Token]*grant{}, log: h.log, conn: c}
+}
+
+// A result that is about to be asked for when its node goes is not asked for any
+// more: it would keep its hold of what is staged, which the node's next session
+// must have.
+func TestD88AskedWhenItsNodeGoes(t *testing.T) {
+	h := newState(t)
+	a, _ := pipe(t)
+	s := newSession(h, wire.New(a))
+	h.nodeUp(s, &wire.Hello{Boot: "b", State: "s"}, node.Offer{CPUs: 8})
+	h.nodeDown(s, io.EOF)
+	if s.addGrant(&grant{session: s, attempt: job.NewToken()}) {
+		t.Error("a result was asked for of a session that is over")
+	}
+}
+
 func TestL42TwoAtOnce(t *testing.T) {
 	h := newState(t)
 	for range 2 {
 		a, _ := pipe(t)
-		h.nodeUp(&session{name: "ws1", out: newQueue[wire.Message](10), log: h.log, conn: wire.New(a)},
-			&wire.Hello{Boot: "b", State: "s"}, node.Offer{CPUs: 8})
+		h.nodeUp(newSession(h, wire.New(a)), &wire.Hello{Boot: "b", State: "s"}, node.Offer{CPUs: 8})
 	}
 	h.nodeDown(h.sessions[2], nil)
 	if h.sessions[h.byNode["ws1"]] == nil {

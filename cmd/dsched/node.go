@@ -329,5 +329,6 @@ func (h *head) nodeDown(s *session, err error) {
 	}
 	s.log.Info("node disconnected", "why", err)
 	h.apply(sched.NodeDown{Session: s.id})
+	s.end() // or what is asked for after dropGrants would keep its hold for ever
 	s.dropGrants(h, fmt.Errorf("the session ended: %w", err))
 }

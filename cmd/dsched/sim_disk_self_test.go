@@ -65,6 +65,45 @@ func TestSimDisk(t *testing.T) {
 	}
 }
 
+// What is durable does not go back in time, whichever of two syncs of one file
+// begins first, reads it first, or returns first.
+func TestSimDiskOverlap(t *testing.T) {
+	for _, at := range []string{"before it is read", "after it is read"} {
+		root := filepath.Join(simBase(t), "0")
+		must(t, os.Mkdir(root, 0o700))
+		f, err := os.Create(root + "/a")
+		must(t, err)
+		defer f.Close()
+		d := newSimDisk(root)
+		written, first := "", true
+		other := func(when string) { // another sync of it, and then more is written
+			if !first || when != at {
+				return
+			}
+			first = false
+			must(t, d.sync(f, false))
+			_, err := f.WriteString("x")
+			must(t, err)
+			if at == "before it is read" {
+				written = "x"
+				return
+			}
+			must(t, d.sync(f, false))
+			written = "x"
+		}
+		d.fail = func(string) error { other("before it is read"); return nil }
+		d.near = func(_ string, after bool) {
+			if !after {
+				other("after it is read")
+			}
+		}
+		must(t, d.sync(f, false))
+		if got, there := d.durably("a"); string(got) != written {
+			t.Errorf("%s: %q is durable, and not %q (%v)", at, got, written, there)
+		}
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -43,7 +43,7 @@ type inode struct {
 
 // An image is what a file or a directory was at a moment.
 type image struct {
-	turn  int // of the sync: a later one counts
+	turn  int // at which it was taken: a later one counts
 	mode  fs.FileMode
 	time  time.Time
 	data  []byte           // of a regular file
@@ -116,8 +116,7 @@ func read(f *os.File) (inode, *image, error) {
 // sync stands in for fsync(2).
 func (d *simDisk) sync(f *os.File, all bool) error {
 	d.mu.Lock()
-	d.turn++
-	turn, dead := d.turn, d.dead
+	dead := d.dead
 	d.mu.Unlock()
 	if dead {
 		return nil
@@ -128,15 +127,9 @@ func (d *simDisk) sync(f *os.File, all bool) error {
 			return err
 		}
 	}
-	var ims map[inode]*image
-	if all {
-		_, ims = d.look()
-	} else {
-		key, im, err := read(f)
-		if err != nil {
-			return err
-		}
-		ims = map[inode]*image{key: im}
+	turn, ims, err := d.taken(f, all)
+	if err != nil {
+		return err
 	}
 	if d.near != nil {
 		d.near(name, false)
@@ -160,6 +153,20 @@ func (d *simDisk) sync(f *os.File, all bool) error {
 		}
 	}
 	return nil
+}
+
+// taken is what a sync makes durable: one file, or all of them. Of two, the one
+// with the higher turn was taken later.
+func (d *simDisk) taken(f *os.File, all bool) (turn int, ims map[inode]*image, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.turn++
+	if all {
+		_, ims = d.look()
+		return d.turn, ims, nil
+	}
+	key, im, err := read(f)
+	return d.turn, map[inode]*image{key: im}, err
 }
 
 // look reads the whole directory as it is.
