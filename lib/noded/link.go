@@ -119,7 +119,7 @@ func (l *link) run(ctx context.Context) {
 			l.n.Log.Warn("no session with the head; jobs go on, results are kept", "head", l.n.Addr, "why", text)
 			said = text
 		}
-		if up && (time.Since(began) > slowest || errors.Is(err, errSlept)) {
+		if up && time.Since(began) > slowest {
 			wait = 0
 		}
 		wait = l.next(wait, err)
@@ -130,10 +130,11 @@ func (l *link) run(ctx context.Context) {
 // next is how long to wait after wait was not enough.
 func (l *link) next(wait time.Duration, err error) time.Duration {
 	var refusal *wire.Error
+	own := errors.Is(err, errSlept) || errors.Is(err, errAnew) // not for the head's sake
 	switch {
-	case wait == 0 && dial.Local(l.n.Addr):
+	case (wait == 0 || own) && dial.Local(l.n.Addr):
 		return 200 * time.Millisecond
-	case wait == 0:
+	case wait == 0 || own:
 		return time.Second
 	case errors.As(err, &refusal):
 		return min(max(2*wait, 5*time.Second), slowest)

@@ -161,6 +161,13 @@ func TestWaitForTheHead(t *testing.T) {
 			t.Errorf("%s after %v, %v: %v, want %v", tt.addr, tt.wait, tt.err, got, tt.want)
 		}
 	}
+	// What this node ended of its own accord, perhaps many times on end, once for
+	// each result that a power cut has damaged.
+	for _, err := range []error{errAnew, errSlept} {
+		if got := newLink(testDaemon(1)).next(slowest, err); got > time.Second {
+			t.Errorf("after %v: %v", err, got)
+		}
+	}
 }
 
 func TestClean(t *testing.T) {
