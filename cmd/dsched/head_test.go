@@ -454,6 +454,10 @@ func TestL40Reboot(t *testing.T) {
 func TestL42TwoOfOneName(t *testing.T) {
 	s := newSite(t)
 	first := s.desk("ws1", "boot1")
+	await(t, func() (there bool) { // what it offers was heard
+		s.h.do(func() { there = s.h.byNode["ws1"] != 0 })
+		return there
+	})
 	answering := make(chan struct{})
 	go func() {
 		defer close(answering)
