@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -169,12 +170,15 @@ func (d *simDisk) taken(f *os.File, all bool) (turn int, ims map[inode]*image, e
 	return d.turn, map[inode]*image{key: im}, err
 }
 
-// look reads the whole directory as it is.
+// look reads the whole directory as it is. What goes away meanwhile is left out.
 func (d *simDisk) look() (root inode, now map[inode]*image) {
 	now = map[inode]*image{}
-	var visit func(path string) inode
-	visit = func(path string) inode {
+	var visit func(path string) (inode, bool)
+	visit = func(path string) (inode, bool) {
 		key, mode, when, err := statOf(unix.AT_FDCWD, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return key, false
+		}
 		if err != nil {
 			panic(fmt.Sprintf("%s: %v", path, err))
 		}
@@ -183,27 +187,30 @@ func (d *simDisk) look() (root inode, now map[inode]*image) {
 		switch {
 		case mode.IsDir():
 			list, err := os.ReadDir(path)
-			if err != nil {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				panic(err)
 			}
 			im.names, im.kinds = map[string]inode{}, map[string]fs.FileMode{}
 			for _, e := range list {
-				if !leftOut(e) {
-					im.names[e.Name()] = visit(path + "/" + e.Name())
-					im.kinds[e.Name()] = now[im.names[e.Name()]].mode
+				if leftOut(e) {
+					continue
+				}
+				if child, there := visit(path + "/" + e.Name()); there {
+					im.names[e.Name()], im.kinds[e.Name()] = child, now[child].mode
 				}
 			}
 		case mode&fs.ModeSymlink != 0:
 			to, _ := os.Readlink(path)
 			im.data = []byte(to)
 		default:
-			if im.data, err = os.ReadFile(path); err != nil {
+			if im.data, err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				panic(err)
 			}
 		}
-		return key
+		return key, true
 	}
-	return visit(d.root), now
+	root, _ = visit(d.root)
+	return root, now
 }
 
 // leftOut says that a file is not looked at: the ballast is large and has

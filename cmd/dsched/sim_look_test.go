@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -324,6 +325,21 @@ func readTree(dir string) (map[string]string, error) {
 		return err
 	})
 	return files, err
+}
+
+// removed says that a disk of a history in which something was wrong is gone: none
+// ever is, so something else has removed it, such as a sweep of temporary
+// directories, and nothing that was found means anything.
+func (w *world) removed() {
+	if !w.failed() {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.disks)) {
+		if _, err := os.Lstat(filepath.Join(w.base, name)); err != nil {
+			w.wrong("nothing of this counts, for something else has removed a disk under it: %v", err)
+			return
+		}
+	}
 }
 
 // story is what was done, what was wrong, and the logs, for who looks for a

@@ -77,6 +77,7 @@ func history(t *testing.T, seed uint64, p plan) (w *world) {
 		synctest.Test(t, func(t *testing.T) {
 			w = newWorld(t, base, seed, p)
 			w.live()
+			w.removed()
 		})
 	})
 	return w
@@ -93,10 +94,24 @@ var found = []struct {
 	{27, "lib/noded TestI03GoneIsDurable: an attempt came back of a batch that the head had closed"},
 	{1529, "spool TestI03PlacedByOneThatWasKilled: a result was lost that the head had said to be safe"},
 	{1222, "lib/desk TestI15WhatOneThatWasKilledWrote: a node had another state after a power cut"},
+	{1846, "TestD88AskedWhenItsNodeGoes: what was asked for of a session that ended was never let go, and its batch never closed"},
+}
+
+// Of a history whose disks somebody else has removed that is said, too.
+func TestSimulationRemoved(t *testing.T) {
+	w := newWorld(t, simBase(t), 1, planOf(1))
+	w.wrong("a file is missing")
+	if w.removed(); len(w.faults) != 1 {
+		t.Errorf("all is there, and it says %q", w.faults)
+	}
+	must(t, os.RemoveAll(w.head.disk.root))
+	if w.removed(); len(w.faults) != 2 {
+		t.Errorf("a disk is gone, and it says %q", w.faults)
+	}
 }
 
 // TestSimulation lives histories of a head, its nodes and its people: D_SIM of
-// them from the seed D_SEED on, 20 if nothing is said, 400 in a full
+// them from the seed D_SEED on, 20 if nothing is said, 100 in a full
 // run, which has the race detector; make sim lives any number without it. Of each
 // the real state machines are checked all the time and at its end, when all
 // faults are over and everything must have come right. It is repeated by its
@@ -112,7 +127,7 @@ var found = []struct {
 func TestSimulation(t *testing.T) {
 	n, first := 20, uint64(1)
 	if os.Getenv("D_FULL") == "1" {
-		n = 400 // under the race detector; make sim lives thousands
+		n = 100 // under the race detector; make sim lives thousands
 	}
 	if v := os.Getenv("D_SIM"); v != "" {
 		n, _ = strconv.Atoi(v)
