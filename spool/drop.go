@@ -278,10 +278,13 @@ func (h *Head) openIncoming(name string) (f *os.File, size int64, uid int, err e
 	return f, info.Size(), int(st.Uid), nil
 }
 
-// refuse makes err an ErrInput unless it is one of this machine's.
+// refuse makes err an ErrInput unless it is one of this machine's: what is
+// refused is not tried again.
 func refuse(err error) error {
 	var path *fs.PathError
-	if errors.Is(err, ErrInput) || errors.Is(err, ErrFull) || errors.Is(err, ErrBroken) || errors.As(err, &path) {
+	var errno syscall.Errno
+	err = full(err)
+	if errors.Is(err, ErrInput) || errors.Is(err, ErrFull) || errors.Is(err, ErrBroken) || errors.As(err, &path) || errors.As(err, &errno) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrInput, err)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 )
 
@@ -201,5 +202,36 @@ func TestS04NoBlobIsLeft(t *testing.T) {
 	b2.Close()
 	if len(h.kept.sole) != 0 {
 		t.Errorf("%d are still noted", len(h.kept.sole))
+	}
+}
+
+// A submission that was left in incoming/ is not refused for what the head's disk
+// lacks, wherever that is noticed: it waits.
+func TestS04WaitsForRoomWhereverItLacks(t *testing.T) {
+	for _, at := range []string{"submit.blob", "submit.blob.rename", "submit.blob.sync"} {
+		h := newHead(t)
+		d := Drop{Submission: job.NewToken(), Batch: "ns/b"}
+		leave1(t, h.Spool, d, "a")
+		lacks := true
+		end := durable.Observe(&durable.Observer{Step: func(name string) error {
+			if lacks && name == at {
+				return fmt.Errorf("%s: %w", name, syscall.ENOSPC)
+			}
+			return nil
+		}})
+		_, _, err := h.Take(string(d.Submission), nobody, anyRoom)
+		if !errors.Is(err, ErrFull) || errors.Is(err, ErrInput) {
+			t.Errorf("%s: %v", at, err)
+		}
+		lacks = false
+		s, _, err := h.Take(string(d.Submission), nobody, anyRoom)
+		if err != nil {
+			t.Fatalf("%s: with room: %v", at, err)
+		}
+		b, err := s.Finish(false)
+		if end(); err != nil {
+			t.Fatalf("%s: with room: %v", at, err)
+		}
+		b.Close()
 	}
 }
