@@ -95,6 +95,7 @@ var found = []struct {
 	{1529, "spool TestI03PlacedByOneThatWasKilled: a result was lost that the head had said to be safe"},
 	{1222, "lib/desk TestI15WhatOneThatWasKilledWrote: a node had another state after a power cut"},
 	{1846, "TestD88AskedWhenItsNodeGoes: what was asked for of a session that ended was never let go, and its batch never closed"},
+	{800691, "spool TestS04WaitsForRoomWhereverItLacks: a submission in incoming/ was refused since the disk was full"},
 }
 
 // Of a history whose disks somebody else has removed that is said, too.
