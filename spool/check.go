@@ -111,19 +111,10 @@ func (c *checker) list(u *check.Unit, dir string) ([]fs.DirEntry, error) {
 			Mend: func() error { return errors.Join(os.Mkdir(name, 0o750), durable.SyncDir(path.Dir(name))) }})
 		return nil, nil
 	case err != nil && check.Broken(err):
-		u.Find(check.Finding{Kind: check.Damaged, Path: dir, What: "it cannot be listed: " + reason(err), Cure: "nothing: put it back from a copy"})
+		u.Find(check.Finding{Kind: check.Damaged, Path: dir, What: "it cannot be listed: " + check.Reason(err), Cure: "nothing: put it back from a copy"})
 		return list, nil
 	}
 	return list, err
-}
-
-// reason is an error of the system without the path that the finding has.
-func reason(err error) string {
-	var e *fs.PathError
-	if errors.As(err, &e) {
-		return e.Err.Error()
-	}
-	return err.Error()
 }
 
 // unreadable finds a file that could not be opened or read. Other errors than
@@ -135,7 +126,7 @@ func (c *checker) unreadable(u *check.Unit, name string, err error, cure string)
 	case errors.Is(err, fs.ErrNotExist):
 		u.Find(check.Finding{Kind: check.Damaged, Path: name, What: "it is missing", Cure: cure})
 	case check.Broken(err):
-		u.Find(check.Finding{Kind: check.Damaged, Path: name, What: "it cannot be read: " + reason(err), Cure: cure})
+		u.Find(check.Finding{Kind: check.Damaged, Path: name, What: "it cannot be read: " + check.Reason(err), Cure: cure})
 	default:
 		return err
 	}

@@ -313,39 +313,11 @@ func (c *checker) blobDir(ctx context.Context, u *check.Unit, dir string) error 
 			u.Odd(name, "it is not named by a sum")
 		case c.wantFile(u, name, e, 0o640) && c.run.Sums:
 			u.Files++
-			if err := c.blob(ctx, u, name, e.Name()); err != nil {
+			if err := u.Named(ctx, name, e.Name()); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
-}
-
-// blob compares the content of a blob with its name. One that is wrong is moved
-// aside, so that the next submission brings it again.
-func (c *checker) blob(ctx context.Context, u *check.Unit, name, sum string) error {
-	f, err := check.Open(c.path(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var got string
-	if err == nil {
-		defer f.Close()
-		got, err = u.Hash(ctx, f, 0, -1)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil && !check.Broken(err):
-		return err
-	case err != nil:
-		u.Odd(name, "it cannot be read: "+reason(err))
-	case got != sum:
-		u.Odd(name, "its content has another sum than its name: it has rotted")
-	default:
-		return nil
-	}
-	u.Last().Kind = check.Damaged
 	return nil
 }
 

@@ -314,7 +314,7 @@ func (b *batchLook) manifest(r *result) (m pack.Manifest, why string, err error)
 	f, err := check.Open(b.path(b.name("manifests/" + r.name() + ".jsonl")))
 	if err != nil {
 		if check.Broken(err) || errors.Is(err, fs.ErrNotExist) {
-			return nil, "it cannot be read: " + reason(err), nil
+			return nil, "it cannot be read: " + check.Reason(err), nil
 		}
 		return nil, "", err
 	}

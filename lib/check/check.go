@@ -141,6 +141,44 @@ func (u *Unit) Hash(ctx context.Context, f io.ReaderAt, at, size int64) (string,
 	}
 }
 
+// Named compares the content of the file at path, below the directory that is
+// checked, with the SHA-256 that it is named by. One that is wrong is moved
+// aside when mended: whoever needs it brings it again. One that is gone is none.
+func (u *Unit) Named(ctx context.Context, path, sum string) error {
+	f, err := Open(filepath.Join(u.run.Dir, path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var got string
+	if err == nil {
+		defer f.Close()
+		got, err = u.Hash(ctx, f, 0, -1)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && !Broken(err):
+		return err
+	case err != nil:
+		u.Odd(path, "it cannot be read: "+Reason(err))
+	case got != sum:
+		u.Odd(path, "its content has another sum than its name: it has rotted")
+	default:
+		return nil
+	}
+	u.Last().Kind = Damaged
+	return nil
+}
+
+// Reason is an error without the path, which stands beside it.
+func Reason(err error) string {
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return e.Err.Error()
+	}
+	return err.Error()
+}
+
 // Count says that n bytes were read.
 func (u *Unit) Count(n int64) {
 	u.Read += n

@@ -449,7 +449,7 @@ func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error
 			// A small one of an earlier boot is removed before it is used.
 		default:
 			u.Files++
-			if err := c.input(ctx, u, name, e.Name()); err != nil {
+			if err := u.Named(ctx, name, e.Name()); err != nil {
 				return err
 			}
 		}
@@ -461,32 +461,4 @@ func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error
 func isPart(name, dir string) bool {
 	sum, ok := strings.CutPrefix(name, partPrefix)
 	return ok && checkSum(sum) == nil && sum[:2] == filepath.Base(dir)
-}
-
-// input compares an input with its name. One that is wrong is moved aside, so
-// that it is fetched again.
-func (c *checker) input(ctx context.Context, u *check.Unit, name, sum string) error {
-	f, err := check.Open(filepath.Join(c.dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var got string
-	if err == nil {
-		defer f.Close()
-		got, err = u.Hash(ctx, f, 0, -1)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil && !check.Broken(err):
-		return err
-	case err != nil:
-		u.Odd(name, "it cannot be read: "+err.Error())
-	case got != sum:
-		u.Odd(name, "its content has another sum than its name: it has rotted")
-	default:
-		return nil
-	}
-	u.Last().Kind = check.Damaged
-	return nil
 }
