@@ -18,7 +18,7 @@ var letters = map[string][]string{
 
 // words are the options without a value that are a word and not some letters:
 // what nobody should type by habit.
-var words = []string{"insecure"}
+var words = []string{"attach", "init", "insecure", "stdio"}
 
 // synopsis reads the SYNOPSIS of a page in mdoc: a line of words for each form
 // of the command. It knows the macros that a synopsis needs and fails on others.

@@ -14,6 +14,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/durable"
+	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/wire"
 )
@@ -87,14 +88,35 @@ func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, err
 	}
 	c.ReadWithin(wire.HelloWithin)
 	defer c.ReadWithin(0)
-	hello, err := wire.Expect[*wire.Hello](c)
+	m, err := c.Recv()
+	if a, ok := m.(*wire.Attach); ok && err == nil {
+		if peer, err = h.attached(peer, a); err == nil {
+			m, err = c.Recv()
+		}
+	}
 	if err != nil {
 		return peer, nil, err
+	}
+	hello, ok := m.(*wire.Hello)
+	if !ok {
+		return peer, nil, fmt.Errorf("%w: hello does not come first", line.ErrLine)
 	}
 	if err := wire.CheckProto(hello.Proto); err != nil {
 		return peer, nil, &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
 	return peer, hello, nil
+}
+
+// attached is who a stream is of that another program carries: a node, if the
+// user says so who may be any node.
+func (h *head) attached(p dial.Peer, a *wire.Attach) (dial.Peer, error) {
+	switch {
+	case a.Node == "":
+		return p, nil
+	case !p.Proven || p.UID != h.uid && p.UID != 0:
+		return p, &wire.Error{Status: cli.NotAllowed, Text: "a node over ssh is let in by the authorized_keys of the user who runs dsched"}
+	}
+	return p.As(a.Node), job.CheckName(a.Node)
 }
 
 func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
@@ -114,6 +136,9 @@ func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 
 // serveData joins a data stream to the session of its node.
 func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
+	if err := h.mayServe(peer, hello.Name); err != nil {
+		return err
+	}
 	var s *session
 	h.do(func() { s = h.joins[hello.Join] })
 	if s == nil || string(s.name) != hello.Name {

@@ -488,7 +488,7 @@ func TestStrangers(t *testing.T) {
 		addr, want string
 		h          wire.Hello
 	}{
-		{s.addr, "nobody knows who you are", wire.Hello{Role: wire.RoleTool}},
+		{s.addr, "does not prove which user you are", wire.Hello{Role: wire.RoleTool}},
 		{s.addr, "nobody is let in as", wire.Hello{Role: "king"}},
 		{s.addr, "bad name", wire.Hello{Role: wire.RoleNode, Name: "../x", Boot: "b", State: "s"}},
 		{s.addr, "boot id", wire.Hello{Role: wire.RoleNode, Name: "x", State: "s"}},

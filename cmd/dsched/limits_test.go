@@ -342,6 +342,7 @@ func TestI16Tails(t *testing.T) {
 	s.becomes("ns/b/j", job.Running)
 	follow := func() *wire.Conn {
 		c := s.tool()
+		t.Cleanup(func() { c.Close() }) // one that nobody holds is closed by the collector
 		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Follow: true})
 		return c
 	}

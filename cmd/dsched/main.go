@@ -19,7 +19,8 @@ import (
 	"distribute/spool"
 )
 
-const usage = `usage: dsched [-v] [-S spool] [-l address ...] [-insecure]`
+const usage = `usage: dsched [-v] [-S spool] [-l address ...] [-insecure]
+       dsched -attach [-S spool] [node]`
 
 func main() { cli.Main(usage, run) }
 
@@ -27,9 +28,13 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	dir := c.String("S", c.Getenv("DSPOOL"))
 	addrs := c.Strings("l")
 	insecure := c.Bool("insecure")
+	carry := c.Bool("attach")
 	verbose := c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
+	}
+	if *carry {
+		return attach(ctx, c, *dir)
 	}
 	if len(c.Args) > 0 {
 		return cli.Usagef("dsched takes no operand, and got %q", c.Args[0])

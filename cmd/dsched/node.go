@@ -50,15 +50,24 @@ type session struct {
 	data   []*wire.Conn // its data streams
 }
 
-// mayServe says whether a peer may be a node: over the socket only the user who
-// runs dsched, and root; TCP is loopback only.
-func (h *head) mayServe(p dial.Peer) bool { return !p.Proven || p.UID == h.uid || p.UID == 0 }
+// mayServe reports why a peer may not be the node of that name: over the socket
+// only the user who runs dsched, and root, may be any; over ssh the stream says
+// which; plain TCP proves nothing, and is for where that is known.
+func (h *head) mayServe(p dial.Peer, name string) error {
+	switch {
+	case p.Proven && p.UID != h.uid && p.UID != 0:
+		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
+			"user %s may not serve as a node here: only the user who runs dsched, and root", p.User)}
+	case p.Node != "" && p.Node != name:
+		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf("this stream is that of node %q, and the node says that it is %.100q", p.Node, name)}
+	}
+	return nil
+}
 
 // serveNode runs a node's control stream until it ends.
 func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
-	if !h.mayServe(peer) {
-		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
-			"user %s may not serve as a node here: only the user who runs dsched, and root", peer.User)}
+	if err := h.mayServe(peer, hello.Name); err != nil {
+		return err
 	}
 	if err := errors.Join(job.CheckName(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}

@@ -22,8 +22,8 @@ type tool struct {
 
 // serveTool answers a tool's requests, one after another, until it goes.
 func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer) error {
-	if !peer.Proven {
-		return &wire.Error{Status: cli.NotAllowed, Text: "over TCP nobody knows who you are: use the spool's socket"}
+	if !peer.Tool() {
+		return &wire.Error{Status: cli.NotAllowed, Text: "this stream does not prove which user you are: use the spool's socket, or ssh"}
 	}
 	if !h.admit(peer.UID) {
 		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", peer.User, maxTools)}

@@ -1,7 +1,7 @@
 // Package dial makes streams of bytes between the head, its nodes and its
 // tools, and says who is at the other end. It knows unix:PATH, the spool
-// directory whose socket that is, and tcp://HOST:PORT: on loopback, and where
-// somebody has said that it may be, anywhere.
+// directory whose socket that is, ssh://HOST, and tcp://HOST:PORT: on loopback,
+// and where somebody has said that it may be, anywhere.
 package dial
 
 import (
@@ -61,6 +61,10 @@ func (t Terms) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, "tcp", hp)
 		return c, wrap(addr, err)
 	}
+	if strings.HasPrefix(addr, "ssh://") {
+		c, err := t.dialSSH(ctx, addr)
+		return c, wrap(addr, err)
+	}
 	path, err := socket(addr)
 	if err != nil {
 		return nil, &Error{addr, err}
@@ -116,6 +120,10 @@ func (t Terms) Check(addr string) error {
 	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
 		return t.plain(hp)
 	}
+	if strings.HasPrefix(addr, "ssh://") {
+		_, err := parseSSH(addr)
+		return err
+	}
 	_, err := socket(addr)
 	return err
 }
@@ -126,7 +134,7 @@ func socket(addr string) (string, error) {
 		return p, nil
 	}
 	if scheme, _, ok := strings.Cut(addr, "://"); ok {
-		return "", fmt.Errorf("%q streams are not known; an address is a spool directory, unix:PATH or tcp://127.0.0.1:PORT", scheme)
+		return "", fmt.Errorf("%q streams are not known; an address is a spool directory, unix:PATH, ssh://HOST, tls://HOST or tcp://127.0.0.1:PORT", scheme)
 	}
 	return Socket(addr), nil
 }

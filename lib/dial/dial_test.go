@@ -71,7 +71,7 @@ func TestX101OnlyLoopback(t *testing.T) {
 	if err := open.Check("tcp://192.0.2.1:9"); err != nil {
 		t.Error(err)
 	}
-	for _, addr := range []string{"tcp://192.0.2.1", "ssh://192.0.2.1"} {
+	for _, addr := range []string{"tcp://192.0.2.1", "ssh://-x", "ssh://x?y", "quic://192.0.2.1"} {
 		if open.Check(addr) == nil {
 			t.Errorf("there can be a head at %s", addr)
 		}

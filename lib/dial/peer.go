@@ -16,11 +16,19 @@ import (
 
 // A Peer is who is at the other end of a stream, as far as that is proven.
 type Peer struct {
-	UID    int    // on this machine; -1 if nothing is proven
+	UID    int    // on this machine; -1 if no user is proven
 	User   string // its name
-	Proven bool   // by the kernel; not over TCP
+	Proven bool   // by the kernel: the user is who it says
 	Local  bool   // it is on this machine, where bytes cost less than squeezing them
+	Key    string // the fingerprint of the key that it has proven to hold, over TLS
+	Node   string // the node that it is, where the stream proves that: over ssh
 }
+
+// Tool says that the peer may be a tool of a user.
+func (p Peer) Tool() bool { return p.Proven && p.Node == "" }
+
+// As is the peer that carries the stream of a node, which its own user says.
+func (p Peer) As(node string) Peer { return Peer{UID: -1, Node: node} }
 
 // Proven says who is at the other end of a stream that was accepted: over a
 // Unix socket the kernel tells, over TCP nothing does.
@@ -34,7 +42,7 @@ func Proven(c net.Conn) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{uid, UserName(uid), true, true}, nil
+	return Peer{UID: uid, User: UserName(uid), Proven: true, Local: true}, nil
 }
 
 // uidOf is the user at the other end of a Unix socket.

@@ -132,8 +132,11 @@ func (c *Conn) write(m Message) error {
 	if _, err := c.out.Write(b); err != nil {
 		return err
 	}
-	if d, ok := m.(*Data); ok {
-		_, err = c.out.Write(d.Payload)
+	switch m := m.(type) {
+	case *Data:
+		_, err = c.out.Write(m.Payload)
+	case *Part:
+		_, err = c.out.Write(m.Payload)
 	}
 	return err
 }
@@ -173,24 +176,26 @@ func (c *Conn) Recv() (Message, error) {
 	if err := json.Unmarshal(b, m); err != nil {
 		return nil, fmt.Errorf("%w: %s message: %v", line.ErrLine, head.M, err)
 	}
-	if d, ok := m.(*Data); ok {
-		return d, c.readPayload(d)
+	switch m := m.(type) {
+	case *Data:
+		m.Payload, err = c.readPayload(m.N)
+	case *Part:
+		m.Payload, err = c.readPayload(m.N)
 	}
-	return m, nil
+	return m, err
 }
 
-func (c *Conn) readPayload(d *Data) error {
-	if d.N < 0 || d.N > MaxFrame {
-		return fmt.Errorf("%w: a frame of %d bytes", line.ErrLine, d.N)
+func (c *Conn) readPayload(n int) ([]byte, error) {
+	if n < 0 || n > MaxFrame {
+		return nil, fmt.Errorf("%w: a frame of %d bytes", line.ErrLine, n)
 	}
-	if cap(c.payload) < d.N {
-		c.payload = make([]byte, max(d.N, 4096))
+	if cap(c.payload) < n {
+		c.payload = make([]byte, max(n, 4096))
 	}
-	d.Payload = c.payload[:d.N]
-	if _, err := io.ReadFull(c.in.Buffered(), d.Payload); err != nil {
-		return fmt.Errorf("%w: %w", ErrCut, err)
+	if _, err := io.ReadFull(c.in.Buffered(), c.payload[:n]); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCut, err)
 	}
-	return nil
+	return c.payload[:n], nil
 }
 
 // SendTransfer sends one transfer: its Send, all that write writes, in frames,

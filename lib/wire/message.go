@@ -41,6 +41,29 @@ type (
 		Status int         `json:"status"`
 		Text   string      `json:"text"`
 		Free   job.BatchID `json:"free,omitempty"` // of a name that is taken: the next one that is not
+
+		Pending bool `json:"pending,omitempty"` // to a node that nobody has accepted yet: it asks again soon
+	}
+	// Attach comes before the first hello of a stream that another program
+	// carries: from who dialled over ssh to the dsched -attach that it started
+	// there, and from that to the head's socket. It has no answer.
+	Attach struct {
+		Spool string `json:"spool,omitempty"` // to dsched -attach: whose head is meant, if not the usual one
+		Node  string `json:"node,omitempty"`  // to the head: who it is, on the word of dsched's own user
+		Parts bool   `json:"parts,omitempty"` // the stream is one of parts: what follows are Part and More
+	}
+	// Part is bytes of one of the streams that share this one: N of them follow
+	// its line. The first of a number begins that stream, one without bytes ends it.
+	Part struct {
+		S       uint64 `json:"s"`
+		N       int    `json:"n"`
+		Payload []byte `json:"-"` // valid until the next Recv
+	}
+	// More lets the peer send so many bytes more on one of the streams that
+	// share this one.
+	More struct {
+		S uint64 `json:"s"`
+		N int    `json:"n"`
 	}
 	// Ping asks for a Pong with the same number.
 	Ping struct {
@@ -158,6 +181,7 @@ type (
 		Job     job.ID    `json:"job"`
 		Try     int       `json:"try"`
 		CPUs    int       `json:"cpus"`           // given to it
+		User    string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 		Spec    string    `json:"spec"`           // SHA-256 of the batch's spec as JSON; fetched once for each batch
 		Work    *job.Job  `json:"work,omitempty"` // absent when it is long: fetched
 	}
@@ -238,7 +262,7 @@ type (
 	// changes nothing twice.
 	Change struct {
 		Ref    job.Token `json:"ref"`
-		Verb   string    `json:"verb"` // cancel, retry; delete (whole batches); lost (Args is a node)
+		Verb   string    `json:"verb"` // cancel, retry; delete (whole batches); lost, accept (Args is a node and its key or address), remove (Args is a node)
 		Args   []string  `json:"args"`
 		All    bool      `json:"all,omitempty"` // everybody's
 		Dry    bool      `json:"dry,omitempty"` // say, do not do
@@ -292,6 +316,9 @@ type (
 
 func (*Hello) kind() string    { return "hello" }
 func (*Error) kind() string    { return "error" }
+func (*Attach) kind() string   { return "attach" }
+func (*Part) kind() string     { return "part" }
+func (*More) kind() string     { return "more" }
 func (*Ping) kind() string     { return "ping" }
 func (*Pong) kind() string     { return "pong" }
 func (*Send) kind() string     { return "send" }
@@ -330,6 +357,12 @@ func blank(kind string) Message {
 		return new(Hello)
 	case "error":
 		return new(Error)
+	case "attach":
+		return new(Attach)
+	case "part":
+		return new(Part)
+	case "more":
+		return new(More)
 	case "ping":
 		return new(Ping)
 	case "pong":

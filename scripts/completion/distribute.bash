@@ -16,7 +16,7 @@ _distribute_options() {
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v' ;;
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
-	dsched) options='-S: -insecure -l: -v' ;;
+	dsched) options='-S: -attach -insecure -l: -v' ;;
 	dsubmit) options='-H: -J: -R: -b: -i: -n -q -s: -u -v -w' ;;
 	dwait) options='-H: -T: -q -v' ;;
 	esac
