@@ -185,7 +185,7 @@ func TestTailAfterEnd(t *testing.T) {
 		gone: make(chan struct{}), tails: map[uint64]*tailing{}}
 	b.Close()
 	s.close()
-	frames, stop := s.tail(job.NewToken(), false, 0, true)
+	frames, stop := s.tail(job.NewToken(), false, 0, true, 1)
 	defer stop()
 	select {
 	case _, more := <-frames:

@@ -339,10 +339,10 @@ func TestI16Tails(t *testing.T) {
 	d := s.desk("ws1", "b")
 	start := expect[*wire.Start](t, d.c)
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
-	s.becomes("ns/b/j", job.Running)
+	s.send(d.c, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, d.c) // it knows the phase by now
 	follow := func() *wire.Conn {
 		c := s.tool()
-		t.Cleanup(func() { c.Close() }) // one that nobody holds is closed by the collector
 		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Follow: true})
 		return c
 	}

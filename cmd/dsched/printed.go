@@ -91,16 +91,17 @@ func (h *head) session(a sched.Attempt) (s *session) {
 
 // tailed sends what the node sends of an attempt's output.
 func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Attempt) error {
-	if s.busy() {
+	from := int64(0)
+	if m.Lines > 0 {
+		from = -tailBytes
+	}
+	frames, end := s.tail(a.Token, m.Build, from, m.Follow, maxTails)
+	if frames == nil {
 		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: fmt.Sprintf(
 			"%d logs are followed on node %s already, which is the limit", maxTails, s.name)}
 	}
 	ctx, stop := t.whileThere(ctx)
 	defer stop()
-	from := int64(0)
-	if m.Lines > 0 {
-		from = -tailBytes
-	}
 	send := t.send(wire.OfLog)
 	send.Ref = m.Ref
 	err := t.c.SendTransfer(send, func(w io.Writer) error {
@@ -109,8 +110,8 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Atte
 			skip = m.Lines
 		}
 		for {
-			frames, end := s.tail(a.Token, m.Build, from, m.Follow)
-			context.AfterFunc(ctx, func() { end() })
+			cut := end
+			context.AfterFunc(ctx, func() { cut() })
 			n, err := copyFrames(out, frames, skip)
 			if slow := end(); err != nil || !slow {
 				return t.unlessGone(ctx, err)
@@ -119,8 +120,13 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Atte
 				return errSlow
 			}
 			from += n
+			frames, end = s.tail(a.Token, m.Build, from, m.Follow, maxTails)
+			if frames == nil {
+				return errSlow
+			}
 		}
 	})
+	end()
 	return errors.Join(err, errHungUp)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"distribute/lib/job"
@@ -23,8 +24,9 @@ type tailing struct {
 
 // tail asks the node for what an attempt prints. The frames come on the
 // channel, which is closed at their end; stop ends them early, and says whether
-// more would have come but for the slowness of the reader.
-func (s *session) tail(t job.Token, build bool, from int64, follow bool) (frames <-chan []byte, stop func() (slow bool)) {
+// more would have come but for the slowness of the reader. It is no channel if as
+// many logs as most are followed on the node already.
+func (s *session) tail(t job.Token, build bool, from int64, follow bool, most int) (frames <-chan []byte, stop func() (slow bool)) {
 	l := &tailing{frames: make(chan []byte, maxTail)}
 	s.mu.Lock()
 	select {
@@ -33,6 +35,10 @@ func (s *session) tail(t job.Token, build bool, from int64, follow bool) (frames
 		close(l.frames)
 		return l.frames, func() bool { return false }
 	default:
+	}
+	if len(s.tails) >= most {
+		s.mu.Unlock()
+		return nil, func() bool { return false }
 	}
 	s.lastX++
 	x := s.lastX
@@ -47,13 +53,6 @@ func (s *session) tail(t job.Token, build bool, from int64, follow bool) (frames
 		defer s.mu.Unlock()
 		return l.slow
 	}
-}
-
-// busy says that as many logs are followed on the node as may be.
-func (s *session) busy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.tails) >= maxTails
 }
 
 func (s *session) endTail(x uint64) bool {
@@ -115,7 +114,7 @@ func (h *head) buildLog(s *session, t job.Token, building, failed bool) {
 	log := buildOf{b.ID, string(s.name)}
 	copied := make(chan struct{})
 	h.copying[log] = copied
-	frames, stop := s.tail(t, true, 0, false)
+	frames, stop := s.tail(t, true, 0, false, math.MaxInt)
 	s.hands.Go(func() {
 		err := h.copyLog(b.Batch, log.node, frames)
 		if stop() && err == nil {
