@@ -81,6 +81,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames: true,
 		Condition:          condition,
 		Setup:              setup,
+		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"sshd": cmdSSHD},
 	})
 }
 
@@ -131,6 +132,8 @@ func condition(name string) (bool, error) {
 			return false, fullError(errors.New("no /dev/fuse for this user"))
 		}
 		return true, nil
+	case "sshd":
+		return hasSSHD()
 	case "mount":
 		return exec.Command("unshare", "-m", "true").Run() == nil, nil
 	case "userns":
