@@ -372,7 +372,7 @@ func (b *batchLook) jobs() error {
 	if err != nil {
 		return err
 	}
-	b.index, b.inputs = newIndex(), make(map[[32]byte]inputAt)
+	b.index, b.inputs = newIndex(0), make(map[[32]byte]inputAt)
 	j := &jobLook{b: b, d: damages{u: b.u, cure: noLogCure}, name: name, content: sha256.New()}
 	j.begin()
 	err = eachLine(f, info.Size(), j.line)

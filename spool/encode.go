@@ -16,6 +16,9 @@ import (
 // sumLen is the length of the end of each line: ,"crc":"xxxxxxxx"}
 const sumLen = len(`,"crc":"00000000"}`)
 
+// minLine is the length of the shortest line of a job with its newline.
+const minLine = len(`{"name":"x"`) + sumLen + 1
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // appendSum ends the line that starts at b[from:] and is an object that still

@@ -1,6 +1,9 @@
 package spool
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"math/bits"
+)
 
 // An index finds the jobs of a batch by name and their lines by number. It
 // keeps about twenty bytes a job: no name, but 64 bits of its hash under a
@@ -15,7 +18,14 @@ type index struct {
 	end     int64    // behind the last line
 }
 
-func newIndex() *index { return &index{seed: maphash.MakeSeed()} }
+// newIndex returns an index with room for so many jobs, which may be more.
+func newIndex(jobs int) *index {
+	x := &index{seed: maphash.MakeSeed(), hashes: make([]uint64, 0, jobs), offsets: make([]uint32, 0, jobs)}
+	if jobs > 0 {
+		x.slots = make([]uint32, max(16, 1<<bits.Len(uint(4*jobs/3))))
+	}
+	return x
+}
 
 func (x *index) len() int { return len(x.offsets) }
 
@@ -63,7 +73,24 @@ func (x *index) grow() {
 
 // number is the number of the line whose name has the hash of name.
 func (x *index) number(name string) (int, bool) {
-	slot, ok := x.find(maphash.String(x.seed, name))
+	return x.hashed(maphash.String(x.seed, name))
+}
+
+// near is number, which looks first at line i and the one behind it: jobs are
+// started in the order of the file, and what is looked for elsewhere is in no
+// cache.
+func (x *index) near(name string, i int) (int, bool) {
+	h := maphash.String(x.seed, name)
+	for n := max(i, 0); n <= i+1 && n < len(x.hashes); n++ {
+		if x.hashes[n] == h {
+			return n, true
+		}
+	}
+	return x.hashed(h)
+}
+
+func (x *index) hashed(h uint64) (int, bool) {
+	slot, ok := x.find(h)
 	if !ok {
 		return 0, false
 	}
@@ -81,6 +108,10 @@ func (x *index) line(i int) (at int64, n int) {
 
 // trim gives back what growing has taken too much.
 func (x *index) trim() {
-	x.hashes = append(make([]uint64, 0, len(x.hashes)), x.hashes...)
-	x.offsets = append(make([]uint32, 0, len(x.offsets)), x.offsets...)
+	if cap(x.hashes) > len(x.hashes) {
+		x.hashes = append(make([]uint64, 0, len(x.hashes)), x.hashes...)
+	}
+	if cap(x.offsets) > len(x.offsets) {
+		x.offsets = append(make([]uint32, 0, len(x.offsets)), x.offsets...)
+	}
 }

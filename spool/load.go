@@ -248,7 +248,7 @@ func (b *Batch) openLines() (err error) {
 	if err != nil {
 		return err
 	}
-	b.index, err = indexLines(b.lines)
+	b.index, err = indexLines(b.lines, b.Jobs)
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		p.Batch, p.File, p.Stops = b.ID, batchFile(b.ID, "jobs.jsonl"), true
 	} else if err == nil && b.index.len() != b.Jobs {
@@ -258,12 +258,14 @@ func (b *Batch) openLines() (err error) {
 	return err
 }
 
-func indexLines(f *os.File) (*index, error) {
+// indexLines makes the index of a file that should have so many lines. What it
+// takes of the memory is in proportion to the file.
+func indexLines(f *os.File, jobs int) (*index, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	x := newIndex()
+	x := newIndex(int(min(int64(jobs), info.Size()/int64(minLine))))
 	var dec decoder
 	err = eachLine(f, info.Size(), func(i int, at int64, text []byte) error {
 		object, err := body(text)

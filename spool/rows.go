@@ -22,7 +22,7 @@ type rows struct {
 const slab = 1024 // rows
 
 func newRows(jobs int) *rows {
-	return &rows{of: make([]uint32, jobs), words: []string{""}, ids: map[string]uint32{"": 0}}
+	return &rows{of: make([]uint32, jobs), words: []string{""}, ids: map[string]uint32{}}
 }
 
 // at is the packed row of job i, and whether it has one.
@@ -67,6 +67,9 @@ type sum struct {
 }
 
 func (r *rows) word(s string) uint32 {
+	if s == "" {
+		return 0
+	}
 	id, ok := r.ids[s]
 	if !ok {
 		id = uint32(len(r.words))
@@ -77,14 +80,23 @@ func (r *rows) word(s string) uint32 {
 }
 
 func (r *rows) sum(s string) (x sum) {
-	if n := len(s) / 2; n == 16 || n == 32 {
-		var text [64]byte
-		if _, err := hex.Decode(x.raw[:], []byte(s)); err == nil && string(text[:hex.Encode(text[:], x.raw[:n])]) == s {
-			x.size = uint8(n)
-			return x
-		}
+	if len(s) != 32 && len(s) != 64 {
+		return sum{word: r.word(s)}
 	}
-	return sum{word: r.word(s)}
+	for i := range len(s) {
+		digit := s[i]
+		switch {
+		case '0' <= digit && digit <= '9':
+			digit -= '0'
+		case 'a' <= digit && digit <= 'f':
+			digit -= 'a' - 10
+		default:
+			return sum{word: r.word(s)}
+		}
+		x.raw[i/2] = x.raw[i/2]<<4 | digit
+	}
+	x.size = uint8(len(s) / 2)
+	return x
 }
 
 func (r *rows) text(x *sum) string {

@@ -74,7 +74,7 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	if _, err := job.ParseBatchID(string(batch)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	s := &Submission{head: h, id: batch, content: sha256.New(), index: newIndex(),
+	s := &Submission{head: h, id: batch, content: sha256.New(), index: newIndex(0),
 		inputs: make(map[[32]byte]*input), blobs: make(map[string]bool)}
 	s.first = job.Record{Kind: job.KindBatch, Head: &job.Head{Format: Format, Submission: id, Owner: owner, UID: uid}}
 	space := h.path("batches", batch.Namespace())
