@@ -137,6 +137,9 @@ func (s *Spool) Socket() string { return s.path("run", "socket") }
 // SettingsFile is the path of the site's settings, which lib/conf reads.
 func (s *Spool) SettingsFile() string { return s.path("head.yaml") }
 
+// KeyFile is the path of the head's key, which lib/dial reads.
+func (s *Spool) KeyFile() string { return s.path("keys", "head") }
+
 func (s *Spool) path(elem ...string) string {
 	return filepath.Join(append([]string{s.dir}, elem...)...)
 }

@@ -4,15 +4,12 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/wire"
-	"distribute/spool"
 )
 
 const usage = `usage: dadm init directory
@@ -68,18 +65,4 @@ func giveUp(ctx context.Context, c *cli.Cmd, head, node string, dry bool) error 
 		c.Talk("%s had no attempt of any job", node)
 	}
 	return err
-}
-
-func initSpool(c *cli.Cmd, dir string) error {
-	err := spool.Init(dir)
-	switch {
-	case errors.Is(err, fs.ErrExist), errors.Is(err, spool.ErrNetwork), errors.Is(err, spool.ErrPlace):
-		return cli.Errorf(cli.Input, "%w", err)
-	case errors.Is(err, fs.ErrPermission):
-		return cli.Errorf(cli.NotAllowed, "%w", err)
-	case err != nil:
-		return err
-	}
-	c.Talk("%q is a spool now (dsched -S %s starts its head)", dir, dir)
-	return nil
 }

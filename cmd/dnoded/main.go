@@ -73,7 +73,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if addr, err = dial.Head(c.Getenv, addr); err != nil {
 		return err
 	}
-	terms := dial.Terms{Insecure: *insecure}
+	terms := dial.Terms{Insecure: *insecure, HeadKey: file.HeadKey}
+	if terms.Key, err = ownKey(*dir, addr); err != nil {
+		return err
+	}
 	if err := terms.Check(addr); err != nil {
 		return cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
 	}
@@ -83,7 +86,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
 	defer cli.TellFigures(log)()
-	if !dial.Local(addr) {
+	if dial.Exposed(addr) {
 		log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", addr)
 	}
 	proc.Precious()

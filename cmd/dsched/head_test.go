@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,12 +29,13 @@ import (
 type site struct {
 	t    *testing.T
 	dir  string
-	addr string // of TCP
+	addr string // of TCP, or of TLS
 	log  *bytes.Buffer
 	h    *head
 	stop func()
 
 	proven func(net.Conn) (dial.Peer, error) // instead of the head's own
+	scheme string                            // of addr, if not tcp
 }
 
 // newSite starts a head on a new spool.
@@ -63,7 +65,7 @@ func (s *site) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.addr = "tcp://" + l.Addr().String()
+	s.addr = cmp.Or(s.scheme, "tcp") + "://" + l.Addr().String()
 	l.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -118,6 +118,10 @@ func (h *head) load() error {
 // serve listens until ctx ends or the state does. It calls up when it listens
 // everywhere.
 func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
+	var err error
+	if h.terms.Key, err = h.ownKey(addrs); err != nil {
+		return err
+	}
 	var ls []net.Listener
 	for _, a := range addrs {
 		l, err := h.terms.Listen(a)
@@ -127,7 +131,7 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 			}
 			return cli.Errorf(cli.Input, "cannot listen on %q: %w", a, err)
 		}
-		if !dial.Local(a) {
+		if dial.Exposed(a) {
 			h.log.Warn("plain TCP beyond this machine: anybody who reaches this address can be a node, and read and forge what jobs give", "address", a)
 		}
 		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())

@@ -52,9 +52,12 @@ type session struct {
 
 // mayServe reports why a peer may not be the node of that name: over the socket
 // only the user who runs dsched, and root, may be any; over ssh the stream says
-// which; plain TCP proves nothing, and is for where that is known.
+// which; over TLS the list says whose key it is; plain TCP proves nothing, and is
+// for where that is known.
 func (h *head) mayServe(p dial.Peer, name string) error {
 	switch {
+	case p.Key != "":
+		return h.mayHold(p.Key, name)
 	case p.Proven && p.UID != h.uid && p.UID != 0:
 		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
 			"user %s may not serve as a node here: only the user who runs dsched, and root", p.User)}

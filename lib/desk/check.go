@@ -148,13 +148,13 @@ func (c *checker) top(u *check.Unit) error {
 			if err := c.inside(u, name); err != nil {
 				return err
 			}
-		case "node.json", "lock", "ballast":
+		case "node.json", "lock", "ballast", "key", "ssh_key":
 			if !info.Mode().IsRegular() {
 				u.Odd(name, "it should be a regular file")
 				continue
 			}
 			u.Mode(name, info, c.uid, 0o600)
-		case "node.yaml", check.Found, "lost+found":
+		case "node.yaml", "ssh_key.pub", "known_hosts", check.Found, "lost+found":
 		default:
 			if durable.IsTemp(name) {
 				u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written",

@@ -116,6 +116,7 @@ func (d *Desk) check() error {
 		case n == "node.json":
 			return nil
 		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
+		case n == "key", n == "ssh_key", n == "ssh_key.pub", n == "known_hosts": // what dnoded -init makes
 		default:
 			return fmt.Errorf("%q is %w: it has %q and no node.json; name an empty or a new one with -D", d.dir, ErrNoDesk, n)
 		}

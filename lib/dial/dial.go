@@ -1,7 +1,7 @@
 // Package dial makes streams of bytes between the head, its nodes and its
 // tools, and says who is at the other end. It knows unix:PATH, the spool
-// directory whose socket that is, ssh://HOST, and tcp://HOST:PORT: on loopback,
-// and where somebody has said that it may be, anywhere.
+// directory whose socket that is, ssh://HOST, tls://HOST, and tcp://HOST:PORT: on
+// loopback, and where somebody has said that it may be, anywhere.
 package dial
 
 import (
@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"distribute/lib/node"
 	"distribute/lib/wire"
 )
 
@@ -41,10 +42,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // ExitStatus is the status with which a command ends for this error.
 func (e *Error) ExitStatus() int { return 69 }
 
-// Terms say what a stream may run over. The zero value is what is safe: plain
-// TCP, which proves nothing of a peer, on loopback only.
+// Terms say what a stream may run over, and what proves to each side who the
+// other is. The zero value is what is safe without a key: plain TCP, which
+// proves nothing of a peer, on loopback only.
 type Terms struct {
-	Insecure bool // plain TCP may leave this machine
+	Insecure bool             // plain TCP may leave this machine
+	Key      Key              // what this side proves itself with over TLS
+	HeadKey  node.Fingerprint // of the head that is dialled over TLS
 }
 
 // Dial makes a stream to the address: a spool directory, unix:PATH or
@@ -63,6 +67,10 @@ func (t Terms) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	if strings.HasPrefix(addr, "ssh://") {
 		c, err := t.dialSSH(ctx, addr)
+		return c, wrap(addr, err)
+	}
+	if strings.HasPrefix(addr, "tls://") {
+		c, err := t.dialTLS(ctx, &d, addr)
 		return c, wrap(addr, err)
 	}
 	path, err := socket(addr)
@@ -111,9 +119,20 @@ func wrap(addr string, err error) error {
 // Local says that an address is on this machine, where bytes cost less than
 // squeezing them.
 func Local(addr string) bool {
-	hp, ok := strings.CutPrefix(addr, "tcp://")
-	return ok && loopback(hp) == nil || !ok && !strings.Contains(addr, "://")
+	scheme, hp, ok := strings.Cut(addr, "://")
+	switch {
+	case !ok:
+		return true
+	case scheme == "tls":
+		hp, err := parseTLS(addr)
+		return err == nil && loopback(hp) == nil
+	}
+	return scheme == "tcp" && loopback(hp) == nil
 }
+
+// Exposed says that an address is of plain TCP beyond this machine, where
+// anybody can be the peer.
+func Exposed(addr string) bool { return strings.HasPrefix(addr, "tcp://") && !Local(addr) }
 
 // Check reports an address at which there can never be a head, on these terms.
 func (t Terms) Check(addr string) error {
@@ -123,6 +142,9 @@ func (t Terms) Check(addr string) error {
 	if strings.HasPrefix(addr, "ssh://") {
 		_, err := parseSSH(addr)
 		return err
+	}
+	if strings.HasPrefix(addr, "tls://") {
+		return t.checkTLS(addr)
 	}
 	_, err := socket(addr)
 	return err
@@ -178,8 +200,9 @@ func (t Terms) plain(hostport string) error {
 }
 
 // Listen listens on unix:PATH, whose socket gets mode 0666 (the kernel says who
-// asks, and the head decides), or on tcp://HOST:PORT, loopback only. A socket
-// that is left of a process that died is replaced: call it under a lock.
+// asks, and the head decides), on tls://[HOST][:PORT], or on tcp://HOST:PORT,
+// loopback only. A socket that is left of a process that died is replaced: call
+// it under a lock.
 func Listen(addr string) (net.Listener, error) { return Terms{}.Listen(addr) }
 
 // Listen is the function Listen on these terms.
@@ -190,9 +213,12 @@ func (t Terms) Listen(addr string) (net.Listener, error) {
 		}
 		return net.Listen("tcp", hp)
 	}
+	if strings.HasPrefix(addr, "tls://") {
+		return t.listenTLS(addr)
+	}
 	path, ok := strings.CutPrefix(addr, "unix:")
 	if !ok {
-		return nil, errors.New("an address is unix:PATH or tcp://127.0.0.1:PORT")
+		return nil, errors.New("an address to listen on is tls://, tls://HOST:PORT, unix:PATH or tcp://127.0.0.1:PORT")
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -12,16 +12,18 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"distribute/lib/node"
 )
 
 // A Peer is who is at the other end of a stream, as far as that is proven.
 type Peer struct {
-	UID    int    // on this machine; -1 if no user is proven
-	User   string // its name
-	Proven bool   // by the kernel: the user is who it says
-	Local  bool   // it is on this machine, where bytes cost less than squeezing them
-	Key    string // the fingerprint of the key that it has proven to hold, over TLS
-	Node   string // the node that it is, where the stream proves that: over ssh
+	UID    int              // on this machine; -1 if no user is proven
+	User   string           // its name
+	Proven bool             // by the kernel: the user is who it says
+	Local  bool             // it is on this machine, where bytes cost less than squeezing them
+	Key    node.Fingerprint // of the key that it has proven to hold, over TLS
+	Node   string           // the node that it is, where the stream proves that: over ssh
 }
 
 // Tool says that the peer may be a tool of a user.
@@ -31,12 +33,18 @@ func (p Peer) Tool() bool { return p.Proven && p.Node == "" }
 func (p Peer) As(node string) Peer { return Peer{UID: -1, Node: node} }
 
 // Proven says who is at the other end of a stream that was accepted: over a
-// Unix socket the kernel tells, over TCP nothing does.
+// Unix socket the kernel tells, over TLS the peer proves its key within
+// [wire.HelloWithin], and over TCP nothing does.
 func Proven(c net.Conn) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		ip, err := netip.ParseAddrPort(c.RemoteAddr().String())
-		return Peer{UID: -1, Local: err == nil && ip.Addr().IsLoopback()}, nil
+		p := Peer{UID: -1, Local: err == nil && ip.Addr().IsLoopback()}
+		if s, ok := c.(*secure); ok {
+			p.Key, err = s.prove(context.Background())
+			return p, err
+		}
+		return p, nil
 	}
 	uid, err := uidOf(u)
 	if err != nil {

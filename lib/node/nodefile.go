@@ -16,13 +16,14 @@ const MaxCPUs = 65536
 // A File is what a node's file (dnoded(8)) says. What it leaves out is zero.
 type File struct {
 	Name         Name
-	Head         string   // address of the head
-	Capabilities []string // offered beside those found
-	Hidden       []string // not offered even if found
-	CPUs         int      // for all jobs together
-	Reserve      *int64   // bytes of disk that jobs leave free
-	Cache        *int64   // bytes of inputs and builds that are kept after use
-	Output       *int64   // bytes that one job may print
+	Head         string      // address of the head
+	HeadKey      Fingerprint // of the head's key, where TLS leads to it
+	Capabilities []string    // offered beside those found
+	Hidden       []string    // not offered even if found
+	CPUs         int         // for all jobs together
+	Reserve      *int64      // bytes of disk that jobs leave free
+	Cache        *int64      // bytes of inputs and builds that are kept after use
+	Output       *int64      // bytes that one job may print
 }
 
 // ReadFile reads a node's file. Its error has every mistake, with line and
@@ -46,7 +47,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "capabilities", "cpus", "reserve", "cache", "output"},
+		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "reserve", "cache", "output"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
@@ -57,6 +58,12 @@ func Parse(name string, data []byte) (*File, error) {
 	if n := m.Get("name"); !n.Absent() {
 		f.Name = Name(n.Text())
 		if err := job.CheckName(string(f.Name)); n.IsText() && err != nil {
+			n.Errorf("%v", err)
+		}
+	}
+	if n := m.Get("head_key"); !n.Absent() {
+		f.HeadKey = Fingerprint(n.Text())
+		if err := f.HeadKey.Check(); n.IsText() && err != nil {
 			n.Errorf("%v", err)
 		}
 	}

@@ -13,6 +13,7 @@ func TestParse(t *testing.T) {
 		"name:\n": {}, "": {}, "# cpus: 4\n": {},
 		"name: ws1\nhead: tcp://127.0.0.1:8952\ncpus: 4\ncapabilities: [fftw, '!gcc', fftw]\n": {
 			Name: "ws1", Head: "tcp://127.0.0.1:8952", CPUs: 4, Capabilities: []string{"fftw"}, Hidden: []string{"gcc"}},
+		"head_key: SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": {HeadKey: "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
 		"capabilities:\n":                     {},
 		"reserve: 2G\ncache: 0\noutput: 512K": {Reserve: bytes(2 << 30), Cache: bytes(0), Output: bytes(512 << 10)},
 	}
@@ -33,6 +34,7 @@ func TestParseMistakes(t *testing.T) {
 		"capabilities: gcc":        {"write a list"},
 		"capabilities: ['a b']":    {"node.yaml:1:16: ", `"a b"`},
 		"cache: much\nreserve: -1": {"node.yaml:1:8: ", `"much" is not a size`, "node.yaml:2:10: "},
+		"head_key: SHA256:short":   {"node.yaml:1:11: ", `"SHA256:short" is no fingerprint`},
 		"- x":                      {"node.yaml:1:1: "},
 	}
 	for in, wants := range tests {
