@@ -39,6 +39,7 @@ var parsers = map[string]string{
 	"node.yaml (node.Parse)":                                  "lib/node FuzzNodeFile",
 	"head.yaml (dsched)":                                      "cmd/dsched FuzzSettings",
 	"addresses (dial)":                                        "lib/dial FuzzAddress",
+	"parts of a shared stream (dial.Share)":                   "lib/dial FuzzParts",
 	"a node's directory read back (desk)":                     "lib/desk FuzzDirectory",
 	"/proc, and what a supervisor wrote (proc)":               "lib/proc FuzzKernel",
 	"what nodes and people say, in any order (sched.Machine)": "lib/sched FuzzMachine",

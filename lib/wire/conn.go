@@ -198,6 +198,10 @@ func (c *Conn) readPayload(n int) ([]byte, error) {
 	return c.payload[:n], nil
 }
 
+// Leave leaves the payload of the message that was received last to the caller,
+// and takes next for those to come, which may be nil.
+func (c *Conn) Leave(next []byte) { c.payload = next }
+
 // SendTransfer sends one transfer: its Send, all that write writes, in frames,
 // and its End. If write fails the transfer is ended with the reason, and the
 // error is returned; the stream goes on. The writer that write is given is a
