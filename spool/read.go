@@ -173,8 +173,9 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 
 // rows calls f for each row in the order of the file.
 func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
+	var row job.Row
 	return b.Scan(func(i int, j *Brief) error {
-		row := job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
+		row = job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
 		if p, ok := all.at(i); ok {
 			all.unpack(p, &row)
 		}

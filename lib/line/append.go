@@ -75,24 +75,14 @@ func appendEscaped(b []byte, s string) []byte {
 // AppendTime appends t, which must be in UTC, have no part below a millisecond
 // and a year of four digits, as "2026-11-20T12:00:00.000Z".
 func AppendTime(b []byte, t time.Time) []byte {
-	b = append(b, '"')
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	b = appendDigits(b, year, 4, '-')
-	b = appendDigits(b, int(month), 2, '-')
-	b = appendDigits(b, day, 2, 'T')
-	b = appendDigits(b, hour, 2, ':')
-	b = appendDigits(b, minute, 2, ':')
-	b = appendDigits(b, second, 2, '.')
-	b = appendDigits(b, t.Nanosecond()/1e6, 3, 'Z')
-	return append(b, '"')
+	milli := t.Nanosecond() / 1e6
+	return append(b, '"', digit(year/1000), digit(year/100), digit(year/10), digit(year),
+		'-', digit(int(month)/10), digit(int(month)), '-', digit(day/10), digit(day),
+		'T', digit(hour/10), digit(hour), ':', digit(minute/10), digit(minute), ':', digit(second/10), digit(second),
+		'.', digit(milli/100), digit(milli/10), digit(milli), 'Z', '"')
 }
 
-func appendDigits(b []byte, n, width int, after byte) []byte {
-	var d [4]byte
-	for i := width - 1; i >= 0; i-- {
-		d[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return append(append(b, d[:width]...), after)
-}
+// digit is the last digit of n.
+func digit(n int) byte { return '0' + byte(uint(n)%10) }

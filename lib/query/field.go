@@ -71,18 +71,24 @@ type Field[R any] struct {
 // Text is the field of r as it is printed into a pipe: "-" when it is empty,
 // times in RFC 3339 and UTC, lengths of time in seconds, sizes in bytes. It
 // never holds a TAB or a newline.
-func (f *Field[R]) Text(r *R) string {
+func (f *Field[R]) Text(r *R) string { return string(f.appendText(nil, r)) }
+
+// appendText appends what Text is.
+func (f *Field[R]) appendText(b []byte, r *R) []byte {
 	v := f.get(r)
 	if !v.set {
-		return "-"
+		return append(b, '-')
 	}
 	switch f.kind {
 	case word, list:
-		return unit.Quote(v.text)
+		return append(b, unit.Quote(v.text)...)
 	case moment:
-		return v.at.UTC().Format(time.RFC3339)
+		return v.at.UTC().AppendFormat(b, time.RFC3339)
 	}
-	return strconv.FormatFloat(math.Round(v.num*1000)/1000, 'f', -1, 64)
+	if n := int64(v.num); float64(n) == v.num && -1e15 < v.num && v.num < 1e15 && (n != 0 || !math.Signbit(v.num)) {
+		return strconv.AppendInt(b, n, 10)
+	}
+	return strconv.AppendFloat(b, math.Round(v.num*1000)/1000, 'f', -1, 64)
 }
 
 // Human is the field of r as it stands in a table: local and human times and

@@ -31,7 +31,7 @@ func (p *Records[R]) Print(r *R) error {
 		if i > 0 {
 			p.line = append(p.line, '\t')
 		}
-		p.line = append(p.line, p.Fields[i].Text(r)...)
+		p.line = p.Fields[i].appendText(p.line, r)
 	}
 	p.line = append(p.line, '\n')
 	_, err := p.W.Write(p.line)
