@@ -245,7 +245,7 @@ func pour[R any](d *dquery, from io.Closer, out query.Printer[R], produce func(e
 	}
 	rows, end := make(chan *R, 100), make(chan error, 1)
 	go func() {
-		end <- produce(func(r *R) error { rows <- r; return nil })
+		end <- produce(func(r *R) error { keep := *r; rows <- &keep; return nil })
 		close(rows)
 	}()
 	for r := range rows {

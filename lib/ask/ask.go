@@ -93,8 +93,8 @@ func (h *Head) Answer(ctx context.Context, request wire.Message) (io.Reader, err
 }
 
 // Rows asks q, part by part if ops has too many ids for one question, and
-// calls each for every row that comes. An error of each ends it and is
-// returned as it is.
+// calls each for every row that comes, which is valid during the call. An error
+// of each ends it and is returned as it is.
 func Rows[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, each func(*R) error) error {
 	parts := ops.Parts()
 	if len(parts) > 1 && q.Follow {
@@ -106,19 +106,20 @@ func Rows[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, each
 		if err != nil {
 			return err
 		}
-		var last *job.Row
+		var row, last R // the one before: its texts are shared
 		err = h.lines(ctx, r, func(b []byte) (err error) {
-			row := new(R)
-			if r, ok := any(row).(*job.Row); ok {
-				err = r.ReadLine(b, last)
-				last = r
+			row, last = last, row
+			if r, ok := any(&row).(*job.Row); ok {
+				err = r.ReadLine(b, any(&last).(*job.Row))
 			} else {
-				err = line.Unmarshal(b, row)
+				var none R
+				row = none
+				err = line.Unmarshal(b, &row)
 			}
 			if err != nil {
 				return h.Failed(ctx, err)
 			}
-			return each(row)
+			return each(&row)
 		})
 		if err != nil {
 			return err
