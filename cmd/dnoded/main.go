@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ import (
 	"distribute/lib/proc"
 )
 
-const usage = `usage: dnoded [-nv] [-D dir] [-H head] [-insecure] [node.yaml]`
+const usage = `usage: dnoded [-nv] [-D dir] [-H head] [-insecure] [node.yaml]
+       dnoded -stdio [-v] [-D dir] [node.yaml]`
 
 func main() {
 	if proc.IsSupervisor() {
@@ -42,6 +44,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	dir := c.String("D", "")
 	head := c.String("H", "")
 	insecure := c.Bool("insecure")
+	carried := c.Bool("stdio")
 	if err := c.Parse(); err != nil {
 		return err
 	}
@@ -66,34 +69,31 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if offer.name.err != nil {
 		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", offer.name.err)
 	}
-	addr := *head
-	if addr == "" {
-		addr = file.Head
-	}
-	if addr, err = dial.Head(c.Getenv, addr); err != nil {
-		return err
-	}
-	terms := dial.Terms{Insecure: *insecure, HeadKey: file.HeadKey}
-	if terms.Key, err = ownKey(*dir, addr); err != nil {
-		return err
-	}
-	if err := terms.Check(addr); err != nil {
-		return cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
-	}
 	level := slog.LevelInfo
 	if *verbose {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
 	defer cli.TellFigures(log)()
-	if dial.Exposed(addr) {
-		log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", addr)
-	}
-	proc.Precious()
-	err = noded.Run(ctx, noded.Settings{
-		Addr: addr, Terms: terms, Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
+	settings := noded.Settings{
+		Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
 		Caps: &caps, Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
-	})
+	}
+	if *carried {
+		if *head != "" || *insecure {
+			return cli.Usagef("with -stdio the head is who started dnoded")
+		}
+		err = serveStdio(ctx, c, settings)
+	} else {
+		if settings.Addr, settings.Terms, err = theHead(c, cmp.Or(*head, file.Head), *insecure, file, *dir); err != nil {
+			return err
+		}
+		if dial.Exposed(settings.Addr) {
+			log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", settings.Addr)
+		}
+		proc.Precious()
+		err = noded.Run(ctx, settings)
+	}
 	switch {
 	case errors.Is(err, desk.ErrInUse):
 		return cli.Errorf(cli.Later, "%w", err)
@@ -101,6 +101,22 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
 	return err
+}
+
+// theHead is the address of the head, and on what terms it is dialled. Said is
+// what the option or the node's file says, if one does.
+func theHead(c *cli.Cmd, said string, insecure bool, file *node.File, dir string) (addr string, terms dial.Terms, err error) {
+	if addr, err = dial.Head(c.Getenv, said); err != nil {
+		return addr, terms, err
+	}
+	terms = dial.Terms{Insecure: insecure, HeadKey: file.HeadKey, SSH: dial.OwnSSH(dir)}
+	if terms.Key, err = ownKey(dir, addr); err != nil {
+		return addr, terms, err
+	}
+	if err := terms.Check(addr); err != nil {
+		return addr, terms, cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
+	}
+	return addr, terms, nil
 }
 
 // ownDir is the node's directory if none is named.

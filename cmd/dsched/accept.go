@@ -59,10 +59,14 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	c := wire.New(stream)
 	c.Hurry(wire.FrameWithin)
 	peer, hello, err := h.greet(c, stream)
-	known()
-	if err == nil {
+	switch {
+	case err == nil && hello == nil:
+		err = h.serveParts(ctx, dial.Share(c, false), peer, known)
+	case err == nil:
+		known()
 		err = h.serveRole(ctx, c, peer, hello)
 	}
+	known()
 	if refusal := asRefusal(err); refusal != nil {
 		c.Send(refusal)
 	}
@@ -80,17 +84,20 @@ func (h *head) caught(err *error) {
 	}
 }
 
-// greet waits for the peer's hello.
+// greet waits for the peer's hello. There is none if the stream is one of parts.
 func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, error) {
-	peer, err := h.proven(stream)
+	peer, part, err := h.whose(stream)
 	if err != nil {
 		return peer, nil, err
 	}
 	c.ReadWithin(wire.HelloWithin)
 	defer c.ReadWithin(0)
 	m, err := c.Recv()
-	if a, ok := m.(*wire.Attach); ok && err == nil {
-		if peer, err = h.attached(peer, a); err == nil {
+	if a, ok := m.(*wire.Attach); ok && err == nil && !part {
+		if peer, err = h.attached(peer, a); err == nil && a.Parts {
+			return peer, nil, nil
+		}
+		if err == nil {
 			m, err = c.Recv()
 		}
 	}

@@ -54,6 +54,7 @@ type head struct {
 	joins       map[job.Token]*session
 	lastSession uint64
 
+	desks   desks
 	room    *room
 	staging holds
 

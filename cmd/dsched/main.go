@@ -80,7 +80,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
-		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(),
+		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: newDesks(),
 		machine: sched.New(sched.Config{Lease: settings.Lease})}
 	return h, h.load()
 }
@@ -152,6 +152,7 @@ func (h *head) serveOn(ctx context.Context, ls []net.Listener, incoming func(con
 	}
 	listeners.Go(func() { incoming(ctx) })
 	listeners.Go(func() { h.sweeper.run(ctx, h) })
+	listeners.Go(func() { h.reach(ctx) })
 	up()
 	err := h.run(ctx)
 	stop()

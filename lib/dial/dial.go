@@ -49,6 +49,7 @@ type Terms struct {
 	Insecure bool             // plain TCP may leave this machine
 	Key      Key              // what this side proves itself with over TLS
 	HeadKey  node.Fingerprint // of the head that is dialled over TLS
+	SSH      []string         // options of ssh(1); see [OwnSSH]
 }
 
 // Dial makes a stream to the address: a spool directory, unix:PATH or

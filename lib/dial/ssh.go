@@ -80,6 +80,7 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 	if a.user != "" {
 		args = append(args, "-l", a.user)
 	}
+	args = append(args, t.SSH...)
 	c := &sshConn{Conn: ours, cmd: exec.Command("ssh", append(args, "--", a.host, command)...)}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = theirs, theirs, &c.said
 	c.cmd.WaitDelay = time.Second

@@ -40,9 +40,10 @@ type Settings struct {
 	Path  string     // PATH
 	Caps  *desk.Caps // nil: the disk is not looked at
 	Log   *slog.Logger
+	Once  bool // the daemon ends with its first session
 
 	// What a simulation brings: nil is the machine that the program runs on,
-	// Terms.Dial, and proc.Uptime.
+	// Terms.Streams, and proc.Uptime. Dial is also what -stdio brings.
 	Machine Machine
 	Dial    func(ctx context.Context, addr string) (net.Conn, error)
 	Uptime  func() time.Duration // also runs while the machine sleeps
@@ -93,9 +94,6 @@ func (s *Settings) bound() {
 func (s *Settings) fill() {
 	if s.Machine == nil {
 		s.Machine = thisMachine{}
-	}
-	if s.Dial == nil {
-		s.Dial = s.Terms.Dial
 	}
 	if s.Uptime == nil {
 		s.Uptime = proc.Uptime
@@ -178,7 +176,12 @@ func (n *daemon) run(ctx context.Context) error {
 	if s, err := n.Machine.NewSlot(); err == nil {
 		n.slots = append(n.slots, s)
 	}
-	n.work.Go(func() { n.link.run(ctx) })
+	var last error
+	n.work.Go(func() {
+		if last = n.link.run(ctx); n.Once {
+			stop()
+		}
+	})
 	n.work.Go(n.takeLeave)
 	n.Log.Info("node is up", "name", n.Name, "head", n.Addr, "cpus", n.Offer.CPUs, "dir", n.Dir, "containment", n.Offer.Containment)
 	for ctx.Err() == nil {
@@ -208,7 +211,7 @@ func (n *daemon) run(ctx context.Context) error {
 		s.Close()
 	}
 	n.Log.Info("node is down", "jobs_left_running", running)
-	return nil
+	return last
 }
 
 // do lets the state's goroutine call f and waits for it; false if the daemon is

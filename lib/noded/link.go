@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -106,14 +107,18 @@ func (l *link) ask(ctx context.Context, f *wire.Fetch, take func(io.Reader) erro
 	return <-r.done
 }
 
-// run keeps a session with the head until ctx ends.
-func (l *link) run(ctx context.Context) {
+// run keeps a session with the head until ctx ends. If there is to be one only,
+// it returns why that ended.
+func (l *link) run(ctx context.Context) error {
 	said := ""
 	for wait := time.Duration(0); ctx.Err() == nil; {
 		began := time.Now()
 		up, err := l.session(ctx)
 		if ctx.Err() != nil {
-			return
+			return nil
+		}
+		if l.n.Once {
+			return err
 		}
 		if text := err.Error(); up || text != said {
 			l.n.Log.Warn("no session with the head; jobs go on, results are kept", "head", l.n.Addr, "why", text)
@@ -125,6 +130,7 @@ func (l *link) run(ctx context.Context) {
 		wait = l.next(wait, err)
 		pause(ctx, wait-time.Duration(rand.Int64N(int64(wait)/4+1)))
 	}
+	return nil
 }
 
 // next is how long to wait after wait was not enough.
@@ -148,12 +154,14 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := l.n
-	c, head, err := n.greet(ctx, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
+	streams := n.Terms.Streams(n.Addr)
+	defer streams.Close()
+	c, head, err := n.greet(ctx, streams, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
-	s := &session{n: n, c: c, watch: newWatch(n.Uptime), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
+	s := &session{n: n, c: c, streams: streams, watch: newWatch(n.Uptime), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
 		grants: &outbox{news: make(chan struct{}, 1)}, tails: map[uint64]context.CancelFunc{}}
 	if err := l.attach(ctx, s); err != nil {
 		return false, err
@@ -197,8 +205,12 @@ func (n *daemon) guarded(f func() error) (err error) {
 }
 
 // greet makes a stream to the head, and says hello on it.
-func (n *daemon) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
-	stream, err := n.Dial(ctx, n.Addr)
+func (n *daemon) greet(ctx context.Context, streams *dial.Streams, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
+	open := streams.Dial
+	if n.Dial != nil {
+		open = func(ctx context.Context) (net.Conn, error) { return n.Dial(ctx, n.Addr) }
+	}
+	stream, err := open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,12 +262,12 @@ func (n *daemon) list() []wire.Message {
 // may not have taken in the session's offer yet; then it is asked again.
 func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
 	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: join, State: way}
-	c, _, err := s.n.greet(ctx, h)
+	c, _, err := s.n.greet(ctx, s.streams, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
 		if pause(ctx, wait); ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c, _, err = s.n.greet(ctx, h)
+		c, _, err = s.n.greet(ctx, s.streams, h)
 	}
 	if err != nil {
 		return fmt.Errorf("data stream %s: %w", way, err)

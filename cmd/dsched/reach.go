@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"distribute/lib/dial"
+	"distribute/lib/node"
+)
+
+// slowestReach is the longest time between two tries to reach a desk, and how
+// long one has to have been there for the next try to be soon.
+const slowestReach = time.Minute
+
+// The desks that the head dials: keys/nodes has their addresses.
+type desks struct {
+	list chan map[node.Name]string // the latest; has room for one
+
+	mu   sync.Mutex // guards away
+	away map[node.Name]away
+}
+
+// An away is why the head does not reach a desk.
+type away struct {
+	why   string
+	again time.Time // when it is tried next
+}
+
+func newDesks() desks {
+	return desks{list: make(chan map[node.Name]string, 1), away: map[node.Name]away{}}
+}
+
+// reachThese has the head keep dnoded running at these addresses, ssh://DESK
+// each, and at no others. The state's goroutine calls it; it does not wait.
+func (h *head) reachThese(list map[node.Name]string) {
+	select {
+	case <-h.desks.list:
+	default:
+	}
+	h.desks.list <- list
+}
+
+// reachNote says why a node is not there that the head is to reach, "" if it is,
+// or is none of those. It is of the state's goroutine.
+func (h *head) reachNote(name node.Name) string {
+	if h.sessions[h.byNode[name]] != nil {
+		return ""
+	}
+	h.desks.mu.Lock()
+	defer h.desks.mu.Unlock()
+	a, ok := h.desks.away[name]
+	switch {
+	case !ok:
+		return ""
+	case a.why == "":
+		return "being reached over ssh"
+	}
+	return fmt.Sprintf("%s; again at %s", a.why, a.again.Local().Format(time.TimeOnly))
+}
+
+func (d *desks) set(name node.Name, a away) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.away[name] = a
+}
+
+func (d *desks) drop(name node.Name) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.away, name)
+}
+
+// reach keeps the desks of the list reached until ctx ends.
+func (h *head) reach(ctx context.Context) {
+	type kept struct {
+		addr string
+		end  context.CancelFunc
+	}
+	now := map[node.Name]kept{}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		var list map[node.Name]string
+		select {
+		case list = <-h.desks.list:
+		case <-ctx.Done():
+			return
+		}
+		for name, k := range now {
+			if list[name] != k.addr {
+				k.end()
+				delete(now, name)
+			}
+		}
+		for name, addr := range list {
+			if _, there := now[name]; there {
+				continue
+			}
+			one, end := context.WithCancel(ctx)
+			now[name] = kept{addr, end}
+			all.Go(func() {
+				defer end()
+				h.keepReached(one, name, addr)
+			})
+		}
+	}
+}
+
+// keepReached has dnoded run at a desk until ctx ends: again a second after it
+// has ended, and later each time that it does not come to be one.
+func (h *head) keepReached(ctx context.Context, name node.Name, addr string) {
+	defer h.desks.drop(name)
+	log := h.log.With("node", string(name), "desk", addr)
+	terms := dial.Terms{SSH: dial.OwnSSH(filepath.Join(h.spool.Dir(), "keys"))}
+	said := ""
+	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, slowestReach) {
+		h.desks.set(name, away{})
+		began := time.Now()
+		err := h.reachOnce(ctx, terms, name, addr)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > slowestReach {
+			wait, said = time.Second, ""
+		}
+		if text := err.Error(); text != said {
+			log.Warn("a desk is not reached; jobs that run there go on", "why", text)
+			said = text
+		}
+		pause := wait - time.Duration(rand.Int64N(int64(wait)/4+1))
+		h.desks.set(name, away{err.Error(), time.Now().Add(pause)})
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// reachOnce is one dnoded at a desk, until it ends.
+func (h *head) reachOnce(ctx context.Context, terms dial.Terms, name node.Name, addr string) error {
+	s, says, err := terms.Reach(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if says != string(name) {
+		s.Close()
+		return fmt.Errorf("it says that it is node %.100q: name it %q in its node.yaml, or in keys/nodes what it is", says, name)
+	}
+	return h.serveParts(ctx, s, dial.Peer{UID: -1, Node: string(name)}, func() {})
+}

@@ -1,0 +1,131 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"distribute/lib/line"
+	"distribute/lib/wire"
+)
+
+// Streams makes the streams of one session of a node with its head. Over ssh
+// they are parts of one, so that a session costs one ssh.
+type Streams struct {
+	terms Terms
+	addr  string
+
+	mu     sync.Mutex // guards shared
+	shared *Shared
+}
+
+// Streams are streams to addr, of which none is made yet.
+func (t Terms) Streams(addr string) *Streams { return &Streams{terms: t, addr: addr} }
+
+// Dial makes the next stream.
+func (s *Streams) Dial(ctx context.Context) (net.Conn, error) {
+	if !strings.HasPrefix(s.addr, "ssh://") {
+		return s.terms.Dial(ctx, s.addr)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shared == nil {
+		shared, err := s.terms.attachParts(ctx, s.addr)
+		if err != nil {
+			return nil, wrap(s.addr, err)
+		}
+		s.shared = shared
+	}
+	c, err := s.shared.Begin()
+	return c, wrap(s.addr, err)
+}
+
+// Close ends what the streams share. It may be called twice.
+func (s *Streams) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shared == nil {
+		return nil
+	}
+	return s.shared.Close()
+}
+
+// attachParts starts dsched -attach on the head for a stream of parts.
+func (t Terms) attachParts(ctx context.Context, addr string) (*Shared, error) {
+	a, err := parseSSH(addr)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := t.startSSH(ctx, a, "dsched -attach")
+	if err != nil {
+		return nil, err
+	}
+	c := wire.New(stream)
+	if err := c.Send(&wire.Attach{Spool: a.spool, Parts: true}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return Share(c, true), nil
+}
+
+// reachWithin is how long a desk may take until its dnoded speaks.
+const reachWithin = time.Minute
+
+// Reach starts dnoded -stdio at ssh://[user@]desk[:port] and waits until it says
+// which node it is. Its streams are the parts, which it begins.
+func (t Terms) Reach(ctx context.Context, addr string) (s *Shared, node string, err error) {
+	a, err := parseSSH(addr)
+	if err == nil && a.spool != "" {
+		err = fmt.Errorf("%q has a path: the address of a desk is ssh://[user@]desk[:port]", addr)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	stream, err := t.startSSH(ctx, a, "dnoded -stdio")
+	if err != nil {
+		return nil, "", err
+	}
+	end := context.AfterFunc(ctx, func() { stream.Close() })
+	defer end()
+	c := wire.New(stream)
+	c.ReadWithin(reachWithin)
+	said, err := wire.Expect[*wire.Attach](c)
+	c.ReadWithin(0)
+	switch {
+	case errors.Is(err, line.ErrLine):
+		err = fmt.Errorf("something else speaks before dnoded does, most likely what its shell runs at login: ssh %s true must print nothing", a.host)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("its dnoded says nothing for %v", reachWithin)
+	case err == nil && !said.Parts:
+		err = errors.New("its dnoded knows no parts: upgrade it")
+	}
+	if err != nil {
+		c.Close()
+		return nil, "", err
+	}
+	return Share(c, false), said.Node, nil
+}
+
+// OwnSSH are options of ssh(1) for a daemon, which nobody can answer a question:
+// with the key and the hosts of its directory, if they are there.
+func OwnSSH(dir string) []string {
+	options := []string{"-o", "BatchMode=yes"}
+	add := func(name string, set ...string) {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err != nil {
+			return
+		}
+		for _, s := range set {
+			options = append(options, "-o", strings.ReplaceAll(s, "FILE", `"`+strings.ReplaceAll(path, "%", "%%")+`"`))
+		}
+	}
+	add("ssh_key", "IdentityFile=FILE", "IdentitiesOnly=yes")
+	add("known_hosts", "UserKnownHostsFile=FILE", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes", "UpdateHostKeys=no")
+	return options
+}
