@@ -64,7 +64,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	if *dry {
-		return printOffer(c, append(offer.all(), facts...))
+		return printOffer(c, append(append(offer.all(), facts...), runsAs(file, os.Geteuid())))
 	}
 	if offer.name.err != nil {
 		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", offer.name.err)
@@ -83,6 +83,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		if *head != "" || *insecure {
 			return cli.Usagef("with -stdio the head is who started dnoded")
 		}
+		if err := runAs(ctx, &settings, file, true); err != nil {
+			return err
+		}
 		err = serveStdio(ctx, c, settings)
 	} else {
 		if settings.Addr, settings.Terms, err = theHead(c, cmp.Or(*head, file.Head), *insecure, file, *dir); err != nil {
@@ -90,6 +93,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		}
 		if dial.Exposed(settings.Addr) {
 			log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", settings.Addr)
+		}
+		if err := runAs(ctx, &settings, file, onThisMachine(settings.Addr) || *insecure); err != nil {
+			return err
 		}
 		proc.Precious()
 		err = noded.Run(ctx, settings)

@@ -248,7 +248,7 @@ func (h *head) start(a sched.Start) {
 		h.log.Error("a job's line cannot be read", "batch", b.ID, "job", a.Ref.Job, "why", err)
 		return
 	}
-	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, Spec: b.specSum}
+	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, User: b.Head.Owner, Spec: b.specSum}
 	if inline(line, &j) {
 		m.Work = &j
 	}

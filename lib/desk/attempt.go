@@ -22,6 +22,7 @@ type Note struct {
 	Job    job.ID    `json:"job"`
 	Try    int       `json:"try"`
 	CPUs   int       `json:"cpus"`
+	User   string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 	Spec   string    `json:"spec"`           // SHA-256 of the batch's spec
 	Work   *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
 }
@@ -240,6 +241,7 @@ func (a *Attempt) readWork() {
 type Started struct {
 	Kind   string       `json:"kind"`             // of the batch
 	Token  job.Token    `json:"token,omitempty"`  // of a build's run
+	As     *Owner       `json:"as,omitempty"`     // who it runs as; nil: the daemon's user
 	Cgroup string       `json:"cgroup,omitempty"` // below which its tree is
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were

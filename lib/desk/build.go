@@ -18,6 +18,7 @@ import (
 // built.
 type Build struct {
 	Batch job.BatchID
+	User  string // who builds it; empty: the daemon's user
 	Sum   string // SHA-256 of the spec
 	Spec  job.Spec
 	Dir   string
@@ -27,6 +28,7 @@ type Build struct {
 type buildNote struct {
 	Format int             `json:"format"`
 	Batch  job.BatchID     `json:"batch"`
+	User   string          `json:"user,omitempty"`
 	Sum    string          `json:"sum"`
 	Spec   json.RawMessage `json:"spec"`
 }
@@ -41,14 +43,19 @@ func (b *Build) Output() string { return filepath.Join(b.Dir, "output") }
 func (b *Build) Tmp() string { return filepath.Join(b.Dir, "tmp") }
 
 // buildDir is named by all that decides a build.
-func (d *Desk) buildDir(batch job.BatchID, sum string) string {
-	key := sha256.Sum256([]byte(string(batch) + "\n" + sum))
+func (d *Desk) buildDir(batch job.BatchID, user, sum string) string {
+	what := string(batch) + "\n" + sum
+	if user != "" {
+		what += "\n" + user
+	}
+	key := sha256.Sum256([]byte(what))
 	return d.path("builds", hex.EncodeToString(key[:]))
 }
 
-// Build is what is known of a batch; fs.ErrNotExist if its spec was not fetched.
-func (d *Desk) Build(batch job.BatchID, sum string) (*Build, error) {
-	return readBuild(d.buildDir(batch, sum))
+// Build is what is known of a batch that the user builds, or if none is named the
+// daemon's user; fs.ErrNotExist if its spec was not fetched.
+func (d *Desk) Build(batch job.BatchID, user, sum string) (*Build, error) {
+	return readBuild(d.buildDir(batch, user, sum))
 }
 
 func readBuild(dir string) (*Build, error) {
@@ -65,16 +72,16 @@ func readBuild(dir string) (*Build, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	b.Batch, b.Sum = n.Batch, n.Sum
+	b.Batch, b.User, b.Sum = n.Batch, n.User, n.Sum
 	return b, nil
 }
 
 // SetBuild keeps a batch's spec, whose SHA-256 must be sum, durably.
-func (d *Desk) SetBuild(batch job.BatchID, sum string, spec []byte) (*Build, error) {
+func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Build, error) {
 	if got := sha256.Sum256(spec); hex.EncodeToString(got[:]) != sum {
 		return nil, fmt.Errorf("the spec of %s is not the one that was announced", batch)
 	}
-	b := &Build{Batch: batch, Sum: sum, Dir: d.buildDir(batch, sum)}
+	b := &Build{Batch: batch, User: user, Sum: sum, Dir: d.buildDir(batch, user, sum)}
 	if err := json.Unmarshal(spec, &b.Spec); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
@@ -84,7 +91,7 @@ func (d *Desk) SetBuild(batch job.BatchID, sum string, spec []byte) (*Build, err
 	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	raw, err := json.Marshal(buildNote{Format, batch, sum, spec})
+	raw, err := json.Marshal(buildNote{Format, batch, user, sum, spec})
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,10 @@ func Check(ctx context.Context, r *check.Run, boot string, held func(dir string)
 	if err != nil {
 		return err
 	}
-	c := &checker{dir: r.Dir, run: r, boot: boot, held: held, uid: int(info.Sys().(*syscall.Stat_t).Uid)}
+	c := &checker{dir: r.Dir, run: r, boot: boot, held: held, uid: int(info.Sys().(*syscall.Stat_t).Uid), most: 0o700}
+	if info.Mode().Perm() == passable {
+		c.most = passable
+	}
 	if err := r.Unit(ctx, "the directory", c.top); err != nil {
 		return err
 	}
@@ -118,6 +121,7 @@ type checker struct {
 	boot string
 	held func(dir string) (bool, error)
 	uid  int
+	most fs.FileMode // of attempts/ and builds/
 
 	names  []string // of the directories of attempts and builds
 	cached []string // of the directories below cache/
@@ -144,7 +148,11 @@ func (c *checker) top(u *check.Unit) error {
 				u.Odd(name, "it should be a directory")
 				continue
 			}
-			u.Mode(name, info, c.uid, 0o700)
+			most := fs.FileMode(0o700)
+			if name == "attempts" || name == "builds" {
+				most = c.most
+			}
+			u.Mode(name, info, c.uid, most)
 			if err := c.inside(u, name); err != nil {
 				return err
 			}

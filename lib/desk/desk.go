@@ -34,6 +34,7 @@ type Desk struct {
 	dir   string
 	state string
 	boot  string
+	mode  fs.FileMode // of the directory, and of those in it that others go through
 	lock  *flock.Flock
 
 	hoard hoard
@@ -52,7 +53,15 @@ type about struct {
 // locks it. Boot is the id of this boot: small inputs that were cached in an
 // earlier one are removed, because they were not synced. Directories that are
 // not a node's are refused.
-func Open(dir, boot string) (*Desk, error) {
+//
+// The directory is the daemon's alone.
+func Open(dir, boot string) (*Desk, error) { return openWith(dir, boot, 0o700) }
+
+// OpenPassable is [Open] for a daemon whose jobs run as others: they go through
+// the directory to what is theirs, and cannot list it.
+func OpenPassable(dir, boot string) (*Desk, error) { return openWith(dir, boot, passable) }
+
+func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -60,7 +69,7 @@ func Open(dir, boot string) (*Desk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &Desk{dir: dir, boot: boot, hoard: hoard{pins: map[string]int{}}}
+	d := &Desk{dir: dir, boot: boot, mode: mode, hoard: hoard{pins: map[string]int{}}}
 	if err := d.check(); err != nil {
 		return nil, err
 	}
@@ -78,8 +87,8 @@ func Open(dir, boot string) (*Desk, error) {
 	return d, nil
 }
 
-// private keeps everybody else out of the directory: jobs of others, and what
-// they wrote, are in it.
+// private keeps everybody else out of the directory, or lets them go through
+// only: jobs of others, and what they wrote, are in it.
 func (d *Desk) private() error {
 	info, err := os.Stat(d.dir)
 	if err != nil {
@@ -88,10 +97,10 @@ func (d *Desk) private() error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("%q belongs to user %d: give dnoded a directory of its own with -D", d.dir, st.Uid)
 	}
-	if info.Mode().Perm() == 0o700 {
+	if info.Mode().Perm() == d.mode {
 		return nil
 	}
-	return os.Chmod(d.dir, 0o700)
+	return os.Chmod(d.dir, d.mode)
 }
 
 // Close gives the directory up.
@@ -154,7 +163,12 @@ func hold(name string) (*flock.Flock, error) {
 // begin reads or makes node.json and removes what a crash left half done.
 func (d *Desk) begin() error {
 	for _, sub := range []string{"attempts", "builds", "cache", "trash"} {
-		if err := os.Mkdir(filepath.Join(d.dir, sub), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(d.path(sub), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	for _, sub := range []string{"attempts", "builds"} {
+		if err := os.Chmod(d.path(sub), d.mode); err != nil {
 			return err
 		}
 	}

@@ -295,14 +295,14 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.SetBuild("lab/b", sumOf([]byte("x")), spec); err == nil {
+	if _, err := d.SetBuild("lab/b", "", sumOf([]byte("x")), spec); err == nil {
 		t.Error("another spec than the announced one was taken")
 	}
-	b, err := d.SetBuild("lab/b", sumOf(spec), spec)
+	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := d.Build("lab/b", sumOf(spec)); err != nil || got.Dir != b.Dir || got.Spec.Build[0] != "make" {
+	if got, err := d.Build("lab/b", "", sumOf(spec)); err != nil || got.Dir != b.Dir || got.Spec.Build[0] != "make" {
 		t.Errorf("build %+v, %v", got, err)
 	}
 	if d.Ready(b) {

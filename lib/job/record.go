@@ -69,6 +69,7 @@ type Result struct {
 	Bytes       int64  `json:"bytes,omitempty"`        // in the files
 	Unstarted   bool   `json:"unstarted,omitempty"`    // it never ran, and never will
 	NoRoom      bool   `json:"no_room,omitempty"`      // with Unstarted: its node's disk has no room for it
+	Barred      bool   `json:"barred,omitempty"`       // with Unstarted: its node does not run jobs of who has submitted it
 	Lost        bool   `json:"lost,omitempty"`         // its supervisor or its machine went down under it: how it ended is not known
 	BuildFailed bool   `json:"build_failed,omitempty"` // it never ran because its batch's build failed on that node
 }

@@ -24,7 +24,12 @@ type File struct {
 	Reserve      *int64      // bytes of disk that jobs leave free
 	Cache        *int64      // bytes of inputs and builds that are kept after use
 	Output       *int64      // bytes that one job may print
+	RunAs        string      // as whom jobs run: Submitter, or the name of an account
+	Users        []string    // with Submitter: whose jobs; a name with a leading @ is that of a group
 }
+
+// Submitter, as RunAs, is each job's own.
+const Submitter = "submitter"
 
 // ReadFile reads a node's file. Its error has every mistake, with line and
 // column.
@@ -47,7 +52,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "reserve", "cache", "output"},
+		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "reserve", "cache", "output", "run_as", "users"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
@@ -80,10 +85,30 @@ func Parse(name string, data []byte) (*File, error) {
 			f.Capabilities = append(f.Capabilities, word)
 		}
 	}
+	f.runAs(m.Get("run_as"), m.Get("users"))
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+// runAs reads as whom jobs run. Whether there are such accounts only the machine
+// knows.
+func (f *File) runAs(as, users conf.Node) {
+	f.RunAs = as.Text()
+	for _, n := range users.List("write a list: [maria, '@lab']") {
+		name := n.Text()
+		if n.IsText() && (strings.TrimPrefix(name, "@") == "" || strings.ContainsAny(name, " \t:/")) {
+			n.Errorf("%s is no name of a user, nor with a leading @ of a group", conf.Quote(name))
+		}
+		f.Users = append(f.Users, name)
+	}
+	switch {
+	case f.RunAs == Submitter && users.Absent():
+		as.Errorf("submitter needs \"users\", whose jobs run here: [maria, '@lab']")
+	case f.RunAs != Submitter && !users.Absent():
+		users.Errorf("goes with \"run_as: submitter\" only")
+	}
 }
 
 // size reads a number of bytes, nil if absent.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -60,7 +61,7 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 // recall finds what an attempt that an earlier daemon started needs of the
 // cache and of the disk.
 func (n *daemon) recall(ctx context.Context, a *attempt) {
-	b, err := n.desk.Build(a.Job.Batch(), a.Spec)
+	b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec)
 	if err != nil || a.Work == nil {
 		return
 	}
@@ -101,6 +102,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 		var refusal *wire.Error
 		var cannot *cannotError
 		var lacks *noRoomError
+		var barred *barredError
 		switch {
 		case begun:
 			return func() error {
@@ -118,7 +120,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 			return func() error {
 				return n.keep(a, &job.Result{Outcome: job.Outcome{Reason: cannot.why}}, nil, false)
 			}
-		case errors.As(err, &lacks):
+		case errors.As(err, &lacks), errors.As(err, &barred):
 			return back(err)
 		case full(err):
 			return back(&noRoomError{why: reason(err)})
@@ -137,6 +139,9 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 // tryOnce prepares an attempt and runs it; begun says that it may have run, and
 // st how it ended, if the supervisor has told.
 func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.Status, err error) {
+	if err := n.whose(ctx, a); err != nil {
+		return false, nil, err
+	}
 	b, err := n.fetchAll(ctx, a)
 	if err != nil {
 		return false, nil, err
@@ -188,11 +193,11 @@ func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.
 	}
 	defer work.Close()
 	if len(b.Spec.Build) > 0 {
-		if err := copyTree(ctx, work, b.Tree()); err != nil {
+		if err := copyTree(ctx, work, b.Tree(), identity(ownerOf(a.account))); err != nil {
 			return nil, err
 		}
 	}
-	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup}
+	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account)}
 	for _, part := range []struct {
 		inputs []job.Input
 		keep   bool
@@ -210,19 +215,27 @@ func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.
 		if err := errors.Join(work.RemoveAll(saveDir), work.Mkdir(saveDir, 0o755)); err != nil {
 			return nil, err
 		}
-		return s, nil
 	}
-	return s, a.Record()
+	if err := s.As.Give(a.WorkDir()); err != nil {
+		return nil, err
+	}
+	if b.Spec.Kind != job.Python {
+		if err := a.Record(); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.As.Open(a.Dir, "work", "tmp")
 }
 
-// copyTree copies what a build left into a job's directory.
-func copyTree(ctx context.Context, dst *os.Root, tree string) error {
+// copyTree copies what a build left into a job's directory, as far as who built
+// it may read that.
+func copyTree(ctx context.Context, dst *os.Root, tree string, as *proc.Identity) error {
 	src, err := os.OpenRoot(tree)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	_, err = pack.Copy(ctx, dst, src)
+	_, err = pack.Copy(ctx, dst, src, as.Do)
 	return err
 }
 
@@ -263,17 +276,17 @@ func (n *daemon) order(a *attempt, b *desk.Build) *proc.Order {
 	id := a.Job
 	return &proc.Order{
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.Path, Cwd: a.WorkDir(), Output: a.Output(),
-		Cgroup: n.cgroup, Grace: grace,
-		Env: append(n.jobEnv(id.Batch(), a.cpus, a.WorkDir(), a.Tmp()),
+		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
+		Env: append(n.jobEnv(a.account, id.Batch(), a.cpus, a.WorkDir(), a.Tmp()),
 			"DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name()),
 	}
 }
 
 // jobEnv is the environment that builds and jobs have in common; the
 // supervisor adds the attempt.
-func (n *daemon) jobEnv(batch job.BatchID, cpus int, work, tmp string) []string {
+func (n *daemon) jobEnv(acc *account.Account, batch job.BatchID, cpus int, work, tmp string) []string {
 	memory := n.Offer.Memory / int64(max(1, n.Offer.CPUs)) * int64(cpus)
-	return append(n.Env[:len(n.Env):len(n.Env)],
+	return append(n.env(acc),
 		"DISTRIBUTE_NAMESPACE="+batch.Namespace(), "DISTRIBUTE_BATCH="+batch.Name(),
 		"DISTRIBUTE_NODE="+string(n.Name), "DISTRIBUTE_CPUS="+strconv.Itoa(cpus),
 		"DISTRIBUTE_MEMORY="+strconv.FormatInt(memory, 10), "DISTRIBUTE_GPUS=0",
@@ -411,7 +424,8 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 	}
 	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
 	var lacks *noRoomError
-	return n.keep(a, &job.Result{Unstarted: true, NoRoom: errors.As(why, &lacks), Outcome: job.Outcome{Reason: reason}}, nil, false)
+	var barred *barredError
+	return n.keep(a, &job.Result{Unstarted: true, NoRoom: errors.As(why, &lacks), Barred: errors.As(why, &barred), Outcome: job.Outcome{Reason: reason}}, nil, false)
 }
 
 // buildFailed ends an attempt whose batch could not be built here; what the

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/proc"
@@ -58,7 +59,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 			n.builds[b.Dir] = known
 		}
 		if known.run == nil {
-			known.run = n.beginBuild(ctx, known, a.seq, a.cpus)
+			known.run = n.beginBuild(ctx, known, a)
 			n.watchDisk()
 		}
 		run = known.run
@@ -86,13 +87,14 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 	return errStopped
 }
 
-// beginBuild starts the goroutine of a build.
-func (n *daemon) beginBuild(ctx context.Context, b *build, seq, cpus int) *buildRun {
+// beginBuild starts the goroutine of a build that an attempt needs.
+func (n *daemon) beginBuild(ctx context.Context, b *build, a *attempt) *buildRun {
+	seq, cpus, acc := a.seq, a.cpus, a.account
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	run := &buildRun{cancel: cancel, done: make(chan struct{})}
 	n.work.Go(func() {
 		defer cancel(nil)
-		err := n.runBuild(ctx, b.Build, run, seq, cpus)
+		err := n.runBuild(ctx, b.Build, run, seq, cpus, acc)
 		n.do(func() {
 			if run.why != "" && errors.Is(err, errStopped) {
 				err = &buildError{"stopped: " + run.why, b.Output()}
@@ -105,7 +107,7 @@ func (n *daemon) beginBuild(ctx context.Context, b *build, seq, cpus int) *build
 }
 
 // runBuild builds a batch, or takes over a build that an earlier daemon began.
-func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq, cpus int) error {
+func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq, cpus int, acc *account.Account) error {
 	if done, err := n.oldBuild(b, run); done || err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if err := b.Unbuild(); err != nil {
 		return err
 	}
-	started, err := n.prepareBuild(b)
+	started, err := n.prepareBuild(b, ownerOf(acc))
 	if err != nil {
 		return err
 	}
@@ -130,8 +132,8 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	n.Log.Info("build begins", "batch", b.Batch)
 	_, slot, err = n.supervise(ctx, slot, &proc.Order{
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.Path, Cwd: b.Tree(), Output: b.Output(),
-		Cgroup: n.cgroup, Grace: grace,
-		Env: append(n.jobEnv(b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
+		Cgroup: n.cgroup, Grace: grace, As: identity(started.As),
+		Env: append(n.jobEnv(acc, b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
 	}, string(b.Batch)+" (build)", func() {})
 	if err != nil {
 		return err
@@ -172,7 +174,7 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 }
 
 // prepareBuild makes the directory that a build runs in.
-func (n *daemon) prepareBuild(b *desk.Build) (*desk.Started, error) {
+func (n *daemon) prepareBuild(b *desk.Build, as *desk.Owner) (*desk.Started, error) {
 	for _, dir := range []string{b.Tree(), b.Tmp()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
@@ -183,20 +185,24 @@ func (n *daemon) prepareBuild(b *desk.Build) (*desk.Started, error) {
 		return nil, err
 	}
 	defer tree.Close()
-	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup}
+	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: as}
 	if s.Shared, s.At, err = n.desk.Place(tree, b.Spec.Inputs, false); err != nil {
 		return nil, err
 	}
-	if b.Spec.Kind != job.Python {
-		return s, nil
+	if b.Spec.Kind == job.Python {
+		if err := tree.MkdirAll("input", 0o755); err != nil {
+			return nil, err
+		}
+		if _, err := tree.Lstat("initial_files"); err != nil { // an input may have that name
+			if err := tree.Symlink("input", "initial_files"); err != nil {
+				return nil, err
+			}
+		}
 	}
-	if err := tree.MkdirAll("input", 0o755); err != nil {
+	if err := as.Give(b.Tree()); err != nil {
 		return nil, err
 	}
-	if _, err := tree.Lstat("initial_files"); err == nil {
-		return s, nil // an input of that name
-	}
-	return s, tree.Symlink("input", "initial_files")
+	return s, as.Open(b.Dir, "tree", "tmp")
 }
 
 // judgeBuild looks at how a build ended. What it left is kept if it went well,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/desk"
 	"distribute/lib/dial"
 	"distribute/lib/durable"
@@ -42,6 +43,12 @@ type Settings struct {
 	Log   *slog.Logger
 	Once  bool // the daemon ends with its first session
 
+	// As is the account as which the jobs of a submitter run, or why there is
+	// none; nil accounts, and a nil As, are the user of the daemon. RunsAs is its
+	// name if it is one for all.
+	As     func(ctx context.Context, submitter string) (*account.Account, error)
+	RunsAs string
+
 	// What a simulation brings: nil is the machine that the program runs on,
 	// Terms.Streams, and proc.Uptime. Dial is also what -stdio brings.
 	Machine Machine
@@ -61,7 +68,11 @@ func Run(ctx context.Context, s Settings) error {
 	if err != nil {
 		return err
 	}
-	d, err := desk.Open(s.Dir, boot)
+	open := desk.Open
+	if s.As != nil {
+		open = desk.OpenPassable
+	}
+	d, err := open(s.Dir, boot)
 	if err != nil {
 		return err
 	}
@@ -149,6 +160,8 @@ type attempt struct {
 	small   pack.Manifest // of what it left, if that is little; not changed once result is set
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it is over
+
+	account *account.Account // it runs as; of its goroutine
 
 	room   int64         // bytes of disk that are its own before it starts
 	writes int64         // that it said it writes

@@ -90,7 +90,7 @@ func (n *daemon) sending(a *attempt) {
 }
 
 func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
-	b, err := n.desk.Build(a.Job.Batch(), a.Spec)
+	b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return b, err
 	}
@@ -99,7 +99,7 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 	if err != nil {
 		return nil, err
 	}
-	if b, err = n.desk.SetBuild(a.Job.Batch(), a.Spec, raw); err != nil {
+	if b, err = n.desk.SetBuild(a.Job.Batch(), n.builder(a), a.Spec, raw); err != nil {
 		return nil, err
 	}
 	n.do(func() {

@@ -17,6 +17,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/proc"
 )
 
 // saveDir is where jobs put what is to come home.
@@ -35,7 +36,7 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	if err := os.RemoveAll(a.Extra()); err != nil {
 		return nil, err
 	}
-	m, skipped, err := saved(ctx, a, s.Kind)
+	m, skipped, err := saved(ctx, a, s.Kind, identity(s.As))
 	if errors.Is(err, pack.ErrLimit) {
 		m, skipped, err = nil, []pack.Skipped{{Path: ".", Why: err.Error()}}, nil
 		r.Reason = strings.TrimPrefix(r.Reason+"; what it left is too much: "+skipped[0].Why, "; ")
@@ -108,12 +109,12 @@ func printed(a *attempt) (e pack.Entry, err error) {
 
 // gatherExtra is the manifest of the files that come home beside the job's own.
 func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
-	m, _, err := scan(context.Background(), a.Extra(), nil)
+	m, _, err := scan(context.Background(), nil, a.Extra(), nil)
 	return m, err
 }
 
 // saved is what the job itself left.
-func saved(ctx context.Context, a *attempt, kind string) (pack.Manifest, []pack.Skipped, error) {
+func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity) (pack.Manifest, []pack.Skipped, error) {
 	save := filepath.Join(a.WorkDir(), saveDir)
 	info, err := os.Lstat(save)
 	isDir := err == nil && info.IsDir()
@@ -121,13 +122,13 @@ func saved(ctx context.Context, a *attempt, kind string) (pack.Manifest, []pack.
 		if !isDir {
 			return nil, []pack.Skipped{{Path: saveDir, Why: "it is no directory any more, so nothing of it was kept"}}, nil
 		}
-		return scan(ctx, save, nil)
+		return scan(ctx, as, save, nil)
 	}
 	before, err := a.Before()
 	if err != nil {
 		return nil, nil, err
 	}
-	m, skipped, err := scan(ctx, a.WorkDir(), func(p string, info fs.FileInfo) bool {
+	m, skipped, err := scan(ctx, as, a.WorkDir(), func(p string, info fs.FileInfo) bool {
 		return info.IsDir() && (p != saveDir) || !info.IsDir() && before.Changed(p, info)
 	})
 	if err != nil {
@@ -137,7 +138,7 @@ func saved(ctx context.Context, a *attempt, kind string) (pack.Manifest, []pack.
 	if !isDir {
 		return m, skipped, nil
 	}
-	inner, more, err := scan(ctx, save, func(p string, info fs.FileInfo) bool {
+	inner, more, err := scan(ctx, as, save, func(p string, info fs.FileInfo) bool {
 		return info.IsDir() || before.Changed(path.Join(saveDir, p), info)
 	})
 	if err != nil {
@@ -148,14 +149,18 @@ func saved(ctx context.Context, a *attempt, kind string) (pack.Manifest, []pack.
 	return m, slices.Concat(skipped, more, lost), nil
 }
 
-func scan(ctx context.Context, dir string, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error) {
-	// The tree is dead, so the modes that a job set do not matter any more.
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer root.Close()
-	return pack.Scan(ctx, root, keep, pack.Limits{})
+// scan reads a tree with the rights of as: what he cannot read is named.
+func scan(ctx context.Context, as *proc.Identity, dir string, keep func(string, fs.FileInfo) bool) (m pack.Manifest, skipped []pack.Skipped, err error) {
+	err = as.Do(func() error {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		m, skipped, err = pack.Scan(ctx, root, keep, pack.Limits{})
+		return err
+	})
+	return m, skipped, err
 }
 
 // pruned is m without the directories that were there before and have nothing
@@ -223,8 +228,8 @@ func writeSkipped(a *attempt, skipped []pack.Skipped) error {
 
 // openHome opens a file of an attempt's manifest. A file of that path can lie in
 // several places; it is the one that is as the manifest has it. Its content is
-// checked on the way.
-func openHome(a *attempt, root *os.Root, e pack.Entry) (io.ReadCloser, error) {
+// checked on the way. What the job left is opened with the rights of as.
+func openHome(a *attempt, root *os.Root, e pack.Entry, as *proc.Identity) (f io.ReadCloser, err error) {
 	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
 	if e.Path == a.Job.Name()+"_output.txt" {
 		places = append([]string{filepath.Base(a.Output())}, places...)
@@ -232,7 +237,14 @@ func openHome(a *attempt, root *os.Root, e pack.Entry) (io.ReadCloser, error) {
 	for _, p := range places {
 		info, err := root.Lstat(p)
 		if err == nil && info.Mode().IsRegular() && info.Size() == e.Size && sameTime(info, e) {
-			return root.Open(p)
+			if !strings.HasPrefix(p, "work/") {
+				return root.Open(p)
+			}
+			err = as.Do(func() (err error) {
+				f, err = root.Open(p)
+				return err
+			})
+			return f, err
 		}
 	}
 	return nil, fmt.Errorf("%w: %q", pack.ErrChanged, e.Path)

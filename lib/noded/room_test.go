@@ -55,7 +55,7 @@ func built(t *testing.T, n *daemon, batch job.BatchID, used time.Time) *build {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(spec)
-	b, err := n.desk.SetBuild(batch, hex.EncodeToString(sum[:]), spec)
+	b, err := n.desk.SetBuild(batch, "", hex.EncodeToString(sum[:]), spec)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	notes := make([]desk.Note, len(starts))
 	for i, s := range starts {
 		n.noted++
-		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, Spec: s.Spec, Work: s.Work}
+		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, User: s.User, Spec: s.Spec, Work: s.Work}
 	}
 	as, errs := n.desk.Begin(notes)
 	n.do(func() {
@@ -347,6 +347,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 		return n.spoiled(a, err)
 	}
 	defer root.Close()
+	as := identity(a.owner())
 	if g.Manifest {
 		*x++
 		if err := c.SendTransfer(&wire.Send{X: *x, Of: wire.OfManifest, Attempt: a.Token}, m.Encode); err != nil {
@@ -356,7 +357,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	*x++
 	var own error
 	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
-		own = pack.Sender(dial.Local(n.Addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e) })
+		own = pack.Sender(dial.Local(n.Addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e, as) })
 		return own
 	})
 	if !damaged(own) {

@@ -93,7 +93,7 @@ func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.
 		name := a.Output()
 		over := n.isOver(a, m.Build)
 		if m.Build {
-			if b, err := n.desk.Build(a.Job.Batch(), a.Spec); err == nil {
+			if b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec); err == nil {
 				name = b.Output()
 			}
 		}

@@ -16,8 +16,14 @@ import (
 // between files (btrfs, XFS), the kernel does that and no content is copied.
 // Special files are left out and named. Set-id bits are dropped. Owners are those
 // of any file that the caller makes.
-func Copy(ctx context.Context, dst, src *os.Root) ([]Skipped, error) {
-	c := &copier{}
+//
+// If as is not nil, files of src are opened by a function that it is given, so
+// that the caller can do that with the rights of whoever may change that tree.
+func Copy(ctx context.Context, dst, src *os.Root, as func(func() error) error) ([]Skipped, error) {
+	if as == nil {
+		as = func(f func() error) error { return f() }
+	}
+	c := &copier{as: as}
 	if err := c.dir(ctx, dst, src, ""); err != nil {
 		return nil, err
 	}
@@ -25,6 +31,7 @@ func Copy(ctx context.Context, dst, src *os.Root) ([]Skipped, error) {
 }
 
 type copier struct {
+	as func(func() error) error
 	skips
 }
 
@@ -100,7 +107,11 @@ func (c *copier) sub(ctx context.Context, dst, src *os.Root, name, path string) 
 }
 
 func (c *copier) file(dst, src *os.Root, name string, info fs.FileInfo) error {
-	from, err := openFile(src, name, info, os.O_RDONLY)
+	var from *os.File
+	err := c.as(func() (err error) {
+		from, err = openFile(src, name, info, os.O_RDONLY)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -517,7 +517,7 @@ func TestCopy(t *testing.T) {
 	must(t, os.Symlink("/usr/bin/python3", filepath.Join(from, "python")))
 	before := look(t, from)
 	must(t, syscall.Mkfifo(filepath.Join(from, "fifo"), 0o600))
-	skipped, err := Copy(context.Background(), openRoot(t, to), openRoot(t, from))
+	skipped, err := Copy(context.Background(), openRoot(t, to), openRoot(t, from), nil)
 	must(t, err)
 	if after := look(t, to); after != before {
 		t.Errorf("copied\n%s\nto\n%s", before, after)
@@ -527,7 +527,7 @@ func TestCopy(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Copy(ctx, openRoot(t, t.TempDir()), openRoot(t, from)); !errors.Is(err, context.Canceled) {
+	if _, err := Copy(ctx, openRoot(t, t.TempDir()), openRoot(t, from), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -35,6 +35,7 @@ type Order struct {
 	Output string        `json:"output"`           // standard output and error are appended to it
 	Cgroup string        `json:"cgroup,omitempty"` // directory below which the tree gets a cgroup; empty: none
 	Grace  time.Duration `json:"grace"`            // between SIGTERM and SIGKILL of a stop
+	As     *Identity     `json:"as,omitempty"`     // who it runs as, without a way to become another; nil: the daemon's user
 }
 
 // A Status is how an order ended. It is the content of StatusFile.

@@ -248,6 +248,12 @@ func (s *supervisor) run(o *Order, st *Status) error {
 		return err
 	}
 	defer out.Close()
+	if o.As != nil {
+		unix.Umask(0o022) // whatever that of dnoded is: nobody else gets into his directory
+		if err := out.Chown(o.As.UID, o.As.GID); err != nil {
+			return err
+		}
+	}
 	g, pid, err := s.fork(o, name, out)
 	if err != nil {
 		return fmt.Errorf("cannot start %q: %w", o.Argv[0], err)
@@ -288,6 +294,17 @@ func (s *supervisor) fork(o *Order, name string, out *os.File) (g *group, pid in
 		Dir: o.Cwd, Env: append(o.Env[:len(o.Env):len(o.Env)], Marker+"="+o.Token),
 		Files: []uintptr{s.null.Fd(), out.Fd(), out.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if o.As != nil {
+		// The environment, which is the batch's, is for the job only: nothing is run
+		// between here and its program.
+		uid, gid, groups := o.As.credential()
+		attr.Sys.Credential = &syscall.Credential{Uid: uid, Gid: gid, Groups: groups}
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := renounce(); err != nil {
+			return nil, 0, err
+		}
 	}
 	if o.Cgroup != "" {
 		if g, err := newGroup(o.Cgroup, o.Token); err == nil {

@@ -224,6 +224,8 @@ func (m *Machine) ended(a *attempt, r Result) {
 	case !r.Unstarted || a.recalled || a.stopped:
 	case r.NoRoom:
 		m.noRoom(b, a.peer, r.Reason)
+	case r.Barred:
+		m.bar(b, a.peer, r.Reason)
 	default:
 		m.refused(a.peer, r.Reason)
 	}

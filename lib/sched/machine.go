@@ -35,7 +35,7 @@ type Machine struct {
 	doomed []*queue   // whose jobs are being failed, some at each event
 	again  []*attempt // whose transfer failed, to be granted again
 	avoids map[*batch]struct{}
-	tights map[*batch]struct{} // for which a node had no room
+	tights map[*batch]struct{} // which a node is not given for a while
 }
 
 // A key is a token as bytes.
@@ -72,7 +72,7 @@ type batch struct {
 	suspect map[*peer]struct{}      // the same, before it is in the log
 	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
 	seen    map[*peer]uint8         // how its jobs ended there
-	tight   map[*peer]tight         // where the disk had no room for them
+	tight   map[*peer]tight         // where they are not tried for a while
 }
 
 type request struct {

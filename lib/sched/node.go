@@ -48,6 +48,7 @@ func (e NodeUp) apply(m *Machine) {
 	p.boot, p.state, p.offer = e.Boot, e.State, e.Offer
 	p.offer.CPUs = min(max(0, p.offer.CPUs), maxCPUs)
 	p.held = map[key]int{}
+	m.unbar(p)
 	for _, c := range m.classes {
 		p.judge(c)
 	}

@@ -6,15 +6,23 @@ import "time"
 // on its disk for a job of it, before it is tried again.
 const longestTight = 5 * time.Minute
 
-// A tight is a batch for whose jobs a node had no room on its disk. Nobody is
-// to blame, and the node may do other work meanwhile. It is not in the log.
+// longestBarred is the same where a node does not run jobs of who submitted the
+// batch: that changes when the node is told otherwise, and begins a new session,
+// or when he gets an account there.
+const longestBarred = time.Hour
+
+// A tight is a batch for whose jobs a node had no room on its disk, or that it
+// does not run for who submitted it. Nobody is to blame, and the node may do other
+// work meanwhile. It is not in the log.
 type tight struct {
-	until time.Duration // 0: it may be tried
-	long  time.Duration // doubled each time
-	why   string
+	until  time.Duration // 0: it may be tried
+	long   time.Duration // doubled each time
+	barred bool          // for whose it is
+	why    string
 }
 
-// cramped says that a node had no room for the batch a while ago, and why.
+// cramped says that a node gave a job of the batch back a while ago, for want of
+// room or for whose it is, and why.
 func (b *batch) cramped(p *peer) (why string, yes bool) {
 	t, ok := b.tight[p]
 	return t.why, ok && t.until != 0
@@ -26,8 +34,30 @@ func (m *Machine) noRoom(b *batch, p *peer, why string) {
 		b.tight = map[*peer]tight{}
 	}
 	long := min(max(resting, 2*b.tight[p].long), longestTight)
-	b.tight[p] = tight{m.now + long, long, orElse(why, "no room")}
+	b.tight[p] = tight{until: m.now + long, long: long, why: orElse(why, "no room")}
 	m.tights[b] = struct{}{}
+}
+
+// bar keeps a batch from a node that does not run it for who submitted it.
+func (m *Machine) bar(b *batch, p *peer, why string) {
+	if b.tight == nil {
+		b.tight = map[*peer]tight{}
+	}
+	long := resting
+	if old := b.tight[p]; old.barred {
+		long = min(2*old.long, longestBarred)
+	}
+	b.tight[p] = tight{m.now + long, long, true, orElse(why, "does not run jobs of who submitted it")}
+	m.tights[b] = struct{}{}
+}
+
+// unbar lets a node be tried again that may have been told otherwise.
+func (m *Machine) unbar(p *peer) {
+	for b := range m.tights {
+		if b.tight[p].barred {
+			delete(b.tight, p)
+		}
+	}
 }
 
 // tryRoom lets nodes be tried again whose time has come.
@@ -54,7 +84,7 @@ const removal = time.Second
 // moreRoom lets a node be tried again soon: something is being removed there.
 func (m *Machine) moreRoom(p *peer) {
 	for b := range m.tights {
-		if t, ok := b.tight[p]; ok && t.until != 0 {
+		if t, ok := b.tight[p]; ok && t.until != 0 && !t.barred {
 			b.tight[p] = tight{until: min(t.until, m.now+removal), why: t.why}
 		}
 	}

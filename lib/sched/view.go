@@ -228,7 +228,7 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 	if q.doom != "" {
 		return q.doom, true
 	}
-	var there, able, big, failed, idle, rest, tight int
+	var there, able, big, failed, idle, rest, tight, barred int
 	var lacks, small string
 	for _, p := range m.peers {
 		if p.session == 0 {
@@ -248,6 +248,9 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 		if why, cramped := q.b.cramped(p); cramped {
 			if tight++; small == "" || string(p.name)+": "+why < small {
 				small = string(p.name) + ": " + why
+			}
+			if q.b.tight[p].barred {
+				barred++
 			}
 		} else if !q.takes(p) {
 			failed++
@@ -273,9 +276,9 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 	case failed+rest == big:
 		return fmt.Sprintf("%d of %d nodes can run it, and rest for a while", rest, there), true
 	case idle > 0:
-		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", big-failed, there), false
+		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", big-failed-barred, there), false
 	}
-	return fmt.Sprintf("%d of %d nodes can run it, all are busy", big-failed, there), false
+	return fmt.Sprintf("%d of %d nodes can run it, all are busy", big-failed-barred, there), false
 }
 
 // Snapshot is all of the state that lasts, as text with one line for each

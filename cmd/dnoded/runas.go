@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"distribute/lib/account"
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/node"
+	"distribute/lib/noded"
+)
+
+// runAs sets in s as whom jobs run, by dnoded(8), and says what must not go
+// unsaid. AsRoot says that the head is one for which root's own jobs may run as
+// root. The error is one of the node's file, or of where it is used.
+func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) error {
+	switch uid := os.Geteuid(); {
+	case uid != 0 && f.RunAs != "":
+		return cli.Errorf(cli.Input, "the node's file says run_as, and only root can run jobs as others: start dnoded as root, or take run_as out, so that all jobs run as %s", dial.UserName(uid))
+	case uid != 0:
+		return nil
+	case f.RunAs == "" && !asRoot:
+		return cli.Errorf(cli.Input, "dnoded is root, and jobs do not run as root for a head that is not on this machine: say in its node.yaml as whom they run, as\n"+
+			"\trun_as: submitter\n\tusers: [maria, '@lab']\nor, for all jobs,\n\trun_as: USER\nor start dnoded as a user of its own")
+	case f.RunAs == "":
+		s.Log.Warn("jobs run as root, those of root alone: dnoded is root, and its node.yaml does not say run_as", "head", s.Addr)
+		s.As = onlyOf(dial.UserName(uid))
+		return nil
+	}
+	rule := ruleOf(f)
+	for _, name := range append(rule.Users, rule.One) {
+		if name == "" || strings.HasPrefix(name, "@") {
+			continue
+		}
+		switch a, err := account.Lookup(ctx, name); {
+		case err != nil: // a directory service may not be there yet
+			s.Log.Warn("no jobs can run as this user now", "user", name, "why", err)
+		case a.Person() != nil:
+			return cli.Errorf(cli.Input, "run_as: jobs never run as root or as an account of the system: %w", a.Person())
+		}
+	}
+	s.As, s.RunsAs = rule.As, rule.One
+	return passable(s.Dir)
+}
+
+// onThisMachine says that a head is one of this machine, by whatever way.
+func onThisMachine(addr string) bool {
+	u, err := url.Parse(addr)
+	if err != nil || u.Scheme != "ssh" {
+		return dial.Local(addr)
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// ruleOf is what the node's file says of whose jobs run as whom.
+func ruleOf(f *node.File) *account.Rule {
+	if f.RunAs == node.Submitter {
+		return &account.Rule{Users: f.Users}
+	}
+	return &account.Rule{One: f.RunAs}
+}
+
+// onlyOf is for a daemon of whose own user alone jobs run, as that user.
+func onlyOf(name string) func(context.Context, string) (*account.Account, error) {
+	return func(_ context.Context, submitter string) (*account.Account, error) {
+		if submitter != name {
+			return nil, fmt.Errorf("it runs jobs as %s, and so only those of %[1]s; run_as in its node.yaml says otherwise", name)
+		}
+		return nil, nil
+	}
+}
+
+// passable says why jobs of others could not go to what is theirs in a node's
+// directory.
+func passable(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	for up := filepath.Dir(dir); ; up = filepath.Dir(up) {
+		info, err := os.Stat(up)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err == nil && info.Mode().Perm()&0o001 == 0 {
+			return cli.Errorf(cli.Input, "the users whose jobs are to run here cannot get to %q: %q has mode %04o; give dnoded another directory with -D, or let them through (chmod o+x)", dir, up, info.Mode().Perm())
+		}
+		if up == "/" {
+			return nil
+		}
+	}
+}
+
+// runsAs is the fact that dnoded -n tells of it.
+func runsAs(f *node.File, uid int) fact {
+	switch {
+	case f.RunAs != "":
+		return fact{what: "run_as", value: ruleOf(f).String(), why: "node.yaml"}
+	case uid == 0:
+		return fact{what: "run_as", value: dial.UserName(uid), why: "no run_as, so only root's jobs of a head on this machine"}
+	}
+	return fact{what: "run_as", value: dial.UserName(uid), why: "the user of dnoded"}
+}

@@ -1,0 +1,88 @@
+package noded
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"distribute/lib/account"
+	"distribute/lib/desk"
+	"distribute/lib/proc"
+)
+
+// As whom jobs run, where that is not the user of the daemon. A tree is made by
+// the daemon where nobody else can enter, and then handed over; from then on
+// what is in it is read with the owner's rights, since he can put anything there
+// at any time. What the daemon itself believes lies beside it, in a directory
+// that the owner can only go through.
+
+// A barredError says that the node does not run the jobs of a user.
+type barredError struct{ user, why string }
+
+func (e *barredError) Error() string {
+	return fmt.Sprintf("does not run jobs of %.100q: %s", e.user, e.why)
+}
+
+// whose finds as whom an attempt runs, each time anew: an account may have come
+// or gone since.
+func (n *daemon) whose(ctx context.Context, a *attempt) error {
+	if n.As == nil {
+		return nil
+	}
+	acc, err := n.As(ctx, a.User)
+	if err != nil && ctx.Err() == nil {
+		return &barredError{a.User, err.Error()}
+	}
+	a.account = acc
+	return err
+}
+
+// builder is as whom an attempt's batch is built, as the directory of the build
+// is named by it.
+func (n *daemon) builder(a *attempt) string {
+	switch {
+	case n.As == nil:
+		return ""
+	case n.RunsAs != "":
+		return n.RunsAs
+	}
+	return a.User
+}
+
+// ownerOf is an account as the directory knows it; nil for none.
+func ownerOf(acc *account.Account) *desk.Owner {
+	if acc == nil {
+		return nil
+	}
+	return &desk.Owner{UID: acc.UID, GID: acc.GID, Groups: acc.Groups}
+}
+
+// identity is with whose rights files of an owner are read; nil: the daemon's.
+func identity(o *desk.Owner) *proc.Identity { return (*proc.Identity)(o) }
+
+// owner is whose the files of an attempt are that has started.
+func (a *attempt) owner() *desk.Owner {
+	s, err := a.Started()
+	if err != nil {
+		return nil
+	}
+	return s.As
+}
+
+// env is what jobs of an account get of the daemon's environment: of the
+// variables that tell of a user, his.
+func (n *daemon) env(acc *account.Account) []string {
+	if acc == nil {
+		return n.Env[:len(n.Env):len(n.Env)]
+	}
+	env := []string{"HOME=" + acc.Home, "USER=" + acc.Name, "LOGNAME=" + acc.Name, "SHELL=" + acc.Shell}
+	if acc.Shell == "" {
+		env[3] = "SHELL=/bin/sh" // as passwd(5) has it
+	}
+	for _, v := range n.Env {
+		if name, _, _ := strings.Cut(v, "="); name != "HOME" && name != "USER" {
+			env = append(env, v)
+		}
+	}
+	return env
+}
