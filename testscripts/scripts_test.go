@@ -81,7 +81,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames: true,
 		Condition:          condition,
 		Setup:              setup,
-		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"sshd": cmdSSHD},
+		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"sshd": cmdSSHD, "users": cmdUsers},
 	})
 }
 
