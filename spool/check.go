@@ -201,7 +201,7 @@ func (c *checker) topEntry(u *check.Unit, e fs.DirEntry) {
 	name := e.Name()
 	for _, d := range tree {
 		if d.name == name {
-			c.wantDir(u, name, e, d.mode)
+			c.wantDir(u, name, e, d.most)
 			return
 		}
 	}

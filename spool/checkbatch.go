@@ -208,6 +208,9 @@ func (b *batchLook) first(l *logReader, d *damages) error {
 	default:
 		b.before++
 		b.about = &first.Head
+		if info, err := os.Lstat(b.path(b.name(""))); err == nil && b.about.Spec.Private {
+			b.u.Mode(b.name(""), info, b.uid, 0o700)
+		}
 		b.seenSeq(first.seq)
 		if named != b.id {
 			b.u.Find(check.Finding{Kind: check.Strange, Path: b.name(""), What: fmt.Sprintf("its log is that of the batch %.200q", named),

@@ -168,7 +168,7 @@ func (c *checker) spaces(u *check.Unit) error {
 			u.Odd(name, "it is not the name of a namespace")
 			continue
 		}
-		if !c.wantDir(u, name, ns, 0o750) {
+		if !c.wantDir(u, name, ns, 0o755) {
 			continue
 		}
 		list, err := c.list(u, name)
@@ -189,7 +189,7 @@ func (c *checker) space(u *check.Unit, ns string, e fs.DirEntry) {
 		u.Find(check.Finding{Kind: check.Left, Path: name, What: "a submission that was cut short, and whose sender was told nothing", Cure: starts})
 	case job.CheckName(e.Name()) != nil:
 		u.Odd(name, "it is not the name of a batch")
-	case c.wantDir(u, name, e, 0o750):
+	case c.wantDir(u, name, e, 0o755):
 		c.ids = append(c.ids, job.NewBatchID(ns, e.Name()))
 	}
 }

@@ -42,7 +42,8 @@ const endLen = len(`{"sha256":""}`) + 2*sha256.Size + 1
 // of the file is d.Submission: leaving the same one twice leaves one. A batch of
 // that name which is in the spool already is [ErrSame] or [ErrTaken]. Where there
 // is no room, or less than Space.Reserve would be left, it is [ErrFull], and
-// nothing is left.
+// nothing is left. A private batch that the spool's user could not read if
+// others could not is [ErrPrivate].
 func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Job], open func(sum string) (io.ReadCloser, error)) error {
 	if err := d.Submission.Check(); err != nil {
 		return err
@@ -50,15 +51,22 @@ func (s *Spool) Leave(d Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.Jo
 	if err := s.leaveable(&d, spec, jobs); err != nil {
 		return err
 	}
+	mode := fs.FileMode(0o640)
+	if spec.Private {
+		mode = 0o600
+	}
+	if spec.Private && s.uid != os.Getuid() && s.uid != 0 {
+		return ErrPrivate
+	}
 	name := s.path("incoming", string(d.Submission))
 	temp := s.path("incoming", "."+string(d.Submission)+".tmp~")
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o640)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, mode)
 	if err != nil {
 		return full(err)
 	}
 	defer f.Close()
 	d.Format, d.File = Format, int64(len(file))
-	err = errors.Join(f.Chmod(0o640), syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+	err = errors.Join(f.Chmod(mode), syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	if err == nil {
 		err = leave(f, &d, file, spec, jobs, open)
 	}
@@ -148,7 +156,7 @@ func (s *Spool) leaveable(d *Drop, spec *job.Spec, jobs iter.Seq[*job.Job]) erro
 		content.Write(text)
 	}
 	mine := &job.Head{Submission: d.Submission, UID: os.Getuid(), Content: hex.EncodeToString(content.Sum(nil))}
-	if gone, err := s.going(d.Batch); gone || err != nil {
+	if gone, err := s.going(d.Batch); gone || err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	_, err := s.compare(d.Batch, mine, false)

@@ -67,7 +67,10 @@ func (s *Spool) compare(id job.BatchID, mine *job.Head, free bool) (*Batch, erro
 	b, err := s.firstRecord(id)
 	var bad *Problem
 	if errors.As(err, &bad) {
-		return nil, fmt.Errorf("%w: %q is there, and damaged: %w", ErrTaken, id, bad)
+		return nil, &TakenError{Batch: id, details: fmt.Sprintf(": it is there, and damaged: %v", bad)}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, &TakenError{Batch: id}
 	}
 	if err != nil {
 		return nil, classed(err)
@@ -82,8 +85,24 @@ func (s *Spool) compare(id job.BatchID, mine *job.Head, free bool) (*Batch, erro
 		}
 		return b, fmt.Errorf("%q: %w", id, ErrSame)
 	}
-	return b, fmt.Errorf("%q: %w, by %.100q on %s", id, ErrTaken, b.Head.Owner, b.Submitted.Format("2006-01-02"))
+	return b, &TakenError{Batch: id, details: fmt.Sprintf(", by %.100q on %s", b.Head.Owner, b.Submitted.Format("2006-01-02"))}
 }
+
+// A TakenError is [ErrTaken], and says by whom.
+type TakenError struct {
+	Batch   job.BatchID
+	details string
+}
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("%q: %s%s", string(e.Batch), ErrTaken, e.details)
+}
+
+// Unwrap is ErrTaken.
+func (e *TakenError) Unwrap() error { return ErrTaken }
+
+// Bare is the error for one who may not know whose batch that is.
+func (e *TakenError) Bare() error { return &TakenError{Batch: e.Batch} }
 
 // settle makes the name of a batch that is there durable: who made it may not
 // have come so far yet, and what is told of it must hold.
@@ -196,6 +215,11 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 	}
 	if err := os.WriteFile(name, line, 0o640); err != nil {
 		return nil, classed(err)
+	}
+	if !s.spec.Private {
+		if err := likeAbove(s.dir); err != nil {
+			return nil, classed(err)
+		}
 	}
 	if err := durable.Step("submit.sync"); err != nil {
 		return nil, classed(err)

@@ -166,11 +166,14 @@ type Waiting struct {
 	Why  string    // why it was rejected; empty: it waits
 }
 
-// Waiting lists what is in incoming/ and in rejected/.
+// Waiting lists what is in incoming/ and in rejected/, as far as it may be read.
 func (s *Spool) Waiting() ([]Waiting, error) {
 	var all []Waiting
 	for _, dir := range []string{"incoming", "rejected"} {
 		list, err := os.ReadDir(s.path(dir))
+		if errors.Is(err, fs.ErrPermission) {
+			continue // only the spool's user may list incoming/
+		}
 		if err != nil {
 			return all, err
 		}

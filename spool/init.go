@@ -30,13 +30,14 @@ const settings = `# Settings of this head, as dsched(8) describes them. Everythi
 # so nothing needs to stand here.
 `
 
-// tree is every directory of a spool with its mode.
+// tree is every directory of a spool with its mode, and how far an admin may
+// open it.
 var tree = []struct {
-	name string
-	mode fs.FileMode
+	name       string
+	mode, most fs.FileMode
 }{
-	{"incoming", 0o750}, {"rejected", 0o750}, {"blobs", 0o750}, {"batches", 0o750}, {"nodes", 0o750},
-	{"keys", 0o700}, {"run", 0o750}, {"trash", 0o700},
+	{"incoming", fs.ModeSetgid | fs.ModeSticky | 0o730, 0o773}, {"rejected", 0o750, 0o755}, {"blobs", 0o700, 0o750}, {"batches", 0o750, 0o755},
+	{"nodes", 0o750, 0o755}, {"keys", 0o700, 0o700}, {"run", 0o750, 0o755}, {"trash", 0o700, 0o700},
 }
 
 // Init makes a spool in dir, which may be missing, empty, or what an Init cut
@@ -122,7 +123,7 @@ func fill(dir string) error {
 			return err
 		}
 		name := filepath.Join(dir, d.name)
-		if err := os.Mkdir(name, d.mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		if err := os.Chmod(name, d.mode); err != nil {

@@ -132,7 +132,9 @@ func removeAll(dir, glob string, remove func(name string) bool) error {
 	return nil
 }
 
-// batchIDs lists the directories below batches/ whose names are names.
+// batchIDs lists the directories below batches/ whose names are names. Where a
+// namespace may not be listed, the others are listed, and the error is
+// fs.ErrPermission.
 func (s *Spool) batchIDs() ([]job.BatchID, error) {
 	spaces, err := os.ReadDir(s.path("batches"))
 	if err != nil {
@@ -143,9 +145,13 @@ func (s *Spool) batchIDs() ([]job.BatchID, error) {
 		if !ns.IsDir() || job.CheckName(ns.Name()) != nil {
 			continue
 		}
-		names, err := os.ReadDir(s.path("batches", ns.Name()))
-		if err != nil {
-			return nil, err
+		names, rerr := os.ReadDir(s.path("batches", ns.Name()))
+		if errors.Is(rerr, fs.ErrPermission) {
+			err = rerr
+			continue
+		}
+		if rerr != nil {
+			return nil, rerr
 		}
 		for _, n := range names {
 			if n.IsDir() && job.CheckName(n.Name()) == nil {
@@ -153,7 +159,7 @@ func (s *Spool) batchIDs() ([]job.BatchID, error) {
 			}
 		}
 	}
-	return ids, nil
+	return ids, err
 }
 
 // Open opens one batch as Load does: a batch that is closed and whose jobs are
@@ -428,6 +434,15 @@ func (s *Spool) firstRecord(id job.BatchID) (*Batch, error) {
 	}
 	defer f.Close()
 	return b, b.readFirst(newFirstReader(f, id))
+}
+
+// Owner is the number of the user whose batch it is.
+func (s *Spool) Owner(id job.BatchID) (uid int, err error) {
+	b, err := s.firstRecord(id)
+	if err != nil {
+		return -1, err
+	}
+	return b.Head.UID, nil
 }
 
 // numbered is the id of a batch's n-th namesake.

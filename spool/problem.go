@@ -14,6 +14,7 @@ type Problem struct {
 	Line   int         // from 1; 0: no line
 	Offset int64       // in bytes, of that line
 	Stops  bool        // the batch is left alone until somebody has looked
+	Closed bool        // nothing is known of it but that its modes keep who looks from reading it
 	Why    string
 }
 

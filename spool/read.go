@@ -26,7 +26,8 @@ type Info struct {
 }
 
 // Batches lists the batches whose ids match says yes to (nil: all), in the
-// order of their names. What is damaged is told of by a Problem. It reads
+// order of their names. What is damaged is told of by a Problem, and so is what
+// may not be read; namespaces that may not be listed are passed over. It reads
 // head.jsonl and the first line of each log.
 func (s *Spool) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error) {
 	return s.batches(match, func(Doomed) bool { return false })
@@ -36,7 +37,7 @@ func (s *Spool) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error
 // is still there if going says so.
 func (s *Spool) batches(match func(job.BatchID) bool, going func(Doomed) bool) ([]Info, []*Problem, error) {
 	ids, err := s.batchIDs()
-	if err != nil {
+	if err != nil && (ids == nil || !errors.Is(err, fs.ErrPermission)) {
 		return nil, nil, err
 	}
 	listed, err := s.listing()
@@ -56,6 +57,8 @@ func (s *Spool) batches(match func(job.BatchID) bool, going func(Doomed) bool) (
 			// deleted meanwhile
 		case errors.As(err, &bad):
 			problems = append(problems, bad)
+		case errors.Is(err, fs.ErrPermission):
+			problems = append(problems, &Problem{Batch: id, File: batchFile(id, ""), Closed: true, Why: "it may not be read"})
 		case err != nil:
 			return found, problems, err
 		case listed[id].of(b.seq) != job.KindDeleted:

@@ -40,6 +40,7 @@ var (
 	ErrInput   = errors.New("the submission is wrong")          // refused, with a line for each reason
 	ErrFull    = durable.ErrFull                                // there was no room; it may be tried again
 	ErrBroken  = durable.ErrBroken                              // a write or sync failed: the program has to stop
+	ErrPrivate = errors.New("a private batch")                  // cannot wait in incoming/
 	ErrPlace   = errors.New("no spool, and no place for one")   // of Init
 )
 

@@ -78,7 +78,7 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 		inputs: make(map[[32]byte]*input), blobs: make(map[string]bool)}
 	s.first = job.Record{Kind: job.KindBatch, Head: &job.Head{Format: Format, Submission: id, Owner: owner, UID: uid}}
 	space := h.path("batches", batch.Namespace())
-	if err := os.Mkdir(space, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := h.namespace(space); err != nil {
 		return nil, classed(err)
 	}
 	if err := durable.Step("submit.begin"); err != nil {
@@ -87,7 +87,7 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	s.dir = filepath.Join(space, ".new-"+string(job.NewToken()))
 	s.filling = s.dir
 	h.kept.fill(s.filling)
-	if err := os.Mkdir(s.dir, 0o750); err != nil {
+	if err := os.Mkdir(s.dir, 0o700); err != nil { // until it is known whether it is private
 		h.kept.filled(s.filling)
 		return nil, classed(err)
 	}
@@ -95,6 +95,18 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 		return nil, errors.Join(classed(err), s.Abort())
 	}
 	return s, nil
+}
+
+// namespace makes the directory of a namespace, unless it is there.
+func (h *Head) namespace(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return likeAbove(dir)
 }
 
 func (s *Submission) open() (err error) {
@@ -285,6 +297,9 @@ func (s *Submission) look(in *input, sum string) error {
 		return classed(err)
 	}
 	in.have = info.Mode().IsRegular() && info.Size() == in.size
+	if in.have && info.Mode().Perm() != 0o600 { // an earlier version let the group read it
+		return classed(os.Chmod(s.head.path("blobs", sum[:2], sum), 0o600))
+	}
 	return nil
 }
 
@@ -362,7 +377,7 @@ func tarHeader(b []byte, sum string, size int64) error {
 
 func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
 	dir := s.head.path("blobs", sum[:2])
-	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return classed(err)
 	}
 	if err := durable.Step("submit.blob"); err != nil {
@@ -371,7 +386,7 @@ func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
 	temp := filepath.Join(dir, "."+sum+"."+string(job.NewToken())+".tmp~")
 	s.head.kept.fill(temp)
 	defer s.head.kept.filled(temp)
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return classed(err)
 	}

@@ -85,13 +85,14 @@ func (f *files) query(ops *ask.Operands) (*query.Query, []spool.Info, error) {
 	if err != nil {
 		return nil, nil, cli.Usagef("%w", err)
 	}
-	me := dial.UserName(os.Getuid())
 	if !f.d.all {
-		q.For(me)
+		q.For(os.Getuid())
 	}
 	infos, problems, err := f.Batches(nil)
 	for _, p := range problems {
-		f.d.c.Talk("%s", p)
+		if !p.Closed { // others' batches are none of one's own
+			f.d.c.Talk("%s", p)
+		}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -100,9 +101,9 @@ func (f *files) query(ops *ask.Operands) (*query.Query, []spool.Info, error) {
 	for _, i := range infos {
 		there[i.ID] = true
 	}
-	err = q.Resolve(me, func(yield func(job.BatchID, string) bool) {
+	err = q.Resolve(os.Getuid(), dial.UserName(os.Getuid()), func(yield func(job.BatchID, int) bool) {
 		for _, i := range infos {
-			if !yield(i.ID, i.Head.Owner) {
+			if !yield(i.ID, i.Head.UID) {
 				return
 			}
 		}
@@ -139,7 +140,7 @@ func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, ea
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !q.MayFit(i.ID, i.Head.Owner) || q.OnlyLive() && !i.Open {
+		if !q.MayFit(i.ID, &i.Head) || q.OnlyLive() && !i.Open {
 			continue
 		}
 		if err := f.Settle(i.ID); err != nil && !doubt {

@@ -53,7 +53,7 @@ func (t *tool) changeJobs(m *wire.Change) error {
 		if _, legal := r.State.Logged().Next(kind); !legal {
 			return nil
 		}
-		if r.Owner != t.peer.User && !t.operator() {
+		if !t.mayChange(r.UID) {
 			others = r.Owner
 			return nil
 		}
@@ -94,11 +94,16 @@ func (t *tool) tellIDs(m *wire.Change, ids []job.ID) error {
 func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err error) {
 	hold := t.store.NewHold()
 	defer hold.Release()
+	any := t.operator()
 	ok := t.settled(func() {
 		defer t.dropUnchanged(t.lastBatch)
 		refs := make([]sched.Ref, len(ids))
 		for i, id := range ids {
 			if refs[i], err = t.ref(id); err != nil {
+				return
+			}
+			if !any && !t.owns(t.batches[refs[i].Batch].Head.UID) { // the name has passed to another's
+				err = &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", id)}
 				return
 			}
 		}

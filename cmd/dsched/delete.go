@@ -87,7 +87,7 @@ func (t *tool) meant(m *wire.Change, q *query.Query) (all []spool.Info, err erro
 			last, fits = id, true
 		}
 		fits = fits && q.Match(r)
-		if fits && r.Owner != t.peer.User && !t.operator() {
+		if fits && !t.mayChange(r.UID) {
 			fits, others = false, true
 		}
 		return nil

@@ -34,6 +34,19 @@ func (h *head) takeAll(names <-chan string) {
 	}
 }
 
+// tellable is why the submission of a user who is not connected is refused, as
+// he may know it: of his groups nothing is proven.
+func (h *head) tellable(uid int, err error) error {
+	taken := (*spool.TakenError)(nil)
+	if !errors.As(err, &taken) || h.spool.Readable(taken.Batch, spool.Reader{UID: uid}) {
+		return err
+	}
+	if owner, oerr := h.spool.Owner(taken.Batch); oerr == nil && owner == uid {
+		return err
+	}
+	return taken.Bare()
+}
+
 // takeOne makes a batch of one file of incoming/, or puts it into rejected/
 // with the reason. What cannot be read now, or has no room, stays.
 func (h *head) takeOne(name string) (err error) {
@@ -67,7 +80,7 @@ func (h *head) takeOne(name string) (err error) {
 	}
 	if errors.Is(err, spool.ErrInput) || errors.Is(err, spool.ErrTaken) {
 		h.log.Warn("a submission in incoming/ is refused", "file", name, "why", err)
-		return h.store.Reject(name, err)
+		return h.store.Reject(name, h.tellable(who, err))
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -207,7 +208,7 @@ func serves(t *testing.T, h *head) (*met, *wire.Conn, chan error) {
 	m := meets(t, h, func(s net.Conn) {
 		c := wire.New(s)
 		c.Hurry(wire.FrameWithin)
-		err := h.serveTool(t.Context(), c, dial.Peer{UID: 1000, User: "ana", Proven: true})
+		err := h.serveTool(t.Context(), c, dial.Peer{UID: 1000, User: "ana", Groups: []int{os.Getgid()}, Proven: true})
 		s.Close()
 		ended <- err
 	})

@@ -20,13 +20,15 @@ func (t *tool) pull(m *wire.Pull) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
 	}
 	manifest, root, err := t.spool.Result(batch.Job(name), try)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("there is no result of %q", m.ID)}
+	if err == nil {
+		defer root.Close()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), !t.seesID(batch): // looked at when it is open: its name may pass to another's
+		return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("there is no result of %q", m.ID)}
+	case err != nil:
 		return err
 	}
-	defer root.Close()
 	s := t.send(wire.OfManifest)
 	s.Ref = m.Ref
 	if err := t.c.SendTransfer(s, func(w io.Writer) error { return manifest.Encode(w) }); err != nil {

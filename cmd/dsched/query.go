@@ -119,15 +119,15 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 		return nil, &wire.Error{Status: cli.Usage, Text: err.Error()}
 	}
 	if !all {
-		q.For(t.peer.User)
+		q.For(t.peer.UID)
 	}
 	infos, problems, err := t.store.Batches(nil) // of the problems it is told below, and when rows are looked for
 	if err != nil {
 		return nil, err
 	}
-	err = q.Resolve(t.peer.User, func(yield func(job.BatchID, string) bool) {
+	err = q.Resolve(t.peer.UID, t.peer.User, func(yield func(job.BatchID, int) bool) {
 		for _, i := range infos {
-			if !yield(i.ID, i.Head.Owner) {
+			if !yield(i.ID, i.Head.UID) {
 				return
 			}
 		}
@@ -140,7 +140,7 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 	}
 	for _, p := range problems {
 		read := slices.ContainsFunc(infos, func(i spool.Info) bool { return i.ID == p.Batch })
-		if p.Batch != "" && !read && q.About(p.Batch) {
+		if p.Batch != "" && !read && q.About(p.Batch) && t.seesID(p.Batch) {
 			return nil, errDamaged(p.Batch)
 		}
 	}
@@ -155,12 +155,10 @@ func errDamaged(id job.BatchID) error {
 // maxMissing is how many ids that are not there are told of by name.
 const maxMissing = 100
 
-// checkIDs refuses ids of batches and jobs that do not exist.
+// checkIDs refuses ids of batches and jobs that do not exist. Those that the
+// peer may not see do not exist for him.
 func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
-	there := make(map[job.BatchID]bool, len(infos))
-	for _, i := range infos {
-		there[i.ID] = true
-	}
+	there := t.visible(q, infos)
 	var missing []error
 	batches, jobs := q.IDs()
 	for _, id := range batches {
@@ -173,6 +171,7 @@ func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
 			missing = append(missing, fmt.Errorf("no job %q: there is no such batch", id))
 		}
 	}
+	jobs = slices.DeleteFunc(jobs, func(id job.ID) bool { return !there[id.Batch()] })
 	missing = append(missing, t.missingJobs(jobs)...)
 	if missing == nil {
 		return nil
@@ -181,6 +180,25 @@ func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
 		missing = append(missing[:maxMissing], fmt.Errorf("and %d others that are not there", more))
 	}
 	return &wire.Error{Status: cli.NoSuch, Text: errors.Join(missing...).Error()}
+}
+
+// visible is which of the batches that the query names, or jobs of, are there
+// for the peer.
+func (t *tool) visible(q *query.Query, infos []spool.Info) map[job.BatchID]bool {
+	batches, jobs := q.IDs()
+	there := make(map[job.BatchID]bool, len(batches))
+	for _, id := range batches {
+		there[id] = false
+	}
+	for _, id := range jobs {
+		there[id.Batch()] = false
+	}
+	for _, i := range infos {
+		if _, named := there[i.ID]; named {
+			there[i.ID] = t.sees(i.ID, &i.Head)
+		}
+	}
+	return there
 }
 
 // missingJobs looks for jobs, batch by batch; ids are sorted.
@@ -236,8 +254,8 @@ func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 	return infos, err
 }
 
-// rows calls f for each job of each batch that the query may be about, as of
-// the snapshot. A batch that cannot be read is left out, and said in the log;
+// rows calls f for each job of each batch that the query may be about and the
+// peer may see, as of the snapshot. A batch that cannot be read is left out, and said in the log;
 // when all others are told, it is an error if it was named.
 func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) error {
 	if snap == nil {
@@ -253,11 +271,14 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 		if !open {
 			upto = -1
 		}
-		if !q.MayFit(i.ID, i.Head.Owner) || q.OnlyLive() && !open {
+		if !q.MayFit(i.ID, &i.Head) || q.OnlyLive() && !open || !t.sees(i.ID, &i.Head) {
 			continue
 		}
 		stuck := t.stuck(i.ID)
 		err := t.read(i.ID, i.Head.Jobs, upto, func(r *job.Row) error {
+			if r.UID != i.Head.UID {
+				return nil // another's batch, which has got the name meanwhile
+			}
 			snap.over(r)
 			if r.State == job.Queued && stuck != "" {
 				r.Reason = stuck
@@ -326,8 +347,7 @@ func (t *tool) nodes(m *wire.Query) error {
 	if err != nil {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: err.Error()}
 	}
-	var rows []node.Row
-	t.do(func() { rows = t.head.nodeRows() })
+	rows := t.nodeRows()
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
 	return t.c.SendTransfer(s, func(w io.Writer) error {
@@ -341,6 +361,34 @@ func (t *tool) nodes(m *wire.Query) error {
 		}
 		return nil
 	})
+}
+
+// nodeRows is what is known of every node. Of its jobs those are counted of
+// which the peer may know.
+func (t *tool) nodeRows() (rows []node.Row) {
+	running := map[*spool.Batch]map[node.Name]int{}
+	t.do(func() {
+		rows = t.head.nodeRows()
+		t.machine.Live(func(a sched.Attempt) {
+			b := t.batches[a.Ref.Batch]
+			if b == nil || a.Result != nil {
+				return
+			}
+			if running[b.Batch] == nil {
+				running[b.Batch] = map[node.Name]int{}
+			}
+			running[b.Batch][a.Node]++
+		})
+	})
+	for b, on := range running {
+		if t.sees(b.ID, &b.Head) {
+			continue
+		}
+		for i := range rows {
+			rows[i].Jobs -= on[rows[i].Node]
+		}
+	}
+	return rows
 }
 
 // nodeRows is what is known of every node.

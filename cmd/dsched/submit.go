@@ -185,6 +185,9 @@ var errEnding = cli.Errorf(cli.Later, "dsched is ending; the batch is safe, and 
 
 // refused is the answer to a submission that is not taken.
 func (t *tool) refused(m *wire.Submit, err error) error {
+	if taken := (*spool.TakenError)(nil); errors.As(err, &taken) && !t.seesID(taken.Batch) {
+		err = taken.Bare()
+	}
 	refusal := &wire.Error{Ref: m.Ref, Status: cli.Status(err), Text: err.Error()}
 	switch {
 	case errors.Is(err, spool.ErrTaken), errors.Is(err, spool.ErrInput), errors.Is(err, job.ErrName), errors.Is(err, line.ErrLine),

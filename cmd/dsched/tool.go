@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
@@ -18,6 +19,9 @@ type tool struct {
 	c    *wire.Conn
 	peer dial.Peer
 	x    uint64 // names its transfers
+
+	named bool // head.yaml names the peer as an operator
+	asked time.Time
 }
 
 // serveTool answers a tool's requests, one after another, until it goes.
@@ -115,18 +119,4 @@ func (t *tool) unlessGone(ctx context.Context, err error) error {
 	}
 	t.c.Close()
 	return ctx.Err()
-}
-
-// operator says whether the peer may act on everybody's batches: those whom
-// head.yaml names, the user who runs dsched, and root.
-func (t *tool) operator() bool {
-	if t.peer.UID == 0 || t.peer.UID == t.uid {
-		return true
-	}
-	for _, o := range t.settings.Operators {
-		if o == t.peer.User {
-			return true
-		}
-	}
-	return false
 }

@@ -50,7 +50,8 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 	})
 	defer t.do(func() { delete(t.watchers, w) })
 	context.AfterFunc(ctx, w.records.close)
-	f := follower{q: q, untilOver: m.Until == "over", rows: map[job.ID]*job.Row{}}
+	f := follower{q: q, untilOver: m.Until == "over", rows: map[job.ID]*job.Row{},
+		sees: func(b *spool.Batch) bool { return t.sees(b.ID, &b.Head) }}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
 	err := t.c.SendTransfer(s, func(out io.Writer) error {
@@ -67,7 +68,8 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 type follower struct {
 	q         *query.Query
 	untilOver bool
-	rows      map[job.ID]*job.Row // that may change yet
+	rows      map[job.ID]*job.Row     // that may change yet
+	sees      func(*spool.Batch) bool // whether the peer may know of a batch
 	enc       *json.Encoder
 	out       *wire.Writer
 }
@@ -115,7 +117,7 @@ func (f *follower) run(w *watcher) error {
 func (f *follower) change(l logged) error {
 	r, ok := f.rows[l.batch.ID.Job(l.rec.Job)]
 	if !ok || l.batch.Submitted.After(r.Submitted) { // that was of one of its name, which was deleted
-		if f.untilOver || !f.q.MayFit(l.batch.ID, l.batch.Head.Owner) {
+		if f.untilOver || !f.q.MayFit(l.batch.ID, &l.batch.Head) || !f.sees(l.batch) {
 			return nil
 		}
 		row := job.NewRow(l.batch.ID, l.rec.Job, &l.batch.Head, l.batch.Submitted)

@@ -177,6 +177,8 @@ func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchI
 		return b.ID(), nil
 	case errors.Is(err, spool.ErrTaken):
 		return "", s.otherwise(&wire.Error{Status: cli.Input, Text: err.Error(), Free: sp.FreeName(b.ID())})
+	case errors.Is(err, spool.ErrPrivate):
+		return "", cli.Errorf(cli.Unreachable, "%w, and the batch is private: in incoming/ others could read it (start dsched: dsched -S %s)", unreached, dir)
 	case errors.Is(err, spool.ErrFull):
 		return "", cli.Errorf(cli.Later, "the batch could not be left in %q: %w (make room there, and submit it again)", dir, err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO):

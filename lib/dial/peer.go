@@ -19,7 +19,8 @@ import (
 // A Peer is who is at the other end of a stream, as far as that is proven.
 type Peer struct {
 	UID    int              // on this machine; -1 if no user is proven
-	User   string           // its name
+	User   string           // its name, for the eye: what it may do goes by UID and Groups
+	Groups []int            // that the user is of, as the kernel has them for its process
 	Proven bool             // by the kernel: the user is who it says
 	Local  bool             // it is on this machine, where bytes cost less than squeezing them
 	Key    node.Fingerprint // of the key that it has proven to hold, over TLS
@@ -46,36 +47,39 @@ func Proven(c net.Conn) (Peer, error) {
 		}
 		return p, nil
 	}
-	uid, err := uidOf(u)
+	uid, groups, err := credentials(u)
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{UID: uid, User: UserName(uid), Proven: true, Local: true}, nil
+	return Peer{UID: uid, User: UserName(uid), Groups: groups, Proven: true, Local: true}, nil
 }
 
-// uidOf is the user at the other end of a Unix socket.
-func uidOf(u *net.UnixConn) (int, error) {
+// credentials is the user at the other end of a Unix socket, and his groups.
+func credentials(u *net.UnixConn) (uid int, groups []int, err error) {
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	var cred *syscall.Ucred
 	var cerr error
 	err = raw.Control(func(fd uintptr) {
-		cred, cerr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		var creds *syscall.Ucred
+		if creds, cerr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); cerr == nil {
+			uid = int(creds.Uid)
+			groups, cerr = groupsOf(int(fd), creds)
+		}
 	})
 	if err = errors.Join(err, cerr); err != nil {
-		return 0, fmt.Errorf("the kernel does not say who the peer is: %w", err)
+		return 0, nil, fmt.Errorf("the kernel does not say who the peer is: %w", err)
 	}
-	return int(cred.Uid), nil
+	return uid, groups, nil
 }
 
 // Origin tells streams apart by where they come from, before anything is known
 // of their peers: the user of this machine, or the address of another. It costs
-// one system call.
+// two system calls.
 func Origin(c net.Conn) string {
 	if u, ok := c.(*net.UnixConn); ok {
-		uid, err := uidOf(u)
+		uid, _, err := credentials(u)
 		return fmt.Sprintf("uid %d %v", uid, err)
 	}
 	at := c.RemoteAddr().String()

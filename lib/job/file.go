@@ -97,9 +97,9 @@ func notYet(keys ...string) map[string]string {
 
 var (
 	topKeys = conf.Keys{
-		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry"},
+		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private"},
 		Refused: notYet("sweep", "outputs", "retries", "priority", "max_running", "canary", "needs", "env",
-			"notify", "private", "lease"),
+			"notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	resKeys  = conf.Keys{Known: []string{"cpus", "disk"}, Refused: notYet("memory", "gpus", "time")}
@@ -132,6 +132,7 @@ func (r *reader) batch() {
 	r.f.Spec.Slurm = r.slurm(top.Get("slurm"))
 	r.f.Spec.Keep = r.keep(top.Get("keep"))
 	r.f.Spec.Retry = r.retry(top.Get("retry"))
+	r.f.Spec.Private = top.Get("private").Bool()
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {

@@ -56,7 +56,7 @@ func jobRefused(m map[string]string) map[string]string {
 	for k, text := range notYet("sweep", "outputs", "retries", "priority", "needs", "env", "notify", "capabilities") {
 		m[k] = text
 	}
-	for _, k := range []string{"keep", "retry"} {
+	for _, k := range []string{"keep", "retry", "private"} {
 		m[k] = fmt.Sprintf("%q is of the whole batch: write it at the top level", k)
 	}
 	return m

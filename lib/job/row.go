@@ -32,13 +32,14 @@ type Row struct {
 	Written    int64     `json:"written,omitempty"`     // bytes
 
 	Token    Token  `json:"-"` // of the attempt told of
+	UID      int    `json:"-"` // of the owner, on the head: his name is for the eye
 	Manifest string `json:"-"` // of what is kept of it: of the accepted result, or of the last attempt
 }
 
 // NewRow is the row of a job that was submitted and has no record yet.
 func NewRow(batch BatchID, name string, head *Head, submitted time.Time) Row {
 	return Row{ID: batch.Job(name), Namespace: batch.Namespace(), Batch: batch.Name(), Job: name,
-		Owner: head.Owner, State: Queued, Submitted: submitted}
+		Owner: head.Owner, UID: head.UID, State: Queued, Submitted: submitted}
 }
 
 // Fold takes one record of the row's job into the row. A move that is not

@@ -21,6 +21,7 @@ type Spec struct {
 	Slurm        []Option  `json:"slurm,omitempty"`        // sbatch options of the batch, in the file's order
 	Keep         *int64    `json:"keep,omitempty"`         // seconds that the closed batch keeps its inputs if not all is done; nil: as the head has it
 	Retry        string    `json:"retry,omitempty"`        // Never, or "": what is lost is started again
+	Private      bool      `json:"private,omitempty"`      // only its owner and operators see it
 }
 
 // Never is the Retry of a batch of which no job is started twice.

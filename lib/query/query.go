@@ -31,7 +31,7 @@ type Query struct {
 	live     bool // no operand: only what is not over
 	mine     bool // only of the one who asks
 	named    bool // an operand names jobs
-	owner    string
+	uid      int  // of the one who asks
 	anybody  bool // For was not called, or mine does not hold
 	byStates [job.Cancelled + 1]bool
 }
@@ -119,24 +119,25 @@ func (q *Query) findStates() {
 	}
 }
 
-// For narrows the query to the jobs of user if it means one's own, as it does
-// unless it has an id or names an owner, a namespace or ids. Who everybody's
-// jobs are asked for does not call it.
-func (q *Query) For(user string) { q.owner, q.anybody = user, !q.mine }
+// For narrows the query to the jobs of the user with that number if it means
+// one's own, as it does unless it has an id or names an owner, a namespace or
+// ids. Who everybody's jobs are asked for does not call it.
+func (q *Query) For(uid int) { q.uid, q.anybody = uid, !q.mine }
 
 // Names are the names of batches among the operands, to be resolved.
 func (q *Query) Names() []string { return slices.Clone(q.names) }
 
-// Resolve replaces the names of batches by the ids of the batches of user that
-// have them. Give it every batch there is, with its owner. Errors are [ErrNone]
+// Resolve replaces the names of batches by the ids of the batches that have
+// them and whose owner has the number uid; user is its name, for errors. Give
+// it every batch there is, with the number of its owner. Errors are [ErrNone]
 // and [ErrSeveral], with a line for each name and, under it, the ids that fit.
-func (q *Query) Resolve(user string, batches func(yield func(id job.BatchID, owner string) bool)) error {
+func (q *Query) Resolve(uid int, user string, batches func(yield func(id job.BatchID, uid int) bool)) error {
 	if len(q.names) == 0 {
 		return nil
 	}
 	fit := map[string][]job.BatchID{}
 	for id, owner := range batches {
-		if owner == user && slices.Contains(q.names, id.Name()) {
+		if owner == uid && slices.Contains(q.names, id.Name()) {
 			fit[id.Name()] = append(fit[id.Name()], id)
 		}
 	}
@@ -188,14 +189,14 @@ func (q *Query) OnlyLive() bool {
 
 // MayFit says whether a job of the batch can fit, which costs little: a batch
 // that may not need not be read.
-func (q *Query) MayFit(id job.BatchID, owner string) bool {
-	if !q.anybody && owner != q.owner {
+func (q *Query) MayFit(id job.BatchID, head *job.Head) bool {
+	if !q.anybody && head.UID != q.uid {
 		return false
 	}
 	if q.selective() && !q.batches[id] && !q.of[id] {
 		return false
 	}
-	r := job.Row{Namespace: id.Namespace(), Batch: id.Name(), Owner: owner}
+	r := job.Row{Namespace: id.Namespace(), Batch: id.Name(), Owner: head.Owner}
 	return !slices.ContainsFunc(q.filters, func(f filter[job.Row]) bool {
 		switch f.field.Name {
 		case "namespace", "batch", "owner":
@@ -212,7 +213,7 @@ func (q *Query) Match(r *job.Row) bool { return !(q.live && r.State.Over()) && q
 
 // fits is Match without the rule that no operand means what is not over.
 func (q *Query) fits(r *job.Row) bool {
-	if !q.anybody && r.Owner != q.owner {
+	if !q.anybody && r.UID != q.uid {
 		return false
 	}
 	if q.selective() && !q.jobs[r.ID] && !q.batches[r.ID.Batch()] {

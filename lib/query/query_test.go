@@ -26,7 +26,7 @@ func at(s string) time.Time {
 func failed() *job.Row {
 	exit := 1
 	return &job.Row{ID: "maria/cavity/re=100", Namespace: "maria", Batch: "cavity", Job: "re=100",
-		Owner: "maria", State: job.Failed, Phase: "returning", Node: "ws1", Attempt: 2, Exit: &exit, Signal: "SIGTERM",
+		Owner: "maria", UID: 1000, State: job.Failed, Phase: "returning", Node: "ws1", Attempt: 2, Exit: &exit, Signal: "SIGTERM",
 		Reason: "time limit, 1h", Submitted: at("2026-11-18T08:00:00Z"), Started: at("2026-11-20T08:30:00Z"),
 		Ended: at("2026-11-20T10:30:00.5Z"), Runtime: 5400.25, Paused: 1800, CPUs: 4, MemoryPeak: 5 << 30,
 		CPUTime: 21000, Written: 123456}
@@ -34,7 +34,7 @@ func failed() *job.Row {
 
 func TestFilters(t *testing.T) {
 	waiting := &job.Row{ID: "maria/cavity/re=200", Namespace: "maria", Batch: "cavity", Job: "re=200",
-		Owner: "maria", State: job.Queued, Submitted: at("2026-11-18T08:00:00Z")}
+		Owner: "maria", UID: 1000, State: job.Queued, Submitted: at("2026-11-18T08:00:00Z")}
 	tests := []struct {
 		args          string
 		over, waiting bool // which of the two rows fits
@@ -117,7 +117,7 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%s: %v", tt.args, err)
 			continue
 		}
-		q.For("maria")
+		q.For(1000)
 		if got := q.Match(failed()); got != tt.over {
 			t.Errorf("%s: a failed job fits: %v", tt.args, got)
 		}
@@ -184,9 +184,9 @@ func TestWhoseJobs(t *testing.T) {
 		{"n/b state=queued", true, true},
 		{"job=j", true, false},
 	}
-	mine := &job.Row{ID: "n/b/j", Namespace: "n", Batch: "b", Job: "j", Owner: "me"}
+	mine := &job.Row{ID: "n/b/j", Namespace: "n", Batch: "b", Job: "j", Owner: "me", UID: 1}
 	other := *mine
-	other.Owner = "other"
+	other.Owner, other.UID = "other", 2
 	for _, tt := range tests {
 		q, err := Parse(strings.Fields(tt.args), now)
 		if err != nil {
@@ -195,27 +195,27 @@ func TestWhoseJobs(t *testing.T) {
 		if !q.Match(&other) && !strings.Contains(tt.args, "owner") {
 			t.Errorf("%s: before For, another's job does not fit", tt.args)
 		}
-		q.For("me")
+		q.For(1)
 		if q.Match(mine) != tt.mine || q.Match(&other) != tt.other {
 			t.Errorf("%s: mine %v, another's %v", tt.args, q.Match(mine), q.Match(&other))
 		}
-		if q.MayFit("n/b", "me") != tt.mine || q.MayFit("n/b", "other") != tt.other {
-			t.Errorf("%s: may fit: mine %v, another's %v", tt.args, q.MayFit("n/b", "me"), q.MayFit("n/b", "other"))
+		if q.MayFit("n/b", &job.Head{Owner: "me", UID: 1}) != tt.mine || q.MayFit("n/b", &job.Head{Owner: "other", UID: 2}) != tt.other {
+			t.Errorf("%s: may fit: mine %v, another's %v", tt.args, q.MayFit("n/b", &job.Head{Owner: "me", UID: 1}), q.MayFit("n/b", &job.Head{Owner: "other", UID: 2}))
 		}
-		if q.MayFit("m/b", "me") && strings.Contains(tt.args, "n/b") {
+		if q.MayFit("m/b", &job.Head{Owner: "me", UID: 1}) && strings.Contains(tt.args, "n/b") {
 			t.Errorf("%s: a job of another batch may fit", tt.args)
 		}
 	}
 }
 
 func TestNames(t *testing.T) {
-	batches := map[job.BatchID]string{"a/cavity": "me", "b/cavity": "me", "c/cavity": "other", "a/pipe": "me", "c/duct": "other"}
+	batches := map[job.BatchID]int{"a/cavity": 1, "b/cavity": 1, "c/cavity": 2, "a/pipe": 1, "c/duct": 2}
 	resolve := func(args ...string) (*Query, error) {
 		q, err := Parse(args, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return q, q.Resolve("me", iter.Seq2[job.BatchID, string](maps.All(batches)))
+		return q, q.Resolve(1, "me", iter.Seq2[job.BatchID, int](maps.All(batches)))
 	}
 	q, err := resolve("pipe", "c/cavity")
 	if err != nil {
@@ -265,18 +265,18 @@ func TestHints(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	rows := []job.Row{
-		{ID: "a/x/1", Owner: "me", State: job.Done},
-		{ID: "a/x/2", Owner: "me", State: job.Queued},
-		{ID: "a/y/1", Owner: "me", State: job.Failed},
-		{ID: "a/x/3", Owner: "me", State: job.Done},
-		{ID: "a/z/1", Owner: "you", State: job.Queued},
+		{ID: "a/x/1", Owner: "me", UID: 1, State: job.Done},
+		{ID: "a/x/2", Owner: "me", UID: 1, State: job.Queued},
+		{ID: "a/y/1", Owner: "me", UID: 1, State: job.Failed},
+		{ID: "a/x/3", Owner: "me", UID: 1, State: job.Done},
+		{ID: "a/z/1", Owner: "you", UID: 2, State: job.Queued},
 	}
 	count := func(args ...string) []Batch {
 		q, err := Parse(args, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.For("me")
+		q.For(1)
 		tally := NewTally(q)
 		for i := range rows {
 			tally.Add(&rows[i])
@@ -348,7 +348,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		for _, r := range []*job.Row{row, empty} {
 			fits := q.Match(r)
-			if fits && !q.MayFit(r.ID.Batch(), r.Owner) && r == row {
+			if fits && !q.MayFit(r.ID.Batch(), &job.Head{Owner: r.Owner, UID: r.UID}) && r == row {
 				t.Fatalf("%q fits what may not fit", args)
 			}
 			if fits && q.OnlyLive() && r.State.Over() {
