@@ -140,7 +140,7 @@ func (s *Spool) batchIDs() ([]job.BatchID, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ids []job.BatchID
+	ids := []job.BatchID{}
 	for _, ns := range spaces {
 		if !ns.IsDir() || job.CheckName(ns.Name()) != nil {
 			continue
