@@ -101,7 +101,7 @@ func (h *Head) openAll(ids []job.BatchID) (open []*Batch, problems []*Problem, e
 
 // clean removes what a crash has left half made and nothing names.
 func (h *Head) clean() error {
-	for _, glob := range []string{"batches/*/.new-*", "blobs/??/.*", "nodes/.*", "rejected/.*", ".*"} {
+	for _, glob := range []string{"batches/*/.new-*", "blobs/??/.*", "keys/.*", "nodes/.*", "rejected/.*", ".*"} {
 		if err := removeAll(h.dir, glob, func(name string) bool {
 			return strings.HasPrefix(glob, "batches/") || durable.IsTemp(name)
 		}); err != nil {

@@ -37,7 +37,7 @@ var rooms = map[string][]string{
 	"lib/sched":   {"lib/job", "lib/node"},
 	"lib/unit":    {},
 	"lib/wire":    {"lib/job", "lib/line", "lib/node"},
-	"spool":       {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},
+	"spool":       {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},
 	"testscripts": {},
 }
 
