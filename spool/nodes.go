@@ -224,7 +224,7 @@ var ErrNodes = errors.New("the list of nodes is not taken")
 // missing is empty. Only its owner may have a hand in it; otherwise, and if a
 // line is wrong, it is ErrNodes, and the error says what to do.
 func (s *Spool) ReadNodes() (*NodeList, error) {
-	name := s.path("keys", "nodes")
+	name := s.NodesFile()
 	text, err := s.readNodeFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &NodeList{}, nil
@@ -279,5 +279,5 @@ func (s *Spool) readNodeFile(name string) ([]byte, error) {
 
 // WriteNodes replaces keys/nodes, durably.
 func (h *Head) WriteNodes(l *NodeList) error {
-	return durable.WriteFile(h.path("keys", "nodes"), l.bytes(), 0o600)
+	return durable.WriteFile(h.NodesFile(), l.bytes(), 0o600)
 }

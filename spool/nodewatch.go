@@ -21,7 +21,7 @@ const (
 // ctx ends; then it closes the channel.
 func (h *Head) WatchNodes(ctx context.Context) <-chan struct{} {
 	news := make(chan struct{})
-	last := stampOf(h.path("keys", "nodes"))
+	last := stampOf(h.NodesFile())
 	go func() {
 		defer close(news)
 		h.watchNodes(ctx, last, news)
@@ -48,7 +48,7 @@ func (h *Head) watchNodes(ctx context.Context, last stamp, news chan<- struct{})
 		case <-ctx.Done():
 			return
 		}
-		now := stampOf(h.path("keys", "nodes"))
+		now := stampOf(h.NodesFile())
 		if now == last {
 			continue
 		}
@@ -73,7 +73,7 @@ func (h *Head) settledNodes(ctx context.Context, was stamp) stamp {
 		case <-ctx.Done():
 			return was
 		}
-		now := stampOf(h.path("keys", "nodes"))
+		now := stampOf(h.NodesFile())
 		if now == was {
 			break
 		}

@@ -138,6 +138,9 @@ func (s *Spool) Socket() string { return s.path("run", "socket") }
 // SettingsFile is the path of the site's settings, which lib/conf reads.
 func (s *Spool) SettingsFile() string { return s.path("head.yaml") }
 
+// NodesFile is the path of the list of the nodes that are let in.
+func (s *Spool) NodesFile() string { return s.path("keys", "nodes") }
+
 // KeyFile is the path of the head's key, which lib/dial reads.
 func (s *Spool) KeyFile() string { return s.path("keys", "head") }
 

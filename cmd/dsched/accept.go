@@ -90,6 +90,9 @@ func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, err
 	if err != nil {
 		return peer, nil, err
 	}
+	if !part {
+		peer.From = dial.Origin(stream)
+	}
 	c.ReadWithin(wire.HelloWithin)
 	defer c.ReadWithin(0)
 	m, err := c.Recv()
@@ -143,9 +146,11 @@ func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 
 // serveData joins a data stream to the session of its node.
 func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
-	if err := h.mayServe(peer, hello.Name); err != nil {
+	g, err := h.enter(peer, hello.Name, false, func(*wire.Error) { c.Close() })
+	if err != nil {
 		return err
 	}
+	defer h.door.leave(g)
 	var s *session
 	h.do(func() { s = h.joins[hello.Join] })
 	if s == nil || string(s.name) != hello.Name {

@@ -28,6 +28,10 @@ func (t *tool) change(ctx context.Context, m *wire.Change) error {
 		return t.remove(ctx, m)
 	case "lost":
 		return t.lost(m)
+	case "accept":
+		return t.admit(m)
+	case "remove":
+		return t.shutOut(m)
 	}
 	return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Verb)}
 }

@@ -38,6 +38,7 @@ type head struct {
 	log      *slog.Logger
 	uid      int
 	proven   func(net.Conn) (dial.Peer, error) // who is at the other end
+	door     *door                             // who is let in as a node
 
 	in   chan func()
 	over chan struct{} // closed when run has ended
@@ -53,6 +54,7 @@ type head struct {
 	byNode      map[node.Name]uint64
 	joins       map[job.Token]*session
 	lastSession uint64
+	removed     map[node.Name]bool // by operators, since dsched was started, and not back
 
 	desks   desks
 	room    *room

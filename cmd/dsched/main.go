@@ -70,11 +70,15 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 	if err != nil {
 		return nil, cli.Errorf(cli.Input, "%w", err)
 	}
+	nodes, err := readNodes(s)
+	if err != nil {
+		return nil, err
+	}
 	store, err := s.Lock()
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven, lastWake: time.Now(),
+	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven, door: newDoor(nodes), removed: map[node.Name]bool{}, lastWake: time.Now(),
 		in: make(chan func(), maxBatchN), over: make(chan struct{}),
 		committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
@@ -137,12 +141,19 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())
 		ls = append(ls, l)
 	}
-	return h.serveOn(ctx, ls, h.takeIncoming, up)
+	watch := func(ctx context.Context) {
+		var all sync.WaitGroup
+		all.Go(func() { h.takeIncoming(ctx) })
+		all.Go(func() { h.watchNodes(ctx) })
+		all.Go(func() { h.reachListed(ctx) })
+		all.Wait()
+	}
+	return h.serveOn(ctx, ls, watch, up)
 }
 
 // serveOn is serve with listeners that are there, which it closes, and with who
-// takes up what waits in incoming/. A simulation brings its own of both.
-func (h *head) serveOn(ctx context.Context, ls []net.Listener, incoming func(context.Context), up func()) error {
+// watches the spool for what people put there. A simulation brings its own of both.
+func (h *head) serveOn(ctx context.Context, ls []net.Listener, watch func(context.Context), up func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var listeners sync.WaitGroup
@@ -150,7 +161,7 @@ func (h *head) serveOn(ctx context.Context, ls []net.Listener, incoming func(con
 		context.AfterFunc(ctx, func() { l.Close() })
 		listeners.Go(func() { h.listen(ctx, l) })
 	}
-	listeners.Go(func() { incoming(ctx) })
+	listeners.Go(func() { watch(ctx) })
 	listeners.Go(func() { h.sweeper.run(ctx, h) })
 	listeners.Go(func() { h.reach(ctx) })
 	up()

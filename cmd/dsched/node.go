@@ -50,28 +50,8 @@ type session struct {
 	data   []*wire.Conn // its data streams
 }
 
-// mayServe reports why a peer may not be the node of that name: over the socket
-// only the user who runs dsched, and root, may be any; over ssh the stream says
-// which; over TLS the list says whose key it is; plain TCP proves nothing, and is
-// for where that is known.
-func (h *head) mayServe(p dial.Peer, name string) error {
-	switch {
-	case p.Key != "":
-		return h.mayHold(p.Key, name)
-	case p.Proven && p.UID != h.uid && p.UID != 0:
-		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
-			"user %s may not serve as a node here: only the user who runs dsched, and root", p.User)}
-	case p.Node != "" && p.Node != name:
-		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf("this stream is that of node %q, and the node says that it is %.100q", p.Node, name)}
-	}
-	return nil
-}
-
 // serveNode runs a node's control stream until it ends.
 func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
-	if err := h.mayServe(peer, hello.Name); err != nil {
-		return err
-	}
 	if err := errors.Join(job.CheckName(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
@@ -79,7 +59,12 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		log: h.log.With("node", hello.Name), heard: time.Now(),
 		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}}
-	if err := errors.Join(h.replaceOld(ctx, s.name), h.tooManyNodes()); err != nil {
+	g, err := h.enter(peer, hello.Name, true, func(why *wire.Error) { h.putOut(s, why) })
+	if err != nil {
+		return err
+	}
+	defer h.door.leave(g)
+	if err := errors.Join(h.replaceOld(ctx, s.name, peer), h.tooManyNodes()); err != nil {
 		return err
 	}
 	h.do(func() { h.joins[s.join] = s })
@@ -93,7 +78,13 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	if err != nil {
 		return err
 	}
-	if !h.do(func() { h.nodeUp(s, hello, offer.Offer) }) {
+	out := false
+	ok := h.do(func() {
+		if out = h.door.isOut(g); !out {
+			h.nodeUp(s, hello, offer.Offer)
+		}
+	})
+	if out || !ok {
 		return net.ErrClosed
 	}
 	s.hands.Go(func() { s.write() })
@@ -118,7 +109,7 @@ func checkOpaque(what, s string) error {
 
 // replaceOld makes room for a new session of a node: an old one that does not
 // answer is ended, one that does is kept, and the new one refused (L42).
-func (h *head) replaceOld(ctx context.Context, name node.Name) error {
+func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) error {
 	var old *session
 	h.do(func() { old = h.sessions[h.byNode[name]] })
 	if old == nil {
@@ -141,12 +132,20 @@ func (h *head) replaceOld(ctx context.Context, name node.Name) error {
 			return nil
 		case <-tick.C:
 			if old.heardSince(asked) {
-				old.log.Error("another node says that it has this name, and was refused: give one of them another")
-				return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
-					"a node named %q is connected already: give one of the two another name in its node.yaml", name)}
+				return twice(old, peer)
 			}
 		}
 	}
+}
+
+// twice refuses a node as which another is connected, and tells both.
+func twice(old *session, peer dial.Peer) error {
+	if peer.Key != "" {
+		old.log.Error("another machine has the name and the key of this node, and was refused: if it is a copy, it needs its own (dnoded -init)", "from", peer.From)
+		return refusal("a node named %q with this key is connected already: if this machine is a copy of another, give it a name, a key and a directory of its own (dnoded -init)", old.name)
+	}
+	old.log.Error("another node says that it has this name, and was refused: give one of them another", "from", peer.From)
+	return refusal("a node named %q is connected already: give one of the two another name in its node.yaml", old.name)
 }
 
 func (s *session) heardSince(t time.Time) bool {
@@ -318,6 +317,7 @@ func (s *session) dropData(c *wire.Conn) {
 func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 	h.lastSession++
 	s.id = h.lastSession
+	delete(h.removed, s.name)
 	h.sessions[s.id] = s
 	if h.sessions[h.byNode[s.name]] == nil { // else it is about to be refused
 		h.byNode[s.name] = s.id

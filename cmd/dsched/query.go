@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
-	"distribute/lib/node"
 	"distribute/lib/query"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
@@ -361,60 +359,4 @@ func (t *tool) nodes(m *wire.Query) error {
 		}
 		return nil
 	})
-}
-
-// nodeRows is what is known of every node. Of its jobs those are counted of
-// which the peer may know.
-func (t *tool) nodeRows() (rows []node.Row) {
-	running := map[*spool.Batch]map[node.Name]int{}
-	t.do(func() {
-		rows = t.head.nodeRows()
-		t.machine.Live(func(a sched.Attempt) {
-			b := t.batches[a.Ref.Batch]
-			if b == nil || a.Result != nil {
-				return
-			}
-			if running[b.Batch] == nil {
-				running[b.Batch] = map[node.Name]int{}
-			}
-			running[b.Batch][a.Node]++
-		})
-	})
-	for b, on := range running {
-		if t.sees(b.ID, &b.Head) {
-			continue
-		}
-		for i := range rows {
-			rows[i].Jobs -= on[rows[i].Node]
-		}
-	}
-	return rows
-}
-
-// nodeRows is what is known of every node.
-func (h *head) nodeRows() []node.Row {
-	var rows []node.Row
-	for _, n := range h.machine.Nodes() {
-		if s := h.sessions[h.byNode[n.Node]]; s != nil {
-			s.mu.Lock()
-			n.Seen = s.heard
-			s.mu.Unlock()
-		} else if !n.Never {
-			n.Seen = h.when(n.Heard)
-		}
-		switch n.State {
-		case node.Resting:
-			n.Note += "; until " + h.clockTime(n.Until)
-		case node.Silent, node.Lost:
-			n.Note = h.awayNote(&n)
-		}
-		if n.Stuck > 0 {
-			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Stuck, "attempt cannot be killed", "attempts cannot be killed"), "; ")
-		}
-		if n.Full > 0 {
-			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Full, "result waits", "results wait")+" for the head's disk", "; ")
-		}
-		rows = append(rows, n.Row)
-	}
-	return rows
 }

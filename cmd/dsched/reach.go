@@ -150,5 +150,5 @@ func (h *head) reachOnce(ctx context.Context, terms dial.Terms, name node.Name, 
 		s.Close()
 		return fmt.Errorf("it says that it is node %.100q: name it %q in its node.yaml, or in keys/nodes what it is", says, name)
 	}
-	return h.serveParts(ctx, s, dial.Peer{UID: -1, Node: string(name)}, func() {})
+	return h.serveParts(ctx, s, dial.Peer{UID: -1, Node: string(name), Addr: addr, From: addr}, func() {})
 }

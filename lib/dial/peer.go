@@ -25,13 +25,15 @@ type Peer struct {
 	Local  bool             // it is on this machine, where bytes cost less than squeezing them
 	Key    node.Fingerprint // of the key that it has proven to hold, over TLS
 	Node   string           // the node that it is, where the stream proves that: over ssh
+	Addr   string           // where the head has started that node, if it has; over ssh
+	From   string           // where the stream comes from, as [Origin] says it
 }
 
 // Tool says that the peer may be a tool of a user.
 func (p Peer) Tool() bool { return p.Proven && p.Node == "" }
 
 // As is the peer that carries the stream of a node, which its own user says.
-func (p Peer) As(node string) Peer { return Peer{UID: -1, Node: node} }
+func (p Peer) As(node string) Peer { return Peer{UID: -1, Node: node, From: p.From} }
 
 // Proven says who is at the other end of a stream that was accepted: over a
 // Unix socket the kernel tells, over TLS the peer proves its key within

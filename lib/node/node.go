@@ -26,6 +26,7 @@ const (
 	Resting State = "resting" // connected, and given nothing for a while
 	Silent  State = "silent"  // not connected; what it was given waits for it
 	Lost    State = "lost"    // not connected for longer than its lease
+	Pending State = "pending" // it asks to be let in, and nobody has accepted it yet
 )
 
 // A Row is everything that is shown of a node. Members are named here for

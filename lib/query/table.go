@@ -304,8 +304,11 @@ func NewNodeTable(look Look) Printer[node.Row] {
 			default:
 				seen = humanTime(r.Seen, now)
 			}
-			return []string{orDash(string(r.Node)), orDash(string(r.State)), fmt.Sprint(r.Jobs),
-				fmt.Sprintf("%d/%d", r.CPUsUsed, r.CPUs), memory, seen, noted(r.Note)}
+			jobs, cpus := fmt.Sprint(r.Jobs), fmt.Sprintf("%d/%d", r.CPUsUsed, r.CPUs)
+			if r.State == node.Pending {
+				jobs, cpus = "-", "-" // it has said nothing of them yet
+			}
+			return []string{orDash(string(r.Node)), orDash(string(r.State)), jobs, cpus, memory, seen, noted(r.Note)}
 		},
 	}
 }

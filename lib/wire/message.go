@@ -239,6 +239,13 @@ type Deletion struct {
 	Why   string      `json:"why,omitempty"`   // it stays: why
 }
 
+// An Admission is a node that is let in.
+type Admission struct {
+	Node node.Name `json:"node"`
+	As   string    `json:"as"`             // its fingerprint, or the address where the head starts it
+	Same bool      `json:"same,omitempty"` // it was before
+}
+
 // A Want names entries of a manifest.
 type Want struct {
 	Ranges [][2]int `json:"ranges,omitzero"` // half-open, ascending; nil: all; empty: none

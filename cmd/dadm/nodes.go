@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/wire"
+)
+
+// accept has the head let a node in, and prints by what it is known then.
+func accept(ctx context.Context, c *cli.Cmd, head string, dry bool, args []string) error {
+	if len(args) != 2 {
+		return cli.Usagef("accept takes a node and its fingerprint, or the address where the head starts it")
+	}
+	h, err := dialAbout(ctx, c, head, args[0])
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	a, err := h.Admit(ctx, args[0], args[1], dry)
+	if err != nil {
+		return err
+	}
+	said := "is let in now"
+	switch {
+	case a.Same:
+		said = "was let in before"
+	case dry:
+		said = "would be let in"
+	}
+	c.Talk("%s %s", a.Node, said)
+	_, err = fmt.Fprintf(c.Stdout, "%s\t%s\n", a.Node, a.As)
+	return err
+}
+
+// giveUp tells the head that a node is lost, or, by the verb remove, that it is
+// not to be let in any more, and prints the jobs of which it had something.
+func giveUp(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, args []string) error {
+	if len(args) != 1 {
+		return cli.Usagef("%s takes one node", verb)
+	}
+	h, err := dialAbout(ctx, c, head, args[0])
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	out, n := bufio.NewWriter(c.Stdout), 0
+	change := wire.Change{Verb: verb, Dry: dry}
+	err = h.Change(ctx, change, &ask.Operands{Args: args}, func(id string) error {
+		n++
+		_, err := fmt.Fprintln(out, id)
+		return err
+	})
+	if flushed := out.Flush(); err == nil {
+		err = flushed
+	}
+	if err == nil && n == 0 {
+		c.Talk("%s had no attempt of any job", args[0])
+	}
+	return err
+}
+
+// dialAbout makes a session with the head in which a node is to be named.
+func dialAbout(ctx context.Context, c *cli.Cmd, head, node string) (*ask.Head, error) {
+	if err := job.CheckName(node); err != nil {
+		return nil, cli.Usagef("%w", err)
+	}
+	return ask.Dial(ctx, c, head)
+}
