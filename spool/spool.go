@@ -132,6 +132,9 @@ func (s *Spool) ID() string { return s.id }
 // Dir is the spool's absolute path.
 func (s *Spool) Dir() string { return s.dir }
 
+// User is the number of who made the spool, and alone may write in it.
+func (s *Spool) User() int { return s.uid }
+
 // Socket is the path of the socket on which dsched listens.
 func (s *Spool) Socket() string { return s.path("run", "socket") }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
@@ -27,6 +28,9 @@ func initSpool(c *cli.Cmd, dir string) error {
 	s, oerr := spool.Open(dir)
 	if oerr != nil {
 		return cli.Errorf(cli.Input, "%w", errors.Join(err, oerr))
+	}
+	if s.User() != os.Geteuid() {
+		return cli.Errorf(cli.NotAllowed, "%q belongs to user %d: run this as that user", dir, s.User())
 	}
 	key, kerr := dial.NewKey(s.KeyFile())
 	switch {

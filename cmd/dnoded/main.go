@@ -21,7 +21,8 @@ import (
 )
 
 const usage = `usage: dnoded [-nv] [-D dir] [-H head] [-insecure] [node.yaml]
-       dnoded -stdio [-v] [-D dir] [node.yaml]`
+       dnoded -stdio [-v] [-D dir] [node.yaml]
+       dnoded -init [-D dir] head fingerprint`
 
 func main() {
 	if proc.IsSupervisor() {
@@ -45,14 +46,21 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	head := c.String("H", "")
 	insecure := c.Bool("insecure")
 	carried := c.Bool("stdio")
+	join := c.Bool("init")
 	if err := c.Parse(); err != nil {
 		return err
 	}
-	if len(c.Args) > 1 {
-		return cli.Usagef("one node.yaml at most, %d operands were given", len(c.Args))
-	}
 	if *dir == "" {
 		*dir = ownDir(c.Getenv)
+	}
+	if *join && (*dry || *verbose || *insecure || *head != "") {
+		return cli.Usagef("-init goes with -D and nothing else")
+	}
+	if *join {
+		return initNode(ctx, c, *dir, c.Args)
+	}
+	if len(c.Args) > 1 {
+		return cli.Usagef("one node.yaml at most, %d operands were given", len(c.Args))
 	}
 	file, err := readFile(*dir, c.Args)
 	if err != nil {
@@ -143,7 +151,7 @@ func readFile(dir string, args []string) (*node.File, error) {
 	if len(args) == 1 {
 		return node.ReadFile(args[0])
 	}
-	f, err := node.ReadFile(filepath.Join(dir, "node.yaml"))
+	f, err := node.ReadFile(nodeFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return &node.File{}, nil
 	}

@@ -70,7 +70,12 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	if refusal := asRefusal(err); refusal != nil {
 		c.Send(refusal)
 	}
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+	switch {
+	case errors.Is(err, dial.ErrHandshake):
+		if more, ok := h.turned.say(time.Now()); ok {
+			h.log.Warn("a peer was turned away", "from", dial.Origin(stream), "why", err, "others_unsaid", more)
+		}
+	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed):
 		h.log.Debug("connection ended", "peer", peer.User, "why", err)
 	}
 }

@@ -56,7 +56,9 @@ type head struct {
 	lastSession uint64
 	removed     map[node.Name]bool // by operators, since dsched was started, and not back
 
-	desks   desks
+	desks  desks
+	turned seldom // peers that have not proven who they are
+
 	room    *room
 	staging holds
 

@@ -126,6 +126,9 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 	if h.terms.Key, err = h.ownKey(addrs); err != nil {
 		return err
 	}
+	if key := h.terms.Key.Fingerprint(); key != "" {
+		h.log.Info("nodes know the head by its key", "fingerprint", key)
+	}
 	var ls []net.Listener
 	for _, a := range addrs {
 		l, err := h.terms.Listen(a)

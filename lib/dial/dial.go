@@ -25,6 +25,9 @@ import (
 // reached through the directory's descriptor.
 const maxPath = 100
 
+// dialWithin is how long a host may take to answer at all.
+const dialWithin = 10 * time.Second
+
 // An Error is that no stream could be made to an address. The commands end
 // with status 69 for it.
 type Error struct {
@@ -58,7 +61,7 @@ func Dial(ctx context.Context, addr string) (net.Conn, error) { return Terms{}.D
 
 // Dial is the function Dial on these terms.
 func (t Terms) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	d := net.Dialer{Timeout: 10 * time.Second}
+	d := net.Dialer{Timeout: dialWithin}
 	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
 		if err := t.plain(hp); err != nil {
 			return nil, &Error{addr, err}
@@ -212,7 +215,11 @@ func (t Terms) Listen(addr string) (net.Listener, error) {
 		if err := t.plain(hp); err != nil {
 			return nil, err
 		}
-		return net.Listen("tcp", hp)
+		l, err := net.Listen("tcp", hp)
+		if err != nil {
+			return nil, err
+		}
+		return plainListener{l}, nil
 	}
 	if strings.HasPrefix(addr, "tls://") {
 		return t.listenTLS(addr)

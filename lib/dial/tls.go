@@ -14,19 +14,13 @@ import (
 	"time"
 
 	"distribute/lib/node"
-	"distribute/lib/wire"
 )
 
 // What a stream over TLS is (dwire(5)).
 const (
-	protocol     = "distribute/1" // the name both sides agree on
-	usualPort    = "8952"         // of the head, where an address names none
-	maxHandshake = 32 << 10       // bytes of a peer that has not proven who it is
+	protocol  = "distribute/1" // the name both sides agree on
+	usualPort = "8952"         // of the head, where an address names none
 )
-
-// ErrHandshake is returned for a peer over TLS that has not proven who it is.
-// Nothing but the handshake was read of it.
-var ErrHandshake = errors.New("no handshake")
 
 // parseTLS reads tls://host[:port], which begins with tls://. An empty host is
 // every address of this machine.
@@ -42,15 +36,24 @@ func parseTLS(addr string) (hostport string, err error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// checkTLS reports why there can be no head at an address over TLS, on these
-// terms.
-func (t Terms) checkTLS(addr string) error {
+// CheckTLS reports an address at which there can be no head over TLS, whatever
+// its key.
+func CheckTLS(addr string) error {
+	if !strings.HasPrefix(addr, "tls://") {
+		return fmt.Errorf("%q is no address over TLS: that is tls://host[:port]", addr)
+	}
 	hp, err := parseTLS(addr)
-	switch {
+	if err == nil && strings.HasPrefix(hp, ":") {
+		err = fmt.Errorf("%q names no host", addr)
+	}
+	return err
+}
+
+// checkTLS is CheckTLS on these terms.
+func (t Terms) checkTLS(addr string) error {
+	switch err := CheckTLS(addr); {
 	case err != nil:
 		return err
-	case strings.HasPrefix(hp, ":"):
-		return fmt.Errorf("%q names no host", addr)
 	case t.Key.private == nil:
 		return errors.New("TLS needs a key of one's own, and there is none")
 	case t.HeadKey == "":
@@ -59,30 +62,6 @@ func (t Terms) checkTLS(addr string) error {
 		return fmt.Errorf("%s is the key of this side, and cannot be the head's too", t.HeadKey)
 	}
 	return nil
-}
-
-// A secure is a stream over TLS. Its key, once proven, is that of the peer.
-type secure struct {
-	*tls.Conn
-	below *stream
-	own   node.Fingerprint
-}
-
-// A stream is what TLS runs over. Until the peer has proven who it is, it may
-// say only so much.
-type stream struct {
-	net.Conn
-	known bool
-	heard int
-}
-
-func (s *stream) Read(p []byte) (int, error) {
-	if !s.known && s.heard >= maxHandshake {
-		return 0, fmt.Errorf("more than %d bytes before the peer has proven who it is", maxHandshake)
-	}
-	n, err := s.Conn.Read(p)
-	s.heard += n
-	return n, err
 }
 
 // config is how both sides speak TLS: 1.3, a certificate made for the occasion
@@ -140,16 +119,35 @@ func (t Terms) dialTLS(ctx context.Context, d *net.Dialer, addr string) (net.Con
 	if err := t.checkTLS(addr); err != nil {
 		return nil, err
 	}
-	hp, err := parseTLS(addr)
-	if err != nil {
-		return nil, err
-	}
-	config, err := t.config(func(key node.Fingerprint) error {
+	return t.secured(ctx, d, addr, func(key node.Fingerprint) error {
 		if key != t.HeadKey {
 			return fmt.Errorf("what answers shows the key %s, and the head's is %s: it is another, or somebody is between", key, t.HeadKey)
 		}
 		return nil
 	})
+}
+
+// KeyAt is the key of whoever answers at an address over TLS. Whether that is
+// the head is for the caller to know.
+func KeyAt(ctx context.Context, addr string) (node.Fingerprint, error) {
+	d := net.Dialer{Timeout: dialWithin}
+	c, err := Terms{Key: freshKey()}.secured(ctx, &d, addr, anyKey)
+	if err != nil {
+		return "", wrap(addr, err)
+	}
+	defer c.Close()
+	return keyOf(c.ConnectionState())
+}
+
+func anyKey(node.Fingerprint) error { return nil }
+
+// secured makes a stream whose peer has a key that passes the check.
+func (t Terms) secured(ctx context.Context, d *net.Dialer, addr string, check func(node.Fingerprint) error) (*secure, error) {
+	hp, err := parseTLS(addr)
+	if err != nil {
+		return nil, err
+	}
+	config, err := t.config(check)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +177,7 @@ func (t Terms) listenTLS(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := t.config(func(node.Fingerprint) error { return nil })
+	config, err := t.config(anyKey)
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +188,13 @@ func (t Terms) listenTLS(addr string) (net.Listener, error) {
 	return &listener{l, config, t.Key.Fingerprint()}, nil
 }
 
+// Addr is where it listens, on a network that is called tls.
+func (l *listener) Addr() net.Addr { return tlsAddr{l.Listener.Addr()} }
+
+type tlsAddr struct{ net.Addr }
+
+func (tlsAddr) Network() string { return "tls" }
+
 // Accept takes a stream whose peer has not proven anything yet: [Proven] lets
 // it.
 func (l *listener) Accept() (net.Conn, error) {
@@ -198,26 +203,5 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	below := &stream{Conn: tcp}
-	return &secure{Conn: tls.Server(below, l.config), below: below, own: l.own}, nil
+	return &secure{Conn: tls.Server(below, l.config), below: below, own: l.own, head: true}, nil
 }
-
-// prove makes the handshake, and says whose key the peer has.
-func (c *secure) prove(ctx context.Context) (node.Fingerprint, error) {
-	ctx, cancel := context.WithTimeout(ctx, wire.HelloWithin)
-	defer cancel()
-	err := c.HandshakeContext(ctx)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrHandshake, c.inWords(err))
-	}
-	c.below.known = true
-	return keyOf(c.ConnectionState())
-}
-
-// inWords says what an error of TLS means here.
-func (c *secure) inWords(err error) error {
-	return err
-}
-
-// Close ends the stream at once. What it carries has ends of its own, so none
-// is said, and a peer that does not read holds nobody up.
-func (c *secure) Close() error { return c.below.Close() }

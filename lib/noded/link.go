@@ -20,7 +20,8 @@ import (
 const (
 	pingEvery   = 15 * time.Second
 	silentAfter = 45 * time.Second
-	slowest     = time.Minute // between two tries to reach the head
+	slowest     = time.Minute     // between two tries to reach the head
+	pendingWait = 4 * time.Second // between two questions whether the node is accepted
 )
 
 // A link is what connects the node with the head: one session after another.
@@ -142,6 +143,8 @@ func (l *link) next(wait time.Duration, err error) time.Duration {
 		return 200 * time.Millisecond
 	case wait == 0 || own:
 		return time.Second
+	case errors.As(err, &refusal) && refusal.Pending:
+		return pendingWait
 	case errors.As(err, &refusal):
 		return min(max(2*wait, 5*time.Second), slowest)
 	}

@@ -11,7 +11,7 @@ _distribute_options() {
 	dlocal) options='-d: -s' ;;
 	dlog) options='-B -H: -L: -f -q -v' ;;
 	dnew) options='' ;;
-	dnoded) options='-D: -H: -insecure -n -stdio -v' ;;
+	dnoded) options='-D: -H: -init -insecure -n -stdio -v' ;;
 	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v' ;;
 	dretry) options='-H: -n -q -v' ;;
