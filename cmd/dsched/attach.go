@@ -1,10 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"net"
+	"strings"
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
@@ -17,74 +20,107 @@ import (
 const maxAttach = 8192
 
 // attach carries the stream on stdin and stdout, which is that of an ssh, to the
-// dsched that runs here. With a node's name what comes is that node.
+// dsched that runs here. With a node's name what comes is that node. Why it
+// cannot be is told on the stream, too.
 func attach(ctx context.Context, c *cli.Cmd, dir string) error {
-	if len(c.Args) > 1 {
-		return cli.Usagef("one node at most, %d operands were given", len(c.Args))
-	}
-	first, err := firstLine(c.Stdin)
-	if err != nil {
-		return err
-	}
-	m, err := wire.New(struct {
-		io.Reader
-		io.WriteCloser
-	}{first, nil}).Recv()
-	asked, ok := m.(*wire.Attach)
-	if err == nil && !ok {
-		err = errors.New("the stream does not begin with attach")
-	}
+	asked, err := readAttach(c.Stdin)
 	if err != nil {
 		return cli.Errorf(cli.Input, "%w: dsched -attach is started by ssh, for a tool or a node", err)
 	}
+	stream, err := connect(ctx, c, asked, dir)
+	if err != nil {
+		wire.New(ends{nil, c.Stdout}).Send(&wire.Error{Status: cli.Status(err), Text: err.Error()})
+		return err
+	}
+	defer stream.Close()
+	context.AfterFunc(ctx, func() { stream.Close() })
+	return relay(stream, c)
+}
+
+// connect makes the stream to dsched, and says on it what it is that is carried.
+func connect(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) (net.Conn, error) {
 	to := &wire.Attach{Parts: asked.Parts}
-	if len(c.Args) == 1 {
+	switch len(c.Args) {
+	case 0:
+	case 1:
 		to.Node = c.Args[0]
 		if err := job.CheckName(to.Node); err != nil {
-			return cli.Usagef("%w", err)
+			return nil, cli.Usagef("%w", err)
 		}
+	default:
+		return nil, cli.Usagef("one node at most, %d operands were given", len(c.Args))
 	}
 	if dir == "" && to.Node == "" {
 		dir = asked.Spool
 	}
 	addr, err := dial.Head(c.Getenv, dir)
-	if err != nil {
-		return err
+	if errors.Is(err, dial.ErrNoHead) {
+		return nil, cli.Errorf(cli.Unreachable, "no head is set there: name its spool, as in ssh://HOST/SPOOL, or have an operator write that into /etc/distribute/head there")
 	}
-	if _, ok := dial.Spool(addr); !ok {
-		return cli.Errorf(cli.Input, "the head of this machine is at %q, and not here", addr)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(addr, "://") {
+		return nil, cli.Errorf(cli.Unreachable, "the head is not on that machine, where it is said to be at %q: use that address", addr)
 	}
 	stream, err := dial.Dial(ctx, addr)
-	if err != nil {
-		return err
+	var unreached *dial.Error
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, cli.Errorf(cli.NotAllowed, "the spool %q there is not for this user (permission denied)", addr)
+	case errors.As(err, &unreached):
+		return nil, cli.Errorf(cli.Unreachable, "%q there: %w", addr, unreached.Err)
+	case err != nil:
+		return nil, err
 	}
-	defer stream.Close()
 	if err := wire.New(stream).Send(to); err != nil {
-		return err
+		stream.Close()
+		return nil, err
 	}
-	context.AfterFunc(ctx, func() { stream.Close() })
-	ends := make(chan error, 2)
+	return stream, nil
+}
+
+// relay copies both ways until one of them has ended: neither side of the
+// protocol goes on when the other has stopped.
+func relay(stream net.Conn, c *cli.Cmd) error {
+	ended := make(chan error, 2)
 	go func() {
 		_, err := io.Copy(stream, c.Stdin)
-		ends <- err
+		ended <- err
 	}()
 	go func() {
 		_, err := io.Copy(c.Stdout, stream)
-		ends <- err
+		ended <- err
 	}()
-	return <-ends
+	return <-ended
 }
 
-// firstLine reads a line and nothing after it.
-func firstLine(r io.Reader) (io.Reader, error) {
-	var b []byte
-	for one := make([]byte, 1); len(b) < maxAttach; {
-		if _, err := io.ReadFull(r, one); err != nil {
-			return nil, err
+// ends are the two ends of a stream that nobody closes.
+type ends struct {
+	io.Reader
+	io.Writer
+}
+
+func (ends) Close() error { return nil }
+
+// readAttach reads the line with which a stream begins, and nothing after it.
+func readAttach(r io.Reader) (*wire.Attach, error) {
+	var b strings.Builder
+	for one := make([]byte, 1); b.Len() == 0 || one[0] != '\n'; b.Write(one) {
+		if b.Len() == maxAttach {
+			return nil, line.ErrLine
 		}
-		if b = append(b, one[0]); one[0] == '\n' {
-			return bytes.NewReader(b), nil
+		if _, err := io.ReadFull(r, one); err != nil {
+			return nil, fmt.Errorf("the stream ends before it begins: %w", err)
 		}
 	}
-	return nil, line.ErrLine
+	m, err := wire.New(ends{strings.NewReader(b.String()), nil}).Recv()
+	if err != nil {
+		return nil, err
+	}
+	a, ok := m.(*wire.Attach)
+	if !ok {
+		return nil, errors.New("the stream does not begin with attach")
+	}
+	return a, nil
 }

@@ -34,7 +34,8 @@ func Dial(ctx context.Context, c *cli.Cmd, flag string) (*Head, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, hello, err := dial.Greet(ctx, addr, wire.Hello{Role: wire.RoleTool})
+	terms := dial.Terms{Sharing: dial.SharingDirs(c.Getenv)}
+	conn, hello, err := terms.Greet(ctx, addr, wire.Hello{Role: wire.RoleTool})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

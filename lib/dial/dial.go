@@ -42,8 +42,11 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// unreached is the status with which a command ends that reaches no head.
+const unreached = 69
+
 // ExitStatus is the status with which a command ends for this error.
-func (e *Error) ExitStatus() int { return 69 }
+func (e *Error) ExitStatus() int { return unreached }
 
 // Terms say what a stream may run over, and what proves to each side who the
 // other is. The zero value is what is safe without a key: plain TCP, which
@@ -53,6 +56,7 @@ type Terms struct {
 	Key      Key              // what this side proves itself with over TLS
 	HeadKey  node.Fingerprint // of the head that is dialled over TLS
 	SSH      []string         // options of ssh(1); see [OwnSSH]
+	Sharing  []string         // the first of these directories that is fit for it is where the user's tools share an ssh
 }
 
 // Dial makes a stream to the address: a spool directory, unix:PATH or
@@ -265,7 +269,7 @@ func Over(ctx context.Context, stream net.Conn, addr string, h wire.Hello) (*wir
 	head, err := wire.Greet(c, h)
 	if err != nil {
 		c.Close()
-		if refusal := (*wire.Error)(nil); errors.As(err, &refusal) {
+		if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status != unreached {
 			return nil, nil, err
 		}
 		return nil, nil, &Error{addr, err}

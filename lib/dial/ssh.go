@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"distribute/lib/wire"
 )
+
+// errSSHAddr is what an address over ssh looks like.
+var errSSHAddr = errors.New("an address over ssh is ssh://[user@]host[:port][/spool]")
 
 // A sshAddr is ssh://[user@]host[:port][/spool].
 type sshAddr struct {
@@ -27,28 +30,62 @@ type sshAddr struct {
 func parseSSH(addr string) (sshAddr, error) {
 	u, err := url.Parse(addr)
 	if err != nil {
-		return sshAddr{}, fmt.Errorf("an address over ssh is ssh://[user@]host[:port][/spool]: %w", errors.Unwrap(err))
+		return sshAddr{}, fmt.Errorf("%w: %w", errSSHAddr, errors.Unwrap(err))
 	}
 	a := sshAddr{user: u.User.Username(), host: u.Hostname(), port: u.Port(), spool: u.Path}
 	_, secret := u.User.Password()
 	switch {
 	case secret, u.RawQuery != "", u.Fragment != "", a.host == "", a.spool == "/":
-		return a, errors.New("an address over ssh is ssh://[user@]host[:port][/spool]")
-	case !plainWord(a.host), a.user != "" && !plainWord(a.user):
-		return a, fmt.Errorf("%q is no name of a host, or of a user", addr)
+		return a, errSSHAddr
+	case !hostName(a.host):
+		return a, fmt.Errorf("%q is no name of a host", a.host)
+	case u.User != nil && !plainWord(a.user):
+		return a, fmt.Errorf("%q is no name of a user", a.user)
 	}
 	return a, nil
+}
+
+// hostName says that s is the name of a host, or an alias of ssh_config(5), or
+// an address.
+func hostName(s string) bool {
+	ip, err := netip.ParseAddr(s)
+	return err == nil && plainWord("zone"+ip.Zone()) || plainWord(s) && !strings.Contains(s, "@")
 }
 
 // plainWord says that s is letters, digits and what names of hosts and users
 // have besides, and is no option.
 func plainWord(s string) bool {
 	return s != "" && s[0] != '-' && strings.IndexFunc(s, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-:%+", r))
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-+@", r))
 	}) < 0
 }
 
-// dialSSH starts dsched -attach on the head and says which spool is meant.
+// words are the arguments of ssh(1) that say where to.
+func (a sshAddr) words() []string {
+	var w []string
+	if a.port != "" {
+		w = append(w, "-p", a.port)
+	}
+	if a.user != "" {
+		w = append(w, "-l", a.user)
+	}
+	return append(w, "--", a.host)
+}
+
+// String is what a person types to get there.
+func (a sshAddr) String() string {
+	s := "ssh "
+	if a.port != "" {
+		s += "-p " + a.port + " "
+	}
+	if a.user != "" {
+		s += a.user + "@"
+	}
+	return s + a.host
+}
+
+// dialSSH starts dsched -attach on the head and says which spool is meant. That
+// nobody is there is an error of the first read.
 func (t Terms) dialSSH(ctx context.Context, addr string) (net.Conn, error) {
 	a, err := parseSSH(addr)
 	if err != nil {
@@ -65,104 +102,90 @@ func (t Terms) dialSSH(ctx context.Context, addr string) (net.Conn, error) {
 	return c, nil
 }
 
+// sshOptions are those of every stream, which carries nothing else.
+var sshOptions = []string{"-T", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none"}
+
 // startSSH runs a command on another host by ssh(1), whose streams are the
-// stream. The command meets a shell there: it is a constant.
+// stream. The command meets a shell there: it is a constant. ssh asks for
+// passwords and about keys where there is a terminal to ask at.
 func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Conn, error) {
-	ours, theirs, err := pair()
+	options := slices.Concat(t.SSH, sshOptions)
+	asks := terminal()
+	if !asks {
+		options = append(options, "-o", "BatchMode=yes")
+	}
+	set := t.settings(ctx, a, options)
+	options = append(options, set.patience()...)
+	sharing, connected, err := t.shareSSH(ctx, set)
 	if err != nil {
 		return nil, err
 	}
+	ours, theirs, err := pair()
+	if err != nil {
+		connected()
+		return nil, err
+	}
 	defer theirs.Close()
-	args := []string{"-T", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes"}
-	if a.port != "" {
-		args = append(args, "-p", a.port)
+	cmd := exec.Command("ssh", slices.Concat(options, sharing, a.words(), []string{command})...)
+	cmd.Stdin, cmd.Stdout = theirs, theirs
+	c := &sshConn{Conn: ours, to: a, command: command, cmd: cmd, asks: asks, connected: connected}
+	if len(t.Sharing) == 0 { // a node's
+		c.linger = time.Second
 	}
-	if a.user != "" {
-		args = append(args, "-l", a.user)
-	}
-	args = append(args, t.SSH...)
-	c := &sshConn{Conn: ours, cmd: exec.Command("ssh", append(args, "--", a.host, command)...)}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = theirs, theirs, &c.said
-	c.cmd.WaitDelay = time.Second
-	if err := c.cmd.Start(); err != nil {
+	if err := c.start(); err != nil {
 		ours.Close()
+		connected()
+		if errors.Is(err, exec.ErrNotFound) {
+			err = errors.New("ssh is not installed on this machine: the package is called openssh-client, or openssh")
+		}
 		return nil, err
 	}
 	return c, nil
 }
 
-// pair is both ends of a stream within this machine.
-func pair() (net.Conn, *os.File, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+// sshSettings are what ssh(1) would go by, a line "key value" each, as ssh -G
+// prints it.
+type sshSettings string
+
+// settings asks ssh for what the user has set, which costs some milliseconds;
+// not for a node, whose settings are all its own.
+func (t Terms) settings(ctx context.Context, a sshAddr, options []string) sshSettings {
+	if len(t.Sharing) == 0 {
+		return ""
+	}
+	out, err := exec.CommandContext(ctx, "ssh", slices.Concat([]string{"-G"}, options, a.words())...).Output()
 	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
+		return "" // ssh itself will say why
 	}
-	near := os.NewFile(uintptr(fds[0]), "ssh")
-	defer near.Close()
-	theirs := os.NewFile(uintptr(fds[1]), "ssh")
-	ours, err := net.FileConn(near)
-	if err != nil {
-		theirs.Close()
-		return nil, nil, err
+	return sshSettings(out)
+}
+
+// has says that a key is set, and not to what means that it is not.
+func (s sshSettings) has(key, not string) bool {
+	_, after, ok := strings.Cut("\n"+string(s), "\n"+key+" ")
+	value, _, _ := strings.Cut(after, "\n")
+	return ok && value != not
+}
+
+// patience are the options with which silence ends: after 10 seconds of a host
+// that does not answer, and 45 of one that does no longer, unless the user has
+// set something else.
+func (s sshSettings) patience() (options []string) {
+	if !s.has("connecttimeout", "none") {
+		options = append(options, "-o", "ConnectTimeout=10")
 	}
-	return ours, theirs, nil
-}
-
-// A sshConn is the stream of an ssh that runs.
-type sshConn struct {
-	net.Conn
-	cmd  *exec.Cmd
-	said brief
-	once sync.Once
-	err  error
-}
-
-// Close ends the stream, and ssh.
-func (c *sshConn) Close() error {
-	err := c.Conn.Close()
-	c.wait()
-	return err
-}
-
-// Read reads the stream. At its end it says what ssh said, if that failed.
-func (c *sshConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
-		if why := c.wait(); why != nil {
-			err = why
-		}
+	if !s.has("serveraliveinterval", "0") {
+		options = append(options, "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3")
 	}
-	return n, err
+	return options
 }
 
-// wait ends ssh and says why it failed, if it did.
-func (c *sshConn) wait() error {
-	c.once.Do(func() {
-		late := time.AfterFunc(time.Second, func() { c.cmd.Process.Kill() })
-		defer late.Stop()
-		if err := c.cmd.Wait(); err != nil {
-			c.err = fmt.Errorf("ssh: %s (%w)", c.said.String(), err)
-		}
-	})
-	return c.err
-}
-
-// brief keeps the end of what is written to it.
-type brief struct {
-	mu  sync.Mutex
-	end []byte
-}
-
-func (b *brief) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.end = append(b.end, p...)
-	b.end = b.end[max(0, len(b.end)-1000):]
-	return len(p), nil
-}
-
-func (b *brief) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.TrimSpace(string(b.end))
+// terminal says whether there is a terminal at which ssh can ask for a password,
+// or a program that it starts for that.
+func terminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err == nil {
+		tty.Close()
+	}
+	return err == nil || os.Getenv("SSH_ASKPASS") != ""
 }

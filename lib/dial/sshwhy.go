@@ -1,0 +1,55 @@
+package dial
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// failures are what an ssh that failed says of it, by which it is known, and
+// what that means and what to do, in which SSH is the command that gets there
+// and HOST the host. The first that fits counts.
+var failures = []struct{ said, means string }{
+	{"IDENTIFICATION HAS CHANGED", "its host key is another than the known one: if it was not installed anew, somebody is in between; if it was, ssh-keygen -R takes the old key out"},
+	{"Host key verification failed", "its host key is not known yet: accept it once by SSH true"},
+	{"Could not resolve hostname", "no such host"},
+	{"Too many authentication failures", "it was offered too many keys before the right one: name that by IdentityFile and IdentitiesOnly in ~/.ssh/config"},
+	{"Permission denied (", "it does not let this user in by these keys: SSH has to work, see ssh-copy-id(1), or say whom by ssh://USER@HOST"},
+	{"Connection refused", "no sshd listens there"},
+	{"Connection timed out", "it does not answer; is it up, and is there a network?"},
+	{"No route to host", "it does not answer; is it up, and is there a network?"},
+	{"Network is unreachable", "there is no way to it; is there a network?"},
+	{"Operation timed out", "it does not answer; is it up, and is there a network?"},
+	{"not responding", "the network is away, or that machine sleeps"},
+	{"kex_exchange_identification", "what listens there closed the connection before it spoke; is it an sshd, and has it too many connections?"},
+}
+
+// why is the error of an ssh that ended with a status and said that.
+func (a sshAddr) why(status int, said string) error {
+	last := lastLine(said)
+	for _, f := range failures {
+		if !strings.Contains(said, f.said) {
+			continue
+		}
+		means := strings.NewReplacer("SSH", a.String(), "HOST", a.host).Replace(f.means)
+		if strings.HasPrefix(f.said, "Permission denied") {
+			return fmt.Errorf("%s (%q, %w)", means, last, fs.ErrPermission)
+		}
+		return fmt.Errorf("%s (%q)", means, last)
+	}
+	lower := strings.ToLower(last)
+	switch {
+	case status == 127, strings.Contains(lower, "command not found"), strings.Contains(lower, "unknown command"):
+		return fmt.Errorf("it is not installed there, or not in the PATH of commands that come over ssh, which %q shows; a link in /usr/local/bin mends that (%q)",
+			a.String()+" 'echo $PATH'", last)
+	case last == "":
+		return fmt.Errorf("ssh ended with status %d; see what %q says", status, a.String()+" true")
+	}
+	return fmt.Errorf("ssh ended with status %d: %q", status, last)
+}
+
+// lastLine is the last line of text that has one.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
