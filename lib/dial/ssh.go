@@ -110,7 +110,8 @@ var sshOptions = []string{"-T", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", 
 // passwords and about keys where there is a terminal to ask at.
 func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Conn, error) {
 	options := slices.Concat(t.SSH, sshOptions)
-	asks := terminal()
+	daemon := len(t.SSH) > 0
+	asks := !daemon && terminal()
 	if !asks {
 		options = append(options, "-o", "BatchMode=yes")
 	}
@@ -129,7 +130,7 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 	cmd := exec.Command("ssh", slices.Concat(options, sharing, a.words(), []string{command})...)
 	cmd.Stdin, cmd.Stdout = theirs, theirs
 	c := &sshConn{Conn: ours, to: a, command: command, cmd: cmd, asks: asks, connected: connected}
-	if len(t.Sharing) == 0 { // a node's
+	if daemon { // its last words may matter
 		c.linger = time.Second
 	}
 	if err := c.start(); err != nil {
