@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -189,7 +190,7 @@ func (c *checker) top(u *check.Unit) error {
 			}
 		}
 	}
-	for _, look := range []func(*check.Unit) error{c.incoming, c.rejected, c.nodes, c.runDir, c.trash} {
+	for _, look := range []func(*check.Unit) error{c.incoming, c.rejected, c.nodes, c.runDir, c.trash, c.uploadDirs} {
 		if err := look(u); err != nil {
 			return err
 		}
@@ -209,6 +210,8 @@ func (c *checker) topEntry(u *check.Unit, e fs.DirEntry) {
 	case slices.Contains([]string{"spool.json", "head.jsonl", "ballast"}, name), broken(name, "head.jsonl"):
 		c.wantFile(u, name, e, 0o640)
 	case name == "README" || name == "head.yaml" || name == check.Found || name == "lost+found":
+	case name == "uploads":
+		c.wantDir(u, name, e, 0o700)
 	case unfinished(u, name, e):
 	default:
 		u.Odd(name, "nothing of that name belongs into a spool")
@@ -272,4 +275,35 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// uploadDirs looks at what users have sent of inputs; a spool need not have it.
+func (c *checker) uploadDirs(u *check.Unit) error {
+	list, err := os.ReadDir(c.path("uploads"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, d := range list {
+		dir := "uploads/" + d.Name()
+		if _, err := strconv.ParseUint(d.Name(), 10, 32); err != nil {
+			u.Odd(dir, "it is not the number of a user")
+			continue
+		}
+		if !c.wantDir(u, dir, d, 0o700) {
+			continue
+		}
+		files, err := os.ReadDir(c.path(dir))
+		if err != nil {
+			return err
+		}
+		for _, e := range files {
+			sum, token, begun := strings.Cut(e.Name(), ".")
+			if !isSum(sum) || begun && job.Token(token).Check() != nil {
+				u.Odd(dir+"/"+e.Name(), "it is not named by a sum")
+				continue
+			}
+			c.wantFile(u, dir+"/"+e.Name(), e, 0o600)
+		}
+	}
+	return err
 }

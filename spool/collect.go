@@ -20,7 +20,7 @@ import (
 type Collected struct {
 	Blobs int
 	Bytes int64 // in them
-	Temps int   // files and directories that were never finished
+	Temps int   // files and directories that were never finished, or are of no use any more
 }
 
 // ErrClock is why nothing is collected: the clock was set since the last look,
@@ -43,7 +43,7 @@ func (h *Head) Collect(ctx context.Context, keep time.Duration) (c Collected, er
 	}
 	defer h.kept.end()
 	now := h.now()
-	err = h.collectNew(ctx, &c, now)
+	err = errors.Join(h.collectNew(ctx, &c, now), h.collectUploads(&c, now))
 	named, nerr := h.named(ctx, keep, now)
 	if nerr != nil {
 		return c, errors.Join(err, nerr)

@@ -63,6 +63,7 @@ var scenes = map[string]scene{
 	"take":    {prepareDrop, runTake},
 	"delete":  {prepareOver, runDelete},
 	"collect": {prepareOld, runCollect},
+	"upload":  {prepareEmpty, runUpload},
 }
 
 const (
@@ -227,7 +228,11 @@ func runCollect(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{h.path("blobs", sumOf(crashContents[1])[:2], ".x.tmp~"), h.path("batches", "ns", ".new-x", "y")} {
+	if err := h.mkUploads(h.uploads(7)); err != nil {
+		return err
+	}
+	for _, name := range []string{h.path("blobs", sumOf(crashContents[1])[:2], ".x.tmp~"), h.path("batches", "ns", ".new-x", "y"),
+		h.uploads(7, sumOf("x")), h.uploads(7, sumOf("x")+"."+string(crashSubmission))} {
 		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o750), os.WriteFile(name, nil, 0o640))
 		if err != nil {
 			return err
@@ -246,6 +251,35 @@ func later(h *Head, by time.Duration) {
 	now, up := h.now, h.uptime
 	h.now = func() time.Time { return now().Add(by) }
 	h.uptime = func() (time.Duration, error) { n, err := up(); return n + by, err }
+}
+
+// runUpload has a large input cut, sends the batch again, and has a second one
+// dropped; all of a user who is not the spool's own.
+func runUpload(dir string) error {
+	h, _, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	whole, other := largeText("whole"), largeText("other")
+	for _, c := range []string{whole, other} {
+		if err := cutUpload(h, os.Getuid()+1, c, len(c)-7); err != nil {
+			return err
+		}
+	}
+	s, err := h.Begin(crashSubmission, "ns/b", "bob", os.Getuid()+1)
+	if err == nil {
+		err = fillIn(s, plain, []string{"a", "b"}, whole)
+	}
+	if err != nil {
+		return err
+	}
+	b, err := s.Finish(false)
+	if err != nil && !errors.Is(err, ErrSame) {
+		return err
+	}
+	tell("batch %s", b.ID)
+	_, err = h.DropUploads(1)
+	return err
 }
 
 func runDrop(dir string) error {
@@ -460,6 +494,7 @@ var legalPaths = regexp.MustCompile(`^(\.|spool\.json|README|head\.yaml|head\.js
 	`(incoming|rejected|blobs|batches|nodes|keys|run|trash)|` +
 	`incoming/[0-9a-f]{32}|(incoming|rejected)/\..*\.tmp~|rejected/[0-9a-f]{32}(\.why)?|` +
 	`blobs/[0-9a-f]{2}(/[0-9a-f]{64}|/\..*\.tmp~)?|trash/.*|` +
+	`uploads(/[0-9]+(/[0-9a-f]{64}(\.[0-9a-f]{32})?)?)?|` +
 	`batches/ns|batches/ns/\.new-.*|batches/ns/b|` +
 	`batches/ns/b/(batch\.yaml|jobs\.jsonl|files\.tar|log\.jsonl|log\.jsonl\.[0-9]+\.broken|\.log\.jsonl\..*\.tmp~|staging|out|manifests|attempts|build)|` +
 	`batches/ns/b/staging/[0-9a-f]{32}(/tree(/out(/x\.csv)?)?|/manifest\.jsonl)?|` +
@@ -691,7 +726,7 @@ func TestJ25FailedSync(t *testing.T) {
 
 // The steps that the code has are the steps that the scenes pass.
 func TestEveryStepIsTested(t *testing.T) {
-	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|drop|taken|reject|delete|collect)\.[a-z.]+)"$`)
+	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|upload|drop|taken|reject|delete|collect)\.[a-z.]+)"$`)
 	code := make(map[string]bool)
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -355,7 +355,7 @@ func (s *Submission) take(lines *line.Reader, d *Drop, room func(bytes int64, fi
 			return err
 		}
 	}
-	m, _, _ := s.Lacks()
+	m, _ := s.Lacks()
 	if len(m) == 0 {
 		return nil
 	}

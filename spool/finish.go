@@ -17,20 +17,31 @@ import (
 )
 
 // Lacks tells which contents the batch's jobs read, as pack.Blobs makes a
-// manifest of them, and which of them have to come. It is called after the
-// last job. Small files are always wanted, larger ones unless the head has them
-// and the asker may know it. If nothing is wanted, any is false.
-func (s *Submission) Lacks() (m pack.Manifest, want pack.Want, any bool) {
+// manifest of them, and which of them have to come, in as many turns: each that
+// was begun by itself, and then all others. It is called after the last job, and
+// after the last turn once more: what was begun and turns out to be another
+// content is lacking still. Small files are always wanted, larger ones unless
+// the head has them and the asker may know it.
+func (s *Submission) Lacks() (m pack.Manifest, turns []pack.Want) {
 	slices.SortFunc(s.order, func(a, b *input) int { return bytes.Compare(a.sum[:], b.sum[:]) })
 	sizes := make(map[string]int64, len(s.order))
-	var lacking []int
+	var whole []int
 	for i, in := range s.order {
 		sizes[hex.EncodeToString(in.sum[:])] = in.size
-		if !in.have {
-			lacking = append(lacking, i)
+		switch {
+		case in.have:
+		case in.from() > 0:
+			want := pack.WantOf(i)
+			want.From = in.from()
+			turns = append(turns, want)
+		default:
+			whole = append(whole, i)
 		}
 	}
-	return pack.Blobs(sizes), pack.WantOf(lacking...), len(lacking) > 0
+	if len(whole) > 0 {
+		turns = append(turns, pack.WantOf(whole...))
+	}
+	return pack.Blobs(sizes), turns
 }
 
 // Sink takes what pack.Receive unpacks of the manifest that Lacks gave.
@@ -39,10 +50,10 @@ func (s *Submission) Sink() pack.Sink { return inputSink{s} }
 type inputSink struct{ s *Submission }
 
 func (k inputSink) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
-	if e.Type != pack.File || from != 0 {
-		return fmt.Errorf("%w: %.80q is not the whole of a file", ErrInput, e.Path)
+	if e.Type != pack.File {
+		return fmt.Errorf("%w: %.80q is no file", ErrInput, e.Path)
 	}
-	return k.s.Put(e.Sum, e.Size, r)
+	return k.s.put(e.Sum, e.Size, from, r)
 }
 
 // Check tells before the inputs come what Finish would say of the name: nil,

@@ -91,6 +91,17 @@ func (k *kept) fill(name string) {
 	k.live[name] = true
 }
 
+// take is fill, unless somebody does so already.
+func (k *kept) take(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.live[name] {
+		return false
+	}
+	k.live[name] = true
+	return true
+}
+
 func (k *kept) filled(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -122,9 +122,11 @@ func (h *Head) seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 }
 
 // classed is err as ErrFull or ErrBroken. For want of descriptors nothing is
-// broken: that is neither, and may be tried again.
+// broken: that is neither, and may be tried again. No error stays none.
 func classed(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return full(err)
 	case few(err):

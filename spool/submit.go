@@ -52,6 +52,8 @@ type Submission struct {
 	held   []key           // blobs that are not collected meanwhile
 	sole   []key           // blobs that it has made
 	full   bool            // it ends for want of room
+	keeps  bool            // the beginnings of large inputs, if it is cut
+	large  []*input        // those that have, or had, a beginning
 
 	filling string // dir, as long as it is not to be collected
 }
@@ -62,6 +64,8 @@ type input struct {
 	size int64
 	at   int64 // in files.tar; -1: a blob
 	have bool
+
+	begun *beginning // nil: nothing of it is there
 }
 
 // Begin starts a submission: id is what its writer drew, batch the name it
@@ -283,11 +287,13 @@ func (s *Submission) place(inputs []job.Input) error {
 }
 
 // look finds out whether a blob is there that the asker may use. A hash is no
-// key to another's file: who is not the spool's owner sends his own.
+// key to another's file: who is not the spool's owner has to have sent it once.
 func (s *Submission) look(in *input, sum string) error {
 	s.blobs[s.head.path("blobs", sum[:2])] = true
-	if uid := s.first.Head.UID; uid != s.head.uid && uid != 0 {
-		return nil
+	if !s.head.reads(s.first.Head.UID) {
+		if sent, err := s.hasSent(sum); !sent {
+			return err
+		}
 	}
 	info, err := os.Lstat(s.head.path("blobs", sum[:2], sum))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -307,7 +313,9 @@ const tarBlock = 512
 
 // Put takes the content of one input, which must be the size and have the sum
 // that were said. What is there already is read and checked all the same.
-func (s *Submission) Put(sum string, size int64, r io.Reader) error {
+func (s *Submission) Put(sum string, size int64, r io.Reader) error { return s.put(sum, size, 0, r) }
+
+func (s *Submission) put(sum string, size, from int64, r io.Reader) error {
 	var key [32]byte
 	if !isSum(sum) {
 		return fmt.Errorf("%w: %.80q is not a sum", ErrInput, sum)
@@ -316,19 +324,19 @@ func (s *Submission) Put(sum string, size int64, r io.Reader) error {
 		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	in := s.inputs[key]
-	if in == nil || in.size != size {
+	switch {
+	case in == nil || in.size != size:
 		return fmt.Errorf("%w: no job reads a file of %d bytes with the sum %s", ErrInput, size, sum)
+	case from != in.from():
+		return fmt.Errorf("%w: the file with the sum %s comes from byte %d, where byte %d belongs", ErrInput, sum, from, in.from())
 	}
 	put := s.putBlob
 	if in.at >= 0 {
 		put = s.putSmall
 	}
-	if err := put(in, sum, r); err != nil {
-		s.full = errors.Is(err, ErrFull)
-		return err
-	}
-	in.have = true
-	return nil
+	err := put(in, sum, r)
+	s.full = errors.Is(err, ErrFull)
+	return err
 }
 
 func (s *Submission) putSmall(in *input, sum string, r io.Reader) error {
@@ -360,6 +368,7 @@ func (s *Submission) putSmall(in *input, sum string, r io.Reader) error {
 	if _, err := s.tar.WriteAt(b, in.at-tarBlock); err != nil {
 		return classed(err)
 	}
+	in.have = true
 	return nil
 }
 
@@ -383,6 +392,20 @@ func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
 	if err := durable.Step("submit.blob"); err != nil {
 		return err
 	}
+	put := s.putTemp
+	if s.keeps && in.size >= largeInput {
+		put = s.putLarge
+	}
+	if err := put(in, sum, r); err != nil || !in.have {
+		return err
+	}
+	return s.sent(sum)
+}
+
+// putTemp is putBlob for an input of which nothing is kept if it does not come
+// whole.
+func (s *Submission) putTemp(in *input, sum string, r io.Reader) error {
+	dir := s.head.path("blobs", sum[:2])
 	temp := filepath.Join(dir, "."+sum+"."+string(job.NewToken())+".tmp~")
 	s.head.kept.fill(temp)
 	defer s.head.kept.filled(temp)
@@ -403,6 +426,7 @@ func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
+	in.have = true
 	return nil
 }
 
@@ -484,8 +508,8 @@ func ended(r io.Reader, sum string) error {
 	return nil
 }
 
-// Abort removes a submission that does not come to its end, with its blobs if it
-// ends for want of room. After Finish it does nothing.
+// Abort removes a submission that does not come to its end, with its blobs and
+// what it has begun if it ends for want of room. After Finish it does nothing.
 func (s *Submission) Abort() error {
 	var errs []error
 	for _, f := range []*os.File{s.lines, s.tar} {
@@ -498,7 +522,7 @@ func (s *Submission) Abort() error {
 		errs = append(errs, os.RemoveAll(s.dir))
 		s.dir = ""
 	}
-	errs = append(errs, s.unname())
+	errs = append(errs, s.unname(), s.letGoAll())
 	s.head.kept.filled(s.filling)
 	for _, sum := range s.held {
 		s.head.kept.release(sum)

@@ -61,6 +61,7 @@ type head struct {
 
 	room    *room
 	staging holds
+	sending sendings
 
 	sweeper  *sweeper
 	copying  map[buildOf]chan struct{} // closed when what a build printed is in the spool

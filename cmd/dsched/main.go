@@ -86,6 +86,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: newDesks(),
 		machine: sched.New(sched.Config{Lease: settings.Lease})}
+	h.room.makes = h.dropUploads
 	return h, h.load()
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -27,7 +28,8 @@ const (
 // already; as bytes come to lie on the disk they leave the promise.
 type room struct {
 	space   func() (spool.Space, error)
-	reserve int64 // bytes; less than 0: by the size of the file system
+	reserve int64                  // bytes; less than 0: by the size of the file system
+	makes   func(bytes int64) bool // removes what may go if the room is needed, and says whether there was any
 
 	mu     sync.Mutex // guards the rest
 	bytes  int64      // promised
@@ -98,9 +100,18 @@ type promise struct {
 }
 
 // set makes a promise one for so much as is still to come. If that is more than
-// it was and there is no room for it, the error is a noRoom, and the promise
-// stays as it was.
+// it was and there is no room for it, although what may go was removed, the
+// error is a noRoom, and the promise stays as it was.
 func (p *promise) set(bytes, files int64) error {
+	err := p.trySet(bytes, files)
+	var short *noRoom
+	if errors.As(err, &short) && p.room.makes != nil && p.room.makes(short.need-short.has) {
+		err = p.trySet(bytes, files)
+	}
+	return err
+}
+
+func (p *promise) trySet(bytes, files int64) error {
 	r := p.room
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -182,7 +182,7 @@ func (p *person) submit(h *ask.Head, b *simBatch) error {
 	if err != nil {
 		return err
 	}
-	if lack, ok := m.(*wire.Lack); ok {
+	for lack, ok := m.(*wire.Lack); ok; lack, ok = m.(*wire.Lack) {
 		if !lack.None {
 			err = h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: b.ref}, func(w io.Writer) error {
 				sizes := map[string]int64{}

@@ -20,6 +20,7 @@ const maxSpec = 16 << 20
 // submit takes a batch in. Whatever is wrong with it, what the tool sends is
 // read to the end of its turn, so that it reads the answer.
 func (t *tool) submit(m *wire.Submit) error {
+	defer t.sending.begin(sendingOf{t.peer.UID, m.Ref}, t.c)()
 	p := &promise{room: t.room}
 	defer p.end()
 	var sub *spool.Submission
@@ -129,29 +130,27 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, p *promise) err
 	} else if err != nil {
 		return t.refused(m, err)
 	}
-	inputs, want, any := sub.Lacks()
-	if err := p.set(sizeOf(want.Bytes(inputs), want.Entries(inputs))); any && err != nil {
+	if err := sub.Resume(); err != nil {
 		return t.refused(m, err)
 	}
-	if err := t.c.Send(&wire.Lack{Ref: m.Ref, Want: wire.Want(want), None: !any}); err != nil {
-		return err
+	inputs, turns := sub.Lacks()
+	if len(turns) == 0 {
+		if err := t.c.Send(&wire.Lack{Ref: m.Ref, None: true}); err != nil {
+			return err
+		}
 	}
-	if any {
-		t.c.ReadWithin(wire.FrameWithin)
-		s, err := wire.Expect[*wire.Send](t.c)
-		if err != nil {
-			return err
-		}
-		r := t.c.RecvTransfer(s)
-		err = pack.Receive(r, inputs, want, landing{sub.Sink(), p})
-		if derr := wire.Drain(r); derr != nil {
-			err = errors.Join(err, derr)
-		}
-		if errors.Is(err, wire.ErrCut) {
-			return err
-		}
-		if err != nil {
+	for ; len(turns) > 0; _, turns = sub.Lacks() {
+		if err := p.set(sizeOfAll(inputs, turns)); err != nil {
 			return t.refused(m, err)
+		}
+		for _, want := range turns {
+			wrong, err := t.takeTurn(m, inputs, want, landing{sub.Sink(), p})
+			if err != nil {
+				return err
+			}
+			if wrong != nil {
+				return t.refused(m, wrong)
+			}
 		}
 	}
 	b, err := sub.Finish(m.Unique)
@@ -161,10 +160,40 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, p *promise) err
 	if err != nil {
 		return t.refused(m, err)
 	}
-	if err := t.accept(b); err != nil {
+	if err := t.accept(b); errors.Is(err, errEnding) {
+		return errHungUp // the tool asks the next dsched, which has the batch
+	} else if err != nil {
 		return t.refused(m, err)
 	}
 	return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Jobs: b.Jobs})
+}
+
+// takeTurn says what is lacking of the inputs, and takes that. What is wrong with
+// it is a reason to refuse the batch, and err is one to end the session.
+func (t *tool) takeTurn(m *wire.Submit, inputs pack.Manifest, want pack.Want, to pack.Sink) (wrong, err error) {
+	if err := t.c.Send(&wire.Lack{Ref: m.Ref, Want: wire.Want(want)}); err != nil {
+		return nil, err
+	}
+	t.c.ReadWithin(wire.FrameWithin)
+	s, err := wire.Expect[*wire.Send](t.c)
+	if err != nil {
+		return nil, err
+	}
+	r := t.c.RecvTransfer(s)
+	wrong = errors.Join(pack.Receive(r, inputs, want, to), wire.Drain(r))
+	if errors.Is(wrong, wire.ErrCut) {
+		return nil, wrong
+	}
+	return wrong, nil
+}
+
+// sizeOfAll is sizeOf for what comes in several turns.
+func sizeOfAll(inputs pack.Manifest, turns []pack.Want) (int64, int64) {
+	bytes, entries := int64(0), 0
+	for _, want := range turns {
+		bytes, entries = bytes+want.Bytes(inputs), entries+want.Entries(inputs)
+	}
+	return sizeOf(bytes, entries)
 }
 
 // accept takes a batch that is durable into the state.
@@ -181,7 +210,9 @@ func (h *head) accept(b *spool.Batch) (err error) {
 	return err
 }
 
-var errEnding = cli.Errorf(cli.Later, "dsched is ending; the batch is safe, and goes on when it is started again")
+// errEnding is that dsched ends; a batch that is durable goes on when it is
+// started again.
+var errEnding = cli.Errorf(cli.Later, "dsched is ending")
 
 // refused is the answer to a submission that is not taken.
 func (t *tool) refused(m *wire.Submit, err error) error {

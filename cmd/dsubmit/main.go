@@ -31,6 +31,7 @@ type submission struct {
 	inputs, requests            *[]string
 	dry, quiet, unique, waiting *bool
 	words                       []string // of the command line
+	begun                       bool     // a large input was begun to be sent
 }
 
 func run(ctx context.Context, c *cli.Cmd) error {

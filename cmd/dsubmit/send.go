@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"syscall"
 
 	"distribute/lib/ask"
@@ -22,25 +23,41 @@ import (
 )
 
 // submit gives the batch to the head, or leaves it in the spool's incoming/ if
-// no dsched serves it. When it returns an id the batch is durable.
-func (s *submission) submit(ctx context.Context, b *job.Batch) (job.BatchID, error) {
-	h, err := ask.Dial(ctx, s.Cmd, *s.head)
+// no dsched serves it. When it returns an id the batch is durable. When the head
+// is lost it goes on as soon as there is one again: the submission's id stays,
+// so that one which was accepted and not answered is there already.
+func (s *submission) submit(ctx context.Context, b *job.Batch) (id job.BatchID, err error) {
+	ref := job.NewToken()
+	err = ask.Again(ctx, s.Cmd, func(reached func()) error {
+		id, err = s.try(ctx, b, ref, reached)
+		return err
+	})
 	var unreached *dial.Error
 	if errors.As(err, &unreached) {
 		if dir, ok := dial.Spool(unreached.Addr); ok {
 			return s.drop(b, dir, unreached)
 		}
 	}
+	if ctx.Err() != nil && s.begun {
+		s.talk("the head keeps for a day what it has of the inputs: the same again goes on there")
+	}
+	return id, err
+}
+
+// try is submit over one session with the head.
+func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reached func()) (job.BatchID, error) {
+	h, err := ask.Dial(ctx, s.Cmd, *s.head)
 	if err != nil {
 		return "", err
 	}
 	defer h.Close()
-	ref := job.NewToken()
+	reached()
 	answer, err := s.ask(h, b, ref)
 	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
 		return "", unreadable.error // the head's refusal says the same, from further away
 	}
 	if refusal := (*wire.Error)(nil); err != nil && !errors.As(err, &refusal) {
+		h.ReadWithin(wire.FrameWithin)
 		if _, why := wire.Expect[*wire.Accepted](h.Conn); errors.As(why, &refusal) {
 			err = refusal // it was said while this side was still sending
 		}
@@ -74,25 +91,27 @@ func (s *submission) ask(h *ask.Head, b *job.Batch, ref job.Token) (*wire.Accept
 			return nil, err
 		}
 	}
-	m, err := h.Recv()
-	if err != nil {
-		return nil, err
-	}
-	switch m := m.(type) {
-	case *wire.Accepted: // it is there already
-		return m, nil
-	case *wire.Error:
-		return nil, m
-	case *wire.Lack:
-		if !m.None {
-			err = s.sendInputs(h, b, ref, pack.Want(m.Want))
-		}
+	for {
+		m, err := h.Recv()
 		if err != nil {
 			return nil, err
 		}
-		return wire.Expect[*wire.Accepted](h.Conn)
+		switch m := m.(type) {
+		case *wire.Accepted:
+			return m, nil
+		case *wire.Error:
+			return nil, m
+		case *wire.Lack:
+			if !m.None {
+				err = s.sendInputs(h, b, ref, pack.Want(m.Want))
+			}
+			if err != nil {
+				return nil, err
+			}
+		default:
+			return nil, fmt.Errorf("%w: %T is no answer to a submission", line.ErrLine, m)
+		}
 	}
-	return nil, fmt.Errorf("%w: %T is no answer to a submission", line.ErrLine, m)
 }
 
 func writeJobs(w io.Writer, jobs []job.Job) error {
@@ -107,6 +126,10 @@ func writeJobs(w io.Writer, jobs []job.Job) error {
 	return out.Flush()
 }
 
+// largeInput is from how many bytes on it may be that the head keeps a part of
+// an input; see dwire(5).
+const largeInput = 1 << 20
+
 // sendInputs sends those of the inputs that the head wants.
 func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want pack.Want) error {
 	sizes := make(map[string]int64, len(b.Sources))
@@ -114,7 +137,20 @@ func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want p
 		sizes[sum] = src.Size
 	}
 	m := pack.Blobs(sizes)
-	p := s.Progress("sending inputs", wanted(m, want), unit.FormatBytes)
+	if err := want.Check(m); err != nil {
+		return err
+	}
+	what := "sending inputs"
+	if want.From > 0 {
+		first := 0
+		if want.Ranges != nil {
+			first = want.Ranges[0][0]
+		}
+		src := b.Sources[m[first].Sum]
+		what = "sending the rest of " + unit.Quote(src.Path)
+		s.talk("the head has %s of the %s of %s: going on there", unit.FormatBytes(want.From), unit.FormatBytes(src.Size), unit.Quote(src.Path))
+	}
+	p := s.Progress(what, want.Bytes(m), unit.FormatBytes)
 	defer p.Done()
 	return h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
 		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
@@ -125,6 +161,7 @@ func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want p
 			if err != nil {
 				return nil, &inputError{err}
 			}
+			s.begun = s.begun || e.Size >= largeInput
 			return counted{f, p}, nil
 		})
 	})
@@ -136,28 +173,22 @@ type inputError struct{ error }
 // Unwrap returns the cause.
 func (e *inputError) Unwrap() error { return e.error }
 
-// wanted is how many bytes the head wants.
-func wanted(m pack.Manifest, want pack.Want) (n int64) {
-	if want.Ranges == nil {
-		return m.Bytes()
-	}
-	for _, r := range want.Ranges {
-		n += m[max(r[0], 0):min(r[1], len(m))].Bytes()
-	}
-	return n
-}
-
 // counted is a file whose reading is shown.
 type counted struct {
-	io.ReadCloser
-	p *cli.Progress
+	file *os.File
+	p    *cli.Progress
 }
 
 func (c counted) Read(b []byte) (int, error) {
-	n, err := c.ReadCloser.Read(b)
+	n, err := c.file.Read(b)
 	c.p.Add(int64(n))
 	return n, err
 }
+
+// Seek makes it that what the head has is not read.
+func (c counted) Seek(offset int64, whence int) (int64, error) { return c.file.Seek(offset, whence) }
+
+func (c counted) Close() error { return c.file.Close() }
 
 // drop leaves the batch where dsched will find it when it is started.
 func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchID, error) {

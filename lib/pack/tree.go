@@ -3,7 +3,6 @@ package pack
 import (
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -141,8 +140,8 @@ func (t *Tree) file(parent *os.Root, name string, e *Entry, from int64, r io.Rea
 	if err != nil {
 		return err
 	}
-	w := newFileWriter(f)
-	defer w.release()
+	w := NewFiller(f)
+	defer w.Release()
 	err = w.fill(e, from, r)
 	if err == nil {
 		err = f.Chmod(t.perm.of(e))
@@ -186,174 +185,6 @@ func create(parent *os.Root, name string, from int64) (*os.File, error) {
 	}
 	return openFile(parent, name, info, os.O_RDWR)
 }
-
-// fileWriter writes one file and hashes what is in it.
-type fileWriter struct {
-	f    *os.File
-	hash hash.Hash
-	buf  *buffer
-	buf2 *buffer // for a file that needs it
-
-	behind chan error // of the write under way
-}
-
-func newFileWriter(f *os.File) *fileWriter {
-	return &fileWriter{f: f, hash: newHash(), buf: buffers.Get().(*buffer)}
-}
-
-// fill makes the file what e says, by what is in it up to from and what r has.
-func (w *fileWriter) fill(e *Entry, from int64, r io.Reader) error {
-	if err := w.prefix(from); err != nil {
-		return err
-	}
-	at, hole, err := w.copy(from, r)
-	if err != nil {
-		return err
-	}
-	if at != e.Size {
-		return fmt.Errorf("%w: %d bytes of %d", io.ErrUnexpectedEOF, at, e.Size)
-	}
-	if sumOf(w.hash) != e.Sum {
-		return ErrSum
-	}
-	if hole {
-		return w.f.Truncate(e.Size)
-	}
-	if e.Size > bufferSize {
-		return startFlush(w.f, 0, 0)
-	}
-	return nil
-}
-
-// prefix hashes the bytes that are there, and cuts off what is behind them.
-func (w *fileWriter) prefix(from int64) error {
-	if from == 0 {
-		return nil
-	}
-	if err := w.f.Truncate(from); err != nil {
-		return err
-	}
-	for at := int64(0); at < from; {
-		n, err := w.f.ReadAt(w.buf[:min(bufferSize, from-at)], at)
-		w.hash.Write(w.buf[:n])
-		if at += int64(n); err != nil {
-			return whole(err)
-		}
-	}
-	return nil
-}
-
-var emptyBuffer buffer
-
-// copy appends what r has. A whole buffer of zeros becomes a hole, so that a
-// sparse file does not come to need its size on the disk; hole says that the
-// file ends with one and is still too short. A full buffer is written while the
-// next is read and hashed.
-func (w *fileWriter) copy(at int64, r io.Reader) (end int64, hole bool, err error) {
-	defer func() {
-		if werr := w.wait(); err == nil {
-			err = werr
-		}
-	}()
-	buf := w.buf
-	for {
-		n, rerr := io.ReadFull(r, buf[:])
-		w.hash.Write(buf[:n])
-		if err := w.wait(); err != nil {
-			return at, false, err
-		}
-		if n > 0 {
-			hole = n == bufferSize && *buf == emptyBuffer
-		}
-		switch {
-		case hole || n == 0:
-		case n < bufferSize:
-			if _, err := w.f.WriteAt(buf[:n], at); err != nil {
-				return at, false, err
-			}
-		default:
-			w.start(buf, at)
-			buf = w.other(buf)
-		}
-		at += int64(n)
-		switch rerr {
-		case nil:
-		case io.EOF, errShort:
-			return at, hole, nil
-		default:
-			return at, hole, rerr
-		}
-	}
-}
-
-// other is the buffer that is not this one.
-func (w *fileWriter) other(buf *buffer) *buffer {
-	if buf != w.buf {
-		return w.buf
-	}
-	if w.buf2 == nil {
-		w.buf2 = buffers.Get().(*buffer)
-	}
-	return w.buf2
-}
-
-// release gives back what newFileWriter took.
-func (w *fileWriter) release() {
-	hashes.Put(w.hash)
-	buffers.Put(w.buf)
-	if w.buf2 != nil {
-		buffers.Put(w.buf2)
-	}
-}
-
-// start writes a buffer behind the caller's back, until wait.
-func (w *fileWriter) start(buf *buffer, at int64) {
-	w.behind = make(chan error, 1)
-	go func() {
-		_, err := w.f.WriteAt(buf[:], at)
-		if end := at + bufferSize; err == nil && end%flushSize == 0 {
-			err = startFlush(w.f, end-flushSize, flushSize)
-		}
-		w.behind <- err
-	}()
-}
-
-// flushSize is after how many bytes the kernel is told to write them.
-const flushSize = 8 << 20
-
-// startFlush has the kernel begin to write a part of a file to the disk, so that
-// the sync that has to come waits for less. It does not wait itself. A file
-// system that cannot do it does without; a disk's error is one here, because it
-// may not be told a second time.
-func startFlush(f *os.File, at, n int64) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	const begin = 2 // SYNC_FILE_RANGE_WRITE
-	cerr := conn.Control(func(fd uintptr) {
-		err = syscall.SyncFileRange(int(fd), at, n, begin)
-	})
-	switch err {
-	case syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.ESPIPE:
-		err = nil
-	}
-	return errors.Join(cerr, err)
-}
-
-// wait returns how the write that start began has ended, if there is one.
-func (w *fileWriter) wait() error {
-	if w.behind == nil {
-		return nil
-	}
-	err := <-w.behind
-	w.behind = nil
-	return err
-}
-
-// errShort is how io.ReadFull says that a reader has ended within the buffer. It
-// is also what a cut stream gives, which is told by the number of bytes.
-var errShort = io.ErrUnexpectedEOF
 
 // Close gives the directories that were made their modes and times and checks
 // the links once more, now that all is there. It has to be called after an

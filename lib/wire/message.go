@@ -297,8 +297,8 @@ type (
 		Follow bool      `json:"follow,omitempty"`
 	}
 	// Submit asks for a batch. Sends of OfBatch, OfSpec and OfJobs follow; the
-	// head answers Lack; a Send of OfInputs follows; the head answers Accepted
-	// when the batch is durable.
+	// head answers Lack; a Send of OfInputs follows; the head answers Lack again,
+	// or Accepted when the batch is durable.
 	Submit struct {
 		Ref    job.Token   `json:"ref"` // the submission's id
 		Batch  job.BatchID `json:"batch"`

@@ -1,0 +1,205 @@
+package pack
+
+import (
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"syscall"
+)
+
+// A Filler writes one file from its beginning to its end and hashes what is in
+// it. It is for one goroutine, and needs Release.
+type Filler struct {
+	f    *os.File
+	hash hash.Hash
+	buf  *buffer
+	buf2 *buffer // for a file that needs it
+	disk error   // the first error of the file
+
+	behind chan error // of the write under way
+}
+
+// NewFiller returns a Filler of a file that is open for reading and writing. The
+// file stays the caller's.
+func NewFiller(f *os.File) *Filler {
+	return &Filler{f: f, hash: newHash(), buf: buffers.Get().(*buffer)}
+}
+
+// Disk is the first error that the file itself has had. Any other error of a
+// Filler is the reader's.
+func (w *Filler) Disk() error { return w.disk }
+
+// Sum is the SHA-256 of what was filled so far, in hexadecimal digits.
+func (w *Filler) Sum() string { return sumOf(w.hash) }
+
+// fill makes the file what e says, by what is in it up to from and what r has.
+func (w *Filler) fill(e *Entry, from int64, r io.Reader) error {
+	if err := w.Prefix(from); err != nil {
+		return err
+	}
+	at, err := w.Append(from, r)
+	if err != nil {
+		return err
+	}
+	if at != e.Size {
+		return fmt.Errorf("%w: %d bytes of %d", io.ErrUnexpectedEOF, at, e.Size)
+	}
+	if w.Sum() != e.Sum {
+		return ErrSum
+	}
+	return nil
+}
+
+// Append writes what r has behind the first from bytes, which have to be filled
+// already, and returns where the file ends then. A whole buffer of zeros becomes
+// a hole, so that a sparse file does not come to need its size on the disk. Of a
+// large file the kernel has begun to write all to the disk; nothing is synced.
+func (w *Filler) Append(from int64, r io.Reader) (end int64, err error) {
+	end, hole, err := w.copy(from, r)
+	if err == nil && hole {
+		err = w.noted(w.f.Truncate(end))
+	}
+	if err == nil && end > bufferSize {
+		err = w.noted(startFlush(w.f, 0, 0))
+	}
+	return end, err
+}
+
+// noted is an error of the file.
+func (w *Filler) noted(err error) error {
+	if w.disk == nil {
+		w.disk = err
+	}
+	return err
+}
+
+// Prefix hashes the first n bytes, which are there, and cuts off what is behind
+// them.
+func (w *Filler) Prefix(n int64) error {
+	if n == 0 {
+		return nil
+	}
+	if err := w.f.Truncate(n); err != nil {
+		return w.noted(err)
+	}
+	for at := int64(0); at < n; {
+		got, err := w.f.ReadAt(w.buf[:min(bufferSize, n-at)], at)
+		w.hash.Write(w.buf[:got])
+		if at += int64(got); err != nil {
+			return w.noted(whole(err))
+		}
+	}
+	return nil
+}
+
+var emptyBuffer buffer
+
+// copy is Append; hole says that the file ends with one and is still too short.
+// A full buffer is written while the next is read and hashed.
+func (w *Filler) copy(at int64, r io.Reader) (end int64, hole bool, err error) {
+	defer func() {
+		if werr := w.wait(); err == nil {
+			err = werr
+		}
+	}()
+	buf := w.buf
+	for {
+		n, rerr := io.ReadFull(r, buf[:])
+		w.hash.Write(buf[:n])
+		if err := w.wait(); err != nil {
+			return at, false, err
+		}
+		if n > 0 {
+			hole = n == bufferSize && *buf == emptyBuffer
+		}
+		switch {
+		case hole || n == 0:
+		case n < bufferSize:
+			if _, err := w.f.WriteAt(buf[:n], at); err != nil {
+				return at, false, w.noted(err)
+			}
+		default:
+			w.start(buf, at)
+			buf = w.other(buf)
+		}
+		at += int64(n)
+		switch rerr {
+		case nil:
+		case io.EOF, errShort:
+			return at, hole, nil
+		default:
+			return at, hole, rerr
+		}
+	}
+}
+
+// other is the buffer that is not this one.
+func (w *Filler) other(buf *buffer) *buffer {
+	if buf != w.buf {
+		return w.buf
+	}
+	if w.buf2 == nil {
+		w.buf2 = buffers.Get().(*buffer)
+	}
+	return w.buf2
+}
+
+// Release gives back what NewFiller took. The Filler is of no use then.
+func (w *Filler) Release() {
+	hashes.Put(w.hash)
+	buffers.Put(w.buf)
+	if w.buf2 != nil {
+		buffers.Put(w.buf2)
+	}
+}
+
+// start writes a buffer behind the caller's back, until wait.
+func (w *Filler) start(buf *buffer, at int64) {
+	w.behind = make(chan error, 1)
+	go func() {
+		_, err := w.f.WriteAt(buf[:], at)
+		if end := at + bufferSize; err == nil && end%flushSize == 0 {
+			err = startFlush(w.f, end-flushSize, flushSize)
+		}
+		w.behind <- err
+	}()
+}
+
+// flushSize is after how many bytes the kernel is told to write them.
+const flushSize = 8 << 20
+
+// startFlush has the kernel begin to write a part of a file to the disk, so that
+// the sync that has to come waits for less. It does not wait itself. A file
+// system that cannot do it does without; a disk's error is one here, because it
+// may not be told a second time.
+func startFlush(f *os.File, at, n int64) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	const begin = 2 // SYNC_FILE_RANGE_WRITE
+	cerr := conn.Control(func(fd uintptr) {
+		err = syscall.SyncFileRange(int(fd), at, n, begin)
+	})
+	switch err {
+	case syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.ESPIPE:
+		err = nil
+	}
+	return errors.Join(cerr, err)
+}
+
+// wait returns how the write that start began has ended, if there is one.
+func (w *Filler) wait() error {
+	if w.behind == nil {
+		return nil
+	}
+	err := <-w.behind
+	w.behind = nil
+	return w.noted(err)
+}
+
+// errShort is how io.ReadFull says that a reader has ended within the buffer. It
+// is also what a cut stream gives, which is told by the number of bytes.
+var errShort = io.ErrUnexpectedEOF
