@@ -233,7 +233,7 @@ func runCollect(dir string) error {
 	}
 	for _, name := range []string{h.path("blobs", sumOf(crashContents[1])[:2], ".x.tmp~"), h.path("batches", "ns", ".new-x", "y"),
 		h.uploads(7, sumOf("x")), h.uploads(7, sumOf("x")+"."+string(crashSubmission))} {
-		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o750), os.WriteFile(name, nil, 0o640))
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o750), os.WriteFile(name, nil, 0o600))
 		if err != nil {
 			return err
 		}
