@@ -79,6 +79,8 @@ func TestOthersDoNotDelete(t *testing.T) {
 		{Verb: "delete", Args: []string{"state=done"}, All: true},
 		{Verb: "delete", Args: []string{"owner=*", "batch=b"}},
 		{Verb: "lost", Args: []string{"ws9"}},
+		{Verb: "accept", Args: []string{"ws9", "ssh://ws9"}},
+		{Verb: "remove", Args: []string{"ws1"}},
 	} {
 		if lines, e := s.ask(s.tool(), m); e == nil || e.Status != 77 {
 			t.Errorf("%s %q: %q, %v", m.Verb, m.Args, lines, e)
