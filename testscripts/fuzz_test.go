@@ -40,6 +40,7 @@ var parsers = map[string]string{
 	"head.yaml (dsched)":                                      "cmd/dsched FuzzSettings",
 	"addresses (dial)":                                        "lib/dial FuzzAddress",
 	"parts of a shared stream (dial.Share)":                   "lib/dial FuzzParts",
+	"a file with a key (dial.ReadKey)":                        "lib/dial FuzzKey",
 	"a node's directory read back (desk)":                     "lib/desk FuzzDirectory",
 	"/proc, and what a supervisor wrote (proc)":               "lib/proc FuzzKernel",
 	"what nodes and people say, in any order (sched.Machine)": "lib/sched FuzzMachine",

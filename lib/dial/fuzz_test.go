@@ -11,13 +11,19 @@ import (
 )
 
 // FuzzAddress reads addresses: on the terms of the default nothing that leaves
-// this machine is dialled.
+// this machine is dialled, and no address over TLS leads elsewhere than it says.
 func FuzzAddress(f *testing.F) {
-	for _, a := range []string{"/spool", "unix:/run/s", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "tcp://0.0.0.0:1", "tcp://127.0.0.1.evil:1", "tcp://[::ffff:8.8.8.8]:1", "ssh://x", ""} {
+	for _, a := range []string{"/spool", "unix:/run/s", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "tcp://0.0.0.0:1", "tcp://127.0.0.1.evil:1", "tcp://[::ffff:8.8.8.8]:1", "ssh://x", "tls://head", "tls://[::1]:1", "tls://", ""} {
 		f.Add(a)
 	}
 	f.Fuzz(func(t *testing.T, addr string) {
 		Spool(addr)
+		if hp, err := parseTLS(addr); err == nil && strings.HasPrefix(addr, "tls://") {
+			host, port, err := net.SplitHostPort(hp)
+			if rest := strings.Trim(addr, "[]"); err != nil || !strings.Contains(rest, host) || port != usualPort && !strings.HasSuffix(rest, ":"+port) {
+				t.Fatalf("%q is %q", addr, hp)
+			}
+		}
 		hp, tcp := strings.CutPrefix(addr, "tcp://")
 		if !tcp || new(Terms).Check(addr) != nil {
 			return
