@@ -51,7 +51,7 @@ func UserID(name string) (int, error) {
 	if u, err := user.Lookup(name); err == nil {
 		return strconv.Atoi(u.Uid)
 	}
-	return getent("passwd", name)
+	return numberOf("passwd", name)
 }
 
 // GroupID is the number of the group with that name, as [UserID].
@@ -59,25 +59,38 @@ func GroupID(name string) (int, error) {
 	if g, err := user.LookupGroup(name); err == nil {
 		return strconv.Atoi(g.Gid)
 	}
-	return getent("group", name)
+	return numberOf("group", name)
 }
 
-// getent asks getent(1) for the number of a name. It is [ErrUnknown] if there
-// is none, and another error if that cannot be known now.
-func getent(database, name string) (int, error) {
+// numberOf is the number of a name, which is the third field in both databases.
+func numberOf(database, name string) (int, error) {
+	fields, err := getent(database, name)
+	if err == nil && fields[0] != name { // it was taken for a number
+		err = fmt.Errorf("%q: %w", name, ErrUnknown)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(fields[2])
+}
+
+// getent asks getent(1) for the entry of a name or a number, of three fields at
+// least. The error is [ErrUnknown] if there is none, and another one if that
+// cannot be known now.
+func getent(database, name string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "getent", database, "--", name).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 2 || errors.Is(err, exec.ErrNotFound) {
-		return 0, fmt.Errorf("%q: %w", name, ErrUnknown)
+		return nil, fmt.Errorf("%q: %w", name, ErrUnknown)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("getent %s: %w", database, err)
+		return nil, fmt.Errorf("getent %s: %w", database, err)
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	fields := strings.Split(line, ":")
-	if len(fields) < 3 || fields[0] != name {
-		return 0, fmt.Errorf("%q: %w", name, ErrUnknown)
+	if len(fields) < 3 {
+		return nil, fmt.Errorf("%q: %w", name, ErrUnknown)
 	}
-	return strconv.Atoi(fields[2])
+	return fields, nil
 }

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
 	"os/user"
 	"strconv"
-	"strings"
 	"syscall"
-	"time"
 
 	"distribute/lib/node"
 )
@@ -99,12 +96,20 @@ func UserName(uid int) string {
 	if u, err := user.LookupId(id); err == nil {
 		return u.Username
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, "getent", "passwd", id).Output(); err == nil {
-		if name, _, ok := strings.Cut(string(out), ":"); ok && name != "" {
-			return name
-		}
+	if fields, err := getent("passwd", id); err == nil && fields[0] != "" {
+		return fields[0]
 	}
 	return "uid" + id
+}
+
+// GroupName is the name of the group with that number, as [UserName].
+func GroupName(gid int) string {
+	id := strconv.Itoa(gid)
+	if g, err := user.LookupGroupId(id); err == nil {
+		return g.Name
+	}
+	if fields, err := getent("group", id); err == nil && fields[0] != "" {
+		return fields[0]
+	}
+	return "gid" + id
 }
