@@ -201,25 +201,6 @@ func (h *head) watchNodes(ctx context.Context) {
 	}
 }
 
-// reachListed has the head reach the desks of the list, whenever that changes.
-func (h *head) reachListed(ctx context.Context) {
-	for {
-		list, changed := h.door.nodes()
-		desks := map[node.Name]string{}
-		for _, l := range list.Lines() {
-			if l.Addr != "" {
-				desks[l.Node] = l.Addr
-			}
-		}
-		h.do(func() { h.reachThese(desks) })
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // rereadNodes makes the list count that is on the disk. One with a mistake does
 // not, and the one before goes on.
 func (h *head) rereadNodes() {

@@ -84,7 +84,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
-		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: newDesks(),
+		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
 		machine: sched.New(sched.Config{Lease: settings.Lease})}
 	h.room.makes = h.dropUploads
 	return h, h.load()
@@ -149,7 +149,7 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 		var all sync.WaitGroup
 		all.Go(func() { h.takeIncoming(ctx) })
 		all.Go(func() { h.watchNodes(ctx) })
-		all.Go(func() { h.reachListed(ctx) })
+		all.Go(func() { h.reach(ctx) })
 		all.Wait()
 	}
 	return h.serveOn(ctx, ls, watch, up)
@@ -167,7 +167,6 @@ func (h *head) serveOn(ctx context.Context, ls []net.Listener, watch func(contex
 	}
 	listeners.Go(func() { watch(ctx) })
 	listeners.Go(func() { h.sweeper.run(ctx, h) })
-	listeners.Go(func() { h.reach(ctx) })
 	up()
 	err := h.run(ctx)
 	stop()

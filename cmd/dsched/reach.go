@@ -16,10 +16,8 @@ import (
 // long one has to have been there for the next try to be soon.
 const slowestReach = time.Minute
 
-// The desks that the head dials: keys/nodes has their addresses.
+// The desks that the head dials: those of the list of nodes with an address.
 type desks struct {
-	list chan map[node.Name]string // the latest; has room for one
-
 	mu   sync.Mutex // guards away
 	away map[node.Name]away
 }
@@ -28,20 +26,6 @@ type desks struct {
 type away struct {
 	why   string
 	again time.Time // when it is tried next
-}
-
-func newDesks() desks {
-	return desks{list: make(chan map[node.Name]string, 1), away: map[node.Name]away{}}
-}
-
-// reachThese has the head keep dnoded running at these addresses, ssh://DESK
-// each, and at no others. The state's goroutine calls it; it does not wait.
-func (h *head) reachThese(list map[node.Name]string) {
-	select {
-	case <-h.desks.list:
-	default:
-	}
-	h.desks.list <- list
 }
 
 // reachNote says why a node is not there that the head is to reach, "" if it is,
@@ -62,7 +46,7 @@ func (h *head) reachNote(name node.Name) string {
 	return fmt.Sprintf("%s; again at %s", a.why, a.again.Local().Format(time.TimeOnly))
 }
 
-func (d *desks) set(name node.Name, a away) {
+func (d *desks) put(name node.Name, a away) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.away[name] = a
@@ -74,7 +58,7 @@ func (d *desks) drop(name node.Name) {
 	delete(d.away, name)
 }
 
-// reach keeps the desks of the list reached until ctx ends.
+// reach keeps the desks reached that the list of nodes names, until ctx ends.
 func (h *head) reach(ctx context.Context) {
 	type kept struct {
 		addr string
@@ -84,28 +68,28 @@ func (h *head) reach(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
-		var list map[node.Name]string
-		select {
-		case list = <-h.desks.list:
-		case <-ctx.Done():
-			return
-		}
+		list, changed := h.door.nodes()
 		for name, k := range now {
-			if list[name] != k.addr {
+			if l, _ := list.Named(name); l.Addr != k.addr {
 				k.end()
 				delete(now, name)
 			}
 		}
-		for name, addr := range list {
-			if _, there := now[name]; there {
+		for _, l := range list.Lines() {
+			if _, there := now[l.Node]; there || l.Addr == "" {
 				continue
 			}
 			one, end := context.WithCancel(ctx)
-			now[name] = kept{addr, end}
+			now[l.Node] = kept{l.Addr, end}
 			all.Go(func() {
 				defer end()
-				h.keepReached(one, name, addr)
+				h.keepReached(one, l.Node, l.Addr)
 			})
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -118,7 +102,7 @@ func (h *head) keepReached(ctx context.Context, name node.Name, addr string) {
 	terms := dial.Terms{SSH: dial.OwnSSH(filepath.Join(h.spool.Dir(), "keys"))}
 	said := ""
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, slowestReach) {
-		h.desks.set(name, away{})
+		h.desks.put(name, away{})
 		began := time.Now()
 		err := h.reachOnce(ctx, terms, name, addr)
 		if ctx.Err() != nil {
@@ -132,7 +116,7 @@ func (h *head) keepReached(ctx context.Context, name node.Name, addr string) {
 			said = text
 		}
 		pause := wait - time.Duration(rand.Int64N(int64(wait)/4+1))
-		h.desks.set(name, away{err.Error(), time.Now().Add(pause)})
+		h.desks.put(name, away{err.Error(), time.Now().Add(pause)})
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
