@@ -87,6 +87,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
 		Caps: &caps, Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	}
+	proc.Precious()
 	if *carried {
 		if *head != "" || *insecure {
 			return cli.Usagef("with -stdio the head is who started dnoded")
@@ -105,7 +106,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		if err := runAs(ctx, &settings, file, onThisMachine(settings.Addr) || *insecure); err != nil {
 			return err
 		}
-		proc.Precious()
 		err = noded.Run(ctx, settings)
 	}
 	switch {
