@@ -134,6 +134,16 @@ func condition(name string) (bool, error) {
 		return true, nil
 	case "sshd":
 		return hasSSHD()
+	case "accounts":
+		for _, program := range []string{"setpriv", "unshare", "mount", "getent"} {
+			if ok, err := installed(program); !ok {
+				return false, err
+			}
+		}
+		if err := exec.Command("unshare", "-m", "true").Run(); err != nil {
+			return false, fullError(err)
+		}
+		return true, nil
 	case "mount":
 		return exec.Command("unshare", "-m", "true").Run() == nil, nil
 	case "userns":

@@ -32,7 +32,7 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 	group, err := os.ReadFile("/etc/group")
 	ts.Check(err)
 	first := 100_000 + 100*rand.IntN(10_000_000)
-	groups := map[string][]string{}
+	groups, members := []string{}, map[string][]string{}
 	uids := map[int]bool{}
 	for i, arg := range args {
 		name, in, _ := strings.Cut(arg, ":")
@@ -43,14 +43,17 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 		passwd = fmt.Appendf(passwd, "%s:x:%d:%d::%s:/bin/sh\n", name, uid, uid, home)
 		group = fmt.Appendf(group, "%s:x:%d:\n", name, uid)
 		for _, g := range strings.FieldsFunc(in, func(r rune) bool { return r == ',' }) {
-			groups[g] = append(groups[g], name)
+			if members[g] == nil {
+				groups = append(groups, g)
+			}
+			members[g] = append(members[g], name)
 		}
 		uids[uid] = true
 		ts.Setenv(name, strconv.Itoa(uid))
 	}
 	gid := first + 50
-	for g, members := range groups {
-		group = fmt.Appendf(group, "%s:x:%d:%s\n", g, gid, strings.Join(members, ","))
+	for _, g := range groups {
+		group = fmt.Appendf(group, "%s:x:%d:%s\n", g, gid, strings.Join(members[g], ","))
 		ts.Setenv(g, strconv.Itoa(gid))
 		gid++
 	}

@@ -44,7 +44,7 @@ func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) er
 		case err != nil: // a directory service may not be there yet
 			s.Log.Warn("no jobs can run as this user now", "user", name, "why", err)
 		case a.Person() != nil:
-			return cli.Errorf(cli.Input, "run_as: jobs never run as root or as an account of the system: %w", a.Person())
+			return cli.Errorf(cli.Input, "jobs cannot run as run_as and users say: %w", a.Person())
 		}
 	}
 	s.As, s.RunsAs = rule.As, rule.One

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/pack"
@@ -78,6 +80,17 @@ func two(t *testing.T) (s *site, ws1, ws2 *desk, first, second *wire.Start) {
 	ws1 = s.desk("ws1", "boot1", listed(first, wire.Running, nil))
 	next[*wire.Keep](ws1)
 	return s, ws1, ws2, first, second
+}
+
+// A node is told with each start whose job it is: who has submitted it, as the
+// head has proven.
+func TestStartTellsWhose(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	if st := expect[*wire.Start](t, d.c); st.User != dial.UserName(os.Getuid()) {
+		t.Errorf("user %q", st.User)
+	}
 }
 
 // A node comes back after its job was given to another. Both attempts end, in

@@ -23,9 +23,9 @@ func (a *Account) Person() error {
 	least := leastIn(loginDefs())
 	switch {
 	case a.UID == 0:
-		return fmt.Errorf("%q is root", a.Name)
+		return fmt.Errorf("%q is root, and jobs never run as root", a.Name)
 	case a.Name == "nobody" || a.UID == nobody || a.UID == 1<<16-1:
-		return fmt.Errorf("%q is nobody", a.Name)
+		return fmt.Errorf("%q is nobody, and jobs run as somebody", a.Name)
 	case a.UID < least:
 		return fmt.Errorf("%q is an account of the system: its uid, %d, is less than %d", a.Name, a.UID, least)
 	}

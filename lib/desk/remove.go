@@ -5,13 +5,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 )
 
 // removeAll is os.RemoveAll for trees as jobs leave them: directories that are
 // closed to their owner, and trees deeper than there are descriptors, or than a
-// path can be long.
+// path can be long. Whoever owns what is in the tree may change it meanwhile, to
+// no harm of what is elsewhere; the directory that path is in must be ours.
 func removeAll(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
@@ -32,24 +32,31 @@ func removeAll(path string) error {
 // flatten empties a directory. What is two deep is moved one up, so that no path
 // grows, and no more than two directories are open.
 func flatten(dir string) error {
+	if err := unlock(os.Chmod, dir); err != nil {
+		return err
+	}
+	top, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
 	moved := 0
 	for {
-		names, err := someNames(dir)
+		names, err := someNames(top, ".")
 		if err != nil || len(names) == 0 {
 			return err
 		}
 		for _, name := range names {
-			below := filepath.Join(dir, name)
-			for !gone(os.Remove(below)) { // not a file, and not empty
-				inner, err := someNames(below)
+			for !gone(top.Remove(name)) { // not a file, and not empty
+				inner, err := someNames(top, name)
 				if err == nil && len(inner) == 0 {
-					err = os.Remove(below)
+					err = top.Remove(name)
 				}
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}
-				for _, name := range inner {
-					if err := raise(filepath.Join(below, name), dir, &moved); err != nil {
+				for _, in := range inner {
+					if err := raise(top, name+"/"+in, &moved); err != nil {
 						return err
 					}
 				}
@@ -60,27 +67,36 @@ func flatten(dir string) error {
 
 func gone(err error) bool { return err == nil || errors.Is(err, fs.ErrNotExist) }
 
-// raise removes a file or an empty directory, and moves another to dir.
-func raise(path, dir string, moved *int) error {
-	if gone(os.Remove(path)) {
+// unlock opens a directory to its owner. Root needs that not, and would do it
+// with what somebody else has put in its place.
+func unlock(chmod func(string, fs.FileMode) error, name string) error {
+	if os.Geteuid() == 0 {
 		return nil
 	}
-	os.Chmod(path, 0o700) // its own .. changes
+	return chmod(name, 0o700)
+}
+
+// raise removes a file or an empty directory, and moves another to the top.
+func raise(top *os.Root, path string, moved *int) error {
+	if gone(top.Remove(path)) {
+		return nil
+	}
+	unlock(top.Chmod, path) // its own .. changes
 	for {
 		*moved++
-		to := filepath.Join(dir, ".up-"+strconv.Itoa(*moved))
-		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-			return os.Rename(path, to)
+		to := ".up-" + strconv.Itoa(*moved)
+		if _, err := top.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			return top.Rename(path, to)
 		}
 	}
 }
 
 // someNames is the first names in a directory, which is opened to its owner.
-func someNames(dir string) ([]string, error) {
-	if err := os.Chmod(dir, 0o700); err != nil {
+func someNames(top *os.Root, name string) ([]string, error) {
+	if err := unlock(top.Chmod, name); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(dir)
+	f, err := top.Open(name)
 	if err != nil {
 		return nil, err
 	}

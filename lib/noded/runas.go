@@ -20,7 +20,7 @@ import (
 type barredError struct{ user, why string }
 
 func (e *barredError) Error() string {
-	return fmt.Sprintf("does not run jobs of %.100q: %s", e.user, e.why)
+	return fmt.Sprintf("does not run jobs of %.100s: %s", e.user, e.why)
 }
 
 // whose finds as whom an attempt runs, each time anew: an account may have come

@@ -402,6 +402,7 @@ func quickly(r Result) Result { r.Runtime = 0.1; return r }
 var (
 	unstarted   = Result{Unstarted: true}
 	noRoom      = Result{Unstarted: true, NoRoom: true, Outcome: job.Outcome{Reason: "no room: needs 3G"}}
+	barred      = Result{Unstarted: true, Barred: true, Outcome: job.Outcome{Reason: "does not run jobs of u"}}
 	lost        = Result{Lost: true}
 	buildFailed = Result{BuildFailed: true, Outcome: job.Outcome{Reason: "make: no rule"}}
 )

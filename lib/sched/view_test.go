@@ -153,6 +153,27 @@ func TestViews(t *testing.T) {
 	}
 }
 
+// TestWhyBarred tells that nodes which do not run a user's jobs are none that can,
+// and which those are when there is no other.
+func TestWhyBarred(t *testing.T) {
+	r := newRig(t, Config{})
+	why := func(want string) {
+		t.Helper()
+		if got := r.m.Why(Ref{1, 1}); got != want {
+			t.Errorf("why: %q, should be %q", got, want)
+		}
+	}
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 2, Spec: &job.Spec{Resources: job.Resources{CPUs: 4}}})
+	r.apply(up(1, "ws1", 4))
+	r.apply(ListEnd{1})
+	r.apply(ended(1, 1, barred))
+	why("ws1: does not run jobs of u")
+	r.apply(up(2, "ws2", 4))
+	r.apply(ListEnd{2})
+	why("1 of 2 nodes can run it, all are busy")
+}
+
 func TestClosed(t *testing.T) {
 	r := newRig(t, Config{})
 	closed := func(want bool) {

@@ -1,0 +1,112 @@
+package desk
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"distribute/lib/job"
+)
+
+// whose is who owns a file, and its mode.
+func whose(t *testing.T, path string) (uid int, mode os.FileMode) {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid), info.Mode().Perm()
+}
+
+// A tree that is handed over is its owner's, but for what it shares with the
+// cache, and he gets to it through directories that stay the daemon's.
+func TestHandOver(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("D_FULL") == "1" {
+			t.Fatal("D_FULL=1, and only root can give files away")
+		}
+		t.Skip("only root can give files away")
+	}
+	d, err := OpenPassable(t.TempDir(), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	as, errs := d.Begin([]Note{{Order: 1, Token: job.NewToken(), Job: "u/b/j", Try: 1, CPUs: 1, User: "maria", Spec: sumOf([]byte("x"))}})
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	a := as[0]
+	cached := filepath.Join(d.dir, "cache", "x")
+	for _, err := range []error{os.Mkdir(a.WorkDir(), 0o700), os.Mkdir(a.Tmp(), 0o700), os.MkdirAll(filepath.Join(a.WorkDir(), "in", "closed"), 0o755),
+		os.WriteFile(filepath.Join(a.WorkDir(), "in", "x"), nil, 0o644), os.WriteFile(cached, []byte("x"), 0o444),
+		os.Link(cached, filepath.Join(a.WorkDir(), "shared")), os.Symlink("/etc/passwd", filepath.Join(a.WorkDir(), "link"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &Owner{UID: 4711, GID: 4712}
+	if err := o.Give(a.WorkDir()); err != nil {
+		t.Fatal(err)
+	}
+	if uid, mode := whose(t, a.WorkDir()); uid != 0 || mode != 0o700 {
+		t.Errorf("before it is opened it is that of %d, mode %o", uid, mode)
+	}
+	if err := o.Open(a.Dir, "work", "tmp"); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		uid  int
+		mode os.FileMode
+	}{"work": {4711, 0o700}, "tmp": {4711, 0o700}, "work/in": {4711, 0o755}, "work/in/closed": {4711, 0o755}, "work/in/x": {4711, 0o644}, "work/link": {4711, 0o777},
+		"work/shared": {0, 0o444}, ".": {0, 0o711}, "..": {0, 0o711}, "../../cache": {0, 0o700}, "../../trash": {0, 0o700}, "../..": {0, 0o711}, "spec.json": {0, 0o600}} {
+		if uid, mode := whose(t, filepath.Join(a.Dir, path)); uid != want.uid || mode != want.mode {
+			t.Errorf("%s is that of %d with mode %o, not of %d with %o", path, uid, mode, want.uid, want.mode)
+		}
+	}
+	if uid, _ := whose(t, "/etc/passwd"); uid != 0 {
+		t.Error("what a link leads to was given away")
+	}
+	// The next daemon knows whose it is; one that runs all as itself shuts the door.
+	again, err := d.Attempts()
+	if err != nil || len(again) != 1 || again[0].User != "maria" {
+		t.Errorf("%+v, %v", again, err)
+	}
+	d.Close()
+	if d, err = Open(d.dir, "boot"); err != nil {
+		t.Fatal(err)
+	}
+	if _, mode := whose(t, d.dir); mode != 0o700 {
+		t.Errorf("mode %o", mode)
+	}
+	if err := (*Owner)(nil).Give("/nowhere"); err != nil {
+		t.Error(err)
+	}
+	if err := (*Owner)(nil).Open("/nowhere", "work"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What one user builds is no other's, also of a batch of the same name and text.
+func TestBuildsOfUsers(t *testing.T) {
+	d, err := Open(t.TempDir(), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	spec := []byte(`{"kind":"command","build":["make"]}`)
+	ana, err := d.SetBuild("lab/b", "ana", sumOf(spec), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"", "ben"} {
+		if b, err := d.Build("lab/b", other, sumOf(spec)); err == nil {
+			t.Errorf("%q finds %+v", other, b)
+		}
+	}
+	bs, err := d.Builds()
+	if err != nil || len(bs) != 1 || bs[0].User != "ana" || bs[0].Dir != ana.Dir {
+		t.Errorf("%+v, %v", bs, err)
+	}
+}
