@@ -64,23 +64,29 @@ func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 		return cli.Errorf(cli.Input, "%w; give the node a name in %q", name.err, nodeFile(dir))
 	}
 	own, err := dial.NewKey(keyFile(dir))
-	if errors.Is(err, fs.ErrExist) {
+	there := errors.Is(err, fs.ErrExist)
+	if there {
 		own, err = ownKey(dir, head)
 	}
 	if err != nil {
 		return err
 	}
-	if away != nil {
+	switch {
+	case away != nil:
 		c.Talk("%v; the settings are written all the same", away)
-	} else if err := knock(ctx, c, dial.Terms{Key: own, HeadKey: key}, head, name.value); err != nil {
-		return err
+	case there: // and may be in use
+		c.Talk("the node has a key already; if it is not accepted yet, on the head: dadm accept %s %s", name.value, own.Fingerprint())
+	default:
+		if err := knock(ctx, c, dial.Terms{Key: own, HeadKey: key}, head, name.value); err != nil {
+			return err
+		}
 	}
-	_, err = fmt.Fprintln(c.Stdout, name.value, own.Fingerprint())
+	_, err = fmt.Fprintf(c.Stdout, "%s\t%s\n", name.value, own.Fingerprint())
 	return err
 }
 
-// knock says hello to the head, which then knows of the node, and says whether
-// the node has been accepted.
+// knock says hello to the head with a new key, so that the head knows of the
+// node, and says whether somebody has accepted the key beforehand.
 func knock(ctx context.Context, c *cli.Cmd, terms dial.Terms, head, name string) error {
 	conn, _, err := terms.Greet(ctx, head, wire.Hello{Role: wire.RoleNode, Name: name, Boot: "init", State: "init"})
 	var refusal *wire.Error

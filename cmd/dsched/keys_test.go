@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"distribute/lib/dial"
@@ -80,5 +82,39 @@ func TestX96OnlyListedKeys(t *testing.T) {
 		if (refusal == nil) != c.in || refusal != nil && refusal.Pending != c.pending {
 			t.Errorf("%s as %s %q: %+v", c.of.Key.Fingerprint(), c.role, c.name, refusal)
 		}
+	}
+}
+
+// Connections that never end a handshake, and those that end one and say
+// nothing, keep nobody out, and the log does not fill with them.
+func TestX96Handshakes(t *testing.T) {
+	s := newSite(t)
+	head := s.withTLS()
+	ws1 := as(t, head)
+	if err := s.accept("ws1", ws1.Key.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.addr, "tls://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	for range 20 {
+		c, err := ws1.Dial(t.Context(), s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	c, _, err := ws1.Greet(t.Context(), s.addr, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	s.stop()
+	if n := strings.Count(s.log.String(), "turned away"); n > seldomLines {
+		t.Errorf("%d lines are logged", n)
 	}
 }

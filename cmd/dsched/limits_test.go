@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"distribute/lib/conf"
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/node"
@@ -36,6 +37,7 @@ var limits = map[string]struct {
 	"bytes of a frame":                        {wire.MaxFrame, "TestT82Malformed"},
 	"objects and lists inside one another":    {line.MaxDepth, "TestT82Deep"},
 	"members of an object":                    {line.MaxKeys, "TestT82Deep"},
+	"bytes of a handshake over TLS":           {dial.MaxHandshake, "TestX96HostilePeers"},
 	"seconds until the hello":                 {int64(wire.HelloWithin.Seconds()), "TestT79SaysNothing"},
 	"seconds between two pings":               {int64(pingEvery.Seconds()), "TestT80FrozenNode"},
 	"seconds of silence on a control stream":  {int64(silentAfter.Seconds()), "TestT80FrozenNode"},

@@ -16,9 +16,9 @@ import (
 // Nothing but its side of the handshake was read of it.
 var ErrHandshake = errors.New("the TLS handshake failed")
 
-// maxHandshake is how many bytes a peer may say before it has proven who it is.
+// MaxHandshake is how many bytes a peer may say before it has proven who it is.
 // Ours say about 2,500.
-const maxHandshake = 32 << 10
+const MaxHandshake = 32 << 10
 
 // A secure is a stream over TLS.
 type secure struct {
@@ -37,8 +37,8 @@ type stream struct {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	if !s.known && s.heard >= maxHandshake {
-		return 0, fmt.Errorf("it said more than %d bytes before it had proven who it is", maxHandshake)
+	if !s.known && s.heard >= MaxHandshake {
+		return 0, fmt.Errorf("it said more than %d bytes before it had proven who it is", MaxHandshake)
 	}
 	n, err := s.Conn.Read(p)
 	s.heard += n
