@@ -190,7 +190,7 @@ func (c *checker) top(u *check.Unit) error {
 			}
 		}
 	}
-	for _, look := range []func(*check.Unit) error{c.incoming, c.rejected, c.nodes, c.runDir, c.trash, c.uploadDirs} {
+	for _, look := range []func(*check.Unit) error{c.incoming, c.rejected, c.nodes, c.keys, c.runDir, c.trash, c.uploadDirs} {
 		if err := look(u); err != nil {
 			return err
 		}

@@ -169,6 +169,14 @@ var wounds = []wound{
 		`^torn\tbatches/ns/b/log.jsonl\tline 7 \(byte \d+\): the last line is unfinished: 12 bytes .*\tcut it off and keep it beside, as .*\n$`, ""},
 	{"J22 zeros", appendTo(batchLog, strings.Repeat("\x00", 4096)),
 		`^torn\tbatches/ns/b/log.jsonl\tline 7 .*: 4096 bytes`, ""},
+	{"mistakes in the list of nodes", func(t *testing.T, at func(string) string) {
+		text := "# ours\nws1 SHA256:x\nws2 -\nws2 -\n" + strings.Repeat("ws3\n", 20)
+		if err := os.WriteFile(at("keys/nodes"), []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}, `(?s)^strange\tkeys/nodes\tits mode is 0640, more than 0600\tset its mode to 0600\n` +
+		`damaged\tkeys/nodes\tline 2 \(byte 7\): "SHA256:x" is no fingerprint.*\tnothing: correct the line.*` +
+		`damaged\tkeys/nodes\tline 4 \(byte 26\): ws2 stands in line 3 already\t.*\t14 more of that\tnothing: `, "^damaged\tkeys/nodes\t"},
 	{"torn head.jsonl", appendTo("head.jsonl", `{"seq":99,"t`), `^torn\thead.jsonl\tline 3 `, ""},
 	{"J23 a bit in the log", overwrite(batchLog, `"job":"b"`, `"job":"c"`),
 		`^damaged\tbatches/ns/b/log.jsonl\tline 3 \(byte \d+\): the checksum is .*; the last good record before it is \d+; ` +

@@ -129,10 +129,10 @@ func (t *tool) shutOut(m *wire.Change) error {
 	}
 	name := node.Name(m.Args[0])
 	var ids []job.ID
-	var known, gone bool
+	var known, gone bool // gone: no line lets it in any more
 	if !t.do(func() {
 		ids, known = t.given(name)
-		gone = t.removed[name]
+		gone = t.removed[name] || t.byLine[name]
 	}) {
 		return errEndingNow
 	}

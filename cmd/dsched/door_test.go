@@ -167,6 +167,9 @@ func TestX98TakenOutByHand(t *testing.T) {
 		streamEnds(t, c)
 	}
 	s.deskOver(ws2, "ws2")
+	if _, e := s.ask(s.tool(), &wire.Change{Verb: "remove", Args: []string{"ws1"}}); e != nil || strings.Contains(s.list(), "\nws1") {
+		t.Errorf("one that is taken out is removed: %v, and the list is %q", e, s.list())
+	}
 
 	// One with a mistake does not count, and the log says where.
 	write(t, s.h.spool.NodesFile(), "ws1 "+string(ws1.Key.Fingerprint())+"\nws2 SHA256:short\n")

@@ -55,6 +55,7 @@ type head struct {
 	joins       map[job.Token]*session
 	lastSession uint64
 	removed     map[node.Name]bool // by operators, since dsched was started, and not back
+	byLine      map[node.Name]bool // whose last session was by a line of the list
 
 	desks  desks
 	turned seldom // peers that have not proven who they are

@@ -78,7 +78,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven, door: newDoor(nodes), removed: map[node.Name]bool{}, lastWake: time.Now(),
+	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven, door: newDoor(nodes), removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}, lastWake: time.Now(),
 		in: make(chan func(), maxBatchN), over: make(chan struct{}),
 		committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},

@@ -28,15 +28,16 @@ const (
 
 // A session is one node's control stream, and what hangs on it.
 type session struct {
-	id    uint64
-	name  node.Name
-	conn  *wire.Conn
-	join  job.Token
-	out   *queue[wire.Message]
-	asks  *queue[*grant] // results to ask for
-	log   *slog.Logger
-	gone  chan struct{} // closed when the session is over
-	hands sync.WaitGroup
+	id     uint64
+	name   node.Name
+	byLine bool // the list of nodes lets it in, by its key or where the head has started it
+	conn   *wire.Conn
+	join   job.Token
+	out    *queue[wire.Message]
+	asks   *queue[*grant] // results to ask for
+	log    *slog.Logger
+	gone   chan struct{} // closed when the session is over
+	hands  sync.WaitGroup
 
 	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
 
@@ -55,7 +56,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	if err := errors.Join(job.CheckName(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
-	s := &session{name: node.Name(hello.Name), conn: c, join: job.NewToken(),
+	s := &session{name: node.Name(hello.Name), byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		log: h.log.With("node", hello.Name), heard: time.Now(),
 		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}}
@@ -318,6 +319,10 @@ func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 	h.lastSession++
 	s.id = h.lastSession
 	delete(h.removed, s.name)
+	delete(h.byLine, s.name)
+	if s.byLine {
+		h.byLine[s.name] = true
+	}
 	h.sessions[s.id] = s
 	if h.sessions[h.byNode[s.name]] == nil { // else it is about to be refused
 		h.byNode[s.name] = s.id
