@@ -38,6 +38,28 @@ func FuzzAddress(f *testing.F) {
 	})
 }
 
+// FuzzSSHAddress reads addresses over ssh: no word of them that ssh gets is an
+// option, or is anything to a shell.
+func FuzzSSHAddress(f *testing.F) {
+	for _, a := range []string{"ssh://desk", "ssh://maria@desk:2222/srv/spool", "ssh://[fe80::1%25eth0]:22/x", "ssh://-oProxyCommand=x", "ssh://-l@h", "ssh://a%20b@c", "ssh://h/$(x)", "ssh://ma@lab.example@h"} {
+		f.Add(a)
+	}
+	f.Fuzz(func(t *testing.T, addr string) {
+		a, err := parseSSH(addr)
+		if err != nil {
+			return
+		}
+		for i, w := range []string{a.host, a.user, a.port} {
+			if w == "" && i > 0 {
+				continue
+			}
+			if w == "" || w[0] == '-' || strings.ContainsAny(w, "\x00\n\t \"'`$;&|<>(){}*?[]~!#\\/=") {
+				t.Errorf("%q has the word %q", addr, w)
+			}
+		}
+	})
+}
+
 // FuzzParts takes parts from a peer that sends anything. Whatever comes, the
 // stream ends, and no part of it keeps more than twice what may come.
 func FuzzParts(f *testing.F) {

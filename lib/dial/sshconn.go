@@ -105,7 +105,7 @@ func (c *sshConn) end(patience time.Duration) error {
 		c.talk.Close()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			err = c.to.why(exit.ExitCode(), c.said.String())
+			err = c.to.why(exit.ExitCode(), c.said.String(), c.spoken.Load())
 		}
 		c.err = err
 	})

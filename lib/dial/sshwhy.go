@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -24,29 +25,38 @@ var failures = []struct{ said, means string }{
 	{"kex_exchange_identification", "what listens there closed the connection before it spoke; is it an sshd, and has it too many connections?"},
 }
 
-// why is the error of an ssh that ended with a status and said that.
-func (a sshAddr) why(status int, said string) error {
+// why is the error of an ssh that ended with a status and said that, after the
+// other side had spoken or not.
+func (a sshAddr) why(status int, said string, spoken bool) error {
 	last := lastLine(said)
 	for _, f := range failures {
 		if !strings.Contains(said, f.said) {
 			continue
 		}
 		means := strings.NewReplacer("SSH", a.String(), "HOST", a.host).Replace(f.means)
+		err := fmt.Errorf("%s (%q)", means, last)
 		if strings.HasPrefix(f.said, "Permission denied") {
-			return fmt.Errorf("%s (%q, %w)", means, last, fs.ErrPermission)
+			return denied{err}
 		}
-		return fmt.Errorf("%s (%q)", means, last)
+		return err
 	}
 	lower := strings.ToLower(last)
 	switch {
 	case status == 127, strings.Contains(lower, "command not found"), strings.Contains(lower, "unknown command"):
 		return fmt.Errorf("it is not installed there, or not in the PATH of commands that come over ssh, which %q shows; a link in /usr/local/bin mends that (%q)",
 			a.String()+" 'echo $PATH'", last)
+	case last == "" && spoken: // what shares a connection does not say more
+		return errors.New("the connection was lost; is there a network, and is that machine up?")
 	case last == "":
 		return fmt.Errorf("ssh ended with status %d; see what %q says", status, a.String()+" true")
 	}
 	return fmt.Errorf("ssh ended with status %d: %q", status, last)
 }
+
+// denied is an [fs.ErrPermission] in other words.
+type denied struct{ error }
+
+func (denied) Is(err error) bool { return err == fs.ErrPermission }
 
 // lastLine is the last line of text that has one.
 func lastLine(text string) string {

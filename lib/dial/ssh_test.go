@@ -1,0 +1,83 @@
+package dial
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSSHAddresses(t *testing.T) {
+	for addr, want := range map[string]sshAddr{
+		"ssh://desk":                         {host: "desk"},
+		"ssh://maria@desk:2222/srv/spool":    {"maria", "desk", "2222", "/srv/spool"},
+		"ssh://desk/a%20b$(x);'c":            {host: "desk", spool: "/a b$(x);'c"},
+		"ssh://desk/a/":                      {host: "desk", spool: "/a/"},
+		"ssh://[2001:db8::1]:22":             {host: "2001:db8::1", port: "22"},
+		"ssh://[fe80::1%25eth0]":             {host: "fe80::1%eth0"},
+		"ssh://ana%40lab.example@desk.local": {user: "ana@lab.example", host: "desk.local"},
+	} {
+		if got, err := parseSSH(addr); err != nil || got != want {
+			t.Errorf("%q is %+v, %v", addr, got, err)
+		}
+	}
+	for _, addr := range []string{"ssh://", "ssh:///spool", "ssh://desk/", "ssh://-oProxyCommand=x", "ssh://-l@desk", "ssh://@desk",
+		"ssh://a:secret@desk", "ssh://desk?x", "ssh://desk#x", "ssh://desk:port", "ssh://a b", "ssh://a;b", "ssh://$(x)", "ssh://a%0ab@desk",
+		"ssh://a`x`@desk", "ssh://[::1%25;x]", "ssh://[::g]", "ssh://a@b@c/x%zz"} {
+		if got, err := parseSSH(addr); err == nil {
+			t.Errorf("%q is %+v", addr, got)
+		}
+	}
+}
+
+func TestSSHFailures(t *testing.T) {
+	at := sshAddr{user: "ana", host: "desk", port: "2222"}
+	for _, c := range []struct {
+		status int
+		said   string
+		spoken bool
+		want   string
+	}{
+		{255, "ssh: connect to host desk port 22: No route to host\r\n", false, `it does not answer; is it up, and is there a network? ("ssh: connect to host desk port 22: No route to host")`},
+		{255, "Warning: x\nTimeout, server desk not responding.\r\n", true, `the network is away, or that machine sleeps ("Timeout, server desk not responding.")`},
+		{255, "", true, `the connection was lost; is there a network, and is that machine up?`},
+		{255, "", false, `ssh ended with status 255; see what "ssh -p 2222 ana@desk true" says`},
+		{255, "Bad configuration option: x\x1b[31m", false, `ssh ended with status 255: "Bad configuration option: x\x1b[31m"`},
+		{127, "fish: Unknown command: dsched", false, `it is not installed there, or not in the PATH of commands that come over ssh, which "ssh -p 2222 ana@desk 'echo $PATH'" shows; a link in /usr/local/bin mends that ("fish: Unknown command: dsched")`},
+		{255, "No ED25519 host key is known for desk\nHost key verification failed.", false, `its host key is not known yet: accept it once by ssh -p 2222 ana@desk true ("Host key verification failed.")`},
+	} {
+		if err := at.why(c.status, c.said, c.spoken); err.Error() != c.want {
+			t.Errorf("%d %q: %v", c.status, c.said, err)
+		}
+	}
+	if err := at.why(255, "ana@desk: Permission denied (publickey).", false); !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "USER@HOST") {
+		t.Error(err)
+	}
+}
+
+// A directory in which others could put a socket is not taken.
+func TestFitForSharing(t *testing.T) {
+	dir := t.TempDir()
+	fit := filepath.Join(dir, "new", "distribute")
+	if err := fitForSharing(fit); err != nil {
+		t.Error(err)
+	}
+	if err := fitForSharing(fit); err != nil {
+		t.Error("again:", err)
+	}
+	open, file, link := filepath.Join(dir, "open"), filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o770), os.WriteFile(file, nil, 0o600), os.Symlink(fit, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{open, file, link, filepath.Join(fit, strings.Repeat("x", 80)), filepath.Join(dir, "$x"), filepath.Join(file, "below")} {
+		if fitForSharing(bad) == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	want := []string{"/run/user/7/distribute", "/home/x/.cache/distribute"}
+	if got := SharingDirs(getenv(map[string]string{"HOME": "/home/x", "XDG_RUNTIME_DIR": "/run/user/7"})); strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%q", got)
+	}
+}
