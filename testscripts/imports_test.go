@@ -24,7 +24,7 @@ var rooms = map[string][]string{
 	"lib/cli":     {"lib/unit", "golang.org/x/sys/unix"},
 	"lib/conf":    {"gopkg.in/yaml.v3"},
 	"lib/desk":    {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "github.com/gofrs/flock"},
-	"lib/dial":    {"lib/durable", "lib/line", "lib/node", "lib/wire", "golang.org/x/sys/unix"},
+	"lib/dial":    {"lib/account", "lib/durable", "lib/line", "lib/node", "lib/wire", "golang.org/x/sys/unix"},
 	"lib/durable": {"golang.org/x/sys/unix"},
 	"lib/job":     {"lib/conf", "lib/line", "lib/unit"},
 	"lib/line":    {},

@@ -55,11 +55,12 @@ func install(dir string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-o", dir + "/"}
+	args, cgo := []string{"build", "-o", dir + "/"}, "CGO_ENABLED=0" // as make has it
 	if raceEnabled {
-		args = append(args, "-race")
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
 	build := exec.Command("go", append(args, "../cmd/...")...)
+	build.Env = append(os.Environ(), cgo)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("building ../cmd/...: %w", err)
@@ -127,6 +128,8 @@ func condition(name string) (bool, error) {
 		return full(), nil
 	case "loop":
 		return loopDevices()
+	case "nss":
+		return nameService()
 	case "fuse":
 		if _, err := os.Stat("/dev/fuse"); os.Getuid() != 0 || err != nil {
 			return false, fullError(errors.New("no /dev/fuse for this user"))
@@ -175,6 +178,16 @@ func loopDevices() (bool, error) {
 		return false, nil
 	}
 	return installed("mkfs.ext4")
+}
+
+// nameService says whether a script can have a directory service of its own:
+// nss-systemd, which takes users and groups from files in /run/userdb.
+func nameService() (bool, error) {
+	found, _ := filepath.Glob("/lib/*/libnss_systemd.so.2")
+	if os.Getuid() != 0 || len(found) == 0 {
+		return false, fullError(errors.New("no nss-systemd for this user"))
+	}
+	return true, nil
 }
 
 // full says that this run must skip nothing for want of an installed program.

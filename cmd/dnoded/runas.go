@@ -24,7 +24,7 @@ import (
 func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) error {
 	switch uid := os.Geteuid(); {
 	case uid != 0 && f.RunAs != "":
-		return cli.Errorf(cli.Input, "the node's file says run_as, and only root can run jobs as others: start dnoded as root, or take run_as out, so that all jobs run as %s", dial.UserName(uid))
+		return cli.Errorf(cli.Input, "the node's file says run_as, and only root can run jobs as others: start dnoded as root, or take run_as out, so that all jobs run as %s", account.UserName(uid))
 	case uid != 0:
 		return nil
 	case f.RunAs == "" && !asRoot:
@@ -32,7 +32,7 @@ func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) er
 			"\trun_as: submitter\n\tusers: [maria, '@lab']\nor, for all jobs,\n\trun_as: USER\nor start dnoded as a user of its own")
 	case f.RunAs == "":
 		s.Log.Warn("jobs run as root, those of root alone: dnoded is root, and its node.yaml does not say run_as", "head", s.Addr)
-		s.As = onlyOf(dial.UserName(uid))
+		s.As = onlyOf(account.UserName(uid))
 		return nil
 	}
 	rule := ruleOf(f)
@@ -106,7 +106,7 @@ func runsAs(f *node.File, uid int) fact {
 	case f.RunAs != "":
 		return fact{what: "run_as", value: ruleOf(f).String(), why: "node.yaml"}
 	case uid == 0:
-		return fact{what: "run_as", value: dial.UserName(uid), why: "no run_as, so only root's jobs of a head on this machine"}
+		return fact{what: "run_as", value: account.UserName(uid), why: "no run_as, so only root's jobs of a head on this machine"}
 	}
-	return fact{what: "run_as", value: dial.UserName(uid), why: "the user of dnoded"}
+	return fact{what: "run_as", value: account.UserName(uid), why: "the user of dnoded"}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/dial"
@@ -101,7 +102,7 @@ func (f *files) query(ops *ask.Operands) (*query.Query, []spool.Info, error) {
 	for _, i := range infos {
 		there[i.ID] = true
 	}
-	err = q.Resolve(os.Getuid(), dial.UserName(os.Getuid()), func(yield func(job.BatchID, int) bool) {
+	err = q.Resolve(os.Getuid(), account.UserName(os.Getuid()), func(yield func(job.BatchID, int) bool) {
 		for _, i := range infos {
 			if !yield(i.ID, i.Head.UID) {
 				return

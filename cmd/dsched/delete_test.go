@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/line"
@@ -58,14 +59,14 @@ func TestOthersDoNotDelete(t *testing.T) {
 	s := newSite(t)
 	s.stop()
 	var ben atomic.Bool
-	number, err := dial.UserID("daemon") // whom every machine has
+	daemon, err := account.Lookup(t.Context(), "daemon") // whom every machine has
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.proven = func(c net.Conn) (dial.Peer, error) {
 		p, err := dial.Proven(c)
 		if ben.Load() && p.Proven {
-			p.User, p.UID = "ben", number
+			p.User, p.UID = "ben", daemon.UID
 		}
 		return p, err
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
-	"distribute/lib/dial"
+	"distribute/lib/account"
 	"distribute/spool"
 )
 
@@ -62,7 +62,7 @@ func (h *head) takeOne(name string) (err error) {
 			return "", err
 		}
 		who, his = uid, user{batches: 1}
-		return dial.UserName(uid), nil
+		return account.UserName(uid), nil
 	}, room)
 	if err == nil {
 		if err = h.allow(who, user{jobs: sub.Jobs()}); err != nil {

@@ -167,6 +167,7 @@ func (h *head) serveOn(ctx context.Context, ls []net.Listener, watch func(contex
 	}
 	listeners.Go(func() { watch(ctx) })
 	listeners.Go(func() { h.sweeper.run(ctx, h) })
+	listeners.Go(func() { h.checkOperators(ctx) })
 	up()
 	err := h.run(ctx)
 	stop()

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/spool"
@@ -21,35 +23,34 @@ func (t *tool) operator() bool {
 		return true
 	}
 	if t.asked.IsZero() || time.Since(t.asked) > operatorFor {
-		t.named, t.asked = t.settings.names(t.peer, t.head.cannotTell), time.Now()
+		t.asked = time.Now()
+		t.named = slices.ContainsFunc(t.settings.Operators, func(o string) bool {
+			is, err := isOperator(context.Background(), o, t.peer)
+			return err == nil && is
+		})
 	}
 	return t.named
 }
 
-// names says whether the operators that are named are, or hold, the peer: a
-// name or @group of another number is another. What keeps that from being known
-// goes to broken.
-func (s *settings) names(p dial.Peer, broken func(operator string, err error)) bool {
-	return slices.ContainsFunc(s.Operators, func(o string) bool {
-		group, isGroup := strings.CutPrefix(o, "@")
-		if isGroup {
-			gid, err := dial.GroupID(group)
-			if err != nil {
-				broken(o, err)
-			}
-			return err == nil && slices.Contains(p.Groups, gid)
-		}
-		uid, err := dial.UserID(o)
-		if err != nil {
-			broken(o, err)
-		}
-		return err == nil && uid == p.UID
-	})
+// isOperator says whether an operator of head.yaml, a name or @group, is the
+// peer or a group of his: a name that has another number is somebody else.
+func isOperator(ctx context.Context, o string, p dial.Peer) (bool, error) {
+	if group, ok := strings.CutPrefix(o, "@"); ok {
+		gid, err := account.GroupID(ctx, group)
+		return slices.Contains(p.Groups, gid), err
+	}
+	a, err := account.Lookup(ctx, o)
+	return err == nil && a.UID == p.UID, err
 }
 
-// cannotTell logs that an operator is not known.
-func (h *head) cannotTell(operator string, err error) {
-	h.log.Warn("an operator of head.yaml is not known", "operator", operator, "why", err)
+// checkOperators says in the log which operators of head.yaml nobody is, as far
+// as can be known now.
+func (h *head) checkOperators(ctx context.Context) {
+	for _, o := range h.settings.Operators {
+		if _, err := isOperator(ctx, o, dial.Peer{UID: -1}); err != nil && ctx.Err() == nil {
+			h.log.Warn("an operator of head.yaml is not known", "operator", o, "why", err)
+		}
+	}
 }
 
 // owns says whether a batch is the peer's own: by the number of its owner,

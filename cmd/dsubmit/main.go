@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"distribute/lib/account"
 	"distribute/lib/ask"
 	"distribute/lib/cli"
-	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
@@ -119,7 +119,7 @@ func (s *submission) template() (*job.File, error) {
 	case *s.ids != "":
 		return nil, cli.Usagef("-s goes with a batch file, not with a command")
 	}
-	ns, name, err := s.id(dial.UserName(os.Getuid()))
+	ns, name, err := s.id(account.UserName(os.Getuid()))
 	if err != nil {
 		return nil, err
 	}

@@ -118,3 +118,24 @@ func TestInFile(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What the environment says of one's own name is not believed.
+func TestUserName(t *testing.T) {
+	t.Setenv("USER", "somebody")
+	const none = 1<<31 - 7
+	if got := UserName(none); got != "uid2147483641" {
+		t.Errorf("a number without a name is %q", got)
+	}
+	if got := UserName(0); got != "root" {
+		t.Errorf("0 is %q", got)
+	}
+	if got := GroupName(none); got != "gid2147483641" {
+		t.Errorf("a group without a name is %q", got)
+	}
+	lines := []byte("ana:y\nben:x:17:7\ncarl:x:7:0:Carl:/:/bin/sh\n-x:x:8:\n")
+	for number, want := range map[string]string{"7": "carl", "17": "ben", "8": "", "": ""} {
+		if got := nameIn(lines, number); got != want {
+			t.Errorf("%q is %q, want %q", number, got, want)
+		}
+	}
+}

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os/user"
-	"strconv"
 	"syscall"
 
+	"distribute/lib/account"
 	"distribute/lib/node"
 )
 
@@ -50,7 +49,7 @@ func Proven(c net.Conn) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{UID: uid, User: UserName(uid), Groups: groups, Proven: true, Local: true}, nil
+	return Peer{UID: uid, User: account.UserName(uid), Groups: groups, Proven: true, Local: true}, nil
 }
 
 // credentials is the user at the other end of a Unix socket, and his groups.
@@ -86,30 +85,4 @@ func Origin(c net.Conn) string {
 		return ip.Addr().String()
 	}
 	return at
-}
-
-// UserName is the name of the user with that number. Users of a directory
-// service, whom a static program does not see by itself, are asked of
-// getent(1); one without a name is shown as uid and number.
-func UserName(uid int) string {
-	id := strconv.Itoa(uid)
-	if u, err := user.LookupId(id); err == nil {
-		return u.Username
-	}
-	if fields, err := getent("passwd", id); err == nil && fields[0] != "" {
-		return fields[0]
-	}
-	return "uid" + id
-}
-
-// GroupName is the name of the group with that number, as [UserName].
-func GroupName(gid int) string {
-	id := strconv.Itoa(gid)
-	if g, err := user.LookupGroupId(id); err == nil {
-		return g.Name
-	}
-	if fields, err := getent("group", id); err == nil && fields[0] != "" {
-		return fields[0]
-	}
-	return "gid" + id
 }
