@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"distribute/lib/dial"
+	"distribute/lib/account"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/pack"
@@ -88,7 +88,7 @@ func TestStartTellsWhose(t *testing.T) {
 	s := newSite(t)
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
-	if st := expect[*wire.Start](t, d.c); st.User != dial.UserName(os.Getuid()) {
+	if st := expect[*wire.Start](t, d.c); st.User != account.UserName(os.Getuid()) {
 		t.Errorf("user %q", st.User)
 	}
 }
