@@ -43,7 +43,7 @@ func (c *checker) nodeList(u *check.Unit, name string) error {
 		return c.unreadable(u, name, err, "nothing: put it back from a copy")
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxNodeList))
+	text, err := io.ReadAll(io.LimitReader(f, MaxNodeList))
 	if err != nil {
 		return c.unreadable(u, name, err, "nothing: put it back from a copy")
 	}

@@ -16,11 +16,11 @@ import (
 	"distribute/lib/node"
 )
 
-// Limits of keys/nodes.
-const (
-	maxNodeList = 4 << 20 // bytes
-	maxMistakes = 20      // that are told of at a time
-)
+// MaxNodeList is how many bytes keys/nodes may have.
+const MaxNodeList = 4 << 20
+
+// maxMistakes is how many mistakes in it are told of at a time.
+const maxMistakes = 20
 
 // A NodeLine is a line of keys/nodes: by what a node is known. With neither key
 // nor address nobody is let in by that name.
@@ -271,10 +271,10 @@ func (s *Spool) readNodeFile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %q belongs to uid %d, and the spool to %d (chown it)", ErrNodes, name, owner, s.uid)
 	case info.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("%w: %q has mode %#o, so others have a hand in it (chmod 600 %s)", ErrNodes, name, info.Mode().Perm(), name)
-	case info.Size() > maxNodeList:
-		return nil, fmt.Errorf("%w: %q has %d bytes, and %d is the limit", ErrNodes, name, info.Size(), maxNodeList)
+	case info.Size() > MaxNodeList:
+		return nil, fmt.Errorf("%w: %q has %d bytes, and %d is the limit", ErrNodes, name, info.Size(), MaxNodeList)
 	}
-	return io.ReadAll(io.LimitReader(f, maxNodeList))
+	return io.ReadAll(io.LimitReader(f, MaxNodeList))
 }
 
 // WriteNodes replaces keys/nodes, durably.

@@ -135,7 +135,7 @@ func TestX97NodesOfOthers(t *testing.T) {
 		{func() { write("ws1 -\n", 0o640) }, "chmod 600"},
 		{func() { write("ws1 -\n", 0o602) }, "chmod 600"},
 		{func() { write("ws1\n", 0o600) }, name + ":1: a line is"},
-		{func() { write(strings.Repeat("#", maxNodeList+1), 0o600) }, "is the limit"},
+		{func() { write(strings.Repeat("#", MaxNodeList+1), 0o600) }, "is the limit"},
 		{func() { write("", 0o600); os.Remove(name); os.Mkdir(name, 0o700) }, "no regular file"},
 		{func() { os.RemoveAll(name); os.Symlink("/etc/hostname", name) }, "symbolic link"},
 	} {

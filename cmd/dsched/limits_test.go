@@ -51,6 +51,8 @@ var limits = map[string]struct {
 	"sessions of one user's tools":            {maxTools, "TestI16Sessions"},
 	"sessions of nodes":                       {maxNodes, "TestI16Nodes"},
 	"nodes that are known":                    {sched.MaxNodes, "TestI16KnownNodes"},
+	"nodes that wait to be accepted":          {maxWaiters, "TestI14NothingOfStrangers"},
+	"bytes of the list of nodes":              {spool.MaxNodeList, "TestX97NodesOfOthers"},
 	"data streams of a node":                  {maxData, "TestI16DataStreams"},
 	"logs followed on a node":                 {maxTails, "TestI16Tails"},
 	"messages that wait for a node, or on it": {maxOutbox, "TestI16Outbox"},
