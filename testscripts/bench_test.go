@@ -31,8 +31,11 @@ func took(f func()) float64 {
 }
 
 // scale is how many jobs a benchmark has; BENCH_JOBS sets another number.
-func scale(b *testing.B, n int) int {
-	if s := os.Getenv("BENCH_JOBS"); s != "" {
+func scale(b *testing.B, n int) int { return setting(b, "BENCH_JOBS", n) }
+
+// setting is a number of the environment, or else n.
+func setting(b *testing.B, name string, n int) int {
+	if s := os.Getenv(name); s != "" {
 		var err error
 		if n, err = strconv.Atoi(s); err != nil {
 			b.Fatal(err)
