@@ -127,6 +127,7 @@ func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, err
 func (h *head) attached(p dial.Peer, a *wire.Attach) (dial.Peer, error) {
 	switch {
 	case a.Node == "":
+		p.Local = false // who knows where from
 		return p, nil
 	case !p.Proven || p.UID != h.uid && p.UID != 0:
 		return p, &wire.Error{Status: cli.NotAllowed, Text: "a node over ssh is let in by the authorized_keys of the user who runs dsched"}

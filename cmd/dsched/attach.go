@@ -80,16 +80,19 @@ func connect(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) (n
 	return stream, nil
 }
 
+// relayed is how many bytes are relayed at a time.
+const relayed = 256 << 10
+
 // relay copies both ways until one of them has ended: neither side of the
 // protocol goes on when the other has stopped.
 func relay(stream net.Conn, c *cli.Cmd) error {
 	ended := make(chan error, 2)
 	go func() {
-		_, err := io.Copy(stream, c.Stdin)
+		_, err := io.CopyBuffer(struct{ io.Writer }{stream}, struct{ io.Reader }{c.Stdin}, make([]byte, relayed))
 		ended <- err
 	}()
 	go func() {
-		_, err := io.Copy(c.Stdout, stream)
+		_, err := io.CopyBuffer(struct{ io.Writer }{c.Stdout}, struct{ io.Reader }{stream}, make([]byte, relayed))
 		ended <- err
 	}()
 	return <-ended

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
+	"hash/crc32"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -20,11 +22,15 @@ import (
 // flipped sends a transfer of which one bit is turned round on the way.
 func (d *desk) flipped(send *wire.Send, text []byte, at int) {
 	d.t.Helper()
-	sum := sha256.Sum256(text)
+	whole := sha256.Sum256(text)
+	sum := whole[:]
+	if send.Of == wire.OfTree {
+		sum = binary.BigEndian.AppendUint32(nil, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
+	}
 	bad := bytes.Clone(text)
 	bad[at] ^= 4
 	d.send(d.up, send, &wire.Data{X: send.X, N: len(bad), Payload: bad},
-		&wire.End{X: send.X, Bytes: int64(len(text)), Sum: hex.EncodeToString(sum[:])})
+		&wire.End{X: send.X, Bytes: int64(len(text)), Sum: hex.EncodeToString(sum)})
 }
 
 // A bit that is flipped on the way, wherever in a manifest or a tree, is no

@@ -154,17 +154,23 @@ func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want p
 	defer p.Done()
 	return h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
 		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
-			f, err := b.Sources[e.Sum].Open()
-			if errors.Is(err, job.ErrChanged) {
-				err = cli.Errorf(cli.Input, "%w", err)
-			}
+			src := b.Sources[e.Sum]
+			f, err := src.Open()
 			if err != nil {
-				return nil, &inputError{err}
+				return nil, unsendable(err)
 			}
 			s.begun = s.begun || e.Size >= largeInput
-			return counted{f, p}, nil
+			return counted{f, src, p}, nil
 		})
 	})
+}
+
+// unsendable is why a file cannot be sent.
+func unsendable(err error) error {
+	if errors.Is(err, job.ErrChanged) {
+		err = cli.Errorf(cli.Input, "%w", err)
+	}
+	return &inputError{err}
 }
 
 // An inputError is that a file of the batch cannot be sent.
@@ -176,6 +182,7 @@ func (e *inputError) Unwrap() error { return e.error }
 // counted is a file whose reading is shown.
 type counted struct {
 	file *os.File
+	src  job.Source
 	p    *cli.Progress
 }
 
@@ -187,6 +194,14 @@ func (c counted) Read(b []byte) (int, error) {
 
 // Seek makes it that what the head has is not read.
 func (c counted) Seek(offset int64, whence int) (int64, error) { return c.file.Seek(offset, whence) }
+
+// Unchanged saves hashing the file once more.
+func (c counted) Unchanged() error {
+	if err := c.src.Unchanged(c.file); err != nil {
+		return unsendable(err)
+	}
+	return nil
+}
 
 func (c counted) Close() error { return c.file.Close() }
 

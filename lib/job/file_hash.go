@@ -61,6 +61,17 @@ func (s Source) Open() (*os.File, error) {
 	return f, nil
 }
 
+// Unchanged says, when all of what Open gave was read, that the file was what was
+// hashed all the while, as far as its size and times tell: else it is
+// ErrChanged.
+func (s Source) Unchanged(f *os.File) error {
+	st, err := f.Stat()
+	if err == nil && (st.Size() != s.Size || identify(st) != s.ident) {
+		err = fmt.Errorf("%s %w", conf.Quote(s.Path), ErrChanged)
+	}
+	return err
+}
+
 // open opens a regular file without waiting for anything else.
 func open(name string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)

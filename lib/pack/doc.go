@@ -63,7 +63,7 @@
 // # The stream
 //
 // The stream is one zstd frame without a dictionary, with a window of at most
-// 8 MiB. In it is one tar of the wanted entries in the manifest's order. Each
+// 8 MiB; its blocks may be raw. In it is one tar of the wanted entries in the manifest's order. Each
 // has a ustar header with uid, gid and names of owners empty or 0, the time in
 // whole seconds (rounded down), directories with a slash at the end of their
 // name and links with mode 0777. A pax header goes before it only if it must,

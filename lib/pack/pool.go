@@ -38,13 +38,13 @@ var (
 // buffer is a place for content on its way.
 type buffer [bufferSize]byte
 
-func newEncoder(concurrency int) *zstd.Encoder {
-	e, err := zstd.NewWriter(nil,
+func newEncoder(concurrency int, more ...zstd.EOption) *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, append([]zstd.EOption{
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderConcurrency(concurrency),
 		zstd.WithConcurrentBlocks(concurrency > 1),
 		zstd.WithLowerEncoderMem(true),
-		zstd.WithWindowSize(window))
+		zstd.WithWindowSize(window)}, more...)...)
 	if err != nil {
 		panic("pack: options of the encoder: " + err.Error())
 	}

@@ -4,14 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // Send writes to w the wanted entries of m, as one zstd frame. It calls open
 // for each wanted file, in order, and closes what it gets; if an entry is wanted
 // from a byte and what open gives can seek, the bytes before are not read.
+// Much content is stored as it is as long as w takes that faster than it could be
+// compressed, which an ordinary network does not.
 //
 // A file that is longer, shorter or, when sent from its start, otherwise not what
-// the manifest says is ErrChanged with its name. After any error the frame is
+// the manifest says is ErrChanged with its name; of what open gives and is an
+// [Unchanger], that itself is asked. After any error the frame is
 // unfinished, so that Receive fails too; the caller has to drop the stream.
 // Memory does not depend on sizes: a few hundred KiB, and from 4 MiB of content
 // on about 8 MiB, with two goroutines that compress.
@@ -19,10 +23,17 @@ func Send(w io.Writer, m Manifest, want Want, open func(i int, e Entry) (io.Read
 	if err := want.Check(m); err != nil {
 		return err
 	}
-	return withEncoder(w, want.Bytes(m), func(z io.Writer) error {
-		return sendAll(z, m, want, open)
-	})
+	with := func(use func(io.Writer) error) error { return withEncoder(w, want.Bytes(m), use) }
+	if want.Bytes(m) >= adaptBytes {
+		with = func(use func(io.Writer) error) error { return withAdapter(w, time.Now, use) }
+	}
+	return with(func(z io.Writer) error { return sendAll(z, m, want, open) })
 }
+
+// An Unchanger is a file that knows without its content being hashed whether it
+// is still what the manifest says. It is asked when all of it was read. The
+// receiver hashes in any case.
+type Unchanger interface{ Unchanged() error }
 
 // SendStored is Send without compression: a zstd frame of raw blocks, which
 // Receive takes like any other. It is for a wire that costs less than
@@ -91,6 +102,7 @@ func (s *sender) content(r io.Reader, e *Entry, from int64) error {
 	h := newHash()
 	defer hashes.Put(h)
 	whole := true
+	knows, _ := r.(Unchanger)
 	if seeker, ok := r.(io.Seeker); ok && from > 0 {
 		if _, err := seeker.Seek(from, io.SeekStart); err != nil {
 			return err
@@ -100,7 +112,9 @@ func (s *sender) content(r io.Reader, e *Entry, from int64) error {
 		return err
 	}
 	err := s.pass(r, e.Size-from, func(b []byte) (int, error) {
-		h.Write(b)
+		if whole && knows == nil {
+			h.Write(b)
+		}
 		return s.w.Write(b)
 	})
 	if err != nil {
@@ -111,8 +125,14 @@ func (s *sender) content(r io.Reader, e *Entry, from int64) error {
 	} else if err != io.EOF {
 		return err
 	}
-	if whole && sumOf(h) != e.Sum {
-		return fmt.Errorf("%w: its content is another", ErrChanged)
+	switch {
+	case knows != nil:
+		err = knows.Unchanged()
+	case whole && sumOf(h) != e.Sum:
+		err = fmt.Errorf("%w: its content is another", ErrChanged)
+	}
+	if err != nil {
+		return err
 	}
 	_, err = s.w.Write(zeros[:padding(e.Size-from)])
 	return err

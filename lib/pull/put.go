@@ -72,7 +72,7 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 // finish writes the rest of a part, checks the whole and gives it its name.
 // What is right so far is kept when the rest does not come.
 func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
-	if _, err := io.Copy(io.MultiWriter(t.f, t.sum, counter(n.progress)), r); err != nil {
+	if _, err := io.CopyBuffer(io.MultiWriter(t.f, t.sum, counter(n.progress)), r, make([]byte, min(e.Size, 256<<10)+1)); err != nil {
 		return fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), err)
 	}
 	if err := durable.Step("pull.written"); err != nil {

@@ -3,8 +3,7 @@
 // its specification and has an example of every message.
 //
 // A message is one JSON object on one line. A transfer is a [Send], [Data]
-// frames whose bytes follow their lines, and an [End] with their count and
-// SHA-256. A [Conn] may be written to from several goroutines and read from
+// frames whose bytes follow their lines, and an [End] with their count and sum. A [Conn] may be written to from several goroutines and read from
 // one.
 package wire
 
@@ -16,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"hash/crc32"
 	"io"
 	"sync"
 	"time"
@@ -210,7 +210,7 @@ func (c *Conn) SendTransfer(s *Send, write func(io.Writer) error) error {
 	if err := c.Send(s); err != nil {
 		return err
 	}
-	f := &framer{c: c, x: s.X, sum: sha256.New(), last: time.Now()}
+	f := &framer{c: c, x: s.X, sum: s.digest(), last: time.Now()}
 	w := &Writer{bufio.NewWriterSize(f, MaxFrame), f}
 	err := write(w)
 	if err == nil {
@@ -225,6 +225,17 @@ func (c *Conn) SendTransfer(s *Send, write func(io.Writer) error) error {
 	}
 	return errors.Join(err, c.Send(end))
 }
+
+// digest is what the bytes of a transfer are summed up by: SHA-256, but for
+// contents that have their own, and are compared with them, CRC-32C.
+func (s *Send) digest() hash.Hash {
+	if s.Of == OfTree || s.Of == OfInputs {
+		return crc32.New(castagnoli)
+	}
+	return sha256.New()
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A Writer collects what is written into frames.
 type Writer struct {
@@ -287,7 +298,7 @@ func (f *framer) Write(p []byte) (n int, err error) {
 // Nothing else may be received until then. The reader must be read to its end
 // (see [Drain]), or the Conn closed.
 func (c *Conn) RecvTransfer(s *Send) io.Reader {
-	return &transfer{c: c, x: s.X, sum: sha256.New()}
+	return &transfer{c: c, x: s.X, sum: s.digest()}
 }
 
 // A transfer is the receiving end of one transfer.

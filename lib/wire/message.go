@@ -92,7 +92,7 @@ type (
 	End struct {
 		X     uint64 `json:"x"`
 		Bytes int64  `json:"bytes"`           // sent in all frames
-		Sum   string `json:"sum"`             // SHA-256 over them, hexadecimal
+		Sum   string `json:"sum"`             // over them: SHA-256, of trees and inputs CRC-32C, hexadecimal
 		Error string `json:"error,omitempty"` // the sender gave up: why
 	}
 )
