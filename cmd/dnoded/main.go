@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"distribute/lib/cli"
@@ -126,6 +127,9 @@ func theHead(c *cli.Cmd, said string, insecure bool, file *node.File, dir string
 	terms = dial.Terms{Insecure: insecure, HeadKey: file.HeadKey, SSH: dial.OwnSSH(dir)}
 	if terms.Key, err = ownKey(dir, addr); err != nil {
 		return addr, terms, err
+	}
+	if file.HeadKey != "" && strings.HasPrefix(addr, "tcp://") {
+		return addr, terms, cli.Errorf(cli.Input, "no head can be at %q: over plain TCP it cannot prove the head_key of the node's file; dial tls://, or take that key out", addr)
 	}
 	if err := terms.Check(addr); err != nil {
 		return addr, terms, cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
