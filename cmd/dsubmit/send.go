@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"syscall"
@@ -208,6 +209,9 @@ func (c counted) Close() error { return c.file.Close() }
 // drop leaves the batch where dsched will find it when it is started.
 func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchID, error) {
 	sp, err := spool.Open(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return "", cli.Errorf(cli.NotAllowed, "%w", unreached)
+	}
 	if err != nil {
 		return "", cli.Errorf(cli.Unreachable, "%w; and %w", unreached, err)
 	}
