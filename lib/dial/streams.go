@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"distribute/lib/line"
 	"distribute/lib/wire"
 )
 
@@ -98,8 +98,8 @@ func (t Terms) Reach(ctx context.Context, addr string) (s *Shared, node string, 
 	said, err := wire.Expect[*wire.Attach](c)
 	c.ReadWithin(0)
 	switch {
-	case errors.Is(err, line.ErrLine):
-		err = fmt.Errorf("something else speaks before dnoded does, most likely what its shell runs at login: ssh %s true must print nothing", a.host)
+	case errors.Is(err, io.EOF):
+		err = errors.New("its dnoded has ended before it said a word")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("its dnoded says nothing for %v", reachWithin)
 	case err == nil && !said.Parts:
