@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"distribute/lib/durable"
 )
 
 // Caps is how much of its disk a node may use. The members are bytes.
@@ -73,7 +75,12 @@ func Rounded(size int64) int64 { return (size + block - 1) / block * block }
 // several names a part for each. It costs a look at every file, and ends early
 // with ctx. What vanishes meanwhile, or may not be looked at, is not counted.
 func Use(ctx context.Context, dir string) (bytes, inodes int64) {
-	filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, 0
+	}
+	defer root.Close()
+	fs.WalkDir(durable.Tree(root), ".", func(_ string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -61,24 +61,30 @@ func gather(n int, do func(i int) error) []error {
 // SyncTree syncs every regular file and every directory below root, and root
 // itself, together. Links are not followed and special files not opened. Where
 // something may not be opened for reading, the whole file system is synced
-// instead. The names of root itself in its parent are the caller's.
+// instead. The names of root itself in its parent are the caller's. Whoever owns
+// what is in the tree may change it meanwhile: nothing outside of it is opened.
 func SyncTree(root string) error {
+	top, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
 	t := &treeSync{todo: make(chan string, poolSize)}
 	var wg sync.WaitGroup
 	for range poolSize {
 		wg.Go(func() {
 			for path := range t.todo {
-				t.note(syncPath(path))
+				t.note(syncBelow(top, path))
 			}
 		})
 	}
-	walk := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
+	walk := fs.WalkDir(Tree(top), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			t.note(err)
 			return nil
 		}
 		if d.IsDir() || d.Type().IsRegular() {
-			t.todo <- root + "/" + path
+			t.todo <- path
 		}
 		return nil
 	})
@@ -116,8 +122,16 @@ func (t *treeSync) note(err error) {
 	}
 }
 
-func syncPath(path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// readPlain opens what there is, and waits for nobody.
+const readPlain = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+
+func syncBelow(top *os.Root, path string) error {
+	return syncAndClose(top.OpenFile(path, readPlain, 0))
+}
+
+func syncPath(path string) error { return syncAndClose(os.OpenFile(path, readPlain, 0)) }
+
+func syncAndClose(f *os.File, err error) error {
 	if err != nil {
 		return err
 	}

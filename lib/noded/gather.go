@@ -152,7 +152,7 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity) (pac
 // scan reads a tree with the rights of as: what he cannot read is named.
 func scan(ctx context.Context, as *proc.Identity, dir string, keep func(string, fs.FileInfo) bool) (m pack.Manifest, skipped []pack.Skipped, err error) {
 	err = as.Do(func() error {
-		root, err := os.OpenRoot(dir)
+		root, err := os.OpenRoot(dir + "/.") // nobody waits for a FIFO's other end
 		if err != nil {
 			return err
 		}

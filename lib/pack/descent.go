@@ -20,7 +20,7 @@ func openDir(parent *os.Root, name string) (*os.Root, error) {
 	if !info.IsDir() {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
 	}
-	dir, err := parent.OpenRoot(name)
+	dir, err := parent.OpenRoot(name + "/.") // so that nobody waits for a FIFO's other end
 	if err != nil {
 		return nil, err
 	}

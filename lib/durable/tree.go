@@ -1,0 +1,32 @@
+package durable
+
+import (
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tree is what lies below root, to be walked (fs.WalkDir) while whoever owns it
+// may change it: no link is followed out of it, and what was a directory and is
+// another thing now is not opened.
+func Tree(root *os.Root) fs.ReadDirFS { return tree{root} }
+
+type tree struct{ *os.Root }
+
+func (t tree) Open(name string) (fs.File, error) {
+	return t.OpenFile(name, readPlain, 0)
+}
+
+func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
+	d, err := t.OpenFile(name, readPlain|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	list, err := d.ReadDir(-1)
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, err
+}
