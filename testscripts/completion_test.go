@@ -56,6 +56,9 @@ func TestCompletionOffers(t *testing.T) {
 		{"/usr/bin/dwait -T", "-T"},
 		{"dwait -T -", ""},
 		{"dwait x", ""},
+		{"dadm ", "accept init lost remove"},
+		{"dadm re", "remove"},
+		{"dadm accept ", ""},
 		{"dwait -q -v -", "-H -T -q -v -h -V"},
 	} {
 		script := `source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _distribute "$1"; echo "${COMPREPLY[*]}"`

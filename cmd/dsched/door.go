@@ -24,7 +24,7 @@ type door struct {
 
 	mu      sync.Mutex // guards the rest
 	list    *spool.NodeList
-	changed chan struct{}   // closed when there is another list
+	changed chan struct{}   // closed when another list counts
 	guests  map[*guest]bool // the streams that were let in
 	waiters waiters
 }
@@ -142,13 +142,12 @@ func (d *door) isOut(g *guest) bool {
 	return g.out
 }
 
-// put makes l the list that counts, and ends the streams that it does not let
-// in. It returns when they have ended.
+// put makes l the list that counts, ends the streams that it does not let in,
+// and when they have ended, says that the list has changed. Its caller holds
+// file.
 func (d *door) put(l *spool.NodeList) {
 	d.mu.Lock()
 	d.list = l
-	close(d.changed)
-	d.changed = make(chan struct{})
 	var ends sync.WaitGroup
 	for g := range d.guests {
 		why := d.refuses(g.peer, g.name)
@@ -163,6 +162,10 @@ func (d *door) put(l *spool.NodeList) {
 	d.waiters.keep(func(w waiter) bool { return d.refusesKey(w.key, w.name) != nil })
 	d.mu.Unlock()
 	ends.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.changed)
+	d.changed = make(chan struct{})
 }
 
 // putOut ends the session of a node that may not be in any more.

@@ -215,7 +215,7 @@ func TestX98RemovedWhileItComes(t *testing.T) {
 
 // I14: whatever comes from nodes that nobody has accepted, however many, nothing
 // of it reaches the state, the disk or the log, and few of them are kept.
-func TestI14NothingOfStrangers(t *testing.T) {
+func TestI14X100NothingOfStrangers(t *testing.T) {
 	s := newSite(t)
 	head := s.withTLS()
 	logged := func() string { b, _ := os.ReadFile(filepath.Join(s.dir, "head.jsonl")); return string(b) }

@@ -51,7 +51,7 @@ var limits = map[string]struct {
 	"sessions of one user's tools":            {maxTools, "TestI16Sessions"},
 	"sessions of nodes":                       {maxNodes, "TestI16Nodes"},
 	"nodes that are known":                    {sched.MaxNodes, "TestI16KnownNodes"},
-	"nodes that wait to be accepted":          {maxWaiters, "TestI14NothingOfStrangers"},
+	"nodes that wait to be accepted":          {maxWaiters, "TestI14X100NothingOfStrangers"},
 	"bytes of the list of nodes":              {spool.MaxNodeList, "TestX97NodesOfOthers"},
 	"data streams of a node":                  {maxData, "TestI16DataStreams"},
 	"logs followed on a node":                 {maxTails, "TestI16Tails"},

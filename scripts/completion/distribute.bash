@@ -27,6 +27,10 @@ _distribute() {
 	local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} options
 	options=$(_distribute_options "${1##*/}")
 	COMPREPLY=()
+	if [[ ${1##*/} == dadm && $COMP_CWORD == 1 && $word != -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W 'accept init lost remove' -- "$word")
+		return 0
+	fi
 	# The value of an option, and what is no option: files, by -o default.
 	[[ " $options " != *" $before: "* && $word == -* ]] || return 0
 	mapfile -t COMPREPLY < <(compgen -W "${options//:/} -h -V" -- "$word")
