@@ -37,6 +37,9 @@ func initNode(ctx context.Context, c *cli.Cmd, dir string, args []string) error 
 			return cli.Usagef("%w (dadm init prints it; or %q to trust whatever answers now)", err, trustFirst)
 		}
 	}
+	if strings.HasPrefix(head, "ssh://") {
+		return initSSH(ctx, c, dir, head, key)
+	}
 	return initTLS(ctx, c, dir, head, key)
 }
 
@@ -104,8 +107,8 @@ func knock(ctx context.Context, c *cli.Cmd, terms dial.Terms, head, name string)
 // nodeFile is the node's file in its directory.
 func nodeFile(dir string) string { return filepath.Join(dir, "node.yaml") }
 
-// settle has the node's file say where the head is and which key it has. What
-// stands there besides stays as it is.
+// settle has the node's file say where the head is and which key it has, if any
+// counts. What stands there besides stays as it is.
 func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -126,9 +129,9 @@ func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
 	}
 	var lack bytes.Buffer
 	for _, k := range []struct{ key, is, want string }{{"head", file.Head, head}, {"head_key", string(file.HeadKey), string(key)}} {
-		switch k.is {
-		case k.want:
-		case "":
+		switch {
+		case k.is == k.want, k.want == "":
+		case k.is == "":
 			fmt.Fprintf(&lack, "%s: %s\n", k.key, k.want)
 		default:
 			return nil, cli.Errorf(cli.Input, "%q says that %s is %s, and not %s: change it there if it is to be so", name, k.key, k.is, k.want)
@@ -142,7 +145,7 @@ func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
 	}
 	text = append(text, lack.Bytes()...)
 	file, err = node.Parse(name, text)
-	if err != nil || file.Head != head || file.HeadKey != key {
+	if err != nil || file.Head != head || key != "" && file.HeadKey != key {
 		return nil, cli.Errorf(cli.Input, "%q cannot be added to; write there: %s", name, strings.ReplaceAll(strings.TrimSpace(lack.String()), "\n", ", "))
 	}
 	return file, durable.WriteFile(name, text, 0o640)

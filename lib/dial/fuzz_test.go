@@ -92,3 +92,18 @@ func FuzzParts(f *testing.F) {
 		}
 	})
 }
+
+// FuzzHostKeys reads what a host shows as its keys: what is taken can stand in
+// known_hosts, on a line of its own, and has a fingerprint.
+func FuzzHostKeys(f *testing.F) {
+	f.Add([]byte("# head:22 SSH-2.0-OpenSSH\nhead ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGFiYw==\n"))
+	f.Add([]byte("head ssh-rsa AAAAB3NzaC1yc2EAAAADAQAB\nhead ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGFiYw==\r\n"))
+	f.Add([]byte("head ssh-rsa AAAA/////w==\n"))
+	f.Fuzz(func(t *testing.T, out []byte) {
+		for _, k := range hostKeys(out) {
+			if err := k.Fingerprint.Check(); err != nil || strings.ContainsAny(k.Line, "\r\n") || len(strings.Fields(k.Line)) != 3 {
+				t.Errorf("%q: %v", k.Line, err)
+			}
+		}
+	})
+}
