@@ -147,21 +147,29 @@ func (t Terms) secured(ctx context.Context, d *net.Dialer, addr string, check fu
 	if err != nil {
 		return nil, err
 	}
-	config, err := t.config(check)
-	if err != nil {
-		return nil, err
-	}
 	tcp, err := d.DialContext(ctx, "tcp", hp)
 	if err != nil {
 		return nil, err
 	}
-	below := &stream{Conn: tcp}
-	c := &secure{Conn: tls.Client(below, config), below: below, own: t.Key.Fingerprint()}
-	if _, err := c.prove(ctx); err != nil {
-		c.Close()
+	c, err := t.over(tcp, check)
+	if err == nil {
+		_, err = c.prove(ctx)
+	}
+	if err != nil {
+		tcp.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// over makes the node's side of TLS over a stream, before the handshake.
+func (t Terms) over(c net.Conn, check func(node.Fingerprint) error) (*secure, error) {
+	config, err := t.config(check)
+	if err != nil {
+		return nil, err
+	}
+	below := &stream{Conn: c}
+	return &secure{Conn: tls.Client(below, config), below: below, own: t.Key.Fingerprint()}, nil
 }
 
 // A listener takes streams over TLS.
