@@ -56,7 +56,7 @@ func readSettings(name string) (settings, error) {
 			n.Errorf("%w", err)
 		}
 	}
-	s.Listen = m.Get("listen").Texts("write a list: [tcp://127.0.0.1:8951]")
+	s.Listen = m.Get("listen").Texts("write a list: ['tls://']")
 	s.Operators = m.Get("operators").Texts("write a list of user names: [ana, okafor]")
 	return s, doc.Err()
 }
