@@ -47,7 +47,7 @@ func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) er
 			return cli.Errorf(cli.Input, "jobs cannot run as run_as and users say: %w", a.Person())
 		}
 	}
-	s.As, s.RunsAs = rule.As, rule.One
+	s.As, s.RunsAs = rule.As, f.RunAs
 	return passable(s.Dir)
 }
 

@@ -42,14 +42,18 @@ func (b *Build) Output() string { return filepath.Join(b.Dir, "output") }
 // Tmp is the build's TMPDIR.
 func (b *Build) Tmp() string { return filepath.Join(b.Dir, "tmp") }
 
-// buildDir is named by all that decides a build.
-func (d *Desk) buildDir(batch job.BatchID, user, sum string) string {
+// buildKey names a build by all that decides it.
+func buildKey(batch job.BatchID, user, sum string) string {
 	what := string(batch) + "\n" + sum
 	if user != "" {
 		what += "\n" + user
 	}
 	key := sha256.Sum256([]byte(what))
-	return d.path("builds", hex.EncodeToString(key[:]))
+	return hex.EncodeToString(key[:])
+}
+
+func (d *Desk) buildDir(batch job.BatchID, user, sum string) string {
+	return d.path("builds", buildKey(batch, user, sum))
 }
 
 // Build is what is known of a batch that the user builds, or if none is named the

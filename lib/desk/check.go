@@ -2,8 +2,6 @@ package desk
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -419,9 +417,8 @@ func (o *orderLook) build() error {
 		}
 		return nil
 	}
-	key := sha256.Sum256([]byte(string(n.Batch) + "\n" + n.Sum))
 	var spec job.Spec
-	if "builds/"+hex.EncodeToString(key[:]) != o.name {
+	if "builds/"+buildKey(n.Batch, n.User, n.Sum) != o.name {
 		o.damaged(specFile, "it is that of another build", cure)
 	} else if err := json.Unmarshal(n.Spec, &spec); err != nil {
 		o.damaged(specFile, "it is not what was written: "+err.Error(), cure)

@@ -44,8 +44,9 @@ type Settings struct {
 	Once  bool // the daemon ends with its first session
 
 	// As is the account as which the jobs of a submitter run, or why there is
-	// none; nil accounts, and a nil As, are the user of the daemon. RunsAs is its
-	// name if it is one for all.
+	// none; nil accounts, and a nil As, are the user of the daemon. RunsAs is
+	// node.Submitter, the name of the account if it is one for all, or empty if
+	// that is always the user of the daemon.
 	As     func(ctx context.Context, submitter string) (*account.Account, error)
 	RunsAs string
 
@@ -69,7 +70,7 @@ func Run(ctx context.Context, s Settings) error {
 		return err
 	}
 	open := desk.Open
-	if s.As != nil {
+	if s.RunsAs != "" {
 		open = desk.OpenPassable
 	}
 	d, err := open(s.Dir, boot)

@@ -7,6 +7,7 @@ import (
 
 	"distribute/lib/account"
 	"distribute/lib/desk"
+	"distribute/lib/node"
 	"distribute/lib/proc"
 )
 
@@ -40,13 +41,10 @@ func (n *daemon) whose(ctx context.Context, a *attempt) error {
 // builder is as whom an attempt's batch is built, as the directory of the build
 // is named by it.
 func (n *daemon) builder(a *attempt) string {
-	switch {
-	case n.As == nil:
-		return ""
-	case n.RunsAs != "":
-		return n.RunsAs
+	if n.RunsAs == node.Submitter {
+		return a.User
 	}
-	return a.User
+	return n.RunsAs
 }
 
 // ownerOf is an account as the directory knows it; nil for none.
