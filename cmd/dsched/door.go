@@ -66,11 +66,11 @@ func (d *door) refuses(p dial.Peer, name node.Name) *wire.Error {
 	case line.Key != "":
 		return refusal("node %q is known by its key, and this stream shows none: its node.yaml should say head: tls://HOST", name)
 	}
-	return refusal("node %q is started by the head, at %q, and not let in otherwise", name, line.Addr)
+	return refusal("node %q is started by the head, and not let in otherwise", name)
 }
 
 func (d *door) refusesKey(key node.Fingerprint, name node.Name) *wire.Error {
-	line, listed := d.list.Named(name)
+	_, listed := d.list.Named(name)
 	owner, known := d.list.WithKey(key)
 	why := &wire.Error{Status: cli.NotAllowed, Pending: !known}
 	switch {
@@ -79,8 +79,8 @@ func (d *door) refusesKey(key node.Fingerprint, name node.Name) *wire.Error {
 	case known:
 		why.Text = fmt.Sprintf("%s is the key of node %q, and not of %q: its node.yaml should say name: %s", key, owner.Node, name, owner.Node)
 	case listed:
-		why.Text = fmt.Sprintf("node %q is known by %s, and not by %s; if that is gone, on the head: dadm remove %s, and then dadm accept %s %s",
-			name, line.By(), key, name, name, key)
+		why.Text = fmt.Sprintf("node %q is known by something else than %s; if that is gone, on the head: dadm remove %s, and then dadm accept %s %s",
+			name, key, name, name, key) // by what is not this peer's to know
 	default:
 		why.Text = fmt.Sprintf("this node waits to be accepted; on the head: dadm accept %s %s", name, key)
 	}

@@ -331,6 +331,14 @@ func TestAcceptMistakes(t *testing.T) {
 	}
 	s.knock(lap7, helloOf("lap7"))
 	s.knock(lap7, helloOf("lap7"))
+	for name, secret := range map[string]string{"ws1": key(ws1), "ws3": "ssh://ws3"} {
+		if e := s.knock(as(t, head), helloOf(name)); e == nil || !e.Pending || !strings.Contains(e.Text, "dadm remove "+name) || strings.Contains(e.Text, secret) {
+			t.Errorf("who says that it is %s is told %v", name, e)
+		}
+		if rows := strings.Join(s.nodeRows(t), ""); !strings.Contains(rows, "("+name+" is known by "+secret+": dadm remove "+name+" first)") {
+			t.Errorf("an operator is shown %s", rows)
+		}
+	}
 	list := s.list()
 	for _, tt := range []struct {
 		name, by, want string
@@ -341,7 +349,7 @@ func TestAcceptMistakes(t *testing.T) {
 		{"lap7", "-", "is neither", 65},
 		{"lap7", "SHA256:", "at least 4 characters", 65},
 		{"lap7", key(lap7)[:10], "too short", 65},
-		{"lap7", "SHA256:AAAA", "these wait:\nlap7 " + key(lap7), 65},
+		{"lap7", "SHA256:AAAA", "these wait:\nlap7 " + key(lap7) + "\n", 65},
 		{"lap8", key(lap7)[:20], "no node lap8 waits whose key begins with", 65},
 		{"lap8", key(lap7), "calls itself lap7 (dadm accept lap7 ", 65},
 		{"ws1", key(lap7), "calls itself lap7", 65},
