@@ -305,34 +305,39 @@ func TestX96Stalls(t *testing.T) {
 	}
 }
 
+// piped is both sides of a stream over TLS that have proven who they are, over
+// a pipe that holds nothing: what one side writes waits until the other reads.
+func piped(t *testing.T) (head, node *secure) {
+	t.Helper()
+	near, far := net.Pipe()
+	config, err := Terms{Key: freshKey()}.config(anyKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head = &secure{below: &stream{Conn: near}, head: true}
+	head.Conn = tls.Server(head.below, config)
+	if node, err = (Terms{Key: freshKey()}).over(far, anyKey); err != nil {
+		t.Fatal(err)
+	}
+	proved := make(chan error, 1)
+	go func() { _, err := node.prove(t.Context()); proved <- err }()
+	if _, err := head.prove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-proved; err != nil {
+		t.Fatal(err)
+	}
+	return head, node
+}
+
 // What a stream is given for its reads and writes holds over TLS, and a read
 // that was too late can be made again.
-func TestDeadlinesOverTLS(t *testing.T) {
+func TestT80DeadlinesOverTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, mine := freshKey(), freshKey()
-		near, far := net.Pipe()
-		head, err := Terms{Key: ours}.config(anyKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		node, err := Terms{Key: mine}.config(anyKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := &secure{below: &stream{Conn: near}, head: true}
-		b := &secure{below: &stream{Conn: far}}
-		a.Conn, b.Conn = tls.Server(a.below, head), tls.Client(b.below, node)
-		defer a.Close()
-		defer b.Close()
-		proved := make(chan error, 1)
-		go func() { _, err := b.prove(t.Context()); proved <- err }()
-		if _, err := a.prove(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-proved; err != nil {
-			t.Fatal(err)
-		}
-		c, d := wire.New(a), wire.New(b)
+		head, node := piped(t)
+		defer head.Close()
+		defer node.Close()
+		c, d := wire.New(head), wire.New(node)
 		c.ReadWithin(time.Second)
 		if _, err := c.Recv(); !isDeadline(err) {
 			t.Errorf("reads: %v", err)
@@ -348,6 +353,32 @@ func TestDeadlinesOverTLS(t *testing.T) {
 		if err := c.Send(&wire.Ping{N: 9}); err == nil {
 			t.Error("writes again")
 		}
+	})
+}
+
+// To close a stream over TLS takes no time, whether its peer reads or not, and
+// ends what is under way on both sides.
+func TestT80CloseOverTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		head, node := piped(t)
+		ends, drained := make(chan error, 2), make(chan error, 1)
+		go func() { _, err := head.Read(make([]byte, 1)); ends <- err }()
+		go func() { _, err := head.Write(make([]byte, 1)); ends <- err }()
+		synctest.Wait()
+		began := time.Now()
+		if err := head.Close(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("it took %v", d)
+		}
+		go func() { _, err := io.Copy(io.Discard, node); drained <- err }()
+		for range 2 {
+			if err := <-ends; err == nil {
+				t.Error("something goes on")
+			}
+		}
+		<-drained
 	})
 }
 

@@ -117,6 +117,9 @@ func parseKey(data []byte) (ed25519.PrivateKey, error) {
 	return private, nil
 }
 
+// String is the fingerprint, so that no key is printed by mistake.
+func (k Key) String() string { return string(k.Fingerprint()) }
+
 // Fingerprint names the key, also to those who must not have it.
 func (k Key) Fingerprint() node.Fingerprint {
 	if k.private == nil {

@@ -2,6 +2,7 @@ package dial
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -27,6 +28,9 @@ func TestKey(t *testing.T) {
 	}
 	if _, err := NewKey(path); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a second one: %v", err)
+	}
+	if s := fmt.Sprintf("%v %+v", k, Terms{Key: k}); !strings.HasPrefix(s, string(k.Fingerprint())) || strings.Count(s, string(k.Fingerprint())) != 2 {
+		t.Errorf("it is printed as %s", s)
 	}
 	if f := (Key{}).Fingerprint(); f != "" {
 		t.Errorf("no key has the fingerprint %q", f)
