@@ -82,3 +82,13 @@ func cmdSSHD(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Setenv("PATH", s.path(ts.Getenv("PATH")))
 }
+
+// setting is one of the settings by its name.
+func (s *sshd) setting(name string) string {
+	for _, line := range s.settings {
+		if value, ok := strings.CutPrefix(line, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

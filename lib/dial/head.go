@@ -15,7 +15,7 @@ var ErrNoHead = errors.New("no head is set")
 type NoHead struct{}
 
 func (NoHead) Error() string {
-	return ErrNoHead.Error() + `; one of these says which (DIR is its spool):
+	return ErrNoHead.Error() + `; one of these says which (DIR is its spool, or ssh://HOST/DIR):
   export DHEAD=DIR   the lab's; or DIR in ~/.config/distribute/head
   eval "$(dlocal)"   starts a head and a node of your own, here
   -H DIR             just this once`

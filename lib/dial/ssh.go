@@ -115,9 +115,7 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 	if !asks {
 		options = append(options, "-o", "BatchMode=yes")
 	}
-	set := t.settings(ctx, a, options)
-	options = append(options, set.patience()...)
-	sharing, connected, err := t.shareSSH(ctx, set)
+	more, connected, err := t.shareSSH(ctx, options, a)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +125,7 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command("ssh", slices.Concat(options, sharing, a.words(), []string{command})...)
+	cmd := exec.Command("ssh", slices.Concat(options, more, a.words(), []string{command})...)
 	cmd.Stdin, cmd.Stdout = theirs, theirs
 	c := &sshConn{Conn: ours, to: a, command: command, cmd: cmd, asks: asks, connected: connected}
 	if daemon { // its last words may matter
@@ -148,12 +146,8 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 // prints it.
 type sshSettings string
 
-// settings asks ssh for what the user has set, which costs some milliseconds;
-// not for a node, whose settings are all its own.
-func (t Terms) settings(ctx context.Context, a sshAddr, options []string) sshSettings {
-	if len(t.Sharing) == 0 {
-		return ""
-	}
+// settings asks ssh for what the user has set, which costs some milliseconds.
+func settings(ctx context.Context, options []string, a sshAddr) sshSettings {
 	out, err := exec.CommandContext(ctx, "ssh", slices.Concat([]string{"-G"}, options, a.words())...).Output()
 	if err != nil {
 		return "" // ssh itself will say why

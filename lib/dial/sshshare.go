@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ import (
 // sharedFor is how many seconds a connection is kept that nobody uses.
 const sharedFor = "60"
 
-// nameSum is how many bytes of the sum of its settings name ssh's socket.
+// nameSum is how many bytes of a sum name ssh's socket.
 const nameSum = 8
 
 // maxControl is how long the path of the directory of ssh's socket may be: the
@@ -65,33 +66,57 @@ func fitForSharing(dir string) error {
 	return nil
 }
 
-// shareSSH returns the options with which an ssh of these settings shares its
-// connection: none if it is not to, or the user's settings say how. Who comes
-// while another is connecting waits for that, so that there is one connection
-// and one question for a password; connected has to be called when there is a
-// connection, or none, once or more.
-func (t Terms) shareSSH(ctx context.Context, set sshSettings) (options []string, connected func(), err error) {
+// shareSSH returns the options besides with which an ssh shares its connection,
+// and is patient, unless the user's settings say how. Who comes while another is
+// connecting waits for that, so that there is one connection and one question
+// for a password; connected has to be called when there is a connection, or
+// none, once or more. A daemon shares nothing, and its settings are its own.
+func (t Terms) shareSSH(ctx context.Context, options []string, a sshAddr) (more []string, connected func(), err error) {
 	connected = func() {}
-	fit := slices.IndexFunc(t.Sharing, func(dir string) bool { return fitForSharing(dir) == nil })
-	if fit < 0 || set == "" || set.has("controlpath", "none") {
-		return nil, connected, ctx.Err()
+	if len(t.Sharing) == 0 {
+		return sshSettings("").patience(), connected, nil
 	}
-	sum := sha256.Sum256([]byte(set))
-	path := filepath.Join(t.Sharing[fit], hex.EncodeToString(sum[:nameSum]))
-	options = []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=" + sharedFor,
+	fit := slices.IndexFunc(t.Sharing, func(dir string) bool { return fitForSharing(dir) == nil })
+	if fit < 0 {
+		return settings(ctx, options, a).patience(), connected, ctx.Err()
+	}
+	path := filepath.Join(t.Sharing[fit], socketName(a))
+	sharing := []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=" + sharedFor,
 		"-o", `ControlPath="` + strings.ReplaceAll(path, "%", "%%") + `"`}
 	if listens(path) {
-		return options, connected, nil
+		return sharing, connected, nil
 	}
 	lock, err := lockFile(ctx, path+".lock")
 	if err != nil {
-		return nil, connected, ctx.Err()
+		return settings(ctx, options, a).patience(), connected, ctx.Err()
 	}
 	if listens(path) {
 		lock.Close()
-		return options, connected, nil
+		return sharing, connected, nil
 	}
-	return options, func() { lock.Close() }, nil
+	set := settings(ctx, options, a)
+	if set == "" || set.has("controlpath", "none") {
+		lock.Close()
+		return set.patience(), connected, ctx.Err()
+	}
+	return append(set.patience(), sharing...), func() { lock.Close() }, nil
+}
+
+// socketName is the name of the socket of an ssh to a host: another as soon as
+// the settings of ssh are others.
+func socketName(a sshAddr) string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q %q\n", sshOptions, a.words())
+	files := []string{"/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d"}
+	if u, err := user.Current(); err == nil {
+		files = append(files, filepath.Join(u.HomeDir, ".ssh/config"), filepath.Join(u.HomeDir, ".ssh/config.d"))
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil {
+			fmt.Fprintf(sum, "%q %d %v\n", file, info.Size(), info.ModTime())
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:nameSum])
 }
 
 // listens says whether somebody listens on a socket.
