@@ -115,6 +115,9 @@ func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
 
 // saved is what the job itself left.
 func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity) (pack.Manifest, []pack.Skipped, error) {
+	if err := as.Do(func() error { return unlocked(a.WorkDir()) }); err != nil {
+		return nil, nil, err
+	}
 	save := filepath.Join(a.WorkDir(), saveDir)
 	info, err := os.Lstat(save)
 	isDir := err == nil && info.IsDir()
@@ -149,10 +152,35 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity) (pac
 	return m, slices.Concat(skipped, more, lost), nil
 }
 
+// unlocked opens a directory that a job has closed to its own user.
+func unlocked(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {
+		err = os.Chmod(dir, 0o700)
+	}
+	return err
+}
+
+// ofOwner says that an error comes of what a tree's owner has made of it, and
+// stays.
+func ofOwner(err error) bool {
+	for _, kind := range []error{fs.ErrPermission, fs.ErrNotExist, syscall.ENOTDIR, syscall.ELOOP} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
 // scan reads a tree with the rights of as: what he cannot read is named.
 func scan(ctx context.Context, as *proc.Identity, dir string, keep func(string, fs.FileInfo) bool) (m pack.Manifest, skipped []pack.Skipped, err error) {
 	err = as.Do(func() error {
+		unlocked(dir)
 		root, err := os.OpenRoot(dir + "/.") // nobody waits for a FIFO's other end
+		if err != nil && ofOwner(err) {
+			skipped = []pack.Skipped{{Path: filepath.Base(dir), Why: reason(err)}}
+			return nil
+		}
 		if err != nil {
 			return err
 		}
