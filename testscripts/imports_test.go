@@ -43,7 +43,7 @@ var rooms = map[string][]string{
 
 // A command may import spool, any room of lib, and no dependency. Tests may
 // import, besides what their room may, these.
-var testsToo = []string{"golang.org/x/sys/unix", "lib/desk", "lib/durable", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/proc", "lib/unit", "spool", "github.com/rogpeppe/go-internal/testscript"}
+var testsToo = []string{"golang.org/x/sys/unix", "lib/desk", "lib/durable", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/proc", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
 
 // withoutIO is what the state machine of decisions must not know.
 var withoutIO = []string{"os", "net", "io/fs", "io/ioutil", "syscall", "os/exec", "os/signal", "log", "log/slog", "math/rand"}

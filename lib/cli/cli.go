@@ -27,6 +27,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -205,14 +206,20 @@ func (c *Cmd) say(text string) {
 	c.screen.around(func() { io.WriteString(c.Stderr, b.String()) })
 }
 
-// harmless replaces what could move a terminal's cursor by its escape.
+// harmless replaces by its escape what could move a terminal's cursor, or hide or
+// turn around what stands beside it.
 func harmless(line string) string {
 	var b strings.Builder
 	for _, r := range line {
-		if r < ' ' && r != '\t' || 0x7f <= r && r < 0xa0 {
-			fmt.Fprintf(&b, `\x%02x`, r)
-		} else {
+		switch {
+		case r == '\t' || strconv.IsPrint(r):
 			b.WriteRune(r)
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
 		}
 	}
 	return b.String()

@@ -174,7 +174,7 @@ func (t *jobTable) queued() error {
 	case 1:
 		return t.job(&t.first)
 	}
-	return t.add(false, fmt.Sprintf("%s (%d)", t.batch, n), "queued", "-", "-", "-", noted(t.first.Reason))
+	return t.add(false, fmt.Sprintf("%s (%d)", unit.Quote(string(t.batch)), n), "queued", "-", "-", "-", noted(t.first.Reason))
 }
 
 func (t *jobTable) job(r *job.Row) error {
@@ -274,7 +274,7 @@ func NewBatchTable(look Look) Printer[Batch] {
 		t.header = append(t.header, strings.ToUpper(s))
 	}
 	t.cells = func(b *Batch, _ time.Time) []string {
-		cells := []string{string(b.ID), fmt.Sprint(b.Jobs)}
+		cells := []string{unit.Quote(string(b.ID)), fmt.Sprint(b.Jobs)}
 		for s := job.Queued; s <= job.Cancelled; s++ {
 			cell := "-"
 			if n := *b.Count(s); n > 0 {

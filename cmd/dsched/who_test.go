@@ -1,0 +1,106 @@
+package main
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unicode/utf8"
+
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/wire"
+)
+
+// X99: whatever name a tool gives itself, who it is goes by the number that is
+// proven: another name of it is the same user, and the same name of another
+// number is another one.
+func TestX99ForgedNames(t *testing.T) {
+	s := newSite(t)
+	s.stop()
+	var uid atomic.Int64
+	var name atomic.Value
+	s.proven = func(c net.Conn) (dial.Peer, error) {
+		p, err := dial.Proven(c)
+		if n := uid.Load(); n > 0 && p.Proven {
+			p.UID, p.User = int(n), name.Load().(string)
+		}
+		return p, err
+	}
+	s.start()
+	as := func(number int64, called string) *wire.Conn {
+		uid.Store(number)
+		name.Store(called)
+		c, hello, err := s.greet(s.dir, wire.Hello{Role: wire.RoleTool, Name: "root", User: "root"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if hello.User != called {
+			t.Errorf("the head calls %q %q", called, hello.User)
+		}
+		return c
+	}
+	as(1<<20, "ana")
+	s.submit("ns/b", "j")
+	as(1<<20, "ana")
+	for _, tt := range []struct {
+		uid    int64
+		name   string
+		status int // 0: it is done
+	}{
+		{1<<20 + 1, "ana", 77}, {1<<20 + 1, "ben", 77}, {1<<20 + 1, "root", 77}, {1 << 20, "married", 0},
+	} {
+		lines, e := s.ask(as(tt.uid, tt.name), &wire.Change{Verb: "cancel", Args: []string{"ns/b"}, Dry: true})
+		if e == nil != (tt.status == 0) || e != nil && e.Status != tt.status || e == nil && len(lines) != 1 {
+			t.Errorf("%d as %s: %q, %v", tt.uid, tt.name, lines, e)
+		}
+		lines, e = s.ask(as(tt.uid, tt.name), &wire.Change{Verb: "cancel", Args: []string{"b"}, Dry: true})
+		if e == nil != (tt.status == 0) || e != nil && e.Status != 66 {
+			t.Errorf("%d as %s, a name of his own: %q, %v", tt.uid, tt.name, lines, e)
+		}
+	}
+}
+
+// X100: what nodes and people say stands in the log as characters that are
+// printed, a line for each thing that happened.
+func TestX100HostileLog(t *testing.T) {
+	const nasty = "a\x1b[2J\x1b]0;mine\a\r\nb\u202ec\u2028d\u009b31me\x7ff\ufeffg\th\u2066 level=ERROR"
+	s := newSite(t)
+	s.submit("ns/b", "j", "k")
+	d := s.desk("ws1", nasty)
+	start := next[*wire.Start](d)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: nasty}, &wire.Phase{Attempt: nasty, Phase: nasty})
+	m, _ := result("hello\n")
+	over := ended(start.Attempt, 1, m)
+	over.Reason, over.Signal = nasty, nasty
+	s.send(d.c, over)
+	d.give(next[*wire.Grant](d), "hello\n")
+	s.becomes(start.Job, job.Failed)
+	s.send(s.tool(), &wire.Change{Ref: job.NewToken(), Verb: nasty})
+	if lines, e := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/b/k"}, Reason: nasty}); e != nil || len(lines) != 1 {
+		t.Fatal(lines, e)
+	}
+	c, _, err := s.greet(s.addr, wire.Hello{Role: wire.RoleNode, Name: nasty, Boot: nasty, State: nasty})
+	if err == nil {
+		t.Error("a node of that name is let in")
+		c.Close()
+	}
+	s.stop()
+	text := s.log.String()
+	if !strings.Contains(text, `mine`) {
+		t.Errorf("nothing of it is in the log: %s", text)
+	}
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "time=") || strings.Contains(line, " level=ERROR msg=") {
+			t.Errorf("the log has the line %q", line)
+		}
+		for _, r := range strings.TrimSuffix(line, "\n") {
+			if r == utf8.RuneError || !strconv.IsPrint(r) {
+				t.Errorf("there is %U in the line %q", r, line)
+				break
+			}
+		}
+	}
+}
