@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -177,4 +178,21 @@ func TestUploadsAreBounded(t *testing.T) {
 	if got := asked(t, h, 7, content); got != 0 {
 		t.Errorf("it is wanted from %d", got)
 	}
+}
+
+// A disk that gets full in the middle of a large input keeps nothing of it.
+func TestS04NoBeginningIsLeft(t *testing.T) {
+	dir := filepath.Join(smallDisk(t, "40m"), "spool")
+	if err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ := loadHead(t, dir)
+	content := strings.Repeat("0123456789abcdef", 4<<20)
+	if err := cutUpload(h, os.Getuid(), content, len(content)); !errors.Is(err, ErrFull) {
+		t.Errorf("64 MiB on a disk of 40: %v", err)
+	}
+	if left, err := h.uploaded(); len(left) > 0 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	submit(t, h, "ns/b", []string{"a"}, largeText("x"))
 }

@@ -28,7 +28,8 @@ type proxy struct {
 //
 //	proxy [-split n] [-delay d] [-cut n] [-flip n] [-up] [-last n] LISTEN TARGET
 //
-// where an address is unix:PATH, or HOST:PORT of TCP.
+// where an address is unix:PATH, or HOST:PORT of TCP. It says where it listens,
+// and each cut.
 func mainProxy() {
 	var p proxy
 	flag.IntVar(&p.split, "split", 64<<10, "")
@@ -40,6 +41,9 @@ func mainProxy() {
 	flag.Parse()
 	network, addr := address(flag.Arg(0))
 	l, err := net.Listen(network, addr)
+	if err == nil {
+		fmt.Fprintln(os.Stderr, l.Addr())
+	}
 	for err == nil {
 		var c net.Conn
 		if c, err = l.Accept(); err == nil {
