@@ -1,20 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 
 	"distribute/lib/cli"
-	"distribute/lib/conf"
 	"distribute/lib/dial"
-	"distribute/lib/durable"
 	"distribute/lib/node"
 	"distribute/lib/wire"
 )
@@ -48,15 +42,9 @@ func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 	if err := dial.CheckTLS(head); err != nil {
 		return cli.Usagef("%w", err)
 	}
-	shown, away := dial.KeyAt(ctx, head)
-	switch {
-	case away != nil && (key == trustFirst || errors.Is(away, dial.ErrHandshake)):
-		return away
-	case key == trustFirst:
-		key = shown
-		c.Talk("%s shows the key %s, and is trusted from now on", head, key)
-	case away == nil && shown != key:
-		return cli.Errorf(cli.NotAllowed, "%s shows the key %s, and not %s: it is another head, or somebody is between; nothing is written", head, shown, key)
+	key, away, err := compare(ctx, c, head, key)
+	if err != nil {
+		return err
 	}
 	file, err := settle(dir, head, key)
 	if err != nil {
@@ -88,6 +76,24 @@ func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 	return err
 }
 
+// compare dials the head once, and holds the key that it shows against the one
+// that it should have, which it returns. A head that is away is told of by away.
+func compare(ctx context.Context, c *cli.Cmd, head string, want node.Fingerprint) (key node.Fingerprint, away, err error) {
+	shown, away := dial.KeyAt(ctx, head)
+	switch {
+	case away != nil && (want == trustFirst || errors.Is(away, dial.ErrHandshake)):
+		return "", nil, away
+	case away != nil:
+		return want, away, nil
+	case want == trustFirst:
+		c.Talk("%s shows the key %s, and is trusted from now on", head, shown)
+		return shown, nil, nil
+	case shown != want:
+		return "", nil, cli.Errorf(cli.NotAllowed, "%s shows the key %s, and not %s: it is another head, or somebody is between; nothing is written", head, shown, want)
+	}
+	return want, nil, nil
+}
+
 // knock says hello to the head with a new key, so that the head knows of the
 // node, and says whether somebody has accepted the key beforehand.
 func knock(ctx context.Context, c *cli.Cmd, terms dial.Terms, head, name string) error {
@@ -102,51 +108,4 @@ func knock(ctx context.Context, c *cli.Cmd, terms dial.Terms, head, name string)
 	}
 	c.Talk("%s is accepted already", name)
 	return conn.Close()
-}
-
-// nodeFile is the node's file in its directory.
-func nodeFile(dir string) string { return filepath.Join(dir, "node.yaml") }
-
-// settle has the node's file say where the head is and which key it has, if any
-// counts. What stands there besides stays as it is.
-func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	if info, err := os.Stat(dir); err != nil {
-		return nil, err
-	} else if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return nil, cli.Errorf(cli.NotAllowed, "%q belongs to user %d: run this as that user", dir, st.Uid)
-	}
-	name := nodeFile(dir)
-	text, err := conf.ReadFile(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	file, err := node.Parse(name, text)
-	if err != nil {
-		return nil, err
-	}
-	var lack bytes.Buffer
-	for _, k := range []struct{ key, is, want string }{{"head", file.Head, head}, {"head_key", string(file.HeadKey), string(key)}} {
-		switch {
-		case k.is == k.want, k.want == "":
-		case k.is == "":
-			fmt.Fprintf(&lack, "%s: %s\n", k.key, k.want)
-		default:
-			return nil, cli.Errorf(cli.Input, "%q says that %s is %s, and not %s: change it there if it is to be so", name, k.key, k.is, k.want)
-		}
-	}
-	if lack.Len() == 0 {
-		return file, nil
-	}
-	if n := len(text); n > 0 && text[n-1] != '\n' {
-		text = append(text, '\n')
-	}
-	text = append(text, lack.Bytes()...)
-	file, err = node.Parse(name, text)
-	if err != nil || file.Head != head || key != "" && file.HeadKey != key {
-		return nil, cli.Errorf(cli.Input, "%q cannot be added to; write there: %s", name, strings.ReplaceAll(strings.TrimSpace(lack.String()), "\n", ", "))
-	}
-	return file, durable.WriteFile(name, text, 0o640)
 }

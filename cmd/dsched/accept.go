@@ -72,12 +72,23 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	}
 	switch {
 	case errors.Is(err, dial.ErrHandshake):
-		if more, ok := h.turned.say(time.Now()); ok {
-			h.log.Warn("a peer was turned away", "from", dial.Origin(stream), "why", err, "others_unsaid", more)
-		}
+		h.turnedAway(dial.Origin(stream), err)
 	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed):
 		h.log.Debug("connection ended", "peer", peer.User, "why", err)
 	}
+}
+
+// turnedAway logs that a peer did not prove who it is, unless there are many of
+// them.
+func (h *head) turnedAway(from string, why error) {
+	unsaid, ok := h.turned.say(time.Now())
+	if !ok {
+		return
+	}
+	if unsaid > 0 {
+		h.log.Warn("peers were turned away of which nothing was said", "peers", unsaid)
+	}
+	h.log.Warn("a peer was turned away", "from", from, "why", why)
 }
 
 // caught makes an error of a panic: what it happened to ends, and nothing else
