@@ -51,6 +51,7 @@ var limits = map[string]struct {
 	"sessions of one user's tools":            {maxTools, "TestI16Sessions"},
 	"sessions of nodes":                       {maxNodes, "TestI16Nodes"},
 	"nodes that are known":                    {sched.MaxNodes, "TestI16KnownNodes"},
+	"parts of a stream":                       {dial.MaxParts, "TestI16T82OddParts"},
 	"nodes that wait to be accepted":          {maxWaiters, "TestI14X100NothingOfStrangers"},
 	"bytes of the list of nodes":              {spool.MaxNodeList, "TestX97NodesOfOthers"},
 	"data streams of a node":                  {maxData, "TestI16DataStreams"},
