@@ -57,7 +57,8 @@ fuzz:
 		"$$@" </dev/null || "$$@" </dev/null || exit 1; \
 	done
 
-# Whole batches beside the limits of the machine, once; then the parts.
+# Whole batches beside the limits of the machine, and what is moved beside scp and
+# rsync, once (quicker with BENCH_JOBS=n and BENCH_MIB=n); then the parts.
 bench: all
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./testscripts
 	$(GO) test -run '^$$' -bench . ./lib/... ./spool
