@@ -3,6 +3,7 @@ package testscripts
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -181,10 +182,67 @@ func TestX100HostileHead(t *testing.T) {
 // printed finds what a terminal would do something else with than show it.
 func printed(t *testing.T, what, text string) {
 	t.Helper()
+	if !utf8.ValidString(text) {
+		t.Errorf("%q: %q is not UTF-8", what, text)
+	}
 	for i, r := range text {
-		if r == utf8.RuneError || !strconv.IsPrint(r) && r != '\n' && r != '\t' {
-			t.Errorf("%s: there is %U in %q", what, r, text[max(0, i-40):min(len(text), i+40)])
+		if !strconv.IsPrint(r) && r != '\n' && r != '\t' {
+			t.Errorf("%q: there is %U in %q", what, r, text[max(0, i-40):min(len(text), i+40)])
 			return
 		}
+	}
+}
+
+// X100: whatever files and batch files are called and hold, what is said of them
+// is lines that are printed.
+func TestX100HostileNames(t *testing.T) {
+	dir := t.TempDir()
+	run := func(args ...string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		c := exec.CommandContext(ctx, args[0], args[1:]...)
+		c.Dir, c.Env = dir, append(os.Environ(), "DHEAD="+filepath.Join(dir, "spool"), "HOME="+dir)
+		out, err := c.CombinedOutput()
+		if err != nil && c.ProcessState.ExitCode() < 0 {
+			t.Fatalf("%q: %v", args, err)
+		}
+		return string(out)
+	}
+	run("dadm", "init", "spool")
+	bad := nasty + "\xff\xfe"
+	for _, below := range []string{"", "batches", "incoming", "rejected", "blobs", "nodes", "run", "batches/lab"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "spool", below), 0o750), os.WriteFile(filepath.Join(dir, "spool", below, bad), []byte(bad), 0o640)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "spool/batches/lab/b"), 0o750), os.WriteFile(filepath.Join(dir, "spool/batches/lab/b/log.jsonl"), []byte(bad), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	quoted := strconv.Quote(nasty)
+	for name, text := range map[string]string{
+		"raw":   bad,
+		"key":   "meta: {namespace: lab, batch_name: b, " + quoted + ": 1}\ncommand: {jobs: []}\n",
+		"name":  "meta: {namespace: lab, batch_name: " + quoted + ", capabilities: []}\ncommand: {jobs: [{name: " + quoted + ", run: ['true']}]}\n",
+		"input": "meta: {namespace: lab, batch_name: b, capabilities: []}\ncommand: {jobs: [{name: j, run: ['true'], required_files: [" + quoted + "]}]}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := 0
+	for _, args := range [][]string{
+		{"dfsck", "-S", "spool"}, {"dfsck", "-s", "-S", "spool"}, {"dfsck", "-j", "-S", "spool"}, {"dfsck", "-v", "-S", bad}, {"dquery", "-a"}, {"dquery", bad}, {"dquery", "owner=" + bad},
+		{"dsubmit", "raw.yaml"}, {"dsubmit", "key.yaml"}, {"dsubmit", "name.yaml"}, {"dsubmit", "input.yaml"}, {"dsubmit", bad + ".yaml"},
+		{"dsubmit", "-b", "lab/c", "-i", bad, "--", "true"}, {"dsubmit", "-b", bad, "--", "true"}, {"dpull", bad}, {"dlog", bad}, {"dadm", "init", filepath.Join("spool", bad)},
+		{"dadm", bad}, {"dnew", bad}, {"dsched", "-S", bad}, {"dsched", "-S", "spool", "-l", bad}, {"dnoded", "raw.yaml"},
+	} {
+		text := run(args...)
+		printed(t, strings.Join(args, " "), text)
+		if strings.Contains(text, "mine") {
+			said++
+		}
+	}
+	if said < 10 {
+		t.Errorf("only %d of them say anything of it", said)
 	}
 }

@@ -108,6 +108,7 @@ func tell(out *bufio.Writer, f *check.Finding, asJSON bool) error {
 		if text, err = json.Marshal(f); err != nil {
 			return err
 		}
+		text = unit.EscapeJSON(text)
 	}
 	if _, err := out.Write(append(text, '\n')); err != nil {
 		return err

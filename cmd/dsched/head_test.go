@@ -104,10 +104,16 @@ func (s *site) tool() *wire.Conn {
 // submit gives a batch of one command job for each name.
 func (s *site) submit(batch job.BatchID, names ...string) {
 	s.t.Helper()
+	s.submitAs(batch, `{"kind":"command","resources":{"cpus":1}}`, names...)
+}
+
+// submitAs is submit with another spec.
+func (s *site) submitAs(batch job.BatchID, spec string, names ...string) {
+	s.t.Helper()
 	c, ref := s.tool(), job.NewToken()
 	s.send(c, &wire.Submit{Ref: ref, Batch: batch, Jobs: len(names)})
 	s.transfer(c, &wire.Send{X: 1, Of: wire.OfBatch}, "")
-	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command","resources":{"cpus":1}}`)
+	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, spec)
 	var jobs []byte
 	for _, n := range names {
 		jobs = append(spool.AppendJob(jobs, &job.Job{Name: n, Run: []string{"true"}}), '\n')

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"distribute/lib/dial"
@@ -102,5 +104,70 @@ func TestX100HostileLog(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// X99: who follows everybody's jobs is told nothing of a private batch, from
+// whenever it is; its owner and an operator are, and he can read it by the name.
+func TestX99FollowedPrivate(t *testing.T) {
+	s := newSite(t)
+	s.stop()
+	var uid atomic.Int64
+	s.proven = func(c net.Conn) (dial.Peer, error) {
+		p, err := dial.Proven(c)
+		if n := uid.Load(); n > 0 && p.Proven {
+			p.UID, p.User = int(n), "user"
+		}
+		return p, err
+	}
+	s.start()
+	const ana, ben, spec = 1 << 20, 1<<20 + 1, `{"kind":"command","resources":{"cpus":1},"private":true}`
+	follow := func() *json.Decoder {
+		c := s.tool()
+		s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=*"}, All: true, Follow: true})
+		c.ReadWithin(20 * time.Second)
+		return json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	}
+	uid.Store(ana)
+	s.submitAs("ns/before", spec, "j")
+	hers := follow()
+	uid.Store(0)
+	operators := follow()
+	uid.Store(ben)
+	his := follow()
+	uid.Store(ana)
+	s.submitAs("ns/after", spec, "j")
+	s.submit("ns/open", "j")
+	uid.Store(ben)
+	s.submitAs("ns/his", spec, "j")
+	uid.Store(ana)
+	for _, id := range []string{"ns/before", "ns/after", "ns/open"} { // a record of each
+		if lines, e := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{id}}); e != nil || len(lines) != 1 {
+			t.Fatal(lines, e)
+		}
+	}
+	uid.Store(ben)
+	if lines, e := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/his"}}); e != nil || len(lines) != 1 {
+		t.Fatal(lines, e)
+	}
+	told := func(rows *json.Decoder, last job.BatchID) map[job.BatchID]bool {
+		all := map[job.BatchID]bool{}
+		for !all[last] {
+			var r job.Row
+			if err := rows.Decode(&r); err != nil {
+				t.Fatal(err)
+			}
+			all[r.ID.Batch()] = true
+		}
+		return all
+	}
+	if all := told(his, "ns/his"); all["ns/before"] || all["ns/after"] || !all["ns/open"] {
+		t.Errorf("another user is told of %v", all)
+	}
+	if all := told(hers, "ns/open"); !all["ns/before"] || !all["ns/after"] {
+		t.Errorf("she is told of %v", all)
+	}
+	if all := told(operators, "ns/his"); len(all) != 4 {
+		t.Errorf("the operator is told of %v", all)
 	}
 }

@@ -3,11 +3,9 @@ package query
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
-	"strconv"
-	"unicode/utf16"
-	"unicode/utf8"
+
+	"distribute/lib/unit"
 )
 
 // A Printer writes rows one after another. Nothing is sure to be written
@@ -86,29 +84,5 @@ func appendJSON(b []byte, v any) []byte {
 		return append(b, "null"...)
 	}
 	text := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-	return append(text[:len(b)], escaped(text[len(b):])...)
+	return append(text[:len(b)], unit.EscapeJSON(text[len(b):])...)
 }
-
-// escaped is JSON in which every character that is not printed is an escape:
-// encoding/json leaves DEL, the controls above it and those of the direction of
-// writing as they are.
-func escaped(text []byte) []byte {
-	if !bytes.ContainsFunc(text, hidden) {
-		return text
-	}
-	var out []byte
-	for _, r := range string(text) {
-		switch {
-		case !hidden(r):
-			out = utf8.AppendRune(out, r)
-		case r > 0xffff:
-			hi, lo := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, "\\u%04x\\u%04x", hi, lo)
-		default:
-			out = fmt.Appendf(out, "\\u%04x", r)
-		}
-	}
-	return out
-}
-
-func hidden(r rune) bool { return r >= 0x7f && !strconv.IsPrint(r) }
