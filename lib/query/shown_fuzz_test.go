@@ -3,8 +3,8 @@ package query
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 	"unicode"
