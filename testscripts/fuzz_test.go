@@ -40,6 +40,7 @@ var parsers = map[string]string{
 	"node.yaml (node.Parse)":                                  "lib/node FuzzNodeFile",
 	"head.yaml (dsched)":                                      "cmd/dsched FuzzSettings",
 	"addresses (dial)":                                        "lib/dial FuzzAddress",
+	"addresses over ssh (dial)":                               "lib/dial FuzzSSHAddress",
 	"the keys of a host (dial.HostKeys)":                      "lib/dial FuzzHostKeys",
 	"parts of a shared stream (dial.Share)":                   "lib/dial FuzzParts",
 	"a file with a key (dial.ReadKey)":                        "lib/dial FuzzKey",
