@@ -15,7 +15,7 @@ import (
 
 const usage = `usage: dlog [-Bfqv] [-H head] [-L lines] [operand ...]`
 
-// maxFollowed is how many jobs are followed at once: each has a connection.
+// maxFollowed is how many jobs are followed at once: each has a session.
 const maxFollowed = 64
 
 func main() { cli.Main(usage, run) }
@@ -45,8 +45,13 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if !*quiet {
 		out.header = len(ids) > 1 || *verbose
 	}
+	heads, err := ask.NewSessions(c, *head)
+	if err != nil {
+		return err
+	}
+	defer heads.Close()
 	one := func(id string) error {
-		return show(ctx, c, *head, wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}, out)
+		return show(ctx, heads, wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}, out)
 	}
 	if *follow && len(ids) > 1 {
 		return together(ctx, ids, one)
@@ -81,8 +86,8 @@ func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands, buil
 
 // show prints what one job printed. It takes a session of its own, since one
 // over which output was sent as it came cannot be used for more.
-func show(ctx context.Context, c *cli.Cmd, head string, l wire.Log, out *output) error {
-	h, err := ask.Dial(ctx, c, head)
+func show(ctx context.Context, heads *ask.Sessions, l wire.Log, out *output) error {
+	h, err := heads.Dial(ctx)
 	if err != nil {
 		return err
 	}

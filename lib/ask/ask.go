@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"time"
 
 	"distribute/lib/cli"
@@ -34,15 +35,26 @@ func Dial(ctx context.Context, c *cli.Cmd, flag string) (*Head, error) {
 	if err != nil {
 		return nil, err
 	}
-	terms := dial.Terms{Sharing: dial.SharingDirs(c.Getenv)}
-	conn, hello, err := terms.Greet(ctx, addr, wire.Hello{Role: wire.RoleTool})
-	if ctx.Err() != nil {
+	return greet(ctx, c, addr, func(ctx context.Context) (net.Conn, error) { return terms(c).Dial(ctx, addr) })
+}
+
+// terms are those of a tool.
+func terms(c *cli.Cmd) dial.Terms { return dial.Terms{Sharing: dial.SharingDirs(c.Getenv)} }
+
+// greet makes a session of a stream.
+func greet(ctx context.Context, c *cli.Cmd, addr string, stream func(context.Context) (net.Conn, error)) (*Head, error) {
+	s, err := stream(ctx)
+	var conn *wire.Conn
+	var hello *wire.Hello
+	if err == nil {
+		conn, hello, err = dial.Over(ctx, s, addr, wire.Hello{Role: wire.RoleTool})
+	}
+	switch {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	}
-	if errors.Is(err, fs.ErrPermission) {
+	case errors.Is(err, fs.ErrPermission):
 		return nil, cli.Errorf(cli.NotAllowed, "%w", err)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	c.Verbose("asking the head at %q as %q", addr, hello.User)

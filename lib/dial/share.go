@@ -53,7 +53,10 @@ func Share(c *wire.Conn, begins bool) *Shared {
 	return s
 }
 
-// Begin begins a part. The peer hears of it with the first byte.
+// ErrFull is returned by Begin for a stream that has as many parts as it may.
+var ErrFull = fmt.Errorf("the stream has %d parts, which is the limit", MaxParts)
+
+// Begin begins a part, or returns [ErrFull]. The peer hears of it with the first byte.
 func (s *Shared) Begin() (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +66,7 @@ func (s *Shared) Begin() (net.Conn, error) {
 	case !s.begins:
 		return nil, errors.New("the other side begins the parts of this stream")
 	case len(s.parts) == MaxParts:
-		return nil, fmt.Errorf("the stream has %d parts, which is the limit", MaxParts)
+		return nil, ErrFull
 	}
 	return s.add(0), nil
 }

@@ -1,0 +1,56 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+)
+
+// Sessions are sessions with one head that go on side by side. Over ssh several
+// of them are one stream: sshd has a limit for those.
+type Sessions struct {
+	c    *cli.Cmd
+	addr string
+
+	mu      sync.Mutex // guards streams
+	streams []*dial.Streams
+}
+
+// NewSessions makes none yet; flag is as for Dial.
+func NewSessions(c *cli.Cmd, flag string) (*Sessions, error) {
+	addr, err := dial.Head(c.Getenv, flag)
+	if err != nil {
+		return nil, err
+	}
+	return &Sessions{c: c, addr: addr}, nil
+}
+
+// Dial makes one more. It ends when ctx does, or with Close.
+func (s *Sessions) Dial(ctx context.Context) (*Head, error) { return greet(ctx, s.c, s.addr, s.stream) }
+
+// stream makes a stream that shares another where one has room for it.
+func (s *Sessions) stream(ctx context.Context) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, some := range s.streams {
+		if c, err := some.Dial(ctx); !errors.Is(err, dial.ErrFull) {
+			return c, err
+		}
+	}
+	more := terms(s.c).Streams(s.addr)
+	s.streams = append(s.streams, more)
+	return more.Dial(ctx)
+}
+
+// Close ends all of them.
+func (s *Sessions) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, some := range s.streams {
+		some.Close()
+	}
+}
