@@ -73,3 +73,27 @@ func drain(l net.Listener) error {
 		}
 	}
 }
+
+// BenchmarkHandshake makes streams over TLS, as a head does for each of its
+// nodes when it was started anew.
+func BenchmarkHandshake(b *testing.B) {
+	ours, mine := freshKey(), freshKey()
+	l, err := Terms{Key: ours}.Listen("tls://127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	terms := Terms{Key: mine, HeadKey: ours.Fingerprint()}
+	done := make(chan error, 1)
+	for b.Loop() {
+		go func() { done <- drain(l) }()
+		s, err := terms.Dial(b.Context(), "tls://"+l.Addr().String())
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Close()
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+	}
+}
