@@ -111,7 +111,7 @@ func (l *link) ask(ctx context.Context, f *wire.Fetch, take func(io.Reader) erro
 // run keeps a session with the head until ctx ends. If there is to be one only,
 // it returns why that ended.
 func (l *link) run(ctx context.Context) error {
-	said := ""
+	said, pending := "", false
 	for wait := time.Duration(0); ctx.Err() == nil; {
 		began := time.Now()
 		up, err := l.session(ctx)
@@ -125,9 +125,11 @@ func (l *link) run(ctx context.Context) error {
 			l.n.Log.Warn("no session with the head; jobs go on, results are kept", "head", l.n.Addr, "why", text)
 			said = text
 		}
-		if up && time.Since(began) > slowest {
+		if up && (pending || time.Since(began) > slowest) { // it was accepted meanwhile, or it went well
 			wait = 0
 		}
+		var refusal *wire.Error
+		pending = errors.As(err, &refusal) && refusal.Pending
 		wait = l.next(wait, err)
 		pause(ctx, wait-time.Duration(rand.Int64N(int64(wait)/4+1)))
 	}
