@@ -1,9 +1,11 @@
 package dial
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 )
 
@@ -25,6 +27,9 @@ var failures = []struct{ said, means string }{
 	{"kex_exchange_identification", "what listens there closed the connection before it spoke; is it an sshd, and has it too many connections?"},
 }
 
+// noCommand is the line in which a shell says that there is no such command.
+var noCommand = regexp.MustCompile(`(?im)^.*(command not found|unknown command).*$`)
+
 // why is the error of an ssh that ended with a status and said that, after the
 // other side had spoken or not.
 func (a sshAddr) why(status int, said string, spoken bool) error {
@@ -40,11 +45,11 @@ func (a sshAddr) why(status int, said string, spoken bool) error {
 		}
 		return err
 	}
-	lower := strings.ToLower(last)
+	missing := noCommand.FindString(said)
 	switch {
-	case status == 127, strings.Contains(lower, "command not found"), strings.Contains(lower, "unknown command"):
+	case status == 127, missing != "":
 		return fmt.Errorf("it is not installed there, or not in the PATH of commands that come over ssh, which %q shows; a link in /usr/local/bin mends that (%q)",
-			a.String()+" 'echo $PATH'", last)
+			a.String()+" 'echo $PATH'", cmp.Or(strings.TrimSpace(missing), last))
 	case last == "" && spoken: // what shares a connection does not say more
 		return errors.New("the connection was lost; is there a network, and is that machine up?")
 	case last == "":
