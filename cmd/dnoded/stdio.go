@@ -18,6 +18,9 @@ import (
 // serveStdio is the life of a node whose head has started it: it lasts as long
 // as one session over stdin and stdout. What runs then goes on.
 func serveStdio(ctx context.Context, c *cli.Cmd, s noded.Settings) error {
+	if c.StdinTTY() {
+		return cli.Usagef("dnoded -stdio is started by the head, through ssh, and not at a terminal")
+	}
 	in, out, err := c.Stdio()
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ var failures = []struct{ said, means string }{
 	{"Host key verification failed", "its host key is not known yet: accept it once by SSH true"},
 	{"Could not resolve hostname", "no such host"},
 	{"Too many authentication failures", "it was offered too many keys before the right one: name that by IdentityFile and IdentitiesOnly in ~/.ssh/config"},
+	{"UNPROTECTED PRIVATE KEY FILE", "the key that this side has can be read by others, and so is not used: give the file mode 0600, or make a new key if others were there"},
 	{"Permission denied (", "it does not let this user in by these keys: SSH has to work, see ssh-copy-id(1), or say whom by ssh://USER@HOST"},
 	{"Connection refused", "no sshd listens there"},
 	{"Connection timed out", "it does not answer; is it up, and is there a network?"},
