@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,6 +27,18 @@ func (s *Spool) Readable(id job.BatchID, r Reader) bool {
 	batch := s.batchDir(id)
 	space := filepath.Dir(batch)
 	return r.may(s.dir, search) && r.may(filepath.Dir(space), list|search) && r.may(space, list|search) && r.may(batch, list|search)
+}
+
+// namespace makes the directory of a namespace, unless it is there.
+func (h *Head) namespace(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return likeAbove(dir)
 }
 
 // likeAbove opens a directory that was made for its owner alone to the group,

@@ -101,18 +101,6 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	return s, nil
 }
 
-// namespace makes the directory of a namespace, unless it is there.
-func (h *Head) namespace(dir string) error {
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return likeAbove(dir)
-}
-
 func (s *Submission) open() (err error) {
 	for _, d := range []string{"staging", "out", "manifests", "attempts", "build"} {
 		if err := os.Mkdir(filepath.Join(s.dir, d), 0o750); err != nil {
