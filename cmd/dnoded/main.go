@@ -124,8 +124,17 @@ func theHead(c *cli.Cmd, said string, insecure bool, file *node.File, dir string
 	if addr, err = dial.Head(c.Getenv, said); err != nil {
 		return addr, terms, err
 	}
-	terms = dial.Terms{Insecure: insecure, HeadKey: file.HeadKey, SSH: dial.OwnSSH(dir)}
+	terms = dial.Terms{Insecure: insecure, HeadKey: file.HeadKey}
 	if terms.Key, err = ownKey(dir, addr); err != nil {
+		return addr, terms, err
+	}
+	if strings.HasPrefix(addr, "ssh://") {
+		terms.SSH, err = dial.OwnSSH(dir)
+	}
+	if errors.Is(err, dial.ErrBadKey) {
+		err = cli.Errorf(cli.Input, "%w", err)
+	}
+	if err != nil {
 		return addr, terms, err
 	}
 	if file.HeadKey != "" && strings.HasPrefix(addr, "tcp://") {

@@ -99,12 +99,11 @@ func (h *head) reach(ctx context.Context) {
 func (h *head) keepReached(ctx context.Context, name node.Name, addr string) {
 	defer h.desks.drop(name)
 	log := h.log.With("node", string(name), "desk", addr)
-	terms := dial.Terms{SSH: dial.OwnSSH(filepath.Join(h.spool.Dir(), "keys"))}
 	said := ""
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, slowestReach) {
 		h.desks.put(name, away{})
 		began := time.Now()
-		err := h.reachOnce(ctx, terms, name, addr)
+		err := h.reachOnce(ctx, name, addr)
 		if ctx.Err() != nil {
 			return
 		}
@@ -125,8 +124,12 @@ func (h *head) keepReached(ctx context.Context, name node.Name, addr string) {
 }
 
 // reachOnce is one dnoded at a desk, until it ends.
-func (h *head) reachOnce(ctx context.Context, terms dial.Terms, name node.Name, addr string) error {
-	s, says, err := terms.Reach(ctx, addr)
+func (h *head) reachOnce(ctx context.Context, name node.Name, addr string) error {
+	options, err := dial.OwnSSH(filepath.Join(h.spool.Dir(), "keys"))
+	if err != nil {
+		return err
+	}
+	s, says, err := dial.Terms{SSH: options}.Reach(ctx, addr)
 	if err != nil {
 		return err
 	}

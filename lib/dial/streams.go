@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -113,19 +114,28 @@ func (t Terms) Reach(ctx context.Context, addr string) (s *Shared, node string, 
 }
 
 // OwnSSH are options of ssh(1) for a daemon, which nobody can answer a question:
-// with the key and the hosts of its directory, if they are there.
-func OwnSSH(dir string) []string {
+// with the key and the hosts of its directory, if they are there. A key that is
+// another's, or that others can read, is [ErrBadKey].
+func OwnSSH(dir string) ([]string, error) {
 	options := []string{"-o", "BatchMode=yes"}
-	add := func(name string, set ...string) {
-		path := filepath.Join(dir, name)
-		if _, err := os.Stat(path); err != nil {
-			return
-		}
+	add := func(path string, set ...string) {
 		for _, s := range set {
 			options = append(options, "-o", strings.ReplaceAll(s, "FILE", `"`+strings.ReplaceAll(path, "%", "%%")+`"`))
 		}
 	}
-	add("ssh_key", "IdentityFile=FILE", "IdentitiesOnly=yes")
-	add("known_hosts", "UserKnownHostsFile=FILE", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes", "UpdateHostKeys=no")
-	return options
+	key, hosts := filepath.Join(dir, "ssh_key"), filepath.Join(dir, "known_hosts")
+	info, err := os.Stat(key)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case exposed(info) != "":
+		return nil, badKey(key, exposed(info))
+	default:
+		add(key, "IdentityFile=FILE", "IdentitiesOnly=yes")
+	}
+	if _, err := os.Stat(hosts); err == nil {
+		add(hosts, "UserKnownHostsFile=FILE", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes", "UpdateHostKeys=no")
+	}
+	return options, nil
 }
