@@ -39,6 +39,7 @@ var parsers = map[string]string{
 	"lengths of time (unit.ParseDuration)":                    "lib/unit FuzzParseDuration",
 	"node.yaml (node.Parse)":                                  "lib/node FuzzNodeFile",
 	"head.yaml (dsched)":                                      "cmd/dsched FuzzSettings",
+	"an account (account.Lookup)":                             "lib/account FuzzPasswd",
 	"addresses (dial)":                                        "lib/dial FuzzAddress",
 	"addresses over ssh (dial)":                               "lib/dial FuzzSSHAddress",
 	"the keys of a host (dial.HostKeys)":                      "lib/dial FuzzHostKeys",
