@@ -20,6 +20,8 @@ SEED     =
 bindir  = $(DESTDIR)$(PREFIX)/bin
 mandir  = $(DESTDIR)$(PREFIX)/share/man
 compdir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+libdir  = $(DESTDIR)$(PREFIX)/lib
+sharedir = $(DESTDIR)$(PREFIX)/share/distribute
 
 export CGO_ENABLED = 0
 
@@ -84,6 +86,15 @@ install: all
 	done
 	install -m 644 scripts/completion/distribute.bash $(compdir)/distribute
 	for tool in bin/* dlocal; do ln -sf distribute $(compdir)/$${tool##*/} || exit 1; done
+	install -d $(libdir)/systemd/system $(libdir)/systemd/user $(libdir)/sysusers.d $(libdir)/tmpfiles.d $(sharedir)
+	cd scripts/systemd && for unit in *.service user/*.service; do \
+		dir=$${unit%/*}; test "$$dir" = user || dir=system; \
+		sed 's,/usr/local/,$(PREFIX)/,' "$$unit" >$(libdir)/systemd/$$dir/$${unit##*/} || exit 1; \
+	done
+	for kind in sysusers tmpfiles; do for of in head node; do \
+		install -m 644 scripts/systemd/distribute-$$of.$$kind $(libdir)/$$kind.d/distribute-$$of.conf || exit 1; \
+	done; done
+	install -m 644 scripts/systemd/run-as.conf $(sharedir)
 
 clean:
 	rm -rf bin cover.out

@@ -15,6 +15,9 @@ import (
 // initSpool makes a spool and the key of its head, whose fingerprint it prints.
 // A spool that lacks nothing but the key is given one.
 func initSpool(c *cli.Cmd, dir string) error {
+	if err := account.BecomeOwner(dir); err != nil {
+		return err
+	}
 	err := spool.Init(dir)
 	there := errors.Is(err, fs.ErrExist)
 	switch {

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
+	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/dial"
@@ -58,6 +58,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return cli.Usagef("-init goes with -D and nothing else")
 	}
 	if *join {
+		if err := account.BecomeOwner(*dir); err != nil {
+			return err
+		}
 		return initNode(ctx, c, *dir, c.Args)
 	}
 	if len(c.Args) > 1 {
@@ -78,11 +81,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if offer.name.err != nil {
 		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", offer.name.err)
 	}
-	level := slog.LevelInfo
-	if *verbose {
-		level = slog.LevelDebug
-	}
-	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
+	log := c.Log(*verbose)
 	defer cli.TellFigures(log)()
 	settings := noded.Settings{
 		Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
@@ -107,6 +106,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		if err := runAs(ctx, &settings, file, onThisMachine(settings.Addr) || *insecure); err != nil {
 			return err
 		}
+		settings.Up = func() { c.Ready(log) }
 		err = noded.Run(ctx, settings)
 	}
 	switch {
@@ -146,10 +146,14 @@ func theHead(c *cli.Cmd, said string, insecure bool, file *node.File, dir string
 	return addr, terms, nil
 }
 
+// siteDir is the node's directory of root, and of the user to whom it belongs, whom
+// the unit runs it as.
+const siteDir = "/var/lib/distribute/node"
+
 // ownDir is the node's directory if none is named.
 func ownDir(getenv func(string) string) string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/distribute/node"
+	if uid := os.Geteuid(); uid == 0 || account.Owns(uid, siteDir) {
+		return siteDir
 	}
 	state := getenv("XDG_STATE_HOME")
 	if state == "" {

@@ -42,12 +42,8 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if *dir == "" {
 		*dir = dial.OwnSpool(c.Getenv)
 	}
-	level := slog.LevelInfo
-	if *verbose {
-		level = slog.LevelDebug
-	}
 	syscall.Umask(0o027) // what the spool's files may be read by is said in dspool(5)
-	log := slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level}))
+	log := c.Log(*verbose)
 	h, err := newHead(*dir, log)
 	if err != nil {
 		return err
@@ -57,7 +53,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		*addrs = h.settings.Listen
 	}
 	defer cli.TellFigures(log)()
-	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...), func() {})
+	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...), func() { c.Ready(log) })
 }
 
 // newHead opens the spool, takes its lock and reads what is open.
@@ -137,7 +133,10 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 			for _, l := range ls {
 				l.Close()
 			}
-			return cli.Errorf(cli.Input, "cannot listen on %q: %w", a, err)
+			return cli.Errorf(listenStatus(err), "cannot listen on %q: %w", a, err)
+		}
+		if dial.Absent(l.Addr()) {
+			h.log.Warn("no interface of this machine has this address now", "address", a)
 		}
 		if dial.Exposed(a) {
 			h.log.Warn("plain TCP beyond this machine: anybody who reaches this address can be a node, and read and forge what jobs give", "address", a)
@@ -153,6 +152,15 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 		all.Wait()
 	}
 	return h.serveOn(ctx, ls, watch, up)
+}
+
+// listenStatus is the exit status for an address that cannot be listened on: what
+// will pass is worth a restart.
+func listenStatus(err error) int {
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) || errors.Is(err, syscall.EADDRINUSE) {
+		return cli.Later
+	}
+	return cli.Input
 }
 
 // serveOn is serve with listeners that are there, which it closes, and with who

@@ -219,7 +219,7 @@ func (t Terms) Listen(addr string) (net.Listener, error) {
 		if err := t.plain(hp); err != nil {
 			return nil, err
 		}
-		l, err := net.Listen("tcp", hp)
+		l, err := listenTCP(hp)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // ErrNoHead is returned when nothing says where the head is.
@@ -60,9 +61,18 @@ func Head(getenv func(string) string, flag string) (string, error) {
 	return "", NoHead{}
 }
 
-// OwnSpool is where a user's own spool lies, which dlocal(1) makes:
-// ~/.local/state/distribute/spool.
+// SiteSpool is where the spool of a group lies, if nothing else is said.
+const SiteSpool = "/srv/spool"
+
+// OwnSpool is where a user's own spool lies: [SiteSpool] for the user whose
+// directory that is, which the head's unit runs as; for others
+// ~/.local/state/distribute/spool, which dlocal(1) makes.
 func OwnSpool(getenv func(string) string) string {
+	if info, err := os.Stat(SiteSpool); err == nil && info.IsDir() {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
+			return SiteSpool
+		}
+	}
 	state := getenv("XDG_STATE_HOME")
 	if state == "" {
 		state = filepath.Join(getenv("HOME"), ".local", "state")

@@ -189,7 +189,7 @@ func (t Terms) listenTLS(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", hp)
+	l, err := listenTCP(hp)
 	if err != nil {
 		return nil, err
 	}

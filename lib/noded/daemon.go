@@ -41,7 +41,8 @@ type Settings struct {
 	Path  string     // PATH
 	Caps  *desk.Caps // nil: the disk is not looked at
 	Log   *slog.Logger
-	Once  bool // the daemon ends with its first session
+	Once  bool   // the daemon ends with its first session
+	Up    func() // nil, or called when what an earlier daemon left has been taken over
 
 	// As is the account as which the jobs of a submitter run, or why there is
 	// none; nil accounts, and a nil As, are the user of the daemon. RunsAs is
@@ -198,6 +199,9 @@ func (n *daemon) run(ctx context.Context) error {
 	})
 	n.work.Go(n.takeLeave)
 	n.Log.Info("node is up", "name", n.Name, "head", n.Addr, "cpus", n.Offer.CPUs, "dir", n.Dir, "containment", n.Offer.Containment)
+	if n.Up != nil {
+		n.Up()
+	}
 	for ctx.Err() == nil {
 		select {
 		case act := <-n.acts:

@@ -17,21 +17,32 @@ import (
 // CgroupParent makes the directory below which the trees of node's orders get
 // their cgroups, and returns it. It fails where there is no cgroup file system
 // of version 2, where this process may not make groups in it, or where the
-// kernel cannot kill a group (before Linux 5.14). Root makes
-// distribute/node below the mount, others below the group they run in, if that
-// was delegated to them.
+// kernel cannot kill a group (before Linux 5.14).
+//
+// The directory is distribute/node below what systemd has delegated to the unit
+// that this process is of (systemd.resource-control(5), Delegate=), so that what
+// is stopped, counted or bounded with the unit is so with its jobs. Where nothing
+// was delegated it is below the mount for root, below the own group for others.
 func CgroupParent(node string) (string, error) {
 	mount, err := cgroupMount()
 	if err != nil {
 		return "", err
 	}
-	below := ""
-	if os.Geteuid() != 0 {
-		if below, err = ownCgroup(); err != nil {
-			return "", err
-		}
+	own, err := ownCgroup()
+	if err != nil && os.Geteuid() != 0 {
+		return "", err
 	}
-	dir := filepath.Join(mount, below, "distribute", node)
+	top := filepath.Join(mount, own)
+	switch {
+	case err != nil:
+		top = mount
+	case delegated(top):
+	case delegated(filepath.Dir(top)): // it is of a DelegateSubgroup=
+		top = filepath.Dir(top)
+	case os.Geteuid() == 0:
+		top = mount
+	}
+	dir := filepath.Join(top, "distribute", node)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -42,6 +53,19 @@ func CgroupParent(node string) (string, error) {
 		return "", fmt.Errorf("%s/cgroup.procs: %w", dir, err)
 	}
 	return dir, nil
+}
+
+// delegated says whether systemd has left a group to a unit, which it notes in
+// extended attributes: one for everybody to read, and, in versions before 251,
+// only one for root.
+func delegated(dir string) bool {
+	for _, name := range []string{"user.delegate", "trusted.delegate"} {
+		value := make([]byte, 8)
+		if n, err := unix.Getxattr(dir, name, value); err == nil && string(value[:n]) == "1" {
+			return true
+		}
+	}
+	return false
 }
 
 // cgroupMount is where version 2 is mounted, alone or beside version 1.

@@ -117,6 +117,9 @@ func sinceBoot() time.Duration {
 // kernel cannot bound there.
 func Bound(dir string, processes, memory int64) (missing []string) {
 	for _, up := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir)} {
+		if inhabited(up) {
+			continue
+		}
 		for _, c := range []string{"+pids", "+memory"} {
 			os.WriteFile(filepath.Join(up, "cgroup.subtree_control"), []byte(c), 0) // who made the group may have done it
 		}
@@ -135,6 +138,19 @@ func Bound(dir string, processes, memory int64) (missing []string) {
 		}
 	}
 	return missing
+}
+
+// inhabited says that processes are in a group itself, below which no limits can
+// be set then (cgroups(7), "no internal processes"): the kernel refuses it for
+// memory, while for pids it makes the groups below unfit for processes. The first
+// group of all is free of that rule, and known by having no type.
+func inhabited(dir string) bool {
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil || len(procs) == 0 {
+		return false
+	}
+	_, err = os.Lstat(filepath.Join(dir, "cgroup.type"))
+	return err == nil
 }
 
 // MaxThreads is how many processes and threads the machine can have.
