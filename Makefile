@@ -10,6 +10,7 @@
 GO       = go
 PREFIX   = /usr/local
 DESTDIR  =
+BIN      = bin
 FUZZTIME = 10s
 KEEP     =
 N        = 200000
@@ -26,8 +27,8 @@ sharedir = $(DESTDIR)$(PREFIX)/share/distribute
 export CGO_ENABLED = 0
 
 all:
-	@mkdir -p bin
-	$(GO) build -trimpath -o bin/ ./cmd/...
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 demo: all
 	@KEEP=$(KEEP) scripts/demo
@@ -80,12 +81,12 @@ cover:
 
 install: all
 	install -d $(bindir) $(compdir)
-	install bin/* scripts/dlocal $(bindir)
+	install $(BIN)/* scripts/dlocal $(bindir)
 	for page in man/*.[0-9]; do \
 		install -d $(mandir)/man$${page##*.} && install -m 644 $$page $(mandir)/man$${page##*.} || exit 1; \
 	done
 	install -m 644 scripts/completion/distribute.bash $(compdir)/distribute
-	for tool in bin/* dlocal; do ln -sf distribute $(compdir)/$${tool##*/} || exit 1; done
+	for tool in $(BIN)/* dlocal; do ln -sf distribute $(compdir)/$${tool##*/} || exit 1; done
 	install -d $(libdir)/systemd/system $(libdir)/systemd/user $(libdir)/sysusers.d $(libdir)/tmpfiles.d $(sharedir)
 	cd scripts/systemd && for unit in *.service user/*.service; do \
 		dir=$${unit%/*}; test "$$dir" = user || dir=system; \

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -34,12 +32,7 @@ func TestPowerCuts(t *testing.T) {
 	} else if !full() {
 		t.Skip("only in a full run, D_FULL=1, or with CHAOS_CUTS=20 (make cuts)")
 	}
-	if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "machine", "stamp")); err != nil {
-		if full() {
-			t.Fatalf("scripts/peers/machine build has not been run: %v", err)
-		}
-		t.Skipf("scripts/peers/machine build has not been run: %v", err)
-	}
+	needComputer(t)
 	e, err := newEmulator(t)
 	if err != nil {
 		t.Fatal(err)
@@ -48,17 +41,15 @@ func TestPowerCuts(t *testing.T) {
 	t.Log(e.report())
 }
 
-// An emulator is a machine whose power can be cut for good.
+// An emulator is a machine with a head and two nodes whose power can be cut for
+// good.
 type emulator struct {
 	*chaos
-	dir  string
-	port string
+	*computer
 
-	mu      sync.Mutex // guards what follows
-	running *exec.Cmd
-	master  *exec.Cmd // a session that the others share
-	up      chan struct{}
-	boots   int
+	mu    sync.Mutex // guards what follows
+	up    chan struct{}
+	boots int
 }
 
 // newEmulator makes the disks: an empty one that stays, and one with the
@@ -68,16 +59,13 @@ func newEmulator(t *testing.T) (*emulator, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &emulator{chaos: c, dir: filepath.Join(c.dir, "machine"), up: make(chan struct{})}
-	c.place, c.size, c.spool, c.slack = e, 2, "/data/spool", 4
-	c.user.file, c.user.mark, c.user.patience = "/dev/kmsg", "<1>", 4*time.Minute
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	e := &emulator{chaos: c, up: make(chan struct{})}
+	if e.computer, err = newComputer(filepath.Join(c.dir, "machine")); err != nil {
 		return nil, err
 	}
-	_, e.port, _ = net.SplitHostPort(l.Addr().String())
-	l.Close()
-	bin := filepath.Join(e.dir, "bin")
+	c.place, c.size, c.spool, c.slack = e, 2, "/data/spool", 4
+	c.user.file, c.user.mark, c.user.patience = "/dev/kmsg", "<1>", 4*time.Minute
+	bin := filepath.Join(e.home, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return nil, err
 	}
@@ -91,17 +79,6 @@ func newEmulator(t *testing.T) (*emulator, error) {
 	}
 	t.Cleanup(e.cut)
 	return e, e.disk("data.img", 1<<30, "-m", "0")
-}
-
-func (e *emulator) disk(name string, size int64, options ...string) error {
-	image := filepath.Join(e.dir, name)
-	if err := os.WriteFile(image, nil, 0o644); err != nil {
-		return err
-	}
-	if err := os.Truncate(image, size); err != nil {
-		return err
-	}
-	return run("mkfs.ext4", append(append([]string{"-q"}, options...), image)...)
 }
 
 // play is the whole run.
@@ -172,32 +149,8 @@ chmod +x /run/over
 
 // start switches it on, and starts the daemons.
 func (e *emulator) start() error {
-	out, err := os.OpenFile(filepath.Join(e.dir, "emulator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	cmd := exec.Command(filepath.Join(os.Getenv("TOP"), "scripts/peers/machine"), "run", e.dir, e.port)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	e.running = cmd
-	e.boots++
-	e.mu.Unlock()
 	began := time.Now()
-	var talk []byte
-	if !within(10*time.Minute, func(ctx context.Context) bool {
-		talk, err = e.ssh(ctx, nil, "true").CombinedOutput()
-		return err == nil
-	}) {
-		return fmt.Errorf("the machine does not come up: %s", talk)
-	}
-	master := e.ssh(context.Background(), nil, "")
-	master.Args = append(master.Args[:len(master.Args)-1], "-M", "-N")
-	if err := master.Start(); err != nil {
+	if err := e.switchOn(); err != nil {
 		return err
 	}
 	start := e.ssh(context.Background(), strings.NewReader(machineDaemons), "exec sh -s")
@@ -207,7 +160,7 @@ func (e *emulator) start() error {
 	e.note("boots", "after %v", time.Since(began).Round(time.Second))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.master = master
+	e.boots++
 	close(e.up)
 	return nil
 }
@@ -216,33 +169,9 @@ func (e *emulator) start() error {
 func (e *emulator) cut() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.running == nil {
-		return
+	if e.computer.cut() {
+		e.up = make(chan struct{})
 	}
-	e.running.Process.Kill()
-	e.running.Wait()
-	if e.master != nil {
-		e.master.Process.Kill()
-		e.master.Wait()
-		os.Remove(e.control())
-	}
-	e.running, e.master = nil, nil
-	e.up = make(chan struct{})
-}
-
-func (e *emulator) control() string { return filepath.Join(e.dir, "ssh") }
-
-// ssh is a command line on the machine.
-func (e *emulator) ssh(ctx context.Context, stdin *strings.Reader, line string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "ssh", "-F", "none", "-i", filepath.Join(os.Getenv("PEERS"), "machine", "key"), "-p", e.port,
-		"-S", e.control(), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-		"-o", "BatchMode=yes", "-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=60", "root@127.0.0.1", line)
-	if stdin != nil {
-		cmd.Stdin = stdin
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
 }
 
 // power waits until the machine is up.
@@ -256,15 +185,6 @@ func (e *emulator) power(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// shellLine makes a line of which a shell makes these words.
-func shellLine(args []string) string {
-	quoted := make([]string, len(args))
-	for i, a := range args {
-		quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-	}
-	return strings.Join(quoted, " ")
 }
 
 func (e *emulator) run(ctx context.Context, args ...string) (stdout, stderr string, err error) {
@@ -301,7 +221,7 @@ func (e *emulator) get(ctx context.Context, dir string) error {
 }
 
 func (e *emulator) console() string {
-	data, err := os.ReadFile(filepath.Join(e.dir, "console"))
+	data, err := os.ReadFile(filepath.Join(e.home, "console"))
 	e.check(err)
 	return strings.ReplaceAll(string(data), "\r", "")
 }

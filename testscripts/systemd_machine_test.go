@@ -1,0 +1,304 @@
+package testscripts
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestN54L40Systemd is a head and a node under systemd, on a machine that has
+// nothing but what make install has put there: units are stopped, killed and
+// upgraded under jobs that do not notice, and come back after a reboot without a
+// network.
+func TestN54L40Systemd(t *testing.T) {
+	if !full() {
+		t.Skip("only in a full run, D_FULL=1")
+	}
+	needComputer(t)
+	m := newUnitMachine(t)
+	m.step("install", m.install)
+	m.step("boot", func() { m.check(m.switchOn()) })
+	m.step("set up", m.setUp)
+	m.step("jobs do not notice", m.undisturbed)
+	m.step("as the submitter", m.asSubmitter)
+	m.step("a desk that its user lends", m.lent)
+	m.step("timer", m.timer)
+	m.step("reboot", m.reboot)
+}
+
+// A unitMachine is a computer whose process 1 is systemd.
+type unitMachine struct {
+	*testing.T
+	*computer
+}
+
+func newUnitMachine(t *testing.T) *unitMachine {
+	c, err := newComputer(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.boot = "init=/sbin/init root=/dev/vdb"
+	t.Cleanup(func() { c.cut() })
+	return &unitMachine{t, c}
+}
+
+func (m *unitMachine) check(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *unitMachine) step(name string, f func()) {
+	began := time.Now()
+	f()
+	m.Logf("%s: %v", name, time.Since(began).Round(time.Second))
+}
+
+// tools are what the scripts below have in common.
+const tools = `
+set -eu
+export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+maria() { runuser -l maria -c "$*"; }
+fail() { echo "$*" >&2; systemctl status --no-pager -l 'distribute-*' >&2; journalctl --no-pager -n 60 -u 'distribute-*' -u user@1000 >&2; exit 1; }
+main() { systemctl show -P MainPID "$1"; }
+`
+
+// do has root's shell run a script, and returns what it printed.
+func (m *unitMachine) do(script string) string {
+	m.Helper()
+	out, err := m.try(script)
+	if err != nil {
+		m.Fatalf("%v\n%s", err, script)
+	}
+	return out
+}
+
+func (m *unitMachine) try(script string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := m.ssh(ctx, strings.NewReader(tools+script), "exec sh -s")
+	var talk strings.Builder
+	cmd.Stderr = &talk
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s%s", err, out, talk.String())
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// await waits until a script ends well.
+func (m *unitMachine) await(script string) {
+	m.Helper()
+	m.do("for n in $(seq 600); do if (\n" + script + "\n) >/dev/null 2>&1; then exit 0; fi; sleep 0.2; done; fail 'waited in vain'")
+}
+
+// install makes the disk that the machine starts from, and installs there.
+func (m *unitMachine) install() {
+	image, root := filepath.Join(m.home, "data.img"), filepath.Join(m.home, "root")
+	m.check(run("cp", "--sparse=always", filepath.Join(os.Getenv("PEERS"), "machine", "root.img"), image))
+	m.check(os.Mkdir(root, 0o755))
+	m.check(run("mount", "-o", "loop", image, root))
+	defer func() { m.check(run("umount", root)) }()
+	make := exec.Command("make", "-C", os.Getenv("TOP"), "install", "DESTDIR="+root, "BIN="+filepath.Join(m.home, "bin"))
+	make.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if out, err := make.CombinedOutput(); err != nil {
+		m.Fatalf("make install: %v: %s", err, out)
+	}
+}
+
+// setUp is what an operator does on a head that is a node, too.
+func (m *unitMachine) setUp() {
+	m.do(`
+systemd-sysusers
+systemd-tmpfiles --create distribute-head.conf distribute-node.conf
+systemctl daemon-reload
+dadm init /srv/spool >/root/fingerprint
+echo "listen: ['tls://']" >/srv/spool/head.yaml
+mkdir /etc/distribute
+echo /srv/spool >/etc/distribute/head
+useradd -m -u 1000 -s /bin/sh -G distribute maria
+systemctl enable --now distribute-head
+maria dquery >/dev/null || [ $? = 1 ] || fail 'started, and does not listen'
+dnoded -init localhost "$(cat /root/fingerprint)" >/root/node
+dadm accept $(cat /root/node)
+systemctl enable --now distribute-node
+`)
+	m.await(`maria dquery -N | grep -q 'machine.idle'`)
+	m.do(`
+journalctl -u distribute-node | grep -q 'containment=cgroup' || fail 'not contained by a cgroup'
+! journalctl -u distribute-node | grep 'does not bound' || fail 'not bound'
+journalctl -u distribute-head -p info -o cat | grep -q '^msg=listening' || fail 'no log, or not as the journal has it'
+[ "$(journalctl -u distribute-head -u distribute-node -p warning -o cat)" = '' ] || fail 'warnings'
+[ "$(stat -c %U "/proc/$(main distribute-head)" "/proc/$(main distribute-node)" | xargs)" = 'distribute distribute-node' ] || fail 'users'
+systemd-analyze security --no-pager --threshold=25 distribute-head >/tmp/scores || fail "$(cat /tmp/scores)"
+systemd-analyze security --no-pager --threshold=50 distribute-node >>/tmp/scores || fail "$(cat /tmp/scores)"
+`)
+	m.Log(m.do("grep Overall /tmp/scores"))
+}
+
+// begin has maria submit a job that counts until its file end is there, and waits
+// for its pid.
+func (m *unitMachine) begin(batch string) {
+	m.do(`
+cat >/home/maria/count <<'END'
+#!/bin/sh
+cd /var/tmp
+echo $$ >"$1.pid"
+id -un >"$1.user"
+n=0
+until [ -e "$1.end" ]; do echo $((n += 1)); sleep 0.1; done
+echo over >"$OLDPWD/result"
+END
+chmod 755 /home/maria/count
+maria dsubmit -b ` + batch + ` -R cpus=1 -- ./count ` + batch)
+	m.await("test -s /var/tmp/" + batch + ".pid")
+}
+
+// counts holds that the job of a batch goes on while a script runs: the process is
+// the same, and what it prints arrives.
+func (m *unitMachine) counts(batch, script string) {
+	m.Helper()
+	const born = `cut -d' ' -f22 </proc/$(cat /var/tmp/BATCH.pid)/stat`
+	counted := `maria dlog BATCH | tail -n 1`
+	m.do(strings.ReplaceAll(`
+`+born+` >/tmp/born
+`+counted+` >/tmp/counted
+`+script+`
+[ "$(`+born+`)" = "$(cat /tmp/born)" ] || fail 'another process'
+for n in $(seq 300); do
+	now=$(`+counted+`) && [ "$now" -gt $(($(cat /tmp/counted) + 5)) ] && exit 0
+	sleep 0.2
+done
+fail "counted to $(cat /tmp/counted), then to $now"`, "BATCH", batch))
+}
+
+// finish lets the job end, and brings its result home.
+func (m *unitMachine) finish(batch string) {
+	m.do(strings.ReplaceAll(`
+touch /var/tmp/BATCH.end
+maria 'dquery BATCH | dwait | dpull -q -o home && grep -rqx over home/*/BATCH' || fail "no result: $(maria find home)"
+`, "BATCH", batch))
+}
+
+// undisturbed is all that happens to a daemon under a job that does not notice.
+func (m *unitMachine) undisturbed() {
+	m.begin("long")
+	m.do(`
+group=$(sed -n 's/^0:://p' "/proc/$(cat /var/tmp/long.pid)/cgroup")
+case $group in
+/system.slice/distribute-node.service/distribute/machine/*) ;;
+*) fail "the job is in $group" ;;
+esac
+[ "$(cat "/sys/fs/cgroup${group%/*}/memory.max")" != max ] || fail 'memory is not bound'
+[ "$(sed -n 's/^0:://p' "/proc/$(main distribute-node)/cgroup")" = /system.slice/distribute-node.service/dnoded ] || fail 'dnoded is elsewhere'
+[ "$(cat /var/tmp/long.user)" = distribute-node ] || fail 'another user'
+grep -q '^NoNewPrivs:.1' "/proc/$(cat /var/tmp/long.pid)/status" || fail 'may gain privileges'
+! nsenter -t "$(cat /var/tmp/long.pid)" -m ls /home/maria 2>/dev/null || fail 'sees homes'
+`)
+	m.counts("long", "systemctl restart distribute-node")
+	m.counts("long", "systemctl stop distribute-node; [ $(systemctl is-active distribute-node) = inactive ]; systemctl start distribute-node")
+	m.counts("long", "was=$(main distribute-node); kill -9 $was; until [ $(main distribute-node) != $was ] && systemctl -q is-active distribute-node; do sleep 0.2; done")
+	m.counts("long", "systemctl restart distribute-head")
+	m.counts("long", `
+for name in dsched dnoded; do
+	cp /usr/local/bin/$name /usr/local/bin/$name.new
+	echo newer >>/usr/local/bin/$name.new
+	mv /usr/local/bin/$name.new /usr/local/bin/$name
+done
+systemctl restart distribute-head distribute-node
+for unit in dsched:head dnoded:node; do
+	cmp "/proc/$(main "distribute-${unit#*:}")/exe" "/usr/local/bin/${unit%:*}" || fail 'not the new one'
+done`)
+	m.do(`[ $(journalctl -u distribute-node -o cat | grep -c 'attempt taken up.*runs=true') -ge 4 ] || fail 'not taken up'`)
+	m.finish("long")
+}
+
+// asSubmitter changes the node to one that is root.
+func (m *unitMachine) asSubmitter() {
+	m.do(`
+dir=/etc/systemd/system/distribute-node.service.d
+mkdir "$dir"
+cp /usr/local/share/distribute/run-as.conf "$dir"
+printf 'run_as: submitter\nusers: [maria]\n' >>/var/lib/distribute/node/node.yaml
+systemctl daemon-reload
+systemctl restart distribute-node
+systemd-analyze security --no-pager --threshold=60 distribute-node >/tmp/scores || fail "$(cat /tmp/scores)"
+`)
+	m.Log(m.do("grep Overall /tmp/scores"))
+	m.begin("own")
+	m.do(`
+[ "$(cat /var/tmp/own.user)" = maria ] || fail 'another user'
+grep -q '/system.slice/distribute-node.service/distribute/machine/' "/proc/$(cat /var/tmp/own.pid)/cgroup" || fail 'another group'
+grep -q '^NoNewPrivs:.1' "/proc/$(cat /var/tmp/own.pid)/status" || fail 'may gain privileges'
+[ "$(grep -c '^Cap...:.0000000000000000' "/proc/$(cat /var/tmp/own.pid)/status")" -ge 4 ] || fail "$(grep Cap "/proc/$(cat /var/tmp/own.pid)/status")"
+nsenter -t "$(cat /var/tmp/own.pid)" -m ls /home/maria >/dev/null || fail 'sees no homes'
+`)
+	m.counts("own", "systemctl restart distribute-node")
+	m.finish("own")
+}
+
+// lent is a node of the user's own manager.
+func (m *unitMachine) lent() {
+	m.do(`
+systemctl stop distribute-node
+systemctl start user@1000
+mkdir -p /home/maria/.local/state/distribute/node
+echo 'name: lent' >/home/maria/.local/state/distribute/node/node.yaml
+chown -R maria: /home/maria/.local
+dadm accept $(maria dnoded -init localhost "$(cat /root/fingerprint)")
+maria XDG_RUNTIME_DIR=/run/user/1000 systemctl --user start distribute-node || fail 'does not start'
+`)
+	m.begin("lent")
+	m.do(`
+[ "$(cat /var/tmp/lent.user)" = maria ] || fail 'another user'
+grep -q '/user@1000.service/app.slice/distribute-node.service/distribute/lent/' "/proc/$(cat /var/tmp/lent.pid)/cgroup" || fail "in $(cat "/proc/$(cat /var/tmp/lent.pid)/cgroup")"
+`)
+	m.counts("lent", "maria XDG_RUNTIME_DIR=/run/user/1000 systemctl --user restart distribute-node")
+	m.finish("lent")
+	m.do(`
+systemctl stop user@1000
+systemctl start distribute-node`)
+}
+
+// timer is the example of distribute(7).
+func (m *unitMachine) timer() {}
+
+// reboot is one that jobs are under, into a boot whose network comes only when the
+// units are up.
+func (m *unitMachine) reboot() {
+	m.begin("again")
+	m.do(`
+systemctl mask systemd-networkd.service systemd-networkd.socket
+cat >/etc/systemd/system/late-network.service <<'END'
+[Unit]
+After=distribute-head.service distribute-node.service
+[Service]
+Type=oneshot
+ExecStart=sh -c 'systemctl is-active distribute-head distribute-node >/var/tmp/seen; ip -br -4 address >>/var/tmp/seen; \
+	for card in /sys/class/net/e*; do ip addr add 10.0.2.15/24 dev $${card##*/}; ip link set $${card##*/} up; done'
+[Install]
+WantedBy=multi-user.target
+END
+systemctl enable late-network
+rm /var/tmp/again.pid
+sync
+systemctl --no-block reboot
+`)
+	m.awaitOff()
+	m.check(m.switchOn())
+	if seen := m.do("cat /var/tmp/seen"); !strings.HasPrefix(seen, "active\nactive\n") || strings.Contains(seen, "10.0.2.15") {
+		m.Errorf("when the units had come up:\n%s", seen)
+	}
+	m.await("test -s /var/tmp/again.pid")
+	m.do(`
+maria dquery -j again | grep -q '"attempt":2' || fail "$(maria dquery -j again)"
+`)
+	m.finish("again")
+}
