@@ -126,7 +126,7 @@ echo /srv/spool >/etc/distribute/head
 useradd -m -u 1000 -s /bin/sh -G distribute maria
 systemctl enable --now distribute-head
 maria dquery >/dev/null || [ $? = 1 ] || fail 'started, and does not listen'
-dnoded -init localhost "$(cat /root/fingerprint)" >/root/node
+dnoded -init 127.0.0.1 "$(cat /root/fingerprint)" >/root/node
 dadm accept $(cat /root/node)
 systemctl enable --now distribute-node
 `)
@@ -252,7 +252,7 @@ systemctl start user@1000
 mkdir -p /home/maria/.local/state/distribute/node
 echo 'name: lent' >/home/maria/.local/state/distribute/node/node.yaml
 chown -R maria: /home/maria/.local
-dadm accept $(maria dnoded -init localhost "$(cat /root/fingerprint)")
+dadm accept $(maria dnoded -init 127.0.0.1 "$(cat /root/fingerprint)")
 maria XDG_RUNTIME_DIR=/run/user/1000 systemctl --user start distribute-node || fail 'does not start'
 `)
 	m.begin("lent")

@@ -37,7 +37,7 @@ func CgroupParent(node string) (string, error) {
 	case err != nil:
 		top = mount
 	case delegated(top):
-	case delegated(filepath.Dir(top)): // it is of a DelegateSubgroup=
+	case delegated(filepath.Dir(top)), ownUnit(filepath.Dir(top)): // it is of a DelegateSubgroup=
 		top = filepath.Dir(top)
 	case os.Geteuid() == 0:
 		top = mount
@@ -66,6 +66,13 @@ func delegated(dir string) bool {
 		}
 	}
 	return false
+}
+
+// ownUnit says whether a group is that of a unit which has been left to this user.
+// The managers of users note that nowhere. To root all belongs, so it says
+// nothing.
+func ownUnit(dir string) bool {
+	return os.Geteuid() != 0 && filepath.Ext(dir) == ".service" && unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) == nil
 }
 
 // cgroupMount is where version 2 is mounted, alone or beside version 1.

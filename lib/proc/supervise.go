@@ -45,6 +45,7 @@ func IsSupervisor() bool {
 func Supervise(write func(name string, data []byte, mode fs.FileMode) error) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
+	os.WriteFile("/proc/self/comm", []byte(Argv0), 0) // what ps(1) and the journal call it
 	// What is ignored stays ignored in jobs, what is noted does not.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGPIPE, unix.SIGTERM, unix.SIGUSR2, unix.SIGINT, unix.SIGHUP)
