@@ -155,7 +155,7 @@ func condition(name string) (bool, error) {
 		}
 		return true, nil
 	}
-	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" || name == "bash" {
+	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" || name == "bash" || name == "cron" {
 		return installed(name)
 	}
 	return false, fmt.Errorf("unknown condition %q", name)

@@ -1,0 +1,181 @@
+package testscripts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A unit is one of scripts/systemd, and what its lines have to say, or must not.
+type unit struct {
+	file    string
+	exec    string
+	need    []string
+	without []string // keys
+}
+
+// forJobs is what the unit of a node must say, and must not, for the sake of the
+// jobs in it: those that run when dnoded is stopped, and GPUs, compilers, debuggers
+// and containers in all.
+var (
+	forJobs    = []string{"Type=notify", "KillMode=process", "Delegate=yes", "DelegateSubgroup=dnoded", "OOMPolicy=continue", "TasksMax=infinity", "Restart=on-failure"}
+	notForJobs = []string{"PrivateTmp", "RemoveIPC", "RuntimeDirectory", "PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectControlGroups",
+		"MemoryDenyWriteExecute", "RestrictNamespaces", "LockPersonality", "RestrictSUIDSGID", "PrivateUsers", "DynamicUser", "Requires", "BindsTo", "PartOf"}
+)
+
+var units = []unit{
+	{"distribute-head.service", "/usr/local/bin/dsched",
+		[]string{"Type=notify", "User=distribute", "Restart=on-failure", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet="},
+		[]string{"PrivateUsers", "RestrictSUIDSGID", "DynamicUser", "Requires", "BindsTo"}},
+	{"distribute-node.service", "/usr/local/bin/dnoded",
+		append([]string{"User=distribute-node", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes", "CapabilityBoundingSet="}, forJobs...), notForJobs},
+	{"user/distribute-node.service", "/usr/local/bin/dnoded", forJobs, append([]string{"User"}, notForJobs...)},
+	{"run-as.conf", "", []string{"User=", "ProtectHome=no"}, notForJobs},
+}
+
+// TestN54Units holds what the units say, so that a restart of one ends no job, and
+// that they give no options.
+func TestN54Units(t *testing.T) {
+	for _, u := range units {
+		data, err := os.ReadFile(filepath.Join("..", "scripts", "systemd", u.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(data), "\n")
+		need := u.need
+		if u.exec != "" {
+			need = append(need, "ExecStart="+u.exec)
+		}
+		for _, l := range need {
+			if !slices.Contains(lines, l) {
+				t.Errorf("%s: there is no line %s", u.file, l)
+			}
+		}
+		for _, key := range u.without {
+			if slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, key+"=") }) {
+				t.Errorf("%s: it says %s=", u.file, key)
+			}
+		}
+		if n := strings.Count(string(data), "\nExec"); n > 1 || (n == 1) != (u.exec != "") {
+			t.Errorf("%s: %d lines are Exec...=", u.file, n)
+		}
+	}
+}
+
+// exposures are the greatest that systemd-analyze security may find, in tenths.
+var exposures = []struct {
+	unit, dropIn string
+	most         int
+}{
+	{"distribute-head", "", 25},
+	{"distribute-node", "", 50},
+	{"distribute-node", "run-as.conf", 65},
+}
+
+// TestUnitsInstalled has systemd read what make install puts in place, below
+// another prefix.
+func TestUnitsInstalled(t *testing.T) {
+	need(t, "systemd-analyze")
+	prefix, bin := filepath.Join(t.TempDir(), "opt"), t.TempDir()
+	if err := run("cp", filepath.Join(os.Getenv("BIN"), "dsched"), filepath.Join(os.Getenv("BIN"), "dnoded"), bin); err != nil {
+		t.Fatal(err)
+	}
+	install := exec.Command("make", "-C", os.Getenv("TOP"), "--assume-old=all", "install", "PREFIX="+prefix, "BIN="+bin)
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("make install: %v: %s", err, out)
+	}
+	dir := filepath.Join(prefix, "lib", "systemd", "system")
+	verify := func(what string) {
+		t.Helper()
+		out, err := analyze("verify", "--man=no", filepath.Join(dir, "distribute-head.service"), filepath.Join(dir, "distribute-node.service"))
+		if out != "" || err != nil {
+			t.Errorf("%s: %v\n%s", what, err, out)
+		}
+	}
+	verify("as installed")
+	for _, e := range exposures {
+		if e.dropIn != "" {
+			in := filepath.Join(dir, e.unit+".service.d")
+			if err := errors.Join(os.Mkdir(in, 0o755), run("cp", filepath.Join(prefix, "share", "distribute", e.dropIn), in)); err != nil {
+				t.Fatal(err)
+			}
+			verify(e.dropIn)
+		}
+		out, err := analyze("security", "--offline=yes", "--no-pager", fmt.Sprintf("--threshold=%d", e.most), filepath.Join(dir, e.unit+".service"))
+		if err != nil {
+			t.Errorf("%s: more exposed than %d: %v\n%s", e.unit, e.most, err, out)
+		}
+		t.Log(regexp.MustCompile(`→.*`).FindString(out), e.dropIn)
+	}
+}
+
+// analyze is systemd-analyze without what versions before 254 say of what they do
+// not know.
+func analyze(args ...string) (string, error) {
+	out, err := exec.Command("systemd-analyze", args...).CombinedOutput()
+	said := regexp.MustCompile(`(?m)^.*Unknown key.*'DelegateSubgroup'.*\n`).ReplaceAllString(string(out), "")
+	return said, err
+}
+
+// TestUnitsUsers makes the users and directories of a head and of a node in a root
+// directory of their own.
+func TestUnitsUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root makes users")
+	}
+	need(t, "systemd-sysusers")
+	root := t.TempDir()
+	for _, of := range []string{"head", "node"} {
+		for _, kind := range []string{"sysusers", "tmpfiles"} {
+			dir := filepath.Join(root, "usr", "lib", kind+".d")
+			from := filepath.Join("..", "scripts", "systemd", "distribute-"+of+"."+kind)
+			if err := errors.Join(os.MkdirAll(dir, 0o755), run("cp", from, filepath.Join(dir, "distribute-"+of+".conf"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "etc"), 0o755), run("systemd-sysusers", "--root="+root), run("systemd-tmpfiles", "--root="+root, "--create")); err != nil {
+		t.Fatal(err)
+	}
+	passwd, err := os.ReadFile(filepath.Join(root, "etc", "passwd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]string{"root": "0"}
+	for l := range strings.Lines(string(passwd)) {
+		f := strings.Split(l, ":")
+		ids[f[0]] = f[2]
+	}
+	for _, d := range []struct{ path, want string }{
+		{"srv/spool", "750 distribute"}, {"var/lib/distribute", "755 root"}, {"var/lib/distribute/head", "700 distribute"},
+		{"var/lib/distribute/node", "711 distribute-node"}, {"var/lib/distribute/home", "711 distribute-node"},
+	} {
+		out, err := exec.Command("stat", "-c", "%a %u", filepath.Join(root, d.path)).CombinedOutput()
+		mode, user, _ := strings.Cut(d.want, " ")
+		if got := strings.TrimSpace(string(out)); err != nil || ids[user] == "" || got != mode+" "+ids[user] {
+			t.Errorf("%s is %s, want %s (%s)", d.path, got, d.want, ids[user])
+		}
+	}
+}
+
+// example is the display of a manual page that holds a text.
+func example(t *testing.T, page, text string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(os.Getenv("TOP"), "man", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range regexp.MustCompile(`(?s)\n\.Bd -literal[^\n]*\n(.*?)\.Ed\n`).FindAllStringSubmatch(string(data), -1) {
+		if strings.Contains(d[1], text) {
+			return d[1]
+		}
+	}
+	t.Fatalf("%s: no example with %q", page, text)
+	return ""
+}
