@@ -14,8 +14,12 @@ import (
 )
 
 // endWithin is how long an ssh that was asked to end may take before it is
-// killed.
-const endWithin = time.Second
+// killed; one that may have turned off the terminal's echo has longer to turn
+// that on.
+const (
+	endWithin       = time.Second
+	endAskingWithin = 10 * time.Second
+)
 
 // A sshConn is the stream of an ssh that runs. The last words of ssh, if it
 // fails, are the error of the Read that meets its end.
@@ -97,6 +101,9 @@ func (c *sshConn) end(patience time.Duration) error {
 		defer c.connected()
 		ask := time.AfterFunc(patience, func() { c.cmd.Process.Signal(syscall.SIGTERM) })
 		defer ask.Stop()
+		if c.asks && !c.spoken.Load() {
+			patience += endAskingWithin - endWithin
+		}
 		kill := time.AfterFunc(patience+endWithin, func() { c.cmd.Process.Kill() })
 		defer kill.Stop()
 		err := c.cmd.Wait()
