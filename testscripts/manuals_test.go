@@ -62,7 +62,7 @@ func TestManualsHaveOneForm(t *testing.T) {
 	}
 }
 
-var reference = regexp.MustCompile(`(?m)^\.(?:It )?Xr (d[a-z0-9]+) ([0-9])`)
+var reference = regexp.MustCompile(`(?m)^\.(?:It )?Xr (d[a-z0-9-]+) ([0-9])`)
 
 // A page of ours that another names exists, and distribute.7 names them all.
 func TestManualsReferToPages(t *testing.T) {

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 		"powercut": mainPowercut,
 		"fuse":     mainFuse,
 		"machine":  mainMachine,
+		"unit":     mainUnit,
 	})
 }
 

@@ -1,0 +1,192 @@
+package testscripts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A step is a display of distribute-lab(7): commands that somebody types
+// somewhere, or, with print, what those before it have printed.
+type step struct {
+	line  int
+	where string // "the head", "each desk", "ws1" ...
+	user  string
+	print bool
+	text  string
+}
+
+var typedAt = regexp.MustCompile(`^(?:On|At) (the head|each desk|the laptop|ws[0-9]), as (root|maria)\b`)
+
+// steps reads a page: displays with one indent are typed where the nearest line
+// before them says that begins with where, displays with two were printed.
+func steps(t *testing.T, page string) []step {
+	t.Helper()
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []step
+	var at []string
+	in := false
+	for i, l := range strings.Split(string(data), "\n") {
+		switch m := typedAt.FindStringSubmatch(l); {
+		case l == ".Ed":
+			in = false
+		case in:
+			s := &all[len(all)-1]
+			s.text += strings.ReplaceAll(strings.TrimPrefix(l, `\&`), `\e`, `\`) + "\n"
+		case l == ".Bd -literal -offset indent":
+			if at == nil {
+				t.Fatalf("%s:%d: nothing says where these commands are typed", page, i+1)
+			}
+			all, at, in = append(all, step{line: i + 1, where: at[1], user: at[2]}), nil, true
+		case l == ".Bd -literal -offset indent-two":
+			all, in = append(all, step{line: i + 1, print: true}), true
+		case strings.HasPrefix(l, ".Bd"):
+			t.Fatalf("%s:%d: a display of neither kind", page, i+1)
+		case m != nil:
+			at = m
+		}
+	}
+	return all
+}
+
+// A reader does what the page says, with the fingerprints that were printed in the
+// place of the page's.
+type reader struct {
+	*site
+	desks []string
+	said  string            // by the last step, on the first of its machines
+	keys  map[string]string // by the page's
+}
+
+var fingerprints = regexp.MustCompile(`SHA256:[A-Za-z0-9+/]+`)
+
+// typed is a text of the page as it has to be typed.
+func (r *reader) typed(s step) string {
+	return fingerprints.ReplaceAllStringFunc(s.text, func(short string) string {
+		for page, own := range r.keys {
+			if strings.HasPrefix(page, short) {
+				return own[:len(short)]
+			}
+		}
+		r.t.Fatalf("line %d: nobody has printed %s", s.line, short)
+		return ""
+	})
+}
+
+// hosts are the machines of a step.
+func (r *reader) at(s step) []string {
+	switch s.where {
+	case "the head":
+		return []string{"lab"}
+	case "the laptop":
+		return []string{"laptop"}
+	case "each desk":
+		return r.desks
+	}
+	return []string{s.where}
+}
+
+// do does a step, on all its machines at the same time.
+func (r *reader) do(s step, before string) {
+	r.t.Helper()
+	if s.print {
+		r.compare(s)
+		return
+	}
+	at := r.at(s)
+	script, outs, errs := before+r.typed(s), make([]string, len(at)), make([]error, len(at))
+	var all sync.WaitGroup
+	for i, host := range at {
+		all.Go(func() { outs[i], errs[i] = r.try(host, s.user, script) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		r.t.Fatalf("line %d: %v", s.line, err)
+	}
+	r.said = outs[0]
+}
+
+// compare holds what was printed against the page, where ... is anything, and
+// learns the fingerprints.
+func (r *reader) compare(s step) {
+	r.t.Helper()
+	lines := strings.Split(r.said, "\n")
+	for want := range strings.Lines(s.text) {
+		want = strings.TrimSuffix(want, "\n")
+		names := fingerprints.FindAllString(want, -1)
+		expr := regexp.QuoteMeta(want)
+		for _, name := range names {
+			expr = strings.Replace(expr, regexp.QuoteMeta(name), `(SHA256:[A-Za-z0-9+/]{43})`, 1)
+		}
+		re := regexp.MustCompile("^" + strings.ReplaceAll(expr, regexp.QuoteMeta("..."), ".*") + "$")
+		i := slices.IndexFunc(lines, re.MatchString)
+		if i < 0 {
+			r.t.Fatalf("line %d: %q was not printed, but\n%s", s.line, want, r.said)
+		}
+		for k, own := range re.FindStringSubmatch(lines[i])[1:] {
+			if old, ok := r.keys[names[k]]; ok && old != own {
+				r.t.Fatalf("line %d: %s is %s, and was %s", s.line, names[k], own, old)
+			}
+			r.keys[names[k]] = own
+		}
+	}
+}
+
+// source puts on the laptop what make install needs of the source, where all is
+// built already.
+func (r *reader) source() (before string) {
+	r.t.Helper()
+	top, bin := os.Getenv("TOP"), filepath.Join(r.dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, name := range commands(r.t) {
+		if err := os.Symlink(filepath.Join(os.Getenv("BIN"), name), filepath.Join(bin, name)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	to := r.own("laptop", "home/maria/distribute")
+	err := errors.Join(os.Mkdir(to, 0o755), os.Chmod(r.dir, 0o755),
+		run("cp", "-r", filepath.Join(top, "Makefile"), filepath.Join(top, "man"), filepath.Join(top, "scripts"), to))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.site.do("laptop", "root", "chown -R maria /home/maria/distribute")
+	return fmt.Sprintf("cd ~/distribute; export MAKEFLAGS='-- GO=true BIN=%s' GZIP=-1\n", bin)
+}
+
+// TestLabPage does on a head, three desks and a laptop what distribute-lab(7) says,
+// each command as it stands there. What the page leaves to the reader is done here:
+// a user maria who can ssh to the head, the copying of the programs, and fingerprints
+// as they were printed. Systemctl is a stand-in, mainUnit.
+func TestLabPage(t *testing.T) {
+	desks := []string{"ws1", "ws2", "ws3"}
+	s := newSite(t, append([]string{"lab", "laptop"}, desks...)...)
+	s.people("lab", []string{"laptop"}, "maria")
+	r := &reader{site: s, desks: desks, keys: map[string]string{}}
+	inSource := r.source()
+	for i, step := range steps(t, filepath.Join("..", "man", "distribute-lab.7")) {
+		before := ""
+		if i == 0 {
+			before = inSource
+		}
+		t.Logf("line %d, %s", step.line, step.where)
+		r.do(step, before)
+		if i == 0 {
+			for _, host := range append([]string{"lab"}, desks...) {
+				if err := run("cp", s.own("laptop", "home/maria/distribute.tar.gz"), s.own(host, "root")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
