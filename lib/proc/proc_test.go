@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "cgroup-parent" {
+		fmt.Println(CgroupParent(os.Args[2]))
+		return
+	}
 	os.Exit(m.Run())
 }
 
