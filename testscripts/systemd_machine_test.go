@@ -26,6 +26,7 @@ func TestN54L40Systemd(t *testing.T) {
 	m.step("boot", func() { m.check(m.switchOn()) })
 	m.step("set up", m.setUp)
 	m.step("jobs do not notice", m.undisturbed)
+	m.step("before systemd 254", m.older)
 	m.step("as the submitter", m.asSubmitter)
 	m.step("a desk that its user lends, and a timer", m.lent)
 	m.step("reboot", m.reboot)
@@ -217,6 +218,31 @@ for unit in dsched:head dnoded:node; do
 done`)
 	m.do(`[ $(journalctl -u distribute-node -o cat | grep -c 'attempt taken up.*runs=true') -ge 4 ] || fail 'not taken up'`)
 	m.finish("long")
+}
+
+// older is a systemd that does not know DelegateSubgroup=, where dnoded is in the
+// group of the unit itself: what jobs take is not bounded, and all else is as ever.
+func (m *unitMachine) older() {
+	m.do(`
+systemctl stop distribute-node
+mkdir /run/systemd/system/distribute-node.service.d
+printf '[Service]\nDelegateSubgroup=\n' >/run/systemd/system/distribute-node.service.d/older.conf
+systemctl daemon-reload
+systemctl start distribute-node
+`)
+	m.begin("older")
+	m.counts("older", "systemctl restart distribute-node")
+	m.do(`
+grep -q '/distribute-node.service/distribute/machine/' "/proc/$(cat /var/tmp/older.pid)/cgroup" || fail "in $(cat "/proc/$(cat /var/tmp/older.pid)/cgroup")"
+journalctl -u distribute-node -n 20 -o cat | grep -q 'does not bound.*processes, memory' || fail 'bound'
+`)
+	m.finish("older")
+	m.do(`
+systemctl stop distribute-node
+rm -r /run/systemd/system/distribute-node.service.d
+systemctl daemon-reload
+systemctl start distribute-node
+`)
 }
 
 // asSubmitter changes the node to one that is root.
