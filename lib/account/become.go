@@ -22,7 +22,7 @@ func BecomeOwner(dir string) error {
 		return nil
 	}
 	st, err := statDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && st.Uid == 0 {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && st.Uid == 0 {
 		return nil
 	}
 	if err != nil {
