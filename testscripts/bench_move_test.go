@@ -197,7 +197,8 @@ func (m *move) logged() (down, up float64) {
 	m.check(err)
 	defer f.Close()
 	var given time.Time
-	for s := bufio.NewScanner(f); s.Scan(); {
+	s := bufio.NewScanner(f)
+	for s.Buffer(nil, 16<<20); s.Scan(); {
 		var rec job.Record
 		m.check(json.Unmarshal(s.Bytes(), &rec))
 		switch rec.Kind {

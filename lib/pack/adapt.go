@@ -15,9 +15,10 @@ const (
 	adaptBytes = 16 << 20
 	// probeBytes is after how many bytes it looks at that, again and again.
 	probeBytes = 4 << 20
-	// fastWire, in bytes a second, is a wire that takes what is stored sooner
-	// than it could be squeezed: more than a gigabit's.
-	fastWire = 160 << 20
+	// fastWire, in bytes a second, is a wire that is not worth squeezing for:
+	// a gigabit's, or one that is slow for want of the processors that
+	// squeezing would take more of.
+	fastWire = 96 << 20
 	// probeBlock of each probe is squeezed, to see whether that is of use.
 	probeBlock = 64 << 10
 )

@@ -10,8 +10,8 @@ import (
 // Send writes to w the wanted entries of m, as one zstd frame. It calls open
 // for each wanted file, in order, and closes what it gets; if an entry is wanted
 // from a byte and what open gives can seek, the bytes before are not read.
-// Much content is stored as it is as long as w takes that faster than it could be
-// compressed, which an ordinary network does not.
+// Much content is stored as it is as long as w takes that as fast as a gigabit
+// network does.
 //
 // A file that is longer, shorter or, when sent from its start, otherwise not what
 // the manifest says is ErrChanged with its name; of what open gives and is an
