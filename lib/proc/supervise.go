@@ -48,7 +48,7 @@ func Supervise(write func(name string, data []byte, mode fs.FileMode) error) err
 	os.WriteFile("/proc/self/comm", []byte(Argv0), 0) // what ps(1) and the journal call it
 	// What is ignored stays ignored in jobs, what is noted does not.
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGPIPE, unix.SIGTERM, unix.SIGUSR2, unix.SIGINT, unix.SIGHUP)
+	signal.Notify(signals, unix.SIGPIPE, unix.SIGTERM, unix.SIGUSR2, unix.SIGINT, unix.SIGHUP, barrier)
 	keepToOurselves()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become the reaper of orphans: %w", err)
@@ -67,7 +67,7 @@ func Supervise(write func(name string, data []byte, mode fs.FileMode) error) err
 	}
 	s := &supervisor{
 		boot: boot, start: self.start, write: write, null: null,
-		control: os.NewFile(controlFD, "control"),
+		control: os.NewFile(controlFD, "control"), heeded: make(chan struct{}, 1),
 	}
 	go s.listen(signals)
 	return s.serve()
@@ -90,6 +90,7 @@ type supervisor struct {
 	write   func(string, []byte, fs.FileMode) error
 	null    *os.File
 	control *os.File
+	heeded  chan struct{} // a barrier has come
 
 	mu      sync.Mutex
 	token   string // of the order at hand
@@ -136,7 +137,47 @@ func (s *supervisor) listen(signals <-chan os.Signal) {
 			s.stop("", StoppedSignal)
 		case unix.SIGUSR2:
 			s.stop("", StoppedOrder)
+		case barrier:
+			select {
+			case s.heeded <- struct{}{}:
+			default:
+			}
 		}
+	}
+}
+
+// barrier is a signal that comes after the others which are pending with it: both
+// the kernel and Go's runtime go by their numbers.
+const barrier = unix.SIGWINCH
+
+// lateBy is how much later than a job a supervisor may notice a SIGTERM to both.
+const lateBy = 100 * time.Millisecond
+
+// heed returns when the signals have been obeyed that this process was sent
+// before: at a shutdown it is told to end together with the job, which may be over
+// first. It costs some 20 microseconds. The kernel may have given SIGTERM to a
+// thread that has not come to it yet, so a job that ended of one that nobody here
+// sent is waited for a little.
+func (s *supervisor) heed(st *Status) {
+	told := st.Signal == int(unix.SIGTERM) || st.Exit != nil && *st.Exit == 128+int(unix.SIGTERM)
+	select {
+	case <-s.heeded: // of a barrier that was taken for lost
+	default:
+	}
+	for deadline := time.Now().Add(lateBy); ; {
+		unix.Kill(os.Getpid(), barrier)
+		select {
+		case <-s.heeded:
+		case <-time.After(lateBy / 10): // it was lost among many
+			continue
+		}
+		s.mu.Lock()
+		stopped := s.stopped
+		s.mu.Unlock()
+		if !told || stopped != "" || time.Now().After(deadline) {
+			return
+		}
+		time.Sleep(lateBy / 100)
 	}
 }
 
@@ -271,6 +312,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	s.report(Report{Started: pid})
 	s.await(pid, st)
 	s.sweep(g, st)
+	s.heed(st)
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
