@@ -42,13 +42,15 @@ func (h *head) listen(ctx context.Context, l net.Listener) {
 			defer end()
 			origin := dial.Origin(stream)
 			strange.add(origin, stream)
-			h.converse(ctx, stream, func() { strange.drop(origin, stream) })
+			known := func() { strange.drop(stream) }
+			defer known()
+			h.converse(ctx, stream, known)
 		})
 	}
 }
 
-// converse serves one connection. A panic in it ends that connection, and not
-// dsched (N69).
+// converse serves one connection. Known is called when its peer is let in. A
+// panic in it ends that connection, and not dsched (N69).
 func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	defer stream.Close()
 	defer func() {
@@ -63,10 +65,8 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	case err == nil && hello == nil:
 		err = h.serveParts(ctx, dial.Share(c, false), peer, known)
 	case err == nil:
-		known()
-		err = h.serveRole(ctx, c, peer, hello)
+		err = h.serveRole(ctx, c, peer, hello, known)
 	}
-	known()
 	if refusal := asRefusal(err); refusal != nil {
 		c.Send(refusal)
 	}
@@ -137,6 +137,8 @@ func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, err
 // user says so who may be any node.
 func (h *head) attached(p dial.Peer, a *wire.Attach) (dial.Peer, error) {
 	switch {
+	case a.Parts && !p.Proven:
+		return p, &wire.Error{Status: cli.NotAllowed, Text: "only what ssh carries is shared by several streams"}
 	case a.Node == "":
 		p.Local = false // who knows where from
 		return p, nil
@@ -146,23 +148,23 @@ func (h *head) attached(p dial.Peer, a *wire.Attach) (dial.Peer, error) {
 	return p.As(a.Node), job.CheckName(a.Node)
 }
 
-func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
+func (h *head) serveRole(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello, known func()) error {
 	if err := durable.Step("head.connection"); err != nil {
 		return err
 	}
 	switch hello.Role {
 	case wire.RoleNode:
-		return h.serveNode(ctx, c, peer, hello)
+		return h.serveNode(ctx, c, peer, hello, known)
 	case wire.RoleData:
-		return h.serveData(c, peer, hello)
+		return h.serveData(c, peer, hello, known)
 	case wire.RoleTool:
-		return h.serveTool(ctx, c, peer)
+		return h.serveTool(ctx, c, peer, known)
 	}
 	return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("nobody is let in as %.20q", hello.Role)}
 }
 
 // serveData joins a data stream to the session of its node.
-func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
+func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello, known func()) error {
 	g, err := h.enter(peer, hello.Name, false, func(*wire.Error) { c.Close() })
 	if err != nil {
 		return err
@@ -177,6 +179,7 @@ func (h *head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello) error 
 		return &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf("a session has %d data streams at most", maxData)}
 	}
 	defer s.dropData(c)
+	known()
 	if err := c.Send(h.hello(wire.Hello{})); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"distribute/lib/cli"
@@ -12,6 +13,7 @@ import (
 const (
 	maxTools   = 512        // sessions of the tools of one user: each costs descriptors
 	maxNodes   = 4096       // sessions of nodes
+	maxJoins   = 8          // of one node: one is there, and others begin or end
 	maxOpen    = 10_000     // batches of one user that are not over: each costs two descriptors
 	maxWaiting = 10_000_000 // jobs of these
 	maxData    = 2          // data streams of a node
@@ -82,11 +84,24 @@ func (h *head) giveBack(uid int, more user) {
 	h.do(func() { h.count(uid, user{batches: -more.batches, jobs: -more.jobs}) })
 }
 
-// tooManyNodes refuses a node when as many are connected as may be.
-func (h *head) tooManyNodes() (err error) {
+// addJoin counts a session of a node in, if there is room for one more: of all,
+// and of that node, whose sessions have not all said yet what they offer.
+func (h *head) addJoin(s *session) error {
+	err := error(net.ErrClosed)
 	h.do(func() {
-		if len(h.joins) >= maxNodes {
+		same := 0
+		for _, o := range h.joins {
+			if o.name == s.name {
+				same++
+			}
+		}
+		switch {
+		case same >= maxJoins:
+			err = &wire.Error{Status: cli.Later, Text: fmt.Sprintf("node %q has begun %d sessions that are not over, which is the limit", s.name, maxJoins)}
+		case len(h.joins) >= maxNodes:
 			err = &wire.Error{Status: cli.Later, Text: fmt.Sprintf("%d nodes are connected, which is the limit", maxNodes)}
+		default:
+			h.joins[s.join], err = s, nil
 		}
 	})
 	return err

@@ -47,9 +47,10 @@ var limits = map[string]struct {
 	"seconds between two words of a tool":     {int64(toolWithin.Seconds()), "TestT79SilentTool"},
 	"inputs in one fetch":                     {wire.MaxSums, "TestTooManySums"},
 	"bytes of a reason":                       {maxReason, "TestLongReasons"},
-	"connections without a hello, a listener": {maxStrangers, "TestT79Strangers"},
+	"connections not let in yet, a listener":  {maxStrangers, "TestT79Strangers"},
 	"sessions of one user's tools":            {maxTools, "TestI16Sessions"},
 	"sessions of nodes":                       {maxNodes, "TestI16Nodes"},
+	"sessions of one node that have begun":    {maxJoins, "TestI16SessionsOfOneNode"},
 	"nodes that are known":                    {sched.MaxNodes, "TestI16KnownNodes"},
 	"parts of a stream":                       {dial.MaxParts, "TestI16T82OddParts"},
 	"nodes that wait to be accepted":          {maxWaiters, "TestI14X100NothingOfStrangers"},
@@ -280,6 +281,25 @@ func TestI16Nodes(t *testing.T) {
 			delete(s.h.joins, j)
 		}
 	})
+	s.desk("ws1", "b")
+}
+
+// I16, X98: a node that begins sessions without end keeps itself out, and no other.
+func TestI16SessionsOfOneNode(t *testing.T) {
+	s := newSite(t)
+	var made []job.Token
+	s.h.do(func() {
+		for range maxJoins {
+			made = append(made, job.NewToken())
+			s.h.joins[made[len(made)-1]] = &session{name: "ws1"}
+		}
+	})
+	hello := wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"}
+	if _, _, err := s.greet(s.addr, hello); err == nil || !strings.Contains(err.Error(), fmt.Sprint(maxJoins)+" sessions") {
+		t.Errorf("told %v", err)
+	}
+	s.desk("ws2", "b")
+	s.h.do(func() { delete(s.h.joins, made[0]) })
 	s.desk("ws1", "b")
 }
 

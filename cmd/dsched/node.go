@@ -52,7 +52,7 @@ type session struct {
 }
 
 // serveNode runs a node's control stream until it ends.
-func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello) error {
+func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello, known func()) error {
 	if err := errors.Join(job.CheckName(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
@@ -65,10 +65,13 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 		return err
 	}
 	defer h.door.leave(g)
-	if err := errors.Join(h.replaceOld(ctx, s.name, peer), h.tooManyNodes()); err != nil {
+	if err := h.replaceOld(ctx, s.name, peer); err != nil {
 		return err
 	}
-	h.do(func() { h.joins[s.join] = s })
+	if err := h.addJoin(s); err != nil {
+		return err
+	}
+	known()
 	defer s.end() // also of one that never says what it offers, and has data streams
 	defer h.do(func() { delete(h.joins, s.join) })
 	c.ReadWithin(silentAfter)

@@ -25,30 +25,33 @@ func (h *head) whose(stream net.Conn) (peer dial.Peer, part bool, err error) {
 	return peer, false, err
 }
 
+// letInWithin is how long a stream is kept of which no part is let in.
+const letInWithin = 2 * wire.HelloWithin
+
 // serveParts serves the streams that share one until that ends. The peer of it
-// is that of all. A stream without parts is not kept: not before the first one,
-// and not after the last. Known is called when the first has said who it is.
+// is that of all. A stream of which no part is let in is not kept, whatever parts
+// it begins. Known is called when the first is.
 func (h *head) serveParts(ctx context.Context, s *dial.Shared, peer dial.Peer, known func()) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	defer s.Close()
 	end := context.AfterFunc(ctx, func() { s.Close() })
 	defer end()
-	var mu sync.Mutex // guards live
-	live := 0
-	idle := time.AfterFunc(wire.HelloWithin, func() {
+	var mu sync.Mutex // guards in
+	in := 0
+	late := time.AfterFunc(letInWithin, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if live == 0 {
+		if in == 0 {
 			go s.Close()
 		}
 	})
-	defer idle.Stop()
+	defer late.Stop()
 	count := func(n int) {
 		mu.Lock()
 		defer mu.Unlock()
-		if live += n; live == 0 {
-			idle.Reset(wire.HelloWithin)
+		if in += n; in == 0 {
+			late.Reset(letInWithin)
 		}
 	}
 	for {
@@ -56,10 +59,16 @@ func (h *head) serveParts(ctx context.Context, s *dial.Shared, peer dial.Peer, k
 		if err != nil {
 			return err
 		}
-		count(1)
 		conns.Go(func() {
-			defer count(-1)
-			h.converse(ctx, partOf{part, peer}, known)
+			let := false
+			h.converse(ctx, partOf{part, peer}, func() {
+				let = true
+				count(1)
+				known()
+			})
+			if let {
+				count(-1)
+			}
 		})
 	}
 }

@@ -75,6 +75,42 @@ func TestT79SaysNothing(t *testing.T) {
 	})
 }
 
+// T79: whoever begins part after part, none of which is let in, stays one who
+// has not been, and goes as soon as others do.
+func TestT79PartsOfAStranger(t *testing.T) {
+	for what, say := range map[string]wire.Message{
+		"nonsense": &wire.Ping{N: 1},
+		"a name":   &wire.Hello{Proto: wire.Proto, Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"},
+		"nothing":  &wire.Hello{Proto: wire.Proto, Role: wire.RoleData, Name: "ws1", Join: job.NewToken(), State: "up"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, h *head) {
+				known := false
+				m := meets(t, h, func(c net.Conn) {
+					eve := dial.Peer{UID: 1_000_000, User: "eve", Proven: true}
+					h.serveParts(t.Context(), dial.Share(wire.New(c), false), eve, func() { known = true })
+				})
+				parts := dial.Share(wire.New(m), true)
+				defer parts.Close()
+				for time.Since(m.began) < time.Hour {
+					p, err := parts.Begin()
+					if err != nil {
+						break
+					}
+					wire.New(p).Send(say)
+					io.Copy(io.Discard, p)
+					p.Close()
+					time.Sleep(time.Second)
+				}
+				m.ends(t, letInWithin)
+				if known {
+					t.Error("it counts as one that was let in")
+				}
+			})
+		})
+	}
+}
+
 // A hello of one byte a second is not waited for, however long it goes on.
 func TestT79SlowHello(t *testing.T) {
 	bubble(t, func(t *testing.T, h *head) {
@@ -208,7 +244,7 @@ func serves(t *testing.T, h *head) (*met, *wire.Conn, chan error) {
 	m := meets(t, h, func(s net.Conn) {
 		c := wire.New(s)
 		c.Hurry(wire.FrameWithin)
-		err := h.serveTool(t.Context(), c, dial.Peer{UID: 1000, User: "ana", Groups: []int{os.Getgid()}, Proven: true})
+		err := h.serveTool(t.Context(), c, dial.Peer{UID: 1000, User: "ana", Groups: []int{os.Getgid()}, Proven: true}, func() {})
 		s.Close()
 		ended <- err
 	})
@@ -289,13 +325,38 @@ func TestT79Strangers(t *testing.T) {
 			t.Fatalf("number %d of 1000 is closed: %v", i, closed[c])
 		}
 	}
-	s.drop("10.0.0.9", quiet)
-	s.drop("10.0.0.9", quiet)
+	s.drop(quiet)
+	s.drop(quiet)
 	for _, c := range flood {
-		s.drop("10.0.0.1", c)
+		s.drop(c)
 	}
-	if s.all != 0 || len(s.of) != 0 {
-		t.Errorf("left are %d of %v", s.all, s.of)
+	if len(s.all) != 0 || len(s.of) != 0 {
+		t.Errorf("left are %d of %v", len(s.all), s.of)
+	}
+}
+
+// T79: a host that comes from all the addresses of its network pushes out its
+// own, and hosts that come once each push out the oldest and not who comes last.
+func TestT79StrangersFromEverywhere(t *testing.T) {
+	s := newStrangers()
+	closed := map[net.Conn]bool{}
+	add := func(origin string) *noted {
+		c := &noted{closed: closed}
+		s.add(origin, c)
+		return c
+	}
+	quiet := add("2001:db8:1::7")
+	for i := range 1000 {
+		add(fmt.Sprintf("2001:db8:2::%x", i))
+	}
+	if closed[quiet] || len(closed) != 1001-maxStrangers {
+		t.Errorf("%d were closed, the quiet one: %v", len(closed), closed[quiet])
+	}
+	for i := range maxStrangers {
+		add(fmt.Sprintf("10.0.%d.1", i))
+	}
+	if last := add("10.1.0.1"); closed[last] {
+		t.Error("who comes last is closed")
 	}
 }
 

@@ -2,57 +2,73 @@ package main
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 )
 
-// maxStrangers is how many connections of one listener may not have said hello
+// maxStrangers is how many connections of one listener may not have been let in
 // yet. With one more, the oldest of whoever has the most is closed: who floods
 // a listener keeps himself out, and a peer that says hello at once gets in.
 const maxStrangers = 256
 
-// strangers are the connections of a listener that have not said hello, by
-// where they come from, the oldest first.
+// strangers are the connections of a listener whose peers are not let in yet.
 type strangers struct {
-	mu  sync.Mutex // guards of and all
-	of  map[string][]net.Conn
-	all int
+	mu  sync.Mutex // guards the rest
+	all []stranger // the oldest first
+	of  map[string]int
 }
 
-func newStrangers() *strangers { return &strangers{of: map[string][]net.Conn{}} }
+type stranger struct {
+	crowd string
+	conn  net.Conn
+}
+
+func newStrangers() *strangers { return &strangers{of: map[string]int{}} }
 
 // add takes one in, for whom another may have to go.
 func (s *strangers) add(origin string, c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of[origin] = append(s.of[origin], c)
-	if s.all++; s.all <= maxStrangers {
+	crowd := crowdOf(origin)
+	s.all = append(s.all, stranger{crowd, c})
+	if s.of[crowd]++; len(s.all) <= maxStrangers {
 		return
 	}
-	most := origin
-	for o, cs := range s.of {
-		if len(cs) > len(s.of[most]) {
-			most = o
-		}
+	most := 0
+	for _, n := range s.of {
+		most = max(most, n)
 	}
-	out := s.of[most][0]
-	s.remove(most, 0)
+	i := slices.IndexFunc(s.all, func(o stranger) bool { return s.of[o.crowd] == most })
+	out := s.all[i].conn
+	s.remove(i)
 	out.Close()
 }
 
-// drop lets one go that has said hello, or has gone.
-func (s *strangers) drop(origin string, c net.Conn) {
+// drop lets one go that is let in, or has gone.
+func (s *strangers) drop(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.of[origin], c); i >= 0 {
-		s.remove(origin, i)
+	if i := slices.IndexFunc(s.all, func(o stranger) bool { return o.conn == c }); i >= 0 {
+		s.remove(i)
 	}
 }
 
 // remove needs mu.
-func (s *strangers) remove(origin string, i int) {
-	s.all--
-	if s.of[origin] = slices.Delete(s.of[origin], i, i+1); len(s.of[origin]) == 0 {
-		delete(s.of, origin)
+func (s *strangers) remove(i int) {
+	crowd := s.all[i].crowd
+	s.all = slices.Delete(s.all, i, i+1)
+	if s.of[crowd]--; s.of[crowd] == 0 {
+		delete(s.of, crowd)
 	}
+}
+
+// crowdOf is as one of whom a peer counts: over IPv6 every host has a network of
+// addresses to come from.
+func crowdOf(origin string) string {
+	a, err := netip.ParseAddr(origin)
+	if err != nil || !a.Is6() || a.Is4In6() {
+		return origin
+	}
+	return netip.PrefixFrom(a.WithZone(""), 64).Masked().String()
 }

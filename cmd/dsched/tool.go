@@ -25,7 +25,7 @@ type tool struct {
 }
 
 // serveTool answers a tool's requests, one after another, until it goes.
-func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer) error {
+func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer, known func()) error {
 	if !peer.Tool() {
 		return &wire.Error{Status: cli.NotAllowed, Text: "this stream does not prove which user you are: use the spool's socket, or ssh"}
 	}
@@ -33,6 +33,7 @@ func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer) erro
 		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", peer.User, maxTools)}
 	}
 	defer h.do(func() { h.count(peer.UID, user{tools: -1}) })
+	known()
 	if err := c.Send(h.hello(wire.Hello{User: peer.User})); err != nil {
 		return err
 	}

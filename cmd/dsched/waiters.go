@@ -26,7 +26,7 @@ type waiter struct {
 }
 
 // waiters are few, and in memory only. Somebody who makes keys by the thousand
-// pushes out his own: with one too many, whoever dials from the address that has
+// pushes out his own: with one too many, whoever dials from the place that has
 // the most goes, the one heard longest ago first.
 type waiters struct {
 	all  []waiter // the one heard longest ago first
@@ -39,14 +39,13 @@ func (ws *waiters) add(w waiter) (tell bool) {
 	ws.keep(func(old waiter) bool { return w.heard.Sub(old.heard) < waitersFor })
 	ws.all = append(ws.all, w)
 	if len(ws.all) > maxWaiters {
-		from := make(map[string]int)
-		most := w.from
+		from, most := make(map[string]int), 0
 		for _, w := range ws.all {
-			if from[w.from]++; from[w.from] > from[most] {
-				most = w.from
-			}
+			crowd := crowdOf(w.from)
+			from[crowd]++
+			most = max(most, from[crowd])
 		}
-		out := slices.IndexFunc(ws.all, func(w waiter) bool { return w.from == most })
+		out := slices.IndexFunc(ws.all, func(w waiter) bool { return from[crowdOf(w.from)] == most })
 		ws.all = slices.Delete(ws.all, out, out+1)
 	}
 	if w.heard.Sub(ws.told) < waitersTold {

@@ -172,9 +172,13 @@ func (s *Shared) taken(m *wire.Part) error {
 	case p == nil && len(s.parts) == MaxParts:
 		return fmt.Errorf("%w: more than %d parts at once", line.ErrLine, MaxParts)
 	case p == nil:
-		s.last++
-		p = s.add(s.last)
-		s.fresh <- p
+		p = s.add(s.last + 1)
+		select {
+		case s.fresh <- p:
+			s.last++
+		default: // as many as there may be were ended before anybody took them
+			return fmt.Errorf("%w: parts begin and end faster than they are taken", line.ErrLine)
+		}
 	case p.heardEnd:
 		return fmt.Errorf("%w: part %d goes on after its end", line.ErrLine, m.S)
 	}

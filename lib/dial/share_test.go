@@ -276,6 +276,26 @@ func TestI16T82OddParts(t *testing.T) {
 	}
 }
 
+// I16: parts that are over before anybody has taken them are not collected, and
+// hold nobody up.
+func TestI16PartsNobodyTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		s := Share(wire.New(a), false)
+		defer s.Close()
+		go io.Copy(io.Discard, b)
+		peer := wire.New(b)
+		for n := range uint64(MaxParts + 1) {
+			peer.Send(&wire.Part{S: n + 1, N: 1, Payload: []byte("x")}, &wire.More{S: n + 1}, &wire.Part{S: n + 1})
+			synctest.Wait()
+		}
+		<-s.Over()
+		if err := s.Err(); !errors.Is(err, line.ErrLine) {
+			t.Error(err)
+		}
+	})
+}
+
 // A refusal of the whole stream is what its parts say.
 func TestPartsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
