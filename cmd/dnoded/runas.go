@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"distribute/lib/account"
 	"distribute/lib/cli"
@@ -80,13 +81,28 @@ func onlyOf(name string) func(context.Context, string) (*account.Account, error)
 }
 
 // passable says why jobs of others could not go to what is theirs in a node's
-// directory.
+// directory, or could put something else in its place.
 func passable(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	for up := filepath.Dir(dir); ; up = filepath.Dir(up) {
+	if err := passableAs(dir, dir); err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) { // it is made in a place that was looked at
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return passableAs(dir, real)
+}
+
+// passableAs is passable by the directories above one of its names.
+func passableAs(dir, name string) error {
+	for up := filepath.Dir(name); ; up = filepath.Dir(up) {
 		info, err := os.Stat(up)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -94,10 +110,23 @@ func passable(dir string) error {
 		if err == nil && info.Mode().Perm()&0o001 == 0 {
 			return cli.Errorf(cli.Input, "the users whose jobs are to run here cannot get to %q: %q has mode %04o; give dnoded another directory with -D, or let them through (chmod o+x)", dir, up, info.Mode().Perm())
 		}
+		if err == nil && changeable(info) {
+			return cli.Errorf(cli.Input, "others than root could put another directory in the place of %q: %q is theirs to write in; give dnoded another directory with -D, or take %[2]q from them (chown root, chmod go-w)", dir, up)
+		}
 		if up == "/" {
 			return nil
 		}
 	}
+}
+
+// changeable says that others than root may rename what is in a directory.
+func changeable(dir fs.FileInfo) bool {
+	st, ok := dir.Sys().(*syscall.Stat_t)
+	if !ok || st.Uid != 0 {
+		return true
+	}
+	group, others := dir.Mode().Perm()&0o020 != 0 && st.Gid != 0, dir.Mode().Perm()&0o002 != 0
+	return (group || others) && dir.Mode()&fs.ModeSticky == 0
 }
 
 // runsAs is the fact that dnoded -n tells of it.

@@ -81,8 +81,9 @@ func openPlain(name string) (*os.File, error) {
 	return f, nil
 }
 
-// printed is the entry of what the job printed. Nothing writes to it any more.
-// What is no file is replaced by an empty one.
+// printed is the entry of what the job printed. Nothing of the job writes to it
+// any more, and what another process of its user adds is not waited for. What is
+// no file is replaced by an empty one.
 func printed(a *attempt) (e pack.Entry, err error) {
 	if info, err := os.Lstat(a.Output()); err != nil || !info.Mode().IsRegular() {
 		if err := errors.Join(os.RemoveAll(a.Output()), os.WriteFile(a.Output(), nil, 0o600)); err != nil {
@@ -94,17 +95,23 @@ func printed(a *attempt) (e pack.Entry, err error) {
 		return e, err
 	}
 	defer f.Close()
-	sum := sha256.New()
-	size, err := io.Copy(sum, f)
-	if err != nil {
-		return e, err
-	}
 	info, err := f.Stat()
 	if err != nil {
 		return e, err
 	}
+	sum, size, err := hashed(f, info.Size())
+	if err != nil {
+		return e, err
+	}
 	return pack.Entry{Path: a.Job.Name() + "_output.txt", Type: pack.File, Size: size, Mode: 0o644,
-		Time: info.ModTime().UTC(), Sum: hex.EncodeToString(sum.Sum(nil))}, nil
+		Time: info.ModTime().UTC(), Sum: sum}, nil
+}
+
+// hashed is the SHA-256 of the first size bytes, and how many there were.
+func hashed(r io.Reader, size int64) (sum string, n int64, err error) {
+	h := sha256.New()
+	n, err = io.Copy(h, io.LimitReader(r, size))
+	return hex.EncodeToString(h.Sum(nil)), n, err
 }
 
 // gatherExtra is the manifest of the files that come home beside the job's own.
@@ -269,13 +276,26 @@ func openHome(a *attempt, root *os.Root, e pack.Entry, as *proc.Identity) (f io.
 				return root.Open(p)
 			}
 			err = as.Do(func() (err error) {
-				f, err = root.Open(p)
+				f, err = openSame(root, p, info)
 				return err
 			})
 			return f, err
 		}
 	}
 	return nil, fmt.Errorf("%w: %q", pack.ErrChanged, e.Path)
+}
+
+// openSame opens the file that was looked at, and nothing that its owner has put
+// in its place since: to open a FIFO would wait for ever.
+func openSame(root *os.Root, path string, info fs.FileInfo) (*os.File, error) {
+	f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
+		return nil, errors.Join(fmt.Errorf("%w: %q was replaced", pack.ErrChanged, path), err, f.Close())
+	}
+	return f, nil
 }
 
 func sameTime(info fs.FileInfo, e pack.Entry) bool {

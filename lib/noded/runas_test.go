@@ -2,8 +2,13 @@ package noded
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"distribute/lib/account"
@@ -28,6 +33,62 @@ func TestEnvOfAccounts(t *testing.T) {
 	}
 	if n.Env[1] != "HOME=/root" {
 		t.Error("the daemon's own was changed")
+	}
+}
+
+// N66: what a user puts in the place of a file between the look at it and the
+// opening is not waited for, and not sent.
+func TestN66FIFOInPlaceOfAResult(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "r")
+	if err := os.WriteFile(name, []byte("right"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	info, err := root.Lstat("r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := openSame(root, "r", info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	for what, put := range map[string]func() error{
+		"a FIFO": func() error { return syscall.Mkfifo(name, 0o600) },
+		"a link": func() error { return os.Symlink("/dev/zero", name) },
+		"a file": func() error { return os.WriteFile(name, []byte("wrong"), 0o600) },
+	} {
+		if err := os.Rename(name, name+".old"); err != nil { // so that its inode is not used again
+			t.Fatal(err)
+		}
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := openSame(root, "r", info); err == nil {
+			f.Close()
+			t.Errorf("%s is opened", what)
+		}
+		if err := os.Rename(name+".old", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// N66: an output that somebody goes on writing to is read to where it ended.
+func TestN66EndlessOutput(t *testing.T) {
+	zeros, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zeros.Close()
+	want := fmt.Sprintf("%x", sha256.Sum256(make([]byte, 5)))
+	if sum, n, err := hashed(zeros, 5); err != nil || n != 5 || sum != want {
+		t.Error(sum, n, err)
 	}
 }
 
