@@ -40,7 +40,7 @@ func initNode(ctx context.Context, c *cli.Cmd, dir string, args []string) error 
 // initTLS is initNode for a head that is dialled over TLS.
 func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerprint) error {
 	if err := dial.CheckTLS(head); err != nil {
-		return cli.Usagef("%w", err)
+		return cli.Usagef("%q: %w", head, err)
 	}
 	key, away, err := compare(ctx, c, head, key)
 	if err != nil {
@@ -64,7 +64,7 @@ func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 	}
 	switch {
 	case away != nil:
-		c.Talk("%v; the settings are written all the same", away)
+		c.Talk("%v; the settings are written all the same, into %q", away, nodeFile(dir))
 	case there: // and may be in use
 		c.Talk("the node has a key already; if it is not accepted yet, on the head: dadm accept %s %s", name.value, own.Fingerprint())
 	default:

@@ -23,7 +23,7 @@ import (
 // host. It prints the line of authorized_keys that lets this node in.
 func initSSH(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerprint) error {
 	if err := (dial.Terms{}).Check(head); err != nil {
-		return cli.Usagef("%w", err)
+		return cli.Usagef("%q: %w", head, err)
 	}
 	known, err := hostKey(ctx, c, head, key)
 	if err != nil {

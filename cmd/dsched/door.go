@@ -103,7 +103,7 @@ func (h *head) mayServe(p dial.Peer, name string) *wire.Error {
 	case p.Proven && p.UID != h.uid && p.UID != 0:
 		return refusal("user %s may not serve as a node here: only the user who runs dsched, and root", p.User)
 	case p.Node != "" && p.Node != name:
-		return refusal("this stream is that of node %q, and the node says that it is %.100q", p.Node, name)
+		return refusal("this stream is that of node %[1]q, and the node says that it is %.100[2]q: write name: %[1]s in its node.yaml, or its name in the line of authorized_keys", p.Node, name)
 	}
 	return h.door.refuses(p, node.Name(name))
 }

@@ -169,7 +169,10 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 		id = r.ID.Try(try)
 	}
 	_, root, err := t.spool.Result(r.ID, try)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && r.State == job.Running:
+		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("%q has printed nothing yet: it is %s on %s", id, r.Phase, r.Node)}
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here: the job is %s", id, r.State)}
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"syscall"
 	"time"
 
 	"distribute/lib/cli"
@@ -84,7 +85,13 @@ type Lost struct {
 	Err  error
 }
 
-func (l *Lost) Error() string { return fmt.Sprintf("lost the head at %q: %v", l.Addr, l.Err) }
+func (l *Lost) Error() string {
+	why := l.Err.Error()
+	if errors.Is(l.Err, io.EOF) || errors.Is(l.Err, io.ErrUnexpectedEOF) || errors.Is(l.Err, syscall.EPIPE) || errors.Is(l.Err, syscall.ECONNRESET) {
+		why = "the connection was closed"
+	}
+	return fmt.Sprintf("lost the head at %q: %s", l.Addr, why)
+}
 
 // Unwrap returns the cause.
 func (l *Lost) Unwrap() error { return l.Err }

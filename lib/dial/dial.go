@@ -59,8 +59,8 @@ type Terms struct {
 	Sharing  []string         // the first of these directories that is fit for it is where the user's tools share an ssh
 }
 
-// Dial makes a stream to the address: a spool directory, unix:PATH or
-// tcp://HOST:PORT on loopback.
+// Dial makes a stream to the address without a key: to a spool directory,
+// unix:PATH, ssh://HOST or tcp://HOST:PORT on loopback.
 func Dial(ctx context.Context, addr string) (net.Conn, error) { return Terms{}.Dial(ctx, addr) }
 
 // Dial is the function Dial on these terms.
@@ -103,6 +103,9 @@ func silent(dir string, err error) error {
 		return err
 	}
 	if _, serr := os.Stat(filepath.Join(dir, "spool.json")); errors.Is(serr, os.ErrNotExist) {
+		if !strings.HasPrefix(dir, "/") && strings.TrimSpace(dir) != "" {
+			return fmt.Errorf("there is no spool of that path; a head on another machine is ssh://HOST/SPOOL, or tls://HOST for a node (%w)", bare(err))
+		}
 		return fmt.Errorf("it is no spool (%w)", bare(err))
 	}
 	return fmt.Errorf("no dsched runs on it; dlocal starts your own (%w)", bare(err))
@@ -112,10 +115,19 @@ func silent(dir string, err error) error {
 func bare(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
-		return op.Err
+		err = op.Err
+	}
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) && dns.IsNotFound {
+		return noHost{dns}
 	}
 	return err
 }
+
+// noHost is a [net.DNSError] without the address of who was asked.
+type noHost struct{ *net.DNSError }
+
+func (e noHost) Error() string { return fmt.Sprintf("there is no host %q", e.Name) }
+func (e noHost) Unwrap() error { return e.DNSError }
 
 func wrap(addr string, err error) error {
 	if err == nil {
@@ -215,6 +227,14 @@ func Listen(addr string) (net.Listener, error) { return Terms{}.Listen(addr) }
 
 // Listen is the function Listen on these terms.
 func (t Terms) Listen(addr string) (net.Listener, error) {
+	l, err := t.listen(addr)
+	if err != nil {
+		return nil, bare(err)
+	}
+	return l, nil
+}
+
+func (t Terms) listen(addr string) (net.Listener, error) {
 	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
 		if err := t.plain(hp); err != nil {
 			return nil, err

@@ -37,7 +37,7 @@ func TestHead(t *testing.T) {
 	check("/flag", "/flag")
 	delete(env, "DHEAD")
 	write(t, filepath.Join(home, ".config/distribute/head"), "\n")
-	if _, err := Head(getenv(env), ""); err == nil || !strings.Contains(err.Error(), "is empty") {
+	if _, err := Head(getenv(env), ""); err == nil || !errors.Is(err, ErrNoHead) || !strings.Contains(err.Error(), "is empty") {
 		t.Errorf("an empty file: %v", err)
 	}
 }

@@ -13,9 +13,14 @@ import (
 var ErrNoHead = errors.New("no head is set")
 
 // A NoHead is [ErrNoHead] with what to do about it.
-type NoHead struct{}
+type NoHead struct {
+	Empty string // the file that should say it, and is empty; none where there is none
+}
 
-func (NoHead) Error() string {
+func (e NoHead) Error() string {
+	if e.Empty != "" {
+		return fmt.Sprintf("%q is empty: its first line is the address of the head", e.Empty)
+	}
 	return ErrNoHead.Error() + `; one of these says which (DIR is its spool, or ssh://HOST/DIR):
   export DHEAD=DIR   the lab's; or DIR in ~/.config/distribute/head
   eval "$(dlocal)"   starts a head and a node of your own, here
@@ -51,7 +56,7 @@ func Head(getenv func(string) string, flag string) (string, error) {
 		}
 		addr, _, _ := strings.Cut(string(b), "\n")
 		if addr = strings.TrimSpace(addr); addr == "" {
-			return "", fmt.Errorf("%q is empty: its first line is the address of the head", file)
+			return "", NoHead{Empty: file}
 		}
 		return addr, nil
 	}

@@ -43,7 +43,11 @@ func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 	}
 	keys := hostKeys(out)
 	if len(keys) == 0 {
-		return nil, &Error{addr, fmt.Errorf("it shows no host key: %.200q", lastLine(said.String()))}
+		why := errors.New("it shows no host key; does an sshd listen there?")
+		if last := lastLine(said.String()); last != "" {
+			why = fmt.Errorf("%w (%.200q)", why, last)
+		}
+		return nil, &Error{addr, why}
 	}
 	return keys, nil
 }

@@ -66,7 +66,7 @@ func ReadKey(path string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	if why := exposed(info); why != "" {
+	if why := exposed(path, info); why != "" {
 		return Key{}, badKey(path, why)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
@@ -84,15 +84,15 @@ func badKey(path, why string) error { return fmt.Errorf("%q is %w: %s", path, Er
 
 // exposed says why nobody's secret can be in a file, and what to do; empty: it
 // can.
-func exposed(info fs.FileInfo) string {
+func exposed(path string, info fs.FileInfo) string {
 	if !info.Mode().IsRegular() {
 		return "it is no regular file"
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return fmt.Sprintf("it belongs to user %d, and this runs as %d: make it belong to that user (chown)", st.Uid, os.Geteuid())
+		return fmt.Sprintf("it belongs to user %d, and this runs as %[2]d: chown %[2]d %[3]s", st.Uid, os.Geteuid(), path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Sprintf("others can read it (mode %04o): chmod 600, or, if somebody may have read it, remove it and make a new key, which has to be accepted anew", info.Mode().Perm())
+		return fmt.Sprintf("others can read it (mode %04o): chmod 600 %s, or, if somebody may have read it, remove it and make a new key, which has to be accepted anew", info.Mode().Perm(), path)
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package dial
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"syscall"
@@ -12,7 +13,10 @@ import (
 // yet, as at a start without a network: it is heard from when it is.
 func listenTCP(hostport string) (net.Listener, error) {
 	l, err := net.Listen("tcp", hostport)
-	if !errors.Is(err, syscall.EADDRNOTAVAIL) {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("something listens there already, which ss -ltnp shows (%w)", bare(err))
+	case !errors.Is(err, syscall.EADDRNOTAVAIL):
 		return l, err
 	}
 	free := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
@@ -28,6 +32,9 @@ func listenTCP(hostport string) (net.Listener, error) {
 // Absent says that no interface of this machine has the address of a listener
 // now, so that nobody can reach it there.
 func Absent(addr net.Addr) bool {
+	if over, ok := addr.(tlsAddr); ok {
+		addr = over.Addr
+	}
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsUnspecified() || tcp.IP.IsLoopback() {
 		return false

@@ -38,9 +38,11 @@ func parseSSH(addr string) (sshAddr, error) {
 	case secret, u.RawQuery != "", u.Fragment != "", a.host == "", a.spool == "/":
 		return a, errSSHAddr
 	case !hostName(a.host):
-		return a, fmt.Errorf("%q is no name of a host", a.host)
+		return a, fmt.Errorf("%q is no name of a host (an IPv6 address is in brackets)", a.host)
 	case u.User != nil && !plainWord(a.user):
 		return a, fmt.Errorf("%q is no name of a user", a.user)
+	case a.port != "":
+		return a, checkPort(a.port)
 	}
 	return a, nil
 }

@@ -24,7 +24,7 @@ func TestSSHAddresses(t *testing.T) {
 		}
 	}
 	for _, addr := range []string{"ssh://", "ssh:///spool", "ssh://desk/", "ssh://-oProxyCommand=x", "ssh://-l@desk", "ssh://@desk",
-		"ssh://a:secret@desk", "ssh://desk?x", "ssh://desk#x", "ssh://desk:port", "ssh://a b", "ssh://a;b", "ssh://$(x)", "ssh://a%0ab@desk",
+		"ssh://a:secret@desk", "ssh://desk?x", "ssh://desk#x", "ssh://desk:port", "ssh://desk:65536", "ssh://a b", "ssh://a;b", "ssh://$(x)", "ssh://a%0ab@desk",
 		"ssh://a`x`@desk", "ssh://[::1%25;x]", "ssh://[::g]", "ssh://a@b@c/x%zz"} {
 		if got, err := parseSSH(addr); err == nil {
 			t.Errorf("%q is %+v", addr, got)
@@ -53,6 +53,26 @@ func TestX100SSHFailures(t *testing.T) {
 		}
 	}
 	if err := at.why(255, "ana@desk: Permission denied (publickey).", false); !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "USER@HOST") {
+		t.Error(err)
+	}
+}
+
+// An ssh that has ended says why also to who writes.
+func TestX100SSHWrite(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte("#!/bin/sh\necho 'ssh: connect to host desk port 22: Connection refused' >&2\nexit 255\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	c, err := Terms{}.startSSH(t.Context(), sshAddr{host: "desk"}, "dsched -attach")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for err == nil {
+		_, err = c.Write(make([]byte, 1<<16))
+	}
+	if !strings.Contains(err.Error(), "no sshd listens there") {
 		t.Error(err)
 	}
 }

@@ -78,6 +78,18 @@ func (c *sshConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write writes the stream. To an ssh that has ended it cannot, and the error is
+// why that has ended, as for Read.
+func (c *sshConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		if why := c.end(endWithin); why != nil {
+			err = why
+		}
+	}
+	return n, err
+}
+
 // SetReadDeadline is that of the stream, but until the other side has spoken
 // somebody may be typing a password, which takes as long as it takes.
 func (c *sshConn) SetReadDeadline(t time.Time) error {

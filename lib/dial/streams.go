@@ -129,8 +129,8 @@ func OwnSSH(dir string) ([]string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case exposed(info) != "":
-		return nil, badKey(key, exposed(info))
+	case exposed(key, info) != "":
+		return nil, badKey(key, exposed(key, info))
 	default:
 		add(key, "IdentityFile=FILE", "IdentitiesOnly=yes")
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,20 +32,31 @@ func parseTLS(addr string) (hostport string, err error) {
 		host, port, err = net.SplitHostPort(hp + ":" + usualPort)
 	}
 	if err != nil || strings.ContainsAny(hp, "/@? ") || strings.HasSuffix(hp, ":") {
-		return "", fmt.Errorf("%q: an address over TLS is tls://host[:port], with an IPv6 address as tls://[::1]", addr)
+		return "", errors.New("an address over TLS is tls://host[:port], with an IPv6 address as tls://[::1]")
+	}
+	if err := checkPort(port); err != nil {
+		return "", err
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+// checkPort reports what is no number of a port.
+func checkPort(port string) error {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q is no port: that is a number up to 65535", port)
+	}
+	return nil
 }
 
 // CheckTLS reports an address at which there can be no head over TLS, whatever
 // its key.
 func CheckTLS(addr string) error {
 	if !strings.HasPrefix(addr, "tls://") {
-		return fmt.Errorf("%q is no address over TLS: that is tls://host[:port]", addr)
+		return errors.New("an address over TLS is tls://host[:port]")
 	}
 	hp, err := parseTLS(addr)
 	if err == nil && strings.HasPrefix(hp, ":") {
-		err = fmt.Errorf("%q names no host", addr)
+		err = errors.New("it names no host")
 	}
 	return err
 }
@@ -55,9 +67,9 @@ func (t Terms) checkTLS(addr string) error {
 	case err != nil:
 		return err
 	case t.Key.private == nil:
-		return errors.New("TLS needs a key of one's own, and there is none")
+		return errors.New("only nodes get in over TLS; people reach a head as ssh://HOST/SPOOL")
 	case t.HeadKey == "":
-		return errors.New("TLS needs the fingerprint of the head's key, and none is known")
+		return errors.New("TLS needs the fingerprint of the head's key, and none is known: dnoded -init writes it down, as head_key")
 	case t.HeadKey == t.Key.Fingerprint():
 		return fmt.Errorf("%s is the key of this side, and cannot be the head's too", t.HeadKey)
 	}

@@ -89,6 +89,7 @@ func TestTLSAddress(t *testing.T) {
 		{"tls://head", "head:8952"}, {"tls://head:1", "head:1"}, {"tls://", ":8952"}, {"tls://:1", ":1"}, {"tls://[::1]", "[::1]:8952"},
 		{"tls://[fe80::1%eth0]:2", "[fe80::1%eth0]:2"}, {"tls://[::]:8952", "[::]:8952"}, {"tls://127.0.0.1", "127.0.0.1:8952"},
 		{"tls://::1", ""}, {"tls://head:", ""}, {"tls://head/x", ""}, {"tls://u@head", ""}, {"tls://head:1:2", ""}, {"tls://[::1", ""},
+		{"tls://head:0", "head:0"}, {"tls://head:99999", ""}, {"tls://head:x", ""}, {"tls://head:-1", ""},
 	} {
 		hp, err := parseTLS(a[0])
 		if hp != a[1] || (err == nil) != (a[1] != "") {
@@ -100,7 +101,7 @@ func TestTLSAddress(t *testing.T) {
 		terms      Terms
 		addr, want string
 	}{
-		{Terms{}, "tls://head", "a key of one's own"},
+		{Terms{}, "tls://head", "people reach a head as ssh://"},
 		{Terms{Key: k}, "tls://head", "fingerprint of the head's key"},
 		{Terms{Key: k, HeadKey: k.Fingerprint()}, "tls://head", "cannot be the head's too"},
 		{Terms{Key: k, HeadKey: node.Fingerprint("SHA256:other")}, "tls://:1", "names no host"},
