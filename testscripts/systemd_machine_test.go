@@ -116,31 +116,33 @@ func (m *unitMachine) install() {
 // setUp is what an operator does on a head that is a node, too.
 func (m *unitMachine) setUp() {
 	m.do(`
-systemd-sysusers
-systemd-tmpfiles --create distribute-head.conf distribute-node.conf
-systemctl daemon-reload
-dadm init /srv/spool >/root/fingerprint
-echo "listen: ['tls://']" >/srv/spool/head.yaml
-mkdir /etc/distribute
-echo /srv/spool >/etc/distribute/head
+{
+` + example(m.T, "dsched.8", "enable --now distribute-head") + `
+} >/root/fingerprint
 useradd -m -u 1000 -s /bin/sh -G distribute maria
-systemctl enable --now distribute-head
 maria dquery >/dev/null || [ $? = 1 ] || fail 'started, and does not listen'
-dnoded -init 127.0.0.1 "$(cat /root/fingerprint)" >/root/node
+{
+` + joins(example(m.T, "dnoded.8", "enable --now distribute-node")) + `
+} >/root/node
 dadm accept $(cat /root/node)
-systemctl enable --now distribute-node
+mkdir -m 1777 /scratch
 `)
 	m.await(`maria dquery -N | grep -q 'machine.idle'`)
 	m.do(`
 journalctl -u distribute-node | grep -q 'containment=cgroup' || fail 'not contained by a cgroup'
 ! journalctl -u distribute-node | grep 'does not bound' || fail 'not bound'
 journalctl -u distribute-head -p info -o cat | grep -q '^msg=listening' || fail 'no log, or not as the journal has it'
-[ "$(journalctl -u distribute-head -u distribute-node -p warning -o cat)" = '' ] || fail 'warnings'
+[ "$(journalctl -u distribute-head -p warning -o cat)" = '' ] || fail 'warnings'
 [ "$(stat -c %U "/proc/$(main distribute-head)" "/proc/$(main distribute-node)" | xargs)" = 'distribute distribute-node' ] || fail 'users'
 systemd-analyze security --no-pager --threshold=25 distribute-head >/tmp/scores || fail "$(cat /tmp/scores)"
 systemd-analyze security --no-pager --threshold=50 distribute-node >>/tmp/scores || fail "$(cat /tmp/scores)"
 `)
 	m.Log(m.do("grep Overall /tmp/scores"))
+}
+
+// joins is an example in which a node joins the head of this machine.
+func joins(example string) string {
+	return strings.Replace(example, "head SHA256:...", `127.0.0.1 "$(cat /root/fingerprint)"`, 1)
 }
 
 // begin has maria submit a job that counts until its file end is there, and waits
@@ -189,6 +191,14 @@ maria 'dquery BATCH | dwait | dpull -q -o home && grep -rqx over home/*/BATCH' |
 
 // undisturbed is all that happens to a daemon under a job that does not notice.
 func (m *unitMachine) undisturbed() {
+	m.do(`
+d=/etc/systemd/system/distribute-node.service.d
+mkdir $d
+cat >$d/scratch.conf <<'END'
+` + example(m.T, "dnoded.8", "ReadWritePaths=/scratch") + `END
+systemctl daemon-reload
+systemctl restart distribute-node
+`)
 	m.begin("long")
 	m.do(`
 group=$(sed -n 's/^0:://p' "/proc/$(cat /var/tmp/long.pid)/cgroup")
@@ -201,6 +211,8 @@ esac
 [ "$(cat /var/tmp/long.user)" = distribute-node ] || fail 'another user'
 grep -q '^NoNewPrivs:.1' "/proc/$(cat /var/tmp/long.pid)/status" || fail 'may gain privileges'
 ! nsenter -t "$(cat /var/tmp/long.pid)" -m ls /home/maria 2>/dev/null || fail 'sees homes'
+nsenter -t "$(cat /var/tmp/long.pid)" -m touch /scratch/mark /var/tmp/mark || fail 'no scratch'
+! nsenter -t "$(cat /var/tmp/long.pid)" -m touch /srv/mark /etc/mark 2>/dev/null || fail 'writes anywhere'
 `)
 	m.counts("long", "systemctl restart distribute-node")
 	m.counts("long", "systemctl stop distribute-node; [ $(systemctl is-active distribute-node) = inactive ]; systemctl start distribute-node")
@@ -248,12 +260,8 @@ systemctl start distribute-node
 // asSubmitter changes the node to one that is root.
 func (m *unitMachine) asSubmitter() {
 	m.do(`
-dir=/etc/systemd/system/distribute-node.service.d
-mkdir "$dir"
-cp /usr/local/share/distribute/run-as.conf "$dir"
 printf 'run_as: submitter\nusers: [maria]\n' >>/var/lib/distribute/node/node.yaml
-systemctl daemon-reload
-systemctl restart distribute-node
+` + example(m.T, "dnoded.8", "run-as.conf") + `
 systemd-analyze security --no-pager --threshold=65 distribute-node >/tmp/scores || fail "$(cat /tmp/scores)"
 `)
 	m.Log(m.do("grep Overall /tmp/scores"))
@@ -272,6 +280,7 @@ nsenter -t "$(cat /var/tmp/own.pid)" -m ls /home/maria >/dev/null || fail 'sees 
 // lent is a node of a user's own manager, which has the timer of distribute(7), too.
 // There is no logind, for which the machine lacks D-Bus.
 func (m *unitMachine) lent() {
+	lend := joins(example(m.T, "dnoded.8", "systemctl --user"))
 	m.do(`
 systemctl stop distribute-node
 cd /etc/systemd/system
@@ -283,8 +292,11 @@ systemctl start user@1000
 mkdir -p /home/maria/.local/state/distribute/node
 echo 'name: lent' >/home/maria/.local/state/distribute/node/node.yaml
 chown -R maria: /home/maria/.local
-dadm accept $(maria dnoded -init 127.0.0.1 "$(cat /root/fingerprint)")
-maria XDG_RUNTIME_DIR=/run/user/1000 systemctl --user start distribute-node || fail 'does not start'
+cat >/root/lend <<'END'
+export XDG_RUNTIME_DIR=/run/user/1000
+` + strings.Replace(lend, "loginctl enable-linger\n", "", 1) + `END
+chmod 755 /root /root/lend /root/fingerprint
+dadm accept $(maria sh /root/lend)
 `)
 	m.begin("lent")
 	m.do(`

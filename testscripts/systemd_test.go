@@ -99,6 +99,16 @@ func TestUnitsInstalled(t *testing.T) {
 		}
 	}
 	verify("as installed")
+	for _, e := range []struct{ unit, page, text string }{{"distribute-head", "dsched.8", "DSPOOL="}, {"distribute-node", "dnoded.8", "ReadWritePaths=/scratch"}} {
+		in := filepath.Join(dir, e.unit+".service.d")
+		if err := errors.Join(os.Mkdir(in, 0o755), os.WriteFile(filepath.Join(in, "example.conf"), []byte(example(t, e.page, e.text)), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		verify(e.page)
+		if err := os.RemoveAll(in); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, e := range exposures {
 		if e.dropIn != "" {
 			in := filepath.Join(dir, e.unit+".service.d")
@@ -173,7 +183,7 @@ func example(t *testing.T, page, text string) string {
 	}
 	for _, d := range regexp.MustCompile(`(?s)\n\.Bd -literal[^\n]*\n(.*?)\.Ed\n`).FindAllStringSubmatch(string(data), -1) {
 		if strings.Contains(d[1], text) {
-			return d[1]
+			return strings.ReplaceAll(d[1], `\(aq`, "'")
 		}
 	}
 	t.Fatalf("%s: no example with %q", page, text)

@@ -9,8 +9,9 @@ import (
 // processes are stopped, told to end, and continued (systemd-shutdown(8),
 // killall5(8)). The status always says that the job did not end by itself.
 func TestL40Shutdown(t *testing.T) {
+	s := newSlot(t)
 	for range 20 {
-		s, dir := newSlot(t), newDir(t)
+		dir := newDir(t)
 		await := fifo(t, dir)
 		if err := s.Run(order(dir, "echo up >said; exec sleep 1000")); err != nil {
 			t.Fatal(err)
