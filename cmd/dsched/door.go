@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -26,11 +27,12 @@ type door struct {
 	list    *spool.NodeList
 	changed chan struct{}   // closed when another list counts
 	guests  map[*guest]bool // the streams that were let in
+	said    map[node.Name]*seldom
 	waiters waiters
 }
 
 func newDoor(l *spool.NodeList) *door {
-	return &door{list: l, changed: make(chan struct{}), guests: map[*guest]bool{}}
+	return &door{list: l, changed: make(chan struct{}), guests: map[*guest]bool{}, said: map[node.Name]*seldom{}}
 }
 
 // A guest is a stream of a node that was let in.
@@ -126,6 +128,23 @@ func (h *head) enter(p dial.Peer, name string, control bool, end func(*wire.Erro
 		h.log.Info("nodes wait to be accepted: dquery -N shows them", "nodes", d.waiters.len())
 	}
 	return nil, why
+}
+
+// logOf is the log for what a node that was let in is the cause of: also of one
+// that comes again and again.
+func (h *head) logOf(name node.Name) *slog.Logger {
+	d := h.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	of := d.said[name]
+	if of == nil {
+		if len(d.said) >= maxNodes { // of names that nobody knows any more
+			clear(d.said)
+		}
+		of = &seldom{most: nodeLines}
+		d.said[name] = of
+	}
+	return slog.New(modest{h.log.Handler(), of}).With("node", string(name))
 }
 
 // leave forgets a stream that has ended.

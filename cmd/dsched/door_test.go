@@ -318,6 +318,49 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
+// X98: a node that was let in cannot fill the log, by what it says or by coming
+// again and again; what another is the cause of is logged as before.
+func TestX98NodeFillsNoLog(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "b")
+	for range 500 {
+		s.send(d.c, &wire.Error{Text: strings.Repeat("x", 10_000)}, &wire.Phase{Attempt: job.NewToken(), Phase: wire.Running})
+	}
+	var hands sync.WaitGroup
+	stop := make(chan struct{})
+	hands.Go(func() { // it is there, so that no other takes over
+		for tick := time.NewTicker(5 * time.Millisecond); d.c.Send(&wire.Ping{N: 1}) == nil; {
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	})
+	hands.Go(func() {
+		for {
+			if _, err := d.c.Recv(); err != nil {
+				return
+			}
+		}
+	})
+	for range 2 * nodeLines {
+		if _, _, err := s.greet(s.addr, helloOf("ws1")); err == nil {
+			t.Fatal("a second one is let in")
+		}
+	}
+	s.desk("ws2", "b")
+	close(stop)
+	s.stop()
+	hands.Wait()
+	if n := strings.Count(s.log.String(), "node=ws1"); n > nodeLines || s.log.Len() > nodeLines*2*maxReason {
+		t.Errorf("%d lines, and %d bytes in all", n, s.log.Len())
+	}
+	if !strings.Contains(s.log.String(), "node=ws2") {
+		t.Error("of ws2 nothing is said")
+	}
+}
+
 // What is wrong with an accept is told, and changes nothing.
 func TestAcceptMistakes(t *testing.T) {
 	s := newSite(t)

@@ -58,13 +58,14 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	}
 	s := &session{name: node.Name(hello.Name), byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
-		log: h.log.With("node", hello.Name), heard: time.Now(),
+		heard:  time.Now(),
 		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}}
 	g, err := h.enter(peer, hello.Name, true, func(why *wire.Error) { h.putOut(s, why) })
 	if err != nil {
 		return err
 	}
 	defer h.door.leave(g)
+	s.log = h.logOf(s.name)
 	if err := h.replaceOld(ctx, s.name, peer); err != nil {
 		return err
 	}
@@ -219,7 +220,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 	case *wire.Gone:
 		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
 	case *wire.Error:
-		s.log.Error("the node complains", "text", m.Text)
+		s.log.Error("the node complains", "text", m.Text[:min(len(m.Text), maxReason)])
 	default:
 		h.apply(sched.Heard{Session: s.id})
 	}
