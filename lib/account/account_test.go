@@ -93,6 +93,7 @@ func TestRule(t *testing.T) {
 		{&Rule{Users: []string{"root"}}, "root", "is root"},
 		{&Rule{Users: []string{"@root"}}, "root", "is root"},
 		{&Rule{One: "root"}, "maria", "is root"},
+		{&Rule{One: "no-such-user-here"}, "maria", `run_as in its node.yaml says "no-such-user-here": there is no such account`},
 		{&Rule{Users: []string{"no-such-user-here"}}, "no-such-user-here", "no such account"},
 		{&Rule{Users: []string{"@no-such-group-here"}}, "no-such-user-here", "no such account"},
 		{&Rule{Users: []string{"-x"}}, "-x", "is no user's name"},

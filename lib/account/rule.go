@@ -67,10 +67,13 @@ func (r *Rule) find(ctx context.Context, name string) (*Account, error) {
 		return nil, errNotListed
 	}
 	a, err := Lookup(ctx, name)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = a.Person()
 	}
-	if err := a.Person(); err != nil {
+	switch {
+	case err != nil && r.One != "": // which is not the submitter
+		return nil, fmt.Errorf("run_as in its node.yaml says %q: %w", name, err)
+	case err != nil:
 		return nil, err
 	}
 	if r.One != "" || slices.Contains(r.Users, name) {

@@ -126,7 +126,7 @@ func bare(err error) error {
 // noHost is a [net.DNSError] without the address of who was asked.
 type noHost struct{ *net.DNSError }
 
-func (e noHost) Error() string { return fmt.Sprintf("there is no host %q", e.Name) }
+func (e noHost) Error() string { return fmt.Sprintf("no such host as %q", e.Name) }
 func (e noHost) Unwrap() error { return e.DNSError }
 
 func wrap(addr string, err error) error {
