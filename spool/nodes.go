@@ -191,7 +191,7 @@ func (l *NodeList) Without(n node.Name) *NodeList {
 
 // parsed is the list of these lines, which are right.
 func parsed(text []string) *NodeList {
-	l, _ := ParseNodes([]byte(strings.Join(text, "\n") + "\n"))
+	l, _ := ParseNodes((&NodeList{text: text}).bytes())
 	return l
 }
 

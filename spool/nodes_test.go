@@ -90,6 +90,9 @@ func TestNodeListChanges(t *testing.T) {
 	if got := string(l.bytes()); got != text {
 		t.Errorf("the list before has become %q", got)
 	}
+	if got := string(with(new(NodeList), NodeLine{Node: "ws1"}).Without("ws1").bytes()); got != "" {
+		t.Errorf("without its only line the list is %q", got)
+	}
 	if with(l2, NodeLine{Node: "ws2", Key: keyOf(2)}) != l2 || l3.Without("ws9") != l3 {
 		t.Error("a change that changes nothing makes another list")
 	}

@@ -21,7 +21,8 @@ const farewellWithin = 500 * time.Millisecond
 
 // A door says who is let in as a node, and puts out those who are not any more.
 type door struct {
-	file sync.Mutex // held from when keys/nodes is read until its list counts
+	file     sync.Mutex // held from when keys/nodes is read until its list counts
+	mistaken bool       // what is in the file does not count; guarded by file
 
 	mu      sync.Mutex // guards the rest
 	list    *spool.NodeList
@@ -231,7 +232,12 @@ func (h *head) rereadNodes() {
 	l, err := readNodes(h.spool)
 	if err != nil {
 		h.log.Error("the list of nodes that was changed cannot be taken; the one before it goes on", "why", err)
+		h.door.mistaken = true
 		return
+	}
+	if h.door.mistaken {
+		h.door.mistaken = false
+		h.log.Info("the list of nodes is without mistakes again")
 	}
 	if before, _ := h.door.nodes(); l.Same(before) {
 		return
