@@ -302,7 +302,7 @@ func TestJ27LoggedAndNotTold(t *testing.T) {
 	s.start()
 	s.becomes("ns/b/j", job.Unreachable)
 	var rows []node.Row
-	s.h.do(func() { rows = s.h.nodeRows() })
+	s.h.do(func() { rows = s.h.nodeRows(true, nil) })
 	if len(rows) != 1 || rows[0].State != node.Silent || !rows[0].Seen.IsZero() ||
 		!strings.HasPrefix(rows[0].Note, "not back since dsched started; 1 job moves at ") {
 		t.Errorf("its node is shown as %+v", rows)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
@@ -39,6 +40,9 @@ type head struct {
 	uid      int
 	proven   func(net.Conn) (dial.Peer, error) // who is at the other end
 	door     *door                             // who is let in as a node
+
+	names     account.Memory[int, string] // of users
+	operators account.Memory[string, numbered]
 
 	in   chan func()
 	over chan struct{} // closed when run has ended

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 
-	"distribute/lib/account"
 	"distribute/spool"
 )
 
@@ -62,7 +61,7 @@ func (h *head) takeOne(name string) (err error) {
 			return "", err
 		}
 		who, his = uid, user{batches: 1}
-		return account.UserName(uid), nil
+		return h.names.Of(uid), nil
 	}, room)
 	if err == nil {
 		if err = h.allow(who, user{jobs: sub.Jobs()}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
@@ -74,7 +75,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), proven: dial.Proven, door: newDoor(nodes), removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}, lastWake: time.Now(),
+	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), door: newDoor(nodes), removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}, lastWake: time.Now(),
 		in: make(chan func(), maxBatchN), over: make(chan struct{}),
 		committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
@@ -82,6 +83,9 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
 		machine: sched.New(sched.Config{Lease: settings.Lease})}
+	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.names.Of) }
+	h.names.Ask, h.names.For = account.UserName, nameFor
+	h.operators.Ask, h.operators.For = numberOf, operatorFor
 	h.room.makes = h.dropUploads
 	return h, h.load()
 }

@@ -4,41 +4,68 @@ import (
 	"cmp"
 	"strings"
 
+	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
+	"distribute/lib/wire"
 	"distribute/spool"
 )
 
 // nodeRows is what is known of every node. Of its jobs those are counted of
-// which the peer may know.
+// which the peer may know, and what it says of a job is an operator's to read.
 func (t *tool) nodeRows() (rows []node.Row) {
-	running := map[*spool.Batch]map[node.Name]int{}
+	all, sees := t.operator(), map[*spool.Batch]bool{}
 	t.do(func() {
-		rows = t.head.nodeRows()
 		t.machine.Live(func(a sched.Attempt) {
-			b := t.batches[a.Ref.Batch]
-			if b == nil || a.Result != nil {
-				return
+			if b := t.batches[a.Ref.Batch]; b != nil {
+				sees[b.Batch] = all
 			}
-			if running[b.Batch] == nil {
-				running[b.Batch] = map[node.Name]int{}
-			}
-			running[b.Batch][a.Node]++
 		})
 	})
-	for b, on := range running {
-		if t.sees(b.ID, &b.Head) {
-			continue
-		}
-		for i := range rows {
-			rows[i].Jobs -= on[rows[i].Node]
-		}
+	for b := range sees { // costs system calls, for which the state does not wait
+		sees[b] = all || t.sees(b.ID, &b.Head)
 	}
+	t.do(func() { rows = t.head.nodeRows(all, func(b *spool.Batch) bool { return sees[b] }) })
 	return rows
 }
 
+// unseen is how much of what is counted of each node is of batches that the
+// peer may not know of.
+func (h *head) unseen(sees func(*spool.Batch) bool) map[node.Name]sched.Node {
+	on := map[node.Name]sched.Node{}
+	h.machine.Live(func(a sched.Attempt) {
+		b := h.batches[a.Ref.Batch]
+		if b == nil || sees(b.Batch) {
+			return
+		}
+		n := on[a.Node]
+		if a.Result == nil {
+			n.Jobs++
+		}
+		if a.State == job.Stranded {
+			n.Full++
+		}
+		if a.Phase == wire.Stuck {
+			n.Stuck++
+		}
+		switch {
+		case a.Current && b.Head.Spec.Retry == job.Never:
+			n.Stay++
+		case a.Current:
+			n.Wait++
+		}
+		on[a.Node] = n
+	})
+	return on
+}
+
 // nodeRows is what is known of every node, and of those that wait to be let in.
-func (h *head) nodeRows() []node.Row {
+// With all it has what nodes say of jobs.
+func (h *head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
+	unseen := map[node.Name]sched.Node{}
+	if !all {
+		unseen = h.unseen(sees)
+	}
 	var rows []node.Row
 	seen := map[node.Name]bool{}
 	for _, n := range h.machine.Nodes() {
@@ -46,6 +73,8 @@ func (h *head) nodeRows() []node.Row {
 			continue
 		}
 		seen[n.Node] = true
+		less := unseen[n.Node]
+		n.Jobs, n.Wait, n.Stay, n.Full, n.Stuck = n.Jobs-less.Jobs, n.Wait-less.Wait, n.Stay-less.Stay, n.Full-less.Full, n.Stuck-less.Stuck
 		if s := h.sessions[h.byNode[n.Node]]; s != nil {
 			s.mu.Lock()
 			n.Seen = s.heard
@@ -55,6 +84,9 @@ func (h *head) nodeRows() []node.Row {
 		}
 		switch n.State {
 		case node.Resting:
+			if all && n.Given != "" {
+				n.Note += ": " + n.Given
+			}
 			n.Note += "; until " + h.clockTime(n.Until)
 		case node.Silent, node.Lost:
 			n.Note = h.awayNote(&n)

@@ -16,6 +16,9 @@ import (
 // of a directory service are asked for by another program.
 const operatorFor = time.Minute
 
+// nameFor is how long a user's name is remembered.
+const nameFor = 5 * time.Second
+
 // operator says whether the peer may act on everybody's batches, and see them:
 // whom head.yaml names, the user who runs dsched, and root.
 func (t *tool) operator() bool {
@@ -25,7 +28,7 @@ func (t *tool) operator() bool {
 	if t.asked.IsZero() || time.Since(t.asked) > operatorFor {
 		t.asked = time.Now()
 		t.named = slices.ContainsFunc(t.settings.Operators, func(o string) bool {
-			is, err := isOperator(context.Background(), o, t.peer)
+			is, err := t.isOperator(o, t.peer)
 			return err == nil && is
 		})
 	}
@@ -34,20 +37,38 @@ func (t *tool) operator() bool {
 
 // isOperator says whether an operator of head.yaml, a name or @group, is the
 // peer or a group of his: a name that has another number is somebody else.
-func isOperator(ctx context.Context, o string, p dial.Peer) (bool, error) {
-	if group, ok := strings.CutPrefix(o, "@"); ok {
-		gid, err := account.GroupID(ctx, group)
-		return slices.Contains(p.Groups, gid), err
+func (h *head) isOperator(o string, p dial.Peer) (bool, error) {
+	n := h.operators.Of(o)
+	if strings.HasPrefix(o, "@") {
+		return n.err == nil && slices.Contains(p.Groups, n.id), n.err
 	}
-	a, err := account.Lookup(ctx, o)
-	return err == nil && a.UID == p.UID, err
+	return n.err == nil && n.id == p.UID, n.err
+}
+
+// A numbered is the number of a user or a group, or why there is none.
+type numbered struct {
+	id  int
+	err error
+}
+
+// numberOf is the number of an operator of head.yaml.
+func numberOf(o string) numbered {
+	if group, ok := strings.CutPrefix(o, "@"); ok {
+		gid, err := account.GroupID(context.Background(), group)
+		return numbered{gid, err}
+	}
+	a, err := account.Lookup(context.Background(), o)
+	if err != nil {
+		return numbered{0, err}
+	}
+	return numbered{a.UID, nil}
 }
 
 // checkOperators says in the log which operators of head.yaml nobody is, as far
 // as can be known now.
 func (h *head) checkOperators(ctx context.Context) {
 	for _, o := range h.settings.Operators {
-		if _, err := isOperator(ctx, o, dial.Peer{UID: -1}); err != nil && ctx.Err() == nil {
+		if _, err := h.isOperator(o, dial.Peer{UID: -1}); err != nil && ctx.Err() == nil {
 			h.log.Warn("an operator of head.yaml is not known", "operator", o, "why", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"distribute/lib/dial"
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/wire"
 )
 
@@ -169,5 +170,68 @@ func TestX99FollowedPrivate(t *testing.T) {
 	}
 	if all := told(operators, "ns/his"); len(all) != 4 {
 		t.Errorf("the operator is told of %v", all)
+	}
+}
+
+// X99: what nodes are doing tells others nothing of a private batch: not how many
+// of its jobs run, move or wait, and not what a node has said of one.
+func TestX99NodesOfPrivate(t *testing.T) {
+	s := newSite(t)
+	s.stop()
+	var uid atomic.Int64
+	s.proven = func(c net.Conn) (dial.Peer, error) {
+		p, err := dial.Proven(c)
+		if n := uid.Load(); n > 0 && p.Proven {
+			p.UID, p.User = int(n), "user"
+		}
+		return p, err
+	}
+	s.start()
+	const ana, ben, spec = 1 << 20, 1<<20 + 1, `{"kind":"command","resources":{"cpus":1},"private":true}`
+	shown := func(to int64, name string, state node.State) (r node.Row) {
+		t.Helper()
+		uid.Store(to)
+		for end := time.Now().Add(20 * time.Second); r.State != state; {
+			if time.Now().After(end) {
+				t.Fatalf("%s is shown as %+v, and not %s", name, r, state)
+			}
+			for _, text := range s.nodeRows(t) {
+				var row node.Row
+				if err := json.Unmarshal([]byte(text), &row); err != nil {
+					t.Fatal(err)
+				}
+				if string(row.Node) == name {
+					r = row
+				}
+			}
+		}
+		return r
+	}
+	uid.Store(ana)
+	s.submitAs("ns/a", spec, "j")
+	d := s.desk("ws1", "b")
+	start := next[*wire.Start](d)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.becomes("ns/a/j", job.Running)
+	for to, jobs := range map[int64]int{ana: 1, ben: 0, 0: 1} {
+		if r := shown(to, "ws1", node.Busy); r.Jobs != jobs {
+			t.Errorf("to %d %d jobs are shown", to, r.Jobs)
+		}
+	}
+	d.c.Close()
+	for to, told := range map[int64]bool{ana: true, ben: false, 0: true} {
+		if r := shown(to, "ws1", node.Silent); strings.Contains(r.Note, "job") != told {
+			t.Errorf("to %d it is said: %s", to, r.Note)
+		}
+	}
+	uid.Store(ana)
+	s.submitAs("ns/b", spec, "j")
+	d = s.desk("ws2", "b")
+	start = next[*wire.Start](d)
+	s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "no secret.txt"}}})
+	for to, told := range map[int64]bool{ben: false, 0: true} {
+		if r := shown(to, "ws2", node.Resting); strings.Contains(r.Note, "secret") != told || !strings.Contains(r.Note, "hands back") {
+			t.Errorf("to %d it is said: %s", to, r.Note)
+		}
 	}
 }

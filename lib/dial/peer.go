@@ -34,7 +34,10 @@ func (p Peer) As(node string) Peer { return Peer{UID: -1, Node: node, From: p.Fr
 // Proven says who is at the other end of a stream that was accepted: over a
 // Unix socket the kernel tells, over TLS the peer proves its key within
 // [wire.HelloWithin], and over TCP nothing does.
-func Proven(c net.Conn) (Peer, error) {
+func Proven(c net.Conn) (Peer, error) { return ProvenAs(c, account.UserName) }
+
+// ProvenAs is Proven for who has another way to ask for users' names.
+func ProvenAs(c net.Conn, name func(uid int) string) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		ip, err := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -49,7 +52,7 @@ func Proven(c net.Conn) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{UID: uid, User: account.UserName(uid), Groups: groups, Proven: true, Local: true}, nil
+	return Peer{UID: uid, User: name(uid), Groups: groups, Proven: true, Local: true}, nil
 }
 
 // credentials is the user at the other end of a Unix socket, and his groups.

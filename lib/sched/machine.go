@@ -140,6 +140,7 @@ type peer struct {
 	recalling *attempt      // asked back for this node
 	rest      time.Duration // until when it is given nothing, and why
 	restWhy   string
+	restOf    string // what was said of an attempt that was handed back
 	suspicion
 }
 

@@ -66,7 +66,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 // refused lets a node rest for a moment that hands back what it is given.
 func (m *Machine) refused(p *peer, why string) {
 	if until := m.now + resting; until > p.rest {
-		p.rest, p.restWhy = until, "it hands back what it is given: "+orElse(why, "not started")
+		p.rest, p.restWhy, p.restOf = until, "it hands back what it is given", orElse(why, "not started")
 	}
 }
 
@@ -78,6 +78,7 @@ func (m *Machine) rest(p *peer) {
 	}
 	p.rests++
 	p.rest = m.now + length
+	p.restOf = ""
 	p.restWhy = fmt.Sprintf("%d jobs failed within %v", p.fails, max(time.Second, (m.now-p.since).Round(time.Second)))
 	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
 		if !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == Waiting {

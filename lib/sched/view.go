@@ -141,6 +141,7 @@ type Node struct {
 	Stay  int           // jobs that wait for it however long it takes
 	Full  int           // results that have no room on the head
 	Stuck int           // attempts whose processes do not die
+	Given string        // of one that rests: what it says of an attempt that it has handed back
 }
 
 // Nodes is a row for each node that was connected or was given an attempt, by
@@ -171,7 +172,7 @@ func (m *Machine) Nodes() []Node {
 			r.State, r.Until = node.Silent, p.heard+m.cfg.Lease
 		case p.session == 0:
 		case p.rest != 0:
-			r.State, r.Until, r.Note = node.Resting, p.rest, p.restWhy
+			r.State, r.Until, r.Note, r.Given = node.Resting, p.rest, p.restWhy, p.restOf
 		case r.Jobs+len(p.held) > 0:
 			r.State = node.Busy
 		default:
