@@ -128,7 +128,8 @@ func (h *Head) Taken(name string) error {
 }
 
 // Reject moves a file of incoming/ to rejected/, beside a file NAME.why that
-// says why. Nothing is deleted: where that name is there, a number is added.
+// says why, unless the file is its owner's alone: the group reads NAME.why.
+// Nothing is deleted: where that name is there, a number is added.
 func (h *Head) Reject(name string, why error) error {
 	name = filepath.Base(name)
 	to := h.path("rejected", name)
@@ -138,7 +139,11 @@ func (h *Head) Reject(name string, why error) error {
 	if err := durable.Step("reject.why"); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(to+".why", []byte(why.Error()+"\n"), 0o640); err != nil {
+	text := why.Error()
+	if info, err := os.Lstat(h.path("incoming", name)); err == nil && info.Mode().Perm()&0o077 == 0 && !errors.Is(why, ErrTaken) {
+		text = "it is refused, and nobody else may read it: the log of dsched says why"
+	}
+	if err := durable.WriteFile(to+".why", []byte(text+"\n"), 0o640); err != nil {
 		return classed(err)
 	}
 	if err := durable.Step("reject.rename"); err != nil {

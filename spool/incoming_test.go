@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -401,3 +403,22 @@ func FuzzDrop(f *testing.F) {
 
 // anyRoom is a disk on which everything fits.
 func anyRoom(int64, int) error { return nil }
+
+// X99: why a private submission is refused tells the group nothing of it.
+func TestX99RejectedPrivate(t *testing.T) {
+	h := newHead(t)
+	why := fmt.Errorf("%w: job 3, %q", ErrInput, "secret")
+	for mode, told := range map[fs.FileMode]bool{0o640: true, 0o600: false} {
+		name := string(job.NewToken())
+		if err := os.WriteFile(h.path("incoming", name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Reject(name, why); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(h.path("rejected", name+".why"))
+		if err != nil || strings.Contains(string(text), "secret") != told {
+			t.Errorf("%#o: %q, %v", mode, text, err)
+		}
+	}
+}
