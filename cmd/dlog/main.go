@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"distribute/lib/ask"
@@ -51,6 +52,11 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	defer heads.Close()
 	one := func(id string) error {
+		if *follow && !*build {
+			if err := begun(ctx, heads, id); err != nil {
+				return err
+			}
+		}
 		return show(ctx, heads, wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}, out)
 	}
 	if *follow && len(ids) > 1 {
@@ -82,6 +88,34 @@ func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands, buil
 		return nil
 	})
 	return ids, err
+}
+
+// errBegun ends the answer to the question of begun.
+var errBegun = errors.New("it runs, or does not any more")
+
+// begun waits while a job is on its node and its command does not run yet. It
+// takes a session of its own, since the answer has no end.
+func begun(ctx context.Context, heads *ask.Sessions, id string) error {
+	h, err := heads.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	_, _, try, err := job.ParseID(id)
+	if err != nil {
+		return err
+	}
+	early := []string{wire.Waiting, wire.Building, wire.Sending}
+	err = ask.Rows(ctx, h, wire.Query{Of: "jobs", Follow: true}, &ask.Operands{Args: []string{id}}, func(r *job.Row) error {
+		if r.State == job.Running && slices.Contains(early, r.Phase) && (try == 0 || try == r.Attempt) {
+			return nil
+		}
+		return errBegun
+	})
+	if errors.Is(err, errBegun) {
+		return nil
+	}
+	return err
 }
 
 // show prints what one job printed. It takes a session of its own, since one

@@ -146,8 +146,8 @@ func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) e
 // twice refuses a node as which another is connected, and tells both.
 func twice(old *session, peer dial.Peer) error {
 	if peer.Key != "" {
-		old.log.Error("another machine has the name and the key of this node, and was refused: if it is a copy, it needs its own (dnoded -init)", "from", peer.From)
-		return refusal("a node named %q with this key is connected already: if this machine is a copy of another, give it a name, a key and a directory of its own (dnoded -init)", old.name)
+		old.log.Error("another machine has the name and the key of this node, and was refused: if it is a copy, it needs its own (there: remove the copied directory, then dnoded -init)", "from", peer.From)
+		return refusal("a node named %q with this key is connected already: if this machine is a copy of another, give it a name, a key and a directory of its own (remove the copied directory, then dnoded -init)", old.name)
 	}
 	old.log.Error("another node says that it has this name, and was refused: give one of them another", "from", peer.From)
 	return refusal("a node named %q is connected already: give one of the two another name in its node.yaml", old.name)

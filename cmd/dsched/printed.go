@@ -171,7 +171,7 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 	_, root, err := t.spool.Result(r.ID, try)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && r.State == job.Running:
-		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("%q has printed nothing yet: it is %s on %s", id, r.Phase, r.Node)}
+		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing is printed yet: the job is %s on %s", r.Phase, r.Node)}
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here: the job is %s", id, r.State)}
 	}
