@@ -184,7 +184,7 @@ func (r *reader) source() (before string) {
 func TestLabPage(t *testing.T) {
 	desks := []string{"ws1", "ws2", "ws3"}
 	s := newSite(t, append([]string{"lab", "laptop"}, desks...)...)
-	s.people("lab", []string{"laptop"}, "maria")
+	s.people("lab", []string{"laptop"}, "maria", "ben")
 	r := &reader{site: s, desks: desks, keys: map[string]string{}}
 	inSource := r.source()
 	s.do("lab", "root", "groupadd -U maria cfd")
@@ -213,6 +213,45 @@ func TestLabPage(t *testing.T) {
 	for _, desk := range desks {
 		if strings.Count(ids, "done") != 9 || !strings.Contains(ids, desk) {
 			t.Errorf("not all is done, or nothing on %s:\n%s", desk, ids)
+		}
+	}
+	s.do("lab", "root", "dfsck -s -S /srv/spool")
+	r.trouble()
+}
+
+// trouble makes what the page says that may be printed instead be printed. Says is
+// in the page, too, but for what ... stands for there.
+func (r *reader) trouble() {
+	text, err := os.ReadFile(filepath.Join("..", "man", "distribute-lab.7"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	key := strings.TrimSpace(r.site.do("lab", "root", "dadm init /srv/spool 2>&1 | grep -o 'SHA256:.*'"))
+	wrong := "SHA256:" + strings.Repeat("A", 43)
+	nobody, err := r.try("lab", "root", "dadm accept ws1 SHA256:AAAAA")
+	if err == nil || !strings.Contains(err.Error(), "no node waits to be accepted") {
+		r.t.Errorf("of nobody who waits: %q, %v", nobody, err)
+	}
+	again := strings.Fields(r.site.do("ws1", "root", "systemctl stop distribute-node; rm /var/lib/distribute/node/key; dnoded -init lab "+key))
+	for _, c := range []struct{ host, user, script, says string }{
+		{"ws1", "root", "dnoded -D /root/x -init lab " + wrong, "tls://lab shows the key ..., and not ...: it is another head, ..."},
+		{"ws1", "root", "dnoded -D /root/x -init lab:1 " + key + "; false", "cannot be reached: ..."},
+		{"ws1", "root", "dnoded -init lab:1 " + key, "says that head is ..., and not ...: change it there ..."},
+		{"lab", "root", "dadm accept ws1 SHA256:AAAAA", "no node ws1 waits whose key begins with ..."},
+		{"lab", "root", "dadm accept " + strings.Join(again, " "), "ws1 is known by ... (dadm remove ws1 first)"},
+		{"lab", "ben", "dquery -N", "the head at \"/srv/spool\" cannot be reached: connect: permission denied"},
+		{"laptop", "ben", "DHEAD=ssh://lab ~maria/.local/bin/dquery -N", "the spool \"/srv/spool\" there is not for this user (permission denied)"},
+		{"laptop", "maria", "dquery -H ssh://nowhere.invalid -N", "no such host"},
+		{"laptop", "maria", "dsubmit -b queued -R nosuch -- true; dquery -t queued; false", "nodes has"},
+	} {
+		_, err := r.try(c.host, c.user, c.script)
+		r.t.Logf("%v", err)
+		want := strings.ReplaceAll(regexp.QuoteMeta(c.says), regexp.QuoteMeta("..."), ".*")
+		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+			r.t.Errorf("%s is not said", c.says)
+		}
+		if !strings.Contains(strings.ReplaceAll(string(text), `\(dq`, `"`), c.says) {
+			r.t.Errorf("the page does not know %q", c.says)
 		}
 	}
 }

@@ -153,24 +153,16 @@ func (s *site) shell(host, user, script string) *exec.Cmd {
 		host, user, "set -e\n"+script)
 }
 
-// try runs a script, and returns what it printed on stdout, and all of it in an
-// error if it failed.
+// try runs a script, and returns what it printed on stdout, and all that it
+// printed in an error if it failed.
 func (s *site) try(host, user, script string) (string, error) {
-	var out, all bytes.Buffer
+	var out, talk bytes.Buffer
 	cmd := s.shell(host, user, script)
-	cmd.Stdout, cmd.Stderr = &tee{&out, &all}, &all
+	cmd.Stdout, cmd.Stderr = &out, &talk
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("on %s, as %s: %w:\n%s\n%s", host, user, err, script, all.String())
+		return out.String(), fmt.Errorf("on %s, as %s: %w:\n%s\n%s%s", host, user, err, script, out.String(), talk.String())
 	}
 	return out.String(), nil
-}
-
-// A tee writes to two buffers.
-type tee struct{ a, b *bytes.Buffer }
-
-func (t *tee) Write(p []byte) (int, error) {
-	t.a.Write(p)
-	return t.b.Write(p)
 }
 
 // do is try of what must succeed.
