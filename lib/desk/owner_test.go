@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -108,5 +109,25 @@ func TestBuildsOfUsers(t *testing.T) {
 	bs, err := d.Builds()
 	if err != nil || len(bs) != 1 || bs[0].User != "ana" || bs[0].Dir != ana.Dir {
 		t.Errorf("%+v, %v", bs, err)
+	}
+}
+
+// N66: what a user puts in the place of a directory that is being removed is not
+// waited for, and not followed.
+func TestN66FIFOInPlaceOfADirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600), os.Mkdir(filepath.Join(dir, "real"), 0o700),
+		os.WriteFile(filepath.Join(dir, "real", "x"), nil, 0o600), os.Symlink("real", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for name, want := range map[string]int{"fifo": -1, "link": -1, "real": 1} {
+		if names, err := someNames(root, name); len(names) != max(want, 0) || (err == nil) != (want >= 0) {
+			t.Errorf("%s: %q, %v", name, names, err)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"syscall"
 )
 
 // removeAll is os.RemoveAll for trees as jobs leave them: directories that are
@@ -92,11 +93,12 @@ func raise(top *os.Root, path string, moved *int) error {
 }
 
 // someNames is the first names in a directory, which is opened to its owner.
+// Nobody waits for a FIFO that has come in its place.
 func someNames(top *os.Root, name string) ([]string, error) {
 	if err := unlock(top.Chmod, name); err != nil {
 		return nil, err
 	}
-	f, err := top.Open(name)
+	f, err := top.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

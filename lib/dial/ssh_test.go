@@ -91,7 +91,11 @@ func TestFitForSharing(t *testing.T) {
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o770), os.WriteFile(file, nil, 0o600), os.Symlink(fit, link)); err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []string{open, file, link, filepath.Join(fit, strings.Repeat("x", 80)), filepath.Join(dir, "$x"), filepath.Join(file, "below")} {
+	theirs := filepath.Join(dir, "shared", "distribute") // anybody could put his own in its place
+	if err := errors.Join(os.MkdirAll(theirs, 0o700), os.Chmod(filepath.Dir(theirs), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{theirs, open, file, link, filepath.Join(fit, strings.Repeat("x", 80)), filepath.Join(dir, "$x"), filepath.Join(file, "below")} {
 		if fitForSharing(bad) == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/user"
@@ -59,12 +60,20 @@ func fitForSharing(dir string) error {
 	if err != nil {
 		return err
 	}
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(owner) != os.Geteuid() {
+	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ownerOf(info) != os.Geteuid() {
 		return fmt.Errorf("%q is not this user's alone", dir)
+	}
+	above, err := os.Stat(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	if o := ownerOf(above); o != os.Geteuid() && o != 0 || above.Mode().Perm()&0o002 != 0 && above.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("others can put another directory in the place of %q", dir)
 	}
 	return nil
 }
+
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 // shareSSH returns the options besides with which an ssh shares its connection,
 // and is patient, unless the user's settings say how. Who comes while another is
