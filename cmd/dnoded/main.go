@@ -88,26 +88,13 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		Caps: &caps, Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	}
 	proc.Precious()
-	if *carried {
-		if *head != "" || *insecure {
-			return cli.Usagef("with -stdio the head is who started dnoded")
-		}
-		if err := runAs(ctx, &settings, file, true); err != nil {
-			return err
-		}
-		err = serveStdio(ctx, c, settings)
-	} else {
-		if settings.Addr, settings.Terms, err = theHead(c, cmp.Or(*head, file.Head), *insecure, file, *dir); err != nil {
-			return err
-		}
-		if dial.Exposed(settings.Addr) {
-			log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", settings.Addr)
-		}
-		if err := runAs(ctx, &settings, file, onThisMachine(settings.Addr) || *insecure); err != nil {
-			return err
-		}
-		settings.Up = func() { c.Ready(log) }
-		err = noded.Run(ctx, settings)
+	switch {
+	case *carried && (*head != "" || *insecure):
+		return cli.Usagef("with -stdio the head is who started dnoded")
+	case *carried:
+		err = serveCarried(ctx, c, settings, file)
+	default:
+		err = serve(ctx, c, settings, file, cmp.Or(*head, file.Head), *insecure)
 	}
 	switch {
 	case errors.Is(err, desk.ErrInUse):
@@ -116,6 +103,29 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
 	return err
+}
+
+// serveCarried is the node of the head that has started this by ssh.
+func serveCarried(ctx context.Context, c *cli.Cmd, s noded.Settings, file *node.File) error {
+	if err := runAs(ctx, &s, file, true); err != nil {
+		return err
+	}
+	return serveStdio(ctx, c, s)
+}
+
+// serve is the node of a head that it dials. Said is as for theHead.
+func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *node.File, said string, insecure bool) (err error) {
+	if s.Addr, s.Terms, err = theHead(c, said, insecure, file, s.Dir); err != nil {
+		return err
+	}
+	if dial.Exposed(s.Addr) {
+		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", s.Addr)
+	}
+	if err := runAs(ctx, &s, file, onThisMachine(s.Addr) || insecure); err != nil {
+		return err
+	}
+	s.Up = func() { c.Ready(s.Log) }
+	return noded.Run(ctx, s)
 }
 
 // theHead is the address of the head, and on what terms it is dialled. Said is
@@ -169,8 +179,11 @@ func readFile(dir string, args []string) (*node.File, error) {
 		return node.ReadFile(args[0])
 	}
 	f, err := node.ReadFile(nodeFile(dir))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return &node.File{}, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, cli.Errorf(cli.Input, "%w; run this as the user to whom %q belongs, or name another directory with -D", err, dir)
 	}
 	return f, err
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -99,6 +100,9 @@ func (t Terms) Dial(ctx context.Context, addr string) (net.Conn, error) {
 // silent says in words why the socket of a spool does not answer, where the
 // spool tells.
 func silent(dir string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("it is for its owner and its group, which ls -ld %s shows (%w)", dir, bare(err))
+	}
 	if !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
