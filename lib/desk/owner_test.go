@@ -113,11 +113,11 @@ func TestBuildsOfUsers(t *testing.T) {
 }
 
 // N66: what a user puts in the place of a directory that is being removed is not
-// waited for, and not followed.
+// waited for, and leads nowhere else.
 func TestN66FIFOInPlaceOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600), os.Mkdir(filepath.Join(dir, "real"), 0o700),
-		os.WriteFile(filepath.Join(dir, "real", "x"), nil, 0o600), os.Symlink("real", filepath.Join(dir, "link"))); err != nil {
+		os.WriteFile(filepath.Join(dir, "real", "x"), nil, 0o600), os.Symlink("/etc", filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
 	}
 	root, err := os.OpenRoot(dir)

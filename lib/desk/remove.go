@@ -98,7 +98,7 @@ func someNames(top *os.Root, name string) ([]string, error) {
 	if err := unlock(top.Chmod, name); err != nil {
 		return nil, err
 	}
-	f, err := top.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := top.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
