@@ -24,6 +24,9 @@ const (
 	largeInput = 1 << 20
 	// uploadAge is how long such a beginning waits for the rest.
 	uploadAge = 24 * time.Hour
+	// maxBegun is how many of them one submission takes up: each has a file open
+	// and room to read. A cut one leaves one; who has left more sends them again.
+	maxBegun = 64
 )
 
 // uploads is the directory of what a user has sent: files SUM.TOKEN, each the
@@ -64,7 +67,8 @@ func (s *Submission) Resume() error {
 		if _, err := hex.Decode(key[:], []byte(sum)); err != nil {
 			return err
 		}
-		if in := s.inputs[key]; in != nil && !in.have && in.size >= largeInput {
+		in := s.inputs[key]
+		if in != nil && !in.have && in.size >= largeInput && (in.begun != nil || len(s.large) < maxBegun) {
 			if err := s.takeUp(in, filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
@@ -91,11 +95,12 @@ func (s *Submission) takeUp(in *input, name string) error {
 	if b.at = min(b.at, in.size-1); in.begun != nil && in.begun.at >= b.at {
 		return s.head.letGo(b, false)
 	}
-	if in.begun != nil {
+	if in.begun == nil {
+		s.large = append(s.large, in)
+	} else {
 		err = s.head.letGo(in.begun, false)
 	}
 	in.begun = b
-	s.large = append(s.large, in)
 	return err
 }
 

@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -195,4 +196,66 @@ func TestS04NoBeginningIsLeft(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	submit(t, h, "ns/b", []string{"a"}, largeText("x"))
+}
+
+// I16: who has left thousands of beginnings does not have all of them open at
+// once. Of two of one input the longer goes on.
+func TestI16ManyBeginnings(t *testing.T) {
+	h := newHead(t)
+	const uid = 7
+	dir := h.uploads(uid)
+	if err := h.mkUploads(dir); err != nil {
+		t.Fatal(err)
+	}
+	s, err := h.Begin(job.NewToken(), "ns/many", "bob", uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Abort()
+	j := &job.Job{Name: "a", Run: []string{"x"}}
+	for i := range 4 * maxBegun {
+		content := largeText(fmt.Sprint("w", i))
+		j.Inputs = append(j.Inputs, inputOf(fmt.Sprint(i), content))
+		for _, token := range []string{"a", "b"} {
+			if err := os.WriteFile(filepath.Join(dir, sumOf(content)+"."+token), []byte(content[:len(token)+i]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(s.Spec(plain), s.AddJob(j), s.Resume()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.large); n != maxBegun {
+		t.Errorf("%d are open", n)
+	}
+}
+
+func TestD88TwoBeginningsOfOneInput(t *testing.T) {
+	h := newHead(t)
+	const uid = 7
+	content := largeText("x") + "and its end"
+	dir := h.uploads(uid)
+	if err := h.mkUploads(dir); err != nil {
+		t.Fatal(err)
+	}
+	for token, n := range map[string]int{"a": largeInput, "b": largeInput + 9} {
+		if err := os.WriteFile(filepath.Join(dir, sumOf(content)+"."+token), []byte(content[:n]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := h.Begin(job.NewToken(), "ns/b", "bob", uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Abort()
+	j := &job.Job{Name: "a", Run: []string{"x"}, Inputs: []job.Input{inputOf("f", content)}}
+	if err := errors.Join(s.Spec(plain), s.AddJob(j), s.Resume()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.put(sumOf(content), int64(len(content)), largeInput+9, strings.NewReader(content[largeInput+9:])); err != nil {
+		t.Fatal(err)
+	}
+	if _, turns := s.Lacks(); len(turns) > 0 {
+		t.Errorf("it is wanted again: %v", turns)
+	}
 }
