@@ -19,7 +19,7 @@ type group struct {
 }
 
 // TestGroup is a day of a group: the batch of README's demo over TLS and over ssh
-// at the same time, while one desk is cut off, another gets a new address, the
+// at the same time, while two desks are cut off, another gets a new address, the
 // laptop loses its network and a desk is removed; two users, who have no hand in
 // each other's batches.
 func TestGroup(t *testing.T) {
@@ -151,8 +151,11 @@ func (g *group) letIn(host, user, line string) {
 	g.do(host, "root", fmt.Sprintf("mkdir -p ~%[1]s/.ssh; cat >>~%[1]s/.ssh/authorized_keys <<'END'\n%[2]s\nEND\nchown -R %[1]s: ~%[1]s/.ssh; chmod 700 ~%[1]s/.ssh", user, strings.TrimSpace(line)))
 }
 
+// away are the desks that lose their network, where a job waits for a file.
+var away = []string{"d1", "d2", "d4"}
+
 // submit has maria submit the demo for desks over TLS and for those over ssh, and
-// a job each for d1 and d2 that waits there for a file, and ben a private batch.
+// a job for each of away, and ben a private batch.
 func (g *group) submit() {
 	demo := filepath.Join(g.dir, "demo")
 	if err := run("cp", "-r", filepath.Join(os.Getenv("TOP"), "scripts", "demo-batch"), demo); err != nil {
@@ -167,8 +170,8 @@ for how in tls ssh; do
 	sed "s/\[python3\]/[python3, $how]/; s/batch_name: .*/batch_name: over-$how/" burgers.yaml >$how.yaml
 	dsubmit $how.yaml
 done
-for desk in d1 d2; do dsubmit -b maria/on-$desk -R cpus=1,$desk -J j -- sh -c 'until test -e /srv/go; do sleep 0.2; done; hostname >where'; done`)
-	if want := "demo/over-tls\ndemo/over-ssh\nmaria/on-d1\nmaria/on-d2\n"; got != want {
+for desk in d1 d2 d4; do dsubmit -b maria/on-$desk -R cpus=1,$desk -J j -- sh -c 'until test -e /srv/go; do sleep 0.2; done; hostname >where'; done`)
+	if want := "demo/over-tls\ndemo/over-ssh\nmaria/on-d1\nmaria/on-d2\nmaria/on-d4\n"; got != want {
 		g.t.Fatalf("submitted %q, not %q", got, want)
 	}
 	g.as("ben", `cat >own.yaml <<'END'
@@ -179,7 +182,7 @@ command:
     - {name: j, run: [sh, -c, 'echo mine >secret']}
 END
 dsubmit own.yaml`)
-	g.until("lab", "root", "dquery -a -c id,state maria/on-d1 maria/on-d2 | grep -c running", func(out string) bool { return out == "2\n" })
+	g.until("lab", "root", "dquery -a -c state 'batch=on-*' | grep -c running", func(out string) bool { return out == "3\n" })
 }
 
 // strangers has ben try what is maria's, and maria what is ben's.
@@ -198,17 +201,17 @@ func (g *group) strangers() {
 	}
 }
 
-// cutOff takes the network from d1, gives d2 another address, and for a time takes
+// cutOff takes the network from d1, which is over TLS, and d4, over ssh, gives d2 another address, and for a time takes
 // it from the laptop, where somebody waits. What runs goes on, and comes home.
 func (g *group) cutOff() {
-	d1, d2, laptop := g.hosts["d1"], g.hosts["d2"], g.hosts["laptop"]
+	d1, d2, d4, laptop := g.hosts["d1"], g.hosts["d2"], g.hosts["d4"], g.hosts["laptop"]
 	filter := func(m *machine, policy string) {
 		if err := m.filter(policy, policy); err != nil {
 			g.t.Fatal(err)
 		}
 	}
 	g.as("maria", "dsubmit -b maria/first -- true | dwait -q")
-	waiting := g.shell("laptop", "maria", "dwait maria/first maria/on-d1 maria/on-d2 demo/over-tls demo/over-ssh")
+	waiting := g.shell("laptop", "maria", "dwait maria/first maria/on-d1 maria/on-d2 maria/on-d4 demo/over-tls demo/over-ssh")
 	var talk strings.Builder
 	waiting.Stderr = &talk
 	ended, err := waiting.StdoutPipe()
@@ -223,29 +226,31 @@ func (g *group) cutOff() {
 		g.t.Fatalf("dwait prints nothing: %v", waiting.Wait())
 	}
 	filter(d1, "policy drop;")
+	filter(d4, "policy drop;")
 	filter(laptop, "policy drop;")
 	if err := g.net.ip(d2, "addr del "+d2.addr+"/24 dev eth0"); err != nil {
 		g.t.Fatal(err)
 	}
-	g.nodes(`d1 silent|d2 silent|d3 up|d4 up|d5 up`)
+	g.nodes(`d1 silent|d2 silent|d3 up|d4 silent|d5 up`)
 	filter(d1, "")
+	filter(d4, "")
 	filter(laptop, "")
 	if err := g.net.ip(d2, "addr add 192.0.2.77/24 dev eth0"); err != nil {
 		g.t.Fatal(err)
 	}
-	g.nodes(`d1 busy|d2 busy|d3 up|d4 up|d5 up`)
-	for _, host := range []string{"d1", "d2"} {
+	g.nodes(`d1 busy|d2 busy|d3 up|d4 busy|d5 up`)
+	for _, host := range away {
 		g.do(host, "root", "touch /srv/go")
 	}
 	n := 1
 	for ; lines.Scan(); n++ {
 	}
-	if err := waiting.Wait(); err != nil || n != 27 {
+	if err := waiting.Wait(); err != nil || n != 28 {
 		g.t.Errorf("dwait, whose laptop was cut off, printed %d lines: %v: %s", n, err, talk.String())
 	}
 	g.t.Logf("dwait, whose laptop was cut off: %s", talk.String())
-	got := g.as("maria", "dquery -c id,state,node,attempt maria/on-d1 maria/on-d2; dpull -q -o home maria/on-d1 maria/on-d2 >pulled; cat home/maria/on-d?/j/where")
-	if want := "maria/on-d1/j\tdone\td1\t1\nmaria/on-d2/j\tdone\td2\t1\nd1\nd2\n"; got != want {
+	got := g.as("maria", "dquery -c id,state,node,attempt 'batch=on-*'; dpull -q -o home maria/on-d1 maria/on-d2 maria/on-d4 >pulled; cat home/maria/on-d?/j/where")
+	if want := "maria/on-d1/j\tdone\td1\t1\nmaria/on-d2/j\tdone\td2\t1\nmaria/on-d4/j\tdone\td4\t1\nd1\nd2\nd4\n"; got != want {
 		g.t.Errorf("of the jobs on desks that were away\n%s, not\n%s", got, want)
 	}
 }

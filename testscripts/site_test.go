@@ -48,6 +48,7 @@ func newSite(t *testing.T, names ...string) *site {
 	if !full() && os.Getenv("D_SITE") == "" {
 		t.Skip("only in a full run, D_FULL=1, or with D_SITE=1")
 	}
+	t.Parallel()
 	s := &site{t: t, hosts: map[string]*machine{}}
 	var err error
 	if s.dir, err = os.MkdirTemp("", "site"); err != nil {
@@ -133,7 +134,7 @@ mkdir -p /usr/local/sbin /usr/local/lib /run/sshd /run/systemd
 printf '#!/bin/sh\nexec %s "$@"\n' "$1" >/usr/local/sbin/systemctl
 chmod 755 /usr/local/sbin/systemctl
 echo "$2" >>/etc/hosts
-rm -f /etc/ssh/ssh_host_* /etc/resolv.conf
+rm -rf /etc/ssh/ssh_host_* /etc/resolv.conf /etc/distribute /var/lib/distribute # of the machine below
 ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 `
 	standIn, err := exec.LookPath("unit")
@@ -149,7 +150,7 @@ ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 func (s *site) shell(host, user, script string) *exec.Cmd {
 	m := s.hosts[host]
 	init := m.power(context.Background())
-	return m.command(context.Background(), init, "unshare", "-u", "sh", "-c", `hostname "$0" && exec runuser -l "$1" -c "$2"`,
+	return m.command(context.Background(), init, "unshare", "-u", "sh", "-c", `hostname "$0" && exec runuser -w GORACE -l "$1" -c "$2"`,
 		host, user, "set -e\n"+script)
 }
 
