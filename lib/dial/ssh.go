@@ -86,6 +86,14 @@ func (a sshAddr) String() string {
 	return s + a.host
 }
 
+// known is the host as known_hosts names it, for a shell.
+func (a sshAddr) known() string {
+	if a.port == "" || a.port == "22" {
+		return a.host
+	}
+	return "'[" + a.host + "]:" + a.port + "'"
+}
+
 // dialSSH starts dsched -attach on the head and says which spool is meant. That
 // nobody is there is an error of the first read.
 func (t Terms) dialSSH(ctx context.Context, addr string) (net.Conn, error) {
@@ -129,7 +137,7 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 	defer theirs.Close()
 	cmd := exec.Command("ssh", slices.Concat(options, more, a.words(), []string{command})...)
 	cmd.Stdin, cmd.Stdout = theirs, theirs
-	c := &sshConn{Conn: ours, to: a, command: command, cmd: cmd, asks: asks, connected: connected}
+	c := &sshConn{Conn: ours, to: a, command: command, hosts: hostsFile(t.SSH), cmd: cmd, asks: asks, connected: connected}
 	if daemon { // its last words may matter
 		c.linger = time.Second
 	}

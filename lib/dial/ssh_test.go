@@ -46,13 +46,25 @@ func TestX100SSHFailures(t *testing.T) {
 		{255, "", false, `ssh ended with status 255; see what "ssh -p 2222 ana@desk true" says`},
 		{255, "Bad configuration option: x\x1b[31m", false, `ssh ended with status 255: "Bad configuration option: x\x1b[31m"`},
 		{127, "fish: Unknown command: dsched\nfish: \ndsched -attach\n^~~~~^", false, `it is not installed there, or not in the PATH of commands that come over ssh, which "ssh -p 2222 ana@desk 'echo $PATH'" shows; a link in /usr/local/bin mends that ("fish: Unknown command: dsched")`},
+		{255, "@  REMOTE HOST IDENTIFICATION HAS CHANGED!  @\nHost key verification failed.", false, `its host key is another than the known one: if it was not installed anew, somebody is in between; if it was, ssh-keygen -R '[desk]:2222' takes the old key out ("Host key verification failed.")`},
 		{255, "No ED25519 host key is known for desk\nHost key verification failed.", false, `its host key is not known yet: accept it once by ssh -p 2222 ana@desk true ("Host key verification failed.")`},
 	} {
-		if err := at.why(c.status, c.said, c.spoken); err.Error() != c.want {
+		if err := at.why(c.status, c.said, c.spoken, ""); err.Error() != c.want {
 			t.Errorf("%d %q: %v", c.status, c.said, err)
 		}
 	}
-	if err := at.why(255, "ana@desk: Permission denied (publickey).", false); !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "USER@HOST") {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "known_hosts"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := OwnSSH(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := at.why(255, "Host key verification failed.", false, hostsFile(options)); !strings.HasPrefix(err.Error(), `its host key is not in "`+dir+`/known_hosts": append the line that ssh-keyscan prints`) {
+		t.Error(err)
+	}
+	if err := at.why(255, "ana@desk: Permission denied (publickey).", false, ""); !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "USER@HOST") {
 		t.Error(err)
 	}
 }

@@ -27,6 +27,7 @@ type sshConn struct {
 	net.Conn
 	to        sshAddr
 	command   string
+	hosts     string // the daemon's own file of hosts, if it has one
 	cmd       *exec.Cmd
 	asks      bool          // it may be asking somebody for a password
 	linger    time.Duration // how long it may take to pass on what was written before Close
@@ -124,7 +125,7 @@ func (c *sshConn) end(patience time.Duration) error {
 		c.talk.Close()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			err = c.to.why(exit.ExitCode(), c.said.String(), c.spoken.Load())
+			err = c.to.why(exit.ExitCode(), c.said.String(), c.spoken.Load(), c.hosts)
 		}
 		c.err = err
 	})

@@ -113,6 +113,19 @@ func (t Terms) Reach(ctx context.Context, addr string) (s *Shared, node string, 
 	return Share(c, false), said.Node, nil
 }
 
+// ownHostsOption is the option before the name of a daemon's own file of hosts.
+const ownHostsOption = "UserKnownHostsFile="
+
+// hostsFile is that file, if these options of [OwnSSH] name one.
+func hostsFile(options []string) string {
+	for _, o := range options {
+		if file, ok := strings.CutPrefix(o, ownHostsOption); ok {
+			return strings.ReplaceAll(file, "%%", "%")
+		}
+	}
+	return ""
+}
+
 // OwnSSH are options of ssh(1) for a daemon, which nobody can answer a question:
 // with the key and the hosts of its directory, if they are there. A key that is
 // another's, or that others can read, is [ErrBadKey].
@@ -135,7 +148,7 @@ func OwnSSH(dir string) ([]string, error) {
 		add(key, "IdentityFile=FILE", "IdentitiesOnly=yes")
 	}
 	if _, err := os.Stat(hosts); err == nil {
-		add(hosts, "UserKnownHostsFile=FILE", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes", "UpdateHostKeys=no")
+		add(hosts, ownHostsOption+"FILE", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes", "UpdateHostKeys=no")
 	}
 	return options, nil
 }
