@@ -349,7 +349,9 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 			t.Fatal("a second one is let in")
 		}
 	}
-	s.desk("ws2", "b")
+	other := s.desk("ws2", "b")
+	s.send(other.c, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, other.c)
 	close(stop)
 	s.stop()
 	hands.Wait()

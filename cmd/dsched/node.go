@@ -86,7 +86,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	out := false
 	ok := h.do(func() {
 		if out = h.door.isOut(g); !out {
-			h.nodeUp(s, hello, offer.Offer)
+			h.nodeUp(s, hello, offer.Offer.Bounded())
 		}
 	})
 	if out || !ok {

@@ -2,7 +2,11 @@
 // how they are shown. A node is a workstation that runs dnoded(8).
 package node
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // A Name names a node, by the rule of names of dspool(5).
 type Name string
@@ -15,6 +19,23 @@ type Offer struct {
 	Arch         string   `json:"arch,omitempty"`         // as x86_64
 	Capabilities []string `json:"capabilities,omitempty"` // plain names
 	Containment  string   `json:"containment,omitempty"`  // how trees of processes are held: cgroup or session
+}
+
+// What is kept of an offer.
+const (
+	maxWord = 100 // bytes
+	maxCaps = 1000
+)
+
+// Bounded is an offer less what no node says: it is kept, logged and shown to
+// all, and whoever has the key of a node can say anything.
+func (o Offer) Bounded() Offer {
+	word := func(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxWord)], "") }
+	o.Memory, o.Disk = max(0, o.Memory), max(0, o.Disk)
+	o.Arch, o.Containment = word(o.Arch), word(o.Containment)
+	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return checkCapability(c) != nil })
+	o.Capabilities = o.Capabilities[:min(len(o.Capabilities), maxCaps)]
+	return o
 }
 
 // A State is how a node is shown.
