@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"strings"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -16,12 +17,16 @@ func accept(ctx context.Context, c *cli.Cmd, head string, dry bool, args []strin
 	if len(args) != 2 {
 		return cli.Usagef("accept takes a node and its fingerprint, or the address where the head starts it")
 	}
+	by := args[1]
+	if strings.HasPrefix(by, "SHA256:") {
+		by = strings.TrimRight(by, ".…") // as it was cut on a terminal
+	}
 	h, err := dialAbout(ctx, c, head, args[0])
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	a, err := h.Admit(ctx, args[0], args[1], dry)
+	a, err := h.Admit(ctx, args[0], by, dry)
 	if err != nil {
 		return err
 	}

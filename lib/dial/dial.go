@@ -254,7 +254,7 @@ func (t Terms) listen(addr string) (net.Listener, error) {
 	}
 	path, ok := strings.CutPrefix(addr, "unix:")
 	if !ok {
-		return nil, errors.New("an address to listen on is tls://, tls://HOST:PORT, unix:PATH or tcp://127.0.0.1:PORT")
+		return nil, errors.New("an address to listen on is tls://, tls://HOST:PORT or tcp://127.0.0.1:PORT")
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
