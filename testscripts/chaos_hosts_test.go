@@ -51,11 +51,11 @@ func TestChaos(t *testing.T) {
 // hostsWant says what is missing for machines of namespaces.
 func hostsWant() error {
 	if os.Getuid() != 0 {
-		return errors.New("chaos wants root, for namespaces and mounts")
+		return errors.New("machines of namespaces want root, for mounts")
 	}
 	for _, name := range []string{"ip", "nft", "nsenter", "mkfs.ext4", "mount", "sha256sum"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return fmt.Errorf("chaos wants %s: %w", name, err)
+			return fmt.Errorf("machines of namespaces want %s: %w", name, err)
 		}
 	}
 	err := run("unshare", "-nm", "sh", "-c", "ip link set lo up && echo 'add table inet chaos' | nft -f - && exec mount -t tmpfs none /mnt")

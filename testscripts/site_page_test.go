@@ -79,9 +79,11 @@ func standsFor(placeholder string) string {
 	return `(SHA256:[A-Za-z0-9+/]{43})`
 }
 
-// typed is a text of the page as it has to be typed.
+// typed is a text of the page as it has to be typed, with the spaces that it has
+// where man(1) shows it.
 func (r *reader) typed(s step) string {
-	return placeholders.ReplaceAllStringFunc(s.text, func(short string) string {
+	shown := regexp.MustCompile(`(?m)^`).ReplaceAllString(strings.TrimSuffix(s.text, "\n"), "           ")
+	return placeholders.ReplaceAllStringFunc(shown, func(short string) string {
 		for page, own := range r.keys {
 			switch {
 			case page == short:
@@ -239,7 +241,7 @@ func (r *reader) trouble() {
 		{"ws1", "root", "dnoded -init lab:1 " + key, "says that head is ..., and not ...: change it there ..."},
 		{"lab", "root", "dadm accept ws1 SHA256:AAAAA", "no node ws1 waits whose key begins with ..."},
 		{"lab", "root", "dadm accept " + strings.Join(again, " "), "ws1 is known by ... (dadm remove ws1 first)"},
-		{"lab", "ben", "dquery -N", "the head at \"/srv/spool\" cannot be reached: connect: permission denied"},
+		{"lab", "ben", "dquery -N", "the head at ... cannot be reached: it is for its owner and its group, ..."},
 		{"laptop", "ben", "DHEAD=ssh://lab ~maria/.local/bin/dquery -N", "the spool \"/srv/spool\" there is not for this user (permission denied)"},
 		{"laptop", "maria", "dquery -H ssh://nowhere.invalid -N", "no such host"},
 		{"laptop", "maria", "dsubmit -b queued -R nosuch -- true; dquery -t queued; false", "nodes has"},

@@ -31,7 +31,7 @@ func siteWant() error {
 	}
 	for _, name := range []string{"/usr/sbin/sshd", "ssh", "runuser", "useradd", "systemd-sysusers", "systemd-tmpfiles", "make"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return fmt.Errorf("it wants %s: %w", name, err)
+			return fmt.Errorf("machines of namespaces want %s: %w", name, err)
 		}
 	}
 	return nil
