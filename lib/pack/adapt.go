@@ -2,6 +2,7 @@ package pack
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,25 +15,37 @@ const (
 	// wire is before anything is squeezed.
 	adaptBytes = 16 << 20
 	// probeBytes is after how many bytes it looks at that, again and again.
-	probeBytes = 4 << 20
-	// fastWire, in bytes a second, is a wire that is not worth squeezing for:
-	// a gigabit's, or one that is slow for want of the processors that
-	// squeezing would take more of.
+	probeBytes = 2 << 20
+	// probes is how many looks in a row have to find it slow. What counts then
+	// is the one in the middle: any wire stops, or swallows some, once.
+	probes = 3
+	// trialBytes are squeezed to see whether that is quicker, which it is not
+	// where the processors are what is short.
+	trialBytes = 8 << 20
+	// trialGain is how much quicker it has to be.
+	trialGain = 1.25
+	// fastWire, in bytes a second, is a wire that is not worth squeezing for: a
+	// gigabit's.
 	fastWire = 96 << 20
 	// probeBlock of each probe is squeezed, to see whether that is of use.
 	probeBlock = 64 << 10
 )
 
 // An adapter writes one zstd frame: raw blocks as long as the wire is fast, or
-// nothing can be squeezed out of the content, and from the first look on that
-// says otherwise compressed ones. What an encoder makes fits behind raw blocks,
-// for it refers to nothing that was before its own beginning.
+// nothing can be squeezed out of the content. From the first look on that says
+// otherwise it writes compressed ones, and raw ones again to the end if a trial
+// shows that content gets on no quicker so. What an encoder makes fits behind raw
+// blocks, for it refers to nothing that was before its own beginning.
 type adapter struct {
 	*storer
 	now     func() time.Time
-	waited  time.Duration // in writes since the last look
-	since   int           // bytes written since then
 	encoder *zstd.Encoder // nil: raw blocks
+	decided bool          // nothing is looked at any more
+
+	marked time.Time     // when what follows was 0
+	since  int           // bytes written
+	waited time.Duration // in writes
+	raw    []float64     // bytes a second, of the last looks before the trial
 }
 
 // withAdapter is withEncoder for a frame of an adapter.
@@ -40,33 +53,67 @@ func withAdapter(w io.Writer, now func() time.Time, use func(io.Writer) error) e
 	a := &adapter{storer: newStorer(w), now: now}
 	a.buf[5] = (18 - 10) << 3 // a window of 2 to the 18, as an encoder has
 	a.w = timed{w, a}
+	a.mark()
 	err := use(a)
 	if err == nil {
 		err = a.Close()
 	}
-	if a.encoder != nil {
-		a.encoder.Reset(nil)
-		bareEncoders.Put(a.encoder)
-	}
+	a.release()
 	a.w = nil
 	storers.Put(a.storer)
 	return err
 }
 
-func (a *adapter) Write(p []byte) (int, error) {
+func (a *adapter) mark() { a.marked, a.since, a.waited = a.now(), 0, 0 }
+
+func (a *adapter) Write(p []byte) (n int, err error) {
 	if a.encoder != nil {
-		return a.encoder.Write(p)
+		n, err = a.encoder.Write(p)
+	} else {
+		n, err = a.storer.Write(p)
 	}
-	n, err := a.storer.Write(p)
-	a.since += n
-	if err == nil && a.since >= probeBytes {
-		slow := float64(a.since) < a.waited.Seconds()*fastWire
-		if a.since, a.waited = 0, 0; slow && a.squeezes() {
-			err = a.squeeze()
-		}
+	if a.since += n; err == nil && !a.decided && a.since >= probeBytes {
+		err = a.look()
 	}
 	return n, err
 }
+
+// look decides how to go on.
+func (a *adapter) look() error {
+	switch {
+	case a.encoder != nil && a.since >= trialBytes:
+		a.decided = true
+		if err := a.encoder.Flush(); err != nil {
+			return err
+		}
+		if slices.Sort(a.raw); a.rate() < a.raw[probes/2]*trialGain {
+			a.release()
+		}
+	case a.encoder != nil:
+	default:
+		return a.probe()
+	}
+	return nil
+}
+
+// probe looks at the wire, and squeezes if it is slow.
+func (a *adapter) probe() error {
+	if a.raw = append(a.raw, a.rate()); float64(a.since) >= a.waited.Seconds()*fastWire {
+		a.raw = a.raw[:0]
+	}
+	a.mark()
+	if len(a.raw) < probes {
+		return nil
+	}
+	if a.squeezes() {
+		return a.squeeze()
+	}
+	a.raw = a.raw[:0]
+	return nil
+}
+
+// rate is the content that got on since the mark, in bytes a second.
+func (a *adapter) rate() float64 { return float64(a.since) / a.now().Sub(a.marked).Seconds() }
 
 // squeeze ends the raw blocks.
 func (a *adapter) squeeze() error {
@@ -76,6 +123,15 @@ func (a *adapter) squeeze() error {
 	a.encoder = bareEncoders.Get().(*zstd.Encoder)
 	a.encoder.Reset(&headless{w: a.w})
 	return nil
+}
+
+// release gives the encoder back.
+func (a *adapter) release() {
+	if a.encoder != nil {
+		a.encoder.Reset(nil)
+		bareEncoders.Put(a.encoder)
+		a.encoder = nil
+	}
 }
 
 func (a *adapter) Close() error {

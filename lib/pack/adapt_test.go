@@ -38,18 +38,23 @@ func TestAdapter(t *testing.T) {
 		what    string
 		content []byte
 		perByte time.Duration
-		small   bool // how much comes out
+		busy    time.Duration // for each byte, when some are squeezed
+		small   bool          // how much comes out
 	}{
-		{"text on a fast wire", mixture(text...), 1, false},
-		{"text on a slow wire", mixture(text...), 100, true},
-		{"noise on a slow wire", mixture(noise...), 100, false},
-		{"noise and then text on a slow wire", mixture(append(noise[:6:6], text...)...), 100, true},
-		{"text and then noise on a slow wire", mixture(append(text[:6:6], noise...)...), 100, false},
+		{"text on a fast wire", mixture(text...), 1, 0, false},
+		{"text on a slow wire", mixture(text...), 100, 0, true},
+		{"noise on a slow wire", mixture(noise...), 100, 0, false},
+		{"noise and then text on a slow wire", mixture(append(noise[:6:6], text...)...), 100, 0, true},
+		{"text and then noise on a slow wire", mixture(append(text[:6:6], noise...)...), 100, 0, false},
+		{"text where the processors are short", bytes.Repeat(mixture(text...), 3), 15, 25, false},
 	} {
 		var frame bytes.Buffer
 		var clock time.Time
 		wire := writerFunc(func(p []byte) (int, error) {
 			clock = clock.Add(time.Duration(len(p)) * tt.perByte)
+			if frame.Len() > probes*probeBytes {
+				clock = clock.Add(time.Duration(len(p)) * tt.busy)
+			}
 			return frame.Write(p)
 		})
 		err := withAdapter(wire, func() time.Time { return clock }, func(w io.Writer) error {
