@@ -324,7 +324,8 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 	s := newSite(t)
 	d := s.desk("ws1", "b")
 	for range 500 {
-		s.send(d.c, &wire.Error{Text: strings.Repeat("x", 10_000)}, &wire.Phase{Attempt: job.NewToken(), Phase: wire.Running})
+		s.send(d.c, &wire.Error{Text: strings.Repeat("x", 10_000)},
+			&wire.Phase{Attempt: job.Token(strings.Repeat("y", 10_000)), Phase: wire.Running}, &wire.Phase{Attempt: job.NewToken(), Phase: wire.Running})
 	}
 	var hands sync.WaitGroup
 	stop := make(chan struct{})

@@ -220,7 +220,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 	case *wire.Gone:
 		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
 	case *wire.Error:
-		s.log.Error("the node complains", "text", m.Text[:min(len(m.Text), maxReason)])
+		s.log.Error("the node complains", "text", m.Text)
 	default:
 		h.apply(sched.Heard{Session: s.id})
 	}

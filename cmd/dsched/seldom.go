@@ -43,7 +43,8 @@ func (s *seldom) say(now time.Time) (left int, ok bool) {
 	return left, true
 }
 
-// A modest logs what one peer is the cause of, which is not to fill the log.
+// A modest logs what one peer is the cause of, which is not to fill the log: not
+// by lines, and not by long ones.
 type modest struct {
 	slog.Handler
 	of *seldom
@@ -58,10 +59,18 @@ func (m modest) Handle(ctx context.Context, r slog.Record) error {
 	if !ok {
 		return nil
 	}
+	line := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		if text := a.Value.String(); len(text) > maxReason {
+			a.Value = slog.StringValue(text[:maxReason])
+		}
+		line.AddAttrs(a)
+		return true
+	})
 	if left > 0 {
-		r.AddAttrs(slog.Int("lines_left_out", left))
+		line.AddAttrs(slog.Int("lines_left_out", left))
 	}
-	return m.Handler.Handle(ctx, r)
+	return m.Handler.Handle(ctx, line)
 }
 
 // WithAttrs and WithGroup are those of the handler below.

@@ -50,7 +50,7 @@ func (e Item) apply(m *Machine) {
 		return
 	}
 	if !known(e.Phase) || (e.Phase == Returning) != (e.Ended != nil) {
-		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("its list has an attempt in phase %q", e.Phase)})
+		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("its list has an attempt in phase %.40q", e.Phase)})
 		e.Phase, e.Ended = Running, nil // it is there: it must not count as lost
 	}
 	a := m.find(p, e.Attempt, func(n *settledNote) {
@@ -160,7 +160,7 @@ func (e Phase) apply(m *Machine) {
 	switch {
 	case a == nil || a.result != nil || e.Phase == Returning:
 	case !known(e.Phase):
-		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %q", e.Phase)})
+		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %.40q", e.Phase)})
 	case e.Phase != Waiting:
 		a.phase = e.Phase
 		m.saw(a)
