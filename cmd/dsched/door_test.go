@@ -364,6 +364,33 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 	}
 }
 
+// X96: who calls himself as a node is called that is here by other means is
+// shown as another.
+func TestX96WaitsByTheNameOfAnother(t *testing.T) {
+	s := newSite(t)
+	s.withTLS()
+	a, b := pipe(t)
+	known := make(chan struct{})
+	go s.h.serveRole(t.Context(), wire.New(a), dial.Peer{UID: -1, Node: "ws1"}, &wire.Hello{Proto: wire.Proto, Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"}, func() { close(known) })
+	real := wire.New(b)
+	<-known
+	expect[*wire.Hello](t, real)
+	s.send(real, &wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{}, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, real)
+	head, err := dial.ReadKey(s.h.spool.KeyFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := as(t, dial.Terms{HeadKey: head.Fingerprint()})
+	if e := s.knock(other, helloOf("ws1")); e == nil || !e.Pending {
+		t.Fatal(e)
+	}
+	if rows := strings.Join(s.nodeRows(t), "\n"); !strings.Contains(rows, "another node ws1 is here") {
+		t.Error(rows)
+	}
+	real.Close()
+}
+
 // What is wrong with an accept is told, and changes nothing.
 func TestAcceptMistakes(t *testing.T) {
 	s := newSite(t)

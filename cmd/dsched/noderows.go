@@ -102,7 +102,7 @@ func (h *head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 		}
 		rows = append(rows, n.Row)
 	}
-	return append(append(rows, h.absentRows(seen)...), h.door.waiterRows()...)
+	return append(append(rows, h.absentRows(seen)...), h.door.waiterRows(func(n node.Name) bool { return h.sessions[h.byNode[n]] != nil })...)
 }
 
 // absentRows is the nodes of the list of which nothing was seen yet.

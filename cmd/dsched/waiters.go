@@ -79,14 +79,19 @@ func (d *door) waiting() []waiter {
 	return all
 }
 
-// waiterRows is how those who wait are shown.
-func (d *door) waiterRows() []node.Row {
+// waiterRows is how those who wait are shown. Somebody else may call himself as a
+// node is called that is here.
+func (d *door) waiterRows(here func(node.Name) bool) []node.Row {
 	list, _ := d.nodes()
 	var rows []node.Row
 	for _, w := range d.waiting() {
 		note := string(w.key) + " (dadm accept " + string(w.name) + " SHA256:...)"
-		if line, listed := list.Named(w.name); listed && !line.Shut() {
+		line, listed := list.Named(w.name)
+		switch {
+		case listed && !line.Shut():
 			note = string(w.key) + " (" + string(w.name) + " is known by " + line.By() + ": dadm remove " + string(w.name) + " first)"
+		case !listed && here(w.name):
+			note = string(w.key) + " (another node " + string(w.name) + " is here, which dadm accept would put out)"
 		}
 		rows = append(rows, node.Row{Node: w.name, State: node.Pending, Seen: w.heard, Note: note})
 	}
