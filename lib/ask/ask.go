@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -86,7 +87,7 @@ type Lost struct {
 }
 
 func (l *Lost) Error() string {
-	why := l.Err.Error()
+	why := strings.ReplaceAll(l.Err.Error(), wire.ErrCut.Error()+": ", "") // what cut it says more
 	if errors.Is(l.Err, io.EOF) || errors.Is(l.Err, io.ErrUnexpectedEOF) || errors.Is(l.Err, syscall.EPIPE) || errors.Is(l.Err, syscall.ECONNRESET) {
 		why = "the connection was closed"
 	}

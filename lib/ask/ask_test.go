@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -269,6 +270,22 @@ func TestAgain(t *testing.T) {
 	tries, status = again(func(_ int, progress, _ func()) error { progress(); return cli.Errorf(cli.NoSuch, "no") })
 	if tries != 1 || status != cli.NoSuch {
 		t.Errorf("another error: %d tries, status %d", tries, status)
+	}
+}
+
+func TestLostInWords(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w: %w", wire.ErrCut, io.EOF), "the connection was closed"},
+		{syscall.EPIPE, "the connection was closed"},
+		{fmt.Errorf("%w: %w", wire.ErrCut, errors.New("the network is away")), "the network is away"},
+		{fmt.Errorf("%q: %w", "a/b/c/d", wire.ErrCut), `"a/b/c/d": transfer cut`},
+	} {
+		if got := (&Lost{"x", c.err}).Error(); got != `lost the head at "x": `+c.want {
+			t.Errorf("%v is %s", c.err, got)
+		}
 	}
 }
 
