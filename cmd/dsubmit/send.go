@@ -25,20 +25,20 @@ import (
 
 // submit gives the batch to the head, or leaves it in the spool's incoming/ if
 // no dsched serves it. When it returns an id the batch is durable. When the head
-// is lost it goes on as soon as there is one again: the submission's id stays,
-// so that one which was accepted and not answered is there already.
+// is lost it goes on as soon as there is one again, or leaves it there: the
+// submission's id stays, so that one which was accepted and not answered is
+// there already.
 func (s *submission) submit(ctx context.Context, b *job.Batch) (id job.BatchID, err error) {
 	ref := job.NewToken()
 	err = ask.Again(ctx, s.Cmd, func(reached func()) error {
 		id, err = s.try(ctx, b, ref, reached)
+		if unreached := (*dial.Error)(nil); errors.As(err, &unreached) {
+			if dir, ok := dial.Spool(unreached.Addr); ok {
+				id, err = s.drop(b, ref, dir, unreached)
+			}
+		}
 		return err
 	})
-	var unreached *dial.Error
-	if errors.As(err, &unreached) {
-		if dir, ok := dial.Spool(unreached.Addr); ok {
-			return s.drop(b, dir, unreached)
-		}
-	}
 	if ctx.Err() != nil && s.begun {
 		s.talk("the head keeps for a day what it has of the inputs: the same again goes on there")
 	}
@@ -207,7 +207,7 @@ func (c counted) Unchanged() error {
 func (c counted) Close() error { return c.file.Close() }
 
 // drop leaves the batch where dsched will find it when it is started.
-func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchID, error) {
+func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached error) (job.BatchID, error) {
 	sp, err := spool.Open(dir)
 	if errors.Is(err, fs.ErrPermission) {
 		return "", cli.Errorf(cli.NotAllowed, "%w", unreached)
@@ -218,7 +218,7 @@ func (s *submission) drop(b *job.Batch, dir string, unreached error) (job.BatchI
 	if *s.waiting {
 		return "", cli.Errorf(cli.Unreachable, "%w: there is nothing to wait for (start it: dsched -S %s)", unreached, dir)
 	}
-	d := spool.Drop{Submission: job.NewToken(), Batch: b.ID(), Free: *s.unique, Jobs: len(b.Jobs)}
+	d := spool.Drop{Submission: ref, Batch: b.ID(), Free: *s.unique, Jobs: len(b.Jobs)}
 	open := func(sum string) (io.ReadCloser, error) { return b.Sources[sum].Open() }
 	err = sp.Leave(d, b.Data, &b.Spec, each(b.Jobs), open)
 	switch {
