@@ -49,8 +49,9 @@ func (h *head) listen(ctx context.Context, l net.Listener) {
 	}
 }
 
-// converse serves one connection. Known is called when its peer is let in. A
-// panic in it ends that connection, and not dsched (N69).
+// converse serves one connection. Known is called when its peer has said hello,
+// or of a part, when it is let in. A panic in it ends that connection, and not
+// dsched (N69).
 func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	defer stream.Close()
 	defer func() {
@@ -65,6 +66,9 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	case err == nil && hello == nil:
 		err = h.serveParts(ctx, dial.Share(c, false), peer, known)
 	case err == nil:
+		if _, part := stream.(partOf); !part { // what it may have besides is bounded otherwise
+			known()
+		}
 		err = h.serveRole(ctx, c, peer, hello, known)
 	}
 	if refusal := asRefusal(err); refusal != nil {

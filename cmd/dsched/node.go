@@ -66,15 +66,15 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	}
 	defer h.door.leave(g)
 	s.log = h.logOf(s.name)
-	if err := h.replaceOld(ctx, s.name, peer); err != nil {
+	if err := h.addJoin(s); err != nil {
 		return err
 	}
-	if err := h.addJoin(s); err != nil {
+	defer h.do(func() { delete(h.joins, s.join) })
+	if err := h.replaceOld(ctx, s.name, peer); err != nil {
 		return err
 	}
 	known()
 	defer s.end() // also of one that never says what it offers, and has data streams
-	defer h.do(func() { delete(h.joins, s.join) })
 	c.ReadWithin(silentAfter)
 	if err := c.Send(h.hello(wire.Hello{Join: s.join})); err != nil {
 		return err

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// maxStrangers is how many connections of one listener may not have been let in
+// maxStrangers is how many connections of one listener may not have said hello
 // yet. With one more, the oldest of whoever has the most is closed: who floods
 // a listener keeps himself out, and a peer that says hello at once gets in.
 const maxStrangers = 256
 
-// strangers are the connections of a listener whose peers are not let in yet.
+// strangers are the connections of a listener that have not said hello.
 type strangers struct {
 	mu  sync.Mutex // guards the rest
 	all []stranger // the oldest first
@@ -45,7 +45,7 @@ func (s *strangers) add(origin string, c net.Conn) {
 	out.Close()
 }
 
-// drop lets one go that is let in, or has gone.
+// drop lets one go that has said hello, or has gone.
 func (s *strangers) drop(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
