@@ -99,6 +99,9 @@ func TestS16CollectionOfBlobs(t *testing.T) {
 	if err := fillIn(sent, plain, []string{"a"}, all[7]); err != nil {
 		t.Fatal(err)
 	}
+	if err := sent.nameArrivals(); err != nil {
+		t.Fatal(err)
+	}
 	b.Close()
 	for _, look := range []struct {
 		after time.Duration

@@ -362,7 +362,10 @@ func (s *Submission) take(lines *line.Reader, d *Drop, room func(bytes int64, fi
 	if err := room(m.Bytes(), len(m)); err != nil {
 		return err
 	}
-	return pack.Receive(lines.Buffered(), m, pack.Want{}, s.Sink())
+	if err := pack.Receive(lines.Buffered(), m, pack.Want{}, s.Sink()); err != nil {
+		return err
+	}
+	return s.nameArrivals()
 }
 
 // noEnd is err, where io.EOF would mean that all is well.

@@ -138,6 +138,9 @@ func (s *Submission) Finish(free bool) (b *Batch, err error) {
 	if err := s.complete(); err != nil {
 		return nil, err
 	}
+	if err := s.nameArrivals(); err != nil {
+		return nil, err
+	}
 	if err := s.syncBlobs(); err != nil {
 		return nil, err
 	}

@@ -185,6 +185,9 @@ func TestS04NoBlobIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := s.nameArrivals(); err != nil {
+		t.Fatal(err)
+	}
 	other := begin("ns/other", shared)
 	if err := put(s, big); !errors.Is(err, ErrFull) {
 		t.Fatalf("a blob without room: %v", err)

@@ -54,6 +54,7 @@ type Submission struct {
 	full   bool            // it ends for want of room
 	keeps  bool            // the beginnings of large inputs, if it is cut
 	large  []*input        // those that have, or had, a beginning
+	whole  []*arrival      // blobs that are not synced and have no name yet
 
 	filling string // dir, as long as it is not to be collected
 }
@@ -384,38 +385,24 @@ func (s *Submission) putBlob(in *input, sum string, r io.Reader) error {
 	if s.keeps && in.size >= largeInput {
 		put = s.putLarge
 	}
-	if err := put(in, sum, r); err != nil || !in.have {
-		return err
-	}
-	return s.sent(sum)
+	return put(in, sum, r)
 }
 
 // putTemp is putBlob for an input of which nothing is kept if it does not come
 // whole.
 func (s *Submission) putTemp(in *input, sum string, r io.Reader) error {
-	dir := s.head.path("blobs", sum[:2])
-	temp := filepath.Join(dir, "."+sum+"."+string(job.NewToken())+".tmp~")
+	temp := filepath.Join(s.head.path("blobs", sum[:2]), "."+sum+"."+string(job.NewToken())+".tmp~")
 	s.head.kept.fill(temp)
-	defer s.head.kept.filled(temp)
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
+		s.head.kept.filled(temp)
 		return classed(err)
 	}
-	err = fillBlob(f, in, sum, r)
-	if cerr := f.Close(); err == nil && cerr != nil {
-		err = classed(cerr)
+	a := &arrival{in: in, sum: sum, temp: temp, file: f}
+	if err := fillBlob(f, in, sum, r); err != nil {
+		return errors.Join(err, s.drop(a))
 	}
-	if err == nil {
-		err = durable.Step("submit.blob.rename")
-	}
-	if err == nil {
-		err = s.name(in.sum, f.Name(), filepath.Join(dir, sum))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	in.have = true
-	return nil
+	return s.arrive(a)
 }
 
 // name gives a blob its name.
@@ -465,12 +452,6 @@ func fillBlob(f *os.File, in *input, sum string, r io.Reader) error {
 	if [32]byte(h.Sum(nil)) != in.sum {
 		return differs(sum)
 	}
-	if err := durable.Step("submit.blob.sync"); err != nil {
-		return err
-	}
-	if err := durable.Sync(f); err != nil {
-		return classed(err)
-	}
 	return nil
 }
 
@@ -510,7 +491,10 @@ func (s *Submission) Abort() error {
 		errs = append(errs, os.RemoveAll(s.dir))
 		s.dir = ""
 	}
-	errs = append(errs, s.unname(), s.letGoAll())
+	if s.full {
+		errs = append(errs, s.dropArrivals())
+	}
+	errs = append(errs, s.nameArrivals(), s.unname(), s.letGoAll())
 	s.head.kept.filled(s.filling)
 	for _, sum := range s.held {
 		s.head.kept.release(sum)

@@ -164,16 +164,10 @@ func (s *Submission) putLarge(in *input, sum string, r io.Reader) error {
 		}
 		return differs(sum)
 	}
-	if err == nil {
-		err = b.sync()
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		if err = s.name(in.sum, b.name, s.head.path("blobs", sum[:2], sum)); err == nil {
-			in.begun, in.have = nil, true
-			err = s.head.letGo(b, true)
-		}
-	}
-	return err
+	return s.arrive(&arrival{in: in, sum: sum, temp: b.name, file: b.file, begun: b})
 }
 
 // begin makes the file of a large input.
@@ -213,16 +207,6 @@ func (b *beginning) put(in *input, sum string, r io.Reader) (err error) {
 		return short(sum, err)
 	}
 	return ended(r, sum)
-}
-
-func (b *beginning) sync() error {
-	if err := durable.Step("submit.blob.sync"); err != nil {
-		return err
-	}
-	if err := durable.Sync(b.file); err != nil {
-		return classed(err)
-	}
-	return durable.Step("submit.blob.rename")
 }
 
 // sent notes that the user has sent all of a blob, who need not send it again
