@@ -52,12 +52,16 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	defer heads.Close()
 	one := func(id string) error {
-		if *follow && !*build {
-			if err := begun(ctx, heads, id); err != nil {
-				return err
-			}
+		log := wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}
+		err := show(ctx, heads, log, out)
+		var refusal *wire.Error
+		if !*follow || *build || !errors.As(err, &refusal) || refusal.Status != cli.NoSuch {
+			return err
 		}
-		return show(ctx, heads, wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}, out)
+		if err := begun(ctx, heads, id); err != nil {
+			return err
+		}
+		return show(ctx, heads, log, out)
 	}
 	if *follow && len(ids) > 1 {
 		return together(ctx, ids, one)
@@ -105,9 +109,9 @@ func begun(ctx context.Context, heads *ask.Sessions, id string) error {
 	if err != nil {
 		return err
 	}
-	early := []string{wire.Waiting, wire.Building, wire.Sending}
+	late := []string{wire.Running, wire.Stuck, wire.Returning}
 	err = ask.Rows(ctx, h, wire.Query{Of: "jobs", Follow: true}, &ask.Operands{Args: []string{id}}, func(r *job.Row) error {
-		if r.State == job.Running && slices.Contains(early, r.Phase) && (try == 0 || try == r.Attempt) {
+		if r.State == job.Running && !slices.Contains(late, r.Phase) && (try == 0 || try == r.Attempt) {
 			return nil
 		}
 		return errBegun

@@ -409,3 +409,38 @@ func pipe(t *testing.T) (net.Conn, net.Conn) {
 	})
 	return a, b
 }
+
+// A log that is asked for just when its node has deleted what came home goes on
+// from there, where it was.
+func TestTailOfWhatCameHome(t *testing.T) {
+	for _, lines := range []int{0, 1} {
+		s := newSite(t)
+		s.submit("ns/b", "j")
+		d := s.desk("ws1", "boot1")
+		start := expect[*wire.Start](t, d.c)
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+		expect[*wire.Pong](t, d.c)
+		c := s.tool()
+		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
+		log := c.RecvTransfer(expect[*wire.Send](t, c))
+		tail := expect[*wire.Tail](t, d.c)
+		text := "first\nlast\n"
+		m, _ := result(text)
+		s.send(d.c, ended(start.Attempt, 0, m))
+		d.give(expect[*wire.Grant](t, d.c), text)
+		expect[*wire.Have](t, d.c)
+		if err := os.WriteFile(filepath.Join(s.dir, "batches/ns/b/out/j/j_output.txt"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog, Attempt: tail.Attempt})
+		want := "last\n"
+		if lines == 0 {
+			want = text
+			s.send(d.c, &wire.Data{X: tail.X, N: 3, Payload: []byte(text[:3])})
+		}
+		s.send(d.c, &wire.End{X: tail.X, Error: "it is not here"})
+		if got, err := io.ReadAll(log); err != nil || string(got) != want {
+			t.Errorf("with %d lines: %q, %v", lines, got, err)
+		}
+	}
+}

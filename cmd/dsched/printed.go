@@ -23,13 +23,14 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
 	}
 	id := batch.Job(name)
+	live, ok := t.live(id) // first, so that one that is over by now has its end in the row
 	row, err := t.row(id)
 	if err != nil {
 		return err
 	}
-	if live, ok := t.live(id); ok && (try == 0 || try == live.Try) {
+	if ok && (try == 0 || try == live.Try) {
 		if s := t.session(live); s != nil && (live.Phase == wire.Running || live.Phase == wire.Stuck || live.Phase == wire.Returning || live.Phase == wire.Building && m.Build) {
-			return t.tailed(ctx, m, s, live)
+			return t.tailed(ctx, m, s, id, live)
 		}
 	}
 	if m.Build {
@@ -89,8 +90,9 @@ func (h *head) session(a sched.Attempt) (s *session) {
 	return s
 }
 
-// tailed sends what the node sends of an attempt's output.
-func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Attempt) error {
+// tailed sends what the node sends of an attempt's output. What that does not
+// have any more is here.
+func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a sched.Attempt) error {
 	from := int64(0)
 	if m.Lines > 0 {
 		from = -tailBytes
@@ -113,11 +115,14 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Atte
 			cut := end
 			context.AfterFunc(ctx, func() { cut() })
 			n, err := copyFrames(out, frames, skip)
-			if slow := end(); err != nil || !slow {
+			why := end()
+			switch {
+			case err != nil || why == nil:
 				return t.unlessGone(ctx, err)
-			}
-			if from < 0 { // and where that was only the node knows
-				return errSlow
+			case why == errNotThere && !m.Build && (from >= 0 || n == 0):
+				return t.sendRest(out, id, a.Try, from+n, skip)
+			case why == errNotThere, from < 0: // and where it was only the node knows
+				return why
 			}
 			from += n
 			frames, end = s.tail(a.Token, m.Build, from, m.Follow, maxTails)
@@ -130,7 +135,28 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, a sched.Atte
 	return errors.Join(err, errHungUp)
 }
 
-var errSlow = errors.New("the job prints faster than this is read")
+// sendRest goes on with what an attempt printed, from the file that came home: at
+// a byte, or with the last lines if lines is not 0.
+func (t *tool) sendRest(w io.Writer, id job.ID, try int, from int64, lines int) error {
+	row, err := t.row(id)
+	if err != nil {
+		return err
+	}
+	if row.State == job.Done && row.Attempt == try {
+		try = 0
+	}
+	f, err := t.output(row, try)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if lines == 0 {
+		if _, err := f.Seek(from, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	return copyFile(w, f, lines)
+}
 
 // copyFrames sends frames on as they come, and says how many bytes. Of the first
 // it sends the last lines only, if lines is not 0.
@@ -169,6 +195,9 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 		id = r.ID.Try(try)
 	}
 	_, root, err := t.spool.Result(r.ID, try)
+	if errors.Is(err, fs.ErrNotExist) && r.State.Over() && t.settled(func() {}) { // it may just be put in its place
+		_, root, err = t.spool.Result(r.ID, try)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && r.State == job.Running:
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing is printed yet: the job is %s on %s", r.Phase, r.Node)}
@@ -201,25 +230,27 @@ func (t *tool) built(m *wire.Log, r *job.Row) error {
 
 // sendFile sends a file, or its last lines.
 func (t *tool) sendFile(m *wire.Log, f *os.File) error {
-	var head []byte
-	if m.Lines > 0 {
+	s := t.send(wire.OfLog)
+	s.Ref = m.Ref
+	return onlyStream(t.c.SendTransfer(s, func(w io.Writer) error { return copyFile(w, f, m.Lines) }))
+}
+
+// copyFile sends a file from where it is, or its last lines if lines is not 0.
+func copyFile(w io.Writer, f *os.File, lines int) error {
+	if lines > 0 {
 		size, err := f.Seek(0, io.SeekEnd)
 		if err != nil {
 			return err
 		}
 		at := max(size-tailBytes, 0)
-		if head, err = io.ReadAll(io.NewSectionReader(f, at, size-at)); err != nil {
+		head, err := io.ReadAll(io.NewSectionReader(f, at, size-at))
+		if err != nil {
 			return err
 		}
-		head = lastLines(head, m.Lines)
-	}
-	s := t.send(wire.OfLog)
-	s.Ref = m.Ref
-	return onlyStream(t.c.SendTransfer(s, func(w io.Writer) error {
-		_, err := w.Write(head)
-		if err == nil {
-			_, err = io.Copy(w, f)
+		if _, err := w.Write(lastLines(head, lines)); err != nil {
+			return err
 		}
-		return err
-	}))
+	}
+	_, err := io.Copy(w, f)
+	return err
 }

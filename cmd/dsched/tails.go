@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,47 +20,55 @@ const maxTail = 64
 // A tailing is one log on its way.
 type tailing struct {
 	frames chan []byte
-	slow   bool // it ended because the reader was; guarded by the session's mu
+	why    error // it ended before what there is did; guarded by the session's mu
 }
 
+// Why a log ended before what there is did.
+var (
+	errSlow     = errors.New("the job prints faster than this is read")
+	errNotThere = errors.New("the node does not have it any more")
+)
+
 // tail asks the node for what an attempt prints. The frames come on the
-// channel, which is closed at their end; stop ends them early, and says whether
-// more would have come but for the slowness of the reader. It is no channel if as
-// many logs as most are followed on the node already.
-func (s *session) tail(t job.Token, build bool, from int64, follow bool, most int) (frames <-chan []byte, stop func() (slow bool)) {
+// channel, which is closed at their end; stop ends them early, and says why they
+// had ended before what there is did, if so: errSlow or errNotThere. It is no
+// channel if as many logs as most are followed on the node already.
+func (s *session) tail(t job.Token, build bool, from int64, follow bool, most int) (frames <-chan []byte, stop func() (why error)) {
 	l := &tailing{frames: make(chan []byte, maxTail)}
 	s.mu.Lock()
 	select {
 	case <-s.gone:
 		s.mu.Unlock()
 		close(l.frames)
-		return l.frames, func() bool { return false }
+		return l.frames, func() error { return nil }
 	default:
 	}
 	if len(s.tails) >= most {
 		s.mu.Unlock()
-		return nil, func() bool { return false }
+		return nil, func() error { return nil }
 	}
 	s.lastX++
 	x := s.lastX
 	s.tails[x] = l
 	s.mu.Unlock()
 	s.tell(&wire.Tail{X: x, Attempt: t, Build: build, From: from, Follow: follow})
-	return l.frames, func() bool {
-		if s.endTail(x) {
+	return l.frames, func() error {
+		if s.endTail(x, nil) {
 			s.tell(&wire.Untail{X: x})
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return l.slow
+		return l.why
 	}
 }
 
-func (s *session) endTail(x uint64) bool {
+// endTail ends a log; it says false if it had ended.
+func (s *session) endTail(x uint64, why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, ok := s.tails[x]
 	if ok {
+		l.why = why
 		delete(s.tails, x)
 		close(l.frames)
 	}
@@ -80,16 +89,20 @@ func (s *session) takeLog(m wire.Message) bool {
 			select {
 			case l.frames <- append([]byte(nil), m.Payload...):
 			default:
-				slow, l.slow = true, true
+				slow = true
 			}
 		}
 		s.mu.Unlock()
-		if slow && s.endTail(m.X) {
+		if slow && s.endTail(m.X, errSlow) {
 			s.tell(&wire.Untail{X: m.X})
 		}
 		return true
 	case *wire.End:
-		s.endTail(m.X)
+		var why error
+		if m.Error != "" {
+			why = errNotThere
+		}
+		s.endTail(m.X, why)
 		return true
 	}
 	return false
@@ -117,10 +130,7 @@ func (h *head) buildLog(s *session, t job.Token, building, failed bool) {
 	frames, stop := s.tail(t, true, 0, false, math.MaxInt)
 	s.hands.Go(func() {
 		err := h.copyLog(b.Batch, log.node, frames)
-		if stop() && err == nil {
-			err = errSlow
-		}
-		if err != nil {
+		if err = cmp.Or(err, stop()); err != nil {
 			s.log.Warn("what a build printed cannot be kept", "batch", string(b.ID), "why", err)
 		}
 		close(copied)

@@ -55,7 +55,7 @@ func (n *daemon) follow(ctx context.Context, m *wire.Tail, w *wire.Writer) error
 	var a *attempt
 	n.do(func() { a = n.attempts[m.Attempt] })
 	if a == nil {
-		return errors.New("the attempt is not on this node")
+		return errNotHere
 	}
 	f, err := n.openOutput(ctx, a, m)
 	if f == nil {
@@ -86,6 +86,8 @@ func (n *daemon) follow(ctx context.Context, m *wire.Tail, w *wire.Writer) error
 	}
 }
 
+var errNotHere = errors.New("the attempt is not on this node")
+
 // openOutput opens what is to be followed, when it is there; nil if it will
 // never be.
 func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.File, error) {
@@ -103,6 +105,11 @@ func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
+		}
+		here := false
+		n.do(func() { here = n.attempts[m.Attempt] == a })
+		if !here { // the head has it, and it was deleted meanwhile
+			return nil, errNotHere
 		}
 		if over || !m.Follow {
 			return nil, nil
