@@ -217,6 +217,8 @@ func asRefusal(err error) *wire.Error {
 		return nil
 	case errors.As(err, &e):
 		return e
+	case errors.Is(err, errHungUp):
+		return nil
 	case errors.Is(err, line.ErrLine):
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}

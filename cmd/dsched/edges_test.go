@@ -444,3 +444,16 @@ func TestTailOfWhatCameHome(t *testing.T) {
 		}
 	}
 }
+
+// A stream that cannot go on, such as that of a submission which is accepted
+// just when dsched ends, is closed without a word, and the tool asks again; unless
+// there is something to be told before.
+func TestHungUpIsNotTold(t *testing.T) {
+	if told := asRefusal(errors.Join(nil, errHungUp)); told != nil {
+		t.Errorf("it is told as %v", told)
+	}
+	why := &wire.Error{Status: 65, Text: "its jobs do not end"}
+	if told := asRefusal(errors.Join(why, errHungUp)); told != why {
+		t.Errorf("told is %v", told)
+	}
+}
