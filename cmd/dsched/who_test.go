@@ -108,12 +108,12 @@ func TestX100HostileLog(t *testing.T) {
 	}
 }
 
-// X99: who follows everybody's jobs is told nothing of a private batch, from
-// whenever it is; its owner and an operator are, and he can read it by the name.
-func TestX99FollowedPrivate(t *testing.T) {
-	s := newSite(t)
+// newSiteOfMany is newSite, where who comes is the user whose number is in uid,
+// unless that is 0.
+func newSiteOfMany(t *testing.T) (*site, *atomic.Int64) {
+	t.Helper()
+	s, uid := newSite(t), new(atomic.Int64)
 	s.stop()
-	var uid atomic.Int64
 	s.proven = func(c net.Conn) (dial.Peer, error) {
 		p, err := dial.Proven(c)
 		if n := uid.Load(); n > 0 && p.Proven {
@@ -122,6 +122,13 @@ func TestX99FollowedPrivate(t *testing.T) {
 		return p, err
 	}
 	s.start()
+	return s, uid
+}
+
+// X99: who follows everybody's jobs is told nothing of a private batch, from
+// whenever it is; its owner and an operator are, and he can read it by the name.
+func TestX99FollowedPrivate(t *testing.T) {
+	s, uid := newSiteOfMany(t)
 	const ana, ben, spec = 1 << 20, 1<<20 + 1, `{"kind":"command","resources":{"cpus":1},"private":true}`
 	follow := func() *json.Decoder {
 		c := s.tool()
@@ -176,17 +183,7 @@ func TestX99FollowedPrivate(t *testing.T) {
 // X99: what nodes are doing tells others nothing of a private batch: not how many
 // of its jobs run, move or wait, and not what a node has said of one.
 func TestX99NodesOfPrivate(t *testing.T) {
-	s := newSite(t)
-	s.stop()
-	var uid atomic.Int64
-	s.proven = func(c net.Conn) (dial.Peer, error) {
-		p, err := dial.Proven(c)
-		if n := uid.Load(); n > 0 && p.Proven {
-			p.UID, p.User = int(n), "user"
-		}
-		return p, err
-	}
-	s.start()
+	s, uid := newSiteOfMany(t)
 	const ana, ben, spec = 1 << 20, 1<<20 + 1, `{"kind":"command","resources":{"cpus":1},"private":true}`
 	shown := func(to int64, name string, state node.State) (r node.Row) {
 		t.Helper()
