@@ -23,6 +23,8 @@ mandir  = $(DESTDIR)$(PREFIX)/share/man
 compdir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 libdir  = $(DESTDIR)$(PREFIX)/lib
 sharedir = $(DESTDIR)$(PREFIX)/share/distribute
+# Where systemd looks for units of users: below a home it is another place.
+userdir = $(DESTDIR)$(PREFIX)/$(if $(filter $(HOME)/%,$(PREFIX)),share,lib)/systemd/user
 
 export CGO_ENABLED = 0
 
@@ -33,9 +35,11 @@ all:
 demo: all
 	@KEEP=$(KEEP) scripts/demo
 
+# Scripts mostly wait, some for a minute: they begin beside the other packages, and
+# many are under way at once.
 test:
 	$(GO) vet ./...
-	$(GO) test -parallel 4 ./...
+	$(GO) test -p 4 -parallel 12 ./...
 
 race:
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -race -parallel 4 -timeout 30m ./...
@@ -63,7 +67,7 @@ fuzz:
 # Whole batches beside the limits of the machine, and what is moved beside scp and
 # rsync, once (quicker with BENCH_JOBS=n and BENCH_MIB=n); then the parts.
 bench: all
-	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./testscripts
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts
 	$(GO) test -run '^$$' -bench . ./lib/... ./spool
 
 chaos:
@@ -87,10 +91,10 @@ install: all
 	done
 	install -m 644 scripts/completion/distribute.bash $(compdir)/distribute
 	for tool in $(BIN)/* dlocal; do ln -sf distribute $(compdir)/$${tool##*/} || exit 1; done
-	install -d $(libdir)/systemd/system $(libdir)/systemd/user $(libdir)/sysusers.d $(libdir)/tmpfiles.d $(sharedir)
+	install -d $(libdir)/systemd/system $(userdir) $(libdir)/sysusers.d $(libdir)/tmpfiles.d $(sharedir)
 	cd scripts/systemd && for unit in *.service user/*.service; do \
-		dir=$${unit%/*}; test "$$dir" = user || dir=system; \
-		sed 's,/usr/local/,$(PREFIX)/,' "$$unit" >$(libdir)/systemd/$$dir/$${unit##*/} || exit 1; \
+		case $$unit in user/*) dir=$(userdir);; *) dir=$(libdir)/systemd/system;; esac; \
+		sed 's,/usr/local/,$(PREFIX)/,' "$$unit" >$$dir/$${unit##*/} || exit 1; \
 	done
 	for kind in sysusers tmpfiles; do for of in head node; do \
 		install -m 644 scripts/systemd/distribute-$$of.$$kind $(libdir)/$$kind.d/distribute-$$of.conf || exit 1; \

@@ -43,8 +43,8 @@ type Batch struct {
 
 // A Brief is what scheduling needs of a job.
 type Brief struct {
-	Name string
-	CPUs int // as the job asks, or else the batch; 0: the whole node
+	Name          string
+	job.Resources // as the job asks, or else the batch
 }
 
 // Scan calls f for each job in the order of the file, with its number from 0.
@@ -57,7 +57,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 		if err != nil {
 			return b.lineProblem(i, err)
 		}
-		name, cpus, ok := scanBrief(text)
+		name, own, ok := scanBrief(text, &brief.Resources)
 		if ok {
 			brief.Name = string(name)
 		} else {
@@ -65,39 +65,38 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 			if err := dec.jobBody(text, &j); err != nil {
 				return b.lineProblem(i, err)
 			}
-			brief.Name, cpus = j.Name, -1
-			if j.Resources != nil {
-				cpus = j.Resources.CPUs
+			brief.Name, own = j.Name, j.Resources != nil
+			if own {
+				brief.Resources = *j.Resources
 			}
 		}
-		if brief.CPUs = cpus; cpus < 0 {
-			brief.CPUs = b.Head.Spec.Resources.CPUs
+		if !own {
+			brief.Resources = b.Head.Spec.Resources
 		}
 		return f(i, &brief)
 	})
 }
 
-// scanBrief finds the name and the cpus (-1: it names none) of a job. A quote
-// within a string stands behind a backslash, so what is found is a key.
-func scanBrief(b []byte) (name []byte, cpus int, ok bool) {
+// scanBrief finds the name of a job and what it needs, if it says that itself. A
+// quote within a string stands behind a backslash, so what is found is a key.
+func scanBrief(b []byte, r *job.Resources) (name []byte, own, ok bool) {
 	s := line.Scan{B: b}
 	if !s.Has(`{"name":`) {
-		return nil, 0, false
+		return nil, false, false
 	}
 	if name, ok = s.Text(); !ok {
-		return nil, 0, false
+		return nil, false, false
 	}
 	i := bytes.Index(b[s.I:], []byte(`"resources"`))
 	if i < 0 {
-		return name, -1, true
+		return name, false, true
 	}
 	s.I += i - 1
 	if !s.Has(`,"resources":{`) {
-		return nil, 0, false
+		return nil, false, false
 	}
-	var r job.Resources
-	ok = resources(&s, &r)
-	return name, r.CPUs, ok
+	*r = job.Resources{}
+	return name, true, resources(&s, r)
 }
 
 // eachLine calls f for each line of the first size bytes of r, without its
@@ -169,7 +168,7 @@ func (b *Batch) Name(i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if name, _, ok := scanBrief(text[:len(text)-sumLen]); ok {
+	if name, _, ok := scanBrief(text[:len(text)-sumLen], new(job.Resources)); ok {
 		return string(name), nil
 	}
 	j, err := b.Job(i)
@@ -229,7 +228,7 @@ func (b *Batch) Replay(f func(i int, rec *job.Record) error) error {
 
 // OpenInput opens an input of the batch or of one of its jobs, and tells its
 // size. What is read is not checked against its sum; who gets it does that.
-func (b *Batch) OpenInput(in job.Input) (io.ReadCloser, int64, error) {
+func (b *Batch) OpenInput(in job.Input) (io.ReadSeekCloser, int64, error) {
 	if in.At == nil {
 		return openBlob(filepath.Dir(filepath.Dir(filepath.Dir(b.dir))), in)
 	}
@@ -248,7 +247,7 @@ type section struct {
 
 func (s *section) Close() error { return s.file.Close() }
 
-func openBlob(spool string, in job.Input) (io.ReadCloser, int64, error) {
+func openBlob(spool string, in job.Input) (io.ReadSeekCloser, int64, error) {
 	if !isSum(in.Sum) {
 		return nil, 0, fmt.Errorf("%q is not the name of a blob", in.Sum)
 	}

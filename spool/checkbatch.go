@@ -39,6 +39,7 @@ type batchLook struct {
 	states  []job.State
 	begun   tokens
 	results []result
+	left    leavers
 
 	inputs map[[32]byte]inputAt
 	outs   int // names in out/
@@ -312,6 +313,7 @@ func (b *batchLook) fold(rec *job.Record) (why string) {
 		return fmt.Sprintf("%.40q is no event, or not one of a job that is %s", rec.Kind, b.states[i])
 	}
 	b.states[i] = next
+	b.left.fold(rec)
 	return ""
 }
 

@@ -101,6 +101,13 @@ func (b *batchLook) place() error {
 	for i := range b.results {
 		r := &b.results[i]
 		b.u.Results++
+		if l := b.left.less[r.token()]; l != nil {
+			if err := b.shed(l, staged[r.token()]); err != nil {
+				return err
+			}
+			delete(staged, r.token())
+			continue
+		}
 		if err := b.placed(r, &d, staged[r.token()]); err != nil {
 			return err
 		}
@@ -165,6 +172,41 @@ func (b *batchLook) placed(r *result, d *damages, staged bool) error {
 	if waits || r.whole && staged {
 		b.unpublished(r, from)
 	}
+	return nil
+}
+
+// shed looks for what does not count any more of what an attempt has left; staged
+// says that there is a directory of it in staging/.
+func (b *batchLook) shed(l *leaver, staged bool) error {
+	var there [3]bool
+	for i, at := range []struct{ dir, name string }{{"attempts", l.name()}, {"manifests", l.name() + ".jsonl"}, {"attempts", printedName(l.name())}} {
+		var err error
+		if there[i], err = b.take(at.dir, at.name); err != nil {
+			return b.unreadable(b.u, b.name(at.dir+"/"+at.name), err, "nothing: it is of no use")
+		}
+	}
+	f := check.Finding{Kind: check.Left, Path: b.name("attempts/" + l.name()), What: "it was left by an attempt that had to leave its node, and does not count any more",
+		Cure: "keep what it printed, and move it to trash/"}
+	switch {
+	case there[0] || there[1]:
+	case there[2] && l.nothing:
+		f.Path, f.Cure = b.name("attempts/"+printedName(l.name())), "move it to trash/"
+	case staged:
+		f.Path, f.Cure = b.name("staging/"+string(l.attempt)), "move it to trash/"
+	default:
+		return nil
+	}
+	if h := b.checker.head; h != nil {
+		batch := &Batch{ID: b.id, dir: b.batchDir(b.id)}
+		f.Mend = func() error {
+			err := h.unstage(batch, l)
+			if err == nil {
+				_, err = h.Shed(batch, l.job, l.try, l.nothing)
+			}
+			return err
+		}
+	}
+	b.u.Find(f)
 	return nil
 }
 

@@ -185,7 +185,7 @@ func TestS01LeftoversAreCollected(t *testing.T) {
 	sum := sumOf(large("x"))
 	temp, half := h.path("blobs", sum[:2], "."+sum+".0123.tmp~"), h.path("batches", "ns", ".new-0123")
 	if err := errors.Join(os.Mkdir(filepath.Dir(temp), 0o750), os.WriteFile(temp, []byte("x"), 0o640),
-		os.MkdirAll(filepath.Join(half, "out"), 0o500)); err != nil {
+		os.MkdirAll(filepath.Join(half, "out"), 0o700), os.Chmod(half, 0o500)); err != nil {
 		t.Fatal(err)
 	}
 	later(h, 35*time.Hour)

@@ -58,6 +58,7 @@ var scenes = map[string]scene{
 	"init":    {func(*testing.T, string) {}, runInit},
 	"submit":  {prepareEmpty, runSubmit},
 	"run":     {prepareBatch, runJobs},
+	"evict":   {prepareBatch, runEvicted},
 	"torn":    {prepareTorn, runLoad},
 	"drop":    {prepareEmpty, runDrop},
 	"take":    {prepareDrop, runTake},
@@ -375,6 +376,87 @@ func runJobs(dir string) error {
 	return h.Commit()
 }
 
+// runEvicted takes job a from attempt to attempt: the first two have to leave and
+// save something, the third one is its result. Job b is cancelled when it has
+// saved something.
+func runEvicted(dir string) error {
+	h, open, err := lockAndLoad(dir)
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	b := open[0]
+	last, tries := make(map[string]job.Record), map[string]int{}
+	err = b.Replay(func(_ int, rec *job.Record) error {
+		last[rec.Job] = *rec
+		tries[rec.Job] = max(tries[rec.Job], rec.Try)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"a", "b"} {
+		for rec := last[name]; rec.Kind != job.KindDone && rec.Kind != job.KindCancelled; {
+			if rec, err = nextOf(h, b, name, rec, tries); err != nil {
+				return err
+			}
+		}
+		tell("over %s", name)
+	}
+	h.CloseBatch(b)
+	return h.Commit()
+}
+
+// printedBy is what an attempt prints that has to leave.
+func printedBy(name string, try int) string { return fmt.Sprint("step ", try, " of ", name) }
+
+// nextOf goes one record on from rec, and does what that asks for.
+func nextOf(h *Head, b *Batch, name string, rec job.Record, tries map[string]int) (next job.Record, err error) {
+	place := func() error { return nil }
+	past := tries[name] - 1
+	switch {
+	case rec.Kind == job.KindBack && name == "b":
+		past = 1
+		next = job.Record{Kind: job.KindCancelled, Job: name, By: "ana"}
+	case rec.Kind != job.KindStart:
+		past = 0
+		tries[name]++
+		next = start(name, tries[name])
+	default:
+		text := printedBy(name, rec.Try)
+		m := resultOf(text)
+		prints := m[len(m)-1]
+		prints.Path = name + "_output.txt"
+		m, err := bringAs(h, b, rec.Attempt, append(pack.Manifest{prints}, m...), text)
+		if err != nil {
+			return next, err
+		}
+		next = endOf(job.KindDone, rec, m)
+		place = func() error { return h.Publish(b, name, rec.Attempt) }
+		if rec.Try < 3 {
+			next = endOf(job.KindBack, rec, m)
+			next.Evicted, next.Saved = true, true
+			place = func() error { return h.Aside(b, name, rec.Try, rec.Attempt) }
+		}
+	}
+	h.Append(b, &next)
+	if past > 0 {
+		h.Owe(b)
+	}
+	if err := h.Commit(); err != nil {
+		return next, err
+	}
+	tell("%s %s %d", next.Kind, name, next.Try)
+	if err := place(); err != nil {
+		return next, err
+	}
+	if past > 0 {
+		if _, err := h.Shed(b, name, past, false); err != nil {
+			return next, err
+		}
+	}
+	return next, errors.Join(h.SyncPublished(), h.EmptyTrash(context.Background()))
+}
+
 func endJob(h *Head, b *Batch, started job.Record) error {
 	m, err := bring(h, b, started.Attempt, "of "+started.Job)
 	if err != nil {
@@ -497,8 +579,8 @@ var legalPaths = regexp.MustCompile(`^(\.|spool\.json|README|head\.yaml|head\.js
 	`uploads(/[0-9]+(/[0-9a-f]{64}(\.[0-9a-f]{32})?)?)?|` +
 	`batches/ns|batches/ns/\.new-.*|batches/ns/b|` +
 	`batches/ns/b/(batch\.yaml|jobs\.jsonl|files\.tar|log\.jsonl|log\.jsonl\.[0-9]+\.broken|\.log\.jsonl\..*\.tmp~|staging|out|manifests|attempts|build)|` +
-	`batches/ns/b/staging/[0-9a-f]{32}(/tree(/out(/x\.csv)?)?|/manifest\.jsonl)?|` +
-	`batches/ns/b/out/a(/.*)?|batches/ns/b/attempts/b~1(/.*)?|batches/ns/b/manifests/(a|b~1)\.jsonl)$`)
+	`batches/ns/b/staging/[0-9a-f]{32}(/tree(/out(/x\.csv)?|/[ab]_output\.txt)?|/manifest\.jsonl)?|` +
+	`batches/ns/b/out/a(/.*)?|batches/ns/b/attempts/(b~1|a~[12])(/.*|_output\.txt)?|batches/ns/b/manifests/(a|b~1|a~[12])\.jsonl)$`)
 
 // look checks that everything there is a row of the table, and whole where the
 // table says so.
@@ -573,12 +655,14 @@ func (c *census) results(s *Spool, id job.BatchID, placed bool) {
 	c.t.Helper()
 	err := s.Read(id, -1, func(row *job.Row) error {
 		name, try, to := row.Job, 0, "out/"+row.Job
-		if row.State == job.Failed {
-			name, try = row.Job+"~1", 1
+		saved := row.State == job.Queued && row.Manifest != ""
+		if row.State == job.Failed || saved {
+			try = row.Attempt
+			name = fmt.Sprintf("%s~%d", row.Job, try)
 			to = "attempts/" + name
 		}
 		dir := s.batchDir(id)
-		if row.State != job.Done && row.State != job.Failed {
+		if row.State != job.Done && row.State != job.Failed && !saved {
 			if exists(filepath.Join(dir, to)) == nil {
 				c.errorf("%s is there, and its job is %s", to, row.State)
 			}
@@ -657,6 +741,27 @@ func (c *census) recover(told string) {
 	}
 }
 
+// printedOf is what is kept of what an attempt printed that had to leave.
+func printedOf(s *Spool, id job.ID, try int) string {
+	_, name, _, _ := job.ParseID(string(id))
+	f, err := s.Printed(id, try)
+	if errors.Is(err, fs.ErrNotExist) {
+		var root *os.Root
+		if _, root, err = s.Result(id, try); err == nil {
+			defer root.Close()
+			f, err = root.Open(name + "_output.txt")
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if text, err := io.ReadAll(f); err == nil {
+		return string(text)
+	}
+	return "what cannot be read"
+}
+
 func (c *census) clean() {
 	c.t.Helper()
 	for _, glob := range []string{"batches/*/.new-*", "trash/*", "blobs/*/.*", ".*", "nodes/.*", "rejected/.*", "batches/*/*/.*"} {
@@ -690,7 +795,18 @@ func (c *census) told(s *Spool, told string) (states []string) {
 		ok := len(infos) == 1
 		switch what {
 		case "start":
-			ok = state[of] != job.Queued
+			name, try, _ := strings.Cut(of, " ")
+			ok = state[name] != job.Queued || try != "" // it was evicted
+		case "back":
+			var name string
+			var try int
+			fmt.Sscan(of, &name, &try)
+			if got := printedOf(s, "ns/b/"+job.ID(name), try); got != printedBy(name, try) {
+				c.errorf("attempt %d of %s has printed %q", try, name, got)
+			}
+		case "done", "cancelled":
+			of, _, _ = strings.Cut(of, " ")
+			ok = ok && state[of].Over()
 		case "over", "have":
 			ok = state[of].Over()
 		case "deleted":
@@ -726,7 +842,7 @@ func TestJ25FailedSync(t *testing.T) {
 
 // The steps that the code has are the steps that the scenes pass.
 func TestEveryStepIsTested(t *testing.T) {
-	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|upload|drop|taken|reject|delete|collect)\.[a-z.]+)"$`)
+	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|upload|drop|taken|reject|delete|collect|shed)\.[a-z.]+)"$`)
 	code := make(map[string]bool)
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -48,12 +48,21 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	b = line.AppendIntMember(b, `,"try":`, int64(r.Try))
 	b = line.AppendTextMember(b, `,"node":`, r.Node)
 	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
+	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
+	b = line.AppendIntMember(b, `,"gpus":`, int64(r.GPUs))
+	b = line.AppendIntMember(b, `,"time":`, r.Limit)
 	b = appendOutcome(b, &r.Outcome)
 	b = line.AppendTextMember(b, `,"manifest":`, r.Manifest)
 	b = line.AppendIntMember(b, `,"files":`, int64(r.Files))
 	b = line.AppendIntMember(b, `,"bytes":`, r.Bytes)
 	if r.Lost {
 		b = append(b, `,"lost":true`...)
+	}
+	if r.Evicted {
+		b = append(b, `,"evicted":true`...)
+	}
+	if r.Saved {
+		b = append(b, `,"saved":true`...)
 	}
 	b = line.AppendTextMember(b, `,"by":`, r.By)
 	b = line.AppendTextMember(b, `,"request":`, string(r.Request))
@@ -148,19 +157,7 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 		b = append(b, ']')
 	}
 	if j.Resources != nil {
-		b = append(b, `,"resources":{`...)
-		if j.Resources.CPUs != 0 {
-			b = append(b, `"cpus":`...)
-			b = strconv.AppendInt(b, int64(j.Resources.CPUs), 10)
-		}
-		if j.Resources.Disk != 0 {
-			if j.Resources.CPUs != 0 {
-				b = append(b, ',')
-			}
-			b = append(b, `"disk":`...)
-			b = strconv.AppendInt(b, j.Resources.Disk, 10)
-		}
-		b = append(b, '}')
+		b = appendResources(append(b, `,"resources":{`...), j.Resources)
 	}
 	if len(j.Slurm) > 0 {
 		b = append(b, `,"slurm":`...)
@@ -175,6 +172,20 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 		b = append(b, ']')
 	}
 	return b
+}
+
+// appendResources appends the members of r and a closing brace.
+func appendResources(b []byte, r *job.Resources) []byte {
+	from := len(b)
+	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
+	b = line.AppendIntMember(b, `,"disk":`, r.Disk)
+	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
+	b = line.AppendIntMember(b, `,"time":`, r.Time)
+	b = line.AppendIntMember(b, `,"gpus":`, int64(r.GPUs))
+	if len(b) > from {
+		b = append(b[:from], b[from+1:]...) // without the first comma
+	}
+	return append(b, '}')
 }
 
 func appendInput(b []byte, in *job.Input, places bool) []byte {

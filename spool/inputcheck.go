@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
+	"distribute/lib/capability"
 	"distribute/lib/job"
 )
-
-// maxCPUs is the greatest number of cpus that a job may ask for.
-const maxCPUs = 1 << 16
 
 // checkSpec reports every reason why spec cannot be that of a batch.
 func checkSpec(spec *job.Spec) error {
@@ -30,12 +27,18 @@ func checkSpec(spec *job.Spec) error {
 		errs = append(errs, fmt.Errorf("there are no batches of the kind %.40q", spec.Kind))
 	}
 	for _, c := range spec.Capabilities {
-		errs = append(errs, checkText("capability", c))
+		e, err := capability.Parse(c)
+		if err == nil && e.String() != c {
+			err = errors.New("is not as it has to be written")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("capability %.100q: %w", c, err))
+		}
 	}
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
-	errs = append(errs, checkResources(spec.Resources))
+	errs = append(errs, spec.Resources.Check(), spec.Checkpoint.Check())
 	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
 		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
 	}
@@ -70,35 +73,16 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 		}
 	}
 	if j.Resources != nil {
-		if err := checkResources(*j.Resources); err != nil {
+		if err := j.Resources.Check(); err != nil {
 			return err
 		}
 	}
 	return common.with(j.Inputs)
 }
 
-func checkResources(r job.Resources) error {
-	if r.CPUs < 0 || r.CPUs > maxCPUs {
-		return fmt.Errorf("%d cpus make no sense", r.CPUs)
-	}
-	if r.Disk < 0 {
-		return fmt.Errorf("%d bytes of disk make no sense", r.Disk)
-	}
-	return nil
-}
-
 func checkArg(a string) error {
 	if strings.IndexByte(a, 0) >= 0 || !utf8.ValidString(a) {
 		return fmt.Errorf("the argument %.100q is not text", a)
-	}
-	return nil
-}
-
-// checkText refuses what would not stand in one word of one line.
-func checkText(what, s string) error {
-	if s == "" || len(s) > job.MaxName || !utf8.ValidString(s) ||
-		strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		return fmt.Errorf("the %s %.100q is not one plain word", what, s)
 	}
 	return nil
 }

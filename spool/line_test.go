@@ -57,7 +57,8 @@ func randomRecord(r *rand.Rand) *job.Record {
 	kinds := []job.Kind{job.KindStart, job.KindDone, job.KindFailed, job.KindBack, job.KindRetry, "odd"}
 	rec := &job.Record{Seq: r.Uint64() >> r.IntN(64), Time: randomTime(r), Kind: kinds[r.IntN(len(kinds))],
 		Job: randomText(r), Attempt: job.Token(randomText(r)), Try: r.IntN(3), Node: randomText(r), CPUs: r.IntN(3),
-		Manifest: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Lost: r.IntN(2) == 0,
+		Memory: int64(r.IntN(2)) << 33, GPUs: r.IntN(2), Limit: int64(r.IntN(2)) * 3600,
+		Manifest: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Lost: r.IntN(2) == 0, Evicted: r.IntN(2) == 0, Saved: r.IntN(2) == 0,
 		By: randomText(r), Request: job.Token(randomText(r)), State: randomText(r)}
 	floats := []float64{0, 1, 0.001, 123.4567, 1e-9, 4e9, 1e12, math.NaN(), math.Inf(-1), 0.1 + 0.2, -3.5}
 	rec.Outcome = job.Outcome{Signal: randomText(r), Reason: randomText(r), Started: randomTime(r), Ended: randomTime(r),
@@ -116,7 +117,8 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 		j.Inputs = append(j.Inputs, in)
 	}
 	if r.IntN(2) == 0 {
-		j.Resources = &job.Resources{CPUs: r.IntN(3), Disk: int64(r.IntN(3)) << 31}
+		j.Resources = &job.Resources{CPUs: r.IntN(3), Disk: int64(r.IntN(3)) << 31, Memory: int64(r.IntN(2)) << 33,
+			Time: int64(r.IntN(2)) * 3600, GPUs: r.IntN(2)}
 	}
 	for range r.IntN(2) {
 		j.Slurm = append(j.Slurm, job.Option{Name: "time", Value: strings.ToValidUTF8(randomText(r), "?")})
@@ -139,13 +141,13 @@ func TestJobsComeBack(t *testing.T) {
 		if err := json.Unmarshal(AppendJob(nil, j), &slow); err != nil || !reflect.DeepEqual(&slow, j) {
 			t.Fatalf("%s\nencoding/json reads %+v, %v", text, slow, err)
 		}
-		name, cpus, ok := scanBrief(text[:len(text)-sumLen])
-		want := -1
+		var res, want job.Resources
+		name, own, ok := scanBrief(text[:len(text)-sumLen], &res)
 		if j.Resources != nil {
-			want = j.Resources.CPUs
+			want = *j.Resources
 		}
-		if !ok || string(name) != j.Name || cpus != want {
-			t.Fatalf("%s\nin brief %q, %d, %v", text, name, cpus, ok)
+		if !ok || string(name) != j.Name || own != (j.Resources != nil) || res != want {
+			t.Fatalf("%s\nin brief %q, %+v, %v", text, name, res, ok)
 		}
 	}
 }
@@ -260,13 +262,13 @@ func FuzzJobLine(f *testing.F) {
 				t.Fatalf("%q is read as\n%+v, and by encoding/json as\n%+v, %v", object, fast, slow, errSlow)
 			}
 		}
-		if name, cpus, ok := scanBrief(object); ok && errSlow == nil {
-			want := -1
+		var res, want job.Resources
+		if name, own, ok := scanBrief(object, &res); ok && errSlow == nil {
 			if slow.Resources != nil {
-				want = slow.Resources.CPUs
+				want = *slow.Resources
 			}
-			if string(name) != slow.Name || cpus != want {
-				t.Fatalf("%q is in brief %q with %d cpus, and whole %+v", object, name, cpus, slow)
+			if string(name) != slow.Name || own != (slow.Resources != nil) || res != want {
+				t.Fatalf("%q is in brief %q with %+v, and whole %+v", object, name, res, slow)
 			}
 		}
 	})
@@ -303,7 +305,7 @@ func BenchmarkLines(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, _, ok := scanBrief(object); !ok {
+		if _, _, ok := scanBrief(object, j.Resources); !ok {
 			b.Fatal("not read")
 		}
 	}

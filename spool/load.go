@@ -200,14 +200,29 @@ func (h *Head) openBatch(b *Batch) ([]*Problem, error) {
 	if err := b.openLines(); err != nil {
 		return nil, err
 	}
-	settled, problems, err := h.check(b, f)
+	settled, less, problems, err := h.check(b, f)
 	if err != nil {
 		return problems, err
 	}
 	if b.log, err = durable.OpenLog(name, 0o640); err != nil {
 		return problems, err
 	}
+	for token, l := range less {
+		if _, staged := settled[token]; !staged {
+			continue
+		}
+		if err := h.unstage(b, l); err != nil {
+			return problems, err
+		}
+		delete(settled, token)
+	}
 	more, err := h.settle(b, settled)
+	for _, l := range less {
+		if err == nil {
+			b.owed.Add(1)
+			_, err = h.Shed(b, l.job, l.try, l.nothing)
+		}
+	}
 	return append(problems, more...), err
 }
 
@@ -278,7 +293,7 @@ func indexLines(f *os.File, jobs int) (*index, error) {
 		if err != nil {
 			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
 		}
-		name, _, ok := scanBrief(object)
+		name, _, ok := scanBrief(object, new(job.Resources))
 		if !ok {
 			var j job.Job
 			if err := dec.jobBody(object, &j); err != nil {
@@ -296,14 +311,16 @@ func indexLines(f *os.File, jobs int) (*index, error) {
 }
 
 // check folds the log behind its first line, and mends its end. It returns what
-// the log says last of the attempts that have something in staging/.
-func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, problems []*Problem, err error) {
+// the log says last of the attempts that have something in staging/, and of which
+// it says that less is kept than they have left.
+func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, less map[job.Token]*leaver, problems []*Problem, err error) {
 	if settled, err = staged(b); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
+	var left leavers
 	states := make([]job.State, b.Jobs)
 	l := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
 	var rec job.Record
@@ -311,12 +328,12 @@ func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, p
 		err := l.read(&rec)
 		switch {
 		case err == io.EOF:
-			return settled, nil, nil
+			return settled, left.less, nil, nil
 		case errors.Is(err, errTorn):
 			problems, err = h.cutTorn(f, l)
-			return settled, problems, err
+			return settled, left.less, problems, err
 		case err != nil:
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		h.seen(rec.Seq)
 		if l.n == 1 {
@@ -326,8 +343,9 @@ func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, p
 			h.found(b, rec.Kind)
 		}
 		if why := fold(states, b.index, &rec); why != "" {
-			return nil, nil, l.problem(why)
+			return nil, nil, nil, l.problem(why)
 		}
+		left.fold(&rec)
 		if _, ok := settled[rec.Attempt]; ok && rec.Attempt != "" {
 			settled[rec.Attempt] = settles(&rec, settled[rec.Attempt])
 		}

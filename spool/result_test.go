@@ -26,7 +26,11 @@ func resultOf(content string) pack.Manifest {
 
 // bring stages and seals the result of an attempt.
 func bring(h *Head, b *Batch, attempt job.Token, content string) (pack.Manifest, error) {
-	m := resultOf(content)
+	return bringAs(h, b, attempt, resultOf(content), content)
+}
+
+// bringAs is bring of a result whose files all have that content.
+func bringAs(h *Head, b *Batch, attempt job.Token, m pack.Manifest, content string) (pack.Manifest, error) {
 	root, err := h.Stage(b, attempt)
 	if err != nil {
 		return nil, err

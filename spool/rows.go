@@ -9,7 +9,7 @@ import (
 )
 
 // rows are the rows of a batch while its log is folded: 4 bytes for a job
-// without a record, some 150 for one with.
+// without a record, some 160 for one with.
 type rows struct {
 	of    []uint32 // by job: the number of its row plus one, or 0
 	slabs [][]packed
@@ -49,12 +49,17 @@ func (r *rows) make(i int) *packed {
 type packed struct {
 	started, ended        int64 // milliseconds since 1970, or noTime
 	runtime, paused, cpu  int64 // milliseconds
+	ran                   int64 // the same
 	memory, written, exit int64
+	given                 int64 // bytes of memory
 	token, manifest       sum
 	node, signal, reason  uint32 // words
+	from                  uint32 // the same
 	attempt, cpus         int32
+	gpus                  uint16
+	limit                 uint32 // seconds
 	state                 job.State
-	exited                bool
+	exited, saved         bool
 }
 
 const noTime = math.MinInt64
@@ -127,11 +132,12 @@ func unpackSeconds(n int64) float64 { return float64(n) / 1000 }
 func (r *rows) pack(p *packed, row *job.Row) {
 	*p = packed{
 		started: packTime(row.Started), ended: packTime(row.Ended),
-		runtime: packSeconds(row.Runtime), paused: packSeconds(row.Paused), cpu: packSeconds(row.CPUTime),
+		runtime: packSeconds(row.Runtime), paused: packSeconds(row.Paused), cpu: packSeconds(row.CPUTime), ran: packSeconds(row.Ran),
 		memory: row.MemoryPeak, written: row.Written,
+		given: row.Memory, gpus: uint16(row.GPUs), limit: uint32(row.Limit),
 		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
-		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason),
-		attempt: int32(row.Attempt), cpus: int32(row.CPUs), state: row.State,
+		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From),
+		attempt: int32(row.Attempt), cpus: int32(row.CPUs), state: row.State, saved: row.Saved,
 	}
 	if row.Exit != nil {
 		p.exit, p.exited = int64(*row.Exit), true
@@ -142,10 +148,13 @@ func (r *rows) pack(p *packed, row *job.Row) {
 func (r *rows) unpack(p *packed, row *job.Row) {
 	row.Started, row.Ended = unpackTime(p.started), unpackTime(p.ended)
 	row.Runtime, row.Paused, row.CPUTime = unpackSeconds(p.runtime), unpackSeconds(p.paused), unpackSeconds(p.cpu)
+	row.Ran, row.From = unpackSeconds(p.ran), r.words[p.from]
 	row.MemoryPeak, row.Written = p.memory, p.written
+	row.Memory, row.GPUs, row.Limit = p.given, int(p.gpus), int64(p.limit)
 	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)
 	row.Node, row.Signal, row.Reason = r.words[p.node], r.words[p.signal], r.words[p.reason]
 	row.Attempt, row.CPUs, row.State = int(p.attempt), int(p.cpus), p.state
+	row.Saved = p.saved
 	if p.exited {
 		exit := int(p.exit)
 		row.Exit = &exit

@@ -66,6 +66,9 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 		s.IntMember(`,"try":`, &r.Try) &&
 		d.wordMember(&s, `,"node":`, &r.Node) &&
 		s.IntMember(`,"cpus":`, &r.CPUs) &&
+		s.Int64Member(`,"memory":`, &r.Memory) &&
+		s.IntMember(`,"gpus":`, &r.GPUs) &&
+		s.Int64Member(`,"time":`, &r.Limit) &&
 		d.scanOutcome(&s, &r.Outcome) &&
 		s.TextMember(`,"manifest":`, &r.Manifest) &&
 		s.IntMember(`,"files":`, &r.Files) &&
@@ -75,6 +78,8 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 	}
 	r.Kind = job.Kind(kind)
 	r.Lost = s.Has(`,"lost":true`)
+	r.Evicted = s.Has(`,"evicted":true`)
+	r.Saved = s.Has(`,"saved":true`)
 	return d.wordMember(&s, `,"by":`, &r.By) &&
 		d.wordMember(&s, `,"request":`, (*string)(&r.Request)) &&
 		d.wordMember(&s, `,"state":`, &r.State) &&
@@ -143,16 +148,22 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 	return s.I == len(b)
 }
 
-// resources reads the members of what a job needs, up to its end.
+// resources reads the members of what a job needs, up to its end. The first has
+// no comma before it.
 func resources(s *line.Scan, r *job.Resources) bool {
-	disk, at := `"disk":`, s.I
-	if !s.IntMember(`"cpus":`, &r.CPUs) {
-		return false
+	at := s.I
+	key := func(k string) string {
+		if s.I == at {
+			return k[1:]
+		}
+		return k
 	}
-	if s.I != at {
-		disk = `,"disk":`
-	}
-	return s.Int64Member(disk, &r.Disk) && s.Has("}")
+	return s.IntMember(key(`,"cpus":`), &r.CPUs) &&
+		s.Int64Member(key(`,"disk":`), &r.Disk) &&
+		s.Int64Member(key(`,"memory":`), &r.Memory) &&
+		s.Int64Member(key(`,"time":`), &r.Time) &&
+		s.IntMember(key(`,"gpus":`), &r.GPUs) &&
+		s.Has("}")
 }
 
 func (d *decoder) scanInput(s *line.Scan, in *job.Input) bool {

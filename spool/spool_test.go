@@ -276,7 +276,7 @@ func TestSubmission(t *testing.T) {
 		briefs = append(briefs, *j)
 		return nil
 	})
-	if want := []Brief{{"a", 1}, {"b", 1}, {"c", 1}}; err != nil || !reflect.DeepEqual(briefs, want) {
+	if one := (job.Resources{CPUs: 1}); err != nil || !reflect.DeepEqual(briefs, []Brief{{"a", one}, {"b", one}, {"c", one}}) {
 		t.Errorf("Scan: %+v, %v", briefs, err)
 	}
 }
@@ -417,6 +417,9 @@ func TestS13AndWhatElseIsRefused(t *testing.T) {
 		"nothing to run":  {Name: "x"},
 		"a NUL":           {Name: "x", Run: []string{"a\x00b"}},
 		"cpus":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{CPUs: -1}},
+		"memory":          {Name: "x", Run: []string{"x"}, Resources: &job.Resources{Memory: 512}},
+		"gpus":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{GPUs: -1}},
+		"time":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{Time: 1 << 60}},
 		"an input above":  {Name: "x", Run: []string{"x"}, Inputs: []job.Input{inputOf("../x", "x")}},
 		"an input at /":   {Name: "x", Run: []string{"x"}, Inputs: []job.Input{inputOf("/etc/passwd", "x")}},
 		"no sum":          {Name: "x", Run: []string{"x"}, Inputs: []job.Input{{Path: "x"}}},

@@ -135,7 +135,9 @@ func mainDaemon() {
 	}
 	cmd := exec.Command(os.Args[2], os.Args[3:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A session of its own: a process group that this command left orphaned while a
+	// member is stopped, as strace stops what it starts, would be hung up on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		fail("daemon: %v", err)
 	}
@@ -230,7 +232,14 @@ func sweep(home string) {
 		for _, path := range environs {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			environ, err := os.ReadFile(path)
-			if err != nil || pid < 2 || pid == os.Getpid() || gone(pid) || !bytes.Contains(append([]byte{0}, environ...), mark) {
+			if err != nil || pid < 2 || pid == os.Getpid() || gone(pid) {
+				continue
+			}
+			if len(environ) == 0 && becoming(pid) {
+				found = true
+				continue
+			}
+			if !bytes.Contains(append([]byte{0}, environ...), mark) {
 				continue
 			}
 			found = true
@@ -241,6 +250,15 @@ func sweep(home string) {
 			return
 		}
 	}
+}
+
+// becoming says whether a process without an environment has no arguments
+// either, but a program: it is within execve, and will have both.
+func becoming(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	args, err := os.ReadFile(dir + "cmdline")
+	_, noProgram := os.Readlink(dir + "exe")
+	return err == nil && noProgram == nil && len(args) == 0
 }
 
 func TestSweepEndsWhatWasStarted(t *testing.T) {

@@ -56,8 +56,8 @@ func TestCompletionOffers(t *testing.T) {
 		{"/usr/bin/dwait -T", "-T"},
 		{"dwait -T -", ""},
 		{"dwait x", ""},
-		{"dadm ", "accept init lost remove"},
-		{"dadm re", "remove"},
+		{"dadm ", "accept init lost remove resume"},
+		{"dadm re", "remove resume"},
 		{"dadm accept ", ""},
 		{"dwait -q -v -", "-H -T -q -v -h -V"},
 	} {

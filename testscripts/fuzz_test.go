@@ -18,6 +18,7 @@ var parsers = map[string]string{
 	"a line of JSON (line.Check)":                             "lib/line FuzzCheck",
 	"a manifest (pack.DecodeManifest)":                        "lib/pack FuzzManifest",
 	"a tree: zstd and tar (pack.Receive)":                     "lib/pack FuzzReceive",
+	"a capability that is wanted (capability.Parse)":          "lib/capability FuzzParse",
 	"what a peer wants of a tree (pack.Want)":                 "lib/pack FuzzWant",
 	"a record of a log (spool)":                               "spool FuzzLogLine",
 	"a line of jobs.jsonl (spool)":                            "spool FuzzJobLine",
@@ -47,6 +48,9 @@ var parsers = map[string]string{
 	"a file with a key (dial.ReadKey)":                        "lib/dial FuzzKey",
 	"a node's directory read back (desk)":                     "lib/desk FuzzDirectory",
 	"/proc, and what a supervisor wrote (proc)":               "lib/proc FuzzKernel",
+	"a file of a pause (pause.Decode)":                        "lib/pause FuzzPause",
+	"what a node says of itself (pause.DecodeNow)":            "lib/pause FuzzNow",
+	"what a vendor's tool prints of GPUs (inventory)":         "lib/inventory FuzzCards",
 	"what nodes and people say, in any order (sched.Machine)": "lib/sched FuzzMachine",
 }
 

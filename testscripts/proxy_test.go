@@ -39,8 +39,7 @@ func mainProxy() {
 	flag.BoolVar(&p.up, "up", false, "")
 	flag.Int64Var(&p.last, "last", 0, "")
 	flag.Parse()
-	network, addr := address(flag.Arg(0))
-	l, err := net.Listen(network, addr)
+	l, err := listen(flag.Arg(0))
 	if err == nil {
 		fmt.Fprintln(os.Stderr, l.Addr())
 	}
@@ -52,6 +51,20 @@ func mainProxy() {
 	}
 	fmt.Fprintln(os.Stderr, "proxy:", err)
 	os.Exit(1)
+}
+
+// listen makes the socket of a path elsewhere, and gives it its name when it
+// listens: who finds it there can connect.
+func listen(s string) (net.Listener, error) {
+	network, addr := address(s)
+	if network != "unix" {
+		return net.Listen(network, addr)
+	}
+	l, err := net.Listen(network, addr+".new")
+	if err != nil {
+		return nil, err
+	}
+	return l, os.Rename(addr+".new", addr)
 }
 
 func address(s string) (network, addr string) {

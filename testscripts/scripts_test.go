@@ -139,7 +139,7 @@ func condition(name string) (bool, error) {
 	case "sshd":
 		return hasSSHD()
 	case "accounts":
-		for _, program := range []string{"setpriv", "unshare", "mount", "getent"} {
+		for _, program := range []string{"setpriv", "unshare", "mount", "getent", "ps", "pgrep"} {
 			if ok, err := installed(program); !ok {
 				return false, err
 			}

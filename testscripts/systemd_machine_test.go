@@ -22,7 +22,7 @@ func TestN54L40Systemd(t *testing.T) {
 	}
 	needComputer(t)
 	m := newUnitMachine(t)
-	m.step("install", m.install)
+	m.step("install", func() { m.install("") })
 	m.step("boot", func() { m.check(m.switchOn()) })
 	m.step("set up", m.setUp)
 	m.step("jobs do not notice", m.undisturbed)
@@ -99,17 +99,27 @@ func (m *unitMachine) await(script string) {
 	m.do("for n in $(seq 600); do if (\n" + script + "\n) >/dev/null 2>&1; then exit 0; fi; sleep 0.2; done; fail 'waited in vain'")
 }
 
-// install makes the disk that the machine starts from, and installs there.
-func (m *unitMachine) install() {
+// install makes the disk that the machine starts from, installs there, and has a
+// script of the host do more while the disk is mounted on $root.
+func (m *unitMachine) install(more string) {
 	image, root := filepath.Join(m.home, "data.img"), filepath.Join(m.home, "root")
 	m.check(run("cp", "--sparse=always", filepath.Join(os.Getenv("PEERS"), "machine", "root.img"), image))
 	m.check(os.Mkdir(root, 0o755))
-	m.check(run("mount", "-o", "loop", image, root))
-	defer func() { m.check(run("umount", root)) }()
-	make := exec.Command("make", "-C", os.Getenv("TOP"), "install", "DESTDIR="+root, "BIN="+filepath.Join(m.home, "bin"))
-	make.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if out, err := make.CombinedOutput(); err != nil {
-		m.Fatalf("make install: %v: %s", err, out)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	// Namespaces that other tests make now would keep a mount of ours after its end,
+	// and the kernel would write to the disk under the machine.
+	cmd := exec.CommandContext(ctx, "unshare", "-m", "sh", "-eu", "-c", `
+image=$1 root=$2
+mount -o loop "$image" "$root"
+make -C "$3" install DESTDIR="$root" BIN="$4"
+`+more+`
+umount -R "$root"
+while losetup -j "$image" | grep .; do sleep 0.1; done
+`, "sh", image, root, os.Getenv("TOP"), filepath.Join(m.home, "bin"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		m.Fatalf("installing: %v: %s", err, out)
 	}
 }
 

@@ -11,7 +11,8 @@ const usage = `usage: dadm init directory
        dadm accept [-nq] [-H head] node fingerprint
        dadm accept [-nq] [-H head] node ssh://[user@]host[:port]
        dadm lost [-nq] [-H head] node
-       dadm remove [-nq] [-H head] node`
+       dadm remove [-nq] [-H head] node
+       dadm resume [-nq] [-H head] node`
 
 func main() { cli.Main(usage, run) }
 
@@ -35,8 +36,8 @@ func run(ctx context.Context, c *cli.Cmd) error {
 			return cli.Usagef("init takes no options")
 		}
 		return initSpool(c, args[0])
-	case "lost", "remove":
-		return giveUp(ctx, c, *head, what, *dry, args)
+	case "lost", "remove", "resume":
+		return aboutNode(ctx, c, *head, what, *dry, args)
 	}
 	return cli.Usagef("%q is nothing that dadm does", c.Args[0])
 }

@@ -42,9 +42,10 @@ func accept(ctx context.Context, c *cli.Cmd, head string, dry bool, args []strin
 	return err
 }
 
-// giveUp tells the head that a node is lost, or, by the verb remove, that it is
-// not to be let in any more, and prints the jobs of which it had something.
-func giveUp(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, args []string) error {
+// aboutNode tells the head that a node is lost, or, by the verb remove, that it
+// is not to be let in any more, or, by resume, that its pauses are to end. It
+// prints the jobs of which the node had something.
+func aboutNode(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, args []string) error {
 	if len(args) != 1 {
 		return cli.Usagef("%s takes one node", verb)
 	}
@@ -63,7 +64,11 @@ func giveUp(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, args [
 	if flushed := out.Flush(); err == nil {
 		err = flushed
 	}
-	if err == nil && n == 0 {
+	switch {
+	case err != nil || n > 0:
+	case verb == "resume":
+		c.Talk("%s has no job", args[0])
+	default:
 		c.Talk("%s had no attempt of any job", args[0])
 	}
 	return err

@@ -4,9 +4,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"sync"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -15,9 +12,6 @@ import (
 )
 
 const usage = `usage: dlog [-Bfqv] [-H head] [-L lines] [operand ...]`
-
-// maxFollowed is how many jobs are followed at once: each has a session.
-const maxFollowed = 64
 
 func main() { cli.Main(usage, run) }
 
@@ -46,27 +40,16 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if !*quiet {
 		out.header = len(ids) > 1 || *verbose
 	}
+	want := wire.Log{Build: *build, Lines: *lines, Follow: *follow}
+	if *follow {
+		return follows(ctx, c, *head, ids, want, out)
+	}
 	heads, err := ask.NewSessions(c, *head)
 	if err != nil {
 		return err
 	}
 	defer heads.Close()
-	one := func(id string) error {
-		log := wire.Log{ID: id, Build: *build, Lines: *lines, Follow: *follow}
-		err := show(ctx, heads, log, out)
-		var refusal *wire.Error
-		if !*follow || *build || !errors.As(err, &refusal) || refusal.Status != cli.NoSuch {
-			return err
-		}
-		if err := begun(ctx, heads, id); err != nil {
-			return err
-		}
-		return show(ctx, heads, log, out)
-	}
-	if *follow && len(ids) > 1 {
-		return together(ctx, ids, one)
-	}
-	return each(ids, one)
+	return each(ids, func(id string) error { return newLog(id, want).show(ctx, heads, out) })
 }
 
 // meant asks which jobs are meant, and gives the ids of those that have
@@ -94,50 +77,6 @@ func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands, buil
 	return ids, err
 }
 
-// errBegun ends the answer to the question of begun.
-var errBegun = errors.New("it runs, or does not any more")
-
-// begun waits while a job is on its node and its command does not run yet. It
-// takes a session of its own, since the answer has no end.
-func begun(ctx context.Context, heads *ask.Sessions, id string) error {
-	h, err := heads.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	_, _, try, err := job.ParseID(id)
-	if err != nil {
-		return err
-	}
-	late := []string{wire.Running, wire.Stuck, wire.Returning}
-	err = ask.Rows(ctx, h, wire.Query{Of: "jobs", Follow: true}, &ask.Operands{Args: []string{id}}, func(r *job.Row) error {
-		if r.State == job.Running && !slices.Contains(late, r.Phase) && (try == 0 || try == r.Attempt) {
-			return nil
-		}
-		return errBegun
-	})
-	if errors.Is(err, errBegun) {
-		return nil
-	}
-	return err
-}
-
-// show prints what one job printed. It takes a session of its own, since one
-// over which output was sent as it came cannot be used for more.
-func show(ctx context.Context, heads *ask.Sessions, l wire.Log, out *output) error {
-	h, err := heads.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	l.Ref = job.NewToken()
-	r, err := h.Answer(ctx, &l)
-	if err != nil {
-		return fmt.Errorf("%s: %w", l.ID, err)
-	}
-	return out.copy(l.ID, r, func(err error) error { return h.Failed(ctx, err) })
-}
-
 // each shows one job after another. Those of which the head has nothing to
 // show are named in the end.
 func each(ids []string, show func(id string) error) error {
@@ -149,23 +88,6 @@ func each(ids []string, show func(id string) error) error {
 		if err != nil && !errors.As(err, &refused) {
 			break
 		}
-	}
-	return errors.Join(problems...)
-}
-
-// together shows all jobs at once, as they print.
-func together(ctx context.Context, ids []string, show func(id string) error) error {
-	if len(ids) > maxFollowed {
-		return cli.Usagef("-f: %d jobs fit, and %d can be followed at once", len(ids), maxFollowed)
-	}
-	problems := make([]error, len(ids))
-	var all sync.WaitGroup
-	for i, id := range ids {
-		all.Go(func() { problems[i] = show(id) })
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
 	}
 	return errors.Join(problems...)
 }

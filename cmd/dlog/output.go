@@ -19,31 +19,32 @@ type output struct {
 	last string // whose output was written last
 }
 
-// copy prints what comes from r, as of the job with that id. Errors of r go
-// through failed.
-func (o *output) copy(id string, r io.Reader, failed func(error) error) error {
+// copy prints what comes from r, as of the job with that id, and says how much
+// that was. Errors of r go through failed.
+func (o *output) copy(id string, r io.Reader, failed func(error) error) (printed int64, err error) {
 	buf, rest := make([]byte, 32<<10), 0
 	if err := o.write(id, nil); err != nil {
-		return err
+		return 0, err
 	}
 	for {
 		n, err := r.Read(buf[rest:])
 		n += rest
 		rest = 0
-		if o.quote && err == nil {
+		if o.quote && err != io.EOF {
 			rest = unfinished(buf[:n])
 		}
 		if n > rest {
 			if err := o.write(id, buf[:n-rest]); err != nil {
-				return err
+				return printed, err
 			}
+			printed += int64(n - rest)
 		}
 		copy(buf, buf[n-rest:n])
 		if err == io.EOF {
-			return nil
+			return printed, nil
 		}
 		if err != nil {
-			return failed(err)
+			return printed, failed(err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ func TestHeaders(t *testing.T) {
 	var b strings.Builder
 	o := &output{w: &b, header: true}
 	for _, j := range [][2]string{{"n/b/1", "one\n"}, {"n/b/2", ""}, {"n/b/3", "three\n"}} {
-		if err := o.copy(j[0], strings.NewReader(j[1]), same); err != nil {
+		if _, err := o.copy(j[0], strings.NewReader(j[1]), same); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,12 +41,12 @@ func TestTerminal(t *testing.T) {
 		"halves": iotest.HalfReader(strings.NewReader(printed)), "end with data": iotest.DataErrReader(strings.NewReader(printed)),
 	} {
 		var b strings.Builder
-		if err := (&output{w: &b, quote: true}).copy("n/b/1", r, same); err != nil || b.String() != shown {
+		if _, err := (&output{w: &b, quote: true}).copy("n/b/1", r, same); err != nil || b.String() != shown {
 			t.Errorf("%s: %v, got %q\nwant %q", name, err, b.String(), shown)
 		}
 	}
 	var b strings.Builder
-	if err := (&output{w: &b}).copy("n/b/1", strings.NewReader(printed), same); err != nil || b.String() != printed {
+	if _, err := (&output{w: &b}).copy("n/b/1", strings.NewReader(printed), same); err != nil || b.String() != printed {
 		t.Errorf("into a pipe: %v, %q", err, b.String())
 	}
 }
@@ -56,7 +56,19 @@ func TestCut(t *testing.T) {
 	failed := func(error) error { return lost }
 	var b strings.Builder
 	r := io.MultiReader(strings.NewReader("some"), iotest.ErrReader(io.ErrUnexpectedEOF))
-	if err := (&output{w: &b}).copy("n/b/1", r, failed); err != lost || b.String() != "some" {
+	if n, err := (&output{w: &b}).copy("n/b/1", r, failed); err != lost || b.String() != "some" || n != 4 {
+		t.Errorf("%v, %q, %d bytes", err, b.String(), n)
+	}
+
+	// On a terminal a character that is cut is left for when it is whole.
+	o := &output{quote: true}
+	b.Reset()
+	o.w = &b
+	n, err := o.copy("n/b/1", io.MultiReader(strings.NewReader("ü\xe2\x82"), iotest.ErrReader(io.ErrUnexpectedEOF)), failed)
+	if err != lost || n != 2 {
+		t.Errorf("%v, %d bytes", err, n)
+	}
+	if _, err := o.copy("n/b/1", strings.NewReader("\xe2\x82\xac"), failed); err != nil || b.String() != "ü€" {
 		t.Errorf("%v, %q", err, b.String())
 	}
 }

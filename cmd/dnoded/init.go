@@ -9,6 +9,7 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
+	"distribute/lib/inventory"
 	"distribute/lib/node"
 	"distribute/lib/wire"
 )
@@ -50,9 +51,9 @@ func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 	if err != nil {
 		return err
 	}
-	name := whatIsHere(file, c.Getenv).name
-	if name.err != nil {
-		return cli.Errorf(cli.Input, "%w; give the node a name in %q", name.err, nodeFile(dir))
+	name, err := inventory.Name(file)
+	if err != nil {
+		return cli.Errorf(cli.Input, "%w; give the node a name in %q", err, nodeFile(dir))
 	}
 	own, err := dial.NewKey(keyFile(dir))
 	there := errors.Is(err, fs.ErrExist)
@@ -66,13 +67,13 @@ func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 	case away != nil:
 		c.Talk("%v; the settings are written all the same, into %q", away, nodeFile(dir))
 	case there: // and may be in use
-		c.Talk("the node has a key already; if it is not accepted yet, on the head: dadm accept %s %s", name.value, own.Fingerprint())
+		c.Talk("the node has a key already; if it is not accepted yet, on the head: dadm accept %s %s", name, own.Fingerprint())
 	default:
-		if err := knock(ctx, c, dial.Terms{Key: own, HeadKey: key}, head, name.value); err != nil {
+		if err := knock(ctx, c, dial.Terms{Key: own, HeadKey: key}, head, string(name)); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(c.Stdout, "%s\t%s\n", name.value, own.Fingerprint())
+	_, err = fmt.Fprintf(c.Stdout, "%s\t%s\n", name, own.Fingerprint())
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"distribute/lib/conf"
 	"distribute/lib/dial"
 	"distribute/lib/durable"
+	"distribute/lib/inventory"
 	"distribute/lib/node"
 )
 
@@ -33,11 +34,11 @@ func initSSH(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 	if err != nil {
 		return err
 	}
-	name := whatIsHere(file, c.Getenv).name
-	if name.err != nil {
-		return cli.Errorf(cli.Input, "%w; give the node a name in %q", name.err, nodeFile(dir))
+	name, err := inventory.Name(file)
+	if err != nil {
+		return cli.Errorf(cli.Input, "%w; give the node a name in %q", err, nodeFile(dir))
 	}
-	command, err := dial.ForcedCommand(head, name.value)
+	command, err := dial.ForcedCommand(head, string(name))
 	if err != nil {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
@@ -49,7 +50,7 @@ func initSSH(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 		return err
 	}
 	c.Talk("the head lets this node in by this line, in authorized_keys of the user who runs dsched there")
-	_, err = fmt.Fprintf(c.Stdout, "restrict,command=\"%s\" %s %s\n", command, public, name.value)
+	_, err = fmt.Fprintf(c.Stdout, "restrict,command=\"%s\" %s %s\n", command, public, name)
 	return err
 }
 

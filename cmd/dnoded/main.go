@@ -5,17 +5,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/dial"
+	"distribute/lib/inventory"
 	"distribute/lib/node"
 	"distribute/lib/noded"
 	"distribute/lib/proc"
@@ -70,23 +69,27 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return err
 	}
-	offer := whatIsHere(file, c.Getenv)
-	caps, facts, err := disk(file, *dir)
+	source := inventory.Here(c.Getenv("PATH"), len(proc.CPUs()))
+	in, err := take(ctx, source, file, *dir)
 	if err != nil {
 		return err
 	}
 	if *dry {
-		return printOffer(c, append(append(offer.all(), facts...), runsAs(file, os.Geteuid())))
+		return printOffer(ctx, c, in, source, file, *dir)
 	}
-	if offer.name.err != nil {
-		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", offer.name.err)
+	if in.NameErr != nil {
+		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", in.NameErr)
 	}
 	log := c.Log(*verbose)
 	defer cli.TellFigures(log)()
 	settings := noded.Settings{
-		Name: node.Name(offer.name.value), Offer: offer.offer(), Dir: *dir,
-		Caps: &caps, Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
+		Name: in.Name, Offer: in.Offer, Most: in.Most, Dir: *dir, CardUsers: source.Cards().Users,
+		Caps: &in.caps, Presence: standStill(file), Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	}
+	in.tellLacks(log)
+	settings.Pausers = pausers(ctx, file, log)
+	again := &reread{file: file, args: c.Args, dir: *dir, source: source, log: log}
+	settings.Changes = again.watch(ctx)
 	proc.Precious()
 	switch {
 	case *carried && (*head != "" || *insecure):
@@ -186,17 +189,4 @@ func readFile(dir string, args []string) (*node.File, error) {
 		return nil, cli.Errorf(cli.Input, "%w; run this as the user to whom %q belongs, or name another directory with -D", err, dir)
 	}
 	return f, err
-}
-
-// printOffer prints what this node would offer, and where it comes from.
-func printOffer(c *cli.Cmd, all []fact) error {
-	w := tabwriter.NewWriter(c.Stdout, 0, 8, 2, ' ', 0)
-	for _, f := range all {
-		if f.err != nil {
-			c.Talk("%s: %v", f.what, f.err)
-			continue
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.what, f.value, f.why)
-	}
-	return w.Flush()
 }

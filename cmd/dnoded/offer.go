@@ -1,160 +1,202 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+	"unicode/utf8"
 
+	"distribute/lib/account"
+	"distribute/lib/cli"
 	"distribute/lib/desk"
-	"distribute/lib/job"
+	"distribute/lib/inventory"
 	"distribute/lib/node"
+	"distribute/lib/pause"
+	"distribute/lib/proc"
+	"distribute/lib/unit"
 )
 
-// programs are offered as capabilities where they are found in PATH.
-var programs = []string{"python3", "apptainer", "singularity", "gcc", "g++", "gfortran", "clang", "make",
-	"cmake", "mpirun", "nvcc", "matlab", "julia", "octave", "R"}
-
-// A fact is one thing that a node offers, and where it comes from.
-type fact struct {
-	what, value, why string
-	err              error
+// A taken is what is found of this machine, with what its disk may be used for.
+type taken struct {
+	*inventory.Inventory
+	caps desk.Caps
 }
 
-// found is everything that a node offers.
-type found struct {
-	name, cpus, memory, arch fact
-	capabilities             []fact
-}
-
-func (f *found) all() []fact {
-	return append([]fact{f.name, f.cpus, f.memory, f.arch}, f.capabilities...)
-}
-
-// offer is what is found, as the head is told.
-func (f *found) offer() node.Offer {
-	o := node.Offer{Arch: f.arch.value}
-	o.CPUs, _ = strconv.Atoi(f.cpus.value)
-	o.Memory, _ = strconv.ParseInt(f.memory.value, 10, 64)
-	for _, c := range f.capabilities {
-		o.Capabilities = append(o.Capabilities, c.value)
+// take looks at this machine and at what the node's file says of it.
+func take(ctx context.Context, s *inventory.Source, f *node.File, dir string) (*taken, error) {
+	in, err := s.Take(ctx, f)
+	if err != nil {
+		return nil, err
 	}
-	return o
-}
-
-// whatIsHere looks at this machine and at what the node's file says of it.
-func whatIsHere(f *node.File, getenv func(string) string) *found {
-	o := &found{
-		name:   nameOf(f),
-		cpus:   fact{what: "cpus", value: strconv.Itoa(runtime.NumCPU()), why: "what this process may use"},
-		memory: memory(),
-		arch:   fact{what: "arch", value: machine(), why: "uname"},
-	}
-	if f.CPUs > 0 {
-		o.cpus.value, o.cpus.why = strconv.Itoa(f.CPUs), "node.yaml"
-	}
-	for _, c := range f.Capabilities {
-		o.capabilities = append(o.capabilities, fact{what: "capability", value: c, why: "node.yaml"})
-	}
-	for _, p := range programs {
-		where := lookPath(p, getenv("PATH"))
-		if where == "" || slices.Contains(f.Hidden, p) || slices.Contains(f.Capabilities, p) {
-			continue
-		}
-		o.capabilities = append(o.capabilities, fact{what: "capability", value: p, why: where})
-	}
-	return o
+	t := &taken{Inventory: in}
+	return t, t.disk(f, dir)
 }
 
 // disk is how much of its disk the node may use, as the node's file says or by
 // the size of the file system.
-func disk(f *node.File, dir string) (desk.Caps, []fact, error) {
-	caps, err := desk.DefaultCaps(dir)
-	if err != nil {
-		return caps, nil, err
+func (t *taken) disk(f *node.File, dir string) (err error) {
+	if t.caps, err = desk.DefaultCaps(dir); err != nil {
+		return err
 	}
-	var facts []fact
+	free, err := desk.SpaceAt(dir)
+	if err != nil {
+		return err
+	}
+	var facts []inventory.Fact
 	for _, c := range []struct {
 		what string
 		said *int64
 		cap  *int64
 		why  string
 	}{
-		{"reserve", f.Reserve, &caps.Reserve, "5 % of the file system, at most 1 GiB"},
-		{"cache", f.Cache, &caps.Cache, "10 % of the file system, at most 20 GiB"},
-		{"output", f.Output, &caps.Output, "what one job may print"},
+		{"reserve", f.Reserve, &t.caps.Reserve, "5 % of the file system, at most 1 GiB"},
+		{"cache", f.Cache, &t.caps.Cache, "10 % of the file system, at most 20 GiB"},
+		{"output", f.Output, &t.caps.Output, "what one job may print"},
 	} {
 		if c.said != nil {
 			*c.cap, c.why = *c.said, "node.yaml"
 		}
-		facts = append(facts, fact{what: c.what, value: strconv.FormatInt(*c.cap, 10), why: c.why})
+		facts = append(facts, inventory.Fact{What: c.what, Value: unit.FormatBytes(*c.cap), Why: c.why})
 	}
-	return caps, facts, nil
+	left := max(0, free.Free-t.caps.Reserve)
+	t.Facts = append(t.Facts, inventory.Fact{What: "disk", Value: unit.FormatBytes(left), Why: "free in " + dir + ", less reserve"})
+	t.Facts = append(t.Facts, facts...)
+	return nil
 }
 
-func nameOf(f *node.File) fact {
-	if f.Name != "" {
-		return fact{what: "name", value: string(f.Name), why: "node.yaml"}
-	}
-	host, err := os.Hostname()
-	short, _, _ := strings.Cut(host, ".")
-	if err == nil {
-		err = job.CheckName(short)
-	}
-	return fact{what: "name", value: short, why: "the host's name", err: err}
-}
-
-// lookPath finds an executable file of that name, "" if there is none.
-func lookPath(name, path string) string {
-	for _, dir := range filepath.SplitList(path) {
-		full := filepath.Join(dir, name)
-		if info, err := os.Stat(full); err == nil && filepath.IsAbs(full) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return full
+// tellLacks logs what keeps the node from offering more.
+func (t *taken) tellLacks(log *slog.Logger) {
+	for _, l := range t.Lacks {
+		if l.What == "python3" {
+			continue // many nodes are without; the head says whom that keeps waiting
 		}
+		log.Warn("something is not offered", "what", l.What+" "+l.Value, "why", l.Why)
 	}
-	return ""
 }
 
-// memory is the machine's main memory in bytes.
-func memory() fact {
-	f := fact{what: "memory", why: "/proc/meminfo"}
-	b, err := os.ReadFile("/proc/meminfo")
+// printOffer prints what this node would offer, and why, a line each, and after that
+// what is missing and what to do about it.
+func printOffer(ctx context.Context, c *cli.Cmd, t *taken, s *inventory.Source, f *node.File, dir string) error {
+	facts := slices.Concat(t.Facts, []inventory.Fact{runsAs(f, os.Geteuid(), dir)}, busy(ctx, t, s, dir))
+	more, lacks := contained(string(t.Name))
+	facts = slices.Concat(facts, more, pausedBy(f, dir), whoIsThere(ctx, c, f))
+	lacks = append(t.Lacks, lacks...)
+	if _, err := account.UIDs(ctx, f.Owners); err != nil {
+		lacks = append(lacks, inventory.Fact{What: "owners", Why: strings.ReplaceAll(err.Error(), "\n", ", ") + ": correct owners in node.yaml"})
+	}
+	var wide [2]int
+	for i := range lacks {
+		if l := &lacks[i]; l.Value != "" {
+			l.Why = l.Value + ": " + l.Why
+		}
+		lacks[i].What, lacks[i].Value = "missing", lacks[i].What
+	}
+	facts = append(facts, lacks...)
+	for _, l := range facts {
+		wide[0] = max(wide[0], utf8.RuneCountInString(l.What))
+		wide[1] = min(max(wide[1], utf8.RuneCountInString(l.Value)), 12)
+	}
+	var out bytes.Buffer
+	for _, l := range facts {
+		indent := fmt.Sprintf("%-*s  %-*s  ", wide[0], l.What, wide[1], l.Value)
+		if utf8.RuneCountInString(l.Value) > wide[1] && l.What == "missing" {
+			fmt.Fprintln(&out, strings.TrimRight(indent, " "))
+			indent = fmt.Sprintf("%-*s  %-*s  ", wide[0], "", wide[1], "")
+		}
+		wrap(&out, indent, l.Why)
+	}
+	_, err := c.Stdout.Write(out.Bytes())
+	return err
+}
+
+// columns is how wide what is printed may be.
+const columns = 80
+
+// wrap writes words behind an indent, and on more lines if they do not fit.
+func wrap(out *bytes.Buffer, indent, text string) {
+	at := utf8.RuneCountInString(indent)
+	line := indent
+	begun := false
+	for word := range strings.FieldsSeq(text) {
+		if begun && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > columns {
+			fmt.Fprintln(out, line)
+			line, begun = strings.Repeat(" ", at), false
+		}
+		if begun {
+			line += " "
+		}
+		line, begun = line+word, true
+	}
+	fmt.Fprintln(out, strings.TrimRight(line, " "))
+}
+
+// busy is which GPUs would not be given out now.
+func busy(ctx context.Context, t *taken, s *inventory.Source, dir string) (facts []inventory.Fact) {
+	if len(t.Offer.GPUs) == 0 {
+		return nil
+	}
+	users, err := s.Cards().Users(ctx)
 	if err != nil {
-		f.err = err
-		return f
+		return []inventory.Fact{{What: "busy", Value: "all GPUs", Why: err.Error()}}
 	}
-	for in := bufio.NewScanner(bytes.NewReader(b)); in.Scan(); {
-		var kib int64
-		if n, _ := fmt.Sscanf(in.Text(), "MemTotal: %d kB", &kib); n == 1 {
-			f.value = strconv.FormatInt(kib<<10, 10)
-			return f
+	dir, _ = filepath.Abs(dir)
+	cgroup, _, _ := proc.WouldContain(string(t.Name))
+	for _, g := range t.Offer.GPUs {
+		for _, pid := range users[g.Index] {
+			if ours, _ := proc.InTree(pid, cgroup, dir); !ours {
+				facts = append(facts, inventory.Fact{What: "busy", Value: "gpu " + strconv.Itoa(g.Index), Why: fmt.Sprintf("process %d, which is no job's, uses it", pid)})
+			}
 		}
 	}
-	f.err = errors.New("/proc/meminfo does not say how much memory there is")
-	return f
+	return facts
 }
 
-// machine is the processor's architecture by the kernel's name.
-func machine() string {
-	var u syscall.Utsname
-	if syscall.Uname(&u) != nil {
-		return runtime.GOARCH
+// contained is how jobs would be held together and limited, and what is missing.
+func contained(name string) (facts, lacks []inventory.Fact) {
+	dir, has, err := proc.WouldContain(name)
+	if err != nil {
+		facts = append(facts, inventory.Fact{What: "containment", Value: proc.BySession, Why: "no cgroup of version 2: " + err.Error()})
+		lacks = append(lacks, inventory.Fact{What: "cgroup", Why: "run dnoded as a unit of systemd, which delegates one (dnoded(8), As a unit), or as root"})
+		return facts, lacks
 	}
-	var b strings.Builder
-	for _, c := range u.Machine {
-		if c == 0 {
-			break
+	facts = append(facts, inventory.Fact{What: "containment", Value: proc.ByCgroup, Why: "below " + filepath.Dir(filepath.Dir(dir))})
+	if len(has) > 0 {
+		facts = append(facts, inventory.Fact{What: "controllers", Value: strings.Join(has, " "), Why: "what the kernel limits and counts by"})
+	}
+	var without, means []string
+	for _, w := range []struct{ controller, means string }{
+		{"cpuset", "jobs can leave their cpus"},
+		{"memory", "memory is watched, not limited"},
+		{"pids", "processes are not limited"},
+	} {
+		if !slices.Contains(has, w.controller) {
+			without, means = append(without, w.controller), append(means, w.means)
 		}
-		b.WriteByte(byte(c))
 	}
-	return b.String()
+	if without != nil {
+		lacks = append(lacks, inventory.Fact{What: strings.Join(without, " "), Why: "no such controllers of version 2, so " + strings.Join(means, ", ") +
+			"; boot with systemd.unified_cgroup_hierarchy=1"})
+	}
+	return facts, lacks
+}
+
+// pausedBy is who may pause the node, and where.
+func pausedBy(f *node.File, dir string) []inventory.Fact {
+	owners := inventory.Fact{What: "owners", Value: "everybody", Why: "no owners in node.yaml: each user of this machine may pause"}
+	if f.Owners != nil {
+		owners.Value, owners.Why = strings.Join(f.Owners, " "), "node.yaml; and root, and the user of dnoded"
+	}
+	place := pause.OwnPlace(dir)
+	if _, err := os.Stat(pause.MachinePlace); err == nil {
+		place = pause.MachinePlace
+	}
+	return []inventory.Fact{owners, {What: "pauses", Value: "dpause", Why: "writes to " + place}}
 }
 
 // baseEnv is what jobs get of the daemon's environment.

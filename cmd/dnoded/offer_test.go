@@ -1,16 +1,21 @@
 package main
 
 import (
-	"slices"
+	"bytes"
 	"testing"
-
-	"distribute/lib/node"
 )
 
-func TestWhatIsHere(t *testing.T) {
-	getenv := func(string) string { return t.TempDir() }
-	o := whatIsHere(&node.File{Name: "ws1", CPUs: 3, Capabilities: []string{"fftw"}}, getenv).offer()
-	if o.CPUs != 3 || o.Memory < 1<<20 || o.Arch == "" || !slices.Equal(o.Capabilities, []string{"fftw"}) {
-		t.Errorf("offer %+v", o)
+func TestWrap(t *testing.T) {
+	tests := map[string]string{
+		"":      "name  ws1\n",
+		"short": "name  ws1  short\n",
+		"in PATH as /a/very/long/way/to/a/program/that/is/not/to/be/cut/in/two/parts/ever/python3 and more": "name  ws1  in PATH as\n" +
+			"           /a/very/long/way/to/a/program/that/is/not/to/be/cut/in/two/parts/ever/python3\n           and more\n",
+	}
+	for text, want := range tests {
+		var out bytes.Buffer
+		if wrap(&out, "name  ws1  ", text); out.String() != want {
+			t.Errorf("%q: %q", text, &out)
+		}
 	}
 }

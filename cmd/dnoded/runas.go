@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"net/url"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/dial"
+	"distribute/lib/inventory"
 	"distribute/lib/node"
 	"distribute/lib/noded"
 )
@@ -37,19 +39,28 @@ func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) er
 		return nil
 	}
 	rule := ruleOf(f)
+	if err := people(ctx, rule, s.Log); err != nil {
+		return err
+	}
+	s.As, s.RunsAs = rule.As, f.RunAs
+	return passable(s.Dir)
+}
+
+// people says who of those as whom jobs run is none, and warns of those who cannot
+// be found: a directory service may not be there yet.
+func people(ctx context.Context, rule *account.Rule, log *slog.Logger) error {
 	for _, name := range append(rule.Users, rule.One) {
 		if name == "" || strings.HasPrefix(name, "@") {
 			continue
 		}
 		switch a, err := account.Lookup(ctx, name); {
-		case err != nil: // a directory service may not be there yet
-			s.Log.Warn("no jobs can run as this user now", "user", name, "why", err)
+		case err != nil:
+			log.Warn("no jobs can run as this user now", "user", name, "why", err)
 		case a.Person() != nil:
 			return cli.Errorf(cli.Input, "jobs cannot run as run_as and users say: %w", a.Person())
 		}
 	}
-	s.As, s.RunsAs = rule.As, f.RunAs
-	return passable(s.Dir)
+	return nil
 }
 
 // onThisMachine says that a head is one of this machine, by whatever way.
@@ -129,13 +140,21 @@ func changeable(dir fs.FileInfo) bool {
 	return (group || others) && dir.Mode()&fs.ModeSticky == 0
 }
 
-// runsAs is the fact that dnoded -n tells of it.
-func runsAs(f *node.File, uid int) fact {
+// runsAs is as whom jobs run, and why. Where root asks what a unit's node offers,
+// which is another user, dir is that one's.
+func runsAs(f *node.File, uid int, dir string) inventory.Fact {
+	fact := inventory.Fact{What: "run_as", Why: "the user of dnoded"}
+	if info, err := os.Stat(dir); err == nil && uid == 0 {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+			uid, fact.Why = int(st.Uid), "whose directory it is"
+		}
+	}
+	fact.Value = account.UserName(uid)
 	switch {
 	case f.RunAs != "":
-		return fact{what: "run_as", value: ruleOf(f).String(), why: "node.yaml"}
-	case uid == 0:
-		return fact{what: "run_as", value: account.UserName(uid), why: "no run_as, so only root's jobs of a head on this machine"}
+		fact.Value, fact.Why = ruleOf(f).String(), "node.yaml"
+	case uid == 0: // and the directory is root's
+		fact.Why = "no run_as, so only root's jobs of a head on this machine"
 	}
-	return fact{what: "run_as", value: account.UserName(uid), why: "the user of dnoded"}
+	return fact
 }

@@ -233,6 +233,17 @@ func TestLostHead(t *testing.T) {
 	}
 }
 
+// A head whose rows are no rows is asked three times, and then given up with what
+// it said.
+func TestNonsense(t *testing.T) {
+	a := newArchive(t)
+	a.add(t, "../../x", job.Done, 1, nil)
+	status, out, talk := a.dpull(t, "", "-o", t.TempDir(), "n/b")
+	if status != cli.IO || out != "" || !strings.Contains(talk, "has said 3 times") || !strings.Contains(talk, "n/b/../../x") {
+		t.Errorf("status %d, %q:\n%s", status, out, talk)
+	}
+}
+
 // A link where a directory has to be is named; the other jobs are pulled.
 func TestInTheWay(t *testing.T) {
 	a := newArchive(t)

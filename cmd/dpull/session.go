@@ -64,7 +64,7 @@ func (p *puller) meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]s
 	if len(rest.Args) > 0 {
 		err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, rest, func(r *job.Row) error {
 			if _, _, _, err := job.ParseID(string(r.ID)); err != nil {
-				return h.Failed(ctx, err)
+				return h.Odd(ctx, err)
 			}
 			met++
 			switch {
@@ -203,7 +203,7 @@ func (p *puller) wrong(ctx context.Context, h *ask.Head, id string, r io.Reader,
 	case errors.Is(err, wire.ErrCut), errors.Is(err, wire.ErrGaveUp):
 		return h.Failed(ctx, err)
 	case errors.Is(err, pack.ErrSum):
-		return cli.Errorf(cli.IO, "%w (what came of it is removed: pull again)", err)
+		return cli.Errorf(cli.IO, "%w (what came of it is removed: pull again; if that is wrong too the file is damaged on the head, which dfsck -s shows there)", err)
 	case errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrLimit), errors.Is(err, io.ErrUnexpectedEOF):
 		return cli.Errorf(cli.IO, "%s: what the head sent is wrong: %w", id, err)
 	}

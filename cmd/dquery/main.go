@@ -4,7 +4,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"io"
 	"time"
 
 	"distribute/lib/ask"
@@ -78,7 +77,9 @@ func (d *dquery) jobs(ctx context.Context) error {
 	}
 	defer s.Close()
 	stranded := 0
-	n, err := pour(d, s, out, func(each func(*job.Row) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	n, err := pour(d, stop, out, func(each func(*job.Row) error) error {
 		return s.jobs(ctx, d.follow, func(r *job.Row) error {
 			if r.State == job.Stranded {
 				stranded++
@@ -157,7 +158,7 @@ func (d *dquery) batches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := pour(d, s, out, func(each func(*query.Batch) error) error {
+	n, err := pour(d, nil, out, func(each func(*query.Batch) error) error {
 		for i := range rows {
 			if err := each(&rows[i]); err != nil {
 				return err
@@ -192,7 +193,7 @@ func (d *dquery) nodes(ctx context.Context) error {
 		return err
 	}
 	defer h.Close()
-	n, err := pour(d, h, out, func(each func(*node.Row) error) error {
+	n, err := pour(d, nil, out, func(each func(*node.Row) error) error {
 		return ask.Rows(ctx, h, wire.Query{Of: "nodes"}, &ask.Operands{Args: d.c.Args}, each)
 	})
 	if err != nil {
@@ -236,9 +237,9 @@ func printer[R any](d *dquery, all []query.Field[R], usual string, table func(qu
 }
 
 // pour prints the rows that produce gives, and says how many there were. When
-// following, what has come is printed before the next is waited for; from is
-// closed if that fails, which ends produce.
-func pour[R any](d *dquery, from io.Closer, out query.Printer[R], produce func(each func(*R) error) error) (n int, err error) {
+// following, what has come is printed before the next is waited for; stop is
+// called if that fails, which ends produce.
+func pour[R any](d *dquery, stop func(), out query.Printer[R], produce func(each func(*R) error) error) (n int, err error) {
 	if !d.follow {
 		err := produce(func(r *R) error { n++; return out.Print(r) })
 		return n, first(err, out.Flush())
@@ -257,7 +258,7 @@ func pour[R any](d *dquery, from io.Closer, out query.Printer[R], produce func(e
 			err = out.Flush()
 		}
 		if err != nil {
-			from.Close()
+			stop()
 		}
 	}
 	return n, first(err, <-end)

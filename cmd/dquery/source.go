@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"time"
 
 	"distribute/lib/ask"
 	"distribute/lib/job"
@@ -28,8 +30,59 @@ type live struct {
 }
 
 func (l *live) jobs(ctx context.Context, follow bool, each func(*job.Row) error) error {
-	return ask.Rows(ctx, l.Head, wire.Query{Of: "jobs", All: l.d.all, Follow: follow}, l.ops, each)
+	if follow {
+		return l.follow(ctx, each)
+	}
+	return ask.Rows(ctx, l.Head, wire.Query{Of: "jobs", All: l.d.all}, l.ops, each)
 }
+
+// follow gives the rows that fit, and each again when it changes. When the head
+// is lost and comes back it gives what has changed meanwhile. It costs some bytes
+// of memory for each row.
+func (l *live) follow(ctx context.Context, each func(*job.Row) error) error {
+	shown := map[job.ID]what{}
+	return ask.Again(ctx, l.d.c, func(progress func()) error {
+		if l.Head == nil {
+			h, err := ask.Dial(ctx, l.d.c, l.d.head)
+			if err != nil {
+				return err
+			}
+			l.Head = h
+		}
+		progress()
+		before := maps.Clone(shown)
+		err := ask.Rows(ctx, l.Head, wire.Query{Of: "jobs", All: l.d.all, Follow: true}, l.ops, func(r *job.Row) error {
+			last, was := before[r.ID]
+			delete(before, r.ID) // what comes of it after its first row is a change
+			shown[r.ID] = whatOf(r)
+			if was && last == shown[r.ID] {
+				return nil
+			}
+			return each(r)
+		})
+		l.Head.Close()
+		l.Head = nil
+		return err
+	})
+}
+
+// Close ends the session with the head, if there is one.
+func (l *live) Close() error {
+	if l.Head == nil {
+		return nil
+	}
+	return l.Head.Close()
+}
+
+// A what is of a row what its job's log says: what differs else is only how
+// long it ran by now, or how far it is.
+type what struct {
+	state   job.State
+	attempt int
+	ended   time.Time
+}
+
+func whatOf(r *job.Row) what { return what{r.State.Logged(), r.Attempt, r.Ended.UTC()} }
 
 func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error) {
 	var rows []query.Batch

@@ -53,15 +53,16 @@ func (h *head) listen(ctx context.Context, l net.Listener) {
 // or of a part, when it is let in. A panic in it ends that connection, and not
 // dsched (N69).
 func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
-	defer stream.Close()
+	taking := dial.NewTaking(stream)
+	defer taking.Close()
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("a connection ended in a panic, which is a mistake of this program", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	c := wire.New(stream)
+	c := wire.New(taking)
 	c.Hurry(wire.FrameWithin)
-	peer, hello, err := h.greet(c, stream)
+	peer, hello, err := h.greet(c, taking)
 	switch {
 	case err == nil && hello == nil:
 		err = h.serveParts(ctx, dial.Share(c, false), peer, known)
@@ -105,7 +106,9 @@ func (h *head) caught(err *error) {
 }
 
 // greet waits for the peer's hello. There is none if the stream is one of parts.
-func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, error) {
+func (h *head) greet(c *wire.Conn, taking *dial.Taking) (dial.Peer, *wire.Hello, error) {
+	defer taking.Forget()
+	stream := taking.Conn
 	peer, part, err := h.whose(stream)
 	if err != nil {
 		return peer, nil, err
@@ -115,7 +118,16 @@ func (h *head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, err
 	}
 	c.ReadWithin(wire.HelloWithin)
 	defer c.ReadWithin(0)
+	c.Strange(true)
+	defer c.Strange(false)
 	m, err := c.Recv()
+	if p, ok := m.(*wire.Pass); ok && err == nil && !part {
+		if err := taking.Take(); err != nil {
+			return peer, nil, &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("the stream is not taken: %v", err)}
+		}
+		c.ReadWithin(wire.HelloWithin)
+		m = &wire.Attach{Node: p.Node, Parts: p.Parts}
+	}
 	if a, ok := m.(*wire.Attach); ok && err == nil && !part {
 		if peer, err = h.attached(peer, a); err == nil && a.Parts {
 			return peer, nil, nil

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"strings"
 
 	"distribute/lib/cli"
@@ -16,44 +18,79 @@ import (
 	"distribute/lib/wire"
 )
 
-// maxAttach is how many bytes the first line of a stream may have.
-const maxAttach = 8192
-
-// attach carries the stream on stdin and stdout, which is that of an ssh, to the
-// dsched that runs here. With a node's name what comes is that node. Why it
-// cannot be is told on the stream, too.
+// attach brings the stream on stdin and stdout, which is that of an ssh, to the
+// dsched that runs here: it passes them on and waits until dsched is done with
+// them, or where that cannot be, carries what comes. With a node's name what
+// comes is that node. Why it cannot be is told on the stream, too.
 func attach(ctx context.Context, c *cli.Cmd, dir string) error {
 	asked, err := readAttach(c.Stdin)
 	if err != nil {
 		return cli.Errorf(cli.Input, "%w: dsched -attach is started by ssh, for a tool or a node", err)
 	}
-	stream, err := connect(ctx, c, asked, dir)
-	if err != nil {
+	err = attached(ctx, c, asked, dir)
+	if told := (*untold)(nil); errors.As(err, &told) {
 		wire.New(ends{nil, c.Stdout}).Send(&wire.Error{Status: cli.Status(err), Text: err.Error()})
-		return err
 	}
-	defer stream.Close()
-	context.AfterFunc(ctx, func() { stream.Close() })
-	return relay(stream, c)
+	return err
 }
 
-// connect makes the stream to dsched, and says on it what it is that is carried.
-func connect(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) (net.Conn, error) {
-	to := &wire.Attach{Parts: asked.Parts}
-	switch len(c.Args) {
-	case 0:
-	case 1:
-		to.Node = c.Args[0]
-		if err := job.CheckName(to.Node); err != nil {
-			return nil, cli.Usagef("%w", err)
-		}
-	default:
-		return nil, cli.Usagef("one node at most, %d operands were given", len(c.Args))
+// An untold is an error of which the stream does not know yet.
+type untold struct{ error }
+
+// Unwrap returns the cause.
+func (e *untold) Unwrap() error { return e.error }
+
+// attached brings the stream on stdin and stdout to dsched, and returns when that
+// is done with it.
+func attached(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) error {
+	node, err := nodeOf(c)
+	if err != nil {
+		return &untold{err}
 	}
-	if dir == "" && to.Node == "" {
+	getenv := c.Getenv
+	if node != "" {
+		getenv = homeOnly(c.Getenv)
+	} else if dir == "" {
 		dir = asked.Spool
 	}
-	addr, err := dial.Head(c.Getenv, dir)
+	for _, bring := range []func(net.Conn) error{
+		func(s net.Conn) error {
+			return dial.Pass(s, &wire.Pass{Node: node, Parts: asked.Parts}, c.Stdin, c.Stdout)
+		},
+		func(s net.Conn) error { return relay(s, &wire.Attach{Node: node, Parts: asked.Parts}, c) },
+	} {
+		stream, err := connect(ctx, getenv, dir)
+		if err != nil {
+			return &untold{err}
+		}
+		end := context.AfterFunc(ctx, func() { stream.Close() })
+		err = bring(stream)
+		end()
+		stream.Close()
+		if !errors.Is(err, dial.ErrNotPassed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeOf is the node that the other end is, if the command line says one.
+func nodeOf(c *cli.Cmd) (string, error) {
+	switch len(c.Args) {
+	case 0:
+		return "", nil
+	case 1:
+		if err := job.CheckName(c.Args[0]); err != nil {
+			return "", cli.Usagef("%w", err)
+		}
+		return c.Args[0], nil
+	}
+	return "", cli.Usagef("one node at most, %d operands were given", len(c.Args))
+}
+
+// connect makes a stream to dsched.
+func connect(ctx context.Context, getenv func(string) string, dir string) (net.Conn, error) {
+	addr, from, err := dial.HeadFrom(getenv, dir)
 	if errors.Is(err, dial.ErrNoHead) {
 		return nil, cli.Errorf(cli.Unreachable, "no head is set there: name its spool, as in ssh://HOST/SPOOL, or have an operator write that into /etc/distribute/head there")
 	}
@@ -61,32 +98,48 @@ func connect(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) (n
 		return nil, err
 	}
 	if strings.Contains(addr, "://") {
-		return nil, cli.Errorf(cli.Unreachable, "the head is not on that machine, where it is said to be at %q: use that address", addr)
+		by := "it is said to be"
+		if from != "" {
+			by = from + " says that it is"
+		}
+		return nil, cli.Errorf(cli.Unreachable, "the head is not on that machine, where %s at %q: use that address", by, addr)
 	}
 	stream, err := dial.Dial(ctx, addr)
 	var unreached *dial.Error
+	var idle *dial.Idle
 	switch {
+	case errors.As(err, &idle):
+		host, _ := os.Hostname()
+		return nil, cli.Errorf(cli.Unreachable, "no dsched runs on %s's %q (%w)", cmp.Or(host, "that machine"), addr, idle.Err)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, cli.Errorf(cli.NotAllowed, "the spool %q there is not for this user (permission denied)", addr)
 	case errors.As(err, &unreached):
 		return nil, cli.Errorf(cli.Unreachable, "%q there: %w", addr, unreached.Err)
-	case err != nil:
-		return nil, err
 	}
-	if err := wire.New(stream).Send(to); err != nil {
-		stream.Close()
-		return nil, err
+	return stream, err
+}
+
+// homeOnly is an environment of which nothing may be set by who comes over ssh:
+// sshd(8) sets HOME itself, after what the other end sends.
+func homeOnly(getenv func(string) string) func(string) string {
+	return func(name string) string {
+		if name != "HOME" {
+			return ""
+		}
+		return getenv(name)
 	}
-	return stream, nil
 }
 
 // relayed is how many bytes are carried at a time: what a socket gives at once.
 // Splicing was tried, and is slower.
 const relayed = 256 << 10
 
-// relay copies both ways until one of them has ended: neither side of the
-// protocol goes on when the other has stopped.
-func relay(stream net.Conn, c *cli.Cmd) error {
+// relay says what comes, and copies both ways until one of them has ended:
+// neither side of the protocol goes on when the other has stopped.
+func relay(stream net.Conn, first *wire.Attach, c *cli.Cmd) error {
+	if err := wire.New(stream).Send(first); err != nil {
+		return &untold{err}
+	}
 	ended := make(chan error, 2)
 	carry := func(to io.Writer, from io.Reader) { // past their own ways of copying, which take less at a time
 		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, relayed))
@@ -109,7 +162,7 @@ func (ends) Close() error { return nil }
 func readAttach(r io.Reader) (*wire.Attach, error) {
 	var b strings.Builder
 	for one := make([]byte, 1); b.Len() == 0 || one[0] != '\n'; b.Write(one) {
-		if b.Len() == maxAttach {
+		if b.Len() == wire.MaxHello {
 			return nil, line.ErrLine
 		}
 		if _, err := io.ReadFull(r, one); err != nil {

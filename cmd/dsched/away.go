@@ -27,12 +27,14 @@ func (h *head) clockTime(moment time.Duration) string {
 	return t.Format("15:04")
 }
 
-// why tells why an attempt is stranded, or what becomes of one whose node is
+// why tells why an attempt is stranded or paused, or what becomes of one whose node is
 // away.
 func (h *head) why(a sched.Attempt) string {
 	switch {
 	case a.State == job.Stranded:
 		return a.Note
+	case a.State == job.Paused:
+		return pausedWhy(h, &a)
 	case a.State != job.Unreachable:
 		return ""
 	case a.Until == 0:

@@ -99,7 +99,7 @@ func TestOthersDoNotDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.stop()
-	s.h.settings.Operators = nil
+	s.h.set.Store(&settings{Reserve: -1})
 	write(t, filepath.Join(s.dir, "head.yaml"), "operators: [daemon]\n") // another name of that number
 	s.start()
 	lines, e := s.ask(s.tool(), &wire.Change{Verb: "delete", Args: []string{"state=done"}, All: true})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type door struct {
 	mu      sync.Mutex // guards the rest
 	list    *spool.NodeList
 	changed chan struct{}   // closed when another list counts
+	wrong   string          // why what is in the file does not count
 	guests  map[*guest]bool // the streams that were let in
 	said    map[node.Name]*seldom
 	waiters waiters
@@ -233,10 +235,12 @@ func (h *head) rereadNodes() {
 	if err != nil {
 		h.log.Error("the list of nodes that was changed cannot be taken; the one before it goes on", "why", err)
 		h.door.mistaken = true
+		h.door.sayWrong(err.Error())
 		return
 	}
 	if h.door.mistaken {
 		h.door.mistaken = false
+		h.door.sayWrong("")
 		h.log.Info("the list of nodes is without mistakes again")
 	}
 	if before, _ := h.door.nodes(); l.Same(before) {
@@ -244,6 +248,24 @@ func (h *head) rereadNodes() {
 	}
 	h.log.Info("the list of nodes was changed", "nodes", len(l.Lines()))
 	h.door.put(l)
+}
+
+// sayWrong keeps why what is in the file does not count, for who asks for nodes.
+func (d *door) sayWrong(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wrong, _, _ = strings.Cut(why, "\n")
+}
+
+// wrongNote is for the notes of nodes of the list, if what is in the file does
+// not count.
+func (d *door) wrongNote() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wrong == "" {
+		return ""
+	}
+	return "let in by the list as it was before a mistake: " + d.wrong
 }
 
 // changeNodes changes the list of nodes, durably, and ends the streams that it

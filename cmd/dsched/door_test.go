@@ -177,6 +177,9 @@ func TestX98TakenOutByHand(t *testing.T) {
 	if e := s.knock(ws1, helloOf("ws1")); e == nil || !e.Pending {
 		t.Errorf("a list with a mistake counts: %v", e)
 	}
+	if rows := strings.Join(s.nodeRows(t), ""); !strings.Contains(rows, "as it was before a mistake") || !strings.Contains(rows, s.h.spool.NodesFile()+":2: ") {
+		t.Errorf("the rows of nodes do not tell of the mistake:\n%s", rows)
+	}
 	s.accept("ws3", ws1.Key.Fingerprint())
 	if err := s.accept("ws3", as(t, head).Key.Fingerprint()); err == nil || !strings.Contains(err.Error(), s.h.spool.NodesFile()+":2: ") {
 		t.Errorf("a list with a mistake is changed: %v", err)

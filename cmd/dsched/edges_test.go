@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -185,10 +186,10 @@ func TestTailAfterEnd(t *testing.T) {
 		gone: make(chan struct{}), tails: map[uint64]*tailing{}}
 	b.Close()
 	s.close()
-	frames, stop := s.tail(job.NewToken(), false, 0, true, 1)
+	log, stop := s.tail(wire.Tail{Attempt: job.NewToken(), Follow: true}, 1)
 	defer stop()
 	select {
-	case _, more := <-frames:
+	case _, more := <-log.frames:
 		if more {
 			t.Error("a frame came of a session that is over")
 		}
@@ -422,8 +423,10 @@ func TestTailOfWhatCameHome(t *testing.T) {
 		expect[*wire.Pong](t, d.c)
 		c := s.tool()
 		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
-		log := c.RecvTransfer(expect[*wire.Send](t, c))
 		tail := expect[*wire.Tail](t, d.c)
+		if tail.Lines != lines {
+			t.Errorf("the node is asked for %d lines, not for %d", tail.Lines, lines)
+		}
 		text := "first\nlast\n"
 		m, _ := result(text)
 		s.send(d.c, ended(start.Attempt, 0, m))
@@ -432,16 +435,111 @@ func TestTailOfWhatCameHome(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(s.dir, "batches/ns/b/out/j/j_output.txt"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog, Attempt: tail.Attempt})
-		want := "last\n"
+		want, begin := "last\n", &wire.Send{X: tail.X, Of: wire.OfLog, Attempt: tail.Attempt, From: -1}
 		if lines == 0 {
-			want = text
+			want, begin.From = text, 0
+		}
+		s.send(d.c, begin)
+		if lines == 0 {
 			s.send(d.c, &wire.Data{X: tail.X, N: 3, Payload: []byte(text[:3])})
 		}
 		s.send(d.c, &wire.End{X: tail.X, Error: "it is not here"})
-		if got, err := io.ReadAll(log); err != nil || string(got) != want {
-			t.Errorf("with %d lines: %q, %v", lines, got, err)
+		send := expect[*wire.Send](t, c)
+		if got, err := io.ReadAll(c.RecvTransfer(send)); err != nil || string(got) != want || send.From != int64(len(text)-len(want)) || send.Try != 1 {
+			t.Errorf("with %d lines: %q of attempt %d from %d, %v", lines, got, send.Try, send.From, err)
 		}
+	}
+}
+
+// A node whose user has spoiled a result says so in its session, which goes on: the
+// job is tried again, and what others have there comes home. Before anything of
+// the result has come, and after its manifest.
+func TestSpoiledResult(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		s := newSite(t)
+		s.submit("ns/b", "j")
+		d := s.desk("ws1", "boot1")
+		text := "first\n"
+		m, _ := result(text)
+		start := next[*wire.Start](d)
+		s.send(d.c, ended(start.Attempt, 0, m))
+		next[*wire.Grant](d)
+		if begun {
+			if err := d.up.SendTransfer(&wire.Send{X: 1, Of: wire.OfManifest, Attempt: start.Attempt}, m.Encode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Lost: true, Outcome: job.Outcome{Reason: "its files on the node are damaged"}}})
+		next[*wire.Have](d)
+		s.send(d.c, &wire.Gone{Attempt: start.Attempt})
+		again := next[*wire.Start](d)
+		if again.Try != 2 {
+			t.Errorf("it is started as attempt %d", again.Try)
+		}
+		s.send(d.c, ended(again.Attempt, 0, m))
+		d.give(next[*wire.Grant](d), text)
+		next[*wire.Have](d)
+		s.send(d.c, &wire.Gone{Attempt: again.Attempt})
+		c := s.tool()
+		s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}})
+		rows, err := io.ReadAll(c.RecvTransfer(expect[*wire.Send](t, c)))
+		if err != nil || !strings.Contains(string(rows), `"state":"done"`) {
+			t.Errorf("%v: %s", err, rows)
+		}
+		d.c.Close()
+		d.up.Close()
+		d.down.Close()
+		for end := time.Now().Add(20 * time.Second); !s.nothingPromised(); runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatal("room is promised yet")
+			}
+		}
+	}
+}
+
+// Who was cut off goes on at the byte where he was: with what the node sends, and
+// with what has come home.
+func TestLogFromAByte(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, d.c)
+	ask := func(m wire.Log) (*wire.Conn, *wire.Send) {
+		c := s.tool()
+		m.Ref, m.Follow = job.NewToken(), true
+		s.send(c, &m)
+		if m.Lines > 0 { // only the node knows where they begin
+			tail := expect[*wire.Tail](t, d.c)
+			s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog, From: 6})
+		}
+		return c, expect[*wire.Send](t, c)
+	}
+	if _, send := ask(wire.Log{ID: "ns/b/j", Lines: 1}); send.From != 6 || send.Try != 1 {
+		t.Errorf("the last line begins at %d, of attempt %d", send.From, send.Try)
+	}
+	if _, send := ask(wire.Log{ID: "ns/b/j~1", From: 8}); send.From != 8 {
+		t.Errorf("it goes on at %d", send.From)
+	}
+	if tail := next[*wire.Tail](d); tail.From != 8 || tail.Lines != 0 {
+		t.Errorf("the node is asked for %+v", tail)
+	}
+	c := s.tool()
+	s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", From: -1})
+	refused(t, c, 64, "byte -1")
+	text := "first\nlast\n"
+	m, _ := result(text)
+	s.send(d.c, ended(start.Attempt, 0, m))
+	d.give(next[*wire.Grant](d), text)
+	next[*wire.Have](d)
+	if err := os.WriteFile(filepath.Join(s.dir, "batches/ns/b/out/j/j_output.txt"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.send(d.c, &wire.Gone{Attempt: start.Attempt})
+	c, send := ask(wire.Log{ID: "ns/b/j~1", From: 8})
+	if got, err := io.ReadAll(c.RecvTransfer(send)); err != nil || string(got) != "st\n" {
+		t.Errorf("of what came home: %q, %v", got, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"distribute/lib/account"
@@ -31,15 +32,15 @@ const (
 // A head is the state of dsched. One goroutine owns it (run); the others do
 // I/O and hand it functions to call (do).
 type head struct {
-	spool    *spool.Spool
-	store    *spool.Head
-	settings settings
-	terms    dial.Terms // on which it listens
-	machine  *sched.Machine
-	log      *slog.Logger
-	uid      int
-	proven   func(net.Conn) (dial.Peer, error) // who is at the other end
-	door     *door                             // who is let in as a node
+	spool   *spool.Spool
+	store   *spool.Head
+	set     atomic.Pointer[settings] // what head.yaml says now
+	terms   dial.Terms               // on which it listens
+	machine *sched.Machine
+	log     *slog.Logger
+	uid     int
+	proven  func(net.Conn) (dial.Peer, error) // who is at the other end
+	door    *door                             // who is let in as a node
 
 	names     account.Memory[int, string] // of users
 	operators account.Memory[string, numbered]
@@ -97,6 +98,16 @@ type batch struct {
 	spec    []byte // as JSON
 	specSum string
 	told    int64 // bytes of its log that watchers have been told of
+
+	limits []uint32 // seconds that each job may run, if they differ
+}
+
+// limit is how many seconds a job may run; 0: as long as it likes.
+func (b *batch) limit(i int) int64 {
+	if b.limits != nil {
+		return int64(b.limits[i])
+	}
+	return b.Head.Spec.Resources.Time
 }
 
 func newBatch(b *spool.Batch) (*batch, error) {
@@ -105,7 +116,7 @@ func newBatch(b *spool.Batch) (*batch, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(spec)
-	return &batch{b, spec, hex.EncodeToString(sum[:]), b.Durable()}, nil
+	return &batch{Batch: b, spec: spec, specSum: hex.EncodeToString(sum[:]), told: b.Durable()}, nil
 }
 
 // do has f called by the state's goroutine and waits until it was. What f
@@ -165,9 +176,14 @@ func (h *head) record(a sched.Action) {
 			return
 		}
 		rec.Job = name
+		if rec.Kind == job.KindStart || rec.Kind == job.KindAdopt {
+			rec.Limit = b.limit(int(a.Ref.Job))
+		}
 		h.store.Append(b.Batch, &rec)
-		h.logged = append(h.logged, logged{b.Batch, &rec})
+		h.logged = append(h.logged, logged{batch: b.Batch, rec: &rec})
 		h.say(b, &rec)
+	case sched.Drop:
+		h.store.Owe(h.batches[a.Ref.Batch].Batch)
 	case sched.LogNode:
 		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(a.Node), State: a.State})
 	case sched.Reopened:
@@ -216,7 +232,11 @@ func (h *head) act(a sched.Action) {
 		h.grant(a)
 	case sched.Refuse:
 		if s := h.sessions[a.Session]; s != nil {
-			s.tell(&wire.Error{Status: cli.NotAllowed, Text: a.Why})
+			status := cli.NotAllowed
+			if a.Later {
+				status = cli.Later
+			}
+			s.tell(&wire.Error{Status: status, Text: a.Why})
 			s.out.close()
 		}
 	case sched.Closed:
@@ -258,7 +278,7 @@ func (h *head) start(a sched.Start) {
 		h.log.Error("a job's line cannot be read", "batch", b.ID, "job", a.Ref.Job, "why", err)
 		return
 	}
-	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, User: b.Head.Owner, Spec: b.specSum}
+	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, User: b.Head.Owner, Spec: b.specSum, Saved: a.Saved}
 	if inline(line, &j) {
 		m.Work = &j
 	}
@@ -342,7 +362,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	cpus, err := cpusOf(b)
+	asks, err := nb.asks()
 	if err != nil {
 		return 0, err
 	}
@@ -350,7 +370,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	n := h.lastBatch
 	h.batches[n], h.byID[b.ID] = nb, n
 	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs})
-	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Spec: &b.Head.Spec, Jobs: b.Jobs, CPUs: cpus,
+	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
 		Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err = b.Replay(func(i int, rec *job.Record) error {
 		if i < 0 {
@@ -366,22 +386,27 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	return n, nil
 }
 
-// cpusOf is what each job of the batch asks for, nil if all ask for the same.
-func cpusOf(b *spool.Batch) ([]uint16, error) {
-	common := b.Head.Spec.Resources.CPUs
-	cpus := make([]uint16, 0, b.Jobs)
-	differ := false
-	err := b.Scan(func(_ int, j *spool.Brief) error {
-		n := j.CPUs
-		if n == 0 {
-			n = common
+// asks is what each job of the batch asks for, nil if all ask for the same. It
+// sets limits.
+func (b *batch) asks() ([]sched.Ask, error) {
+	common := b.Head.Spec.Resources
+	usual := sched.AskOf(common)
+	limit := func(seconds int64) uint32 { return uint32(min(max(0, seconds), math.MaxUint32)) }
+	var all []sched.Ask // made with the first job that asks for something else
+	err := b.Scan(func(i int, j *spool.Brief) error {
+		if ask := sched.AskOf(j.Resources); ask != usual || all != nil {
+			if all == nil {
+				all = slices.Repeat([]sched.Ask{usual}, b.Jobs)
+			}
+			all[i] = ask
 		}
-		differ = differ || n != common
-		cpus = append(cpus, uint16(min(n, math.MaxUint16)))
+		if j.Time != common.Time || b.limits != nil {
+			if b.limits == nil {
+				b.limits = slices.Repeat([]uint32{limit(common.Time)}, b.Jobs)
+			}
+			b.limits[i] = limit(j.Time)
+		}
 		return nil
 	})
-	if !differ {
-		cpus = nil
-	}
-	return cpus, err
+	return all, err
 }

@@ -2,9 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"path"
+	"syscall"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -19,6 +23,7 @@ type work struct {
 	batch *spool.Batch
 	spec  []byte
 	job   job.Job
+	saved int // the number of the attempt with whose saved files it goes on; 0: of none
 }
 
 // serveDown answers what a node fetches, on its down stream.
@@ -30,7 +35,7 @@ func (h *head) serveDown(s *session, c *wire.Conn, local bool) error {
 		}
 		w, err := h.work(s, f.Attempt)
 		if err == nil {
-			err = w.send(c, &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}, f, local)
+			err = h.send(w, c, &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}, f, local)
 		}
 		if refusal := asRefusal(err); refusal != nil {
 			s.log.Warn("refused what the node asked for", "attempt", f.Attempt, "why", refusal.Text)
@@ -49,7 +54,7 @@ func (h *head) work(s *session, t job.Token) (*work, error) {
 	there := h.do(func() {
 		a, known := h.machine.Attempt(t)
 		if b := h.batches[a.Ref.Batch]; known && a.Node == s.name && b != nil {
-			ref, w = a.Ref, &work{batch: b.Batch, spec: b.spec}
+			ref, w = a.Ref, &work{batch: b.Batch, spec: b.spec, saved: a.SavedTry}
 		}
 	})
 	if !there {
@@ -64,8 +69,10 @@ func (h *head) work(s *session, t job.Token) (*work, error) {
 }
 
 // send answers one fetch.
-func (w *work) send(c *wire.Conn, s *wire.Send, f *wire.Fetch, local bool) error {
+func (h *head) send(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bool) error {
 	switch f.Of {
+	case wire.OfManifest, wire.OfSaved:
+		return h.sendSaved(w, c, s, f, local)
 	case wire.OfSpec:
 		return c.SendTransfer(s, func(out io.Writer) error {
 			_, err := out.Write(w.spec)
@@ -81,11 +88,73 @@ func (w *work) send(c *wire.Conn, s *wire.Send, f *wire.Fetch, local bool) error
 		return c.SendTransfer(s, func(out io.Writer) error {
 			return pack.Sender(local)(out, m, pack.Want{From: f.From}, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 				r, _, err := w.batch.OpenInput(inputs[e.Sum])
-				return r, err
+				return unhashed{r}, err
 			})
 		})
 	}
 	return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", f.Of)}
+}
+
+// An unhashed is a file that is sent as it is found: who gets it compares it with
+// its sum, which a node has in its name and dpull in the manifest, and hashing it
+// here too would cost as much as sending it.
+type unhashed struct{ io.ReadSeekCloser }
+
+// Unchanged leaves that to who gets the file.
+func (unhashed) Unchanged() error { return nil }
+
+// sendSaved sends what an earlier attempt has saved, or its manifest, when it is
+// in its place: a start may be told before that.
+func (h *head) sendSaved(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bool) error {
+	if w.saved == 0 {
+		return &wire.Error{Status: cli.NotAllowed, Text: "that attempt goes on with nothing that was saved"}
+	}
+	if !h.settled(func() {}) {
+		return net.ErrClosed // dsched ends: the node asks the next one
+	}
+	m, root, err := h.store.Result(w.batch.ID.Job(w.job.Name), w.saved)
+	if err != nil {
+		h.unreadable(w, f.Attempt, err)
+		return &wire.Error{Status: cli.IO, Text: fmt.Sprintf("what attempt %d has saved cannot be read on the head", w.saved)}
+	}
+	defer root.Close()
+	if f.Of == wire.OfManifest {
+		return c.SendTransfer(s, m.Encode)
+	}
+	if err := pack.Want(f.Want).Check(m); err != nil {
+		return &wire.Error{Status: cli.Usage, Text: err.Error()}
+	}
+	var bad error
+	err = c.SendTransfer(s, func(out io.Writer) error {
+		err := pack.Sender(local)(out, m, pack.Want(f.Want), func(_ int, e pack.Entry) (r io.ReadCloser, err error) {
+			r, bad = openRegular(root, e.Path)
+			return r, bad
+		})
+		if errors.Is(err, pack.ErrChanged) {
+			bad = err
+		}
+		if bad != nil { // before the node hears of it
+			h.unreadable(w, f.Attempt, bad)
+		}
+		return err
+	})
+	return onlyStream(err)
+}
+
+// unreadable tells the machine that what an attempt goes on with cannot be read,
+// unless that may be for want of descriptors or memory.
+func (h *head) unreadable(w *work, t job.Token, err error) {
+	h.log.Error("what was saved of a job cannot be read", "job", w.batch.ID.Job(w.job.Name), "attempt", w.saved, "why", err)
+	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, passing) {
+			return
+		}
+	}
+	why := err.Error()
+	if of := (*fs.PathError)(nil); errors.As(err, &of) {
+		why = fmt.Sprintf("%q: %v", path.Base(of.Path), of.Err)
+	}
+	h.do(func() { h.apply(sched.Unreadable{Attempt: t, Why: why}) })
 }
 
 // inputs finds the inputs of the attempt that have these sums.

@@ -33,52 +33,54 @@ var limits = map[string]struct {
 	value int64
 	test  string
 }{
-	"bytes of a message":                      {wire.MaxLine, "TestT82Malformed"},
-	"bytes of a frame":                        {wire.MaxFrame, "TestT82Malformed"},
-	"objects and lists inside one another":    {line.MaxDepth, "TestT82Deep"},
-	"members of an object":                    {line.MaxKeys, "TestT82Deep"},
-	"bytes of a handshake over TLS":           {dial.MaxHandshake, "TestX96HostilePeers"},
-	"seconds until the hello":                 {int64(wire.HelloWithin.Seconds()), "TestT79SaysNothing"},
-	"seconds between two pings":               {int64(pingEvery.Seconds()), "TestT80FrozenNode"},
-	"seconds of silence on a control stream":  {int64(silentAfter.Seconds()), "TestT80FrozenNode"},
-	"seconds for a message in a transfer":     {int64(wire.FrameWithin.Seconds()), "TestT79SlowTransfer"},
-	"seconds until what is sent is read":      {int64(wire.WriteWithin.Seconds()), "TestT80NeverReads"},
-	"seconds for rows while others wait":      {int64(answerWithin.Seconds()), "TestT79SlowReader"},
-	"seconds between two words of a tool":     {int64(toolWithin.Seconds()), "TestT79SilentTool"},
-	"inputs in one fetch":                     {wire.MaxSums, "TestTooManySums"},
-	"bytes of a reason":                       {maxReason, "TestLongReasons"},
-	"connections without a hello, a listener": {maxStrangers, "TestT79Strangers"},
-	"sessions of one user's tools":            {maxTools, "TestI16Sessions"},
-	"sessions of nodes":                       {maxNodes, "TestI16Nodes"},
-	"sessions of one node that have begun":    {maxJoins, "TestI16SessionsOfOneNode"},
-	"nodes that are known":                    {sched.MaxNodes, "TestI16KnownNodes"},
-	"parts of a stream":                       {dial.MaxParts, "TestI16T82OddParts"},
-	"nodes that wait to be accepted":          {maxWaiters, "TestI14X100NothingOfStrangers"},
-	"bytes of the list of nodes":              {spool.MaxNodeList, "TestX97NodesOfOthers"},
-	"data streams of a node":                  {maxData, "TestI16DataStreams"},
-	"logs followed on a node":                 {maxTails, "TestI16Tails"},
-	"messages that wait for a node, or on it": {maxOutbox, "TestI16Outbox"},
-	"results asked of a node at a time":       {maxAsked, "TestI16Asked"},
-	"records that wait for who follows":       {maxBehind, "TestI16Behind"},
-	"bytes kept of what a build printed":      {maxBuildLog, "TestI16BuildLog"},
-	"open batches of a user":                  {maxOpen, "TestS11OpenBatches"},
-	"jobs in these":                           {maxWaiting, "TestS11OpenBatches"},
-	"jobs":                                    {spool.MaxJobs, "TestS11TooManyJobs"},
-	"bytes of a job, as JSON":                 {spool.MaxLine, "TestS11LongLine"},
-	"bytes of all jobs":                       {spool.MaxText, "TestS11TooMuch"},
-	"bytes of its common part":                {maxSpec, "TestS11LongSpec"},
-	"bytes of its file, as read":              {conf.MaxSize, "TestReadFile"},
-	"bytes of its file, as kept":              {spool.MaxFile, "TestS11TooMuch"},
-	"numbers of cpus that its jobs ask for":   {sched.MaxClasses, "TestTooMixed"},
-	"different input files":                   {spool.MaxInputs, "TestS11TooMuch"},
-	"bytes of these":                          {spool.MaxBytes, "TestS11TooMuch"},
-	"bytes of a submission in incoming/":      {spool.MaxDrop, "TestS11TooMuch"},
-	"entries":                                 {int64(pack.DefaultLimits().Entries), "TestDecodeManifest"},
-	"names in a path":                         {int64(pack.DefaultLimits().Depth), "TestDecodeManifest"},
-	"bytes of a path":                         {int64(pack.DefaultLimits().PathBytes), "TestDecodeManifest"},
-	"bytes of all paths":                      {pack.DefaultLimits().Names, "TestDecodeManifest"},
-	"bytes of all files":                      {pack.DefaultLimits().Bytes, "TestDecodeManifest"},
-	"bytes of a zstd window":                  {pack.MaxWindow, "TestD93HostileFrames"},
+	"bytes of a message":                        {wire.MaxLine, "TestT82Malformed"},
+	"bytes of a message before the hello":       {wire.MaxHello, "TestT79LongHello"},
+	"bytes of a frame":                          {wire.MaxFrame, "TestT82Malformed"},
+	"objects and lists inside one another":      {line.MaxDepth, "TestT82Deep"},
+	"members of an object":                      {line.MaxKeys, "TestT82Deep"},
+	"bytes of a handshake over TLS":             {dial.MaxHandshake, "TestX96HostilePeers"},
+	"seconds until the hello":                   {int64(wire.HelloWithin.Seconds()), "TestT79SaysNothing"},
+	"seconds between two pings":                 {int64(pingEvery.Seconds()), "TestT80FrozenNode"},
+	"seconds of silence on a control stream":    {int64(silentAfter.Seconds()), "TestT80FrozenNode"},
+	"seconds for a message in a transfer":       {int64(wire.FrameWithin.Seconds()), "TestT79SlowTransfer"},
+	"seconds until what is sent is read":        {int64(wire.WriteWithin.Seconds()), "TestT80NeverReads"},
+	"seconds for rows while others wait":        {int64(answerWithin.Seconds()), "TestT79SlowReader"},
+	"seconds between two words of a tool":       {int64(toolWithin.Seconds()), "TestT79SilentTool"},
+	"inputs in one fetch":                       {wire.MaxSums, "TestTooManySums"},
+	"bytes of a reason":                         {maxReason, "TestLongReasons"},
+	"connections without a hello, a listener":   {maxStrangers, "TestT79Strangers"},
+	"sessions of one user's tools":              {maxTools, "TestI16Sessions"},
+	"sessions of nodes":                         {maxNodes, "TestI16Nodes"},
+	"sessions of one node that have begun":      {maxJoins, "TestI16SessionsOfOneNode"},
+	"nodes that are known":                      {sched.MaxNodes, "TestI16KnownNodes"},
+	"new state ids of a node in an hour":        {sched.MaxStates, "TestI16StateIDs"},
+	"parts of a stream":                         {dial.MaxParts, "TestI16T82OddParts"},
+	"nodes that wait to be accepted":            {maxWaiters, "TestI14X100NothingOfStrangers"},
+	"bytes of the list of nodes":                {spool.MaxNodeList, "TestX97NodesOfOthers"},
+	"data streams of a node":                    {maxData, "TestI16DataStreams"},
+	"logs followed on a node":                   {maxTails, "TestI16Tails"},
+	"messages that wait for a node, or on it":   {maxOutbox, "TestI16Outbox"},
+	"results asked of a node at a time":         {maxAsked, "TestI16Asked"},
+	"records that wait for who follows":         {maxBehind, "TestI16Behind"},
+	"bytes kept of what a build printed":        {maxBuildLog, "TestI16BuildLog"},
+	"open batches of a user":                    {maxOpen, "TestS11OpenBatches"},
+	"jobs in these":                             {maxWaiting, "TestS11OpenBatches"},
+	"jobs":                                      {spool.MaxJobs, "TestS11TooManyJobs"},
+	"bytes of a job, as JSON":                   {spool.MaxLine, "TestS11LongLine"},
+	"bytes of all jobs":                         {spool.MaxText, "TestS11TooMuch"},
+	"bytes of its common part":                  {maxSpec, "TestS11LongSpec"},
+	"bytes of its file, as read":                {conf.MaxSize, "TestReadFile"},
+	"bytes of its file, as kept":                {spool.MaxFile, "TestS11TooMuch"},
+	"different resources that its jobs ask for": {sched.MaxClasses, "TestTooMixed"},
+	"different input files":                     {spool.MaxInputs, "TestS11TooMuch"},
+	"bytes of these":                            {spool.MaxBytes, "TestS11TooMuch"},
+	"bytes of a submission in incoming/":        {spool.MaxDrop, "TestS11TooMuch"},
+	"entries":                                   {int64(pack.DefaultLimits().Entries), "TestDecodeManifest"},
+	"names in a path":                           {int64(pack.DefaultLimits().Depth), "TestDecodeManifest"},
+	"bytes of a path":                           {int64(pack.DefaultLimits().PathBytes), "TestDecodeManifest"},
+	"bytes of all paths":                        {pack.DefaultLimits().Names, "TestDecodeManifest"},
+	"bytes of all files":                        {pack.DefaultLimits().Bytes, "TestDecodeManifest"},
+	"bytes of a zstd window":                    {pack.MaxWindow, "TestD93HostileFrames"},
 }
 
 // The page has every limit, as it is, and every limit has a test.
@@ -263,6 +265,39 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
+// What comes before a hello, and the hello itself, is short, or the peer is told
+// the limit and let go before all of it is read.
+func TestT79LongHello(t *testing.T) {
+	s := newSite(t)
+	hello := func(n int) []byte {
+		text := fmt.Sprintf(`{"m":"hello","proto":[1,1],"role":"tool","version":"%s"}`+"\n", strings.Repeat("x", n))
+		return []byte(text)
+	}
+	rest := len(hello(0))
+	for _, tt := range []struct {
+		text []byte
+		ok   bool
+	}{
+		{hello(wire.MaxHello - rest), true},
+		{hello(wire.MaxHello - rest + 1), false},
+		{hello(wire.MaxLine - rest - 1), false},
+		{[]byte(`{"m":"data","x":1,"n":1}` + "\nx"), false},
+	} {
+		stream, err := dial.Dial(t.Context(), s.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go stream.Write(tt.text)
+		c := wire.New(stream)
+		c.ReadWithin(20 * time.Second)
+		_, err = wire.Expect[*wire.Hello](c)
+		if e := (*wire.Error)(nil); errors.As(err, &e) == tt.ok || !tt.ok && e.Status != 65 {
+			t.Errorf("%.60q of %d bytes: %v", tt.text, len(tt.text), err)
+		}
+		c.Close()
+	}
+}
+
 func TestI16Nodes(t *testing.T) {
 	s := newSite(t)
 	var made []job.Token
@@ -330,6 +365,63 @@ func TestI16KnownNodes(t *testing.T) {
 	up("made-up-7")
 	if len(h.actions) != 0 {
 		t.Errorf("one that is known: %v", h.actions)
+	}
+}
+
+// A node that comes with ever new state ids is refused for a while, and the log
+// of the head does not grow by it; with the id that it had it is let in.
+func TestI16StateIDs(t *testing.T) {
+	s := newSite(t)
+	come := func(state string) error {
+		c, _, err := s.greet(s.addr, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "b", State: state})
+		if err != nil {
+			return err
+		}
+		defer func() {
+			c.Close()
+			for there := true; there; runtime.Gosched() {
+				s.h.do(func() { there = s.h.byNode["ws1"] != 0 })
+			}
+		}()
+		s.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{}, &wire.Ping{N: 1})
+		c.ReadWithin(20 * time.Second)
+		for {
+			m, err := c.Recv()
+			if e, ok := m.(*wire.Error); ok {
+				return e
+			}
+			if err != nil {
+				return err
+			}
+			switch p, _ := m.(*wire.Pong); {
+			case p == nil:
+			case p.N == 2:
+				return nil
+			default: // what becomes of its hello is said when it is durable
+				s.h.settled(func() {})
+				c.Send(&wire.Ping{N: 2})
+			}
+		}
+	}
+	for i := range sched.MaxStates {
+		if err := come(fmt.Sprint("state-", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var e *wire.Error
+	if err := come("one-more"); !errors.As(err, &e) || e.Status != 75 || !strings.Contains(e.Text, fmt.Sprint(sched.MaxStates)+" new state ids") {
+		t.Errorf("told %v", err)
+	}
+	if err := come(fmt.Sprint("state-", sched.MaxStates-1)); err != nil {
+		t.Errorf("with the one that it had: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(s.dir, "head.jsonl"))
+	if n := strings.Count(string(text), `"state-`); err != nil || n != sched.MaxStates || strings.Contains(string(text), "one-more") {
+		t.Errorf("%d are logged, %v:\n%s", n, err, text)
+	}
+	s.h.do(func() { s.h.now += time.Hour })
+	if err := come("one-more"); err != nil {
+		t.Errorf("an hour later: %v", err)
 	}
 }
 

@@ -14,15 +14,11 @@ import (
 // lost gives up a node on the word of an operator: what it was given is lost,
 // and nothing waits for it any more.
 func (t *tool) lost(m *wire.Change) error {
-	if !t.operator() {
-		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: "only operators and the user who runs dsched may give up a node"}
+	name, err := t.ofNode(m, "only operators and the user who runs dsched may give up a node")
+	if err != nil {
+		return err
 	}
-	if len(m.Args) != 1 || job.CheckName(m.Args[0]) != nil {
-		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: "one node is to be named"}
-	}
-	name := node.Name(m.Args[0])
 	var ids []job.ID
-	var err error
 	ok := t.settled(func() {
 		var there bool
 		ids, there = t.given(name)
@@ -43,6 +39,18 @@ func (t *tool) lost(m *wire.Change) error {
 		return err
 	}
 	return t.tellIDs(m, ids)
+}
+
+// ofNode is the one node that an operator names; others are told only whose right
+// it is.
+func (t *tool) ofNode(m *wire.Change, only string) (node.Name, error) {
+	if !t.operator() {
+		return "", &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: only}
+	}
+	if len(m.Args) != 1 || job.CheckName(m.Args[0]) != nil {
+		return "", &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: "one node is to be named"}
+	}
+	return node.Name(m.Args[0]), nil
 }
 
 // given is the jobs of which a node has attempts, as far as the head knows, and

@@ -35,6 +35,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	if *carry {
+		if len(c.Args) > 0 && !c.Given("S") {
+			*dir = ""
+		}
 		return attach(ctx, c, *dir)
 	}
 	if len(c.Args) > 0 {
@@ -51,7 +54,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	h.terms.Insecure = *insecure
 	if len(*addrs) == 0 {
-		*addrs = h.settings.Listen
+		*addrs = h.settings().Listen
 	}
 	defer cli.TellFigures(log)()
 	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...), func() { c.Ready(log) })
@@ -75,14 +78,16 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	h := &head{spool: s, store: store, settings: settings, log: log, uid: os.Getuid(), door: newDoor(nodes), removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}, lastWake: time.Now(),
+	h := &head{spool: s, store: store, log: log, uid: os.Getuid(), door: newDoor(nodes), removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}, lastWake: time.Now(),
 		in: make(chan func(), maxBatchN), over: make(chan struct{}),
 		committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
-		machine: sched.New(sched.Config{Lease: settings.Lease})}
+	}
+	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime})
+	h.set.Store(&settings)
 	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.names.Of) }
 	h.names.Ask, h.names.For = account.UserName, nameFor
 	h.operators.Ask, h.operators.For = numberOf, operatorFor
@@ -153,6 +158,7 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 		all.Go(func() { h.takeIncoming(ctx) })
 		all.Go(func() { h.watchNodes(ctx) })
 		all.Go(func() { h.reach(ctx) })
+		all.Go(func() { h.watchSettings(ctx) })
 		all.Wait()
 	}
 	return h.serveOn(ctx, ls, watch, up)

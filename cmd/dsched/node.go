@@ -76,7 +76,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	known()
 	defer s.end() // also of one that never says what it offers, and has data streams
 	c.ReadWithin(silentAfter)
-	if err := c.Send(h.hello(wire.Hello{Join: s.join})); err != nil {
+	if err := c.Send(h.hello(wire.Hello{Join: s.join, Patience: h.patience()})); err != nil {
 		return err
 	}
 	offer, err := wire.Expect[*wire.Offer](c)
@@ -102,6 +102,16 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	}()
 	err = h.readNode(s)
 	return nil
+}
+
+// patience is how many seconds a node's jobs wait for the end of a pause, nil if
+// as many as it takes.
+func (h *head) patience() *float64 {
+	if h.settings().Patience == nil {
+		return nil
+	}
+	s := h.settings().Patience.Seconds()
+	return &s
 }
 
 // checkOpaque reports why what a node calls its boot or state is not taken.
@@ -193,6 +203,8 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		return
 	}
 	switch m := m.(type) {
+	case *wire.Offer:
+		h.offered(s, m.Offer.Bounded())
 	case *wire.Item:
 		if m.Build != "" {
 			if n, open := h.byID[m.Build]; open {
@@ -212,11 +224,16 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:
 		h.buildLog(s, m.Attempt, m.Phase == wire.Building, false)
+		before := h.ways(s.name, m.Attempt)
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
+		h.tellWays(before)
 	case *wire.Ended:
 		brief(&m.Result)
 		h.buildLog(s, m.Attempt, false, m.BuildFailed)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
+		if m.Lost {
+			s.unask(h, m.Attempt)
+		}
 	case *wire.Gone:
 		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
 	case *wire.Error:
@@ -291,7 +308,7 @@ func (s *session) end() {
 	}
 	for x, l := range s.tails {
 		delete(s.tails, x)
-		close(l.frames)
+		l.end()
 	}
 }
 

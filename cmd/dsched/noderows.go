@@ -94,6 +94,9 @@ func (h *head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 				n.Note += "; " + why
 			}
 		}
+		if n.Pause != nil {
+			n.Note = strings.TrimPrefix(n.Note+"; "+pauseNote(h, n.Pause, n.Jobs, n.Said), "; ")
+		}
 		if n.Stuck > 0 {
 			n.Note = strings.TrimPrefix(n.Note+"; "+some(n.Stuck, "attempt cannot be killed", "attempts cannot be killed"), "; ")
 		}
@@ -102,7 +105,16 @@ func (h *head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 		}
 		rows = append(rows, n.Row)
 	}
-	return append(append(rows, h.absentRows(seen)...), h.door.waiterRows(func(n node.Name) bool { return h.sessions[h.byNode[n]] != nil })...)
+	rows = append(rows, h.absentRows(seen)...)
+	if wrong := h.door.wrongNote(); all && wrong != "" {
+		list, _ := h.door.nodes()
+		for i := range rows {
+			if _, listed := list.Named(rows[i].Node); listed {
+				rows[i].Note = strings.TrimPrefix(rows[i].Note+"; "+wrong, "; ")
+			}
+		}
+	}
+	return append(rows, h.door.waiterRows(func(n node.Name) bool { return h.sessions[h.byNode[n]] != nil })...)
 }
 
 // absentRows is the nodes of the list of which nothing was seen yet.

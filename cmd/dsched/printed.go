@@ -1,16 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
 )
@@ -22,6 +23,9 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 	if err != nil || name == "" {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
 	}
+	if m.From < 0 {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("no output begins at byte %d", m.From)}
+	}
 	id := batch.Job(name)
 	live, ok := t.live(id) // first, so that one that is over by now has its end in the row
 	row, err := t.row(id)
@@ -29,23 +33,39 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 		return err
 	}
 	if ok && (try == 0 || try == live.Try) {
-		if s := t.session(live); s != nil && (live.Phase == wire.Running || live.Phase == wire.Stuck || live.Phase == wire.Returning || live.Phase == wire.Building && m.Build) {
+		prints := slices.Contains([]string{wire.Running, wire.Paused, wire.Stuck, wire.Returning}, live.Phase)
+		if s := t.session(live); s != nil && (prints || live.Phase == wire.Building && m.Build) {
 			return t.tailed(ctx, m, s, id, live)
 		}
 	}
 	if m.Build {
+		if m.From > 0 && try != row.Attempt {
+			return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("the job %q was given to another node, and what the build prints there is another log", id)}
+		}
 		t.awaitLog(ctx, buildOf{batch, row.Node})
-		return t.built(m, row)
+		f, err := t.built(m, row)
+		if err != nil {
+			return err
+		}
+		return t.sendFile(m, batch, f, row.Attempt)
 	}
-	if try == 0 && row.State != job.Done {
+	if try == 0 {
 		try = row.Attempt
 	}
 	f, err := t.output(row, try)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return t.sendFile(m, f)
+	return t.sendFile(m, batch, f, try)
+}
+
+// stillSees is called when an output is open: its batch may have been made
+// private, or its name have passed to another's, since it was looked for.
+func (t *tool) stillSees(m *wire.Log, batch job.BatchID) error {
+	if t.seesID(batch) {
+		return nil
+	}
+	return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", m.ID)}
 }
 
 // row is the row of one job.
@@ -93,40 +113,47 @@ func (h *head) session(a sched.Attempt) (s *session) {
 // tailed sends what the node sends of an attempt's output. What that does not
 // have any more is here.
 func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a sched.Attempt) error {
-	from := int64(0)
-	if m.Lines > 0 {
-		from = -tailBytes
-	}
-	frames, end := s.tail(a.Token, m.Build, from, m.Follow, maxTails)
-	if frames == nil {
+	ask := wire.Tail{Attempt: a.Token, Build: m.Build, From: m.From, Lines: m.Lines, Follow: m.Follow}
+	log, end := s.tail(ask, maxTails)
+	if log == nil {
 		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: fmt.Sprintf(
 			"%d logs are followed on node %s already, which is the limit", maxTails, s.name)}
 	}
 	ctx, stop := t.whileThere(ctx)
 	defer stop()
-	send := t.send(wire.OfLog)
-	send.Ref = m.Ref
-	err := t.c.SendTransfer(send, func(w io.Writer) error {
-		out, skip := w.(*wire.Writer), 0
-		if from < 0 {
-			skip = m.Lines
+	if m.Lines > 0 {
+		select {
+		case <-log.begun:
+		case <-ctx.Done():
 		}
+		from, ok := s.start(log)
+		if !ok && end() == errNotThere && !m.Build {
+			return t.lastWord(t.cameHome(m, id, a.Try))
+		}
+		ask.From, ask.Lines = from, 0
+	}
+	if err := t.stillSees(m, id.Batch()); err != nil {
+		end()
+		return t.lastWord(err)
+	}
+	send := t.sendLog(m, ask.From, a.Try)
+	err := t.c.SendTransfer(send, func(w io.Writer) error {
+		out := w.(*wire.Writer)
 		for {
 			cut := end
 			context.AfterFunc(ctx, func() { cut() })
-			n, err := copyFrames(out, frames, skip)
+			n, err := copyFrames(out, log.frames)
+			ask.From += n
 			why := end()
 			switch {
 			case err != nil || why == nil:
 				return t.unlessGone(ctx, err)
-			case why == errNotThere && !m.Build && (from >= 0 || n == 0):
-				return t.sendRest(out, id, a.Try, from+n, skip)
-			case why == errNotThere, from < 0: // and where it was only the node knows
+			case why == errNotThere && !m.Build:
+				return t.sendRest(out, id, a.Try, ask.From)
+			case why == errNotThere:
 				return why
 			}
-			from += n
-			frames, end = s.tail(a.Token, m.Build, from, m.Follow, maxTails)
-			if frames == nil {
+			if log, end = s.tail(ask, maxTails); log == nil {
 				return errSlow
 			}
 		}
@@ -135,37 +162,58 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 	return errors.Join(err, errHungUp)
 }
 
-// sendRest goes on with what an attempt printed, from the file that came home: at
-// a byte, or with the last lines if lines is not 0.
-func (t *tool) sendRest(w io.Writer, id job.ID, try int, from int64, lines int) error {
+// lastWord tells why a request cannot be honoured, if so, on a stream that is of
+// no more use then.
+func (t *tool) lastWord(err error) error {
+	if refusal := asRefusal(err); refusal != nil {
+		err = t.c.Send(refusal)
+	}
+	return errors.Join(err, errHungUp)
+}
+
+// sendLog begins the answer that has what an attempt printed from a byte on.
+func (t *tool) sendLog(m *wire.Log, from int64, try int) *wire.Send {
+	s := t.send(wire.OfLog)
+	s.Ref, s.From, s.Try = m.Ref, from, try
+	return s
+}
+
+// cameHome sends what an attempt printed, from the file that came home.
+func (t *tool) cameHome(m *wire.Log, id job.ID, try int) error {
 	row, err := t.row(id)
 	if err != nil {
 		return err
 	}
-	if row.State == job.Done && row.Attempt == try {
-		try = 0
+	f, err := t.output(row, try)
+	if err != nil {
+		return err
+	}
+	return t.sendFile(m, id.Batch(), f, try)
+}
+
+// sendRest goes on at a byte with what an attempt printed, from the file that
+// came home.
+func (t *tool) sendRest(w io.Writer, id job.ID, try int, from int64) error {
+	row, err := t.row(id)
+	if err != nil {
+		return err
 	}
 	f, err := t.output(row, try)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if lines == 0 {
-		if _, err := f.Seek(from, io.SeekStart); err != nil {
-			return err
-		}
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
 	}
-	return copyFile(w, f, lines)
+	_, err = io.Copy(w, f)
+	return err
 }
 
-// copyFrames sends frames on as they come, and says how many bytes. Of the first
-// it sends the last lines only, if lines is not 0.
-func copyFrames(out *wire.Writer, frames <-chan []byte, lines int) (n int64, err error) {
+// copyFrames sends frames on as they come, and says how many bytes.
+func copyFrames(out *wire.Writer, frames <-chan []byte) (n int64, err error) {
 	for p := range frames {
 		n += int64(len(p))
-		if lines > 0 {
-			p, lines = lastLines(p, lines), 0
-		}
 		if _, err := out.Write(p); err != nil {
 			return n, err
 		}
@@ -176,30 +224,23 @@ func copyFrames(out *wire.Writer, frames <-chan []byte, lines int) (n int64, err
 	return n, nil
 }
 
-// tailBytes is how far back the last lines of an output are looked for.
-const tailBytes = 64 << 10
-
-// lastLines is the end of b that has n lines.
-func lastLines(b []byte, n int) []byte {
-	i := len(bytes.TrimSuffix(b, []byte("\n")))
-	for ; n > 0 && i >= 0; n-- {
-		i = bytes.LastIndexByte(b[:i], '\n')
-	}
-	return b[i+1:]
-}
-
-// output opens the file of what a job that is over printed.
+// output opens the file of what an attempt that is over printed.
 func (t *tool) output(r *job.Row, try int) (*os.File, error) {
-	id := string(r.ID)
-	if try > 0 {
-		id = r.ID.Try(try)
+	id := r.ID.Try(try)
+	if try == 0 || r.State == job.Done && r.Attempt == try { // its result is the job's
+		id, try = string(r.ID), 0
 	}
 	_, root, err := t.spool.Result(r.ID, try)
 	if errors.Is(err, fs.ErrNotExist) && r.State.Over() && t.settled(func() {}) { // it may just be put in its place
 		_, root, err = t.spool.Result(r.ID, try)
 	}
+	if errors.Is(err, fs.ErrNotExist) && try > 0 { // or it is all that is kept
+		if f, err := t.spool.Printed(r.ID, try); !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && r.State == job.Running:
+	case errors.Is(err, fs.ErrNotExist) && r.State == job.Running && try == r.Attempt:
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing is printed yet: the job is %s on %s", r.Phase, r.Node)}
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here: the job is %s", id, r.State)}
@@ -209,48 +250,42 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 	}
 	defer root.Close()
 	f, err := openRegular(root, r.Job+"_output.txt")
+	if errors.Is(err, fs.ErrNotExist) && try > 0 { // it has just been moved out of there
+		f, err = t.spool.Printed(r.ID, try)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here", id)}
 	}
 	return f, err
 }
 
-// built sends what the batch's build printed on the node of the job's attempt.
-func (t *tool) built(m *wire.Log, r *job.Row) error {
+// built opens what the batch's build printed on the node of the job's attempt.
+func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 	f, err := t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no build of %s has printed anything on %q", r.ID.Batch(), r.Node)}
+		return nil, &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no build of %s has printed anything on %q", r.ID.Batch(), r.Node)}
 	}
-	if err != nil {
+	return f, err
+}
+
+// sendFile sends what an attempt of the batch printed from a file, which it
+// closes, or its last lines.
+func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *os.File, try int) (err error) {
+	defer f.Close()
+	if err := t.stillSees(m, batch); err != nil {
 		return err
 	}
-	defer f.Close()
-	return t.sendFile(m, f)
-}
-
-// sendFile sends a file, or its last lines.
-func (t *tool) sendFile(m *wire.Log, f *os.File) error {
-	s := t.send(wire.OfLog)
-	s.Ref = m.Ref
-	return onlyStream(t.c.SendTransfer(s, func(w io.Writer) error { return copyFile(w, f, m.Lines) }))
-}
-
-// copyFile sends a file from where it is, or its last lines if lines is not 0.
-func copyFile(w io.Writer, f *os.File, lines int) error {
-	if lines > 0 {
-		size, err := f.Seek(0, io.SeekEnd)
-		if err != nil {
-			return err
-		}
-		at := max(size-tailBytes, 0)
-		head, err := io.ReadAll(io.NewSectionReader(f, at, size-at))
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(lastLines(head, lines)); err != nil {
+	from := m.From
+	if m.Lines > 0 {
+		if from, err = line.Last(f, m.Lines); err != nil {
 			return err
 		}
 	}
-	_, err := io.Copy(w, f)
-	return err
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	return onlyStream(t.c.SendTransfer(t.sendLog(m, from, try), func(w io.Writer) error {
+		_, err := io.Copy(w, f)
+		return err
+	}))
 }

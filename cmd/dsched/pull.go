@@ -43,7 +43,8 @@ func (t *tool) pull(m *wire.Pull) error {
 	s.Ref = m.Ref
 	err = t.c.SendTransfer(s, func(w io.Writer) error {
 		return pack.Sender(t.peer.Local)(w, manifest, pack.Want(pick.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
-			return openRegular(root, e.Path)
+			f, err := openRegular(root, e.Path)
+			return unhashed{f}, err
 		})
 	})
 	if asRefusal(err) != nil { // and not that the tool has gone

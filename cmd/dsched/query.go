@@ -31,7 +31,17 @@ type liveJob struct {
 	state  job.State
 	phase  string
 	result *job.Result // when it is over on its node
-	why    string      // it is stranded, or what becomes of it while its node is away
+	why    string      // it is stranded, or paused, or what becomes of it while its node is away
+	since  time.Time   // when it was paused
+}
+
+// liveJob is what is known of an attempt that is its job's.
+func (h *head) liveJob(a sched.Attempt) liveJob {
+	l := liveJob{token: a.Token, state: a.State, phase: a.Phase, result: a.Result, why: h.why(a)}
+	if a.Pause != nil {
+		l.since = h.when(a.Said - seconds(a.Pause.Since))
+	}
+	return l
 }
 
 // snapshot must be called by the state's goroutine. It has only what may be
@@ -44,7 +54,7 @@ func (h *head) snapshot() *snapshot {
 	h.machine.Live(func(a sched.Attempt) {
 		if b := h.batches[a.Ref.Batch]; b != nil && a.Current {
 			if name, err := b.Name(int(a.Ref.Job)); err == nil {
-				s.live[b.ID.Job(name)] = liveJob{a.Token, a.State, a.Phase, a.Result, h.why(a)}
+				s.live[b.ID.Job(name)] = h.liveJob(a)
 			}
 		}
 	})
@@ -53,15 +63,27 @@ func (h *head) snapshot() *snapshot {
 
 // over puts what is known besides the log into a row.
 func (s *snapshot) over(r *job.Row) {
-	if l, ok := s.live[r.ID]; ok && r.State == job.Running && l.token == r.Token {
-		r.State, r.Phase = l.state, l.phase
-		r.Runtime = s.at.Sub(r.Started).Round(time.Millisecond).Seconds()
-		if l.result != nil {
-			r.Runtime = l.result.Runtime
-		}
-		if l.why != "" {
-			r.Reason = l.why
-		}
+	if l, ok := s.live[r.ID]; ok {
+		l.over(r, s.at)
+	}
+}
+
+// over puts it into a row, if that is of this attempt.
+func (l *liveJob) over(r *job.Row, at time.Time) {
+	if r.State != job.Running || l.token != r.Token {
+		return
+	}
+	r.State, r.Phase = l.state, l.phase
+	if l.state == job.Paused && l.since.After(r.Started) && l.since.Before(at) {
+		at = l.since // the pause that lasts is no part of it
+	}
+	ran := at.Sub(r.Started).Round(time.Millisecond).Seconds()
+	if l.result != nil {
+		ran = l.result.Runtime
+	}
+	r.Take(ran)
+	if l.why != "" {
+		r.Reason = l.why
 	}
 }
 
@@ -272,14 +294,18 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 		if !q.MayFit(i.ID, &i.Head) || q.OnlyLive() && !open || !t.sees(i.ID, &i.Head) {
 			continue
 		}
-		stuck := t.stuck(i.ID)
+		stuck, next := t.stuck(i.ID), 0
 		err := t.read(i.ID, i.Head.Jobs, upto, func(r *job.Row) error {
+			number := next
+			next++
 			if r.UID != i.Head.UID {
 				return nil // another's batch, which has got the name meanwhile
 			}
 			snap.over(r)
-			if r.State == job.Queued && stuck != "" {
-				r.Reason = stuck
+			if r.State == job.Queued && stuck != nil {
+				if why := stuck(number); why != "" {
+					r.Reason = why
+				}
 			}
 			return f(r)
 		})
@@ -329,8 +355,9 @@ func (t *tool) endIfWanted(done <-chan struct{}) {
 	}
 }
 
-// stuck is why no job of a batch that waits can start now, "" if one can.
-func (h *head) stuck(id job.BatchID) (why string) {
+// stuck is why jobs of a batch that wait cannot start now, by their numbers; nil if
+// there is nothing to tell.
+func (h *head) stuck(id job.BatchID) (why func(job int) string) {
 	h.do(func() {
 		if n, open := h.byID[id]; open {
 			why = h.machine.Stuck(n)

@@ -279,6 +279,22 @@ func (s *session) dropGrants(h *head, why error) {
 	}
 }
 
+// unask forgets a result that was asked for and does not come: the node has lost
+// it. One that a stream is at ends with that.
+func (s *session) unask(h *head, t job.Token) {
+	s.mu.Lock()
+	g := s.grants[t]
+	idle := g != nil && !g.taken
+	if idle {
+		delete(s.grants, t)
+		<-g.done
+	}
+	s.mu.Unlock()
+	if idle {
+		g.free(h)
+	}
+}
+
 // claim is the grant of an attempt for one transfer: nothing else may work on
 // what is staged of it until unclaim, whatever streams the node uses.
 func (s *session) claim(t job.Token) *grant {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"distribute/lib/node"
 	"distribute/lib/pack"
@@ -28,7 +29,7 @@ const (
 // already; as bytes come to lie on the disk they leave the promise.
 type room struct {
 	space   func() (spool.Space, error)
-	reserve int64                  // bytes; less than 0: by the size of the file system
+	reserve atomic.Int64           // bytes; less than 0: by the size of the file system
 	makes   func(bytes int64) bool // removes what may go if the room is needed, and says whether there was any
 
 	mu     sync.Mutex // guards the rest
@@ -47,7 +48,9 @@ type parked struct {
 }
 
 func newRoom(space func() (spool.Space, error), reserve int64) *room {
-	return &room{space: space, reserve: reserve, large: map[node.Name]int{}}
+	r := &room{space: space, large: map[node.Name]int{}}
+	r.reserve.Store(reserve)
+	return r
 }
 
 // A noRoom is that the disk has no room for something. It is spool.ErrFull.
@@ -81,7 +84,7 @@ func (r *room) has() (bytes, files int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	reserve := r.reserve
+	reserve := r.reserve.Load()
 	if reserve < 0 {
 		reserve = sp.Reserve()
 	}
@@ -245,8 +248,8 @@ func (r *room) abandon(owner any) {
 // reserved is how many bytes of the disk are left to others.
 func (r *room) reserved() int64 {
 	sp, err := r.space()
-	if r.reserve >= 0 || err != nil {
-		return max(r.reserve, 0)
+	if reserve := r.reserve.Load(); reserve >= 0 || err != nil {
+		return max(reserve, 0)
 	}
 	return sp.Reserve()
 }

@@ -154,7 +154,7 @@ func TestD94BeginningsGiveWay(t *testing.T) {
 			}
 			return sp, nil
 		}
-		s.h.room.reserve = 0
+		s.h.room.reserve.Store(0)
 		s.h.room.mu.Unlock()
 		_, m := s.lacking(job.NewToken(), strings.ToUpper(content))
 		switch m := m.(type) {

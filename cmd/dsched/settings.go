@@ -1,27 +1,36 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"distribute/lib/conf"
+	"distribute/lib/sched"
 	"distribute/lib/unit"
 )
 
 // settings is what head.yaml says.
 type settings struct {
-	Keep      time.Duration // how long a closed batch keeps its inputs, if it does not say so itself and not all of it is done
-	Lease     time.Duration // how long a silent node keeps its jobs; 0: 15 minutes
-	Listen    []string      // besides the socket
-	Operators []string      // who may change everybody's batches
-	Reserve   int64         // bytes of the disk left to others; less than 0: by the size of the file system
+	Keep      time.Duration  // how long a closed batch keeps its inputs, if it does not say so itself and not all of it is done
+	Lease     time.Duration  // how long a silent node keeps its jobs; 0: 15 minutes
+	Listen    []string       // besides the socket
+	Patience  *time.Duration // how long a node's jobs wait for the end of a pause; nil: as long as it takes
+	Operators []string       // who may change everybody's batches
+	Reserve   int64          // bytes of the disk left to others; less than 0: by the size of the file system
 }
 
 // readSettings reads head.yaml; one that is missing says nothing. The error
 // holds every mistake.
 func readSettings(name string) (settings, error) {
-	s := settings{Reserve: -1, Keep: 30 * 24 * time.Hour}
+	patience := 4 * time.Hour
+	s := settings{Reserve: -1, Keep: 30 * 24 * time.Hour, Patience: &patience}
 	data, err := conf.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -36,7 +45,7 @@ func readSettings(name string) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	m := doc.Root().Map(conf.Keys{Known: []string{"keep", "lease", "listen", "operators", "reserve"}})
+	m := doc.Root().Map(conf.Keys{Known: []string{"keep", "lease", "listen", "operators", "patience", "reserve"}})
 	if n := m.Get("keep"); !n.Absent() {
 		if s.Keep, err = unit.ParseDuration(n.Text()); err != nil {
 			n.Errorf("%w", err)
@@ -51,6 +60,15 @@ func readSettings(name string) (settings, error) {
 			n.Errorf("%w", err)
 		}
 	}
+	if n := m.Get("patience"); !n.Absent() {
+		if n.Text() == "never" {
+			s.Patience = nil
+		} else if patience, err = unit.ParseDuration(n.Text()); err != nil {
+			n.Errorf("%w", err)
+		} else if patience > 0 && strings.Trim(n.Text(), "0123456789.") == "" {
+			n.Errorf("%s has no unit: write %[1]sm or %[1]sh", n.Text())
+		}
+	}
 	if n := m.Get("reserve"); !n.Absent() {
 		if s.Reserve, err = unit.ParseBytes(n.Text()); err != nil {
 			n.Errorf("%w", err)
@@ -59,4 +77,42 @@ func readSettings(name string) (settings, error) {
 	s.Listen = m.Get("listen").Texts("write a list: ['tls://']")
 	s.Operators = m.Get("operators").Texts("write a list of user names: [ana, okafor]")
 	return s, doc.Err()
+}
+
+// settings is what head.yaml says now. It is not changed.
+func (h *head) settings() *settings { return h.set.Load() }
+
+// watchSettings reads head.yaml again whenever a SIGHUP asks for it.
+func (h *head) watchSettings(ctx context.Context) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGHUP)
+	defer signal.Stop(asked)
+	for {
+		select {
+		case <-asked:
+			h.rereadSettings(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rereadSettings makes what head.yaml says now count, but for the addresses.
+// With a mistake in it what it said before goes on.
+func (h *head) rereadSettings(ctx context.Context) {
+	s, err := readSettings(h.spool.SettingsFile())
+	if err != nil {
+		h.log.Error("head.yaml cannot be taken; what it said before goes on", "why", err)
+		return
+	}
+	before := h.settings()
+	if !slices.Equal(s.Listen, before.Listen) {
+		h.log.Warn("listen in head.yaml is another than at the start, and counts when dsched is started again", "listens", before.Listen, "says", s.Listen)
+		s.Listen = before.Listen
+	}
+	h.set.Store(&s)
+	h.room.reserve.Store(s.Reserve)
+	h.do(func() { h.apply(sched.Leased{For: s.Lease}) })
+	h.log.Info("head.yaml was read again")
+	h.checkOperators(ctx)
 }

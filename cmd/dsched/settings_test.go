@@ -2,8 +2,12 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"distribute/lib/sched"
 )
 
 // How much of the disk is left to others is a size, nothing at all included;
@@ -16,9 +20,57 @@ func TestReserveSetting(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, s.Reserve, err)
 		}
 	}
+	for text, want := range map[string]string{"": "4h0m0s", "patience: 2h\n": "2h0m0s", "patience: 0s\n": "0s", "patience: never\n": "never"} {
+		name := filepath.Join(t.TempDir(), "head.yaml")
+		write(t, name, text)
+		s, err := readSettings(name)
+		got := "never"
+		if s.Patience != nil {
+			got = s.Patience.String()
+		}
+		if err != nil || got != want {
+			t.Errorf("%q: jobs wait %s, %v", text, got, err)
+		}
+	}
 	name := filepath.Join(t.TempDir(), "head.yaml")
 	write(t, name, "reserve: 5%\n")
 	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), `head.yaml:1:10: "5%" is not a size`) {
 		t.Errorf("a share of the disk: %v", err)
+	}
+	write(t, name, "patience: 4\n")
+	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "head.yaml:1:11: 4 has no unit: write 4m or 4h") {
+		t.Errorf("patience without a unit: %v", err)
+	}
+}
+
+// A head that reads head.yaml again goes by it at once, but for where it listens,
+// and not at all if there is a mistake in it.
+func TestSettingsReadAgain(t *testing.T) {
+	s := newSite(t)
+	name := filepath.Join(s.dir, "head.yaml")
+	write(t, name, "operators: [daemon]\nreserve: 3G\nkeep: 1d\nlease: 2h\nlisten: ['tls://']\n")
+	s.h.rereadSettings(t.Context())
+	lease := func() (is time.Duration) {
+		s.h.do(func() {
+			s.h.apply(sched.NodeUp{Session: 1 << 40, Node: "ws1", Boot: "b", State: "s"})
+			s.h.apply(sched.NodeDown{Session: 1 << 40})
+			n := s.h.machine.Nodes()[0]
+			is = n.Until - n.Heard
+		})
+		return is
+	}
+	got := s.h.settings()
+	if !slices.Equal(got.Operators, []string{"daemon"}) || got.Keep != 24*time.Hour || s.h.room.reserved() != 3<<30 || lease() != 2*time.Hour {
+		t.Errorf("%+v, %d reserved, a lease of %v", got, s.h.room.reserved(), lease())
+	}
+	if said := s.log.String(); got.Listen != nil || !strings.Contains(said, "listen in head.yaml is another") {
+		t.Errorf("listens on %q, and says\n%s", got.Listen, said)
+	}
+	write(t, name, "operators: daemon\nlease: 1s\n")
+	if s.h.rereadSettings(t.Context()); s.h.settings() != got {
+		t.Errorf("a mistake counts: %+v", s.h.settings())
+	}
+	if said := s.log.String(); !strings.Contains(said, "what it said before goes on") || !strings.Contains(said, "head.yaml:2:8") {
+		t.Errorf("it says\n%s", said)
 	}
 }

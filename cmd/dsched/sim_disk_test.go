@@ -33,7 +33,8 @@ type simDisk struct {
 	dead  bool       // of an incarnation that is over: nothing counts any more
 	turn  int
 	saved map[inode]*image
-	known map[inode]bool // that were in a synced directory ever
+	asked map[inode]*image // the same, with what was pretended
+	known map[inode]bool   // that were in a synced directory ever
 }
 
 // An inode names a file for as long as the file system lives.
@@ -73,9 +74,9 @@ func statOf(dirfd int, name string) (key inode, mode fs.FileMode, when time.Time
 
 // newSimDisk takes all that is in root now as durable.
 func newSimDisk(root string) *simDisk {
-	d := &simDisk{root: root, saved: map[inode]*image{}, known: map[inode]bool{}}
+	d := &simDisk{root: root, known: map[inode]bool{}}
 	_, now := d.look()
-	d.saved = now
+	d.saved, d.asked = now, maps.Clone(now)
 	for _, im := range now {
 		for _, key := range im.names {
 			d.known[key] = true
@@ -142,11 +143,14 @@ func (d *simDisk) sync(f *os.File, all bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for key, im := range ims {
+		im.turn = turn
+		if was := d.asked[key]; was == nil || was.turn < turn {
+			d.asked[key] = im
+		}
 		if d.lose != nil && d.lose(name, im.mode.IsDir()) {
 			continue
 		}
 		if was := d.saved[key]; was == nil || was.turn < turn {
-			im.turn = turn
 			d.saved[key] = im
 			for _, child := range im.names {
 				d.known[child] = true
@@ -261,23 +265,28 @@ func (d *simDisk) kill(to string) *simDisk {
 		moved[key], _, _, _ = statOf(unix.AT_FDCWD, path)
 	}
 	build(root, to)
-	next := &simDisk{root: to, near: d.near, sleep: d.sleep, fail: d.fail, lose: d.lose, turn: d.turn, saved: map[inode]*image{}, known: map[inode]bool{}}
+	next := &simDisk{root: to, near: d.near, sleep: d.sleep, fail: d.fail, lose: d.lose, turn: d.turn, known: map[inode]bool{}}
 	at := func(key inode) inode {
 		if to, ok := moved[key]; ok {
 			return to
 		}
 		return key
 	}
-	for key, im := range d.saved {
-		copied := *im
-		if im.names != nil {
-			copied.names = map[string]inode{}
-			for name, child := range im.names {
-				copied.names[name] = at(child)
+	follow := func(all map[inode]*image) map[inode]*image {
+		there := map[inode]*image{}
+		for key, im := range all {
+			copied := *im
+			if im.names != nil {
+				copied.names = map[string]inode{}
+				for name, child := range im.names {
+					copied.names[name] = at(child)
+				}
 			}
+			there[at(key)] = &copied
 		}
-		next.saved[at(key)] = &copied
+		return there
 	}
+	next.saved, next.asked = follow(d.saved), follow(d.asked)
 	for key := range d.known {
 		next.known[at(key)] = true
 	}
@@ -298,13 +307,19 @@ func (d *simDisk) keep(to string) *simDisk {
 		}
 	}
 	os.Remove(to + "/lock") // the one that is over still holds it
-	copied.saved, copied.known = maps.Clone(d.saved), maps.Clone(d.known)
+	copied.saved, copied.asked, copied.known = maps.Clone(d.saved), maps.Clone(d.asked), maps.Clone(d.known)
 	return copied
 }
 
 // durably is what a file has in it if the power is cut now and nothing is left
 // but what was synced.
-func (d *simDisk) durably(path string) ([]byte, bool) {
+func (d *simDisk) durably(path string) ([]byte, bool) { return d.of(path, d.saved) }
+
+// trusted is what durably would be if no sync were pretended.
+func (d *simDisk) trusted(path string) ([]byte, bool) { return d.of(path, d.asked) }
+
+// of is what a file has in it in one of the two.
+func (d *simDisk) of(path string, images map[inode]*image) ([]byte, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key, _, _, err := statOf(unix.AT_FDCWD, d.root)
@@ -312,7 +327,7 @@ func (d *simDisk) durably(path string) ([]byte, bool) {
 		return nil, false
 	}
 	for name := range strings.SplitSeq(path, "/") {
-		im := d.saved[key]
+		im := images[key]
 		if im == nil || im.names == nil {
 			return nil, false
 		}
@@ -322,8 +337,19 @@ func (d *simDisk) durably(path string) ([]byte, bool) {
 		}
 		key = child
 	}
-	if im := d.saved[key]; im != nil {
+	if im := images[key]; im != nil {
 		return im.data, true
 	}
 	return nil, true
+}
+
+// holds says that all that a file has in it now would survive a power cut, if no sync
+// were pretended, or that there is no such file.
+func (d *simDisk) holds(path string) bool {
+	now, err := os.ReadFile(d.root + "/" + path)
+	if err != nil {
+		return true
+	}
+	kept, ok := d.trusted(path)
+	return ok && bytes.Equal(kept, now)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing/synctest"
 	"time"
+
+	"distribute/lib/noded"
 )
 
 // A later is what ends a fault.
@@ -124,6 +126,20 @@ var harms = []harm{
 		}
 	}},
 	{3, func(w *world, n *simNode, _ func(time.Duration, func())) { w.rot(n) }},
+	{16, func(w *world, n *simNode, until func(time.Duration, func())) {
+		for _, other := range w.nodes {
+			if other.busy() {
+				n = other
+			}
+		}
+		out := w.r.IntN(3) > 0
+		w.act("%s is paused (out: %v)", n.name, out)
+		n.setPause(noded.Stand{Frozen: true, Out: out})
+		until(time.Duration(1+w.r.IntN(300))*time.Second, func() {
+			w.act("%s is used again", n.name)
+			n.setPause(noded.Stand{})
+		})
+	}},
 	{12, func(w *world, _ *simNode, _ func(time.Duration, func())) {
 		w.act("nothing for a while")
 		w.sleep(time.Duration(w.r.IntN(60)) * time.Second)
@@ -258,7 +274,7 @@ func (w *world) rollBack() {
 	} else {
 		w.act("the spool is put back to the backup")
 		w.sleep(10 * time.Second) // what was on its way to people has come
-		old := &simDisk{root: w.head.old, saved: map[inode]*image{}, known: map[inode]bool{}}
+		old := &simDisk{root: w.head.old, saved: map[inode]*image{}, asked: map[inode]*image{}, known: map[inode]bool{}}
 		copied = old.kill(w.newRoot("head"))
 		w.set(func() { w.rolled = true; clear(w.facts) })
 	}
@@ -274,6 +290,7 @@ func (w *world) heal() {
 	w.net.take(10 * time.Millisecond)
 	for _, n := range w.nodes {
 		w.net.partition(n.name, false)
+		n.setPause(noded.Stand{})
 		n.start()
 	}
 	w.startHead()

@@ -280,6 +280,9 @@ func (w *world) batchAtRest(s *spool.Spool, b *simBatch) {
 		}
 	}
 	w.logAtRest(s, b)
+	if !rolled {
+		w.stepsAtRest(s, b)
+	}
 }
 
 // logAtRest checks a log: its numbers grow, and no job is done twice (I1, I8).

@@ -33,6 +33,7 @@ type simNode struct {
 	boot   int
 	disk   *simDisk
 	daemon *nodeDaemon // nil: down
+	pause  simPause
 	orders map[string]*simOrder
 }
 
@@ -76,6 +77,8 @@ type simRun struct {
 	rel     string
 	text    string // of its file
 	more    string // of its second file
+	began   int    // the step from which it went on
+	saved   int    // the step that it saved
 	over    bool
 	ok      bool
 	excused bool // its node lost power before its end was on the disk
@@ -202,6 +205,10 @@ func (s *simSlot) Run(o *proc.Order) error {
 		lost: make(chan struct{}), stop: make(chan struct{}), over: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.pause.Frozen {
+		s.say(proc.Report{Refused: "paused", Passing: true, Paused: true}, false)
+		return nil
+	}
 	if n.orders[so.rel] != nil {
 		s.say(proc.Report{Refused: "its lock is held"}, false)
 		return nil
@@ -274,7 +281,7 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	seconds, _ := strconv.ParseFloat(o.Argv[1], 64)
 	exit, _ := strconv.Atoi(o.Argv[2])
 	write := func(name, text string) error {
-		f, err := os.OpenFile(n.path(o.rel, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		f, err := os.OpenFile(n.path(o.rel, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return err
 		}
@@ -284,19 +291,15 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	if err := errors.Join(write("output", r.text), write("work/result.txt", r.text)); err != nil {
 		return nil, n.w.odd(o, err)
 	}
-	end := time.NewTimer(time.Duration(seconds * float64(time.Second)))
-	defer end.Stop()
 	o.slot.say(proc.Report{Started: 2}, false)
-	select {
-	case <-end.C:
-		if err := errors.Join(os.MkdirAll(n.path(o.rel, "work/sub"), 0o700), write("work/sub/more.bin", r.more)); err != nil {
+	if err := n.lives(o, r, st, time.Duration(seconds*float64(time.Second))); err != nil {
+		return nil, err
+	}
+	if st.Signal == 0 && st.Exit == nil {
+		if err := errors.Join(os.MkdirAll(n.path(o.rel, "work/sub"), 0o700), write("work/sub/more.bin", r.more), os.RemoveAll(n.path(o.rel, "work/step"))); err != nil {
 			return nil, n.w.odd(o, err)
 		}
 		st.Exit = &exit
-	case <-o.stop:
-		st.Signal, st.Stopped = 15, proc.StoppedOrder
-	case <-o.lost:
-		return nil, errDead
 	}
 	if err := n.end(o, st); err != nil {
 		return nil, err
@@ -331,7 +334,7 @@ func (n *simNode) build(o *simOrder, st *proc.Status) (*proc.Status, error) {
 // end writes how an order ended, wherever the disk is by now.
 func (n *simNode) end(o *simOrder, st *proc.Status) error {
 	st.Ended = time.Now().UTC()
-	st.Wall = st.Ended.Sub(st.Started)
+	st.Wall = st.Ended.Sub(st.Started) - st.Paused
 	n.mu.Lock()
 	o.last = true
 	n.mu.Unlock()
@@ -383,7 +386,7 @@ func (n *simNode) start() {
 	n.w.hands.Go(func() {
 		defer close(d.over)
 		err := noded.Run(ctx, noded.Settings{Addr: "sim://head", Name: node.Name(n.name), Dir: d.root, Log: n.w.logger(n.name),
-			Offer: node.Offer{CPUs: n.cpus}, Machine: d, Dial: n.w.dialer(d.own, n.w.nodePeer())})
+			Offer: node.Offer{CPUs: n.cpus}, Machine: d, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
 		if err != nil && !d.dead() {
 			n.w.wrong("%s ended by itself: %v", n.name, err)
 		}

@@ -26,13 +26,14 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 	if used > n.cpus {
 		w.wrong("I9: %s runs %d cpus and offers %d", n.name, used, n.cpus)
 	}
+	began := n.goesOn(o)
 	w.mu.Lock()
 	twice := w.runs[job.Token(o.Token)]
 	r := &simRun{token: job.Token(o.Token), job: job.ID(id), node: n, rel: o.rel,
-		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), more: strings.Repeat(o.Token, w.r.IntN(200))}
+		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), more: strings.Repeat(o.Token, w.r.IntN(200)), began: began}
 	earlier := 0
 	for _, other := range w.runs {
-		if other.job == r.job {
+		if other.job == r.job && other.saved == 0 { // one that has saved itself is meant to go on
 			earlier++
 		}
 	}
@@ -72,14 +73,16 @@ func (w *world) odd(o *simOrder, err error) error {
 }
 
 // excuse notes which results of a node may vanish, because it lost power before
-// they were on its disk.
+// they were on its disk: each with all that is in it, in whatever order.
 func (w *world) excuse(n *simNode) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.runs {
 		if r.node == n && !r.excused {
-			_, kept := n.disk.durably(r.rel + "/result.json")
-			r.excused = !kept
+			_, kept := n.disk.trusted(r.rel + "/result.json")
+			text, _ := n.disk.trusted(r.rel + "/work/result.txt")
+			r.excused = !kept || string(text) != r.text || !n.disk.holds(r.rel+"/result.json") ||
+				!n.disk.holds(r.rel+"/manifest.jsonl") || !n.disk.holds(r.rel+"/work/sub/more.bin")
 		}
 	}
 }

@@ -78,6 +78,8 @@ func history(t *testing.T, seed uint64, p plan) (w *world) {
 			w = newWorld(t, base, seed, p)
 			w.live()
 			w.removed()
+			acts, saved := w.paused()
+			t.Logf("%d pauses, %d attempts saved what they had", acts, saved)
 		})
 	})
 	return w
@@ -95,6 +97,7 @@ var found = []struct {
 	{1529, "spool TestI03PlacedByOneThatWasKilled: a result was lost that the head had said to be safe"},
 	{1222, "lib/desk TestI15WhatOneThatWasKilledWrote: a node had another state after a power cut"},
 	{1846, "TestD88AskedWhenItsNodeGoes: what was asked for of a session that ended was never let go, and its batch never closed"},
+	{1793, "spool TestJ28ShedIsBackInStaging: a power cut brought back an empty directory of what had been saved and was taken back, and its batch counted as damaged"},
 	{800691, "spool TestS04WaitsForRoomWhereverItLacks: a submission in incoming/ was refused since the disk was full"},
 }
 
@@ -123,7 +126,8 @@ func TestSimulationRemoved(t *testing.T) {
 // again), J25 (a sync that fails), J26 (a full disk), J27, J28, J33 (kills and
 // power cuts in the middle of syncs, syncs that take long), J31 (a spool that is
 // put back), L35 to L41, L44, L45, L52 (heads and nodes that come and go, cancels
-// and retries at any time), N53, N55 (daemons and supervisors killed), T80, T81,
+// and retries at any time), N53, N55 (daemons and supervisors killed), P73, P75 (desks
+// that are paused, and jobs that leave them with what they saved), T80, T81,
 // D88 (streams that are silent, split, and cut at any byte).
 func TestSimulation(t *testing.T) {
 	n, first := 20, uint64(1)

@@ -229,7 +229,7 @@ func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 	}
 	w.head.disk = w.newDisk("head", root)
 	for i := range 1 + w.r.IntN(3) {
-		n := &simNode{w: w, name: fmt.Sprintf("ws%d", i), cpus: 2 + w.r.IntN(2), orders: map[string]*simOrder{}}
+		n := &simNode{w: w, name: fmt.Sprintf("ws%d", i), cpus: 2 + w.r.IntN(2), orders: map[string]*simOrder{}, pause: simPause{news: make(chan struct{})}}
 		root := w.newRoot(n.name)
 		if err := os.Mkdir(root, 0o700); err != nil {
 			t.Fatal(err)

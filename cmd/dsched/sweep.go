@@ -65,7 +65,7 @@ func (h *head) emptyTrash(ctx context.Context) {
 // collect removes what is old and needed by nobody.
 func (h *head) collect(ctx context.Context) {
 	h.log.Debug("collecting what nobody needs")
-	c, err := h.store.Collect(ctx, h.settings.Keep)
+	c, err := h.store.Collect(ctx, h.settings().Keep)
 	if c != (spool.Collected{}) {
 		h.log.Info("collected what nobody needs any more", "blobs", c.Blobs, "bytes", c.Bytes, "unfinished", c.Temps)
 	}

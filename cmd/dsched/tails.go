@@ -20,7 +20,20 @@ const maxTail = 64
 // A tailing is one log on its way.
 type tailing struct {
 	frames chan []byte
-	why    error // it ended before what there is did; guarded by the session's mu
+	begun  chan struct{} // closed when the node has begun to send it, or it has ended
+
+	// Guarded by the session's mu.
+	from    int64 // byte at which the node has begun
+	started bool  // it has
+	why     error // it ended before what there is did
+}
+
+// begin notes where the node has begun. It needs the session's mu.
+func (l *tailing) begin(from int64) {
+	if !l.started && from >= 0 {
+		l.started, l.from = true, from
+		close(l.begun)
+	}
 }
 
 // Why a log ended before what there is did.
@@ -29,18 +42,18 @@ var (
 	errNotThere = errors.New("the node does not have it any more")
 )
 
-// tail asks the node for what an attempt prints. The frames come on the
+// tail asks the node for what an attempt prints. The frames come on a
 // channel, which is closed at their end; stop ends them early, and says why they
-// had ended before what there is did, if so: errSlow or errNotThere. It is no
-// channel if as many logs as most are followed on the node already.
-func (s *session) tail(t job.Token, build bool, from int64, follow bool, most int) (frames <-chan []byte, stop func() (why error)) {
-	l := &tailing{frames: make(chan []byte, maxTail)}
+// had ended before what there is did, if so: errSlow or errNotThere. It is nil if
+// as many logs as most are followed on the node already.
+func (s *session) tail(ask wire.Tail, most int) (l *tailing, stop func() (why error)) {
+	l = &tailing{frames: make(chan []byte, maxTail), begun: make(chan struct{})}
 	s.mu.Lock()
 	select {
 	case <-s.gone:
 		s.mu.Unlock()
-		close(l.frames)
-		return l.frames, func() error { return nil }
+		l.end()
+		return l, func() error { return nil }
 	default:
 	}
 	if len(s.tails) >= most {
@@ -51,8 +64,9 @@ func (s *session) tail(t job.Token, build bool, from int64, follow bool, most in
 	x := s.lastX
 	s.tails[x] = l
 	s.mu.Unlock()
-	s.tell(&wire.Tail{X: x, Attempt: t, Build: build, From: from, Follow: follow})
-	return l.frames, func() error {
+	ask.X = x
+	s.tell(&ask)
+	return l, func() error {
 		if s.endTail(x, nil) {
 			s.tell(&wire.Untail{X: x})
 		}
@@ -60,6 +74,22 @@ func (s *session) tail(t job.Token, build bool, from int64, follow bool, most in
 		defer s.mu.Unlock()
 		return l.why
 	}
+}
+
+// end has nothing more come. It needs the session's mu.
+func (l *tailing) end() {
+	close(l.frames)
+	if !l.started {
+		close(l.begun)
+	}
+}
+
+// start is where the node has begun to send, once begun is closed; it says false
+// if it never did.
+func (s *session) start(l *tailing) (from int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.from, l.started
 }
 
 // endTail ends a log; it says false if it had ended.
@@ -70,7 +100,7 @@ func (s *session) endTail(x uint64, why error) bool {
 	if ok {
 		l.why = why
 		delete(s.tails, x)
-		close(l.frames)
+		l.end()
 	}
 	return ok
 }
@@ -80,12 +110,18 @@ func (s *session) endTail(x uint64, why error) bool {
 func (s *session) takeLog(m wire.Message) bool {
 	switch m := m.(type) {
 	case *wire.Send:
+		s.mu.Lock()
+		if l, ok := s.tails[m.X]; ok {
+			l.begin(m.From)
+		}
+		s.mu.Unlock()
 		return true
 	case *wire.Data:
 		s.mu.Lock()
 		l, ok := s.tails[m.X]
 		slow := false
 		if ok {
+			l.begin(0) // where it has not said otherwise
 			select {
 			case l.frames <- append([]byte(nil), m.Payload...):
 			default:
@@ -127,9 +163,9 @@ func (h *head) buildLog(s *session, t job.Token, building, failed bool) {
 	log := buildOf{b.ID, string(s.name)}
 	copied := make(chan struct{})
 	h.copying[log] = copied
-	frames, stop := s.tail(t, true, 0, false, math.MaxInt)
+	l, stop := s.tail(wire.Tail{Attempt: t, Build: true}, math.MaxInt)
 	s.hands.Go(func() {
-		err := h.copyLog(b.Batch, log.node, frames)
+		err := h.copyLog(b.Batch, log.node, l.frames)
 		if err = cmp.Or(err, stop()); err != nil {
 			s.log.Warn("what a build printed cannot be kept", "batch", string(b.ID), "why", err)
 		}

@@ -26,12 +26,15 @@ type tick struct {
 	told    map[*batch]int64 // how long the logs are with it
 }
 
-// A placing is a result that is put in place.
+// A placing is a result that is put in place, or what one has left that had
+// to leave and is removed.
 type placing struct {
 	batch   *spool.Batch
 	job     string
 	attempt job.Token
 	try     int // 0: it is accepted
+	drop    bool
+	nothing bool // is kept of what is removed; else what it printed is
 }
 
 // run owns the state until ctx ends or the disk fails.
@@ -276,21 +279,27 @@ func (h *head) whenPlaced(err error) error {
 // places is where the results of a tick go.
 func (h *head) places(t *tick) (all []placing) {
 	for _, a := range t.actions {
-		p, ok := a.(sched.Publish)
-		if !ok {
+		var p placing
+		var ref sched.Ref
+		switch a := a.(type) {
+		case sched.Publish:
+			ref, p = a.Ref, placing{attempt: a.Attempt, try: a.Try}
+			if a.Out {
+				p.try = 0
+			}
+		case sched.Drop:
+			ref, p = a.Ref, placing{attempt: a.Attempt, try: a.Try, drop: true, nothing: a.Nothing}
+		default:
 			continue
 		}
-		b := h.batches[p.Ref.Batch]
-		name, err := b.Name(int(p.Ref.Job))
-		if err != nil {
+		b := h.batches[ref.Batch]
+		var err error
+		if p.job, err = b.Name(int(ref.Job)); err != nil {
 			h.failed = unreadable(err)
 			return nil
 		}
-		try := p.Try
-		if p.Out {
-			try = 0
-		}
-		all = append(all, placing{b.Batch, name, p.Attempt, try})
+		p.batch = b.Batch
+		all = append(all, p)
 	}
 	return all
 }
@@ -300,16 +309,26 @@ func unreadable(err error) error {
 	return fmt.Errorf("what happened to a job cannot be logged, so dsched ends: %w", err)
 }
 
+// placeOne puts one result in place, or removes what one has left that had to leave.
+func (h *head) placeOne(p placing) error {
+	switch {
+	case p.drop:
+		moved, err := h.store.Shed(p.batch, p.job, p.try, p.nothing)
+		if moved {
+			h.sweeper.wake()
+		}
+		return err
+	case p.try == 0:
+		return h.store.Publish(p.batch, p.job, p.attempt)
+	}
+	return h.store.Aside(p.batch, p.job, p.try, p.attempt)
+}
+
 // place puts results in place, durably: a node is told that one is safe only
 // after that.
 func (h *head) place(all []placing) error {
 	for _, p := range all {
-		var err error
-		if p.try == 0 {
-			err = h.store.Publish(p.batch, p.job, p.attempt)
-		} else {
-			err = h.store.Aside(p.batch, p.job, p.try, p.attempt)
-		}
+		err := h.placeOne(p)
 		var odd *spool.Problem
 		if errors.As(err, &odd) {
 			h.log.Error("a result is not where the log says", "problem", odd.Error())

@@ -22,6 +22,7 @@ type tool struct {
 
 	named bool // head.yaml names the peer as an operator
 	asked time.Time
+	by    *settings // what it said then
 }
 
 // serveTool answers a tool's requests, one after another, until it goes.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/query"
@@ -15,10 +16,13 @@ import (
 // maxBehind is how many records a follower may be behind before it is cut off.
 const maxBehind = 4 << 20
 
-// A logged is a record, and the batch whose log it is in.
+// A logged is a record, and the batch whose log it is in; or, without one, a job
+// that runs in another way than before, which no log tells.
 type logged struct {
 	batch *spool.Batch
 	rec   *job.Record
+	job   string
+	live  *liveJob
 }
 
 // A watcher is told of every record once it is durable.
@@ -105,12 +109,31 @@ func (f *follower) run(w *watcher) error {
 			return errBehind
 		}
 		for _, l := range logged {
+			if l.rec == nil {
+				if err := f.changeWay(l); err != nil {
+					return err
+				}
+				continue
+			}
 			if err := f.change(l); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// changeWay takes that a job runs in another way.
+func (f *follower) changeWay(l logged) error {
+	r, ok := f.rows[l.batch.ID.Job(l.job)]
+	if !ok || f.untilOver || l.batch.Submitted.After(r.Submitted) {
+		return nil
+	}
+	row := *r
+	if l.live.over(&row, time.Now()); !f.q.Match(&row) {
+		return nil
+	}
+	return f.enc.Encode(&row)
 }
 
 // change takes one record.

@@ -25,9 +25,9 @@ func (t *tool) operator() bool {
 	if t.peer.UID == 0 || t.peer.UID == t.uid {
 		return true
 	}
-	if t.asked.IsZero() || time.Since(t.asked) > operatorFor {
-		t.asked = time.Now()
-		t.named = slices.ContainsFunc(t.settings.Operators, func(o string) bool {
+	if set := t.settings(); t.by != set || time.Since(t.asked) > operatorFor {
+		t.by, t.asked = set, time.Now()
+		t.named = slices.ContainsFunc(set.Operators, func(o string) bool {
 			is, err := t.isOperator(o, t.peer)
 			return err == nil && is
 		})
@@ -67,7 +67,7 @@ func numberOf(o string) numbered {
 // checkOperators says in the log which operators of head.yaml nobody is, as far
 // as can be known now.
 func (h *head) checkOperators(ctx context.Context) {
-	for _, o := range h.settings.Operators {
+	for _, o := range h.settings().Operators {
 		if _, err := h.isOperator(o, dial.Peer{UID: -1}); err != nil && ctx.Err() == nil {
 			h.log.Warn("an operator of head.yaml is not known", "operator", o, "why", err)
 		}

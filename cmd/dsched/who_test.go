@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -63,6 +65,50 @@ func TestX99ForgedNames(t *testing.T) {
 		if e == nil != (tt.status == 0) || e != nil && e.Status != 66 {
 			t.Errorf("%d as %s, a name of his own: %q, %v", tt.uid, tt.name, lines, e)
 		}
+	}
+}
+
+// What a job prints is not shown to who may not see it any more when it is
+// opened.
+func TestLogOfWhatBecamePrivate(t *testing.T) {
+	s := newSite(t)
+	s.stop()
+	var other atomic.Bool
+	s.proven = func(c net.Conn) (dial.Peer, error) {
+		p, err := dial.Proven(c)
+		if other.Load() && p.Proven {
+			p.UID, p.User, p.Groups = 1<<20, "ana", nil
+		}
+		return p, err
+	}
+	s.start()
+	s.submit("ns/b", "j")
+	for _, dir := range []string{".", "batches", "batches/ns", "batches/ns/b"} {
+		if err := os.Chmod(filepath.Join(s.dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := s.desk("ws1", "b")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, d.c)
+	other.Store(true)
+	for _, private := range []bool{false, true} {
+		c := s.tool()
+		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: 1})
+		tail := expect[*wire.Tail](t, d.c)
+		if private {
+			if err := os.Chmod(filepath.Join(s.dir, "batches/ns/b"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog})
+		if !private {
+			expect[*wire.Send](t, c)
+			s.send(d.c, &wire.End{X: tail.X})
+			continue
+		}
+		refused(t, c, 66, `no job "ns/b/j"`)
 	}
 }
 

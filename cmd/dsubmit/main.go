@@ -55,7 +55,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	if *s.dry {
-		s.talk("%s: %d jobs, %d input files of %s; not submitted", b.ID(), len(b.Jobs), len(b.Sources), unit.FormatBytes(total(b)))
+		s.talk("%s: %s, %s of %s; not submitted", b.ID(), unit.Count(len(b.Jobs), "job"), unit.Count(len(b.Sources), "input file"), unit.FormatBytes(total(b)))
 		_, err := fmt.Fprintln(c.Stdout, b.ID())
 		return err
 	}
@@ -231,7 +231,11 @@ func (s *submission) wait(ctx context.Context, id job.BatchID) error {
 		return nil
 	})
 	if err == nil && notDone > 0 {
-		err = cli.Errorf(cli.No, "%d jobs of %s are not done (dquery %s state=failed,cancelled)", notDone, id, id)
+		are := "are"
+		if notDone == 1 {
+			are = "is"
+		}
+		err = cli.Errorf(cli.No, "%s of %s %s not done (dquery %s state=failed,cancelled)", unit.Count(notDone, "job"), id, are, id)
 	}
 	return err
 }

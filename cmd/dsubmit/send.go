@@ -67,9 +67,9 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 		return "", s.otherwise(h.Failed(ctx, err))
 	}
 	if answer.Same {
-		s.talk("%s is there already, with %d jobs", answer.Batch, answer.Jobs)
+		s.talk("%s is there already, with %s", answer.Batch, unit.Count(answer.Jobs, "job"))
 	} else {
-		s.talk("%s: %d jobs", answer.Batch, answer.Jobs)
+		s.talk("%s: %s", answer.Batch, unit.Count(answer.Jobs, "job"))
 	}
 	return answer.Batch, nil
 }

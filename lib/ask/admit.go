@@ -18,7 +18,7 @@ func (h *Head) Admit(ctx context.Context, node, by string, dry bool) (*wire.Admi
 	err := h.changes(ctx, c, [][]string{{node, by}}, func(b []byte) error {
 		a = new(wire.Admission)
 		if err := line.Unmarshal(b, a); err != nil {
-			return h.Failed(ctx, err)
+			return h.Odd(ctx, err)
 		}
 		return job.CheckName(string(a.Node))
 	})

@@ -33,23 +33,27 @@ type Head struct {
 // Dial makes a session with the head that flag, the value of -H, or the
 // environment names. It ends when ctx does.
 func Dial(ctx context.Context, c *cli.Cmd, flag string) (*Head, error) {
-	addr, err := dial.Head(c.Getenv, flag)
+	addr, from, err := dial.HeadFrom(c.Getenv, flag)
 	if err != nil {
 		return nil, err
 	}
-	return greet(ctx, c, addr, func(ctx context.Context) (net.Conn, error) { return terms(c).Dial(ctx, addr) })
+	return greet(ctx, c, addr, from, func(ctx context.Context) (net.Conn, error) { return terms(c).Dial(ctx, addr) })
 }
 
 // terms are those of a tool.
 func terms(c *cli.Cmd) dial.Terms { return dial.Terms{Sharing: dial.SharingDirs(c.Getenv)} }
 
-// greet makes a session of a stream.
-func greet(ctx context.Context, c *cli.Cmd, addr string, stream func(context.Context) (net.Conn, error)) (*Head, error) {
+// greet makes a session of a stream. From is the file that names the address,
+// if one does.
+func greet(ctx context.Context, c *cli.Cmd, addr, from string, stream func(context.Context) (net.Conn, error)) (*Head, error) {
 	s, err := stream(ctx)
 	var conn *wire.Conn
 	var hello *wire.Hello
 	if err == nil {
 		conn, hello, err = dial.Over(ctx, s, addr, wire.Hello{Role: wire.RoleTool})
+	}
+	if unreached := (*dial.Error)(nil); errors.As(err, &unreached) {
+		unreached.From = from
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -77,13 +81,23 @@ func (h *Head) Failed(ctx context.Context, err error) error {
 	case errors.Is(err, wire.ErrGaveUp):
 		return cli.Errorf(cli.IO, "the head: %w", err)
 	}
-	return &Lost{h.Addr, err}
+	odd := errors.Is(err, line.ErrLine) && !errors.Is(err, line.ErrPartial)
+	return &Lost{h.Addr, err, odd}
+}
+
+// Odd is Failed for an answer that has come, and is none that a head gives.
+func (h *Head) Odd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &Lost{h.Addr, err, true}
 }
 
 // Lost is that the session with a head ended before its answer did.
 type Lost struct {
 	Addr string
 	Err  error
+	Odd  bool // by what the head has said: it may say that again
 }
 
 func (l *Lost) Error() string {
@@ -138,7 +152,7 @@ func Rows[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, each
 				err = line.Unmarshal(b, &row)
 			}
 			if err != nil {
-				return h.Failed(ctx, err)
+				return h.Odd(ctx, err)
 			}
 			return each(&row)
 		})
@@ -186,7 +200,7 @@ func (h *Head) change(ctx context.Context, c wire.Change, parts [][]string, each
 	return h.changes(ctx, c, parts, func(b []byte) error {
 		id := string(b)
 		if _, _, _, err := job.ParseID(id); err != nil {
-			return h.Failed(ctx, err)
+			return h.Odd(ctx, err)
 		}
 		return each(id)
 	})
@@ -216,10 +230,10 @@ func (h *Head) Delete(ctx context.Context, c wire.Change, ops *Operands, each fu
 	read := func(b []byte) error {
 		var d wire.Deletion
 		if err := line.Unmarshal(b, &d); err != nil {
-			return h.Failed(ctx, err)
+			return h.Odd(ctx, err)
 		}
 		if _, err := job.ParseBatchID(string(d.Batch)); err != nil {
-			return h.Failed(ctx, err)
+			return h.Odd(ctx, err)
 		}
 		return each(&d)
 	}
@@ -233,20 +247,44 @@ func (h *Head) Delete(ctx context.Context, c wire.Change, ops *Operands, each fu
 	return h.changes(ctx, c, parts, read)
 }
 
+// maxOdd is how often a head may break the protocol in the same way.
+const maxOdd = 3
+
 // Again calls try until it ends without losing the head, with a pause of one
 // second that doubles up to half a minute after each loss. It gives up when
 // the context ends. A try that got anywhere calls the function it is given,
 // which makes the next pause short again; before the first such call an error
-// is returned at once.
+// is returned at once. A loss is told, each cause of it once, and its end. A head
+// that breaks the protocol maxOdd times in the same way is given up, with status
+// 74.
 func Again(ctx context.Context, c *cli.Cmd, try func(progress func()) error) error {
-	reached, pause := false, time.Second
+	reached, pause, told := false, time.Second, ""
+	var odd string // what the head has said that no head says, and how often
+	times := 0
 	for {
-		err := try(func() { reached, pause = true, time.Second })
+		err := try(func() {
+			if told != "" {
+				c.Talk("the head answers again")
+			}
+			reached, pause, told = true, time.Second, ""
+		})
 		var lost interface{ ExitStatus() int }
 		if err == nil || ctx.Err() != nil || !reached || !errors.As(err, &lost) || lost.ExitStatus() != cli.Unreachable {
 			return err
 		}
-		c.Talk("%v; trying again in %v", err, pause)
+		var l *Lost
+		if errors.As(err, &l) && l.Odd {
+			if times++; l.Err.Error() != odd {
+				odd, times = l.Err.Error(), 1
+			}
+			if times == maxOdd {
+				return cli.Errorf(cli.IO, "the head at %q has said %d times what no head says, and is given up: %w", l.Addr, times, l.Err)
+			}
+		}
+		if text := err.Error(); text != told {
+			c.Talk("%v; trying again in %v", err, pause)
+			told = text
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -231,9 +231,11 @@ func TestOperands(t *testing.T) {
 // A head that goes away after it answered is tried again; one that never
 // answered is not.
 func TestAgain(t *testing.T) {
+	var said strings.Builder
 	again := func(try func(tries int, progress, cancel func()) error) (tries, status int) {
 		synctest.Test(t, func(t *testing.T) {
 			c, _ := tool("")
+			c.Stderr = &said
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			status = c.Run(ctx, "usage: dtest", func(ctx context.Context, c *cli.Cmd) error {
@@ -245,19 +247,36 @@ func TestAgain(t *testing.T) {
 		})
 		return tries, status
 	}
-	lost := &Lost{"here", io.EOF}
+	lost := &Lost{"here", io.EOF, false}
 	tries, status := again(func(tries int, progress, _ func()) error {
 		switch tries {
 		case 1:
 			progress()
 			return lost
 		case 8:
+			progress()
 			return nil
 		}
 		return lost
 	})
 	if tries != 8 || status != 0 {
 		t.Errorf("%d tries, status %d", tries, status)
+	}
+	if want := "dtest: lost the head at \"here\": the connection was closed; trying again in 1s\ndtest: the head answers again\n"; said.String() != want {
+		t.Errorf("it says %q", said.String())
+	}
+	tries, status = again(func(tries int, progress, _ func()) error {
+		progress()
+		switch tries {
+		case 1:
+			return &Lost{"here", errors.New("other nonsense"), true}
+		case 3:
+			return lost
+		}
+		return &Lost{"here", errors.New("nonsense"), true}
+	})
+	if tries != 5 || status != cli.IO || !strings.Contains(said.String(), `the head at "here" has said 3 times what no head says, and is given up: nonsense`) {
+		t.Errorf("nonsense: %d tries, status %d, and says\n%s", tries, status, said.String())
 	}
 	tries, status = again(func(int, func(), func()) error { return lost })
 	if tries != 1 || status != cli.Unreachable {
@@ -283,7 +302,7 @@ func TestLostInWords(t *testing.T) {
 		{fmt.Errorf("%w: %w", wire.ErrCut, errors.New("the network is away")), "the network is away"},
 		{fmt.Errorf("%q: %w", "a/b/c/d", wire.ErrCut), `"a/b/c/d": transfer cut`},
 	} {
-		if got := (&Lost{"x", c.err}).Error(); got != `lost the head at "x": `+c.want {
+		if got := (&Lost{"x", c.err, false}).Error(); got != `lost the head at "x": `+c.want {
 			t.Errorf("%v is %s", c.err, got)
 		}
 	}

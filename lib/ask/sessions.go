@@ -15,6 +15,7 @@ import (
 type Sessions struct {
 	c    *cli.Cmd
 	addr string
+	from string // the file that names it, if one does
 
 	mu      sync.Mutex // guards streams
 	streams []*dial.Streams
@@ -22,15 +23,17 @@ type Sessions struct {
 
 // NewSessions makes none yet; flag is as for Dial.
 func NewSessions(c *cli.Cmd, flag string) (*Sessions, error) {
-	addr, err := dial.Head(c.Getenv, flag)
+	addr, from, err := dial.HeadFrom(c.Getenv, flag)
 	if err != nil {
 		return nil, err
 	}
-	return &Sessions{c: c, addr: addr}, nil
+	return &Sessions{c: c, addr: addr, from: from}, nil
 }
 
 // Dial makes one more. It ends when ctx does, or with Close.
-func (s *Sessions) Dial(ctx context.Context) (*Head, error) { return greet(ctx, s.c, s.addr, s.stream) }
+func (s *Sessions) Dial(ctx context.Context) (*Head, error) {
+	return greet(ctx, s.c, s.addr, s.from, s.stream)
+}
 
 // stream makes a stream that shares another where one has room for it.
 func (s *Sessions) stream(ctx context.Context) (net.Conn, error) {

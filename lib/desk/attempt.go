@@ -25,6 +25,8 @@ type Note struct {
 	User   string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 	Spec   string    `json:"spec"`           // SHA-256 of the batch's spec
 	Work   *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
+
+	Saved job.Token `json:"saved,omitempty"` // the attempt with whose saved files it goes on
 }
 
 // Check reports why a note is not one: its ids become names of files.
@@ -38,6 +40,8 @@ func (n *Note) Check() error {
 		return err
 	case batch == "" || name == "" || try != 0:
 		return fmt.Errorf("%.300q is not the id of a job", string(n.Job))
+	case n.Saved != "" && n.Saved.Check() != nil:
+		return n.Saved.Check()
 	case n.Work != nil && n.Work.Name != name:
 		return fmt.Errorf("the work of %q is that of %.120q", string(n.Job), n.Work.Name)
 	}
@@ -58,6 +62,7 @@ const (
 	resultFile   = "result.json"
 	manifestFile = "manifest.jsonl"
 	beforeFile   = "before.jsonl"
+	savedDir     = "saved"
 )
 
 // WorkDir is the directory that the job runs in.
@@ -71,6 +76,10 @@ func (a *Attempt) Output() string { return filepath.Join(a.Dir, "output") }
 
 // Extra is the directory of files that come home beside those of the job.
 func (a *Attempt) Extra() string { return filepath.Join(a.Dir, "extra") }
+
+// SavedDir is the directory into which saved files come, before they are moved
+// into that of the job.
+func (a *Attempt) SavedDir() string { return filepath.Join(a.Dir, savedDir) }
 
 // Begin notes attempts, durably: all of them together cost little more than one.
 // The result has an error for each that could not be noted; one that was noted
@@ -243,6 +252,10 @@ type Started struct {
 	Token  job.Token    `json:"token,omitempty"`  // of a build's run
 	As     *Owner       `json:"as,omitempty"`     // who it runs as; nil: the daemon's user
 	Cgroup string       `json:"cgroup,omitempty"` // below which its tree is
+	Saved  int64        `json:"saved,omitempty"`  // bytes of disk that what was saved takes
+	CPUs   []int        `json:"cpus,omitempty"`   // numbers of those that it runs on; none: any
+	GPUs   []int        `json:"gpus,omitempty"`   // indexes of those that it has
+	Memory int64        `json:"memory,omitempty"` // bytes of the node's memory that are counted for it
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were
 }
@@ -280,6 +293,9 @@ func readStarted(dir string) (*Started, error) {
 	return &s, nil
 }
 
+// Settle makes all that is left of an attempt that is over durable.
+func (a *Attempt) Settle() error { return durable.SyncTree(a.Dir) }
+
 // SetResult keeps how the attempt ended, with the manifest of what it left, which
 // may be nil. Worth says that it is worth being made durable, with all that the
 // attempt left; what is not is lost with a power cut, and run again.
@@ -291,6 +307,9 @@ func (a *Attempt) SetResult(r *job.Result, m pack.Manifest, worth bool) error {
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
+		return err
+	}
+	if err := durable.Step("attempt.result"); err != nil {
 		return err
 	}
 	name := filepath.Join(a.Dir, resultFile)
@@ -337,7 +356,7 @@ func (a *Attempt) Manifest() (pack.Manifest, error) {
 // Sweep removes everything of an attempt that was not started but its note, so
 // that it can be prepared from the beginning.
 func (a *Attempt) Sweep() error {
-	for _, n := range []string{"work", "tmp", "extra", "output", beforeFile} {
+	for _, n := range []string{"work", "tmp", "extra", "output", beforeFile, savedDir} {
 		if err := removeAll(filepath.Join(a.Dir, n)); err != nil {
 			return err
 		}

@@ -2,11 +2,8 @@ package desk
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -22,23 +19,28 @@ import (
 	"distribute/lib/pack"
 )
 
-// syncedFrom is the size in bytes from which an input in the cache is synced
-// before it gets its name. Smaller ones are fetched again after a power cut.
+// syncedFrom is the size in bytes from which an input in the cache is synced.
+// Smaller ones are fetched again after a power cut.
 const syncedFrom = 1 << 20
 
 // usedWithin is how exactly it is known when an input was used last.
 const usedWithin = time.Minute
 
-// partPrefix begins the names of inputs of which only a part has come yet.
-const partPrefix = ".part-"
+// What the names of inputs begin with of which only a part has come yet, and of
+// those that are whole and may not be on the disk yet.
+const (
+	partPrefix  = ".part-"
+	freshPrefix = ".fresh-"
+)
 
 // A hoard is what is known of the cache as a whole.
 type hoard struct {
-	mu    sync.Mutex     // guards what follows, and removals from the cache
-	bytes int64          // on disk
-	pins  map[string]int // of inputs that are needed: by how many
+	mu    sync.Mutex      // guards what follows, and removals from the cache
+	bytes int64           // on disk
+	pins  map[string]int  // of inputs that are needed: by how many
+	fresh map[string]bool // inputs that have come and were not synced yet
 
-	evicting sync.Mutex
+	evicting, keeping sync.Mutex
 }
 
 func checkSum(sum string) error {
@@ -48,11 +50,35 @@ func checkSum(sum string) error {
 	return nil
 }
 
-// Cached is where an input lies in the cache, and whether it is there.
+// Cached is where an input lies in the cache, and whether it is there. A Keep
+// that is under way may rename it.
 func (d *Desk) Cached(sum string) (string, bool) {
-	path := d.path("cache", sum[:2], sum)
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	path := d.cached(sum)
 	_, err := os.Lstat(path)
 	return path, err == nil
+}
+
+// cached is the path of an input; the caller has the hoard's lock.
+func (d *Desk) cached(sum string) string {
+	if d.hoard.fresh[sum] {
+		return d.path("cache", sum[:2], freshPrefix+sum)
+	}
+	return d.path("cache", sum[:2], sum)
+}
+
+// with calls use with the path of an input, and with the new one if it was
+// renamed meanwhile.
+func (d *Desk) with(sum string, use func(path string) error) error {
+	for was := ""; ; {
+		path, _ := d.Cached(sum)
+		err := use(path)
+		if !errors.Is(err, fs.ErrNotExist) || path == was {
+			return err
+		}
+		was = path
+	}
 }
 
 // Pin keeps inputs in the cache, whether they are there or on their way, until
@@ -67,7 +93,7 @@ func (d *Desk) Pin(ins ...[]job.Input) {
 			if checkSum(in.Sum) != nil {
 				continue
 			}
-			path := d.path("cache", in.Sum[:2], in.Sum)
+			path := d.cached(in.Sum)
 			if info, err := os.Lstat(path); err == nil && now.Sub(used(info)) > usedWithin {
 				// The time of the last change must stay: CheckShared goes by it.
 				os.Chtimes(path, now, time.Time{})
@@ -107,9 +133,9 @@ func (d *Desk) CacheSize() int64 {
 
 // Uncache removes an input that is no longer what its name says.
 func (d *Desk) Uncache(sum string) error {
-	path := d.path("cache", sum[:2], sum)
 	d.hoard.mu.Lock()
 	defer d.hoard.mu.Unlock()
+	path := d.cached(sum)
 	info, err := os.Lstat(path)
 	if err == nil {
 		err = d.drop(path, Rounded(info.Size()))
@@ -176,7 +202,7 @@ func (d *Desk) eachCached(f func(path, sum string, info fs.FileInfo) error) erro
 		if err != nil {
 			return err
 		}
-		return f(path, strings.TrimPrefix(e.Name(), partPrefix), info)
+		return f(path, strings.TrimPrefix(strings.TrimPrefix(e.Name(), partPrefix), freshPrefix), info)
 	})
 }
 
@@ -198,8 +224,9 @@ func (d *Desk) Cacher() pack.Sink { return cacher{d} }
 
 type cacher struct{ d *Desk }
 
-// Put takes one input. It gets its name when its SHA-256 is right, that of the
-// part which had come before included; if it is wrong nothing is kept.
+// Put takes one input. It is in the cache when its SHA-256 is right, that of the
+// part which had come before included; if it is wrong nothing is kept. A large
+// one is durable only after the next Keep.
 func (c cacher) Put(_ int, e pack.Entry, from int64, r io.Reader) (err error) {
 	if err := checkSum(e.Sum); err != nil || e.Path != e.Sum {
 		return errors.Join(err, fmt.Errorf("%w: %.100q is no input", pack.ErrFormat, e.Path))
@@ -237,65 +264,66 @@ func (c cacher) Put(_ int, e pack.Entry, from int64, r io.Reader) (err error) {
 	if err := f.Chmod(0o444); err != nil {
 		return err
 	}
-	if e.Size >= syncedFrom {
-		if err := durable.Sync(f); err != nil {
-			return err
-		}
-	}
 	if err := durable.Step("cache.rename"); err != nil {
 		return err
 	}
-	return os.Rename(part, filepath.Join(dir, e.Sum))
+	c.d.hoard.mu.Lock()
+	defer c.d.hoard.mu.Unlock()
+	if e.Size >= syncedFrom {
+		c.d.hoard.fresh[e.Sum] = true
+	}
+	if err := os.Rename(part, c.d.cached(e.Sum)); err != nil {
+		delete(c.d.hoard.fresh, e.Sum)
+		return err
+	}
+	return nil
 }
 
 // fill writes an input from the given byte on, and checks all of it.
-func fill(f *os.File, e pack.Entry, from int64, r io.Reader) error {
-	hash := sha256.New()
-	if err := again(f, from, hash); err != nil {
-		return err
+func fill(f *os.File, e pack.Entry, from int64, in *source) error {
+	info, err := f.Stat()
+	if err == nil && info.Size() < from {
+		err = fmt.Errorf("%w: the part that is here ends before byte %d", pack.ErrFormat, from)
 	}
-	n, err := io.Copy(&stepped{io.MultiWriter(f, hash)}, r)
+	// A file that was cut to nothing, and be it nothing already, is written to the
+	// disk by some file systems (ext4) when it is closed, and the start of the job
+	// would wait for that.
+	if err == nil && info.Size() > from {
+		err = f.Truncate(from)
+	}
 	if err != nil {
 		return err
 	}
-	if from+n != e.Size || hex.EncodeToString(hash.Sum(nil)) != e.Sum {
+	w := pack.NewFiller(f)
+	defer w.Release()
+	w.Lazy = true
+	if err := w.Prefix(from); err != nil {
+		return err
+	}
+	end, err := w.Append(from, in)
+	if err == nil {
+		err = in.err
+	}
+	if err != nil {
+		return err
+	}
+	if end != e.Size || w.Sum() != e.Sum {
 		return fmt.Errorf("%w: input %s", pack.ErrSum, e.Sum)
 	}
 	return nil
 }
 
-// again hashes what has come before, and leaves f at its end.
-func again(f *os.File, from int64, hash hash.Hash) error {
-	info, err := f.Stat()
-	if err == nil && info.Size() < from {
-		return fmt.Errorf("%w: the part that is here ends before byte %d", pack.ErrFormat, from)
-	}
-	if err == nil {
-		err = f.Truncate(from)
-	}
-	if err == nil {
-		_, err = io.CopyN(hash, f, from)
-	}
-	return err
-}
-
-// A stepped is a writer between whose writes a crash can be tried.
-type stepped struct{ w io.Writer }
-
-func (s *stepped) Write(p []byte) (int, error) {
-	if err := durable.Step("cache.part"); err != nil {
-		return 0, err
-	}
-	return s.w.Write(p)
-}
-
-// A source is a reader that remembers what ended it.
+// A source is a reader that remembers what ended it, and between whose reads a
+// crash can be tried.
 type source struct {
 	r   io.Reader
 	err error
 }
 
 func (s *source) Read(p []byte) (int, error) {
+	if err := durable.Step("cache.part"); err != nil {
+		return 0, err
+	}
 	n, err := s.r.Read(p)
 	if err != nil && err != io.EOF {
 		s.err = err
@@ -306,15 +334,19 @@ func (s *source) Read(p []byte) (int, error) {
 // bootFile tells in which boot the cache was used last.
 const bootFile = "boot"
 
-// cleanCache counts the cache, and removes, in a new boot, the inputs that were
-// never synced. Parts stay: they are checked when they are whole.
+// cleanCache counts the cache, and removes, in a new boot, the inputs that may
+// never have been synced. Parts stay: they are checked when they are whole.
 func (d *Desk) cleanCache() error {
 	mark := d.path("cache", bootFile)
 	was, _ := os.ReadFile(mark)
 	again := string(was) == d.boot
 	err := d.eachCached(func(path, sum string, info fs.FileInfo) error {
-		if checkSum(sum) != nil || !again && info.Size() < syncedFrom {
+		fresh := strings.HasPrefix(filepath.Base(path), freshPrefix)
+		if checkSum(sum) != nil || !again && (fresh || info.Size() < syncedFrom) {
 			return os.Remove(path)
+		}
+		if fresh {
+			d.hoard.fresh[sum] = true
 		}
 		d.hoard.bytes += Rounded(info.Size())
 		return nil

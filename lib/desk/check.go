@@ -154,6 +154,18 @@ func (c *checker) top(u *check.Unit) error {
 			if err := c.inside(u, name); err != nil {
 				return err
 			}
+		case "pause":
+			if !info.IsDir() {
+				u.Odd(name, "it should be a directory")
+				continue
+			}
+			u.Mode(name, info, c.uid, 0o777)
+		case "pause-ended":
+			if !info.Mode().IsRegular() {
+				u.Odd(name, "it should be a regular file")
+				continue
+			}
+			u.Mode(name, info, c.uid, 0o644)
 		case "node.json", "lock", "ballast", "key", "ssh_key":
 			if !info.Mode().IsRegular() {
 				u.Odd(name, "it should be a regular file")
@@ -209,7 +221,7 @@ func twoDigits(s string) bool { return len(s) == 2 && strings.Trim(s, "012345678
 // a build have.
 var (
 	inAttempt = []string{specFile, workFile, "lock", startedFile, "void", "status.json", "output", "work", "tmp",
-		beforeFile, manifestFile, resultFile, "extra"}
+		beforeFile, manifestFile, resultFile, "extra", savedDir}
 	inBuild = []string{specFile, "lock", startedFile, "void", "status.json", "output", "tree", "tmp", "built"}
 )
 
@@ -381,7 +393,10 @@ func exists(name string) bool { _, err := os.Lstat(name); return err == nil }
 // manifest compares the manifest of an attempt that is over with its result.
 func (o *orderLook) manifest(r *job.Result, cure string) error {
 	f, err := check.Open(filepath.Join(o.dir, o.name, manifestFile))
-	if errors.Is(err, fs.ErrNotExist) && exists(filepath.Join(o.dir, o.name)) {
+	if errors.Is(err, fs.ErrNotExist) {
+		if !exists(filepath.Join(o.dir, o.name)) {
+			return nil // it has gone home meanwhile
+		}
 		o.damaged(manifestFile, "it is missing, and the result names it", cure)
 		return nil
 	}
@@ -445,7 +460,14 @@ func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error
 		info, err := e.Info()
 		switch {
 		case err != nil: // it has gone meanwhile
-		case info.Mode().IsRegular() && isPart(e.Name(), dir): // the rest will be asked for
+		case info.Mode().IsRegular() && isPrefixed(partPrefix, e.Name(), dir): // the rest will be asked for
+		case info.Mode().IsRegular() && isPrefixed(freshPrefix, e.Name(), dir):
+			if c.run.Sums && string(was) == c.boot {
+				u.Files++
+				if err := u.Named(ctx, name, strings.TrimPrefix(e.Name(), freshPrefix)); err != nil {
+					return err
+				}
+			}
 		case strings.HasPrefix(e.Name(), "."):
 			u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written", Cure: starts})
 		case checkSum(e.Name()) != nil || e.Name()[:2] != filepath.Base(dir) || !info.Mode().IsRegular():
@@ -462,8 +484,9 @@ func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error
 	return nil
 }
 
-// isPart says whether name is that of a part of an input, in its directory.
-func isPart(name, dir string) bool {
-	sum, ok := strings.CutPrefix(name, partPrefix)
+// isPrefixed says whether name is prefix and the sum of an input, in its
+// directory.
+func isPrefixed(prefix, name, dir string) bool {
+	sum, ok := strings.CutPrefix(name, prefix)
 	return ok && checkSum(sum) == nil && sum[:2] == filepath.Base(dir)
 }

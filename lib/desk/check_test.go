@@ -48,6 +48,7 @@ func fullDesk(t *testing.T) (dir string, over, given, started *Attempt, in job.I
 		t.Fatal(err, err2)
 	}
 	in = cache(t, d, []byte("an input"))
+	cache(t, d, make([]byte, syncedFrom)) // and no Keep
 	part := d.path("cache", in.Sum[:2], partPrefix+in.Sum[:63]+"0")
 	if err := os.WriteFile(part, []byte("some"), 0o600); err != nil {
 		t.Fatal(err)
@@ -73,6 +74,8 @@ func TestCheckWhole(t *testing.T) {
 func TestCheckFindsAndMends(t *testing.T) {
 	dir, over, given, started, in := fullDesk(t)
 	cached := "cache/" + in.Sum[:2] + "/" + in.Sum
+	zeros := sumOf(make([]byte, syncedFrom))
+	fresh := "cache/" + zeros[:2] + "/" + freshPrefix + zeros
 	builds, err := os.ReadDir(filepath.Join(dir, "builds"))
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +114,7 @@ func TestCheckFindsAndMends(t *testing.T) {
 		{"a damaged build", build + "/spec.json", write("{"), "^damaged\tbuilds/.*/spec.json\t", false},
 		{"another build", build + "/spec.json", write(`{"format":1,"batch":"lab/c","sum":"","spec":{}}`), "^damaged\tbuilds/.*/spec.json\tit is that of another build", false},
 		{"D89 rot", cached, write("an inbut"), "^damaged\tcache/.*\tits content has another sum than its name: it has rotted\tmove it to found/cache/", true},
+		{"D89 rot of what has just come", fresh, write("an inbut"), "^damaged\tcache/.*\tits content has another sum than its name: it has rotted\tmove it to found/cache/", true},
 		{"an input on its way", "cache/" + in.Sum[:2] + "/.new-1", write("an in"), "^left\tcache/.*/.new-1\t", false},
 		{"a removal", "trash/7", func(name string) error { return os.Mkdir(name, 0o700) }, "^left\ttrash/7\ta removal that was cut short", false},
 	} {

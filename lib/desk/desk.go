@@ -18,6 +18,7 @@ import (
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
+	"distribute/lib/pause"
 )
 
 // Format is the version of the directory's format.
@@ -34,7 +35,7 @@ type Desk struct {
 	dir   string
 	state string
 	boot  string
-	mode  fs.FileMode // of the directory, and of those in it that others go through
+	mode  fs.FileMode // of those directories in it that others may go through
 	lock  *flock.Flock
 
 	hoard hoard
@@ -54,11 +55,11 @@ type about struct {
 // earlier one are removed, because they were not synced. Directories that are
 // not a node's are refused.
 //
-// The directory is the daemon's alone.
+// The directory is the daemon's alone, but for the place of pauses in it.
 func Open(dir, boot string) (*Desk, error) { return openWith(dir, boot, 0o700) }
 
-// OpenPassable is [Open] for a daemon whose jobs run as others: they go through
-// the directory to what is theirs, and cannot list it.
+// OpenPassable is [Open] for a daemon whose jobs run as others: they go to what is
+// theirs, and cannot list what they go through.
 func OpenPassable(dir, boot string) (*Desk, error) { return openWith(dir, boot, passable) }
 
 func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
@@ -69,7 +70,7 @@ func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &Desk{dir: dir, boot: boot, mode: mode, hoard: hoard{pins: map[string]int{}}}
+	d := &Desk{dir: dir, boot: boot, mode: mode, hoard: hoard{pins: map[string]int{}, fresh: map[string]bool{}}}
 	if err := d.check(); err != nil {
 		return nil, err
 	}
@@ -87,8 +88,9 @@ func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
 	return d, nil
 }
 
-// private keeps everybody else out of the directory, or lets them go through
-// only: jobs of others, and what they wrote, are in it.
+// private lets others go through the directory to the place of pauses and to
+// nothing else, and keeps them from listing it: jobs of others, and what they
+// wrote, are in it. What was made there by hand is closed too.
 func (d *Desk) private() error {
 	info, err := os.Stat(d.dir)
 	if err != nil {
@@ -97,10 +99,63 @@ func (d *Desk) private() error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("%q belongs to user %d: give dnoded a directory of its own with -D", d.dir, st.Uid)
 	}
-	if info.Mode().Perm() == d.mode {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case "attempts", "builds", "pause", "pause-ended":
+		default:
+			if err := shut(d.path(e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.makePlace(); err != nil {
+		return err
+	}
+	if info.Mode().Perm() == passable {
 		return nil
 	}
-	return os.Chmod(d.dir, d.mode)
+	return os.Chmod(d.dir, passable)
+}
+
+// shut takes everybody else's rights from a file or a directory of this user. What
+// is another's was put there by somebody who may.
+func shut(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if ok && int(st.Uid) == os.Geteuid() && (info.IsDir() || info.Mode().IsRegular()) && info.Mode().Perm()&0o077 != 0 {
+		return os.Chmod(path, info.Mode().Perm()&0o700)
+	}
+	return nil
+}
+
+// makePlace makes the place in which everybody may pause this node.
+func (d *Desk) makePlace() error {
+	name := pause.OwnPlace(d.dir)
+	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(name)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%q is to be a directory of the user of dnoded: remove it", name)
+	}
+	if mode := fs.ModeDir | fs.ModeSticky | 0o777; info.Mode() != mode {
+		return os.Chmod(name, mode)
+	}
+	return nil
 }
 
 // Close gives the directory up.
@@ -124,7 +179,7 @@ func (d *Desk) check() error {
 		switch n := e.Name(); {
 		case n == "node.json":
 			return nil
-		case n == "lock", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
+		case n == "lock", n == "pause", n == "pause-ended", n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
 		case n == "key", n == "ssh_key", n == "ssh_key.pub", n == "known_hosts": // what dnoded -init makes
 		default:
 			return fmt.Errorf("%q is %w: it has %q and no node.json; name an empty or a new one with -D", d.dir, ErrNoDesk, n)

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,11 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 )
@@ -42,11 +45,16 @@ func note(name string) Note {
 func cache(t *testing.T, d *Desk, content []byte) job.Input {
 	t.Helper()
 	sum := sumOf(content)
-	m := pack.Blobs(map[string]int64{sum: int64(len(content))})
+	put(t, d, input(content), content)
+	return job.Input{Path: "input/" + sum[:8], Size: int64(len(content)), Mode: 0o644, Sum: sum}
+}
+
+func put(t *testing.T, d *Desk, in job.Input, content []byte) {
+	t.Helper()
+	m := pack.Blobs(map[string]int64{in.Sum: in.Size})
 	if err := d.Cacher().Put(0, m[0], 0, bytes.NewReader(content)); err != nil {
 		t.Fatal(err)
 	}
-	return job.Input{Path: "input/" + sum[:8], Size: int64(len(content)), Mode: 0o644, Sum: sum}
 }
 
 func TestOpen(t *testing.T) {
@@ -168,6 +176,9 @@ func TestCache(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, "b1")
 	small, large := cache(t, d, []byte("small")), cache(t, d, make([]byte, syncedFrom))
+	if err := d.Keep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	m := pack.Blobs(map[string]int64{small.Sum: 5})
 	if err := d.Cacher().Put(0, m[0], 0, strings.NewReader("other")); !errors.Is(err, pack.ErrSum) {
 		t.Errorf("wrong content: %v", err)
@@ -192,6 +203,118 @@ func TestCache(t *testing.T) {
 	}
 	if _, ok := d.Cached(large.Sum); !ok {
 		t.Error("what was synced is gone")
+	}
+}
+
+// A large input is used as soon as it is whole, and believed after a power cut
+// when it was synced.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	names := syncs(dir)
+	d := open(t, dir, "b1")
+	kept, fresh := cache(t, d, make([]byte, syncedFrom)), input(bytes.Repeat([]byte("x"), syncedFrom))
+	if err := d.Keep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := "/cache/" + kept.Sum[:2] + "/"
+	if seen := names(); !slices.Contains(seen, path+freshPrefix+kept.Sum) {
+		t.Errorf("it was not synced, but %q", seen)
+	}
+	put(t, d, fresh, bytes.Repeat([]byte("x"), syncedFrom))
+	for _, in := range []job.Input{kept, fresh} {
+		if !has(d, in) {
+			t.Errorf("%s is not in the cache", in.Sum)
+		}
+	}
+	if _, err := os.Stat(dir + path + kept.Sum); err != nil {
+		t.Error(err)
+	}
+	d.Close()
+
+	// A daemon that was killed before is followed by one that does it.
+	if d = open(t, dir, "b1"); !has(d, fresh) {
+		t.Error("it is gone in the same boot")
+	}
+	d.Close()
+	if d = open(t, dir, "b2"); has(d, fresh) || !has(d, kept) || d.CacheSize() != Rounded(kept.Size) {
+		t.Errorf("after a power cut: %v, %v, %d bytes", has(d, fresh), has(d, kept), d.CacheSize())
+	}
+	put(t, d, fresh, bytes.Repeat([]byte("x"), syncedFrom))
+	d.Close()
+	d = open(t, dir, "b2")
+	if err := d.Keep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if d = open(t, dir, "b3"); !has(d, fresh) {
+		t.Error("what was synced is gone")
+	}
+}
+
+// Cut off at any step, an input is in the cache of the next daemon only if it is
+// whole, and of one after a power cut only if it was synced.
+func TestD88KeepCut(t *testing.T) {
+	content := bytes.Repeat([]byte("x"), syncedFrom)
+	in := input(content)
+	for _, c := range []struct {
+		step      string
+		here, cut bool // in the next daemon's cache, and in that after a power cut
+	}{{"cache.part", false, false}, {"cache.rename", false, false}, {"cache.keep", true, false}, {"none", true, true}} {
+		dir := t.TempDir()
+		d := open(t, dir, "b1")
+		end := durable.Observe(&durable.Observer{Step: func(name string) error {
+			if name == c.step {
+				return durable.ErrStep
+			}
+			return nil
+		}})
+		e := pack.Blobs(map[string]int64{in.Sum: in.Size})[0]
+		err := d.Cacher().Put(0, e, 0, bytes.NewReader(content))
+		if err == nil {
+			err = d.Keep(t.Context())
+		}
+		end()
+		if (err != nil) != (c.step != "none") {
+			t.Fatalf("%s: %v", c.step, err)
+		}
+		d.Close()
+		d = open(t, dir, "b1")
+		if has(d, in) != c.here {
+			t.Errorf("cut at %s: it is in the cache: %v", c.step, has(d, in))
+		}
+		d.Close()
+		if d = open(t, dir, "b2"); has(d, in) != c.cut {
+			t.Errorf("cut at %s, and the power after that: it is in the cache: %v", c.step, has(d, in))
+		}
+		if err := d.Cacher().Put(0, e, 0, bytes.NewReader(content)); err != nil || !has(d, in) {
+			t.Errorf("cut at %s: it does not come again: %v", c.step, err)
+		}
+		d.Close()
+	}
+}
+
+// A shared input that the disk does not take is nothing that a result can rest
+// on, and comes again.
+func TestKeepFails(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	in := cache(t, d, make([]byte, syncedFrom))
+	info, err := d.stat(in.Sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, at := []job.Input{in}, []SharedFile{{info.Size(), info.ModTime()}}
+	end := durable.Observe(&durable.Observer{Sync: func(*os.File, bool) error { return syscall.EIO }})
+	defer end()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if changed, err := d.CheckShared(ended, shared, at); !errors.Is(err, context.Canceled) || changed != "" {
+		t.Errorf("it was not waited for: %q, %v", changed, err)
+	}
+	if changed, err := d.CheckShared(t.Context(), shared, at); err != nil || changed != in.Path {
+		t.Errorf("%q, %v", changed, err)
+	}
+	if has(d, in) || d.CacheSize() != 0 {
+		t.Errorf("it is still there, of %d bytes", d.CacheSize())
 	}
 }
 
@@ -268,19 +391,19 @@ func TestShared(t *testing.T) {
 	if err := root.WriteFile("big", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at, err := share(root, in, from, src)
+	at, err := d.share(root, in, src)
 	if err != nil {
 		t.Fatal(err)
 	}
 	shared := []job.Input{in}
-	if changed := d.CheckShared(shared, []SharedFile{*at}); changed != "" {
-		t.Errorf("changed at once: %s", changed)
+	if changed, err := d.CheckShared(t.Context(), shared, []SharedFile{*at}); changed != "" || err != nil {
+		t.Errorf("changed at once: %s, %v", changed, err)
 	}
 	if err := errors.Join(root.Chmod("big", 0o600), root.WriteFile("big", []byte("CONTENT"), 0)); err != nil {
 		t.Fatal(err)
 	}
-	if changed := d.CheckShared(shared, []SharedFile{*at}); changed != "big" {
-		t.Errorf("changed: %q", changed)
+	if changed, err := d.CheckShared(t.Context(), shared, []SharedFile{*at}); changed != "big" || err != nil {
+		t.Errorf("changed: %q, %v", changed, err)
 	}
 	if _, ok := d.Cached(in.Sum); ok {
 		t.Error("it is still in the cache")

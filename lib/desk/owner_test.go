@@ -78,14 +78,66 @@ func TestHandOver(t *testing.T) {
 	if d, err = Open(d.dir, "boot"); err != nil {
 		t.Fatal(err)
 	}
-	if _, mode := whose(t, d.dir); mode != 0o700 {
-		t.Errorf("mode %o", mode)
+	for name, want := range map[string]os.FileMode{"": 0o711, "attempts": 0o700, "builds": 0o700, "pause": 0o777} {
+		if _, mode := whose(t, filepath.Join(d.dir, name)); mode != want {
+			t.Errorf("%q: mode %o", name, mode)
+		}
 	}
 	if err := (*Owner)(nil).Give("/nowhere"); err != nil {
 		t.Error(err)
 	}
 	if err := (*Owner)(nil).Open("/nowhere", "work"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Others go through the directory to the place of pauses and find nothing
+// else open, whatever the modes were before.
+func TestOthersGoThrough(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"node.yaml", "known_hosts", "key"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "trash"), 0o755), os.Mkdir(filepath.Join(dir, "pause"), 0o700), os.Symlink("/etc", filepath.Join(dir, ".link"))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		d, err := Open(dir, "boot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Stock()
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) < 8 {
+			t.Fatalf("%d entries, %v", len(entries), err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			want := os.FileMode(0)
+			if e.Name() == "pause" {
+				want = os.ModeSticky | 0o077
+			}
+			if err != nil || e.Type() != os.ModeSymlink && info.Mode()&(os.ModeSticky|0o077) != want {
+				t.Errorf("%s has mode %v, %v", e.Name(), info.Mode(), err)
+			}
+		}
+	}
+	info, err := os.Stat("/etc")
+	if err != nil || info.Mode().Perm()&0o055 == 0 {
+		t.Errorf("what a link leads to: %v, %v", info, err)
+	}
+	os.Remove(filepath.Join(dir, "pause"))
+	if err := os.Symlink("/tmp", filepath.Join(dir, "pause")); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := Open(dir, "boot"); err == nil {
+		d.Close()
+		t.Error("a place that is a link is taken")
 	}
 }
 

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -81,8 +83,11 @@ func (d *Desk) Place(root *os.Root, ins []job.Input, keep bool) (shared []job.In
 // placeOne clones or copies an input, or links a large one that cannot be
 // cloned; then it returns how that is.
 func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
-	from, _ := d.Cached(in.Sum)
-	src, err := os.Open(from)
+	var src *os.File
+	err := d.with(in.Sum, func(from string) (err error) {
+		src, err = os.Open(from)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +99,7 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	}
 	if in.Size >= SharedFrom && !clone(dst, src) {
 		dst.Close()
-		return share(root, in, from, src)
+		return d.share(root, in, src)
 	}
 	if _, err = src.Seek(0, io.SeekStart); err == nil && in.Size < SharedFrom {
 		_, err = io.Copy(dst, src)
@@ -118,8 +123,7 @@ func (d *Desk) Unplace(tree string, ins []job.Input) error {
 		if err != nil || !info.Mode().IsRegular() || info.Size() != in.Size {
 			continue
 		}
-		from, _ := d.Cached(in.Sum)
-		cached, err := os.Lstat(from)
+		cached, err := d.stat(in.Sum)
 		if info.ModTime().Equal(placedTime) || err == nil && os.SameFile(info, cached) {
 			if err := root.Remove(in.Path); err != nil {
 				return err
@@ -143,12 +147,13 @@ func clone(dst, src *os.File) bool {
 const ficlone = 0x40049409
 
 // share makes the input a link to the cache's file.
-func share(root *os.Root, in job.Input, from string, src *os.File) (*SharedFile, error) {
+func (d *Desk) share(root *os.Root, in job.Input, src *os.File) (*SharedFile, error) {
 	if err := root.Remove(in.Path); err != nil {
 		return nil, err
 	}
 	// The path was made by this process a moment ago and holds no links.
-	if err := os.Link(from, filepath.Join(root.Name(), filepath.FromSlash(in.Path))); err != nil {
+	to := filepath.Join(root.Name(), filepath.FromSlash(in.Path))
+	if err := d.with(in.Sum, func(from string) error { return os.Link(from, to) }); err != nil {
 		return nil, err
 	}
 	info, err := src.Stat()
@@ -158,12 +163,26 @@ func share(root *os.Root, in job.Input, from string, src *os.File) (*SharedFile,
 	return &SharedFile{info.Size(), info.ModTime()}, nil
 }
 
-// CheckShared reports the first shared input that was changed, and takes it out
-// of the cache.
-func (d *Desk) CheckShared(shared []job.Input, at []SharedFile) (changed string) {
+// stat looks at an input in the cache.
+func (d *Desk) stat(sum string) (info fs.FileInfo, err error) {
+	err = d.with(sum, func(path string) error {
+		info, err = os.Lstat(path)
+		return err
+	})
+	return info, err
+}
+
+// CheckShared reports the first shared input that was changed, or that the disk
+// did not take, and takes it out of the cache. It waits until all of them are
+// synced, or for ctx.
+func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedFile) (changed string, err error) {
+	if len(shared) > 0 {
+		if err := d.Keep(ctx); d.anyFresh(shared) {
+			return "", err
+		}
+	}
 	for i, in := range shared {
-		from, _ := d.Cached(in.Sum)
-		info, err := os.Lstat(from)
+		info, err := d.stat(in.Sum)
 		if err == nil && i < len(at) && info.Size() == at[i].Size && info.ModTime().Equal(at[i].Time) {
 			continue
 		}
@@ -172,7 +191,14 @@ func (d *Desk) CheckShared(shared []job.Input, at []SharedFile) (changed string)
 			changed = in.Path
 		}
 	}
-	return changed
+	return changed, nil
+}
+
+// anyFresh says whether one of the inputs is not synced yet.
+func (d *Desk) anyFresh(ins []job.Input) bool {
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	return slices.ContainsFunc(ins, func(in job.Input) bool { return d.hoard.fresh[in.Sum] })
 }
 
 // A mark is what a file was at a moment. A file that was written since, replaced

@@ -21,19 +21,38 @@ type Caps struct {
 // DefaultCaps is what dnoded(8) says for a node's directory, by the size of the
 // file system that it is on, or will be.
 func DefaultCaps(dir string) (Caps, error) {
-	dir, err := filepath.Abs(dir)
+	st, err := statfsAt(dir)
 	if err != nil {
 		return Caps{}, err
+	}
+	size := int64(st.Blocks) * fragment(st)
+	return Caps{Reserve: min(size/20, 1<<30), Cache: min(size/10, 20<<30), Output: 1 << 30}, nil
+}
+
+// SpaceAt is what is left of the file system that a directory is on, or will be.
+func SpaceAt(dir string) (Space, error) {
+	st, err := statfsAt(dir)
+	if err != nil {
+		return Space{}, err
+	}
+	return spaceOf(st), nil
+}
+
+// statfsAt looks at the file system of a directory, or of the one in which it would
+// be made.
+func statfsAt(dir string) (*syscall.Statfs_t, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
 	}
 	var st syscall.Statfs_t
 	for err = syscall.Statfs(dir, &st); errors.Is(err, fs.ErrNotExist) && dir != "/"; err = syscall.Statfs(dir, &st) {
 		dir = filepath.Dir(dir)
 	}
 	if err != nil {
-		return Caps{}, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+		return nil, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	size := int64(st.Blocks) * fragment(&st)
-	return Caps{Reserve: min(size/20, 1<<30), Cache: min(size/10, 20<<30), Output: 1 << 30}, nil
+	return &st, nil
 }
 
 // Space is what is left of a file system.

@@ -34,9 +34,13 @@ const dialWithin = 10 * time.Second
 type Error struct {
 	Addr string
 	Err  error
+	From string // the file that names the address, if one does
 }
 
 func (e *Error) Error() string {
+	if e.From != "" {
+		return fmt.Sprintf("the head at %q, which %s names, cannot be reached: %v", e.Addr, e.From, e.Err)
+	}
 	return fmt.Sprintf("the head at %q cannot be reached: %v", e.Addr, e.Err)
 }
 
@@ -69,7 +73,7 @@ func (t Terms) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialWithin}
 	if hp, ok := strings.CutPrefix(addr, "tcp://"); ok {
 		if err := t.plain(hp); err != nil {
-			return nil, &Error{addr, err}
+			return nil, &Error{Addr: addr, Err: err}
 		}
 		c, err := d.DialContext(ctx, "tcp", hp)
 		return c, wrap(addr, err)
@@ -84,7 +88,7 @@ func (t Terms) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	path, err := socket(addr)
 	if err != nil {
-		return nil, &Error{addr, err}
+		return nil, &Error{Addr: addr, Err: err}
 	}
 	var c net.Conn
 	err = short(path, func(p string) (err error) {
@@ -112,8 +116,21 @@ func silent(dir string, err error) error {
 		}
 		return fmt.Errorf("it is no spool (%w)", bare(err))
 	}
-	return fmt.Errorf("no dsched runs on it; dlocal starts your own (%w)", bare(err))
+	return &Idle{dir, bare(err)}
 }
+
+// Idle is that no dsched runs on a spool of this machine.
+type Idle struct {
+	Spool string
+	Err   error
+}
+
+func (e *Idle) Error() string {
+	return fmt.Sprintf("no dsched runs on it; dlocal starts your own (%v)", e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Idle) Unwrap() error { return e.Err }
 
 // bare is an error of the network without the addresses, which are the reader's.
 func bare(err error) error {
@@ -137,7 +154,7 @@ func wrap(addr string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{addr, bare(err)}
+	return &Error{Addr: addr, Err: bare(err)}
 }
 
 // Local says that an address is on this machine, where bytes cost less than
@@ -296,7 +313,7 @@ func Over(ctx context.Context, stream net.Conn, addr string, h wire.Hello) (*wir
 		if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status != unreached {
 			return nil, nil, err
 		}
-		return nil, nil, &Error{addr, err}
+		return nil, nil, &Error{Addr: addr, Err: err}
 	}
 	return c, head, nil
 }

@@ -15,6 +15,36 @@ func getenv(env map[string]string) func(string) string {
 	return func(k string) string { return env[k] }
 }
 
+// A head that a file names, and that cannot be reached, is told with the file.
+func TestErrorNamesTheFile(t *testing.T) {
+	home := t.TempDir()
+	file := filepath.Join(home, "distribute", "head")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("/no/spool\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"XDG_CONFIG_HOME": home}
+	addr, from, err := HeadFrom(func(k string) string { return env[k] }, "")
+	if addr != "/no/spool" || from != file || err != nil {
+		t.Errorf("%q of %q, %v", addr, from, err)
+	}
+	_, err = Dial(t.Context(), addr)
+	var unreached *Error
+	if !errors.As(err, &unreached) {
+		t.Fatal(err)
+	}
+	unreached.From = from
+	if want := `the head at "/no/spool", which ` + file + ` names, cannot be reached: it is no spool`; !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("it says %v", err)
+	}
+	env["DHEAD"] = "/other"
+	if addr, from, _ := HeadFrom(func(k string) string { return env[k] }, ""); addr != "/other" || from != "" {
+		t.Errorf("%q of %q", addr, from)
+	}
+}
+
 func TestHead(t *testing.T) {
 	home := t.TempDir()
 	env := map[string]string{"HOME": home}

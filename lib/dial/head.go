@@ -37,9 +37,15 @@ func (NoHead) ExitStatus() int { return 69 }
 // first line of ~/.config/distribute/head, else of /etc/distribute/head, else
 // the user's own spool, if there is one. With none it is [ErrNoHead].
 func Head(getenv func(string) string, flag string) (string, error) {
+	addr, _, err := HeadFrom(getenv, flag)
+	return addr, err
+}
+
+// HeadFrom is Head, and names the file that says it, if one does.
+func HeadFrom(getenv func(string) string, flag string) (addr, from string, err error) {
 	for _, a := range []string{flag, getenv("DHEAD")} {
 		if a != "" {
-			return a, nil
+			return a, "", nil
 		}
 	}
 	config := getenv("XDG_CONFIG_HOME")
@@ -52,18 +58,18 @@ func Head(getenv func(string) string, flag string) (string, error) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		addr, _, _ := strings.Cut(string(b), "\n")
 		if addr = strings.TrimSpace(addr); addr == "" {
-			return "", NoHead{Empty: file}
+			return "", "", NoHead{Empty: file}
 		}
-		return addr, nil
+		return addr, file, nil
 	}
 	if own := OwnSpool(getenv); exists(filepath.Join(own, "spool.json")) {
-		return own, nil
+		return own, "", nil
 	}
-	return "", NoHead{}
+	return "", "", NoHead{}
 }
 
 // SiteSpool is where the spool of a group lies, if nothing else is said.

@@ -47,7 +47,7 @@ func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 		if last := lastLine(said.String()); last != "" {
 			why = fmt.Errorf("%w (%.200q)", why, last)
 		}
-		return nil, &Error{addr, why}
+		return nil, &Error{Addr: addr, Err: why}
 	}
 	return keys, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 
 	"distribute/lib/node"
 	"distribute/lib/wire"
@@ -34,6 +35,68 @@ type stream struct {
 	net.Conn
 	known bool
 	heard int
+
+	mu      sync.Mutex // guards what follows
+	writers int        // that have more than a record
+	records *records   // that wait to be written together
+	err     error      // of a write; nothing can follow it
+}
+
+// records are several of TLS, which are at most 16 KiB each. Written one by one
+// they would cost a system call each, and wake the peer as often.
+type records struct {
+	n   int
+	buf [128 << 10]byte
+}
+
+var recordsPool = sync.Pool{New: func() any { return new(records) }}
+
+// Write writes records, or gathers them while there is a writer of several.
+func (s *stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.records != nil && s.records.n+len(p) > len(s.records.buf) {
+		s.flush()
+	}
+	if s.writers == 0 || s.err != nil || len(p) > len(s.records.buf) {
+		return s.write(p)
+	}
+	s.records.n += copy(s.records.buf[s.records.n:], p)
+	return len(p), nil
+}
+
+// write is Write to the network; it needs s.mu, as flush does.
+func (s *stream) write(p []byte) (n int, err error) {
+	if s.err == nil {
+		n, s.err = s.Conn.Write(p)
+	}
+	return n, s.err
+}
+
+// flush writes the records that wait.
+func (s *stream) flush() {
+	s.write(s.records.buf[:s.records.n])
+	s.records.n = 0
+}
+
+// gather begins a write of several records, and end ends it.
+func (s *stream) gather() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writers++; s.records == nil {
+		s.records = recordsPool.Get().(*records)
+	}
+}
+
+func (s *stream) end() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flush()
+	if s.writers--; s.writers == 0 {
+		recordsPool.Put(s.records)
+		s.records = nil
+	}
+	return s.err
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -88,6 +151,22 @@ func (c *secure) inWords(err error) error {
 // Close ends the stream at once. What it carries has ends of its own, so TLS
 // says none, and a peer that does not read holds nobody up.
 func (c *secure) Close() error { return c.below.Close() }
+
+// maxRecord is the content of a record of TLS.
+const maxRecord = 16 << 10
+
+// Write writes to the stream, several records at once.
+func (c *secure) Write(p []byte) (int, error) {
+	if len(p) <= maxRecord {
+		return c.Conn.Write(p)
+	}
+	c.below.gather()
+	n, err := c.Conn.Write(p)
+	if ferr := c.below.end(); err == nil {
+		err = ferr
+	}
+	return n, err
+}
 
 // Read reads the stream. The head's refusal of a handshake comes only when this
 // side has ended it, and is read here.

@@ -165,12 +165,22 @@ func settings(ctx context.Context, options []string, a sshAddr) sshSettings {
 	return sshSettings(out)
 }
 
+// value is that of a key.
+func (s sshSettings) value(key string) (value string, ok bool) {
+	_, after, ok := strings.Cut("\n"+string(s), "\n"+key+" ")
+	value, _, _ = strings.Cut(after, "\n")
+	return value, ok
+}
+
 // has says that a key is set, and not to what means that it is not.
 func (s sshSettings) has(key, not string) bool {
-	_, after, ok := strings.Cut("\n"+string(s), "\n"+key+" ")
-	value, _, _ := strings.Cut(after, "\n")
+	value, ok := s.value(key)
 	return ok && value != not
 }
+
+// options are those with which a new connection is quick, and patient, unless
+// the user has set something else.
+func (s sshSettings) options() []string { return append(s.patience(), s.ciphers(hasAES())...) }
 
 // patience are the options with which silence ends: after 10 seconds of a host
 // that does not answer, and 45 of one that does no longer, unless the user has

@@ -76,18 +76,19 @@ func fitForSharing(dir string) error {
 func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 // shareSSH returns the options besides with which an ssh shares its connection,
-// and is patient, unless the user's settings say how. Who comes while another is
+// is patient and is quick, unless the user's settings say how. Who comes while another is
 // connecting waits for that, so that there is one connection and one question
 // for a password; connected has to be called when there is a connection, or
-// none, once or more. A daemon shares nothing, and its settings are its own.
+// none, once or more. A daemon shares nothing, and its patience is its own.
 func (t Terms) shareSSH(ctx context.Context, options []string, a sshAddr) (more []string, connected func(), err error) {
 	connected = func() {}
 	if len(t.Sharing) == 0 {
-		return sshSettings("").patience(), connected, nil
+		set := settings(ctx, options, a)
+		return append(sshSettings("").patience(), set.ciphers(hasAES())...), connected, ctx.Err()
 	}
 	fit := slices.IndexFunc(t.Sharing, func(dir string) bool { return fitForSharing(dir) == nil })
 	if fit < 0 {
-		return settings(ctx, options, a).patience(), connected, ctx.Err()
+		return settings(ctx, options, a).options(), connected, ctx.Err()
 	}
 	path := filepath.Join(t.Sharing[fit], socketName(a))
 	sharing := []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=" + sharedFor,
@@ -97,7 +98,7 @@ func (t Terms) shareSSH(ctx context.Context, options []string, a sshAddr) (more 
 	}
 	lock, err := lockFile(ctx, path+".lock")
 	if err != nil {
-		return settings(ctx, options, a).patience(), connected, ctx.Err()
+		return settings(ctx, options, a).options(), connected, ctx.Err()
 	}
 	if listens(path) {
 		lock.Close()
@@ -106,9 +107,9 @@ func (t Terms) shareSSH(ctx context.Context, options []string, a sshAddr) (more 
 	set := settings(ctx, options, a)
 	if set == "" || set.has("controlpath", "none") {
 		lock.Close()
-		return set.patience(), connected, ctx.Err()
+		return set.options(), connected, ctx.Err()
 	}
-	return append(set.patience(), sharing...), func() { lock.Close() }, nil
+	return append(set.options(), sharing...), func() { lock.Close() }, nil
 }
 
 // socketName is the name of the socket of an ssh to a host: another as soon as

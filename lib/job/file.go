@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"distribute/lib/capability"
 	"distribute/lib/conf"
 	"distribute/lib/unit"
 )
@@ -97,12 +98,12 @@ func notYet(keys ...string) map[string]string {
 
 var (
 	topKeys = conf.Keys{
-		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private"},
+		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint"},
 		Refused: notYet("sweep", "outputs", "retries", "priority", "max_running", "canary", "needs", "env",
 			"notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
-	resKeys  = conf.Keys{Known: []string{"cpus", "disk"}, Refused: notYet("memory", "gpus", "time")}
+	resKeys  = conf.Keys{Known: []string{"cpus", "memory", "gpus", "disk", "time"}}
 	fileKeys = conf.Keys{Known: []string{"path", "alias"}}
 )
 
@@ -133,6 +134,7 @@ func (r *reader) batch() {
 	r.f.Spec.Keep = r.keep(top.Get("keep"))
 	r.f.Spec.Retry = r.retry(top.Get("retry"))
 	r.f.Spec.Private = top.Get("private").Bool()
+	r.f.Spec.Checkpoint = r.checkpoint(top.Get("checkpoint"))
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {
@@ -193,11 +195,13 @@ func (r *reader) meta(m conf.Map) {
 	}
 	seen := map[string]bool{}
 	for _, n := range m.Get("capabilities").List("write [python3, gpu]") {
-		c := n.Text()
 		if n.Absent() {
 			n.Errorf("a capability is empty: remove it")
-		} else if err := CheckCapability(c); n.IsText() && err != nil {
-			n.Errorf("%v", err)
+			continue
+		}
+		e, err := capability.Parse(n.Text())
+		if c := e.String(); n.IsText() && err != nil {
+			n.Errorf("capability %v", err)
 		} else if n.IsText() && !seen[c] {
 			seen[c] = true
 			r.f.Spec.Capabilities = append(r.f.Spec.Capabilities, c)
@@ -208,18 +212,6 @@ func (r *reader) meta(m conf.Map) {
 // matrixID is the form of a Matrix user id: a localpart of printable ASCII
 // and a server's name, with a port perhaps.
 var matrixID = regexp.MustCompile(`^@[!-9;-~]+:([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
-
-// CheckCapability reports why s is no capability: capabilities are plain names,
-// by the rule of [CheckName].
-func CheckCapability(s string) error {
-	if strings.ContainsAny(s, "|!<>~*?") || strings.Contains(s, "=") {
-		return fmt.Errorf("capability %s is not supported by this version: capabilities are plain names, all of which a node must have", conf.Quote(s))
-	}
-	if err := CheckName(s); err != nil {
-		return fmt.Errorf("capability: %w", err)
-	}
-	return nil
-}
 
 // name reads a name and checks it.
 func (r *reader) name(n conf.Node) string {
@@ -232,31 +224,6 @@ func (r *reader) name(n conf.Node) string {
 	}
 	return s
 }
-
-// resources reads what is asked for; what is not named is as in outer.
-func (r *reader) resources(n conf.Node, outer Resources) Resources {
-	m := n.Map(resKeys)
-	res := outer
-	switch cpus := m.Get("cpus"); {
-	case cpus.Absent():
-	case cpus.IsText() && cpus.Text() == "all":
-		res.CPUs = 0
-	case cpus.IsText() && strings.Trim(cpus.Text(), "0123456789") != "":
-		cpus.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(cpus.Text()))
-	default:
-		res.CPUs = int(cpus.Int(1, MaxCPUs))
-	}
-	if disk := m.Get("disk"); !disk.Absent() {
-		var err error
-		if res.Disk, err = unit.ParseBytes(disk.Text()); disk.IsText() && err != nil {
-			disk.Errorf("%v", err)
-		}
-	}
-	return res
-}
-
-// MaxCPUs is how many cpus a job may ask for at most.
-const MaxCPUs = 1 << 16
 
 // imageName is what may stand in a command line that is to be copied.
 var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
-	"distribute/lib/unit"
 )
 
 // stdin is how messages call the lines.
@@ -359,33 +358,4 @@ func safeName(s string) string {
 		s = s[:min(len(s), MaxName-1)] + "_"
 	}
 	return s
-}
-
-// ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, disk=SIZE,
-// and capabilities, joined by commas.
-func ParseRequests(requests []string) (res Resources, caps []string, err error) {
-	for _, r := range requests {
-		for word := range strings.SplitSeq(r, ",") {
-			key, value, ok := strings.Cut(word, "=")
-			switch n, bad := strconv.Atoi(value); {
-			case !ok && CheckCapability(word) != nil:
-				return res, nil, CheckCapability(word)
-			case !ok:
-				caps = append(caps, word)
-			case key == "disk":
-				if res.Disk, err = unit.ParseBytes(value); err != nil {
-					return res, nil, fmt.Errorf("request %s: %w", conf.Quote(word), err)
-				}
-			case key != "cpus":
-				return res, nil, fmt.Errorf("request %s is not supported by this version: cpus=N, disk=SIZE and names of capabilities are", conf.Quote(word))
-			case value == "all":
-				res.CPUs = 0
-			case bad != nil || n < 1 || n > MaxCPUs || value[0] == '+':
-				return res, nil, fmt.Errorf("request %s: cpus must be a whole number from 1 to %d, or all", conf.Quote(word), MaxCPUs)
-			default:
-				res.CPUs = n
-			}
-		}
-	}
-	return res, caps, nil
 }

@@ -3,6 +3,7 @@ package job
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -52,7 +53,7 @@ func TestManual(t *testing.T) {
 	for _, k := range keysOf {
 		keys = append(append(append(keys, k.section.Known...), k.init.Known...), k.job.Known...)
 	}
-	for _, k := range append(append(keys, resKeys.Known...), fileKeys.Known...) {
+	for _, k := range slices.Concat(keys, resKeys.Known, fileKeys.Known, checkpointKeys.Known) {
 		if !strings.Contains(used, k+":") {
 			t.Errorf("no example has %q", k)
 		}

@@ -170,8 +170,20 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: [{name: j, rnu: [a]}]}", "2:18: \"run\" is missing in \"jobs\"\n2:28: unknown key \"rnu\" (did you mean \"run\"?)"},
 	{"command: {jobs: []}\nresources: {cpus: 0}", `3:19: "cpus" must be a whole number from 1 to 65536, not "0"`},
 	{"command: {jobs: []}\nresources: {cpus: 1.5}", `3:19: "cpus" must be a whole number, or "all" for the whole machine, not "1.5"`},
-	{"command: {jobs: []}\nresources: {memory: 4G, gpus: 1, disk: 1G, time: 1h}", "3:13: \"memory\" is not supported by this version: remove it\n" +
-		"3:25: \"gpus\" is not supported by this version: remove it\n3:44: \"time\" is not supported by this version: remove it"},
+	{"command: {jobs: []}\nresources: {memory: 0, gpus: -1, time: 0}", "3:21: memory: no job runs in \"0\" of memory: leave it out if there is to be no limit\n" +
+		"3:30: \"gpus\" must be a whole number from 0 to 1024, not \"-1\"\n3:40: time: \"0\" is no time to run: leave it out if there is to be no limit"},
+	{"command: {jobs: []}\nresources: {memory: 4, gpus: all, time: 90}", "3:21: memory: \"4\" has no unit: write 4M or 4G\n" +
+		"3:30: \"gpus\" must be a whole number from 0 to 1024, not \"all\"\n3:41: time: \"90\" has no unit: write 90s, 90m or 90h"},
+	{"command: {jobs: []}\nresources: {memory: -4G, time: -1h}", "3:21: memory: \"-4G\" is not a size: write it like 512M, 2G or 1.5T\n" +
+		"3:32: time: \"-1h\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},
+	{"command: {jobs: []}\nresources: {memory: 4h, time: 4G}", "3:21: memory: \"4h\" is not a size: write it like 512M, 2G or 1.5T\n" +
+		"3:31: time: \"4G\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},
+	{"command: {jobs: []}\nresources: {memory: 2000P, gpus: 99999999999999999999, time: 40000d}", "3:21: memory: \"2000P\" is more memory than a machine has: at most 1P\n" +
+		"3:34: \"gpus\" must be a whole number from 0 to 1024, not \"99999999999999999999\"\n3:62: time: \"40000d\" is longer than 100 years"},
+	{"command: {jobs: []}\nresources: {memory: 4K, time: 10ms}", "3:21: memory: \"4K\" is less than 1M, in which no job runs\n3:31: time: \"10ms\" is less than 1s"},
+	{"command: {jobs: []}\nresources: {memory: [4G], mem: 4G}", "3:21: \"memory\" must be a text, not a list\n3:27: unknown key \"mem\" (known in \"resources\": cpus, memory, gpus, disk, time)"},
+	{"command: {jobs: [{name: j, run: [a], resources: {time: 1:30}}]}\nresources: {memory: 9999999999999999999}", "2:56: time: \"1:30\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00\n" +
+		"3:21: memory: \"9999999999999999999\" is more bytes than can be counted"},
 	{"command: {jobs: []}\nresources: {disk: lots}", `3:19: "lots" is not a size: write it like 512M, 2G or 1.5T`},
 	{"command: {jobs: []}\nsweep: {n: [1]}\nlease: 1d", "3:1: \"sweep\" is not supported by this version: remove it\n4:1: \"lease\" is not supported by this version: remove it"},
 	{"command: {jobs: []}\nretry: 3\nkeep: long", "3:8: \"retry\" is \"never\" or left out, other values are not supported by this version: not \"3\"\n" +
@@ -215,6 +227,29 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+// What a job's own resources leave out is as the batch has it, also when it has
+// been written and read again.
+func TestResources(t *testing.T) {
+	_, err := ParseFile("f", []byte(meta+"command: {jobs: [{name: a, run: [x], resources: {gpus: 0, time: 00:00:01.5}}, {name: b, run: [x], resources: {cpus: all, memory: 1048576, disk: 0, time: 1500ms}}]}\n"+
+		"resources: {cpus: 4, memory: 4G, gpus: 2, disk: 20G, time: 1h30m}"))
+	if err == nil {
+		t.Fatal("half a second on a clock was read")
+	}
+	f, err := ParseFile("f", []byte(meta+"command: {jobs: [{name: a, run: [x], resources: {gpus: 0}}, {name: b, run: [x], resources: {cpus: all, memory: 1048576, disk: 0, time: 1500ms}}]}\n"+
+		"resources: {cpus: 4, memory: 4G, gpus: 2, disk: 20G, time: 1h30m}"))
+	for range 2 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []Resources{{4, 20 << 30, 4 << 30, 5400, 0}, {0, 0, 1 << 20, 2, 2}} {
+			if got := *f.Jobs[i].Resources; got != want {
+				t.Errorf("job %d: %+v, want %+v", i, got, want)
+			}
+		}
+		f, err = ParseFile("f", f.YAML())
+	}
+}
+
 func TestMeta(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                        `f:1:1: "meta" is missing`,
@@ -224,8 +259,8 @@ func TestMeta(t *testing.T) {
 		"meta: {batch_name: a, namespace: b, matrix: \"@a b:c\"}\n":      `f:1:45: "@a b:c" is no Matrix user: write it as "@user:server"`,
 		"meta: {batch_name: a, namespace: b, matrix: @a:b}\n":            `f:1:45: a value that starts with "@" must be in quotes`,
 		"meta: {batch_name: a, namespace: b, capabilities: x}\n":         `f:1:51: "capabilities" must be a list, not a text: write [python3, gpu]`,
-		"meta: {batch_name: a, namespace: b, capabilities: [cpus>=4]}\n": `f:1:52: capability "cpus>=4" is not supported by this version: capabilities are plain names, all of which a node must have`,
-		"meta: {batch_name: a, namespace: b, capabilities: [~, a/b]}\n":  "f:1:52: a capability is empty: remove it\nf:1:55: capability: bad name \"a/b\": '/' is not allowed (letters, digits and . _ - + = @ % are)",
+		"meta: {batch_name: a, namespace: b, capabilities: [cpus>=x]}\n": `f:1:52: capability "cpus>=x": "x" is not a whole number`,
+		"meta: {batch_name: a, namespace: b, capabilities: [~, a/b]}\n":  "f:1:52: a capability is empty: remove it\nf:1:55: capability \"a/b\": a capability has letters, digits and . _ - + @ % only",
 	} {
 		_, err := ParseFile("f", []byte(in+"command: {jobs: []}\n"))
 		if err == nil || err.Error() != want {
@@ -257,6 +292,7 @@ func FuzzBatchFile(f *testing.F) {
 		f.Add([]byte(meta + c.in))
 	}
 	f.Add([]byte(meta + "command: {initialize: {build: [make], required_files: [a, \"b/*\", {path: c, alias: d/e}]}, jobs: [{name: j, run: [./a, \"\\u00e9\\n\", 4], resources: {cpus: all}, slurm: {mail_type: [END, FAIL]}}]}\nresources: {cpus: 4}"))
+	f.Add([]byte(meta + "command: {jobs: [{name: j, run: [a], resources: {gpus: 0, disk: 0, memory: 1.5G}}]}\nresources: {cpus: 4, gpus: 1, disk: 1G, memory: 4G, time: 01:30:00}"))
 	place := regexp.MustCompile(`^f(:[1-9][0-9]*:[1-9][0-9]*)?: .`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := ParseFile("f", data)

@@ -40,25 +40,12 @@ func (f *File) YAML() []byte {
 		f.jobYAML(&w, i)
 	}
 	if f.Spec.Resources != (Resources{}) {
-		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources))
+		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources, Resources{}))
 	}
 	if len(f.Spec.Slurm) > 0 {
 		fmt.Fprintf(&w, "slurm: %s\n", slurmYAML(f.Spec.Slurm))
 	}
 	return w.Bytes()
-}
-
-// resourcesYAML is the value of resources. Every key is in it: a job's goes
-// before the batch's key by key.
-func resourcesYAML(r Resources) string {
-	cpus := "all"
-	if r.CPUs > 0 {
-		cpus = strconv.Itoa(r.CPUs)
-	}
-	if r.Disk == 0 {
-		return "{cpus: " + cpus + "}"
-	}
-	return fmt.Sprintf("{cpus: %s, disk: %d}", cpus, r.Disk)
 }
 
 func (f *File) jobYAML(w *bytes.Buffer, i int) {
@@ -80,7 +67,7 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 		w.WriteString(", required_files:" + requiredYAML(required))
 	}
 	if j.Resources != nil {
-		w.WriteString(", resources: " + resourcesYAML(*j.Resources))
+		w.WriteString(", resources: " + resourcesYAML(*j.Resources, f.Spec.Resources))
 	}
 	if len(j.Slurm) > 0 {
 		fmt.Fprintf(w, ", slurm: %s", slurmYAML(j.Slurm))

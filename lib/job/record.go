@@ -15,6 +15,9 @@ type Record struct {
 	Try     int       `json:"try,omitempty"`     // the attempt's number, from 1
 	Node    string    `json:"node,omitempty"`    //
 	CPUs    int       `json:"cpus,omitempty"`    // given to the attempt
+	Memory  int64     `json:"memory,omitempty"`  // bytes given to it; 0: nothing is said
+	GPUs    int       `json:"gpus,omitempty"`    // given to it
+	Limit   int64     `json:"time,omitempty"`    // seconds that it may run; 0: no limit
 
 	Outcome         // how an attempt ended
 	Manifest string `json:"manifest,omitempty"` // SHA-256 of what it left, hexadecimal
@@ -22,6 +25,8 @@ type Record struct {
 	Bytes    int64  `json:"bytes,omitempty"`    // in them
 
 	Lost    bool   `json:"lost,omitempty"`    // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
+	Evicted bool   `json:"evicted,omitempty"` // of a back: the attempt was asked to leave its node
+	Saved   bool   `json:"saved,omitempty"`   // of a back: and has saved what the next attempt goes on with
 	By      string `json:"by,omitempty"`      // the user who asked for it
 	Request Token  `json:"request,omitempty"` // the request that asked for it
 	State   string `json:"state,omitempty"`   // of a node: its state id
@@ -70,6 +75,9 @@ type Result struct {
 	Unstarted   bool   `json:"unstarted,omitempty"`    // it never ran, and never will
 	NoRoom      bool   `json:"no_room,omitempty"`      // with Unstarted: its node's disk has no room for it
 	Barred      bool   `json:"barred,omitempty"`       // with Unstarted: its node does not run jobs of who has submitted it
+	NodePaused  bool   `json:"node_paused,omitempty"`  // with Unstarted: its node is paused
+	Evicted     bool   `json:"evicted,omitempty"`      // it was asked to leave its node
+	Saved       bool   `json:"saved,omitempty"`        // with Evicted: it has saved what the next attempt goes on with
 	Lost        bool   `json:"lost,omitempty"`         // its supervisor or its machine went down under it: how it ended is not known
 	BuildFailed bool   `json:"build_failed,omitempty"` // it never ran because its batch's build failed on that node
 }

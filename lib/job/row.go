@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -24,9 +25,13 @@ type Row struct {
 	Submitted  time.Time `json:"submitted,omitzero"`
 	Started    time.Time `json:"started,omitzero"`
 	Ended      time.Time `json:"ended,omitzero"`
-	Runtime    float64   `json:"runtime,omitempty"` // seconds
-	Paused     float64   `json:"paused,omitempty"`  // seconds
-	CPUs       int       `json:"cpus,omitempty"`
+	Runtime    float64   `json:"runtime,omitempty"`     // seconds
+	Ran        float64   `json:"ran,omitempty"`         // seconds: the runtimes of all its attempts
+	Paused     float64   `json:"paused,omitempty"`      // seconds
+	CPUs       int       `json:"cpus,omitempty"`        // given to the attempt
+	Memory     int64     `json:"memory,omitempty"`      // bytes given to it
+	GPUs       int       `json:"gpus,omitempty"`        // given to it
+	Limit      int64     `json:"time,omitempty"`        // seconds that it may run
 	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds
 	Written    int64     `json:"written,omitempty"`     // bytes
@@ -34,6 +39,8 @@ type Row struct {
 	Token    Token  `json:"-"` // of the attempt told of
 	UID      int    `json:"-"` // of the owner, on the head: his name is for the eye
 	Manifest string `json:"-"` // of what is kept of it: of the accepted result, or of the last attempt
+	From     string `json:"-"` // the node of the attempt with whose saved files it goes on
+	Saved    bool   `json:"-"` // the last attempt has saved that, and it is gone with the end of the job
 }
 
 // NewRow is the row of a job that was submitted and has no record yet.
@@ -53,8 +60,11 @@ func (r *Row) Fold(rec *Record) error {
 	switch rec.Kind {
 	case KindStart, KindAdopt:
 		r.Attempt, r.Token, r.Node, r.CPUs = rec.Try, rec.Attempt, rec.Node, rec.CPUs
+		r.Memory, r.GPUs, r.Limit = rec.Memory, rec.GPUs, rec.Limit
+		r.Runtime = 0 // which Ran has
 		r.end(Outcome{}, "")
 		r.Started = rec.Time
+		r.wentOn()
 	case KindDone, KindFailed:
 		if rec.Attempt != "" {
 			r.Attempt, r.Token, r.Node = rec.Try, rec.Attempt, rec.Node
@@ -63,14 +73,28 @@ func (r *Row) Fold(rec *Record) error {
 		if r.Ended.IsZero() {
 			r.Ended = rec.Time
 		}
+		if rec.Kind == KindDone {
+			r.wentOn()
+		}
+		r.From = ""
 	case KindBack:
 		r.end(rec.Outcome, rec.Manifest)
+		if r.Saved = rec.Saved; rec.Saved {
+			r.From = rec.Node
+		}
 		r.Started, r.Ended = time.Time{}, time.Time{}
 	case KindCancelled:
 		r.Reason, r.Ended = rec.Reason, rec.Time
+		if r.From = ""; r.Saved {
+			r.Manifest = ""
+		}
 	case KindRetry:
+		r.Runtime = 0
 		r.end(Outcome{}, "")
 	case KindLate:
+		if r.Token != rec.Attempt {
+			r.Ran = sum(r.Ran, rec.Runtime)
+		}
 		if r.Token == rec.Attempt && r.State != Done {
 			r.Manifest = rec.Manifest
 			if r.State == Cancelled {
@@ -83,9 +107,28 @@ func (r *Row) Fold(rec *Record) error {
 	return nil
 }
 
+// wentOn notes with what the attempt began, if nothing else is to be said of it.
+func (r *Row) wentOn() {
+	if r.From != "" && r.Reason == "" {
+		r.Reason = "went on from " + r.From
+	}
+}
+
+// Take is the runtime of the attempt from now on.
+func (r *Row) Take(runtime float64) {
+	r.Ran = sum(r.Ran, runtime-r.Runtime)
+	r.Runtime = runtime
+}
+
+// sum adds seconds with three decimals, as logs have them, up to a length that no
+// node measures.
+func sum(a, b float64) float64 { return min(max(0, math.Round((a+b)*1000)/1000), 1e12) }
+
 func (r *Row) end(o Outcome, manifest string) {
+	r.Take(o.Runtime)
 	r.Exit, r.Signal, r.Reason = o.Exit, o.Signal, o.Reason
 	r.Started, r.Ended = o.Started, o.Ended
-	r.Runtime, r.Paused, r.CPUTime = o.Runtime, o.Paused, o.CPUTime
+	r.Paused, r.CPUTime = o.Paused, o.CPUTime
 	r.MemoryPeak, r.Written, r.Manifest = o.MemoryPeak, o.Written, manifest
+	r.Saved = false
 }

@@ -40,8 +40,12 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = line.AppendTimeMember(b, `,"started":`, r.Started)
 	b = line.AppendTimeMember(b, `,"ended":`, r.Ended)
 	b = line.AppendSecondsMember(b, `,"runtime":`, r.Runtime)
+	b = line.AppendSecondsMember(b, `,"ran":`, r.Ran)
 	b = line.AppendSecondsMember(b, `,"paused":`, r.Paused)
 	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
+	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
+	b = line.AppendIntMember(b, `,"gpus":`, int64(r.GPUs))
+	b = line.AppendIntMember(b, `,"time":`, r.Limit)
 	b = line.AppendIntMember(b, `,"memory_peak":`, r.MemoryPeak)
 	b = line.AppendSecondsMember(b, `,"cpu_time":`, r.CPUTime)
 	b = line.AppendIntMember(b, `,"written":`, r.Written)
@@ -103,8 +107,12 @@ func (r *Row) scan(s *line.Scan, like *Row) bool {
 		s.TimeMember(`,"started":`, &r.Started) &&
 		s.TimeMember(`,"ended":`, &r.Ended) &&
 		s.DecimalMember(`,"runtime":`, &r.Runtime) &&
+		s.DecimalMember(`,"ran":`, &r.Ran) &&
 		s.DecimalMember(`,"paused":`, &r.Paused) &&
 		s.IntMember(`,"cpus":`, &r.CPUs) &&
+		s.Int64Member(`,"memory":`, &r.Memory) &&
+		s.IntMember(`,"gpus":`, &r.GPUs) &&
+		s.Int64Member(`,"time":`, &r.Limit) &&
 		s.Int64Member(`,"memory_peak":`, &r.MemoryPeak) &&
 		s.DecimalMember(`,"cpu_time":`, &r.CPUTime) &&
 		s.Int64Member(`,"written":`, &r.Written) &&

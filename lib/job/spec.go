@@ -11,7 +11,7 @@ const (
 // the first line of the batch's log, and never changes.
 type Spec struct {
 	Kind         string    `json:"kind"`                   // Python, Apptainer or Command
-	Capabilities []string  `json:"capabilities,omitempty"` // a node must offer all of them
+	Capabilities []string  `json:"capabilities,omitempty"` // of a node, all of which must hold: see lib/capability
 	Build        []string  `json:"build,omitempty"`        // argv, run once for each node and batch; none: nothing to build
 	Image        *Input    `json:"image,omitempty"`        // of an apptainer batch
 	Mounts       []string  `json:"mounts,omitempty"`       // of an apptainer batch, empty at each start
@@ -22,6 +22,8 @@ type Spec struct {
 	Keep         *int64    `json:"keep,omitempty"`         // seconds that the closed batch keeps its inputs if not all is done; nil: as the head has it
 	Retry        string    `json:"retry,omitempty"`        // Never, or "": what is lost is started again
 	Private      bool      `json:"private,omitempty"`      // only its owner and operators see it
+
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how its jobs are asked to save what they have; nil: as others are
 }
 
 // Never is the Retry of a batch of which no job is started twice.
@@ -51,12 +53,6 @@ type Input struct {
 // SmallFile is the size in bytes from which an input is kept as a blob of its
 // own; smaller ones go to the batch's files.tar.
 const SmallFile = 64 << 10
-
-// Resources is what a job needs of its node.
-type Resources struct {
-	CPUs int   `json:"cpus,omitempty"` // 0: the whole node
-	Disk int64 `json:"disk,omitempty"` // bytes that it writes at most; 0: nothing is said
-}
 
 // An Option is one option of sbatch: its long name with dashes and its value
 // as it stood in the file.

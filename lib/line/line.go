@@ -217,6 +217,9 @@ func NewReader(r io.Reader, max int) *Reader {
 	return &Reader{r: br, max: max}
 }
 
+// Limit sets how many bytes a line may have from now on.
+func (r *Reader) Limit(max int) { r.max = max }
+
 // Next returns the next line without its newline; it is valid until the next
 // call. It returns io.EOF after the last whole line, [ErrPartial] when
 // something without a newline follows it, and [ErrTooLong], after which the

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"testing"
 
 	"distribute/lib/job"
@@ -10,6 +11,8 @@ import (
 // limits, or there is an error.
 func FuzzNodeFile(f *testing.F) {
 	f.Add([]byte("name: ws1\nhead: tcp://127.0.0.1:8951\ncpus: 4\ncapabilities: [gfortran, -python3]\n"))
+	f.Add([]byte("memory: 16G\ngpus: [0, 1]\nkeep: {cpus: 1, memory: 2G}\nowners: [ana, '@lab']\n"))
+	f.Add([]byte("gpus: none\nrun_as: submitter\nusers: [maria]\nreserve: 2G\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := Parse("node.yaml", text)
 		if err != nil {
@@ -17,6 +20,14 @@ func FuzzNodeFile(f *testing.F) {
 		}
 		if file.Name != "" && job.CheckName(string(file.Name)) != nil || file.CPUs < 0 || file.CPUs > MaxCPUs {
 			t.Fatalf("%q is read as %+v", text, file)
+		}
+		if file.Memory < 0 || file.Keep.CPUs < 0 || file.Keep.CPUs > MaxCPUs || file.Keep.Memory < 0 || len(file.GPUs) > maxGPUs {
+			t.Fatalf("%q is read as %+v", text, file)
+		}
+		for i, g := range file.GPUs {
+			if g < 0 || g >= maxGPUs || slices.Contains(file.GPUs[:i], g) {
+				t.Fatalf("%q offers GPUs %v", text, file.GPUs)
+			}
 		}
 		for _, n := range []*int64{file.Reserve, file.Cache, file.Output} {
 			if n != nil && *n < 0 {

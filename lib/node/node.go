@@ -4,8 +4,9 @@ package node
 
 import (
 	"slices"
-	"strings"
 	"time"
+
+	"distribute/lib/capability"
 )
 
 // A Name names a node, by the rule of names of dspool(5).
@@ -19,6 +20,8 @@ type Offer struct {
 	Arch         string   `json:"arch,omitempty"`         // as x86_64
 	Capabilities []string `json:"capabilities,omitempty"` // plain names
 	Containment  string   `json:"containment,omitempty"`  // how trees of processes are held: cgroup or session
+	GPUs         []GPU    `json:"gpus,omitempty"`         //
+	Pause        *Pause   `json:"pause,omitempty"`        // what is taken back for a while; the rest of the offer is less by that
 }
 
 // What is kept of an offer.
@@ -30,11 +33,16 @@ const (
 // Bounded is an offer less what no node says: it is kept, logged and shown to
 // all, and whoever has the key of a node can say anything.
 func (o Offer) Bounded() Offer {
-	word := func(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxWord)], "") }
 	o.Memory, o.Disk = max(0, o.Memory), max(0, o.Disk)
 	o.Arch, o.Containment = word(o.Arch), word(o.Containment)
 	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return checkCapability(c) != nil })
 	o.Capabilities = o.Capabilities[:min(len(o.Capabilities), maxCaps)]
+	o.GPUs = slices.Clone(o.GPUs[:min(len(o.GPUs), maxGPUs)])
+	for i := range o.GPUs {
+		g := &o.GPUs[i]
+		g.Model, g.UUID, g.Memory = word(g.Model), word(g.UUID), max(0, g.Memory)
+	}
+	o.Pause = o.Pause.bounded()
 	return o
 }
 
@@ -44,6 +52,7 @@ type State string
 const (
 	Idle    State = "idle"    // connected, nothing to do
 	Busy    State = "busy"    // connected, with attempts
+	Paused  State = "paused"  // connected, and stopped by a person at it
 	Resting State = "resting" // connected, and given nothing for a while
 	Silent  State = "silent"  // not connected; what it was given waits for it
 	Lost    State = "lost"    // not connected for longer than its lease
@@ -59,6 +68,9 @@ type Row struct {
 	CPUs        int       `json:"cpus"`      // offered
 	CPUsUsed    int       `json:"cpus_used"` // given to attempts
 	Memory      int64     `json:"memory,omitempty"`
+	MemoryUsed  int64     `json:"memory_used,omitempty"` // asked for by attempts
+	GPUs        int       `json:"gpus,omitempty"`        // offered
+	GPUsUsed    int       `json:"gpus_used,omitempty"`   // given to attempts
 	Arch        string    `json:"arch,omitempty"`
 	Seen        time.Time `json:"seen,omitzero"` // last message
 	Containment string    `json:"containment,omitempty"`
@@ -66,17 +78,11 @@ type Row struct {
 	Note        string    `json:"note,omitempty"`
 }
 
-// Has says whether the node offers every one of the wanted capabilities, and
-// else names the first that it lacks.
-func (o *Offer) Has(want []string) (lacks string, ok bool) {
-next:
-	for _, w := range want {
-		for _, c := range o.Capabilities {
-			if c == w {
-				continue next
-			}
-		}
-		return w, false
+// Facts are what of the offer a batch can go by, of the node of that name.
+func (o *Offer) Facts(name Name) *capability.Facts {
+	f := &capability.Facts{Node: string(name), CPUs: o.CPUs, Memory: o.Memory, Disk: o.Disk, Arch: o.Arch, Capabilities: o.Capabilities}
+	for _, g := range o.GPUs {
+		f.GPUs = append(f.GPUs, capability.GPU{Model: g.Model, Memory: g.Memory})
 	}
-	return "", true
+	return f
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"distribute/lib/conf"
+	"distribute/lib/hours"
 	"distribute/lib/job"
 	"distribute/lib/unit"
 )
@@ -13,19 +15,32 @@ import (
 // MaxCPUs is how many cpus a node's file may offer.
 const MaxCPUs = 65536
 
-// A File is what a node's file (dnoded(8)) says. What it leaves out is zero.
+// A File is what a node's file (dnode(5)) says. What it leaves out is zero.
 type File struct {
 	Name         Name
-	Head         string      // address of the head
-	HeadKey      Fingerprint // of the head's key, where TLS leads to it
-	Capabilities []string    // offered beside those found
-	Hidden       []string    // not offered even if found
-	CPUs         int         // for all jobs together
-	Reserve      *int64      // bytes of disk that jobs leave free
-	Cache        *int64      // bytes of inputs and builds that are kept after use
-	Output       *int64      // bytes that one job may print
-	RunAs        string      // as whom jobs run: Submitter, or the name of an account
-	Users        []string    // with Submitter: whose jobs; a name with a leading @ is that of a group
+	Head         string        // address of the head
+	HeadKey      Fingerprint   // of the head's key, where TLS leads to it
+	Capabilities []string      // offered beside those found
+	Hidden       []string      // not offered even if found
+	CPUs         int           // for all jobs together
+	Memory       int64         // bytes for all jobs together
+	GPUs         []int         // indexes of those that are offered; nil: all, and of no length: none
+	Keep         Keep          // what is not offered of what is here
+	Owners       []string      // who may pause the node; a name with a leading @ is that of a group; none: everybody
+	Reserve      *int64        // bytes of disk that jobs leave free
+	Cache        *int64        // bytes of inputs and builds that are kept after use
+	Output       *int64        // bytes that one job may print
+	RunAs        string        // as whom jobs run: Submitter, or the name of an account
+	Users        []string      // with Submitter: whose jobs; a name with a leading @ is that of a group
+	AutoPause    time.Duration // for how long nobody is to have been at the machine; 0: jobs do not wait for that
+	Hours        []hours.Span  // when jobs stand still
+	Presence     []string      // what AutoPause goes by; empty: all that there is
+}
+
+// A Keep is what the owner of a node keeps of it for himself.
+type Keep struct {
+	CPUs   int
+	Memory int64 // bytes
 }
 
 // Submitter, as RunAs, is each job's own.
@@ -52,14 +67,23 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "reserve", "cache", "output", "run_as", "users"},
+		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "keep", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
+			"ram":        `write "memory": how much memory jobs may have together, as 16G`,
+			"gpu":        `write "gpus" with the list of those that jobs may have: [0, 1], or none`,
+			"owner":      `write "owners" with a list: [ana, '@lab']`,
+			"disk":       `write "reserve": how much of the disk jobs leave free`,
+			"patience":   `it is the head's to say, in head.yaml: how long jobs wait for the end of a pause`,
 		},
 	})
-	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, MaxCPUs)),
+	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, MaxCPUs)), Memory: memory(m.Get("memory")), GPUs: gpus(m.Get("gpus")),
+		Owners:  people(m.Get("owners"), "write a list: [ana, '@lab']"),
 		Reserve: size(m.Get("reserve")), Cache: size(m.Get("cache")), Output: size(m.Get("output"))}
+	if n := m.Get("owners"); !n.Absent() && n.IsList() && len(n.List("")) == 0 {
+		n.Errorf("\"owners\" is an empty list: name who may pause the node, as [ana, '@lab'], or leave it out if each user of the machine may")
+	}
 	if n := m.Get("name"); !n.Absent() {
 		f.Name = Name(n.Text())
 		if err := job.CheckName(string(f.Name)); n.IsText() && err != nil {
@@ -85,6 +109,17 @@ func Parse(name string, data []byte) (*File, error) {
 			f.Capabilities = append(f.Capabilities, word)
 		}
 	}
+	if n := m.Get("keep"); !n.Absent() {
+		k := n.Map(conf.Keys{Known: []string{"cpus", "memory"}, Refused: map[string]string{
+			"cores": `write "cpus": how many cpus are not for jobs`,
+			"gpus":  `say which GPUs jobs may have: "gpus: [1]" beside "keep"`,
+		}})
+		f.Keep = Keep{CPUs: int(k.Get("cpus").Int(0, MaxCPUs))}
+		if v := size(k.Get("memory")); v != nil {
+			f.Keep.Memory = *v
+		}
+	}
+	f.standStill(m.Get("auto_pause"), m.Get("hours"), m.Get("presence"))
 	f.runAs(m.Get("run_as"), m.Get("users"))
 	if err := doc.Err(); err != nil {
 		return nil, err
@@ -92,23 +127,124 @@ func Parse(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
+// PresenceWords is what the key presence may name, which lib/presence reads.
+var PresenceWords = []string{"logind", "terminals", "input", "load"}
+
+// leastAway is less than any terminal tells.
+const leastAway = 10 * time.Second
+
+// standStill reads when jobs stand still without being asked to.
+func (f *File) standStill(auto, times, presence conf.Node) {
+	if !auto.Absent() && auto.IsText() {
+		d, err := unit.ParseDuration(auto.Text())
+		switch {
+		case err != nil:
+			auto.Errorf("%v", err)
+		case d > 0 && strings.Trim(auto.Text(), "0123456789.") == "":
+			auto.Errorf("%s has no unit: write %[1]sm or %[1]sh", auto.Text())
+		case d < leastAway || d > 366*24*time.Hour:
+			auto.Errorf("%s: write a time from 10s to a year, as in 15m", conf.Quote(auto.Text()))
+		}
+		f.AutoPause = d
+	} else {
+		auto.Text()
+	}
+	list := []conf.Node{times}
+	if !times.IsText() {
+		list = times.List("write mon-fri 8-18, or a list: ['mon,wed 8-12', fri 8-18]")
+	}
+	for _, n := range list {
+		spans, err := hours.Parse(n.Text())
+		if n.IsText() && err != nil {
+			n.Errorf("%v", err)
+		}
+		f.Hours = append(f.Hours, spans...)
+	}
+	for _, n := range presence.List("write a list: [logind, terminals, input, load]") {
+		word := n.Text()
+		if n.IsText() && !slices.Contains(PresenceWords, word) {
+			n.Errorf("%s tells of nobody: there are %s", conf.Quote(word), strings.Join(PresenceWords, ", "))
+		}
+		f.Presence = append(f.Presence, word)
+	}
+	if auto.Absent() && !presence.Absent() {
+		presence.Errorf("goes with \"auto_pause\" only")
+	}
+}
+
 // runAs reads as whom jobs run. Whether there are such accounts only the machine
 // knows.
 func (f *File) runAs(as, users conf.Node) {
-	f.RunAs = as.Text()
-	for _, n := range users.List("write a list: [maria, '@lab']") {
-		name := n.Text()
-		if n.IsText() && (strings.TrimPrefix(name, "@") == "" || strings.ContainsAny(name, " \t:/")) {
-			n.Errorf("%s is no name of a user, nor with a leading @ of a group", conf.Quote(name))
-		}
-		f.Users = append(f.Users, name)
-	}
+	f.RunAs, f.Users = as.Text(), people(users, "write a list: [maria, '@lab']")
 	switch {
+	case f.RunAs != Submitter && conf.Nearest(f.RunAs, []string{Submitter}) != "":
+		as.Errorf("%s is no rule and hardly a user (did you mean %q?)", conf.Quote(f.RunAs), Submitter)
 	case f.RunAs == Submitter && users.Absent():
 		as.Errorf("submitter needs \"users\", whose jobs run here: [maria, '@lab']")
 	case f.RunAs != Submitter && !users.Absent():
 		users.Errorf("goes with \"run_as: submitter\" only")
 	}
+}
+
+// people reads a list of users and, with a leading @, groups.
+func people(list conf.Node, remedy string) (names []string) {
+	for _, n := range list.List(remedy) {
+		name := n.Text()
+		if bare := strings.TrimPrefix(name, "@"); bare == "" || strings.ContainsAny(name, " \t:/") {
+			if !n.IsList() && !n.IsMap() {
+				n.Errorf("%s is no name of a user, nor with a leading @ of a group", conf.Quote(name))
+			}
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// memory reads how much memory is offered, 0 if nothing is said.
+func memory(n conf.Node) int64 {
+	v := size(n)
+	if v == nil {
+		return 0
+	}
+	if *v > 0 && *v < leastMemory {
+		n.Errorf("%s of memory is too little for any job: write a size such as 16G", conf.Quote(n.Text()))
+	}
+	if *v == 0 {
+		n.Errorf("no job runs without memory: write a size such as 16G")
+	}
+	return *v
+}
+
+// leastMemory is what a node offers at least.
+const leastMemory = 1 << 20
+
+// gpus reads which GPUs are offered.
+func gpus(n conf.Node) []int {
+	const want = "write which of them, as nvidia-smi counts: [0, 1], or none"
+	if n.Absent() {
+		return nil
+	}
+	if n.IsText() {
+		if n.Text() != "none" {
+			n.Errorf("\"gpus\" is %s: %s", conf.Quote(n.Text()), want)
+		}
+		return []int{}
+	}
+	list := []int{}
+	for _, e := range n.List(want) {
+		before := e.Absent()
+		i := int(e.Int(0, maxGPUs-1))
+		switch {
+		case before:
+			e.Errorf("an entry of \"gpus\" is empty: %s", want)
+		case slices.Contains(list, i) && e.IsText():
+			e.Errorf("GPU %d is here twice: remove one", i)
+		default:
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // size reads a number of bytes, nil if absent.

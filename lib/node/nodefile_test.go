@@ -4,6 +4,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	"distribute/lib/hours"
 )
 
 func bytes(n int64) *int64 { return &n }
@@ -15,8 +18,17 @@ func TestParse(t *testing.T) {
 			Name: "ws1", Head: "tcp://127.0.0.1:8952", CPUs: 4, Capabilities: []string{"fftw"}, Hidden: []string{"gcc"}},
 		"head_key: SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": {HeadKey: "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
 		"run_as: submitter\nusers: [maria, '@lab']":                    {RunAs: Submitter, Users: []string{"maria", "@lab"}},
-		"run_as: jobs":                        {RunAs: "jobs"},
-		"capabilities:\n":                     {},
+		"run_as: jobs":    {RunAs: "jobs"},
+		"capabilities:\n": {},
+		"auto_pause: 15m\nhours: mon 8-18\npresence: [load]": {AutoPause: 15 * time.Minute, Presence: []string{"load"},
+			Hours: []hours.Span{{Days: [7]bool{1: true}, From: 480, To: 1080, Text: "mon 8-18"}}},
+		"hours: ['mon,sun 8-9', mon 0-24]": {Hours: []hours.Span{{Days: [7]bool{true, true}, From: 480, To: 540, Text: "mon,sun 8-9"},
+			{Days: [7]bool{1: true}, To: 1440, Text: "mon 0-24"}}},
+		"memory: 16G\ngpus: [1, 0]\nkeep: {cpus: 1, memory: 2G}\nowners: [ana, '@lab']": {
+			Memory: 16 << 30, GPUs: []int{1, 0}, Keep: Keep{1, 2 << 30}, Owners: []string{"ana", "@lab"}},
+		"gpus: none":                          {GPUs: []int{}},
+		"gpus: []\nowners:":                   {GPUs: []int{}},
+		"gpus:\nkeep: {cpus: 2}\nmemory:":     {Keep: Keep{CPUs: 2}},
 		"reserve: 2G\ncache: 0\noutput: 512K": {Reserve: bytes(2 << 30), Cache: bytes(0), Output: bytes(512 << 10)},
 	}
 	for in, want := range tests {
@@ -38,12 +50,38 @@ func TestParseMistakes(t *testing.T) {
 		"cache: much\nreserve: -1":                {"node.yaml:1:8: ", `"much" is not a size`, "node.yaml:2:10: "},
 		"head_key: SHA256:short":                  {"node.yaml:1:11: ", `"SHA256:short" is no fingerprint`},
 		"run_as: submitter":                       {"node.yaml:1:9: ", `needs "users"`},
+		"run_as: submiter\nusers: [maria]":        {"node.yaml:1:9: ", `did you mean "submitter"?`},
+		"run_as: Submitters":                      {"node.yaml:1:9: ", `did you mean "submitter"?`},
 		"users: [maria]":                          {"node.yaml:1:8: ", "run_as: submitter"},
 		"run_as: maria\nusers: [maria]":           {"node.yaml:2:8: "},
 		"run_as: submitter\nusers: maria":         {"write a list: [maria, '@lab']"},
 		"run_as: submitter\nusers: ['@', 'a b']":  {"node.yaml:2:9: ", "node.yaml:2:14: "},
 		"run_as: submitter\nusers: [../x, 'a:b']": {"node.yaml:2:9: ", "node.yaml:2:15: "},
-		"- x": {"node.yaml:1:1: "},
+		"memory: much\nkeep: {cpu: 1}":            {"node.yaml:1:9: ", `"much" is not a size`, "node.yaml:2:8: ", `did you mean "cpus"?`},
+		"auto_pause: 10m\npatience: 2h":           {"node.yaml:2:1: ", "head.yaml"},
+		"memory: 0":                               {"node.yaml:1:9: ", "no job runs without memory"},
+		"memory: 12":                              {"node.yaml:1:9: ", "too little"},
+		"gpus: all":                               {"node.yaml:1:7: ", `"gpus" is "all"`, "[0, 1], or none"},
+		"gpus: 0":                                 {"node.yaml:1:7: ", "[0, 1], or none"},
+		"gpus: [0, x, 0, -1]":                     {"node.yaml:1:11: ", "node.yaml:1:14: ", "twice", "node.yaml:1:17: "},
+		"gpus: [~, 1]":                            {"node.yaml:1:8: "},
+		"gpus: {a: b}":                            {"node.yaml:1:7: ", `"gpus" must be a list`},
+		"keep: 1":                                 {"node.yaml:1:7: ", `"keep" must be a mapping`},
+		"keep: {cpus: -1, memory: x, gpus: 1}":    {"node.yaml:1:14: ", "node.yaml:1:26: ", `"gpus: [1]" beside "keep"`},
+		"owner: ana":                              {`write "owners"`},
+		"owners: ana":                             {"write a list: [ana, '@lab']"},
+		"owners: []":                              {`"owners" is an empty list`},
+		"owners: ['@', {a: b}, 'a b']":            {"node.yaml:1:10: ", "node.yaml:1:15: ", "node.yaml:1:23: "},
+		"ownres: [ana]":                           {`did you mean "owners"?`},
+		"auto_pause: soon":                        {"node.yaml:1:13: ", `"soon"`},
+		"auto_pause: 5s":                          {"node.yaml:1:13: ", "from 10s"},
+		"auto_pause: 15":                          {"node.yaml:1:13: ", "15 has no unit: write 15m or 15h"},
+		"auto_pause: [15m]":                       {"node.yaml:1:13: "},
+		"hours: 8-18\npresence: [load]":           {"node.yaml:1:8: ", "mon-fri 8-18", "node.yaml:2:11: ", "auto_pause"},
+		"hours: [mon,wed 8-12]":                   {"node.yaml:1:9: ", "in quotes"},
+		"hours: {mon: 8-12}":                      {"node.yaml:1:8: ", "a list"},
+		"auto_pause: 1h\npresence: [keyboard]":    {"node.yaml:2:12: ", "logind, terminals, input, load"},
+		"- x":                                     {"node.yaml:1:1: "},
 	}
 	for in, wants := range tests {
 		f, err := Parse("node.yaml", []byte(in))

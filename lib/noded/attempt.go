@@ -67,8 +67,12 @@ func (n *daemon) recall(ctx context.Context, a *attempt) {
 	}
 	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs}
 	n.desk.Pin(a.pinned...)
+	if s, err := a.Started(); err == nil {
+		a.savedBytes = s.Saved
+	}
 	need := n.needs(ctx, a, b)
-	n.do(func() { a.base, a.writes = need.copies, need.writes })
+	n.do(func() { a.base, a.writes, a.open = need.copies, need.writes, !b.Spec.Private })
+	tell(n.nowNews)
 }
 
 // atEnd says whether the daemon is at its end. Before the state's goroutine
@@ -82,7 +86,7 @@ func (n *daemon) atEnd(ctx context.Context) bool {
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func linger(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -100,6 +104,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 		begun, st, err := n.tryOnce(ctx, a)
 		var failed *buildError
 		var refusal *wire.Error
+		var tooMuch *tooMuchError
 		var cannot *cannotError
 		var lacks *noRoomError
 		var barred *barredError
@@ -112,6 +117,8 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 			}
 		case n.atEnd(ctx):
 			return func() error { return err }
+		case ctx.Err() == nil && errors.Is(err, errPaused):
+			return back(errPaused)
 		case ctx.Err() != nil || errors.Is(err, errStopped):
 			return back(errStopped)
 		case errors.As(err, &failed):
@@ -124,12 +131,12 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 			return back(err)
 		case full(err):
 			return back(&noRoomError{why: reason(err)})
-		case errors.As(err, &refusal) || try == tries:
+		case errors.As(err, &tooMuch), errors.As(err, &refusal) || try == tries:
 			return back(err)
 		}
 		n.Log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		n.do(func() { n.letPass(a, true) })
-		pause(ctx, time.Duration(try)*2*time.Second)
+		linger(ctx, time.Duration(try)*2*time.Second)
 		if err := a.Sweep(); err != nil {
 			return back(err)
 		}
@@ -139,11 +146,15 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 // tryOnce prepares an attempt and runs it; begun says that it may have run, and
 // st how it ended, if the supervisor has told.
 func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.Status, err error) {
+	n.warden.lookFirst(ctx)
 	if err := n.whose(ctx, a); err != nil {
 		return false, nil, err
 	}
 	b, err := n.fetchAll(ctx, a)
 	if err != nil {
+		return false, nil, err
+	}
+	if err := n.fetchSaved(ctx, a, b); err != nil {
 		return false, nil, err
 	}
 	if len(b.Spec.Build) > 0 {
@@ -155,17 +166,32 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 			return false, nil, err
 		}
 	}
-	n.do(func() { n.letPass(a, false) })
+	n.do(func() {
+		a.open = !b.Spec.Private
+		n.letPass(a, false)
+	})
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
 		return false, nil, err
 	}
-	slot, err := n.acquire(ctx, a.seq, a.cpus)
+	asked := a.resources(&b.Spec)
+	if asked.GPUs > 0 {
+		n.lookAtCards(ctx)
+	}
+	want, err := n.shareOf(a.cpus, asked)
 	if err != nil {
 		return false, nil, err
 	}
-	defer func() { n.release(a, a.cpus, slot) }()
-	if begun, st, slot, err = n.start(ctx, a, b, started, slot); begun && st == nil {
+	got, slot, err := n.acquire(ctx, a.seq, want)
+	if err != nil {
+		return false, nil, err
+	}
+	defer func() { n.release(a, got, slot) }()
+	n.warden.lookFirst(ctx)
+	got.note(started)
+	o := n.order(a, b, got)
+	o.Limits = got.limits(asked)
+	if begun, st, slot, err = n.start(ctx, a, o, started, slot); begun && st == nil {
 		// The cpus are free again only when nothing of the tree is left.
 		err = n.settle(a)
 	}
@@ -197,7 +223,7 @@ func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.
 			return nil, err
 		}
 	}
-	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account)}
+	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account), Saved: a.savedBytes}
 	for _, part := range []struct {
 		inputs []job.Input
 		keep   bool
@@ -224,6 +250,10 @@ func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.
 			return nil, err
 		}
 	}
+	// What was saved is none of what was there before: all of it comes home again.
+	if err := n.lay(a, b.Spec.Kind, s.As); err != nil {
+		return nil, err
+	}
 	return s, s.As.Open(a.Dir, "work", "tmp")
 }
 
@@ -241,34 +271,40 @@ func copyTree(ctx context.Context, dst *os.Root, tree string, as *proc.Identity)
 
 // start gives the attempt to a supervisor and waits until that is done with it.
 // It returns the supervisor if it can be used again.
-func (n *daemon) start(ctx context.Context, a *attempt, b *desk.Build, s *desk.Started, slot Slot) (bool, *proc.Status, Slot, error) {
+func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.Started, slot Slot) (bool, *proc.Status, Slot, error) {
 	if err := a.SetStarted(s); err != nil {
 		return false, nil, slot, err
 	}
 	stopped := true
 	n.do(func() {
+		if a.back = a.back || n.pause.frozen; a.back {
+			return
+		}
 		if stopped = a.stopped || a.held; !stopped {
 			a.started, a.running, a.room = true, true, 0
-			n.setPhase(a, wire.Running)
+			n.setPhase(a, n.runPhase())
+			tell(n.nowNews)
 			n.watchDisk()
+			n.watchCards()
+			n.warden.stir()
 			n.pump()
 		}
 	})
 	if stopped {
 		return false, nil, slot, errStopped
 	}
-	st, slot, err := n.supervise(ctx, slot, n.order(a, b), string(a.Job), func() { n.setPhase(a, wire.Stuck) })
+	st, slot, err := n.supervise(ctx, slot, o, string(a.Job), func() { n.setPhase(a, wire.Stuck) })
 	if err != nil {
 		// In this order: nobody is to believe that it runs.
 		err = errors.Join(err, a.Unstart())
-		n.do(func() { a.started, a.running = false, false })
+		n.do(func() { a.started, a.running, a.back = false, false, a.back || errors.Is(err, errPaused) })
 		return false, nil, slot, err
 	}
 	return true, st, slot, nil
 }
 
 // order is how a job is run.
-func (n *daemon) order(a *attempt, b *desk.Build) *proc.Order {
+func (n *daemon) order(a *attempt, b *desk.Build, s *share) *proc.Order {
 	argv := a.Work.Run
 	if b.Spec.Kind == job.Python {
 		argv = append([]string{"python3"}, append(argv[:len(argv):len(argv)], strconv.Itoa(a.cpus))...)
@@ -277,21 +313,20 @@ func (n *daemon) order(a *attempt, b *desk.Build) *proc.Order {
 	return &proc.Order{
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.Path, Cwd: a.WorkDir(), Output: a.Output(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
-		Env: append(n.jobEnv(a.account, id.Batch(), a.cpus, a.WorkDir(), a.Tmp()),
-			"DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name()),
+		Pause: n.pausing.ask(), Checkpoint: checkpointOf(&b.Spec),
+		Env: append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
+			"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name()),
 	}
 }
 
 // jobEnv is the environment that builds and jobs have in common; the
 // supervisor adds the attempt.
-func (n *daemon) jobEnv(acc *account.Account, batch job.BatchID, cpus int, work, tmp string) []string {
-	memory := n.Offer.Memory / int64(max(1, n.Offer.CPUs)) * int64(cpus)
-	return append(n.env(acc),
-		"DISTRIBUTE_NAMESPACE="+batch.Namespace(), "DISTRIBUTE_BATCH="+batch.Name(),
-		"DISTRIBUTE_NODE="+string(n.Name), "DISTRIBUTE_CPUS="+strconv.Itoa(cpus),
-		"DISTRIBUTE_MEMORY="+strconv.FormatInt(memory, 10), "DISTRIBUTE_GPUS=0",
+func (n *daemon) jobEnv(acc *account.Account, s *share, work, tmp string) []string {
+	return append(append(n.env(acc), s.env()...),
+		"DISTRIBUTE_NODE="+string(n.Name), "DISTRIBUTE_CPUS="+strconv.Itoa(s.cpus),
+		"DISTRIBUTE_MEMORY="+strconv.FormatInt(s.memory, 10),
 		"DISTRIBUTE_INPUT="+filepath.Join(work, "input"), "DISTRIBUTE_SAVE="+filepath.Join(work, saveDir),
-		"OMP_NUM_THREADS="+strconv.Itoa(cpus), "TMPDIR="+tmp)
+		"OMP_NUM_THREADS="+strconv.Itoa(s.cpus), "TMPDIR="+tmp)
 }
 
 // finish waits for an attempt that may have started, unless how it ended is
@@ -308,7 +343,7 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 		n.do(func() {
 			if a.running = false; a.adopted {
 				a.adopted = false
-				n.free += a.cpus
+				n.give(a.share)
 				n.pump()
 			}
 		})
@@ -332,11 +367,14 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 	if st.Stopped == proc.StoppedSignal && !n.wasStopped(a) {
 		r.Lost, r.Reason = true, "its node was going down"
 	}
+	if st.Evicted && !n.wasStopped(a) {
+		r.Evicted, r.Saved = true, st.Exit != nil && *st.Exit == proc.Checkpointed
+	}
 	m, err := n.gather(ctx, a, r)
 	if err != nil {
 		return err
 	}
-	return n.keep(a, r, m, st.Wall >= worthFrom)
+	return n.keep(a, r, m, st.Wall >= worthFrom || r.Saved)
 }
 
 func (n *daemon) wasStopped(a *attempt) (stopped bool) {
@@ -396,12 +434,12 @@ func (n *daemon) untilOver() (context.Context, context.CancelFunc) {
 // outcome is what the head is told of a status.
 func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 	o := job.Outcome{Exit: st.Exit, Reason: st.Error, Started: st.Started, Ended: st.Ended,
-		Runtime: st.Wall.Seconds(), CPUTime: (st.User + st.System).Seconds(), MemoryPeak: st.Memory, Written: st.Written,
+		Runtime: st.Wall.Seconds(), CPUTime: (st.User + st.System).Seconds(), MemoryPeak: st.Memory, Written: st.Written, Paused: st.Paused.Seconds(),
 		Signal: st.SignalName()}
-	if st.NoMemory {
-		o.Reason = "out of memory"
+	if why := limitReached(st); why != "" {
+		o.Reason = why
 	}
-	if st.Stopped != "" {
+	if st.Stopped == proc.StoppedOrder || st.Stopped == proc.StoppedSignal {
 		why := ""
 		n.do(func() { why = a.why })
 		o.Reason = "stopped"
@@ -422,10 +460,16 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 			}
 		})
 	}
+	paused := false
+	n.do(func() {
+		if paused = (a.back && errors.Is(why, errStopped) || errors.Is(why, errPaused)) && !a.stopped; paused {
+			reason = n.pausedReason()
+		}
+	})
 	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
 	var lacks *noRoomError
 	var barred *barredError
-	return n.keep(a, &job.Result{Unstarted: true, NoRoom: errors.As(why, &lacks), Barred: errors.As(why, &barred), Outcome: job.Outcome{Reason: reason}}, nil, false)
+	return n.keep(a, &job.Result{Unstarted: true, NodePaused: paused, NoRoom: errors.As(why, &lacks), Barred: errors.As(why, &barred), Outcome: job.Outcome{Reason: reason}}, nil, false)
 }
 
 // buildFailed ends an attempt whose batch could not be built here; what the
@@ -445,8 +489,9 @@ func (n *daemon) buildFailed(a *attempt, failed *buildError) error {
 	return n.keep(a, r, m, false)
 }
 
-// keep makes it durable that an attempt is over, and tells. The reason may have
-// words of the job in it, of any length.
+// keep notes that an attempt is over, and tells. The reason may have words of the
+// job in it, of any length. What is worth it is made durable at once, beside what
+// the head does.
 func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) error {
 	r.Reason = clean(r.Reason)
 	if m != nil {
@@ -458,7 +503,7 @@ func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) er
 		}
 	}
 	a.Spent()
-	if err := a.SetResult(r, m, worth); err != nil {
+	if err := a.SetResult(r, m, false); err != nil {
 		return err
 	}
 	if len(m) <= smallManifest {
@@ -466,7 +511,9 @@ func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) er
 	}
 	n.do(func() {
 		n.ended(a, r)
-		if !worth {
+		if worth {
+			n.settleNow(a)
+		} else {
 			n.settleLater(a)
 		}
 	})

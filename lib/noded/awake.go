@@ -8,9 +8,13 @@ import (
 	"time"
 )
 
-// watchEvery is how often a session looks at the clock that runs on while the
-// machine sleeps. Timers and deadlines do not, so they never tell of a sleep.
-const watchEvery = time.Second
+// How often a session looks at the clock that runs on while the machine sleeps. Most
+// timers and deadlines do not, so they never tell of a sleep. Those of the kernel by
+// that clock do, at once; where there are none it is looked at more often.
+const (
+	watchEvery = 15 * time.Second
+	watchOften = time.Second
+)
 
 // errSlept ends a session that a sleep of the machine, or a stop of the daemon,
 // has cut in two: the head may have taken the node for lost meanwhile.
@@ -19,12 +23,13 @@ var errSlept = errors.New("the session is of before that")
 // A watch notices when its session has not been looked after for so long that
 // the head need not believe in it any more.
 type watch struct {
-	now  func() time.Duration
-	last atomic.Int64 // when it looked last
+	now   func() time.Duration
+	ticks func(ctx context.Context, every time.Duration) <-chan struct{} // nil: the clock is not the kernel's
+	last  atomic.Int64                                                   // when it looked last
 }
 
-func newWatch(now func() time.Duration) *watch {
-	w := &watch{now: now}
+func newWatch(now func() time.Duration, ticks func(context.Context, time.Duration) <-chan struct{}) *watch {
+	w := &watch{now: now, ticks: ticks}
 	w.last.Store(int64(now()))
 	return w
 }
@@ -40,11 +45,19 @@ func (w *watch) slept() error {
 
 // run looks until ctx ends, or it slept.
 func (w *watch) run(ctx context.Context) error {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
+	var ticks <-chan struct{}
+	var often <-chan time.Time
+	if w.ticks != nil {
+		ticks = w.ticks(ctx, watchEvery)
+	} else {
+		tick := time.NewTicker(watchOften)
+		defer tick.Stop()
+		often = tick.C
+	}
 	for {
 		select {
-		case <-tick.C:
+		case <-ticks:
+		case <-often:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

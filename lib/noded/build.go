@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"distribute/lib/account"
@@ -24,13 +25,18 @@ type build struct {
 	run  *buildRun // while it is built
 	size int64     // bytes of disk that it left, once that was looked at
 	used time.Time // when an attempt of it was over last
+	over bool      // its batch is; it is kept for others
+	lent int       // so many are about to copy it
 }
 
 // A buildRun is one run of a build and those who wait for it.
 type buildRun struct {
 	waiting int
 	cancel  context.CancelCauseFunc
-	adopted bool // it runs under a supervisor of an earlier daemon
+	begun   bool // it has its cpus and a supervisor
+	cpus    int
+	adopted bool  // it runs under a supervisor of an earlier daemon
+	base    int64 // bytes of inputs in its directory
 	done    chan struct{}
 	why     string // for what reason it is to end
 	err     error  // set when done is closed
@@ -43,6 +49,18 @@ type buildError struct {
 }
 
 func (e *buildError) Error() string { return "build failed: " + e.why }
+
+// tell adds why it failed to what it printed, if that cannot tell.
+func (e *buildError) tell() {
+	if strings.HasPrefix(e.why, "exit ") {
+		return
+	}
+	f, err := os.OpenFile(e.output, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err == nil {
+		fmt.Fprintf(f, "\n[%s]\n", clean(e.why))
+		f.Close()
+	}
+}
 
 // built waits until the attempt's batch is built here, and builds it if nobody
 // does yet. All who wait for a build that fails fail with it. A build that
@@ -61,6 +79,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 		if known.run == nil {
 			known.run = n.beginBuild(ctx, known, a)
 			n.watchDisk()
+			n.warden.stir()
 		}
 		run = known.run
 		run.waiting++
@@ -91,7 +110,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 func (n *daemon) beginBuild(ctx context.Context, b *build, a *attempt) *buildRun {
 	seq, cpus, acc := a.seq, a.cpus, a.account
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	run := &buildRun{cancel: cancel, done: make(chan struct{})}
+	run := &buildRun{cancel: cancel, cpus: cpus, base: copied(b.Spec.Inputs), done: make(chan struct{})}
 	n.work.Go(func() {
 		defer cancel(nil)
 		err := n.runBuild(ctx, b.Build, run, seq, cpus, acc)
@@ -99,9 +118,15 @@ func (n *daemon) beginBuild(ctx context.Context, b *build, a *attempt) *buildRun
 			if run.why != "" && errors.Is(err, errStopped) {
 				err = &buildError{"stopped: " + run.why, b.Output()}
 			}
+		})
+		if failed := (*buildError)(nil); errors.As(err, &failed) {
+			failed.tell()
+		}
+		n.do(func() {
 			run.err, b.run, b.size = err, nil, 0
 			close(run.done)
 		})
+		tell(n.nowNews)
 	})
 	return run
 }
@@ -111,13 +136,18 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if done, err := n.oldBuild(b, run); done || err != nil {
 		return err
 	}
+	if n.reuse(ctx, b, acc) {
+		return nil
+	}
 	n.desk.Pin(b.Spec.Inputs)
 	defer n.desk.Unpin(b.Spec.Inputs)
-	slot, err := n.acquire(ctx, seq, cpus)
+	got, slot, err := n.acquire(ctx, seq, share{cpus: cpus, memory: n.memoryOf(cpus)})
 	if err != nil {
 		return err
 	}
-	defer func() { n.release(nil, cpus, slot) }()
+	defer func() { n.release(nil, got, slot) }()
+	n.do(func() { run.begun = true })
+	tell(n.nowNews)
 	if err := b.Unbuild(); err != nil {
 		return err
 	}
@@ -126,14 +156,16 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 		return err
 	}
 	started.Token = job.NewToken()
+	got.note(started)
 	if err := b.SetStarted(started); err != nil {
 		return err
 	}
 	n.Log.Info("build begins", "batch", b.Batch)
 	_, slot, err = n.supervise(ctx, slot, &proc.Order{
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.Path, Cwd: b.Tree(), Output: b.Output(),
-		Cgroup: n.cgroup, Grace: grace, As: identity(started.As),
-		Env: append(n.jobEnv(acc, b.Batch, cpus, b.Tree(), b.Tmp()), "DISTRIBUTE_ID="+string(b.Batch), "DISTRIBUTE_JOB="),
+		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(),
+		Env:    n.jobEnv(acc, got, b.Tree(), b.Tmp()),
+		Limits: got.limits(job.Resources{}),
 	}, string(b.Batch)+" (build)", func() {})
 	if err != nil {
 		return err
@@ -158,8 +190,8 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	}
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	n.do(func() { run.adopted = true })
-	defer n.do(func() { run.adopted = false })
+	n.do(func() { run.adopted, run.begun = true, true })
+	defer n.do(func() { run.adopted, run.begun = false, false })
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
 		return false, err
 	}
@@ -217,13 +249,18 @@ func (n *daemon) judgeBuild(b *desk.Build) error {
 		return err
 	}
 	os.RemoveAll(b.Tmp())
-	if st.Stopped != "" {
+	switch {
+	case st.Stopped != "":
 		return errStopped
+	case st.Evicted:
+		return errPaused
 	}
 	why := ""
 	switch {
 	case st.Error != "":
 		why = st.Error
+	case limitReached(st) != "":
+		why = limitReached(st)
 	case st.Signal != 0:
 		why = st.SignalName()
 	case *st.Exit != 0:
@@ -232,7 +269,13 @@ func (n *daemon) judgeBuild(b *desk.Build) error {
 			why += ": " + last
 		}
 	}
-	if changed := n.desk.CheckShared(s.Shared, s.At); why == "" && changed != "" {
+	ctx, cancel := n.untilOver()
+	defer cancel()
+	changed, err := n.desk.CheckShared(ctx, s.Shared, s.At)
+	if err != nil {
+		return err
+	}
+	if why == "" && changed != "" {
 		why = fmt.Sprintf("it changed its input %q, which is shared and read-only", changed)
 	}
 	if why != "" {

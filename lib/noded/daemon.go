@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
+	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"distribute/lib/account"
@@ -19,6 +21,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/pack"
+	"distribute/lib/presence"
 	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
@@ -44,6 +47,26 @@ type Settings struct {
 	Once  bool   // the daemon ends with its first session
 	Up    func() // nil, or called when what an earlier daemon left has been taken over
 
+	// What may change while the node runs comes through Changes, if that is not nil:
+	// it counts from then on in the place of Offer, Most, Caps, As, Pausers and Presence.
+	Changes <-chan Given
+	Most    int64 // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
+
+	// CardUsers is the processes that compute on each GPU, by its index; nil if that
+	// is not known here, and does not matter.
+	CardUsers func(ctx context.Context) (map[int][]int, error)
+
+	// Pausers is the numbers of the users who may pause the node, beside root and
+	// its own; nil: all. Pauses says that it goes by pauses, which a machine that a
+	// simulation brings does not unless this is set.
+	Pausers []int
+	Pauses  bool
+
+	// Presence is when the node pauses by itself, and Host where it looks for people:
+	// the zero value is this machine.
+	Presence presence.Config
+	Host     presence.Host
+
 	// As is the account as which the jobs of a submitter run, or why there is
 	// none; nil accounts, and a nil As, are the user of the daemon. RunsAs is
 	// node.Submitter, the name of the account if it is one for all, or empty if
@@ -55,10 +78,14 @@ type Settings struct {
 	// Terms.Streams, and proc.Uptime. Dial is also what -stdio brings.
 	Machine Machine
 	Dial    func(ctx context.Context, addr string) (net.Conn, error)
-	Uptime  func() time.Duration // also runs while the machine sleeps
+	Uptime  func() time.Duration            // also runs while the machine sleeps
+	Stand   func() (Stand, <-chan struct{}) // how the pauses stand, and what is closed when that changes; nil: they are read
 
 	boot   string
-	cgroup string // below which trees get their cgroups; empty: none
+	bounds bool                                                           // the kernel bounds the memory of all jobs together
+	cgroup string                                                         // below which trees get their cgroups; empty: none
+	ticks  func(ctx context.Context, every time.Duration) <-chan struct{} // by Uptime; nil: none
+	cpuIDs []int                                                          // the numbers of the cpus that this process may run on; empty: not known
 }
 
 // Run is the life of a node, from the lock of its directory until ctx ends or
@@ -90,27 +117,29 @@ func Run(ctx context.Context, s Settings) error {
 	return newDaemon(&s, d).run(ctx)
 }
 
-// bound bounds what all jobs together take of the machine, as far as the kernel
-// can, and says what it cannot.
-func (s *Settings) bound() {
-	missing := []string{"processes", "memory"}
-	if s.cgroup != "" {
-		most := max(256, 3*proc.MaxThreads()/4)
-		missing = proc.Bound(s.cgroup, most, s.Offer.Memory-s.Offer.Memory/16)
-	}
-	if len(missing) > 0 {
-		s.Log.Info("the kernel does not bound what jobs take", "of", strings.Join(missing, ", "))
-	}
-}
-
 // fill sets what is not set.
 func (s *Settings) fill() {
 	if s.Machine == nil {
-		s.Machine = thisMachine{}
+		s.Machine, s.cpuIDs, s.Pauses = thisMachine{absolute(s.Dir)}, proc.CPUs(), true
+		if s.Uptime == nil {
+			s.ticks = proc.Ticks // a simulation's clock is not the kernel's
+		}
 	}
 	if s.Uptime == nil {
 		s.Uptime = proc.Uptime
 	}
+}
+
+// absolute is a path that does not depend on where this process is, nor, if it is
+// there, on links by which it is named: dpause may be given another.
+func absolute(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
 }
 
 // A daemon is the node. The state below acts belongs to the goroutine of run;
@@ -120,50 +149,79 @@ type daemon struct {
 	desk    *desk.Desk
 	claims  claims
 	packing chan struct{}
-	link    *link // to the head
+	link    *link    // to the head
+	pausing *pausing // nil: nothing pauses this node
+	warden  *warden  // nil: neither does it itself
+	started uint64   // when this process was, in ticks after boot
+
+	patienceNews chan struct{} // the head has said how long jobs wait; room for one
+	nowNews      chan struct{} // what dpause is told may have changed; room for one
+
+	now   atomic.Pointer[Given] // see given; changed by the state
+	cards struct {
+		sync.Mutex // of the look that is under way
+		looked     bool
+		at         time.Time
+		told       string // why a look failed
+	}
 
 	acts chan func()
 	over chan struct{} // closed when run ends
 	work sync.WaitGroup
 
-	attempts  map[job.Token]*attempt
-	builds    map[string]*build // that are known of, by directory
-	forgotten map[string]bool   // builds to be removed when no attempt needs them
-	free      int               // cpus
-	queue     []*want           // for cpus
-	slots     []Slot            // supervisors without an order
-	arrivals  int
-	leaving   leaving
-	watching  bool          // somebody looks at the disk
-	settling  bool          // somebody sees to results that wait
-	trimming  bool          // somebody brings the cache under its cap
-	trimAgain bool          // more may have come over it meanwhile
-	roomNews  chan struct{} // closed when there may be more room, and made anew
-	letGo     recent        // deleted in this session: a start that comes late is not for a new attempt
-	noted     int           // the order of the last attempt that was noted; of the goroutine that obeys the head
+	attempts     map[job.Token]*attempt
+	builds       map[string]*build // that are known of, by directory
+	forgotten    map[string]bool   // builds to be removed when no attempt needs them
+	free         int               // cpus
+	stock        stock             // what else of the node is free
+	held         map[*share]bool   // what runs has
+	bounded      int64             // bytes of memory that all jobs together get
+	queue        []*want           // for cpus
+	pause        standing          // what is paused
+	patience     *float64          // seconds that the head lets jobs wait for the end of a pause; nil: for ever
+	slots        []Slot            // supervisors without an order
+	arrivals     int
+	leaving      leaving
+	watching     bool          // somebody looks at the disk
+	cardsWatched bool          // somebody looks at the GPUs
+	settling     bool          // somebody sees to results that wait
+	trimming     bool          // somebody brings the cache under its cap
+	trimAgain    bool          // more may have come over it meanwhile
+	roomNews     chan struct{} // closed when there may be more room, and made anew
+	letGo        recent        // deleted in this session: a start that comes late is not for a new attempt
+	noted        int           // the order of the last attempt that was noted; of the goroutine that obeys the head
 }
 
 // An attempt is one that the head gave to this node and that has not been
 // deleted. Its fields belong to the state, its directory to its goroutine.
 type attempt struct {
 	*desk.Attempt
-	seq     int           // order of arrival
-	cpus    int           // that it has when it runs
-	phase   string        // as the head is told
-	passed  bool          // it waits for the head or for a build, and others may go before it
-	started bool          // it runs, or ran
-	held    bool          // the head does not know it: nothing is begun with it
-	adopted bool          // it runs under a supervisor of an earlier daemon
-	running bool          // its processes live
+	seq     int    // order of arrival
+	cpus    int    // that it has when it runs
+	phase   string // as the head is told
+	passed  bool   // it waits for the head or for a build, and others may go before it
+	started bool   // it runs, or ran
+	held    bool   // the head does not know it: nothing is begun with it
+	adopted bool   // it runs under a supervisor of an earlier daemon
+	running bool   // its processes live
+
+	saved      pack.Manifest // what it goes on with, when that is known; of its goroutine
+	savedBytes int64         // that takes of the disk
+
 	stopped bool          // it is to end
+	back    bool          // it is given back, because the node is paused
+	open    bool          // its id is for everybody's eyes
 	why     string        // for what reason
 	result  *job.Result   // once it is over
 	loose   bool          // the result may be lost with a power cut
 	small   pack.Manifest // of what it left, if that is little; not changed once result is set
+	seen    seen          // its large files, when small was made
+	sent    bool          // it was begun to be sent; of the up stream
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it is over
 
 	account *account.Account // it runs as; of its goroutine
+	share   *share           // that it has if it is adopted
 
 	room   int64         // bytes of disk that are its own before it starts
 	writes int64         // that it said it writes
@@ -175,9 +233,14 @@ type attempt struct {
 func newDaemon(s *Settings, d *desk.Desk) *daemon {
 	s.fill()
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
-		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, roomNews: make(chan struct{})}
+		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{}, held: map[*share]bool{},
+		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs), roomNews: make(chan struct{}),
+		patienceNews: make(chan struct{}, 1), nowNews: make(chan struct{}, 1)}
 	n.link = newLink(n)
+	g := n.given()
+	g.cpus = n.stock.cpus.all
+	n.now.Store(g)
+	n.bounded = g.most()
 	return n
 }
 
@@ -191,6 +254,10 @@ func (n *daemon) run(ctx context.Context) error {
 	if s, err := n.Machine.NewSlot(); err == nil {
 		n.slots = append(n.slots, s)
 	}
+	n.beginWatch(ctx)
+	n.beginPauses(ctx)
+	n.followStand(ctx)
+	n.goOn()
 	var last error
 	n.work.Go(func() {
 		if last = n.link.run(ctx); n.Once {
@@ -198,7 +265,9 @@ func (n *daemon) run(ctx context.Context) error {
 		}
 	})
 	n.work.Go(n.takeLeave)
-	n.Log.Info("node is up", "name", n.Name, "head", n.Addr, "cpus", n.Offer.CPUs, "dir", n.Dir, "containment", n.Offer.Containment)
+	n.watchCards()
+	n.keepInputs()
+	n.Log.Info("node is up", "name", n.Name, "head", n.Addr, "cpus", n.given().Offer.CPUs, "dir", n.Dir, "containment", n.given().Offer.Containment)
 	if n.Up != nil {
 		n.Up()
 	}
@@ -209,6 +278,8 @@ func (n *daemon) run(ctx context.Context) error {
 				return err
 			}
 			act()
+		case g := <-n.Changes:
+			n.change(g)
 		case <-ctx.Done():
 		}
 	}
@@ -245,14 +316,15 @@ func (n *daemon) do(f func()) bool {
 	}
 }
 
-// takeOver takes up what an earlier daemon left in the directory.
+// takeOver takes up what an earlier daemon left in the directory, which goes on
+// with goOn.
 func (n *daemon) takeOver() error {
 	bs, err := n.desk.Builds()
 	if err != nil {
 		return err
 	}
 	for _, b := range bs {
-		n.builds[b.Dir] = &build{Build: b}
+		n.builds[b.Dir] = &build{Build: b, used: madeAt(b.Dir)}
 	}
 	as, err := n.desk.Attempts()
 	if err != nil && (as == nil || passing(err)) {
@@ -284,6 +356,17 @@ func (n *daemon) takeOver() error {
 	return nil
 }
 
+// goOn has the attempts go on that takeOver took up, in the order in which they
+// came. Only now is it known what holds them back.
+func (n *daemon) goOn() {
+	as := slices.SortedFunc(maps.Values(n.attempts), func(a, b *attempt) int { return cmp.Compare(a.seq, b.seq) })
+	for _, a := range as {
+		if a.result == nil {
+			n.begin(a)
+		}
+	}
+}
+
 // damageLevel is at which level damage of an attempt is told. A power cut damages
 // what was not synced, and nobody must act for that: it is run again.
 func (n *daemon) damageLevel(a *desk.Attempt) slog.Level {
@@ -306,7 +389,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err = da.Started()
+	started, err := da.Started()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -319,7 +402,8 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	} else if alive {
 		a.adopted, a.running, a.phase = true, true, wire.Running
 		n.watchDisk()
-		n.free -= a.cpus
+		a.share = a.shareIn(started)
+		n.retake(a.share)
 	}
 	if !a.started {
 		if err := da.Sweep(); err != nil {
@@ -327,7 +411,6 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		}
 	}
 	n.Log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "started", a.started, "runs", a.adopted)
-	n.begin(a)
 	return nil
 }
 
@@ -335,8 +418,8 @@ func (n *daemon) resume(da *desk.Attempt) error {
 func (n *daemon) add(da *desk.Attempt) *attempt {
 	n.arrivals++
 	a := &attempt{Attempt: da, seq: n.arrivals, cpus: da.CPUs, phase: wire.Waiting, done: make(chan struct{})}
-	if a.cpus < 1 || a.cpus > n.Offer.CPUs {
-		a.cpus = n.Offer.CPUs
+	if a.cpus < 1 || a.cpus > n.given().Offer.CPUs {
+		a.cpus = n.given().Offer.CPUs
 	}
 	n.attempts[a.Token] = a
 	return a
@@ -347,6 +430,7 @@ func (n *daemon) add(da *desk.Attempt) *attempt {
 func (n *daemon) begin(a *attempt) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a.cancel = cancel
+	n.sendBack(a)
 	n.work.Go(func() {
 		defer cancel(nil)
 		n.live(ctx, a)
@@ -383,6 +467,7 @@ func (n *daemon) ended(a *attempt, r *job.Result) {
 	}
 	n.roomChanged()
 	n.pump()
+	tell(n.nowNews)
 	n.Log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
 	n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
 }

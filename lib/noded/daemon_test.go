@@ -46,6 +46,7 @@ func TestTakeOverInOrder(t *testing.T) {
 	if n.noted != 24 {
 		t.Errorf("the last one was number %d", n.noted)
 	}
+	n.goOn()
 	close(n.over)
 	for _, a := range n.attempts {
 		a.cancel(nil)

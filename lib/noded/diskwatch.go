@@ -51,7 +51,7 @@ type diskWatch struct {
 
 // watchDisk begins to watch, if nobody does.
 func (n *daemon) watchDisk() {
-	if n.Caps == nil || n.watching {
+	if n.given().Caps == nil || n.watching {
 		return
 	}
 	n.watching = true
@@ -90,7 +90,7 @@ func (n *daemon) allRunning() []*watched {
 	}
 	for _, b := range n.builds {
 		if b.run != nil {
-			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, out: b.Output()})
+			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, out: b.Output(), base: b.run.base, writes: b.Spec.Resources.Disk})
 		}
 	}
 	return all
@@ -99,8 +99,8 @@ func (n *daemon) allRunning() []*watched {
 // look is one look at the disk.
 func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	for _, x := range all {
-		if info, err := os.Lstat(x.out); err == nil && w.n.Caps.Output > 0 && info.Size() > w.n.Caps.Output {
-			w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(w.n.Caps.Output))
+		if info, err := os.Lstat(x.out); err == nil && w.n.given().Caps.Output > 0 && info.Size() > w.n.given().Caps.Output {
+			w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(w.n.given().Caps.Output))
 		}
 	}
 	space, err := w.n.desk.Space()
@@ -115,7 +115,8 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	w.nearlyFull(ctx, all, space)
 }
 
-// measured stops attempts that have written more than they said.
+// measured stops who has written more than he said; a build, more than its batch
+// says of a job.
 func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 	began := time.Now()
 	for _, x := range all {
@@ -124,7 +125,9 @@ func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 		}
 		bytes, _ := desk.Use(ctx, x.dir)
 		used := max(0, bytes-x.base)
-		w.n.do(func() { x.a.used = used })
+		if x.a != nil {
+			w.n.do(func() { x.a.used = used })
+		}
 		if used > x.writes+leastRoom/16 {
 			w.n.stopRunning(x, errStopped, fmt.Sprintf("it had written %s, and %s were asked for", unit.FormatBytes(used), unit.FormatBytes(x.writes)))
 		}
@@ -136,7 +139,7 @@ func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 // the other, as long as it gets fuller.
 func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space) {
 	inodes := s.AllInodes / inodesFree
-	enough := s.Free >= w.n.Caps.Reserve && s.Inodes >= inodes
+	enough := s.Free >= w.n.given().Caps.Reserve && s.Inodes >= inodes
 	if enough {
 		w.acted, w.told = false, false
 	}
@@ -154,7 +157,7 @@ func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space
 	if enough || time.Now().Before(w.again) {
 		return
 	}
-	worth := desk.Space{Free: w.n.Caps.Reserve / worthStop, Inodes: inodes / worthStop}
+	worth := desk.Space{Free: w.n.given().Caps.Reserve / worthStop, Inodes: inodes / worthStop}
 	if w.acted && s.Free > w.low.Free-worth.Free && s.Inodes > w.low.Inodes-worth.Inodes {
 		return // what is there may go home; nobody takes more
 	}
@@ -166,7 +169,7 @@ func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space
 	if worst == nil {
 		if w.again = time.Now().Add(measureCost * time.Since(began)); !w.told {
 			w.told = true
-			w.n.Log.Warn("the disk is nearly full, and not of what runs here; nobody is stopped", "free", s.Free, "reserve", w.n.Caps.Reserve, "inodes", s.Inodes)
+			w.n.Log.Warn("the disk is nearly full, and not of what runs here; nobody is stopped", "free", s.Free, "reserve", w.n.given().Caps.Reserve, "inodes", s.Inodes)
 		}
 		return
 	}
@@ -180,7 +183,7 @@ func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space
 // together as is missing, others have filled the disk, and it is nobody.
 func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, inodes int64) (worst *watched, has int64) {
 	few := s.Inodes < inodes
-	free, most, together := w.n.Caps.Reserve, int64(0), int64(0)
+	free, most, together := w.n.given().Caps.Reserve, int64(0), int64(0)
 	missing := free - s.Free
 	if few {
 		free, missing = inodes, inodes-s.Inodes

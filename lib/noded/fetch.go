@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"time"
 
 	"distribute/lib/desk"
 	"distribute/lib/job"
@@ -91,6 +92,13 @@ func (n *daemon) sending(a *attempt) {
 
 func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
 	b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec)
+	if err == nil {
+		n.do(func() {
+			if known := n.builds[b.Dir]; known != nil {
+				known.over = false // a batch of that name has come again
+			}
+		})
+	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return b, err
 	}
@@ -176,6 +184,7 @@ func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Inp
 // fetchMine fetches inputs, whatever cuts come between. What has come before a
 // cut, or before the daemon was killed, does not come again.
 func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes map[string]int64) error {
+	defer n.keepInputs()
 	anew := map[string]bool{} // begun again from their first byte, for what had come was wrong
 	for {
 		f, m := n.nextFetch(a, sums, sizes)
@@ -194,6 +203,26 @@ func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes
 			return err
 		}
 	}
+}
+
+// keepAfter is how long inputs that have come wait for their sync. A job that
+// waited for them is started meanwhile: beside the sync, what is synced of its
+// start would wait for all of theirs.
+const keepAfter = 5 * time.Second
+
+// keepInputs makes the inputs that have come durable, beside all else: jobs use
+// them meanwhile.
+func (n *daemon) keepInputs() {
+	n.work.Go(func() {
+		ctx, cancel := n.untilOver()
+		defer cancel()
+		if linger(ctx, keepAfter); ctx.Err() != nil {
+			return
+		}
+		if err := n.desk.Keep(ctx); err != nil && ctx.Err() == nil {
+			n.Log.Error("the disk does not take an input, which will be fetched again", "why", err)
+		}
+	})
 }
 
 // nextFetch is the next question for inputs, and what is to come; nil if all

@@ -30,19 +30,25 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	if err != nil {
 		return nil, err
 	}
-	if changed := n.desk.CheckShared(s.Shared, s.At); changed != "" && r.OK() {
-		r.Reason = fmt.Sprintf("the shared input %q was changed while it ran", changed)
-	}
 	if err := os.RemoveAll(a.Extra()); err != nil {
 		return nil, err
 	}
-	m, skipped, err := saved(ctx, a, s.Kind, identity(s.As))
+	a.seen = seen{}
+	m, skipped, err := saved(ctx, a, s.Kind, identity(s.As), r.Saved)
 	if errors.Is(err, pack.ErrLimit) {
+		r.Saved = false
 		m, skipped, err = nil, []pack.Skipped{{Path: ".", Why: err.Error()}}, nil
 		r.Reason = strings.TrimPrefix(r.Reason+"; what it left is too much: "+skipped[0].Why, "; ")
 	}
 	if err != nil {
 		return nil, err
+	}
+	changed, err := n.desk.CheckShared(ctx, s.Shared, s.At)
+	if err != nil {
+		return nil, err
+	}
+	if changed != "" && r.OK() {
+		r.Reason = fmt.Sprintf("the shared input %q was changed while it ran", changed)
 	}
 	output, err := printed(a)
 	if err != nil {
@@ -120,8 +126,9 @@ func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
 	return m, err
 }
 
-// saved is what the job itself left.
-func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity) (pack.Manifest, []pack.Skipped, error) {
+// saved is what the job itself left. With asIs what a command job has put into
+// the directory of what is saved keeps its path: another attempt goes on with it.
+func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs bool) (pack.Manifest, []pack.Skipped, error) {
 	if err := as.Do(func() error { return unlocked(a.WorkDir()) }); err != nil {
 		return nil, nil, err
 	}
@@ -132,31 +139,42 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity) (pac
 		if !isDir {
 			return nil, []pack.Skipped{{Path: saveDir, Why: "it is no directory any more, so nothing of it was kept"}}, nil
 		}
-		return scan(ctx, as, save, nil)
+		return scan(ctx, as, save, a.look(nil))
 	}
 	before, err := a.Before()
 	if err != nil {
 		return nil, nil, err
 	}
-	m, skipped, err := scan(ctx, as, a.WorkDir(), func(p string, info fs.FileInfo) bool {
-		return info.IsDir() && (p != saveDir) || !info.IsDir() && before.Changed(p, info)
-	})
+	m, skipped, err := scan(ctx, as, a.WorkDir(), a.look(func(p string, info fs.FileInfo) bool {
+		return info.IsDir() && (asIs || p != saveDir) || !info.IsDir() && before.Changed(p, info)
+	}))
 	if err != nil {
 		return nil, nil, err
 	}
 	m = pruned(m, func(p string) bool { _, was := before[p]; return was })
-	if !isDir {
+	if !isDir || asIs {
 		return m, skipped, nil
 	}
-	inner, more, err := scan(ctx, as, save, func(p string, info fs.FileInfo) bool {
+	inner, more, err := scan(ctx, as, save, a.look(func(p string, info fs.FileInfo) bool {
 		return info.IsDir() || before.Changed(path.Join(saveDir, p), info)
-	})
+	}))
 	if err != nil {
 		return nil, nil, err
 	}
 	inner = pruned(inner, func(p string) bool { _, was := before[path.Join(saveDir, p)]; return was })
 	m, lost := merge(m, inner)
 	return m, slices.Concat(skipped, more, lost), nil
+}
+
+// look notes how the files are that keep lets through, or all if it is nil.
+func (a *attempt) look(keep func(string, fs.FileInfo) bool) func(string, fs.FileInfo) bool {
+	return func(p string, info fs.FileInfo) bool {
+		if keep != nil && !keep(p, info) {
+			return false
+		}
+		a.seen.note(info)
+		return true
+	}
 }
 
 // unlocked opens a directory that a job has closed to its own user.
@@ -264,7 +282,7 @@ func writeSkipped(a *attempt, skipped []pack.Skipped) error {
 // openHome opens a file of an attempt's manifest. A file of that path can lie in
 // several places; it is the one that is as the manifest has it. Its content is
 // checked on the way. What the job left is opened with the rights of as.
-func openHome(a *attempt, root *os.Root, e pack.Entry, as *proc.Identity) (f io.ReadCloser, err error) {
+func openHome(a *attempt, root *os.Root, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
 	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
 	if e.Path == a.Job.Name()+"_output.txt" {
 		places = append([]string{filepath.Base(a.Output())}, places...)

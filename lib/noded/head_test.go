@@ -42,6 +42,11 @@ type fakeHead struct {
 
 	skew atomic.Bool // it speaks another version
 
+	answer func(*wire.Conn, uint64, *wire.Fetch) bool // to a fetch, if it is not nil; set before a node comes
+	asked  []wire.Want                                // of what is saved
+
+	patience *float64 // that it tells; set before a node comes
+
 	mu sync.Mutex // guards up
 	up map[job.Token]chan *wire.Conn
 }
@@ -94,7 +99,7 @@ func (h *fakeHead) greet(c *wire.Conn) {
 	if h.skew.Load() {
 		proto = [2]int{wire.Proto[1] + 6, wire.Proto[1] + 8}
 	}
-	if c.Send(&wire.Hello{Proto: proto, Role: wire.RoleHead, Join: join, Spool: "s"}) != nil {
+	if c.Send(&wire.Hello{Proto: proto, Role: wire.RoleHead, Join: join, Spool: "s", Patience: h.patience}) != nil {
 		return
 	}
 	switch {
@@ -114,7 +119,11 @@ func (h *fakeHead) serveDown(c *wire.Conn) {
 		if err != nil {
 			return
 		}
-		if f, ok := m.(*wire.Fetch); ok && f.Of == wire.OfSpec {
+		f, ok := m.(*wire.Fetch)
+		if ok && h.answer != nil && h.answer(c, x, f) {
+			continue
+		}
+		if ok && f.Of == wire.OfSpec {
 			c.SendTransfer(&wire.Send{X: x, Of: wire.OfSpec, Attempt: f.Attempt}, func(w io.Writer) error {
 				_, err := io.WriteString(w, h.spec)
 				return err
@@ -188,12 +197,22 @@ func awaited[T wire.Message](s *fakeSession) T {
 // live runs a node of one cpu until the test ends, or the returned function is
 // called.
 func (h *fakeHead) live(dir string, uptime func() time.Duration) (stop func()) {
+	return h.liveWith(dir, 1, uptime)
+}
+
+// liveWith is live for a node of so many cpus.
+func (h *fakeHead) liveWith(dir string, cpus int, uptime func() time.Duration) (stop func()) {
+	return h.liveAs(dir, func(s *Settings) { s.Offer.CPUs, s.Uptime = cpus, uptime })
+}
+
+// liveAs is live for a node with other settings.
+func (h *fakeHead) liveAs(dir string, change func(*Settings)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- Run(ctx, Settings{Addr: "tcp://" + h.l.Addr().String(), Name: "ws1", Offer: node.Offer{CPUs: 1}, Dir: dir,
-			Path: os.Getenv("PATH"), Log: slog.New(slog.NewTextHandler(h.t.Output(), nil)), Uptime: uptime})
-	}()
+	s := Settings{Addr: "tcp://" + h.l.Addr().String(), Name: "ws1", Offer: node.Offer{CPUs: 1}, Dir: dir,
+		Path: os.Getenv("PATH"), Log: slog.New(slog.NewTextHandler(h.t.Output(), nil))}
+	change(&s)
+	go func() { ended <- Run(ctx, s) }()
 	over := false
 	stop = func() {
 		if over {
@@ -323,7 +342,7 @@ func TestL49Slept(t *testing.T) {
 // A short stop changes nothing, a long one is told of.
 func TestL49Watch(t *testing.T) {
 	now := time.Hour
-	w := newWatch(func() time.Duration { return now })
+	w := newWatch(func() time.Duration { return now }, nil)
 	if now += silentAfter - 1; w.slept() != nil {
 		t.Error("a short stop is taken for a sleep")
 	}

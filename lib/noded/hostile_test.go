@@ -140,7 +140,7 @@ func reading(t *testing.T, text io.Reader) *session {
 	n := &daemon{Settings: &Settings{Log: slog.New(slog.DiscardHandler)}}
 	n.fill()
 	n.link = newLink(n)
-	return &session{n: n, c: wire.New(a), in: box(), out: box(), grants: box(), watch: newWatch(n.Uptime)}
+	return &session{n: n, c: wire.New(a), in: box(), out: box(), grants: box(), watch: newWatch(n.Uptime, nil)}
 }
 
 // Of a message that is cut anywhere nothing is obeyed; of those before it, all.

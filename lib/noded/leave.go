@@ -102,7 +102,7 @@ func (n *daemon) takeLeave() {
 				}
 			})
 		}
-		pause(ctx, wait)
+		linger(ctx, wait)
 	}
 }
 

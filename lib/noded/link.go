@@ -131,7 +131,7 @@ func (l *link) run(ctx context.Context) error {
 		var refusal *wire.Error
 		pending = errors.As(err, &refusal) && refusal.Pending
 		wait = l.next(wait, err)
-		pause(ctx, wait-time.Duration(rand.Int64N(int64(wait)/4+1)))
+		linger(ctx, wait-time.Duration(rand.Int64N(int64(wait)/4+1)))
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (l *link) run(ctx context.Context) error {
 // next is how long to wait after wait was not enough.
 func (l *link) next(wait time.Duration, err error) time.Duration {
 	var refusal *wire.Error
-	own := errors.Is(err, errSlept) || errors.Is(err, errAnew) // not for the head's sake
+	own := errors.Is(err, errSlept) // not for the head's sake
 	switch {
 	case (wait == 0 || own) && dial.Local(l.n.Addr):
 		return 200 * time.Millisecond
@@ -166,12 +166,13 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 		return false, err
 	}
 	defer c.Close()
-	s := &session{n: n, c: c, streams: streams, watch: newWatch(n.Uptime), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
+	s := &session{n: n, c: c, streams: streams, watch: newWatch(n.Uptime, n.ticks), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
 		grants: &outbox{news: make(chan struct{}, 1)}, tails: map[uint64]context.CancelFunc{}}
 	if err := l.attach(ctx, s); err != nil {
 		return false, err
 	}
 	defer l.detach()
+	n.setPatience(head.Patience)
 	n.Log.Info("session with the head", "head", n.Addr, "spool", head.Spool)
 	var parts sync.WaitGroup
 	ends := make(chan error, 8)
@@ -255,7 +256,7 @@ func (n *daemon) list() []wire.Message {
 	}
 	seen := map[job.BatchID]bool{}
 	for _, b := range n.builds {
-		if !seen[b.Batch] {
+		if !seen[b.Batch] && !b.over {
 			seen[b.Batch] = true
 			ms = append(ms, &wire.Item{Build: b.Batch})
 		}
@@ -269,7 +270,7 @@ func (s *session) data(ctx context.Context, join job.Token, way string, use func
 	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: join, State: way}
 	c, _, err := s.n.greet(ctx, s.streams, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
-		if pause(ctx, wait); ctx.Err() != nil {
+		if linger(ctx, wait); ctx.Err() != nil {
 			return ctx.Err()
 		}
 		c, _, err = s.n.greet(ctx, s.streams, h)

@@ -30,7 +30,9 @@ type Slot interface {
 }
 
 // thisMachine is the one that the program runs on.
-type thisMachine struct{}
+type thisMachine struct {
+	dir string // the node's, absolute: its supervisors are known by it
+}
 
 func (thisMachine) Boot() (string, error)                           { return proc.Boot() }
 func (thisMachine) Cgroup(node string) (string, error)              { return proc.CgroupParent(node) }
@@ -38,8 +40,8 @@ func (thisMachine) Alive(dir string) (bool, error)                  { return pro
 func (thisMachine) StopHeld(dir string) error                       { return proc.StopHeld(dir) }
 func (thisMachine) AwaitFree(ctx context.Context, dir string) error { return proc.AwaitFree(ctx, dir) }
 
-func (thisMachine) NewSlot() (Slot, error) {
-	s, err := proc.NewSlot()
+func (m thisMachine) NewSlot() (Slot, error) {
+	s, err := proc.NewSlot(absolute(m.dir)) // which may not have been there before
 	if err != nil {
 		return nil, err // and no Slot that holds a nil
 	}

@@ -32,12 +32,13 @@ func noRoom(need, has int64) error {
 
 // offer is what the node offers now: what is free of its disk changes.
 func (n *daemon) offer() node.Offer {
-	o := n.Offer
-	if n.Caps != nil {
+	o := n.given().Offer
+	if n.given().Caps != nil {
 		if space, err := n.desk.Space(); err == nil {
-			o.Disk = max(0, space.Free-n.Caps.Reserve)
+			o.Disk = max(0, space.Free-n.given().Caps.Reserve)
 		}
 	}
+	n.lend(&o)
 	return o
 }
 
@@ -82,11 +83,23 @@ func (n *daemon) needs(ctx context.Context, a *attempt, b *desk.Build) needs {
 	case n.desk.Ready(b):
 		r.build, r.copies = 0, r.copies+n.buildSize(ctx, b)
 	}
+	r.copies += a.savedBytes
 	r.writes = b.Spec.Resources.Disk
 	if a.Work.Resources != nil {
 		r.writes = a.Work.Resources.Disk
 	}
 	return r
+}
+
+// copied is how many bytes of disk inputs take that lie in a directory of their
+// own; the others are cloned or linked.
+func copied(inputs []job.Input) (size int64) {
+	for _, in := range inputs {
+		if in.Size < desk.SharedFrom {
+			size += desk.Rounded(in.Size)
+		}
+	}
+	return size
 }
 
 // buildSize is how many bytes of disk a build left.
@@ -132,7 +145,7 @@ func (a *attempt) givesRoom() bool {
 // removed is removed. With wait it waits for others that run here, if the room
 // is theirs. The error is a *noRoomError if there is no room.
 func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool) error {
-	if n.Caps == nil {
+	if n.given().Caps == nil {
 		return nil
 	}
 	var enough <-chan time.Time
@@ -144,7 +157,7 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 		has, fits, others := int64(0), false, false
 		var news chan struct{}
 		n.do(func() {
-			has = space.Free - n.Caps.Reserve
+			has = space.Free - n.given().Caps.Reserve
 			for _, o := range n.attempts {
 				if o != a {
 					has -= o.claim()
@@ -193,21 +206,27 @@ func (n *daemon) roomChanged() {
 }
 
 // shrink removes so many bytes of what is kept for later, as far as nobody
-// needs it now, and says whether it removed any: inputs first, which come again
-// from the head, then builds.
-func (n *daemon) shrink(ctx context.Context, by int64) bool {
+// needs it now, and says whether it removed any: first builds of batches that are
+// over, then inputs, which come again from the head, then other builds.
+func (n *daemon) shrink(ctx context.Context, by int64) (some bool) {
+	idle := n.idleBuilds(ctx)
+	drop := func(over bool) {
+		for _, b := range idle {
+			if by > 0 && b.over == over && n.dropBuild(b.build) {
+				by -= b.size
+				some = true
+			}
+		}
+	}
+	if drop(true); by <= 0 {
+		return some
+	}
 	freed, err := n.desk.Evict(max(0, n.desk.CacheSize()-by))
 	if err != nil {
 		n.Log.Warn("the cache cannot be looked through", "why", err)
 	}
-	some := freed > 0
-	for _, b := range n.idleBuilds(ctx) {
-		if freed >= by {
-			break
-		}
-		freed += b.size
-		some = n.dropBuild(b.build) || some
-	}
+	by, some = by-freed, some || freed > 0
+	drop(false)
 	return some
 }
 
@@ -216,6 +235,7 @@ type idleBuild struct {
 	*build
 	size int64
 	used time.Time
+	over bool
 }
 
 // idleBuilds is what was built and is not needed now, that used longest ago
@@ -226,7 +246,7 @@ func (n *daemon) idleBuilds(ctx context.Context) []idleBuild {
 		needed := n.neededBatches()
 		for _, b := range n.builds {
 			if b.run == nil && !needed[b.Batch] {
-				idle = append(idle, idleBuild{build: b, used: b.used})
+				idle = append(idle, idleBuild{build: b, used: b.used, over: b.over})
 			}
 		}
 	})
@@ -241,7 +261,7 @@ func (n *daemon) idleBuilds(ctx context.Context) []idleBuild {
 func (n *daemon) dropBuild(b *build) bool {
 	var rest func() error
 	n.do(func() {
-		if n.builds[b.Dir] != b || b.run != nil || n.neededBatches()[b.Batch] {
+		if n.builds[b.Dir] != b || b.run != nil || b.lent > 0 || n.neededBatches()[b.Batch] {
 			return
 		}
 		delete(n.builds, b.Dir)
@@ -269,7 +289,7 @@ const trimEvery = 10 * time.Second
 
 // trim brings what is kept for later back under its cap, in the background.
 func (n *daemon) trim() {
-	if n.Caps == nil || n.kept() <= n.Caps.Cache {
+	if n.given().Caps == nil || n.kept() <= n.given().Caps.Cache {
 		return
 	}
 	if n.trimAgain = true; n.trimming {
@@ -281,10 +301,10 @@ func (n *daemon) trim() {
 		defer cancel()
 		for again := true; again && ctx.Err() == nil; {
 			over := int64(0)
-			n.do(func() { n.trimAgain, over = false, n.kept()-n.Caps.Cache })
+			n.do(func() { n.trimAgain, over = false, n.kept()-n.given().Caps.Cache })
 			if over > 0 {
-				n.shrink(ctx, over+n.Caps.Cache/10)
-				pause(ctx, trimEvery)
+				n.shrink(ctx, over+n.given().Caps.Cache/10)
+				linger(ctx, trimEvery)
 			}
 			n.do(func() {
 				if again = n.trimAgain; !again {

@@ -27,10 +27,10 @@ func (e *barredError) Error() string {
 // whose finds as whom an attempt runs, each time anew: an account may have come
 // or gone since.
 func (n *daemon) whose(ctx context.Context, a *attempt) error {
-	if n.As == nil {
+	if n.given().As == nil {
 		return nil
 	}
-	acc, err := n.As(ctx, a.User)
+	acc, err := n.given().As(ctx, a.User)
 	if err != nil && ctx.Err() == nil {
 		return &barredError{a.User, err.Error()}
 	}

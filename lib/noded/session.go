@@ -134,7 +134,10 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	notes := make([]desk.Note, len(starts))
 	for i, s := range starts {
 		n.noted++
-		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, User: s.User, Spec: s.Spec, Work: s.Work}
+		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, User: s.User, Spec: s.Spec, Work: s.Work, Saved: s.Saved}
+	}
+	if notes = n.keepOff(notes); len(notes) == 0 {
+		return
 	}
 	as, errs := n.desk.Begin(notes)
 	n.do(func() {
@@ -187,6 +190,8 @@ func (n *daemon) told(m wire.Message) {
 			return
 		}
 		n.forget(m.Attempt)
+	case *wire.Resume:
+		n.endPauses(m.By)
 	case *wire.Hold:
 		if a := n.attempts[m.Attempt]; a != nil {
 			n.Log.Error("the head does not take an attempt that is here; it is kept until drm deletes its batch or somebody, while dnoded is stopped, its directory",
@@ -273,7 +278,7 @@ func (n *daemon) forget(t job.Token) {
 // forgetBuild deletes what is known of a batch, when no attempt here needs it.
 func (n *daemon) forgetBuild(batch job.BatchID) {
 	for dir, b := range n.builds {
-		if b.Batch == batch {
+		if b.Batch == batch && !n.keepOver(b) {
 			n.forgotten[dir] = true
 		}
 	}
@@ -288,7 +293,7 @@ func (n *daemon) clear() {
 	needed := n.neededBatches()
 	for dir := range n.forgotten {
 		b := n.builds[dir]
-		if b == nil || needed[b.Batch] || b.run != nil {
+		if b == nil || needed[b.Batch] || b.run != nil || b.lent > 0 {
 			continue
 		}
 		delete(n.builds, dir)
@@ -323,7 +328,9 @@ func (s *session) up(ctx context.Context, c *wire.Conn) error {
 
 // deliver sends one result. Its error is that of the stream. Files that are no
 // longer what the manifest says make the attempt lost: its node went down before
-// they were on the disk, or somebody has been at them.
+// they were on the disk, or somebody has been at them. Where the head finds that
+// out, since they look as they did when they were hashed, they are hashed when it
+// asks again.
 func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	var a *attempt
 	n.do(func() { a = n.attempts[g.Attempt] })
@@ -354,10 +361,18 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 			return err
 		}
 	}
+	first := !a.sent
+	a.sent = true
 	*x++
 	var own error
 	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
-		own = pack.Sender(dial.Local(n.Addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) { return openHome(a, root, e, as) })
+		own = pack.Sender(dial.Local(n.Addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
+			f, err := openHome(a, root, e, as)
+			if err == nil && first && a.seen.same(f) {
+				return trusted{f}, nil
+			}
+			return f, err
+		})
 		return own
 	})
 	if !damaged(own) {
@@ -373,11 +388,8 @@ func damaged(err error) bool {
 	return !passing(err) && (errors.Is(err, pack.ErrChanged) || errors.As(err, &p))
 }
 
-// errAnew ends a session so that the next one's list says what has changed.
-var errAnew = errors.New("a result is damaged, and the session begins anew to say so")
-
-// spoiled makes an attempt lost whose files cannot be sent. The head has taken
-// in how it ended and hears otherwise only in a list, so the session ends.
+// spoiled makes an attempt lost whose files cannot be sent, and tells the head,
+// which has taken in how it ended.
 func (n *daemon) spoiled(a *attempt, why error) error {
 	if passing(why) {
 		return why
@@ -386,8 +398,11 @@ func (n *daemon) spoiled(a *attempt, why error) error {
 	if err := a.SetResult(r, nil, true); err != nil {
 		n.Log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
 	}
-	n.do(func() { a.result = r })
-	return errAnew
+	n.do(func() {
+		a.result = r
+		n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
+	})
+	return nil
 }
 
 // passing says that an error is of this moment and not of the files.

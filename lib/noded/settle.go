@@ -3,8 +3,8 @@ package noded
 import "time"
 
 // How results are looked after that nobody takes, since the head is away or
-// full. Those of short attempts are not synced when they are over: most are home
-// a moment later.
+// full. Those of short attempts are not synced as soon as they are over: most are
+// home a moment later.
 const (
 	settleEvery = 5 * time.Second
 	settleCost  = 20 // so many times what a sync cost passes before the next
@@ -22,7 +22,7 @@ func (n *daemon) settleLater(a *attempt) {
 		defer cancel()
 		var waited []*attempt // since the last look
 		for wait := settleEvery; ; {
-			if pause(ctx, wait); ctx.Err() != nil {
+			if linger(ctx, wait); ctx.Err() != nil {
 				return
 			}
 			wait = settleEvery
@@ -52,6 +52,24 @@ func (n *daemon) settleLater(a *attempt) {
 				return
 			}
 		}
+	})
+}
+
+// settleNow makes a result durable, unless it is home before. When the disk does
+// not take it now, that is tried again with the others.
+func (n *daemon) settleNow(a *attempt) {
+	n.work.Go(func() {
+		err := a.Settle()
+		for n.desk.MakeRoom(err) {
+			err = a.Settle()
+		}
+		n.do(func() {
+			if err == nil || n.attempts[a.Token] != a {
+				return
+			}
+			n.Log.Error("a result cannot be made durable; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+			n.settleLater(a)
+		})
 	})
 }
 

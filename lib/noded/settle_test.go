@@ -1,10 +1,16 @@
 package noded
 
 import (
+	"errors"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"distribute/lib/desk"
 	"distribute/lib/durable"
@@ -60,6 +66,64 @@ func TestL36WaitingIsMadeDurable(t *testing.T) {
 				t.Error("not noted")
 			}
 		})
+		close(end)
+	})
+}
+
+// What an attempt of some seconds left is made durable at once, and tried again
+// if the disk does not take it.
+func TestL36LongIsMadeDurableAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d, err := desk.Open(dir, "boot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		as, errs := d.Begin([]desk.Note{{Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var seen []string
+		broken := true
+		defer durable.Observe(&durable.Observer{Sync: func(f *os.File, all bool) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if seen = append(seen, strings.TrimPrefix(f.Name(), as[0].Dir)); broken {
+				return syscall.EIO
+			}
+			return nil
+		}})()
+		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+		end := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case act := <-n.acts:
+					act()
+				case <-end:
+					return
+				}
+			}
+		}()
+		var a *attempt
+		n.do(func() { a = n.add(as[0]) })
+		began := time.Now()
+		if err := n.keep(a, &job.Result{}, nil, true); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		mu.Lock()
+		if time.Since(began) > 0 || !slices.Contains(seen, "/result.json") && !slices.Contains(seen, "result.json") {
+			t.Errorf("after %v %q is synced", time.Since(began), seen)
+		}
+		broken, seen = false, nil
+		mu.Unlock()
+		n.work.Wait()
+		if len(seen) == 0 || a.loose {
+			t.Errorf("it was not tried again: %q", seen)
+		}
 		close(end)
 	})
 }

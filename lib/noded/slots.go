@@ -10,58 +10,68 @@ import (
 	"distribute/lib/proc"
 )
 
-// A want is somebody who waits for cpus.
+// A want is somebody who waits for a share of the node.
 type want struct {
-	seq   int // lower ones go first
-	cpus  int
-	slot  Slot          // one without an order, if there was one
-	given chan struct{} // closed when the cpus are his
+	share
+	seq     int           // lower ones go first
+	slot    Slot          // one without an order, if there was one
+	given   chan struct{} // closed when the share is his, or
+	refused error         // why it never will be
 }
 
-// acquire waits until so many cpus are free, and takes them and a supervisor.
+// acquire waits until a share is free, and takes it and a supervisor.
 // Who arrived first goes first: nobody is overtaken by one who needs less, only
 // while he waits for the head or for a build.
-func (n *daemon) acquire(ctx context.Context, seq, cpus int) (Slot, error) {
-	w := &want{seq: seq, cpus: cpus, given: make(chan struct{})}
+func (n *daemon) acquire(ctx context.Context, seq int, s share) (*share, Slot, error) {
+	w := &want{seq: seq, share: s, given: make(chan struct{})}
 	n.do(func() {
+		if w.refused = n.beyond(&w.share); w.refused != nil {
+			close(w.given)
+			return
+		}
 		at, _ := slices.BinarySearchFunc(n.queue, seq, func(w *want, seq int) int { return w.seq - seq })
 		n.queue = slices.Insert(n.queue, at, w)
 		n.pump()
 	})
 	select {
 	case <-w.given:
+		if w.refused != nil {
+			return nil, nil, w.refused
+		}
 		if w.slot != nil {
-			return w.slot, nil
+			return &w.share, w.slot, nil
 		}
 		slot, err := n.Machine.NewSlot()
 		if err != nil {
-			n.release(nil, cpus, nil)
+			n.release(nil, &w.share, nil)
 		}
-		return slot, err
+		return &w.share, slot, err
 	case <-ctx.Done():
 	case <-n.over:
 	}
 	n.do(func() {
 		select {
 		case <-w.given:
-			n.free += w.cpus
-			n.putSlot(w.slot)
+			if w.refused == nil {
+				n.give(&w.share)
+				n.putSlot(w.slot)
+			}
 		default:
 			n.queue = slices.DeleteFunc(n.queue, func(o *want) bool { return o == w })
 		}
 		n.pump()
 	})
-	return nil, errors.Join(ctx.Err(), errStopped)
+	return nil, nil, errors.Join(ctx.Err(), errStopped)
 }
 
-// release gives the cpus of an attempt, or of a build, back, and the supervisor if it can be used again. When the
-// daemon ends the supervisor is let go.
-func (n *daemon) release(a *attempt, cpus int, slot Slot) {
+// release gives the share of an attempt, or of a build, back, and the supervisor if
+// it can be used again. When the daemon ends the supervisor is let go.
+func (n *daemon) release(a *attempt, s *share, slot Slot) {
 	ok := n.do(func() {
 		if a != nil {
 			a.running = false
 		}
-		n.free += cpus
+		n.give(s)
 		n.putSlot(slot)
 		n.pump()
 	})
@@ -76,17 +86,17 @@ func (n *daemon) putSlot(s Slot) {
 	}
 }
 
-// pump gives free cpus to those who wait. An attempt that arrived earlier is
+// pump gives what is free to those who wait. An attempt that arrived earlier is
 // waited for while it is made ready here.
 func (n *daemon) pump() {
-	for len(n.queue) > 0 && n.queue[0].cpus <= n.free {
+	for len(n.queue) > 0 && n.has(n.queue[0]) {
 		w := n.queue[0]
 		for _, a := range n.attempts {
 			if a.seq < w.seq && !a.started && !a.passed && !a.held && a.result == nil {
 				return
 			}
 		}
-		n.free -= w.cpus
+		n.take(&w.share)
 		if last := len(n.slots) - 1; last >= 0 {
 			w.slot, n.slots = n.slots[last], n.slots[:last]
 		}
@@ -125,6 +135,8 @@ func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what stri
 				n.Log.Error("a supervisor died", "what", what, "pid", s.Pid())
 				s.Close()
 				return nil, nil, nil
+			case r.Passing && r.Paused:
+				return nil, s, errPaused
 			case r.Passing:
 				return nil, s, fmt.Errorf("%w: %s", errRefused, r.Refused)
 			case r.Refused != "":
@@ -160,7 +172,7 @@ func (n *daemon) stopAdopted(dir string) {
 			if n.Machine.StopHeld(dir) == nil {
 				return
 			}
-			pause(ctx, wait)
+			linger(ctx, wait)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/wire"
 )
 
@@ -33,8 +34,19 @@ func (s *session) tail(ctx context.Context, m *wire.Tail) {
 	s.following.Go(func() {
 		defer s.untail(m.X)
 		s.n.guarded(func() error {
-			return s.c.SendTransfer(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, func(w io.Writer) error {
-				return s.n.follow(ctx, m, w.(*wire.Writer))
+			o, err := s.n.printed(ctx, m)
+			if o != nil {
+				defer o.Close()
+			}
+			send := wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt, From: -1} // nowhere
+			if o != nil {
+				send.From = o.from
+			}
+			return s.c.SendTransfer(&send, func(w io.Writer) error {
+				if o == nil {
+					return err
+				}
+				return s.n.follow(ctx, o, m, w.(*wire.Writer))
 			})
 		})
 	})
@@ -49,29 +61,48 @@ func (s *session) untail(x uint64) {
 	}
 }
 
-// follow copies an output, from where it is asked for to its end, and with
-// Follow what is added until the attempt is over.
-func (n *daemon) follow(ctx context.Context, m *wire.Tail, w *wire.Writer) error {
+// An output is what an attempt or its build printed, from a byte on.
+type output struct {
+	*os.File
+	of   *attempt
+	from int64
+}
+
+// printed opens an output where it is asked for, when it is there; nil if it
+// will never be.
+func (n *daemon) printed(ctx context.Context, m *wire.Tail) (*output, error) {
 	var a *attempt
 	n.do(func() { a = n.attempts[m.Attempt] })
 	if a == nil {
-		return errNotHere
+		return nil, errNotHere
 	}
 	f, err := n.openOutput(ctx, a, m)
 	if f == nil {
-		return err
+		return nil, err
 	}
-	defer f.Close()
-	from := m.From
-	if info, err := f.Stat(); err == nil && from < 0 {
-		from = max(0, info.Size()+from)
+	o := &output{f, a, m.From}
+	if info, err := f.Stat(); err == nil && o.from < 0 {
+		o.from = max(0, info.Size()+o.from)
 	}
-	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		return err
+	if m.Lines > 0 {
+		o.from, err = line.Last(f, m.Lines)
 	}
+	if err == nil {
+		_, err = f.Seek(o.from, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// follow copies an output to its end, and with Follow what is added until the
+// attempt is over.
+func (n *daemon) follow(ctx context.Context, o *output, m *wire.Tail, w *wire.Writer) error {
 	for {
-		over := n.isOver(a, m.Build)
-		if _, err := io.Copy(w, f); err != nil {
+		over := n.isOver(o.of, m.Build)
+		if _, err := io.Copy(w, o); err != nil {
 			return err
 		}
 		if err := w.Flush(); err != nil {
@@ -80,7 +111,7 @@ func (n *daemon) follow(ctx context.Context, m *wire.Tail, w *wire.Writer) error
 		if over || !m.Follow {
 			return nil
 		}
-		if pause(ctx, lookEvery); ctx.Err() != nil {
+		if linger(ctx, lookEvery); ctx.Err() != nil {
 			return nil
 		}
 	}
@@ -114,7 +145,7 @@ func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.
 		if over || !m.Follow {
 			return nil, nil
 		}
-		if pause(ctx, lookEvery); ctx.Err() != nil {
+		if linger(ctx, lookEvery); ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 	}

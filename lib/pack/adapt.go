@@ -73,13 +73,13 @@ func (a *adapter) Write(p []byte) (n int, err error) {
 		n, err = a.storer.Write(p)
 	}
 	if a.since += n; err == nil && !a.decided && a.since >= probeBytes {
-		err = a.look()
+		err = a.look(p)
 	}
 	return n, err
 }
 
-// look decides how to go on.
-func (a *adapter) look() error {
+// look decides how to go on; p is what was written last.
+func (a *adapter) look(p []byte) error {
 	switch {
 	case a.encoder != nil && a.since >= trialBytes:
 		a.decided = true
@@ -91,13 +91,13 @@ func (a *adapter) look() error {
 		}
 	case a.encoder != nil:
 	default:
-		return a.probe()
+		return a.probe(p)
 	}
 	return nil
 }
 
 // probe looks at the wire, and squeezes if it is slow.
-func (a *adapter) probe() error {
+func (a *adapter) probe(p []byte) error {
 	if a.raw = append(a.raw, a.rate()); float64(a.since) >= a.waited.Seconds()*fastWire {
 		a.raw = a.raw[:0]
 	}
@@ -105,7 +105,7 @@ func (a *adapter) probe() error {
 	if len(a.raw) < probes {
 		return nil
 	}
-	if a.squeezes() {
+	if a.squeezes(p) {
 		return a.squeeze()
 	}
 	a.raw = a.raw[:0]
@@ -143,8 +143,11 @@ func (a *adapter) Close() error {
 
 // squeezes says whether what was written last takes a good deal less when it is
 // compressed.
-func (a *adapter) squeezes() bool {
-	p := a.buf[frameHeader+blockHeader:][:probeBlock] // of this block, or of the one before
+func (a *adapter) squeezes(p []byte) bool {
+	if len(p) < probeBlock {
+		p = a.buf[frameHeader+blockHeader:] // of this block, or of one before
+	}
+	p = p[:probeBlock]
 	e := encoders.Get().(*zstd.Encoder)
 	defer encoders.Put(e)
 	return len(e.EncodeAll(p, nil)) < len(p)*7/8

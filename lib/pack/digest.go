@@ -73,17 +73,37 @@ func digest(ctx context.Context, f *os.File, buf *buffer) (string, os.FileInfo, 
 }
 
 // digestOnce hashes the first size bytes, and counts one more if there are more.
+// Of a large file a part is hashed while the next is read.
 func digestOnce(ctx context.Context, f *os.File, size int64, buf *buffer) (string, int64, error) {
 	h := newHash()
 	defer hashes.Put(h)
+	var behind sync.WaitGroup
+	var second *buffer // for a file that needs it
+	defer func() {
+		if behind.Wait(); second != nil {
+			buffers.Put(second)
+		}
+	}()
+	mine, other := buf, second
 	var at int64
 	for at <= size {
 		if err := ctx.Err(); err != nil {
 			return "", 0, err
 		}
-		n, err := f.ReadAt(buf[:min(bufferSize, size-at+1)], at)
-		h.Write(buf[:n])
+		n, err := f.ReadAt(mine[:min(bufferSize, size-at+1)], at)
+		behind.Wait()
 		at += int64(n)
+		if err == nil && at <= size { // there is more
+			if second == nil {
+				second = buffers.Get().(*buffer)
+				other = second
+			}
+			part := mine[:n]
+			behind.Go(func() { h.Write(part) })
+			mine, other = other, mine
+			continue
+		}
+		h.Write(mine[:n])
 		if err == io.EOF {
 			break
 		}

@@ -6,19 +6,25 @@ import (
 	"hash"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 )
 
 // A Filler writes one file from its beginning to its end and hashes what is in
 // it. It is for one goroutine, and needs Release.
 type Filler struct {
+	// Lazy leaves it to the kernel when it begins to write to the disk: for a file
+	// whose sync nobody waits for.
+	Lazy bool
+
 	f    *os.File
 	hash hash.Hash
 	buf  *buffer
 	buf2 *buffer // for a file that needs it
 	disk error   // the first error of the file
 
-	behind chan error // of the write under way
+	behind sync.WaitGroup // of a buffer that is hashed and written
+	late   error          // of that write
 }
 
 // NewFiller returns a Filler of a file that is open for reading and writing. The
@@ -55,13 +61,14 @@ func (w *Filler) fill(e *Entry, from int64, r io.Reader) error {
 // Append writes what r has behind the first from bytes, which have to be filled
 // already, and returns where the file ends then. A whole buffer of zeros becomes
 // a hole, so that a sparse file does not come to need its size on the disk. Of a
-// large file the kernel has begun to write all to the disk; nothing is synced.
+// large file the kernel has begun to write all to the disk, if it is not Lazy;
+// nothing is synced.
 func (w *Filler) Append(from int64, r io.Reader) (end int64, err error) {
 	end, hole, err := w.copy(from, r)
 	if err == nil && hole {
 		err = w.noted(w.f.Truncate(end))
 	}
-	if err == nil && end > bufferSize {
+	if err == nil && end > bufferSize && !w.Lazy {
 		err = w.noted(startFlush(w.f, 0, 0))
 	}
 	return end, err
@@ -97,7 +104,7 @@ func (w *Filler) Prefix(n int64) error {
 var emptyBuffer buffer
 
 // copy is Append; hole says that the file ends with one and is still too short.
-// A full buffer is written while the next is read and hashed.
+// A full buffer is hashed and written while the next is read.
 func (w *Filler) copy(at int64, r io.Reader) (end int64, hole bool, err error) {
 	defer func() {
 		if werr := w.wait(); err == nil {
@@ -107,22 +114,20 @@ func (w *Filler) copy(at int64, r io.Reader) (end int64, hole bool, err error) {
 	buf := w.buf
 	for {
 		n, rerr := io.ReadFull(r, buf[:])
-		w.hash.Write(buf[:n])
 		if err := w.wait(); err != nil {
 			return at, false, err
 		}
 		if n > 0 {
 			hole = n == bufferSize && *buf == emptyBuffer
 		}
-		switch {
-		case hole || n == 0:
-		case n < bufferSize:
+		if n == bufferSize {
+			w.start(buf, at, hole)
+			buf = w.other(buf)
+		} else {
+			w.hash.Write(buf[:n])
 			if _, err := w.f.WriteAt(buf[:n], at); err != nil {
 				return at, false, w.noted(err)
 			}
-		default:
-			w.start(buf, at)
-			buf = w.other(buf)
 		}
 		at += int64(n)
 		switch rerr {
@@ -155,16 +160,19 @@ func (w *Filler) Release() {
 	}
 }
 
-// start writes a buffer behind the caller's back, until wait.
-func (w *Filler) start(buf *buffer, at int64) {
-	w.behind = make(chan error, 1)
-	go func() {
-		_, err := w.f.WriteAt(buf[:], at)
-		if end := at + bufferSize; err == nil && end%flushSize == 0 {
-			err = startFlush(w.f, end-flushSize, flushSize)
+// start hashes a buffer and writes it, if it is not to be a hole, behind the
+// caller's back, until wait.
+func (w *Filler) start(buf *buffer, at int64, hole bool) {
+	w.behind.Go(func() { w.hash.Write(buf[:]) })
+	if hole {
+		return
+	}
+	w.behind.Go(func() {
+		_, w.late = w.f.WriteAt(buf[:], at)
+		if end := at + bufferSize; w.late == nil && end%flushSize == 0 && !w.Lazy {
+			w.late = startFlush(w.f, end-flushSize, flushSize)
 		}
-		w.behind <- err
-	}()
+	})
 }
 
 // flushSize is after how many bytes the kernel is told to write them.
@@ -190,14 +198,10 @@ func startFlush(f *os.File, at, n int64) error {
 	return errors.Join(cerr, err)
 }
 
-// wait returns how the write that start began has ended, if there is one.
+// wait returns how what start began has ended.
 func (w *Filler) wait() error {
-	if w.behind == nil {
-		return nil
-	}
-	err := <-w.behind
-	w.behind = nil
-	return w.noted(err)
+	w.behind.Wait()
+	return w.noted(w.late)
 }
 
 // errShort is how io.ReadFull says that a reader has ended within the buffer. It

@@ -38,6 +38,11 @@ func (s *storer) Write(p []byte) (int, error) {
 			s.flush(0)
 			continue
 		}
+		if s.n == 0 && len(p) > maxBlock { // more comes behind it
+			s.block(0, p[:maxBlock])
+			p = p[maxBlock:]
+			continue
+		}
 		n := copy(s.buf[frameHeader+blockHeader+s.n:], p)
 		s.n += n
 		p = p[n:]
@@ -47,10 +52,23 @@ func (s *storer) Write(p []byte) (int, error) {
 
 // flush writes what is gathered as a block; last is 1 for the last one.
 func (s *storer) flush(last int) {
-	bits := last | s.n<<3
-	s.buf[frameHeader], s.buf[frameHeader+1], s.buf[frameHeader+2] = byte(bits), byte(bits>>8), byte(bits>>16)
+	s.header(last, s.n)
 	_, s.err = s.w.Write(s.buf[frameHeader-s.head : frameHeader+blockHeader+s.n])
 	s.n, s.head = 0, 0
+}
+
+// block writes p as a block, when nothing is gathered.
+func (s *storer) block(last int, p []byte) {
+	s.header(last, len(p))
+	_, s.err = s.w.Write(s.buf[frameHeader-s.head : frameHeader+blockHeader])
+	if s.head = 0; s.err == nil {
+		_, s.err = s.w.Write(p)
+	}
+}
+
+func (s *storer) header(last, n int) {
+	bits := last | n<<3
+	s.buf[frameHeader], s.buf[frameHeader+1], s.buf[frameHeader+2] = byte(bits), byte(bits>>8), byte(bits>>16)
 }
 
 // Close ends the frame.

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +24,22 @@ import (
 // is stopped, counted or bounded with the unit is so with its jobs. Where nothing
 // was delegated it is below the mount for root, below the own group for others.
 func CgroupParent(node string) (string, error) {
+	top, err := cgroupTop()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(top, "distribute", node)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := fitGroup(dir); err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+// cgroupTop is the group in which distribute/ is made.
+func cgroupTop() (string, error) {
 	mount, err := cgroupMount()
 	if err != nil {
 		return "", err
@@ -42,17 +58,52 @@ func CgroupParent(node string) (string, error) {
 	case os.Geteuid() == 0:
 		top = mount
 	}
-	dir := filepath.Join(top, "distribute", node)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(filepath.Join(dir, "cgroup.kill")); err != nil {
-		return "", err
+	return top, nil
+}
+
+// fitGroup says why no groups of orders could be made in a group.
+func fitGroup(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.kill")); err != nil && dir != mountOf(dir) {
+		return err
 	}
 	if err := unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK); err != nil {
-		return "", fmt.Errorf("%s/cgroup.procs: %w", dir, err)
+		return fmt.Errorf("%s/cgroup.procs: %w", dir, err)
 	}
-	return dir, nil
+	return nil
+}
+
+// mountOf is the mount of cgroups if a directory is that, which has no cgroup.kill.
+func mountOf(dir string) string {
+	if mount, err := cgroupMount(); err == nil && mount == dir {
+		return mount
+	}
+	return ""
+}
+
+// WouldContain is what CgroupParent would return, without making anything, and the
+// controllers that orders could have there.
+func WouldContain(node string) (dir string, has []string, err error) {
+	top, err := cgroupTop()
+	if err != nil {
+		return "", nil, err
+	}
+	dir = filepath.Join(top, "distribute", node)
+	at := dir
+	for ; at != top; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); err == nil {
+			break
+		}
+	}
+	if err := errors.Join(fitGroup(at), unix.Access(at, unix.W_OK)); err != nil {
+		return "", nil, err
+	}
+	b, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
+	for _, c := range strings.Fields(string(b)) {
+		if slices.Contains(controllers, c) {
+			has = append(has, c)
+		}
+	}
+	return dir, has, err
 }
 
 // delegated says whether systemd has left a group to a unit, which it notes in
@@ -144,8 +195,17 @@ func newGroup(parent, token string) (*group, error) {
 // instant: no fork escapes.
 func (g *group) kill() error { return killGroup(g.dir) }
 
-func killGroup(dir string) error {
-	return os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+func killGroup(dir string) error { return command(dir, "cgroup.kill", "1") }
+
+// command writes to a file of a group that the kernel obeys. Jobs that run as this
+// user may have taken the right to that away, which can be had back.
+func command(dir, file, text string) error {
+	name := filepath.Join(dir, file)
+	err := os.WriteFile(name, []byte(text), 0)
+	if errors.Is(err, fs.ErrPermission) && os.Chmod(name, 0o644) == nil {
+		err = os.WriteFile(name, []byte(text), 0)
+	}
+	return err
 }
 
 // populated says whether a process lives in the group or below it.
@@ -155,15 +215,6 @@ func populated(dir string) (bool, error) {
 		return false, nil
 	}
 	return bytes.Contains(b, []byte("populated 1")), err
-}
-
-// use reads what the kernel counted for the whole group, as far as it counts it.
-func (g *group) use(s *Status) {
-	if b, err := os.ReadFile(filepath.Join(g.dir, "memory.peak")); err == nil {
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
-			s.Memory = n
-		}
-	}
 }
 
 // remove removes the empty group and those that the job made below it.

@@ -152,6 +152,17 @@ func StopHeld(dir string) error {
 	return unix.PidfdSendSignal(fd, unix.SIGUSR2, nil, 0)
 }
 
+// LookHeld asks the supervisor that holds the lock of dir, whoever started it, to
+// look at the pauses, as [Slot.Look] does.
+func LookHeld(dir string) error {
+	fd, err := holder(dir)
+	if err != nil {
+		return fmt.Errorf("%s: cannot ask: %w", dir, err)
+	}
+	defer unix.Close(fd)
+	return unix.PidfdSendSignal(fd, unix.SIGWINCH, nil, 0)
+}
+
 // AwaitFree waits until no supervisor holds the lock of dir. A supervisor of an
 // earlier daemon exits when its order is over, which wakes AwaitFree; since one
 // of this daemon goes on, the lock is also looked at, first after milliseconds and

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,16 +36,29 @@ func asJob(fork func() error) error {
 	return fork()
 }
 
+// judge says which limit the order has come up against, if it was one.
+func (st *Status) judge(o *Order, g *group, pid int, since time.Duration) {
+	st.NoMemory = st.Stopped == StoppedMemory || st.noMemory(g, pid, since)
+	if st.NoMemory && o.Memory > 0 && (st.Stopped == StoppedMemory || g.reached() || st.Memory > o.Memory) {
+		st.Had = o.Memory
+	}
+	if failed := st.Exit != nil && *st.Exit != 0 || st.Signal != 0; failed && g != nil && o.Pids > 0 {
+		if n, _ := g.count("pids.events", "max"); n > 0 {
+			st.Crowded = o.Pids
+		}
+	}
+}
+
 // noMemory says whether the kernel killed one of an order's tree for want of
 // memory. Without a group that counts that, it is known of the first process
 // only, from the kernel's log, which may be for the superuser alone.
 func (st *Status) noMemory(g *group, pid int, since time.Duration) bool {
-	if st.Stopped != "" || st.Exit != nil && *st.Exit == 0 {
+	if st.Stopped != "" || st.Evicted || st.Exit != nil && *st.Exit == 0 {
 		return false
 	}
 	if g != nil {
-		if killed, known := g.noMemory(); known {
-			return killed
+		if killed, known := g.count("memory.events", "oom_kill"); known {
+			return killed > 0
 		}
 	}
 	for try := 0; st.Signal == int(unix.SIGKILL) && try < 3; try++ { // the kernel says so a little after it has done it
@@ -58,17 +70,14 @@ func (st *Status) noMemory(g *group, pid int, since time.Duration) bool {
 	return false
 }
 
-func (g *group) noMemory() (killed, known bool) {
-	b, err := os.ReadFile(filepath.Join(g.dir, "memory.events"))
-	if err != nil {
-		return false, false
+// reached says that the group has come up against its own limit of memory, and not
+// only against what the machine has.
+func (g *group) reached() bool {
+	if g == nil {
+		return false
 	}
-	for line := range bytes.Lines(b) {
-		if n, ok := strings.CutPrefix(string(line), "oom_kill "); ok {
-			return strings.TrimSpace(n) != "0", true
-		}
-	}
-	return false, false
+	n, _ := g.count("memory.events", "oom")
+	return n > 0
 }
 
 // killedIn looks in the kernel's log for the end of a process after a time.
@@ -114,26 +123,18 @@ func sinceBoot() time.Duration {
 
 // Bound sets how many processes all jobs of a node may have together, and how
 // much memory, at the directory that CgroupParent returned, and names what the
-// kernel cannot bound there.
+// kernel cannot bound there. It gives them the lowest weight there is, and lets
+// the kernel count and limit each of them.
 func Bound(dir string, processes, memory int64) (missing []string) {
-	for _, up := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir)} {
-		if inhabited(up) {
-			continue
-		}
-		for _, c := range []string{"+pids", "+memory"} {
-			os.WriteFile(filepath.Join(up, "cgroup.subtree_control"), []byte(c), 0) // who made the group may have done it
-		}
+	for _, d := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir} {
+		control(d)
 	}
+	humble(dir)
 	for _, limit := range []struct {
 		name, file string
 		n          int64
 	}{{"processes", "pids.max", processes}, {"memory", "memory.max", memory}} {
-		f, err := os.OpenFile(filepath.Join(dir, limit.file), os.O_WRONLY, 0) // never made: only the kernel has it
-		if err == nil {
-			_, err = f.WriteString(strconv.FormatInt(limit.n, 10))
-			f.Close()
-		}
-		if err != nil {
+		if setGroup(dir, limit.file, strconv.FormatInt(limit.n, 10)) != nil {
 			missing = append(missing, limit.name)
 		}
 	}

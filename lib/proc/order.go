@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -36,7 +37,37 @@ type Order struct {
 	Cgroup string        `json:"cgroup,omitempty"` // directory below which the tree gets a cgroup; empty: none
 	Grace  time.Duration `json:"grace"`            // between SIGTERM and SIGKILL of a stop
 	As     *Identity     `json:"as,omitempty"`     // who it runs as, without a way to become another; nil: the daemon's user
+
+	Limits // what it may use
+
+	Pause      *Pausing    `json:"pause,omitempty"`      // what it is paused by; nil: nothing
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how it is asked to save itself; nil: by the usual signal, for the usual time
 }
+
+// Pausing is where the pauses are that an order obeys, and what they can ask for.
+type Pausing struct {
+	Places  []string `json:"places"`           // directories of pauses; those that are not there hold none
+	Ended   string   `json:"ended,omitempty"`  // the file of those that were ended by others than their holders
+	Pausers []int    `json:"pausers"`          // uids of whose pauses count; nil: all
+	CPUs    []int    `json:"cpus,omitempty"`   // that the node offers: those that are given back come from their end
+	Memory  int64    `json:"memory,omitempty"` // bytes that the node offers
+}
+
+// A Checkpoint is how an order is asked to save itself before it must go.
+type Checkpoint struct {
+	Signal int           `json:"signal"`
+	Grace  time.Duration `json:"grace"` // what it has for that
+}
+
+// Of an order that says nothing.
+const (
+	CheckpointSignal = unix.SIGUSR1
+	CheckpointGrace  = 30 * time.Second
+)
+
+// Checkpointed is the exit status of a job that has saved itself, when it was
+// asked to, and can go on from there.
+const Checkpointed = 85
 
 // A Status is how an order ended. It is the content of StatusFile.
 type Status struct {
@@ -46,14 +77,18 @@ type Status struct {
 	Exit      *int          `json:"exit,omitempty"`      // exit status, if it exited
 	Signal    int           `json:"signal,omitempty"`    // that ended it
 	Error     string        `json:"error,omitempty"`     // why it could not be started
-	NoMemory  bool          `json:"no_memory,omitempty"` // the kernel killed it for want of memory
-	Stopped   string        `json:"stopped,omitempty"`   // who stopped it: StoppedOrder or StoppedSignal
+	NoMemory  bool          `json:"no_memory,omitempty"` // it was killed for want of memory
+	Had       int64         `json:"had,omitempty"`       // with NoMemory: its limit in bytes, which it had reached; else it was the machine's memory
+	Crowded   int           `json:"crowded,omitempty"`   // it failed, and had wanted more processes than the so many that it might have
+	Stopped   string        `json:"stopped,omitempty"`   // who or what stopped it: one of the Stopped constants
+	Evicted   bool          `json:"evicted,omitempty"`   // it had to go, was asked to save itself, and then ended
 	Started   time.Time     `json:"started"`
 	Ended     time.Time     `json:"ended"`
-	Wall      time.Duration `json:"wall"`   // by a clock that goes on while the machine sleeps
-	User      time.Duration `json:"user"`   // CPU time of the whole tree
-	System    time.Duration `json:"system"` //
-	Memory    int64         `json:"memory"` // bytes: the greatest process, or the whole cgroup where that is counted
+	Wall      time.Duration `json:"wall"`             // by a clock that goes on while the machine sleeps, but not in pauses
+	Paused    time.Duration `json:"paused,omitempty"` // by the same clock: with Wall it is all the time
+	User      time.Duration `json:"user"`             // CPU time of the whole tree
+	System    time.Duration `json:"system"`           //
+	Memory    int64         `json:"memory"`           // bytes: the peak of the whole tree as the kernel counts it, or else as it was seen, at least that of the greatest process
 	Written   int64         `json:"written"`
 	Swept     int           `json:"swept"`     // processes left when the first one ended
 	Contained string        `json:"contained"` // ByCgroup or BySession
@@ -63,6 +98,8 @@ type Status struct {
 const (
 	StoppedOrder  = "stop"   // by Slot.Stop or Held.Stop
 	StoppedSignal = "signal" // by a SIGTERM from elsewhere, as at a shutdown
+	StoppedTime   = "time"   // by its limit of time
+	StoppedMemory = "memory" // by its limit of memory, where the kernel does not enforce that
 	ByCgroup      = "cgroup"
 	BySession     = "session"
 )
@@ -74,13 +111,30 @@ type Report struct {
 	Ended   *Status `json:"ended,omitempty"`   // the status is on disk
 	Refused string  `json:"refused,omitempty"` // the order was not taken, and why
 	Passing bool    `json:"passing,omitempty"` // with Refused: nothing of it ran, for want of what may be there later
+	Paused  bool    `json:"paused,omitempty"`  // with Passing: the machine is paused
 	Stuck   int     `json:"stuck,omitempty"`   // so many processes have not died of SIGKILL for ten seconds
+	Hold    *Hold   `json:"hold,omitempty"`    // how the order's tree stands to pauses has changed
+}
+
+// A Hold is how the tree of an order stands to the pauses of the machine.
+type Hold struct {
+	Frozen  bool          `json:"frozen"`            // it is held, but for Running
+	Running int           `json:"running,omitempty"` // processes of it that could not be held (yet)
+	CPUs    []int         `json:"cpus,omitempty"`    // what it is left with while others are given back
+	Evicted bool          `json:"evicted,omitempty"` // it has been asked to save itself and go
+	Paused  time.Duration `json:"paused,omitempty"`  // so far
+}
+
+// same says whether two say the same, whatever the time.
+func (h Hold) same(o Hold) bool {
+	return h.Frozen == o.Frozen && h.Running == o.Running && h.Evicted == o.Evicted && slices.Equal(h.CPUs, o.CPUs)
 }
 
 // word is a line from the daemon to a supervisor.
 type word struct {
 	Order *Order `json:"order,omitempty"`
 	Stop  string `json:"stop,omitempty"` // the token of the order to stop
+	Look  bool   `json:"look,omitempty"` // the pauses may have changed
 }
 
 // ReadStatus is the status in an order's directory; fs.ErrNotExist if there is

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 		daemon(os.Args[2], os.Args[3])
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "chain" {
+		chain(os.Args[2])
+	}
 	if len(os.Args) == 3 && os.Args[1] == "no-forks" {
 		if err := noForks(os.Args[2]); err != nil {
 			fmt.Println(err)
@@ -46,8 +49,12 @@ func TestMain(m *testing.M) {
 // daemon is a daemon that gives one order and is killed.
 func daemon(dir, script string) {
 	s, err := NewSlot()
+	o := order(dir, script)
+	if place := os.Getenv("TEST_PLACE"); place != "" {
+		o.Cgroup, o.Pause = os.Getenv("TEST_CGROUP"), &Pausing{Places: []string{place}}
+	}
 	if err == nil {
-		err = s.Run(order(dir, script))
+		err = s.Run(o)
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -80,6 +87,11 @@ func newSlot(t *testing.T) *Slot {
 	}
 	t.Cleanup(func() {
 		s.Close()
+		if t.Failed() { // what it runs may go on for ever
+			for _, p := range descendants(s.Pid()) {
+				signalSame(p.pid, p.start, unix.SIGKILL)
+			}
+		}
 		for range s.Reports() {
 		}
 	})
@@ -129,6 +141,7 @@ func groups(t *testing.T, f func(t *testing.T, cgroup string)) {
 			lacking(t, "no cgroup: "+err.Error())
 		}
 		t.Cleanup(func() { removeGroup(parent) })
+		Bound(parent, 1<<20, 1<<50)
 		f(t, parent)
 	})
 }
@@ -336,7 +349,9 @@ func TestStop(t *testing.T) {
 				dir := newDir(t)
 				said := fifo(t, dir)
 				o := order(dir, tt.script)
-				o.Cgroup = cgroup
+				if o.Cgroup = cgroup; tt.signal != 9 {
+					o.Grace = time.Minute
+				}
 				if err := s.Run(o); err != nil {
 					t.Fatal(err)
 				}
@@ -562,7 +577,7 @@ func TestParseStat(t *testing.T) {
 	rest := " S 7 8 9 " + strings.Repeat("0 ", 15) + "4711 0 0\n"
 	for _, name := range []string{"sh", "a b", ") S 1 1 1 (", "\n)"} {
 		p, err := parseStat(5, []byte("5 ("+name+")"+rest))
-		if err != nil || p != (process{pid: 5, parent: 7, session: 9, state: 'S', start: 4711}) {
+		if err != nil || p != (process{pid: 5, parent: 7, group: 8, session: 9, state: 'S', start: 4711}) {
 			t.Errorf("%q: %+v, %v", name, p, err)
 		}
 	}

@@ -23,8 +23,9 @@ type Slot struct {
 // file has been replaced. It costs a millisecond and about 4 MiB, so slots are
 // started ahead and used again. The supervisor is in a session of its own, so
 // that no terminal's signal reaches it, and has neither standard input nor
-// output.
-func NewSlot() (*Slot, error) {
+// output. The words stand after the name with which it is started, for all to see;
+// the first is what it is for, as [Trees] has it.
+func NewSlot(words ...string) (*Slot, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start a supervisor: %w", err)
@@ -33,7 +34,7 @@ func NewSlot() (*Slot, error) {
 	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
 	defer theirs.Close()
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{Argv0}, Dir: "/",
+		Path: "/proc/self/exe", Args: append([]string{Argv0}, words...), Dir: "/",
 		Env:         []string{"HOME=" + os.Getenv("HOME")}, // tells whose it is
 		ExtraFiles:  []*os.File{theirs},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -79,6 +80,10 @@ func (s *Slot) Run(o *Order) error { return s.say(word{Order: o}) }
 // grace time; said again, without it. Without effect if that order is not the
 // one that runs.
 func (s *Slot) Stop(token string) error { return s.say(word{Stop: token}) }
+
+// Look asks the supervisor to look at the pauses that its order goes by. It watches
+// them itself; this is for when the kernel grants it no watch.
+func (s *Slot) Look() error { return s.say(word{Look: true}) }
 
 func (s *Slot) say(w word) error {
 	b, err := json.Marshal(w)

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,11 +42,12 @@ func IsSupervisor() bool {
 // ended and the order at hand is over. Write must make the named file hold the
 // data durably, by a rename.
 //
-// It ignores broken pipes; SIGUSR2 and SIGTERM stop the order at hand.
+// It ignores broken pipes; SIGUSR2 and SIGTERM stop the order at hand, and at
+// SIGWINCH it looks for pauses.
 func Supervise(write func(name string, data []byte, mode fs.FileMode) error) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
-	os.WriteFile("/proc/self/comm", []byte(Argv0), 0) // what ps(1) and the journal call it
+	call(Argv0)
 	// What is ignored stays ignored in jobs, what is noted does not.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGPIPE, unix.SIGTERM, unix.SIGUSR2, unix.SIGINT, unix.SIGHUP, barrier)
@@ -67,7 +69,8 @@ func Supervise(write func(name string, data []byte, mode fs.FileMode) error) err
 	}
 	s := &supervisor{
 		boot: boot, start: self.start, write: write, null: null,
-		control: os.NewFile(controlFD, "control"), heeded: make(chan struct{}, 1),
+		control: os.NewFile(controlFD, "control"), heeded: make(chan struct{}, 1), autogroups: autogroups(),
+		look: make(chan struct{}, 1),
 	}
 	go s.listen(signals)
 	return s.serve()
@@ -91,11 +94,20 @@ type supervisor struct {
 	null    *os.File
 	control *os.File
 	heeded  chan struct{} // a barrier has come
+	look    chan struct{} // the pauses are to be looked at
+
+	autogroups bool          // the kernel weighs each session apart
+	unheld     bool          // it does not let this process hold what it starts
+	clock      runClock      // of the order at hand
+	out        *lookout      // of the last order; nil: it had no pauses
+	reaped     atomic.Uint64 // processes that were waited for
 
 	mu      sync.Mutex
 	token   string // of the order at hand
 	pid     int    // its first process, until that has been waited for; else 0
 	stopped string // who stopped it
+	evicted bool   // it has been asked to save itself and go
+	frozen  bool   // a pause holds it, or is about to
 	grace   time.Duration
 	group   *group
 }
@@ -116,9 +128,12 @@ func (s *supervisor) serve() error {
 			if json.Unmarshal(line, &w) != nil {
 				return
 			}
-			if w.Stop != "" {
+			switch {
+			case w.Stop != "":
 				s.stop(w.Stop, StoppedOrder)
-			} else if w.Order != nil {
+			case w.Look:
+				s.lookNow()
+			case w.Order != nil:
 				s.expect(w.Order)
 				words <- w
 			}
@@ -142,7 +157,16 @@ func (s *supervisor) listen(signals <-chan os.Signal) {
 			case s.heeded <- struct{}{}:
 			default:
 			}
+			s.lookNow()
 		}
+	}
+}
+
+// lookNow has the pauses looked at that the order at hand goes by.
+func (s *supervisor) lookNow() {
+	select {
+	case s.look <- struct{}{}:
+	default:
 	}
 }
 
@@ -174,7 +198,7 @@ func (s *supervisor) heed(st *Status) {
 		s.mu.Lock()
 		stopped := s.stopped
 		s.mu.Unlock()
-		if !told || stopped != "" || time.Now().After(deadline) {
+		if !told || stopped != "" || st.Evicted || time.Now().After(deadline) {
 			return
 		}
 		time.Sleep(lateBy / 100)
@@ -187,6 +211,7 @@ func (s *supervisor) expect(o *Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.pid, s.stopped, s.grace, s.group = o.Token, 0, "", o.Grace, nil
+	s.evicted, s.frozen = false, false
 }
 
 // report writes to the daemon. That it is gone is no concern here.
@@ -202,7 +227,7 @@ func (s *supervisor) obey(o *Order) {
 	st, err := s.carryOut(o)
 	if err != nil {
 		var before *notBegunError
-		s.report(Report{Refused: err.Error(), Passing: errors.As(err, &before)})
+		s.report(Report{Refused: err.Error(), Passing: errors.As(err, &before), Paused: errors.Is(err, errPaused)})
 		return
 	}
 	s.report(Report{Ended: st})
@@ -242,7 +267,7 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 		return nil, notBegun(err)
 	}
 	st := &Status{Format: 1, Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BySession}
-	begin := Uptime()
+	s.clock.start(Uptime())
 	if err := s.run(o, st); err != nil {
 		var before *notBegunError
 		if err = notBegun(err); errors.As(err, &before) {
@@ -250,7 +275,7 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 		}
 		st.Error = err.Error()
 	}
-	st.Wall = Uptime() - begin
+	st.Wall, st.Paused = s.clock.times(Uptime())
 	st.Ended = time.Now().UTC()
 	// Nobody else knows how it ended, so a full disk is waited for.
 	err = s.keep(filepath.Join(o.Dir, StatusFile), st)
@@ -296,9 +321,9 @@ func (s *supervisor) run(o *Order, st *Status) error {
 			return err
 		}
 	}
-	g, pid, err := s.fork(o, name, out)
+	g, pid, where, err := s.begin(o, name, out)
 	if err != nil {
-		return fmt.Errorf("cannot start %q: %w", o.Argv[0], err)
+		return err
 	}
 	if g != nil {
 		st.Contained = ByCgroup
@@ -310,17 +335,38 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	}
 	since := sinceBoot() - time.Second
 	s.report(Report{Started: pid})
+	w := s.watchOver(o, g)
+	k := s.mind(o, g, where)
 	s.await(pid, st)
+	w.over()
+	k.end()
+	st.Evicted = s.isEvicted()
 	s.sweep(g, st)
 	s.heed(st)
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
-	st.NoMemory = st.noMemory(g, pid, since)
-	if g != nil {
-		g.use(st)
-	}
+	st.judge(o, g, pid, since)
+	st.measure(g, w.peak)
 	return nil
+}
+
+// begin starts the first process, unless the machine is paused. Between the look
+// for pauses and the start this process is called [ArgvStarting].
+func (s *supervisor) begin(o *Order, name string, out *os.File) (*group, int, *lookout, error) {
+	where := s.lookFrom(o)
+	if where != nil {
+		call(ArgvStarting)
+		defer call(Argv0)
+		if err := where.mayStart(); err != nil {
+			return nil, 0, nil, err
+		}
+	}
+	g, pid, err := s.fork(o, name, out)
+	if err != nil {
+		return nil, 0, nil, fmt.Errorf("cannot start %q: %w", o.Argv[0], err)
+	}
+	return g, pid, where, nil
 }
 
 // fork starts the first process as the leader of a session, in a cgroup if one
@@ -352,21 +398,15 @@ func (s *supervisor) fork(o *Order, name string, out *os.File) (g *group, pid in
 	if o.Cgroup != "" {
 		if g, err := newGroup(o.Cgroup, o.Token); err == nil {
 			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, g.fd
-			err = asJob(func() (err error) {
-				pid, err = syscall.ForkExec(name, o.Argv, attr)
-				return err
-			})
-			if err == nil {
+			g.limit(&o.Limits)
+			if pid, err = s.forkExec(g, o, name, attr); err == nil {
 				return g, pid, nil
 			}
 			g.remove()
 			attr.Sys.UseCgroupFD = false
 		}
 	}
-	err = asJob(func() (err error) {
-		pid, err = syscall.ForkExec(name, o.Argv, attr)
-		return err
-	})
+	pid, err = s.forkExec(nil, o, name, attr)
 	return nil, pid, err
 }
 
@@ -391,6 +431,7 @@ func (s *supervisor) await(pid int, st *Status) {
 			continue
 		}
 		st.add(&ru)
+		s.reaped.Add(1)
 		if got == pid {
 			st.set(ws)
 			return
@@ -399,35 +440,35 @@ func (s *supervisor) await(pid int, st *Status) {
 }
 
 // stop asks the tree of the order to end, and kills it when the grace time is
-// over, or at once if it was asked before. An empty token means the order at
-// hand, whichever it is.
+// over, or at once if it was asked before or is held by a pause. An empty token
+// means the order at hand, whichever it is.
 func (s *supervisor) stop(token, who string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.token == "" || token != "" && token != s.token {
 		return
 	}
-	if s.stopped != "" {
+	limit := who == StoppedTime || who == StoppedMemory
+	switch {
+	case limit && (s.stopped == StoppedMemory || s.pid == 0):
+		return // it is being killed, or over
+	case who == StoppedTime && s.evicted:
+		return // it ends anyhow, and saves what it has
+	case s.stopped != "" && who != StoppedTime:
 		s.kill()
 		return
+	case s.stopped != "":
+		return // it has its grace time
 	}
 	s.stopped = who
 	if s.pid == 0 {
 		return // not started yet, or its sweep is under way
 	}
-	token = s.token
-	pid := s.pid
-	for _, p := range descendants(os.Getpid()) {
-		signalSame(p.pid, p.start, unix.SIGTERM)
-		signalSame(p.pid, p.start, unix.SIGCONT)
+	if who == StoppedMemory {
+		s.kill()
+		return
 	}
-	time.AfterFunc(s.grace, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.pid == pid && s.token == token {
-			s.kill()
-		}
-	})
+	s.terminate()
 }
 
 // kill kills the order at hand; its sweep has the rest. The caller has the lock.

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -72,26 +71,33 @@ func reap(st *Status) (none bool) {
 // out while others end; who needs all of them asks again.
 func children() []int {
 	me := os.Getpid()
-	dir := fmt.Sprintf("/proc/%d/task", me)
+	if pids, listed := offspring(me); listed {
+		return pids
+	}
+	return childrenByScan(me)
+}
+
+// offspring is the children of all threads of a process, and whether the kernel
+// lists those of its first one.
+func offspring(pid int) (pids []int, listed bool) {
+	first := strconv.Itoa(pid)
+	dir := "/proc/" + first + "/task"
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	threads, _ := d.Readdirnames(-1)
 	d.Close()
-	var pids []int
 	for _, t := range threads {
 		b, err := os.ReadFile(dir + "/" + t + "/children")
-		if err != nil {
-			return childrenByScan(me)
-		}
+		listed = listed || err == nil && t == first
 		for _, f := range strings.Fields(string(b)) {
 			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
 				pids = append(pids, pid)
 			}
 		}
 	}
-	return pids
+	return pids, listed
 }
 
 // childrenByScan is for kernels without /proc/PID/task/TID/children.

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -148,7 +147,13 @@ type part struct {
 	f    *os.File
 	name string // its path in the place
 	size int64
-	sum  hash.Hash // over what is in it
+	fill *pack.Filler // that hashes what is in it
+}
+
+// close closes the file.
+func (t *part) close() error {
+	t.fill.Release()
+	return t.f.Close()
 }
 
 // hidden is the name of the hidden file of e. Files with the same content may
@@ -173,7 +178,9 @@ func (p *Place) open(name string, e *pack.Entry) (*part, error) {
 	if !ok {
 		return nil, f.Close()
 	}
-	return &part{f: f, name: name, size: size, sum: sha256.New()}, nil
+	t := &part{f: f, name: name, size: size, fill: pack.NewFiller(f)}
+	t.fill.Lazy = true
+	return t, nil
 }
 
 // begin opens an empty hidden file: under its name, or under another if that
@@ -191,7 +198,7 @@ func (p *Place) begin(e *pack.Entry) (*part, error) {
 	}
 	if t.size > 0 {
 		if err := t.f.Truncate(0); err != nil {
-			return nil, errors.Join(err, t.f.Close())
+			return nil, errors.Join(err, t.close())
 		}
 		t.size = 0
 	}
@@ -223,10 +230,10 @@ func (n *Plan) resume(e *pack.Entry) error {
 	}
 	if t.size == 0 || t.size >= e.Size {
 		// Empty, whole, or not a part of it: it is as quick to begin again.
-		return t.f.Close()
+		return t.close()
 	}
-	if t.size, err = io.Copy(t.sum, t.f); err != nil {
-		return errors.Join(err, t.f.Close())
+	if err = t.fill.Prefix(t.size); err != nil {
+		return errors.Join(err, t.close())
 	}
 	n.partial, n.Want.From = t, t.size
 	n.Bytes -= t.size
@@ -236,7 +243,7 @@ func (n *Plan) resume(e *pack.Entry) error {
 // Close gives up what Plan holds.
 func (n *Plan) Close() {
 	if n.partial != nil {
-		n.partial.f.Close()
+		n.partial.close()
 		n.partial = nil
 	}
 }

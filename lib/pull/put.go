@@ -1,7 +1,6 @@
 package pull
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +55,7 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 	n.partial = nil
 	if t == nil || t.size != from {
 		if t != nil {
-			t.f.Close()
+			t.close()
 		}
 		err := durable.Step("pull.begin")
 		if err == nil {
@@ -66,13 +65,17 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 			return err
 		}
 	}
-	return errors.Join(n.finish(t, &e, r), t.f.Close())
+	return errors.Join(n.finish(t, &e, r), t.close())
 }
 
 // finish writes the rest of a part, checks the whole and gives it its name.
 // What is right so far is kept when the rest does not come.
 func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
-	if _, err := io.CopyBuffer(io.MultiWriter(t.f, t.sum, counter(n.progress)), r, make([]byte, min(e.Size, 256<<10)+1)); err != nil {
+	end, err := t.fill.Append(t.size, counted{r, n.progress})
+	if err == nil && end < e.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), err)
 	}
 	if err := durable.Step("pull.written"); err != nil {
@@ -83,7 +86,7 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 		return err
 	}
 	part := path.Base(t.name)
-	if hex.EncodeToString(t.sum.Sum(nil)) != e.Sum {
+	if t.fill.Sum() != e.Sum {
 		err := fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), pack.ErrSum)
 		return errors.Join(err, dir.Remove(part))
 	}
@@ -107,10 +110,14 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 	return durable.Step("pull.put")
 }
 
-// counter is a writer that tells how much is written to it.
-type counter func(int64)
+// counted is a reader that tells how much is read of it.
+type counted struct {
+	io.Reader
+	told func(int64)
+}
 
-func (c counter) Write(p []byte) (int, error) {
-	c(int64(len(p)))
-	return len(p), nil
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.told(int64(n))
+	return n, err
 }

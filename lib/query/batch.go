@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/match"
 )
 
 // A Batch is a line of dquery -s: how many jobs of a batch are in which state.
@@ -77,15 +78,15 @@ func (b *Batch) Sum(o *Batch) {
 // BatchFields are all fields of a batch, in the order of dquery(1).
 func BatchFields() []Field[Batch] {
 	fields := []Field[Batch]{
-		{"id", word, nil, func(b *Batch) value { return ofText(string(b.ID)) }},
-		{"namespace", word, nil, func(b *Batch) value { return ofText(b.Namespace) }},
-		{"batch", word, nil, func(b *Batch) value { return ofText(b.Batch) }},
-		{"owner", word, nil, func(b *Batch) value { return ofText(b.Owner) }},
-		{"submitted", moment, nil, func(b *Batch) value { return ofTime(b.Submitted) }},
-		{"jobs", number, nil, func(b *Batch) value { return count(b.Jobs) }},
+		{"id", match.Word, nil, func(b *Batch) match.Value { return match.OfText(string(b.ID)) }},
+		{"namespace", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Namespace) }},
+		{"batch", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Batch) }},
+		{"owner", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Owner) }},
+		{"submitted", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.Submitted) }},
+		{"jobs", match.Number, nil, func(b *Batch) match.Value { return match.Count(b.Jobs) }},
 	}
 	for s := job.Queued; s <= job.Cancelled; s++ {
-		fields = append(fields, Field[Batch]{s.String(), number, nil, func(b *Batch) value { return count(*b.Count(s)) }})
+		fields = append(fields, Field[Batch]{s.String(), match.Number, nil, func(b *Batch) match.Value { return match.Count(*b.Count(s)) }})
 	}
 	return fields
 }

@@ -1,71 +1,28 @@
 package query
 
 import (
-	"errors"
-	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/match"
 	"distribute/lib/node"
 	"distribute/lib/unit"
 )
 
 // ErrUsage is what every error of operands, filters and lists of fields is:
 // the person who wrote them has to change them.
-var ErrUsage = errors.New("wrong usage")
+var ErrUsage = match.ErrUsage
 
-// usage is an error of the text alone that is ErrUsage.
-type usage struct{ text string }
-
-func (u usage) Error() string        { return u.text }
-func (u usage) Is(target error) bool { return target == ErrUsage }
-
-func usagef(format string, a ...any) error { return usage{fmt.Sprintf(format, a...)} }
-
-// kind says what a field holds, which decides how it is compared and printed.
-type kind uint8
-
-const (
-	word   kind = iota // text, compared by pattern
-	list               // of words, compared one by one
-	number             // whole
-	size               // bytes
-	length             // of time, seconds
-	moment             // a time
-)
-
-// value is what one field of one row holds.
-type value struct {
-	set  bool // else it is empty
-	text string
-	list []string // of a list; text is its words with commas
-	num  float64  // of a number, size or length; of a moment seconds since 1970
-	at   time.Time
-}
-
-func ofText(s string) value { return value{set: s != "", text: s} }
-
-func ofList(l []string) value { return value{set: len(l) > 0, text: strings.Join(l, ","), list: l} }
-
-func ofTime(t time.Time) value {
-	return value{set: !t.IsZero(), at: t, num: float64(t.UnixMilli()) / 1000}
-}
-
-// some is a number that is empty when it is zero.
-func some[N int | int64 | float64](n N) value { return value{set: n != 0, num: float64(n)} }
-
-// count is a number that is told when it is zero.
-func count(n int) value { return value{set: true, num: float64(n)} }
+func usagef(format string, a ...any) error { return match.Errorf(format, a...) }
 
 // A Field is one field of rows of type R.
 type Field[R any] struct {
 	Name  string
-	kind  kind
+	kind  match.Kind
 	words []string // the only words it can hold; none: any
-	get   func(*R) value
+	get   func(*R) match.Value
 }
 
 // Text is the field of r as it is printed into a pipe: "-" when it is empty,
@@ -74,35 +31,20 @@ type Field[R any] struct {
 func (f *Field[R]) Text(r *R) string { return string(f.appendText(nil, r)) }
 
 // appendText appends what Text is.
-func (f *Field[R]) appendText(b []byte, r *R) []byte {
-	v := f.get(r)
-	if !v.set {
-		return append(b, '-')
-	}
-	switch f.kind {
-	case word, list:
-		return append(b, unit.Quote(v.text)...)
-	case moment:
-		return v.at.UTC().AppendFormat(b, time.RFC3339)
-	}
-	if n := int64(v.num); float64(n) == v.num && -1e15 < v.num && v.num < 1e15 && (n != 0 || !math.Signbit(v.num)) {
-		return strconv.AppendInt(b, n, 10)
-	}
-	return strconv.AppendFloat(b, math.Round(v.num*1000)/1000, 'f', -1, 64)
-}
+func (f *Field[R]) appendText(b []byte, r *R) []byte { return f.get(r).Append(b, f.kind) }
 
 // Human is the field of r as it stands in a table: local and human times and
 // sizes. Lengths and sizes are rounded.
 func (f *Field[R]) Human(r *R, now time.Time) string {
 	v := f.get(r)
-	if v.set {
+	if v.Set {
 		switch f.kind {
-		case size:
-			return unit.FormatBytes(int64(v.num))
-		case length:
-			return unit.FormatDuration(seconds(v.num))
-		case moment:
-			return humanTime(v.at, now)
+		case match.Size:
+			return unit.FormatBytes(int64(v.Num))
+		case match.Length:
+			return unit.FormatDuration(seconds(v.Num))
+		case match.Moment:
+			return humanTime(v.At, now)
 		}
 	}
 	return f.Text(r)
@@ -126,7 +68,7 @@ func humanTime(t, now time.Time) string {
 // empty.
 func (f *Field[R]) json(b []byte, r *R) []byte {
 	v := f.get(r)
-	if !v.set {
+	if !v.Set {
 		return b
 	}
 	if len(b) > 1 {
@@ -134,16 +76,16 @@ func (f *Field[R]) json(b []byte, r *R) []byte {
 	}
 	b = append(strconv.AppendQuote(b, f.Name), ':')
 	switch f.kind {
-	case word:
-		return appendJSON(b, v.text)
-	case list:
-		return appendJSON(b, v.list)
-	case moment:
-		return appendJSON(b, v.at.UTC())
-	case number, size:
-		return strconv.AppendInt(b, int64(v.num), 10)
+	case match.Word:
+		return appendJSON(b, v.Text)
+	case match.List:
+		return appendJSON(b, v.List)
+	case match.Moment:
+		return appendJSON(b, v.At.UTC())
+	case match.Number, match.Size:
+		return strconv.AppendInt(b, int64(v.Num), 10)
 	}
-	return appendJSON(b, v.num)
+	return appendJSON(b, v.Num)
 }
 
 // Pick returns the fields that a list with commas names, in its order.
@@ -167,7 +109,7 @@ func find[R any](fields []Field[R], name string) (*Field[R], error) {
 		}
 		names[i] = fields[i].Name
 	}
-	return nil, usagef("unknown field %q%s", name, didYouMean(name, names))
+	return nil, usagef("unknown field %q%s", name, match.Near(name, names))
 }
 
 // The fields that are printed when nothing else is said.
@@ -180,32 +122,36 @@ const (
 // JobFields are all fields of a job, in the order of dquery(1).
 func JobFields() []Field[job.Row] {
 	return []Field[job.Row]{
-		{"id", word, nil, func(r *job.Row) value { return ofText(string(r.ID)) }},
-		{"namespace", word, nil, func(r *job.Row) value { return ofText(r.Namespace) }},
-		{"batch", word, nil, func(r *job.Row) value { return ofText(r.Batch) }},
-		{"job", word, nil, func(r *job.Row) value { return ofText(r.Job) }},
-		{"owner", word, nil, func(r *job.Row) value { return ofText(r.Owner) }},
-		{"state", word, states(), func(r *job.Row) value { return ofText(r.State.String()) }},
-		{"phase", word, nil, func(r *job.Row) value { return ofText(r.Phase) }},
-		{"node", word, nil, func(r *job.Row) value { return ofText(r.Node) }},
-		{"attempt", number, nil, func(r *job.Row) value { return some(r.Attempt) }},
-		{"exit", number, nil, func(r *job.Row) value {
+		{"id", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(string(r.ID)) }},
+		{"namespace", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Namespace) }},
+		{"batch", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Batch) }},
+		{"job", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Job) }},
+		{"owner", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Owner) }},
+		{"state", match.Word, states(), func(r *job.Row) match.Value { return match.OfText(r.State.String()) }},
+		{"phase", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Phase) }},
+		{"node", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Node) }},
+		{"attempt", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.Attempt) }},
+		{"exit", match.Number, nil, func(r *job.Row) match.Value {
 			if r.Exit == nil {
-				return value{}
+				return match.Value{}
 			}
-			return count(*r.Exit)
+			return match.Count(*r.Exit)
 		}},
-		{"signal", word, nil, func(r *job.Row) value { return ofText(r.Signal) }},
-		{"reason", word, nil, func(r *job.Row) value { return ofText(r.Reason) }},
-		{"submitted", moment, nil, func(r *job.Row) value { return ofTime(r.Submitted) }},
-		{"started", moment, nil, func(r *job.Row) value { return ofTime(r.Started) }},
-		{"ended", moment, nil, func(r *job.Row) value { return ofTime(r.Ended) }},
-		{"runtime", length, nil, func(r *job.Row) value { return some(r.Runtime) }},
-		{"paused", length, nil, func(r *job.Row) value { return some(r.Paused) }},
-		{"cpus", number, nil, func(r *job.Row) value { return some(r.CPUs) }},
-		{"memory_peak", size, nil, func(r *job.Row) value { return some(r.MemoryPeak) }},
-		{"cpu_time", length, nil, func(r *job.Row) value { return some(r.CPUTime) }},
-		{"written", size, nil, func(r *job.Row) value { return some(r.Written) }},
+		{"signal", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Signal) }},
+		{"reason", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Reason) }},
+		{"submitted", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Submitted) }},
+		{"started", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Started) }},
+		{"ended", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Ended) }},
+		{"runtime", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Runtime) }},
+		{"ran", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Ran) }},
+		{"paused", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Paused) }},
+		{"cpus", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.CPUs) }},
+		{"memory", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Memory) }},
+		{"gpus", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.GPUs) }},
+		{"time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(float64(r.Limit)) }},
+		{"memory_peak", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.MemoryPeak) }},
+		{"cpu_time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.CPUTime) }},
+		{"written", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Written) }},
 	}
 }
 
@@ -221,16 +167,19 @@ func states() []string {
 // NodeFields are all fields of a node, in the order of dquery(1).
 func NodeFields() []Field[node.Row] {
 	return []Field[node.Row]{
-		{"node", word, nil, func(r *node.Row) value { return ofText(string(r.Node)) }},
-		{"state", word, nil, func(r *node.Row) value { return ofText(string(r.State)) }},
-		{"jobs", number, nil, func(r *node.Row) value { return count(r.Jobs) }},
-		{"cpus", number, nil, func(r *node.Row) value { return count(r.CPUs) }},
-		{"cpus_used", number, nil, func(r *node.Row) value { return count(r.CPUsUsed) }},
-		{"memory", size, nil, func(r *node.Row) value { return some(r.Memory) }},
-		{"arch", word, nil, func(r *node.Row) value { return ofText(r.Arch) }},
-		{"seen", moment, nil, func(r *node.Row) value { return ofTime(r.Seen) }},
-		{"containment", word, nil, func(r *node.Row) value { return ofText(r.Containment) }},
-		{"capabilities", list, nil, func(r *node.Row) value { return ofList(r.Capability) }},
-		{"note", word, nil, func(r *node.Row) value { return ofText(r.Note) }},
+		{"node", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(string(r.Node)) }},
+		{"state", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(string(r.State)) }},
+		{"jobs", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.Jobs) }},
+		{"cpus", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.CPUs) }},
+		{"cpus_used", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.CPUsUsed) }},
+		{"memory", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.Memory) }},
+		{"memory_used", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.MemoryUsed) }},
+		{"gpus", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUs) }},
+		{"gpus_used", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUsUsed) }},
+		{"arch", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Arch) }},
+		{"seen", match.Moment, nil, func(r *node.Row) match.Value { return match.OfTime(r.Seen) }},
+		{"containment", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Containment) }},
+		{"capabilities", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.Capability) }},
+		{"note", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Note) }},
 	}
 }

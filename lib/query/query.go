@@ -65,7 +65,7 @@ func (q *Query) operand(fields []Field[job.Row], arg string, now time.Time) erro
 	if arg[i] == '/' {
 		return q.id(arg)
 	}
-	f, err := parseFilter(fields, arg, i, now)
+	f, err := parseFilter(fields, arg, now)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func ParseNodes(operands []string, now time.Time) (*Nodes, error) {
 		case arg[i] == '/':
 			errs = append(errs, usagef("%q is not a node", arg))
 		default:
-			f, err := parseFilter(fields, arg, i, now)
+			f, err := parseFilter(fields, arg, now)
 			if err != nil {
 				errs = append(errs, err)
 			}
@@ -256,7 +256,7 @@ func ParseNodes(operands []string, now time.Time) (*Nodes, error) {
 		}
 	}
 	if len(names) > 0 {
-		f, err := parseFilter(fields, "node="+strings.Join(names, ","), len("node"), now)
+		f, err := parseFilter(fields, "node="+strings.Join(names, ","), now)
 		if err != nil {
 			errs = append(errs, err)
 		}

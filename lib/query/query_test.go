@@ -1,6 +1,7 @@
 package query
 
 import (
+	"distribute/lib/match"
 	"errors"
 	"iter"
 	"maps"
@@ -28,7 +29,7 @@ func failed() *job.Row {
 	return &job.Row{ID: "maria/cavity/re=100", Namespace: "maria", Batch: "cavity", Job: "re=100",
 		Owner: "maria", UID: 1000, State: job.Failed, Phase: "returning", Node: "ws1", Attempt: 2, Exit: &exit, Signal: "SIGTERM",
 		Reason: "time limit, 1h", Submitted: at("2026-11-18T08:00:00Z"), Started: at("2026-11-20T08:30:00Z"),
-		Ended: at("2026-11-20T10:30:00.5Z"), Runtime: 5400.25, Paused: 1800, CPUs: 4, MemoryPeak: 5 << 30,
+		Ended: at("2026-11-20T10:30:00.5Z"), Runtime: 5400.25, Paused: 1800, CPUs: 4, Memory: 8 << 30, GPUs: 1, Limit: 7200, MemoryPeak: 5 << 30,
 		CPUTime: 21000, Written: 123456}
 }
 
@@ -83,6 +84,8 @@ func TestFilters(t *testing.T) {
 		{"runtime~^5400.25$", true, false},
 		{"paused=30m", true, false},
 		{"cpus=4", true, false},
+		{"memory=4G..8G", true, false},
+		{"gpus=1 time=2h", true, false},
 		{"memory_peak=4G..8G", true, false},
 		{"memory_peak=..4G", false, false},
 		{"written=100K..", true, false},
@@ -131,7 +134,7 @@ func TestMistakes(t *testing.T) {
 	tests := []struct{ arg, want string }{
 		{"sate=failed", `did you mean "state"?`},
 		{"runtme=1h..", `did you mean "runtime"?`},
-		{"memory=4G..", `did you mean "memory_peak"?`},
+		{"memory_pek=4G..", `did you mean "memory_peak"?`},
 		{"state=faild", `there is no "faild" (did you mean "failed"?)`},
 		{"ended", "did the shell take the > ?"},
 		{"runtime", "did the shell take the > ?"},
@@ -140,7 +143,7 @@ func TestMistakes(t *testing.T) {
 		{"state=failed,", "a word of the list is empty"},
 		{"node>ws1", "node has no order"},
 		{"job~(", "missing closing )"},
-		{"job~" + strings.Repeat("x", maxPattern+1), "more than 4096 bytes"},
+		{"job~" + strings.Repeat("x", match.MaxPattern+1), "more than 4096 bytes"},
 		{"job=[a", "a [ has no ]"},
 		{"job=[z-a]", "not a pattern"},
 		{"exit=one", `"one" is not a whole number`},

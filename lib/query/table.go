@@ -120,6 +120,10 @@ func (g *grid) line(b *strings.Builder, row []string, last int, red bool) {
 	b.WriteString(text + "\n")
 }
 
+// cutNode is the name of a node, or what fits of it in three tenths of the
+// screen: it may have 57 characters.
+func (l *Look) cutNode(name string) string { return cut(orDash(name), max(3*l.Width/10, 12)) }
+
 // cut shortens s to width characters, the last of which then is an ellipsis.
 func cut(s string, width int) string {
 	if utf8.RuneCountInString(s) <= width {
@@ -139,6 +143,9 @@ type jobTable struct {
 	waiting int
 	batch   job.BatchID
 	first   job.Row // of those waiting
+	why     string  // the first reason for which some of those wait
+	whys    int     // so many wait for that
+	other   bool    // and some for another
 }
 
 // NewJobTable prints jobs. If each is false the queued jobs of a batch that
@@ -159,8 +166,15 @@ func (t *jobTable) Print(r *job.Row) error {
 		return t.job(r)
 	}
 	if t.waiting++; t.waiting == 1 {
-		t.batch, t.first = r.ID.Batch(), *r
+		t.batch, t.first, t.why, t.whys, t.other = r.ID.Batch(), *r, "", 0, false
 	}
+	if t.why == "" {
+		t.why = r.Reason
+	}
+	if r.Reason != "" && r.Reason == t.why {
+		t.whys++
+	}
+	t.other = t.other || r.Reason != "" && r.Reason != t.why
 	return nil
 }
 
@@ -174,14 +188,24 @@ func (t *jobTable) queued() error {
 	case 1:
 		return t.job(&t.first)
 	}
-	return t.add(false, fmt.Sprintf("%s (%d)", unit.Quote(string(t.batch)), n), "queued", "-", "-", "-", noted(t.first.Reason))
+	why := t.why
+	switch {
+	case why == "":
+	case t.other:
+		why += ", and other reasons"
+	case t.whys < n:
+		why = fmt.Sprintf("%d of them: %s", t.whys, why)
+	}
+	return t.add(false, fmt.Sprintf("%s (%d)", unit.Quote(string(t.batch)), n), "queued", "-", "-", "-", noted(why))
 }
 
 func (t *jobTable) job(r *job.Row) error {
 	now := t.look.Now()
 	ran, ended := "-", "-"
 	switch {
-	case r.Runtime > 0:
+	case r.Ran > 0:
+		ran = unit.FormatDuration(seconds(r.Ran))
+	case r.Runtime > 0: // a head of before
 		ran = unit.FormatDuration(seconds(r.Runtime))
 	case !r.State.Over() && r.State != job.Queued && r.State != job.Held && !r.Started.IsZero():
 		ran = unit.FormatDuration(max(now.Sub(r.Started), 0))
@@ -189,7 +213,7 @@ func (t *jobTable) job(r *job.Row) error {
 	if !r.Ended.IsZero() {
 		ended = humanTime(r.Ended, now)
 	}
-	return t.add(r.State == job.Failed, unit.Quote(string(r.ID)), r.State.String(), orDash(r.Node), ran, ended, noted(note(r)))
+	return t.add(r.State == job.Failed, unit.Quote(string(r.ID)), r.State.String(), t.look.cutNode(r.Node), ran, ended, noted(note(r)))
 }
 
 // Flush prints what was held back.
@@ -218,7 +242,7 @@ func noted(s string) string {
 // note is what a table says of a job beyond its state.
 func note(r *job.Row) string {
 	var parts []string
-	if !r.State.Over() && r.State != job.Stranded && r.Phase != "" && r.Phase != r.State.String() {
+	if !r.State.Over() && r.State != job.Stranded && r.Phase != "" && r.Phase != r.State.String() && (r.State != job.Paused || r.Phase != "running") {
 		parts = append(parts, r.Phase)
 	}
 	if r.Exit != nil && *r.Exit != 0 {
@@ -290,12 +314,15 @@ func NewBatchTable(look Look) Printer[Batch] {
 // NewNodeTable prints nodes.
 func NewNodeTable(look Look) Printer[node.Row] {
 	return &rowTable[node.Row]{
-		grid: grid{look: look, header: []string{"NODE", "STATE", "JOBS", "CPUS", "MEMORY", "SEEN", "NOTE"}},
+		grid: grid{look: look, header: []string{"NODE", "STATE", "JOBS", "CPUS", "MEMORY", "GPU", "SEEN", "NOTE"}},
 		red:  func(*node.Row) bool { return false },
 		cells: func(r *node.Row, now time.Time) []string {
-			memory, seen := "-", "-"
+			memory, gpus, seen := "-", "-", "-"
 			if r.Memory > 0 {
-				memory = unit.FormatBytes(r.Memory)
+				memory = unit.FormatBytes(r.MemoryUsed) + "/" + unit.FormatBytes(r.Memory)
+			}
+			if r.GPUs > 0 {
+				gpus = fmt.Sprintf("%d/%d", r.GPUsUsed, r.GPUs)
 			}
 			switch {
 			case r.Seen.IsZero():
@@ -308,7 +335,7 @@ func NewNodeTable(look Look) Printer[node.Row] {
 			if r.State == node.Pending {
 				jobs, cpus = "-", "-" // it has said nothing of them yet
 			}
-			return []string{orDash(string(r.Node)), orDash(string(r.State)), jobs, cpus, memory, seen, noted(r.Note)}
+			return []string{look.cutNode(string(r.Node)), orDash(string(r.State)), jobs, cpus, memory, gpus, seen, noted(r.Note)}
 		},
 	}
 }
@@ -319,11 +346,7 @@ func Summary(batches []Batch) string {
 	for i := range batches {
 		sum.Sum(&batches[i])
 	}
-	noun := "jobs"
-	if sum.Jobs == 1 {
-		noun = "job"
-	}
-	text := fmt.Sprintf("%d %s", sum.Jobs, noun)
+	text := unit.Count(sum.Jobs, "job")
 	for s := job.Queued; s <= job.Cancelled; s++ {
 		if n := *sum.Count(s); n > 0 {
 			text += fmt.Sprintf(", %d %s", n, s)

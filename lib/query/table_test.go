@@ -141,7 +141,7 @@ maria/pipe    7     -       -        7
 
 func nodes() []node.Row {
 	return []node.Row{
-		{Node: "ws1", State: node.Busy, Jobs: 1, CPUs: 16, CPUsUsed: 12, Memory: 64 << 30, Seen: now.Add(-time.Second)},
+		{Node: "ws1", State: node.Busy, Jobs: 1, CPUs: 16, CPUsUsed: 12, Memory: 64 << 30, MemoryUsed: 9 << 30, GPUs: 2, GPUsUsed: 1, Seen: now.Add(-time.Second)},
 		{Node: "ws4", State: node.Lost, CPUs: 32, Seen: now.Add(-3 * time.Hour), Capability: []string{"gpu", "python3"},
 			Note: "lost \"it\"\n"},
 	}
@@ -150,9 +150,9 @@ func nodes() []node.Row {
 func TestNodeTable(t *testing.T) {
 	var out bytes.Buffer
 	show(t, NewNodeTable(look(&out)), &out, nodes(), `
-NODE  STATE  JOBS  CPUS   MEMORY  SEEN   NOTE
-ws1   busy   1     12/16  64G     now
-ws4   lost   0     0/32   -       09:00  "lost \"it\"\n"
+NODE  STATE  JOBS  CPUS   MEMORY  GPU  SEEN   NOTE
+ws1   busy   1     12/16  9G/64G  1/2  now
+ws4   lost   0     0/32   -       -    09:00  "lost \"it\"\n"
 `[1:])
 	out.Reset()
 	show(t, &Records[node.Row]{W: &out, Fields: must(Pick(NodeFields(), DefaultNode))}, &out, nodes(), ""+
@@ -161,6 +161,32 @@ ws4   lost   0     0/32   -       09:00  "lost \"it\"\n"
 	out.Reset()
 	show(t, &Objects[node.Row]{W: &out, Fields: must(Pick(NodeFields(), "node,capabilities,jobs,arch"))}, &out, nodes()[1:],
 		`{"node":"ws4","capabilities":["gpu","python3"],"jobs":0}`+"\n")
+}
+
+// A node's long name leaves room for what is said of it, in both tables, and is
+// whole in records.
+func TestLongNodeNames(t *testing.T) {
+	long := strings.Repeat("n", 57)
+	pending := node.Row{Node: node.Name(long), State: node.Pending, Note: "SHA256:x: dadm accept"}
+	busy := nodes()[0]
+	busy.Node = node.Name(long)
+	var out bytes.Buffer
+	cut := strings.Repeat("n", 23) + "…"
+	show(t, NewNodeTable(look(&out)), &out, append(nodes()[1:], busy, pending), `
+NODE                      STATE    JOBS  CPUS   MEMORY  GPU  SEEN   NOTE
+ws4                       lost     0     0/32   -       -    09:00  "lost \"it\…
+`[1:]+cut+`  busy     1     12/16  9G/64G  1/2  now
+`+cut+`  pending  -     -      -       -    -      SHA256:x: d…
+`)
+	out.Reset()
+	show(t, &Records[node.Row]{W: &out, Fields: must(Pick(NodeFields(), "node"))}, &out, []node.Row{busy}, long+"\n")
+	row := some3()[5]
+	row.ID, row.Node = "m/c/1", long
+	out.Reset()
+	show(t, NewJobTable(look(&out), true), &out, []job.Row{row}, `
+JOB    STATE   NODE                      RAN    ENDED  NOTE
+m/c/1  failed  `[1:]+cut+`  1h30m  11:30  exit 1, SIGTERM, time li…
+`)
 }
 
 func TestRecords(t *testing.T) {
@@ -211,7 +237,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
 	}
-	if len(names) != 21 {
+	if len(names) != 25 {
 		t.Errorf("%d fields", len(names))
 	}
 }
@@ -234,4 +260,26 @@ func TestBlocks(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != block+1 {
 		t.Errorf("%d lines after %d rows", n, block)
 	}
+}
+
+// TestJobTableReasons puts jobs into one row that wait for different reasons, and
+// shows what is paused before its node has said that it is.
+func TestJobTableReasons(t *testing.T) {
+	rows := some3()
+	first, second, paused := rows[1], rows[3], rows[0]
+	first.Reason, second.Reason = "no node has 3 gpus", "no node has 1T of memory"
+	paused.State, paused.Phase, paused.Reason = job.Paused, "running", "ana, until 15:02"
+	var out bytes.Buffer
+	show(t, NewJobTable(look(&out), false), &out, []job.Row{paused, first, second}, `
+JOB                        STATE   NODE  RAN    NOTE
+maria/cavity/re=100_n=256  paused  ws1   1h02m  ana, until 15:02
+maria/cavity (2)           queued  -     -      no node has 3 gpus, and other r…
+`[1:])
+	out.Reset()
+	third := second
+	third.Reason = ""
+	show(t, NewJobTable(look(&out), false), &out, []job.Row{third, second, second, third}, `
+JOB               STATE   NOTE
+maria/cavity (4)  queued  2 of them: no node has 1T of memory
+`[1:])
 }

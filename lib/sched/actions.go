@@ -34,6 +34,7 @@ type Start struct {
 	Attempt job.Token
 	Try     int
 	CPUs    int
+	Saved   job.Token // the attempt that it goes on with, if one has saved something
 }
 
 // Keep answers an attempt in a node's list: it is wanted, let it go on.
@@ -103,6 +104,16 @@ type Publish struct {
 	Out     bool
 }
 
+// Drop removes what an attempt has left that had to leave, but for what it printed:
+// a later one has saved more, or saved nothing as well, or its job is over. With
+// Nothing that is removed too. The log already says so.
+type Drop struct {
+	Ref     Ref
+	Attempt job.Token
+	Try     int
+	Nothing bool
+}
+
 // Closed says that every job of a batch is over and that nothing of it is left
 // on any node, as far as is known: the shell appends "closed" to the head's log
 // in a later tick, then gives BatchGone.
@@ -116,6 +127,7 @@ type Reopened struct{ Batch uint32 }
 type Refuse struct {
 	Session uint64
 	Why     string
+	Later   bool // and it may come again later
 }
 
 // Odd is for the shell's log alone: a node said something that no node of ours
@@ -137,6 +149,7 @@ func (Forget) action()   {}
 func (Hold) action()     {}
 func (Grant) action()    {}
 func (Publish) action()  {}
+func (Drop) action()     {}
 func (Closed) action()   {}
 func (Reopened) action() {}
 func (Refuse) action()   {}

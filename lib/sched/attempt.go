@@ -10,7 +10,7 @@ import (
 // known says that a phase is one of ours.
 func known(phase string) bool {
 	switch phase {
-	case Waiting, Sending, Building, Running, Stuck, Returning:
+	case Waiting, Sending, Building, Running, Paused, Stuck, Returning:
 		return true
 	}
 	return false
@@ -68,11 +68,11 @@ func (e Item) apply(m *Machine) {
 	}
 	if e.Ended != nil {
 		a.result, a.phase = nil, Returning
-		m.adopt(a, good(e.Ended))
+		m.adopt(a, good(e.Ended) || m.saves(a, e.Ended))
 		m.ended(a, *e.Ended)
 		return
 	}
-	if a.worked && a.boot != p.boot && a.current && (e.Phase == Building || e.Phase == Running || e.Phase == Stuck) {
+	if a.worked && a.boot != p.boot && a.current && works(e.Phase) {
 		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), true, true)
 		m.stop(a, "its machine was restarted under it")
 		a.phase = e.Phase
@@ -93,7 +93,7 @@ func (m *Machine) hold(p *peer, e Item) {
 	if e.CPUs < 1 {
 		e.CPUs = p.offer.CPUs
 	}
-	p.held[k] = min(e.CPUs, maxCPUs)
+	p.held[k] = share{cpus: min(e.CPUs, maxCPUs)}
 }
 
 // answerSettled answers a node that still has a settled attempt. It may delete
@@ -133,7 +133,7 @@ func (m *Machine) answerRunning(a *attempt) {
 func (m *Machine) adopt(a *attempt, wanted bool) {
 	if b := m.batches[a.ref.Batch]; wanted && !a.current && !a.void && b.state[a.ref.Job] == job.Queued {
 		rec := a.record(job.KindAdopt, job.Outcome{})
-		rec.CPUs = a.cpus
+		rec.CPUs, rec.Memory, rec.GPUs = a.share.cpus, a.share.memory, a.share.gpus
 		m.log(a.ref, rec)
 	}
 }
@@ -167,15 +167,21 @@ func (e Phase) apply(m *Machine) {
 	}
 }
 
+// works says that something of an attempt runs in a phase, or would.
+func works(phase string) bool {
+	return phase == Building || phase == Running || phase == Paused || phase == Stuck
+}
+
 // saw takes in what the phase of an attempt tells of its node.
 func (m *Machine) saw(a *attempt) {
-	if a.phase != Waiting {
+	if a.phase != Waiting && a.phase != Sending {
 		m.resolve(a)
 	}
-	if a.phase == Building || a.phase == Running || a.phase == Stuck {
+	if works(a.phase) {
 		a.worked, a.boot = true, a.peer.boot
 	}
 	if a.phase == Running {
+		delete(m.batches[a.ref.Batch].unread, a.ref.Job)
 		m.built(a, noPace)
 	}
 }
@@ -194,17 +200,28 @@ func (e Ended) apply(m *Machine) {
 		return
 	}
 	a.listed = p.session
-	if a.result == nil {
+	switch {
+	case a.result == nil:
 		m.ended(a, e.Result)
+	case e.Result.Lost && !a.result.Lost:
+		m.spoiled(a, e.Result)
 	}
+}
+
+// spoiled takes in that the node cannot send what an attempt left, of which it
+// has said before how it ended.
+func (m *Machine) spoiled(a *attempt, r Result) {
+	r.Manifest = ""
+	a.result, a.moving, a.stranded, a.note = &r, false, false, ""
+	m.finish(a, "")
 }
 
 func (m *Machine) unhold(p *peer, token job.Token) {
 	k, _ := keyOf(token)
-	if cpus, ok := p.held[k]; ok {
+	if s, ok := p.held[k]; ok {
 		delete(p.held, k)
 		if p.listed {
-			p.used -= cpus
+			p.used = p.used.minus(s)
 			p.active--
 			m.touch(p)
 		}
@@ -221,11 +238,20 @@ func good(r *Result) bool {
 func (m *Machine) ended(a *attempt, r Result) {
 	b := m.batches[a.ref.Batch]
 	switch {
-	case !r.Unstarted || a.recalled || a.stopped:
+	case a.recalled || a.stopped:
+	case r.Evicted:
+		m.left(a, "its jobs have to leave it again and again", r.Reason)
+	case !r.Unstarted:
+	case r.NodePaused:
+		a.peer.halt = m.now + resting
+		m.left(a, "it hands back what it is given", orElse(r.Reason, "paused"))
+	case a.peer.paused():
 	case r.NoRoom:
 		m.noRoom(b, a.peer, r.Reason)
 	case r.Barred:
 		m.bar(b, a.peer, r.Reason)
+	case a.unread != "":
+		m.noRoom(b, a.peer, unreadable(a))
 	default:
 		m.refused(a.peer, r.Reason)
 	}
@@ -237,7 +263,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	}
 	a.result, a.phase = &r, Returning
 	switch {
-	case r.Unstarted, r.Lost:
+	case r.Unstarted, r.Lost, r.Evicted:
 	case r.BuildFailed:
 		b.suspect[a.peer] = struct{}{}
 		m.avoids[b] = struct{}{}
@@ -303,6 +329,8 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	b, r := m.batches[a.ref.Batch], a.result
 	out := false
 	switch {
+	case r.Unstarted && a.unread != "":
+		m.unread(a)
 	case r.Unstarted:
 		m.handBack(a, orElse(r.Reason, "not started"), false)
 	case r.BuildFailed:
@@ -313,6 +341,8 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.log(a.ref, a.final(job.KindDone, manifest))
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true
+	case a.current && r.Evicted:
+		m.evicted(a, manifest)
 	case a.current:
 		m.log(a.ref, a.final(job.KindFailed, manifest))
 		m.stopVoid(b, a.ref.Job, "the job failed")
@@ -361,6 +391,10 @@ func (e Tick) apply(m *Machine) {
 			p.rest = 0
 			m.touch(p)
 		}
+		if p.halt != 0 && m.now >= p.halt {
+			p.halt = 0
+			m.touch(p)
+		}
 		if m.loaded && m.now-p.heard >= m.cfg.Lease && (p.first != nil || p.session != 0) {
 			m.expire(p)
 		}
@@ -389,7 +423,7 @@ func (e Tick) apply(m *Machine) {
 // lasts all the same has nothing at its other end.
 func (m *Machine) expire(p *peer) {
 	if p.session != 0 {
-		m.do(Refuse{p.session, fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease)})
+		m.do(Refuse{Session: p.session, Why: fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease)})
 		m.down(p)
 	}
 	for a := p.first; a != nil; {

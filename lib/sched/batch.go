@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -38,38 +37,38 @@ func (e AddBatch) apply(m *Machine) {
 	}
 }
 
-const tooMixed = "the jobs of its batch ask for too many different numbers of cpus"
+const tooMixed = "the jobs of its batch ask for too many different amounts of resources"
 
-// sortIn puts all jobs of a new batch into queues, one for each number of cpus.
+// sortIn puts all jobs of a new batch into queues, one for each amount of resources.
 // When there are too many, the last queue is for all the rest, to be failed.
 func (m *Machine) sortIn(b *batch, e AddBatch) {
-	caps, dflt := wants(e.Spec), 0
+	caps, dflt := wants(e.Spec), Ask{}
 	if e.Spec != nil {
-		dflt = min(max(0, e.Spec.Resources.CPUs), math.MaxUint16)
+		dflt = AskOf(e.Spec.Resources)
 	}
-	at := map[uint16]*queue{}
-	queueFor := func(cpus uint16) *queue {
-		if q := at[cpus]; q != nil {
+	at := map[Ask]*queue{}
+	queueFor := func(ask Ask) *queue {
+		if q := at[ask]; q != nil {
 			return q
 		}
 		if len(b.queues) == MaxClasses {
 			b.mixed = true
 			return b.queues[MaxClasses-1]
 		}
-		q := &queue{b: b, c: m.classFor(caps, int(cpus)), index: len(b.queues), jobs: newSet(e.Jobs)}
+		q := &queue{b: b, c: m.classFor(caps, ask), index: len(b.queues), jobs: newSet(e.Jobs)}
 		b.queues = append(b.queues, q)
-		at[cpus] = q
+		at[ask] = q
 		return q
 	}
-	q := queueFor(uint16(dflt))
-	if e.CPUs != nil {
+	q := queueFor(dflt)
+	if e.Asks != nil {
 		b.class = make([]uint8, e.Jobs)
 	}
 	for i := range e.Jobs {
-		if i < len(e.CPUs) {
-			q = queueFor(e.CPUs[i])
-		} else if i == len(e.CPUs) {
-			q = queueFor(uint16(dflt))
+		if i < len(e.Asks) {
+			q = queueFor(e.Asks[i])
+		} else if i == len(e.Asks) {
+			q = queueFor(dflt)
 		}
 		if b.class != nil {
 			b.class[i] = uint8(q.index)
@@ -101,7 +100,7 @@ func (m *Machine) ready(b *batch) {
 	}
 	for _, p := range m.peers {
 		if p.session != 0 && p.hasOf(b) { // it must send its list again, with these
-			m.do(Refuse{p.session, "a batch of which it may have attempts was read in"})
+			m.do(Refuse{Session: p.session, Why: "a batch of which it may have attempts was read in"})
 			m.down(p)
 		}
 	}

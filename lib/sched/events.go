@@ -16,6 +16,9 @@ type Config struct {
 	Lease      time.Duration    // how long a silent node keeps its attempts; 0: 15 minutes
 	CrashLimit int              // a job lost so many times in a row is failed; 0: 5
 	Token      func() job.Token // draws the ids of attempts; nil: job.NewToken
+
+	// Clock is the time of day at a moment, for what is told people; nil: none is told.
+	Clock func(time.Duration) string
 }
 
 // How far an attempt is on its node, as the node says: the words of dwire(5).
@@ -25,12 +28,13 @@ const (
 	Sending   = "sending"    // its inputs are on the way to the node
 	Building  = "building"   // the batch is built for it
 	Running   = "running"    // its processes run
+	Paused    = "paused"     // and are stopped for a while
 	Stuck     = "unkillable" // and do not die
 	Returning = "returning"  // it ended, its result waits on the node or is on its way
 )
 
-// MaxClasses is how many different numbers of cpus the jobs of one batch may
-// ask for. Jobs that go beyond it fail with a reason as soon as the batch is
+// MaxClasses is how many different amounts of resources the jobs of one batch
+// may ask for. Jobs that go beyond it fail with a reason as soon as the batch is
 // added; the check of a submission should refuse them before.
 const MaxClasses = 256
 
@@ -49,10 +53,10 @@ type AddBatch struct {
 	ID     job.BatchID
 	Spec   *job.Spec // not kept; nil: no capabilities, whole nodes
 	Jobs   int
-	CPUs   []uint16 // what each job asks for, 0: a whole node; nil: all as in Spec. Not kept.
-	Never  bool     // retry: never: each job is started at most once unless its owner retries it
-	Replay bool     // records follow by Machine.Replay: nothing is started until Ready or Loaded
-	Closed bool     // the head's log says that it is closed (it is loaded for a retry)
+	Asks   []Ask // what each job asks for; nil: all as in Spec. Not kept.
+	Never  bool  // retry: never: each job is started at most once unless its owner retries it
+	Replay bool  // records follow by Machine.Replay: nothing is started until Ready or Loaded
+	Closed bool  // the head's log says that it is closed (it is loaded for a retry)
 }
 
 // Ready says that all records of a batch that was added with Replay are
@@ -69,6 +73,10 @@ type Loaded struct{}
 // deleted. Attempts of it that a node names later are unknown (Hold).
 type BatchGone struct{ Batch uint32 }
 
+// Leased says that a silent node keeps its attempts for so long from now on, also
+// one that is silent already; 0 is 15 minutes.
+type Leased struct{ For time.Duration }
+
 // NodeUp says that a node has said hello in a new session, proven to be that
 // node. Sessions are numbered by the shell, never twice, from 1. Nothing is
 // given to the node before ListEnd. If the node has another session still, the
@@ -78,6 +86,13 @@ type NodeUp struct {
 	Node    node.Name
 	Boot    string // differs after a restart of the machine
 	State   string // differs after the node lost its directory
+	Offer   node.Offer
+}
+
+// Offered says that a node offers something else than before. It may be less
+// than what it has been given.
+type Offered struct {
+	Session uint64
 	Offer   node.Offer
 }
 
@@ -141,6 +156,12 @@ type Staged struct {
 	Err       error  // the transfer failed; it is granted again after a while
 	Permanent bool   // with Err: trying again is of no use. What is on the node stays there (Hold).
 	NoRoom    bool   // with Err: for want of space: the job is shown as stranded
+}
+
+// Unreadable says that what an attempt is to go on with cannot be read on the head.
+type Unreadable struct {
+	Attempt job.Token
+	Why     string
 }
 
 // Gone says that nothing of an attempt is left on its node, after Have or

@@ -26,7 +26,7 @@ type choice struct {
 }
 
 func small(t testing.TB) *sim {
-	s := &sim{rig: newRig(t, Config{}), runs: map[job.Token]int{}, good: map[job.Token]string{}}
+	s := &sim{rig: newRig(t, Config{}), runs: map[job.Token]int{}, good: map[job.Token]string{}, steps: map[job.Token]int{}, kept: map[Ref]int{}}
 	s.nodes = []*fakeNode{{name: "ws1", cpus: 1}, {name: "ws2", cpus: 1}}
 	s.batches = 1
 	s.give(Loaded{})

@@ -42,6 +42,8 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 	switch rec.Kind {
 	case job.KindDone, job.KindFailed, job.KindCancelled:
 		delete(b.losses, ref.Job)
+		delete(b.saved, ref.Job)
+		delete(b.unread, ref.Job)
 		for a := b.of[ref.Job]; a != nil; a = a.next {
 			a.current, a.void = false, true
 		}
@@ -51,6 +53,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		clear(b.suspect)
 		delete(m.avoids, b)
 	}
+	b.foldLeft(ref.Job, rec)
 	if rec.Request != "" {
 		b.asked[request{ref.Job, rec.Request}] = struct{}{}
 	}
@@ -84,6 +87,8 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 		return fmt.Errorf("attempt %s is accepted after its job was over", rec.Attempt)
 	case (rec.Kind == job.KindBack || rec.Kind == job.KindFailed) != a.current && rec.Kind != job.KindDone:
 		return fmt.Errorf("%s of attempt %s, whose job goes on with current=%v", rec.Kind, rec.Attempt, a.current)
+	case rec.Kind == job.KindBack && rec.Saved && rec.Manifest == "":
+		return fmt.Errorf("attempt %s has saved nothing, and its record says that it has", rec.Attempt)
 	}
 	switch rec.Kind {
 	case job.KindAdopt:
@@ -101,6 +106,24 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	return nil
 }
 
+// foldLeft takes in what a record says of what is kept of attempts that had to
+// leave.
+func (b *batch) foldLeft(i uint32, rec *job.Record) {
+	b.less = nil
+	l := b.left[i]
+	if l == nil {
+		if !rec.Leaves() {
+			return
+		}
+		if b.left == nil {
+			b.left = map[uint32]*job.Left{}
+		}
+		l = &job.Left{}
+		b.left[i] = l
+	}
+	b.less = l.Fold(rec)
+}
+
 func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	a.current = false
 	if rec.Reason == ReasonBuild {
@@ -108,8 +131,14 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 		m.avoids[b] = struct{}{}
 		m.doubted = append(m.doubted, b)
 	}
+	if rec.Saved {
+		if b.saved == nil {
+			b.saved = map[uint32]saved{}
+		}
+		b.saved[a.ref.Job] = saved{a.token, a.try}
+	}
 	if !rec.Lost {
-		m.settle(a, false)
+		m.settle(a, rec.Manifest != "")
 		return
 	}
 	b.losses[a.ref.Job]++
@@ -130,8 +159,10 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 		return fmt.Errorf("attempt %s starts a second time", rec.Attempt)
 	}
 	m.starts++
-	a := &attempt{ref: ref, key: k, token: rec.Attempt, try: rec.Try, cpus: rec.CPUs, peer: p, current: true,
-		next: b.of[ref.Job], order: m.starts}
+	got := m.queueOf(ref).c.share
+	got.cpus = rec.CPUs
+	a := &attempt{ref: ref, key: k, token: rec.Attempt, try: rec.Try, share: got, peer: p, current: true,
+		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts}
 	b.of[ref.Job] = a
 	m.live[k] = a
 	p.append(a)

@@ -36,8 +36,8 @@ func (t *tape) token() job.Token {
 }
 
 func (t *tape) result() Result {
-	flags := t.next(32)
-	r := Result{Unstarted: flags&1 != 0, Lost: flags&2 != 0, BuildFailed: flags&4 != 0}
+	flags := t.next(256)
+	r := Result{Unstarted: flags&1 != 0, Lost: flags&2 != 0, BuildFailed: flags&4 != 0, Evicted: flags&32 != 0, Saved: flags&64 != 0, NodePaused: flags&128 != 0}
 	if flags&8 == 0 {
 		r.Exit = new(int)
 	}
@@ -48,25 +48,36 @@ func (t *tape) result() Result {
 	return r
 }
 
-var phases = []string{Waiting, Sending, Building, Running, Returning, "", "x"}
+func (t *tape) offer() node.Offer {
+	o := node.Offer{CPUs: t.next(6) - 1, Memory: int64(t.next(3)), GPUs: make([]node.GPU, t.next(2))}
+	switch t.next(8) {
+	case 0:
+		o.Pause = &node.Pause{Left: float64(t.next(3)) - 1}
+	case 1:
+		o.Pause = &node.Pause{Give: &node.Give{CPUs: t.next(4) - 1}}
+	}
+	return o
+}
+
+var phases = []string{Paused, Waiting, Sending, Building, Running, Returning, "", "x"}
 
 func (t *tape) event() Event {
 	session := uint64(t.next(5))
 	ref := Ref{uint32(t.next(4)), uint32(t.next(5))}
 	request := job.Token(string(rune('a' + t.next(4))))
-	switch t.next(20) {
+	switch t.next(21) {
 	case 0:
 		b := AddBatch{Batch: ref.Batch, Jobs: t.next(5), Never: t.next(4) == 0, Replay: t.next(4) == 0, Closed: t.next(8) == 0,
 			Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: t.next(4)}}}
 		if t.next(2) == 0 {
-			b.CPUs = []uint16{uint16(t.next(4)), uint16(t.next(4))}
+			b.Asks = []Ask{{CPUs: uint16(t.next(4)), GPUs: uint16(t.next(2))}, {CPUs: uint16(t.next(4)), Memory: int64(t.next(3))}}
 		}
 		return b
 	case 1:
 		return Ready{ref.Batch}
 	case 2, 3:
 		return NodeUp{session, node.Name([]string{"ws1", "ws2"}[t.next(2)]), []string{"b1", "b2"}[t.next(2)],
-			[]string{"s1", "s2"}[t.next(8)/7], node.Offer{CPUs: t.next(6) - 1}}
+			[]string{"s1", "s2"}[t.next(8)/7], t.offer()}
 	case 4:
 		it := Item{Session: session, Attempt: t.token(), Phase: phases[t.next(len(phases))], CPUs: t.next(4) - 1}
 		if t.next(2) == 0 {
@@ -98,6 +109,8 @@ func (t *tape) event() Event {
 		return Cancel{ref, "u", request, ""}
 	case 17:
 		return Retry{ref, "u", request}
+	case 19:
+		return Offered{session, t.offer().Bounded()}
 	case 18:
 		if t.next(16) == 0 {
 			return BatchGone{ref.Batch}

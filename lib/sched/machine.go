@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"time"
 
+	"distribute/lib/capability"
 	"distribute/lib/job"
 	"distribute/lib/node"
 )
@@ -73,6 +74,10 @@ type batch struct {
 	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
 	seen    map[*peer]uint8         // how its jobs ended there
 	tight   map[*peer]tight         // where they are not tried for a while
+	saved   map[uint32]saved        // what jobs go on with
+	left    map[uint32]*job.Left    // what is kept of attempts that had to leave
+	less    []job.Less              // of which less is, by the last record
+	unread  map[uint32]int          // how often a job was given back since that cannot be read
 }
 
 type request struct {
@@ -87,8 +92,10 @@ type attempt struct {
 	key     key
 	token   job.Token
 	try     int
-	cpus    int
+	share   share
 	peer    *peer
+	from    saved    // what it began with
+	unread  string   // why what it should have begun with cannot be read
 	current bool     // it is its job's attempt
 	void    bool     // its job was over since it started: it cannot be accepted
 	next    *attempt // another live one of the same job
@@ -128,13 +135,20 @@ type peer struct {
 	listed    bool   // its list is complete
 	boot      string
 	state     string
+	states    int           // new ones since statesAt
+	statesAt  time.Duration //
 	offer     node.Offer
+	facts     *capability.Facts // of what it has when nothing is lent back
+	offered   time.Duration     // when it said so
+	has       share             // of that, what may be given
+	could     share             // the same, with what it has taken back for a while
+	halt      time.Duration     // until when it is given nothing, for it is paused and its offer did not say so
 	heard     time.Duration
-	used      int         // cpus of the active attempts and of held ones
-	active    int         // active attempts, and held ones
-	waiting   int         // attempts that wait for room
-	waitCPUs  int         // and their cpus
-	held      map[key]int // attempts unknown to the head, and their cpus
+	used      share         // of the active attempts and of held ones
+	active    int           // active attempts, and held ones
+	waiting   int           // attempts that wait for room
+	waits     share         // and what they will have
+	held      map[key]share // attempts unknown to the head
 	fits      map[*class]bool
 	touched   bool
 	recalling *attempt      // asked back for this node
@@ -142,6 +156,7 @@ type peer struct {
 	restWhy   string
 	restOf    string // what was said of an attempt that was handed back
 	suspicion
+	leaving
 }
 
 // A settledNote is what is kept of a settled attempt until its node has let it go.
@@ -151,10 +166,13 @@ type settledNote struct {
 	listed uint64
 }
 
+// usualLease is how long a silent node keeps what it has if nothing else is said.
+const usualLease = 15 * time.Minute
+
 // New makes a machine without batches and nodes.
 func New(cfg Config) *Machine {
 	if cfg.Lease <= 0 {
-		cfg.Lease = 15 * time.Minute
+		cfg.Lease = usualLease
 	}
 	if cfg.CrashLimit <= 0 {
 		cfg.CrashLimit = 5
@@ -200,13 +218,16 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 	if err := m.fold(b, ref, &rec); err != nil {
 		panic("sched: decided on an illegal move: " + err.Error())
 	}
+	for _, l := range b.less {
+		m.do(Drop{ref, l.Attempt, l.Try, l.Nothing})
+	}
 }
 
 // peerOf is the node of a name, made known by the first use of its name.
 func (m *Machine) peerOf(name node.Name) *peer {
 	p := m.named[name]
 	if p == nil {
-		p = &peer{name: name, index: len(m.peers), heard: m.now, gone: map[key]*settledNote{}}
+		p = &peer{name: name, index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
 		m.named[name] = p
 		m.peers = append(m.peers, p)
 	}

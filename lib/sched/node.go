@@ -10,6 +10,13 @@ import (
 // MaxNodes is how many nodes a Machine knows, connected or not.
 const MaxNodes = 10_000
 
+// MaxStates is how many new state ids a node may show within statesIn: each is
+// logged, and takes what the node had from it.
+const (
+	MaxStates = 30
+	statesIn  = time.Hour
+)
+
 const (
 	maxCPUs = 1 << 20 // of an offer: more is taken as this
 	maxHeld = 1 << 12 // attempts unknown to the head whose cpus are counted, a node
@@ -24,13 +31,16 @@ func (e NodeUp) apply(m *Machine) {
 		m.do(Odd{Session: e.Session, Why: "a session with this number is there already"})
 		return
 	case !m.loaded:
-		m.do(Refuse{e.Session, "the head is starting, try again"})
+		m.do(Refuse{Session: e.Session, Why: "the head is starting, try again"})
 		return
 	case p != nil && p.session != 0:
-		m.do(Refuse{e.Session, fmt.Sprintf("a node named %s is connected", e.Node)})
+		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("a node named %s is connected", e.Node)})
 		return
 	case p == nil && len(m.peers) >= MaxNodes:
-		m.do(Refuse{e.Session, fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
+		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
+		return
+	case p != nil && !p.mayBe(e.State, m.now):
+		m.do(Refuse{Session: e.Session, Later: true, Why: fmt.Sprintf("node %s has come with %d new state ids within an hour, which is the limit: does each start make its directory anew?", e.Node, MaxStates)})
 		return
 	}
 	p := m.peerOf(e.Node)
@@ -38,19 +48,31 @@ func (e NodeUp) apply(m *Machine) {
 	m.session[e.Session] = p
 	if p.state != e.State {
 		m.do(LogNode{e.Node, e.State})
+		p.states++
 		if p.state != "" {
 			m.wipe(p, string(p.name)+" lost its directory")
 		}
 	}
 	if p.boot != e.Boot {
-		p.rest, p.suspicion = 0, suspicion{}
+		p.rest, p.suspicion, p.leaving = 0, suspicion{}, leaving{}
 	}
-	p.boot, p.state, p.offer = e.Boot, e.State, e.Offer
-	p.offer.CPUs = min(max(0, p.offer.CPUs), maxCPUs)
-	p.held = map[key]int{}
+	p.boot, p.state = e.Boot, e.State
+	p.held = map[key]share{}
 	m.unbar(p)
-	for _, c := range m.classes {
-		p.judge(c)
+	m.take(p, e.Offer)
+}
+
+// mayBe says whether a node may come with a state id now.
+func (p *peer) mayBe(state string, now time.Duration) bool {
+	if now-p.statesAt >= statesIn {
+		p.statesAt, p.states = now, 0
+	}
+	return state == p.state || p.states < MaxStates
+}
+
+func (e Leased) apply(m *Machine) {
+	if m.cfg.Lease = e.For; e.For <= 0 {
+		m.cfg.Lease = usualLease
 	}
 }
 
@@ -67,7 +89,7 @@ func (e NodeDown) apply(m *Machine) {
 func (m *Machine) down(p *peer) {
 	delete(m.session, p.session)
 	p.session, p.listed, p.recalling, p.held = 0, false, nil, nil
-	p.used, p.active, p.waiting, p.waitCPUs = 0, 0, 0, 0
+	p.used, p.active, p.waiting, p.waits = share{}, 0, 0, share{}
 	for a := p.first; a != nil; a = a.after {
 		m.resolve(a)
 		a.moving, a.recalled, a.stopped = false, false, false
@@ -196,24 +218,25 @@ func (e ListEnd) apply(m *Machine) {
 	p.listed = true
 	m.recount(p)
 	m.touch(p)
+	m.takeBack(p)
 }
 
 // recount counts the room of a node anew: what runs first, then what waits, in
 // order, as far as it fits.
 func (m *Machine) recount(p *peer) {
-	p.used, p.active, p.waiting, p.waitCPUs = 0, 0, 0, 0
-	for _, cpus := range p.held {
-		p.used += cpus
+	p.used, p.active, p.waiting, p.waits = share{}, 0, 0, share{}
+	for _, s := range p.held {
+		p.used = p.used.plus(s)
 		p.active++
 	}
 	for a := p.first; a != nil; a = a.after {
 		a.active = a.result == nil && a.phase != Waiting
 		if a.active {
-			p.used += a.cpus
+			p.used = p.used.plus(a.share)
 			p.active++
 		} else if a.result == nil {
 			p.waiting++
-			p.waitCPUs += a.cpus
+			p.waits = p.waits.plus(a.share)
 		}
 	}
 	m.promote(p)
@@ -222,20 +245,20 @@ func (m *Machine) recount(p *peer) {
 // promote gives room to the attempts that wait on a node, in their order, as
 // the node itself does.
 func (m *Machine) promote(p *peer) {
-	if !p.listed || p.waiting == 0 {
+	if !p.listed || p.waiting == 0 || p.paused() {
 		return
 	}
 	for a := p.first; a != nil; a = a.after {
 		if a.active || a.result != nil || a.dead {
 			continue
 		}
-		if p.used+a.cpus > p.offer.CPUs && p.active > 0 {
+		if !p.holds(a.share) && p.active > 0 {
 			return
 		}
 		a.active = true
 		p.waiting--
-		p.waitCPUs -= a.cpus
-		p.used += a.cpus
+		p.waits = p.waits.minus(a.share)
+		p.used = p.used.plus(a.share)
 		p.active++
 	}
 }
@@ -252,11 +275,11 @@ func (m *Machine) idle(a *attempt) {
 	}
 	if a.active {
 		a.active = false
-		p.used -= a.cpus
+		p.used = p.used.minus(a.share)
 		p.active--
 	} else {
 		p.waiting--
-		p.waitCPUs -= a.cpus
+		p.waits = p.waits.minus(a.share)
 	}
 	m.touch(p)
 }

@@ -57,23 +57,23 @@ func (b *batch) shuns(p *peer) bool {
 // goes first.
 func (p *peer) room(c *class) bool {
 	switch {
-	case !p.listed || p.waiting > 0 || p.rest != 0 || p.rests > 0 && p.active > 0:
+	case !p.listed || p.waiting > 0 || p.rest != 0 || p.rests > 0 && p.active > 0 || p.paused():
 		return false
-	case c.cpus == 0:
-		return p.active == 0 && p.fits[c]
+	case c.share.cpus == 0 && (p.active > 0 || p.has.cpus == 0):
+		return false
 	}
-	return p.used+c.cpus <= p.offer.CPUs && p.fits[c]
+	return p.holds(c.of(p)) && p.fits[c]
 }
 
 // ahead says that one more attempt of the class may wait on a busy node.
 func (p *peer) ahead(c *class) bool {
 	switch {
-	case p.rest != 0 || p.rests > 0:
+	case p.rest != 0 || p.rests > 0 || p.paused():
 		return false
-	case c.cpus == 0:
-		return p.waiting == 0
+	case c.share.cpus == 0 && (p.waiting > 0 || p.has.cpus == 0):
+		return false
 	}
-	return p.waitCPUs+c.cpus <= p.offer.CPUs
+	return holds(p.has, p.waits, c.of(p))
 }
 
 // next is the first queue of a class that may use a node.
@@ -134,7 +134,8 @@ func (m *Machine) oldest() *queue {
 }
 
 // best is the node for the first job of a queue: one that has built the batch
-// before others, then the one it fills best, then the one known longest.
+// before others, then, if the job needs none, one without GPUs, then the one it
+// fills best, then the one known longest.
 func (m *Machine) best(q *queue) *peer {
 	among := m.freed
 	if q.c.fed {
@@ -155,7 +156,10 @@ func (q *queue) prefers(p, r *peer) bool {
 	if pBuilt != rBuilt {
 		return pBuilt
 	}
-	if pFree, rFree := p.offer.CPUs-p.used, r.offer.CPUs-r.used; pFree != rFree {
+	if p, r := p.has.gpus > 0, r.has.gpus > 0; q.c.share.gpus == 0 && p != r {
+		return r
+	}
+	if pFree, rFree := p.has.cpus-p.used.cpus, r.has.cpus-r.used.cpus; pFree != rFree {
 		return pFree < rFree
 	}
 	return p.index < r.index
@@ -165,24 +169,22 @@ func (q *queue) prefers(p, r *peer) bool {
 // there for room.
 func (m *Machine) start(q *queue, p *peer, active bool) {
 	ref := Ref{q.b.num, q.jobs.first()}
-	cpus := q.c.cpus
-	if cpus == 0 {
-		cpus = p.offer.CPUs
-	}
+	s := q.c.of(p)
 	token, k := m.draw(p)
 	try := int(q.b.tries[ref.Job]) + 1
-	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.name), CPUs: cpus})
+	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.name),
+		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus})
 	a := m.live[k]
 	a.phase, a.active, a.listed = Waiting, active, p.session
 	if active {
-		p.used += cpus
+		p.used = p.used.plus(s)
 		p.active++
 	} else {
 		p.waiting++
-		p.waitCPUs += cpus
+		p.waits = p.waits.plus(s)
 	}
 	m.touch(p)
-	m.do(Start{p.session, ref, token, try, cpus})
+	m.do(Start{p.session, ref, token, try, s.cpus, a.from.token})
 }
 
 // draw draws the token of an attempt. Drawing one that is taken is as likely
@@ -211,7 +213,7 @@ func (m *Machine) stock() {
 			}
 			m.start(q, p, false)
 		}
-		if p.listed && p.active == 0 && p.waiting == 0 && p.recalling == nil {
+		if p.listed && p.active == 0 && p.waiting == 0 && p.recalling == nil && !p.paused() {
 			m.recall(p)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 type plainNode struct {
 	p      *peer
-	used   int
+	used   share
 	active int
 }
 
@@ -46,7 +46,7 @@ func comparePlain(m *Machine, actions []Action) error {
 			taken[s.Ref] = true
 			continue
 		}
-		nodes[at.peer].used -= at.cpus
+		nodes[at.peer].used = nodes[at.peer].used.minus(at.share)
 		nodes[at.peer].active--
 		taken[s.Ref] = true
 		got = append(got, placed{s.Ref, string(at.peer.name)})
@@ -59,11 +59,7 @@ func comparePlain(m *Machine, actions []Action) error {
 				continue
 			}
 			if n := plainBest(m, nodes, ref, ahead); n != nil {
-				cpus := m.queueOf(ref).c.cpus
-				if cpus == 0 {
-					cpus = n.p.offer.CPUs
-				}
-				n.used += cpus
+				n.used = n.used.plus(plainShare(m.queueOf(ref).c, n.p))
 				n.active++
 				want = append(want, placed{ref, string(n.p.name)})
 			}
@@ -75,14 +71,35 @@ func comparePlain(m *Machine, actions []Action) error {
 	return nil
 }
 
+// plainShare is what a job of a class has of a node.
+func plainShare(c *class, p *peer) share {
+	s := c.share
+	if s.cpus == 0 {
+		s.cpus = p.offer.CPUs
+	}
+	return s
+}
+
+// plainRoom says whether a node has room for so much more.
+func plainRoom(p *peer, used, more share) bool {
+	gpus := 0
+	for _, g := range p.offer.GPUs {
+		if !g.Busy {
+			gpus++
+		}
+	}
+	return used.cpus+more.cpus <= p.offer.CPUs && (more.gpus == 0 || used.gpus+more.gpus <= gpus) &&
+		(more.memory == 0 || used.memory+more.memory <= p.offer.Memory)
+}
+
 func plainBest(m *Machine, nodes map[*peer]*plainNode, ref Ref, ahead map[*peer]int) *plainNode {
 	q := m.queueOf(ref)
 	var best *plainNode
 	for _, p := range m.peers {
 		n := nodes[p]
-		_, able := p.offer.Has(q.c.caps)
-		fits := n.used+q.c.cpus <= p.offer.CPUs && (q.c.cpus > 0 || n.active == 0 && p.offer.CPUs > 0)
-		if !able || !fits || !p.listed || q.doom != "" || q.b.shuns(p) || q.b.tight[p].until != 0 || p.waiting > ahead[p] || p.rest != 0 || p.rests > 0 && n.active > 0 {
+		_, able := q.c.lacks(p)
+		fits := plainRoom(p, n.used, plainShare(q.c, p)) && (q.c.share.cpus > 0 || n.active == 0 && p.offer.CPUs > 0)
+		if !able || p.offer.Pause != nil && p.offer.Pause.Give == nil || p.halt != 0 || !fits || !p.listed || q.doom != "" || q.b.shuns(p) || q.b.tight[p].until != 0 || p.waiting > ahead[p] || p.rest != 0 || p.rests > 0 && n.active > 0 {
 			continue
 		}
 		if best == nil {
@@ -91,8 +108,18 @@ func plainBest(m *Machine, nodes map[*peer]*plainNode, ref Ref, ahead map[*peer]
 		}
 		_, built := q.b.pace[p]
 		_, bestBuilt := q.b.pace[best.p]
-		free, bestFree := p.offer.CPUs-n.used, best.p.offer.CPUs-best.used
-		if built && !bestBuilt || built == bestBuilt && free < bestFree {
+		free, bestFree := p.offer.CPUs-n.used.cpus, best.p.offer.CPUs-best.used.cpus
+		spared, bestSpared := q.c.share.gpus == 0 && p.has.gpus > 0, q.c.share.gpus == 0 && best.p.has.gpus > 0
+		switch {
+		case built != bestBuilt:
+			if built {
+				best = n
+			}
+		case spared != bestSpared:
+			if bestSpared {
+				best = n
+			}
+		case free < bestFree:
 			best = n
 		}
 	}
@@ -103,7 +130,7 @@ func plainBest(m *Machine, nodes map[*peer]*plainNode, ref Ref, ahead map[*peer]
 // most, of a batch whose attempts are short there.
 func rightlyAhead(m *Machine, a *attempt) error {
 	p := a.peer
-	if p.waiting > p.active || !m.batches[a.ref.Batch].short(p) || p.waitCPUs > p.offer.CPUs {
+	if p.waiting > p.active || !m.batches[a.ref.Batch].short(p) || !plainRoom(p, share{}, p.waits) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
 	}
 	return nil

@@ -1,11 +1,12 @@
 package sched
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
 
+	"distribute/lib/capability"
 	"distribute/lib/job"
 )
 
@@ -73,8 +74,8 @@ func (s *set) first() uint32 {
 // A class is all jobs that ask for the same of a node.
 type class struct {
 	name   string
-	caps   []string
-	cpus   int      // 0: the whole node
+	wants  []capability.Expr
+	share  share    // no cpus: the whole node
 	queues []*queue // those with jobs that wait, of batches that are ready, oldest first
 	users  int      // queues in all
 	fed    bool
@@ -114,11 +115,11 @@ func wants(spec *job.Spec) []string {
 }
 
 // classFor finds or makes the class of a request.
-func (m *Machine) classFor(caps []string, cpus int) *class {
-	name := strconv.Itoa(cpus) + "\x00" + strings.Join(caps, "\x00")
+func (m *Machine) classFor(caps []string, ask Ask) *class {
+	name := fmt.Sprint(ask) + "\x00" + strings.Join(caps, "\x00")
 	c := m.classOf[name]
 	if c == nil {
-		c = &class{name: name, caps: caps, cpus: cpus}
+		c = &class{name: name, wants: parsed(caps), share: share{int(ask.CPUs), int(ask.GPUs), ask.Memory}}
 		m.classOf[name] = c
 		m.classes = append(m.classes, c)
 		for _, p := range m.peers {
@@ -127,6 +128,29 @@ func (m *Machine) classFor(caps []string, cpus int) *class {
 	}
 	c.users++
 	return c
+}
+
+// parsed reads what was checked when it was submitted. What no version of ours has
+// written holds nowhere.
+func parsed(caps []string) (all []capability.Expr) {
+	for _, c := range caps {
+		e, err := capability.Parse(c)
+		if err != nil {
+			e = capability.Expr{}
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// lacks is the first of what the class wants that a node is not, if there is one.
+func (c *class) lacks(p *peer) (capability.Expr, bool) {
+	for _, e := range c.wants {
+		if !e.Holds(p.facts) {
+			return e, false
+		}
+	}
+	return capability.Expr{}, true
 }
 
 func (m *Machine) dropClass(c *class) {
@@ -142,8 +166,10 @@ func (m *Machine) dropClass(c *class) {
 
 // judge notes whether the node could ever run jobs of the class.
 func (p *peer) judge(c *class) {
-	_, ok := p.offer.Has(c.caps)
-	if ok && p.offer.CPUs >= max(1, c.cpus) {
+	_, ok := c.lacks(p)
+	least := c.share
+	least.cpus = max(1, least.cpus)
+	if ok && holds(p.could, share{}, least) {
 		if p.fits == nil {
 			p.fits = map[*class]bool{}
 		}

@@ -18,6 +18,9 @@ import (
 type fakeNode struct {
 	name    string
 	cpus    int
+	memory  int64
+	gpus    int
+	pause   *node.Pause // what is taken back
 	caps    []string
 	boot    int
 	state   int
@@ -31,9 +34,22 @@ type fakeNode struct {
 type fakeAttempt struct {
 	ref    Ref
 	token  job.Token
-	cpus   int
+	share  share
 	phase  string
 	result *Result
+	step   int // how far its job has come
+}
+
+// offer is what a node says that it has.
+func (n *fakeNode) offer() node.Offer {
+	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Capabilities: n.caps, Pause: n.pause}
+	for i := range n.gpus {
+		o.GPUs = append(o.GPUs, node.GPU{Index: i})
+	}
+	if n.pause != nil && n.pause.Give != nil {
+		o.CPUs, o.Memory = o.CPUs-n.pause.Give.CPUs, o.Memory-n.pause.Give.Memory
+	}
+	return o
 }
 
 func (n *fakeNode) find(t job.Token) *fakeAttempt {
@@ -68,14 +84,17 @@ type sim struct {
 	runs     map[job.Token]int
 	good     map[job.Token]string // manifests of successful attempts that their node deleted
 	odd      int
+	steps    map[job.Token]int // how far what attempts have saved is
+	kept     map[Ref]int       // of the last that counts
 }
 
 func newSim(t testing.TB, seed uint64) *sim {
 	s := &sim{rig: newRig(t, Config{Lease: 15 * time.Second}), rand: rand.New(rand.NewPCG(seed, 1)),
-		runs: map[job.Token]int{}, good: map[job.Token]string{}}
+		runs: map[job.Token]int{}, good: map[job.Token]string{}, steps: map[job.Token]int{}, kept: map[Ref]int{}}
 	s.quick = true
 	for i := range 1 + s.rand.IntN(4) {
-		n := &fakeNode{name: fmt.Sprintf("ws%d", i+1), cpus: 1 + s.rand.IntN(4), caps: []string{"python3"}}
+		n := &fakeNode{name: fmt.Sprintf("ws%d", i+1), cpus: 1 + s.rand.IntN(4), caps: []string{"python3"},
+			memory: int64(s.rand.IntN(4)), gpus: s.rand.IntN(3)}
 		if s.rand.IntN(2) == 0 {
 			n.caps = append(n.caps, "gpu")
 		}
@@ -121,6 +140,12 @@ func (s *sim) perform(a Action) {
 				s.disconnect(n, false)
 			}
 		}
+	case Log:
+		s.keepSaved(a.Ref, &a.Rec)
+	case Drop:
+		if l := s.m.batches[a.Ref.Batch]; l != nil && l.saved[a.Ref.Job].token == a.Attempt {
+			s.t.Fatalf("what attempt %s has saved is dropped, and counts", a.Attempt)
+		}
 	case Odd:
 		s.odd++
 	case Closed:
@@ -143,7 +168,9 @@ func (s *sim) deliver(n *fakeNode) {
 	switch a := a.(type) {
 	case Start:
 		if n.find(a.Attempt) == nil {
-			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, cpus: a.CPUs, phase: Waiting})
+			had := s.m.queueOf(a.Ref).c.share
+			had.cpus = a.CPUs
+			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: Waiting, step: s.steps[a.Saved]})
 		}
 	case Stop:
 		s.stop(n, a.Attempt, false)
@@ -193,9 +220,9 @@ func (s *sim) connect(n *fakeNode) {
 	s.sessions++
 	n.session, n.in, n.out = s.sessions, nil, nil
 	n.say(NodeUp{n.session, node.Name(n.name), fmt.Sprint("b", n.boot), fmt.Sprint("s", n.state),
-		node.Offer{CPUs: n.cpus, Capabilities: n.caps}})
+		n.offer()})
 	for _, a := range n.has {
-		n.say(Item{n.session, a.token, a.phase, a.cpus, a.result})
+		n.say(Item{n.session, a.token, a.phase, a.share.cpus, a.result})
 	}
 	n.say(ListEnd{n.session})
 }
@@ -209,26 +236,31 @@ func (s *sim) disconnect(n *fakeNode, tell bool) {
 
 // progress moves one attempt of a node on.
 func (s *sim) progress(n *fakeNode) {
-	used := 0
+	used := share{}
 	for _, a := range n.has {
 		if a.result == nil && a.phase != Waiting {
-			used += a.cpus
+			used = used.plus(a.share)
 		}
 	}
-	if used > n.cpus {
-		s.t.Fatalf("%s runs %d cpus of %d (I9)", n.name, used, n.cpus)
+	if used.cpus > n.cpus || used.gpus > n.gpus || used.memory > n.memory {
+		s.t.Fatalf("%s runs %+v of %d, %d, %d (I9)", n.name, used, n.cpus, n.gpus, n.memory)
 	}
 	if len(n.has) == 0 {
 		return
 	}
 	a := n.has[s.rand.IntN(len(n.has))]
+	if a.result == nil && n.pause.Full() {
+		s.stay(n, a)
+		return
+	}
 	switch {
 	case a.result != nil:
 		if s.rand.IntN(4) == 0 {
 			n.say(Ended{n.session, a.token, *a.result}) // said again
 		}
 	case a.phase == Waiting:
-		if used+a.cpus > n.cpus {
+		o := n.offer()
+		if used.cpus+a.share.cpus > o.CPUs || used.gpus+a.share.gpus > n.gpus || used.memory+a.share.memory > o.Memory {
 			return
 		}
 		if s.rand.IntN(20) == 0 {
@@ -236,6 +268,8 @@ func (s *sim) progress(n *fakeNode) {
 			return
 		}
 		s.run(n, a)
+	case s.rand.IntN(3) == 0:
+		a.step++
 	case s.rand.IntN(15) == 0:
 		n.end(a, Result{Lost: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 	case s.rand.IntN(4) == 0:
@@ -246,6 +280,52 @@ func (s *sim) progress(n *fakeNode) {
 		r := exited(0, s.manifest(a))
 		r.Runtime = float64(s.rand.IntN(10))
 		n.end(a, r)
+	}
+}
+
+// stay is what becomes of an attempt on a node that is paused: nothing, or it is
+// given back, or asked to leave.
+func (s *sim) stay(n *fakeNode, a *fakeAttempt) {
+	switch {
+	case a.phase == Waiting:
+		n.end(a, Result{Unstarted: true, NodePaused: true, Outcome: job.Outcome{Reason: n.name + " is paused"}})
+	case !n.pause.Out:
+	case s.rand.IntN(3) == 0:
+		n.end(a, Result{Evicted: true, Outcome: job.Outcome{Signal: "SIGTERM"}, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
+	case s.rand.IntN(6) == 0:
+		r := exited(0, s.manifest(a))
+		r.Evicted = true
+		n.end(a, r)
+	default:
+		r := exited(job.ExitSaved, s.manifest(a))
+		r.Evicted, r.Saved = true, true
+		s.steps[a.token] = a.step
+		n.end(a, r)
+	}
+}
+
+// rethink pauses a node, or ends its pause.
+func (s *sim) rethink(n *fakeNode) {
+	switch k := s.rand.IntN(4); {
+	case n.pause != nil && !(k == 0 && n.pause.Full()):
+		n.pause = nil
+	case k == 1:
+		n.pause = &node.Pause{By: []string{"ana"}, Give: &node.Give{CPUs: s.rand.IntN(n.cpus + 1), Memory: s.rand.Int64N(n.memory + 1)}}
+	default:
+		n.pause = &node.Pause{By: []string{"ana"}, Left: 3600, Out: k == 0}
+	}
+	n.say(Offered{n.session, n.offer()})
+}
+
+// keepSaved follows what a record says of what is saved: it must not go back.
+func (s *sim) keepSaved(ref Ref, rec *job.Record) {
+	switch {
+	case rec.Saved && s.steps[rec.Attempt] < s.kept[ref]:
+		s.t.Fatalf("job %s goes back from step %d to %d", jobName(ref), s.kept[ref], s.steps[rec.Attempt])
+	case rec.Saved:
+		s.kept[ref] = s.steps[rec.Attempt]
+	case rec.Kind == job.KindDone || rec.Kind == job.KindFailed || rec.Kind == job.KindCancelled:
+		delete(s.kept, ref)
 	}
 }
 
@@ -313,6 +393,12 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 	for _, n := range s.nodes {
 		n.session, n.in, n.out = 0, nil, nil
 	}
+	clear(s.kept)
+	for b, log := range s.logs {
+		for _, e := range log {
+			s.keepSaved(Ref{b, e.job}, &e.rec)
+		}
+	}
 	s.begun = map[job.Token]bool{} // a start that was not durable was not told
 	s.give(Loaded{})
 }
@@ -322,15 +408,17 @@ func (s *sim) some(n int) int { return s.rand.IntN(n + 1) }
 func (s *sim) addBatch() AddBatch {
 	s.batches++
 	b := AddBatch{Batch: s.batches, Jobs: 1 + s.rand.IntN(12), Never: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
-	switch s.rand.IntN(4) {
+	switch s.rand.IntN(5) {
 	case 0:
 		b.Spec.Resources.CPUs = 1
 	case 1:
 		b.Spec.Kind = job.Python
 	case 2:
 		for range b.Jobs {
-			b.CPUs = append(b.CPUs, uint16(s.rand.IntN(5)))
+			b.Asks = append(b.Asks, Ask{CPUs: uint16(s.rand.IntN(5)), GPUs: uint16(s.rand.IntN(3) / 2), Memory: int64(s.rand.IntN(3))})
 		}
+	case 3:
+		b.Spec.Resources = job.Resources{CPUs: 1, GPUs: s.rand.IntN(2), Memory: s.rand.Int64N(3)}
 	}
 	if s.rand.IntN(4) == 0 {
 		b.Spec.Capabilities = []string{"gpu"}
@@ -369,6 +457,8 @@ func (s *sim) step() {
 		}
 	case k < 92:
 		s.disconnect(n, true)
+	case k < 93 && s.rand.IntN(2) == 0:
+		s.rethink(n)
 	case k < 93 && s.rand.IntN(3) == 0:
 		s.disconnect(n, true)
 		s.reboot(n)
@@ -420,7 +510,7 @@ func (s *sim) request() {
 // every batch closed, and nothing left on any node (I6 and liveness).
 func (s *sim) heal() {
 	for _, n := range s.nodes {
-		n.caps, n.breaks, n.cpus = []string{"gpu", "python3"}, 0, 4
+		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause = []string{"gpu", "python3"}, 0, 4, 2, 4, nil
 		s.disconnect(n, true)
 	}
 	for range 1000 {

@@ -88,6 +88,36 @@ func (m *Machine) rest(p *peer) {
 	}
 }
 
+// A leaving is how often a node has its jobs leave, or gives them back because it
+// is paused. It is not in the log.
+type leaving struct {
+	before time.Duration // when it did so last, of a job that it was given after the time before
+	starts uint64        // so many attempts had been started by then; 0: it never did
+	length time.Duration // of its last rest for that
+}
+
+// leaveAgain is how soon after such a node was given jobs again it counts as the
+// same story that they have to leave again.
+const leaveAgain = 10 * time.Minute
+
+// left takes in that an attempt had to leave its node, or was given back for a
+// pause. Once is what a desk is for; a node that does so again and again, each time
+// with a job that it was just given, rests for longer each time.
+func (m *Machine) left(a *attempt, why, said string) {
+	l := &a.peer.leaving
+	if a.order <= l.starts {
+		return // it was there before: the same pause
+	}
+	length := time.Duration(0)
+	if l.starts > 0 && m.now-l.before-l.length < leaveAgain {
+		length = min(max(resting, 2*l.length), longRest)
+	}
+	*l = leaving{before: m.now, starts: m.starts, length: length}
+	if until := m.now + length; length > 0 && until > a.peer.rest {
+		a.peer.rest, a.peer.restWhy, a.peer.restOf = until, why, said
+	}
+}
+
 // othersCan says that it is the node's fault, as far as one can tell: there is
 // another node for the batch of an attempt, and its jobs have not failed at once
 // elsewhere, unless they have also ended well elsewhere.

@@ -131,8 +131,12 @@ func (r *rig) checkActions(got []Action) error {
 			if l := r.last(a.Ref, a.Attempt); l == nil || l.Kind != job.KindStart || l.Node != string(p.name) {
 				return fmt.Errorf("attempt %s is given away without a record", a.Attempt)
 			}
-			if p.used > p.offer.CPUs {
-				return fmt.Errorf("%s is given %d cpus of %d (I9)", p.name, p.used, p.offer.CPUs)
+			at := r.m.live[must(a.Attempt)]
+			if at.active && !plainRoom(p, p.used.minus(at.share), at.share) {
+				return fmt.Errorf("%s is given %+v of %+v (I9)", p.name, p.used, p.has)
+			}
+			if p.offer.Pause.Full() {
+				return fmt.Errorf("attempt %s is given to %s, which is paused (P73)", a.Attempt, p.name)
 			}
 		case Have:
 			if r.m.live[must(a.Attempt)] != nil {
@@ -251,9 +255,9 @@ func consistentPeers(m *Machine) error {
 		for _, note := range p.gone {
 			unacked[note.ref.Batch]++
 		}
-		used, active, waiting, waitCPUs := 0, 0, 0, 0
-		for _, cpus := range p.held {
-			used += cpus
+		used, active, waiting, waits := share{}, 0, 0, share{}
+		for _, s := range p.held {
+			used = used.plus(s)
 			active++
 		}
 		for a := p.first; a != nil; a = a.after {
@@ -265,16 +269,16 @@ func consistentPeers(m *Machine) error {
 			case a.active && a.result != nil:
 				return fmt.Errorf("attempt %s has ended and takes room", a.token)
 			case a.active:
-				used += a.cpus
+				used = used.plus(a.share)
 				active++
 			case a.result == nil:
 				waiting++
-				waitCPUs += a.cpus
+				waits = waits.plus(a.share)
 			}
 		}
-		if p.listed && (used != p.used || active != p.active || waiting != p.waiting || waitCPUs != p.waitCPUs) {
-			return fmt.Errorf("%s: used %d, active %d, waiting %d with %d cpus; should be %d, %d, %d, %d",
-				p.name, p.used, p.active, p.waiting, p.waitCPUs, used, active, waiting, waitCPUs)
+		if p.listed && (used != p.used || active != p.active || waiting != p.waiting || waits != p.waits) {
+			return fmt.Errorf("%s: used %v, active %d, waiting %d with %v; should be %v, %d, %d, %v",
+				p.name, p.used, p.active, p.waiting, p.waits, used, active, waiting, waits)
 		}
 		if p.recalling != nil && (p.recalling.dead || !p.recalling.recalled) {
 			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.name)
@@ -328,6 +332,12 @@ func showOne(a Action) string {
 		if r.Lost {
 			s += " lost"
 		}
+		if r.Evicted {
+			s += " evicted"
+		}
+		if r.Saved {
+			s += " saved"
+		}
 		if r.Reason != "" {
 			s += " (" + r.Reason + ")"
 		}
@@ -335,13 +345,19 @@ func showOne(a Action) string {
 	case LogNode:
 		return fmt.Sprintf("node %s %s", a.Node, a.State)
 	case Start:
-		return fmt.Sprintf("START %d %s %s", a.Session, jobName(a.Ref), short8(a.Attempt))
+		s := fmt.Sprintf("START %d %s %s", a.Session, jobName(a.Ref), short8(a.Attempt))
+		if a.Saved != "" {
+			s += " from " + short8(a.Saved)
+		}
+		return s
 	case Stop:
 		return fmt.Sprintf("STOP %d %s", a.Session, short8(a.Attempt))
 	case Grant:
 		return fmt.Sprintf("GRANT %d %s", a.Session, short8(a.Attempt))
 	case Publish:
 		return fmt.Sprintf("PUBLISH %s %s out=%v", jobName(a.Ref), short8(a.Attempt), a.Out)
+	case Drop:
+		return fmt.Sprintf("DROP %s %s", jobName(a.Ref), short8(a.Attempt)) + map[bool]string{true: " whole"}[a.Nothing]
 	case Keep:
 		return fmt.Sprintf("KEEP %d %s", a.Session, short8(a.Attempt))
 	case Recall:

@@ -119,6 +119,16 @@ var rules = []struct {
 		{3, up(2, "ws1", 4), ""},
 		{3, ListEnd{2}, "start 1/0 a2~2 ws1/4; START 2 1/0 a2"},
 	}},
+	{"it is tried again when it offers something else, but not each time that it does", begin, []step{
+		{1, ended(1, 1, barred), "back 1/0 a1 (does not run jobs of u); FORGET 1 a1"},
+		{2, offered(1, 4, nil), ""},
+		{3, offered(1, 4, nil), ""},
+		{10, Tick{}, ""},
+		{11, Tick{}, "start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
+		{11, ended(1, 2, barred), "back 1/0 a2 (does not run jobs of u); FORGET 1 a2"},
+		{20, offered(1, 4, nil), ""},
+		{22, offered(1, 4, nil), "start 1/0 a3~3 ws1/4; START 1 1/0 a3"},
+	}},
 	{"another result than the one announced is not taken", begin, []step{
 		{1, ended(1, 1, exited(0, "m")), "GRANT 1 a1"},
 		{2, staged(1, "n"), ""},
@@ -409,7 +419,7 @@ var rules = []struct {
 	{"oldest batch first, in the order of the file, as many as fit", []step{
 		{0, Loaded{}, ""},
 		{0, AddBatch{Batch: 2, Jobs: 2, Spec: single}, ""},
-		{0, AddBatch{Batch: 1, Jobs: 3, CPUs: []uint16{3, 2, 1}}, ""},
+		{0, AddBatch{Batch: 1, Jobs: 3, Asks: []Ask{{CPUs: 3}, {CPUs: 2}, {CPUs: 1}}}, ""},
 		{0, up(1, "ws1", 4), "node ws1 s1"},
 	}, []step{
 		{1, ListEnd{1}, "start 1/0 a1~1 ws1/3; START 1 1/0 a1; start 1/2 a2~1 ws1/1; START 1 1/2 a2"},

@@ -60,6 +60,21 @@ func (m *Machine) unbar(p *peer) {
 	}
 }
 
+// unbarSoon lets a node be tried again that may have been told otherwise, and that
+// changes what it offers perhaps all the time: anybody there can have it do that.
+func (m *Machine) unbarSoon(p *peer) {
+	for b := range m.tights {
+		t := b.tight[p]
+		switch since := t.until - t.long; {
+		case !t.barred:
+		case t.until == 0 || m.now-since >= resting:
+			delete(b.tight, p)
+		default:
+			b.tight[p] = tight{since + resting, resting, true, t.why}
+		}
+	}
+}
+
 // tryRoom lets nodes be tried again whose time has come.
 func (m *Machine) tryRoom() {
 	for b := range m.tights {

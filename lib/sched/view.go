@@ -74,10 +74,16 @@ type Attempt struct {
 	Node    node.Name
 	CPUs    int
 	Phase   string    // as its node said last; "" if nothing was heard of it since the head started
-	State   job.State // of its job, by it: Running, Stranded or Unreachable
+	State   job.State // of its job, by it: Running, Paused, Stranded or Unreachable
 	Current bool      // it is its job's; else its job waits, runs elsewhere, or is over
 	Result  *Result   // how it ended, when its node has said so; not to be changed
 	Note    string    // of one that is stranded: for want of what
+
+	Saved    job.Token // the attempt with whose saved files it began
+	SavedTry int       // and its number
+
+	Pause *node.Pause   // of one that is paused: by whom; not to be changed. nil: that is not known
+	Said  time.Duration // when its node said so
 
 	Until time.Duration // of an unreachable one: when its job goes elsewhere; 0: it waits for its node
 }
@@ -93,8 +99,15 @@ func (m *Machine) shown(a *attempt) Attempt {
 		if !m.batches[a.ref.Batch].never {
 			until = a.peer.heard + m.cfg.Lease
 		}
+	case a.result == nil && (a.phase == Paused || a.peer.offer.Pause.Full() && (a.phase == Building || a.phase == Running)):
+		s = job.Paused
 	}
-	return Attempt{a.ref, a.token, a.try, a.peer.name, a.cpus, a.phase, s, a.current, a.result, a.note, until}
+	shown := Attempt{Ref: a.ref, Token: a.token, Try: a.try, Node: a.peer.name, CPUs: a.share.cpus, Phase: a.phase, State: s,
+		Current: a.current, Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try, Until: until}
+	if s == job.Paused {
+		shown.Pause, shown.Said = a.peer.offer.Pause, a.peer.offered
+	}
+	return shown
 }
 
 // Live calls f with every attempt that is not settled, node by node.
@@ -142,6 +155,8 @@ type Node struct {
 	Full  int           // results that have no room on the head
 	Stuck int           // attempts whose processes do not die
 	Given string        // of one that rests: what it says of an attempt that it has handed back
+	Pause *node.Pause   // what is taken back of one that is connected; not to be changed
+	Said  time.Duration // when it said so
 }
 
 // Nodes is a row for each node that was connected or was given an attempt, by
@@ -150,7 +165,7 @@ func (m *Machine) Nodes() []Node {
 	var rows []Node
 	for _, p := range m.peers {
 		r := Node{Row: node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
-			Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
+			GPUs: p.could.gpus, Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++
@@ -171,6 +186,8 @@ func (m *Machine) Nodes() []Node {
 		case p.session == 0 && m.now-p.heard < m.cfg.Lease:
 			r.State, r.Until = node.Silent, p.heard+m.cfg.Lease
 		case p.session == 0:
+		case p.offer.Pause.Full() || p.halt != 0 && p.rest == 0:
+			r.State = node.Paused
 		case p.rest != 0:
 			r.State, r.Until, r.Note, r.Given = node.Resting, p.rest, p.restWhy, p.restOf
 		case r.Jobs+len(p.held) > 0:
@@ -180,7 +197,8 @@ func (m *Machine) Nodes() []Node {
 		}
 		if p.session != 0 {
 			r.Jobs += len(p.held)
-			r.CPUsUsed = p.used
+			r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.used.cpus, p.used.memory, p.used.gpus
+			r.Pause, r.Said = p.offer.Pause, p.offered
 		}
 		if p.session == 0 && r.Jobs == 0 && p.state == "" {
 			continue // known from an old log alone
@@ -200,86 +218,38 @@ func (m *Machine) Why(ref Ref) string {
 	return why
 }
 
-// Stuck tells why none of the jobs of a batch that wait can start on any node
-// that is connected; "" if one can, or none waits. It costs a look at every
-// node for each number of cpus that jobs of the batch ask for.
-func (m *Machine) Stuck(batch uint32) (first string) {
+// Stuck tells why jobs of a batch that wait can start on no node that is connected,
+// by the number of the job; "" of one that can, or does not wait. It is nil if there
+// is nothing to tell. It costs a look at every node for each kind of resources that
+// jobs of the batch ask for. What it returns may be called by any goroutine, at any
+// time.
+func (m *Machine) Stuck(batch uint32) func(job int) string {
 	b := m.batches[batch]
 	if b == nil {
-		return ""
+		return nil
 	}
-	for _, q := range b.queues {
+	reasons, some := make([]string, len(b.queues)), false
+	for i, q := range b.queues {
 		if q.jobs.n == 0 {
 			continue
 		}
-		why, never := m.why(q)
-		if !never {
-			return ""
-		}
-		if first == "" {
-			first = why
+		if why, never := m.why(q); never {
+			reasons[i], some = why, true
 		}
 	}
-	return first
-}
-
-// why tells why the jobs of a queue wait, and whether no connected node could
-// take one.
-func (m *Machine) why(q *queue) (why string, never bool) {
-	if q.doom != "" {
-		return q.doom, true
+	if !some {
+		return nil
 	}
-	var there, able, big, failed, idle, rest, tight, barred int
-	var lacks, small string
-	for _, p := range m.peers {
-		if p.session == 0 {
-			continue
+	class := b.class // which nobody changes
+	return func(job int) string {
+		switch {
+		case class == nil:
+			return reasons[0]
+		case job < len(class):
+			return reasons[class[job]]
 		}
-		there++
-		missing, ok := p.offer.Has(q.c.caps)
-		if !ok {
-			lacks = missing
-			continue
-		}
-		able++
-		if !p.fits[q.c] {
-			continue
-		}
-		big++
-		if why, cramped := q.b.cramped(p); cramped {
-			if tight++; small == "" || string(p.name)+": "+why < small {
-				small = string(p.name) + ": " + why
-			}
-			if q.b.tight[p].barred {
-				barred++
-			}
-		} else if !q.takes(p) {
-			failed++
-		} else if p.rest != 0 {
-			rest++
-		} else if p.active == 0 {
-			idle++
-		}
+		return ""
 	}
-	switch {
-	case there == 0:
-		return "no node is connected", true
-	case able == 0 && len(q.c.caps) > 1:
-		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", there, strings.Join(q.c.caps, ", "), lacks), true
-	case able == 0:
-		return fmt.Sprintf("none of %d nodes has %s", there, lacks), true
-	case big == 0:
-		return fmt.Sprintf("none of %d nodes offers %d cpus", able, max(1, q.c.cpus)), true
-	case failed == big:
-		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, failed, big), true
-	case tight > 0 && failed+rest+tight == big:
-		return small, true
-	case failed+rest == big:
-		return fmt.Sprintf("%d of %d nodes can run it, and rest for a while", rest, there), true
-	case idle > 0:
-		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", big-failed-barred, there), false
-	}
-	return fmt.Sprintf("%d of %d nodes can run it, all are busy", big-failed-barred, there), false
 }
 
 // Snapshot is all of the state that lasts, as text with one line for each
@@ -293,13 +263,19 @@ func (m *Machine) Snapshot() string {
 			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
 		}
 		var lines []string
+		for i, v := range b.saved {
+			lines = append(lines, fmt.Sprintf(" saved %d %s try=%d\n", i, v.token, v.try))
+		}
 		for r := range b.asked {
 			lines = append(lines, fmt.Sprintf(" asked %d %s\n", r.job, r.id))
 		}
 		for _, first := range b.of {
 			for a := first; a != nil; a = a.next {
 				lines = append(lines, fmt.Sprintf(" attempt %s job=%d try=%d node=%s cpus=%d current=%v void=%v\n",
-					a.token, a.ref.Job, a.try, a.peer.name, a.cpus, a.current, a.void))
+					a.token, a.ref.Job, a.try, a.peer.name, a.share.cpus, a.current, a.void))
+				if a.from.try != 0 {
+					lines = append(lines, fmt.Sprintf(" attempt %s goes on with %s\n", a.token, a.from.token))
+				}
 			}
 		}
 		slices.Sort(lines)

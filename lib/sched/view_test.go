@@ -43,16 +43,16 @@ func TestSet(t *testing.T) {
 }
 
 func TestTooMixed(t *testing.T) {
-	cpus := make([]uint16, 300)
-	for i := range cpus {
-		cpus[i] = uint16(i + 1)
+	asks := make([]Ask, 300)
+	for i := range asks {
+		asks[i].CPUs = uint16(i + 1)
 	}
 	r := newRig(t, Config{})
 	r.apply(Loaded{})
-	r.apply(AddBatch{Batch: 1, Jobs: len(cpus), CPUs: cpus})
+	r.apply(AddBatch{Batch: 1, Jobs: len(asks), Asks: asks})
 	counts := r.m.Counts(1)
-	if counts[job.Queued] != MaxClasses-2 || counts[job.Failed] != len(cpus)-MaxClasses+2 {
-		t.Errorf("of %d jobs that all ask for something else: %v", len(cpus), counts)
+	if counts[job.Queued] != MaxClasses-2 || counts[job.Failed] != len(asks)-MaxClasses+2 {
+		t.Errorf("of %d jobs that all ask for something else: %v", len(asks), counts)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestViews(t *testing.T) {
 		if strings.Contains(want, "can run it") {
 			want = ""
 		}
-		if got := r.m.Stuck(1); got != want {
+		if got := stuck(r.m, 1); got != want {
 			t.Errorf("stuck: %q, should be %q", got, want)
 		}
 	}
@@ -122,7 +122,7 @@ func TestViews(t *testing.T) {
 
 	var live []Attempt
 	r.m.Live(func(a Attempt) { live = append(live, a) })
-	want := Attempt{Ref{1, 0}, tok(1), 1, "ws1", 4, Running, job.Running, true, nil, "", 0}
+	want := Attempt{Ref: Ref{1, 0}, Token: tok(1), Try: 1, Node: "ws1", CPUs: 4, Phase: Running, State: job.Running, Current: true}
 	if len(live) != 1 || live[0] != want {
 		t.Errorf("live: %v, should be %v", live, want)
 	}
@@ -203,4 +203,54 @@ func (m *Machine) Counts(batch uint32) (counts map[job.State]int) {
 		}
 	}
 	return counts
+}
+
+// stuck is why the first job waits that does, if none of its batch can start.
+func stuck(m *Machine, batch uint32) string {
+	if why := m.Stuck(batch); why != nil {
+		for j := range m.batches[batch].state {
+			if m.State(Ref{batch, uint32(j)}) == job.Queued {
+				return why(j)
+			}
+		}
+	}
+	return ""
+}
+
+// TestStuckEach asks for jobs that no node can run, each for a reason of its own.
+func TestStuckEach(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 3, Spec: &job.Spec{Resources: job.Resources{CPUs: 99}},
+		Asks: []Ask{{CPUs: 1, GPUs: 3}, {CPUs: 1, Memory: 1 << 40}}})
+	r.apply(up(1, "ws1", 4))
+	why := r.m.Stuck(1)
+	if why == nil {
+		t.Fatal("one of them can start")
+	}
+	for j, want := range []string{"no node has 3 gpus", "no node has 1T of memory", "none of 1 nodes offers 99 cpus", ""} {
+		if got := why(j); got != want {
+			t.Errorf("job %d waits since %q, should be %q", j, got, want)
+		}
+	}
+}
+
+// TestStuckSome asks for jobs of which some can start sooner or later, and the
+// others never.
+func TestStuckSome(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(up(1, "ws1", 1))
+	r.apply(ListEnd{1})
+	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 4, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}},
+		Asks: []Ask{{CPUs: 1}, {CPUs: 1, GPUs: 1}, {CPUs: 1}, {CPUs: 1, GPUs: 1}}})
+	why := r.m.Stuck(1)
+	if why == nil {
+		t.Fatal("none of them is stuck")
+	}
+	for j, want := range []string{"", "no node has 1 gpu", "", "no node has 1 gpu", ""} {
+		if got := why(j); got != want {
+			t.Errorf("job %d waits since %q, should be %q", j, got, want)
+		}
+	}
 }

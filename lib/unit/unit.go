@@ -230,3 +230,11 @@ func Quote(s string) string {
 	}
 	return strconv.Quote(s)
 }
+
+// Count is a number of things for a person: "1 job", "2 jobs".
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

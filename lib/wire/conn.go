@@ -27,6 +27,7 @@ import (
 const (
 	MaxLine  = 1 << 20   // bytes of a message
 	MaxFrame = 256 << 10 // bytes of one frame of data
+	MaxHello = 8 << 10   // bytes of a message until who sends it is let in: hello and attach
 )
 
 // WriteWithin is how long a peer may take to read what is written to it.
@@ -54,6 +55,7 @@ type Conn struct {
 	payload []byte
 	patient time.Duration // limit of one write, 0: none
 	hurry   time.Duration // limit of each message of a transfer, 0: none
+	frame   int           // limit of the bytes that follow a line
 
 	mu  sync.Mutex // guards out
 	out *bufio.Writer
@@ -67,7 +69,7 @@ type deadliner interface {
 
 // New makes a Conn of a stream of bytes.
 func New(rwc io.ReadWriteCloser) *Conn {
-	return &Conn{rwc: rwc, patient: WriteWithin, out: bufio.NewWriterSize(rwc, 64<<10),
+	return &Conn{rwc: rwc, patient: WriteWithin, frame: MaxFrame, out: bufio.NewWriterSize(rwc, 64<<10),
 		in: line.NewReader(bufio.NewReaderSize(rwc, 64<<10), MaxLine)}
 }
 
@@ -84,6 +86,19 @@ func (c *Conn) ReadWithin(d time.Duration) {
 		}
 		s.SetReadDeadline(at)
 	}
+}
+
+// Strange has the peer be one of whom nothing is known yet, or no longer so. From
+// a stranger no message is taken that has more than [MaxHello] bytes, nor bytes
+// that follow one.
+func (c *Conn) Strange(is bool) {
+	if is {
+		c.in.Limit(MaxHello)
+		c.frame = 0
+		return
+	}
+	c.in.Limit(MaxLine)
+	c.frame = MaxFrame
 }
 
 // Hurry sets how long each message within a transfer may take to come from now
@@ -186,7 +201,7 @@ func (c *Conn) Recv() (Message, error) {
 }
 
 func (c *Conn) readPayload(n int) ([]byte, error) {
-	if n < 0 || n > MaxFrame {
+	if n < 0 || n > c.frame {
 		return nil, fmt.Errorf("%w: a frame of %d bytes", line.ErrLine, n)
 	}
 	if cap(c.payload) < n {

@@ -33,6 +33,8 @@ type (
 		Join    job.Token `json:"join,omitempty"`    // from the head to a node, and back on that node's data streams
 		User    string    `json:"user,omitempty"`    // from the head: who the peer was proven to be
 		Version string    `json:"version,omitempty"` // of the program; informational
+
+		Patience *float64 `json:"patience,omitempty"` // from the head to a node: seconds that its jobs wait for the end of a pause; nil: as long as it takes
 	}
 	// Error answers a message that could not be honoured. Status is the exit
 	// status that a tool takes from it; Text has a line for each reason.
@@ -51,6 +53,14 @@ type (
 		Spool string `json:"spool,omitempty"` // to dsched -attach: whose head is meant, if not the usual one
 		Node  string `json:"node,omitempty"`  // to the head: who it is, on the word of dsched's own user
 		Parts bool   `json:"parts,omitempty"` // the stream is one of parts: what follows are Part and More
+	}
+	// Pass is an Attach with which come, beside its bytes, the descriptors of two
+	// pipes: what is read from the first and written to the second is the stream
+	// from then on. The socket says nothing more, but an Error if they are not
+	// taken; who closes it ends the stream.
+	Pass struct {
+		Node  string `json:"node,omitempty"`
+		Parts bool   `json:"parts,omitempty"`
 	}
 	// Part is bytes of one of the streams that share this one: N of them follow
 	// its line. The first of a number begins that stream, one without bytes ends it.
@@ -80,6 +90,8 @@ type (
 		Of      string    `json:"of"`                // what it is: see the constants
 		Attempt job.Token `json:"attempt,omitempty"` // whose manifest or tree
 		Ref     job.Token `json:"ref,omitempty"`     // the request that it answers
+		From    int64     `json:"from,omitempty"`    // of a log: the byte at which it begins
+		Try     int       `json:"try,omitempty"`     // of a log: the attempt that printed it
 	}
 	// Data is one frame of a transfer: N bytes follow its line.
 	Data struct {
@@ -101,6 +113,7 @@ type (
 const (
 	OfManifest = "manifest" // a manifest, as dspool(5) has it
 	OfTree     = "tree"     // a zstd tar of wanted entries
+	OfSaved    = "saved"    // the same, of what an earlier attempt has saved
 	OfInputs   = "inputs"   // a zstd tar of input files, named by their sums
 	OfSpec     = "spec"     // a job.Spec
 	OfJob      = "job"      // a job.Job
@@ -153,9 +166,10 @@ type (
 	// needs: the answer is a Send of the same kind, or an Error.
 	Fetch struct {
 		Attempt job.Token `json:"attempt"`
-		Of      string    `json:"of"`             // OfSpec, OfJob or OfInputs
+		Of      string    `json:"of"`             // OfSpec, OfJob, OfInputs; OfManifest or OfSaved of what is saved
 		Sums    []string  `json:"sums,omitempty"` // of inputs, ascending, at most MaxSums
 		From    int64     `json:"from,omitempty"` // byte of the first of them to begin at
+		Want    Want      `json:"want,omitzero"`  // of what is saved
 	}
 )
 
@@ -168,6 +182,7 @@ const (
 	Building  = "building"   //
 	Sending   = "sending"    // its inputs are on the way
 	Running   = "running"    //
+	Paused    = "paused"     // as running, and stopped for a while
 	Stuck     = "unkillable" // as running, and its processes do not die of SIGKILL
 	Returning = "returning"  // over, its result not yet home
 )
@@ -184,6 +199,8 @@ type (
 		User    string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 		Spec    string    `json:"spec"`           // SHA-256 of the batch's spec as JSON; fetched once for each batch
 		Work    *job.Job  `json:"work,omitempty"` // absent when it is long: fetched
+
+		Saved job.Token `json:"saved,omitempty"` // the attempt whose saved files it goes on with: fetched
 	}
 	// Stop ends an attempt: asked, given time, killed. Its Ended follows. With
 	// Unstarted only if nothing of it has started; otherwise it is ignored.
@@ -217,6 +234,10 @@ type (
 		Manifest bool      `json:"manifest,omitempty"`
 		Want     Want      `json:"want,omitzero"`
 	}
+	// Resume ends every pause of the node, on the word of an operator.
+	Resume struct {
+		By string `json:"by,omitempty"` // who has asked for it, for the node's log
+	}
 	// Tail asks for what an attempt or its build printed: the answer is a Send
 	// of OfLog on the control stream, with this X.
 	Tail struct {
@@ -224,6 +245,7 @@ type (
 		Attempt job.Token `json:"attempt"`
 		Build   bool      `json:"build,omitempty"`
 		From    int64     `json:"from,omitempty"`   // byte to begin at; negative: that many before the end
+		Lines   int       `json:"lines,omitempty"`  // instead: only so many last ones
 		Follow  bool      `json:"follow,omitempty"` // until the attempt is over
 	}
 	// Untail ends a Tail early.
@@ -269,7 +291,7 @@ type (
 	// changes nothing twice.
 	Change struct {
 		Ref    job.Token `json:"ref"`
-		Verb   string    `json:"verb"` // cancel, retry; delete (whole batches); lost, accept (Args is a node and its key or address), remove (Args is a node)
+		Verb   string    `json:"verb"` // cancel, retry; delete (whole batches); lost, resume, accept (Args is a node and its key or address), remove (Args is a node)
 		Args   []string  `json:"args"`
 		All    bool      `json:"all,omitempty"` // everybody's
 		Dry    bool      `json:"dry,omitempty"` // say, do not do
@@ -294,6 +316,7 @@ type (
 		ID     string    `json:"id"`
 		Build  bool      `json:"build,omitempty"`
 		Lines  int       `json:"lines,omitempty"` // only so many last ones; 0: all
+		From   int64     `json:"from,omitempty"`  // instead: byte to begin at
 		Follow bool      `json:"follow,omitempty"`
 	}
 	// Submit asks for a batch. Sends of OfBatch, OfSpec and OfJobs follow; the
@@ -324,6 +347,7 @@ type (
 func (*Hello) kind() string    { return "hello" }
 func (*Error) kind() string    { return "error" }
 func (*Attach) kind() string   { return "attach" }
+func (*Pass) kind() string     { return "pass" }
 func (*Part) kind() string     { return "part" }
 func (*More) kind() string     { return "more" }
 func (*Ping) kind() string     { return "ping" }
@@ -346,6 +370,7 @@ func (*Have) kind() string     { return "have" }
 func (*Forget) kind() string   { return "forget" }
 func (*Hold) kind() string     { return "hold" }
 func (*Grant) kind() string    { return "grant" }
+func (*Resume) kind() string   { return "resume" }
 func (*Tail) kind() string     { return "tail" }
 func (*Untail) kind() string   { return "untail" }
 func (*Query) kind() string    { return "query" }
@@ -366,6 +391,8 @@ func blank(kind string) Message {
 		return new(Error)
 	case "attach":
 		return new(Attach)
+	case "pass":
+		return new(Pass)
 	case "part":
 		return new(Part)
 	case "more":
@@ -410,6 +437,8 @@ func blank(kind string) Message {
 		return new(Hold)
 	case "grant":
 		return new(Grant)
+	case "resume":
+		return new(Resume)
 	case "tail":
 		return new(Tail)
 	case "untail":

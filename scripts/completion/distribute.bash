@@ -12,6 +12,7 @@ _distribute_options() {
 	dlog) options='-B -H: -L: -f -q -v' ;;
 	dnew) options='' ;;
 	dnoded) options='-D: -H: -init -insecure -n -stdio -v' ;;
+	dpause) options='-D: -e -g: -q -r' ;;
 	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v' ;;
 	dretry) options='-H: -n -q -v' ;;
@@ -28,7 +29,7 @@ _distribute() {
 	options=$(_distribute_options "${1##*/}")
 	COMPREPLY=()
 	if [[ ${1##*/} == dadm && $COMP_CWORD == 1 && $word != -* ]]; then
-		mapfile -t COMPREPLY < <(compgen -W 'accept init lost remove' -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W 'accept init lost remove resume' -- "$word")
 		return 0
 	fi
 	# The value of an option, and what is no option: files, by -o default.
@@ -37,4 +38,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	dadm dcancel dfsck dlocal dlog dnew dnoded dpull dquery dretry drm dsched dsubmit dwait
+	dadm dcancel dfsck dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dsubmit dwait

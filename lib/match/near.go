@@ -1,10 +1,10 @@
-package query
+package match
 
 import "strings"
 
-// didYouMean is a hint at the known word nearest to the given one, or nothing
+// Near is a hint at the known word nearest to the given one, or nothing
 // if none is near.
-func didYouMean(given string, known []string) string {
+func Near(given string, known []string) string {
 	best, least := "", 3
 	for _, k := range known {
 		d := distance(given, k)

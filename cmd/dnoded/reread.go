@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"distribute/lib/account"
+	"distribute/lib/inventory"
+	"distribute/lib/node"
+	"distribute/lib/noded"
+)
+
+// A reread is what reads the node's file again whenever a SIGHUP asks for it.
+type reread struct {
+	file   *node.File // that counts
+	args   []string
+	dir    string
+	source *inventory.Source
+	log    *slog.Logger
+}
+
+// watch is how the node changes from now on.
+func (r *reread) watch(ctx context.Context) <-chan noded.Given {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGHUP)
+	changes := make(chan noded.Given)
+	go func() {
+		defer signal.Stop(asked)
+		for {
+			select {
+			case <-asked:
+			case <-ctx.Done():
+				return
+			}
+			g := r.again(ctx)
+			if g == nil {
+				continue
+			}
+			select {
+			case changes <- *g:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return changes
+}
+
+// again reads the file, and says what changes with it; nil if nothing does. With a
+// mistake in it what it said before goes on.
+func (r *reread) again(ctx context.Context) *noded.Given {
+	const kept = "the node's file cannot be taken; what it said before goes on"
+	f, err := readFile(r.dir, r.args)
+	if err != nil {
+		r.log.Error(kept, "why", err)
+		return nil
+	}
+	r.staying(f)
+	in, err := take(ctx, r.source, f, r.dir)
+	if err != nil {
+		r.log.Error(kept, "why", err)
+		return nil
+	}
+	g := &noded.Given{Offer: in.Offer, Most: in.Most, Caps: &in.caps, Presence: standStill(f)}
+	if os.Geteuid() == 0 && f.RunAs != "" {
+		rule := ruleOf(f)
+		if err := people(ctx, rule, r.log); err != nil {
+			r.log.Error(kept, "why", err)
+			return nil
+		}
+		g.As = rule.As
+	} else if os.Geteuid() == 0 {
+		g.As = onlyOf(account.UserName(0))
+	}
+	g.Pausers = pausers(ctx, f, r.log)
+	in.tellLacks(r.log)
+	r.file = f
+	r.log.Info("the node's file was read again", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))
+	return g
+}
+
+// staying puts back in f what counts only from the next start, and says so.
+func (r *reread) staying(f *node.File) {
+	for _, k := range []struct {
+		key       string
+		was, says *string
+	}{
+		{"name", (*string)(&r.file.Name), (*string)(&f.Name)},
+		{"head", &r.file.Head, &f.Head},
+		{"head_key", (*string)(&r.file.HeadKey), (*string)(&f.HeadKey)},
+		{"run_as", &r.file.RunAs, &f.RunAs},
+	} {
+		if *k.was != *k.says {
+			r.log.Warn("this in the node's file is another than at the start, and counts when dnoded is started again", "key", k.key, "counts", *k.was, "says", *k.says)
+			*k.says = *k.was
+		}
+	}
+	if f.RunAs != node.Submitter {
+		f.Users = nil
+	} else if f.Users == nil {
+		f.Users = r.file.Users
+	}
+}
+
+// pausers is who may pause the node, nil if everybody may. Who cannot be found now
+// may not until the file is read again.
+func pausers(ctx context.Context, f *node.File, log *slog.Logger) []int {
+	if f.Owners == nil {
+		return nil
+	}
+	uids, err := account.UIDs(ctx, f.Owners)
+	if err != nil {
+		log.Warn("not all owners in the node's file are known here; they can pause the node after a SIGHUP, when they are", "why", err)
+	}
+	return append([]int{}, uids...)
+}

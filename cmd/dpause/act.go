@@ -1,0 +1,331 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"distribute/lib/account"
+	"distribute/lib/cli"
+	"distribute/lib/pause"
+	"distribute/lib/proc"
+	"distribute/lib/unit"
+)
+
+// pause puts a pause in the place, sees that it is obeyed, and says so.
+func (m *machine) pause(ctx context.Context, p pause.Pause) error {
+	if err := m.allowed(); err != nil {
+		return err
+	}
+	var before []job
+	if p.Out { // soon they are gone
+		if err := m.look(); err != nil {
+			return err
+		}
+		before = m.meant()
+	}
+	put, err := m.put(p)
+	if err != nil {
+		return err
+	}
+	if put.Full() && !put.Out {
+		err = m.await(ctx)
+	} else {
+		err = m.look()
+	}
+	if err := errors.Join(m.removeOwn(func(q pause.Pause) bool { return q.ID != put.ID }), err); err != nil {
+		return err
+	}
+	switch {
+	case put.Out:
+		err = m.leave(ctx, put, before)
+	case put.Full():
+		err = m.still(put)
+	default:
+		err = m.given(put)
+	}
+	for _, n := range m.nodes {
+		pause.Tidy(&n.state, m.scope)
+	}
+	return err
+}
+
+// allowed says whether this user may pause one of the nodes.
+func (m *machine) allowed() error {
+	var others []string
+	for _, n := range m.nodes {
+		if n.may(os.Geteuid()) || n.over() {
+			continue
+		}
+		for _, uid := range n.now.Owners {
+			others = append(others, account.UserName(uid))
+		}
+		if len(m.nodes) > 1 {
+			m.c.Talk("%s goes on: its node.yaml lets %s pause it", unit.Quote(n.name), names(others))
+		}
+	}
+	if len(others) > 0 && !slices.ContainsFunc(m.nodes, func(n node) bool { return n.may(os.Geteuid()) && !n.over() }) {
+		return cli.Errorf(cli.NotAllowed, "%s may be paused by %s only, says its node.yaml", unit.Quote(m.nodes[0].name), names(others))
+	}
+	return nil
+}
+
+// put keeps the pause: in the place, on a full disk in memory, and where there is
+// no such place as a pause of everything, which needs no room.
+func (m *machine) put(p pause.Pause) (pause.Pause, error) {
+	put, err := pause.Put(m.place, p)
+	if err == nil {
+		if p.Deadline != put.Deadline {
+			m.c.Talk("the disk is full: the pause is kept, and ends by the wall clock")
+		}
+		return put, nil
+	}
+	if m.dir == "" && isDir(pause.RunPlace) {
+		if put, e := pause.Put(pause.RunPlace, p); e == nil {
+			m.c.Talk("%v: the pause is kept in memory, until the machine is started again", err)
+			return put, nil
+		}
+	}
+	if pause.NoRoom(err) && (!p.Full() || p.Out) {
+		all := p
+		all.Give, all.Out = nil, false
+		if put, e := pause.Put(m.place, all); e == nil {
+			m.c.Talk("the disk is full: it takes no more than a pause of everything, so all jobs stand still, and stay")
+			return put, nil
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return pause.Pause{}, cli.Errorf(cli.NotAllowed, "%w: the place is to have mode 1777", err)
+	}
+	return pause.Pause{}, cli.Errorf(cli.IO, "the pause cannot be kept: %w", err)
+}
+
+// removeOwn ends the pauses of this user, root those of all, that match.
+func (m *machine) removeOwn(match func(pause.Pause) bool) error {
+	var errs []error
+	places := slices.Clone(m.scope)
+	if m.dir == "" {
+		for _, n := range m.nodes {
+			if place := pause.OwnPlace(n.dir); n.dir != "" && !slices.Contains(places, place) {
+				places = append(places, place)
+			}
+		}
+	}
+	s, err := pause.Read(m.clock, places, "", nil)
+	errs = append(errs, err)
+	for _, p := range slices.Concat(s.Live, s.Over) {
+		if m.own(p) && match(p) {
+			errs = append(errs, pause.Remove(p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// own says whether a pause is this user's. What a node made for reasons of its own
+// is not, though it may run as this user.
+func (m *machine) own(p pause.Pause) bool {
+	return p.UID == os.Geteuid() && p.Why == ""
+}
+
+// still says that nothing runs, or what does.
+func (m *machine) still(put pause.Pause) error {
+	if err := m.read(); err != nil {
+		return err
+	}
+	jobs := m.meant()
+	end, _ := put.End(m.clock)
+	until := endOf(m.clock.Now, end)
+	for _, j := range jobs {
+		switch {
+		case j.still:
+		case j.hidden:
+			return cli.Errorf(cli.Later, "paused until %s, but this machine hides the processes of others (hidepid), and it cannot be seen whether %s stands still", until, j.what())
+		case j.kernel:
+			return cli.Errorf(cli.Later, "paused until %s, but a process of %s waits in the kernel, as for a disk; it stands still when it comes out of it (pid %d)", until, j.what(), j.pid)
+		default:
+			return cli.Errorf(cli.Later, "paused until %s, but %s has not stopped after 5 seconds (pid %d)", until, j.what(), j.pid)
+		}
+	}
+	if len(jobs) == 0 {
+		m.c.Talk("paused until %s; no job was running", until)
+	} else {
+		m.c.Talk("%s until %s", sentence(jobs, "stands still", "stand still"), until)
+	}
+	m.others(put)
+	m.wait(put)
+	m.dead()
+	return nil
+}
+
+// meant is the jobs of the nodes that this user may pause.
+func (m *machine) meant() (jobs []job) {
+	for _, n := range m.nodes {
+		if n.may(os.Geteuid()) {
+			jobs = append(jobs, n.jobs...)
+		}
+	}
+	return jobs
+}
+
+// leave waits until nothing of any job is left, of those that were there before the
+// pause and of others.
+func (m *machine) leave(ctx context.Context, put pause.Pause, jobs []job) error {
+	end, _ := put.End(m.clock)
+	until := endOf(m.clock.Now, end)
+	if now := m.meant(); len(now) > len(jobs) {
+		jobs = now
+	}
+	if len(jobs) == 0 {
+		m.c.Talk("paused until %s; no job was running", until)
+	} else {
+		m.c.Talk("%s this machine until %s; you may interrupt this", sentence(jobs, "leaves", "leave"), until)
+	}
+	m.dead()
+	progress := m.c.Progress("jobs gone:", int64(len(m.meant())), nil)
+	defer progress.Done()
+	for left := len(m.meant()); ; {
+		trees, _, err := proc.Trees(m.dir, m.groups()...)
+		if err != nil {
+			return err
+		}
+		m.refresh()
+		m.sort(trees)
+		now := len(m.meant())
+		progress.Add(int64(left - now))
+		if left = now; left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// given says what is given back.
+func (m *machine) given(put pause.Pause) error {
+	if err := m.read(); err != nil {
+		return err
+	}
+	end, _ := put.End(m.clock)
+	m.c.Talk("%s until %s", giveWords(*put.Give), endOf(m.clock.Now, end))
+	for _, n := range m.nodes {
+		if n.now != nil && put.Give.CPUs >= n.now.CPUs {
+			m.c.Talk("that is all that %s has for jobs: they stand still", unit.Quote(n.name))
+		}
+		if put.Give.Memory > 0 && n.now != nil && !n.now.Memory {
+			m.c.Talk("the kernel does not let %s take memory from jobs: only cpus are given back", unit.Quote(n.name))
+		}
+	}
+	m.others(put)
+	m.dead()
+	return nil
+}
+
+// giveWords is what is given back, in words.
+func giveWords(g pause.Give) string {
+	switch {
+	case g.CPUs == 0:
+		return unit.FormatBytes(g.Memory) + " of memory given back"
+	case g.Memory == 0:
+		return count(g.CPUs, "cpu") + " given back"
+	}
+	return count(g.CPUs, "cpu") + " and " + unit.FormatBytes(g.Memory) + " of memory given back"
+}
+
+// others names who has paused besides, if that ends later or asks for more.
+func (m *machine) others(put pause.Pause) {
+	end, _ := put.End(m.clock)
+	for _, h := range m.holders() {
+		theirs, forever := h.p.End(m.clock)
+		later := forever || theirs.After(end)
+		more := h.p.Full() && !put.Full() || h.p.Out && !put.Out
+		if h.p.ID != put.ID && (more || later && (h.p.Full() || !put.Full())) {
+			m.c.Talk("%s", h.words(m.clock))
+		}
+	}
+}
+
+// wait says when jobs go on elsewhere, if the pause is longer than they wait.
+func (m *machine) wait(put pause.Pause) {
+	end, _ := put.End(m.clock)
+	for _, n := range m.nodes {
+		if n.now == nil {
+			continue
+		}
+		waits, forever := n.now.Waits()
+		since := put.Made
+		for _, p := range n.state.Live {
+			if p.Full() && p.Made.Before(since) {
+				since = p.Made
+			}
+		}
+		leave := since.Add(waits)
+		switch {
+		case forever || leave.After(end):
+		case !leave.After(m.clock.Now):
+			m.c.Talk("%s lets no job wait so long: they go on elsewhere; yours until %s", unit.Quote(n.name), endOf(m.clock.Now, end))
+		default:
+			m.c.Talk("longer than %s lets jobs wait: at %s they go on elsewhere; yours until %s", unit.Quote(n.name), endOf(m.clock.Now, leave), endOf(m.clock.Now, end))
+		}
+	}
+}
+
+// dead says which daemons do not run, so that their heads hear of nothing.
+func (m *machine) dead() {
+	for _, n := range m.nodes {
+		switch {
+		case n.now == nil || n.alive():
+		case len(n.state.Live) > 0:
+			m.c.Talk("dnoded of %s does not run: the head hears of this when it does", unit.Quote(n.name))
+		default:
+			m.c.Talk("dnoded of %s does not run", unit.Quote(n.name))
+		}
+	}
+}
+
+// resume ends what is this user's; for root everything.
+func (m *machine) resume(ctx context.Context) error {
+	before := m.holders()
+	all := os.Geteuid() == 0
+	ended := map[string]bool{} // for each node, by its directory
+	for _, h := range before {
+		if !all && h.p.UID != os.Geteuid() || m.dir != "" && h.p.Place != m.place {
+			continue
+		}
+		if err := pause.Remove(h.p); err != nil {
+			return err
+		}
+		for _, n := range m.nodes {
+			if slices.ContainsFunc(n.state.Live, func(p pause.Pause) bool { return p.ID == h.p.ID }) {
+				ended[n.dir] = true
+			}
+		}
+	}
+	if err := m.removeOwn(func(pause.Pause) bool { return true }); err != nil {
+		return err
+	}
+	if err := m.read(); err != nil {
+		return err
+	}
+	left := m.holders()
+	for _, h := range left {
+		m.c.Talk("%s; %s", h.words(m.clock), h.whoEnds())
+	}
+	m.nodes = slices.DeleteFunc(m.nodes, func(n node) bool { return !ended[n.dir] })
+	switch jobs := m.meant(); {
+	case len(left) > 0:
+		return cli.Quiet(cli.No)
+	case len(ended) == 0:
+		m.c.Talk("nothing is paused")
+	case len(jobs) == 0:
+		m.c.Talk("the pause is over; no job was here")
+	default:
+		m.c.Talk("%s", sentence(jobs, "goes on", "go on"))
+	}
+	return ctx.Err()
+}

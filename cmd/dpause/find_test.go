@@ -1,0 +1,81 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"distribute/lib/pause"
+	"distribute/lib/proc"
+)
+
+// P70: what a stranger says in the name of another's node keeps nobody from pausing
+// that: it is not believed, and where it cannot be looked into it is another node.
+func TestP70StrangerSpeaksForNode(t *testing.T) {
+	dir, me := t.TempDir(), os.Geteuid()
+	said := func(dir string, uid int) *pause.Now {
+		return &pause.Now{Node: "ws1", Dir: dir, UID: uid, Owners: []int{}}
+	}
+	for _, tt := range []struct {
+		name string
+		now  *pause.Now
+		want bool
+	}{
+		{"its user", said(dir, me), true},
+		{"root", said(dir, 0), true},
+		{"a stranger", said(dir, me+1), false},
+		{"of what is not to be seen", said(filepath.Join(dir, "none"), me+1), true},
+	} {
+		if got := credible(tt.now); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	m := &machine{}
+	m.add(node{name: "ws1", dir: dir, now: said(dir, me+1)})
+	m.add(node{name: "ws1", dir: dir, now: &pause.Now{Node: "ws1", Dir: dir, UID: me}})
+	m.add(node{name: "this node", dir: dir})
+	if len(m.nodes) != 2 {
+		t.Fatalf("%d nodes", len(m.nodes))
+	}
+	m.sort([]proc.Tree{{PID: 1, UID: me, Of: dir, Processes: 1}})
+	for _, n := range m.nodes {
+		if want := n.now.UID == me; want != (len(n.jobs) == 1) || n.may(12345) != want {
+			t.Errorf("the node of %d has %d jobs", n.now.UID, len(n.jobs))
+		}
+	}
+}
+
+// P70: what another user's node has in its directory keeps nobody from pausing.
+func TestP70NodeOfAnotherIsClosed(t *testing.T) {
+	dir, me := t.TempDir(), os.Geteuid()
+	if err := os.Mkdir(pause.EndedOf(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		uid  int
+		want bool
+	}{{me, false}, {me + 1, true}} {
+		m := &machine{nodes: []node{{name: "ws1", dir: dir, now: &pause.Now{Node: "ws1", Dir: dir, UID: tt.uid}}}}
+		if err := m.read(); (err == nil) != tt.want {
+			t.Errorf("the node of %d, for %d: %v", tt.uid, me, err)
+		}
+	}
+}
+
+// P72: under hidepid a process that cannot be seen may live.
+func TestP72Concealed(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []int{os.Getpid(), ended.Process.Pid} {
+		if concealed(pid) {
+			t.Errorf("%d is concealed", pid)
+		}
+	}
+	n := node{now: &pause.Now{Running: []pause.Running{{PID: os.Getpid()}, {PID: ended.Process.Pid}}}}
+	if n.addHidden(nil); len(n.jobs) != 0 {
+		t.Errorf("%d jobs", len(n.jobs))
+	}
+}

@@ -1,0 +1,166 @@
+// Package capability has what a batch wants of its nodes in words: capabilities. See
+// dbatch(5), CAPABILITIES.
+package capability
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/match"
+)
+
+// Facts are what is known of a node.
+type Facts struct {
+	Node         string
+	CPUs         int   // offered
+	Memory       int64 // bytes, offered
+	Disk         int64 // bytes that are free where jobs work
+	Arch         string
+	GPUs         []GPU // offered
+	Capabilities []string
+}
+
+// A GPU is one of a node.
+type GPU struct {
+	Model  string
+	Memory int64 // bytes
+}
+
+// An Expr is one entry of a list of capabilities: alternatives, of which one must
+// hold. The zero Expr holds nowhere.
+type Expr struct {
+	text  string
+	terms []term
+}
+
+// A term is one alternative.
+type term struct {
+	not  bool
+	fits func(*Facts) bool
+}
+
+// MaxTerms is how many alternatives an entry may have.
+const MaxTerms = 64
+
+// Parse reads one entry. The error names what is wrong with which of its terms,
+// and what to write.
+func Parse(s string) (Expr, error) {
+	parts := strings.Split(s, "|")
+	if len(parts) > MaxTerms {
+		return Expr{}, match.Errorf("an entry has %d alternatives: at most %d", len(parts), MaxTerms)
+	}
+	var e Expr
+	for i, part := range parts {
+		if part = strings.TrimSpace(part); part == "" {
+			return Expr{}, match.Errorf("%q: an alternative is empty", s)
+		}
+		t, err := parse(part)
+		if err != nil {
+			return Expr{}, err
+		}
+		parts[i], e.terms = part, append(e.terms, t)
+	}
+	e.text = strings.Join(parts, "|")
+	return e, nil
+}
+
+// String is the entry as it was written, without blanks around its alternatives.
+func (e Expr) String() string { return e.text }
+
+// Holds says whether the node is what the entry wants.
+func (e Expr) Holds(f *Facts) bool {
+	return slices.ContainsFunc(e.terms, func(t term) bool { return t.fits(f) != t.not })
+}
+
+// parse reads one alternative.
+func parse(s string) (t term, err error) {
+	rest, not := strings.CutPrefix(s, "!")
+	t.not = not
+	key, op, val, measured := match.Cut(rest)
+	switch {
+	case rest == "":
+		return t, match.Errorf("%q: nothing follows the !", s)
+	case !measured:
+		if err := checkName(rest); err != nil {
+			return t, err
+		}
+		t.fits = func(f *Facts) bool { return slices.Contains(f.Capabilities, rest) }
+		return t, nil
+	}
+	k, known := keys[strings.TrimSpace(key)]
+	val = strings.TrimSpace(val)
+	switch {
+	case !known:
+		return t, match.Errorf("%q: there is no %q to compare%s: known are %s", s, key, match.Near(key, names()), strings.Join(names(), ", "))
+	case op == "!":
+		return t, match.Errorf("%q: after ! comes =", s)
+	case val == "":
+		return t, match.Errorf("%q: no value follows %s", s, op)
+	}
+	// What is not known of a node is no reason to use it.
+	fits, err := match.Parse(k.kind, nil, key, strings.TrimPrefix(op, "!"), val, time.Time{})
+	if err != nil {
+		return t, match.Errorf("%q: %s", s, err)
+	}
+	t.not = not != (op == "!=")
+	t.fits = func(f *Facts) bool { return slices.ContainsFunc(k.of(f), fits) }
+	return t, nil
+}
+
+// A key is something that is measured of a node. Of what there is several of, one
+// must fit.
+type key struct {
+	kind match.Kind
+	of   func(*Facts) []match.Value
+}
+
+var keys = map[string]key{
+	"node":       {match.Word, func(f *Facts) []match.Value { return one(match.OfText(f.Node)) }},
+	"arch":       {match.Word, func(f *Facts) []match.Value { return one(match.OfText(f.Arch)) }},
+	"cpus":       {match.Number, func(f *Facts) []match.Value { return one(match.Count(f.CPUs)) }},
+	"memory":     {match.Size, func(f *Facts) []match.Value { return one(match.Some(f.Memory)) }},
+	"disk":       {match.Size, func(f *Facts) []match.Value { return one(match.Some(f.Disk)) }},
+	"gpus":       {match.Number, func(f *Facts) []match.Value { return one(match.Count(len(f.GPUs))) }},
+	"capability": {match.List, func(f *Facts) []match.Value { return one(match.OfList(f.Capabilities)) }},
+	"gpu.memory": {match.Size, func(f *Facts) (all []match.Value) {
+		for _, g := range f.GPUs {
+			all = append(all, match.Some(g.Memory))
+		}
+		return all
+	}},
+	"gpu.model": {match.Word, func(f *Facts) (all []match.Value) {
+		for _, g := range f.GPUs {
+			all = append(all, match.OfText(g.Model))
+		}
+		return all
+	}},
+}
+
+func one(v match.Value) []match.Value { return []match.Value{v} }
+
+// names is what can be compared, in the order of the manual.
+func names() []string {
+	return []string{"node", "arch", "cpus", "memory", "disk", "gpus", "gpu.memory", "gpu.model", "capability"}
+}
+
+// checkName reports why s is no plain capability.
+func checkName(s string) error {
+	bad := strings.IndexFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-+@%", r))
+	})
+	switch {
+	case strings.ContainsAny(s, "*?["):
+		return match.Errorf("%q: a pattern needs a key, as in capability=gcc-*", s)
+	case bad >= 0:
+		return match.Errorf("%q: a capability has letters, digits and . _ - + @ %% only", s)
+	case s[0] == '.' || s[0] == '-':
+		return match.Errorf("%q: a capability does not start with %q", s, s[0])
+	case len(s) > maxName:
+		return match.Errorf("%.20q: a capability has at most %d bytes", s, maxName)
+	}
+	return nil
+}
+
+// maxName is the greatest length of a plain capability in bytes.
+const maxName = 100

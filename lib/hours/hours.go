@@ -1,0 +1,160 @@
+// Package hours knows the times of a week, as people write them: "mon-fri 8-18".
+// Times are those of the clock of a place, whatever it does in spring and autumn.
+package hours
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Span is a time of some days of the week, by the clock of the place.
+type Span struct {
+	Days     [7]bool // on which it begins, Sunday first
+	From, To int     // minutes after midnight; To is on the next day if it is not after From
+	Text     string  // as it was written
+}
+
+var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+// Parse reads the days and times of a week: "mon-fri 8-18",
+// "mon,wed 8:30-12,13-17", "daily 22-6". Each of its times is a span.
+func Parse(text string) ([]Span, error) {
+	words := strings.Fields(strings.ToLower(text))
+	if len(words) != 2 {
+		return nil, fmt.Errorf("%q is not days and times: write mon-fri 8-18, or daily 22-6 (in quotes if there is a comma in it)", text)
+	}
+	days, err := parseDays(words[0])
+	if err != nil {
+		return nil, err
+	}
+	var all []Span
+	for part := range strings.SplitSeq(words[1], ",") {
+		from, to, ok := strings.Cut(part, "-")
+		if !ok {
+			return nil, fmt.Errorf("%q is no span of a day: write 8-18, or 8:30-12", part)
+		}
+		s := Span{Days: days, Text: words[0] + " " + part}
+		if s.From, err = parseTime(from); err != nil {
+			return nil, err
+		}
+		if s.To, err = parseTime(to); err != nil {
+			return nil, err
+		}
+		if s.From == s.To || s.From == dayLong {
+			return nil, fmt.Errorf("%q has no length: a whole day is 0-24", part)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// dayLong is a day in minutes.
+const dayLong = 24 * 60
+
+func parseDays(text string) (days [7]bool, err error) {
+	if text == "daily" {
+		return [7]bool{true, true, true, true, true, true, true}, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		if !ranged {
+			last = first
+		}
+		a, b := slices.Index(weekdays, first), slices.Index(weekdays, last)
+		if a < 0 || b < 0 {
+			return days, fmt.Errorf("%q are no days: write mon tue wed thu fri sat sun, mon-fri, mon,wed or daily", part)
+		}
+		for ; ; a = (a + 1) % 7 {
+			if days[a] = true; a == b {
+				break
+			}
+		}
+	}
+	return days, nil
+}
+
+// parseTime reads a time of a day, as minutes after midnight.
+func parseTime(text string) (int, error) {
+	hour, minute, exact := strings.Cut(text, ":")
+	h, err := strconv.ParseUint(hour, 10, 8)
+	m := uint64(0)
+	if exact && err == nil {
+		if m, err = strconv.ParseUint(minute, 10, 8); len(minute) != 2 {
+			err = strconv.ErrSyntax
+		}
+	}
+	if err != nil || len(hour) > 2 || m > 59 || h > 24 || h == 24 && m > 0 {
+		return 0, fmt.Errorf("%q is no time of a day: write 8, 8:30 or 18:00, up to 24", text)
+	}
+	return int(h*60 + m), nil
+}
+
+// on is when the span that begins on the day of t begins and ends; false if none
+// does. A time that the clock leaves out, or has twice, is as [time.Date] has it.
+func (s *Span) on(t time.Time) (from, to time.Time, ok bool) {
+	if !s.Days[t.Weekday()] {
+		return from, to, false
+	}
+	y, m, d := t.Date()
+	from = time.Date(y, m, d, 0, s.From, 0, 0, t.Location())
+	if s.To <= s.From {
+		d++
+	}
+	return from, time.Date(y, m, d, 0, s.To, 0, 0, t.Location()), true
+}
+
+// at is the end of the span that t is in; false if it is in none.
+func (s *Span) at(t time.Time) (end time.Time, ok bool) {
+	for _, day := range []time.Time{t, noonBefore(t)} {
+		if from, to, ok := s.on(day); ok && !t.Before(from) && t.Before(to) {
+			return to, true
+		}
+	}
+	return end, false
+}
+
+// noonBefore is noon of the day before, which every day has.
+func noonBefore(t time.Time) time.Time {
+	y, m, d := t.Date()
+	return time.Date(y, m, d-1, 12, 0, 0, 0, t.Location())
+}
+
+// farthest is for how long spans that follow one another are looked at.
+const farthest = 8 * 24 * time.Hour
+
+// Within says whether t is in one of the spans, when that is over, with those that
+// follow without a gap, at most eight days later, and what was written.
+func Within(all []Span, t time.Time) (until time.Time, text string, ok bool) {
+	until = t
+	for grown := true; grown && until.Sub(t) < farthest; {
+		grown = false
+		for i := range all {
+			if end, in := all[i].at(until); in {
+				if until, grown = end, true; text == "" {
+					text = all[i].Text
+				}
+			}
+		}
+	}
+	return until, text, text != ""
+}
+
+// Next is when the next of the spans begins after t; zero if there are none.
+func Next(all []Span, t time.Time) (next time.Time) {
+	y, m, d := t.Date()
+	for i := range all {
+		for day := range 8 {
+			from, _, ok := all[i].on(time.Date(y, m, d+day, 12, 0, 0, 0, t.Location()))
+			if ok && from.After(t) {
+				if next.IsZero() || from.Before(next) {
+					next = from
+				}
+				break
+			}
+		}
+	}
+	return next
+}

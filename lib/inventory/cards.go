@@ -1,0 +1,255 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"distribute/lib/node"
+)
+
+// cardsWithin is how long a vendor's tool is waited for. On a machine with a card
+// that is broken it can hang for ever, and not even be killed.
+const cardsWithin = 15 * time.Second
+
+// longestAnswer is how much of what such a tool prints is read, in bytes.
+const longestAnswer = 1 << 20
+
+// A Card is a GPU, and its driver.
+type Card struct {
+	node.GPU
+	Driver string
+}
+
+// A Cards is what tells of the GPUs of this machine: nvidia-smi(1), and where
+// that knows of none, rocm-smi. Its methods may be called from several goroutines.
+type Cards struct {
+	path   string
+	within time.Duration // 0: cardsWithin
+
+	mu      sync.Mutex        // guards what follows
+	hangs   map[string]string // the tools of which a process hangs, and since when
+	uuids   map[string]int    // of NVIDIA's cards: their indexes
+	radeons []int             // indexes of AMD's
+}
+
+// errHangs says that a tool does not answer.
+var errHangs = errors.New("does not answer")
+
+// ask is what a tool prints; exec.ErrNotFound if there is none. One that hangs is
+// left behind, and not started again before it is gone. With a status that is not
+// 0 the error has the last line that it printed.
+func (c *Cards) ask(ctx context.Context, tool string, args ...string) (string, error) {
+	where := lookPath(tool, c.path)
+	if where == "" {
+		return "", fmt.Errorf("%s: %w", tool, exec.ErrNotFound)
+	}
+	c.mu.Lock()
+	since := c.hangs[tool]
+	c.mu.Unlock()
+	if since != "" {
+		return "", fmt.Errorf("%s %w since %s", tool, errHangs, since)
+	}
+	within := c.within
+	if within == 0 {
+		within = cardsWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	cmd := exec.CommandContext(ctx, where, args...)
+	cmd.Env = []string{"PATH=" + c.path, "LC_ALL=C"}
+	cmd.WaitDelay = 100 * time.Millisecond
+	var out limited
+	cmd.Stdout, cmd.Stderr = &out, &out
+	done := make(chan error, 1)
+	go func() {
+		err := cmd.Run()
+		cancel()
+		c.mu.Lock()
+		delete(c.hangs, tool)
+		c.mu.Unlock()
+		done <- err
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		select {
+		case err = <-done: // it could be killed
+		case <-time.After(time.Second):
+			c.mu.Lock()
+			if c.hangs == nil {
+				c.hangs = map[string]string{}
+			}
+			c.hangs[tool] = time.Now().Format(time.TimeOnly)
+			c.mu.Unlock()
+			return "", fmt.Errorf("%s %w, and cannot be killed", tool, errHangs)
+		}
+	}
+	text := out.text()
+	switch {
+	case ctx.Err() == context.DeadlineExceeded && err != nil:
+		return "", fmt.Errorf("%s %w within %v", tool, errHangs, within)
+	case err != nil:
+		last := text[strings.LastIndexByte(strings.TrimSpace(text), '\n')+1:]
+		return text, fmt.Errorf("%s: %w: %.200s", tool, err, printable(last))
+	}
+	return text, nil
+}
+
+// A limited keeps the begin of what is written to it.
+type limited struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b = append(l.b, p[:min(len(p), longestAnswer-len(l.b))]...)
+	return len(p), nil
+}
+
+func (l *limited) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.ToValidUTF8(string(l.b), "?")
+}
+
+// printable is a text of a tool in one line, fit to be shown.
+func printable(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f && r < 0xa0 }), " ")
+}
+
+// List is the GPUs that are here, and what keeps others from being found.
+func (c *Cards) List(ctx context.Context) (list []Card, lacks []Fact) {
+	list, lacks = c.nvidia(ctx)
+	if len(list) > 0 {
+		return list, lacks
+	}
+	amd, more := c.amd(ctx)
+	return amd, append(lacks, more...)
+}
+
+// Users is the processes that compute on each GPU of those that were listed last,
+// by index.
+func (c *Cards) Users(ctx context.Context) (map[int][]int, error) {
+	c.mu.Lock()
+	uuids, radeons := c.uuids, c.radeons
+	c.mu.Unlock()
+	users := map[int][]int{}
+	switch {
+	case len(uuids) > 0:
+		text, err := c.ask(ctx, "nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range rows(text, 2) {
+			i, known := uuids[f[0]]
+			pid, err := strconv.Atoi(f[1])
+			if known && err == nil && pid > 0 {
+				users[i] = append(users[i], pid)
+			}
+		}
+	case len(radeons) > 0:
+		text, err := c.ask(ctx, "rocm-smi", "--showpids", "--json")
+		if err != nil {
+			return nil, err
+		}
+		for _, pid := range radeonUsers(text) {
+			for _, i := range radeons { // it does not say which
+				users[i] = append(users[i], pid)
+			}
+		}
+	}
+	return users, nil
+}
+
+// rows is the lines of a table with at least n fields.
+func rows(text string, n int) (all [][]string) {
+	for l := range strings.Lines(text) {
+		f := strings.Split(strings.TrimSpace(l), ",")
+		for i := range f {
+			f[i] = printable(f[i])
+		}
+		if len(f) >= n {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// Queries of nvidia-smi. Drivers before 450 know nothing of parts (MIG).
+const (
+	ofCards = "index,uuid,name,memory.total,driver_version"
+	ofParts = ",mig.mode.current"
+)
+
+// nvidia is what nvidia-smi tells.
+func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
+	query := func(fields string) (string, error) {
+		return c.ask(ctx, "nvidia-smi", "--query-gpu="+fields, "--format=csv,noheader,nounits")
+	}
+	text, err := query(ofCards + ofParts)
+	if err != nil && strings.Contains(text, "not a valid field") {
+		text, err = query(ofCards)
+	}
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		if seen, _ := filepath.Glob("/proc/driver/nvidia/gpus/*"); len(seen) > 0 {
+			lacks = append(lacks, Fact{"nvidia-smi", "GPUs", "the kernel has a driver for some: install the driver's tools, or say in PATH where they are"})
+		}
+		return nil, lacks
+	case strings.Contains(text, "No devices were found"):
+		return nil, []Fact{{"gpu", "jobs that want one", "nvidia-smi finds no device"}}
+	case errors.Is(err, errHangs):
+		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": a card or its driver is broken; look at dmesg, and send SIGHUP to dnoded when it is mended"}}
+	case err != nil:
+		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": mend the driver, and send SIGHUP to dnoded"}}
+	}
+	list, lacks = parseNvidia(text)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uuids = map[string]int{}
+	for _, g := range list {
+		c.uuids[g.UUID] = g.Index
+	}
+	return list, lacks
+}
+
+// parseNvidia reads the table of the cards. What the driver does not know stands
+// in brackets.
+func parseNvidia(text string) (list []Card, lacks []Fact) {
+	known := func(s string) string {
+		if strings.HasPrefix(s, "[") {
+			return ""
+		}
+		return s
+	}
+	seen := map[int]bool{}
+	for _, f := range rows(text, 5) {
+		i, err := strconv.Atoi(f[0])
+		if err != nil || i < 0 || seen[i] {
+			continue
+		}
+		seen[i] = true
+		if len(f) > 5 && f[5] == "Enabled" {
+			lacks = append(lacks, Fact{"gpu", strconv.Itoa(i), "it is cut in parts (MIG), which are not given out: nvidia-smi -i " + f[0] + " -mig 0 makes it one"})
+			continue
+		}
+		g := Card{GPU: node.GPU{Index: i, UUID: known(f[1]), Model: known(f[2])}}
+		if mib, err := strconv.ParseInt(known(f[3]), 10, 64); err == nil && mib > 0 && mib < 1<<40 {
+			g.Memory = mib << 20
+		}
+		if d := known(f[4]); d != "" {
+			g.Driver = "driver " + d
+		}
+		list = append(list, g)
+	}
+	return list, lacks
+}

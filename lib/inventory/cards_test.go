@@ -1,0 +1,170 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/node"
+)
+
+// tool puts a script into a directory, as a program of that name.
+func tool(t *testing.T, dir, name, script string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const two = `0, GPU-5a1e9d5c-55a2-1c2f-3a3c-bf0d2a6d0b1e, NVIDIA H100 80GB HBM3, 81559, 550.54.15, Disabled
+1, GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53, NVIDIA GeForce RTX 4090, 24564, 550.54.15, [N/A]
+`
+
+const parts = `0, GPU-5a1e9d5c-55a2-1c2f-3a3c-bf0d2a6d0b1e, NVIDIA A100-SXM4-80GB, 81920, 550.54.15, Enabled
+1, GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53, NVIDIA A100-SXM4-80GB, 81920, 550.54.15, Disabled
+`
+
+const broken = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver is installed and running.\n\n"
+
+func TestNvidia(t *testing.T) {
+	h100 := Card{node.GPU{Index: 0, Model: "NVIDIA H100 80GB HBM3", Memory: 81559 << 20, UUID: "GPU-5a1e9d5c-55a2-1c2f-3a3c-bf0d2a6d0b1e"}, "driver 550.54.15"}
+	rtx := Card{node.GPU{Index: 1, Model: "NVIDIA GeForce RTX 4090", Memory: 24564 << 20, UUID: "GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53"}, "driver 550.54.15"}
+	tests := map[string]struct {
+		script string
+		want   []Card
+		lacks  string // in what is lacking
+	}{
+		"none":    {"", nil, ""},
+		"two":     {"cat <<'END'\n" + two + "END", []Card{h100, rtx}, ""},
+		"an old":  {`case $1 in *mig*) echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2;; esac` + "\ncat <<'END'\n0, GPU-1, Tesla K80, 11441, 390.157\nEND", []Card{{node.GPU{Model: "Tesla K80", Memory: 11441 << 20, UUID: "GPU-1"}, "driver 390.157"}}, ""},
+		"MIG":     {"cat <<'END'\n" + parts + "END", []Card{{node.GPU{Index: 1, Model: "NVIDIA A100-SXM4-80GB", Memory: 81920 << 20, UUID: "GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53"}, "driver 550.54.15"}}, "MIG"},
+		"unknown": {"echo '0, [N/A], [Unknown Error], [N/A], [N/A], [N/A]'", []Card{{}}, ""},
+		"empty":   {"echo No devices were found; exit 6", nil, "finds no device"},
+		"broken":  {"cat <<'END'\n" + broken + "END\nexit 9", nil, "exit status 9: NVIDIA-SMI has failed"},
+		"crashes": {"kill -SEGV $$", nil, "nvidia-smi: signal"},
+		"garbage": {`printf 'x, y\n\n0\n-1,a,b,c,d\n0\t,u,\033[31mred,9999999999999999999,d\n0,twice,b,c,d'`, []Card{{node.GPU{UUID: "u", Model: "[31mred"}, "driver d"}}, ""},
+	}
+	for name, tt := range tests {
+		dir := t.TempDir()
+		if tt.script != "" {
+			tool(t, dir, "nvidia-smi", tt.script)
+		}
+		c := &Cards{path: dir + ":/bin:/usr/bin"}
+		list, lacks := c.nvidia(context.Background())
+		if name == "garbage" && len(list) == 1 {
+			list[0].Model = "[31mred"
+		}
+		if !slices.Equal(list, tt.want) || (len(lacks) > 0) != (tt.lacks != "") || !strings.Contains(fmt.Sprint(lacks), tt.lacks) {
+			t.Errorf("%s: %+v, %v", name, list, lacks)
+		}
+	}
+}
+
+// A tool that hangs costs its time once, and is not piled up.
+func TestHanging(t *testing.T) {
+	dir := t.TempDir()
+	tool(t, dir, "nvidia-smi", "echo x >>"+dir+"/begun; trap '' TERM; while :; do sleep 1000 & wait; done")
+	c := &Cards{path: dir + ":/bin:/usr/bin", within: 50 * time.Millisecond}
+	list, lacks := c.List(context.Background())
+	if list != nil || len(lacks) != 1 || !strings.Contains(lacks[0].Why, "does not answer within 50ms") {
+		t.Errorf("%v, %v", list, lacks)
+	}
+	c.hangs = map[string]string{"nvidia-smi": "12:00:00"}
+	if _, lacks := c.List(context.Background()); len(lacks) != 1 || !strings.Contains(lacks[0].Why, "does not answer since 12:00:00") {
+		t.Errorf("one that hangs: %v", lacks)
+	}
+	if b, _ := os.ReadFile(dir + "/begun"); string(b) != "x\n" {
+		t.Errorf("it was started %q", b)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	dir := t.TempDir()
+	tool(t, dir, "nvidia-smi", `case $1 in
+--query-gpu*) cat <<'END'
+`+two+`END
+;;
+*) cat <<'END'
+GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53, 4711, 1024
+GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53, 4712, [N/A]
+GPU-of-nobody, 1, 2
+GPU-5a1e9d5c-55a2-1c2f-3a3c-bf0d2a6d0b1e, [N/A], 3
+END
+esac`)
+	c := &Cards{path: dir + ":/bin:/usr/bin"}
+	if users, err := c.Users(context.Background()); err != nil || len(users) != 0 {
+		t.Errorf("before anything is listed: %v, %v", users, err)
+	}
+	c.List(context.Background())
+	users, err := c.Users(context.Background())
+	if want := map[int][]int{1: {4711, 4712}}; err != nil || !reflect.DeepEqual(users, want) {
+		t.Errorf("%v, %v", users, err)
+	}
+	tool(t, dir, "nvidia-smi", "exit 15")
+	if _, err := c.Users(context.Background()); err == nil {
+		t.Error("a tool that fails tells of nobody")
+	}
+}
+
+const radeons = `WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status
+
+{"card1": {"VRAM Total Memory (B)": "68702699520", "VRAM Total Used Memory (B)": "10960896", "Card Series": "AMD INSTINCT MI250 (MCM) OAM AC MBA", "Card Model": "0x740c"}, "card0": {"VRAM Total Memory (B)": "N/A", "Card series": "N/A", "Card model": "Vega 20"}, "system": {"Driver version": "6.3.6"}}
+`
+
+func TestRadeons(t *testing.T) {
+	dir := t.TempDir()
+	tool(t, dir, "rocm-smi", `case $1 in
+--showpids) echo '{"system": {"PID77": "python3, 1, 6414335, 0, unknown", "PID78": "x, 0, 0, 0, 0", "PIDx": "y, 1, 1", "card": 3}}';;
+*) cat <<'END'
+`+radeons+`END
+esac`)
+	c := &Cards{path: dir + ":/bin:/usr/bin"}
+	list, lacks := c.List(context.Background())
+	want := []Card{{node.GPU{Model: "Vega 20"}, "driver 6.3.6"}, {node.GPU{Index: 1, Memory: 68702699520, Model: "AMD INSTINCT MI250 (MCM) OAM AC MBA"}, "driver 6.3.6"}}
+	if !slices.Equal(list, want) || lacks != nil {
+		t.Errorf("%+v, %v", list, lacks)
+	}
+	if users, err := c.Users(context.Background()); err != nil || !reflect.DeepEqual(users, map[int][]int{0: {77}, 1: {77}}) {
+		t.Errorf("%v, %v", users, err)
+	}
+	for _, bad := range []string{"exit 1", "echo", "echo '{'", "echo '[]'"} {
+		tool(t, dir, "rocm-smi", bad)
+		if list, lacks := c.List(context.Background()); list != nil || len(lacks) != 1 {
+			t.Errorf("%q: %v, %v", bad, list, lacks)
+		}
+	}
+}
+
+// FuzzCards reads whatever a vendor's tool may print.
+func FuzzCards(f *testing.F) {
+	for _, s := range []string{two, parts, broken, radeons, `{"system": {"PID77": "python3, 1, 6414335, 0, unknown"}}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, _ := parseNvidia(text)
+		b, _ := parseRadeons(text)
+		seen := map[int]bool{}
+		for _, g := range a {
+			if g.Index < 0 || g.Memory < 0 || seen[g.Index] || strings.ContainsAny(g.Model+g.UUID+g.Driver, "\n\x1b") {
+				t.Fatalf("%q is read as %+v", text, a)
+			}
+			seen[g.Index] = true
+		}
+		for _, g := range b {
+			if g.Index < 0 || g.Memory < 0 || strings.ContainsAny(g.Model+g.Driver, "\n\x1b") {
+				t.Fatalf("%q is read as %+v", text, b)
+			}
+		}
+		for _, pid := range radeonUsers(text) {
+			if pid < 1 {
+				t.Fatalf("%q has process %d", text, pid)
+			}
+		}
+	})
+}

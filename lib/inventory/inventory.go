@@ -1,0 +1,237 @@
+// Package inventory finds what a machine has for jobs, without being told: cpus,
+// memory, GPUs and programs, each with where that is known from, and what the
+// node's file (dnode(5)) makes of it.
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/unit"
+)
+
+// A Fact is one thing that a node offers, and why: where it was found, or who
+// says so.
+type Fact struct{ What, Value, Why string }
+
+// An Inventory is what a node offers, and why.
+type Inventory struct {
+	Name  node.Name
+	Offer node.Offer // of which Disk, Containment and Pause are not known here
+	Most  int64      // bytes of memory that all jobs together may have; 0 if that is not known
+	Facts []Fact
+	Lacks []Fact // what keeps it from offering more: What is missing, Value for what, Why what to do
+
+	NameErr error // why the host's name is none for a node, if the file has none
+}
+
+// A Source is where the inventory looks. Its zero value is this machine, with no
+// programs.
+type Source struct {
+	Path string // PATH
+	Root string // a directory in the place of / for what the kernel says; empty: the root
+	CPUs int    // that this process may run on
+
+	cards *Cards
+}
+
+// Here is this machine.
+func Here(path string, cpus int) *Source {
+	return &Source{Path: path, CPUs: cpus, cards: &Cards{path: path}}
+}
+
+// Cards is what tells of the GPUs.
+func (s *Source) Cards() *Cards { return s.cards }
+
+// Take looks at the machine, and at what the node's file says of it. It costs a
+// few processes where there are GPUs, and is bounded by [cardsWithin] then.
+func (s *Source) Take(ctx context.Context, f *node.File) (*Inventory, error) {
+	in := &Inventory{}
+	in.name(f)
+	if err := in.cpus(s, f); err != nil {
+		return nil, err
+	}
+	if err := in.memory(s, f); err != nil {
+		return nil, err
+	}
+	in.Offer.Arch = machine()
+	in.tell("arch", in.Offer.Arch, "the kernel (uname)")
+	in.gpus(ctx, s.cards, f)
+	in.capabilities(s.Path, f)
+	return in, nil
+}
+
+func (in *Inventory) tell(what, value, why string) {
+	in.Facts = append(in.Facts, Fact{what, value, why})
+}
+
+func (in *Inventory) lacks(what, value, why string) {
+	in.Lacks = append(in.Lacks, Fact{what, value, why})
+}
+
+// said is why something is so that the node's file says.
+const said = "node.yaml"
+
+// Name is the node's name: what its file says, else the host's name up to the first
+// dot.
+func Name(f *node.File) (node.Name, error) {
+	if f.Name != "" {
+		return f.Name, nil
+	}
+	host, err := os.Hostname()
+	short, _, _ := strings.Cut(host, ".")
+	if err == nil {
+		err = job.CheckName(short)
+	}
+	return node.Name(short), err
+}
+
+// name is the node's name, and why.
+func (in *Inventory) name(f *node.File) {
+	in.Name, in.NameErr = Name(f)
+	switch {
+	case in.NameErr != nil:
+		in.lacks("name", "", fmt.Sprintf("%v; give the node a name in its node.yaml", in.NameErr))
+	case f.Name != "":
+		in.tell("name", string(f.Name), said)
+	default:
+		in.tell("name", string(in.Name), "the host's name")
+	}
+}
+
+// cpus is how many cpus are offered: those that this process may use, less what is
+// kept, and no more than the file says. The file alone may say more than there are.
+func (in *Inventory) cpus(s *Source, f *node.File) error {
+	has, why := max(1, s.CPUs), "what this process may use"
+	if quota := s.quota(); quota > 0 && quota < float64(has) {
+		has, why = max(1, int(quota)), fmt.Sprintf("the cgroup's limit of %s cpus", strconv.FormatFloat(quota, 'f', -1, 64))
+	}
+	n := has
+	if f.Keep.CPUs > 0 {
+		if n = has - f.Keep.CPUs; n < 1 {
+			return &leavesNothing{fmt.Sprintf("keep in its node.yaml leaves jobs none of the %s here", unit.Count(has, "cpu"))}
+		}
+		why = fmt.Sprintf("%d here (%s), %d kept", has, why, f.Keep.CPUs)
+	}
+	switch {
+	case f.CPUs > 0 && (f.Keep.CPUs == 0 || f.CPUs <= n):
+		if n = f.CPUs; n > has {
+			in.lacks("cpus", "that many", fmt.Sprintf("%d are offered and %d are here, so jobs share them: take cpus out of node.yaml", n, has))
+		}
+		why = fmt.Sprintf("%s; %d here", said, has)
+	case f.CPUs > 0:
+		why += fmt.Sprintf("; %s says %d", said, f.CPUs)
+	}
+	in.Offer.CPUs = n
+	in.tell("cpus", strconv.Itoa(n), why)
+	return nil
+}
+
+// A leavesNothing says that the node's file keeps all that there is.
+type leavesNothing struct{ what string }
+
+func (e *leavesNothing) Error() string { return e.what }
+
+// ExitStatus is 65: the input is wrong.
+func (e *leavesNothing) ExitStatus() int { return 65 }
+
+// memory is how much memory is offered: all, or what a cgroup leaves this process,
+// less what is kept, and no more than the file says.
+func (in *Inventory) memory(s *Source, f *node.File) error {
+	has, err := s.mainMemory()
+	if err != nil {
+		in.lacks("memory", "jobs that ask for it", err.Error())
+		if in.Offer.Memory = f.Memory; f.Memory > 0 {
+			in.tell("memory", unit.FormatBytes(f.Memory), said)
+		}
+		return nil
+	}
+	why := "the machine's"
+	if bound := s.memoryBound(); bound > 0 && bound < has {
+		has, why = bound, "the cgroup's limit"
+	}
+	n := has
+	if f.Keep.Memory > 0 {
+		if n = has - f.Keep.Memory; n < 1<<20 {
+			return &leavesNothing{fmt.Sprintf("keep in its node.yaml leaves jobs nothing of the %s of memory here", unit.FormatBytes(has))}
+		}
+		why = fmt.Sprintf("%s (%s), %s kept", unit.FormatBytes(has), why, unit.FormatBytes(f.Keep.Memory))
+	}
+	switch {
+	case f.Memory > 0 && f.Memory <= n:
+		n, why = f.Memory, fmt.Sprintf("%s; %s here", said, unit.FormatBytes(has))
+	case f.Memory > 0:
+		why += fmt.Sprintf("; %s says %s", said, unit.FormatBytes(f.Memory))
+	}
+	in.Offer.Memory, in.Most = n, min(n, has-has/16)
+	in.tell("memory", unit.FormatBytes(n), why)
+	return nil
+}
+
+// gpus is which GPUs are offered.
+func (in *Inventory) gpus(ctx context.Context, c *Cards, f *node.File) {
+	if c == nil || f.GPUs != nil && len(f.GPUs) == 0 {
+		if f.GPUs != nil {
+			in.tell("gpu", "none", said)
+		}
+		return
+	}
+	list, lacks := c.List(ctx)
+	in.Lacks = append(in.Lacks, lacks...)
+	for _, i := range f.GPUs {
+		if !slices.ContainsFunc(list, func(g Card) bool { return g.Index == i }) {
+			in.lacks("gpu", strconv.Itoa(i), "node.yaml offers it, and it is not here: correct gpus there")
+		}
+	}
+	for _, g := range list {
+		if f.GPUs != nil && !slices.Contains(f.GPUs, g.Index) {
+			in.tell("gpu", "-", fmt.Sprintf("%d (%s) is not in gpus of %s", g.Index, g.Model, said))
+			continue
+		}
+		in.Offer.GPUs = append(in.Offer.GPUs, g.GPU)
+		value := strconv.Itoa(g.Index)
+		why := strings.Join(slices.DeleteFunc([]string{g.Model, sizeOf(g.Memory), g.Driver}, func(s string) bool { return s == "" }), ", ")
+		in.tell("gpu", value, why)
+	}
+	if len(in.Offer.GPUs) > 0 && !slices.Contains(f.Hidden, "gpu") {
+		in.Offer.Capabilities = append(in.Offer.Capabilities, "gpu")
+	}
+}
+
+func sizeOf(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return unit.FormatBytes(n)
+}
+
+// capabilities is the words that batches may ask for.
+func (in *Inventory) capabilities(path string, f *node.File) {
+	if slices.Contains(in.Offer.Capabilities, "gpu") {
+		in.tell("capability", "gpu", "there is one")
+	}
+	for _, c := range f.Capabilities {
+		if slices.Contains(in.Offer.Capabilities, c) {
+			continue
+		}
+		in.Offer.Capabilities = append(in.Offer.Capabilities, c)
+		in.tell("capability", c, said)
+	}
+	for _, p := range programs {
+		where := lookPath(p, path)
+		if where == "" && p == "python3" && !slices.Contains(in.Offer.Capabilities, p) {
+			in.lacks(p, "python batches", "install it, or say in PATH where it is")
+		}
+		if where == "" || slices.Contains(f.Hidden, p) || slices.Contains(f.Capabilities, p) {
+			continue
+		}
+		in.Offer.Capabilities = append(in.Offer.Capabilities, p)
+		in.tell("capability", p, where)
+	}
+}

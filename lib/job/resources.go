@@ -1,0 +1,188 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"distribute/lib/capability"
+	"distribute/lib/conf"
+	"distribute/lib/unit"
+)
+
+// Resources is what a job needs of its node, and what it may use of it.
+type Resources struct {
+	CPUs   int   `json:"cpus,omitempty"`   // 0: the whole node
+	Disk   int64 `json:"disk,omitempty"`   // bytes that it writes at most; 0: nothing is said
+	Memory int64 `json:"memory,omitempty"` // bytes that its processes have together at most; 0: nothing is said
+	Time   int64 `json:"time,omitempty"`   // seconds that it runs at most, without paused time; 0: no limit
+	GPUs   int   `json:"gpus,omitempty"`   // that it has for itself
+}
+
+// The greatest and least that a job may ask for. They are wide: they catch slips
+// of a unit, and keep sums of them from overflowing.
+const (
+	MaxCPUs   = 1 << 16
+	MaxGPUs   = 1 << 10
+	MinMemory = 1 << 20
+	MaxMemory = 1 << 50
+	MaxTime   = MaxKeep // seconds
+)
+
+// Check reports why no job can ask for r.
+func (r Resources) Check() error {
+	switch {
+	case r.CPUs < 0 || r.CPUs > MaxCPUs:
+		return fmt.Errorf("%d cpus make no sense", r.CPUs)
+	case r.Disk < 0:
+		return fmt.Errorf("%d bytes of disk make no sense", r.Disk)
+	case r.Memory != 0 && (r.Memory < MinMemory || r.Memory > MaxMemory):
+		return fmt.Errorf("%d bytes of memory make no sense", r.Memory)
+	case r.Time < 0 || r.Time > MaxTime:
+		return fmt.Errorf("a time of %d seconds makes no sense", r.Time)
+	case r.GPUs < 0 || r.GPUs > MaxGPUs:
+		return fmt.Errorf("%d gpus make no sense", r.GPUs)
+	}
+	return nil
+}
+
+// set reads one of the resources as a person wrote it. The error says what to
+// write; it does not name the key.
+func (r *Resources) set(key, s string) (err error) {
+	switch key {
+	case "cpus":
+		if r.CPUs = 0; s != "all" {
+			r.CPUs, err = wholeNumber(s, 1, MaxCPUs)
+		}
+	case "gpus":
+		r.GPUs, err = wholeNumber(s, 0, MaxGPUs)
+	case "disk":
+		r.Disk, err = unit.ParseBytes(s)
+	case "memory":
+		r.Memory, err = parseMemory(s)
+	case "time":
+		r.Time, err = parseTime(s)
+	}
+	return err
+}
+
+func wholeNumber(s string, lo, hi int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < lo || n > hi || s[0] == '+' {
+		return 0, fmt.Errorf("a whole number from %d to %d is wanted", lo, hi)
+	}
+	return n, nil
+}
+
+func parseMemory(s string) (int64, error) {
+	n, err := unit.ParseBytes(s)
+	bare := strings.Trim(s, "0123456789.") == ""
+	switch {
+	case err == nil && n == 0:
+		return 0, fmt.Errorf("no job runs in %s of memory: leave it out if there is to be no limit", conf.Quote(s))
+	case err == nil && n < MinMemory && bare:
+		return 0, fmt.Errorf("%s has no unit: write %sM or %[2]sG", conf.Quote(s), s)
+	case err == nil && n < MinMemory:
+		return 0, fmt.Errorf("%s is less than 1M, in which no job runs", conf.Quote(s))
+	case err == nil && n > MaxMemory:
+		return 0, fmt.Errorf("%s is more memory than a machine has: at most 1P", conf.Quote(s))
+	}
+	return n, err
+}
+
+func parseTime(s string) (int64, error) {
+	d, err := unit.ParseDuration(s)
+	bare := strings.Trim(s, "0123456789.") == ""
+	switch {
+	case err == nil && d == 0:
+		return 0, fmt.Errorf("%s is no time to run: leave it out if there is to be no limit", conf.Quote(s))
+	case err == nil && bare:
+		return 0, fmt.Errorf("%s has no unit: write %ss, %[2]sm or %[2]sh", conf.Quote(s), s)
+	case err == nil && d < time.Second:
+		return 0, fmt.Errorf("%s is less than 1s", conf.Quote(s))
+	case err == nil && d > MaxTime*time.Second:
+		return 0, fmt.Errorf("%s is longer than 100 years", conf.Quote(s))
+	}
+	return int64((d + time.Second - 1) / time.Second), err
+}
+
+// resources reads what is asked for; what is not named is as in outer.
+func (r *reader) resources(n conf.Node, outer Resources) Resources {
+	m := n.Map(resKeys)
+	res := outer
+	for _, key := range resKeys.Known {
+		v := m.Get(key)
+		if v.Absent() || !v.IsText() {
+			v.Text() // for its mistake
+			continue
+		}
+		err := res.set(key, v.Text())
+		switch {
+		case err == nil:
+		case key == "cpus" && strings.Trim(v.Text(), "0123456789") != "":
+			v.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(v.Text()))
+		case key == "cpus":
+			v.Int(1, MaxCPUs)
+		case key == "gpus":
+			v.Int(0, MaxGPUs)
+		case key == "disk":
+			v.Errorf("%v", err)
+		default:
+			v.Errorf("%s: %v", key, err)
+		}
+	}
+	return res
+}
+
+// resourcesYAML is the value of resources. What is as in outer is left out, but
+// for the cpus: those are always said.
+func resourcesYAML(r, outer Resources) string {
+	cpus := "all"
+	if r.CPUs > 0 {
+		cpus = strconv.Itoa(r.CPUs)
+	}
+	text := "{cpus: " + cpus
+	for _, k := range []struct {
+		key      string
+		n, outer int64
+		unit     string
+	}{
+		{"memory", r.Memory, outer.Memory, ""}, {"gpus", int64(r.GPUs), int64(outer.GPUs), ""},
+		{"disk", r.Disk, outer.Disk, ""}, {"time", r.Time, outer.Time, "s"},
+	} {
+		if k.n != k.outer {
+			text += fmt.Sprintf(", %s: %d%s", k.key, k.n, k.unit)
+		}
+	}
+	return text + "}"
+}
+
+// ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, memory=SIZE,
+// gpus=N, disk=SIZE, time=LENGTH, and capabilities, joined by commas. What is written
+// with an = of these five is what a job gets.
+func ParseRequests(requests []string) (res Resources, caps []string, err error) {
+	for _, r := range requests {
+		for word := range strings.SplitSeq(r, ",") {
+			key, value, ok := strings.Cut(word, "=")
+			if !ok || !slices.Contains(resKeys.Known, key) {
+				e, err := capability.Parse(word)
+				if err != nil {
+					return res, nil, fmt.Errorf("request %w (cpus=N, memory=SIZE, gpus=N, disk=SIZE and time=LENGTH are what a job gets; all else is what its node is to be)", err)
+				}
+				caps = append(caps, e.String())
+				continue
+			}
+			err := res.set(key, value)
+			if key == "cpus" && err != nil {
+				err = errors.New("cpus must be a whole number from 1 to " + strconv.Itoa(MaxCPUs) + ", or all")
+			}
+			if err != nil {
+				return res, nil, fmt.Errorf("request %s: %w", conf.Quote(word), err)
+			}
+		}
+	}
+	return res, caps, nil
+}

@@ -1,0 +1,51 @@
+package job
+
+import (
+	"testing"
+	"time"
+)
+
+// A job that had to leave its node tells from where it went on, and how long all
+// of its attempts ran.
+func TestRowOfEvicted(t *testing.T) {
+	zero, saved := 0, ExitSaved
+	r := NewRow("ns/b", "j", &Head{Owner: "ana"}, time.Time{})
+	fold := func(kind Kind, try int, change func(*Record), reason string, runtime, ran float64) {
+		t.Helper()
+		rec := Record{Kind: kind, Job: "j", Try: try, Attempt: Token(string(rune('a' + try))), Node: string(rune('m' + try))}
+		if change != nil {
+			change(&rec)
+		}
+		if err := r.Fold(&rec); err != nil {
+			t.Fatal(err)
+		}
+		if r.Reason != reason || r.Runtime != runtime || r.Ran != ran {
+			t.Errorf("after %s of attempt %d: %q, %v of %v seconds, should be %q, %v of %v", kind, try, r.Reason, r.Runtime, r.Ran, reason, runtime, ran)
+		}
+	}
+	evicted := func(runtime float64, saves bool) func(*Record) {
+		return func(rec *Record) {
+			rec.Evicted, rec.Saved, rec.Manifest, rec.Runtime, rec.Exit, rec.Reason = true, saves, "m", runtime, &saved, "asked to leave"
+		}
+	}
+	fold(KindStart, 1, nil, "", 0, 0)
+	r.Take(1) // as a head that looks at it meanwhile
+	fold(KindBack, 1, evicted(2.1, false), "asked to leave", 2.1, 2.1)
+	fold(KindStart, 2, nil, "", 0, 2.1)
+	fold(KindBack, 2, evicted(4.2, true), "asked to leave", 4.2, 6.3)
+	fold(KindStart, 3, nil, "went on from o", 0, 6.3)
+	fold(KindBack, 3, func(rec *Record) { rec.Lost, rec.Reason = true, "lost" }, "lost", 0, 6.3)
+	fold(KindStart, 4, nil, "went on from o", 0, 6.3)
+	fold(KindLate, 3, func(rec *Record) { rec.Runtime = 1 }, "went on from o", 0, 7.3)
+	fold(KindBack, 4, evicted(0.5, true), "asked to leave", 0.5, 7.8)
+	fold(KindStart, 5, nil, "went on from q", 0, 7.8)
+	r.Take(3)
+	again := r
+	fold(KindDone, 5, func(rec *Record) { rec.Exit, rec.Runtime = &zero, 8 }, "went on from q", 8, 15.8)
+	r = again
+	fold(KindFailed, 5, func(rec *Record) { rec.Exit, rec.Runtime, rec.Reason = &saved, 9, "time limit" }, "time limit", 9, 16.8)
+	fold(KindRetry, 0, nil, "", 0, 16.8)
+	fold(KindStart, 6, nil, "", 0, 16.8)
+	fold(KindCancelled, 0, nil, "", 0, 16.8)
+	fold(KindLate, 6, func(rec *Record) { rec.Runtime = 1 }, "", 1, 17.8)
+}

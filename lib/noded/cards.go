@@ -1,0 +1,137 @@
+package noded
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"distribute/lib/node"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// How the GPUs are watched. A look costs a process of the vendor's, which takes a
+// part of a second.
+const (
+	cardsEvery  = time.Minute     // while something runs here, or a GPU is busy
+	cardsRecent = 2 * time.Second // starts that come together go by one look
+)
+
+// lookAtCards finds which GPUs are used by processes that are no job's. Those are
+// given to nobody. If it is not known who uses them, none is given. It costs
+// nothing where there are no GPUs.
+func (n *daemon) lookAtCards(ctx context.Context) {
+	if n.CardUsers == nil || len(n.given().Offer.GPUs) == 0 {
+		return
+	}
+	n.cards.Lock()
+	defer n.cards.Unlock()
+	if n.cards.looked && time.Since(n.cards.at) < cardsRecent {
+		return
+	}
+	users, err := n.CardUsers(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	n.cards.at, n.cards.looked = time.Now(), true
+	told := ""
+	if err != nil {
+		told = err.Error()
+	}
+	if told != "" && told != n.cards.told {
+		n.Log.Warn("it is not known who uses the GPUs; jobs are given none", "why", told)
+	}
+	n.cards.told = told
+	// Before the state is asked: this reads /proc.
+	type use struct{ ours, seen bool }
+	looks := map[int]use{}
+	for _, pids := range users {
+		for _, pid := range pids {
+			ours, seen := proc.InTree(pid, n.cgroup, n.desk.Dir())
+			looks[pid] = use{ours, seen}
+		}
+	}
+	n.do(func() {
+		given := map[int]bool{}
+		for s := range n.held {
+			for _, c := range s.cards {
+				given[c] = true
+			}
+		}
+		busy := map[int]bool{}
+		for _, g := range n.given().Offer.GPUs {
+			// A process that cannot be seen is taken for the job's that has the GPU.
+			busy[g.Index] = err != nil || slices.ContainsFunc(users[g.Index], func(pid int) bool {
+				return !looks[pid].ours && (looks[pid].seen || !given[g.Index])
+			})
+		}
+		n.setBusy(busy)
+	})
+}
+
+// setBusy makes it known which GPUs are busy, if that is news.
+func (n *daemon) setBusy(busy map[int]bool) {
+	g := *n.given()
+	g.Offer.GPUs = slices.Clone(g.Offer.GPUs)
+	var changed []string
+	for i := range g.Offer.GPUs {
+		c := &g.Offer.GPUs[i]
+		if c.Busy == busy[c.Index] {
+			continue
+		}
+		c.Busy = busy[c.Index]
+		changed = append(changed, fmt.Sprintf("%d busy=%v", c.Index, c.Busy))
+	}
+	if changed == nil {
+		return
+	}
+	n.Log.Info("GPUs are used by others, or are again not", "gpus", changed)
+	n.now.Store(&g)
+	n.link.tell(&wire.Offer{Offer: n.offer()})
+	n.refuse()
+	n.pump()
+	n.watchCards()
+}
+
+// watchCards looks at the GPUs every minute, for as long as something runs or one is
+// busy. At rest nobody looks: who begins to use one is found when a job comes for
+// it. It is called by the state.
+func (n *daemon) watchCards() {
+	if n.CardUsers == nil || len(n.given().Offer.GPUs) == 0 || n.cardsWatched {
+		return
+	}
+	n.cardsWatched = true
+	n.work.Go(func() {
+		ctx, cancel := n.untilOver()
+		defer cancel()
+		for again := true; again; {
+			n.lookAtCards(ctx)
+			n.do(func() {
+				again = len(n.held) > 0 || slices.ContainsFunc(n.given().Offer.GPUs, func(g node.GPU) bool { return g.Busy })
+				n.cardsWatched = again
+			})
+			if again {
+				linger(ctx, cardsEvery)
+			}
+			again = again && ctx.Err() == nil
+		}
+	})
+}
+
+// usable is which GPUs may be given out.
+func usable(gpus []node.GPU) map[int]bool {
+	ok := map[int]bool{}
+	for _, g := range gpus {
+		if !g.Busy {
+			ok[g.Index] = true
+		}
+	}
+	return ok
+}
+
+// freeCards is the GPUs that are free and that nobody else uses.
+func (n *daemon) freeCards() []int {
+	ok := usable(n.given().Offer.GPUs)
+	return slices.DeleteFunc(slices.Clone(n.stock.cards.free), func(i int) bool { return !ok[i] })
+}

@@ -1,0 +1,115 @@
+package noded
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"distribute/lib/account"
+	"distribute/lib/desk"
+	"distribute/lib/node"
+	"distribute/lib/presence"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// A Given is what of a node's settings may change while it runs.
+type Given struct {
+	Offer   node.Offer // Containment and Pause are found by the daemon, and which GPUs are busy
+	Most    int64      // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
+	Caps    *desk.Caps // nil: the disk is not looked at
+	As      func(ctx context.Context, submitter string) (*account.Account, error)
+	Pausers []int // nil: all
+
+	Presence presence.Config // when the node pauses by itself
+
+	cpus []int // the numbers of the cpus that are offered, if they are told apart
+}
+
+// given is how things stand now. It is not changed. It may be called from any
+// goroutine.
+func (n *daemon) given() *Given {
+	if g := n.now.Load(); g != nil {
+		return g
+	}
+	s := n.Settings
+	return &Given{Offer: s.Offer, Most: s.Most, Caps: s.Caps, As: s.As, Pausers: s.Pausers, Presence: s.Presence}
+}
+
+// most is how much memory all jobs together get.
+func (g *Given) most() int64 {
+	if g.Most > 0 {
+		return g.Most
+	}
+	return g.Offer.Memory - g.Offer.Memory/16
+}
+
+// change has the node go by other settings from now on. What runs goes on with what
+// it has; what waits and would never begin is given back. It is called by the state.
+func (n *daemon) change(g Given) {
+	was := n.given()
+	g.Offer.Containment = was.Offer.Containment
+	g.Offer.GPUs = slices.Clone(g.Offer.GPUs)
+	for i, c := range g.Offer.GPUs {
+		g.Offer.GPUs[i].Busy = slices.ContainsFunc(was.Offer.GPUs, func(o node.GPU) bool { return o.Index == c.Index && o.Busy })
+	}
+	n.free, n.stock = g.Offer.CPUs, newStock(g.Offer, n.cpuIDs)
+	g.cpus = n.stock.cpus.all
+	n.now.Store(&g)
+	for s := range n.held {
+		n.free -= s.cpus
+		n.stock.memory -= s.memory
+		n.stock.cpus.retake(s.on)
+		n.stock.cards.retake(s.cards)
+	}
+	n.rebound()
+	n.link.tell(&wire.Offer{Offer: n.offer()})
+	n.refuse()
+	n.pump()
+	n.roomChanged()
+	n.trim()
+	n.watchDisk()
+	n.watchCards()
+	n.work.Go(func() { n.watchOver(g.Presence) })
+	tell(n.patienceNews) // the pauses are read again, by who may pause now
+	tell(n.nowNews)
+}
+
+// refuse gives up the waiting of those who want more than the node has now.
+func (n *daemon) refuse() {
+	n.queue = slices.DeleteFunc(n.queue, func(w *want) bool {
+		if w.refused = n.beyond(&w.share); w.refused == nil {
+			return false
+		}
+		close(w.given)
+		return true
+	})
+}
+
+// bound bounds what all jobs together take of the machine, as far as the kernel
+// can, and says what it cannot.
+func (s *Settings) bound() {
+	missing := []string{"processes", "memory"}
+	if s.cgroup != "" {
+		missing = proc.Bound(s.cgroup, mostProcesses(), (&Given{Offer: s.Offer, Most: s.Most}).most())
+	}
+	s.bounds = !slices.Contains(missing, "memory")
+	if len(missing) > 0 {
+		s.Log.Info("the kernel does not bound what jobs take", "of", strings.Join(missing, ", "))
+	}
+}
+
+func mostProcesses() int64 { return max(256, 3*proc.MaxThreads()/4) }
+
+// rebound bounds the jobs anew. Where the new bound could be less than what runs
+// has, and the kernel would kill for it, that is done when nothing runs.
+func (n *daemon) rebound() {
+	most := n.given().most()
+	if n.cgroup == "" || !n.bounds || most == n.bounded {
+		return
+	}
+	if most > n.bounded || len(n.held) == 0 {
+		n.bounded = most
+		proc.Bound(n.cgroup, mostProcesses(), most)
+	}
+}

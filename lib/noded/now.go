@@ -1,0 +1,127 @@
+package noded
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/pause"
+	"distribute/lib/proc"
+)
+
+// nowEvery is the least time between two writings of what the node says of itself.
+const nowEvery = time.Second
+
+// tellNow writes into the places what is here, for dpause(1), when it has changed.
+// It is removed at the end if nothing is left that runs.
+func (n *daemon) tellNow(ctx context.Context) {
+	places := []string{pause.MachinePlace, pause.OwnPlace(n.desk.Dir())}
+	var last []byte
+	complained := false
+	for {
+		now, whole := n.nowHere()
+		content, err := now.Encode()
+		if err == nil && !bytes.Equal(content, last) {
+			last = content
+			for _, place := range places {
+				if _, missing := os.Lstat(place); missing != nil {
+					continue
+				}
+				if err := pause.PutNow(place, string(n.Name), content); err != nil && !complained {
+					n.Log.Warn("dpause cannot be told what is here", "why", err)
+					complained = true
+				}
+			}
+		}
+		linger(ctx, nowEvery)
+		if !whole {
+			tell(n.nowNews)
+		}
+		select {
+		case <-n.nowNews:
+		case <-ctx.Done():
+			if len(now.Running) == 0 {
+				for _, place := range places {
+					pause.RemoveNow(place, string(n.Name))
+				}
+			}
+			return
+		}
+	}
+}
+
+// nowHere is what the node says of itself. Not whole means that what was given to
+// a supervisor is not known to be with it yet.
+func (n *daemon) nowHere() (now pause.Now, whole bool) {
+	type given struct {
+		pause.Running
+		dir string
+	}
+	var list []given
+	n.do(func() {
+		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience,
+			Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot}
+		for _, a := range n.attempts {
+			if a.running && a.result == nil {
+				r := given{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(string(a.Token))}, a.Dir}
+				if a.open {
+					r.Job = string(a.Job)
+				}
+				list = append(list, r)
+			}
+		}
+		for _, b := range n.builds {
+			if b.run != nil && b.run.begun {
+				r := given{pause.Running{User: b.Batch.Namespace(), Build: true, CPUs: b.run.cpus}, b.Dir}
+				if !b.Spec.Private {
+					r.Job = string(b.Batch)
+				}
+				list = append(list, r)
+			}
+		}
+	})
+	whole = true
+	for _, r := range list {
+		h, ok := n.holder(r.dir)
+		if !ok {
+			whole = false
+			continue
+		}
+		r.PID, r.Start = h.Pid, h.Start
+		now.Running = append(now.Running, r.Running)
+	}
+	slices.SortFunc(now.Running, func(a, b pause.Running) int { return strings.Compare(a.Job+a.Cgroup, b.Job+b.Cgroup) })
+	return now, whole
+}
+
+// groupOf is the cgroup of an order, if it has one.
+func (n *daemon) groupOf(token string) string {
+	if n.cgroup == "" {
+		return ""
+	}
+	return filepath.Join(n.cgroup, token)
+}
+
+// holder is the supervisor that has signed the lock of an order in this boot.
+func (n *daemon) holder(dir string) (h proc.Holder, ok bool) {
+	b, err := os.ReadFile(filepath.Join(dir, proc.LockFile))
+	if err != nil || json.Unmarshal(b, &h) != nil {
+		return h, false
+	}
+	return h, h.Boot == n.boot && h.Pid > 1
+}
+
+// patienceBefore is how long the head let jobs wait when this node last said so.
+func patienceBefore(d *desk.Desk, node string) *float64 {
+	now, err := pause.OwnNow(pause.OwnPlace(d.Dir()), node)
+	if err != nil {
+		return nil
+	}
+	return now.Patience
+}

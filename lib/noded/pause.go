@@ -1,0 +1,457 @@
+package noded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"distribute/lib/account"
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/pause"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// errPaused is errStopped for an attempt that did not begin because the node is
+// paused.
+var errPaused = fmt.Errorf("%w: its node is paused", errStopped)
+
+// whyPatience is why a node pauses itself: jobs have waited for as long as the
+// head lets them.
+const whyPatience = "jobs have waited long enough"
+
+// A standing is what pauses ask of the node at a moment.
+type standing struct {
+	live   []string // the ids of the pauses
+	frozen bool     // nothing is to run
+	out    bool     // jobs are to leave
+	give   pause.Give
+	by     []string // who holds them
+	why    string   // of the first that a node made
+
+	// By the clock of the machine's start; negative: never.
+	since, until, leave time.Duration
+}
+
+// pausing is what reads the pauses of a node. Its fields belong to the goroutine
+// of its method run.
+type pausing struct {
+	n      *daemon
+	places []string
+	ended  string
+	since  time.Duration  // when everything came to stand still, after the machine's start; 0: it does not
+	names  map[int]string // of users, by number
+	odd    map[string]bool
+	last   pause.State // as far as it could be read
+	failed string      // what could not be read last, as it was logged
+}
+
+func newPausing(n *daemon) *pausing {
+	return &pausing{n: n, places: pause.PlacesOf(n.desk.Dir()), ended: pause.EndedOf(n.desk.Dir()), names: map[int]string{}, odd: map[string]bool{}}
+}
+
+// ask is what an order goes by.
+func (p *pausing) ask() *proc.Pausing {
+	if p == nil {
+		return nil
+	}
+	return &proc.Pausing{Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory}
+}
+
+// beginPauses reads what is paused, before the head is told anything, and begins to
+// follow it.
+func (n *daemon) beginPauses(ctx context.Context) {
+	if !n.Pauses {
+		return
+	}
+	n.pausing = newPausing(n)
+	p := n.pausing
+	n.started, _ = proc.StartOf(os.Getpid())
+	n.patience = patienceBefore(n.desk, string(n.Name))
+	changed := pause.Watch(ctx, p.places, p.ended)
+	st, next, err := p.read(standing{}, n.patience)
+	if err != nil {
+		n.Log.Warn("the pauses cannot all be read", "why", err)
+		next = time.Second
+	}
+	n.setPause(st)
+	n.work.Go(func() { p.run(ctx, changed, st, next) })
+	n.work.Go(func() { n.tellNow(ctx) })
+}
+
+// pausers is who may pause this node, nil for everybody: root and this process's
+// user always, whose are the pauses that the node makes by itself.
+func (n *daemon) pausers() []int {
+	if n.given().Pausers == nil {
+		return nil
+	}
+	return append([]int{0, os.Geteuid()}, n.given().Pausers...)
+}
+
+// may says whether a user may pause this node.
+func (n *daemon) may(uid int) bool {
+	may := n.pausers()
+	return may == nil || slices.Contains(may, uid)
+}
+
+// run reads the pauses when they change and when one ends. News comes too when
+// the head has said how long jobs wait.
+func (p *pausing) run(ctx context.Context, changed <-chan struct{}, st standing, next time.Duration) {
+	for {
+		timer := time.NewTimer(next)
+		select {
+		case <-changed:
+		case <-p.n.patienceNews:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+		var err error
+		var patience *float64
+		if !p.n.do(func() { patience = p.n.patience }) {
+			return
+		}
+		st, next, err = p.read(st, patience)
+		if err != nil {
+			p.n.Log.Warn("the pauses cannot all be read; what held before holds", "why", err)
+			next = min(next, 10*time.Second)
+			continue
+		}
+		if !p.n.do(func() { p.n.setPause(st) }) {
+			return
+		}
+	}
+}
+
+// never is how long to wait for what nothing ends.
+const never = 24 * time.Hour
+
+// read is how things stand, and for how long they stay so by themselves. It sees
+// to the node's own pauses.
+func (p *pausing) read(before standing, patience *float64) (st standing, next time.Duration, err error) {
+	c, err := pause.Here()
+	if err != nil {
+		return before, never, err
+	}
+	s, err := pause.Read(c, p.places, p.ended, p.n.may)
+	p.complain(err)
+	if err != nil {
+		s = s.Keep(p.last)
+	}
+	p.last = s
+	for _, o := range s.Odd {
+		if text := o.Error(); !p.odd[text] && len(p.odd) < 1000 {
+			p.odd[text] = true
+			p.n.Log.Warn("a file in a place of pauses is none", "why", text)
+		}
+	}
+	if pause.Tidy(&s, p.places); !s.Frozen() {
+		p.since = 0
+	} else if p.since == 0 {
+		p.since = max(1, c.Uptime)
+		for _, q := range s.Live {
+			if ago := c.Now.Sub(q.Made); q.Full() && ago > 0 {
+				p.since = max(1, min(p.since, c.Uptime-ago))
+			}
+		}
+	}
+	st = p.stand(c, s, patience)
+	p.own(c, s, st)
+	if next = st.stays(c, s); err != nil {
+		next = min(next, lostAgain)
+	}
+	return st, next, nil
+}
+
+// lostAgain is how long after a place could not be read that is tried again.
+const lostAgain = 10 * time.Second
+
+// complain says once what cannot be read.
+func (p *pausing) complain(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != p.failed && err != nil {
+		p.n.Log.Warn("the pauses cannot all be read; those that are known hold until their time is over", "why", err)
+	}
+	p.failed = text
+}
+
+// ownAgain is how long after the node could not keep a pause of its own it tries
+// again: the disk may be full.
+const ownAgain = time.Minute
+
+// stays is for how long things stand so by themselves.
+func (st *standing) stays(c pause.Clock, s pause.State) time.Duration {
+	next := never
+	if d, ok := s.Next(); ok {
+		next = min(next, d)
+	}
+	switch left := st.leave - c.Uptime; {
+	case st.leave <= 0 || st.out:
+	case left > 0:
+		next = min(next, left)
+	default:
+		next = min(next, ownAgain) // that it is there now is told
+	}
+	return max(next, time.Millisecond)
+}
+
+// maxNamed is how many of those who hold a pause are named, the first ones: one user
+// may have the numbers of thousands.
+const maxNamed = 8
+
+// stand sums up what the pauses ask.
+func (p *pausing) stand(c pause.Clock, s pause.State, patience *float64) standing {
+	st := standing{frozen: s.Frozen(), out: s.Out(), give: s.Give(), until: -1, leave: -1, since: p.since}
+	// Of a node of which nothing is left nothing can run.
+	offer := &p.n.given().Offer
+	st.frozen = st.frozen || st.give.CPUs >= p.n.realCPUs() || offer.Memory > 0 && st.give.Memory >= offer.Memory
+	by := map[string]bool{}
+	for _, q := range s.Live {
+		st.live = append(st.live, q.Place+"/"+q.ID)
+		switch {
+		case q.Why == whyPatience && q.UID == os.Geteuid():
+		case q.Why != "":
+			st.why = q.Why
+		case len(by) < maxNamed:
+			by[p.name(q.UID)] = true
+		}
+		if p.since == 0 {
+			st.since = max(st.since, c.Uptime-max(0, c.Now.Sub(q.Made)))
+		}
+	}
+	st.by = slices.Sorted(maps.Keys(by))
+	if end, forever := s.Until(); !forever && len(s.Live) > 0 {
+		st.until = c.Uptime + end.Sub(c.Now)
+	}
+	if s.Frozen() && patience != nil {
+		if leave := p.since + time.Duration(*patience*float64(time.Second)); st.until < 0 || leave < st.until {
+			st.leave = max(1, leave)
+		}
+	}
+	return st
+}
+
+// name is that of a user, asked for once.
+func (p *pausing) name(uid int) string {
+	if p.names[uid] == "" {
+		p.names[uid] = account.UserName(uid)
+	}
+	return p.names[uid]
+}
+
+// own asks the jobs to leave that have waited for as long as the head lets them,
+// and ends that when the others have ended theirs.
+func (p *pausing) own(c pause.Clock, s pause.State, st standing) {
+	others := false
+	var mine *pause.Pause
+	for i, q := range s.Live {
+		if q.Why == whyPatience && q.UID == os.Geteuid() {
+			mine = &s.Live[i]
+		} else if q.Full() {
+			others = true
+		}
+	}
+	var err error
+	switch {
+	case mine != nil && !others:
+		err = pause.Remove(*mine)
+	case mine == nil && others && !st.out && st.leave > 0 && st.leave <= c.Uptime:
+		end, forever := s.Until()
+		q := pause.To(c, end)
+		if !forever {
+			q = pause.For(c, end.Sub(c.Now))
+		}
+		q.Out, q.Why = true, whyPatience
+		p.n.Log.Info("the pause is longer than jobs wait; they are asked to leave")
+		place := pause.OwnPlace(p.n.desk.Dir())
+		if _, err = pause.Put(place, q); err != nil && p.n.desk.MakeRoom(err) {
+			_, err = pause.Put(place, q)
+		}
+	}
+	if err != nil {
+		p.n.Log.Warn("the node's own pause cannot be kept", "why", err)
+	}
+}
+
+// setPause makes how things stand known to all whom it concerns.
+func (n *daemon) setPause(st standing) {
+	was := n.pause
+	n.pause = st
+	same := slices.Equal(was.live, st.live) && was.leave == st.leave
+	if same {
+		return
+	}
+	switch {
+	case len(st.live)+len(was.live) == 0:
+		return
+	case len(st.live) == 0:
+		n.Log.Info("nothing is paused any more")
+	default:
+		n.Log.Info("paused", "by", st.by, "why", st.why, "all", st.frozen, "out", st.out, "cpus_given_back", st.give.CPUs, "for", n.leftOf(st.until))
+	}
+	n.link.tell(&wire.Offer{Offer: n.offer()})
+	for _, a := range n.attempts {
+		switch {
+		case a.result != nil || a.stopped || a.held:
+		case a.started && a.running && (a.phase == wire.Running || a.phase == wire.Paused):
+			n.setPhase(a, n.runPhase())
+		default:
+			n.sendBack(a)
+		}
+	}
+	n.warden.stir()
+	n.pump()
+}
+
+// sendBack gives an attempt back that has not started, if a pause is in its way.
+// One of an earlier daemon that does not go on yet is looked at when it does.
+func (n *daemon) sendBack(a *attempt) {
+	if a.cancel != nil && !a.started && n.mustWait(a) {
+		a.back = true
+		a.cancel(errPaused)
+	}
+}
+
+// mustWait says whether an attempt that has not started is given back because of a
+// pause. One whose build stands still waits for that, unless jobs are to leave.
+func (n *daemon) mustWait(a *attempt) bool {
+	if !n.pause.frozen {
+		return a.cpus > n.given().Offer.CPUs-n.pause.give.CPUs
+	}
+	if a.phase != wire.Building || n.pause.out {
+		return true
+	}
+	return !slices.ContainsFunc(slices.Collect(maps.Values(n.builds)), func(b *build) bool {
+		return b.Batch == a.Job.Batch() && b.run != nil && b.run.begun
+	})
+}
+
+// keepOff gives back at once what the head gives while the node is paused, of
+// which nothing is noted. It returns the rest.
+func (n *daemon) keepOff(notes []desk.Note) (rest []desk.Note) {
+	n.do(func() {
+		for _, s := range notes {
+			paused := n.pause.frozen || s.CPUs > n.given().Offer.CPUs-n.lent()
+			if n.attempts[s.Token] != nil || !paused {
+				rest = append(rest, s)
+				continue
+			}
+			n.Log.Debug("an attempt comes while the node is paused; it is given back", "attempt", s.Token)
+			n.link.tell(&wire.Ended{Attempt: s.Token, Result: job.Result{Unstarted: true, NodePaused: true, Outcome: job.Outcome{Reason: n.pausedReason()}}})
+		}
+	})
+	return rest
+}
+
+// pausedReason is why an attempt is given back.
+func (n *daemon) pausedReason() string {
+	if n.pause.frozen || n.pause.give.CPUs == 0 {
+		return string(n.Name) + " is paused"
+	}
+	return string(n.Name) + " has lent cpus back"
+}
+
+// runPhase is the phase of what runs.
+func (n *daemon) runPhase() string {
+	if n.pause.frozen {
+		return wire.Paused
+	}
+	return wire.Running
+}
+
+// lent is how many cpus are given back.
+func (n *daemon) lent() int { return min(n.pause.give.CPUs, n.given().Offer.CPUs) }
+
+// leftOf is how long it is until a moment after the machine's start.
+func (n *daemon) leftOf(at time.Duration) time.Duration {
+	if at < 0 {
+		return -1
+	}
+	return max(0, at-proc.Uptime())
+}
+
+// pauseNow is what the head is told of the pauses, nil if there are none.
+func (n *daemon) pauseNow() *node.Pause {
+	st := &n.pause
+	if len(st.live) == 0 {
+		return nil
+	}
+	p := &node.Pause{By: st.by, Why: st.why, Since: max(0, (proc.Uptime() - st.since).Seconds()), Out: st.out}
+	if st.until >= 0 {
+		p.Left = max(0.001, n.leftOf(st.until).Seconds())
+	}
+	if st.leave >= 0 && !st.out {
+		left := n.leftOf(st.leave).Seconds()
+		p.Go = &left
+	}
+	if !st.frozen {
+		p.Give = &node.Give{CPUs: st.give.CPUs, Memory: st.give.Memory}
+	}
+	return p
+}
+
+// lend takes from an offer what is given back.
+func (n *daemon) lend(o *node.Offer) {
+	if o.Pause = n.pauseNow(); o.Pause != nil && o.Pause.Give != nil {
+		o.CPUs = max(1, o.CPUs-n.pause.give.CPUs)
+		o.Memory = max(0, o.Memory-n.pause.give.Memory)
+	}
+}
+
+// setPatience notes how long the head lets jobs wait.
+func (n *daemon) setPatience(seconds *float64) {
+	n.do(func() { n.patience = seconds })
+	tell(n.patienceNews)
+	tell(n.nowNews)
+}
+
+// tell leaves word in a channel with room for one.
+func tell(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// endPauses ends every pause, for an operator. Files that this user may not remove
+// are written down as ended.
+func (n *daemon) endPauses(by string) {
+	if n.pausing == nil {
+		return
+	}
+	n.Log.Info("an operator ends all pauses", "by", clean(by))
+	places, ended := n.pausing.places, n.pausing.ended
+	n.work.Go(func() {
+		c, err := pause.Here()
+		if err != nil {
+			n.Log.Error("the pauses cannot be ended", "why", err)
+			return
+		}
+		s, err := pause.Read(c, places, ended, nil)
+		var left []string
+		for _, p := range s.Live {
+			if e := pause.Remove(p); errors.Is(e, os.ErrPermission) {
+				left = append(left, p.ID)
+			} else if e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+		if len(left) > 0 {
+			err = errors.Join(err, pause.Cease(ended, places, left))
+		}
+		if err != nil {
+			n.Log.Error("not every pause could be ended", "why", err)
+		}
+	})
+}

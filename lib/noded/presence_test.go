@@ -1,0 +1,271 @@
+package noded
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"distribute/lib/hours"
+	"distribute/lib/job"
+	"distribute/lib/pause"
+	"distribute/lib/presence"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// A desktop is a machine made of files, with one terminal.
+type desktop struct {
+	*testing.T
+	root string
+	skip atomic.Int64 // by which its clocks are ahead
+}
+
+func newDesktop(t *testing.T) *desktop {
+	d := &desktop{T: t, root: t.TempDir()}
+	if err := os.MkdirAll(d.root+"/dev/pts", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.root+"/dev/pts/3", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.typed(2 * time.Hour)
+	return d
+}
+
+// typed has somebody type at the terminal, so long ago.
+func (d *desktop) typed(ago time.Duration) {
+	d.Helper()
+	at := time.Now().Add(time.Duration(d.skip.Load()) - ago)
+	if err := os.Chtimes(d.root+"/dev/pts/3", at, at); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// settings has a node pause while somebody is at the desktop, and an hour after.
+func (d *desktop) settings(s *Settings) {
+	s.Presence = presence.Config{AutoPause: time.Hour, Sources: []string{presence.Terminals}}
+	s.Host = presence.Host{Root: d.root, Name: func(int) string { return "ana" }, Clock: func() (presence.Moment, error) {
+		skip := time.Duration(d.skip.Load())
+		return presence.Moment{Now: time.Now().Add(skip), Uptime: proc.Uptime() + skip}, nil
+	}}
+}
+
+// leave has nobody be there for two hours.
+func (d *desktop) leave() { d.skip.Add(int64(2 * time.Hour)) }
+
+// own is the pauses that a node has made.
+func own(t *testing.T, dir string) (all []pause.Pause) {
+	t.Helper()
+	c, err := pause.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := pause.Read(c, []string{pause.OwnPlace(dir)}, pause.EndedOf(dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Live
+}
+
+const byTerminal = "somebody is active: terminal pts/3 (ana)"
+
+// A job stands still when somebody comes, and goes on when he has been away.
+func TestSomebodyComes(t *testing.T) {
+	t.Parallel()
+	h, d := newFakeHead(t), newDesktop(t)
+	top := t.TempDir()
+	dir := filepath.Join(top, "node")
+	h.liveAs(dir, d.settings)
+	s, _ := h.session()
+	st := h.begun(s, filepath.Join(top, "gate"))
+	d.typed(0)
+	o := s.offered("it is paused", paused)
+	if o.Pause.Why != byTerminal || len(o.Pause.By) > 0 || o.Pause.Left != 0 {
+		t.Errorf("it offers %+v", o.Pause)
+	}
+	s.phase(wire.Paused)
+	d.leave()
+	if err := os.WriteFile(filepath.Join(top, "gate"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.offered("nobody is there", notPaused)
+	if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.OK() || e.Paused == 0 {
+		t.Errorf("it says %+v", e)
+	}
+}
+
+// Somebody who is there when the node starts, or came while it had nothing to do,
+// keeps what comes from being started.
+func TestSomebodyIsThere(t *testing.T) {
+	t.Parallel()
+	h, d := newFakeHead(t), newDesktop(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	d.typed(0)
+	stop := h.liveAs(dir, d.settings)
+	s, _ := h.session()
+	refused := func() {
+		t.Helper()
+		st := h.start("true")
+		s.say(st)
+		if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.Unstarted || !e.NodePaused {
+			t.Errorf("it says %+v", e)
+		}
+	}
+	refused()
+	stop()
+	// One that is started anew while its pause holds makes no second, and does not
+	// end it though nobody is seen any more.
+	d.typed(2 * time.Hour)
+	stop = h.liveAs(dir, d.settings)
+	s, _ = h.session()
+	refused()
+	if p := own(t, dir); len(p) != 1 || p[0].Why != byTerminal {
+		t.Errorf("it holds %+v", p)
+	}
+	stop()
+	// One that is to do so no more ends it.
+	stop = h.live(dir, nil)
+	s, _ = h.session()
+	st := h.start("true")
+	s.say(st)
+	if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.OK() {
+		t.Errorf("it says %+v", e)
+	}
+	if p := own(t, dir); len(p) != 0 {
+		t.Errorf("it holds %+v", p)
+	}
+	stop()
+	// And one that looks only now and then looks before a start.
+	h.liveAs(dir, d.settings)
+	s, _ = h.session()
+	for began := proc.Uptime(); proc.Uptime()-began < lookBusy; <-time.After(10 * time.Millisecond) {
+	}
+	d.typed(0)
+	refused()
+}
+
+// An attempt that waited when the node went down is not started by the next one
+// before that has looked whether somebody is there.
+func TestSomebodyIsThereWhenItGoesOn(t *testing.T) {
+	t.Parallel()
+	h, d := newFakeHead(t), newDesktop(t)
+	top := t.TempDir()
+	dir, gate := filepath.Join(top, "node"), filepath.Join(top, "gate")
+	stop := h.liveAs(dir, d.settings)
+	s, _ := h.session()
+	runs, waits := h.begun(s, gate), h.start("true")
+	s.say(waits, waits)
+	for p := awaited[*wire.Phase](s); p.Attempt != waits.Attempt; p = awaited[*wire.Phase](s) {
+	}
+	stop()
+	d.typed(0)
+	h.liveAs(dir, d.settings)
+	s, items := h.session()
+	if p := own(t, dir); len(p) != 1 {
+		t.Errorf("it holds %+v", p)
+	}
+	var back *job.Result
+	for _, m := range items {
+		if m.Attempt == waits.Attempt {
+			back = m.Result
+		}
+	}
+	if back == nil {
+		e := awaited[*wire.Ended](s)
+		back = &e.Result
+	}
+	if !back.Unstarted || !back.NodePaused {
+		t.Errorf("it says %+v", back)
+	}
+	d.leave()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
+		t.Errorf("it says %+v", e)
+	}
+}
+
+// What the node has paused by itself others may end: then jobs run until the
+// reason is over, and the next time it pauses again.
+func TestSomebodyOverrules(t *testing.T) {
+	t.Parallel()
+	h, d := newFakeHead(t), newDesktop(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	d.typed(0)
+	over := make(chan struct{})
+	h.liveAs(dir, func(s *Settings) {
+		d.settings(s)
+		s.Log = slog.New(slog.NewTextHandler(&listener{t.Output(), "the reason is over", over}, nil))
+	})
+	s, _ := h.session()
+	p := own(t, dir)
+	if len(p) != 1 {
+		t.Fatalf("it holds %+v", p)
+	}
+	d.typed(0)
+	if err := pause.Remove(p[0]); err != nil {
+		t.Fatal(err)
+	}
+	s.offered("it is not paused", notPaused)
+	run := func() *wire.Ended {
+		s.say(h.start("true"))
+		return awaited[*wire.Ended](s)
+	}
+	if e := run(); !e.OK() {
+		t.Fatalf("it says %+v", e)
+	}
+	d.leave()
+	d.typed(2 * time.Hour)
+	for begun := true; begun; run() { // each looks, if that has not just been done
+		select {
+		case <-over:
+			begun = false
+		default:
+		}
+	}
+	d.typed(0)
+	s.say(h.start("sleep 60"))
+	s.offered("it is paused again", paused)
+}
+
+// A listener closes a channel when it hears a text.
+type listener struct {
+	io.Writer
+	text string
+	over chan struct{}
+}
+
+func (l *listener) Write(p []byte) (int, error) {
+	if l.text != "" && strings.Contains(string(p), l.text) {
+		l.text = ""
+		close(l.over)
+	}
+	return l.Writer.Write(p)
+}
+
+// The hours of the node's file.
+func TestHours(t *testing.T) {
+	h := newFakeHead(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	spans, err := hours.Parse("daily 0-24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.liveAs(dir, func(s *Settings) { s.Presence.Hours = spans })
+	s, _ := h.session()
+	st := h.start("true")
+	s.say(st)
+	if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.NodePaused {
+		t.Errorf("it says %+v", e)
+	}
+	p := own(t, dir)
+	if len(p) != 1 || !strings.HasPrefix(p[0].Why, "hours: daily 0-24") || p[0].Until.Before(time.Now().Add(7*24*time.Hour)) {
+		t.Errorf("it holds %+v", p)
+	}
+}

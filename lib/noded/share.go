@@ -1,0 +1,200 @@
+package noded
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/proc"
+	"distribute/lib/unit"
+)
+
+// A share is what an attempt or a build has of the node while it runs.
+type share struct {
+	cpus   int
+	memory int64 // bytes that are counted for it
+	gpus   int
+
+	on    []int // numbers of its cpus; none: any
+	cards []int // indexes of its GPUs
+}
+
+// A tooMuchError says that a job wants more than the node has at all.
+type tooMuchError struct{ why string }
+
+func (e *tooMuchError) Error() string { return e.why }
+
+// resources is what an attempt asked for.
+func (a *attempt) resources(spec *job.Spec) job.Resources {
+	if a.Work != nil && a.Work.Resources != nil {
+		return *a.Work.Resources
+	}
+	return spec.Resources
+}
+
+// shareOf is what an attempt that asks for r gets with its cpus. Who says nothing
+// of memory is counted with what goes with the cpus.
+func (n *daemon) shareOf(cpus int, r job.Resources) (share, error) {
+	s := share{cpus: cpus, memory: n.memoryOf(cpus), gpus: r.GPUs}
+	if r.Memory > 0 {
+		s.memory = r.Memory
+	}
+	return s, n.beyond(&s)
+}
+
+// beyond says why a share can never be had of this node as it is now; nil if it
+// can. It may be called from any goroutine.
+func (n *daemon) beyond(s *share) error {
+	o := &n.given().Offer
+	if s.cpus > o.CPUs {
+		return &tooMuchError{fmt.Sprintf("needs %s, and %s has %d", unit.Count(s.cpus, "cpu"), n.Name, o.CPUs)}
+	}
+	if o.Memory > 0 && s.memory > o.Memory {
+		return &tooMuchError{fmt.Sprintf("needs %s of memory, and %s has %s", unit.FormatBytes(s.memory), n.Name, unit.FormatBytes(o.Memory))}
+	}
+	switch ok := len(usable(o.GPUs)); {
+	case s.gpus > len(o.GPUs):
+		return &tooMuchError{fmt.Sprintf("needs %s, and %s has %d", unit.Count(s.gpus, "GPU"), n.Name, len(o.GPUs))}
+	case s.gpus > ok:
+		return &tooMuchError{fmt.Sprintf("needs %s, and %s has %d that nobody else uses", unit.Count(s.gpus, "GPU"), n.Name, ok)}
+	}
+	return nil
+}
+
+// memoryOf is the part of the node's memory that goes with cpus of it.
+func (n *daemon) memoryOf(cpus int) int64 {
+	return n.given().Offer.Memory / int64(max(1, n.given().Offer.CPUs)) * int64(cpus)
+}
+
+// A stock is what the node has that nobody has now. It is of the state.
+type stock struct {
+	memory int64 // bytes; less than nothing if what runs was given by other rules
+	cpus   pool
+	cards  pool
+	sized  bool // the node's memory is known
+}
+
+// newStock is all that a node offers: with the numbers of so many cpus of those
+// that it may run on, so that the last ones are the person's at the machine. If it
+// offers more than there are, they cannot be told apart, and jobs may run on any.
+func newStock(o node.Offer, cpus []int) stock {
+	s := stock{memory: o.Memory, sized: o.Memory > 0}
+	if o.CPUs <= len(cpus) {
+		core := map[int]string{}
+		for _, c := range cpus {
+			core[c] = siblings(c)
+		}
+		s.cpus = newPool(inCores(cpus, core)[:o.CPUs], core)
+	}
+	for _, g := range o.GPUs {
+		s.cards.all = append(s.cards.all, g.Index)
+	}
+	s.cards = newPool(s.cards.all, nil)
+	return s
+}
+
+// has says whether what w wants is there, and is not given back to a person.
+func (n *daemon) has(w *want) bool {
+	lent := &n.pause.give
+	return !n.pause.frozen && w.cpus <= n.free-lent.CPUs && (!n.stock.sized || w.memory <= n.stock.memory-lent.Memory) && w.gpus <= len(n.freeCards())
+}
+
+// take takes a share.
+func (n *daemon) take(s *share) {
+	n.free -= s.cpus
+	n.stock.memory -= s.memory
+	s.on, s.cards = n.stock.cpus.take(s.cpus), n.stock.cards.retake(n.freeCards()[:s.gpus])
+	n.held[s] = true
+}
+
+// give gives it back.
+func (n *daemon) give(s *share) {
+	n.free += s.cpus
+	n.stock.memory += s.memory
+	n.stock.cpus.give(s.on)
+	n.stock.cards.give(s.cards)
+	if delete(n.held, s); len(n.held) == 0 {
+		n.rebound()
+	}
+}
+
+// retake takes the share of what was started by an earlier daemon.
+func (n *daemon) retake(s *share) {
+	n.free -= s.cpus
+	n.stock.memory -= s.memory
+	s.on, s.cards = n.stock.cpus.retake(s.on), n.stock.cards.retake(s.cards)
+	n.held[s] = true
+}
+
+// shareIn is the share that an attempt was started with.
+func (a *attempt) shareIn(s *desk.Started) *share {
+	if s == nil {
+		return &share{cpus: a.cpus}
+	}
+	return &share{cpus: a.cpus, memory: s.Memory, gpus: len(s.GPUs), on: s.CPUs, cards: s.GPUs}
+}
+
+// note keeps the share for the daemon that may take the attempt over.
+func (s *share) note(to *desk.Started) { to.CPUs, to.GPUs, to.Memory = s.on, s.cards, s.memory }
+
+// limits is what the kernel, or the supervisor, holds the attempt to. A job may
+// have so many processes that no sensible one misses any, and few enough that a
+// person at the machine can still start his own.
+func (s *share) limits(r job.Resources) proc.Limits {
+	return proc.Limits{CPUs: s.on, Memory: r.Memory, Pids: 1024 + 256*s.cpus, Time: time.Duration(r.Time) * time.Second}
+}
+
+// env tells of the share. CUDA orders GPUs by speed unless it is told to take
+// them as nvidia-smi does. Who has none finds none.
+func (s *share) env() []string {
+	if len(s.cards) == 0 {
+		return []string{"DISTRIBUTE_GPUS=0", "CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES="}
+	}
+	var list []string
+	for _, c := range s.cards {
+		list = append(list, strconv.Itoa(c))
+	}
+	cards := strings.Join(list, ",")
+	return []string{"DISTRIBUTE_GPUS=" + strconv.Itoa(len(list)), "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+		"CUDA_VISIBLE_DEVICES=" + cards, "HIP_VISIBLE_DEVICES=" + cards}
+}
+
+// offeredCPUs is the numbers of all cpus that jobs may run on, those that a person gets
+// back first at the end: the offered ones, or all that there are if more are offered;
+// nil if they are not known.
+func (n *daemon) offeredCPUs() []int {
+	if own := n.given().cpus; len(own) > 0 {
+		return slices.Clone(own)
+	}
+	return slices.Clone(n.cpuIDs)
+}
+
+// realCPUs is how many cpus jobs may run on, which is fewer than are offered where
+// jobs share them.
+func (n *daemon) realCPUs() int {
+	offered := n.given().Offer.CPUs
+	if all := len(n.cpuIDs); all > 0 && all < offered {
+		return all
+	}
+	return offered
+}
+
+// limitReached is the reason that a status gives by itself: which limit it was.
+func limitReached(st *proc.Status) string {
+	switch {
+	case st.NoMemory && st.Had > 0:
+		return "out of memory: it had " + unit.FormatBytes(st.Had)
+	case st.NoMemory:
+		return "out of memory: its node had no more"
+	case st.Stopped == proc.StoppedTime:
+		return "time limit"
+	case st.Crowded > 0:
+		return fmt.Sprintf("it wanted more than %d processes, and may have no more", st.Crowded)
+	}
+	return ""
+}

@@ -1,0 +1,154 @@
+package noded
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/proc"
+)
+
+// threads is eight cpus of four cores, numbered as most machines do it.
+func threads() pool {
+	core := map[int]string{}
+	for c := range 8 {
+		core[c] = fmt.Sprintf("%d,%d", c%4, c%4+4)
+	}
+	return newPool(inCores([]int{0, 1, 2, 3, 4, 5, 6, 7}, core), core)
+}
+
+func TestPool(t *testing.T) {
+	p := threads()
+	if want := []int{0, 4, 1, 5, 2, 6, 3, 7}; !slices.Equal(p.all, want) {
+		t.Errorf("in the order %v, want %v", p.all, want)
+	}
+	for _, c := range []struct {
+		take int
+		want []int
+	}{
+		{2, []int{0, 4}},    // a core
+		{1, []int{1}},       // half of one
+		{3, []int{2, 5, 6}}, // a core, and the other half
+		{3, nil},
+		{2, []int{3, 7}},
+		{1, nil},
+	} {
+		if got := p.take(c.take); !slices.Equal(got, c.want) {
+			t.Errorf("%d of them are %v, want %v", c.take, got, c.want)
+		}
+	}
+	p.give([]int{5, 2})
+	if got := p.retake([]int{2, 2, 3, 99}); !slices.Equal(got, []int{2}) {
+		t.Errorf("retook %v", got)
+	}
+	if got := p.take(1); !slices.Equal(got, []int{5}) {
+		t.Errorf("took %v", got)
+	}
+	p.give([]int{0, 1, 2, 3, 4, 5, 6, 7})
+	if !slices.Equal(p.free, p.all) {
+		t.Errorf("free are %v", p.free)
+	}
+	all := threads()
+	if got := all.take(8); len(got) != 8 || !slices.IsSorted(got) {
+		t.Errorf("all are %v", got)
+	}
+}
+
+// TestStock is a node with memory and GPUs, on which the second attempt waits for
+// what the first has.
+func TestStock(t *testing.T) {
+	o := node.Offer{CPUs: 4, Memory: 8 << 30, GPUs: []node.GPU{{Index: 0}, {Index: 3}}}
+	n := newDaemon(&Settings{Name: "ws1", Offer: o, Addr: "tcp://127.0.0.1:1"}, nil)
+	n.cpuIDs = []int{0, 1, 2, 3, 4, 5}
+	n.change(Given{Offer: o})
+	if got := n.offeredCPUs(); len(got) != 4 {
+		t.Fatalf("it offers %v", got)
+	}
+	wants := func(cpus int, r job.Resources) *want {
+		s, err := n.shareOf(cpus, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &want{share: s, given: make(chan struct{})}
+		n.queue = append(n.queue, w)
+		n.pump()
+		return w
+	}
+	a := wants(1, job.Resources{Memory: 5 << 30, GPUs: 1})
+	b := wants(1, job.Resources{GPUs: 1}) // counts with 2G
+	if !given(a) || !given(b) || !slices.Equal(a.cards, []int{0}) || !slices.Equal(b.cards, []int{3}) || slices.Equal(a.on, b.on) {
+		t.Fatalf("%+v %+v", a.share, b.share)
+	}
+	c, d := wants(1, job.Resources{}), wants(1, job.Resources{GPUs: 1})
+	if given(c) || given(d) {
+		t.Errorf("more memory was given than there is: %d", n.stock.memory)
+	}
+	n.give(&a.share)
+	if n.pump(); !given(c) || !given(d) || !slices.Equal(d.cards, []int{0}) {
+		t.Errorf("nobody got what was given back: %+v %+v", c.share, d.share)
+	}
+	for _, s := range []share{b.share, c.share, d.share} {
+		n.give(&s)
+	}
+	if n.free != 4 || n.stock.memory != 8<<30 || len(n.stock.cpus.free) != 4 || len(n.stock.cards.free) != 2 {
+		t.Errorf("left are %d cpus, %+v", n.free, n.stock)
+	}
+	for _, r := range []job.Resources{{Memory: 9 << 30}, {GPUs: 3}} {
+		if _, err := n.shareOf(1, r); err == nil || !strings.Contains(err.Error(), "ws1 has ") {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	// What an earlier daemon gave is not given again.
+	old := (&attempt{Attempt: &desk.Attempt{}, cpus: 1}).shareIn(&desk.Started{CPUs: a.on, GPUs: []int{3}, Memory: 6 << 30})
+	n.retake(old)
+	if e := wants(1, job.Resources{Memory: 1 << 30, GPUs: 1}); !given(e) || slices.Equal(e.on, old.on) || !slices.Equal(e.cards, []int{0}) {
+		t.Errorf("%+v beside %+v", e.share, *old)
+	}
+	if f := wants(1, job.Resources{Memory: 2 << 30}); given(f) {
+		t.Error("its memory was given again")
+	}
+}
+
+// TestMoreThanThereAre is a node that offers more cpus than it has: then nobody has
+// cpus of his own.
+func TestMoreThanThereAre(t *testing.T) {
+	s := newStock(node.Offer{CPUs: 4}, []int{0, 1})
+	if s.cpus.all != nil || s.cpus.take(1) != nil {
+		t.Errorf("%+v", s.cpus)
+	}
+}
+
+func TestShareEnv(t *testing.T) {
+	none, two := &share{}, &share{cards: []int{1, 3}}
+	if got := strings.Join(none.env(), " "); got != "DISTRIBUTE_GPUS=0 CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES= ROCR_VISIBLE_DEVICES=" {
+		t.Error(got)
+	}
+	if got := strings.Join(two.env(), " "); got != "DISTRIBUTE_GPUS=2 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=1,3 HIP_VISIBLE_DEVICES=1,3" {
+		t.Error(got)
+	}
+}
+
+// TestN60Reasons tells the limits that a job came up against from one another.
+func TestN60Reasons(t *testing.T) {
+	for _, c := range []struct {
+		st   proc.Status
+		want string
+	}{
+		{proc.Status{Signal: 9, NoMemory: true, Had: 4 << 30}, "out of memory: it had 4G"},
+		{proc.Status{Signal: 9, NoMemory: true}, "out of memory: its node had no more"},
+		{proc.Status{Signal: 9, Stopped: proc.StoppedTime, Wall: time.Hour}, "time limit"},
+		{proc.Status{Exit: new(int), Stopped: proc.StoppedTime}, "time limit"},
+		{proc.Status{Signal: 11}, ""},
+		{proc.Status{Signal: 9, Stopped: proc.StoppedOrder}, ""},
+		{proc.Status{Crowded: 1280}, "it wanted more than 1280 processes, and may have no more"},
+	} {
+		if got := limitReached(&c.st); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.st, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package pause
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Clock is a moment by both clocks of a machine.
+type Clock struct {
+	Now    time.Time
+	Uptime time.Duration // since the start, the time it slept included
+	Boot   string        // the id of the boot
+}
+
+// Here is this moment on this machine.
+func Here() (Clock, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return Clock{}, err
+	}
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return Clock{}, fmt.Errorf("clock of the boot: %w", err)
+	}
+	return Clock{time.Now(), time.Duration(ts.Nano()), strings.TrimSpace(string(b))}, nil
+}

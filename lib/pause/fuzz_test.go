@@ -1,0 +1,38 @@
+package pause
+
+import (
+	"reflect"
+	"testing"
+)
+
+func FuzzPause(f *testing.F) {
+	f.Add([]byte(`{"format":1,"made":"2026-11-20T12:00:00Z","until":"2026-11-20T14:00:00Z","boot":"b1","deadline":367200000000000}` + "\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := Decode(b)
+		if err != nil {
+			return
+		}
+		p.Live(noon)
+		again, err := p.Encode()
+		if err != nil {
+			t.Fatalf("%q: %+v cannot be written: %v", b, p, err)
+		}
+		q, err := Decode(again)
+		if err != nil || !q.Made.Equal(p.Made) || !q.Until.Equal(p.Until) || q.Deadline != p.Deadline || !reflect.DeepEqual(q.Give, p.Give) || q.Out != p.Out || q.Why != p.Why {
+			t.Fatalf("%q: %+v becomes %+v, %v", b, p, q, err)
+		}
+	})
+}
+
+func FuzzNow(f *testing.F) {
+	f.Add([]byte(`{"format":1,"node":"ws3","dir":"/d","cpus":16,"pid":77,"start":5,"boot":"b1","running":[{"user":"maria","cpus":4,"pid":78,"start":6}]}` + "\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, err := DecodeNow(b)
+		if err != nil {
+			return
+		}
+		if d, forever := n.Waits(); d < 0 || forever && d != 0 {
+			t.Fatalf("%q waits %v", b, d)
+		}
+	})
+}

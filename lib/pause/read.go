@@ -1,0 +1,196 @@
+package pause
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How many files of a place are read: no user keeps the others' from being read
+// by many of his own.
+const (
+	maxOfOne = 1000
+	maxInAll = 10000
+	maxEnded = 1 << 20 // bytes
+)
+
+// Read is what the places say at the moment c. A place that is not there says
+// nothing. Ended is the file of the pauses that were ended, or empty; may is who
+// may pause, nil for everybody. With an error the state is not the whole: there is
+// no descriptor left, or something is not readable; [State.Keep] adds what was known
+// of such places before.
+func Read(c Clock, places []string, ended string, may func(uid int) bool) (State, error) {
+	s := State{At: c}
+	over, err := readEnded(ended)
+	errs := []error{err}
+	for _, place := range places {
+		if err := s.read(place, over, may); err != nil {
+			s.Lost, errs = append(s.Lost, place), append(errs, err)
+		}
+	}
+	slices.SortFunc(s.Live, byAge)
+	return s, errors.Join(errs...)
+}
+
+// read adds what one place says.
+func (s *State) read(place string, over map[string]bool, may func(uid int) bool) error {
+	dir, err := openPlace(place)
+	if err != nil || dir == nil {
+		return err
+	}
+	defer dir.Close()
+	list, err := candidates(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range list {
+		p, err := readFile(dir, f)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EIO):
+			return err
+		case err != nil:
+			s.Odd = append(s.Odd, err)
+			continue
+		}
+		p.Place = place
+		switch {
+		case may != nil && !may(p.UID):
+		case over[p.ID] || !p.Live(s.At):
+			s.Over = append(s.Over, p)
+		default:
+			s.Live = append(s.Live, p)
+		}
+	}
+	return nil
+}
+
+// openPlace opens a place, nil if there is none, or none for this user.
+func openPlace(place string) (*os.File, error) {
+	fd, err := unix.Open(place, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch err {
+	case nil:
+		return os.NewFile(uintptr(fd), place), nil
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES:
+		return nil, nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: place, Err: err}
+}
+
+// A candidate is a file that has the name of its owner's pause.
+type candidate struct {
+	name string
+	uid  int
+	rank int // among those of its owner
+}
+
+// candidates is the files to be read. Where there are too many, each owner's first
+// go before anybody's second, and those of people before those of the many numbers
+// that one person can have in a user namespace.
+func candidates(dir *os.File) ([]candidate, error) {
+	var list []candidate
+	of := map[int]int{}
+	for names, err := dir.Readdirnames(1000); len(names) > 0 || err != io.EOF; names, err = dir.Readdirnames(1000) {
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			uid, ok := ownerOf(n)
+			if !ok || of[uid] >= maxOfOne {
+				continue
+			}
+			var st unix.Stat_t
+			if unix.Fstatat(int(dir.Fd()), n, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) == uid {
+				list = append(list, candidate{n, uid, of[uid]})
+				of[uid]++
+			}
+		}
+	}
+	if len(list) > maxInAll {
+		slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(a.rank-b.rank, a.uid-b.uid) })
+		list = list[:maxInAll]
+	}
+	return list, nil
+}
+
+// readFile reads one pause. A file without content is one of a disk that was full:
+// everything stands still until the time at which it says that it was changed.
+func readFile(dir *os.File, f candidate) (Pause, error) {
+	path := filepath.Join(dir.Name(), f.name)
+	fd, err := unix.Openat(int(dir.Fd()), f.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Pause{}, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Pause{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFile || int(st.Uid) != f.uid {
+		return Pause{}, fmt.Errorf("%s: is no file of a pause", path)
+	}
+	var p Pause
+	if st.Size == 0 {
+		p = Pause{Made: time.Unix(st.Ctim.Unix()), Until: time.Unix(st.Mtim.Unix())}
+	} else {
+		b := make([]byte, maxFile+1)
+		n, err := unix.Read(fd, b)
+		if err != nil {
+			return Pause{}, &fs.PathError{Op: "read", Path: path, Err: err}
+		}
+		if p, err = Decode(b[:n]); err != nil {
+			return Pause{}, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	p.ID, p.UID = f.name, f.uid
+	return p, nil
+}
+
+// readEnded is the pauses that were ended.
+func readEnded(name string) (map[string]bool, error) {
+	over := map[string]bool{}
+	if name == "" {
+		return over, nil
+	}
+	b, err := readSmall(name, maxEnded)
+	if errors.Is(err, fs.ErrNotExist) {
+		return over, nil
+	}
+	for line := range bytes.Lines(b) {
+		over[strings.TrimSuffix(string(line), "\n")] = true
+	}
+	return over, err
+}
+
+// readSmall reads a regular file that somebody else may have put there.
+func readSmall(name string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s: is no file of at most %d bytes", name, most)
+	}
+	b := make([]byte, info.Size())
+	n, err := f.ReadAt(b, 0)
+	if n > 0 {
+		err = nil
+	}
+	return b[:n], err
+}

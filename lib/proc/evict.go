@@ -1,0 +1,76 @@
+package proc
+
+import (
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// setEvicted notes that the order at hand has to go. It has begun to only if it had
+// not before, and if nobody has stopped it.
+func (s *supervisor) setEvicted() (begun, stopped bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped != "" {
+		return false, true
+	}
+	begun = !s.evicted
+	s.evicted = true
+	return begun, false
+}
+
+func (s *supervisor) isEvicted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.evicted
+}
+
+// askToSave sends the signal to those processes of the tree that catch it, and
+// says how many do. Others would die of it, with what they have not saved.
+func askToSave(sig unix.Signal) (asked int) {
+	for _, p := range descendants(os.Getpid()) {
+		if catches(p.pid, sig) && signalSame(p.pid, p.start, sig) == nil {
+			asked++
+		}
+	}
+	return asked
+}
+
+// catches says whether a process has something to do at the signal.
+func catches(pid int, sig unix.Signal) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return err == nil && sig > 0 && signals(b, "SigCgt:")&(1<<(sig-1)) != 0
+}
+
+// expel ends the order at hand as a stop does, unless that is done already.
+func (s *supervisor) expel() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped == "" && s.pid != 0 {
+		s.terminate()
+	}
+}
+
+// terminate asks the tree to end, and kills it when its grace time is over. What
+// is held by a pause has no time that it could use, and does not run again for it:
+// it is killed at once. The caller has the lock.
+func (s *supervisor) terminate() {
+	if s.frozen {
+		s.kill()
+		return
+	}
+	pid, token := s.pid, s.token
+	for _, p := range descendants(os.Getpid()) {
+		signalSame(p.pid, p.start, unix.SIGTERM)
+		signalSame(p.pid, p.start, unix.SIGCONT)
+	}
+	time.AfterFunc(s.grace, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.pid == pid && s.token == token {
+			s.kill()
+		}
+	})
+}

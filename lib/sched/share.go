@@ -1,0 +1,81 @@
+package sched
+
+import (
+	"math"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// An Ask is what a job asks of its node. What it does not ask for it has no
+// share of, as far as is counted here: 0 bytes of memory are counted of a job
+// that does not say how much it needs.
+type Ask struct {
+	CPUs   uint16 // 0: a whole node
+	GPUs   uint16
+	Memory int64 // bytes
+}
+
+// AskOf is what a job asks for that needs r.
+func AskOf(r job.Resources) Ask {
+	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
+	return Ask{count(r.CPUs), count(r.GPUs), max(0, r.Memory)}
+}
+
+// A share is an amount of what a node has.
+type share struct {
+	cpus, gpus int
+	memory     int64
+}
+
+func (s share) plus(o share) share {
+	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory}
+}
+
+func (s share) minus(o share) share {
+	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory}
+}
+
+// holds says that so much more goes into what a node offers. What is not asked
+// for may be short.
+func (p *peer) holds(more share) bool {
+	return holds(p.has, p.used, more)
+}
+
+func holds(has, used, more share) bool {
+	return used.cpus+more.cpus <= has.cpus &&
+		(more.gpus == 0 || used.gpus+more.gpus <= has.gpus) &&
+		(more.memory == 0 || used.memory+more.memory <= has.memory)
+}
+
+// of is what a job of the class gets of a node.
+func (c *class) of(p *peer) share {
+	s := c.share
+	if s.cpus == 0 {
+		s.cpus = p.has.cpus
+	}
+	return s
+}
+
+// take takes in what a node offers. What it has lent back counts as what it could
+// have: a job that only fits then waits, and is not given up.
+func (m *Machine) take(p *peer, o node.Offer) {
+	o.CPUs = min(max(0, o.CPUs), maxCPUs)
+	p.offer, p.offered, p.halt = o, m.now, 0
+	p.has = share{cpus: o.CPUs, memory: o.Memory}
+	p.could = share{cpus: o.CPUs, gpus: len(o.GPUs), memory: o.Memory}
+	for _, g := range o.GPUs {
+		if !g.Busy {
+			p.has.gpus++
+		}
+	}
+	if o.Pause != nil && o.Pause.Give != nil {
+		p.could = p.could.plus(share{cpus: min(max(0, o.Pause.Give.CPUs), maxCPUs), memory: max(0, o.Pause.Give.Memory)})
+	}
+	whole := o
+	whole.CPUs, whole.Memory = p.could.cpus, p.could.memory
+	p.facts = whole.Facts(p.name)
+	for _, c := range m.classes {
+		p.judge(c)
+	}
+}

@@ -1,0 +1,147 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"distribute/lib/unit"
+)
+
+// A look counts the connected nodes by what keeps the jobs of a queue from them.
+type look struct {
+	there, able, big     int // all; with the capabilities; and large enough
+	failed, idle, rest   int
+	tight, barred        int
+	lacks, small         string
+	taken                []string // of those that are paused, or have lent back what it takes: by whom
+	cpus, gpus, memory   bool     // some node that is able has enough of it
+	cpusAndGPUs, gpusMem bool     // of both
+}
+
+// why tells why the jobs of a queue wait, and whether no connected node could
+// take one.
+func (m *Machine) why(q *queue) (why string, never bool) {
+	if q.doom != "" {
+		return q.doom, true
+	}
+	var l look
+	for _, p := range m.peers {
+		if p.session != 0 {
+			m.look(&l, q, p)
+		}
+	}
+	slices.Sort(l.taken)
+	switch {
+	case l.there == 0:
+		return "no node is connected", true
+	case l.able == 0 && len(q.c.wants) > 1:
+		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", l.there, q.c.wanted(), l.lacks), true
+	case l.able == 0:
+		return fmt.Sprintf("none of %d nodes has %s", l.there, l.lacks), true
+	case l.big == 0:
+		return l.tooSmall(q.c), true
+	case l.failed == l.big:
+		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, l.failed, l.big), true
+	case len(l.taken) > 0 && l.failed+l.rest+l.tight+len(l.taken) == l.big:
+		return few(l.taken), true
+	case l.tight > 0 && l.failed+l.rest+l.tight == l.big:
+		return l.small, true
+	case l.failed+l.rest == l.big:
+		return fmt.Sprintf("%d of %d nodes can run it, and rest for a while", l.rest, l.there), true
+	case l.idle > 0:
+		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", l.big-l.failed-l.barred, l.there), false
+	}
+	return fmt.Sprintf("%d of %d nodes can run it, all are busy", l.big-l.failed-l.barred, l.there), false
+}
+
+// look takes in what keeps the jobs of q from a node.
+func (m *Machine) look(l *look, q *queue, p *peer) {
+	l.there++
+	missing, ok := q.c.lacks(p)
+	if !ok {
+		l.lacks = missing.String()
+		return
+	}
+	l.able++
+	l.large(p, q.c)
+	if !p.fits[q.c] {
+		return
+	}
+	l.big++
+	why, cramped := q.b.cramped(p)
+	switch {
+	case cramped:
+		if l.tight++; l.small == "" || string(p.name)+": "+why < l.small {
+			l.small = string(p.name) + ": " + why
+		}
+		if q.b.tight[p].barred {
+			l.barred++
+		}
+	case !q.takes(p):
+		l.failed++
+	case p.paused():
+		l.taken = append(l.taken, m.pausedWhy(p))
+	case !p.enough(q.c):
+		l.taken = append(l.taken, m.lentWhy(p))
+	case p.rest != 0:
+		l.rest++
+	case p.active == 0:
+		l.idle++
+	}
+}
+
+// wanted is all that the class wants, in words.
+func (c *class) wanted() string {
+	words := make([]string, len(c.wants))
+	for i, e := range c.wants {
+		words[i] = e.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+// enough says that the node has room for a job of the class as long as it offers
+// what it does now.
+func (p *peer) enough(c *class) bool { return p.has.cpus > 0 && holds(p.has, share{}, c.of(p)) }
+
+// large notes what of the class's resources a node has enough of.
+func (l *look) large(p *peer, c *class) {
+	cpus, gpus, memory := p.could.cpus >= max(1, c.share.cpus), p.could.gpus >= c.share.gpus, p.could.memory >= c.share.memory
+	l.cpus, l.gpus, l.memory = l.cpus || cpus, l.gpus || gpus, l.memory || memory
+	l.cpusAndGPUs, l.gpusMem = l.cpusAndGPUs || cpus && gpus, l.gpusMem || gpus && memory
+}
+
+// tooSmall says what no node has enough of.
+func (l *look) tooSmall(c *class) string {
+	gpus, memory := some(c.share.gpus, "gpu"), unit.FormatBytes(c.share.memory)+" of memory"
+	cpus := some(max(1, c.share.cpus), "cpu")
+	switch {
+	case !l.gpus:
+		return "no node has " + gpus
+	case !l.memory:
+		return "no node has " + memory
+	case !l.cpus:
+		return fmt.Sprintf("none of %d nodes offers %s", l.able, cpus)
+	case c.share.gpus > 0 && !l.cpusAndGPUs:
+		return "no node has " + cpus + " and " + gpus
+	case c.share.gpus > 0 && c.share.memory > 0 && !l.gpusMem:
+		return "no node has " + gpus + " and " + memory
+	}
+	return "no node has " + cpus + " and " + memory
+}
+
+func some(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// few is the first of some reasons, and how many more there are.
+func few(all []string) string {
+	const shown = 3
+	if more := len(all) - shown; more > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(all[:shown], ", "), more)
+	}
+	return strings.Join(all, ", ")
+}
