@@ -77,10 +77,13 @@ func TestSoakNodes(t *testing.T) {
 // connected is how many nodes are there, as the head says.
 func (l *lab) connected() int {
 	l.tb.Helper()
-	out, err := l.command("dquery", "-N", "state=idle,busy").Output()
+	c := l.command("dquery", "-N", "state=idle,busy")
+	var talk strings.Builder
+	c.Stderr = &talk
+	out, err := c.Output()
 	var exit *exec.ExitError
 	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) { // 1: none yet
-		l.tb.Fatalf("the head does not answer: %v", err)
+		l.tb.Fatalf("the head does not answer: %v: %s", err, talk.String())
 	}
 	return strings.Count(string(out), "\n")
 }

@@ -9,8 +9,10 @@ import (
 
 // maxStrangers is how many connections of one listener may not have said hello
 // yet. With one more, the oldest of whoever has the most is closed: who floods
-// a listener keeps himself out, and a peer that says hello at once gets in.
-const maxStrangers = 256
+// a listener keeps himself out, and a peer that says hello at once gets in. So
+// many nodes may all come at once, as they do when a head was away, before the
+// first of them is heard.
+const maxStrangers = 1024
 
 // strangers are the connections of a listener that have not said hello.
 type strangers struct {
