@@ -1,7 +1,6 @@
 package spool
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,8 +45,9 @@ type Head struct {
 	owed   map[*Batch]int  // results published whose names are not durable
 }
 
-// looking is how long who looks whether the lock is held (Live) may hold it.
-const looking = 50 * time.Millisecond
+// looking is how long who looks whether the lock is held (Live) may hold it, also
+// on a machine on which much runs.
+const looking = 500 * time.Millisecond
 
 // Lock takes the spool for this process until Close or its end. It fails with
 // [ErrLocked] if another has it, and says which. The lock file is never
@@ -55,10 +55,11 @@ const looking = 50 * time.Millisecond
 func (s *Spool) Lock() (*Head, error) {
 	name := s.path("run", "lock")
 	lock := flock.New(name, flock.SetFlag(os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW), flock.SetPermissions(0o640))
-	ctx, cancel := context.WithTimeout(context.Background(), looking)
-	defer cancel()
-	ok, err := lock.TryLockContext(ctx, looking/10)
-	if err != nil && ctx.Err() == nil {
+	ok, err := lock.TryLock()
+	for begun := time.Now(); !ok && err == nil && time.Since(begun) < looking; ok, err = lock.TryLock() {
+		time.Sleep(looking / 100)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if !ok {

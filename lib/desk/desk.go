@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -196,10 +195,11 @@ const forking = time.Second
 // could have two files of that name.
 func hold(name string) (*flock.Flock, error) {
 	l := flock.New(name, flock.SetPermissions(0o600))
-	ctx, cancel := context.WithTimeout(context.Background(), forking)
-	defer cancel()
-	ok, err := l.TryLockContext(ctx, 10*time.Millisecond)
-	if err != nil && ctx.Err() == nil {
+	ok, err := l.TryLock()
+	for begun := time.Now(); !ok && err == nil && time.Since(begun) < forking; ok, err = l.TryLock() {
+		time.Sleep(forking / 100)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if !ok {

@@ -311,7 +311,7 @@ func TestThinPause(t *testing.T) {
 func TestTidy(t *testing.T) {
 	place, read := here(t)
 	c := clock(t)
-	live, over, fresh := put(t, place, For(c, time.Hour)), put(t, place, For(c, -time.Hour)), put(t, place, For(c, -time.Second))
+	live, over, fresh := put(t, place, For(c, time.Hour)), put(t, place, To(c, c.Now.Add(-time.Hour))), put(t, place, For(c, -time.Second))
 	temp := filepath.Join(place, ".x.0.tmp~")
 	young := filepath.Join(place, ".x.1.tmp~")
 	for _, name := range []string{temp, young} {
