@@ -67,6 +67,7 @@ type head struct {
 
 	room    *room
 	staging holds
+	sealing chan struct{} // a place for each result that is being made durable
 	sending sendings
 
 	sweeper  *sweeper

@@ -256,24 +256,26 @@ func brief(r *job.Result) {
 
 // write sends what waits for the node, and pings.
 func (s *session) write() {
-	ping := time.NewTicker(pingEvery)
-	defer ping.Stop()
-	go func() {
-		for n := uint64(1); ; n++ {
-			select {
-			case <-ping.C:
-				s.out.put(&wire.Ping{N: n})
-			case <-s.gone:
-				return
-			}
-		}
-	}()
 	defer s.conn.Close()
+	s.pingLater(1)
 	for ms := s.out.take(); ms != nil; ms = s.out.take() {
 		if err := s.conn.Send(ms...); err != nil {
 			return
 		}
 	}
+}
+
+// pingLater pings the node when it is time, and again and again until the session
+// is over. It takes no goroutine, of which a thousand nodes would have one each.
+func (s *session) pingLater(n uint64) {
+	time.AfterFunc(pingEvery, func() {
+		select {
+		case <-s.gone:
+		default:
+			s.out.put(&wire.Ping{N: n})
+			s.pingLater(n + 1)
+		}
+	})
 }
 
 // tell sends messages to the node, soon. A node that lets too many pile up

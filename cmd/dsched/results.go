@@ -16,13 +16,15 @@ import (
 	"distribute/spool"
 )
 
-// Results on their way: how many may be under way for one node, how many of a
-// node's may be made durable at the same time, and how long a node may take to
-// send the next of what it was asked for.
+// Results on their way: how many may be under way for one node, how many may be
+// made durable at the same time, of one node and in all (each takes threads, of
+// which a thousand nodes that end together would want more than there may be),
+// and how long a node may take to send the next of what it was asked for.
 const (
-	maxAsked   = 64
-	maxSealing = 4
-	stallLimit = 5 * time.Minute
+	maxAsked    = 64
+	sealsOfNode = 4
+	maxSeals    = 64
+	stallLimit  = 5 * time.Minute
 )
 
 // archived is how the modes of a result change in the archive: its owner and
@@ -229,6 +231,8 @@ func (h *head) seal(s *session, g *grant) {
 
 func (h *head) sealed(g *grant) (err error) {
 	defer h.caught(&err)
+	h.sealing <- struct{}{}
+	defer func() { <-h.sealing }()
 	return h.store.Seal(g.batch, g.attempt, g.m)
 }
 
@@ -343,7 +347,7 @@ func (s *session) drop(g *grant) bool {
 
 // takeUp receives results on a node's up stream until it ends.
 func (h *head) takeUp(s *session, c *wire.Conn) error {
-	sealing := make(chan struct{}, maxSealing)
+	sealing := make(chan struct{}, sealsOfNode)
 	var seals sync.WaitGroup
 	defer seals.Wait() // the spool is not given back meanwhile
 	var begun *grant   // whose manifest has come on this stream, and not its tree
