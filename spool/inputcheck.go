@@ -38,7 +38,7 @@ func checkSpec(spec *job.Spec) error {
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
-	errs = append(errs, spec.Resources.Check(), spec.Checkpoint.Check())
+	errs = append(errs, spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder())
 	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
 		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
 	}

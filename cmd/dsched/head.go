@@ -371,7 +371,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	n := h.lastBatch
 	h.batches[n], h.byID[b.ID] = nb, n
 	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs})
-	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
+	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
 		Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err = b.Replay(func(i int, rec *job.Record) error {
 		if i < 0 {

@@ -98,9 +98,8 @@ func notYet(keys ...string) map[string]string {
 
 var (
 	topKeys = conf.Keys{
-		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint"},
-		Refused: notYet("sweep", "outputs", "retries", "priority", "max_running", "canary", "needs", "env",
-			"notify", "lease"),
+		Known:   []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running"},
+		Refused: notYet("sweep", "outputs", "retries", "canary", "needs", "env", "notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	resKeys  = conf.Keys{Known: []string{"cpus", "memory", "gpus", "disk", "time"}}
@@ -135,6 +134,8 @@ func (r *reader) batch() {
 	r.f.Spec.Retry = r.retry(top.Get("retry"))
 	r.f.Spec.Private = top.Get("private").Bool()
 	r.f.Spec.Checkpoint = r.checkpoint(top.Get("checkpoint"))
+	r.f.Spec.Priority = int(top.Get("priority").Int(-MaxPriority, MaxPriority))
+	r.f.Spec.MaxRunning = int(top.Get("max_running").Int(1, MaxJobs))
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {

@@ -53,10 +53,10 @@ var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
 
 // jobRefused adds to m the keys of jobs that dbatch(5) reserves.
 func jobRefused(m map[string]string) map[string]string {
-	for k, text := range notYet("sweep", "outputs", "retries", "priority", "needs", "env", "notify", "capabilities") {
+	for k, text := range notYet("sweep", "outputs", "retries", "needs", "env", "notify", "capabilities") {
 		m[k] = text
 	}
-	for _, k := range []string{"keep", "retry", "private"} {
+	for _, k := range []string{"keep", "retry", "private", "priority", "max_running"} {
 		m[k] = fmt.Sprintf("%q is of the whole batch: write it at the top level", k)
 	}
 	return m

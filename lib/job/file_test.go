@@ -188,6 +188,13 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: []}\nsweep: {n: [1]}\nlease: 1d", "3:1: \"sweep\" is not supported by this version: remove it\n4:1: \"lease\" is not supported by this version: remove it"},
 	{"command: {jobs: []}\nretry: 3\nkeep: long", "3:8: \"retry\" is \"never\" or left out, other values are not supported by this version: not \"3\"\n" +
 		"4:7: \"long\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},
+	{"command: {jobs: []}\npriority: high\nmax_running: 0", "3:11: \"priority\" must be a whole number from -1000 to 1000, not \"high\"\n" +
+		"4:14: \"max_running\" must be a whole number from 1 to 1000000, not \"0\""},
+	{"command: {jobs: []}\npriority: 1001\nmax_running: -4", "3:11: \"priority\" must be a whole number from -1000 to 1000, not \"1001\"\n" +
+		"4:14: \"max_running\" must be a whole number from 1 to 1000000, not \"-4\""},
+	{"command: {jobs: []}\npriority: [1]\nmax_running: 99999999999999999999", "3:11: \"priority\" must be a whole number from -1000 to 1000, not a list\n" +
+		"4:14: \"max_running\" must be a whole number from 1 to 1000000, not \"99999999999999999999\""},
+	{"command: {jobs: [{name: j, run: [a], priority: 3}]}", `2:38: "priority" is of the whole batch: write it at the top level`},
 	{"command: {jobs: []}\nretry: [never]\nkeep: 40000d", "3:8: \"retry\" must be a text, not a list\n4:7: \"40000d\" is longer than 100 years"},
 	{"command: {jobs: [{name: j, run: [a], retry: never}]}", `2:38: "retry" is of the whole batch: write it at the top level`},
 	{"command: {jobs: []}\nslurm: {mem-per-cpu: 1, mem_per_cpu: 2}", `3:25: option "mem-per-cpu" is here twice, with - and with _: remove one`},

@@ -35,6 +35,7 @@ type Row struct {
 	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds
 	Written    int64     `json:"written,omitempty"`     // bytes
+	Priority   int       `json:"priority"`              // of the batch
 
 	Token    Token  `json:"-"` // of the attempt told of
 	UID      int    `json:"-"` // of the owner, on the head: his name is for the eye
@@ -46,7 +47,7 @@ type Row struct {
 // NewRow is the row of a job that was submitted and has no record yet.
 func NewRow(batch BatchID, name string, head *Head, submitted time.Time) Row {
 	return Row{ID: batch.Job(name), Namespace: batch.Namespace(), Batch: batch.Name(), Job: name,
-		Owner: head.Owner, UID: head.UID, State: Queued, Submitted: submitted}
+		Owner: head.Owner, UID: head.UID, State: Queued, Submitted: submitted, Priority: head.Spec.Priority}
 }
 
 // Fold takes one record of the row's job into the row. A move that is not

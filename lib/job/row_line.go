@@ -49,6 +49,8 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = line.AppendIntMember(b, `,"memory_peak":`, r.MemoryPeak)
 	b = line.AppendSecondsMember(b, `,"cpu_time":`, r.CPUTime)
 	b = line.AppendIntMember(b, `,"written":`, r.Written)
+	b = append(b, `,"priority":`...)
+	b = strconv.AppendInt(b, int64(r.Priority), 10)
 	return append(b, '}')
 }
 
@@ -116,6 +118,7 @@ func (r *Row) scan(s *line.Scan, like *Row) bool {
 		s.Int64Member(`,"memory_peak":`, &r.MemoryPeak) &&
 		s.DecimalMember(`,"cpu_time":`, &r.CPUTime) &&
 		s.Int64Member(`,"written":`, &r.Written) &&
+		s.IntMember(`,"priority":`, &r.Priority) &&
 		s.Has("}")
 }
 

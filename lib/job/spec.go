@@ -1,5 +1,7 @@
 package job
 
+import "fmt"
+
 // The kinds of batches.
 const (
 	Python    = "python"
@@ -22,6 +24,8 @@ type Spec struct {
 	Keep         *int64    `json:"keep,omitempty"`         // seconds that the closed batch keeps its inputs if not all is done; nil: as the head has it
 	Retry        string    `json:"retry,omitempty"`        // Never, or "": what is lost is started again
 	Private      bool      `json:"private,omitempty"`      // only its owner and operators see it
+	Priority     int       `json:"priority,omitempty"`     // jobs of a higher one go first
+	MaxRunning   int       `json:"max_running,omitempty"`  // so many of its jobs run at once at most, on all nodes together; 0: no bound
 
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how its jobs are asked to save what they have; nil: as others are
 }
@@ -31,6 +35,21 @@ const Never = "never"
 
 // MaxKeep is the greatest Keep, a hundred years.
 const MaxKeep = 36525 * 24 * 3600
+
+// MaxPriority is the greatest Priority; the least is the same below zero.
+const MaxPriority = 1000
+
+// CheckOrder reports why the jobs of a batch cannot have the place in the order
+// that it says.
+func (s *Spec) CheckOrder() error {
+	switch {
+	case s.Priority < -MaxPriority || s.Priority > MaxPriority:
+		return fmt.Errorf("a priority of %d makes no sense", s.Priority)
+	case s.MaxRunning < 0 || s.MaxRunning > MaxJobs:
+		return fmt.Errorf("a bound of %d jobs that run makes no sense", s.MaxRunning)
+	}
+	return nil
+}
 
 // A Job is one run with its inputs. It is one line of jobs.jsonl.
 type Job struct {

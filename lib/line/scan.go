@@ -141,7 +141,11 @@ func (s *Scan) IntMember(key string, to *int) bool {
 	if !s.Has(key) {
 		return true
 	}
+	below := s.Has("-")
 	n, ok := s.Number()
+	if below {
+		n = -n
+	}
 	*to = int(n)
 	return ok && int64(*to) == n
 }

@@ -152,6 +152,7 @@ func JobFields() []Field[job.Row] {
 		{"memory_peak", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.MemoryPeak) }},
 		{"cpu_time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.CPUTime) }},
 		{"written", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Written) }},
+		{"priority", match.Number, nil, func(r *job.Row) match.Value { return match.Count(r.Priority) }},
 	}
 }
 

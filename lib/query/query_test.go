@@ -30,7 +30,7 @@ func failed() *job.Row {
 		Owner: "maria", UID: 1000, State: job.Failed, Phase: "returning", Node: "ws1", Attempt: 2, Exit: &exit, Signal: "SIGTERM",
 		Reason: "time limit, 1h", Submitted: at("2026-11-18T08:00:00Z"), Started: at("2026-11-20T08:30:00Z"),
 		Ended: at("2026-11-20T10:30:00.5Z"), Runtime: 5400.25, Paused: 1800, CPUs: 4, Memory: 8 << 30, GPUs: 1, Limit: 7200, MemoryPeak: 5 << 30,
-		CPUTime: 21000, Written: 123456}
+		CPUTime: 21000, Written: 123456, Priority: -10}
 }
 
 func TestFilters(t *testing.T) {
@@ -89,6 +89,10 @@ func TestFilters(t *testing.T) {
 		{"memory_peak=4G..8G", true, false},
 		{"memory_peak=..4G", false, false},
 		{"written=100K..", true, false},
+		{"priority=-10", true, false},
+		{"priority<0", true, false},
+		{"priority=0", false, true},
+		{"priority=-20..-1", true, false},
 		{"cpu_time>5h", true, false},
 		{"ended=-2d..", true, false},
 		{"ended=..-2d", false, false},

@@ -237,7 +237,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
 	}
-	if len(names) != 25 {
+	if len(names) != 26 {
 		t.Errorf("%d fields", len(names))
 	}
 }

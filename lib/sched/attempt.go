@@ -65,9 +65,11 @@ func (e Item) apply(m *Machine) {
 	if a.result != nil && e.Ended == nil {
 		m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
 		a.result = nil
+		m.count(a)
 	}
 	if e.Ended != nil {
 		a.result, a.phase = nil, Returning
+		m.count(a)
 		m.adopt(a, good(e.Ended) || m.saves(a, e.Ended))
 		m.ended(a, *e.Ended)
 		return
@@ -262,6 +264,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 		r.Reason = "it ended well, but its node has no result of it"
 	}
 	a.result, a.phase = &r, Returning
+	m.count(a)
 	switch {
 	case r.Unstarted, r.Lost, r.Evicted:
 	case r.BuildFailed:

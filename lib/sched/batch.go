@@ -29,6 +29,11 @@ func (e AddBatch) apply(m *Machine) {
 		state: make([]job.State, e.Jobs), tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{}}
+	if e.Spec != nil {
+		b.priority, b.most = e.Spec.Priority, e.Spec.MaxRunning
+	}
+	b.owner = m.ownerOf(e.Owner)
+	b.owner.batches++
 	b.counts[job.Queued] = e.Jobs
 	m.batches[e.Batch] = b
 	m.sortIn(b, e)
@@ -168,6 +173,7 @@ func (e BatchGone) apply(m *Machine) {
 		m.dropClass(q.c)
 	}
 	m.doomed = slices.DeleteFunc(m.doomed, func(q *queue) bool { return q.b == b })
+	b.owner.batches--
 	delete(m.avoids, b)
 	delete(m.tights, b)
 	delete(m.batches, e.Batch)

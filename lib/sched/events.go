@@ -45,12 +45,13 @@ const MaxClasses = 256
 // concerns attempts that were given to that node.
 type Event interface{ apply(m *Machine) }
 
-// AddBatch makes a batch known, with all of its jobs queued. Batches go in the
-// order of their numbers: a lower one is older and goes first. A number in use
-// is ignored; it is free again after BatchGone.
+// AddBatch makes a batch known, with all of its jobs queued. A batch with a lower
+// number is older, and goes first of those of its owner that have its priority. A
+// number in use is ignored; it is free again after BatchGone.
 type AddBatch struct {
 	Batch  uint32
 	ID     job.BatchID
+	Owner  int       // whose it is: the number of the user
 	Spec   *job.Spec // not kept; nil: no capabilities, whole nodes
 	Jobs   int
 	Asks   []Ask // what each job asks for; nil: all as in Spec. Not kept.

@@ -46,6 +46,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		delete(b.unread, ref.Job)
 		for a := b.of[ref.Job]; a != nil; a = a.next {
 			a.current, a.void = false, true
+			m.count(a)
 		}
 	case job.KindRetry:
 		delete(b.losses, ref.Job)
@@ -93,10 +94,12 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	switch rec.Kind {
 	case job.KindAdopt:
 		a.current = true
+		m.count(a)
 	case job.KindDone, job.KindLate:
 		m.settle(a, rec.Manifest != "")
 	case job.KindFailed:
 		a.current = false
+		m.count(a)
 		if !rec.Lost {
 			m.settle(a, rec.Manifest != "")
 		}
@@ -126,6 +129,7 @@ func (b *batch) foldLeft(i uint32, rec *job.Record) {
 
 func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	a.current = false
+	m.count(a)
 	if rec.Reason == ReasonBuild {
 		b.avoid[a.peer] = struct{}{}
 		m.avoids[b] = struct{}{}
@@ -166,6 +170,7 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 	b.of[ref.Job] = a
 	m.live[k] = a
 	p.append(a)
+	m.count(a)
 	b.tries[ref.Job] = uint32(min(rec.Try, math.MaxUint32))
 	return nil
 }
@@ -197,6 +202,7 @@ func (m *Machine) drop(a *attempt) {
 	m.idle(a)
 	m.resolve(a)
 	a.dead = true
+	m.count(a)
 	a.peer.remove(a)
 	delete(m.live, a.key)
 	first := b.of[a.ref.Job]

@@ -22,7 +22,9 @@ type Machine struct {
 	session map[uint64]*peer
 	classes []*class
 	classOf map[string]*class
-	starts  uint64 // counts starts, to order attempts on a node
+	owners  map[int]*owner // by number: of the batches, and those who have used something lately
+	turn    uint64         // goes up when the order of owners may be another
+	starts  uint64         // counts starts, to order attempts on a node
 	loaded  bool
 	since   time.Duration // when it was loaded
 
@@ -52,12 +54,16 @@ func keyOf(t job.Token) (k key, ok bool) {
 
 // A batch is what is kept of a batch: about six bytes a job that waits.
 type batch struct {
-	num    uint32
-	id     job.BatchID
-	never  bool
-	ready  bool // replayed
-	closed bool // Closed was said
-	mixed  bool // more classes than MaxClasses: the jobs of the last queue fail
+	num      uint32
+	id       job.BatchID
+	never    bool
+	ready    bool // replayed
+	closed   bool // Closed was said
+	owner    *owner
+	priority int  // higher goes first
+	most     int  // jobs that run at once; 0: no bound
+	running  int  // jobs with an attempt that has not ended
+	mixed    bool // more classes than MaxClasses: the jobs of the last queue fail
 
 	state   []job.State
 	tries   []uint32 // the number of the last attempt
@@ -97,6 +103,8 @@ type attempt struct {
 	from    saved    // what it began with
 	unread  string   // why what it should have begun with cannot be read
 	current bool     // it is its job's attempt
+	runs    bool     // it is counted among the running ones of its batch
+	takes   int64    // what its owner is charged for it
 	void    bool     // its job was over since it started: it cannot be accepted
 	next    *attempt // another live one of the same job
 
@@ -182,7 +190,7 @@ func New(cfg Config) *Machine {
 	}
 	return &Machine{cfg: cfg,
 		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{},
-		session: map[uint64]*peer{}, classOf: map[string]*class{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
+		session: map[uint64]*peer{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
 }
 
 // Apply takes an event and returns what is to be done, in order. now is the

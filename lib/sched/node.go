@@ -93,6 +93,7 @@ func (m *Machine) down(p *peer) {
 	for a := p.first; a != nil; a = a.after {
 		m.resolve(a)
 		a.moving, a.recalled, a.stopped = false, false, false
+		m.count(a)
 	}
 }
 
@@ -238,6 +239,7 @@ func (m *Machine) recount(p *peer) {
 			p.waiting++
 			p.waits = p.waits.plus(a.share)
 		}
+		m.count(a)
 	}
 	m.promote(p)
 }
@@ -260,6 +262,7 @@ func (m *Machine) promote(p *peer) {
 		p.waits = p.waits.minus(a.share)
 		p.used = p.used.plus(a.share)
 		p.active++
+		m.count(a)
 	}
 }
 
@@ -275,6 +278,7 @@ func (m *Machine) idle(a *attempt) {
 	}
 	if a.active {
 		a.active = false
+		m.count(a)
 		p.used = p.used.minus(a.share)
 		p.active--
 	} else {

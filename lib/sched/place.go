@@ -76,25 +76,18 @@ func (p *peer) ahead(c *class) bool {
 	return holds(p.has, p.waits, c.of(p))
 }
 
-// next is the first queue of a class that may use a node.
-func (c *class) next(p *peer) *queue {
-	for _, q := range c.queues {
-		if q.takes(p) {
-			return q
-		}
-	}
-	return nil
-}
-
 // place starts what can be started. Before the event nothing could; so what
 // can now be started either goes to a node that the event touched, or is of a
-// class that it touched. The oldest job goes first.
+// class that it touched. Jobs go in the order of [queue.before].
 func (m *Machine) place() {
 	for _, p := range m.freed {
 		m.promote(p)
 	}
+	if len(m.freed)+len(m.fed) > 0 {
+		m.takeTurns()
+	}
 	for {
-		q := m.oldest()
+		q := m.foremost()
 		if q == nil {
 			break
 		}
@@ -110,12 +103,12 @@ func (m *Machine) place() {
 	m.freed, m.fed = m.freed[:0], m.fed[:0]
 }
 
-// oldest is the queue whose first job is the oldest that can be started now.
-func (m *Machine) oldest() *queue {
+// foremost is the queue whose first job goes first of those that can be started now.
+func (m *Machine) foremost() *queue {
 	var q *queue
 	try := func(p *peer, c *class) {
-		if len(c.queues) > 0 && p.room(c) {
-			if r := c.next(p); r != nil && (q == nil || r.before(q)) {
+		if len(c.lanes) > 0 && p.room(c) {
+			if r := m.next(c, p); r != nil && (q == nil || r.before(q)) {
 				q = r
 			}
 		}
@@ -183,6 +176,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 		p.waiting++
 		p.waits = p.waits.plus(s)
 	}
+	m.count(a)
 	m.touch(p)
 	m.do(Start{p.session, ref, token, try, s.cpus, a.from.token})
 }
@@ -223,7 +217,7 @@ func (m *Machine) stock() {
 func (m *Machine) upNext(p *peer) *queue {
 	var q *queue
 	for _, c := range m.classes {
-		if r := c.next(p); r != nil && (q == nil || r.before(q)) {
+		if r := m.next(c, p); r != nil && (q == nil || r.before(q)) {
 			q = r
 		}
 	}

@@ -73,12 +73,13 @@ func (s *set) first() uint32 {
 
 // A class is all jobs that ask for the same of a node.
 type class struct {
-	name   string
-	wants  []capability.Expr
-	share  share    // no cpus: the whole node
-	queues []*queue // those with jobs that wait, of batches that are ready, oldest first
-	users  int      // queues in all
-	fed    bool
+	name  string
+	wants []capability.Expr
+	share share   // no cpus: the whole node
+	lanes []*lane // of the queues with jobs that wait, of batches that are ready
+	turn  uint64  // of the machine, for which the lanes are in order
+	users int     // queues in all
+	fed   bool
 }
 
 // A queue is the jobs of one batch and one class that wait.
@@ -88,14 +89,6 @@ type queue struct {
 	index int // in b.queues
 	jobs  *set
 	doom  string // why all of them fail
-}
-
-// before says that the first job of q goes before the first one of r.
-func (q *queue) before(r *queue) bool {
-	if q.b != r.b {
-		return q.b.num < r.b.num
-	}
-	return q.jobs.first() < r.jobs.first()
 }
 
 // wants is what a batch asks of a node in words.
@@ -219,14 +212,14 @@ func (m *Machine) enter(q *queue) {
 	if q.jobs.n == 0 || !q.b.ready {
 		return
 	}
-	at, found := slices.BinarySearchFunc(q.c.queues, q, queueOrder)
-	if !found {
-		q.c.queues = slices.Insert(q.c.queues, at, q)
-	}
 	if q.b.mixed && q.index == MaxClasses-1 && q.doom == "" {
 		q.doom = tooMixed
 		m.doomed = append(m.doomed, q)
 	}
+	if q.b.full() {
+		return
+	}
+	q.c.show(q)
 	if !q.c.fed {
 		q.c.fed = true
 		m.fed = append(m.fed, q.c)
@@ -235,18 +228,5 @@ func (m *Machine) enter(q *queue) {
 
 func (m *Machine) leave(q *queue) {
 	q.doom = ""
-	if at, found := slices.BinarySearchFunc(q.c.queues, q, queueOrder); found {
-		q.c.queues = slices.Delete(q.c.queues, at, at+1)
-	}
-}
-
-// queueOrder orders the queues of one class: of each batch there is only one.
-func queueOrder(q, r *queue) int {
-	switch {
-	case q.b.num < r.b.num:
-		return -1
-	case q.b.num > r.b.num:
-		return 1
-	}
-	return 0
+	q.c.hide(q)
 }

@@ -400,6 +400,7 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 		}
 	}
 	s.begun = map[job.Token]bool{} // a start that was not durable was not told
+	s.uses = map[int]*plainUse{}
 	s.give(Loaded{})
 }
 
@@ -407,7 +408,9 @@ func (s *sim) some(n int) int { return s.rand.IntN(n + 1) }
 
 func (s *sim) addBatch() AddBatch {
 	s.batches++
-	b := AddBatch{Batch: s.batches, Jobs: 1 + s.rand.IntN(12), Never: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
+	b := AddBatch{Batch: s.batches, Owner: s.rand.IntN(3), Jobs: 1 + s.rand.IntN(12), Never: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
+	b.Spec.Priority = max(0, s.rand.IntN(6)-3)
+	b.Spec.MaxRunning = max(0, s.rand.IntN(6)-2)
 	switch s.rand.IntN(5) {
 	case 0:
 		b.Spec.Resources.CPUs = 1

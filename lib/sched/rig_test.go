@@ -25,6 +25,7 @@ type rig struct {
 	begun  map[job.Token]bool // Start actions seen
 	quick  bool               // replay only when asked
 	again  bool               // going a way again that was checked
+	uses   map[int]*plainUse  // of owners
 	places bool               // compare with the plain decision
 }
 
@@ -34,7 +35,7 @@ type entry struct {
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
-	r := &rig{t: t, cfg: cfg, logs: map[uint32][]entry{}, begun: map[job.Token]bool{}, places: true}
+	r := &rig{t: t, cfg: cfg, logs: map[uint32][]entry{}, begun: map[job.Token]bool{}, places: true, uses: map[int]*plainUse{}}
 	r.cfg.Token = func() job.Token { r.drawn++; return tok(r.drawn) }
 	r.m = New(r.cfg)
 	return r
@@ -66,6 +67,7 @@ func (r *rig) apply(ev Event) []Action {
 }
 
 func (r *rig) check(ev Event, got []Action) error {
+	used := r.compareUse()
 	if r.again {
 		for _, a := range got {
 			if s, ok := a.(Start); ok {
@@ -74,7 +76,7 @@ func (r *rig) check(ev Event, got []Action) error {
 		}
 		return nil
 	}
-	if err := errors.Join(consistent(r.m), r.checkActions(got), lawful(r.logs)); err != nil {
+	if err := errors.Join(used, consistent(r.m), r.checkActions(got), lawful(r.logs)); err != nil {
 		return err
 	}
 	if r.places && r.m.loaded {
@@ -233,8 +235,7 @@ func consistent(m *Machine) error {
 		}
 		for _, q := range b.queues {
 			waiting += q.jobs.n
-			_, shown := slices.BinarySearchFunc(q.c.queues, q, queueOrder)
-			if shown != (b.ready && q.jobs.n > 0) {
+			if shown := q.c.shows(q); shown != (b.ready && q.jobs.n > 0 && !b.full()) {
 				return fmt.Errorf("queue of batch %d with %d jobs: shown=%v", b.num, q.jobs.n, shown)
 			}
 		}
@@ -245,7 +246,41 @@ func consistent(m *Machine) error {
 	if live != len(m.live) {
 		return fmt.Errorf("%d live attempts, %d in the batches", len(m.live), live)
 	}
-	return consistentPeers(m)
+	return errors.Join(consistentPeers(m), consistentOwners(m))
+}
+
+// shows says that the decision sees a queue.
+func (c *class) shows(q *queue) bool {
+	return slices.ContainsFunc(c.lanes, func(l *lane) bool { return l.owner == q.b.owner && slices.Contains(l.queues, q) })
+}
+
+// consistentOwners counts again what runs of each batch and what owners have of nodes.
+func consistentOwners(m *Machine) error {
+	running, rates, batches := map[uint32]int{}, map[*owner]int64{}, map[*owner]int{}
+	for _, b := range m.batches {
+		batches[b.owner]++
+	}
+	for _, a := range m.live {
+		if a.current && a.result == nil {
+			running[a.ref.Batch]++
+		}
+		rates[m.batches[a.ref.Batch].owner] += plainWeight(a)
+	}
+	for n, b := range m.batches {
+		if b.running != running[n] {
+			return fmt.Errorf("batch %d: %d jobs run, should be %d", n, b.running, running[n])
+		}
+	}
+	for uid, o := range m.owners {
+		if o.rate != rates[o] || o.batches != batches[o] {
+			return fmt.Errorf("owner %d: rate %d with %d batches, should be %d with %d", uid, o.rate, o.batches, rates[o], batches[o])
+		}
+		delete(batches, o)
+	}
+	if len(batches) > 0 {
+		return errors.New("an owner of a batch is not known")
+	}
+	return nil
 }
 
 func consistentPeers(m *Machine) error {

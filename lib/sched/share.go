@@ -78,4 +78,5 @@ func (m *Machine) take(p *peer, o node.Offer) {
 	for _, c := range m.classes {
 		p.judge(c)
 	}
+	m.countAll(p)
 }

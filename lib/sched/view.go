@@ -214,8 +214,7 @@ func (m *Machine) Why(ref Ref) string {
 	if m.State(ref) != job.Queued {
 		return ""
 	}
-	why, _ := m.why(m.queueOf(ref))
-	return why
+	return m.why(m.queueOf(ref))
 }
 
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,
@@ -233,7 +232,7 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 		if q.jobs.n == 0 {
 			continue
 		}
-		if why, never := m.why(q); never {
+		if _, why := m.never(q); why != "" {
 			reasons[i], some = why, true
 		}
 	}

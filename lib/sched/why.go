@@ -19,13 +19,37 @@ type look struct {
 	cpusAndGPUs, gpusMem bool     // of both
 }
 
-// why tells why the jobs of a queue wait, and whether no connected node could
-// take one.
-func (m *Machine) why(q *queue) (why string, never bool) {
-	if q.doom != "" {
-		return q.doom, true
+// why tells why the jobs of a queue wait.
+func (m *Machine) why(q *queue) string {
+	l, why := m.never(q)
+	if why != "" {
+		return why
 	}
-	var l look
+	if q.b.full() {
+		return fmt.Sprintf("max_running of its batch: %d run", q.b.running)
+	}
+	can := fmt.Sprintf("%d of %d nodes can run it, ", l.big-l.failed-l.barred, l.there)
+	switch others, own := m.goFirst(q); {
+	case others == 1:
+		return can + "1 job of others goes first"
+	case others > 1:
+		return can + fmt.Sprintf("%d jobs of others go first", others)
+	case own == 1:
+		return can + "1 job of its owner goes first"
+	case own > 1:
+		return can + fmt.Sprintf("%d jobs of its owner go first", own)
+	case l.idle > 0:
+		return can + "other jobs go first"
+	}
+	return can + "all are busy"
+}
+
+// never tells why no connected node could take a job of the queue; "" if one could
+// sooner or later.
+func (m *Machine) never(q *queue) (l look, why string) {
+	if q.doom != "" {
+		return l, q.doom
+	}
 	for _, p := range m.peers {
 		if p.session != 0 {
 			m.look(&l, q, p)
@@ -34,25 +58,23 @@ func (m *Machine) why(q *queue) (why string, never bool) {
 	slices.Sort(l.taken)
 	switch {
 	case l.there == 0:
-		return "no node is connected", true
+		why = "no node is connected"
 	case l.able == 0 && len(q.c.wants) > 1:
-		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", l.there, q.c.wanted(), l.lacks), true
+		why = fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", l.there, q.c.wanted(), l.lacks)
 	case l.able == 0:
-		return fmt.Sprintf("none of %d nodes has %s", l.there, l.lacks), true
+		why = fmt.Sprintf("none of %d nodes has %s", l.there, l.lacks)
 	case l.big == 0:
-		return l.tooSmall(q.c), true
+		why = l.tooSmall(q.c)
 	case l.failed == l.big:
-		return fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, l.failed, l.big), true
+		why = fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, l.failed, l.big)
 	case len(l.taken) > 0 && l.failed+l.rest+l.tight+len(l.taken) == l.big:
-		return few(l.taken), true
+		why = few(l.taken)
 	case l.tight > 0 && l.failed+l.rest+l.tight == l.big:
-		return l.small, true
+		why = l.small
 	case l.failed+l.rest == l.big:
-		return fmt.Sprintf("%d of %d nodes can run it, and rest for a while", l.rest, l.there), true
-	case l.idle > 0:
-		return fmt.Sprintf("%d of %d nodes can run it, other jobs go first", l.big-l.failed-l.barred, l.there), false
+		why = fmt.Sprintf("%d of %d nodes can run it, and rest for a while", l.rest, l.there)
 	}
-	return fmt.Sprintf("%d of %d nodes can run it, all are busy", l.big-l.failed-l.barred, l.there), false
+	return l, why
 }
 
 // look takes in what keeps the jobs of q from a node.
