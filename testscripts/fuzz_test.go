@@ -50,6 +50,7 @@ var parsers = map[string]string{
 	"/proc, and what a supervisor wrote (proc)":               "lib/proc FuzzKernel",
 	"a file of a pause (pause.Decode)":                        "lib/pause FuzzPause",
 	"what a node says of itself (pause.DecodeNow)":            "lib/pause FuzzNow",
+	"who may pause a node (pause.DecodeOwners)":               "lib/pause FuzzOwners",
 	"what a vendor's tool prints of GPUs (inventory)":         "lib/inventory FuzzCards",
 	"what nodes and people say, in any order (sched.Machine)": "lib/sched FuzzMachine",
 }

@@ -31,6 +31,9 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err != nil {
 		return err
 	}
+	if put.Full() {
+		m.heed(ctx, put)
+	}
 	if put.Full() && !put.Out {
 		err = m.await(ctx)
 	} else {
@@ -73,6 +76,16 @@ func (m *machine) allowed() error {
 	return nil
 }
 
+// notAllowed says whether no node lets this user pause it any more, and ends what
+// this one has put there.
+func (m *machine) notAllowed(put pause.Pause) bool {
+	if m.refresh(); m.allowed() == nil {
+		return false
+	}
+	pause.Remove(put)
+	return true
+}
+
 // put keeps the pause: in the place, on a full disk in memory, and where there is
 // no such place as a pause of everything, which needs no room.
 func (m *machine) put(p pause.Pause) (pause.Pause, error) {
@@ -101,6 +114,26 @@ func (m *machine) put(p pause.Pause) (pause.Pause, error) {
 		return pause.Pause{}, cli.Errorf(cli.NotAllowed, "%w: the place is to have mode 1777", err)
 	}
 	return pause.Pause{}, cli.Errorf(cli.IO, "the pause cannot be kept: %w", err)
+}
+
+// heedFor is how long a node may take to say that it goes by a pause, which it does
+// in some milliseconds.
+const heedFor = time.Second
+
+// heed waits where the kernel hides what runs, until the nodes have said what they
+// began before they went by the pause, but not for ever. What can be seen is looked
+// at.
+func (m *machine) heed(ctx context.Context, put pause.Pause) {
+	ctx, cancel := context.WithTimeout(ctx, heedFor)
+	defer cancel()
+	for slices.ContainsFunc(m.nodes, func(n node) bool { return n.hides() && !slices.Contains(n.now.Heeds, put.ID) }) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		m.refresh()
+	}
 }
 
 // removeOwn ends the pauses of this user, root those of all, that match.
@@ -143,6 +176,8 @@ func (m *machine) still(put pause.Pause) error {
 		case j.still:
 		case j.hidden:
 			return cli.Errorf(cli.Later, "paused until %s, but this machine hides the processes of others (hidepid), and it cannot be seen whether %s stands still", until, j.what())
+		case m.notAllowed(put):
+			return m.allowed()
 		case j.kernel:
 			return cli.Errorf(cli.Later, "paused until %s, but a process of %s waits in the kernel, as for a disk; it stands still when it comes out of it (pid %d)", until, j.what(), j.pid)
 		default:

@@ -332,6 +332,12 @@ func (n *node) over() bool {
 	return n.now != nil && !n.alive() && !slices.ContainsFunc(n.now.Running, func(r pause.Running) bool { return proc.Lives(r.PID, r.Start) || concealed(r.PID) })
 }
 
+// hides says whether the kernel hides what the node runs, of which its daemon is to
+// tell.
+func (n *node) hides() bool {
+	return n.now != nil && n.may(os.Geteuid()) && concealed(n.now.PID)
+}
+
 // alive says whether the node's daemon lives.
 func (n *node) alive() bool {
 	return n.now != nil && (proc.Lives(n.now.PID, n.now.Start) || concealed(n.now.PID))

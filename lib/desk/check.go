@@ -160,7 +160,7 @@ func (c *checker) top(u *check.Unit) error {
 				continue
 			}
 			u.Mode(name, info, c.uid, 0o777)
-		case "pause-ended":
+		case "pause-ended", "pause-owners":
 			if !info.Mode().IsRegular() {
 				u.Odd(name, "it should be a regular file")
 				continue

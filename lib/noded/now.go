@@ -15,8 +15,16 @@ import (
 	"distribute/lib/proc"
 )
 
-// nowEvery is the least time between two writings of what the node says of itself.
-const nowEvery = time.Second
+// What the node says of itself is written at once when it changes, so many times, and
+// then no more often than that.
+const (
+	nowBurst = 10
+	nowEvery = time.Second
+)
+
+// nowSoon is how long after something was given to a supervisor it is looked whether
+// that has it; then ever less often.
+const nowSoon = 5 * time.Millisecond
 
 // tellNow writes into the places what is here, for dpause(1), when it has changed.
 // It is removed at the end if nothing is left that runs.
@@ -24,7 +32,8 @@ func (n *daemon) tellNow(ctx context.Context) {
 	places := []string{pause.MachinePlace, pause.OwnPlace(n.desk.Dir())}
 	var last []byte
 	complained := false
-	for {
+	left := ration{nowBurst, time.Now()}
+	for again := nowSoon; ; {
 		now, whole := n.nowHere()
 		content, err := now.Encode()
 		if err == nil && !bytes.Equal(content, last) {
@@ -38,12 +47,16 @@ func (n *daemon) tellNow(ctx context.Context) {
 					complained = true
 				}
 			}
+			left.take(ctx)
 		}
-		linger(ctx, nowEvery)
-		if !whole {
-			tell(n.nowNews)
+		var supervised <-chan time.Time
+		if again = min(2*again, nowEvery); whole {
+			again = nowSoon
+		} else {
+			supervised = time.After(again)
 		}
 		select {
+		case <-supervised:
 		case <-n.nowNews:
 		case <-ctx.Done():
 			if len(now.Running) == 0 {
@@ -53,6 +66,22 @@ func (n *daemon) tellNow(ctx context.Context) {
 			}
 			return
 		}
+	}
+}
+
+// A ration is how many times what is told may still be written at once.
+type ration struct {
+	left int
+	at   time.Time // when it was filled up last
+}
+
+// take takes one of it, and returns when there is another.
+func (r *ration) take(ctx context.Context) {
+	if r.left--; r.left == 0 {
+		linger(ctx, nowEvery)
+	}
+	if more := int(time.Since(r.at) / nowEvery); more > 0 {
+		r.left, r.at = min(nowBurst, r.left+more), time.Now()
 	}
 }
 
@@ -67,6 +96,9 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 	n.do(func() {
 		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience,
 			Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot}
+		for _, live := range n.pause.live {
+			now.Heeds = append(now.Heeds, filepath.Base(live))
+		}
 		for _, a := range n.attempts {
 			if a.running && a.result == nil {
 				r := given{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(string(a.Token))}, a.Dir}
@@ -95,6 +127,9 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 		}
 		r.PID, r.Start = h.Pid, h.Start
 		now.Running = append(now.Running, r.Running)
+	}
+	if !whole {
+		now.Heeds = nil
 	}
 	slices.SortFunc(now.Running, func(a, b pause.Running) int { return strings.Compare(a.Job+a.Cgroup, b.Job+b.Cgroup) })
 	return now, whole

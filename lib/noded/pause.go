@@ -45,6 +45,9 @@ type pausing struct {
 	n      *daemon
 	places []string
 	ended  string
+	owners string         // the file that says who may pause
+	kept   []int          // what it says
+	isKept bool           // it says that
 	since  time.Duration  // when everything came to stand still, after the machine's start; 0: it does not
 	names  map[int]string // of users, by number
 	odd    map[string]bool
@@ -53,7 +56,7 @@ type pausing struct {
 }
 
 func newPausing(n *daemon) *pausing {
-	return &pausing{n: n, places: pause.PlacesOf(n.desk.Dir()), ended: pause.EndedOf(n.desk.Dir()), names: map[int]string{}, odd: map[string]bool{}}
+	return &pausing{n: n, places: pause.PlacesOf(n.desk.Dir()), ended: pause.EndedOf(n.desk.Dir()), owners: pause.OwnersOf(n.desk.Dir()), names: map[int]string{}, odd: map[string]bool{}}
 }
 
 // ask is what an order goes by.
@@ -61,7 +64,7 @@ func (p *pausing) ask() *proc.Pausing {
 	if p == nil {
 		return nil
 	}
-	return &proc.Pausing{Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory}
+	return &proc.Pausing{Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), Owners: p.owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory}
 }
 
 // beginPauses reads what is paused, before the head is told anything, and begins to
@@ -141,6 +144,7 @@ func (p *pausing) read(before standing, patience *float64) (st standing, next ti
 	if err != nil {
 		return before, never, err
 	}
+	unkept := p.keepOwners()
 	s, err := pause.Read(c, p.places, p.ended, p.n.may)
 	p.complain(err)
 	if err != nil {
@@ -165,13 +169,34 @@ func (p *pausing) read(before standing, patience *float64) (st standing, next ti
 	}
 	st = p.stand(c, s, patience)
 	p.own(c, s, st)
-	if next = st.stays(c, s); err != nil {
+	if next = st.stays(c, s); err != nil || unkept {
 		next = min(next, lostAgain)
 	}
 	return st, next, nil
 }
 
-// lostAgain is how long after a place could not be read that is tried again.
+// keepOwners writes down who may pause for what runs already, which goes by it from
+// then on, if that has changed. Unkept says that this failed, and is to be tried
+// again.
+func (p *pausing) keepOwners() (unkept bool) {
+	may := p.n.pausers()
+	if p.isKept && slices.Equal(may, p.kept) {
+		return false
+	}
+	err := pause.PutOwners(p.owners, may)
+	if err != nil && p.n.desk.MakeRoom(err) {
+		err = pause.PutOwners(p.owners, may)
+	}
+	if err != nil {
+		p.n.Log.Warn("jobs that run cannot be told who may pause the node; they go by what they know", "why", err)
+		return true
+	}
+	p.kept, p.isKept = may, true
+	return false
+}
+
+// lostAgain is how long after a place could not be read, or the owners could not be
+// kept, that is tried again.
 const lostAgain = 10 * time.Second
 
 // complain says once what cannot be read.
@@ -310,6 +335,7 @@ func (n *daemon) setPause(st standing) {
 			n.sendBack(a)
 		}
 	}
+	tell(n.nowNews)
 	n.warden.stir()
 	n.pump()
 }

@@ -1,6 +1,7 @@
 package pause
 
 import (
+	"path/filepath"
 	"reflect"
 	"testing"
 )
@@ -20,6 +21,23 @@ func FuzzPause(f *testing.F) {
 		q, err := Decode(again)
 		if err != nil || !q.Made.Equal(p.Made) || !q.Until.Equal(p.Until) || q.Deadline != p.Deadline || !reflect.DeepEqual(q.Give, p.Give) || q.Out != p.Out || q.Why != p.Why {
 			t.Fatalf("%q: %+v becomes %+v, %v", b, p, q, err)
+		}
+	})
+}
+
+func FuzzOwners(f *testing.F) {
+	f.Add([]byte("0\n1001\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		uids, err := DecodeOwners(b)
+		if err != nil {
+			return
+		}
+		name := filepath.Join(t.TempDir(), "owners")
+		if err := PutOwners(name, uids); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ReadOwners(name); err != nil || !reflect.DeepEqual(again, uids) {
+			t.Fatalf("%q: %v becomes %v, %v", b, uids, again, err)
 		}
 	})
 }

@@ -1,14 +1,17 @@
 package pause
 
 import (
+	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -28,9 +31,12 @@ type Now struct {
 	Start    uint64    `json:"start"`              // of that process, in ticks after boot
 	Boot     string    `json:"boot"`
 	Running  []Running `json:"running,omitempty"`
+	Heeds    []string  `json:"heeds,omitempty"` // the ids of the pauses by which nothing began that is not in Running
 
 	UID   int    `json:"-"` // the owner of the file
 	Place string `json:"-"`
+
+	said time.Time // when the file was written
 }
 
 // Running is an attempt, or a build, that a node has given to a supervisor.
@@ -46,14 +52,25 @@ type Running struct {
 
 // What is read of such files.
 const (
-	nowPrefix = "now."
-	maxNow    = 4 << 20 // bytes
-	maxNows   = 100     // of all users together
+	nowPrefix  = "now."
+	maxNow     = 4 << 20 // bytes
+	maxNowsOne = 20      // of one user
+	maxNows    = 100     // of all together
 )
 
+// nowName is the usual name of a node's file. Anybody may have put something there
+// before: then the name goes on with a tilde and what was drawn at random.
 func nowName(uid int, node string) string { return nowPrefix + strconv.Itoa(uid) + "." + node }
 
-// EncodeNow is the content of the file.
+// nowOwner is the user who a file says in its name that it is of.
+func nowOwner(name string) (uid int, ok bool) {
+	rest, is := strings.CutPrefix(name, nowPrefix)
+	number, _, more := strings.Cut(rest, ".")
+	n, err := strconv.ParseUint(number, 10, 32)
+	return int(n), is && more && err == nil
+}
+
+// Encode is the content of the file.
 func (n *Now) Encode() ([]byte, error) {
 	c := *n
 	c.Format = Format
@@ -62,80 +79,128 @@ func (n *Now) Encode() ([]byte, error) {
 }
 
 // PutNow puts into a place what a node says of itself: what [Now.Encode] made of
-// it. It is not synced: after a boot it is wrong anyway.
+// it, in the place of what it said before, at once. It is not synced: after a boot it
+// is wrong anyway.
 func PutNow(place, node string, content []byte) error {
-	name := filepath.Join(place, nowName(os.Geteuid(), node))
-	temp := filepath.Join(place, "."+filepath.Base(name)+".tmp~")
-	if err := gone(os.Remove(temp)); err != nil {
+	usual := nowName(os.Geteuid(), node)
+	name := usual
+	err := eachOwn(place, node, func(was string) error {
+		name = was
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o644)
+	f, err := os.CreateTemp(place, "."+usual+".*.tmp~")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
-		err = os.Rename(temp, name)
+		err = os.Rename(f.Name(), filepath.Join(place, name))
+	}
+	if name == usual && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrExist)) { // a directory is there
+		err = os.Rename(f.Name(), filepath.Join(place, usual+"~"+rand.Text()))
 	}
 	if err != nil {
-		return errors.Join(err, gone(os.Remove(temp)))
+		return errors.Join(err, gone(os.Remove(f.Name())))
 	}
 	return nil
 }
 
 // RemoveNow removes what PutNow has put.
 func RemoveNow(place, node string) error {
-	return gone(os.Remove(filepath.Join(place, nowName(os.Geteuid(), node))))
+	return eachOwn(place, node, func(name string) error {
+		return gone(os.Remove(filepath.Join(place, name)))
+	})
+}
+
+// eachOwn does something with each file that this process's user has put for the
+// node.
+func eachOwn(place, node string, do func(name string) error) error {
+	dir, err := openPlace(place)
+	if err != nil || dir == nil {
+		return err
+	}
+	defer dir.Close()
+	list, err := candidates(dir, nowOwner, maxNows, maxNows)
+	errs := []error{err}
+	for _, f := range list {
+		if f.uid == os.Geteuid() && isNow(f.name, f.uid, node) {
+			errs = append(errs, do(f.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isNow says whether a file has a name in which the user's node keeps what it says
+// of itself.
+func isNow(name string, uid int, node string) bool {
+	usual := nowName(uid, node)
+	return name == usual || strings.HasPrefix(name, usual+"~")
 }
 
 // ReadNow is what the nodes of this boot say of themselves in the places, each
-// once; a node says the same in each. What is not understood is passed over.
-func ReadNow(c Clock, places []string) []Now {
-	var all []Now
-	said := map[string]bool{}
+// once, what it said last; sorted by their names. What is not understood is passed
+// over.
+func ReadNow(c Clock, places []string) (all []Now) {
 	for _, place := range places {
 		dir, err := openPlace(place)
 		if err != nil || dir == nil {
 			continue
 		}
-		names, _ := dir.Readdirnames(-1)
+		list, _ := candidates(dir, nowOwner, maxNowsOne, maxNows)
 		dir.Close()
-		for _, name := range names {
-			if said[name] || len(all) >= maxNows || !strings.HasPrefix(name, nowPrefix) {
+		for _, f := range list {
+			n, err := readNow(place, f.name)
+			if err != nil || n.Boot != c.Boot {
 				continue
 			}
-			if n, err := readNow(place, name); err == nil && n.Boot == c.Boot {
-				all, said[name] = append(all, n), true
+			i := slices.IndexFunc(all, func(o Now) bool { return o.UID == n.UID && o.Node == n.Node })
+			switch {
+			case i < 0:
+				all = append(all, n)
+			case n.said.After(all[i].said):
+				all[i] = n
 			}
 		}
 	}
+	slices.SortFunc(all, func(a, b Now) int { return cmp.Or(strings.Compare(a.Node, b.Node), a.UID-b.UID) })
 	return all
 }
 
 // OwnNow is what a node of this process's user has said of itself, in whatever boot.
-func OwnNow(place, node string) (Now, error) { return readNow(place, nowName(os.Geteuid(), node)) }
+func OwnNow(place, node string) (last Now, err error) {
+	err = eachOwn(place, node, func(name string) error {
+		n, err := readNow(place, name)
+		if err == nil && !n.said.Before(last.said) {
+			last = n
+		}
+		return err
+	})
+	if last.Node != "" {
+		return last, nil
+	}
+	return last, cmp.Or(err, error(fs.ErrNotExist))
+}
 
-// readNow reads one such file.
+// readNow reads one such file, which is to be of whom its name says.
 func readNow(place, name string) (Now, error) {
 	path := filepath.Join(place, name)
-	info, err := os.Lstat(path)
+	b, info, err := readSmallOf(path, maxNow)
 	st, ok := sysOf(info, err)
 	if !ok {
-		return Now{}, err
-	}
-	b, err := readSmall(path, maxNow)
-	if err != nil {
 		return Now{}, err
 	}
 	n, err := DecodeNow(b)
 	if err != nil {
 		return Now{}, err
 	}
-	if name != nowName(int(st.Uid), n.Node) {
+	if !isNow(name, int(st.Uid), n.Node) {
 		return Now{}, fmt.Errorf("%s: is not of whom it says", path)
 	}
-	n.UID, n.Place = int(st.Uid), place
+	n.UID, n.Place, n.said = int(st.Uid), place, info.ModTime()
 	return n, nil
 }
 

@@ -49,7 +49,7 @@ func (s *State) read(place string, over map[string]bool, may func(uid int) bool)
 		return err
 	}
 	defer dir.Close()
-	list, err := candidates(dir)
+	list, err := candidates(dir, ownerOf, maxOfOne, maxInAll)
 	if err != nil {
 		return err
 	}
@@ -88,17 +88,18 @@ func openPlace(place string) (*os.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: place, Err: err}
 }
 
-// A candidate is a file that has the name of its owner's pause.
+// A candidate is a file that has the name of something of its owner's.
 type candidate struct {
 	name string
 	uid  int
 	rank int // among those of its owner
 }
 
-// candidates is the files to be read. Where there are too many, each owner's first
-// go before anybody's second, and those of people before those of the many numbers
-// that one person can have in a user namespace.
-func candidates(dir *os.File) ([]candidate, error) {
+// candidates is the files to be read whose names say of whom they are, and which
+// are of that user: at most so many of one, and in all. Where there are too many, each
+// owner's first go before anybody's second, and those of people before those of the
+// many numbers that one person can have in a user namespace.
+func candidates(dir *os.File, ownerOf func(name string) (uid int, ok bool), ofOne, inAll int) ([]candidate, error) {
 	var list []candidate
 	of := map[int]int{}
 	for names, err := dir.Readdirnames(1000); len(names) > 0 || err != io.EOF; names, err = dir.Readdirnames(1000) {
@@ -107,7 +108,7 @@ func candidates(dir *os.File) ([]candidate, error) {
 		}
 		for _, n := range names {
 			uid, ok := ownerOf(n)
-			if !ok || of[uid] >= maxOfOne {
+			if !ok || of[uid] >= ofOne {
 				continue
 			}
 			var st unix.Stat_t
@@ -117,9 +118,9 @@ func candidates(dir *os.File) ([]candidate, error) {
 			}
 		}
 	}
-	if len(list) > maxInAll {
+	if len(list) > inAll {
 		slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(a.rank-b.rank, a.uid-b.uid) })
-		list = list[:maxInAll]
+		list = list[:inAll]
 	}
 	return list, nil
 }
@@ -175,22 +176,28 @@ func readEnded(name string) (map[string]bool, error) {
 
 // readSmall reads a regular file that somebody else may have put there.
 func readSmall(name string, most int64) ([]byte, error) {
+	b, _, err := readSmallOf(name, most)
+	return b, err
+}
+
+// readSmallOf is readSmall, and says what the file is that was read.
+func readSmallOf(name string, most int64) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fmt.Errorf("%s: is no file of at most %d bytes", name, most)
+		return nil, nil, fmt.Errorf("%s: is no file of at most %d bytes", name, most)
 	}
 	b := make([]byte, info.Size())
 	n, err := f.ReadAt(b, 0)
 	if n > 0 {
 		err = nil
 	}
-	return b[:n], err
+	return b[:n], info, err
 }

@@ -28,18 +28,19 @@ const (
 )
 
 // Watch says when the state may have changed: something was done in a place, or to
-// the file of the pauses that were ended, or the clock was set, or the machine was
-// asleep. Changes are put together, and when somebody changes a place all the time
+// one of the files, which are those of the pauses that were ended and of the owners,
+// or the clock was set, or the machine was asleep. Changes are put together, and when somebody changes a place all the time
 // at most twenty are told in a second. A place may be made, or removed and made
 // anew, meanwhile. Watch first and read then; at the begin nothing is told.
 //
 // It costs nothing while nothing happens. When ctx has ended and nothing of it is
 // left the channel is closed. Where the kernel
 // grants no watch the places are looked at four times a second.
-func Watch(ctx context.Context, places []string, ended string) <-chan struct{} {
+func Watch(ctx context.Context, places []string, files ...string) <-chan struct{} {
 	raw, out := make(chan struct{}, 1), make(chan struct{}, 1)
 	tell := func() { note(raw) }
-	w := &watcher{places: places, ended: ended}
+	files = slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == "" })
+	w := &watcher{places: places, files: files}
 	f, err := w.open()
 	var parts sync.WaitGroup
 	parts.Go(func() {
@@ -50,7 +51,7 @@ func Watch(ctx context.Context, places []string, ended string) <-chan struct{} {
 			f.Close()
 		}
 		if err != nil {
-			poll(ctx, append([]string{ended}, places...), tell)
+			poll(ctx, slices.Concat(files, places), tell)
 		}
 	})
 	parts.Go(func() { whenSet(ctx, tell) })
@@ -99,7 +100,7 @@ func meter(ctx context.Context, raw <-chan struct{}, out chan struct{}) {
 // A watcher is what inotify(7) looks at. Its fields are those of one goroutine.
 type watcher struct {
 	places []string
-	ended  string
+	files  []string
 	conn   syscall.RawConn
 	of     map[int32]purpose // by watch
 }
@@ -107,7 +108,7 @@ type watcher struct {
 // A purpose is what a directory is watched for.
 type purpose struct {
 	place bool // it is a place
-	ended bool // the file of the pauses that were ended is in it
+	files bool // one of the files is in it, or may be
 	above bool // a place may appear in it or below
 }
 
@@ -145,8 +146,8 @@ func (w *watcher) armAt(fd int) error {
 			return err
 		}
 	}
-	if w.ended != "" {
-		if err := w.add(fd, filepath.Dir(w.ended), unix.IN_MOVED_TO|unix.IN_DELETE, purpose{ended: true}); err != nil {
+	for _, name := range w.files {
+		if err := w.add(fd, filepath.Dir(name), unix.IN_MOVED_TO|unix.IN_DELETE, purpose{files: true}); err != nil {
 			return err
 		}
 	}
@@ -166,7 +167,7 @@ func (w *watcher) add(fd int, dir string, mask uint32, p purpose) error {
 		switch {
 		case err == nil:
 			was := w.of[int32(n)]
-			w.of[int32(n)] = purpose{p.place || was.place, p.ended || was.ended, p.above || was.above}
+			w.of[int32(n)] = purpose{p.place || was.place, p.files || was.files, p.above || was.above}
 			return nil
 		case err == unix.ENOSPC, err == unix.ENOMEM, up == dir:
 			return err
@@ -212,7 +213,7 @@ func (w *watcher) heed(b []byte) (news, anew bool) {
 			anew = true
 		default:
 			anew = anew || p.above && mask&unix.IN_ISDIR != 0
-			news = news || p.ended && name == filepath.Base(w.ended)
+			news = news || p.files && slices.ContainsFunc(w.files, func(f string) bool { return filepath.Base(f) == name })
 			_, is := ownerOf(name)
 			news = news || p.place && is
 		}

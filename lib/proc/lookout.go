@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"reflect"
 	"slices"
@@ -30,7 +31,7 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 	}
 	if s.out == nil && o.Pause != nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		s.out = &lookout{news: pause.Watch(ctx, o.Pause.Places, o.Pause.Ended), close: cancel}
+		s.out = &lookout{news: pause.Watch(ctx, o.Pause.Places, o.Pause.Ended, o.Pause.Owners), close: cancel}
 	}
 	if s.out == nil {
 		return nil
@@ -50,7 +51,7 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 
 // same says whether the places of p are those that are looked at.
 func (l *lookout) same(p *Pausing) bool {
-	return l.of.Ended == p.Ended && slices.Equal(l.of.Places, p.Places)
+	return l.of.Ended == p.Ended && l.of.Owners == p.Owners && slices.Equal(l.of.Places, p.Places)
 }
 
 // read is what the places say now. With an error something of it could not be
@@ -60,16 +61,34 @@ func (l *lookout) read() (pause.State, error) {
 	if err != nil {
 		return l.last, err
 	}
+	unknown := l.learnOwners()
 	var may func(int) bool
 	if l.of.Pausers != nil {
 		may = func(uid int) bool { return slices.Contains(l.of.Pausers, uid) }
 	}
 	state, err := pause.Read(now, l.of.Places, l.of.Ended, may)
+	err = errors.Join(unknown, err)
 	if err != nil {
 		state = state.Keep(l.last)
 	}
 	l.last = state
 	return state, err
+}
+
+// learnOwners has the order go by who may pause now. With an error those may who
+// were known before.
+func (l *lookout) learnOwners() error {
+	if l.of.Owners == "" {
+		return nil
+	}
+	uids, err := pause.ReadOwners(l.of.Owners)
+	switch {
+	case err == nil:
+		l.of.Pausers = uids
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return nil
 }
 
 // errPaused is why an order is not begun: it can be given again.

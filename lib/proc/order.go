@@ -49,6 +49,7 @@ type Pausing struct {
 	Places  []string `json:"places"`           // directories of pauses; those that are not there hold none
 	Ended   string   `json:"ended,omitempty"`  // the file of those that were ended by others than their holders
 	Pausers []int    `json:"pausers"`          // uids of whose pauses count; nil: all
+	Owners  string   `json:"owners,omitempty"` // the file that says so now, in the place of Pausers, if it is there
 	CPUs    []int    `json:"cpus,omitempty"`   // that the node offers: those that are given back come from their end
 	Memory  int64    `json:"memory,omitempty"` // bytes that the node offers
 }
