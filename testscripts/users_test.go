@@ -25,7 +25,9 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 	for d := work; d != "/"; d = filepath.Dir(d) {
 		info, err := os.Stat(d)
 		ts.Check(err)
-		ts.Check(os.Chmod(d, info.Mode().Perm()|0o011))
+		if open := info.Mode() | 0o011; open != info.Mode() { // and sticky stays sticky
+			ts.Check(os.Chmod(d, open))
+		}
 	}
 	passwd, err := os.ReadFile("/etc/passwd")
 	ts.Check(err)
