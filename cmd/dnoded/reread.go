@@ -67,7 +67,7 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 	g := &noded.Given{Offer: in.Offer, Most: in.Most, Caps: &in.caps, Presence: standStill(f)}
 	if os.Geteuid() == 0 && f.RunAs != "" {
 		rule := ruleOf(f)
-		if err := people(ctx, rule, r.log); err != nil {
+		if err := people(ctx, f, r.log); err != nil {
 			r.log.Error(kept, "why", err)
 			return nil
 		}

@@ -27,7 +27,7 @@ import (
 func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) error {
 	switch uid := os.Geteuid(); {
 	case uid != 0 && f.RunAs != "":
-		return cli.Errorf(cli.Input, "the node's file says run_as, and only root can run jobs as others: start dnoded as root, or take run_as out, so that all jobs run as %s", account.UserName(uid))
+		return f.Mistake("run_as", "only root can run jobs as others: start dnoded as root, or take run_as out, so that all jobs run as %s", account.UserName(uid))
 	case uid != 0:
 		return nil
 	case f.RunAs == "" && !asRoot:
@@ -39,7 +39,7 @@ func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) er
 		return nil
 	}
 	rule := ruleOf(f)
-	if err := people(ctx, rule, s.Log); err != nil {
+	if err := people(ctx, f, s.Log); err != nil {
 		return err
 	}
 	s.As, s.RunsAs = rule.As, f.RunAs
@@ -48,7 +48,11 @@ func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) er
 
 // people says who of those as whom jobs run is none, and warns of those who cannot
 // be found: a directory service may not be there yet.
-func people(ctx context.Context, rule *account.Rule, log *slog.Logger) error {
+func people(ctx context.Context, f *node.File, log *slog.Logger) error {
+	key, rule := "run_as", ruleOf(f)
+	if f.RunAs == node.Submitter {
+		key = "users"
+	}
 	for _, name := range append(rule.Users, rule.One) {
 		if name == "" || strings.HasPrefix(name, "@") {
 			continue
@@ -57,7 +61,7 @@ func people(ctx context.Context, rule *account.Rule, log *slog.Logger) error {
 		case err != nil:
 			log.Warn("no jobs can run as this user now", "user", name, "why", err)
 		case a.Person() != nil:
-			return cli.Errorf(cli.Input, "jobs cannot run as run_as and users say: %w", a.Person())
+			return f.Mistake(key, "jobs cannot run so: %w", a.Person())
 		}
 	}
 	return nil

@@ -115,7 +115,7 @@ func (in *Inventory) cpus(s *Source, f *node.File) error {
 	n := has
 	if f.Keep.CPUs > 0 {
 		if n = has - f.Keep.CPUs; n < 1 {
-			return &leavesNothing{fmt.Sprintf("keep in its node.yaml leaves jobs none of the %s here", unit.Count(has, "cpu"))}
+			return f.Mistake("keep.cpus", "keep leaves jobs none of the %s here: keep fewer", unit.Count(has, "cpu"))
 		}
 		why = fmt.Sprintf("%d here (%s), %d kept", has, why, f.Keep.CPUs)
 	}
@@ -132,14 +132,6 @@ func (in *Inventory) cpus(s *Source, f *node.File) error {
 	in.tell("cpus", strconv.Itoa(n), why)
 	return nil
 }
-
-// A leavesNothing says that the node's file keeps all that there is.
-type leavesNothing struct{ what string }
-
-func (e *leavesNothing) Error() string { return e.what }
-
-// ExitStatus is 65: the input is wrong.
-func (e *leavesNothing) ExitStatus() int { return 65 }
 
 // memory is how much memory is offered: all, or what a cgroup leaves this process,
 // less what is kept, and no more than the file says.
@@ -159,7 +151,7 @@ func (in *Inventory) memory(s *Source, f *node.File) error {
 	n := has
 	if f.Keep.Memory > 0 {
 		if n = has - f.Keep.Memory; n < 1<<20 {
-			return &leavesNothing{fmt.Sprintf("keep in its node.yaml leaves jobs nothing of the %s of memory here", unit.FormatBytes(has))}
+			return f.Mistake("keep.memory", "keep leaves jobs nothing of the %s of memory here: keep less", unit.FormatBytes(has))
 		}
 		why = fmt.Sprintf("%s (%s), %s kept", unit.FormatBytes(has), why, unit.FormatBytes(f.Keep.Memory))
 	}

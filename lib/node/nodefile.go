@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,30 @@ type File struct {
 	AutoPause    time.Duration // for how long nobody is to have been at the machine; 0: jobs do not wait for that
 	Hours        []hours.Span  // when jobs stand still
 	Presence     []string      // what AutoPause goes by; empty: all that there is
+
+	places map[string]conf.Place // where keys have their values
+}
+
+// Mistake is what is wrong with the value of a key, as "keep.cpus", on the machine at
+// hand: an error of status 65, with the place of the value.
+func (f *File) Mistake(key, format string, a ...any) error {
+	at, ok := f.places[key]
+	if !ok {
+		at = conf.Place{File: "node.yaml"}
+	}
+	err := fmt.Errorf(format, a...)
+	return &conf.Mistake{Place: at, Text: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// placed notes where the value of a key is.
+func (f *File) placed(key string, n conf.Node) conf.Node {
+	if !n.Absent() {
+		if f.places == nil {
+			f.places = map[string]conf.Place{}
+		}
+		f.places[key] = n.Place()
+	}
+	return n
 }
 
 // A Keep is what the owner of a node keeps of it for himself.
@@ -114,13 +139,13 @@ func Parse(name string, data []byte) (*File, error) {
 			"cores": `write "cpus": how many cpus are not for jobs`,
 			"gpus":  `say which GPUs jobs may have: "gpus: [1]" beside "keep"`,
 		}})
-		f.Keep = Keep{CPUs: int(k.Get("cpus").Int(0, MaxCPUs))}
-		if v := size(k.Get("memory")); v != nil {
+		f.Keep = Keep{CPUs: int(f.placed("keep.cpus", k.Get("cpus")).Int(0, MaxCPUs))}
+		if v := size(f.placed("keep.memory", k.Get("memory"))); v != nil {
 			f.Keep.Memory = *v
 		}
 	}
 	f.standStill(m.Get("auto_pause"), m.Get("hours"), m.Get("presence"))
-	f.runAs(m.Get("run_as"), m.Get("users"))
+	f.runAs(f.placed("run_as", m.Get("run_as")), f.placed("users", m.Get("users")))
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}

@@ -33,8 +33,30 @@ func TestParse(t *testing.T) {
 	}
 	for in, want := range tests {
 		got, err := Parse("node.yaml", []byte(in))
+		if err == nil {
+			got.places = nil
+		}
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v", in, got, err)
+		}
+	}
+}
+
+// What only the machine knows to be wrong is told with its place.
+func TestMistake(t *testing.T) {
+	f, err := Parse("/etc/node.yaml", []byte("name: ws1\nkeep: {cpus: 4,\n  memory: 1T}\nrun_as: submitter\nusers: [root]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"keep.cpus":   "/etc/node.yaml:2:14: no 7",
+		"keep.memory": "/etc/node.yaml:3:11: no 7",
+		"run_as":      "/etc/node.yaml:4:9: no 7",
+		"users":       "/etc/node.yaml:5:8: no 7",
+		"cpus":        "node.yaml: no 7",
+	} {
+		if got := f.Mistake(key, "no %d", 7); got.Error() != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
 		}
 	}
 }
