@@ -23,6 +23,7 @@ type Machine struct {
 	classes []*class
 	classOf map[string]*class
 	owners  map[int]*owner // by number: of the batches, and those who have used something lately
+	keeps   []*class       // for which a node is kept
 	turn    uint64         // goes up when the order of owners may be another
 	starts  uint64         // counts starts, to order attempts on a node
 	loaded  bool
@@ -113,10 +114,11 @@ type attempt struct {
 	before   *attempt
 	after    *attempt // its neighbours in the list of its node
 	phase    string
-	worked   bool   // it was seen building or running
-	boot     string // of its node, then
-	listed   uint64 // the session in whose list it was named last
-	active   bool   // its cpus are counted; else it waits for room on the node, or has ended
+	began    time.Duration // when it was given to its node; 0: in an earlier life of the head
+	worked   bool          // it was seen building or running
+	boot     string        // of its node, then
+	listed   uint64        // the session in whose list it was named last
+	active   bool          // its cpus are counted; else it waits for room on the node, or has ended
 	recalled bool
 	stopped  bool
 	result   *Result       // it has ended
@@ -158,6 +160,7 @@ type peer struct {
 	waits     share         // and what they will have
 	held      map[key]share // attempts unknown to the head
 	fits      map[*class]bool
+	keeps     *class // for which it is kept
 	touched   bool
 	recalling *attempt      // asked back for this node
 	rest      time.Duration // until when it is given nothing, and why

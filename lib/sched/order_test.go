@@ -44,6 +44,16 @@ var orders = []struct {
 		{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 2/0 a2~1 ws1/1; START 1 2/0 a2; " +
 			"start 1/1 a3~1 ws1/1; START 1 1/1 a3; start 2/1 a4~1 ws1/1; START 1 2/1 a4"},
 	}},
+	{"and three owners", []step{
+		{0, Loaded{}, ""},
+		{0, asks(1, 1, 9, 0, 0), ""},
+		{0, asks(2, 2, 9, 0, 0), ""},
+		{0, asks(3, 3, 9, 0, 0), ""},
+		{0, up(1, "ws1", 4), "node ws1 s1"},
+	}, []step{
+		{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 2/0 a2~1 ws1/1; START 1 2/0 a2; " +
+			"start 3/0 a3~1 ws1/1; START 1 3/0 a3; start 1/1 a4~1 ws1/1; START 1 1/1 a4"},
+	}},
 	{"who has used less goes first, however long the other waits", []step{
 		{0, Loaded{}, ""},
 		{0, asks(1, 1, 9, 0, 0), ""},
@@ -179,6 +189,9 @@ type fleet struct {
 	last  map[uint32]func(number int) time.Duration // how long a job of a batch runs
 	used  map[uint32]float64                        // cpu-seconds of a batch, of what has ended or runs
 	ended map[uint32]int
+
+	plain       bool // compare with the plain decision
+	kept, moved int  // how often a node was kept, and how often another instead
 }
 
 type running struct {
@@ -202,7 +215,22 @@ func newFleet(t *testing.T, nodes, cpus int) *fleet {
 }
 
 func (f *fleet) give(ev Event) {
-	for _, a := range slices.Clone(f.m.Apply(ev, f.now)) {
+	keeps := keepsOf(f.m)
+	actions := slices.Clone(f.m.Apply(ev, f.now))
+	if f.plain {
+		if err := comparePlain(f.m, keeps, actions); err != nil {
+			f.t.Fatalf("after %T%+v at %v: %v", ev, ev, f.now, err)
+		}
+	}
+	for c, r := range keepsOf(f.m) {
+		switch was, ok := keeps[c]; {
+		case !ok:
+			f.kept++
+		case was.on != r.on:
+			f.moved++
+		}
+	}
+	for _, a := range actions {
 		if s, ok := a.(Start); ok {
 			at := f.m.live[must(s.Attempt)]
 			f.runs = append(f.runs, running{s, at.share.cpus, f.now, f.now + f.last[s.Ref.Batch](int(s.Ref.Job))})
@@ -254,7 +282,9 @@ func constant(d time.Duration) func(int) time.Duration {
 func TestFairTurn(t *testing.T) {
 	f := newFleet(t, 8, 4)
 	f.add(asks(1, 1, 10_000, 0, 0), constant(time.Minute))
-	f.add(asks(2, 2, 10_000, 0, 0), constant(150*time.Second))
+	two := *single
+	two.Resources.CPUs = 2
+	f.add(AddBatch{Batch: 2, Owner: 2, Jobs: 10_000, Spec: &two}, constant(150*time.Second))
 	f.add(asks(3, 3, 10_000, 0, 0), func(n int) time.Duration { return time.Duration(n*37%400+15) * time.Second })
 	f.until(time.Hour)
 	var all float64

@@ -83,6 +83,7 @@ func (m *Machine) place() {
 	for _, p := range m.freed {
 		m.promote(p)
 	}
+	m.review()
 	if len(m.freed)+len(m.fed) > 0 {
 		m.takeTurns()
 	}
@@ -91,7 +92,9 @@ func (m *Machine) place() {
 		if q == nil {
 			break
 		}
-		m.start(q, m.best(q), true)
+		if p := m.best(q); !m.reserve(q, p) {
+			m.start(q, p, true)
+		}
 	}
 	m.stock()
 	for _, p := range m.freed {
@@ -108,7 +111,7 @@ func (m *Machine) foremost() *queue {
 	var q *queue
 	try := func(p *peer, c *class) {
 		if len(c.lanes) > 0 && p.room(c) {
-			if r := m.next(c, p); r != nil && (q == nil || r.before(q)) {
+			if r := m.next(c, p); r != nil && p.spares(r) && (q == nil || r.before(q)) {
 				q = r
 			}
 		}
@@ -136,7 +139,7 @@ func (m *Machine) best(q *queue) *peer {
 	}
 	var best *peer
 	for _, p := range among {
-		if p.room(q.c) && q.takes(p) && (best == nil || q.prefers(p, best)) {
+		if p.room(q.c) && q.takes(p) && p.spares(q) && (best == nil || q.prefers(p, best)) {
 			best = p
 		}
 	}
@@ -168,7 +171,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.name),
 		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus})
 	a := m.live[k]
-	a.phase, a.active, a.listed = Waiting, active, p.session
+	a.phase, a.active, a.listed, a.began = Waiting, active, p.session, m.now
 	if active {
 		p.used = p.used.plus(s)
 		p.active++
@@ -177,6 +180,9 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 		p.waits = p.waits.plus(s)
 	}
 	m.count(a)
+	if active {
+		m.unkeep(q.c)
+	}
 	m.touch(p)
 	m.do(Start{p.session, ref, token, try, s.cpus, a.from.token})
 }
@@ -202,7 +208,7 @@ func (m *Machine) stock() {
 		p := m.freed[i]
 		for p.listed && p.waiting < p.active && m.allShort(p) { // one a slot
 			q := m.upNext(p)
-			if q == nil || !q.b.short(p) || !p.ahead(q.c) {
+			if q == nil || !q.b.short(p) || !p.ahead(q.c) || !p.spares(q) {
 				break
 			}
 			m.start(q, p, false)

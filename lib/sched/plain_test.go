@@ -1,7 +1,9 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -13,10 +15,27 @@ import (
 // job that waits, in order, is tried on every node. It is what place must
 // equal, whatever it leaves out because nothing there can have changed.
 
+type plain struct {
+	m     *Machine
+	nodes map[*peer]*plainNode
+	waits map[Ref]bool
+	run   map[uint32]int // jobs of each batch that run
+	rates map[*owner]int64
+	keeps map[*class]reservation
+}
+
 type plainNode struct {
-	p      *peer
-	used   share
-	active int
+	p       *peer
+	used    share
+	active  int
+	waiting int
+	waits   share
+	runs    []plainRun // in the order in which they were started
+}
+
+type plainRun struct {
+	share share
+	began time.Duration
 }
 
 type placed struct {
@@ -25,105 +44,269 @@ type placed struct {
 }
 
 // comparePlain takes back the starts among the actions of an event, decides
-// again, and compares.
-func comparePlain(m *Machine, actions []Action) error {
-	nodes := map[*peer]*plainNode{}
-	for _, p := range m.peers {
-		nodes[p] = &plainNode{p, p.used, p.active}
-	}
+// again from what was kept before it, and compares.
+func comparePlain(m *Machine, keeps map[*class]reservation, actions []Action) error {
+	d := plain{m, map[*peer]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*owner]int64{}, maps.Clone(keeps)}
 	var got []placed
-	taken := map[Ref]bool{}
-	ahead := map[*peer]int{}
+	started := map[*attempt]bool{}
 	for _, a := range actions {
 		s, ok := a.(Start)
 		if !ok {
 			continue
 		}
 		at := m.live[must(s.Attempt)]
-		if !at.active {
-			if err := rightlyAhead(m, at); err != nil {
-				return err
-			}
-			ahead[at.peer]++
-			taken[s.Ref] = true
-			continue
-		}
-		nodes[at.peer].used = nodes[at.peer].used.minus(at.share)
-		nodes[at.peer].active--
-		taken[s.Ref] = true
-		got = append(got, placed{s.Ref, string(at.peer.name)})
-	}
-	run := plainRunning(m, got)
-	rates := map[*owner]int64{}
-	for _, a := range m.live {
-		if !slices.ContainsFunc(got, func(p placed) bool { return p.ref == a.ref && a.active }) {
-			rates[m.batches[a.ref.Batch].owner] += plainWeight(a)
+		started[at] = true
+		if at.active {
+			got = append(got, placed{s.Ref, string(at.peer.name)})
+		} else if err := rightlyAhead(m, at); err != nil {
+			return err
 		}
 	}
-	var want []placed
-	for {
-		ref, n := plainFirst(m, nodes, ahead, rates, run, func(ref Ref) bool {
-			return m.State(ref) == job.Queued && !taken[ref] || slices.ContainsFunc(got, func(p placed) bool { return p.ref == ref }) &&
-				!slices.ContainsFunc(want, func(p placed) bool { return p.ref == ref })
-		})
-		if n == nil {
-			break
-		}
-		s := plainShare(m.queueOf(ref).c, n.p)
-		n.used = n.used.plus(s)
-		n.active++
-		run[ref.Batch]++
-		rates[m.batches[ref.Batch].owner] += weight(s, n.p.could)
-		want = append(want, placed{ref, string(n.p.name)})
-	}
-	if !slices.Equal(got, want) {
+	d.begin(started)
+	if want := d.decide(); !slices.Equal(got, want) {
 		return fmt.Errorf("placed %v, should be %v", got, want)
+	}
+	if got := keepsOf(m); !maps.Equal(got, d.keeps) {
+		return fmt.Errorf("kept are %v, should be %v", got, d.keeps)
 	}
 	return nil
 }
 
-// plainRunning counts the jobs of each batch that ran before what was placed.
-func plainRunning(m *Machine, placed []placed) map[uint32]int {
-	run := map[uint32]int{}
-	for _, a := range m.live {
-		if a.current && a.result == nil {
-			run[a.ref.Batch]++
-		}
+// keepsOf is what is kept for classes.
+func keepsOf(m *Machine) map[*class]reservation {
+	all := map[*class]reservation{}
+	for _, c := range m.keeps {
+		all[c] = c.keeps
 	}
-	for _, p := range placed {
-		run[p.ref.Batch]--
-	}
-	return run
+	return all
 }
 
-// plainFirst is the job that goes first of those that wait and can be started, and
-// its node.
-func plainFirst(m *Machine, nodes map[*peer]*plainNode, ahead map[*peer]int, rates map[*owner]int64, run map[uint32]int, waits func(Ref) bool) (first Ref, on *plainNode) {
-	for _, b := range m.sorted() {
-		if !b.ready || b.most > 0 && run[b.num] >= b.most {
-			continue
+// begin is how things stood before some attempts were started.
+func (d *plain) begin(started map[*attempt]bool) {
+	for _, b := range d.m.sorted() {
+		for i, s := range b.state {
+			d.waits[Ref{b.num, uint32(i)}] = b.ready && s == job.Queued
 		}
-		for i := range b.state {
-			ref := Ref{b.num, uint32(i)}
-			if !waits(ref) || on != nil && !plainBefore(m, rates, b, m.batches[first.Batch]) {
+	}
+	for _, p := range d.m.peers {
+		n := &plainNode{p: p, used: p.used, active: p.active, waiting: p.waiting, waits: p.waits}
+		d.nodes[p] = n
+		for a := p.first; a != nil; a = a.after {
+			switch {
+			case started[a] && a.active:
+				n.used = n.used.minus(a.share)
+				n.active--
+			case started[a]:
+				n.waits = n.waits.minus(a.share)
+				n.waiting--
+			case a.result == nil:
+				n.runs = append(n.runs, plainRun{a.share, a.began})
+			}
+			if started[a] {
+				d.waits[a.ref] = true
 				continue
 			}
-			if n := plainBest(m, nodes, ref, ahead); n != nil {
-				first, on = ref, n
-				break
+			d.rates[d.m.batches[a.ref.Batch].owner] += plainWeight(a)
+			if a.current && a.result == nil {
+				d.run[a.ref.Batch]++
 			}
 		}
 	}
-	return first, on
 }
 
-// plainBefore says that jobs of b go before those of an older batch c.
-func plainBefore(m *Machine, rates map[*owner]int64, b, c *batch) bool {
-	turn := func(o *owner) int64 { return int64(o.used + float64(rates[o])/1000/decay) }
-	if b.priority != c.priority {
-		return b.priority > c.priority
+// decide places what can be placed.
+func (d *plain) decide() (all []placed) {
+	for c, r := range d.keeps {
+		if ref, ok := d.waitsFor(c, d.nodes[r.on]); !ok || d.m.batches[ref.Batch].priority != r.priority {
+			delete(d.keeps, c)
+		}
 	}
-	return turn(b.owner) < turn(c.owner)
+	for {
+		ref, n := d.first()
+		if n == nil {
+			return all
+		}
+		if d.reserve(ref, n) {
+			continue
+		}
+		c := d.m.queueOf(ref).c
+		s := plainShare(c, n.p)
+		n.used = n.used.plus(s)
+		n.active++
+		n.runs = append(n.runs, plainRun{s, d.m.now})
+		d.run[ref.Batch]++
+		d.rates[d.m.batches[ref.Batch].owner] += weight(s, n.p.could)
+		d.waits[ref] = false
+		delete(d.keeps, c)
+		all = append(all, placed{ref, string(n.p.name)})
+	}
+}
+
+// before says that a job goes before another.
+func (d *plain) before(a, b Ref) bool {
+	turn := func(o *owner) int64 { return int64(o.used + float64(d.rates[o])/1000/decay) }
+	switch x, y := d.m.batches[a.Batch], d.m.batches[b.Batch]; {
+	case x.priority != y.priority:
+		return x.priority > y.priority
+	case turn(x.owner) != turn(y.owner):
+		return turn(x.owner) < turn(y.owner)
+	case a.Batch != b.Batch:
+		return a.Batch < b.Batch
+	}
+	return a.Job < b.Job
+}
+
+// foremost is the job that goes first of those that wait and fit.
+func (d *plain) foremost(fits func(Ref) bool) (first Ref, ok bool) {
+	for ref, waits := range d.waits {
+		b := d.m.batches[ref.Batch]
+		if waits && (b.most == 0 || d.run[ref.Batch] < b.most) && (!ok || d.before(ref, first)) && fits(ref) {
+			first, ok = ref, true
+		}
+	}
+	return first, ok
+}
+
+// first is the job that goes first of those that can be started, and its node.
+func (d *plain) first() (Ref, *plainNode) {
+	ref, ok := d.foremost(func(ref Ref) bool { return d.best(ref) != nil })
+	if !ok {
+		return ref, nil
+	}
+	return ref, d.best(ref)
+}
+
+// takes says that a node may be given a job at all.
+func (d *plain) takes(n *plainNode, ref Ref) bool {
+	q, p := d.m.queueOf(ref), n.p
+	_, able := q.c.lacks(p)
+	return able && p.listed && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
+		!q.b.shuns(p) && q.b.tight[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
+}
+
+// waitsFor is the job of a class that goes first on a node that has enough for it.
+func (d *plain) waitsFor(c *class, n *plainNode) (Ref, bool) {
+	return d.foremost(func(ref Ref) bool { return d.m.queueOf(ref).c == c && d.takes(n, ref) })
+}
+
+// keptFor is the class for which a node is kept.
+func (d *plain) keptFor(n *plainNode) *class {
+	for c, r := range d.keeps {
+		if r.on == n.p {
+			return c
+		}
+	}
+	return nil
+}
+
+// spares says that a job on a node does not delay the one for which that is kept.
+func (d *plain) spares(n *plainNode, ref Ref) bool {
+	c, q := d.keptFor(n), d.m.queueOf(ref)
+	if c == nil || c == q.c || q.b.priority > d.keeps[c].priority {
+		return true
+	}
+	asks := plainShare(c, n.p)
+	stays := n.used.plus(n.waits)
+	for _, r := range n.runs {
+		if !plainRoom(n.p, r.share, asks) {
+			stays = stays.minus(r.share)
+		}
+	}
+	return plainRoom(n.p, stays.plus(asks), plainShare(q.c, n.p))
+}
+
+// wait is how long the last of the youngest attempts has run that have to end before
+// a node has room.
+func (d *plain) wait(c *class, n *plainNode) time.Duration {
+	used := n.used.plus(n.waits)
+	for i := len(n.runs); i >= 0; i-- {
+		if i < len(n.runs) {
+			used = used.minus(n.runs[i].share)
+		}
+		if plainRoom(n.p, used, plainShare(c, n.p)) && i == len(n.runs) {
+			return 0
+		} else if plainRoom(n.p, used, plainShare(c, n.p)) {
+			return d.m.now - n.runs[i].began
+		}
+	}
+	return math.MaxInt64 / 2
+}
+
+// reserve keeps a node for the job that would be passed over by another's start.
+func (d *plain) reserve(ref Ref, n *plainNode) bool {
+	own := d.m.queueOf(ref).c
+	over, ok := d.foremost(func(r Ref) bool {
+		return d.m.queueOf(r).c != own && d.takes(n, r) && d.before(r, ref)
+	})
+	if !ok {
+		return false
+	}
+	c := d.m.queueOf(over).c
+	r, kept := d.keeps[c]
+	patience := 2 * r.patience
+	if kept && (r.on == n.p || d.keptFor(n) != nil || d.m.now-r.since < r.patience || d.wait(c, n) >= d.wait(c, d.nodes[r.on])/2) {
+		return false
+	}
+	if !kept {
+		if n = d.soonest(over); n == nil {
+			return false
+		}
+		patience = max(leastPatience, d.wait(c, n))
+	}
+	first, _ := d.waitsFor(c, n)
+	d.keeps[c] = reservation{n.p, d.m.batches[first.Batch].priority, d.m.now, patience}
+	return true
+}
+
+// soonest is the node that can be kept for a job and needs the least time for it.
+func (d *plain) soonest(ref Ref) *plainNode {
+	q := d.m.queueOf(ref)
+	var all []*plainNode
+	for _, p := range d.m.peers {
+		if n := d.nodes[p]; d.takes(n, ref) && d.keptFor(n) == nil {
+			all = append(all, n)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MinFunc(all, func(a, b *plainNode) int {
+		return cmp.Or(cmp.Compare(d.wait(q.c, a), d.wait(q.c, b)), plainPrefers(q, a, b))
+	})
+}
+
+// best is the node for a job that can be started now.
+func (d *plain) best(ref Ref) *plainNode {
+	q := d.m.queueOf(ref)
+	var all []*plainNode
+	for _, p := range d.m.peers {
+		n := d.nodes[p]
+		fits := plainRoom(p, n.used, plainShare(q.c, p)) && (q.c.share.cpus > 0 || n.active == 0)
+		if d.takes(n, ref) && fits && n.waiting == 0 && (p.rests == 0 || n.active == 0) && d.spares(n, ref) {
+			all = append(all, n)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MinFunc(all, func(a, b *plainNode) int { return plainPrefers(q, a, b) })
+}
+
+// plainPrefers orders nodes for a queue.
+func plainPrefers(q *queue, a, b *plainNode) int {
+	rank := func(n *plainNode) []int {
+		_, built := q.b.pace[n.p]
+		spared := q.c.share.gpus == 0 && n.p.has.gpus > 0
+		return []int{rankOf(!built), rankOf(spared), n.p.offer.CPUs - n.used.cpus, n.p.index}
+	}
+	return slices.Compare(rank(a), rank(b))
+}
+
+func rankOf(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // plainWeight is what an attempt takes of its node, in thousandths of a cpu.
@@ -188,46 +371,15 @@ func plainRoom(p *peer, used, more share) bool {
 		(more.memory == 0 || used.memory+more.memory <= p.offer.Memory)
 }
 
-func plainBest(m *Machine, nodes map[*peer]*plainNode, ref Ref, ahead map[*peer]int) *plainNode {
-	q := m.queueOf(ref)
-	var best *plainNode
-	for _, p := range m.peers {
-		n := nodes[p]
-		_, able := q.c.lacks(p)
-		fits := plainRoom(p, n.used, plainShare(q.c, p)) && (q.c.share.cpus > 0 || n.active == 0 && p.offer.CPUs > 0)
-		if !able || p.offer.Pause != nil && p.offer.Pause.Give == nil || p.halt != 0 || !fits || !p.listed || q.doom != "" || q.b.shuns(p) || q.b.tight[p].until != 0 || p.waiting > ahead[p] || p.rest != 0 || p.rests > 0 && n.active > 0 {
-			continue
-		}
-		if best == nil {
-			best = n
-			continue
-		}
-		_, built := q.b.pace[p]
-		_, bestBuilt := q.b.pace[best.p]
-		free, bestFree := p.offer.CPUs-n.used.cpus, best.p.offer.CPUs-best.used.cpus
-		spared, bestSpared := q.c.share.gpus == 0 && p.has.gpus > 0, q.c.share.gpus == 0 && best.p.has.gpus > 0
-		switch {
-		case built != bestBuilt:
-			if built {
-				best = n
-			}
-		case spared != bestSpared:
-			if bestSpared {
-				best = n
-			}
-		case free < bestFree:
-			best = n
-		}
-	}
-	return best
-}
-
 // rightlyAhead checks the rule for attempts that are sent ahead: one a slot at
 // most, of a batch whose attempts are short there.
 func rightlyAhead(m *Machine, a *attempt) error {
-	p := a.peer
-	if p.waiting > p.active || !m.batches[a.ref.Batch].short(p) || !plainRoom(p, share{}, p.waits) {
+	p, b := a.peer, m.batches[a.ref.Batch]
+	if p.waiting > p.active || !b.short(p) || !plainRoom(p, share{}, p.waits) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
+	}
+	if c := p.keeps; c != nil && c.share.cpus == 0 && c != m.queueOf(a.ref).c && c.keeps.priority >= b.priority {
+		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.token, p.name)
 	}
 	return nil
 }

@@ -79,6 +79,7 @@ type class struct {
 	lanes []*lane // of the queues with jobs that wait, of batches that are ready
 	turn  uint64  // of the machine, for which the lanes are in order
 	users int     // queues in all
+	keeps reservation
 	fed   bool
 }
 

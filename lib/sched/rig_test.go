@@ -22,11 +22,12 @@ type rig struct {
 	drawn  int
 	adds   []AddBatch
 	logs   map[uint32][]entry
-	begun  map[job.Token]bool // Start actions seen
-	quick  bool               // replay only when asked
-	again  bool               // going a way again that was checked
-	uses   map[int]*plainUse  // of owners
-	places bool               // compare with the plain decision
+	begun  map[job.Token]bool     // Start actions seen
+	quick  bool                   // replay only when asked
+	again  bool                   // going a way again that was checked
+	uses   map[int]*plainUse      // of owners
+	keeps  map[*class]reservation // before the event
+	places bool                   // compare with the plain decision
 }
 
 type entry struct {
@@ -50,6 +51,7 @@ func (r *rig) apply(ev Event) []Action {
 	if add, ok := ev.(AddBatch); ok && r.m.batches[add.Batch] == nil {
 		r.adds = append(r.adds, add)
 	}
+	r.keeps = keepsOf(r.m)
 	got := slices.Clone(r.m.Apply(ev, r.now))
 	for _, a := range got {
 		if l, ok := a.(Log); ok {
@@ -80,7 +82,7 @@ func (r *rig) check(ev Event, got []Action) error {
 		return err
 	}
 	if r.places && r.m.loaded {
-		if err := comparePlain(r.m, got); err != nil {
+		if err := comparePlain(r.m, r.keeps, got); err != nil {
 			return err
 		}
 	}
@@ -317,6 +319,9 @@ func consistentPeers(m *Machine) error {
 		}
 		if p.recalling != nil && (p.recalling.dead || !p.recalling.recalled) {
 			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.name)
+		}
+		if p.keeps != nil && (p.keeps.keeps.on != p || !slices.Contains(m.keeps, p.keeps)) {
+			return fmt.Errorf("%s is kept for a class that keeps none", p.name)
 		}
 		if (p.session != 0) != (m.session[p.session] == p) {
 			return fmt.Errorf("%s has session %d", p.name, p.session)

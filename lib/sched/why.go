@@ -28,6 +28,9 @@ func (m *Machine) why(q *queue) string {
 	if q.b.full() {
 		return fmt.Sprintf("max_running of its batch: %d run", q.b.running)
 	}
+	if p := q.c.keeps.on; p != nil && q.takes(p) {
+		return fmt.Sprintf("%s is kept for it until enough there has ended", p.name)
+	}
 	can := fmt.Sprintf("%d of %d nodes can run it, ", l.big-l.failed-l.barred, l.there)
 	switch others, own := m.goFirst(q); {
 	case others == 1:

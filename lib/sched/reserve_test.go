@@ -1,0 +1,193 @@
+package sched
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+)
+
+// asksFor is a batch of one owner whose jobs take so many cpus each; 0 is a whole node.
+func asksFor(batch uint32, owner, jobs, cpus int) AddBatch {
+	return AddBatch{Batch: batch, Owner: owner, Jobs: jobs, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: cpus}}}
+}
+
+// twoNodes have two cpus each, all of them busy with jobs of one owner, who has more.
+var twoNodes = []step{
+	{0, Loaded{}, ""},
+	{0, up(1, "ws1", 2), "node ws1 s1"},
+	{0, ListEnd{1}, ""},
+	{0, asksFor(1, 1, 3, 1), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+	{5, up(2, "ws2", 2), "node ws2 s1"},
+	{5, ListEnd{2}, "start 1/2 a3~1 ws2/1; START 2 1/2 a3"},
+	{6, asksFor(2, 1, 1, 1), "start 2/0 a4~1 ws2/1; START 2 2/0 a4"},
+	{6, asksFor(3, 1, 9, 1), ""},
+}
+
+var reservations = []struct {
+	name  string
+	after []step
+	steps []step
+}{
+	{"a node is kept for a job that needs all of it, and the others are filled", twoNodes, []step{
+		{10, asksFor(4, 2, 1, 0), ""},
+		{10, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 3/0 a5~1 ws1/1; START 1 3/0 a5"},
+		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
+		{12, ended(1, 2, exited(1, "")), "failed 1/1 a2; HAVE 1 a2; start 3/1 a6~1 ws1/1; START 1 3/1 a6"},
+		{13, ended(2, 4, exited(1, "")), "failed 2/0 a4; HAVE 2 a4; start 4/0 a7~1 ws2/2; START 2 4/0 a7"},
+		{14, ended(2, 7, exited(1, "")), "failed 4/0 a7; HAVE 2 a7; start 3/2 a8~1 ws2/1; START 2 3/2 a8; start 3/3 a9~1 ws2/1; START 2 3/3 a9"},
+	}},
+	{"it is free again when the job is cancelled", twoNodes, []step{
+		{10, asksFor(4, 2, 1, 0), ""},
+		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
+		{12, Cancel{Ref: Ref{4, 0}, By: "u"}, "cancelled 4/0; start 3/0 a5~1 ws2/1; START 2 3/0 a5; CLOSED 4"},
+	}},
+	{"or when the node is away, and another is kept", twoNodes, []step{
+		{10, asksFor(4, 2, 1, 0), ""},
+		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
+		{12, NodeDown{2}, ""},
+		{13, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
+		{14, ended(1, 2, exited(1, "")), "failed 1/1 a2; HAVE 1 a2; start 4/0 a5~1 ws1/2; START 1 4/0 a5"},
+	}},
+	{"jobs of a higher priority go there all the same", twoNodes, []step{
+		{10, asksFor(4, 2, 1, 0), ""},
+		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
+		{12, asks(5, 1, 1, 1, 0), "start 5/0 a5~1 ws2/1; START 2 5/0 a5"},
+	}},
+	{"a gap is filled beside a job that has to end in any case", []step{
+		{0, Loaded{}, ""},
+		{0, up(1, "ws1", 8), "node ws1 s1"},
+		{0, ListEnd{1}, ""},
+		{0, asksFor(1, 1, 1, 5), "start 1/0 a1~1 ws1/5; START 1 1/0 a1"},
+		{0, asksFor(2, 2, 1, 1), "start 2/0 a2~1 ws1/1; START 1 2/0 a2"},
+	}, []step{
+		{1, asksFor(3, 3, 1, 4), ""},
+		{2, asksFor(4, 4, 9, 1), "start 4/0 a3~1 ws1/1; START 1 4/0 a3; start 4/1 a4~1 ws1/1; START 1 4/1 a4"},
+		{3, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 3/0 a5~1 ws1/4; START 1 3/0 a5; start 4/2 a6~1 ws1/1; START 1 4/2 a6"},
+	}},
+	{"what would delay it waits", []step{
+		{0, Loaded{}, ""},
+		{0, up(1, "ws1", 8), "node ws1 s1"},
+		{0, ListEnd{1}, ""},
+		{0, asksFor(1, 1, 2, 3), "start 1/0 a1~1 ws1/3; START 1 1/0 a1; start 1/1 a2~1 ws1/3; START 1 1/1 a2"},
+	}, []step{
+		{1, asksFor(3, 3, 1, 5), ""},
+		{2, asksFor(4, 4, 9, 1), ""},
+		{3, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 3/0 a3~1 ws1/5; START 1 3/0 a3"},
+	}},
+	{"nothing is sent ahead to a node that is kept", []step{
+		{0, Loaded{}, ""},
+		{0, up(1, "ws1", 2), "node ws1 s1"},
+		{0, ListEnd{1}, ""},
+		{0, asksFor(1, 1, 9, 1), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{1, asksFor(2, 2, 1, 0), ""},
+	}, []step{
+		{2, ended(1, 1, quickly(exited(1, ""))), "failed 1/0 a1; HAVE 1 a1"},
+		{3, ended(1, 2, quickly(exited(1, ""))), "failed 1/1 a2; HAVE 1 a2; start 2/0 a3~1 ws1/2; START 1 2/0 a3"},
+	}},
+}
+
+func TestReservations(t *testing.T) {
+	for _, c := range reservations {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			for i, s := range slices.Concat(c.after, c.steps) {
+				r.now = max(r.now, time.Duration(s.at)*time.Second)
+				if got := show(r.apply(s.ev)); got != s.want {
+					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// TestNoneStarves has jobs that need much behind streams of jobs that need little: each
+// starts before the smaller ones of its node have ended twice, and the others run on.
+func TestNoneStarves(t *testing.T) {
+	for _, cpus := range []int{0, 2, 3, 4} {
+		f := newFleet(t, 4, 4)
+		f.add(asksFor(1, 1, 100_000, 1), func(n int) time.Duration { return time.Duration(n*37%240+60) * time.Second })
+		f.until(time.Hour)
+		f.add(asksFor(2, 2, 1, cpus), constant(time.Minute))
+		f.until(time.Hour + 5*time.Minute)
+		if s := f.m.State(Ref{2, 0}); s == job.Queued {
+			t.Errorf("a job of %d cpus waits behind jobs of one for as long as those take", cpus)
+		}
+		f.until(2 * time.Hour)
+		if used := f.total(1) + f.total(2); used < 0.97*4*4*7200 {
+			t.Errorf("with one job of %d cpus: %.0f cpu-seconds were used of %d", cpus, used, 4*4*7200)
+		}
+	}
+}
+
+// TestKeptElsewhere has nodes with a job that does not end, begun just when a job of
+// half a node comes: one of those is kept for it at first, and then one where jobs end.
+func TestKeptElsewhere(t *testing.T) {
+	f := newFleet(t, 4, 4)
+	f.add(asksFor(1, 1, 3, 3), constant(1000*time.Hour)) // on three of the nodes
+	f.add(asksFor(2, 1, 100_000, 1), constant(3*time.Minute))
+	f.until(time.Second)
+	f.add(asksFor(3, 2, 1, 2), constant(time.Minute))
+	f.until(30 * time.Minute)
+	if s := f.m.State(Ref{3, 0}); s == job.Queued {
+		t.Errorf("it waits for what does not end, and not for what does")
+	}
+}
+
+// TestLoads has owners submit jobs of all sizes and lengths at any time, and compares
+// each decision with the plain one. All end, and nodes were kept for some of them, also
+// one after another.
+func TestLoads(t *testing.T) {
+	kept, moved := 0, 0
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		f := newFleet(t, 1+random.IntN(3), 2+random.IntN(5))
+		f.plain = true
+		ends := map[Ref]time.Duration{}
+		for b := range uint32(7) {
+			add := asksFor(b+1, random.IntN(3), 1+random.IntN(9), random.IntN(5)/2)
+			add.Spec.Priority, add.Spec.MaxRunning = random.IntN(4)/3, max(0, random.IntN(9)-6)
+			scale := time.Duration(1+random.IntN(30)*random.IntN(30)) * time.Second
+			f.add(add, func(n int) time.Duration {
+				ref := Ref{b + 1, uint32(n)}
+				if ends[ref] == 0 {
+					ends[ref] = scale + time.Duration(random.Int64N(int64(scale)))
+				}
+				return ends[ref]
+			})
+			f.until(f.now + time.Duration(random.IntN(200))*time.Second)
+		}
+		f.until(1000 * time.Hour)
+		for b := range uint32(7) {
+			if n := f.m.Counts(b + 1)[job.Queued]; n > 0 {
+				t.Errorf("seed %d: %d jobs of batch %d wait for ever", seed, n, b+1)
+			}
+		}
+		kept, moved = kept+f.kept, moved+f.moved
+	}
+	if kept < 100 || moved < 10 {
+		t.Errorf("a node was kept %d times, another instead %d times", kept, moved)
+	}
+}
+
+// TestWhyKept tells that a node is kept.
+func TestWhyKept(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, s := range slices.Concat(twoNodes, []step{
+		{10, asksFor(4, 2, 1, 0), ""},
+		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
+	}) {
+		r.now = time.Duration(s.at) * time.Second
+		r.apply(s.ev)
+	}
+	for ref, want := range map[Ref]string{
+		{4, 0}: "ws2 is kept for it until enough there has ended",
+		{3, 0}: "2 of 2 nodes can run it, 1 job of others goes first",
+	} {
+		if got := r.m.Why(ref); got != want {
+			t.Errorf("why %v: %q, should be %q", ref, got, want)
+		}
+	}
+}
