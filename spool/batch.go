@@ -44,7 +44,8 @@ type Batch struct {
 // A Brief is what scheduling needs of a job.
 type Brief struct {
 	Name          string
-	job.Resources // as the job asks, or else the batch
+	Needs         []string // which the caller may keep
+	job.Resources          // as the job asks, or else the batch
 }
 
 // Scan calls f for each job in the order of the file, with its number from 0.
@@ -57,7 +58,8 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 		if err != nil {
 			return b.lineProblem(i, err)
 		}
-		name, own, ok := scanBrief(text, &brief.Resources)
+		brief.Needs = nil
+		name, own, ok := scanBrief(text, &brief)
 		if ok {
 			brief.Name = string(name)
 		} else {
@@ -65,7 +67,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 			if err := dec.jobBody(text, &j); err != nil {
 				return b.lineProblem(i, err)
 			}
-			brief.Name, own = j.Name, j.Resources != nil
+			brief.Name, brief.Needs, own = j.Name, j.Needs, j.Resources != nil
 			if own {
 				brief.Resources = *j.Resources
 			}
@@ -77,14 +79,18 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 	})
 }
 
-// scanBrief finds the name of a job and what it needs, if it says that itself. A
-// quote within a string stands behind a backslash, so what is found is a key.
-func scanBrief(b []byte, r *job.Resources) (name []byte, own, ok bool) {
+// scanBrief finds the name of a job, which jobs it needs, and what it asks for, if
+// it says that itself. A quote within a string stands behind a backslash, so what is
+// found is a key.
+func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 	s := line.Scan{B: b}
 	if !s.Has(`{"name":`) {
 		return nil, false, false
 	}
 	if name, ok = s.Text(); !ok {
+		return nil, false, false
+	}
+	if !texts(&s, `,"needs":`, &brief.Needs) {
 		return nil, false, false
 	}
 	i := bytes.Index(b[s.I:], []byte(`"resources"`))
@@ -95,8 +101,8 @@ func scanBrief(b []byte, r *job.Resources) (name []byte, own, ok bool) {
 	if !s.Has(`,"resources":{`) {
 		return nil, false, false
 	}
-	*r = job.Resources{}
-	return name, true, resources(&s, r)
+	brief.Resources = job.Resources{}
+	return name, true, resources(&s, &brief.Resources)
 }
 
 // eachLine calls f for each line of the first size bytes of r, without its
@@ -168,7 +174,7 @@ func (b *Batch) Name(i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if name, _, ok := scanBrief(text[:len(text)-sumLen], new(job.Resources)); ok {
+	if name, _, ok := scanBrief(text[:len(text)-sumLen], new(Brief)); ok {
 		return string(name), nil
 	}
 	j, err := b.Job(i)

@@ -186,6 +186,7 @@ var wounds = []wound{
 	{"J29 no jobs", remove(batchJobs), `^damaged\tbatches/ns/b/jobs.jsonl\tit is missing\t`, "^damaged"},
 	{"J29 no batch", remove("batches/ns/b"), `^damaged\tbatches/ns/b\tthe directory of a batch that is opened is missing\t`, "^damaged"},
 	{"a bit in the jobs", overwrite(batchJobs, `"name":"c"`, `"name":"q"`), `^damaged\tbatches/ns/b/jobs.jsonl\tline 3 \(byte \d+\): the checksum`, "^damaged"},
+	{"a job that needs itself", needsItself, `^damaged\tbatches/ns/b/jobs.jsonl\tline 3 \(byte \d+\): job "c" needs itself: remove that\t`, "^damaged"},
 	{"a bit in head.jsonl", overwrite("head.jsonl", `"batch":"ns/b"`, `"batch":"ns/c"`), `^damaged\thead.jsonl\tline 1 `, "^damaged"},
 	{"D89 a bit in a result", overwrite("batches/ns/b/out/a/out/x.csv", "of", "on"),
 		`^damaged\tbatches/ns/b/out/a/out/x.csv\tit is not what the manifest says: it has rotted or was changed\tnothing: .*\n$`, "^damaged"},

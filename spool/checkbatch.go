@@ -383,6 +383,9 @@ func (b *batchLook) jobs() error {
 	err = eachLine(f, info.Size(), j.line)
 	b.u.Count(j.read)
 	b.u.Jobs += j.lines
+	if err == nil {
+		err = j.needed(f)
+	}
 	var bad *Problem
 	if errors.As(err, &bad) {
 		bad.File = name

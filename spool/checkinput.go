@@ -29,6 +29,7 @@ type jobLook struct {
 	text    []byte
 	lines   int
 	read    int64
+	needs   bool // some job needs others
 }
 
 // begin takes what the jobs have in common, if that can be read.
@@ -87,9 +88,24 @@ func (j *jobLook) judge(text []byte) string {
 			return why
 		}
 	}
+	j.needs = j.needs || len(one.Needs) > 0
 	j.text = appendContent(j.text[:0], &one)
 	j.content.Write(j.text)
 	return ""
+}
+
+// needed looks at who needs whom in the lines of the jobs, if those are whole.
+func (j *jobLook) needed(lines io.ReaderAt) error {
+	if !j.needs || j.b.badJobs {
+		return nil
+	}
+	_, wrong, err := needsIn(lines, j.read)
+	for _, e := range wrong {
+		j.b.badJobs = true
+		at, _ := j.b.index.line(e.Job)
+		j.d.add(check.Finding{Kind: check.Damaged, Path: j.name, Line: e.Job + 1, Byte: at, What: e.Error(), Cure: noLogCure})
+	}
+	return err
 }
 
 // end compares the jobs with what the log's first line says of them.

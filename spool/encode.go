@@ -140,14 +140,8 @@ func appendJobLine(b []byte, j *job.Job) []byte {
 func appendJob(b []byte, j *job.Job, places bool) []byte {
 	b = append(b, `{"name":`...)
 	b = line.AppendText(b, j.Name)
-	if len(j.Run) > 0 {
-		b = append(b, `,"run":`...)
-		for i, arg := range j.Run {
-			b = append(b, "[,"[min(i, 1)])
-			b = line.AppendText(b, arg)
-		}
-		b = append(b, ']')
-	}
+	b = appendTexts(b, `,"needs":`, j.Needs)
+	b = appendTexts(b, `,"run":`, j.Run)
 	if len(j.Inputs) > 0 {
 		b = append(b, `,"inputs":`...)
 		for i := range j.Inputs {
@@ -172,6 +166,19 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 		b = append(b, ']')
 	}
 	return b
+}
+
+// appendTexts appends a member that is a list of texts, unless it is empty.
+func appendTexts(b []byte, key string, texts []string) []byte {
+	if len(texts) == 0 {
+		return b
+	}
+	b = append(b, key...)
+	for i, text := range texts {
+		b = append(b, "[,"[min(i, 1)])
+		b = line.AppendText(b, text)
+	}
+	return append(b, ']')
 }
 
 // appendResources appends the members of r and a closing brace.

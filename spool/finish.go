@@ -190,6 +190,13 @@ func (s *Submission) complete() error {
 	if err := s.out.Flush(); err != nil {
 		return classed(err)
 	}
+	if s.needs {
+		if _, wrong, err := needsIn(s.lines, s.index.end); err != nil {
+			return classed(err)
+		} else if len(wrong) > 0 {
+			return fmt.Errorf("%w: %w", ErrInput, job.NeedErrors(wrong))
+		}
+	}
 	if s.tar != nil {
 		if err := s.tar.Truncate(s.tarEnd + 2*tarBlock); err != nil {
 			return classed(err)

@@ -45,6 +45,9 @@ func checkSpec(spec *job.Spec) error {
 	if spec.Retry != "" && spec.Retry != job.Never {
 		errs = append(errs, fmt.Errorf("a retry of %.40q is not known", spec.Retry))
 	}
+	if spec.Canary < 0 || spec.Canary > MaxJobs || spec.StopAfter < 0 || spec.StopAfter > MaxJobs {
+		errs = append(errs, fmt.Errorf("it cannot have %d canaries, or stop after %d failed jobs", spec.Canary, spec.StopAfter))
+	}
 	if spec.Image != nil {
 		errs = append(errs, checkInput(spec.Image))
 	}
@@ -61,6 +64,11 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 	}
 	if len(j.Run) == 0 && spec.Kind != job.Apptainer {
 		return errors.New("it says not what to run")
+	}
+	for _, need := range j.Needs {
+		if err := job.CheckNeed(need); err != nil {
+			return err
+		}
 	}
 	for _, a := range j.Run {
 		if err := checkArg(a); err != nil {

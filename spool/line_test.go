@@ -105,6 +105,9 @@ func TestRecordsComeBack(t *testing.T) {
 
 func randomJob(r *rand.Rand, n int) *job.Job {
 	j := &job.Job{Name: fmt.Sprintf("re=%d", n)}
+	for range r.IntN(3) {
+		j.Needs = append(j.Needs, []string{"mesh", "re=*", "[a-c]?"}[r.IntN(3)])
+	}
 	for range r.IntN(4) {
 		j.Run = append(j.Run, strings.ToValidUTF8(randomText(r), "?"))
 	}
@@ -141,13 +144,13 @@ func TestJobsComeBack(t *testing.T) {
 		if err := json.Unmarshal(AppendJob(nil, j), &slow); err != nil || !reflect.DeepEqual(&slow, j) {
 			t.Fatalf("%s\nencoding/json reads %+v, %v", text, slow, err)
 		}
-		var res, want job.Resources
-		name, own, ok := scanBrief(text[:len(text)-sumLen], &res)
-		if j.Resources != nil {
-			want = *j.Resources
+		var brief, want Brief
+		name, own, ok := scanBrief(text[:len(text)-sumLen], &brief)
+		if want.Needs = j.Needs; j.Resources != nil {
+			want.Resources = *j.Resources
 		}
-		if !ok || string(name) != j.Name || own != (j.Resources != nil) || res != want {
-			t.Fatalf("%s\nin brief %q, %+v, %v", text, name, res, ok)
+		if !ok || string(name) != j.Name || own != (j.Resources != nil) || !reflect.DeepEqual(brief, want) {
+			t.Fatalf("%s\nin brief %q, %+v, %v", text, name, brief, ok)
 		}
 	}
 }
@@ -262,13 +265,13 @@ func FuzzJobLine(f *testing.F) {
 				t.Fatalf("%q is read as\n%+v, and by encoding/json as\n%+v, %v", object, fast, slow, errSlow)
 			}
 		}
-		var res, want job.Resources
-		if name, own, ok := scanBrief(object, &res); ok && errSlow == nil {
-			if slow.Resources != nil {
-				want = *slow.Resources
+		var brief, want Brief
+		if name, own, ok := scanBrief(object, &brief); ok && errSlow == nil {
+			if want.Needs = slow.Needs; slow.Resources != nil {
+				want.Resources = *slow.Resources
 			}
-			if string(name) != slow.Name || own != (slow.Resources != nil) || res != want {
-				t.Fatalf("%q is in brief %q with %+v, and whole %+v", object, name, res, slow)
+			if string(name) != slow.Name || own != (slow.Resources != nil) || !reflect.DeepEqual(brief, want) {
+				t.Fatalf("%q is in brief %q with %+v, and whole %+v", object, name, brief, slow)
 			}
 		}
 	})
@@ -305,7 +308,7 @@ func BenchmarkLines(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, _, ok := scanBrief(object, j.Resources); !ok {
+		if _, _, ok := scanBrief(object, new(Brief)); !ok {
 			b.Fatal("not read")
 		}
 	}

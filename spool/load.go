@@ -293,7 +293,7 @@ func indexLines(f *os.File, jobs int) (*index, error) {
 		if err != nil {
 			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
 		}
-		name, _, ok := scanBrief(object, new(job.Resources))
+		name, _, ok := scanBrief(object, new(Brief))
 		if !ok {
 			var j job.Job
 			if err := dec.jobBody(object, &j); err != nil {

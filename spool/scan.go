@@ -118,11 +118,7 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 		return false
 	}
 	j.Name = string(name)
-	if s.Has(`,"run":`) && !s.List(func() bool {
-		t, ok := s.Text()
-		j.Run = append(j.Run, string(t))
-		return ok
-	}) {
+	if !texts(&s, `,"needs":`, &j.Needs) || !texts(&s, `,"run":`, &j.Run) {
 		return false
 	}
 	if s.Has(`,"inputs":`) && !s.List(func() bool {
@@ -146,6 +142,15 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 		return false
 	}
 	return s.I == len(b)
+}
+
+// texts reads a member that is a list of texts, if it comes next.
+func texts(s *line.Scan, key string, to *[]string) bool {
+	return !s.Has(key) || s.List(func() bool {
+		t, ok := s.Text()
+		*to = append(*to, string(t))
+		return ok
+	})
 }
 
 // resources reads the members of what a job needs, up to its end. The first has

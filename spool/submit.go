@@ -45,6 +45,7 @@ type Submission struct {
 	inputs map[[32]byte]*input
 	order  []*input // as they were first named
 	bytes  int64    // of all of them
+	needs  bool     // some job needs others
 	tar    *os.File // files.tar, when there is something small
 	tarEnd int64
 	block  []byte          // room for one file of files.tar
@@ -223,6 +224,7 @@ func (s *Submission) AddJob(j *job.Job) error {
 	if !s.index.add([]byte(j.Name), len(s.text)) {
 		return fmt.Errorf("%w: two jobs are named %.100q", ErrInput, j.Name)
 	}
+	s.needs = s.needs || len(j.Needs) > 0
 	if _, err := s.out.Write(s.text); err != nil {
 		return classed(err)
 	}

@@ -28,6 +28,7 @@ var parsers = map[string]string{
 	"a file in incoming/ (spool.Head.Take)":                   "spool FuzzDrop",
 	"a spool that is looked at (spool.Check)":                 "spool FuzzCheckSpool",
 	"YAML (conf.Parse)":                                       "lib/conf FuzzConf",
+	"which jobs need which (job.ResolveNeeds)":                "lib/job FuzzNeeds",
 	"a batch file (job.ParseFile)":                            "lib/job FuzzBatchFile",
 	"a command and its lines (job)":                           "lib/job FuzzTemplate",
 	"ids (job.ParseID)":                                       "lib/job FuzzIDs",

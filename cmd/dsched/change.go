@@ -114,29 +114,67 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 			}
 		}
 		if m.Verb == "retry" {
-			err = t.canRetry(hold, ids, refs)
+			if ids, refs, err = t.withNeeds(ids, refs); err == nil {
+				err = t.canRetry(hold, ids, refs)
+			}
 		}
 		if err != nil || m.Dry {
 			changed = ids
 			return
 		}
-		for i, id := range ids {
-			ref := refs[i]
-			before := t.machine.State(ref)
-			if m.Verb == "cancel" {
-				t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
-			} else {
-				t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
-			}
-			if t.machine.State(ref) != before {
-				changed = append(changed, id)
-			}
-		}
+		changed = t.ask(m, ids, refs)
 	})
 	if !ok {
 		return nil, &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}
 	}
 	return changed, err
+}
+
+// ask asks the machine for each change, and returns the ids of the jobs that are
+// changed then: also those that were cancelled since they need one before them.
+func (t *tool) ask(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []job.ID) {
+	before := make([]job.State, len(refs))
+	for i, ref := range refs {
+		before[i] = t.machine.State(ref)
+	}
+	for _, ref := range refs {
+		if m.Verb == "cancel" {
+			t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
+		} else {
+			t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
+		}
+	}
+	for i, ref := range refs {
+		if t.machine.State(ref) != before[i] {
+			changed = append(changed, ids[i])
+		}
+	}
+	return changed
+}
+
+// withNeeds is jobs that are to be retried, behind those that they need and that
+// have to be retried before them.
+func (h *head) withNeeds(ids []job.ID, refs []sched.Ref) ([]job.ID, []sched.Ref, error) {
+	all, gated := h.machine.WithNeeds(refs)
+	if !gated {
+		return ids, refs, nil
+	}
+	known := make(map[sched.Ref]job.ID, len(refs))
+	for i, ref := range refs {
+		known[ref] = ids[i]
+	}
+	ids = make([]job.ID, len(all))
+	for i, ref := range all {
+		if ids[i] = known[ref]; ids[i] == "" {
+			b := h.batches[ref.Batch]
+			name, err := b.Name(int(ref.Job))
+			if err != nil {
+				return nil, nil, err
+			}
+			ids[i] = b.ID.Job(name)
+		}
+	}
+	return ids, all, nil
 }
 
 // dropUnchanged forgets the batches with a greater number than after that were

@@ -101,6 +101,7 @@ type batch struct {
 	told    int64 // bytes of its log that watchers have been told of
 
 	limits []uint32 // seconds that each job may run, if they differ
+	needs  bool     // some job needs others
 }
 
 // limit is how many seconds a job may run; 0: as long as it likes.
@@ -367,12 +368,16 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
+	needs, err := nb.needed()
+	if err != nil {
+		return 0, err
+	}
 	h.lastBatch++
 	n := h.lastBatch
 	h.batches[n], h.byID[b.ID] = nb, n
 	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs})
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
-		Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
+		Needs: needs, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err = b.Replay(func(i int, rec *job.Record) error {
 		if i < 0 {
 			return nil
@@ -388,13 +393,14 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 }
 
 // asks is what each job of the batch asks for, nil if all ask for the same. It
-// sets limits.
+// sets limits and needs.
 func (b *batch) asks() ([]sched.Ask, error) {
 	common := b.Head.Spec.Resources
 	usual := sched.AskOf(common)
 	limit := func(seconds int64) uint32 { return uint32(min(max(0, seconds), math.MaxUint32)) }
 	var all []sched.Ask // made with the first job that asks for something else
 	err := b.Scan(func(i int, j *spool.Brief) error {
+		b.needs = b.needs || j.Needs != nil
 		if ask := sched.AskOf(j.Resources); ask != usual || all != nil {
 			if all == nil {
 				all = slices.Repeat([]sched.Ask{usual}, b.Jobs)
@@ -410,4 +416,22 @@ func (b *batch) asks() ([]sched.Ask, error) {
 		return nil
 	})
 	return all, err
+}
+
+// needed is which of its jobs need which, when asks has looked at them.
+func (b *batch) needed() (*job.Needs, error) {
+	if !b.needs {
+		return nil, nil
+	}
+	return b.Needs()
+}
+
+// nameOf is the name of a job for what is told people: its number, if it cannot be
+// read any more.
+func (b *batch) nameOf(i int) string {
+	name, err := b.Name(i)
+	if err != nil {
+		return fmt.Sprint("number ", i+1)
+	}
+	return name
 }

@@ -33,6 +33,8 @@ type File struct {
 	jobWants [][]want // of each job
 	words    []string // of a command that all jobs share, which may name files
 	jobAt    []conf.Place
+	needAt   map[int][]conf.Place // of the needs of jobs
+	share    int                  // of 100 jobs, after the failure of which the rest is cancelled
 	jobsAt   conf.Place
 	buildAt  conf.Place
 }
@@ -68,7 +70,8 @@ func ParseFile(name string, data []byte) (*File, error) {
 }
 
 // Only leaves those jobs in the batch whose names keep wants, in their order.
-// Files that only the others name are not looked at by Collect.
+// Files that only the others name are not looked at by Collect, and the others
+// are not waited for.
 func (f *File) Only(keep func(name string) bool) {
 	n := 0
 	for i := range f.Jobs {
@@ -78,6 +81,7 @@ func (f *File) Only(keep func(name string) bool) {
 		}
 	}
 	f.Jobs, f.jobWants, f.jobAt = f.Jobs[:n], f.jobWants[:n], f.jobAt[:n]
+	f.forgetNeeds()
 }
 
 // A reader walks a batch file and fills a File.
@@ -98,8 +102,9 @@ func notYet(keys ...string) map[string]string {
 
 var (
 	topKeys = conf.Keys{
-		Known:   []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running"},
-		Refused: notYet("sweep", "outputs", "retries", "canary", "needs", "env", "notify", "lease"),
+		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running",
+			"canary", "stop_after"},
+		Refused: notYet("sweep", "outputs", "retries", "env", "notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	resKeys  = conf.Keys{Known: []string{"cpus", "memory", "gpus", "disk", "time"}}
@@ -136,6 +141,8 @@ func (r *reader) batch() {
 	r.f.Spec.Checkpoint = r.checkpoint(top.Get("checkpoint"))
 	r.f.Spec.Priority = int(top.Get("priority").Int(-MaxPriority, MaxPriority))
 	r.f.Spec.MaxRunning = int(top.Get("max_running").Int(1, MaxJobs))
+	r.f.Spec.Canary = int(top.Get("canary").Int(1, MaxJobs))
+	r.f.Spec.StopAfter, r.f.share = stopAfter(top.Get("stop_after"))
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {

@@ -473,6 +473,9 @@ func (c *collector) result(image, shared []placed) *Batch {
 		b.Spec.Image = &c.inputs(image)[0]
 	}
 	b.Spec.Inputs = c.inputs(shared)
+	if c.f.share > 0 {
+		b.Spec.StopAfter = (len(b.Jobs)*c.f.share + 99) / 100
+	}
 	lists := make([][]Input, len(c.lists))
 	for i, l := range c.lists {
 		lists[i] = c.inputs(l)

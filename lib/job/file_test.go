@@ -197,6 +197,13 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: [{name: j, run: [a], priority: 3}]}", `2:38: "priority" is of the whole batch: write it at the top level`},
 	{"command: {jobs: []}\nretry: [never]\nkeep: 40000d", "3:8: \"retry\" must be a text, not a list\n4:7: \"40000d\" is longer than 100 years"},
 	{"command: {jobs: [{name: j, run: [a], retry: never}]}", `2:38: "retry" is of the whole batch: write it at the top level`},
+	{"command: {jobs: []}\ncanary: 0\nstop_after: 101%", "3:9: \"canary\" must be a whole number from 1 to 1000000, not \"0\"\n" +
+		"4:13: \"stop_after\" must be a number of jobs from 1 to 1000000, or a share as 5%, not \"101%\""},
+	{"command: {jobs: [{name: j, run: [a], needs: k}]}\nstop_after: [3]", "2:45: \"needs\" must be a list, not a text: write [mesh] or [\"run-*\"]\n" +
+		"3:13: \"stop_after\" must be a text, not a list"},
+	{"command: {jobs: [{name: j, run: [a], needs: [~, \"\", x]}]}", "2:46: an entry of needs is empty: remove it\n2:49: bad name: it is empty\n" +
+		"2:53: job \"j\" needs \"x\", and there is no such job (did you mean \"j\"?)"},
+	{"command: {jobs: [{name: j, run: [a], canary: 3}]}", `2:38: "canary" is of the whole batch: write it at the top level`},
 	{"command: {jobs: []}\nslurm: {mem-per-cpu: 1, mem_per_cpu: 2}", `3:25: option "mem-per-cpu" is here twice, with - and with _: remove one`},
 	{"command: {jobs: []}\nslurm: {time: {a: b}}", `3:15: "time" must be a text, not a mapping`},
 	{"command: {jobs: []}\nslurm: {comment: \"a\\nb\"}", `3:18: the value of an option of sbatch is one line`},
@@ -300,6 +307,7 @@ func FuzzBatchFile(f *testing.F) {
 	}
 	f.Add([]byte(meta + "command: {initialize: {build: [make], required_files: [a, \"b/*\", {path: c, alias: d/e}]}, jobs: [{name: j, run: [./a, \"\\u00e9\\n\", 4], resources: {cpus: all}, slurm: {mail_type: [END, FAIL]}}]}\nresources: {cpus: 4}"))
 	f.Add([]byte(meta + "command: {jobs: [{name: j, run: [a], resources: {gpus: 0, disk: 0, memory: 1.5G}}]}\nresources: {cpus: 4, gpus: 1, disk: 1G, memory: 4G, time: 01:30:00}"))
+	f.Add([]byte(meta + "command: {jobs: [{name: j, run: [a], needs: [k, \"[a-k]?\"]}, {name: k, run: [a]}, {name: ab, run: [a]}]}\ncanary: 2\nstop_after: 10%"))
 	place := regexp.MustCompile(`^f(:[1-9][0-9]*:[1-9][0-9]*)?: .`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := ParseFile("f", data)
@@ -324,7 +332,7 @@ func FuzzBatchFile(f *testing.F) {
 // same says that two files are the same batch, wherever it stands in them.
 func same(a, b *File) bool {
 	for _, f := range []*File{a, b} {
-		f.Data, f.buildAt, f.jobsAt, f.jobAt, f.image.at = nil, conf.Place{}, conf.Place{}, nil, conf.Place{}
+		f.Data, f.buildAt, f.jobsAt, f.jobAt, f.needAt, f.image.at = nil, conf.Place{}, conf.Place{}, nil, nil, conf.Place{}
 		for _, l := range append(f.jobWants, f.wants) {
 			for i := range l {
 				l[i].at = conf.Place{}

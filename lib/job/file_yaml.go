@@ -42,6 +42,14 @@ func (f *File) YAML() []byte {
 	if f.Spec.Resources != (Resources{}) {
 		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources, Resources{}))
 	}
+	if f.Spec.Canary > 0 {
+		fmt.Fprintf(&w, "canary: %d\n", f.Spec.Canary)
+	}
+	if f.share > 0 {
+		fmt.Fprintf(&w, "stop_after: %d%%\n", f.share)
+	} else if f.Spec.StopAfter > 0 {
+		fmt.Fprintf(&w, "stop_after: %d\n", f.Spec.StopAfter)
+	}
 	if len(f.Spec.Slurm) > 0 {
 		fmt.Fprintf(&w, "slurm: %s\n", slurmYAML(f.Spec.Slurm))
 	}
@@ -65,6 +73,9 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	}
 	if len(required) > 0 {
 		w.WriteString(", required_files:" + requiredYAML(required))
+	}
+	if len(j.Needs) > 0 {
+		w.WriteString(", needs: " + flow(j.Needs))
 	}
 	if j.Resources != nil {
 		w.WriteString(", resources: " + resourcesYAML(*j.Resources, f.Spec.Resources))

@@ -26,6 +26,8 @@ type Spec struct {
 	Private      bool      `json:"private,omitempty"`      // only its owner and operators see it
 	Priority     int       `json:"priority,omitempty"`     // jobs of a higher one go first
 	MaxRunning   int       `json:"max_running,omitempty"`  // so many of its jobs run at once at most, on all nodes together; 0: no bound
+	Canary       int       `json:"canary,omitempty"`       // so many jobs, the first, have to be done before the others start
+	StopAfter    int       `json:"stop_after,omitempty"`   // after so many failed jobs the rest is cancelled; 0: never
 
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how its jobs are asked to save what they have; nil: as others are
 }
@@ -54,6 +56,7 @@ func (s *Spec) CheckOrder() error {
 // A Job is one run with its inputs. It is one line of jobs.jsonl.
 type Job struct {
 	Name      string     `json:"name"`
+	Needs     []string   `json:"needs,omitempty"`  // names and globs of jobs of the batch that have to be done before
 	Run       []string   `json:"run,omitempty"`    // argv; of a python job: the file, to which the number of cpus is added
 	Inputs    []Input    `json:"inputs,omitempty"` // besides those of the batch
 	Resources *Resources `json:"resources,omitempty"`

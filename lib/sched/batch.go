@@ -12,8 +12,8 @@ import (
 	"distribute/lib/job"
 )
 
-// failAtOnce is how many jobs of a batch that cannot be built are failed at
-// one event, so that no event takes long.
+// failAtOnce is how many jobs that cannot be started are ended at one event, so
+// that no event takes long.
 const failAtOnce = 10_000
 
 // settleTime is how long after its start the head waits for nodes before it
@@ -28,7 +28,11 @@ func (e AddBatch) apply(m *Machine) {
 	b := &batch{num: e.Batch, id: e.ID, never: e.Never, closed: e.Closed, open: e.Jobs,
 		state: make([]job.State, e.Jobs), tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
-		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{}}
+		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{},
+		gates: newGates(&e), name: e.Name}
+	if b.name == nil {
+		b.name = func(i int) string { return fmt.Sprint("number ", i+1) }
+	}
 	if e.Spec != nil {
 		b.priority, b.most = e.Spec.Priority, e.Spec.MaxRunning
 	}
@@ -78,7 +82,11 @@ func (m *Machine) sortIn(b *batch, e AddBatch) {
 		if b.class != nil {
 			b.class[i] = uint8(q.index)
 		}
-		q.jobs.add(uint32(i))
+		if b.free(uint32(i)) {
+			q.jobs.add(uint32(i))
+		} else {
+			b.gates.keep(uint32(i))
+		}
 	}
 	if len(b.queues) < 2 {
 		b.class = nil
@@ -98,6 +106,10 @@ func (m *Machine) ready(b *batch) {
 	b.ready = true
 	for _, q := range b.queues {
 		m.enter(q)
+	}
+	if b.gates != nil {
+		b.gates.look()
+		m.end(b)
 	}
 	m.settled = append(m.settled, b)
 	if b.closed {
@@ -217,20 +229,30 @@ func (m *Machine) judge(q *queue) {
 	m.doomed = append(m.doomed, q)
 }
 
-// fail fails some of the doomed jobs.
+// fail ends some of the jobs that are to be ended without having been tried.
 func (m *Machine) fail() {
-	for n := 0; len(m.doomed) > 0 && n < failAtOnce; {
+	for n := 0; len(m.endings)+len(m.doomed) > 0 && n < failAtOnce; {
+		n += m.endSome(failAtOnce - n)
+		n += m.failSome(failAtOnce - n)
+	}
+}
+
+// failSome fails some of the jobs that are doomed, so many at most, and says how
+// many.
+func (m *Machine) failSome(most int) (n int) {
+	for len(m.doomed) > 0 && n < most {
 		q := m.doomed[0]
 		if q.doom == "" || q.jobs.n == 0 {
 			q.doom = ""
 			m.doomed = m.doomed[1:]
 			continue
 		}
-		for ; q.jobs.n > 0 && n < failAtOnce; n++ {
+		for ; q.jobs.n > 0 && n < most; n++ {
 			// The last job's leaving clears q.doom.
 			m.log(Ref{q.b.num, q.jobs.first()}, job.Record{Kind: job.KindFailed, Outcome: job.Outcome{Reason: q.doom}})
 		}
 	}
+	return n
 }
 
 // close says Closed of the batches of which nothing is left to do anywhere.
@@ -319,7 +341,7 @@ func (e Retry) apply(m *Machine) {
 	if !ok {
 		return
 	}
-	if s := b.state[e.Ref.Job]; s != job.Failed && s != job.Cancelled {
+	if !spoils(b.state[e.Ref.Job]) || b.vain(e.Ref.Job) {
 		return
 	}
 	m.log(e.Ref, job.Record{Kind: job.KindRetry, By: e.By, Request: e.Request})

@@ -141,3 +141,44 @@ func BenchmarkReplay(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2/n, "ns/record")
 }
+
+// BenchmarkNeeds tells the memory of a queued job that needs the one before it, and
+// of one of which all need the first, and the time to add one.
+func BenchmarkNeeds(b *testing.B) {
+	names, chain, star := make([]string, million), make([][]string, million), make([][]string, million)
+	for i := range million {
+		names[i] = fmt.Sprint("j", i)
+		if i > 0 {
+			chain[i], star[i] = []string{names[i-1]}, []string{"j0"}
+		}
+	}
+	for name, needs := range map[string][][]string{"chain": chain, "star": star} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				before := heap()
+				n, _ := job.ResolveNeeds(names, needs)
+				m := New(Config{})
+				m.Apply(Loaded{}, 0)
+				m.Apply(AddBatch{Batch: 1, Jobs: million, Spec: single, Needs: n}, 0)
+				b.ReportMetric(float64(heap()-before)/million, "bytes/job")
+				runtime.KeepAlive(m)
+			}
+		})
+	}
+}
+
+// BenchmarkGateOpens is the end of a job that a million others have waited for.
+func BenchmarkGateOpens(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		m := New(Config{})
+		m.Apply(Loaded{}, 0)
+		m.Apply(AddBatch{Batch: 1, Jobs: million, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1}, Canary: 1}}, 0)
+		m.Apply(up(1, "ws1", 1), 0)
+		m.Apply(ListEnd{1}, 0)
+		a := m.batches[1].of[0]
+		m.Apply(Ended{1, a.token, exited(0, "m")}, 0)
+		b.StartTimer()
+		m.Apply(Staged{Attempt: a.token, Manifest: "m"}, 0)
+	}
+}

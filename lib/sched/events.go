@@ -54,10 +54,12 @@ type AddBatch struct {
 	Owner  int       // whose it is: the number of the user
 	Spec   *job.Spec // not kept; nil: no capabilities, whole nodes
 	Jobs   int
-	Asks   []Ask // what each job asks for; nil: all as in Spec. Not kept.
-	Never  bool  // retry: never: each job is started at most once unless its owner retries it
-	Replay bool  // records follow by Machine.Replay: nothing is started until Ready or Loaded
-	Closed bool  // the head's log says that it is closed (it is loaded for a retry)
+	Asks   []Ask                // what each job asks for; nil: all as in Spec. Not kept.
+	Needs  *job.Needs           // which jobs need which; nil: none needs another. Not to be changed.
+	Name   func(job int) string // the name of a job, for reasons; called by any goroutine, also after BatchGone
+	Never  bool                 // retry: never: each job is started at most once unless its owner retries it
+	Replay bool                 // records follow by Machine.Replay: nothing is started until Ready or Loaded
+	Closed bool                 // the head's log says that it is closed (it is loaded for a retry)
 }
 
 // Ready says that all records of a batch that was added with Replay are
@@ -187,7 +189,8 @@ type Cancel struct {
 type Unwanted struct{ Batch uint32 }
 
 // Retry queues a job again that failed or was cancelled. A job in another
-// state, and a request that was already taken for this job, change nothing.
+// state, one that needs another which is in such a state still, and a request that
+// was already taken for this job, change nothing.
 type Retry struct {
 	Ref     Ref
 	By      string

@@ -55,6 +55,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		delete(m.avoids, b)
 	}
 	b.foldLeft(ref.Job, rec)
+	m.tally(b, rec)
 	if rec.Request != "" {
 		b.asked[request{ref.Job, rec.Request}] = struct{}{}
 	}

@@ -72,6 +72,12 @@ func (t *tape) event() Event {
 		if t.next(2) == 0 {
 			b.Asks = []Ask{{CPUs: uint16(t.next(4)), GPUs: uint16(t.next(2))}, {CPUs: uint16(t.next(4)), Memory: int64(t.next(3))}}
 		}
+		b.Spec.Canary, b.Spec.StopAfter = t.next(8)/5, t.next(8)/6
+		if needs := t.next(8); needs < 3 && b.Jobs > needs {
+			list := make([][]string, b.Jobs)
+			list[needs] = []string{"j[!" + string(rune('0'+needs)) + "]"}
+			b.Needs, _ = job.ResolveNeeds([]string{"j0", "j1", "j2", "j3"}[:b.Jobs], list)
+		}
 		return b
 	case 1:
 		return Ready{ref.Batch}

@@ -36,10 +36,11 @@ type Machine struct {
 	settled []*batch // may be over
 	doubted []*batch // may have failed to build everywhere
 
-	doomed []*queue   // whose jobs are being failed, some at each event
-	again  []*attempt // whose transfer failed, to be granted again
-	avoids map[*batch]struct{}
-	tights map[*batch]struct{} // which a node is not given for a while
+	doomed  []*queue   // whose jobs are being failed, some at each event
+	endings []*batch   // of which jobs are ended that wait, in the same way
+	again   []*attempt // whose transfer failed, to be granted again
+	avoids  map[*batch]struct{}
+	tights  map[*batch]struct{} // which a node is not given for a while
 }
 
 // A key is a token as bytes.
@@ -85,6 +86,8 @@ type batch struct {
 	left    map[uint32]*job.Left    // what is kept of attempts that had to leave
 	less    []job.Less              // of which less is, by the last record
 	unread  map[uint32]int          // how often a job was given back since that cannot be read
+	gates   *gates                  // nil: its jobs wait for nodes only
+	name    func(job int) string    // of a job
 }
 
 type request struct {

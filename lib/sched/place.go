@@ -39,7 +39,7 @@ func (b *batch) short(p *peer) bool {
 
 // takes says that a node may be used for a queue at all.
 func (q *queue) takes(p *peer) bool {
-	if !p.fits[q.c] || q.doom != "" {
+	if !p.fits[q.c] || q.doom != "" || q.b.stopped() {
 		return false
 	}
 	_, cramped := q.b.cramped(p)
@@ -260,9 +260,5 @@ func (m *Machine) recall(p *peer) {
 }
 
 func (m *Machine) queueOf(ref Ref) *queue {
-	b := m.batches[ref.Batch]
-	if b.class == nil {
-		return b.queues[0]
-	}
-	return b.queues[b.class[ref.Job]]
+	return m.batches[ref.Batch].queue(ref.Job)
 }

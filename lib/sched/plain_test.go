@@ -85,7 +85,7 @@ func keepsOf(m *Machine) map[*class]reservation {
 func (d *plain) begin(started map[*attempt]bool) {
 	for _, b := range d.m.sorted() {
 		for i, s := range b.state {
-			d.waits[Ref{b.num, uint32(i)}] = b.ready && s == job.Queued
+			d.waits[Ref{b.num, uint32(i)}] = b.ready && s == job.Queued && !plainGated(b, i)
 		}
 	}
 	for _, p := range d.m.peers {
@@ -380,6 +380,81 @@ func rightlyAhead(m *Machine, a *attempt) error {
 	}
 	if c := p.keeps; c != nil && c.share.cpus == 0 && c != m.queueOf(a.ref).c && c.keeps.priority >= b.priority {
 		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.token, p.name)
+	}
+	return nil
+}
+
+// plainGated says that a job has to wait for others of its batch.
+func plainGated(b *batch, i int) bool {
+	waits, _ := plainGate(b, i)
+	return waits
+}
+
+// plainGate says that a job has to wait for others of its batch, and that it would
+// do so in vain.
+func plainGate(b *batch, i int) (waits, vain bool) {
+	g := b.gates
+	if g == nil {
+		return false, false
+	}
+	wait := func(o int) {
+		waits = waits || b.state[o] != job.Done
+		vain = vain || spoils(b.state[o])
+	}
+	for _, o := range plainNeeds(g, i) {
+		wait(o)
+	}
+	early := map[int]bool{}
+	for c := range int(g.first) {
+		plainEarly(g, c, early)
+	}
+	for c := range int(g.first) {
+		if !early[i] {
+			wait(c)
+		}
+	}
+	return waits, vain
+}
+
+func plainNeeds(g *gates, i int) (all []int) {
+	if g.needs == nil || g.needs.Of[i] == 0 {
+		return nil
+	}
+	for _, o := range g.needs.List(g.needs.Of[i]) {
+		all = append(all, int(o))
+	}
+	return all
+}
+
+func plainEarly(g *gates, i int, early map[int]bool) {
+	if !early[i] {
+		early[i] = true
+		for _, o := range plainNeeds(g, i) {
+			plainEarly(g, o, early)
+		}
+	}
+}
+
+// checkEnded holds that no job waits that can or shall not be started any more.
+func (r *rig) checkEnded() error {
+	for n, b := range r.m.batches {
+		if !r.m.loaded || !b.ready || b.gates == nil {
+			continue
+		}
+		fails := 0
+		for _, e := range r.logs[n] {
+			if e.rec.Kind == job.KindFailed && e.rec.Attempt != "" {
+				fails++
+			} else if e.rec.Kind == job.KindRetry {
+				fails = 0
+			}
+		}
+		for i, s := range b.state {
+			_, vain := plainGate(b, i)
+			if s == job.Queued && (vain || b.gates.stop > 0 && fails >= b.gates.stop) {
+				return fmt.Errorf("job %d/%d is queued, and should be over: vain=%v, %d jobs failed of %d", n, i, vain, fails, b.gates.stop)
+			}
+		}
 	}
 	return nil
 }

@@ -190,21 +190,35 @@ func (m *Machine) setState(b *batch, i uint32, s job.State) {
 	case old.Over() && !s.Over():
 		b.open++
 	}
-	if old != job.Queued && s != job.Queued {
-		return
+	if b.gates != nil {
+		m.pass(b, i, old, s)
 	}
-	q := b.queues[0]
-	if b.class != nil {
-		q = b.queues[b.class[i]]
-	}
-	if s == job.Queued {
-		q.jobs.add(i)
-		m.enter(q)
-		if len(b.avoid)+len(b.suspect) > 0 {
-			m.doubted = append(m.doubted, b)
+	switch q := b.queue(i); {
+	case s == job.Queued:
+		m.enqueue(b, i)
+	case old != job.Queued:
+	default:
+		if q.jobs.remove(i); q.jobs.n == 0 {
+			m.leave(q)
 		}
-	} else if q.jobs.remove(i); q.jobs.n == 0 {
-		m.leave(q)
+	}
+}
+
+// queue is the queue of a job.
+func (b *batch) queue(i uint32) *queue {
+	if b.class == nil {
+		return b.queues[0]
+	}
+	return b.queues[b.class[i]]
+}
+
+// admit lets a job that is queued wait for a node.
+func (m *Machine) admit(b *batch, i uint32) {
+	q := b.queue(i)
+	q.jobs.add(i)
+	m.enter(q)
+	if len(b.avoid)+len(b.suspect) > 0 {
+		m.doubted = append(m.doubted, b)
 	}
 }
 

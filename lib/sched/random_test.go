@@ -426,7 +426,44 @@ func (s *sim) addBatch() AddBatch {
 	if s.rand.IntN(4) == 0 {
 		b.Spec.Capabilities = []string{"gpu"}
 	}
+	s.addGates(&b)
 	return b
+}
+
+// addGates has some jobs of a batch wait for others.
+func (s *sim) addGates(b *AddBatch) {
+	if s.rand.IntN(3) == 0 {
+		b.Spec.Canary = s.rand.IntN(4)
+	}
+	if s.rand.IntN(3) == 0 {
+		b.Spec.StopAfter = s.rand.IntN(4)
+	}
+	if s.rand.IntN(2) > 0 {
+		return
+	}
+	needs, turn := make([][]string, b.Jobs), s.rand.Perm(b.Jobs)
+	for i := range needs {
+		for range s.rand.IntN(3) {
+			if o := s.rand.IntN(b.Jobs); turn[o] < turn[i] {
+				needs[i] = append(needs[i], fmt.Sprint("j", o))
+			}
+		}
+	}
+	b.Needs = needing(s.t, needs)
+}
+
+// needing is the needs of jobs j0, j1, and so on.
+func needing(t testing.TB, needs [][]string) *job.Needs {
+	t.Helper()
+	names := make([]string, len(needs))
+	for i := range names {
+		names[i] = fmt.Sprint("j", i)
+	}
+	n, wrong := job.ResolveNeeds(names, needs)
+	if len(wrong) > 0 {
+		t.Fatal(job.NeedErrors(wrong))
+	}
+	return n
 }
 
 func (s *sim) someJob() (Ref, bool) {

@@ -81,11 +81,16 @@ func (m *Machine) rest(p *peer) {
 	p.restOf = ""
 	p.restWhy = fmt.Sprintf("%d jobs failed within %v", p.fails, max(time.Second, (m.now-p.since).Round(time.Second)))
 	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
-		if !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == Waiting {
+		if a.idles() {
 			a.recalled = true
 			m.do(Recall{p.session, a.token})
 		}
 	}
+}
+
+// idles says that an attempt only waits on its node, and is wanted there.
+func (a *attempt) idles() bool {
+	return !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == Waiting
 }
 
 // A leaving is how often a node has its jobs leave, or gives them back because it

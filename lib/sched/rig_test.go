@@ -78,7 +78,7 @@ func (r *rig) check(ev Event, got []Action) error {
 		}
 		return nil
 	}
-	if err := errors.Join(used, consistent(r.m), r.checkActions(got), lawful(r.logs)); err != nil {
+	if err := errors.Join(used, consistent(r.m), r.checkActions(got), lawful(r.logs), r.checkEnded()); err != nil {
 		return err
 	}
 	if r.places && r.m.loaded {
@@ -218,8 +218,11 @@ func consistent(m *Machine) error {
 				open++
 			}
 			q := m.queueOf(Ref{b.num, uint32(i)})
-			if q.jobs.has(uint32(i)) != (s == job.Queued) {
+			if q.jobs.has(uint32(i)) != (s == job.Queued && !plainGated(b, i)) {
 				return fmt.Errorf("job %d/%d is %s and queued=%v", b.num, i, s, q.jobs.has(uint32(i)))
+			}
+			if g := b.gates; g != nil && (g.rest.has(uint32(i)) || g.shut.has(uint32(i))) != (s == job.Queued && plainGated(b, i)) {
+				return fmt.Errorf("job %d/%d is %s and waits for others=%v", b.num, i, s, plainGated(b, i))
 			}
 			current := 0
 			for a := b.of[uint32(i)]; a != nil; a = a.next {
@@ -240,6 +243,9 @@ func consistent(m *Machine) error {
 			if shown := q.c.shows(q); shown != (b.ready && q.jobs.n > 0 && !b.full()) {
 				return fmt.Errorf("queue of batch %d with %d jobs: shown=%v", b.num, q.jobs.n, shown)
 			}
+		}
+		if g := b.gates; g != nil {
+			waiting += g.rest.n + g.shut.n
 		}
 		if counts != b.counts || open != b.open || waiting != counts[job.Queued] {
 			return fmt.Errorf("batch %d: counts %v, open %d, waiting %d; should be %v, %d", b.num, b.counts, b.open, waiting, counts, open)

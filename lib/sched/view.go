@@ -214,14 +214,18 @@ func (m *Machine) Why(ref Ref) string {
 	if m.State(ref) != job.Queued {
 		return ""
 	}
-	return m.why(m.queueOf(ref))
+	b := m.batches[ref.Batch]
+	if !b.free(ref.Job) {
+		return b.waits()(ref.Job)
+	}
+	return m.why(b.queue(ref.Job))
 }
 
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,
 // by the number of the job; "" of one that can, or does not wait. It is nil if there
 // is nothing to tell. It costs a look at every node for each kind of resources that
-// jobs of the batch ask for. What it returns may be called by any goroutine, at any
-// time.
+// jobs of the batch ask for, and a byte a job if some wait for others. What it
+// returns may be called by any goroutine, at any time, by one at a time.
 func (m *Machine) Stuck(batch uint32) func(job int) string {
 	b := m.batches[batch]
 	if b == nil {
@@ -236,18 +240,24 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 			reasons[i], some = why, true
 		}
 	}
-	if !some {
+	waits := b.waits()
+	if !some && waits == nil {
 		return nil
 	}
-	class := b.class // which nobody changes
+	class, jobs := b.class, len(b.state) // which nobody changes
 	return func(job int) string {
-		switch {
-		case class == nil:
-			return reasons[0]
-		case job < len(class):
-			return reasons[class[job]]
+		if job >= jobs {
+			return ""
 		}
-		return ""
+		if waits != nil {
+			if why := waits(uint32(job)); why != "" {
+				return why
+			}
+		}
+		if class == nil {
+			return reasons[0]
+		}
+		return reasons[class[job]]
 	}
 }
 
@@ -258,6 +268,9 @@ func (m *Machine) Snapshot() string {
 	var s strings.Builder
 	for _, b := range m.sorted() {
 		fmt.Fprintf(&s, "batch %d %s open=%d avoid=%s\n", b.num, b.id, b.open, names(b.avoid))
+		if b.gates != nil {
+			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
+		}
 		for i, state := range b.state {
 			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
 		}

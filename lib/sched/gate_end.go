@@ -1,0 +1,170 @@
+package sched
+
+import "distribute/lib/job"
+
+// tally counts the failed jobs since the last retry, those that were tried.
+func (m *Machine) tally(b *batch, rec *job.Record) {
+	switch g := b.gates; {
+	case g == nil:
+	case rec.Kind == job.KindFailed && rec.Attempt != "":
+		g.fails++
+	case rec.Kind == job.KindRetry:
+		was := b.stopped()
+		if g.fails = 0; was { // what is queued still may start again
+			for _, q := range b.queues {
+				m.enter(q)
+			}
+		}
+	}
+}
+
+// stopped says that so many jobs of the batch failed that no other is started.
+func (b *batch) stopped() bool {
+	g := b.gates
+	return g != nil && g.stop > 0 && g.fails >= g.stop
+}
+
+// A sweep ends the jobs that have a list which can never be done.
+type sweep struct {
+	list uint32 // from 1
+	by   uint32 // the job that is told of, if it failed
+	next int    // of its waiters
+	told string // as whose name it is told, and how that ended
+	how  job.State
+}
+
+// end notes that jobs of a batch that wait may have to be ended.
+func (m *Machine) end(b *batch) {
+	g := b.gates
+	if g != nil && b.ready && !g.ending && (b.stopped() || g.canary.bad > 0 || len(g.failing) > 0) {
+		g.ending = true
+		m.endings = append(m.endings, b)
+		if b.stopped() {
+			m.recallAll(b)
+		}
+	}
+}
+
+// recallAll asks for the attempts of a batch that wait on their nodes.
+func (m *Machine) recallAll(b *batch) {
+	for _, p := range m.peers {
+		for a := p.first; a != nil && p.listed; a = a.after {
+			if a.ref.Batch == b.num && a.idles() {
+				a.recalled = true
+				m.do(Recall{p.session, a.token})
+			}
+		}
+	}
+}
+
+// look finds what is to be ended in a batch that was replayed.
+func (g *gates) look() {
+	g.failing = g.failing[:0]
+	for k := range g.lists {
+		g.fail(uint32(k)+1, g.needs.List(uint32(k) + 1)[0])
+	}
+}
+
+// endSome ends jobs that cannot, or shall not, be started any more, so many at most,
+// and says how many.
+func (m *Machine) endSome(most int) (n int) {
+	for ; len(m.endings) > 0; m.endings = m.endings[1:] {
+		b := m.endings[0]
+		for m.batches[b.num] == b {
+			i, rec, ok := b.nextEnd()
+			if !ok {
+				break
+			}
+			if n == most {
+				return n
+			}
+			n++
+			m.log(Ref{b.num, i}, rec)
+			m.stopVoid(b, i, "its job is over")
+		}
+		b.gates.ending, b.gates.called = false, ""
+	}
+	return n
+}
+
+// nextEnd is the next job of a batch that is to be ended, and how.
+func (b *batch) nextEnd() (i uint32, rec job.Record, ok bool) {
+	g := b.gates
+	if b.stopped() {
+		if i, ok := b.waiting(); ok {
+			return i, over(job.Cancelled, some(g.fails, "job")+" failed (stop_after)"), true
+		}
+	}
+	if g.canary.bad > 0 && g.rest.n > 0 {
+		if g.called == "" {
+			who, how := b.spoiler(0, g.canaries())
+			g.called = "canary " + who + " " + words(how)
+		}
+		return g.rest.first(), over(job.Cancelled, g.called), true
+	}
+	for ; len(g.failing) > 0; g.failing = g.failing[1:] {
+		s := &g.failing[0]
+		for all := g.waiters.row(s.list - 1); s.next < len(all) && g.lists[s.list-1].bad > 0; s.next++ {
+			if b.state[all[s.next]] == job.Queued {
+				if s.told == "" {
+					s.told, s.how = b.spoiler(s.by, g.needs.List(s.list))
+				}
+				return all[s.next], over(s.how, "needs "+s.told+", which "+words(s.how)), true
+			}
+		}
+	}
+	return 0, rec, false
+}
+
+// over is the record of a job that comes to such an end without having been tried.
+func over(how job.State, why string) job.Record {
+	kind := job.KindFailed
+	if how == job.Cancelled {
+		kind = job.KindCancelled
+	}
+	return job.Record{Kind: kind, Outcome: job.Outcome{Reason: why}}
+}
+
+func words(how job.State) string {
+	if how == job.Cancelled {
+		return "was cancelled"
+	}
+	return "failed"
+}
+
+// waiting is a job of the batch that is queued.
+func (b *batch) waiting() (i uint32, ok bool) {
+	for _, q := range b.queues {
+		if q.jobs.n > 0 {
+			return q.jobs.first(), true
+		}
+	}
+	for _, s := range []*set{b.gates.shut, b.gates.rest} {
+		if s.n > 0 {
+			return s.first(), true
+		}
+	}
+	return 0, false
+}
+
+// canaries are the numbers of the canaries.
+func (g *gates) canaries() []uint32 {
+	all := make([]uint32, g.first)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	return all
+}
+
+// spoiler is one of jobs that failed or was cancelled: by, or else the first.
+func (b *batch) spoiler(by uint32, of []uint32) (name string, how job.State) {
+	if spoils(b.state[by]) {
+		return b.name(int(by)), b.state[by]
+	}
+	for _, i := range of {
+		if spoils(b.state[i]) {
+			return b.name(int(i)), b.state[i]
+		}
+	}
+	return "another job", job.Failed
+}
