@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,11 +24,13 @@ type Look struct {
 // block is how many rows are laid out together.
 const block = 1000
 
-// A grid lays out rows of cells in columns. The first column is never cut, the
-// last one is, at the width of the screen; columns with nothing in them are
-// left out. Widths are of the rows met so far and only grow.
+// A grid lays out rows of cells in columns. The first column is never cut. The
+// last one is, at the width of the screen and behind a word, or goes on in lines below
+// if folds is set; columns with nothing in them are left out. Widths are of the rows
+// met so far and only grow.
 type grid struct {
 	look   Look
+	folds  bool
 	header []string
 	widths []int // 0: nothing in it yet
 	rows   [][]string
@@ -95,6 +98,7 @@ func (g *grid) first(last int) int {
 
 func (g *grid) line(b *strings.Builder, row []string, last int, red bool) {
 	var line strings.Builder
+	var below []string
 	width := 0
 	for i, cell := range row {
 		w := g.widths[i]
@@ -102,7 +106,9 @@ func (g *grid) line(b *strings.Builder, row []string, last int, red bool) {
 		case w == 0:
 			continue
 		case i == last && i > 0:
-			cell, w = cut(cell, g.look.Width-width), 0
+			if cell, w = cutWord(cell, g.look.Width-width), 0; g.folds {
+				cell, below = g.fold(row[i], width)
+			}
 		case i == 0 && i != last:
 			w = g.first(last)
 		}
@@ -113,7 +119,7 @@ func (g *grid) line(b *strings.Builder, row []string, last int, red bool) {
 			width += max(w, n) + 2
 		}
 	}
-	text := strings.TrimRight(line.String(), " ")
+	text := strings.Join(append([]string{strings.TrimRight(line.String(), " ")}, below...), "\n")
 	if red && g.look.Color {
 		text = "\x1b[31m" + text + "\x1b[0m"
 	}
@@ -133,6 +139,68 @@ func cut(s string, width int) string {
 		return ""
 	}
 	return string([]rune(s)[:width-1]) + "…"
+}
+
+// What of a last cell goes on in lines below.
+const (
+	leastFold = 24 // columns: with less room it all stands below
+	mostFold  = 3  // lines
+)
+
+// fold is what of the last cell stands in the line in which so many columns are taken,
+// and the lines below it.
+func (g *grid) fold(text string, taken int) (cell string, below []string) {
+	room := g.look.Width - taken
+	if utf8.RuneCountInString(text) <= room {
+		return text, nil
+	}
+	long := slices.ContainsFunc(strings.Fields(text), func(w string) bool { return utf8.RuneCountInString(w) > room })
+	indent := taken
+	if long || room < leastFold {
+		indent = min(4, taken)
+	}
+	lines := foldWords(text, max(g.look.Width-indent, leastFold), mostFold)
+	for i := range lines {
+		if i > 0 || indent < taken {
+			lines[i] = strings.Repeat(" ", indent) + lines[i]
+		}
+	}
+	if indent < taken {
+		return "", lines
+	}
+	return lines[0], lines[1:]
+}
+
+// foldWords breaks a text between words into lines of at most width characters, and
+// cuts what more lines it would need.
+func foldWords(text string, width, most int) (lines []string) {
+	for len(lines) < most-1 && utf8.RuneCountInString(text) > width {
+		head := words(text, width)
+		lines = append(lines, strings.TrimRight(head, " "))
+		text = strings.TrimLeft(text[len(head):], " ")
+	}
+	return append(lines, cutWord(text, width))
+}
+
+// cutWord is cut behind a word.
+func cutWord(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width || width < 2 {
+		return cut(s, width)
+	}
+	return strings.TrimRight(words(s, width-1), " ,;:") + "…"
+}
+
+// words is how a longer text begins, in at most width characters and up to the end of
+// a word, unless that leaves less than half of them.
+func words(s string, width int) string {
+	head := string([]rune(s)[:width])
+	if strings.HasPrefix(s[len(head):], " ") {
+		return head
+	}
+	if i := strings.LastIndexByte(head, ' '); i >= len(head)/2 {
+		return head[:i]
+	}
+	return head
 }
 
 // jobTable is the table of jobs that dquery prints when no fields are named.
@@ -314,7 +382,7 @@ func NewBatchTable(look Look) Printer[Batch] {
 // NewNodeTable prints nodes.
 func NewNodeTable(look Look) Printer[node.Row] {
 	return &rowTable[node.Row]{
-		grid: grid{look: look, header: []string{"NODE", "STATE", "JOBS", "CPUS", "MEMORY", "GPU", "SEEN", "NOTE"}},
+		grid: grid{look: look, folds: true, header: []string{"NODE", "STATE", "JOBS", "CPUS", "MEMORY", "GPU", "SEEN", "NOTE"}},
 		red:  func(*node.Row) bool { return false },
 		cells: func(r *node.Row, now time.Time) []string {
 			memory, gpus, seen := "-", "-", "-"

@@ -56,7 +56,7 @@ JOB                        STATE    NODE  RAN    ENDED      NOTE
 maria/cavity/re=100_n=256  running  ws1   1h02m  -
 maria/cavity/re=200_n=256  running  ws2   2m     -          building, attempt 3
 maria/cavity/re=400_n=256  done     ws3   12m    Thu 10:00
-maria/cavity/re=100        failed   ws1   1h30m  11:30      exit 1, SIGTERM, ti…
+maria/cavity/re=100        failed   ws1   1h30m  11:30      exit 1, SIGTERM…
 maria/cavity (2)           queued   -     -      -
 ana/pipe/only              queued   -     -      -
 `[1:])
@@ -174,9 +174,11 @@ func TestLongNodeNames(t *testing.T) {
 	cut := strings.Repeat("n", 23) + "…"
 	show(t, NewNodeTable(look(&out)), &out, append(nodes()[1:], busy, pending), `
 NODE                      STATE    JOBS  CPUS   MEMORY  GPU  SEEN   NOTE
-ws4                       lost     0     0/32   -       -    09:00  "lost \"it\…
+ws4                       lost     0     0/32   -       -    09:00
+    "lost \"it\"\n"
 `[1:]+cut+`  busy     1     12/16  9G/64G  1/2  now
-`+cut+`  pending  -     -      -       -    -      SHA256:x: d…
+`+cut+`  pending  -     -      -       -    -
+    SHA256:x: dadm accept
 `)
 	out.Reset()
 	show(t, &Records[node.Row]{W: &out, Fields: must(Pick(NodeFields(), "node"))}, &out, []node.Row{busy}, long+"\n")
@@ -185,8 +187,38 @@ ws4                       lost     0     0/32   -       -    09:00  "lost \"it\�
 	out.Reset()
 	show(t, NewJobTable(look(&out), true), &out, []job.Row{row}, `
 JOB    STATE   NODE                      RAN    ENDED  NOTE
-m/c/1  failed  `[1:]+cut+`  1h30m  11:30  exit 1, SIGTERM, time li…
+m/c/1  failed  `[1:]+cut+`  1h30m  11:30  exit 1, SIGTERM, time…
 `)
+}
+
+// What is said of a node is whole, in lines below where it does not fit, and cut
+// behind a word where it is very long.
+func TestNotesOfNodes(t *testing.T) {
+	rows := nodes()[:1]
+	for _, note := range []string{
+		"ana, 13:02 to 15:02",
+		"ana and ben, 13:02 to tomorrow 15:02; jobs leave at 17:02",
+		"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU: dadm accept lap7 SHA256:47DEQpj8",
+		"3 jobs failed within 20s: " + strings.Repeat("no such file or directory, ", 10) + "; until 14:20",
+	} {
+		r := rows[0]
+		r.Node, r.State, r.Note = "ws2", node.Paused, note
+		rows = append(rows, r)
+	}
+	var out bytes.Buffer
+	show(t, NewNodeTable(look(&out)), &out, rows, `
+NODE  STATE   JOBS  CPUS   MEMORY  GPU  SEEN  NOTE
+ws1   busy    1     12/16  9G/64G  1/2  now
+ws2   paused  1     12/16  9G/64G  1/2  now   ana, 13:02 to 15:02
+ws2   paused  1     12/16  9G/64G  1/2  now   ana and ben, 13:02 to tomorrow
+                                              15:02; jobs leave at 17:02
+ws2   paused  1     12/16  9G/64G  1/2  now
+    SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU: dadm accept lap7
+    SHA256:47DEQpj8
+ws2   paused  1     12/16  9G/64G  1/2  now   3 jobs failed within 20s: no such
+                                              file or directory, no such file or
+                                              directory, no such file or…
+`[1:])
 }
 
 func TestRecords(t *testing.T) {
@@ -273,7 +305,7 @@ func TestJobTableReasons(t *testing.T) {
 	show(t, NewJobTable(look(&out), false), &out, []job.Row{paused, first, second}, `
 JOB                        STATE   NODE  RAN    NOTE
 maria/cavity/re=100_n=256  paused  ws1   1h02m  ana, until 15:02
-maria/cavity (2)           queued  -     -      no node has 3 gpus, and other r…
+maria/cavity (2)           queued  -     -      no node has 3 gpus, and other…
 `[1:])
 	out.Reset()
 	third := second
