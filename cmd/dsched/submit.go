@@ -24,6 +24,7 @@ func (t *tool) submit(m *wire.Submit) error {
 	p := &promise{room: t.room}
 	defer p.end()
 	var sub *spool.Submission
+	var asked wishes
 	mine := user{batches: 1}
 	err := t.allow(t.peer.UID, mine)
 	if err == nil {
@@ -47,7 +48,7 @@ func (t *tool) submit(m *wire.Submit) error {
 			err = &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("%.20q was sent, where %q belongs", s.Of, of)}
 		}
 		if err == nil {
-			err = takePart(sub, of, meter{r, p})
+			err = takePart(sub, &asked, of, meter{r, p})
 		}
 		if derr := t.skip(r); errors.Is(derr, errHungUp) {
 			if err == nil {
@@ -66,7 +67,7 @@ func (t *tool) submit(m *wire.Submit) error {
 	if err != nil {
 		return t.refused(m, err)
 	}
-	return t.takeInputs(m, sub, p)
+	return t.takeInputs(m, sub, &asked, p)
 }
 
 // maxRest is how much a tool may send of a part that is refused already.
@@ -85,7 +86,7 @@ func (h *head) skip(r io.Reader) error {
 }
 
 // takePart takes one of the three transfers that say what is asked for.
-func takePart(sub *spool.Submission, of string, r io.Reader) error {
+func takePart(sub *spool.Submission, asked *wishes, of string, r io.Reader) error {
 	switch of {
 	case wire.OfBatch:
 		return sub.BatchFile(r)
@@ -101,6 +102,7 @@ func takePart(sub *spool.Submission, of string, r io.Reader) error {
 		if err := line.Unmarshal(text, &spec); err != nil {
 			return fmt.Errorf("%w: its common part: %w", spool.ErrInput, err)
 		}
+		asked.spec = spec
 		return sub.Spec(spec)
 	}
 	lines := line.NewReader(r, spool.MaxLine)
@@ -119,16 +121,22 @@ func takePart(sub *spool.Submission, of string, r io.Reader) error {
 		if err := sub.AddJob(&j); err != nil {
 			return err
 		}
+		asked.add(&j)
 	}
 }
 
 // takeInputs says which inputs are lacking, takes them, and makes the batch
 // durable.
-func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, p *promise) error {
+func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, asked *wishes, p *promise) error {
 	if b, err := sub.Check(m.Unique); errors.Is(err, spool.ErrSame) {
 		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
 	} else if err != nil {
 		return t.refused(m, err)
+	}
+	if !m.Queue {
+		if err := t.impossible(asked); err != nil {
+			return t.refused(m, err)
+		}
 	}
 	if err := sub.Resume(); err != nil {
 		return t.refused(m, err)

@@ -18,8 +18,8 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dsubmit [-nquvw] [-b batch] [-H head] [-s ids] file
-       dsubmit [-nquvw] [-H head] [-i path ...] [-J name] [-R request ...]
+const usage = `usage: dsubmit [-nQquvw] [-b batch] [-H head] [-s ids] file
+       dsubmit [-nQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
                -b batch -- command ...`
 
 func main() { cli.Main(usage, run) }
@@ -30,6 +30,7 @@ type submission struct {
 	head, name, ids, jobName    *string
 	inputs, requests            *[]string
 	dry, quiet, unique, waiting *bool
+	queue                       *bool    // also what no node could ever run
 	words                       []string // of the command line
 	begun                       bool     // a large input was begun to be sent
 }
@@ -37,7 +38,7 @@ type submission struct {
 func run(ctx context.Context, c *cli.Cmd) error {
 	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""),
 		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"),
-		words: c.Args, dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w")}
+		words: c.Args, dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err

@@ -76,7 +76,7 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 
 // ask says what is submitted, and sends the inputs that the head lacks.
 func (s *submission) ask(h *ask.Head, b *job.Batch, ref job.Token) (*wire.Accepted, error) {
-	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Jobs: len(b.Jobs)}); err != nil {
+	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Queue: *s.queue, Jobs: len(b.Jobs)}); err != nil {
 		return nil, err
 	}
 	parts := []struct {

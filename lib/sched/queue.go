@@ -113,7 +113,7 @@ func (m *Machine) classFor(caps []string, ask Ask) *class {
 	name := fmt.Sprint(ask) + "\x00" + strings.Join(caps, "\x00")
 	c := m.classOf[name]
 	if c == nil {
-		c = &class{name: name, wants: parsed(caps), share: share{int(ask.CPUs), int(ask.GPUs), ask.Memory}}
+		c = &class{name: name, wants: parsed(caps), share: ask.share()}
 		m.classOf[name] = c
 		m.classes = append(m.classes, c)
 		for _, p := range m.peers {
@@ -138,9 +138,9 @@ func parsed(caps []string) (all []capability.Expr) {
 }
 
 // lacks is the first of what the class wants that a node is not, if there is one.
-func (c *class) lacks(p *peer) (capability.Expr, bool) {
+func (c *class) lacks(f *capability.Facts) (capability.Expr, bool) {
 	for _, e := range c.wants {
-		if !e.Holds(p.facts) {
+		if !e.Holds(f) {
 			return e, false
 		}
 	}
@@ -160,10 +160,7 @@ func (m *Machine) dropClass(c *class) {
 
 // judge notes whether the node could ever run jobs of the class.
 func (p *peer) judge(c *class) {
-	_, ok := c.lacks(p)
-	least := c.share
-	least.cpus = max(1, least.cpus)
-	if ok && holds(p.could, share{}, least) {
+	if _, ok := c.lacks(p.facts); ok && p.couldHold(c) {
 		if p.fits == nil {
 			p.fits = map[*class]bool{}
 		}
@@ -171,6 +168,14 @@ func (p *peer) judge(c *class) {
 	} else {
 		delete(p.fits, c)
 	}
+}
+
+// couldHold says that the node would have room for a job of the class if it ran
+// nothing else and its owner used none of it.
+func (p *peer) couldHold(c *class) bool {
+	least := c.share
+	least.cpus = max(1, least.cpus)
+	return holds(p.could, share{}, least)
 }
 
 // setState moves a job, and keeps counts and queues.

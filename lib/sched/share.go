@@ -22,6 +22,8 @@ func AskOf(r job.Resources) Ask {
 	return Ask{count(r.CPUs), count(r.GPUs), max(0, r.Memory)}
 }
 
+func (a Ask) share() share { return share{int(a.CPUs), int(a.GPUs), a.Memory} }
+
 // A share is an amount of what a node has.
 type share struct {
 	cpus, gpus int

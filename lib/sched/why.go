@@ -62,10 +62,8 @@ func (m *Machine) never(q *queue) (l look, why string) {
 	switch {
 	case l.there == 0:
 		why = "no node is connected"
-	case l.able == 0 && len(q.c.wants) > 1:
-		why = fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", l.there, q.c.wanted(), l.lacks)
 	case l.able == 0:
-		why = fmt.Sprintf("none of %d nodes has %s", l.there, l.lacks)
+		why = l.lacking(q.c)
 	case l.big == 0:
 		why = l.tooSmall(q.c)
 	case l.failed == l.big:
@@ -83,7 +81,7 @@ func (m *Machine) never(q *queue) (l look, why string) {
 // look takes in what keeps the jobs of q from a node.
 func (m *Machine) look(l *look, q *queue, p *peer) {
 	l.there++
-	missing, ok := q.c.lacks(p)
+	missing, ok := q.c.lacks(p.facts)
 	if !ok {
 		l.lacks = missing.String()
 		return
@@ -114,6 +112,14 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 	case p.active == 0:
 		l.idle++
 	}
+}
+
+// lacking says what no node has of what the class wants.
+func (l *look) lacking(c *class) string {
+	if len(c.wants) > 1 {
+		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", l.there, c.wanted(), l.lacks)
+	}
+	return fmt.Sprintf("none of %d nodes has %s", l.there, l.lacks)
 }
 
 // wanted is all that the class wants, in words.

@@ -326,6 +326,7 @@ type (
 		Ref    job.Token   `json:"ref"` // the submission's id
 		Batch  job.BatchID `json:"batch"`
 		Unique bool        `json:"unique,omitempty"` // the next free name, if it is taken
+		Queue  bool        `json:"queue,omitempty"`  // also what no node could ever run
 		Jobs   int         `json:"jobs"`
 	}
 	// Lack names the inputs that the head wants, of all the distinct ones of

@@ -18,7 +18,7 @@ _distribute_options() {
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;
-	dsubmit) options='-H: -J: -R: -b: -i: -n -q -s: -u -v -w' ;;
+	dsubmit) options='-H: -J: -Q -R: -b: -i: -n -q -s: -u -v -w' ;;
 	dwait) options='-H: -T: -q -v' ;;
 	esac
 	printf '%s' "$options"

@@ -1,0 +1,80 @@
+package sched
+
+import (
+	"math"
+	"strings"
+
+	"distribute/lib/job"
+	"distribute/lib/unit"
+)
+
+// Never tells why no node could ever run jobs of the spec that ask for so much,
+// even if it had nothing else to do; "" if one could, or if that is not known: in
+// the first minute after the start, without any node, and as long as nothing was
+// heard of a node that an attempt was given to earlier. It costs a look at every
+// node.
+func (m *Machine) Never(spec *job.Spec, ask Ask) string {
+	if !m.loaded || m.now-m.since < settleTime {
+		return ""
+	}
+	c := &class{wants: parsed(wants(spec)), share: ask.share()}
+	var l look
+	var able []*peer
+	for _, p := range m.peers {
+		if p.boot == "" {
+			return ""
+		}
+		l.there++
+		free := *p.facts
+		free.Disk = math.MaxInt64 // how much is free of it changes
+		if missing, ok := c.lacks(&free); !ok {
+			l.lacks = missing.String()
+			continue
+		}
+		if p.couldHold(c) {
+			return ""
+		}
+		l.able++
+		l.large(p, c)
+		able = append(able, p)
+	}
+	switch {
+	case l.there == 0:
+		return ""
+	case l.able == 0:
+		return l.lacking(c)
+	}
+	return l.tooSmall(c) + ", the most is " + l.most(c, able)
+}
+
+// most is the most that one of the nodes that are able has of each resource that
+// none has enough of, or if there is enough of each, of all that is asked for.
+func (l *look) most(c *class, able []*peer) string {
+	var most share
+	var on [3]string
+	for _, p := range able {
+		if p.could.cpus > most.cpus {
+			most.cpus, on[0] = p.could.cpus, string(p.name)
+		}
+		if p.could.gpus > most.gpus {
+			most.gpus, on[1] = p.could.gpus, string(p.name)
+		}
+		if p.could.memory > most.memory {
+			most.memory, on[2] = p.could.memory, string(p.name)
+		}
+	}
+	each := l.cpus && l.gpus && l.memory
+	var words []string
+	say := func(wanted bool, amount, node string) {
+		if wanted && node != "" {
+			words = append(words, amount+" on "+node)
+		}
+	}
+	say(!l.cpus || each && c.share.cpus > 0, some(most.cpus, "cpu"), on[0])
+	say(!l.gpus || each && c.share.gpus > 0, some(most.gpus, "gpu"), on[1])
+	say(!l.memory || each && c.share.memory > 0, unit.FormatBytes(most.memory), on[2])
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, " and ")
+}

@@ -1,0 +1,76 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// What no node could ever run is known when the head has waited for the nodes, and
+// of all of them something was heard.
+func TestNever(t *testing.T) {
+	offer := func(session uint64, name string, o node.Offer) Event {
+		return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: o}
+	}
+	r := newRig(t, Config{})
+	never := func(spec job.Spec, want string) {
+		t.Helper()
+		if got := r.m.Never(&spec, AskOf(spec.Resources)); got != want {
+			t.Errorf("%v, %+v: %q, want %q", spec.Capabilities, spec.Resources, got, want)
+		}
+	}
+	gfortran := job.Spec{Capabilities: []string{"gfortran"}}
+	r.apply(Loaded{})
+	never(gfortran, "")
+	r.apply(offer(1, "ws1", node.Offer{CPUs: 16, Memory: 32 << 30, Disk: 1 << 30, Capabilities: []string{"gcc"}}))
+	r.apply(ListEnd{1})
+	r.apply(offer(2, "ws2", node.Offer{CPUs: 8, Memory: 64 << 30, GPUs: []node.GPU{{Model: "H200", Busy: true}},
+		Pause: &node.Pause{Give: &node.Give{CPUs: 4}}}))
+	r.apply(ListEnd{2})
+	never(gfortran, "")
+	r.now = settleTime
+	r.apply(Heard{1})
+	r.apply(NodeDown{Session: 2})
+	for _, tt := range []struct {
+		spec job.Spec
+		want string
+	}{
+		{job.Spec{Capabilities: []string{"gcc"}}, ""},
+		{gfortran, "none of 2 nodes has gfortran"},
+		{job.Spec{Capabilities: []string{"gcc", "gfortran"}}, "none of 2 nodes has all of gcc, gfortran (gcc is missing)"},
+		{job.Spec{Kind: job.Python, Capabilities: []string{"python3|gcc"}}, "none of 2 nodes has all of python3, python3|gcc (python3 is missing)"},
+		{job.Spec{Resources: job.Resources{CPUs: 16}}, ""},
+		{job.Spec{Resources: job.Resources{CPUs: 12, GPUs: 1}}, ""}, // ws2, when its owner gives back what she took
+		{job.Spec{Resources: job.Resources{CPUs: 64}}, "none of 2 nodes offers 64 cpus, the most is 16 cpus on ws1"},
+		{job.Spec{Resources: job.Resources{CPUs: 1, GPUs: 2}}, "no node has 2 gpus, the most is 1 gpu on ws2"},
+		{job.Spec{Resources: job.Resources{CPUs: 1, Memory: 1 << 40}}, "no node has 1T of memory, the most is 64G on ws2"},
+		{job.Spec{Resources: job.Resources{CPUs: 16, Memory: 64 << 30}}, "no node has 16 cpus and 64G of memory, the most is 16 cpus on ws1 and 64G on ws2"},
+		{job.Spec{Capabilities: []string{"disk>=1P"}}, ""}, // some may be freed
+		{job.Spec{Capabilities: []string{"memory>=48G"}, Resources: job.Resources{CPUs: 16}}, "none of 1 nodes offers 16 cpus, the most is 12 cpus on ws2"},
+	} {
+		never(tt.spec, tt.want)
+	}
+	r.m.named["ws3"] = r.m.peers[0] // so that the name is taken
+	r.m.peers = append(r.m.peers, &peer{name: "ws3", facts: r.m.peers[0].facts})
+	never(gfortran, "")
+}
+
+// In the first minute after its start a head knows too little.
+func TestNeverAtFirst(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(up(1, "ws1", 4))
+	for _, at := range []time.Duration{0, settleTime - 1} {
+		r.now = at
+		if why := r.m.Never(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "" {
+			t.Errorf("after %v: %q", at, why)
+		}
+	}
+	r.now = settleTime
+	r.apply(Heard{1})
+	if why := r.m.Never(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "none of 1 nodes has x" {
+		t.Errorf("after %v: %q", r.now, why)
+	}
+}
