@@ -52,7 +52,7 @@ func newPerson(w *world, i int) *person {
 // invent makes a batch up.
 func (p *person) invent(id job.BatchID) *simBatch {
 	b := &simBatch{id: id, ref: job.NewToken(), blobs: map[string]string{},
-		spec: job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: p.r.IntN(3)}}}
+		spec: job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: p.r.IntN(3)}, Priority: p.r.IntN(3) - 1, MaxRunning: p.r.IntN(4)}}
 	input := func(size int) []job.Input {
 		text := strings.Repeat(fmt.Sprint(p.r.Uint64(), " "), size)
 		sum := sumOf(text)

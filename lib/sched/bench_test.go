@@ -2,8 +2,11 @@ package sched
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"distribute/lib/job"
 )
@@ -77,6 +80,50 @@ func BenchmarkEvent(b *testing.B) {
 		finish(m, n, uint64((n-1)%1000+1))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3, "ns/event")
+}
+
+// BenchmarkTurns is the end of a job at a head with 1,000 nodes and a million jobs of
+// 100 owners, in 1,000 batches that ask for four different amounts, a tenth of them
+// with max_running, so that nodes are kept for the larger ones all the time.
+func BenchmarkTurns(b *testing.B) {
+	drawn, now := 0, time.Duration(0)
+	m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
+	var runs []Start
+	give := func(ev Event) {
+		for _, a := range m.Apply(ev, now) {
+			if s, ok := a.(Start); ok {
+				runs = append(runs, s)
+			}
+		}
+	}
+	give(Loaded{})
+	for i := range uint32(1000) {
+		add := asksFor(i+1, int(i%100), million/1000, []int{1, 2, 4, 0}[i/7%4])
+		add.Spec.Priority, add.Spec.MaxRunning = int(i%3), []int{0, 20}[(i+9)%10/9]
+		give(add)
+	}
+	for i := range 1000 {
+		s := uint64(i + 1)
+		give(up(s, fmt.Sprint("ws", i), 16))
+		give(ListEnd{s})
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var each []time.Duration
+	for b.Loop() {
+		now += 20 * time.Millisecond
+		i := random.IntN(len(runs))
+		s := runs[i]
+		runs[i] = runs[len(runs)-1]
+		runs = runs[:len(runs)-1]
+		began := time.Now()
+		give(Ended{s.Session, s.Attempt, exited(1, "")})
+		each = append(each, time.Since(began))
+		give(Gone{s.Session, s.Attempt})
+	}
+	slices.Sort(each)
+	b.ReportMetric(float64(each[len(each)/2].Nanoseconds()), "ns/median")
+	b.ReportMetric(float64(each[len(each)*99/100].Nanoseconds()), "ns/99%")
+	b.ReportMetric(float64(len(m.keeps)), "kept")
 }
 
 // BenchmarkOther is single events at the same head: the dear ones, each of
