@@ -303,6 +303,11 @@ func (w *world) logAtRest(s *spool.Spool, b *simBatch) {
 				w.wrong("I5: the log of %s starts %s twice", b.id, rec.Attempt)
 			}
 			starts[rec.Attempt] = true
+			for _, name := range b.before(rec.Job) {
+				if done[name] == 0 {
+					w.wrong("%s of %s is started before %s is done", rec.Job, b.id, name)
+				}
+			}
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -82,7 +83,41 @@ func (p *person) invent(id job.BatchID) *simBatch {
 		}
 		b.jobs = append(b.jobs, j)
 	}
+	if p.w.plan.gates {
+		p.gate(b)
+	}
 	return b
+}
+
+// gate has jobs of a batch wait for others of it.
+func (p *person) gate(b *simBatch) {
+	b.spec.Canary, b.spec.StopAfter = p.r.IntN(3), p.r.IntN(3)
+	turn := p.r.Perm(len(b.jobs))
+	for i := range b.jobs {
+		for o := range b.jobs {
+			if turn[o] < turn[i] && p.r.IntN(3) == 0 {
+				b.jobs[i].Needs = append(b.jobs[i].Needs, b.jobs[o].Name)
+			}
+		}
+	}
+}
+
+// before is the jobs that have to be done before a job: those that it needs, and,
+// unless one of them needs it, the canaries.
+func (b *simBatch) before(name string) (all []string) {
+	needs := map[string][]string{}
+	for _, j := range b.jobs {
+		needs[j.Name] = j.Needs
+	}
+	var early func(name string) bool
+	early = func(of string) bool { return of == name || slices.ContainsFunc(needs[of], early) }
+	canaries := b.jobs[:min(b.spec.Canary, len(b.jobs))]
+	if !slices.ContainsFunc(canaries, func(j job.Job) bool { return early(j.Name) }) {
+		for _, j := range canaries {
+			all = append(all, j.Name)
+		}
+	}
+	return append(all, needs[name]...)
 }
 
 // live is what the person does until the faults are over.
@@ -278,16 +313,21 @@ func (p *person) query(h *ask.Head, id string) error {
 // things that stay true.
 func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error {
 	p.w.mu.Lock()
-	f := p.w.fact(id)
-	if verb == "retry" {
-		f.retried = true
-		f.retries++
+	with := []job.ID{id}
+	if p.w.plan.gates { // and perhaps of those that it needs
+		with = p.idsOf(id.Batch())
+	}
+	for _, one := range with {
+		if f := p.w.fact(one); verb == "retry" {
+			f.retried = true
+			f.retries++
+		}
 	}
 	p.w.mu.Unlock()
 	p.w.act("ana asks to %s %s", verb, id)
 	return h.Change(p.w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(id)}}, func(s string) error {
 		p.w.act("ana is told that %s of %s is done", verb, s)
-		if job.ID(s) != id {
+		if !slices.Contains(with, job.ID(s)) || verb == "cancel" && job.ID(s) != id {
 			p.w.wrong("a change of %s changed %s", id, s)
 		}
 		if to.Over() {
@@ -295,6 +335,18 @@ func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error
 		}
 		return nil
 	})
+}
+
+// idsOf is the ids of the jobs of a batch of the person's.
+func (p *person) idsOf(id job.BatchID) (all []job.ID) {
+	for _, b := range p.batches {
+		for i := range b.jobs {
+			if b.id == id {
+				all = append(all, b.id.Job(b.jobs[i].Name))
+			}
+		}
+	}
+	return all
 }
 
 // remove deletes the batch if it is over.

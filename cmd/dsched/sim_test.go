@@ -204,5 +204,5 @@ func share(t *testing.T, n int, first uint64) {
 
 func planOf(seed uint64) plan {
 	return plan{acts: 10 + int(seed%30), gap: []time.Duration{time.Second, 5 * time.Second, 10 * time.Second}[seed%3],
-		disk: []time.Duration{2, 20, 300}[seed/3%3] * time.Millisecond, rolls: seed%10 == 0}
+		disk: []time.Duration{2, 20, 300}[seed/3%3] * time.Millisecond, rolls: seed%10 == 0, gates: seed%5 == 0}
 }

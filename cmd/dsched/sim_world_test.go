@@ -66,6 +66,7 @@ type plan struct {
 	gap     time.Duration // between two, on average
 	disk    time.Duration // the longest sync
 	rolls   bool          // the spool may be put back
+	gates   bool          // jobs wait for others of their batch
 	without string        // a sync that does not happen: see mutations
 }
 
