@@ -26,6 +26,10 @@
 // over is void: it is stopped, and can never be accepted, even if the job is
 // retried.
 //
+// Which of the jobs that could be started is started is told in order.go, and which
+// are held back for one that asks for much in reserve.go; dsched(8) tells it to
+// people.
+//
 // The protocol as such, with the network, crashes, and a log rolled back, is
 // specified and searched in model_test.go.
 package sched

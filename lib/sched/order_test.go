@@ -159,8 +159,11 @@ func TestWhyOrder(t *testing.T) {
 		if got := r.m.Why(Ref{batch, number}); got != want {
 			t.Errorf("why %d/%d: %q, should be %q", batch, number, got, want)
 		}
-		if r.m.Stuck(batch) != nil {
-			t.Errorf("batch %d is taken to be stuck", batch)
+		if r.m.batches[batch].most == 0 {
+			want = ""
+		}
+		if got := stuck(r.m, batch); got != want {
+			t.Errorf("stuck %d: %q, should be %q", batch, got, want)
 		}
 	}
 	r.apply(Loaded{})

@@ -222,7 +222,8 @@ func (m *Machine) Why(ref Ref) string {
 }
 
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,
-// by the number of the job; "" of one that can, or does not wait. It is nil if there
+// or not beside those that run, by the number of the job; "" of one that can, or does
+// not wait. It is nil if there
 // is nothing to tell. It costs a look at every node for each kind of resources that
 // jobs of the batch ask for, and a byte a job if some wait for others. What it
 // returns may be called by any goroutine, at any time, by one at a time.
@@ -238,6 +239,8 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 		}
 		if _, why := m.never(q); why != "" {
 			reasons[i], some = why, true
+		} else if b.full() {
+			reasons[i], some = b.bounded(), true
 		}
 	}
 	waits := b.waits()

@@ -26,7 +26,7 @@ func (m *Machine) why(q *queue) string {
 		return why
 	}
 	if q.b.full() {
-		return fmt.Sprintf("max_running of its batch: %d run", q.b.running)
+		return q.b.bounded()
 	}
 	if p := q.c.keeps.on; p != nil && q.takes(p) {
 		return fmt.Sprintf("%s is kept for it until enough there has ended", p.name)
@@ -45,6 +45,11 @@ func (m *Machine) why(q *queue) string {
 		return can + "other jobs go first"
 	}
 	return can + "all are busy"
+}
+
+// bounded tells that as many jobs of the batch run as may.
+func (b *batch) bounded() string {
+	return fmt.Sprintf("max_running of its batch: %d run", b.running)
 }
 
 // never tells why no connected node could take a job of the queue; "" if one could
