@@ -171,6 +171,18 @@ func (c *Conn) arm() {
 // stream between messages, and an error that is [ErrUnknown], after which the
 // stream goes on, for a message of a kind it does not know.
 func (c *Conn) Recv() (Message, error) {
+	m, err := c.recvLine()
+	switch m := m.(type) {
+	case *Data:
+		m.Payload, err = c.readPayload(m.N)
+	case *Part:
+		m.Payload, err = c.readPayload(m.N)
+	}
+	return m, err
+}
+
+// recvLine is Recv without the bytes that follow the message's line.
+func (c *Conn) recvLine() (Message, error) {
 	b, err := c.in.Next()
 	if err != nil {
 		return nil, err
@@ -191,18 +203,20 @@ func (c *Conn) Recv() (Message, error) {
 	if err := json.Unmarshal(b, m); err != nil {
 		return nil, fmt.Errorf("%w: %s message: %v", line.ErrLine, head.M, err)
 	}
-	switch m := m.(type) {
-	case *Data:
-		m.Payload, err = c.readPayload(m.N)
-	case *Part:
-		m.Payload, err = c.readPayload(m.N)
+	return m, nil
+}
+
+// checkFrame reports a frame that is longer than it may be.
+func (c *Conn) checkFrame(n int) error {
+	if n < 0 || n > c.frame {
+		return fmt.Errorf("%w: a frame of %d bytes", line.ErrLine, n)
 	}
-	return m, err
+	return nil
 }
 
 func (c *Conn) readPayload(n int) ([]byte, error) {
-	if n < 0 || n > c.frame {
-		return nil, fmt.Errorf("%w: a frame of %d bytes", line.ErrLine, n)
+	if err := c.checkFrame(n); err != nil {
+		return nil, err
 	}
 	if cap(c.payload) < n {
 		c.payload = make([]byte, max(n, 4096))
@@ -316,63 +330,80 @@ func (c *Conn) RecvTransfer(s *Send) io.Reader {
 	return &transfer{c: c, x: s.X, sum: s.digest()}
 }
 
-// A transfer is the receiving end of one transfer.
+// A transfer is the receiving end of one transfer. Its frames are read into what
+// the caller has, and lie nowhere else.
 type transfer struct {
 	c    *Conn
 	x    uint64
 	n    int64
 	sum  hash.Hash
-	rest []byte
+	left int           // bytes of the frame at hand that are to be read
+	wait time.Duration // how long may still be waited for them
 	err  error
 }
 
-func (t *transfer) Read(p []byte) (int, error) {
-	for len(t.rest) == 0 && t.err == nil {
-		m, err := t.recv()
-		if err != nil {
-			t.err = fmt.Errorf("%w: %w", ErrCut, err)
-			break
-		}
-		t.rest, t.err = t.take(m)
+func (t *transfer) Read(p []byte) (n int, err error) {
+	for t.left == 0 && t.err == nil {
+		t.wait = t.c.hurry
+		t.err = t.within(t.next)
 	}
-	if len(t.rest) > 0 {
-		n := copy(p, t.rest)
-		t.rest = t.rest[n:]
-		return n, nil
+	if t.err != nil || len(p) == 0 {
+		return 0, t.err
 	}
-	return 0, t.err
+	p = p[:min(len(p), t.left)]
+	err = t.within(func() (err error) {
+		n, err = io.ReadFull(t.c.in.Buffered(), p)
+		return err
+	})
+	t.sum.Write(p[:n])
+	t.n, t.left = t.n+int64(n), t.left-n
+	if err != nil {
+		t.err = fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	return n, t.err
 }
 
-// recv is Recv within the time that each message has.
-func (t *transfer) recv() (Message, error) {
-	if t.c.hurry > 0 {
-		t.c.ReadWithin(t.c.hurry)
-		defer t.c.ReadWithin(0)
+// within reads of the stream, for as long as the message at hand may still take.
+// The time that the caller takes with it does not count.
+func (t *transfer) within(read func() error) error {
+	if t.c.hurry == 0 {
+		return read()
 	}
-	return t.c.Recv()
+	began := time.Now()
+	t.c.ReadWithin(max(t.wait, 1))
+	err := read()
+	t.c.ReadWithin(0)
+	t.wait -= time.Since(began)
+	return err
 }
 
-// take looks at one message of the transfer: it returns the bytes of a frame,
-// or io.EOF at its end.
-func (t *transfer) take(m Message) ([]byte, error) {
+// next reads the line of a message of the transfer, and returns io.EOF for its
+// end.
+func (t *transfer) next() error {
+	m, err := t.c.recvLine()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCut, err)
+	}
 	switch m := m.(type) {
 	case *Data:
 		if m.X != t.x {
-			return nil, fmt.Errorf("%w: a frame of transfer %d within transfer %d", ErrCut, m.X, t.x)
+			return fmt.Errorf("%w: a frame of transfer %d within transfer %d", ErrCut, m.X, t.x)
 		}
-		t.n += int64(m.N)
-		t.sum.Write(m.Payload)
-		return m.Payload, nil
+		if err := t.c.checkFrame(m.N); err != nil {
+			return fmt.Errorf("%w: %w", ErrCut, err)
+		}
+		t.left = m.N
+		return nil
 	case *End:
 		switch {
 		case m.X != t.x || m.Error == "" && (m.Bytes != t.n || m.Sum != hex.EncodeToString(t.sum.Sum(nil))):
-			return nil, fmt.Errorf("%w: its count or sum is wrong", ErrCut)
+			return fmt.Errorf("%w: its count or sum is wrong", ErrCut)
 		case m.Error != "":
-			return nil, fmt.Errorf("%w: %q", ErrGaveUp, m.Error)
+			return fmt.Errorf("%w: %q", ErrGaveUp, m.Error)
 		}
-		return nil, io.EOF
+		return io.EOF
 	}
-	return nil, fmt.Errorf("%w: a message %q within a transfer", ErrCut, m.kind())
+	return fmt.Errorf("%w: a message %q within a transfer", ErrCut, m.kind())
 }
 
 // Drain reads the transfer to its end and returns nil if it was whole.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -292,6 +293,49 @@ func TestT79SlowSender(t *testing.T) {
 			text, err := io.ReadAll(c.RecvTransfer(s))
 			if slow := pause < FrameWithin; slow && (err != nil || len(text) != n) || !slow && !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("a byte each %v: %d bytes, %v", pause, len(text), err)
+			}
+			b.Close()
+			sender.Wait()
+		})
+	}
+}
+
+// The time of a frame is that of its sender, however it is read: who reads it
+// slowly loses nothing.
+func TestT79SlowFrame(t *testing.T) {
+	for _, tt := range []struct {
+		what        string
+		send, taken time.Duration // for each byte of a frame
+		cut         bool
+	}{
+		{"a sender that drips", FrameWithin / 3, 0, true},
+		{"a receiver that takes its time", 0, 2 * FrameWithin, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			const content = "ten bytes."
+			said := append([]string{fmt.Sprintf(`{"m":"data","x":1,"n":%d}`+"\n", len(content))}, strings.Split(content, "")...)
+			said = append(said, fmt.Sprintf(`{"m":"end","x":1,"bytes":%d,"sum":"%08x"}`+"\n", len(content), crc32.Checksum([]byte(content), castagnoli)))
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				for _, some := range said {
+					if _, err := io.WriteString(a, some); err != nil {
+						return
+					}
+					time.Sleep(tt.send)
+				}
+			})
+			c := New(b)
+			c.Hurry(FrameWithin)
+			r := c.RecvTransfer(&Send{X: 1, Of: OfTree})
+			var err error
+			n := 0
+			for one := make([]byte, 1); err == nil; n++ {
+				_, err = io.ReadFull(r, one)
+				time.Sleep(tt.taken)
+			}
+			if tt.cut && (!errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, ErrCut)) || !tt.cut && err != io.EOF {
+				t.Errorf("%s: %v after %d bytes", tt.what, err, n)
 			}
 			b.Close()
 			sender.Wait()
