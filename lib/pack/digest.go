@@ -78,32 +78,27 @@ func digestOnce(ctx context.Context, f *os.File, size int64, buf *buffer) (strin
 	h := newHash()
 	defer hashes.Put(h)
 	var behind sync.WaitGroup
-	var second *buffer // for a file that needs it
+	var more turns
 	defer func() {
-		if behind.Wait(); second != nil {
-			buffers.Put(second)
-		}
+		behind.Wait()
+		more.release()
 	}()
-	mine, other := buf, second
+	part := buf[:]
 	var at int64
 	for at <= size {
 		if err := ctx.Err(); err != nil {
 			return "", 0, err
 		}
-		n, err := f.ReadAt(mine[:min(bufferSize, size-at+1)], at)
+		n, err := f.ReadAt(part[:min(int64(len(part)), size-at+1)], at)
 		behind.Wait()
 		at += int64(n)
 		if err == nil && at <= size { // there is more
-			if second == nil {
-				second = buffers.Get().(*buffer)
-				other = second
-			}
-			part := mine[:n]
-			behind.Go(func() { h.Write(part) })
-			mine, other = other, mine
+			full := part
+			behind.Go(func() { h.Write(full) })
+			part = more.take()
 			continue
 		}
-		h.Write(mine[:n])
+		h.Write(part[:n])
 		if err == io.EOF {
 			break
 		}

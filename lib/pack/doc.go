@@ -63,10 +63,12 @@
 // # The stream
 //
 // The stream is one zstd frame without a dictionary, with a window of at most
-// 8 MiB; its blocks may be raw. In it is one tar of the wanted entries in the manifest's order. Each
-// has a ustar header with uid, gid and names of owners empty or 0, the time in
-// whole seconds (rounded down), directories with a slash at the end of their
-// name and links with mode 0777. A pax header goes before it only if it must,
+// 8 MiB. Its blocks may be raw; where it has neither a checksum nor a size, no
+// block refers to raw ones that the frame begins with, which need no decoder then.
+// In it is one tar of the wanted entries in the manifest's order. Each has a ustar
+// header with uid, gid and names of owners empty or 0, the time in whole seconds
+// (rounded down), directories with a slash at the end of their name and links with
+// mode 0777. A pax header goes before it only if it must,
 // with the records linkpath, path and size in this order: linkpath and path if
 // they are longer than 100 bytes or not plain ASCII, size if it is 8 GiB or
 // more; the ustar header then has the first 100 bytes of the name, or size 0.

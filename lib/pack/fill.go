@@ -20,11 +20,13 @@ type Filler struct {
 	f    *os.File
 	hash hash.Hash
 	buf  *buffer
-	buf2 *buffer // for a file that needs it
-	disk error   // the first error of the file
+	more turns // for a file that needs them
+	disk error // the first error of the file
 
 	behind sync.WaitGroup // of a buffer that is hashed and written
 	late   error          // of that write
+	size   int64          // of the file, as far as it was written
+	begun  int64          // up to where the kernel was told to write to the disk
 }
 
 // NewFiller returns a Filler of a file that is open for reading and writing. The
@@ -64,8 +66,9 @@ func (w *Filler) fill(e *Entry, from int64, r io.Reader) error {
 // large file the kernel has begun to write all to the disk, if it is not Lazy;
 // nothing is synced.
 func (w *Filler) Append(from int64, r io.Reader) (end int64, err error) {
-	end, hole, err := w.copy(from, r)
-	if err == nil && hole {
+	w.size, w.begun = from, from
+	end, err = w.copy(from, r)
+	if err == nil && w.size < end {
 		err = w.noted(w.f.Truncate(end))
 	}
 	if err == nil && end > bufferSize && !w.Lazy {
@@ -103,76 +106,69 @@ func (w *Filler) Prefix(n int64) error {
 
 var emptyBuffer buffer
 
-// copy is Append; hole says that the file ends with one and is still too short.
-// A full buffer is hashed and written while the next is read.
-func (w *Filler) copy(at int64, r io.Reader) (end int64, hole bool, err error) {
+// copy is Append, but for a hole at the end. A full buffer is hashed and written
+// while the next is read.
+func (w *Filler) copy(at int64, r io.Reader) (end int64, err error) {
 	defer func() {
 		if werr := w.wait(); err == nil {
 			err = werr
 		}
 	}()
-	buf := w.buf
+	buf := w.buf[:]
 	for {
-		n, rerr := io.ReadFull(r, buf[:])
+		n, rerr := io.ReadFull(r, buf)
 		if err := w.wait(); err != nil {
-			return at, false, err
+			return at, err
 		}
-		if n > 0 {
-			hole = n == bufferSize && *buf == emptyBuffer
-		}
-		if n == bufferSize {
-			w.start(buf, at, hole)
-			buf = w.other(buf)
+		if n == len(buf) {
+			w.start(buf, at)
+			buf = w.more.take()
 		} else {
 			w.hash.Write(buf[:n])
-			if _, err := w.f.WriteAt(buf[:n], at); err != nil {
-				return at, false, w.noted(err)
+			if w.write(buf[:n], at); w.late != nil {
+				return at, w.noted(w.late)
 			}
 		}
 		at += int64(n)
 		switch rerr {
 		case nil:
 		case io.EOF, errShort:
-			return at, hole, nil
+			return at, nil
 		default:
-			return at, hole, rerr
+			return at, rerr
 		}
 	}
-}
-
-// other is the buffer that is not this one.
-func (w *Filler) other(buf *buffer) *buffer {
-	if buf != w.buf {
-		return w.buf
-	}
-	if w.buf2 == nil {
-		w.buf2 = buffers.Get().(*buffer)
-	}
-	return w.buf2
 }
 
 // Release gives back what NewFiller took. The Filler is of no use then.
 func (w *Filler) Release() {
 	hashes.Put(w.hash)
 	buffers.Put(w.buf)
-	if w.buf2 != nil {
-		buffers.Put(w.buf2)
-	}
+	w.more.release()
 }
 
-// start hashes a buffer and writes it, if it is not to be a hole, behind the
-// caller's back, until wait.
-func (w *Filler) start(buf *buffer, at int64, hole bool) {
-	w.behind.Go(func() { w.hash.Write(buf[:]) })
-	if hole {
-		return
-	}
+// start hashes a buffer and writes it behind the caller's back, until wait.
+func (w *Filler) start(buf []byte, at int64) {
+	w.behind.Go(func() { w.hash.Write(buf) })
 	w.behind.Go(func() {
-		_, w.late = w.f.WriteAt(buf[:], at)
-		if end := at + bufferSize; w.late == nil && end%flushSize == 0 && !w.Lazy {
-			w.late = startFlush(w.f, end-flushSize, flushSize)
+		w.write(buf, at)
+		if w.late == nil && w.size-w.begun >= flushSize && !w.Lazy {
+			w.late = startFlush(w.f, w.begun, w.size-w.begun)
+			w.begun = w.size
 		}
 	})
+}
+
+// write writes what is not to be a hole.
+func (w *Filler) write(b []byte, at int64) {
+	for len(b) > 0 && w.late == nil {
+		part := b[:min(len(b), bufferSize)]
+		if len(part) < bufferSize || *(*buffer)(part) != emptyBuffer {
+			_, w.late = w.f.WriteAt(part, at)
+			w.size = at + int64(len(part))
+		}
+		at, b = at+int64(len(part)), b[len(part):]
+	}
 }
 
 // flushSize is after how many bytes the kernel is told to write them.

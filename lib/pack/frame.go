@@ -2,10 +2,12 @@ package pack
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // frame passes on the bytes of the one zstd frame that r has to consist of, and
@@ -18,7 +20,11 @@ type frame struct {
 	failed  error // the first error that Read had to return, other than its end
 	stage   int
 	closing bool   // the block at hand is the last
+	raw     bool   // the block at hand is content as it is
 	sum     bool   // a checksum follows the last block
+	sized   bool   // the header says how much content there is
+	window  uint64 // of content that a block may refer to, in bytes
+	opening []byte // the frame's header, not passed on before raw blocks
 	ready   []byte // of head, not yet passed on
 	head    [18]byte
 	content int64 // of the block at hand, not yet passed on
@@ -44,10 +50,14 @@ func newFrame(r *bufio.Reader, expanded int64) *frame {
 
 func (f *frame) Read(p []byte) (int, error) {
 	n, err := f.pass(p)
+	return n, f.noted(err)
+}
+
+func (f *frame) noted(err error) error {
 	if err != nil && err != io.EOF && f.failed == nil {
 		f.failed = err
 	}
-	return n, err
+	return err
 }
 
 func (f *frame) pass(p []byte) (int, error) {
@@ -58,18 +68,52 @@ func (f *frame) pass(p []byte) (int, error) {
 			return n, nil
 		}
 		if f.content > 0 {
-			n, err := f.r.Read(p[:min(int64(len(p)), f.content)])
-			f.content -= int64(n)
-			if err = whole(err); n > 0 {
-				err = nil
-			}
-			return n, err
+			return f.block(p)
 		}
 		if err := f.next(); err != nil {
 			return 0, err
 		}
 	}
 	return 0, nil
+}
+
+// block reads on in the block at hand.
+func (f *frame) block(p []byte) (int, error) {
+	n, err := f.r.Read(p[:min(int64(len(p)), f.content)])
+	f.content -= int64(n)
+	if err = whole(err); n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+// errPacked says that a frame goes on with what only a decoder can read.
+var errPacked = errors.New("a block that is not raw")
+
+// plain is Read for content that needs no decoder: that of the raw blocks at the
+// beginning of a frame without a checksum or a size. No block behind them refers
+// to it. Before the first other block, and before any other frame, it returns
+// errPacked; what Read gives then is a frame of what is left.
+func (f *frame) plain(p []byte) (n int, err error) {
+	for f.content == 0 {
+		if err := f.next(); err != nil {
+			return 0, f.noted(err)
+		}
+		switch {
+		case f.opening == nil && (f.sum || f.sized):
+			return 0, errPacked
+		case f.opening == nil:
+			f.opening = bytes.Clone(f.ready)
+		case len(f.ready) > 0 && !f.raw:
+			f.ready = slices.Concat(f.opening, f.ready)
+			return 0, errPacked
+		case f.content > int64(f.window):
+			return 0, f.noted(fmt.Errorf("%w: a zstd block of %d bytes, more than the window", ErrFormat, f.content))
+		}
+		f.ready = nil
+	}
+	n, err = f.block(p)
+	return n, f.noted(err)
 }
 
 // next reads the header that comes now into head.
@@ -83,7 +127,7 @@ func (f *frame) next() error {
 			f.stage = atSum
 			return nil
 		}
-		return f.block()
+		return f.header()
 	case atSum:
 		f.stage = atEnd
 		if f.sum {
@@ -132,14 +176,15 @@ func (f *frame) start() error {
 	if err := f.read(5, end); err != nil {
 		return err
 	}
-	if w := f.window(single, f.head[5:end]); w > MaxWindow {
-		return fmt.Errorf("%w: the zstd frame wants a window of %d bytes (at most %d)", ErrFormat, w, MaxWindow)
+	f.sized = sizeBytes > 0
+	if f.window = windowOf(single, f.head[5:end]); f.window > MaxWindow {
+		return fmt.Errorf("%w: the zstd frame wants a window of %d bytes (at most %d)", ErrFormat, f.window, MaxWindow)
 	}
 	return nil
 }
 
-// window is the memory that a frame asks for.
-func (f *frame) window(single bool, fields []byte) uint64 {
+// windowOf is the memory that a frame asks for.
+func windowOf(single bool, fields []byte) uint64 {
 	if !single {
 		base := uint64(1) << (10 + fields[0]>>3)
 		return base + base/8*uint64(fields[0]&7)
@@ -149,8 +194,8 @@ func (f *frame) window(single bool, fields []byte) uint64 {
 	return binary.LittleEndian.Uint64(size[:]) // 256 less than it is if of 2 bytes
 }
 
-// block reads a block's header.
-func (f *frame) block() error {
+// header reads a block's header.
+func (f *frame) header() error {
 	if err := f.read(0, 3); err != nil {
 		return err
 	}
@@ -163,8 +208,10 @@ func (f *frame) block() error {
 	if size == 0 && !f.closing {
 		return fmt.Errorf("%w: an empty zstd block", ErrFormat)
 	}
-	f.content = size
+	f.content, f.raw = size, false
 	switch bits >> 1 & 3 {
+	case 0:
+		f.raw = true
 	case 1: // one byte, repeated size times
 		f.content = 1
 	case 3:

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -236,6 +237,15 @@ func rawBlock(last, kind, size int, content ...byte) []byte {
 	return append([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16)}, content...)
 }
 
+// packed are the blocks of a frame of text.
+func packed(t testing.TB, text []byte) []byte {
+	t.Helper()
+	e := bareEncoders.Get().(*zstd.Encoder)
+	defer bareEncoders.Put(e)
+	frame := e.EncodeAll(text, nil)
+	return frame[headerLength(frame):]
+}
+
 func skippable(n int) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 0x184D2A53)
 	return append(binary.LittleEndian.AppendUint32(b, uint32(n)), make([]byte, n)...)
@@ -261,6 +271,13 @@ func TestD93HostileFrames(t *testing.T) {
 		"size that is wrong":  {wrap(header(0x80, 3<<3, 1, 0, 0, 0)), ErrFormat},
 		"dictionary":          {wrap(header(0x01, 3<<3, 7)), ErrFormat},
 		"dictionary id 0":     {wrap(header(0x01, 3<<3, 0)), ErrFormat},
+		"size":                {wrap(header(0x80, 3<<3, byte(len(text)), byte(len(text)>>8), 0, 0)), nil},
+		"raw, then packed":    {slices.Concat(window, rawBlock(0, 0, 600, text[:600]...), packed(t, text[600:])), nil},
+		"raw of a window":     {slices.Concat(header(0, 0), rawBlock(0, 0, 1<<10, text[:1<<10]...), rawBlock(0, 0, 1<<10, text[1<<10:2<<10]...), rawBlock(1, 0, len(text)-2<<10, text[2<<10:]...)), nil},
+		"raw of more":         {wrap(header(0, 0)), ErrFormat},
+		"cut within raw":      {wrap(window)[:600], io.ErrUnexpectedEOF},
+		"no last block":       {slices.Concat(window, rawBlock(0, 0, len(text), text...)), io.ErrUnexpectedEOF},
+		"last one empty":      {slices.Concat(window, rawBlock(0, 0, len(text), text...), rawBlock(1, 0, 0)), nil},
 		"reserved bit":        {wrap(header(0x08, 3<<3)), ErrFormat},
 		"reserved block":      {slices.Concat(window, rawBlock(1, 3, 5, text[:5]...)), ErrFormat},
 		"block of 2 MiB":      {slices.Concat(window, rawBlock(1, 0, 1<<21-1, text...)), ErrFormat},
@@ -332,6 +349,30 @@ func TestD90SenderNeverEnds(t *testing.T) {
 			if used > 32<<20 {
 				t.Errorf("allocated %d MiB", used>>20)
 			}
+		})
+	}
+}
+
+// Blocks may refer to raw ones before them only in a frame that has a checksum:
+// in others raw blocks are taken as they come, and kept nowhere.
+func TestD93ReferToRaw(t *testing.T) {
+	noise := mixture(true)[:maxBlock]
+	content := slices.Concat(noise, noise)
+	m := Manifest{{Path: "f", Type: File, Size: int64(len(content)), Mode: 0o644, Time: minTime, Sum: sumHex(content)}}
+	open := func(int, Entry) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
+	for name, tt := range map[string]struct {
+		encoder *sync.Pool
+		want    error
+	}{"with a checksum": {&encoders, nil}, "without": {&bareEncoders, ErrFormat}} {
+		t.Run(name, func(t *testing.T) {
+			var frame bytes.Buffer
+			e := tt.encoder.Get().(*zstd.Encoder)
+			e.Reset(&frame)
+			must(t, errors.Join(sendAll(e, m, Want{}, open), e.Close()))
+			if frame.Len() > len(content)*3/4 {
+				t.Fatalf("no block refers to another: %d bytes become %d", len(content), frame.Len())
+			}
+			newCage(t).receive(t, &frame, m, tt.want)
 		})
 	}
 }

@@ -19,6 +19,9 @@ const (
 	window = 256 << 10
 	// bufferSize is that of the buffers that content passes through.
 	bufferSize = 256 << 10
+	// largeSize is that of the buffers of a large file, of which one part is read
+	// while another is hashed: to hand one over costs as much as to copy some of it.
+	largeSize = 4 * bufferSize
 	// manyBytes is the content from which on two blocks are compressed at a
 	// time; below, starting the goroutines would cost more.
 	manyBytes = 4 << 20
@@ -31,12 +34,40 @@ var (
 	encoders2 = sync.Pool{New: func() any { return newEncoder(2) }}
 	decoders  = sync.Pool{New: newDecoder}
 	buffers   = sync.Pool{New: func() any { return new(buffer) }}
+	larges    = sync.Pool{New: func() any { return new(large) }}
 	hashes    = sync.Pool{New: func() any { return sha256.New() }}
-	readers   = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
+	readers   = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 16<<10) }}
 )
 
-// buffer is a place for content on its way.
-type buffer [bufferSize]byte
+// buffer is a place for content on its way, and large one for that of a large
+// file.
+type (
+	buffer [bufferSize]byte
+	large  [largeSize]byte
+)
+
+// turns are two buffers that take turns, as far as they are needed.
+type turns struct {
+	bufs [2]*large
+	next int
+}
+
+// take is the one whose turn it is.
+func (t *turns) take() []byte {
+	b := &t.bufs[t.next]
+	if t.next = 1 - t.next; *b == nil {
+		*b = larges.Get().(*large)
+	}
+	return (*b)[:]
+}
+
+func (t *turns) release() {
+	for _, b := range t.bufs {
+		if b != nil {
+			larges.Put(b)
+		}
+	}
+}
 
 func newEncoder(concurrency int, more ...zstd.EOption) *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, append([]zstd.EOption{

@@ -33,20 +33,16 @@ func Receive(r io.Reader, m Manifest, want Want, sink Sink) error {
 	}
 	in := readers.Get().(*bufio.Reader)
 	in.Reset(r)
-	d := decoders.Get().(*zstd.Decoder)
 	buf := buffers.Get().(*buffer)
+	f := newFrame(in, tarBytes(m, want))
+	x := &expansion{f: f}
 	defer func() {
-		_ = d.Reset(nil) // an error would say that there is no more input
-		decoders.Put(d)
+		x.release()
 		in.Reset(nil)
 		readers.Put(in)
 		buffers.Put(buf)
 	}()
-	f := newFrame(in, tarBytes(m, want))
-	if err := d.Reset(f); err != nil {
-		return err
-	}
-	t := &taker{r: &expansion{d: d, f: f}, buf: buf}
+	t := &taker{r: x, buf: buf}
 	for i, from := range want.all(m) {
 		if err := t.entry(i, &m[i], from, sink); err != nil {
 			return err
@@ -131,12 +127,21 @@ func (t *taker) end() error {
 // expansion is what a frame expands to. What the decoder objects to is ErrFormat,
 // and what the stream below fails with comes through.
 type expansion struct {
-	d *zstd.Decoder
 	f *frame
+	d *zstd.Decoder // from the first block on that needs one
 }
 
-func (x *expansion) Read(p []byte) (int, error) {
-	n, err := x.d.Read(p)
+func (x *expansion) Read(p []byte) (n int, err error) {
+	if x.d == nil {
+		if n, err = x.f.plain(p); err != errPacked {
+			return n, err
+		}
+		x.d = decoders.Get().(*zstd.Decoder)
+		if err := x.d.Reset(x.f); err != nil {
+			return 0, err
+		}
+	}
+	n, err = x.d.Read(p)
 	if err == nil || errors.Is(err, io.EOF) {
 		return n, err
 	}
@@ -144,6 +149,14 @@ func (x *expansion) Read(p []byte) (int, error) {
 		return n, x.f.failed
 	}
 	return n, fmt.Errorf("%w: zstd: %w", ErrFormat, err)
+}
+
+// release gives the decoder back.
+func (x *expansion) release() {
+	if x.d != nil {
+		_ = x.d.Reset(nil) // an error would say that there is no more input
+		decoders.Put(x.d)
+	}
 }
 
 // body is the content of one file. Before it has had all that was declared, an
