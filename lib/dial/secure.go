@@ -36,14 +36,18 @@ type stream struct {
 	known bool
 	heard int
 
+	much  bool     // came with the last read
+	ahead *records // that were read and are not asked for yet, while much comes
+	taken int      // of these
+
 	mu      sync.Mutex // guards what follows
 	writers int        // that have more than a record
 	records *records   // that wait to be written together
 	err     error      // of a write; nothing can follow it
 }
 
-// records are several of TLS, which are at most 16 KiB each. Written one by one
-// they would cost a system call each, and wake the peer as often.
+// records are several of TLS, which are at most 16 KiB each. Written or read one by
+// one they would cost a system call each, and wake the peer as often.
 type records struct {
 	n   int
 	buf [128 << 10]byte
@@ -99,12 +103,28 @@ func (s *stream) end() error {
 	return s.err
 }
 
-func (s *stream) Read(p []byte) (int, error) {
+// Read reads what has come; while that is much, more at a time than is asked for.
+func (s *stream) Read(p []byte) (n int, err error) {
 	if !s.known && s.heard >= MaxHandshake {
 		return 0, fmt.Errorf("it said more than %d bytes before it had proven who it is", MaxHandshake)
 	}
-	n, err := s.Conn.Read(p)
-	s.heard += n
+	if s.ahead == nil && !s.much {
+		n, err = s.Conn.Read(p)
+		s.heard += n
+		s.much = s.known && n == len(p) && n >= maxRecord
+		return n, err
+	}
+	if s.ahead == nil {
+		s.ahead, s.taken = recordsPool.Get().(*records), 0
+		s.ahead.n, err = s.Conn.Read(s.ahead.buf[:])
+	}
+	n = copy(p, s.ahead.buf[s.taken:s.ahead.n])
+	if s.taken += n; s.taken == s.ahead.n {
+		s.much = s.ahead.n >= maxRecord
+		s.ahead.n = 0
+		recordsPool.Put(s.ahead)
+		s.ahead = nil
+	}
 	return n, err
 }
 
