@@ -128,9 +128,7 @@ func (m *move) all() {
 	}))
 	m.rest()
 	m.node()
-	m.lab.within(10*time.Minute, func() bool {
-		return strings.TrimSpace(m.lab.run("dquery", "-s", "-c", "done", "ns/move")) == "1"
-	})
+	m.lab.run("dwait", "-q", "-T", "10m", "ns/move")
 	down, up := m.logged()
 	m.report("tls-down", quick, down)
 	m.report("tls-up", safe, up)
