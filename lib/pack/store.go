@@ -38,7 +38,7 @@ func (s *storer) Write(p []byte) (int, error) {
 			s.flush(0)
 			continue
 		}
-		if s.n == 0 && len(p) > maxBlock { // more comes behind it
+		if s.n == 0 && len(p) >= maxBlock {
 			s.block(0, p[:maxBlock])
 			p = p[maxBlock:]
 			continue
