@@ -41,6 +41,8 @@ var all = []fault{
 	{"full disk of a node", 2, filling(false)},
 	{"power cut of the head", 2, cutting(true)},
 	{"power cut of a node", 3, cutting(false)},
+	{"pause of a desk", 4, (*hosts).pauseDesk},
+	{"a part of a desk given back", 2, (*hosts).giveBack},
 }
 
 // trouble makes faults until ctx ends.
@@ -131,7 +133,9 @@ func stopping(kind string, head bool) func(*hosts, context.Context, *rand.Rand, 
 		}
 		h.note("stopped: "+kind, "%d on %s", p.pid, m.name)
 		h.later(ctx, r, longest, func() {
+			h.goneOn.Add(1)
 			unix.PidfdSendSignal(fd, syscall.SIGCONT, nil, 0)
+			h.goneOn.Add(1)
 			unix.Close(fd)
 			h.note("continued", "%s %d on %s", kind, p.pid, m.name)
 		})
@@ -226,6 +230,9 @@ func (h *hosts) heal() {
 		for _, p := range m.processes() {
 			syscall.Kill(p.pid, syscall.SIGCONT)
 		}
+	}
+	for _, m := range h.nodes {
+		h.endPauses(m)
 	}
 	h.note("healed", "everything, after %s", fmt.Sprint(time.Since(h.began).Round(time.Second)))
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +76,7 @@ type hosts struct {
 	ending context.Context // of the daemons: they are not started again
 	halt   context.CancelFunc
 	faults sync.WaitGroup // that wait for their healing
+	goneOn atomic.Int64   // changes while something stopped is let go on
 }
 
 // newHosts makes the machines, and starts nothing on them.
