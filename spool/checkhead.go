@@ -84,7 +84,7 @@ func (c *checker) foldHeadLog(u *check.Unit) error {
 				continue
 			}
 			c.listed[rec.Batch] = c.listed[rec.Batch].then(&rec)
-		case job.KindNode:
+		case job.KindNode, job.KindDrained, job.KindResumed:
 		default:
 			d.add(damage(l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind)), l.seq, d.cure))
 		}

@@ -32,6 +32,7 @@ type Head struct {
 	dirty   []*Batch                // with records that are not durable
 	closing []*Batch                // to be closed when all of them is durable and in place
 	listed  map[job.BatchID]listing // what head.jsonl says last of a batch
+	drained map[string]string       // the nodes that it says are drained, and by whom
 
 	kept    *kept
 	uptime  func() (time.Duration, error)
@@ -75,7 +76,7 @@ func (s *Spool) Lock() (*Head, error) {
 	if err := os.WriteFile(name, fmt.Appendf(nil, "%s %d\n", host, os.Getpid()), 0o640); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), listed: make(map[job.BatchID]listing),
+	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), listed: make(map[job.BatchID]listing), drained: make(map[string]string),
 		staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
 	h.bare.Store(true)
 	h.steady() // from here on
@@ -163,6 +164,10 @@ func (h *Head) foldHead(f *os.File) (problems []*Problem, err error) {
 		case job.KindOpened, job.KindClosed, job.KindDeleted:
 			h.listed[rec.Batch] = h.listed[rec.Batch].then(&rec)
 		case job.KindNode:
+		case job.KindDrained:
+			h.drained[rec.Node] = rec.By
+		case job.KindResumed:
+			delete(h.drained, rec.Node)
 		default:
 			p := l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind))
 			p.Stops = false

@@ -9,6 +9,24 @@ import (
 	"distribute/lib/job"
 )
 
+// Drain says in head.jsonl that a node is given nothing, by the word of a user, or,
+// with off, that it is again. It is durable with the next Commit.
+func (h *Head) Drain(name, by string, off bool) {
+	kind := job.KindDrained
+	if off {
+		kind = job.KindResumed
+	}
+	h.AppendHead(&job.Record{Kind: kind, Node: name, By: by})
+}
+
+// Drained calls f for each node that is drained as Load has found it, and who has
+// said so.
+func (h *Head) Drained(f func(name, by string)) {
+	for name, by := range h.drained {
+		f(name, by)
+	}
+}
+
 // NodeSeen writes nodes/<name>.json, for the eye: the last thing that a node
 // said. It is not made durable. It is safe for concurrent use for nodes of
 // different names.

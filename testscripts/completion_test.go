@@ -56,7 +56,7 @@ func TestCompletionOffers(t *testing.T) {
 		{"/usr/bin/dwait -T", "-T"},
 		{"dwait -T -", ""},
 		{"dwait x", ""},
-		{"dadm ", "accept init lost remove resume"},
+		{"dadm ", "accept drain init lost remove resume"},
 		{"dadm re", "remove resume"},
 		{"dadm accept ", ""},
 		{"dwait -q -v -", "-H -T -q -v -h -V"},

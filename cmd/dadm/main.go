@@ -10,6 +10,7 @@ import (
 const usage = `usage: dadm init directory
        dadm accept [-nq] [-H head] node fingerprint
        dadm accept [-nq] [-H head] node ssh://[user@]host[:port]
+       dadm drain [-nq] [-H head] node
        dadm lost [-nq] [-H head] node
        dadm remove [-nq] [-H head] node
        dadm resume [-nq] [-H head] node`
@@ -36,7 +37,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 			return cli.Usagef("init takes no options")
 		}
 		return initSpool(c, args[0])
-	case "lost", "remove", "resume":
+	case "drain", "lost", "remove", "resume":
 		return aboutNode(ctx, c, *head, what, *dry, args)
 	}
 	return cli.Usagef("%q is nothing that dadm does", c.Args[0])

@@ -43,8 +43,8 @@ func accept(ctx context.Context, c *cli.Cmd, head string, dry bool, args []strin
 }
 
 // aboutNode tells the head that a node is lost, or, by the verb remove, that it
-// is not to be let in any more, or, by resume, that its pauses are to end. It
-// prints the jobs of which the node had something.
+// is not to be let in any more, or, by drain, that it is to be given nothing, or, by
+// resume, that that and its pauses are to end. It prints the jobs of which the node had something.
 func aboutNode(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, args []string) error {
 	if len(args) != 1 {
 		return cli.Usagef("%s takes one node", verb)
@@ -66,7 +66,7 @@ func aboutNode(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, arg
 	}
 	switch {
 	case err != nil || n > 0:
-	case verb == "resume":
+	case verb == "resume", verb == "drain":
 		c.Talk("%s has no job", args[0])
 	default:
 		c.Talk("%s had no attempt of any job", args[0])

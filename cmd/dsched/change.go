@@ -28,6 +28,8 @@ func (t *tool) change(ctx context.Context, m *wire.Change) error {
 		return t.remove(ctx, m)
 	case "lost":
 		return t.lost(m)
+	case "drain":
+		return t.drain(m)
 	case "resume":
 		return t.resume(m)
 	case "accept":

@@ -120,6 +120,7 @@ func (h *head) load() error {
 			h.log.Error("a batch is left alone", "batch", string(b.ID), "why", err)
 		}
 	}
+	h.store.Drained(func(name, by string) { h.apply(sched.Drain{Node: node.Name(name), By: by}) })
 	h.apply(sched.Loaded{})
 	h.log.Info("loaded", "spool", h.spool.Dir(), "open", len(h.batches))
 	return nil

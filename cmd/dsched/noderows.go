@@ -94,6 +94,9 @@ func (h *head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 				n.Note += "; " + why
 			}
 		}
+		if by := h.machine.Drained(n.Node); by != "" {
+			n.Note = strings.TrimPrefix(n.Note+"; drained by "+by, "; ")
+		}
 		if n.Pause != nil {
 			n.Note = strings.TrimPrefix(n.Note+"; "+pauseNote(h, n.Pause, n.Jobs, n.Said), "; ")
 		}

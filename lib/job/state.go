@@ -88,6 +88,8 @@ const (
 	KindClosed  Kind = "closed"  // every job of a batch is over
 	KindDeleted Kind = "deleted" // a batch is deleted
 	KindNode    Kind = "node"    // a node was seen for the first time, or after it lost its directory
+	KindDrained Kind = "drained" // a node is given nothing
+	KindResumed Kind = "resumed" // and is again
 )
 
 // Next is the state of a job in state s after a record of kind k, and whether

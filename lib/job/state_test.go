@@ -85,7 +85,7 @@ var legal = map[State]map[Kind]State{
 }
 
 var everyKind = []Kind{KindBatch, KindStart, KindDone, KindFailed, KindBack, KindAdopt, KindCancelled, KindRetry,
-	KindHold, KindRelease, KindLate, KindOpened, KindClosed, KindDeleted, KindNode, "", "other"}
+	KindHold, KindRelease, KindLate, KindOpened, KindClosed, KindDeleted, KindNode, KindDrained, KindResumed, "", "other"}
 
 func TestNextIsTheTable(t *testing.T) {
 	for s := range numStates {

@@ -50,13 +50,14 @@ func (o Offer) Bounded() Offer {
 type State string
 
 const (
-	Idle    State = "idle"    // connected, nothing to do
-	Busy    State = "busy"    // connected, with attempts
-	Paused  State = "paused"  // connected, and stopped by a person at it
-	Resting State = "resting" // connected, and given nothing for a while
-	Silent  State = "silent"  // not connected; what it was given waits for it
-	Lost    State = "lost"    // not connected for longer than its lease
-	Pending State = "pending" // it asks to be let in, and nobody has accepted it yet
+	Idle     State = "idle"     // connected, nothing to do
+	Busy     State = "busy"     // connected, with attempts
+	Paused   State = "paused"   // connected, and stopped by a person at it
+	Draining State = "draining" // connected, and given nothing by an operator's word
+	Resting  State = "resting"  // connected, and given nothing for a while
+	Silent   State = "silent"   // not connected; what it was given waits for it
+	Lost     State = "lost"     // not connected for longer than its lease
+	Pending  State = "pending"  // it asks to be let in, and nobody has accepted it yet
 )
 
 // A Row is everything that is shown of a node. Members are named here for

@@ -127,6 +127,15 @@ type NodeDown struct{ Session uint64 }
 // ignored while the node is connected.
 type NodeGone struct{ Node node.Name }
 
+// Drain is the operator's word that a node is to be given nothing: what runs there
+// goes on, and what was given to it and has not begun goes elsewhere. With nobody as
+// By it is given jobs again. The machine does not log it: the shell says it again
+// after each start, before Loaded.
+type Drain struct {
+	Node node.Name
+	By   string // who has said so; not for the decision
+}
+
 // Heard says that a message of the session arrived, whatever it was: it renews
 // the lease. The other events with a session do so by themselves.
 type Heard struct{ Session uint64 }

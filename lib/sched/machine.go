@@ -19,6 +19,7 @@ type Machine struct {
 	live    map[key]*attempt // not settled
 	peers   []*peer          // in the order in which they became known
 	named   map[node.Name]*peer
+	drained map[node.Name]string // by whom
 	session map[uint64]*peer
 	classes []*class
 	classOf map[string]*class
@@ -146,6 +147,7 @@ type peer struct {
 
 	session   uint64 // 0: not connected
 	listed    bool   // its list is complete
+	drained   string // by whom it was: it is given nothing
 	boot      string
 	state     string
 	states    int           // new ones since statesAt
@@ -195,7 +197,7 @@ func New(cfg Config) *Machine {
 		cfg.Token = job.NewToken
 	}
 	return &Machine{cfg: cfg,
-		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{},
+		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
 		session: map[uint64]*peer{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
 }
 
@@ -241,7 +243,7 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 func (m *Machine) peerOf(name node.Name) *peer {
 	p := m.named[name]
 	if p == nil {
-		p = &peer{name: name, index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
+		p = &peer{name: name, drained: m.drained[name], index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
 		m.named[name] = p
 		m.peers = append(m.peers, p)
 	}

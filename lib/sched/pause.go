@@ -25,11 +25,12 @@ func (e Offered) apply(m *Machine) {
 }
 
 // paused says that a node is given nothing because somebody has taken it back.
-func (p *peer) paused() bool { return p.offer.Pause.Full() || p.halt != 0 }
+func (p *peer) paused() bool { return p.offer.Pause.Full() || p.halt != 0 || p.drained != "" }
 
-// takeBack asks for what a paused node has not begun with, to be done elsewhere.
+// takeBack asks for what a node that is paused or drained has not begun with, to be
+// done elsewhere.
 func (m *Machine) takeBack(p *peer) {
-	if !p.listed || !p.offer.Pause.Full() {
+	if !p.listed || !p.offer.Pause.Full() && p.drained == "" {
 		return
 	}
 	for a := p.first; a != nil; a = a.after {
@@ -99,9 +100,12 @@ func (m *Machine) evicted(a *attempt, manifest string) {
 	}
 }
 
-// pausedWhy tells by whom a node is paused, and until when.
+// pausedWhy tells by whom a node is paused or drained, and until when.
 func (m *Machine) pausedWhy(p *peer) string {
 	pause := p.offer.Pause
+	if p.drained != "" {
+		return fmt.Sprintf("%s drained by %s", p.name, p.drained)
+	}
 	if pause == nil {
 		return fmt.Sprintf("%s is paused", p.name)
 	}

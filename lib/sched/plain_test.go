@@ -180,7 +180,7 @@ func (d *plain) first() (Ref, *plainNode) {
 func (d *plain) takes(n *plainNode, ref Ref) bool {
 	q, p := d.m.queueOf(ref), n.p
 	_, able := q.c.lacks(p.facts)
-	return able && p.listed && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
+	return able && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
 		!q.b.shuns(p) && q.b.tight[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
 }
 

@@ -389,6 +389,7 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 	if err != nil {
 		s.t.Fatalf("replay after a crash: %v", err)
 	}
+	drained := s.m.drained
 	s.m, s.moving = m, nil
 	for _, n := range s.nodes {
 		n.session, n.in, n.out = 0, nil, nil
@@ -401,6 +402,9 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 	}
 	s.begun = map[job.Token]bool{} // a start that was not durable was not told
 	s.uses = map[int]*plainUse{}
+	for name, by := range drained {
+		s.give(Drain{name, by})
+	}
 	s.give(Loaded{})
 }
 
@@ -502,6 +506,8 @@ func (s *sim) step() {
 	case k < 93 && s.rand.IntN(3) == 0:
 		s.disconnect(n, true)
 		s.reboot(n)
+	case k < 93 && s.rand.IntN(2) == 0:
+		s.give(Drain{node.Name(n.name), []string{"", "", "ana"}[s.rand.IntN(3)]})
 	case k < 94 && s.rand.IntN(10) == 0:
 		s.disconnect(n, true)
 		n.state++
@@ -552,6 +558,7 @@ func (s *sim) heal() {
 	for _, n := range s.nodes {
 		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause = []string{"gpu", "python3"}, 0, 4, 2, 4, nil
 		s.disconnect(n, true)
+		s.give(Drain{Node: node.Name(n.name)})
 	}
 	for range 1000 {
 		s.now += 5 * time.Second

@@ -188,6 +188,8 @@ func (m *Machine) Nodes() []Node {
 		case p.session == 0:
 		case p.offer.Pause.Full() || p.halt != 0 && p.rest == 0:
 			r.State = node.Paused
+		case p.drained != "":
+			r.State = node.Draining
 		case p.rest != 0:
 			r.State, r.Until, r.Note, r.Given = node.Resting, p.rest, p.restWhy, p.restOf
 		case r.Jobs+len(p.held) > 0:

@@ -29,7 +29,7 @@ _distribute() {
 	options=$(_distribute_options "${1##*/}")
 	COMPREPLY=()
 	if [[ ${1##*/} == dadm && $COMP_CWORD == 1 && $word != -* ]]; then
-		mapfile -t COMPREPLY < <(compgen -W 'accept init lost remove resume' -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W 'accept drain init lost remove resume' -- "$word")
 		return 0
 	fi
 	# The value of an option, and what is no option: files, by -o default.
