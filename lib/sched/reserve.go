@@ -99,7 +99,10 @@ func (m *Machine) review() {
 func (m *Machine) reserve(q *queue, p *peer) bool {
 	first := q
 	for _, c := range m.classes {
-		if r := m.waitsFor(c, p); r != nil && c != q.c && r.before(first) {
+		if c == q.c {
+			continue
+		}
+		if r := m.waitsFor(c, p); r != nil && r.before(first) {
 			first = r
 		}
 	}

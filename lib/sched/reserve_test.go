@@ -172,7 +172,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestWhyKept tells that a node is kept.
+// TestWhyKept tells that a node is kept, and for what.
 func TestWhyKept(t *testing.T) {
 	r := newRig(t, Config{})
 	for _, s := range slices.Concat(twoNodes, []step{
@@ -189,5 +189,14 @@ func TestWhyKept(t *testing.T) {
 		if got := r.m.Why(ref); got != want {
 			t.Errorf("why %v: %q, should be %q", ref, got, want)
 		}
+	}
+	for i, want := range []string{"", "kept for a job of a whole node"} {
+		if got := r.m.Nodes()[i].Note; got != want {
+			t.Errorf("the note of node %d is %q, should be %q", i+1, got, want)
+		}
+	}
+	c := class{share: share{cpus: 1, gpus: 2, memory: 4 << 30}}
+	if got, want := c.asked(), "1 cpu, 2 gpus, 4G"; got != want {
+		t.Errorf("it asks for %q, should be %q", got, want)
 	}
 }

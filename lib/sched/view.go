@@ -194,6 +194,9 @@ func (m *Machine) Nodes() []Node {
 			r.State, r.Until, r.Note, r.Given = node.Resting, p.rest, p.restWhy, p.restOf
 		case r.Jobs+len(p.held) > 0:
 			r.State = node.Busy
+			if p.keeps != nil {
+				r.Note = "kept for a job of " + p.keeps.asked()
+			}
 		default:
 			r.State = node.Idle
 		}

@@ -166,6 +166,21 @@ func (l *look) tooSmall(c *class) string {
 	return "no node has " + cpus + " and " + memory
 }
 
+// asked is what the class asks for, in words.
+func (c *class) asked() string {
+	if c.share.cpus == 0 {
+		return "a whole node"
+	}
+	asked := some(c.share.cpus, "cpu")
+	if c.share.gpus > 0 {
+		asked += ", " + some(c.share.gpus, "gpu")
+	}
+	if c.share.memory > 0 {
+		asked += ", " + unit.FormatBytes(c.share.memory)
+	}
+	return asked
+}
+
 func some(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
