@@ -71,6 +71,7 @@ var limits = map[string]struct {
 	"bytes of its common part":                  {maxSpec, "TestS11LongSpec"},
 	"bytes of its file, as read":                {conf.MaxSize, "TestReadFile"},
 	"bytes of its file, as kept":                {spool.MaxFile, "TestS11TooMuch"},
+	"names that its needs are compared with":    {job.MaxNeeds, "TestNeedsOfMany"},
 	"different resources that its jobs ask for": {sched.MaxClasses, "TestTooMixed"},
 	"different input files":                     {spool.MaxInputs, "TestS11TooMuch"},
 	"bytes of these":                            {spool.MaxBytes, "TestS11TooMuch"},
