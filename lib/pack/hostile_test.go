@@ -459,6 +459,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(text, false)
 	f.Add(header(0, 13<<3), true)
 	f.Add(slices.Concat(header(0, 3<<3), rawBlock(1, 0, len(text), text...)), true)
+	f.Add(slices.Concat(header(0, 3<<3), rawBlock(0, 0, 600, text[:600]...), packed(f, text[600:])), true)
 	m := prey()
 	f.Fuzz(func(t *testing.T, stream []byte, framed bool) {
 		if !framed {
