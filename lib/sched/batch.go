@@ -349,6 +349,7 @@ func (e Retry) apply(m *Machine) {
 		if q.doom != tooMixed {
 			q.doom = ""
 		}
+		m.enter(q) // it may go again where its build had failed
 	}
 }
 

@@ -332,6 +332,11 @@ func (r *rig) compareUse() error {
 	for _, a := range r.m.live {
 		rates[r.m.batches[a.ref.Batch].owner] += plainWeight(a)
 	}
+	for uid := range r.uses {
+		if r.m.owners[uid] == nil {
+			delete(r.uses, uid) // who has used nothing to speak of
+		}
+	}
 	for uid, o := range r.m.owners {
 		u := r.uses[uid]
 		if u == nil {

@@ -86,11 +86,12 @@ type sim struct {
 	odd      int
 	steps    map[job.Token]int // how far what attempts have saved is
 	kept     map[Ref]int       // of the last that counts
+	unwanted map[uint32]bool   // batches that were to be deleted when all of their jobs were over
 }
 
 func newSim(t testing.TB, seed uint64) *sim {
 	s := &sim{rig: newRig(t, Config{Lease: 15 * time.Second}), rand: rand.New(rand.NewPCG(seed, 1)),
-		runs: map[job.Token]int{}, good: map[job.Token]string{}, steps: map[job.Token]int{}, kept: map[Ref]int{}}
+		runs: map[job.Token]int{}, good: map[job.Token]string{}, steps: map[job.Token]int{}, kept: map[Ref]int{}, unwanted: map[uint32]bool{}}
 	s.quick = true
 	for i := range 1 + s.rand.IntN(4) {
 		n := &fakeNode{name: fmt.Sprintf("ws%d", i+1), cpus: 1 + s.rand.IntN(4), caps: []string{"python3"},
@@ -206,7 +207,7 @@ func (s *sim) remove(n *fakeNode, t job.Token) {
 		}
 		if good(x.result) {
 			s.good[t] = x.result.Manifest
-			if l := s.last(x.ref, t); s.m.batches[x.ref.Batch] != nil && (l == nil || l.Manifest == "") &&
+			if l := s.last(x.ref, t); s.m.batches[x.ref.Batch] != nil && !s.unwanted[x.ref.Batch] && (l == nil || l.Manifest == "") &&
 				s.m.State(x.ref) != job.Done && s.m.State(x.ref) != job.Cancelled {
 				s.t.Fatalf("the result of attempt %s is deleted and nowhere else (I3)", t)
 			}
@@ -538,6 +539,7 @@ func (s *sim) request() {
 		return
 	}
 	if s.rand.IntN(8) == 0 {
+		s.unwanted[ref.Batch] = s.unwanted[ref.Batch] || s.m.Open(ref.Batch) == 0
 		s.give(Unwanted{Batch: ref.Batch})
 		return
 	}

@@ -470,6 +470,19 @@ var rules = []struct {
 		{3, ended(1, 2, quickly(exited(1, ""))), "failed 1/1 a2; HAVE 1 a2"},
 		{3, phase(1, 3, Running), ""},
 	}},
+	{"a retry has all jobs of a batch tried again where its build failed", []step{
+		{0, Loaded{}, ""},
+		{0, up(1, "ws1", 2), "node ws1 s1"},
+		{0, ListEnd{1}, ""},
+		{0, up(2, "ws2", 2), "node ws2 s1"},
+		{0, ListEnd{2}, ""},
+		{0, AddBatch{Batch: 1, Jobs: 3, Asks: []Ask{{CPUs: 2}, {CPUs: 1}, {CPUs: 1}}},
+			"start 1/0 a1~1 ws1/2; START 1 1/0 a1; start 1/1 a2~1 ws2/1; START 2 1/1 a2; start 1/2 a3~1 ws2/1; START 2 1/2 a3"},
+		{1, ended(1, 1, buildFailed), "back 1/0 a1 (build failed); HAVE 1 a1"},
+		{2, Cancel{Ref: Ref{1, 2}, By: "u"}, "cancelled 1/2; STOP 2 a3"},
+	}, []step{
+		{3, Retry{Ref: Ref{1, 2}, By: "u"}, "retry 1/2; start 1/0 a4~2 ws1/2; START 1 1/0 a4"},
+	}},
 	{"a head that has not read its logs refuses nodes", nil, []step{
 		{0, up(1, "ws1", 4), "REFUSE 1"},
 	}},
