@@ -51,20 +51,45 @@ func stat(pid int) (process, error) {
 }
 
 // statFile reads the stat file of a process or of a thread, relative to a
-// directory. It is asked for a thousand processes at a time, so it makes no more
-// system calls than it must.
+// directory.
 func statFile(dir int, name string, pid int) (process, error) {
+	var buf statBuffer
+	b, err := buf.read(dir, name)
+	if err != nil {
+		return process{}, err
+	}
+	return parseStat(pid, b)
+}
+
+// statNamed is stat with the name of the program.
+func statNamed(pid int) (p process, comm string, err error) {
+	var buf statBuffer
+	b, err := buf.read(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/stat")
+	if err != nil {
+		return p, "", err
+	}
+	if p, err = parseStat(pid, b); err != nil {
+		return p, "", err
+	}
+	return p, string(b[bytes.IndexByte(b, '(')+1 : bytes.LastIndexByte(b, ')')]), nil
+}
+
+// A statBuffer has room for a stat file: a name of 64 bytes and 52 numbers.
+type statBuffer [2048]byte
+
+// read reads such a file. It is asked for a thousand processes at a time, so it makes
+// no more system calls than it must.
+func (buf *statBuffer) read(dir int, name string) ([]byte, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return process{}, &fs.PathError{Op: "open", Path: name, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	var buf [2048]byte // a name of 64 bytes and 52 numbers
 	n, err := unix.Read(fd, buf[:])
 	unix.Close(fd)
 	if err != nil {
-		return process{}, &fs.PathError{Op: "read", Path: name, Err: err}
+		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
 	}
-	return parseStat(pid, buf[:n])
+	return buf[:n], nil
 }
 
 // parseStat takes the fields after the last parenthesis: the name of the

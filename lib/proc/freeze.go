@@ -18,7 +18,7 @@ import (
 type tree struct {
 	group *group // nil: there is none
 	halt  *halt
-	told  func() // called in hold when everything has been told to stop; nil: nobody
+	told  func() // called in hold when it is worth while to look at the tree; nil: nobody
 }
 
 func newTree(g *group) *tree { return &tree{group: g, halt: newHalt(os.Getpid())} }

@@ -3,6 +3,8 @@ package proc
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -68,6 +70,16 @@ func TestP76LetGoByOthers(t *testing.T) {
 func TestGivenStands(t *testing.T) {
 	if given("").stands() || given("x").stands() {
 		t.Error("nothing is known, and it stands")
+	}
+	if ids, few := given("x").since("7"); few || ids != nil {
+		t.Errorf("since nothing is known: %v", ids)
+	}
+	if ids, few := given("9").since("7"); few || ids != nil {
+		t.Errorf("since the numbers began anew: %v", ids)
+	}
+	me := os.Getpid()
+	if ids, few := given(strconv.Itoa(me - 1)).since(given(strconv.Itoa(me + 3))); !few || !slices.Contains(ids, me) {
+		t.Errorf("since before this process was started: %v", ids)
 	}
 	if of := processOf(os.Getpid()); of != os.Getpid() {
 		t.Errorf("process of its first thread: %d", of)

@@ -26,6 +26,9 @@ type halt struct {
 	ours  map[name]struct{} // those that were sent SIGSTOP
 	self  map[name]struct{} // those that were stopped before
 	known map[int]name      // by pid, what of the tree was seen last
+	below map[int]bool      // the pids of the tree, of top, and of what is held by other means
+	seen  map[int]bool      // all pids of the machine
+	going []name            // of known, what had not stopped when it was looked at last
 	odd   map[name]struct{} // not of the tree, with parents that were not to be seen
 	hot   map[int]struct{}  // whose children were new lately
 	spent spells            // of what was told to stop and has not
@@ -34,7 +37,7 @@ type halt struct {
 	zombies map[name]struct{} // what of the tree has ended and was not waited for
 	dead    int               // how many of these there were so far
 
-	told  func()        // called when all of a first look has been told to stop; nil: nobody
+	told  func()        // called when all has been seen stopped once, or will not stop soon; nil: nobody
 	slow  bool          // it is time to see to those
 	few   int           // passes that are enough if ever something ends unseen
 	ended func() uint64 // how many orphans of the tree have ended so far; nil: not known
@@ -60,13 +63,15 @@ func newHalt(top int) *halt {
 	return &halt{top: top, ours: map[name]struct{}{}, self: map[name]struct{}{}, known: map[int]name{}, odd: map[name]struct{}{}, hot: map[int]struct{}{}, spent: spells{}, zombies: map[name]struct{}{}, few: manyPasses}
 }
 
-// A sighting is what one pass over all processes found of the tree.
+// A sighting is what a look at processes found of the tree.
 type sighting struct {
 	running int  // processes of it that were not stopped
 	fresh   int  // of these, those that were sent SIGSTOP for the first time
 	led     bool // some are to be signalled through lead
 	unclear bool // a process ended, or lost its parent, before its place in the tree was seen
 	whole   bool // nothing was started on the machine meanwhile: all were seen
+
+	last given // what had been given a number before the look
 }
 
 // Bounds of one hold. What runs after patientFor is in the kernel, and is looked at
@@ -80,22 +85,23 @@ const (
 
 // hold stops the tree. It returns when a pass in which nothing was started on the
 // whole machine has found all of the tree stopped. While others start things, two
-// passes on end must have found that in which nothing ended before it was seen that
-// may have been of the tree, or a few in which something did. It returns too when over is closed or patientFor has
-// passed, with how many processes of the tree run on.
+// looks on end must have found that, of which the first may be what follows up a pass
+// and the second is a pass in which nothing ended before it was seen that may have
+// been of the tree, or a few passes in which something did. It returns too when over
+// is closed or patientFor has passed, with how many processes of the tree run on.
 func (h *halt) hold(over <-chan struct{}) (running int, err error) {
 	begin, clean, quiet := time.Now(), 0, 0
 	clear(h.hot)
 	defer h.hurry.lower()
+	defer h.tell()
 	for round, wait := 0, 50*time.Microsecond; ; round++ {
-		h.slow, h.early = round >= 3, round == 0 && len(h.ours) == 0 && h.first != 0
+		h.slow, h.early = round >= 2, round == 0 && len(h.ours) == 0 && h.first != 0
 		s, err := h.pass()
 		if s.led {
 			h.lead(unix.SIGSTOP)
 			h.led = true
-		}
-		if round == 0 && h.told != nil {
-			h.told()
+			h.mostStopped()
+			h.tell()
 		}
 		if err != nil {
 			return max(1, s.running), err
@@ -114,11 +120,19 @@ func (h *halt) hold(over <-chan struct{}) (running int, err error) {
 			return s.running, nil
 		default:
 		}
-		if !s.whole && h.chase() {
-			s.running, clean, quiet = max(1, s.running), 0, 0
-		}
 		if time.Since(begin) > patientFor {
 			return s.running, nil
+		}
+		if h.follow(s) {
+			h.tell()
+			clean = 1
+			continue
+		}
+		if round > 0 {
+			h.tell()
+		}
+		if !s.whole && h.chase() {
+			s.running, clean, quiet = max(1, s.running), 0, 0
 		}
 		if round >= 3 && s.running > 0 && s.fresh == 0 {
 			time.Sleep(wait)
@@ -127,35 +141,50 @@ func (h *halt) hold(over <-chan struct{}) (running int, err error) {
 	}
 }
 
+// tell calls told.
+func (h *halt) tell() {
+	if h.told != nil {
+		h.told()
+	}
+}
+
 // pass looks at every process once, in the order in which the kernel numbers them,
 // parents before their children but for rare ones, and sends SIGSTOP to those of
 // the tree that are not stopped.
 func (h *halt) pass() (s sighting, err error) {
-	last, ended := lastGiven(), h.orphans()
+	s.last = lastGiven()
+	ended, dead := h.orphans(), h.dead
 	ids, err := pids()
 	if err != nil {
 		return s, err
 	}
-	known := map[int]name{}
-	below, seen := map[int]bool{h.top: true}, map[int]bool{}
+	h.known, h.below, h.seen, h.going = map[int]name{}, map[int]bool{h.top: true}, map[int]bool{}, nil
+	if h.place(ids, &s) && (h.ended == nil || h.orphans() != ended || h.dead > dead) {
+		s.unclear = true
+	}
+	s.whole = s.last.stands()
+	return s, nil
+}
+
+// place finds which of these processes are of the tree, as far as it is known, and
+// sees to those. Lost says that one ended before it was seen.
+func (h *halt) place(ids []int, s *sighting) (lost bool) {
 	var others []process
-	lost, dead := false, h.dead
 	for _, pid := range ids {
-		seen[pid] = true
+		h.seen[pid] = true
 		if pid == h.top {
 			continue
 		}
 		if h.other != nil && h.other(pid) {
-			below[pid] = true // the kernel has said that it is held
+			h.below[pid] = true // the kernel has said that it is held
 			continue
 		}
 		p, err := stat(pid)
 		switch {
 		case err != nil:
 			lost = true
-		case below[p.parent]:
-			below[pid], known[pid] = true, p.name()
-			h.meet(p, &s)
+		case h.below[p.parent]:
+			h.join(p, s)
 		default:
 			others = append(others, p)
 		}
@@ -163,25 +192,26 @@ func (h *halt) pass() (s sighting, err error) {
 	for grown := true; grown; {
 		grown = false
 		others = slices.DeleteFunc(others, func(p process) bool {
-			if !below[p.parent] {
+			if !h.below[p.parent] {
 				return false
 			}
-			below[p.pid], known[p.pid], grown = true, p.name(), true
-			h.meet(p, &s)
+			grown = true
+			h.join(p, s)
 			return true
 		})
 	}
 	for _, p := range others {
-		if _, before := h.odd[p.name()]; p.parent > 1 && !seen[p.parent] && !before {
+		if _, before := h.odd[p.name()]; p.parent > 1 && !h.seen[p.parent] && !before {
 			h.odd[p.name()], s.unclear = struct{}{}, true
 		}
 	}
-	h.known = known
-	if lost && (h.ended == nil || h.orphans() != ended || h.dead > dead) {
-		s.unclear = true
-	}
-	s.whole = last.stands()
-	return s, nil
+	return lost
+}
+
+// join sees to a process of which it has turned out that it is of the tree.
+func (h *halt) join(p process, s *sighting) {
+	h.below[p.pid], h.known[p.pid] = true, p.name()
+	h.meet(p, s)
 }
 
 // found takes a process that is stopped for one that was so before, unless it has
@@ -228,6 +258,7 @@ func (h *halt) meet(p process, s *sighting) {
 		h.ours[p.name()] = struct{}{}
 		s.fresh++
 	}
+	h.going = append(h.going, p.name())
 	if h.early && p.group == h.first {
 		s.running++
 		s.led = true

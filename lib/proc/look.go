@@ -58,30 +58,22 @@ func seeTrees(of string, named []string, late bool) (trees []Tree, last given, e
 	groups.mount, _ = cgroupMount()
 	groups.ask(named)
 	var ps []process
-	see := func(pid int) {
-		p, comm, err := lookAt(pid)
-		if err != nil {
-			return
-		}
-		ps = append(ps, p)
-		if comm != Argv0 && comm != ArgvStarting && comm != ArgvHeld {
-			return
-		}
-		t := Tree{PID: pid, Start: p.start, Turning: comm == ArgvStarting, Of: startedFor(pid), UID: userOf(pid)}
-		if of == "" || t.Of == of {
-			trees = append(trees, t)
+	see := func(pids []int) {
+		for _, p := range statAll(pids) {
+			ps = append(ps, p.process)
+			if p.comm != Argv0 && p.comm != ArgvStarting && p.comm != ArgvHeld {
+				continue
+			}
+			t := Tree{PID: p.pid, Start: p.start, Turning: p.comm == ArgvStarting, Of: startedFor(p.pid), UID: userOf(p.pid)}
+			if of == "" || t.Of == of {
+				trees = append(trees, t)
+			}
 		}
 	}
-	for _, pid := range ids {
-		if !groups.has(pid) {
-			see(pid)
-		}
-	}
+	see(slices.DeleteFunc(ids, groups.has))
 	for _, members := range groups.of {
 		if !takeWhole(trees, members) {
-			for pid := range members {
-				see(pid)
-			}
+			see(slices.Collect(maps.Keys(members)))
 		}
 	}
 	below := map[int][]process{}
@@ -142,18 +134,6 @@ func (t *Tree) fill(below map[int][]process, groups *frozenGroups, late bool) {
 	if len(t.names) > 0 {
 		t.User = userOf(t.names[0].pid)
 	}
-}
-
-// lookAt is stat with the name of the program.
-func lookAt(pid int) (p process, comm string, err error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return p, "", err
-	}
-	if p, err = parseStat(pid, b); err != nil {
-		return p, "", err
-	}
-	return p, string(b[bytes.IndexByte(b, '(')+1 : bytes.LastIndexByte(b, ')')]), nil
 }
 
 // userOf is as whom a process runs; the user nobody if it has gone.

@@ -66,6 +66,25 @@ func TestP72I10AwaitStill(t *testing.T) {
 	})
 }
 
+// Many processes are looked at by several processors; each that is there is found, in
+// its place.
+func TestStatAll(t *testing.T) {
+	me := os.Getpid()
+	var pids []int
+	for range 3 * manyStats {
+		pids = append(pids, me, 1<<22+1, os.Getppid())
+	}
+	all := statAll(pids)
+	if len(all) != 6*manyStats {
+		t.Fatalf("%d are found", len(all))
+	}
+	for i, p := range all {
+		if want := []int{me, os.Getppid()}[i%2]; p.pid != want || p.start == 0 || p.comm == "" {
+			t.Fatalf("number %d is %+v", i, p)
+		}
+	}
+}
+
 // A directory that a stranger names is no group, whatever is in it, and is not
 // waited for.
 func TestGroupFrozenHostile(t *testing.T) {

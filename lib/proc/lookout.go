@@ -101,8 +101,9 @@ var errPaused = errors.New("paused")
 const ArgvStarting = Argv0 + "+"
 
 // ArgvHeld is the name of a supervisor while it holds its tree for a pause, from
-// when it has told everything of it to stop. To look at the tree is worth while
-// then, and not before.
+// when it has seen each process of it stopped, or some of them not for a while. To
+// look at the tree is worth while then, and not before: who looks takes the
+// processor on which jobs are to stop.
 const ArgvHeld = Argv0 + "="
 
 // call sets what this process is called.
