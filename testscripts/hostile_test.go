@@ -143,7 +143,7 @@ func TestX100HostileHead(t *testing.T) {
 		{"dquery id=*", 2}, {"dquery -t id=*", 3}, {"dquery -t state=queued", 3}, {"dquery -j id=*", 2},
 		{"dlog id=*", 0},
 		{"dquery -s", 1}, {"dquery -st", 2}, {"dquery -sj", 1},
-		{"dquery -N", 1}, {"dquery -Nt", 2}, {"dquery -Nj", 1}, {"dquery -N -c node,state,arch,containment,capabilities,note", 1},
+		{"dquery -N", 1}, {"dquery -Nt", 4}, {"dquery -Nj", 1}, {"dquery -N -c node,state,arch,containment,capabilities,note", 1},
 		{"dwait job=*", 1}, {"dwait -v job=*", 1}, {"dwait job=wrong", 0},
 		{"dcancel job=*", 1}, {"dcancel -n job=*", 1}, {"dcancel job=wrong", 0},
 		{"dretry job=*", 1}, {"dretry -n job=*", 1}, {"dretry job=wrong", 0},
