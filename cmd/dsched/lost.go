@@ -14,23 +14,34 @@ import (
 // lost gives up a node on the word of an operator: what it was given is lost,
 // and nothing waits for it any more.
 func (t *tool) lost(m *wire.Change) error {
-	name, err := t.ofNode(m, "only operators and the user who runs dsched may give up a node")
+	return t.aboutNode(m, "only operators and the user who runs dsched may give up a node", func(name node.Name, s *session) error {
+		switch {
+		case s != nil:
+			return &wire.Error{Ref: m.Ref, Status: cli.Input, Text: fmt.Sprintf("%s is connected: it is not lost", name)}
+		case !m.Dry:
+			t.log.Warn("given up by an operator", "node", string(name), "by", t.peer.User)
+			t.apply(sched.NodeGone{Node: name})
+		}
+		return nil
+	})
+}
+
+// aboutNode has done what an operator says of a node that is known, with its session
+// if it is connected. When that is durable, he is answered with the jobs of which it
+// had an attempt before. Others are told only whose right it is.
+func (t *tool) aboutNode(m *wire.Change, only string, do func(name node.Name, s *session) error) error {
+	name, err := t.ofNode(m, only)
 	if err != nil {
 		return err
 	}
 	var ids []job.ID
 	ok := t.settled(func() {
-		var there bool
-		ids, there = t.given(name)
-		switch {
-		case t.sessions[t.byNode[name]] != nil:
-			err = &wire.Error{Ref: m.Ref, Status: cli.Input, Text: fmt.Sprintf("%s is connected: it is not lost", name)}
-		case !there:
+		known, s := false, t.sessions[t.byNode[name]]
+		if ids, known = t.given(name); !known && s == nil {
 			err = &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no node %q was ever here", name)}
-		case !m.Dry:
-			t.log.Warn("given up by an operator", "node", string(name), "by", t.peer.User)
-			t.apply(sched.NodeGone{Node: name})
+			return
 		}
+		err = do(name, s)
 	})
 	switch {
 	case !ok:
@@ -56,7 +67,8 @@ func (t *tool) ofNode(m *wire.Change, only string) (node.Name, error) {
 // given is the jobs of which a node has attempts, as far as the head knows, and
 // whether it knows the node.
 func (h *head) given(name node.Name) (ids []job.ID, known bool) {
-	known = slices.ContainsFunc(h.machine.Nodes(), func(r sched.Node) bool { return r.Node == name })
+	known = h.machine.Drained(name) != "" ||
+		slices.ContainsFunc(h.machine.Nodes(), func(r sched.Node) bool { return r.Node == name })
 	h.machine.Live(func(a sched.Attempt) {
 		b := h.batches[a.Ref.Batch]
 		if a.Node != name || b == nil {
