@@ -25,7 +25,11 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 	for d := work; d != "/"; d = filepath.Dir(d) {
 		info, err := os.Stat(d)
 		ts.Check(err)
-		if open := info.Mode() | 0o011; open != info.Mode() { // and sticky stays sticky
+		open := info.Mode() | 0o011
+		if open&0o022 != 0 {
+			open |= os.ModeSticky // else no node of root would be there
+		}
+		if open != info.Mode() {
 			ts.Check(os.Chmod(d, open))
 		}
 	}
