@@ -3,6 +3,7 @@
 # make test     vet and every test that needs nothing installed but Go
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
 # make sim      N histories of a simulated lab, from SEED on (default: 1000)
+# make lab      a day of a simulated lab of 100 desks, as a chart
 # make cuts     CUTS power cuts of a head in an emulator, which scripts/peers/machine builds
 # make soak     N jobs through one head and node, which must not grow
 # make install  PREFIX=/usr/local, DESTDIR= for packages
@@ -73,6 +74,9 @@ bench: all
 chaos:
 	CHAOS=$(T) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestChaos$$' -v -timeout 24h ./testscripts
 
+lab:
+	D_LAB=1 $(GO) test -count=1 -run '^TestLab$$' -v ./lib/sched | grep -v '^\(===\|---\|PASS\)'
+
 cuts:
 	CHAOS_CUTS=$(CUTS) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestPowerCuts$$' -v -timeout 24h ./testscripts
 
@@ -105,4 +109,4 @@ clean:
 	rm -rf bin cover.out
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench chaos cuts sim soak cover install clean
+.PHONY: all demo test race lint fuzz bench chaos cuts sim lab soak cover install clean

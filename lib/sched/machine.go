@@ -24,7 +24,7 @@ type Machine struct {
 	classes []*class
 	classOf map[string]*class
 	owners  map[int]*owner // by number: of the batches, and those who have used something lately
-	keeps   []*class       // for which a node is kept
+	keeps   []*reservation // the nodes that are kept, the latest last
 	turn    uint64         // goes up when the order of owners may be another
 	starts  uint64         // counts starts, to order attempts on a node
 	loaded  bool
@@ -165,7 +165,7 @@ type peer struct {
 	waits     share         // and what they will have
 	held      map[key]share // attempts unknown to the head
 	fits      map[*class]bool
-	keeps     *class // for which it is kept
+	keeps     *reservation // nil: it is kept for nobody
 	touched   bool
 	recalling *attempt      // asked back for this node
 	rest      time.Duration // until when it is given nothing, and why

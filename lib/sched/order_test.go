@@ -193,8 +193,9 @@ type fleet struct {
 	used  map[uint32]float64                        // cpu-seconds of a batch, of what has ended or runs
 	ended map[uint32]int
 
-	plain       bool // compare with the plain decision
-	kept, moved int  // how often a node was kept, and how often another instead
+	plain bool // compare with the plain decision
+	// How often a node was kept, one more, and another instead.
+	kept, more, moved int
 }
 
 type running struct {
@@ -225,12 +226,21 @@ func (f *fleet) give(ev Event) {
 			f.t.Fatalf("after %T%+v at %v: %v", ev, ev, f.now, err)
 		}
 	}
-	for c, r := range keepsOf(f.m) {
-		switch was, ok := keeps[c]; {
-		case !ok:
-			f.kept++
-		case was.on != r.on:
+	was, is := map[*class]int{}, map[*class]int{}
+	for _, r := range keeps {
+		was[r.of]++
+	}
+	for _, r := range keepsOf(f.m) {
+		is[r.of]++
+		if !slices.Contains(keeps, r) && was[r.of] == len(r.of.keeps) {
 			f.moved++
+		}
+	}
+	for c, n := range is {
+		if was[c] == 0 {
+			f.kept++
+		} else if n > was[c] {
+			f.more++
 		}
 	}
 	for _, a := range actions {

@@ -181,7 +181,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 	}
 	m.count(a)
 	if active {
-		m.unkeep(q.c)
+		m.kept(q.c, p)
 	}
 	m.touch(p)
 	m.do(Start{p.session, ref, token, try, s.cpus, a.from.token})

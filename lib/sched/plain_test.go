@@ -3,7 +3,6 @@ package sched
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -21,7 +20,7 @@ type plain struct {
 	waits map[Ref]bool
 	run   map[uint32]int // jobs of each batch that run
 	rates map[*owner]int64
-	keeps map[*class]reservation
+	keeps []reservation // the latest last
 }
 
 type plainNode struct {
@@ -45,8 +44,8 @@ type placed struct {
 
 // comparePlain takes back the starts among the actions of an event, decides
 // again from what was kept before it, and compares.
-func comparePlain(m *Machine, keeps map[*class]reservation, actions []Action) error {
-	d := plain{m, map[*peer]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*owner]int64{}, maps.Clone(keeps)}
+func comparePlain(m *Machine, keeps []reservation, actions []Action) error {
+	d := plain{m, map[*peer]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*owner]int64{}, slices.Clone(keeps)}
 	var got []placed
 	started := map[*attempt]bool{}
 	for _, a := range actions {
@@ -66,17 +65,16 @@ func comparePlain(m *Machine, keeps map[*class]reservation, actions []Action) er
 	if want := d.decide(); !slices.Equal(got, want) {
 		return fmt.Errorf("placed %v, should be %v", got, want)
 	}
-	if got := keepsOf(m); !maps.Equal(got, d.keeps) {
+	if got := keepsOf(m); !slices.Equal(got, d.keeps) {
 		return fmt.Errorf("kept are %v, should be %v", got, d.keeps)
 	}
 	return nil
 }
 
 // keepsOf is what is kept for classes.
-func keepsOf(m *Machine) map[*class]reservation {
-	all := map[*class]reservation{}
-	for _, c := range m.keeps {
-		all[c] = c.keeps
+func keepsOf(m *Machine) (all []reservation) {
+	for _, r := range m.keeps {
+		all = append(all, *r)
 	}
 	return all
 }
@@ -116,9 +114,10 @@ func (d *plain) begin(started map[*attempt]bool) {
 
 // decide places what can be placed.
 func (d *plain) decide() (all []placed) {
-	for c, r := range d.keeps {
-		if ref, ok := d.waitsFor(c, d.nodes[r.on]); !ok || d.m.batches[ref.Batch].priority != r.priority {
-			delete(d.keeps, c)
+	for i := len(d.keeps) - 1; i >= 0; i-- {
+		r := d.keeps[i]
+		if ref, ok := d.waitsFor(r.of, d.nodes[r.on]); !ok || d.m.batches[ref.Batch].priority != r.priority || d.waiting(r.of) < d.kept(r.of) {
+			d.keeps = slices.Delete(d.keeps, i, i+1)
 		}
 	}
 	for {
@@ -137,7 +136,7 @@ func (d *plain) decide() (all []placed) {
 		d.run[ref.Batch]++
 		d.rates[d.m.batches[ref.Batch].owner] += weight(s, n.p.could)
 		d.waits[ref] = false
-		delete(d.keeps, c)
+		d.release(c, n.p)
 		all = append(all, placed{ref, string(n.p.name)})
 	}
 }
@@ -189,23 +188,57 @@ func (d *plain) waitsFor(c *class, n *plainNode) (Ref, bool) {
 	return d.foremost(func(ref Ref) bool { return d.m.queueOf(ref).c == c && d.takes(n, ref) })
 }
 
-// keptFor is the class for which a node is kept.
-func (d *plain) keptFor(n *plainNode) *class {
-	for c, r := range d.keeps {
-		if r.on == n.p {
-			return c
-		}
+// keptFor is the reservation of a node, or nil.
+func (d *plain) keptFor(n *plainNode) *reservation {
+	if i := slices.IndexFunc(d.keeps, func(r reservation) bool { return r.on == n.p }); i >= 0 {
+		return &d.keeps[i]
 	}
 	return nil
 }
 
+// kept is how many nodes are kept for a class.
+func (d *plain) kept(c *class) (n int) {
+	for _, r := range d.keeps {
+		if r.of == c {
+			n++
+		}
+	}
+	return n
+}
+
+// waiting is how many jobs of a class wait and may run.
+func (d *plain) waiting(c *class) (n int) {
+	of := map[uint32]int{}
+	for ref, waits := range d.waits {
+		if q := d.m.queueOf(ref); waits && q.c == c && q.doom == "" && (q.b.most == 0 || d.run[ref.Batch]+of[ref.Batch] < q.b.most) {
+			of[ref.Batch]++
+			n++
+		}
+	}
+	return n
+}
+
+// release gives a node free when a job of a class has started on p: that if it is
+// kept for it, else the one that was kept last.
+func (d *plain) release(c *class, p *peer) {
+	at := -1
+	for i, r := range d.keeps {
+		if r.of == c && (at < 0 || d.keeps[at].on != p) {
+			at = i
+		}
+	}
+	if at >= 0 {
+		d.keeps = slices.Delete(d.keeps, at, at+1)
+	}
+}
+
 // spares says that a job on a node does not delay the one for which that is kept.
 func (d *plain) spares(n *plainNode, ref Ref) bool {
-	c, q := d.keptFor(n), d.m.queueOf(ref)
-	if c == nil || c == q.c || q.b.priority > d.keeps[c].priority {
+	r, q := d.keptFor(n), d.m.queueOf(ref)
+	if r == nil || r.of == q.c || q.b.priority > r.priority {
 		return true
 	}
-	asks := plainShare(c, n.p)
+	asks := plainShare(r.of, n.p)
 	stays := n.used.plus(n.waits)
 	for _, r := range n.runs {
 		if !plainRoom(n.p, r.share, asks) {
@@ -242,19 +275,29 @@ func (d *plain) reserve(ref Ref, n *plainNode) bool {
 		return false
 	}
 	c := d.m.queueOf(over).c
-	r, kept := d.keeps[c]
-	patience := 2 * r.patience
-	if kept && (r.on == n.p || d.keptFor(n) != nil || d.m.now-r.since < r.patience || d.wait(c, n) >= d.wait(c, d.nodes[r.on])/2) {
-		return false
-	}
-	if !kept {
+	kept, patience := d.kept(c), time.Duration(0)
+	switch {
+	case kept == 0:
 		if n = d.soonest(over); n == nil {
 			return false
 		}
-		patience = max(leastPatience, d.wait(c, n))
+	case d.keptFor(n) != nil:
+		return false
+	case d.waiting(c) <= kept || len(d.keeps) >= len(d.m.peers)/4:
+		worst := -1
+		for i, r := range d.keeps {
+			if r.of == c && d.m.now-r.since >= r.patience && (worst < 0 || d.wait(c, d.nodes[r.on]) > d.wait(c, d.nodes[d.keeps[worst].on])) {
+				worst = i
+			}
+		}
+		if worst < 0 || d.wait(c, n) >= d.wait(c, d.nodes[d.keeps[worst].on])/2 {
+			return false
+		}
+		patience = 2 * d.keeps[worst].patience
+		d.keeps = slices.Delete(d.keeps, worst, worst+1)
 	}
 	first, _ := d.waitsFor(c, n)
-	d.keeps[c] = reservation{n.p, d.m.batches[first.Batch].priority, d.m.now, patience}
+	d.keeps = append(d.keeps, reservation{c, n.p, d.m.batches[first.Batch].priority, d.m.now, max(leastPatience, patience, d.wait(c, n))})
 	return true
 }
 
@@ -383,7 +426,7 @@ func rightlyAhead(m *Machine, a *attempt) error {
 	if p.waiting > p.active || !b.short(p) || !plainRoom(p, share{}, p.waits) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
 	}
-	if c := p.keeps; c != nil && c.share.cpus == 0 && c != m.queueOf(a.ref).c && c.keeps.priority >= b.priority {
+	if r := p.keeps; r != nil && r.of.share.cpus == 0 && r.of != m.queueOf(a.ref).c && r.priority >= b.priority {
 		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.token, p.name)
 	}
 	return nil

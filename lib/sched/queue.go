@@ -75,11 +75,11 @@ func (s *set) first() uint32 {
 type class struct {
 	name  string
 	wants []capability.Expr
-	share share   // no cpus: the whole node
-	lanes []*lane // of the queues with jobs that wait, of batches that are ready
-	turn  uint64  // of the machine, for which the lanes are in order
-	users int     // queues in all
-	keeps reservation
+	share share          // no cpus: the whole node
+	lanes []*lane        // of the queues with jobs that wait, of batches that are ready
+	turn  uint64         // of the machine, for which the lanes are in order
+	users int            // queues in all
+	keeps []*reservation // the nodes that are kept for it, the latest last
 	fed   bool
 }
 

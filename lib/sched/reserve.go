@@ -11,11 +11,16 @@ import (
 // about to start where one of the former goes first, a node is kept for the class of
 // the former, until a job of that has started. What else starts there meanwhile does
 // not delay it.
+//
+// One node at a time would let a class have less than its owner's turn, where its jobs
+// wait long for each: so more are kept as long as its jobs go first, but no more than
+// these are, nor than a quarter of all nodes, whatever they are kept for.
 
-// A reservation is the node that is kept for a class.
+// A reservation is a node that is kept for a class.
 type reservation struct {
-	on       *peer // nil: none
-	priority int   // of the job it is for; from those of a higher one the node is not kept
+	of       *class
+	on       *peer
+	priority int // of the job it is for; from those of a higher one the node is not kept
 	since    time.Duration
 	patience time.Duration // how long it stays where it is
 }
@@ -28,11 +33,11 @@ const leastPatience = time.Minute
 // others: what they ask for is there beside it, once the attempts have ended beside
 // which it never is.
 func (p *peer) spares(q *queue) bool {
-	c := p.keeps
-	if c == nil || c == q.c || q.b.priority > c.keeps.priority {
+	r := p.keeps
+	if r == nil || r.of == q.c || q.b.priority > r.priority {
 		return true
 	}
-	asks, stays := c.of(p), p.used.plus(p.waits)
+	asks, stays := r.of.of(p), p.used.plus(p.waits)
 	for a := p.first; a != nil; a = a.after {
 		if a.result == nil && !holds(p.has, a.share, asks) {
 			stays = stays.minus(a.share)
@@ -68,29 +73,53 @@ func (m *Machine) waitsFor(c *class, p *peer) *queue {
 
 // keep keeps a node for a class.
 func (m *Machine) keep(c *class, p *peer, patience time.Duration) {
-	c.keeps = reservation{p, m.waitsFor(c, p).b.priority, m.now, patience}
-	p.keeps = c
-	m.keeps = append(m.keeps, c)
+	r := &reservation{c, p, m.waitsFor(c, p).b.priority, m.now, patience}
+	p.keeps = r
+	c.keeps, m.keeps = append(c.keeps, r), append(m.keeps, r)
 }
 
-// unkeep gives the node free that is kept for a class, if there is one.
-func (m *Machine) unkeep(c *class) {
-	if p := c.keeps.on; p != nil {
-		p.keeps = nil
-		c.keeps = reservation{}
-		m.keeps = slices.DeleteFunc(m.keeps, func(d *class) bool { return d == c })
-		m.touch(p)
+// unkeep gives a node free that is kept.
+func (m *Machine) unkeep(r *reservation) {
+	gone := func(o *reservation) bool { return o == r }
+	r.on.keeps = nil
+	r.of.keeps, m.keeps = slices.DeleteFunc(r.of.keeps, gone), slices.DeleteFunc(m.keeps, gone)
+	m.touch(r.on)
+}
+
+// kept gives a node free for which a job of the class need not wait any more, since
+// one has started on p: that, or the one that was kept last.
+func (m *Machine) kept(c *class, p *peer) {
+	if r := p.keeps; r != nil && r.of == c {
+		m.unkeep(r)
+	} else if n := len(c.keeps); n > 0 {
+		m.unkeep(c.keeps[n-1])
 	}
 }
 
 // review gives nodes free for which nothing waits any more.
 func (m *Machine) review() {
 	for i := len(m.keeps) - 1; i >= 0; i-- {
-		c := m.keeps[i]
-		if q := m.waitsFor(c, c.keeps.on); q == nil || q.b.priority != c.keeps.priority {
-			m.unkeep(c)
+		r := m.keeps[i]
+		if q := m.waitsFor(r.of, r.on); q == nil || q.b.priority != r.priority || !r.of.more(len(r.of.keeps)-1) {
+			m.unkeep(r)
 		}
 	}
+}
+
+// more says that more than n jobs of the class wait and may run.
+func (c *class) more(n int) bool {
+	for _, l := range c.lanes {
+		for _, q := range l.queues {
+			may := q.jobs.n
+			if q.b.most > 0 {
+				may = min(may, q.b.most-q.b.running)
+			}
+			if n -= may; n < 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // reserve looks, before the first job of q starts on a node, at the job that goes
@@ -106,23 +135,38 @@ func (m *Machine) reserve(q *queue, p *peer) bool {
 			first = r
 		}
 	}
-	c := first.c
-	kept := c.keeps
+	c, on, patience := first.c, p, time.Duration(0)
 	switch {
-	case first == q || kept.on == p:
+	case first == q:
 		return false
-	case kept.on == nil:
-		on := m.earliest(first)
-		if on != nil {
-			m.keep(c, on, max(leastPatience, m.wait(c, on)))
+	case len(c.keeps) == 0:
+		on = m.earliest(first)
+	case p.keeps != nil:
+		return false
+	case !c.more(len(c.keeps)) || len(m.keeps) >= len(m.peers)/4:
+		r := m.latest(c)
+		if r == nil || m.wait(c, p) >= m.wait(c, r.on)/2 {
+			return false
 		}
-		return on != nil
-	case p.keeps != nil || m.now-kept.since < kept.patience || m.wait(c, p) >= m.wait(c, kept.on)/2:
+		patience = 2 * r.patience
+		m.unkeep(r)
+	}
+	if on == nil {
 		return false
 	}
-	m.unkeep(c)
-	m.keep(c, p, 2*kept.patience)
+	m.keep(c, on, max(leastPatience, patience, m.wait(c, on)))
 	return true
+}
+
+// latest is that of a class's nodes which may be given free for a better one, and
+// where its job would start last; nil if there is none.
+func (m *Machine) latest(c *class) (last *reservation) {
+	for _, r := range c.keeps {
+		if m.now-r.since >= r.patience && (last == nil || m.wait(c, r.on) > m.wait(c, last.on)) {
+			last = r
+		}
+	}
+	return last
 }
 
 // earliest is the node on which the first job of a queue can start soonest, of those

@@ -22,12 +22,12 @@ type rig struct {
 	drawn  int
 	adds   []AddBatch
 	logs   map[uint32][]entry
-	begun  map[job.Token]bool     // Start actions seen
-	quick  bool                   // replay only when asked
-	again  bool                   // going a way again that was checked
-	uses   map[int]*plainUse      // of owners
-	keeps  map[*class]reservation // before the event
-	places bool                   // compare with the plain decision
+	begun  map[job.Token]bool // Start actions seen
+	quick  bool               // replay only when asked
+	again  bool               // going a way again that was checked
+	uses   map[int]*plainUse  // of owners
+	keeps  []reservation      // before the event
+	places bool               // compare with the plain decision
 }
 
 type entry struct {
@@ -326,7 +326,7 @@ func consistentPeers(m *Machine) error {
 		if p.recalling != nil && (p.recalling.dead || !p.recalling.recalled) {
 			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.name)
 		}
-		if p.keeps != nil && (p.keeps.keeps.on != p || !slices.Contains(m.keeps, p.keeps)) {
+		if r := p.keeps; r != nil && (r.on != p || !slices.Contains(m.keeps, r) || !slices.Contains(r.of.keeps, r)) {
 			return fmt.Errorf("%s is kept for a class that keeps none", p.name)
 		}
 		if (p.session != 0) != (m.session[p.session] == p) {

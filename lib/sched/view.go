@@ -195,7 +195,7 @@ func (m *Machine) Nodes() []Node {
 		case r.Jobs+len(p.held) > 0:
 			r.State = node.Busy
 			if p.keeps != nil {
-				r.Note = "kept for a job of " + p.keeps.asked()
+				r.Note = "kept for a job of " + p.keeps.of.asked()
 			}
 		default:
 			r.State = node.Idle

@@ -28,8 +28,10 @@ func (m *Machine) why(q *queue) string {
 	if q.b.full() {
 		return q.b.bounded()
 	}
-	if p := q.c.keeps.on; p != nil && q.takes(p) {
-		return fmt.Sprintf("%s is kept for it until enough there has ended", p.name)
+	for _, r := range q.c.keeps {
+		if q.takes(r.on) {
+			return fmt.Sprintf("%s is kept for it until enough there has ended", r.on.name)
+		}
 	}
 	can := fmt.Sprintf("%d of %d nodes can run it, ", l.big-l.failed-l.barred, l.there)
 	switch others, own := m.goFirst(q); {
