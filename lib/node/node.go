@@ -22,6 +22,7 @@ type Offer struct {
 	Containment  string   `json:"containment,omitempty"`  // how trees of processes are held: cgroup or session
 	GPUs         []GPU    `json:"gpus,omitempty"`         //
 	Pause        *Pause   `json:"pause,omitempty"`        // what is taken back for a while; the rest of the offer is less by that
+	Soon         float64  `json:"soon,omitempty"`         // seconds from when it is said, until it pauses by its hours; 0: it does not
 }
 
 // What is kept of an offer.
@@ -42,7 +43,7 @@ func (o Offer) Bounded() Offer {
 		g := &o.GPUs[i]
 		g.Model, g.UUID, g.Memory = word(g.Model), word(g.UUID), max(0, g.Memory)
 	}
-	o.Pause = o.Pause.bounded()
+	o.Pause, o.Soon = o.Pause.bounded(), span(o.Soon)
 	return o
 }
 

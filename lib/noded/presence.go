@@ -15,6 +15,7 @@ import (
 	"distribute/lib/pause"
 	"distribute/lib/presence"
 	"distribute/lib/proc"
+	"distribute/lib/wire"
 )
 
 // How often it is looked whether somebody is there, by what there is to lose, and
@@ -38,9 +39,10 @@ type warden struct {
 	n      *daemon
 	place  string
 	ended  string
-	looked atomic.Int64  // when it looked last, after the machine's start
-	rests  atomic.Bool   // it looks seldom
-	begun  chan struct{} // there may be more to lose
+	looked atomic.Int64                 // when it looked last, after the machine's start
+	rests  atomic.Bool                  // it looks seldom
+	begun  chan struct{}                // there may be more to lose
+	spans  atomic.Pointer[[]hours.Span] // of the config
 
 	mu      sync.Mutex // held while it looks; guards what follows
 	config  presence.Config
@@ -80,6 +82,7 @@ func (n *daemon) watchOver(c presence.Config) {
 		w.mu.Lock()
 		w.set(c)
 		w.mu.Unlock()
+		n.do(func() { n.link.tell(&wire.Offer{Offer: n.offer()}) }) // with the next of the hours
 		w.looked.Store(0)
 		tell(w.begun) // and look at once
 	}
@@ -108,6 +111,20 @@ func (w *warden) set(c presence.Config) {
 		}
 	}
 	w.config, w.watcher = c, presence.New(c, h)
+	w.spans.Store(&c.Hours)
+}
+
+// soon is in how many seconds the node pauses by its hours next, 0 if it has none.
+func (w *warden) soon() float64 {
+	if w == nil {
+		return 0
+	}
+	now := time.Now()
+	next := hours.Next(*w.spans.Load(), now)
+	if next.IsZero() {
+		return 0
+	}
+	return next.Sub(now).Seconds()
 }
 
 // takeUp takes up the pauses of an earlier daemon on this directory. Whoever was

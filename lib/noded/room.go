@@ -39,6 +39,7 @@ func (n *daemon) offer() node.Offer {
 		}
 	}
 	n.lend(&o)
+	o.Soon = n.warden.soon()
 	return o
 }
 

@@ -157,6 +157,7 @@ type peer struct {
 	offered   time.Duration     // when it said so
 	has       share             // of that, what may be given
 	could     share             // the same, with what it has taken back for a while
+	soon      time.Duration     // when it pauses by its hours; 0: it does not
 	halt      time.Duration     // until when it is given nothing, for it is paused and its offer did not say so
 	heard     time.Duration
 	used      share         // of the active attempts and of held ones

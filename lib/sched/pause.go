@@ -100,6 +100,14 @@ func (m *Machine) evicted(a *attempt, manifest string) {
 	}
 }
 
+// leavesAt tells when a node will be paused by its hours, if that is soon.
+func (m *Machine) leavesAt(p *peer) string {
+	if m.cfg.Clock == nil || !m.leaves(p) {
+		return ""
+	}
+	return "pauses at " + m.cfg.Clock(p.soon)
+}
+
 // pausedWhy tells by whom a node is paused or drained, and until when.
 func (m *Machine) pausedWhy(p *peer) string {
 	pause := p.offer.Pause

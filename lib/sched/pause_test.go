@@ -54,6 +54,38 @@ func ofFour(jobs int) AddBatch {
 	return AddBatch{Batch: 1, Jobs: jobs, Spec: &job.Spec{Resources: job.Resources{CPUs: 4}}}
 }
 
+// A node that its hours will pause within one is used after others, also if it has
+// built the batch, and says so.
+func TestSoonPaused(t *testing.T) {
+	r := newRig(t, Config{Clock: func(at time.Duration) string { return at.String() }})
+	soon := func(session uint64, in time.Duration) Event {
+		return Offered{session, node.Offer{CPUs: 4, Soon: in.Seconds()}}
+	}
+	script{
+		{Loaded{}, ""},
+		{up(1, "ws1", 4), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{soon(1, 50*time.Minute), ""},
+		{ofFour(1), "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
+		{ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
+		{up(2, "ws2", 4), "node ws2 s1"},
+		{ListEnd{2}, ""},
+		{Retry{Ref: Ref{1, 0}, By: "u"}, "retry 1/0; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
+		{ended(2, 2, exited(1, "")), "failed 1/0 a2; HAVE 2 a2"},
+		{soon(2, 61*time.Minute), ""},
+		{Retry{Ref: Ref{1, 0}, By: "u"}, "retry 1/0; start 1/0 a3~3 ws2/4; START 2 1/0 a3"},
+	}.run(t, r)
+	for _, c := range []struct {
+		in   time.Duration
+		want string
+	}{{50 * time.Minute, "pauses at 50m0s"}, {61 * time.Minute, ""}, {0, ""}} {
+		r.apply(soon(2, c.in))
+		if got := r.m.Nodes()[1].Note; got != c.want {
+			t.Errorf("of one that pauses in %v it says %q, should be %q", c.in, got, c.want)
+		}
+	}
+}
+
 // P73: a paused node is given nothing, what it has not begun goes elsewhere at
 // once and without blame, and what runs there stays.
 func TestP73NothingForAPausedNode(t *testing.T) {

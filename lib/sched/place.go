@@ -129,9 +129,16 @@ func (m *Machine) foremost() *queue {
 	return q
 }
 
-// best is the node for the first job of a queue: one that has built the batch
-// before others, then, if the job needs none, one without GPUs, then the one it
-// fills best, then the one known longest.
+// soon is within what time a node that will be paused is used only after others.
+const soon = time.Hour
+
+// leaves says that a node will soon be paused by its hours. When it was to be paused
+// and says no more of it, something else has come in between.
+func (m *Machine) leaves(p *peer) bool { return p.soon > m.now && p.soon-m.now < soon }
+
+// best is the node for the first job of a queue: one that is not paused soon before
+// others, then one that has built the batch, then, if the job needs none, one without
+// GPUs, then the one it fills best, then the one known longest.
 func (m *Machine) best(q *queue) *peer {
 	among := m.freed
 	if q.c.fed {
@@ -139,14 +146,17 @@ func (m *Machine) best(q *queue) *peer {
 	}
 	var best *peer
 	for _, p := range among {
-		if p.room(q.c) && q.takes(p) && p.spares(q) && (best == nil || q.prefers(p, best)) {
+		if p.room(q.c) && q.takes(p) && p.spares(q) && (best == nil || m.prefers(q, p, best)) {
 			best = p
 		}
 	}
 	return best
 }
 
-func (q *queue) prefers(p, r *peer) bool {
+func (m *Machine) prefers(q *queue, p, r *peer) bool {
+	if p, r := m.leaves(p), m.leaves(r); p != r {
+		return r
+	}
 	_, pBuilt := q.b.pace[p]
 	_, rBuilt := q.b.pace[r]
 	if pBuilt != rBuilt {

@@ -314,7 +314,7 @@ func (d *plain) soonest(ref Ref) *plainNode {
 		return nil
 	}
 	return slices.MinFunc(all, func(a, b *plainNode) int {
-		return cmp.Or(cmp.Compare(d.wait(q.c, a), d.wait(q.c, b)), plainPrefers(q, a, b))
+		return cmp.Or(cmp.Compare(d.wait(q.c, a), d.wait(q.c, b)), d.prefers(q, a, b))
 	})
 }
 
@@ -332,15 +332,16 @@ func (d *plain) best(ref Ref) *plainNode {
 	if len(all) == 0 {
 		return nil
 	}
-	return slices.MinFunc(all, func(a, b *plainNode) int { return plainPrefers(q, a, b) })
+	return slices.MinFunc(all, func(a, b *plainNode) int { return d.prefers(q, a, b) })
 }
 
-// plainPrefers orders nodes for a queue.
-func plainPrefers(q *queue, a, b *plainNode) int {
+// prefers orders nodes for a queue.
+func (d *plain) prefers(q *queue, a, b *plainNode) int {
 	rank := func(n *plainNode) []int {
 		_, built := q.b.pace[n.p]
 		spared := q.c.share.gpus == 0 && n.p.has.gpus > 0
-		return []int{rankOf(!built), rankOf(spared), n.p.offer.CPUs - n.used.cpus, n.p.index}
+		left := n.p.offered + time.Duration(n.p.offer.Soon*float64(time.Second)) - d.m.now
+		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), n.p.offer.CPUs - n.used.cpus, n.p.index}
 	}
 	return slices.Compare(rank(a), rank(b))
 }

@@ -21,6 +21,7 @@ type fakeNode struct {
 	memory  int64
 	gpus    int
 	pause   *node.Pause // what is taken back
+	soon    float64     // seconds until its hours
 	caps    []string
 	boot    int
 	state   int
@@ -42,7 +43,7 @@ type fakeAttempt struct {
 
 // offer is what a node says that it has.
 func (n *fakeNode) offer() node.Offer {
-	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Capabilities: n.caps, Pause: n.pause}
+	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
 	for i := range n.gpus {
 		o.GPUs = append(o.GPUs, node.GPU{Index: i})
 	}
@@ -307,6 +308,7 @@ func (s *sim) stay(n *fakeNode, a *fakeAttempt) {
 
 // rethink pauses a node, or ends its pause.
 func (s *sim) rethink(n *fakeNode) {
+	n.soon = max(0, 7200*s.rand.Float64()-1000)
 	switch k := s.rand.IntN(4); {
 	case n.pause != nil && !(k == 0 && n.pause.Full()):
 		n.pause = nil

@@ -177,7 +177,7 @@ func (m *Machine) earliest(q *queue) (best *peer) {
 		if p.keeps != nil || !q.takes(p) || m.waitsFor(q.c, p) == nil {
 			continue
 		}
-		if long := m.wait(q.c, p); best == nil || long < least || long == least && q.prefers(p, best) {
+		if long := m.wait(q.c, p); best == nil || long < least || long == least && m.prefers(q, p, best) {
 			best, least = p, long
 		}
 	}

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"math"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -63,7 +64,10 @@ func (c *class) of(p *peer) share {
 // have: a job that only fits then waits, and is not given up.
 func (m *Machine) take(p *peer, o node.Offer) {
 	o.CPUs = min(max(0, o.CPUs), maxCPUs)
-	p.offer, p.offered, p.halt = o, m.now, 0
+	p.offer, p.offered, p.halt, p.soon = o, m.now, 0, 0
+	if o.Soon > 0 {
+		p.soon = m.now + time.Duration(o.Soon*float64(time.Second))
+	}
 	p.has = share{cpus: o.CPUs, memory: o.Memory}
 	p.could = share{cpus: o.CPUs, gpus: len(o.GPUs), memory: o.Memory}
 	for _, g := range o.GPUs {

@@ -193,12 +193,12 @@ func (m *Machine) Nodes() []Node {
 		case p.rest != 0:
 			r.State, r.Until, r.Note, r.Given = node.Resting, p.rest, p.restWhy, p.restOf
 		case r.Jobs+len(p.held) > 0:
-			r.State = node.Busy
+			r.State, r.Note = node.Busy, m.leavesAt(p)
 			if p.keeps != nil {
 				r.Note = "kept for a job of " + p.keeps.of.asked()
 			}
 		default:
-			r.State = node.Idle
+			r.State, r.Note = node.Idle, m.leavesAt(p)
 		}
 		if p.session != 0 {
 			r.Jobs += len(p.held)
