@@ -301,6 +301,10 @@ func (b *batchLook) fold(rec *job.Record) (why string) {
 	if b.index == nil {
 		return ""
 	}
+	if rec.Job == "" && rec.Kind.Whole() {
+		foldAll(b.states, rec)
+		return ""
+	}
 	i, ok := b.index.number(rec.Job)
 	if !ok {
 		if b.badJobs {

@@ -371,6 +371,10 @@ func into(kind job.Kind) string {
 
 // fold makes rec's move, or says why it cannot.
 func fold(states []job.State, x *index, rec *job.Record) (why string) {
+	if rec.Job == "" && rec.Kind.Whole() {
+		foldAll(states, rec)
+		return ""
+	}
 	i, ok := x.number(rec.Job)
 	if !ok {
 		return fmt.Sprintf("there is no job %.100q", rec.Job)
@@ -381,6 +385,15 @@ func fold(states []job.State, x *index, rec *job.Record) (why string) {
 	}
 	states[i] = next
 	return ""
+}
+
+// foldAll makes the moves of a record about a whole batch.
+func foldAll(states []job.State, rec *job.Record) {
+	for i, s := range states {
+		if next, ok := s.Next(rec.Kind); ok {
+			states[i] = next
+		}
+	}
 }
 
 // settles returns the record that says where what an attempt left belongs: the

@@ -151,6 +151,14 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 		if rec.Kind == job.KindBatch {
 			return nil
 		}
+		if rec.Job == "" && rec.Kind.Whole() {
+			for i := range b.Jobs {
+				if err := all.fold(i, rec); err != nil {
+					return l.problem(err.Error())
+				}
+			}
+			return nil
+		}
 		i, ok := b.index.near(rec.Job, started)
 		if !ok {
 			return l.problem(fmt.Sprintf("there is no job %.100q", rec.Job))
@@ -158,20 +166,28 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 		if rec.Kind == job.KindStart {
 			started = i
 		}
-		var row job.Row
-		p, ok := all.at(i)
-		if ok {
-			all.unpack(p, &row)
-		} else {
-			p = all.make(i)
-		}
-		if err := row.Fold(rec); err != nil {
+		if err := all.fold(i, rec); err != nil {
 			return l.problem(err.Error())
 		}
-		all.pack(p, &row)
 		return nil
 	})
 	return all, err
+}
+
+// fold takes a record into the row of job i.
+func (r *rows) fold(i int, rec *job.Record) error {
+	var row job.Row
+	p, ok := r.at(i)
+	if ok {
+		r.unpack(p, &row)
+	} else {
+		p = r.make(i)
+	}
+	if err := row.Fold(rec); err != nil {
+		return err
+	}
+	r.pack(p, &row)
+	return nil
 }
 
 // rows calls f for each row in the order of the file.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -22,7 +23,7 @@ func (t *tool) change(ctx context.Context, m *wire.Change) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("a reason has at most %d bytes", maxReason)}
 	}
 	switch m.Verb {
-	case "cancel", "retry":
+	case "cancel", "retry", "hold", "release":
 		return t.changeJobs(m)
 	case "delete":
 		return t.remove(ctx, m)
@@ -40,7 +41,10 @@ func (t *tool) change(ctx context.Context, m *wire.Change) error {
 	return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Verb)}
 }
 
-// changeJobs cancels or retries jobs.
+// kinds is what is logged of a job for what a tool asks.
+var kinds = map[string]job.Kind{"cancel": job.KindCancelled, "retry": job.KindRetry, "hold": job.KindHold, "release": job.KindRelease}
+
+// changeJobs cancels, retries, holds or releases jobs.
 func (t *tool) changeJobs(m *wire.Change) error {
 	q, err := t.parse(m.Args, m.All)
 	if err != nil {
@@ -48,17 +52,13 @@ func (t *tool) changeJobs(m *wire.Change) error {
 	}
 	var snap *snapshot
 	t.do(func() { snap = t.snapshot() })
-	kind := job.KindCancelled
-	if m.Verb == "retry" {
-		kind = job.KindRetry
-	}
 	var ids []job.ID
 	var others string
 	err = t.rows(snap, q, func(r *job.Row) error {
 		if !q.Match(r) {
 			return nil
 		}
-		if _, legal := r.State.Logged().Next(kind); !legal {
+		if _, legal := r.State.Logged().Next(kinds[m.Verb]); !legal {
 			return nil
 		}
 		if !t.mayChange(r.UID) {
@@ -139,19 +139,46 @@ func (t *tool) ask(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []jo
 	for i, ref := range refs {
 		before[i] = t.machine.State(ref)
 	}
-	for _, ref := range refs {
-		if m.Verb == "cancel" {
-			t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
-		} else {
-			t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
-		}
-	}
+	t.askFor(m, refs)
 	for i, ref := range refs {
 		if t.machine.State(ref) != before[i] {
 			changed = append(changed, ids[i])
 		}
 	}
 	return changed
+}
+
+// askFor gives the machine what is asked for of these jobs.
+func (t *tool) askFor(m *wire.Change, refs []sched.Ref) {
+	switch m.Verb {
+	case "cancel":
+		for _, ref := range refs {
+			t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
+		}
+	case "retry":
+		for _, ref := range refs {
+			t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
+		}
+	case "hold", "release":
+		for batch, jobs := range byBatch(refs) {
+			t.apply(sched.HoldJobs{Batch: batch, Jobs: jobs, By: t.peer.User, Request: m.Ref, Release: m.Verb == "release"})
+		}
+	}
+}
+
+// byBatch is jobs, batch by batch.
+func byBatch(refs []sched.Ref) iter.Seq2[uint32, []uint32] {
+	return func(yield func(uint32, []uint32) bool) {
+		for len(refs) > 0 {
+			batch, jobs := refs[0].Batch, []uint32(nil)
+			for len(refs) > 0 && refs[0].Batch == batch {
+				jobs, refs = append(jobs, refs[0].Job), refs[1:]
+			}
+			if !yield(batch, jobs) {
+				return
+			}
+		}
+	}
 }
 
 // withNeeds is jobs that are to be retried, behind those that they need and that

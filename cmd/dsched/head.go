@@ -172,6 +172,10 @@ func (h *head) record(a sched.Action) {
 	case sched.Log:
 		b := h.batches[a.Ref.Batch]
 		rec := a.Rec
+		if a.Ref.Job == sched.AllJobs {
+			h.recordAll(b, &rec, a.Jobs)
+			return
+		}
 		name, err := b.Name(int(a.Ref.Job))
 		if err != nil {
 			h.failed = unreadable(err)
@@ -190,6 +194,28 @@ func (h *head) record(a sched.Action) {
 		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(a.Node), State: a.State})
 	case sched.Reopened:
 		h.closing = slices.DeleteFunc(h.closing, func(n uint32) bool { return n == a.Batch })
+	}
+}
+
+// recordAll appends a record about a whole batch to its log. Who follows is shown the
+// jobs that it changes.
+func (h *head) recordAll(b *batch, rec *job.Record, jobs []uint32) {
+	h.store.Append(b.Batch, rec)
+	h.logged = append(h.logged, logged{batch: b.Batch, rec: rec})
+	h.log.Info(string(rec.Kind), "batch", string(b.ID), "jobs", len(jobs), "by", rec.By)
+	if len(h.watchers) == 0 {
+		return
+	}
+	err := b.Scan(func(i int, j *spool.Brief) error {
+		if len(jobs) > 0 && jobs[0] == uint32(i) {
+			one := *rec
+			one.Job, jobs = j.Name, jobs[1:]
+			h.logged = append(h.logged, logged{batch: b.Batch, rec: &one})
+		}
+		return nil
+	})
+	if err != nil {
+		h.failed = unreadable(err)
 	}
 }
 
@@ -379,10 +405,11 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
 		Needs: needs, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err = b.Replay(func(i int, rec *job.Record) error {
-		if i < 0 {
-			return nil
+		ref := sched.Ref{Batch: n, Job: sched.AllJobs}
+		if i >= 0 {
+			ref.Job = uint32(i)
 		}
-		return h.machine.Replay(sched.Ref{Batch: n, Job: uint32(i)}, rec)
+		return h.machine.Replay(ref, rec)
 	})
 	if err != nil {
 		h.forget(n)

@@ -143,6 +143,51 @@ func (p *person) live() {
 		p.wait(60 * time.Second)
 		p.busy(p.batches[p.r.IntN(len(p.batches))])
 	}
+	for _, b := range p.batches {
+		p.letGo(b)
+	}
+}
+
+// letGo releases all of a batch, until that is done: at the end nothing is held.
+func (p *person) letGo(b *simBatch) {
+	for b.accepted && !b.gone && p.w.ctx.Err() == nil {
+		err := p.once(func(h *ask.Head) error { return p.holdAll(h, b, "release") })
+		var own *wire.Error
+		if err == nil || errors.As(err, &own) && own.Status == cli.NoSuch {
+			return
+		}
+		p.refused(b, err)
+		p.wait(10 * time.Second)
+	}
+}
+
+// holdAll asks for a hold, or a release, of all of a batch.
+func (p *person) holdAll(h *ask.Head, b *simBatch, verb string) error {
+	p.free(verb, p.idsOf(b.id))
+	p.w.act("ana asks to %s %s", verb, b.id)
+	return h.Change(p.w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(b.id)}}, func(id string) error {
+		p.w.act("ana is told that %s of %s is done", verb, id)
+		p.held(verb, job.ID(id))
+		return nil
+	})
+}
+
+// free notes that jobs may be released from now on.
+func (p *person) free(verb string, ids []job.ID) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	for _, id := range ids {
+		f := p.w.fact(id)
+		f.freed = f.freed || verb == "release"
+	}
+}
+
+// held takes in that it was told that a job is held.
+func (p *person) held(verb string, id job.ID) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	f := p.w.fact(id)
+	f.held = f.held || verb == "hold"
 }
 
 func (p *person) calm() bool {
@@ -284,9 +329,13 @@ func (p *person) leave(b *simBatch) {
 func (p *person) busy(b *simBatch) {
 	err := p.once(func(h *ask.Head) error {
 		id := b.id.Job(b.jobs[p.r.IntN(len(b.jobs))].Name)
-		switch x := p.r.IntN(10); {
+		switch x := p.r.IntN(12); {
 		case x < 5:
 			return p.query(h, string(b.id))
+		case x == 10:
+			return p.holdAll(h, b, []string{"hold", "hold", "release"}[p.r.IntN(3)])
+		case x == 11:
+			return p.change(h, []string{"hold", "hold", "release"}[p.r.IntN(3)], id, job.Held)
 		case x < 6:
 			return p.change(h, "cancel", id, job.Cancelled)
 		case x < 7:
@@ -324,12 +373,14 @@ func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error
 		}
 	}
 	p.w.mu.Unlock()
+	p.free(verb, with)
 	p.w.act("ana asks to %s %s", verb, id)
 	return h.Change(p.w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(id)}}, func(s string) error {
 		p.w.act("ana is told that %s of %s is done", verb, s)
-		if !slices.Contains(with, job.ID(s)) || verb == "cancel" && job.ID(s) != id {
+		if !slices.Contains(with, job.ID(s)) || verb != "retry" && job.ID(s) != id {
 			p.w.wrong("a change of %s changed %s", id, s)
 		}
+		p.held(verb, job.ID(s))
 		if to.Over() {
 			p.w.told(id, to)
 		}
@@ -380,15 +431,19 @@ func (w *world) fact(id job.ID) *fact {
 }
 
 // told takes in that somebody was told the state of a job. What was told before
-// must still be true (I4, I7).
+// must still be true (I4, I7), and what is held is never started.
 func (w *world) told(id job.ID, s job.State) {
 	w.mu.Lock()
 	f := w.fact(id)
 	was, retried := f.state, f.retried
+	started := f.held && !f.freed && !f.retried && (s.Logged() == job.Queued || s.Logged() == job.Running)
 	if s.Over() {
 		f.state = s
 	}
 	w.mu.Unlock()
+	if started {
+		w.wrong("I4: %s was said to be held, nobody released it, and it is said to be %s", id, s)
+	}
 	if was == job.Done && s != job.Done || was.Over() && was != s && !retried {
 		w.wrong("I4: %s was said to be %s, and is said to be %s", id, was, s)
 	}

@@ -76,6 +76,8 @@ type fact struct {
 	retries int       // that somebody asked for
 	retried bool      // since the state was told somebody asked for another try
 	token   job.Token // whose result it is
+	held    bool      // it was told to be
+	freed   bool      // somebody has asked for its release
 }
 
 // newRoot is the directory of the next incarnation of a machine's disk.

@@ -109,6 +109,9 @@ func (f *follower) run(w *watcher) error {
 			return errBehind
 		}
 		for _, l := range logged {
+			if l.rec != nil && l.rec.Job == "" {
+				continue // of a whole batch: its jobs come one by one
+			}
 			if l.rec == nil {
 				if err := f.changeWay(l); err != nil {
 					return err

@@ -13,12 +13,24 @@ import (
 // the head, and prints the id of every job that was changed. The verb is that
 // of [wire.Change], done its participle, for the person.
 func Alter(ctx context.Context, c *cli.Cmd, verb, done string) error {
+	return AlterAs(ctx, c, func() (wire.Change, string, error) { return wire.Change{Verb: verb}, done, nil })
+}
+
+// AlterAs is Alter for a tool with options and operands of its own: what tells, when
+// they are parsed, which change that is, and its participle. It leaves in c.Args
+// the operands that name jobs.
+func AlterAs(ctx context.Context, c *cli.Cmd, what func() (change wire.Change, done string, err error)) error {
 	head, dry := c.String("H", ""), c.Bool("n")
 	c.Bool("q")
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
+	change, done, err := what()
+	if err != nil {
+		return err
+	}
+	change.Dry = *dry
 	ops, err := Read(c, true)
 	if err != nil {
 		return err
@@ -32,7 +44,7 @@ func Alter(ctx context.Context, c *cli.Cmd, verb, done string) error {
 	}
 	defer h.Close()
 	out, n := bufio.NewWriter(c.Stdout), 0
-	err = h.Change(ctx, wire.Change{Verb: verb, Dry: *dry}, ops, func(id string) error {
+	err = h.Change(ctx, change, ops, func(id string) error {
 		n++
 		_, err := fmt.Fprintln(out, id)
 		return err

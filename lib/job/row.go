@@ -50,10 +50,14 @@ func NewRow(batch BatchID, name string, head *Head, submitted time.Time) Row {
 		Owner: head.Owner, UID: head.UID, State: Queued, Submitted: submitted, Priority: head.Spec.Priority}
 }
 
-// Fold takes one record of the row's job into the row. A move that is not
-// legal is an error and changes nothing.
+// Fold takes one record of the row's job, or of its whole batch, into the row. A move
+// that is not legal is an error and changes nothing; of a record of the batch it is
+// none.
 func (r *Row) Fold(rec *Record) error {
 	next, ok := r.State.Next(rec.Kind)
+	if !ok && rec.Job == "" && rec.Kind.Whole() {
+		return nil
+	}
 	if !ok {
 		return fmt.Errorf("record %d: %s is not a legal move of a job that is %s", rec.Seq, rec.Kind, r.State)
 	}
@@ -92,6 +96,10 @@ func (r *Row) Fold(rec *Record) error {
 	case KindRetry:
 		r.Runtime = 0
 		r.end(Outcome{}, "")
+	case KindHold:
+		r.Reason = rec.heldBy()
+	case KindRelease:
+		r.Reason = ""
 	case KindLate:
 		if r.Token != rec.Attempt {
 			r.Ran = sum(r.Ran, rec.Runtime)
@@ -106,6 +114,11 @@ func (r *Row) Fold(rec *Record) error {
 		}
 	}
 	return nil
+}
+
+// heldBy tells who holds a job, and since when.
+func (rec *Record) heldBy() string {
+	return fmt.Sprintf("by %s since %s", rec.By, rec.Time.UTC().Format("2006-01-02T15:04:05Z"))
 }
 
 // wentOn notes with what the attempt began, if nothing else is to be said of it.

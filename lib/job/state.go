@@ -92,6 +92,10 @@ const (
 	KindResumed Kind = "resumed" // and is again
 )
 
+// Whole says that a record of the kind may name no job: then it is about the whole
+// batch, and moves each job of it whose move is legal.
+func (k Kind) Whole() bool { return k == KindHold || k == KindRelease }
+
 // Next is the state of a job in state s after a record of kind k, and whether
 // that move is legal. It is the whole table of legal moves (dspool(5)).
 func (s State) Next(k Kind) (State, bool) {

@@ -13,10 +13,11 @@ import (
 type Action interface{ action() }
 
 // Log appends a record to the log of the job's batch. Seq, Time and Job (the
-// name) are unset: the shell fills them in.
+// name) are unset: the shell fills them in. A record about a whole batch has no Job.
 type Log struct {
-	Ref Ref
-	Rec job.Record
+	Ref  Ref
+	Rec  job.Record
+	Jobs []uint32 // of a record about a whole batch: those that it changes, in order; not to be changed
 }
 
 // LogNode appends a record of kind "node" to the head's log: a node was seen

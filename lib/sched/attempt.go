@@ -126,6 +126,8 @@ func (m *Machine) answerRunning(a *attempt) {
 		m.stop(a, "its job is over")
 	case a.phase == Waiting && b.state[a.ref.Job] == job.Running:
 		m.stop(a, "its job runs elsewhere")
+	case (a.phase == Waiting || a.phase == Sending) && b.state[a.ref.Job] == job.Held:
+		m.stop(a, "its job is held")
 	default:
 		m.do(Keep{session, a.token})
 	}

@@ -359,6 +359,12 @@ func (m *Machine) wanted(ref Ref, id job.Token) (*batch, bool) {
 	if b == nil || int(ref.Job) >= len(b.state) || !b.ready {
 		return nil, false
 	}
-	_, taken := b.asked[request{ref.Job, id}]
-	return b, !taken || id == ""
+	return b, !b.took(ref.Job, id)
+}
+
+// took says that a request was taken for a job.
+func (b *batch) took(i uint32, id job.Token) bool {
+	_, one := b.asked[request{i, id}]
+	_, all := b.asked[request{AllJobs, id}]
+	return id != "" && (one || all)
 }

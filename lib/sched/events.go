@@ -8,7 +8,7 @@ import (
 )
 
 // A Ref names a job by numbers: the shell's number of its batch, and its line
-// in jobs.jsonl, from 0.
+// in jobs.jsonl, from 0, or [AllJobs].
 type Ref struct{ Batch, Job uint32 }
 
 // Config is what a Machine is made with.
@@ -204,6 +204,18 @@ type Retry struct {
 	Ref     Ref
 	By      string
 	Request job.Token
+}
+
+// HoldJobs has the queued ones of these jobs wait until they are released: no attempt
+// of them is started until then. With Release the held ones of them are queued
+// again. A request that was already taken for a job changes nothing of it. Where
+// these are all such jobs of the batch there is one record, about the batch.
+type HoldJobs struct {
+	Batch   uint32
+	Jobs    []uint32
+	By      string
+	Request job.Token
+	Release bool
 }
 
 // Tick lets time pass. It is given at least once a second: leases end in it,

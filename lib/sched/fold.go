@@ -29,6 +29,9 @@ func (m *Machine) Replay(ref Ref, rec *job.Record) error {
 // fold takes a record into the state that lasts. It is the only code that
 // changes that state, for live events and for replay alike.
 func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
+	if ref.Job == AllJobs {
+		return m.foldAll(b, rec)
+	}
 	if int64(ref.Job) >= int64(len(b.state)) {
 		return fmt.Errorf("the batch has no job %d", ref.Job)
 	}

@@ -231,7 +231,7 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 		b.closed = false
 		m.do(Reopened{ref.Batch})
 	}
-	m.do(Log{ref, rec})
+	m.do(Log{Ref: ref, Rec: rec})
 	if err := m.fold(b, ref, &rec); err != nil {
 		panic("sched: decided on an illegal move: " + err.Error())
 	}

@@ -549,11 +549,25 @@ func (s *sim) request() {
 		s.requests++
 	}
 	id := job.Token(fmt.Sprint("q", s.requests))
-	if s.rand.IntN(2) == 0 {
+	switch s.rand.IntN(5) {
+	case 0, 1:
 		s.give(Cancel{Ref: ref, By: "u", Request: id})
-	} else {
+	case 2, 3:
 		s.give(Retry{Ref: ref, By: "u", Request: id})
+	default:
+		s.give(HoldJobs{Batch: ref.Batch, Jobs: s.someOf(ref), By: "u", Request: id, Release: s.rand.IntN(3) == 0})
 	}
+}
+
+// someOf is a job, or some of its batch, or all.
+func (s *sim) someOf(ref Ref) (jobs []uint32) {
+	every := s.rand.IntN(3)
+	for i := range s.m.batches[ref.Batch].state {
+		if uint32(i) == ref.Job || every == 1 || every == 2 && s.rand.IntN(2) == 0 {
+			jobs = append(jobs, uint32(i))
+		}
+	}
+	return jobs
 }
 
 // heal stops all faults and lets everything end: every job must be over then,
@@ -590,8 +604,20 @@ func (s *sim) heal() {
 			}
 		}
 		s.operate()
+		for n, b := range s.m.batches {
+			s.give(HoldJobs{Batch: n, Jobs: all(b), Release: true})
+		}
 	}
 	s.t.Fatalf("it does not end:\n%s", s.m.Snapshot())
+}
+
+// all is the jobs of a batch.
+func all(b *batch) []uint32 {
+	jobs := make([]uint32, len(b.state))
+	for i := range jobs {
+		jobs[i] = uint32(i)
+	}
+	return jobs
 }
 
 // operate is an operator who deletes on the nodes what the head cannot take.

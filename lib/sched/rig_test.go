@@ -426,7 +426,12 @@ func showOne(a Action) string {
 	return fmt.Sprintf("%T", a)
 }
 
-func jobName(r Ref) string { return fmt.Sprintf("%d/%d", r.Batch, r.Job) }
+func jobName(r Ref) string {
+	if r.Job == AllJobs {
+		return fmt.Sprintf("%d/all", r.Batch)
+	}
+	return fmt.Sprintf("%d/%d", r.Batch, r.Job)
+}
 
 // Short ways to write events.
 

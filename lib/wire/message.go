@@ -291,7 +291,7 @@ type (
 	// changes nothing twice.
 	Change struct {
 		Ref    job.Token `json:"ref"`
-		Verb   string    `json:"verb"` // cancel, retry; delete (whole batches); lost, drain, resume, accept (Args is a node and its key or address), remove (Args is a node)
+		Verb   string    `json:"verb"` // cancel, retry, hold, release; delete (whole batches); lost, drain, resume, accept (Args is a node and its key or address), remove (Args is a node)
 		Args   []string  `json:"args"`
 		All    bool      `json:"all,omitempty"` // everybody's
 		Dry    bool      `json:"dry,omitempty"` // say, do not do

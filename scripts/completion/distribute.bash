@@ -8,6 +8,7 @@ _distribute_options() {
 	dadm) options='-H: -n -q' ;;
 	dcancel) options='-H: -n -q -v' ;;
 	dfsck) options='-D: -S: -j -q -r -s -v' ;;
+	dhold) options='-H: -n -q -r -v' ;;
 	dlocal) options='-d: -s' ;;
 	dlog) options='-B -H: -L: -f -q -v' ;;
 	dnew) options='' ;;
@@ -38,4 +39,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	dadm dcancel dfsck dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dsubmit dwait
+	dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dsubmit dwait

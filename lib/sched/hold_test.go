@@ -1,0 +1,154 @@
+package sched
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+)
+
+func hold(batch uint32, jobs ...uint32) Event {
+	return HoldJobs{Batch: batch, Jobs: jobs, By: "ana"}
+}
+
+func release(batch uint32, jobs ...uint32) Event {
+	return HoldJobs{Batch: batch, Jobs: jobs, By: "ana", Release: true}
+}
+
+// oneRuns is a batch of three jobs, of which the first runs.
+var oneRuns = []step{
+	{0, Loaded{}, ""},
+	{0, asks(1, 1, 3, 0, 0), ""},
+	{0, up(1, "ws1", 1), "node ws1 s1"},
+	{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
+	{1, phase(1, 1, Running), ""},
+}
+
+var heldRules = []struct {
+	name  string
+	after []step
+	steps []step
+}{
+	{"what is held is passed over, and goes first again", oneRuns, []step{
+		{1, hold(1, 1), "hold 1/1"},
+		{2, hold(1, 1, 9), ""},
+		{9, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 1/2 a2~1 ws1/1; START 1 1/2 a2"},
+		{9, hold(1, 1, 2), ""},
+		{19, ended(1, 2, exited(1, "")), "failed 1/2 a2; HAVE 1 a2"},
+		{20, release(1, 0, 1, 2), "release 1/1; start 1/1 a3~1 ws1/1; START 1 1/1 a3"},
+		{21, release(1, 0, 1, 2), ""},
+	}},
+	{"all that waits of a batch is one record", oneRuns, []step{
+		{1, hold(1, 2, 0, 1, 2), "hold 1/all"},
+		{9, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
+		{10, release(1, 1), "release 1/1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{11, release(1, 0, 1, 2), "release 1/2"},
+		{12, hold(1, 0, 1, 2), "hold 1/2"},
+	}},
+	{"a request counts once", oneRuns, []step{
+		{1, HoldJobs{Batch: 1, Jobs: []uint32{1, 2}, Request: "q"}, "hold 1/all"},
+		{2, release(1, 1, 2), "release 1/all"},
+		{3, HoldJobs{Batch: 1, Jobs: []uint32{1}, Request: "q"}, ""},
+		{4, HoldJobs{Batch: 1, Jobs: []uint32{1}, Request: "r"}, "hold 1/1"},
+	}},
+	{"what is held can be given up, and is not tried again", oneRuns, []step{
+		{1, hold(1, 1), "hold 1/1"},
+		{2, Retry{Ref: Ref{1, 1}}, ""},
+		{3, Cancel{Ref: Ref{1, 1}}, "cancelled 1/1"},
+		{4, release(1, 1), ""},
+		{5, Retry{Ref: Ref{1, 1}}, "retry 1/1"},
+	}},
+	{"a job that comes back is queued", oneRuns, []step{
+		{1, hold(1, 1, 2), "hold 1/all"},
+		{2, NodeDown{1}, ""},
+		{3, NodeGone{"ws1"}, "back 1/0 a1 lost (ws1 was given up)"},
+		{4, up(2, "ws2", 1), "node ws2 s1"},
+		{4, ListEnd{2}, "start 1/0 a2~2 ws2/1; START 2 1/0 a2"},
+	}},
+	{"what was given up before it began is not begun while its job is held", []step{
+		{0, Loaded{}, ""},
+		{0, whole, ""},
+		{0, up(1, "ws1", 4), "node ws1 s1"},
+		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
+		{1, NodeDown{1}, ""},
+		{900, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
+		{901, hold(1, 0), "hold 1/0"},
+	}, []step{
+		{902, up(2, "ws1", 4), ""},
+		{902, item(2, 1, Waiting), "STOP 2 a1"},
+		{902, ListEnd{2}, ""},
+		{903, ended(2, 1, unstarted), "late 1/0 a1; FORGET 2 a1"},
+		{904, gone(2, 1), ""},
+		{905, release(1, 0), "release 1/0; start 1/0 a2~2 ws1/4; START 2 1/0 a2"},
+	}},
+	{"what was given up and ran on is its job's result", []step{
+		{0, Loaded{}, ""},
+		{0, whole, ""},
+		{0, up(1, "ws1", 4), "node ws1 s1"},
+		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
+		{1, phase(1, 1, Running), ""},
+		{1, NodeDown{1}, ""},
+		{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
+		{901, hold(1, 0), "hold 1/0"},
+	}, []step{
+		{902, up(2, "ws1", 4), ""},
+		{902, itemEnded(2, 1, exited(0, "m")), "GRANT 2 a1"},
+		{902, ListEnd{2}, ""},
+		{903, staged(1, "m"), "done 1/0 a1 m; PUBLISH 1/0 a1 out=true; HAVE 2 a1"},
+	}},
+}
+
+func TestHolds(t *testing.T) {
+	for _, c := range heldRules {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			for i, s := range append(c.after[:len(c.after):len(c.after)], c.steps...) {
+				r.now = max(r.now, time.Duration(s.at)*time.Second)
+				if got := show(r.apply(s.ev)); got != s.want {
+					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// Jobs that are held wait for those that they need when they are released, and are
+// ended then if that is in vain: all of them, for one of which all have need.
+func TestHeldBehindGates(t *testing.T) {
+	const jobs = 5000
+	names, needs := make([]string, jobs), make([][]string, jobs)
+	for i := range names {
+		names[i] = "j" + strings.Repeat("i", i%3) + string(rune('a'+i%26)) + strings.Repeat("x", i/26)
+		if i > 0 {
+			needs[i] = []string{names[0]}
+		}
+	}
+	n, wrong := job.ResolveNeeds(names, needs)
+	if len(wrong) > 0 {
+		t.Fatal(job.NeedErrors(wrong))
+	}
+	r := newRig(t, Config{})
+	r.places = false
+	add := asks(1, 1, jobs, 0, 0)
+	add.Needs = n
+	r.quick = true
+	r.apply(Loaded{})
+	r.apply(add)
+	every := all(r.m.batches[1])
+	r.apply(hold(1, every[1:]...))
+	r.apply(release(1, every...))
+	if got := r.m.Why(Ref{1, 7}); got != "waits for number 1" || r.m.batches[1].gates.shut.n != jobs-1 {
+		t.Errorf("%d wait for others, one of them: %q", r.m.batches[1].gates.shut.n, got)
+	}
+	r.apply(hold(1, every[1:]...))
+	r.apply(Cancel{Ref: Ref{1, 0}})
+	if got := r.m.State(Ref{1, 7}); got != job.Held {
+		t.Errorf("a held one is %s when what it needs is given up", got)
+	}
+	r.apply(hold(1, 1)) // so that they are released one by one
+	r.apply(release(1, every[2:]...))
+	if n := len(r.m.batches[1].gates.failing); n != 0 || r.m.State(Ref{1, 7}) != job.Cancelled || r.m.State(Ref{1, 1}) != job.Held {
+		t.Errorf("%d sweeps are left, a released one is %s, one that is held still %s", n, r.m.State(Ref{1, 7}), r.m.State(Ref{1, 1}))
+	}
+}
