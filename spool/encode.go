@@ -66,6 +66,10 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	}
 	b = line.AppendTextMember(b, `,"by":`, r.By)
 	b = line.AppendTextMember(b, `,"request":`, string(r.Request))
+	if r.Set != nil {
+		b = append(b, `,"set":`...)
+		b = appendJSON(b, r.Set)
+	}
 	b = line.AppendTextMember(b, `,"state":`, r.State)
 	if r.First != 0 {
 		b = append(b, `,"first":`...)

@@ -69,6 +69,10 @@ func randomRecord(r *rand.Rand) *job.Record {
 		rec.Exit = &exit
 	}
 	if r.IntN(8) == 0 {
+		priority, seconds := r.IntN(3)-1, r.Int64N(2)
+		rec.Set = &job.Set{Priority: &priority, Time: &seconds}
+	}
+	if r.IntN(8) == 0 {
 		rec.Head = &job.Head{Format: 1, Owner: "a<b", Spec: job.Spec{Kind: "python"}}
 	}
 	for _, s := range []*string{(*string)(&rec.Attempt), (*string)(&rec.Request)} {

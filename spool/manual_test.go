@@ -23,7 +23,7 @@ func TestManual(t *testing.T) {
 	for _, w := range strings.FieldsFunc(page, func(r rune) bool { return strings.ContainsRune(" \n,;()", r) }) {
 		words[w] = true
 	}
-	for _, v := range []any{job.Record{}, job.Head{}, job.Spec{}, job.Job{}, job.Input{}, job.Resources{}, job.Option{}} {
+	for _, v := range []any{job.Record{}, job.Set{}, job.Head{}, job.Spec{}, job.Job{}, job.Input{}, job.Resources{}, job.Option{}} {
 		for _, name := range members(reflect.TypeOf(v)) {
 			if !words[name] {
 				t.Errorf("the member %q of a %T is not in the manual", name, v)
@@ -31,7 +31,7 @@ func TestManual(t *testing.T) {
 		}
 	}
 	for _, k := range []job.Kind{job.KindBatch, job.KindStart, job.KindDone, job.KindFailed, job.KindBack, job.KindAdopt,
-		job.KindCancelled, job.KindRetry, job.KindHold, job.KindRelease, job.KindLate, job.KindOpened, job.KindClosed,
+		job.KindCancelled, job.KindRetry, job.KindHold, job.KindRelease, job.KindSet, job.KindLate, job.KindOpened, job.KindClosed,
 		job.KindDeleted, job.KindNode, job.KindDrained, job.KindResumed} {
 		if !words[string(k)] {
 			t.Errorf("the event %q is not in the manual", k)

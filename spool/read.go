@@ -152,6 +152,10 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 			return nil
 		}
 		if rec.Job == "" && rec.Kind.Whole() {
+			if rec.Kind == job.KindSet {
+				all.set(rec.Set)
+				return nil
+			}
 			for i := range b.Jobs {
 				if err := all.fold(i, rec); err != nil {
 					return l.problem(err.Error())
@@ -172,6 +176,14 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 		return nil
 	})
 	return all, err
+}
+
+// set takes in what is asked for of the batch.
+func (r *rows) set(s *job.Set) {
+	if s != nil && s.Priority != nil {
+		priority := *s.Priority
+		r.priority = &priority
+	}
 }
 
 // fold takes a record into the row of job i.
@@ -195,6 +207,9 @@ func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 	var row job.Row
 	return b.Scan(func(i int, j *Brief) error {
 		row = job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
+		if all.priority != nil {
+			row.Priority = *all.priority
+		}
 		if p, ok := all.at(i); ok {
 			all.unpack(p, &row)
 		}

@@ -15,6 +15,8 @@ type rows struct {
 	slabs [][]packed
 	n     int
 
+	priority *int // of the batch, if it was set
+
 	words []string // texts, each once; the first is empty
 	ids   map[string]uint32
 }

@@ -25,6 +25,11 @@ func (t *tool) change(ctx context.Context, m *wire.Change) error {
 	switch m.Verb {
 	case "cancel", "retry", "hold", "release":
 		return t.changeJobs(m)
+	case "set":
+		if err := m.Set.Check(); err != nil {
+			return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: err.Error()}
+		}
+		return t.changeJobs(m)
 	case "delete":
 		return t.remove(ctx, m)
 	case "lost":
@@ -42,9 +47,11 @@ func (t *tool) change(ctx context.Context, m *wire.Change) error {
 }
 
 // kinds is what is logged of a job for what a tool asks.
-var kinds = map[string]job.Kind{"cancel": job.KindCancelled, "retry": job.KindRetry, "hold": job.KindHold, "release": job.KindRelease}
+var kinds = map[string]job.Kind{"cancel": job.KindCancelled, "retry": job.KindRetry, "hold": job.KindHold, "release": job.KindRelease,
+	"set": job.KindSet}
 
-// changeJobs cancels, retries, holds or releases jobs.
+// changeJobs cancels, retries, holds or releases jobs, or sets what is asked for of
+// them.
 func (t *tool) changeJobs(m *wire.Change) error {
 	q, err := t.parse(m.Args, m.All)
 	if err != nil {
@@ -75,7 +82,7 @@ func (t *tool) changeJobs(m *wire.Change) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: fmt.Sprintf(
 			"these are jobs of %s: only %s and operators may %s them", others, others, m.Verb)}
 	}
-	if !m.Dry || m.Verb == "retry" {
+	if !m.Dry || m.Verb == "retry" || m.Verb == "set" {
 		if ids, err = t.changeAll(m, ids); err != nil {
 			return err
 		}
@@ -120,11 +127,14 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 				err = t.canRetry(hold, ids, refs)
 			}
 		}
-		if err != nil || m.Dry {
+		switch {
+		case err == nil && m.Verb == "set":
+			changed = t.set(m, ids, refs)
+		case err != nil || m.Dry:
 			changed = ids
-			return
+		default:
+			changed = t.ask(m, ids, refs)
 		}
-		changed = t.ask(m, ids, refs)
 	})
 	if !ok {
 		return nil, &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}

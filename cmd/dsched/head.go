@@ -100,8 +100,9 @@ type batch struct {
 	specSum string
 	told    int64 // bytes of its log that watchers have been told of
 
-	limits []uint32 // seconds that each job may run, if they differ
-	needs  bool     // some job needs others
+	priority int      // as it is now
+	limits   []uint32 // seconds that each job may run, if they differ
+	needs    bool     // some job needs others
 }
 
 // limit is how many seconds a job may run; 0: as long as it likes.
@@ -118,7 +119,7 @@ func newBatch(b *spool.Batch) (*batch, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(spec)
-	return &batch{Batch: b, spec: spec, specSum: hex.EncodeToString(sum[:]), told: b.Durable()}, nil
+	return &batch{Batch: b, spec: spec, specSum: hex.EncodeToString(sum[:]), told: b.Durable(), priority: b.Head.Spec.Priority}, nil
 }
 
 // do has f called by the state's goroutine and waits until it was. What f
@@ -182,11 +183,12 @@ func (h *head) record(a sched.Action) {
 			return
 		}
 		rec.Job = name
+		b.take(int(a.Ref.Job), rec.Set)
 		if rec.Kind == job.KindStart || rec.Kind == job.KindAdopt {
 			rec.Limit = b.limit(int(a.Ref.Job))
 		}
 		h.store.Append(b.Batch, &rec)
-		h.logged = append(h.logged, logged{batch: b.Batch, rec: &rec})
+		h.logged = append(h.logged, logged{batch: b.Batch, rec: &rec, priority: b.priority})
 		h.say(b, &rec)
 	case sched.Drop:
 		h.store.Owe(h.batches[a.Ref.Batch].Batch)
@@ -200,8 +202,9 @@ func (h *head) record(a sched.Action) {
 // recordAll appends a record about a whole batch to its log. Who follows is shown the
 // jobs that it changes.
 func (h *head) recordAll(b *batch, rec *job.Record, jobs []uint32) {
+	b.take(-1, rec.Set)
 	h.store.Append(b.Batch, rec)
-	h.logged = append(h.logged, logged{batch: b.Batch, rec: rec})
+	h.logged = append(h.logged, logged{batch: b.Batch, rec: rec, priority: b.priority})
 	h.log.Info(string(rec.Kind), "batch", string(b.ID), "jobs", len(jobs), "by", rec.By)
 	if len(h.watchers) == 0 {
 		return
@@ -210,7 +213,7 @@ func (h *head) recordAll(b *batch, rec *job.Record, jobs []uint32) {
 		if len(jobs) > 0 && jobs[0] == uint32(i) {
 			one := *rec
 			one.Job, jobs = j.Name, jobs[1:]
-			h.logged = append(h.logged, logged{batch: b.Batch, rec: &one})
+			h.logged = append(h.logged, logged{batch: b.Batch, rec: &one, priority: b.priority})
 		}
 		return nil
 	})
@@ -306,7 +309,7 @@ func (h *head) start(a sched.Start) {
 		h.log.Error("a job's line cannot be read", "batch", b.ID, "job", a.Ref.Job, "why", err)
 		return
 	}
-	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, User: b.Head.Owner, Spec: b.specSum, Saved: a.Saved}
+	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, User: b.Head.Owner, Spec: b.specSum, Time: b.otherTime(int(a.Ref.Job), &j), Saved: a.Saved}
 	if inline(line, &j) {
 		m.Work = &j
 	}
@@ -405,6 +408,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
 		Needs: needs, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err = b.Replay(func(i int, rec *job.Record) error {
+		nb.take(i, rec.Set)
 		ref := sched.Ref{Batch: n, Job: sched.AllJobs}
 		if i >= 0 {
 			ref.Job = uint32(i)
@@ -424,7 +428,6 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 func (b *batch) asks() ([]sched.Ask, error) {
 	common := b.Head.Spec.Resources
 	usual := sched.AskOf(common)
-	limit := func(seconds int64) uint32 { return uint32(min(max(0, seconds), math.MaxUint32)) }
 	var all []sched.Ask // made with the first job that asks for something else
 	err := b.Scan(func(i int, j *spool.Brief) error {
 		b.needs = b.needs || j.Needs != nil
@@ -436,9 +439,9 @@ func (b *batch) asks() ([]sched.Ask, error) {
 		}
 		if j.Time != common.Time || b.limits != nil {
 			if b.limits == nil {
-				b.limits = slices.Repeat([]uint32{limit(common.Time)}, b.Jobs)
+				b.limits = slices.Repeat([]uint32{limitOf(common.Time)}, b.Jobs)
 			}
-			b.limits[i] = limit(j.Time)
+			b.limits[i] = limitOf(j.Time)
 		}
 		return nil
 	})

@@ -40,6 +40,8 @@ type simBatch struct {
 	accepted bool
 	left     bool // in incoming/, and perhaps not yet taken up
 	gone     bool // he was told that it is deleted
+	priority *int // that he was told it has; nil: it may have another
+	unsure   bool // he asked for one and was not answered, which may happen yet
 }
 
 func newPerson(w *world, i int) *person {
@@ -329,9 +331,11 @@ func (p *person) leave(b *simBatch) {
 func (p *person) busy(b *simBatch) {
 	err := p.once(func(h *ask.Head) error {
 		id := b.id.Job(b.jobs[p.r.IntN(len(b.jobs))].Name)
-		switch x := p.r.IntN(12); {
+		switch x := p.r.IntN(13); {
 		case x < 5:
-			return p.query(h, string(b.id))
+			return p.query(h, b)
+		case x == 12:
+			return p.set(h, b)
 		case x == 10:
 			return p.holdAll(h, b, []string{"hold", "hold", "release"}[p.r.IntN(3)])
 		case x == 11:
@@ -351,11 +355,33 @@ func (p *person) busy(b *simBatch) {
 	}
 }
 
-func (p *person) query(h *ask.Head, id string) error {
-	return ask.Rows(p.w.ctx, h, wire.Query{Of: "jobs", All: true}, &ask.Operands{Args: []string{id}}, func(r *job.Row) error {
+func (p *person) query(h *ask.Head, b *simBatch) error {
+	return ask.Rows(p.w.ctx, h, wire.Query{Of: "jobs", All: true}, &ask.Operands{Args: []string{string(b.id)}}, func(r *job.Row) error {
 		p.w.told(r.ID, r.State)
+		p.w.mu.Lock()
+		another := b.priority != nil && r.Priority != *b.priority && !p.w.rolled && !p.w.deleted[b.id]
+		p.w.mu.Unlock()
+		if another {
+			p.w.wrong("I4: the priority of %s was said to be %d, and is said to be %d", r.ID, *b.priority, r.Priority)
+		}
 		return nil
 	})
+}
+
+// set asks for another priority and another bound of a batch.
+func (p *person) set(h *ask.Head, b *simBatch) error {
+	priority, most := p.r.IntN(5)-2, p.r.IntN(4)
+	b.priority = nil
+	p.w.act("ana asks to set the priority of %s to %d, and its bound to %d", b.id, priority, most)
+	change := wire.Change{Verb: "set", Set: &job.Set{Priority: &priority, MaxRunning: &most}}
+	err := h.Change(p.w.ctx, change, &ask.Operands{Args: []string{string(b.id)}}, func(string) error {
+		b.priority = &priority
+		return nil
+	})
+	if b.unsure = b.unsure || err != nil; b.unsure {
+		b.priority = nil
+	}
+	return err
 }
 
 // change asks for a change of a job. That it is told to be made is one of the

@@ -19,10 +19,11 @@ const maxBehind = 4 << 20
 // A logged is a record, and the batch whose log it is in; or, without one, a job
 // that runs in another way than before, which no log tells.
 type logged struct {
-	batch *spool.Batch
-	rec   *job.Record
-	job   string
-	live  *liveJob
+	batch    *spool.Batch
+	priority int // of the batch then
+	rec      *job.Record
+	job      string
+	live     *liveJob
 }
 
 // A watcher is told of every record once it is durable.
@@ -110,7 +111,8 @@ func (f *follower) run(w *watcher) error {
 		}
 		for _, l := range logged {
 			if l.rec != nil && l.rec.Job == "" {
-				continue // of a whole batch: its jobs come one by one
+				f.changeBatch(l)
+				continue
 			}
 			if l.rec == nil {
 				if err := f.changeWay(l); err != nil {
@@ -139,6 +141,16 @@ func (f *follower) changeWay(l logged) error {
 	return f.enc.Encode(&row)
 }
 
+// changeBatch takes a record about a whole batch. The jobs that it moves come one by
+// one behind it.
+func (f *follower) changeBatch(l logged) {
+	for id, r := range f.rows {
+		if id.Batch() == l.batch.ID && !l.batch.Submitted.After(r.Submitted) {
+			r.Priority = l.priority
+		}
+	}
+}
+
 // change takes one record.
 func (f *follower) change(l logged) error {
 	r, ok := f.rows[l.batch.ID.Job(l.rec.Job)]
@@ -147,6 +159,7 @@ func (f *follower) change(l logged) error {
 			return nil
 		}
 		row := job.NewRow(l.batch.ID, l.rec.Job, &l.batch.Head, l.batch.Submitted)
+		row.Priority = l.priority
 		r = &row
 		f.rows[r.ID] = r
 	}

@@ -25,6 +25,7 @@ type Note struct {
 	User   string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 	Spec   string    `json:"spec"`           // SHA-256 of the batch's spec
 	Work   *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
+	Time   *int64    `json:"time,omitempty"` // seconds that it may run, where that is not what the job says; 0: no limit
 
 	Saved job.Token `json:"saved,omitempty"` // the attempt with whose saved files it goes on
 }

@@ -29,6 +29,7 @@ type Record struct {
 	Saved   bool   `json:"saved,omitempty"`   // of a back: and has saved what the next attempt goes on with
 	By      string `json:"by,omitempty"`      // the user who asked for it
 	Request Token  `json:"request,omitempty"` // the request that asked for it
+	Set     *Set   `json:"set,omitempty"`     // what is asked for from then on
 	State   string `json:"state,omitempty"`   // of a node: its state id
 	First   uint64 `json:"first,omitempty"`   // of a deleted batch: the Seq of its log's first line
 

@@ -54,6 +54,9 @@ func NewRow(batch BatchID, name string, head *Head, submitted time.Time) Row {
 // that is not legal is an error and changes nothing; of a record of the batch it is
 // none.
 func (r *Row) Fold(rec *Record) error {
+	if rec.Kind == KindSet && rec.Job == "" && rec.Set != nil && rec.Set.Priority != nil {
+		r.Priority = *rec.Set.Priority
+	}
 	next, ok := r.State.Next(rec.Kind)
 	if !ok && rec.Job == "" && rec.Kind.Whole() {
 		return nil

@@ -79,6 +79,7 @@ const (
 	KindRetry     Kind = "retry"     // somebody wants a job that is over and not done tried again
 	KindHold      Kind = "hold"      // the job waits for release
 	KindRelease   Kind = "release"   // the job waits for a node again
+	KindSet       Kind = "set"       // something else is asked for of jobs than when they were submitted
 	KindLate      Kind = "late"      // what an attempt left after its job went on without it is in attempts/
 )
 
@@ -94,7 +95,7 @@ const (
 
 // Whole says that a record of the kind may name no job: then it is about the whole
 // batch, and moves each job of it whose move is legal.
-func (k Kind) Whole() bool { return k == KindHold || k == KindRelease }
+func (k Kind) Whole() bool { return k == KindHold || k == KindRelease || k == KindSet }
 
 // Next is the state of a job in state s after a record of kind k, and whether
 // that move is legal. It is the whole table of legal moves (dspool(5)).
@@ -116,6 +117,8 @@ func (s State) Next(k Kind) (State, bool) {
 		return Held, s == Queued
 	case KindRelease:
 		return Queued, s == Held
+	case KindSet:
+		return s, !s.Over()
 	case KindLate:
 		return s, true
 	}

@@ -85,15 +85,18 @@ var legal = map[State]map[Kind]State{
 }
 
 var everyKind = []Kind{KindBatch, KindStart, KindDone, KindFailed, KindBack, KindAdopt, KindCancelled, KindRetry,
-	KindHold, KindRelease, KindLate, KindOpened, KindClosed, KindDeleted, KindNode, KindDrained, KindResumed, "", "other"}
+	KindHold, KindRelease, KindSet, KindLate, KindOpened, KindClosed, KindDeleted, KindNode, KindDrained, KindResumed, "", "other"}
 
 func TestNextIsTheTable(t *testing.T) {
 	for s := range numStates {
 		for _, k := range everyKind {
 			got, ok := s.Next(k)
 			want, legal := legal[s][k]
-			if k == KindLate {
+			switch k {
+			case KindLate:
 				want, legal = s, true
+			case KindSet:
+				want, legal = s, !s.Over()
 			}
 			if ok != legal || ok && got != want {
 				t.Errorf("%s, %s: %s, %v; want %s, %v", s, k, got, ok, want, legal)

@@ -31,10 +31,14 @@ func (e *tooMuchError) Error() string { return e.why }
 
 // resources is what an attempt asked for.
 func (a *attempt) resources(spec *job.Spec) job.Resources {
+	r := spec.Resources
 	if a.Work != nil && a.Work.Resources != nil {
-		return *a.Work.Resources
+		r = *a.Work.Resources
 	}
-	return spec.Resources
+	if a.Time != nil {
+		r.Time = *a.Time
+	}
+	return r
 }
 
 // shareOf is what an attempt that asks for r gets with its cpus. Who says nothing

@@ -206,18 +206,24 @@ func words(s string, width int) string {
 // jobTable is the table of jobs that dquery prints when no fields are named.
 type jobTable struct {
 	grid
-	each bool // no queued job is put together with others
+	each bool // no job that waits is put together with others
 
-	waiting int
-	batch   job.BatchID
-	first   job.Row // of those waiting
-	why     string  // the first reason for which some of those wait
-	whys    int     // so many wait for that
-	other   bool    // and some for another
+	batch job.BatchID // of those in crowds
+	wait  [2]crowd    // those that are queued, and those that are held
+}
+
+// A crowd is jobs of one batch that wait, to be told of in one row.
+type crowd struct {
+	n     int
+	first job.Row
+	why   string // the first reason for which some of them wait
+	whys  int    // so many wait for that
+	other bool   // and some for another
 }
 
 // NewJobTable prints jobs. If each is false the queued jobs of a batch that
-// come one after another, or between others of the batch, are one row.
+// come one after another, or between others of the batch, are one row, and so are
+// those that are held.
 func NewJobTable(look Look, each bool) Printer[job.Row] {
 	header := []string{"JOB", "STATE", "NODE", "RAN", "ENDED", "NOTE"}
 	return &jobTable{grid: grid{look: look, header: header}, each: each}
@@ -225,46 +231,65 @@ func NewJobTable(look Look, each bool) Printer[job.Row] {
 
 // Print takes one row.
 func (t *jobTable) Print(r *job.Row) error {
-	if batch := r.ID.Batch(); t.waiting > 0 && batch != t.batch {
-		if err := t.queued(); err != nil {
+	if batch := r.ID.Batch(); batch != t.batch {
+		if err := t.crowds(); err != nil {
 			return err
 		}
+		t.batch = batch
 	}
-	if r.State != job.Queued || t.each {
-		return t.job(r)
+	switch {
+	case t.each:
+	case r.State == job.Queued:
+		t.wait[0].add(r)
+		return nil
+	case r.State == job.Held:
+		t.wait[1].add(r)
+		return nil
 	}
-	if t.waiting++; t.waiting == 1 {
-		t.batch, t.first, t.why, t.whys, t.other = r.ID.Batch(), *r, "", 0, false
+	return t.job(r)
+}
+
+// add takes one job in.
+func (c *crowd) add(r *job.Row) {
+	if c.n++; c.n == 1 {
+		c.first = *r
 	}
-	if t.why == "" {
-		t.why = r.Reason
+	if c.why == "" {
+		c.why = r.Reason
 	}
-	if r.Reason != "" && r.Reason == t.why {
-		t.whys++
+	if r.Reason != "" && r.Reason == c.why {
+		c.whys++
 	}
-	t.other = t.other || r.Reason != "" && r.Reason != t.why
+	c.other = c.other || r.Reason != "" && r.Reason != c.why
+}
+
+// crowds prints the rows of those that wait, and forgets them.
+func (t *jobTable) crowds() error {
+	for i := range t.wait {
+		if err := t.crowd(&t.wait[i]); err != nil {
+			return err
+		}
+		t.wait[i] = crowd{}
+	}
 	return nil
 }
 
-// queued prints the row of those that wait.
-func (t *jobTable) queued() error {
-	n := t.waiting
-	t.waiting = 0
-	switch n {
+func (t *jobTable) crowd(c *crowd) error {
+	switch c.n {
 	case 0:
 		return nil
 	case 1:
-		return t.job(&t.first)
+		return t.job(&c.first)
 	}
-	why := t.why
+	why := c.why
 	switch {
 	case why == "":
-	case t.other:
+	case c.other:
 		why += ", and other reasons"
-	case t.whys < n:
-		why = fmt.Sprintf("%d of them: %s", t.whys, why)
+	case c.whys < c.n:
+		why = fmt.Sprintf("%d of them: %s", c.whys, why)
 	}
-	return t.add(false, fmt.Sprintf("%s (%d)", unit.Quote(string(t.batch)), n), "queued", "-", "-", "-", noted(why))
+	return t.add(false, fmt.Sprintf("%s (%d)", unit.Quote(string(t.batch)), c.n), c.first.State.String(), "-", "-", "-", noted(why))
 }
 
 func (t *jobTable) job(r *job.Row) error {
@@ -286,7 +311,7 @@ func (t *jobTable) job(r *job.Row) error {
 
 // Flush prints what was held back.
 func (t *jobTable) Flush() error {
-	if err := t.queued(); err != nil {
+	if err := t.crowds(); err != nil {
 		return err
 	}
 	return t.flush()

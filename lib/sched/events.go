@@ -218,6 +218,18 @@ type HoldJobs struct {
 	Release bool
 }
 
+// SetBatch changes what is asked for of a batch whose jobs are not all over. Of those
+// whose time is set these are the ones that had another; what that is the shell
+// keeps, as it follows from the records. A request that was already taken
+// changes nothing.
+type SetBatch struct {
+	Batch   uint32
+	Set     job.Set
+	Timed   []uint32
+	By      string
+	Request job.Token
+}
+
 // Tick lets time pass. It is given at least once a second: leases end in it,
 // transfers that failed are granted again, long work goes on.
 type Tick struct{}

@@ -65,7 +65,7 @@ func (t *tape) event() Event {
 	session := uint64(t.next(5))
 	ref := Ref{uint32(t.next(4)), uint32(t.next(5))}
 	request := job.Token(string(rune('a' + t.next(4))))
-	switch t.next(22) {
+	switch t.next(23) {
 	case 0:
 		b := AddBatch{Batch: ref.Batch, Jobs: t.next(5), Never: t.next(4) == 0, Replay: t.next(4) == 0, Closed: t.next(8) == 0,
 			Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: t.next(4)}}}
@@ -115,6 +115,9 @@ func (t *tape) event() Event {
 		return Cancel{ref, "u", request, ""}
 	case 17:
 		return Retry{ref, "u", request}
+	case 21:
+		priority, most := t.next(4)-1, t.next(3)
+		return SetBatch{Batch: ref.Batch, Set: job.Set{Priority: &priority, MaxRunning: &most}, Timed: []uint32{ref.Job}, By: "u", Request: request}
 	case 20:
 		return HoldJobs{Batch: ref.Batch, Jobs: [][]uint32{{ref.Job}, {0, 1, 2, 3, 4}, {3, 1, 3}}[t.next(3)], By: "u", Request: request, Release: t.next(2) == 0}
 	case 19:

@@ -20,7 +20,7 @@ func (e HoldJobs) apply(m *Machine) {
 	if b == nil || !b.ready {
 		return
 	}
-	jobs := b.those(e.Jobs, from, e.Request)
+	jobs := b.those(e.Jobs, e.Request, func(s job.State) bool { return s == from })
 	rec := job.Record{Kind: kind, By: e.By, Request: e.Request}
 	if len(jobs) > 1 && len(jobs) == b.counts[from] {
 		m.logAll(b, rec, jobs)
@@ -34,11 +34,11 @@ func (e HoldJobs) apply(m *Machine) {
 	}
 }
 
-// those is the jobs of a list that are in a state and for which the request was not
-// taken, each once, in order.
-func (b *batch) those(list []uint32, in job.State, id job.Token) []uint32 {
+// those is the jobs of a list that are in such a state and for which the request was
+// not taken, each once, in order.
+func (b *batch) those(list []uint32, id job.Token, in func(job.State) bool) []uint32 {
 	list = slices.DeleteFunc(slices.Clone(list), func(i uint32) bool {
-		return int64(i) >= int64(len(b.state)) || b.state[i] != in || b.took(i, id)
+		return int64(i) >= int64(len(b.state)) || !in(b.state[i]) || b.took(i, id)
 	})
 	slices.Sort(list)
 	return slices.Compact(list)
@@ -55,8 +55,11 @@ func (m *Machine) logAll(b *batch, rec job.Record, jobs []uint32) {
 
 // foldAll is fold for a record about a whole batch.
 func (m *Machine) foldAll(b *batch, rec *job.Record) error {
-	if !rec.Kind.Whole() {
+	switch {
+	case !rec.Kind.Whole():
 		return fmt.Errorf("%s is no event of a whole batch", rec.Kind)
+	case rec.Kind == job.KindSet && rec.Set != nil:
+		b.set(m, rec.Set)
 	}
 	for i, s := range b.state {
 		if next, ok := s.Next(rec.Kind); ok {

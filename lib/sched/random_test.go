@@ -549,7 +549,9 @@ func (s *sim) request() {
 		s.requests++
 	}
 	id := job.Token(fmt.Sprint("q", s.requests))
-	switch s.rand.IntN(5) {
+	switch s.rand.IntN(6) {
+	case 5:
+		s.give(SetBatch{Batch: ref.Batch, Set: s.someSet(), Timed: s.someOf(ref), By: "u", Request: id})
 	case 0, 1:
 		s.give(Cancel{Ref: ref, By: "u", Request: id})
 	case 2, 3:
@@ -557,6 +559,21 @@ func (s *sim) request() {
 	default:
 		s.give(HoldJobs{Batch: ref.Batch, Jobs: s.someOf(ref), By: "u", Request: id, Release: s.rand.IntN(3) == 0})
 	}
+}
+
+// someSet is what may be set, any part of it.
+func (s *sim) someSet() (set job.Set) {
+	priority, most, seconds := s.rand.IntN(4)-1, s.rand.IntN(4), int64(s.rand.IntN(3))
+	if s.rand.IntN(2) == 0 {
+		set.Priority = &priority
+	}
+	if s.rand.IntN(2) == 0 {
+		set.MaxRunning = &most
+	}
+	if s.rand.IntN(2) == 0 {
+		set.Time = &seconds
+	}
+	return set
 }
 
 // someOf is a job, or some of its batch, or all.

@@ -275,7 +275,7 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 func (m *Machine) Snapshot() string {
 	var s strings.Builder
 	for _, b := range m.sorted() {
-		fmt.Fprintf(&s, "batch %d %s open=%d avoid=%s\n", b.num, b.id, b.open, names(b.avoid))
+		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s\n", b.num, b.id, b.open, b.priority, b.most, names(b.avoid))
 		if b.gates != nil {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
 		}

@@ -199,6 +199,7 @@ type (
 		User    string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 		Spec    string    `json:"spec"`           // SHA-256 of the batch's spec as JSON; fetched once for each batch
 		Work    *job.Job  `json:"work,omitempty"` // absent when it is long: fetched
+		Time    *int64    `json:"time,omitempty"` // seconds that it may run, where that is not what the job says; 0: no limit
 
 		Saved job.Token `json:"saved,omitempty"` // the attempt whose saved files it goes on with: fetched
 	}
@@ -291,11 +292,12 @@ type (
 	// changes nothing twice.
 	Change struct {
 		Ref    job.Token `json:"ref"`
-		Verb   string    `json:"verb"` // cancel, retry, hold, release; delete (whole batches); lost, drain, resume, accept (Args is a node and its key or address), remove (Args is a node)
+		Verb   string    `json:"verb"` // cancel, retry, hold, release, set; delete (whole batches); lost, drain, resume, accept (Args is a node and its key or address), remove (Args is a node)
 		Args   []string  `json:"args"`
 		All    bool      `json:"all,omitempty"` // everybody's
 		Dry    bool      `json:"dry,omitempty"` // say, do not do
 		Reason string    `json:"reason,omitempty"`
+		Set    *job.Set  `json:"set,omitempty"` // of set: to what
 	}
 	// Pull asks for the result of one job, or of one attempt: a Send of
 	// OfManifest. The tool answers with Pick, the head with a Send of OfTree.

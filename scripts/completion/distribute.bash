@@ -19,6 +19,7 @@ _distribute_options() {
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;
+	dset) options='-H: -T: -m: -n -p: -q -v' ;;
 	dsubmit) options='-H: -J: -Q -R: -b: -i: -n -q -s: -u -v -w' ;;
 	dwait) options='-H: -T: -q -v' ;;
 	esac
@@ -39,4 +40,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dsubmit dwait
+	dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dset dsubmit dwait

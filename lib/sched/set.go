@@ -1,0 +1,57 @@
+package sched
+
+import "distribute/lib/job"
+
+func (e SetBatch) apply(m *Machine) {
+	b := m.batches[e.Batch]
+	if b == nil || !b.ready || b.open == 0 || b.took(AllJobs, e.Request) {
+		return
+	}
+	of := b.differs(&e.Set)
+	timed := b.those(e.Timed, e.Request, func(s job.State) bool { return !s.Over() })
+	if len(timed) > 0 && len(timed) == b.open {
+		of.Time, timed = e.Set.Time, nil
+	}
+	rec := job.Record{Kind: job.KindSet, By: e.By, Request: e.Request}
+	for _, i := range timed {
+		rec.Set = &job.Set{Time: e.Set.Time}
+		m.log(Ref{b.num, i}, rec)
+	}
+	if of != (job.Set{}) {
+		rec.Set = &of
+		m.logAll(b, rec, nil)
+	}
+}
+
+// differs is what of a set is of a whole batch and other than it is, but for the time.
+func (b *batch) differs(s *job.Set) (of job.Set) {
+	if p := s.Priority; p != nil && *p != b.priority {
+		of.Priority = p
+	}
+	if n := s.MaxRunning; n != nil && *n != b.most {
+		of.MaxRunning = n
+	}
+	return of
+}
+
+// Differs says that [SetBatch] would give a batch another priority, or another bound.
+func (m *Machine) Differs(batch uint32, s *job.Set) bool {
+	b := m.batches[batch]
+	return b != nil && b.differs(s) != job.Set{}
+}
+
+// set takes in what is asked for of a batch from now on.
+func (b *batch) set(m *Machine, s *job.Set) {
+	for _, q := range b.queues {
+		q.c.hide(q) // while it is found where its priority was
+	}
+	if s.Priority != nil {
+		b.priority = *s.Priority
+	}
+	if s.MaxRunning != nil {
+		b.most = *s.MaxRunning
+	}
+	for _, q := range b.queues {
+		m.enter(q)
+	}
+}

@@ -1,0 +1,66 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+)
+
+func setTo(batch uint32, s job.Set, timed ...uint32) Event {
+	return SetBatch{Batch: batch, Set: s, Timed: timed, By: "ana"}
+}
+
+func TestSets(t *testing.T) {
+	high, one, none, hour := 7, 1, 0, int64(3600)
+	for _, c := range []struct {
+		name  string
+		steps []step
+	}{
+		{"a batch that is set above another goes first", []step{
+			{0, Loaded{}, ""},
+			{0, asks(1, 1, 2, 0, 0), ""},
+			{0, asks(2, 1, 2, 0, 0), ""},
+			{0, setTo(2, job.Set{Priority: &high}), "set 2/all"},
+			{1, setTo(2, job.Set{Priority: &high}), ""},
+			{1, up(1, "ws1", 1), "node ws1 s1"},
+			{1, ListEnd{1}, "start 2/0 a1~1 ws1/1; START 1 2/0 a1"},
+			{2, setTo(1, job.Set{Priority: &high}), "set 1/all"},
+			{9, ended(1, 1, exited(1, "")), "failed 2/0 a1; HAVE 1 a1; start 1/0 a2~1 ws1/1; START 1 1/0 a2"},
+		}},
+		{"a bound is set, and taken away", []step{
+			{0, Loaded{}, ""},
+			{0, asks(1, 1, 4, 0, 0), ""},
+			{0, setTo(1, job.Set{MaxRunning: &one}), "set 1/all"},
+			{0, up(1, "ws1", 2), "node ws1 s1"},
+			{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
+			{1, setTo(1, job.Set{MaxRunning: &none}), "set 1/all; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+			{2, setTo(1, job.Set{MaxRunning: &one}), "set 1/all"},
+			{9, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
+			{9, ended(1, 2, exited(1, "")), "failed 1/1 a2; HAVE 1 a2; start 1/2 a3~1 ws1/1; START 1 1/2 a3"},
+		}},
+		{"a time is of jobs, or of all that are not over", []step{
+			{0, Loaded{}, ""},
+			{0, asks(1, 1, 3, 0, 0), ""},
+			{0, setTo(1, job.Set{Time: &hour}, 2, 1, 9), "set 1/1; set 1/2"},
+			{1, Cancel{Ref: Ref{1, 0}}, "cancelled 1/0"},
+			{2, setTo(1, job.Set{Time: &hour}, 0, 1), "set 1/1"},
+			{3, setTo(1, job.Set{Time: &hour, Priority: &high}, 0, 1, 2), "set 1/all"},
+			{4, SetBatch{Batch: 1, Set: job.Set{MaxRunning: &one}, Request: "q"}, "set 1/all"},
+			{5, SetBatch{Batch: 1, Set: job.Set{MaxRunning: &none}, Request: "q"}, ""},
+			{6, Cancel{Ref: Ref{1, 1}}, "cancelled 1/1"},
+			{6, Cancel{Ref: Ref{1, 2}}, "cancelled 1/2; CLOSED 1"},
+			{7, setTo(1, job.Set{Priority: &one}), ""},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			for i, s := range c.steps {
+				r.now = max(r.now, time.Duration(s.at)*time.Second)
+				if got := show(r.apply(s.ev)); got != s.want {
+					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
+				}
+			}
+		})
+	}
+}
