@@ -45,6 +45,7 @@ type Batch struct {
 type Brief struct {
 	Name          string
 	Needs         []string // which the caller may keep
+	Retries       int      // as the job asks, or else the batch
 	job.Resources          // as the job asks, or else the batch
 }
 
@@ -58,7 +59,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 		if err != nil {
 			return b.lineProblem(i, err)
 		}
-		brief.Needs = nil
+		brief.Needs, brief.Retries = nil, b.Head.Spec.Retries
 		name, own, ok := scanBrief(text, &brief)
 		if ok {
 			brief.Name = string(name)
@@ -68,6 +69,9 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 				return b.lineProblem(i, err)
 			}
 			brief.Name, brief.Needs, own = j.Name, j.Needs, j.Resources != nil
+			if j.Retries != nil {
+				brief.Retries = *j.Retries
+			}
 			if own {
 				brief.Resources = *j.Resources
 			}
@@ -79,8 +83,8 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 	})
 }
 
-// scanBrief finds the name of a job, which jobs it needs, and what it asks for, if
-// it says that itself. A quote within a string stands behind a backslash, so what is
+// scanBrief finds the name of a job, which jobs it needs, and how often it is tried
+// again and what it asks for, if it says that itself. A quote within a string stands behind a backslash, so what is
 // found is a key.
 func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 	s := line.Scan{B: b}
@@ -90,8 +94,12 @@ func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 	if name, ok = s.Text(); !ok {
 		return nil, false, false
 	}
-	if !texts(&s, `,"needs":`, &brief.Needs) {
+	var times *int
+	if !texts(&s, `,"needs":`, &brief.Needs) || !retries(&s, &times) {
 		return nil, false, false
+	}
+	if times != nil {
+		brief.Retries = *times
 	}
 	i := bytes.Index(b[s.I:], []byte(`"resources"`))
 	if i < 0 {

@@ -64,6 +64,9 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	if r.Saved {
 		b = append(b, `,"saved":true`...)
 	}
+	if r.Failed {
+		b = append(b, `,"failed":true`...)
+	}
 	b = line.AppendTextMember(b, `,"by":`, r.By)
 	b = line.AppendTextMember(b, `,"request":`, string(r.Request))
 	if r.Set != nil {
@@ -145,6 +148,10 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 	b = append(b, `{"name":`...)
 	b = line.AppendText(b, j.Name)
 	b = appendTexts(b, `,"needs":`, j.Needs)
+	if j.Retries != nil {
+		b = append(b, `,"retries":`...)
+		b = strconv.AppendInt(b, int64(*j.Retries), 10)
+	}
 	b = appendTexts(b, `,"run":`, j.Run)
 	if len(j.Inputs) > 0 {
 		b = append(b, `,"inputs":`...)

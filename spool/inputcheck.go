@@ -38,7 +38,7 @@ func checkSpec(spec *job.Spec) error {
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
-	errs = append(errs, spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder())
+	errs = append(errs, spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
 	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
 		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
 	}
@@ -82,6 +82,11 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 	}
 	if j.Resources != nil {
 		if err := j.Resources.Check(); err != nil {
+			return err
+		}
+	}
+	if j.Retries != nil {
+		if err := spec.CheckRetries(*j.Retries); err != nil {
 			return err
 		}
 	}

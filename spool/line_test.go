@@ -58,7 +58,7 @@ func randomRecord(r *rand.Rand) *job.Record {
 	rec := &job.Record{Seq: r.Uint64() >> r.IntN(64), Time: randomTime(r), Kind: kinds[r.IntN(len(kinds))],
 		Job: randomText(r), Attempt: job.Token(randomText(r)), Try: r.IntN(3), Node: randomText(r), CPUs: r.IntN(3),
 		Memory: int64(r.IntN(2)) << 33, GPUs: r.IntN(2), Limit: int64(r.IntN(2)) * 3600,
-		Manifest: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Lost: r.IntN(2) == 0, Evicted: r.IntN(2) == 0, Saved: r.IntN(2) == 0,
+		Manifest: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Lost: r.IntN(2) == 0, Evicted: r.IntN(2) == 0, Saved: r.IntN(2) == 0, Failed: r.IntN(2) == 0,
 		By: randomText(r), Request: job.Token(randomText(r)), State: randomText(r)}
 	floats := []float64{0, 1, 0.001, 123.4567, 1e-9, 4e9, 1e12, math.NaN(), math.Inf(-1), 0.1 + 0.2, -3.5}
 	rec.Outcome = job.Outcome{Signal: randomText(r), Reason: randomText(r), Started: randomTime(r), Ended: randomTime(r),
@@ -112,6 +112,10 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 	for range r.IntN(3) {
 		j.Needs = append(j.Needs, []string{"mesh", "re=*", "[a-c]?"}[r.IntN(3)])
 	}
+	if times := r.IntN(4); times > 0 {
+		times--
+		j.Retries = &times
+	}
 	for range r.IntN(4) {
 		j.Run = append(j.Run, strings.ToValidUTF8(randomText(r), "?"))
 	}
@@ -152,6 +156,9 @@ func TestJobsComeBack(t *testing.T) {
 		name, own, ok := scanBrief(text[:len(text)-sumLen], &brief)
 		if want.Needs = j.Needs; j.Resources != nil {
 			want.Resources = *j.Resources
+		}
+		if j.Retries != nil {
+			want.Retries = *j.Retries
 		}
 		if !ok || string(name) != j.Name || own != (j.Resources != nil) || !reflect.DeepEqual(brief, want) {
 			t.Fatalf("%s\nin brief %q, %+v, %v", text, name, brief, ok)
@@ -273,6 +280,9 @@ func FuzzJobLine(f *testing.F) {
 		if name, own, ok := scanBrief(object, &brief); ok && errSlow == nil {
 			if want.Needs = slow.Needs; slow.Resources != nil {
 				want.Resources = *slow.Resources
+			}
+			if slow.Retries != nil {
+				want.Retries = *slow.Retries
 			}
 			if string(name) != slow.Name || own != (slow.Resources != nil) || !reflect.DeepEqual(brief, want) {
 				t.Fatalf("%q is in brief %q with %+v, and whole %+v", object, name, brief, slow)

@@ -56,7 +56,7 @@ type packed struct {
 	given                 int64 // bytes of memory
 	token, manifest       sum
 	node, signal, reason  uint32 // words
-	from                  uint32 // the same
+	from, after           uint32 // the same
 	attempt, cpus         int32
 	gpus                  uint16
 	limit                 uint32 // seconds
@@ -138,7 +138,7 @@ func (r *rows) pack(p *packed, row *job.Row) {
 		memory: row.MemoryPeak, written: row.Written,
 		given: row.Memory, gpus: uint16(row.GPUs), limit: uint32(row.Limit),
 		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
-		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From),
+		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From), after: r.word(row.After),
 		attempt: int32(row.Attempt), cpus: int32(row.CPUs), state: row.State, saved: row.Saved,
 	}
 	if row.Exit != nil {
@@ -150,7 +150,7 @@ func (r *rows) pack(p *packed, row *job.Row) {
 func (r *rows) unpack(p *packed, row *job.Row) {
 	row.Started, row.Ended = unpackTime(p.started), unpackTime(p.ended)
 	row.Runtime, row.Paused, row.CPUTime = unpackSeconds(p.runtime), unpackSeconds(p.paused), unpackSeconds(p.cpu)
-	row.Ran, row.From = unpackSeconds(p.ran), r.words[p.from]
+	row.Ran, row.From, row.After = unpackSeconds(p.ran), r.words[p.from], r.words[p.after]
 	row.MemoryPeak, row.Written = p.memory, p.written
 	row.Memory, row.GPUs, row.Limit = p.given, int(p.gpus), int64(p.limit)
 	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)

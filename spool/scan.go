@@ -80,6 +80,7 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 	r.Lost = s.Has(`,"lost":true`)
 	r.Evicted = s.Has(`,"evicted":true`)
 	r.Saved = s.Has(`,"saved":true`)
+	r.Failed = s.Has(`,"failed":true`)
 	return d.wordMember(&s, `,"by":`, &r.By) &&
 		d.wordMember(&s, `,"request":`, (*string)(&r.Request)) &&
 		d.wordMember(&s, `,"state":`, &r.State) &&
@@ -118,7 +119,7 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 		return false
 	}
 	j.Name = string(name)
-	if !texts(&s, `,"needs":`, &j.Needs) || !texts(&s, `,"run":`, &j.Run) {
+	if !texts(&s, `,"needs":`, &j.Needs) || !retries(&s, &j.Retries) || !texts(&s, `,"run":`, &j.Run) {
 		return false
 	}
 	if s.Has(`,"inputs":`) && !s.List(func() bool {
@@ -142,6 +143,17 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 		return false
 	}
 	return s.I == len(b)
+}
+
+// retries reads how often the job is tried again, if it comes next.
+func retries(s *line.Scan, to **int) bool {
+	if !s.Has(`,"retries":`) {
+		return true
+	}
+	n, ok := s.Number()
+	times := int(n)
+	*to = &times
+	return ok && int64(times) == n
 }
 
 // texts reads a member that is a list of texts, if it comes next.

@@ -276,7 +276,7 @@ func TestSubmission(t *testing.T) {
 		briefs = append(briefs, *j)
 		return nil
 	})
-	if one := (job.Resources{CPUs: 1}); err != nil || !reflect.DeepEqual(briefs, []Brief{{"a", nil, one}, {"b", nil, one}, {"c", nil, one}}) {
+	if one := (job.Resources{CPUs: 1}); err != nil || !reflect.DeepEqual(briefs, []Brief{{"a", nil, 0, one}, {"b", nil, 0, one}, {"c", nil, 0, one}}) {
 		t.Errorf("Scan: %+v, %v", briefs, err)
 	}
 }

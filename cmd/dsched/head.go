@@ -393,7 +393,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	asks, err := nb.asks()
+	asks, again, err := nb.asks()
 	if err != nil {
 		return 0, err
 	}
@@ -406,7 +406,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	h.batches[n], h.byID[b.ID] = nb, n
 	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs})
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
-		Needs: needs, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
+		Again: again, Needs: needs, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err = b.Replay(func(i int, rec *job.Record) error {
 		nb.take(i, rec.Set)
 		ref := sched.Ref{Batch: n, Job: sched.AllJobs}
@@ -423,19 +423,25 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 	return n, nil
 }
 
-// asks is what each job of the batch asks for, nil if all ask for the same. It
-// sets limits and needs.
-func (b *batch) asks() ([]sched.Ask, error) {
+// asks is what each job of the batch asks for, and how often it is tried again, nil
+// if that is the same for all. It sets limits and needs.
+func (b *batch) asks() (all []sched.Ask, again []uint8, err error) {
 	common := b.Head.Spec.Resources
 	usual := sched.AskOf(common)
-	var all []sched.Ask // made with the first job that asks for something else
-	err := b.Scan(func(i int, j *spool.Brief) error {
+	often := func(n int) uint8 { return uint8(min(max(0, n), job.MaxRetries)) }
+	err = b.Scan(func(i int, j *spool.Brief) error {
 		b.needs = b.needs || j.Needs != nil
 		if ask := sched.AskOf(j.Resources); ask != usual || all != nil {
 			if all == nil {
-				all = slices.Repeat([]sched.Ask{usual}, b.Jobs)
+				all = slices.Repeat([]sched.Ask{usual}, b.Jobs) // with the first job that asks for something else
 			}
 			all[i] = ask
+		}
+		if j.Retries != b.Head.Spec.Retries || again != nil {
+			if again == nil {
+				again = slices.Repeat([]uint8{often(b.Head.Spec.Retries)}, b.Jobs)
+			}
+			again[i] = often(j.Retries)
 		}
 		if j.Time != common.Time || b.limits != nil {
 			if b.limits == nil {
@@ -445,7 +451,7 @@ func (b *batch) asks() ([]sched.Ask, error) {
 		}
 		return nil
 	})
-	return all, err
+	return all, again, err
 }
 
 // needed is which of its jobs need which, when asks has looked at them.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"distribute/lib/cli"
@@ -304,7 +305,7 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 			snap.over(r)
 			if r.State == job.Queued && stuck != nil {
 				if why := stuck(number); why != "" {
-					r.Reason = why
+					r.Reason = strings.TrimPrefix(r.After+"; "+why, "; ")
 				}
 			}
 			return f(r)

@@ -280,6 +280,7 @@ func (w *world) batchAtRest(s *spool.Spool, b *simBatch) {
 		}
 	}
 	w.logAtRest(s, b)
+	w.triesAtRest(s, b)
 	if !rolled {
 		w.stepsAtRest(s, b)
 	}

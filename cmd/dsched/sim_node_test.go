@@ -280,6 +280,9 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	}
 	seconds, _ := strconv.ParseFloat(o.Argv[1], 64)
 	exit, _ := strconv.Atoi(o.Argv[2])
+	if len(o.Argv) > 3 && o.Argv[3] == n.name {
+		exit = 1
+	}
 	write := func(name, text string) error {
 		f, err := os.OpenFile(n.path(o.rel, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {

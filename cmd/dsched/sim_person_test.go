@@ -65,6 +65,8 @@ func (p *person) invent(id job.BatchID) *simBatch {
 	if p.r.IntN(4) == 0 {
 		b.spec.Retry = job.Never
 		p.w.set(func() { p.w.never[id] = true })
+	} else {
+		b.spec.Retries = max(0, p.r.IntN(5)-2)
 	}
 	if p.r.IntN(4) == 0 {
 		b.spec.Build = []string{"sim", strings.Repeat("x", p.r.IntN(20))}
@@ -80,6 +82,12 @@ func (p *person) invent(id job.BatchID) *simBatch {
 			exit = 1
 		}
 		j := job.Job{Name: "j" + strconv.Itoa(i), Run: []string{"sim", fmt.Sprint(seconds * (1 + p.r.Float64())), strconv.Itoa(exit)}}
+		if p.r.IntN(6) == 0 {
+			j.Run = append(j.Run, "ws"+strconv.Itoa(p.r.IntN(3))) // where it fails if it does not everywhere
+		}
+		if times := p.r.IntN(8); times < 3 && b.spec.Retry == "" {
+			j.Retries = &times
+		}
 		if len(b.spec.Inputs) == 0 && p.r.IntN(6) == 0 {
 			j.Inputs = input(3)
 		}

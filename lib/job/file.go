@@ -103,8 +103,8 @@ func notYet(keys ...string) map[string]string {
 var (
 	topKeys = conf.Keys{
 		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running",
-			"canary", "stop_after"},
-		Refused: notYet("sweep", "outputs", "retries", "env", "notify", "lease"),
+			"canary", "stop_after", "retries"},
+		Refused: notYet("sweep", "outputs", "env", "notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	resKeys  = conf.Keys{Known: []string{"cpus", "memory", "gpus", "disk", "time"}}
@@ -137,6 +137,9 @@ func (r *reader) batch() {
 	r.f.Spec.Slurm = r.slurm(top.Get("slurm"))
 	r.f.Spec.Keep = r.keep(top.Get("keep"))
 	r.f.Spec.Retry = r.retry(top.Get("retry"))
+	if n := r.retries(top.Get("retries")); n != nil {
+		r.f.Spec.Retries = *n
+	}
 	r.f.Spec.Private = top.Get("private").Bool()
 	r.f.Spec.Checkpoint = r.checkpoint(top.Get("checkpoint"))
 	r.f.Spec.Priority = int(top.Get("priority").Int(-MaxPriority, MaxPriority))
@@ -190,6 +193,18 @@ func (r *reader) retry(n conf.Node) string {
 		return n.Text()
 	}
 	return ""
+}
+
+// retries reads how often a job is tried again that fails; nil if it is not said.
+func (r *reader) retries(n conf.Node) *int {
+	if n.Absent() {
+		return nil
+	}
+	times := int(n.Int(0, MaxRetries))
+	if times > 0 && r.f.Spec.Retry == Never {
+		n.Errorf(`"retries: %d" and "retry: never" contradict each other: remove one of them`, times)
+	}
+	return &times
 }
 
 func (r *reader) meta(m conf.Map) {

@@ -166,7 +166,10 @@ var mistakes = []struct{ in, want string }{
 	{"command: {initialize: {}}", `2:10: "jobs" is missing in "command"`},
 	{"command: {jobs: {name: j}}", `2:17: "jobs" must be a list, not a mapping: write a list, a job an entry`},
 	{"command: {jobs: [{name: j, run: [a], file: b}]}", `2:38: "file" is for python batches: write "run" with a list, as in [python3, main.py]`},
-	{"command: {jobs: [{name: j, run: [a], retries: 3}]}", `2:38: "retries" is not supported by this version: remove it`},
+	{"command: {jobs: [{name: j, run: [a], retries: 101}]}\nretries: few", "2:47: \"retries\" must be a whole number from 0 to 100, not \"101\"\n" +
+		"3:10: \"retries\" must be a whole number from 0 to 100, not \"few\""},
+	{"command: {jobs: [{name: j, run: [a], retries: 3}]}\nretries: 2\nretry: never", "2:47: \"retries: 3\" and \"retry: never\" contradict each other: remove one of them\n" +
+		"3:10: \"retries: 2\" and \"retry: never\" contradict each other: remove one of them"},
 	{"command: {jobs: [{name: j, rnu: [a]}]}", "2:18: \"run\" is missing in \"jobs\"\n2:28: unknown key \"rnu\" (did you mean \"run\"?)"},
 	{"command: {jobs: []}\nresources: {cpus: 0}", `3:19: "cpus" must be a whole number from 1 to 65536, not "0"`},
 	{"command: {jobs: []}\nresources: {cpus: 1.5}", `3:19: "cpus" must be a whole number, or "all" for the whole machine, not "1.5"`},

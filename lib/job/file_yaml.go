@@ -42,6 +42,9 @@ func (f *File) YAML() []byte {
 	if f.Spec.Resources != (Resources{}) {
 		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources, Resources{}))
 	}
+	if f.Spec.Retries > 0 {
+		fmt.Fprintf(&w, "retries: %d\n", f.Spec.Retries)
+	}
 	if f.Spec.Canary > 0 {
 		fmt.Fprintf(&w, "canary: %d\n", f.Spec.Canary)
 	}
@@ -76,6 +79,9 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	}
 	if len(j.Needs) > 0 {
 		w.WriteString(", needs: " + flow(j.Needs))
+	}
+	if j.Retries != nil {
+		fmt.Fprintf(w, ", retries: %d", *j.Retries)
 	}
 	if j.Resources != nil {
 		w.WriteString(", resources: " + resourcesYAML(*j.Resources, f.Spec.Resources))

@@ -27,6 +27,7 @@ type Record struct {
 	Lost    bool   `json:"lost,omitempty"`    // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
 	Evicted bool   `json:"evicted,omitempty"` // of a back: the attempt was asked to leave its node
 	Saved   bool   `json:"saved,omitempty"`   // of a back: and has saved what the next attempt goes on with
+	Failed  bool   `json:"failed,omitempty"`  // of a back: the attempt failed, and the job is tried again; with Memory its node had no more than that
 	By      string `json:"by,omitempty"`      // the user who asked for it
 	Request Token  `json:"request,omitempty"` // the request that asked for it
 	Set     *Set   `json:"set,omitempty"`     // what is asked for from then on
@@ -74,7 +75,7 @@ type Result struct {
 	Files       int    `json:"files,omitempty"`        //
 	Bytes       int64  `json:"bytes,omitempty"`        // in the files
 	Unstarted   bool   `json:"unstarted,omitempty"`    // it never ran, and never will
-	NoRoom      bool   `json:"no_room,omitempty"`      // with Unstarted: its node's disk has no room for it
+	NoRoom      bool   `json:"no_room,omitempty"`      // with Unstarted: its node has no room for it; with Evicted: nor memory any more
 	Barred      bool   `json:"barred,omitempty"`       // with Unstarted: its node does not run jobs of who has submitted it
 	NodePaused  bool   `json:"node_paused,omitempty"`  // with Unstarted: its node is paused
 	Evicted     bool   `json:"evicted,omitempty"`      // it was asked to leave its node

@@ -41,6 +41,7 @@ type Row struct {
 	UID      int    `json:"-"` // of the owner, on the head: his name is for the eye
 	Manifest string `json:"-"` // of what is kept of it: of the accepted result, or of the last attempt
 	From     string `json:"-"` // the node of the attempt with whose saved files it goes on
+	After    string `json:"-"` // how the attempt before ended, and where, if the job was tried again since that failed
 	Saved    bool   `json:"-"` // the last attempt has saved that, and it is gone with the end of the job
 }
 
@@ -87,6 +88,10 @@ func (r *Row) Fold(rec *Record) error {
 		r.From = ""
 	case KindBack:
 		r.end(rec.Outcome, rec.Manifest)
+		if rec.Failed {
+			r.After = "after " + rec.Words() + " on " + rec.Node
+			r.Reason = r.After
+		}
 		if r.Saved = rec.Saved; rec.Saved {
 			r.From = rec.Node
 		}
@@ -97,7 +102,7 @@ func (r *Row) Fold(rec *Record) error {
 			r.Manifest = ""
 		}
 	case KindRetry:
-		r.Runtime = 0
+		r.Runtime, r.After = 0, ""
 		r.end(Outcome{}, "")
 	case KindHold:
 		r.Reason = rec.heldBy()
@@ -124,9 +129,14 @@ func (rec *Record) heldBy() string {
 	return fmt.Sprintf("by %s since %s", rec.By, rec.Time.UTC().Format("2006-01-02T15:04:05Z"))
 }
 
-// wentOn notes with what the attempt began, if nothing else is to be said of it.
+// wentOn notes with what the attempt began, or how the one before ended, if nothing
+// else is to be said of it.
 func (r *Row) wentOn() {
-	if r.From != "" && r.Reason == "" {
+	switch {
+	case r.Reason != "":
+	case r.After != "":
+		r.Reason = r.After
+	case r.From != "":
 		r.Reason = "went on from " + r.From
 	}
 }

@@ -49,3 +49,29 @@ func TestRowOfEvicted(t *testing.T) {
 	fold(KindCancelled, 0, nil, "", 0, 16.8)
 	fold(KindLate, 6, func(rec *Record) { rec.Runtime = 1 }, "", 1, 17.8)
 }
+
+// A job that is tried again tells how the attempt before ended, and where.
+func TestRowOfTriedAgain(t *testing.T) {
+	zero, one := 0, 1
+	r := NewRow("ns/b", "j", &Head{Owner: "ana"}, time.Time{})
+	for i, step := range []struct {
+		rec    Record
+		reason string
+	}{
+		{Record{Kind: KindStart, Try: 1, Attempt: "a", Node: "ws1"}, ""},
+		{Record{Kind: KindBack, Try: 1, Attempt: "a", Node: "ws1", Failed: true, Outcome: Outcome{Exit: &one}}, "after exit 1 on ws1"},
+		{Record{Kind: KindStart, Try: 2, Attempt: "b", Node: "ws2"}, "after exit 1 on ws1"},
+		{Record{Kind: KindBack, Try: 2, Attempt: "b", Node: "ws2", Lost: true, Outcome: Outcome{Reason: "ws2 was silent"}}, "ws2 was silent"},
+		{Record{Kind: KindStart, Try: 3, Attempt: "c", Node: "ws3"}, "after exit 1 on ws1"},
+		{Record{Kind: KindBack, Try: 3, Attempt: "c", Node: "ws3", Failed: true, Outcome: Outcome{Signal: "SIGSEGV"}}, "after SIGSEGV on ws3"},
+		{Record{Kind: KindStart, Try: 4, Attempt: "d", Node: "ws1"}, "after SIGSEGV on ws3"},
+		{Record{Kind: KindFailed, Try: 4, Attempt: "d", Node: "ws1", Outcome: Outcome{Exit: &one, Reason: "failed 3 times"}}, "failed 3 times"},
+		{Record{Kind: KindRetry}, ""},
+		{Record{Kind: KindStart, Try: 5, Attempt: "e", Node: "ws1"}, ""},
+		{Record{Kind: KindDone, Try: 5, Attempt: "e", Node: "ws1", Outcome: Outcome{Exit: &zero}}, ""},
+	} {
+		if err := r.Fold(&step.rec); err != nil || r.Reason != step.reason {
+			t.Errorf("after record %d: %q, %v; should be %q", i, r.Reason, err, step.reason)
+		}
+	}
+}

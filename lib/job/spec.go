@@ -28,6 +28,7 @@ type Spec struct {
 	MaxRunning   int       `json:"max_running,omitempty"`  // so many of its jobs run at once at most, on all nodes together; 0: no bound
 	Canary       int       `json:"canary,omitempty"`       // so many jobs, the first, have to be done before the others start
 	StopAfter    int       `json:"stop_after,omitempty"`   // after so many failed jobs the rest is cancelled; 0: never
+	Retries      int       `json:"retries,omitempty"`      // so often a job is tried again that fails, unless it says something else itself
 
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how its jobs are asked to save what they have; nil: as others are
 }
@@ -53,12 +54,27 @@ func (s *Spec) CheckOrder() error {
 	return nil
 }
 
+// MaxRetries is the greatest number of Retries.
+const MaxRetries = 100
+
+// CheckRetries reports why a job of the batch cannot be tried again so often.
+func (s *Spec) CheckRetries(n int) error {
+	switch {
+	case n < 0 || n > MaxRetries:
+		return fmt.Errorf("a job cannot be tried again %d times", n)
+	case n > 0 && s.Retry == Never:
+		return fmt.Errorf("a job cannot be tried again %d times and never be started twice", n)
+	}
+	return nil
+}
+
 // A Job is one run with its inputs. It is one line of jobs.jsonl.
 type Job struct {
 	Name      string     `json:"name"`
-	Needs     []string   `json:"needs,omitempty"`  // names and globs of jobs of the batch that have to be done before
-	Run       []string   `json:"run,omitempty"`    // argv; of a python job: the file, to which the number of cpus is added
-	Inputs    []Input    `json:"inputs,omitempty"` // besides those of the batch
+	Needs     []string   `json:"needs,omitempty"`   // names and globs of jobs of the batch that have to be done before
+	Retries   *int       `json:"retries,omitempty"` // as Spec has it for the others
+	Run       []string   `json:"run,omitempty"`     // argv; of a python job: the file, to which the number of cpus is added
+	Inputs    []Input    `json:"inputs,omitempty"`  // besides those of the batch
 	Resources *Resources `json:"resources,omitempty"`
 	Slurm     []Option   `json:"slurm,omitempty"`
 }

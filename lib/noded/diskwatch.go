@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"distribute/lib/desk"
+	"distribute/lib/job"
 	"distribute/lib/unit"
 )
 
@@ -129,7 +130,7 @@ func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 			w.n.do(func() { x.a.used = used })
 		}
 		if used > x.writes+leastRoom/16 {
-			w.n.stopRunning(x, errStopped, fmt.Sprintf("it had written %s, and %s were asked for", unit.FormatBytes(used), unit.FormatBytes(x.writes)))
+			w.n.stopRunning(x, errStopped, fmt.Sprintf(job.ReasonDisk+" %s, and %s were asked for", unit.FormatBytes(used), unit.FormatBytes(x.writes)))
 		}
 	}
 	w.measure = time.Now().Add(measureCost * time.Since(began))

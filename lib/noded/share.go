@@ -192,11 +192,11 @@ func (n *daemon) realCPUs() int {
 func limitReached(st *proc.Status) string {
 	switch {
 	case st.NoMemory && st.Had > 0:
-		return "out of memory: it had " + unit.FormatBytes(st.Had)
+		return job.ReasonMemory + ": it had " + unit.FormatBytes(st.Had)
 	case st.NoMemory:
-		return "out of memory: its node had no more"
+		return job.ReasonNodeMemory
 	case st.Stopped == proc.StoppedTime:
-		return "time limit"
+		return job.ReasonTime
 	case st.Crowded > 0:
 		return fmt.Sprintf("it wanted more than %d processes, and may have no more", st.Crowded)
 	}

@@ -271,6 +271,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	case r.Unstarted, r.Lost, r.Evicted:
 	case r.BuildFailed:
 		b.suspect[a.peer] = struct{}{}
+		m.changed++
 		m.avoids[b] = struct{}{}
 	default:
 		m.built(a, seconds(r.Runtime))
@@ -343,14 +344,17 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	case r.Lost:
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)), true)
 	case good(r) && !a.void && !b.state[a.ref.Job].Over():
+		t := b.trials[a.ref.Job]
 		m.log(a.ref, a.final(job.KindDone, manifest))
+		if t != nil {
+			m.passedElsewhere(a, t.on)
+		}
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true
 	case a.current && r.Evicted:
 		m.evicted(a, manifest)
 	case a.current:
-		m.log(a.ref, a.final(job.KindFailed, manifest))
-		m.stopVoid(b, a.ref.Job, "the job failed")
+		m.failed(a, manifest)
 	}
 	if !a.dead || manifest != "" && !out && (r.BuildFailed || r.Lost) {
 		m.log(a.ref, a.final(job.KindLate, manifest))
@@ -390,11 +394,12 @@ func orElse(s, dflt string) string {
 }
 
 func (e Tick) apply(m *Machine) {
+	m.ticked = m.now
+	m.changed++ // leases end, and what was tried in vain may be tried again
 	m.tryRoom()
 	for _, p := range m.peers {
 		if p.rest != 0 && m.now >= p.rest {
-			p.rest = 0
-			m.touch(p)
+			m.rested(p)
 		}
 		if p.halt != 0 && m.now >= p.halt {
 			p.halt = 0

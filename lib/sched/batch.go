@@ -29,12 +29,12 @@ func (e AddBatch) apply(m *Machine) {
 		state: make([]job.State, e.Jobs), tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{},
-		gates: newGates(&e), name: e.Name}
+		again: e.Again, gates: newGates(&e), name: e.Name}
 	if b.name == nil {
 		b.name = func(i int) string { return fmt.Sprint("number ", i+1) }
 	}
 	if e.Spec != nil {
-		b.priority, b.most = e.Spec.Priority, e.Spec.MaxRunning
+		b.priority, b.most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
 	}
 	b.owner = m.ownerOf(e.Owner)
 	b.owner.batches++
@@ -104,7 +104,8 @@ func (m *Machine) ready(b *batch) {
 		return
 	}
 	b.ready = true
-	for _, q := range b.queues {
+	m.changed++
+	for q := range b.all() {
 		m.enter(q)
 	}
 	if b.gates != nil {
@@ -180,10 +181,13 @@ func (e BatchGone) apply(m *Machine) {
 		}
 	}
 	m.letGoOf(b)
-	for _, q := range b.queues {
+	for q := range b.all() {
 		m.leave(q)
+	}
+	for _, q := range b.queues {
 		m.dropClass(q.c)
 	}
+	m.wary = slices.DeleteFunc(m.wary, func(q *queue) bool { return q.b == b })
 	m.doomed = slices.DeleteFunc(m.doomed, func(q *queue) bool { return q.b == b })
 	b.owner.batches--
 	delete(m.avoids, b)
@@ -198,7 +202,7 @@ func (m *Machine) doubt() {
 		if m.batches[b.num] != b || len(b.avoid)+len(b.suspect) == 0 {
 			continue
 		}
-		for _, q := range b.queues {
+		for q := range b.all() {
 			if q.jobs.n > 0 && q.doom == "" {
 				m.judge(q)
 			}
@@ -210,7 +214,7 @@ func (m *Machine) doubt() {
 func (m *Machine) judge(q *queue) {
 	var on []string
 	for _, p := range m.peers {
-		if !p.listed || !p.fits[q.c] {
+		if !p.listed || p.drained != "" || !q.suits(p) {
 			continue
 		}
 		if !q.b.shuns(p) {
@@ -345,7 +349,7 @@ func (e Retry) apply(m *Machine) {
 		return
 	}
 	m.log(e.Ref, job.Record{Kind: job.KindRetry, By: e.By, Request: e.Request})
-	for _, q := range b.queues {
+	for q := range b.all() {
 		if q.doom != tooMixed {
 			q.doom = ""
 		}

@@ -9,6 +9,7 @@ func (e Drain) apply(m *Machine) {
 	if m.drained[e.Node] = e.By; e.By == "" {
 		delete(m.drained, e.Node)
 	}
+	m.changed++
 	if p := m.named[e.Node]; p != nil {
 		p.drained = e.By
 		m.touch(p)

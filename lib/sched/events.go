@@ -55,6 +55,7 @@ type AddBatch struct {
 	Spec   *job.Spec // not kept; nil: no capabilities, whole nodes
 	Jobs   int
 	Asks   []Ask                // what each job asks for; nil: all as in Spec. Not kept.
+	Again  []uint8              // how often each job is tried again that fails; nil: all as in Spec. Not to be changed.
 	Needs  *job.Needs           // which jobs need which; nil: none needs another. Not to be changed.
 	Name   func(job int) string // the name of a job, for reasons; called by any goroutine, also after BatchGone
 	Never  bool                 // retry: never: each job is started at most once unless its owner retries it

@@ -56,6 +56,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		clear(b.avoid)
 		clear(b.suspect)
 		delete(m.avoids, b)
+		m.changed++
 	}
 	b.foldLeft(ref.Job, rec)
 	m.tally(b, rec)
@@ -63,6 +64,9 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		b.asked[request{ref.Job, rec.Request}] = struct{}{}
 	}
 	m.setState(b, ref.Job, next)
+	if next.Over() {
+		m.forget(b, ref.Job)
+	}
 	return nil
 }
 
@@ -92,6 +96,8 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 		return fmt.Errorf("attempt %s is accepted after its job was over", rec.Attempt)
 	case (rec.Kind == job.KindBack || rec.Kind == job.KindFailed) != a.current && rec.Kind != job.KindDone:
 		return fmt.Errorf("%s of attempt %s, whose job goes on with current=%v", rec.Kind, rec.Attempt, a.current)
+	case rec.Failed && (rec.Kind != job.KindBack || rec.Lost || rec.Evicted):
+		return fmt.Errorf("attempt %s has failed, and its record says that nobody knows", rec.Attempt)
 	case rec.Kind == job.KindBack && rec.Saved && rec.Manifest == "":
 		return fmt.Errorf("attempt %s has saved nothing, and its record says that it has", rec.Attempt)
 	}
@@ -134,7 +140,11 @@ func (b *batch) foldLeft(i uint32, rec *job.Record) {
 func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	a.current = false
 	m.count(a)
-	if rec.Reason == ReasonBuild {
+	switch {
+	case rec.Failed:
+		m.foldFailed(b, a, rec)
+	case rec.Reason == ReasonBuild:
+		m.changed++
 		b.avoid[a.peer] = struct{}{}
 		m.avoids[b] = struct{}{}
 		m.doubted = append(m.doubted, b)

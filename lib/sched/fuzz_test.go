@@ -73,6 +73,9 @@ func (t *tape) event() Event {
 			b.Asks = []Ask{{CPUs: uint16(t.next(4)), GPUs: uint16(t.next(2))}, {CPUs: uint16(t.next(4)), Memory: int64(t.next(3))}}
 		}
 		b.Spec.Canary, b.Spec.StopAfter = t.next(8)/5, t.next(8)/6
+		if !b.Never {
+			b.Spec.Retries = b.Jobs % 3
+		}
 		if needs := t.next(8); needs < 3 && b.Jobs > needs {
 			list := make([][]string, b.Jobs)
 			list[needs] = []string{"j[!" + string(rune('0'+needs)) + "]"}

@@ -11,7 +11,7 @@ func (m *Machine) tally(b *batch, rec *job.Record) {
 	case rec.Kind == job.KindRetry:
 		was := b.stopped()
 		if g.fails = 0; was { // what is queued still may start again
-			for _, q := range b.queues {
+			for q := range b.all() {
 				m.enter(q)
 			}
 		}
@@ -134,7 +134,7 @@ func words(how job.State) string {
 
 // waiting is a job of the batch that is queued.
 func (b *batch) waiting() (i uint32, ok bool) {
-	for _, q := range b.queues {
+	for q := range b.all() {
 		if q.jobs.n > 0 {
 			return q.jobs.first(), true
 		}

@@ -40,8 +40,13 @@ type Machine struct {
 	doomed  []*queue   // whose jobs are being failed, some at each event
 	endings []*batch   // of which jobs are ended that wait, in the same way
 	again   []*attempt // whose transfer failed, to be granted again
+	wary    []*queue   // of all batches, whose jobs keep away from nodes
+	changed uint64     // goes up when another node may be able to run jobs, or one fewer
 	avoids  map[*batch]struct{}
 	tights  map[*batch]struct{} // which a node is not given for a while
+
+	considered uint64        // how much of changed is taken in
+	ticked     time.Duration // when the last tick was
 }
 
 // A key is a token as bytes.
@@ -72,6 +77,11 @@ type batch struct {
 	tries   []uint32 // the number of the last attempt
 	class   []uint8  // index into queues; nil: all are of the first
 	queues  []*queue
+	wary    []*queue          // of jobs that keep away from nodes
+	made    int               // of those, ever
+	trials  map[uint32]*trial // of jobs that failed and are tried again
+	again   []uint8           // how often each job may be; nil: all as often
+	often   int
 	counts  [job.Cancelled + 1]int
 	open    int                     // jobs that are not over
 	unacked int                     // settled attempts that their nodes may still hold
@@ -215,6 +225,7 @@ func (m *Machine) Apply(ev Event, now time.Duration) []Action {
 	if m.loaded {
 		m.doubt()
 		m.fail()
+		m.reconsider()
 		m.place()
 		m.close()
 	}

@@ -88,6 +88,7 @@ func (e NodeDown) apply(m *Machine) {
 // log is to be told again.
 func (m *Machine) down(p *peer) {
 	delete(m.session, p.session)
+	m.changed++
 	p.session, p.listed, p.recalling, p.held = 0, false, nil, nil
 	p.used, p.active, p.waiting, p.waits = share{}, 0, 0, share{}
 	for a := p.first; a != nil; a = a.after {

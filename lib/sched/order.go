@@ -94,7 +94,7 @@ func (b *batch) run(m *Machine, begins bool) {
 	if b.full() == was {
 		return
 	}
-	for _, q := range b.queues {
+	for q := range b.all() {
 		if was {
 			m.enter(q)
 		} else {
@@ -147,7 +147,8 @@ type lane struct {
 	queues []*queue
 }
 
-// queueOrder orders the queues of a lane: of each batch there is only one.
+// queueOrder orders the queues of a lane. Those of one batch are in no order that
+// counts.
 func queueOrder(q, r *queue) int {
 	switch {
 	case q.b.priority != r.b.priority:
@@ -157,7 +158,7 @@ func queueOrder(q, r *queue) int {
 	case q.b.num > r.b.num:
 		return 1
 	}
-	return 0
+	return q.index - r.index
 }
 
 // lane is the place of an owner's lane in the class, or -1.
@@ -217,15 +218,14 @@ func (m *Machine) next(c *class, p *peer) *queue {
 	var first *queue
 	for _, l := range m.inTurn(c) {
 		for i, q := range l.queues {
-			if first != nil && !q.before(first) {
+			if first != nil && q.b != first.b && !q.before(first) {
 				if i == 0 {
 					return first
 				}
 				break
 			}
-			if q.takes(p) {
+			if q.takes(p) && (first == nil || q.before(first)) {
 				first = q
-				break
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func (b *batch) short(p *peer) bool {
 
 // takes says that a node may be used for a queue at all.
 func (q *queue) takes(p *peer) bool {
-	if !p.fits[q.c] || q.doom != "" || q.b.stopped() {
+	if !q.suits(p) || q.avoids(p) || q.doom != "" || q.b.stopped() {
 		return false
 	}
 	_, cramped := q.b.cramped(p)

@@ -179,8 +179,39 @@ func (d *plain) first() (Ref, *plainNode) {
 func (d *plain) takes(n *plainNode, ref Ref) bool {
 	q, p := d.m.queueOf(ref), n.p
 	_, able := q.c.lacks(p.facts)
-	return able && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
+	if able = able && !plainShuns(d.m, ref, p); !able {
+		return false
+	}
+	return p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
 		!q.b.shuns(p) && q.b.tight[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
+}
+
+// plainShuns says that a job that failed is not to be started on a node: that has no
+// more memory than was too little, or it failed there and another node could run it.
+func plainShuns(m *Machine, ref Ref, p *peer) bool {
+	b := m.batches[ref.Batch]
+	t := b.trials[ref.Job]
+	switch {
+	case t == nil:
+		return false
+	case t.memory > 0 && p.could.memory <= t.memory:
+		return true
+	}
+	return slices.Contains(t.on, p) && plainElsewhere(m, ref, t.on, t.memory, t.q.old)
+}
+
+// plainElsewhere says that a job that failed on some nodes could be run on another.
+func plainElsewhere(m *Machine, ref Ref, on []*peer, memory int64, old bool) bool {
+	b, c := m.batches[ref.Batch], m.queueOf(ref).c
+	for _, p := range m.peers {
+		_, able := c.lacks(p.facts)
+		known := p.session != 0 || p.boot != "" && m.ticked < p.heard+m.cfg.Lease
+		if !slices.Contains(on, p) && able && known && p.drained == "" && p.couldHold(c) && !b.shuns(p) &&
+			b.tight[p].until == 0 && (memory == 0 || p.could.memory > memory) {
+			return true
+		}
+	}
+	return old && m.ticked < m.since+settleTime
 }
 
 // waitsFor is the job of a class that goes first on a node that has enough for it.

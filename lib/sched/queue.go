@@ -12,9 +12,11 @@ import (
 
 // A set is a set of numbers below a size fixed when it is made, in three or
 // four levels of words: each bit of a level says that a word of the level
-// below is not empty. Everything costs a step a level.
+// below is not empty. Everything costs a step a level. The zero set is for few
+// numbers of any size: it keeps no more than these, in order.
 type set struct {
 	levels [][]uint64
+	few    []uint32
 	n      int
 }
 
@@ -29,13 +31,23 @@ func newSet(size int) *set {
 	}
 }
 
-func (s *set) has(i uint32) bool { return s.levels[0][i/64]&(1<<(i%64)) != 0 }
+func (s *set) has(i uint32) bool {
+	if s.levels == nil {
+		_, found := slices.BinarySearch(s.few, i)
+		return found
+	}
+	return s.levels[0][i/64]&(1<<(i%64)) != 0
+}
 
 func (s *set) add(i uint32) {
 	if s.has(i) {
 		return
 	}
-	s.n++
+	if s.n++; s.levels == nil {
+		at, _ := slices.BinarySearch(s.few, i)
+		s.few = slices.Insert(s.few, at, i)
+		return
+	}
 	for _, l := range s.levels {
 		w := &l[i/64]
 		was := *w
@@ -51,7 +63,11 @@ func (s *set) remove(i uint32) {
 	if !s.has(i) {
 		return
 	}
-	s.n--
+	if s.n--; s.levels == nil {
+		at, _ := slices.BinarySearch(s.few, i)
+		s.few = slices.Delete(s.few, at, at+1)
+		return
+	}
 	for _, l := range s.levels {
 		w := &l[i/64]
 		*w &^= 1 << (i % 64)
@@ -64,6 +80,9 @@ func (s *set) remove(i uint32) {
 
 // first is the least member of a set that is not empty.
 func (s *set) first() uint32 {
+	if s.levels == nil {
+		return s.few[0]
+	}
 	i := uint32(0)
 	for l := len(s.levels) - 1; l >= 0; l-- {
 		i = i*64 + uint32(bits.TrailingZeros64(s.levels[l][i]))
@@ -87,9 +106,10 @@ type class struct {
 type queue struct {
 	b     *batch
 	c     *class
-	index int // in b.queues
+	index int // in b.queues; behind all of these for one of b.wary
 	jobs  *set
 	doom  string // why all of them fail
+	wariness
 }
 
 // wants is what a batch asks of a node in words.
@@ -211,6 +231,9 @@ func (m *Machine) setState(b *batch, i uint32, s job.State) {
 
 // queue is the queue of a job.
 func (b *batch) queue(i uint32) *queue {
+	if t := b.trials[i]; t != nil {
+		return t.q
+	}
 	if b.class == nil {
 		return b.queues[0]
 	}

@@ -276,6 +276,7 @@ func (s *sim) progress(n *fakeNode) {
 		n.end(a, Result{Lost: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 	case s.rand.IntN(4) == 0:
 		r := exited(1, []string{"", s.manifest(a)}[s.rand.IntN(2)])
+		r.Reason = []string{"", "", "", job.ReasonTime, job.ReasonMemory, job.ReasonNodeMemory}[s.rand.IntN(6)]
 		r.Runtime = float64(s.rand.IntN(20)) // within seconds, so that nodes are rested, or not
 		n.end(a, r)
 	default:
@@ -432,6 +433,14 @@ func (s *sim) addBatch() AddBatch {
 	}
 	if s.rand.IntN(4) == 0 {
 		b.Spec.Capabilities = []string{"gpu"}
+	}
+	if !b.Never && s.rand.IntN(2) == 0 {
+		b.Spec.Retries = s.rand.IntN(4)
+	}
+	if !b.Never && s.rand.IntN(4) == 0 {
+		for range b.Jobs {
+			b.Again = append(b.Again, uint8(s.rand.IntN(4)))
+		}
 	}
 	s.addGates(&b)
 	return b

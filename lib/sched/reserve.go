@@ -109,10 +109,16 @@ func (m *Machine) review() {
 // more says that more than n jobs of the class wait and may run.
 func (c *class) more(n int) bool {
 	for _, l := range c.lanes {
+		var of *batch
+		left := 0 // of its jobs may run besides those that do
 		for _, q := range l.queues {
 			may := q.jobs.n
+			if q.b != of {
+				of, left = q.b, q.b.most-q.b.running
+			}
 			if q.b.most > 0 {
-				may = min(may, q.b.most-q.b.running)
+				may = min(may, left)
+				left -= may
 			}
 			if n -= may; n < 0 {
 				return true

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -13,6 +14,7 @@ const (
 	mixedBatch = 10               // the same, of a batch that has had good ends there
 	firstRest  = time.Minute      // doubled each time
 	longRest   = time.Hour
+	maxBlame   = 100 // jobs that are kept against a node
 )
 
 // What has been seen of a batch on a node.
@@ -23,63 +25,135 @@ const (
 
 // A suspicion is what speaks against a node. It is not in the log.
 type suspicion struct {
-	fails int           // jobs that failed fast, in a row
-	again Ref           // the last of them
-	since time.Duration // when the first of them began
-	rests int           // how often the node was rested for them: while it is not 0, the node gets one job at a time
+	jobs   []Ref         // that failed fast, in a row
+	since  time.Duration // when the first of them began
+	rests  int           // how often the node was rested for them: while it is not 0, the node gets one job at a time
+	only   []Ref         // jobs that failed here and ended well elsewhere
+	proofs int           // how often the node was rested for them, each time soon after the one before
+	proven time.Duration // when the last of these rests ends
+	blamed bool          // it rests for any of these
 }
+
+// trusted ends the suspicion that something fails at once whatever it is.
+func (s *suspicion) trusted() { s.jobs, s.rests = nil, 0 }
 
 // blame takes in how an attempt ended by itself, for its node.
 func (m *Machine) blame(a *attempt, r *Result) {
-	if r.Unstarted || r.BuildFailed || r.Lost || a.stopped || a.void {
+	if r.Unstarted || r.BuildFailed || r.Lost || r.Evicted && !r.OK() || a.stopped || a.void {
 		return
 	}
 	b, p := m.batches[a.ref.Batch], a.peer
-	ran := seconds(r.Runtime)
-	switch {
-	case r.OK():
+	if r.OK() {
 		b.note(p, passed)
-		p.suspicion = suspicion{}
+		p.trusted()
+		if i := slices.IndexFunc(p.only, func(ref Ref) bool { return ref.Batch == b.num }); i >= 0 {
+			p.only = slices.Delete(p.only, i, i+1)
+		}
 		return
-	case ran >= fast:
-		p.suspicion = suspicion{}
+	}
+	if m.atFault(a) {
+		return
+	}
+	ran := seconds(r.Runtime)
+	if ran >= fast {
+		p.trusted()
 		return
 	}
 	b.note(p, failedFast)
-	if p.fails > 0 && p.again == a.ref {
+	if slices.Contains(p.jobs, a.ref) {
 		return
 	}
-	if p.fails == 0 {
+	if len(p.jobs) == 0 {
 		p.since = m.now - max(0, ran)
 	}
-	p.fails++
-	p.again = a.ref
+	p.jobs = noted(p.jobs, a.ref)
 	limit := suspicious
 	if b.seen[p]&passed != 0 {
 		limit = mixedBatch
 	}
-	if p.fails >= limit && p.rest == 0 && m.othersCan(a) { // what ends while it rests was begun before
-		m.rest(p)
+	if len(p.jobs) >= limit && p.rest == 0 && m.othersCan(a) { // what ends while it rests was begun before
+		m.rest(p, p.rests, fmt.Sprintf("%d jobs failed within %v", len(p.jobs), max(time.Second, (m.now-p.since).Round(time.Second))))
+		p.rests++
 	}
+}
+
+// noted is some jobs and one more, the last of them.
+func noted(jobs []Ref, ref Ref) []Ref {
+	if jobs = append(jobs, ref); len(jobs) > maxBlame {
+		jobs = jobs[1:]
+	}
+	return jobs
+}
+
+// atFault says that the job of an attempt that failed has failed on another node
+// before: then it is to blame, and none of the nodes where it failed. One that rests
+// for want of knowing this goes on.
+func (m *Machine) atFault(a *attempt) bool {
+	t := m.batches[a.ref.Batch].trials[a.ref.Job]
+	if t == nil || !slices.ContainsFunc(t.on, func(p *peer) bool { return p != a.peer }) {
+		return false
+	}
+	for _, p := range t.on {
+		i := slices.Index(p.jobs, a.ref)
+		if i < 0 {
+			continue
+		}
+		p.jobs = slices.Delete(p.jobs, i, i+1)
+		if p.blamed && len(p.jobs) < suspicious && len(p.only) < suspicious {
+			p.rest, p.blamed, p.rests = 0, false, max(0, p.rests-1)
+			m.touch(p)
+		}
+	}
+	return true
+}
+
+// passedElsewhere takes in that a job has ended well that failed on other nodes: as
+// one of several that is their fault, unless jobs of its batch end well there, too.
+func (m *Machine) passedElsewhere(a *attempt, on []*peer) {
+	for _, p := range on {
+		if p == a.peer || slices.Contains(p.only, a.ref) {
+			continue
+		}
+		p.only = noted(p.only, a.ref)
+		why := fmt.Sprintf("%d jobs failed only here", len(p.only))
+		switch {
+		case len(p.only) < suspicious:
+		case p.rest != 0 && p.blamed:
+			p.restWhy = why
+		case p.rest == 0 && m.able(a.ref, p):
+			if m.now-p.proven > longRest {
+				p.proofs = 0
+			}
+			m.rest(p, p.proofs, why)
+			p.proofs++
+			p.proven = p.rest
+		}
+	}
+}
+
+// rested ends the rest of a node whose time is over. What has been proven against it
+// has had its punishment.
+func (m *Machine) rested(p *peer) {
+	if p.rest = 0; p.blamed {
+		p.blamed, p.only = false, nil
+	}
+	m.touch(p)
 }
 
 // refused lets a node rest for a moment that hands back what it is given.
 func (m *Machine) refused(p *peer, why string) {
 	if until := m.now + resting; until > p.rest {
-		p.rest, p.restWhy, p.restOf = until, "it hands back what it is given", orElse(why, "not started")
+		p.rest, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
 	}
 }
 
-// rest lets a node rest for its failures.
-func (m *Machine) rest(p *peer) {
+// rest lets a node rest for its failures, after so many rests for the same.
+func (m *Machine) rest(p *peer, after int, why string) {
 	length := longRest
-	if p.rests < 6 { // 2^6 minutes are more
-		length = firstRest << p.rests
+	if after < 6 { // 2^6 minutes are more
+		length = firstRest << after
 	}
-	p.rests++
-	p.rest = m.now + length
-	p.restOf = ""
-	p.restWhy = fmt.Sprintf("%d jobs failed within %v", p.fails, max(time.Second, (m.now-p.since).Round(time.Second)))
+	p.rest, p.restWhy, p.restOf, p.blamed = m.now+length, why, "", true
 	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
 		if a.idles() {
 			a.recalled = true
@@ -119,7 +193,7 @@ func (m *Machine) left(a *attempt, why, said string) {
 	}
 	*l = leaving{before: m.now, starts: m.starts, length: length}
 	if until := m.now + length; length > 0 && until > a.peer.rest {
-		a.peer.rest, a.peer.restWhy, a.peer.restOf = until, why, said
+		a.peer.rest, a.peer.restWhy, a.peer.restOf, a.peer.blamed = until, why, said, false
 	}
 }
 
@@ -127,17 +201,24 @@ func (m *Machine) left(a *attempt, why, said string) {
 // another node for the batch of an attempt, and its jobs have not failed at once
 // elsewhere, unless they have also ended well elsewhere.
 func (m *Machine) othersCan(a *attempt) bool {
-	b, q := m.batches[a.ref.Batch], m.queueOf(a.ref)
-	var able, better, worse bool
+	b := m.batches[a.ref.Batch]
+	var better, worse bool
 	for _, p := range m.peers {
 		if p == a.peer {
 			continue
 		}
 		better = better || b.seen[p]&passed != 0
 		worse = worse || b.seen[p]&failedFast != 0
-		able = able || p.listed && p.rest == 0 && p.fits[q.c] && !b.shuns(p)
 	}
-	return able && (better || !worse)
+	return (better || !worse) && m.able(a.ref, a.peer)
+}
+
+// able says that another node than p can run a job.
+func (m *Machine) able(ref Ref, p *peer) bool {
+	b, q := m.batches[ref.Batch], m.queueOf(ref)
+	return slices.ContainsFunc(m.peers, func(o *peer) bool {
+		return o != p && o.listed && o.rest == 0 && q.suits(o) && !b.shuns(o)
+	})
 }
 
 func (b *batch) note(p *peer, what uint8) {

@@ -139,6 +139,9 @@ func (r *rig) checkActions(got []Action) error {
 			if at.active && !plainRoom(p, p.used.minus(at.share), at.share) {
 				return fmt.Errorf("%s is given %+v of %+v (I9)", p.name, p.used, p.has)
 			}
+			if err := r.checkAgain(a.Ref, p); err != nil {
+				return err
+			}
 			if p.offer.Pause.Full() {
 				return fmt.Errorf("attempt %s is given to %s, which is paused (P73)", a.Attempt, p.name)
 			}
@@ -155,6 +158,43 @@ func (r *rig) checkActions(got []Action) error {
 				continue
 			}
 		}
+	}
+	return nil
+}
+
+// checkAgain holds that a job is started on a node once more, or another time, only if
+// it may be, by what is in the log.
+func (r *rig) checkAgain(ref Ref, p *peer) error {
+	var on []*peer
+	fails, memory := 0, int64(0)
+	for _, e := range r.logs[ref.Batch] {
+		switch {
+		case e.job != ref.Job:
+		case e.rec.Kind == job.KindRetry:
+			on, fails, memory = nil, 0, 0
+		case e.rec.Failed:
+			fails++
+			memory = max(memory, e.rec.Memory)
+			on = with(on, r.m.named[node.Name(e.rec.Node)])
+		}
+	}
+	b := r.m.batches[ref.Batch]
+	may := 0
+	for _, add := range r.adds {
+		if add.Batch == ref.Batch && add.Spec != nil {
+			may = add.Spec.Retries
+		}
+		if add.Batch == ref.Batch && add.Again != nil {
+			may = int(add.Again[ref.Job])
+		}
+	}
+	switch {
+	case fails > may || fails > 0 && b.never:
+		return fmt.Errorf("job %s is started after %d attempts that failed, and may be tried again %d times", jobName(ref), fails, may)
+	case memory > 0 && p.could.memory <= memory:
+		return fmt.Errorf("job %s is given to %s, which has no more memory than was too little", jobName(ref), p.name)
+	case slices.Contains(on, p) && plainElsewhere(r.m, ref, on, memory, b.trials[ref.Job].q.old):
+		return fmt.Errorf("job %s failed on %s and is given to it, though another node could run it", jobName(ref), p.name)
 	}
 	return nil
 }
@@ -238,7 +278,18 @@ func consistent(m *Machine) error {
 				return fmt.Errorf("job %d/%d is %s and has %d current attempts (I6)", b.num, i, s, current)
 			}
 		}
-		for _, q := range b.queues {
+		trials := map[*queue]int{}
+		for i, t := range b.trials {
+			if trials[t.q]++; b.state[i].Over() {
+				return fmt.Errorf("job %d/%d is over, and it is kept how often it failed", b.num, i)
+			}
+		}
+		for _, q := range b.wary {
+			if q.trials != trials[q] || q.trials == 0 || !slices.Contains(m.wary, q) {
+				return fmt.Errorf("a queue of batch %d has %d jobs that failed, and says %d", b.num, trials[q], q.trials)
+			}
+		}
+		for q := range b.all() {
 			waiting += q.jobs.n
 			if shown := q.c.shows(q); shown != (b.ready && q.jobs.n > 0 && !b.full()) {
 				return fmt.Errorf("queue of batch %d with %d jobs: shown=%v", b.num, q.jobs.n, shown)
@@ -383,6 +434,9 @@ func showOne(a Action) string {
 		}
 		if r.Saved {
 			s += " saved"
+		}
+		if r.Failed {
+			s += " failed"
 		}
 		if r.Reason != "" {
 			s += " (" + r.Reason + ")"

@@ -42,7 +42,7 @@ func (m *Machine) Differs(batch uint32, s *job.Set) bool {
 
 // set takes in what is asked for of a batch from now on.
 func (b *batch) set(m *Machine, s *job.Set) {
-	for _, q := range b.queues {
+	for q := range b.all() {
 		q.c.hide(q) // while it is found where its priority was
 	}
 	if s.Priority != nil {
@@ -51,7 +51,7 @@ func (b *batch) set(m *Machine, s *job.Set) {
 	if s.MaxRunning != nil {
 		b.most = *s.MaxRunning
 	}
-	for _, q := range b.queues {
+	for q := range b.all() {
 		m.enter(q)
 	}
 }

@@ -85,4 +85,5 @@ func (m *Machine) take(p *peer, o node.Offer) {
 		p.judge(c)
 	}
 	m.countAll(p)
+	m.changed++
 }

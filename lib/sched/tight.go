@@ -36,6 +36,7 @@ func (m *Machine) noRoom(b *batch, p *peer, why string) {
 	long := min(max(resting, 2*b.tight[p].long), longestTight)
 	b.tight[p] = tight{until: m.now + long, long: long, why: orElse(why, "no room")}
 	m.tights[b] = struct{}{}
+	m.changed++
 }
 
 // bar keeps a batch from a node that does not run it for who submitted it.
@@ -49,10 +50,12 @@ func (m *Machine) bar(b *batch, p *peer, why string) {
 	}
 	b.tight[p] = tight{m.now + long, long, true, orElse(why, "does not run jobs of who submitted it")}
 	m.tights[b] = struct{}{}
+	m.changed++
 }
 
 // unbar lets a node be tried again that may have been told otherwise.
 func (m *Machine) unbar(p *peer) {
+	m.changed++
 	for b := range m.tights {
 		if b.tight[p].barred {
 			delete(b.tight, p)
@@ -63,6 +66,7 @@ func (m *Machine) unbar(p *peer) {
 // unbarSoon lets a node be tried again that may have been told otherwise, and that
 // changes what it offers perhaps all the time: anybody there can have it do that.
 func (m *Machine) unbarSoon(p *peer) {
+	m.changed++
 	for b := range m.tights {
 		t := b.tight[p]
 		switch since := t.until - t.long; {

@@ -248,8 +248,9 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 			reasons[i], some = b.bounded(), true
 		}
 	}
+	tried := m.stuckTried(b)
 	waits := b.waits()
-	if !some && waits == nil {
+	if !some && waits == nil && tried == nil {
 		return nil
 	}
 	class, jobs := b.class, len(b.state) // which nobody changes
@@ -262,11 +263,37 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 				return why
 			}
 		}
+		if why, ok := tried[uint32(job)]; ok {
+			return why
+		}
 		if class == nil {
 			return reasons[0]
 		}
 		return reasons[class[job]]
 	}
+}
+
+// stuckTried is the same for jobs that failed and wait to be tried again, by their
+// numbers.
+func (m *Machine) stuckTried(b *batch) map[uint32]string {
+	reasons := map[*queue]string{}
+	for _, q := range b.wary {
+		if _, why := m.never(q); why != "" {
+			reasons[q] = why
+		} else if b.full() {
+			reasons[q] = b.bounded()
+		}
+	}
+	var all map[uint32]string
+	for i, t := range b.trials {
+		if b.state[i] == job.Queued {
+			if all == nil {
+				all = map[uint32]string{}
+			}
+			all[i] = reasons[t.q]
+		}
+	}
+	return all
 }
 
 // Snapshot is all of the state that lasts, as text with one line for each
@@ -283,6 +310,9 @@ func (m *Machine) Snapshot() string {
 			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
 		}
 		var lines []string
+		for i, t := range b.trials {
+			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d\n", i, t.fails, nodes(t.on), t.memory))
+		}
 		for i, v := range b.saved {
 			lines = append(lines, fmt.Sprintf(" saved %d %s try=%d\n", i, v.token, v.try))
 		}

@@ -13,6 +13,7 @@ type look struct {
 	there, able, big     int // all; with the capabilities; and large enough
 	failed, idle, rest   int
 	tight, barred        int
+	tried, poor          int // where they failed; and with no more memory than was too little
 	lacks, small         string
 	taken                []string // of those that are paused, or have lent back what it takes: by whom
 	cpus, gpus, memory   bool     // some node that is able has enough of it
@@ -71,6 +72,10 @@ func (m *Machine) never(q *queue) (l look, why string) {
 		why = "no node is connected"
 	case l.able == 0:
 		why = l.lacking(q.c)
+	case l.big == 0 && l.tried > 0:
+		why = fmt.Sprintf("failed on %s, and no other node is connected that can run it", nodes(q.shuns))
+	case l.big == 0 && l.poor > 0:
+		why = "no node has more than the " + unit.FormatBytes(q.memory) + " of memory that it ran out of"
 	case l.big == 0:
 		why = l.tooSmall(q.c)
 	case l.failed == l.big:
@@ -96,6 +101,14 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 	l.able++
 	l.large(p, q.c)
 	if !p.fits[q.c] {
+		return
+	}
+	switch {
+	case !q.suits(p):
+		l.poor++
+		return
+	case q.avoids(p):
+		l.tried++
 		return
 	}
 	l.big++

@@ -1,0 +1,39 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What the reasons of attempts begin with that were ended for what they took of
+// their nodes, as nodes write them.
+const (
+	ReasonTime       = "time limit"
+	ReasonStopped    = "stopped: " // and then why, where its node has ended it
+	ReasonDisk       = "it had written"
+	ReasonMemory     = "out of memory"
+	ReasonNodeMemory = ReasonMemory + ": its node had no more" // and the job had no limit of its own
+)
+
+// Words is how an attempt ended, in words.
+func (o *Outcome) Words() string {
+	switch {
+	case o.Reason != "":
+		return o.Reason
+	case o.Signal != "":
+		return o.Signal
+	case o.Exit != nil:
+		return fmt.Sprintf("exit %d", *o.Exit)
+	}
+	return "it ended, nobody knows how"
+}
+
+// OwnLimit says that the attempt was ended for want of what its job itself had said
+// is enough: another one would end in the same way.
+func (o *Outcome) OwnLimit() bool {
+	return strings.HasPrefix(o.Reason, ReasonTime) || strings.HasPrefix(o.Reason, ReasonStopped+ReasonDisk) ||
+		strings.HasPrefix(o.Reason, ReasonMemory) && !o.NodeMemory()
+}
+
+// NodeMemory says that the attempt was ended because its node had no more memory.
+func (o *Outcome) NodeMemory() bool { return strings.HasPrefix(o.Reason, ReasonNodeMemory) }

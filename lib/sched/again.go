@@ -1,0 +1,219 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"distribute/lib/job"
+	"distribute/lib/unit"
+)
+
+// A job that failed and is tried again goes to another node, as long as there is one
+// that could ever run it. So it leaves the queue of its like, whose first job stands
+// for all of them, and waits with those that keep away from the same nodes.
+
+// maxShunned is from how many nodes a job keeps away at most. Those where it failed
+// first are forgotten first.
+const maxShunned = 8
+
+// A trial is what is kept of a job that is not over and that failed since it was
+// submitted, or retried by its owner. It follows from the log.
+type trial struct {
+	fails  int     // attempts that failed
+	on     []*peer // where, each once, in this order
+	memory int64   // bytes: some node of these had no more, and that was too little
+	q      *queue  // where it waits
+}
+
+// A wariness is what the jobs of a queue keep away from; the zero one is nothing.
+type wariness struct {
+	shuns  []*peer // where they failed, in the order in which nodes became known
+	memory int64   // bytes: a node must have more
+	trials int     // that have the queue
+	old    bool    // it was read from a log: what other nodes there are is not known at once
+	alone  bool    // no other node could ever run them, so they go where they failed
+}
+
+// retries is how often a job of the batch may be tried again.
+func (b *batch) retries(i uint32) int {
+	if int(i) < len(b.again) {
+		return int(b.again[i])
+	}
+	return b.often
+}
+
+// failed takes in that the current attempt of a job failed, of which everything is
+// safe on the head: the job is tried again if it may be, and else has failed.
+func (m *Machine) failed(a *attempt, manifest string) {
+	b, r := m.batches[a.ref.Batch], a.result
+	rec := a.final(job.KindFailed, manifest)
+	t := b.trials[a.ref.Job]
+	if t == nil {
+		t = &trial{}
+	}
+	switch {
+	case t.fails >= b.retries(a.ref.Job) || b.never || b.stopped() || r.OwnLimit():
+	case r.NodeMemory() && !m.roomier(a):
+		rec.Reason += ", and no other has more than " + unit.FormatBytes(a.peer.could.memory)
+	default:
+		rec.Kind, rec.Failed = job.KindBack, true
+		if r.NodeMemory() {
+			rec.Memory = a.peer.could.memory
+		}
+	}
+	if rec.Kind == job.KindFailed && t.fails > 0 {
+		rec.Reason = t.told(a.peer, &rec.Outcome)
+	}
+	m.log(a.ref, rec)
+	if rec.Kind == job.KindFailed {
+		m.stopVoid(b, a.ref.Job, "the job failed")
+	}
+}
+
+// roomier says that a node has more memory than the one of an attempt and could ever
+// run its job.
+func (m *Machine) roomier(a *attempt) bool {
+	q := m.queueOf(a.ref)
+	return slices.ContainsFunc(m.peers, func(p *peer) bool {
+		return m.could(q, p) && p.could.memory > a.peer.could.memory
+	})
+}
+
+// told is why a job has failed that failed before: how often, where, and how at last.
+func (t *trial) told(p *peer, last *job.Outcome) string {
+	return fmt.Sprintf("failed %d times, on %s, the last time: %s", t.fails+1, nodes(with(t.on, p)), last.Words())
+}
+
+// nodes is the names of some nodes, as a sentence has them.
+func nodes(some []*peer) string {
+	words := make([]string, len(some))
+	for i, p := range some {
+		words[i] = string(p.name)
+	}
+	if n := len(words) - 1; n > 0 {
+		return strings.Join(words[:n], ", ") + " and " + words[n]
+	}
+	return strings.Join(words, "")
+}
+
+// with is some nodes and p, which comes last.
+func with(some []*peer, p *peer) []*peer {
+	all := slices.DeleteFunc(slices.Clone(some), func(o *peer) bool { return o == p })
+	if all = append(all, p); len(all) > maxShunned {
+		all = all[1:]
+	}
+	return all
+}
+
+// foldFailed takes in that a job waits again because an attempt of it failed.
+func (m *Machine) foldFailed(b *batch, a *attempt, rec *job.Record) {
+	t := b.trials[a.ref.Job]
+	if t == nil {
+		if b.trials == nil {
+			b.trials = map[uint32]*trial{}
+		}
+		t = &trial{q: b.queue(a.ref.Job)}
+		b.trials[a.ref.Job] = t
+	}
+	t.fails++
+	t.on = with(t.on, a.peer)
+	t.memory = max(t.memory, rec.Memory)
+	old := t.q
+	t.q = m.waryOf(b, old.c, t)
+	t.q.trials++
+	m.unwary(old)
+}
+
+// forget ends the trial of a job that is over.
+func (m *Machine) forget(b *batch, i uint32) {
+	if t := b.trials[i]; t != nil {
+		delete(b.trials, i)
+		m.unwary(t.q)
+	}
+}
+
+// waryOf is the queue of the batch and class whose jobs keep away from what a trial
+// does.
+func (m *Machine) waryOf(b *batch, c *class, t *trial) *queue {
+	w := wariness{shuns: slices.Clone(t.on), memory: t.memory, old: !m.loaded}
+	slices.SortFunc(w.shuns, func(p, q *peer) int { return cmp.Compare(p.index, q.index) })
+	for _, q := range b.wary {
+		if q.c == c && q.memory == w.memory && slices.Equal(q.shuns, w.shuns) {
+			return q
+		}
+	}
+	b.made++
+	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, wariness: w}
+	b.wary, m.wary = append(b.wary, q), append(m.wary, q)
+	m.changed++
+	return q
+}
+
+// unwary takes in that one job fewer has a queue, and drops it with the last one.
+func (m *Machine) unwary(q *queue) {
+	if len(q.shuns) == 0 {
+		return // not of those
+	}
+	if q.trials--; q.trials > 0 {
+		return
+	}
+	is := func(o *queue) bool { return o == q }
+	q.b.wary, m.wary = slices.DeleteFunc(q.b.wary, is), slices.DeleteFunc(m.wary, is)
+}
+
+// reconsider finds out which jobs that keep away from nodes have no other, if that may
+// be another answer than before.
+func (m *Machine) reconsider() {
+	if m.changed == m.considered {
+		return
+	}
+	m.considered = m.changed
+	for _, q := range m.wary {
+		alone := !m.elsewhere(q)
+		if alone && !q.alone {
+			m.enter(q)
+		}
+		q.alone = alone
+	}
+}
+
+// elsewhere says that there is a node from which the jobs of a queue do not keep away,
+// and that could ever run them.
+func (m *Machine) elsewhere(q *queue) bool {
+	return q.old && m.ticked-m.since < settleTime ||
+		slices.ContainsFunc(m.peers, func(p *peer) bool { return m.could(q, p) && !slices.Contains(q.shuns, p) })
+}
+
+// could says that a node could ever run the jobs of a queue, as far as is known: it is
+// there, or was a moment ago, and nothing but time keeps them from it. One that is
+// drained may be so for ever.
+func (m *Machine) could(q *queue, p *peer) bool {
+	_, cramped := q.b.cramped(p)
+	there := p.session != 0 || p.boot != "" && m.ticked-p.heard < m.cfg.Lease
+	return there && p.drained == "" && q.suits(p) && !cramped && !q.b.shuns(p)
+}
+
+// suits says that the node has what the jobs of the queue ask for, and what they
+// turned out to need.
+func (q *queue) suits(p *peer) bool {
+	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory)
+}
+
+// avoids says that the jobs of the queue failed on a node, and there is another.
+func (q *queue) avoids(p *peer) bool { return !q.alone && slices.Contains(q.shuns, p) }
+
+// all is all queues of a batch.
+func (b *batch) all() iter.Seq[*queue] {
+	return func(yield func(*queue) bool) {
+		for _, some := range [][]*queue{b.queues, b.wary} {
+			for _, q := range some {
+				if !yield(q) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// A pair is a rig with ws1 and ws2, each of one cpu, whose batch is tried again once,
+// and who knows what runs where.
+type pair struct {
+	*rig
+	on map[string]int // the attempt that runs there
+}
+
+func newPair(t *testing.T, jobs int) *pair {
+	l := &pair{newRig(t, Config{}), map[string]int{}}
+	spec := &job.Spec{Kind: job.Command, Retries: 1, Resources: job.Resources{CPUs: 1}}
+	l.see(Loaded{})
+	l.see(AddBatch{Batch: 1, Jobs: jobs, Spec: spec})
+	for i, name := range []string{"ws1", "ws2"} {
+		l.see(up(uint64(i+1), name, 1))
+		l.see(ListEnd{uint64(i + 1)})
+	}
+	return l
+}
+
+// see gives an event and follows what starts.
+func (l *pair) see(ev Event) {
+	l.t.Helper()
+	for _, a := range l.apply(ev) {
+		if s, ok := a.(Start); ok {
+			at := l.m.live[must(s.Attempt)]
+			var n int
+			fmt.Sscanf(string(s.Attempt), "%x", &n)
+			l.on[string(at.peer.name)] = n
+		}
+	}
+}
+
+// end has what runs on a node end after so many seconds.
+func (l *pair) end(name string, status int, ran float64) {
+	l.t.Helper()
+	n := l.on[name]
+	if n == 0 {
+		l.t.Fatalf("nothing runs on %s", name)
+	}
+	delete(l.on, name)
+	l.now += time.Second
+	r := exited(status, "m")
+	r.Runtime = ran
+	session := l.m.named[node.Name(name)].session
+	for _, ev := range []Event{phase(session, n, Running), ended(session, n, r), staged(n, "m"), gone(session, n)} {
+		l.see(ev)
+	}
+}
+
+// A node on which different jobs fail, however slowly, that end well elsewhere rests,
+// for longer each time, and says why.
+func TestBlameOnlyHere(t *testing.T) {
+	l := newPair(t, 50)
+	for _, rest := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+		for range 3 {
+			l.expectRest(node.Busy, 0)
+			l.end("ws1", 1, 60)
+			l.end("ws2", 0, 60) // another job, and then the one that failed on ws1
+			l.end("ws2", 0, 60)
+		}
+		l.expectRest(node.Resting, rest)
+		if got, want := l.row("ws1").Note, "3 jobs failed only here"; got != want {
+			t.Errorf("the note is %q, want %q", got, want)
+		}
+		l.now += rest
+		for _, ev := range []Event{Heard{1}, Heard{2}, Tick{}} {
+			l.see(ev)
+		}
+	}
+	l.now += 2 * longRest
+	for range 3 {
+		for _, ev := range []Event{Heard{1}, Heard{2}} {
+			l.see(ev)
+		}
+		l.end("ws1", 1, 60)
+		l.end("ws2", 0, 60)
+		l.end("ws2", 0, 60)
+	}
+	l.expectRest(node.Resting, time.Minute) // that was long ago
+}
+
+// One on which jobs of the same batch end well, too, does not rest for others.
+func TestBlameSometimes(t *testing.T) {
+	l := newPair(t, 50)
+	for range 6 {
+		l.end("ws1", 1, 60)
+		l.end("ws2", 0, 60)
+		l.end("ws2", 0, 60)
+		l.end("ws1", 0, 60)
+		l.expectRest(node.Busy, 0)
+	}
+}
+
+// One that rests already says what is known by now.
+func TestBlameKnown(t *testing.T) {
+	l := newPair(t, 50)
+	for range 3 {
+		l.end("ws1", 1, 0.1)
+	}
+	l.expectRest(node.Resting, time.Minute)
+	if got, want := l.row("ws1").Note, "3 jobs failed within 2s"; got != want {
+		t.Errorf("the note is %q, want %q", got, want)
+	}
+	for range 4 {
+		l.end("ws2", 0, 60)
+	}
+	if got, want := l.row("ws1").Note, "3 jobs failed only here"; got != want {
+		t.Errorf("then it is %q, want %q", got, want)
+	}
+}
+
+// A job that fails on two nodes is at fault, and neither of them: one that rests for
+// it, since that was not known, goes on.
+func TestBlameTheJob(t *testing.T) {
+	l := newPair(t, 50)
+	for range 3 {
+		l.end("ws1", 1, 0.1)
+	}
+	l.expectRest(node.Resting, time.Minute)
+	l.end("ws2", 0, 60)
+	l.end("ws2", 1, 0.1) // the first that failed on ws1
+	l.expectRest(node.Busy, 0)
+	for range 4 {
+		l.end("ws2", 1, 0.1)
+	}
+	if n := l.row("ws2"); n.State != node.Busy {
+		t.Errorf("ws2 is %s: %s", n.State, n.Note)
+	}
+}
+
+// A batch whose build failed on all other nodes does not wait for one that is drained.
+func TestBuildFailsBesideADrainedNode(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, up(1, "ws1", 1), ListEnd{1}, up(2, "ws2", 1), ListEnd{2},
+		Drain{"ws2", "maria"}} {
+		r.apply(ev)
+	}
+	got := show(r.apply(ended(1, 1, buildFailed)))
+	if want := "back 1/0 a1 (build failed); HAVE 1 a1; failed 1/0 (build failed on ws1)"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
