@@ -95,6 +95,7 @@ type idleMachine struct{}
 func (idleMachine) Boot() (string, error)                   { return "boot", nil }
 func (idleMachine) Cgroup(string) (string, error)           { return "", errors.ErrUnsupported }
 func (idleMachine) Alive(string) (bool, error)              { return false, nil }
+func (idleMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
 func (idleMachine) AwaitFree(context.Context, string) error { return nil }
 func (idleMachine) StopHeld(string) error                   { return nil }
 func (idleMachine) NewSlot() (noded.Slot, error)            { return &idleSlot{make(chan proc.Report, 1)}, nil }

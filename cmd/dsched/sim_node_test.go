@@ -119,6 +119,8 @@ func (d *nodeDaemon) Alive(dir string) (bool, error) {
 	return d.order(dir) != nil, nil
 }
 
+func (d *nodeDaemon) Memory(int64) (*proc.MemoryUse, error) { return &proc.MemoryUse{}, nil }
+
 func (d *nodeDaemon) AwaitFree(ctx context.Context, dir string) error {
 	for {
 		o := d.order(dir)

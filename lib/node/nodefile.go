@@ -35,6 +35,7 @@ type File struct {
 	Users        []string      // with Submitter: whose jobs; a name with a leading @ is that of a group
 	AutoPause    time.Duration // for how long nobody is to have been at the machine; 0: jobs do not wait for that
 	Hours        []hours.Span  // when jobs stand still
+	Measured     bool          // jobs that say nothing of memory are admitted by what they use
 	Presence     []string      // what AutoPause goes by; empty: all that there is
 
 	places map[string]conf.Place // where keys have their values
@@ -92,7 +93,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "keep", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
+		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "keep", "admit", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
@@ -143,6 +144,13 @@ func Parse(name string, data []byte) (*File, error) {
 		if v := size(f.placed("keep.memory", k.Get("memory"))); v != nil {
 			f.Keep.Memory = *v
 		}
+	}
+	if n := m.Get("admit"); n.IsText() {
+		if f.Measured = n.Text() == "measured"; !f.Measured && n.Text() != "declared" {
+			n.Errorf("\"admit\" is measured or declared, not %s", conf.Quote(n.Text()))
+		}
+	} else {
+		n.Text()
 	}
 	f.standStill(m.Get("auto_pause"), m.Get("hours"), m.Get("presence"))
 	f.runAs(f.placed("run_as", m.Get("run_as")), f.placed("users", m.Get("users")))

@@ -71,7 +71,13 @@ func (n *daemon) recall(ctx context.Context, a *attempt) {
 		a.savedBytes = s.Saved
 	}
 	need := n.needs(ctx, a, b)
-	n.do(func() { a.base, a.writes, a.open = need.copies, need.writes, !b.Spec.Private })
+	n.do(func() {
+		a.base, a.writes, a.open = need.copies, need.writes, !b.Spec.Private
+		if a.has != nil {
+			a.has.asked, a.has.never = a.resources(&b.Spec).Memory > 0, b.Spec.Retry == job.Never
+			n.watchMemory()
+		}
+	})
 	tell(n.nowNews)
 }
 
@@ -182,11 +188,14 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	if err != nil {
 		return false, nil, err
 	}
+	want.batch, want.never = a.Job.Batch(), b.Spec.Retry == job.Never
+	n.measureFirst()
 	got, slot, err := n.acquire(ctx, a.seq, want)
 	if err != nil {
 		return false, nil, err
 	}
 	defer func() { n.release(a, got, slot) }()
+	n.do(func() { a.has, a.pid = got, slot.Pid() })
 	n.warden.lookFirst(ctx)
 	got.note(started)
 	o := n.order(a, b, got)
@@ -282,6 +291,9 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 		}
 		if stopped = a.stopped || a.held; !stopped {
 			a.started, a.running, a.room = true, true, 0
+			n.meter.begun++
+			a.begun = n.meter.begun
+			n.watchMemory()
 			n.setPhase(a, n.runPhase())
 			tell(n.nowNews)
 			n.watchDisk()
@@ -370,6 +382,7 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 	if st.Evicted && !n.wasStopped(a) {
 		r.Evicted, r.Saved = true, st.Exit != nil && *st.Exit == proc.Checkpointed
 	}
+	n.outOfMemory(a, st, r)
 	m, err := n.gather(ctx, a, r)
 	if err != nil {
 		return err
@@ -442,9 +455,8 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 	if st.Stopped == proc.StoppedOrder || st.Stopped == proc.StoppedSignal {
 		why := ""
 		n.do(func() { why = a.why })
-		o.Reason = "stopped"
-		if why != "" {
-			o.Reason += ": " + why
+		if o.Reason = "stopped"; why != "" {
+			o.Reason = job.ReasonStopped + why
 		}
 	}
 	return o

@@ -49,8 +49,9 @@ type Settings struct {
 
 	// What may change while the node runs comes through Changes, if that is not nil:
 	// it counts from then on in the place of Offer, Most, Caps, As, Pausers and Presence.
-	Changes <-chan Given
-	Most    int64 // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
+	Changes  <-chan Given
+	Measured bool  // jobs that say nothing of memory are admitted by what they use
+	Most     int64 // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
 
 	// CardUsers is the processes that compute on each GPU, by its index; nil if that
 	// is not known here, and does not matter.
@@ -183,6 +184,7 @@ type daemon struct {
 	arrivals     int
 	leaving      leaving
 	watching     bool          // somebody looks at the disk
+	meter        meter         // of memory
 	cardsWatched bool          // somebody looks at the GPUs
 	settling     bool          // somebody sees to results that wait
 	trimming     bool          // somebody brings the cache under its cap
@@ -207,6 +209,11 @@ type attempt struct {
 
 	saved      pack.Manifest // what it goes on with, when that is known; of its goroutine
 	savedBytes int64         // that takes of the disk
+
+	has     *share // when it runs
+	pid     int    // of its supervisor, if this daemon has started it
+	begun   int    // in which order it was
+	putBack bool   // it is to be given back, for want of memory
 
 	stopped bool          // it is to end
 	back    bool          // it is given back, because the node is paused
@@ -403,6 +410,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		a.adopted, a.running, a.phase = true, true, wire.Running
 		n.watchDisk()
 		a.share = a.shareIn(started)
+		a.has, a.share.batch = a.share, a.Job.Batch()
 		n.retake(a.share)
 	}
 	if !a.started {

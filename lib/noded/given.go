@@ -15,11 +15,12 @@ import (
 
 // A Given is what of a node's settings may change while it runs.
 type Given struct {
-	Offer   node.Offer // Containment and Pause are found by the daemon, and which GPUs are busy
-	Most    int64      // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
-	Caps    *desk.Caps // nil: the disk is not looked at
-	As      func(ctx context.Context, submitter string) (*account.Account, error)
-	Pausers []int // nil: all
+	Offer    node.Offer // Containment and Pause are found by the daemon, and which GPUs are busy
+	Measured bool       // jobs that say nothing of memory are admitted by what they use
+	Most     int64      // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
+	Caps     *desk.Caps // nil: the disk is not looked at
+	As       func(ctx context.Context, submitter string) (*account.Account, error)
+	Pausers  []int // nil: all
 
 	Presence presence.Config // when the node pauses by itself
 
@@ -33,7 +34,7 @@ func (n *daemon) given() *Given {
 		return g
 	}
 	s := n.Settings
-	return &Given{Offer: s.Offer, Most: s.Most, Caps: s.Caps, As: s.As, Pausers: s.Pausers, Presence: s.Presence}
+	return &Given{Offer: s.Offer, Most: s.Most, Measured: s.Measured, Caps: s.Caps, As: s.As, Pausers: s.Pausers, Presence: s.Presence}
 }
 
 // most is how much memory all jobs together get.
@@ -69,6 +70,7 @@ func (n *daemon) change(g Given) {
 	n.roomChanged()
 	n.trim()
 	n.watchDisk()
+	n.watchMemory()
 	n.watchCards()
 	n.work.Go(func() { n.watchOver(g.Presence) })
 	tell(n.patienceNews) // the pauses are read again, by who may pause now

@@ -19,6 +19,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
 
@@ -29,6 +30,7 @@ func (bareMachine) Boot() (string, error)                   { return "boot", nil
 func (bareMachine) Cgroup(string) (string, error)           { return "", errors.New("none") }
 func (bareMachine) NewSlot() (Slot, error)                  { return nil, errors.New("none") }
 func (bareMachine) Alive(string) (bool, error)              { return false, nil }
+func (bareMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
 func (bareMachine) AwaitFree(context.Context, string) error { return nil }
 func (bareMachine) StopHeld(string) error                   { return nil }
 func (bareMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {

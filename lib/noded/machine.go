@@ -16,6 +16,7 @@ type Machine interface {
 	NewSlot() (Slot, error)                                                                          // [proc.NewSlot]
 	Alive(dir string) (bool, error)                                                                  // [proc.Alive]
 	AwaitFree(ctx context.Context, dir string) error                                                 // [proc.AwaitFree]
+	Memory(most int64) (*proc.MemoryUse, error)                                                      // [proc.Memory]
 	StopHeld(dir string) error                                                                       // [proc.StopHeld]
 	Reclaim(ctx context.Context, dir, token, cgroup string) (release func() error, n int, err error) // [proc.Reclaim]
 }
@@ -34,9 +35,13 @@ type thisMachine struct {
 	dir string // the node's, absolute: its supervisors are known by it
 }
 
-func (thisMachine) Boot() (string, error)                           { return proc.Boot() }
-func (thisMachine) Cgroup(node string) (string, error)              { return proc.CgroupParent(node) }
-func (thisMachine) Alive(dir string) (bool, error)                  { return proc.Alive(dir) }
+func (thisMachine) Boot() (string, error)              { return proc.Boot() }
+func (thisMachine) Cgroup(node string) (string, error) { return proc.CgroupParent(node) }
+func (thisMachine) Alive(dir string) (bool, error)     { return proc.Alive(dir) }
+func (m thisMachine) Memory(most int64) (*proc.MemoryUse, error) {
+	return proc.Memory(absolute(m.dir), most)
+}
+
 func (thisMachine) StopHeld(dir string) error                       { return proc.StopHeld(dir) }
 func (thisMachine) AwaitFree(ctx context.Context, dir string) error { return proc.AwaitFree(ctx, dir) }
 

@@ -20,6 +20,11 @@ type share struct {
 	memory int64 // bytes that are counted for it
 	gpus   int
 
+	asked bool        // it said how much memory it needs
+	never bool        // it is never to be started twice
+	batch job.BatchID // of an attempt
+	uses  int64       // bytes of memory, as was seen last
+
 	on    []int // numbers of its cpus; none: any
 	cards []int // indexes of its GPUs
 }
@@ -46,7 +51,7 @@ func (a *attempt) resources(spec *job.Spec) job.Resources {
 func (n *daemon) shareOf(cpus int, r job.Resources) (share, error) {
 	s := share{cpus: cpus, memory: n.memoryOf(cpus), gpus: r.GPUs}
 	if r.Memory > 0 {
-		s.memory = r.Memory
+		s.memory, s.asked = r.Memory, true
 	}
 	return s, n.beyond(&s)
 }

@@ -96,6 +96,11 @@ func (n *daemon) pump() {
 				return
 			}
 		}
+		if w.refused = n.admits(&w.share); w.refused != nil {
+			close(w.given)
+			n.queue = n.queue[1:]
+			continue
+		}
 		n.take(&w.share)
 		if last := len(n.slots) - 1; last >= 0 {
 			w.slot, n.slots = n.slots[last], n.slots[:last]

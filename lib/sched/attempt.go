@@ -243,6 +243,8 @@ func (m *Machine) ended(a *attempt, r Result) {
 	b := m.batches[a.ref.Batch]
 	switch {
 	case a.recalled || a.stopped:
+	case r.Evicted && r.NoRoom:
+		m.noRoom(b, a.peer, r.Reason)
 	case r.Evicted:
 		m.left(a, "its jobs have to leave it again and again", r.Reason)
 	case !r.Unstarted:

@@ -272,6 +272,10 @@ func (s *sim) progress(n *fakeNode) {
 		s.run(n, a)
 	case s.rand.IntN(3) == 0:
 		a.step++
+	case s.rand.IntN(30) == 0: // memory ran low
+		r := reasoned("no memory")
+		r.Evicted, r.NoRoom = true, true
+		n.end(a, r)
 	case s.rand.IntN(15) == 0:
 		n.end(a, Result{Lost: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 	case s.rand.IntN(4) == 0:

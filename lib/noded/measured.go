@@ -1,0 +1,207 @@
+package noded
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/proc"
+	"distribute/lib/unit"
+)
+
+// Where jobs that say nothing of memory are admitted by what they use, a job is begun
+// as long as there is memory for it, and when that runs low the one that began last
+// is given back.
+
+const (
+	memoryEvery = time.Second
+	memoryMark  = 8    // one part in so many of the node's memory is to stay free
+	memoryCost  = 5    // so many times what a look cost passes before the next
+	maxKnown    = 1000 // batches of which it is kept what their jobs use
+)
+
+// A meter knows what jobs use of the memory. It belongs to the state.
+type meter struct {
+	on      bool                  // somebody looks
+	looked  bool                  // ever
+	free    int64                 // bytes that the machine had by the last look
+	other   int64                 // that jobs use of which it is not known which
+	known   map[job.BatchID]int64 // the most that a job of a batch was seen to use
+	order   []job.BatchID         // of these, in which they came
+	begun   int                   // attempts that were begun
+	leaving *attempt              // that is being given back
+}
+
+// learn notes what a job of a batch uses.
+func (m *meter) learn(b job.BatchID, uses int64) {
+	if m.known == nil {
+		m.known = map[job.BatchID]int64{}
+	}
+	if _, there := m.known[b]; !there {
+		if m.order = append(m.order, b); len(m.order) > maxKnown {
+			delete(m.known, m.order[0])
+			m.order = m.order[1:]
+		}
+	}
+	m.known[b] = max(m.known[b], uses)
+}
+
+// busy says that one is being given back.
+func (m *meter) busy() bool { return m.leaving != nil && m.leaving.running && m.leaving.result == nil }
+
+// memory is how much jobs may use together.
+func (n *daemon) memory() int64 { return n.given().Offer.Memory - n.pause.give.Memory }
+
+// unused is how much memory nobody has, nor will have as far as is known of the
+// batches of those who run.
+func (n *daemon) unused() int64 {
+	left, free := n.memory()-n.meter.other, n.meter.free
+	for s := range n.held {
+		claim := s.uses
+		if s.asked {
+			claim = max(claim, s.memory)
+		} else {
+			claim = max(claim, n.meter.known[s.batch])
+		}
+		left -= claim
+		free -= claim - s.uses
+	}
+	return min(left, free)
+}
+
+// admits says why one who says nothing of memory cannot be begun now; nil if he can.
+// Where nothing runs anybody can.
+func (n *daemon) admits(s *share) error {
+	if !n.given().Measured || s.asked || s.batch == "" || len(n.held) == 0 {
+		return nil
+	}
+	mark := n.memory() / memoryMark
+	need, unused := max(n.meter.known[s.batch], mark), n.unused()
+	if unused >= need && !n.meter.busy() {
+		return nil
+	}
+	why := fmt.Sprintf("%s of memory are free", unit.FormatBytes(max(0, unused)))
+	if known := n.meter.known[s.batch]; known > 0 {
+		why += fmt.Sprintf(", and others of its batch used %s", unit.FormatBytes(known))
+	}
+	return &noRoomError{why}
+}
+
+// watchMemory begins to look, if nobody does and it is wanted.
+func (n *daemon) watchMemory() {
+	if !n.given().Measured || n.meter.on {
+		return
+	}
+	n.meter.on = true
+	n.work.Go(func() {
+		ctx, cancel := n.untilOver()
+		defer cancel()
+		for wait := memoryEvery; ; {
+			if linger(ctx, wait); ctx.Err() != nil {
+				return
+			}
+			began := time.Now()
+			n.measure()
+			wait = max(memoryEvery, memoryCost*time.Since(began))
+			var on bool
+			n.do(func() {
+				on = n.given().Measured && len(n.held) > 0
+				n.meter.on = on
+			})
+			if !on {
+				return
+			}
+		}
+	})
+}
+
+// measureFirst looks before the first one is admitted.
+func (n *daemon) measureFirst() {
+	first := false
+	n.do(func() { first = n.given().Measured && !n.meter.looked })
+	if first {
+		n.measure()
+	}
+}
+
+// measure looks once, and gives the one back that began last if memory runs low.
+func (n *daemon) measure() {
+	var most int64
+	n.do(func() { most = n.memory() - n.memory()/memoryMark })
+	use, err := n.Machine.Memory(most)
+	if err != nil {
+		n.Log.Warn("it cannot be seen how much memory jobs use", "why", err)
+		return
+	}
+	n.do(func() { n.measured(use) })
+}
+
+func (n *daemon) measured(use *proc.MemoryUse) {
+	n.meter.looked, n.meter.free, n.meter.other = true, use.Free, use.Sum()
+	var running []*attempt
+	for _, a := range n.attempts {
+		if !a.running || a.has == nil {
+			continue
+		}
+		running = append(running, a)
+		if uses, ok := use.Of[a.pid]; ok {
+			n.meter.other -= uses
+			a.has.uses = uses
+			n.meter.learn(a.has.batch, uses)
+		}
+	}
+	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.begun-a.begun, b.seq-a.seq) })
+	n.relieve(running, use)
+}
+
+// relieve gives the one back that began last, if memory runs low, unless it is the
+// last. That one is ended if it alone uses more than there is for jobs. One at a time
+// goes.
+func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) {
+	left := min(n.memory()-use.Sum(), use.Free)
+	switch {
+	case n.meter.busy() || len(running) == 0 || n.memory() <= 0:
+	case len(running) == 1 && use.Sum() > n.memory():
+		n.meter.leaving = running[0]
+		n.end(running[0], job.ReasonNodeMemory)
+	case len(running) > 1 && left < n.memory()/memoryMark:
+		i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && !a.stopped })
+		if i < 0 {
+			return
+		}
+		a := running[i]
+		a.putBack = true
+		n.meter.leaving = a
+		n.end(a, fmt.Sprintf("the node had only %s of memory left, and it began last", unit.FormatBytes(max(0, left))))
+	}
+}
+
+// end kills an attempt that runs; why tells it.
+func (n *daemon) end(a *attempt, why string) {
+	n.Log.Info("attempt is ended for want of memory", "job", a.Job, "attempt", a.Token, "why", why)
+	a.stopped, a.why = true, why
+	if a.cancel(errKilled); a.adopted {
+		n.stopAdopted(a.Dir)
+	}
+}
+
+// outOfMemory takes into a result that memory ran out, of which its job had said
+// nothing: it is given back, or has failed if there was nobody else who had some.
+func (n *daemon) outOfMemory(a *attempt, st *proc.Status, r *job.Result) {
+	n.do(func() {
+		killed := st.NoMemory && st.Had == 0 && n.given().Measured && len(n.held) > 1 && a.has != nil && !a.has.asked && !a.has.never
+		switch {
+		case r.OK():
+		case a.putBack && st.Stopped == proc.StoppedOrder:
+			r.Reason = a.why
+			r.Evicted, r.NoRoom = true, true
+		case killed:
+			r.Reason = "the memory of its node was used up, by it and others"
+			r.Evicted, r.NoRoom = true, true
+		case a.why == job.ReasonNodeMemory:
+			r.Reason = a.why
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package noded
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/proc"
+)
+
+const gib = 1 << 30
+
+// A meterRig is a daemon of 8 GiB that admits by what is measured, whose attempts
+// only use memory. It is called by no goroutine but the test's.
+type meterRig struct {
+	*daemon
+	t     *testing.T
+	use   proc.MemoryUse
+	ended map[string]error
+}
+
+func newMeterRig(t *testing.T) *meterRig {
+	n := &daemon{Settings: &Settings{Offer: node.Offer{CPUs: 8, Memory: 8 * gib}, Measured: true, Log: slog.New(slog.DiscardHandler)},
+		attempts: map[job.Token]*attempt{}, held: map[*share]bool{}}
+	r := &meterRig{n, t, proc.MemoryUse{Of: map[int]int64{}, Free: 100 * gib}, map[string]error{}}
+	r.look()
+	return r
+}
+
+// begin begins an attempt, as batch/number, if it is admitted; why says why not.
+func (r *meterRig) begin(name string, change func(*share)) (why string) {
+	r.t.Helper()
+	batch, _, _ := strings.Cut(name, "/")
+	s := &share{cpus: 1, batch: job.BatchID("lab/" + batch)}
+	if change != nil {
+		change(s)
+	}
+	if err := r.admits(s); err != nil {
+		return err.Error()
+	}
+	r.meter.begun++
+	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.Token(name)}}, has: s, pid: 100 + r.meter.begun, begun: r.meter.begun, running: true}
+	a.cancel = func(err error) { r.ended[name] = err }
+	r.attempts[a.Token], r.held[s] = a, true
+	return ""
+}
+
+// uses says how much an attempt uses from now on, in GiB.
+func (r *meterRig) uses(name string, n float64) {
+	r.use.Of[r.attempts[job.Token(name)].pid] = int64(n * gib)
+}
+
+// look measures, and returns who was ended by it, and why.
+func (r *meterRig) look() string {
+	clear(r.ended)
+	r.measured(&r.use)
+	all := ""
+	for name, err := range r.ended {
+		a := r.attempts[job.Token(name)]
+		all += fmt.Sprintf("%s (back %v, at once %v): %s", name, a.putBack, err == errKilled, a.why)
+	}
+	return all
+}
+
+// over ends an attempt.
+func (r *meterRig) over(name string) {
+	a := r.attempts[job.Token(name)]
+	delete(r.use.Of, a.pid)
+	delete(r.held, a.has)
+	delete(r.attempts, a.Token)
+	a.running = false
+}
+
+func (r *meterRig) expect(got, want string) {
+	r.t.Helper()
+	if got != want {
+		r.t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// Jobs are begun until memory runs low. Then the one that began last goes back, one
+// at a time, and others of its batch are begun when there is as much as it used.
+func TestMeasured(t *testing.T) {
+	r := newMeterRig(t)
+	for i := range 4 {
+		r.expect(r.begin(fmt.Sprint("a/", i), nil), "")
+		r.uses(fmt.Sprint("a/", i), 1.5)
+	}
+	r.expect(r.look(), "")
+	r.expect(r.begin("a/4", nil), "") // 6 GiB are used, and 2 are free
+	r.expect(r.begin("a/5", nil), "no room: 512M of memory are free, and others of its batch used 1.5G")
+	r.expect(r.begin("b/0", nil), "no room: 512M of memory are free")
+	r.uses("a/4", 1.5)
+	r.expect(r.look(), "a/4 (back true, at once true): the node had only 512M of memory left, and it began last")
+	r.expect(r.look(), "") // it is going
+	r.expect(r.begin("b/0", nil), "no room: 512M of memory are free")
+	r.over("a/4")
+	r.expect(r.look(), "")
+	r.expect(r.begin("b/0", nil), "")
+	r.uses("b/0", 0.2)
+	r.expect(r.look(), "")
+	r.expect(r.begin("a/4", nil), "") // 1.8 GiB are free
+	r.over("a/0")
+	r.expect(r.look(), "")
+}
+
+// What is not the jobs' counts, too: what the machine has free, and what its user
+// takes back.
+func TestMeasuredMachine(t *testing.T) {
+	r := newMeterRig(t)
+	r.begin("a/0", nil)
+	r.begin("a/1", nil)
+	r.use.Free = gib / 2
+	r.expect(r.look(), "a/1 (back true, at once true): the node had only 512M of memory left, and it began last")
+	r.over("a/1")
+	r.expect(r.look(), "") // the last one stays
+	r.expect(r.begin("b/0", nil), "no room: 512M of memory are free")
+	r.use.Free = 100 * gib
+	r.expect(r.look(), "")
+	r.expect(r.begin("b/0", nil), "")
+	r.pause.give.Memory = 8 * gib
+	r.expect(r.look(), "") // nothing is left that could run low
+}
+
+// Who has said how much he needs, or must not be started twice, stays, and the next
+// one goes.
+func TestMeasuredStays(t *testing.T) {
+	r := newMeterRig(t)
+	r.begin("a/0", nil)
+	r.begin("a/1", nil)
+	r.begin("n/0", func(s *share) { s.never = true })
+	r.expect(r.begin("d/0", func(s *share) { s.asked, s.memory = true, 15*gib/2 }), "")
+	r.expect(r.begin("a/2", nil), "no room: 512M of memory are free")
+	r.uses("d/0", 7.5)
+	if got := r.look(); !strings.HasPrefix(got, "a/1 (back true") {
+		t.Errorf("got %s", got)
+	}
+	r.over("a/1")
+	if got := r.look(); !strings.HasPrefix(got, "a/0 (back true") {
+		t.Errorf("then %s", got)
+	}
+	r.over("a/0")
+	r.expect(r.look(), "")
+}
+
+// The last one goes only if there is not enough for it alone, and has failed.
+func TestMeasuredAlone(t *testing.T) {
+	r := newMeterRig(t)
+	r.begin("a/0", nil)
+	r.uses("a/0", 7.9)
+	r.expect(r.look(), "")
+	r.uses("a/0", 8.1)
+	r.expect(r.look(), "a/0 (back false, at once true): out of memory: its node had no more")
+}
+
+// Where nothing is measured anybody is begun, and nobody ended.
+func TestMeasuredNot(t *testing.T) {
+	r := newMeterRig(t)
+	r.Measured = false
+	for i := range 8 {
+		r.expect(r.begin(fmt.Sprint("a/", i), nil), "")
+		r.uses(fmt.Sprint("a/", i), 3)
+	}
+}
+
+// What is known of batches is bounded.
+func TestMeasuredBounded(t *testing.T) {
+	var m meter
+	for i := range 3 * maxKnown {
+		m.learn(job.BatchID(fmt.Sprint("lab/", i)), 1)
+	}
+	if len(m.known) != maxKnown || len(m.order) != maxKnown || m.known[job.BatchID(fmt.Sprint("lab/", 3*maxKnown-1))] != 1 {
+		t.Errorf("%d batches are known", len(m.known))
+	}
+}
