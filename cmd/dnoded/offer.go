@@ -80,10 +80,18 @@ func (t *taken) tellLacks(log *slog.Logger) {
 	}
 }
 
+// admits is how jobs are admitted, if it is not by what they ask for alone.
+func admits(f *node.File) []inventory.Fact {
+	if !f.Measured {
+		return nil
+	}
+	return []inventory.Fact{{What: "admit", Value: "measured", Why: "who says nothing of memory is begun if there is some, by what jobs use"}}
+}
+
 // printOffer prints what this node would offer, and why, a line each, and after that
 // what is missing and what to do about it.
 func printOffer(ctx context.Context, c *cli.Cmd, t *taken, s *inventory.Source, f *node.File, dir string) error {
-	facts := slices.Concat(t.Facts, []inventory.Fact{runsAs(f, os.Geteuid(), dir)}, busy(ctx, t, s, dir))
+	facts := slices.Concat(t.Facts, admits(f), []inventory.Fact{runsAs(f, os.Geteuid(), dir)}, busy(ctx, t, s, dir))
 	more, lacks := contained(string(t.Name))
 	facts = slices.Concat(facts, more, pausedBy(f, dir), whoIsThere(ctx, c, f))
 	lacks = append(t.Lacks, lacks...)

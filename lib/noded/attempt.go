@@ -382,7 +382,7 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 	if st.Evicted && !n.wasStopped(a) {
 		r.Evicted, r.Saved = true, st.Exit != nil && *st.Exit == proc.Checkpointed
 	}
-	n.outOfMemory(a, st, r)
+	n.do(func() { n.ranOut(a, st, r) })
 	m, err := n.gather(ctx, a, r)
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func (n *daemon) unused() int64 {
 // admits says why one who says nothing of memory cannot be begun now; nil if he can.
 // Where nothing runs anybody can.
 func (n *daemon) admits(s *share) error {
-	if !n.given().Measured || s.asked || s.batch == "" || len(n.held) == 0 {
+	if !n.given().Measured || s.asked || s.batch == "" || len(n.held) == 0 || n.memory() <= 0 {
 		return nil
 	}
 	mark := n.memory() / memoryMark
@@ -187,21 +187,17 @@ func (n *daemon) end(a *attempt, why string) {
 	}
 }
 
-// outOfMemory takes into a result that memory ran out, of which its job had said
-// nothing: it is given back, or has failed if there was nobody else who had some.
-func (n *daemon) outOfMemory(a *attempt, st *proc.Status, r *job.Result) {
-	n.do(func() {
-		killed := st.NoMemory && st.Had == 0 && n.given().Measured && len(n.held) > 1 && a.has != nil && !a.has.asked && !a.has.never
-		switch {
-		case r.OK():
-		case a.putBack && st.Stopped == proc.StoppedOrder:
-			r.Reason = a.why
-			r.Evicted, r.NoRoom = true, true
-		case killed:
-			r.Reason = "the memory of its node was used up, by it and others"
-			r.Evicted, r.NoRoom = true, true
-		case a.why == job.ReasonNodeMemory:
-			r.Reason = a.why
-		}
-	})
+// ranOut takes into a result that memory ran out, of which its job had said nothing:
+// it is given back, or has failed if there was nobody else who had some.
+func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
+	killed := st.NoMemory && st.Had == 0 && n.given().Measured && len(n.held) > 1 && a.has != nil && !a.has.asked && !a.has.never
+	switch {
+	case r.OK():
+	case a.putBack && st.Stopped == proc.StoppedOrder:
+		r.Evicted, r.NoRoom, r.Reason = true, true, a.why
+	case killed:
+		r.Evicted, r.NoRoom, r.Reason = true, true, "the memory of its node was used up, by it and others"
+	case a.why == job.ReasonNodeMemory:
+		r.Reason = a.why
+	}
 }

@@ -157,6 +157,48 @@ func TestMeasuredAlone(t *testing.T) {
 	r.expect(r.look(), "a/0 (back false, at once true): out of memory: its node had no more")
 }
 
+// What is known of how one ended says whether it goes back: it was ended for that, or
+// the kernel was quicker, while others ran; alone, or with a limit of its own, or never
+// to be started twice, it has failed.
+func TestMeasuredResult(t *testing.T) {
+	ended := proc.Status{Stopped: proc.StoppedOrder}
+	killed := proc.Status{NoMemory: true}
+	for _, c := range []struct {
+		what   string
+		st     proc.Status
+		change func(r *meterRig, a *attempt)
+		back   bool
+		reason string
+	}{
+		{"ended", ended, func(_ *meterRig, a *attempt) { a.putBack, a.why = true, "low" }, true, "low"},
+		{"ended for something else", ended, nil, false, "stopped"},
+		{"over by itself before that", proc.Status{}, func(_ *meterRig, a *attempt) { a.putBack, a.why = true, "low" }, false, "stopped"},
+		{"killed", killed, nil, true, "the memory of its node was used up, by it and others"},
+		{"killed by its own limit", proc.Status{NoMemory: true, Had: gib}, nil, false, "stopped"},
+		{"killed, never to be started twice", killed, func(_ *meterRig, a *attempt) { a.has.never = true }, false, "stopped"},
+		{"killed alone", killed, func(r *meterRig, _ *attempt) { r.over("a/0") }, false, "stopped"},
+		{"killed where nothing is measured", killed, func(r *meterRig, _ *attempt) { r.Measured = false }, false, "stopped"},
+		{"too big alone", ended, func(_ *meterRig, a *attempt) { a.why = job.ReasonNodeMemory }, false, job.ReasonNodeMemory},
+	} {
+		r := newMeterRig(t)
+		r.begin("a/0", nil)
+		r.begin("a/1", nil)
+		a := r.attempts["a/1"]
+		if c.change != nil {
+			c.change(r, a)
+		}
+		got := job.Result{Outcome: job.Outcome{Reason: "stopped"}}
+		if r.ranOut(a, &c.st, &got); got.Evicted != c.back || got.NoRoom != c.back || got.Reason != c.reason {
+			t.Errorf("%s: %+v", c.what, got)
+		}
+		zero := 0
+		got = job.Result{Outcome: job.Outcome{Exit: &zero}}
+		if r.ranOut(a, &c.st, &got); !got.OK() || got.Evicted {
+			t.Errorf("%s, but it ended well: %+v", c.what, got)
+		}
+	}
+}
+
 // Where nothing is measured anybody is begun, and nobody ended.
 func TestMeasuredNot(t *testing.T) {
 	r := newMeterRig(t)
