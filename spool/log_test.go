@@ -63,7 +63,7 @@ func TestI08ReplayEqualsMemory(t *testing.T) {
 		rows[n] = &row
 	}
 	kinds := []job.Kind{job.KindStart, job.KindAdopt, job.KindDone, job.KindFailed, job.KindBack, job.KindCancelled,
-		job.KindRetry, job.KindHold, job.KindRelease, job.KindSet, job.KindLate}
+		job.KindRetry, job.KindHold, job.KindRelease, job.KindFreeze, job.KindThaw, job.KindSet, job.KindLate}
 	for range 40 {
 		for range r.IntN(20) {
 			rec := randomRecord(r)

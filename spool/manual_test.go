@@ -31,7 +31,7 @@ func TestManual(t *testing.T) {
 		}
 	}
 	for _, k := range []job.Kind{job.KindBatch, job.KindStart, job.KindDone, job.KindFailed, job.KindBack, job.KindAdopt,
-		job.KindCancelled, job.KindRetry, job.KindHold, job.KindRelease, job.KindSet, job.KindLate, job.KindOpened, job.KindClosed,
+		job.KindCancelled, job.KindRetry, job.KindHold, job.KindRelease, job.KindFreeze, job.KindThaw, job.KindSet, job.KindLate, job.KindOpened, job.KindClosed,
 		job.KindDeleted, job.KindNode, job.KindDrained, job.KindResumed} {
 		if !words[string(k)] {
 			t.Errorf("the event %q is not in the manual", k)

@@ -97,6 +97,7 @@ func (idleMachine) Cgroup(string) (string, error)           { return "", errors.
 func (idleMachine) Alive(string) (bool, error)              { return false, nil }
 func (idleMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
 func (idleMachine) AwaitFree(context.Context, string) error { return nil }
+func (idleMachine) Still(string, string, bool) error        { return nil }
 func (idleMachine) StopHeld(string) error                   { return nil }
 func (idleMachine) NewSlot() (noded.Slot, error)            { return &idleSlot{make(chan proc.Report, 1)}, nil }
 func (idleMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {

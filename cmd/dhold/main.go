@@ -9,16 +9,19 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dhold [-nqrv] [-H head] [operand ...]`
+const usage = `usage: dhold [-npqrv] [-H head] [operand ...]`
 
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
-	release := c.Bool("r")
+	freeze, release := c.Bool("p"), c.Bool("r")
 	return ask.AlterAs(ctx, c, func() (wire.Change, string, error) {
-		if *release {
+		switch {
+		case *freeze && *release:
+			return wire.Change{}, "", cli.Usagef("-p and -r exclude each other: -r releases what -p has paused, too")
+		case *release:
 			return wire.Change{Verb: "release"}, "released", nil
 		}
-		return wire.Change{Verb: "hold"}, "held", nil
+		return wire.Change{Verb: "hold", Freeze: *freeze}, "held", nil
 	})
 }

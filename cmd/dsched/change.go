@@ -65,7 +65,7 @@ func (t *tool) changeJobs(m *wire.Change) error {
 		if !q.Match(r) {
 			return nil
 		}
-		if _, legal := r.State.Logged().Next(kinds[m.Verb]); !legal {
+		if !mayMove(m, r.State.Logged()) {
 			return nil
 		}
 		if !t.mayChange(r.UID) {
@@ -82,7 +82,7 @@ func (t *tool) changeJobs(m *wire.Change) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: fmt.Sprintf(
 			"these are jobs of %s: only %s and operators may %s them", others, others, m.Verb)}
 	}
-	if !m.Dry || m.Verb == "retry" || m.Verb == "set" {
+	if !m.Dry || m.Verb != "cancel" {
 		if ids, err = t.changeAll(m, ids); err != nil {
 			return err
 		}
@@ -130,6 +130,8 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 		switch {
 		case err == nil && m.Verb == "set":
 			changed = t.set(m, ids, refs)
+		case err == nil && (m.Verb == "hold" || m.Verb == "release"):
+			changed = t.holdJobs(m, ids, refs)
 		case err != nil || m.Dry:
 			changed = ids
 		default:
@@ -149,7 +151,13 @@ func (t *tool) ask(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []jo
 	for i, ref := range refs {
 		before[i] = t.machine.State(ref)
 	}
-	t.askFor(m, refs)
+	for _, ref := range refs {
+		if m.Verb == "cancel" {
+			t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
+		} else {
+			t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
+		}
+	}
 	for i, ref := range refs {
 		if t.machine.State(ref) != before[i] {
 			changed = append(changed, ids[i])
@@ -158,22 +166,29 @@ func (t *tool) ask(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []jo
 	return changed
 }
 
-// askFor gives the machine what is asked for of these jobs.
-func (t *tool) askFor(m *wire.Change, refs []sched.Ref) {
-	switch m.Verb {
-	case "cancel":
-		for _, ref := range refs {
-			t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
-		}
-	case "retry":
-		for _, ref := range refs {
-			t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
-		}
-	case "hold", "release":
-		for batch, jobs := range byBatch(refs) {
-			t.apply(sched.HoldJobs{Batch: batch, Jobs: jobs, By: t.peer.User, Request: m.Ref, Release: m.Verb == "release"})
+// mayMove says that a change can be one of a job in that state.
+func mayMove(m *wire.Change, s job.State) bool {
+	_, legal := s.Next(kinds[m.Verb])
+	return legal || s == job.Running && (m.Verb == "release" || m.Verb == "hold" && m.Freeze)
+}
+
+// holdJobs holds or releases jobs, and returns the ids of those that it changes.
+func (t *tool) holdJobs(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []job.ID) {
+	release := m.Verb == "release"
+	for i, ref := range refs {
+		if t.machine.Holds(ref, release, m.Freeze) {
+			changed = append(changed, ids[i])
 		}
 	}
+	if m.Dry {
+		return changed
+	}
+	before := t.waysOf(refs)
+	defer func() { t.tellWays(before) }()
+	for batch, jobs := range byBatch(refs) {
+		t.apply(sched.HoldJobs{Batch: batch, Jobs: jobs, By: t.peer.User, Request: m.Ref, Release: release, Freeze: m.Freeze})
+	}
+	return changed
 }
 
 // byBatch is jobs, batch by batch.

@@ -248,7 +248,7 @@ func (h *head) act(a sched.Action) {
 	case sched.Start:
 		h.start(a)
 	case sched.Keep:
-		h.tell(a.Session, &wire.Keep{Attempt: a.Attempt})
+		h.tell(a.Session, &wire.Keep{Attempt: a.Attempt, Still: a.Still})
 	case sched.Stop:
 		h.tell(a.Session, &wire.Stop{Attempt: a.Attempt, Why: a.Why})
 	case sched.Recall:

@@ -46,6 +46,17 @@ func (h *head) ways(name node.Name, of ...job.Token) map[job.Token]job.State {
 	return all
 }
 
+// waysOf is how those of these jobs run that do.
+func (h *head) waysOf(refs []sched.Ref) map[job.Token]job.State {
+	all := map[job.Token]job.State{}
+	for _, ref := range refs {
+		if a, ok := h.machine.Current(ref); ok && len(h.watchers) > 0 {
+			all[a.Token] = a.State
+		}
+	}
+	return all
+}
+
 // tellWays shows followers those jobs that run in another way than before, when
 // all that was decided by now is durable and done.
 func (h *head) tellWays(before map[job.Token]job.State) {

@@ -39,6 +39,9 @@ type liveJob struct {
 // liveJob is what is known of an attempt that is its job's.
 func (h *head) liveJob(a sched.Attempt) liveJob {
 	l := liveJob{token: a.Token, state: a.State, phase: a.Phase, result: a.Result, why: h.why(a)}
+	if a.Frozen {
+		l.since = h.when(a.Said)
+	}
 	if a.Pause != nil {
 		l.since = h.when(a.Said - seconds(a.Pause.Since))
 	}

@@ -35,6 +35,7 @@ type simNode struct {
 	daemon *nodeDaemon // nil: down
 	pause  simPause
 	orders map[string]*simOrder
+	stills map[string]bool // the tokens of those that are to stand still
 }
 
 // A nodeDaemon is one incarnation of a node's daemon, and the machine as it
@@ -145,6 +146,22 @@ func (d *nodeDaemon) StopHeld(dir string) error {
 		return nil
 	}
 	return errors.New("nobody holds it")
+}
+
+// Still notes that an order is to stand still, or not: it is on no disk, and as
+// lasting as one.
+func (d *nodeDaemon) Still(_, token string, still bool) error {
+	if d.dead() {
+		return errDead
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stills[token] != still {
+		d.stills[token] = still
+		close(d.pause.news)
+		d.pause.news = make(chan struct{})
+	}
+	return nil
 }
 
 func (d *nodeDaemon) Reclaim(ctx context.Context, dir, token, _ string) (func() error, int, error) {

@@ -35,6 +35,13 @@ func (n *simNode) setPause(st noded.Stand) {
 	}
 }
 
+// isStill says that an order is to stand still.
+func (n *simNode) isStill(token string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stills[token]
+}
+
 // busy says that something runs on the machine that nothing has paused.
 func (n *simNode) busy() bool {
 	n.mu.Lock()
@@ -50,6 +57,7 @@ func (n *simNode) lives(o *simOrder, r *simRun, st *proc.Status, left time.Durat
 		if pause.Frozen && pause.Out {
 			return n.leaves(o, r, st)
 		}
+		pause.Frozen = pause.Frozen || n.isStill(o.Token)
 		var end <-chan time.Time
 		if !pause.Frozen {
 			t := time.NewTimer(left)

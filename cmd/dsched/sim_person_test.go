@@ -174,10 +174,11 @@ func (p *person) letGo(b *simBatch) {
 // holdAll asks for a hold, or a release, of all of a batch.
 func (p *person) holdAll(h *ask.Head, b *simBatch, verb string) error {
 	p.free(verb, p.idsOf(b.id))
-	p.w.act("ana asks to %s %s", verb, b.id)
-	return h.Change(p.w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(b.id)}}, func(id string) error {
+	freeze := verb == "hold" && p.r.IntN(2) == 0
+	p.w.act("ana asks to %s %s (what runs: %v)", verb, b.id, freeze)
+	return h.Change(p.w.ctx, wire.Change{Verb: verb, Freeze: freeze}, &ask.Operands{Args: []string{string(b.id)}}, func(id string) error {
 		p.w.act("ana is told that %s of %s is done", verb, id)
-		p.held(verb, job.ID(id))
+		p.held(verb, job.ID(id), freeze)
 		return nil
 	})
 }
@@ -192,12 +193,13 @@ func (p *person) free(verb string, ids []job.ID) {
 	}
 }
 
-// held takes in that it was told that a job is held.
-func (p *person) held(verb string, id job.ID) {
+// held takes in that it was told that a job is held, or stands still.
+func (p *person) held(verb string, id job.ID, freeze bool) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	f := p.w.fact(id)
-	f.held = f.held || verb == "hold"
+	f.held = f.held || verb == "hold" && !freeze
+	f.still = f.still || verb == "hold"
 }
 
 func (p *person) calm() bool {
@@ -414,7 +416,7 @@ func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error
 		if !slices.Contains(with, job.ID(s)) || verb != "retry" && job.ID(s) != id {
 			p.w.wrong("a change of %s changed %s", id, s)
 		}
-		p.held(verb, job.ID(s))
+		p.held(verb, job.ID(s), false)
 		if to.Over() {
 			p.w.told(id, to)
 		}
@@ -470,7 +472,8 @@ func (w *world) told(id job.ID, s job.State) {
 	w.mu.Lock()
 	f := w.fact(id)
 	was, retried := f.state, f.retried
-	started := f.held && !f.freed && !f.retried && (s.Logged() == job.Queued || s.Logged() == job.Running)
+	started := f.held && s.Logged() == job.Running || (f.held || f.still) && s == job.Queued
+	started = started && !f.freed && !f.retried
 	if s.Over() {
 		f.state = s
 	}

@@ -77,6 +77,7 @@ type fact struct {
 	retried bool      // since the state was told somebody asked for another try
 	token   job.Token // whose result it is
 	held    bool      // it was told to be
+	still   bool      // it was told to be, or to stand still
 	freed   bool      // somebody has asked for its release
 }
 
@@ -232,7 +233,7 @@ func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 	}
 	w.head.disk = w.newDisk("head", root)
 	for i := range 1 + w.r.IntN(3) {
-		n := &simNode{w: w, name: fmt.Sprintf("ws%d", i), cpus: 2 + w.r.IntN(2), orders: map[string]*simOrder{}, pause: simPause{news: make(chan struct{})}}
+		n := &simNode{w: w, name: fmt.Sprintf("ws%d", i), cpus: 2 + w.r.IntN(2), orders: map[string]*simOrder{}, stills: map[string]bool{}, pause: simPause{news: make(chan struct{})}}
 		root := w.newRoot(n.name)
 		if err := os.Mkdir(root, 0o700); err != nil {
 			t.Fatal(err)

@@ -163,8 +163,8 @@ func (f *follower) change(l logged) error {
 		r = &row
 		f.rows[r.ID] = r
 	}
-	if err := r.Fold(l.rec); err != nil || l.rec.Kind == job.KindLate {
-		return nil // a record that the file had already, of a batch that came after the snapshot
+	if err := r.Fold(l.rec); err != nil || l.rec.Kind == job.KindLate || l.rec.Kind == job.KindFreeze || l.rec.Kind == job.KindThaw {
+		return nil // a record that the file had already, of a batch that came after the snapshot; or changeWay tells of it
 	}
 	switch {
 	case f.untilOver && !r.State.Over():

@@ -104,10 +104,13 @@ func (r *Row) Fold(rec *Record) error {
 	case KindRetry:
 		r.Runtime, r.After = 0, ""
 		r.end(Outcome{}, "")
-	case KindHold:
+	case KindHold, KindFreeze:
 		r.Reason = rec.heldBy()
 	case KindRelease:
 		r.Reason = ""
+	case KindThaw:
+		r.Reason = ""
+		r.wentOn()
 	case KindLate:
 		if r.Token != rec.Attempt {
 			r.Ran = sum(r.Ran, rec.Runtime)

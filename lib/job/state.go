@@ -79,6 +79,8 @@ const (
 	KindRetry     Kind = "retry"     // somebody wants a job that is over and not done tried again
 	KindHold      Kind = "hold"      // the job waits for release
 	KindRelease   Kind = "release"   // the job waits for a node again
+	KindFreeze    Kind = "freeze"    // the attempts of a running job stand still until its release
+	KindThaw      Kind = "thaw"      // and go on
 	KindSet       Kind = "set"       // something else is asked for of jobs than when they were submitted
 	KindLate      Kind = "late"      // what an attempt left after its job went on without it is in attempts/
 )
@@ -117,6 +119,8 @@ func (s State) Next(k Kind) (State, bool) {
 		return Held, s == Queued
 	case KindRelease:
 		return Queued, s == Held
+	case KindFreeze, KindThaw:
+		return s, s == Running
 	case KindSet:
 		return s, !s.Over()
 	case KindLate:

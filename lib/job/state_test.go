@@ -85,7 +85,7 @@ var legal = map[State]map[Kind]State{
 }
 
 var everyKind = []Kind{KindBatch, KindStart, KindDone, KindFailed, KindBack, KindAdopt, KindCancelled, KindRetry,
-	KindHold, KindRelease, KindSet, KindLate, KindOpened, KindClosed, KindDeleted, KindNode, KindDrained, KindResumed, "", "other"}
+	KindHold, KindRelease, KindFreeze, KindThaw, KindSet, KindLate, KindOpened, KindClosed, KindDeleted, KindNode, KindDrained, KindResumed, "", "other"}
 
 func TestNextIsTheTable(t *testing.T) {
 	for s := range numStates {
@@ -95,6 +95,8 @@ func TestNextIsTheTable(t *testing.T) {
 			switch k {
 			case KindLate:
 				want, legal = s, true
+			case KindFreeze, KindThaw:
+				want, legal = s, s == Running
 			case KindSet:
 				want, legal = s, !s.Over()
 			}

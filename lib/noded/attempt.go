@@ -294,7 +294,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 			n.meter.begun++
 			a.begun = n.meter.begun
 			n.watchMemory()
-			n.setPhase(a, n.runPhase())
+			n.setPhase(a, n.runPhase(a))
 			tell(n.nowNews)
 			n.watchDisk()
 			n.watchCards()
@@ -325,7 +325,7 @@ func (n *daemon) order(a *attempt, b *desk.Build, s *share) *proc.Order {
 	return &proc.Order{
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.Path, Cwd: a.WorkDir(), Output: a.Output(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
-		Pause: n.pausing.ask(), Checkpoint: checkpointOf(&b.Spec),
+		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
 		Env: append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
 			"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name()),
 	}
@@ -474,8 +474,10 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 	}
 	paused := false
 	n.do(func() {
-		if paused = (a.back && errors.Is(why, errStopped) || errors.Is(why, errPaused)) && !a.stopped; paused {
+		if paused = (a.back && errors.Is(why, errStopped) || errors.Is(why, errPaused)) && !a.stopped && !a.still; paused {
 			reason = n.pausedReason()
+		} else if a.still {
+			reason = "its job is held"
 		}
 	})
 	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)

@@ -163,7 +163,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	n.Log.Info("build begins", "batch", b.Batch)
 	_, slot, err = n.supervise(ctx, slot, &proc.Order{
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.Path, Cwd: b.Tree(), Output: b.Output(),
-		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(),
+		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(""),
 		Env:    n.jobEnv(acc, got, b.Tree(), b.Tmp()),
 		Limits: got.limits(job.Resources{}),
 	}, string(b.Batch)+" (build)", func() {})

@@ -207,6 +207,10 @@ type attempt struct {
 	adopted bool   // it runs under a supervisor of an earlier daemon
 	running bool   // its processes live
 
+	still    bool // it is to stand still, as the head has said
+	told     bool // the head has said so, or that it is not
+	standing bool // that is being written down
+
 	saved      pack.Manifest // what it goes on with, when that is known; of its goroutine
 	savedBytes int64         // that takes of the disk
 
@@ -463,6 +467,10 @@ func (n *daemon) letPass(a *attempt, passed bool) {
 func (n *daemon) ended(a *attempt, r *job.Result) {
 	a.result, a.phase, a.running = r, wire.Returning, false
 	close(a.done)
+	if a.still && !a.standing {
+		a.standing = true
+		n.work.Go(func() { n.keepStand(a) })
+	}
 	for _, b := range n.builds {
 		if b.Batch == a.Job.Batch() {
 			b.used = time.Now()

@@ -32,6 +32,7 @@ func (bareMachine) NewSlot() (Slot, error)                  { return nil, errors
 func (bareMachine) Alive(string) (bool, error)              { return false, nil }
 func (bareMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
 func (bareMachine) AwaitFree(context.Context, string) error { return nil }
+func (bareMachine) Still(string, string, bool) error        { return nil }
 func (bareMachine) StopHeld(string) error                   { return nil }
 func (bareMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {
 	return nil, 0, errors.New("none")

@@ -2,7 +2,9 @@ package noded
 
 import (
 	"context"
+	"time"
 
+	"distribute/lib/pause"
 	"distribute/lib/proc"
 )
 
@@ -18,6 +20,7 @@ type Machine interface {
 	AwaitFree(ctx context.Context, dir string) error                                                 // [proc.AwaitFree]
 	Memory(most int64) (*proc.MemoryUse, error)                                                      // [proc.Memory]
 	StopHeld(dir string) error                                                                       // [proc.StopHeld]
+	Still(place, token string, still bool) error                                                     // [pause.PutFor], and what ends that
 	Reclaim(ctx context.Context, dir, token, cgroup string) (release func() error, n int, err error) // [proc.Reclaim]
 }
 
@@ -44,6 +47,13 @@ func (m thisMachine) Memory(most int64) (*proc.MemoryUse, error) {
 
 func (thisMachine) StopHeld(dir string) error                       { return proc.StopHeld(dir) }
 func (thisMachine) AwaitFree(ctx context.Context, dir string) error { return proc.AwaitFree(ctx, dir) }
+
+func (thisMachine) Still(place, token string, still bool) error {
+	if !still {
+		return pause.RemoveFor(place, token)
+	}
+	return pause.PutFor(place, pause.Pause{Made: time.Now(), Attempt: token})
+}
 
 func (m thisMachine) NewSlot() (Slot, error) {
 	s, err := proc.NewSlot(absolute(m.dir)) // which may not have been there before

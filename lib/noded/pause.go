@@ -60,11 +60,11 @@ func newPausing(n *daemon) *pausing {
 }
 
 // ask is what an order goes by.
-func (p *pausing) ask() *proc.Pausing {
+func (p *pausing) ask(attempt job.Token) *proc.Pausing {
 	if p == nil {
 		return nil
 	}
-	return &proc.Pausing{Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), Owners: p.owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory}
+	return &proc.Pausing{Attempt: string(attempt), Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), Owners: p.owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory}
 }
 
 // beginPauses reads what is paused, before the head is told anything, and begins to
@@ -84,6 +84,9 @@ func (n *daemon) beginPauses(ctx context.Context) {
 		next = time.Second
 	}
 	n.setPause(st)
+	if len(p.last.Of) > 0 {
+		tell(n.patienceNews) // some may be of attempts that are over
+	}
 	n.work.Go(func() { p.run(ctx, changed, st, next) })
 	n.work.Go(func() { n.tellNow(ctx) })
 }
@@ -131,6 +134,7 @@ func (p *pausing) run(ctx context.Context, changed <-chan struct{}, st standing,
 		if !p.n.do(func() { p.n.setPause(st) }) {
 			return
 		}
+		p.n.dropStands(ctx, p.last.Of)
 	}
 }
 
@@ -330,7 +334,7 @@ func (n *daemon) setPause(st standing) {
 		switch {
 		case a.result != nil || a.stopped || a.held:
 		case a.started && a.running && (a.phase == wire.Running || a.phase == wire.Paused):
-			n.setPhase(a, n.runPhase())
+			n.setPhase(a, n.runPhase(a))
 		default:
 			n.sendBack(a)
 		}
@@ -388,9 +392,9 @@ func (n *daemon) pausedReason() string {
 	return string(n.Name) + " has lent cpus back"
 }
 
-// runPhase is the phase of what runs.
-func (n *daemon) runPhase() string {
-	if n.pause.frozen {
+// runPhase is the phase of an attempt that runs.
+func (n *daemon) runPhase(a *attempt) string {
+	if n.pause.frozen || a.still {
 		return wire.Paused
 	}
 	return wire.Running

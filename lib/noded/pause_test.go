@@ -266,13 +266,13 @@ func TestP75OwnPauseTriedSeldom(t *testing.T) {
 func TestP78PausersOfOrders(t *testing.T) {
 	n := &daemon{Settings: &Settings{Offer: node.Offer{CPUs: 1}}}
 	p := &pausing{n: n}
-	if got := p.ask().Pausers; got != nil || !n.may(12345) {
+	if got := p.ask("").Pausers; got != nil || !n.may(12345) {
 		t.Errorf("of a node of all: %v", got)
 	}
 	for _, named := range [][]int{{}, {12345}} {
 		n = &daemon{Settings: &Settings{Offer: node.Offer{CPUs: 1}, Pausers: named}}
 		p = &pausing{n: n}
-		got := p.ask().Pausers
+		got := p.ask("").Pausers
 		for _, uid := range append([]int{0, os.Geteuid()}, named...) {
 			if !slices.Contains(got, uid) || !n.may(uid) {
 				t.Errorf("named %v: %d may not: %v", named, uid, got)

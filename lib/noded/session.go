@@ -181,6 +181,7 @@ func (n *daemon) told(m wire.Message) {
 	case *wire.Keep:
 		if a := n.attempts[m.Attempt]; a != nil {
 			a.held = false
+			n.stand(a, m.Still)
 		}
 	case *wire.Have:
 		n.have(m.Attempt)

@@ -36,11 +36,12 @@ type record struct {
 	Give     *Give         `json:"give,omitempty"`
 	Out      bool          `json:"out,omitempty"`
 	Why      string        `json:"why,omitempty"`
+	Attempt  string        `json:"attempt,omitempty"`
 }
 
 // Encode is the content of the pause's file.
 func (p Pause) Encode() ([]byte, error) {
-	r := record{Format, p.Made.UTC(), p.Until.UTC(), p.Boot, p.Deadline, p.Give, p.Out, p.Why}
+	r := record{Format, p.Made.UTC(), p.Until.UTC(), p.Boot, p.Deadline, p.Give, p.Out, p.Why, p.Attempt}
 	if p.Until.IsZero() {
 		r.Until = time.Time{}
 	}
@@ -60,7 +61,7 @@ func Decode(b []byte) (Pause, error) {
 	if err := r.check(); err != nil {
 		return Pause{}, err
 	}
-	return Pause{Made: r.Made, Until: r.Until, Boot: r.Boot, Deadline: r.Deadline, Give: r.Give, Out: r.Out, Why: r.Why}, nil
+	return Pause{Made: r.Made, Until: r.Until, Boot: r.Boot, Deadline: r.Deadline, Give: r.Give, Out: r.Out, Why: r.Why, Attempt: r.Attempt}, nil
 }
 
 // strict reads one line of JSON with one object of the members that v has.
@@ -91,6 +92,8 @@ func (r *record) check() error {
 		return errors.New("has words that cannot be shown")
 	case r.Give != nil && (r.Give.CPUs < 0 || r.Give.CPUs > maxCPUs || r.Give.Memory < 0 || *r.Give == Give{}):
 		return errors.New("gives nothing back, or more than there is")
+	case len(r.Attempt) > 64 || !printable(r.Attempt), r.Attempt != "" && (r.Give != nil || r.Out || !r.Until.IsZero()):
+		return errors.New("says of an attempt what is of a machine")
 	case r.Give != nil && r.Out:
 		return errors.New("gives a part back and lets jobs leave")
 	}

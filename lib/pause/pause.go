@@ -38,6 +38,7 @@ type Pause struct {
 	Give     *Give         // not everything stands still: this much is given back
 	Out      bool          // jobs are to leave
 	Why      string        // for people; of a pause that a daemon made
+	Attempt  string        // not the machine stands still, but this attempt alone
 	Place    string        // the directory that the file is in
 }
 
@@ -81,6 +82,7 @@ func (p Pause) Full() bool { return p.Give == nil }
 type State struct {
 	At   Clock
 	Live []Pause  // that count, the oldest first
+	Of   []Pause  // of single attempts, which nodes of this process's user have made
 	Over []Pause  // whose time is over, or that were ended
 	Odd  []error  // files that are no pauses, of which nothing was taken
 	Lost []string // places that could not be read, or not wholly
@@ -97,6 +99,22 @@ func (s State) Keep(before State) State {
 		}
 	}
 	slices.SortFunc(s.Live, byAge)
+	for _, p := range before.Of {
+		if slices.Contains(s.Lost, p.Place) && !slices.ContainsFunc(s.Of, func(q Pause) bool { return q.ID == p.ID }) {
+			s.Of = append(s.Of[:len(s.Of):len(s.Of)], p)
+		}
+	}
+	return s
+}
+
+// For is the state as it is for one attempt.
+func (s State) For(attempt string) State {
+	s.Live = slices.Clone(s.Live)
+	for _, p := range s.Of {
+		if p.Attempt == attempt {
+			s.Live = append(s.Live, p)
+		}
+	}
 	return s
 }
 

@@ -445,3 +445,59 @@ func TestKeep(t *testing.T) {
 		t.Errorf("after its time: %v", s.Live)
 	}
 }
+
+// A pause of one attempt is no pause of the machine, counts for that attempt beside
+// those of the machine, and is put and removed by its name.
+func TestPauseOfAnAttempt(t *testing.T) {
+	place := t.TempDir()
+	token, other := "00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"
+	c, err := Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() State {
+		t.Helper()
+		s, err := Read(c, []string{place}, "", nil)
+		if err != nil || len(s.Odd) > 0 {
+			t.Fatal(err, s.Odd)
+		}
+		return s
+	}
+	for range 2 { // the second changes nothing
+		if err := PutFor(place, Pause{Made: c.Now, Attempt: token}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := read()
+	if s.Frozen() || len(s.Of) != 1 || !s.For(token).Frozen() || s.For(other).Frozen() || s.For("").Frozen() {
+		t.Errorf("with the pause of one: %+v", s)
+	}
+	lost := State{At: c, Lost: []string{place}}.Keep(s)
+	if !lost.For(token).Frozen() || lost.Frozen() {
+		t.Errorf("where the place cannot be read: %+v", lost)
+	}
+	p, err := Put(place, To(c, time.Time{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := RemoveFor(place, token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := read(); !s.Frozen() || len(s.Of) != 0 || !s.For(token).Frozen() {
+		t.Errorf("with a pause of the machine: %+v", s)
+	}
+	if err := Remove(p); err != nil {
+		t.Fatal(err)
+	}
+	if s := read(); s.For(token).Frozen() {
+		t.Errorf("with none: %+v", s)
+	}
+	for _, bad := range []Pause{{Made: c.Now, Attempt: "x"}, {Made: c.Now, Attempt: token, Out: true},
+		{Made: c.Now, Attempt: token, Give: &Give{CPUs: 1}}, {Made: c.Now, Attempt: token, Until: c.Now}} {
+		if err := PutFor(place, bad); err == nil {
+			t.Errorf("%+v is put", bad)
+		}
+	}
+}

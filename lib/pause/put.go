@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -43,6 +44,37 @@ func Put(place string, p Pause) (Pause, error) {
 		return Pause{}, errors.Join(err, gone(os.Remove(path)))
 	}
 	return p, nil
+}
+
+// PutFor puts the pause of one attempt into a place, unless it is there. The attempt
+// is named by at least 16 hexadecimal digits.
+func PutFor(place string, p Pause) error {
+	b, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	id := idFor(p.Attempt)
+	if _, ok := ownerOf(id); !ok {
+		return fmt.Errorf("%.100q names no attempt", p.Attempt)
+	}
+	if err := durable.WriteFile(filepath.Join(place, id), b, 0o644); err != nil {
+		return errors.Join(err, gone(os.Remove(filepath.Join(place, id))))
+	}
+	return nil
+}
+
+// RemoveFor removes what PutFor has put, if it is there.
+func RemoveFor(place, attempt string) error {
+	p := Pause{ID: idFor(attempt), Place: place}
+	if _, err := os.Lstat(filepath.Join(place, p.ID)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return Remove(p)
+}
+
+// idFor is the name of the file of an attempt's pause.
+func idFor(attempt string) string {
+	return strconv.Itoa(os.Geteuid()) + "." + attempt[:min(16, len(attempt))]
 }
 
 // NoRoom says that a disk is full, or somebody's share of it.

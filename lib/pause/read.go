@@ -67,6 +67,10 @@ func (s *State) read(place string, over map[string]bool, may func(uid int) bool)
 		p.Place = place
 		switch {
 		case may != nil && !may(p.UID):
+		case p.Attempt != "":
+			if p.UID == os.Geteuid() {
+				s.Of = append(s.Of, p)
+			}
 		case over[p.ID] || !p.Live(s.At):
 			s.Over = append(s.Over, p)
 		default:

@@ -59,7 +59,7 @@ func (l *lookout) same(p *Pausing) bool {
 func (l *lookout) read() (pause.State, error) {
 	now, err := pause.Here()
 	if err != nil {
-		return l.last, err
+		return l.last.For(l.of.Attempt), err
 	}
 	unknown := l.learnOwners()
 	var may func(int) bool
@@ -72,7 +72,7 @@ func (l *lookout) read() (pause.State, error) {
 		state = state.Keep(l.last)
 	}
 	l.last = state
-	return state, err
+	return state.For(l.of.Attempt), err
 }
 
 // learnOwners has the order go by who may pause now. With an error those may who

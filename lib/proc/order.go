@@ -46,12 +46,13 @@ type Order struct {
 
 // Pausing is where the pauses are that an order obeys, and what they can ask for.
 type Pausing struct {
-	Places  []string `json:"places"`           // directories of pauses; those that are not there hold none
-	Ended   string   `json:"ended,omitempty"`  // the file of those that were ended by others than their holders
-	Pausers []int    `json:"pausers"`          // uids of whose pauses count; nil: all
-	Owners  string   `json:"owners,omitempty"` // the file that says so now, in the place of Pausers, if it is there
-	CPUs    []int    `json:"cpus,omitempty"`   // that the node offers: those that are given back come from their end
-	Memory  int64    `json:"memory,omitempty"` // bytes that the node offers
+	Attempt string   `json:"attempt,omitempty"` // those of this one count, too
+	Places  []string `json:"places"`            // directories of pauses; those that are not there hold none
+	Ended   string   `json:"ended,omitempty"`   // the file of those that were ended by others than their holders
+	Pausers []int    `json:"pausers"`           // uids of whose pauses count; nil: all
+	Owners  string   `json:"owners,omitempty"`  // the file that says so now, in the place of Pausers, if it is there
+	CPUs    []int    `json:"cpus,omitempty"`    // that the node offers: those that are given back come from their end
+	Memory  int64    `json:"memory,omitempty"`  // bytes that the node offers
 }
 
 // A Checkpoint is how an order is asked to save itself before it must go.

@@ -38,10 +38,12 @@ type Start struct {
 	Saved   job.Token // the attempt that it goes on with, if one has saved something
 }
 
-// Keep answers an attempt in a node's list: it is wanted, let it go on.
+// Keep answers an attempt in a node's list: it is wanted, let it go on; or, if Still,
+// have it stand still until it comes without that. It is also said when that changes.
 type Keep struct {
 	Session uint64
 	Attempt job.Token
+	Still   bool
 }
 
 // Stop tells a node to end an attempt: wire message stop. The node answers

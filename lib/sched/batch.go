@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -104,6 +105,9 @@ func (m *Machine) ready(b *batch) {
 		return
 	}
 	b.ready = true
+	for _, i := range slices.Sorted(maps.Keys(b.frozen)) {
+		m.holdFrozen(Ref{b.num, i}) // which a crash has cut off
+	}
 	m.changed++
 	for q := range b.all() {
 		m.enter(q)

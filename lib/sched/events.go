@@ -210,13 +210,15 @@ type Retry struct {
 // HoldJobs has the queued ones of these jobs wait until they are released: no attempt
 // of them is started until then. With Release the held ones of them are queued
 // again. A request that was already taken for a job changes nothing of it. Where
-// these are all such jobs of the batch there is one record, about the batch.
+// these are all such jobs of the batch there is one record, about the batch. With
+// Freeze the attempts of those that run stand still, too, which a release ends.
 type HoldJobs struct {
 	Batch   uint32
 	Jobs    []uint32
 	By      string
 	Request job.Token
 	Release bool
+	Freeze  bool
 }
 
 // SetBatch changes what is asked for of a batch whose jobs are not all over. Of those

@@ -58,6 +58,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		delete(m.avoids, b)
 		m.changed++
 	}
+	m.foldFreeze(b, ref.Job, rec)
 	b.foldLeft(ref.Job, rec)
 	m.tally(b, rec)
 	if rec.Request != "" {

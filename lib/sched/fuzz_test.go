@@ -122,7 +122,7 @@ func (t *tape) event() Event {
 		priority, most := t.next(4)-1, t.next(3)
 		return SetBatch{Batch: ref.Batch, Set: job.Set{Priority: &priority, MaxRunning: &most}, Timed: []uint32{ref.Job}, By: "u", Request: request}
 	case 20:
-		return HoldJobs{Batch: ref.Batch, Jobs: [][]uint32{{ref.Job}, {0, 1, 2, 3, 4}, {3, 1, 3}}[t.next(3)], By: "u", Request: request, Release: t.next(2) == 0}
+		return HoldJobs{Batch: ref.Batch, Jobs: [][]uint32{{ref.Job}, {0, 1, 2, 3, 4}, {3, 1, 3}}[t.next(3)], By: "u", Request: request, Release: t.next(2) == 0, Freeze: t.next(2) == 0}
 	case 19:
 		return Offered{session, t.offer().Bounded()}
 	case 18:

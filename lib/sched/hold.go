@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"distribute/lib/job"
 )
@@ -12,16 +13,25 @@ import (
 const AllJobs = math.MaxUint32
 
 func (e HoldJobs) apply(m *Machine) {
-	from, kind := job.Queued, job.KindHold
-	if e.Release {
-		from, kind = job.Held, job.KindRelease
-	}
 	b := m.batches[e.Batch]
 	if b == nil || !b.ready {
 		return
 	}
+	rec := job.Record{Kind: job.KindFreeze, By: e.By, Request: e.Request}
+	if e.Release {
+		rec.Kind = job.KindThaw
+	}
+	for _, i := range b.those(e.Jobs, e.Request, func(s job.State) bool { return s == job.Running }) {
+		if m.Holds(Ref{b.num, i}, e.Release, e.Freeze) {
+			m.log(Ref{b.num, i}, rec)
+			m.tellStill(b, i)
+		}
+	}
+	from := job.Queued
+	if rec.Kind = job.KindHold; e.Release {
+		from, rec.Kind = job.Held, job.KindRelease
+	}
 	jobs := b.those(e.Jobs, e.Request, func(s job.State) bool { return s == from })
-	rec := job.Record{Kind: kind, By: e.By, Request: e.Request}
 	if len(jobs) > 1 && len(jobs) == b.counts[from] {
 		m.logAll(b, rec, jobs)
 	} else {
@@ -29,8 +39,81 @@ func (e HoldJobs) apply(m *Machine) {
 			m.log(Ref{b.num, i}, rec)
 		}
 	}
+	if e.Release {
+		m.released(b, jobs)
+	}
+}
+
+// Holds says that a hold, or a release, would change a job.
+func (m *Machine) Holds(ref Ref, release, freeze bool) bool {
+	switch m.State(ref) {
+	case job.Queued:
+		return !release
+	case job.Held:
+		return release
+	case job.Running:
+		_, frozen := m.batches[ref.Batch].frozen[ref.Job]
+		return frozen == release && (release || freeze)
+	}
+	return false
+}
+
+// released has the attempts go on that stood still with jobs which are queued again.
+func (m *Machine) released(b *batch, jobs []uint32) {
+	if len(b.of) > 0 {
+		for _, i := range jobs {
+			for a := b.of[i]; a != nil; a = a.next {
+				m.adopt(a, a.result == nil && !a.stopped && a.peer.session != 0 && a.listed == a.peer.session)
+			}
+			m.tellStill(b, i)
+		}
+	}
 	if b.gates != nil {
 		b.gates.look() // once a list, however many jobs that have it were released
+	}
+}
+
+// A freeze is who had a job that runs stand still, and when, if that was in this life
+// of the head.
+type freeze struct {
+	by string
+	at time.Duration
+}
+
+// still says that attempts of a job are to stand still: it is frozen, or held.
+func (b *batch) still(i uint32) bool {
+	_, frozen := b.frozen[i]
+	return frozen || b.state[i] == job.Held
+}
+
+// tellStill tells the nodes of a job's attempts whether these are to stand still.
+func (m *Machine) tellStill(b *batch, i uint32) {
+	for a := b.of[i]; a != nil; a = a.next {
+		if a.result == nil && !a.void && a.peer.session != 0 && a.listed == a.peer.session {
+			m.do(Keep{a.peer.session, a.token, b.still(i)})
+		}
+	}
+}
+
+// foldFreeze takes in what a record says of whether the attempts of a job stand still.
+// One that comes to nothing leaves the job to be held: see [Machine.holdFrozen].
+func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
+	switch rec.Kind {
+	case job.KindFreeze:
+		if b.frozen == nil {
+			b.frozen = map[uint32]freeze{}
+		}
+		b.frozen[i] = freeze{rec.By, m.now}
+	case job.KindThaw, job.KindHold, job.KindDone, job.KindFailed, job.KindCancelled:
+		delete(b.frozen, i)
+	}
+}
+
+// holdFrozen holds a job whose attempt stood still and came to nothing.
+func (m *Machine) holdFrozen(ref Ref) {
+	b := m.batches[ref.Batch]
+	if f, frozen := b.frozen[ref.Job]; frozen && b.state[ref.Job] == job.Queued {
+		m.log(ref, job.Record{Kind: job.KindHold, By: f.by})
 	}
 }
 

@@ -16,6 +16,10 @@ func release(batch uint32, jobs ...uint32) Event {
 	return HoldJobs{Batch: batch, Jobs: jobs, By: "ana", Release: true}
 }
 
+func freezes(batch uint32, jobs ...uint32) Event {
+	return HoldJobs{Batch: batch, Jobs: jobs, By: "ana", Freeze: true}
+}
+
 // oneRuns is a batch of three jobs, of which the first runs.
 var oneRuns = []step{
 	{0, Loaded{}, ""},
@@ -97,6 +101,72 @@ var heldRules = []struct {
 		{902, ListEnd{2}, ""},
 		{903, staged(1, "m"), "done 1/0 a1 m; PUBLISH 1/0 a1 out=true; HAVE 2 a1"},
 	}},
+	{"what runs stands still, and goes on", oneRuns, []step{
+		{1, freezes(1, 0, 1, 2), "freeze 1/0; KEEP 1 a1 still; hold 1/all"},
+		{1, phase(1, 1, Paused), ""},
+		{2, freezes(1, 0, 1, 2), ""},
+		{2, hold(1, 0), ""},
+		{3, release(1, 0, 1), "thaw 1/0; KEEP 1 a1; release 1/1"},
+		{3, phase(1, 1, Running), ""},
+		{4, release(1, 0), ""},
+		{9, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+	}},
+	{"a node that comes back hears what stands still", oneRuns, []step{
+		{1, NodeDown{1}, ""},
+		{2, freezes(1, 0), "freeze 1/0"},
+		{3, up(2, "ws1", 1), ""},
+		{3, item(2, 1, Running), "KEEP 2 a1 still"},
+		{3, ListEnd{2}, ""},
+		{4, NodeDown{2}, ""},
+		{5, release(1, 0), "thaw 1/0"},
+		{6, up(3, "ws1", 1), ""},
+		{6, item(3, 1, Paused), "KEEP 3 a1"},
+	}},
+	{"what stands still and comes to nothing is held", oneRuns, []step{
+		{1, freezes(1, 0), "freeze 1/0; KEEP 1 a1 still"},
+		{2, ended(1, 1, unstarted), "back 1/0 a1 (not started); hold 1/0; FORGET 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{3, release(1, 0), "release 1/0"},
+	}},
+	{"an attempt that comes back to a held job stands still, and is adopted", oneRuns, []step{
+		{1, hold(1, 1, 2), "hold 1/all"},
+		{1, freezes(1, 0), "freeze 1/0; KEEP 1 a1 still"},
+		{1, NodeDown{1}, ""},
+		{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s); hold 1/0"},
+		{902, up(2, "ws1", 1), ""},
+		{902, item(2, 1, Paused), "KEEP 2 a1 still"},
+		{902, ListEnd{2}, ""},
+		{903, release(1, 0), "release 1/0; adopt 1/0 a1; KEEP 2 a1"},
+		{904, phase(2, 1, Running), ""},
+	}},
+	{"what stands still can be given up", oneRuns, []step{
+		{1, freezes(1, 0), "freeze 1/0; KEEP 1 a1 still"},
+		{2, Cancel{Ref: Ref{1, 0}}, "cancelled 1/0; STOP 1 a1"},
+		{3, release(1, 0), ""},
+	}},
+}
+
+// A job that stood still and whose attempt came to nothing is held also by a head
+// that was killed between the two.
+func TestFrozenAfterCrash(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, s := range oneRuns {
+		r.apply(s.ev)
+	}
+	r.apply(freezes(1, 0))
+	r.apply(ended(1, 1, unstarted))
+	log := r.logs[1]
+	for len(log) > 0 && log[len(log)-1].rec.Kind != job.KindBack {
+		log = log[:len(log)-1]
+	}
+	r.logs[1] = log
+	m, err := r.replayed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.m, r.begun = m, map[job.Token]bool{}
+	if got := show(r.apply(Loaded{})); got != "hold 1/0" {
+		t.Errorf("the next head says %q", got)
+	}
 }
 
 func TestHolds(t *testing.T) {

@@ -96,6 +96,7 @@ type batch struct {
 	saved   map[uint32]saved        // what jobs go on with
 	left    map[uint32]*job.Left    // what is kept of attempts that had to leave
 	less    []job.Less              // of which less is, by the last record
+	frozen  map[uint32]freeze       // jobs that run and whose attempts stand still
 	unread  map[uint32]int          // how often a job was given back since that cannot be read
 	gates   *gates                  // nil: its jobs wait for nodes only
 	name    func(job int) string    // of a job
@@ -248,6 +249,9 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 	}
 	for _, l := range b.less {
 		m.do(Drop{ref, l.Attempt, l.Try, l.Nothing})
+	}
+	if rec.Kind == job.KindBack {
+		m.holdFrozen(ref)
 	}
 }
 

@@ -38,6 +38,7 @@ type fakeAttempt struct {
 	share  share
 	phase  string
 	result *Result
+	still  bool
 	step   int // how far its job has come
 }
 
@@ -174,6 +175,8 @@ func (s *sim) deliver(n *fakeNode) {
 			had.cpus = a.CPUs
 			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: Waiting, step: s.steps[a.Saved]})
 		}
+	case Keep:
+		s.keep(n, a)
 	case Stop:
 		s.stop(n, a.Attempt, false)
 	case Recall:
@@ -184,6 +187,18 @@ func (s *sim) deliver(n *fakeNode) {
 		if x := n.find(a.Attempt); x == nil || x.phase == Waiting || x.result != nil && x.result.Unstarted {
 			s.remove(n, a.Attempt)
 		}
+	}
+}
+
+// keep has an attempt stand still, or go on; one that has not begun is given back.
+func (s *sim) keep(n *fakeNode, a Keep) {
+	switch x := n.find(a.Attempt); {
+	case x == nil || x.result != nil:
+	case a.Still && x.phase == Waiting:
+		n.end(x, unstarted)
+	case a.Still != x.still:
+		x.still = a.Still
+		n.say(Phase{n.session, x.token, map[bool]string{true: Paused, false: Running}[x.still]})
 	}
 }
 
@@ -251,6 +266,9 @@ func (s *sim) progress(n *fakeNode) {
 		return
 	}
 	a := n.has[s.rand.IntN(len(n.has))]
+	if a.result == nil && a.still {
+		return
+	}
 	if a.result == nil && n.pause.Full() {
 		s.stay(n, a)
 		return
@@ -570,7 +588,7 @@ func (s *sim) request() {
 	case 2, 3:
 		s.give(Retry{Ref: ref, By: "u", Request: id})
 	default:
-		s.give(HoldJobs{Batch: ref.Batch, Jobs: s.someOf(ref), By: "u", Request: id, Release: s.rand.IntN(3) == 0})
+		s.give(HoldJobs{Batch: ref.Batch, Jobs: s.someOf(ref), By: "u", Request: id, Release: s.rand.IntN(3) == 0, Freeze: s.rand.IntN(2) == 0})
 	}
 }
 

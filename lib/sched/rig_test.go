@@ -274,6 +274,9 @@ func consistent(m *Machine) error {
 					return fmt.Errorf("attempt %s of job %d/%d, which is %s: current=%v void=%v dead=%v", a.token, b.num, i, s, a.current, a.void, a.dead)
 				}
 			}
+			if f, frozen := b.frozen[uint32(i)]; frozen && s != job.Running {
+				return fmt.Errorf("job %d/%d is %s and stands still by %q", b.num, i, s, f.by)
+			}
 			if (current == 1) != (s == job.Running) || current > 1 {
 				return fmt.Errorf("job %d/%d is %s and has %d current attempts (I6)", b.num, i, s, current)
 			}
@@ -459,7 +462,7 @@ func showOne(a Action) string {
 	case Drop:
 		return fmt.Sprintf("DROP %s %s", jobName(a.Ref), short8(a.Attempt)) + map[bool]string{true: " whole"}[a.Nothing]
 	case Keep:
-		return fmt.Sprintf("KEEP %d %s", a.Session, short8(a.Attempt))
+		return fmt.Sprintf("KEEP %d %s", a.Session, short8(a.Attempt)) + map[bool]string{true: " still"}[a.Still]
 	case Recall:
 		return fmt.Sprintf("RECALL %d %s", a.Session, short8(a.Attempt))
 	case Have:

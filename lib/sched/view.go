@@ -85,12 +85,15 @@ type Attempt struct {
 	Pause *node.Pause   // of one that is paused: by whom; not to be changed. nil: that is not known
 	Said  time.Duration // when its node said so
 
+	Frozen bool // it is paused since Said, because somebody holds its job
+
 	Until time.Duration // of an unreachable one: when its job goes elsewhere; 0: it waits for its node
 }
 
 func (m *Machine) shown(a *attempt) Attempt {
 	var until time.Duration
 	s := job.Running
+	f, frozen := m.batches[a.ref.Batch].frozen[a.ref.Job]
 	switch {
 	case a.stranded:
 		s = job.Stranded
@@ -99,12 +102,16 @@ func (m *Machine) shown(a *attempt) Attempt {
 		if !m.batches[a.ref.Batch].never {
 			until = a.peer.heard + m.cfg.Lease
 		}
-	case a.result == nil && (a.phase == Paused || a.peer.offer.Pause.Full() && (a.phase == Building || a.phase == Running)):
+	case a.result == nil && (a.phase == Paused || frozen && (a.phase == Building || a.phase == Running) || a.peer.offer.Pause.Full() && (a.phase == Building || a.phase == Running)):
 		s = job.Paused
 	}
 	shown := Attempt{Ref: a.ref, Token: a.token, Try: a.try, Node: a.peer.name, CPUs: a.share.cpus, Phase: a.phase, State: s,
 		Current: a.current, Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try, Until: until}
-	if s == job.Paused {
+	switch {
+	case s != job.Paused:
+	case frozen && !a.peer.offer.Pause.Full():
+		shown.Frozen, shown.Said = true, f.at
+	default:
 		shown.Pause, shown.Said = a.peer.offer.Pause, a.peer.offered
 	}
 	return shown
@@ -312,6 +319,9 @@ func (m *Machine) Snapshot() string {
 		var lines []string
 		for i, t := range b.trials {
 			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d\n", i, t.fails, nodes(t.on), t.memory))
+		}
+		for i, f := range b.frozen {
+			lines = append(lines, fmt.Sprintf(" frozen %d by %s\n", i, f.by))
 		}
 		for i, v := range b.saved {
 			lines = append(lines, fmt.Sprintf(" saved %d %s try=%d\n", i, v.token, v.try))

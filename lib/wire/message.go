@@ -210,9 +210,11 @@ type (
 		Why       string    `json:"why,omitempty"`
 		Unstarted bool      `json:"unstarted,omitempty"`
 	}
-	// Keep says that a listed attempt is still wanted.
+	// Keep says that an attempt is still wanted: of each of the list, and when it is to
+	// stand still or to go on.
 	Keep struct {
 		Attempt job.Token `json:"attempt"`
+		Still   bool      `json:"still,omitempty"` // it is to stand still until a Keep without it
 	}
 	// Have says that the head has the attempt's result safe. The node deletes it.
 	Have struct {
@@ -297,7 +299,8 @@ type (
 		All    bool      `json:"all,omitempty"` // everybody's
 		Dry    bool      `json:"dry,omitempty"` // say, do not do
 		Reason string    `json:"reason,omitempty"`
-		Set    *job.Set  `json:"set,omitempty"` // of set: to what
+		Set    *job.Set  `json:"set,omitempty"`    // of set: to what
+		Freeze bool      `json:"freeze,omitempty"` // of hold: what runs stands still, too
 	}
 	// Pull asks for the result of one job, or of one attempt: a Send of
 	// OfManifest. The tool answers with Pick, the head with a Send of OfTree.

@@ -8,7 +8,7 @@ _distribute_options() {
 	dadm) options='-H: -n -q' ;;
 	dcancel) options='-H: -n -q -v' ;;
 	dfsck) options='-D: -S: -j -q -r -s -v' ;;
-	dhold) options='-H: -n -q -r -v' ;;
+	dhold) options='-H: -n -p -q -r -v' ;;
 	dlocal) options='-d: -s' ;;
 	dlog) options='-B -H: -L: -f -q -v' ;;
 	dnew) options='' ;;
