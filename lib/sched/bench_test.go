@@ -48,11 +48,14 @@ func BenchmarkDone(b *testing.B) {
 
 // full is a machine with so many nodes, all busy, and so many jobs in a batch
 // that is the middle one of many.
-func full(nodes, jobs int) *Machine {
+func full(nodes, jobs int) *Machine { return fullOf(nodes, jobs, single) }
+
+// fullOf is full with jobs of another spec.
+func fullOf(nodes, jobs int, spec *job.Spec) *Machine {
 	drawn := 0
 	m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
 	m.Apply(Loaded{}, 0)
-	m.Apply(AddBatch{Batch: 2, Jobs: jobs, Spec: single}, 0)
+	m.Apply(AddBatch{Batch: 2, Jobs: jobs, Spec: spec}, 0)
 	m.Apply(AddBatch{Batch: 3, Jobs: 1, Spec: py}, 0)
 	for i := range nodes {
 		s := uint64(i + 1)
@@ -80,6 +83,23 @@ func BenchmarkEvent(b *testing.B) {
 		finish(m, n, uint64((n-1)%1000+1))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3, "ns/event")
+}
+
+// BenchmarkAgain is a job's failure (two events) at such a head, where each is tried
+// again: half of the attempts are a second one, on another node. All nodes where jobs
+// failed are busy in between, so that as many jobs wait for another one as there are.
+func BenchmarkAgain(b *testing.B) {
+	m := fullOf(1000, million, &job.Spec{Kind: job.Command, Retries: 1, Resources: job.Resources{CPUs: 1}})
+	n, most := 0, 0
+	for b.Loop() {
+		n++
+		session := m.live[must(tok(n))].peer.session
+		m.Apply(ended(session, n, exited(1, "")), 0)
+		m.Apply(gone(session, n), 0)
+		most = max(most, len(m.wary))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/event")
+	b.ReportMetric(float64(most), "queues")
 }
 
 // BenchmarkTurns is the end of a job at a head with 1,000 nodes and a million jobs of
