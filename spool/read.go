@@ -154,9 +154,11 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 		if rec.Job == "" && rec.Kind.Whole() {
 			if rec.Kind == job.KindSet {
 				all.set(rec.Set)
-				return nil
 			}
 			for i := range b.Jobs {
+				if _, there := all.at(i); rec.Kind == job.KindSet && !there {
+					continue // it was not started
+				}
 				if err := all.fold(i, rec); err != nil {
 					return l.problem(err.Error())
 				}

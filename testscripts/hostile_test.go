@@ -147,6 +147,7 @@ func TestX100HostileHead(t *testing.T) {
 		{"dwait job=*", 1}, {"dwait -v job=*", 1}, {"dwait job=wrong", 0},
 		{"dcancel job=*", 1}, {"dcancel -n job=*", 1}, {"dcancel job=wrong", 0},
 		{"dretry job=*", 1}, {"dretry -n job=*", 1}, {"dretry job=wrong", 0},
+		{"dhold job=*", 1}, {"dhold -r job=*", 1}, {"dhold -n -p job=*", 1}, {"dset -p 1 job=*", 1}, {"dset -p 1 job=wrong", 0},
 		{"drm lab/b", 1}, {"drm -n lab/b", 1}, {"drm job=wrong", 0},
 		{"dpull job=*", 1}, {"dpull -n lab/b/j", 1}, {"dpull job=wrong", 0},
 		{"dlog lab/b/j", 0}, {"dlog job=*", 0}, {"dlog -B lab/b/j", 0},

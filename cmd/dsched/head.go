@@ -248,7 +248,7 @@ func (h *head) act(a sched.Action) {
 	case sched.Start:
 		h.start(a)
 	case sched.Keep:
-		h.tell(a.Session, &wire.Keep{Attempt: a.Attempt, Still: a.Still})
+		h.keep(a)
 	case sched.Stop:
 		h.tell(a.Session, &wire.Stop{Attempt: a.Attempt, Why: a.Why})
 	case sched.Recall:
@@ -277,6 +277,14 @@ func (h *head) act(a sched.Action) {
 			s.log.Warn("the node said what no node says", "attempt", string(a.Attempt), "why", a.Why)
 		}
 	}
+}
+
+func (h *head) keep(a sched.Keep) {
+	m := &wire.Keep{Attempt: a.Attempt, Still: a.Still}
+	if at, live := h.machine.Attempt(a.Attempt); live && h.batches[at.Ref.Batch] != nil {
+		m.Time = h.batches[at.Ref.Batch].limit(int(at.Ref.Job))
+	}
+	h.tell(a.Session, m)
 }
 
 func (h *head) tell(session uint64, m wire.Message) {

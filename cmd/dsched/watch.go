@@ -147,6 +147,7 @@ func (f *follower) changeBatch(l logged) {
 	for id, r := range f.rows {
 		if id.Batch() == l.batch.ID && !l.batch.Submitted.After(r.Submitted) {
 			r.Priority = l.priority
+			r.Lengthen(l.rec)
 		}
 	}
 }

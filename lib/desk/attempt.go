@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -63,6 +64,7 @@ const (
 	resultFile   = "result.json"
 	manifestFile = "manifest.jsonl"
 	beforeFile   = "before.jsonl"
+	limitFile    = "limit"
 	savedDir     = "saved"
 )
 
@@ -257,12 +259,19 @@ type Started struct {
 	CPUs   []int        `json:"cpus,omitempty"`   // numbers of those that it runs on; none: any
 	GPUs   []int        `json:"gpus,omitempty"`   // indexes of those that it has
 	Memory int64        `json:"memory,omitempty"` // bytes of the node's memory that are counted for it
+	Time   int64        `json:"time,omitempty"`   // seconds that it may run; 0: no limit
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were
 }
 
 // SetStarted keeps s. From then on the attempt is not prepared again.
 func (a *Attempt) SetStarted(s *Started) error { return setStarted(a.Dir, s) }
+
+// SetLimit keeps, durably, how many seconds it may run that runs already; 0 is no
+// limit. A limit is not made shorter by it.
+func (a *Attempt) SetLimit(seconds int64) error {
+	return durable.WriteFile(filepath.Join(a.Dir, limitFile), []byte(strconv.FormatInt(seconds, 10)+"\n"), 0o600)
+}
 
 // Unstart takes SetStarted back: nothing of the attempt ran.
 func (a *Attempt) Unstart() error { return os.Remove(filepath.Join(a.Dir, startedFile)) }

@@ -66,6 +66,7 @@ func (r *Row) Fold(rec *Record) error {
 		return fmt.Errorf("record %d: %s is not a legal move of a job that is %s", rec.Seq, rec.Kind, r.State)
 	}
 	r.State = next
+	r.Lengthen(rec)
 	switch rec.Kind {
 	case KindStart, KindAdopt:
 		r.Attempt, r.Token, r.Node, r.CPUs = rec.Try, rec.Attempt, rec.Node, rec.CPUs
@@ -125,6 +126,14 @@ func (r *Row) Fold(rec *Record) error {
 		}
 	}
 	return nil
+}
+
+// Lengthen takes in that the attempt which runs may run for longer, if the record sets
+// that.
+func (r *Row) Lengthen(rec *Record) {
+	if rec.Kind == KindSet && rec.Set != nil && rec.Set.Time != nil && r.State == Running && r.Limit > 0 && (*rec.Set.Time == 0 || *rec.Set.Time > r.Limit) {
+		r.Limit = *rec.Set.Time
+	}
 }
 
 // heldBy tells who holds a job, and since when.

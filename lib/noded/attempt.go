@@ -198,6 +198,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	n.do(func() { a.has, a.pid = got, slot.Pid() })
 	n.warden.lookFirst(ctx)
 	got.note(started)
+	started.Time = asked.Time
 	o := n.order(a, b, got)
 	o.Limits = got.limits(asked)
 	if begun, st, slot, err = n.start(ctx, a, o, started, slot); begun && st == nil {
@@ -294,6 +295,9 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 			n.meter.begun++
 			a.begun = n.meter.begun
 			n.watchMemory()
+			if a.limit = s.Time; a.asked != nil {
+				n.lengthen(a, *a.asked)
+			}
 			n.setPhase(a, n.runPhase(a))
 			tell(n.nowNews)
 			n.watchDisk()

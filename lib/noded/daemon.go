@@ -207,9 +207,12 @@ type attempt struct {
 	adopted bool   // it runs under a supervisor of an earlier daemon
 	running bool   // its processes live
 
-	still    bool // it is to stand still, as the head has said
-	told     bool // the head has said so, or that it is not
-	standing bool // that is being written down
+	still   bool   // it is to stand still, as the head has said
+	told    bool   // the head has said so, or that it is not
+	limit   int64  // seconds that it may run, once it is started; 0: as long as it likes
+	longer  bool   // that is more than when it was started
+	asked   *int64 // the head has said so before it was started
+	keeping bool   // that is being written down
 
 	saved      pack.Manifest // what it goes on with, when that is known; of its goroutine
 	savedBytes int64         // that takes of the disk
@@ -406,7 +409,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	case err != nil:
 		return err
 	default:
-		a.started = true
+		a.started, a.limit = true, started.Time
 	}
 	if alive, err := n.Machine.Alive(da.Dir); err != nil {
 		return err
@@ -467,9 +470,8 @@ func (n *daemon) letPass(a *attempt, passed bool) {
 func (n *daemon) ended(a *attempt, r *job.Result) {
 	a.result, a.phase, a.running = r, wire.Returning, false
 	close(a.done)
-	if a.still && !a.standing {
-		a.standing = true
-		n.work.Go(func() { n.keepStand(a) })
+	if a.still {
+		n.keepWord(a)
 	}
 	for _, b := range n.builds {
 		if b.Batch == a.Job.Batch() {

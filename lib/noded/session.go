@@ -182,6 +182,7 @@ func (n *daemon) told(m wire.Message) {
 		if a := n.attempts[m.Attempt]; a != nil {
 			a.held = false
 			n.stand(a, m.Still)
+			n.lengthen(a, m.Time)
 		}
 	case *wire.Have:
 		n.have(m.Attempt)

@@ -2,6 +2,7 @@ package noded
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"distribute/lib/job"
@@ -36,42 +37,78 @@ func (n *daemon) stand(a *attempt, still bool) {
 	if a.running && (a.phase == wire.Running || a.phase == wire.Paused) {
 		n.setPhase(a, n.runPhase(a))
 	}
-	if !a.standing {
-		a.standing = true
-		n.work.Go(func() { n.keepStand(a) })
+	n.keepWord(a)
+}
+
+// lengthen has an attempt run for longer than it was to, as the head says: in seconds,
+// 0 is as long as it likes. None is made shorter.
+func (n *daemon) lengthen(a *attempt, seconds int64) {
+	switch {
+	case !a.started:
+		a.asked = &seconds
+		return
+	case a.result != nil || a.limit == 0 || seconds != 0 && seconds <= a.limit:
+		return
+	}
+	n.Log.Info("an attempt may run for longer", "job", a.Job, "attempt", a.Token, "seconds", seconds)
+	a.limit, a.longer = seconds, true
+	n.keepWord(a)
+}
+
+// keepWord has what the head has said of an attempt that runs written down, in a
+// goroutine of its own.
+func (n *daemon) keepWord(a *attempt) {
+	if !a.keeping {
+		a.keeping = true
+		n.work.Go(func() { n.keepWords(a) })
 	}
 }
 
-// keepStand writes down whether an attempt stands still, until that is done.
-func (n *daemon) keepStand(a *attempt) {
+// A said is what the head has said of an attempt that runs.
+type said struct {
+	still, told  bool
+	limit        int64
+	longer, over bool
+}
+
+// keepWords writes it down, until the last of it is.
+func (n *daemon) keepWords(a *attempt) {
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	place := pause.OwnPlace(n.desk.Dir())
+	now := func() said { return said{a.still, a.told, a.limit, a.longer, a.result != nil} }
 	for wait := time.Second; ; {
-		var still bool
-		if !n.do(func() { still = a.still && a.result == nil }) {
+		var s said
+		if !n.do(func() { s = now() }) {
 			return
 		}
-		err := n.Machine.Still(place, string(a.Token), still)
+		err := n.writeWord(a, s)
+		done := false
 		if err == nil {
-			over := false
 			n.do(func() {
-				if over = still == (a.still && a.result == nil); over {
-					a.standing = false
-				}
+				done = now() == s
+				a.keeping = !done
 			})
-			if over {
-				return
-			}
+		}
+		switch {
+		case done || n.atEnd(ctx):
+			return
+		case err == nil || n.desk.MakeRoom(err):
 			continue
 		}
-		if n.desk.MakeRoom(err) {
-			continue
-		}
-		n.Log.Error("it cannot be kept that an attempt stands still; trying again", "attempt", a.Token, "still", still, "why", err)
+		n.Log.Error("what the head has said of an attempt cannot be kept; trying again", "attempt", a.Token, "still", s.still, "limit", s.limit, "why", err)
 		linger(ctx, wait)
 		wait = min(2*wait, time.Minute)
 	}
+}
+
+func (n *daemon) writeWord(a *attempt, s said) (err error) {
+	if s.told {
+		err = n.Machine.Still(pause.OwnPlace(n.desk.Dir()), string(a.Token), s.still && !s.over)
+	}
+	if s.longer && !s.over {
+		err = errors.Join(err, a.SetLimit(s.limit))
+	}
+	return err
 }
 
 // dropStands removes the pauses of attempts that are not here any more, or over.

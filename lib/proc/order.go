@@ -22,7 +22,8 @@ const Marker = "DISTRIBUTE_ATTEMPT"
 const (
 	LockFile   = "lock"
 	StatusFile = "status.json"
-	VoidFile   = "void" // with it, as with a status, an order is never started
+	VoidFile   = "void"  // with it, as with a status, an order is never started
+	LimitFile  = "limit" // the seconds that an order may run which runs already; 0: as long as it likes
 )
 
 // An Order is one run of one command.

@@ -59,7 +59,7 @@ func (w *watch) over() {
 
 func (w *watch) run() {
 	defer close(w.done)
-	look, last := lookEvery, time.Duration(-1)
+	look, last, limit := lookEvery, time.Duration(-1), w.o.Time
 	if w.bound {
 		look = lookFirst
 	}
@@ -71,8 +71,12 @@ func (w *watch) run() {
 		if looks {
 			next = look
 		}
-		if left := w.o.Time - wall; w.o.Time > 0 && !ended {
+		if left := limit - wall; limit > 0 && !ended {
 			if left <= 0 {
+				if more := longer(w.o.Dir, limit); more != limit {
+					limit = more
+					continue
+				}
 				ended = true
 				w.s.stop(w.o.Token, StoppedTime)
 				continue

@@ -39,7 +39,8 @@ type Start struct {
 }
 
 // Keep answers an attempt in a node's list: it is wanted, let it go on; or, if Still,
-// have it stand still until it comes without that. It is also said when that changes.
+// have it stand still until it comes without that. It is also said when that changes,
+// or for how long it may run, which the shell adds.
 type Keep struct {
 	Session uint64
 	Attempt job.Token

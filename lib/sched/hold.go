@@ -24,7 +24,7 @@ func (e HoldJobs) apply(m *Machine) {
 	for _, i := range b.those(e.Jobs, e.Request, func(s job.State) bool { return s == job.Running }) {
 		if m.Holds(Ref{b.num, i}, e.Release, e.Freeze) {
 			m.log(Ref{b.num, i}, rec)
-			m.tellStill(b, i)
+			m.tellKept(b, i)
 		}
 	}
 	from := job.Queued
@@ -65,7 +65,7 @@ func (m *Machine) released(b *batch, jobs []uint32) {
 			for a := b.of[i]; a != nil; a = a.next {
 				m.adopt(a, a.result == nil && !a.stopped && a.peer.session != 0 && a.listed == a.peer.session)
 			}
-			m.tellStill(b, i)
+			m.tellKept(b, i)
 		}
 	}
 	if b.gates != nil {
@@ -86,8 +86,8 @@ func (b *batch) still(i uint32) bool {
 	return frozen || b.state[i] == job.Held
 }
 
-// tellStill tells the nodes of a job's attempts whether these are to stand still.
-func (m *Machine) tellStill(b *batch, i uint32) {
+// tellKept tells the nodes of a job's attempts how these go on, when that has changed.
+func (m *Machine) tellKept(b *batch, i uint32) {
 	for a := b.of[i]; a != nil; a = a.next {
 		if a.result == nil && !a.void && a.peer.session != 0 && a.listed == a.peer.session {
 			m.do(Keep{a.peer.session, a.token, b.still(i)})

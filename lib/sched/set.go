@@ -8,7 +8,8 @@ func (e SetBatch) apply(m *Machine) {
 		return
 	}
 	of := b.differs(&e.Set)
-	timed := b.those(e.Timed, e.Request, func(s job.State) bool { return !s.Over() })
+	meant := b.those(e.Timed, e.Request, func(s job.State) bool { return !s.Over() })
+	timed := meant
 	if len(timed) > 0 && len(timed) == b.open {
 		of.Time, timed = e.Set.Time, nil
 	}
@@ -20,6 +21,9 @@ func (e SetBatch) apply(m *Machine) {
 	if of != (job.Set{}) {
 		rec.Set = &of
 		m.logAll(b, rec, nil)
+	}
+	for _, i := range meant {
+		m.tellKept(b, i)
 	}
 }
 

@@ -215,6 +215,7 @@ type (
 	Keep struct {
 		Attempt job.Token `json:"attempt"`
 		Still   bool      `json:"still,omitempty"` // it is to stand still until a Keep without it
+		Time    int64     `json:"time,omitempty"`  // seconds that it may run, if that is more than it was to; 0: as long as it likes
 	}
 	// Have says that the head has the attempt's result safe. The node deletes it.
 	Have struct {

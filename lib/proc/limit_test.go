@@ -1,0 +1,43 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// An order whose time is over runs on if its directory says by then that it may.
+func TestLongerLimit(t *testing.T) {
+	groups(t, func(t *testing.T, cgroup string) {
+		s, o := newSlot(t), order(newDir(t), "sleep 0.5")
+		o.Cgroup, o.Time = cgroup, 100*time.Millisecond
+		if err := os.WriteFile(filepath.Join(o.Dir, LimitFile), []byte("0\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Run(o); err != nil {
+			t.Fatal(err)
+		}
+		if st := ended(t, s); st.Stopped != "" || st.Exit == nil || *st.Exit != 0 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+func TestLonger(t *testing.T) {
+	dir := t.TempDir()
+	if got := longer(dir, time.Minute); got != time.Minute {
+		t.Errorf("without a file: %v", got)
+	}
+	for text, want := range map[string]time.Duration{
+		"0\n": 0, "61\n": 61 * time.Second, "60\n": time.Minute, "59\n": time.Minute, "3155760000\n": maxLimit * time.Second,
+		"3155760001\n": time.Minute, "61": time.Minute, "": time.Minute, "-1\n": time.Minute, "+61\n": time.Minute, "61 \n": time.Minute, "1h\n": time.Minute,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, LimitFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := longer(dir, time.Minute); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
