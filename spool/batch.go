@@ -46,6 +46,7 @@ type Brief struct {
 	Name          string
 	Needs         []string // which the caller may keep
 	Retries       int      // as the job asks, or else the batch
+	Capabilities  []string // of the job besides those of the batch
 	job.Resources          // as the job asks, or else the batch
 }
 
@@ -59,7 +60,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 		if err != nil {
 			return b.lineProblem(i, err)
 		}
-		brief.Needs, brief.Retries = nil, b.Head.Spec.Retries
+		brief.Needs, brief.Capabilities, brief.Retries = nil, nil, b.Head.Spec.Retries
 		name, own, ok := scanBrief(text, &brief)
 		if ok {
 			brief.Name = string(name)
@@ -68,7 +69,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 			if err := dec.jobBody(text, &j); err != nil {
 				return b.lineProblem(i, err)
 			}
-			brief.Name, brief.Needs, own = j.Name, j.Needs, j.Resources != nil
+			brief.Name, brief.Needs, brief.Capabilities, own = j.Name, j.Needs, j.Capabilities, j.Resources != nil
 			if j.Retries != nil {
 				brief.Retries = *j.Retries
 			}
@@ -83,9 +84,9 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 	})
 }
 
-// scanBrief finds the name of a job, which jobs it needs, and how often it is tried
-// again and what it asks for, if it says that itself. A quote within a string stands behind a backslash, so what is
-// found is a key.
+// scanBrief finds the name of a job, which jobs it needs, what its node must be, and
+// how often it is tried again and what it asks for, if it says that itself. A quote
+// within a string stands behind a backslash, so what is found is a key.
 func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 	s := line.Scan{B: b}
 	if !s.Has(`{"name":`) {
@@ -95,7 +96,7 @@ func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 		return nil, false, false
 	}
 	var times *int
-	if !texts(&s, `,"needs":`, &brief.Needs) || !retries(&s, &times) {
+	if !texts(&s, `,"needs":`, &brief.Needs) || !retries(&s, &times) || !texts(&s, `,"capabilities":`, &brief.Capabilities) {
 		return nil, false, false
 	}
 	if times != nil {

@@ -152,6 +152,7 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 		b = append(b, `,"retries":`...)
 		b = strconv.AppendInt(b, int64(*j.Retries), 10)
 	}
+	b = appendTexts(b, `,"capabilities":`, j.Capabilities)
 	b = appendTexts(b, `,"run":`, j.Run)
 	if len(j.Inputs) > 0 {
 		b = append(b, `,"inputs":`...)

@@ -26,15 +26,7 @@ func checkSpec(spec *job.Spec) error {
 	default:
 		errs = append(errs, fmt.Errorf("there are no batches of the kind %.40q", spec.Kind))
 	}
-	for _, c := range spec.Capabilities {
-		e, err := capability.Parse(c)
-		if err == nil && e.String() != c {
-			err = errors.New("is not as it has to be written")
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("capability %.100q: %w", c, err))
-		}
-	}
+	errs = append(errs, checkCapabilities(spec.Capabilities))
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
@@ -57,6 +49,20 @@ func checkSpec(spec *job.Spec) error {
 	return errors.Join(errs...)
 }
 
+// checkCapabilities reports the first entry that no node is asked for so.
+func checkCapabilities(list []string) error {
+	for _, c := range list {
+		e, err := capability.Parse(c)
+		if err == nil && e.String() != c {
+			err = errors.New("is not as it has to be written")
+		}
+		if err != nil {
+			return fmt.Errorf("capability %.100q: %w", c, err)
+		}
+	}
+	return nil
+}
+
 // checkJob reports the first reason why j cannot be a job of the batch.
 func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 	if err := job.CheckName(j.Name); err != nil {
@@ -69,6 +75,9 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 		if err := job.CheckNeed(need); err != nil {
 			return err
 		}
+	}
+	if err := checkCapabilities(j.Capabilities); err != nil {
+		return err
 	}
 	for _, a := range j.Run {
 		if err := checkArg(a); err != nil {

@@ -116,6 +116,9 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 		times--
 		j.Retries = &times
 	}
+	for range r.IntN(3) {
+		j.Capabilities = append(j.Capabilities, []string{"gpu", "memory>=64G|cpus>4", "node!=ws3"}[r.IntN(3)])
+	}
 	for range r.IntN(4) {
 		j.Run = append(j.Run, strings.ToValidUTF8(randomText(r), "?"))
 	}
@@ -154,7 +157,7 @@ func TestJobsComeBack(t *testing.T) {
 		}
 		var brief, want Brief
 		name, own, ok := scanBrief(text[:len(text)-sumLen], &brief)
-		if want.Needs = j.Needs; j.Resources != nil {
+		if want.Needs, want.Capabilities = j.Needs, j.Capabilities; j.Resources != nil {
 			want.Resources = *j.Resources
 		}
 		if j.Retries != nil {
@@ -278,7 +281,7 @@ func FuzzJobLine(f *testing.F) {
 		}
 		var brief, want Brief
 		if name, own, ok := scanBrief(object, &brief); ok && errSlow == nil {
-			if want.Needs = slow.Needs; slow.Resources != nil {
+			if want.Needs, want.Capabilities = slow.Needs, slow.Capabilities; slow.Resources != nil {
 				want.Resources = *slow.Resources
 			}
 			if slow.Retries != nil {

@@ -276,7 +276,7 @@ func TestSubmission(t *testing.T) {
 		briefs = append(briefs, *j)
 		return nil
 	})
-	if one := (job.Resources{CPUs: 1}); err != nil || !reflect.DeepEqual(briefs, []Brief{{"a", nil, 0, one}, {"b", nil, 0, one}, {"c", nil, 0, one}}) {
+	if one := (job.Resources{CPUs: 1}); err != nil || !reflect.DeepEqual(briefs, []Brief{{Name: "a", Resources: one}, {Name: "b", Resources: one}, {Name: "c", Resources: one}}) {
 		t.Errorf("Scan: %+v, %v", briefs, err)
 	}
 }
@@ -420,6 +420,7 @@ func TestS13AndWhatElseIsRefused(t *testing.T) {
 		"memory":          {Name: "x", Run: []string{"x"}, Resources: &job.Resources{Memory: 512}},
 		"gpus":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{GPUs: -1}},
 		"time":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{Time: 1 << 60}},
+		"a capability":    {Name: "x", Run: []string{"x"}, Capabilities: []string{"cores>2"}},
 		"an input above":  {Name: "x", Run: []string{"x"}, Inputs: []job.Input{inputOf("../x", "x")}},
 		"an input at /":   {Name: "x", Run: []string{"x"}, Inputs: []job.Input{inputOf("/etc/passwd", "x")}},
 		"no sum":          {Name: "x", Run: []string{"x"}, Inputs: []job.Input{{Path: "x"}}},

@@ -435,15 +435,19 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 // if that is the same for all. It sets limits and needs.
 func (b *batch) asks() (all []sched.Ask, again []uint8, err error) {
 	common := b.Head.Spec.Resources
-	usual := sched.AskOf(common)
+	usual := sched.AskOf(common, nil)
+	known := map[sched.Ask]sched.Ask{usual: usual} // so that texts that are equal are one
 	often := func(n int) uint8 { return uint8(min(max(0, n), job.MaxRetries)) }
 	err = b.Scan(func(i int, j *spool.Brief) error {
 		b.needs = b.needs || j.Needs != nil
-		if ask := sched.AskOf(j.Resources); ask != usual || all != nil {
+		if ask := sched.AskOf(j.Resources, j.Capabilities); ask != usual || all != nil {
 			if all == nil {
 				all = slices.Repeat([]sched.Ask{usual}, b.Jobs) // with the first job that asks for something else
 			}
-			all[i] = ask
+			if _, is := known[ask]; !is {
+				known[ask] = ask
+			}
+			all[i] = known[ask]
 		}
 		if j.Retries != b.Head.Spec.Retries || again != nil {
 			if again == nil {

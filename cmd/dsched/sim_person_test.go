@@ -85,6 +85,9 @@ func (p *person) invent(id job.BatchID) *simBatch {
 		if p.r.IntN(6) == 0 {
 			j.Run = append(j.Run, "ws"+strconv.Itoa(p.r.IntN(3))) // where it fails if it does not everywhere
 		}
+		if i%3 == 1 {
+			j.Capabilities = []string{"cpus>=1", "node=*"}
+		}
 		if times := p.r.IntN(8); times < 3 && b.spec.Retry == "" {
 			j.Retries = &times
 		}

@@ -9,17 +9,17 @@ import (
 // wishes are what a submission asks of nodes.
 type wishes struct {
 	spec job.Spec
-	of   map[sched.Ask]string // the first job that asks for so much
+	of   map[sched.Ask]string // the first job that asks for that
 }
 
-// add takes in what a job asks for. There are more different amounts than may be
-// only in a batch that is refused for that.
+// add takes in what a job asks for. There are more different asks than may be only
+// in a batch that is refused for that.
 func (w *wishes) add(j *job.Job) {
 	r := w.spec.Resources
 	if j.Resources != nil {
 		r = *j.Resources
 	}
-	ask := sched.AskOf(r)
+	ask := sched.AskOf(r, j.Capabilities)
 	if _, there := w.of[ask]; there || len(w.of) > sched.MaxClasses {
 		return
 	}

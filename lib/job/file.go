@@ -5,6 +5,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,8 +217,12 @@ func (r *reader) meta(m conf.Map) {
 			n.Errorf(`%s is no Matrix user: write it as "@user:server"`, conf.Quote(n.Text()))
 		}
 	}
-	seen := map[string]bool{}
-	for _, n := range m.Get("capabilities").List("write [python3, gpu]") {
+	r.f.Spec.Capabilities = r.capabilities(m.Get("capabilities"))
+}
+
+// capabilities reads what a node must be, each entry once.
+func (r *reader) capabilities(n conf.Node) (list []string) {
+	for _, n := range n.List("write [python3, gpu]") {
 		if n.Absent() {
 			n.Errorf("a capability is empty: remove it")
 			continue
@@ -225,11 +230,11 @@ func (r *reader) meta(m conf.Map) {
 		e, err := capability.Parse(n.Text())
 		if c := e.String(); n.IsText() && err != nil {
 			n.Errorf("capability %v", err)
-		} else if n.IsText() && !seen[c] {
-			seen[c] = true
-			r.f.Spec.Capabilities = append(r.f.Spec.Capabilities, c)
+		} else if n.IsText() && !slices.Contains(list, c) {
+			list = append(list, c)
 		}
 	}
+	return list
 }
 
 // matrixID is the form of a Matrix user id: a localpart of printable ASCII

@@ -20,7 +20,7 @@ var keysOf = map[string]kindKeys{
 			"sif":             `"sif" is for apptainer batches: a python batch has a "build_file"`,
 			"build":           `"build" is for command batches: a python batch has a "build_file"`,
 		}},
-		job: conf.Keys{Known: []string{"name", "file", "required_files", "needs", "retries", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "file", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
 			"run": `"run" is for command batches: a python job has a "file"`,
 		})},
 	},
@@ -31,7 +31,7 @@ var keysOf = map[string]kindKeys{
 			"build":      `"build" is for command batches: an apptainer batch runs what is in its "sif"`,
 			"image":      `write "sif" for "image", with the name of a .sif file`,
 		}},
-		job: conf.Keys{Known: []string{"name", "required_files", "needs", "retries", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
 			"run":  `"run" is for command batches: an apptainer job runs its image`,
 		})},
@@ -43,7 +43,7 @@ var keysOf = map[string]kindKeys{
 			"build_file":      `"build_file" is for python batches: write "build" with a list, as in [make, -j4]`,
 			"sif":             `"sif" is for apptainer batches`,
 		}},
-		job: conf.Keys{Known: []string{"name", "run", "required_files", "needs", "retries", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: write "run" with a list, as in [python3, main.py]`,
 		})},
 	},
@@ -53,7 +53,7 @@ var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
 
 // jobRefused adds to m the keys of jobs that dbatch(5) reserves.
 func jobRefused(m map[string]string) map[string]string {
-	for k, text := range notYet("sweep", "outputs", "env", "notify", "capabilities") {
+	for k, text := range notYet("sweep", "outputs", "env", "notify") {
 		m[k] = text
 	}
 	for _, k := range []string{"keep", "retry", "private", "priority", "max_running", "canary", "stop_after"} {
@@ -161,6 +161,7 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
 	r.files(own, m.Get("required_files"))
 	j.Needs = r.needs(m.Get("needs"))
 	j.Retries = r.retries(m.Get("retries"))
+	j.Capabilities = r.capabilities(m.Get("capabilities"))
 	if n := m.Get("resources"); !n.Absent() {
 		res := r.resources(n, r.f.Spec.Resources)
 		j.Resources = &res

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -264,6 +265,31 @@ func TestResources(t *testing.T) {
 			}
 		}
 		f, err = ParseFile("f", f.YAML())
+	}
+}
+
+// A job's own capabilities are its own in every kind of batch, and come back.
+func TestCapabilitiesOfJobs(t *testing.T) {
+	for kind, text := range map[string]string{
+		"python":    "python: {initialize: {build_file: b.py}, jobs: [{name: a, file: f.py, capabilities: %s}]}\n",
+		"apptainer": "apptainer: {initialize: {sif: i.sif}, jobs: [{name: a, capabilities: %s}]}\n",
+		"command":   "command: {jobs: [{name: a, run: [x], capabilities: %s}]}\n",
+	} {
+		const meta = "meta: {batch_name: a, namespace: b, capabilities: [gpu]}\n"
+		f, err := ParseFile("f", fmt.Appendf(nil, meta+text, `[fast, ~, "a/b"]`))
+		if f != nil || err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), `capability "a/b": a capability has letters`) {
+			t.Errorf("%s: %v", kind, err)
+		}
+		f, err = ParseFile("f", fmt.Appendf(nil, meta+text, `["fast | comsol", "memory>=64G", fast|comsol]`))
+		for range 2 {
+			if err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			if got := f.Jobs[0].Capabilities; !slices.Equal(got, []string{"fast|comsol", "memory>=64G"}) || !slices.Equal(f.Spec.Capabilities, []string{"gpu"}) {
+				t.Errorf("%s: %q of the job, %q of the batch", kind, got, f.Spec.Capabilities)
+			}
+			f, err = ParseFile("f", f.YAML())
+		}
 	}
 }
 

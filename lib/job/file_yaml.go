@@ -83,6 +83,9 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	if j.Retries != nil {
 		fmt.Fprintf(w, ", retries: %d", *j.Retries)
 	}
+	if len(j.Capabilities) > 0 {
+		w.WriteString(", capabilities: " + flow(j.Capabilities))
+	}
 	if j.Resources != nil {
 		w.WriteString(", resources: " + resourcesYAML(*j.Resources, f.Spec.Resources))
 	}

@@ -70,13 +70,14 @@ func (s *Spec) CheckRetries(n int) error {
 
 // A Job is one run with its inputs. It is one line of jobs.jsonl.
 type Job struct {
-	Name      string     `json:"name"`
-	Needs     []string   `json:"needs,omitempty"`   // names and globs of jobs of the batch that have to be done before
-	Retries   *int       `json:"retries,omitempty"` // as Spec has it for the others
-	Run       []string   `json:"run,omitempty"`     // argv; of a python job: the file, to which the number of cpus is added
-	Inputs    []Input    `json:"inputs,omitempty"`  // besides those of the batch
-	Resources *Resources `json:"resources,omitempty"`
-	Slurm     []Option   `json:"slurm,omitempty"`
+	Name         string     `json:"name"`
+	Needs        []string   `json:"needs,omitempty"`        // names and globs of jobs of the batch that have to be done before
+	Retries      *int       `json:"retries,omitempty"`      // as Spec has it for the others
+	Capabilities []string   `json:"capabilities,omitempty"` // of a node, besides those of the batch
+	Run          []string   `json:"run,omitempty"`          // argv; of a python job: the file, to which the number of cpus is added
+	Inputs       []Input    `json:"inputs,omitempty"`       // besides those of the batch
+	Resources    *Resources `json:"resources,omitempty"`
+	Slurm        []Option   `json:"slurm,omitempty"`
 }
 
 // An Input is one file that a job reads, as it lies in the job's directory.

@@ -47,26 +47,29 @@ func (e AddBatch) apply(m *Machine) {
 	}
 }
 
-const tooMixed = "the jobs of its batch ask for too many different amounts of resources"
+const tooMixed = "the jobs of its batch ask for too many different amounts of resources or capabilities"
 
-// sortIn puts all jobs of a new batch into queues, one for each amount of resources.
-// When there are too many, the last queue is for all the rest, to be failed.
+// sortIn puts all jobs of a new batch into queues, one for each class. When there are too many, the last queue is for all the rest, to be failed.
 func (m *Machine) sortIn(b *batch, e AddBatch) {
 	caps, dflt := wants(e.Spec), Ask{}
 	if e.Spec != nil {
-		dflt = AskOf(e.Spec.Resources)
+		dflt = AskOf(e.Spec.Resources, nil)
 	}
 	at := map[Ask]*queue{}
 	queueFor := func(ask Ask) *queue {
 		if q := at[ask]; q != nil {
 			return q
 		}
-		if len(b.queues) == MaxClasses {
+		w := wishOf(caps, ask)
+		q := b.queueOf(m.classOf[w.name])
+		if q == nil && len(b.queues) == MaxClasses {
 			b.mixed = true
 			return b.queues[MaxClasses-1]
 		}
-		q := &queue{b: b, c: m.classFor(caps, ask), index: len(b.queues), jobs: newSet(e.Jobs)}
-		b.queues = append(b.queues, q)
+		if q == nil {
+			q = &queue{b: b, c: m.classFor(w), index: len(b.queues), jobs: newSet(e.Jobs)}
+			b.queues = append(b.queues, q)
+		}
 		at[ask] = q
 		return q
 	}
@@ -92,6 +95,14 @@ func (m *Machine) sortIn(b *batch, e AddBatch) {
 	if len(b.queues) < 2 {
 		b.class = nil
 	}
+}
+
+// queueOf is the queue of the batch for a class, or nil.
+func (b *batch) queueOf(c *class) *queue {
+	if i := slices.IndexFunc(b.queues, func(q *queue) bool { return q.c == c }); i >= 0 {
+		return b.queues[i]
+	}
+	return nil
 }
 
 func (e Ready) apply(m *Machine) {

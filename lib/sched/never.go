@@ -17,7 +17,7 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 	if !m.loaded || m.now-m.since < settleTime {
 		return ""
 	}
-	c := &class{wants: parsed(wants(spec)), share: ask.share()}
+	c := wishOf(wants(spec), ask).class()
 	var l look
 	var able []*peer
 	for _, p := range m.peers {

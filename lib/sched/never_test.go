@@ -17,7 +17,7 @@ func TestNever(t *testing.T) {
 	r := newRig(t, Config{})
 	never := func(spec job.Spec, want string) {
 		t.Helper()
-		if got := r.m.Never(&spec, AskOf(spec.Resources)); got != want {
+		if got := r.m.Never(&spec, AskOf(spec.Resources, nil)); got != want {
 			t.Errorf("%v, %+v: %q, want %q", spec.Capabilities, spec.Resources, got, want)
 		}
 	}
@@ -51,6 +51,10 @@ func TestNever(t *testing.T) {
 		{job.Spec{Capabilities: []string{"memory>=48G"}, Resources: job.Resources{CPUs: 16}}, "none of 1 nodes offers 16 cpus, the most is 12 cpus on ws2"},
 	} {
 		never(tt.spec, tt.want)
+	}
+	fits := job.Spec{Capabilities: []string{"gcc"}}
+	if got := r.m.Never(&fits, AskOf(fits.Resources, []string{"cpus<8"})); got != "none of 2 nodes has all of cpus<8, gcc (cpus<8 is missing)" {
+		t.Errorf("with capabilities of the job: %q", got)
 	}
 	r.m.named["ws3"] = r.m.peers[0] // so that the name is taken
 	r.m.peers = append(r.m.peers, &peer{name: "ws3", facts: r.m.peers[0].facts})

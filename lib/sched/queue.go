@@ -124,17 +124,36 @@ func wants(spec *job.Spec) []string {
 	case job.Apptainer:
 		caps = append(caps, "apptainer")
 	}
-	slices.Sort(caps)
-	return slices.Compact(caps)
+	return caps
 }
 
-// classFor finds or makes the class of a request.
-func (m *Machine) classFor(caps []string, ask Ask) *class {
-	name := fmt.Sprint(ask) + "\x00" + strings.Join(caps, "\x00")
-	c := m.classOf[name]
+// A wish is what a job asks of a node, by which classes are known.
+type wish struct {
+	name string
+	caps []string // of the batch and its own, in order, each once
+	ask  Ask
+}
+
+// wishOf is what a job asks whose batch has those capabilities.
+func wishOf(common []string, ask Ask) wish {
+	if ask.Wants != "" {
+		common = append(slices.Clip(common), strings.Split(ask.Wants, "\x00")...)
+	}
+	caps := entries(common)
+	return wish{fmt.Sprint(ask.share()) + "\x00" + strings.Join(caps, "\x00"), caps, ask}
+}
+
+// class is a class for it of which nobody knows.
+func (w wish) class() *class {
+	return &class{name: w.name, wants: parsed(w.caps), share: w.ask.share()}
+}
+
+// classFor finds or makes the class of a request, for one more queue.
+func (m *Machine) classFor(w wish) *class {
+	c := m.classOf[w.name]
 	if c == nil {
-		c = &class{name: name, wants: parsed(caps), share: ask.share()}
-		m.classOf[name] = c
+		c = w.class()
+		m.classOf[c.name] = c
 		m.classes = append(m.classes, c)
 		for _, p := range m.peers {
 			p.judge(c)

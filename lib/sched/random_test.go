@@ -448,7 +448,8 @@ func (s *sim) addBatch() AddBatch {
 		b.Spec.Kind = job.Python
 	case 2:
 		for range b.Jobs {
-			b.Asks = append(b.Asks, Ask{CPUs: uint16(s.rand.IntN(5)), GPUs: uint16(s.rand.IntN(3) / 2), Memory: int64(s.rand.IntN(3))})
+			b.Asks = append(b.Asks, Ask{CPUs: uint16(s.rand.IntN(5)), GPUs: uint16(s.rand.IntN(3) / 2), Memory: int64(s.rand.IntN(3)),
+				Wants: []string{"", "gpu", "gpu\x00python3"}[s.rand.IntN(3)]})
 		}
 	case 3:
 		b.Spec.Resources = job.Resources{CPUs: 1, GPUs: s.rand.IntN(2), Memory: s.rand.Int64N(3)}

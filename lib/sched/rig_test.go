@@ -48,7 +48,8 @@ func tok(n int) job.Token { return job.Token(fmt.Sprintf("%032x", n)) }
 // apply gives an event, keeps what is logged, and checks.
 func (r *rig) apply(ev Event) []Action {
 	r.t.Helper()
-	if add, ok := ev.(AddBatch); ok && r.m.batches[add.Batch] == nil {
+	add, fresh := ev.(AddBatch)
+	if fresh = fresh && r.m.batches[add.Batch] == nil; fresh {
 		r.adds = append(r.adds, add)
 	}
 	r.keeps = keepsOf(r.m)
@@ -61,6 +62,11 @@ func (r *rig) apply(ev Event) []Action {
 	if gone, ok := ev.(BatchGone); ok {
 		delete(r.logs, gone.Batch)
 		r.adds = slices.DeleteFunc(r.adds, func(a AddBatch) bool { return a.Batch == gone.Batch })
+	}
+	if fresh {
+		if err := checkAsks(r.m.batches[add.Batch], &add); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	if err := r.check(ev, got); err != nil {
 		r.t.Fatalf("after %T%+v: %v\nactions: %s", ev, ev, err, show(got))

@@ -2,6 +2,8 @@ package sched
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"distribute/lib/job"
@@ -14,13 +16,21 @@ import (
 type Ask struct {
 	CPUs   uint16 // 0: a whole node
 	GPUs   uint16
-	Memory int64 // bytes
+	Memory int64  // bytes
+	Wants  string // what its node must be besides, as [AskOf] writes it
 }
 
-// AskOf is what a job asks for that needs r.
-func AskOf(r job.Resources) Ask {
+// AskOf is what a job asks for that needs r and has those capabilities of its own.
+func AskOf(r job.Resources, own []string) Ask {
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
-	return Ask{count(r.CPUs), count(r.GPUs), max(0, r.Memory)}
+	return Ask{count(r.CPUs), count(r.GPUs), max(0, r.Memory), strings.Join(entries(own), "\x00")}
+}
+
+// entries is a list of capabilities in order, each once.
+func entries(caps []string) []string {
+	caps = slices.Clone(caps)
+	slices.Sort(caps)
+	return slices.Compact(caps)
 }
 
 func (a Ask) share() share { return share{int(a.CPUs), int(a.GPUs), a.Memory} }
