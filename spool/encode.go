@@ -201,10 +201,19 @@ func appendResources(b []byte, r *job.Resources) []byte {
 	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
 	b = line.AppendIntMember(b, `,"time":`, r.Time)
 	b = line.AppendIntMember(b, `,"gpus":`, int64(r.GPUs))
+	b = appendCounts(b, r.Counted)
 	if len(b) > from {
 		b = append(b[:from], b[from+1:]...) // without the first comma
 	}
 	return append(b, '}')
+}
+
+// appendCounts appends the member of what is counted, unless it is nothing.
+func appendCounts(b []byte, c job.Counts) []byte {
+	if c == "" {
+		return b
+	}
+	return c.Append(append(b, `,"counted":`...))
 }
 
 func appendInput(b []byte, in *job.Input, places bool) []byte {

@@ -132,7 +132,7 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 	}
 	if r.IntN(2) == 0 {
 		j.Resources = &job.Resources{CPUs: r.IntN(3), Disk: int64(r.IntN(3)) << 31, Memory: int64(r.IntN(2)) << 33,
-			Time: int64(r.IntN(2)) * 3600, GPUs: r.IntN(2)}
+			Time: int64(r.IntN(2)) * 3600, GPUs: r.IntN(2), Counted: []job.Counts{"", "", "matlab=1", "comsol=20 matlab=3"}[r.IntN(4)]}
 	}
 	for range r.IntN(2) {
 		j.Slurm = append(j.Slurm, job.Option{Name: "time", Value: strings.ToValidUTF8(randomText(r), "?")})

@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"bytes"
+
 	"distribute/lib/job"
 	"distribute/lib/line"
 )
@@ -180,7 +182,22 @@ func resources(s *line.Scan, r *job.Resources) bool {
 		s.Int64Member(key(`,"memory":`), &r.Memory) &&
 		s.Int64Member(key(`,"time":`), &r.Time) &&
 		s.IntMember(key(`,"gpus":`), &r.GPUs) &&
+		counted(s, key(`,"counted":{`), &r.Counted) &&
 		s.Has("}")
+}
+
+// counted reads how much of names is asked for, written as we write it.
+func counted(s *line.Scan, key string, to *job.Counts) bool {
+	if !s.Has(key) {
+		return true
+	}
+	text := s.B[s.I-1:]
+	text = text[:bytes.IndexByte(text, '}')+1]
+	if to.UnmarshalJSON(text) != nil || !bytes.Equal(to.Append(nil), text) {
+		return false
+	}
+	s.I += len(text) - 1
+	return true
 }
 
 func (d *decoder) scanInput(s *line.Scan, in *job.Input) bool {

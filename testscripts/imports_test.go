@@ -40,7 +40,7 @@ var rooms = map[string][]string{
 	"lib/proc":       {"lib/pause", "golang.org/x/sys/unix"},
 	"lib/pull":       {"lib/durable", "lib/job", "lib/pack"},
 	"lib/query":      {"lib/job", "lib/match", "lib/node", "lib/unit"},
-	"lib/sched":      {"lib/capability", "lib/job", "lib/node", "lib/unit"},
+	"lib/sched":      {"lib/capability", "lib/conf", "lib/job", "lib/node", "lib/unit"},
 	"lib/unit":       {},
 	"lib/wire":       {"lib/job", "lib/line", "lib/node"},
 	"spool":          {"lib/capability", "lib/check", "lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/sched"
 	"distribute/lib/unit"
 )
@@ -23,6 +24,7 @@ type settings struct {
 	Listen    []string       // besides the socket
 	Patience  *time.Duration // how long a node's jobs wait for the end of a pause; nil: as long as it takes
 	Operators []string       // who may change everybody's batches
+	Counted   job.Counts     // of what is counted by a name, over all nodes
 	Reserve   int64          // bytes of the disk left to others; less than 0: by the size of the file system
 }
 
@@ -45,7 +47,7 @@ func readSettings(name string) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	m := doc.Root().Map(conf.Keys{Known: []string{"keep", "lease", "listen", "operators", "patience", "reserve"}})
+	m := doc.Root().Map(conf.Keys{Known: []string{"counted", "keep", "lease", "listen", "operators", "patience", "reserve"}})
 	if n := m.Get("keep"); !n.Absent() {
 		if s.Keep, err = unit.ParseDuration(n.Text()); err != nil {
 			n.Errorf("%w", err)
@@ -74,6 +76,7 @@ func readSettings(name string) (settings, error) {
 			n.Errorf("%w", err)
 		}
 	}
+	s.Counted = job.ReadCounts(m.Get("counted"))
 	s.Listen = m.Get("listen").Texts("write a list: ['tls://']")
 	s.Operators = m.Get("operators").Texts("write a list of user names: [ana, okafor]")
 	return s, doc.Err()
@@ -112,7 +115,10 @@ func (h *head) rereadSettings(ctx context.Context) {
 	}
 	h.set.Store(&s)
 	h.room.reserve.Store(s.Reserve)
-	h.do(func() { h.apply(sched.Leased{For: s.Lease}) })
+	h.do(func() {
+		h.apply(sched.Leased{For: s.Lease})
+		h.apply(sched.Counted{Site: s.Counted})
+	})
 	h.log.Info("head.yaml was read again")
 	h.checkOperators(ctx)
 }

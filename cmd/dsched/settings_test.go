@@ -37,6 +37,14 @@ func TestReserveSetting(t *testing.T) {
 	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), `head.yaml:1:10: "5%" is not a size`) {
 		t.Errorf("a share of the disk: %v", err)
 	}
+	write(t, name, "counted: {matlab: 2, comsol: 1}\n")
+	if s, err := readSettings(name); err != nil || s.Counted != "comsol=1 matlab=2" {
+		t.Errorf("what is counted: %q, %v", s.Counted, err)
+	}
+	write(t, name, "counted: {matlab: two}\n")
+	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "head.yaml:1:19: ") {
+		t.Errorf("counted in words: %v", err)
+	}
 	write(t, name, "patience: 4\n")
 	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "head.yaml:1:11: 4 has no unit: write 4m or 4h") {
 		t.Errorf("patience without a unit: %v", err)

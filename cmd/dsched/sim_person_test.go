@@ -87,6 +87,8 @@ func (p *person) invent(id job.BatchID) *simBatch {
 		}
 		if i%3 == 1 {
 			j.Capabilities = []string{"cpus>=1", "node=*"}
+		} else if i%3 == 2 {
+			j.Resources = &job.Resources{CPUs: b.spec.Resources.CPUs, Counted: "lic=1"}
 		}
 		if times := p.r.IntN(8); times < 3 && b.spec.Retry == "" {
 			j.Retries = &times

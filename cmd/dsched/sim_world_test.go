@@ -228,7 +228,7 @@ func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 		t.Fatal(err)
 	}
 	lease := []string{"1m", "2m", "10m"}[w.r.IntN(3)]
-	if err := os.WriteFile(filepath.Join(root, "head.yaml"), []byte("lease: "+lease+"\n"), 0o640); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "head.yaml"), []byte("lease: "+lease+"\ncounted: {lic: 2}\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	w.head.disk = w.newDisk("head", root)

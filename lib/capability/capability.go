@@ -92,7 +92,7 @@ func parse(s string) (t term, err error) {
 	val = strings.TrimSpace(val)
 	switch {
 	case !known:
-		return t, match.Errorf("%q: there is no %q to compare%s: known are %s", s, key, match.Near(key, names()), strings.Join(names(), ", "))
+		return t, match.Errorf("%q: there is no %q to compare%s: known are %s", s, key, match.Near(key, Keys()), strings.Join(Keys(), ", "))
 	case op == "!":
 		return t, match.Errorf("%q: after ! comes =", s)
 	case val == "":
@@ -139,8 +139,8 @@ var keys = map[string]key{
 
 func one(v match.Value) []match.Value { return []match.Value{v} }
 
-// names is what can be compared, in the order of the manual.
-func names() []string {
+// Keys is what can be compared, in the order of the manual.
+func Keys() []string {
 	return []string{"node", "arch", "cpus", "memory", "disk", "gpus", "gpu.memory", "gpu.model", "capability"}
 }
 

@@ -63,6 +63,10 @@ func (s *Source) Take(ctx context.Context, f *node.File) (*Inventory, error) {
 	in.Offer.Arch = machine()
 	in.tell("arch", in.Offer.Arch, "the kernel (uname)")
 	in.gpus(ctx, s.cards, f)
+	in.Offer.Counted = f.Counted
+	for name, n := range f.Counted.All() {
+		in.tell("counted", name, fmt.Sprintf("%d; %s", n, said))
+	}
 	in.capabilities(s.Path, f)
 	return in, nil
 }

@@ -185,7 +185,12 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: []}\nresources: {memory: 2000P, gpus: 99999999999999999999, time: 40000d}", "3:21: memory: \"2000P\" is more memory than a machine has: at most 1P\n" +
 		"3:34: \"gpus\" must be a whole number from 0 to 1024, not \"99999999999999999999\"\n3:62: time: \"40000d\" is longer than 100 years"},
 	{"command: {jobs: []}\nresources: {memory: 4K, time: 10ms}", "3:21: memory: \"4K\" is less than 1M, in which no job runs\n3:31: time: \"10ms\" is less than 1s"},
-	{"command: {jobs: []}\nresources: {memory: [4G], mem: 4G}", "3:21: \"memory\" must be a text, not a list\n3:27: unknown key \"mem\" (known in \"resources\": cpus, memory, gpus, disk, time)"},
+	{"command: {jobs: []}\nresources: {memory: [4G], mem: 4G}", "3:21: \"memory\" must be a text, not a list\n3:27: \"mem\" is nothing that is counted by its name (did you mean \"memory\"?)"},
+	{"command: {jobs: []}\nresources: {matlab: few, comsol: 1.5, a=b: 1, node: 1, gpu: 1}", "3:21: matlab: a whole number from 0 to 1000000 is wanted\n" +
+		"3:34: comsol: a whole number from 0 to 1000000 is wanted\n" +
+		"3:39: \"a=b\" is no name for what is counted: it has letters, digits and . _ - only, begins with a letter, and has at most 100 bytes\n" +
+		"3:47: \"node\" is a key of capabilities, and not counted by its name\n" +
+		"3:56: \"gpu\" is nothing that is counted by its name (did you mean \"gpus\"?)"},
 	{"command: {jobs: [{name: j, run: [a], resources: {time: 1:30}}]}\nresources: {memory: 9999999999999999999}", "2:56: time: \"1:30\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00\n" +
 		"3:21: memory: \"9999999999999999999\" is more bytes than can be counted"},
 	{"command: {jobs: []}\nresources: {disk: lots}", `3:19: "lots" is not a size: write it like 512M, 2G or 1.5T`},
@@ -253,13 +258,13 @@ func TestResources(t *testing.T) {
 	if err == nil {
 		t.Fatal("half a second on a clock was read")
 	}
-	f, err := ParseFile("f", []byte(meta+"command: {jobs: [{name: a, run: [x], resources: {gpus: 0}}, {name: b, run: [x], resources: {cpus: all, memory: 1048576, disk: 0, time: 1500ms}}]}\n"+
-		"resources: {cpus: 4, memory: 4G, gpus: 2, disk: 20G, time: 1h30m}"))
+	f, err := ParseFile("f", []byte(meta+"command: {jobs: [{name: a, run: [x], resources: {gpus: 0, comsol: 1}}, {name: b, run: [x], resources: {cpus: all, memory: 1048576, disk: 0, time: 1500ms, matlab: 1}}]}\n"+
+		"resources: {cpus: 4, memory: 4G, gpus: 2, disk: 20G, time: 1h30m, matlab: 2}"))
 	for range 2 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []Resources{{4, 20 << 30, 4 << 30, 5400, 0}, {0, 0, 1 << 20, 2, 2}} {
+		for i, want := range []Resources{{4, 20 << 30, 4 << 30, 5400, 0, "comsol=1 matlab=2"}, {0, 0, 1 << 20, 2, 2, "matlab=1"}} {
 			if got := *f.Jobs[i].Resources; got != want {
 				t.Errorf("job %d: %+v, want %+v", i, got, want)
 			}

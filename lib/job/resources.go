@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,6 +21,8 @@ type Resources struct {
 	Memory int64 `json:"memory,omitempty"` // bytes that its processes have together at most; 0: nothing is said
 	Time   int64 `json:"time,omitempty"`   // seconds that it runs at most, without paused time; 0: no limit
 	GPUs   int   `json:"gpus,omitempty"`   // that it has for itself
+
+	Counted Counts `json:"counted,omitempty"` // of what the site or its nodes count by name
 }
 
 // The greatest and least that a job may ask for. They are wide: they catch slips
@@ -65,8 +68,22 @@ func (r *Resources) set(key, s string) (err error) {
 		r.Memory, err = parseMemory(s)
 	case "time":
 		r.Time, err = parseTime(s)
+	default:
+		return r.setCounted(key, s)
 	}
 	return err
+}
+
+// setCounted reads how much is asked for of what is counted by its name; 0 is none.
+func (r *Resources) setCounted(name, s string) error {
+	n, err := wholeNumber(s, 0, MaxCount)
+	if err = cmp.Or(CheckCount(name), err); err != nil {
+		return err
+	}
+	if r.Counted = r.Counted.With(name, n); len(r.Counted.Words()) > MaxCounts {
+		return fmt.Errorf("more than %d names are asked for, which is the limit", MaxCounts)
+	}
+	return nil
 }
 
 func wholeNumber(s string, lo, hi int) (int, error) {
@@ -111,10 +128,10 @@ func parseTime(s string) (int64, error) {
 
 // resources reads what is asked for; what is not named is as in outer.
 func (r *reader) resources(n conf.Node, outer Resources) Resources {
-	m := n.Map(resKeys)
 	res := outer
-	for _, key := range resKeys.Known {
-		v := m.Get(key)
+	for _, p := range n.AnyMap().Pairs() {
+		key, v := p.Name, p.Node
+		known := slices.Contains(resKeys.Known, key)
 		if v.Absent() || !v.IsText() {
 			v.Text() // for its mistake
 			continue
@@ -122,6 +139,10 @@ func (r *reader) resources(n conf.Node, outer Resources) Resources {
 		err := res.set(key, v.Text())
 		switch {
 		case err == nil:
+		case !known && CheckCount(key) != nil:
+			p.Key.Errorf("%w", err)
+		case !known:
+			v.Errorf("%s: %w", key, err)
 		case key == "cpus" && strings.Trim(v.Text(), "0123456789") != "":
 			v.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(v.Text()))
 		case key == "cpus":
@@ -145,6 +166,11 @@ func resourcesYAML(r, outer Resources) string {
 		cpus = strconv.Itoa(r.CPUs)
 	}
 	text := "{cpus: " + cpus
+	for name := range r.Counted.Plus(outer.Counted).All() {
+		if n := r.Counted.Of(name); n != outer.Counted.Of(name) {
+			text += fmt.Sprintf(", %s: %d", name, n)
+		}
+	}
 	for _, k := range []struct {
 		key      string
 		n, outer int64
@@ -160,17 +186,26 @@ func resourcesYAML(r, outer Resources) string {
 	return text + "}"
 }
 
+// gets says that key=value is what a job gets of its node, and not what that is to be.
+func gets(key, value string) bool {
+	if slices.Contains(resKeys.Known, key) {
+		return true
+	}
+	return !slices.Contains(capability.Keys(), key) && value != "" && strings.Trim(value, "0123456789") == ""
+}
+
 // ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, memory=SIZE,
-// gpus=N, disk=SIZE, time=LENGTH, and capabilities, joined by commas. What is written
-// with an = of these five is what a job gets.
+// gpus=N, disk=SIZE, time=LENGTH, NAME=N of what is counted by its name, and
+// capabilities, joined by commas. What is written with an = and is no key of
+// capabilities but one of these five is what a job gets.
 func ParseRequests(requests []string) (res Resources, caps []string, err error) {
 	for _, r := range requests {
 		for word := range strings.SplitSeq(r, ",") {
 			key, value, ok := strings.Cut(word, "=")
-			if !ok || !slices.Contains(resKeys.Known, key) {
+			if !ok || !gets(key, value) {
 				e, err := capability.Parse(word)
 				if err != nil {
-					return res, nil, fmt.Errorf("request %w (cpus=N, memory=SIZE, gpus=N, disk=SIZE and time=LENGTH are what a job gets; all else is what its node is to be)", err)
+					return res, nil, fmt.Errorf("request %w (cpus=N, memory=SIZE, gpus=N, disk=SIZE, time=LENGTH, and NAME=N of what is counted, are what a job gets; all else is what its node is to be)", err)
 				}
 				caps = append(caps, e.String())
 				continue

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"distribute/lib/capability"
+	"distribute/lib/job"
 )
 
 // A Name names a node, by the rule of names of dspool(5).
@@ -23,6 +24,8 @@ type Offer struct {
 	GPUs         []GPU    `json:"gpus,omitempty"`         //
 	Pause        *Pause   `json:"pause,omitempty"`        // what is taken back for a while; the rest of the offer is less by that
 	Soon         float64  `json:"soon,omitempty"`         // seconds from when it is said, until it pauses by its hours; 0: it does not
+
+	Counted job.Counts `json:"counted,omitempty"` // by a name, as licences
 }
 
 // What is kept of an offer.
@@ -64,20 +67,22 @@ const (
 // A Row is everything that is shown of a node. Members are named here for
 // JSON, filters and columns.
 type Row struct {
-	Node        Name      `json:"node"`
-	State       State     `json:"state"`
-	Jobs        int       `json:"jobs"`      // attempts given to it
-	CPUs        int       `json:"cpus"`      // offered
-	CPUsUsed    int       `json:"cpus_used"` // given to attempts
-	Memory      int64     `json:"memory,omitempty"`
-	MemoryUsed  int64     `json:"memory_used,omitempty"` // asked for by attempts
-	GPUs        int       `json:"gpus,omitempty"`        // offered
-	GPUsUsed    int       `json:"gpus_used,omitempty"`   // given to attempts
-	Arch        string    `json:"arch,omitempty"`
-	Seen        time.Time `json:"seen,omitzero"` // last message
-	Containment string    `json:"containment,omitempty"`
-	Capability  []string  `json:"capabilities,omitempty"`
-	Note        string    `json:"note,omitempty"`
+	Node        Name       `json:"node"`
+	State       State      `json:"state"`
+	Jobs        int        `json:"jobs"`      // attempts given to it
+	CPUs        int        `json:"cpus"`      // offered
+	CPUsUsed    int        `json:"cpus_used"` // given to attempts
+	Memory      int64      `json:"memory,omitempty"`
+	MemoryUsed  int64      `json:"memory_used,omitempty"`  // asked for by attempts
+	GPUs        int        `json:"gpus,omitempty"`         // offered
+	GPUsUsed    int        `json:"gpus_used,omitempty"`    // given to attempts
+	Counted     job.Counts `json:"counted,omitempty"`      // offered, by name
+	CountedUsed job.Counts `json:"counted_used,omitempty"` // given to attempts, also of what the site counts
+	Arch        string     `json:"arch,omitempty"`
+	Seen        time.Time  `json:"seen,omitzero"` // last message
+	Containment string     `json:"containment,omitempty"`
+	Capability  []string   `json:"capabilities,omitempty"`
+	Note        string     `json:"note,omitempty"`
 }
 
 // Facts are what of the offer a batch can go by, of the node of that name.

@@ -25,6 +25,7 @@ type File struct {
 	Hidden       []string      // not offered even if found
 	CPUs         int           // for all jobs together
 	Memory       int64         // bytes for all jobs together
+	Counted      job.Counts    // how much there is of what is counted by a name
 	GPUs         []int         // indexes of those that are offered; nil: all, and of no length: none
 	Keep         Keep          // what is not offered of what is here
 	Owners       []string      // who may pause the node; a name with a leading @ is that of a group; none: everybody
@@ -93,7 +94,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "keep", "admit", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
+		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "counted", "keep", "admit", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
@@ -101,11 +102,12 @@ func Parse(name string, data []byte) (*File, error) {
 			"gpu":        `write "gpus" with the list of those that jobs may have: [0, 1], or none`,
 			"owner":      `write "owners" with a list: [ana, '@lab']`,
 			"disk":       `write "reserve": how much of the disk jobs leave free`,
+			"licences":   `write "counted" with how much there is of each name: {matlab: 2}`,
 			"patience":   `it is the head's to say, in head.yaml: how long jobs wait for the end of a pause`,
 		},
 	})
 	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, MaxCPUs)), Memory: memory(m.Get("memory")), GPUs: gpus(m.Get("gpus")),
-		Owners:  people(m.Get("owners"), "write a list: [ana, '@lab']"),
+		Counted: job.ReadCounts(m.Get("counted")), Owners: people(m.Get("owners"), "write a list: [ana, '@lab']"),
 		Reserve: size(m.Get("reserve")), Cache: size(m.Get("cache")), Output: size(m.Get("output"))}
 	if n := m.Get("owners"); !n.Absent() && n.IsList() && len(n.List("")) == 0 {
 		n.Errorf("\"owners\" is an empty list: name who may pause the node, as [ana, '@lab'], or leave it out if each user of the machine may")

@@ -26,6 +26,7 @@ func TestParse(t *testing.T) {
 			{Days: [7]bool{1: true}, To: 1440, Text: "mon 0-24"}}},
 		"memory: 16G\ngpus: [1, 0]\nkeep: {cpus: 1, memory: 2G}\nowners: [ana, '@lab']": {
 			Memory: 16 << 30, GPUs: []int{1, 0}, Keep: Keep{1, 2 << 30}, Owners: []string{"ana", "@lab"}},
+		"counted: {tape: 1, matlab: 20}\n":    {Counted: "matlab=20 tape=1"},
 		"gpus: none":                          {GPUs: []int{}},
 		"gpus: []\nowners:":                   {GPUs: []int{}},
 		"gpus:\nkeep: {cpus: 2}\nmemory:":     {Keep: Keep{CPUs: 2}},
@@ -90,6 +91,9 @@ func TestParseMistakes(t *testing.T) {
 		"gpus: {a: b}":                            {"node.yaml:1:7: ", `"gpus" must be a list`},
 		"keep: 1":                                 {"node.yaml:1:7: ", `"keep" must be a mapping`},
 		"keep: {cpus: -1, memory: x, gpus: 1}":    {"node.yaml:1:14: ", "node.yaml:1:26: ", `"gpus: [1]" beside "keep"`},
+		"counted: [matlab]":                       {"node.yaml:1:10: "},
+		"counted: {matlab: 0, tape: , cpu: 4}":    {"node.yaml:1:19: ", "from 1 to 1000000", "node.yaml:1:22: ", `how much there is of "tape"`, "node.yaml:1:30: ", `did you mean "cpus"?`},
+		"licences: {matlab: 2}":                   {`write "counted"`},
 		"owner: ana":                              {`write "owners"`},
 		"owners: ana":                             {"write a list: [ana, '@lab']"},
 		"owners: []":                              {`"owners" is an empty list`},

@@ -177,6 +177,8 @@ func NodeFields() []Field[node.Row] {
 		{"memory_used", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.MemoryUsed) }},
 		{"gpus", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUs) }},
 		{"gpus_used", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUsUsed) }},
+		{"counted", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.Counted.Words()) }},
+		{"counted_used", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.CountedUsed.Words()) }},
 		{"arch", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Arch) }},
 		{"seen", match.Moment, nil, func(r *node.Row) match.Value { return match.OfTime(r.Seen) }},
 		{"containment", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Containment) }},

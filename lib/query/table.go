@@ -410,6 +410,7 @@ func NewNodeTable(look Look) Printer[node.Row] {
 		grid: grid{look: look, folds: true, header: []string{"NODE", "STATE", "JOBS", "CPUS", "MEMORY", "GPU", "SEEN", "NOTE"}},
 		red:  func(*node.Row) bool { return false },
 		cells: func(r *node.Row, now time.Time) []string {
+			note := strings.TrimPrefix(counted(r)+"; "+r.Note, "; ")
 			memory, gpus, seen := "-", "-", "-"
 			if r.Memory > 0 {
 				memory = unit.FormatBytes(r.MemoryUsed) + "/" + unit.FormatBytes(r.Memory)
@@ -428,9 +429,22 @@ func NewNodeTable(look Look) Printer[node.Row] {
 			if r.State == node.Pending {
 				jobs, cpus = "-", "-" // it has said nothing of them yet
 			}
-			return []string{look.cutNode(string(r.Node)), orDash(string(r.State)), jobs, cpus, memory, gpus, seen, noted(r.Note)}
+			return []string{look.cutNode(string(r.Node)), orDash(string(r.State)), jobs, cpus, memory, gpus, seen, noted(strings.TrimSuffix(note, "; "))}
 		},
 	}
+}
+
+// counted tells what is in use of what is counted: of how many, if the node counts it.
+func counted(r *node.Row) string {
+	var words []string
+	for name := range r.Counted.Plus(r.CountedUsed).All() {
+		word := fmt.Sprint(r.CountedUsed.Of(name))
+		if has := r.Counted.Of(name); has > 0 {
+			word += fmt.Sprint("/", has)
+		}
+		words = append(words, word+" "+name)
+	}
+	return strings.Join(words, ", ")
 }
 
 // Summary says how many jobs the batches have together, and in which states.

@@ -438,6 +438,10 @@ func (m *Machine) expire(p *peer) {
 		m.do(Refuse{Session: p.session, Why: fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease)})
 		m.down(p)
 	}
+	if !p.expired {
+		p.expired = true
+		m.countAll(p)
+	}
 	for a := p.first; a != nil; {
 		next := a.after
 		if a.current && !m.batches[a.ref.Batch].never {

@@ -49,7 +49,8 @@ func (e AddBatch) apply(m *Machine) {
 
 const tooMixed = "the jobs of its batch ask for too many different amounts of resources or capabilities"
 
-// sortIn puts all jobs of a new batch into queues, one for each class. When there are too many, the last queue is for all the rest, to be failed.
+// sortIn puts all jobs of a new batch into queues, one for each class. When there are
+// too many, the last queue is for all the rest, to be failed.
 func (m *Machine) sortIn(b *batch, e AddBatch) {
 	caps, dflt := wants(e.Spec), Ask{}
 	if e.Spec != nil {

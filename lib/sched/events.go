@@ -81,6 +81,10 @@ type BatchGone struct{ Batch uint32 }
 // one that is silent already; 0 is 15 minutes.
 type Leased struct{ For time.Duration }
 
+// Counted is what the site counts over all nodes, from now on. It is not logged: the
+// shell says it before Loaded, and when it has changed.
+type Counted struct{ Site job.Counts }
+
 // NodeUp says that a node has said hello in a new session, proven to be that
 // node. Sessions are numbered by the shell, never twice, from 1. Nothing is
 // given to the node before ListEnd. If the node has another session still, the

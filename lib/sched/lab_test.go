@@ -380,7 +380,7 @@ func (l *lab) pause(n *labNode, p *node.Pause) {
 // submit is a batch of an owner.
 func (l *lab) submit(owner, jobs, priority int, ask job.Resources, long func(*rand.Rand) time.Duration) *labBatch {
 	number := uint32(len(l.batches) + 1)
-	b := &labBatch{owner: owner, cpus: ask.CPUs, ask: share{ask.CPUs, ask.GPUs, ask.Memory}, from: l.now, long: long,
+	b := &labBatch{owner: owner, cpus: ask.CPUs, ask: AskOf(ask, nil).share(), from: l.now, long: long,
 		first: map[uint32]time.Duration{}, jobs: jobs}
 	l.batches[number] = b
 	l.open[owner] += jobs

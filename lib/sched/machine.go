@@ -21,6 +21,7 @@ type Machine struct {
 	named   map[node.Name]*peer
 	drained map[node.Name]string // by whom
 	session map[uint64]*peer
+	site    *site
 	classes []*class
 	classOf map[string]*class
 	owners  map[int]*owner // by number: of the batches, and those who have used something lately
@@ -121,6 +122,7 @@ type attempt struct {
 	current bool     // it is its job's attempt
 	runs    bool     // it is counted among the running ones of its batch
 	takes   int64    // what its owner is charged for it
+	counted bool     // it has what it was given of what is counted
 	void    bool     // its job was over since it started: it cannot be accepted
 	next    *attempt // another live one of the same job
 
@@ -158,6 +160,8 @@ type peer struct {
 
 	session   uint64 // 0: not connected
 	listed    bool   // its list is complete
+	expired   bool   // it was silent for a lease: what it was given may run elsewhere
+	site      *site
 	drained   string // by whom it was: it is given nothing
 	boot      string
 	state     string
@@ -210,7 +214,7 @@ func New(cfg Config) *Machine {
 	}
 	return &Machine{cfg: cfg,
 		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
-		session: map[uint64]*peer{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
+		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
 }
 
 // Apply takes an event and returns what is to be done, in order. now is the
@@ -259,7 +263,7 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 func (m *Machine) peerOf(name node.Name) *peer {
 	p := m.named[name]
 	if p == nil {
-		p = &peer{name: name, drained: m.drained[name], index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
+		p = &peer{name: name, site: m.site, drained: m.drained[name], index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
 		m.named[name] = p
 		m.peers = append(m.peers, p)
 	}

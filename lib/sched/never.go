@@ -1,7 +1,9 @@
 package sched
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 
 	"distribute/lib/job"
@@ -18,17 +20,21 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 		return ""
 	}
 	c := wishOf(wants(spec), ask).class()
+	if !m.allHere() {
+		return ""
+	}
 	var l look
 	var able []*peer
 	for _, p := range m.peers {
-		if p.boot == "" {
-			return ""
-		}
 		l.there++
 		free := *p.facts
 		free.Disk = math.MaxInt64 // how much is free of it changes
 		if missing, ok := c.lacks(&free); !ok {
 			l.lacks = missing.String()
+			continue
+		}
+		if missing := m.site.lacks(c, p); missing != "" {
+			l.lacks = missing
 			continue
 		}
 		if p.couldHold(c) {
@@ -39,12 +45,15 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 		able = append(able, p)
 	}
 	switch {
-	case l.there == 0:
-		return ""
 	case l.able == 0:
-		return l.lacking(c)
+		return cmp.Or(m.uncountable(c), l.lacking(c))
 	}
 	return l.tooSmall(c) + ", the most is " + l.most(c, able)
+}
+
+// allHere says that something was heard of each node that is known.
+func (m *Machine) allHere() bool {
+	return len(m.peers) > 0 && !slices.ContainsFunc(m.peers, func(p *peer) bool { return p.boot == "" })
 }
 
 // most is the most that one of the nodes that are able has of each resource that

@@ -44,7 +44,7 @@ func (e NodeUp) apply(m *Machine) {
 		return
 	}
 	p := m.peerOf(e.Node)
-	p.heard, p.session, p.listed = m.now, e.Session, false
+	p.heard, p.session, p.listed, p.expired = m.now, e.Session, false, false
 	m.session[e.Session] = p
 	if p.state != e.State {
 		m.do(LogNode{e.Node, e.State})
@@ -255,7 +255,7 @@ func (m *Machine) promote(p *peer) {
 		if a.active || a.result != nil || a.dead {
 			continue
 		}
-		if !p.holds(a.share) && p.active > 0 {
+		if !p.holds(a.share.bare()) && p.active > 0 {
 			return
 		}
 		a.active = true

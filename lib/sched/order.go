@@ -66,6 +66,7 @@ func (m *Machine) count(a *attempt) {
 		a.runs = runs
 		b.run(m, runs)
 	}
+	m.takeCounts(a)
 	takes := int64(0)
 	if a.active && !a.dead && p.listed && !p.offer.Pause.Full() {
 		takes = weight(a.share, p.could)

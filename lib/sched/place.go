@@ -62,13 +62,13 @@ func (p *peer) room(c *class) bool {
 	case c.share.cpus == 0 && (p.active > 0 || p.has.cpus == 0):
 		return false
 	}
-	return p.holds(c.of(p)) && p.fits[c]
+	return p.fits[c] && p.holds(c.of(p)) && p.site.room(c)
 }
 
 // ahead says that one more attempt of the class may wait on a busy node.
 func (p *peer) ahead(c *class) bool {
 	switch {
-	case p.rest != 0 || p.rests > 0 || p.paused():
+	case p.rest != 0 || p.rests > 0 || p.paused() || c.share.counts != "": // what waits would keep that from others
 		return false
 	case c.share.cpus == 0 && (p.waiting > 0 || p.has.cpus == 0):
 		return false
@@ -84,6 +84,7 @@ func (m *Machine) place() {
 		m.promote(p)
 	}
 	m.review()
+	m.feedYielding()
 	if len(m.freed)+len(m.fed) > 0 {
 		m.takeTurns()
 	}
@@ -111,7 +112,7 @@ func (m *Machine) foremost() *queue {
 	var q *queue
 	try := func(p *peer, c *class) {
 		if len(c.lanes) > 0 && p.room(c) {
-			if r := m.next(c, p); r != nil && p.spares(r) && (q == nil || r.before(q)) {
+			if r := m.next(c, p); r != nil && p.spares(r) && (q == nil || r.before(q)) && !m.yields(r) {
 				q = r
 			}
 		}

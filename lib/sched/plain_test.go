@@ -20,7 +20,8 @@ type plain struct {
 	waits map[Ref]bool
 	run   map[uint32]int // jobs of each batch that run
 	rates map[*owner]int64
-	keeps []reservation // the latest last
+	keeps []reservation  // the latest last
+	taken map[string]int // of what is counted
 }
 
 type plainNode struct {
@@ -45,7 +46,7 @@ type placed struct {
 // comparePlain takes back the starts among the actions of an event, decides
 // again from what was kept before it, and compares.
 func comparePlain(m *Machine, keeps []reservation, actions []Action) error {
-	d := plain{m, map[*peer]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*owner]int64{}, slices.Clone(keeps)}
+	d := plain{m, map[*peer]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*owner]int64{}, slices.Clone(keeps), map[string]int{}}
 	var got []placed
 	started := map[*attempt]bool{}
 	for _, a := range actions {
@@ -108,6 +109,9 @@ func (d *plain) begin(started map[*attempt]bool) {
 			if a.current && a.result == nil {
 				d.run[a.ref.Batch]++
 			}
+			if plainCounted(a) {
+				d.take(a.share.counts)
+			}
 		}
 	}
 }
@@ -116,7 +120,7 @@ func (d *plain) begin(started map[*attempt]bool) {
 func (d *plain) decide() (all []placed) {
 	for i := len(d.keeps) - 1; i >= 0; i-- {
 		r := d.keeps[i]
-		if ref, ok := d.waitsFor(r.of, d.nodes[r.on]); !ok || d.m.batches[ref.Batch].priority != r.priority || d.waiting(r.of) < d.kept(r.of) {
+		if ref, ok := d.waitsFor(r.of, d.nodes[r.on]); !ok || d.m.batches[ref.Batch].priority != r.priority || d.waiting(r.of) < d.kept(r.of) || !d.free(r.of) {
 			d.keeps = slices.Delete(d.keeps, i, i+1)
 		}
 	}
@@ -135,6 +139,7 @@ func (d *plain) decide() (all []placed) {
 		n.runs = append(n.runs, plainRun{s, d.m.now})
 		d.run[ref.Batch]++
 		d.rates[d.m.batches[ref.Batch].owner] += weight(s, n.p.could)
+		d.take(s.counts)
 		d.waits[ref] = false
 		d.release(c, n.p)
 		all = append(all, placed{ref, string(n.p.name)})
@@ -168,7 +173,7 @@ func (d *plain) foremost(fits func(Ref) bool) (first Ref, ok bool) {
 
 // first is the job that goes first of those that can be started, and its node.
 func (d *plain) first() (Ref, *plainNode) {
-	ref, ok := d.foremost(func(ref Ref) bool { return d.best(ref) != nil })
+	ref, ok := d.foremost(func(ref Ref) bool { return d.best(ref) != nil && !d.yields(ref) })
 	if !ok {
 		return ref, nil
 	}
@@ -179,7 +184,7 @@ func (d *plain) first() (Ref, *plainNode) {
 func (d *plain) takes(n *plainNode, ref Ref) bool {
 	q, p := d.m.queueOf(ref), n.p
 	_, able := q.c.lacks(p.facts)
-	if able = able && !plainShuns(d.m, ref, p); !able {
+	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.c); !able {
 		return false
 	}
 	return p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
@@ -300,7 +305,7 @@ func (d *plain) wait(c *class, n *plainNode) time.Duration {
 func (d *plain) reserve(ref Ref, n *plainNode) bool {
 	own := d.m.queueOf(ref).c
 	over, ok := d.foremost(func(r Ref) bool {
-		return d.m.queueOf(r).c != own && d.takes(n, r) && d.before(r, ref)
+		return d.m.queueOf(r).c != own && d.free(d.m.queueOf(r).c) && d.takes(n, r) && d.before(r, ref)
 	})
 	if !ok {
 		return false
@@ -355,7 +360,7 @@ func (d *plain) best(ref Ref) *plainNode {
 	var all []*plainNode
 	for _, p := range d.m.peers {
 		n := d.nodes[p]
-		fits := plainRoom(p, n.used, plainShare(q.c, p)) && (q.c.share.cpus > 0 || n.active == 0)
+		fits := d.free(q.c) && plainRoom(p, n.used, plainShare(q.c, p)) && (q.c.share.cpus > 0 || n.active == 0)
 		if d.takes(n, ref) && fits && n.waiting == 0 && (p.rests == 0 || n.active == 0) && d.spares(n, ref) {
 			all = append(all, n)
 		}
@@ -448,14 +453,72 @@ func plainRoom(p *peer, used, more share) bool {
 		}
 	}
 	return used.cpus+more.cpus <= p.offer.CPUs && (more.gpus == 0 || used.gpus+more.gpus <= gpus) &&
-		(more.memory == 0 || used.memory+more.memory <= p.offer.Memory)
+		(more.memory == 0 || used.memory+more.memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
+}
+
+// plainFree says that there is so much more of what is counted of those names that are.
+func plainFree(has, used, more job.Counts) bool {
+	for name, n := range more.All() {
+		if has.Of(name) > 0 && used.Of(name)+n > has.Of(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// plainCounted says that an attempt has what it was given of what is counted.
+func plainCounted(a *attempt) bool {
+	gone := a.peer.session == 0 && a.peer.expired && !a.current
+	return a.result == nil && !a.dead && !gone
+}
+
+func (d *plain) take(counts job.Counts) {
+	for name, n := range counts.All() {
+		d.taken[name] += n
+	}
+}
+
+// free says that what a class asks for is free of what the site counts.
+func (d *plain) free(c *class) bool {
+	for name, n := range c.share.counts.All() {
+		if has := d.m.site.has.Of(name); has > 0 && d.taken[name]+n > has {
+			return false
+		}
+	}
+	return true
+}
+
+// countable says that each name is counted by the node or the site, and enough.
+func (d *plain) countable(p *peer, c *class) bool {
+	for name, n := range c.share.counts.All() {
+		here, all := p.offer.Counted.Of(name), d.m.site.has.Of(name)
+		if max(here, all) == 0 || here > 0 && n > here || all > 0 && n > all {
+			return false
+		}
+	}
+	return true
+}
+
+// yields says that a job that goes first waits for more of what a job asks for.
+func (d *plain) yields(ref Ref) bool {
+	own := d.m.queueOf(ref).c
+	_, ok := d.foremost(func(r Ref) bool {
+		c := d.m.queueOf(r).c
+		same := false
+		for name := range own.share.counts.All() {
+			same = same || d.m.site.has.Of(name) > 0 && c.share.counts.Of(name) > 0
+		}
+		return c != own && same && !d.free(c) && d.before(r, ref) &&
+			slices.ContainsFunc(d.m.peers, func(p *peer) bool { return d.takes(d.nodes[p], r) })
+	})
+	return ok
 }
 
 // rightlyAhead checks the rule for attempts that are sent ahead: one a slot at
 // most, of a batch whose attempts are short there.
 func rightlyAhead(m *Machine, a *attempt) error {
 	p, b := a.peer, m.batches[a.ref.Batch]
-	if p.waiting > p.active || !b.short(p) || !plainRoom(p, share{}, p.waits) {
+	if p.waiting > p.active || a.share.counts != "" || !b.short(p) || !plainRoom(p, share{}, p.waits) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
 	}
 	if r := p.keeps; r != nil && r.of.share.cpus == 0 && r.of != m.queueOf(a.ref).c && r.priority >= b.priority {

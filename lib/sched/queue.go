@@ -100,6 +100,8 @@ type class struct {
 	users int            // queues in all
 	keeps []*reservation // the nodes that are kept for it, the latest last
 	fed   bool
+
+	yields bool // it was passed over for others that want more of what the site counts
 }
 
 // A queue is the jobs of one batch and one class that wait.
@@ -199,7 +201,7 @@ func (m *Machine) dropClass(c *class) {
 
 // judge notes whether the node could ever run jobs of the class.
 func (p *peer) judge(c *class) {
-	if _, ok := c.lacks(p.facts); ok && p.couldHold(c) {
+	if p.lacks(c) == "" && p.couldHold(c) {
 		if p.fits == nil {
 			p.fits = map[*class]bool{}
 		}
@@ -207,6 +209,15 @@ func (p *peer) judge(c *class) {
 	} else {
 		delete(p.fits, c)
 	}
+}
+
+// lacks is what of the class's wants the node is not, or of what it counts the node
+// could never give; "" if there is nothing.
+func (p *peer) lacks(c *class) string {
+	if e, ok := c.lacks(p.facts); !ok {
+		return e.String()
+	}
+	return p.site.lacks(c, p)
 }
 
 // couldHold says that the node would have room for a job of the class if it ran

@@ -20,6 +20,7 @@ type fakeNode struct {
 	cpus    int
 	memory  int64
 	gpus    int
+	counted job.Counts
 	pause   *node.Pause // what is taken back
 	soon    float64     // seconds until its hours
 	caps    []string
@@ -44,7 +45,7 @@ type fakeAttempt struct {
 
 // offer is what a node says that it has.
 func (n *fakeNode) offer() node.Offer {
-	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
+	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
 	for i := range n.gpus {
 		o.GPUs = append(o.GPUs, node.GPU{Index: i})
 	}
@@ -97,7 +98,7 @@ func newSim(t testing.TB, seed uint64) *sim {
 	s.quick = true
 	for i := range 1 + s.rand.IntN(4) {
 		n := &fakeNode{name: fmt.Sprintf("ws%d", i+1), cpus: 1 + s.rand.IntN(4), caps: []string{"python3"},
-			memory: int64(s.rand.IntN(4)), gpus: s.rand.IntN(3)}
+			memory: int64(s.rand.IntN(4)), gpus: s.rand.IntN(3), counted: []job.Counts{"", "tape=1", "lic=1 tape=2"}[s.rand.IntN(3)]}
 		if s.rand.IntN(2) == 0 {
 			n.caps = append(n.caps, "gpu")
 		}
@@ -106,6 +107,7 @@ func newSim(t testing.TB, seed uint64) *sim {
 		}
 		s.nodes = append(s.nodes, n)
 	}
+	s.give(Counted{"lic=2 rare=1"})
 	s.give(Loaded{})
 	return s
 }
@@ -415,7 +417,7 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 	if err != nil {
 		s.t.Fatalf("replay after a crash: %v", err)
 	}
-	drained := s.m.drained
+	drained, site := s.m.drained, s.m.site.has
 	s.m, s.moving = m, nil
 	for _, n := range s.nodes {
 		n.session, n.in, n.out = 0, nil, nil
@@ -431,6 +433,7 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 	for name, by := range drained {
 		s.give(Drain{name, by})
 	}
+	s.give(Counted{site})
 	s.give(Loaded{})
 }
 
@@ -449,10 +452,12 @@ func (s *sim) addBatch() AddBatch {
 	case 2:
 		for range b.Jobs {
 			b.Asks = append(b.Asks, Ask{CPUs: uint16(s.rand.IntN(5)), GPUs: uint16(s.rand.IntN(3) / 2), Memory: int64(s.rand.IntN(3)),
-				Wants: []string{"", "gpu", "gpu\x00python3"}[s.rand.IntN(3)]})
+				Wants:  []string{"", "gpu", "gpu\x00python3"}[s.rand.IntN(3)],
+				Counts: []job.Counts{"", "", "lic=1", "lic=2", "lic=1 tape=1", "tape=2", "rare=1"}[s.rand.IntN(7)]})
 		}
 	case 3:
-		b.Spec.Resources = job.Resources{CPUs: 1, GPUs: s.rand.IntN(2), Memory: s.rand.Int64N(3)}
+		b.Spec.Resources = job.Resources{CPUs: 1, GPUs: s.rand.IntN(2), Memory: s.rand.Int64N(3),
+			Counted: []job.Counts{"", "lic=1", "lic=2", "tape=1"}[s.rand.IntN(4)]}
 	}
 	if s.rand.IntN(4) == 0 {
 		b.Spec.Capabilities = []string{"gpu"}
@@ -543,6 +548,8 @@ func (s *sim) step() {
 		s.reboot(n)
 	case k < 93 && s.rand.IntN(2) == 0:
 		s.give(Drain{node.Name(n.name), []string{"", "", "ana"}[s.rand.IntN(3)]})
+	case k < 94 && s.rand.IntN(4) == 0:
+		s.give(Counted{[]job.Counts{"", "lic=1", "lic=2 rare=1", "lic=3 tape=1"}[s.rand.IntN(4)]})
 	case k < 94 && s.rand.IntN(10) == 0:
 		s.disconnect(n, true)
 		n.state++
@@ -623,10 +630,11 @@ func (s *sim) someOf(ref Ref) (jobs []uint32) {
 // every batch closed, and nothing left on any node (I6 and liveness).
 func (s *sim) heal() {
 	for _, n := range s.nodes {
-		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause = []string{"gpu", "python3"}, 0, 4, 2, 4, nil
+		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause, n.counted = []string{"gpu", "python3"}, 0, 4, 2, 4, nil, "tape=2"
 		s.disconnect(n, true)
 		s.give(Drain{Node: node.Name(n.name)})
 	}
+	s.give(Counted{"lic=2 rare=1"})
 	for range 1000 {
 		s.now += 5 * time.Second
 		s.give(Tick{})

@@ -100,7 +100,7 @@ func (m *Machine) kept(c *class, p *peer) {
 func (m *Machine) review() {
 	for i := len(m.keeps) - 1; i >= 0; i-- {
 		r := m.keeps[i]
-		if q := m.waitsFor(r.of, r.on); q == nil || q.b.priority != r.priority || !r.of.more(len(r.of.keeps)-1) {
+		if q := m.waitsFor(r.of, r.on); q == nil || q.b.priority != r.priority || !r.of.more(len(r.of.keeps)-1) || !m.site.room(r.of) {
 			m.unkeep(r)
 		}
 	}
@@ -134,7 +134,7 @@ func (c *class) more(n int) bool {
 func (m *Machine) reserve(q *queue, p *peer) bool {
 	first := q
 	for _, c := range m.classes {
-		if c == q.c {
+		if c == q.c || !m.site.room(c) { // a node is not what is wanted then
 			continue
 		}
 		if r := m.waitsFor(c, p); r != nil && r.before(first) {

@@ -84,7 +84,7 @@ func (r *rig) check(ev Event, got []Action) error {
 		}
 		return nil
 	}
-	if err := errors.Join(used, consistent(r.m), r.checkActions(got), lawful(r.logs), r.checkEnded()); err != nil {
+	if err := errors.Join(used, consistent(r.m), r.checkActions(got), notOverdrawn(r.m, got), lawful(r.logs), r.checkEnded()); err != nil {
 		return err
 	}
 	if r.places && r.m.loaded {
@@ -314,12 +314,46 @@ func consistent(m *Machine) error {
 	if live != len(m.live) {
 		return fmt.Errorf("%d live attempts, %d in the batches", len(m.live), live)
 	}
-	return errors.Join(consistentPeers(m), consistentOwners(m))
+	return errors.Join(consistentPeers(m), consistentOwners(m), consistentCounts(m))
 }
 
 // shows says that the decision sees a queue.
 func (c *class) shows(q *queue) bool {
 	return slices.ContainsFunc(c.lanes, func(l *lane) bool { return l.owner == q.b.owner && slices.Contains(l.queues, q) })
+}
+
+// consistentCounts counts again what is in use of what is counted.
+func consistentCounts(m *Machine) error {
+	taken := job.Counts("")
+	for _, a := range m.live {
+		if plainCounted(a) {
+			taken = taken.Plus(a.share.counts)
+		}
+	}
+	if taken != m.site.taken {
+		return fmt.Errorf("%q is in use, should be %q", m.site.taken, taken)
+	}
+	return nil
+}
+
+// notOverdrawn holds that what an event started is not more than there is of what is
+// counted.
+func notOverdrawn(m *Machine, got []Action) error {
+	for _, s := range got {
+		s, ok := s.(Start)
+		if !ok {
+			continue
+		}
+		a := m.live[must(s.Attempt)]
+		for name, n := range a.share.counts.All() {
+			all, here := m.site.has.Of(name), a.peer.offer.Counted.Of(name)
+			if all+here == 0 || all > 0 && m.site.taken.Of(name) > all || here > 0 && a.peer.used.counts.Of(name) > here {
+				return fmt.Errorf("attempt %s has %d %s: %q of %q is in use, %q of %q on %s", a.token, n, name,
+					m.site.taken, m.site.has, a.peer.used.counts, a.peer.offer.Counted, a.peer.name)
+			}
+		}
+	}
+	return nil
 }
 
 // consistentOwners counts again what runs of each batch and what owners have of nodes.

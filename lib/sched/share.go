@@ -18,12 +18,14 @@ type Ask struct {
 	GPUs   uint16
 	Memory int64  // bytes
 	Wants  string // what its node must be besides, as [AskOf] writes it
+
+	Counts job.Counts // of what is counted by its name
 }
 
 // AskOf is what a job asks for that needs r and has those capabilities of its own.
 func AskOf(r job.Resources, own []string) Ask {
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
-	return Ask{count(r.CPUs), count(r.GPUs), max(0, r.Memory), strings.Join(entries(own), "\x00")}
+	return Ask{count(r.CPUs), count(r.GPUs), max(0, r.Memory), strings.Join(entries(own), "\x00"), r.Counted}
 }
 
 // entries is a list of capabilities in order, each once.
@@ -33,24 +35,31 @@ func entries(caps []string) []string {
 	return slices.Compact(caps)
 }
 
-func (a Ask) share() share { return share{int(a.CPUs), int(a.GPUs), a.Memory} }
+func (a Ask) share() share { return share{int(a.CPUs), int(a.GPUs), a.Memory, a.Counts} }
 
 // A share is an amount of what a node has.
 type share struct {
 	cpus, gpus int
 	memory     int64
+	counts     job.Counts // also of names that its node does not count
 }
 
 func (s share) plus(o share) share {
-	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory}
+	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory, s.counts.Plus(o.counts)}
 }
 
 func (s share) minus(o share) share {
-	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory}
+	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory, s.counts.Minus(o.counts)}
+}
+
+// bare is the share without what is counted by its name, of which nodes know nothing.
+func (s share) bare() share {
+	s.counts = ""
+	return s
 }
 
 // holds says that so much more goes into what a node offers. What is not asked
-// for may be short.
+// for may be short, and what the node does not count is not its own to give.
 func (p *peer) holds(more share) bool {
 	return holds(p.has, p.used, more)
 }
@@ -58,7 +67,17 @@ func (p *peer) holds(more share) bool {
 func holds(has, used, more share) bool {
 	return used.cpus+more.cpus <= has.cpus &&
 		(more.gpus == 0 || used.gpus+more.gpus <= has.gpus) &&
-		(more.memory == 0 || used.memory+more.memory <= has.memory)
+		(more.memory == 0 || used.memory+more.memory <= has.memory) &&
+		(more.counts == "" || counts(has.counts, used.counts, more.counts))
+}
+
+func counts(has, used, more job.Counts) bool {
+	for name, n := range more.All() {
+		if most := has.Of(name); most > 0 && used.Of(name)+n > most {
+			return false
+		}
+	}
+	return true
 }
 
 // of is what a job of the class gets of a node.
@@ -78,8 +97,8 @@ func (m *Machine) take(p *peer, o node.Offer) {
 	if o.Soon > 0 {
 		p.soon = m.now + time.Duration(o.Soon*float64(time.Second))
 	}
-	p.has = share{cpus: o.CPUs, memory: o.Memory}
-	p.could = share{cpus: o.CPUs, gpus: len(o.GPUs), memory: o.Memory}
+	p.has = share{cpus: o.CPUs, memory: o.Memory, counts: o.Counted}
+	p.could = share{cpus: o.CPUs, gpus: len(o.GPUs), memory: o.Memory, counts: o.Counted}
 	for _, g := range o.GPUs {
 		if !g.Busy {
 			p.has.gpus++

@@ -172,7 +172,7 @@ func (m *Machine) Nodes() []Node {
 	var rows []Node
 	for _, p := range m.peers {
 		r := Node{Row: node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
-			GPUs: p.could.gpus, Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
+			GPUs: p.could.gpus, Counted: p.offer.Counted, Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++
@@ -210,6 +210,7 @@ func (m *Machine) Nodes() []Node {
 		if p.session != 0 {
 			r.Jobs += len(p.held)
 			r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.used.cpus, p.used.memory, p.used.gpus
+			r.CountedUsed = p.used.counts
 			r.Pause, r.Said = p.offer.Pause, p.offered
 		}
 		if p.session == 0 && r.Jobs == 0 && p.state == "" {
@@ -253,6 +254,8 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 			reasons[i], some = why, true
 		} else if b.full() {
 			reasons[i], some = b.bounded(), true
+		} else if out := m.countedOut(q.c); out != "" {
+			reasons[i], some = out, true
 		}
 	}
 	tried := m.stuckTried(b)

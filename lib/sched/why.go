@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,6 +29,9 @@ func (m *Machine) why(q *queue) string {
 	}
 	if q.b.full() {
 		return q.b.bounded()
+	}
+	if out := m.countedOut(q.c); out != "" {
+		return out
 	}
 	for _, r := range q.c.keeps {
 		if q.takes(r.on) {
@@ -71,7 +75,7 @@ func (m *Machine) never(q *queue) (l look, why string) {
 	case l.there == 0:
 		why = "no node is connected"
 	case l.able == 0:
-		why = l.lacking(q.c)
+		why = cmp.Or(m.uncountable(q.c), l.lacking(q.c))
 	case l.big == 0 && l.tried > 0:
 		why = fmt.Sprintf("failed on %s, and no other node is connected that can run it", nodes(q.shuns))
 	case l.big == 0 && l.poor > 0:
@@ -93,9 +97,8 @@ func (m *Machine) never(q *queue) (l look, why string) {
 // look takes in what keeps the jobs of q from a node.
 func (m *Machine) look(l *look, q *queue, p *peer) {
 	l.there++
-	missing, ok := q.c.lacks(p.facts)
-	if !ok {
-		l.lacks = missing.String()
+	if missing := p.lacks(q.c); missing != "" {
+		l.lacks = missing
 		return
 	}
 	l.able++
@@ -136,7 +139,7 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 
 // lacking says what no node has of what the class wants.
 func (l *look) lacking(c *class) string {
-	if len(c.wants) > 1 {
+	if len(c.wants)+len(c.share.counts.Words()) > 1 {
 		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", l.there, c.wanted(), l.lacks)
 	}
 	return fmt.Sprintf("none of %d nodes has %s", l.there, l.lacks)
@@ -147,6 +150,9 @@ func (c *class) wanted() string {
 	words := make([]string, len(c.wants))
 	for i, e := range c.wants {
 		words[i] = e.String()
+	}
+	for name, n := range c.share.counts.All() {
+		words = append(words, fmt.Sprint(n, " ", name))
 	}
 	return strings.Join(words, ", ")
 }

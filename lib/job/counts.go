@@ -1,0 +1,201 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"distribute/lib/capability"
+	"distribute/lib/conf"
+)
+
+// Counts is how much there is, or is asked for, of things that are counted by a name,
+// as licences: "comsol=1 matlab=2", in the order of the names, and nothing of what
+// there is none. Counts that are equal are equal texts, and the zero one is nothing.
+// Adding and comparing cost a step a name.
+type Counts string
+
+// The most that is counted.
+const (
+	MaxCount  = 1_000_000 // of a name
+	MaxCounts = 64        // names that a node, the site, or a job may have
+)
+
+// slips are what people write for resources that have another name.
+var slips = map[string]string{"core": "cpus", "cores": "cpus", "ncpus": "cpus", "thread": "cpus", "threads": "cpus", "ram": "memory", "mem": "memory",
+	"card": "gpus", "cards": "gpus", "walltime": "time", "duration": "time"}
+
+// CheckCount reports why s cannot be the name of what is counted: such a name has
+// letters, digits and . _ - only, begins with a letter, and is none that means
+// something else in resources or capabilities, nor hardly different from one.
+func CheckCount(s string) error {
+	plain := strings.IndexFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
+	}) < 0
+	meant := slips[strings.ToLower(s)]
+	if near := conf.Nearest(s, resKeys.Known); meant == "" && near != "" {
+		meant = near
+	}
+	switch {
+	case meant != "":
+		return fmt.Errorf("%s is nothing that is counted by its name (did you mean %q?)", conf.Quote(s), meant)
+	case s == "" || len(s) > MaxName || !plain || s[0] < 'A' || s[0] == '_':
+		return fmt.Errorf("%s is no name for what is counted: it has letters, digits and . _ - only, begins with a letter, and has at most %d bytes", conf.Quote(s), MaxName)
+	case slices.Contains(capability.Keys(), s):
+		return fmt.Errorf("%s is a key of capabilities, and not counted by its name", conf.Quote(s))
+	}
+	return nil
+}
+
+// CountsOf is the counts of a map. The error names the first that cannot be.
+func CountsOf(of map[string]int) (c Counts, err error) {
+	if len(of) > MaxCounts {
+		return "", fmt.Errorf("%d names are counted, and %d is the limit", len(of), MaxCounts)
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if err := CheckCount(name); err != nil {
+			return "", err
+		}
+		if n := of[name]; n < 1 || n > MaxCount {
+			return "", fmt.Errorf("%d of %s make no sense", n, name)
+		}
+		c = c.and(name, of[name])
+	}
+	return c, nil
+}
+
+// and is c with a name at its end.
+func (c Counts) and(name string, n int) Counts {
+	if c != "" {
+		c += " "
+	}
+	return c + Counts(name+"="+strconv.Itoa(n))
+}
+
+// All is all names in order, with how much of each.
+func (c Counts) All() iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		for c != "" {
+			var word string
+			word, c = c.cut()
+			name, n := amount(word)
+			if !yield(name, n) {
+				return
+			}
+		}
+	}
+}
+
+// cut is the first word of c and what follows it.
+func (c Counts) cut() (word string, rest Counts) {
+	word, after, _ := strings.Cut(string(c), " ")
+	return word, Counts(after)
+}
+
+func amount(word string) (name string, n int) {
+	name, text, _ := strings.Cut(word, "=")
+	n, _ = strconv.Atoi(text) // ours
+	return name, n
+}
+
+// Of is how much of a name there is.
+func (c Counts) Of(name string) int {
+	for has, n := range c.All() {
+		if has == name {
+			return n
+		}
+	}
+	return 0
+}
+
+// Words is a text for each name, as "matlab=2".
+func (c Counts) Words() []string { return strings.Fields(string(c)) }
+
+// With is c with n of a name, in the place of what it has of that.
+func (c Counts) With(name string, n int) Counts {
+	return c.Minus(Counts("").and(name, c.Of(name))).Plus(Counts("").and(name, n))
+}
+
+// Plus is all of both.
+func (c Counts) Plus(o Counts) Counts { return c.add(o, 1) }
+
+// Minus is what is left of c without o.
+func (c Counts) Minus(o Counts) Counts { return c.add(o, -1) }
+
+// add merges two counts, the second with a sign.
+func (c Counts) add(o Counts, sign int) (sum Counts) {
+	if o == "" {
+		return c
+	}
+	for c != "" || o != "" {
+		word, cRest := c.cut()
+		other, oRest := o.cut()
+		name, n := amount(word)
+		oName, more := amount(other)
+		switch {
+		case o == "" || c != "" && name < oName:
+			c = cRest
+		case c == "" || oName < name:
+			name, n, o = oName, sign*more, oRest
+		default:
+			n, c, o = n+sign*more, cRest, oRest
+		}
+		if n > 0 {
+			sum = sum.and(name, n)
+		}
+	}
+	return sum
+}
+
+// Append appends the counts as a JSON object.
+func (c Counts) Append(b []byte) []byte {
+	b = append(b, '{')
+	for name, n := range c.All() {
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, '"'), name...), `":`...)
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	return append(b, '}')
+}
+
+// MarshalJSON writes a JSON object, with a member for each name.
+func (c Counts) MarshalJSON() ([]byte, error) { return c.Append(nil), nil }
+
+// UnmarshalJSON reads such an object. One with what cannot be counted is an error.
+func (c *Counts) UnmarshalJSON(b []byte) (err error) {
+	var of map[string]int
+	if err := json.Unmarshal(b, &of); err != nil {
+		return err
+	}
+	*c, err = CountsOf(of)
+	return err
+}
+
+// ReadCounts reads a mapping of names to how much there is of each, as
+// {matlab: 2}.
+func ReadCounts(n conf.Node) (c Counts) {
+	m := n.AnyMap()
+	for i, p := range m.Pairs() {
+		err := CheckCount(p.Name)
+		switch {
+		case i == MaxCounts:
+			p.Key.Errorf("more than %d names are counted, which is the limit", MaxCounts)
+			return c
+		case err != nil:
+			p.Key.Errorf("%v", err)
+		case p.Absent():
+			p.Key.Errorf("say how much there is of %q: a whole number from 1 to %d", p.Name, MaxCount)
+		default:
+			if k := p.Int(1, MaxCount); k > 0 {
+				c = c.With(p.Name, int(k))
+			}
+		}
+	}
+	return c
+}

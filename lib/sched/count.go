@@ -1,0 +1,219 @@
+package sched
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"distribute/lib/conf"
+	"distribute/lib/job"
+)
+
+// What is counted by a name is counted by nodes, by the site, or both. What the site
+// counts any node may use, and all of them together no more than there is; what nodes
+// count only these have, each for its own jobs.
+
+// A site is what is counted over all nodes.
+type site struct {
+	has   job.Counts
+	taken job.Counts // by attempts that may run, of every name
+}
+
+func (e Counted) apply(m *Machine) {
+	m.site.has = e.Site
+	for _, c := range m.classes {
+		if c.share.counts == "" {
+			continue
+		}
+		for _, p := range m.peers {
+			p.judge(c)
+		}
+		m.feed(c)
+	}
+}
+
+// feed has a class looked at that may have come to have room.
+func (m *Machine) feed(c *class) {
+	if len(c.lanes) > 0 && !c.fed {
+		c.fed = true
+		m.fed = append(m.fed, c)
+	}
+}
+
+// takeCounts takes in whether an attempt has what it was given of what is counted:
+// until it has ended, or its node was silent for a lease and its job goes on
+// elsewhere.
+func (m *Machine) takeCounts(a *attempt) {
+	has := !a.dead && a.result == nil && (a.current || a.peer.session != 0 || !a.peer.expired)
+	if has == a.counted || a.share.counts == "" {
+		return
+	}
+	a.counted = has
+	if has {
+		m.site.taken = m.site.taken.Plus(a.share.counts)
+		return
+	}
+	m.site.taken = m.site.taken.Minus(a.share.counts)
+	for _, c := range m.classes {
+		if c.share.counts != "" && m.site.shared(c, a.share.counts) {
+			m.feed(c)
+		}
+	}
+}
+
+// feedYielding has the classes looked at again that have left what they ask for to
+// others.
+func (m *Machine) feedYielding() {
+	for _, c := range m.classes {
+		if c.yields {
+			c.yields = false
+			m.feed(c)
+		}
+	}
+}
+
+// shared says that the class asks for one of the names that the site counts.
+func (s *site) shared(c *class, of job.Counts) bool {
+	for name := range of.All() {
+		if s.has.Of(name) > 0 && c.share.counts.Of(name) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// room says that as much as a class asks for is free of what the site counts.
+func (s *site) room(c *class) bool {
+	name, _ := s.short(c)
+	return name == ""
+}
+
+// short is the first name of which less is free than the class asks for, and how
+// much.
+func (s *site) short(c *class) (name string, free int) {
+	for name, n := range c.share.counts.All() {
+		if has := s.has.Of(name); has > 0 && s.taken.Of(name)+n > has {
+			return name, has - s.taken.Of(name)
+		}
+	}
+	return "", 0
+}
+
+// lacks is what of the counts of a class a node could never give its jobs: neither it
+// nor the site counts it, or one that counts it has less; "" if there is none.
+func (s *site) lacks(c *class, p *peer) string {
+	for name, n := range c.share.counts.All() {
+		here, all := p.could.counts.Of(name), s.has.Of(name)
+		if here+all == 0 || here > 0 && here < n || all > 0 && all < n {
+			return fmt.Sprint(n, " ", name)
+		}
+	}
+	return ""
+}
+
+// yields says that the first job of q has to leave what it asks for to one that goes
+// first, and waits for want of more of it: so jobs that ask for much of what the
+// site counts are not passed over for ever by those that ask for little. As that can
+// change by whatever happens, the class is looked at again at the next event.
+func (m *Machine) yields(q *queue) bool {
+	q.c.yields = q.c.share.counts != "" && m.wantsMore(q)
+	return q.c.yields
+}
+
+// wantsMore says that a job which goes before the first one of q waits for more of what
+// that asks for and the site counts.
+func (m *Machine) wantsMore(q *queue) bool {
+	for _, c := range m.classes {
+		if c == q.c || len(c.lanes) == 0 || m.site.room(c) || !m.site.shared(c, q.c.share.counts) {
+			continue
+		}
+		for _, p := range m.peers {
+			if r := m.waitsFor(c, p); r != nil && r.before(q) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// uncountable tells of what a class asks for that nobody counts, or of which nobody
+// has as much; "" if there is nothing of that kind. It costs a look at every node.
+func (m *Machine) uncountable(c *class) string {
+	for name, n := range c.share.counts.All() {
+		all := m.site.has.Of(name)
+		most, on := 0, ""
+		for _, p := range m.peers {
+			if has := p.could.counts.Of(name); has > most {
+				most, on = has, string(p.name)
+			}
+		}
+		switch {
+		case all > 0 && all < n:
+			return fmt.Sprintf("the site has %d %s, not %d", all, name, n)
+		case all+most == 0:
+			return fmt.Sprintf("neither the site nor a node counts %q%s", name, m.near(name))
+		case all == 0 && most < n:
+			return fmt.Sprintf("no node has %d %s, the most is %d on %s", n, name, most, on)
+		}
+	}
+	return ""
+}
+
+// near is the name that somebody counts and that was most likely meant.
+func (m *Machine) near(name string) string {
+	known := map[string]bool{}
+	for has := range m.site.has.All() {
+		known[has] = true
+	}
+	for _, p := range m.peers {
+		for has := range p.could.counts.All() {
+			known[has] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(known))
+	switch near := conf.Nearest(name, names); {
+	case near != "":
+		return fmt.Sprintf(" (did you mean %q?)", near)
+	case len(names) == 0:
+		return ""
+	}
+	return " (counted are " + few(names) + ")"
+}
+
+// countedOut tells that what the class asks for is in use, of the site or of all nodes
+// that could run it; "" if it is not.
+func (m *Machine) countedOut(c *class) string {
+	if name, free := m.site.short(c); name != "" {
+		return outOf(name, m.site.has.Of(name), free, "the site")
+	}
+	on, why := 0, ""
+	for _, p := range m.peers {
+		if !p.listed || !p.fits[c] {
+			continue
+		}
+		on++
+		short := ""
+		for name, n := range c.share.counts.All() {
+			if has := p.has.counts.Of(name); has > 0 && p.used.counts.Of(name)+n > has {
+				short = outOf(name, has, has-p.used.counts.Of(name), string(p.name))
+				break
+			}
+		}
+		if why = short; why == "" {
+			return ""
+		}
+	}
+	if on > 1 {
+		return fmt.Sprintf("what it asks for is in use on all %d nodes that have %s", on, strings.Join(c.share.counts.Words(), ", "))
+	}
+	return why
+}
+
+// outOf tells that too few of a name are free.
+func outOf(name string, has, free int, of string) string {
+	if free <= 0 {
+		return fmt.Sprintf("all %d %s of %s are in use", has, name, of)
+	}
+	return fmt.Sprintf("only %d of %d %s of %s are free", free, has, name, of)
+}

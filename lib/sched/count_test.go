@@ -1,0 +1,169 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// counting is a site with licences and two nodes, of which one has a tape.
+func counting(t *testing.T, site job.Counts) *rig {
+	r := newRig(t, Config{})
+	r.apply(Counted{site})
+	r.apply(Loaded{})
+	for i, tape := range []job.Counts{"", "tape=1"} {
+		s := uint64(i + 1)
+		r.apply(NodeUp{Session: s, Node: node.Name([]string{"ws1", "ws2"}[i]), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 4, Counted: tape}})
+		r.apply(ListEnd{s})
+	}
+	r.now = settleTime
+	r.apply(Heard{1})
+	r.apply(Heard{2})
+	return r
+}
+
+// asking is a batch of jobs of one cpu, each of which asks for so much.
+func asking(n uint32, priority int, counts ...job.Counts) AddBatch {
+	b := AddBatch{Batch: n, Jobs: len(counts), Spec: &job.Spec{Kind: job.Command, Priority: priority}}
+	for _, c := range counts {
+		b.Asks = append(b.Asks, AskOf(job.Resources{CPUs: 1, Counted: c}, nil))
+	}
+	return b
+}
+
+// What the site counts is in use nowhere more often than there is, and what a node
+// counts is for what runs there.
+func TestCounted(t *testing.T) {
+	r := counting(t, "lic=2")
+	r.apply(asking(1, 0, "lic=1", "lic=1", "lic=1", "tape=1", "tape=1", ""))
+	on := map[string]node.Name{}
+	r.m.Live(func(a Attempt) { on[jobName(a.Ref)] = a.Node })
+	if len(on) != 4 || on["1/3"] != "ws2" || on["1/2"] != "" || on["1/4"] != "" {
+		t.Errorf("they run at %v", on)
+	}
+	for i, want := range map[uint32]string{2: "all 2 lic of the site are in use", 4: "all 1 tape of ws2 are in use", 0: ""} {
+		if why := r.m.Why(Ref{1, i}); why != want {
+			t.Errorf("job %d waits: %q", i, why)
+		}
+	}
+	rows := r.m.Nodes()
+	if rows[1].Counted != "tape=1" || rows[0].CountedUsed.Plus(rows[1].CountedUsed) != "lic=2 tape=1" {
+		t.Errorf("nodes are shown as %+v", rows)
+	}
+	r.apply(ended(1, 1, exited(0, "")))
+	r.apply(ended(2, 1, exited(0, "")))
+	r.m.Live(func(a Attempt) { on[jobName(a.Ref)] = a.Node })
+	if on["1/2"] == "" {
+		t.Error("a licence came free, and nobody got it")
+	}
+}
+
+// Who asks for more than is free now is not passed over by who asks for less.
+func TestCountedForTheBig(t *testing.T) {
+	r := counting(t, "lic=2")
+	r.apply(asking(1, 0, "lic=1", "lic=1"))
+	r.apply(asking(2, 0, "lic=2"))
+	r.apply(asking(3, 0, "lic=1", "lic=1", ""))
+	if r.m.State(Ref{3, 2}) != job.Running {
+		t.Error("who asks for none waits")
+	}
+	end := func(batch uint32, i uint32) {
+		a, ok := r.m.Current(Ref{batch, i})
+		if !ok {
+			t.Fatalf("job %d/%d does not run", batch, i)
+		}
+		r.apply(Ended{Session: map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node], Attempt: a.Token, Result: exited(0, "")})
+	}
+	end(1, 0)
+	if why := r.m.Why(Ref{2, 0}); why != "only 1 of 2 lic of the site are free" {
+		t.Errorf("it waits: %q", why)
+	}
+	if r.m.State(Ref{3, 0}) != job.Queued {
+		t.Error("a small one took what the big one waits for")
+	}
+	r.apply(Drain{"ws1", "op"})
+	r.apply(Drain{"ws2", "op"})
+	r.apply(Drain{"ws2", ""})
+	end(1, 1)
+	if r.m.State(Ref{2, 0}) != job.Running {
+		t.Error("the big one still waits")
+	}
+}
+
+// When the big one needs no more, the small ones go on, whatever happened.
+func TestCountedGivenUp(t *testing.T) {
+	r := counting(t, "lic=2")
+	r.apply(asking(1, 0, "lic=1"))
+	r.apply(asking(2, 0, "lic=2"))
+	r.apply(asking(3, 0, "lic=1"))
+	if r.m.State(Ref{3, 0}) != job.Queued {
+		t.Error("a small one took what the big one waits for")
+	}
+	r.apply(Cancel{Ref: Ref{2, 0}})
+	if r.m.State(Ref{3, 0}) != job.Running {
+		t.Error("a licence is free, and nobody gets it")
+	}
+}
+
+// A job has what it was given also behind a new head and on a node that is silent,
+// until the lease is over.
+func TestCountedLasts(t *testing.T) {
+	r := counting(t, "lic=1")
+	r.apply(asking(1, 0, "lic=1", "lic=1"))
+	m, err := r.replayed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.site.taken != "lic=1" {
+		t.Errorf("behind a new head %q is taken", m.site.taken)
+	}
+	a, _ := r.m.Current(Ref{1, 0})
+	session := map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node]
+	r.apply(NodeDown{session})
+	if r.m.State(Ref{1, 1}) != job.Queued {
+		t.Error("its licence was given away while its node may come back")
+	}
+	r.now += usualLease - time.Second
+	r.apply(Heard{3 - session})
+	r.apply(Tick{})
+	if r.m.State(Ref{1, 1}) != job.Queued {
+		t.Error("its licence was given away before the lease was over")
+	}
+	r.now += time.Second
+	r.apply(Tick{})
+	if a, ok := r.m.Current(Ref{1, 0}); !ok || r.m.site.taken != "lic=1" {
+		t.Errorf("after the lease %q is taken, and %+v runs", r.m.site.taken, a)
+	}
+	r.apply(Counted{"lic=2"})
+	if r.m.State(Ref{1, 1}) != job.Running {
+		t.Error("there is more of it, and nobody gets it")
+	}
+}
+
+// What nobody counts, or nobody has as much of, is told with what was meant.
+func TestCountedNever(t *testing.T) {
+	r := counting(t, "matlab=2")
+	for _, tt := range []struct{ asks, want job.Counts }{
+		{"matlab=2", ""},
+		{"tape=1", ""},
+		{"matlab=3", "the site has 2 matlab, not 3"},
+		{"tape=2", "no node has 2 tape, the most is 1 on ws2"},
+		{"matlap=1", `neither the site nor a node counts "matlap" (did you mean "matlab"?)`},
+		{"comsol=1", `neither the site nor a node counts "comsol" (counted are matlab, tape)`},
+	} {
+		if got := r.m.Never(&job.Spec{}, AskOf(job.Resources{Counted: tt.asks}, nil)); got != string(tt.want) {
+			t.Errorf("%s: %q, want %q", tt.asks, got, tt.want)
+		}
+		r.apply(asking(1, 0, tt.asks))
+		if why := r.m.Why(Ref{1, 0}); why != string(tt.want) {
+			t.Errorf("%s waits: %q, want %q", tt.asks, why, tt.want)
+		}
+		r.apply(BatchGone{1})
+	}
+	few := job.Spec{Capabilities: []string{"cpus>8"}}
+	if got := r.m.Never(&few, AskOf(job.Resources{Counted: "tape=1"}, nil)); got != "none of 2 nodes has all of cpus>8, 1 tape (cpus>8 is missing)" {
+		t.Errorf("with a capability: %q", got)
+	}
+}
