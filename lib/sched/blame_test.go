@@ -139,15 +139,24 @@ func TestBlameTheJob(t *testing.T) {
 	}
 }
 
-// A batch whose build failed on all other nodes does not wait for one that is drained.
-func TestBuildFailsBesideADrainedNode(t *testing.T) {
-	r := newRig(t, Config{})
-	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, up(1, "ws1", 1), ListEnd{1}, up(2, "ws2", 1), ListEnd{2},
-		Drain{"ws2", "maria"}} {
-		r.apply(ev)
-	}
-	got := show(r.apply(ended(1, 1, buildFailed)))
-	if want := "back 1/0 a1 (build failed); HAVE 1 a1; failed 1/0 (build failed on ws1)"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+// A batch whose build failed on all other nodes waits for one that is paused, and not
+// for one that is drained or away.
+func TestBuildFailsBeside(t *testing.T) {
+	const back = "back 1/0 a1 (build failed); HAVE 1 a1"
+	for _, c := range []struct {
+		what Event
+		want string
+	}{
+		{Drain{"ws2", "maria"}, back + "; failed 1/0 (build failed on ws1)"},
+		{NodeDown{2}, back + "; failed 1/0 (build failed on ws1)"},
+		{offered(2, 1, &node.Pause{By: []string{"ana"}}), back},
+	} {
+		r := newRig(t, Config{})
+		for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, up(1, "ws1", 1), ListEnd{1}, up(2, "ws2", 1), ListEnd{2}, c.what} {
+			r.apply(ev)
+		}
+		if got := show(r.apply(ended(1, 1, buildFailed))); got != c.want {
+			t.Errorf("beside %T: got %s, want %s", c.what, got, c.want)
+		}
 	}
 }
