@@ -51,10 +51,28 @@ func initTLS(ctx context.Context, c *cli.Cmd, dir, head string, key node.Fingerp
 	if err != nil {
 		return err
 	}
-	name, err := inventory.Name(file)
-	if err != nil {
-		return cli.Errorf(cli.Input, "%w; give the node a name in %q", err, nodeFile(dir))
+	if len(file.Nodes) == 0 {
+		name, err := inventory.Name(file)
+		if err != nil {
+			return cli.Errorf(cli.Input, "%w; give the node a name in %q", err, nodeFile(dir))
+		}
+		return join(ctx, c, dir, name, head, key, away)
 	}
+	for _, n := range file.Nodes {
+		part, err := partDir(dir, n.Name)
+		if err != nil {
+			return err
+		}
+		if err := join(ctx, c, part, n.Name, head, key, away); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join makes the key of a node, if it has none, and prints what the head's operators
+// accept. Away is why the head cannot be reached, if it cannot.
+func join(ctx context.Context, c *cli.Cmd, dir string, name node.Name, head string, key node.Fingerprint, away error) error {
 	own, err := dial.NewKey(keyFile(dir))
 	there := errors.Is(err, fs.ErrExist)
 	if there {

@@ -91,7 +91,12 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	again := &reread{file: file, args: c.Args, dir: *dir, source: source, log: log}
 	settings.Changes = again.watch(ctx)
 	proc.Precious()
+	m := machine{c: c, all: settings, file: file, head: cmp.Or(*head, file.Head), insecure: *insecure, parts: in.parts, again: again}
 	switch {
+	case len(in.parts) > 0 && *carried:
+		return cli.Usagef("with -stdio the machine is one node: take \"nodes\" out of its node.yaml, or have it dial the head")
+	case len(in.parts) > 0:
+		err = m.serve(ctx)
 	case *carried && (*head != "" || *insecure):
 		return cli.Usagef("with -stdio the head is who started dnoded")
 	case *carried:

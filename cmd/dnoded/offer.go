@@ -25,7 +25,8 @@ import (
 // A taken is what is found of this machine, with what its disk may be used for.
 type taken struct {
 	*inventory.Inventory
-	caps desk.Caps
+	parts []*inventory.Inventory // of the nodes that it is by its file
+	caps  desk.Caps
 }
 
 // take looks at this machine and at what the node's file says of it.
@@ -35,6 +36,12 @@ func take(ctx context.Context, s *inventory.Source, f *node.File, dir string) (*
 		return nil, err
 	}
 	t := &taken{Inventory: in}
+	if t.parts, err = in.Parts(f); err != nil {
+		return nil, err
+	}
+	for _, p := range t.parts {
+		in.Facts = append(in.Facts, inventory.Fact{What: "node", Value: string(p.Name), Why: p.Words()})
+	}
 	return t, t.disk(f, dir)
 }
 

@@ -20,6 +20,7 @@ type reread struct {
 	dir    string
 	source *inventory.Source
 	log    *slog.Logger
+	parts  []*inventory.Inventory // of what was said last
 }
 
 // watch is how the node changes from now on.
@@ -77,7 +78,7 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 	}
 	g.Pausers = pausers(ctx, f, r.log)
 	in.tellLacks(r.log)
-	r.file = f
+	r.file, r.parts = f, in.parts
 	r.log.Info("the node's file was read again", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))
 	return g
 }
@@ -97,6 +98,10 @@ func (r *reread) staying(f *node.File) {
 			r.log.Warn("this in the node's file is another than at the start, and counts when dnoded is started again", "key", k.key, "counts", *k.was, "says", *k.says)
 			*k.says = *k.was
 		}
+	}
+	if !r.file.SameNodes(f) {
+		r.log.Warn("this in the node's file is another than at the start, and counts when dnoded is started again", "key", "nodes")
+		f.Nodes = r.file.Nodes
 	}
 	if f.RunAs != node.Submitter {
 		f.Users = nil

@@ -108,7 +108,7 @@ func isDir(path string) bool {
 // meet finds the nodes that a pause in the place is for.
 func (m *machine) meet(own []string) {
 	for _, n := range pause.ReadNow(m.clock, m.places()) {
-		if (m.dir == "" || n.Dir == m.dir) && credible(&n) {
+		if (m.dir == "" || n.Dir == m.dir || pause.MachineOf(n.Dir) == m.dir) && credible(&n) {
 			m.add(node{name: n.Node, dir: n.Dir, now: &n})
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/pack"
+	"distribute/lib/pause"
 )
 
 // Check compares the node's directory r.Dir with dspool(5), whether a dnoded
@@ -160,6 +161,12 @@ func (c *checker) top(u *check.Unit) error {
 				continue
 			}
 			u.Mode(name, info, c.uid, 0o777)
+		case pause.Parts: // directories of nodes, to be looked at one by one
+			if !info.IsDir() {
+				u.Odd(name, "it should be a directory")
+				continue
+			}
+			u.Mode(name, info, c.uid, 0o711)
 		case "pause-ended", "pause-owners":
 			if !info.Mode().IsRegular() {
 				u.Odd(name, "it should be a regular file")

@@ -100,6 +100,8 @@ func Name(f *node.File) (node.Name, error) {
 func (in *Inventory) name(f *node.File) {
 	in.Name, in.NameErr = Name(f)
 	switch {
+	case len(f.Nodes) > 0:
+		in.NameErr = nil
 	case in.NameErr != nil:
 		in.lacks("name", "", fmt.Sprintf("%v; give the node a name in its node.yaml", in.NameErr))
 	case f.Name != "":

@@ -26,6 +26,7 @@ type File struct {
 	CPUs         int           // for all jobs together
 	Memory       int64         // bytes for all jobs together
 	Counted      job.Counts    // how much there is of what is counted by a name
+	Nodes        []*File       // that the machine is, each with a part of it; none: it is one
 	GPUs         []int         // indexes of those that are offered; nil: all, and of no length: none
 	Keep         Keep          // what is not offered of what is here
 	Owners       []string      // who may pause the node; a name with a leading @ is that of a group; none: everybody
@@ -94,7 +95,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "counted", "keep", "admit", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
+		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "counted", "nodes", "keep", "admit", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
@@ -112,29 +113,20 @@ func Parse(name string, data []byte) (*File, error) {
 	if n := m.Get("owners"); !n.Absent() && n.IsList() && len(n.List("")) == 0 {
 		n.Errorf("\"owners\" is an empty list: name who may pause the node, as [ana, '@lab'], or leave it out if each user of the machine may")
 	}
-	if n := m.Get("name"); !n.Absent() {
-		f.Name = Name(n.Text())
-		if err := job.CheckName(string(f.Name)); n.IsText() && err != nil {
-			n.Errorf("%v", err)
-		}
-	}
+	f.Name = nameIn(m.Get("name"))
 	if n := m.Get("head_key"); !n.Absent() {
 		f.HeadKey = Fingerprint(n.Text())
 		if err := f.HeadKey.Check(); n.IsText() && err != nil {
 			n.Errorf("%v", err)
 		}
 	}
-	for _, n := range m.Get("capabilities").List("write a list: [gfortran, fftw]") {
-		word := n.Text()
-		rest, hide := strings.CutPrefix(word, "!")
-		if err := checkCapability(rest); err != nil {
-			n.Errorf("%v", err)
-			continue
-		}
-		if hide {
-			f.Hidden = append(f.Hidden, rest)
-		} else if !slices.Contains(f.Capabilities, word) {
-			f.Capabilities = append(f.Capabilities, word)
+	f.capabilities(m.Get("capabilities"))
+	f.parts(m.Get("nodes"))
+	if len(f.Nodes) > 0 {
+		for key, why := range map[string]string{"name": "each has a name of its own", "counted": "each counts for itself", "gpus": "each says which are its own"} {
+			if n := m.Key(key); !m.Get(key).Absent() {
+				n.Errorf("with \"nodes\" %s: take this out", why)
+			}
 		}
 	}
 	if n := m.Get("keep"); !n.Absent() {

@@ -26,7 +26,9 @@ func TestParse(t *testing.T) {
 			{Days: [7]bool{1: true}, To: 1440, Text: "mon 0-24"}}},
 		"memory: 16G\ngpus: [1, 0]\nkeep: {cpus: 1, memory: 2G}\nowners: [ana, '@lab']": {
 			Memory: 16 << 30, GPUs: []int{1, 0}, Keep: Keep{1, 2 << 30}, Owners: []string{"ana", "@lab"}},
-		"counted: {tape: 1, matlab: 20}\n":    {Counted: "matlab=20 tape=1"},
+		"counted: {tape: 1, matlab: 20}\n": {Counted: "matlab=20 tape=1"},
+		"nodes: [{name: a, cpus: 2, gpus: [1], counted: {tape: 1}}, {name: b, cpus: 1, memory: 2G, capabilities: [x, '!gcc']}]": {Nodes: []*File{
+			{Name: "a", CPUs: 2, GPUs: []int{1}, Counted: "tape=1"}, {Name: "b", CPUs: 1, Memory: 2 << 30, Capabilities: []string{"x"}, Hidden: []string{"gcc"}}}},
 		"gpus: none":                          {GPUs: []int{}},
 		"gpus: []\nowners:":                   {GPUs: []int{}},
 		"gpus:\nkeep: {cpus: 2}\nmemory:":     {Keep: Keep{CPUs: 2}},
@@ -36,6 +38,9 @@ func TestParse(t *testing.T) {
 		got, err := Parse("node.yaml", []byte(in))
 		if err == nil {
 			got.places = nil
+			for _, p := range got.Nodes {
+				p.places = nil
+			}
 		}
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v", in, got, err)
@@ -94,20 +99,27 @@ func TestParseMistakes(t *testing.T) {
 		"counted: [matlab]":                       {"node.yaml:1:10: "},
 		"counted: {matlab: 0, tape: , cpu: 4}":    {"node.yaml:1:19: ", "from 1 to 1000000", "node.yaml:1:22: ", `how much there is of "tape"`, "node.yaml:1:30: ", `did you mean "cpus"?`},
 		"licences: {matlab: 2}":                   {`write "counted"`},
-		"owner: ana":                              {`write "owners"`},
-		"owners: ana":                             {"write a list: [ana, '@lab']"},
-		"owners: []":                              {`"owners" is an empty list`},
-		"owners: ['@', {a: b}, 'a b']":            {"node.yaml:1:10: ", "node.yaml:1:15: ", "node.yaml:1:23: "},
-		"ownres: [ana]":                           {`did you mean "owners"?`},
-		"auto_pause: soon":                        {"node.yaml:1:13: ", `"soon"`},
-		"auto_pause: 5s":                          {"node.yaml:1:13: ", "from 10s"},
-		"auto_pause: 15":                          {"node.yaml:1:13: ", "15 has no unit: write 15m or 15h"},
-		"auto_pause: [15m]":                       {"node.yaml:1:13: "},
-		"hours: 8-18\npresence: [load]":           {"node.yaml:1:8: ", "mon-fri 8-18", "node.yaml:2:11: ", "auto_pause"},
-		"hours: [mon,wed 8-12]":                   {"node.yaml:1:9: ", "in quotes"},
-		"hours: {mon: 8-12}":                      {"node.yaml:1:8: ", "a list"},
-		"auto_pause: 1h\npresence: [keyboard]":    {"node.yaml:2:12: ", "logind, terminals, input, load"},
-		"- x":                                     {"node.yaml:1:1: "},
+		"nodes: []":                               {"node.yaml:1:8: ", "empty list"},
+		"nodes: 2":                                {"node.yaml:1:8: ", "write a list: [{name: ws1a, cpus: 8}"},
+		"nodes: [{name: a}, {cpus: 1}]":           {`"cpus" is missing`, `"name" is missing`},
+		"name: x\nnodes: [{name: a, cpus: 1}]":    {"node.yaml:1:1: ", "each has a name of its own"},
+		"gpus: [0]\nnodes: [{name: a, cpus: 1}]":  {"node.yaml:1:1: ", "each says which are its own"},
+		"nodes: [{name: a, cpus: 1, gpus: [0]}, {name: a, cpus: 1, gpus: [0]}]": {"node.yaml:1:47: ", "names differ", "node.yaml:1:65: ", `GPU 0 is of "a" already`},
+		"nodes: [{name: a, cpus: 1, keep: {cpus: 1}}]":                          {"node.yaml:1:28: ", "of the whole machine"},
+		"owner: ana":                           {`write "owners"`},
+		"owners: ana":                          {"write a list: [ana, '@lab']"},
+		"owners: []":                           {`"owners" is an empty list`},
+		"owners: ['@', {a: b}, 'a b']":         {"node.yaml:1:10: ", "node.yaml:1:15: ", "node.yaml:1:23: "},
+		"ownres: [ana]":                        {`did you mean "owners"?`},
+		"auto_pause: soon":                     {"node.yaml:1:13: ", `"soon"`},
+		"auto_pause: 5s":                       {"node.yaml:1:13: ", "from 10s"},
+		"auto_pause: 15":                       {"node.yaml:1:13: ", "15 has no unit: write 15m or 15h"},
+		"auto_pause: [15m]":                    {"node.yaml:1:13: "},
+		"hours: 8-18\npresence: [load]":        {"node.yaml:1:8: ", "mon-fri 8-18", "node.yaml:2:11: ", "auto_pause"},
+		"hours: [mon,wed 8-12]":                {"node.yaml:1:9: ", "in quotes"},
+		"hours: {mon: 8-12}":                   {"node.yaml:1:8: ", "a list"},
+		"auto_pause: 1h\npresence: [keyboard]": {"node.yaml:2:12: ", "logind, terminals, input, load"},
+		"- x":                                  {"node.yaml:1:1: "},
 	}
 	for in, wants := range tests {
 		f, err := Parse("node.yaml", []byte(in))

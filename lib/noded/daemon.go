@@ -42,6 +42,7 @@ type Settings struct {
 	Dir   string     // the node's directory
 	Env   []string   // what jobs get of the daemon's environment
 	Path  string     // PATH
+	Cores []int      // the numbers of the cpus that jobs may run on; nil: those that this process may
 	Caps  *desk.Caps // nil: the disk is not looked at
 	Log   *slog.Logger
 	Once  bool   // the daemon ends with its first session
@@ -122,6 +123,9 @@ func Run(ctx context.Context, s Settings) error {
 func (s *Settings) fill() {
 	if s.Machine == nil {
 		s.Machine, s.cpuIDs, s.Pauses = thisMachine{absolute(s.Dir)}, proc.CPUs(), true
+		if s.Cores != nil {
+			s.cpuIDs = s.Cores
+		}
 		if s.Uptime == nil {
 			s.ticks = proc.Ticks // a simulation's clock is not the kernel's
 		}

@@ -29,7 +29,7 @@ const nowSoon = 5 * time.Millisecond
 // tellNow writes into the places what is here, for dpause(1), when it has changed.
 // It is removed at the end if nothing is left that runs.
 func (n *daemon) tellNow(ctx context.Context) {
-	places := []string{pause.MachinePlace, pause.OwnPlace(n.desk.Dir())}
+	places := slices.DeleteFunc(pause.PlacesOf(n.desk.Dir()), func(place string) bool { return place == pause.RunPlace })
 	var last []byte
 	complained := false
 	left := ration{nowBurst, time.Now()}

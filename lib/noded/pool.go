@@ -114,6 +114,20 @@ func inCores(cpus []int, core map[int]string) []int {
 	return in
 }
 
+// Deal deals the numbers of cpus out, so many to each, as far as there are so many:
+// threads of one core to one, if it can be.
+func Deal(cpus []int, to []int) (all [][]int) {
+	core := map[int]string{}
+	for _, c := range cpus {
+		core[c] = siblings(c)
+	}
+	left := newPool(inCores(cpus, core), core)
+	for _, n := range to {
+		all = append(all, left.take(n))
+	}
+	return all
+}
+
 // siblings is which cpus share a core with this one, as the kernel lists them.
 func siblings(cpu int) string {
 	b, err := os.ReadFile("/sys/devices/system/cpu/cpu" + strconv.Itoa(cpu) + "/topology/thread_siblings_list")

@@ -152,3 +152,20 @@ func TestN60Reasons(t *testing.T) {
 		}
 	}
 }
+
+// Cpus that are dealt out are of one each, and none if there are too few.
+func TestDeal(t *testing.T) {
+	got := Deal([]int{4, 5, 6, 7, 8}, []int{2, 1, 1, 3})
+	seen := map[int]bool{}
+	for i, n := range []int{2, 1, 1, 0} {
+		if len(got[i]) != n {
+			t.Errorf("to number %d were dealt %v", i+1, got[i])
+		}
+		for _, c := range got[i] {
+			if seen[c] || c < 4 || c > 8 {
+				t.Errorf("%v: cpu %d is not there, or of two", got, c)
+			}
+			seen[c] = true
+		}
+	}
+}

@@ -2,6 +2,7 @@ package pause
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -16,8 +17,29 @@ const (
 
 // PlacesOf is the places that a node goes by whose directory is dir.
 func PlacesOf(dir string) []string {
-	return []string{MachinePlace, RunPlace, OwnPlace(dir)}
+	places := []string{MachinePlace, RunPlace, OwnPlace(dir)}
+	if machine := MachineOf(dir); machine != "" {
+		places = append(places, OwnPlace(machine))
+	}
+	return places
 }
+
+// MachineOf is the directory of a machine that is several nodes, of one of which dir
+// is the directory; empty if that is of a node that is the machine.
+func MachineOf(dir string) string {
+	up, part := filepath.Split(filepath.Dir(dir))
+	up = filepath.Clean(up)
+	if part != Parts {
+		return ""
+	}
+	if _, err := os.Lstat(filepath.Join(up, "node.json")); err != nil {
+		return ""
+	}
+	return up
+}
+
+// Parts is the directory of a machine in which those of its nodes are.
+const Parts = "nodes"
 
 // OwnPlace is the place in a node's directory.
 func OwnPlace(dir string) string { return filepath.Join(dir, "pause") }

@@ -34,8 +34,8 @@ type Tree struct {
 	waiting int    // of these, those that stop when they get a processor
 }
 
-// Trees is the supervisors of this machine that were started for of, of all nodes
-// if that is empty, and what is below them. Whole says that nothing was started
+// Trees is the supervisors of this machine that were started for of or for what lies
+// below it, of all nodes if that is empty, and what is below them. Whole says that nothing was started
 // anywhere meanwhile, so that nothing is missing. It costs a file of /proc for each
 // process of the machine, but for those in the groups that are named and frozen: of
 // these the kernel says in one word that they stand still. The names may be a
@@ -65,7 +65,7 @@ func seeTrees(of string, named []string, late bool) (trees []Tree, last given, e
 				continue
 			}
 			t := Tree{PID: p.pid, Start: p.start, Turning: p.comm == ArgvStarting, Of: startedFor(p.pid), UID: userOf(p.pid)}
-			if of == "" || t.Of == of {
+			if of == "" || t.Of == of || strings.HasPrefix(t.Of, of+"/") {
 				trees = append(trees, t)
 			}
 		}

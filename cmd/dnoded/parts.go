@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"distribute/lib/cli"
+	"distribute/lib/desk"
+	"distribute/lib/dial"
+	"distribute/lib/inventory"
+	"distribute/lib/node"
+	"distribute/lib/noded"
+	"distribute/lib/pause"
+	"distribute/lib/proc"
+)
+
+// A machine is one that is several nodes by its file. Each has a directory below that
+// of the machine, with a key, attempts, and a cache of its own, and a session with the
+// head; of the machine they share the pauses, and the end.
+type machine struct {
+	c        *cli.Cmd
+	all      noded.Settings // of the machine as a whole
+	file     *node.File
+	head     string // that the option or the file names
+	insecure bool
+	parts    []*inventory.Inventory
+	again    *reread
+}
+
+// serve is the life of all nodes of the machine: until ctx ends, or the first of them
+// cannot go on.
+func (m *machine) serve(ctx context.Context) error {
+	boot, err := proc.Boot()
+	if err != nil {
+		return err
+	}
+	open := desk.Open
+	if m.file.RunAs != "" {
+		open = desk.OpenPassable
+	}
+	whole, err := open(m.all.Dir, boot) // so that no other dnoded is the machine
+	if err != nil {
+		return err
+	}
+	defer whole.Close()
+	settings, err := m.settings(whole.Dir())
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var up atomic.Int64
+	var nodes sync.WaitGroup
+	ended := make([]error, len(settings))
+	m.follow(ctx, settings)
+	for i := range settings {
+		s := &settings[i]
+		s.Up = func() {
+			if up.Add(1) == int64(len(settings)) {
+				m.c.Ready(s.Log)
+			}
+		}
+		nodes.Go(func() {
+			defer stop()
+			ended[i] = m.one(ctx, s)
+		})
+	}
+	nodes.Wait()
+	return errors.Join(ended...)
+}
+
+// one is the life of one node.
+func (m *machine) one(ctx context.Context, s *noded.Settings) (err error) {
+	if s.Addr, s.Terms, err = theHead(m.c, m.head, m.insecure, m.file, s.Dir); err != nil {
+		return err
+	}
+	if strings.HasPrefix(s.Addr, "ssh://") {
+		return cli.Errorf(cli.Input, "a machine that is several nodes dials a head over TLS, or one on this machine: not %q", s.Addr)
+	}
+	if dial.Exposed(s.Addr) {
+		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", s.Addr)
+	}
+	if err := runAs(ctx, s, m.file, onThisMachine(s.Addr) || m.insecure); err != nil {
+		return err
+	}
+	return noded.Run(ctx, *s)
+}
+
+// follow has each node go by its part of what the file says when it is read again.
+func (m *machine) follow(ctx context.Context, settings []noded.Settings) {
+	var to []chan noded.Given
+	for i := range settings {
+		to = append(to, make(chan noded.Given))
+		settings[i].Changes = to[i]
+	}
+	go func() {
+		for {
+			select {
+			case g := <-m.all.Changes:
+				for i, p := range m.again.parts {
+					part := g
+					part.Offer, part.Most, part.Caps = p.Offer, p.Most, m.caps(g.Caps)
+					select {
+					case to[i] <- part:
+					case <-ctx.Done():
+						return
+					}
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// caps is what a node may use of the disk, when the machine may use so much.
+func (m *machine) caps(of *desk.Caps) *desk.Caps {
+	caps := *of
+	caps.Cache /= int64(len(m.parts))
+	return &caps
+}
+
+// settings is what each node of the machine is started with: its part of all, and cpus
+// of its own, as far as the machine has as many as it offers.
+func (m *machine) settings(dir string) (all []noded.Settings, err error) {
+	var cpus []int
+	for _, p := range m.parts {
+		cpus = append(cpus, p.Offer.CPUs)
+	}
+	cores := noded.Deal(proc.CPUs(), cpus)
+	for i, p := range m.parts {
+		s := m.all
+		s.Name, s.Offer, s.Most, s.Cores = p.Name, p.Offer, p.Most, cores[i]
+		s.Log = m.all.Log.With("node", string(p.Name))
+		if s.Dir, err = partDir(dir, p.Name); err != nil {
+			return nil, err
+		}
+		s.Caps = m.caps(m.all.Caps)
+		if err := m.key(&s); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// key makes the key of a node that has none, if the head wants one, and says what the
+// head's operators are to accept.
+func (m *machine) key(s *noded.Settings) error {
+	if addr, err := dial.Head(m.c.Getenv, m.head); err != nil || !strings.HasPrefix(addr, "tls://") {
+		return err
+	}
+	k, err := dial.NewKey(keyFile(s.Dir))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		s.Log.Info("the node has a key now; on the head: dadm accept " + string(s.Name) + " " + string(k.Fingerprint()))
+	}
+	return err
+}
+
+// partDir is the directory of a node of a machine, which it makes if it is not there.
+func partDir(dir string, name node.Name) (string, error) {
+	dir = filepath.Join(dir, pause.Parts)
+	for _, d := range []string{dir, filepath.Join(dir, string(name))} {
+		if err := os.Mkdir(d, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+	return filepath.Join(dir, string(name)), nil
+}
