@@ -166,7 +166,7 @@ func (p *person) live() {
 // letGo releases all of a batch, until that is done: at the end nothing is held.
 func (p *person) letGo(b *simBatch) {
 	for b.accepted && !b.gone && p.w.ctx.Err() == nil {
-		err := p.once(func(h *ask.Head) error { return p.holdAll(h, b, "release") })
+		err := p.once(func(h *ask.Head) error { return p.hold(h, "release", p.idsOf(b.id)) })
 		var own *wire.Error
 		if err == nil || errors.As(err, &own) && own.Status == cli.NoSuch {
 			return
@@ -176,12 +176,16 @@ func (p *person) letGo(b *simBatch) {
 	}
 }
 
-// holdAll asks for a hold, or a release, of all of a batch.
-func (p *person) holdAll(h *ask.Head, b *simBatch, verb string) error {
-	p.free(verb, p.idsOf(b.id))
-	freeze := verb == "hold" && p.r.IntN(2) == 0
-	p.w.act("ana asks to %s %s (what runs: %v)", verb, b.id, freeze)
-	return h.Change(p.w.ctx, wire.Change{Verb: verb, Freeze: freeze}, &ask.Operands{Args: []string{string(b.id)}}, func(id string) error {
+// hold asks for a hold, or a release, of jobs of a batch.
+func (p *person) hold(h *ask.Head, verb string, ids []job.ID) error {
+	p.free(verb, ids)
+	freeze := verb == "hold" && p.r.IntN(3) > 0
+	p.w.act("ana asks to %s %s (what runs: %v)", verb, ids, freeze)
+	args := &ask.Operands{}
+	for _, id := range ids {
+		args.Args = append(args.Args, string(id))
+	}
+	return h.Change(p.w.ctx, wire.Change{Verb: verb, Freeze: freeze}, args, func(id string) error {
 		p.w.act("ana is told that %s of %s is done", verb, id)
 		p.held(verb, job.ID(id), freeze)
 		return nil
@@ -346,15 +350,15 @@ func (p *person) leave(b *simBatch) {
 func (p *person) busy(b *simBatch) {
 	err := p.once(func(h *ask.Head) error {
 		id := b.id.Job(b.jobs[p.r.IntN(len(b.jobs))].Name)
-		switch x := p.r.IntN(13); {
+		switch x := p.r.IntN(16); {
 		case x < 5:
 			return p.query(h, b)
-		case x == 12:
+		case x == 15:
 			return p.set(h, b)
-		case x == 10:
-			return p.holdAll(h, b, []string{"hold", "hold", "release"}[p.r.IntN(3)])
-		case x == 11:
-			return p.change(h, []string{"hold", "hold", "release"}[p.r.IntN(3)], id, job.Held)
+		case x > 12:
+			return p.hold(h, []string{"hold", "hold", "release"}[p.r.IntN(3)], []job.ID{id})
+		case x > 9:
+			return p.hold(h, []string{"hold", "hold", "release"}[p.r.IntN(3)], p.idsOf(b.id))
 		case x < 6:
 			return p.change(h, "cancel", id, job.Cancelled)
 		case x < 7:
@@ -414,14 +418,12 @@ func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error
 		}
 	}
 	p.w.mu.Unlock()
-	p.free(verb, with)
 	p.w.act("ana asks to %s %s", verb, id)
 	return h.Change(p.w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(id)}}, func(s string) error {
 		p.w.act("ana is told that %s of %s is done", verb, s)
 		if !slices.Contains(with, job.ID(s)) || verb != "retry" && job.ID(s) != id {
 			p.w.wrong("a change of %s changed %s", id, s)
 		}
-		p.held(verb, job.ID(s), false)
 		if to.Over() {
 			p.w.told(id, to)
 		}
