@@ -1,0 +1,148 @@
+package noded
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/pause"
+	"distribute/lib/wire"
+)
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within half a minute: %s", what)
+		}
+	}
+}
+
+// stills says that so many attempts of a node have a pause of their own.
+func stills(t *testing.T, dir string, n int) func() bool {
+	return func() bool {
+		t.Helper()
+		c, err := pause.Here()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := pause.Read(c, []string{pause.OwnPlace(dir)}, "", nil)
+		return err == nil && len(s.Of) == n && len(s.Live) == 0
+	}
+}
+
+// An attempt stands still when the head says so, also under a daemon that was started
+// anew, until the head says otherwise to whichever lives then.
+func TestStandsStill(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	dir, gate := filepath.Join(top, "node"), filepath.Join(top, "gate")
+	stop := h.live(dir, nil)
+	s, _ := h.session()
+	runs := h.begun(s, gate)
+	for range 2 { // said twice, it is so once
+		s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
+	}
+	s.phase(wire.Paused)
+	eventually(t, "its pause is kept", stills(t, dir, 1))
+	s.say(&wire.Keep{Attempt: runs.Attempt})
+	s.phase(wire.Running)
+	eventually(t, "its pause is gone", stills(t, dir, 0))
+	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
+	s.phase(wire.Paused)
+	eventually(t, "its pause is kept", stills(t, dir, 1))
+	stop()
+	stop = h.live(dir, nil)
+	s, _ = h.session()
+	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
+	s.phase(wire.Paused)
+	stop()
+	if !stills(t, dir, 1)() {
+		t.Error("a daemon that ends lets it go on")
+	}
+	h.live(dir, nil)
+	s, _ = h.session()
+	s.say(&wire.Keep{Attempt: runs.Attempt}) // released while nobody was here
+	eventually(t, "its pause is gone", stills(t, dir, 0))
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
+		t.Errorf("it says %+v", e)
+	}
+}
+
+// What is to stand still and has not begun is given back, which is held against
+// nobody; one that is stopped leaves no pause.
+func TestStillBeforeItBegins(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	dir := filepath.Join(top, "node")
+	h.live(dir, nil)
+	s, _ := h.session()
+	runs := h.begun(s, filepath.Join(top, "gate"))
+	waits := h.start("true") // the node has one cpu
+	s.say(waits, &wire.Keep{Attempt: waits.Attempt, Still: true})
+	if e := awaited[*wire.Ended](s); e.Attempt != waits.Attempt || !e.Unstarted || e.NodePaused || e.Reason != "stopped: its job is held" {
+		t.Errorf("it says %+v", e)
+	}
+	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
+	eventually(t, "its pause is kept", stills(t, dir, 1))
+	s.say(&wire.Stop{Attempt: runs.Attempt, Why: "cancelled"})
+	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || e.Signal == "" {
+		t.Errorf("it says %+v", e)
+	}
+	eventually(t, "its pause is gone", stills(t, dir, 0))
+}
+
+// A pause of an attempt that is not here is removed by a daemon that begins.
+func TestStillOfNobody(t *testing.T) {
+	h := newFakeHead(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	stop := h.live(dir, nil)
+	h.session()
+	stop()
+	err := pause.PutFor(pause.OwnPlace(dir), pause.Pause{Made: time.Now(), Attempt: strings.Repeat("0", 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.live(dir, nil)
+	eventually(t, "it is gone", stills(t, dir, 0))
+}
+
+// An attempt that runs may run for longer, and is made to run for less by nobody.
+func TestLengthens(t *testing.T) {
+	h := newFakeHead(t)
+	h.spec = `{"kind":"command","resources":{"cpus":1,"time":3600}}`
+	top := t.TempDir()
+	dir, gate := filepath.Join(top, "node"), filepath.Join(top, "gate")
+	stop := h.live(dir, nil)
+	s, _ := h.session()
+	runs := h.begun(s, gate)
+	file := filepath.Join(dir, "attempts", string(runs.Attempt), "limit")
+	says := func(want string) func() bool {
+		return func() bool {
+			b, _ := os.ReadFile(file)
+			return string(b) == want
+		}
+	}
+	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 60}, &wire.Keep{Attempt: runs.Attempt, Time: 3600}, &wire.Keep{Attempt: runs.Attempt, Time: 7200})
+	eventually(t, "it may run for two hours", says("7200\n"))
+	stop()
+	h.live(dir, nil)
+	s, _ = h.session()
+	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 60}, &wire.Keep{Attempt: runs.Attempt})
+	eventually(t, "it may run for ever", says("0\n"))
+	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 9000}, &wire.Keep{Attempt: runs.Attempt, Still: true})
+	eventually(t, "its pause is kept", stills(t, dir, 1))
+	s.say(&wire.Keep{Attempt: runs.Attempt})
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() || !says("0\n")() {
+		t.Errorf("it says %+v", e)
+	}
+}
