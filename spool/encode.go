@@ -55,6 +55,7 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	b = line.AppendTextMember(b, `,"manifest":`, r.Manifest)
 	b = line.AppendIntMember(b, `,"files":`, int64(r.Files))
 	b = line.AppendIntMember(b, `,"bytes":`, r.Bytes)
+	b = line.AppendTextMember(b, `,"said":`, r.Said)
 	if r.Lost {
 		b = append(b, `,"lost":true`...)
 	}
@@ -106,7 +107,7 @@ func appendOutcome(b []byte, o *job.Outcome) []byte {
 func normalise(r *job.Record) {
 	r.Time, r.Started, r.Ended = milliseconds(r.Time), milliseconds(r.Started), milliseconds(r.Ended)
 	r.Runtime, r.Paused, r.CPUTime = seconds(r.Runtime), seconds(r.Paused), seconds(r.CPUTime)
-	for _, s := range []*string{&r.Job, &r.Node, &r.Signal, &r.Reason, &r.Manifest, &r.By, &r.State} {
+	for _, s := range []*string{&r.Job, &r.Node, &r.Signal, &r.Reason, &r.Manifest, &r.Said, &r.By, &r.State} {
 		*s = strings.ToValidUTF8(*s, "\ufffd")
 	}
 }

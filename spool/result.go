@@ -58,6 +58,34 @@ func (h *Head) Staged(b *Batch, attempt job.Token) (pack.Manifest, error) {
 	return readManifest(filepath.Join(b.dir, "staging", string(attempt), "manifest.jsonl"))
 }
 
+// StagedTail is the end of what a job's attempt printed, so many bytes of a result
+// that was sealed and not yet published. If it has left no such file, it is empty.
+func (h *Head) StagedTail(b *Batch, attempt job.Token, name string, most int64) ([]byte, error) {
+	if err := attempt.Check(); err != nil {
+		return nil, err
+	}
+	tree, err := os.OpenRoot(filepath.Join(b.dir, "staging", string(attempt), "tree"))
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	file := printedName(name)
+	if info, err := tree.Lstat(file); err != nil || !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	f, err := tree.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	from := max(size-most, 0)
+	return io.ReadAll(io.NewSectionReader(f, from, size-from))
+}
+
 // Unstage removes what was received of an attempt that nobody will ask for
 // again. It is safe for concurrent use.
 func (h *Head) Unstage(b *Batch, attempt job.Token) error {

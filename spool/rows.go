@@ -56,7 +56,7 @@ type packed struct {
 	given                 int64 // bytes of memory
 	token, manifest       sum
 	node, signal, reason  uint32 // words
-	from, after           uint32 // the same
+	from, after, said     uint32 // the same
 	attempt, cpus         int32
 	gpus                  uint16
 	limit                 uint32 // seconds
@@ -138,7 +138,7 @@ func (r *rows) pack(p *packed, row *job.Row) {
 		memory: row.MemoryPeak, written: row.Written,
 		given: row.Memory, gpus: uint16(row.GPUs), limit: uint32(row.Limit),
 		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
-		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From), after: r.word(row.After),
+		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From), after: r.word(row.After), said: r.word(row.Said),
 		attempt: int32(row.Attempt), cpus: int32(row.CPUs), state: row.State, saved: row.Saved,
 	}
 	if row.Exit != nil {
@@ -154,7 +154,7 @@ func (r *rows) unpack(p *packed, row *job.Row) {
 	row.MemoryPeak, row.Written = p.memory, p.written
 	row.Memory, row.GPUs, row.Limit = p.given, int(p.gpus), int64(p.limit)
 	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)
-	row.Node, row.Signal, row.Reason = r.words[p.node], r.words[p.signal], r.words[p.reason]
+	row.Node, row.Signal, row.Reason, row.Said = r.words[p.node], r.words[p.signal], r.words[p.reason], r.words[p.said]
 	row.Attempt, row.CPUs, row.State = int(p.attempt), int(p.cpus), p.state
 	row.Saved = p.saved
 	if p.exited {

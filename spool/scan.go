@@ -74,7 +74,8 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 		d.scanOutcome(&s, &r.Outcome) &&
 		s.TextMember(`,"manifest":`, &r.Manifest) &&
 		s.IntMember(`,"files":`, &r.Files) &&
-		s.Int64Member(`,"bytes":`, &r.Bytes)
+		s.Int64Member(`,"bytes":`, &r.Bytes) &&
+		s.TextMember(`,"said":`, &r.Said)
 	if !ok {
 		return false
 	}

@@ -33,6 +33,7 @@ var parsers = map[string]string{
 	"a command and its lines (job)":                           "lib/job FuzzTemplate",
 	"ids (job.ParseID)":                                       "lib/job FuzzIDs",
 	"rows from a head (job.Row.ReadLine)":                     "lib/job FuzzRowLine",
+	"the end of what a job printed (cause.Said)":              "lib/cause FuzzSaid",
 	"rows that are shown (query)":                             "lib/query FuzzShown",
 	"operands and filters (query.Parse)":                      "lib/query FuzzQuery",
 	"options (cli.Cmd.Parse)":                                 "lib/cli FuzzParse",

@@ -14,7 +14,7 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dquery [-afjNqstv] [-c fields] [-H head] [operand ...]`
+const usage = `usage: dquery [-afjNqstvw] [-c fields] [-H head] [operand ...]`
 
 func main() { cli.Main(usage, run) }
 
@@ -23,7 +23,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	c.Bool("q")
 	c.Bool("v")
 	all, follow := c.Bool("a"), c.Bool("f")
-	json, nodes, batches, table := c.Bool("j"), c.Bool("N"), c.Bool("s"), c.Bool("t")
+	json, nodes, batches, table, why := c.Bool("j"), c.Bool("N"), c.Bool("s"), c.Bool("t"), c.Bool("w")
 	fields, head := c.String("c", ""), c.String("H", "")
 	if err := c.Parse(); err != nil {
 		return err
@@ -33,14 +33,18 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	switch {
 	case *nodes && *batches:
 		return cli.Usagef("-N and -s exclude each other: a line is a node or a batch")
+	case *why && (*nodes || *batches):
+		return cli.Usagef("-w excludes -N and -s: a line is a cause")
 	case *table && *json:
 		return cli.Usagef("-t and -j exclude each other")
-	case *follow && (*batches || *nodes):
-		return cli.Usagef("-f follows jobs, not batches or nodes")
+	case *follow && (*batches || *nodes || *why):
+		return cli.Usagef("-f follows jobs, not batches, nodes or causes")
 	case *nodes:
 		return d.nodes(ctx)
 	case *batches:
 		return d.batches(ctx)
+	case *why:
+		return d.causes(ctx)
 	}
 	return d.jobs(ctx)
 }
@@ -116,7 +120,7 @@ func (d *dquery) sum(ctx context.Context, s source, ops *ask.Operands, shown int
 		return err
 	}
 	if shown > 0 {
-		d.c.Talk("%s", query.Summary(batches))
+		d.c.Talk("%s", d.summary(batches))
 		return nil
 	}
 	if len(ops.Args) > 0 {
@@ -130,7 +134,7 @@ func (d *dquery) sum(ctx context.Context, s source, ops *ask.Operands, shown int
 	d.c.Talk("nothing waits or runs; since yesterday: %s", query.Summary(ended))
 	for i := range ended {
 		if ended[i].Failed > 0 {
-			d.c.Talk("why they failed: dquery state=failed ended=-1d..")
+			d.c.Talk("why they failed: dquery -w")
 			break
 		}
 	}
@@ -175,9 +179,18 @@ func (d *dquery) batches(ctx context.Context) error {
 	}
 	d.sayStranded(stranded)
 	if d.table {
-		d.c.Talk("%s", query.Summary(rows))
+		d.c.Talk("%s", d.summary(rows))
 	}
 	return answer(n)
+}
+
+// summary is the last line below a table.
+func (d *dquery) summary(batches []query.Batch) string {
+	text := query.Summary(batches)
+	if over := query.Over(batches, d.now()); over != "" {
+		text += "; " + over
+	}
+	return text
 }
 
 func (d *dquery) nodes(ctx context.Context) error {

@@ -77,7 +77,17 @@ func (f *files) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, er
 	}
 	tally := query.NewTally(q)
 	err = f.read(ctx, q, infos, func(r *job.Row) error { tally.Add(r); return nil })
-	return tally.Rows(), err
+	return tally.Rows(time.Time{}), err // how long what runs has run is not known
+}
+
+func (f *files) causes(ctx context.Context, ops *ask.Operands) ([]query.Cause, error) {
+	q, infos, err := f.query(ops)
+	if err != nil {
+		return nil, err
+	}
+	causes := query.NewCauses(q)
+	err = f.read(ctx, q, infos, func(r *job.Row) error { causes.Add(r, time.Time{}); return nil })
+	return causes.Rows(), err
 }
 
 // query does what the head does with operands.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"distribute/lib/ask"
+	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/query"
 	"distribute/lib/wire"
@@ -19,6 +20,8 @@ type source interface {
 	jobs(ctx context.Context, follow bool, each func(*job.Row) error) error
 	// count gives the batches with jobs that fit other operands.
 	count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error)
+	// causes gives why jobs that fit other operands failed or do not go on.
+	causes(ctx context.Context, ops *ask.Operands) ([]query.Cause, error)
 	Close() error
 }
 
@@ -93,6 +96,17 @@ func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, err
 			return nil
 		}
 		rows = append(rows, *b)
+		return nil
+	})
+	return rows, err
+}
+
+func (l *live) causes(ctx context.Context, ops *ask.Operands) (rows []query.Cause, err error) {
+	if n := len(ops.Parts()); n > 1 { // each part would have its own
+		return nil, cli.Usagef("%d ids are too many to find their causes: name their batches", len(ops.Args))
+	}
+	err = ask.Rows(ctx, l.Head, wire.Query{Of: "causes", All: l.d.all}, ops, func(c *query.Cause) error {
+		rows = append(rows, *c)
 		return nil
 	})
 	return rows, err

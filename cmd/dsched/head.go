@@ -103,6 +103,7 @@ type batch struct {
 	priority int      // as it is now
 	limits   []uint32 // seconds that each job may run, if they differ
 	needs    bool     // some job needs others
+	pace     pace
 }
 
 // limit is how many seconds a job may run; 0: as long as it likes.
@@ -190,6 +191,7 @@ func (h *head) record(a sched.Action) {
 		h.store.Append(b.Batch, &rec)
 		h.logged = append(h.logged, logged{batch: b.Batch, rec: &rec, priority: b.priority})
 		h.say(b, &rec)
+		b.pace.see(&rec)
 	case sched.Drop:
 		h.store.Owe(h.batches[a.Ref.Batch].Batch)
 	case sched.LogNode:
@@ -339,8 +341,12 @@ func (h *head) grant(a sched.Grant) {
 	if s == nil || b == nil {
 		return
 	}
-	s.asks.put(&grant{session: s, batch: b.Batch, attempt: a.Attempt, sum: a.Manifest, bytes: a.Bytes, entries: a.Entries,
-		room: promise{room: h.room}})
+	g := &grant{session: s, batch: b.Batch, attempt: a.Attempt, sum: a.Manifest, bytes: a.Bytes, entries: a.Entries,
+		room: promise{room: h.room}}
+	if live, ok := h.machine.Attempt(a.Attempt); ok && live.Result != nil && !live.Result.OK() {
+		g.ill, _ = b.Name(int(a.Ref.Job)) // without its name nothing is said of it
+	}
+	s.asks.put(g)
 }
 
 // close begins to close a batch that is over. The spool writes that down in a
@@ -421,6 +427,7 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 		if i >= 0 {
 			ref.Job = uint32(i)
 		}
+		nb.pace.see(rec)
 		return h.machine.Replay(ref, rec)
 	})
 	if err != nil {

@@ -86,7 +86,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}}, sealing: make(chan struct{}, maxSeals),
 		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
 	}
-	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime})
+	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes})
 	h.apply(sched.Counted{Site: settings.Counted})
 	h.set.Store(&settings)
 	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.names.Of) }

@@ -34,6 +34,7 @@ type liveJob struct {
 	result *job.Result // when it is over on its node
 	why    string      // it is stranded, or paused, or what becomes of it while its node is away
 	since  time.Time   // when it was paused
+	half   float64     // seconds that half of its batch took, if that is known
 }
 
 // liveJob is what is known of an attempt that is its job's.
@@ -44,6 +45,9 @@ func (h *head) liveJob(a sched.Attempt) liveJob {
 	}
 	if a.Pause != nil {
 		l.since = h.when(a.Said - seconds(a.Pause.Since))
+	}
+	if b := h.batches[a.Ref.Batch]; b != nil {
+		l.half = b.pace.half()
 	}
 	return l
 }
@@ -86,6 +90,11 @@ func (l *liveJob) over(r *job.Row, at time.Time) {
 		ran = l.result.Runtime
 	}
 	r.Take(ran)
+	if l.state == job.Running && l.phase == wire.Running {
+		if left := takes(l.half, float64(r.Limit), ran) - ran; left > 0 {
+			r.Ends = at.Add(seconds(left)).UTC().Truncate(time.Second)
+		}
+	}
 	if l.why != "" {
 		r.Reason = l.why
 	}
@@ -96,7 +105,7 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 	switch m.Of {
 	case "nodes":
 		return t.nodes(m)
-	case "jobs", "batches":
+	case "jobs", "batches", "causes":
 	default:
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Of)}
 	}
@@ -109,15 +118,23 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 	}
 	var snap *snapshot
 	t.do(func() { snap = t.snapshot() })
-	tally := query.NewTally(q)
+	tally, causes := query.NewTally(q), query.NewCauses(q)
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
 	return t.c.SendTransfer(s, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		var text []byte
-		err := t.rows(snap, q, func(r *job.Row) error {
-			if m.Of == "batches" {
+		why := t.stuck
+		if m.Of == "causes" {
+			why = t.reasons
+		}
+		err := t.rowsWhy(snap, q, why, func(r *job.Row, until time.Time) error {
+			switch {
+			case m.Of == "batches":
 				tally.Add(r)
+				return nil
+			case m.Of == "causes":
+				causes.Add(r, until)
 				return nil
 			}
 			if !q.Match(r) {
@@ -127,10 +144,14 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 			_, err := w.Write(text)
 			return err
 		})
-		if m.Of == "batches" && err == nil {
-			for _, b := range tally.Rows() {
-				err = errors.Join(err, enc.Encode(b))
-			}
+		if err != nil {
+			return err
+		}
+		for _, b := range tally.Rows(snap.at) {
+			err = errors.Join(err, enc.Encode(b))
+		}
+		for _, c := range causes.Rows() {
+			err = errors.Join(err, enc.Encode(c))
 		}
 		return err
 	})
@@ -282,6 +303,15 @@ func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 // peer may see, as of the snapshot. A batch that cannot be read is left out, and said in the log;
 // when all others are told, it is an error if it was named.
 func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) error {
+	return t.rowsWhy(snap, q, t.stuck, func(r *job.Row, _ time.Time) error { return f(r) })
+}
+
+// A why tells why jobs of a batch that wait do, by their numbers, and when that may
+// change by itself, if that is known; nil if there is nothing to tell.
+type why func(job int) (string, time.Time)
+
+// rowsWhy is rows, with why those jobs wait of which waits tells.
+func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) why, f func(*job.Row, time.Time) error) error {
 	if snap == nil {
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
@@ -298,7 +328,7 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 		if !q.MayFit(i.ID, &i.Head) || q.OnlyLive() && !open || !t.sees(i.ID, &i.Head) {
 			continue
 		}
-		stuck, next := t.stuck(i.ID), 0
+		waits, next := waits(i.ID), 0
 		err := t.read(i.ID, i.Head.Jobs, upto, func(r *job.Row) error {
 			number := next
 			next++
@@ -306,12 +336,14 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 				return nil // another's batch, which has got the name meanwhile
 			}
 			snap.over(r)
-			if r.State == job.Queued && stuck != nil {
-				if why := stuck(number); why != "" {
-					r.Reason = strings.TrimPrefix(r.After+"; "+why, "; ")
+			var until time.Time
+			if r.State == job.Queued && waits != nil {
+				var reason string
+				if reason, until = waits(number); reason != "" {
+					r.Reason = strings.TrimPrefix(r.After+"; "+reason, "; ")
 				}
 			}
-			return f(r)
+			return f(r, until)
 		})
 		var p *spool.Problem
 		if errors.As(err, &p) {
@@ -359,15 +391,40 @@ func (t *tool) endIfWanted(done <-chan struct{}) {
 	}
 }
 
-// stuck is why jobs of a batch that wait cannot start now, by their numbers; nil if
-// there is nothing to tell.
-func (h *head) stuck(id job.BatchID) (why func(job int) string) {
+// stuck is why jobs of a batch that wait cannot start now.
+func (h *head) stuck(id job.BatchID) why {
+	var reason func(int) string
 	h.do(func() {
 		if n, open := h.byID[id]; open {
-			why = h.machine.Stuck(n)
+			reason = h.machine.Stuck(n)
 		}
 	})
-	return why
+	if reason == nil {
+		return nil
+	}
+	return func(job int) (string, time.Time) { return reason(job), time.Time{} }
+}
+
+// reasons is why jobs of a batch wait, and all that is in their way.
+func (h *head) reasons(id job.BatchID) why {
+	var reason func(int) sched.Wait
+	var at time.Time
+	var now time.Duration
+	h.do(func() {
+		if n, open := h.byID[id]; open {
+			reason, at, now = h.machine.Reasons(n), time.Now(), h.clock()
+		}
+	})
+	if reason == nil {
+		return nil
+	}
+	return func(job int) (string, time.Time) {
+		w := reason(job)
+		if w.Until == 0 {
+			return w.Why, time.Time{}
+		}
+		return w.Why, at.Add(w.Until - now).Truncate(time.Second)
+	}
 }
 
 // nodes answers a question about nodes.

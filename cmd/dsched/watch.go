@@ -87,7 +87,7 @@ func (f *follower) first(r *job.Row) error {
 	}
 	if !r.State.Over() || !f.untilOver {
 		keep := *r
-		keep.State, keep.Phase = r.State.Logged(), "" // records are folded into what logs have
+		keep.State, keep.Phase, keep.Ends = r.State.Logged(), "", time.Time{} // records are folded into what logs have
 		f.rows[r.ID] = &keep
 	}
 	if fits && (!f.untilOver || r.State.Over()) {

@@ -10,9 +10,9 @@
 // 1993), and three times as long at most. How little a few jobs tell is weighed by
 // the Bayesian bootstrap (Rubin 1981): in each of many trials jobs count differently
 // much. A trial then has the jobs that are left taken up one after the other by the
-// places in which jobs run now; the interval leaves out the twentieth of the trials
-// that end first, and the twentieth that end last. For the latter, one job more is
-// taken to have been seen, which took twice as long as any.
+// places in which jobs run now; the interval leaves out a few of the trials that end
+// first, and of those that end last. For the latter, one job more is taken to have
+// been seen, which took three times as long as any.
 //
 // It is told nothing of jobs that are yet to come, of nodes that come or go, or of
 // what the jobs are about: where the longest come last it is wrong.
@@ -26,11 +26,12 @@ import (
 )
 
 const (
-	leastEnded = 5   // jobs, below which nothing is told
+	leastEnded = 10  // jobs, below which nothing is told
 	most       = 256 // values that are kept of what is seen
 	trials     = 100
-	outside    = trials / 20 // trials left out at each end
-	lindy      = 4           // times what it has run already, at most, takes what runs for longest
+	outside    = 2    // of them are left out at each end
+	lindy      = 4    // times what it has run already, at most, takes what runs for longest
+	beyond     = 0.05 // of the jobs may take longer than any that has ended, or nothing is told
 )
 
 // A Sample is what is seen of the jobs of one batch. The zero one is empty. It keeps
@@ -73,14 +74,18 @@ func (s *Sample) keep(values *[]float64, n *int, v float64) {
 type End struct{ From, To, Rate float64 }
 
 // End is when all jobs of the sample will be over, in four of five cases, if as many
-// run at once as now. It says false while that is not known: if fewer than five have
-// ended, none runs, or none is left. It costs some milliseconds.
+// run at once as now. It says false while that is not known: if fewer than ten have
+// ended, none runs, none is left, or more than a twentieth of the jobs take longer than any
+// that has ended, as far as those show that run. It costs some milliseconds.
 func (s *Sample) End() (End, bool) {
 	left := s.Queued + s.nRun + s.nStopped
 	if s.nEnded < leastEnded || s.nRun == 0 || left == 0 {
 		return End{}, false
 	}
 	early, late := s.known(false), s.known(true)
+	if early.beyond() > beyond {
+		return End{}, false
+	}
 	rnd := rand.New(rand.NewPCG(2, 2))
 	first, last := make([]float64, trials), make([]float64, trials)
 	mean := 0.0
@@ -127,7 +132,7 @@ type seen struct {
 // known is what one knows of how long jobs take, by length.
 type known []seen
 
-// known with more is with one job more, twice as long as any.
+// known is that; with more there is one job more, which took three times as long as any.
 func (s *Sample) known(more bool) known {
 	var k known
 	add := func(values []float64, n int, ended bool) {
@@ -140,7 +145,7 @@ func (s *Sample) known(more bool) known {
 	add(s.stopped, s.nStopped, false)
 	slices.SortFunc(k, func(a, b seen) int { return cmp.Compare(a.value, b.value) })
 	if more {
-		k = append(k, seen{value: 2 * k[len(k)-1].value, ended: true, of: 1})
+		k = append(k, seen{value: 3 * k[len(k)-1].value, ended: true, of: 1})
 	}
 	k.weigh(nil)
 	return k
@@ -193,6 +198,17 @@ func (k known) after(ran float64, rnd *rand.Rand) float64 {
 		return ran/max(rnd.Float64(), 1.0/lindy) - ran
 	}
 	return k.draw(i, rnd) - ran
+}
+
+// beyond is which part of the jobs takes longer than any that has ended.
+func (k known) beyond() float64 {
+	part := 1.0
+	for i := range k {
+		if k[i].ended {
+			part *= 1 - k[i].of/k[i].above
+		}
+	}
+	return part
 }
 
 // mean is how long a job takes, as a few draws have it.

@@ -6,6 +6,10 @@ import (
 	"math/rand/v2"
 )
 
+// Of what is queued so many jobs are taken up one by one, or drawn for the sum of the
+// others.
+const oneByOne = 128
+
 // places is when each place in which a job runs is free, the first one in front.
 type places []float64
 
@@ -25,7 +29,7 @@ func (s *Sample) trial(k known, rnd *rand.Rand) float64 {
 	}
 	share := float64(len(at)) / float64(s.nRun) // of the places
 	queued := int(math.Round(float64(s.Queued) * share))
-	bulk := max(0, queued-most)
+	bulk := max(0, queued-oneByOne) / len(at) * len(at)
 	if bulk > 0 {
 		each := s.sum(k, bulk, rnd) / float64(len(at))
 		for i := range at {
@@ -53,12 +57,12 @@ func (s *Sample) trial(k known, rnd *rand.Rand) float64 {
 // sum is how long so many jobs take together, which is many.
 func (s *Sample) sum(k known, n int, rnd *rand.Rand) float64 {
 	sum, squares := 0.0, 0.0
-	for range most {
+	for range oneByOne {
 		v := k.draw(0, rnd)
 		sum += v
 		squares += v * v
 	}
-	mean := sum / most
-	deviation := math.Sqrt(max(0, squares/most-mean*mean))
+	mean := sum / oneByOne
+	deviation := math.Sqrt(max(0, squares/oneByOne-mean*mean))
 	return max(0, float64(n)*mean+math.Sqrt(float64(n))*deviation*rnd.NormFloat64())
 }

@@ -23,6 +23,7 @@ type Record struct {
 	Manifest string `json:"manifest,omitempty"` // SHA-256 of what it left, hexadecimal
 	Files    int    `json:"files,omitempty"`    // in it
 	Bytes    int64  `json:"bytes,omitempty"`    // in them
+	Said     string `json:"said,omitempty"`     // the last line that an attempt which did not end well has printed, as [distribute/lib/cause] has it
 
 	Lost    bool   `json:"lost,omitempty"`    // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
 	Evicted bool   `json:"evicted,omitempty"` // of a back: the attempt was asked to leave its node

@@ -22,9 +22,11 @@ type Row struct {
 	Exit       *int      `json:"exit,omitempty"`
 	Signal     string    `json:"signal,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
+	Said       string    `json:"said,omitempty"` // the last line that it printed, of one that did not end well
 	Submitted  time.Time `json:"submitted,omitzero"`
 	Started    time.Time `json:"started,omitzero"`
 	Ended      time.Time `json:"ended,omitzero"`
+	Ends       time.Time `json:"ends,omitzero"`         // of one that runs, about
 	Runtime    float64   `json:"runtime,omitempty"`     // seconds
 	Ran        float64   `json:"ran,omitempty"`         // seconds: the runtimes of all its attempts
 	Paused     float64   `json:"paused,omitempty"`      // seconds
@@ -83,6 +85,7 @@ func (r *Row) Fold(rec *Record) error {
 		if r.Ended.IsZero() {
 			r.Ended = rec.Time
 		}
+		r.Said = rec.Said
 		if rec.Kind == KindDone {
 			r.wentOn()
 		}
@@ -117,7 +120,7 @@ func (r *Row) Fold(rec *Record) error {
 			r.Ran = sum(r.Ran, rec.Runtime)
 		}
 		if r.Token == rec.Attempt && r.State != Done {
-			r.Manifest = rec.Manifest
+			r.Manifest, r.Said = rec.Manifest, rec.Said
 			if r.State == Cancelled {
 				reason, ended := r.Reason, r.Ended
 				r.end(rec.Outcome, rec.Manifest)
@@ -165,7 +168,7 @@ func sum(a, b float64) float64 { return min(max(0, math.Round((a+b)*1000)/1000),
 
 func (r *Row) end(o Outcome, manifest string) {
 	r.Take(o.Runtime)
-	r.Exit, r.Signal, r.Reason = o.Exit, o.Signal, o.Reason
+	r.Exit, r.Signal, r.Reason, r.Said = o.Exit, o.Signal, o.Reason, ""
 	r.Started, r.Ended = o.Started, o.Ended
 	r.Paused, r.CPUTime = o.Paused, o.CPUTime
 	r.MemoryPeak, r.Written, r.Manifest = o.MemoryPeak, o.Written, manifest

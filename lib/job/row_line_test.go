@@ -16,8 +16,8 @@ func rowsToWrite() []Row {
 		{},
 		{ID: "ns/b/1", Namespace: "ns", Batch: "b", Job: "1", Owner: "ana", State: Queued, Submitted: at},
 		{ID: "ns/b/1", Namespace: "ns", Batch: "b", Job: "1", Owner: "ana", State: Done, Node: "ws1", Attempt: 2, Exit: &zero, Submitted: at,
-			Started: at, Ended: at.Add(time.Second), Runtime: 1.25, Ran: 90.5, Paused: 0.5, CPUs: 4, Memory: 1 << 33, GPUs: 2, Limit: 3600, MemoryPeak: 1 << 40, CPUTime: 0.001, Written: 7, Priority: -10},
-		{ID: "ns/b/x", Namespace: "ns", Batch: "b", Job: "y", Owner: "josé", State: Failed, Exit: &three, Signal: "SIGKILL", Reason: "a \"b\"\n<c>", Phase: "building"},
+			Started: at, Ended: at.Add(time.Second), Ends: at.Add(time.Hour), Runtime: 1.25, Ran: 90.5, Paused: 0.5, CPUs: 4, Memory: 1 << 33, GPUs: 2, Limit: 3600, MemoryPeak: 1 << 40, CPUTime: 0.001, Written: 7, Priority: -10},
+		{ID: "ns/b/x", Namespace: "ns", Batch: "b", Job: "y", Owner: "josé", State: Failed, Exit: &three, Signal: "SIGKILL", Reason: "a \"b\"\n<c>", Said: "E: 1 > 0", Phase: "building"},
 		{ID: "ns/b/2", State: Running, Started: time.Unix(1795176000, 123456789).UTC(), Runtime: 1.0 / 3},
 		{ID: "ns/b/2", Exit: new(int), Ended: time.Unix(0, 0).In(time.FixedZone("x", 3600))},
 	}
@@ -40,7 +40,7 @@ func TestRowLines(t *testing.T) {
 		if !reflect.DeepEqual(fast, slow) {
 			t.Errorf("%s read as\n%+v, and by encoding/json as\n%+v", text, fast, slow)
 		}
-		if !fast.Started.Equal(want.Started) || !fast.Ended.Equal(want.Ended) || fast.Reason != want.Reason || fast.Runtime != want.Runtime || fast.Ran != want.Ran {
+		if !fast.Started.Equal(want.Started) || !fast.Ended.Equal(want.Ended) || !fast.Ends.Equal(want.Ends) || fast.Reason != want.Reason || fast.Said != want.Said || fast.Runtime != want.Runtime || fast.Ran != want.Ran {
 			t.Errorf("%s read as %+v, written from %+v", text, fast, want)
 		}
 		like = &fast

@@ -1,8 +1,10 @@
 package query
 
 import (
+	"math"
 	"time"
 
+	"distribute/lib/estimate"
 	"distribute/lib/job"
 	"distribute/lib/match"
 )
@@ -25,6 +27,12 @@ type Batch struct {
 	Done        int         `json:"done"`
 	Failed      int         `json:"failed"`
 	Cancelled   int         `json:"cancelled"`
+
+	// When all of its jobs will be over, which are queued or have begun, if as many run
+	// at once as now; zero while that is not known.
+	Rate   float64   `json:"rate,omitempty"` // jobs an hour
+	Ends   time.Time `json:"ends,omitzero"`
+	EndsBy time.Time `json:"ends_by,omitzero"` // in four of five cases it is between the two
 }
 
 // NewBatch is a batch with no jobs counted yet.
@@ -88,7 +96,10 @@ func BatchFields() []Field[Batch] {
 	for s := job.Queued; s <= job.Cancelled; s++ {
 		fields = append(fields, Field[Batch]{s.String(), match.Number, nil, func(b *Batch) match.Value { return match.Count(*b.Count(s)) }})
 	}
-	return fields
+	return append(fields,
+		Field[Batch]{"rate", match.Number, nil, func(b *Batch) match.Value { return match.Some(b.Rate) }},
+		Field[Batch]{"ends", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.Ends) }},
+		Field[Batch]{"ends_by", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.EndsBy) }})
 }
 
 // A Tally counts the jobs that fit a query, batch by batch. It is not safe for
@@ -97,14 +108,18 @@ type Tally struct {
 	q       *Query
 	order   []*Batch
 	batches map[job.BatchID]*Batch
+	seen    map[job.BatchID]*estimate.Sample // of all of its jobs
 }
 
 // NewTally counts for q. If q asks for what is not over, the tally is of all
 // jobs of the batches in which something is not.
-func NewTally(q *Query) *Tally { return &Tally{q: q, batches: map[job.BatchID]*Batch{}} }
+func NewTally(q *Query) *Tally {
+	return &Tally{q: q, batches: map[job.BatchID]*Batch{}, seen: map[job.BatchID]*estimate.Sample{}}
+}
 
-// Add counts the job if it fits.
+// Add counts the job if it fits. For the end of its batch it counts in any case.
 func (t *Tally) Add(r *job.Row) {
+	t.see(r)
 	if !t.q.fits(r) {
 		return
 	}
@@ -118,13 +133,53 @@ func (t *Tally) Add(r *job.Row) {
 	b.Add(r.State, 1)
 }
 
-// Rows are the batches with jobs that fit, in the order in which Add met them.
-func (t *Tally) Rows() []Batch {
+// see takes in how long a job took, or has run.
+func (t *Tally) see(r *job.Row) {
+	id := r.ID.Batch()
+	s := t.seen[id]
+	if s == nil {
+		s = &estimate.Sample{}
+		t.seen[id] = s
+	}
+	switch {
+	case r.State == job.Queued, r.State == job.Running && r.Phase == "waiting": // there for room
+		s.Queued++
+	case r.Attempt == 0 || r.State == job.Held || r.State == job.Cancelled:
+	case r.State == job.Done, r.State == job.Failed, r.State == job.Stranded, r.Phase == "returning":
+		s.Ended(r.Runtime)
+	case r.State == job.Running:
+		s.Running(r.Runtime)
+	default:
+		s.Stopped(r.Runtime)
+	}
+}
+
+// maxEnds is of how many batches the end is estimated in one answer.
+const maxEnds = 50
+
+// Rows are the batches with jobs that fit, in the order in which Add met them. now is
+// when the rows were as they are; if it is not zero, the ends of the first 50 batches
+// that have one are estimated, which costs some milliseconds each.
+func (t *Tally) Rows(now time.Time) []Batch {
 	var rows []Batch
+	ends := 0
 	for _, b := range t.order {
-		if !t.q.live || b.Live() > 0 {
-			rows = append(rows, *b)
+		if t.q.live && b.Live() == 0 {
+			continue
 		}
+		if !now.IsZero() && ends < maxEnds {
+			if e, ok := t.seen[b.ID].End(); ok {
+				ends++
+				b.Rate = math.Round(e.Rate*10) / 10
+				b.Ends, b.EndsBy = after(now, math.Floor(e.From)), after(now, math.Ceil(e.To))
+			}
+		}
+		rows = append(rows, *b)
 	}
 	return rows
+}
+
+// after is so many seconds after now.
+func after(now time.Time, seconds float64) time.Time {
+	return now.Add(time.Duration(min(seconds, 1e9)) * time.Second).Truncate(time.Second)
 }

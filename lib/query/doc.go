@@ -6,7 +6,8 @@
 // [Parse] makes a [Query] of operands; the head narrows it to the person who
 // asks ([Query.For]), resolves the names of batches ([Query.Resolve]), and asks
 // of each row whether it fits ([Query.Match]). Fields are named once, in
-// [JobFields], [BatchFields] and [NodeFields], for filters, columns and JSON.
+// [JobFields], [BatchFields], [CauseFields] and [NodeFields], for filters, columns
+// and JSON.
 //
 // The package does no I/O but to the writers it is given, and knows neither
 // the spool nor the wire.

@@ -83,7 +83,7 @@ func (f *Field[R]) json(b []byte, r *R) []byte {
 	case match.Moment:
 		return appendJSON(b, v.At.UTC())
 	case match.Number, match.Size:
-		return strconv.AppendInt(b, int64(v.Num), 10)
+		return v.Append(b, f.kind)
 	}
 	return appendJSON(b, v.Num)
 }
@@ -115,7 +115,8 @@ func find[R any](fields []Field[R], name string) (*Field[R], error) {
 // The fields that are printed when nothing else is said.
 const (
 	DefaultJob   = "id,state,node,attempt,exit,runtime,reason"
-	DefaultBatch = "id,jobs,queued,held,running,paused,stranded,unreachable,done,failed,cancelled"
+	DefaultBatch = "id,jobs,queued,held,running,paused,stranded,unreachable,done,failed,cancelled,rate,ends,ends_by"
+	DefaultCause = "id,state,jobs,exit,signal,nodes,reason,said,until"
 	DefaultNode  = "node,state,jobs,cpus_used,cpus,memory,seen,note"
 )
 
@@ -139,9 +140,11 @@ func JobFields() []Field[job.Row] {
 		}},
 		{"signal", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Signal) }},
 		{"reason", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Reason) }},
+		{"said", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Said) }},
 		{"submitted", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Submitted) }},
 		{"started", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Started) }},
 		{"ended", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Ended) }},
+		{"ends", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Ends) }},
 		{"runtime", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Runtime) }},
 		{"ran", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Ran) }},
 		{"paused", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Paused) }},

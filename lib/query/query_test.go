@@ -288,7 +288,7 @@ func TestTally(t *testing.T) {
 		for i := range rows {
 			tally.Add(&rows[i])
 		}
-		return tally.Rows()
+		return tally.Rows(now)
 	}
 	if got := count(); len(got) != 1 || got[0].ID != "a/x" || got[0].Jobs != 3 || got[0].Done != 2 || got[0].Live() != 1 {
 		t.Errorf("what is not over: %+v", got)
@@ -297,7 +297,7 @@ func TestTally(t *testing.T) {
 	if len(got) != 2 || got[0].Done != 2 || got[0].Jobs != 2 || got[1].Failed != 1 || got[1].Namespace != "a" || got[1].Batch != "y" {
 		t.Errorf("what is over: %+v", got)
 	}
-	if s := Summary(got); s != "3 jobs, 2 done, 1 failed" {
+	if s := Summary(got); s != "3 jobs, 2 done, 1 failed (dquery -w)" {
 		t.Errorf("the sum is %q", s)
 	}
 }

@@ -225,7 +225,7 @@ type crowd struct {
 // come one after another, or between others of the batch, are one row, and so are
 // those that are held.
 func NewJobTable(look Look, each bool) Printer[job.Row] {
-	header := []string{"JOB", "STATE", "NODE", "RAN", "ENDED", "NOTE"}
+	header := []string{"JOB", "STATE", "NODE", "RAN", "END", "NOTE"}
 	return &jobTable{grid: grid{look: look, header: header}, each: each}
 }
 
@@ -294,7 +294,7 @@ func (t *jobTable) crowd(c *crowd) error {
 
 func (t *jobTable) job(r *job.Row) error {
 	now := t.look.Now()
-	ran, ended := "-", "-"
+	ran, end := "-", "-"
 	switch {
 	case r.Ran > 0:
 		ran = unit.FormatDuration(seconds(r.Ran))
@@ -303,10 +303,13 @@ func (t *jobTable) job(r *job.Row) error {
 	case !r.State.Over() && r.State != job.Queued && r.State != job.Held && !r.Started.IsZero():
 		ran = unit.FormatDuration(max(now.Sub(r.Started), 0))
 	}
-	if !r.Ended.IsZero() {
-		ended = humanTime(r.Ended, now)
+	switch {
+	case !r.Ended.IsZero():
+		end = humanTime(r.Ended, now)
+	case !r.Ends.IsZero():
+		end = "~" + humanTime(r.Ends, now)
 	}
-	return t.add(r.State == job.Failed, unit.Quote(string(r.ID)), r.State.String(), t.look.cutNode(r.Node), ran, ended, noted(note(r)))
+	return t.add(r.State == job.Failed, unit.Quote(string(r.ID)), r.State.String(), t.look.cutNode(r.Node), ran, end, noted(note(r)))
 }
 
 // Flush prints what was held back.
@@ -383,14 +386,16 @@ func NewFieldTable[R any](look Look, fields []Field[R]) Printer[R] {
 	return t
 }
 
-// NewBatchTable prints batches, without the states that none of them has.
+// NewBatchTable prints batches, without the states that none of them has, and when
+// they are over if that is known of any.
 func NewBatchTable(look Look) Printer[Batch] {
 	t := &rowTable[Batch]{grid: grid{look: look, header: []string{"BATCH", "JOBS"}},
 		red: func(b *Batch) bool { return b.Failed > 0 }}
 	for _, s := range states() {
 		t.header = append(t.header, strings.ToUpper(s))
 	}
-	t.cells = func(b *Batch, _ time.Time) []string {
+	t.header = append(t.header, "ENDS")
+	t.cells = func(b *Batch, now time.Time) []string {
 		cells := []string{unit.Quote(string(b.ID)), fmt.Sprint(b.Jobs)}
 		for s := job.Queued; s <= job.Cancelled; s++ {
 			cell := "-"
@@ -399,7 +404,10 @@ func NewBatchTable(look Look) Printer[Batch] {
 			}
 			cells = append(cells, cell)
 		}
-		return cells
+		if b.Ends.IsZero() {
+			return append(cells, "-")
+		}
+		return append(cells, humanTime(b.Ends, now)+" to "+humanTime(b.EndsBy.Add(time.Minute-1), now))
 	}
 	return t
 }
@@ -447,7 +455,8 @@ func counted(r *node.Row) string {
 	return strings.Join(words, ", ")
 }
 
-// Summary says how many jobs the batches have together, and in which states.
+// Summary says how many jobs the batches have together, and in which states, and
+// what tells why some failed.
 func Summary(batches []Batch) string {
 	var sum Batch
 	for i := range batches {
@@ -457,7 +466,35 @@ func Summary(batches []Batch) string {
 	for s := job.Queued; s <= job.Cancelled; s++ {
 		if n := *sum.Count(s); n > 0 {
 			text += fmt.Sprintf(", %d %s", n, s)
+			if s == job.Failed {
+				text += " (dquery -w)"
+			}
 		}
 	}
 	return text
+}
+
+// Over says when all that is not over of the batches will be, and is empty if that is
+// not known of one of them. Jobs that are held do not count.
+func Over(batches []Batch, now time.Time) string {
+	var from, to time.Time
+	for i := range batches {
+		b := &batches[i]
+		if b.Live() == b.Held {
+			continue
+		}
+		if b.Ends.IsZero() {
+			return ""
+		}
+		if b.Ends.After(from) {
+			from = b.Ends
+		}
+		if b.EndsBy.After(to) {
+			to = b.EndsBy
+		}
+	}
+	if from.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("over between %s and %s", humanTime(from, now), humanTime(to.Add(time.Minute-1), now))
 }

@@ -52,7 +52,7 @@ func TestJobTable(t *testing.T) {
 	last.Exit, last.Reason, last.Signal, last.Runtime, last.Ended = nil, "", "", 0, time.Time{}
 	last.Node, last.Attempt, last.Phase, last.Started = "", 0, "", time.Time{}
 	show(t, NewJobTable(look(&out), false), &out, append(some3(), last), `
-JOB                        STATE    NODE  RAN    ENDED      NOTE
+JOB                        STATE    NODE  RAN    END        NOTE
 maria/cavity/re=100_n=256  running  ws1   1h02m  -
 maria/cavity/re=200_n=256  running  ws2   2m     -          building, attempt 3
 maria/cavity/re=400_n=256  done     ws3   12m    Thu 10:00
@@ -71,7 +71,7 @@ maria/cavity/q2            queued   -     -
 	// A column that was empty until now brings a new header.
 	out.Reset()
 	show(t, each, &out, some3()[4:5], `
-JOB                        STATE    NODE  RAN  ENDED      NOTE
+JOB                        STATE    NODE  RAN  END        NOTE
 maria/cavity/re=400_n=256  done     ws3   12m  Thu 10:00
 `[1:])
 }
@@ -136,7 +136,7 @@ maria/pipe    7     -       -        7
 `[1:])
 	out.Reset()
 	show(t, &Records[Batch]{W: &out, Fields: must(Pick(BatchFields(), DefaultBatch))}, &out, []Batch{b},
-		"maria/pipe\t7\t0\t0\t0\t0\t0\t0\t7\t0\t0\n")
+		"maria/pipe\t7\t0\t0\t0\t0\t0\t0\t7\t0\t0\t-\t-\t-\n")
 }
 
 func nodes() []node.Row {
@@ -186,7 +186,7 @@ ws4                       lost     0     0/32   -       -    09:00
 	row.ID, row.Node = "m/c/1", long
 	out.Reset()
 	show(t, NewJobTable(look(&out), true), &out, []job.Row{row}, `
-JOB    STATE   NODE                      RAN    ENDED  NOTE
+JOB    STATE   NODE                      RAN    END    NOTE
 m/c/1  failed  `[1:]+cut+`  1h30m  11:30  exit 1, SIGTERM, time…
 `)
 }
@@ -269,7 +269,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
 	}
-	if len(names) != 26 {
+	if len(names) != 28 {
 		t.Errorf("%d fields", len(names))
 	}
 }

@@ -146,12 +146,12 @@ func TestAgainEach(t *testing.T) {
 	if s := r.m.State(Ref{1, 1}); s != job.Queued {
 		t.Errorf("job 1 is %s", s)
 	}
-	if got, want := r.m.Why(Ref{1, 1}), "1 of 2 nodes can run it, all are busy"; got != want {
+	if got, want := r.m.Why(Ref{1, 1}), "1 of 2 nodes can run it: ws1 busy, ws2 not tried, since it failed there"; got != want {
 		t.Errorf("why: %q, want %q", got, want)
 	}
 	r.apply(NodeDown{1})
 	const alone = "failed on ws2, and no other node is connected that can run it"
-	if got := r.m.Why(Ref{1, 1}); got != alone {
+	if got := r.m.Why(Ref{1, 1}); got != alone+"; not connected: ws1" {
 		t.Errorf("why: %q, want %q", got, alone)
 	}
 	if got := r.m.Stuck(1)(1); got != alone {

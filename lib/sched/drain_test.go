@@ -30,14 +30,14 @@ func TestDrain(t *testing.T) {
 		t.Errorf("at first: %s", show(got))
 	}
 	r.apply(ended(1, 2, unstarted))
-	why("ws1 drained by maria")
+	why("1 of 1 nodes can run it: ws1 drained by maria")
 	state(node.Draining, 1)
 	r.apply(ended(1, 1, exited(0, "m")))
 	r.apply(NodeDown{1})
 	r.apply(up(2, "ws1", 2))
 	r.apply(itemEnded(2, 1, exited(0, "m")))
 	r.apply(ListEnd{2})
-	why("ws1 drained by maria")
+	why("1 of 1 nodes can run it: ws1 drained by maria")
 	state(node.Draining, 0)
 	r.apply(up(3, "ws2", 1)) // it is of one node
 	r.apply(ListEnd{3})

@@ -19,6 +19,10 @@ type Config struct {
 
 	// Clock is the time of day at a moment, for what is told people; nil: none is told.
 	Clock func(time.Duration) string
+
+	// Takes is how long a job takes, about, that has run for so long; 0 if that is not
+	// known, nil: it never is. It is for what is told people, and decides nothing.
+	Takes func(ref Ref, ran time.Duration) time.Duration
 }
 
 // How far an attempt is on its node, as the node says: the words of dwire(5).

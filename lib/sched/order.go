@@ -234,8 +234,9 @@ func (m *Machine) next(c *class, p *peer) *queue {
 }
 
 // goFirst counts the jobs that wait and go before the first job of a queue on nodes
-// that both could use: those of other owners, and those of its own.
-func (m *Machine) goFirst(q *queue) (others, own int) {
+// that both could use: those of a higher priority, and of the same one those of other
+// owners, and those of its own.
+func (m *Machine) goFirst(q *queue) (higher, others, own int) {
 	m.takeTurns()
 	for _, c := range m.classes {
 		if !m.meet(c, q.c) {
@@ -245,6 +246,8 @@ func (m *Machine) goFirst(q *queue) (others, own int) {
 			for _, r := range l.queues {
 				switch {
 				case r == q || !r.before(q):
+				case r.b.priority > q.b.priority:
+					higher += r.jobs.n
 				case l.owner == q.b.owner:
 					own += r.jobs.n
 				default:
@@ -253,7 +256,7 @@ func (m *Machine) goFirst(q *queue) (others, own int) {
 			}
 		}
 	}
-	return others, own
+	return higher, others, own
 }
 
 // meet says that jobs of both classes could run on one of the connected nodes.

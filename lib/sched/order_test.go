@@ -175,12 +175,12 @@ func TestWhyOrder(t *testing.T) {
 	r.apply(ListEnd{1})
 	r.apply(AddBatch{Batch: 5, Owner: 3, Jobs: 1, Spec: py}) // on no node
 	why(4, 1, "max_running of its batch: 1 run")
-	why(1, 2, "1 of 1 nodes can run it, 1 job of others goes first")
-	why(2, 0, "1 of 1 nodes can run it, 1 job of others goes first")
-	why(3, 0, "1 of 1 nodes can run it, all are busy")
+	why(1, 2, "1 of 1 nodes can run it: ws1 busy; 1 job goes first (by turn of their owners)")
+	why(2, 0, "1 of 1 nodes can run it: ws1 busy; 2 jobs go first (1 by turn of their owners, 1 by age)")
+	why(3, 0, "1 of 1 nodes can run it: ws1 busy")
 	r.apply(Cancel{Ref: Ref{3, 0}, By: "u"})
-	why(1, 2, "1 of 1 nodes can run it, all are busy")
-	why(2, 0, "1 of 1 nodes can run it, 1 job of its owner goes first")
+	why(1, 2, "1 of 1 nodes can run it: ws1 busy")
+	why(2, 0, "1 of 1 nodes can run it: ws1 busy; 1 job goes first (by age)")
 }
 
 // A fleet is nodes whose attempts end when their time has come, on a clock of its own.

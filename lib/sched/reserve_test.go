@@ -188,7 +188,7 @@ func TestWhyKept(t *testing.T) {
 	}
 	for ref, want := range map[Ref]string{
 		{4, 0}: "ws2 is kept for it until enough there has ended",
-		{3, 0}: "2 of 2 nodes can run it, 1 job of others goes first",
+		{3, 0}: "2 of 2 nodes can run it: ws1 busy, ws2 kept for a job of a whole node; 1 job goes first (by turn of their owners)",
 	} {
 		if got := r.m.Why(ref); got != want {
 			t.Errorf("why %v: %q, should be %q", ref, got, want)

@@ -231,7 +231,7 @@ func (m *Machine) Why(ref Ref) string {
 	if !b.free(ref.Job) {
 		return b.waits()(ref.Job)
 	}
-	return m.why(b.queue(ref.Job))
+	return m.reason(b.queue(ref.Job)).Why
 }
 
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,

@@ -12,46 +12,13 @@ import (
 // A look counts the connected nodes by what keeps the jobs of a queue from them.
 type look struct {
 	there, able, big     int // all; with the capabilities; and large enough
-	failed, idle, rest   int
+	failed, rest         int
 	tight, barred        int
 	tried, poor          int // where they failed; and with no more memory than was too little
 	lacks, small         string
 	taken                []string // of those that are paused, or have lent back what it takes: by whom
 	cpus, gpus, memory   bool     // some node that is able has enough of it
 	cpusAndGPUs, gpusMem bool     // of both
-}
-
-// why tells why the jobs of a queue wait.
-func (m *Machine) why(q *queue) string {
-	l, why := m.never(q)
-	if why != "" {
-		return why
-	}
-	if q.b.full() {
-		return q.b.bounded()
-	}
-	if out := m.countedOut(q.c); out != "" {
-		return out
-	}
-	for _, r := range q.c.keeps {
-		if q.takes(r.on) {
-			return fmt.Sprintf("%s is kept for it until enough there has ended", r.on.name)
-		}
-	}
-	can := fmt.Sprintf("%d of %d nodes can run it, ", l.big-l.failed-l.barred, l.there)
-	switch others, own := m.goFirst(q); {
-	case others == 1:
-		return can + "1 job of others goes first"
-	case others > 1:
-		return can + fmt.Sprintf("%d jobs of others go first", others)
-	case own == 1:
-		return can + "1 job of its owner goes first"
-	case own > 1:
-		return can + fmt.Sprintf("%d jobs of its owner go first", own)
-	case l.idle > 0:
-		return can + "other jobs go first"
-	}
-	return can + "all are busy"
 }
 
 // bounded tells that as many jobs of the batch run as may.
@@ -132,8 +99,6 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 		l.taken = append(l.taken, m.lentWhy(p))
 	case p.rest != 0:
 		l.rest++
-	case p.active == 0:
-		l.idle++
 	}
 }
 

@@ -15,7 +15,7 @@ _distribute_options() {
 	dnoded) options='-D: -H: -init -insecure -n -stdio -v' ;;
 	dpause) options='-D: -e -g: -q -r' ;;
 	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
-	dquery) options='-H: -N -a -c: -f -j -q -s -t -v' ;;
+	dquery) options='-H: -N -a -c: -f -j -q -s -t -v -w' ;;
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;

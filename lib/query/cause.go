@@ -1,0 +1,206 @@
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/cause"
+	"distribute/lib/job"
+	"distribute/lib/match"
+	"distribute/lib/unit"
+)
+
+// A Cause is a line of dquery -w: the jobs that failed, or do not go on, for one
+// cause. What it has of a job is of the first one that was met.
+type Cause struct {
+	ID     job.ID    `json:"id"`
+	State  job.State `json:"state"`
+	Jobs   int       `json:"jobs"`
+	Exit   *int      `json:"exit,omitempty"`
+	Signal string    `json:"signal,omitempty"`
+	Nodes  []string  `json:"nodes,omitempty"` // those with most of the jobs first, maxCauseNodes at most
+	Reason string    `json:"reason,omitempty"`
+	Said   string    `json:"said,omitempty"` // the last line that it printed
+	Until  time.Time `json:"until,omitzero"` // when that may change by itself
+}
+
+// CauseFields are all fields of a cause, in the order of dquery(1).
+func CauseFields() []Field[Cause] {
+	return []Field[Cause]{
+		{"id", match.Word, nil, func(c *Cause) match.Value { return match.OfText(string(c.ID)) }},
+		{"state", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.State.String()) }},
+		{"jobs", match.Number, nil, func(c *Cause) match.Value { return match.Count(c.Jobs) }},
+		{"exit", match.Number, nil, func(c *Cause) match.Value {
+			if c.Exit == nil {
+				return match.Value{}
+			}
+			return match.Count(*c.Exit)
+		}},
+		{"signal", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.Signal) }},
+		{"nodes", match.List, nil, func(c *Cause) match.Value { return match.OfList(c.Nodes) }},
+		{"reason", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.Reason) }},
+		{"said", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.Said) }},
+		{"until", match.Moment, nil, func(c *Cause) match.Value { return match.OfTime(c.Until) }},
+	}
+}
+
+// What is kept of causes at most: so many are told apart by what was printed or
+// said of them, and the rest by their states and statuses alone.
+const (
+	maxCauses     = 10_000
+	maxCauseNodes = 16
+)
+
+// A likeness is what jobs of one cause have in common.
+type likeness struct {
+	state                job.State
+	exited               bool
+	exit                 int
+	signal, reason, said string
+}
+
+// A found cause is one that is being counted.
+type found struct {
+	Cause
+	on map[string]int // jobs on each node
+}
+
+// Causes puts the jobs that fit a query together by why they failed or do not go
+// on. Jobs that run, are done, or were cancelled are passed over. It is not safe for
+// concurrent use.
+type Causes struct {
+	q  *Query
+	by map[likeness]*found
+}
+
+// NewCauses finds the causes of the jobs that fit q.
+func NewCauses(q *Query) *Causes { return &Causes{q: q, by: map[likeness]*found{}} }
+
+// Add takes in a job, if it fits. It costs a look at its reason and at what it said;
+// until is when that reason may change by itself, zero if that is not known.
+func (c *Causes) Add(r *job.Row, until time.Time) {
+	if r.State == job.Running || r.State == job.Done || r.State == job.Cancelled || !c.q.Match(r) {
+		return
+	}
+	like := likeness{state: r.State, signal: r.Signal}
+	if r.Exit != nil {
+		like.exited, like.exit = true, *r.Exit
+	}
+	if r.State == job.Failed {
+		like.reason, like.said = cause.Like(r.Reason, r.Job), cause.Like(r.Said, r.Job)
+	} else {
+		like.reason = r.Reason // in which numbers tell causes apart
+	}
+	f := c.by[like]
+	if f == nil && len(c.by) >= maxCauses {
+		like.reason, like.said = "", ""
+		f = c.by[like]
+	}
+	if f == nil {
+		f = &found{Cause{ID: r.ID, State: r.State, Exit: r.Exit, Signal: r.Signal, Reason: r.Reason, Said: r.Said}, map[string]int{}}
+		if r.State != job.Failed {
+			f.Said = ""
+		}
+		c.by[like] = f
+	}
+	f.Jobs++
+	if r.Node != "" {
+		f.on[r.Node]++
+	}
+	if f.Until.IsZero() || !until.IsZero() && until.Before(f.Until) {
+		f.Until = until
+	}
+}
+
+// Rows are the causes: of jobs that are not over first, and the ones with most jobs
+// first.
+func (c *Causes) Rows() []Cause {
+	var rows []Cause
+	for _, f := range c.by {
+		for n := range f.on {
+			f.Nodes = append(f.Nodes, n)
+		}
+		slices.SortFunc(f.Nodes, func(a, b string) int {
+			return cmp.Or(f.on[b]-f.on[a], strings.Compare(a, b))
+		})
+		f.Nodes = f.Nodes[:min(len(f.Nodes), maxCauseNodes)]
+		rows = append(rows, f.Cause)
+	}
+	slices.SortFunc(rows, func(a, b Cause) int {
+		return cmp.Or(int(a.State)-int(b.State), b.Jobs-a.Jobs, strings.Compare(string(a.ID), string(b.ID)))
+	})
+	return rows
+}
+
+// causeTable is the table of causes: two or more lines each.
+type causeTable struct {
+	look Look
+	b    strings.Builder
+}
+
+// NewCauseTable prints causes for people.
+func NewCauseTable(look Look) Printer[Cause] { return &causeTable{look: look} }
+
+const (
+	causeIndent = 4 // of what is told of a cause
+	causeLines  = 6 // of that at most
+)
+
+// Print takes one cause.
+func (t *causeTable) Print(c *Cause) error {
+	head := fmt.Sprintf("%-13s e.g. %s", fmt.Sprintf("%d %s", c.Jobs, c.State), unit.Quote(string(c.ID)))
+	if c.State == job.Failed && t.look.Color {
+		head = "\x1b[31m" + head + "\x1b[0m"
+	}
+	t.b.WriteString(head + "\n")
+	for _, line := range foldWords(unit.Quote(c.text()), max(t.look.Width-causeIndent, leastFold), causeLines) {
+		t.b.WriteString(strings.Repeat(" ", causeIndent) + line + "\n")
+	}
+	return nil
+}
+
+// Flush writes them.
+func (t *causeTable) Flush() error {
+	text := t.b.String()
+	t.b.Reset()
+	if _, err := t.look.W.Write([]byte(text)); err != nil {
+		return err
+	}
+	return flush(t.look.W)
+}
+
+// text is what is told of a cause beyond its jobs.
+func (c *Cause) text() string {
+	if c.State != job.Failed {
+		return cmp.Or(c.Reason, "nothing more is known")
+	}
+	var how []string
+	if c.Exit != nil {
+		how = append(how, fmt.Sprintf("exit %d", *c.Exit))
+	}
+	for _, s := range []string{c.Signal, c.Reason} {
+		if s != "" {
+			how = append(how, s)
+		}
+	}
+	text := strings.Join(how, ", ") + c.where()
+	if c.Said != "" {
+		text += ": " + c.Said
+	}
+	return cmp.Or(strings.TrimPrefix(text, " "), "nothing more is known")
+}
+
+// where names the nodes, those with most of the jobs.
+func (c *Cause) where() string {
+	const shown = 3
+	switch n := len(c.Nodes); {
+	case n == 0:
+		return ""
+	case n > shown:
+		return fmt.Sprintf(" on %s and others", strings.Join(c.Nodes[:shown], ", "))
+	}
+	return " on " + strings.Join(c.Nodes, ", ")
+}

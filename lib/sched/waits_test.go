@@ -1,0 +1,98 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// plainClock tells moments in seconds.
+func plainClock(at time.Duration) string { return fmt.Sprint(at.Seconds()) }
+
+// What is in the way on each node is told, what ends soonest first, and when.
+func TestReasons(t *testing.T) {
+	takes := map[Ref]time.Duration{}
+	r := newRig(t, Config{Clock: plainClock, Takes: func(ref Ref, _ time.Duration) time.Duration { return takes[ref] }})
+	why := func(batch uint32, want string, until time.Duration) {
+		t.Helper()
+		reason := r.m.Reasons(batch)
+		for j := range r.m.batches[batch].state {
+			if r.m.State(Ref{batch, uint32(j)}) != job.Queued {
+				continue
+			}
+			if got := reason(j); got != (Wait{want, until * time.Second}) {
+				t.Errorf("batch %d waits since %q, until %v; should be %q, %v", batch, got.Why, got.Until, want, until*time.Second)
+			}
+			return
+		}
+		t.Errorf("no job of batch %d waits", batch)
+	}
+	gpu := &job.Spec{Capabilities: []string{"gpu"}, Resources: job.Resources{CPUs: 4}}
+	r.now = 100 * time.Second
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, ID: "u/a", Jobs: 3, Spec: gpu, Owner: 1})
+	why(1, "no node is connected", 0)
+	r.apply(up(1, "ws1", 4))
+	r.apply(ListEnd{1})
+	why(1, "none of 1 nodes has gpu", 0)
+
+	// Nodes that have it: one is busy, for a while that is known or not.
+	r.apply(up(2, "ws2", 4, "gpu"))
+	r.apply(ListEnd{2})
+	why(1, "gpu: 1 of 2 nodes has it: ws2 busy", 0)
+	takes[Ref{1, 0}] = 50 * time.Second
+	why(1, "gpu: 1 of 2 nodes has it: ws2 busy until about 150", 150)
+	r.apply(AddBatch{Batch: 2, ID: "u/b", Jobs: 2, Spec: gpu, Owner: 1})
+	why(2, "gpu: 1 of 2 nodes has it: ws2 busy until about 150; 2 jobs go first (by age)", 150)
+	urgent := *gpu
+	urgent.Priority = 5
+	r.apply(AddBatch{Batch: 3, ID: "v/c", Jobs: 1, Spec: &urgent, Owner: 2})
+	why(2, "gpu: 1 of 2 nodes has it: ws2 busy until about 150; 3 jobs go first (1 by priority, 2 by age)", 150)
+	why(3, "gpu: 1 of 2 nodes has it: ws2 busy until about 150", 150)
+
+	// Another is paused, and one that could run it is away.
+	paused := node.Offer{CPUs: 4, Capabilities: []string{"gpu"}, Pause: &node.Pause{By: []string{"ana"}, Left: 20}}
+	r.apply(NodeUp{Session: 3, Node: "ws3", Boot: "b", State: "s3", Offer: paused})
+	r.apply(ListEnd{3})
+	why(3, "gpu: 2 of 3 nodes have it: ws3 paused by ana until 120, ws2 busy until about 150", 120)
+	r.apply(NodeDown{3})
+	why(3, "gpu: 1 of 2 nodes has it: ws2 busy until about 150; not connected: ws3", 150)
+
+	// As many run as may.
+	one := *gpu
+	one.MaxRunning, one.Capabilities = 1, nil
+	takes[Ref{4, 0}] = 30 * time.Second
+	r.apply(AddBatch{Batch: 4, ID: "u/d", Jobs: 2, Spec: &one, Owner: 1})
+	why(4, "max_running of its batch: 1 run", 130)
+}
+
+// Of jobs that ask for very many different things it is told only of the first in full.
+func TestReasonsOfMany(t *testing.T) {
+	r := newRig(t, Config{})
+	asks := make([]Ask, 100)
+	for i := range asks {
+		asks[i] = Ask{CPUs: 1, Memory: int64(i+1) << 30}
+	}
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, ID: "u/a", Jobs: len(asks), Asks: asks, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}}})
+	r.apply(NodeUp{Session: 1, Node: "ws1", Boot: "b", State: "s1", Offer: node.Offer{CPUs: 1, Memory: 80 << 30}})
+	r.apply(ListEnd{1})
+	reason := r.m.Reasons(1)
+	for j, want := range map[int]string{
+		0: "", 1: "1 of 1 nodes can run it: ws1 busy", 30: "1 of 1 nodes can run it: ws1 busy; 29 jobs go first (by age)",
+		60: "", 90: "no node has 91G of memory", 1000: "",
+	} {
+		if j == 0 {
+			continue // it runs
+		}
+		if got := reason(j); got.Why != want {
+			t.Errorf("job %d waits since %q, should be %q", j, got.Why, want)
+		}
+	}
+	if got := r.m.Reasons(9)(0); got != (Wait{}) {
+		t.Errorf("a job of a batch that is not there waits since %q", got.Why)
+	}
+}
