@@ -28,13 +28,13 @@ type meter struct {
 	looked  bool                  // ever
 	free    int64                 // bytes that the machine had by the last look
 	other   int64                 // that jobs use of which it is not known which
-	known   map[job.BatchID]int64 // the most that a job of a batch was seen to use
+	known   map[job.BatchID]int64 // what a job of a batch is taken to use
 	order   []job.BatchID         // of these, in which they came
 	begun   int                   // attempts that were begun
 	leaving *attempt              // that is being given back
 }
 
-// learn notes what a job of a batch uses.
+// learn notes what a job of a batch uses: no other is taken to use less.
 func (m *meter) learn(b job.BatchID, uses int64) {
 	if m.known == nil {
 		m.known = map[job.BatchID]int64{}
@@ -46,6 +46,14 @@ func (m *meter) learn(b job.BatchID, uses int64) {
 		}
 	}
 	m.known[b] = max(m.known[b], uses)
+}
+
+// correct takes in that a job of a batch is over that has used so much at most. One
+// that used more than others do does not keep these from being begun for ever.
+func (m *meter) correct(b job.BatchID, most int64) {
+	if known, there := m.known[b]; there && most > 0 {
+		m.known[b] = known - (known-most)/4
+	}
 }
 
 // busy says that one is being given back.
@@ -148,7 +156,7 @@ func (n *daemon) measured(use *proc.MemoryUse) {
 		running = append(running, a)
 		if uses, ok := use.Of[a.pid]; ok {
 			n.meter.other -= uses
-			a.has.uses = uses
+			a.has.uses, a.has.most = uses, max(a.has.most, uses)
 			n.meter.learn(a.has.batch, uses)
 		}
 	}

@@ -70,7 +70,7 @@ func (r *meterRig) look() string {
 func (r *meterRig) over(name string) {
 	a := r.attempts[job.Token(name)]
 	delete(r.use.Of, a.pid)
-	delete(r.held, a.has)
+	r.give(a.has)
 	delete(r.attempts, a.Token)
 	a.running = false
 }
@@ -206,6 +206,33 @@ func TestMeasuredNot(t *testing.T) {
 	for i := range 8 {
 		r.expect(r.begin(fmt.Sprint("a/", i), nil), "")
 		r.uses(fmt.Sprint("a/", i), 3)
+	}
+}
+
+// One job that uses more than the others of its batch keeps these waiting for a while
+// only.
+func TestMeasuredForgets(t *testing.T) {
+	r := newMeterRig(t)
+	r.begin("a/0", nil)
+	r.uses("a/0", 6)
+	r.look()
+	r.expect(r.begin("a/1", nil), "no room: 2G of memory are free, and others of its batch used 6G")
+	r.over("a/0")
+	for n, running := range []int{1, 1, 2, 2} {
+		names := []string{}
+		for i := range 2 {
+			if name := fmt.Sprintf("a/%d.%d", n, i); r.begin(name, nil) == "" {
+				r.uses(name, 1)
+				names = append(names, name)
+			}
+			r.look()
+		}
+		if len(names) != running {
+			t.Errorf("after %d rounds %d run at once, want %d", n, len(names), running)
+		}
+		for _, name := range names {
+			r.over(name)
+		}
 	}
 }
 

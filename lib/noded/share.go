@@ -24,6 +24,7 @@ type share struct {
 	never bool        // it is never to be started twice
 	batch job.BatchID // of an attempt
 	uses  int64       // bytes of memory, as was seen last
+	most  int64       // the most of it that was seen
 
 	on    []int // numbers of its cpus; none: any
 	cards []int // indexes of its GPUs
@@ -127,6 +128,7 @@ func (n *daemon) give(s *share) {
 	n.stock.memory += s.memory
 	n.stock.cpus.give(s.on)
 	n.stock.cards.give(s.cards)
+	n.meter.correct(s.batch, s.most)
 	if delete(n.held, s); len(n.held) == 0 {
 		n.rebound()
 	}
