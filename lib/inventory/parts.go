@@ -12,11 +12,15 @@ import (
 // Parts is what each node offers where the machine is several by its file: its part of
 // what the machine offers as a whole. Together they cannot have more than that.
 func (in *Inventory) Parts(f *node.File) (all []*Inventory, err error) {
-	cpus, memory := in.Offer.CPUs, in.Offer.Memory
+	whole, memory := in.Offer.CPUs, in.Offer.Memory
+	if in.here > 0 {
+		whole = min(whole, in.here) // each has cpus of its own, which cannot be shared out twice
+	}
+	cpus := whole
 	for _, p := range f.Nodes {
 		part := &Inventory{Name: p.Name, Offer: in.Offer}
 		if part.Offer.CPUs = p.CPUs; p.CPUs > cpus {
-			return nil, p.Mistake("cpus", "the nodes have %s more together than the %d that the machine offers: give them fewer", unit.Count(p.CPUs-cpus, "cpu"), in.Offer.CPUs)
+			return nil, p.Mistake("cpus", "the nodes have %s more together than the %d that the machine offers: give them fewer", unit.Count(p.CPUs-cpus, "cpu"), whole)
 		}
 		if part.Offer.Memory = p.Memory; p.Memory == 0 {
 			part.Offer.Memory = in.Offer.Memory / int64(in.Offer.CPUs) * int64(p.CPUs)
