@@ -193,9 +193,9 @@ func (l *lab) give(ev Event) {
 		case Grant:
 			l.in(time.Second, func() { l.give(Staged{Attempt: a.Attempt, Manifest: a.Manifest}) })
 		case Have:
-			l.in(0, func() { l.give(Gone{a.Session, a.Attempt}) })
+			l.in(0, func() { l.give(Gone(a)) })
 		case Forget:
-			l.in(0, func() { l.give(Gone{a.Session, a.Attempt}) })
+			l.in(0, func() { l.give(Gone(a)) })
 		case Hold:
 			l.t.Fatalf("at %v: %s is held: %s", l.now, a.Attempt, a.Why)
 		}
