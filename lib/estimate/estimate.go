@@ -10,8 +10,8 @@
 // 1993), and three times as long at most. How little a few jobs tell is weighed by
 // the Bayesian bootstrap (Rubin 1981): in each of many trials jobs count differently
 // much. A trial then has the jobs that are left taken up one after the other by the
-// places in which jobs run now; the interval leaves out a few of the trials that end
-// first, and of those that end last. For the latter, one job more is taken to have
+// places in which jobs run now; the interval leaves out the trial that ends
+// first, and the one that ends last. For the latter, one job more is taken to have
 // been seen, which took three times as long as any.
 //
 // It is told nothing of jobs that are yet to come, of nodes that come or go, or of
@@ -28,8 +28,8 @@ import (
 const (
 	leastEnded = 10  // jobs, below which nothing is told
 	most       = 256 // values that are kept of what is seen
-	trials     = 100
-	outside    = 2    // of them are left out at each end
+	trials     = 50
+	outside    = 1    // of them is left out at each end
 	lindy      = 4    // times what it has run already, at most, takes what runs for longest
 	beyond     = 0.05 // of the jobs may take longer than any that has ended, or nothing is told
 )
@@ -76,7 +76,8 @@ type End struct{ From, To, Rate float64 }
 // End is when all jobs of the sample will be over, in four of five cases, if as many
 // run at once as now. It says false while that is not known: if fewer than ten have
 // ended, none runs, none is left, or more than a twentieth of the jobs take longer than any
-// that has ended, as far as those show that run. It costs some milliseconds.
+// that has ended, as far as those show that run. It costs up to some tens
+// of milliseconds.
 func (s *Sample) End() (End, bool) {
 	left := s.Queued + s.nRun + s.nStopped
 	if s.nEnded < leastEnded || s.nRun == 0 || left == 0 {

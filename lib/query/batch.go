@@ -159,7 +159,7 @@ const maxEnds = 50
 
 // Rows are the batches with jobs that fit, in the order in which Add met them. now is
 // when the rows were as they are; if it is not zero, the ends of the first 50 batches
-// that have one are estimated, which costs some milliseconds each.
+// that have one are estimated, which costs up to some tens of milliseconds each.
 func (t *Tally) Rows(now time.Time) []Batch {
 	var rows []Batch
 	ends := 0
