@@ -341,8 +341,14 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.unread(a)
 	case r.Unstarted:
 		m.handBack(a, orElse(r.Reason, "not started"), false)
-	case r.BuildFailed:
-		m.handBack(a, ReasonBuild, false)
+	case r.BuildFailed && a.current:
+		// With what the build has printed: a power cut between two records would have the
+		// head wait for ever for what it takes for lost.
+		rec := a.record(job.KindBack, job.Outcome{Reason: ReasonBuild})
+		if manifest != "" {
+			rec.Manifest, rec.Files, rec.Bytes = manifest, r.Files, r.Bytes
+		}
+		m.log(a.ref, rec)
 	case r.Lost:
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)), true)
 	case good(r) && !a.void && !b.state[a.ref.Job].Over():
@@ -358,7 +364,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	case a.current:
 		m.failed(a, manifest)
 	}
-	if !a.dead || manifest != "" && !out && (r.BuildFailed || r.Lost) {
+	if !a.dead {
 		m.log(a.ref, a.final(job.KindLate, manifest))
 	}
 	if manifest != "" {

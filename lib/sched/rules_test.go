@@ -335,7 +335,7 @@ var rules = []struct {
 	}},
 	{"what a failed build printed comes home before its job waits again", begin, []step{
 		{1, ended(1, 1, Result{BuildFailed: true, Manifest: "m"}), "GRANT 1 a1"},
-		{2, staged(1, "m"), "back 1/0 a1 (build failed); late 1/0 a1 m; PUBLISH 1/0 a1 out=false; HAVE 1 a1; " +
+		{2, staged(1, "m"), "back 1/0 a1 m (build failed); PUBLISH 1/0 a1 out=false; HAVE 1 a1; " +
 			"failed 1/0 (build failed on ws1)"},
 	}},
 	{"lost five times in a row", begin, []step{
