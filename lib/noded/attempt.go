@@ -359,7 +359,7 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 		n.do(func() {
 			if a.running = false; a.adopted {
 				a.adopted = false
-				n.give(a.share)
+				n.giveUp(a, a.share)
 				n.pump()
 			}
 		})

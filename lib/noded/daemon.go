@@ -225,6 +225,7 @@ type attempt struct {
 	pid     int    // of its supervisor, if this daemon has started it
 	begun   int    // in which order it was
 	putBack bool   // it is to be given back, for want of memory
+	alone   bool   // nobody else had anything of the node when it ended
 
 	stopped bool          // it is to end
 	back    bool          // it is given back, because the node is paused
@@ -422,6 +423,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		n.watchDisk()
 		a.share = a.shareIn(started)
 		a.has, a.share.batch = a.share, a.Job.Batch()
+		a.share.never = true // as long as it is not known
 		n.retake(a.share)
 	}
 	if !a.started {

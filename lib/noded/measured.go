@@ -32,6 +32,7 @@ type meter struct {
 	order   []job.BatchID         // of these, in which they came
 	begun   int                   // attempts that were begun
 	leaving *attempt              // that is being given back
+	told    bool                  // that others than the jobs here have the memory
 }
 
 // learn notes what a job of a batch uses: no other is taken to use less.
@@ -79,20 +80,21 @@ func (n *daemon) unused() int64 {
 	return min(left, free)
 }
 
-// admits says why one who says nothing of memory cannot be begun now; nil if he can.
-// Where nothing runs anybody can.
+// admits says why one who says nothing of memory cannot be begun now; nil if he can:
+// with what he is taken to use there is still as much free as is to stay free, so that
+// he is not the next to go. Where nothing runs anybody can.
 func (n *daemon) admits(s *share) error {
 	if !n.given().Measured || s.asked || s.batch == "" || len(n.held) == 0 || n.memory() <= 0 {
 		return nil
 	}
 	mark := n.memory() / memoryMark
-	need, unused := max(n.meter.known[s.batch], mark), n.unused()
-	if unused >= need && !n.meter.busy() {
+	known, unused := n.meter.known[s.batch], n.unused()
+	if unused >= known+mark && !n.meter.busy() {
 		return nil
 	}
 	why := fmt.Sprintf("%s of memory are free", unit.FormatBytes(max(0, unused)))
-	if known := n.meter.known[s.batch]; known > 0 {
-		why += fmt.Sprintf(", and others of its batch used %s", unit.FormatBytes(known))
+	if known > 0 {
+		why += fmt.Sprintf(", others of its batch used %s, and %s are to stay free", unit.FormatBytes(known), unit.FormatBytes(mark))
 	}
 	return &noRoomError{why}
 }
@@ -165,25 +167,45 @@ func (n *daemon) measured(use *proc.MemoryUse) {
 }
 
 // relieve gives the one back that began last, if memory runs low, unless it is the
-// last. That one is ended if it alone uses more than there is for jobs. One at a time
-// goes.
+// last. That one is ended if it alone uses more than the node offers at all. One at a
+// time goes.
 func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) {
-	left := min(n.memory()-use.Sum(), use.Free)
 	switch {
 	case n.meter.busy() || len(running) == 0 || n.memory() <= 0:
-	case len(running) == 1 && use.Sum() > n.memory():
+	case len(running) > 1:
+		n.relieveMany(running, use)
+	case !running[0].has.asked && !running[0].stopped && use.Of[running[0].pid] > n.given().Offer.Memory:
 		n.meter.leaving = running[0]
 		n.end(running[0], job.ReasonNodeMemory)
-	case len(running) > 1 && left < n.memory()/memoryMark:
-		i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && !a.stopped })
-		if i < 0 {
-			return
-		}
-		a := running[i]
-		a.putBack = true
-		n.meter.leaving = a
-		n.end(a, fmt.Sprintf("the node had only %s of memory left, and it began last", unit.FormatBytes(max(0, left))))
 	}
+}
+
+// relieveMany does that where several run. If these use less together than is missing,
+// builds have the memory, or others on the machine, and none of them goes for it.
+func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) {
+	left, theirs := min(n.memory()-use.Sum(), use.Free), int64(0)
+	for _, a := range running {
+		theirs += use.Of[a.pid]
+	}
+	switch missing := n.memory()/memoryMark - left; {
+	case missing <= 0:
+		n.meter.told = false
+		return
+	case theirs < missing:
+		if !n.meter.told {
+			n.meter.told = true
+			n.Log.Warn("memory runs low, and not by the jobs here; none goes back", "left", max(0, left), "jobs", theirs)
+		}
+		return
+	}
+	i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && !a.stopped })
+	if i < 0 {
+		return
+	}
+	a := running[i]
+	a.putBack = true
+	n.meter.leaving = a
+	n.end(a, fmt.Sprintf("the node had only %s of memory left, and it began last", unit.FormatBytes(max(0, left))))
 }
 
 // end kills an attempt that runs; why tells it.
@@ -196,9 +218,9 @@ func (n *daemon) end(a *attempt, why string) {
 }
 
 // ranOut takes into a result that memory ran out, of which its job had said nothing:
-// it is given back, or has failed if there was nobody else who had some.
+// it is given back, or has failed if there was nobody else who had some when it ended.
 func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
-	killed := st.NoMemory && st.Had == 0 && n.given().Measured && len(n.held) > 1 && a.has != nil && !a.has.asked && !a.has.never
+	killed := st.NoMemory && st.Had == 0 && n.given().Measured && !a.alone && a.has != nil && !a.has.asked && !a.has.never
 	switch {
 	case r.OK():
 	case a.putBack && st.Stopped == proc.StoppedOrder:

@@ -70,7 +70,7 @@ func (r *meterRig) look() string {
 func (r *meterRig) over(name string) {
 	a := r.attempts[job.Token(name)]
 	delete(r.use.Of, a.pid)
-	r.give(a.has)
+	r.giveUp(a, a.has)
 	delete(r.attempts, a.Token)
 	a.running = false
 }
@@ -88,33 +88,59 @@ func TestMeasured(t *testing.T) {
 	r := newMeterRig(t)
 	for i := range 4 {
 		r.expect(r.begin(fmt.Sprint("a/", i), nil), "")
-		r.uses(fmt.Sprint("a/", i), 1.5)
+		r.uses(fmt.Sprint("a/", i), 1.25)
 	}
 	r.expect(r.look(), "")
-	r.expect(r.begin("a/4", nil), "") // 6 GiB are used, and 2 are free
-	r.expect(r.begin("a/5", nil), "no room: 512M of memory are free, and others of its batch used 1.5G")
-	r.expect(r.begin("b/0", nil), "no room: 512M of memory are free")
-	r.uses("a/4", 1.5)
+	r.expect(r.begin("a/4", nil), "") // 5 GiB are used, and 3 are free
+	r.expect(r.begin("a/5", nil), "no room: 1.8G of memory are free, others of its batch used 1.3G, and 1G are to stay free")
+	for i := range 5 {
+		r.uses(fmt.Sprint("a/", i), 1.5)
+	}
 	r.expect(r.look(), "a/4 (back true, at once true): the node had only 512M of memory left, and it began last")
 	r.expect(r.look(), "") // it is going
 	r.expect(r.begin("b/0", nil), "no room: 512M of memory are free")
 	r.over("a/4")
 	r.expect(r.look(), "")
+	r.expect(r.begin("a/4", nil), "no room: 2G of memory are free, others of its batch used 1.5G, and 1G are to stay free")
 	r.expect(r.begin("b/0", nil), "")
 	r.uses("b/0", 0.2)
 	r.expect(r.look(), "")
-	r.expect(r.begin("a/4", nil), "") // 1.8 GiB are free
 	r.over("a/0")
+	r.expect(r.look(), "")
+	r.expect(r.begin("a/4", nil), "") // 3.3 GiB are free
+	r.uses("a/4", 1.5)
 	r.expect(r.look(), "")
 }
 
+// Who is begun and uses what others of its batch did is not ended for it.
+func TestMeasuredIsNoLoop(t *testing.T) {
+	for eighths := range 64 {
+		r, uses := newMeterRig(t), float64(eighths)/8
+		for i := range 16 {
+			name := fmt.Sprint("a/", i)
+			if r.begin(name, nil) != "" {
+				break
+			}
+			r.uses(name, uses)
+			if got := r.look(); got != "" {
+				t.Fatalf("with %g GiB each: %s", uses, got)
+			}
+		}
+	}
+}
+
 // What is not the jobs' counts, too: what the machine has free, and what its user
-// takes back.
+// takes back. Where they have not as much as is missing none goes.
 func TestMeasuredMachine(t *testing.T) {
 	r := newMeterRig(t)
 	r.begin("a/0", nil)
 	r.begin("a/1", nil)
 	r.use.Free = gib / 2
+	r.expect(r.look(), "")
+	r.uses("a/0", 0.25)
+	r.uses("a/1", 0.2)
+	r.expect(r.look(), "")
+	r.uses("a/1", 0.25)
 	r.expect(r.look(), "a/1 (back true, at once true): the node had only 512M of memory left, and it began last")
 	r.over("a/1")
 	r.expect(r.look(), "") // the last one stays
@@ -157,6 +183,25 @@ func TestMeasuredAlone(t *testing.T) {
 	r.expect(r.look(), "a/0 (back false, at once true): out of memory: its node had no more")
 }
 
+// It stays when that is what a build beside it uses, or what a person has taken back,
+// when it has a limit of its own, and when somebody has stopped it already.
+func TestMeasuredAloneStays(t *testing.T) {
+	for what, change := range map[string]func(r *meterRig, a *attempt){
+		"a build":            func(r *meterRig, a *attempt) { r.use.Of[a.pid], r.use.Of[1] = 5*gib, 5*gib },
+		"a person":           func(r *meterRig, a *attempt) { r.pause.give.Memory, r.use.Of[a.pid] = 4*gib, 5*gib },
+		"a limit of its own": func(_ *meterRig, a *attempt) { a.has.asked = true },
+		"a stop":             func(_ *meterRig, a *attempt) { a.stopped = true },
+	} {
+		r := newMeterRig(t)
+		r.begin("a/0", nil)
+		r.uses("a/0", 9)
+		change(r, r.attempts["a/0"])
+		if got := r.look(); got != "" {
+			t.Errorf("with %s: %s", what, got)
+		}
+	}
+}
+
 // What is known of how one ended says whether it goes back: it was ended for that, or
 // the kernel was quicker, while others ran; alone, or with a limit of its own, or never
 // to be started twice, it has failed.
@@ -176,7 +221,9 @@ func TestMeasuredResult(t *testing.T) {
 		{"killed", killed, nil, true, "the memory of its node was used up, by it and others"},
 		{"killed by its own limit", proc.Status{NoMemory: true, Had: gib}, nil, false, "stopped"},
 		{"killed, never to be started twice", killed, func(_ *meterRig, a *attempt) { a.has.never = true }, false, "stopped"},
-		{"killed alone", killed, func(r *meterRig, _ *attempt) { r.over("a/0") }, false, "stopped"},
+		{"killed, and the other ended while it was looked at", killed, func(r *meterRig, a *attempt) { r.over("a/1"); r.over("a/0") }, true, "the memory of its node was used up, by it and others"},
+		{"killed alone", killed, func(r *meterRig, a *attempt) { r.over("a/0"); r.over("a/1") }, false, "stopped"},
+		{"killed alone, and another has begun", killed, func(r *meterRig, a *attempt) { r.over("a/0"); r.over("a/1"); r.begin("a/2", nil) }, false, "stopped"},
 		{"killed where nothing is measured", killed, func(r *meterRig, _ *attempt) { r.Measured = false }, false, "stopped"},
 		{"too big alone", ended, func(_ *meterRig, a *attempt) { a.why = job.ReasonNodeMemory }, false, job.ReasonNodeMemory},
 	} {
@@ -216,9 +263,9 @@ func TestMeasuredForgets(t *testing.T) {
 	r.begin("a/0", nil)
 	r.uses("a/0", 6)
 	r.look()
-	r.expect(r.begin("a/1", nil), "no room: 2G of memory are free, and others of its batch used 6G")
+	r.expect(r.begin("a/1", nil), "no room: 2G of memory are free, others of its batch used 6G, and 1G are to stay free")
 	r.over("a/0")
-	for n, running := range []int{1, 1, 2, 2} {
+	for n, running := range []int{1, 1, 1, 2} {
 		names := []string{}
 		for i := range 2 {
 			if name := fmt.Sprintf("a/%d.%d", n, i); r.begin(name, nil) == "" {

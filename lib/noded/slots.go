@@ -68,16 +68,25 @@ func (n *daemon) acquire(ctx context.Context, seq int, s share) (*share, Slot, e
 // it can be used again. When the daemon ends the supervisor is let go.
 func (n *daemon) release(a *attempt, s *share, slot Slot) {
 	ok := n.do(func() {
-		if a != nil {
+		if a == nil {
+			n.give(s)
+		} else {
 			a.running = false
+			n.giveUp(a, s)
 		}
-		n.give(s)
 		n.putSlot(slot)
 		n.pump()
 	})
 	if !ok && slot != nil {
 		slot.Close()
 	}
+}
+
+// giveUp gives the share of an attempt back that is over, and notes whether anybody
+// else had one: who takes it next was not there yet.
+func (n *daemon) giveUp(a *attempt, s *share) {
+	n.give(s)
+	a.alone = len(n.held) == 0
 }
 
 func (n *daemon) putSlot(s Slot) {

@@ -374,7 +374,9 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.do(Forget{session, a.token})
 	} else if session != 0 {
 		m.do(Have{session, a.token})
-		m.moreRoom(a.peer)
+		if !a.result.Evicted || !a.result.NoRoom {
+			m.moreRoom(a.peer) // who was ended for want of room has left none
+		}
 	}
 }
 

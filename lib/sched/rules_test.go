@@ -97,6 +97,12 @@ var rules = []struct {
 		{48, Tick{}, ""},
 		{49, Tick{}, "start 1/0 a7~5 ws1/4; START 1 1/0 a7"},
 	}},
+	{"who was ended for want of memory has not made room for the next of its batch", begin, []step{
+		{1, ended(1, 1, Result{Evicted: true, NoRoom: true, Outcome: job.Outcome{Reason: "low"}}), "back 1/0 a1 evicted (low); HAVE 1 a1"},
+		{3, Tick{}, ""},
+		{10, Tick{}, ""},
+		{11, Tick{}, "start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
+	}},
 	{"a node that does not run jobs of who submitted one is spared it, for longer and longer", begin, []step{
 		{1, AddBatch{Batch: 2, ID: "v/c", Jobs: 2}, ""},
 		{1, ended(1, 1, barred), "back 1/0 a1 (does not run jobs of u); FORGET 1 a1; start 2/0 a2~1 ws1/4; START 1 2/0 a2"},
