@@ -83,6 +83,18 @@ func (s *site) shared(c *class, of job.Counts) bool {
 	return false
 }
 
+// contested says that a class would have too little of a name that the site counts
+// once somebody has taken so much more.
+func (s *site) contested(c *class, more job.Counts) bool {
+	for name, n := range more.All() {
+		asks, has := c.share.counts.Of(name), s.has.Of(name)
+		if has > 0 && asks > 0 && s.taken.Of(name)+n+asks > has {
+			return true
+		}
+	}
+	return false
+}
+
 // room says that as much as a class asks for is free of what the site counts.
 func (s *site) room(c *class) bool {
 	name, _ := s.short(c)
@@ -113,8 +125,8 @@ func (s *site) lacks(c *class, p *peer) string {
 }
 
 // yields says that the first job of q has to leave what it asks for to one that goes
-// first, and waits for want of more of it: so jobs that ask for much of what the
-// site counts are not passed over for ever by those that ask for little. As that can
+// first, and waits for want of more of it or of a node: so jobs that ask for much of
+// what the site counts are not passed over for ever by those that ask for little. As that can
 // change by whatever happens, the class is looked at again at the next event.
 func (m *Machine) yields(q *queue) bool {
 	q.c.yields = q.c.share.counts != "" && m.wantsMore(q)
@@ -122,10 +134,12 @@ func (m *Machine) yields(q *queue) bool {
 }
 
 // wantsMore says that a job which goes before the first one of q waits for more of what
-// that asks for and the site counts.
+// that asks for and the site counts, or for a node that is kept for it, and would have
+// too little beside that.
 func (m *Machine) wantsMore(q *queue) bool {
 	for _, c := range m.classes {
-		if c == q.c || len(c.lanes) == 0 || m.site.room(c) || !m.site.shared(c, q.c.share.counts) {
+		waits := !m.site.room(c) || len(c.keeps) > 0
+		if c == q.c || len(c.lanes) == 0 || !waits || !m.site.contested(c, q.c.share.counts) {
 			continue
 		}
 		for _, p := range m.peers {

@@ -92,6 +92,54 @@ func TestCountedForTheBig(t *testing.T) {
 	}
 }
 
+// Who asks for a whole node besides finds what he asks for free when that is: those who
+// ask for less leave it to him, and those who ask for none of it go on.
+func TestCountedForTheBigNode(t *testing.T) {
+	r := counting(t, "lic=2")
+	r.apply(asking(1, 0, "", "", "", "", "", "", "", ""))
+	whole := asking(2, 0, "lic=2")
+	whole.Asks[0].CPUs = 4
+	r.apply(whole)
+	r.apply(asking(3, 0, "lic=1", "lic=1", ""))
+	var on [2][]Attempt
+	r.m.Live(func(a Attempt) {
+		i := map[node.Name]int{"ws1": 0, "ws2": 1}[a.Node]
+		on[i] = append(on[i], a)
+	})
+	end := func(i int) {
+		r.now += time.Second
+		r.apply(Ended{Session: uint64(i + 1), Attempt: on[i][0].Token, Result: exited(0, "")})
+		on[i] = on[i][1:]
+	}
+	kept := func() int { return r.m.keeps[0].on.index }
+	end(0)
+	other := 1 - kept()
+	end(other)
+	if r.m.State(Ref{3, 2}) != job.Running || r.m.State(Ref{3, 0}) != job.Queued {
+		t.Errorf("who asks for none is %s, who asks for one %s", r.m.State(Ref{3, 2}), r.m.State(Ref{3, 0}))
+	}
+	for at := kept(); len(on[at]) > 0; {
+		end(at)
+	}
+	if r.m.State(Ref{2, 0}) != job.Running {
+		t.Errorf("the node is free, and the big one is %s", r.m.State(Ref{2, 0}))
+	}
+}
+
+// Who waits for one thing holds back nobody who asks for another of which enough is
+// left for him.
+func TestCountedBesideScarce(t *testing.T) {
+	r := counting(t, "comsol=3 matlab=1")
+	r.apply(asking(1, 0, "matlab=1"))
+	r.apply(asking(2, 0, "comsol=1 matlab=1"))
+	r.apply(asking(3, 0, "comsol=1", "comsol=1", "comsol=1"))
+	for i, want := range []job.State{job.Running, job.Running, job.Queued} {
+		if s := r.m.State(Ref{3, uint32(i)}); s != want {
+			t.Errorf("job %d that asks for what is left is %s, want %s", i, s, want)
+		}
+	}
+}
+
 // When the big one needs no more, the small ones go on, whatever happened.
 func TestCountedGivenUp(t *testing.T) {
 	r := counting(t, "lic=2")

@@ -499,16 +499,18 @@ func (d *plain) countable(p *peer, c *class) bool {
 	return true
 }
 
-// yields says that a job that goes first waits for more of what a job asks for.
+// yields says that a job that goes first waits for more of what a job asks for, or for
+// a node that is kept for it, and that job would leave too little.
 func (d *plain) yields(ref Ref) bool {
 	own := d.m.queueOf(ref).c
 	_, ok := d.foremost(func(r Ref) bool {
 		c := d.m.queueOf(r).c
-		same := false
-		for name := range own.share.counts.All() {
-			same = same || d.m.site.has.Of(name) > 0 && c.share.counts.Of(name) > 0
+		scarce := false
+		for name, n := range own.share.counts.All() {
+			has, asks := d.m.site.has.Of(name), c.share.counts.Of(name)
+			scarce = scarce || has > 0 && asks > 0 && has-d.taken[name]-n < asks
 		}
-		return c != own && same && !d.free(c) && d.before(r, ref) &&
+		return c != own && scarce && (!d.free(c) || d.kept(c) > 0) && d.before(r, ref) &&
 			slices.ContainsFunc(d.m.peers, func(p *peer) bool { return d.takes(d.nodes[p], r) })
 	})
 	return ok
