@@ -189,9 +189,10 @@ func (m *Machine) elsewhere(q *queue) bool {
 
 // could says that a node could ever run the jobs of a queue, as far as is known: it is
 // there, or was a moment ago, and nothing but time keeps them from it. One that is
-// drained may be so for ever.
+// drained may be so for ever, and so may one that had no room time and again.
 func (m *Machine) could(q *queue, p *peer) bool {
-	_, cramped := q.b.cramped(p)
+	t := q.b.tight[p]
+	cramped := t.until != 0 && (t.barred || t.long >= longestTight)
 	there := p.session != 0 || p.boot != "" && m.ticked-p.heard < m.cfg.Lease
 	return there && p.drained == "" && q.suits(p) && !cramped && !q.b.shuns(p)
 }

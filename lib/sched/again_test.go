@@ -71,6 +71,13 @@ var again = []struct {
 		{1, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
 		{2, ended(2, 2, buildFailed), "back 1/0 a2 (build failed); HAVE 2 a2; start 1/0 a3~3 ws1/4; START 1 1/0 a3"},
 	}},
+	{"one without room for a moment is waited for", trying(2), []step{
+		{1, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
+		{2, ended(2, 2, noRoom), "back 1/0 a2 (no room: needs 3G); FORGET 2 a2"},
+		{11, Tick{}, ""},
+		{12, Tick{}, "start 1/0 a3~3 ws2/4; START 2 1/0 a3"},
+		{13, ended(2, 3, exited(1, "")), "back 1/0 a3 failed; HAVE 2 a3; start 1/0 a4~4 ws1/4; START 1 1/0 a4"},
+	}},
 	{"what is lost does not count", trying(1), []step{
 		{1, ended(1, 1, lost), "back 1/0 a1 lost (lost by ws1); late 1/0 a1; HAVE 1 a1; start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
 		{2, ended(1, 2, exited(1, "")), "back 1/0 a2 failed; HAVE 1 a2; start 1/0 a3~3 ws2/4; START 2 1/0 a3"},
@@ -156,6 +163,41 @@ func TestAgainEach(t *testing.T) {
 	}
 	if got := r.m.Stuck(1)(1); got != alone {
 		t.Errorf("stuck: %q, want %q", got, alone)
+	}
+}
+
+// A node that has no room time and again is waited for no longer, also where
+// something is removed in between.
+func TestAgainWithoutRoom(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		r := newRig(t, Config{})
+		for _, s := range trying(1) {
+			r.apply(s.ev)
+		}
+		r.apply(ended(1, 1, exited(1, "")))
+		for n := 2; ; n++ {
+			a, _ := r.m.Current(Ref{1, 0})
+			if n > 8 {
+				t.Fatal("it still waits for a node without room")
+			}
+			if a.Node == "ws1" {
+				if n != 8 {
+					t.Errorf("it is back after %d attempts that found no room", n-2)
+				}
+				break
+			}
+			r.apply(ended(2, n, noRoom))
+			if removed {
+				r.m.moreRoom(r.m.named["ws2"])
+			}
+			for range 300 {
+				if r.now += time.Second; r.m.State(Ref{1, 0}) == job.Queued {
+					r.apply(Heard{1})
+					r.apply(Heard{2})
+					r.apply(Tick{})
+				}
+			}
+		}
 	}
 }
 

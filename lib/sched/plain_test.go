@@ -211,8 +211,10 @@ func plainElsewhere(m *Machine, ref Ref, on []*peer, memory int64, old bool) boo
 	for _, p := range m.peers {
 		_, able := c.lacks(p.facts)
 		known := p.session != 0 || p.boot != "" && m.ticked < p.heard+m.cfg.Lease
+		tight := b.tight[p]
+		lasts := tight.until != 0 && (tight.barred || tight.long >= longestTight)
 		if !slices.Contains(on, p) && able && known && p.drained == "" && p.couldHold(c) && !b.shuns(p) &&
-			b.tight[p].until == 0 && (memory == 0 || p.could.memory > memory) {
+			!lasts && (memory == 0 || p.could.memory > memory) {
 			return true
 		}
 	}

@@ -16,7 +16,7 @@ const longestBarred = time.Hour
 // work meanwhile. It is not in the log.
 type tight struct {
 	until  time.Duration // 0: it may be tried
-	long   time.Duration // doubled each time
+	long   time.Duration // doubled each time, also where it was tried again sooner
 	barred bool          // for whose it is
 	why    string
 }
@@ -104,7 +104,8 @@ const removal = time.Second
 func (m *Machine) moreRoom(p *peer) {
 	for b := range m.tights {
 		if t, ok := b.tight[p]; ok && t.until != 0 && !t.barred {
-			b.tight[p] = tight{until: min(t.until, m.now+removal), why: t.why}
+			t.until = min(t.until, m.now+removal)
+			b.tight[p] = t
 		}
 	}
 }
