@@ -211,6 +211,14 @@ func (e BatchGone) apply(m *Machine) {
 	delete(m.batches, e.Batch)
 }
 
+// doubts has a batch looked at whose build may have failed everywhere: once, for as
+// many of its jobs in a row as it is said.
+func (m *Machine) doubts(b *batch) {
+	if n := len(m.doubted); n == 0 || m.doubted[n-1] != b {
+		m.doubted = append(m.doubted, b)
+	}
+}
+
 // doubt looks at the batches whose build failed somewhere: when it failed on
 // every connected node that could run a class of them, that class is doomed.
 func (m *Machine) doubt() {

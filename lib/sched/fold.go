@@ -148,7 +148,7 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 		m.changed++
 		b.avoid[a.peer] = struct{}{}
 		m.avoids[b] = struct{}{}
-		m.doubted = append(m.doubted, b)
+		m.doubts(b)
 	}
 	if rec.Saved {
 		if b.saved == nil {

@@ -183,6 +183,21 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+// A batch whose build failed somewhere is looked at once, however many jobs of it are
+// released.
+func TestReleasedInDoubt(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, asks(1, 1, 1000, 0, 0), up(1, "ws1", 1), ListEnd{1}, up(2, "ws2", 1), ListEnd{2}, ended(1, 1, buildFailed)} {
+		r.apply(ev)
+	}
+	b := r.m.batches[1]
+	r.apply(hold(1, all(b)...))
+	r.m.logAll(b, job.Record{Kind: job.KindRelease}, nil)
+	if n := len(r.m.doubted); b.counts[job.Held] > 0 || n != 1 {
+		t.Errorf("%d jobs are held, and %d times the batch is to be looked at", b.counts[job.Held], n)
+	}
+}
+
 // Jobs that are held wait for those that they need when they are released, and are
 // ended then if that is in vain: all of them, for one of which all have need.
 func TestHeldBehindGates(t *testing.T) {

@@ -276,7 +276,7 @@ func (m *Machine) admit(b *batch, i uint32) {
 	q.jobs.add(i)
 	m.enter(q)
 	if len(b.avoid)+len(b.suspect) > 0 {
-		m.doubted = append(m.doubted, b)
+		m.doubts(b)
 	}
 }
 
