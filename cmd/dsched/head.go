@@ -184,7 +184,6 @@ func (h *head) record(a sched.Action) {
 			return
 		}
 		rec.Job = name
-		b.take(int(a.Ref.Job), rec.Set)
 		if rec.Kind == job.KindStart || rec.Kind == job.KindAdopt {
 			rec.Limit = b.limit(int(a.Ref.Job))
 		}
@@ -201,27 +200,25 @@ func (h *head) record(a sched.Action) {
 	}
 }
 
-// recordAll appends a record about a whole batch to its log. Who follows is shown the
-// jobs that it changes.
+// recordAll appends a record about a whole batch to its log. Who follows is told of
+// the jobs that it changes.
 func (h *head) recordAll(b *batch, rec *job.Record, jobs []uint32) {
-	b.take(-1, rec.Set)
 	h.store.Append(b.Batch, rec)
-	h.logged = append(h.logged, logged{batch: b.Batch, rec: rec, priority: b.priority})
 	h.log.Info(string(rec.Kind), "batch", string(b.ID), "jobs", len(jobs), "by", rec.By)
-	if len(h.watchers) == 0 {
-		return
-	}
-	err := b.Scan(func(i int, j *spool.Brief) error {
-		if len(jobs) > 0 && jobs[0] == uint32(i) {
-			one := *rec
-			one.Job, jobs = j.Name, jobs[1:]
-			h.logged = append(h.logged, logged{batch: b.Batch, rec: &one, priority: b.priority})
+	l := logged{batch: b.Batch, rec: rec, priority: b.priority}
+	if len(h.watchers) > 0 && len(jobs) > 0 {
+		l.jobs = make([]string, 0, len(jobs))
+		err := b.Scan(func(i int, j *spool.Brief) error {
+			if len(jobs) > 0 && jobs[0] == uint32(i) {
+				l.jobs, jobs = append(l.jobs, j.Name), jobs[1:]
+			}
+			return nil
+		})
+		if err != nil {
+			h.failed = unreadable(err)
 		}
-		return nil
-	})
-	if err != nil {
-		h.failed = unreadable(err)
 	}
+	h.logged = append(h.logged, l)
 }
 
 // say logs one line for a change of a job's state.

@@ -17,6 +17,7 @@ func (t *tool) set(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []jo
 		ids = ids[len(jobs):]
 		whole := t.machine.Differs(n, m.Set)
 		var timed []uint32
+		others := 0
 		for k, i := range jobs {
 			if t.machine.State(sched.Ref{Batch: n, Job: i}).Over() {
 				continue
@@ -24,16 +25,34 @@ func (t *tool) set(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []jo
 			other := m.Set.Time != nil && *m.Set.Time != b.limit(int(i))
 			if other {
 				timed = append(timed, i)
+			} else if m.Set.Time != nil {
+				others++
 			}
 			if whole || other {
 				changed = append(changed, of[k])
 			}
 		}
 		if (whole || len(timed) > 0) && !m.Dry {
-			t.apply(sched.SetBatch{Batch: n, Set: *m.Set, Timed: timed, By: t.peer.User, Request: m.Ref})
+			t.setBatch(b, sched.SetBatch{Batch: n, Set: *m.Set, Timed: timed, Others: others, By: t.peer.User, Request: m.Ref})
 		}
 	}
 	return changed
+}
+
+// setBatch changes what is asked for of a batch. What asks next is told how it is now,
+// and not how it was when a commit was made last.
+func (h *head) setBatch(b *batch, ev sched.SetBatch) {
+	before := len(h.actions)
+	h.apply(ev)
+	for _, a := range h.actions[before:] {
+		switch a, ok := a.(sched.Log); {
+		case !ok:
+		case a.Ref.Job == sched.AllJobs:
+			b.take(-1, a.Rec.Set)
+		default:
+			b.take(int(a.Ref.Job), a.Rec.Set)
+		}
+	}
 }
 
 // take takes in what a record sets of the batch, or of job i.

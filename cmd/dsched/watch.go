@@ -22,6 +22,7 @@ type logged struct {
 	batch    *spool.Batch
 	priority int // of the batch then
 	rec      *job.Record
+	jobs     []string // that it changes, if it is about the whole batch
 	job      string
 	live     *liveJob
 }
@@ -110,17 +111,13 @@ func (f *follower) run(w *watcher) error {
 			return errBehind
 		}
 		for _, l := range logged {
-			if l.rec != nil && l.rec.Job == "" {
-				f.changeBatch(l)
-				continue
-			}
+			take := f.change
 			if l.rec == nil {
-				if err := f.changeWay(l); err != nil {
-					return err
-				}
-				continue
+				take = f.changeWay
+			} else if l.rec.Job == "" {
+				take = f.changeBatch
 			}
-			if err := f.change(l); err != nil {
+			if err := take(l); err != nil {
 				return err
 			}
 		}
@@ -141,15 +138,23 @@ func (f *follower) changeWay(l logged) error {
 	return f.enc.Encode(&row)
 }
 
-// changeBatch takes a record about a whole batch. The jobs that it moves come one by
-// one behind it.
-func (f *follower) changeBatch(l logged) {
+// changeBatch takes a record about a whole batch, as if each job that it changes had
+// one of its own.
+func (f *follower) changeBatch(l logged) error {
 	for id, r := range f.rows {
 		if id.Batch() == l.batch.ID && !l.batch.Submitted.After(r.Submitted) {
 			r.Priority = l.priority
 			r.Lengthen(l.rec)
 		}
 	}
+	for _, name := range l.jobs {
+		rec := *l.rec
+		rec.Job = name
+		if err := f.change(logged{batch: l.batch, priority: l.priority, rec: &rec}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // change takes one record.

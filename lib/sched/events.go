@@ -231,12 +231,14 @@ type HoldJobs struct {
 
 // SetBatch changes what is asked for of a batch whose jobs are not all over. Of those
 // whose time is set these are the ones that had another; what that is the shell
-// keeps, as it follows from the records. A request that was already taken
+// keeps, as it follows from the records. Where they and the others are all such jobs
+// of the batch there is one record, about the batch. A request that was already taken
 // changes nothing.
 type SetBatch struct {
 	Batch   uint32
 	Set     job.Set
 	Timed   []uint32
+	Others  int // whose time is set, and who have it already
 	By      string
 	Request job.Token
 }

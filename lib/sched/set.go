@@ -10,7 +10,7 @@ func (e SetBatch) apply(m *Machine) {
 	of := b.differs(&e.Set)
 	meant := b.those(e.Timed, e.Request, func(s job.State) bool { return !s.Over() })
 	timed := meant
-	if len(timed) > 0 && len(timed) == b.open {
+	if len(timed) > 0 && len(timed)+e.Others == b.open {
 		of.Time, timed = e.Set.Time, nil
 	}
 	rec := job.Record{Kind: job.KindSet, By: e.By, Request: e.Request}

@@ -46,6 +46,8 @@ func TestSets(t *testing.T) {
 			{1, Cancel{Ref: Ref{1, 0}}, "cancelled 1/0"},
 			{2, setTo(1, job.Set{Time: &hour}, 0, 1), "set 1/1"},
 			{3, setTo(1, job.Set{Time: &hour, Priority: &high}, 0, 1, 2), "set 1/all"},
+			{3, SetBatch{Batch: 1, Set: job.Set{Time: &hour}, Timed: []uint32{1}, Others: 1, By: "ana"}, "set 1/all"},
+			{3, SetBatch{Batch: 1, Set: job.Set{Time: &hour}, Timed: []uint32{1}, By: "ana"}, "set 1/1"},
 			{4, SetBatch{Batch: 1, Set: job.Set{MaxRunning: &one}, Request: "q"}, "set 1/all"},
 			{5, SetBatch{Batch: 1, Set: job.Set{MaxRunning: &none}, Request: "q"}, ""},
 			{6, Cancel{Ref: Ref{1, 1}}, "cancelled 1/1"},
