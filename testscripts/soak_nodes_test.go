@@ -95,6 +95,7 @@ type idleMachine struct{}
 func (idleMachine) Boot() (string, error)                   { return "boot", nil }
 func (idleMachine) Cgroup(string) (string, error)           { return "", errors.ErrUnsupported }
 func (idleMachine) Alive(string) (bool, error)              { return false, nil }
+func (idleMachine) Holder(string) (int, error)              { return 0, errors.ErrUnsupported }
 func (idleMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
 func (idleMachine) AwaitFree(context.Context, string) error { return nil }
 func (idleMachine) Still(string, string, bool) error        { return nil }

@@ -136,7 +136,7 @@ func (m *machine) settings(dir string) (all []noded.Settings, err error) {
 	cores := noded.Deal(proc.CPUs(), cpus)
 	for i, p := range m.parts {
 		s := m.all
-		s.Name, s.Offer, s.Most, s.Cores = p.Name, p.Offer, p.Most, cores[i]
+		s.Name, s.Offer, s.Most, s.Cores, s.Nodes = p.Name, p.Offer, p.Most, cores[i], len(m.parts)
 		s.Log = m.all.Log.With("node", string(p.Name))
 		if s.Dir, err = partDir(dir, p.Name); err != nil {
 			return nil, err
@@ -166,11 +166,16 @@ func (m *machine) key(s *noded.Settings) error {
 	return err
 }
 
-// partDir is the directory of a node of a machine, which it makes if it is not there.
+// partDir is the directory of a node of a machine, which it makes if it is not there,
+// so that others come through it to the place of pauses.
 func partDir(dir string, name node.Name) (string, error) {
 	dir = filepath.Join(dir, pause.Parts)
 	for _, d := range []string{dir, filepath.Join(dir, string(name))} {
-		if err := os.Mkdir(d, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		err := os.Mkdir(d, 0o711)
+		if err == nil {
+			err = os.Chmod(d, 0o711) // whatever the umask says
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
 	}

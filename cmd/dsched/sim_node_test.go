@@ -120,6 +120,8 @@ func (d *nodeDaemon) Alive(dir string) (bool, error) {
 	return d.order(dir) != nil, nil
 }
 
+func (d *nodeDaemon) Holder(string) (int, error) { return 0, errors.New("simulated") }
+
 func (d *nodeDaemon) Memory(int64) (*proc.MemoryUse, error) { return &proc.MemoryUse{}, nil }
 
 func (d *nodeDaemon) AwaitFree(ctx context.Context, dir string) error {

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -28,7 +29,7 @@ func (in *Inventory) Parts(f *node.File) (all []*Inventory, err error) {
 			return nil, p.Mistake("memory", "the machine offers %s: give its nodes less", unit.FormatBytes(in.Offer.Memory))
 		}
 		if in.Offer.Memory > 0 {
-			part.Most = min(part.Offer.Memory, in.Most)
+			part.Most = in.part(part.Offer.Memory)
 			if memory -= part.Offer.Memory; memory < 0 {
 				return nil, p.Mistake("memory", "the nodes have %s more together than the %s that the machine offers: give them less", unit.FormatBytes(-memory), unit.FormatBytes(in.Offer.Memory))
 			}
@@ -40,6 +41,14 @@ func (in *Inventory) Parts(f *node.File) (all []*Inventory, err error) {
 		all = append(all, part)
 	}
 	return all, nil
+}
+
+// part is how much memory the jobs of a node may have together that is offered so much
+// of this: as much of what all jobs of the machine may have.
+func (in *Inventory) part(memory int64) int64 {
+	hi, lo := bits.Mul64(uint64(in.Most), uint64(memory))
+	part, _ := bits.Div64(hi, lo, uint64(in.Offer.Memory))
+	return int64(part)
 }
 
 // own is the GPUs of a part, and its words.

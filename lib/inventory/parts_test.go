@@ -29,6 +29,9 @@ func TestParts(t *testing.T) {
 		var got []string
 		parts, err := whole.Parts(parse(text))
 		for _, p := range parts {
+			if want := p.Offer.Memory / 16 * 15; p.Most != want {
+				t.Errorf("%s: the jobs of %s may have %d together, want %d", text, p.Name, p.Most, want)
+			}
 			got = append(got, string(p.Name)+": "+p.Words())
 			if p.Most > p.Offer.Memory || p.Offer.Arch != "x86_64" {
 				t.Errorf("%s: %+v", text, p)

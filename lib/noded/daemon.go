@@ -43,6 +43,7 @@ type Settings struct {
 	Env   []string   // what jobs get of the daemon's environment
 	Path  string     // PATH
 	Cores []int      // the numbers of the cpus that jobs may run on; nil: those that this process may
+	Nodes int        // that this machine is, this one among them; 0: only this one
 	Caps  *desk.Caps // nil: the disk is not looked at
 	Log   *slog.Logger
 	Once  bool   // the daemon ends with its first session
@@ -222,7 +223,7 @@ type attempt struct {
 	savedBytes int64         // that takes of the disk
 
 	has     *share // when it runs
-	pid     int    // of its supervisor, if this daemon has started it
+	pid     int    // of its supervisor; 0: not known yet
 	begun   int    // in which order it was
 	putBack bool   // it is to be given back, for want of memory
 	alone   bool   // nobody else had anything of the node when it ended

@@ -93,7 +93,7 @@ func (n *daemon) refuse() {
 func (s *Settings) bound() {
 	missing := []string{"processes", "memory"}
 	if s.cgroup != "" {
-		missing = proc.Bound(s.cgroup, mostProcesses(), (&Given{Offer: s.Offer, Most: s.Most}).most())
+		missing = proc.Bound(s.cgroup, s.mostProcesses(), (&Given{Offer: s.Offer, Most: s.Most}).most())
 	}
 	s.bounds = !slices.Contains(missing, "memory")
 	if len(missing) > 0 {
@@ -101,7 +101,11 @@ func (s *Settings) bound() {
 	}
 }
 
-func mostProcesses() int64 { return max(256, 3*proc.MaxThreads()/4) }
+// mostProcesses is how many processes all jobs of the node may have together: its part
+// of three quarters of what the machine can have.
+func (s *Settings) mostProcesses() int64 {
+	return max(256, 3*proc.MaxThreads()/4/int64(max(1, s.Nodes)))
+}
 
 // rebound bounds the jobs anew. Where the new bound could be less than what runs
 // has, and the kernel would kill for it, that is done when nothing runs.
@@ -112,6 +116,6 @@ func (n *daemon) rebound() {
 	}
 	if most > n.bounded || len(n.held) == 0 {
 		n.bounded = most
-		proc.Bound(n.cgroup, mostProcesses(), most)
+		proc.Bound(n.cgroup, n.mostProcesses(), most)
 	}
 }

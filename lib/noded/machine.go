@@ -18,6 +18,7 @@ type Machine interface {
 	NewSlot() (Slot, error)                                                                          // [proc.NewSlot]
 	Alive(dir string) (bool, error)                                                                  // [proc.Alive]
 	AwaitFree(ctx context.Context, dir string) error                                                 // [proc.AwaitFree]
+	Holder(dir string) (pid int, err error)                                                          // [proc.HolderPid]
 	Memory(most int64) (*proc.MemoryUse, error)                                                      // [proc.Memory]
 	StopHeld(dir string) error                                                                       // [proc.StopHeld]
 	Still(place, token string, still bool) error                                                     // [pause.PutFor], and what ends that
@@ -41,6 +42,7 @@ type thisMachine struct {
 func (thisMachine) Boot() (string, error)              { return proc.Boot() }
 func (thisMachine) Cgroup(node string) (string, error) { return proc.CgroupParent(node) }
 func (thisMachine) Alive(dir string) (bool, error)     { return proc.Alive(dir) }
+func (thisMachine) Holder(dir string) (int, error)     { return proc.HolderPid(dir) }
 func (m thisMachine) Memory(most int64) (*proc.MemoryUse, error) {
 	return proc.Memory(absolute(m.dir), most)
 }

@@ -138,21 +138,43 @@ func (n *daemon) measureFirst() {
 
 // measure looks once, and gives the one back that began last if memory runs low.
 func (n *daemon) measure() {
+	n.findAdopted()
 	var most int64
-	n.do(func() { most = n.memory() - n.memory()/memoryMark })
+	var begun int
+	n.do(func() { most, begun = n.memory()-n.memory()/memoryMark, n.meter.begun })
 	use, err := n.Machine.Memory(most)
 	if err != nil {
 		n.Log.Warn("it cannot be seen how much memory jobs use", "why", err)
 		return
 	}
-	n.do(func() { n.measured(use) })
+	n.do(func() { n.measured(use, begun) })
 }
 
-func (n *daemon) measured(use *proc.MemoryUse) {
+// findAdopted finds the supervisors of attempts that an earlier daemon began, as soon as
+// they say of themselves who they are.
+func (n *daemon) findAdopted() {
+	var unknown []*attempt
+	n.do(func() {
+		for _, a := range n.attempts {
+			if a.adopted && a.pid == 0 {
+				unknown = append(unknown, a)
+			}
+		}
+	})
+	for _, a := range unknown {
+		if pid, err := n.Machine.Holder(a.Dir); err == nil {
+			n.do(func() { a.pid = pid })
+		}
+	}
+}
+
+// measured takes in a look at the memory, before which so many attempts were begun: what
+// is below the supervisor of a later one may be of the one that it had before.
+func (n *daemon) measured(use *proc.MemoryUse, begun int) {
 	n.meter.looked, n.meter.free, n.meter.other = true, use.Free, use.Sum()
 	var running []*attempt
 	for _, a := range n.attempts {
-		if !a.running || a.has == nil {
+		if !a.running || a.has == nil || a.begun > begun {
 			continue
 		}
 		running = append(running, a)

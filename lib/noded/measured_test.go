@@ -3,6 +3,7 @@ package noded
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 
@@ -57,7 +58,7 @@ func (r *meterRig) uses(name string, n float64) {
 // look measures, and returns who was ended by it, and why.
 func (r *meterRig) look() string {
 	clear(r.ended)
-	r.measured(&r.use)
+	r.measured(&r.use, r.meter.begun)
 	all := ""
 	for name, err := range r.ended {
 		a := r.attempts[job.Token(name)]
@@ -171,6 +172,55 @@ func TestMeasuredStays(t *testing.T) {
 	}
 	r.over("a/0")
 	r.expect(r.look(), "")
+}
+
+// What a supervisor had for the attempt before is not what the next one uses.
+func TestMeasuredBefore(t *testing.T) {
+	r := newMeterRig(t)
+	r.begin("a/0", nil)
+	r.uses("a/0", 3)
+	seen, begun := proc.MemoryUse{Of: maps.Clone(r.use.Of), Free: r.use.Free}, r.meter.begun
+	pid := r.attempts["a/0"].pid
+	r.over("a/0")
+	r.begin("b/0", nil)
+	r.attempts["b/0"].pid = pid
+	r.measured(&seen, begun)
+	if known := r.meter.known["lab/b"]; known != 0 {
+		t.Errorf("a job of the next batch is taken to use %d bytes", known)
+	}
+}
+
+// An adoptedMachine is one on which a supervisor of an earlier daemon has 2 GiB.
+type adoptedMachine struct{ bareMachine }
+
+func (adoptedMachine) Holder(string) (int, error) { return 42, nil }
+func (adoptedMachine) Memory(int64) (*proc.MemoryUse, error) {
+	return &proc.MemoryUse{Of: map[int]int64{42: 2 * gib}, Free: 6 * gib}, nil
+}
+
+// What an earlier daemon began is measured, too, and counts once.
+func TestMeasuredAdopted(t *testing.T) {
+	r := newMeterRig(t)
+	r.begin("a/0", nil)
+	a := r.attempts["a/0"]
+	a.pid, a.begun, a.adopted, a.has.batch = 0, 0, true, "lab/a"
+	r.Machine, r.acts, r.daemon.over = adoptedMachine{}, make(chan func()), make(chan struct{})
+	go func() {
+		defer close(r.daemon.over)
+		r.measure()
+	}()
+	for {
+		select {
+		case act := <-r.acts:
+			act()
+			continue
+		case <-r.daemon.over:
+		}
+		break
+	}
+	if a.has.uses != 2*gib || r.meter.other != 0 || r.unused() != 6*gib {
+		t.Errorf("it uses %d bytes, others %d, and %d are free", a.has.uses, r.meter.other, r.unused())
+	}
 }
 
 // The last one goes only if there is not enough for it alone, and has failed.

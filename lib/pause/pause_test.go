@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/durable"
 )
 
 var noon = Clock{Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Uptime: 100 * time.Hour, Boot: "b1"}
@@ -443,6 +445,31 @@ func TestKeep(t *testing.T) {
 	now.Now, now.Uptime = c.Now.Add(2*time.Hour), c.Uptime+2*time.Hour
 	if s := (State{At: now, Lost: []string{"/lost"}}).Keep(before); len(s.Live) > 0 {
 		t.Errorf("after its time: %v", s.Live)
+	}
+}
+
+// What an attempt stands still by is not lost where the disk takes no more: it is not
+// written again, and only made durable.
+func TestPutForOnAFullDisk(t *testing.T) {
+	place := t.TempDir()
+	token := "00112233445566778899aabbccddeeff"
+	p := Pause{Made: clock(t).Now, Attempt: token}
+	if err := PutFor(place, p); err != nil {
+		t.Fatal(err)
+	}
+	synced := 0
+	defer durable.Observe(&durable.Observer{
+		Step: func(string) error { return unix.ENOSPC },
+		Sync: func(*os.File, bool) error { synced++; return nil },
+	})()
+	if err := PutFor(place, p); err != nil || synced != 2 {
+		t.Errorf("put again: %v, %d syncs", err, synced)
+	}
+	if err := PutFor(place, Pause{Made: p.Made, Attempt: token[:16] + token[:16]}); !NoRoom(err) {
+		t.Errorf("of another attempt with the same name: %v", err)
+	}
+	if s, err := Read(clock(t), []string{place}, "", nil); err != nil || !s.For(token).Frozen() {
+		t.Errorf("after that: %+v, %v", s, err)
 	}
 }
 

@@ -47,7 +47,8 @@ func Put(place string, p Pause) (Pause, error) {
 }
 
 // PutFor puts the pause of one attempt into a place, unless it is there. The attempt
-// is named by at least 16 hexadecimal digits.
+// is named by at least 16 hexadecimal digits. When it returns nil the pause is on the
+// disk; with an error what was there before is there still.
 func PutFor(place string, p Pause) error {
 	b, err := p.Encode()
 	if err != nil {
@@ -57,10 +58,22 @@ func PutFor(place string, p Pause) error {
 	if _, ok := ownerOf(id); !ok {
 		return fmt.Errorf("%.100q names no attempt", p.Attempt)
 	}
-	if err := durable.WriteFile(filepath.Join(place, id), b, 0o644); err != nil {
-		return errors.Join(err, gone(os.Remove(filepath.Join(place, id))))
+	path := filepath.Join(place, id)
+	if !isFor(path, p.Attempt) {
+		return durable.WriteFile(path, b, 0o644)
 	}
-	return nil
+	return errors.Join(durable.SyncFile(path), durable.SyncDir(place))
+}
+
+// isFor says whether a file of this process's user is the pause of an attempt.
+func isFor(path, attempt string) bool {
+	b, info, err := readSmallOf(path, maxFile)
+	st, ok := sysOf(info, err)
+	if !ok || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	p, err := Decode(b)
+	return err == nil && p.Attempt == attempt
 }
 
 // RemoveFor removes what PutFor has put, if it is there.

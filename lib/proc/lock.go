@@ -113,38 +113,48 @@ func parseHolder(b []byte, boot string) (Holder, error) {
 	return h, nil
 }
 
-// holder is who holds the lock of dir, opened as a pidfd. The lock is seen held
+// holder is who holds the lock of dir, opened as a pidfd, and by its number. The lock is seen held
 // after the process was opened, so the pid is not one left from an earlier
 // holder.
-func holder(dir string) (int, error) {
+func holder(dir string) (fd, pid int, err error) {
 	boot, err := Boot()
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	b, err := os.ReadFile(filepath.Join(dir, LockFile))
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	h, err := parseHolder(b, boot)
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
-	fd, err := openSame(h.Pid, h.Start)
+	fd, err = openSame(h.Pid, h.Start)
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	if alive, err := Alive(dir); err != nil || !alive {
 		unix.Close(fd)
-		return -1, errors.Join(err, errNotSame)
+		return -1, 0, errors.Join(err, errNotSame)
 	}
-	return fd, nil
+	return fd, h.Pid, nil
+}
+
+// HolderPid is the process id of the supervisor that holds the lock of dir, whoever
+// started it. It is an error as long as that has not begun with its order.
+func HolderPid(dir string) (int, error) {
+	fd, pid, err := holder(dir)
+	if err != nil {
+		return 0, fmt.Errorf("%s: cannot be seen: %w", dir, err)
+	}
+	return pid, unix.Close(fd)
 }
 
 // StopHeld asks the supervisor that holds the lock of dir, whoever started it,
 // to stop its order, with the order's grace time. It is for orders taken over
 // from an earlier daemon; the lock says when it is done.
 func StopHeld(dir string) error {
-	fd, err := holder(dir)
+	fd, _, err := holder(dir)
 	if err != nil {
 		return fmt.Errorf("%s: cannot stop: %w", dir, err)
 	}
@@ -155,7 +165,7 @@ func StopHeld(dir string) error {
 // LookHeld asks the supervisor that holds the lock of dir, whoever started it, to
 // look at the pauses, as [Slot.Look] does.
 func LookHeld(dir string) error {
-	fd, err := holder(dir)
+	fd, _, err := holder(dir)
 	if err != nil {
 		return fmt.Errorf("%s: cannot ask: %w", dir, err)
 	}
@@ -174,7 +184,7 @@ func AwaitFree(ctx context.Context, dir string) error {
 			return err
 		}
 		turn, cancel := context.WithTimeout(ctx, wait)
-		if fd, err := holder(dir); err == nil {
+		if fd, _, err := holder(dir); err == nil {
 			awaitExit(turn, fd)
 		} else {
 			<-turn.Done()
