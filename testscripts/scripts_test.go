@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +128,11 @@ func condition(name string) (bool, error) {
 		return raceEnabled, nil
 	case "full":
 		return full(), nil
+	case "cpus":
+		if runtime.NumCPU() < 2 {
+			return false, fullError(errors.New("there is one cpu, and two are needed"))
+		}
+		return true, nil
 	case "loop":
 		return loopDevices()
 	case "nss":

@@ -88,10 +88,15 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	in.tellLacks(log)
 	settings.Pausers = pausers(ctx, file, log)
+	changes := make([]chan noded.Given, max(1, len(in.parts)))
+	for i := range changes {
+		changes[i] = make(chan noded.Given)
+	}
+	settings.Changes = changes[0]
 	again := &reread{file: file, args: c.Args, dir: *dir, source: source, log: log}
-	settings.Changes = again.watch(ctx)
+	again.watch(ctx, changes)
 	proc.Precious()
-	m := machine{c: c, all: settings, file: file, head: cmp.Or(*head, file.Head), insecure: *insecure, parts: in.parts, again: again}
+	m := machine{c: c, all: settings, file: file, head: cmp.Or(*head, file.Head), insecure: *insecure, parts: in.parts, changes: changes}
 	switch {
 	case len(in.parts) > 0 && *carried:
 		return cli.Usagef("with -stdio the machine is one node: take \"nodes\" out of its node.yaml, or have it dial the head")

@@ -30,7 +30,7 @@ type machine struct {
 	head     string // that the option or the file names
 	insecure bool
 	parts    []*inventory.Inventory
-	again    *reread
+	changes  []chan noded.Given // of each node
 }
 
 // serve is the life of all nodes of the machine: until ctx ends, or the first of them
@@ -58,7 +58,6 @@ func (m *machine) serve(ctx context.Context) error {
 	var up atomic.Int64
 	var nodes sync.WaitGroup
 	ended := make([]error, len(settings))
-	m.follow(ctx, settings)
 	for i := range settings {
 		s := &settings[i]
 		s.Up = func() {
@@ -92,37 +91,10 @@ func (m *machine) one(ctx context.Context, s *noded.Settings) (err error) {
 	return noded.Run(ctx, *s)
 }
 
-// follow has each node go by its part of what the file says when it is read again.
-func (m *machine) follow(ctx context.Context, settings []noded.Settings) {
-	var to []chan noded.Given
-	for i := range settings {
-		to = append(to, make(chan noded.Given))
-		settings[i].Changes = to[i]
-	}
-	go func() {
-		for {
-			select {
-			case g := <-m.all.Changes:
-				for i, p := range m.again.parts {
-					part := g
-					part.Offer, part.Most, part.Caps = p.Offer, p.Most, m.caps(g.Caps)
-					select {
-					case to[i] <- part:
-					case <-ctx.Done():
-						return
-					}
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-}
-
-// caps is what a node may use of the disk, when the machine may use so much.
-func (m *machine) caps(of *desk.Caps) *desk.Caps {
+// capsOf is what a node may use of the disk, when a machine of so many may use so much.
+func capsOf(of *desk.Caps, nodes int) *desk.Caps {
 	caps := *of
-	caps.Cache /= int64(len(m.parts))
+	caps.Cache /= int64(nodes)
 	return &caps
 }
 
@@ -141,7 +113,7 @@ func (m *machine) settings(dir string) (all []noded.Settings, err error) {
 		if s.Dir, err = partDir(dir, p.Name); err != nil {
 			return nil, err
 		}
-		s.Caps = m.caps(m.all.Caps)
+		s.Caps, s.Changes = capsOf(m.all.Caps, len(m.parts)), m.changes[i]
 		if err := m.key(&s); err != nil {
 			return nil, err
 		}

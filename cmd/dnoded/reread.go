@@ -20,14 +20,13 @@ type reread struct {
 	dir    string
 	source *inventory.Source
 	log    *slog.Logger
-	parts  []*inventory.Inventory // of what was said last
+	parts  []*inventory.Inventory // of what was said last; of the goroutine that watches
 }
 
-// watch is how the node changes from now on.
-func (r *reread) watch(ctx context.Context) <-chan noded.Given {
+// watch tells each node of the machine how it changes from now on.
+func (r *reread) watch(ctx context.Context, nodes []chan noded.Given) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGHUP)
-	changes := make(chan noded.Given)
 	go func() {
 		defer signal.Stop(asked)
 		for {
@@ -40,14 +39,25 @@ func (r *reread) watch(ctx context.Context) <-chan noded.Given {
 			if g == nil {
 				continue
 			}
-			select {
-			case changes <- *g:
-			case <-ctx.Done():
-				return
+			for i, to := range nodes {
+				select {
+				case to <- *r.of(g, i):
+				case <-ctx.Done():
+					return
+				}
 			}
 		}
 	}()
-	return changes
+}
+
+// of is what of g is for a node of the machine: its part, where there are several.
+func (r *reread) of(g *noded.Given, i int) *noded.Given {
+	if len(r.parts) == 0 {
+		return g
+	}
+	part, p := *g, r.parts[i]
+	part.Offer, part.Most, part.Caps = p.Offer, p.Most, capsOf(g.Caps, len(r.parts))
+	return &part
 }
 
 // again reads the file, and says what changes with it; nil if nothing does. With a

@@ -84,6 +84,11 @@ func (n *daemon) beginPauses(ctx context.Context) {
 		next = time.Second
 	}
 	n.setPause(st)
+	for _, q := range p.last.Of {
+		if q.Place == pause.OwnPlace(n.desk.Dir()) {
+			n.standsStill(n.attempts[job.Token(q.Attempt)])
+		}
+	}
 	if len(p.last.Of) > 0 {
 		tell(n.patienceNews) // some may be of attempts that are over
 	}

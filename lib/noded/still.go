@@ -40,6 +40,17 @@ func (n *daemon) stand(a *attempt, still bool) {
 	n.keepWord(a)
 }
 
+// standsStill takes up an attempt that an earlier daemon had stand still, so that the
+// head hears of it as it is. One that is not here, or over, is nil, or left as it is.
+func (n *daemon) standsStill(a *attempt) {
+	if a == nil || !a.started || a.result != nil {
+		return
+	}
+	if a.told, a.still = true, true; a.running {
+		a.phase = n.runPhase(a)
+	}
+}
+
 // lengthen has an attempt run for longer than it was to, as the head says: in seconds,
 // 0 is as long as it likes. None is made shorter.
 func (n *daemon) lengthen(a *attempt, seconds int64) {

@@ -56,9 +56,11 @@ func TestStandsStill(t *testing.T) {
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	stop()
 	stop = h.live(dir, nil)
-	s, _ = h.session()
+	s, items := h.session()
+	if len(items) != 1 || items[0].Phase != wire.Paused {
+		t.Errorf("a daemon that is started anew lists %+v", items)
+	}
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
-	s.phase(wire.Paused)
 	stop()
 	if !stills(t, dir, 1)() {
 		t.Error("a daemon that ends lets it go on")
