@@ -1,17 +1,16 @@
 package proc
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
+	"strconv"
+	"strings"
 )
 
-// A MemoryUse is who has how much of the main memory, in bytes.
+// A MemoryUse is who has how much of the memory, in bytes.
 type MemoryUse struct {
-	Of   map[int]int64 // what is below each supervisor, by its process id
-	Free int64         // that the machine could still give to processes
+	Of   map[int]int64 // what is below each supervisor, by its process id; in swap space, too
+	Free int64         // main memory that the machine could still give to processes
 }
 
 // Sum is what all have that are below supervisors.
@@ -33,36 +32,67 @@ func Memory(of string, most int64) (*MemoryUse, error) {
 		return nil, err
 	}
 	u := &MemoryUse{Of: make(map[int]int64, len(trees))}
-	if u.Free, err = available(); err != nil {
+	var swaps bool
+	if u.Free, swaps, err = available(); err != nil {
 		return nil, err
 	}
-	below := make(map[int][]int, len(trees))
+	below, swap := make(map[int][]int, len(trees)), map[int]int64{}
 	for _, t := range trees {
 		for _, n := range t.names {
 			below[t.PID] = append(below[t.PID], n.pid)
 		}
-		u.Of[t.PID] = resident(below[t.PID])
+		if swaps {
+			swap[t.PID] = swapped(below[t.PID])
+		}
+		u.Of[t.PID] = resident(below[t.PID]) + swap[t.PID]
 	}
 	if u.Sum() > most {
 		for pid, pids := range below {
-			u.Of[pid] = proportional(pids, u.Of[pid])
+			u.Of[pid] = proportional(pids, u.Of[pid]-swap[pid]) + swap[pid]
 		}
 	}
 	return u, nil
 }
 
 // available is how much memory the machine could give to processes without taking
-// some from others.
-func available() (int64, error) {
+// some from others. Swaps says that some of what they have is in swap space.
+func available() (free int64, swaps bool, err error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	for in := bufio.NewScanner(bytes.NewReader(b)); in.Scan(); {
-		var kib int64
-		if n, _ := fmt.Sscanf(in.Text(), "MemAvailable: %d kB", &kib); n == 1 && kib >= 0 && kib < 1<<43 {
-			return kib << 10, nil
-		}
+	return availableIn(string(b))
+}
+
+func availableIn(meminfo string) (free int64, swaps bool, err error) {
+	free, ok := kibOf(meminfo, "MemAvailable")
+	if !ok {
+		return 0, false, errors.New("/proc/meminfo does not say how much memory is available")
 	}
-	return 0, errors.New("/proc/meminfo does not say how much memory is available")
+	all, _ := kibOf(meminfo, "SwapTotal")
+	unused, _ := kibOf(meminfo, "SwapFree")
+	return free, all > unused, nil
+}
+
+// swapped is what processes have in swap space, in bytes, but for memory that is shared
+// by its name.
+func swapped(pids []int) (sum int64) {
+	for _, pid := range pids {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+		n, _ := kibOf(string(b), "VmSwap")
+		sum += n
+	}
+	return sum
+}
+
+// kibOf is what a file of the kernel says of name in KiB, in bytes: "name: n kB" on a
+// line that is not the first.
+func kibOf(text, name string) (bytes int64, ok bool) {
+	_, rest, ok := strings.Cut(text, "\n"+name+":")
+	f := strings.Fields(rest)
+	if !ok || len(f) == 0 {
+		return 0, false
+	}
+	kib, err := strconv.ParseInt(f[0], 10, 64)
+	return kib << 10, err == nil && kib >= 0 && kib < 1<<43
 }

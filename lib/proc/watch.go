@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -155,18 +154,14 @@ func proportional(pids []int, rough int64) (sum int64) {
 		if err == unix.ESRCH || os.IsNotExist(err) {
 			continue
 		}
-		_, pss, ok := strings.Cut(string(b), "\nPss:")
-		var kib int64
-		if f := strings.Fields(pss); ok && len(f) > 0 {
-			kib, _ = strconv.ParseInt(f[0], 10, 64)
-		}
+		pss, ok := kibOf(string(b), "Pss")
 		if err == nil && !ok {
 			continue // it has ended, or begins
 		}
 		if err != nil {
 			return rough
 		}
-		sum += kib << 10
+		sum += pss
 	}
 	return sum
 }
