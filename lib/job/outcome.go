@@ -28,6 +28,29 @@ func (o *Outcome) Words() string {
 	return "it ended, nobody knows how"
 }
 
+// lastTime stands before how a job ended that failed more than once.
+const lastTime = ", the last time: "
+
+// Retried is why a job has failed that failed so often, on these nodes, and at last as
+// the outcome tells.
+func (o *Outcome) Retried(times int, on string) string {
+	return fmt.Sprintf("failed %d times, on %s%s%s", times, on, lastTime, o.Words())
+}
+
+// Last is the reason of the attempt that was the last: Reason, without how often and
+// where the ones before it failed.
+func (o *Outcome) Last() string {
+	_, last, retried := strings.Cut(o.Reason, lastTime)
+	if !retried || !strings.HasPrefix(o.Reason, "failed ") {
+		return o.Reason
+	}
+	bare := Outcome{Exit: o.Exit, Signal: o.Signal}
+	if last == bare.Words() {
+		return ""
+	}
+	return last
+}
+
 // OwnLimit says that the attempt was ended for want of what its job itself had said
 // is enough: another one would end in the same way.
 func (o *Outcome) OwnLimit() bool {

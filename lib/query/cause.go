@@ -85,14 +85,16 @@ func (c *Causes) Add(r *job.Row, until time.Time) {
 	if r.State == job.Running || r.State == job.Done || r.State == job.Cancelled || !c.q.Match(r) {
 		return
 	}
+	reason := r.Reason
 	like := likeness{state: r.State, signal: r.Signal}
 	if r.Exit != nil {
 		like.exited, like.exit = true, *r.Exit
 	}
 	if r.State == job.Failed {
-		like.reason, like.said = cause.Like(r.Reason, r.Job), cause.Like(r.Said, r.Job)
+		reason = (&job.Outcome{Exit: r.Exit, Signal: r.Signal, Reason: r.Reason}).Last()
+		like.reason, like.said = cause.Like(reason, r.Job), cause.Like(r.Said, r.Job)
 	} else {
-		like.reason = r.Reason // in which numbers tell causes apart
+		like.reason = reason // in which numbers tell causes apart
 	}
 	f := c.by[like]
 	if f == nil && len(c.by) >= maxCauses {
@@ -100,7 +102,7 @@ func (c *Causes) Add(r *job.Row, until time.Time) {
 		f = c.by[like]
 	}
 	if f == nil {
-		f = &found{Cause{ID: r.ID, State: r.State, Exit: r.Exit, Signal: r.Signal, Reason: r.Reason, Said: r.Said}, map[string]int{}}
+		f = &found{Cause{ID: r.ID, State: r.State, Exit: r.Exit, Signal: r.Signal, Reason: reason, Said: r.Said}, map[string]int{}}
 		if r.State != job.Failed {
 			f.Said = ""
 		}

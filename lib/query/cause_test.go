@@ -29,6 +29,24 @@ func causes(t *testing.T, rows []*job.Row, args ...string) *Causes {
 	return c
 }
 
+// Jobs that were tried again have the cause of their last attempt, wherever and however
+// often they failed before.
+func TestCausesOfRetried(t *testing.T) {
+	tried := func(name, node, reason string) *job.Row {
+		r := failing(name, 1, node, "")
+		r.Reason = reason
+		return r
+	}
+	rows := []*job.Row{
+		tried("a", "ws1", "failed 2 times, on ws2 and ws1, the last time: exit 1"),
+		tried("b", "ws3", "failed 3 times, on ws2, ws1 and ws3, the last time: exit 1"), failing("c", 1, "ws1", ""),
+		tried("d", "ws1", "failed 2 times, on ws2 and ws1, the last time: time limit"), tried("e", "ws1", "time limit")}
+	got := causes(t, rows, "m/c").Rows()
+	if len(got) != 2 || got[0].Jobs != 3 || got[0].Reason != "" || got[1].Jobs != 2 || got[1].Reason != "time limit" {
+		t.Errorf("causes are %+v", got)
+	}
+}
+
 // Causes are told apart by how jobs ended, and not by the numbers in what they said.
 func TestCauses(t *testing.T) {
 	waits := *failing("w", 0, "", "")

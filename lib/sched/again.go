@@ -2,7 +2,6 @@ package sched
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -84,7 +83,7 @@ func (m *Machine) roomier(a *attempt) bool {
 
 // told is why a job has failed that failed before: how often, where, and how at last.
 func (t *trial) told(p *peer, last *job.Outcome) string {
-	return fmt.Sprintf("failed %d times, on %s, the last time: %s", t.fails+1, nodes(with(t.on, p)), last.Words())
+	return last.Retried(t.fails+1, nodes(with(t.on, p)))
 }
 
 // nodes is the names of some nodes, as a sentence has them.
