@@ -117,11 +117,11 @@ func (m *Machine) answerSettled(p *peer, n *settledNote, token job.Token, ended 
 // answerRunning answers a node that connects and has an attempt that is not
 // over.
 func (m *Machine) answerRunning(a *attempt) {
-	b, session := m.batches[a.ref.Batch], a.peer.session
+	b := m.batches[a.ref.Batch]
 	m.adopt(a, true)
 	switch {
 	case a.current:
-		m.do(Keep{session, a.token, b.still(a.ref.Job)})
+		m.tellWay(a)
 	case a.void:
 		m.stop(a, "its job is over")
 	case a.phase == Waiting && b.state[a.ref.Job] == job.Running:
@@ -129,7 +129,7 @@ func (m *Machine) answerRunning(a *attempt) {
 	case (a.phase == Waiting || a.phase == Sending) && b.state[a.ref.Job] == job.Held:
 		m.stop(a, "its job is held")
 	default:
-		m.do(Keep{session, a.token, b.still(a.ref.Job)})
+		m.tellWay(a)
 	}
 }
 
@@ -242,7 +242,7 @@ func good(r *Result) bool {
 func (m *Machine) ended(a *attempt, r Result) {
 	b := m.batches[a.ref.Batch]
 	switch {
-	case a.recalled || a.stopped || r.Unstarted && b.still(a.ref.Job):
+	case a.recalled || a.stopped || r.Unstarted && (a.stilled || b.still(a.ref.Job)):
 	case r.Evicted && r.NoRoom:
 		m.noRoom(b, a.peer, r.Reason)
 	case r.Evicted:

@@ -58,12 +58,13 @@ func (m *Machine) Holds(ref Ref, release, freeze bool) bool {
 	return false
 }
 
-// released has the attempts go on that stood still with jobs which are queued again.
+// released has the attempts go on that stood still with jobs which are queued again,
+// and those count that have ended well meanwhile.
 func (m *Machine) released(b *batch, jobs []uint32) {
 	if len(b.of) > 0 {
 		for _, i := range jobs {
 			for a := b.of[i]; a != nil; a = a.next {
-				m.adopt(a, a.result == nil && !a.stopped && a.peer.session != 0 && a.listed == a.peer.session)
+				m.adopt(a, (a.result == nil || good(a.result)) && !a.stopped && a.peer.session != 0 && a.listed == a.peer.session)
 			}
 			m.tellKept(b, i)
 		}
@@ -90,9 +91,16 @@ func (b *batch) still(i uint32) bool {
 func (m *Machine) tellKept(b *batch, i uint32) {
 	for a := b.of[i]; a != nil; a = a.next {
 		if a.result == nil && !a.void && a.peer.session != 0 && a.listed == a.peer.session {
-			m.do(Keep{a.peer.session, a.token, b.still(i)})
+			m.tellWay(a)
 		}
 	}
+}
+
+// tellWay tells the node of an attempt how it goes on.
+func (m *Machine) tellWay(a *attempt) {
+	still := m.batches[a.ref.Batch].still(a.ref.Job)
+	a.stilled = a.stilled || still
+	m.do(Keep{a.peer.session, a.token, still})
 }
 
 // foldFreeze takes in what a record says of whether the attempts of a job stand still.

@@ -138,6 +138,7 @@ type attempt struct {
 	active   bool          // its cpus are counted; else it waits for room on the node, or has ended
 	recalled bool
 	stopped  bool
+	stilled  bool          // its node was told that it stands still, and hands it back if it has not begun
 	result   *Result       // it has ended
 	moving   bool          // granted
 	stranded bool          // no room for its result
