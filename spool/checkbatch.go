@@ -301,6 +301,9 @@ func (b *batchLook) fold(rec *job.Record) (why string) {
 	if b.index == nil {
 		return ""
 	}
+	if why := unset(rec); why != "" {
+		return why
+	}
 	if rec.Job == "" && rec.Kind.Whole() {
 		foldAll(b.states, rec)
 		return ""

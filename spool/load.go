@@ -256,6 +256,9 @@ func (b *Batch) first(l *logReader) (named job.BatchID, err error) {
 	case rec.Batch.Name() == "" || rec.Head.Jobs < 0 || rec.Head.Jobs > MaxJobs:
 		return "", l.problem("the first line makes no sense")
 	}
+	if err := rec.Head.Spec.CheckOrder(); err != nil {
+		return "", l.problem(err.Error())
+	}
 	b.Head, b.Submitted, b.Jobs, b.seq = *rec.Head, rec.Time, rec.Head.Jobs, rec.Seq
 	return rec.Batch, nil
 }
@@ -369,8 +372,22 @@ func into(kind job.Kind) string {
 	return "attempts"
 }
 
+// unset is why what a record sets of jobs cannot be; "" if it can.
+func unset(rec *job.Record) (why string) {
+	if rec.Set == nil {
+		return ""
+	}
+	if err := rec.Set.Check(); err != nil {
+		return "what it sets cannot be: " + err.Error()
+	}
+	return ""
+}
+
 // fold makes rec's move, or says why it cannot.
 func fold(states []job.State, x *index, rec *job.Record) (why string) {
+	if why := unset(rec); why != "" {
+		return why
+	}
 	if rec.Job == "" && rec.Kind.Whole() {
 		foldAll(states, rec)
 		return ""

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -239,7 +240,12 @@ func TestJ24AndOtherDamage(t *testing.T) {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	record := func(rec job.Record) []byte { return appendRecord(nil, &rec) }
+	far := math.MaxInt
+	setFar := &job.Set{Priority: &far}
 	for what, bad := range map[string][]byte{
+		"a set of a job":     join(text, record(job.Record{Seq: 99, Kind: job.KindSet, Job: "a", Set: setFar})),
+		"a set of all":       join(text, record(job.Record{Seq: 99, Kind: job.KindSet, Set: setFar})),
+		"the first priority": join(summed(bytes.Replace(lines[0], []byte(`"spec":{`), []byte(`"spec":{"priority":-9223372036854775808,`), 1)), lines[1]),
 		"bad before good":    join(lines[0], lines[1], []byte("{\"seq\":\n"), lines[3]),
 		"zeros before good":  join(lines[0], lines[1], make([]byte, 100), lines[3]),
 		"a line twice":       join(lines[0], lines[1], lines[1]),

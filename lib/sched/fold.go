@@ -29,6 +29,11 @@ func (m *Machine) Replay(ref Ref, rec *job.Record) error {
 // fold takes a record into the state that lasts. It is the only code that
 // changes that state, for live events and for replay alike.
 func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
+	if rec.Set != nil {
+		if err := rec.Set.Check(); err != nil {
+			return fmt.Errorf("what it sets cannot be: %w", err)
+		}
+	}
 	if ref.Job == AllJobs {
 		return m.foldAll(b, rec)
 	}

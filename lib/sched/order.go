@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -151,15 +152,7 @@ type lane struct {
 // queueOrder orders the queues of a lane. Those of one batch are in no order that
 // counts.
 func queueOrder(q, r *queue) int {
-	switch {
-	case q.b.priority != r.b.priority:
-		return r.b.priority - q.b.priority
-	case q.b.num < r.b.num:
-		return -1
-	case q.b.num > r.b.num:
-		return 1
-	}
-	return q.index - r.index
+	return cmp.Or(cmp.Compare(r.b.priority, q.b.priority), cmp.Compare(q.b.num, r.b.num), cmp.Compare(q.index, r.index))
 }
 
 // lane is the place of an owner's lane in the class, or -1.

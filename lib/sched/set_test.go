@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -9,6 +10,26 @@ import (
 
 func setTo(batch uint32, s job.Set, timed ...uint32) Event {
 	return SetBatch{Batch: batch, Set: s, Timed: timed, By: "ana"}
+}
+
+// What no person could have set is no record of ours, and changes nothing.
+func TestSetDamaged(t *testing.T) {
+	r := newRig(t, Config{})
+	add := asks(1, 1, 2, 0, 0)
+	add.Replay = true
+	r.m.Apply(add, 0)
+	far, long := math.MaxInt, int64(-1)
+	for _, s := range []job.Set{{Priority: &far}, {Time: &long}, {}} {
+		for _, i := range []uint32{0, AllJobs} {
+			if err := r.m.Replay(Ref{1, i}, &job.Record{Kind: job.KindSet, Set: &s}); err == nil || r.m.batches[1].priority != 0 {
+				t.Errorf("%+v of job %d: %v", s, i, err)
+			}
+		}
+	}
+	least, most := &queue{b: &batch{priority: math.MinInt}}, &queue{b: &batch{priority: math.MaxInt}}
+	if queueOrder(most, least) >= 0 || queueOrder(least, most) <= 0 {
+		t.Error("the least priority goes before the greatest")
+	}
 }
 
 func TestSets(t *testing.T) {
