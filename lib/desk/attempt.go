@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -65,6 +66,7 @@ const (
 	manifestFile = "manifest.jsonl"
 	beforeFile   = "before.jsonl"
 	limitFile    = "limit"
+	endingFile   = "ending"
 	savedDir     = "saved"
 )
 
@@ -271,6 +273,22 @@ func (a *Attempt) SetStarted(s *Started) error { return setStarted(a.Dir, s) }
 // limit. A limit is not made shorter by it.
 func (a *Attempt) SetLimit(seconds int64) error {
 	return durable.WriteFile(filepath.Join(a.Dir, limitFile), []byte(strconv.FormatInt(seconds, 10)+"\n"), 0o600)
+}
+
+// SetEnding keeps why an attempt that runs is about to be ended for want of memory, for
+// the daemon that comes next in this boot: it is not durable.
+func (a *Attempt) SetEnding(why string) error {
+	return os.WriteFile(filepath.Join(a.Dir, endingFile), []byte(why+"\n"), 0o600)
+}
+
+// Ending is what SetEnding kept, without which it is empty.
+func (a *Attempt) Ending() string {
+	b, err := os.ReadFile(filepath.Join(a.Dir, endingFile))
+	why, whole := strings.CutSuffix(string(b), "\n")
+	if err != nil || !whole {
+		return ""
+	}
+	return why
 }
 
 // Unstart takes SetStarted back: nothing of the attempt ran.

@@ -227,7 +227,7 @@ func twoDigits(s string) bool { return len(s) == 2 && strings.Trim(s, "012345678
 // inAttempt and inBuild are the names that the directories of an attempt and of
 // a build have.
 var (
-	inAttempt = []string{specFile, workFile, "lock", startedFile, "void", "status.json", limitFile, "output", "work", "tmp",
+	inAttempt = []string{specFile, workFile, "lock", startedFile, "void", "status.json", limitFile, endingFile, "output", "work", "tmp",
 		beforeFile, manifestFile, resultFile, "extra", savedDir}
 	inBuild = []string{specFile, "lock", startedFile, "void", "status.json", "output", "tree", "tmp", "built"}
 )

@@ -417,6 +417,9 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	default:
 		a.started, a.limit = true, started.Time
 	}
+	if why := da.Ending(); a.started && why != "" {
+		a.stopped, a.why, a.putBack = true, why, why != job.ReasonNodeMemory
+	}
 	if alive, err := n.Machine.Alive(da.Dir); err != nil {
 		return err
 	} else if alive {
@@ -453,6 +456,9 @@ func (n *daemon) begin(a *attempt) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a.cancel = cancel
 	n.sendBack(a)
+	if a.adopted && a.stopped {
+		n.stopAdopted(a.Dir) // an earlier daemon was about to
+	}
 	n.work.Go(func() {
 		defer cancel(nil)
 		n.live(ctx, a)

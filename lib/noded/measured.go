@@ -147,7 +147,15 @@ func (n *daemon) measure() {
 		n.Log.Warn("it cannot be seen how much memory jobs use", "why", err)
 		return
 	}
-	n.do(func() { n.measured(use, begun) })
+	var goes *attempt
+	var why string
+	if n.do(func() { goes, why = n.measured(use, begun) }); goes == nil {
+		return
+	}
+	if err := goes.SetEnding(why); err != nil {
+		n.Log.Warn("it cannot be kept why an attempt is ended", "job", goes.Job, "attempt", goes.Token, "why", err)
+	}
+	n.do(func() { n.end(goes, why) })
 }
 
 // findAdopted finds the supervisors of attempts that an earlier daemon began, as soon as
@@ -169,8 +177,9 @@ func (n *daemon) findAdopted() {
 }
 
 // measured takes in a look at the memory, before which so many attempts were begun: what
-// is below the supervisor of a later one may be of the one that it had before.
-func (n *daemon) measured(use *proc.MemoryUse, begun int) {
+// is below the supervisor of a later one may be of the one that it had before. It says
+// which is to be ended, if one is, and why.
+func (n *daemon) measured(use *proc.MemoryUse, begun int) (goes *attempt, why string) {
 	n.meter.looked, n.meter.free, n.meter.other = true, use.Free, use.Sum()
 	var running []*attempt
 	for _, a := range n.attempts {
@@ -185,26 +194,31 @@ func (n *daemon) measured(use *proc.MemoryUse, begun int) {
 		}
 	}
 	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.begun-a.begun, b.seq-a.seq) })
-	n.relieve(running, use)
+	if n.meter.busy() || len(running) == 0 || n.memory() <= 0 {
+		return nil, ""
+	}
+	goes, why = n.relieve(running, use)
+	n.meter.leaving = goes
+	return goes, why
 }
 
-// relieve gives the one back that began last, if memory runs low, unless it is the
+// relieve has the one go back that began last, if memory runs low, unless it is the
 // last. That one is ended if it alone uses more than the node offers at all. One at a
 // time goes.
-func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) {
+func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) (goes *attempt, why string) {
+	last := running[0]
 	switch {
-	case n.meter.busy() || len(running) == 0 || n.memory() <= 0:
 	case len(running) > 1:
-		n.relieveMany(running, use)
-	case !running[0].has.asked && !running[0].stopped && use.Of[running[0].pid] > n.given().Offer.Memory:
-		n.meter.leaving = running[0]
-		n.end(running[0], job.ReasonNodeMemory)
+		return n.relieveMany(running, use)
+	case !last.has.asked && !last.stopped && use.Of[last.pid] > n.given().Offer.Memory:
+		return last, job.ReasonNodeMemory
 	}
+	return nil, ""
 }
 
 // relieveMany does that where several run. If these use less together than is missing,
 // builds have the memory, or others on the machine, and none of them goes for it.
-func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) {
+func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *attempt, why string) {
 	left, theirs := min(n.memory()-use.Sum(), use.Free), int64(0)
 	for _, a := range running {
 		theirs += use.Of[a.pid]
@@ -212,28 +226,29 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) {
 	switch missing := n.memory()/memoryMark - left; {
 	case missing <= 0:
 		n.meter.told = false
-		return
+		return nil, ""
 	case theirs < missing:
 		if !n.meter.told {
 			n.meter.told = true
 			n.Log.Warn("memory runs low, and not by the jobs here; none goes back", "left", max(0, left), "jobs", theirs)
 		}
-		return
+		return nil, ""
 	}
 	i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && !a.stopped })
 	if i < 0 {
-		return
+		return nil, ""
 	}
-	a := running[i]
-	a.putBack = true
-	n.meter.leaving = a
-	n.end(a, fmt.Sprintf("the node had only %s of memory left, and it began last", unit.FormatBytes(max(0, left))))
+	return running[i], fmt.Sprintf("the node had only %s of memory left, and it began last", unit.FormatBytes(max(0, left)))
 }
 
-// end kills an attempt that runs; why tells it.
+// end kills an attempt, if it still runs and nobody has stopped it; why tells it. It goes
+// back, unless it alone used too much.
 func (n *daemon) end(a *attempt, why string) {
+	if !a.running || a.stopped {
+		return
+	}
 	n.Log.Info("attempt is ended for want of memory", "job", a.Job, "attempt", a.Token, "why", why)
-	a.stopped, a.why = true, why
+	a.stopped, a.why, a.putBack = true, why, why != job.ReasonNodeMemory
 	if a.cancel(errKilled); a.adopted {
 		n.stopAdopted(a.Dir)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/proc"
+	"distribute/lib/wire"
 )
 
 const gib = 1 << 30
@@ -58,7 +61,9 @@ func (r *meterRig) uses(name string, n float64) {
 // look measures, and returns who was ended by it, and why.
 func (r *meterRig) look() string {
 	clear(r.ended)
-	r.measured(&r.use, r.meter.begun)
+	if a, why := r.measured(&r.use, r.meter.begun); a != nil {
+		r.end(a, why)
+	}
 	all := ""
 	for name, err := range r.ended {
 		a := r.attempts[job.Token(name)]
@@ -341,5 +346,35 @@ func TestMeasuredBounded(t *testing.T) {
 	}
 	if len(m.known) != maxKnown || len(m.order) != maxKnown || m.known[job.BatchID(fmt.Sprint("lab/", 3*maxKnown-1))] != 1 {
 		t.Errorf("%d batches are known", len(m.known))
+	}
+}
+
+// What was ended for want of memory goes back also if the daemon that has ended it, or was
+// about to, does not live to see it.
+func TestMeasuredIsEndedByTheNext(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	dir := filepath.Join(top, "node")
+	stop := h.live(dir, nil)
+	s, _ := h.session()
+	runs := h.begun(s, filepath.Join(top, "gate"))
+	var items []*wire.Item
+	for _, kept := range []string{"l", "low\n"} {
+		stop()
+		if err := os.WriteFile(filepath.Join(dir, "attempts", string(runs.Attempt), "ending"), []byte(kept), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stop = h.live(dir, nil)
+		if s, items = h.session(); len(items) != 1 || kept == "l" && items[0].Phase != wire.Running {
+			t.Fatalf("with %q it lists %+v", kept, items)
+		}
+	}
+	got := items[0].Result
+	if got == nil {
+		s.say(&wire.Keep{Attempt: runs.Attempt})
+		got = &awaited[*wire.Ended](s).Result
+	}
+	if !got.Evicted || !got.NoRoom || got.Reason != "low" {
+		t.Errorf("it says %+v", got)
 	}
 }
