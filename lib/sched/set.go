@@ -4,8 +4,11 @@ import "distribute/lib/job"
 
 func (e SetBatch) apply(m *Machine) {
 	b := m.batches[e.Batch]
-	if b == nil || !b.ready || b.open == 0 || b.took(AllJobs, e.Request) {
+	if b == nil || !b.ready || b.open == 0 || b.took(AllJobs, e.Request) || e.Set.Check() != nil {
 		return
+	}
+	if e.Set.Time == nil {
+		e.Timed = nil
 	}
 	of := b.differs(&e.Set)
 	meant := b.those(e.Timed, e.Request, func(s job.State) bool { return !s.Over() })
