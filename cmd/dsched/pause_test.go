@@ -16,6 +16,7 @@ import (
 	"distribute/lib/node"
 	"distribute/lib/pack"
 	"distribute/lib/query"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 )
 
@@ -331,5 +332,16 @@ func TestSavedIsFetchedByItsOwnOnly(t *testing.T) {
 		if e := expect[*wire.Error](t, ws2.down); e.Status != cli.Usage {
 			t.Errorf("a fetch of %v: %v", w, e)
 		}
+	}
+}
+
+// What stood still under the head before has not run since.
+func TestFrozenBefore(t *testing.T) {
+	h := newState(t)
+	began := time.Now().Add(-time.Hour)
+	l := h.liveJob(sched.Attempt{Token: "t", State: job.Paused, Frozen: true, Since: began.Add(time.Minute)})
+	row := job.Row{State: job.Running, Token: "t", Started: began}
+	if l.over(&row, time.Now()); row.Runtime != 60 {
+		t.Errorf("it is shown to have run for %g seconds, and stood still after 60", row.Runtime)
 	}
 }

@@ -40,7 +40,7 @@ type liveJob struct {
 // liveJob is what is known of an attempt that is its job's.
 func (h *head) liveJob(a sched.Attempt) liveJob {
 	l := liveJob{token: a.Token, state: a.State, phase: a.Phase, result: a.Result, why: h.why(a)}
-	if a.Frozen {
+	if l.since = a.Since; a.Frozen && a.Since.IsZero() {
 		l.since = h.when(a.Said)
 	}
 	if a.Pause != nil {

@@ -38,6 +38,9 @@ func AlterAs(ctx context.Context, c *cli.Cmd, what func() (change wire.Change, d
 	if ops.None {
 		return nil
 	}
+	if len(ops.Parts()) > 1 && change.Set != nil && (change.Set.Priority != nil || change.Set.MaxRunning != nil) {
+		return cli.Usagef("%d ids are too many to change their batches: name these", len(ops.Args)) // each part would have its own jobs printed
+	}
 	h, err := Dial(ctx, c, *head)
 	if err != nil {
 		return err

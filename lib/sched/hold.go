@@ -74,11 +74,11 @@ func (m *Machine) released(b *batch, jobs []uint32) {
 	}
 }
 
-// A freeze is who had a job that runs stand still, and when, if that was in this life
-// of the head.
+// A freeze is who had a job that runs stand still, and when.
 type freeze struct {
-	by string
-	at time.Duration
+	by     string
+	at     time.Duration
+	logged time.Time // if that was in an earlier life of the head
 }
 
 // still says that attempts of a job are to stand still: it is frozen, or held.
@@ -111,7 +111,7 @@ func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
 		if b.frozen == nil {
 			b.frozen = map[uint32]freeze{}
 		}
-		b.frozen[i] = freeze{rec.By, m.now}
+		b.frozen[i] = freeze{rec.By, m.now, rec.Time}
 	case job.KindThaw, job.KindHold, job.KindDone, job.KindFailed, job.KindCancelled:
 		delete(b.frozen, i)
 	}

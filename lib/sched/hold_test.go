@@ -207,6 +207,31 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+// A head that starts anew knows since when a job stands still.
+func TestFrozenSince(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, s := range oneRuns {
+		r.apply(s.ev)
+	}
+	r.apply(freezes(1, 0))
+	if a, _ := r.m.Current(Ref{1, 0}); !a.Frozen || !a.Since.IsZero() {
+		t.Errorf("in the life of the head that froze it: %+v", a)
+	}
+	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	log := r.logs[1]
+	log[len(log)-1].rec.Time = at
+	m, err := r.replayed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range []Event{Loaded{}, up(2, "ws1", 1), item(2, 1, Paused), ListEnd{2}} {
+		m.Apply(ev, 0)
+	}
+	if a, _ := m.Current(Ref{1, 0}); !a.Frozen || !a.Since.Equal(at) {
+		t.Errorf("behind a new one: %+v", a)
+	}
+}
+
 // A batch whose build failed somewhere is looked at once, however many jobs of it are
 // released.
 func TestReleasedInDoubt(t *testing.T) {

@@ -85,7 +85,8 @@ type Attempt struct {
 	Pause *node.Pause   // of one that is paused: by whom; not to be changed. nil: that is not known
 	Said  time.Duration // when its node said so
 
-	Frozen bool // it is paused since Said, because somebody holds its job
+	Frozen bool      // it is paused since Said, because somebody holds its job
+	Since  time.Time // when the log says that it was frozen; zero: Said
 
 	Until time.Duration // of an unreachable one: when its job goes elsewhere; 0: it waits for its node
 }
@@ -110,7 +111,7 @@ func (m *Machine) shown(a *attempt) Attempt {
 	switch {
 	case s != job.Paused:
 	case frozen && !a.peer.offer.Pause.Full():
-		shown.Frozen, shown.Said = true, f.at
+		shown.Frozen, shown.Said, shown.Since = true, f.at, f.logged
 	default:
 		shown.Pause, shown.Said = a.peer.offer.Pause, a.peer.offered
 	}
