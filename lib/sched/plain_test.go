@@ -213,8 +213,9 @@ func plainElsewhere(m *Machine, ref Ref, on []*peer, memory int64, old bool) boo
 		known := p.session != 0 || p.boot != "" && m.ticked < p.heard+m.cfg.Lease
 		tight := b.tight[p]
 		lasts := tight.until != 0 && (tight.barred || tight.long >= longestTight)
-		if !slices.Contains(on, p) && able && known && p.drained == "" && p.couldHold(c) && !b.shuns(p) &&
-			!lasts && (memory == 0 || p.could.memory > memory) {
+		able = able && p.couldHold(c) && (&plain{m: m}).countable(p, c)
+		if !slices.Contains(on, p) && able && known && p.drained == "" && !b.shuns(p) && !lasts &&
+			(memory == 0 || p.could.memory > memory) {
 			return true
 		}
 	}
