@@ -138,6 +138,7 @@ func (b *batch) those(list []uint32, id job.Token, in func(job.State) bool) []ui
 // logAll is log for a record about a whole batch, which moves these jobs.
 func (m *Machine) logAll(b *batch, rec job.Record, jobs []uint32) {
 	ref := Ref{b.num, AllJobs}
+	m.reopen(b)
 	m.do(Log{Ref: ref, Rec: rec, Jobs: jobs})
 	if err := m.fold(b, ref, &rec); err != nil {
 		panic("sched: decided on an illegal move: " + err.Error())

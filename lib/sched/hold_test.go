@@ -193,6 +193,20 @@ func TestFrozenAfterCrash(t *testing.T) {
 	}
 }
 
+// A batch that was asked for before it was read in counts as closed: what is said of
+// all of it at once opens it.
+func TestHoldOpens(t *testing.T) {
+	r := newRig(t, Config{})
+	five := 5
+	script{
+		{Loaded{}, ""},
+		{AddBatch{Batch: 1, Jobs: 2, Spec: single, Replay: true, Closed: true}, ""},
+		{Ready{1}, ""},
+		{HoldJobs{Batch: 1, Jobs: []uint32{0, 1}, By: "u"}, "REOPENED 1; hold 1/all"},
+		{SetBatch{Batch: 1, Set: job.Set{Priority: &five}, By: "u"}, "set 1/all"},
+	}.run(t, r)
+}
+
 func TestHolds(t *testing.T) {
 	for _, c := range heldRules {
 		t.Run(c.name, func(t *testing.T) {

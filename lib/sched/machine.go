@@ -244,10 +244,7 @@ func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
 // lasts.
 func (m *Machine) log(ref Ref, rec job.Record) {
 	b := m.batches[ref.Batch]
-	if b.closed {
-		b.closed = false
-		m.do(Reopened{ref.Batch})
-	}
+	m.reopen(b)
 	m.do(Log{Ref: ref, Rec: rec})
 	if err := m.fold(b, ref, &rec); err != nil {
 		panic("sched: decided on an illegal move: " + err.Error())
@@ -257,6 +254,14 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 	}
 	if rec.Kind == job.KindBack {
 		m.holdFrozen(ref)
+	}
+}
+
+// reopen says, before a record of a batch that is closed, that it is open again.
+func (m *Machine) reopen(b *batch) {
+	if b.closed {
+		b.closed = false
+		m.do(Reopened{b.num})
 	}
 }
 
