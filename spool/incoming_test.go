@@ -205,7 +205,7 @@ func TestS14WatchIncoming(t *testing.T) {
 	h := newHead(t)
 	early, late := job.NewToken(), job.NewToken()
 	leave1(t, h.Spool, Drop{Submission: early, Batch: "ns/b"}, "a")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // where no watch is to be had, it looks each minute
 	defer cancel()
 	names := h.WatchIncoming(ctx)
 	if got := <-names; got != string(early) {

@@ -65,11 +65,11 @@ func mainStatus() {
 
 // mainWaitfor is the command "waitfor [-not] [-t time] [-o regexp] cmd args…":
 // it repeats cmd until it succeeds, until that and its stdout matches, or with
-// -not until that is no longer so. It gives up after a minute, or -t, also on a
+// -not until that is no longer so. It gives up after three minutes, or -t, also on a
 // try that does not end, and leaves the streams of the last one that did.
 func mainWaitfor() {
 	const usage = "waitfor [-not] [-t time] [-o regexp] command ..."
-	wanted, limit, match := true, time.Minute, regexp.MustCompile("")
+	wanted, limit, match := true, 3*time.Minute, regexp.MustCompile("")
 	args := os.Args[1:]
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		var err error
@@ -170,11 +170,11 @@ func mainSignal() {
 	}
 	switch number {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
-		deadline := time.After(time.Minute)
+		deadline := time.After(3 * time.Minute)
 		for !gone(pid) {
 			select {
 			case <-deadline:
-				fail("signal: %s (%d) still runs a minute after SIG%s", os.Args[1], pid, os.Args[2])
+				fail("signal: %s (%d) still runs three minutes after SIG%s", os.Args[1], pid, os.Args[2])
 			case <-time.After(5 * time.Millisecond):
 			}
 		}

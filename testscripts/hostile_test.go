@@ -156,7 +156,7 @@ func TestX100HostileHead(t *testing.T) {
 	}
 	for _, tt := range tests {
 		args := strings.Fields(tt.line)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
 		c.Dir, c.Env = t.TempDir(), append(os.Environ(), "DHEAD="+l.dir, "HOME="+t.TempDir())
 		var out, talk strings.Builder
@@ -199,7 +199,7 @@ func printed(t *testing.T, what, text string) {
 func TestX100HostileNames(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) string {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
 		c.Dir, c.Env = dir, append(os.Environ(), "DHEAD="+filepath.Join(dir, "spool"), "HOME="+dir)

@@ -181,7 +181,7 @@ func (s *site) until(host, user, script string, right func(out string) bool) {
 	s.t.Helper()
 	var out string
 	var err error
-	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); <-time.After(250 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); <-time.After(250 * time.Millisecond) {
 		if out, err = s.try(host, user, script); right(out) {
 			return
 		}

@@ -158,7 +158,7 @@ func TestJ25UnreadableJob(t *testing.T) {
 		if err == nil || told {
 			t.Errorf("it ended with %v, told %v", err, told)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("dsched goes on")
 	}
 }
@@ -193,7 +193,7 @@ func TestTailAfterEnd(t *testing.T) {
 		if more {
 			t.Error("a frame came of a session that is over")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("nothing ends it")
 	}
 }

@@ -88,8 +88,8 @@ func parse(s string) (t term, err error) {
 		t.fits = func(f *Facts) bool { return slices.Contains(f.Capabilities, rest) }
 		return t, nil
 	}
-	k, known := keys[strings.TrimSpace(key)]
-	val = strings.TrimSpace(val)
+	key, val = strings.TrimSpace(key), strings.TrimSpace(val)
+	k, known := keys[key]
 	switch {
 	case !known:
 		return t, match.Errorf("%q: there is no %q to compare%s: known are %s", s, key, match.Near(key, Keys()), strings.Join(Keys(), ", "))

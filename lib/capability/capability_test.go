@@ -97,6 +97,7 @@ func TestParseMistakes(t *testing.T) {
 		"cpus>=2.5":                          `"2.5" is not a whole number`,
 		"cpus=16..4":                         "its ends are the wrong way round",
 		"node<ws4":                           "node has no order",
+		"node\f<ws4":                         `"node\f<ws4": node has no order`,
 		"memory!64G":                         "after ! comes =",
 		"node=ws[":                           "a [ has no ]",
 		"node~(":                             "missing closing )",

@@ -155,7 +155,7 @@ func (h *fakeHead) session() (*fakeSession, []*wire.Item) {
 				return s, items
 			}
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		h.t.Fatal("the node begins no session")
 		return nil, nil
 	}

@@ -40,7 +40,7 @@ func (h *fakeHead) begun(s *fakeSession, gate string) *wire.Start {
 	st.User = "maria"
 	s.say(st)
 	s.phase(wire.Running)
-	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(time.Millisecond) {
 		if _, err := os.Stat(gate + ".begun"); err == nil {
 			return st
 		}
@@ -366,7 +366,7 @@ func TestNowHere(t *testing.T) {
 	h.begun(s, gate)
 	now := func(what string, fits func(pause.Now) bool) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) {
 			n, err := pause.OwnNow(pause.OwnPlace(dir), "ws1")
 			if err == nil && fits(n) {
 				return

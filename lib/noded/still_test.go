@@ -14,7 +14,7 @@ import (
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !holds(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within half a minute: %s", what)
 		}

@@ -13,7 +13,7 @@ func told(t *testing.T, news <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-news:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("nothing was told of %s", what)
 	}
 }

@@ -47,7 +47,7 @@ func TestP72I10AwaitStill(t *testing.T) {
 		if _, err := pause.Put(place, pause.For(c, time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel = context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		trees, still, err := AwaitStill(ctx, place)
 		if !still || err != nil || len(trees) != 1 || trees[0].Processes < 4 {

@@ -28,7 +28,7 @@ func TestInTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := 0
-	for deadline := time.Now().Add(30 * time.Second); pid == 0; <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); pid == 0; <-time.After(time.Millisecond) {
 		b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 		pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
 		if time.Now().After(deadline) {
