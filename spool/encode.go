@@ -99,6 +99,7 @@ func appendOutcome(b []byte, o *job.Outcome) []byte {
 	b = line.AppendSecondsMember(b, `,"paused":`, o.Paused)
 	b = line.AppendSecondsMember(b, `,"cpu_time":`, o.CPUTime)
 	b = line.AppendIntMember(b, `,"memory_peak":`, o.MemoryPeak)
+	b = line.AppendIntMember(b, `,"cache":`, o.Cache)
 	return line.AppendIntMember(b, `,"written":`, o.Written)
 }
 

@@ -63,7 +63,7 @@ func randomRecord(r *rand.Rand) *job.Record {
 	floats := []float64{0, 1, 0.001, 123.4567, 1e-9, 4e9, 1e12, math.NaN(), math.Inf(-1), 0.1 + 0.2, -3.5}
 	rec.Outcome = job.Outcome{Signal: randomText(r), Reason: randomText(r), Started: randomTime(r), Ended: randomTime(r),
 		Runtime: floats[r.IntN(len(floats))], Paused: floats[r.IntN(len(floats))], CPUTime: floats[r.IntN(len(floats))],
-		MemoryPeak: r.Int64N(1 << 40), Written: r.Int64N(2) - 1}
+		MemoryPeak: r.Int64N(1 << 40), Cache: r.Int64N(2), Written: r.Int64N(2) - 1}
 	if r.IntN(2) == 0 {
 		exit := r.IntN(300) - 10
 		rec.Exit = &exit

@@ -108,6 +108,7 @@ func (d *decoder) scanOutcome(s *line.Scan, o *job.Outcome) bool {
 		s.DecimalMember(`,"paused":`, &o.Paused) &&
 		s.DecimalMember(`,"cpu_time":`, &o.CPUTime) &&
 		s.Int64Member(`,"memory_peak":`, &o.MemoryPeak) &&
+		s.Int64Member(`,"cache":`, &o.Cache) &&
 		s.Int64Member(`,"written":`, &o.Written)
 }
 

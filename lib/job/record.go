@@ -50,6 +50,7 @@ type Outcome struct {
 	Paused     float64   `json:"paused,omitempty"`      // seconds
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds, user and system, of the whole tree
 	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
+	Cache      int64     `json:"cache,omitempty"`       // bytes of files that the kernel kept in that at the end, and could do without
 	Written    int64     `json:"written,omitempty"`     // bytes
 }
 

@@ -96,6 +96,10 @@ func (st *Status) measure(g *group, peak int64) {
 	}
 	if n, ok := g.number("memory.peak"); ok {
 		st.Memory = n
+		stat, _ := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
+		active, _ := countIn(string(stat), "active_file")
+		idle, _ := countIn(string(stat), "inactive_file")
+		st.Cache = min(n, active+idle)
 	}
 	cpu, _ := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
 	user, _ := countIn(string(cpu), "user_usec")

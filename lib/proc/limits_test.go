@@ -102,8 +102,12 @@ func TestMeasure(t *testing.T) {
 	}
 	st.measure(standIn(t, map[string]string{"memory.peak": "3\n", "cpu.stat": "usage_usec 5000000\nuser_usec 4000000\nsystem_usec 1000000\n",
 		"io.stat": "8:0 rbytes=1 wbytes=4096\n"}), 7)
-	if st.Memory != 3 || st.User != 4*time.Second || st.System != time.Second || st.Written != 4096 {
+	if st.Memory != 3 || st.Cache != 0 || st.User != 4*time.Second || st.System != time.Second || st.Written != 4096 {
 		t.Errorf("%+v", st)
+	}
+	st.measure(standIn(t, map[string]string{"memory.peak": "9\n", "memory.stat": "anon 5\nfile 6\nshmem 2\ninactive_file 3\nactive_file 1\n"}), 0)
+	if st.Memory != 9 || st.Cache != 4 {
+		t.Errorf("%d bytes of which %d are of files", st.Memory, st.Cache)
 	}
 	st.measure(standIn(t, map[string]string{"cpu.stat": "user_usec 1\nsystem_usec 1\n"}), 0)
 	if st.User != 4*time.Second {

@@ -121,7 +121,7 @@ func (m *Machine) foldFailed(b *batch, a *attempt, rec *job.Record) {
 	t.on = with(t.on, a.peer)
 	t.memory = max(t.memory, rec.Memory)
 	old := t.q
-	t.q = m.waryOf(b, old.c, t)
+	t.q = m.waryOf(old, t)
 	t.q.trials++
 	m.unwary(old)
 }
@@ -134,9 +134,10 @@ func (m *Machine) forget(b *batch, i uint32) {
 	}
 }
 
-// waryOf is the queue of the batch and class whose jobs keep away from what a trial
-// does.
-func (m *Machine) waryOf(b *batch, c *class, t *trial) *queue {
+// waryOf is the queue of the batch and class of another whose jobs keep away from what a
+// trial does.
+func (m *Machine) waryOf(of *queue, t *trial) *queue {
+	b, c := of.b, of.c
 	w := wariness{shuns: slices.Clone(t.on), memory: t.memory, old: !m.loaded}
 	slices.SortFunc(w.shuns, func(p, q *peer) int { return cmp.Compare(p.index, q.index) })
 	for _, q := range b.wary {
@@ -145,7 +146,7 @@ func (m *Machine) waryOf(b *batch, c *class, t *trial) *queue {
 		}
 	}
 	b.made++
-	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, wariness: w}
+	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, lore: of.lore, wariness: w}
 	b.wary, m.wary = append(b.wary, q), append(m.wary, q)
 	m.changed++
 	return q
@@ -177,6 +178,7 @@ func (m *Machine) reconsider() {
 		}
 		q.alone = alone
 	}
+	m.surveyAll()
 }
 
 // elsewhere says that there is a node from which the jobs of a queue do not keep away,

@@ -61,14 +61,14 @@ func (m *Machine) sortIn(b *batch, e AddBatch) {
 		if q := at[ask]; q != nil {
 			return q
 		}
-		w := wishOf(caps, ask)
-		q := b.queueOf(m.classOf[w.name])
+		c := wishOf(caps, ask).class()
+		q := b.queueOf(m.classOf[c.name])
 		if q == nil && len(b.queues) == MaxClasses {
 			b.mixed = true
 			return b.queues[MaxClasses-1]
 		}
 		if q == nil {
-			q = &queue{b: b, c: m.classFor(w), index: len(b.queues), jobs: newSet(e.Jobs)}
+			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(e.Jobs), lore: &lore{}}
 			b.queues = append(b.queues, q)
 		}
 		at[ask] = q

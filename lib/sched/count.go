@@ -22,6 +22,7 @@ type site struct {
 
 func (e Counted) apply(m *Machine) {
 	m.site.has = e.Site
+	m.changed++
 	for _, c := range m.classes {
 		if c.share.counts == "" {
 			continue

@@ -49,6 +49,9 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 	}
 	switch rec.Kind {
 	case job.KindDone, job.KindFailed, job.KindCancelled:
+		if rec.Kind == job.KindDone {
+			m.learn(b, ref.Job, rec)
+		}
 		delete(b.losses, ref.Job)
 		delete(b.saved, ref.Job)
 		delete(b.unread, ref.Job)

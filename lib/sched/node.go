@@ -255,7 +255,7 @@ func (m *Machine) promote(p *peer) {
 		if a.active || a.result != nil || a.dead {
 			continue
 		}
-		if !p.holds(a.share.bare()) && p.active > 0 {
+		if !holds(p.has, p.used.bare(), a.share.bare()) && p.active > 0 {
 			return
 		}
 		a.active = true

@@ -160,18 +160,20 @@ func (c *class) lane(o *owner) int {
 	return slices.IndexFunc(c.lanes, func(l *lane) bool { return l.owner == o })
 }
 
-// show lets the decision see a queue.
-func (c *class) show(q *queue) {
+// show lets the decision see a queue, and says whether it did not before.
+func (c *class) show(q *queue) bool {
 	i := c.lane(q.b.owner)
 	if i < 0 {
 		i = len(c.lanes)
 		c.lanes = append(c.lanes, &lane{owner: q.b.owner})
 	}
 	l := c.lanes[i]
-	if at, found := slices.BinarySearchFunc(l.queues, q, queueOrder); !found {
+	at, found := slices.BinarySearchFunc(l.queues, q, queueOrder)
+	if !found {
 		l.queues = slices.Insert(l.queues, at, q)
 		c.turn = 0
 	}
+	return !found
 }
 
 // hide takes a queue from the sight of the decision.

@@ -38,7 +38,10 @@ func (b *batch) short(p *peer) bool {
 }
 
 // takes says that a node may be used for a queue at all.
-func (q *queue) takes(p *peer) bool {
+func (q *queue) takes(p *peer) bool { return q.may(p) && !q.tooSmall(p) }
+
+// may says that nothing speaks against it but what is only known of others.
+func (q *queue) may(p *peer) bool {
 	if !q.suits(p) || q.avoids(p) || q.doom != "" || q.b.stopped() {
 		return false
 	}
@@ -72,6 +75,10 @@ func (p *peer) ahead(c *class) bool {
 		return false
 	case c.share.cpus == 0 && (p.waiting > 0 || p.has.cpus == 0):
 		return false
+	}
+	all := p.used.plus(p.waits).plus(c.share)
+	if all.learnt > 0 && p.has.memory > 0 && all.memory+all.learnt > p.has.memory {
+		return false // the node, which knows of cpus only, would begin it at once
 	}
 	return holds(p.has, p.waits, c.of(p))
 }
@@ -184,11 +191,11 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 	a := m.live[k]
 	a.phase, a.active, a.listed, a.began = Waiting, active, p.session, m.now
 	if active {
-		p.used = p.used.plus(s)
+		p.used = p.used.plus(a.share)
 		p.active++
 	} else {
 		p.waiting++
-		p.waits = p.waits.plus(s)
+		p.waits = p.waits.plus(a.share)
 	}
 	m.count(a)
 	if active {

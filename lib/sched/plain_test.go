@@ -187,8 +187,26 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.c); !able {
 		return false
 	}
-	return p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
+	return !d.tooSmall(ref, p) && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
 		!q.b.shuns(p) && q.b.tight[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
+}
+
+// tooSmall says that a node has less memory than the like of a job needed, and that
+// another that could be used for it has more.
+func (d *plain) tooSmall(ref Ref, p *peer) bool {
+	q, most := d.m.queueOf(ref), int64(0)
+	for _, o := range d.m.peers {
+		t := q.b.tight[o]
+		_, able := q.c.lacks(o.facts)
+		able = able && o.couldHold(q.c) && d.countable(o, q.c) && !plainShuns(d.m, ref, o) && plainRoom(o, share{}, plainShare(q.c, o))
+		lasts := t.until != 0 && (t.barred || t.long >= longestTight)
+		open := o.session != 0 && o.drained == "" && (o.offer.Pause == nil || o.offer.Pause.Give != nil) && o.offer.CPUs > 0
+		if able && open && !lasts && !q.b.shuns(o) {
+			most = max(most, o.offer.Memory)
+		}
+	}
+	has := p.offer.Memory
+	return has > 0 && has < q.c.share.learnt && has < most
 }
 
 // plainShuns says that a job that failed is not to be started on a node: that has no
@@ -444,6 +462,7 @@ func plainShare(c *class, p *peer) share {
 	if s.cpus == 0 {
 		s.cpus = p.offer.CPUs
 	}
+	s.learnt = min(s.learnt, p.offer.Memory)
 	return s
 }
 
@@ -455,8 +474,9 @@ func plainRoom(p *peer, used, more share) bool {
 			gpus++
 		}
 	}
+	memory := more.memory + more.learnt
 	return used.cpus+more.cpus <= p.offer.CPUs && (more.gpus == 0 || used.gpus+more.gpus <= gpus) &&
-		(more.memory == 0 || used.memory+more.memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
+		(memory == 0 || used.memory+used.learnt+memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
 }
 
 // plainFree says that there is so much more of what is counted of those names that are.
@@ -523,8 +543,12 @@ func (d *plain) yields(ref Ref) bool {
 // most, of a batch whose attempts are short there.
 func rightlyAhead(m *Machine, a *attempt) error {
 	p, b := a.peer, m.batches[a.ref.Batch]
-	if p.waiting > p.active || a.share.counts != "" || !b.short(p) || !plainRoom(p, share{}, p.waits) {
+	if p.waiting > p.active || a.share.counts != "" || !b.short(p) || !plainRoom(p, share{}, p.waits.bare()) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
+	}
+	all := p.used.plus(p.waits)
+	if all.learnt > 0 && all.memory+all.learnt > p.offer.Memory && p.offer.Memory > 0 {
+		return fmt.Errorf("attempt %s is sent ahead to %s, where %+v are in use and to be", a.token, p.name, all)
 	}
 	if r := p.keeps; r != nil && r.of.share.cpus == 0 && r.of != m.queueOf(a.ref).c && r.priority >= b.priority {
 		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.token, p.name)

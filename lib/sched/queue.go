@@ -93,6 +93,7 @@ func (s *set) first() uint32 {
 // A class is all jobs that ask for the same of a node.
 type class struct {
 	name  string
+	caps  string // what it wants, as its name has it
 	wants []capability.Expr
 	share share          // no cpus: the whole node
 	lanes []*lane        // of the queues with jobs that wait, of batches that are ready
@@ -111,6 +112,8 @@ type queue struct {
 	index int // in b.queues; behind all of these for one of b.wary
 	jobs  *set
 	doom  string // why all of them fail
+	lore  *lore  // of the batch and the class
+	most  int64  // memory that a node offers where they could run now
 	wariness
 }
 
@@ -131,7 +134,6 @@ func wants(spec *job.Spec) []string {
 
 // A wish is what a job asks of a node, by which classes are known.
 type wish struct {
-	name string
 	caps []string // of the batch and its own, in order, each once
 	ask  Ask
 }
@@ -141,20 +143,32 @@ func wishOf(common []string, ask Ask) wish {
 	if ask.Wants != "" {
 		common = append(slices.Clip(common), strings.Split(ask.Wants, "\x00")...)
 	}
-	caps := entries(common)
-	return wish{fmt.Sprint(ask.share()) + "\x00" + strings.Join(caps, "\x00"), caps, ask}
+	return wish{entries(common), ask}
 }
 
 // class is a class for it of which nobody knows.
 func (w wish) class() *class {
-	return &class{name: w.name, wants: parsed(w.caps), share: w.ask.share()}
+	return newClass(strings.Join(w.caps, "\x00"), parsed(w.caps), w.ask.share())
 }
 
-// classFor finds or makes the class of a request, for one more queue.
-func (m *Machine) classFor(w wish) *class {
-	c := m.classOf[w.name]
+func newClass(caps string, wants []capability.Expr, s share) *class {
+	return &class{name: fmt.Sprint(s) + "\x00" + caps, caps: caps, wants: wants, share: s}
+}
+
+// needing is the class of jobs that ask for the same, and are known to need so much
+// memory.
+func (c *class) needing(n int64) *class {
+	s := c.share
+	s.learnt = n
+	return newClass(c.caps, c.wants, s)
+}
+
+// classFor is the class that is known and the same as one, or that one, for one more
+// queue.
+func (m *Machine) classFor(of *class) *class {
+	c := m.classOf[of.name]
 	if c == nil {
-		c = w.class()
+		c = of
 		m.classOf[c.name] = c
 		m.classes = append(m.classes, c)
 		for _, p := range m.peers {
@@ -224,7 +238,7 @@ func (p *peer) lacks(c *class) string {
 // nothing else and its owner used none of it.
 func (p *peer) couldHold(c *class) bool {
 	least := c.share
-	least.cpus = max(1, least.cpus)
+	least.cpus, least.learnt = max(1, least.cpus), 0
 	return holds(p.could, share{}, least)
 }
 
@@ -292,7 +306,9 @@ func (m *Machine) enter(q *queue) {
 	if q.b.full() {
 		return
 	}
-	q.c.show(q)
+	if q.c.show(q) {
+		m.survey(q)
+	}
 	if !q.c.fed {
 		q.c.fed = true
 		m.fed = append(m.fed, q.c)

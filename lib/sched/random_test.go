@@ -305,7 +305,7 @@ func (s *sim) progress(n *fakeNode) {
 		n.end(a, r)
 	default:
 		r := exited(0, s.manifest(a))
-		r.Runtime = float64(s.rand.IntN(10))
+		r.Runtime, r.MemoryPeak = float64(s.rand.IntN(10)), int64(s.rand.IntN(6)-1)
 		n.end(a, r)
 	}
 }
@@ -629,8 +629,8 @@ func (s *sim) someOf(ref Ref) (jobs []uint32) {
 // heal stops all faults and lets everything end: every job must be over then,
 // every batch closed, and nothing left on any node (I6 and liveness).
 func (s *sim) heal() {
-	for _, n := range s.nodes {
-		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause, n.counted = []string{"gpu", "python3"}, 0, 4, 2, 4, nil, "tape=2"
+	for i, n := range s.nodes {
+		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause, n.counted = []string{"gpu", "python3"}, 0, 4, 2, int64(max(2, 4-i)), nil, "tape=2"
 		s.disconnect(n, true)
 		s.give(Drain{Node: node.Name(n.name)})
 	}

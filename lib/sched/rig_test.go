@@ -84,7 +84,7 @@ func (r *rig) check(ev Event, got []Action) error {
 		}
 		return nil
 	}
-	if err := errors.Join(used, consistent(r.m), r.checkActions(got), notOverdrawn(r.m, got), lawful(r.logs), r.checkEnded()); err != nil {
+	if err := errors.Join(used, consistent(r.m), r.checkActions(got), notOverdrawn(r.m, got), lawful(r.logs), r.checkEnded(), r.checkLearnt()); err != nil {
 		return err
 	}
 	if r.places && r.m.loaded {
@@ -142,7 +142,7 @@ func (r *rig) checkActions(got []Action) error {
 				return fmt.Errorf("attempt %s is given away without a record", a.Attempt)
 			}
 			at := r.m.live[must(a.Attempt)]
-			if at.active && !plainRoom(p, p.used.minus(at.share), at.share) {
+			if at.active && !plainRoom(p, p.used.minus(at.share), plainShare(r.m.queueOf(a.Ref).c, p)) {
 				return fmt.Errorf("%s is given %+v of %+v (I9)", p.name, p.used, p.has)
 			}
 			if err := r.checkAgain(a.Ref, p); err != nil {

@@ -35,26 +35,30 @@ func entries(caps []string) []string {
 	return slices.Compact(caps)
 }
 
-func (a Ask) share() share { return share{int(a.CPUs), int(a.GPUs), a.Memory, a.Counts} }
+func (a Ask) share() share {
+	return share{cpus: int(a.CPUs), gpus: int(a.GPUs), memory: a.Memory, counts: a.Counts}
+}
 
 // A share is an amount of what a node has.
 type share struct {
 	cpus, gpus int
 	memory     int64
 	counts     job.Counts // also of names that its node does not count
+	learnt     int64      // memory besides, that was not asked for: see learn.go
 }
 
 func (s share) plus(o share) share {
-	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory, s.counts.Plus(o.counts)}
+	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory, s.counts.Plus(o.counts), s.learnt + o.learnt}
 }
 
 func (s share) minus(o share) share {
-	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory, s.counts.Minus(o.counts)}
+	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory, s.counts.Minus(o.counts), s.learnt - o.learnt}
 }
 
-// bare is the share without what is counted by its name, of which nodes know nothing.
+// bare is the share without what nodes know nothing of: what is counted by its name, and
+// what was not asked for.
 func (s share) bare() share {
-	s.counts = ""
+	s.counts, s.learnt = "", 0
 	return s
 }
 
@@ -67,7 +71,7 @@ func (p *peer) holds(more share) bool {
 func holds(has, used, more share) bool {
 	return used.cpus+more.cpus <= has.cpus &&
 		(more.gpus == 0 || used.gpus+more.gpus <= has.gpus) &&
-		(more.memory == 0 || used.memory+more.memory <= has.memory) &&
+		(more.memory+more.learnt == 0 || used.memory+used.learnt+more.memory+more.learnt <= has.memory) &&
 		(more.counts == "" || counts(has.counts, used.counts, more.counts))
 }
 
@@ -80,9 +84,11 @@ func counts(has, used, more job.Counts) bool {
 	return true
 }
 
-// of is what a job of the class gets of a node.
+// of is what a job of the class gets of a node. One that is only known to need more
+// memory than the node has counts with all of it.
 func (c *class) of(p *peer) share {
 	s := c.share
+	s.learnt = min(s.learnt, p.has.memory)
 	if s.cpus == 0 {
 		s.cpus = p.has.cpus
 	}

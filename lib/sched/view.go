@@ -317,6 +317,11 @@ func (m *Machine) Snapshot() string {
 		if b.gates != nil {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
 		}
+		for i, q := range b.queues {
+			if *q.lore != (lore{}) {
+				fmt.Fprintf(&s, " learnt %d %v %d\n", i, *q.lore, q.c.share.learnt)
+			}
+		}
 		for i, state := range b.state {
 			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
 		}

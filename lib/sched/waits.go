@@ -87,7 +87,7 @@ func (m *Machine) reason(q *queue) Wait {
 		return Wait{fmt.Sprintf("%s is kept for it until enough there has ended%s", kept.name, m.clock(", about ", until)), until}
 	}
 	on, until := m.obstacles(q)
-	text := m.capable(q, &l)
+	text := m.capable(q, &l) + m.learnt(q)
 	if on != "" {
 		text += ": " + on
 	}
@@ -223,10 +223,13 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 		return "kept for a job of " + p.keeps.of.asked(), 0
 	case p.rests > 0 && p.active > 0:
 		return "is given one job at a time, after its rest", 0
-	case p.room(q.c):
+	case p.room(q.c) && !q.tooSmall(p):
 		return "", 0
 	}
 	until = m.freeAt(q.c, p)
+	if q.shortOf(p) {
+		return p.memoryLeft() + m.clock(" until about ", until), until
+	}
 	return "busy" + m.clock(" until about ", until), until
 }
 

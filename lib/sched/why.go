@@ -91,7 +91,7 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 		if q.b.tight[p].barred {
 			l.barred++
 		}
-	case !q.takes(p):
+	case !q.may(p):
 		l.failed++
 	case p.paused():
 		l.taken = append(l.taken, m.pausedWhy(p))
@@ -163,6 +163,9 @@ func (c *class) asked() string {
 	}
 	if c.share.memory > 0 {
 		asked += ", " + unit.FormatBytes(c.share.memory)
+	}
+	if c.share.learnt > 0 {
+		asked += ", about " + unit.FormatBytes(c.share.learnt)
 	}
 	return asked
 }

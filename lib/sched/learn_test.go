@@ -1,0 +1,179 @@
+package sched
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// checkLearnt holds that each class asks for what the logs say that its like needed.
+func (r *rig) checkLearnt() error {
+	for n, b := range r.m.batches {
+		of := map[*class][]int64{}
+		for _, e := range r.logs[n] {
+			if e.rec.Kind == job.KindDone {
+				c := b.queue(e.job).c
+				of[c] = append(of[c], e.rec.MemoryPeak-e.rec.Cache)
+			}
+		}
+		for q := range b.all() {
+			if want := plainAbove(of[q.c]); q.c.share.cpus > 0 && q.c.share.memory == 0 && q.c.share.learnt != want {
+				return fmt.Errorf("batch %d: after %v a job counts with %d, should be %d", n, of[q.c], q.c.share.learnt, want)
+			} else if (q.c.share.cpus == 0 || q.c.share.memory > 0) && q.c.share.learnt != 0 {
+				return fmt.Errorf("batch %d: jobs that have said how much they need count with %d more", n, q.c.share.learnt)
+			}
+		}
+	}
+	return nil
+}
+
+// plainAbove is the greatest of some amounts and the n-th part of it, rounded up to
+// four binary digits; 0 if they are fewer than three.
+func plainAbove(all []int64) int64 {
+	most, n := int64(0), int64(0)
+	for _, v := range all {
+		if v > 0 {
+			most, n = max(most, v), n+1
+		}
+	}
+	if n < 3 {
+		return 0
+	}
+	v := float64(most + most/n)
+	step := math.Exp2(max(0, math.Floor(math.Log2(v))-3))
+	return int64(math.Ceil(v/step) * step)
+}
+
+// offering is a node that comes with so many cpus and so much memory.
+func offering(session uint64, name string, cpus int, memory int64) Event {
+	return NodeUp{Session: session, Node: node.Name(name), Boot: "b", State: "s" + name, Offer: node.Offer{CPUs: cpus, Memory: memory}}
+}
+
+// endWell ends all attempts of a batch, each of which had so much memory.
+func (r *rig) endWell(batch uint32, memory int64) {
+	var live []Attempt
+	r.m.Live(func(a Attempt) {
+		if a.Ref.Batch == batch && a.Result == nil {
+			live = append(live, a)
+		}
+	})
+	for _, a := range live {
+		res := exited(0, "m")
+		res.MemoryPeak = memory
+		session := r.m.named[a.Node].session
+		r.apply(Ended{session, a.Token, res})
+		r.apply(Staged{Attempt: a.Token, Manifest: "m"})
+		r.apply(Gone{session, a.Token})
+	}
+}
+
+// runs is how many jobs of a batch run on a node.
+func (r *rig) runs(batch uint32, name string) (n int) {
+	r.m.Live(func(a Attempt) {
+		if a.Ref.Batch == batch && string(a.Node) == name && a.Result == nil {
+			n++
+		}
+	})
+	return n
+}
+
+const gib = 1 << 30
+
+// Jobs that say nothing of memory are packed by what three of their batch needed that
+// asked for the same; others are as before.
+func TestLearntMemory(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		spec job.Spec
+		peak int64
+		want int // that run then on a node of 8 cpus and 8 GiB
+	}{
+		{"much", job.Spec{Resources: job.Resources{CPUs: 1}}, 3 * gib, 2},
+		{"some", job.Spec{Resources: job.Resources{CPUs: 1}}, 2 * gib, 3}, // each counts with 2.25G
+		{"little", job.Spec{Resources: job.Resources{CPUs: 1}}, gib / 2, 8},
+		{"not measured", job.Spec{Resources: job.Resources{CPUs: 1}}, 0, 8},
+		{"more than there is", job.Spec{Resources: job.Resources{CPUs: 1}}, 100 * gib, 1},
+		{"said", job.Spec{Resources: job.Resources{CPUs: 1, Memory: gib}}, 3 * gib, 8},
+		{"whole nodes", job.Spec{}, 3 * gib, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.apply(Loaded{})
+			r.apply(AddBatch{Batch: 1, Jobs: 40, Spec: &c.spec})
+			r.apply(offering(1, "ws1", 8, 8*gib))
+			r.apply(ListEnd{1})
+			for range 3 {
+				r.endWell(1, c.peak)
+			}
+			if n := r.runs(1, "ws1"); n != c.want {
+				t.Errorf("%d jobs run", n)
+			}
+		})
+	}
+}
+
+// A node that is too small for what its like needed gets a job only when no larger one
+// can be used; what is in the way is told.
+func TestLearntTooSmall(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, ID: "u/a", Jobs: 20, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}}})
+	r.apply(offering(1, "ws1", 4, 10*gib))
+	r.apply(ListEnd{1})
+	r.endWell(1, 3*gib)
+	r.endWell(1, 3*gib)
+	if n := r.runs(1, "ws1"); n != 2 {
+		t.Fatalf("%d jobs run", n)
+	}
+	r.apply(offering(2, "ws2", 4, 2*gib))
+	r.apply(ListEnd{2})
+	why := "2 of 2 nodes can run it, and it needs about 3.5G of memory (as 7 of its batch did): ws1 has 3G of memory left, ws2 has 2G of memory left"
+	if n, got := r.runs(1, "ws2"), r.m.Reasons(1)(19).Why; n != 0 || got != why {
+		t.Errorf("%d jobs run on the small node, and one waits: %s", n, got)
+	}
+	r.apply(AddBatch{Batch: 2, Jobs: 3, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}}})
+	if n := r.runs(2, "ws1") + r.runs(2, "ws2"); n != 3 {
+		t.Errorf("%d jobs of another batch run", n)
+	}
+	r.apply(Drain{"ws1", "ana"})
+	if n := r.runs(1, "ws2"); n != 1 {
+		t.Errorf("%d jobs run on the small node, where it is the only one", n)
+	}
+	r.endWell(1, 3*gib)
+	if n := r.runs(1, "ws2"); n != 1 {
+		t.Errorf("%d jobs run on the small node at once", n)
+	}
+}
+
+// A job whose like needed much is not passed over for ever by jobs that ask for the same,
+// and need little.
+func TestLearntDoesNotStarve(t *testing.T) {
+	one := job.Spec{Resources: job.Resources{CPUs: 1}}
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, Jobs: 12, Spec: &one})
+	r.apply(offering(1, "ws1", 4, 8*gib))
+	r.apply(ListEnd{1})
+	r.endWell(1, 6*gib)
+	r.endWell(1, 6*gib) // which has them run one by one
+	if n := r.runs(1, "ws1"); n != 1 {
+		t.Fatalf("%d jobs run", n)
+	}
+	r.apply(AddBatch{Batch: 2, Jobs: 100, Owner: 1, Spec: &one})
+	for range 30 {
+		r.now += time.Minute
+		r.endWell(2, gib/4)
+		r.endWell(1, 6*gib)
+		r.apply(Tick{})
+	}
+	if n := r.m.Open(1); n != 0 {
+		t.Errorf("%d jobs are passed over", n)
+	}
+	if n := r.m.Open(2); n > 20 {
+		t.Errorf("%d of the small ones are left", n)
+	}
+}
