@@ -19,6 +19,7 @@ func (w *wishes) add(j *job.Job) {
 	if j.Resources != nil {
 		r = *j.Resources
 	}
+	r.Time = 0 // which no node lacks
 	ask := sched.AskOf(r, j.Capabilities)
 	if _, there := w.of[ask]; there || len(w.of) > sched.MaxClasses {
 		return

@@ -66,6 +66,10 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		delete(m.avoids, b)
 		m.changed++
 	}
+	if rec.Set != nil && rec.Set.Time != nil {
+		b.queue(ref.Job).lore.allow(*rec.Set.Time)
+		m.retime()
+	}
 	m.foldFreeze(b, ref.Job, rec)
 	b.foldLeft(ref.Job, rec)
 	m.tally(b, rec)

@@ -2,7 +2,9 @@ package sched
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/unit"
@@ -12,12 +14,28 @@ import (
 // ended well and had asked for the same. It follows from the log, so it is the same
 // after a restart. It bounds only who starts where and when: what a job has said holds,
 // and where no node has as much as its like needed, it goes where there is most.
+//
+// The memory that they need is part of their class: so nodes are kept for jobs that need
+// much, as for those that ask for it. How long they take counts where a node is kept.
 
 // leastLearnt is how many jobs have ended well before anything is taken from them.
 const leastLearnt = 3
 
 // A lore is what is known of the jobs of a queue from those that ended well.
-type lore struct{ memory measure } // bytes
+type lore struct {
+	memory measure // bytes
+	time   measure // milliseconds
+	limit  int64   // seconds that the one may run that may for longest; below 0: there is no bound
+}
+
+// allow takes in that a job may run for so many seconds; 0: as long as it takes.
+func (l *lore) allow(seconds int64) {
+	if seconds == 0 {
+		l.limit = -1
+	} else if l.limit >= 0 {
+		l.limit = max(l.limit, seconds)
+	}
+}
 
 // A measure is the greatest of some amounts, and how many they were.
 type measure struct {
@@ -32,24 +50,61 @@ func (s *measure) add(n, limit int64) {
 }
 
 // above is what another one is taken to be at most, 0 while too few are known: the
-// greatest and an n-th of it. Of amounts up to an unknown bound, each as likely, that is
-// the bound on average; where all are alike it costs little once there are some. It is
-// rounded up to one of eight steps from a power of two to the next, so that it is seldom
-// another.
-func (s measure) above() int64 {
+// greatest of n and so many n-ths of it. It is rounded up to one of eight steps from a
+// power of two to the next, so that it is seldom another.
+func (s measure) above(parts int64) int64 {
 	if s.of < leastLearnt {
 		return 0
 	}
-	n := s.most + s.most/int64(s.of)
+	n := s.most + s.most/int64(s.of)*parts
 	low := max(0, bits.Len64(uint64(n))-4)
 	return (n + 1<<low - 1) >> low << low
 }
+
+// needs is how many bytes of memory a job is taken to need at most. Of amounts up to an
+// unknown bound, each as likely, the greatest of n and an n-th more is that bound on
+// average; where all are alike it costs little once there are some.
+func (l *lore) needs() int64 { return l.memory.above(1) }
+
+// takes is how long a job is taken to run at most. Times are spread more: of jobs that
+// end by mere chance (exponentially) one in ten takes longer than the longest of 3 and
+// three thirds more, one in twenty than that of 10 and three tenths more.
+func (l *lore) takes() time.Duration { return time.Duration(l.time.above(3)) * time.Millisecond }
+
+// longest is how long a job runs at most: as it says, or else as it is known of its like;
+// 0 if that is not known.
+func (l *lore) longest() time.Duration {
+	if l.limit > 0 {
+		return time.Duration(l.limit) * time.Second
+	}
+	return l.takes()
+}
+
+// shortest is the less of both, if both are known.
+func (l *lore) shortest() time.Duration {
+	long := l.longest()
+	if known := l.takes(); known > 0 {
+		return min(long, known)
+	}
+	return long
+}
+
+// maxTime is more milliseconds than any job is believed to have run.
+const maxTime = job.MaxTime * 1000
 
 // learn takes in that a job has ended well.
 func (m *Machine) learn(b *batch, i uint32, rec *job.Record) {
 	q := b.queue(i)
 	q.lore.memory.add(max(0, rec.MemoryPeak)-max(0, rec.Cache), job.MaxMemory)
-	if n := q.lore.memory.above(); q.c.share.cpus > 0 && q.c.share.memory == 0 && n != q.c.share.learnt {
+	took := q.lore.takes()
+	if ms := math.Round(rec.Runtime * 1000); ms < maxTime {
+		q.lore.time.add(int64(ms), maxTime)
+	}
+	if q.lore.takes() != took && len(m.keeps) > 0 {
+		m.retime()
+		m.feed(q.c)
+	}
+	if n := q.lore.needs(); q.c.share.cpus > 0 && q.c.share.memory == 0 && n != q.c.share.learnt {
 		m.reclass(q, n)
 	}
 }

@@ -10,30 +10,75 @@ import (
 	"distribute/lib/node"
 )
 
-// checkLearnt holds that each class asks for what the logs say that its like needed.
+// checkLearnt holds that each class asks for what the logs say that its like needed, and
+// that it is known how long they take and may take.
 func (r *rig) checkLearnt() error {
-	for n, b := range r.m.batches {
-		of := map[*class][]int64{}
-		for _, e := range r.logs[n] {
-			if e.rec.Kind == job.KindDone {
+	for _, add := range r.adds {
+		b := r.m.batches[add.Batch]
+		memory, took, limit := map[*class][]int64{}, map[*class][]int64{}, map[*class]int64{}
+		allow := func(i uint32, seconds int64) {
+			c := b.queue(i).c
+			if limit[c] = max(limit[c], seconds); seconds == 0 {
+				limit[c] = math.MaxInt64
+			}
+		}
+		for i := range b.state {
+			seconds := int64(0)
+			if add.Spec != nil {
+				seconds = add.Spec.Resources.Time
+			}
+			if i < len(add.Asks) {
+				seconds = add.Asks[i].Time
+			}
+			allow(uint32(i), seconds)
+		}
+		for _, e := range r.logs[add.Batch] {
+			switch {
+			case e.rec.Kind == job.KindDone:
 				c := b.queue(e.job).c
-				of[c] = append(of[c], e.rec.MemoryPeak-e.rec.Cache)
+				memory[c] = append(memory[c], e.rec.MemoryPeak-e.rec.Cache)
+				took[c] = append(took[c], int64(math.Round(1000*e.rec.Runtime)))
+			case e.rec.Set == nil || e.rec.Set.Time == nil:
+			case e.job == AllJobs:
+				for q := range b.all() {
+					limit[q.c] = *e.rec.Set.Time
+				}
+				if *e.rec.Set.Time == 0 {
+					for q := range b.all() {
+						limit[q.c] = math.MaxInt64
+					}
+				}
+			default:
+				allow(e.job, *e.rec.Set.Time)
 			}
 		}
 		for q := range b.all() {
-			if want := plainAbove(of[q.c]); q.c.share.cpus > 0 && q.c.share.memory == 0 && q.c.share.learnt != want {
-				return fmt.Errorf("batch %d: after %v a job counts with %d, should be %d", n, of[q.c], q.c.share.learnt, want)
-			} else if (q.c.share.cpus == 0 || q.c.share.memory > 0) && q.c.share.learnt != 0 {
-				return fmt.Errorf("batch %d: jobs that have said how much they need count with %d more", n, q.c.share.learnt)
+			said := q.c.share.cpus == 0 || q.c.share.memory > 0
+			want := plainAbove(memory[q.c], 1)
+			if said {
+				want = 0
+			}
+			if q.c.share.learnt != want {
+				return fmt.Errorf("batch %d: after %v a job counts with %d, should be %d", add.Batch, memory[q.c], q.c.share.learnt, want)
+			}
+			long := time.Duration(plainAbove(took[q.c], 3)) * time.Millisecond
+			if q.lore.takes() != long {
+				return fmt.Errorf("batch %d: after %v ms a job takes %v at most, should be %v", add.Batch, took[q.c], q.lore.takes(), long)
+			}
+			if most := limit[q.c]; most < math.MaxInt64 {
+				long = time.Duration(most) * time.Second
+			}
+			if q.jobs.n > 0 && q.lore.longest() != long {
+				return fmt.Errorf("batch %d: a job takes %v at most, should be %v", add.Batch, q.lore.longest(), long)
 			}
 		}
 	}
 	return nil
 }
 
-// plainAbove is the greatest of some amounts and the n-th part of it, rounded up to
+// plainAbove is the greatest of n amounts and so many n-th parts of it, rounded up to
 // four binary digits; 0 if they are fewer than three.
-func plainAbove(all []int64) int64 {
+func plainAbove(all []int64, parts int64) int64 {
 	most, n := int64(0), int64(0)
 	for _, v := range all {
 		if v > 0 {
@@ -43,7 +88,7 @@ func plainAbove(all []int64) int64 {
 	if n < 3 {
 		return 0
 	}
-	v := float64(most + most/n)
+	v := float64(most + most/n*parts)
 	step := math.Exp2(max(0, math.Floor(math.Log2(v))-3))
 	return int64(math.Ceil(v/step) * step)
 }
@@ -175,5 +220,67 @@ func TestLearntDoesNotStarve(t *testing.T) {
 	}
 	if n := r.m.Open(2); n > 20 {
 		t.Errorf("%d of the small ones are left", n)
+	}
+}
+
+// While a node is kept for a job that asks for much, one starts there that ends before
+// that can start, by what it says or what is known of its like.
+func TestBackfill(t *testing.T) {
+	timed := func(seconds int64) *job.Spec {
+		return &job.Spec{Resources: job.Resources{CPUs: 1, Time: seconds}}
+	}
+	for _, c := range []struct {
+		name      string
+		first     int64 // seconds that what runs may run
+		spec      *job.Spec
+		took      float64 // of three like it
+		want      int     // that start
+		why       string
+		afterward int64 // seconds that are set for it
+		then      int
+	}{
+		{"it says nothing", 600, timed(0), 0, 0, "ws1 kept for a job of 4 cpus from about 700", 400, 1},
+		{"it is short", 600, timed(600), 0, 1, "", 0, 1},
+		{"it is long", 600, timed(660), 0, 0, "ws1 kept for a job of 4 cpus from about 700, while this one may take 11m", 599, 1},
+		{"its like was short", 600, timed(0), 250, 1, "", 0, 1},
+		{"its like was long", 600, timed(0), 350, 0, "ws1 kept for a job of 4 cpus from about 700, while this one may take 12m", 0, 0},
+		{"its like was short, and it says more", 600, timed(700), 250, 0, "ws1 kept for a job of 4 cpus from about 700, while this one may take 11m", 0, 1},
+		{"what runs says nothing", 0, timed(10), 0, 0, "ws1 kept for a job of 4 cpus", 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{Clock: plainClock})
+			r.now = 100 * time.Second
+			r.apply(Loaded{})
+			r.apply(AddBatch{Batch: 4, Jobs: 5, Spec: c.spec})
+			held := []uint32{3, 4}
+			if c.took == 0 {
+				held = all(r.m.batches[4])
+			}
+			r.apply(HoldJobs{Batch: 4, Jobs: held, By: "u"})
+			r.apply(offering(1, "ws1", 4, 0))
+			r.apply(ListEnd{1})
+			for i := range 5 - len(held) {
+				res := exited(0, "m")
+				res.Runtime = c.took
+				r.apply(ended(1, i+1, res))
+				r.apply(staged(i+1, "m"))
+				r.apply(gone(1, i+1))
+			}
+			r.apply(AddBatch{Batch: 1, Jobs: 3, Spec: timed(c.first)})
+			r.apply(AddBatch{Batch: 2, Jobs: 1, Spec: &job.Spec{Resources: job.Resources{CPUs: 4}}})
+			r.apply(HoldJobs{Batch: 4, Jobs: held, By: "u", Release: true})
+			if n := r.runs(4, "ws1"); n != c.want {
+				t.Fatalf("%d start", n)
+			}
+			if c.why != "" {
+				if got := r.m.Why(Ref{4, 4}); got != "1 of 1 nodes can run it: "+c.why+"; 1 job goes first (by age)" {
+					t.Errorf("it waits: %s", got)
+				}
+			}
+			r.apply(SetBatch{Batch: 4, Set: job.Set{Time: &c.afterward}, Timed: all(r.m.batches[4]), By: "u"})
+			if n := r.runs(4, "ws1"); n != c.then {
+				t.Errorf("%d run when its time was set", n)
+			}
+		})
 	}
 }

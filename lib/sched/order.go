@@ -228,6 +228,23 @@ func (m *Machine) next(c *class, p *peer) *queue {
 	return first
 }
 
+// nextLet is that of those which may be started on a node though it is kept, if it is.
+func (m *Machine) nextLet(c *class, p *peer) *queue {
+	first := m.next(c, p)
+	if first == nil || p.spares(first) {
+		return first
+	}
+	first = nil
+	for _, l := range c.lanes {
+		for _, q := range l.queues {
+			if (first == nil || q.before(first)) && m.backfills(q, p) && q.takes(p) {
+				first = q
+			}
+		}
+	}
+	return first
+}
+
 // goFirst counts the jobs that wait and go before the first job of a queue on nodes
 // that both could use: those of a higher priority, and of the same one those of other
 // owners, and those of its own.

@@ -119,7 +119,7 @@ func (m *Machine) foremost() *queue {
 	var q *queue
 	try := func(p *peer, c *class) {
 		if len(c.lanes) > 0 && p.room(c) {
-			if r := m.next(c, p); r != nil && p.spares(r) && (q == nil || r.before(q)) && !m.yields(r) {
+			if r := m.nextLet(c, p); r != nil && (q == nil || r.before(q)) && !m.yields(r) {
 				q = r
 			}
 		}
@@ -154,7 +154,7 @@ func (m *Machine) best(q *queue) *peer {
 	}
 	var best *peer
 	for _, p := range among {
-		if p.room(q.c) && q.takes(p) && p.spares(q) && (best == nil || m.prefers(q, p, best)) {
+		if p.room(q.c) && q.takes(p) && m.lets(q, p) && (best == nil || m.prefers(q, p, best)) {
 			best = p
 		}
 	}

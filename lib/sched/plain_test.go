@@ -36,6 +36,7 @@ type plainNode struct {
 type plainRun struct {
 	share share
 	began time.Duration
+	ends  time.Duration // at the latest; 0: that is not known
 }
 
 type placed struct {
@@ -99,7 +100,7 @@ func (d *plain) begin(started map[*attempt]bool) {
 				n.waits = n.waits.minus(a.share)
 				n.waiting--
 			case a.result == nil:
-				n.runs = append(n.runs, plainRun{a.share, a.began})
+				n.runs = append(n.runs, plainRun{a.share, a.began, plainEnd(d.m.queueOf(a.ref), a.began, a.active)})
 			}
 			if started[a] {
 				d.waits[a.ref] = true
@@ -136,7 +137,7 @@ func (d *plain) decide() (all []placed) {
 		s := plainShare(c, n.p)
 		n.used = n.used.plus(s)
 		n.active++
-		n.runs = append(n.runs, plainRun{s, d.m.now})
+		n.runs = append(n.runs, plainRun{s, d.m.now, plainEnd(d.m.queueOf(ref), d.m.now, true)})
 		d.run[ref.Batch]++
 		d.rates[d.m.batches[ref.Batch].owner] += weight(s, n.p.could)
 		d.take(s.counts)
@@ -302,7 +303,46 @@ func (d *plain) spares(n *plainNode, ref Ref) bool {
 			stays = stays.minus(r.share)
 		}
 	}
-	return plainRoom(n.p, stays.plus(asks), plainShare(q.c, n.p))
+	return plainRoom(n.p, stays.plus(asks), plainShare(q.c, n.p)) || d.inTime(n, q)
+}
+
+// inTime says that a job begun now on a node that is kept ends before the one for which
+// it is could begin there, if all that runs ends as late as it may.
+func (d *plain) inTime(n *plainNode, q *queue) bool {
+	long := q.lore.takes()
+	if q.lore.limit > 0 {
+		long = time.Duration(q.lore.limit) * time.Second
+	}
+	end := d.m.now + long
+	stays := n.used.plus(n.waits)
+	for _, r := range n.runs {
+		if r.ends > 0 && r.ends < end {
+			stays = stays.minus(r.share)
+		}
+	}
+	all := n.used.plus(n.waits)
+	for _, r := range n.runs {
+		if r.ends > 0 {
+			all = all.minus(r.share)
+		}
+	}
+	asks := plainShare(d.keptFor(n).of, n.p)
+	return long > 0 && !plainRoom(n.p, stays, asks) && plainRoom(n.p, all, asks)
+}
+
+// plainEnd is when an attempt of a queue ends at the latest that was begun then.
+func plainEnd(q *queue, began time.Duration, active bool) time.Duration {
+	var long []time.Duration
+	if q.lore.limit > 0 {
+		long = append(long, time.Duration(q.lore.limit)*time.Second)
+	}
+	if known := q.lore.takes(); known > 0 {
+		long = append(long, known)
+	}
+	if len(long) == 0 || began == 0 || !active {
+		return 0
+	}
+	return began + slices.Min(long)
 }
 
 // wait is how long the last of the youngest attempts has run that have to end before

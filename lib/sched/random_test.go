@@ -462,6 +462,12 @@ func (s *sim) addBatch() AddBatch {
 	if s.rand.IntN(4) == 0 {
 		b.Spec.Capabilities = []string{"gpu"}
 	}
+	b.Spec.Resources.Time = max(0, s.rand.Int64N(60)-20)
+	if s.rand.IntN(2) == 0 {
+		for i := range b.Asks {
+			b.Asks[i].Time = max(0, s.rand.Int64N(60)-20)
+		}
+	}
 	if !b.Never && s.rand.IntN(2) == 0 {
 		b.Spec.Retries = s.rand.IntN(4)
 	}
@@ -602,7 +608,7 @@ func (s *sim) request() {
 
 // someSet is what may be set, any part of it.
 func (s *sim) someSet() (set job.Set) {
-	priority, most, seconds := s.rand.IntN(4)-1, s.rand.IntN(4), int64(s.rand.IntN(3))
+	priority, most, seconds := s.rand.IntN(4)-1, s.rand.IntN(4), int64(s.rand.IntN(3))*10
 	if s.rand.IntN(2) == 0 {
 		set.Priority = &priority
 	}

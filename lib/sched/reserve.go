@@ -46,6 +46,37 @@ func (p *peer) spares(q *queue) bool {
 	return holds(p.has, stays.plus(asks), q.c.of(p))
 }
 
+// lets says that a node may be given the first job of q though it is kept for others:
+// that is there beside them, or ends before they could start by the known ends of what
+// runs there.
+func (m *Machine) lets(q *queue, p *peer) bool { return p.spares(q) || m.backfills(q, p) }
+
+// backfills says that a job of q, begun now on a node that is kept, ends in time.
+func (m *Machine) backfills(q *queue, p *peer) bool {
+	long := q.lore.longest()
+	return long > 0 && m.now+long <= m.opens(p)
+}
+
+// opens is when the job could start for which a node is kept, if what runs there ends
+// when it is known to at the latest; 0 if that is not known of enough.
+func (m *Machine) opens(p *peer) time.Duration {
+	return p.freeAt(p.keeps.of, func(a *attempt) time.Duration {
+		long := m.queueOf(a.ref).lore.shortest()
+		if !a.active || a.began == 0 || long == 0 {
+			return 0
+		}
+		return a.began + long
+	})
+}
+
+// retime has the nodes looked at that are kept, since it is known otherwise how long
+// jobs run.
+func (m *Machine) retime() {
+	for _, r := range m.keeps {
+		m.touch(r.on)
+	}
+}
+
 // wait is how long a node will need until it has room for a job of the class, as far
 // as one can tell without knowing how long anything runs: what has run for long is
 // taken to run for as long again.

@@ -59,6 +59,11 @@ func (b *batch) set(m *Machine, s *job.Set) {
 		b.most = *s.MaxRunning
 	}
 	for q := range b.all() {
+		if s.Time != nil {
+			q.lore.limit = 0
+			q.lore.allow(*s.Time)
+		}
 		m.enter(q)
 	}
+	m.retime()
 }

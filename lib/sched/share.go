@@ -18,6 +18,7 @@ type Ask struct {
 	GPUs   uint16
 	Memory int64  // bytes
 	Wants  string // what its node must be besides, as [AskOf] writes it
+	Time   int64  // seconds that it may run; 0: no limit. It makes no other class.
 
 	Counts job.Counts // of what is counted by its name
 }
@@ -25,7 +26,7 @@ type Ask struct {
 // AskOf is what a job asks for that needs r and has those capabilities of its own.
 func AskOf(r job.Resources, own []string) Ask {
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
-	return Ask{count(r.CPUs), count(r.GPUs), max(0, r.Memory), strings.Join(entries(own), "\x00"), r.Counted}
+	return Ask{CPUs: count(r.CPUs), GPUs: count(r.GPUs), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Counts: r.Counted}
 }
 
 // entries is a list of capabilities in order, each once.

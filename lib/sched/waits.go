@@ -219,8 +219,8 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 		return own(m.lentWhy(p)), m.pauseEnd(p)
 	case p.rest != 0:
 		return "resting" + m.clock(" until ", p.rest), p.rest
-	case !p.spares(q):
-		return "kept for a job of " + p.keeps.of.asked(), 0
+	case !m.lets(q, p):
+		return m.keptWhy(q, p), 0
 	case p.rests > 0 && p.active > 0:
 		return "is given one job at a time, after its rest", 0
 	case p.room(q.c) && !q.tooSmall(p):
@@ -231,6 +231,16 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 		return p.memoryLeft() + m.clock(" until about ", until), until
 	}
 	return "busy" + m.clock(" until about ", until), until
+}
+
+// keptWhy tells for whom a node is kept, and why a job of the queue cannot be run before.
+func (m *Machine) keptWhy(q *queue, p *peer) string {
+	why := "kept for a job of " + p.keeps.of.asked()
+	from, long := m.clock(" from about ", m.opens(p)), q.lore.longest()
+	if from == "" || long == 0 {
+		return why + from
+	}
+	return why + from + ", while this one may take " + unit.FormatDuration(long)
 }
 
 // pauseEnd is when the pause of a node ends; 0: that is not known.
@@ -244,13 +254,27 @@ func (m *Machine) pauseEnd(p *peer) time.Duration {
 // freeAt is when a node will have room for a job of the class, about; 0 if it is not
 // known of enough of the jobs there when they end.
 func (m *Machine) freeAt(c *class, p *peer) time.Duration {
+	return p.freeAt(c, func(a *attempt) time.Duration {
+		if at := m.endOf(a); at > m.now {
+			return at
+		}
+		return 0
+	})
+}
+
+// freeAt is when a node has room for a job of the class, if attempts end when endOf says; 0
+// if it does not say so, 0, of enough of them.
+func (p *peer) freeAt(c *class, endOf func(*attempt) time.Duration) time.Duration {
 	type end struct {
 		at    time.Duration
 		share share
 	}
 	var ends []end
 	for a := p.first; a != nil; a = a.after {
-		if at := m.endOf(a); a.result == nil && at > m.now {
+		if a.result != nil {
+			continue
+		}
+		if at := endOf(a); at > 0 {
 			ends = append(ends, end{at, a.share})
 		}
 	}
