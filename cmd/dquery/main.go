@@ -141,49 +141,6 @@ func (d *dquery) sum(ctx context.Context, s source, ops *ask.Operands, shown int
 	return nil
 }
 
-func (d *dquery) batches(ctx context.Context) error {
-	ops, err := ask.Read(d.c, false)
-	if err != nil {
-		return err
-	}
-	if ops.None {
-		return cli.Quiet(cli.No)
-	}
-	out, err := printer(d, query.BatchFields(), query.DefaultBatch, query.NewBatchTable)
-	if err != nil {
-		return err
-	}
-	s, err := d.open(ctx, ops)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	rows, err := s.count(ctx, ops)
-	if err != nil {
-		return err
-	}
-	n, err := pour(d, nil, out, func(each func(*query.Batch) error) error {
-		for i := range rows {
-			if err := each(&rows[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	stranded := 0
-	for i := range rows {
-		stranded += rows[i].Stranded
-	}
-	d.sayStranded(stranded)
-	if d.table {
-		d.c.Talk("%s", d.summary(rows))
-	}
-	return answer(n)
-}
-
 // summary is the last line below a table.
 func (d *dquery) summary(batches []query.Batch) string {
 	text := query.Summary(batches)

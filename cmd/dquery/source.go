@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"distribute/lib/ask"
-	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/query"
 	"distribute/lib/wire"
@@ -102,12 +101,9 @@ func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, err
 }
 
 func (l *live) causes(ctx context.Context, ops *ask.Operands) (rows []query.Cause, err error) {
-	if n := len(ops.Parts()); n > 1 { // each part would have its own
-		return nil, cli.Usagef("%d ids are too many to find their causes: name their batches", len(ops.Args))
-	}
 	err = ask.Rows(ctx, l.Head, wire.Query{Of: "causes", All: l.d.all}, ops, func(c *query.Cause) error {
 		rows = append(rows, *c)
 		return nil
 	})
-	return rows, err
+	return query.JoinCauses(rows), err
 }

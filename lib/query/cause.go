@@ -79,33 +79,36 @@ type Causes struct {
 // NewCauses finds the causes of the jobs that fit q.
 func NewCauses(q *Query) *Causes { return &Causes{q: q, by: map[likeness]*found{}} }
 
+// like is what jobs of the cause have in common.
+func (c *Cause) like() likeness {
+	like := likeness{state: c.State, signal: c.Signal, reason: c.Reason} // in which numbers tell apart what waits
+	if c.Exit != nil {
+		like.exited, like.exit = true, *c.Exit
+	}
+	if c.State == job.Failed {
+		like.reason, like.said = cause.Like(c.Reason, c.ID.Name()), cause.Like(c.Said, c.ID.Name())
+	}
+	return like
+}
+
 // Add takes in a job, if it fits. It costs a look at its reason and at what it said;
 // until is when that reason may change by itself, zero if that is not known.
 func (c *Causes) Add(r *job.Row, until time.Time) {
 	if r.State == job.Running || r.State == job.Done || r.State == job.Cancelled || !c.q.Match(r) {
 		return
 	}
-	reason := r.Reason
-	like := likeness{state: r.State, signal: r.Signal}
-	if r.Exit != nil {
-		like.exited, like.exit = true, *r.Exit
-	}
+	one := Cause{ID: r.ID, State: r.State, Exit: r.Exit, Signal: r.Signal, Reason: r.Reason}
 	if r.State == job.Failed {
-		reason = (&job.Outcome{Exit: r.Exit, Signal: r.Signal, Reason: r.Reason}).Last()
-		like.reason, like.said = cause.Like(reason, r.Job), cause.Like(r.Said, r.Job)
-	} else {
-		like.reason = reason // in which numbers tell causes apart
+		one.Reason, one.Said = (&job.Outcome{Exit: r.Exit, Signal: r.Signal, Reason: r.Reason}).Last(), r.Said
 	}
+	like := one.like()
 	f := c.by[like]
 	if f == nil && len(c.by) >= maxCauses {
 		like.reason, like.said = "", ""
 		f = c.by[like]
 	}
 	if f == nil {
-		f = &found{Cause{ID: r.ID, State: r.State, Exit: r.Exit, Signal: r.Signal, Reason: reason, Said: r.Said}, map[string]int{}}
-		if r.State != job.Failed {
-			f.Said = ""
-		}
+		f = &found{one, map[string]int{}}
 		c.by[like] = f
 	}
 	f.Jobs++
@@ -131,9 +134,39 @@ func (c *Causes) Rows() []Cause {
 		f.Nodes = f.Nodes[:min(len(f.Nodes), maxCauseNodes)]
 		rows = append(rows, f.Cause)
 	}
-	slices.SortFunc(rows, func(a, b Cause) int {
-		return cmp.Or(int(a.State)-int(b.State), b.Jobs-a.Jobs, strings.Compare(string(a.ID), string(b.ID)))
-	})
+	slices.SortFunc(rows, causeOrder)
+	return rows
+}
+
+func causeOrder(a, b Cause) int {
+	return cmp.Or(int(a.State)-int(b.State), b.Jobs-a.Jobs, strings.Compare(string(a.ID), string(b.ID)))
+}
+
+// JoinCauses puts together the causes of several lots of jobs, each lot counted by
+// itself. Of nodes those come first that do in the lot with most jobs.
+func JoinCauses(lots []Cause) []Cause {
+	slices.SortFunc(lots, causeOrder)
+	var rows []Cause
+	at := map[likeness]int{}
+	for _, c := range lots {
+		i, there := at[c.like()]
+		if !there {
+			at[c.like()] = len(rows)
+			rows = append(rows, c)
+			continue
+		}
+		r := &rows[i]
+		r.Jobs += c.Jobs
+		for _, n := range c.Nodes {
+			if !slices.Contains(r.Nodes, n) && len(r.Nodes) < maxCauseNodes {
+				r.Nodes = append(r.Nodes, n)
+			}
+		}
+		if r.Until.IsZero() || !c.Until.IsZero() && c.Until.Before(r.Until) {
+			r.Until = c.Until
+		}
+	}
+	slices.SortFunc(rows, causeOrder)
 	return rows
 }
 

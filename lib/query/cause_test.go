@@ -158,3 +158,31 @@ func BenchmarkCauses(b *testing.B) {
 		}
 	}
 }
+
+// Causes of lots that were counted each by itself are those of all of them together.
+func TestJoinCauses(t *testing.T) {
+	var rows []*job.Row
+	for i := range 60 {
+		r := failing(fmt.Sprint("j", i), i%3, fmt.Sprint("ws", i%2), fmt.Sprintf("j%d: step %d", i, i*i))
+		if i%5 == 0 {
+			r.State, r.Exit, r.Reason, r.Said = job.Queued, nil, fmt.Sprintf("waits for %d", i%2), ""
+		}
+		rows = append(rows, r)
+	}
+	want := causes(t, rows, "m/c").Rows()
+	var lots []Cause
+	for len(rows) > 0 {
+		n := min(7, len(rows))
+		lots = append(lots, causes(t, rows[:n], "m/c").Rows()...)
+		rows = rows[n:]
+	}
+	got := JoinCauses(lots)
+	if len(got) != len(want) || len(got) != 5 {
+		t.Fatalf("%d causes, want %d", len(got), len(want))
+	}
+	for i := range got {
+		if g, w := got[i], want[i]; g.State != w.State || g.Jobs != w.Jobs || g.Reason != w.Reason || len(g.Nodes) != len(w.Nodes) {
+			t.Errorf("cause %d is %+v, want %+v", i, g, w)
+		}
+	}
+}
