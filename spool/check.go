@@ -190,7 +190,7 @@ func (c *checker) top(u *check.Unit) error {
 			}
 		}
 	}
-	for _, look := range []func(*check.Unit) error{c.incoming, c.rejected, c.nodes, c.keys, c.runDir, c.trash, c.uploadDirs} {
+	for _, look := range []func(*check.Unit) error{c.past, c.incoming, c.rejected, c.nodes, c.keys, c.runDir, c.trash, c.uploadDirs} {
 		if err := look(u); err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func (c *checker) topEntry(u *check.Unit, e fs.DirEntry) {
 		}
 	}
 	switch {
-	case slices.Contains([]string{"spool.json", "head.jsonl", "ballast"}, name), broken(name, "head.jsonl"):
+	case slices.Contains([]string{"spool.json", "head.jsonl", "past.jsonl", "ballast"}, name), broken(name, "head.jsonl"):
 		c.wantFile(u, name, e, 0o640)
 	case name == "README" || name == "head.yaml" || name == check.Found || name == "lost+found":
 	case name == "uploads":

@@ -157,12 +157,14 @@ func (t *tool) shutOut(m *wire.Change) error {
 	return t.tellIDs(m, ids)
 }
 
-// giveUpOn loses what a node had whose streams have ended.
+// giveUpOn loses what a node had whose streams have ended, and forgets that it was
+// drained and what spoke against it: who is let in by its name begins anew.
 func (t *tool) giveUpOn(name node.Name) (ids []job.ID, err error) {
 	ok := t.settled(func() {
 		ids, _ = t.given(name)
 		t.log.Warn("a node is removed by an operator", "node", string(name), "by", t.peer.User)
-		t.apply(sched.NodeGone{Node: name})
+		t.apply(sched.NodeGone{Node: name, Removed: true})
+		t.undrain(name)
 		t.removed[name] = true
 	})
 	if !ok {

@@ -35,13 +35,18 @@ func (t *tool) resume(m *wire.Change) error {
 			return nil
 		}
 		t.log.Info("resumed by an operator", "node", string(name), "by", t.peer.User)
-		if drained {
-			t.store.Drain(string(name), t.peer.User, true)
-			t.apply(sched.Drain{Node: name})
-		}
+		t.undrain(name)
 		if s != nil {
 			s.tell(&wire.Resume{By: t.peer.User})
 		}
 		return nil
 	})
+}
+
+// undrain has a node given jobs again, if it was drained.
+func (t *tool) undrain(name node.Name) {
+	if t.machine.Drained(name) != "" {
+		t.store.Drain(string(name), t.peer.User, true)
+		t.apply(sched.Drain{Node: name})
+	}
 }

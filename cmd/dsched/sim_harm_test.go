@@ -126,6 +126,7 @@ var harms = []harm{
 		}
 	}},
 	{3, func(w *world, n *simNode, _ func(time.Duration, func())) { w.rot(n) }},
+	{6, (*world).breaks},
 	{16, func(w *world, n *simNode, until func(time.Duration, func())) {
 		for _, other := range w.nodes {
 			if other.busy() {
@@ -291,6 +292,7 @@ func (w *world) heal() {
 	for _, n := range w.nodes {
 		w.net.partition(n.name, false)
 		n.setPause(noded.Stand{})
+		n.setBroken(false)
 		n.start()
 	}
 	w.startHead()

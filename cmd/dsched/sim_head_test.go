@@ -21,6 +21,7 @@ type simHead struct {
 	h    *head // nil: down, or not yet up
 	over chan struct{}
 	old  string // an older copy of the spool
+	past simPast
 }
 
 // startHead starts dsched on the disk as it is.
@@ -45,6 +46,7 @@ func (w *world) startHead() {
 			return
 		}
 		h.proven = w.net.proven
+		w.remembers(h)
 		w.mu.Lock()
 		if s.own == own {
 			s.h = h
@@ -101,13 +103,17 @@ func (w *world) headEnded(own *owner, err error) {
 func (w *world) haltHead(power bool) {
 	s, to := &w.head, w.newRoot("head")
 	next := (*simDisk)(nil)
+	rests, before := w.resting()
 	if power {
 		next = s.disk.cut(to, w.r)
 	} else {
 		next = s.disk.kill(to)
 	}
+	if again, after := w.resting(); again == nil || after != before {
+		rests = nil
+	}
 	w.addDisk(next)
-	w.set(func() { s.disk = next })
+	w.set(func() { s.disk, s.past.until = next, rests })
 	if w.r.IntN(3) == 0 {
 		w.inspect("head", to, check.Torn, check.Left)
 	}

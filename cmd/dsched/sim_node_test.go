@@ -34,6 +34,7 @@ type simNode struct {
 	disk   *simDisk
 	daemon *nodeDaemon // nil: down
 	pause  simPause
+	broken bool // everything that begins fails at once
 	orders map[string]*simOrder
 	stills map[string]bool // the tokens of those that are to stand still
 }
@@ -301,7 +302,9 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	}
 	seconds, _ := strconv.ParseFloat(o.Argv[1], 64)
 	exit, _ := strconv.Atoi(o.Argv[2])
-	if len(o.Argv) > 3 && o.Argv[3] == n.name {
+	if n.isBroken() {
+		seconds, exit = 0.5, 1
+	} else if len(o.Argv) > 3 && o.Argv[3] == n.name {
 		exit = 1
 	}
 	write := func(name, text string) error {

@@ -133,8 +133,12 @@ type NodeDown struct{ Session uint64 }
 
 // NodeGone is the operator's word that a node never comes back, or that the
 // shell knows its directory to be lost: all that was given to it is lost. It is
-// ignored while the node is connected.
-type NodeGone struct{ Node node.Name }
+// ignored while the node is connected. With Removed what speaks against it is forgotten,
+// too: who comes by its name is another.
+type NodeGone struct {
+	Node    node.Name
+	Removed bool
+}
 
 // Drain is the operator's word that a node is to be given nothing: what runs there
 // goes on, and what was given to it and has not begun goes elsewhere. With nobody as
@@ -144,6 +148,10 @@ type Drain struct {
 	Node node.Name
 	By   string // who has said so; not for the decision
 }
+
+// Remember gives what Past has said in an earlier life of the head, with moments of
+// this one: before Loaded.
+type Remember struct{ Past }
 
 // Heard says that a message of the session arrived, whatever it was: it renews
 // the lease. The other events with a session do so by themselves.

@@ -114,6 +114,9 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	case rec.Kind == job.KindBack && rec.Saved && rec.Manifest == "":
 		return fmt.Errorf("attempt %s has saved nothing, and its record says that it has", rec.Attempt)
 	}
+	if !b.ready {
+		m.witness(b, a, rec)
+	}
 	switch rec.Kind {
 	case job.KindAdopt:
 		a.current = true

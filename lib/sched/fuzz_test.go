@@ -99,7 +99,7 @@ func (t *tape) event() Event {
 	case 8:
 		return NodeDown{session}
 	case 9:
-		return NodeGone{"ws1"}
+		return NodeGone{Node: "ws1"}
 	case 10:
 		return Built{session, ref.Batch}
 	case 11:

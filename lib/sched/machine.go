@@ -46,6 +46,7 @@ type Machine struct {
 	avoids  map[*batch]struct{}
 	tights  map[*batch]struct{} // which a node is not given for a while
 
+	rests      uint64        // goes up when a node begins to rest, or goes on before its time
 	considered uint64        // how much of changed is taken in
 	ticked     time.Duration // when the last tick was
 }
@@ -165,6 +166,7 @@ type peer struct {
 	site      *site
 	drained   string // by whom it was: it is given nothing
 	boot      string
+	before    string // the boot of which its past is, from an earlier life of the head
 	state     string
 	states    int           // new ones since statesAt
 	statesAt  time.Duration //

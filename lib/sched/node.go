@@ -53,8 +53,8 @@ func (e NodeUp) apply(m *Machine) {
 			m.wipe(p, string(p.name)+" lost its directory")
 		}
 	}
-	if p.boot != e.Boot {
-		p.rest, p.suspicion, p.leaving = 0, suspicion{}, leaving{}
+	if orElse(p.boot, p.before) != e.Boot {
+		m.acquit(p)
 	}
 	p.boot, p.state = e.Boot, e.State
 	p.held = map[key]share{}
@@ -104,6 +104,9 @@ func (e NodeGone) apply(m *Machine) {
 		return
 	}
 	m.wipe(p, string(p.name)+" was given up")
+	if e.Removed {
+		m.acquit(p)
+	}
 }
 
 // wipe loses all that a node had.

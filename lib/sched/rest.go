@@ -23,7 +23,7 @@ const (
 	failedFast             // a job failed at once
 )
 
-// A suspicion is what speaks against a node. It is not in the log.
+// A suspicion is what speaks against a node. It is not in the log (past.go).
 type suspicion struct {
 	jobs   []Ref         // that failed fast, in a row
 	since  time.Duration // when the first of them began
@@ -101,6 +101,7 @@ func (m *Machine) atFault(a *attempt) bool {
 		p.jobs = slices.Delete(p.jobs, i, i+1)
 		if p.blamed && len(p.jobs) < suspicious && len(p.only) < suspicious {
 			p.rest, p.blamed, p.rests = 0, false, max(0, p.rests-1)
+			m.rests++
 			m.touch(p)
 		}
 	}
@@ -120,6 +121,7 @@ func (m *Machine) passedElsewhere(a *attempt, on []*peer) {
 		case len(p.only) < suspicious:
 		case p.rest != 0 && p.blamed:
 			p.restWhy = why
+			m.rests++
 		case p.rest == 0 && m.able(a.ref, p):
 			if m.now-p.proven > longRest {
 				p.proofs = 0
@@ -144,6 +146,7 @@ func (m *Machine) rested(p *peer) {
 func (m *Machine) refused(p *peer, why string) {
 	if until := m.now + resting; until > p.rest {
 		p.rest, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
+		m.rests++
 	}
 }
 
@@ -154,6 +157,7 @@ func (m *Machine) rest(p *peer, after int, why string) {
 		length = firstRest << after
 	}
 	p.rest, p.restWhy, p.restOf, p.blamed = m.now+length, why, "", true
+	m.rests++
 	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
 		if a.idles() {
 			a.recalled = true
@@ -168,7 +172,7 @@ func (a *attempt) idles() bool {
 }
 
 // A leaving is how often a node has its jobs leave, or gives them back because it
-// is paused. It is not in the log.
+// is paused. It is not in the log (past.go).
 type leaving struct {
 	before time.Duration // when it did so last, of a job that it was given after the time before
 	starts uint64        // so many attempts had been started by then; 0: it never did
@@ -194,6 +198,7 @@ func (m *Machine) left(a *attempt, why, said string) {
 	*l = leaving{before: m.now, starts: m.starts, length: length}
 	if until := m.now + length; length > 0 && until > a.peer.rest {
 		a.peer.rest, a.peer.restWhy, a.peer.restOf, a.peer.blamed = until, why, said, false
+		m.rests++
 	}
 }
 

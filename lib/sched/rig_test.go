@@ -107,7 +107,21 @@ func (r *rig) checkReplay() error {
 	if want, got := r.m.Snapshot(), fresh.Snapshot(); want != got {
 		return fmt.Errorf("replayed state differs\nin memory:\n%s\nreplayed:\n%s", want, got)
 	}
-	return consistent(fresh)
+	fresh.Apply(Remember{r.m.Past()}, r.now)
+	return errors.Join(remembers(fresh, r.m.Past()), consistent(fresh))
+}
+
+// remembers makes sure that a machine has taken in what it was told to remember.
+func remembers(m *Machine, want Past) error {
+	got := m.Past()
+	got.Works, want.Works = false, false
+	for _, p := range []*Past{&got, &want} {
+		slices.SortFunc(p.Nodes, func(a, b Standing) int { return strings.Compare(string(a.Node), string(b.Node)) })
+	}
+	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
+		return fmt.Errorf("what is in no log differs after a restart\nremembered: %s\nit was:     %s", g, w)
+	}
+	return nil
 }
 
 // replayed is a fresh machine fed with the logs.

@@ -259,9 +259,9 @@ var rules = []struct {
 		{2, ListEnd{2}, "back 1/0 a1 (ws1 came back without it)"},
 	}},
 	{"a node given up by an operator", begin, []step{
-		{1, NodeGone{"ws1"}, ""},
+		{1, NodeGone{Node: "ws1"}, ""},
 		{1, NodeDown{1}, ""},
-		{2, NodeGone{"ws1"}, "back 1/0 a1 lost (ws1 was given up); late 1/0 a1 (ws1 was given up)"},
+		{2, NodeGone{Node: "ws1"}, "back 1/0 a1 lost (ws1 was given up); late 1/0 a1 (ws1 was given up)"},
 	}},
 	{"cancel of a job that waits", begin[:2], []step{
 		{1, cancel, "cancelled 1/0 (cancelled by u); CLOSED 1"},

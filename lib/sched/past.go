@@ -1,0 +1,167 @@
+package sched
+
+import (
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// What a machine goes by that does not follow from the logs of open batches it tells
+// its shell by Past, and is told it by Remember when the head was started again.
+
+// A Past is what owners have used lately and what speaks against nodes, at a moment
+// of the machine's clock.
+type Past struct {
+	At     time.Duration
+	Owners []Used
+	Nodes  []Standing
+	Works  bool // somebody's attempts take something now: soon more will be used
+}
+
+// Used is what the jobs of an owner have used.
+type Used struct {
+	Owner int
+	CPU   float64 // seconds of a cpu, of which half count after each hour
+}
+
+// A Standing is what speaks against a node. A moment may lie before the head was
+// started, and is less than 0 then.
+type Standing struct {
+	Node node.Name
+	Boot string // of its machine: with another all of this is forgotten
+
+	Rest   time.Duration // until when it rests; 0: it does not
+	Why    string        // it does
+	Given  string        // what it said of an attempt that it handed back
+	Blamed bool          // it rests for jobs that failed
+
+	Fast  []Ref         // jobs that failed at once, in a row
+	Since time.Duration // when the first of them began
+	Rests int           // how often it rested for such
+
+	Only   []Ref         // jobs that failed only there
+	Proofs int           // how often it rested for such
+	Proven time.Duration // when the last of these rests ends
+
+	Leaves  bool          // it had its jobs leave
+	Left    time.Duration // when it did so last
+	Leaving time.Duration // how long it rested for that
+}
+
+// Is says that both are the same.
+func (s Standing) Is(o Standing) bool { return reflect.DeepEqual(s, o) }
+
+// Rests goes up whenever a node begins to rest, or goes on before its time: what Past
+// says then is to be safe before anything is done or told because of it.
+func (m *Machine) Rests() uint64 { return m.rests }
+
+// Past is what is to be remembered. It costs a look at every owner and every node.
+func (m *Machine) Past() Past {
+	past := Past{At: m.now}
+	for _, uid := range slices.Sorted(maps.Keys(m.owners)) {
+		o := *m.owners[uid] // whose turn stays as it is
+		o.reckon(m.now)
+		past.Works = past.Works || o.rate > 0
+		if o.used >= 1 {
+			past.Owners = append(past.Owners, Used{uid, o.used})
+		}
+	}
+	for _, p := range m.peers {
+		if s, any := m.standing(p); any {
+			past.Nodes = append(past.Nodes, s)
+		}
+	}
+	return past
+}
+
+// standing is what speaks against a node, if anything does that may still count.
+func (m *Machine) standing(p *peer) (s Standing, any bool) {
+	s = Standing{Node: p.name, Boot: orElse(p.boot, p.before), Rests: p.rests}
+	over := m.now >= p.rest // or it does not rest
+	if !over {
+		s.Rest, s.Why, s.Given, s.Blamed = p.rest, p.restWhy, p.restOf, p.blamed
+	}
+	if len(p.jobs) > 0 {
+		s.Fast, s.Since = slices.Clone(p.jobs), p.since
+	}
+	if !over || !p.blamed {
+		s.Only = slices.Clone(p.only)
+	}
+	if p.proofs > 0 && m.now-p.proven <= longRest {
+		s.Proofs, s.Proven = p.proofs, p.proven
+	}
+	if l := p.leaving; l.starts > 0 && m.now-l.before-l.length < leaveAgain {
+		s.Leaves, s.Left, s.Leaving = true, l.before, l.length
+	}
+	return s, s.Rest != 0 || s.Rests+len(s.Fast)+len(s.Only)+s.Proofs > 0 || s.Leaves
+}
+
+func (e Remember) apply(m *Machine) {
+	if m.loaded {
+		return
+	}
+	passed := max(0, m.now-e.At).Seconds()
+	for _, u := range e.Owners {
+		if used := u.CPU * math.Exp(-decay*passed); used >= 0 && used <= math.MaxInt32*maxCPUs {
+			o := m.ownerOf(u.Owner)
+			o.used, o.at = used, m.now
+			o.reckon(m.now)
+		}
+	}
+	m.turn++
+	for _, s := range e.Nodes {
+		if m.named[s.Node] != nil || len(m.peers) < MaxNodes {
+			m.remember(m.peerOf(s.Node), &s)
+		}
+	}
+}
+
+// remember takes in what spoke against a node. By a clock that was set back nothing
+// lasts for longer than it could.
+func (m *Machine) remember(p *peer, s *Standing) {
+	p.before = s.Boot
+	ago := func(t time.Duration) time.Duration { return min(max(t, m.now-longAgo), m.now) }
+	p.jobs, p.since, p.rests = lastOf(s.Fast), ago(s.Since), max(0, s.Rests)
+	p.only, p.proofs, p.proven = lastOf(s.Only), max(0, s.Proofs), min(max(s.Proven, m.now-longAgo), m.now+longRest)
+	switch {
+	case s.Rest > m.now:
+		p.rest, p.restWhy, p.restOf, p.blamed = min(s.Rest, m.now+longRest), s.Why, s.Given, s.Blamed
+	case s.Blamed:
+		p.only = nil // that rest is over
+	}
+	if s.Leaves { // what it had before it has left in the same pause
+		m.starts = max(1, m.starts)
+		p.leaving = leaving{before: ago(s.Left), starts: m.starts, length: min(max(0, s.Leaving), longRest)}
+	}
+}
+
+// longAgo is as long ago as anything is remembered to be.
+const longAgo = 365 * 24 * time.Hour
+
+// lastOf is the last of some jobs, as many as are kept against a node.
+func lastOf(jobs []Ref) []Ref { return slices.Clone(jobs[max(0, len(jobs)-maxBlame):]) }
+
+// witness takes in, of a record that is replayed, how an attempt ended by itself: where
+// jobs of its batch end well, and where they fail at once.
+func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
+	failed := rec.Kind == job.KindFailed && !rec.Lost || rec.Kind == job.KindBack && rec.Failed
+	switch {
+	case rec.Kind == job.KindDone:
+		b.note(a.peer, passed)
+	case failed && !rec.Evicted && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
+		b.note(a.peer, failedFast)
+	}
+}
+
+// acquit forgets what speaks against a node.
+func (m *Machine) acquit(p *peer) {
+	if p.rest != 0 {
+		m.rests++
+	}
+	p.rest, p.suspicion, p.leaving, p.before = 0, suspicion{}, leaving{}, ""
+}
