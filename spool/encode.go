@@ -49,7 +49,7 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	b = line.AppendTextMember(b, `,"node":`, r.Node)
 	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
 	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
-	b = line.AppendIntMember(b, `,"gpus":`, int64(r.GPUs))
+	b = line.AppendThousandthsMember(b, `,"gpus":`, int64(r.GPUs))
 	b = line.AppendIntMember(b, `,"time":`, r.Limit)
 	b = appendOutcome(b, &r.Outcome)
 	b = line.AppendTextMember(b, `,"manifest":`, r.Manifest)
@@ -202,7 +202,7 @@ func appendResources(b []byte, r *job.Resources) []byte {
 	b = line.AppendIntMember(b, `,"disk":`, r.Disk)
 	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
 	b = line.AppendIntMember(b, `,"time":`, r.Time)
-	b = line.AppendIntMember(b, `,"gpus":`, int64(r.GPUs))
+	b = line.AppendThousandthsMember(b, `,"gpus":`, int64(r.GPUs))
 	b = appendCounts(b, r.Counted)
 	if len(b) > from {
 		b = append(b[:from], b[from+1:]...) // without the first comma

@@ -46,6 +46,8 @@ func randomText(r *rand.Rand) string {
 	return words[r.IntN(len(words))]
 }
 
+func someGPUs(r *rand.Rand) job.GPUs { return []job.GPUs{0, 0, 10, 500, 1000, 1250, 8000}[r.IntN(7)] }
+
 func randomTime(r *rand.Rand) time.Time {
 	if r.IntN(3) == 0 {
 		return time.Time{}
@@ -57,7 +59,7 @@ func randomRecord(r *rand.Rand) *job.Record {
 	kinds := []job.Kind{job.KindStart, job.KindDone, job.KindFailed, job.KindBack, job.KindRetry, "odd"}
 	rec := &job.Record{Seq: r.Uint64() >> r.IntN(64), Time: randomTime(r), Kind: kinds[r.IntN(len(kinds))],
 		Job: randomText(r), Attempt: job.Token(randomText(r)), Try: r.IntN(3), Node: randomText(r), CPUs: r.IntN(3),
-		Memory: int64(r.IntN(2)) << 33, GPUs: r.IntN(2), Limit: int64(r.IntN(2)) * 3600,
+		Memory: int64(r.IntN(2)) << 33, GPUs: someGPUs(r), Limit: int64(r.IntN(2)) * 3600,
 		Manifest: randomText(r), Said: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Lost: r.IntN(2) == 0, Evicted: r.IntN(2) == 0, Saved: r.IntN(2) == 0, Failed: r.IntN(2) == 0,
 		By: randomText(r), Request: job.Token(randomText(r)), State: randomText(r)}
 	floats := []float64{0, 1, 0.001, 123.4567, 1e-9, 4e9, 1e12, math.NaN(), math.Inf(-1), 0.1 + 0.2, -3.5}
@@ -132,7 +134,7 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 	}
 	if r.IntN(2) == 0 {
 		j.Resources = &job.Resources{CPUs: r.IntN(3), Disk: int64(r.IntN(3)) << 31, Memory: int64(r.IntN(2)) << 33,
-			Time: int64(r.IntN(2)) * 3600, GPUs: r.IntN(2), Counted: []job.Counts{"", "", "matlab=1", "comsol=20 matlab=3"}[r.IntN(4)]}
+			Time: int64(r.IntN(2)) * 3600, GPUs: someGPUs(r), Counted: []job.Counts{"", "", "matlab=1", "comsol=20 matlab=3"}[r.IntN(4)]}
 	}
 	for range r.IntN(2) {
 		j.Slurm = append(j.Slurm, job.Option{Name: "time", Value: strings.ToValidUTF8(randomText(r), "?")})

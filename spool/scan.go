@@ -69,7 +69,7 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 		d.wordMember(&s, `,"node":`, &r.Node) &&
 		s.IntMember(`,"cpus":`, &r.CPUs) &&
 		s.Int64Member(`,"memory":`, &r.Memory) &&
-		s.IntMember(`,"gpus":`, &r.GPUs) &&
+		s.ThousandthsMember(`,"gpus":`, (*int64)(&r.GPUs)) &&
 		s.Int64Member(`,"time":`, &r.Limit) &&
 		d.scanOutcome(&s, &r.Outcome) &&
 		s.TextMember(`,"manifest":`, &r.Manifest) &&
@@ -183,7 +183,7 @@ func resources(s *line.Scan, r *job.Resources) bool {
 		s.Int64Member(key(`,"disk":`), &r.Disk) &&
 		s.Int64Member(key(`,"memory":`), &r.Memory) &&
 		s.Int64Member(key(`,"time":`), &r.Time) &&
-		s.IntMember(key(`,"gpus":`), &r.GPUs) &&
+		s.ThousandthsMember(key(`,"gpus":`), (*int64)(&r.GPUs)) &&
 		counted(s, key(`,"counted":{`), &r.Counted) &&
 		s.Has("}")
 }

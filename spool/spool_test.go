@@ -419,6 +419,7 @@ func TestS13AndWhatElseIsRefused(t *testing.T) {
 		"cpus":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{CPUs: -1}},
 		"memory":          {Name: "x", Run: []string{"x"}, Resources: &job.Resources{Memory: 512}},
 		"gpus":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{GPUs: -1}},
+		"more than a gpu": {Name: "x", Run: []string{"x"}, Resources: &job.Resources{GPUs: 1500}},
 		"time":            {Name: "x", Run: []string{"x"}, Resources: &job.Resources{Time: 1 << 60}},
 		"a capability":    {Name: "x", Run: []string{"x"}, Capabilities: []string{"cores>2"}},
 		"an input above":  {Name: "x", Run: []string{"x"}, Inputs: []job.Input{inputOf("../x", "x")}},

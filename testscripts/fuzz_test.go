@@ -34,6 +34,7 @@ var parsers = map[string]string{
 	"a command and its lines (job)":                           "lib/job FuzzTemplate",
 	"ids (job.ParseID)":                                       "lib/job FuzzIDs",
 	"rows from a head (job.Row.ReadLine)":                     "lib/job FuzzRowLine",
+	"amounts of GPUs (job.GPUs)":                              "lib/job FuzzGPUs",
 	"the end of what a job printed (cause.Said)":              "lib/cause FuzzSaid",
 	"rows that are shown (query)":                             "lib/query FuzzShown",
 	"operands and filters (query.Parse)":                      "lib/query FuzzQuery",

@@ -30,7 +30,7 @@ func TestPrinted(t *testing.T) {
 			t.Errorf("dnew %s: %+v %v", kind, f, err)
 		}
 		f, err = job.ParseFile("f.yaml", []byte(unused.ReplaceAllString(out, "$1$2")))
-		if err != nil || f.Spec.Matrix == "" || len(f.Spec.Slurm) == 0 || f.Spec.Resources != (job.Resources{CPUs: 1, Memory: 4 << 30, GPUs: 1, Disk: 20 << 30, Time: 5400, Counted: "matlab=1"}) {
+		if err != nil || f.Spec.Matrix == "" || len(f.Spec.Slurm) == 0 || f.Spec.Resources != (job.Resources{CPUs: 1, Memory: 4 << 30, GPUs: job.OneGPU, Disk: 20 << 30, Time: 5400, Counted: "matlab=1"}) {
 			t.Errorf("dnew %s, filled in: %+v %v", kind, f, err)
 		}
 	}

@@ -219,7 +219,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		if phase == wire.Returning && m.Result == nil {
 			phase = wire.Running // what it left is being read: it is not over yet
 		}
-		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, Ended: m.Result})
+		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Ended: m.Result})
 	case *wire.ListEnd:
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:

@@ -49,11 +49,15 @@ type nodeDaemon struct {
 	over chan struct{}
 }
 
+// simGPUs is what each node has of them.
+var simGPUs = []node.GPU{{Index: 0}, {Index: 1}}
+
 // A simOrder is an order that a supervisor has: it holds the lock.
 type simOrder struct {
 	*proc.Order
 	rel   string
 	cpus  int
+	cards job.Cards // what it has of GPUs
 	slot  *simSlot
 	lost  chan struct{} // closed: power is gone, or its supervisor was killed
 	stop  chan struct{} // closed: it is to end
@@ -216,14 +220,27 @@ func (s *simSlot) Run(o *proc.Order) error {
 	if s.d.dead() {
 		return errDead
 	}
-	cpus := 0
-	for _, e := range o.Env {
-		if text, ok := strings.CutPrefix(e, "DISTRIBUTE_CPUS="); ok {
-			cpus, _ = strconv.Atoi(text)
+	env := func(name string) (value string) {
+		for _, e := range o.Env {
+			if text, ok := strings.CutPrefix(e, name+"="); ok {
+				value = text
+			}
+		}
+		return value
+	}
+	cpus, _ := strconv.Atoi(env("DISTRIBUTE_CPUS"))
+	gpus, _ := job.ParseGPUs(env("DISTRIBUTE_GPUS"))
+	var cards []int
+	for text := range strings.SplitSeq(env("CUDA_VISIBLE_DEVICES"), ",") {
+		if i, err := strconv.Atoi(text); err == nil {
+			cards = append(cards, i)
 		}
 	}
 	n := s.d.simNode
-	so := &simOrder{Order: o, rel: s.d.rel(o.Dir), cpus: cpus, slot: s,
+	if gpus.Cards() != len(cards) {
+		n.w.wrong("I9: a job on %s has %s, and finds the GPUs %v", n.name, gpus.Words("GPU"), cards)
+	}
+	so := &simOrder{Order: o, rel: s.d.rel(o.Dir), cpus: cpus, cards: job.CardsOf(gpus, cards), slot: s,
 		lost: make(chan struct{}), stop: make(chan struct{}), over: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -413,7 +430,7 @@ func (n *simNode) start() {
 	n.w.hands.Go(func() {
 		defer close(d.over)
 		err := noded.Run(ctx, noded.Settings{Addr: "sim://head", Name: node.Name(n.name), Dir: d.root, Log: n.w.logger(n.name),
-			Offer: node.Offer{CPUs: n.cpus}, Machine: d, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
+			Offer: node.Offer{CPUs: n.cpus, GPUs: simGPUs}, Machine: d, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
 		if err != nil && !d.dead() {
 			n.w.wrong("%s ended by itself: %v", n.name, err)
 		}

@@ -55,7 +55,7 @@ func newPerson(w *world, i int) *person {
 // invent makes a batch up.
 func (p *person) invent(id job.BatchID) *simBatch {
 	b := &simBatch{id: id, ref: job.NewToken(), blobs: map[string]string{},
-		spec: job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: p.r.IntN(3)}, Priority: p.r.IntN(3) - 1, MaxRunning: p.r.IntN(4)}}
+		spec: job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: p.r.IntN(3), GPUs: []job.GPUs{0, 0, 400, 1000}[p.r.IntN(4)]}, Priority: p.r.IntN(3) - 1, MaxRunning: p.r.IntN(4)}}
 	input := func(size int) []job.Input {
 		text := strings.Repeat(fmt.Sprint(p.r.Uint64(), " "), size)
 		sum := sumOf(text)
@@ -88,7 +88,7 @@ func (p *person) invent(id job.BatchID) *simBatch {
 		if i%3 == 1 {
 			j.Capabilities = []string{"cpus>=1", "node=*"}
 		} else if i%3 == 2 {
-			j.Resources = &job.Resources{CPUs: b.spec.Resources.CPUs, Counted: "lic=1"}
+			j.Resources = &job.Resources{CPUs: b.spec.Resources.CPUs, Counted: "lic=1", GPUs: []job.GPUs{0, 500, 600, 1000}[p.r.IntN(4)]}
 		}
 		if times := p.r.IntN(8); times < 3 && b.spec.Retry == "" {
 			j.Retries = &times

@@ -18,11 +18,16 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 		}
 	}
 	n.mu.Lock()
-	used := 0
+	used, free, enough := 0, job.AllCards([]int{0, 1}), true
 	for _, other := range n.orders {
 		used += other.cpus
+		enough = enough && free.Hold(other.cards)
+		free = free.Minus(other.cards)
 	}
 	n.mu.Unlock()
+	if !enough {
+		w.wrong("I9: %s gives more of a GPU than there is", n.name)
+	}
 	if used > n.cpus {
 		w.wrong("I9: %s runs %d cpus and offers %d", n.name, used, n.cpus)
 	}

@@ -24,6 +24,7 @@ type Note struct {
 	Job    job.ID    `json:"job"`
 	Try    int       `json:"try"`
 	CPUs   int       `json:"cpus"`
+	GPUs   []int     `json:"gpus,omitempty"` // indexes of those that the head gave it
 	User   string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 	Spec   string    `json:"spec"`           // SHA-256 of the batch's spec
 	Work   *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
@@ -260,6 +261,7 @@ type Started struct {
 	Saved  int64        `json:"saved,omitempty"`  // bytes of disk that what was saved takes
 	CPUs   []int        `json:"cpus,omitempty"`   // numbers of those that it runs on; none: any
 	GPUs   []int        `json:"gpus,omitempty"`   // indexes of those that it has
+	Part   job.GPUs     `json:"part,omitempty"`   // of the only one of these; 0: all
 	Memory int64        `json:"memory,omitempty"` // bytes of the node's memory that are counted for it
 	Time   int64        `json:"time,omitempty"`   // seconds that it may run; 0: no limit
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only

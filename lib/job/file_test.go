@@ -175,15 +175,16 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: []}\nresources: {cpus: 0}", `3:19: "cpus" must be a whole number from 1 to 65536, not "0"`},
 	{"command: {jobs: []}\nresources: {cpus: 1.5}", `3:19: "cpus" must be a whole number, or "all" for the whole machine, not "1.5"`},
 	{"command: {jobs: []}\nresources: {memory: 0, gpus: -1, time: 0}", "3:21: memory: no job runs in \"0\" of memory: leave it out if there is to be no limit\n" +
-		"3:30: \"gpus\" must be a whole number from 0 to 1024, not \"-1\"\n3:40: time: \"0\" is no time to run: leave it out if there is to be no limit"},
+		"3:30: gpus: \"-1\" is no amount of GPUs: write a whole number from 0 to 1024, or a part of one as 0.5\n3:40: time: \"0\" is no time to run: leave it out if there is to be no limit"},
 	{"command: {jobs: []}\nresources: {memory: 4, gpus: all, time: 90}", "3:21: memory: \"4\" has no unit: write 4M or 4G\n" +
-		"3:30: \"gpus\" must be a whole number from 0 to 1024, not \"all\"\n3:41: time: \"90\" has no unit: write 90s, 90m or 90h"},
+		"3:30: gpus: \"all\" is no amount of GPUs: write a whole number from 0 to 1024, or a part of one as 0.5\n3:41: time: \"90\" has no unit: write 90s, 90m or 90h"},
+	{"command: {jobs: []}\nresources: {gpus: 1.5}", `3:19: gpus: "1.5" is neither whole GPUs nor a part of one: write 1 or 2, or a part below 1 as 0.5`},
 	{"command: {jobs: []}\nresources: {memory: -4G, time: -1h}", "3:21: memory: \"-4G\" is not a size: write it like 512M, 2G or 1.5T\n" +
 		"3:32: time: \"-1h\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},
 	{"command: {jobs: []}\nresources: {memory: 4h, time: 4G}", "3:21: memory: \"4h\" is not a size: write it like 512M, 2G or 1.5T\n" +
 		"3:31: time: \"4G\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},
 	{"command: {jobs: []}\nresources: {memory: 2000P, gpus: 99999999999999999999, time: 40000d}", "3:21: memory: \"2000P\" is more memory than a machine has: at most 1P\n" +
-		"3:34: \"gpus\" must be a whole number from 0 to 1024, not \"99999999999999999999\"\n3:62: time: \"40000d\" is longer than 100 years"},
+		"3:34: gpus: \"99999999999999999999\" is no amount of GPUs: write a whole number from 0 to 1024, or a part of one as 0.5\n3:62: time: \"40000d\" is longer than 100 years"},
 	{"command: {jobs: []}\nresources: {memory: 4K, time: 10ms}", "3:21: memory: \"4K\" is less than 1M, in which no job runs\n3:31: time: \"10ms\" is less than 1s"},
 	{"command: {jobs: []}\nresources: {memory: [4G], mem: 4G}", "3:21: \"memory\" must be a text, not a list\n3:27: \"mem\" is nothing that is counted by its name (did you mean \"memory\"?)"},
 	{"command: {jobs: []}\nresources: {matlab: few, comsol: 1.5, a=b: 1, node: 1, gpu: 1}", "3:21: matlab: a whole number from 0 to 1000000 is wanted\n" +
@@ -259,12 +260,12 @@ func TestResources(t *testing.T) {
 		t.Fatal("half a second on a clock was read")
 	}
 	f, err := ParseFile("f", []byte(meta+"command: {jobs: [{name: a, run: [x], resources: {gpus: 0, comsol: 1}}, {name: b, run: [x], resources: {cpus: all, memory: 1048576, disk: 0, time: 1500ms, matlab: 1}}]}\n"+
-		"resources: {cpus: 4, memory: 4G, gpus: 2, disk: 20G, time: 1h30m, matlab: 2}"))
+		"resources: {cpus: 4, memory: 4G, gpus: 0.25, disk: 20G, time: 1h30m, matlab: 2}"))
 	for range 2 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []Resources{{4, 20 << 30, 4 << 30, 5400, 0, "comsol=1 matlab=2"}, {0, 0, 1 << 20, 2, 2, "matlab=1"}} {
+		for i, want := range []Resources{{4, 20 << 30, 4 << 30, 5400, 0, "comsol=1 matlab=2"}, {0, 0, 1 << 20, 2, 250, "matlab=1"}} {
 			if got := *f.Jobs[i].Resources; got != want {
 				t.Errorf("job %d: %+v, want %+v", i, got, want)
 			}

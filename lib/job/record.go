@@ -16,7 +16,7 @@ type Record struct {
 	Node    string    `json:"node,omitempty"`    //
 	CPUs    int       `json:"cpus,omitempty"`    // given to the attempt
 	Memory  int64     `json:"memory,omitempty"`  // bytes given to it; 0: nothing is said
-	GPUs    int       `json:"gpus,omitempty"`    // given to it
+	GPUs    GPUs      `json:"gpus,omitempty"`    // given to it
 	Limit   int64     `json:"time,omitempty"`    // seconds that it may run; 0: no limit
 
 	Outcome         // how an attempt ended

@@ -20,7 +20,7 @@ type Resources struct {
 	Disk   int64 `json:"disk,omitempty"`   // bytes that it writes at most; 0: nothing is said
 	Memory int64 `json:"memory,omitempty"` // bytes that its processes have together at most; 0: nothing is said
 	Time   int64 `json:"time,omitempty"`   // seconds that it runs at most, without paused time; 0: no limit
-	GPUs   int   `json:"gpus,omitempty"`   // that it has for itself
+	GPUs   GPUs  `json:"gpus,omitempty"`   // that it has for itself, or the part of one
 
 	Counted Counts `json:"counted,omitempty"` // of what the site or its nodes count by name
 }
@@ -29,7 +29,6 @@ type Resources struct {
 // of a unit, and keep sums of them from overflowing.
 const (
 	MaxCPUs   = 1 << 16
-	MaxGPUs   = 1 << 10
 	MinMemory = 1 << 20
 	MaxMemory = 1 << 50
 	MaxTime   = MaxKeep // seconds
@@ -46,10 +45,8 @@ func (r Resources) Check() error {
 		return fmt.Errorf("%d bytes of memory make no sense", r.Memory)
 	case r.Time < 0 || r.Time > MaxTime:
 		return fmt.Errorf("a time of %d seconds makes no sense", r.Time)
-	case r.GPUs < 0 || r.GPUs > MaxGPUs:
-		return fmt.Errorf("%d gpus make no sense", r.GPUs)
 	}
-	return nil
+	return r.GPUs.check()
 }
 
 // set reads one of the resources as a person wrote it. The error says what to
@@ -61,7 +58,7 @@ func (r *Resources) set(key, s string) (err error) {
 			r.CPUs, err = wholeNumber(s, 1, MaxCPUs)
 		}
 	case "gpus":
-		r.GPUs, err = wholeNumber(s, 0, MaxGPUs)
+		r.GPUs, err = ParseGPUs(s)
 	case "disk":
 		r.Disk, err = unit.ParseBytes(s)
 	case "memory":
@@ -147,8 +144,6 @@ func (r *reader) resources(n conf.Node, outer Resources) Resources {
 			v.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(v.Text()))
 		case key == "cpus":
 			v.Int(1, MaxCPUs)
-		case key == "gpus":
-			v.Int(0, MaxGPUs)
 		case key == "disk":
 			v.Errorf("%v", err)
 		default:
@@ -173,14 +168,14 @@ func resourcesYAML(r, outer Resources) string {
 	}
 	for _, k := range []struct {
 		key      string
-		n, outer int64
+		n, outer any
 		unit     string
 	}{
-		{"memory", r.Memory, outer.Memory, ""}, {"gpus", int64(r.GPUs), int64(outer.GPUs), ""},
+		{"memory", r.Memory, outer.Memory, ""}, {"gpus", r.GPUs, outer.GPUs, ""},
 		{"disk", r.Disk, outer.Disk, ""}, {"time", r.Time, outer.Time, "s"},
 	} {
 		if k.n != k.outer {
-			text += fmt.Sprintf(", %s: %d%s", k.key, k.n, k.unit)
+			text += fmt.Sprintf(", %s: %v%s", k.key, k.n, k.unit)
 		}
 	}
 	return text + "}"

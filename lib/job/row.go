@@ -32,7 +32,7 @@ type Row struct {
 	Paused     float64   `json:"paused,omitempty"`      // seconds
 	CPUs       int       `json:"cpus,omitempty"`        // given to the attempt
 	Memory     int64     `json:"memory,omitempty"`      // bytes given to it
-	GPUs       int       `json:"gpus,omitempty"`        // given to it
+	GPUs       GPUs      `json:"gpus,omitempty"`        // given to it
 	Limit      int64     `json:"time,omitempty"`        // seconds that it may run
 	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds

@@ -46,7 +46,7 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = line.AppendSecondsMember(b, `,"paused":`, r.Paused)
 	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
 	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
-	b = line.AppendIntMember(b, `,"gpus":`, int64(r.GPUs))
+	b = line.AppendThousandthsMember(b, `,"gpus":`, int64(r.GPUs))
 	b = line.AppendIntMember(b, `,"time":`, r.Limit)
 	b = line.AppendIntMember(b, `,"memory_peak":`, r.MemoryPeak)
 	b = line.AppendSecondsMember(b, `,"cpu_time":`, r.CPUTime)
@@ -117,7 +117,7 @@ func (r *Row) scan(s *line.Scan, like *Row) bool {
 		s.DecimalMember(`,"paused":`, &r.Paused) &&
 		s.IntMember(`,"cpus":`, &r.CPUs) &&
 		s.Int64Member(`,"memory":`, &r.Memory) &&
-		s.IntMember(`,"gpus":`, &r.GPUs) &&
+		s.ThousandthsMember(`,"gpus":`, (*int64)(&r.GPUs)) &&
 		s.Int64Member(`,"time":`, &r.Limit) &&
 		s.Int64Member(`,"memory_peak":`, &r.MemoryPeak) &&
 		s.DecimalMember(`,"cpu_time":`, &r.CPUTime) &&

@@ -86,3 +86,28 @@ func AppendTime(b []byte, t time.Time) []byte {
 
 // digit is the last digit of n.
 func digit(n int) byte { return '0' + byte(uint(n)%10) }
+
+// AppendThousandths appends a number of thousandths as a number of ones, without zeros
+// behind its last digit: 500 as 0.5.
+func AppendThousandths(b []byte, n int64) []byte {
+	if n < 0 {
+		b, n = append(b, '-'), -n
+	}
+	b = strconv.AppendInt(b, n/1000, 10)
+	if n %= 1000; n == 0 {
+		return b
+	}
+	b = append(b, '.', digit(int(n/100)), digit(int(n/10%10)), digit(int(n%10)))
+	for b[len(b)-1] == '0' {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// AppendThousandthsMember appends a member that is such a number, unless it is 0.
+func AppendThousandthsMember(b []byte, key string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return AppendThousandths(append(b, key...), n)
+}

@@ -177,6 +177,29 @@ func (s *Scan) TimeMember(key string, to *time.Time) (ok bool) {
 	return ok
 }
 
+// ThousandthsMember reads a member that is a number with at most three digits behind
+// the point, in thousandths.
+func (s *Scan) ThousandthsMember(key string, to *int64) bool {
+	if !s.Has(key) {
+		return true
+	}
+	below := s.Has("-")
+	n, ok := s.Number()
+	n *= 1000
+	if ok = ok && n/1000 <= 1e9; s.Has(".") {
+		from := s.I
+		for place := int64(100); place > 0 && s.I < len(s.B) && s.B[s.I]-'0' <= 9; place /= 10 {
+			n += int64(s.B[s.I]-'0') * place
+			s.I++
+		}
+		ok = ok && s.I > from
+	}
+	if *to = n; below {
+		*to = -n
+	}
+	return ok
+}
+
 // List passes over a list that is not empty, of what each reads.
 func (s *Scan) List(each func() bool) bool {
 	if !s.Has("[") {

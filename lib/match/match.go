@@ -251,6 +251,12 @@ func parseSpan(k Kind, s string, now time.Time) (span, error) {
 			return span{}, Errorf("%q is not a whole number", s)
 		}
 		n = float64(i)
+	case Decimal:
+		i, ok := unit.ParseThousandths(s)
+		if !ok {
+			return span{}, Errorf("%q is not a number with at most three digits behind the point", s)
+		}
+		n = float64(i) / 1000
 	case Size:
 		i, err := unit.ParseBytes(s)
 		if err != nil {

@@ -28,12 +28,13 @@ type Kind uint8
 
 // The kinds of values.
 const (
-	Word   Kind = iota // text, compared by pattern
-	List               // of words, compared one by one
-	Number             // whole
-	Size               // bytes
-	Length             // of time, seconds
-	Moment             // a time
+	Word    Kind = iota // text, compared by pattern
+	List                // of words, compared one by one
+	Number              // whole
+	Decimal             // a number with at most three digits behind the point
+	Size                // bytes
+	Length              // of time, seconds
+	Moment              // a time
 )
 
 // A Value is what is compared.

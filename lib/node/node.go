@@ -75,7 +75,7 @@ type Row struct {
 	Memory      int64      `json:"memory,omitempty"`
 	MemoryUsed  int64      `json:"memory_used,omitempty"`  // asked for by attempts
 	GPUs        int        `json:"gpus,omitempty"`         // offered
-	GPUsUsed    int        `json:"gpus_used,omitempty"`    // given to attempts
+	GPUsUsed    job.GPUs   `json:"gpus_used,omitempty"`    // given to attempts
 	Counted     job.Counts `json:"counted,omitempty"`      // offered, by name
 	CountedUsed job.Counts `json:"counted_used,omitempty"` // given to attempts, also of what the site counts
 	Arch        string     `json:"arch,omitempty"`

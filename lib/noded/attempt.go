@@ -184,7 +184,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	if asked.GPUs > 0 {
 		n.lookAtCards(ctx)
 	}
-	want, err := n.shareOf(a.cpus, asked)
+	want, err := n.shareOf(a.cpus, asked, a.GPUs...)
 	if err != nil {
 		return false, nil, err
 	}

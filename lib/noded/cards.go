@@ -3,9 +3,11 @@ package noded
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/proc"
 	"distribute/lib/wire"
@@ -55,7 +57,7 @@ func (n *daemon) lookAtCards(ctx context.Context) {
 	n.do(func() {
 		given := map[int]bool{}
 		for s := range n.held {
-			for _, c := range s.cards {
+			for _, c := range s.cards.Indexes() {
 				given[c] = true
 			}
 		}
@@ -130,8 +132,32 @@ func usable(gpus []node.GPU) map[int]bool {
 	return ok
 }
 
-// freeCards is the GPUs that are free and that nobody else uses.
-func (n *daemon) freeCards() []int {
-	ok := usable(n.given().Offer.GPUs)
-	return slices.DeleteFunc(slices.Clone(n.stock.cards.free), func(i int) bool { return !ok[i] })
+// freeCards is what no job has of the GPUs that nobody else uses.
+func (n *daemon) freeCards() job.Cards {
+	free := job.AllCards(slices.Collect(maps.Keys(usable(n.given().Offer.GPUs))))
+	for s := range n.held {
+		free = free.Minus(s.cards)
+	}
+	return free
+}
+
+// cardsFor is the GPUs that a share gets now: those that the head has chosen, else as the
+// head would choose. It is false if they are not free.
+func (n *daemon) cardsFor(s *share) (job.Cards, bool) {
+	switch free := n.freeCards(); {
+	case s.gpus == 0:
+		return job.Cards{}, true
+	case s.cards != (job.Cards{}):
+		return s.cards, free.Hold(s.cards)
+	default:
+		return free.Fit(s.gpus)
+	}
+}
+
+// gpus is which GPUs an attempt has, or will have as far as the head has chosen them.
+func (a *attempt) gpus() []int {
+	if a.has != nil {
+		return a.has.cards.Indexes()
+	}
+	return a.GPUs
 }

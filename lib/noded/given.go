@@ -61,7 +61,6 @@ func (n *daemon) change(g Given) {
 		n.free -= s.cpus
 		n.stock.memory -= s.memory
 		n.stock.cpus.retake(s.on)
-		n.stock.cards.retake(s.cards)
 	}
 	n.rebound()
 	n.link.tell(&wire.Offer{Offer: n.offer()})

@@ -62,7 +62,7 @@ func (n *daemon) offers() (list []node.Offer) {
 // is shared out anew, and who waits for more than there is now is given back.
 func TestChange(t *testing.T) {
 	n := givenNode(t)
-	runs := n.queued(t, 2, job.Resources{Memory: 3 << 30, GPUs: 1})
+	runs := n.queued(t, 2, job.Resources{Memory: 3 << 30, GPUs: job.OneGPU})
 	large, small := n.queued(t, 4, job.Resources{Memory: 1 << 30}), n.queued(t, 1, job.Resources{Memory: 1 << 30})
 	if !given(runs) || given(large) || given(small) {
 		t.Fatal("the queue does not begin as it should")
@@ -78,7 +78,7 @@ func TestChange(t *testing.T) {
 	if !given(small) || small.refused != nil || len(small.on) != 1 || slices.Contains(had, small.on[0]) || !slices.Equal(runs.on, had) {
 		t.Errorf("%+v beside %+v", small.share, runs.share)
 	}
-	if n.free != 0 || n.stock.memory != 0 || !slices.Equal(n.freeCards(), []int{3}) || n.may(2) && os.Geteuid() != 2 {
+	if n.free != 0 || n.stock.memory != 0 || !slices.Equal(n.freeCards().Indexes(), []int{3}) || n.may(2) && os.Geteuid() != 2 {
 		t.Errorf("left are %d cpus, %+v", n.free, n.stock)
 	}
 	if list := n.offers(); len(list) != 1 || list[0].CPUs != 3 || list[0].Containment != "session" || !slices.Equal(list[0].Capabilities, o.Capabilities) {
@@ -97,7 +97,7 @@ func TestChange(t *testing.T) {
 	}
 	n.give(&late.share)
 	n.change(Given{Offer: offer4()})
-	if n.free != 4 || n.stock.memory != 8<<30 || len(n.stock.cpus.free) != 4 || len(n.freeCards()) != 2 || len(n.held) != 0 {
+	if n.free != 4 || n.stock.memory != 8<<30 || len(n.stock.cpus.free) != 4 || len(n.freeCards().Indexes()) != 2 || len(n.held) != 0 {
 		t.Errorf("at the end %d cpus are free, %+v", n.free, n.stock)
 	}
 }
@@ -107,9 +107,9 @@ func TestBusyGPUs(t *testing.T) {
 	n := givenNode(t)
 	n.CardUsers = func(context.Context) (map[int][]int, error) { return nil, nil }
 	n.cardsWatched = true // the looks are made here
-	first := n.queued(t, 1, job.Resources{GPUs: 1})
-	both := n.queued(t, 1, job.Resources{GPUs: 2})
-	if !given(first) || !slices.Equal(first.cards, []int{0}) || given(both) {
+	first := n.queued(t, 1, job.Resources{GPUs: job.OneGPU})
+	both := n.queued(t, 1, job.Resources{GPUs: 2 * job.OneGPU})
+	if !given(first) || !slices.Equal(first.cards.Indexes(), []int{0}) || given(both) {
 		t.Fatalf("%+v", first.share)
 	}
 	n.setBusy(map[int]bool{3: true})
@@ -122,14 +122,14 @@ func TestBusyGPUs(t *testing.T) {
 	if n.setBusy(map[int]bool{3: true}); len(n.offers()) != 0 {
 		t.Error("what is no news is told")
 	}
-	second := n.queued(t, 1, job.Resources{GPUs: 1})
+	second := n.queued(t, 1, job.Resources{GPUs: job.OneGPU})
 	if given(second) {
 		t.Errorf("it got %v", second.cards)
 	}
 	if n.change(Given{Offer: offer4()}); !n.given().Offer.GPUs[1].Busy {
 		t.Error("a GPU is taken for free since the node's file was read again")
 	}
-	if n.setBusy(map[int]bool{}); !given(second) || !slices.Equal(second.cards, []int{3}) {
+	if n.setBusy(map[int]bool{}); !given(second) || !slices.Equal(second.cards.Indexes(), []int{3}) {
 		t.Errorf("it is not given when nobody uses it any more: %+v", second.share)
 	}
 }
@@ -181,7 +181,7 @@ func TestLookAtCards(t *testing.T) {
 	if got := look(); !slices.Equal(got, []int{3}) {
 		t.Errorf("one that cannot be seen uses the GPU 3; busy are %v", got)
 	}
-	n.do(func() { n.held[&share{cards: []int{3}}] = true })
+	n.do(func() { n.held[&share{gpus: job.OneGPU, cards: job.AllCards([]int{3})}] = true })
 	if got := look(); got != nil {
 		t.Errorf("a job has the GPU; busy are %v", got)
 	}

@@ -252,7 +252,7 @@ func (l *link) detach() {
 func (n *daemon) list() []wire.Message {
 	var ms []wire.Message
 	for t, a := range n.attempts {
-		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, Result: a.result})
+		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, GPUs: a.gpus(), Result: a.result})
 	}
 	seen := map[job.BatchID]bool{}
 	for _, b := range n.builds {

@@ -18,7 +18,7 @@ import (
 type share struct {
 	cpus   int
 	memory int64 // bytes that are counted for it
-	gpus   int
+	gpus   job.GPUs
 
 	asked bool        // it said how much memory it needs
 	never bool        // it is never to be started twice
@@ -26,8 +26,8 @@ type share struct {
 	uses  int64       // bytes of memory, as was seen last
 	most  int64       // the most of it that was seen
 
-	on    []int // numbers of its cpus; none: any
-	cards []int // indexes of its GPUs
+	on    []int     // numbers of its cpus; none: any
+	cards job.Cards // which GPUs; of one that has none yet those that the head has chosen, or nothing
 }
 
 // A tooMuchError says that a job wants more than the node has at all.
@@ -48,9 +48,10 @@ func (a *attempt) resources(spec *job.Spec) job.Resources {
 }
 
 // shareOf is what an attempt that asks for r gets with its cpus. Who says nothing
-// of memory is counted with what goes with the cpus.
-func (n *daemon) shareOf(cpus int, r job.Resources) (share, error) {
-	s := share{cpus: cpus, memory: n.memoryOf(cpus), gpus: r.GPUs}
+// of memory is counted with what goes with the cpus. The GPUs are those that the head
+// has chosen, if it has.
+func (n *daemon) shareOf(cpus int, r job.Resources, chosen ...int) (share, error) {
+	s := share{cpus: cpus, memory: n.memoryOf(cpus), gpus: r.GPUs, cards: job.CardsOf(r.GPUs, chosen)}
 	if r.Memory > 0 {
 		s.memory, s.asked = r.Memory, true
 	}
@@ -67,11 +68,17 @@ func (n *daemon) beyond(s *share) error {
 	if o.Memory > 0 && s.memory > o.Memory {
 		return &tooMuchError{fmt.Sprintf("needs %s of memory, and %s has %s", unit.FormatBytes(s.memory), n.Name, unit.FormatBytes(o.Memory))}
 	}
-	switch ok := len(usable(o.GPUs)); {
-	case s.gpus > len(o.GPUs):
-		return &tooMuchError{fmt.Sprintf("needs %s, and %s has %d", unit.Count(s.gpus, "GPU"), n.Name, len(o.GPUs))}
-	case s.gpus > ok:
-		return &tooMuchError{fmt.Sprintf("needs %s, and %s has %d that nobody else uses", unit.Count(s.gpus, "GPU"), n.Name, ok)}
+	ok := usable(o.GPUs)
+	switch {
+	case s.gpus.Cards() > len(o.GPUs):
+		return &tooMuchError{fmt.Sprintf("needs %s, and %s has %d", s.gpus.Words("GPU"), n.Name, len(o.GPUs))}
+	case s.gpus.Cards() > len(ok):
+		return &tooMuchError{fmt.Sprintf("needs %s, and %s has %d that nobody else uses", s.gpus.Words("GPU"), n.Name, len(ok))}
+	}
+	for _, i := range s.cards.Indexes() {
+		if !ok[i] {
+			return &tooMuchError{fmt.Sprintf("was given GPU %d, which %s does not offer, or somebody else uses", i, n.Name)}
+		}
 	}
 	return nil
 }
@@ -85,7 +92,6 @@ func (n *daemon) memoryOf(cpus int) int64 {
 type stock struct {
 	memory int64 // bytes; less than nothing if what runs was given by other rules
 	cpus   pool
-	cards  pool
 	sized  bool // the node's memory is known
 }
 
@@ -101,24 +107,22 @@ func newStock(o node.Offer, cpus []int) stock {
 		}
 		s.cpus = newPool(inCores(cpus, core)[:o.CPUs], core)
 	}
-	for _, g := range o.GPUs {
-		s.cards.all = append(s.cards.all, g.Index)
-	}
-	s.cards = newPool(s.cards.all, nil)
 	return s
 }
 
 // has says whether what w wants is there, and is not given back to a person.
 func (n *daemon) has(w *want) bool {
 	lent := &n.pause.give
-	return !n.pause.frozen && w.cpus <= n.free-lent.CPUs && (!n.stock.sized || w.memory <= n.stock.memory-lent.Memory) && w.gpus <= len(n.freeCards())
+	_, cards := n.cardsFor(&w.share)
+	return !n.pause.frozen && w.cpus <= n.free-lent.CPUs && (!n.stock.sized || w.memory <= n.stock.memory-lent.Memory) && cards
 }
 
 // take takes a share.
 func (n *daemon) take(s *share) {
 	n.free -= s.cpus
 	n.stock.memory -= s.memory
-	s.on, s.cards = n.stock.cpus.take(s.cpus), n.stock.cards.retake(n.freeCards()[:s.gpus])
+	s.on = n.stock.cpus.take(s.cpus)
+	s.cards, _ = n.cardsFor(s)
 	n.held[s] = true
 }
 
@@ -127,7 +131,6 @@ func (n *daemon) give(s *share) {
 	n.free += s.cpus
 	n.stock.memory += s.memory
 	n.stock.cpus.give(s.on)
-	n.stock.cards.give(s.cards)
 	n.meter.correct(s.batch, s.most)
 	if delete(n.held, s); len(n.held) == 0 {
 		n.rebound()
@@ -138,7 +141,7 @@ func (n *daemon) give(s *share) {
 func (n *daemon) retake(s *share) {
 	n.free -= s.cpus
 	n.stock.memory -= s.memory
-	s.on, s.cards = n.stock.cpus.retake(s.on), n.stock.cards.retake(s.cards)
+	s.on = n.stock.cpus.retake(s.on)
 	n.held[s] = true
 }
 
@@ -147,11 +150,20 @@ func (a *attempt) shareIn(s *desk.Started) *share {
 	if s == nil {
 		return &share{cpus: a.cpus}
 	}
-	return &share{cpus: a.cpus, memory: s.Memory, gpus: len(s.GPUs), on: s.CPUs, cards: s.GPUs}
+	gpus := s.Part
+	if gpus == 0 {
+		gpus = job.GPUs(len(s.GPUs)) * job.OneGPU
+	}
+	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs)}
 }
 
 // note keeps the share for the daemon that may take the attempt over.
-func (s *share) note(to *desk.Started) { to.CPUs, to.GPUs, to.Memory = s.on, s.cards, s.memory }
+func (s *share) note(to *desk.Started) {
+	to.CPUs, to.GPUs, to.Memory = s.on, s.cards.Indexes(), s.memory
+	if s.gpus.Part() {
+		to.Part = s.gpus
+	}
+}
 
 // limits is what the kernel, or the supervisor, holds the attempt to. A job may
 // have so many processes that no sensible one misses any, and few enough that a
@@ -163,15 +175,15 @@ func (s *share) limits(r job.Resources) proc.Limits {
 // env tells of the share. CUDA orders GPUs by speed unless it is told to take
 // them as nvidia-smi does. Who has none finds none.
 func (s *share) env() []string {
-	if len(s.cards) == 0 {
+	if s.gpus == 0 {
 		return []string{"DISTRIBUTE_GPUS=0", "CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES="}
 	}
 	var list []string
-	for _, c := range s.cards {
+	for _, c := range s.cards.Indexes() {
 		list = append(list, strconv.Itoa(c))
 	}
 	cards := strings.Join(list, ",")
-	return []string{"DISTRIBUTE_GPUS=" + strconv.Itoa(len(list)), "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+	return []string{"DISTRIBUTE_GPUS=" + s.gpus.String(), "CUDA_DEVICE_ORDER=PCI_BUS_ID",
 		"CUDA_VISIBLE_DEVICES=" + cards, "HIP_VISIBLE_DEVICES=" + cards}
 }
 

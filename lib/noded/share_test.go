@@ -79,26 +79,26 @@ func TestStock(t *testing.T) {
 		n.pump()
 		return w
 	}
-	a := wants(1, job.Resources{Memory: 5 << 30, GPUs: 1})
-	b := wants(1, job.Resources{GPUs: 1}) // counts with 2G
-	if !given(a) || !given(b) || !slices.Equal(a.cards, []int{0}) || !slices.Equal(b.cards, []int{3}) || slices.Equal(a.on, b.on) {
+	a := wants(1, job.Resources{Memory: 5 << 30, GPUs: job.OneGPU})
+	b := wants(1, job.Resources{GPUs: job.OneGPU}) // counts with 2G
+	if !given(a) || !given(b) || !slices.Equal(a.cards.Indexes(), []int{0}) || !slices.Equal(b.cards.Indexes(), []int{3}) || slices.Equal(a.on, b.on) {
 		t.Fatalf("%+v %+v", a.share, b.share)
 	}
-	c, d := wants(1, job.Resources{}), wants(1, job.Resources{GPUs: 1})
+	c, d := wants(1, job.Resources{}), wants(1, job.Resources{GPUs: job.OneGPU})
 	if given(c) || given(d) {
 		t.Errorf("more memory was given than there is: %d", n.stock.memory)
 	}
 	n.give(&a.share)
-	if n.pump(); !given(c) || !given(d) || !slices.Equal(d.cards, []int{0}) {
+	if n.pump(); !given(c) || !given(d) || !slices.Equal(d.cards.Indexes(), []int{0}) {
 		t.Errorf("nobody got what was given back: %+v %+v", c.share, d.share)
 	}
-	for _, s := range []share{b.share, c.share, d.share} {
-		n.give(&s)
+	for _, w := range []*want{b, c, d} {
+		n.give(&w.share)
 	}
-	if n.free != 4 || n.stock.memory != 8<<30 || len(n.stock.cpus.free) != 4 || len(n.stock.cards.free) != 2 {
+	if n.free != 4 || n.stock.memory != 8<<30 || len(n.stock.cpus.free) != 4 || len(n.freeCards().Indexes()) != 2 {
 		t.Errorf("left are %d cpus, %+v", n.free, n.stock)
 	}
-	for _, r := range []job.Resources{{Memory: 9 << 30}, {GPUs: 3}} {
+	for _, r := range []job.Resources{{Memory: 9 << 30}, {GPUs: 3 * job.OneGPU}} {
 		if _, err := n.shareOf(1, r); err == nil || !strings.Contains(err.Error(), "ws1 has ") {
 			t.Errorf("%+v: %v", r, err)
 		}
@@ -106,7 +106,7 @@ func TestStock(t *testing.T) {
 	// What an earlier daemon gave is not given again.
 	old := (&attempt{Attempt: &desk.Attempt{}, cpus: 1}).shareIn(&desk.Started{CPUs: a.on, GPUs: []int{3}, Memory: 6 << 30})
 	n.retake(old)
-	if e := wants(1, job.Resources{Memory: 1 << 30, GPUs: 1}); !given(e) || slices.Equal(e.on, old.on) || !slices.Equal(e.cards, []int{0}) {
+	if e := wants(1, job.Resources{Memory: 1 << 30, GPUs: job.OneGPU}); !given(e) || slices.Equal(e.on, old.on) || !slices.Equal(e.cards.Indexes(), []int{0}) {
 		t.Errorf("%+v beside %+v", e.share, *old)
 	}
 	if f := wants(1, job.Resources{Memory: 2 << 30}); given(f) {
@@ -124,11 +124,14 @@ func TestMoreThanThereAre(t *testing.T) {
 }
 
 func TestShareEnv(t *testing.T) {
-	none, two := &share{}, &share{cards: []int{1, 3}}
+	none, two, half := &share{}, &share{gpus: 2 * job.OneGPU, cards: job.AllCards([]int{1, 3})}, &share{gpus: 500, cards: job.CardsOf(500, []int{3})}
 	if got := strings.Join(none.env(), " "); got != "DISTRIBUTE_GPUS=0 CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES= ROCR_VISIBLE_DEVICES=" {
 		t.Error(got)
 	}
 	if got := strings.Join(two.env(), " "); got != "DISTRIBUTE_GPUS=2 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=1,3 HIP_VISIBLE_DEVICES=1,3" {
+		t.Error(got)
+	}
+	if got := strings.Join(half.env(), " "); got != "DISTRIBUTE_GPUS=0.5 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=3 HIP_VISIBLE_DEVICES=3" {
 		t.Error(got)
 	}
 }

@@ -82,7 +82,7 @@ func (f *Field[R]) json(b []byte, r *R) []byte {
 		return appendJSON(b, v.List)
 	case match.Moment:
 		return appendJSON(b, v.At.UTC())
-	case match.Number, match.Size:
+	case match.Number, match.Decimal, match.Size:
 		return v.Append(b, f.kind)
 	}
 	return appendJSON(b, v.Num)
@@ -150,7 +150,7 @@ func JobFields() []Field[job.Row] {
 		{"paused", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Paused) }},
 		{"cpus", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.CPUs) }},
 		{"memory", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Memory) }},
-		{"gpus", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.GPUs) }},
+		{"gpus", match.Decimal, nil, func(r *job.Row) match.Value { return match.Some(r.GPUs.Float()) }},
 		{"time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(float64(r.Limit)) }},
 		{"memory_peak", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.MemoryPeak) }},
 		{"cpu_time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.CPUTime) }},
@@ -179,7 +179,7 @@ func NodeFields() []Field[node.Row] {
 		{"memory", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.Memory) }},
 		{"memory_used", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.MemoryUsed) }},
 		{"gpus", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUs) }},
-		{"gpus_used", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUsUsed) }},
+		{"gpus_used", match.Decimal, nil, func(r *node.Row) match.Value { return match.Value{Set: true, Num: r.GPUsUsed.Float()} }},
 		{"counted", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.Counted.Words()) }},
 		{"counted_used", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.CountedUsed.Words()) }},
 		{"arch", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Arch) }},

@@ -424,7 +424,7 @@ func NewNodeTable(look Look) Printer[node.Row] {
 				memory = unit.FormatBytes(r.MemoryUsed) + "/" + unit.FormatBytes(r.Memory)
 			}
 			if r.GPUs > 0 {
-				gpus = fmt.Sprintf("%d/%d", r.GPUsUsed, r.GPUs)
+				gpus = fmt.Sprintf("%s/%d", r.GPUsUsed, r.GPUs)
 			}
 			switch {
 			case r.Seen.IsZero():

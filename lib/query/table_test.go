@@ -141,7 +141,7 @@ maria/pipe    7     -       -        7
 
 func nodes() []node.Row {
 	return []node.Row{
-		{Node: "ws1", State: node.Busy, Jobs: 1, CPUs: 16, CPUsUsed: 12, Memory: 64 << 30, MemoryUsed: 9 << 30, GPUs: 2, GPUsUsed: 1, Seen: now.Add(-time.Second)},
+		{Node: "ws1", State: node.Busy, Jobs: 1, CPUs: 16, CPUsUsed: 12, Memory: 64 << 30, MemoryUsed: 9 << 30, GPUs: 2, GPUsUsed: 500, Seen: now.Add(-time.Second)},
 		{Node: "ws4", State: node.Lost, CPUs: 32, Seen: now.Add(-3 * time.Hour), Capability: []string{"gpu", "python3"},
 			Note: "lost \"it\"\n"},
 	}
@@ -150,9 +150,9 @@ func nodes() []node.Row {
 func TestNodeTable(t *testing.T) {
 	var out bytes.Buffer
 	show(t, NewNodeTable(look(&out)), &out, nodes(), `
-NODE  STATE  JOBS  CPUS   MEMORY  GPU  SEEN   NOTE
-ws1   busy   1     12/16  9G/64G  1/2  now
-ws4   lost   0     0/32   -       -    09:00  "lost \"it\"\n"
+NODE  STATE  JOBS  CPUS   MEMORY  GPU    SEEN   NOTE
+ws1   busy   1     12/16  9G/64G  0.5/2  now
+ws4   lost   0     0/32   -       -      09:00  "lost \"it\"\n"
 `[1:])
 	out.Reset()
 	show(t, &Records[node.Row]{W: &out, Fields: must(Pick(NodeFields(), DefaultNode))}, &out, nodes(), ""+
@@ -173,11 +173,11 @@ func TestLongNodeNames(t *testing.T) {
 	var out bytes.Buffer
 	cut := strings.Repeat("n", 23) + "…"
 	show(t, NewNodeTable(look(&out)), &out, append(nodes()[1:], busy, pending), `
-NODE                      STATE    JOBS  CPUS   MEMORY  GPU  SEEN   NOTE
-ws4                       lost     0     0/32   -       -    09:00
+NODE                    STATE    JOBS  CPUS   MEMORY  GPU    SEEN   NOTE
+ws4                     lost     0     0/32   -       -      09:00
     "lost \"it\"\n"
-`[1:]+cut+`  busy     1     12/16  9G/64G  1/2  now
-`+cut+`  pending  -     -      -       -    -
+`[1:]+cut+`  busy     1     12/16  9G/64G  0.5/2  now
+`+cut+`  pending  -     -      -       -      -
     SHA256:x: dadm accept
 `)
 	out.Reset()
@@ -195,6 +195,7 @@ m/c/1  failed  `[1:]+cut+`  1h30m  11:30  exit 1, SIGTERM, time…
 // behind a word where it is very long.
 func TestNotesOfNodes(t *testing.T) {
 	rows := nodes()[:1]
+	rows[0].GPUsUsed = job.OneGPU
 	for _, note := range []string{
 		"ana, 13:02 to 15:02",
 		"ana and ben, 13:02 to tomorrow 15:02; jobs leave at 17:02",

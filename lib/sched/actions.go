@@ -35,6 +35,7 @@ type Start struct {
 	Attempt job.Token
 	Try     int
 	CPUs    int
+	GPUs    []int     // the indexes of those that it gets, or of the one of which it gets a part
 	Saved   job.Token // the attempt that it goes on with, if one has saved something
 }
 

@@ -62,6 +62,9 @@ func (e Item) apply(m *Machine) {
 		return
 	}
 	a.listed = p.session
+	if cards := job.CardsOf(a.share.gpus, e.GPUs); cards != (job.Cards{}) {
+		a.share.cards = cards
+	}
 	if a.result != nil && e.Ended == nil {
 		m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
 		a.result = nil
@@ -95,7 +98,8 @@ func (m *Machine) hold(p *peer, e Item) {
 	if e.CPUs < 1 {
 		e.CPUs = p.offer.CPUs
 	}
-	p.held[k] = share{cpus: min(e.CPUs, maxCPUs)}
+	e.GPUs = e.GPUs[:min(len(e.GPUs), maxGPUs)]
+	p.held[k] = share{cpus: min(e.CPUs, maxCPUs), gpus: job.GPUs(len(e.GPUs)) * job.OneGPU, cards: job.AllCards(e.GPUs)}
 }
 
 // answerSettled answers a node that still has a settled attempt. It may delete

@@ -114,6 +114,7 @@ type Item struct {
 	Attempt job.Token
 	Phase   string
 	CPUs    int     // that it occupies; used only for attempts unknown to the head, 0: all of the node's
+	GPUs    []int   // the indexes of those that it has; nil: none, or that is not known
 	Ended   *Result // set if and only if Phase is Returning
 }
 

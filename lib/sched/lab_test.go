@@ -219,7 +219,7 @@ func (l *lab) start(a Start) {
 	run := &labRun{start: a, node: n, batch: b, cpus: cpus, share: b.ask, left: b.long(l.r)}
 	run.share.cpus = cpus
 	n.used = n.used.plus(run.share)
-	if n.used.cpus > n.offer.CPUs || n.used.memory > n.offer.Memory || n.used.gpus > len(n.offer.GPUs) {
+	if n.used.cpus > n.offer.CPUs || n.used.memory > n.offer.Memory || n.used.gpus.Cards() > len(n.offer.GPUs) {
 		l.t.Fatalf("at %v: %s is given %+v of %d cpus, %d bytes, %d GPUs", l.now, n.name, n.used, n.offer.CPUs, n.offer.Memory, len(n.offer.GPUs))
 	}
 	if n.paused {
@@ -419,7 +419,7 @@ func TestLab(t *testing.T) {
 			bigs = append(bigs, l.submit(7, 1+l.r.IntN(2), 0, job.Resources{CPUs: 64}, about(40*time.Minute)))
 		})
 		l.in(at+l.within(0, time.Hour), func() {
-			gpus = append(gpus, l.submit(8, 1+l.r.IntN(12), 0, job.Resources{CPUs: 4, GPUs: 1}, about(40*time.Minute)))
+			gpus = append(gpus, l.submit(8, 1+l.r.IntN(12), 0, job.Resources{CPUs: 4, GPUs: job.OneGPU}, about(40*time.Minute)))
 		})
 	}
 	l.live()

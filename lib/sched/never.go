@@ -80,7 +80,7 @@ func (l *look) most(c *class, able []*peer) string {
 		}
 	}
 	say(!l.cpus || each && c.share.cpus > 0, some(most.cpus, "cpu"), on[0])
-	say(!l.gpus || each && c.share.gpus > 0, some(most.gpus, "gpu"), on[1])
+	say(!l.gpus || each && c.share.gpus > 0, most.gpus.Words("gpu"), on[1])
 	say(!l.memory || each && c.share.memory > 0, unit.FormatBytes(most.memory), on[2])
 	if len(words) == 0 {
 		return "none"

@@ -42,9 +42,9 @@ func TestNever(t *testing.T) {
 		{job.Spec{Capabilities: []string{"gcc", "gfortran"}}, "none of 2 nodes has all of gcc, gfortran (gcc is missing)"},
 		{job.Spec{Kind: job.Python, Capabilities: []string{"python3|gcc"}}, "none of 2 nodes has all of python3, python3|gcc (python3 is missing)"},
 		{job.Spec{Resources: job.Resources{CPUs: 16}}, ""},
-		{job.Spec{Resources: job.Resources{CPUs: 12, GPUs: 1}}, ""}, // ws2, when its owner gives back what she took
+		{job.Spec{Resources: job.Resources{CPUs: 12, GPUs: job.OneGPU}}, ""}, // ws2, when its owner gives back what she took
 		{job.Spec{Resources: job.Resources{CPUs: 64}}, "none of 2 nodes offers 64 cpus, the most is 16 cpus on ws1"},
-		{job.Spec{Resources: job.Resources{CPUs: 1, GPUs: 2}}, "no node has 2 gpus, the most is 1 gpu on ws2"},
+		{job.Spec{Resources: job.Resources{CPUs: 1, GPUs: 2 * job.OneGPU}}, "no node has 2 gpus, the most is 1 gpu on ws2"},
 		{job.Spec{Resources: job.Resources{CPUs: 1, Memory: 1 << 40}}, "no node has 1T of memory, the most is 64G on ws2"},
 		{job.Spec{Resources: job.Resources{CPUs: 16, Memory: 64 << 30}}, "no node has 16 cpus and 64G of memory, the most is 16 cpus on ws1 and 64G on ws2"},
 		{job.Spec{Capabilities: []string{"disk>=1P"}}, ""}, // some may be freed

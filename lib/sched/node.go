@@ -19,6 +19,7 @@ const (
 
 const (
 	maxCPUs = 1 << 20 // of an offer: more is taken as this
+	maxGPUs = 1 << 8  // that an attempt unknown to the head may have
 	maxHeld = 1 << 12 // attempts unknown to the head whose cpus are counted, a node
 
 	regrant = 10 * time.Second // until a transfer that failed is tried again
@@ -236,6 +237,9 @@ func (m *Machine) recount(p *peer) {
 	}
 	for a := p.first; a != nil; a = a.after {
 		a.active = a.result == nil && a.phase != Waiting
+		if a.result == nil {
+			a.share = p.given(a.share)
+		}
 		if a.active {
 			p.used = p.used.plus(a.share)
 			p.active++

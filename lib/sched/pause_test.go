@@ -461,13 +461,13 @@ func TestMemoryAndGPUs(t *testing.T) {
 		{Loaded{}, ""},
 		{NodeUp{Session: 1, Node: "ws1", Boot: "b1", State: "s1", Offer: big}, "node ws1 s1"},
 		{ListEnd{1}, ""},
-		{ask(1, 3, job.Resources{CPUs: 1, GPUs: 1}), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{ask(1, 3, job.Resources{CPUs: 1, GPUs: job.OneGPU}), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
 		{ask(2, 3, job.Resources{CPUs: 1, Memory: 16 << 30}), "start 2/0 a3~1 ws1/1; START 1 2/0 a3; start 2/1 a4~1 ws1/1; START 1 2/1 a4"},
 		{ask(3, 1, job.Resources{CPUs: 1}), "start 3/0 a5~1 ws1/1; START 1 3/0 a5"},
-		{ask(4, 1, job.Resources{CPUs: 1, GPUs: 4}), ""},
+		{ask(4, 1, job.Resources{CPUs: 1, GPUs: 4 * job.OneGPU}), ""},
 		{ask(5, 1, job.Resources{CPUs: 1, Memory: 64 << 30}), ""},
 		{ask(6, 1, job.Resources{CPUs: 9}), ""},
-		{ask(7, 1, job.Resources{GPUs: 1}), ""},
+		{ask(7, 1, job.Resources{GPUs: job.OneGPU}), ""},
 		{ended(1, 1, exited(0, "m")), "GRANT 1 a1; start 1/2 a6~1 ws1/1; START 1 1/2 a6"},
 		{up(2, "ws2", 8), "node ws2 s1"},
 		{ListEnd{2}, ""},
@@ -479,7 +479,7 @@ func TestMemoryAndGPUs(t *testing.T) {
 			t.Errorf("batch %d waits since %q, should be %q", batch, why, want)
 		}
 	}
-	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 2 || n.MemoryUsed != 32<<30 || n.CPUsUsed != 5 {
+	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 2*job.OneGPU || n.MemoryUsed != 32<<30 || n.CPUsUsed != 5 {
 		t.Errorf("it is shown as %+v", n.Row)
 	}
 	log := r.logs[2]

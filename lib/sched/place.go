@@ -71,7 +71,9 @@ func (p *peer) room(c *class) bool {
 // ahead says that one more attempt of the class may wait on a busy node.
 func (p *peer) ahead(c *class) bool {
 	switch {
-	case p.rest != 0 || p.rests > 0 || p.paused() || c.share.counts != "": // what waits would keep that from others
+	case p.rest != 0 || p.rests > 0 || p.paused():
+		return false
+	case c.share.counts != "" || c.share.gpus > 0: // what waits would keep that from others
 		return false
 	case c.share.cpus == 0 && (p.waiting > 0 || p.has.cpus == 0):
 		return false
@@ -146,7 +148,8 @@ func (m *Machine) leaves(p *peer) bool { return p.soon > m.now && p.soon-m.now <
 
 // best is the node for the first job of a queue: one that is not paused soon before
 // others, then one that has built the batch, then, if the job needs none, one without
-// GPUs, then the one it fills best, then the one known longest.
+// GPUs, or if it needs a part of one, where others have parts of one that is enough,
+// then the one it fills best, then the one known longest.
 func (m *Machine) best(q *queue) *peer {
 	among := m.freed
 	if q.c.fed {
@@ -173,22 +176,36 @@ func (m *Machine) prefers(q *queue, p, r *peer) bool {
 	if p, r := p.has.gpus > 0, r.has.gpus > 0; q.c.share.gpus == 0 && p != r {
 		return r
 	}
+	if p, r := p.begins(q.c.share.gpus), r.begins(q.c.share.gpus); p != r {
+		return r
+	}
 	if pFree, rFree := p.has.cpus-p.used.cpus, r.has.cpus-r.used.cpus; pFree != rFree {
 		return pFree < rFree
 	}
 	return p.index < r.index
 }
 
+// begins says that a job which asks for so much of a GPU would be the first there on its.
+func (p *peer) begins(asks job.GPUs) bool {
+	if !asks.Part() {
+		return false
+	}
+	free := p.has.cards.Minus(p.used.cards)
+	gets, ok := free.Fit(asks)
+	return !ok || free.Hold(job.AllCards(gets.Indexes()))
+}
+
 // start gives the first job of a queue to a node: to run at once, or to wait
 // there for room.
 func (m *Machine) start(q *queue, p *peer, active bool) {
 	ref := Ref{q.b.num, q.jobs.first()}
-	s := q.c.of(p)
+	s := p.given(q.c.of(p))
 	token, k := m.draw(p)
 	try := int(q.b.tries[ref.Job]) + 1
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.name),
 		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus})
 	a := m.live[k]
+	a.share.cards = s.cards
 	a.phase, a.active, a.listed, a.began = Waiting, active, p.session, m.now
 	if active {
 		p.used = p.used.plus(a.share)
@@ -202,7 +219,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 		m.kept(q.c, p)
 	}
 	m.touch(p)
-	m.do(Start{p.session, ref, token, try, s.cpus, a.from.token})
+	m.do(Start{p.session, ref, token, try, s.cpus, s.cards.Indexes(), a.from.token})
 }
 
 // draw draws the token of an attempt. Drawing one that is taken is as likely

@@ -135,6 +135,7 @@ func (d *plain) decide() (all []placed) {
 		}
 		c := d.m.queueOf(ref).c
 		s := plainShare(c, n.p)
+		s.cards = job.CardsOf(s.gpus, plainGPUs(n.p, n.used, s))
 		n.used = n.used.plus(s)
 		n.active++
 		n.runs = append(n.runs, plainRun{s, d.m.now, plainEnd(d.m.queueOf(ref), d.m.now, true)})
@@ -303,6 +304,7 @@ func (d *plain) spares(n *plainNode, ref Ref) bool {
 			stays = stays.minus(r.share)
 		}
 	}
+	asks.cards = job.CardsOf(asks.gpus, plainAwaited(n.p, stays, asks))
 	return plainRoom(n.p, stays.plus(asks), plainShare(q.c, n.p)) || d.inTime(n, q)
 }
 
@@ -437,8 +439,13 @@ func (d *plain) prefers(q *queue, a, b *plainNode) int {
 	rank := func(n *plainNode) []int {
 		_, built := q.b.pace[n.p]
 		spared := q.c.share.gpus == 0 && n.p.has.gpus > 0
+		opens := false
+		if part := q.c.share.gpus; 0 < part && part < 1000 {
+			on := plainGPUs(n.p, n.used, share{gpus: part})
+			opens = len(on) == 0 || n.used.cards.At(on[0]) == 0
+		}
 		left := n.p.offered + time.Duration(n.p.offer.Soon*float64(time.Second)) - d.m.now
-		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), n.p.offer.CPUs - n.used.cpus, n.p.index}
+		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), rankOf(opens), n.p.offer.CPUs - n.used.cpus, n.p.index}
 	}
 	return slices.Compare(rank(a), rank(b))
 }
@@ -508,15 +515,46 @@ func plainShare(c *class, p *peer) share {
 
 // plainRoom says whether a node has room for so much more.
 func plainRoom(p *peer, used, more share) bool {
-	gpus := 0
+	memory := more.memory + more.learnt
+	return used.cpus+more.cpus <= p.offer.CPUs && plainGPUs(p, used, more) != nil &&
+		(memory == 0 || used.memory+used.learnt+memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
+}
+
+// plainGPUs is which GPUs of a node somebody gets who asks for so many more, or has these
+// already; nil if they are not free, and none if he asks for none.
+func plainGPUs(p *peer, used, more share) []int {
+	list := []int{}
+	if more.gpus == 0 {
+		return list
+	}
+	part := min(more.gpus, 1000)
 	for _, g := range p.offer.GPUs {
-		if !g.Busy {
-			gpus++
+		if !g.Busy && used.cards.At(g.Index)+part <= 1000 && (more.cards.Indexes() == nil || more.cards.At(g.Index) == part) {
+			list = append(list, g.Index)
 		}
 	}
-	memory := more.memory + more.learnt
-	return used.cpus+more.cpus <= p.offer.CPUs && (more.gpus == 0 || used.gpus+more.gpus <= gpus) &&
-		(memory == 0 || used.memory+used.learnt+memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
+	slices.SortFunc(list, func(a, b int) int { return cmp.Or(int(used.cards.At(b)-used.cards.At(a)), a-b) })
+	n := int((more.gpus + 999) / 1000)
+	if len(list) < n {
+		return nil
+	}
+	return list[:n]
+}
+
+// plainAwaited is which GPUs a job gets sooner or later beside what stays: those that are
+// free for it, else those of which the least is taken.
+func plainAwaited(p *peer, stays, asks share) []int {
+	if list := plainGPUs(p, stays, asks); list != nil {
+		return list
+	}
+	var list []int
+	for _, g := range p.offer.GPUs {
+		if !g.Busy {
+			list = append(list, g.Index)
+		}
+	}
+	slices.SortFunc(list, func(a, b int) int { return cmp.Or(int(stays.cards.At(a)-stays.cards.At(b)), b-a) })
+	return list[:min(len(list), int((asks.gpus+999)/1000))]
 }
 
 // plainFree says that there is so much more of what is counted of those names that are.
@@ -583,7 +621,7 @@ func (d *plain) yields(ref Ref) bool {
 // most, of a batch whose attempts are short there.
 func rightlyAhead(m *Machine, a *attempt) error {
 	p, b := a.peer, m.batches[a.ref.Batch]
-	if p.waiting > p.active || a.share.counts != "" || !b.short(p) || !plainRoom(p, share{}, p.waits.bare()) {
+	if p.waiting > p.active || a.share.counts != "" || a.share.gpus > 0 || !b.short(p) || !plainRoom(p, share{}, p.waits.bare()) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
 	}
 	all := p.used.plus(p.waits)

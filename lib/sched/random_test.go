@@ -55,6 +55,14 @@ func (n *fakeNode) offer() node.Offer {
 	return o
 }
 
+// cards is all of its GPUs.
+func (n *fakeNode) cards() (all job.Cards) {
+	for i := range n.gpus {
+		all = all.Plus(job.AllCards([]int{i}))
+	}
+	return all
+}
+
 func (n *fakeNode) find(t job.Token) *fakeAttempt {
 	for _, a := range n.has {
 		if a.token == t {
@@ -174,7 +182,7 @@ func (s *sim) deliver(n *fakeNode) {
 	case Start:
 		if n.find(a.Attempt) == nil {
 			had := s.m.queueOf(a.Ref).c.share
-			had.cpus = a.CPUs
+			had.cpus, had.cards = a.CPUs, job.CardsOf(had.gpus, a.GPUs)
 			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: Waiting, step: s.steps[a.Saved]})
 		}
 	case Keep:
@@ -241,7 +249,7 @@ func (s *sim) connect(n *fakeNode) {
 	n.say(NodeUp{n.session, node.Name(n.name), fmt.Sprint("b", n.boot), fmt.Sprint("s", n.state),
 		n.offer()})
 	for _, a := range n.has {
-		n.say(Item{n.session, a.token, a.phase, a.share.cpus, a.result})
+		n.say(Item{n.session, a.token, a.phase, a.share.cpus, a.share.cards.Indexes(), a.result})
 	}
 	n.say(ListEnd{n.session})
 }
@@ -261,8 +269,8 @@ func (s *sim) progress(n *fakeNode) {
 			used = used.plus(a.share)
 		}
 	}
-	if used.cpus > n.cpus || used.gpus > n.gpus || used.memory > n.memory {
-		s.t.Fatalf("%s runs %+v of %d, %d, %d (I9)", n.name, used, n.cpus, n.gpus, n.memory)
+	if used.cpus > n.cpus || !n.cards().Hold(used.cards) || used.memory > n.memory {
+		s.t.Fatalf("%s runs %+v of %d, %v, %d (I9)", n.name, used, n.cpus, n.cards(), n.memory)
 	}
 	if len(n.has) == 0 {
 		return
@@ -282,7 +290,7 @@ func (s *sim) progress(n *fakeNode) {
 		}
 	case a.phase == Waiting:
 		o := n.offer()
-		if used.cpus+a.share.cpus > o.CPUs || used.gpus+a.share.gpus > n.gpus || used.memory+a.share.memory > o.Memory {
+		if used.cpus+a.share.cpus > o.CPUs || !n.cards().Hold(used.cards.Plus(a.share.cards)) || used.memory+a.share.memory > o.Memory {
 			return
 		}
 		if s.rand.IntN(20) == 0 {
@@ -451,6 +459,9 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 
 func (s *sim) some(n int) int { return s.rand.IntN(n + 1) }
 
+// someGPUs is none, one, or a part of one.
+func (s *sim) someGPUs() uint32 { return []uint32{0, 0, 0, 1000, 500, 600, 250}[s.rand.IntN(7)] }
+
 func (s *sim) addBatch() AddBatch {
 	s.batches++
 	b := AddBatch{Batch: s.batches, Owner: s.rand.IntN(3), Jobs: 1 + s.rand.IntN(12), Never: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
@@ -463,12 +474,12 @@ func (s *sim) addBatch() AddBatch {
 		b.Spec.Kind = job.Python
 	case 2:
 		for range b.Jobs {
-			b.Asks = append(b.Asks, Ask{CPUs: uint16(s.rand.IntN(5)), GPUs: uint16(s.rand.IntN(3) / 2), Memory: int64(s.rand.IntN(3)),
+			b.Asks = append(b.Asks, Ask{CPUs: uint16(s.rand.IntN(5)), GPUs: s.someGPUs(), Memory: int64(s.rand.IntN(3)),
 				Wants:  []string{"", "gpu", "gpu\x00python3"}[s.rand.IntN(3)],
 				Counts: []job.Counts{"", "", "lic=1", "lic=2", "lic=1 tape=1", "tape=2", "rare=1"}[s.rand.IntN(7)]})
 		}
 	case 3:
-		b.Spec.Resources = job.Resources{CPUs: 1, GPUs: s.rand.IntN(2), Memory: s.rand.Int64N(3),
+		b.Spec.Resources = job.Resources{CPUs: 1, GPUs: job.GPUs(s.someGPUs()), Memory: s.rand.Int64N(3),
 			Counted: []job.Counts{"", "lic=1", "lic=2", "tape=1"}[s.rand.IntN(4)]}
 	}
 	if s.rand.IntN(4) == 0 {

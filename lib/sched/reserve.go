@@ -43,7 +43,7 @@ func (p *peer) spares(q *queue) bool {
 			stays = stays.minus(a.share)
 		}
 	}
-	return holds(p.has, stays.plus(asks), q.c.of(p))
+	return holds(p.has, stays.plus(p.awaited(asks, stays)), q.c.of(p))
 }
 
 // lets says that a node may be given the first job of q though it is kept for others:

@@ -199,7 +199,7 @@ func TestWhyKept(t *testing.T) {
 			t.Errorf("the note of node %d is %q, should be %q", i+1, got, want)
 		}
 	}
-	c := class{share: share{cpus: 1, gpus: 2, memory: 4 << 30}}
+	c := class{share: share{cpus: 1, gpus: 2000, memory: 4 << 30}}
 	if got, want := c.asked(), "1 cpu, 2 gpus, 4G"; got != want {
 		t.Errorf("it asks for %q, should be %q", got, want)
 	}

@@ -15,7 +15,7 @@ import (
 // that does not say how much it needs.
 type Ask struct {
 	CPUs   uint16 // 0: a whole node
-	GPUs   uint16
+	GPUs   uint32 // thousandths
 	Memory int64  // bytes
 	Wants  string // what its node must be besides, as [AskOf] writes it
 	Time   int64  // seconds that it may run; 0: no limit. It makes no other class.
@@ -26,7 +26,7 @@ type Ask struct {
 // AskOf is what a job asks for that needs r and has those capabilities of its own.
 func AskOf(r job.Resources, own []string) Ask {
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
-	return Ask{CPUs: count(r.CPUs), GPUs: count(r.GPUs), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Counts: r.Counted}
+	return Ask{CPUs: count(r.CPUs), GPUs: uint32(min(max(0, r.GPUs), math.MaxUint32)), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Counts: r.Counted}
 }
 
 // entries is a list of capabilities in order, each once.
@@ -37,23 +37,25 @@ func entries(caps []string) []string {
 }
 
 func (a Ask) share() share {
-	return share{cpus: int(a.CPUs), gpus: int(a.GPUs), memory: a.Memory, counts: a.Counts}
+	return share{cpus: int(a.CPUs), gpus: job.GPUs(a.GPUs), memory: a.Memory, counts: a.Counts}
 }
 
 // A share is an amount of what a node has.
 type share struct {
-	cpus, gpus int
-	memory     int64
-	counts     job.Counts // also of names that its node does not count
-	learnt     int64      // memory besides, that was not asked for: see learn.go
+	cpus   int
+	gpus   job.GPUs
+	memory int64
+	counts job.Counts // also of names that its node does not count
+	learnt int64      // memory besides, that was not asked for: see learn.go
+	cards  job.Cards  // which GPUs; nothing of what is asked for, and not given yet
 }
 
 func (s share) plus(o share) share {
-	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory, s.counts.Plus(o.counts), s.learnt + o.learnt}
+	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory, s.counts.Plus(o.counts), s.learnt + o.learnt, s.cards.Plus(o.cards)}
 }
 
 func (s share) minus(o share) share {
-	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory, s.counts.Minus(o.counts), s.learnt - o.learnt}
+	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory, s.counts.Minus(o.counts), s.learnt - o.learnt, s.cards.Minus(o.cards)}
 }
 
 // bare is the share without what nodes know nothing of: what is counted by its name, and
@@ -71,7 +73,7 @@ func (p *peer) holds(more share) bool {
 
 func holds(has, used, more share) bool {
 	return used.cpus+more.cpus <= has.cpus &&
-		(more.gpus == 0 || used.gpus+more.gpus <= has.gpus) &&
+		(more.gpus == 0 || cards(has, used, more)) &&
 		(more.memory+more.learnt == 0 || used.memory+used.learnt+more.memory+more.learnt <= has.memory) &&
 		(more.counts == "" || counts(has.counts, used.counts, more.counts))
 }
@@ -85,6 +87,38 @@ func counts(has, used, more job.Counts) bool {
 	return true
 }
 
+// cards says that the GPUs of more are free, or if it has none yet, as many as it asks
+// for: parts of several that would make a whole one are none.
+func cards(has, used, more share) bool {
+	free := has.cards.Minus(used.cards)
+	if more.cards != (job.Cards{}) {
+		return free.Hold(more.cards)
+	}
+	_, ok := free.Fit(more.gpus)
+	return ok
+}
+
+// given is the share with the GPUs that it gets of the node now.
+func (p *peer) given(s share) share {
+	if s.gpus > 0 && s.cards == (job.Cards{}) {
+		s.cards, _ = p.has.cards.Minus(p.used.cards).Fit(s.gpus)
+	}
+	return s
+}
+
+// awaited is what a job asks for with the GPUs that it is to be expected to get beside
+// what stays there.
+func (p *peer) awaited(asks, stays share) share {
+	if asks.gpus == 0 {
+		return asks
+	}
+	var free bool
+	if asks.cards, free = p.has.cards.Minus(stays.cards).Fit(asks.gpus); !free {
+		asks.cards = p.has.cards.Await(stays.cards, asks.gpus)
+	}
+	return asks
+}
+
 // of is what a job of the class gets of a node. One that is only known to need more
 // memory than the node has counts with all of it.
 func (c *class) of(p *peer) share {
@@ -96,6 +130,17 @@ func (c *class) of(p *peer) share {
 	return s
 }
 
+// ofCards is those GPUs that a node has, and for which ok says so.
+func ofCards(list []node.GPU, ok func(node.GPU) bool) (job.GPUs, job.Cards) {
+	var indexes []int
+	for _, g := range list {
+		if ok(g) && !slices.Contains(indexes, g.Index) {
+			indexes = append(indexes, g.Index)
+		}
+	}
+	return job.GPUs(len(indexes)) * job.OneGPU, job.AllCards(indexes)
+}
+
 // take takes in what a node offers. What it has lent back counts as what it could
 // have: a job that only fits then waits, and is not given up.
 func (m *Machine) take(p *peer, o node.Offer) {
@@ -105,12 +150,9 @@ func (m *Machine) take(p *peer, o node.Offer) {
 		p.soon = m.now + time.Duration(o.Soon*float64(time.Second))
 	}
 	p.has = share{cpus: o.CPUs, memory: o.Memory, counts: o.Counted}
-	p.could = share{cpus: o.CPUs, gpus: len(o.GPUs), memory: o.Memory, counts: o.Counted}
-	for _, g := range o.GPUs {
-		if !g.Busy {
-			p.has.gpus++
-		}
-	}
+	p.could = p.has
+	p.has.gpus, p.has.cards = ofCards(o.GPUs, func(g node.GPU) bool { return !g.Busy })
+	p.could.gpus, p.could.cards = ofCards(o.GPUs, func(node.GPU) bool { return true })
 	if o.Pause != nil && o.Pause.Give != nil {
 		p.could = p.could.plus(share{cpus: min(max(0, o.Pause.Give.CPUs), maxCPUs), memory: max(0, o.Pause.Give.Memory)})
 	}

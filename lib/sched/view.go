@@ -173,7 +173,7 @@ func (m *Machine) Nodes() []Node {
 	var rows []Node
 	for _, p := range m.peers {
 		r := Node{Row: node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
-			GPUs: p.could.gpus, Counted: p.offer.Counted, Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
+			GPUs: p.could.gpus.Cards(), Counted: p.offer.Counted, Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++

@@ -222,7 +222,7 @@ func TestStuckEach(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(Loaded{})
 	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 3, Spec: &job.Spec{Resources: job.Resources{CPUs: 99}},
-		Asks: []Ask{{CPUs: 1, GPUs: 3}, {CPUs: 1, Memory: 1 << 40}}})
+		Asks: []Ask{{CPUs: 1, GPUs: 3000}, {CPUs: 1, Memory: 1 << 40}}})
 	r.apply(up(1, "ws1", 4))
 	why := r.m.Stuck(1)
 	if why == nil {
@@ -243,7 +243,7 @@ func TestStuckSome(t *testing.T) {
 	r.apply(up(1, "ws1", 1))
 	r.apply(ListEnd{1})
 	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 4, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}},
-		Asks: []Ask{{CPUs: 1}, {CPUs: 1, GPUs: 1}, {CPUs: 1}, {CPUs: 1, GPUs: 1}}})
+		Asks: []Ask{{CPUs: 1}, {CPUs: 1, GPUs: 1000}, {CPUs: 1}, {CPUs: 1, GPUs: 1000}}})
 	why := r.m.Stuck(1)
 	if why == nil {
 		t.Fatal("none of them is stuck")

@@ -135,7 +135,7 @@ func (l *look) large(p *peer, c *class) {
 
 // tooSmall says what no node has enough of.
 func (l *look) tooSmall(c *class) string {
-	gpus, memory := some(c.share.gpus, "gpu"), unit.FormatBytes(c.share.memory)+" of memory"
+	gpus, memory := c.share.gpus.Words("gpu"), unit.FormatBytes(c.share.memory)+" of memory"
 	cpus := some(max(1, c.share.cpus), "cpu")
 	switch {
 	case !l.gpus:
@@ -159,7 +159,7 @@ func (c *class) asked() string {
 	}
 	asked := some(c.share.cpus, "cpu")
 	if c.share.gpus > 0 {
-		asked += ", " + some(c.share.gpus, "gpu")
+		asked += ", " + c.share.gpus.Words("gpu")
 	}
 	if c.share.memory > 0 {
 		asked += ", " + unit.FormatBytes(c.share.memory)

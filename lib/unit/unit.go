@@ -63,6 +63,22 @@ func digits(s string) bool {
 	return s != ""
 }
 
+// ParseThousandths reads a number that is not negative and has at most three digits
+// behind the point, in thousandths: "0.5" as 500. It is false of anything else, and of
+// more than a billion.
+func ParseThousandths(s string) (int64, bool) {
+	whole, fraction, pointed := strings.Cut(s, ".")
+	if !digits(whole) || pointed && !digits(fraction) || len(fraction) > 3 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || n > 1e9 {
+		return 0, false
+	}
+	part, _ := strconv.ParseInt((fraction + "000")[:3], 10, 64) // digits
+	return n*1000 + part, true
+}
+
 // scaled is whole.fraction times unit, rounded down. It reports whether that
 // fits into an int64. Digits of the fraction after the fifteenth are dropped.
 func scaled(whole, fraction string, unit uint64) (int64, bool) {

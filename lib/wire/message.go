@@ -138,6 +138,7 @@ type (
 		Try     int         `json:"try,omitempty"`   //
 		Phase   string      `json:"phase,omitempty"` // see the constants
 		CPUs    int         `json:"cpus,omitempty"`  // that it was given
+		GPUs    []int       `json:"gpus,omitempty"`  // indexes of those that it was given, or of the one of which it has a part
 		Result  *job.Result `json:"result,omitempty"`
 		Build   job.BatchID `json:"build,omitempty"` // instead of an attempt: a batch that is built here
 	}
@@ -196,6 +197,7 @@ type (
 		Job     job.ID    `json:"job"`
 		Try     int       `json:"try"`
 		CPUs    int       `json:"cpus"`           // given to it
+		GPUs    []int     `json:"gpus,omitempty"` // indexes of those given to it, or of the one of which it has a part
 		User    string    `json:"user,omitempty"` // who has submitted it, as the head has proven
 		Spec    string    `json:"spec"`           // SHA-256 of the batch's spec as JSON; fetched once for each batch
 		Work    *job.Job  `json:"work,omitempty"` // absent when it is long: fetched

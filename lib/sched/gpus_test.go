@@ -1,0 +1,115 @@
+package sched
+
+import (
+	"testing"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+func withGPUs(session uint64, name string, gpus ...node.GPU) Event {
+	return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 16, GPUs: gpus}}
+}
+
+// asksGPUs is a batch of jobs that take a cpu each, and so much of a GPU.
+func asksGPUs(batch uint32, jobs int, of job.GPUs) Event {
+	return AddBatch{Batch: batch, Jobs: jobs, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1, GPUs: of}}}
+}
+
+// cards is which GPUs a live attempt has.
+func (r *rig) cards(n int) job.Cards { return r.m.live[must(tok(n))].share.cards }
+
+// Parts are of one GPU each: what is left of several makes no part and no whole one, and
+// one that is begun is filled before another.
+func TestPartsOfGPUs(t *testing.T) {
+	r := newRig(t, Config{})
+	script{
+		{Loaded{}, ""},
+		{withGPUs(1, "ws1", node.GPU{Index: 0}, node.GPU{Index: 2}, node.GPU{Index: 3, Busy: true}), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{asksGPUs(1, 2, 600), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{asksGPUs(3, 3, 200), "start 3/0 a3~1 ws1/1; START 1 3/0 a3; start 3/1 a4~1 ws1/1; START 1 3/1 a4; start 3/2 a5~1 ws1/1; START 1 3/2 a5"},
+		{asksGPUs(2, 1, 201), ""}, // though 0.4 are free
+		{asksGPUs(4, 1, 1000), ""},
+	}.run(t, r)
+	for n, want := range map[int]job.Cards{1: job.CardsOf(600, []int{0}), 2: job.CardsOf(600, []int{2}), 3: job.CardsOf(200, []int{0}), 4: job.CardsOf(200, []int{0}), 5: job.CardsOf(200, []int{2})} {
+		if got := r.cards(n); got != want {
+			t.Errorf("attempt %d has %v, want %v", n, got, want)
+		}
+	}
+	if why := r.m.Why(Ref{2, 0}); why != "1 of 1 nodes can run it: ws1 busy" {
+		t.Error(why)
+	}
+	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 1800 {
+		t.Errorf("it is shown with %s of %d", n.GPUsUsed, n.GPUs)
+	}
+	if rec := r.logs[3][0].rec; rec.GPUs != 200 {
+		t.Errorf("the record of a start has %s", rec.GPUs)
+	}
+	// A node that comes back says who has which: nobody else gets it.
+	script{
+		{NodeDown{1}, ""},
+		{withGPUs(2, "ws1", node.GPU{Index: 0}, node.GPU{Index: 2}), ""},
+		{Item{Session: 2, Attempt: tok(1), Phase: Running, CPUs: 1, GPUs: []int{2}}, "KEEP 2 a1"},
+		{Item{Session: 2, Attempt: tok(2), Phase: Returning, CPUs: 1, GPUs: []int{2}, Ended: &Result{Lost: true}}, "back 1/1 a2 lost (lost by ws1); late 1/1 a2; HAVE 2 a2"},
+		{Item{Session: 2, Attempt: tok(77), Phase: Running, CPUs: 1, GPUs: []int{0, 0, -1}}, "HOLD 2 a4d"},
+		{Item{Session: 2, Attempt: tok(3), Phase: Running, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a3"},
+		{Item{Session: 2, Attempt: tok(4), Phase: Running, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a4"},
+		{Item{Session: 2, Attempt: tok(5), Phase: Running, CPUs: 1, GPUs: []int{0, 2}}, "KEEP 2 a5"}, // which cannot be
+	}.run(t, r)
+	if got := r.cards(1); got != job.CardsOf(600, []int{2}) || r.cards(5) != job.CardsOf(200, []int{2}) {
+		t.Errorf("they have %v and %v", got, r.cards(5))
+	}
+}
+
+// Among nodes a part goes where others have parts already, and no job with a GPU is sent
+// ahead; who asks for none goes elsewhere.
+func TestPartsAmongNodes(t *testing.T) {
+	r := newRig(t, Config{})
+	script{
+		{Loaded{}, ""},
+		{withGPUs(1, "ws1", node.GPU{Index: 0}), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{asksGPUs(1, 1, 300), "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
+		{withGPUs(2, "ws2", node.GPU{Index: 0}), "node ws2 s1"},
+		{ListEnd{2}, ""},
+		{AddBatch{Batch: 2, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 9, GPUs: 1000}}}, "start 2/0 a2~1 ws2/9; START 2 2/0 a2"},
+		{ended(2, 2, exited(1, "")), "failed 2/0 a2; HAVE 2 a2"},
+		{AddBatch{Batch: 3, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 9}}}, "start 3/0 a3~1 ws1/9; START 1 3/0 a3"},
+		{up(3, "ws3", 2), "node ws3 s1"},
+		{ListEnd{3}, ""},
+		{asksGPUs(4, 1, 700), "start 4/0 a4~1 ws1/1; START 1 4/0 a4"},
+		{asksGPUs(5, 1, 700), "start 5/0 a5~1 ws2/1; START 2 5/0 a5"},
+		{asksFor(6, 1, 1, 1), "start 6/0 a6~1 ws3/1; START 3 6/0 a6"},
+	}.run(t, r)
+}
+
+// A whole GPU is not waited for for ever where parts come all the time: one is kept free
+// of them.
+func TestPartsSpareWhole(t *testing.T) {
+	r := newRig(t, Config{})
+	script{
+		{Loaded{}, ""},
+		{withGPUs(1, "ws1", node.GPU{Index: 0}, node.GPU{Index: 1}), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{asksGPUs(1, 2, 600), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{asksGPUs(2, 1, 1000), ""},
+		{asksGPUs(3, 9, 600), ""},
+		{ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 2/0 a3~1 ws1/1; START 1 2/0 a3"},
+		{ended(1, 2, exited(1, "")), "failed 1/1 a2; HAVE 1 a2; start 3/0 a4~1 ws1/1; START 1 3/0 a4"},
+	}.run(t, r)
+	// Younger ones of another owner, whose turn it is, go beside it and not in its way.
+	r = newRig(t, Config{})
+	script{
+		{Loaded{}, ""},
+		{withGPUs(1, "ws1", node.GPU{Index: 0}, node.GPU{Index: 1}, node.GPU{Index: 2}), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{asksGPUs(1, 3, 600), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2; start 1/2 a3~1 ws1/1; START 1 1/2 a3"},
+		{asksGPUs(2, 1, 1000), ""},
+		{asksGPUs(3, 2, 300), "start 3/0 a4~1 ws1/1; START 1 3/0 a4; start 3/1 a5~1 ws1/1; START 1 3/1 a5"},
+		{ended(1, 3, exited(1, "")), "failed 1/2 a3; HAVE 1 a3; start 2/0 a6~1 ws1/1; START 1 2/0 a6"},
+	}.run(t, r)
+	if r.cards(4) != job.CardsOf(300, []int{0}) || r.cards(5) != job.CardsOf(300, []int{1}) || r.cards(6) != job.AllCards([]int{2}) {
+		t.Errorf("they have %v, %v and %v", r.cards(4), r.cards(5), r.cards(6))
+	}
+}
