@@ -50,6 +50,7 @@ func appendRecord(b []byte, r *job.Record) []byte {
 	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
 	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
 	b = line.AppendThousandthsMember(b, `,"gpus":`, int64(r.GPUs))
+	b = r.Counted.AppendMember(b, `,"counted":`)
 	b = line.AppendIntMember(b, `,"time":`, r.Limit)
 	b = appendOutcome(b, &r.Outcome)
 	b = line.AppendTextMember(b, `,"manifest":`, r.Manifest)
@@ -203,19 +204,11 @@ func appendResources(b []byte, r *job.Resources) []byte {
 	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
 	b = line.AppendIntMember(b, `,"time":`, r.Time)
 	b = line.AppendThousandthsMember(b, `,"gpus":`, int64(r.GPUs))
-	b = appendCounts(b, r.Counted)
+	b = r.Counted.AppendMember(b, `,"counted":`)
 	if len(b) > from {
 		b = append(b[:from], b[from+1:]...) // without the first comma
 	}
 	return append(b, '}')
-}
-
-// appendCounts appends the member of what is counted, unless it is nothing.
-func appendCounts(b []byte, c job.Counts) []byte {
-	if c == "" {
-		return b
-	}
-	return c.Append(append(b, `,"counted":`...))
 }
 
 func appendInput(b []byte, in *job.Input, places bool) []byte {

@@ -59,7 +59,7 @@ func randomRecord(r *rand.Rand) *job.Record {
 	kinds := []job.Kind{job.KindStart, job.KindDone, job.KindFailed, job.KindBack, job.KindRetry, "odd"}
 	rec := &job.Record{Seq: r.Uint64() >> r.IntN(64), Time: randomTime(r), Kind: kinds[r.IntN(len(kinds))],
 		Job: randomText(r), Attempt: job.Token(randomText(r)), Try: r.IntN(3), Node: randomText(r), CPUs: r.IntN(3),
-		Memory: int64(r.IntN(2)) << 33, GPUs: someGPUs(r), Limit: int64(r.IntN(2)) * 3600,
+		Memory: int64(r.IntN(2)) << 33, GPUs: someGPUs(r), Counted: []job.Counts{"", "", "matlab=1", "comsol=20 matlab=3"}[r.IntN(4)], Limit: int64(r.IntN(2)) * 3600,
 		Manifest: randomText(r), Said: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Lost: r.IntN(2) == 0, Evicted: r.IntN(2) == 0, Saved: r.IntN(2) == 0, Failed: r.IntN(2) == 0,
 		By: randomText(r), Request: job.Token(randomText(r)), State: randomText(r)}
 	floats := []float64{0, 1, 0.001, 123.4567, 1e-9, 4e9, 1e12, math.NaN(), math.Inf(-1), 0.1 + 0.2, -3.5}

@@ -57,6 +57,7 @@ type packed struct {
 	token, manifest       sum
 	node, signal, reason  uint32 // words
 	from, after, said     uint32 // the same
+	counted               uint32 // the same
 	attempt, cpus         int32
 	gpus                  uint32 // thousandths
 	limit                 uint32 // seconds
@@ -136,7 +137,7 @@ func (r *rows) pack(p *packed, row *job.Row) {
 		started: packTime(row.Started), ended: packTime(row.Ended),
 		runtime: packSeconds(row.Runtime), paused: packSeconds(row.Paused), cpu: packSeconds(row.CPUTime), ran: packSeconds(row.Ran),
 		memory: row.MemoryPeak, written: row.Written,
-		given: row.Memory, gpus: uint32(row.GPUs), limit: uint32(row.Limit),
+		given: row.Memory, gpus: uint32(row.GPUs), counted: r.word(string(row.Counted)), limit: uint32(row.Limit),
 		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
 		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From), after: r.word(row.After), said: r.word(row.Said),
 		attempt: int32(row.Attempt), cpus: int32(row.CPUs), state: row.State, saved: row.Saved,
@@ -152,7 +153,7 @@ func (r *rows) unpack(p *packed, row *job.Row) {
 	row.Runtime, row.Paused, row.CPUTime = unpackSeconds(p.runtime), unpackSeconds(p.paused), unpackSeconds(p.cpu)
 	row.Ran, row.From, row.After = unpackSeconds(p.ran), r.words[p.from], r.words[p.after]
 	row.MemoryPeak, row.Written = p.memory, p.written
-	row.Memory, row.GPUs, row.Limit = p.given, job.GPUs(p.gpus), int64(p.limit)
+	row.Memory, row.GPUs, row.Counted, row.Limit = p.given, job.GPUs(p.gpus), job.Counts(r.words[p.counted]), int64(p.limit)
 	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)
 	row.Node, row.Signal, row.Reason, row.Said = r.words[p.node], r.words[p.signal], r.words[p.reason], r.words[p.said]
 	row.Attempt, row.CPUs, row.State = int(p.attempt), int(p.cpus), p.state

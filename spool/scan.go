@@ -1,8 +1,6 @@
 package spool
 
 import (
-	"bytes"
-
 	"distribute/lib/job"
 	"distribute/lib/line"
 )
@@ -70,6 +68,7 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 		s.IntMember(`,"cpus":`, &r.CPUs) &&
 		s.Int64Member(`,"memory":`, &r.Memory) &&
 		s.ThousandthsMember(`,"gpus":`, (*int64)(&r.GPUs)) &&
+		r.Counted.Member(&s, `,"counted":`) &&
 		s.Int64Member(`,"time":`, &r.Limit) &&
 		d.scanOutcome(&s, &r.Outcome) &&
 		s.TextMember(`,"manifest":`, &r.Manifest) &&
@@ -184,22 +183,8 @@ func resources(s *line.Scan, r *job.Resources) bool {
 		s.Int64Member(key(`,"memory":`), &r.Memory) &&
 		s.Int64Member(key(`,"time":`), &r.Time) &&
 		s.ThousandthsMember(key(`,"gpus":`), (*int64)(&r.GPUs)) &&
-		counted(s, key(`,"counted":{`), &r.Counted) &&
+		r.Counted.Member(s, key(`,"counted":`)) &&
 		s.Has("}")
-}
-
-// counted reads how much of names is asked for, written as we write it.
-func counted(s *line.Scan, key string, to *job.Counts) bool {
-	if !s.Has(key) {
-		return true
-	}
-	text := s.B[s.I-1:]
-	text = text[:bytes.IndexByte(text, '}')+1]
-	if to.UnmarshalJSON(text) != nil || !bytes.Equal(to.Append(nil), text) {
-		return false
-	}
-	s.I += len(text) - 1
-	return true
 }
 
 func (d *decoder) scanInput(s *line.Scan, in *job.Input) bool {

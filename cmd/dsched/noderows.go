@@ -67,6 +67,9 @@ func (h *head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 		unseen = h.unseen(sees)
 	}
 	var rows []node.Row
+	if has, taken := h.machine.Counted(); has != "" {
+		rows = append(rows, node.Row{State: node.Site, Counted: has, CountedUsed: taken})
+	}
 	seen := map[node.Name]bool{}
 	for _, n := range h.machine.Nodes() {
 		if h.removed[n.Node] {

@@ -18,6 +18,11 @@ import (
 func TestNoNodeCouldEver(t *testing.T) {
 	s := newSite(t)
 	s.desk("ws1", "boot1")
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for known := false; !known; <-tick.C {
+		s.h.do(func() { known = s.h.machine.Knows("ws1") })
+	}
 	s.h.do(func() {
 		s.h.now += time.Minute
 		s.h.apply(sched.Tick{})

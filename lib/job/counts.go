@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -11,6 +12,7 @@ import (
 
 	"distribute/lib/capability"
 	"distribute/lib/conf"
+	"distribute/lib/line"
 )
 
 // Counts is how much there is, or is asked for, of things that are counted by a name,
@@ -162,6 +164,29 @@ func (c Counts) Append(b []byte) []byte {
 		b = strconv.AppendInt(b, int64(n), 10)
 	}
 	return append(b, '}')
+}
+
+// AppendMember appends a member that is such an object, unless c is nothing.
+func (c Counts) AppendMember(b []byte, key string) []byte {
+	if c == "" {
+		return b
+	}
+	return c.Append(append(b, key...))
+}
+
+// Member reads such a member if it comes next, written as Append writes it. It answers
+// as the methods of [line.Scan] do.
+func (c *Counts) Member(s *line.Scan, key string) bool {
+	if !s.Has(key) {
+		return true
+	}
+	text := s.B[s.I:]
+	text = text[:bytes.IndexByte(text, '}')+1]
+	if c.UnmarshalJSON(text) != nil || !bytes.Equal(c.Append(nil), text) {
+		return false
+	}
+	s.I += len(text)
+	return true
 }
 
 // MarshalJSON writes a JSON object, with a member for each name.

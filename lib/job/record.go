@@ -17,6 +17,7 @@ type Record struct {
 	CPUs    int       `json:"cpus,omitempty"`    // given to the attempt
 	Memory  int64     `json:"memory,omitempty"`  // bytes given to it; 0: nothing is said
 	GPUs    GPUs      `json:"gpus,omitempty"`    // given to it
+	Counted Counts    `json:"counted,omitempty"` // given to it of what is counted by its name
 	Limit   int64     `json:"time,omitempty"`    // seconds that it may run; 0: no limit
 
 	Outcome         // how an attempt ended

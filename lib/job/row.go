@@ -33,6 +33,7 @@ type Row struct {
 	CPUs       int       `json:"cpus,omitempty"`        // given to the attempt
 	Memory     int64     `json:"memory,omitempty"`      // bytes given to it
 	GPUs       GPUs      `json:"gpus,omitempty"`        // given to it
+	Counted    Counts    `json:"counted,omitempty"`     // given to it of what is counted by its name
 	Limit      int64     `json:"time,omitempty"`        // seconds that it may run
 	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds
@@ -72,7 +73,7 @@ func (r *Row) Fold(rec *Record) error {
 	switch rec.Kind {
 	case KindStart, KindAdopt:
 		r.Attempt, r.Token, r.Node, r.CPUs = rec.Try, rec.Attempt, rec.Node, rec.CPUs
-		r.Memory, r.GPUs, r.Limit = rec.Memory, rec.GPUs, rec.Limit
+		r.Memory, r.GPUs, r.Counted, r.Limit = rec.Memory, rec.GPUs, rec.Counted, rec.Limit
 		r.Runtime = 0 // which Ran has
 		r.end(Outcome{}, "")
 		r.Started = rec.Time

@@ -47,6 +47,7 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = line.AppendIntMember(b, `,"cpus":`, int64(r.CPUs))
 	b = line.AppendIntMember(b, `,"memory":`, r.Memory)
 	b = line.AppendThousandthsMember(b, `,"gpus":`, int64(r.GPUs))
+	b = r.Counted.AppendMember(b, `,"counted":`)
 	b = line.AppendIntMember(b, `,"time":`, r.Limit)
 	b = line.AppendIntMember(b, `,"memory_peak":`, r.MemoryPeak)
 	b = line.AppendSecondsMember(b, `,"cpu_time":`, r.CPUTime)
@@ -118,6 +119,7 @@ func (r *Row) scan(s *line.Scan, like *Row) bool {
 		s.IntMember(`,"cpus":`, &r.CPUs) &&
 		s.Int64Member(`,"memory":`, &r.Memory) &&
 		s.ThousandthsMember(`,"gpus":`, (*int64)(&r.GPUs)) &&
+		r.Counted.Member(s, `,"counted":`) &&
 		s.Int64Member(`,"time":`, &r.Limit) &&
 		s.Int64Member(`,"memory_peak":`, &r.MemoryPeak) &&
 		s.DecimalMember(`,"cpu_time":`, &r.CPUTime) &&

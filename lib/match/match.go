@@ -67,7 +67,7 @@ func parseExpression(k Kind, val string) (Test, error) {
 
 // parseOrder is of one of < <= > >= and a value.
 func parseOrder(k Kind, key, op, val string, now time.Time) (Test, error) {
-	if k == Word || k == List {
+	if k == Word || k == List || k == Amounts {
 		return nil, Errorf("%s has no order: use = != or ~", key)
 	}
 	x, err := parseSpan(k, val, now)
@@ -115,7 +115,7 @@ func parseOne(k Kind, words []string, part string, now time.Time) (Test, error) 
 		return func(v Value) bool { return !v.Set }, nil
 	case k == Word:
 		return parseWord(words, part)
-	case k == List:
+	case k == List || k == Amounts:
 		one, err := parseWord(words, part)
 		return func(v Value) bool {
 			return slices.ContainsFunc(v.List, func(s string) bool { return one(OfText(s)) })

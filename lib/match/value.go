@@ -30,6 +30,7 @@ type Kind uint8
 const (
 	Word    Kind = iota // text, compared by pattern
 	List                // of words, compared one by one
+	Amounts             // a list of words as matlab=2
 	Number              // whole
 	Decimal             // a number with at most three digits behind the point
 	Size                // bytes
@@ -73,7 +74,7 @@ func (v Value) Append(b []byte, k Kind) []byte {
 		return append(b, '-')
 	}
 	switch k {
-	case Word, List:
+	case Word, List, Amounts:
 		return append(b, unit.Quote(v.Text)...)
 	case Moment:
 		return v.At.UTC().AppendFormat(b, time.RFC3339)

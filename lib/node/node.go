@@ -61,6 +61,7 @@ const (
 	Resting  State = "resting"  // connected, and given nothing for a while
 	Silent   State = "silent"   // not connected; what it was given waits for it
 	Lost     State = "lost"     // not connected for longer than its lease
+	Site     State = "site"     // no node: a row of what is counted over all of them
 	Pending  State = "pending"  // it asks to be let in, and nobody has accepted it yet
 )
 

@@ -80,6 +80,8 @@ func (f *Field[R]) json(b []byte, r *R) []byte {
 		return appendJSON(b, v.Text)
 	case match.List:
 		return appendJSON(b, v.List)
+	case match.Amounts:
+		return job.Counts(strings.Join(v.List, " ")).Append(b)
 	case match.Moment:
 		return appendJSON(b, v.At.UTC())
 	case match.Number, match.Decimal, match.Size:
@@ -151,6 +153,7 @@ func JobFields() []Field[job.Row] {
 		{"cpus", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.CPUs) }},
 		{"memory", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Memory) }},
 		{"gpus", match.Decimal, nil, func(r *job.Row) match.Value { return match.Some(r.GPUs.Float()) }},
+		{"counted", match.Amounts, nil, func(r *job.Row) match.Value { return match.OfList(r.Counted.Words()) }},
 		{"time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(float64(r.Limit)) }},
 		{"memory_peak", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.MemoryPeak) }},
 		{"cpu_time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.CPUTime) }},
@@ -180,8 +183,8 @@ func NodeFields() []Field[node.Row] {
 		{"memory_used", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.MemoryUsed) }},
 		{"gpus", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUs) }},
 		{"gpus_used", match.Decimal, nil, func(r *node.Row) match.Value { return match.Value{Set: true, Num: r.GPUsUsed.Float()} }},
-		{"counted", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.Counted.Words()) }},
-		{"counted_used", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.CountedUsed.Words()) }},
+		{"counted", match.Amounts, nil, func(r *node.Row) match.Value { return match.OfList(r.Counted.Words()) }},
+		{"counted_used", match.Amounts, nil, func(r *node.Row) match.Value { return match.OfList(r.CountedUsed.Words()) }},
 		{"arch", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Arch) }},
 		{"seen", match.Moment, nil, func(r *node.Row) match.Value { return match.OfTime(r.Seen) }},
 		{"containment", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Containment) }},

@@ -29,7 +29,7 @@ func failed() *job.Row {
 	return &job.Row{ID: "maria/cavity/re=100", Namespace: "maria", Batch: "cavity", Job: "re=100",
 		Owner: "maria", UID: 1000, State: job.Failed, Phase: "returning", Node: "ws1", Attempt: 2, Exit: &exit, Signal: "SIGTERM",
 		Reason: "time limit, 1h", Submitted: at("2026-11-18T08:00:00Z"), Started: at("2026-11-20T08:30:00Z"),
-		Ended: at("2026-11-20T10:30:00.5Z"), Runtime: 5400.25, Paused: 1800, CPUs: 4, Memory: 8 << 30, GPUs: job.OneGPU, Limit: 7200, MemoryPeak: 5 << 30,
+		Ended: at("2026-11-20T10:30:00.5Z"), Runtime: 5400.25, Paused: 1800, CPUs: 4, Memory: 8 << 30, GPUs: job.OneGPU, Counted: "comsol=20 matlab=1", Limit: 7200, MemoryPeak: 5 << 30,
 		CPUTime: 21000, Written: 123456, Priority: -10}
 }
 
@@ -88,6 +88,10 @@ func TestFilters(t *testing.T) {
 		{"gpus=1 time=2h", true, false},
 		{"gpus>0.5 gpus<=1.00 gpus=0.333..1", true, false},
 		{"gpus=0.999", false, false},
+		{"counted=matlab=*", true, false},
+		{"counted=comsol=20,fluent=1", true, false},
+		{"counted=matlab=2", false, false},
+		{"counted!=matlab=*", false, true},
 		{"memory_peak=4G..8G", true, false},
 		{"memory_peak=..4G", false, false},
 		{"written=100K..", true, false},

@@ -434,10 +434,10 @@ func NewNodeTable(look Look) Printer[node.Row] {
 				seen = humanTime(r.Seen, now)
 			}
 			jobs, cpus := fmt.Sprint(r.Jobs), fmt.Sprintf("%d/%d", r.CPUsUsed, r.CPUs)
-			if r.State == node.Pending {
-				jobs, cpus = "-", "-" // it has said nothing of them yet
+			if r.State == node.Pending || r.State == node.Site {
+				jobs, cpus = "-", "-" // it has said nothing of them yet, or is no node
 			}
-			return []string{look.cutNode(string(r.Node)), orDash(string(r.State)), jobs, cpus, memory, gpus, seen, noted(strings.TrimSuffix(note, "; "))}
+			return []string{look.cutNode(orDash(string(r.Node))), orDash(string(r.State)), jobs, cpus, memory, gpus, seen, noted(strings.TrimSuffix(note, "; "))}
 		},
 	}
 }

@@ -163,6 +163,20 @@ ws4   lost   0     0/32   -       -      09:00  "lost \"it\"\n"
 		`{"node":"ws4","capabilities":["gpu","python3"],"jobs":0}`+"\n")
 }
 
+// What the site counts has a row that is no node's.
+func TestSiteRow(t *testing.T) {
+	var out bytes.Buffer
+	site := []node.Row{{State: node.Site, Counted: "comsol=3 matlab=2", CountedUsed: "matlab=1"}}
+	show(t, NewNodeTable(look(&out)), &out, append(site, nodes()[0]), `
+NODE  STATE  JOBS  CPUS   MEMORY  GPU    SEEN  NOTE
+-     site   -     -      -       -      -     0/3 comsol, 1/2 matlab
+ws1   busy   1     12/16  9G/64G  0.5/2  now
+`[1:])
+	out.Reset()
+	show(t, &Records[node.Row]{W: &out, Fields: must(Pick(NodeFields(), "node,state,counted,counted_used"))}, &out, site,
+		"-\tsite\tcomsol=3,matlab=2\tmatlab=1\n")
+}
+
 // A node's long name leaves room for what is said of it, in both tables, and is
 // whole in records.
 func TestLongNodeNames(t *testing.T) {
@@ -270,7 +284,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
 	}
-	if len(names) != 28 {
+	if len(names) != 29 {
 		t.Errorf("%d fields", len(names))
 	}
 }

@@ -141,7 +141,7 @@ func (m *Machine) answerRunning(a *attempt) {
 func (m *Machine) adopt(a *attempt, wanted bool) {
 	if b := m.batches[a.ref.Batch]; wanted && !a.current && !a.void && b.state[a.ref.Job] == job.Queued {
 		rec := a.record(job.KindAdopt, job.Outcome{})
-		rec.CPUs, rec.Memory, rec.GPUs = a.share.cpus, a.share.memory, a.share.gpus
+		rec.CPUs, rec.Memory, rec.GPUs, rec.Counted = a.share.cpus, a.share.memory, a.share.gpus, a.share.counts
 		m.log(a.ref, rec)
 	}
 }

@@ -34,6 +34,14 @@ func (e Counted) apply(m *Machine) {
 	}
 }
 
+// Counted is what the site counts, and how much of that is taken.
+func (m *Machine) Counted() (has, taken job.Counts) {
+	for name := range m.site.has.All() {
+		taken = taken.With(name, m.site.taken.Of(name))
+	}
+	return m.site.has, taken
+}
+
 // feed has a class looked at that may have come to have room.
 func (m *Machine) feed(c *class) {
 	if len(c.lanes) > 0 && !c.fed {

@@ -52,6 +52,9 @@ func TestCounted(t *testing.T) {
 	if rows[1].Counted != "tape=1" || rows[0].CountedUsed.Plus(rows[1].CountedUsed) != "lic=2 tape=1" {
 		t.Errorf("nodes are shown as %+v", rows)
 	}
+	if has, taken := r.m.Counted(); has != "lic=2" || taken != "lic=2" {
+		t.Errorf("of %s in use are %s", has, taken)
+	}
 	r.apply(ended(1, 1, exited(0, "")))
 	r.apply(ended(2, 1, exited(0, "")))
 	r.m.Live(func(a Attempt) { on[jobName(a.Ref)] = a.Node })

@@ -203,7 +203,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 	token, k := m.draw(p)
 	try := int(q.b.tries[ref.Job]) + 1
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.name),
-		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus})
+		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus, Counted: s.counts})
 	a := m.live[k]
 	a.share.cards = s.cards
 	a.phase, a.active, a.listed, a.began = Waiting, active, p.session, m.now
