@@ -26,7 +26,7 @@ func (e AddBatch) apply(m *Machine) {
 		return
 	}
 	e.Jobs = max(0, e.Jobs)
-	b := &batch{num: e.Batch, id: e.ID, never: e.Never, closed: e.Closed, open: e.Jobs,
+	b := &batch{num: e.Batch, id: e.ID, never: e.Never, closed: e.Closed, early: !m.loaded, open: e.Jobs,
 		state: make([]job.State, e.Jobs), tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{},

@@ -155,11 +155,12 @@ func (q *queue) tooSmall(p *peer) bool {
 }
 
 // survey finds out how much memory there is for the jobs of a queue, and says whether
-// that is another answer than before.
+// that is another answer than before. In the first minute a larger node may still come.
 func (m *Machine) survey(q *queue) bool {
 	was := q.most
-	q.most = 0
-	if q.c.share.learnt > 0 {
+	if q.most = 0; q.b.early && m.ticked-m.since < settleTime {
+		q.most = math.MaxInt64
+	} else if q.c.share.learnt > 0 {
 		for _, p := range m.peers {
 			if p.session != 0 && !p.offer.Pause.Full() && p.enough(q.c) && !q.avoids(p) && m.could(q, p) {
 				q.most = max(q.most, p.has.memory)

@@ -194,6 +194,38 @@ func TestLearntTooSmall(t *testing.T) {
 	}
 }
 
+// After a start a node that is too small is not used before larger ones had the time to
+// come; what is known is the same.
+func TestLearntAfterRestart(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, ID: "u/a", Jobs: 20, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}}})
+	r.apply(offering(1, "ws1", 4, 10*gib))
+	r.apply(ListEnd{1})
+	r.endWell(1, 3*gib)
+	r.endWell(1, 3*gib)
+	before := r.m.Snapshot()
+	m, err := r.replayed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.m = m; m.Snapshot() != before {
+		t.Errorf("it was\n%s, and is\n%s", before, m.Snapshot())
+	}
+	clear(r.uses)
+	r.apply(Loaded{})
+	r.apply(offering(2, "ws2", 4, 2*gib))
+	r.apply(ListEnd{2})
+	if n := r.runs(1, "ws2"); n != 0 {
+		t.Errorf("%d jobs run on the small node at once", n)
+	}
+	r.now += settleTime
+	r.apply(Tick{})
+	if n := r.runs(1, "ws2"); n != 1 {
+		t.Errorf("%d jobs run on the small node when no other has come", n)
+	}
+}
+
 // A job whose like needed much is not passed over for ever by jobs that ask for the same,
 // and need little.
 func TestLearntDoesNotStarve(t *testing.T) {

@@ -68,6 +68,7 @@ type batch struct {
 	id       job.BatchID
 	never    bool
 	ready    bool // replayed
+	early    bool // it was there when the machine was loaded
 	closed   bool // Closed was said
 	owner    *owner
 	priority int  // higher goes first

@@ -207,6 +207,9 @@ func (d *plain) tooSmall(ref Ref, p *peer) bool {
 			most = max(most, o.offer.Memory)
 		}
 	}
+	if q.b.early && d.m.ticked < d.m.since+settleTime {
+		most = math.MaxInt64
+	}
 	has := p.offer.Memory
 	return has > 0 && has < q.c.share.learnt && has < most
 }

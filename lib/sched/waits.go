@@ -84,7 +84,7 @@ func (m *Machine) reason(q *queue) Wait {
 		return Wait{Why: out}
 	case kept != nil:
 		until := m.freeAt(q.c, kept)
-		return Wait{fmt.Sprintf("%s is kept for it until enough there has ended%s", kept.name, m.clock(", about ", until)), until}
+		return Wait{fmt.Sprintf("%s is kept for it until enough there has ended%s%s", kept.name, m.clock(", about ", until), m.learnt(q)), until}
 	}
 	on, until := m.obstacles(q)
 	text := m.capable(q, &l) + m.learnt(q)
