@@ -105,7 +105,7 @@ func (m *machine) settings(dir string) (all []noded.Settings, err error) {
 	for _, p := range m.parts {
 		cpus = append(cpus, p.Offer.CPUs)
 	}
-	cores := noded.Deal(proc.CPUs(), cpus)
+	cores, disk := noded.Deal(proc.CPUs(), cpus), &noded.Disk{}
 	for i, p := range m.parts {
 		s := m.all
 		s.Name, s.Offer, s.Most, s.Cores, s.Nodes = p.Name, p.Offer, p.Most, cores[i], len(m.parts)
@@ -113,6 +113,7 @@ func (m *machine) settings(dir string) (all []noded.Settings, err error) {
 		if s.Dir, err = partDir(dir, p.Name); err != nil {
 			return nil, err
 		}
+		s.Disk = disk
 		s.Caps, s.Changes = capsOf(m.all.Caps, len(m.parts)), m.changes[i]
 		if err := m.key(&s); err != nil {
 			return nil, err

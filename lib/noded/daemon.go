@@ -45,6 +45,7 @@ type Settings struct {
 	Cores []int      // the numbers of the cpus that jobs may run on; nil: those that this process may
 	Nodes int        // that this machine is, this one among them; 0: only this one
 	Caps  *desk.Caps // nil: the disk is not looked at
+	Disk  *Disk      // that these share; nil: there is only this one
 	Log   *slog.Logger
 	Once  bool   // the daemon ends with its first session
 	Up    func() // nil, or called when what an earlier daemon left has been taken over
@@ -134,6 +135,9 @@ func (s *Settings) fill() {
 	if s.Uptime == nil {
 		s.Uptime = proc.Uptime
 	}
+	if s.Disk == nil {
+		s.Disk = &Disk{}
+	}
 }
 
 // absolute is a path that does not depend on where this process is, nor, if it is
@@ -188,15 +192,14 @@ type daemon struct {
 	slots        []Slot            // supervisors without an order
 	arrivals     int
 	leaving      leaving
-	watching     bool          // somebody looks at the disk
-	meter        meter         // of memory
-	cardsWatched bool          // somebody looks at the GPUs
-	settling     bool          // somebody sees to results that wait
-	trimming     bool          // somebody brings the cache under its cap
-	trimAgain    bool          // more may have come over it meanwhile
-	roomNews     chan struct{} // closed when there may be more room, and made anew
-	letGo        recent        // deleted in this session: a start that comes late is not for a new attempt
-	noted        int           // the order of the last attempt that was noted; of the goroutine that obeys the head
+	watching     bool   // somebody looks at the disk
+	meter        meter  // of memory
+	cardsWatched bool   // somebody looks at the GPUs
+	settling     bool   // somebody sees to results that wait
+	trimming     bool   // somebody brings the cache under its cap
+	trimAgain    bool   // more may have come over it meanwhile
+	letGo        recent // deleted in this session: a start that comes late is not for a new attempt
+	noted        int    // the order of the last attempt that was noted; of the goroutine that obeys the head
 }
 
 // An attempt is one that the head gave to this node and that has not been
@@ -254,7 +257,7 @@ func newDaemon(s *Settings, d *desk.Desk) *daemon {
 	s.fill()
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{}, held: map[*share]bool{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs), roomNews: make(chan struct{}),
+		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs),
 		patienceNews: make(chan struct{}, 1), nowNews: make(chan struct{}, 1)}
 	n.link = newLink(n)
 	g := n.given()
@@ -291,6 +294,8 @@ func (n *daemon) run(ctx context.Context) error {
 	if n.Up != nil {
 		n.Up()
 	}
+	n.Disk.join(n)
+	defer n.Disk.leave(n)
 	for ctx.Err() == nil {
 		select {
 		case act := <-n.acts:

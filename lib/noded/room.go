@@ -151,28 +151,14 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 	}
 	var enough <-chan time.Time
 	for cleared := false; ; {
-		space, err := n.desk.Space()
-		if err != nil {
+		news := n.Disk.next()
+		has, others, err := n.promise(ctx, a, need, wait)
+		switch {
+		case err != nil:
 			return err
-		}
-		has, fits, others := int64(0), false, false
-		var news chan struct{}
-		n.do(func() {
-			has = space.Free - n.given().Caps.Reserve
-			for _, o := range n.attempts {
-				if o != a {
-					has -= o.claim()
-					others = others || o.givesRoom()
-				}
-			}
-			a.room, news = 0, n.roomNews
-			if fits = has >= need.all()+leastRoom; fits {
-				a.room, a.writes, a.base = need.all(), need.writes, need.copies
-			} else if others && wait {
-				n.letPass(a, true)
-			}
-		})
-		if fits {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case has >= need.all()+leastRoom:
 			return nil
 		}
 		if !cleared {
@@ -200,11 +186,36 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 	}
 }
 
-// roomChanged tells those who wait for room that there may be more.
-func (n *daemon) roomChanged() {
-	close(n.roomNews)
-	n.roomNews = make(chan struct{})
+// promise claims the room that an attempt needs, if it is there: it says how much no
+// other attempt of the machine has claimed, and whether others will give room back.
+func (n *daemon) promise(ctx context.Context, a *attempt, need needs, wait bool) (has int64, others bool, err error) {
+	n.Disk.deciding.Lock()
+	defer n.Disk.deciding.Unlock()
+	space, err := n.desk.Space()
+	if err != nil {
+		return 0, false, err
+	}
+	theirs, others := n.Disk.promised(ctx, n)
+	n.do(func() {
+		has = space.Free - n.given().Caps.Reserve - theirs
+		for _, o := range n.attempts {
+			if o != a {
+				has -= o.claim()
+				others = others || o.givesRoom()
+			}
+		}
+		a.room = 0
+		if has >= need.all()+leastRoom {
+			a.room, a.writes, a.base = need.all(), need.writes, need.copies
+		} else if others && wait {
+			n.letPass(a, true)
+		}
+	})
+	return has, others, nil
 }
+
+// roomChanged tells those who wait for room that there may be more.
+func (n *daemon) roomChanged() { n.Disk.changed() }
 
 // shrink removes so many bytes of what is kept for later, as far as nobody
 // needs it now, and says whether it removed any: first builds of batches that are

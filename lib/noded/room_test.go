@@ -19,14 +19,18 @@ import (
 
 // liveDaemon is a daemon whose state's goroutine runs, with a directory of its
 // own.
-func liveDaemon(t *testing.T, caps *desk.Caps) *daemon {
+func liveDaemon(t *testing.T, caps *desk.Caps) *daemon { return liveDaemonOn(t, caps, nil) }
+
+// liveDaemonOn is one that shares a disk with others.
+func liveDaemonOn(t *testing.T, caps *desk.Caps, disk *Disk) *daemon {
 	t.Helper()
 	d, err := desk.Open(t.TempDir(), "boot")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 4}, Caps: caps, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 4}, Caps: caps, Disk: disk, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
 	done := make(chan struct{})
+	n.Disk.join(n)
 	go func() {
 		defer close(done)
 		for {
@@ -89,6 +93,53 @@ func TestShrinkBuilds(t *testing.T) {
 	}
 	if n.shrink(t.Context(), 1<<40) {
 		t.Error("something was left to remove")
+	}
+}
+
+// What one node of a machine has promised another does not promise again, and it waits
+// for it as for its own.
+func TestRoomOfOtherNodes(t *testing.T) {
+	disk := &Disk{}
+	nodes := []*daemon{liveDaemonOn(t, &desk.Caps{}, disk), liveDaemonOn(t, &desk.Caps{}, disk)}
+	space, err := nodes[0].desk.Space()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of [2]*attempt
+	for i, n := range nodes {
+		n.do(func() { of[i] = n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), CPUs: 1}}) })
+	}
+	most := needs{writes: space.Free / 3 * 2}
+	// Of two who come at once one gets it.
+	errs := make(chan error)
+	for i, n := range nodes {
+		go func() { errs <- n.roomFor(t.Context(), of[i], most, false) }()
+	}
+	if a, b := <-errs, <-errs; (a == nil) == (b == nil) {
+		t.Fatalf("two ask for two thirds of the disk each: %v, %v", a, b)
+	}
+	first, second := 0, 1
+	var promised int64
+	nodes[first].do(func() { promised = of[first].room })
+	if promised == 0 {
+		first, second = 1, 0
+	}
+	got := make(chan error)
+	go func() { got <- nodes[second].roomFor(t.Context(), of[second], most, true) }()
+	for waited := false; !waited; {
+		nodes[second].do(func() { waited = of[second].passed })
+	}
+	nodes[first].do(func() {
+		of[first].result = &job.Result{}
+		nodes[first].roomChanged()
+	})
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	// One that is at its end promises nothing any more, and is not asked.
+	disk.leave(nodes[second])
+	if bytes, more := disk.promised(t.Context(), nodes[first]); bytes != 0 || more {
+		t.Errorf("of nodes that are gone %d bytes are promised", bytes)
 	}
 }
 
