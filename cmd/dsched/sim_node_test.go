@@ -309,7 +309,7 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	}
 	d := o.slot.d
 	boot, _ := d.Boot()
-	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BySession}
+	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BySession, Memory: simMemory(o.Token)}
 	if strings.HasPrefix(o.rel, "builds/") {
 		return n.build(o, st)
 	}
@@ -430,7 +430,7 @@ func (n *simNode) start() {
 	n.w.hands.Go(func() {
 		defer close(d.over)
 		err := noded.Run(ctx, noded.Settings{Addr: "sim://head", Name: node.Name(n.name), Dir: d.root, Log: n.w.logger(n.name),
-			Offer: node.Offer{CPUs: n.cpus, GPUs: simGPUs}, Machine: d, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
+			Offer: node.Offer{CPUs: n.cpus, Memory: 1 << 31, GPUs: simGPUs}, Machine: d, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
 		if err != nil && !d.dead() {
 			n.w.wrong("%s ended by itself: %v", n.name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"distribute/lib/job"
@@ -78,6 +79,12 @@ func (l *lore) longest() time.Duration {
 		return time.Duration(l.limit) * time.Second
 	}
 	return l.takes()
+}
+
+// within says that a job is known to be over in so much time.
+func (l *lore) within(left time.Duration) bool {
+	long := l.longest()
+	return 0 < long && long <= left
 }
 
 // shortest is the less of both, if both are known.
@@ -173,6 +180,9 @@ func (m *Machine) survey(q *queue) bool {
 // surveyAll does that for all queues of which jobs wait and for whom a node may be too
 // small.
 func (m *Machine) surveyAll() {
+	if !slices.ContainsFunc(m.classes, func(c *class) bool { return c.share.learnt > 0 }) {
+		return
+	}
 	least := int64(job.MaxMemory)
 	for _, p := range m.peers {
 		if p.session != 0 && p.has.memory > 0 {

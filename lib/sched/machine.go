@@ -123,9 +123,9 @@ type attempt struct {
 	unread  string   // why what it should have begun with cannot be read
 	current bool     // it is its job's attempt
 	runs    bool     // it is counted among the running ones of its batch
-	takes   int64    // what its owner is charged for it
 	counted bool     // it has what it was given of what is counted
 	void    bool     // its job was over since it started: it cannot be accepted
+	takes   int64    // what its owner is charged for it
 	next    *attempt // another live one of the same job
 
 	// What is known from its node.

@@ -234,9 +234,13 @@ func (m *Machine) nextLet(c *class, p *peer) *queue {
 		return first
 	}
 	first = nil
+	left := m.opens(p) - m.now
+	if left <= 0 {
+		return nil
+	}
 	for _, l := range c.lanes {
 		for _, q := range l.queues {
-			if (first == nil || q.before(first)) && m.backfills(q, p) && q.takes(p) {
+			if q.lore.within(left) && (first == nil || q.before(first)) && q.takes(p) {
 				first = q
 			}
 		}

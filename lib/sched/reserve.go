@@ -53,8 +53,7 @@ func (m *Machine) lets(q *queue, p *peer) bool { return p.spares(q) || m.backfil
 
 // backfills says that a job of q, begun now on a node that is kept, ends in time.
 func (m *Machine) backfills(q *queue, p *peer) bool {
-	long := q.lore.longest()
-	return long > 0 && m.now+long <= m.opens(p)
+	return q.lore.within(m.opens(p) - m.now)
 }
 
 // opens is when the job could start for which a node is kept, if what runs there ends
