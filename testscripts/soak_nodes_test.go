@@ -99,6 +99,7 @@ func (idleMachine) Holder(string) (int, error)              { return 0, errors.E
 func (idleMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
 func (idleMachine) AwaitFree(context.Context, string) error { return nil }
 func (idleMachine) Still(string, string, bool) error        { return nil }
+func (idleMachine) Leave(string, string) error              { return nil }
 func (idleMachine) StopHeld(string) error                   { return nil }
 func (idleMachine) NewSlot() (noded.Slot, error)            { return &idleSlot{make(chan proc.Report, 1)}, nil }
 func (idleMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {

@@ -171,6 +171,12 @@ func (d *nodeDaemon) Still(_, token string, still bool) error {
 	return nil
 }
 
+// Leave is not asked for where no memory is measured.
+func (d *nodeDaemon) Leave(_, token string) error {
+	d.w.wrong("%s is asked to leave for want of memory", token)
+	return errDead
+}
+
 func (d *nodeDaemon) Reclaim(ctx context.Context, dir, token, _ string) (func() error, int, error) {
 	if d.dead() {
 		return nil, 0, errDead

@@ -74,7 +74,7 @@ func (n *daemon) recall(ctx context.Context, a *attempt) {
 	n.do(func() {
 		a.base, a.writes, a.open = need.copies, need.writes, !b.Spec.Private
 		if a.has != nil {
-			a.has.asked, a.has.never = a.resources(&b.Spec).Memory > 0, b.Spec.Retry == job.Never
+			a.has.asked, a.has.never, a.has.saves = a.resources(&b.Spec).Memory > 0, b.Spec.Retry == job.Never, b.Spec.Checkpoint != nil
 			n.watchMemory()
 		}
 	})
@@ -188,7 +188,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	if err != nil {
 		return false, nil, err
 	}
-	want.batch, want.never = a.Job.Batch(), b.Spec.Retry == job.Never
+	want.batch, want.never, want.saves = a.Job.Batch(), b.Spec.Retry == job.Never, b.Spec.Checkpoint != nil
 	n.measureFirst()
 	got, slot, err := n.acquire(ctx, a.seq, want)
 	if err != nil {

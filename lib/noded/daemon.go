@@ -229,6 +229,7 @@ type attempt struct {
 	pid     int    // of its supervisor; 0: not known yet
 	begun   int    // in which order it was
 	putBack bool   // it is to be given back, for want of memory
+	leaves  bool   // it was asked to save what it has, and go
 	alone   bool   // nobody else had anything of the node when it ended
 
 	stopped bool          // it is to end
@@ -488,7 +489,7 @@ func (n *daemon) letPass(a *attempt, passed bool) {
 func (n *daemon) ended(a *attempt, r *job.Result) {
 	a.result, a.phase, a.running = r, wire.Returning, false
 	close(a.done)
-	if a.still {
+	if a.still || a.leaves {
 		n.keepWord(a)
 	}
 	for _, b := range n.builds {

@@ -34,6 +34,7 @@ func (bareMachine) Holder(string) (int, error)              { return 0, errors.N
 func (bareMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
 func (bareMachine) AwaitFree(context.Context, string) error { return nil }
 func (bareMachine) Still(string, string, bool) error        { return nil }
+func (bareMachine) Leave(string, string) error              { return nil }
 func (bareMachine) StopHeld(string) error                   { return nil }
 func (bareMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {
 	return nil, 0, errors.New("none")

@@ -22,6 +22,7 @@ type Machine interface {
 	Memory(most int64) (*proc.MemoryUse, error)                                                      // [proc.Memory]
 	StopHeld(dir string) error                                                                       // [proc.StopHeld]
 	Still(place, token string, still bool) error                                                     // [pause.PutFor], and what ends that
+	Leave(place, token string) error                                                                 // [pause.PutFor] with Out
 	Reclaim(ctx context.Context, dir, token, cgroup string) (release func() error, n int, err error) // [proc.Reclaim]
 }
 
@@ -55,6 +56,10 @@ func (thisMachine) Still(place, token string, still bool) error {
 		return pause.RemoveFor(place, token)
 	}
 	return pause.PutFor(place, pause.Pause{Made: time.Now(), Attempt: token})
+}
+
+func (thisMachine) Leave(place, token string) error {
+	return pause.PutFor(place, pause.Pause{Made: time.Now(), Attempt: token, Out: true})
 }
 
 func (m thisMachine) NewSlot() (Slot, error) {

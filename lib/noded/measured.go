@@ -13,11 +13,12 @@ import (
 
 // Where jobs that say nothing of memory are admitted by what they use, a job is begun
 // as long as there is memory for it, and when that runs low the one that began last
-// is given back.
+// is given back. One that can save itself is asked to, as long as there is some left.
 
 const (
 	memoryEvery = time.Second
 	memoryMark  = 8    // one part in so many of the node's memory is to stay free
+	memoryGone  = 16   // with less than that left nobody has time to save what he has
 	memoryCost  = 5    // so many times what a look cost passes before the next
 	maxKnown    = 1000 // batches of which it is kept what their jobs use
 )
@@ -155,7 +156,29 @@ func (n *daemon) measure() {
 	if err := goes.SetEnding(why); err != nil {
 		n.Log.Warn("it cannot be kept why an attempt is ended", "job", goes.Job, "attempt", goes.Token, "why", err)
 	}
-	n.do(func() { n.end(goes, why) })
+	n.do(func() {
+		if !n.askToSave(goes, why, n.left(use)) {
+			n.end(goes, why)
+		}
+	})
+}
+
+// left is how much memory nobody has.
+func (n *daemon) left(use *proc.MemoryUse) int64 { return min(n.memory()-use.Sum(), use.Free) }
+
+// askToSave asks an attempt to save what it has and go, as a pause does with which jobs
+// leave, if its batch says how, and there is time: so much memory is left. One that
+// stands still has none. It says whether it has done so.
+func (n *daemon) askToSave(a *attempt, why string, left int64) bool {
+	switch {
+	case !a.running || a.stopped || a.leaves || a.still || n.pause.frozen, why == job.ReasonNodeMemory,
+		!a.has.saves || n.pausing == nil, left < n.memory()/memoryGone:
+		return false
+	}
+	n.Log.Info("attempt is asked to save what it has, for want of memory", "job", a.Job, "attempt", a.Token, "why", why)
+	a.leaves, a.why, a.putBack = true, why, true
+	n.keepWord(a)
+	return true
 }
 
 // findAdopted finds the supervisors of attempts that an earlier daemon began, as soon as
@@ -194,7 +217,12 @@ func (n *daemon) measured(use *proc.MemoryUse, begun int) (goes *attempt, why st
 		}
 	}
 	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.begun-a.begun, b.seq-a.seq) })
-	if n.meter.busy() || len(running) == 0 || n.memory() <= 0 {
+	switch last := n.meter.leaving; {
+	case n.memory() <= 0:
+		return nil, ""
+	case n.meter.busy() && last.leaves && !last.stopped && n.left(use) < n.memory()/memoryGone:
+		return last, last.why // it has no time any more
+	case n.meter.busy() || len(running) == 0:
 		return nil, ""
 	}
 	goes, why = n.relieve(running, use)
@@ -219,7 +247,7 @@ func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) (goes *attempt
 // relieveMany does that where several run. If these use less together than is missing,
 // builds have the memory, or others on the machine, and none of them goes for it.
 func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *attempt, why string) {
-	left, theirs := min(n.memory()-use.Sum(), use.Free), int64(0)
+	left, theirs := n.left(use), int64(0)
 	for _, a := range running {
 		theirs += use.Of[a.pid]
 	}
@@ -234,7 +262,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 		}
 		return nil, ""
 	}
-	i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && !a.stopped })
+	i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && !a.stopped && !a.leaves })
 	if i < 0 {
 		return nil, ""
 	}
@@ -260,7 +288,7 @@ func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
 	killed := st.NoMemory && st.Had == 0 && n.given().Measured && !a.alone && a.has != nil && !a.has.asked && !a.has.never
 	switch {
 	case r.OK():
-	case a.putBack && st.Stopped == proc.StoppedOrder:
+	case a.putBack && (st.Stopped == proc.StoppedOrder || r.Evicted):
 		r.Evicted, r.NoRoom, r.Reason = true, true, a.why
 	case killed:
 		r.Evicted, r.NoRoom, r.Reason = true, true, "the memory of its node was used up, by it and others"

@@ -47,7 +47,7 @@ func (r *meterRig) begin(name string, change func(*share)) (why string) {
 		return err.Error()
 	}
 	r.meter.begun++
-	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.Token(name)}}, has: s, pid: 100 + r.meter.begun, begun: r.meter.begun, running: true}
+	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.Token(name)}}, has: s, pid: 100 + r.meter.begun, begun: r.meter.begun, running: true, keeping: true}
 	a.cancel = func(err error) { r.ended[name] = err }
 	r.attempts[a.Token], r.held[s] = a, true
 	return ""
@@ -61,10 +61,14 @@ func (r *meterRig) uses(name string, n float64) {
 // look measures, and returns who was ended by it, and why.
 func (r *meterRig) look() string {
 	clear(r.ended)
-	if a, why := r.measured(&r.use, r.meter.begun); a != nil {
-		r.end(a, why)
-	}
 	all := ""
+	if a, why := r.measured(&r.use, r.meter.begun); a != nil {
+		if r.askToSave(a, why, r.left(&r.use)) {
+			all = string(a.Token) + " is asked: "
+		} else {
+			r.end(a, why)
+		}
+	}
 	for name, err := range r.ended {
 		a := r.attempts[job.Token(name)]
 		all += fmt.Sprintf("%s (back %v, at once %v): %s", name, a.putBack, err == errKilled, a.why)
@@ -257,6 +261,46 @@ func TestMeasuredAloneStays(t *testing.T) {
 	}
 }
 
+// One that can save itself is asked to, as long as there is time; then it is ended. One
+// that stands still, or on a node that does, has no time.
+func TestMeasuredAsks(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		free   float64 // GiB
+		change func(r *meterRig, a *attempt)
+		first  string
+	}{
+		{"memory is low", 0.9, nil, "a/1 is asked: "},
+		{"memory is gone", 0.4, nil, "a/1 (back true, at once true): the node had only 410M of memory left, and it began last"},
+		{"it cannot", 0.9, func(_ *meterRig, a *attempt) { a.has.saves = false }, "a/1 (back true, at once true): the node had only 922M of memory left, and it began last"},
+		{"it stands still", 0.9, func(_ *meterRig, a *attempt) { a.still = true }, "a/1 (back true, at once true): the node had only 922M of memory left, and it began last"},
+		{"the node does", 0.9, func(r *meterRig, _ *attempt) { r.pause.frozen = true }, "a/1 (back true, at once true): the node had only 922M of memory left, and it began last"},
+	} {
+		r := newMeterRig(t)
+		r.pausing = &pausing{}
+		for i := range 2 {
+			name := fmt.Sprint("a/", i)
+			r.begin(name, func(s *share) { s.saves = true })
+			r.uses(name, 2)
+		}
+		a := r.attempts["a/1"]
+		if c.change != nil {
+			c.change(r, a)
+		}
+		r.use.Free = int64(c.free * gib)
+		if got := r.look(); got != c.first {
+			t.Errorf("%s: got %q, want %q", c.what, got, c.first)
+		}
+		if got := r.look(); got != "" {
+			t.Errorf("%s: at the next look %q", c.what, got)
+		}
+		r.use.Free = gib / 4
+		if got := r.look(); a.leaves != strings.HasPrefix(got, "a/1 (back true, at once true)") {
+			t.Errorf("%s: asked: %v, and when it is gone %q", c.what, a.leaves, got)
+		}
+	}
+}
+
 // What is known of how one ended says whether it goes back: it was ended for that, or
 // the kernel was quicker, while others ran; alone, or with a limit of its own, or never
 // to be started twice, it has failed.
@@ -273,6 +317,7 @@ func TestMeasuredResult(t *testing.T) {
 		{"ended", ended, func(_ *meterRig, a *attempt) { a.putBack, a.why = true, "low" }, true, "low"},
 		{"ended for something else", ended, nil, false, "stopped"},
 		{"over by itself before that", proc.Status{}, func(_ *meterRig, a *attempt) { a.putBack, a.why = true, "low" }, false, "stopped"},
+		{"asked", proc.Status{Evicted: true}, func(_ *meterRig, a *attempt) { a.putBack, a.leaves, a.why = true, true, "low" }, true, "low"},
 		{"killed", killed, nil, true, "the memory of its node was used up, by it and others"},
 		{"killed by its own limit", proc.Status{NoMemory: true, Had: gib}, nil, false, "stopped"},
 		{"killed, never to be started twice", killed, func(_ *meterRig, a *attempt) { a.has.never = true }, false, "stopped"},
@@ -289,7 +334,7 @@ func TestMeasuredResult(t *testing.T) {
 		if c.change != nil {
 			c.change(r, a)
 		}
-		got := job.Result{Outcome: job.Outcome{Reason: "stopped"}}
+		got := job.Result{Outcome: job.Outcome{Reason: "stopped"}, Evicted: c.st.Evicted}
 		if r.ranOut(a, &c.st, &got); got.Evicted != c.back || got.NoRoom != c.back || got.Reason != c.reason {
 			t.Errorf("%s: %+v", c.what, got)
 		}

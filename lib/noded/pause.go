@@ -86,7 +86,7 @@ func (n *daemon) beginPauses(ctx context.Context) {
 	n.setPause(st)
 	for _, q := range p.last.Of {
 		if q.Place == pause.OwnPlace(n.desk.Dir()) {
-			n.standsStill(n.attempts[job.Token(q.Attempt)])
+			n.hasPause(n.attempts[job.Token(q.Attempt)], q.Out)
 		}
 	}
 	if len(p.last.Of) > 0 {

@@ -218,7 +218,7 @@ func (n *daemon) stop(m *wire.Stop) {
 		return
 	}
 	n.Log.Info("attempt is to stop", "job", a.Job, "attempt", a.Token, "why", m.Why)
-	a.stopped, a.why = true, clean(m.Why)
+	a.stopped, a.why, a.putBack = true, clean(m.Why), false
 	if a.cancel(errStopped); a.adopted {
 		n.stopAdopted(a.Dir)
 	}

@@ -22,6 +22,7 @@ type share struct {
 
 	asked bool        // it said how much memory it needs
 	never bool        // it is never to be started twice
+	saves bool        // its batch says how it is asked to save what it has
 	batch job.BatchID // of an attempt
 	uses  int64       // bytes of memory, as was seen last
 	most  int64       // the most of it that was seen

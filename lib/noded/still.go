@@ -40,10 +40,15 @@ func (n *daemon) stand(a *attempt, still bool) {
 	n.keepWord(a)
 }
 
-// standsStill takes up an attempt that an earlier daemon had stand still, so that the
-// head hears of it as it is. One that is not here, or over, is nil, or left as it is.
-func (n *daemon) standsStill(a *attempt) {
-	if a == nil || !a.started || a.result != nil {
+// hasPause takes up an attempt that an earlier daemon had stand still, so that the head
+// hears of it as it is, or asked to go, so that it has the time for that. One that is
+// not here, or over, is nil, or left as it is.
+func (n *daemon) hasPause(a *attempt, out bool) {
+	switch {
+	case a == nil || !a.started || a.result != nil:
+		return
+	case out:
+		a.leaves, a.stopped = true, false
 		return
 	}
 	if a.told, a.still = true, true; a.running {
@@ -78,6 +83,7 @@ func (n *daemon) keepWord(a *attempt) {
 // A said is what the head has said of an attempt that runs.
 type said struct {
 	still, told  bool
+	leaves       bool // this is not of the head
 	limit        int64
 	longer, over bool
 }
@@ -86,7 +92,7 @@ type said struct {
 func (n *daemon) keepWords(a *attempt) {
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	now := func() said { return said{a.still, a.told, a.limit, a.longer, a.result != nil} }
+	now := func() said { return said{a.still, a.told, a.leaves, a.limit, a.longer, a.result != nil} }
 	for wait := time.Second; ; {
 		var s said
 		if !n.do(func() { s = now() }) {
@@ -113,8 +119,12 @@ func (n *daemon) keepWords(a *attempt) {
 }
 
 func (n *daemon) writeWord(a *attempt, s said) (err error) {
-	if s.told {
-		err = n.Machine.Still(pause.OwnPlace(n.desk.Dir()), string(a.Token), s.still && !s.over)
+	place := pause.OwnPlace(n.desk.Dir())
+	switch {
+	case s.leaves && !s.over:
+		err = n.Machine.Leave(place, string(a.Token))
+	case s.told || s.leaves:
+		err = n.Machine.Still(place, string(a.Token), s.still && !s.over)
 	}
 	if s.longer && !s.over {
 		err = errors.Join(err, a.SetLimit(s.limit))

@@ -92,7 +92,7 @@ func (r *record) check() error {
 		return errors.New("has words that cannot be shown")
 	case r.Give != nil && (r.Give.CPUs < 0 || r.Give.CPUs > maxCPUs || r.Give.Memory < 0 || *r.Give == Give{}):
 		return errors.New("gives nothing back, or more than there is")
-	case len(r.Attempt) > 64 || !printable(r.Attempt), r.Attempt != "" && (r.Give != nil || r.Out || !r.Until.IsZero()):
+	case len(r.Attempt) > 64 || !printable(r.Attempt), r.Attempt != "" && (r.Give != nil || !r.Until.IsZero()):
 		return errors.New("says of an attempt what is of a machine")
 	case r.Give != nil && r.Out:
 		return errors.New("gives a part back and lets jobs leave")

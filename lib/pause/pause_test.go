@@ -521,7 +521,13 @@ func TestPauseOfAnAttempt(t *testing.T) {
 	if s := read(); s.For(token).Frozen() {
 		t.Errorf("with none: %+v", s)
 	}
-	for _, bad := range []Pause{{Made: c.Now, Attempt: "x"}, {Made: c.Now, Attempt: token, Out: true},
+	if err := PutFor(place, Pause{Made: c.Now, Attempt: token, Out: true}); err != nil {
+		t.Fatal(err)
+	}
+	if s := read(); s.Out() || !s.For(token).Out() || s.For("another").Out() {
+		t.Errorf("with an attempt that is to leave: %+v", s)
+	}
+	for _, bad := range []Pause{{Made: c.Now, Attempt: "x"},
 		{Made: c.Now, Attempt: token, Give: &Give{CPUs: 1}}, {Made: c.Now, Attempt: token, Until: c.Now}} {
 		if err := PutFor(place, bad); err == nil {
 			t.Errorf("%+v is put", bad)
