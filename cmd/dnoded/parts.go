@@ -106,8 +106,13 @@ func (m *machine) settings(dir string) (all []noded.Settings, err error) {
 		cpus = append(cpus, p.Offer.CPUs)
 	}
 	cores, disk := noded.Deal(proc.CPUs(), cpus), &noded.Disk{}
+	var offers []pause.Give
+	for _, p := range m.parts {
+		offers = append(offers, pause.Give{CPUs: p.Offer.CPUs, Memory: p.Offer.Memory})
+	}
 	for i, p := range m.parts {
 		s := m.all
+		s.Part = &pause.Part{Of: offers, Index: i}
 		s.Name, s.Offer, s.Most, s.Cores, s.Nodes = p.Name, p.Offer, p.Most, cores[i], len(m.parts)
 		s.Log = m.all.Log.With("node", string(p.Name))
 		if s.Dir, err = partDir(dir, p.Name); err != nil {

@@ -249,7 +249,7 @@ func (m *machine) given(put pause.Pause) error {
 	end, _ := put.End(m.clock)
 	m.c.Talk("%s until %s", giveWords(*put.Give), endOf(m.clock.Now, end))
 	for _, n := range m.nodes {
-		if n.now != nil && put.Give.CPUs >= n.now.CPUs {
+		if n.now != nil && n.now.Part.Gives(pause.State{Live: []pause.Pause{put}}).CPUs >= n.now.CPUs {
 			m.c.Talk("that is all that %s has for jobs: they stand still", unit.Quote(n.name))
 		}
 		if put.Give.Memory > 0 && n.now != nil && !n.now.Memory {

@@ -21,6 +21,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/pack"
+	"distribute/lib/pause"
 	"distribute/lib/presence"
 	"distribute/lib/proc"
 	"distribute/lib/wire"
@@ -38,14 +39,15 @@ type Settings struct {
 	Addr  string     // of the head
 	Terms dial.Terms // on which it is dialled
 	Name  node.Name
-	Offer node.Offer // Containment is found by Run
-	Dir   string     // the node's directory
-	Env   []string   // what jobs get of the daemon's environment
-	Path  string     // PATH
-	Cores []int      // the numbers of the cpus that jobs may run on; nil: those that this process may
-	Nodes int        // that this machine is, this one among them; 0: only this one
-	Caps  *desk.Caps // nil: the disk is not looked at
-	Disk  *Disk      // that these share; nil: there is only this one
+	Offer node.Offer  // Containment is found by Run
+	Dir   string      // the node's directory
+	Env   []string    // what jobs get of the daemon's environment
+	Path  string      // PATH
+	Cores []int       // the numbers of the cpus that jobs may run on; nil: those that this process may
+	Nodes int         // that this machine is, this one among them; 0: only this one
+	Part  *pause.Part // of what the machine is to give back; nil: the node is the machine
+	Caps  *desk.Caps  // nil: the disk is not looked at
+	Disk  *Disk       // that these share; nil: there is only this one
 	Log   *slog.Logger
 	Once  bool   // the daemon ends with its first session
 	Up    func() // nil, or called when what an earlier daemon left has been taken over

@@ -94,7 +94,7 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 	}
 	var list []given
 	n.do(func() {
-		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience,
+		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience, Part: n.pausing.part,
 			Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot}
 		for _, live := range n.pause.live {
 			now.Heeds = append(now.Heeds, filepath.Base(live))

@@ -44,6 +44,7 @@ type standing struct {
 type pausing struct {
 	n      *daemon
 	places []string
+	part   *pause.Part // of the machine that the node is; nil: it is the machine
 	ended  string
 	owners string         // the file that says who may pause
 	kept   []int          // what it says
@@ -56,7 +57,11 @@ type pausing struct {
 }
 
 func newPausing(n *daemon) *pausing {
-	return &pausing{n: n, places: pause.PlacesOf(n.desk.Dir()), ended: pause.EndedOf(n.desk.Dir()), owners: pause.OwnersOf(n.desk.Dir()), names: map[int]string{}, odd: map[string]bool{}}
+	part := n.Part
+	if part != nil {
+		part = &pause.Part{Own: pause.OwnPlace(n.desk.Dir()), Of: part.Of, Index: part.Index}
+	}
+	return &pausing{n: n, part: part, places: pause.PlacesOf(n.desk.Dir()), ended: pause.EndedOf(n.desk.Dir()), owners: pause.OwnersOf(n.desk.Dir()), names: map[int]string{}, odd: map[string]bool{}}
 }
 
 // ask is what an order goes by.
@@ -64,7 +69,7 @@ func (p *pausing) ask(attempt job.Token) *proc.Pausing {
 	if p == nil {
 		return nil
 	}
-	return &proc.Pausing{Attempt: string(attempt), Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), Owners: p.owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory}
+	return &proc.Pausing{Attempt: string(attempt), Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), Owners: p.owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory, Part: p.part}
 }
 
 // beginPauses reads what is paused, before the head is told anything, and begins to
@@ -246,7 +251,7 @@ const maxNamed = 8
 
 // stand sums up what the pauses ask.
 func (p *pausing) stand(c pause.Clock, s pause.State, patience *float64) standing {
-	st := standing{frozen: s.Frozen(), out: s.Out(), give: s.Give(), until: -1, leave: -1, since: p.since}
+	st := standing{frozen: s.Frozen(), out: s.Out(), give: p.part.Gives(s), until: -1, leave: -1, since: p.since}
 	// Of a node of which nothing is left nothing can run.
 	offer := &p.n.given().Offer
 	st.frozen = st.frozen || st.give.CPUs >= p.n.realCPUs() || offer.Memory > 0 && st.give.Memory >= offer.Memory

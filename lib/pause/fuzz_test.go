@@ -44,10 +44,15 @@ func FuzzOwners(f *testing.F) {
 
 func FuzzNow(f *testing.F) {
 	f.Add([]byte(`{"format":1,"node":"ws3","dir":"/d","cpus":16,"pid":77,"start":5,"boot":"b1","running":[{"user":"maria","cpus":4,"pid":78,"start":6}]}` + "\n"))
+	f.Add([]byte(`{"format":1,"node":"ws3","dir":"/d","cpus":2,"pid":77,"start":5,"boot":"b1","part":{"of":[{"cpus":2,"memory":1125899906842624},{"cpus":9}],"index":1}}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, err := DecodeNow(b)
 		if err != nil {
 			return
+		}
+		want := Give{CPUs: 1000, Memory: 1 << 60}
+		if g := n.Part.Gives(State{Live: []Pause{{Give: &want}}}); g.CPUs < 0 || g.CPUs > 1000 || g.Memory < 0 || g.Memory > 1<<60 {
+			t.Fatalf("%q gives %+v", b, g)
 		}
 		if d, forever := n.Waits(); d < 0 || forever && d != 0 {
 			t.Fatalf("%q waits %v", b, d)

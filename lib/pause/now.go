@@ -25,6 +25,7 @@ type Now struct {
 	Dir      string    `json:"dir"`                // the node's directory
 	CPUs     int       `json:"cpus"`               // offered, with nothing given back
 	Memory   bool      `json:"memory,omitempty"`   // the kernel can take memory from its jobs
+	Part     *Part     `json:"part,omitempty"`     // of the machine that the node is; absent: it is the machine
 	Patience *float64  `json:"patience,omitempty"` // seconds that the head lets jobs wait; absent: for ever
 	Owners   []int     `json:"owners,omitempty"`   // who may pause; absent: everybody
 	PID      int       `json:"pid"`                // of the daemon
@@ -220,6 +221,9 @@ func DecodeNow(b []byte) (Now, error) {
 		return Now{}, errors.New("says of no time how long jobs wait")
 	case n.CPUs < 0 || n.CPUs > maxCPUs:
 		return Now{}, errors.New("has so many cpus as nobody")
+	}
+	if err := n.Part.check(); err != nil {
+		return Now{}, err
 	}
 	for _, r := range n.Running {
 		if r.CPUs < 0 || r.CPUs > maxCPUs || r.PID <= 1 || r.Cgroup != "" && !filepath.IsAbs(r.Cgroup) {

@@ -142,7 +142,7 @@ func (l *lookout) demand(state pause.State) demand {
 	if next, ok := state.Next(); ok {
 		d.stays = max(next, time.Millisecond)
 	}
-	give := state.Give()
+	give := l.of.Part.Gives(state)
 	if give.CPUs > 0 && len(l.of.CPUs) > 0 {
 		if d.cpus = l.of.CPUs[:max(0, len(l.of.CPUs)-give.CPUs)]; len(d.cpus) == 0 {
 			d.frozen = true

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"distribute/lib/pause"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -54,6 +56,8 @@ type Pausing struct {
 	Owners  string   `json:"owners,omitempty"`  // the file that says so now, in the place of Pausers, if it is there
 	CPUs    []int    `json:"cpus,omitempty"`    // that the node offers: those that are given back come from their end
 	Memory  int64    `json:"memory,omitempty"`  // bytes that the node offers
+
+	Part *pause.Part `json:"part,omitempty"` // of its machine that the node is; nil: it is the machine
 }
 
 // A Checkpoint is how an order is asked to save itself before it must go.
