@@ -31,12 +31,13 @@ const (
 var slips = map[string]string{"core": "cpus", "cores": "cpus", "ncpus": "cpus", "thread": "cpus", "threads": "cpus", "ram": "memory", "mem": "memory",
 	"card": "gpus", "cards": "gpus", "walltime": "time", "duration": "time"}
 
-// CheckCount reports why s cannot be the name of what is counted: such a name has
+// CheckCount reports why s cannot be the name of what is counted: such a name has small
 // letters, digits and . _ - only, begins with a letter, and is none that means
-// something else in resources or capabilities, nor hardly different from one.
+// something else in resources or capabilities, nor hardly different from one. Members
+// of lines of JSON are named by them, and no key of these has a capital.
 func CheckCount(s string) error {
 	plain := strings.IndexFunc(s, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
+		return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
 	}) < 0
 	meant := slips[strings.ToLower(s)]
 	if near := conf.Nearest(s, resKeys.Known); meant == "" && near != "" {
@@ -45,8 +46,10 @@ func CheckCount(s string) error {
 	switch {
 	case meant != "":
 		return fmt.Errorf("%s is nothing that is counted by its name (did you mean %q?)", conf.Quote(s), meant)
-	case s == "" || len(s) > MaxName || !plain || s[0] < 'A' || s[0] == '_':
-		return fmt.Errorf("%s is no name for what is counted: it has letters, digits and . _ - only, begins with a letter, and has at most %d bytes", conf.Quote(s), MaxName)
+	case s != strings.ToLower(s) && CheckCount(strings.ToLower(s)) == nil:
+		return fmt.Errorf("%s has capitals, and names of what is counted have none: write %q", conf.Quote(s), strings.ToLower(s))
+	case s == "" || len(s) > MaxName || !plain || s[0] < 'a':
+		return fmt.Errorf("%s is no name for what is counted: it has small letters, digits and . _ - only, begins with a letter, and has at most %d bytes", conf.Quote(s), MaxName)
 	case slices.Contains(capability.Keys(), s):
 		return fmt.Errorf("%s is a key of capabilities, and not counted by its name", conf.Quote(s))
 	}

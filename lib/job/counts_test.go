@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"distribute/lib/line"
 )
 
 // Counts are what a map of numbers would be.
@@ -61,7 +63,7 @@ func TestCounts(t *testing.T) {
 }
 
 func TestCountNames(t *testing.T) {
-	for _, good := range []string{"matlab", "x", "ANSYS-2", "lic.comsol", "tape_1"} {
+	for _, good := range []string{"matlab", "x", "ansys-2", "lic.comsol", "tape_1"} {
 		if err := CheckCount(good); err != nil {
 			t.Error(err)
 		}
@@ -79,5 +81,21 @@ func TestCountNames(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &c); err == nil {
 			t.Errorf("%s is read as %q", text, c)
 		}
+	}
+}
+
+// No key of a line of JSON has a capital, nor has a name that is one.
+func TestCountCapitals(t *testing.T) {
+	if err := CheckCount("MATLAB"); err == nil || err.Error() != `"MATLAB" has capitals, and names of what is counted have none: write "matlab"` {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "_a", "2x", "é", "A B", "RAM", "Gpu.Model", strings.Repeat("a", MaxName+1)} {
+		if CheckCount(bad) == nil {
+			t.Errorf("%q is a name", bad)
+		}
+	}
+	b, err := json.Marshal(Resources{Counted: "a.b-c_9=1 matlab=2"})
+	if err != nil || line.Check(b) != nil {
+		t.Errorf("%s: %v, %v", b, err, line.Check(b))
 	}
 }

@@ -189,7 +189,7 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: []}\nresources: {memory: [4G], mem: 4G}", "3:21: \"memory\" must be a text, not a list\n3:27: \"mem\" is nothing that is counted by its name (did you mean \"memory\"?)"},
 	{"command: {jobs: []}\nresources: {matlab: few, comsol: 1.5, a=b: 1, node: 1, gpu: 1}", "3:21: matlab: a whole number from 0 to 1000000 is wanted\n" +
 		"3:34: comsol: a whole number from 0 to 1000000 is wanted\n" +
-		"3:39: \"a=b\" is no name for what is counted: it has letters, digits and . _ - only, begins with a letter, and has at most 100 bytes\n" +
+		"3:39: \"a=b\" is no name for what is counted: it has small letters, digits and . _ - only, begins with a letter, and has at most 100 bytes\n" +
 		"3:47: \"node\" is a key of capabilities, and not counted by its name\n" +
 		"3:56: \"gpu\" is nothing that is counted by its name (did you mean \"gpus\"?)"},
 	{"command: {jobs: [{name: j, run: [a], resources: {time: 1:30}}]}\nresources: {memory: 9999999999999999999}", "2:56: time: \"1:30\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00\n" +

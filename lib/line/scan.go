@@ -185,8 +185,8 @@ func (s *Scan) ThousandthsMember(key string, to *int64) bool {
 	}
 	below := s.Has("-")
 	n, ok := s.Number()
-	n *= 1000
-	if ok = ok && n/1000 <= 1e9; s.Has(".") {
+	ok = ok && n <= 1e9
+	if n *= 1000; s.Has(".") {
 		from := s.I
 		for place := int64(100); place > 0 && s.I < len(s.B) && s.B[s.I]-'0' <= 9; place /= 10 {
 			n += int64(s.B[s.I]-'0') * place

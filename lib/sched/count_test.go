@@ -193,6 +193,28 @@ func TestCountedLasts(t *testing.T) {
 	}
 }
 
+// What is never started twice keeps what it was given beyond the lease, until its node is
+// given up: what still runs there uses it.
+func TestCountedStays(t *testing.T) {
+	r := counting(t, "lic=1")
+	b := asking(1, 0, "lic=1", "lic=1")
+	b.Never = true
+	r.apply(b)
+	a, _ := r.m.Current(Ref{1, 0})
+	session := map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node]
+	r.apply(NodeDown{session})
+	r.now += usualLease
+	r.apply(Heard{3 - session})
+	r.apply(Tick{})
+	if r.m.State(Ref{1, 0}) != job.Running || r.m.State(Ref{1, 1}) != job.Queued || r.m.site.taken != "lic=1" {
+		t.Errorf("after the lease %q is taken, and the other is %s", r.m.site.taken, r.m.State(Ref{1, 1}))
+	}
+	r.apply(NodeGone{Node: a.Node})
+	if r.m.State(Ref{1, 1}) != job.Running || r.m.site.taken != "lic=1" {
+		t.Errorf("its node was given up: %q is taken, and the other is %s", r.m.site.taken, r.m.State(Ref{1, 1}))
+	}
+}
+
 // What nobody counts, or nobody has as much of, is told with what was meant.
 func TestCountedNever(t *testing.T) {
 	r := counting(t, "matlab=2")
