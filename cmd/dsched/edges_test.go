@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -66,6 +67,39 @@ func made(t *testing.T, h *head, id job.BatchID, names ...string) *spool.Batch {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// What jobs of a new batch ask for and whom they need is found before the batch comes
+// into the state, which reads none of their lines for it.
+func TestReadBeside(t *testing.T) {
+	h := newState(t)
+	sub, err := h.store.Begin(job.NewToken(), "ns/b", "ana", h.uid)
+	must(t, err)
+	must(t, sub.Spec(job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1}}))
+	const jobs = 1000
+	for i := range jobs {
+		j := job.Job{Name: fmt.Sprint("j", i), Run: []string{"true"}}
+		if i > 0 {
+			j.Needs = []string{fmt.Sprint("j", i-1)}
+		}
+		must(t, sub.AddJob(&j))
+	}
+	b, err := sub.Finish(false)
+	must(t, err)
+	read, err := readAsked(b)
+	must(t, err)
+	lines := filepath.Join(h.spool.Dir(), "batches/ns/b/jobs.jsonl")
+	text, err := os.ReadFile(lines)
+	must(t, err)
+	must(t, os.Truncate(lines, 0))
+	n, err := h.enlist(read, false)
+	if err != nil {
+		t.Fatalf("it reads lines: %v", err)
+	}
+	must(t, os.WriteFile(lines, text, 0o640)) // the names, for what is told
+	if why := h.machine.Why(sched.Ref{Batch: n, Job: jobs - 1}); why != "waits for j998" {
+		t.Errorf("the last job %q", why)
+	}
 }
 
 // A job that is longer as a message than as a line does not cost its node the

@@ -393,34 +393,54 @@ func (h *head) forget(n uint32) {
 	}
 }
 
-// open takes a batch into the state. One that is there already, because
-// somebody asked for it as soon as it was in the spool, is not opened twice.
+// open reads a batch and takes it into the state.
 func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
+	asked, err := readAsked(b)
+	if err != nil {
+		return 0, err
+	}
+	return h.enlist(asked, closed)
+}
+
+// An asked batch is one with what its jobs ask for, as it is submitted.
+type asked struct {
+	*batch
+	asks  []sched.Ask
+	again []uint8
+	whom  *job.Needs // which of them need which
+}
+
+// readAsked reads all of a batch's jobs, and finds who needs whom: a second for a
+// million who need one another. It may be called by any goroutine.
+func readAsked(b *spool.Batch) (a asked, err error) {
+	if a.batch, err = newBatch(b); err != nil {
+		return a, err
+	}
+	if a.asks, a.again, err = a.batch.asks(); err != nil {
+		return a, err
+	}
+	a.whom, err = a.batch.needed()
+	return a, err
+}
+
+// enlist takes a batch into the state, of whose jobs it reads no line. One that is there
+// already, because somebody asked for it as soon as it was in the spool, is not opened
+// twice.
+func (h *head) enlist(nb asked, closed bool) (uint32, error) {
+	b := nb.Batch
 	if n, there := h.byID[b.ID]; there {
 		return n, b.Close()
 	}
 	if h.lastBatch == math.MaxUint32 {
 		return 0, fmt.Errorf("this dsched has seen %d batches: restart it", h.lastBatch)
 	}
-	nb, err := newBatch(b)
-	if err != nil {
-		return 0, err
-	}
-	asks, again, err := nb.asks()
-	if err != nil {
-		return 0, err
-	}
-	needs, err := nb.needed()
-	if err != nil {
-		return 0, err
-	}
 	h.lastBatch++
 	n := h.lastBatch
-	h.batches[n], h.byID[b.ID] = nb, n
+	h.batches[n], h.byID[b.ID] = nb.batch, n
 	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs})
-	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: asks,
-		Again: again, Needs: needs, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
-	err = b.Replay(func(i int, rec *job.Record) error {
+	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: nb.asks,
+		Again: nb.again, Needs: nb.whom, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
+	err := b.Replay(func(i int, rec *job.Record) error {
 		nb.take(i, rec.Set)
 		ref := sched.Ref{Batch: n, Job: sched.AllJobs}
 		if i >= 0 {

@@ -204,11 +204,16 @@ func sizeOfAll(inputs pack.Manifest, turns []pack.Want) (int64, int64) {
 	return sizeOf(bytes, entries)
 }
 
-// accept takes a batch that is durable into the state.
-func (h *head) accept(b *spool.Batch) (err error) {
+// accept takes a batch that is durable into the state, which goes on while its jobs
+// are read.
+func (h *head) accept(b *spool.Batch) error {
+	read, err := readAsked(b)
+	if err != nil {
+		return err
+	}
 	ok := h.settled(func() {
 		h.store.Made(b)
-		if _, err = h.open(b, false); err == nil {
+		if _, err = h.enlist(read, false); err == nil {
 			h.log.Info("submitted", "batch", string(b.ID), "jobs", b.Jobs, "owner", b.Head.Owner)
 		}
 	})
