@@ -33,6 +33,7 @@ type session struct {
 	byLine bool // the list of nodes lets it in, by its key or where the head has started it
 	conn   *wire.Conn
 	join   job.Token
+	offer  node.Offer // as it was logged last; of the state's goroutine
 	out    *queue[wire.Message]
 	asks   *queue[*grant] // results to ask for
 	log    *slog.Logger
@@ -351,6 +352,7 @@ func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 		h.byNode[s.name] = s.id
 	}
 	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
+	s.offer = offer
 	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})
 	if h.machine.Knows(s.name) { // names that are refused leave no file
 		h.store.NodeSeen(string(s.name), offer)

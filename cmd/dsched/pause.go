@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,13 @@ import (
 func (h *head) offered(s *session, o node.Offer) {
 	before := h.ways(s.name)
 	h.apply(sched.Offered{Session: s.id, Offer: o})
+	was := s.offer
+	s.offer = o
+	was.Disk, was.Kept, was.Soon = o.Disk, o.Kept, o.Soon
+	if reflect.DeepEqual(was, o) {
+		h.tellWays(before)
+		return // there is more room on its disk, or less
+	}
 	said := []any{"cpus", o.CPUs}
 	if o.Pause != nil {
 		said = append(said, "pause", pauseNote(h, o.Pause, 1, h.clock()))

@@ -17,7 +17,8 @@ type Name string
 type Offer struct {
 	CPUs         int      `json:"cpus"`                   // for all jobs together, at least 1
 	Memory       int64    `json:"memory,omitempty"`       // bytes; informational
-	Disk         int64    `json:"disk,omitempty"`         // bytes free where jobs work; informational
+	Disk         int64    `json:"disk,omitempty"`         // bytes free where jobs work
+	Kept         int64    `json:"kept,omitempty"`         // bytes of inputs there that it removes when jobs need the room
 	Arch         string   `json:"arch,omitempty"`         // as x86_64
 	Capabilities []string `json:"capabilities,omitempty"` // plain names
 	Containment  string   `json:"containment,omitempty"`  // how trees of processes are held: cgroup or session
@@ -32,12 +33,17 @@ type Offer struct {
 const (
 	maxWord = 100 // bytes
 	maxCaps = 1000
+
+	maxSpace = 1 << 60 // bytes
 )
+
+// Space is how many bytes there can be made room for where jobs work; 0: it is not known.
+func (o *Offer) Space() int64 { return o.Disk + o.Kept }
 
 // Bounded is an offer less what no node says: it is kept, logged and shown to
 // all, and whoever has the key of a node can say anything.
 func (o Offer) Bounded() Offer {
-	o.Memory, o.Disk = max(0, o.Memory), max(0, o.Disk)
+	o.Memory, o.Disk, o.Kept = max(0, o.Memory), min(max(0, o.Disk), maxSpace), min(max(0, o.Kept), maxSpace)
 	o.Arch, o.Containment = word(o.Arch), word(o.Containment)
 	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return checkCapability(c) != nil })
 	o.Capabilities = o.Capabilities[:min(len(o.Capabilities), maxCaps)]

@@ -291,6 +291,7 @@ func (n *daemon) run(ctx context.Context) error {
 		}
 	})
 	n.work.Go(n.takeLeave)
+	n.work.Go(func() { n.tellSpace(ctx) })
 	n.watchCards()
 	n.keepInputs()
 	n.Log.Info("node is up", "name", n.Name, "head", n.Addr, "cpus", n.given().Offer.CPUs, "dir", n.Dir, "containment", n.given().Offer.Containment)

@@ -35,7 +35,7 @@ func (n *daemon) offer() node.Offer {
 	o := n.given().Offer
 	if n.given().Caps != nil {
 		if space, err := n.desk.Space(); err == nil {
-			o.Disk = max(0, space.Free-n.given().Caps.Reserve)
+			o.Disk, o.Kept = max(0, space.Free-n.given().Caps.Reserve), n.desk.CacheSize()
 		}
 	}
 	n.lend(&o)

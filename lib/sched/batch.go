@@ -81,10 +81,10 @@ func (m *Machine) sortIn(b *batch, e AddBatch) {
 	for i := range e.Jobs {
 		if i < len(e.Asks) {
 			q = queueFor(e.Asks[i])
-			q.lore.allow(e.Asks[i].Time)
+			q.lore.ask(e.Asks[i])
 		} else if i == len(e.Asks) {
 			q = queueFor(dflt)
-			q.lore.allow(dflt.Time)
+			q.lore.ask(dflt)
 		}
 		if b.class != nil {
 			b.class[i] = uint8(q.index)

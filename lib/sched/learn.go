@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"distribute/lib/job"
@@ -27,6 +26,17 @@ type lore struct {
 	memory measure // bytes
 	time   measure // milliseconds
 	limit  int64   // seconds that the one may run that may for longest; below 0: there is no bound
+	disk   measure // bytes
+	least  int64   // bytes of disk that each asks for at least, if it is said
+	said   bool
+}
+
+// ask takes in what a job asks for.
+func (l *lore) ask(a Ask) {
+	l.allow(a.Time)
+	if !l.said || a.Disk < l.least {
+		l.said, l.least = true, a.Disk
+	}
 }
 
 // allow takes in that a job may run for so many seconds; 0: as long as it takes.
@@ -67,6 +77,10 @@ func (s measure) above(parts int64) int64 {
 // average; where all are alike it costs little once there are some.
 func (l *lore) needs() int64 { return l.memory.above(1) }
 
+// fills is how many bytes of disk a job is taken to need: what it says that it writes, and
+// no less than others have left, all of which lay in their directories at the end.
+func (l *lore) fills() int64 { return max(l.least, l.disk.above(1)) }
+
 // takes is how long a job is taken to run at most. Times are spread more: of jobs that
 // end by mere chance (exponentially) one in ten takes longer than the longest of 3 and
 // three thirds more, one in twenty than that of 10 and three tenths more.
@@ -99,10 +113,22 @@ func (l *lore) shortest() time.Duration {
 // maxTime is more milliseconds than any job is believed to have run.
 const maxTime = job.MaxTime * 1000
 
+// maxDisk is more bytes than any job is believed to leave.
+const maxDisk = 1 << 60
+
 // learn takes in that a job has ended well.
 func (m *Machine) learn(b *batch, i uint32, rec *job.Record) {
 	q := b.queue(i)
 	q.lore.memory.add(max(0, rec.MemoryPeak)-max(0, rec.Cache), job.MaxMemory)
+	left := q.lore.fills()
+	if q.lore.disk.add(rec.Bytes, maxDisk); q.lore.fills() != left {
+		for r := range b.all() {
+			if r.lore == q.lore {
+				m.survey(r)
+			}
+		}
+		m.feed(q.c)
+	}
 	took := q.lore.takes()
 	if ms := math.Round(rec.Runtime * 1000); ms < maxTime {
 		q.lore.time.add(int64(ms), maxTime)
@@ -155,47 +181,74 @@ func (m *Machine) weigh(a *attempt, needs int64) {
 	m.touch(p)
 }
 
-// tooSmall says that a node has less memory than the jobs of a queue are known to need,
+// tooSmall says that a node has too little memory or disk for the jobs of a queue.
+func (q *queue) tooSmall(p *peer) bool { return q.tooLittle(p) || q.tooFull(p) }
+
+// tooLittle says that a node has less memory than the jobs of a queue are known to need,
 // and another has more on which they could run now.
-func (q *queue) tooSmall(p *peer) bool {
+func (q *queue) tooLittle(p *peer) bool {
 	return p.has.memory > 0 && p.has.memory < min(q.c.share.learnt, q.most)
 }
 
-// survey finds out how much memory there is for the jobs of a queue, and says whether
-// that is another answer than before. In the first minute a larger node may still come.
+// tooFull says that a node has less room on its disk than the jobs of a queue need, and
+// another has more. Where none has enough it is for the node to say so, which may find
+// something that it can remove.
+func (q *queue) tooFull(p *peer) bool {
+	return p.space() > 0 && p.space() < min(q.lore.fills(), q.space)
+}
+
+// space is how much room a node has on its disk at most, by what it says, which it does
+// not say again until it is a sixteenth more; 0: that is not known.
+func (p *peer) space() int64 {
+	room := p.offer.Space()
+	return room + room/16
+}
+
+// survey finds out how much memory there is for the jobs of a queue, and how much disk
+// where there is enough of that, and says whether it is another answer than before. In the first minute a larger node may still
+// come.
 func (m *Machine) survey(q *queue) bool {
-	was := q.most
-	if q.most = 0; q.b.early && m.ticked-m.since < settleTime {
-		q.most = math.MaxInt64
-	} else if q.c.share.learnt > 0 {
+	most, space := q.most, q.space
+	q.most, q.space = 0, 0
+	if q.b.early && m.ticked-m.since < settleTime {
+		q.most, q.space = math.MaxInt64, math.MaxInt64
+	} else if q.c.share.learnt+q.lore.fills() > 0 {
 		for _, p := range m.peers {
-			if p.session != 0 && !p.offer.Pause.Full() && p.enough(q.c) && !q.avoids(p) && m.could(q, p) {
+			if m.usable(q, p) {
 				q.most = max(q.most, p.has.memory)
 			}
 		}
+		for _, p := range m.peers {
+			if !q.tooLittle(p) && m.usable(q, p) {
+				q.space = max(q.space, p.space())
+			}
+		}
 	}
-	return q.most != was
+	return q.most != most || q.space != space
+}
+
+// usable says that jobs of a queue could be run on a node that is connected and not paused,
+// if nothing else ran there.
+func (m *Machine) usable(q *queue, p *peer) bool {
+	return p.session != 0 && !p.offer.Pause.Full() && p.enough(q.c) && !q.avoids(p) && m.could(q, p)
 }
 
 // surveyAll does that for all queues of which jobs wait and for whom a node may be too
 // small.
 func (m *Machine) surveyAll() {
-	if !slices.ContainsFunc(m.classes, func(c *class) bool { return c.share.learnt > 0 }) {
-		return
-	}
-	least := int64(job.MaxMemory)
+	memory, space := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, p := range m.peers {
 		if p.session != 0 && p.has.memory > 0 {
-			least = min(least, p.has.memory)
+			memory = min(memory, p.has.memory)
+		}
+		if p.session != 0 && p.space() > 0 {
+			space = min(space, p.space())
 		}
 	}
 	for _, c := range m.classes {
-		if c.share.learnt <= least {
-			continue
-		}
 		for _, l := range c.lanes {
 			for _, q := range l.queues {
-				if m.survey(q) {
+				if (c.share.learnt > memory || q.lore.fills() > space) && m.survey(q) {
 					m.feed(c)
 				}
 			}
@@ -208,7 +261,7 @@ func (m *Machine) surveyAll() {
 func (q *queue) shortOf(p *peer) bool {
 	least := q.c.of(p)
 	least.learnt = 0
-	return q.tooSmall(p) || !p.holds(q.c.of(p)) && p.holds(least)
+	return q.tooLittle(p) || !p.holds(q.c.of(p)) && p.holds(least)
 }
 
 // memoryLeft tells how much memory a node has left.
@@ -216,12 +269,18 @@ func (p *peer) memoryLeft() string {
 	return fmt.Sprintf("has %s of memory left", unit.FormatBytes(max(0, p.has.memory-p.used.memory-p.used.learnt)))
 }
 
-// learnt tells how much memory the jobs of a queue are taken to need, if that is in their
-// way on some node.
+// learnt tells how much memory or disk the jobs of a queue are taken to need, if that is in
+// their way on some node.
 func (m *Machine) learnt(q *queue) string {
 	for _, p := range m.peers {
-		if p.session != 0 && p.fits[q.c] && q.shortOf(p) {
+		switch {
+		case p.session == 0 || !p.fits[q.c]:
+		case q.shortOf(p):
 			return fmt.Sprintf(", and it needs about %s of memory (as %d of its batch did)", unit.FormatBytes(q.c.share.learnt), q.lore.memory.of)
+		case q.tooFull(p) && q.lore.fills() == q.lore.least:
+			return fmt.Sprintf(", and it needs %s of the disk", unit.FormatBytes(q.lore.least))
+		case q.tooFull(p):
+			return fmt.Sprintf(", and it needs about %s of the disk (as %d of its batch did)", unit.FormatBytes(q.lore.fills()), q.lore.disk.of)
 		}
 	}
 	return ""

@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ func (r *rig) checkLearnt() error {
 	for _, add := range r.adds {
 		b := r.m.batches[add.Batch]
 		memory, took, limit := map[*class][]int64{}, map[*class][]int64{}, map[*class]int64{}
+		left, asks := map[*class][]int64{}, map[*class][]int64{}
 		allow := func(i uint32, seconds int64) {
 			c := b.queue(i).c
 			if limit[c] = max(limit[c], seconds); seconds == 0 {
@@ -23,20 +25,23 @@ func (r *rig) checkLearnt() error {
 			}
 		}
 		for i := range b.state {
-			seconds := int64(0)
+			ask := Ask{}
 			if add.Spec != nil {
-				seconds = add.Spec.Resources.Time
+				ask.Time, ask.Disk = add.Spec.Resources.Time, add.Spec.Resources.Disk
 			}
 			if i < len(add.Asks) {
-				seconds = add.Asks[i].Time
+				ask = add.Asks[i]
 			}
-			allow(uint32(i), seconds)
+			allow(uint32(i), ask.Time)
+			c := b.queue(uint32(i)).c
+			asks[c] = append(asks[c], ask.Disk)
 		}
 		for _, e := range r.logs[add.Batch] {
 			switch {
 			case e.rec.Kind == job.KindDone:
 				c := b.queue(e.job).c
 				memory[c] = append(memory[c], e.rec.MemoryPeak-e.rec.Cache)
+				left[c] = append(left[c], e.rec.Bytes)
 				took[c] = append(took[c], int64(math.Round(1000*e.rec.Runtime)))
 			case e.rec.Set == nil || e.rec.Set.Time == nil:
 			case e.job == AllJobs:
@@ -62,6 +67,9 @@ func (r *rig) checkLearnt() error {
 				return fmt.Errorf("batch %d: after %v a job counts with %d, should be %d", add.Batch, memory[q.c], q.c.share.learnt, want)
 			}
 			long := time.Duration(plainAbove(took[q.c], 3)) * time.Millisecond
+			if disk := plainAbove(left[q.c], 1); q.jobs.n > 0 && q.lore.fills() != max(disk, slices.Min(asks[q.c])) {
+				return fmt.Errorf("batch %d: after %v of the disk of %v a job counts with %d", add.Batch, left[q.c], asks[q.c], q.lore.fills())
+			}
 			if q.lore.takes() != long {
 				return fmt.Errorf("batch %d: after %v ms a job takes %v at most, should be %v", add.Batch, took[q.c], q.lore.takes(), long)
 			}
@@ -191,6 +199,51 @@ func TestLearntTooSmall(t *testing.T) {
 	r.endWell(1, 3*gib)
 	if n := r.runs(1, "ws2"); n != 1 {
 		t.Errorf("%d jobs run on the small node at once", n)
+	}
+}
+
+// A node with less disk than a job says it writes, or others have left, is used only if no
+// other has more; and when it tells that it has.
+func TestLearntDisk(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		says, left int64
+		disk       int64 // of the other, later
+		why        string
+		want       int // that are then started there
+	}{
+		{"they say it", 3 * gib, 0, 4 * gib, "it needs 3G of the disk: ws1 busy, ws2 has 1G of its disk left", 2},
+		{"others left it", 0, 3 * gib, 4 * gib, "it needs about 4G of the disk (as 3 of its batch did): ws1 busy, ws2 has 1G of its disk left", 2},
+		{"others left more", 2 * gib, 3 * gib, 3 * gib, "it needs about 4G of the disk (as 3 of its batch did): ws1 busy, ws2 has 1G of its disk left", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.apply(Loaded{})
+			r.apply(AddBatch{Batch: 1, Jobs: 9, Spec: &job.Spec{Resources: job.Resources{CPUs: 1, Disk: c.says}}})
+			r.apply(up(1, "ws1", 1))
+			r.apply(ListEnd{1})
+			r.apply(Offered{1, node.Offer{CPUs: 1, Disk: 9 * gib}})
+			for i := range 3 {
+				res := exited(0, "m")
+				res.Bytes = c.left
+				r.apply(ended(1, i+1, res))
+				r.apply(staged(i+1, "m"))
+				r.apply(gone(1, i+1))
+			}
+			r.apply(NodeUp{Session: 2, Node: "ws2", Boot: "b", State: "s2", Offer: node.Offer{CPUs: 2, Disk: gib / 2, Kept: gib / 2}})
+			r.apply(ListEnd{2})
+			if got := r.m.Why(Ref{1, 8}); got != "2 of 2 nodes can run it, and "+c.why {
+				t.Errorf("it waits: %s", got)
+			}
+			r.apply(Offered{2, node.Offer{CPUs: 2, Disk: c.disk}})
+			if n := r.runs(1, "ws2"); n != c.want {
+				t.Errorf("%d run where there is more", n)
+			}
+			r.apply(Drain{"ws1", "ana"})
+			if n := r.runs(1, "ws2"); n != 2 {
+				t.Errorf("%d run on the only node", n)
+			}
+		})
 	}
 }
 

@@ -193,10 +193,12 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 		!q.b.shuns(p) && q.b.tight[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
 }
 
-// tooSmall says that a node has less memory than the like of a job needed, and that
-// another that could be used for it has more.
+// tooSmall says that a node has less memory or disk than the like of a job needed, or
+// disk than it asks for, and that another that could be used for it has more.
 func (d *plain) tooSmall(ref Ref, p *peer) bool {
-	q, most := d.m.queueOf(ref), int64(0)
+	q, most, space := d.m.queueOf(ref), int64(0), int64(0)
+	room := func(p *peer) int64 { return (p.offer.Disk + p.offer.Kept) + (p.offer.Disk+p.offer.Kept)/16 }
+	var usable []*peer
 	for _, o := range d.m.peers {
 		t := q.b.tight[o]
 		_, able := q.c.lacks(o.facts)
@@ -204,14 +206,23 @@ func (d *plain) tooSmall(ref Ref, p *peer) bool {
 		lasts := t.until != 0 && (t.barred || t.long >= longestTight)
 		open := o.session != 0 && o.drained == "" && (o.offer.Pause == nil || o.offer.Pause.Give != nil) && o.offer.CPUs > 0
 		if able && open && !lasts && !q.b.shuns(o) {
+			usable = append(usable, o)
 			most = max(most, o.offer.Memory)
 		}
 	}
 	if q.b.early && d.m.ticked < d.m.since+settleTime {
-		most = math.MaxInt64
+		most, space = math.MaxInt64, math.MaxInt64
 	}
-	has := p.offer.Memory
-	return has > 0 && has < q.c.share.learnt && has < most
+	little := func(p *peer) bool {
+		return p.offer.Memory > 0 && p.offer.Memory < q.c.share.learnt && p.offer.Memory < most
+	}
+	for _, o := range usable {
+		if !little(o) {
+			space = max(space, room(o))
+		}
+	}
+	disk := room(p)
+	return little(p) || disk > 0 && disk < q.lore.fills() && disk < space
 }
 
 // plainShuns says that a job that failed is not to be started on a node: that has no

@@ -114,6 +114,7 @@ type queue struct {
 	doom  string // why all of them fail
 	lore  *lore  // of the batch and the class
 	most  int64  // memory that a node offers where they could run now
+	space int64  // and of the disk
 	wariness
 }
 

@@ -23,6 +23,7 @@ type fakeNode struct {
 	counted job.Counts
 	pause   *node.Pause // what is taken back
 	soon    float64     // seconds until its hours
+	disk    int64       // bytes; 0: it does not say
 	caps    []string
 	boot    int
 	state   int
@@ -45,7 +46,7 @@ type fakeAttempt struct {
 
 // offer is what a node says that it has.
 func (n *fakeNode) offer() node.Offer {
-	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
+	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Disk: n.disk, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
 	for i := range n.gpus {
 		o.GPUs = append(o.GPUs, node.GPU{Index: i})
 	}
@@ -314,6 +315,7 @@ func (s *sim) progress(n *fakeNode) {
 	default:
 		r := exited(0, s.manifest(a))
 		r.Runtime, r.MemoryPeak = float64(s.rand.IntN(10)), int64(s.rand.IntN(6)-1)
+		r.Bytes = s.rand.Int64N(8)
 		n.end(a, r)
 	}
 }
@@ -341,7 +343,7 @@ func (s *sim) stay(n *fakeNode, a *fakeAttempt) {
 
 // rethink pauses a node, or ends its pause.
 func (s *sim) rethink(n *fakeNode) {
-	n.soon = max(0, 7200*s.rand.Float64()-1000)
+	n.soon, n.disk = max(0, 7200*s.rand.Float64()-1000), s.rand.Int64N(8)
 	switch k := s.rand.IntN(4); {
 	case n.pause != nil && !(k == 0 && n.pause.Full()):
 		n.pause = nil
@@ -485,10 +487,10 @@ func (s *sim) addBatch() AddBatch {
 	if s.rand.IntN(4) == 0 {
 		b.Spec.Capabilities = []string{"gpu"}
 	}
-	b.Spec.Resources.Time = max(0, s.rand.Int64N(60)-20)
+	b.Spec.Resources.Time, b.Spec.Resources.Disk = max(0, s.rand.Int64N(60)-20), max(0, s.rand.Int64N(9)-5)
 	if s.rand.IntN(2) == 0 {
 		for i := range b.Asks {
-			b.Asks[i].Time = max(0, s.rand.Int64N(60)-20)
+			b.Asks[i].Time, b.Asks[i].Disk = max(0, s.rand.Int64N(60)-20), max(0, s.rand.Int64N(9)-5)
 		}
 	}
 	if !b.Never && s.rand.IntN(2) == 0 {
@@ -660,6 +662,7 @@ func (s *sim) someOf(ref Ref) (jobs []uint32) {
 func (s *sim) heal() {
 	for i, n := range s.nodes {
 		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause, n.counted = []string{"gpu", "python3"}, 0, 4, 2, int64(max(2, 4-i)), nil, "tape=2"
+		n.disk = int64(4 + i)
 		s.disconnect(n, true)
 		s.give(Drain{Node: node.Name(n.name)})
 	}
@@ -692,6 +695,13 @@ func (s *sim) heal() {
 		s.operate()
 		for n, b := range s.m.batches {
 			s.give(HoldJobs{Batch: n, Jobs: all(b), Release: true})
+		}
+	}
+	for n, b := range s.m.batches {
+		for i := range b.state {
+			if why := s.m.Why(Ref{n, uint32(i)}); why != "" {
+				s.t.Logf("job %d/%d: %s", n, i, why)
+			}
 		}
 	}
 	s.t.Fatalf("it does not end:\n%s", s.m.Snapshot())

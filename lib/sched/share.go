@@ -19,6 +19,7 @@ type Ask struct {
 	Memory int64  // bytes
 	Wants  string // what its node must be besides, as [AskOf] writes it
 	Time   int64  // seconds that it may run; 0: no limit. It makes no other class.
+	Disk   int64  // bytes that it writes at most; 0: nothing is said. Nor does this.
 
 	Counts job.Counts // of what is counted by its name
 }
@@ -26,7 +27,7 @@ type Ask struct {
 // AskOf is what a job asks for that needs r and has those capabilities of its own.
 func AskOf(r job.Resources, own []string) Ask {
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
-	return Ask{CPUs: count(r.CPUs), GPUs: uint32(min(max(0, r.GPUs), math.MaxUint32)), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Counts: r.Counted}
+	return Ask{CPUs: count(r.CPUs), GPUs: uint32(min(max(0, r.GPUs), math.MaxUint32)), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Disk: max(0, r.Disk), Counts: r.Counted}
 }
 
 // entries is a list of capabilities in order, each once.
