@@ -421,10 +421,11 @@ func (n *daemon) leftOf(at time.Duration) time.Duration {
 	return max(0, at-proc.Uptime())
 }
 
-// pauseNow is what the head is told of the pauses, nil if there are none.
+// pauseNow is what the head is told of the pauses, nil if there are none, or the node's
+// part of what they want of its machine is nothing.
 func (n *daemon) pauseNow() *node.Pause {
 	st := &n.pause
-	if len(st.live) == 0 {
+	if len(st.live) == 0 || !st.frozen && st.give == (pause.Give{}) {
 		return nil
 	}
 	p := &node.Pause{By: st.by, Why: st.why, Since: max(0, (proc.Uptime() - st.since).Seconds()), Out: st.out}
