@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"distribute/lib/job"
@@ -182,7 +183,9 @@ func (m *Machine) weigh(a *attempt, needs int64) {
 }
 
 // tooSmall says that a node has too little memory or disk for the jobs of a queue.
-func (q *queue) tooSmall(p *peer) bool { return q.tooLittle(p) || q.tooFull(p) }
+func (q *queue) tooSmall(p *peer) bool {
+	return q.most > 0 && q.tooLittle(p) || q.space > 0 && q.tooFull(p) // which are 0 where nothing is known
+}
 
 // tooLittle says that a node has less memory than the jobs of a queue are known to need,
 // and another has more on which they could run now.
@@ -236,6 +239,14 @@ func (m *Machine) usable(q *queue, p *peer) bool {
 // surveyAll does that for all queues of which jobs wait and for whom a node may be too
 // small.
 func (m *Machine) surveyAll() {
+	known := func(c *class) bool {
+		return slices.ContainsFunc(c.lanes, func(l *lane) bool {
+			return slices.ContainsFunc(l.queues, func(q *queue) bool { return c.share.learnt+q.lore.fills() > 0 })
+		})
+	}
+	if !slices.ContainsFunc(m.classes, known) {
+		return
+	}
 	memory, space := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, p := range m.peers {
 		if p.session != 0 && p.has.memory > 0 {
