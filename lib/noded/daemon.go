@@ -274,7 +274,10 @@ func newDaemon(s *Settings, d *desk.Desk) *daemon {
 func (n *daemon) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	n.Disk.join(n) // before the others ask for what its attempts have, which it takes over now
+	defer n.Disk.leave(n)
 	if err := n.takeOver(); err != nil {
+		close(n.over)
 		return err
 	}
 	if s, err := n.Machine.NewSlot(); err == nil {
@@ -298,8 +301,6 @@ func (n *daemon) run(ctx context.Context) error {
 	if n.Up != nil {
 		n.Up()
 	}
-	n.Disk.join(n)
-	defer n.Disk.leave(n)
 	for ctx.Err() == nil {
 		select {
 		case act := <-n.acts:

@@ -16,18 +16,20 @@ type Disk struct {
 	news  chan struct{}
 }
 
-// join makes a node one of those that share the disk, from when its state answers.
+// join makes a node one of those that share the disk. The others wait for its state, which
+// has to answer, or to be over.
 func (d *Disk) join(n *daemon) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.nodes = append(d.nodes, n)
 }
 
-// leave takes a node out that is at its end.
+// leave takes a node out that is at its end: what it has promised is given up.
 func (d *Disk) leave(n *daemon) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.nodes = slices.DeleteFunc(d.nodes, func(o *daemon) bool { return o == n })
+	d.mu.Unlock()
+	d.changed()
 }
 
 // promised is how much of what is free the attempts of the other nodes may still take,

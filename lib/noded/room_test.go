@@ -127,6 +127,11 @@ func TestRoomOfOtherNodes(t *testing.T) {
 	got := make(chan error)
 	go func() { got <- nodes[second].roomFor(t.Context(), of[second], most, true) }()
 	for waited := false; !waited; {
+		select {
+		case err := <-got:
+			t.Fatalf("it does not wait for room that another node has: %v", err)
+		default:
+		}
 		nodes[second].do(func() { waited = of[second].passed })
 	}
 	nodes[first].do(func() {
