@@ -27,6 +27,12 @@ type keptPast struct {
 // or it is another than a while ago.
 func (h *head) pastDue() bool { return h.kept.stale || h.machine.Rests() != h.kept.rests }
 
+// restsUnkept says that nodes rest, or do not any more, of which that is soon kept: it
+// is told when it is. On a full disk that may never be.
+func (h *head) restsUnkept() bool {
+	return !h.full && (h.machine.Rests() != h.kept.rests || h.committing != nil && h.committing.rests)
+}
+
 // agePast looks at times whether there is something new to be kept. While nothing
 // happens nothing is written.
 func (h *head) agePast() {
