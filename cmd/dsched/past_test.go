@@ -33,7 +33,7 @@ func TestPastOverARestart(t *testing.T) {
 	want := &spool.Past{Time: at, Users: []spool.UserPast{{UID: 7, Used: 4000}}, Nodes: []spool.NodePast{{Node: "ws1", Boot: "b",
 		Until: at.Add(50 * time.Minute), Reason: "3 jobs failed only here", Given: "why", Blamed: true,
 		Fast: []spool.PastJob{{Batch: "ns/b", Line: 2}}, Since: at.Add(-time.Hour), Rests: 2,
-		Only: []spool.PastJob{{}, {}, {}}, Proofs: 1, Proven: at.Add(50 * time.Minute), Left: at.Add(-time.Minute), Leaving: 20}}}
+		Only: []spool.PastJob{{}, {}, {}}, Proofs: 1, Proven: at.Add(50 * time.Minute), Left: at.Add(-5 * time.Minute), Leaving: 20}}}
 	store, err := s.h.spool.Lock()
 	must(t, err)
 	must(t, store.WritePast(want))
@@ -41,7 +41,7 @@ func TestPastOverARestart(t *testing.T) {
 	s.start()
 	s.stop() // it keeps what it has when it ends
 	got := s.keptOf()
-	if len(got.Users) != 1 || got.Users[0].UID != 7 || got.Users[0].Used < 3990 || got.Users[0].Used > 4000 {
+	if len(got.Users) != 1 || got.Users[0].UID != 7 || got.Users[0].Used <= 2000 || got.Users[0].Used > 4000 {
 		t.Errorf("used is %+v", got.Users)
 	}
 	if len(got.Nodes) != 1 {
@@ -49,7 +49,7 @@ func TestPastOverARestart(t *testing.T) {
 	}
 	g, w := got.Nodes[0], want.Nodes[0]
 	for _, times := range [][2]*time.Time{{&g.Until, &w.Until}, {&g.Since, &w.Since}, {&g.Proven, &w.Proven}, {&g.Left, &w.Left}} {
-		if off := times[0].Sub(*times[1]); off.Abs() > time.Second {
+		if off := times[0].Sub(*times[1]); off.Abs() > 2*time.Minute {
 			t.Errorf("a time is %v, and was %v", times[0], times[1])
 		}
 		*times[0], *times[1] = time.Time{}, time.Time{}

@@ -46,7 +46,7 @@ type Machine struct {
 	avoids  map[*batch]struct{}
 	tights  map[*batch]struct{} // which a node is not given for a while
 
-	rests      uint64        // goes up when a node begins to rest, or goes on before its time
+	rests      uint64        // see Rests
 	considered uint64        // how much of changed is taken in
 	ticked     time.Duration // when the last tick was
 }

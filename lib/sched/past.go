@@ -56,8 +56,9 @@ type Standing struct {
 // Is says that both are the same.
 func (s Standing) Is(o Standing) bool { return reflect.DeepEqual(s, o) }
 
-// Rests goes up whenever a node begins to rest, or goes on before its time: what Past
-// says then is to be safe before anything is done or told because of it.
+// Rests goes up whenever a node begins to rest, or goes on before its time, or what
+// speaks against it is forgotten: what Past says then is to be safe before anything is
+// done or told because of it.
 func (m *Machine) Rests() uint64 { return m.rests }
 
 // Past is what is to be remembered. It costs a look at every owner and every node.
@@ -160,7 +161,7 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 
 // acquit forgets what speaks against a node.
 func (m *Machine) acquit(p *peer) {
-	if p.rest != 0 {
+	if _, any := m.standing(p); any {
 		m.rests++
 	}
 	p.rest, p.suspicion, p.leaving, p.before = 0, suspicion{}, leaving{}, ""

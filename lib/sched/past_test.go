@@ -123,3 +123,21 @@ func TestRememberBounds(t *testing.T) {
 		t.Error("it is told after Loaded, and takes that")
 	}
 }
+
+// What is forgotten of a node that is removed does not come back with a power cut, also
+// if the node did not rest.
+func TestRemovedIsForgotten(t *testing.T) {
+	r := black(t, 40)
+	r.fail(2, 3) // too few for a rest
+	r.apply(NodeDown{1})
+	for _, any := range []bool{true, false} {
+		before := r.m.Rests()
+		if got := len(r.m.Past().Nodes) > 0; got != any {
+			t.Fatalf("something speaks against ws1: %v", got)
+		}
+		r.apply(NodeGone{Node: "ws1", Removed: true})
+		if got := r.m.Rests() > before; got != any {
+			t.Errorf("something was forgotten: %v; it is to be kept at once: %v", any, got)
+		}
+	}
+}
