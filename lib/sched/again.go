@@ -148,7 +148,7 @@ func (m *Machine) waryOf(of *queue, t *trial) *queue {
 	b.made++
 	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, lore: of.lore, wariness: w}
 	b.wary, m.wary = append(b.wary, q), append(m.wary, q)
-	m.changed++
+	q.alone = !m.elsewhere(q)
 	return q
 }
 
@@ -164,21 +164,24 @@ func (m *Machine) unwary(q *queue) {
 	q.b.wary, m.wary = slices.DeleteFunc(q.b.wary, is), slices.DeleteFunc(m.wary, is)
 }
 
-// reconsider finds out which jobs that keep away from nodes have no other, if that may
-// be another answer than before.
+// reconsider finds out where jobs can be run, if that may be another answer than before.
 func (m *Machine) reconsider() {
-	if m.changed == m.considered {
-		return
+	if all := m.changed + m.rests; all != m.considered {
+		m.considered = all
+		m.keepAway()
+		m.surveyAll()
 	}
-	m.considered = m.changed
+}
+
+// keepAway finds out which jobs that keep away from nodes have no other.
+func (m *Machine) keepAway() {
 	for _, q := range m.wary {
-		alone := !m.elsewhere(q)
-		if alone && !q.alone {
+		if alone := !m.elsewhere(q); alone != q.alone {
+			q.alone = alone
+			m.survey(q)
 			m.enter(q)
 		}
-		q.alone = alone
 	}
-	m.surveyAll()
 }
 
 // elsewhere says that there is a node from which the jobs of a queue do not keep away,

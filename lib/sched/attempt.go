@@ -408,8 +408,10 @@ func orElse(s, dflt string) string {
 }
 
 func (e Tick) apply(m *Machine) {
+	if early := m.since + settleTime; m.ticked < early && early <= m.now {
+		m.changed++
+	}
 	m.ticked = m.now
-	m.changed++ // leases end, and what was tried in vain may be tried again
 	m.tryRoom()
 	for _, p := range m.peers {
 		if p.rest != 0 && m.now >= p.rest {
@@ -422,6 +424,9 @@ func (e Tick) apply(m *Machine) {
 		if m.loaded && m.now-p.heard >= m.cfg.Lease && (p.first != nil || p.session != 0) {
 			m.expire(p)
 		}
+	}
+	if m.loaded {
+		m.keepAway() // leases end
 	}
 	waiting := m.again[:0]
 	for _, a := range m.again {

@@ -184,20 +184,22 @@ func (m *Machine) weigh(a *attempt, needs int64) {
 
 // tooSmall says that a node has too little memory or disk for the jobs of a queue.
 func (q *queue) tooSmall(p *peer) bool {
-	return q.most > 0 && q.tooLittle(p) || q.space > 0 && q.tooFull(p) // which are 0 where nothing is known
+	return q.most.memory > 0 && q.tooLittle(p) || q.most.disk > 0 && q.tooFull(p) // which are 0 where nothing is known
 }
 
 // tooLittle says that a node has less memory than the jobs of a queue are known to need,
-// and another has more on which they could run now.
-func (q *queue) tooLittle(p *peer) bool {
-	return p.has.memory > 0 && p.has.memory < min(q.c.share.learnt, q.most)
-}
+// and another has more on which they could run now. One that rests is none: its rest may
+// last for an hour, and another one begin after it.
+func (q *queue) tooLittle(p *peer) bool { return p.lacksOf(min(q.c.share.learnt, q.most.memory)) }
+
+// lacksOf says that a node is known to have less than so much memory.
+func (p *peer) lacksOf(memory int64) bool { return 0 < p.has.memory && p.has.memory < memory }
 
 // tooFull says that a node has less room on its disk than the jobs of a queue need, and
 // another has more. Where none has enough it is for the node to say so, which may find
 // something that it can remove.
 func (q *queue) tooFull(p *peer) bool {
-	return p.space() > 0 && p.space() < min(q.lore.fills(), q.space)
+	return p.space() > 0 && p.space() < min(q.lore.fills(), q.most.disk)
 }
 
 // space is how much room a node has on its disk at most, by what it says, which it does
@@ -207,37 +209,61 @@ func (p *peer) space() int64 {
 	return room + room/16
 }
 
-// survey finds out how much memory there is for the jobs of a queue, and how much disk
-// where there is enough of that, and says whether it is another answer than before. In the first minute a larger node may still
-// come.
-func (m *Machine) survey(q *queue) bool {
-	most, space := q.most, q.space
-	q.most, q.space = 0, 0
-	if q.b.early && m.ticked-m.since < settleTime {
-		q.most, q.space = math.MaxInt64, math.MaxInt64
-	} else if q.c.share.learnt+q.lore.fills() > 0 {
-		for _, p := range m.peers {
-			if m.usable(q, p) {
-				q.most = max(q.most, p.has.memory)
-			}
-		}
-		for _, p := range m.peers {
-			if !q.tooLittle(p) && m.usable(q, p) {
-				q.space = max(q.space, p.space())
-			}
-		}
-	}
-	return q.most != most || q.space != space
+// A roomiest is the most that any of some nodes has, each in bytes.
+type roomiest struct {
+	memory int64
+	disk   int64 // of those that do not have too little memory
 }
 
-// usable says that jobs of a queue could be run on a node that is connected and not paused,
-// if nothing else ran there.
+// survey finds out how much there is for the jobs of a queue, and says whether it is
+// another answer than before.
+func (m *Machine) survey(q *queue) bool { return q.knows(m.most(q)) }
+
+func (q *queue) knows(most roomiest) (new bool) {
+	new, q.most = q.most != most, most
+	return new
+}
+
+// most is how much there is for the jobs of a queue, if it matters. In the first minute a
+// larger node may still come.
+func (m *Machine) most(q *queue) (most roomiest) {
+	switch {
+	case q.c.share.learnt+q.lore.fills() == 0:
+		return roomiest{}
+	case m.awaits(q):
+		return roomiest{math.MaxInt64, math.MaxInt64}
+	}
+	for _, p := range m.peers {
+		if m.usable(q, p) {
+			most.memory = max(most.memory, p.has.memory)
+		}
+	}
+	for _, p := range m.peers {
+		if !p.lacksOf(min(q.c.share.learnt, most.memory)) && m.usable(q, p) {
+			most.disk = max(most.disk, p.space())
+		}
+	}
+	return most
+}
+
+// awaits says that nodes on which the jobs of a queue ran may still have to come.
+func (m *Machine) awaits(q *queue) bool { return q.b.early && m.ticked-m.since < settleTime }
+
+// usable says that jobs of a queue could be run on a node that is connected, not paused
+// and does not rest, if nothing else ran there.
 func (m *Machine) usable(q *queue, p *peer) bool {
-	return p.session != 0 && !p.offer.Pause.Full() && p.enough(q.c) && !q.avoids(p) && m.could(q, p)
+	return p.session != 0 && p.rest == 0 && !p.offer.Pause.Full() && p.enough(q.c) && !q.avoids(p) && m.could(q, p)
+}
+
+// choosy says that the jobs of a queue may not be run on some nodes on which others of
+// their class may.
+func (m *Machine) choosy(q *queue) bool {
+	_, cramped := m.tights[q.b]
+	return cramped || len(q.shuns)+len(q.b.avoid)+len(q.b.suspect) > 0
 }
 
 // surveyAll does that for all queues of which jobs wait and for whom a node may be too
-// small.
+// small, once for all of a class that may use the same nodes.
 func (m *Machine) surveyAll() {
 	known := func(c *class) bool {
 		return slices.ContainsFunc(c.lanes, func(l *lane) bool {
@@ -247,19 +273,33 @@ func (m *Machine) surveyAll() {
 	if !slices.ContainsFunc(m.classes, known) {
 		return
 	}
-	memory, space := int64(math.MaxInt64), int64(math.MaxInt64)
+	least := roomiest{math.MaxInt64, math.MaxInt64}
 	for _, p := range m.peers {
 		if p.session != 0 && p.has.memory > 0 {
-			memory = min(memory, p.has.memory)
+			least.memory = min(least.memory, p.has.memory)
 		}
 		if p.session != 0 && p.space() > 0 {
-			space = min(space, p.space())
+			least.disk = min(least.disk, p.space())
 		}
 	}
 	for _, c := range m.classes {
+		var common *roomiest
 		for _, l := range c.lanes {
 			for _, q := range l.queues {
-				if (c.share.learnt > memory || q.lore.fills() > space) && m.survey(q) {
+				if c.share.learnt <= least.memory && q.lore.fills() <= least.disk {
+					continue
+				}
+				var most roomiest
+				switch {
+				case m.choosy(q) || m.awaits(q):
+					most = m.most(q)
+				case common == nil:
+					most = m.most(q)
+					common = &most
+				default:
+					most = *common
+				}
+				if q.knows(most) {
 					m.feed(c)
 				}
 			}

@@ -369,3 +369,70 @@ func TestBackfill(t *testing.T) {
 		})
 	}
 }
+
+// While a larger node rests those that are too small are used, one job at a time; when its
+// rest is over they are not.
+func TestLearntWhileOneRests(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, Jobs: 30, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}}})
+	r.apply(offering(1, "ws1", 3, 10*gib))
+	r.apply(ListEnd{1})
+	r.endWell(1, 3*gib)
+	r.apply(offering(2, "ws2", 4, 2*gib))
+	r.apply(ListEnd{2})
+	if n := r.runs(1, "ws2"); n != 0 {
+		t.Fatalf("%d jobs run on the small node", n)
+	}
+	r.giveBack(1, "ws1")
+	if n := r.runs(1, "ws2"); n != 1 {
+		t.Errorf("%d jobs run on the small node while the other rests", n)
+	}
+	r.now += resting
+	r.apply(Tick{})
+	r.endWell(1, 3*gib)
+	if n, small := r.runs(1, "ws1"), r.runs(1, "ws2"); n == 0 || small != 0 {
+		t.Errorf("%d jobs run on the large node after its rest, and %d on the small one", n, small)
+	}
+}
+
+// giveBack has a node give back one of the attempts that it has of a batch.
+func (r *rig) giveBack(batch uint32, name string) {
+	var one Attempt
+	r.m.Live(func(a Attempt) {
+		if a.Ref.Batch == batch && string(a.Node) == name && a.Result == nil {
+			one = a
+		}
+	})
+	r.apply(Ended{r.m.named[one.Node].session, one.Token, Result{Unstarted: true}})
+}
+
+// BenchmarkLearnt is what an event costs of which many batches might take that a node is
+// not too small any more.
+func BenchmarkLearnt(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		ev   func(session uint64) Event
+	}{
+		{"Tick", func(uint64) Event { return Tick{} }},
+		{"Offered", func(s uint64) Event { return Offered{s, node.Offer{CPUs: 1, Memory: 4 * gib}} }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			m := New(Config{})
+			m.Apply(Loaded{}, 0)
+			for i := range 1000 {
+				m.Apply(AddBatch{Batch: uint32(i + 1), Jobs: 5, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}}}, 0)
+				q := m.batches[uint32(i+1)].queues[0]
+				q.lore.memory = measure{int64(6+i%7) * gib, leastLearnt}
+				m.reclass(q, q.lore.needs())
+			}
+			for i := range 300 {
+				m.Apply(offering(uint64(i+1), fmt.Sprint("ws", i), 1, 4*gib), 0)
+				m.Apply(ListEnd{uint64(i + 1)}, 0)
+			}
+			for i := 0; b.Loop(); i++ {
+				m.Apply(c.ev(uint64(i%300+1)), 0)
+			}
+		})
+	}
+}

@@ -42,12 +42,12 @@ type Machine struct {
 	endings []*batch   // of which jobs are ended that wait, in the same way
 	again   []*attempt // whose transfer failed, to be granted again
 	wary    []*queue   // of all batches, whose jobs keep away from nodes
-	changed uint64     // goes up when another node may be able to run jobs, or one fewer
+	changed uint64     // goes up when another node may be able to run jobs, or one fewer, but for rests and leases
 	avoids  map[*batch]struct{}
 	tights  map[*batch]struct{} // which a node is not given for a while
 
 	rests      uint64        // see Rests
-	considered uint64        // how much of changed is taken in
+	considered uint64        // how much of changed and rests is taken in
 	ticked     time.Duration // when the last tick was
 }
 

@@ -204,7 +204,7 @@ func (d *plain) tooSmall(ref Ref, p *peer) bool {
 		_, able := q.c.lacks(o.facts)
 		able = able && o.couldHold(q.c) && d.countable(o, q.c) && !plainShuns(d.m, ref, o) && plainRoom(o, share{}, plainShare(q.c, o))
 		lasts := t.until != 0 && (t.barred || t.long >= longestTight)
-		open := o.session != 0 && o.drained == "" && (o.offer.Pause == nil || o.offer.Pause.Give != nil) && o.offer.CPUs > 0
+		open := o.session != 0 && o.rest == 0 && o.drained == "" && (o.offer.Pause == nil || o.offer.Pause.Give != nil) && o.offer.CPUs > 0
 		if able && open && !lasts && !q.b.shuns(o) {
 			usable = append(usable, o)
 			most = max(most, o.offer.Memory)

@@ -111,10 +111,9 @@ type queue struct {
 	c     *class
 	index int // in b.queues; behind all of these for one of b.wary
 	jobs  *set
-	doom  string // why all of them fail
-	lore  *lore  // of the batch and the class
-	most  int64  // memory that a node offers where they could run now
-	space int64  // and of the disk
+	doom  string   // why all of them fail
+	lore  *lore    // of the batch and the class
+	most  roomiest // of the nodes on which they could run now
 	wariness
 }
 

@@ -139,6 +139,7 @@ func (m *Machine) rested(p *peer) {
 	if p.rest = 0; p.blamed {
 		p.blamed, p.only = false, nil
 	}
+	m.changed++
 	m.touch(p)
 }
 

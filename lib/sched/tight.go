@@ -87,6 +87,7 @@ func (m *Machine) tryRoom() {
 			if t.until != 0 && m.now >= t.until {
 				t.until = 0
 				b.tight[p] = t
+				m.changed++
 				m.touch(p)
 			}
 			waits = waits || t.until != 0
