@@ -36,6 +36,7 @@ type UserPast struct {
 type NodePast struct {
 	Node    string    `json:"node"`
 	Boot    string    `json:"boot,omitempty"`
+	Heard   time.Time `json:"heard"`
 	Until   time.Time `json:"until,omitzero"` // when its rest ends
 	Reason  string    `json:"reason,omitempty"`
 	Given   string    `json:"given,omitempty"`

@@ -51,7 +51,7 @@ func (h *head) past() *spool.Past {
 		p.Users = append(p.Users, spool.UserPast{UID: u.Owner, Used: u.CPU})
 	}
 	for _, s := range h.kept.last.Nodes {
-		n := spool.NodePast{Node: string(s.Node), Boot: s.Boot, Reason: s.Why, Given: s.Given, Blamed: s.Blamed,
+		n := spool.NodePast{Node: string(s.Node), Boot: s.Boot, Heard: h.pastTime(s.Heard), Reason: s.Why, Given: s.Given, Blamed: s.Blamed,
 			Fast: h.pastJobs(s.Fast), Rests: s.Rests, Only: h.pastJobs(s.Only), Proofs: s.Proofs}
 		if s.Rest != 0 {
 			n.Until = h.pastTime(s.Rest)
@@ -125,7 +125,7 @@ func (h *head) remember() {
 	}
 	over := uint32(0)
 	for _, n := range p.Nodes {
-		s := sched.Standing{Node: node.Name(n.Node), Boot: n.Boot, Why: n.Reason, Given: n.Given, Blamed: n.Blamed,
+		s := sched.Standing{Node: node.Name(n.Node), Boot: n.Boot, Heard: moment(n.Heard), Why: n.Reason, Given: n.Given, Blamed: n.Blamed,
 			Fast: h.refs(n.Fast, &over), Since: moment(n.Since), Rests: n.Rests, Only: h.refs(n.Only, &over), Proofs: n.Proofs, Proven: moment(n.Proven),
 			Leaves: !n.Left.IsZero(), Left: moment(n.Left), Leaving: seconds(n.Leaving)}
 		if !n.Until.IsZero() {

@@ -30,7 +30,7 @@ func TestPastOverARestart(t *testing.T) {
 	s.submit("ns/b", "one", "two")
 	s.stop()
 	at := time.Now()
-	want := &spool.Past{Time: at, Users: []spool.UserPast{{UID: 7, Used: 4000}}, Nodes: []spool.NodePast{{Node: "ws1", Boot: "b",
+	want := &spool.Past{Time: at, Users: []spool.UserPast{{UID: 7, Used: 4000}}, Nodes: []spool.NodePast{{Node: "ws1", Boot: "b", Heard: at.Add(-10 * time.Hour),
 		Until: at.Add(50 * time.Minute), Reason: "3 jobs failed only here", Given: "why", Blamed: true,
 		Fast: []spool.PastJob{{Batch: "ns/b", Line: 2}}, Since: at.Add(-time.Hour), Rests: 2,
 		Only: []spool.PastJob{{}, {}, {}}, Proofs: 1, Proven: at.Add(50 * time.Minute), Left: at.Add(-5 * time.Minute), Leaving: 20}}}
@@ -48,7 +48,7 @@ func TestPastOverARestart(t *testing.T) {
 		t.Fatalf("kept is %+v", got.Nodes)
 	}
 	g, w := got.Nodes[0], want.Nodes[0]
-	for _, times := range [][2]*time.Time{{&g.Until, &w.Until}, {&g.Since, &w.Since}, {&g.Proven, &w.Proven}, {&g.Left, &w.Left}} {
+	for _, times := range [][2]*time.Time{{&g.Heard, &w.Heard}, {&g.Until, &w.Until}, {&g.Since, &w.Since}, {&g.Proven, &w.Proven}, {&g.Left, &w.Left}} {
 		if off := times[0].Sub(*times[1]); off.Abs() > 2*time.Minute {
 			t.Errorf("a time is %v, and was %v", times[0], times[1])
 		}

@@ -19,6 +19,7 @@ type Machine struct {
 	live    map[key]*attempt // not settled
 	peers   []*peer          // in the order in which they became known
 	named   map[node.Name]*peer
+	absent  map[node.Name]*peer  // not known yet in this life of the head: what was remembered of them, no more
 	drained map[node.Name]string // by whom
 	session map[uint64]*peer
 	site    *site
@@ -217,7 +218,7 @@ func New(cfg Config) *Machine {
 		cfg.Token = job.NewToken
 	}
 	return &Machine{cfg: cfg,
-		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
+		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, absent: map[node.Name]*peer{}, drained: map[node.Name]string{},
 		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
 }
 
@@ -275,6 +276,7 @@ func (m *Machine) peerOf(name node.Name) *peer {
 		p = &peer{name: name, site: m.site, drained: m.drained[name], index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
 		m.named[name] = p
 		m.peers = append(m.peers, p)
+		m.remind(p)
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -100,7 +101,7 @@ func (m *Machine) down(p *peer) {
 }
 
 func (e NodeGone) apply(m *Machine) {
-	p := m.named[e.Node]
+	p := cmp.Or(m.named[e.Node], m.absent[e.Node])
 	if p == nil || p.session != 0 {
 		return
 	}

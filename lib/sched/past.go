@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"reflect"
@@ -35,6 +36,8 @@ type Standing struct {
 	Node node.Name
 	Boot string // of its machine: with another all of this is forgotten
 
+	Heard time.Duration // of it, last
+
 	Rest   time.Duration // until when it rests; 0: it does not
 	Why    string        // it does
 	Given  string        // what it said of an attempt that it handed back
@@ -53,15 +56,25 @@ type Standing struct {
 	Leaving time.Duration // how long it rested for that
 }
 
-// Is says that both are the same.
-func (s Standing) Is(o Standing) bool { return reflect.DeepEqual(s, o) }
+// Is says that both are the same, but that one may have been heard of a while later.
+func (s Standing) Is(o Standing) bool {
+	if later := s.Heard - o.Heard; later.Abs() < time.Hour {
+		s.Heard = o.Heard
+	}
+	return reflect.DeepEqual(s, o)
+}
+
+// forgetAfter is how long after a node was heard of last, and rests no more, what
+// speaks against it is remembered: names that do not come again are forgotten.
+const forgetAfter = 24 * time.Hour
 
 // Rests goes up whenever a node begins to rest, or goes on before its time, or what
 // speaks against it is forgotten: what Past says then is to be safe before anything is
 // done or told because of it.
 func (m *Machine) Rests() uint64 { return m.rests }
 
-// Past is what is to be remembered. It costs a look at every owner and every node.
+// Past is what is to be remembered, the nodes by their names. It costs a look at every
+// owner and every node.
 func (m *Machine) Past() Past {
 	past := Past{At: m.now}
 	for _, uid := range slices.Sorted(maps.Keys(m.owners)) {
@@ -72,18 +85,28 @@ func (m *Machine) Past() Past {
 			past.Owners = append(past.Owners, Used{uid, o.used})
 		}
 	}
-	for _, p := range m.peers {
+	note := func(p *peer) {
 		if s, any := m.standing(p); any {
 			past.Nodes = append(past.Nodes, s)
 		}
 	}
+	for _, p := range m.peers {
+		note(p)
+	}
+	for _, p := range m.absent {
+		note(p)
+	}
+	slices.SortFunc(past.Nodes, func(a, b Standing) int { return cmp.Compare(a.Node, b.Node) })
 	return past
 }
 
 // standing is what speaks against a node, if anything does that may still count.
 func (m *Machine) standing(p *peer) (s Standing, any bool) {
-	s = Standing{Node: p.name, Boot: orElse(p.boot, p.before), Rests: p.rests}
+	s = Standing{Node: p.name, Boot: orElse(p.boot, p.before), Heard: p.heard, Rests: p.rests}
 	over := m.now >= p.rest // or it does not rest
+	if over && m.now-p.heard > forgetAfter {
+		return Standing{Node: p.name}, false
+	}
 	if !over {
 		s.Rest, s.Why, s.Given, s.Blamed = p.rest, p.restWhy, p.restOf, p.blamed
 	}
@@ -116,8 +139,13 @@ func (e Remember) apply(m *Machine) {
 	}
 	m.turn++
 	for _, s := range e.Nodes {
-		if m.named[s.Node] != nil || len(m.peers) < MaxNodes {
-			m.remember(m.peerOf(s.Node), &s)
+		p := &peer{name: s.Node, heard: m.ago(s.Heard)}
+		m.remember(p, &s)
+		if _, any := m.standing(p); any && len(m.absent) < MaxNodes {
+			m.absent[s.Node] = p
+		}
+		if known := m.named[s.Node]; known != nil {
+			m.remind(known)
 		}
 	}
 }
@@ -126,8 +154,7 @@ func (e Remember) apply(m *Machine) {
 // lasts for longer than it could.
 func (m *Machine) remember(p *peer, s *Standing) {
 	p.before = s.Boot
-	ago := func(t time.Duration) time.Duration { return min(max(t, m.now-longAgo), m.now) }
-	p.jobs, p.since, p.rests = lastOf(s.Fast), ago(s.Since), max(0, s.Rests)
+	p.jobs, p.since, p.rests = lastOf(s.Fast), m.ago(s.Since), max(0, s.Rests)
 	p.only, p.proofs, p.proven = lastOf(s.Only), max(0, s.Proofs), min(max(s.Proven, m.now-longAgo), m.now+longRest)
 	switch {
 	case s.Rest > m.now:
@@ -137,12 +164,27 @@ func (m *Machine) remember(p *peer, s *Standing) {
 	}
 	if s.Leaves { // what it had before it has left in the same pause
 		m.starts = max(1, m.starts)
-		p.leaving = leaving{before: ago(s.Left), starts: m.starts, length: min(max(0, s.Leaving), longRest)}
+		p.leaving = leaving{before: m.ago(s.Left), starts: m.starts, length: min(max(0, s.Leaving), longRest)}
+	}
+}
+
+// remind gives a node that becomes known what was remembered of it, as far as that
+// still counts.
+func (m *Machine) remind(p *peer) {
+	if before := m.absent[p.name]; before != nil {
+		s, _ := m.standing(before)
+		m.remember(p, &s)
+		delete(m.absent, p.name)
 	}
 }
 
 // longAgo is as long ago as anything is remembered to be.
 const longAgo = 365 * 24 * time.Hour
+
+// ago is a moment that was remembered, if it can have been.
+func (m *Machine) ago(moment time.Duration) time.Duration {
+	return min(max(moment, m.now-longAgo), m.now)
+}
 
 // lastOf is the last of some jobs, as many as are kept against a node.
 func lastOf(jobs []Ref) []Ref { return slices.Clone(jobs[max(0, len(jobs)-maxBlame):]) }

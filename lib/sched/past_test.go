@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -138,6 +140,64 @@ func TestRemovedIsForgotten(t *testing.T) {
 		r.apply(NodeGone{Node: "ws1", Removed: true})
 		if got := r.m.Rests() > before; got != any {
 			t.Errorf("something was forgotten: %v; it is to be kept at once: %v", any, got)
+		}
+	}
+}
+
+// Names of which nothing is heard for a day are forgotten, however often the head is
+// started meanwhile, and keep no other node out; one that rests is not.
+func TestNamesAreForgotten(t *testing.T) {
+	r := newRig(t, Config{})
+	past := Past{Nodes: []Standing{{Node: "rests", Rest: time.Minute, Why: "x", Heard: -2 * forgetAfter}, {Node: "old", Rests: 1, Heard: -forgetAfter - 1}}}
+	for i := range 2 * MaxNodes {
+		past.Nodes = append(past.Nodes, Standing{Node: node.Name(fmt.Sprint("made-up-", i)), Rests: 1, Boot: "b"})
+	}
+	r.apply(Remember{past})
+	r.apply(Loaded{})
+	for _, ev := range []Event{up(1, "ws1", 1), ListEnd{1}} {
+		r.apply(ev)
+	}
+	if got := r.row("ws1").State; got != node.Idle {
+		t.Errorf("a node that comes is %s", got)
+	}
+	if got := r.m.Past().Nodes; len(got) > MaxNodes || got[len(got)-1].Node != "rests" || slices.ContainsFunc(got, func(s Standing) bool { return s.Node == "old" }) {
+		t.Errorf("%d names are remembered, the last of them %+v", len(got), got[len(got)-1])
+	}
+	for range 3 {
+		r.restart(forgetAfter / 4)
+	}
+	if got := r.m.Past().Nodes; len(got) != MaxNodes-1 {
+		t.Errorf("after most of a day %d names are remembered", len(got))
+	}
+	r.restart(forgetAfter/4 + 1)
+	if got := r.m.Past().Nodes; len(got) != 0 {
+		t.Errorf("after a day %d names are remembered", len(got))
+	}
+}
+
+// What was remembered of a node counts when it comes back, or is removed before.
+func TestAbsent(t *testing.T) {
+	against := Past{Nodes: []Standing{{Node: "ws1", Boot: "b", Rest: time.Hour, Why: "x", Blamed: true, Rests: 2, Only: make([]Ref, 3)}}}
+	for _, c := range []struct {
+		later   time.Duration
+		removed bool
+		state   node.State
+		rests   int
+	}{{0, false, node.Resting, 2}, {2 * time.Hour, false, node.Idle, 2}, {forgetAfter + 1, false, node.Idle, 0}, {0, true, node.Idle, 0}} {
+		r := newRig(t, Config{})
+		r.apply(Remember{against})
+		r.apply(Loaded{})
+		r.now += c.later
+		if c.removed {
+			r.apply(NodeGone{Node: "ws1", Removed: true})
+		}
+		comes := up(1, "ws1", 1).(NodeUp)
+		comes.Boot = "b"
+		r.apply(comes)
+		r.apply(ListEnd{1})
+		p := r.m.named["ws1"]
+		if got := r.row("ws1").State; got != c.state || p.rests != c.rests || c.later > 0 && len(p.only) > 0 {
+			t.Errorf("%v later, removed %v: it is %s, has rested %d times, and %d jobs failed only there", c.later, c.removed, got, p.rests, len(p.only))
 		}
 	}
 }
