@@ -53,6 +53,7 @@ var limits = map[string]struct {
 	"sessions of nodes":                         {maxNodes, "TestI16Nodes"},
 	"sessions of one node that have begun":      {maxJoins, "TestI16SessionsOfOneNode"},
 	"nodes that are known":                      {sched.MaxNodes, "TestI16KnownNodes"},
+	"GPUs of a node":                            {job.MaxCards, "TestX98HugePause"},
 	"new state ids of a node in an hour":        {sched.MaxStates, "TestI16StateIDs"},
 	"parts of a stream":                         {dial.MaxParts, "TestI16T82OddParts"},
 	"nodes that wait to be accepted":            {maxWaiters, "TestI14X100NothingOfStrangers"},

@@ -1,12 +1,8 @@
 package job
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"iter"
-	"slices"
-	"strconv"
 	"strings"
 
 	"distribute/lib/conf"
@@ -90,95 +86,4 @@ func (g *GPUs) UnmarshalJSON(b []byte) error {
 	}
 	*g = GPUs(n)
 	return nil
-}
-
-// Cards is amounts of each of some GPUs, by their indexes: what there is of those of a
-// node, or what of them jobs have. Cards that are equal are equal texts, and the zero
-// one is nothing. Adding and comparing cost a step for each.
-type Cards struct{ of Counts }
-
-// CardsOf is so much of GPUs with those indexes: one of which it is a part, or as many
-// as it is. Others, or one that is there twice, are nothing.
-func CardsOf(g GPUs, indexes []int) (c Cards) {
-	if len(indexes) != g.Cards() {
-		return Cards{}
-	}
-	for _, i := range indexes {
-		if i < 0 || c.At(i) > 0 {
-			return Cards{}
-		}
-		c = c.Plus(card(i, min(g, OneGPU)))
-	}
-	return c
-}
-
-// AllCards is all of those GPUs.
-func AllCards(indexes []int) Cards { return CardsOf(GPUs(len(indexes))*OneGPU, indexes) }
-
-func card(index int, g GPUs) Cards { return Cards{Counts("").and(strconv.Itoa(index), int(g))} }
-
-// At is how much there is of one.
-func (c Cards) At(index int) GPUs { return GPUs(c.of.Of(strconv.Itoa(index))) }
-
-// Plus is all of both.
-func (c Cards) Plus(o Cards) Cards { return Cards{c.of.Plus(o.of)} }
-
-// Minus is what is left of c without o.
-func (c Cards) Minus(o Cards) Cards { return Cards{c.of.Minus(o.of)} }
-
-// all is each with how much there is of it, in no order that means anything.
-func (c Cards) all() iter.Seq2[int, GPUs] {
-	return func(yield func(int, GPUs) bool) {
-		for name, n := range c.of.All() {
-			if i, _ := strconv.Atoi(name); !yield(i, GPUs(n)) {
-				return
-			}
-		}
-	}
-}
-
-// Indexes is which they are, in order.
-func (c Cards) Indexes() (list []int) {
-	for i := range c.all() {
-		list = append(list, i)
-	}
-	slices.Sort(list)
-	return list
-}
-
-// Hold says that as much as o is there of each.
-func (c Cards) Hold(o Cards) bool {
-	for i, g := range o.all() {
-		if c.At(i) < g {
-			return false
-		}
-	}
-	return true
-}
-
-// Fit is which GPUs somebody gets who asks for so much of what is free: whole ones of
-// which nobody has a part, or a part of the one of which the least is free that is
-// enough, so that others stay whole; of equal ones those of lower indexes. It is false
-// if there is not so much.
-func (c Cards) Fit(g GPUs) (Cards, bool) {
-	var list []int
-	for i, free := range c.all() {
-		if free >= min(g, OneGPU) {
-			list = append(list, i)
-		}
-	}
-	if len(list) < g.Cards() {
-		return Cards{}, false
-	}
-	slices.SortFunc(list, func(a, b int) int { return cmp.Or(cmp.Compare(c.At(a), c.At(b)), a-b) })
-	return CardsOf(g, list[:g.Cards()]), true
-}
-
-// Await is which GPUs of c, of which used is taken, are to be waited for by somebody
-// who asks for so much: those of which the least is taken, and of equal ones those of
-// higher indexes, which Fit gives to others last.
-func (c Cards) Await(used Cards, g GPUs) Cards {
-	list := c.Indexes()
-	slices.SortFunc(list, func(a, b int) int { return cmp.Or(cmp.Compare(used.At(a), used.At(b)), b-a) })
-	return CardsOf(g, list[:min(len(list), g.Cards())])
 }

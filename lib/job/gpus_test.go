@@ -2,7 +2,6 @@ package job
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -83,51 +82,6 @@ func FuzzGPUs(f *testing.F) {
 			t.Fatalf("%q asks for %s, and is %s by JSON", text, asked, slow)
 		}
 	})
-}
-
-func TestCards(t *testing.T) {
-	all := AllCards([]int{10, 2, 0})
-	if got := all.Indexes(); !slices.Equal(got, []int{0, 2, 10}) || all != AllCards([]int{0, 10, 2}) {
-		t.Errorf("all are %v", got)
-	}
-	for _, bad := range []Cards{CardsOf(500, []int{0, 1}), CardsOf(2000, []int{1, 1}), CardsOf(1000, []int{-1}), CardsOf(1000, nil), CardsOf(0, nil)} {
-		if bad != (Cards{}) {
-			t.Errorf("%v are some", bad)
-		}
-	}
-	used := CardsOf(250, []int{2}).Plus(CardsOf(600, []int{10})).Plus(CardsOf(250, []int{10}))
-	for _, c := range []struct {
-		asks  GPUs
-		fit   []int
-		await []int
-	}{
-		{1000, []int{0}, []int{0}},
-		{2000, nil, []int{2, 0}},
-		{100, []int{10}, []int{0}},
-		{150, []int{10}, []int{0}}, // fills it
-		{151, []int{2}, []int{0}},
-		{750, []int{2}, []int{0}},
-		{751, []int{0}, []int{0}},
-		{3000, nil, []int{0, 2, 10}},
-		{4000, nil, nil},
-	} {
-		got, ok := all.Minus(used).Fit(c.asks)
-		if ok != (c.fit != nil) || got != CardsOf(c.asks, c.fit) || ok && !all.Minus(used).Hold(got) {
-			t.Errorf("who asks for %s gets %v, want %v", c.asks, got, c.fit)
-		}
-		if got := all.Await(used, c.asks); got != CardsOf(c.asks, c.await) {
-			t.Errorf("who asks for %s waits for %v, want %v", c.asks, got, c.await)
-		}
-	}
-	if _, ok := all.Minus(CardsOf(600, []int{0})).Minus(CardsOf(600, []int{2})).Minus(CardsOf(600, []int{10})).Fit(600); ok {
-		t.Error("what is left of three was given as a part of one")
-	}
-	if free := all.Minus(used); free.Hold(CardsOf(1000, []int{2})) || !free.Hold(CardsOf(750, []int{2})) || !free.Hold(Cards{}) {
-		t.Errorf("free are %v", free)
-	}
-	if got := AllCards([]int{0, 1}); got.Await(Cards{}, 1000) != AllCards([]int{1}) {
-		t.Error("of equal ones the first is waited for")
-	}
 }
 
 func TestGPUWords(t *testing.T) {

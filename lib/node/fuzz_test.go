@@ -32,11 +32,11 @@ func FuzzNodeFile(f *testing.F) {
 		if file.Name != "" && job.CheckName(string(file.Name)) != nil || file.CPUs < 0 || file.CPUs > MaxCPUs {
 			t.Fatalf("%q is read as %+v", text, file)
 		}
-		if file.Memory < 0 || file.Keep.CPUs < 0 || file.Keep.CPUs > MaxCPUs || file.Keep.Memory < 0 || len(file.GPUs) > maxGPUs {
+		if file.Memory < 0 || file.Keep.CPUs < 0 || file.Keep.CPUs > MaxCPUs || file.Keep.Memory < 0 || len(file.GPUs) > job.MaxCards {
 			t.Fatalf("%q is read as %+v", text, file)
 		}
 		for i, g := range file.GPUs {
-			if g < 0 || g >= maxGPUs || slices.Contains(file.GPUs[:i], g) {
+			if g < 0 || g >= job.MaxCards || slices.Contains(file.GPUs[:i], g) {
 				t.Fatalf("%q offers GPUs %v", text, file.GPUs)
 			}
 		}

@@ -47,7 +47,14 @@ func (o Offer) Bounded() Offer {
 	o.Arch, o.Containment = word(o.Arch), word(o.Containment)
 	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return checkCapability(c) != nil })
 	o.Capabilities = o.Capabilities[:min(len(o.Capabilities), maxCaps)]
-	o.GPUs = slices.Clone(o.GPUs[:min(len(o.GPUs), maxGPUs)])
+	var there [job.MaxCards]bool
+	o.GPUs = slices.DeleteFunc(slices.Clone(o.GPUs), func(g GPU) bool {
+		if g.Index < 0 || g.Index >= job.MaxCards || there[g.Index] {
+			return true
+		}
+		there[g.Index] = true
+		return false
+	})
 	for i := range o.GPUs {
 		g := &o.GPUs[i]
 		g.Model, g.UUID, g.Memory = word(g.Model), word(g.UUID), max(0, g.Memory)

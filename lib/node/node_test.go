@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"distribute/lib/job"
 )
 
 // X98, X100: of an offer no more is kept than a node has to say.
@@ -43,9 +45,12 @@ func TestX98HugePause(t *testing.T) {
 	for i := range evil.Pause.By {
 		evil.Pause.By[i] = strings.Repeat("x", 1000)
 	}
+	for i := range evil.GPUs {
+		evil.GPUs[i].Index = i/2 - 1
+	}
 	got := evil.Bounded()
 	p := got.Pause
-	if len(got.GPUs) > maxGPUs || len(p.By) > maxHolders || len(p.By[0]) > maxWord || len(p.Why) > maxWord || p.Since != 0 || p.Left != 0 ||
+	if len(got.GPUs) != job.MaxCards || got.GPUs[0].Index != 0 || got.GPUs[job.MaxCards-1].Index != job.MaxCards-1 || len(p.By) > maxHolders || len(p.By[0]) > maxWord || len(p.Why) > maxWord || p.Since != 0 || p.Left != 0 ||
 		*p.Give != (Give{}) || *p.Go > maxSpan {
 		t.Errorf("it becomes %+v of %d GPUs", p, len(got.GPUs))
 	}

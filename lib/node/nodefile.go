@@ -261,7 +261,7 @@ func gpus(n conf.Node) []int {
 	list := []int{}
 	for _, e := range n.List(want) {
 		before := e.Absent()
-		i := int(e.Int(0, maxGPUs-1))
+		i := int(e.Int(0, job.MaxCards-1))
 		switch {
 		case before:
 			e.Errorf("an entry of \"gpus\" is empty: %s", want)

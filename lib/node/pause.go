@@ -57,7 +57,6 @@ func (p *Pause) Who() string {
 // What is kept of a pause.
 const (
 	maxHolders = 8
-	maxGPUs    = 256
 	maxSpan    = 100 * 365 * 86400 // seconds
 )
 

@@ -88,7 +88,7 @@ func (e Item) apply(m *Machine) {
 	m.answerRunning(a)
 }
 
-// hold counts the cpus of an attempt that the head does not know but the node
+// hold counts the cpus and GPUs of an attempt that the head does not know but the node
 // runs, so that no more is given to the node than it has room for.
 func (m *Machine) hold(p *peer, e Item) {
 	k, ok := keyOf(e.Attempt)
@@ -98,8 +98,8 @@ func (m *Machine) hold(p *peer, e Item) {
 	if e.CPUs < 1 {
 		e.CPUs = p.offer.CPUs
 	}
-	e.GPUs = e.GPUs[:min(len(e.GPUs), maxGPUs)]
-	p.held[k] = share{cpus: min(e.CPUs, maxCPUs), gpus: job.GPUs(len(e.GPUs)) * job.OneGPU, cards: job.AllCards(e.GPUs)}
+	has := p.could.cards.Minus(p.could.cards.Minus(job.AllCards(e.GPUs))) // of what it offers
+	p.held[k] = share{cpus: min(e.CPUs, maxCPUs), gpus: job.GPUs(has.Len()) * job.OneGPU, cards: has}
 }
 
 // answerSettled answers a node that still has a settled attempt. It may delete

@@ -146,6 +146,31 @@ func BenchmarkTurns(b *testing.B) {
 	b.ReportMetric(float64(len(m.keeps)), "kept")
 }
 
+// BenchmarkStarts is a batch that comes to 1,000 nodes with GPUs, of which 500 jobs start
+// at once: of those that need none, a part of one each, and two whole ones.
+func BenchmarkStarts(b *testing.B) {
+	for _, gpus := range []job.GPUs{0, 500, 2000} {
+		b.Run(gpus.Words("gpu"), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				drawn := 0
+				m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
+				m.Apply(Loaded{}, 0)
+				for i := range 1000 {
+					s := uint64(i + 1)
+					m.Apply(withGPUs(s, fmt.Sprint("ws", i), indexed(8)...), 0)
+					m.Apply(ListEnd{s}, 0)
+				}
+				b.StartTimer()
+				m.Apply(asksGPUs(1, 500, gpus), 0)
+				if started := m.Counts(1)[job.Running]; started != 500 {
+					b.Fatalf("%d are started", started)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkOther is single events at the same head: the dear ones, each of
 // which looks at all nodes.
 func BenchmarkOther(b *testing.B) {

@@ -11,6 +11,15 @@ func withGPUs(session uint64, name string, gpus ...node.GPU) Event {
 	return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 16, GPUs: gpus}}
 }
 
+// indexed is so many GPUs, as a node counts them.
+func indexed(n int) []node.GPU {
+	list := make([]node.GPU, n)
+	for i := range list {
+		list[i].Index = i
+	}
+	return list
+}
+
 // asksGPUs is a batch of jobs that take a cpu each, and so much of a GPU.
 func asksGPUs(batch uint32, jobs int, of job.GPUs) Event {
 	return AddBatch{Batch: batch, Jobs: jobs, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1, GPUs: of}}}
@@ -111,5 +120,31 @@ func TestPartsSpareWhole(t *testing.T) {
 	}.run(t, r)
 	if r.cards(4) != job.CardsOf(300, []int{0}) || r.cards(5) != job.CardsOf(300, []int{1}) || r.cards(6) != job.AllCards([]int{2}) {
 		t.Errorf("they have %v, %v and %v", r.cards(4), r.cards(5), r.cards(6))
+	}
+}
+
+// Of an attempt that the head does not know, no GPUs count but those that its node
+// offers, also if it is said to have many others.
+func TestGPUsOfUnknown(t *testing.T) {
+	r := newRig(t, Config{})
+	claims := []int{3, 0, 0, -1, job.MaxCards, 1 << 40}
+	for i := range 100_000 {
+		claims = append(claims, 1_000_000+i)
+	}
+	script{
+		{Loaded{}, ""},
+		{withGPUs(1, "ws1", node.GPU{Index: 0}, node.GPU{Index: 2}, node.GPU{Index: 3, Busy: true}), "node ws1 s1"},
+		{Item{Session: 1, Attempt: tok(77), Phase: Running, CPUs: 1, GPUs: claims}, "HOLD 1 a4d"},
+		{ListEnd{1}, ""},
+	}.run(t, r)
+	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 2000 {
+		t.Errorf("it is shown with %s of %d", n.GPUsUsed, n.GPUs)
+	}
+	if got := r.m.peers[0].used.cards; got != job.AllCards([]int{0, 3}) {
+		t.Errorf("%v are used", got)
+	}
+	script{{asksGPUs(1, 2, 1000), "start 1/0 a1~1 ws1/1; START 1 1/0 a1"}}.run(t, r)
+	if got := r.cards(1); got != job.AllCards([]int{2}) {
+		t.Errorf("a job has %v", got)
 	}
 }

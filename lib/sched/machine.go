@@ -188,10 +188,14 @@ type peer struct {
 	fits      map[*class]bool
 	keeps     *reservation // nil: it is kept for nobody
 	touched   bool
-	recalling *attempt      // asked back for this node
-	rest      time.Duration // until when it is given nothing, and why
-	restWhy   string
-	restOf    string // what was said of an attempt that was handed back
+	recalling *attempt // asked back for this node
+	reckoned  struct { // what is free of its GPUs, with those and what is used of them
+		of   [2]job.Cards
+		free job.Room
+	}
+	rest    time.Duration // until when it is given nothing, and why
+	restWhy string
+	restOf  string // what was said of an attempt that was handed back
 	suspicion
 	leaving
 }

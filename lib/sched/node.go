@@ -20,7 +20,6 @@ const (
 
 const (
 	maxCPUs = 1 << 20 // of an offer: more is taken as this
-	maxGPUs = 1 << 8  // that an attempt unknown to the head may have
 	maxHeld = 1 << 12 // attempts unknown to the head whose cpus are counted, a node
 
 	regrant = 10 * time.Second // until a transfer that failed is tried again

@@ -187,12 +187,7 @@ func (m *Machine) prefers(q *queue, p, r *peer) bool {
 
 // begins says that a job which asks for so much of a GPU would be the first there on its.
 func (p *peer) begins(asks job.GPUs) bool {
-	if !asks.Part() {
-		return false
-	}
-	free := p.has.cards.Minus(p.used.cards)
-	gets, ok := free.Fit(asks)
-	return !ok || free.Hold(job.AllCards(gets.Indexes()))
+	return asks.Part() && !p.freeGPUs().Shared(asks)
 }
 
 // start gives the first job of a queue to a node: to run at once, or to wait

@@ -66,15 +66,21 @@ func (s share) bare() share {
 	return s
 }
 
-// holds says that so much more goes into what a node offers. What is not asked
-// for may be short, and what the node does not count is not its own to give.
+// holds says that so much more, without GPUs of its own yet, goes into what a node
+// offers. What is not asked for may be short, and what the node does not count is not
+// its own to give.
 func (p *peer) holds(more share) bool {
-	return holds(p.has, p.used, more)
+	return amounts(p.has, p.used, more) && (more.gpus == 0 || p.freeGPUs().Fits(more.gpus))
 }
 
+// holds says that so much more goes beside what is used.
 func holds(has, used, more share) bool {
+	return amounts(has, used, more) && (more.gpus == 0 || cards(has, used, more))
+}
+
+// amounts is holds of all but the GPUs.
+func amounts(has, used, more share) bool {
 	return used.cpus+more.cpus <= has.cpus &&
-		(more.gpus == 0 || cards(has, used, more)) &&
 		(more.memory+more.learnt == 0 || used.memory+used.learnt+more.memory+more.learnt <= has.memory) &&
 		(more.counts == "" || counts(has.counts, used.counts, more.counts))
 }
@@ -91,12 +97,19 @@ func counts(has, used, more job.Counts) bool {
 // cards says that the GPUs of more are free, or if it has none yet, as many as it asks
 // for: parts of several that would make a whole one are none.
 func cards(has, used, more share) bool {
-	free := has.cards.Minus(used.cards)
 	if more.cards != (job.Cards{}) {
-		return free.Hold(more.cards)
+		return has.cards.Minus(used.cards).Hold(more.cards)
 	}
-	_, ok := free.Fit(more.gpus)
-	return ok
+	return has.cards.Room(used.cards).Fits(more.gpus)
+}
+
+// freeGPUs is what is free of the GPUs of a node. It is reckoned anew when they are
+// others, or others are used: every node is asked for each start.
+func (p *peer) freeGPUs() job.Room {
+	if of := [2]job.Cards{p.has.cards, p.used.cards}; of != p.reckoned.of {
+		p.reckoned.of, p.reckoned.free = of, p.has.cards.Room(p.used.cards)
+	}
+	return p.reckoned.free
 }
 
 // given is the share with the GPUs that it gets of the node now.
@@ -135,11 +148,12 @@ func (c *class) of(p *peer) share {
 func ofCards(list []node.GPU, ok func(node.GPU) bool) (job.GPUs, job.Cards) {
 	var indexes []int
 	for _, g := range list {
-		if ok(g) && !slices.Contains(indexes, g.Index) {
+		if ok(g) {
 			indexes = append(indexes, g.Index)
 		}
 	}
-	return job.GPUs(len(indexes)) * job.OneGPU, job.AllCards(indexes)
+	all := job.AllCards(indexes)
+	return job.GPUs(all.Len()) * job.OneGPU, all
 }
 
 // take takes in what a node offers. What it has lent back counts as what it could
