@@ -51,7 +51,7 @@ type Outcome struct {
 	Paused     float64   `json:"paused,omitempty"`      // seconds
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds, user and system, of the whole tree
 	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
-	Cache      int64     `json:"cache,omitempty"`       // bytes of files that the kernel kept in that at the end, and could do without
+	Cache      int64     `json:"cache,omitempty"`       // bytes of files in that which the kernel could do without, as far as is known
 	Written    int64     `json:"written,omitempty"`     // bytes
 }
 

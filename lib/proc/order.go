@@ -96,7 +96,7 @@ type Status struct {
 	User      time.Duration `json:"user"`             // CPU time of the whole tree
 	System    time.Duration `json:"system"`           //
 	Memory    int64         `json:"memory"`           // bytes: the peak of the whole tree as the kernel counts it, or else as it was seen, at least that of the greatest process
-	Cache     int64         `json:"cache,omitempty"`  // bytes of files that the kernel kept in that at the end, and could have done without
+	Cache     int64         `json:"cache,omitempty"`  // bytes of files in that which the kernel could have done without, as far as is known
 	Written   int64         `json:"written"`
 	Swept     int           `json:"swept"`     // processes left when the first one ended
 	Contained string        `json:"contained"` // ByCgroup or BySession

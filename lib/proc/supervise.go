@@ -347,7 +347,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
 	st.judge(o, g, pid, since)
-	st.measure(g, w.peak)
+	st.measure(g, w.peak, w.own)
 	return nil
 }
 

@@ -20,31 +20,30 @@ const (
 )
 
 // A watch looks after the limits of an order that runs which the kernel does not
-// enforce. It has the memory's peak when it is over.
+// enforce. It has the memory's peak when it is over, or where the kernel counts that,
+// how much of it was seen to be the tree's own.
 type watch struct {
 	s     *supervisor
 	o     *Order
+	g     *group
 	quit  chan struct{}
 	done  chan struct{}
 	peak  int64
+	own   int64 // not of files
 	was   int64 // what the tree had when it was looked at last
 	count bool  // the kernel does not count memory
 	bound bool  // nor limits it, and it is to be limited
 }
 
-// watchOver begins a watch. It costs nothing if there is nothing to watch.
+// watchOver begins a watch.
 func (s *supervisor) watchOver(o *Order, g *group) *watch {
-	w := &watch{s: s, o: o, quit: make(chan struct{}), done: make(chan struct{}), count: true}
+	w := &watch{s: s, o: o, g: g, quit: make(chan struct{}), done: make(chan struct{}), count: true}
 	if g != nil {
 		_, counted := g.number("memory.peak")
 		_, limited := g.number("memory.max")
 		w.count, w.bound = !counted, o.Memory > 0 && !limited
 	} else {
 		w.bound = o.Memory > 0
-	}
-	if !w.count && !w.bound && o.Time == 0 {
-		close(w.done)
-		return w
 	}
 	go w.run()
 	return w
@@ -65,11 +64,8 @@ func (w *watch) run() {
 	timer := time.NewTimer(0)
 	<-timer.C
 	for ended := false; ; {
-		next, looks := time.Duration(-1), w.count || w.bound
+		next, looks := look, true
 		wall, _ := w.s.clock.times(Uptime())
-		if looks {
-			next = look
-		}
 		if left := limit - wall; limit > 0 && !ended {
 			if left <= 0 {
 				if more := longer(w.o.Dir, limit); more != limit {
@@ -80,13 +76,9 @@ func (w *watch) run() {
 				w.s.stop(w.o.Token, StoppedTime)
 				continue
 			}
-			if !looks || left < next {
+			if left < next {
 				next, looks = left, false
 			}
-		}
-		if next < 0 {
-			<-w.quit
-			return
 		}
 		timer.Reset(next)
 		select {
@@ -109,6 +101,12 @@ func (w *watch) run() {
 // look measures the tree once, and says when to look again after it was looked at
 // so long after the time before.
 func (w *watch) look(after time.Duration) time.Duration {
+	if !w.count {
+		w.own = max(w.own, w.g.own())
+	}
+	if !w.count && !w.bound {
+		return min(2*after, lookSeldom)
+	}
 	pids := brood()
 	n := resident(pids)
 	if w.bound && n > w.o.Memory || n > w.peak {
