@@ -199,6 +199,7 @@ func (n *daemon) told(m wire.Message) {
 			n.Log.Error("the head does not take an attempt that is here; it is kept until drm deletes its batch or somebody, while dnoded is stopped, its directory",
 				"job", a.Job, "attempt", a.Token, "dir", a.Dir)
 			a.held = true
+			n.stand(a, false) // nobody is left who would let it go on
 		}
 	default:
 		n.Log.Warn("the head sent what a node does not know", "message", fmt.Sprintf("%T", m))

@@ -16,7 +16,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !holds(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within half a minute: %s", what)
+			t.Fatalf("not within two minutes: %s", what)
 		}
 	}
 }
@@ -75,6 +75,24 @@ func TestStandsStill(t *testing.T) {
 	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
 		t.Errorf("it says %+v", e)
 	}
+}
+
+// An attempt that stands still goes on when the head does not know it any more.
+func TestStillAndUnknown(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	dir := filepath.Join(top, "node")
+	stop := h.live(dir, nil)
+	s, _ := h.session()
+	runs := h.begun(s, filepath.Join(top, "gate"))
+	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
+	eventually(t, "its pause is kept", stills(t, dir, 1))
+	stop()
+	h.live(dir, nil)
+	s, _ = h.session() // of a head whose logs were rolled back
+	s.say(&wire.Hold{Attempt: runs.Attempt})
+	s.phase(wire.Running)
+	eventually(t, "its pause is gone", stills(t, dir, 0))
 }
 
 // What is to stand still and has not begun is given back, which is held against
