@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"distribute/lib/check"
 	nodedesk "distribute/lib/desk"
@@ -223,12 +224,29 @@ func (w *world) atRest() {
 	if rolled {
 		return
 	}
-	w.inspect("head", w.head.disk.kill(w.newRoot("head")).root)
+	w.inspect("head", w.killedAtRest())
 	w.empty("the head", w.head.disk.root, "batches/*/*/staging/*", "batches/*/.new-*", "trash/*")
 	for _, n := range w.nodes {
 		w.inspect(n.name, n.disk.kill(w.newRoot(n.name)).root)
 		w.empty(n.name, n.path(), "attempts/*", "trash/*", "builds/*")
 	}
+}
+
+// killedAtRest is what lies on the head's disk when dsched is killed while nothing is
+// being written down. What is in no log is written once a minute as long as it changes.
+func (w *world) killedAtRest() (root string) {
+	for root == "" {
+		there := w.ask(func(h *head) {
+			if h.committing == nil {
+				root = w.head.disk.kill(w.newRoot("head")).root
+			}
+		})
+		if !there {
+			return w.head.disk.kill(w.newRoot("head")).root
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return root
 }
 
 // empty checks that nothing is there.
