@@ -195,16 +195,16 @@ func (s *Spool) ReadPast() (*Past, error) {
 }
 
 // WritePast keeps p, durably, in the place of what was kept. With [ErrFull] there was
-// no room, although the ballast was given up, and what was kept is as it was; any other
-// error is [ErrBroken].
-func (h *Head) WritePast(p *Past) error {
+// no room, also not by giving up the ballast if it must be kept, and what was kept is as
+// it was; any other error is [ErrBroken].
+func (h *Head) WritePast(p *Past, must bool) error {
 	p.Time = p.Time.UTC().Truncate(time.Millisecond)
 	text := p.lines()
 	if err := durable.Step("past.write"); err != nil {
 		return err
 	}
 	err := full(durable.WriteFile(h.pastFile(), text, 0o640))
-	if errors.Is(err, ErrFull) && h.drop() {
+	if must && errors.Is(err, ErrFull) && h.drop() {
 		err = full(durable.WriteFile(h.pastFile(), text, 0o640))
 	}
 	if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrBroken) {

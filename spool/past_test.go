@@ -29,7 +29,7 @@ func TestPast(t *testing.T) {
 		t.Fatalf("a new spool: %v", err)
 	}
 	for _, want := range []*Past{{Time: time.Unix(0, 0).UTC()}, somePast()} {
-		if err := h.WritePast(want); err != nil {
+		if err := h.WritePast(want, false); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := h.ReadPast(); err != nil || !reflect.DeepEqual(got, want) {

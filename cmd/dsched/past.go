@@ -92,7 +92,7 @@ func (h *head) keepPast(t *tick) error {
 	if t.past == nil {
 		return nil
 	}
-	err := h.store.WritePast(t.past)
+	err := h.store.WritePast(t.past, t.rests)
 	if errors.Is(err, spool.ErrFull) && !t.rests {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (h *head) keepPast(t *tick) error {
 
 // endPast keeps what is so when dsched ends, if there is room.
 func (h *head) endPast() error {
-	if err := h.store.WritePast(h.past()); err != nil && !errors.Is(err, spool.ErrFull) {
+	if err := h.store.WritePast(h.past(), false); err != nil && !errors.Is(err, spool.ErrFull) {
 		return err
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestPastOverARestart(t *testing.T) {
 		Only: []spool.PastJob{{}, {}, {}}, Proofs: 1, Proven: at.Add(50 * time.Minute), Left: at.Add(-5 * time.Minute), Leaving: 20}}}
 	store, err := s.h.spool.Lock()
 	must(t, err)
-	must(t, store.WritePast(want))
+	must(t, store.WritePast(want, false))
 	must(t, store.Close())
 	s.start()
 	s.stop() // it keeps what it has when it ends

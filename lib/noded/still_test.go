@@ -84,7 +84,8 @@ func TestStillAndUnknown(t *testing.T) {
 	dir := filepath.Join(top, "node")
 	stop := h.live(dir, nil)
 	s, _ := h.session()
-	runs := h.begun(s, filepath.Join(top, "gate"))
+	gate := filepath.Join(top, "gate")
+	runs := h.begun(s, gate)
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	stop()
@@ -93,6 +94,12 @@ func TestStillAndUnknown(t *testing.T) {
 	s.say(&wire.Hold{Attempt: runs.Attempt})
 	s.phase(wire.Running)
 	eventually(t, "its pause is gone", stills(t, dir, 0))
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
+		t.Errorf("it says %+v", e)
+	}
 }
 
 // What is to stand still and has not begun is given back, which is held against

@@ -45,6 +45,7 @@ func (e NodeUp) apply(m *Machine) {
 		return
 	}
 	p := m.peerOf(e.Node)
+	forgotten := m.now >= p.rest && m.now-p.heard > forgetAfter
 	p.heard, p.session, p.listed, p.expired = m.now, e.Session, false, false
 	m.session[e.Session] = p
 	if p.state != e.State {
@@ -54,7 +55,7 @@ func (e NodeUp) apply(m *Machine) {
 			m.wipe(p, string(p.name)+" lost its directory")
 		}
 	}
-	if orElse(p.boot, p.before) != e.Boot {
+	if forgotten || orElse(p.boot, p.before) != e.Boot {
 		m.acquit(p)
 	}
 	p.boot, p.state = e.Boot, e.State

@@ -2,9 +2,11 @@ package sched
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 )
 
 // A saved is what the attempts of a job begin with; the zero one is nothing.
@@ -18,10 +20,20 @@ func (e Offered) apply(m *Machine) {
 	if p == nil {
 		return
 	}
-	m.unbarSoon(p) // it may have read its file again
+	if !p.onlyRoom(&e.Offer) {
+		m.unbarSoon(p) // it may have read its file again
+	}
 	m.take(p, e.Offer)
 	m.touch(p)
 	m.takeBack(p)
+}
+
+// onlyRoom says that an offer differs from the last one, and only by what is free of the
+// disk, of which a node tells by itself.
+func (p *peer) onlyRoom(o *node.Offer) bool {
+	was := p.offer
+	was.Disk, was.Kept, was.Soon = o.Disk, o.Kept, o.Soon
+	return p.offer.Space() != o.Space() && reflect.DeepEqual(&was, o)
 }
 
 // paused says that a node is given nothing because somebody has taken it back.
