@@ -57,25 +57,8 @@ func (l *log) show(ctx context.Context, heads *ask.Sessions, out *output) error 
 	return err
 }
 
-// follow is show until the job is over, also of one that does not run yet, or whose
-// node is lost and comes back.
+// follow is show until the job is over, also of one that does not run yet.
 func (l *log) follow(ctx context.Context, heads *ask.Sessions, out *output) error {
-	err := l.begin(ctx, heads, out)
-	if err != nil || l.ask.Build {
-		return err
-	}
-	away, err := l.wait(ctx, heads)
-	switch {
-	case away:
-		return &nodeAway{l.id}
-	case err != nil && cli.Status(err) == cli.Unreachable:
-		return err
-	}
-	return nil // all of it is printed, whatever became of the job since
-}
-
-// begin is show, once the job runs.
-func (l *log) begin(ctx context.Context, heads *ask.Sessions, out *output) error {
 	again := l.begun
 	err := l.show(ctx, heads, out)
 	var refusal *wire.Error
@@ -92,7 +75,7 @@ func (l *log) begin(ctx context.Context, heads *ask.Sessions, out *output) error
 	return l.show(ctx, heads, out)
 }
 
-// nodeAway is that the head is there and the node of a job is not.
+// nodeAway is that the head is there again and the node of a job is not yet.
 type nodeAway struct{ id string }
 
 func (e *nodeAway) Error() string { return fmt.Sprintf("the node of %s is not connected", e.id) }
@@ -142,16 +125,7 @@ func follows(ctx context.Context, c *cli.Cmd, head string, ids []string, want wi
 	for _, id := range ids {
 		logs = append(logs, newLog(id, want))
 	}
-	var away *nodeAway
-	err := ask.Again(ctx, c, func(progress func()) error {
-		if away != nil { // the head was never lost, and a node is asked for less and less often
-			progress = func() {}
-		}
-		err := together(ctx, c, head, logs, out, progress)
-		away = nil
-		errors.As(err, &away)
-		return err
-	})
+	err := ask.Again(ctx, c, func(progress func()) error { return together(ctx, c, head, logs, out, progress) })
 	if err != nil {
 		return err
 	}
