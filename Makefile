@@ -45,9 +45,12 @@ test:
 race:
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -race -parallel 4 -timeout 30m ./...
 
+# What go test -v prints without its account of tests, and with its failure.
+brief = awk '/^ *(===|--- PASS|PASS$$)/ { next } { print } /^FAIL/ { bad = 1 } END { exit bad }'
+
 sim: N = 1000
 sim:
-	D_SIM=$(N) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./cmd/dsched | grep -v '^ *\(===\|--- PASS: TestSimulation/\)'
+	D_SIM=$(N) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./cmd/dsched | $(brief)
 
 # What is not installed here is left out; .ci/run installs it all.
 lint:
@@ -56,14 +59,8 @@ lint:
 	@if command -v staticcheck >/dev/null; then echo staticcheck; staticcheck ./...; fi
 	$(GO) test -count=1 -run '^(TestManuals|TestShell)' ./testscripts
 
-# Every fuzz target for FUZZTIME. One that fails is run again: go test may take
-# its own end for a failure, while a real one is in the corpus by then.
 fuzz:
-	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file name; do \
-		echo "$${file%/*} $${name#func }"; \
-		set -- $(GO) test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x "$${file%/*}"; \
-		"$$@" </dev/null || "$$@" </dev/null || exit 1; \
-	done
+	@GO='$(GO)' scripts/fuzz $(FUZZTIME)
 
 # Whole batches beside the limits of the machine, and what is moved beside scp and
 # rsync, once (quicker with BENCH_JOBS=n and BENCH_MIB=n); then the parts.
@@ -75,7 +72,7 @@ chaos:
 	CHAOS=$(T) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestChaos$$' -v -timeout 24h ./testscripts
 
 lab:
-	D_LAB=1 $(GO) test -count=1 -run '^TestLab$$' -v ./lib/sched | grep -v '^\(===\|---\|PASS\)'
+	D_LAB=1 $(GO) test -count=1 -run '^TestLab$$' -v ./lib/sched | $(brief)
 
 cuts:
 	CHAOS_CUTS=$(CUTS) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestPowerCuts$$' -v -timeout 24h ./testscripts
