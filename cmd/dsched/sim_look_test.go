@@ -157,7 +157,7 @@ func (w *world) nodesAreBack() {
 // is open.
 func (w *world) allOver() bool {
 	for _, b := range w.allBatches() {
-		if !b.accepted {
+		if !b.accepted.Load() {
 			return false
 		}
 	}
@@ -180,7 +180,7 @@ func (w *world) allBatches() (all []*simBatch) {
 // stuckJobs says what did not come to its end.
 func (w *world) stuckJobs() {
 	for _, b := range w.allBatches() {
-		if !b.accepted {
+		if !b.accepted.Load() {
 			w.wrong("%s is still not submitted", b.id)
 		}
 	}
@@ -265,7 +265,7 @@ func (w *world) batchAtRest(s *spool.Spool, b *simBatch) {
 	deleted, rolled := w.deleted[b.id], w.rolled
 	w.mu.Unlock()
 	if deleted {
-		if _, err := os.Lstat(dir); err == nil && b.gone && !rolled {
+		if _, err := os.Lstat(dir); err == nil && b.gone.Load() && !rolled {
 			w.wrong("I4: %s was said to be deleted, and is there", b.id)
 		}
 		return

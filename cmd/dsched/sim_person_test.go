@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,11 +38,11 @@ type simBatch struct {
 	jobs     []job.Job
 	blobs    map[string]string // inputs by their sums
 	spec     job.Spec
-	accepted bool
-	left     bool // in incoming/, and perhaps not yet taken up
-	gone     bool // he was told that it is deleted
-	priority *int // that he was told it has; nil: it may have another
-	unsure   bool // he asked for one and was not answered, which may happen yet
+	accepted atomic.Bool
+	left     bool        // in incoming/, and perhaps not yet taken up
+	gone     atomic.Bool // he was told that it is deleted
+	priority *int        // that he was told it has; nil: it may have another
+	unsure   bool        // he asked for one and was not answered, which may happen yet
 }
 
 func newPerson(w *world, i int) *person {
@@ -139,7 +140,7 @@ func (b *simBatch) before(name string) (all []string) {
 func (p *person) live() {
 	for _, b := range p.batches {
 		p.wait(20 * time.Second)
-		for !b.accepted && p.w.ctx.Err() == nil {
+		for !b.accepted.Load() && p.w.ctx.Err() == nil {
 			if err := p.once(func(c *ask.Head) error { return p.submit(c, b) }); err != nil {
 				if p.refused(b, err); p.r.IntN(2) == 0 && errors.Is(err, syscall.ECONNREFUSED) {
 					p.leave(b)
@@ -165,7 +166,7 @@ func (p *person) live() {
 
 // letGo releases all of a batch, until that is done: at the end nothing is held.
 func (p *person) letGo(b *simBatch) {
-	for b.accepted && !b.gone && p.w.ctx.Err() == nil {
+	for b.accepted.Load() && !b.gone.Load() && p.w.ctx.Err() == nil {
 		err := p.once(func(h *ask.Head) error { return p.hold(h, "release", p.idsOf(b.id)) })
 		var own *wire.Error
 		if err == nil || errors.As(err, &own) && own.Status == cli.NoSuch {
@@ -253,7 +254,7 @@ func (p *person) refused(b *simBatch, err error) {
 	rolled, hurt := p.w.rolled || p.w.deleted[b.id] || b.left, own.Status != cli.NoSuch
 	p.w.mu.Unlock()
 	if !rolled && !(hurt && own.Status == cli.IO) {
-		p.w.wrong("the head refuses %s (accepted: %v): status %d: %v", b.id, b.accepted, own.Status, err)
+		p.w.wrong("the head refuses %s (accepted: %v): status %d: %v", b.id, b.accepted.Load(), own.Status, err)
 	}
 }
 
@@ -308,9 +309,7 @@ func (p *person) submit(h *ask.Head, b *simBatch) error {
 			p.w.wrong("I18: %s with %d jobs is accepted as %s with %d", b.id, len(b.jobs), m.Batch, m.Jobs)
 		}
 		p.w.act("%s is accepted (the same: %v), %d jobs", b.id, m.Same, m.Jobs)
-		p.w.mu.Lock()
-		b.accepted = true
-		p.w.mu.Unlock()
+		b.accepted.Store(true)
 		return nil
 	case *wire.Error:
 		return m
@@ -342,7 +341,8 @@ func (p *person) leave(b *simBatch) {
 	p.w.mu.Unlock()
 	if (err == nil || errors.Is(err, spool.ErrSame)) && same {
 		p.w.act("%s is left in incoming/ (%v)", b.id, err)
-		p.w.set(func() { b.accepted, b.left = true, true })
+		p.w.set(func() { b.left = true })
+		b.accepted.Store(true)
 	}
 }
 
@@ -458,7 +458,7 @@ func (p *person) remove(h *ask.Head, b *simBatch) error {
 	var d wire.Deletion
 	if len(text) > 0 && json.Unmarshal(text, &d) == nil && d.Why == "" {
 		p.w.act("ana is told that %s is deleted", b.id)
-		p.w.set(func() { b.gone = true })
+		b.gone.Store(true)
 	}
 	return nil
 }
