@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 
 	"distribute/lib/cli"
@@ -30,17 +31,31 @@ func NewSessions(c *cli.Cmd, flag string) (*Sessions, error) {
 	return &Sessions{c: c, addr: addr, from: from}, nil
 }
 
-// Dial makes one more. It ends when ctx does, or with Close.
+// Dial makes one more. It ends when ctx does, or with Close. The head ends a
+// stream on which nobody has a session for a while: that another begins there
+// just then says nothing of the head, which is asked once more.
 func (s *Sessions) Dial(ctx context.Context) (*Head, error) {
-	return greet(ctx, s.c, s.addr, s.from, s.stream)
+	h, err := greet(ctx, s.c, s.addr, s.from, s.stream)
+	if errors.Is(err, dial.ErrOver) && ctx.Err() == nil {
+		h, err = greet(ctx, s.c, s.addr, s.from, s.stream)
+	}
+	return h, err
 }
 
-// stream makes a stream that shares another where one has room for it.
+// stream makes a stream that shares another where one has room for it. Those
+// that the head has ended are forgotten.
 func (s *Sessions) stream(ctx context.Context) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, some := range s.streams {
-		if c, err := some.Dial(ctx); !errors.Is(err, dial.ErrFull) {
+	for i := 0; i < len(s.streams); {
+		c, err := s.streams[i].Dial(ctx)
+		switch {
+		case errors.Is(err, dial.ErrOver):
+			s.streams[i].Close()
+			s.streams = slices.Delete(s.streams, i, i+1)
+		case errors.Is(err, dial.ErrFull):
+			i++
+		default:
 			return c, err
 		}
 	}

@@ -175,7 +175,7 @@ func (p *part) send(b []byte) (int, error) {
 	}
 	if err := p.s.c.Send(m); err != nil {
 		p.s.end(err)
-		return 0, err
+		return 0, p.s.Err()
 	}
 	return m.N, nil
 }

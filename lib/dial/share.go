@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 
 	"distribute/lib/line"
 	"distribute/lib/wire"
@@ -43,6 +44,9 @@ type Shared struct {
 	err   error      // why the stream ended
 }
 
+// ErrOver is why a stream and its parts ended that the other side has closed.
+var ErrOver = errors.New("the stream that this is a part of ended")
+
 // Share makes parts of a stream, which it closes in the end. Begins says that
 // this side begins them.
 func Share(c *wire.Conn, begins bool) *Shared {
@@ -56,7 +60,8 @@ func Share(c *wire.Conn, begins bool) *Shared {
 // ErrFull is returned by Begin for a stream that has as many parts as it may.
 var ErrFull = fmt.Errorf("the stream has %d parts, which is the limit", MaxParts)
 
-// Begin begins a part, or returns [ErrFull]. The peer hears of it with the first byte.
+// Begin begins a part, or returns [ErrFull], or why the stream has ended. The
+// peer hears of it with the first byte.
 func (s *Shared) Begin() (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +126,7 @@ func (s *Shared) end(err error) {
 	s.mu.Lock()
 	first := s.err == nil
 	if first {
-		s.err = err
+		s.err = over(err)
 		close(s.over)
 		for _, p := range s.parts {
 			p.wake()
@@ -133,6 +138,17 @@ func (s *Shared) end(err error) {
 	}
 }
 
+// over is an error of the stream, as [ErrOver] where it is that the peer has
+// closed it.
+func over(err error) error {
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF // of its parts, that is
+	} else if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrOver, err)
+}
+
 // listen takes in what the peer sends until the stream ends.
 func (s *Shared) listen() error {
 	for {
@@ -140,8 +156,6 @@ func (s *Shared) listen() error {
 		switch {
 		case errors.Is(err, wire.ErrUnknown):
 			continue
-		case err == io.EOF:
-			return fmt.Errorf("the stream that this is a part of ended: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return err
 		}
@@ -187,7 +201,7 @@ func (s *Shared) taken(m *wire.Part) error {
 	}
 	if p.mayCome -= m.N; m.N == 0 {
 		p.heardEnd = true
-		s.kick() // it may be forgotten
+		s.forget() // at once: where the peer had heard our end, its next part may be in the place of this one
 	} else if !p.closed {
 		p.keep(m.Payload)
 	}
@@ -270,6 +284,11 @@ func (s *Shared) owed() []wire.Message {
 			p.saidClosed = true
 		}
 	}
-	s.parts = slices.DeleteFunc(s.parts, func(p *part) bool { return p.saidEnd && p.heardEnd })
+	s.forget()
 	return ms
+}
+
+// forget forgets the parts that both sides have ended. It needs the mutex.
+func (s *Shared) forget() {
+	s.parts = slices.DeleteFunc(s.parts, func(p *part) bool { return p.saidEnd && p.heardEnd })
 }

@@ -200,6 +200,69 @@ func TestPartsEnd(t *testing.T) {
 	})
 }
 
+// A part that both sides have ended makes room at once: the peer's next one may
+// come in its place with the next bytes, before anything more can be sent from
+// here.
+func TestPartInThePlaceOfAnother(t *testing.T) {
+	sharing(t, func(t *testing.T, near, far *Shared) {
+		var first, its net.Conn
+		for range MaxParts {
+			first, its = both(t, near, far)
+		}
+		its.(interface{ CloseWrite() error }).CloseWrite()
+		synctest.Wait() // near has heard its end
+		far.turn <- struct{}{}
+		first.Close()
+		synctest.Wait()
+		next, err := near.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := next.Write([]byte("next")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		<-far.turn
+		if err := far.Err(); err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := far.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(theirs, got); err != nil || string(got) != "next" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
+// That the peer has closed the stream is told apart from all else that ends it,
+// whether it is read or written then.
+func TestPartsOver(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		over bool
+	}{
+		{io.EOF, true}, {&net.OpError{Err: os.NewSyscallError("write", syscall.EPIPE)}, true}, {os.NewSyscallError("read", syscall.ECONNRESET), true},
+		{io.ErrUnexpectedEOF, false}, {net.ErrClosed, false}, {os.ErrDeadlineExceeded, false}, {&wire.Error{Status: 77, Text: "not you"}, false},
+	} {
+		if err := over(c.err); errors.Is(err, ErrOver) != c.over {
+			t.Errorf("%v is %v", c.err, err)
+		}
+	}
+	sharing(t, func(t *testing.T, near, far *Shared) {
+		ours, _ := both(t, near, far)
+		far.Close()
+		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, ErrOver) || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Error(err)
+		}
+		if _, err := near.Begin(); !errors.Is(err, ErrOver) {
+			t.Error(err)
+		}
+	})
+}
+
 // With the stream all parts end, and what had come can still be read.
 func TestPartsEndWithTheStream(t *testing.T) {
 	sharing(t, func(t *testing.T, near, far *Shared) {
