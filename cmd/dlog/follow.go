@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -23,6 +24,8 @@ type log struct {
 	begun bool  // the head has said which attempt it is of, and so does ask
 	over  bool  // all of it is printed, or why not is in err
 	err   error //
+
+	pause time.Duration // before it is looked at again
 }
 
 func newLog(id string, ask wire.Log) *log {
@@ -57,39 +60,37 @@ func (l *log) show(ctx context.Context, heads *ask.Sessions, out *output) error 
 	return err
 }
 
-// follow is show until the job is over, also of one that does not run yet.
-func (l *log) follow(ctx context.Context, heads *ask.Sessions, out *output) error {
-	again := l.begun
-	err := l.show(ctx, heads, out)
-	var refusal *wire.Error
-	if l.ask.Build || !errors.As(err, &refusal) || refusal.Status != cli.NoSuch {
-		return err
+// follow is show until the job is over, also of one that does not run yet, or
+// whose node is lost and comes back.
+func (l *log) follow(ctx context.Context, c *cli.Cmd, heads *ask.Sessions, out *output) error {
+	for more := true; ; {
+		from := l.ask.From
+		err := l.show(ctx, heads, out)
+		var refusal *wire.Error
+		none := errors.As(err, &refusal) && refusal.Status == cli.NoSuch
+		if l.ask.Build || !more || !none && !errors.Is(err, wire.ErrGaveUp) {
+			return err
+		}
+		if l.ask.From > from {
+			l.pause = 0
+		}
+		if more, err = l.wait(ctx, c, heads); err != nil {
+			return err
+		}
 	}
-	away, waited := l.wait(ctx, heads)
-	switch {
-	case waited != nil:
-		return waited
-	case away && again:
-		return &nodeAway{l.id}
-	}
-	return l.show(ctx, heads, out)
 }
 
-// nodeAway is that the head is there again and the node of a job is not yet.
-type nodeAway struct{ id string }
+// While there is nothing to show of a job it is looked at after pauses that
+// double.
+const (
+	firstPause = 200 * time.Millisecond
+	lastPause  = 15 * time.Second
+)
 
-func (e *nodeAway) Error() string { return fmt.Sprintf("the node of %s is not connected", e.id) }
-
-// ExitStatus is that of a head that is lost: it is tried again as one is.
-func (*nodeAway) ExitStatus() int { return cli.Unreachable }
-
-// errBegun ends the answer to the question of wait.
-var errBegun = errors.New("it runs, or does not any more")
-
-// wait waits while a job is on its node and its command does not run yet, and
-// says whether the node is away. It takes a session of its own, since the answer
-// has no end.
-func (l *log) wait(ctx context.Context, heads *ask.Sessions) (away bool, err error) {
+// wait waits while a job is on its node and its command does not run yet, or
+// while the node of one that was shown is not connected, which it tells. It says
+// whether more may come.
+func (l *log) wait(ctx context.Context, c *cli.Cmd, heads *ask.Sessions) (more bool, err error) {
 	h, err := heads.Dial(ctx)
 	if err != nil {
 		return false, err
@@ -101,18 +102,34 @@ func (l *log) wait(ctx context.Context, heads *ask.Sessions) (away bool, err err
 	}
 	late := []string{wire.Running, wire.Paused, wire.Stuck, wire.Returning}
 	ops := &ask.Operands{Args: []string{string(batch.Job(name))}}
-	err = ask.Rows(ctx, h, wire.Query{Of: "jobs", Follow: true}, ops, func(r *job.Row) error {
-		mine := try == 0 || try == r.Attempt
-		if r.State == job.Running && !slices.Contains(late, r.Phase) && mine {
-			return nil
+	for told := false; ; {
+		select {
+		case <-time.After(l.pause):
+		case <-ctx.Done():
+			return false, ctx.Err()
 		}
-		away = r.State == job.Unreachable && mine
-		return errBegun
-	})
-	if errors.Is(err, errBegun) {
-		return away, nil
+		l.pause = min(max(2*l.pause, firstPause), lastPause)
+		var row job.Row
+		err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
+			row = *r
+			return nil
+		})
+		away := row.State == job.Unreachable
+		switch {
+		case err != nil:
+			return false, err
+		case row.State.Logged() != job.Running, try > 0 && try != row.Attempt, away && !l.begun:
+			return false, nil
+		case away && !told:
+			c.Talk("the node of %s is not connected; going on when it is", l.id)
+			told = true
+		case !away && slices.Contains(late, row.Phase):
+			if told {
+				c.Talk("the node of %s is connected again", l.id)
+			}
+			return true, nil
+		}
 	}
-	return false, err
 }
 
 // follows prints what jobs print, all at once, until they are over, and goes on
@@ -160,7 +177,7 @@ func together(ctx context.Context, c *cli.Cmd, head string, logs []*log, out *ou
 			continue
 		}
 		all.Go(func() {
-			err := l.follow(inner, heads, out)
+			err := l.follow(inner, c, heads, out)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

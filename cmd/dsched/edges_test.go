@@ -221,7 +221,6 @@ func TestTailAfterEnd(t *testing.T) {
 	b.Close()
 	s.close()
 	log, stop := s.tail(wire.Tail{Attempt: job.NewToken(), Follow: true}, 1)
-	defer stop()
 	select {
 	case _, more := <-log.frames:
 		if more {
@@ -229,6 +228,9 @@ func TestTailAfterEnd(t *testing.T) {
 		}
 	case <-time.After(2 * time.Minute):
 		t.Error("nothing ends it")
+	}
+	if why := stop(); why != errAway {
+		t.Errorf("it ended because %v", why)
 	}
 }
 
@@ -481,6 +483,33 @@ func TestTailOfWhatCameHome(t *testing.T) {
 		send := expect[*wire.Send](t, c)
 		if got, err := io.ReadAll(c.RecvTransfer(send)); err != nil || string(got) != want || send.From != int64(len(text)-len(want)) || send.Try != 1 {
 			t.Errorf("with %d lines: %q of attempt %d from %d, %v", lines, got, send.Try, send.From, err)
+		}
+	}
+}
+
+// A log whose node is lost is not taken for the whole, and where its last lines
+// begin is not guessed.
+func TestTailOfALostNode(t *testing.T) {
+	for _, lines := range []int{0, 1} {
+		s := newSite(t)
+		s.submit("ns/b", "j")
+		d := s.desk("ws1", "boot1")
+		start := expect[*wire.Start](t, d.c)
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+		expect[*wire.Pong](t, d.c)
+		c := s.tool()
+		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
+		tail := expect[*wire.Tail](t, d.c)
+		if lines > 0 {
+			d.c.Close()
+			refused(t, c, 66, "not connected")
+			continue
+		}
+		s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog, Attempt: tail.Attempt}, &wire.Data{X: tail.X, N: 3, Payload: []byte("one")})
+		d.c.Close()
+		got, err := io.ReadAll(c.RecvTransfer(expect[*wire.Send](t, c)))
+		if string(got) != "one" || !errors.Is(err, wire.ErrGaveUp) || !strings.Contains(err.Error(), "not connected") {
+			t.Errorf("%q, %v", got, err)
 		}
 	}
 }

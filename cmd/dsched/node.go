@@ -310,6 +310,7 @@ func (s *session) end() {
 		d.Close()
 	}
 	for x, l := range s.tails {
+		l.why = errAway
 		delete(s.tails, x)
 		l.end()
 	}

@@ -127,8 +127,15 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 		case <-ctx.Done():
 		}
 		from, ok := s.start(log)
-		if !ok && end() == errNotThere && !m.Build {
+		var why error
+		if !ok {
+			why = end()
+		}
+		switch {
+		case why == errNotThere && !m.Build:
 			return t.lastWord(t.cameHome(m, id, a.Try))
+		case why == errAway:
+			return t.lastWord(&wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: why.Error()})
 		}
 		ask.From, ask.Lines = from, 0
 	}
@@ -146,11 +153,11 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 			ask.From += n
 			why := end()
 			switch {
-			case err != nil || why == nil:
+			case err != nil || why == nil || ctx.Err() != nil:
 				return t.unlessGone(ctx, err)
 			case why == errNotThere && !m.Build:
 				return t.sendRest(out, id, a.Try, ask.From)
-			case why == errNotThere:
+			case why == errNotThere || why == errAway:
 				return why
 			}
 			if log, end = s.tail(ask, maxTails); log == nil {

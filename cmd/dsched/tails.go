@@ -40,12 +40,13 @@ func (l *tailing) begin(from int64) {
 var (
 	errSlow     = errors.New("the job prints faster than this is read")
 	errNotThere = errors.New("the node does not have it any more")
+	errAway     = errors.New("the node is not connected any more")
 )
 
 // tail asks the node for what an attempt prints. The frames come on a
 // channel, which is closed at their end; stop ends them early, and says why they
-// had ended before what there is did, if so: errSlow or errNotThere. It is nil if
-// as many logs as most are followed on the node already.
+// had ended before what there is did, if so: errSlow, errNotThere or errAway. It is
+// nil if as many logs as most are followed on the node already.
 func (s *session) tail(ask wire.Tail, most int) (l *tailing, stop func() (why error)) {
 	l = &tailing{frames: make(chan []byte, maxTail), begun: make(chan struct{})}
 	s.mu.Lock()
@@ -53,7 +54,7 @@ func (s *session) tail(ask wire.Tail, most int) (l *tailing, stop func() (why er
 	case <-s.gone:
 		s.mu.Unlock()
 		l.end()
-		return l, func() error { return nil }
+		return l, func() error { return errAway }
 	default:
 	}
 	if len(s.tails) >= most {

@@ -98,7 +98,7 @@ func (n *daemon) printed(ctx context.Context, m *wire.Tail) (*output, error) {
 }
 
 // follow copies an output to its end, and with Follow what is added until the
-// attempt is over.
+// attempt is over. That ctx ends before is an error: more may come.
 func (n *daemon) follow(ctx context.Context, o *output, m *wire.Tail, w *wire.Writer) error {
 	for {
 		over := n.isOver(o.of, m.Build)
@@ -108,12 +108,10 @@ func (n *daemon) follow(ctx context.Context, o *output, m *wire.Tail, w *wire.Wr
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		if over || !m.Follow {
-			return nil
+		if over || !m.Follow || ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if linger(ctx, lookEvery); ctx.Err() != nil {
-			return nil
-		}
+		linger(ctx, lookEvery)
 	}
 }
 
