@@ -10,7 +10,6 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/proc"
-	"distribute/lib/wire"
 )
 
 // How the GPUs are watched. A look costs a process of the vendor's, which takes a
@@ -90,7 +89,7 @@ func (n *daemon) setBusy(busy map[int]bool) {
 	}
 	n.Log.Info("GPUs are used by others, or are again not", "gpus", changed)
 	n.now.Store(&g)
-	n.link.tell(&wire.Offer{Offer: n.offer()})
+	n.tellOffer()
 	n.refuse()
 	n.pump()
 	n.watchCards()

@@ -195,6 +195,7 @@ type daemon struct {
 	arrivals     int
 	leaving      leaving
 	watching     bool   // somebody looks at the disk
+	spaceTold    int64  // bytes of it that are free or can be had, as the head heard last
 	meter        meter  // of memory
 	cardsWatched bool   // somebody looks at the GPUs
 	settling     bool   // somebody sees to results that wait

@@ -10,7 +10,6 @@ import (
 	"distribute/lib/node"
 	"distribute/lib/presence"
 	"distribute/lib/proc"
-	"distribute/lib/wire"
 )
 
 // A Given is what of a node's settings may change while it runs.
@@ -63,7 +62,7 @@ func (n *daemon) change(g Given) {
 		n.stock.cpus.retake(s.on)
 	}
 	n.rebound()
-	n.link.tell(&wire.Offer{Offer: n.offer()})
+	n.tellOffer()
 	n.refuse()
 	n.pump()
 	n.roomChanged()

@@ -228,7 +228,7 @@ func (n *daemon) greet(ctx context.Context, streams *dial.Streams, h wire.Hello)
 func (l *link) attach(ctx context.Context, s *session) error {
 	ok := l.n.allLeft(ctx, func() {
 		l.n.letGo = recent{}
-		s.out.put(&wire.Offer{Offer: l.n.offer()}, &wire.List{})
+		s.out.put(l.n.telling(l.n.offer()), &wire.List{})
 		items := l.n.list()
 		s.out.put(items...)
 		s.out.put(&wire.ListEnd{Items: len(items)})

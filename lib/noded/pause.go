@@ -339,7 +339,7 @@ func (n *daemon) setPause(st standing) {
 	default:
 		n.Log.Info("paused", "by", st.by, "why", st.why, "all", st.frozen, "out", st.out, "cpus_given_back", st.give.CPUs, "for", n.leftOf(st.until))
 	}
-	n.link.tell(&wire.Offer{Offer: n.offer()})
+	n.tellOffer()
 	for _, a := range n.attempts {
 		switch {
 		case a.result != nil || a.stopped || a.held:

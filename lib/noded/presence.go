@@ -15,7 +15,6 @@ import (
 	"distribute/lib/pause"
 	"distribute/lib/presence"
 	"distribute/lib/proc"
-	"distribute/lib/wire"
 )
 
 // How often it is looked whether somebody is there, by what there is to lose, and
@@ -82,7 +81,7 @@ func (n *daemon) watchOver(c presence.Config) {
 		w.mu.Lock()
 		w.set(c)
 		w.mu.Unlock()
-		n.do(func() { n.link.tell(&wire.Offer{Offer: n.offer()}) }) // with the next of the hours
+		n.do(n.tellOffer) // with the next of the hours
 		w.looked.Store(0)
 		tell(w.begun) // and look at once
 	}

@@ -20,19 +20,31 @@ const (
 func (n *daemon) tellSpace(ctx context.Context) {
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()
-	var told node.Offer
-	n.do(func() { told = n.offer() })
 	for {
 		select {
 		case <-tick.C:
+			n.do(n.tellSpaceChanged)
 		case <-ctx.Done():
 			return
 		}
-		n.do(func() {
-			if now := n.offer(); now.Space() > told.Space()+told.Space()/spaceMark || now.Space() < told.Space()-told.Space()/spaceMark {
-				told = now
-				n.link.tell(&wire.Offer{Offer: now})
-			}
-		})
 	}
+}
+
+// tellSpaceChanged tells the head what the node offers if much more or less is free of
+// the disk than it was told last. It is called by the state.
+func (n *daemon) tellSpaceChanged() {
+	o := n.offer()
+	if now, mark := o.Space(), n.spaceTold/spaceMark; now > n.spaceTold+mark || now < n.spaceTold-mark {
+		n.link.tell(n.telling(o))
+	}
+}
+
+// tellOffer tells the head what the node offers now. It is called by the state.
+func (n *daemon) tellOffer() { n.link.tell(n.telling(n.offer())) }
+
+// telling is the message with which the head is told of an offer. What is free is
+// compared with that from then on.
+func (n *daemon) telling(o node.Offer) *wire.Offer {
+	n.spaceTold = o.Space()
+	return &wire.Offer{Offer: o}
 }
