@@ -54,6 +54,9 @@ const (
 	maxCauseNodes = 16
 )
 
+// theRest is the reason of these.
+const theRest = "one of more causes than are told apart"
+
 // A likeness is what jobs of one cause have in common.
 type likeness struct {
 	state                job.State
@@ -85,7 +88,7 @@ func (c *Cause) like() likeness {
 	if c.Exit != nil {
 		like.exited, like.exit = true, *c.Exit
 	}
-	if c.State == job.Failed {
+	if c.State == job.Failed && c.Reason != theRest {
 		like.reason, like.said = cause.Like(c.Reason, c.ID.Name()), cause.Like(c.Said, c.ID.Name())
 	}
 	return like
@@ -104,7 +107,8 @@ func (c *Causes) Add(r *job.Row, until time.Time) {
 	like := one.like()
 	f := c.by[like]
 	if f == nil && len(c.by) >= maxCauses {
-		like.reason, like.said = "", ""
+		one.Reason, one.Said = theRest, ""
+		like = one.like()
 		f = c.by[like]
 	}
 	if f == nil {

@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,19 @@ func TestVeryManyCauses(t *testing.T) {
 	}
 	if jobs != len(rows) || len(got) != maxCauses+1 || got[0].Jobs != 100 || len(got[0].Nodes) != maxCauseNodes {
 		t.Errorf("%d causes of %d jobs, the first of %d on %v", len(got), jobs, got[0].Jobs, got[0].Nodes)
+	}
+	rest := got[0]
+	sample := causes(t, rows[maxCauses:maxCauses+1], "m/c").Rows() // what it said is a cause in another lot
+	if rest.ID != sample[0].ID || rest.Reason != theRest || rest.Said != "" {
+		t.Errorf("the rest is %+v", rest)
+	}
+	if joined := JoinCauses(slices.Concat([]Cause{rest}, sample)); len(joined) != 2 || joined[0].Jobs != 100 || joined[1].Jobs != 1 {
+		t.Errorf("joined with its sample's cause it is %+v", joined)
+	}
+	named := rest // a sample whose name is a word of the reason
+	named.ID = "m/c/causes"
+	if joined := JoinCauses([]Cause{rest, named}); len(joined) != 1 || joined[0].Jobs != 200 {
+		t.Errorf("the rests of two lots are %+v", joined)
 	}
 }
 
