@@ -63,17 +63,27 @@ var ErrFull = fmt.Errorf("the stream has %d parts, which is the limit", MaxParts
 // Begin begins a part, or returns [ErrFull], or why the stream has ended. The
 // peer hears of it with the first byte.
 func (s *Shared) Begin() (net.Conn, error) {
+	c, _, err := s.begin()
+	return c, err
+}
+
+// begin is Begin. Of a full stream with a part that is closed here, which the peer
+// answers at once, it gives a channel that is closed when it is worth to try again.
+func (s *Shared) begin() (c net.Conn, again <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.err != nil:
-		return nil, s.err
+		return nil, nil, s.err
 	case !s.begins:
-		return nil, errors.New("the other side begins the parts of this stream")
-	case len(s.parts) == MaxParts:
-		return nil, ErrFull
+		return nil, nil, errors.New("the other side begins the parts of this stream")
+	case len(s.parts) < MaxParts:
+		return s.add(0), nil, nil
 	}
-	return s.add(0), nil
+	if i := slices.IndexFunc(s.parts, func(p *part) bool { return p.closed }); i >= 0 {
+		again = s.parts[i].waits()
+	}
+	return nil, again, ErrFull
 }
 
 // add makes a part known, and needs the mutex. Number 0 is for one that the
@@ -290,5 +300,11 @@ func (s *Shared) owed() []wire.Message {
 
 // forget forgets the parts that both sides have ended. It needs the mutex.
 func (s *Shared) forget() {
-	s.parts = slices.DeleteFunc(s.parts, func(p *part) bool { return p.saidEnd && p.heardEnd })
+	s.parts = slices.DeleteFunc(s.parts, func(p *part) bool {
+		over := p.saidEnd && p.heardEnd
+		if over {
+			p.wake()
+		}
+		return over
+	})
 }

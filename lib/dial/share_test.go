@@ -2,6 +2,7 @@ package dial
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -233,6 +234,43 @@ func TestPartInThePlaceOfAnother(t *testing.T) {
 		got := make([]byte, 4)
 		if _, err := io.ReadFull(theirs, got); err != nil || string(got) != "next" {
 			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
+// What is dialled while a part ends has its place; who dials waits no longer than
+// he likes.
+func TestDialInThePlaceOfAnother(t *testing.T) {
+	sharing(t, func(t *testing.T, near, far *Shared) {
+		streams := &Streams{addr: "ssh://desk", shared: near}
+		var first net.Conn
+		for range MaxParts {
+			first, _ = both(t, near, far)
+		}
+		if _, err := streams.Dial(t.Context()); !errors.Is(err, ErrFull) {
+			t.Fatal(err)
+		}
+		far.turn <- struct{}{} // its answers wait
+		first.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		dialled := make(chan error)
+		go func() {
+			_, err := streams.Dial(ctx)
+			dialled <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-dialled; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := streams.Dial(t.Context())
+			dialled <- err
+		}()
+		synctest.Wait()
+		<-far.turn
+		if err := <-dialled; err != nil {
+			t.Fatal(err)
 		}
 	})
 }

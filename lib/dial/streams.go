@@ -29,7 +29,8 @@ type Streams struct {
 // Streams are streams to addr, of which none is made yet.
 func (t Terms) Streams(addr string) *Streams { return &Streams{terms: t, addr: addr} }
 
-// Dial makes the next stream.
+// Dial makes the next stream. Where one is just ending it waits for its place, so
+// that many which end while others begin take no more of what sshd has a limit for.
 func (s *Streams) Dial(ctx context.Context) (net.Conn, error) {
 	if !strings.HasPrefix(s.addr, "ssh://") {
 		return s.terms.Dial(ctx, s.addr)
@@ -43,8 +44,17 @@ func (s *Streams) Dial(ctx context.Context) (net.Conn, error) {
 		}
 		s.shared = shared
 	}
-	c, err := s.shared.Begin()
-	return c, wrap(s.addr, err)
+	for {
+		c, again, err := s.shared.begin()
+		if again == nil {
+			return c, wrap(s.addr, err)
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // Close ends what the streams share. It may be called twice.
