@@ -34,8 +34,10 @@ func theirs(t *testing.T, id *Identity) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(up, info.Mode().Perm()|0o011); err != nil {
-			t.Fatal(err)
+		if open := info.Mode() | 0o011; open != info.Mode() { // what all share keeps its sticky bit
+			if err := os.Chmod(up, open); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	work := filepath.Join(dir, "work")
