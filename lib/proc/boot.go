@@ -122,7 +122,9 @@ func parseStat(pid int, b []byte) (process, error) {
 		case 19:
 			p.start = number(f)
 		}
-		n++
+		if n++; n == 20 {
+			break // there are as many again
+		}
 	}
 	if n < 20 || p.state == 0 {
 		return process{}, fmt.Errorf("/proc/%d/stat: not understood", pid)

@@ -11,6 +11,8 @@ const (
 	stopsWithin = 50 * time.Millisecond // a process that was told to, if it gets a processor now and then
 	leavesFor   = 2 * time.Millisecond  // what is left to the kernel of a process that it says has stopped
 	followUpTo  = 500
+	lookCosts   = 12 * time.Microsecond // for each process
+	givesWay    = 20 * time.Millisecond // at most
 	fewRanges   = 100
 )
 
@@ -30,7 +32,7 @@ func (h *halt) follow(s sighting) bool {
 		}
 		now := lastGiven()
 		if now == last {
-			time.Sleep(leavesFor)
+			nap(leavesFor)
 			return now != ""
 		}
 		ids, few := last.since(now)
@@ -43,22 +45,44 @@ func (h *halt) follow(s sighting) bool {
 	return false
 }
 
-// mostStopped waits until those of them have stopped that are looked at, one of
-// sampled: when all were told at once most have then. It does not wait long.
-func (h *halt) mostStopped() {
-	const sampled, often = 16, 200 * time.Microsecond
-	for i := len(h.going) - 1; i >= 0; i -= sampled {
-		who := h.going[i]
-		for begin := time.Now(); ; time.Sleep(often) {
-			if p, err := stat(who.pid); err != nil || p.name() != who || p.all(stopped) {
+// mostStopped waits until those of the first group have stopped that are looked at:
+// when all were told at once most have then. It does not wait long. It says how many
+// it knows of, 0 if one of them is not of the group or has not stopped.
+func (h *halt) mostStopped() (known int) {
+	const often = 200 * time.Microsecond
+	some, known := h.sample()
+	begin := time.Now()
+	for _, pid := range some {
+		for {
+			p, err := stat(pid)
+			if err != nil || p.gone() || p.all(stopped) {
+				break
+			}
+			if p.group != h.first {
+				known = 0
 				break
 			}
 			if time.Since(begin) > stopsWithin {
-				return
+				return 0
 			}
+			nap(often)
 		}
 	}
-	time.Sleep(leavesFor)
+	return known
+}
+
+// sample is the first process and some of those that the kernel lists below it, and
+// how many it has listed.
+func (h *halt) sample() (some []int, known int) {
+	ids := []int{h.first}
+	for i := 0; i < len(ids) && len(ids) < smallTree; i++ {
+		ids = append(ids, childrenOf(ids[i])...)
+	}
+	known = len(ids)
+	for i := 0; i < known; i += 1 + known/smallTree {
+		some = append(some, ids[i])
+	}
+	return some, known
 }
 
 // awaitStopped waits for those that were told to stop, and says whether all have.
@@ -75,7 +99,7 @@ func (h *halt) awaitStopped() bool {
 		case waited > stopsWithin:
 			return false
 		default:
-			time.Sleep(wait)
+			nap(wait)
 			waited += wait
 			wait = min(2*wait, time.Millisecond)
 			continue

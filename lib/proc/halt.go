@@ -13,13 +13,14 @@ import (
 )
 
 // A halt is the stop of a tree by SIGSTOP, for where no group holds it. It is the
-// best that can be had without one: the kernel stops one process after the other,
-// while those that are not stopped yet go on and start others, so the tree is
-// gone through until nothing new is found and nothing runs. What was stopped
-// before, by itself or by another of its tree, is noted and stays so at the end.
-// What is in the kernel, as one that has called vfork(2) and waits for its child,
-// or does not get a processor, stops when it comes back to its program: it is held
-// if it does not run meanwhile.
+// best that can be had without one. Most of a tree is in the process group of its
+// first process, which the kernel tells to stop at one instant. Of the others it
+// stops one after the other, while those that are not stopped yet go on and start
+// others, so the tree is gone through until nothing new is found and nothing runs.
+// What was stopped before, by itself or by another of its tree, is noted and stays
+// so at the end. What is in the kernel, as one that has called vfork(2) and waits for
+// its child, or does not get a processor, stops when it comes back to its program: it
+// is held if it does not run meanwhile.
 type halt struct {
 	top   int               // whose descendants are the tree
 	other func(int) bool    // says which of them are held by other means; nil: none
@@ -37,18 +38,20 @@ type halt struct {
 	zombies map[name]struct{} // what of the tree has ended and was not waited for
 	dead    int               // how many of these there were so far
 
-	told  func()        // called when all has been seen stopped once, or will not stop soon; nil: nobody
+	told  func()        // called when it is worth while to look at the tree; nil: nobody
 	slow  bool          // it is time to see to those
 	few   int           // passes that are enough if ever something ends unseen
 	ended func() uint64 // how many orphans of the tree have ended so far; nil: not known
 
-	// Most of a tree is in the process group of its first process, which lead signals
-	// at once if that has not ended; 0: it may not be used.
-	first int
-	lead  func(unix.Signal)
-	early bool // the first look, after which lead is used
-	led   bool // it has been used
-	alone bool // something was stopped before: those that are not are to be let go one by one
+	// The process group of the first process, which lead signals at once, and says so,
+	// if that has not ended; 0: there is none.
+	first  int
+	lead   func(unix.Signal) bool
+	led    bool   // it has been told to stop
+	early  bool   // the first look after that, for which it had a moment
+	doubt  []name // of it, what was found stopped without having been told by itself
+	strays bool   // what is held may be of others too, or wait for who traces it
+	alone  bool   // something was stopped before: those that are not are to be let go one by one
 }
 
 // name is what tells a process from all others of this boot.
@@ -67,7 +70,6 @@ func newHalt(top int) *halt {
 type sighting struct {
 	running int  // processes of it that were not stopped
 	fresh   int  // of these, those that were sent SIGSTOP for the first time
-	led     bool // some are to be signalled through lead
 	unclear bool // a process ended, or lost its parent, before its place in the tree was seen
 	whole   bool // nothing was started on the machine meanwhile: all were seen
 
@@ -90,19 +92,37 @@ const (
 // been of the tree, or a few passes in which something did. It returns too when over
 // is closed or patientFor has passed, with how many processes of the tree run on.
 func (h *halt) hold(over <-chan struct{}) (running int, err error) {
+	h.early = h.strike()
+	running, err = h.chaseAll(over)
+	h.strays = h.strays || running > 0 || err != nil
+	h.settle()
+	return running, err
+}
+
+// strike tells the first group to stop before anything has been looked at, and waits
+// a moment, if nothing is held yet. What the kernel is starting in the group is told
+// too, or not started. Where that seems to have been all, it leaves the processors for
+// as long to somebody who looks at the tree now as that takes.
+func (h *halt) strike() bool {
+	if h.first == 0 || h.other != nil || h.led || len(h.ours) > 0 || !h.lead(unix.SIGSTOP) {
+		return false
+	}
+	h.led = true
+	known := h.mostStopped()
+	h.tell()
+	nap(min(time.Duration(known)*lookCosts, givesWay))
+	return true
+}
+
+// chaseAll is hold for what strike has not stopped, and sees that all is.
+func (h *halt) chaseAll(over <-chan struct{}) (running int, err error) {
 	begin, clean, quiet := time.Now(), 0, 0
 	clear(h.hot)
 	defer h.hurry.lower()
 	defer h.tell()
 	for round, wait := 0, 50*time.Microsecond; ; round++ {
-		h.slow, h.early = round >= 2, round == 0 && len(h.ours) == 0 && h.first != 0
+		h.slow, h.early = round >= 2, h.early && round == 0
 		s, err := h.pass()
-		if s.led {
-			h.lead(unix.SIGSTOP)
-			h.led = true
-			h.mostStopped()
-			h.tell()
-		}
 		if err != nil {
 			return max(1, s.running), err
 		}
@@ -135,7 +155,7 @@ func (h *halt) hold(over <-chan struct{}) (running int, err error) {
 			s.running, clean, quiet = max(1, s.running), 0, 0
 		}
 		if round >= 3 && s.running > 0 && s.fresh == 0 {
-			time.Sleep(wait)
+			nap(wait)
 			wait = min(2*wait, 20*time.Millisecond)
 		}
 	}
@@ -158,7 +178,8 @@ func (h *halt) pass() (s sighting, err error) {
 	if err != nil {
 		return s, err
 	}
-	h.known, h.below, h.seen, h.going = map[int]name{}, map[int]bool{h.top: true}, map[int]bool{}, nil
+	h.known, h.below, h.seen, h.going = make(map[int]name, len(ids)), make(map[int]bool, len(ids)), make(map[int]bool, len(ids)), nil
+	h.below[h.top] = true
 	if h.place(ids, &s) && (h.ended == nil || h.orphans() != ended || h.dead > dead) {
 		s.unclear = true
 	}
@@ -215,18 +236,35 @@ func (h *halt) join(p process, s *sighting) {
 }
 
 // found takes a process that is stopped for one that was so before, unless it has
-// been signalled, if only as one of the first group that no look had seen yet.
+// been signalled. Of the first group settle finds out which it is.
 func (h *halt) found(p process) {
 	_, sent := h.ours[p.name()]
 	_, before := h.self[p.name()]
+	h.strays = h.strays || p.state == 't'
 	switch {
 	case sent || before:
 	case h.led && p.group == h.first:
 		h.ours[p.name()] = struct{}{}
+		if p.state != 't' {
+			h.doubt = append(h.doubt, p.name())
+		}
 	default:
 		h.self[p.name()] = struct{}{}
 		h.alone = true
 	}
+}
+
+// settle finds out what of the first group was stopped before it was told to: for
+// such a process the signal waits still.
+func (h *halt) settle() {
+	for _, who := range h.doubt {
+		if pending(who.pid, unix.SIGSTOP) {
+			delete(h.ours, who)
+			h.self[who] = struct{}{}
+			h.alone = true
+		}
+	}
+	h.doubt = nil
 }
 
 func (h *halt) orphans() uint64 {
@@ -261,9 +299,9 @@ func (h *halt) meet(p process, s *sighting) {
 	h.going = append(h.going, p.name())
 	if h.early && p.group == h.first {
 		s.running++
-		s.led = true
 		return
 	}
+	h.strays = h.strays || p.group != h.first
 	if err := signalSame(p.pid, p.start, unix.SIGSTOP); errors.Is(err, errNotSame) || errors.Is(err, unix.ESRCH) {
 		return
 	}
@@ -421,9 +459,11 @@ func (h *halt) stands() bool {
 
 // release lets what was stopped go on, children before their parents: a shell that
 // minds its children finds none of them stopped. A traced process that was about to
-// stop for its tracer does so when that goes on, so it is looked for again.
+// stop for its tracer does so when that goes on, so it is looked for again. Nothing
+// is looked at if all was stopped at one instant.
 func (h *halt) release() {
-	for wait := time.Millisecond; len(h.ours) > 0; wait *= 2 {
+	whole := h.led && !h.strays && !h.alone && h.lead(unix.SIGCONT)
+	for wait := time.Millisecond; (h.led || len(h.ours) > 0) && !whole; wait *= 2 {
 		ps := descendants(h.top)
 		depth := depths(h.top, ps)
 		slices.SortFunc(ps, func(a, b process) int { return depth[b.pid] - depth[a.pid] })
@@ -445,7 +485,7 @@ func (h *halt) release() {
 		}
 		time.Sleep(wait)
 	}
-	h.alone, h.led = false, false
+	h.alone, h.led, h.strays = false, false, false
 	clear(h.ours)
 	clear(h.self)
 	clear(h.spent)

@@ -49,18 +49,17 @@ func (s *supervisor) mind(o *Order, g *group, out *lookout) *keeper {
 	return k
 }
 
-// lead is the process group of the first process, and what signals it, as long as
-// the first process has not been waited for: nobody else has its number then.
-func (s *supervisor) lead() (group int, signal func(unix.Signal)) {
+// lead is the process group of the first process, and what signals it, and says that
+// it has, as long as the first process has not been waited for: nobody else has its
+// number then.
+func (s *supervisor) lead() (group int, signal func(unix.Signal) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pid := s.pid
-	return pid, func(sig unix.Signal) {
+	return pid, func(sig unix.Signal) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if pid != 0 && s.pid == pid {
-			unix.Kill(-pid, sig)
-		}
+		return pid != 0 && s.pid == pid && unix.Kill(-pid, sig) == nil
 	}
 }
 

@@ -111,6 +111,16 @@ func (d *desk) goesOn(since map[name]int64) {
 	goesOn(d.T, d.slot.Pid(), since)
 }
 
+// stopped is what of the job a signal has stopped.
+func (d *desk) stopped() (all []name) {
+	for _, p := range descendants(d.slot.Pid()) {
+		if stopped(p.state) {
+			all = append(all, p.name())
+		}
+	}
+	return all
+}
+
 // becomesStill waits until every process of the job stands still again, told by
 // the kernel.
 func (d *desk) becomesStill(cgroup string) {
@@ -385,6 +395,55 @@ echo up > said; while :; do (true); done`, nil)
 	if now, err := stat(before.pid); err != nil || !stopped(now.state) || now.start != before.start {
 		t.Errorf("it goes on: %+v, %v", now, err)
 	}
+	d.slot.Stop(d.order.Token)
+	ended(t, d.slot)
+}
+
+// TestP76StoppedAmongOthers pauses a tree of which some were stopped before, in the
+// first group and out of it: after each pause these stand still, and all others go
+// on. One that is let go afterwards is like the others.
+func TestP76StoppedAmongOthers(t *testing.T) {
+	d := newDesk(t, "", `sh -c 'kill -STOP $$; while :; do :; done' & one=$!
+setsid sh -c 'echo $$ > two; kill -STOP $$; while :; do :; done' &
+until [ -s two ]; do :; done
+for p in $one $(cat two); do until grep -q '^State:.T' /proc/$p/status; do :; done; done
+(while :; do :; done) & setsid sh -c 'while :; do :; done' &
+echo up > said; while :; do :; done`, nil)
+	before := d.stopped()
+	if len(before) != 2 {
+		t.Fatalf("%v are stopped", before)
+	}
+	pauseAndGoOn := func(left []name) {
+		t.Helper()
+		p := d.put(pause.Pause{})
+		d.frozen()
+		since := d.still()
+		d.remove(p)
+		d.thawed()
+		for {
+			now := worked(t, d.slot.Pid())
+			maps.DeleteFunc(now, func(who name, ran int64) bool { return ran != since[who] })
+			if len(now) == len(left) {
+				break
+			}
+			unix.Poll(nil, 1)
+		}
+		if now := d.stopped(); !slices.Equal(now, left) {
+			t.Errorf("after the pause %v are stopped, want %v", now, left)
+		}
+	}
+	for range 3 {
+		pauseAndGoOn(before)
+	}
+	for _, who := range before {
+		if err := signalSame(who.pid, who.start, unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		pauseAndGoOn(nil)
+	}
+	d.slot.Stop(d.order.Token)
 	d.slot.Stop(d.order.Token)
 	ended(t, d.slot)
 }

@@ -61,7 +61,7 @@ func seeTrees(of string, named []string, late bool) (trees []Tree, last given, e
 	see := func(pids []int) {
 		for _, p := range statAll(pids) {
 			ps = append(ps, p.process)
-			if p.comm != Argv0 && p.comm != ArgvStarting && p.comm != ArgvHeld {
+			if !supervises(p.comm) {
 				continue
 			}
 			t := Tree{PID: p.pid, Start: p.start, Turning: p.comm == ArgvStarting, Of: startedFor(p.pid), UID: userOf(p.pid)}
@@ -256,10 +256,10 @@ const lateAfter = 50 * time.Millisecond
 // AwaitStill returns when nothing runs below the supervisors that were started for
 // of, as in [Trees], or ctx ends, with the trees as they were seen last: those
 // of which something runs have it in Running. Standing still is seen: each process
-// is frozen with its group or stopped, in a look at all while nothing was started,
-// or in two looks between which no CPU time was used. What waits for a processor to
-// stop on, as the jobs of a desk that is busy may do for long, is known by not having
-// run for a while.
+// is frozen with its group or stopped, in a look at all while nothing was started
+// that may be of a tree, or in two looks between which no CPU time was used. What
+// waits for a processor to stop on, as the jobs of a desk that is busy may do for
+// long, is known by not having run for a while.
 func AwaitStill(ctx context.Context, of string, groups ...string) (trees []Tree, still bool, err error) {
 	begin := time.Now()
 	since := begin // nothing has changed
@@ -272,7 +272,7 @@ func AwaitStill(ctx context.Context, of string, groups ...string) (trees []Tree,
 		for i := range trees {
 			trees[i].stopping()
 		}
-		whole := last.stands()
+		whole := last.spares()
 		same := slices.EqualFunc(before, trees, sameTree)
 		if !same {
 			since = time.Now()
@@ -292,6 +292,40 @@ func AwaitStill(ctx context.Context, of string, groups ...string) (trees []Tree,
 	}
 }
 
+// spares says whether nothing below a supervisor has been started since: all that was
+// given a number on the machine has been looked at. It says no if it cannot know.
+func (g given) spares() bool {
+	for range fewRanges {
+		now := lastGiven()
+		if now == g {
+			return now != ""
+		}
+		ids, few := g.since(now)
+		if !few || slices.ContainsFunc(ids, mayBeSupervised) {
+			return false
+		}
+		g = now
+	}
+	return false
+}
+
+// mayBeSupervised says whether a process that lives is below a supervisor, or loses a
+// parent while that is looked for.
+func mayBeSupervised(pid int) bool {
+	p, err := stat(pid)
+	if err != nil {
+		return false // it has ended: what it has started has a number of its own
+	}
+	for p.parent > 1 {
+		up, comm, err := statNamed(p.parent)
+		if err != nil || supervises(comm) {
+			return true
+		}
+		p = up
+	}
+	return false
+}
+
 // AwaitHeld returns when each of these supervisors says that it holds its tree, or
 // does not live, and when ctx ends. It costs next to nothing, which a look at all
 // processes does not: that comes too early while the kernel is still busy with
@@ -303,11 +337,10 @@ func AwaitHeld(ctx context.Context, supervisors []int) {
 			if name := strings.TrimSuffix(string(b), "\n"); err != nil || name != Argv0 && name != ArgvStarting {
 				break
 			}
-			select {
-			case <-ctx.Done():
+			if ctx.Err() != nil {
 				return
-			case <-time.After(heldEvery):
 			}
+			nap(heldEvery)
 		}
 	}
 }
@@ -321,7 +354,7 @@ func (t *Tree) stopping() {
 			return err == nil && p.all(stopped)
 		})
 		if len(t.Running) > 0 {
-			time.Sleep(heldEvery)
+			nap(heldEvery)
 		}
 	}
 	t.InKernel = t.InKernel && len(t.Running) > 0

@@ -66,6 +66,34 @@ func TestP72I10AwaitStill(t *testing.T) {
 	})
 }
 
+// What is started below a supervisor while somebody looks is not overlooked, and
+// nothing else is taken for it.
+func TestGivenSpares(t *testing.T) {
+	if given("").spares() || given("x").spares() {
+		t.Error("it is not known what was given a number, and all was looked at")
+	}
+	s := newSlot(t)
+	before := lastGiven()
+	o := run(t, s, "", "(echo up > said; sleep 1000) & wait", nil)
+	if before.spares() {
+		t.Error("a job was started meanwhile, and is overlooked")
+	}
+	below := descendants(s.Pid())
+	if len(below) < 2 {
+		t.Fatalf("the job is %+v", below)
+	}
+	for _, p := range below {
+		if !mayBeSupervised(p.pid) {
+			t.Errorf("%+v is below no supervisor", p)
+		}
+	}
+	if mayBeSupervised(s.Pid()) || mayBeSupervised(os.Getpid()) || mayBeSupervised(1<<22+1) {
+		t.Error("what is not below a supervisor is")
+	}
+	s.Stop(o.Token)
+	ended(t, s)
+}
+
 // Many processes are looked at by several processors; each that is there is found, in
 // its place.
 func TestStatAll(t *testing.T) {

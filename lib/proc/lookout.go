@@ -101,10 +101,15 @@ var errPaused = errors.New("paused")
 const ArgvStarting = Argv0 + "+"
 
 // ArgvHeld is the name of a supervisor while it holds its tree for a pause, from
-// when it has seen each process of it stopped, or some of them not for a while. To
-// look at the tree is worth while then, and not before: who looks takes the
-// processor on which jobs are to stop.
+// when most of it has stopped, or will not for a while. To look at the tree is worth
+// while then, and not before: who looks takes the processor on which jobs are to
+// stop.
 const ArgvHeld = Argv0 + "="
+
+// supervises says whether a process of this name is a supervisor, or calls itself one.
+func supervises(comm string) bool {
+	return comm == Argv0 || comm == ArgvStarting || comm == ArgvHeld
+}
 
 // call sets what this process is called.
 func call(name string) { os.WriteFile("/proc/self/comm", []byte(name), 0) }

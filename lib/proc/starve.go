@@ -115,15 +115,16 @@ func ranFor(dir string) (ns uint64, ok bool) {
 // bound says whether a process is bound to stop before it comes back to its
 // program: SIGSTOP waits for it. Of several threads one may be given the signal
 // while the others run, so that says nothing of them.
-func (p process) bound() bool {
-	if p.threads > 1 {
-		return false
-	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/status")
+func (p process) bound() bool { return p.threads <= 1 && pending(p.pid, unix.SIGSTOP) }
+
+// pending says whether a signal was sent to a process that it, or its first thread,
+// has not come to yet. One that is stopped comes to none but SIGKILL and SIGCONT.
+func pending(pid int, sig unix.Signal) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return false
 	}
-	return (signals(b, "SigPnd:")|signals(b, "ShdPnd:"))&(1<<(unix.SIGSTOP-1)) != 0
+	return (signals(b, "SigPnd:")|signals(b, "ShdPnd:"))&(1<<(sig-1)) != 0
 }
 
 // signals is a set of signals in /proc/PID/status.
