@@ -17,9 +17,10 @@ const pastEvery = time.Minute
 
 // A keptPast is what dsched knows of the file in which the machine's past is kept.
 type keptPast struct {
-	rests uint64     // of the machine, as it was kept last
-	last  sched.Past // that was kept
-	stale bool       // it is to be kept anew
+	rests  uint64        // of the machine, as it was kept last
+	last   sched.Past    // that was kept
+	looked time.Duration // when it was seen last to be the same still
+	stale  bool          // it is to be kept anew
 }
 
 // pastDue says that the machine's past is to be kept with the next tick: a node has
@@ -36,9 +37,10 @@ func (h *head) restsUnkept() bool {
 // agePast looks at times whether there is something new to be kept. While nothing
 // happens nothing is written.
 func (h *head) agePast() {
-	if h.now-h.kept.last.At < pastEvery {
+	if h.now-max(h.kept.last.At, h.kept.looked) < pastEvery {
 		return
 	}
+	h.kept.looked = h.now
 	now := h.machine.Past()
 	h.kept.stale = now.Works || h.kept.last.Works || !slices.EqualFunc(now.Nodes, h.kept.last.Nodes, sched.Standing.Is)
 }
@@ -46,7 +48,7 @@ func (h *head) agePast() {
 // past is the machine's past as it is kept, by the time of day.
 func (h *head) past() *spool.Past {
 	h.kept = keptPast{rests: h.machine.Rests(), last: h.machine.Past()}
-	p := &spool.Past{Time: time.Now()}
+	p := &spool.Past{Time: time.Now(), Usual: spool.Trend(h.kept.last.Usual)}
 	for _, u := range h.kept.last.Owners {
 		p.Users = append(p.Users, spool.UserPast{UID: u.Owner, Used: u.CPU})
 	}
@@ -64,6 +66,11 @@ func (h *head) past() *spool.Past {
 		}
 		if s.Leaves {
 			n.Left, n.Leaving = h.pastTime(s.Left), s.Leaving.Seconds()
+		}
+		if s.Lags != (sched.Lags{}) {
+			for _, t := range s.Lags {
+				n.Lags = append(n.Lags, spool.Trend(t))
+			}
 		}
 		p.Nodes = append(p.Nodes, n)
 	}
@@ -119,7 +126,7 @@ func (h *head) remember() {
 		return
 	}
 	moment := func(t time.Time) time.Duration { return h.clock() + time.Until(t) }
-	past := sched.Past{At: moment(p.Time)}
+	past := sched.Past{At: moment(p.Time), Usual: sched.Trend(p.Usual)}
 	for _, u := range p.Users {
 		past.Owners = append(past.Owners, sched.Used{Owner: u.UID, CPU: u.Used})
 	}
@@ -130,6 +137,9 @@ func (h *head) remember() {
 			Leaves: !n.Left.IsZero(), Left: moment(n.Left), Leaving: seconds(n.Leaving)}
 		if !n.Until.IsZero() {
 			s.Rest = moment(n.Until)
+		}
+		for i := range min(len(s.Lags), len(n.Lags)) {
+			s.Lags[i] = sched.Trend(n.Lags[i])
 		}
 		past.Nodes = append(past.Nodes, s)
 	}

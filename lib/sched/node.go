@@ -108,6 +108,7 @@ func (e NodeGone) apply(m *Machine) {
 	m.wipe(p, string(p.name)+" was given up")
 	if e.Removed {
 		m.acquit(p)
+		p.lags = [lagKinds]lag{}
 	}
 }
 
