@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing/synctest"
 	"time"
 
 	"distribute/lib/check"
+	"distribute/lib/node"
 	"distribute/spool"
 )
 
@@ -103,17 +105,18 @@ func (w *world) headEnded(own *owner, err error) {
 func (w *world) haltHead(power bool) {
 	s, to := &w.head, w.newRoot("head")
 	next := (*simDisk)(nil)
-	rests, before := w.resting()
+	synctest.Wait() // the head stands still: asked for something, it would go on while its disk is copied
+	var before map[node.Name]time.Time
+	if h := w.headNow(); h != nil && !w.headOver() {
+		before = rests(h)
+	}
 	if power {
 		next = s.disk.cut(to, w.r)
 	} else {
 		next = s.disk.kill(to)
 	}
-	if again, after := w.resting(); again == nil || after != before {
-		rests = nil
-	}
 	w.addDisk(next)
-	w.set(func() { s.disk, s.past.until = next, rests })
+	w.set(func() { s.disk, s.past.until = next, before })
 	if w.r.IntN(3) == 0 {
 		w.inspect("head", to, check.Torn, check.Left)
 	}

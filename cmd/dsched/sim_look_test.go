@@ -132,10 +132,15 @@ func (w *world) inspect(who, root string, legal ...check.Kind) {
 
 // ask lets the state's goroutine of the head answer.
 func (w *world) ask(f func(h *head)) bool {
-	w.mu.Lock()
-	h := w.head.h
-	w.mu.Unlock()
+	h := w.headNow()
 	return h != nil && h.do(func() { f(h) })
+}
+
+// headNow is the head that runs, nil if it is down or not yet up.
+func (w *world) headNow() *head {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.head.h
 }
 
 // nodesAreBack checks that each node has a session.

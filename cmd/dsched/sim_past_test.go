@@ -12,21 +12,19 @@ type simPast struct {
 	seen  int                     // rests that another head went on with
 }
 
-// resting is until when nodes rest, and how often that has changed, when all that was
-// decided is on the disk.
-func (w *world) resting() (until map[node.Name]time.Time, changes uint64) {
-	w.ask(func(h *head) {
-		if h.committing != nil || len(h.actions) > 0 || h.pastDue() {
-			return
+// rests is until when nodes rest, when all that was decided is on the disk, else nil. It
+// looks at the head from within, or while that stands still.
+func rests(h *head) map[node.Name]time.Time {
+	if h.committing != nil || len(h.actions) > 0 || h.pastDue() {
+		return nil
+	}
+	until := map[node.Name]time.Time{}
+	for _, s := range h.machine.Past().Nodes {
+		if s.Rest != 0 {
+			until[s.Node] = h.when(s.Rest)
 		}
-		until, changes = map[node.Name]time.Time{}, h.machine.Rests()
-		for _, s := range h.machine.Past().Nodes {
-			if s.Rest != 0 {
-				until[s.Node] = h.when(s.Rest)
-			}
-		}
-	})
-	return until, changes
+	}
+	return until
 }
 
 // remembers checks that a head that was started goes on with the rests that the one
@@ -63,7 +61,9 @@ func (w *world) breaks(n *simNode, until func(time.Duration, func())) {
 	until(2*time.Minute, func() { w.act("%s is mended", n.name); n.setBroken(false) })
 	for range 20 {
 		w.sleep(time.Second)
-		if rests, _ := w.resting(); len(rests) > 0 {
+		var now map[node.Name]time.Time
+		w.ask(func(h *head) { now = rests(h) })
+		if len(now) > 0 {
 			power, how := w.power()
 			w.act("head %s", how)
 			w.haltHead(power)
