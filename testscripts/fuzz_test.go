@@ -40,6 +40,8 @@ var parsers = map[string]string{
 	"operands and filters (query.Parse)":                      "lib/query FuzzQuery",
 	"options (cli.Cmd.Parse)":                                 "lib/cli FuzzParse",
 	"ids on standard input (cli.Cmd.EachID)":                  "lib/cli FuzzStdinIDs",
+	"parameters and their values (sweep.Parse)":               "lib/sweep FuzzSweep",
+	"files of cases (sweep.Parse)":                            "lib/sweep FuzzTable",
 	"sizes (unit.ParseBytes)":                                 "lib/unit FuzzParseBytes",
 	"lengths of time (unit.ParseDuration)":                    "lib/unit FuzzParseDuration",
 	"node.yaml (node.Parse)":                                  "lib/node FuzzNodeFile",

@@ -43,6 +43,7 @@ var rooms = map[string][]string{
 	"lib/pull":       {"lib/durable", "lib/job", "lib/pack"},
 	"lib/query":      {"lib/cause", "lib/estimate", "lib/job", "lib/match", "lib/node", "lib/unit"},
 	"lib/sched":      {"lib/capability", "lib/conf", "lib/job", "lib/node", "lib/unit"},
+	"lib/sweep":      {"lib/unit"},
 	"lib/unit":       {},
 	"lib/wire":       {"lib/job", "lib/line", "lib/node"},
 	"spool":          {"lib/capability", "lib/check", "lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},

@@ -21,6 +21,7 @@ _distribute_options() {
 	dsched) options='-S: -attach -insecure -l: -v' ;;
 	dset) options='-H: -T: -m: -n -p: -q -v' ;;
 	dsubmit) options='-H: -J: -Q -R: -b: -i: -n -q -s: -u -v -w' ;;
+	dsweep) options='-j -k: -n -s: -x:' ;;
 	dwait) options='-H: -T: -q -v' ;;
 	esac
 	printf '%s' "$options"
@@ -40,4 +41,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dset dsubmit dwait
+	dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dset dsubmit dsweep dwait
