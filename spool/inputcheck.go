@@ -16,13 +16,17 @@ func checkSpec(spec *job.Spec) error {
 	var errs []error
 	switch spec.Kind {
 	case job.Python, job.Command:
-		if spec.Image != nil {
+		if spec.Image != nil || len(spec.Mounts) > 0 || spec.Uncontained {
 			errs = append(errs, fmt.Errorf("a %s batch has no image", spec.Kind))
 		}
 	case job.Apptainer:
 		if spec.Image == nil {
 			errs = append(errs, errors.New("an apptainer batch needs an image"))
 		}
+		if len(spec.Build) > 0 {
+			errs = append(errs, errors.New("an apptainer batch has nothing to build"))
+		}
+		errs = append(errs, job.CheckMounts(spec.Mounts))
 	default:
 		errs = append(errs, fmt.Errorf("there are no batches of the kind %.40q", spec.Kind))
 	}

@@ -69,6 +69,7 @@ const (
 	limitFile    = "limit"
 	endingFile   = "ending"
 	savedDir     = "saved"
+	imageFile    = "image.sif"
 )
 
 // WorkDir is the directory that the job runs in.
@@ -76,6 +77,9 @@ func (a *Attempt) WorkDir() string { return filepath.Join(a.Dir, "work") }
 
 // Tmp is the job's TMPDIR.
 func (a *Attempt) Tmp() string { return filepath.Join(a.Dir, "tmp") }
+
+// Image is the image in which the job runs, if it needs one.
+func (a *Attempt) Image() string { return filepath.Join(a.Dir, imageFile) }
 
 // Output is the file with what the job printed.
 func (a *Attempt) Output() string { return filepath.Join(a.Dir, "output") }
@@ -386,7 +390,7 @@ func (a *Attempt) Manifest() (pack.Manifest, error) {
 // Sweep removes everything of an attempt that was not started but its note, so
 // that it can be prepared from the beginning.
 func (a *Attempt) Sweep() error {
-	for _, n := range []string{"work", "tmp", "extra", "output", beforeFile, savedDir} {
+	for _, n := range []string{"work", "tmp", "extra", "output", beforeFile, savedDir, imageFile} {
 		if err := removeAll(filepath.Join(a.Dir, n)); err != nil {
 			return err
 		}

@@ -33,6 +33,14 @@ type buildNote struct {
 	Spec   json.RawMessage `json:"spec"`
 }
 
+// Image is the image in which the batch's jobs run, nothing if they need none.
+func (b *Build) Image() []job.Input {
+	if b.Spec.Image == nil {
+		return nil
+	}
+	return []job.Input{*b.Spec.Image}
+}
+
 // Tree is the directory that the build runs in.
 func (b *Build) Tree() string { return filepath.Join(b.Dir, "tree") }
 
@@ -89,7 +97,7 @@ func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 	if err := json.Unmarshal(spec, &b.Spec); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
-	if err := checkInputs(b.Spec.Inputs); err != nil {
+	if err := errors.Join(checkInputs(b.Spec.Inputs), checkInputs(b.Image()), job.CheckMounts(b.Spec.Mounts)); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
 	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -228,7 +228,7 @@ func twoDigits(s string) bool { return len(s) == 2 && strings.Trim(s, "012345678
 // a build have.
 var (
 	inAttempt = []string{specFile, workFile, "lock", startedFile, "void", "status.json", limitFile, endingFile, "output", "work", "tmp",
-		beforeFile, manifestFile, resultFile, "extra", savedDir}
+		beforeFile, manifestFile, resultFile, "extra", savedDir, imageFile}
 	inBuild = []string{specFile, "lock", startedFile, "void", "status.json", "output", "tree", "tmp", "built"}
 )
 

@@ -163,6 +163,42 @@ func (d *Desk) share(root *os.Root, in job.Input, src *os.File) (*SharedFile, er
 	return &SharedFile{info.Size(), info.ModTime()}, nil
 }
 
+// PlaceImage puts the image of an attempt, which must be in the cache, beside the
+// directory that its job runs in, and returns how it is. It is shared with all who
+// use it; only where the file system takes no more names of it it is copied.
+func (d *Desk) PlaceImage(a *Attempt, in job.Input) (at SharedFile, err error) {
+	err = d.with(in.Sum, func(from string) error {
+		err := os.Link(from, a.Image())
+		if errors.Is(err, syscall.EMLINK) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) {
+			err = copyPlain(a.Image(), from)
+		}
+		return err
+	})
+	if err != nil {
+		return at, fmt.Errorf("image %q: %w", in.Path, err)
+	}
+	info, err := d.stat(in.Sum)
+	if err == nil {
+		at = SharedFile{info.Size(), info.ModTime()}
+	}
+	return at, err
+}
+
+// copyPlain makes dst, which all may read, of src.
+func copyPlain(dst, src string) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Chmod(0o444), out.Close())
+}
+
 // stat looks at an input in the cache.
 func (d *Desk) stat(sum string) (info fs.FileInfo, err error) {
 	err = d.with(sum, func(path string) error {

@@ -226,6 +226,9 @@ func (in *Inventory) capabilities(path string, f *node.File) {
 	}
 	for _, p := range programs {
 		where := lookPath(p, path)
+		if where == "" && p == "apptainer" && !slices.Contains(f.Hidden, "singularity") {
+			where = lookPath("singularity", path) // which does the same
+		}
 		if where == "" && p == "python3" && !slices.Contains(in.Offer.Capabilities, p) {
 			in.lacks(p, "python batches", "install it, or say in PATH where it is")
 		}

@@ -30,6 +30,7 @@ type File struct {
 
 	dir      string   // what relative paths are relative to
 	image    want     // of an apptainer batch
+	run      []string // of those of its jobs that say none
 	wants    []want   // of the batch
 	jobWants [][]want // of each job
 	words    []string // of a command that all jobs share, which may name files

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -26,14 +27,13 @@ var keysOf = map[string]kindKeys{
 	},
 	Apptainer: {
 		section: sectionKeys,
-		init: conf.Keys{Known: []string{"sif", "required_files", "required_mounts"}, Refused: map[string]string{
+		init: conf.Keys{Known: []string{"sif", "run", "contain", "required_files", "required_mounts"}, Refused: map[string]string{
 			"build_file": `"build_file" is for python batches: an apptainer batch runs what is in its "sif"`,
 			"build":      `"build" is for command batches: an apptainer batch runs what is in its "sif"`,
 			"image":      `write "sif" for "image", with the name of a .sif file`,
 		}},
-		job: conf.Keys{Known: []string{"name", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
-			"run":  `"run" is for command batches: an apptainer job runs its image`,
 		})},
 	},
 	Command: {
@@ -86,6 +86,10 @@ func (r *reader) initialize(m conf.Map) {
 		}
 	case Apptainer:
 		r.f.image, _ = r.file(m.Need("sif"), "")
+		r.f.run = r.words(m.Get("run"))
+		if n := m.Get("contain"); !n.Absent() {
+			r.f.Spec.Uncontained = !n.Bool()
+		}
 		r.mounts(m.Get("required_mounts"))
 	case Command:
 		if n := m.Get("build"); !n.Absent() {
@@ -106,20 +110,71 @@ func (r *reader) mounts(n conf.Node) {
 		switch {
 		case e.Absent():
 			e.Errorf("a mount is empty: remove it")
+			continue
 		case !e.IsText():
-		case !strings.HasPrefix(s, "/") || clean == "/":
-			e.Errorf("mount %s must be an absolute path of a directory in the container", conf.Quote(s))
-		case strings.ContainsAny(s, ":,") || CheckPath(clean[1:]) != nil:
-			e.Errorf(`mount %s must not contain ":", "," or control characters`, conf.Quote(s))
-		case clean == "/input" || clean == "/distribute_save":
-			e.Errorf("mount %s is there without being asked for: remove it", conf.Quote(s))
+			continue
 		case seen[clean]:
 			e.Errorf("mount %s is here twice: remove one", conf.Quote(s))
-		default:
+			continue
+		case !strings.HasPrefix(s, "/"):
+			clean = s
+		}
+		err := CheckMount(clean)
+		if err == nil && len(r.f.Spec.Mounts) == MaxMounts {
+			err = fmt.Errorf("is one too many: %d is the limit", MaxMounts)
+		}
+		if err != nil {
+			e.Errorf("mount %s %v", conf.Quote(s), err)
+		} else {
 			seen[clean] = true
 			r.f.Spec.Mounts = append(r.f.Spec.Mounts, clean)
 		}
 	}
+}
+
+// CheckMount reports why s, which is as [path.Clean] leaves it, cannot be a
+// directory of a container that is empty at each start.
+func CheckMount(s string) error {
+	if !strings.HasPrefix(s, "/") || s == "/" {
+		return errors.New("must be an absolute path of a directory in the container")
+	}
+	if strings.ContainsAny(s, ":,") || CheckPath(s[1:]) != nil {
+		return errors.New(`must not contain ":", "," or control characters`)
+	}
+	for _, own := range []string{"/input", "/distribute_save"} {
+		switch {
+		case s == own:
+			return errors.New("is there without being asked for: remove it")
+		case strings.HasPrefix(s, own+"/"):
+			return fmt.Errorf("lies in %s, which every job has: name a directory outside", own)
+		}
+	}
+	for _, sys := range []string{"/proc", "/sys", "/dev", "/.singularity.d"} {
+		if s == sys || strings.HasPrefix(s, sys+"/") {
+			return fmt.Errorf("lies in %s, which is the system's: name another directory", sys)
+		}
+	}
+	return nil
+}
+
+// MaxMounts is how many directories of a container can be empty at each start.
+const MaxMounts = 100
+
+// CheckMounts reports the first of the mounts of a batch that cannot be one.
+func CheckMounts(mounts []string) error {
+	if len(mounts) > MaxMounts {
+		return fmt.Errorf("%d mounts, and %d is the limit", len(mounts), MaxMounts)
+	}
+	for _, m := range mounts {
+		err := CheckMount(m)
+		if err == nil && path.Clean(m) != m {
+			err = errors.New("is not as it has to be written")
+		}
+		if err != nil {
+			return fmt.Errorf("mount %.200q %w", m, err)
+		}
+	}
+	return nil
 }
 
 func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
@@ -154,6 +209,10 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
 		if w, ok := r.file(m.Need("file"), ""); ok {
 			r.add(own, w)
 			j.Run = []string{w.place()}
+		}
+	case Apptainer:
+		if j.Run = r.words(m.Get("run")); j.Run == nil {
+			j.Run = r.f.run
 		}
 	case Command:
 		j.Run = r.words(m.Need("run"))

@@ -24,6 +24,9 @@ func (f *File) YAML() []byte {
 		required = required[1:]
 	case Apptainer:
 		fmt.Fprintf(&w, "    sif: %s\n    required_mounts: %s\n", f.image.yaml(), flow(f.Spec.Mounts))
+		if f.Spec.Uncontained {
+			w.WriteString("    contain: false\n")
+		}
 	case Command:
 		if len(f.Spec.Build) > 0 {
 			fmt.Fprintf(&w, "    build: %s\n", flow(f.Spec.Build))
@@ -71,8 +74,10 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 		} else if k := slices.IndexFunc(f.wants, func(w want) bool { return !w.glob() && w.place() == j.Run[0] }); k >= 0 {
 			fmt.Fprintf(w, ", file: {path: %s, alias: %s}", quote(f.wants[k].path), quote(j.Run[0]))
 		}
-	case Command:
-		fmt.Fprintf(w, ", run: %s", flow(j.Run))
+	case Apptainer, Command:
+		if len(j.Run) > 0 {
+			fmt.Fprintf(w, ", run: %s", flow(j.Run))
+		}
 	}
 	if len(required) > 0 {
 		w.WriteString(", required_files:" + requiredYAML(required))

@@ -17,6 +17,7 @@ type Spec struct {
 	Build        []string  `json:"build,omitempty"`        // argv, run once for each node and batch; none: nothing to build
 	Image        *Input    `json:"image,omitempty"`        // of an apptainer batch
 	Mounts       []string  `json:"mounts,omitempty"`       // of an apptainer batch, empty at each start
+	Uncontained  bool      `json:"uncontained,omitempty"`  // of an apptainer batch: its jobs see the home and /tmp of the node
 	Inputs       []Input   `json:"inputs,omitempty"`       // there for the build and for every job
 	Resources    Resources `json:"resources,omitzero"`     // of each job that names none
 	Matrix       string    `json:"matrix,omitempty"`       // whom to tell, as @user:host
@@ -74,7 +75,7 @@ type Job struct {
 	Needs        []string   `json:"needs,omitempty"`        // names and globs of jobs of the batch that have to be done before
 	Retries      *int       `json:"retries,omitempty"`      // as Spec has it for the others
 	Capabilities []string   `json:"capabilities,omitempty"` // of a node, besides those of the batch
-	Run          []string   `json:"run,omitempty"`          // argv; of a python job: the file, to which the number of cpus is added
+	Run          []string   `json:"run,omitempty"`          // argv; of a python job: the file, to which the number of cpus is added; of an apptainer job: in the container, none is its app
 	Inputs       []Input    `json:"inputs,omitempty"`       // besides those of the batch
 	Resources    *Resources `json:"resources,omitempty"`
 	Slurm        []Option   `json:"slurm,omitempty"`

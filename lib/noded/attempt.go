@@ -65,7 +65,7 @@ func (n *daemon) recall(ctx context.Context, a *attempt) {
 	if err != nil || a.Work == nil {
 		return
 	}
-	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs}
+	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs, b.Image()}
 	n.desk.Pin(a.pinned...)
 	if s, err := a.Started(); err == nil {
 		a.savedBytes = s.Saved
@@ -244,7 +244,7 @@ func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.
 		}
 		s.Shared, s.At = append(s.Shared, shared...), append(s.At, at...)
 	}
-	if b.Spec.Kind == job.Python {
+	if b.Spec.Kind != job.Command {
 		if err := work.MkdirAll("input", 0o755); err != nil {
 			return nil, err
 		}
@@ -252,10 +252,20 @@ func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.
 			return nil, err
 		}
 	}
+	if b.Spec.Kind == job.Apptainer {
+		at, err := n.desk.PlaceImage(a.Attempt, *b.Spec.Image)
+		if err != nil {
+			return nil, err
+		}
+		if err := makeMounts(work, &b.Spec); err != nil {
+			return nil, err
+		}
+		s.Shared, s.At = append(s.Shared, *b.Spec.Image), append(s.At, at)
+	}
 	if err := s.As.Give(a.WorkDir()); err != nil {
 		return nil, err
 	}
-	if b.Spec.Kind != job.Python {
+	if b.Spec.Kind == job.Command {
 		if err := a.Record(); err != nil {
 			return nil, err
 		}
@@ -326,12 +336,17 @@ func (n *daemon) order(a *attempt, b *desk.Build, s *share) *proc.Order {
 		argv = append([]string{"python3"}, append(argv[:len(argv):len(argv)], strconv.Itoa(a.cpus))...)
 	}
 	id := a.Job
+	env := append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
+		"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name())
+	if b.Spec.Kind == job.Apptainer {
+		c := n.container()
+		argv, env = n.containerArgv(c, a, &b.Spec, s), c.env(env, a)
+	}
 	return &proc.Order{
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.Path, Cwd: a.WorkDir(), Output: a.Output(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
 		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
-		Env: append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
-			"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name()),
+		Env: env,
 	}
 }
 
@@ -380,6 +395,9 @@ func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
 		return context.Canceled
 	}
 	r := &job.Result{Outcome: n.outcome(a, st)}
+	if lacks := n.explain(a, r, st); lacks != "" && !n.wasStopped(a) {
+		return n.noContainer(a, lacks)
+	}
 	if st.Stopped == proc.StoppedSignal && !n.wasStopped(a) {
 		r.Lost, r.Reason = true, "its node was going down"
 	}
@@ -493,13 +511,19 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 // buildFailed ends an attempt whose batch could not be built here; what the
 // build printed goes home with it.
 func (n *daemon) buildFailed(a *attempt, failed *buildError) error {
+	return n.unable(a, fmt.Sprintf("build failed on %s: %s", n.Name, failed.why), failed.output)
+}
+
+// unable ends an attempt of a batch whose jobs cannot run here; what was printed goes
+// home with it.
+func (n *daemon) unable(a *attempt, why, output string) error {
 	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
 		return err
 	}
-	if err := copyFile(filepath.Join(a.Extra(), "build_output.txt"), failed.output); err != nil {
+	if err := copyFile(filepath.Join(a.Extra(), "build_output.txt"), output); err != nil {
 		return err
 	}
-	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: fmt.Sprintf("build failed on %s: %s", n.Name, failed.why)}}
+	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: why}}
 	m, err := n.gatherExtra(a, r)
 	if err != nil {
 		return err

@@ -64,19 +64,22 @@ func (n *daemon) fetchAll(ctx context.Context, a *attempt) (*desk.Build, error) 
 		}
 	}
 	switch kind := b.Spec.Kind; {
+	case kind == job.Apptainer && b.Spec.Image == nil:
+		return nil, &cannotError{"the batch has no image"}
+	case kind == job.Apptainer:
 	case kind != job.Python && kind != job.Command:
 		return nil, &cannotError{fmt.Sprintf("this version of dnoded does not run batches of kind %.40q", kind)}
 	case len(a.Work.Run) == 0:
 		return nil, &cannotError{"the job has nothing to run"}
 	}
 	if a.pinned == nil {
-		a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs}
+		a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs, b.Image()}
 		n.desk.Pin(a.pinned...)
 	}
 	if err := n.roomFor(ctx, a, n.needs(ctx, a, b), true); err != nil {
 		return nil, err
 	}
-	return b, n.fetchInputs(ctx, a, b.Spec.Inputs, a.Work.Inputs)
+	return b, n.fetchInputs(ctx, a, a.pinned...)
 }
 
 // A cannotError says that an attempt can run on no node like this one.

@@ -135,7 +135,7 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs
 	save := filepath.Join(a.WorkDir(), saveDir)
 	info, err := os.Lstat(save)
 	isDir := err == nil && info.IsDir()
-	if kind == job.Python {
+	if kind != job.Command {
 		if !isDir {
 			return nil, []pack.Skipped{{Path: saveDir, Why: "it is no directory any more, so nothing of it was kept"}}, nil
 		}

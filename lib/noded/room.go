@@ -78,6 +78,11 @@ func (n *daemon) needs(ctx context.Context, a *attempt, b *desk.Build) needs {
 			}
 		}
 	}
+	for _, in := range b.Image() { // it is linked
+		if _, here := n.desk.Cached(in.Sum); !here && len(in.Sum) == 64 && !seen[in.Sum] {
+			r.fetch += desk.Rounded(in.Size)
+		}
+	}
 	switch {
 	case len(b.Spec.Build) == 0:
 		r.build = 0

@@ -97,7 +97,7 @@ func (n *daemon) lay(a *attempt, kind string, as *desk.Owner) error {
 	}
 	defer top.Close()
 	into := "work"
-	if kind == job.Python {
+	if kind != job.Command {
 		into = path.Join("work", saveDir)
 	}
 	for i := range a.saved {

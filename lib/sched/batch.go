@@ -54,6 +54,7 @@ const tooMixed = "the jobs of its batch ask for too many different amounts of re
 func (m *Machine) sortIn(b *batch, e AddBatch) {
 	caps, dflt := wants(e.Spec), Ask{}
 	if e.Spec != nil {
+		b.boxed = e.Spec.Kind == job.Apptainer
 		dflt = AskOf(e.Spec.Resources, nil)
 	}
 	at := map[Ask]*queue{}
@@ -237,6 +238,15 @@ func (m *Machine) doubt() {
 	m.doubted = m.doubted[:0]
 }
 
+// unable is what nodes do with the batch on which none of its jobs can run: there is
+// nothing to build for a container, so it is what the container comes to.
+func (b *batch) unable() string {
+	if b.boxed {
+		return "no container could be started"
+	}
+	return ReasonBuild
+}
+
 func (m *Machine) judge(q *queue) {
 	var on []string
 	for _, p := range m.peers {
@@ -255,7 +265,7 @@ func (m *Machine) judge(q *queue) {
 	if more := len(on) - 5; more > 0 {
 		on = append(on[:5], fmt.Sprintf("and %d more", more))
 	}
-	q.doom = ReasonBuild + " on " + strings.Join(on, ", ")
+	q.doom = q.b.unable() + " on " + strings.Join(on, ", ")
 	m.doomed = append(m.doomed, q)
 }
 

@@ -103,6 +103,7 @@ type batch struct {
 	less    []job.Less              // of which less is, by the last record
 	frozen  map[uint32]freeze       // jobs that run and whose attempts stand still
 	unread  map[uint32]int          // how often a job was given back since that cannot be read
+	boxed   bool                    // its jobs run in containers
 	gates   *gates                  // nil: its jobs wait for nodes only
 	name    func(job int) string    // of a job
 }

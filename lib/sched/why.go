@@ -50,7 +50,7 @@ func (m *Machine) never(q *queue) (l look, why string) {
 	case l.big == 0:
 		why = l.tooSmall(q.c)
 	case l.failed == l.big:
-		why = fmt.Sprintf("%s on %d of %d nodes", ReasonBuild, l.failed, l.big)
+		why = fmt.Sprintf("%s on %d of %d nodes", q.b.unable(), l.failed, l.big)
 	case len(l.taken) > 0 && l.failed+l.rest+l.tight+len(l.taken) == l.big:
 		why = few(l.taken)
 	case l.tight > 0 && l.failed+l.rest+l.tight == l.big:
