@@ -9,6 +9,7 @@ import (
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/wire"
 )
 
@@ -75,8 +76,8 @@ func aboutNode(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, arg
 }
 
 // dialAbout makes a session with the head in which a node is to be named.
-func dialAbout(ctx context.Context, c *cli.Cmd, head, node string) (*ask.Head, error) {
-	if err := job.CheckName(node); err != nil {
+func dialAbout(ctx context.Context, c *cli.Cmd, head, name string) (*ask.Head, error) {
+	if err := job.CheckName(name); err != nil && node.CheckAbroad(name) != nil {
 		return nil, cli.Usagef("%w", err)
 	}
 	return ask.Dial(ctx, c, head)

@@ -42,6 +42,8 @@ func (t *tool) change(ctx context.Context, m *wire.Change) error {
 		return t.admit(m)
 	case "remove":
 		return t.shutOut(m)
+	case "claim":
+		return t.claim(m)
 	}
 	return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Verb)}
 }

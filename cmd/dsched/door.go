@@ -11,7 +11,6 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
-	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/wire"
 	"distribute/spool"
@@ -101,10 +100,14 @@ func refusal(format string, args ...any) *wire.Error {
 // which; over TLS the list says whose key it is; plain TCP proves nothing, and is
 // for where that is known. It is guarded by the door's mu.
 func (h *head) mayServe(p dial.Peer, name string) *wire.Error {
-	if err := job.CheckName(name); err != nil {
+	if err := checkNode(name); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
 	switch {
+	case node.Name(name).Abroad() && !p.Tool():
+		return refusal("%s is no node, but a cluster to which people take jobs: only a person brings back what they left, over the spool's socket or ssh", name)
+	case node.Name(name).Abroad():
+		return nil
 	case p.Proven && p.UID != h.uid && p.UID != 0:
 		return refusal("user %s may not serve as a node here: only the user who runs dsched, and root", p.User)
 	case p.Node != "" && p.Node != name:

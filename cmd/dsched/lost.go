@@ -58,7 +58,7 @@ func (t *tool) ofNode(m *wire.Change, only string) (node.Name, error) {
 	if !t.operator() {
 		return "", &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: only}
 	}
-	if len(m.Args) != 1 || job.CheckName(m.Args[0]) != nil {
+	if len(m.Args) != 1 || job.CheckName(m.Args[0]) != nil && (m.Verb != "lost" || node.CheckAbroad(m.Args[0]) != nil) {
 		return "", &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: "one node is to be named"}
 	}
 	return node.Name(m.Args[0]), nil

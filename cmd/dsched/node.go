@@ -30,7 +30,8 @@ const (
 type session struct {
 	id     uint64
 	name   node.Name
-	byLine bool // the list of nodes lets it in, by its key or where the head has started it
+	abroad func(uid int) bool // of who brings back what was taken to a cluster: whose batches these may be; nil: it is a node
+	byLine bool               // the list of nodes lets it in, by its key or where the head has started it
 	conn   *wire.Conn
 	join   job.Token
 	offer  node.Offer // as it was logged last; of the state's goroutine
@@ -54,7 +55,7 @@ type session struct {
 
 // serveNode runs a node's control stream until it ends.
 func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello, known func()) error {
-	if err := errors.Join(job.CheckName(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
+	if err := errors.Join(checkNode(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
 	s := &session{name: node.Name(hello.Name), byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
@@ -67,6 +68,9 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	}
 	defer h.door.leave(g)
 	s.log = h.logOf(s.name)
+	if s.name.Abroad() {
+		s.abroad = h.mayBring(peer)
+	}
 	if err := h.addJoin(s); err != nil {
 		return err
 	}
@@ -156,6 +160,9 @@ func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) e
 
 // twice refuses a node as which another is connected, and tells both.
 func twice(old *session, peer dial.Peer) error {
+	if old.abroad != nil {
+		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("somebody brings back what was taken to %s just now: try again when that is done", old.name)}
+	}
 	if peer.Key != "" {
 		old.log.Error("another machine has the name and the key of this node, and was refused: if it is a copy, it needs its own (there: remove the copied directory, then dnoded -init)", "from", peer.From)
 		return refusal("a node named %q with this key is connected already: if this machine is a copy of another, give it a name, a key and a directory of its own (remove the copied directory, then dnoded -init)", old.name)
@@ -200,7 +207,7 @@ func (h *head) readNode(s *session) error {
 
 // fromNode tells the machine what a node said.
 func (h *head) fromNode(s *session, m wire.Message) {
-	if h.sessions[s.id] != s {
+	if h.sessions[s.id] != s || s.abroad != nil && !h.isHis(s, m) {
 		return
 	}
 	switch m := m.(type) {
@@ -355,7 +362,7 @@ func (h *head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
 	s.offer = offer
 	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})
-	if h.machine.Knows(s.name) { // names that are refused leave no file
+	if h.machine.Knows(s.name) && s.abroad == nil { // names that are refused leave no file
 		h.store.NodeSeen(string(s.name), offer)
 	}
 }

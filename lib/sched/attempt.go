@@ -77,7 +77,7 @@ func (e Item) apply(m *Machine) {
 		m.ended(a, *e.Ended)
 		return
 	}
-	if a.worked && a.boot != p.boot && a.current && works(e.Phase) {
+	if a.worked && a.boot != p.boot && !p.abroad && a.current && works(e.Phase) {
 		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), true, true)
 		m.stop(a, "its machine was restarted under it")
 		a.phase = e.Phase
@@ -92,7 +92,7 @@ func (e Item) apply(m *Machine) {
 // runs, so that no more is given to the node than it has room for.
 func (m *Machine) hold(p *peer, e Item) {
 	k, ok := keyOf(e.Attempt)
-	if !ok || e.Ended != nil || e.Phase == Waiting || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
+	if !ok || p.abroad || e.Ended != nil || e.Phase == Waiting || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
 		return
 	}
 	if e.CPUs < 1 {
@@ -245,8 +245,11 @@ func good(r *Result) bool {
 // home first; what becomes of the job is decided when it is there.
 func (m *Machine) ended(a *attempt, r Result) {
 	b := m.batches[a.ref.Batch]
+	if a.peer.abroad {
+		r = fromAbroad(r)
+	}
 	switch {
-	case a.recalled || a.stopped || r.Unstarted && (a.stilled || b.still(a.ref.Job)):
+	case a.peer.abroad || a.recalled || a.stopped || r.Unstarted && (a.stilled || b.still(a.ref.Job)):
 	case r.Evicted && r.NoRoom:
 		m.noRoom(b, a.peer, r.Reason)
 	case r.Evicted:
@@ -358,8 +361,8 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	case good(r) && !a.void && !b.state[a.ref.Job].Over():
 		t := b.trials[a.ref.Job]
 		m.log(a.ref, a.final(job.KindDone, manifest))
-		if t != nil {
-			m.passedElsewhere(a, t.on)
+		if t != nil && !a.peer.abroad {
+			m.passedElsewhere(a, withoutAbroad(t.on))
 		}
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true
@@ -387,7 +390,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 // handBack puts the job of a current attempt back.
 func (m *Machine) handBack(a *attempt, why string, lost bool) {
 	if a.current {
-		m.lose(a, why, lost, lost)
+		m.lose(a, why, lost && !a.peer.abroad, lost)
 	}
 }
 

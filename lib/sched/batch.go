@@ -135,7 +135,7 @@ func (m *Machine) ready(b *batch) {
 	if b.closed {
 		m.letGoOf(b)
 	}
-	for _, p := range m.peers {
+	for p := range m.everyone() {
 		if p.session != 0 && p.hasOf(b) { // it must send its list again, with these
 			m.do(Refuse{Session: p.session, Why: "a batch of which it may have attempts was read in"})
 			m.down(p)
@@ -154,7 +154,7 @@ func (p *peer) hasOf(b *batch) bool {
 
 // letGoOf forgets the settled attempts of a batch on all nodes.
 func (m *Machine) letGoOf(b *batch) {
-	for _, p := range m.peers {
+	for p := range m.everyone() {
 		for k, note := range p.gone {
 			if note.ref.Batch == b.num {
 				delete(p.gone, k)
@@ -172,7 +172,7 @@ func (e Loaded) apply(m *Machine) {
 	for _, b := range m.sorted() {
 		m.ready(b)
 	}
-	for _, p := range m.peers {
+	for p := range m.everyone() {
 		p.heard = m.now
 	}
 }
@@ -347,7 +347,7 @@ func (m *Machine) remains(batch uint32) (rs []remain) {
 	if b := m.batches[batch]; b == nil || b.open > 0 || b.unacked == 0 {
 		return nil
 	}
-	for _, p := range m.peers {
+	for p := range m.everyone() {
 		for k, n := range p.gone {
 			if n.ref.Batch == batch && !n.kept && p.listed && n.listed == p.session {
 				rs = append(rs, remain{p, k, n})

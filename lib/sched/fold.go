@@ -193,7 +193,10 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 		return fmt.Errorf("attempt %s starts a second time", rec.Attempt)
 	}
 	m.starts++
-	got := m.queueOf(ref).c.share
+	got := share{}
+	if !p.abroad {
+		got = m.queueOf(ref).c.share
+	}
 	got.cpus = rec.CPUs
 	a := &attempt{ref: ref, key: k, token: rec.Attempt, try: rec.Try, share: got, peer: p, current: true,
 		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts}

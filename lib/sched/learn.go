@@ -178,7 +178,7 @@ func (m *Machine) weigh(a *attempt, needs int64) {
 	a.share.learnt = needs
 	p := a.peer
 	switch {
-	case !p.listed || a.dead:
+	case !p.listed || a.dead || p.abroad:
 		return
 	case a.active:
 		p.used = p.used.plus(more)

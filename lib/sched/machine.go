@@ -18,6 +18,7 @@ type Machine struct {
 	batches map[uint32]*batch
 	live    map[key]*attempt // not settled
 	peers   []*peer          // in the order in which they became known
+	abroad  []*peer          // clusters to which people take jobs, which are not among these
 	named   map[node.Name]*peer
 	absent  map[node.Name]*peer  // not known yet in this life of the head: what was remembered of them, no more
 	drained map[node.Name]string // by whom
@@ -158,8 +159,10 @@ func (a *attempt) seen() bool { return a.worked || a.phase == "" }
 
 // A peer is a node as the machine knows it.
 type peer struct {
-	name  node.Name
-	index int
+	name   node.Name
+	index  int
+	abroad bool // it is a cluster to which people take jobs
+	came   bool // and somebody was there since the head was started
 
 	first, last *attempt             // live attempts given to it, in order of start
 	gone        map[key]*settledNote // settled attempts that it may still hold
@@ -282,6 +285,11 @@ func (m *Machine) peerOf(name node.Name) *peer {
 	if p == nil {
 		p = &peer{name: name, site: m.site, drained: m.drained[name], index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
 		m.named[name] = p
+		if p.abroad = name.Abroad(); p.abroad {
+			p.index, p.drained = -1-len(m.abroad), ""
+			m.abroad = append(m.abroad, p)
+			return p
+		}
 		m.peers = append(m.peers, p)
 		m.remind(p)
 	}
@@ -299,7 +307,7 @@ func (m *Machine) from(session uint64) *peer {
 
 // touch notes that a node may have room.
 func (m *Machine) touch(p *peer) {
-	if !p.touched {
+	if !p.touched && !p.abroad {
 		p.touched = true
 		m.freed = append(m.freed, p)
 	}

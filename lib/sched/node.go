@@ -37,7 +37,7 @@ func (e NodeUp) apply(m *Machine) {
 	case p != nil && p.session != 0:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("a node named %s is connected", e.Node)})
 		return
-	case p == nil && len(m.peers) >= MaxNodes:
+	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes, p == nil && e.Node.Abroad() && len(m.abroad) >= MaxNodes:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
 		return
 	case p != nil && !p.mayBe(e.State, m.now):
@@ -48,6 +48,10 @@ func (e NodeUp) apply(m *Machine) {
 	forgotten := m.now >= p.rest && m.now-p.heard > forgetAfter
 	p.heard, p.session, p.listed, p.expired = m.now, e.Session, false, false
 	m.session[e.Session] = p
+	if p.abroad {
+		p.came = true
+		return
+	}
 	if p.state != e.State {
 		m.do(LogNode{e.Node, e.State})
 		p.states++
@@ -152,7 +156,7 @@ func (e Gone) apply(m *Machine) {
 // this is no proof that it never started.
 func (m *Machine) vanish(a *attempt, why string, wiped bool) {
 	if a.current {
-		m.lose(a, why, a.seen(), wiped)
+		m.lose(a, why, a.seen() && !a.peer.abroad, wiped)
 	}
 	if !a.dead {
 		m.log(a.ref, a.record(job.KindLate, job.Outcome{Reason: why}))
@@ -210,7 +214,7 @@ func (e ListEnd) apply(m *Machine) {
 	}
 	for a := p.first; a != nil; {
 		next := a.after
-		if a.listed != p.session {
+		if a.listed != p.session && !p.abroad {
 			m.vanish(a, fmt.Sprintf("%s came back without it", p.name), false)
 		}
 		a = next
@@ -232,6 +236,9 @@ func (e ListEnd) apply(m *Machine) {
 // recount counts the room of a node anew: what runs first, then what waits, in
 // order, as far as it fits.
 func (m *Machine) recount(p *peer) {
+	if p.abroad {
+		return
+	}
 	p.used, p.active, p.waiting, p.waits = share{}, 0, 0, share{}
 	for _, s := range p.held {
 		p.used = p.used.plus(s)
@@ -279,7 +286,7 @@ func (m *Machine) promote(p *peer) {
 // idle takes an attempt out of the count of its node.
 func (m *Machine) idle(a *attempt) {
 	p := a.peer
-	if a.dead || a.result != nil && !a.active {
+	if a.dead || a.result != nil && !a.active || p.abroad {
 		return
 	}
 	if !p.listed {

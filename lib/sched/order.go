@@ -62,7 +62,7 @@ func weight(s, of share) int64 {
 // something of a node. It is told of every change of what it looks at.
 func (m *Machine) count(a *attempt) {
 	b, p := m.batches[a.ref.Batch], a.peer
-	if runs := a.current && a.result == nil && !a.dead; runs != a.runs {
+	if runs := a.current && a.result == nil && !a.dead && !p.abroad; runs != a.runs {
 		a.runs = runs
 		b.run(m, runs)
 	}

@@ -203,6 +203,9 @@ func lastOf(jobs []Ref) []Ref { return slices.Clone(jobs[max(0, len(jobs)-maxBla
 // witness takes in, of a record that is replayed, how an attempt ended by itself: where
 // jobs of its batch end well, and where they fail at once.
 func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
+	if a.peer.abroad {
+		return
+	}
 	failed := rec.Kind == job.KindFailed && !rec.Lost || rec.Kind == job.KindBack && rec.Failed
 	switch {
 	case rec.Kind == job.KindDone:

@@ -24,6 +24,9 @@ func seconds(s float64) time.Duration {
 // the attempt ran there.
 func (m *Machine) built(a *attempt, ran time.Duration) {
 	b := m.batches[a.ref.Batch]
+	if a.peer.abroad {
+		return
+	}
 	if old, ok := b.pace[a.peer]; !ok || ran != noPace {
 		b.pace[a.peer] = ran
 		if (ran != noPace && ran < short) != (ok && old != noPace && old < short) {

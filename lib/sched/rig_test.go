@@ -393,7 +393,7 @@ func consistentOwners(m *Machine) error {
 		batches[b.owner]++
 	}
 	for _, a := range m.live {
-		if a.current && a.result == nil {
+		if a.current && a.result == nil && !a.peer.abroad {
 			running[a.ref.Batch]++
 		}
 		rates[m.batches[a.ref.Batch].owner] += plainWeight(a)
@@ -418,7 +418,7 @@ func consistentOwners(m *Machine) error {
 func consistentPeers(m *Machine) error {
 	unacked := map[uint32]int{}
 	listed := 0
-	for _, p := range m.peers {
+	for p := range m.everyone() {
 		for _, note := range p.gone {
 			unacked[note.ref.Batch]++
 		}
@@ -438,7 +438,7 @@ func consistentPeers(m *Machine) error {
 			case a.active:
 				used = used.plus(a.share)
 				active++
-			case a.result == nil:
+			case a.result == nil && !p.abroad:
 				waiting++
 				waits = waits.plus(a.share)
 			}

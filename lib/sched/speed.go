@@ -110,6 +110,9 @@ func (m *Machine) compare(b *batch, i uint32, rec *job.Record) {
 	if _, saved := b.saved[i]; saved || !(ms >= leastTime && ms < maxTime) {
 		return
 	}
+	if node.Name(rec.Node).Abroad() {
+		return
+	}
 	log, l := math.Log2(ms), q.lore
 	if p := m.named[node.Name(rec.Node)]; b.ready && p != nil && l.took.Of >= leastLearnt && l.on != rec.Node {
 		p.lags[q.c.lagKind()].add(log - l.took.Log)

@@ -100,7 +100,7 @@ func (r *rig) plainTook(batch uint32, log []entry, c *class) (t plainTime) {
 		case job.KindBack:
 			saved[e.job] = saved[e.job] || e.rec.Saved
 		case job.KindDone:
-			if r.m.queueOf(Ref{batch, e.job}).c == c && !saved[e.job] && 10_000 <= ms && ms < job.MaxTime*1000 {
+			if !node.Name(e.rec.Node).Abroad() && r.m.queueOf(Ref{batch, e.job}).c == c && !saved[e.job] && 10_000 <= ms && ms < job.MaxTime*1000 {
 				t = plainTime{t.of + 1, t.mean.with(math.Log2(ms)), math.Log2(ms), e.rec.Node}
 			}
 			saved[e.job] = false

@@ -48,7 +48,7 @@ func (m *Machine) Holders(batch uint32) (on []Holder) {
 	if b == nil {
 		return nil
 	}
-	for _, p := range m.peers {
+	for p := range m.everyone() {
 		holds := p.hasOf(b)
 		for _, note := range p.gone {
 			holds = holds || note.ref.Batch == batch
@@ -98,7 +98,7 @@ func (m *Machine) shown(a *attempt) Attempt {
 	switch {
 	case a.stranded:
 		s = job.Stranded
-	case a.peer.session == 0:
+	case a.peer.session == 0 && !a.peer.abroad:
 		s = job.Unreachable
 		if !m.batches[a.ref.Batch].never {
 			until = a.peer.heard + m.cfg.Lease
@@ -120,7 +120,7 @@ func (m *Machine) shown(a *attempt) Attempt {
 
 // Live calls f with every attempt that is not settled, node by node.
 func (m *Machine) Live(f func(Attempt)) {
-	for _, p := range m.peers {
+	for p := range m.everyone() {
 		for a := p.first; a != nil; a = a.after {
 			f(m.shown(a))
 		}
@@ -221,6 +221,11 @@ func (m *Machine) Nodes() []Node {
 			continue // known from an old log alone
 		}
 		rows = append(rows, r)
+	}
+	for _, p := range m.abroad {
+		if r := p.rowAbroad(); r.Jobs > 0 || p.session != 0 {
+			rows = append(rows, r)
+		}
 	}
 	slices.SortFunc(rows, func(a, b Node) int { return strings.Compare(string(a.Node), string(b.Node)) })
 	return rows

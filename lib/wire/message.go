@@ -274,6 +274,15 @@ type Admission struct {
 	Same bool      `json:"same,omitempty"` // it was before
 }
 
+// A Claimed is an attempt on a cluster to which somebody has taken its job.
+type Claimed struct {
+	Job     job.ID    `json:"job"`
+	Attempt job.Token `json:"attempt"`
+	Try     int       `json:"try"`
+	Void    bool      `json:"void,omitempty"`  // nobody wants its result
+	Ended   bool      `json:"ended,omitempty"` // the head knows how it ended, and waits for its result
+}
+
 // A Want names entries of a manifest.
 type Want struct {
 	Ranges [][2]int `json:"ranges,omitzero"` // half-open, ascending; nil: all; empty: none
@@ -297,13 +306,15 @@ type (
 	// changes nothing twice.
 	Change struct {
 		Ref    job.Token `json:"ref"`
-		Verb   string    `json:"verb"` // cancel, retry, hold, release, set; delete (whole batches); lost, drain, resume, accept (Args is a node and its key or address), remove (Args is a node)
+		Verb   string    `json:"verb"` // cancel, retry, hold, release, set; delete (whole batches); lost, drain, resume, accept (Args is a node and its key or address), remove (Args is a node); claim
 		Args   []string  `json:"args"`
 		All    bool      `json:"all,omitempty"` // everybody's
 		Dry    bool      `json:"dry,omitempty"` // say, do not do
 		Reason string    `json:"reason,omitempty"`
 		Set    *job.Set  `json:"set,omitempty"`    // of set: to what
 		Freeze bool      `json:"freeze,omitempty"` // of hold: what runs stands still, too
+		Node   string    `json:"node,omitempty"`   // of claim: the cluster
+		Folder job.Token `json:"folder,omitempty"` // of claim: the folder in which they are taken there
 	}
 	// Pull asks for the result of one job, or of one attempt: a Send of
 	// OfManifest. The tool answers with Pick, the head with a Send of OfTree.

@@ -1,0 +1,27 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"distribute/lib/job"
+)
+
+// abroad is what the names of clusters begin with that have a queue of their own, and
+// to which people take jobs. No node can have such a name.
+const abroad = "slurm:"
+
+// Abroad is the name of such a cluster.
+func Abroad(name string) Name { return Name(abroad + name) }
+
+// Abroad says that the name is one of a cluster to which people take jobs.
+func (n Name) Abroad() bool { return strings.HasPrefix(string(n), abroad) }
+
+// CheckAbroad reports why a text is not the name of such a cluster.
+func CheckAbroad(name string) error {
+	rest, is := strings.CutPrefix(name, abroad)
+	if !is {
+		return fmt.Errorf("%w %.100q: that of a cluster begins with %q", job.ErrName, name, abroad)
+	}
+	return job.CheckName(rest)
+}

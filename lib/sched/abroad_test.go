@@ -1,0 +1,118 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+const hpc = "slurm:hpc"
+
+// claim has jobs of batch 1 taken abroad, with tokens from 100 on.
+func claim(jobs ...uint32) Event {
+	return Claim{Batch: 1, Jobs: jobs, Node: hpc, By: "maria",
+		Token: func(i uint32, try int) job.Token { return tok(100*try + int(i)) }}
+}
+
+func abroad(t *testing.T, jobs int) *rig {
+	t.Helper()
+	r := newRig(t, Config{Lease: time.Minute})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: jobs, Spec: single}} {
+		r.apply(ev)
+	}
+	return r
+}
+
+// What was taken abroad runs nowhere else, whatever comes and however long nothing is
+// heard, and asking again changes nothing.
+func TestClaim(t *testing.T) {
+	r := abroad(t, 3)
+	r.apply(HoldJobs{Batch: 1, Jobs: []uint32{1}, By: "maria", Request: tok(900)})
+	if got := r.apply(claim(0, 1)); len(got) != 3 {
+		t.Errorf("the claim: %s", show(got))
+	}
+	if got := r.apply(claim(0, 1)); len(got) != 0 {
+		t.Errorf("the claim again: %s", show(got))
+	}
+	r.apply(up(1, "ws1", 4))
+	r.apply(ListEnd{1})
+	if n := r.row("ws1"); n.Jobs != 1 {
+		t.Errorf("ws1 has %d jobs", n.Jobs)
+	}
+	r.now += time.Hour
+	r.apply(Tick{})
+	for _, i := range []uint32{0, 1} {
+		a, ok := r.m.Current(Ref{1, i})
+		if !ok || a.Node != hpc || a.State != job.Running || a.Phase != Waiting {
+			t.Errorf("job %d: %+v", i, a)
+		}
+	}
+	if n := r.row(hpc); n.State != node.Busy || n.Jobs != 2 {
+		t.Errorf("the cluster: %+v", n)
+	}
+}
+
+// Results come as from a node; what is not in a list is not lost, and what is given back
+// is queued without blame.
+func TestAbroadEnds(t *testing.T) {
+	r := abroad(t, 5)
+	r.apply(claim(0, 1, 2, 3, 4))
+	r.apply(up(1, hpc, 64)) // which it does not have
+	r.apply(item(1, 100, Waiting))
+	r.apply(itemEnded(1, 101, exited(0, "m")))
+	r.apply(ListEnd{1})
+	r.apply(phase(1, 102, Running))
+	r.apply(staged(101, "m"))
+	r.apply(gone(1, 101))
+	if s := r.m.State(Ref{1, 1}); s != job.Done {
+		t.Errorf("job 1 is %s", s)
+	}
+	r.apply(ended(1, 100, unstarted))
+	r.apply(ended(1, 102, Result{Lost: true, Outcome: job.Outcome{Reason: "given up"}}))
+	r.apply(Cancel{Ref: Ref{1, 3}, By: "maria", Request: tok(901)})
+	r.apply(ended(1, 103, unstarted))
+	r.apply(NodeDown{1})
+	r.apply(NodeGone{Node: hpc})
+	for i, want := range []job.State{job.Queued, job.Done, job.Queued, job.Cancelled, job.Queued} {
+		if s := r.m.State(Ref{1, uint32(i)}); s != want {
+			t.Errorf("job %d is %s, want %s", i, s, want)
+		}
+	}
+	if n := len(r.m.batches[1].losses); n != 0 {
+		t.Errorf("%d jobs count as lost", n)
+	}
+	// a result of what was given back is not taken
+	r.apply(up(2, hpc, 1))
+	got := r.apply(itemEnded(2, 102, exited(0, "late")))
+	if len(got) != 1 || got[0] != (Hold{2, tok(102), "the head does not know this attempt"}) {
+		t.Errorf("late: %s", show(got))
+	}
+	r.apply(ListEnd{2})
+	if got := r.apply(claim(2)); len(got) != 1 {
+		t.Errorf("taken again: %s", show(got))
+	}
+}
+
+// Failures abroad rest no node, and a job that may be tried again goes home.
+func TestAbroadFails(t *testing.T) {
+	r := newRig(t, Config{})
+	spec := *single
+	spec.Retries = 1
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 6, Spec: &spec}, claim(0, 1, 2, 3, 4, 5), up(1, hpc, 1), ListEnd{1}} {
+		r.apply(ev)
+	}
+	for i := range 6 {
+		r.apply(ended(1, 100+i, quickly(exited(1, "m"))))
+		r.apply(staged(100+i, "m"))
+	}
+	if n := r.row(hpc); n.State != node.Idle {
+		t.Errorf("the cluster: %+v", n)
+	}
+	r.apply(up(2, "ws1", 6))
+	r.apply(ListEnd{2})
+	if n := r.row("ws1"); n.Jobs != 6 {
+		t.Errorf("ws1 has %d jobs", n.Jobs)
+	}
+}
