@@ -40,6 +40,9 @@ type liveJob struct {
 // liveJob is what is known of an attempt that is its job's.
 func (h *head) liveJob(a sched.Attempt) liveJob {
 	l := liveJob{token: a.Token, state: a.State, phase: a.Phase, result: a.Result, why: h.why(a)}
+	if a.Node.Abroad() && a.Result == nil && a.Phase != wire.Running {
+		l.state, l.phase, l.why = job.Queued, "", fmt.Sprintf("taken to %s, where it waits as far as is known", a.Node)
+	}
 	if l.since = a.Since; a.Frozen && a.Since.IsZero() {
 		l.since = h.when(a.Said)
 	}
@@ -69,11 +72,14 @@ func (h *head) snapshot() *snapshot {
 	return s
 }
 
-// over puts what is known besides the log into a row.
-func (s *snapshot) over(r *job.Row) {
+// over puts what is known besides the log into a row. It says that it tells why the job
+// waits.
+func (s *snapshot) over(r *job.Row) bool {
+	was := r.State
 	if l, ok := s.live[r.ID]; ok {
 		l.over(r, s.at)
 	}
+	return was == job.Running && r.State == job.Queued
 }
 
 // over puts it into a row, if that is of this attempt.
@@ -81,7 +87,10 @@ func (l *liveJob) over(r *job.Row, at time.Time) {
 	if r.State != job.Running || l.token != r.Token {
 		return
 	}
-	r.State, r.Phase = l.state, l.phase
+	if r.State, r.Phase = l.state, l.phase; r.State == job.Queued {
+		r.Started, r.Reason = time.Time{}, l.why
+		return
+	}
 	if l.state == job.Paused && l.since.After(r.Started) && l.since.Before(at) {
 		at = l.since // the pause that lasts is no part of it
 	}
@@ -335,9 +344,9 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 			if r.UID != i.Head.UID {
 				return nil // another's batch, which has got the name meanwhile
 			}
-			snap.over(r)
+			told := snap.over(r)
 			var until time.Time
-			if r.State == job.Queued && waits != nil {
+			if r.State == job.Queued && waits != nil && !told {
 				var reason string
 				if reason, until = waits(number); reason != "" {
 					r.Reason = strings.TrimPrefix(r.After+"; "+reason, "; ")
