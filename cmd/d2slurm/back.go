@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/slurm"
+	"distribute/lib/wire"
+)
+
+// A back brings home what became of the jobs of a folder.
+type back struct {
+	c      *cli.Cmd
+	head   string
+	name   string // of the cluster; "": as the folder says
+	dry    bool
+	claim  bool // take the jobs of the folder that wait at home
+	kill   bool // cancel in Slurm what nobody wants
+	giveUp bool // give the jobs that have not ended back to the head
+
+	p         place
+	folder    *slurm.Folder
+	submitted *slurm.Submitted
+	records   *slurm.Records
+	status    map[string][]byte // of status files, by their names
+	problems  []error
+	cancel    []string // what is to be cancelled in Slurm
+}
+
+// run brings back what is to be had now, from the folder that the operand names.
+func (b *back) run(ctx context.Context) (err error) {
+	if len(b.c.Args) != 1 {
+		return cli.Usagef("-r takes one folder, %d operands were given", len(b.c.Args))
+	}
+	if b.p, err = placeOf(b.c, b.c.Args[0]); err != nil {
+		return err
+	}
+	if b.folder, b.submitted, err = readFolder(ctx, b.p); err != nil {
+		return err
+	}
+	for _, odd := range b.submitted.Odd {
+		b.problems = append(b.problems, errors.New(odd))
+	}
+	if b.name == "" {
+		b.name = b.folder.Name
+	}
+	h, err := ask.Dial(ctx, b.c, b.head)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if b.claim && !b.dry {
+		if err := b.take(ctx, h); err != nil {
+			return err
+		}
+	}
+	works, err := b.works(ctx, h)
+	if err != nil {
+		return err
+	}
+	if err := b.look(ctx, works); err != nil {
+		return err
+	}
+	b.judge(works)
+	if !b.dry {
+		err = b.bring(ctx, works)
+	}
+	return errors.Join(err, b.report(ctx, works))
+}
+
+// take has the head take the jobs of the folder for those of the cluster, as far as they
+// are queued or held.
+func (b *back) take(ctx context.Context, h *ask.Head) error {
+	ops, n := &ask.Operands{}, 0
+	for i := range b.folder.Jobs {
+		ops.Args = append(ops.Args, string(b.folder.Batch.Job(b.folder.Jobs[i].Job)))
+	}
+	if len(ops.Args) == 0 {
+		return nil
+	}
+	err := h.Claim(ctx, string(node.Abroad(b.name)), b.folder.ID, ops, func(*wire.Claimed) error { n++; return nil })
+	if err == nil && n < len(ops.Args) {
+		b.c.Talk("%d of %d jobs are not for the cluster: they are over, run at home, or wait for others", len(ops.Args)-n, len(ops.Args))
+	}
+	return err
+}
+
+// works is what the head still expects of the folder.
+func (b *back) works(ctx context.Context, h *ask.Head) ([]*work, error) {
+	jobs := make(map[job.ID]*slurm.FolderJob, len(b.folder.Jobs))
+	for i := range b.folder.Jobs {
+		jobs[b.folder.Batch.Job(b.folder.Jobs[i].Job)] = &b.folder.Jobs[i]
+	}
+	var works []*work
+	err := h.Claims(ctx, string(node.Abroad(b.name)), b.folder.ID, func(c *wire.Claimed) error {
+		if j := jobs[c.Job]; j != nil {
+			works = append(works, &work{Claimed: *c, job: j})
+		} else {
+			b.problems = append(b.problems, fmt.Errorf("%s was taken to the cluster in this folder, whose list does not have it", c.Job))
+		}
+		return nil
+	})
+	if err == nil && len(works) == 0 {
+		b.c.Talk("the head expects nothing of %q", b.c.Args[0])
+	}
+	return works, err
+}
+
+// look reads what Slurm and the jobs say.
+func (b *back) look(ctx context.Context, works []*work) error {
+	b.records, b.status = slurm.ReadRecords("", nil), map[string][]byte{}
+	if len(works) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(works))
+	of := map[int64]bool{}
+	for _, w := range works {
+		names = append(names, statusOf(w.job))
+		if t, ok := b.submitted.Of(w.job); ok {
+			of[t.Job] = true
+		}
+	}
+	// Slurm is asked first: what ends in between has written its status by then.
+	if len(of) > 0 {
+		ids := make([]int64, 0, len(of))
+		for id := range of {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		text, err := b.p.shell(ctx, slurm.Ask(ids))
+		if err != nil {
+			return err
+		}
+		b.records = slurm.ReadRecords(text, of)
+		if !b.records.Accounted && !b.records.Known {
+			b.problems = append(b.problems, errors.New("Slurm does not answer (neither sacct nor scontrol): only what has written its status is known"))
+		}
+	}
+	err := b.p.read(ctx, names, slurm.MaxStatus, func(name string, text []byte) error {
+		b.status[name] = text
+		return nil
+	})
+	return err
+}
+
+func statusOf(j *slurm.FolderJob) string { return path.Join(j.Dir, slurm.StatusFile) }
+
+// judge finds out what has become of each work, and what the head is told.
+func (b *back) judge(works []*work) {
+	for _, w := range works {
+		w.fate = slurm.FateOf(w.job, b.submitted, b.records, b.status[statusOf(w.job)])
+		f := &w.fate
+		if f.Wrong != nil {
+			b.problems = append(b.problems, fmt.Errorf("%s: %s: %w", w.Job, statusOf(w.job), f.Wrong))
+		}
+		goes := f.Stand == slurm.Waiting || f.Stand == slurm.Running
+		switch {
+		case w.Void:
+			w.say = &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "nobody wants it any more"}}
+		case f.Stand == slurm.Ended:
+			w.say, w.left = &job.Result{}, true
+		case f.Stand == slurm.Lost:
+			w.say = &job.Result{Lost: true, Outcome: f.Outcome}
+		case b.giveUp && (f.Stand == slurm.Waiting || f.Stand == slurm.Unsubmitted):
+			w.say = &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "given back from the cluster"}}
+		case b.giveUp:
+			w.say = &job.Result{Lost: true, Outcome: job.Outcome{Reason: "given back from the cluster"}}
+		default:
+			continue
+		}
+		if goes && !w.left {
+			b.cancel = append(b.cancel, f.Task.String())
+		}
+	}
+}
+
+// bring tells the head.
+func (b *back) bring(ctx context.Context, works []*work) error {
+	if len(works) == 0 {
+		return nil
+	}
+	addr, _, err := dial.HeadFrom(b.c.Getenv, b.head)
+	if err != nil {
+		return err
+	}
+	var dirs []string
+	for _, w := range works {
+		if w.left {
+			dirs = append(dirs, w.job.Dir)
+		}
+	}
+	cut := b.p.bring(ctx, dirs) // what has come of it all the same is brought home
+	if cut != nil {
+		works = slices.DeleteFunc(slices.Clone(works), func(w *work) bool {
+			if !w.left {
+				return false
+			}
+			root, err := b.p.open(w.job.Dir)
+			if err == nil {
+				root.Close()
+			}
+			return err != nil
+		})
+	}
+	s := &bringer{c: b.c, addr: addr, name: node.Abroad(b.name), p: b.p, kind: b.folder.Kind, moved: func(w *work) { b.p.done(w.job.Dir) }}
+	return errors.Join(s.bring(ctx, works), cut)
+}
+
+// report prints the ids of the jobs whose results are home, and tells of the others.
+func (b *back) report(ctx context.Context, works []*work) error {
+	out := bufio.NewWriter(b.c.Stdout)
+	n := map[string]int{}
+	for _, w := range works {
+		f := w.fate.Stand
+		switch {
+		case w.refused:
+			b.problems = append(b.problems, fmt.Errorf("%s: the head does not take its result", w.Job))
+		case w.Void:
+			n["not wanted any more"]++
+		case w.left && (w.done || b.dry):
+			fmt.Fprintln(out, w.Job)
+		case w.say != nil && (w.done || b.dry):
+			n["back in the queue at home"]++
+		case w.say != nil:
+			n["to be brought yet"]++
+		case f == slurm.Waiting:
+			n["in the queue there"]++
+		case f == slurm.Running:
+			n["running there"]++
+		case f == slurm.Unsubmitted:
+			n["not submitted yet"]++
+		case f == slurm.Unwritten:
+			n["ended there without a status file"]++
+		case f == slurm.Runaway:
+			n["running by Slurm's accounting, and unknown to its controller"]++
+		default:
+			n["unknown to Slurm"]++
+		}
+	}
+	err := out.Flush()
+	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "to be brought yet", "back in the queue at home", "not wanted any more",
+		"ended there without a status file", "running by Slurm's accounting, and unknown to its controller", "unknown to Slurm"} {
+		if n[what] > 0 {
+			b.c.Talk("%d %s", n[what], what)
+		}
+	}
+	if n["ended there without a status file"]+n["running by Slurm's accounting, and unknown to its controller"]+n["unknown to Slurm"] > 0 {
+		b.c.Talk("what Slurm has lost comes home by d2slurm -r -x, which gives it back to the queue there")
+	}
+	if len(b.problems) > 0 {
+		return errors.Join(err, b.scancel(ctx), cli.Errorf(cli.Input, "%w", errors.Join(b.problems...)))
+	}
+	return errors.Join(err, b.scancel(ctx))
+}
+
+// scancel has Slurm cancel what nobody wants, or says which tasks these are.
+func (b *back) scancel(ctx context.Context) error {
+	switch {
+	case len(b.cancel) == 0:
+		return nil
+	case !b.kill || b.dry:
+		b.c.Talk("nobody waits for these on the cluster: scancel %s", strings.Join(b.cancel, " "))
+		return nil
+	}
+	for some := range slices.Chunk(b.cancel, 500) {
+		if _, err := b.p.shell(ctx, "scancel "+strings.Join(some, " ")+"\n"); err != nil {
+			return err
+		}
+	}
+	b.c.Talk("cancelled in Slurm: %d", len(b.cancel))
+	return nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/slurm"
+)
+
+// saveDir is where jobs put what is to come home.
+const saveDir = "distribute_save"
+
+// A result is what a job has left on the cluster, as it comes home.
+type result struct {
+	root    *os.Root
+	m       pack.Manifest
+	at      map[string]string // where the file of a path is, if it is elsewhere
+	skipped []byte            // the file that names what is left out
+}
+
+// resultOf reads the directory of a job, as a node does at home: all that it has written,
+// or of a Python job what it has saved, and what it has printed.
+func resultOf(ctx context.Context, p place, kind string, j *slurm.FolderJob, started time.Time) (*result, error) {
+	root, err := p.open(j.Dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &result{root: root, at: map[string]string{}}
+	if err := r.read(ctx, kind, j, started); err != nil {
+		root.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *result) read(ctx context.Context, kind string, j *slurm.FolderJob, started time.Time) error {
+	taken := map[string]bool{}
+	add := func(m pack.Manifest, below string) {
+		for _, e := range m {
+			if !taken[e.Path] {
+				taken[e.Path] = true
+				r.m = append(r.m, e)
+				if below != "" {
+					r.at[e.Path] = path.Join(below, e.Path)
+				}
+			}
+		}
+	}
+	printed := j.Job + "_output.txt"
+	out, skipped, err := pack.Scan(ctx, r.root, func(p string, _ fs.FileInfo) bool { return p == slurm.OutputFile }, pack.Limits{})
+	if err != nil {
+		return err
+	}
+	if len(out) == 1 && out[0].Type == pack.File {
+		out[0].Path = printed
+		r.at[printed], taken[printed] = slurm.OutputFile, true
+		r.m = append(r.m, out[0])
+	}
+	if info, err := r.root.Lstat(saveDir); err == nil && info.IsDir() {
+		root, err := r.root.OpenRoot(saveDir)
+		if err != nil {
+			return err
+		}
+		m, more, err := pack.Scan(ctx, root, nil, pack.Limits{})
+		root.Close()
+		if err != nil {
+			return err
+		}
+		add(m, saveDir)
+		skipped = append(skipped, more...)
+	}
+	if kind != job.Python {
+		m, more, err := pack.Scan(ctx, r.root, func(p string, info fs.FileInfo) bool { return r.own(j, p, info, started) }, pack.Limits{})
+		if err != nil {
+			return err
+		}
+		add(bare(m, j.Inputs), "")
+		skipped = append(skipped, more...)
+	}
+	if len(skipped) > 0 {
+		r.name(j, skipped)
+	}
+	slices.SortFunc(r.m, func(a, b pack.Entry) int { return pack.ComparePaths(a.Path, b.Path) })
+	return r.m.Check(pack.DefaultLimits())
+}
+
+// own says that something in the directory of a job was written by the job.
+func (r *result) own(j *slurm.FolderJob, p string, info fs.FileInfo, started time.Time) bool {
+	switch {
+	case p == slurm.OutputFile, p == saveDir, strings.HasPrefix(p, slurm.StatusFile) && !strings.Contains(p, "/"):
+		return false
+	case info.Mode()&fs.ModeSymlink != 0:
+		to, err := r.root.Readlink(p)
+		return err == nil && !path.IsAbs(to) && !strings.HasPrefix(path.Join(path.Dir(p), to)+"/", "../")
+	case info.IsDir() || !slices.Contains(j.Inputs, p):
+		return true
+	}
+	return !started.IsZero() && !info.ModTime().Before(started) // an input that it has changed
+}
+
+// bare is a manifest without the directories that were there for inputs and have nothing
+// else in them.
+func bare(m pack.Manifest, inputs []string) pack.Manifest {
+	of, needed := map[string]bool{}, map[string]bool{}
+	for _, p := range inputs {
+		for d := path.Dir(p); d != "."; d = path.Dir(d) {
+			of[d] = true
+		}
+	}
+	out := make(pack.Manifest, 0, len(m))
+	for _, e := range slices.Backward(m) {
+		if e.Type == pack.Dir && of[e.Path] && !needed[e.Path] {
+			continue
+		}
+		needed[path.Dir(e.Path)] = true
+		out = append(out, e)
+	}
+	return out
+}
+
+// name adds the file that names what is left out.
+func (r *result) name(j *slurm.FolderJob, skipped []pack.Skipped) {
+	p := j.Job + "_skipped.txt"
+	var b bytes.Buffer
+	for _, s := range skipped {
+		fmt.Fprintf(&b, "%s: %s\n", s.Path, s.Why)
+	}
+	r.skipped = b.Bytes()
+	sum := sha256.Sum256(r.skipped)
+	r.m = slices.DeleteFunc(r.m, func(e pack.Entry) bool { return e.Path == p })
+	r.m = append(r.m, pack.Entry{Path: p, Type: pack.File, Size: int64(b.Len()), Mode: 0o644, Time: time.Unix(0, 0).UTC(), Sum: hex.EncodeToString(sum[:])})
+	r.at[p] = ""
+}
+
+// open opens a file of the result. That it is still as it was is seen on the way.
+func (r *result) open(_ int, e pack.Entry) (io.ReadCloser, error) {
+	at, elsewhere := r.at[e.Path]
+	switch {
+	case elsewhere && at == "":
+		return io.NopCloser(bytes.NewReader(r.skipped)), nil
+	case !elsewhere:
+		at = e.Path
+	}
+	f, err := openPlain(r.root, at)
+	if err != nil {
+		return nil, errors.Join(pack.ErrChanged, err)
+	}
+	return f, nil
+}
+
+// said is what is said of the result to the head.
+func (r *result) said(o job.Outcome) *job.Result {
+	files := 0
+	for _, e := range r.m {
+		if e.Type == pack.File {
+			files++
+		}
+	}
+	return &job.Result{Outcome: o, Manifest: r.m.Sum(), Entries: len(r.m), Files: files, Bytes: r.m.Bytes()}
+}

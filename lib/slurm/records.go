@@ -1,0 +1,301 @@
+package slurm
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"distribute/lib/job"
+)
+
+// Ask is the shell command that has Slurm tell of jobs: what its accounting has, if there
+// is any, and what its controller does. Its times are seconds since 1970.
+func Ask(ids []int64) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = strconv.FormatInt(id, 10)
+	}
+	return `export SLURM_TIME_FORMAT=%s LC_ALL=C
+echo == sacct
+sacct -n -P -X -D -S 2000-01-01 -o JobID,State,ExitCode,Start,End,NodeList,Reason -j ` + strings.Join(words, ",") + ` 2>&1; echo "== $?"
+echo == scontrol
+scontrol -o show job 2>&1; echo "== $?"
+`
+}
+
+// A Record is what Slurm says of one task.
+type Record struct {
+	State   string // the first word: RUNNING
+	Exit    int
+	Signal  int
+	Started time.Time
+	Ended   time.Time
+}
+
+// Records are what Slurm says of the tasks that were asked for.
+type Records struct {
+	Accounted bool // its accounting has answered
+	Known     bool // its controller has answered
+
+	account map[TaskID]Record
+	control map[TaskID]Record
+	of      map[int64]bool
+}
+
+// maxTasks is how many tasks a range of an array is believed to have.
+const maxTasks = 4_000_000
+
+// ReadRecords reads the answer to [Ask], of these jobs. What cannot be read in it is
+// passed over.
+func ReadRecords(text string, of map[int64]bool) *Records {
+	r := &Records{account: map[TaskID]Record{}, control: map[TaskID]Record{}, of: of}
+	part := ""
+	for l := range strings.Lines(text) {
+		l = strings.TrimRight(l, "\r\n")
+		if word, ok := strings.CutPrefix(l, "== "); ok {
+			switch {
+			case part == "sacct" && word == "0":
+				r.Accounted = true
+			case part == "scontrol" && word == "0":
+				r.Known = true
+			}
+			part = word
+			continue
+		}
+		switch part {
+		case "sacct":
+			r.account1(l)
+		case "scontrol":
+			r.control1(l)
+		}
+	}
+	if !r.Accounted {
+		clear(r.account)
+	}
+	if !r.Known {
+		clear(r.control)
+	}
+	return r
+}
+
+// account1 reads a line of sacct. Of a task that was requeued the last one counts.
+func (r *Records) account1(l string) {
+	words := strings.Split(l, "|")
+	if len(words) < 6 {
+		return
+	}
+	rec := Record{State: first(words[1]), Started: when(words[3]), Ended: when(words[4])}
+	rec.Exit, rec.Signal = exitOf(words[2])
+	r.put(r.account, words[0], rec)
+}
+
+// control1 reads a line of scontrol.
+func (r *Records) control1(l string) {
+	of := map[string]string{}
+	for _, w := range strings.Fields(l) {
+		if key, value, ok := strings.Cut(w, "="); ok && of[key] == "" {
+			of[key] = value
+		}
+	}
+	rec := Record{State: first(of["JobState"]), Started: when(of["StartTime"]), Ended: when(of["EndTime"])}
+	rec.Exit, rec.Signal = exitOf(of["ExitCode"])
+	id := of["JobId"]
+	if array := of["ArrayJobId"]; array != "" && of["ArrayTaskId"] != "" {
+		id = array + "_" + of["ArrayTaskId"]
+		if strings.ContainsAny(of["ArrayTaskId"], ",-%") {
+			id = array + "_[" + of["ArrayTaskId"] + "]"
+		}
+	}
+	r.put(r.control, id, rec)
+}
+
+// put notes a record for each task that an id names.
+func (r *Records) put(to map[TaskID]Record, id string, rec Record) {
+	jobID, tasks, array := strings.Cut(id, "_")
+	n, err := strconv.ParseInt(jobID, 10, 64)
+	if err != nil || !r.of[n] || rec.State == "" {
+		return
+	}
+	if !array {
+		to[TaskID{n, -1}] = rec
+		return
+	}
+	tasks, _, _ = strings.Cut(strings.Trim(tasks, "[]"), "%")
+	for some := range strings.SplitSeq(tasks, ",") {
+		from, upto, isRange := strings.Cut(some, "-")
+		upto, step, _ := strings.Cut(upto, ":")
+		a, err := strconv.Atoi(from)
+		if err != nil || a < 0 {
+			continue
+		}
+		b, by := a, 1
+		if isRange {
+			if b, err = strconv.Atoi(upto); err != nil || b < a || b-a > maxTasks {
+				continue
+			}
+			if s, err := strconv.Atoi(step); err == nil && s > 0 {
+				by = s
+			}
+		}
+		for i := a; i <= b; i += by {
+			if _, known := to[TaskID{n, i}]; isRange && known {
+				continue // what is said of it alone is the later
+			}
+			to[TaskID{n, i}] = rec
+		}
+	}
+}
+
+func first(s string) string {
+	word, _, _ := strings.Cut(strings.TrimSpace(s), " ")
+	return strings.TrimSuffix(word, "+")
+}
+
+// when is a time of Slurm: seconds since 1970, or what older versions print.
+func when(s string) time.Time {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 {
+		return time.Time{}
+	}
+	t, _ := secondsOf(float64(n))
+	return t
+}
+
+// exitOf is an exit status and a signal: 1:0.
+func exitOf(s string) (exit, signal int) {
+	a, b, _ := strings.Cut(s, ":")
+	exit, _ = strconv.Atoi(a)
+	signal, _ = strconv.Atoi(b)
+	return min(max(exit, 0), 255), min(max(signal, 0), 64)
+}
+
+// A Stand is how far a job is on the cluster.
+type Stand int
+
+const (
+	Unsubmitted Stand = iota // nobody has submitted it yet
+	Unknown                  // Slurm does not know it, and it has written nothing
+	Waiting                  // in the queue
+	Running                  //
+	Runaway                  // the accounting says that it runs or waits, and the controller does not know it
+	Unwritten                // it has ended well by Slurm, and has not written how
+	Ended                    // its outcome says how
+	Lost                     // Slurm ended it for its own reasons: nothing speaks against the job
+)
+
+// A Fate is what has become of a job on the cluster.
+type Fate struct {
+	Stand   Stand
+	Task    TaskID
+	Outcome job.Outcome // of one that has ended, or why it is lost
+	Wrong   error       // its status file says nothing
+}
+
+// FateOf is what has become of a job: status is what its status file has, nil if there is
+// none.
+func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
+	f := Fate{}
+	var submitted bool
+	if f.Task, submitted = s.Of(j); !submitted && status == nil {
+		return f
+	}
+	account, accounted := r.in(r.account, f.Task)
+	control, controlled := r.in(r.control, f.Task)
+	rec, known := account, accounted
+	if controlled && (!accounted || live(control.State) || live(account.State)) {
+		rec, known = control, true
+	}
+	if status != nil {
+		if f.Outcome, f.Wrong = ReadStatus(status); f.Wrong == nil {
+			if f.Stand = Ended; known {
+				f.Outcome.Reason = firstOf(f.Outcome.Reason, reasonOf(rec.State))
+			}
+			return f
+		}
+	}
+	switch {
+	case !known:
+		f.Stand = Unknown
+	case live(rec.State) && !controlled && r.Known:
+		f.Stand = Runaway
+	case rec.State == "PENDING" || rec.State == "REQUEUED" || rec.State == "REQUEUE_HOLD" || rec.State == "CONFIGURING":
+		f.Stand = Waiting
+	case live(rec.State):
+		f.Stand = Running
+	case rec.State == "COMPLETED":
+		f.Stand = Unwritten
+	case lost(rec.State):
+		f.Stand, f.Outcome = Lost, job.Outcome{Reason: "Slurm says " + clean(rec.State)}
+	default:
+		f.Stand, f.Outcome = Ended, rec.outcome()
+	}
+	return f
+}
+
+// in is a record of a task, or of the job that is no array.
+func (r *Records) in(in map[TaskID]Record, t TaskID) (Record, bool) {
+	if rec, ok := in[t]; ok {
+		return rec, true
+	}
+	if t.Task != 0 {
+		return Record{}, false
+	}
+	rec, ok := in[TaskID{t.Job, -1}]
+	return rec, ok
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// live says that a task is not over.
+func live(state string) bool {
+	switch state {
+	case "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+		"RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESV_DEL_HOLD", "SPECIAL_EXIT":
+		return true
+	}
+	return false
+}
+
+// lost says that a task was ended for no fault of its own.
+func lost(state string) bool {
+	switch state {
+	case "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL":
+		return true
+	}
+	return false
+}
+
+// reasonOf is why a task was ended, as nodes say it.
+func reasonOf(state string) string {
+	switch state {
+	case "TIMEOUT", "DEADLINE":
+		return job.ReasonTime
+	case "OUT_OF_MEMORY":
+		return job.ReasonMemory
+	case "CANCELLED":
+		return "cancelled on the cluster"
+	}
+	return ""
+}
+
+// outcome is how a task ended by its record alone.
+func (r *Record) outcome() job.Outcome {
+	o := job.Outcome{Started: r.Started, Ended: r.Ended, Runtime: lasted(r.Started, r.Ended), Reason: reasonOf(r.State)}
+	if name, err := signalOf(float64(r.Signal)); err == nil && name != "" {
+		o.Signal = name
+		return o
+	}
+	exit := r.Exit
+	if o.Reason == "" && exit == 0 {
+		o.Reason = "Slurm says " + clean(r.State)
+	}
+	if exit != 0 || o.Reason == "" {
+		o.Exit = &exit
+	}
+	return o
+}
