@@ -14,6 +14,8 @@ import (
 var parsers = map[string]string{
 	"a message of the protocol (wire.Conn.Recv)":              "lib/wire FuzzRecv",
 	"a transfer (wire.Conn.RecvTransfer)":                     "lib/wire FuzzTransfer",
+	"the list of a folder on a cluster (slurm)":               "lib/slurm FuzzFolder",
+	"what Slurm says, and a status file (slurm)":              "lib/slurm FuzzRecords",
 	"the lines of a stream (line.Reader)":                     "lib/line FuzzReader",
 	"a line of JSON (line.Check)":                             "lib/line FuzzCheck",
 	"a manifest (pack.DecodeManifest)":                        "lib/pack FuzzManifest",

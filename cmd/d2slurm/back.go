@@ -49,7 +49,7 @@ func (b *back) run(ctx context.Context) (err error) {
 		return err
 	}
 	for _, odd := range b.submitted.Odd {
-		b.problems = append(b.problems, errors.New(odd))
+		b.c.Talk("%s, and is passed over", odd)
 	}
 	if b.name == "" {
 		b.name = b.folder.Name
@@ -255,7 +255,7 @@ func (b *back) report(ctx context.Context, works []*work) error {
 		}
 	}
 	if n["ended there without a status file"]+n["running by Slurm's accounting, and unknown to its controller"]+n["unknown to Slurm"] > 0 {
-		b.c.Talk("what Slurm has lost comes home by d2slurm -r -x, which gives it back to the queue there")
+		b.c.Talk("d2slurm -r -x gives what Slurm has lost back to the queue at home, with all else that has not ended")
 	}
 	if len(b.problems) > 0 {
 		return errors.Join(err, b.scancel(ctx), cli.Errorf(cli.Input, "%w", errors.Join(b.problems...)))

@@ -1,3 +1,4 @@
+// Package slurm reads what comes from jobs on a Slurm cluster: d2slurm(1).
 package slurm
 
 import (
@@ -42,7 +43,8 @@ type Records struct {
 	of      map[int64]bool
 }
 
-// maxTasks is how many tasks a range of an array is believed to have.
+// maxTasks is how many tasks a range of an array, and all that is told of together, is
+// believed to have.
 const maxTasks = 4_000_000
 
 // ReadRecords reads the answer to [Ask], of these jobs. What cannot be read in it is
@@ -137,7 +139,7 @@ func (r *Records) put(to map[TaskID]Record, id string, rec Record) {
 				by = s
 			}
 		}
-		for i := a; i <= b; i += by {
+		for i := a; i <= b && len(to) < maxTasks; i += by {
 			if _, known := to[TaskID{n, i}]; isRange && known {
 				continue // what is said of it alone is the later
 			}

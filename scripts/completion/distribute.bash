@@ -5,6 +5,7 @@
 _distribute_options() {
 	local options=
 	case $1 in
+	d2slurm) options='-H: -N: -c -k -n -q -r -v -x' ;;
 	dadm) options='-H: -n -q' ;;
 	dcancel) options='-H: -n -q -v' ;;
 	dfsck) options='-D: -S: -j -q -r -s -v' ;;
@@ -41,4 +42,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dset dsubmit dsweep dwait
+	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dset dsubmit dsweep dwait

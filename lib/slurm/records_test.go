@@ -1,0 +1,139 @@
+package slurm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"distribute/lib/job"
+)
+
+const list = `{"version":1,"id":"0123456789abcdef0123456789abcdef","name":"hpc","batch":"ns/b","kind":"command"}
+{"job":"a","dir":"jobs/a","group":0,"index":0,"inputs":["in/x"]}
+{"job":"b","dir":"jobs/b","group":0,"index":1}
+`
+
+func TestReadFolder(t *testing.T) {
+	f, err := ReadFolder(strings.NewReader(list))
+	if err != nil || f.Name != "hpc" || len(f.Jobs) != 2 || f.Jobs[0].Inputs[0] != "in/x" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for _, change := range [][2]string{
+		{`"version":1`, `"version":2`}, {`"version":1`, `"version":"1"`}, {"0123", "z123"}, {`"hpc"`, `"../hpc"`}, {`"ns/b"`, `"b"`},
+		{`"jobs/a"`, `"jobs/../../a"`}, {`"jobs/a"`, `"/etc"`}, {`"jobs/a"`, `"jobs/a/"`}, {`"jobs/a"`, `"jobs/a/b"`}, {`"jobs/a"`, `"other"`},
+		{`"jobs/a"`, `"jobs/b"`}, {`"job":"a"`, `"job":"b"`}, {`"job":"a"`, `"job":""`}, {`"index":0`, `"index":-1`}, {`"in/x"`, `"../x"`},
+		{`"in/x"`, `"in\n/x"`}, {`"index":1}` + "\n", `"index":1`}, {list, ""},
+	} {
+		if _, err := ReadFolder(strings.NewReader(strings.Replace(list, change[0], change[1], 1))); !errors.Is(err, ErrFolder) {
+			t.Errorf("with %q: %v", change[1], err)
+		}
+	}
+}
+
+func TestReadSubmitted(t *testing.T) {
+	s, err := ReadSubmitted(strings.NewReader("build\t\t\t7\n0\t0\t9\t100\n0\t10\t19\t101\n0\t3\t3\t102\nnonsense\n1\t0\t-1\t5\n0\t0\t9\t10"))
+	if err != nil || len(s.Odd) != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, tt := range []struct {
+		index int
+		want  string
+	}{{0, "100_0"}, {9, "100_9"}, {12, "101_2"}, {3, "102_0"}, {20, ""}} {
+		id, ok := s.Of(&FolderJob{Index: tt.index})
+		if ok != (tt.want != "") || ok && id.String() != tt.want {
+			t.Errorf("index %d is %v", tt.index, id)
+		}
+	}
+}
+
+func TestReadStatus(t *testing.T) {
+	o, err := ReadStatus([]byte(`{"exit":0,"signal":"","started":1768212000,"ended":"2026-01-12T10:01:30Z"}` + "\n"))
+	if err != nil || !o.OK() || o.Runtime != 90 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, signal := range []string{`9`, `"9"`, `"KILL"`, `"SIGKILL"`} {
+		if o, err := ReadStatus([]byte(`{"exit":137,"signal":` + signal + `}`)); err != nil || o.Signal != "SIGKILL" || o.Exit != nil {
+			t.Errorf("signal %s: %+v, %v", signal, o, err)
+		}
+	}
+	for _, bad := range []string{"", "{}", "[]", `{"exit":-1}`, `{"exit":256}`, `{"exit":0`, `{"exit":"0"}`, `{"signal":99}`, `{"signal":true}`,
+		`{"exit":0,"started":"soon"}`, `{"exit":0,"ended":-1}`, `{"exit":0,"ended":1e300}`, `{"exit":0,"exit":1}`, "{" + strings.Repeat(" ", MaxStatus) + "}"} {
+		if o, err := ReadStatus([]byte(bad)); !errors.Is(err, ErrStatus) {
+			t.Errorf("%.60s: %+v, %v", bad, o, err)
+		}
+	}
+}
+
+// What has become of a job follows from its status file, the accounting and the
+// controller; neither a record that was never closed nor one that is missing ends it.
+func TestFate(t *testing.T) {
+	s, _ := ReadSubmitted(strings.NewReader("0\t0\t9\t5\n"))
+	good := []byte(`{"exit":0}`)
+	for _, tt := range []struct {
+		name, account, control string
+		status                 []byte
+		want                   Stand
+		words                  string
+	}{
+		{"nothing is known", "", "", nil, Unknown, ""},
+		{"pending", "5_[0-9%2]|PENDING|0:0|Unknown|Unknown|", "JobId=5 ArrayJobId=5 ArrayTaskId=0-9%2 JobState=PENDING ExitCode=0:0", nil, Waiting, ""},
+		{"pending, no accounting", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0-9%2 JobState=PENDING ExitCode=0:0", nil, Waiting, ""},
+		{"running", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=RUNNING", nil, Running, ""},
+		{"running for ever", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=77 JobState=RUNNING", nil, Runaway, ""},
+		{"the controller is away", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "-", nil, Running, ""},
+		{"running for ever, and it has written", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=77 JobState=RUNNING", good, Ended, ""},
+		{"well", "5_0|COMPLETED|0:0|1768212000|1768212090|n1", "", good, Ended, ""},
+		{"well, unwritten", "5_0|COMPLETED|0:0|1768212000|1768212090|n1", "", nil, Unwritten, ""},
+		{"failed, unwritten", "5_0|FAILED|3:0|1768212000|1768212090|n1", "", nil, Ended, "exit 3"},
+		{"killed", "5_0|FAILED|0:9|1768212000|1768212090|n1", "", nil, Ended, "SIGKILL"},
+		{"too long", "5_0|TIMEOUT|0:0|1768212000|1768212090|n1", "", nil, Ended, job.ReasonTime},
+		{"too long, and it says that it was well", "5_0|TIMEOUT|0:0|1768212000|1768212090|n1", "", good, Ended, job.ReasonTime},
+		{"too large", "5_0|OUT_OF_ME+|0:125|1768212000|1768212090|n1", "", nil, Ended, ""},
+		{"too large, in full", "5_0|OUT_OF_MEMORY|0:125|1768212000|1768212090|n1", "", nil, Ended, job.ReasonMemory},
+		{"cancelled", "5_0|CANCELLED by 1000|0:0|1768212000|1768212090|n1", "", nil, Ended, "cancelled on the cluster"},
+		{"the machine failed", "5_0|NODE_FAIL|1:0|1768212000|1768212090|n1", "", nil, Lost, "Slurm says NODE_FAIL"},
+		{"requeued", "5_0|NODE_FAIL|1:0|1768212000|1768212090|n1\n5_0|PENDING|0:0|Unknown|Unknown|", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=PENDING", nil, Waiting, ""},
+		{"failed, no accounting", "-", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=FAILED ExitCode=2:0 StartTime=1768212000 EndTime=1768212090", nil, Ended, "exit 2"},
+		{"another's", "6_0|FAILED|3:0|1768212000|1768212090|n1", "", nil, Unknown, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := "== sacct\n" + tt.account + "\n== 0\n== scontrol\n" + tt.control + "\n== 0\n"
+			text = strings.Replace(text, "-\n== 0", "it is disabled\n== 1", 1)
+			f := FateOf(&FolderJob{Job: "a", Dir: "jobs/a"}, s, ReadRecords(text, s.IDs()), tt.status)
+			if f.Stand != tt.want || tt.words != "" && f.Outcome.Words() != tt.words {
+				t.Errorf("it is %d with %q, want %d with %q", f.Stand, f.Outcome.Words(), tt.want, tt.words)
+			}
+		})
+	}
+}
+
+func FuzzFolder(f *testing.F) {
+	f.Add(list)
+	f.Add(list + "{}")
+	f.Fuzz(func(t *testing.T, text string) {
+		folder, err := ReadFolder(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for _, j := range folder.Jobs {
+			if base, ok := strings.CutPrefix(j.Dir, "jobs/"); !ok || base == "" || base == "." || base == ".." || strings.Contains(base, "/") {
+				t.Errorf("directory %q", j.Dir)
+			}
+		}
+	})
+}
+
+func FuzzRecords(f *testing.F) {
+	f.Add("== sacct\n5_[0-3,7%2]|RUNNING|0:0|1768212000|Unknown|n1\n== 0\n== scontrol\nJobId=5 JobState=FAILED ExitCode=1:0\n== 0\n", `{"exit":0}`)
+	f.Add("== sacct\nno\n== 1\n", `{"signal":"KILL","started":1}`)
+	s, _ := ReadSubmitted(strings.NewReader("0\t0\t9\t5\n"))
+	f.Fuzz(func(t *testing.T, text, status string) {
+		fate := FateOf(&FolderJob{Job: "a", Dir: "jobs/a"}, s, ReadRecords(text, s.IDs()), []byte(status))
+		if o := fate.Outcome; o.OK() != (o.Exit != nil && *o.Exit == 0 && o.Signal == "" && o.Reason == "") || o.Runtime < 0 {
+			t.Errorf("%+v", fate)
+		}
+		if fate.Stand == Ended && fate.Outcome.Exit == nil && fate.Outcome.Signal == "" && fate.Outcome.Reason == "" {
+			t.Error("it has ended, and nobody knows how")
+		}
+	})
+}
