@@ -8,13 +8,13 @@ import (
 	"distribute/lib/job"
 )
 
-const usage = `usage: d2slurm -r [-cknqvx] [-H head] [-N name] folder`
+const usage = `usage: d2slurm -r [-Cknqvx] [-H head] [-N name] folder`
 
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	bring := c.Bool("r")
-	claim, kill, giveUp, dry := c.Bool("c"), c.Bool("k"), c.Bool("x"), c.Bool("n")
+	claim, kill, giveUp, dry := c.Bool("C"), c.Bool("k"), c.Bool("x"), c.Bool("n")
 	head, name := c.String("H", ""), c.String("N", "")
 	c.Bool("q")
 	c.Bool("v")
