@@ -168,8 +168,6 @@ func (t *there) ssh(ctx context.Context, command string, in io.Reader, out func(
 		return cli.Errorf(cli.Unreachable, "%w", ran("ssh "+t.host, err, said.Bytes()))
 	case err != nil && taken == nil:
 		return ran("ssh "+t.host, err, said.Bytes())
-	case taken != nil && err != nil:
-		return fmt.Errorf("%w (%w)", taken, ran("ssh "+t.host, err, said.Bytes()))
 	}
 	return taken
 }
@@ -287,7 +285,9 @@ func (t *there) bring(ctx context.Context, dirs []string) error {
 				}
 			}
 			if len(words) == 3 {
-				if err := t.lay(partOf(dir)+"/"+words[2], h, in); err != nil {
+				if err := t.lay(partOf(dir)+"/"+words[2], h, in); errors.Is(err, io.ErrUnexpectedEOF) {
+					return fmt.Errorf("what tar sends from %s was cut: %w", t.host, err)
+				} else if err != nil {
 					return err
 				}
 			}
