@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"encoding/hex"
 	"testing"
 	"time"
 
@@ -115,4 +116,52 @@ func TestAbroadFails(t *testing.T) {
 	if n := r.row("ws1"); n.Jobs != 6 {
 		t.Errorf("ws1 has %d jobs", n.Jobs)
 	}
+}
+
+// takeAbroad is a person who takes jobs to a cluster.
+func (s *sim) takeAbroad(batch uint32, jobs []uint32) {
+	s.give(Claim{Batch: batch, Jobs: jobs, Node: hpc, By: "u", Token: func(uint32, int) job.Token {
+		s.claimed++
+		return tok(1<<40 + s.claimed)
+	}})
+}
+
+// comeHome is the person who comes back, and tells of some of them, or of all.
+func (s *sim) comeHome(all bool) {
+	s.sessions++
+	mine := s.sessions
+	give := func(ev Event) {
+		for _, a := range s.apply(ev) {
+			if g, ok := a.(Grant); !ok || g.Session != mine {
+				s.perform(a)
+			}
+		}
+	}
+	give(NodeUp{Session: mine, Node: hpc, Boot: "-", State: "-"})
+	give(ListEnd{mine})
+	var there []job.Token
+	s.m.Abroad(hpc, func(a Attempt) { there = append(there, a.Token) })
+	for _, t := range there {
+		how := s.rand.IntN(8)
+		switch {
+		case how == 0 && !all:
+			give(Phase{mine, t, Running})
+		case how < 4 && !all:
+		case how == 4:
+			give(Ended{mine, t, unstarted})
+		case how == 5:
+			give(Ended{mine, t, Result{Lost: true}})
+		default:
+			give(Ended{mine, t, exited(how%2, "m")})
+			if all || s.rand.IntN(3) > 0 {
+				give(Staged{Attempt: t, Manifest: "m"})
+			}
+		}
+	}
+	if p := s.m.named[hpc]; p != nil && (all || s.rand.IntN(2) == 0) {
+		for k := range p.gone {
+			give(Gone{mine, job.Token(hex.EncodeToString(k[:]))})
+		}
+	}
+	give(NodeDown{mine})
 }

@@ -86,6 +86,7 @@ func (n *fakeNode) end(a *fakeAttempt, r Result) {
 
 // A sim is a rig with nodes and a network around it.
 type sim struct {
+	claimed int // attempts abroad, ever
 	*rig
 	rand     *rand.Rand
 	nodes    []*fakeNode
@@ -626,6 +627,14 @@ func (s *sim) request() {
 		s.give(Unwanted{Batch: ref.Batch})
 		return
 	}
+	if s.rand.IntN(12) == 0 {
+		s.takeAbroad(ref.Batch, s.someOf(ref))
+		return
+	}
+	if s.rand.IntN(6) == 0 {
+		s.comeHome(false)
+		return
+	}
 	if s.rand.IntN(4) > 0 {
 		s.requests++
 	}
@@ -704,6 +713,7 @@ func (s *sim) heal() {
 			}
 		}
 		s.operate()
+		s.comeHome(true)
 		for n, b := range s.m.batches {
 			s.give(HoldJobs{Batch: n, Jobs: all(b), Release: true})
 		}
