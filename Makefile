@@ -6,6 +6,7 @@
 # make lab      a day of a simulated lab of 100 desks, as a chart
 # make cuts     CUTS power cuts of a head in an emulator, which scripts/peers/machine builds
 # make soak     N jobs through one head and node, which must not grow
+# make wheel    the Python package, in lib/python/dist (pip fetches hatchling)
 # make install  PREFIX=/usr/local, DESTDIR= for packages
 
 GO       = go
@@ -102,8 +103,12 @@ install: all
 	done; done
 	install -m 644 scripts/systemd/run-as.conf $(sharedir)
 
+PYTHON = python3
+wheel:
+	cd lib/python && $(PYTHON) -m pip wheel -q --no-deps -w dist .
+
 clean:
-	rm -rf bin cover.out
+	rm -rf bin cover.out lib/python/dist
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench chaos cuts sim lab soak cover install clean
+.PHONY: all demo test race lint fuzz bench chaos cuts sim lab soak cover wheel install clean

@@ -103,6 +103,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("BIN", os.Getenv("BIN"))
 	env.Setenv("GORACE", "atexit_sleep_ms=10")
 	env.Setenv("D_FULL", os.Getenv("D_FULL"))
+	env.Setenv("PEERS", os.Getenv("PEERS"))
 	guard := exec.Command("guard", home)
 	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	end, err := guard.StdinPipe()
@@ -135,6 +136,11 @@ func condition(name string) (bool, error) {
 		return true, nil
 	case "loop":
 		return loopDevices()
+	case "pytest":
+		if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "python", "stamp")); err != nil {
+			return false, fullError(fmt.Errorf("scripts/peers/python build: %w", err))
+		}
+		return true, nil
 	case "nss":
 		return nameService()
 	case "fuse":
