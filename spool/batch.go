@@ -44,6 +44,7 @@ type Batch struct {
 // A Brief is what scheduling needs of a job.
 type Brief struct {
 	Name          string
+	Param         []string // its parameters, which the caller may keep
 	Needs         []string // which the caller may keep
 	Retries       int      // as the job asks, or else the batch
 	Capabilities  []string // of the job besides those of the batch
@@ -60,7 +61,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 		if err != nil {
 			return b.lineProblem(i, err)
 		}
-		brief.Needs, brief.Capabilities, brief.Retries = nil, nil, b.Head.Spec.Retries
+		brief.Param, brief.Needs, brief.Capabilities, brief.Retries = nil, nil, nil, b.Head.Spec.Retries
 		name, own, ok := scanBrief(text, &brief)
 		if ok {
 			brief.Name = string(name)
@@ -69,7 +70,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 			if err := dec.jobBody(text, &j); err != nil {
 				return b.lineProblem(i, err)
 			}
-			brief.Name, brief.Needs, brief.Capabilities, own = j.Name, j.Needs, j.Capabilities, j.Resources != nil
+			brief.Name, brief.Param, brief.Needs, brief.Capabilities, own = j.Name, j.Param, j.Needs, j.Capabilities, j.Resources != nil
 			if j.Retries != nil {
 				brief.Retries = *j.Retries
 			}
@@ -84,7 +85,7 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error {
 	})
 }
 
-// scanBrief finds the name of a job, which jobs it needs, what its node must be, and
+// scanBrief finds the name of a job, its parameters, which jobs it needs, what its node must be, and
 // how often it is tried again and what it asks for, if it says that itself. A quote
 // within a string stands behind a backslash, so what is found is a key.
 func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
@@ -96,7 +97,7 @@ func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 		return nil, false, false
 	}
 	var times *int
-	if !texts(&s, `,"needs":`, &brief.Needs) || !retries(&s, &times) || !texts(&s, `,"capabilities":`, &brief.Capabilities) {
+	if !texts(&s, `,"param":`, &brief.Param) || !texts(&s, `,"needs":`, &brief.Needs) || !retries(&s, &times) || !texts(&s, `,"capabilities":`, &brief.Capabilities) {
 		return nil, false, false
 	}
 	if times != nil {

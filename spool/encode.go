@@ -150,6 +150,7 @@ func appendJobLine(b []byte, j *job.Job) []byte {
 func appendJob(b []byte, j *job.Job, places bool) []byte {
 	b = append(b, `{"name":`...)
 	b = line.AppendText(b, j.Name)
+	b = appendTexts(b, `,"param":`, j.Param)
 	b = appendTexts(b, `,"needs":`, j.Needs)
 	if j.Retries != nil {
 		b = append(b, `,"retries":`...)

@@ -75,6 +75,9 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 	if len(j.Run) == 0 && spec.Kind != job.Apptainer {
 		return errors.New("it says not what to run")
 	}
+	if err := job.CheckParams(j.Param); err != nil {
+		return err
+	}
 	for _, need := range j.Needs {
 		if err := job.CheckNeed(need); err != nil {
 			return err

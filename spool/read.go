@@ -209,6 +209,7 @@ func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 	var row job.Row
 	return b.Scan(func(i int, j *Brief) error {
 		row = job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
+		row.Param = j.Param
 		if all.priority != nil {
 			row.Priority = *all.priority
 		}

@@ -122,7 +122,7 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 		return false
 	}
 	j.Name = string(name)
-	if !texts(&s, `,"needs":`, &j.Needs) || !retries(&s, &j.Retries) || !texts(&s, `,"capabilities":`, &j.Capabilities) || !texts(&s, `,"run":`, &j.Run) {
+	if !texts(&s, `,"param":`, &j.Param) || !texts(&s, `,"needs":`, &j.Needs) || !retries(&s, &j.Retries) || !texts(&s, `,"capabilities":`, &j.Capabilities) || !texts(&s, `,"run":`, &j.Run) {
 		return false
 	}
 	if s.Has(`,"inputs":`) && !s.List(func() bool {

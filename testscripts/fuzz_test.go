@@ -34,6 +34,7 @@ var parsers = map[string]string{
 	"which jobs need which (job.ResolveNeeds)":                "lib/job FuzzNeeds",
 	"a batch file (job.ParseFile)":                            "lib/job FuzzBatchFile",
 	"a command and its lines (job)":                           "lib/job FuzzTemplate",
+	"jobs as lines of JSON (job)":                             "lib/job FuzzObjects",
 	"ids (job.ParseID)":                                       "lib/job FuzzIDs",
 	"rows from a head (job.Row.ReadLine)":                     "lib/job FuzzRowLine",
 	"amounts of GPUs (job.GPUs)":                              "lib/job FuzzGPUs",

@@ -166,6 +166,11 @@ func (f *follower) change(l logged) error {
 		}
 		row := job.NewRow(l.batch.ID, l.rec.Job, &l.batch.Head, l.batch.Submitted)
 		row.Priority = l.priority
+		if i, ok := l.batch.Index(l.rec.Job); ok {
+			if j, err := l.batch.Job(i); err == nil {
+				row.Param = j.Param
+			}
+		}
 		r = &row
 		f.rows[r.ID] = r
 	}

@@ -19,8 +19,10 @@ import (
 )
 
 const usage = `usage: dsubmit [-nQquvw] [-b batch] [-H head] [-s ids] file
-       dsubmit [-nQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
-               -b batch -- command ...`
+       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
+               [-T template ...] -b batch -- command ...
+       dsubmit -j [-nQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
+               [-T template ...] -b batch`
 
 func main() { cli.Main(usage, run) }
 
@@ -28,7 +30,8 @@ func main() { cli.Main(usage, run) }
 type submission struct {
 	*cli.Cmd
 	head, name, ids, jobName    *string
-	inputs, requests            *[]string
+	inputs, requests, templates *[]string
+	objects                     *bool // lines are JSON objects
 	dry, quiet, unique, waiting *bool
 	queue                       *bool    // also what no node could ever run
 	words                       []string // of the command line
@@ -37,7 +40,7 @@ type submission struct {
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""),
-		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"),
+		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"), templates: c.Strings("T"), objects: c.Bool("j"),
 		words: c.Args, dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
@@ -82,14 +85,14 @@ func (s *submission) talk(format string, a ...any) {
 
 // file is the batch as it is asked for, in either form.
 func (s *submission) file() (*job.File, error) {
-	if s.Dashed {
+	if s.Dashed || *s.objects {
 		return s.template()
 	}
 	switch {
 	case len(s.Args) != 1:
 		return nil, cli.Usagef("one batch file is wanted, and %d operands were given", len(s.Args))
-	case s.Given("i") || s.Given("J") || s.Given("R"):
-		return nil, cli.Usagef("-i, -J and -R go with a command, not with a batch file")
+	case s.Given("i") || s.Given("J") || s.Given("R") || s.Given("T"):
+		return nil, cli.Usagef("-i, -J, -R and -T go with a command, not with a batch file")
 	}
 	f, err := job.ReadFile(s.Args[0])
 	if err != nil {
@@ -109,10 +112,10 @@ func (s *submission) file() (*job.File, error) {
 // template is the batch of a command with lines.
 func (s *submission) template() (*job.File, error) {
 	switch {
-	case len(s.Command) == 0:
+	case len(s.Command) == 0 && (s.Dashed || !*s.objects):
 		return nil, cli.Usagef("a command is wanted after --")
 	case len(s.Args) > 0:
-		return nil, cli.Usagef("%q is not wanted before --", s.Args[0])
+		return nil, cli.Usagef("%q is not wanted with a command or -j", s.Args[0])
 	case s.Given("J") && *s.jobName == "":
 		return nil, cli.Usagef("-J: %w", job.CheckName(""))
 	case *s.name == "":
@@ -125,9 +128,12 @@ func (s *submission) template() (*job.File, error) {
 		return nil, err
 	}
 	t := &job.Template{Namespace: ns, Name: name, Command: s.Command, Job: *s.jobName,
-		Inputs: *s.inputs, Requests: *s.requests, Dir: "."}
+		Inputs: *s.inputs, Requests: *s.requests, Templates: *s.templates, Objects: *s.objects, Dir: "."}
 	var lines []string
 	if t.NeedsLines() {
+		if s.StdinTTY() && *s.objects {
+			return nil, cli.Usagef("-j reads JSON objects from stdin, which is a terminal")
+		}
 		if s.StdinTTY() {
 			return nil, cli.Usagef("the command has places to fill, and no lines come on stdin: seq 20 | dsubmit …")
 		}

@@ -33,6 +33,7 @@ type File struct {
 	run      []string // of those of its jobs that say none
 	wants    []want   // of the batch
 	jobWants [][]want // of each job
+	jobMade  [][]made // files that were made for each job; nil: none
 	words    []string // of a command that all jobs share, which may name files
 	jobAt    []conf.Place
 	needAt   map[int][]conf.Place // of the needs of jobs

@@ -158,7 +158,7 @@ func (c *collector) job(i int) {
 			}
 		}
 	}
-	c.jobs = append(c.jobs, c.list(base, more))
+	c.jobs = append(c.jobs, c.list(base, append(more, c.made(i, own)...)))
 }
 
 // base is what the files that a job requires come to.
@@ -190,6 +190,9 @@ func (c *collector) list(b *base, more []placed) int32 {
 	key := binary.AppendUvarint(nil, uint64(b.number))
 	for _, p := range more {
 		key = binary.AppendUvarint(key, uint64(p.src)) // a word's place follows from its source
+		if c.sources[p.src].data != nil {
+			key = append(append(key, p.place...), 0)
+		}
 	}
 	n, ok := c.listOf[string(key)]
 	if !ok {
@@ -228,7 +231,7 @@ func (c *collector) word(w string, at conf.Place) (placed, bool) {
 	src, ok := c.words[w]
 	if !ok {
 		src = -1
-		if w != "" && w[0] != '-' && CheckPath(place) == nil {
+		if w != "" && w[0] != '-' && CheckPath(place) == nil && !c.f.makes(place) {
 			if st, err := os.Stat(filepath.Join(c.f.dir, w)); err == nil && st.Mode().IsRegular() {
 				src = c.source(filepath.Join(c.f.dir, w), at, st)
 			}
@@ -488,7 +491,7 @@ func (c *collector) result(image, shared []placed) *Batch {
 	for i := range c.sources {
 		s := &c.sources[i]
 		if _, ok := b.Sources[s.sum]; !ok {
-			b.Sources[s.sum] = Source{Sum: s.sum, Path: s.path, Size: s.size, ident: s.ident}
+			b.Sources[s.sum] = Source{Sum: s.sum, Path: s.path, Size: s.size, data: s.data, ident: s.ident}
 		}
 	}
 	return b

@@ -26,6 +26,7 @@ type Source struct {
 	Sum  string // SHA-256, hexadecimal
 	Path string
 	Size int64
+	data *string // the content, if Path is the template of which it was made
 	ident
 }
 
@@ -43,6 +44,7 @@ type source struct {
 	mode uint32     // 0o755 or 0o644
 	sum  string
 	err  error
+	data *string // of what was made of a template: the content, whose sum is known
 	ident
 }
 
@@ -50,6 +52,9 @@ type source struct {
 // any more is ErrChanged. What is read must still be compared with Sum, for a
 // file can change while it is sent.
 func (s Source) Open() (*os.File, error) {
+	if s.data != nil {
+		return openMade(*s.data)
+	}
 	f, st, err := open(s.Path)
 	if err != nil {
 		return nil, err
@@ -65,6 +70,9 @@ func (s Source) Open() (*os.File, error) {
 // hashed all the while, as far as its size and times tell: else it is
 // ErrChanged.
 func (s Source) Unchanged(f *os.File) error {
+	if s.data != nil {
+		return nil
+	}
 	st, err := f.Stat()
 	if err == nil && (st.Size() != s.Size || identify(st) != s.ident) {
 		err = fmt.Errorf("%s %w", conf.Quote(s.Path), ErrChanged)
@@ -136,6 +144,10 @@ func (c *collector) hash(ctx context.Context, progress func(n, total int64)) err
 // read hashes a file. Its size, times and inode must be the same before and
 // after, and be those of as many bytes as were read.
 func (s *source) read(ctx context.Context, h hash.Hash, buf []byte, tell func(int64)) {
+	if s.data != nil {
+		tell(s.size)
+		return
+	}
 	f, before, err := open(s.path)
 	if err != nil {
 		s.err = err

@@ -21,7 +21,7 @@ var keysOf = map[string]kindKeys{
 			"sif":             `"sif" is for apptainer batches: a python batch has a "build_file"`,
 			"build":           `"build" is for command batches: a python batch has a "build_file"`,
 		}},
-		job: conf.Keys{Known: []string{"name", "file", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "file", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
 			"run": `"run" is for command batches: a python job has a "file"`,
 		})},
 	},
@@ -32,7 +32,7 @@ var keysOf = map[string]kindKeys{
 			"build":      `"build" is for command batches: an apptainer batch runs what is in its "sif"`,
 			"image":      `write "sif" for "image", with the name of a .sif file`,
 		}},
-		job: conf.Keys{Known: []string{"name", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
 		})},
 	},
@@ -43,7 +43,7 @@ var keysOf = map[string]kindKeys{
 			"build_file":      `"build_file" is for python batches: write "build" with a list, as in [make, -j4]`,
 			"sif":             `"sif" is for apptainer batches`,
 		}},
-		job: conf.Keys{Known: []string{"name", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: write "run" with a list, as in [python3, main.py]`,
 		})},
 	},
@@ -204,6 +204,7 @@ func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
 func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
 	own := &places{outer: batch}
 	j.Name = r.name(m.Need("name"))
+	j.Param = r.params(m.Get("param"))
 	switch r.f.Spec.Kind {
 	case Python:
 		if w, ok := r.file(m.Need("file"), ""); ok {
@@ -218,6 +219,12 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
 		j.Run = r.words(m.Need("run"))
 	}
 	r.files(own, m.Get("required_files"))
+	r.ownOf(m, &j)
+	return j, own.list
+}
+
+// ownOf reads what a job of any kind may say besides.
+func (r *reader) ownOf(m conf.Map, j *Job) {
 	j.Needs = r.needs(m.Get("needs"))
 	j.Retries = r.retries(m.Get("retries"))
 	j.Capabilities = r.capabilities(m.Get("capabilities"))
@@ -226,7 +233,6 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
 		j.Resources = &res
 	}
 	j.Slurm = r.slurm(m.Get("slurm"))
-	return j, own.list
 }
 
 // maxArgv is the limit in bytes of a command with its arguments, and of each

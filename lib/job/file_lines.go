@@ -36,6 +36,9 @@ type Template struct {
 	Inputs    []string // files, directories and globs that go along besides
 	Requests  []string // as of -R: "cpus=4,gfortran"
 	Dir       string   // what relative paths are relative to
+
+	Objects   bool     // lines are JSON objects: jobs, or with Command what differs of them
+	Templates []string // files NAME.in, of which each job gets its own NAME
 }
 
 // placeText is the form of what a line fills.
@@ -73,6 +76,9 @@ func segments(word string) (segs []segment, fill bool) {
 // NeedsLines says that the template has a place to fill. Without one it is one
 // job, and no line is to be read.
 func (t *Template) NeedsLines() bool {
+	if t.Objects || len(t.Templates) > 0 {
+		return true
+	}
 	for _, words := range [][]string{t.Command, {t.Job}, t.Inputs} {
 		for _, w := range words {
 			if _, fill := segments(w); fill {
@@ -121,9 +127,12 @@ func (t *Template) File(lines []string) (*File, error) {
 	if b.errs.Any() {
 		return nil, b.errs.Err()
 	}
-	if t.NeedsLines() {
+	switch {
+	case t.Objects:
+		b.objects(lines)
+	case t.NeedsLines():
 		b.lines(lines)
-	} else {
+	default:
 		b.single()
 	}
 	if err := b.errs.Err(); err != nil {
@@ -142,6 +151,9 @@ type templating struct {
 	name   []segment
 	inputs [][]segment // with places
 	all    *places     // inputs of the batch
+	files  []fileOf    // templates of files
+	bytes  int         // of the files that were made of them
+	sums   map[[32]byte]bool
 }
 
 // common reads what does not depend on a line.
@@ -157,7 +169,7 @@ func (b *templating) common() {
 		b.errs.Errorf(conf.Place{File: "-R"}, "%v", err)
 	}
 	b.f.Spec = Spec{Kind: Command, Resources: res, Capabilities: caps}
-	if len(b.t.Command) == 0 || b.t.Command[0] == "" {
+	if len(b.t.Command) == 0 && !b.t.Objects || len(b.t.Command) > 0 && b.t.Command[0] == "" {
 		b.errs.Errorf(at, "there is no command after --")
 	}
 	for _, w := range b.t.Command {
@@ -181,6 +193,9 @@ func (b *templating) common() {
 		b.want(all, conf.Place{File: "-i"}, join(segs))
 	}
 	b.f.wants, b.all = all.list, indexed(all.list)
+	for _, name := range b.t.Templates {
+		b.template(name)
+	}
 }
 
 // join is the text of segments that have nothing to fill.
@@ -234,29 +249,40 @@ func (b *templating) lines(lines []string) {
 			continue
 		}
 		l := given{text: text, at: conf.Place{File: stdin, Line: i + 1}}
-		j := Job{Run: make([]string, len(b.words))}
+		var j Job
+		if strings.Contains(text, "=") {
+			j.Param = kept(l.split())
+		}
+		b.take(&l, j, &places{outer: b.all}, names)
+	}
+}
+
+// take fills what the command line says into the job of a line, and adds it.
+func (b *templating) take(l *given, j Job, own *places, names map[string]int) {
+	if len(b.words) > 0 {
+		j.Run = make([]string, len(b.words))
 		size := 0
 		for k, w := range b.words {
-			j.Run[k] = b.fill(&l, w)
+			j.Run[k] = b.fill(l, w)
 			size += len(j.Run[k]) + 1
 		}
 		if j.Run[0] == "" || size > maxArgv {
 			b.errs.Errorf(l.at, "the command is empty, or longer than %d bytes", maxArgv)
 		}
-		j.Name = b.jobName(&l, names)
-		own := &places{outer: b.all}
-		for _, in := range b.inputs {
-			b.want(own, l.at, b.fill(&l, in))
-		}
-		b.f.Jobs, b.f.jobWants, b.f.jobAt = append(b.f.Jobs, j), append(b.f.jobWants, own.list), append(b.f.jobAt, l.at)
 	}
+	j.Name = b.jobName(l, names)
+	for _, in := range b.inputs {
+		b.want(own, l.at, b.fill(l, in))
+	}
+	b.f.jobMade = append(b.f.jobMade, b.made(l))
+	b.f.Jobs, b.f.jobWants, b.f.jobAt = append(b.f.Jobs, j), append(b.f.jobWants, own.list), append(b.f.jobAt, l.at)
 }
 
 // jobName is the name for the line's job: what -J says, which must differ from
 // all others, or one made of the line, which is made to differ.
 func (b *templating) jobName(l *given, names map[string]int) string {
-	if b.t.Job == "" {
-		name := safeName(strings.TrimSpace(l.text))
+	if b.t.Job == "" && l.name == "" {
+		name := safeName(strings.TrimSpace(l.made()))
 		for n := names[name]; n > 0; {
 			n++
 			next := fmt.Sprintf("%.*s_%d", min(len(name), MaxName-8), name, n)
@@ -268,14 +294,20 @@ func (b *templating) jobName(l *given, names map[string]int) string {
 		names[name] = 1
 		return name
 	}
-	l.safe = true
-	name := b.fill(l, b.name)
-	l.safe = false
-	if err := CheckName(name); err != nil {
-		b.errs.Errorf(l.at, "-J: %v", err)
+	name := l.name
+	if b.t.Job != "" {
+		l.safe = true
+		name = b.fill(l, b.name)
+		l.safe = false
+		if err := CheckName(name); err != nil {
+			b.errs.Errorf(l.at, "-J: %v", err)
+		}
 	}
-	if first := names[name]; first > 0 {
+	switch first := names[name]; {
+	case first > 0 && b.t.Job != "":
 		b.errs.Errorf(l.at, "-J: a second job is named %s (the first is of line %d): add {#} or another field", conf.Quote(name), first)
+	case first > 0:
+		b.errs.Errorf(l.at, "a second job is named %s (the first is of line %d): names in a batch differ", conf.Quote(name), first)
 	}
 	names[name] = l.at.Line
 	return name
@@ -287,9 +319,14 @@ type given struct {
 	at     conf.Place
 	fields []string // nil until they are asked for
 	safe   bool     // values go into a name
+	object bool     // the line is a JSON object, and fields are its parameters
+	name   string   // of its job, if the line says it
 }
 
-func (b *templating) fill(l *given, segs []segment) string {
+func (b *templating) fill(l *given, segs []segment) string { return b.fillOf(l, segs, "") }
+
+// fillOf is fill, where mistakes are told with what it is of.
+func (b *templating) fillOf(l *given, segs []segment, of string) string {
 	if len(segs) == 1 && !segs[0].fill {
 		return segs[0].text
 	}
@@ -299,7 +336,7 @@ func (b *templating) fill(l *given, segs []segment) string {
 		if g.fill {
 			var err error
 			if text, err = l.value(g.name); err != nil {
-				b.errs.Errorf(l.at, "%v", err)
+				b.errs.Errorf(l.at, "%s%v", of, err)
 			}
 			if l.safe {
 				text = strings.Map(safeRune, text)
@@ -318,23 +355,34 @@ func (l *given) value(name string) (string, error) {
 	case "#":
 		return strconv.Itoa(l.at.Line), nil
 	}
-	if l.fields == nil && strings.ContainsRune(l.text, '\t') {
-		l.fields = strings.Split(l.text, "\t")
-	} else if l.fields == nil {
-		l.fields = strings.Fields(l.text)
+	fields := l.split()
+	switch n, err := strconv.Atoi(name); {
+	case err == nil && l.object:
+		return "", fmt.Errorf("{%d} is wanted, and the parameters of an object have names: {NAME}", n)
+	case err == nil && n > len(fields):
+		return "", fmt.Errorf("{%d} is wanted, and the line has fields up to {%d}", n, len(fields))
+	case err == nil:
+		return fields[n-1], nil
 	}
-	if n, err := strconv.Atoi(name); err == nil {
-		if n > len(l.fields) {
-			return "", fmt.Errorf("{%d} is wanted, and the line has fields up to {%d}", n, len(l.fields))
-		}
-		return l.fields[n-1], nil
+	if v, ok := ParamOf(fields, name); ok {
+		return v, nil
 	}
-	for _, f := range l.fields {
-		if v, ok := strings.CutPrefix(f, name); ok && strings.HasPrefix(v, "=") {
-			return v[1:], nil
-		}
+	if l.object {
+		return "", fmt.Errorf("{%s} is wanted, and the line has no such parameter (write {{%s}} if that is meant as text)", name, name)
 	}
 	return "", fmt.Errorf("{%s} is wanted, and the line has no field %s=… (write {{%s}} if that is meant as text)", name, name, name)
+}
+
+// split is the fields of the line.
+func (l *given) split() []string {
+	switch {
+	case l.object || l.fields != nil:
+	case strings.ContainsRune(l.text, '\t'):
+		l.fields = strings.Split(l.text, "\t")
+	default:
+		l.fields = strings.Fields(l.text)
+	}
+	return l.fields
 }
 
 // safeRune makes what may not be in a name an underscore.

@@ -82,6 +82,9 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	if len(required) > 0 {
 		w.WriteString(", required_files:" + requiredYAML(required))
 	}
+	if len(j.Param) > 0 {
+		w.WriteString(", param: " + paramsYAML(j.Param))
+	}
 	if len(j.Needs) > 0 {
 		w.WriteString(", needs: " + flow(j.Needs))
 	}
@@ -99,6 +102,11 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	}
 	w.WriteString("}\n")
 	keptYAML(w, f.jobWants[i])
+	if f.jobMade != nil {
+		for _, m := range f.jobMade[i] {
+			fmt.Fprintf(w, "    # with %s, made of %s\n", quote(m.place), quote(m.path))
+		}
+	}
 }
 
 // quote writes a text as a YAML scalar in double quotes, whose escapes are

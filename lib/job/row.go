@@ -39,6 +39,7 @@ type Row struct {
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds
 	Written    int64     `json:"written,omitempty"`     // bytes
 	Priority   int       `json:"priority"`              // of the batch
+	Param      []string  `json:"param,omitempty"`       // its parameters, each as name=value
 
 	Token    Token  `json:"-"` // of the attempt told of
 	UID      int    `json:"-"` // of the owner, on the head: his name is for the eye

@@ -54,6 +54,17 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = line.AppendIntMember(b, `,"written":`, r.Written)
 	b = append(b, `,"priority":`...)
 	b = strconv.AppendInt(b, int64(r.Priority), 10)
+	for i, p := range r.Param {
+		if i == 0 {
+			b = append(b, `,"param":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = line.AppendText(b, p)
+	}
+	if len(r.Param) > 0 {
+		b = append(b, ']')
+	}
 	return append(b, '}')
 }
 
@@ -125,6 +136,11 @@ func (r *Row) scan(s *line.Scan, like *Row) bool {
 		s.DecimalMember(`,"cpu_time":`, &r.CPUTime) &&
 		s.Int64Member(`,"written":`, &r.Written) &&
 		s.IntMember(`,"priority":`, &r.Priority) &&
+		(!s.Has(`,"param":`) || s.List(func() bool {
+			p, ok := s.Text()
+			r.Param = append(r.Param, string(p))
+			return ok
+		})) &&
 		s.Has("}")
 }
 

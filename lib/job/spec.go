@@ -72,6 +72,7 @@ func (s *Spec) CheckRetries(n int) error {
 // A Job is one run with its inputs. It is one line of jobs.jsonl.
 type Job struct {
 	Name         string     `json:"name"`
+	Param        []string   `json:"param,omitempty"`        // its parameters, each as name=value
 	Needs        []string   `json:"needs,omitempty"`        // names and globs of jobs of the batch that have to be done before
 	Retries      *int       `json:"retries,omitempty"`      // as Spec has it for the others
 	Capabilities []string   `json:"capabilities,omitempty"` // of a node, besides those of the batch

@@ -76,7 +76,7 @@ func parseOrder(k Kind, key, op, val string, now time.Time) (Test, error) {
 	}
 	return func(v Value) bool {
 		switch {
-		case !v.Set:
+		case !v.Set || math.IsNaN(v.Num):
 			return false
 		case op == "<":
 			return v.Num < x.from
@@ -122,8 +122,14 @@ func parseOne(k Kind, words []string, part string, now time.Time) (Test, error) 
 		}, err
 	}
 	x, err := parseRange(k, part, now)
+	if err != nil && k == Either { // no number: text
+		return parseWord(words, part)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if k == Either {
+		return func(v Value) bool { return v.Set && (x.holds(v.Num) || v.Text == part) }, nil
 	}
 	return func(v Value) bool { return v.Set && x.holds(v.Num) }, nil
 }
@@ -269,6 +275,12 @@ func parseSpan(k Kind, s string, now time.Time) (span, error) {
 			return span{}, err
 		}
 		n = d.Seconds()
+	case Either:
+		i, ok := plain(s)
+		if !ok {
+			return span{}, Errorf("%q is not a number", s)
+		}
+		n = i
 	case Moment:
 		return parseMoment(s, now)
 	}

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -36,6 +37,7 @@ const (
 	Size                // bytes
 	Length              // of time, seconds
 	Moment              // a time
+	Either              // text, compared as a number with what is one
 )
 
 // A Value is what is compared.
@@ -49,6 +51,29 @@ type Value struct {
 
 // OfText is the value of a word.
 func OfText(s string) Value { return Value{Set: s != "", Text: s} }
+
+// OfEither is the value of a text that may be a number.
+func OfEither(s string, set bool) Value {
+	v := Value{Set: set, Text: s, Num: math.NaN()}
+	if n, ok := plain(s); set && ok {
+		v.Num = n
+	}
+	return v
+}
+
+// IsNumber says that JSON takes a text for a number.
+func (v Value) IsNumber() bool {
+	return !math.IsNaN(v.Num) && json.Valid([]byte(v.Text))
+}
+
+// plain is a finite decimal number.
+func plain(s string) (float64, bool) {
+	if s == "" || strings.Trim(s, "+-0123456789.eE") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	return n, err == nil
+}
 
 // OfList is the value of a list.
 func OfList(l []string) Value {
@@ -74,6 +99,11 @@ func (v Value) Append(b []byte, k Kind) []byte {
 		return append(b, '-')
 	}
 	switch k {
+	case Either:
+		if v.Text == "" {
+			return append(b, '-')
+		}
+		return append(b, unit.Quote(v.Text)...)
 	case Word, List, Amounts:
 		return append(b, unit.Quote(v.Text)...)
 	case Moment:

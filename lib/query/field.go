@@ -8,6 +8,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/match"
 	"distribute/lib/node"
+	"distribute/lib/sweep"
 	"distribute/lib/unit"
 )
 
@@ -78,7 +79,15 @@ func (f *Field[R]) json(b []byte, r *R) []byte {
 	switch f.kind {
 	case match.Word:
 		return appendJSON(b, v.Text)
+	case match.Either:
+		if v.IsNumber() {
+			return append(b, v.Text...)
+		}
+		return appendJSON(b, v.Text)
 	case match.List:
+		if f.Name == "param" {
+			return sweep.AppendObject(b, sweep.Params(v.List))
+		}
 		return appendJSON(b, v.List)
 	case match.Amounts:
 		return job.Counts(strings.Join(v.List, " ")).Append(b)
@@ -103,6 +112,16 @@ func Pick[R any](fields []Field[R], list string) ([]Field[R], error) {
 	return picked, nil
 }
 
+// paramField is the field param.NAME, if the rows have such: the value of one
+// parameter.
+func paramField[R any](field string) (*Field[R], bool) {
+	name, ok := strings.CutPrefix(field, "param.")
+	f, of := any(&Field[job.Row]{Name: field, kind: match.Either, get: func(r *job.Row) match.Value {
+		return match.OfEither(job.ParamOf(r.Param, name))
+	}}).(*Field[R])
+	return f, ok && of && sweep.CheckName(name) == nil
+}
+
 func find[R any](fields []Field[R], name string) (*Field[R], error) {
 	names := make([]string, len(fields))
 	for i := range fields {
@@ -110,6 +129,9 @@ func find[R any](fields []Field[R], name string) (*Field[R], error) {
 			return &fields[i], nil
 		}
 		names[i] = fields[i].Name
+	}
+	if f, ok := paramField[R](name); ok {
+		return f, nil
 	}
 	return nil, usagef("unknown field %q%s", name, match.Near(name, names))
 }
@@ -159,6 +181,7 @@ func JobFields() []Field[job.Row] {
 		{"cpu_time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.CPUTime) }},
 		{"written", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Written) }},
 		{"priority", match.Number, nil, func(r *job.Row) match.Value { return match.Count(r.Priority) }},
+		{"param", match.List, nil, func(r *job.Row) match.Value { return match.OfList(r.Param) }},
 	}
 }
 

@@ -256,6 +256,7 @@ func TestObjects(t *testing.T) {
 	}
 	rows := some3()
 	rows[5].Reason = "a < b\n"
+	rows[4].Param = []string{"n=64", "name=a < b"}
 	for i := range rows {
 		all.Reset()
 		picked.Reset()
@@ -284,7 +285,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
 	}
-	if len(names) != 29 {
+	if len(names) != 30 {
 		t.Errorf("%d fields", len(names))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 
+	"distribute/lib/job"
+	"distribute/lib/sweep"
 	"distribute/lib/unit"
 )
 
@@ -50,7 +52,7 @@ type Objects[R any] struct {
 // Print writes one line.
 func (p *Objects[R]) Print(r *R) error {
 	if p.Fields == nil {
-		p.line = appendJSON(p.line[:0], r)
+		p.line = appendRow(p.line[:0], r)
 	} else {
 		p.line = append(p.line[:0], '{')
 		for i := range p.Fields {
@@ -61,6 +63,20 @@ func (p *Objects[R]) Print(r *R) error {
 	p.line = append(p.line, '\n')
 	_, err := p.W.Write(p.line)
 	return err
+}
+
+// appendRow appends all that a row has; parameters as the object that they are to a
+// person, and not as the list in which they travel.
+func appendRow[R any](b []byte, r *R) []byte {
+	j, ok := any(r).(*job.Row)
+	if !ok || len(j.Param) == 0 {
+		return appendJSON(b, r)
+	}
+	row := *j
+	row.Param = nil
+	b = appendJSON(b, &row)
+	b = sweep.AppendObject(append(b[:len(b)-1], `,"param":`...), sweep.Params(j.Param))
+	return append(b, '}')
 }
 
 // Flush flushes W if it can be.

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -22,6 +23,15 @@ func AppendLine(b []byte, params []Param) []byte {
 	return b
 }
 
+// Params are parameters that are written as name=value.
+func Params(list []string) []Param {
+	params := make([]Param, len(list))
+	for i, p := range list {
+		params[i].Name, params[i].Value, _ = strings.Cut(p, "=")
+	}
+	return params
+}
+
 // number is a number of JSON.
 var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
@@ -38,8 +48,11 @@ func AppendObject(b []byte, params []Param) []byte {
 			b = append(b, p.Value...)
 			continue
 		}
-		text, _ := json.Marshal(p.Value) // of a string there is no error
-		b = append(b, text...)
+		var text bytes.Buffer
+		to := json.NewEncoder(&text)
+		to.SetEscapeHTML(false)
+		to.Encode(p.Value) // of a string there is no error
+		b = append(b, bytes.TrimSuffix(text.Bytes(), []byte("\n"))...)
 	}
 	return append(b, '}')
 }

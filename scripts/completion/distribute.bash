@@ -21,7 +21,7 @@ _distribute_options() {
 	drm) options='-H: -a -n -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;
 	dset) options='-H: -T: -m: -n -p: -q -v' ;;
-	dsubmit) options='-H: -J: -Q -R: -b: -i: -n -q -s: -u -v -w' ;;
+	dsubmit) options='-H: -J: -Q -R: -T: -b: -i: -j -n -q -s: -u -v -w' ;;
 	dsweep) options='-j -k: -n -s: -x:' ;;
 	dwait) options='-H: -T: -q -v' ;;
 	esac

@@ -1,0 +1,151 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"distribute/lib/conf"
+)
+
+// Limits of files that are templates, in bytes.
+const (
+	maxTemplate = 1 << 20   // of one
+	maxMade     = 256 << 20 // of all that is made of them
+)
+
+// suffix is what the name of a template ends in.
+const suffix = ".in"
+
+// fileOf is a template of a file.
+type fileOf struct {
+	path, place string
+	segs        []segment
+	mode        uint32
+}
+
+// made is a file that was made for a job.
+type made struct {
+	path, place string // of the template; in the job's directory
+	data        string
+	mode        uint32
+}
+
+// template reads a file of which each job gets its own.
+func (b *templating) template(name string) {
+	at := conf.Place{File: "-T"}
+	if err := b.readTemplate(name); err != nil {
+		b.errs.Errorf(at, "%w", err)
+	}
+}
+
+func (b *templating) readTemplate(name string) error {
+	place, ok := strings.CutSuffix(path.Clean(name), suffix)
+	if err := CheckPath(place); !ok || err != nil || strings.HasSuffix(place, "/") {
+		return fmt.Errorf("%s is no name of a template: that is a relative path below this directory and ends in %s", conf.Quote(name), suffix)
+	}
+	for _, f := range b.files {
+		if f.place == place {
+			return fmt.Errorf("%s is there twice", conf.Quote(name))
+		}
+	}
+	f, st, err := open(filepath.Join(b.t.Dir, name))
+	if path := (*os.PathError)(nil); errors.As(err, &path) {
+		return cannot(name, filepath.Join(b.t.Dir, name), err)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxTemplate+1))
+	switch {
+	case err != nil:
+		return cannot(name, name, err)
+	case len(text) > maxTemplate:
+		return fmt.Errorf("%s has more than %d bytes, which is the limit of a template", conf.Quote(name), maxTemplate)
+	case !utf8.Valid(text):
+		return fmt.Errorf("%s is not UTF-8 text", conf.Quote(name))
+	}
+	file := fileOf{path: name, place: place, mode: 0o644}
+	if st.Mode()&0o111 != 0 {
+		file.mode = 0o755
+	}
+	file.segs, _ = segments(string(text))
+	b.files = append(b.files, file)
+	return nil
+}
+
+// made fills the templates of files for a line.
+func (b *templating) made(l *given) (list []made) {
+	for _, f := range b.files {
+		before := b.errs.Any()
+		data := b.fillOf(l, f.segs, f.path+": ")
+		if sum := sha256.Sum256([]byte(data)); !b.sums[sum] {
+			if b.sums == nil {
+				b.sums = map[[32]byte]bool{}
+			}
+			b.sums[sum] = true
+			if b.bytes += len(data); b.bytes > maxMade && !before {
+				b.errs.Errorf(l.at, "the files that are made of templates have more than %d bytes together, which is the limit: put what all jobs share into a file of its own (-i)", maxMade)
+			}
+		}
+		if b.bytes <= maxMade {
+			list = append(list, made{f.path, f.place, data, f.mode})
+		}
+	}
+	return list
+}
+
+// made claims the places of the files that were made for a job.
+func (c *collector) made(i int, own *claims) (list []placed) {
+	if c.f.jobMade == nil {
+		return nil
+	}
+	for _, m := range c.f.jobMade[i] {
+		sum := sha256.Sum256([]byte(m.data))
+		key := hex.EncodeToString(sum[:])
+		p := placed{m.place, c.index["\x00"+key]}
+		if _, ok := c.index["\x00"+key]; !ok {
+			p.src = int32(len(c.sources))
+			c.index["\x00"+key] = p.src
+			c.sources = append(c.sources, source{path: m.path, at: c.f.jobAt[i], size: int64(len(m.data)), mode: m.mode, sum: key, data: &m.data})
+		}
+		if !own.free(m.place) {
+			c.errs.Errorf(c.f.jobAt[i], "what is made of %s would lie at %s, where another file lies, or needs a directory", conf.Quote(m.path), conf.Quote(m.place))
+			continue
+		}
+		own.take(p)
+		list = append(list, p)
+	}
+	return list
+}
+
+// makes says that a file is made of a template at that place, for every job.
+func (f *File) makes(place string) bool {
+	return len(f.jobMade) > 0 && slices.ContainsFunc(f.jobMade[0], func(m made) bool { return m.place == place })
+}
+
+// openMade is a file with that content, which has no name.
+func openMade(data string) (*os.File, error) {
+	f, err := os.CreateTemp("", "dsubmit-")
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.WriteString(data)
+	if err = errors.Join(err, os.Remove(f.Name())); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,142 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"distribute/lib/conf"
+)
+
+// objectKeys are the members of a line that is a whole job: those of a job of a
+// command in a batch file.
+func (b *templating) objectKeys() conf.Keys {
+	keys := keysOf[Command].job
+	if len(b.t.Command) == 0 {
+		return keys
+	}
+	refused := map[string]string{"run": `"run" is what the command after -- says: leave one of them out`}
+	for k, text := range keys.Refused {
+		refused[k] = text
+	}
+	known := []string{"name", "param", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}
+	return conf.Keys{Known: known, Refused: refused}
+}
+
+// objects makes a job of each line, which is a JSON object.
+func (b *templating) objects(lines []string) {
+	keys, names := b.objectKeys(), make(map[string]int, len(lines))
+	for i, text := range lines {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		l := given{text: text, at: conf.Place{File: stdin, Line: i + 1}, object: true}
+		doc, err := parseObject(text)
+		if err != nil {
+			b.errs.Errorf(l.at, "%v", err)
+			continue
+		}
+		r := reader{doc: doc, f: b.f}
+		m := doc.Root().Map(keys)
+		l.fields = r.params(m.Get("param"))
+		if n := m.Get("name"); b.t.Job == "" {
+			l.name = r.name(n)
+		} else if !n.Absent() {
+			n.Errorf(`"name" is what -J says: leave one of them out`)
+		}
+		own := &places{outer: b.all}
+		j := r.objectJob(m, own, len(b.t.Command) == 0)
+		if err := doc.Err(); err != nil {
+			b.doc(l.at, err)
+			continue
+		}
+		j.Param = l.fields
+		b.take(&l, j, own, names)
+	}
+	if b.errs.Any() || b.f.needAt == nil {
+		return
+	}
+	_, errs := ResolveNeeds(b.f.names(), needsOf(b.f.Jobs))
+	for _, e := range errs {
+		b.errs.Errorf(b.f.jobAt[e.Job], "%s", e)
+	}
+}
+
+// objectJob reads a job of a command, but for its name and its parameters.
+func (r *reader) objectJob(m conf.Map, own *places, run bool) (j Job) {
+	if run {
+		j.Run = r.words(m.Need("run"))
+	}
+	r.files(own, m.Get("required_files"))
+	r.ownOf(m, &j)
+	return j
+}
+
+// doc takes in the mistakes of the text that was made of a line. Their columns
+// mean nothing to who wrote the line.
+func (b *templating) doc(at conf.Place, err error) {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		many = oneError{err}
+	}
+	for _, err := range many.Unwrap() {
+		if m := (*conf.Mistake)(nil); errors.As(err, &m) {
+			err = errors.New(m.Text)
+		}
+		b.errs.Errorf(at, "%v", err)
+	}
+}
+
+type oneError struct{ err error }
+
+func (e oneError) Unwrap() []error { return []error{e.err} }
+
+// parseObject reads a line of JSON as what a batch file would say.
+func parseObject(text string) (*conf.Doc, error) {
+	if !json.Valid([]byte(text)) || !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return nil, errors.New("the line is no JSON object")
+	}
+	return conf.Parse(stdin, appendYAML(nil, json.NewDecoder(strings.NewReader(text))))
+}
+
+// appendYAML appends a JSON value that has been checked as YAML that means the same,
+// with all texts in one form and all numbers as they are written.
+func appendYAML(b []byte, d *json.Decoder) []byte {
+	d.UseNumber()
+	t, _ := d.Token()
+	switch t := t.(type) {
+	case json.Delim:
+		b = append(b, byte(t))
+		for n := 0; d.More(); n++ {
+			if n > 0 {
+				b = append(b, ", "...)
+			}
+			if b = appendYAML(b, d); t == '{' {
+				b = appendYAML(append(b, ": "...), d)
+			}
+		}
+		end, _ := d.Token()
+		b = append(b, end.(json.Delim).String()...)
+	case string:
+		b = append(b, quote(t)...)
+	case json.Number:
+		b = append(b, t.String()...)
+	case bool:
+		b = strconv.AppendBool(b, t)
+	default:
+		b = append(b, "null"...)
+	}
+	return b
+}
+
+// made is the text that a job's name is made of, if nothing says it.
+func (l *given) made() string {
+	switch {
+	case !l.object:
+		return l.text
+	case len(l.fields) == 0:
+		return strconv.Itoa(l.at.Line)
+	}
+	return strings.Join(l.fields, "_")
+}

@@ -1,0 +1,47 @@
+package job
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Whatever lines hold, they are jobs whose record reads as what they are, or mistakes.
+func FuzzObjects(f *testing.F) {
+	f.Add(`{"name":"a","run":["x","\"\u00e9\t"],"param":{"n":64,"nu":"0.1"}}`+"\n"+`{"run":["y"],"needs":["a"]}`, "")
+	f.Add(`{"param":{"n":1e3}}`+"\n\n"+`{"param":{"n":true},"resources":{"cpus":2}}`, "x {n} {#} {}")
+	f.Fuzz(func(t *testing.T, text, command string) {
+		lines, err := ReadLines(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		tm := template(strings.Fields(command)...)
+		tm.Objects = true
+		b, err := tm.File(lines)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, j := range b.Jobs {
+			if CheckName(j.Name) != nil || seen[j.Name] || len(j.Run) == 0 || CheckParams(j.Param) != nil {
+				t.Errorf("%q: job %+v", text, j)
+			}
+			seen[j.Name] = true
+		}
+		if again, err := ParseFile("f", b.Data); err != nil || len(b.Jobs) > 0 && !reflect.DeepEqual(again.Jobs, b.Jobs) {
+			t.Errorf("%q: the record %q reads as %v: %v", text, b.Data, again, err)
+		}
+	})
+}
+
+func TestParams(t *testing.T) {
+	if got := fmt.Sprint(kept([]string{"a=1", "b", "a=2", "2c=3", "d=", "e=" + strings.Repeat("x", MaxParamValue+1), "f=x=y"})); got != "[a=1 f=x=y]" {
+		t.Errorf("kept %s", got)
+	}
+	for _, bad := range [][]string{{"a"}, {"a=1", "a=2"}, {"=1"}, {"a=\t"}, make([]string, MaxParams+1)} {
+		if CheckParams(bad) == nil {
+			t.Errorf("%q are parameters", bad)
+		}
+	}
+}
