@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames: true,
 		Condition:          condition,
 		Setup:              setup,
-		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"sshd": cmdSSHD, "users": cmdUsers},
+		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"sshd": cmdSSHD, "users": cmdUsers, "slurm": cmdSlurm},
 	})
 }
 
@@ -150,6 +150,8 @@ func condition(name string) (bool, error) {
 		return true, nil
 	case "sshd":
 		return hasSSHD()
+	case "slurm":
+		return hasSlurm()
 	case "accounts":
 		for _, program := range []string{"setpriv", "unshare", "mount", "getent", "ps", "pgrep"} {
 			if ok, err := installed(program); !ok {

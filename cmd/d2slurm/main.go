@@ -8,26 +8,45 @@ import (
 	"distribute/lib/job"
 )
 
-const usage = `usage: d2slurm -r [-Cknqvx] [-H head] [-N name] folder`
+const usage = `usage: d2slurm -o dir [-qv] [-A program] [-M line ...] [-N name] [-s ids]
+               [-u destination] file
+       d2slurm -r [-Cknqvx] [-H head] [-N name] folder`
 
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
-	bring := c.Bool("r")
+	bring, dir := c.Bool("r"), c.String("o", "")
 	claim, kill, giveUp, dry := c.Bool("C"), c.Bool("k"), c.Bool("x"), c.Bool("n")
 	head, name := c.String("H", ""), c.String("N", "")
+	runtime, modules, ids, upload := c.String("A", ""), c.Strings("M"), c.String("s", ""), c.String("u", "")
 	c.Bool("q")
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
-	if !*bring {
-		return cli.Usagef("-r is to be given")
-	}
 	if *name != "" {
 		if err := job.CheckName(*name); err != nil {
 			return cli.Usagef("-N: %w", err)
 		}
+	}
+	if *bring == (*dir != "") {
+		return cli.Usagef("one of -o and -r is to be given")
+	}
+	for _, o := range []struct {
+		name string
+		of   bool // of -r
+	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"H", true}, {"A", false}, {"M", false}, {"s", false}, {"u", false}} {
+		switch {
+		case !c.Given(o.name) || o.of == *bring:
+		case o.of:
+			return cli.Usagef("-%s goes with -r", o.name)
+		default:
+			return cli.Usagef("-%s goes with -o", o.name)
+		}
+	}
+	if !*bring {
+		o := &out{c: c, dir: *dir, name: *name, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime}
+		return o.run(ctx)
 	}
 	b := &back{c: c, head: *head, name: *name, dry: *dry, claim: *claim, kill: *kill, giveUp: *giveUp}
 	return b.run(ctx)

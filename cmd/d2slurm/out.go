@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/slurm"
+	"distribute/lib/unit"
+)
+
+// An out makes a folder of a batch.
+type out struct {
+	c       *cli.Cmd
+	dir     string
+	name    string // of the cluster; "": the base name of the folder
+	ids     string // a file of the ids of jobs, or -
+	upload  string // where to, as rsync has it
+	modules []string
+	runtime string
+}
+
+func (o *out) run(ctx context.Context) error {
+	dir, err := o.check()
+	if err != nil {
+		return err
+	}
+	f, err := job.ReadFile(o.c.Args[0])
+	if err != nil {
+		return err
+	}
+	if o.ids != "" {
+		if err := o.only(f); err != nil {
+			return err
+		}
+	}
+	reading := o.c.Progress("reading inputs", 0, unit.FormatBytes)
+	last := int64(0)
+	b, err := f.Collect(ctx, func(n, total int64) {
+		reading.Grow(total - last)
+		last = total
+		reading.Add(n)
+	})
+	reading.Done()
+	if err != nil {
+		return err
+	}
+	copying := o.c.Progress("writing the folder", last, unit.FormatBytes)
+	e := &slurm.Export{Batch: b, Name: o.name, Modules: o.modules, Runtime: o.runtime}
+	notes, err := e.Write(ctx, dir, copying.Add)
+	copying.Done()
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return cli.Errorf(cli.Input, "%s is there already: name another folder, or remove it when nothing of it is wanted any more", unit.Quote(o.dir))
+	case errors.Is(err, job.ErrChanged), errors.Is(err, slurm.ErrBatch):
+		return cli.Errorf(cli.Input, "%w", err)
+	case err != nil:
+		return err
+	}
+	for _, n := range notes {
+		o.c.Talk("%s", n)
+	}
+	if o.upload == "" {
+		o.c.Talk("%s: %s; submit them with submit.sh in it", strconv.Quote(o.dir), unit.Count(len(b.Jobs), "job"))
+	}
+	if o.upload != "" {
+		if err := o.send(ctx, dir); err != nil {
+			return err
+		}
+	}
+	for i := range b.Jobs {
+		if _, err := fmt.Fprintln(o.c.Stdout, b.ID().Job(b.Jobs[i].Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check checks the command line, and returns the path of the folder.
+func (o *out) check() (string, error) {
+	if len(o.c.Args) != 1 {
+		return "", cli.Usagef("-o takes one batch file, %d operands were given", len(o.c.Args))
+	}
+	if strings.ContainsAny(o.dir+o.upload, "\n\r\x00") {
+		return "", cli.Usagef("a folder for Slurm cannot have a line break in its name")
+	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return "", err
+	}
+	if o.name == "" {
+		if o.name = filepath.Base(dir); job.CheckName(o.name) != nil {
+			return "", cli.Usagef("-N is wanted: %s cannot be the name of a cluster", strconv.Quote(o.name))
+		}
+	}
+	for _, m := range o.modules {
+		if strings.ContainsAny(m, "\n\r\x00") {
+			return "", cli.Usagef("-M %s has more than one line: give -M for each", unit.Quote(m))
+		}
+	}
+	if o.runtime != "" && o.runtime != "apptainer" && o.runtime != "singularity" && !filepath.IsAbs(o.runtime) {
+		return "", cli.Usagef("-A %s: apptainer, singularity or an absolute path is wanted", unit.Quote(o.runtime))
+	}
+	return dir, nil
+}
+
+// only leaves in the batch the jobs that are named.
+func (o *out) only(f *job.File) error {
+	in := o.c.Stdin
+	if o.ids != "-" {
+		file, err := os.Open(o.ids)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		in = file
+	} else if o.c.StdinTTY() {
+		return cli.Usagef("-s - reads ids from stdin, which is a terminal")
+	}
+	lines, err := job.ReadLines(in)
+	if err != nil {
+		return err
+	}
+	want := map[string]bool{}
+	for _, l := range lines {
+		id, _, _ := strings.Cut(l, "\t")
+		name, _, _ := strings.Cut(filepath.Base(id), "~")
+		if id != "" {
+			want[name] = true
+		}
+	}
+	f.Only(func(name string) bool {
+		wanted := want[name]
+		delete(want, name)
+		return wanted
+	})
+	var missing []error
+	for name := range want {
+		missing = append(missing, cli.Errorf(cli.Input, "-s names the job %q, which is not in %q", name, f.Path))
+	}
+	if len(f.Jobs) == 0 && missing == nil {
+		missing = append(missing, cli.Errorf(cli.Input, "-s names no job: nothing to take to the cluster"))
+	}
+	return errors.Join(missing...)
+}
+
+// send copies the folder to where it is to be submitted.
+func (o *out) send(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "rsync", "-a", "-s", "--", dir+"/", o.upload+"/")
+	cmd.Stdout, cmd.Stderr = o.c.Stderr, o.c.Stderr
+	if err := cmd.Run(); err != nil {
+		return cli.Errorf(cli.Unreachable, "the folder %s is whole here, and was not sent to %s (rsync: %w): send it with rsync -a -s %s/ %s/",
+			unit.Quote(o.dir), unit.Quote(o.upload), err, o.dir, o.upload)
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package slurm
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+)
+
+// The scripts of a folder, which are the same in all of them.
+//
+//go:embed run.sh submit.sh
+var scripts embed.FS
+
+// sharedFrom is from how many bytes on an input is linked and not copied, as on a node.
+const sharedFrom = 64 << 20
+
+// placedTime is when inputs say that they last changed, as on a node.
+var placedTime = time.Unix(1e9, 0)
+
+// ErrBatch is what every error is of a batch that cannot go to a cluster.
+var ErrBatch = errors.New("this cannot go to a cluster")
+
+// An Export is a batch that is to be a folder.
+type Export struct {
+	Batch   *job.Batch
+	Name    string   // of the cluster
+	Modules []string // lines of shell before a job
+	Runtime string   // the program for containers; "": what there is
+}
+
+// Write makes the folder dir, which must not be there; it is there whole or not at
+// all. The error is fs.ErrExist if it is there. What could not be carried over is
+// returned, a line each. progress is told of bytes that are copied.
+func (e *Export) Write(ctx context.Context, dir string, progress func(n int64)) (notes []string, err error) {
+	for _, line := range e.Modules {
+		if strings.ContainsAny(line, "\n\r\x00") {
+			return nil, fmt.Errorf("%q is more than one line", line)
+		}
+	}
+	p, err := planOf(e.Batch)
+	if err == nil {
+		err = checkPlaces(e.Batch)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBatch, err)
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		return nil, &os.PathError{Op: "create", Path: dir, Err: os.ErrExist}
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(dir), ".d2slurm-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(fresh)
+	if err := os.Chmod(fresh, 0o755); err != nil {
+		return nil, err
+	}
+	w := writer{Export: e, plan: p, dir: fresh, progress: progress}
+	if err := w.all(ctx); err != nil {
+		return nil, err
+	}
+	if err := durable.SyncTree(fresh); err != nil {
+		return nil, err
+	}
+	if err := durable.Publish(fresh, dir); err != nil {
+		return nil, err
+	}
+	return p.notes, durable.SyncDir(filepath.Dir(dir))
+}
+
+// A writer writes a folder.
+type writer struct {
+	*Export
+	plan     *plan
+	dir      string
+	progress func(int64)
+}
+
+func (w *writer) all(ctx context.Context) error {
+	for _, d := range []string{"groups", "inputs", "jobs", "run", "slurm"} {
+		if err := os.Mkdir(filepath.Join(w.dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	steps := []func() error{w.scripts, w.list, w.groups, w.jobs, func() error { return w.inputs(ctx) }}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) file(name, text string, mode os.FileMode) error {
+	return os.WriteFile(filepath.Join(w.dir, name), []byte(text), mode)
+}
+
+// scripts writes what a shell reads but for the jobs.
+func (w *writer) scripts() error {
+	var errs []error
+	for _, name := range []string{"run.sh", "submit.sh"} {
+		text, err := scripts.ReadFile(name)
+		errs = append(errs, err, w.file(name, string(text), 0o755))
+	}
+	spec := &w.Batch.Spec
+	uncontained := ""
+	if spec.Uncontained {
+		uncontained = "1"
+	}
+	var b strings.Builder
+	b.WriteString("# shellcheck shell=bash disable=SC2016,SC2034\n")
+	for _, v := range [][2]string{{"kind", spec.Kind}, {"name", w.Name}, {"namespace", w.Batch.Namespace}, {"batch", w.Batch.Name}, {"runtime", w.Runtime}, {"uncontained", uncontained}} {
+		fmt.Fprintf(&b, "%s=%s\n", v[0], quote(v[1]))
+	}
+	// One that lies in another comes after it.
+	fmt.Fprintf(&b, "mounts=(%s)\nbuild=(%s)\n", words(byLength(spec.Mounts)), words(spec.Build))
+	inputsFunc(&b, "batch_inputs", spec.Inputs)
+	modules := "# shellcheck shell=bash\n# Lines for the shell before each job, as: module load apptainer\n" + strings.Join(append(w.Modules, ""), "\n")
+	errs = append(errs, w.file("batch.sh", b.String(), 0o644), w.file("modules.sh", modules, 0o644), w.file("plan.sh", w.plan.script(), 0o644))
+	return errors.Join(errs...)
+}
+
+// inputsFunc writes a function that calls what it is told to with each input.
+func inputsFunc(b *strings.Builder, name string, inputs []job.Input) {
+	fmt.Fprintf(b, "%s() {\n\t:", name)
+	for _, in := range inputs {
+		shared := 0
+		if in.Size >= sharedFrom {
+			shared = 1
+		}
+		fmt.Fprintf(b, " &&\n\t\t\"$1\" %s %04o %d %s", in.Sum, in.Mode&0o777|0o600, shared, quote(in.Path))
+	}
+	b.WriteString("\n}\n")
+}
+
+// list writes which jobs there are.
+func (w *writer) list() error {
+	f, err := os.Create(filepath.Join(w.dir, ListFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	enc := json.NewEncoder(f)
+	enc.SetEscapeHTML(false)
+	err = enc.Encode(Folder{Version: 1, ID: job.NewToken(), Name: w.Name, Batch: w.Batch.ID(), Kind: w.Batch.Spec.Kind})
+	for i := range w.Batch.Jobs {
+		j := &w.Batch.Jobs[i]
+		at := w.plan.at[i]
+		row := FolderJob{Job: j.Name, Dir: "jobs/" + j.Name, Group: at.group, Index: at.index}
+		for _, list := range [][]job.Input{w.Batch.Spec.Inputs, j.Inputs} {
+			for _, in := range list {
+				row.Inputs = append(row.Inputs, in.Path)
+			}
+		}
+		err = errors.Join(err, enc.Encode(row))
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (w *writer) groups() error {
+	var errs []error
+	for k, g := range w.plan.groups {
+		var b strings.Builder
+		for _, i := range g.jobs {
+			b.WriteString(w.Batch.Jobs[i].Name + "\n")
+		}
+		errs = append(errs, w.file(filepath.Join("groups", strconv.Itoa(k)), b.String(), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// jobs writes what each job is.
+func (w *writer) jobs() error {
+	for i := range w.Batch.Jobs {
+		j := &w.Batch.Jobs[i]
+		var b strings.Builder
+		fmt.Fprintf(&b, "# shellcheck shell=bash disable=SC2016,SC2034\nargv=(%s)\n", words(j.Run))
+		inputsFunc(&b, "job_inputs", j.Inputs)
+		if err := w.file(filepath.Join("run", j.Name+".sh"), b.String(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPlaces says why the inputs of a batch cannot lie where they would.
+func checkPlaces(b *job.Batch) error {
+	for _, in := range b.Spec.Inputs {
+		if err := checkPlace(in.Path); err != nil {
+			return err
+		}
+	}
+	for i := range b.Jobs {
+		for _, in := range b.Jobs[i].Inputs {
+			if err := checkPlace(in.Path); err != nil {
+				return fmt.Errorf("job %q: %w", b.Jobs[i].Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkPlace says that an input is where the scripts keep something of their own.
+func checkPlace(p string) error {
+	if top, _, _ := strings.Cut(p, "/"); top == OutputFile || strings.HasPrefix(top, StatusFile) {
+		return fmt.Errorf("an input cannot be %q on a cluster, where that is kept for what a job has printed and how it ended: give it an alias", p)
+	}
+	return job.CheckPath(p)
+}
+
+// inputs copies each content once.
+func (w *writer) inputs(ctx context.Context) error {
+	for sum, src := range w.Batch.Sources {
+		name := filepath.Join(w.dir, "inputs", sum)
+		if image := w.Batch.Spec.Image; image != nil && image.Sum == sum {
+			if err := w.copy(ctx, filepath.Join(w.dir, "image.sif"), src, 0o444); err != nil {
+				return err
+			}
+			if !w.plan.placed[sum] {
+				continue
+			}
+		}
+		mode := os.FileMode(0o644)
+		if src.Size >= sharedFrom {
+			mode = 0o555 // links of it are read-only, and it may be a program
+		}
+		if err := w.copy(ctx, name, src, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) copy(ctx context.Context, name string, src job.Source, mode os.FileMode) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	in, err := src.Open()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(out, in)
+	w.progress(n)
+	if err = errors.Join(err, out.Chmod(mode), out.Close()); err != nil {
+		return err
+	}
+	if err := src.Unchanged(in); err != nil {
+		return err
+	}
+	return os.Chtimes(name, placedTime, placedTime)
+}
+
+// quote is s as one word of a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func words(list []string) string {
+	quoted := make([]string, len(list))
+	for i, s := range list {
+		quoted[i] = quote(s)
+	}
+	return strings.Join(quoted, " ")
+}

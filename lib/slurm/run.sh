@@ -1,0 +1,194 @@
+#!/bin/bash
+# run.sh FOLDER GROUP FIRST CPUS MEMORY GPUS: runs one job of a folder of d2slurm(1),
+# as a task of an array; GROUP is "build" for what all jobs wait for. Slurm starts it.
+# Functions are named to others; what follows && || only says what is wrong.
+# shellcheck disable=SC2015,SC2317
+set -u
+umask 022
+unset CDPATH BASH_ENV SLURM_EXPORT_ENV
+
+fail() {
+	printf 'd2slurm: %s\n' "$*" >&2
+	exit 75
+}
+
+[ $# -eq 6 ] || fail 'this is started by submit.sh'
+cd -- "$1" || fail "the folder is not on this node: is it on a disk that all nodes see?"
+root=$PWD group=$2 first=$3
+case $4 in
+tasks) cpus=${SLURM_NTASKS:-1} ;;
+node) cpus=${SLURM_CPUS_ON_NODE:-$(nproc)} ;;
+*) cpus=$4 ;;
+esac
+
+# place SUM MODE SHARED PATH: a large input that no copy can share is linked, read-only.
+place() {
+	local from=$root/inputs/$1 to=./$4
+	mkdir -p -- "$(dirname -- "$to")" && rm -rf -- "$to" || return
+	if [ "$3" = 1 ]; then
+		cp -p --reflink=always -- "$from" "$to" 2>/dev/null && chmod "$2" "$to" && return
+		rm -f -- "$to"
+		ln -- "$from" "$to" 2>/dev/null && return
+	fi
+	cp -p -- "$from" "$to" && chmod "$2" "$to"
+}
+
+# keep is place where the build has left nothing.
+keep() { [ -e "./$4" ] || [ -L "./$4" ] || place "$@"; }
+
+# unplace removes an input that is as it was placed.
+unplace() {
+	local from=$root/inputs/$1 to=./$4
+	[ -f "$to" ] && [ ! -L "$to" ] || return 0
+	[ "$to" -nt "$from" ] || [ "$to" -ot "$from" ] || rm -f -- "$to"
+}
+
+# unbuild removes what is as the build left it.
+unbuild() {
+	local p
+	while IFS= read -r -d '' p; do
+		if [ -L "$root/build/$p" ]; then
+			[ ! -L "$p" ] || [ "$(readlink -- "$p")" != "$(readlink -- "$root/build/$p")" ] || rm -f -- "$p"
+		elif [ -f "$p" ] && [ ! -L "$p" ] && [ ! "$p" -nt "$root/build/$p" ] && [ ! "$p" -ot "$root/build/$p" ]; then
+			rm -f -- "$p"
+		fi
+	done < <(cd "$root/build" && find . ! -type d -print0)
+	while IFS= read -r -d '' p; do
+		[ "$p" = . ] || rmdir -- "$p" 2>/dev/null
+	done < <(cd "$root/build" && find . -depth -type d -print0)
+}
+
+# What the batch says: kind name batch mounts argv, and its inputs.
+kind='' name='' namespace='' batch='' runtime='' uncontained=''
+mounts=() argv=() build=()
+# shellcheck source=/dev/null
+. ./batch.sh || fail 'batch.sh is missing: export the batch again'
+
+if ! type module >/dev/null 2>&1; then
+	for file in /etc/profile.d/{lmod,z00_lmod,modules}.sh; do
+		# shellcheck source=/dev/null
+		[ ! -r "$file" ] || . "$file" >/dev/null 2>&1
+	done
+fi
+set +u
+# shellcheck source=/dev/null
+. ./modules.sh || fail 'modules.sh failed: mend its module lines'
+set -u
+[ "$PWD" = "$root" ] || cd -- "$root" || fail 'the folder is gone'
+
+tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
+trap 'rm -rf -- "$tmp"' EXIT
+
+if [ "$group" = build ]; then
+	[ ! -e built ] || exit 0
+	job='' dir=$root/build print=$root/build_output.txt
+	argv=("${build[@]}")
+	rm -rf -- build && mkdir build && cd build || fail 'the directory of the build cannot be made'
+	batch_inputs place || fail 'an input cannot be put in its place'
+	if [ "$kind" = python ]; then
+		mkdir -p input
+		[ -e initial_files ] || ln -s input initial_files
+	fi
+else
+	job=$(sed -n "$((first + ${SLURM_ARRAY_TASK_ID:-0} + 1))p" "groups/$group")
+	[ -n "$job" ] || fail "group $group has no such job: export the batch again"
+	dir=$root/jobs/$job print=$root/jobs/$job/output.txt
+	# shellcheck source=/dev/null
+	. "./run/$job.sh" || fail "run/$job.sh is missing: export the batch again"
+	if [ -e "$dir/status.json" ]; then
+		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$dir" >&2
+		exit 0
+	fi
+	rm -rf -- "$dir" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
+	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
+	batch_inputs keep && job_inputs place || fail 'an input cannot be put in its place'
+	case $kind in
+	python)
+		mkdir -p input && rm -rf distribute_save && mkdir distribute_save || fail 'no directories can be made'
+		argv=(python3 "${argv[@]}" "$cpus")
+		;;
+	apptainer)
+		mkdir -p input && rm -rf distribute_save home mounts && mkdir distribute_save home mounts || fail 'no directories can be made'
+		;;
+	esac
+fi
+
+# Who submitted leaves nothing here: what a job sees is the cluster's and this.
+gpus=$6
+if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+	commas=${CUDA_VISIBLE_DEVICES//[!,]/}
+	gpus=$((${#commas} + 1))
+	export CUDA_DEVICE_ORDER=PCI_BUS_ID HIP_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES
+else
+	export CUDA_VISIBLE_DEVICES='' HIP_VISIBLE_DEVICES='' ROCR_VISIBLE_DEVICES=''
+	gpus=0
+fi
+export DISTRIBUTE_NAMESPACE=$namespace DISTRIBUTE_BATCH=$batch DISTRIBUTE_NODE=slurm:$name DISTRIBUTE_CPUS=$cpus DISTRIBUTE_MEMORY=$5 \
+	DISTRIBUTE_GPUS=$gpus DISTRIBUTE_INPUT=$dir/input DISTRIBUTE_SAVE=$dir/distribute_save OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-$cpus} TMPDIR=$tmp \
+	DISTRIBUTE_ATTEMPT=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-0}}_${SLURM_ARRAY_TASK_ID:-0}
+[ -z "$job" ] || export DISTRIBUTE_ID=$namespace/$batch/$job DISTRIBUTE_JOB=$job
+
+# An apptainer job sees what it does at home; its directory is named in short, as
+# Apptainer's own grammar gives colons and commas a meaning.
+if [ "$kind" = apptainer ] && [ "$group" != build ]; then
+	if [ -z "$runtime" ]; then
+		runtime=apptainer
+		command -v apptainer >/dev/null || ! command -v singularity >/dev/null || runtime=singularity
+	fi
+	how=(exec)
+	[ ${#argv[@]} -gt 0 ] || { how=(run --app distribute) argv=("$cpus"); }
+	[ "$gpus" = 0 ] || how+=(--nv)
+	[ "$uncontained" = 1 ] || how+=(--containall --workdir "$tmp" --home home:/home/job)
+	how+=(--bind input:/input:ro --bind distribute_save:/distribute_save)
+	for i in "${!mounts[@]}"; do
+		mkdir "mounts/$i" || fail 'no directories can be made'
+		how+=(--bind "mounts/$i:${mounts[i]}")
+	done
+	argv=("$runtime" "${how[@]}" ../../image.sif "${argv[@]}")
+	for v in "${!DISTRIBUTE_@}" OMP_NUM_THREADS "${!CUDA_@}" HIP_VISIBLE_DEVICES; do
+		value=${!v}
+		case $v in
+		DISTRIBUTE_INPUT) value=/input ;;
+		DISTRIBUTE_SAVE) value=/distribute_save ;;
+		esac
+		export "APPTAINERENV_$v=$value" "SINGULARITYENV_$v=$value"
+	done
+	export APPTAINERENV_TMPDIR=/tmp SINGULARITYENV_TMPDIR=/tmp
+fi
+
+now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
+began=$(now) stopped=0
+exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
+(exec -- "${argv[@]}") >"$print" 2>&1 </dev/null 8>&- &
+pid=$!
+trap 'stopped=1; kill -TERM "$pid" 2>/dev/null' TERM
+while :; do
+	wait "$pid"
+	exit=$?
+	[ "$stopped" = 1 ] || break
+	stopped=2
+done
+trap '' TERM
+exec 2>&8 8>&-
+
+if [ "$group" = build ]; then
+	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
+	cd -- "$root" && (cd build && batch_inputs unplace)
+	[ ! -L build/initial_files ] || rm -f build/initial_files
+	printf '%s\n' "${SLURM_JOB_ID:-0}" >built || fail 'the build cannot be noted'
+	exit 0
+fi
+
+batch_inputs unplace
+job_inputs unplace
+[ ${#build[@]} -eq 0 ] || unbuild
+[ "$kind" != apptainer ] || rm -rf home mounts
+ended='"exit":'$exit',"signal":""'
+# The shell tells of a signal, and else the status of the job is its own.
+if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
+	ended='"exit":null,"signal":"SIG'$(kill -l $((exit - 128)))'"'
+fi
+printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"}\n' "$ended" "$began" "$(now)" \
+	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" >status.json.new && sync status.json.new && mv status.json.new status.json ||
+	fail 'how the job ended cannot be noted: is the disk full?'
+exit "$exit"
