@@ -2,10 +2,12 @@ package main
 
 import (
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/wire"
@@ -80,5 +82,42 @@ func TestClaim(t *testing.T) {
 	s.send(d.c, ended(unknown, 0, m))
 	if h := expect[*wire.Hold](t, d.c); h.Attempt != unknown {
 		t.Errorf("hold of %s", h.Attempt)
+	}
+}
+
+// Nobody takes, sees or ends what another has taken to the same cluster.
+func TestClaimOfAnother(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "a")
+	folder := job.NewToken()
+	mine := s.claims(folder, "ns/b/a")
+	if len(mine) != 1 {
+		t.Fatalf("claimed %+v", mine)
+	}
+	s.stop()
+	s.proven = func(net.Conn) (dial.Peer, error) { return dial.Peer{UID: 61000, User: "ana", Proven: true}, nil }
+	s.start()
+	c := s.tool()
+	s.send(c, &wire.Change{Ref: job.NewToken(), Verb: "claim", Node: "slurm:hpc", Folder: folder, Dry: true})
+	if text, err := io.ReadAll(c.RecvTransfer(expect[*wire.Send](t, c))); err != nil || len(text) > 0 {
+		t.Errorf("another is told %q, %v", text, err)
+	}
+	s.addr = s.dir
+	d := s.desk("slurm:hpc", "-", &wire.Item{Attempt: mine[0].Attempt, Phase: wire.Running})
+	expect[*wire.Hold](t, d.c)
+	m, _ := result("forged")
+	for _, says := range []wire.Message{ended(mine[0].Attempt, 0, m), &wire.Gone{Attempt: mine[0].Attempt}, &wire.Phase{Attempt: mine[0].Attempt, Phase: wire.Running}} {
+		s.send(d.c, says)
+		expect[*wire.Hold](t, d.c)
+	}
+	if _, _, err := s.greet(s.dir, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"}); err == nil {
+		t.Error("a user is let in as a node")
+	}
+	d.c.Close()
+	s.stop()
+	s.proven = nil
+	s.start()
+	if still := s.claims(folder); !slices.Equal(still, mine) {
+		t.Errorf("then there is %+v", still)
 	}
 }
