@@ -152,6 +152,11 @@ func condition(name string) (bool, error) {
 		return hasSSHD()
 	case "slurm":
 		return hasSlurm()
+	case "apptainer":
+		if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "apptainer", "stamp")); err != nil {
+			return false, fullError(fmt.Errorf("scripts/peers/apptainer build has not been run: %w", err))
+		}
+		return true, nil
 	case "accounts":
 		for _, program := range []string{"setpriv", "unshare", "mount", "getent", "ps", "pgrep"} {
 			if ok, err := installed(program); !ok {
