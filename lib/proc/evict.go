@@ -53,6 +53,23 @@ func (s *supervisor) expel() {
 	}
 }
 
+// servesFiles says whether a process serves a file system to others, as that of a
+// container's image is. It has to be there for as long as they are, and is killed
+// with what is left when the first process is over.
+func servesFiles(pid int) bool {
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(dir + "/" + fd.Name()); err == nil && to == "/dev/fuse" {
+			return true
+		}
+	}
+	return false
+}
+
 // terminate asks the tree to end, and kills it when its grace time is over. What
 // is held by a pause has no time that it could use, and does not run again for it:
 // it is killed at once. The caller has the lock.
@@ -63,6 +80,9 @@ func (s *supervisor) terminate() {
 	}
 	pid, token := s.pid, s.token
 	for _, p := range descendants(os.Getpid()) {
+		if p.pid != pid && servesFiles(p.pid) {
+			continue
+		}
 		signalSame(p.pid, p.start, unix.SIGTERM)
 		signalSame(p.pid, p.start, unix.SIGCONT)
 	}
