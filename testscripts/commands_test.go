@@ -223,9 +223,10 @@ func mainGuard() {
 
 // sweep kills every process of this user whose HOME is that of an ended script,
 // until there is none: daemons, the supervisors that outlive them, and jobs,
-// which are given no other variable of the script.
+// which are given no other variable of the script. Apptainer has none but its own, of
+// which one names what lies in that HOME; what is in its container ends with it.
 func sweep(home string) {
-	mark := []byte("\x00HOME=" + home + "\x00")
+	mark, container := []byte("\x00HOME="+home+"\x00"), []byte(`"`+home+`/.apptainer"`)
 	for {
 		found := false
 		environs, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -239,7 +240,7 @@ func sweep(home string) {
 				found = true
 				continue
 			}
-			if !bytes.Contains(append([]byte{0}, environ...), mark) {
+			if !bytes.Contains(append([]byte{0}, environ...), mark) && !bytes.Contains(environ, container) {
 				continue
 			}
 			found = true
