@@ -166,13 +166,16 @@ func readJSON(data []byte) (t table, err error) {
 		if err != nil {
 			return t, fmt.Errorf("line %d: %w", number, err)
 		}
-		names, values := make([]string, len(params)), make([]string, len(params))
-		for i, p := range params {
-			names[i] = p.Name
-		}
 		if t.names == nil {
-			t.names = names
+			t.names = make([]string, len(params))
+			for i, p := range params {
+				t.names[i] = p.Name
+			}
 		}
+		if len(params) < len(t.names) {
+			return t, fmt.Errorf("line %d has %s, and the first line names %d", number, unit.Count(len(params), "member"), len(t.names))
+		}
+		values := make([]string, len(t.names))
 		for _, p := range params {
 			k := slices.Index(t.names, p.Name)
 			if k < 0 {
