@@ -7,6 +7,8 @@ import doctest
 import inspect
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -140,6 +142,25 @@ def test_nothing_is_left_of_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="No space left on device"):
         d.write_config_to_file(config(), "j.yaml")
     assert os.listdir(".") == ["j.yaml"] and pathlib.Path("j.yaml").read_text() == "old"
+
+
+@pytest.mark.parametrize("sink", ["file", "pipe"])
+def test_writes_to_what_stdout_is(sink: str) -> None:
+    program = (
+        "import distribute_compute_config as d\n"
+        "init = d.initialize('x.sif', [], [])\n"
+        "config = d.apptainer_config(d.metadata('n', 'b', []), d.description(init, [d.job('a', [])]))\n"
+        "d.write_config_to_file(config, '/dev/stdout')\n"
+    )
+    environ = dict(os.environ, PYTHONPATH=str(pathlib.Path(d.__file__).parents[1]))
+    command = [sys.executable, "-c", program]
+    if sink == "pipe":
+        text = subprocess.run(command, env=environ, stdout=subprocess.PIPE, check=True).stdout.decode()
+    else:
+        with open("out.yaml", "wb") as out:
+            subprocess.run(command, env=environ, stdout=out, check=True)
+        text = pathlib.Path("out.yaml").read_text()
+    assert text.startswith("meta:\n") and text.endswith("slurm: null\n")
 
 
 def test_examples() -> None:

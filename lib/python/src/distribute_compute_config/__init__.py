@@ -300,8 +300,9 @@ def write_config_to_file(config: ApptainerConfig, path: Path) -> None:
     data = _yaml(config).encode("utf-8")
     target = os.path.realpath(os.fspath(path))
     try:
-        if os.path.lexists(target) and not os.path.isfile(target):
-            with open(target, "wb") as out:  # a pipe or a terminal
+        special = os.path.abspath(os.fspath(path)).startswith(("/dev/", "/proc/"))
+        if special or (os.path.exists(path) and not os.path.isfile(path)):
+            with open(path, "wb") as out:  # a pipe, a terminal, or what stdout is
                 out.write(data)
             return
         fd, beside = tempfile.mkstemp(prefix=".distribute-", dir=os.path.dirname(target))
