@@ -27,7 +27,10 @@ func hasSlurm() (bool, error) {
 			return false, err
 		}
 	}
-	return true, fullError(exec.Command("unshare", "-n", "true").Run())
+	if err := exec.Command("unshare", "-n", "true").Run(); err != nil {
+		return false, fullError(err)
+	}
+	return true, nil
 }
 
 // cmdSlurm is the command "slurm [SETTING=VALUE ...]" of scripts: a cluster of the
