@@ -157,19 +157,20 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 fi
 
 now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
-began=$(now) stopped=0
+began=$(now)
 exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
-(exec -- "${argv[@]}") >"$print" 2>&1 </dev/null 8>&- &
+(
+	# What is asked to end is the job: Slurm asks each process, or this script alone.
+	trap : TERM
+	(exec -- "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
+	printf '%d\n' $? >"$tmp/.exit"
+) &
 pid=$!
-trap 'stopped=1; kill -TERM "$pid" 2>/dev/null' TERM
-while :; do
-	wait "$pid"
-	exit=$?
-	[ "$stopped" = 1 ] || break
-	stopped=2
-done
+trap 'pkill -TERM -P "$pid" 2>/dev/null' TERM
+while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
 trap '' TERM
 exec 2>&8 8>&-
+exit=$(<"$tmp/.exit") || exit=137
 
 if [ "$group" = build ]; then
 	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
