@@ -27,6 +27,8 @@ type back struct {
 	claim  bool // take the jobs of the folder that wait at home
 	kill   bool // cancel in Slurm what nobody wants
 	giveUp bool // give the jobs that have not ended back to the head
+	silent bool // print nothing, and note in given what was given back
+	given  map[job.ID]bool
 
 	p         place
 	folder    *slurm.Folder
@@ -75,6 +77,15 @@ func (b *back) run(ctx context.Context) (err error) {
 	if !b.dry {
 		err = b.bring(ctx, works)
 	}
+	if b.silent {
+		b.given = map[job.ID]bool{}
+		for _, w := range works {
+			if b.given[w.Job] = w.done; !w.done && err == nil {
+				err = fmt.Errorf("the head does not take %s back", w.Job)
+			}
+		}
+		return err
+	}
 	return errors.Join(err, b.report(ctx, works))
 }
 
@@ -110,7 +121,7 @@ func (b *back) works(ctx context.Context, h *ask.Head) ([]*work, error) {
 		}
 		return nil
 	})
-	if err == nil && len(works) == 0 {
+	if err == nil && len(works) == 0 && !b.silent {
 		b.c.Talk("the head expects nothing of %q", b.c.Args[0])
 	}
 	return works, err

@@ -63,24 +63,12 @@ func (b *bringer) bring(ctx context.Context, works []*work) error {
 	defer cancel(nil)
 	streams := dial.Terms{Sharing: dial.SharingDirs(b.c.Getenv)}.Streams(b.addr)
 	defer streams.Close()
-	greet := func(h wire.Hello) (*wire.Conn, *wire.Hello, error) {
-		h.Name = string(b.name)
-		s, err := streams.Dial(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		return dial.Over(ctx, s, b.addr, h)
-	}
-	var head *wire.Hello
-	var err error
-	if b.control, head, err = greet(wire.Hello{Role: wire.RoleNode, Boot: "-", State: "-"}); err != nil {
+	j, err := b.join(ctx, streams)
+	if err != nil {
 		return err
 	}
 	defer b.control.Close()
-	if err := b.control.Send(&wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{}); err != nil {
-		return err
-	}
-	if b.up, err = b.dialUp(ctx, greet, head.Join); err != nil {
+	if b.up, err = j.data(ctx, "up"); err != nil {
 		return err
 	}
 	defer b.up.Close()
@@ -132,16 +120,46 @@ func (b *bringer) bring(ctx context.Context, works []*work) error {
 	return err
 }
 
-// dialUp makes the stream on which results go, as soon as the head knows the session.
-func (b *bringer) dialUp(ctx context.Context, greet func(wire.Hello) (*wire.Conn, *wire.Hello, error), join job.Token) (*wire.Conn, error) {
-	c, _, err := greet(wire.Hello{Role: wire.RoleData, Join: join, State: "up"})
+// A joint is what data streams join.
+type joint struct {
+	greet func(context.Context, wire.Hello) (*wire.Conn, *wire.Hello, error)
+	token job.Token
+}
+
+// join begins the session of the cluster.
+func (b *bringer) join(ctx context.Context, streams *dial.Streams) (*joint, error) {
+	j := &joint{greet: func(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
+		h.Name = string(b.name)
+		s, err := streams.Dial(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return dial.Over(ctx, s, b.addr, h)
+	}}
+	control, head, err := j.greet(ctx, wire.Hello{Role: wire.RoleNode, Boot: "-", State: "-"})
+	if err != nil {
+		return nil, err
+	}
+	if err := control.Send(&wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{}); err != nil {
+		control.Close()
+		return nil, err
+	}
+	b.control, j.token = control, head.Join
+	return j, nil
+}
+
+// data makes a stream on which results go up, or jobs and their inputs come down, as
+// soon as the head knows the session.
+func (j *joint) data(ctx context.Context, way string) (*wire.Conn, error) {
+	h := wire.Hello{Role: wire.RoleData, Join: j.token, State: way}
+	c, _, err := j.greet(ctx, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		c, _, err = greet(wire.Hello{Role: wire.RoleData, Join: join, State: "up"})
+		c, _, err = j.greet(ctx, h)
 	}
 	return c, err
 }

@@ -8,7 +8,9 @@ import (
 	"distribute/lib/job"
 )
 
-const usage = `usage: d2slurm -o dir [-qv] [-A program] [-M line ...] [-N name] [-s ids]
+const usage = `usage: d2slurm -o dir [-qv] [-A program] [-H head] [-M line ...] [-N name]
+               [-u destination] [operand ...]
+       d2slurm -o dir [-qv] [-A program] [-M line ...] [-N name] [-s ids]
                [-u destination] file
        d2slurm -r [-Cknqvx] [-H head] [-N name] folder`
 
@@ -35,7 +37,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	for _, o := range []struct {
 		name string
 		of   bool // of -r
-	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"H", true}, {"A", false}, {"M", false}, {"s", false}, {"u", false}} {
+	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"A", false}, {"M", false}, {"s", false}, {"u", false}} {
 		switch {
 		case !c.Given(o.name) || o.of == *bring:
 		case o.of:
@@ -45,7 +47,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		}
 	}
 	if !*bring {
-		o := &out{c: c, dir: *dir, name: *name, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime}
+		o := &out{c: c, head: *head, dir: *dir, name: *name, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime}
 		return o.run(ctx)
 	}
 	b := &back{c: c, head: *head, name: *name, dry: *dry, claim: *claim, kill: *kill, giveUp: *giveUp}

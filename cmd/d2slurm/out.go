@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/slurm"
@@ -20,6 +21,7 @@ import (
 // An out makes a folder of a batch.
 type out struct {
 	c       *cli.Cmd
+	head    string
 	dir     string
 	name    string // of the cluster; "": the base name of the folder
 	ids     string // a file of the ids of jobs, or -
@@ -32,6 +34,12 @@ func (o *out) run(ctx context.Context) error {
 	dir, err := o.check()
 	if err != nil {
 		return err
+	}
+	if len(o.c.Args) != 1 || !ask.IsFile(o.c.Args[0]) {
+		return o.fromHead(ctx, dir)
+	}
+	if o.c.Given("H") {
+		return cli.Usagef("-H goes with jobs of a head: no head is asked for a batch file")
 	}
 	f, err := job.ReadFile(o.c.Args[0])
 	if err != nil {
@@ -53,28 +61,46 @@ func (o *out) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	copying := o.c.Progress("writing the folder", last, unit.FormatBytes)
-	e := &slurm.Export{Batch: b, Name: o.name, Modules: o.modules, Runtime: o.runtime}
+	notes, err := o.write(ctx, dir, b, job.NewToken())
+	if err != nil {
+		return err
+	}
+	return o.tell(ctx, dir, b, notes)
+}
+
+// write makes the folder, and returns what is to be said of it.
+func (o *out) write(ctx context.Context, dir string, b *job.Batch, id job.Token) ([]string, error) {
+	bytes := int64(0)
+	for _, src := range b.Sources {
+		bytes += src.Size
+	}
+	copying := o.c.Progress("writing the folder", bytes, unit.FormatBytes)
+	e := &slurm.Export{Batch: b, ID: id, Name: o.name, Modules: o.modules, Runtime: o.runtime}
 	notes, err := e.Write(ctx, dir, copying.Add)
 	copying.Done()
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return cli.Errorf(cli.Input, "%s is there already: name another folder, or remove it when nothing of it is wanted any more", unit.Quote(o.dir))
+		return nil, o.isThere()
 	case errors.Is(err, job.ErrChanged), errors.Is(err, slurm.ErrBatch):
-		return cli.Errorf(cli.Input, "%w", err)
-	case err != nil:
-		return err
+		return nil, cli.Errorf(cli.Input, "%w", err)
 	}
+	return notes, err
+}
+
+func (o *out) isThere() error {
+	return cli.Errorf(cli.Input, "%s is there already: name another folder, or remove it when nothing of it is wanted any more", unit.Quote(o.dir))
+}
+
+// tell says what there is to say of a folder, sends it where it is wanted, and prints
+// the ids of its jobs.
+func (o *out) tell(ctx context.Context, dir string, b *job.Batch, notes []string) error {
 	for _, n := range notes {
 		o.c.Talk("%s", n)
 	}
 	if o.upload == "" {
 		o.c.Talk("%s: %s; submit them with submit.sh in it", strconv.Quote(o.dir), unit.Count(len(b.Jobs), "job"))
-	}
-	if o.upload != "" {
-		if err := o.send(ctx, dir); err != nil {
-			return err
-		}
+	} else if err := o.send(ctx, dir); err != nil {
+		return err
 	}
 	for i := range b.Jobs {
 		if _, err := fmt.Fprintln(o.c.Stdout, b.ID().Job(b.Jobs[i].Name)); err != nil {
@@ -86,8 +112,8 @@ func (o *out) run(ctx context.Context) error {
 
 // check checks the command line, and returns the path of the folder.
 func (o *out) check() (string, error) {
-	if len(o.c.Args) != 1 {
-		return "", cli.Usagef("-o takes one batch file, %d operands were given", len(o.c.Args))
+	if o.ids != "" && (len(o.c.Args) != 1 || !ask.IsFile(o.c.Args[0])) {
+		return "", cli.Usagef("-s goes with a batch file: name the jobs of a head themselves")
 	}
 	if strings.ContainsAny(o.dir+o.upload, "\n\r\x00") {
 		return "", cli.Usagef("a folder for Slurm cannot have a line break in its name")

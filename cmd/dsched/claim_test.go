@@ -110,6 +110,10 @@ func TestClaimOfAnother(t *testing.T) {
 		s.send(d.c, says)
 		expect[*wire.Hold](t, d.c)
 	}
+	for _, of := range []string{wire.OfSpec, wire.OfJob} {
+		s.send(d.down, &wire.Fetch{Attempt: mine[0].Attempt, Of: of})
+		expect[*wire.Error](t, d.down)
+	}
 	if _, _, err := s.greet(s.dir, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"}); err == nil {
 		t.Error("a user is let in as a node")
 	}

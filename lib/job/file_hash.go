@@ -30,6 +30,15 @@ type Source struct {
 	ident
 }
 
+// SourceOf is a file as it is now, of which it is known that its content has that sum.
+func SourceOf(name, sum string) (Source, error) {
+	st, err := os.Lstat(name)
+	if err != nil {
+		return Source{}, err
+	}
+	return Source{Sum: sum, Path: name, Size: st.Size(), ident: identify(st)}, nil
+}
+
 // ident is what a file has as long as nobody writes to it.
 type ident struct {
 	dev, ino uint64

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bufio"
 	"context"
 	"embed"
 	"encoding/json"
@@ -34,9 +35,10 @@ var ErrBatch = errors.New("this cannot go to a cluster")
 // An Export is a batch that is to be a folder.
 type Export struct {
 	Batch   *job.Batch
-	Name    string   // of the cluster
-	Modules []string // lines of shell before a job
-	Runtime string   // the program for containers; "": what there is
+	ID      job.Token // of the folder, 128 random bits
+	Name    string    // of the cluster
+	Modules []string  // lines of shell before a job
+	Runtime string    // the program for containers; "": what there is
 }
 
 // Write makes the folder dir, which must not be there; it is there whole or not at
@@ -76,7 +78,10 @@ func (e *Export) Write(ctx context.Context, dir string, progress func(n int64)) 
 	if err := durable.Publish(fresh, dir); err != nil {
 		return nil, err
 	}
-	return p.notes, durable.SyncDir(filepath.Dir(dir))
+	if err := durable.SyncDir(filepath.Dir(dir)); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return p.notes, nil
 }
 
 // A writer writes a folder.
@@ -146,14 +151,7 @@ func inputsFunc(b *strings.Builder, name string, inputs []job.Input) {
 
 // list writes which jobs there are.
 func (w *writer) list() error {
-	f, err := os.Create(filepath.Join(w.dir, ListFile))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	enc := json.NewEncoder(f)
-	enc.SetEscapeHTML(false)
-	err = enc.Encode(Folder{Version: 1, ID: job.NewToken(), Name: w.Name, Batch: w.Batch.ID(), Kind: w.Batch.Spec.Kind})
+	f := &Folder{Version: 1, ID: w.ID, Name: w.Name, Batch: w.Batch.ID(), Kind: w.Batch.Spec.Kind}
 	for i := range w.Batch.Jobs {
 		j := &w.Batch.Jobs[i]
 		at := w.plan.at[i]
@@ -163,9 +161,26 @@ func (w *writer) list() error {
 				row.Inputs = append(row.Inputs, in.Path)
 			}
 		}
-		err = errors.Join(err, enc.Encode(row))
+		f.Jobs = append(f.Jobs, row)
 	}
-	return errors.Join(err, f.Close())
+	return f.Write(w.dir)
+}
+
+// Write writes the list of a folder into dir.
+func (f *Folder) Write(dir string) error {
+	file, err := os.Create(filepath.Join(dir, ListFile))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	out := bufio.NewWriter(file)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	err = enc.Encode(f)
+	for i := range f.Jobs {
+		err = errors.Join(err, enc.Encode(&f.Jobs[i]))
+	}
+	return errors.Join(err, out.Flush(), file.Close())
 }
 
 func (w *writer) groups() error {

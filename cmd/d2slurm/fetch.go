@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/pack"
+	"distribute/lib/unit"
+	"distribute/lib/wire"
+)
+
+// maxPart is how long what is common to a batch, or a job, may be as JSON.
+const maxPart = 16 << 20
+
+// A fetcher fetches what jobs are that were taken to a cluster, as a node does for its
+// attempts.
+type fetcher struct {
+	bringer
+	tmp  string // where inputs are put
+	down *wire.Conn
+	bar  *cli.Progress
+
+	batch *job.Batch
+}
+
+// session calls f while the session of the cluster is there, in which nobody else brings
+// anything from it.
+func (f *fetcher) session(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	streams := dial.Terms{Sharing: dial.SharingDirs(f.c.Getenv)}.Streams(f.addr)
+	defer streams.Close()
+	j, err := f.join(ctx, streams)
+	if err != nil {
+		return err
+	}
+	f.late = time.AfterFunc(time.Hour, func() {})
+	defer f.late.Stop()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		if err := f.read(ctx, nil, nil, make(chan uint64, 1)); err != nil {
+			cancel(err)
+		}
+	}()
+	if f.down, err = j.data(ctx, "down"); err == nil {
+		err = do(ctx)
+		f.down.Close()
+	}
+	if why := context.Cause(ctx); why != nil {
+		err = why
+	}
+	cancel(nil)
+	f.control.Close()
+	<-read
+	return err
+}
+
+// fetch makes the batch of these attempts, with all their inputs.
+func (f *fetcher) fetch(ctx context.Context, id job.BatchID, attempts []job.Token) error {
+	namespace, name, _ := strings.Cut(string(id), "/")
+	f.batch = &job.Batch{Namespace: namespace, Name: name, Sources: map[string]job.Source{}}
+	asked := make(chan error, 1)
+	go func() { // one answer is on its way while the next is asked for
+		err := f.down.Send(&wire.Fetch{Attempt: attempts[0], Of: wire.OfSpec})
+		for i := 0; i < len(attempts) && err == nil; i++ {
+			err = f.down.Send(&wire.Fetch{Attempt: attempts[i], Of: wire.OfJob})
+		}
+		asked <- err
+	}()
+	err := f.object(wire.OfSpec, &f.batch.Spec)
+	for i := 0; i < len(attempts) && err == nil; i++ {
+		j := job.Job{}
+		if err = f.object(wire.OfJob, &j); err == nil {
+			err = job.CheckName(j.Name)
+		}
+		j.Needs = nil // they are done
+		f.batch.Jobs = append(f.batch.Jobs, j)
+	}
+	if err != nil {
+		f.down.Close()
+		<-asked
+		return err
+	}
+	if err := <-asked; err != nil {
+		return err
+	}
+	f.bar = f.c.Progress("fetching inputs", 0, unit.FormatBytes)
+	defer f.bar.Done()
+	lists := [][]job.Input{f.batch.Spec.Inputs}
+	if image := f.batch.Spec.Image; image != nil {
+		lists = append(lists, []job.Input{*image})
+	}
+	if err := f.inputs(ctx, attempts[0], lists...); err != nil {
+		return err
+	}
+	for i := range f.batch.Jobs {
+		if err := f.inputs(ctx, attempts[i], f.batch.Jobs[i].Inputs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answer is a transfer that was asked for.
+func (f *fetcher) answer(of string, take func(io.Reader) error) error {
+	s, err := wire.Expect[*wire.Send](f.down)
+	if err == nil && s.Of != of {
+		err = fmt.Errorf("%w: the head sends %.20q for %q", line.ErrLine, s.Of, of)
+	}
+	if err != nil {
+		return err
+	}
+	in := f.down.RecvTransfer(s)
+	return errors.Join(take(in), wire.Drain(in))
+}
+
+// object is an answer that is one object.
+func (f *fetcher) object(of string, v any) error {
+	return f.answer(of, func(in io.Reader) error {
+		text, err := io.ReadAll(io.LimitReader(in, maxPart+1))
+		switch {
+		case err != nil:
+			return err
+		case len(text) > maxPart:
+			return fmt.Errorf("%w: %s of more than %d bytes", line.ErrLine, of, maxPart)
+		}
+		return json.Unmarshal(text, v)
+	})
+}
+
+// inputs fetches those inputs of an attempt that have not come yet.
+func (f *fetcher) inputs(ctx context.Context, t job.Token, lists ...[]job.Input) error {
+	sizes, bytes := map[string]int64{}, int64(0)
+	flush := func() error {
+		if len(sizes) == 0 {
+			return nil
+		}
+		m := pack.Blobs(sizes)
+		ask := &wire.Fetch{Attempt: t, Of: wire.OfInputs}
+		for _, e := range m {
+			ask.Sums = append(ask.Sums, e.Sum)
+		}
+		f.bar.Grow(bytes)
+		if err := f.down.Send(ask); err != nil {
+			return err
+		}
+		sizes, bytes = map[string]int64{}, 0
+		return f.answer(wire.OfInputs, func(in io.Reader) error { return pack.Receive(in, m, pack.Want{}, f) })
+	}
+	for _, list := range lists {
+		for _, in := range list {
+			if _, here := f.batch.Sources[in.Sum]; here {
+				continue
+			}
+			if b, err := hex.DecodeString(in.Sum); err != nil || len(b) != sha256.Size || hex.EncodeToString(b) != in.Sum {
+				return fmt.Errorf("%w: %.100q is the sum of no input", line.ErrLine, in.Sum)
+			}
+			if _, twice := sizes[in.Sum]; !twice {
+				bytes += in.Size
+			}
+			if sizes[in.Sum] = in.Size; len(sizes) == wire.MaxSums {
+				if err := errors.Join(flush(), ctx.Err()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return errors.Join(flush(), ctx.Err())
+}
+
+// Put takes an input.
+func (f *fetcher) Put(_ int, e pack.Entry, _ int64, r io.Reader) error {
+	name := filepath.Join(f.tmp, e.Sum)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(file, sum), r)
+	if f.bar.Add(n); err != nil {
+		return err
+	}
+	if n != e.Size || hex.EncodeToString(sum.Sum(nil)) != e.Sum {
+		return fmt.Errorf("%w: input %s", pack.ErrSum, e.Sum)
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	f.batch.Sources[e.Sum], err = job.SourceOf(name, e.Sum)
+	return err
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/slurm"
+	"distribute/lib/unit"
+	"distribute/lib/wire"
+)
+
+// Jobs of a head are taken to a cluster before their folder is made, so that from then
+// on they run nowhere else. What is taken is in the list of a folder first, which is
+// durable: whatever happens, d2slurm -r -x gives it back.
+
+// backWithin is how long the head may take to take back what was taken from it.
+const backWithin = time.Minute
+
+// A take is jobs of a head on their way into a folder.
+type take struct {
+	*out
+	head *ask.Head
+	dir  string // the folder
+	tmp  string // the folder before there is one: its list, and inputs
+	held []job.ID
+
+	batch job.BatchID
+	ids   []job.ID // that may be taken
+}
+
+// fromHead makes a folder of jobs of the head.
+func (o *out) fromHead(ctx context.Context, dir string) error {
+	ops, err := ask.Read(o.c, true)
+	if err != nil || ops.None {
+		return err
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		return o.isThere()
+	}
+	t := &take{out: o, dir: dir}
+	if t.head, err = ask.Dial(ctx, o.c, o.head); err != nil {
+		return err
+	}
+	defer t.head.Close()
+	if err := t.choose(ctx, ops); err != nil {
+		return err
+	}
+	return t.take(ctx)
+}
+
+// choose finds out which of the jobs that the operands mean can be taken.
+func (t *take) choose(ctx context.Context, ops *ask.Operands) error {
+	batches, left := map[job.BatchID]bool{}, 0
+	err := ask.Rows(ctx, t.head, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
+		if r.State != job.Queued && r.State != job.Held {
+			left++
+			return nil
+		}
+		if r.State == job.Held {
+			t.held = append(t.held, r.ID)
+		}
+		t.batch = r.ID.Batch()
+		batches[t.batch] = true
+		t.ids = append(t.ids, r.ID)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(t.ids) == 0:
+		return cli.Errorf(cli.No, "no job to be taken to the cluster: only what is queued or held can be (%s)", unit.Count(left, "other job"))
+	case len(batches) > 1:
+		names := []string{}
+		for b := range batches {
+			names = append(names, string(b))
+		}
+		slices.Sort(names)
+		return cli.Errorf(cli.Input, "a folder has jobs of one batch, and these are of %d: name those of one (%.300s)", len(names), strings.Join(names, ", "))
+	case left > 0:
+		t.c.Talk("%s left: they run or are over", unit.Count(left, "job"))
+	}
+	return nil
+}
+
+// take takes the jobs, fetches them and makes the folder, or gives them back.
+func (t *take) take(ctx context.Context) (err error) {
+	if t.tmp, err = os.MkdirTemp(filepath.Dir(t.dir), ".d2slurm-"); err != nil {
+		return err
+	}
+	list := &slurm.Folder{Version: 1, ID: job.NewToken(), Name: t.name, Batch: t.batch, Kind: job.Command}
+	for i, id := range t.ids {
+		list.Jobs = append(list.Jobs, slurm.FolderJob{Job: id.Name(), Dir: "jobs/" + id.Name(), Index: i})
+	}
+	if err := errors.Join(list.Write(t.tmp), durable.SyncTree(t.tmp), durable.SyncDir(filepath.Dir(t.dir))); err != nil {
+		return errors.Join(err, os.RemoveAll(t.tmp))
+	}
+	addr, _, err := dial.HeadFrom(t.c.Getenv, t.out.head)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(t.tmp))
+	}
+	f := &fetcher{bringer: bringer{c: t.c, addr: addr, name: node.Abroad(t.name)}, tmp: t.tmp}
+	var notes []string
+	claimed := false
+	err = f.session(ctx, func(ctx context.Context) error {
+		claimed = true // also if it is not heard
+		attempts, err := t.claim(ctx, list.ID)
+		if err != nil {
+			return err
+		}
+		if err := f.fetch(ctx, t.batch, attempts); err != nil {
+			return err
+		}
+		notes, err = t.write(ctx, t.dir, f.batch, list.ID)
+		return err
+	})
+	if err != nil {
+		if claimed {
+			return t.giveBack(ctx, err)
+		}
+		return errors.Join(err, os.RemoveAll(t.tmp))
+	}
+	if err := os.RemoveAll(t.tmp); err != nil {
+		return err
+	}
+	return t.tell(ctx, t.dir, f.batch, notes)
+}
+
+// claim takes the jobs to the cluster, and returns their attempts there.
+func (t *take) claim(ctx context.Context, folder job.Token) ([]job.Token, error) {
+	ops := &ask.Operands{}
+	for _, id := range t.ids {
+		ops.Args = append(ops.Args, string(id))
+	}
+	of := make(map[job.ID]job.Token, len(t.ids))
+	err := t.head.Claim(ctx, string(node.Abroad(t.name)), folder, ops, func(c *wire.Claimed) error {
+		if !c.Void && !c.Ended {
+			of[c.Job] = c.Attempt
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var attempts []job.Token
+	for _, id := range t.ids {
+		if a, ok := of[id]; ok {
+			attempts = append(attempts, a)
+		}
+	}
+	left := len(t.ids) - len(attempts)
+	switch {
+	case len(attempts) == 0:
+		return nil, cli.Errorf(cli.No, "no job to be taken to the cluster: all of these wait for others, have begun meanwhile, or are on a cluster")
+	case left > 0:
+		t.c.Talk("%s left: they wait for others, have begun meanwhile, or are on a cluster", unit.Count(left, "job"))
+	}
+	return attempts, nil
+}
+
+// giveBack gives back what was taken, since no folder came of it.
+func (t *take) giveBack(ctx context.Context, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
+	defer cancel()
+	c := *t.c
+	c.Args = []string{t.tmp}
+	b := &back{c: &c, head: t.out.head, giveUp: true, silent: true}
+	err := b.run(ctx)
+	if err == nil && len(t.held) > 0 {
+		err = t.hold(ctx, b.given)
+	}
+	if err != nil {
+		return errors.Join(why, fmt.Errorf("what was taken from the head was not given back: %w: when it can be, d2slurm -r -x %s does that", err, t.tmp))
+	}
+	return errors.Join(why, os.RemoveAll(t.tmp))
+}
+
+// hold holds again what was held before it was taken.
+func (t *take) hold(ctx context.Context, given map[job.ID]bool) error {
+	ops := &ask.Operands{}
+	for _, id := range t.held {
+		if given[id] {
+			ops.Args = append(ops.Args, string(id))
+		}
+	}
+	if len(ops.Args) == 0 {
+		return nil
+	}
+	h, err := ask.Dial(ctx, t.c, t.out.head)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return h.Change(ctx, wire.Change{Verb: "hold"}, ops, func(string) error { return nil })
+}
