@@ -211,7 +211,7 @@ func (m *move) shell(dir, line string, args ...string) {
 
 // listen has the head listen over TLS.
 func (m *move) listen() {
-	m.lab.head.Process.Signal(os.Interrupt)
+	m.lab.head.Process.Signal(syscall.SIGTERM)
 	m.lab.head.Wait()
 	m.check(os.WriteFile(filepath.Join(m.lab.spool(), "head.yaml"), []byte("listen: ['tls://127.0.0.1:0']\n"), 0o600))
 	m.lab.startHead()

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,7 +213,7 @@ func BenchmarkQueuedMemory(b *testing.B) {
 			b.Fatalf("%v: %s", err, out)
 		}
 		b.ReportMetric((resident(b, l.head.Process.Pid, "VmRSS")-empty)/float64(n), "B/job")
-		l.head.Process.Signal(os.Interrupt)
+		l.head.Process.Signal(syscall.SIGTERM)
 		l.head.Wait()
 		restart := took(l.startHead)
 		b.ReportMetric(restart, "restart-s")
@@ -292,7 +293,7 @@ func BenchmarkQueryFinished(b *testing.B) {
 	n := scale(b, 1_000_000)
 	for b.Loop() {
 		l := newLab(b, 0)
-		l.head.Process.Signal(os.Interrupt)
+		l.head.Process.Signal(syscall.SIGTERM)
 		l.head.Wait()
 		finished(b, l.spool(), n)
 		l.startHead()

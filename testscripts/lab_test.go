@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -99,7 +100,7 @@ func (l *lab) within(limit time.Duration, ready func() bool) {
 
 func (l *lab) stop() {
 	for _, c := range l.all {
-		c.Process.Signal(os.Interrupt)
+		c.Process.Signal(syscall.SIGTERM) // an interrupt may be ignored, where tests run in the background
 		c.Wait()
 	}
 }
