@@ -154,7 +154,7 @@ func (b *back) look(ctx context.Context, works []*work) error {
 		}
 		b.records = slurm.ReadRecords(text, of)
 		if !b.records.Accounted && !b.records.Known {
-			b.problems = append(b.problems, errors.New("Slurm does not answer (neither sacct nor scontrol): only what has written its status is known"))
+			b.problems = append(b.problems, errors.New("no answer of Slurm (neither sacct nor scontrol): only what has written its status is known"))
 		}
 	}
 	err := b.p.read(ctx, names, slurm.MaxStatus, func(name string, text []byte) error {

@@ -36,7 +36,6 @@ type work struct {
 
 	done    bool // the head has what it wants of it
 	refused bool // the head does not take it
-	changed bool // its files were changed while they were read
 }
 
 // A bringer tells the head what has become of attempts on the cluster, as a node does.
