@@ -149,6 +149,50 @@ func (n Node) List(remedy string) []Node {
 	return out
 }
 
+// Fill is a copy of the value, at the same places, in which every text that is no key
+// is what f makes of it; key is the one it was found under. YAML reads braces that
+// are not quoted as a mapping: where isPlace knows the only name in such braces, they
+// are the text that is written.
+func (n Node) Fill(isPlace func(name string) bool, f func(key string, at Node, text string) string) Node {
+	if n.n == nil {
+		return n
+	}
+	n.n = n.fill(n.n, isPlace, f)
+	return n
+}
+
+func (n Node) fill(from *yaml.Node, isPlace func(string) bool, f func(string, Node, string) string) *yaml.Node {
+	if from.Kind == yaml.AliasNode {
+		n.n = from
+		from = deref(from)
+	} else {
+		n.n = from
+	}
+	to := *from
+	if n.n.Kind == yaml.AliasNode { // mistakes are told where the alias stands
+		to.Line, to.Column = n.n.Line, n.n.Column
+	}
+	to.Anchor, to.Content = "", nil
+	switch c := from.Content; {
+	case from.Kind == yaml.ScalarNode && !absent(from):
+		to.Value = f(n.label, n, from.Value)
+	case from.Kind == yaml.MappingNode && len(c) == 2 && from.Style&yaml.FlowStyle != 0 && c[0].Kind == yaml.ScalarNode &&
+		c[1].Kind == yaml.ScalarNode && c[1].Value == "" && absent(c[1]) && isPlace(c[0].Value):
+		to.Kind, to.Tag, to.Style = yaml.ScalarNode, "!!str", 0
+		to.Value = f(n.label, n, "{"+c[0].Value+"}")
+	case from.Kind == yaml.MappingNode:
+		for i := 0; i+1 < len(c); i += 2 {
+			under := Node{d: n.d, label: deref(c[i]).Value}
+			to.Content = append(to.Content, c[i], under.fill(c[i+1], isPlace, f))
+		}
+	case from.Kind == yaml.SequenceNode:
+		for _, e := range c {
+			to.Content = append(to.Content, n.fill(e, isPlace, f))
+		}
+	}
+	return &to
+}
+
 // Texts is a list of scalars; entries that are absent are mistakes.
 func (n Node) Texts(remedy string) []string {
 	var out []string

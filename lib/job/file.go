@@ -11,6 +11,7 @@ import (
 
 	"distribute/lib/capability"
 	"distribute/lib/conf"
+	"distribute/lib/sweep"
 	"distribute/lib/unit"
 )
 
@@ -34,6 +35,7 @@ type File struct {
 	wants    []want   // of the batch
 	jobWants [][]want // of each job
 	jobMade  [][]made // files that were made for each job; nil: none
+	madeAt   map[string]bool
 	words    []string // of a command that all jobs share, which may name files
 	jobAt    []conf.Place
 	needAt   map[int][]conf.Place // of the needs of jobs
@@ -80,8 +82,14 @@ func (f *File) Only(keep func(name string) bool) {
 	for i := range f.Jobs {
 		if keep(f.Jobs[i].Name) {
 			f.Jobs[n], f.jobWants[n], f.jobAt[n] = f.Jobs[i], f.jobWants[i], f.jobAt[i]
+			if f.jobMade != nil {
+				f.jobMade[n] = f.jobMade[i]
+			}
 			n++
 		}
+	}
+	if f.jobMade != nil {
+		f.jobMade, f.madeAt = f.jobMade[:n], nil
 	}
 	f.Jobs, f.jobWants, f.jobAt = f.Jobs[:n], f.jobWants[:n], f.jobAt[:n]
 	f.forgetNeeds()
@@ -92,6 +100,14 @@ type reader struct {
 	doc  *conf.Doc
 	f    *File
 	kind string // as it is written: "singularity" for old files
+
+	sweeps    bool               // the batch has a sweep
+	cases     *sweep.Sweep       // nil: it has none, or one that is wrong
+	names     []string           // of its parameters
+	param     []string           // of the case of which a job is made
+	swept     bool               // some job is made of each case
+	templates map[string]*fileOf // that were read, by their paths
+	size      sizes              // of what was made of them
 }
 
 // notYet are the messages for keys that dbatch(5) reserves.
@@ -106,12 +122,12 @@ func notYet(keys ...string) map[string]string {
 var (
 	topKeys = conf.Keys{
 		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running",
-			"canary", "stop_after", "retries"},
-		Refused: notYet("sweep", "outputs", "env", "notify", "lease"),
+			"canary", "stop_after", "retries", "sweep"},
+		Refused: notYet("outputs", "env", "notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	resKeys  = conf.Keys{Known: []string{"cpus", "memory", "gpus", "disk", "time"}}
-	fileKeys = conf.Keys{Known: []string{"path", "alias"}}
+	fileKeys = conf.Keys{Known: []string{"path", "alias", "fill"}}
 )
 
 // kinds are the sections of which a batch has one; singularity is what
@@ -149,6 +165,8 @@ func (r *reader) batch() {
 	r.f.Spec.MaxRunning = int(top.Get("max_running").Int(1, MaxJobs))
 	r.f.Spec.Canary = int(top.Get("canary").Int(1, MaxJobs))
 	r.f.Spec.StopAfter, r.f.share = stopAfter(top.Get("stop_after"))
+	r.sweeps = !top.Get("sweep").Absent()
+	r.sweep(top.Get("sweep"))
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {
@@ -161,8 +179,11 @@ func (r *reader) batch() {
 			r.section(p.Node)
 			continue
 		}
-		other := reader{doc: r.doc, f: &File{dir: r.f.dir, Spec: Spec{Kind: kind}}, kind: p.Name}
+		other := reader{doc: r.doc, f: &File{dir: r.f.dir, Spec: Spec{Kind: kind}}, kind: p.Name, sweeps: r.sweeps, cases: r.cases, names: r.names}
 		other.section(p.Node) // for its mistakes
+	}
+	if r.cases != nil && !r.swept && r.kind != "" {
+		top.Key("sweep").Errorf("no job has a place that the sweep fills: write {%s} where the value is wanted", r.names[0])
 	}
 	if r.kind == "" && top.Key("docker").Absent() {
 		root.Errorf(`the batch says nothing to run: add one of "python", "apptainer" or "command" (dnew prints one to fill in)`)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"distribute/lib/conf"
@@ -53,9 +54,10 @@ var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
 
 // jobRefused adds to m the keys of jobs that dbatch(5) reserves.
 func jobRefused(m map[string]string) map[string]string {
-	for k, text := range notYet("sweep", "outputs", "env", "notify") {
+	for k, text := range notYet("outputs", "env", "notify") {
 		m[k] = text
 	}
+	m["sweep"] = `"sweep" is of the whole batch: write it at the top level, and {NAME} here`
 	for _, k := range []string{"keep", "retry", "private", "priority", "max_running", "canary", "stop_after"} {
 		m[k] = fmt.Sprintf("%q is of the whole batch: write it at the top level", k)
 	}
@@ -97,7 +99,9 @@ func (r *reader) initialize(m conf.Map) {
 			r.f.words = r.f.Spec.Build
 		}
 	}
-	r.files(all, m.Get("required_files"))
+	for _, w := range r.files(all, m.Get("required_files")) {
+		r.doc.Errorf(w.at, `only a file of a job can be filled: write it under "jobs"`)
+	}
 	r.f.wants = all.list
 }
 
@@ -186,24 +190,46 @@ func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
 	r.f.jobAt = make([]conf.Place, 0, len(list))
 	all := indexed(r.f.wants)
 	names := make(map[string]int, len(list))
+	r.f.jobMade = make([][]made, 0, len(list))
 	for _, n := range list {
 		if n.Absent() {
 			n.Errorf("a job is empty: remove the entry")
 			continue
 		}
-		j, wants := r.job(n.Map(keys), all)
-		if first, ok := names[j.Name]; ok && j.Name != "" {
-			n.Errorf("job %s is here twice (the first time in line %d): names in a batch differ", conf.Quote(j.Name), first)
+		if r.sweeps {
+			if has, texts := r.hasPlaces(n); has {
+				r.addSwept(n, texts, func(c conf.Node) { r.addJob(c, keys, all, names) })
+				continue
+			}
 		}
-		names[j.Name] = n.Place().Line
-		r.f.Jobs, r.f.jobWants, r.f.jobAt = append(r.f.Jobs, j), append(r.f.jobWants, wants), append(r.f.jobAt, n.Place())
+		r.addJob(n, keys, all, names)
+	}
+	if !slices.ContainsFunc(r.f.jobMade, func(m []made) bool { return m != nil }) {
+		r.f.jobMade = nil
 	}
 	r.allNeeds()
 }
 
-func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
+// addJob reads a job. Its parameters are r.param, and what it says itself.
+func (r *reader) addJob(n conf.Node, keys conf.Keys, all *places, names map[string]int) {
+	j, wants, files := r.job(n.Map(keys), all)
+	if first, ok := names[j.Name]; ok && j.Name != "" && r.param != nil && first == n.Place().Line {
+		n.Errorf("two cases give the job %s: put all that differs into its name, as in {%s}", conf.Quote(j.Name), strings.Join(r.names, "}_{"))
+	} else if ok && j.Name != "" {
+		n.Errorf("job %s is here twice (the first time in line %d): names in a batch differ", conf.Quote(j.Name), first)
+	}
+	names[j.Name] = n.Place().Line
+	r.f.Jobs, r.f.jobWants, r.f.jobAt = append(r.f.Jobs, j), append(r.f.jobWants, wants), append(r.f.jobAt, n.Place())
+	r.f.jobMade = append(r.f.jobMade, files)
+}
+
+func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want, files []made) {
 	own := &places{outer: batch}
-	j.Name = r.name(m.Need("name"))
+	if r.param != nil && m.Get("name").Absent() {
+		j.Name = safeName(strings.Join(r.param, "_"))
+	} else {
+		j.Name = r.name(m.Need("name"))
+	}
 	j.Param = r.params(m.Get("param"))
 	switch r.f.Spec.Kind {
 	case Python:
@@ -218,9 +244,13 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want) {
 	case Command:
 		j.Run = r.words(m.Need("run"))
 	}
-	r.files(own, m.Get("required_files"))
+	for _, w := range r.files(own, m.Get("required_files")) {
+		if f, ok := r.fillFile(&w, &j); ok {
+			files = append(files, f)
+		}
+	}
 	r.ownOf(m, &j)
-	return j, own.list
+	return j, own.list, files
 }
 
 // ownOf reads what a job of any kind may say besides.
@@ -270,17 +300,21 @@ func (r *reader) words(n conf.Node) []string {
 	return words
 }
 
-// files reads a list of required files.
-func (r *reader) files(p *places, n conf.Node) {
+// files reads a list of required files, and returns those that are to be filled.
+func (r *reader) files(p *places, n conf.Node) (fills []want) {
 	for _, e := range n.List("write a list, a file an entry: [{path: data/mesh.h5}]") {
 		if e.Absent() {
 			e.Errorf("an entry of required_files is empty: remove it")
 			continue
 		}
-		if w, ok := r.file(e, "input"); ok {
+		switch w, ok := r.file(e, "input"); {
+		case ok && w.fill:
+			fills = append(fills, w)
+		case ok:
 			r.add(p, w)
 		}
 	}
+	return fills
 }
 
 // file reads {path: …, alias: …}, or the path alone as older versions wrote it.
@@ -293,6 +327,10 @@ func (r *reader) file(n conf.Node, into string) (want, bool) {
 	if !n.IsText() {
 		m := n.Map(fileKeys)
 		p, alias = m.Need("path"), m.Get("alias")
+		fill := m.Get("fill")
+		if w.fill = fill.Bool(); w.fill && into == "" {
+			fill.Errorf(`"fill" is for required_files of jobs`)
+		}
 		if !m.Has() || p.Absent() || !p.IsText() {
 			return want{}, false
 		}
@@ -312,6 +350,11 @@ func (r *reader) file(n conf.Node, into string) (want, bool) {
 			alias.Errorf("%v", err)
 			return want{}, false
 		}
+	} else if name, ok := strings.CutSuffix(path.Base(w.source()), suffix); w.fill && ok {
+		w.alias = name
+	} else if w.fill {
+		p.Errorf("%s is to be filled, and its name does not end in %s: give it an alias", conf.Quote(w.path), suffix)
+		return want{}, false
 	}
 	if err := w.check(); err != nil {
 		p.Errorf("%v", err)

@@ -152,8 +152,7 @@ type templating struct {
 	inputs [][]segment // with places
 	all    *places     // inputs of the batch
 	files  []fileOf    // templates of files
-	bytes  int         // of the files that were made of them
-	sums   map[[32]byte]bool
+	size   sizes       // of the files that were made of them
 }
 
 // common reads what does not depend on a line.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -42,63 +41,88 @@ type made struct {
 // template reads a file of which each job gets its own.
 func (b *templating) template(name string) {
 	at := conf.Place{File: "-T"}
-	if err := b.readTemplate(name); err != nil {
-		b.errs.Errorf(at, "%w", err)
-	}
-}
-
-func (b *templating) readTemplate(name string) error {
 	place, ok := strings.CutSuffix(path.Clean(name), suffix)
 	if err := CheckPath(place); !ok || err != nil || strings.HasSuffix(place, "/") {
-		return fmt.Errorf("%s is no name of a template: that is a relative path below this directory and ends in %s", conf.Quote(name), suffix)
+		b.errs.Errorf(at, "%s is no name of a template: that is a relative path below this directory and ends in %s", conf.Quote(name), suffix)
+		return
 	}
 	for _, f := range b.files {
 		if f.place == place {
-			return fmt.Errorf("%s is there twice", conf.Quote(name))
+			b.errs.Errorf(at, "%s is there twice", conf.Quote(name))
+			return
 		}
 	}
-	f, st, err := open(filepath.Join(b.t.Dir, name))
+	file, err := readTemplate(b.t.Dir, name)
+	if err != nil {
+		b.errs.Errorf(at, "%w", err)
+		return
+	}
+	file.place = place
+	b.files = append(b.files, *file)
+}
+
+// readTemplate reads a template, of which the path is relative to dir.
+func readTemplate(dir, name string) (*fileOf, error) {
+	where := name
+	if !filepath.IsAbs(where) {
+		where = filepath.Join(dir, name)
+	}
+	f, st, err := open(where)
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
-		return cannot(name, filepath.Join(b.t.Dir, name), err)
+		return nil, cannot(name, where, err)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxTemplate+1))
 	switch {
 	case err != nil:
-		return cannot(name, name, err)
+		return nil, cannot(name, name, err)
 	case len(text) > maxTemplate:
-		return fmt.Errorf("%s has more than %d bytes, which is the limit of a template", conf.Quote(name), maxTemplate)
+		return nil, fmt.Errorf("%s has more than %d bytes, which is the limit of a template", conf.Quote(name), maxTemplate)
 	case !utf8.Valid(text):
-		return fmt.Errorf("%s is not UTF-8 text", conf.Quote(name))
+		return nil, fmt.Errorf("%s is not UTF-8 text", conf.Quote(name))
 	}
-	file := fileOf{path: name, place: place, mode: 0o644}
+	file := &fileOf{path: name, mode: 0o644}
 	if st.Mode()&0o111 != 0 {
 		file.mode = 0o755
 	}
 	file.segs, _ = segments(string(text))
-	b.files = append(b.files, file)
-	return nil
+	return file, nil
 }
+
+// sizes bounds what is made of templates: equal files count once.
+type sizes struct {
+	bytes int
+	sums  map[[32]byte]bool
+}
+
+// add counts a file, and says whether that is still within the limit.
+func (s *sizes) add(data string) bool {
+	if sum := sha256.Sum256([]byte(data)); !s.sums[sum] {
+		if s.sums == nil {
+			s.sums = map[[32]byte]bool{}
+		}
+		s.sums[sum] = true
+		s.bytes += len(data)
+	}
+	return s.bytes <= maxMade
+}
+
+// errMade is what is wrong beyond that limit.
+var errMade = fmt.Errorf("the files that are made of templates have more than %d bytes together, which is the limit: put what all jobs share into a file of its own", maxMade)
 
 // made fills the templates of files for a line.
 func (b *templating) made(l *given) (list []made) {
 	for _, f := range b.files {
 		before := b.errs.Any()
 		data := b.fillOf(l, f.segs, f.path+": ")
-		if sum := sha256.Sum256([]byte(data)); !b.sums[sum] {
-			if b.sums == nil {
-				b.sums = map[[32]byte]bool{}
-			}
-			b.sums[sum] = true
-			if b.bytes += len(data); b.bytes > maxMade && !before {
-				b.errs.Errorf(l.at, "the files that are made of templates have more than %d bytes together, which is the limit: put what all jobs share into a file of its own (-i)", maxMade)
-			}
-		}
-		if b.bytes <= maxMade {
+		switch ok := b.size.add(data); {
+		case ok:
 			list = append(list, made{f.path, f.place, data, f.mode})
+		case !before:
+			b.errs.Errorf(l.at, "%w (-i)", errMade)
 		}
 	}
 	return list
@@ -128,9 +152,17 @@ func (c *collector) made(i int, own *claims) (list []placed) {
 	return list
 }
 
-// makes says that a file is made of a template at that place, for every job.
+// makes says that a file is made of a template at that place, for some job.
 func (f *File) makes(place string) bool {
-	return len(f.jobMade) > 0 && slices.ContainsFunc(f.jobMade[0], func(m made) bool { return m.place == place })
+	if f.madeAt == nil {
+		f.madeAt = map[string]bool{}
+		for _, list := range f.jobMade {
+			for i := range list {
+				f.madeAt[list[i].place] = true
+			}
+		}
+	}
+	return f.madeAt[place]
 }
 
 // openMade is a file with that content, which has no name.

@@ -35,7 +35,8 @@ func TestManual(t *testing.T) {
 	used := ""
 	for i, text := range examples(t) {
 		dir := tree(t, "compile.py", "drive.py", "cases/re_100.toml", "cases/re_1000.toml", "spectral.sif", "common/forcing.json",
-			"runs/n064.json", "runs/n128.json", "heat.mk", "src/heat.c", "meshes/a.txt", "params/a.toml")
+			"runs/n064.json", "runs/n128.json", "heat.mk", "src/heat.c", "meshes/a.txt", "params/a.toml",
+			"cases/case.toml.in", "cases/mesh_64.h5", "cases/mesh_128.h5", "cases/mesh_256.h5")
 		f, err := ParseFile(filepath.Join(dir, "jobs.yaml"), []byte(text))
 		if err != nil {
 			t.Errorf("example %d: %v", i+1, err)
@@ -61,7 +62,8 @@ func TestManual(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"input/case.toml:644=cases/re_100.toml", "input/src/heat.c:644=src/heat.c", "heat.mk:644=heat.mk",
-		"input/meshes/a.txt:644=meshes/a.txt", "input/params/a.toml:644=params/a.toml", "input/mesh.txt:644=meshes/a.txt"} {
+		"input/meshes/a.txt:644=meshes/a.txt", "input/params/a.toml:644=params/a.toml", "input/mesh.txt:644=meshes/a.txt",
+		"input/case.toml:644=cases/case.toml.in", "input/mesh.h5:644=cases/mesh_256.h5"} {
 		if !strings.Contains(used, want) {
 			t.Errorf("no example takes %s along", want)
 		}

@@ -54,11 +54,12 @@ type want struct {
 	alias string // clean, or ""
 	into  string // directory in the job's directory: "input" or ""
 	many  bool
+	fill  bool // each job gets its own, made of the file
 	keep  bool // lies at its own path if that stays inside, as -i of dsubmit has it
 }
 
 // glob says that the path is a pattern, unless a file has just that name.
-func (w *want) glob() bool { return w.many && strings.ContainsAny(w.path, "*?[") }
+func (w *want) glob() bool { return w.many && !w.fill && strings.ContainsAny(w.path, "*?[") }
 
 // key is the same for wants that come to the same.
 func (w *want) key() string {

@@ -66,6 +66,7 @@ func kept(fields []string) (list []string) {
 
 // params reads the parameters of a job.
 func (r *reader) params(n conf.Node) (list []string) {
+	list = slices.Clone(r.param)
 	for _, p := range n.AnyMap().Pairs() {
 		if p.Absent() {
 			p.Key.Errorf("the parameter %s has no value", conf.Quote(p.Name))
@@ -73,6 +74,10 @@ func (r *reader) params(n conf.Node) (list []string) {
 		}
 		if !p.IsText() {
 			p.Text() // for its mistake
+			continue
+		}
+		if _, there := ParamOf(r.param, p.Name); there {
+			p.Key.Errorf("%s is a parameter of the sweep: give this one another name", conf.Quote(p.Name))
 			continue
 		}
 		list = append(list, p.Name+"="+p.Text())
