@@ -126,6 +126,9 @@ func (n *daemon) pump() {
 // not told is on disk. The error says that nothing of it ran. Stuck is called by
 // the state if what runs does not die.
 func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what string, stuck func()) (*proc.Status, Slot, error) {
+	if n.Ordered != nil {
+		n.Ordered(o)
+	}
 	if err := s.Run(o); err != nil {
 		n.Log.Error("an order could not be given", "what", what, "why", err)
 		s.Close()

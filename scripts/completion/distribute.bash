@@ -19,6 +19,7 @@ _distribute_options() {
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v -w' ;;
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
+	drun) options='-k -n -o: -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;
 	dset) options='-H: -T: -m: -n -p: -q -v' ;;
 	dsubmit) options='-H: -J: -Q -R: -T: -b: -i: -j -n -q -s: -u -v -w' ;;
@@ -42,4 +43,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm dsched dset dsubmit dsweep dwait
+	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dwait

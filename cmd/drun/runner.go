@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/desk"
+	"distribute/lib/inventory"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/noded"
+	"distribute/lib/proc"
+	"distribute/lib/sched"
+)
+
+// A file is an input that is read.
+type file interface {
+	io.ReadSeekCloser
+	Unchanged() error
+}
+
+// An opener opens an input of the batch.
+type opener func(job.Input) (file, error)
+
+// A runner is what the command line asks for.
+type runner struct {
+	c       *cli.Cmd
+	b       *job.Batch
+	open    opener
+	out     string // below which results come
+	keep    bool
+	quiet   bool
+	verbose bool
+}
+
+// here is what this machine has for jobs, as a node would find it.
+func (r *runner) here(ctx context.Context, dir string) (noded.Settings, error) {
+	path := r.c.Getenv("PATH")
+	source := inventory.Here(path, len(proc.CPUs()))
+	in, err := source.Take(ctx, &node.File{})
+	if err != nil {
+		return noded.Settings{}, err
+	}
+	caps, err := desk.DefaultCaps(dir)
+	if err != nil {
+		return noded.Settings{}, err
+	}
+	free, err := desk.SpaceAt(dir)
+	if err != nil {
+		return noded.Settings{}, err
+	}
+	in.Offer.Disk = max(0, free.Free-caps.Reserve)
+	name := in.Name
+	if in.NameErr != nil {
+		name = "here"
+	}
+	name = name[:min(len(name), 80)]
+	var env []string
+	for _, k := range []string{"PATH", "HOME", "LANG", "USER"} {
+		if v := r.c.Getenv(k); v != "" {
+			env = append(env, k+"="+v)
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	if r.verbose {
+		log = r.c.Log(false)
+	}
+	return noded.Settings{
+		Name:  name + node.Name(".drun-"+strconv.Itoa(os.Getpid())), // its cgroup is no daemon's
+		Offer: in.Offer, Most: in.Most, Dir: filepath.Join(dir, "node"), Caps: &caps,
+		CardUsers: source.Cards().Users, Env: env, Path: path, Log: log, Addr: dir,
+	}, nil
+}
+
+// dry says what would be done.
+func (r *runner) dry(ctx context.Context) error {
+	s, err := r.here(ctx, existing(r.out))
+	if err != nil {
+		return err
+	}
+	h, err := newHead(r, s.Offer)
+	if err != nil {
+		return err
+	}
+	h.apply(sched.Loaded{})
+	h.apply(sched.NodeUp{Session: 1, Node: thisMachine, Boot: "-", State: "-", Offer: s.Offer.Bounded()})
+	h.cancelUnfit()
+	bad := h.verdict()
+	for i := range r.b.Jobs {
+		id := r.b.ID().Job(r.b.Jobs[i].Name)
+		err := r.free(id)
+		bad = errors.Join(bad, err)
+		if err != nil || h.machine.State(sched.Ref{Batch: batchNumber, Job: uint32(i)}).Over() {
+			continue
+		}
+		if _, err := fmt.Fprintln(r.c.Stdout, id); err != nil {
+			return err
+		}
+	}
+	return bad
+}
+
+// existing is dir, or the next above it that is there.
+func existing(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return dir
+	}
+	for {
+		if _, err := os.Stat(abs); err == nil || abs == "/" {
+			return abs
+		}
+		abs = filepath.Dir(abs)
+	}
+}
+
+// free says why a job's result has no place: there is one already.
+func (r *runner) free(id job.ID) error {
+	place := filepath.Join(r.out, string(id))
+	if _, err := os.Lstat(place); err == nil {
+		return cli.Errorf(cli.Input, "%s is there already: remove it, or name another place with -o", place)
+	}
+	return nil
+}
+
+// all runs every job of the batch.
+func (r *runner) all(ctx context.Context) (err error) {
+	var taken []error
+	for i := range r.b.Jobs {
+		if err := r.free(r.b.ID().Job(r.b.Jobs[i].Name)); err != nil && len(taken) < 10 {
+			taken = append(taken, err)
+		}
+	}
+	if len(taken) > 0 {
+		return errors.Join(taken...)
+	}
+	if err := os.MkdirAll(r.out, 0o777); err != nil {
+		return err
+	}
+	made, err := os.MkdirTemp(r.out, ".drun-")
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(made)
+	if err != nil {
+		return err
+	}
+	s, err := r.here(ctx, dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	h, err := newHead(r, s.Offer)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	h.dir = dir
+	defer func() { err = errors.Join(err, h.clear(s.Name)) }()
+	s.Dial, s.Ordered = h.dial, h.ordered
+	return h.run(ctx, s)
+}
+
+// clear removes what is left of the run but for what is to be kept.
+func (h *head) clear(name node.Name) error {
+	if dir, _, err := proc.WouldContain(string(name)); err == nil {
+		os.Remove(dir) // it is empty, or somebody else's
+	}
+	if h.keep {
+		return os.RemoveAll(h.home())
+	}
+	return os.RemoveAll(h.dir)
+}
+
+// run has a node of this process run the batch to its end. A signal cancels what is
+// not over; then it returns when nothing of it runs any more.
+func (h *head) run(ctx context.Context, s noded.Settings) error {
+	living, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- noded.Run(living, s) }()
+	h.apply(sched.Loaded{})
+	clock := time.NewTicker(time.Second / 2)
+	defer clock.Stop()
+	interrupted := ctx.Done()
+	for !h.closed && h.failed == nil {
+		select {
+		case f := <-h.in:
+			f()
+		case <-clock.C:
+			h.apply(sched.Tick{})
+		case <-interrupted:
+			interrupted = nil
+			h.cancelAll("interrupted")
+		case err := <-ended:
+			close(h.over)
+			return errors.Join(err, errors.New("the node ended before its jobs"))
+		}
+	}
+	close(h.over)
+	stop()
+	err := <-ended
+	h.hands.Wait()
+	if err := errors.Join(h.failed, err); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return h.verdict()
+}
