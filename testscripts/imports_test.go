@@ -40,7 +40,7 @@ var rooms = map[string][]string{
 	"lib/pack":       {"github.com/klauspost/compress/zstd"},
 	"lib/pause":      {"lib/durable", "golang.org/x/sys/unix"},
 	"lib/proc":       {"lib/pause", "golang.org/x/sys/unix"},
-	"lib/pull":       {"lib/durable", "lib/job", "lib/pack"},
+	"lib/pull":       {"lib/durable", "lib/job", "lib/line", "lib/pack"},
 	"lib/query":      {"lib/cause", "lib/estimate", "lib/job", "lib/match", "lib/node", "lib/sweep", "lib/unit"},
 	"lib/sched":      {"lib/capability", "lib/conf", "lib/job", "lib/node", "lib/unit"},
 	"lib/slurm":      {"lib/durable", "lib/job", "lib/line", "golang.org/x/sys/unix"},

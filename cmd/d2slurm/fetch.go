@@ -2,22 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/pack"
+	"distribute/lib/pull"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
@@ -31,7 +27,6 @@ type fetcher struct {
 	bringer
 	tmp  string // where inputs are put
 	down *wire.Conn
-	bar  *cli.Progress
 
 	batch *job.Batch
 }
@@ -98,17 +93,18 @@ func (f *fetcher) fetch(ctx context.Context, id job.BatchID, attempts []job.Toke
 	if err := <-asked; err != nil {
 		return err
 	}
-	f.bar = f.c.Progress("fetching inputs", 0, unit.FormatBytes)
-	defer f.bar.Done()
+	bar := f.c.Progress("fetching inputs", 0, unit.FormatBytes)
+	defer bar.Done()
+	all := &pull.Inputs{Dir: f.tmp, Sources: f.batch.Sources, Some: wire.MaxSums, Grow: bar.Grow, Add: bar.Add}
 	lists := [][]job.Input{f.batch.Spec.Inputs}
 	if image := f.batch.Spec.Image; image != nil {
 		lists = append(lists, []job.Input{*image})
 	}
-	if err := f.inputs(ctx, attempts[0], lists...); err != nil {
+	if err := f.inputs(ctx, all, attempts[0], lists...); err != nil {
 		return err
 	}
 	for i := range f.batch.Jobs {
-		if err := f.inputs(ctx, attempts[i], f.batch.Jobs[i].Inputs); err != nil {
+		if err := f.inputs(ctx, all, attempts[i], f.batch.Jobs[i].Inputs); err != nil {
 			return err
 		}
 	}
@@ -143,64 +139,16 @@ func (f *fetcher) object(of string, v any) error {
 }
 
 // inputs fetches those inputs of an attempt that have not come yet.
-func (f *fetcher) inputs(ctx context.Context, t job.Token, lists ...[]job.Input) error {
-	sizes, bytes := map[string]int64{}, int64(0)
-	flush := func() error {
-		if len(sizes) == 0 {
-			return nil
-		}
-		m := pack.Blobs(sizes)
+func (f *fetcher) inputs(ctx context.Context, all *pull.Inputs, t job.Token, lists ...[]job.Input) error {
+	return all.Lack(lists, func(m pack.Manifest) error {
 		ask := &wire.Fetch{Attempt: t, Of: wire.OfInputs}
 		for _, e := range m {
 			ask.Sums = append(ask.Sums, e.Sum)
 		}
-		f.bar.Grow(bytes)
 		if err := f.down.Send(ask); err != nil {
 			return err
 		}
-		sizes, bytes = map[string]int64{}, 0
-		return f.answer(wire.OfInputs, func(in io.Reader) error { return pack.Receive(in, m, pack.Want{}, f) })
-	}
-	for _, list := range lists {
-		for _, in := range list {
-			if _, here := f.batch.Sources[in.Sum]; here {
-				continue
-			}
-			if b, err := hex.DecodeString(in.Sum); err != nil || len(b) != sha256.Size || hex.EncodeToString(b) != in.Sum {
-				return fmt.Errorf("%w: %.100q is the sum of no input", line.ErrLine, in.Sum)
-			}
-			if _, twice := sizes[in.Sum]; !twice {
-				bytes += in.Size
-			}
-			if sizes[in.Sum] = in.Size; len(sizes) == wire.MaxSums {
-				if err := errors.Join(flush(), ctx.Err()); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return errors.Join(flush(), ctx.Err())
-}
-
-// Put takes an input.
-func (f *fetcher) Put(_ int, e pack.Entry, _ int64, r io.Reader) error {
-	name := filepath.Join(f.tmp, e.Sum)
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, sum), r)
-	if f.bar.Add(n); err != nil {
-		return err
-	}
-	if n != e.Size || hex.EncodeToString(sum.Sum(nil)) != e.Sum {
-		return fmt.Errorf("%w: input %s", pack.ErrSum, e.Sum)
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	f.batch.Sources[e.Sum], err = job.SourceOf(name, e.Sum)
-	return err
+		err := f.answer(wire.OfInputs, func(in io.Reader) error { return pack.Receive(in, m, pack.Want{}, all) })
+		return errors.Join(err, ctx.Err())
+	})
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
+	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/inventory"
@@ -21,21 +22,12 @@ import (
 	"distribute/lib/sched"
 )
 
-// A file is an input that is read.
-type file interface {
-	io.ReadSeekCloser
-	Unchanged() error
-}
-
-// An opener opens an input of the batch.
-type opener func(job.Input) (file, error)
-
 // A runner is what the command line asks for.
 type runner struct {
 	c       *cli.Cmd
-	b       *job.Batch
-	open    opener
-	out     string // below which results come
+	b       *job.Batch // nil: nothing is to be done
+	head    *ask.Head  // that knows the batch; nil: a file does
+	out     string     // below which results come
 	keep    bool
 	quiet   bool
 	verbose bool
@@ -153,18 +145,36 @@ func (r *runner) all(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := r.here(ctx, dir)
+	h, s, err := r.ready(ctx, dir)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	h, err := newHead(r, s.Offer)
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	h.dir = dir
 	defer func() { err = errors.Join(err, h.clear(s.Name)) }()
 	s.Dial, s.Ordered = h.dial, h.ordered
 	return h.run(ctx, s)
+}
+
+// ready makes what runs the batch, below dir.
+func (r *runner) ready(ctx context.Context, dir string) (*head, noded.Settings, error) {
+	if r.head != nil {
+		inputs := filepath.Join(dir, "inputs")
+		if err := os.Mkdir(inputs, 0o700); err != nil {
+			return nil, noded.Settings{}, err
+		}
+		if err := r.fetch(ctx, inputs); err != nil {
+			return nil, noded.Settings{}, err
+		}
+	}
+	s, err := r.here(ctx, dir)
+	if err != nil {
+		return nil, s, err
+	}
+	h, err := newHead(r, s.Offer)
+	if err != nil {
+		return nil, s, err
+	}
+	h.dir = dir
+	return h, s, nil
 }
 
 // clear removes what is left of the run but for what is to be kept.
@@ -173,7 +183,7 @@ func (h *head) clear(name node.Name) error {
 		os.Remove(dir) // it is empty, or somebody else's
 	}
 	if h.keep {
-		return os.RemoveAll(h.home())
+		return errors.Join(os.RemoveAll(h.home()), os.RemoveAll(filepath.Join(h.dir, "inputs")))
 	}
 	return os.RemoveAll(h.dir)
 }

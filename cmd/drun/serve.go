@@ -282,7 +282,7 @@ func (h *head) sendInputs(c *wire.Conn, s *wire.Send, f *wire.Fetch, j *job.Job)
 	var why error
 	err := c.SendTransfer(s, func(w io.Writer) error {
 		return pack.Sender(true)(w, pack.Blobs(sizes), pack.Want{From: f.From}, func(_ int, e pack.Entry) (io.ReadCloser, error) {
-			in, err := h.open(all[e.Sum])
+			in, err := h.openInput(all[e.Sum])
 			why = err
 			return in, err
 		})

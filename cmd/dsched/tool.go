@@ -11,6 +11,7 @@ import (
 	"distribute/lib/dial"
 	"distribute/lib/line"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // A tool is the head's side of one tool's session.
@@ -23,6 +24,8 @@ type tool struct {
 	named bool // head.yaml names the peer as an operator
 	asked time.Time
 	by    *settings // what it said then
+
+	jobs *spool.Batch // whose jobs were asked for last; nil: none
 }
 
 // serveTool answers a tool's requests, one after another, until it goes.
@@ -39,6 +42,7 @@ func (h *head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer, know
 		return err
 	}
 	t := &tool{head: h, c: c, peer: peer}
+	defer t.forgetJobs()
 	for {
 		c.ReadWithin(toolWithin)
 		m, err := c.Recv()

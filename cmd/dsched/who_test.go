@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -277,4 +278,43 @@ func TestX99NodesOfPrivate(t *testing.T) {
 			t.Errorf("to %d it is said: %s", to, r.Note)
 		}
 	}
+}
+
+// What a job is and reads goes to who may see it, one answer for each question, and
+// what cannot be asked so is refused.
+func TestWorkOfJobs(t *testing.T) {
+	s, uid := newSiteOfMany(t)
+	const ana, ben, spec = 1 << 20, 1<<20 + 1, `{"kind":"command","resources":{"cpus":1},"private":true}`
+	uid.Store(ana)
+	s.submitAs("ns/hers", spec, "j")
+	hers := s.tool()
+	uid.Store(ben)
+	his := s.tool()
+	ask := func(c *wire.Conn, of, id string, sums ...string) {
+		s.send(c, &wire.Pull{Ref: job.NewToken(), ID: id, Of: of, Sums: sums})
+	}
+	for _, of := range []string{wire.OfSpec, wire.OfJob, wire.OfInputs} {
+		ask(his, of, "ns/hers/j", strings.Repeat("0", 64))
+		refused(t, his, 66, `no job "ns/hers/j"`)
+	}
+	ask(hers, wire.OfSpec, "ns/hers/j")
+	if text, err := io.ReadAll(hers.RecvTransfer(expect[*wire.Send](t, hers))); err != nil || !strings.Contains(string(text), `"private":true`) {
+		t.Errorf("its owner is told %s, %v", text, err)
+	}
+	ask(hers, wire.OfJob, "ns/hers/j~3")
+	if text, err := io.ReadAll(hers.RecvTransfer(expect[*wire.Send](t, hers))); err != nil || !strings.Contains(string(text), `"name":"j"`) {
+		t.Errorf("its owner is told %s, %v", text, err)
+	}
+	ask(hers, wire.OfInputs, "ns/hers/j", strings.Repeat("0", 64))
+	refused(t, hers, 77, `"`+strings.Repeat("0", 64)+`" is no input of that attempt`)
+	ask(hers, wire.OfInputs, "ns/hers/j")
+	refused(t, hers, 64, "a fetch names 1 to 8192 inputs")
+	ask(hers, wire.OfJob, "ns/hers/k")
+	refused(t, hers, 66, `no job "ns/hers/k"`)
+	ask(hers, wire.OfJob, "ns/hers")
+	refused(t, hers, 64, `"ns/hers" is not the id of a job or an attempt`)
+	ask(hers, wire.OfTree, "ns/hers/j")
+	refused(t, hers, 64, `nothing is known of "tree"`)
+	ask(hers, wire.OfJob, "ns/none/j")
+	refused(t, hers, 66, `no job "ns/none/j"`)
 }

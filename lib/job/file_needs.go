@@ -69,15 +69,25 @@ func (f *File) forgetNeeds() {
 	if f.needAt == nil {
 		return
 	}
-	r := newResolver(f.names())
-	for i := range f.Jobs {
-		j := &f.Jobs[i]
+	ForgetNeeds(f.Jobs)
+	f.needAt = nil
+}
+
+// ForgetNeeds takes from jobs, which are some of a batch, what they need of the
+// others.
+func ForgetNeeds(jobs []Job) {
+	names := make([]string, len(jobs))
+	for i := range jobs {
+		names[i] = jobs[i].Name
+	}
+	r := newResolver(names)
+	for i := range jobs {
+		j := &jobs[i]
 		j.Needs = slices.DeleteFunc(slices.Clone(j.Needs), func(need string) bool { return !r.fits(need, uint32(i)) })
 		if len(j.Needs) == 0 {
 			j.Needs = nil
 		}
 	}
-	f.needAt = nil
 }
 
 // stopAfter reads after how many failed jobs a batch is given up: a number, or a

@@ -10,6 +10,8 @@
 // the name of a result. The hidden file is locked while it is written, so that
 // two pulls of the same job do not write into one file.
 //
+// What jobs read comes here too, for who runs them elsewhere: [Inputs].
+//
 // All names come from a manifest, that is from elsewhere. They are used below
 // an [os.Root] only, and no link is followed, inside it or out of it.
 package pull

@@ -174,7 +174,7 @@ type (
 	}
 )
 
-// MaxSums is how many inputs one Fetch may name.
+// MaxSums is how many inputs one Fetch, or Pull, may name.
 const MaxSums = 8192
 
 // Phases of an attempt on its node.
@@ -318,9 +318,12 @@ type (
 	}
 	// Pull asks for the result of one job, or of one attempt: a Send of
 	// OfManifest. The tool answers with Pick, the head with a Send of OfTree.
+	// With Of it asks for what the job is, or reads, instead: one such Send.
 	Pull struct {
-		Ref job.Token `json:"ref"`
-		ID  string    `json:"id"`
+		Ref  job.Token `json:"ref"`
+		ID   string    `json:"id"`
+		Of   string    `json:"of,omitempty"`   // OfSpec, of its batch; OfJob; OfInputs
+		Sums []string  `json:"sums,omitempty"` // of inputs, ascending, at most MaxSums
 	}
 	// Pick names the entries wanted of the manifest just sent. With None, none
 	// is, and nothing follows.

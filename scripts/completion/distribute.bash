@@ -19,7 +19,7 @@ _distribute_options() {
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v -w' ;;
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
-	drun) options='-k -n -o: -q -v' ;;
+	drun) options='-H: -k -n -o: -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;
 	dset) options='-H: -T: -m: -n -p: -q -v' ;;
 	dsubmit) options='-H: -J: -Q -R: -T: -b: -i: -j -n -q -s: -u -v -w' ;;
