@@ -26,7 +26,7 @@ type Batch struct {
 	Jobs      int
 
 	seq   uint64 // of the log's first line
-	bare  int64  // how long the log was when this program made it; 0: an earlier one has made it
+	bare  int64  // how long the log was when this program made it, and has only its first line; 0: it may have more
 	dir   string
 	index *index
 	lines *os.File // jobs.jsonl

@@ -124,6 +124,9 @@ func (s *Spool) settle(id job.BatchID) error {
 	return syncDirs([]string{s.path("batches", id.Namespace()), s.path("batches")})
 }
 
+// Hold has the jobs held from the first moment of the batch on.
+func (s *Submission) Hold() { s.hold = true }
+
 // Finish makes the batch, durably and at once: before the rename that it ends
 // with there is no batch, after it there is all of it. With free, the next free
 // name is taken if the name asked for is not. The errors are [ErrInput]
@@ -234,6 +237,12 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 		return nil, fmt.Errorf("%w: what its jobs have in common is %d bytes long, at most %d are allowed",
 			ErrInput, len(line), MaxLine)
 	}
+	seq := s.first.Seq
+	if s.hold {
+		held := job.Record{Kind: job.KindHold, By: s.first.Head.Owner}
+		s.head.complete(&held)
+		line, seq = appendRecord(line, &held), held.Seq
+	}
 	if err := os.WriteFile(name, line, 0o640); err != nil {
 		return nil, classed(err)
 	}
@@ -257,8 +266,11 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 		return nil, err
 	}
 	s.index.trim()
-	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, Jobs: s.index.len(), seq: s.first.Seq,
+	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, Jobs: s.index.len(), seq: seq,
 		dir: s.head.batchDir(id), index: s.index, lines: s.lines, log: log, bare: log.Written()}
+	if s.hold {
+		b.bare = 0
+	}
 	log.Moved(filepath.Join(b.dir, "log.jsonl"))
 	s.lines = nil
 	return b, nil

@@ -46,6 +46,7 @@ type Submission struct {
 	order  []*input // as they were first named
 	bytes  int64    // of all of them
 	needs  bool     // some job needs others
+	hold   bool     // its jobs are held from the beginning
 	tar    *os.File // files.tar, when there is something small
 	tarEnd int64
 	block  []byte          // room for one file of files.tar

@@ -34,7 +34,7 @@ type back struct {
 	folder    *slurm.Folder
 	submitted *slurm.Submitted
 	records   *slurm.Records
-	status    map[string][]byte // of status files, by their names
+	status    map[string][]byte // of status files, and of what says that all is built, by their names
 	problems  []error
 	cancel    []string // what is to be cancelled in Slurm
 }
@@ -61,12 +61,22 @@ func (b *back) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer h.Close()
-	if b.claim && !b.dry {
-		if err := b.take(ctx, h); err != nil {
+	fresh, err := b.make(ctx, h)
+	if err != nil {
+		return err
+	}
+	if (b.claim || fresh) && !b.dry {
+		if err = b.take(ctx, h); err == nil && fresh {
+			err = b.mark(ctx, "")
+		}
+		if err != nil {
 			return err
 		}
 	}
 	works, err := b.works(ctx, h)
+	if err == nil && len(works) == 0 && !b.silent && !fresh {
+		b.c.Talk("the head expects nothing of %q (-C takes those of its jobs there that still wait at home)", b.c.Args[0])
+	}
 	if err != nil {
 		return err
 	}
@@ -100,7 +110,7 @@ func (b *back) take(ctx context.Context, h *ask.Head) error {
 		return nil
 	}
 	err := h.Claim(ctx, string(node.Abroad(b.name)), b.folder.ID, ops, func(*wire.Claimed) error { n++; return nil })
-	if err == nil && n < len(ops.Args) {
+	if err == nil && n < len(ops.Args) && !b.silent {
 		b.c.Talk("%d of %d jobs are not for the cluster: they are over, run at home, or wait for others", len(ops.Args)-n, len(ops.Args))
 	}
 	return err
@@ -121,9 +131,6 @@ func (b *back) works(ctx context.Context, h *ask.Head) ([]*work, error) {
 		}
 		return nil
 	})
-	if err == nil && len(works) == 0 && !b.silent {
-		b.c.Talk("the head expects nothing of %q", b.c.Args[0])
-	}
 	return works, err
 }
 
@@ -157,7 +164,7 @@ func (b *back) look(ctx context.Context, works []*work) error {
 			b.problems = append(b.problems, errors.New("no answer of Slurm (neither sacct nor scontrol): only what has written its status is known"))
 		}
 	}
-	err := b.p.read(ctx, names, slurm.MaxStatus, func(name string, text []byte) error {
+	err := b.p.read(ctx, append(names, slurm.BuiltFile), slurm.MaxStatus, func(name string, text []byte) error {
 		b.status[name] = text
 		return nil
 	})
@@ -180,6 +187,10 @@ func (b *back) judge(works []*work) {
 			w.say = &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "nobody wants it any more"}}
 		case f.Stand == slurm.Ended:
 			w.say, w.left = &job.Result{}, true
+		case f.Stand == slurm.Unmet && b.submitted.Build && b.status[slurm.BuiltFile] == nil:
+			f.Stand, w.say = slurm.Ended, &job.Result{Outcome: job.Outcome{Reason: "the build failed on the cluster (build_output.txt)"}}
+		case f.Stand == slurm.Unmet:
+			w.say = &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "what it needs did not end well on the cluster"}}
 		case f.Stand == slurm.Lost:
 			w.say = &job.Result{Lost: true, Outcome: f.Outcome}
 		case b.giveUp && (f.Stand == slurm.Waiting || f.Stand == slurm.Unsubmitted):
@@ -238,8 +249,10 @@ func (b *back) report(ctx context.Context, works []*work) error {
 			b.problems = append(b.problems, fmt.Errorf("%s: the head does not take its result", w.Job))
 		case w.Void:
 			n["not wanted any more"]++
-		case w.left && (w.done || b.dry):
+		case f == slurm.Ended && (w.done || b.dry):
 			fmt.Fprintln(out, w.Job)
+		case f == slurm.Unmet && (w.done || b.dry):
+			n["not to run there: what they need did not end well"]++
 		case w.say != nil && (w.done || b.dry):
 			n["back in the queue at home"]++
 		case w.say != nil:
@@ -259,7 +272,7 @@ func (b *back) report(ctx context.Context, works []*work) error {
 		}
 	}
 	err := out.Flush()
-	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "to be brought yet", "back in the queue at home", "not wanted any more",
+	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home", "not wanted any more",
 		"ended there without a status file", "running by Slurm's accounting, and unknown to its controller", "unknown to Slurm"} {
 		if n[what] > 0 {
 			b.c.Talk("%d %s", n[what], what)

@@ -272,7 +272,10 @@ func (t *there) bring(ctx context.Context, dirs []string) error {
 			if len(words) < 2 || !filepath.IsLocal(h.Name) {
 				continue
 			}
-			dir := words[0] + "/" + words[1]
+			dir, rest := words[0]+"/"+words[1], strings.Join(words[2:], "/")
+			if is[words[0]] {
+				dir, rest = words[0], strings.Join(words[1:], "/")
+			}
 			if !is[dir] {
 				continue
 			}
@@ -284,8 +287,8 @@ func (t *there) bring(ctx context.Context, dirs []string) error {
 					return fmt.Errorf("tar sends %q twice", dir)
 				}
 			}
-			if len(words) == 3 {
-				if err := t.lay(partOf(dir)+"/"+words[2], h, in); errors.Is(err, io.ErrUnexpectedEOF) {
+			if rest != "" {
+				if err := t.lay(partOf(dir)+"/"+rest, h, in); errors.Is(err, io.ErrUnexpectedEOF) {
 					return fmt.Errorf("what tar sends from %s was cut: %w", t.host, err)
 				} else if err != nil {
 					return err

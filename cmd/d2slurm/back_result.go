@@ -108,7 +108,8 @@ func (r *result) own(j *slurm.FolderJob, p string, info fs.FileInfo, started tim
 	case info.IsDir() || !slices.Contains(j.Inputs, p):
 		return true
 	}
-	return !started.IsZero() && !info.ModTime().Before(started) // an input that it has changed
+	// An input that it has changed. What files are told is a little behind the clock.
+	return !started.IsZero() && !info.ModTime().Before(started.Add(-time.Second))
 }
 
 // bare is a manifest without the directories that were there for inputs and have nothing

@@ -82,7 +82,6 @@ func (f *fetcher) fetch(ctx context.Context, id job.BatchID, attempts []job.Toke
 		if err = f.object(wire.OfJob, &j); err == nil {
 			err = job.CheckName(j.Name)
 		}
-		j.Needs = nil // they are done
 		f.batch.Jobs = append(f.batch.Jobs, j)
 	}
 	if err != nil {
@@ -93,6 +92,7 @@ func (f *fetcher) fetch(ctx context.Context, id job.BatchID, attempts []job.Toke
 	if err := <-asked; err != nil {
 		return err
 	}
+	job.NeedAmong(f.batch.Jobs) // the rest is done
 	bar := f.c.Progress("fetching inputs", 0, unit.FormatBytes)
 	defer bar.Done()
 	all := &pull.Inputs{Dir: f.tmp, Sources: f.batch.Sources, Some: wire.MaxSums, Grow: bar.Grow, Add: bar.Add}

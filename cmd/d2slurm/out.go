@@ -61,7 +61,7 @@ func (o *out) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	notes, err := o.write(ctx, dir, b, job.NewToken())
+	notes, err := o.write(ctx, dir, b, job.NewToken(), true)
 	if err != nil {
 		return err
 	}
@@ -69,13 +69,13 @@ func (o *out) run(ctx context.Context) error {
 }
 
 // write makes the folder, and returns what is to be said of it.
-func (o *out) write(ctx context.Context, dir string, b *job.Batch, id job.Token) ([]string, error) {
+func (o *out) write(ctx context.Context, dir string, b *job.Batch, id job.Token, unknown bool) ([]string, error) {
 	bytes := int64(0)
 	for _, src := range b.Sources {
 		bytes += src.Size
 	}
 	copying := o.c.Progress("writing the folder", bytes, unit.FormatBytes)
-	e := &slurm.Export{Batch: b, ID: id, Name: o.name, Modules: o.modules, Runtime: o.runtime}
+	e := &slurm.Export{Batch: b, ID: id, Name: o.name, Modules: o.modules, Runtime: o.runtime, Unknown: unknown}
 	notes, err := e.Write(ctx, dir, copying.Add)
 	copying.Done()
 	switch {

@@ -122,7 +122,7 @@ func (t *take) take(ctx context.Context) (err error) {
 		if err := f.fetch(ctx, t.batch, attempts); err != nil {
 			return err
 		}
-		notes, err = t.write(ctx, t.dir, f.batch, list.ID)
+		notes, err = t.write(ctx, t.dir, f.batch, list.ID, false)
 		return err
 	})
 	if err != nil {

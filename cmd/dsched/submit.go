@@ -36,6 +36,9 @@ func (t *tool) submit(m *wire.Submit) error {
 	}
 	if err == nil {
 		defer sub.Abort()
+		if m.Held {
+			sub.Hold()
+		}
 	}
 	for _, of := range []string{wire.OfBatch, wire.OfSpec, wire.OfJobs} {
 		t.c.ReadWithin(wire.FrameWithin)

@@ -14,7 +14,8 @@ import (
 // by a list in which it is not; and nothing that happens there says anything of nodes.
 
 // Claim says that somebody takes those of these jobs to a cluster that are queued or
-// held, and wait for no other job. The others are left.
+// held, and wait for no other job than for such that are there as these are to be: the
+// cluster has them wait. The others are left.
 type Claim struct {
 	Batch uint32
 	Jobs  []uint32
@@ -29,28 +30,91 @@ func (e Claim) apply(m *Machine) {
 		return
 	}
 	jobs := b.those(e.Jobs, "", func(s job.State) bool { return s == job.Queued || s == job.Held })
-	for _, i := range jobs {
-		ref := Ref{b.num, i}
-		if !b.free(i) || b.stopped() {
-			continue
-		}
-		try := int(b.tries[i]) + 1
-		token := e.Token(i, try)
-		k, ok := keyOf(token)
-		if !ok || m.live[k] != nil || m.peerOf(e.Node).gone[k] != nil {
-			continue
-		}
-		if b.state[i] == job.Held {
-			m.log(ref, job.Record{Kind: job.KindRelease, By: e.By})
-			if b.state[i] != job.Queued {
-				continue
+	if b.stopped() {
+		return
+	}
+	b.inTurn(jobs, func(i uint32) bool { return m.claim(b, i, &e) }, func(i uint32) bool { return m.isThere(b, i, &e) })
+}
+
+// claim takes one job abroad, unless it cannot be.
+func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
+	ref, try := Ref{b.num, i}, int(b.tries[i])+1
+	token := e.Token(i, try)
+	k, ok := keyOf(token)
+	if !ok || m.live[k] != nil || m.peerOf(e.Node).gone[k] != nil {
+		return false
+	}
+	if b.state[i] == job.Held {
+		m.log(ref, job.Record{Kind: job.KindRelease, By: e.By})
+	}
+	if b.state[i] != job.Queued {
+		return false
+	}
+	s := m.queueOf(ref).c.share
+	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(e.Node),
+		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus, By: e.By})
+	a := m.live[k]
+	a.phase, a.began = Waiting, m.now
+	return true
+}
+
+// isThere says that a job is where a claim takes others.
+func (m *Machine) isThere(b *batch, i uint32, e *Claim) bool {
+	if b.state[i] != job.Running {
+		return false
+	}
+	k, ok := keyOf(e.Token(i, int(b.tries[i])))
+	a := m.live[k]
+	return ok && a != nil && a.current && a.peer.name == e.Node
+}
+
+// inTurn calls take for each of these jobs that is free, or that waits only for such
+// that have been taken, or are there: those first. It takes a step for each job of the
+// lists of what these need.
+func (b *batch) inTurn(jobs []uint32, take, there func(i uint32) bool) {
+	g := b.gates
+	if g == nil || g.needs == nil {
+		for _, i := range jobs {
+			if b.free(i) {
+				take(i)
 			}
 		}
-		s := m.queueOf(ref).c.share
-		m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(e.Node),
-			CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus, By: e.By})
-		a := m.live[k]
-		a.phase, a.began = Waiting, m.now
+		return
+	}
+	wait := map[uint32][]uint32{} // jobs that wait for a list, from 1
+	left := map[uint32]int{}      // how many of it are neither done nor there
+	var next []uint32
+	for _, i := range jobs {
+		k := g.list(i)
+		if _, known := left[k]; k > 0 && !known {
+			n := 0
+			for _, o := range g.needs.List(k) {
+				if b.state[o] != job.Done && !there(o) {
+					n++
+				}
+			}
+			left[k] = n
+		}
+		switch {
+		case g.afterCanary(i):
+		case left[k] == 0:
+			next = append(next, i)
+		default:
+			wait[k] = append(wait[k], i)
+		}
+	}
+	for ; len(next) > 0; next = next[1:] {
+		i := next[0]
+		if !take(i) {
+			continue
+		}
+		for _, k := range g.in.row(i) {
+			if n, asked := left[k+1]; asked {
+				if left[k+1] = n - 1; n == 1 {
+					next = append(next, wait[k+1]...)
+				}
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"encoding/hex"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,6 +53,47 @@ func TestClaim(t *testing.T) {
 	}
 	if n := r.row(hpc); n.State != node.Busy || n.Jobs != 2 {
 		t.Errorf("the cluster: %+v", n)
+	}
+}
+
+// What needs only jobs that are done, there or taken with it goes, whatever the order; when
+// what it needs fails there it ends as it would at home.
+func TestClaimNeeds(t *testing.T) {
+	r := newRig(t, Config{})
+	needs := needing(t, [][]string{{"j1"}, {"j3"}, {"j3", "j4"}, nil, nil, {"j0", "j1"}})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 6, Needs: needs, Spec: single}, claim(0, 1, 2, 3, 5)} {
+		r.apply(ev)
+	}
+	taken := func(want ...uint32) {
+		t.Helper()
+		for i := range uint32(6) {
+			_, ok := r.m.Current(Ref{1, i})
+			if ok != slices.Contains(want, i) {
+				t.Errorf("job %d is taken: %v", i, ok)
+			}
+		}
+	}
+	taken(0, 1, 3, 5)
+	if got := r.apply(claim(2)); len(got) != 0 {
+		t.Errorf("what waits at home: %s", show(got))
+	}
+	r.apply(claim(4))
+	r.apply(claim(2))
+	taken(0, 1, 2, 3, 4, 5)
+	r.apply(up(1, hpc, 1))
+	r.apply(ListEnd{1})
+	r.apply(ended(1, 101, unstarted))
+	r.apply(ended(1, 100, unstarted))
+	if s := r.m.State(Ref{1, 0}); s != job.Queued {
+		t.Errorf("job 0 is %s", s)
+	}
+	r.apply(ended(1, 103, exited(1, "m")))
+	r.apply(staged(103, "m"))
+	r.apply(ended(1, 105, unstarted))
+	for _, i := range []uint32{0, 1, 3, 5} {
+		if s := r.m.State(Ref{1, i}); s != job.Failed {
+			t.Errorf("job %d is %s", i, s)
+		}
 	}
 }
 

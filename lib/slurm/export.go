@@ -39,6 +39,7 @@ type Export struct {
 	Name    string    // of the cluster
 	Modules []string  // lines of shell before a job
 	Runtime string    // the program for containers; "": what there is
+	Unknown bool      // no head may know the batch: the folder has what to submit
 }
 
 // Write makes the folder dir, which must not be there; it is there whole or not at
@@ -98,7 +99,7 @@ func (w *writer) all(ctx context.Context) error {
 			return err
 		}
 	}
-	steps := []func() error{w.scripts, w.list, w.groups, w.jobs, func() error { return w.inputs(ctx) }}
+	steps := []func() error{w.scripts, w.list, w.batch, w.groups, w.jobs, func() error { return w.inputs(ctx) }}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -164,6 +165,26 @@ func (w *writer) list() error {
 		f.Jobs = append(f.Jobs, row)
 	}
 	return f.Write(w.dir)
+}
+
+// batch writes what a head has to be told of a batch that it does not know.
+func (w *writer) batch() error {
+	if !w.Unknown {
+		return nil
+	}
+	f, err := os.Create(filepath.Join(w.dir, BatchFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	out := bufio.NewWriter(f)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	err = enc.Encode(&w.Batch.Spec)
+	for i := range w.Batch.Jobs {
+		err = errors.Join(err, enc.Encode(&w.Batch.Jobs[i]))
+	}
+	return errors.Join(err, out.Flush(), f.Close(), w.file(SourceFile, string(w.Batch.Data), 0o644))
 }
 
 // Write writes the list of a folder into dir.
@@ -239,11 +260,8 @@ func (w *writer) inputs(ctx context.Context) error {
 	for sum, src := range w.Batch.Sources {
 		name := filepath.Join(w.dir, "inputs", sum)
 		if image := w.Batch.Spec.Image; image != nil && image.Sum == sum {
-			if err := w.copy(ctx, filepath.Join(w.dir, "image.sif"), src, 0o444); err != nil {
+			if err := os.Symlink("inputs/"+sum, filepath.Join(w.dir, "image.sif")); err != nil {
 				return err
-			}
-			if !w.plan.placed[sum] {
-				continue
 			}
 		}
 		mode := os.FileMode(0o644)

@@ -13,8 +13,7 @@ import (
 // A plan is which jobs are submitted together, and how.
 type plan struct {
 	groups []*group
-	at     []spot          // of each job
-	placed map[string]bool // by content: inputs that some job has
+	at     []spot // of each job
 	build  *settings
 	notes  []string
 }
@@ -55,16 +54,10 @@ func (s *settings) key() string {
 
 // planOf groups the jobs of a batch.
 func planOf(b *job.Batch) (*plan, error) {
-	p := &plan{at: make([]spot, len(b.Jobs)), placed: map[string]bool{}}
+	p := &plan{at: make([]spot, len(b.Jobs))}
 	names, needs := make([]string, len(b.Jobs)), make([][]string, len(b.Jobs))
 	for i := range b.Jobs {
 		names[i], needs[i] = b.Jobs[i].Name, b.Jobs[i].Needs
-		for _, in := range b.Jobs[i].Inputs {
-			p.placed[in.Sum] = true
-		}
-	}
-	for _, in := range b.Spec.Inputs {
-		p.placed[in.Sum] = true
 	}
 	lists, errs := job.ResolveNeeds(names, needs)
 	if errs != nil {

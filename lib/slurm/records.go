@@ -27,6 +27,7 @@ scontrol -o show job 2>&1; echo "== $?"
 // A Record is what Slurm says of one task.
 type Record struct {
 	State   string // the first word: RUNNING
+	Unmet   bool   // it was never to run: what it waited for did not end well
 	Exit    int
 	Signal  int
 	Started time.Time
@@ -87,6 +88,7 @@ func (r *Records) account1(l string) {
 		return
 	}
 	rec := Record{State: first(words[1]), Started: when(words[3]), Ended: when(words[4])}
+	rec.Unmet = len(words) > 6 && unmet(rec.State, words[6])
 	rec.Exit, rec.Signal = exitOf(words[2])
 	r.put(r.account, words[0], rec)
 }
@@ -100,6 +102,7 @@ func (r *Records) control1(l string) {
 		}
 	}
 	rec := Record{State: first(of["JobState"]), Started: when(of["StartTime"]), Ended: when(of["EndTime"])}
+	rec.Unmet = unmet(rec.State, of["Reason"])
 	rec.Exit, rec.Signal = exitOf(of["ExitCode"])
 	id := of["JobId"]
 	if array := of["ArrayJobId"]; array != "" && of["ArrayTaskId"] != "" {
@@ -109,6 +112,11 @@ func (r *Records) control1(l string) {
 		}
 	}
 	r.put(r.control, id, rec)
+}
+
+// unmet says that Slurm has cancelled a task for what it waited for.
+func unmet(state, reason string) bool {
+	return state == "CANCELLED" && strings.HasPrefix(reason, "Dependency")
 }
 
 // put notes a record for each task that an id names.
@@ -183,6 +191,7 @@ const (
 	Unwritten                // it has ended well by Slurm, and has not written how
 	Ended                    // its outcome says how
 	Lost                     // Slurm ended it for its own reasons: nothing speaks against the job
+	Unmet                    // it will not run: what it waited for did not end well
 )
 
 // A Fate is what has become of a job on the cluster.
@@ -226,6 +235,8 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		f.Stand = Running
 	case rec.State == "COMPLETED":
 		f.Stand = Unwritten
+	case rec.Unmet:
+		f.Stand = Unmet
 	case lost(rec.State):
 		f.Stand, f.Outcome = Lost, job.Outcome{Reason: "Slurm says " + clean(rec.State)}
 	default:

@@ -26,6 +26,11 @@ const (
 	SubmittedFile = "submitted.tsv"
 	StatusFile    = "status.json"
 	OutputFile    = "output.txt"
+	BatchFile     = "batch.jsonl" // of a batch that a head may not know: its specification, and a line for each job
+	SourceFile    = "batch.yaml"  // and its batch file
+	KnownFile     = "known"       // a head has known the batch, or, with text, may have been told of it
+	BuiltFile     = "built"       // what is built once, is
+	InputsDir     = "inputs"      // contents, named by their sums
 )
 
 // Limits of what is read of a folder.
@@ -139,6 +144,7 @@ func local(p string) bool {
 // Submitted tells under which ids Slurm has the jobs of a folder.
 type Submitted struct {
 	waves map[int][]wave // by group
+	Build bool           // they wait for what is built
 	Odd   []string       // lines that say nothing
 }
 
@@ -164,6 +170,7 @@ func ReadSubmitted(r io.Reader) (*Submitted, error) {
 		}
 		words := strings.Split(string(b), "\t")
 		if words[0] == "build" {
+			s.Build = true
 			continue
 		}
 		if group, w, ok := readWave(words); ok {

@@ -77,6 +77,9 @@ func TestFate(t *testing.T) {
 	}{
 		{"nothing is known", "", "", nil, Unknown, ""},
 		{"pending", "5_[0-9%2]|PENDING|0:0|Unknown|Unknown|", "JobId=5 ArrayJobId=5 ArrayTaskId=0-9%2 JobState=PENDING ExitCode=0:0", nil, Waiting, ""},
+		{"what it needs failed", "5_0|CANCELLED|0:0|Unknown|1768212090|None assigned|DependencyNeverSatisfied", "", nil, Unmet, ""},
+		{"what it needs failed, no accounting", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=CANCELLED Reason=DependencyNeverSatisfied ExitCode=0:0", nil, Unmet, ""},
+		{"cancelled while it waited", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=CANCELLED Reason=None ExitCode=0:0", nil, Ended, "cancelled on the cluster"},
 		{"pending, no accounting", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0-9%2 JobState=PENDING ExitCode=0:0", nil, Waiting, ""},
 		{"running", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=RUNNING", nil, Running, ""},
 		{"running for ever", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=77 JobState=RUNNING", nil, Runaway, ""},

@@ -349,6 +349,7 @@ type (
 		Batch  job.BatchID `json:"batch"`
 		Unique bool        `json:"unique,omitempty"` // the next free name, if it is taken
 		Queue  bool        `json:"queue,omitempty"`  // also what no node could ever run
+		Held   bool        `json:"held,omitempty"`   // its jobs are held from the first moment on
 		Jobs   int         `json:"jobs"`
 	}
 	// Lack names the inputs that the head wants, of all the distinct ones of

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/pack"
+	"distribute/lib/slurm"
+	"distribute/lib/unit"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// A batch that no head knew when it went to the cluster becomes known with its jobs held,
+// from its first moment on: none can begin at home before it is taken to the cluster.
+
+// make submits the batch of the folder, if the head does not know it. Whether it was
+// submitted for the cluster, now or by what was cut then, is fresh: its jobs are to be
+// taken there, and that is to be marked.
+func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
+	ops := &ask.Operands{Args: []string{string(b.folder.Batch)}}
+	err = ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(*job.Row) error { return nil })
+	if refusal := (*wire.Error)(nil); err != nil && (!errors.As(err, &refusal) || refusal.Status != cli.NoSuch) {
+		return false, err
+	}
+	known := err == nil
+	if known && b.dry {
+		return false, nil
+	}
+	var mark []byte // nil: none
+	err = b.p.read(ctx, []string{slurm.KnownFile}, maxMark, func(_ string, text []byte) error {
+		mark = append([]byte{}, text...)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case known && mark == nil:
+		b.mark(ctx, "") // where that cannot be, the folder is another's, who does so
+		return false, nil
+	case known:
+		return len(mark) > 0, nil
+	case mark != nil && len(mark) == 0:
+		return false, cli.Errorf(cli.NoSuch, "the head does not know %s any more: it was deleted, or another head has it", b.folder.Batch)
+	}
+	batch, err := b.readBatch(ctx)
+	if err != nil {
+		return false, err
+	}
+	if b.dry {
+		b.c.Talk("the head does not know %s: it would be submitted, and its jobs be taken", b.folder.Batch)
+		return true, nil
+	}
+	if err := b.mark(ctx, "submitting"); err != nil {
+		return false, err
+	}
+	if _, err := b.submit(ctx, h, batch); err != nil {
+		return false, h.Failed(ctx, err)
+	}
+	b.c.Talk("%s: submitted, for the cluster", b.folder.Batch)
+	return true, nil
+}
+
+// maxMark is how much of a mark is read: whether there is any text.
+const maxMark = 16
+
+// mark notes that the batch is known: one that is deleted does not come again. With a
+// text it may be known, and its jobs are to be taken.
+func (b *back) mark(ctx context.Context, text string) error {
+	_, err := b.p.shell(ctx, "printf %s '"+text+"' >"+slurm.KnownFile+"\n")
+	return err
+}
+
+// readBatch reads what the folder has of a batch that is to be submitted.
+func (b *back) readBatch(ctx context.Context) (*job.Batch, error) {
+	batch := &job.Batch{Namespace: b.folder.Batch.Namespace(), Name: b.folder.Batch.Name()}
+	there := false
+	err := b.p.read(ctx, []string{slurm.BatchFile, slurm.SourceFile}, maxList, func(name string, text []byte) error {
+		if len(text) > maxList {
+			return fmt.Errorf("%w: %s has more than %d bytes", slurm.ErrFolder, name, maxList)
+		}
+		if name == slurm.SourceFile {
+			batch.Data = text
+			return nil
+		}
+		there = true
+		in := line.NewReader(bytes.NewReader(text), maxPart)
+		for n := 1; ; n++ {
+			l, err := in.Next()
+			switch {
+			case err == io.EOF:
+				return nil
+			case err == nil && n == 1:
+				err = line.Unmarshal(l, &batch.Spec)
+			case err == nil:
+				j := job.Job{}
+				err = line.Unmarshal(l, &j)
+				batch.Jobs = append(batch.Jobs, j)
+			}
+			if err != nil {
+				return cli.Errorf(cli.Input, "%w: %s:%d: %w", slurm.ErrFolder, name, n, err)
+			}
+		}
+	})
+	if err == nil && !there {
+		err = cli.Errorf(cli.NoSuch, "the head does not know %s, and the folder has nothing to submit: was it another head, or deleted there?", b.folder.Batch)
+	}
+	return batch, err
+}
+
+// submit submits a batch, whose inputs the folder has.
+func (b *back) submit(ctx context.Context, h *ask.Head, batch *job.Batch) (*wire.Accepted, error) {
+	ref := b.folder.ID // the same again is the same batch
+	if err := h.Send(&wire.Submit{Ref: ref, Batch: batch.ID(), Queue: true, Held: true, Jobs: len(batch.Jobs)}); err != nil {
+		return nil, err
+	}
+	for i, part := range []struct {
+		of    string
+		write func(io.Writer) error
+	}{
+		{wire.OfBatch, func(w io.Writer) error { _, err := w.Write(batch.Data); return err }},
+		{wire.OfSpec, func(w io.Writer) error { return json.NewEncoder(w).Encode(&batch.Spec) }},
+		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, batch.Jobs) }},
+	} {
+		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: part.of, Ref: ref}, part.write); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		m, err := h.Recv()
+		if err != nil {
+			return nil, err
+		}
+		switch m := m.(type) {
+		case *wire.Accepted:
+			return m, nil
+		case *wire.Error:
+			return nil, m
+		case *wire.Lack:
+			if !m.None {
+				err = b.sendInputs(ctx, h, batch, ref, pack.Want(m.Want))
+			}
+			if err != nil {
+				return nil, err
+			}
+		default:
+			return nil, fmt.Errorf("%w: %T is no answer to a submission", line.ErrLine, m)
+		}
+	}
+}
+
+func writeJobs(w io.Writer, jobs []job.Job) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	var text []byte
+	for i := range jobs {
+		text = append(spool.AppendJob(text[:0], &jobs[i]), '\n')
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// sendInputs sends those of the inputs that the head wants. It checks each by its sum.
+func (b *back) sendInputs(ctx context.Context, h *ask.Head, batch *job.Batch, ref job.Token, want pack.Want) error {
+	sizes := map[string]int64{}
+	add := func(list []job.Input) {
+		for _, in := range list {
+			sizes[in.Sum] = in.Size
+		}
+	}
+	add(batch.Spec.Inputs)
+	if batch.Spec.Image != nil {
+		add([]job.Input{*batch.Spec.Image})
+	}
+	for i := range batch.Jobs {
+		add(batch.Jobs[i].Inputs)
+	}
+	m := pack.Blobs(sizes)
+	if err := want.Check(m); err != nil {
+		return err
+	}
+	if err := b.p.bring(ctx, []string{slurm.InputsDir}); err != nil {
+		return err
+	}
+	root, err := b.p.open(slurm.InputsDir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	bar := b.c.Progress("sending inputs", want.Bytes(m), unit.FormatBytes)
+	defer bar.Done()
+	err = h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
+		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
+			return openPlain(root, path.Base(e.Sum))
+		})
+	})
+	if _, away := b.p.(*there); away && err == nil {
+		b.p.done(slurm.InputsDir)
+	}
+	return err
+}
