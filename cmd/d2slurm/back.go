@@ -15,6 +15,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/slurm"
+	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
@@ -75,7 +76,11 @@ func (b *back) run(ctx context.Context) (err error) {
 	}
 	works, err := b.works(ctx, h)
 	if err == nil && len(works) == 0 && !b.silent && !fresh {
-		b.c.Talk("the head expects nothing of %q (-C takes those of its jobs there that still wait at home)", b.c.Args[0])
+		hint := " (-C takes those of its jobs there that still wait at home)"
+		if b.claim {
+			hint = ""
+		}
+		b.c.Talk("the head expects nothing of %q%s", b.c.Args[0], hint)
 	}
 	if err != nil {
 		return err
@@ -85,7 +90,7 @@ func (b *back) run(ctx context.Context) (err error) {
 	}
 	b.judge(works)
 	if !b.dry {
-		err = b.bring(ctx, works)
+		err = errors.Join(b.bring(ctx, works), b.note(ctx, works))
 	}
 	if b.silent {
 		b.given = map[job.ID]bool{}
@@ -102,18 +107,55 @@ func (b *back) run(ctx context.Context) (err error) {
 // take has the head take the jobs of the folder for those of the cluster, as far as they
 // are queued or held.
 func (b *back) take(ctx context.Context, h *ask.Head) error {
+	been, err := b.been(ctx)
+	if err != nil {
+		return err
+	}
 	ops, n := &ask.Operands{}, 0
 	for i := range b.folder.Jobs {
-		ops.Args = append(ops.Args, string(b.folder.Batch.Job(b.folder.Jobs[i].Job)))
+		if name := b.folder.Jobs[i].Job; !been[name] {
+			ops.Args = append(ops.Args, string(b.folder.Batch.Job(name)))
+		}
+	}
+	if len(been) > 0 {
+		b.c.Talk("%s left that have come home from this folder: another folder takes those that wait again (d2slurm -o)", unit.Count(len(b.folder.Jobs)-len(ops.Args), "job"))
 	}
 	if len(ops.Args) == 0 {
 		return nil
 	}
-	err := h.Claim(ctx, string(node.Abroad(b.name)), b.folder.ID, ops, func(*wire.Claimed) error { n++; return nil })
+	err = h.Claim(ctx, string(node.Abroad(b.name)), b.folder.ID, ops, func(*wire.Claimed) error { n++; return nil })
 	if err == nil && n < len(ops.Args) && !b.silent {
 		b.c.Talk("%d of %d jobs are not for the cluster: they are over, run at home, or wait for others", len(ops.Args)-n, len(ops.Args))
 	}
 	return err
+}
+
+// note notes which jobs have come home, with a result or without: what the folder has of
+// them is not what becomes of them the next time. In a folder of somebody else it is not.
+func (b *back) note(ctx context.Context, works []*work) error {
+	var names []string
+	for _, w := range works {
+		if w.done && w.say != nil {
+			names = append(names, w.job.Job)
+		}
+	}
+	if len(names) == 0 || ctx.Err() != nil {
+		return nil
+	}
+	_, err := b.p.shell(ctx, "[ -w . ] || exit 0\ncat >>"+slurm.HomeFile+" <<'/'\n"+strings.Join(names, "\n")+"\n/\n")
+	return err
+}
+
+// been is which jobs have come home before.
+func (b *back) been(ctx context.Context) (map[string]bool, error) {
+	names := map[string]bool{}
+	err := b.p.read(ctx, []string{slurm.HomeFile}, maxList, func(_ string, text []byte) error {
+		for l := range strings.Lines(string(text)) {
+			names[strings.TrimSuffix(l, "\n")] = true
+		}
+		return nil
+	})
+	return names, err
 }
 
 // works is what the head still expects of the folder.

@@ -32,6 +32,10 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 	if err != nil {
 		return err
 	}
+	if ok && (try == 0 || try == live.Try) && live.Node.Abroad() {
+		return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf(
+			"the job is on %s: what it prints is here when d2slurm -r has brought it home", live.Node)}
+	}
 	if ok && (try == 0 || try == live.Try) {
 		prints := slices.Contains([]string{wire.Running, wire.Paused, wire.Stuck, wire.Returning}, live.Phase)
 		if s := t.session(live); s != nil && (prints || live.Phase == wire.Building && m.Build) {

@@ -58,6 +58,12 @@ func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
 	return true
 }
 
+// isAbroad says that a job is on a cluster, where nobody here has it stand still.
+func (m *Machine) isAbroad(ref Ref) bool {
+	a, ok := m.Current(ref)
+	return ok && a.Node.Abroad()
+}
+
 // isThere says that a job is where a claim takes others.
 func (m *Machine) isThere(b *batch, i uint32, e *Claim) bool {
 	if b.state[i] != job.Running {

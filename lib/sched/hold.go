@@ -53,7 +53,7 @@ func (m *Machine) Holds(ref Ref, release, freeze bool) bool {
 		return release
 	case job.Running:
 		_, frozen := m.batches[ref.Batch].frozen[ref.Job]
-		return frozen == release && (release || freeze)
+		return frozen == release && (release || freeze && !m.isAbroad(ref))
 	}
 	return false
 }

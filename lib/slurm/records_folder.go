@@ -29,6 +29,7 @@ const (
 	BatchFile     = "batch.jsonl" // of a batch that a head may not know: its specification, and a line for each job
 	SourceFile    = "batch.yaml"  // and its batch file
 	KnownFile     = "known"       // a head has known the batch, or, with text, may have been told of it
+	HomeFile      = "home"        // jobs that -C does not take: what became of them was told
 	BuiltFile     = "built"       // what is built once, is
 	InputsDir     = "inputs"      // contents, named by their sums
 )
