@@ -10,7 +10,8 @@ import (
 	"distribute/lib/proc"
 )
 
-const usage = `usage: drun [-knqv] [-H head] [-o directory] [file [job ...] | id ...]`
+const usage = `usage: drun [-knqv] [-o directory] file [job ...]
+       drun [-knqv] [-H head] [-o directory] [id ...]`
 
 func main() {
 	if proc.IsSupervisor() { // of a job, which is this program too
