@@ -183,8 +183,8 @@ func (o *out) send(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "rsync", "-a", "-s", "--", dir+"/", o.upload+"/")
 	cmd.Stdout, cmd.Stderr = o.c.Stderr, o.c.Stderr
 	if err := cmd.Run(); err != nil {
-		return cli.Errorf(cli.Unreachable, "the folder %s is whole here, and was not sent to %s (rsync: %w): send it with rsync -a -s %s/ %s/",
-			unit.Quote(o.dir), unit.Quote(o.upload), err, o.dir, o.upload)
+		return cli.Errorf(cli.Unreachable, "the folder %s is whole here, and was not sent to %s (rsync: %w): send it with rsync -a -s -- %s %s",
+			unit.Quote(o.dir), unit.Quote(o.upload), err, quote(o.dir+"/"), quote(o.upload+"/"))
 	}
 	return nil
 }

@@ -66,7 +66,11 @@ func (e *Export) Write(ctx context.Context, dir string, progress func(n int64)) 
 		return nil, err
 	}
 	defer os.RemoveAll(fresh)
-	if err := os.Chmod(fresh, 0o755); err != nil {
+	mode := os.FileMode(0o755)
+	if e.Batch.Spec.Private {
+		mode = 0o700
+	}
+	if err := os.Chmod(fresh, mode); err != nil {
 		return nil, err
 	}
 	w := writer{Export: e, plan: p, dir: fresh, progress: progress}
