@@ -16,6 +16,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/pack"
+	"distribute/lib/query"
 	"distribute/lib/slurm"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
@@ -30,7 +31,7 @@ import (
 // taken there, and that is to be marked.
 func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 	ops := &ask.Operands{Args: []string{string(b.folder.Batch)}}
-	err = ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(*job.Row) error { return nil })
+	err = ask.Rows(ctx, h, wire.Query{Of: "batches"}, ops, func(*query.Batch) error { return nil })
 	if refusal := (*wire.Error)(nil); err != nil && (!errors.As(err, &refusal) || refusal.Status != cli.NoSuch) {
 		return false, err
 	}
