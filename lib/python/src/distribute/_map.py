@@ -1,0 +1,179 @@
+"""A function of a file, run for each case as a job."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pickle as pickles
+import sys
+import tempfile
+import types
+import uuid
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Union
+
+from distribute_compute_config import _check
+
+from . import _run
+from ._batch import Batch, File, Value
+from ._commands import DistributeError
+from ._submitted import Job, Progress, Submitted
+
+
+class CaseFailed(DistributeError):
+    """A case has no value: ``job``, ``node``, ``case`` and the ``traceback``, if
+    the function raised something."""
+
+    def __init__(self, job: Job, case: object, traceback: str) -> None:
+        self.job = job.id
+        self.node = job.node
+        self.case = case
+        self.traceback = traceback
+        why = traceback.rstrip() or job.reason or job.said or job.state
+        super().__init__(f"{job.id} {job.state} on {job.node or 'no node'}: " + ("\n" if "\n" in why else "") + why)
+
+
+def map(
+    function: Callable[[Any], Any],
+    cases: Iterable[Any],
+    *,
+    name: Optional[str] = None,
+    namespace: Optional[str] = None,
+    files: Sequence[File] = (),
+    resources: Optional[Mapping[str, Value]] = None,
+    capabilities: Sequence[str] = (),
+    pickle: bool = False,
+    python: str = "python3",
+    progress: Progress = None,
+    raising: bool = True,
+    head: Optional[str] = None,
+) -> List[Any]:
+    """The values of ``function(case)``, one job each, in the order of cases.
+
+    The function is one of a file, at its outermost level; the file goes along,
+    and ``files`` lie below ``input``. Cases and values are JSON, or with
+    ``pickle=True`` whatever pickle can hold. The first case that failed is
+    raised as CaseFailed; with ``raising=False`` these stand in the list. With a
+    ``name``, the same call again goes on with that batch.
+
+    >>> map(lambda x: x * x, [1, 2])
+    Traceback (most recent call last):
+    ValueError: the function is a lambda, which a node cannot find: write it with def, in a file, not within another
+    """
+    path, module = _source(function)
+    all_cases = list(cases)
+    if not all_cases:
+        return []
+    with tempfile.TemporaryDirectory(prefix="distribute-") as work:
+        batch = Batch(
+            name or f"{function.__name__[:60]}-{uuid.uuid4().hex[:12]}", namespace,
+            resources=resources, capabilities=capabilities, directory=work,
+            files=[{"path": path, "alias": "map/" + os.path.basename(path)}, *_packages(), *(_absolute(f) for f in files)],
+        )  # fmt: skip
+        kind = "pickle" if pickle else "json"
+        names = [f"{number:0{len(str(len(all_cases)))}}" for number in range(1, len(all_cases) + 1)]
+        for job, case in zip(names, all_cases):
+            with open(os.path.join(work, job), "wb") as out:
+                out.write(_dump(case, pickle, f"case {job}"))
+            batch.job(
+                job,
+                [python, "input/map/distribute/_run.py", "input/map/" + os.path.basename(path), module, function.__name__, kind],
+                files=[{"path": job, "alias": "map/case"}],
+            )
+        submitted = batch.submit(head)
+    try:
+        submitted.wait(progress=progress)
+    except KeyboardInterrupt:
+        if name is None:  # nobody could go on with it
+            submitted.cancel()
+        raise
+    return _values(submitted, names, all_cases, pickle, module, raising)
+
+
+def _source(function: Callable[[Any], Any]) -> "tuple[str, str]":
+    """The file of the function, and the name that its module gets on a node."""
+    better = "write it with def, in a file, not within another"
+    if not isinstance(function, types.FunctionType):
+        raise ValueError(f"{function!r} is no function written in Python: {better}")
+    if function.__name__ == "<lambda>":
+        raise ValueError(f"the function is a lambda, which a node cannot find: {better}")
+    if function.__qualname__ != function.__name__:
+        raise ValueError(f"{function.__qualname__} is within another, where a node cannot find it: {better}")
+    module = sys.modules.get(function.__module__)
+    path = getattr(module, "__file__", None)
+    if module is None or path is None or not os.path.isfile(path):
+        raise ValueError(f"{function.__name__} was typed into a session and is in no file: write it into one and import that")
+    if getattr(module, function.__name__, None) is None or inspect.isgeneratorfunction(function):
+        raise ValueError(f"{function.__name__} is no plain function of {path}: {better}")
+    if "." in function.__module__ or hasattr(module, "__path__"):
+        raise ValueError(f"{function.__name__} is of {function.__module__}, within a package: write it into a file of its own")
+    if not path.endswith(".py"):
+        raise ValueError(f"{_check.quote(path)} does not end in .py: name it so, since a node imports it")
+    return os.path.realpath(path), _run.MAIN if function.__module__ == "__main__" else function.__module__
+
+
+def _packages() -> List[File]:
+    """What a file that imports this package needs on a node that has it not."""
+    found: List[File] = []
+    for package in (os.path.dirname(_run.__file__), os.path.dirname(_check.__file__)):
+        for entry in sorted(os.listdir(package)):
+            if entry.endswith(".py"):
+                alias = f"map/{os.path.basename(package)}/{entry}"
+                found.append({"path": os.path.abspath(os.path.join(package, entry)), "alias": alias})
+    return found
+
+
+def _absolute(f: File) -> File:
+    if isinstance(f, Mapping):
+        return {**f, "path": os.path.abspath(os.fspath(f["path"]))}  # type: ignore[call-overload]
+    return os.path.abspath(os.fspath(f))
+
+
+def _dump(case: object, pickle: bool, what: str) -> bytes:
+    if pickle:
+        try:
+            return pickles.dumps(case, protocol=4)
+        except (pickles.PicklingError, AttributeError, TypeError) as e:
+            raise TypeError(f"{what} cannot be pickled: {e}") from None
+    try:
+        text = json.dumps(case)
+    except (TypeError, ValueError) as e:
+        raise TypeError(f"{what} is not JSON: {e}: give pickle=True") from None
+    if not _kept(case):
+        raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is no text): give pickle=True")
+    return text.encode("ascii")
+
+
+def _kept(case: object) -> bool:
+    """Whether JSON gives it back as it is."""
+    if isinstance(case, dict):
+        return all(isinstance(k, str) and _kept(v) for k, v in case.items())
+    if isinstance(case, list):
+        return all(_kept(v) for v in case)
+    return case is None or isinstance(case, (bool, int, float, str))
+
+
+def _values(
+    submitted: Submitted, names: Sequence[str], cases: Sequence[Any], pickle: bool, module: str, raising: bool
+) -> List[Any]:
+    jobs = {j.name: j for j in submitted.jobs()}
+    values: List[Any] = []
+    with tempfile.TemporaryDirectory(prefix="distribute-") as home:
+        submitted.pull(home, include=["^(value|traceback)$"])
+        below = os.path.join(home, *submitted.id.split("/"))
+        for name, case in zip(names, cases):
+            job = jobs[name]
+            if job.state == "done":
+                with open(os.path.join(below, name, "value"), "rb") as value:
+                    values.append(_run.load(value, pickle, module) if pickle else json.load(value))
+                continue
+            try:
+                with open(os.path.join(below, f"{name}~{job.attempt}", "traceback"), encoding="utf-8") as text:
+                    said = text.read()
+            except FileNotFoundError:
+                said = ""
+            failed: Union[Any, CaseFailed] = CaseFailed(job, case, said)
+            if raising:
+                raise failed
+            values.append(failed)
+    return values

@@ -1,0 +1,161 @@
+"""The package distribute, without a head."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import io
+import json
+import pathlib
+import sys
+import types
+
+import pytest
+
+import distribute
+from distribute import _batch, _commands, _map, _run
+
+
+def written(batch: distribute.Batch) -> dict:
+    return json.loads(batch.text())
+
+
+def test_documentation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "._batch", "._commands", "._map", "._run", "._submitted"):
+        assert doctest.testmod(importlib.import_module("distribute" + name)).failed == 0
+    assert pathlib.Path("heat.yaml").exists()
+
+
+def test_command(tmp_path):
+    batch = distribute.Batch(
+        "heat", "ana", build=["make"], files=["src"], resources={"cpus": 2}, capabilities=["gcc"], priority=-5, retries=2
+    )
+    batch.job("a", ["./heat", 64, 0.1], files=[distribute.template("c.in")], param={"n": 64}, needs=["b"], retries=0)
+    assert written(batch) == {
+        "meta": {"batch_name": "heat", "namespace": "ana", "capabilities": ["gcc"]},
+        "resources": {"cpus": 2}, "priority": -5, "retries": 2,
+        "command": {
+            "initialize": {"build": ["make"], "required_files": ["src"]},
+            "jobs": [{
+                "name": "a", "run": ["./heat", "64", "0.1"], "required_files": [{"path": "c.in", "fill": True}],
+                "param": {"n": 64}, "needs": ["b"], "retries": 0,
+            }],
+        },
+    }  # fmt: skip
+    batch.write(tmp_path / "a.yaml")
+    batch.write(tmp_path / "a.yaml")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.yaml"]
+    assert (tmp_path / "a.yaml").read_text() == batch.text()
+
+
+def test_kinds():
+    batch = distribute.Batch("a", "b", kind="python", build="make.py", sweep={"n": range(2)})
+    batch.job(file="run.py")
+    assert written(batch)["python"] == {"initialize": {"build_file": "make.py"}, "jobs": [{"file": "run.py"}]}
+    assert written(batch)["sweep"] == {"n": [0, 1]}
+    batch = distribute.Batch("a", "b", kind="apptainer", image=pathlib.Path("a.sif"), mounts=["/out"])
+    batch.job("x")
+    assert written(batch)["apptainer"]["initialize"] == {"sif": "a.sif", "required_mounts": ["/out"]}
+
+
+@pytest.mark.parametrize(
+    "make, told",
+    [
+        (lambda: distribute.Batch("a b", "c"), "the name of the batch: bad name"),
+        (lambda: distribute.Batch("a", "b", kind="shell"), "is not known"),
+        (lambda: distribute.Batch("a", "b", kind="python"), "give build="),
+        (lambda: distribute.Batch("a", "b", image="a.sif"), "kind='apptainer'"),
+        (lambda: distribute.Batch("a", "b").text(), "has no job"),
+        (lambda: distribute.Batch("a", "b").job("x"), "has run="),
+        (lambda: distribute.Batch("a", "b").job(None, ["true"]), "has no name"),
+        (lambda: distribute.Batch("a", "b").job("x", "echo 1"), "run must be a list, not str"),
+        (lambda: distribute.Batch("a", "b").job("x", []), "run is empty"),
+        (lambda: distribute.Batch("a", "b").job("x", ["a", None]), "must be a str or a number"),
+        (lambda: distribute.Batch("a", "b").job("x", ["\udcff"]), "not UTF-8"),
+        (lambda: distribute.Batch("a", "b").job("x", ["a"], param={"n": float("nan")}), "param: n: nan is no number"),
+        (lambda: distribute.Batch("a", "b", resources={"cpus": {1}}), "holds a set"),
+        (lambda: distribute.template("case.toml"), "does not end in .in"),
+    ],
+)
+def test_mistakes(make, told):
+    with pytest.raises((ValueError, TypeError), match=told):
+        make()
+
+
+def test_same_name():
+    batch = distribute.Batch("a", "b")
+    batch.job("x", ["true"])
+    with pytest.raises(ValueError, match='two jobs are named "x"'):
+        batch.job("x", ["true"])
+
+
+def test_commands(tmp_path, monkeypatch):
+    tool = tmp_path / "dquery"
+    tool.write_text("#!/bin/sh\necho dquery: no such batch >&2\nexit 66\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(distribute.NotFoundError, match="^dquery: no such batch$") as told:
+        distribute.open("a/b")
+    assert told.value.status == 66
+    with pytest.raises(distribute.UsageError, match="put the commands of distribute into PATH"):
+        distribute.Submitted("a/b").cancel()
+    with pytest.raises(distribute.UsageError, match="no such directory"):
+        _commands.call(["dquery"], None, directory=str(tmp_path / "none"))
+    line = {"id": "a/b/c", "state": "done", "node": "ws1", "runtime": 1.5, "param": {"n": "64"}, "cpus": 2}
+    tool.write_text(f"#!/bin/sh\necho '{json.dumps(line)}'\n")
+    (job,) = distribute.open("a/b").jobs()
+    assert (job.name, job.over, job.runtime, job.record["cpus"]) == ("c", True, 1.5, 2)
+    assert distribute.open("b").table() == [
+        {"id": "a/b/c", "state": "done", "node": "ws1", "runtime": 1.5, "cpus": 2, "param.n": "64"}
+    ]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="needs pandas"):
+        distribute.open("b").frame()
+
+
+def test_frame(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.setattr(distribute.Submitted, "table", lambda _: [{"id": "a/b/c", "param.n": "64", "started": "2026-01-01T00:00:00Z"}])
+    frame = distribute.Submitted("a/b").frame()
+    assert frame["param.n"].sum() == 64
+    assert frame["started"][0] == pandas.Timestamp("2026-01-01", tz="UTC")
+
+
+def outermost(x):
+    return x
+
+
+def test_function(monkeypatch):
+    assert _map._source(outermost) == (str(pathlib.Path(__file__).resolve()), "test_api")
+    for function, told in [
+        (len, "no function written in Python"),
+        (lambda x: x, "lambda"),
+        (json.dumps, "a package"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            distribute.map(function, [1])
+
+    def inner(x):
+        return x
+
+    with pytest.raises(ValueError, match="is within another"):
+        distribute.map(inner, [1])
+    session = types.ModuleType("session")
+    exec("def f(x): return x", session.__dict__)
+    monkeypatch.setitem(sys.modules, "session", session)
+    with pytest.raises(ValueError, match="typed into a session"):
+        distribute.map(session.f, [1])
+
+
+@pytest.mark.parametrize("case", [(1, 2), {1: 2}, {1}, [(1,)], b"a"])
+def test_not_json(case):
+    with pytest.raises(TypeError, match="pickle=True"):
+        _map._dump(case, False, "case 1")
+    assert _run.load(io.BytesIO(_map._dump(case, True, "case 1")), True, "m") == case
+
+
+def test_json():
+    for case in [None, 1, 0.1, "ä\n", [1, {"a": [True]}]]:
+        assert json.loads(_map._dump(case, False, "case 1")) == case
+    assert _batch._json("\u2028\x85ä😀") == '"\\u2028\\u0085ä😀"'
