@@ -52,7 +52,7 @@ func mdocLine(t *testing.T, path string, words []string) string {
 	var b strings.Builder
 	macro, glue, closing := "", true, ""
 	put := func(s string) {
-		if !glue && s != "," && s != ")" {
+		if !glue && s != "," && s != ":" && s != ")" {
 			b.WriteByte(' ')
 		}
 		b.WriteString(s)

@@ -150,6 +150,7 @@ func TestX100HostileHead(t *testing.T) {
 		{"dhold job=*", 1}, {"dhold -r job=*", 1}, {"dhold -n -p job=*", 1}, {"dset -p 1 job=*", 1}, {"dset -p 1 job=wrong", 0},
 		{"drm lab/b", 1}, {"drm -n lab/b", 1}, {"drm job=wrong", 0},
 		{"dpull job=*", 1}, {"dpull -n lab/b/j", 1}, {"dpull job=wrong", 0},
+		{"dtable job=* e=x:.e", 2}, {"dtable -j job=* e=x:1", 1}, {"dtable -a -c id,job,owner,node,reason job=*", 2}, {"dtable job=wrong", 1},
 		{"dlog lab/b/j", 0}, {"dlog job=*", 0}, {"dlog -B lab/b/j", 0},
 		{"dsubmit -b lab/b -- true", 0}, {"dsubmit -u -b lab/b -- true", 0},
 		{"dadm lost ws1", 1}, {"dadm accept ws1 SHA256:kX3f9", 1}, {"dadm remove ws1", 1},

@@ -43,6 +43,7 @@ var rooms = map[string][]string{
 	"lib/pull":       {"lib/durable", "lib/job", "lib/line", "lib/pack"},
 	"lib/query":      {"lib/cause", "lib/estimate", "lib/job", "lib/match", "lib/node", "lib/sweep", "lib/unit"},
 	"lib/sched":      {"lib/capability", "lib/conf", "lib/job", "lib/node", "lib/unit"},
+	"lib/reading":    {"lib/sweep", "lib/unit"},
 	"lib/slurm":      {"lib/durable", "lib/job", "lib/line", "golang.org/x/sys/unix"},
 	"lib/sweep":      {"lib/unit"},
 	"lib/unit":       {},

@@ -24,6 +24,7 @@ _distribute_options() {
 	dset) options='-H: -T: -m: -n -p: -q -v' ;;
 	dsubmit) options='-H: -J: -Q -R: -T: -b: -i: -j -n -q -s: -u -v -w' ;;
 	dsweep) options='-j -k: -n -s: -x:' ;;
+	dtable) options='-H: -a -c: -j -q -v' ;;
 	dwait) options='-H: -T: -q -v' ;;
 	esac
 	printf '%s' "$options"
@@ -43,4 +44,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dwait
+	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dtable dwait

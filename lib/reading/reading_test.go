@@ -1,0 +1,175 @@
+package reading
+
+import (
+	"strings"
+	"testing"
+)
+
+// read reads a value of a text, which comes in parts.
+func read(t *testing.T, what, text string) string {
+	t.Helper()
+	r, err := Parse("v=file:" + what)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return ""
+	}
+	taker := r.Take()
+	for i := 0; i < len(text); i += 7 {
+		taker.Write([]byte(text[i:min(i+7, len(text))]))
+	}
+	s, err := taker.Value()
+	if err != nil {
+		return "file " + err.Error()
+	}
+	return s
+}
+
+func TestValues(t *testing.T) {
+	const doc = `{"energy": -1.250e-3, "name": "a\tb\u0007 ", "ok": true, "nothing": null, "big": 123456789012345678901234567890,
+"runs": [{"err": 0.1}, {"err": [1, "x<y"]}], "max error": 2, "nan": NaN, "list": [-Infinity, "NaN\"", 3], "a-b": 1, "e": ""}`
+	const printed = "step 1 error = 0.5\r\nstep 2 error = 0.25\nother\nstep 3 error = 1e-9"
+	const csv = "n,drag,\"name, long\"\n# a comment\n64,1.5,\"x, y\"\n128,-2e3,z\n256,nan,\n"
+	for _, c := range []struct{ what, text, want string }{
+		{".energy", doc, "-1.250e-3"},
+		{".name", doc, "a b"},
+		{".ok", doc, "true"},
+		{".big", doc, "123456789012345678901234567890"},
+		{".nothing", doc, "file has null at .nothing: it is not there"},
+		{".runs[0].err", doc, "0.1"},
+		{".runs[-1].err", doc, `[1,"x<y"]`},
+		{".runs.[1].err[1]", doc, "x<y"},
+		{".runs[2]", doc, "file has no .runs[2]: it is not there"},
+		{".runs[0].none.more", doc, "file has no .runs[0].none: it is not there"},
+		{`.["max error"]`, doc, "2"},
+		{`["max error"]`, "n\n1\n", `file has no column "[\"max error\"]", but n: it is not there`},
+		{".a-b", doc, "1"},
+		{".nan", doc, "NaN"},
+		{".list", doc, `["-Infinity","NaN\"",3]`},
+		{".list[1]", doc, `NaN"`},
+		{".e", doc, "file has nothing there: it is not there"},
+		{".", "7\n8 ", "8"},
+		{".x", "{\"x\":1}\n{\"x\":2}\n", "2"},
+		{".x", "", "file is empty"},
+		{".x", "{\"x\":", "file is not JSON: unexpected EOF"},
+		{".x", "3", "file has no .x: it is not there"},
+		{".[0]", "[\"" + strings.Repeat("x", MaxValue+1) + "\"]", "file has a value of more than 4096 bytes there"},
+		{".x", "[" + strings.Repeat(" ", MaxJSON) + "]", "file has more than 67108864 bytes, which is the limit for JSON"},
+
+		{`/error = (\S+)/`, printed, "1e-9"},
+		{`/error = (\S+)/1`, printed, "0.5"},
+		{`/error = (\S+)/-2`, printed, "0.25"},
+		{`/error = (\S+)/4`, printed, `file has 3 lines that /error = (\S+)/ fits: it is not there`},
+		{`/error = (\S+)/-4`, printed, `file has 3 lines that /error = (\S+)/ fits: it is not there`},
+		{`/error: (\S+)/`, printed, `file has no line that /error: (\S+)/ fits: it is not there`},
+		{`/st.p [0-9]/`, printed, "step 3"},
+		{`/^(x)?other/`, printed, "file has nothing there: it is not there"},
+		{`/a/b/`, "x a/b y", "a/b"},
+		{`/x (.*)/`, "x \xff\x1b[2J\u202e", "\ufffd [2J"},
+		{`/x/`, strings.Repeat("y", MaxLine) + "x", `file has no line that /x/ fits: it is not there`},
+		{`/x/`, strings.Repeat("y", MaxLine) + "x\nax", `x`},
+
+		{"drag", csv, "nan"},
+		{"drag[0]", csv, "1.5"},
+		{"drag[-2]", csv, "-2e3"},
+		{"drag[max]", csv, "1.5"},
+		{"drag[min]", csv, "-2e3"},
+		{"name, long[0]", csv, "x, y"},
+		{"name, long", csv, "file has nothing there: it is not there"},
+		{"2[1]", csv, "-2e3"},
+		{"drag[3]", csv, "file has 3 rows: it is not there"},
+		{"lift", csv, `file has no column "lift", but n, drag, name, long: it is not there`},
+		{"name, long[max]", csv, `file has no number in the column "name, long": it is not there`},
+		{"drag", "n,drag\n", "file has 0 rows: it is not there"},
+		{"drag", "", "file is empty"},
+		{"drag", "n,drag\n1\n", "file is no table: line 2 has 1 cell, and the first has 2"},
+		{"drag", "n,drag\n1,\"x\ny\n", `file has a line, number 2, that is no row of a table: extraneous or missing " in quoted-field`},
+		{"drag", "drag\tdrag\n1\t2\n", `file has two columns "drag"`},
+		{"err", "# by solver 3\n# t   err\n 0  1.0D+03\n 1\t2.5D-1\n", "2.5D-1"},
+		{"err", "# by solver 3\n# t   err\n 0  1.0D+03\n 1  2.5D-1\n", "2.5D-1"},
+		{"err[max]", "# t   err\n 0  1.0D+03\n 1  2.5D-1\n#end", "1.0D+03"},
+		{"2", "0 1\n1 4\n", "4"},
+		{"3", "0 1\n1 4\n", `file has no column "3", but 2 columns: it is not there`},
+		{"b", "\ufeffa;b\r\n1;2\r\n", "2"},
+		{"b", "a;b\n1;" + strings.Repeat("2", MaxLine), "file has a line, number 2, of more than 1048576 bytes"},
+	} {
+		if got := read(t, c.what, c.text); got != c.want {
+			t.Errorf("%s of %.60q:\n got %s\nwant %s", c.what, c.text, got, c.want)
+		}
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for operand, want := range map[string]string{
+		"energy":         `"energy" is no reading: write NAME=FILE:WHAT`,
+		"2x=a:.b":        `"2x" cannot name a parameter: a letter or _ comes first, then letters, digits, _ . and -, at most 100`,
+		"e=summary.json": `e: "summary.json" says not what is to be read of which file: write FILE:.MEMBER, FILE:/EXPRESSION/ or FILE:COLUMN`,
+		"e=:.x":          `e: ":.x" says not what is to be read of which file: write FILE:.MEMBER, FILE:/EXPRESSION/ or FILE:COLUMN`,
+		"e=a:":           `e: "a:" says not what is to be read of which file: write FILE:.MEMBER, FILE:/EXPRESSION/ or FILE:COLUMN`,
+		"e=a:.x..y":      `e: ".x..y" is no path in JSON at "..y": write .member, ["member"] or [index]`,
+		"e=a:.x[y]":      `e: ".x[y]" is no path in JSON at "[y]": write .member, ["member"] or [index]`,
+		`e=a:.["\x"]`:    `e: "\\x" is no text of JSON`,
+		"e=a:/x":         `e: "/x" has no second /, which ends an expression`,
+		"e=a://":         `e: the expression is empty`,
+		"e=a:/(/":        "e: \"(\" is no expression: error parsing regexp: missing closing ): `(`",
+		"e=a:/x/0":       `e: "0" behind the expression is no number that says which line, from 1, or from -1 to -10000`,
+		"e=a:/x/-10001":  `e: "-10001" behind the expression is no number that says which line, from 1, or from -1 to -10000`,
+		"e=a:x[-10001]":  `e: row -10001: no more than 10000 from the end can be asked for`,
+		"e=out_{n.csv:x": `e: "out_{n.csv": a parameter stands in braces, as {n}`,
+		"e=out_{}.csv:x": `e: "out_{}.csv": a parameter stands in braces, as {n}`,
+	} {
+		_, err := Parse(operand)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", operand, err, want)
+		}
+	}
+}
+
+func TestFile(t *testing.T) {
+	param := func(name string) (string, bool) { return "7", name == "n" }
+	for operand, want := range map[string]string{
+		"e=_output.txt:/x:.y/": "j_output.txt",
+		"e=a:b/{n}_{job}{n}:3": "a:b/7_j7",
+		"e=sub/_output.txt:.x": "sub/_output.txt",
+		"e={m}.csv:x":          `it has no parameter "m", which the name of the file has`,
+	} {
+		r, err := Parse(operand)
+		if err != nil {
+			t.Errorf("%s: %v", operand, err)
+			continue
+		}
+		got, err := r.File("j", param)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", operand, got, want)
+		}
+	}
+}
+
+// Whatever a file has in it, a value is one line of text.
+func FuzzReading(f *testing.F) {
+	for _, what := range []string{".a[0].b", `.["a"]`, "/x(.*)/-2", "/(?i)y/1", "col", "2[max]", "1[-3]", "a[0]"} {
+		f.Add(what, []byte("{\"a\":[{\"b\":NaN}]}\nx 1\ncol,2\n\"3\",4\n"))
+		f.Add(what, []byte("# a col\n1 2\n3 4\n"))
+	}
+	f.Fuzz(func(t *testing.T, what string, text []byte) {
+		r, err := Parse("v=f:" + what)
+		if err != nil {
+			return
+		}
+		whole, parts := r.Take(), r.Take()
+		whole.Write(text)
+		for i := range text {
+			parts.Write(text[i : i+1])
+		}
+		a, err := whole.Value()
+		b, perr := parts.Value()
+		if a != b || (err == nil) != (perr == nil) {
+			t.Fatalf("%q, %v and in parts %q, %v", a, err, b, perr)
+		}
+		if err == nil && (a == "" || len(a) > 3*MaxValue || strings.ContainsAny(a, "\t\n\r\x00\x1b")) {
+			t.Fatalf("a value is %q", a)
+		}
+	})
+}
