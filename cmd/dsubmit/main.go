@@ -21,7 +21,7 @@ import (
 const usage = `usage: dsubmit [-nQquvw] [-b batch] [-H head] [-s ids] file
        dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
                [-T template ...] -b batch -- command ...
-       dsubmit -j [-nQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
+       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
                [-T template ...] -b batch`
 
 func main() { cli.Main(usage, run) }
@@ -85,6 +85,9 @@ func (s *submission) talk(format string, a ...any) {
 
 // file is the batch as it is asked for, in either form.
 func (s *submission) file() (*job.File, error) {
+	if !s.Dashed && len(s.Args) == 0 && *s.name != "" {
+		*s.objects = true
+	}
 	if s.Dashed || *s.objects {
 		return s.template()
 	}
@@ -132,7 +135,7 @@ func (s *submission) template() (*job.File, error) {
 	var lines []string
 	if t.NeedsLines() {
 		if s.StdinTTY() && *s.objects {
-			return nil, cli.Usagef("-j reads JSON objects from stdin, which is a terminal")
+			return nil, cli.Usagef("neither a file nor a command after -- is given, and no lines of JSON come on stdin, which is a terminal")
 		}
 		if s.StdinTTY() {
 			return nil, cli.Usagef("the command has places to fill, and no lines come on stdin: seq 20 | dsubmit …")

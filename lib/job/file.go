@@ -95,6 +95,32 @@ func (f *File) Only(keep func(name string) bool) {
 	f.forgetNeeds()
 }
 
+// sort sorts the jobs that were made of lines; those that compare equal stay as they
+// are.
+func (f *File) sort(compare func(i, k int) int) {
+	order := make([]int, len(f.Jobs))
+	for i := range order {
+		order[i] = i
+	}
+	if slices.IsSortedFunc(order, compare) {
+		return
+	}
+	slices.SortStableFunc(order, compare)
+	f.Jobs, f.jobWants, f.jobAt = sorted(f.Jobs, order), sorted(f.jobWants, order), sorted(f.jobAt, order)
+	f.jobMade = sorted(f.jobMade, order)
+}
+
+func sorted[T any](list []T, order []int) []T {
+	if list == nil {
+		return nil
+	}
+	out := make([]T, len(order))
+	for i, k := range order {
+		out[i] = list[k]
+	}
+	return out
+}
+
 // A reader walks a batch file and fills a File.
 type reader struct {
 	doc  *conf.Doc

@@ -10,23 +10,24 @@ import (
 )
 
 // objectKeys are the members of a line that is a whole job: those of a job of a
-// command in a batch file.
+// command in a batch file, and a priority.
 func (b *templating) objectKeys() conf.Keys {
 	keys := keysOf[Command].job
 	if len(b.t.Command) == 0 {
-		return keys
+		return conf.Keys{Known: append([]string{"priority"}, keys.Known...), Refused: keys.Refused}
 	}
 	refused := map[string]string{"run": `"run" is what the command after -- says: leave one of them out`}
 	for k, text := range keys.Refused {
 		refused[k] = text
 	}
-	known := []string{"name", "param", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}
+	known := []string{"priority", "name", "param", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}
 	return conf.Keys{Known: known, Refused: refused}
 }
 
 // objects makes a job of each line, which is a JSON object.
 func (b *templating) objects(lines []string) {
 	keys, names := b.objectKeys(), make(map[string]int, len(lines))
+	var first []int // the priority of each job
 	for i, text := range lines {
 		if strings.TrimSpace(text) == "" {
 			continue
@@ -47,14 +48,20 @@ func (b *templating) objects(lines []string) {
 		}
 		own := &places{outer: b.all}
 		j := r.objectJob(m, own, len(b.t.Command) == 0)
+		priority := int(m.Get("priority").Int(-MaxPriority, MaxPriority))
 		if err := doc.Err(); err != nil {
 			b.doc(l.at, err)
 			continue
 		}
+		first = append(first, priority)
 		j.Param = l.fields
 		b.take(&l, j, own, names)
 	}
-	if b.errs.Any() || b.f.needAt == nil {
+	if b.errs.Any() {
+		return
+	}
+	b.f.sort(func(i, k int) int { return first[k] - first[i] })
+	if b.f.needAt == nil {
 		return
 	}
 	_, errs := ResolveNeeds(b.f.names(), needsOf(b.f.Jobs))
