@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		"signal":  mainSignal,
 		"guard":   mainGuard,
 		"proxy":   mainProxy,
+		"matrix":  mainMatrix,
 
 		"powercut": mainPowercut,
 		"fuse":     mainFuse,

@@ -33,6 +33,9 @@ var units = []unit{
 	{"distribute-head.service", "/usr/local/bin/dsched",
 		[]string{"Type=notify", "User=distribute", "Restart=on-failure", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet="},
 		[]string{"PrivateUsers", "RestrictSUIDSGID", "DynamicUser", "Requires", "BindsTo"}},
+	{"distribute-notify.service", "/usr/local/bin/dnotify -a -H /srv/spool -D ${STATE_DIRECTORY} -m /etc/distribute/matrix.json",
+		[]string{"User=distribute", "Restart=on-failure", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet="},
+		[]string{"PrivateUsers", "DynamicUser", "Requires", "BindsTo", "PartOf"}},
 	{"distribute-node.service", "/usr/local/bin/dnoded",
 		append([]string{"User=distribute-node", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes", "CapabilityBoundingSet="}, forJobs...), notForJobs},
 	{"user/distribute-node.service", "/usr/local/bin/dnoded", forJobs, append([]string{"User"}, notForJobs...)},
@@ -40,7 +43,7 @@ var units = []unit{
 }
 
 // TestN54Units holds what the units say, so that a restart of one ends no job, and
-// that they give no options.
+// that those of the head and of nodes give no options.
 func TestN54Units(t *testing.T) {
 	for _, u := range units {
 		data, err := os.ReadFile(filepath.Join("..", "scripts", "systemd", u.file))
@@ -75,6 +78,7 @@ var exposures = []struct {
 	most         int
 }{
 	{"distribute-head", "", 25},
+	{"distribute-notify", "", 25},
 	{"distribute-node", "", 50},
 	{"distribute-node", "run-as.conf", 65},
 }

@@ -24,6 +24,8 @@ type snapshot struct {
 	at   time.Time
 	open map[job.BatchID]int64
 	live map[job.ID]liveJob
+
+	onlyOpen bool // batches that are over are not asked for
 }
 
 // A liveJob is what is known of a running job besides its log.
@@ -334,7 +336,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 		if !open {
 			upto = -1
 		}
-		if !q.MayFit(i.ID, &i.Head) || q.OnlyLive() && !open || !t.sees(i.ID, &i.Head) {
+		if !q.MayFit(i.ID, &i.Head) || (q.OnlyLive() || snap.onlyOpen) && !open || !t.sees(i.ID, &i.Head) {
 			continue
 		}
 		waits, next := waits(i.ID), 0

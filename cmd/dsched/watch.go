@@ -44,7 +44,7 @@ func (h *head) tellWatchers(ls []logged) {
 }
 
 // follow sends the rows that fit, and again each that changes; or, until they
-// are over, each once when it is.
+// are over, each once when it is; or those, and those that come, each when it is over.
 func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error {
 	ctx, stop := t.whileThere(ctx)
 	defer stop()
@@ -56,7 +56,10 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 	})
 	defer t.do(func() { delete(t.watchers, w) })
 	context.AfterFunc(ctx, w.records.close)
-	f := follower{q: q, untilOver: m.Until == "over", rows: map[job.ID]*job.Row{},
+	if snap != nil {
+		snap.onlyOpen = m.Until == "ends"
+	}
+	f := follower{q: q, untilOver: m.Until == "over", ends: m.Until == "ends", rows: map[job.ID]*job.Row{},
 		sees: func(b *spool.Batch) bool { return t.sees(b.ID, &b.Head) }}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
@@ -74,6 +77,7 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 type follower struct {
 	q         *query.Query
 	untilOver bool
+	ends      bool                    // only what is over is told, and forgotten then
 	rows      map[job.ID]*job.Row     // that may change yet
 	sees      func(*spool.Batch) bool // whether the peer may know of a batch
 	enc       *json.Encoder
@@ -86,12 +90,12 @@ func (f *follower) first(r *job.Row) error {
 	if f.untilOver && !fits {
 		return nil
 	}
-	if !r.State.Over() || !f.untilOver {
+	if !r.State.Over() || !f.untilOver && !f.ends {
 		keep := *r
 		keep.State, keep.Phase, keep.Ends = r.State.Logged(), "", time.Time{} // records are folded into what logs have
 		f.rows[r.ID] = &keep
 	}
-	if fits && (!f.untilOver || r.State.Over()) {
+	if fits && (!f.untilOver || r.State.Over()) && !f.ends {
 		return f.enc.Encode(r)
 	}
 	return nil
@@ -128,7 +132,7 @@ func (f *follower) run(w *watcher) error {
 // changeWay takes that a job runs in another way.
 func (f *follower) changeWay(l logged) error {
 	r, ok := f.rows[l.batch.ID.Job(l.job)]
-	if !ok || f.untilOver || l.batch.Submitted.After(r.Submitted) {
+	if !ok || f.untilOver || f.ends || l.batch.Submitted.After(r.Submitted) {
 		return nil
 	}
 	row := *r
@@ -178,9 +182,12 @@ func (f *follower) change(l logged) error {
 		return nil // a record that the file had already, of a batch that came after the snapshot; or changeWay tells of it
 	}
 	switch {
-	case f.untilOver && !r.State.Over():
+	case (f.untilOver || f.ends) && !r.State.Over():
 		return nil
-	case f.untilOver:
+	case f.ends && !f.q.Match(r):
+		delete(f.rows, r.ID)
+		return nil
+	case f.untilOver, f.ends:
 		delete(f.rows, r.ID)
 	case !f.q.Match(r):
 		return nil

@@ -131,6 +131,12 @@ func (h *Head) Answer(ctx context.Context, request wire.Message) (io.Reader, err
 // calls each for every row that comes, which is valid during the call. An error
 // of each ends it and is returned as it is.
 func Rows[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, each func(*R) error) error {
+	return RowsFrom(ctx, h, q, ops, func() {}, each)
+}
+
+// RowsFrom is Rows that calls begun when the head begins to answer: from then on it
+// follows what is to be followed.
+func RowsFrom[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, begun func(), each func(*R) error) error {
 	parts := ops.Parts()
 	if len(parts) > 1 && q.Follow {
 		return cli.Usagef("%d ids are too many to follow: name their batches", len(ops.Args))
@@ -141,6 +147,7 @@ func Rows[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, each
 		if err != nil {
 			return err
 		}
+		begun()
 		var row, last R // the one before: its texts are shared
 		err = h.lines(ctx, r, func(b []byte) (err error) {
 			row, last = last, row

@@ -42,6 +42,7 @@ type Row struct {
 	Param      []string  `json:"param,omitempty"`       // its parameters, each as name=value
 
 	Token    Token  `json:"-"` // of the attempt told of
+	Matrix   string `json:"-"` // whom to tell when the batch is over
 	UID      int    `json:"-"` // of the owner, on the head: his name is for the eye
 	Manifest string `json:"-"` // of what is kept of it: of the accepted result, or of the last attempt
 	From     string `json:"-"` // the node of the attempt with whose saved files it goes on
@@ -52,7 +53,7 @@ type Row struct {
 // NewRow is the row of a job that was submitted and has no record yet.
 func NewRow(batch BatchID, name string, head *Head, submitted time.Time) Row {
 	return Row{ID: batch.Job(name), Namespace: batch.Namespace(), Batch: batch.Name(), Job: name,
-		Owner: head.Owner, UID: head.UID, State: Queued, Submitted: submitted, Priority: head.Spec.Priority}
+		Owner: head.Owner, UID: head.UID, State: Queued, Submitted: submitted, Priority: head.Spec.Priority, Matrix: head.Spec.Matrix}
 }
 
 // Fold takes one record of the row's job, or of its whole batch, into the row. A move

@@ -27,6 +27,8 @@ type Batch struct {
 	Done        int         `json:"done"`
 	Failed      int         `json:"failed"`
 	Cancelled   int         `json:"cancelled"`
+	Ended       time.Time   `json:"ended,omitzero"`   // when the last of them was over, if all are
+	Matrix      string      `json:"matrix,omitempty"` // whom to tell then, as @user:host
 
 	// When all of its jobs will be over, which are queued or have begun, if as many run
 	// at once as now; zero while that is not known.
@@ -81,6 +83,12 @@ func (b *Batch) Sum(o *Batch) {
 	for s := job.Queued; s <= job.Cancelled; s++ {
 		b.Add(s, *o.Count(s))
 	}
+	if o.Ended.After(b.Ended) {
+		b.Ended = o.Ended
+	}
+	if b.Live() > 0 {
+		b.Ended = time.Time{}
+	}
 }
 
 // BatchFields are all fields of a batch, in the order of dquery(1).
@@ -97,6 +105,8 @@ func BatchFields() []Field[Batch] {
 		fields = append(fields, Field[Batch]{s.String(), match.Number, nil, func(b *Batch) match.Value { return match.Count(*b.Count(s)) }})
 	}
 	return append(fields,
+		Field[Batch]{"ended", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.Ended) }},
+		Field[Batch]{"matrix", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Matrix) }},
 		Field[Batch]{"rate", match.Number, nil, func(b *Batch) match.Value { return match.Some(b.Rate) }},
 		Field[Batch]{"ends", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.Ends) }},
 		Field[Batch]{"ends_by", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.EndsBy) }})
@@ -127,10 +137,14 @@ func (t *Tally) Add(r *job.Row) {
 	b := t.batches[id]
 	if b == nil {
 		n := NewBatch(id, r.Owner, r.Submitted)
+		n.Matrix = r.Matrix
 		b = &n
 		t.batches[id], t.order = b, append(t.order, b)
 	}
 	b.Add(r.State, 1)
+	if r.State.Over() && r.Ended.After(b.Ended) {
+		b.Ended = r.Ended
+	}
 }
 
 // see takes in how long a job took, or has run.
@@ -174,7 +188,11 @@ func (t *Tally) Rows(now time.Time) []Batch {
 				b.Ends, b.EndsBy = after(now, math.Floor(e.From)), after(now, math.Ceil(e.To))
 			}
 		}
-		rows = append(rows, *b)
+		row := *b
+		if row.Live() > 0 {
+			row.Ended = time.Time{}
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }

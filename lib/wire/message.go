@@ -299,7 +299,7 @@ type (
 		Args   []string  `json:"args,omitempty"` // operands, as the tool got them
 		All    bool      `json:"all,omitempty"`  // everybody's
 		Follow bool      `json:"follow,omitempty"`
-		Until  string    `json:"until,omitempty"` // over: with Follow, a row when its job is over, and the end when all are
+		Until  string    `json:"until,omitempty"` // over: with Follow, a row when its job is over, and the end when all are; ends: a row for each job that is over from now on, without end
 	}
 	// Change asks that something be changed: a Send of OfIDs, the jobs changed,
 	// or of OfRows, a Deletion each, when that is durable. The same Ref again

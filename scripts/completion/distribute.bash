@@ -14,6 +14,7 @@ _distribute_options() {
 	dlog) options='-B -H: -L: -f -q -v' ;;
 	dnew) options='' ;;
 	dnoded) options='-D: -H: -init -insecure -n -stdio -v' ;;
+	dnotify) options='-D: -H: -O: -a -m: -q -v' ;;
 	dpause) options='-D: -e -g: -q -r' ;;
 	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v -w' ;;
@@ -44,4 +45,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dtable dwait
+	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dnotify dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dtable dwait
