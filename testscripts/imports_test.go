@@ -32,7 +32,7 @@ var rooms = map[string][]string{
 	"lib/job":        {"lib/capability", "lib/conf", "lib/line", "lib/sweep", "lib/unit"},
 	"lib/line":       {},
 	"lib/match":      {"lib/unit"},
-	"lib/matrix":     {"lib/unit"},
+	"lib/matrix":     {"lib/job", "lib/unit"},
 	"lib/estimate":   {},
 	"lib/hours":      {},
 	"lib/presence":   {"lib/hours", "golang.org/x/sys/unix"},

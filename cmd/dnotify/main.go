@@ -38,7 +38,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return cli.Usagef("-m and a command exclude each other: a message goes one way")
 	case c.Given("O") && *file == "":
 		return cli.Usagef("-O names a user of Matrix, which -m says how to reach")
-	case c.Given("O") && !matrix.IsUser(*operator):
+	case c.Given("O") && !job.IsMatrixUser(*operator):
 		return cli.Usagef(`-O: %q is no Matrix user: write it as "@user:server"`, *operator)
 	}
 	ops, err := ask.Read(c, false)

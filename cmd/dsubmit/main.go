@@ -18,11 +18,11 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dsubmit [-nQquvw] [-b batch] [-H head] [-s ids] file
-       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
-               [-T template ...] -b batch -- command ...
-       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-R request ...]
-               [-T template ...] -b batch`
+const usage = `usage: dsubmit [-nQquvw] [-b batch] [-H head] [-m user] [-s ids] file
+       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-m user]
+               [-R request ...] [-T template ...] -b batch -- command ...
+       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-m user]
+               [-R request ...] [-T template ...] -b batch`
 
 func main() { cli.Main(usage, run) }
 
@@ -30,6 +30,7 @@ func main() { cli.Main(usage, run) }
 type submission struct {
 	*cli.Cmd
 	head, name, ids, jobName    *string
+	matrix                      *string // who is told when it is over
 	inputs, requests, templates *[]string
 	objects                     *bool // lines are JSON objects
 	dry, quiet, unique, waiting *bool
@@ -39,12 +40,15 @@ type submission struct {
 }
 
 func run(ctx context.Context, c *cli.Cmd) error {
-	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""),
+	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""), matrix: c.String("m", ""),
 		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"), templates: c.Strings("T"), objects: c.Bool("j"),
 		words: c.Args, dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
+	}
+	if c.Given("m") && !job.IsMatrixUser(*s.matrix) {
+		return cli.Usagef(`-m: %q is no Matrix user: write it as "@user:server"`, *s.matrix)
 	}
 	f, err := s.file()
 	if errors.Is(err, errNothing) {
@@ -53,6 +57,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	if err != nil {
 		return err
+	}
+	if c.Given("m") {
+		f.Spec.Matrix = *s.matrix
 	}
 	b, err := s.collect(ctx, f)
 	if err != nil {

@@ -262,7 +262,7 @@ func (r *reader) meta(m conf.Map) {
 	r.f.Namespace = r.name(m.Need("namespace"))
 	if n := m.Get("matrix"); !n.Absent() {
 		r.f.Spec.Matrix = n.Text()
-		if n.IsText() && !matrixID.MatchString(n.Text()) || len(n.Text()) > 255 {
+		if n.IsText() && !IsMatrixUser(n.Text()) || len(n.Text()) > 255 {
 			n.Errorf(`%s is no Matrix user: write it as "@user:server"`, conf.Quote(n.Text()))
 		}
 	}
@@ -289,6 +289,9 @@ func (r *reader) capabilities(n conf.Node) (list []string) {
 // matrixID is the form of a Matrix user id: a localpart of printable ASCII
 // and a server's name, with a port perhaps.
 var matrixID = regexp.MustCompile(`^@[!-9;-~]+:([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+
+// IsMatrixUser says whether s is the id of a user of Matrix, as @user:server.
+func IsMatrixUser(s string) bool { return len(s) <= 255 && matrixID.MatchString(s) }
 
 // name reads a name and checks it.
 func (r *reader) name(n conf.Node) string {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"distribute/lib/job"
 	"distribute/lib/unit"
 )
 
@@ -167,7 +168,7 @@ func (c *Client) begin(ctx context.Context) error {
 	if err := c.call(ctx, "GET", "account/whoami", nil, &who); err != nil {
 		return err
 	}
-	if !IsUser(who.ID) {
+	if !job.IsMatrixUser(who.ID) {
 		return fmt.Errorf("the server calls its user %.99s, which is none", unit.Quote(who.ID))
 	}
 	c.me = who.ID
@@ -192,7 +193,7 @@ func (c *Client) login(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	case err != nil:
 		return err
-	case got.Token == "" || !plain(got.Token) || !IsUser(got.ID):
+	case got.Token == "" || !plain(got.Token) || !job.IsMatrixUser(got.ID):
 		return errors.New("the server answers a login with what is none")
 	}
 	c.token, c.me = got.Token, got.ID

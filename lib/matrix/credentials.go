@@ -13,9 +13,9 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 
+	"distribute/lib/job"
 	"distribute/lib/unit"
 )
 
@@ -87,7 +87,7 @@ func Parse(b []byte) (*Credentials, error) {
 		return nil, errors.New("matrix_username and matrix_password are wanted, or access_token")
 	case !plain(c.Token):
 		return nil, errors.New("access_token has characters that no token has")
-	case c.ID != "" && !IsUser(c.ID):
+	case c.ID != "" && !job.IsMatrixUser(c.ID):
 		return nil, fmt.Errorf(`matrix_id is %s, and has to be as "@user:server"`, unit.Quote(c.ID))
 	}
 	return &c, c.checkURL()
@@ -107,11 +107,6 @@ func (c *Credentials) checkURL() error {
 	c.URL = strings.TrimRight(c.URL, "/")
 	return nil
 }
-
-var user = regexp.MustCompile(`^@[!-9;-~]+:([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
-
-// IsUser says whether s is the id of a user.
-func IsUser(s string) bool { return len(s) <= 255 && user.MatchString(s) }
 
 // plain says whether s is of ASCII without blanks, as what goes into a header.
 func plain(s string) bool {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"distribute/lib/job"
 )
 
 func TestParse(t *testing.T) {
@@ -146,7 +148,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"access_token": "x", "homeserver_url": "https://a"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := Parse(b)
-		if err == nil && (!plain(c.Token) || c.Token == "" && c.Password == "" || c.ID != "" && !IsUser(c.ID)) {
+		if err == nil && (!plain(c.Token) || c.Token == "" && c.Password == "" || c.ID != "" && !job.IsMatrixUser(c.ID)) {
 			t.Errorf("%+v", c)
 		}
 	})
