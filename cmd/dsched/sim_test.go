@@ -53,7 +53,7 @@ func TestSimulationSees(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			for seed := uint64(1); seed <= 200; seed++ {
+			for seed := uint64(1); seed <= 1000; seed++ {
 				p := planOf(seed)
 				p.rolls, p.without = false, name
 				if w := history(t, seed, p); len(w.faults) > 0 {

@@ -19,6 +19,7 @@ import (
 const (
 	endWithin       = time.Second
 	endAskingWithin = 10 * time.Second
+	askEvery        = 100 * time.Millisecond
 )
 
 // A sshConn is the stream of an ssh that runs. The last words of ssh, if it
@@ -112,7 +113,7 @@ func (c *sshConn) Close() error {
 func (c *sshConn) end(patience time.Duration) error {
 	c.once.Do(func() {
 		defer c.connected()
-		ask := time.AfterFunc(patience, func() { c.cmd.Process.Signal(syscall.SIGTERM) })
+		ask := time.AfterFunc(patience, c.ask)
 		defer ask.Stop()
 		if c.asks && !c.spoken.Load() {
 			patience += endAskingWithin - endWithin
@@ -130,6 +131,15 @@ func (c *sshConn) end(patience time.Duration) error {
 		c.err = err
 	})
 	return c.err
+}
+
+// ask asks ssh to end, again and again: between writing its question and waiting for
+// the answer a signal is noted and not acted on, and an ssh that is killed there leaves
+// a terminal without echo.
+func (c *sshConn) ask() {
+	for c.cmd.Process.Signal(syscall.SIGTERM) == nil {
+		time.Sleep(askEvery)
+	}
 }
 
 // pair is both ends of a stream within this machine.
