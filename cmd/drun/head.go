@@ -43,7 +43,9 @@ type head struct {
 	session *session
 	closed  bool
 	paused  bool
-	failed  error // of a disk
+	failed  error // of a disk: nothing more is begun
+	unsaid  error // of stdout
+	running map[job.Token]bool
 	told    map[uint32]bool
 	bad     int               // jobs that did not end well
 	places  map[job.ID]int    // how many attempts have a place
@@ -66,7 +68,7 @@ const before = time.Hour
 
 // newHead makes the machine that decides, with the batch in it.
 func newHead(r *runner, offer node.Offer) (*head, error) {
-	h := &head{runner: r, began: time.Now(), in: make(chan func()), over: make(chan struct{}), told: map[uint32]bool{},
+	h := &head{runner: r, began: time.Now(), in: make(chan func()), over: make(chan struct{}), told: map[uint32]bool{}, running: map[job.Token]bool{},
 		places: map[job.ID]int{}, last: map[uint32]string{}, backs: map[uint32]int{}, homes: map[job.Token]pack.Manifest{}}
 	h.logs = newLogs(h)
 	var err error
@@ -143,6 +145,7 @@ func (h *head) act(a sched.Action) {
 	switch a := a.(type) {
 	case sched.Start:
 		j := &h.b.Jobs[a.Ref.Job]
+		h.running[a.Attempt] = true
 		h.say(&wire.Start{Attempt: a.Attempt, Job: h.b.ID().Job(j.Name), Try: a.Try, CPUs: a.CPUs, GPUs: a.GPUs, Spec: h.specSum, Saved: a.Saved})
 	case sched.Keep:
 		h.say(&wire.Keep{Attempt: a.Attempt, Still: a.Still})
@@ -163,12 +166,20 @@ func (h *head) act(a sched.Action) {
 		h.say(&wire.Grant{Attempt: a.Attempt, Manifest: true})
 	case sched.Publish:
 		if err := h.publish(a); err != nil {
-			h.failed = errors.Join(h.failed, err)
+			h.fail(err)
 		}
 	case sched.Closed:
 		h.closed = true
 	case sched.Refuse:
-		h.failed = fmt.Errorf("the node is refused: %s", a.Why)
+		h.fail(fmt.Errorf("the node is refused: %s", a.Why))
+	}
+}
+
+// fail ends the run for what went wrong first: its jobs are ended, too, and nothing is
+// removed.
+func (h *head) fail(err error) {
+	if h.failed == nil {
+		h.failed = err
 	}
 }
 
@@ -258,8 +269,8 @@ func (h *head) tell(l *sched.Log) {
 		h.c.Talk("%s", text)
 	}
 	if place != "" {
-		if _, err := fmt.Fprintln(h.c.Stdout, place); err != nil {
-			h.failed = errors.Join(h.failed, err)
+		if _, err := fmt.Fprintln(h.c.Stdout, place); err != nil && h.unsaid == nil {
+			h.unsaid = err
 		}
 	}
 }
@@ -284,7 +295,7 @@ func (h *head) back(i uint32, id job.ID, rec *job.Record) {
 	switch {
 	case rec.Reason == "" || h.paused:
 	case h.backs[i] < mostBacks:
-		h.c.Verbose("%s: %s; it is tried again", id, why(rec))
+		h.c.Talk("%s: %s; it is tried again", id, why(rec))
 	case h.backs[i] == mostBacks:
 		h.c.Talk("%s: %s", id, why(rec))
 		h.ill = append(h.ill, i)

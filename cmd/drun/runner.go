@@ -177,16 +177,23 @@ func (r *runner) ready(ctx context.Context, dir string) (*head, noded.Settings, 
 	return h, s, nil
 }
 
-// clear removes what is left of the run but for what is to be kept.
+// clear removes what is left of the run but for what is to be kept, and what could not
+// be brought to its place.
 func (h *head) clear(name node.Name) error {
 	if dir, _, err := proc.WouldContain(string(name)); err == nil {
 		os.Remove(dir) // it is empty, or somebody else's
+	}
+	if h.failed != nil {
+		return cli.Errorf(cli.IO, "what jobs left that has no place yet lies below %s: take it from there, and remove that", h.dir)
 	}
 	if h.keep {
 		return errors.Join(os.RemoveAll(h.home()), os.RemoveAll(filepath.Join(h.dir, "inputs")))
 	}
 	return os.RemoveAll(h.dir)
 }
+
+// patience is for how long a run that has failed waits for the end of its jobs.
+const patience = time.Minute
 
 // run has a node of this process run the batch to its end. A signal cancels what is
 // not over; then it returns when nothing of it runs any more.
@@ -199,7 +206,13 @@ func (h *head) run(ctx context.Context, s noded.Settings) error {
 	clock := time.NewTicker(time.Second / 2)
 	defer clock.Stop()
 	interrupted := ctx.Done()
-	for !h.closed && h.failed == nil {
+	var late <-chan time.Time // of a run that has failed
+	for !h.closed && (h.failed == nil || len(h.running) > 0) {
+		if h.failed != nil && late == nil {
+			late = time.After(patience)
+			h.cancelAll("the run failed")
+			continue
+		}
 		select {
 		case f := <-h.in:
 			f()
@@ -208,9 +221,15 @@ func (h *head) run(ctx context.Context, s noded.Settings) error {
 		case <-interrupted:
 			interrupted = nil
 			h.cancelAll("interrupted")
+		case <-late:
+			clear(h.running) // what does not answer
 		case err := <-ended:
 			close(h.over)
-			return errors.Join(err, errors.New("the node ended before its jobs"))
+			err = errors.Join(err, errors.New("the node ended before its jobs"))
+			if len(h.running) > 0 {
+				h.fail(err) // of them nothing is removed
+			}
+			return err
 		}
 	}
 	close(h.over)
@@ -223,5 +242,5 @@ func (h *head) run(ctx context.Context, s noded.Settings) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return h.verdict()
+	return errors.Join(h.unsaid, h.verdict())
 }

@@ -145,8 +145,10 @@ func (h *head) heard(s *session, m wire.Message) {
 		}
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
 	case *wire.Ended:
+		delete(h.running, m.Attempt)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
 	case *wire.Gone:
+		delete(h.running, m.Attempt)
 		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
 	default:
 		h.apply(sched.Heard{Session: s.id})
@@ -193,7 +195,7 @@ func (h *head) up(c *wire.Conn) error {
 				h.apply(sched.Staged{Attempt: send.Attempt, Manifest: a.Result.Manifest, Err: err})
 			}
 			if err != nil {
-				h.failed = errors.Join(h.failed, err)
+				h.fail(err)
 			}
 		})
 	}
@@ -288,7 +290,7 @@ func (h *head) sendInputs(c *wire.Conn, s *wire.Send, f *wire.Fetch, j *job.Job)
 		})
 	})
 	if why != nil {
-		h.do(func() { h.failed = errors.Join(h.failed, why) })
+		h.do(func() { h.fail(why) })
 	}
 	return err
 }
