@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,12 +24,10 @@ type Batch struct {
 	ID        job.BatchID
 	Head      job.Head
 	Submitted time.Time
-	Jobs      int
 
 	seq   uint64 // of the log's first line
 	bare  int64  // how long the log was when this program made it, and has only its first line; 0: it may have more
 	dir   string
-	index *index
 	lines *os.File // jobs.jsonl
 	log   *durable.Log
 
@@ -36,10 +35,18 @@ type Batch struct {
 	next    []byte // lines for the next tick
 	closing bool
 
+	names  atomic.Pointer[index] // of its jobs, which become more by an Addition
+	adding sync.Mutex            // held by who adds jobs
+
 	staged atomic.Bool  // something may have been in staging/ since that was last synced
 	undone atomic.Bool  // a tick has lines of it that are not durable
 	owed   atomic.Int64 // results that the log tells of and that are not yet durably in place
 }
+
+// Jobs is how many jobs it has.
+func (b *Batch) Jobs() int { return b.index().len() }
+
+func (b *Batch) index() *index { return b.names.Load() }
 
 // A Brief is what scheduling needs of a job.
 type Brief struct {
@@ -53,10 +60,13 @@ type Brief struct {
 
 // Scan calls f for each job in the order of the file, with its number from 0.
 // The Brief is valid during the call. A million jobs take some 0.3 s.
-func (b *Batch) Scan(f func(i int, j *Brief) error) error {
+func (b *Batch) Scan(f func(i int, j *Brief) error) error { return b.scan(0, b.index().end, f) }
+
+// scan is Scan for lines from one byte to another, numbered from 0.
+func (b *Batch) scan(from, end int64, f func(i int, j *Brief) error) error {
 	var dec decoder
 	brief := Brief{}
-	return eachLine(b.lines, b.index.end, func(i int, _ int64, text []byte) error {
+	return eachLine(io.NewSectionReader(b.lines, from, end-from), end-from, func(i int, _ int64, text []byte) error {
 		text, err := body(text)
 		if err != nil {
 			return b.lineProblem(i, err)
@@ -137,8 +147,8 @@ func eachLine(r io.ReaderAt, size int64, f func(i int, at int64, text []byte) er
 
 func (b *Batch) lineProblem(i int, err error) *Problem {
 	p := &Problem{Batch: b.ID, File: batchFile(b.ID, "jobs.jsonl"), Line: i + 1, Stops: true, Why: err.Error()}
-	if i < b.index.len() {
-		p.Offset, _ = b.index.line(i)
+	if i < b.index().len() {
+		p.Offset, _ = b.index().line(i)
 	}
 	return p
 }
@@ -149,10 +159,10 @@ func batchFile(id job.BatchID, name string) string { return "batches/" + string(
 // JobLine is line i of jobs.jsonl, from 0, without its newline. Its checksum
 // has been checked.
 func (b *Batch) JobLine(i int) ([]byte, error) {
-	if i < 0 || i >= b.index.len() {
+	if i < 0 || i >= b.index().len() {
 		return nil, fmt.Errorf("%s has no job number %d", b.ID, i)
 	}
-	at, n := b.index.line(i)
+	at, n := b.index().line(i)
 	text := make([]byte, n)
 	if _, err := b.lines.ReadAt(text, at); err != nil {
 		return nil, err
@@ -193,7 +203,7 @@ func (b *Batch) Name(i int) (string, error) {
 
 // Index finds the number of a job by its name.
 func (b *Batch) Index(name string) (int, bool) {
-	i, ok := b.index.number(name)
+	i, ok := b.index().number(name)
 	if !ok {
 		return 0, false
 	}
@@ -232,7 +242,7 @@ func (b *Batch) Replay(f func(i int, rec *job.Record) error) error {
 		i := -1
 		if rec.Job != "" {
 			var ok bool
-			if i, ok = b.index.number(rec.Job); !ok {
+			if i, ok = b.index().number(rec.Job); !ok {
 				return l.problem(fmt.Sprintf("there is no job %.100q", rec.Job))
 			}
 		}

@@ -254,6 +254,9 @@ func (b *batchLook) records(f *os.File, l *logReader, d *damages) error {
 	if b.index != nil {
 		b.states = make([]job.State, b.index.len())
 	}
+	if b.about != nil {
+		b.states = b.states[:min(b.about.Jobs, len(b.states))]
+	}
 	var rec job.Record
 	for {
 		err := l.read(&rec)
@@ -304,12 +307,26 @@ func (b *batchLook) fold(rec *job.Record) (why string) {
 	if why := unset(rec); why != "" {
 		return why
 	}
+	if rec.Kind == job.KindAdded {
+		if b.about == nil {
+			return ""
+		}
+		n := len(b.states) + max(0, rec.Jobs)
+		if b.badJobs {
+			n = min(n, b.index.len())
+		}
+		if rec.Jobs < 1 || n > b.index.len() {
+			return fmt.Sprintf("it adds %s, and jobs.jsonl has not so many lines", count(rec.Jobs, "job"))
+		}
+		b.states = append(b.states, make([]job.State, n-len(b.states))...)
+		return ""
+	}
 	if rec.Job == "" && rec.Kind.Whole() {
 		foldAll(b.states, rec)
 		return ""
 	}
 	i, ok := b.index.number(rec.Job)
-	if !ok {
+	if !ok || i >= len(b.states) {
 		if b.badJobs {
 			return ""
 		}
@@ -388,6 +405,9 @@ func (b *batchLook) jobs() error {
 	j := &jobLook{b: b, d: damages{u: b.u, cure: noLogCure}, name: name, content: sha256.New()}
 	j.begin()
 	err = eachLine(f, info.Size(), j.line)
+	if p := (*Problem)(nil); errors.Is(err, errTail) || errors.As(err, &p) && j.beyond(p.Line-1) {
+		err = nil
+	}
 	b.u.Count(j.read)
 	b.u.Jobs += j.lines
 	if err == nil {

@@ -30,6 +30,30 @@ type jobLook struct {
 	lines   int
 	read    int64
 	needs   bool // some job needs others
+	told    int  // jobs that the log tells of; 0: as its first line says, or nobody has looked
+}
+
+// errTail is that what follows is of an addition that came to nothing, or is under
+// way.
+var errTail = errors.New("what follows belongs to no job")
+
+// beyond says that the log tells of no job with that number, from 0.
+func (j *jobLook) beyond(i int) bool {
+	h := j.b.about
+	if h == nil || i < h.Jobs {
+		return false
+	}
+	if j.told == 0 {
+		j.told = h.Jobs
+		b := &Batch{ID: j.b.id, dir: j.b.batchDir(j.b.id)}
+		j.b.events(b, 0, -1, func(_ *logReader, rec *job.Record) error { // what is wrong with it is told of elsewhere
+			if rec.Kind == job.KindAdded {
+				j.told += rec.Jobs
+			}
+			return nil
+		})
+	}
+	return i >= j.told
 }
 
 // begin takes what the jobs have in common, if that can be read.
@@ -55,6 +79,9 @@ func (j *jobLook) begin() {
 }
 
 func (j *jobLook) line(i int, at int64, text []byte) error {
+	if j.beyond(i) {
+		return errTail
+	}
 	j.lines++
 	j.read += int64(len(text)) + 1
 	if why := j.judge(text); why != "" {
@@ -89,8 +116,10 @@ func (j *jobLook) judge(text []byte) string {
 		}
 	}
 	j.needs = j.needs || len(one.Needs) > 0
-	j.text = appendContent(j.text[:0], &one)
-	j.content.Write(j.text)
+	if h := j.b.about; h == nil || j.lines <= h.Jobs {
+		j.text = appendContent(j.text[:0], &one)
+		j.content.Write(j.text)
+	}
 	return ""
 }
 
@@ -115,7 +144,7 @@ func (j *jobLook) end() {
 		return
 	}
 	switch got := hex.EncodeToString(j.content.Sum(nil)); {
-	case j.lines != h.Jobs:
+	case j.lines < h.Jobs:
 		j.b.badJobs = true
 		j.d.add(check.Finding{Kind: check.Damaged, Path: j.name, Cure: noLogCure,
 			What: fmt.Sprintf("it has %d lines, and the log says %d", j.lines, h.Jobs)})

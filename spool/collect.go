@@ -45,6 +45,9 @@ func (h *Head) Collect(ctx context.Context, keep time.Duration) (c Collected, er
 	now := h.now()
 	err = errors.Join(h.collectNew(ctx, &c, now), h.collectUploads(&c, now))
 	named, nerr := h.named(ctx, keep, now)
+	if errors.Is(nerr, errAdding) {
+		return c, err
+	}
 	if nerr != nil {
 		return c, errors.Join(err, nerr)
 	}
@@ -190,14 +193,17 @@ func (h *Head) nameBlobs(all *sums, id job.BatchID, said listing, keep time.Dura
 
 // allDone says that every job of a batch is done, which none ceases to be.
 func (s *Spool) allDone(b *Batch) (bool, error) {
-	done := 0
+	done, jobs := 0, b.Head.Jobs
 	_, err := s.events(b, 0, -1, func(_ *logReader, rec *job.Record) error {
-		if rec.Kind == job.KindDone {
+		switch rec.Kind {
+		case job.KindDone:
 			done++
+		case job.KindAdded:
+			jobs += rec.Jobs
 		}
 		return nil
 	})
-	return done >= b.Jobs, err
+	return done >= jobs, err
 }
 
 // inputs calls f for the inputs of each job of a batch that is not open.
@@ -225,10 +231,17 @@ func (b *Batch) inputs(f func([]job.Input)) error {
 	})
 	var p *Problem
 	if errors.As(err, &p) {
+		if p.Line > b.Head.Jobs {
+			return errAdding
+		}
 		p.Batch, p.File, p.Stops = b.ID, batchFile(b.ID, "jobs.jsonl"), true
 	}
 	return err
 }
+
+// errAdding is that lines of jobs are being written, so that nobody knows yet what
+// they read.
+var errAdding = errors.New("jobs are being added")
 
 // sums is a set of blobs, 32 bytes each.
 type sums struct {

@@ -18,7 +18,7 @@ func large(what string) string { return strings.Repeat(what+" ", job.SmallFile) 
 // over ends the jobs of a batch, each as kind, and closes it.
 func over(t *testing.T, h *Head, b *Batch, kind job.Kind) {
 	t.Helper()
-	for i := range b.Jobs {
+	for i := range b.Jobs() {
 		name, err := b.Name(i)
 		if err != nil {
 			t.Fatal(err)

@@ -65,6 +65,7 @@ var scenes = map[string]scene{
 	"delete":  {prepareOver, runDelete},
 	"collect": {prepareOld, runCollect},
 	"upload":  {prepareEmpty, runUpload},
+	"add":     {prepareBatch, runAdd},
 }
 
 const (
@@ -181,6 +182,40 @@ func runSubmit(dir string) error {
 			return err
 		}
 		tell("batch %s", b.ID)
+	}
+	return nil
+}
+
+// runAdd adds jobs to the batch, twice, and then one more.
+func runAdd(dir string) error {
+	h, open, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	for _, names := range [][]string{{"b", "c"}, {"c", "d"}, {"e"}} {
+		s, err := h.Begin(job.NewToken(), "ns/b", "ana", os.Getuid())
+		if err != nil {
+			return err
+		}
+		contents := []string{names[0] + " small", strings.Repeat(names[0], job.SmallFile)}
+		if names[0] != "e" {
+			contents = nil
+		}
+		if err := fillIn(s, plain, names, contents...); err != nil {
+			return err
+		}
+		a, err := s.Add(open[0])
+		if err != nil {
+			return err
+		}
+		if a.Jobs > 0 {
+			h.Added(a, &job.Record{By: "ana"})
+		}
+		if err := h.Commit(); err != nil {
+			return err
+		}
+		a.End()
+		tell("added %s", names[len(names)-1])
 	}
 	return nil
 }
@@ -629,14 +664,14 @@ func (c *census) inputs(s *Spool, info Info) {
 	c.t.Helper()
 	b, err := s.firstRecord(info.ID)
 	if err == nil {
-		err = b.openLines()
+		_, err = b.openLines()
 	}
 	if err != nil {
 		c.errorf("%v", err)
 		return
 	}
 	defer b.Close()
-	for i := range b.Jobs {
+	for i := range b.Jobs() {
 		j, err := b.Job(i)
 		if err != nil {
 			c.errorf("job %d: %v", i, err)
@@ -809,6 +844,9 @@ func (c *census) told(s *Spool, told string) (states []string) {
 			ok = ok && state[of].Over()
 		case "over", "have":
 			ok = state[of].Over()
+		case "added":
+			_, there := state[of]
+			ok = ok && there
 		case "deleted":
 			ok = len(infos) == 0 || infos[0].Head.Submission == crashSubmission
 		}
@@ -842,7 +880,7 @@ func TestJ25FailedSync(t *testing.T) {
 
 // The steps that the code has are the steps that the scenes pass.
 func TestEveryStepIsTested(t *testing.T) {
-	prefixes := regexp.MustCompile(`^"((init|torn|clean|commit|stage|seal|publish|submit|upload|drop|taken|reject|delete|collect|shed)\.[a-z.]+)"$`)
+	prefixes := regexp.MustCompile(`^"((init|torn|add|clean|commit|stage|seal|publish|submit|upload|drop|taken|reject|delete|collect|shed)\.[a-z.]+)"$`)
 	code := make(map[string]bool)
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -75,6 +75,7 @@ func appendRecord(b []byte, r *job.Record) []byte {
 		b = append(b, `,"set":`...)
 		b = appendJSON(b, r.Set)
 	}
+	b = line.AppendIntMember(b, `,"jobs":`, int64(r.Jobs))
 	b = line.AppendTextMember(b, `,"state":`, r.State)
 	if r.First != 0 {
 		b = append(b, `,"first":`...)

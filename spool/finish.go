@@ -266,8 +266,9 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 		return nil, err
 	}
 	s.index.trim()
-	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, Jobs: s.index.len(), seq: seq,
-		dir: s.head.batchDir(id), index: s.index, lines: s.lines, log: log, bare: log.Written()}
+	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, seq: seq,
+		dir: s.head.batchDir(id), lines: s.lines, log: log, bare: log.Written()}
+	b.names.Store(s.index)
 	if s.hold {
 		b.bare = 0
 	}

@@ -70,7 +70,7 @@ func TestLeaveAndTake(t *testing.T) {
 	if b.ID != "ns/b" || b.Head.Submission != d.Submission || b.Head.UID != os.Getuid() || b.Head.Owner != "ana" {
 		t.Errorf("batch %+v", b)
 	}
-	for i := range b.Jobs {
+	for i := range b.Jobs() {
 		j, err := b.Job(i)
 		if err != nil {
 			t.Fatal(err)

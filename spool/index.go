@@ -3,6 +3,7 @@ package spool
 import (
 	"hash/maphash"
 	"math/bits"
+	"slices"
 )
 
 // An index finds the jobs of a batch by name and their lines by number. It
@@ -65,6 +66,11 @@ func (x *index) find(h uint64) (slot uint64, found bool) {
 
 func (x *index) grow() {
 	x.slots = make([]uint32, max(16, 2*len(x.slots)))
+	x.place()
+}
+
+// place puts all numbers into slots that are empty.
+func (x *index) place() {
 	for i, h := range x.hashes {
 		slot, _ := x.find(h)
 		x.slots[slot] = uint32(i + 1)
@@ -104,6 +110,25 @@ func (x *index) line(i int) (at int64, n int) {
 		return at, int(x.bases[(i+1)/64] + int64(x.offsets[i+1]) - at)
 	}
 	return at, int(x.end - at)
+}
+
+// upTo is where the first n lines end.
+func (x *index) upTo(n int) int64 {
+	if n >= x.len() {
+		return x.end
+	}
+	at, _ := x.line(n)
+	return at
+}
+
+// first is an index of the first n lines, to which others can be added while x is
+// in use.
+func (x *index) first(n int) *index {
+	y := &index{seed: x.seed, hashes: slices.Clone(x.hashes[:n]), bases: slices.Clone(x.bases[:(n+63)/64]),
+		offsets: slices.Clone(x.offsets[:n]), end: x.upTo(n)}
+	y.slots = make([]uint32, max(16, 1<<bits.Len(uint(4*n/3))))
+	y.place()
+	return y
 }
 
 // trim gives back what growing has taken too much.

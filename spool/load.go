@@ -197,10 +197,11 @@ func (h *Head) openBatch(b *Batch) ([]*Problem, error) {
 	if err := b.readFirst(newFirstReader(f, b.ID)); err != nil {
 		return nil, err
 	}
-	if err := b.openLines(); err != nil {
+	torn, err := b.openLines()
+	if err != nil {
 		return nil, err
 	}
-	settled, less, problems, err := h.check(b, f)
+	settled, less, problems, err := h.check(b, f, torn)
 	if err != nil {
 		return problems, err
 	}
@@ -259,31 +260,57 @@ func (b *Batch) first(l *logReader) (named job.BatchID, err error) {
 	if err := rec.Head.Spec.CheckOrder(); err != nil {
 		return "", l.problem(err.Error())
 	}
-	b.Head, b.Submitted, b.Jobs, b.seq = *rec.Head, rec.Time, rec.Head.Jobs, rec.Seq
+	b.Head, b.Submitted, b.seq = *rec.Head, rec.Time, rec.Seq
 	return rec.Batch, nil
 }
 
-// openLines opens jobs.jsonl, checks each line, and makes the index.
-func (b *Batch) openLines() (err error) {
+// openLines opens jobs.jsonl, checks each line, and makes the index. Lines behind
+// those that the log's first line tells of are of additions; there a line that is
+// wrong ends the index, and is torn, as long as no record tells of so many.
+func (b *Batch) openLines() (torn *Problem, err error) {
 	b.lines, err = os.Open(filepath.Join(b.dir, "jobs.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return b.missing("jobs.jsonl")
+		return nil, b.missing("jobs.jsonl")
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b.index, err = indexLines(b.lines, b.Jobs)
+	names, err := indexLines(b.lines, b.Head.Jobs)
+	b.names.Store(names)
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		p.Batch, p.File, p.Stops = b.ID, batchFile(b.ID, "jobs.jsonl"), true
-	} else if err == nil && b.index.len() != b.Jobs {
-		return &Problem{Batch: b.ID, File: batchFile(b.ID, "jobs.jsonl"), Stops: true,
-			Why: fmt.Sprintf("it has %d lines, and the log says %d", b.index.len(), b.Jobs)}
+		if names.len() >= b.Head.Jobs {
+			return p, nil
+		}
+	} else if err == nil && names.len() < b.Head.Jobs {
+		return nil, b.fewLines(b.Head.Jobs)
 	}
-	return err
+	return nil, err
 }
 
-// indexLines makes the index of a file that should have so many lines. What it
-// takes of the memory is in proportion to the file.
+// fewLines is that jobs.jsonl has not the lines that the log tells of.
+func (b *Batch) fewLines(jobs int) *Problem {
+	return &Problem{Batch: b.ID, File: batchFile(b.ID, "jobs.jsonl"), Stops: true,
+		Why: fmt.Sprintf("it has %s, and the log says %d", count(b.Jobs(), "line"), jobs)}
+}
+
+// keep has the batch be so many jobs, which the log tells of: what is behind their
+// lines is of an addition that came to nothing.
+func (b *Batch) keep(jobs int, torn *Problem) error {
+	switch {
+	case b.Jobs() < jobs && torn != nil:
+		return torn
+	case b.Jobs() < jobs:
+		return b.fewLines(jobs)
+	case b.Jobs() > jobs:
+		b.names.Store(b.index().first(jobs))
+	}
+	return nil
+}
+
+// indexLines makes the index of a file that should have so many lines, or more: with
+// an error, of those before the wrong one. What it takes of the memory is in
+// proportion to the file.
 func indexLines(f *os.File, jobs int) (*index, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -316,7 +343,7 @@ func indexLines(f *os.File, jobs int) (*index, error) {
 // check folds the log behind its first line, and mends its end. It returns what
 // the log says last of the attempts that have something in staging/, and of which
 // it says that less is kept than they have left.
-func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, less map[job.Token]*leaver, problems []*Problem, err error) {
+func (h *Head) check(b *Batch, f *os.File, torn *Problem) (settled map[job.Token]*job.Record, less map[job.Token]*leaver, problems []*Problem, err error) {
 	if settled, err = staged(b); err != nil {
 		return nil, nil, nil, err
 	}
@@ -324,15 +351,18 @@ func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, l
 		return nil, nil, nil, err
 	}
 	var left leavers
-	states := make([]job.State, b.Jobs)
+	states := make([]job.State, b.Head.Jobs)
 	l := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
 	var rec job.Record
 	for {
 		err := l.read(&rec)
 		switch {
 		case err == io.EOF:
-			return settled, left.less, nil, nil
+			return settled, left.less, nil, b.keep(len(states), torn)
 		case errors.Is(err, errTorn):
+			if err := b.keep(len(states), torn); err != nil {
+				return nil, nil, nil, err
+			}
 			problems, err = h.cutTorn(f, l)
 			return settled, left.less, problems, err
 		case err != nil:
@@ -345,7 +375,17 @@ func (h *Head) check(b *Batch, f *os.File) (settled map[job.Token]*job.Record, l
 		if rec.Manifest != "" {
 			h.found(b, rec.Kind)
 		}
-		if why := fold(states, b.index, &rec); why != "" {
+		if rec.Kind == job.KindAdded {
+			if rec.Jobs < 1 || len(states)+rec.Jobs > b.Jobs() {
+				if err := b.keep(len(states)+max(rec.Jobs, 0), torn); err != nil {
+					return nil, nil, nil, err
+				}
+				return nil, nil, nil, l.problem("it adds no job")
+			}
+			states = append(states, make([]job.State, rec.Jobs)...)
+			continue
+		}
+		if why := fold(states, b.index(), &rec); why != "" {
 			return nil, nil, nil, l.problem(why)
 		}
 		left.fold(&rec)
@@ -393,7 +433,7 @@ func fold(states []job.State, x *index, rec *job.Record) (why string) {
 		return ""
 	}
 	i, ok := x.number(rec.Job)
-	if !ok {
+	if !ok || i >= len(states) {
 		return fmt.Sprintf("there is no job %.100q", rec.Job)
 	}
 	next, ok := states[i].Next(rec.Kind)

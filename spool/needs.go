@@ -10,7 +10,7 @@ import (
 // batch whose needs make no sense is damaged, which is a *Problem. It reads all
 // lines.
 func (b *Batch) Needs() (*job.Needs, error) {
-	n, wrong, err := needsIn(b.lines, b.index.end)
+	n, wrong, err := needsIn(b.lines, b.index().end)
 	if len(wrong) > 0 {
 		err = &Problem{Batch: b.ID, File: batchFile(b.ID, "jobs.jsonl"), Line: wrong[0].Job + 1, Stops: true, Why: wrong[0].Error()}
 	}

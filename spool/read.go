@@ -147,7 +147,7 @@ func (s *Spool) Jobs(id job.BatchID) (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.openLines(); err != nil {
+	if _, err := b.openLines(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
@@ -155,17 +155,24 @@ func (s *Spool) Jobs(id job.BatchID) (*Batch, error) {
 
 // foldRows folds the log into rows.
 func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
-	all := newRows(b.Jobs)
+	all := newRows(b.Jobs())
+	all.jobs = b.Head.Jobs
 	started := -1
 	_, err := s.events(b, 0, upto, func(l *logReader, rec *job.Record) error {
 		if rec.Kind == job.KindBatch {
 			return nil
 		}
+		if rec.Kind == job.KindAdded {
+			if rec.Jobs < 1 {
+				return l.problem("it adds no job")
+			}
+			return all.grow(b, rec.Jobs)
+		}
 		if rec.Job == "" && rec.Kind.Whole() {
 			if rec.Kind == job.KindSet {
 				all.set(rec.Set)
 			}
-			for i := range b.Jobs {
+			for i := range all.jobs {
 				if _, there := all.at(i); rec.Kind == job.KindSet && !there {
 					continue // it was not started
 				}
@@ -175,8 +182,8 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 			}
 			return nil
 		}
-		i, ok := b.index.near(rec.Job, started)
-		if !ok {
+		i, ok := b.index().near(rec.Job, started)
+		if !ok || i >= all.jobs {
 			return l.problem(fmt.Sprintf("there is no job %.100q", rec.Job))
 		}
 		if rec.Kind == job.KindStart {
@@ -188,6 +195,23 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 		return nil
 	})
 	return all, err
+}
+
+// grow takes in that the batch has so many jobs more. Their lines may be younger
+// than the index.
+func (r *rows) grow(b *Batch, more int) error {
+	r.jobs += more
+	if r.jobs > b.Jobs() {
+		names, err := indexLines(b.lines, r.jobs)
+		if bad := (*Problem)(nil); err != nil && !errors.As(err, &bad) {
+			return err
+		}
+		if b.names.Store(names); names.len() < r.jobs {
+			return b.fewLines(r.jobs)
+		}
+	}
+	r.of = append(r.of, make([]uint32, max(0, b.Jobs()-len(r.of)))...)
+	return nil
 }
 
 // set takes in what is asked for of the batch.
@@ -217,7 +241,7 @@ func (r *rows) fold(i int, rec *job.Record) error {
 // rows calls f for each row in the order of the file.
 func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 	var row job.Row
-	return b.Scan(func(i int, j *Brief) error {
+	return b.scan(0, b.index().upTo(all.jobs), func(i int, j *Brief) error {
 		row = job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
 		row.Param = j.Param
 		if all.priority != nil {

@@ -11,6 +11,7 @@ import (
 // rows are the rows of a batch while its log is folded: 4 bytes for a job
 // without a record, some 160 for one with.
 type rows struct {
+	jobs  int      // that the log has told of so far
 	of    []uint32 // by job: the number of its row plus one, or 0
 	slabs [][]packed
 	n     int

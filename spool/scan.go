@@ -85,6 +85,7 @@ func (d *decoder) scanRecord(b []byte, r *job.Record) bool {
 	r.Failed = s.Has(`,"failed":true`)
 	return d.wordMember(&s, `,"by":`, &r.By) &&
 		d.wordMember(&s, `,"request":`, (*string)(&r.Request)) &&
+		s.IntMember(`,"jobs":`, &r.Jobs) &&
 		d.wordMember(&s, `,"state":`, &r.State) &&
 		s.CountMember(`,"first":`, &r.First) &&
 		s.I == len(b)

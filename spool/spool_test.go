@@ -243,7 +243,7 @@ func TestSubmission(t *testing.T) {
 	h := newHead(t)
 	big := strings.Repeat("big", job.SmallFile)
 	b := submit(t, h, "ns/b", []string{"a", "b", "c"}, "small", big, "", "small")
-	if b.Jobs != 3 || b.Head.Owner != "ana" || b.Head.UID != os.Getuid() || b.ID != "ns/b" {
+	if b.Jobs() != 3 || b.Head.Owner != "ana" || b.Head.UID != os.Getuid() || b.ID != "ns/b" {
 		t.Errorf("batch %+v", b)
 	}
 	_, open, problems := restart(t, h, b)

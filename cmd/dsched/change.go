@@ -243,26 +243,33 @@ func (h *head) dropUnchanged(after uint32) {
 	}
 }
 
+// number is the machine's number of a batch. One that is over is loaded.
+func (h *head) number(id job.BatchID) (n uint32, err error) {
+	n, open := h.byID[id]
+	if open {
+		return n, nil
+	}
+	if h.store.Deleted(id) {
+		return 0, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no batch %q: it was deleted", id)}
+	}
+	b, problems, err := h.store.Open(id)
+	for _, p := range problems {
+		h.log.Error("the spool is damaged", "problem", p.Error())
+	}
+	if err == nil && b == nil {
+		err = &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %s are damaged: see the log of dsched", id)}
+	}
+	if err != nil {
+		return 0, err
+	}
+	return h.open(b, true)
+}
+
 // ref is the machine's number of a job. A batch that is over is loaded.
 func (h *head) ref(id job.ID) (sched.Ref, error) {
-	n, open := h.byID[id.Batch()]
-	if !open {
-		if h.store.Deleted(id.Batch()) {
-			return sched.Ref{}, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q: its batch was deleted", id)}
-		}
-		b, problems, err := h.store.Open(id.Batch())
-		for _, p := range problems {
-			h.log.Error("the spool is damaged", "problem", p.Error())
-		}
-		if err == nil && b == nil {
-			err = &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %s are damaged: see the log of dsched", id.Batch())}
-		}
-		if err != nil {
-			return sched.Ref{}, err
-		}
-		if n, err = h.open(b, true); err != nil {
-			return sched.Ref{}, err
-		}
+	n, err := h.number(id.Batch())
+	if err != nil {
+		return sched.Ref{}, err
 	}
 	i, ok := h.batches[n].Index(id.Name())
 	if !ok {

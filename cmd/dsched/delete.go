@@ -169,7 +169,7 @@ func (h *head) undeletable(b spool.Info) (why string, soon bool) {
 		return "its files are damaged, and nothing is done with it (see the log of dsched)", false
 	}
 	if live := h.machine.Open(n); live > 0 {
-		of := fmt.Sprintf("of its %d jobs", h.batches[n].Jobs)
+		of := fmt.Sprintf("of its %d jobs", h.batches[n].Jobs())
 		return some(live, of+" is not over", of+" are not over") + " (dcancel gives them up)", false
 	}
 	soon = true

@@ -103,8 +103,10 @@ type batch struct {
 	told    int64 // bytes of its log that watchers have been told of
 
 	priority int      // as it is now
+	known    int      // jobs that are in the state: while the log is replayed there may be more
 	limits   []uint32 // seconds that each job may run, if they differ
 	needs    bool     // some job needs others
+	adding   int      // who is about to add jobs: it is not forgotten
 	pace     pace
 }
 
@@ -122,7 +124,7 @@ func newBatch(b *spool.Batch) (*batch, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(spec)
-	return &batch{Batch: b, spec: spec, specSum: hex.EncodeToString(sum[:]), told: b.Durable(), priority: b.Head.Spec.Priority}, nil
+	return &batch{Batch: b, spec: spec, specSum: hex.EncodeToString(sum[:]), told: b.Durable(), priority: b.Head.Spec.Priority, known: b.Head.Jobs}, nil
 }
 
 // do has f called by the state's goroutine and waits until it was. What f
@@ -202,10 +204,15 @@ func (h *head) record(a sched.Action) {
 	}
 }
 
-// recordAll appends a record about a whole batch to its log. Who follows is told of
-// the jobs that it changes.
+// recordAll appends a record about a whole batch to its log.
 func (h *head) recordAll(b *batch, rec *job.Record, jobs []uint32) {
 	h.store.Append(b.Batch, rec)
+	h.tellAll(b, rec, jobs)
+}
+
+// tellAll has those who follow told of the jobs that a record about a whole batch
+// changes.
+func (h *head) tellAll(b *batch, rec *job.Record, jobs []uint32) {
 	h.log.Info(string(rec.Kind), "batch", string(b.ID), "jobs", len(jobs), "by", rec.By)
 	l := logged{batch: b.Batch, rec: rec, priority: b.priority}
 	if len(h.watchers) > 0 && len(jobs) > 0 {
@@ -361,7 +368,7 @@ func (h *head) close(n uint32) {
 func (h *head) closed(ns []uint32) {
 	for _, n := range ns {
 		b := h.batches[n]
-		if !h.machine.Closed(n) || h.reopens(n) {
+		if b == nil || !h.machine.Closed(n) || h.reopens(n) || b.adding > 0 {
 			continue // opened again meanwhile; its next record says so
 		}
 		h.log.Info("closed", "batch", string(b.ID))
@@ -386,7 +393,7 @@ func (h *head) forget(n uint32) {
 	b := h.batches[n]
 	delete(h.batches, n)
 	delete(h.byID, b.ID)
-	h.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs})
+	h.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs()})
 	h.apply(sched.BatchGone{Batch: n})
 	if err := b.Close(); err != nil {
 		h.log.Error("closing a batch's files", "batch", string(b.ID), "why", err)
@@ -405,9 +412,16 @@ func (h *head) open(b *spool.Batch, closed bool) (uint32, error) {
 // An asked batch is one with what its jobs ask for, as it is submitted.
 type asked struct {
 	*batch
-	asks  []sched.Ask
-	again []uint8
-	whom  *job.Needs // which of them need which
+	askedJobs
+	whom *job.Needs // which of them need which
+}
+
+// askedJobs is what jobs ask for.
+type askedJobs struct {
+	asks   []sched.Ask
+	again  []uint8
+	limits []uint32
+	needs  bool
 }
 
 // readAsked reads all of a batch's jobs, and finds who needs whom: a second for a
@@ -416,9 +430,10 @@ func readAsked(b *spool.Batch) (a asked, err error) {
 	if a.batch, err = newBatch(b); err != nil {
 		return a, err
 	}
-	if a.asks, a.again, err = a.batch.asks(); err != nil {
+	if a.askedJobs, err = a.batch.asksOf(b.Jobs(), b.Scan); err != nil {
 		return a, err
 	}
+	a.batch.limits, a.batch.needs = a.askedJobs.limits, a.askedJobs.needs
 	a.whom, err = a.batch.needed()
 	return a, err
 }
@@ -437,10 +452,16 @@ func (h *head) enlist(nb asked, closed bool) (uint32, error) {
 	h.lastBatch++
 	n := h.lastBatch
 	h.batches[n], h.byID[b.ID] = nb.batch, n
-	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs})
-	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: b.Jobs, Asks: nb.asks,
-		Again: nb.again, Needs: nb.whom, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
+	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs()})
+	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: nb.known, Asks: part(nb.asks, 0, nb.known),
+		Again: part(nb.again, 0, nb.known), Needs: nb.whom, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err := b.Replay(func(i int, rec *job.Record) error {
+		if rec.Kind == job.KindAdded {
+			from, to := nb.known, nb.known+rec.Jobs
+			nb.known = to
+			h.apply(sched.AddJobs{Batch: n, Spec: &b.Head.Spec, Jobs: rec.Jobs, Asks: part(nb.asks, from, to), Again: part(nb.again, from, to), Needs: nb.whom})
+			return nil
+		}
 		nb.take(i, rec.Set)
 		ref := sched.Ref{Batch: n, Job: sched.AllJobs}
 		if i >= 0 {
@@ -457,39 +478,47 @@ func (h *head) enlist(nb asked, closed bool) (uint32, error) {
 	return n, nil
 }
 
-// asks is what each job of the batch asks for, and how often it is tried again, nil
-// if that is the same for all. It sets limits and needs.
-func (b *batch) asks() (all []sched.Ask, again []uint8, err error) {
+// part is some of what is said of each job, nil if nothing is.
+func part[T any](all []T, from, to int) []T {
+	if all == nil {
+		return nil
+	}
+	return all[from:to:to]
+}
+
+// asksOf is what each of so many jobs of the batch asks for, how often it is tried again, and
+// how many seconds it may run, nil if that is the same for all; and whether some needs others.
+func (b *batch) asksOf(jobs int, scan func(func(i int, j *spool.Brief) error) error) (a askedJobs, err error) {
 	common := b.Head.Spec.Resources
 	usual := sched.AskOf(common, nil)
 	known := map[sched.Ask]sched.Ask{usual: usual} // so that texts that are equal are one
 	often := func(n int) uint8 { return uint8(min(max(0, n), job.MaxRetries)) }
-	err = b.Scan(func(i int, j *spool.Brief) error {
-		b.needs = b.needs || j.Needs != nil
-		if ask := sched.AskOf(j.Resources, j.Capabilities); ask != usual || all != nil {
-			if all == nil {
-				all = slices.Repeat([]sched.Ask{usual}, b.Jobs) // with the first job that asks for something else
+	err = scan(func(i int, j *spool.Brief) error {
+		a.needs = a.needs || j.Needs != nil
+		if ask := sched.AskOf(j.Resources, j.Capabilities); ask != usual || a.asks != nil {
+			if a.asks == nil {
+				a.asks = slices.Repeat([]sched.Ask{usual}, jobs) // with the first job that asks for something else
 			}
 			if _, is := known[ask]; !is {
 				known[ask] = ask
 			}
-			all[i] = known[ask]
+			a.asks[i] = known[ask]
 		}
-		if j.Retries != b.Head.Spec.Retries || again != nil {
-			if again == nil {
-				again = slices.Repeat([]uint8{often(b.Head.Spec.Retries)}, b.Jobs)
+		if j.Retries != b.Head.Spec.Retries || a.again != nil {
+			if a.again == nil {
+				a.again = slices.Repeat([]uint8{often(b.Head.Spec.Retries)}, jobs)
 			}
-			again[i] = often(j.Retries)
+			a.again[i] = often(j.Retries)
 		}
-		if j.Time != common.Time || b.limits != nil {
-			if b.limits == nil {
-				b.limits = slices.Repeat([]uint32{limitOf(common.Time)}, b.Jobs)
+		if j.Time != common.Time || a.limits != nil {
+			if a.limits == nil {
+				a.limits = slices.Repeat([]uint32{limitOf(common.Time)}, jobs)
 			}
-			b.limits[i] = limitOf(j.Time)
+			a.limits[i] = limitOf(j.Time)
 		}
 		return nil
 	})
-	return all, again, err
+	return a, err
 }
 
 // needed is which of its jobs need which, when asks has looked at them.

@@ -152,7 +152,7 @@ func (h *head) remember() {
 func (h *head) refs(jobs []spool.PastJob, over *uint32) (refs []sched.Ref) {
 	for _, j := range jobs {
 		r := sched.Ref{Batch: h.byID[j.Batch], Job: uint32(j.Line - 1)}
-		if b := h.batches[r.Batch]; b == nil || j.Line > b.Jobs {
+		if b := h.batches[r.Batch]; b == nil || j.Line > b.Jobs() {
 			r = sched.Ref{Job: *over} // no batch has number 0
 			*over++
 		}

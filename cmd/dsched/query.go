@@ -291,12 +291,15 @@ func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 	if open {
 		return missing
 	}
-	for _, id := range ids {
-		missing[id] = true
-	}
-	err := t.read(b, len(ids), 0, func(r *job.Row) error { delete(missing, r.ID); return nil })
+	jobs, err := t.spool.Jobs(b)
 	if err != nil {
 		return nil
+	}
+	defer jobs.Close()
+	for _, id := range ids {
+		if _, ok := jobs.Index(id.Name()); !ok {
+			missing[id] = true
+		}
 	}
 	return missing
 }

@@ -66,12 +66,14 @@ func (b *batch) take(i int, s *job.Set) {
 	if s.Time == nil {
 		return
 	}
-	if i < 0 {
-		b.limits = slices.Repeat([]uint32{limitOf(*s.Time)}, b.Jobs)
-		return
-	}
 	if b.limits == nil {
-		b.limits = slices.Repeat([]uint32{limitOf(b.Head.Spec.Resources.Time)}, b.Jobs)
+		b.limits = slices.Repeat([]uint32{limitOf(b.Head.Spec.Resources.Time)}, b.Jobs())
+	}
+	if i < 0 {
+		for k := range b.known {
+			b.limits[k] = limitOf(*s.Time)
+		}
+		return
 	}
 	b.limits[i] = limitOf(*s.Time)
 }

@@ -192,7 +192,7 @@ func (w *world) stuckJobs() {
 	w.ask(func(h *head) {
 		for id, n := range h.byID {
 			left := ""
-			for i := range h.batches[n].Jobs {
+			for i := range h.batches[n].Jobs() {
 				ref := sched.Ref{Batch: n, Job: uint32(i)}
 				if s := h.machine.State(ref); !s.Over() {
 					left += fmt.Sprintf(" j%d is %s (%s)", i, s, h.machine.Why(ref))

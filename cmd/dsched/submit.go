@@ -131,9 +131,11 @@ func takePart(sub *spool.Submission, asked *wishes, of string, r io.Reader) erro
 // takeInputs says which inputs are lacking, takes them, and makes the batch
 // durable.
 func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, asked *wishes, p *promise) error {
-	if b, err := sub.Check(m.Unique); errors.Is(err, spool.ErrSame) {
-		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
-	} else if err != nil {
+	there, err := sub.Check(m.Unique)
+	adds := t.addsTo(m, there, err)
+	if errors.Is(err, spool.ErrSame) {
+		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: there.ID, Same: true, Jobs: there.Head.Jobs})
+	} else if err != nil && !adds {
 		return t.refused(m, err)
 	}
 	if !m.Queue {
@@ -164,6 +166,15 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, asked *wishes, 
 			}
 		}
 	}
+	if adds {
+		answer, err := t.add(m, sub)
+		if errors.Is(err, errEnding) {
+			return errHungUp
+		} else if err != nil {
+			return t.refused(m, err)
+		}
+		return t.c.Send(answer)
+	}
 	b, err := sub.Finish(m.Unique)
 	if errors.Is(err, spool.ErrSame) {
 		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Head.Jobs})
@@ -176,7 +187,7 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, asked *wishes, 
 	} else if err != nil {
 		return t.refused(m, err)
 	}
-	return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Jobs: b.Jobs})
+	return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: b.ID, Jobs: b.Jobs()})
 }
 
 // takeTurn says what is lacking of the inputs, and takes that. What is wrong with
@@ -217,7 +228,7 @@ func (h *head) accept(b *spool.Batch) error {
 	ok := h.settled(func() {
 		h.store.Made(b)
 		if _, err = h.enlist(read, false); err == nil {
-			h.log.Info("submitted", "batch", string(b.ID), "jobs", b.Jobs, "owner", b.Head.Owner)
+			h.log.Info("submitted", "batch", string(b.ID), "jobs", b.Jobs(), "owner", b.Head.Owner)
 		}
 	})
 	if !ok {

@@ -164,8 +164,9 @@ func (f *follower) changeBatch(l logged) error {
 // change takes one record.
 func (f *follower) change(l logged) error {
 	r, ok := f.rows[l.batch.ID.Job(l.rec.Job)]
+	added := l.rec.Kind == job.KindAdded
 	if !ok || l.batch.Submitted.After(r.Submitted) { // that was of one of its name, which was deleted
-		if f.untilOver || !f.q.MayFit(l.batch.ID, &l.batch.Head) || !f.sees(l.batch) {
+		if f.untilOver && !added || !f.q.MayFit(l.batch.ID, &l.batch.Head) || !f.sees(l.batch) {
 			return nil
 		}
 		row := job.NewRow(l.batch.ID, l.rec.Job, &l.batch.Head, l.batch.Submitted)
@@ -176,7 +177,18 @@ func (f *follower) change(l logged) error {
 			}
 		}
 		r = &row
+		if f.untilOver && !f.q.Match(r) {
+			return nil
+		}
 		f.rows[r.ID] = r
+	} else if added {
+		return nil // the file had it already
+	}
+	if added {
+		if f.untilOver || !f.q.Match(r) {
+			return nil
+		}
+		return f.enc.Encode(r)
 	}
 	if err := r.Fold(l.rec); err != nil || l.rec.Kind == job.KindLate || l.rec.Kind == job.KindFreeze || l.rec.Kind == job.KindThaw {
 		return nil // a record that the file had already, of a batch that came after the snapshot; or changeWay tells of it

@@ -18,10 +18,10 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dsubmit [-nQquvw] [-b batch] [-H head] [-m user] [-s ids] file
-       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-m user]
+const usage = `usage: dsubmit [-anQquvw] [-b batch] [-H head] [-m user] [-s ids] file
+       dsubmit [-ajnQquvw] [-H head] [-i path ...] [-J name] [-m user]
                [-R request ...] [-T template ...] -b batch -- command ...
-       dsubmit [-jnQquvw] [-H head] [-i path ...] [-J name] [-m user]
+       dsubmit [-ajnQquvw] [-H head] [-i path ...] [-J name] [-m user]
                [-R request ...] [-T template ...] -b batch`
 
 func main() { cli.Main(usage, run) }
@@ -34,6 +34,7 @@ type submission struct {
 	inputs, requests, templates *[]string
 	objects                     *bool // lines are JSON objects
 	dry, quiet, unique, waiting *bool
+	adds                        *bool    // to the batch of that name
 	queue                       *bool    // also what no node could ever run
 	words                       []string // of the command line
 	begun                       bool     // a large input was begun to be sent
@@ -42,13 +43,16 @@ type submission struct {
 func run(ctx context.Context, c *cli.Cmd) error {
 	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""), matrix: c.String("m", ""),
 		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"), templates: c.Strings("T"), objects: c.Bool("j"),
-		words: c.Args, dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q")}
+		words: c.Args, adds: c.Bool("a"), dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
 	if c.Given("m") && !job.IsMatrixUser(*s.matrix) {
 		return cli.Usagef(`-m: %q is no Matrix user: write it as "@user:server"`, *s.matrix)
+	}
+	if *s.adds && *s.unique {
+		return cli.Usagef("-a adds to the batch of that name, and -u makes another: leave one of them out")
 	}
 	f, err := s.file()
 	if errors.Is(err, errNothing) {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"distribute/lib/ask"
@@ -66,9 +67,14 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 	if err != nil {
 		return "", s.otherwise(h.Failed(ctx, err))
 	}
-	if answer.Same {
+	switch {
+	case answer.Same && *s.adds:
+		s.talk("%s has all of these already", answer.Batch)
+	case answer.Same:
 		s.talk("%s is there already, with %s", answer.Batch, unit.Count(answer.Jobs, "job"))
-	} else {
+	case answer.Added > 0:
+		s.talk("%s: %s more, %d in all", answer.Batch, unit.Count(answer.Added, "job"), answer.Jobs)
+	default:
 		s.talk("%s: %s", answer.Batch, unit.Count(answer.Jobs, "job"))
 	}
 	return answer.Batch, nil
@@ -76,7 +82,7 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 
 // ask says what is submitted, and sends the inputs that the head lacks.
 func (s *submission) ask(h *ask.Head, b *job.Batch, ref job.Token) (*wire.Accepted, error) {
-	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Queue: *s.queue, Jobs: len(b.Jobs)}); err != nil {
+	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Queue: *s.queue, Add: *s.adds, Jobs: len(b.Jobs)}); err != nil {
 		return nil, err
 	}
 	parts := []struct {
@@ -215,6 +221,9 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 	if err != nil {
 		return "", cli.Errorf(cli.Unreachable, "%w; and %w", unreached, err)
 	}
+	if *s.adds && !errors.Is(statBatch(dir, b.ID()), fs.ErrNotExist) {
+		return "", cli.Errorf(cli.Unreachable, "%w: -a adds to a batch that is there only with its help (start it: dsched -S %s)", unreached, dir)
+	}
 	if *s.waiting {
 		return "", cli.Errorf(cli.Unreachable, "%w: there is nothing to wait for (start it: dsched -S %s)", unreached, dir)
 	}
@@ -253,4 +262,10 @@ func each(jobs []job.Job) iter.Seq[*job.Job] {
 			}
 		}
 	}
+}
+
+// statBatch is fs.ErrNotExist if a spool has no batch of that name.
+func statBatch(dir string, id job.BatchID) error {
+	_, err := os.Stat(filepath.Join(dir, "batches", string(id)))
+	return err
 }

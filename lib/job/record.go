@@ -33,6 +33,7 @@ type Record struct {
 	By      string `json:"by,omitempty"`      // the user who asked for it
 	Request Token  `json:"request,omitempty"` // the request that asked for it
 	Set     *Set   `json:"set,omitempty"`     // what is asked for from then on
+	Jobs    int    `json:"jobs,omitempty"`    // of an added: how many more
 	State   string `json:"state,omitempty"`   // of a node: its state id
 	First   uint64 `json:"first,omitempty"`   // of a deleted batch: the Seq of its log's first line
 

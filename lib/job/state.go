@@ -82,6 +82,7 @@ const (
 	KindFreeze    Kind = "freeze"    // the attempts of a running job stand still until its release
 	KindThaw      Kind = "thaw"      // and go on
 	KindSet       Kind = "set"       // something else is asked for of jobs than when they were submitted
+	KindAdded     Kind = "added"     // the batch has more jobs, queued, from then on
 	KindLate      Kind = "late"      // what an attempt left after its job went on without it is in attempts/
 )
 
@@ -97,7 +98,9 @@ const (
 
 // Whole says that a record of the kind may name no job: then it is about the whole
 // batch, and moves each job of it whose move is legal.
-func (k Kind) Whole() bool { return k == KindHold || k == KindRelease || k == KindSet }
+func (k Kind) Whole() bool {
+	return k == KindHold || k == KindRelease || k == KindSet || k == KindAdded
+}
 
 // Next is the state of a job in state s after a record of kind k, and whether
 // that move is legal. It is the whole table of legal moves (dspool(5)).

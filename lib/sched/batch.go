@@ -41,49 +41,89 @@ func (e AddBatch) apply(m *Machine) {
 	b.owner.batches++
 	b.counts[job.Queued] = e.Jobs
 	m.batches[e.Batch] = b
-	m.sortIn(b, e)
+	m.sortIn(b, e.Spec, 0, e.Asks)
 	if !e.Replay {
 		m.ready(b)
 	}
 }
 
+func (e AddJobs) apply(m *Machine) {
+	b := m.batches[e.Batch]
+	if b == nil || e.Jobs <= 0 {
+		return
+	}
+	if b.ready {
+		m.reopen(b)
+	}
+	from := len(b.state)
+	jobs := from + e.Jobs
+	b.state, b.tries = append(b.state, make([]job.State, e.Jobs)...), append(b.tries, make([]uint32, e.Jobs)...)
+	b.open += e.Jobs
+	b.counts[job.Queued] += e.Jobs
+	if b.again != nil || e.Again != nil {
+		again := slices.Grow(slices.Clone(b.again), jobs-len(b.again))
+		for i := len(again); i < jobs; i++ {
+			again = append(again, uint8(min(b.often, job.MaxRetries)))
+		}
+		copy(again[from:], e.Again)
+		b.again = again
+	}
+	for _, q := range b.queues {
+		q.jobs = q.jobs.sized(jobs)
+	}
+	m.regate(b, from, e.Needs)
+	m.sortIn(b, e.Spec, from, e.Asks)
+	if !b.ready {
+		return
+	}
+	m.changed++
+	for q := range b.all() {
+		m.enter(q)
+	}
+	if b.gates != nil {
+		b.gates.look()
+		m.end(b)
+	}
+}
+
 const tooMixed = "the jobs of its batch ask for too many different amounts of resources or capabilities"
 
-// sortIn puts all jobs of a new batch into queues, one for each class. When there are
-// too many, the last queue is for all the rest, to be failed.
-func (m *Machine) sortIn(b *batch, e AddBatch) {
-	caps, dflt := wants(e.Spec), Ask{}
-	if e.Spec != nil {
-		b.boxed = e.Spec.Kind == job.Apptainer
-		dflt = AskOf(e.Spec.Resources, nil)
+// sortIn puts the jobs of a batch that are new, from one on, into queues, one for each
+// class. When there are too many, the last queue is for all the rest, to be failed.
+func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
+	caps, dflt := wants(spec), Ask{}
+	if spec != nil {
+		b.boxed = spec.Kind == job.Apptainer
+		dflt = AskOf(spec.Resources, nil)
 	}
+	jobs := len(b.state)
 	at := map[Ask]*queue{}
 	queueFor := func(ask Ask) *queue {
 		if q := at[ask]; q != nil {
 			return q
 		}
 		c := wishOf(caps, ask).class()
-		q := b.queueOf(m.classOf[c.name])
+		q := b.queueOf(c)
 		if q == nil && len(b.queues) == MaxClasses {
 			b.mixed = true
 			return b.queues[MaxClasses-1]
 		}
 		if q == nil {
-			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(e.Jobs), lore: &lore{}}
+			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(jobs), lore: &lore{}}
 			b.queues = append(b.queues, q)
 		}
 		at[ask] = q
 		return q
 	}
 	q := queueFor(dflt)
-	if e.Asks != nil {
-		b.class = make([]uint8, e.Jobs)
+	if asks != nil || len(b.queues) > 1 {
+		b.class = append(b.class, make([]uint8, jobs-len(b.class))...)
 	}
-	for i := range e.Jobs {
-		if i < len(e.Asks) {
-			q = queueFor(e.Asks[i])
-			q.lore.ask(e.Asks[i])
-		} else if i == len(e.Asks) {
+	for i := from; i < jobs; i++ {
+		if n := i - from; n < len(asks) {
+			q = queueFor(asks[n])
+			q.lore.ask(asks[n])
+		} else if n == len(asks) {
 			q = queueFor(dflt)
 			q.lore.ask(dflt)
 		}
@@ -101,10 +141,15 @@ func (m *Machine) sortIn(b *batch, e AddBatch) {
 	}
 }
 
-// queueOf is the queue of the batch for a class, or nil.
+// queueOf is the queue of the batch for jobs that ask for what a class does, whatever
+// is known of what they need; or nil.
 func (b *batch) queueOf(c *class) *queue {
-	if i := slices.IndexFunc(b.queues, func(q *queue) bool { return q.c == c }); i >= 0 {
-		return b.queues[i]
+	for _, q := range b.queues {
+		s := q.c.share
+		s.learnt = 0
+		if s == c.share && q.c.caps == c.caps {
+			return q
+		}
 	}
 	return nil
 }

@@ -67,6 +67,18 @@ type AddBatch struct {
 	Closed bool                 // the head's log says that it is closed (it is loaded for a retry)
 }
 
+// AddJobs makes more jobs of a batch known, queued, behind those that it has. In a
+// replay it stands where the log has the record of it; else the shell appends that
+// record, and what comes of the event is done when it is durable.
+type AddJobs struct {
+	Batch uint32
+	Spec  *job.Spec  // of the batch, as in AddBatch
+	Jobs  int        // how many more
+	Asks  []Ask      // what each of them asks for; nil: all as in Spec. Not kept.
+	Again []uint8    // how often each of them is tried again that fails; nil: all as in Spec. Not kept.
+	Needs *job.Needs // which jobs of the whole batch need which; nil: none needs another. Not to be changed.
+}
+
 // Ready says that all records of a batch that was added with Replay are
 // replayed.
 type Ready struct{ Batch uint32 }

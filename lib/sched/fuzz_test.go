@@ -65,7 +65,9 @@ func (t *tape) event() Event {
 	session := uint64(t.next(5))
 	ref := Ref{uint32(t.next(4)), uint32(t.next(5))}
 	request := job.Token(string(rune('a' + t.next(4))))
-	switch t.next(23) {
+	switch t.next(24) {
+	case 23:
+		return AddJobs{Batch: ref.Batch, Jobs: t.next(4), Spec: &job.Spec{Kind: job.Command}}
 	case 0:
 		b := AddBatch{Batch: ref.Batch, Jobs: t.next(5), Never: t.next(4) == 0, Replay: t.next(4) == 0, Closed: t.next(8) == 0,
 			Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: t.next(4)}}}

@@ -23,7 +23,7 @@ type gates struct {
 	shut *set // jobs that wait for what they need, and not for canaries
 
 	stop  int // after so many failed jobs the rest is cancelled; 0: never
-	fails int // since the last retry
+	fails int // since the last retry; counted only if some number of them stops it
 
 	failing []sweep // of lists that cannot be done
 	ending  bool    // the batch is among those of which jobs are ended
@@ -80,6 +80,51 @@ func newGates(e *AddBatch) *gates {
 	}
 	g.rest, g.shut = newSet(e.Jobs), newSet(e.Jobs)
 	return g
+}
+
+// regate makes the gates of a batch anew that has more jobs than before, from one on.
+// A job that waits for a node may turn out to need one of these.
+func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
+	was := b.gates
+	e := AddBatch{Jobs: len(b.state), Needs: needs, Spec: &job.Spec{}}
+	if was != nil {
+		e.Spec.Canary, e.Spec.StopAfter = int(was.first), was.stop
+	}
+	g := newGates(&e)
+	if b.gates = g; g == nil {
+		return
+	}
+	if was != nil {
+		g.fails, g.ending, g.called = was.fails, was.ending, was.called
+	}
+	for i, s := range b.state {
+		if spoils(s) || s == job.Done {
+			if uint32(i) < g.first {
+				g.canary.turn(job.Queued, s)
+			}
+			for _, k := range g.in.row(uint32(i)) {
+				g.lists[k].turn(job.Queued, s)
+			}
+		}
+	}
+	for i := range uint32(from) {
+		if b.state[i] != job.Queued {
+			continue
+		}
+		switch q := b.queue(i); {
+		case b.free(i):
+			if !q.jobs.has(i) {
+				m.admit(b, i)
+			}
+		case q.jobs.has(i):
+			if q.jobs.remove(i); q.jobs.n == 0 {
+				m.leave(q)
+			}
+			fallthrough
+		default:
+			g.keep(i)
+		}
+	}
 }
 
 func (g *gates) need(n *job.Needs) {

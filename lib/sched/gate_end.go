@@ -5,7 +5,7 @@ import "distribute/lib/job"
 // tally counts the failed jobs since the last retry, those that were tried.
 func (m *Machine) tally(b *batch, rec *job.Record) {
 	switch g := b.gates; {
-	case g == nil:
+	case g == nil || g.stop == 0:
 	case rec.Kind == job.KindFailed && rec.Attempt != "":
 		g.fails++
 	case rec.Kind == job.KindRetry:

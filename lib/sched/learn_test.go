@@ -15,7 +15,8 @@ import (
 // that it is known how long they take and may take.
 func (r *rig) checkLearnt() error {
 	for _, add := range r.adds {
-		b := r.m.batches[add.Batch]
+		b, jobs := r.m.batches[add.Batch], max(0, add.Jobs)
+		add = r.whole(add.Batch)
 		memory, took, limit := map[*class][]int64{}, map[*class][]int64{}, map[*class]int64{}
 		left, asks := map[*class][]int64{}, map[*class][]int64{}
 		allow := func(i uint32, seconds int64) {
@@ -24,20 +25,30 @@ func (r *rig) checkLearnt() error {
 				limit[c] = math.MaxInt64
 			}
 		}
-		for i := range b.state {
-			ask := Ask{}
-			if add.Spec != nil {
-				ask.Time, ask.Disk = add.Spec.Resources.Time, add.Spec.Resources.Disk
+		known := 1 // queues
+		sorted := func(from, to int) {
+			for i := from; i < to; i++ {
+				ask := Ask{}
+				if add.Spec != nil {
+					ask.Time, ask.Disk = add.Spec.Resources.Time, add.Spec.Resources.Disk
+				}
+				if i < len(add.Asks) {
+					ask = add.Asks[i]
+				}
+				allow(uint32(i), ask.Time)
+				c := b.queue(uint32(i)).c
+				asks[c] = append(asks[c], ask.Disk)
+				if b.class != nil {
+					known = max(known, int(b.class[i])+1)
+				}
 			}
-			if i < len(add.Asks) {
-				ask = add.Asks[i]
-			}
-			allow(uint32(i), ask.Time)
-			c := b.queue(uint32(i)).c
-			asks[c] = append(asks[c], ask.Disk)
 		}
+		sorted(0, jobs)
 		for _, e := range r.logs[add.Batch] {
 			switch {
+			case e.rec.Kind == job.KindAdded:
+				sorted(jobs, jobs+e.rec.Jobs)
+				jobs += e.rec.Jobs
 			case e.rec.Kind == job.KindDone:
 				c := b.queue(e.job).c
 				memory[c] = append(memory[c], e.rec.MemoryPeak-e.rec.Cache)
@@ -46,11 +57,11 @@ func (r *rig) checkLearnt() error {
 			case e.rec.Set == nil || e.rec.Set.Time == nil:
 			case e.job == AllJobs:
 				for q := range b.all() {
-					limit[q.c] = *e.rec.Set.Time
-				}
-				if *e.rec.Set.Time == 0 {
-					for q := range b.all() {
-						limit[q.c] = math.MaxInt64
+					if !slices.ContainsFunc(b.queues[known:], func(later *queue) bool { return later.lore == q.lore }) {
+						limit[q.c] = *e.rec.Set.Time
+						if limit[q.c] == 0 {
+							limit[q.c] = math.MaxInt64
+						}
 					}
 				}
 			default:

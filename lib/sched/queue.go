@@ -31,6 +31,20 @@ func newSet(size int) *set {
 	}
 }
 
+// sized is the set with room for other members.
+func (s *set) sized(size int) *set {
+	if s.levels == nil || len(s.levels[0])*64 >= size {
+		return s
+	}
+	t := newSet(size)
+	for i, w := range s.levels[0] {
+		for ; w != 0; w &= w - 1 {
+			t.add(uint32(i*64 + bits.TrailingZeros64(w)))
+		}
+	}
+	return t
+}
+
 func (s *set) has(i uint32) bool {
 	if s.levels == nil {
 		_, found := slices.BinarySearch(s.few, i)

@@ -99,12 +99,13 @@ type sim struct {
 	odd      int
 	steps    map[job.Token]int // how far what attempts have saved is
 	kept     map[Ref]int       // of the last that counts
-	unwanted map[uint32]bool   // batches that were to be deleted when all of their jobs were over
+	needs    map[uint32][][]string
+	unwanted map[uint32]bool // batches that were to be deleted when all of their jobs were over
 }
 
 func newSim(t testing.TB, seed uint64) *sim {
 	s := &sim{rig: newRig(t, Config{Lease: 15 * time.Second}), rand: rand.New(rand.NewPCG(seed, 1)),
-		runs: map[job.Token]int{}, good: map[job.Token]string{}, steps: map[job.Token]int{}, kept: map[Ref]int{}, unwanted: map[uint32]bool{}}
+		runs: map[job.Token]int{}, good: map[job.Token]string{}, steps: map[job.Token]int{}, kept: map[Ref]int{}, needs: map[uint32][][]string{}, unwanted: map[uint32]bool{}}
 	s.quick = true
 	past := Past{Usual: s.someTrend(14)}
 	for i := range 1 + s.rand.IntN(4) {
@@ -537,6 +538,44 @@ func (s *sim) addGates(b *AddBatch) {
 		}
 	}
 	b.Needs = needing(s.t, needs)
+	s.needs[b.Batch] = needs
+}
+
+// addJobs has a batch have more jobs, some of which wait for others of it.
+func (s *sim) addJobs() (AddJobs, bool) {
+	if len(s.adds) == 0 {
+		return AddJobs{}, false
+	}
+	b := s.whole(s.adds[s.rand.IntN(len(s.adds))].Batch)
+	e := AddJobs{Batch: b.Batch, Spec: b.Spec, Jobs: 1 + s.rand.IntN(5)}
+	if s.rand.IntN(3) == 0 {
+		for range e.Jobs {
+			e.Asks = append(e.Asks, Ask{CPUs: uint16(s.rand.IntN(3)), Memory: int64(s.rand.IntN(3)), Wants: []string{"", "gpu"}[s.rand.IntN(2)]})
+		}
+	}
+	if !b.Never && s.rand.IntN(4) == 0 {
+		for range e.Jobs {
+			e.Again = append(e.Again, uint8(s.rand.IntN(4)))
+		}
+	}
+	needs, more := s.needs[b.Batch], make([][]string, e.Jobs)
+	if needs == nil {
+		needs = make([][]string, b.Jobs)
+	}
+	needs = slices.Clone(needs)
+	switch k := s.rand.IntN(3); {
+	case k == 0:
+		for i := range more {
+			more[i] = []string{fmt.Sprint("j", s.rand.IntN(b.Jobs+i))}
+		}
+	case k == 1 && b.Jobs > 0: // as a glob would
+		k := s.rand.IntN(b.Jobs)
+		needs[k] = append(slices.Clip(needs[k]), fmt.Sprint("j", b.Jobs+s.rand.IntN(e.Jobs)))
+	}
+	needs = slices.Concat(needs, more)
+	e.Needs = needing(s.t, needs)
+	s.needs[b.Batch] = needs
+	return e, true
 }
 
 // needing is the needs of jobs j0, j1, and so on.
@@ -557,7 +596,7 @@ func (s *sim) someJob() (Ref, bool) {
 	if len(s.adds) == 0 {
 		return Ref{}, false
 	}
-	b := s.adds[s.rand.IntN(len(s.adds))]
+	b := s.whole(s.adds[s.rand.IntN(len(s.adds))].Batch)
 	if b.Jobs == 0 {
 		return Ref{}, false
 	}
@@ -570,6 +609,10 @@ func (s *sim) step() {
 	switch k := s.rand.IntN(100); {
 	case k < 3 && len(s.adds) < 6:
 		s.give(s.addBatch())
+	case k < 4:
+		if e, ok := s.addJobs(); ok {
+			s.give(e)
+		}
 	case k < 33:
 		s.deliver(n)
 	case k < 60:

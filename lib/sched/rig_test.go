@@ -21,6 +21,7 @@ type rig struct {
 	now    time.Duration
 	drawn  int
 	adds   []AddBatch
+	more   map[uint32][]AddJobs
 	logs   map[uint32][]entry
 	begun  map[job.Token]bool // Start actions seen
 	quick  bool               // replay only when asked
@@ -37,7 +38,7 @@ type entry struct {
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
-	r := &rig{t: t, cfg: cfg, logs: map[uint32][]entry{}, begun: map[job.Token]bool{}, places: true, uses: map[int]*plainUse{}}
+	r := &rig{t: t, cfg: cfg, logs: map[uint32][]entry{}, more: map[uint32][]AddJobs{}, begun: map[job.Token]bool{}, places: true, uses: map[int]*plainUse{}}
 	r.cfg.Token = func() job.Token { r.drawn++; return tok(r.drawn) }
 	r.m = New(r.cfg)
 	return r
@@ -59,6 +60,13 @@ func (r *rig) apply(ev Event) []Action {
 	r.keeps = keepsOf(r.m)
 	got := slices.Clone(r.m.Apply(ev, r.now))
 	switch e := ev.(type) {
+	case AddJobs:
+		if r.m.batches[e.Batch] != nil && e.Jobs > 0 {
+			r.more[e.Batch] = append(r.more[e.Batch], e)
+			r.logs[e.Batch] = append(r.logs[e.Batch], entry{AllJobs, job.Record{Kind: job.KindAdded, Jobs: e.Jobs}})
+			add = r.whole(e.Batch)
+			fresh = true
+		}
 	case Remember:
 		if !r.m.loaded {
 			r.speeds.remember(e.Past)
@@ -74,9 +82,13 @@ func (r *rig) apply(ev Event) []Action {
 	}
 	if gone, ok := ev.(BatchGone); ok {
 		delete(r.logs, gone.Batch)
+		delete(r.more, gone.Batch)
 		r.adds = slices.DeleteFunc(r.adds, func(a AddBatch) bool { return a.Batch == gone.Batch })
 	}
 	if fresh {
+		if add.Jobs != len(r.m.batches[add.Batch].state) {
+			r.t.Fatalf("batch %d has %d jobs, and was given %d", add.Batch, len(r.m.batches[add.Batch].state), add.Jobs)
+		}
 		if err := checkAsks(r.m.batches[add.Batch], &add); err != nil {
 			r.t.Fatal(err)
 		}
@@ -144,15 +156,54 @@ func remembers(m *Machine, want Past) error {
 func (r *rig) replayed() (*Machine, error) {
 	m := New(r.cfg)
 	for _, add := range r.adds {
-		add.Replay = true
+		more := r.more[add.Batch]
+		add.Replay, add.Needs = true, r.whole(add.Batch).Needs
 		m.Apply(add, r.now)
 		for _, e := range r.logs[add.Batch] {
-			if err := m.Replay(Ref{add.Batch, e.job}, &e.rec); err != nil {
+			if e.rec.Kind == job.KindAdded {
+				next := more[0]
+				next.Needs, more = add.Needs, more[1:]
+				m.Apply(next, r.now)
+			} else if err := m.Replay(Ref{add.Batch, e.job}, &e.rec); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return m, nil
+}
+
+// whole is a batch as if all of its jobs had been there from the start.
+func (r *rig) whole(batch uint32) (b AddBatch) {
+	for _, add := range r.adds {
+		if add.Batch == batch {
+			b = add
+		}
+	}
+	b.Jobs = max(0, b.Jobs)
+	usual, often := Ask{}, uint8(0)
+	if b.Spec != nil {
+		usual, often = AskOf(b.Spec.Resources, nil), uint8(b.Spec.Retries)
+	}
+	for _, e := range r.more[batch] {
+		if b.Asks != nil || e.Asks != nil {
+			b.Asks = padded(padded(b.Asks, b.Jobs, usual), b.Jobs+e.Jobs, usual, e.Asks...)
+		}
+		if b.Again != nil || e.Again != nil {
+			b.Again = padded(padded(b.Again, b.Jobs, often), b.Jobs+e.Jobs, often, e.Again...)
+		}
+		b.Jobs += e.Jobs
+		b.Needs = e.Needs
+	}
+	return b
+}
+
+// padded is a list with more at its end, and then others, so that it is so long.
+func padded[T any](list []T, length int, other T, more ...T) []T {
+	list = append(slices.Clip(list), more...)
+	for len(list) < length {
+		list = append(list, other)
+	}
+	return list
 }
 
 // checkActions holds what the machine says to what nodes may rely on.
@@ -216,11 +267,9 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 	}
 	b := r.m.batches[ref.Batch]
 	may := 0
-	for _, add := range r.adds {
-		if add.Batch == ref.Batch && add.Spec != nil {
-			may = add.Spec.Retries
-		}
-		if add.Batch == ref.Batch && add.Again != nil {
+	if add := r.whole(ref.Batch); add.Spec != nil {
+		may = add.Spec.Retries
+		if add.Again != nil {
 			may = int(add.Again[ref.Job])
 		}
 	}

@@ -350,6 +350,7 @@ type (
 		Unique bool        `json:"unique,omitempty"` // the next free name, if it is taken
 		Queue  bool        `json:"queue,omitempty"`  // also what no node could ever run
 		Held   bool        `json:"held,omitempty"`   // its jobs are held from the first moment on
+		Add    bool        `json:"add,omitempty"`    // what the batch of that name has not of its jobs, if there is one
 		Jobs   int         `json:"jobs"`
 	}
 	// Lack names the inputs that the head wants, of all the distinct ones of
@@ -365,6 +366,7 @@ type (
 		Batch job.BatchID `json:"batch"`
 		Same  bool        `json:"same,omitempty"` // it was there already
 		Jobs  int         `json:"jobs"`
+		Added int         `json:"added,omitempty"` // of them, to a batch that was there
 	}
 )
 
