@@ -235,11 +235,19 @@ func (t *there) keep(id string) error {
 	return err
 }
 
-// bring copies the directories of jobs that are not here already. One that was cut is
-// copied again.
+// archives has tar send each directory of a list as an archive of its own, and behind
+// it how that went and what was said, in a block of so many bytes: what tar could not
+// read it has filled with zeros, or left out.
+const (
+	archives = `LC_ALL=C; export LC_ALL; while IFS= read -r d; do { said=$(tar --hard-dereference --format=pax -b1 -cf - -- "$d" 2>&1 >&3 </dev/null); } 3>&1; ` +
+		`printf '%-4096.4096s' "$? $said"; done`
+	verdictLen = 4096
+)
+
+// bring copies the directories of jobs that are not here already. One that was cut, or
+// that could not be read as a whole, is copied again the next time.
 func (t *there) bring(ctx context.Context, dirs []string) error {
 	var lack []string
-	is := map[string]bool{}
 	for _, d := range dirs {
 		if info, err := t.cache.Lstat(d); err == nil && info.IsDir() {
 			continue
@@ -247,55 +255,71 @@ func (t *there) bring(ctx context.Context, dirs []string) error {
 		if err := t.cache.RemoveAll(partOf(d)); err != nil {
 			return err
 		}
-		lack, is[d] = append(lack, d), true
+		lack = append(lack, d)
 	}
 	if len(lack) == 0 {
 		return nil
 	}
-	return t.ssh(ctx, archive, lines(lack), func(r io.Reader) error {
-		in, at := tar.NewReader(r), ""
-		whole := func() error {
-			if at == "" {
-				return nil
-			}
-			return t.cache.Rename(partOf(at), at)
-		}
-		for {
-			h, err := in.Next()
-			if err == io.EOF {
-				return errors.Join(whole(), drain(r))
+	var bad []error
+	err := t.ssh(ctx, archives, lines(lack), func(r io.Reader) error {
+		for _, d := range lack {
+			why, err := t.bringOne(d, r)
+			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, tar.ErrHeader) {
+				return fmt.Errorf("what tar sends of %s from %s was cut: %w", d, t.host, err)
 			}
 			if err != nil {
-				return fmt.Errorf("what tar sends from %s was cut: %w", t.host, err)
+				return err
 			}
-			words := strings.SplitN(strings.TrimSuffix(h.Name, "/"), "/", 3)
-			if len(words) < 2 || !filepath.IsLocal(h.Name) {
-				continue
-			}
-			dir, rest := words[0]+"/"+words[1], strings.Join(words[2:], "/")
-			if is[words[0]] {
-				dir, rest = words[0], strings.Join(words[1:], "/")
-			}
-			if !is[dir] {
-				continue
-			}
-			if dir != at {
-				if err := whole(); err != nil {
-					return err
-				}
-				if at, is[at] = dir, false; t.cache.Mkdir(partOf(dir), 0o700) != nil {
-					return fmt.Errorf("tar sends %q twice", dir)
-				}
-			}
-			if rest != "" {
-				if err := t.lay(partOf(dir)+"/"+rest, h, in); errors.Is(err, io.ErrUnexpectedEOF) {
-					return fmt.Errorf("what tar sends from %s was cut: %w", t.host, err)
-				} else if err != nil {
-					return err
-				}
+			if why != nil {
+				bad = append(bad, why)
 			}
 		}
+		return drain(r)
 	})
+	return errors.Join(append(bad, err)...)
+}
+
+// bringOne copies one directory, and says why that cannot be used; err is why nothing
+// can be read behind it.
+func (t *there) bringOne(dir string, r io.Reader) (why, err error) {
+	in, there := tar.NewReader(r), false
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		rest, ok := strings.CutPrefix(strings.TrimSuffix(h.Name, "/"), dir)
+		if !ok || rest != "" && rest[0] != '/' || !filepath.IsLocal(h.Name) {
+			continue
+		}
+		if !there {
+			if err := t.cache.Mkdir(partOf(dir), 0o700); err != nil {
+				return nil, err
+			}
+			there = true
+		}
+		if rest != "" {
+			if err := t.lay(partOf(dir)+rest, h, in); err != nil {
+				return nil, err
+			}
+		}
+	}
+	verdict := make([]byte, verdictLen)
+	if _, err := io.ReadFull(r, verdict); err != nil {
+		return nil, err
+	}
+	status, said, _ := strings.Cut(strings.TrimSpace(string(verdict)), " ")
+	switch {
+	case status == "0" && there:
+		return nil, t.cache.Rename(partOf(dir), dir)
+	case status == "0" || strings.Contains(said, dir+": Cannot stat: No such file or directory"):
+		return nil, nil
+	}
+	first, _, _ := strings.Cut(said, "\n")
+	return cli.Errorf(cli.IO, "%s:%s/%s cannot be brought as a whole: %.300q (again, when that is mended)", t.host, t.dir, dir, first), t.cache.RemoveAll(partOf(dir))
 }
 
 // partOf is where a directory is copied to until all of it is there.
