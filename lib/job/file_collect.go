@@ -305,7 +305,7 @@ func cannot(written, name string, err error) error {
 	case errors.As(err, &errno):
 		return says(err, "%s cannot be read: %s", conf.Quote(written), errno.Error())
 	}
-	return says(err, "%s cannot be read", conf.Quote(written))
+	return says(err, "%s cannot be read: %v", conf.Quote(written), err)
 }
 
 // A cause is an error of the system in our words.

@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -101,8 +102,12 @@ func (e oneError) Unwrap() []error { return []error{e.err} }
 
 // parseObject reads a line of JSON as what a batch file would say.
 func parseObject(text string) (*conf.Doc, error) {
-	if !json.Valid([]byte(text)) || !strings.HasPrefix(strings.TrimSpace(text), "{") {
-		return nil, errors.New("the line is no JSON object")
+	var all json.RawMessage
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return nil, fmt.Errorf("the line is no JSON object: %w", err)
+	}
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return nil, errors.New("the line is no JSON object: that is between braces")
 	}
 	return conf.Parse(stdin, appendYAML(nil, json.NewDecoder(strings.NewReader(text))))
 }

@@ -35,7 +35,7 @@ func (r *reader) sweep(n conf.Node) {
 }
 
 // sweepWords are the words of a text, as of a command line. Blanks between double
-// quotes part none.
+// quotes part none; those around the name of a file are none of it.
 func (r *reader) sweepWords(n conf.Node) (words []string) {
 	if n.Absent() {
 		n.Errorf("an entry of sweep is empty: remove it")
@@ -44,8 +44,9 @@ func (r *reader) sweepWords(n conf.Node) (words []string) {
 	for _, c := range n.Text() + " " {
 		switch {
 		case c == '"':
-			quoted = !quoted
-			word += `"`
+			if quoted = !quoted; word == "" || word[0] != '@' {
+				word += `"`
+			}
 		case quoted || c != ' ' && c != '\n' && c != '\t':
 			word += string(c)
 		case word != "":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import math
@@ -186,10 +187,14 @@ class Batch:
     def _beside(self, directory: str) -> str:
         """The file under a name of its own in the directory."""
         data = self.text().encode("utf-8")
+        if not os.path.isdir(directory or "."):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
         fd, path = tempfile.mkstemp(prefix=".distribute-", suffix=".yaml", dir=directory)
         try:
             with os.fdopen(fd, "wb") as out:
                 out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
         except BaseException:
             os.unlink(path)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
@@ -76,8 +77,12 @@ class Submitted:
         text as ``1h30m``, NotOverError is raised.
         """
         args = ["dwait", "-q"]
-        if timeout is not None:
-            args += ["-T", timeout if isinstance(timeout, str) else f"{timeout:f}".rstrip("0").rstrip(".") + "s"]
+        if isinstance(timeout, str):
+            args += ["-T", timeout]
+        elif timeout is not None and timeout != math.inf:
+            if not timeout >= 0:
+                raise ValueError(f"timeout {timeout} is no time to wait: give seconds, from 0")
+            args += ["-T", f"{max(timeout, 0.001):f}".rstrip("0").rstrip(".") + "s"]
         show: Optional[Callable[[int, int], None]] = (_line if progress is True else progress) or None
         total = len(self.jobs()) if show else 0
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape") as said:

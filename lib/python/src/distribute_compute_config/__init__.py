@@ -309,6 +309,8 @@ def write_config_to_file(config: ApptainerConfig, path: Path) -> None:
         try:
             with os.fdopen(fd, "wb") as out:
                 out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
             mask = os.umask(0o777)
             os.umask(mask)
             os.chmod(beside, 0o666 & ~mask)
