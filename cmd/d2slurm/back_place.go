@@ -17,6 +17,7 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/slurm"
+	"distribute/lib/unit"
 )
 
 // maxList is how many bytes of a folder's list and of what was submitted are read.
@@ -42,7 +43,12 @@ func placeOf(c *cli.Cmd, folder string) (place, error) {
 	host, dir, colon := strings.Cut(folder, ":")
 	if !colon || strings.Contains(host, "/") {
 		root, err := os.OpenRoot(folder)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, cli.Errorf(cli.NoSuch, "there is no folder %s", unit.Quote(folder))
+		case err != nil && plainFile(folder):
+			return nil, cli.Errorf(cli.Input, "%w: %s is no directory", slurm.ErrFolder, unit.Quote(folder))
+		case err != nil:
 			return nil, err
 		}
 		return &here{folder, root}, nil
@@ -51,6 +57,11 @@ func placeOf(c *cli.Cmd, folder string) (place, error) {
 		return nil, cli.Usagef("%q is no folder: DIR, or user@host:path", folder)
 	}
 	return &there{c: c, host: host, dir: dir}, nil
+}
+
+func plainFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && !info.IsDir()
 }
 
 // quote makes one word of a text for a shell.
