@@ -547,6 +547,9 @@ func (s *sim) addJobs() (AddJobs, bool) {
 		return AddJobs{}, false
 	}
 	b := s.whole(s.adds[s.rand.IntN(len(s.adds))].Batch)
+	if b.Jobs > 20 {
+		return AddJobs{}, false
+	}
 	e := AddJobs{Batch: b.Batch, Spec: b.Spec, Jobs: 1 + s.rand.IntN(5)}
 	if s.rand.IntN(3) == 0 {
 		for range e.Jobs {

@@ -50,6 +50,10 @@ func tok(n int) job.Token { return job.Token(fmt.Sprintf("%032x", n)) }
 // apply gives an event, keeps what is logged, and checks.
 func (r *rig) apply(ev Event) []Action {
 	r.t.Helper()
+	if e, more := ev.(AddJobs); more {
+		e.Spec = r.whole(e.Batch).Spec
+		ev = e
+	}
 	add, fresh := ev.(AddBatch)
 	if fresh = fresh && r.m.batches[add.Batch] == nil; fresh {
 		r.adds = append(r.adds, add)
@@ -180,6 +184,7 @@ func (r *rig) whole(batch uint32) (b AddBatch) {
 		}
 	}
 	b.Jobs = max(0, b.Jobs)
+	b.Asks, b.Again = b.Asks[:min(len(b.Asks), b.Jobs)], b.Again[:min(len(b.Again), b.Jobs)]
 	usual, often := Ask{}, uint8(0)
 	if b.Spec != nil {
 		usual, often = AskOf(b.Spec.Resources, nil), uint8(b.Spec.Retries)
