@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -68,8 +69,12 @@ func (c *sshConn) Read(p []byte) (int, error) {
 	if n > 0 && !c.spoken.Swap(true) {
 		c.connected()
 		if p[0] != '{' {
+			printed, _, spoke := bytes.Cut(p[:n], []byte("\n{"))
+			if spoke {
+				printed = p[:len(printed)+1]
+			}
 			return 0, fmt.Errorf("a shell there prints %.200q where %q should speak: what its start-up files print has to be for terminals only, until %q prints nothing",
-				p[:n], c.command, c.to.String()+" true")
+				printed, c.command, c.to.String()+" true")
 		}
 	}
 	if n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
