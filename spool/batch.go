@@ -2,7 +2,6 @@ package spool
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -95,9 +94,8 @@ func (b *Batch) scan(from, end int64, f func(i int, j *Brief) error) error {
 	})
 }
 
-// scanBrief finds the name of a job, its parameters, which jobs it needs, what its node must be, and
-// how often it is tried again and what it asks for, if it says that itself. A quote
-// within a string stands behind a backslash, so what is found is a key.
+// scanBrief reads the name of a job, its parameters, which jobs it needs, what its node must be, how
+// often it is tried again and what it asks for, if it says that itself, and passes over the rest.
 func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 	s := line.Scan{B: b}
 	if !s.Has(`{"name":`) {
@@ -113,17 +111,20 @@ func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
 	if times != nil {
 		brief.Retries = *times
 	}
-	i := bytes.Index(b[s.I:], []byte(`"resources"`))
-	if i < 0 {
-		return name, false, true
-	}
-	s.I += i - 1
-	if !s.Has(`,"resources":{`) {
+	if !past(&s, `,"run":`) || !past(&s, `,"env":`) || !past(&s, `,"inputs":`) {
 		return nil, false, false
 	}
-	brief.Resources = job.Resources{}
-	return name, true, resources(&s, &brief.Resources)
+	if own = s.Has(`,"resources":{`); own {
+		brief.Resources = job.Resources{}
+		if !resources(&s, &brief.Resources) {
+			return nil, false, false
+		}
+	}
+	return name, own, past(&s, `,"slurm":`) && s.I == len(b)
 }
+
+// past passes over a member that is a list, if it comes next.
+func past(s *line.Scan, key string) bool { return !s.Has(key) || s.PastList() }
 
 // eachLine calls f for each line of the first size bytes of r, without its
 // newline, with its number and place.

@@ -159,6 +159,7 @@ func appendJob(b []byte, j *job.Job, places bool) []byte {
 	}
 	b = appendTexts(b, `,"capabilities":`, j.Capabilities)
 	b = appendTexts(b, `,"run":`, j.Run)
+	b = appendTexts(b, `,"env":`, j.Env)
 	if len(j.Inputs) > 0 {
 		b = append(b, `,"inputs":`...)
 		for i := range j.Inputs {

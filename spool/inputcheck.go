@@ -34,7 +34,7 @@ func checkSpec(spec *job.Spec) error {
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
-	errs = append(errs, spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
+	errs = append(errs, job.CheckEnv(spec.Env), spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
 	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
 		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
 	}
@@ -84,6 +84,9 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 		}
 	}
 	if err := checkCapabilities(j.Capabilities); err != nil {
+		return err
+	}
+	if err := job.CheckEnv(j.Env); err != nil {
 		return err
 	}
 	for _, a := range j.Run {

@@ -123,7 +123,7 @@ func (d *decoder) scanJob(b []byte, j *job.Job) bool {
 		return false
 	}
 	j.Name = string(name)
-	if !texts(&s, `,"param":`, &j.Param) || !texts(&s, `,"needs":`, &j.Needs) || !retries(&s, &j.Retries) || !texts(&s, `,"capabilities":`, &j.Capabilities) || !texts(&s, `,"run":`, &j.Run) {
+	if !texts(&s, `,"param":`, &j.Param) || !texts(&s, `,"needs":`, &j.Needs) || !retries(&s, &j.Retries) || !texts(&s, `,"capabilities":`, &j.Capabilities) || !texts(&s, `,"run":`, &j.Run) || !texts(&s, `,"env":`, &j.Env) {
 		return false
 	}
 	if s.Has(`,"inputs":`) && !s.List(func() bool {

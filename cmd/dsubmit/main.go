@@ -19,10 +19,11 @@ import (
 )
 
 const usage = `usage: dsubmit [-anQquvw] [-b batch] [-H head] [-m user] [-s ids] file
-       dsubmit [-ajnQquvw] [-H head] [-i path ...] [-J name] [-m user]
-               [-R request ...] [-T template ...] -b batch -- command ...
-       dsubmit [-ajnQquvw] [-H head] [-i path ...] [-J name] [-m user]
-               [-R request ...] [-T template ...] -b batch`
+       dsubmit [-ajnQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
+               [-m user] [-R request ...] [-T template ...] -b batch
+               -- command ...
+       dsubmit [-ajnQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
+               [-m user] [-R request ...] [-T template ...] -b batch`
 
 func main() { cli.Main(usage, run) }
 
@@ -32,6 +33,7 @@ type submission struct {
 	head, name, ids, jobName    *string
 	matrix                      *string // who is told when it is over
 	inputs, requests, templates *[]string
+	env                         *[]string
 	objects                     *bool // lines are JSON objects
 	dry, quiet, unique, waiting *bool
 	adds                        *bool    // to the batch of that name
@@ -42,7 +44,7 @@ type submission struct {
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""), matrix: c.String("m", ""),
-		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"), templates: c.Strings("T"), objects: c.Bool("j"),
+		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"), templates: c.Strings("T"), env: c.Strings("e"), objects: c.Bool("j"),
 		words: c.Args, adds: c.Bool("a"), dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
@@ -105,8 +107,8 @@ func (s *submission) file() (*job.File, error) {
 	switch {
 	case len(s.Args) != 1:
 		return nil, cli.Usagef("one batch file is wanted, and %d operands were given", len(s.Args))
-	case s.Given("i") || s.Given("J") || s.Given("R") || s.Given("T"):
-		return nil, cli.Usagef("-i, -J, -R and -T go with a command, not with a batch file")
+	case s.Given("e") || s.Given("i") || s.Given("J") || s.Given("R") || s.Given("T"):
+		return nil, cli.Usagef("-e, -i, -J, -R and -T go with a command, not with a batch file")
 	}
 	f, err := job.ReadFile(s.Args[0])
 	if err != nil {
@@ -143,6 +145,9 @@ func (s *submission) template() (*job.File, error) {
 	}
 	t := &job.Template{Namespace: ns, Name: name, Command: s.Command, Job: *s.jobName,
 		Inputs: *s.inputs, Requests: *s.requests, Templates: *s.templates, Objects: *s.objects, Dir: "."}
+	if t.Env, err = s.variables(); err != nil {
+		return nil, err
+	}
 	var lines []string
 	if t.NeedsLines() {
 		if s.StdinTTY() && *s.objects {
@@ -159,6 +164,21 @@ func (s *submission) template() (*job.File, error) {
 		}
 	}
 	return t.File(lines)
+}
+
+// variables are those of -e; a name alone is the one of that name here.
+func (s *submission) variables() (list []string, err error) {
+	for _, v := range *s.env {
+		if !strings.Contains(v, "=") {
+			value, there := os.LookupEnv(v)
+			if !there {
+				return nil, cli.Usagef("-e %s: there is no such variable here: give it a value, as -e %[1]s=…", v)
+			}
+			v += "=" + job.Literal(value)
+		}
+		list = append(list, v)
+	}
+	return list, nil
 }
 
 // id takes -b apart; without a namespace in it, it is ns.

@@ -48,6 +48,8 @@ func (n *Note) Check() error {
 		return n.Saved.Check()
 	case n.Work != nil && n.Work.Name != name:
 		return fmt.Errorf("the work of %q is that of %.120q", string(n.Job), n.Work.Name)
+	case n.Work != nil && job.CheckEnv(n.Work.Env) != nil:
+		return job.CheckEnv(n.Work.Env)
 	}
 	return checkSum(n.Spec)
 }

@@ -148,8 +148,8 @@ func notYet(keys ...string) map[string]string {
 var (
 	topKeys = conf.Keys{
 		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running",
-			"canary", "stop_after", "retries", "sweep"},
-		Refused: notYet("outputs", "env", "notify", "lease"),
+			"canary", "stop_after", "retries", "sweep", "env"},
+		Refused: notYet("outputs", "notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	resKeys  = conf.Keys{Known: []string{"cpus", "memory", "gpus", "disk", "time"}}
@@ -193,6 +193,7 @@ func (r *reader) batch() {
 	r.f.Spec.StopAfter, r.f.share = stopAfter(top.Get("stop_after"))
 	r.sweeps = !top.Get("sweep").Absent()
 	r.sweep(top.Get("sweep"))
+	r.f.Spec.Env = r.batchEnv(top.Get("env"))
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {

@@ -22,7 +22,7 @@ var keysOf = map[string]kindKeys{
 			"sif":             `"sif" is for apptainer batches: a python batch has a "build_file"`,
 			"build":           `"build" is for command batches: a python batch has a "build_file"`,
 		}},
-		job: conf.Keys{Known: []string{"name", "param", "file", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "file", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
 			"run": `"run" is for command batches: a python job has a "file"`,
 		})},
 	},
@@ -33,7 +33,7 @@ var keysOf = map[string]kindKeys{
 			"build":      `"build" is for command batches: an apptainer batch runs what is in its "sif"`,
 			"image":      `write "sif" for "image", with the name of a .sif file`,
 		}},
-		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
 		})},
 	},
@@ -44,7 +44,7 @@ var keysOf = map[string]kindKeys{
 			"build_file":      `"build_file" is for python batches: write "build" with a list, as in [make, -j4]`,
 			"sif":             `"sif" is for apptainer batches`,
 		}},
-		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: write "run" with a list, as in [python3, main.py]`,
 		})},
 	},
@@ -54,7 +54,7 @@ var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
 
 // jobRefused adds to m the keys of jobs that dbatch(5) reserves.
 func jobRefused(m map[string]string) map[string]string {
-	for k, text := range notYet("outputs", "env", "notify") {
+	for k, text := range notYet("outputs", "notify") {
 		m[k] = text
 	}
 	m["sweep"] = `"sweep" is of the whole batch: write it at the top level, and {NAME} here`
@@ -263,6 +263,7 @@ func (r *reader) ownOf(m conf.Map, j *Job) {
 		j.Resources = &res
 	}
 	j.Slurm = r.slurm(m.Get("slurm"))
+	j.Env = r.env(m.Get("env"))
 }
 
 // maxArgv is the limit in bytes of a command with its arguments, and of each

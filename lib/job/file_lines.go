@@ -18,8 +18,8 @@ import (
 const stdin = "standard input"
 
 // A Template is a command that becomes a batch, a job for each line, as
-// dsubmit(1) is given it after --. In the words of Command, in Job and in
-// Inputs, these are places that a line fills:
+// dsubmit(1) is given it after --. In the words of Command, in Job, in Inputs
+// and in values of Env, these are places that a line fills:
 //
 //	{}      the whole line
 //	{#}     the number of the line, from 1
@@ -35,6 +35,7 @@ type Template struct {
 	Job       string   // names of jobs; "": made of the line
 	Inputs    []string // files, directories and globs that go along besides
 	Requests  []string // as of -R: "cpus=4,gfortran"
+	Env       []string // variables of the environment, as NAME=value
 	Dir       string   // what relative paths are relative to
 
 	Objects   bool     // lines are JSON objects: jobs, or with Command what differs of them
@@ -79,7 +80,7 @@ func (t *Template) NeedsLines() bool {
 	if t.Objects || len(t.Templates) > 0 {
 		return true
 	}
-	for _, words := range [][]string{t.Command, {t.Job}, t.Inputs} {
+	for _, words := range [][]string{t.Command, {t.Job}, t.Inputs, t.Env} {
 		for _, w := range words {
 			if _, fill := segments(w); fill {
 				return true
@@ -150,6 +151,7 @@ type templating struct {
 	words  [][]segment
 	name   []segment
 	inputs [][]segment // with places
+	env    [][]segment // likewise
 	all    *places     // inputs of the batch
 	files  []fileOf    // templates of files
 	size   sizes       // of the files that were made of them
@@ -192,9 +194,15 @@ func (b *templating) common() {
 		b.want(all, conf.Place{File: "-i"}, join(segs))
 	}
 	b.f.wants, b.all = all.list, indexed(all.list)
+	b.variables()
 	for _, name := range b.t.Templates {
 		b.template(name)
 	}
+}
+
+// Literal is a text as a word of a [Template] that means just it.
+func Literal(text string) string {
+	return placeForm.ReplaceAllStringFunc(text, func(place string) string { return "{" + place + "}" })
 }
 
 // join is the text of segments that have nothing to fill.
@@ -269,6 +277,7 @@ func (b *templating) take(l *given, j Job, own *places, names map[string]int) {
 			b.errs.Errorf(l.at, "the command is empty, or longer than %d bytes", maxArgv)
 		}
 	}
+	j.Env = b.ownEnv(l, j.Env)
 	j.Name = b.jobName(l, names)
 	for _, in := range b.inputs {
 		b.want(own, l.at, b.fill(l, in))

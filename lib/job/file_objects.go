@@ -21,7 +21,7 @@ func (b *templating) objectKeys() conf.Keys {
 	for k, text := range keys.Refused {
 		refused[k] = text
 	}
-	known := []string{"priority", "name", "param", "required_files", "needs", "retries", "capabilities", "resources", "slurm"}
+	known := []string{"priority", "name", "param", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}
 	return conf.Keys{Known: known, Refused: refused}
 }
 

@@ -45,6 +45,9 @@ func (f *File) YAML() []byte {
 	if f.Spec.Resources != (Resources{}) {
 		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources, Resources{}))
 	}
+	if len(f.Spec.Env) > 0 {
+		fmt.Fprintf(&w, "env: %s\n", paramsYAML(f.Spec.Env))
+	}
 	if f.Spec.Retries > 0 {
 		fmt.Fprintf(&w, "retries: %d\n", f.Spec.Retries)
 	}
@@ -84,6 +87,9 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	}
 	if len(j.Param) > 0 {
 		w.WriteString(", param: " + paramsYAML(j.Param))
+	}
+	if len(j.Env) > 0 {
+		w.WriteString(", env: " + paramsYAML(j.Env))
 	}
 	if len(j.Needs) > 0 {
 		w.WriteString(", needs: " + flow(j.Needs))

@@ -15,6 +15,7 @@ type Spec struct {
 	Kind         string    `json:"kind"`                   // Python, Apptainer or Command
 	Capabilities []string  `json:"capabilities,omitempty"` // of a node, all of which must hold: see lib/capability
 	Build        []string  `json:"build,omitempty"`        // argv, run once for each node and batch; none: nothing to build
+	Env          []string  `json:"env,omitempty"`          // of the build and of each job, each as NAME=value, sorted
 	Image        *Input    `json:"image,omitempty"`        // of an apptainer batch
 	Mounts       []string  `json:"mounts,omitempty"`       // of an apptainer batch, empty at each start
 	Uncontained  bool      `json:"uncontained,omitempty"`  // of an apptainer batch: its jobs see the home and /tmp of the node
@@ -77,6 +78,7 @@ type Job struct {
 	Retries      *int       `json:"retries,omitempty"`      // as Spec has it for the others
 	Capabilities []string   `json:"capabilities,omitempty"` // of a node, besides those of the batch
 	Run          []string   `json:"run,omitempty"`          // argv; of a python job: the file, to which the number of cpus is added; of an apptainer job: in the container, none is its app
+	Env          []string   `json:"env,omitempty"`          // besides those of the batch, or instead of them
 	Inputs       []Input    `json:"inputs,omitempty"`       // besides those of the batch
 	Resources    *Resources `json:"resources,omitempty"`
 	Slurm        []Option   `json:"slurm,omitempty"`

@@ -216,6 +216,32 @@ func (s *Scan) List(each func() bool) bool {
 	return false
 }
 
+// PastList passes over a list without reading what it holds.
+func (s *Scan) PastList() bool {
+	if s.I >= len(s.B) || s.B[s.I] != '[' {
+		return false
+	}
+	depth := 0
+	for i := s.I; i < len(s.B); i++ {
+		switch s.B[i] {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			if depth--; depth == 0 {
+				s.I = i + 1
+				return true
+			}
+		case '"':
+			for i++; i < len(s.B) && s.B[i] != '"'; i++ {
+				if s.B[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return false
+}
+
 // CountMember reads a member that is a whole number, not negative.
 func (s *Scan) CountMember(key string, to *uint64) bool {
 	var n int64

@@ -338,16 +338,28 @@ func (n *daemon) order(a *attempt, b *desk.Build, s *share) *proc.Order {
 	id := a.Job
 	env := append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
 		"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name())
+	set, path := job.Environ(b.Spec.Env, a.Work.Env), n.Path
 	if b.Spec.Kind == job.Apptainer {
 		c := n.container()
-		argv, env = n.containerArgv(c, a, &b.Spec, s), c.env(env, a)
+		argv, env = n.containerArgv(c, a, &b.Spec, s), c.env(env, set, a)
+	} else {
+		env, path = withSet(env, set, path)
 	}
 	return &proc.Order{
-		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: n.Path, Cwd: a.WorkDir(), Output: a.Output(),
+		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
 		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
 		Env: env,
 	}
+}
+
+// withSet is an environment with what a batch sets in it, and where programs are looked
+// for then.
+func withSet(env, set []string, path string) ([]string, string) {
+	if own, ok := job.ParamOf(set, "PATH"); ok {
+		path = own
+	}
+	return job.Environ(env, set), path
 }
 
 // jobEnv is the environment that builds and jobs have in common; the

@@ -161,10 +161,11 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 		return err
 	}
 	n.Log.Info("build begins", "batch", b.Batch)
+	env, path := withSet(n.jobEnv(acc, got, b.Tree(), b.Tmp()), b.Spec.Env, n.Path)
 	_, slot, err = n.supervise(ctx, slot, &proc.Order{
-		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: n.Path, Cwd: b.Tree(), Output: b.Output(),
+		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: path, Cwd: b.Tree(), Output: b.Output(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(""),
-		Env:    n.jobEnv(acc, got, b.Tree(), b.Tmp()),
+		Env:    env,
 		Limits: got.limits(job.Resources{}),
 	}, string(b.Batch)+" (build)", func() {})
 	if err != nil {

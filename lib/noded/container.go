@@ -117,8 +117,8 @@ func (n *daemon) cardFlag(s *share) string {
 }
 
 // env is the environment of the program, of which the container gets what is meant for
-// the job: the program clears the rest.
-func (c container) env(env []string, a *attempt) []string {
+// the job, and what the batch sets: the program clears the rest.
+func (c container) env(env, set []string, a *attempt) []string {
 	prefix := strings.ToUpper(c.program) + "ENV_"
 	var out []string
 	for _, v := range env {
@@ -137,7 +137,11 @@ func (c container) env(env []string, a *attempt) []string {
 			out = append(out, prefix+v)
 		}
 	}
-	return append(out, prefix+proc.Marker+"="+string(a.Token))
+	own := make([]string, len(set))
+	for i, v := range set {
+		own[i] = prefix + v
+	}
+	return append(job.Environ(out, own), prefix+proc.Marker+"="+string(a.Token))
 }
 
 // explain gives the result of a job in a container a reason, if the program has

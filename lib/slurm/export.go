@@ -134,7 +134,7 @@ func (w *writer) scripts() error {
 		fmt.Fprintf(&b, "%s=%s\n", v[0], quote(v[1]))
 	}
 	// One that lies in another comes after it.
-	fmt.Fprintf(&b, "mounts=(%s)\nbuild=(%s)\n", words(byLength(spec.Mounts)), words(spec.Build))
+	fmt.Fprintf(&b, "mounts=(%s)\nbuild=(%s)\nenv=(%s)\n", words(byLength(spec.Mounts)), words(spec.Build), words(spec.Env))
 	inputsFunc(&b, "batch_inputs", spec.Inputs)
 	modules := "# shellcheck shell=bash\n# Lines for the shell before each job, as: module load apptainer\n" + strings.Join(append(w.Modules, ""), "\n")
 	errs = append(errs, w.file("batch.sh", b.String(), 0o644), w.file("modules.sh", modules, 0o644), w.file("plan.sh", w.plan.script(), 0o644))
@@ -225,7 +225,7 @@ func (w *writer) jobs() error {
 	for i := range w.Batch.Jobs {
 		j := &w.Batch.Jobs[i]
 		var b strings.Builder
-		fmt.Fprintf(&b, "# shellcheck shell=bash disable=SC2016,SC2034\nargv=(%s)\n", words(j.Run))
+		fmt.Fprintf(&b, "# shellcheck shell=bash disable=SC2016,SC2034\nargv=(%s) env=(%s)\n", words(j.Run), words(job.Environ(w.Batch.Spec.Env, j.Env)))
 		inputsFunc(&b, "job_inputs", j.Inputs)
 		if err := w.file(filepath.Join("run", j.Name+".sh"), b.String(), 0o644); err != nil {
 			return err

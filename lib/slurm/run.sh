@@ -58,9 +58,9 @@ unbuild() {
 	done < <(cd "$root/build" && find . -depth -type d -print0)
 }
 
-# What the batch says: kind name batch mounts argv, and its inputs.
+# What the batch says: kind name batch mounts argv env, and its inputs.
 kind='' name='' namespace='' batch='' runtime='' uncontained=''
-mounts=() argv=() build=()
+mounts=() argv=() build=() env=()
 # shellcheck source=/dev/null
 . ./batch.sh || fail 'batch.sh is missing: export the batch again'
 
@@ -154,7 +154,10 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 		export "APPTAINERENV_$v=$value" "SINGULARITYENV_$v=$value"
 	done
 	export APPTAINERENV_TMPDIR=/tmp SINGULARITYENV_TMPDIR=/tmp
+	env=("${env[@]/#/APPTAINERENV_}" "${env[@]/#/SINGULARITYENV_}")
 fi
+# What the batch sets is for the job, and for no shell before it.
+[ ${#env[@]} -eq 0 ] || argv=(env "${env[@]}" "$BASH" -p -c 'exec -- "$@"' - "${argv[@]}")
 
 now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
 began=$(now)

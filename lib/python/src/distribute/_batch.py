@@ -121,6 +121,7 @@ class Batch:
         needs: Sequence[str] = (),
         capabilities: Sequence[str] = (),
         retries: Optional[int] = None,
+        env: Optional[Mapping[str, Value]] = None,
     ) -> None:
         """Adds a job. In a batch with a sweep an entry with places, as ``{n}``,
         is a job for each case, and may go without a name.
@@ -149,6 +150,7 @@ class Batch:
         for key, value in [
             ("required_files", _list("files", files)), ("resources", resources), ("param", param),
             ("needs", _list("needs", needs)), ("capabilities", _list("capabilities", capabilities)),
+            ("env", env),
         ]:  # fmt: skip
             if value:
                 entry[key] = _plain(key, value)
