@@ -237,11 +237,10 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 		return nil, fmt.Errorf("%w: what its jobs have in common is %d bytes long, at most %d are allowed",
 			ErrInput, len(line), MaxLine)
 	}
-	seq := s.first.Seq
 	if s.hold {
 		held := job.Record{Kind: job.KindHold, By: s.first.Head.Owner}
 		s.head.complete(&held)
-		line, seq = appendRecord(line, &held), held.Seq
+		line = appendRecord(line, &held)
 	}
 	if err := os.WriteFile(name, line, 0o640); err != nil {
 		return nil, classed(err)
@@ -266,7 +265,7 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 		return nil, err
 	}
 	s.index.trim()
-	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, seq: seq,
+	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, seq: s.first.Seq,
 		dir: s.head.batchDir(id), lines: s.lines, log: log, bare: log.Written()}
 	b.names.Store(s.index)
 	if s.hold {

@@ -156,7 +156,7 @@ func (s *Spool) Jobs(id job.BatchID) (*Batch, error) {
 // foldRows folds the log into rows.
 func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 	all := newRows(b.Jobs())
-	all.jobs = b.Head.Jobs
+	all.jobs, all.known = b.Head.Jobs, []known{{0, b.seq}}
 	started := -1
 	_, err := s.events(b, 0, upto, func(l *logReader, rec *job.Record) error {
 		if rec.Kind == job.KindBatch {
@@ -166,6 +166,7 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 			if rec.Jobs < 1 {
 				return l.problem("it adds no job")
 			}
+			all.known = append(all.known, known{all.jobs, rec.Seq})
 			return all.grow(b, rec.Jobs)
 		}
 		if rec.Job == "" && rec.Kind.Whole() {
@@ -243,7 +244,7 @@ func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 	var row job.Row
 	return b.scan(0, b.index().upTo(all.jobs), func(i int, j *Brief) error {
 		row = job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
-		row.Param = j.Param
+		row.Param, row.Seq = j.Param, all.since(i)
 		if all.priority != nil {
 			row.Priority = *all.priority
 		}

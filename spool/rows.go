@@ -12,6 +12,7 @@ import (
 // without a record, some 160 for one with.
 type rows struct {
 	jobs  int      // that the log has told of so far
+	known []known  // since when, where that changes
 	of    []uint32 // by job: the number of its row plus one, or 0
 	slabs [][]packed
 	n     int
@@ -20,6 +21,22 @@ type rows struct {
 
 	words []string // texts, each once; the first is empty
 	ids   map[string]uint32
+}
+
+// known is the record that has made jobs known, from one on.
+type known struct {
+	from int
+	seq  uint64
+}
+
+// since is the record that has made job i known.
+func (r *rows) since(i int) uint64 {
+	for n := len(r.known) - 1; n >= 0; n-- {
+		if r.known[n].from <= i {
+			return r.known[n].seq
+		}
+	}
+	return 0
 }
 
 const slab = 1024 // rows
@@ -62,6 +79,7 @@ type packed struct {
 	attempt, cpus         int32
 	gpus                  uint32 // thousandths
 	limit                 uint32 // seconds
+	seq                   uint64
 	state                 job.State
 	exited, saved         bool
 }
@@ -141,7 +159,7 @@ func (r *rows) pack(p *packed, row *job.Row) {
 		given: row.Memory, gpus: uint32(row.GPUs), counted: r.word(string(row.Counted)), limit: uint32(row.Limit),
 		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
 		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From), after: r.word(row.After), said: r.word(row.Said),
-		attempt: int32(row.Attempt), cpus: int32(row.CPUs), state: row.State, saved: row.Saved,
+		attempt: int32(row.Attempt), cpus: int32(row.CPUs), seq: row.Seq, state: row.State, saved: row.Saved,
 	}
 	if row.Exit != nil {
 		p.exit, p.exited = int64(*row.Exit), true
@@ -157,7 +175,7 @@ func (r *rows) unpack(p *packed, row *job.Row) {
 	row.Memory, row.GPUs, row.Counted, row.Limit = p.given, job.GPUs(p.gpus), job.Counts(r.words[p.counted]), int64(p.limit)
 	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)
 	row.Node, row.Signal, row.Reason, row.Said = r.words[p.node], r.words[p.signal], r.words[p.reason], r.words[p.said]
-	row.Attempt, row.CPUs, row.State = int(p.attempt), int(p.cpus), p.state
+	row.Attempt, row.CPUs, row.Seq, row.State = int(p.attempt), int(p.cpus), p.seq, p.state
 	row.Saved = p.saved
 	if p.exited {
 		exit := int(p.exit)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"distribute/lib/ask"
 	"distribute/lib/job"
@@ -42,7 +41,7 @@ func (l *live) jobs(ctx context.Context, follow bool, each func(*job.Row) error)
 // is lost and comes back it gives what has changed meanwhile. It costs some bytes
 // of memory for each row.
 func (l *live) follow(ctx context.Context, each func(*job.Row) error) error {
-	shown := map[job.ID]what{}
+	shown := map[job.ID]uint64{} // the seq of each
 	return ask.Again(ctx, l.d.c, func(progress func()) error {
 		if l.Head == nil {
 			h, err := ask.Dial(ctx, l.d.c, l.d.head)
@@ -56,8 +55,8 @@ func (l *live) follow(ctx context.Context, each func(*job.Row) error) error {
 		err := ask.Rows(ctx, l.Head, wire.Query{Of: "jobs", All: l.d.all, Follow: true}, l.ops, func(r *job.Row) error {
 			last, was := before[r.ID]
 			delete(before, r.ID) // what comes of it after its first row is a change
-			shown[r.ID] = whatOf(r)
-			if was && last == shown[r.ID] {
+			shown[r.ID] = r.Seq
+			if was && last == r.Seq {
 				return nil
 			}
 			return each(r)
@@ -75,16 +74,6 @@ func (l *live) Close() error {
 	}
 	return l.Head.Close()
 }
-
-// A what is of a row what its job's log says: what differs else is only how
-// long it ran by now, or how far it is.
-type what struct {
-	state   job.State
-	attempt int
-	ended   time.Time
-}
-
-func whatOf(r *job.Row) what { return what{r.State.Logged(), r.Attempt, r.Ended.UTC()} }
 
 func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error) {
 	var rows []query.Batch

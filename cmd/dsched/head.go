@@ -475,6 +475,9 @@ func (h *head) enlist(nb asked, closed bool) (uint32, error) {
 		return 0, err
 	}
 	h.apply(sched.Ready{Batch: n})
+	if !closed && len(h.watchers) > 0 {
+		h.logged = append(h.logged, logged{batch: b, upto: b.Durable()})
+	}
 	return n, nil
 }
 

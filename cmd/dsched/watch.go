@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"slices"
 	"time"
 
 	"distribute/lib/job"
@@ -17,7 +20,7 @@ import (
 const maxBehind = 4 << 20
 
 // A logged is a record, and the batch whose log it is in; or, without one, a job
-// that runs in another way than before, which no log tells.
+// that runs in another way than before, which no log tells; or a batch that is new.
 type logged struct {
 	batch    *spool.Batch
 	priority int // of the batch then
@@ -25,6 +28,7 @@ type logged struct {
 	jobs     []string // that it changes, if it is about the whole batch
 	job      string
 	live     *liveJob
+	upto     int64 // of a new batch: how long its log was
 }
 
 // A watcher is told of every record once it is durable.
@@ -43,8 +47,8 @@ func (h *head) tellWatchers(ls []logged) {
 	}
 }
 
-// follow sends the rows that fit, and again each that changes; or, until they
-// are over, each once when it is; or those, and those that come, each when it is over.
+// follow sends the rows that fit, those that a filter on seq let through in its order, and
+// again each that changes; or, until they are over, each once when it is; or those, and those that come, each when it is over.
 func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error {
 	ctx, stop := t.whileThere(ctx)
 	defer stop()
@@ -60,12 +64,12 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 		snap.onlyOpen = m.Until == "ends"
 	}
 	f := follower{q: q, untilOver: m.Until == "over", ends: m.Until == "ends", rows: map[job.ID]*job.Row{},
-		sees: func(b *spool.Batch) bool { return t.sees(b.ID, &b.Head) }}
+		sees: func(b *spool.Batch) bool { return t.sees(b.ID, &b.Head) }, read: t.read}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
 	err := t.c.SendTransfer(s, func(out io.Writer) error {
 		f.enc, f.out = json.NewEncoder(out), out.(*wire.Writer)
-		if err := t.rows(snap, q, f.first); err != nil {
+		if err := f.what(func(row func(*job.Row) error) error { return t.rows(snap, q, row) }); err != nil {
 			return err
 		}
 		return t.unlessGone(ctx, f.run(w))
@@ -80,8 +84,35 @@ type follower struct {
 	ends      bool                    // only what is over is told, and forgotten then
 	rows      map[job.ID]*job.Row     // that may change yet
 	sees      func(*spool.Batch) bool // whether the peer may know of a batch
+	read      func(b job.BatchID, jobs int, upto int64, row func(*job.Row) error) error
 	enc       *json.Encoder
 	out       *wire.Writer
+}
+
+// what takes the rows that there are. With a filter on seq those that fit come in the order
+// of their records: who has one of them has had all that were before it.
+func (f *follower) what(rows func(func(*job.Row) error) error) error {
+	if !f.q.Filters("seq") {
+		return rows(f.first)
+	}
+	var fit []job.Row
+	err := rows(func(r *job.Row) error {
+		if f.q.Match(r) {
+			fit = append(fit, *r)
+			return nil
+		}
+		return f.first(r)
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(fit, func(a, b job.Row) int { return cmp.Compare(a.Seq, b.Seq) })
+	for i := range fit {
+		if err := f.first(&fit[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // first takes a row as the files have it.
@@ -116,9 +147,12 @@ func (f *follower) run(w *watcher) error {
 		}
 		for _, l := range logged {
 			take := f.change
-			if l.rec == nil {
+			switch {
+			case l.live != nil:
 				take = f.changeWay
-			} else if l.rec.Job == "" {
+			case l.rec == nil:
+				take = f.newBatch
+			case l.rec.Job == "":
 				take = f.changeBatch
 			}
 			if err := take(l); err != nil {
@@ -140,6 +174,24 @@ func (f *follower) changeWay(l logged) error {
 		return nil
 	}
 	return f.enc.Encode(&row)
+}
+
+// newBatch takes the jobs of a batch that is new.
+func (f *follower) newBatch(l logged) error {
+	if f.untilOver || f.ends || !f.q.MayFit(l.batch.ID, &l.batch.Head) || !f.sees(l.batch) {
+		return nil
+	}
+	err := f.read(l.batch.ID, l.batch.Head.Jobs, l.upto, func(r *job.Row) error {
+		was, there := f.rows[r.ID]
+		if r.UID != l.batch.Head.UID || there && !r.Submitted.After(was.Submitted) {
+			return nil // another's, which has got the name meanwhile; or the file had it already
+		}
+		return f.first(r)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it was deleted meanwhile
+	}
+	return err
 }
 
 // changeBatch takes a record about a whole batch, as if each job that it changes had
@@ -176,6 +228,7 @@ func (f *follower) change(l logged) error {
 				row.Param = j.Param
 			}
 		}
+		row.Seq = l.rec.Seq
 		r = &row
 		if f.untilOver && !f.q.Match(r) {
 			return nil

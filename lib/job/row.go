@@ -39,6 +39,7 @@ type Row struct {
 	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds
 	Written    int64     `json:"written,omitempty"`     // bytes
 	Priority   int       `json:"priority"`              // of the batch
+	Seq        uint64    `json:"seq,omitempty"`         // of its last record, or of the one that made it known
 	Param      []string  `json:"param,omitempty"`       // its parameters, each as name=value
 
 	Token    Token  `json:"-"` // of the attempt told of
@@ -70,7 +71,7 @@ func (r *Row) Fold(rec *Record) error {
 	if !ok {
 		return fmt.Errorf("record %d: %s is not a legal move of a job that is %s", rec.Seq, rec.Kind, r.State)
 	}
-	r.State = next
+	r.State, r.Seq = next, rec.Seq
 	r.Lengthen(rec)
 	switch rec.Kind {
 	case KindStart, KindAdopt:

@@ -54,6 +54,10 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = line.AppendIntMember(b, `,"written":`, r.Written)
 	b = append(b, `,"priority":`...)
 	b = strconv.AppendInt(b, int64(r.Priority), 10)
+	if r.Seq != 0 {
+		b = append(b, `,"seq":`...)
+		b = strconv.AppendUint(b, r.Seq, 10)
+	}
 	for i, p := range r.Param {
 		if i == 0 {
 			b = append(b, `,"param":[`...)
@@ -136,6 +140,7 @@ func (r *Row) scan(s *line.Scan, like *Row) bool {
 		s.DecimalMember(`,"cpu_time":`, &r.CPUTime) &&
 		s.Int64Member(`,"written":`, &r.Written) &&
 		s.IntMember(`,"priority":`, &r.Priority) &&
+		s.CountMember(`,"seq":`, &r.Seq) &&
 		(!s.Has(`,"param":`) || s.List(func() bool {
 			p, ok := s.Text()
 			r.Param = append(r.Param, string(p))

@@ -16,7 +16,7 @@ func rowsToWrite() []Row {
 		{},
 		{ID: "ns/b/1", Namespace: "ns", Batch: "b", Job: "1", Owner: "ana", State: Queued, Submitted: at},
 		{ID: "ns/b/1", Namespace: "ns", Batch: "b", Job: "1", Owner: "ana", State: Done, Node: "ws1", Attempt: 2, Exit: &zero, Submitted: at,
-			Started: at, Ended: at.Add(time.Second), Ends: at.Add(time.Hour), Runtime: 1.25, Ran: 90.5, Paused: 0.5, CPUs: 4, Memory: 1 << 33, GPUs: 2250, Counted: "comsol=20 matlab=1", Limit: 3600, MemoryPeak: 1 << 40, CPUTime: 0.001, Written: 7, Priority: -10, Param: []string{"n=64", "nu=0.1", "name=a <b>"}},
+			Started: at, Ended: at.Add(time.Second), Ends: at.Add(time.Hour), Runtime: 1.25, Ran: 90.5, Paused: 0.5, CPUs: 4, Memory: 1 << 33, GPUs: 2250, Counted: "comsol=20 matlab=1", Limit: 3600, MemoryPeak: 1 << 40, CPUTime: 0.001, Written: 7, Priority: -10, Seq: 1 << 40, Param: []string{"n=64", "nu=0.1", "name=a <b>"}},
 		{ID: "ns/b/x", Namespace: "ns", Batch: "b", Job: "y", Owner: "josé", State: Failed, Exit: &three, Signal: "SIGKILL", Reason: "a \"b\"\n<c>", Said: "E: 1 > 0", Phase: "building"},
 		{ID: "ns/b/2", State: Running, Started: time.Unix(1795176000, 123456789).UTC(), Runtime: 1.0 / 3},
 		{ID: "ns/b/2", Exit: new(int), Ended: time.Unix(0, 0).In(time.FixedZone("x", 3600))},

@@ -181,6 +181,7 @@ func JobFields() []Field[job.Row] {
 		{"cpu_time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.CPUTime) }},
 		{"written", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Written) }},
 		{"priority", match.Number, nil, func(r *job.Row) match.Value { return match.Count(r.Priority) }},
+		{"seq", match.Number, nil, func(r *job.Row) match.Value { return match.Some(int64(r.Seq)) }},
 		{"param", match.List, nil, func(r *job.Row) match.Value { return match.OfList(r.Param) }},
 	}
 }

@@ -177,6 +177,11 @@ func (q *Query) About(id job.BatchID) bool {
 	return false
 }
 
+// Filters says that there is a filter on the field of that name.
+func (q *Query) Filters(name string) bool {
+	return slices.ContainsFunc(q.filters, func(f filter[job.Row]) bool { return f.field.Name == name })
+}
+
 // NamesJobs says that the query is about certain jobs, so that a table should
 // show each.
 func (q *Query) NamesJobs() bool { return q.named }

@@ -285,7 +285,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
 	}
-	if len(names) != 30 {
+	if len(names) != 31 {
 		t.Errorf("%d fields", len(names))
 	}
 }
