@@ -216,7 +216,7 @@ func (h *Head) cutTorn(f *os.File, l *logReader) ([]*Problem, error) {
 	if _, err := durable.Cut(f.Name(), l.next, 0); err != nil {
 		return nil, err
 	}
-	return []*Problem{{Batch: l.batch, File: l.file, Line: l.n + 1, Offset: l.next,
+	return []*Problem{{Batch: l.batch, File: l.file, Line: l.n + 1, Offset: l.next, Torn: ok,
 		Why: fmt.Sprintf("the last line was unfinished; its %d bytes were cut off and kept in %q", len(tail), aside)}}, nil
 }
 

@@ -13,6 +13,7 @@ type Problem struct {
 	File   string      // its path below the spool
 	Line   int         // from 1; 0: no line
 	Offset int64       // in bytes, of that line
+	Torn   bool        // what a crash leaves of a line that nobody was told of; it was cut off
 	Stops  bool        // the batch is left alone until somebody has looked
 	Closed bool        // nothing is known of it but that its modes keep who looks from reading it
 	Why    string

@@ -253,9 +253,7 @@ func (h *head) number(id job.BatchID) (n uint32, err error) {
 		return 0, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no batch %q: it was deleted", id)}
 	}
 	b, problems, err := h.store.Open(id)
-	for _, p := range problems {
-		h.log.Error("the spool is damaged", "problem", p.Error())
-	}
+	h.logProblems(problems)
 	if err == nil && b == nil {
 		err = &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %s are damaged: see the log of dsched", id)}
 	}

@@ -107,15 +107,25 @@ func spoolError(err error) error {
 	return err
 }
 
+// logProblems tells of what was found wrong in the spool. What a crash tears is
+// no damage: nobody was told of it.
+func (h *head) logProblems(problems []*spool.Problem) {
+	for _, p := range problems {
+		if p.Torn {
+			h.log.Warn("a crash has torn the end of a log", "problem", p.Error())
+		} else {
+			h.log.Error("the spool is damaged", "problem", p.Error())
+		}
+	}
+}
+
 // load reads the logs of what is open.
 func (h *head) load() error {
 	open, problems, err := h.store.Load()
 	if err != nil {
 		return err
 	}
-	for _, p := range problems {
-		h.log.Error("the spool is damaged", "problem", p.Error())
-	}
+	h.logProblems(problems)
 	for _, b := range open {
 		if _, err := h.open(b, false); err != nil {
 			h.log.Error("a batch is left alone", "batch", string(b.ID), "why", err)
