@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,8 +27,7 @@ func main() { cli.Main(usage, run) }
 func run(ctx context.Context, c *cli.Cmd) error {
 	all, head, dir := c.Bool("a"), c.String("H", ""), c.String("D", "")
 	file, operator := c.String("m", ""), c.String("O", "")
-	c.Bool("q")
-	verbose := c.Bool("v")
+	quiet, verbose := c.Bool("q"), c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
@@ -50,7 +50,15 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	defer told.close()
-	out := &outbox{told: told, log: c.Log(*verbose), wake: make(chan struct{}, 1), due: map[string]bool{}}
+	// What is told is seen where it is told; of Matrix the log is all that is here.
+	level := slog.LevelWarn
+	switch {
+	case *verbose:
+		level = slog.LevelDebug
+	case *file != "" && !*quiet:
+		level = slog.LevelInfo
+	}
+	out := &outbox{told: told, log: c.LogFrom(level), wake: make(chan struct{}, 1), due: map[string]bool{}}
 	switch {
 	case *file != "":
 		m := &byMatrix{file: *file, told: told}

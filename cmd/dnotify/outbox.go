@@ -134,7 +134,7 @@ func (o *outbox) run(ctx context.Context) error {
 // deliver sends one message, again until it is sent or given up.
 func (o *outbox) deliver(ctx context.Context, m *message) error {
 	said := ""
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+	for wait := firstWait; ; {
 		err := o.way.send(ctx, m)
 		if ctx.Err() != nil {
 			return nil
@@ -152,7 +152,9 @@ func (o *outbox) deliver(ctx context.Context, m *message) error {
 		pause := wait
 		var e *matrix.Error
 		if errors.As(err, &e) && e.After > 0 {
-			pause = e.After
+			pause = e.After // what fails else after that has failed once
+		} else {
+			wait = min(2*wait, lastWait)
 		}
 		if text := err.Error(); text != said {
 			o.log.Warn("a message waits, and is tried again", "event", m.event, "of", m.subject, "whom", m.to, "why", text)

@@ -14,10 +14,14 @@ import (
 // journal of systemd, a line begins with its priority as sd-daemon(3) has it, and
 // says neither level nor time, which the journal keeps itself.
 func (c *Cmd) Log(verbose bool) *slog.Logger {
-	level := slog.LevelInfo
 	if verbose {
-		level = slog.LevelDebug
+		return c.LogFrom(slog.LevelDebug)
 	}
+	return c.LogFrom(slog.LevelInfo)
+}
+
+// LogFrom is Log with what is of that level and above.
+func (c *Cmd) LogFrom(level slog.Level) *slog.Logger {
 	if isJournal(c.Stderr, c.Getenv("JOURNAL_STREAM")) {
 		return slog.New(newJournal(c.Stderr, level))
 	}
