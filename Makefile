@@ -1,13 +1,16 @@
 # make          the commands, static, in bin/
 # make demo     a head, two nodes and a batch on this machine (KEEP=1: left running)
-# make test     vet and every test that needs nothing installed but Go
+# make test     every test that needs nothing installed but Go (D_FULL=1: all of all)
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
 # make sim      N histories of a simulated lab, from SEED on (default: 1000)
 # make lab      a day of a simulated lab of 100 desks, as a chart
+# make bench    how fast it is, beside the machine's limits and other programs: minutes
 # make cuts     CUTS power cuts of a head in an emulator, which scripts/peers/machine builds
 # make soak     N jobs through one head and node, which must not grow
 # make wheel    the Python package, in lib/python/dist (pip fetches hatchling)
+# make html     the manuals, in html/ (takes mandoc)
 # make install  PREFIX=/usr/local, DESTDIR= for packages
+# make dist     archives for other machines (ARCHS='amd64 arm64'), in dist/
 
 GO       = go
 PREFIX   = /usr/local
@@ -19,14 +22,7 @@ N        = 200000
 T        = 10m
 CUTS     = 20
 SEED     =
-
-bindir  = $(DESTDIR)$(PREFIX)/bin
-mandir  = $(DESTDIR)$(PREFIX)/share/man
-compdir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-libdir  = $(DESTDIR)$(PREFIX)/lib
-sharedir = $(DESTDIR)$(PREFIX)/share/distribute
-# Where systemd looks for units of users: below a home it is another place.
-userdir = $(DESTDIR)$(PREFIX)/$(if $(filter $(HOME)/%,$(PREFIX)),share,lib)/systemd/user
+OUT      = html
 
 export CGO_ENABLED = 0
 
@@ -40,8 +36,7 @@ demo: all
 # Scripts mostly wait, some for a minute: they begin beside the other packages, and
 # many are under way at once.
 test:
-	$(GO) vet ./...
-	$(GO) test -p 4 -parallel 12 ./...
+	$(GO) test -ldflags='-s -w' -p 4 -parallel 12 ./...
 
 race:
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -race -parallel 4 -timeout 30m ./...
@@ -63,10 +58,11 @@ lint:
 fuzz:
 	@GO='$(GO)' scripts/fuzz $(FUZZTIME)
 
-# Whole batches beside the limits of the machine, and what is moved beside scp and
-# rsync, once (quicker with BENCH_JOBS=n and BENCH_MIB=n); then the parts.
+# Whole batches beside the limits of the machine and the peers that are here
+# (scripts/peers/queues), and what is moved beside scp and rsync, in three rounds
+# (quicker with BENCH_JOBS=n, BENCH_MIB=n, BENCH_ROUNDS=n); then the parts.
 bench: all
-	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 3h ./testscripts
 	$(GO) test -run '^$$' -bench . ./lib/... ./spool
 
 chaos:
@@ -86,29 +82,21 @@ cover:
 	$(GO) tool cover -func=cover.out | tail -n 1
 
 install: all
-	install -d $(bindir) $(compdir)
-	install $(BIN)/* scripts/dlocal $(bindir)
-	for page in man/*.[0-9]; do \
-		install -d $(mandir)/man$${page##*.} && install -m 644 $$page $(mandir)/man$${page##*.} || exit 1; \
-	done
-	install -m 644 scripts/completion/distribute.bash $(compdir)/distribute
-	for tool in $(BIN)/* dlocal; do ln -sf distribute $(compdir)/$${tool##*/} || exit 1; done
-	install -d $(libdir)/systemd/system $(userdir) $(libdir)/sysusers.d $(libdir)/tmpfiles.d $(sharedir)
-	cd scripts/systemd && for unit in *.service user/*.service; do \
-		case $$unit in user/*) dir=$(userdir);; *) dir=$(libdir)/systemd/system;; esac; \
-		sed 's,/usr/local/,$(PREFIX)/,' "$$unit" >$$dir/$${unit##*/} || exit 1; \
-	done
-	for kind in sysusers tmpfiles; do for of in head node; do \
-		install -m 644 scripts/systemd/distribute-$$of.$$kind $(libdir)/$$kind.d/distribute-$$of.conf || exit 1; \
-	done; done
-	install -m 644 scripts/systemd/run-as.conf $(sharedir)
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install
+
+ARCHS = amd64 arm64
+dist:
+	@GO='$(GO)' scripts/dist $(ARCHS)
 
 PYTHON = python3
 wheel:
 	cd lib/python && $(PYTHON) -m pip wheel -q --no-deps -w dist .
 
+html:
+	@OUT=$(OUT) scripts/html
+
 clean:
-	rm -rf bin cover.out lib/python/dist
+	rm -rf bin html dist cover.out lib/python/dist
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench chaos cuts sim lab soak cover wheel install clean
+.PHONY: all demo test race lint fuzz bench chaos cuts sim lab soak cover wheel html install dist clean

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,19 @@ var process = []string{"os.Exit", "os.Stdin", "os.Stdout", "os.Stderr", "os.Args
 var processToo = map[string]string{
 	"../lib/durable/step.go os.Exit":   "a failpoint ends the process where it stands",
 	"../lib/proc/supervise.go os.Args": "a supervisor is told from dnoded by the name it is started with",
+}
+
+// distribute-hacking(7) tells of each room.
+func TestRoomsAreTold(t *testing.T) {
+	page, err := os.ReadFile("../man/distribute-hacking.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for room := range rooms {
+		if !strings.Contains(string(page), "\n.It Pa "+room+"\n") {
+			t.Errorf("distribute-hacking(7) does not tell of %s", room)
+		}
+	}
 }
 
 type source struct {

@@ -62,6 +62,16 @@ func (l *lab) run(name string, args ...string) string {
 	return string(out)
 }
 
+// feed is run with a standard input.
+func (l *lab) feed(input, name string, args ...string) {
+	l.tb.Helper()
+	c := l.command(name, args...)
+	c.Stdin = strings.NewReader(input)
+	if out, err := c.CombinedOutput(); err != nil {
+		l.tb.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+}
+
 func (l *lab) start(name string, args ...string) *exec.Cmd {
 	c := l.command(name, args...)
 	log, err := os.OpenFile(filepath.Join(l.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

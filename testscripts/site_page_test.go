@@ -156,9 +156,9 @@ func (r *reader) compare(s step) {
 	}
 }
 
-// source puts on the laptop what make install needs of the source, where all is
-// built already.
-func (r *reader) source() (before string) {
+// source puts on a machine, as maria, what make install needs of the source, where all
+// is built already.
+func (r *reader) source(host string) (before string) {
 	r.t.Helper()
 	top, bin := os.Getenv("TOP"), filepath.Join(r.dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
@@ -169,13 +169,13 @@ func (r *reader) source() (before string) {
 			r.t.Fatal(err)
 		}
 	}
-	to := r.own("laptop", "home/maria/distribute")
+	to := r.own(host, "home/maria/distribute")
 	err := errors.Join(os.Mkdir(to, 0o755), os.Chmod(r.dir, 0o755),
 		run("cp", "-r", filepath.Join(top, "Makefile"), filepath.Join(top, "man"), filepath.Join(top, "scripts"), to))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.site.do("laptop", "root", "chown -R maria /home/maria/distribute")
+	r.site.do(host, "root", "chown -R maria /home/maria/distribute")
 	return fmt.Sprintf("cd ~/distribute; export MAKEFLAGS='-- GO=true BIN=%s' GZIP=-1\n", bin)
 }
 
@@ -188,7 +188,7 @@ func TestLabPage(t *testing.T) {
 	s := newSite(t, append([]string{"lab", "laptop"}, desks...)...)
 	s.people("lab", []string{"laptop"}, "maria", "ben")
 	r := &reader{site: s, desks: desks, keys: map[string]string{}}
-	inSource := r.source()
+	inSource := r.source("laptop")
 	s.do("lab", "root", "groupadd -U maria cfd")
 	s.do("ws2", "root", "/usr/sbin/sshd")
 	for i, step := range steps(t, filepath.Join("..", "man", "distribute-lab.7")) {

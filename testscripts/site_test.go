@@ -195,14 +195,15 @@ func (s *site) people(head string, from []string, users ...string) {
 	s.t.Helper()
 	s.do(head, "root", "/usr/sbin/sshd -E /var/log/sshd.log")
 	key := strings.Fields(s.do(head, "root", "cat /etc/ssh/ssh_host_ed25519_key.pub"))
+	const add = `add() { id "$1" >/dev/null 2>&1 || useradd -m -s /bin/bash "$1"; }; add `
 	for _, user := range users {
-		s.do(head, "root", "useradd -m -s /bin/bash "+user)
+		s.do(head, "root", add+user)
 	}
 	for _, host := range from {
-		s.do(host, "root", fmt.Sprintf("echo %s %s %s >/etc/ssh/ssh_known_hosts", head, key[0], key[1]))
+		s.do(host, "root", fmt.Sprintf("echo %s %s %s >>/etc/ssh/ssh_known_hosts", head, key[0], key[1]))
 		for _, user := range users {
-			s.do(host, "root", "useradd -m -s /bin/bash "+user)
-			public := s.do(host, user, "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519; cat ~/.ssh/id_ed25519.pub")
+			s.do(host, "root", add+user)
+			public := s.do(host, user, "test -e ~/.ssh/id_ed25519 || ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519; cat ~/.ssh/id_ed25519.pub")
 			s.do(head, user, "mkdir -pm 700 ~/.ssh; cat >>~/.ssh/authorized_keys <<'END'\n"+public+"END")
 		}
 	}
