@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,9 +24,8 @@ const benchUser = 61000
 // and of text: from a person to the head and home again over ssh, and from the
 // head to a node and back over TLS, each beside scp and rsync over the same ssh
 // to this machine. Where the head says that it is safe, it is on the disk; so it
-// is with scp and rsync then, by a sync. Told are medians of three rounds
-// (BENCH_ROUNDS) that try each way once, and of the ratios of times in a round:
-// 2 is twice as fast as the quicker of scp and rsync.
+// is with scp and rsync then, by a sync. Of peers: 2 is twice as fast as the
+// quicker of scp and rsync.
 func BenchmarkMove(b *testing.B) {
 	if has, err := hasSSHD(); !has {
 		b.Skip("needs sshd and ssh: ", err)
@@ -35,22 +33,14 @@ func BenchmarkMove(b *testing.B) {
 	if _, err := exec.LookPath("rsync"); err != nil {
 		b.Skip("needs rsync")
 	}
-	mib, rounds := setting(b, "BENCH_MIB", 2048), setting(b, "BENCH_ROUNDS", 3)
+	mib := setting(b, "BENCH_MIB", 2048)
 	for _, content := range []string{"noise", "text"} {
 		for _, files := range []int{1, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", content, files), func(b *testing.B) {
-				seen := map[string][]float64{}
-				for b.Loop() {
-					for range rounds {
-						m := &move{b: b, bytes: float64(mib) * (1 << 20), seen: seen}
-						m.round(content == "text", files, mib<<20/files)
-					}
-				}
-				for what, figures := range seen {
-					slices.Sort(figures)
-					b.ReportMetric(figures[len(figures)/2], what)
-				}
-				b.ReportMetric(0, "ns/op")
+				rounds(b, 3, func(f *tally) {
+					m := &move{b: b, bytes: float64(mib) * (1 << 20), tally: f}
+					m.round(content == "text", files, mib<<20/files)
+				})
 			})
 		}
 	}
@@ -63,7 +53,7 @@ type move struct {
 	bytes float64
 	port  string
 	lab   *lab
-	seen  map[string][]float64
+	*tally
 }
 
 // round goes each way once.
@@ -145,8 +135,8 @@ func (m *move) peers(sync bool) float64 {
 	}
 	scp := m.took(func() { m.shell(m.dir, `scp -q -r -P "$1" data 127.0.0.1:"$0"`+then, m.fresh(), m.port) })
 	rsync := m.took(func() { m.shell(m.dir, `rsync -a -e "ssh -p $1" data 127.0.0.1:"$0"`+then, m.fresh(), m.port) })
-	m.note("scp"+mark+"-MB/s", m.bytes/1e6/scp)
-	m.note("rsync"+mark+"-MB/s", m.bytes/1e6/rsync)
+	m.add("scp"+mark+"-MB/s", m.bytes/1e6/scp)
+	m.add("rsync"+mark+"-MB/s", m.bytes/1e6/rsync)
 	return min(scp, rsync)
 }
 
@@ -164,7 +154,7 @@ func (m *move) rest() {
 	m.shell(m.dir, `sync && cat "$0" >/dev/null`, m.memory())
 }
 
-// memory is an empty file as large as the memory.
+// memory is an empty file as large as the memory; where little is moved, nothing.
 func (m *move) memory() string {
 	name := filepath.Join(m.dir, "memory")
 	if _, err := os.Lstat(name); err == nil {
@@ -173,7 +163,9 @@ func (m *move) memory() string {
 	var info syscall.Sysinfo_t
 	m.check(syscall.Sysinfo(&info))
 	m.check(os.WriteFile(name, nil, 0o644))
-	m.check(os.Truncate(name, int64(info.Totalram)*int64(info.Unit)))
+	if m.bytes >= 1<<28 {
+		m.check(os.Truncate(name, int64(info.Totalram)*int64(info.Unit)))
+	}
 	return name
 }
 
@@ -186,11 +178,9 @@ func (m *move) fresh() string {
 
 // report notes one way.
 func (m *move) report(way string, peers, ours float64) {
-	m.note(way+"-MB/s", m.bytes/1e6/ours)
-	m.note(way+"-of-peers", peers/ours)
+	m.add(way+"-MB/s", m.bytes/1e6/ours)
+	m.add(way+"-of-peers", peers/ours)
 }
-
-func (m *move) note(what string, figure float64) { m.seen[what] = append(m.seen[what], figure) }
 
 func (m *move) check(err error) {
 	m.b.Helper()

@@ -22,70 +22,12 @@ import (
 	"distribute/spool"
 )
 
-// The benchmarks of whole batches run each thing once, beside the limit of the
-// machine or a peer in the same run, and report ratios: make bench.
-
-func took(f func()) float64 {
-	began := time.Now()
-	f()
-	return time.Since(began).Seconds()
-}
-
-// scale is how many jobs a benchmark has; BENCH_JOBS sets another number.
-func scale(b *testing.B, n int) int { return setting(b, "BENCH_JOBS", n) }
-
-// setting is a number of the environment, or else n.
-func setting(b *testing.B, name string, n int) int {
-	if s := os.Getenv(name); s != "" {
-		var err error
-		if n, err = strconv.Atoi(s); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return n
-}
-
 func numbers(n int) string {
 	var s strings.Builder
 	for i := range n {
 		fmt.Fprintln(&s, i+1)
 	}
 	return s.String()
-}
-
-// Jobs that do nothing, from submit to archived on two slots, against xargs
-// -P2, which archives nothing, and against the slower of the two things that
-// have to be done for each: fork and exec, and publishing a result durably.
-func BenchmarkShortJobs(b *testing.B) {
-	n := scale(b, 10_000)
-	for b.Loop() {
-		xargs := took(func() {
-			c := exec.Command("xargs", "-P2", "-n1", "true")
-			c.Stdin = strings.NewReader(numbers(n))
-			if err := c.Run(); err != nil {
-				b.Fatal(err)
-			}
-		})
-		forks := took(func() { forkExec(b, n) })
-		publish := took(func() { publishAlone(b, n) })
-		l := newLab(b, 2)
-		ours := took(func() {
-			c := l.command("dsubmit", "-qw", "-R", "cpus=1", "-b", "ns/true", "--", "true", "{}")
-			c.Stdin = strings.NewReader(numbers(n))
-			if out, err := c.CombinedOutput(); err != nil {
-				b.Fatalf("%v: %s", err, out)
-			}
-		})
-		l.stop()
-		jobs := float64(n)
-		b.ReportMetric(jobs/ours, "jobs/s")
-		b.ReportMetric(jobs/xargs, "xargs/s")
-		b.ReportMetric(jobs/forks, "forks/s")
-		b.ReportMetric(jobs/publish, "publish/s")
-		b.ReportMetric(xargs/ours, "of-xargs")
-		b.ReportMetric(max(forks, publish)/ours, "of-limit")
-		b.ReportMetric(0, "ns/op")
-	}
 }
 
 // forkExec runs true n times, two at a time.
@@ -183,71 +125,65 @@ func numbered(i int) job.Token { return job.Token(fmt.Sprintf("%032x", i)) }
 // 100,000 jobs submitted, until their id is printed.
 func BenchmarkSubmit(b *testing.B) {
 	n := scale(b, 100_000)
-	for b.Loop() {
+	lines := numbers(n)
+	rounds(b, 3, func(f *tally) {
 		l := newLab(b, 0)
-		lines := numbers(n)
-		s := took(func() {
-			c := l.command("dsubmit", "-q", "-b", "ns/many", "--", "solve", "--nu", "{}")
-			c.Stdin = strings.NewReader(lines)
-			if out, err := c.CombinedOutput(); err != nil {
-				b.Fatalf("%v: %s", err, out)
-			}
-		})
-		b.ReportMetric(s, "s")
-		b.ReportMetric(float64(n)/s, "jobs/s")
-		b.ReportMetric(0, "ns/op")
+		s := took(func() { l.feed(lines, "dsubmit", "-q", "-b", "ns/many", "--", "solve", "--nu", "{}") })
+		f.add("s", s)
+		f.add("jobs/s", float64(n)/s)
 		l.stop()
-	}
+	})
 }
 
 // What dsched keeps in memory of each queued job, by the size of its process,
-// after it has been started again on them.
+// before and after it has been started again on them, and how long that took.
 func BenchmarkQueuedMemory(b *testing.B) {
 	n := scale(b, 1_000_000)
-	for b.Loop() {
+	lines := numbers(n)
+	rounds(b, 3, func(f *tally) {
 		l := newLab(b, 0)
 		empty := resident(b, l.head.Process.Pid, "VmRSS")
-		c := l.command("dsubmit", "-q", "-b", "ns/many", "--", "solve", "--nu", "{}")
-		c.Stdin = strings.NewReader(numbers(n))
-		if out, err := c.CombinedOutput(); err != nil {
-			b.Fatalf("%v: %s", err, out)
-		}
-		b.ReportMetric((resident(b, l.head.Process.Pid, "VmRSS")-empty)/float64(n), "B/job")
+		a := func() float64 { return (resident(b, l.head.Process.Pid, "VmRSS") - empty) / float64(n) }
+		l.feed(lines, "dsubmit", "-q", "-b", "ns/many", "--", "solve", "--nu", "{}")
+		f.add("B/job", a())
 		l.head.Process.Signal(syscall.SIGTERM)
 		l.head.Wait()
-		restart := took(l.startHead)
-		b.ReportMetric(restart, "restart-s")
-		b.ReportMetric((resident(b, l.head.Process.Pid, "VmRSS")-empty)/float64(n), "B/job-restarted")
-		b.ReportMetric(0, "ns/op")
+		f.add("restart-s", took(l.startHead))
+		f.add("B/job-restarted", a())
 		l.stop()
-	}
+	})
 }
 
 // 1 GiB in 1,000 files, from a node into the archive, against tar and zstd -1
 // into a file that is synced.
 func BenchmarkBigResult(b *testing.B) {
-	const files, size = 1000, 1 << 20
+	const files = 1000
+	size := setting(b, "BENCH_MIB", 1000) << 20 / files
 	src := b.TempDir()
 	fill(b, src, files, size)
-	for b.Loop() {
+	rounds(b, 3, func(f *tally) {
+		packed := filepath.Join(b.TempDir(), "x")
 		tar := took(func() {
-			c := exec.Command("sh", "-c", `tar cf - -C "$0" . | zstd -q -1 -T1 > "$1" && sync "$1"`, src, filepath.Join(b.TempDir(), "x"))
+			c := exec.Command("sh", "-c", `tar cf - -C "$0" . | zstd -q -1 -T1 > "$1" && sync "$1"`, src, packed)
 			if out, err := c.CombinedOutput(); err != nil {
 				b.Fatalf("%v: %s", err, out)
 			}
 		})
+		os.Remove(packed)
 		l := newLab(b, 2)
 		node := l.all[len(l.all)-1]
 		l.run("dsubmit", "-qw", "-b", "ns/big", "--", "sh", "-c", "cp -r '"+src+"' out")
-		ours := home(b, l, "ns/big")
-		b.ReportMetric(files*size/1e6/ours, "MB/s")
-		b.ReportMetric(files*size/1e6/tar, "tar-MB/s")
-		b.ReportMetric(tar/ours, "of-tar")
-		b.ReportMetric(resident(b, l.head.Process.Pid, "VmHWM")/(1<<20), "head-MiB")
-		b.ReportMetric(resident(b, node.Process.Pid, "VmHWM")/(1<<20), "node-MiB")
-		b.ReportMetric(0, "ns/op")
+		ours, bytes := home(b, l, "ns/big"), float64(files*size)
+		f.add("MB/s", bytes/1e6/ours)
+		f.add("tar-MB/s", bytes/1e6/tar)
+		f.add("of-tar", tar/ours)
+		f.add("head-MiB", resident(b, l.head.Process.Pid, "VmHWM")/(1<<20))
+		f.add("node-MiB", resident(b, node.Process.Pid, "VmHWM")/(1<<20))
 		l.stop()
-	}
+		if err := os.RemoveAll(l.dir); err != nil {
+			b.Fatal(err)
+		}
+	})
 }
 
 // fill makes files of which about half can be squeezed out.
@@ -291,26 +227,22 @@ func sum(b []byte) string {
 // stands, and a line a job. Nothing is in its archive: queries read logs only.
 func BenchmarkQueryFinished(b *testing.B) {
 	n := scale(b, 1_000_000)
-	for b.Loop() {
-		l := newLab(b, 0)
-		l.head.Process.Signal(syscall.SIGTERM)
-		l.head.Wait()
-		finished(b, l.spool(), n)
-		l.startHead()
-		sum := took(func() { l.run("dquery", "-s", "ns/over") })
-		few := took(func() { l.run("dquery", "ns/over", "exit=3") })
-		all := took(func() {
+	l := newLab(b, 0)
+	l.head.Process.Signal(syscall.SIGTERM)
+	l.head.Wait()
+	finished(b, l.spool(), n)
+	restart := took(l.startHead)
+	rounds(b, 3, func(f *tally) {
+		f.add("restart-s", restart)
+		f.add("sum-s", took(func() { l.run("dquery", "-s", "ns/over") }))
+		f.add("filtered-s", took(func() { l.run("dquery", "ns/over", "exit=3") }))
+		f.add("all-s", took(func() {
 			if got := strings.Count(l.run("dquery", "ns/over"), "\n"); got != n {
 				b.Fatalf("%d lines for %d jobs", got, n)
 			}
-		})
-		b.ReportMetric(sum, "sum-s")
-		b.ReportMetric(few, "filtered-s")
-		b.ReportMetric(all, "all-s")
-		b.ReportMetric(resident(b, l.head.Process.Pid, "VmHWM")/(1<<20), "head-MiB")
-		b.ReportMetric(0, "ns/op")
-		l.stop()
-	}
+		}))
+		f.add("head-MiB", resident(b, l.head.Process.Pid, "VmHWM")/(1<<20))
+	})
 }
 
 // finished puts a batch of n jobs that are over into a spool.
@@ -339,7 +271,7 @@ func finished(b *testing.B, dir string, n int) {
 	zero, three := 0, 3
 	for i := range n {
 		end, exit := job.KindDone, &zero
-		if i%1000 == 999 {
+		if i%min(n, 1000) == min(n, 1000)-1 {
 			end, exit = job.KindFailed, &three
 		}
 		name := strconv.Itoa(i)
