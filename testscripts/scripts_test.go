@@ -58,7 +58,7 @@ func install(dir string) error {
 	if err != nil {
 		return err
 	}
-	args, cgo := []string{"build", "-o", dir + "/"}, "CGO_ENABLED=0" // as make has it
+	args, cgo := []string{"build", "-ldflags=-s -w", "-o", dir + "/"}, "CGO_ENABLED=0" // as make has it
 	if raceEnabled {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
@@ -156,6 +156,11 @@ func condition(name string) (bool, error) {
 	case "apptainer":
 		if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "apptainer", "stamp")); err != nil {
 			return false, fullError(fmt.Errorf("scripts/peers/apptainer build has not been run: %w", err))
+		}
+		return true, nil
+	case "matrix":
+		if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "matrix", "stamp")); err != nil {
+			return false, fullError(fmt.Errorf("scripts/peers/matrix build has not been run: %w", err))
 		}
 		return true, nil
 	case "accounts":

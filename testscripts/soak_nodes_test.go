@@ -35,18 +35,9 @@ func TestSoakNodes(t *testing.T) {
 	}
 	l := newLab(t, 0)
 	ctx, stop := context.WithCancel(t.Context())
-	var nodes sync.WaitGroup
+	nodes := idleNodes(t, ctx, l, soakNodes)
 	defer nodes.Wait()
 	defer stop()
-	for i := range soakNodes {
-		name := fmt.Sprintf("n%04d", i)
-		nodes.Go(func() {
-			if err := noded.Run(ctx, noded.Settings{Addr: l.spool(), Name: node.Name(name), Offer: node.Offer{CPUs: 1},
-				Dir: filepath.Join(l.dir, name), Log: slog.New(slog.DiscardHandler), Machine: idleMachine{}}); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		})
-	}
 	l.within(backWithin, func() bool { return l.connected() == soakNodes })
 	t.Logf("%d nodes: the head has %.0f MiB", soakNodes, resident(t, l.head.Process.Pid, "VmRSS")/(1<<20))
 
@@ -72,6 +63,21 @@ func TestSoakNodes(t *testing.T) {
 	if got := strings.Count(l.run("dquery", "ns/all", "state=done"), "\n"); got != soakJobs {
 		t.Errorf("%d of %d jobs are done", got, soakJobs)
 	}
+}
+
+// idleNodes starts n nodes, which end with ctx.
+func idleNodes(tb testing.TB, ctx context.Context, l *lab, n int) *sync.WaitGroup {
+	var nodes sync.WaitGroup
+	for i := range n {
+		name := fmt.Sprintf("n%04d", i)
+		nodes.Go(func() {
+			if err := noded.Run(ctx, noded.Settings{Addr: l.spool(), Name: node.Name(name), Offer: node.Offer{CPUs: 1},
+				Dir: filepath.Join(l.dir, name), Log: slog.New(slog.DiscardHandler), Machine: idleMachine{}}); err != nil {
+				tb.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	return &nodes
 }
 
 // connected is how many nodes are there, as the head says.

@@ -375,10 +375,9 @@ func (w *world) removed() {
 	}
 }
 
-// story is what was done, what was wrong, and the logs, for who looks for a
-// mistake.
+// story is what was wrong and what was done, for who looks for a mistake.
 func (w *world) story() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(slices.Concat([]string{"what was done:"}, w.acts, []string{"what is wrong:"}, w.faults), "\n  ")
+	return strings.Join(slices.Concat([]string{"what is wrong:"}, w.faults, []string{"what was done:"}, w.acts), "\n  ")
 }

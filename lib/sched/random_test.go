@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -796,9 +797,9 @@ func (s *sim) operate() {
 }
 
 func TestRandom(t *testing.T) {
-	seeds, steps := uint64(300), 600
-	if testing.Short() {
-		seeds = 30
+	seeds, steps := uint64(60), 600
+	if os.Getenv("D_FULL") == "1" {
+		seeds = 300
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
