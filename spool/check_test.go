@@ -15,6 +15,7 @@ import (
 
 	"distribute/lib/check"
 	"distribute/lib/job"
+	"distribute/lib/suite"
 )
 
 // checkSpool is what Check tells of a spool on which no head runs.
@@ -242,6 +243,7 @@ func reformat(t *testing.T, at func(string) string) {
 // Each wound is found and named, mending it deletes nothing, and what is left
 // after that is told again.
 func TestCheckFindsAndMends(t *testing.T) {
+	t.Parallel()
 	whole, _ := fullSpool(t)
 	for _, w := range wounds {
 		t.Run(w.what, func(t *testing.T) {
@@ -314,6 +316,7 @@ func TestCheckPublishes(t *testing.T) {
 // Every bit of a small log, of jobs.jsonl and of a result counts, and what is
 // told of it names the file, the line and the record before it.
 func TestJ23CheckFindsEachFlippedByte(t *testing.T) {
+	t.Parallel()
 	dir, _ := fullSpool(t)
 	for _, file := range []string{batchLog, batchJobs, "head.jsonl", "batches/ns/b/out/a/out/x.csv",
 		"batches/ns/b/manifests/a.jsonl", "batches/ns/b/manifests/b~1.jsonl", "batches/ns/b/attempts/b~1/out/x.csv"} {
@@ -322,9 +325,9 @@ func TestJ23CheckFindsEachFlippedByte(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		step := 1
-		if testing.Short() || len(text) > 400 {
-			step = 3
+		step := suite.Size(13, 1)
+		if len(text) > 400 {
+			step = suite.Size(29, 3)
 		}
 		for i := 0; i < len(text); i += step {
 			bad := bytes.Clone(text)
@@ -361,6 +364,7 @@ func TestJ23CheckFindsEachFlippedByte(t *testing.T) {
 
 // With a head at work, looking goes on and mending is refused.
 func TestCheckBesideAHead(t *testing.T) {
+	t.Parallel()
 	dir, _ := fullSpool(t)
 	h, _, _ := loadHead(t, dir)
 	r := &check.Run{Dir: dir, Sums: true, Mend: true, Tell: func(*check.Finding) error { return nil }}

@@ -33,7 +33,7 @@ func exhausted(t *testing.T, step string) (met func() bool) {
 		if f, err := os.Open("/dev/null"); err == nil {
 			return errors.Join(errors.New("there are descriptors"), f.Close())
 		}
-		time.AfterFunc(300*time.Millisecond, func() {
+		time.AfterFunc(100*time.Millisecond, func() {
 			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 				t.Error(err)
 			}

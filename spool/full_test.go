@@ -12,6 +12,7 @@ import (
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
+	"distribute/lib/suite"
 )
 
 // smallDisk is a file system of that many bytes, or skips.
@@ -19,10 +20,7 @@ func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		if os.Getenv("D_FULL") == "1" {
-			t.Fatalf("D_FULL=1, and a small file system cannot be mounted: %v", err)
-		}
-		t.Skipf("a small file system cannot be mounted here: %v", err)
+		suite.Missing(t, fmt.Sprintf("a small file system cannot be mounted here: %v", err))
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return dir
@@ -110,6 +108,7 @@ func TestJ26FullDisk(t *testing.T) {
 }
 
 func TestD94FullDiskWhileReceiving(t *testing.T) {
+	t.Parallel()
 	disk := smallDisk(t, "16m")
 	dir := filepath.Join(disk, "spool")
 	if err := Init(dir); err != nil {
@@ -136,6 +135,7 @@ func TestD94FullDiskWhileReceiving(t *testing.T) {
 // A submission that ends for want of room leaves no blob, but one that another
 // counts on or that was there before.
 func TestS04NoBlobIsLeft(t *testing.T) {
+	t.Parallel()
 	disk := smallDisk(t, "40m")
 	dir := filepath.Join(disk, "spool")
 	if err := Init(dir); err != nil {

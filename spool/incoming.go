@@ -18,6 +18,7 @@ import (
 
 	"distribute/lib/durable"
 	"distribute/lib/line"
+	"distribute/lib/timing"
 )
 
 // WatchIncoming sends the names of files in incoming/ until ctx ends, and then
@@ -42,7 +43,7 @@ func (h *Head) watch(ctx context.Context, names chan<- string) {
 			hints, faults = w.Events, w.Errors
 		}
 	}
-	minute := time.NewTicker(time.Minute)
+	minute := time.NewTicker(timing.Wait(time.Minute))
 	defer minute.Stop()
 	for h.scanIncoming(ctx, names) {
 		if !awaitHint(ctx, minute.C, hints, faults) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/suite"
 )
 
 var dropContents = []string{"small", strings.Repeat("big", job.SmallFile), ""}
@@ -180,6 +181,7 @@ func TestS09RejectsWhatIsNoSubmission(t *testing.T) {
 
 // Whatever single byte of a drop file is another, it is not taken.
 func TestS03ChangedDropFiles(t *testing.T) {
+	t.Parallel()
 	h := newHead(t)
 	good := job.NewToken()
 	leave1(t, h.Spool, Drop{Submission: good, Batch: "ns/b"}, "a")
@@ -188,7 +190,7 @@ func TestS03ChangedDropFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; i < len(text); i += 7 {
+	for i := 0; i < len(text); i += suite.Size(23, 7) {
 		bad := bytes.Clone(text)
 		bad[i] ^= 1 << (i % 8)
 		if err := os.WriteFile(name, bad, 0o640); err != nil {
@@ -225,6 +227,7 @@ func TestS14WatchIncoming(t *testing.T) {
 // Its owner writes another submission over a file while it is taken. It is
 // refused, or taken as the one or as the other, whole.
 func TestS10RewrittenWhileTaken(t *testing.T) {
+	t.Parallel()
 	h := newHead(t)
 	token := job.NewToken()
 	name := h.path("incoming", string(token))
@@ -245,7 +248,8 @@ func TestS10RewrittenWhileTaken(t *testing.T) {
 		}
 	}
 	taken, refused := 0, 0
-	for round := range 24 {
+	rounds := suite.Size(8, 24)
+	for round := range rounds {
 		h := newHead(t)
 		name := h.path("incoming", string(token))
 		first := round % 2
@@ -254,7 +258,7 @@ func TestS10RewrittenWhileTaken(t *testing.T) {
 		}
 		written := make(chan error, 1)
 		rewrite := func(int) (string, error) { // called when the first line is read
-			go func() { written <- writeOver(name, texts[1-first], round*5000) }()
+			go func() { written <- writeOver(name, texts[1-first], round*120_000/rounds) }()
 			if round%3 == 0 {
 				written <- <-written
 			}

@@ -97,6 +97,7 @@ func TestS11HugeDrop(t *testing.T) {
 // A drop file that says it has ten million jobs, or a batch file of a gigabyte,
 // is not believed; one that has a million and one is refused at that line.
 func TestS11TooManyJobs(t *testing.T) {
+	t.Parallel()
 	h := newHead(t)
 	drop := func(first string, rest io.Reader) error {
 		f, err := os.Create(h.path("incoming", "many"))

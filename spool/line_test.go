@@ -14,6 +14,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/line"
+	"distribute/lib/suite"
 )
 
 // at is a time that a line can hold.
@@ -88,7 +89,7 @@ func TestRecordsComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	d := newDecoder()
 	fast := 0
-	for range 20000 {
+	for range suite.Size(3000, 20000) {
 		rec := randomRecord(r)
 		normalise(rec)
 		text := bytes.TrimSuffix(appendRecord(nil, rec), []byte("\n"))
@@ -144,7 +145,7 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 
 func TestJobsComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for n := range 20000 {
+	for n := range suite.Size(3000, 20000) {
 		j := randomJob(r, n)
 		var back, slow job.Job
 		if err := DecodeJob(AppendJob(nil, j), &back); err != nil || !reflect.DeepEqual(&back, j) {

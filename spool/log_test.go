@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/suite"
 )
 
 // commit appends records and makes them durable.
@@ -152,11 +153,16 @@ func tryLog(t *testing.T, dir, name string, text []byte) (recs []job.Record, sto
 }
 
 func TestJ21CutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	dir, name, text := withLog(t)
 	first := bytes.IndexByte(text, '\n')
+	apart := suite.Size(11, 1)
 	for n := range len(text) {
-		if n < first && n%50 != 0 {
+		switch {
+		case n < first && n%50 != 0:
 			continue // of the first line, some
+		case n%apart != 0 && text[n-1] != '\n' && text[n] != '\n':
+			continue // of the others, the places beside their ends all the same
 		}
 		recs, stopped, problems := tryLog(t, dir, name, text[:n])
 		lines := bytes.Count(text[:n], []byte("\n"))
@@ -205,13 +211,15 @@ func TestJ22ZerosAtTheEnd(t *testing.T) {
 }
 
 func TestJ23FlippedBits(t *testing.T) {
+	t.Parallel()
 	dir, name, text := withLog(t)
 	jobs := filepath.Join(filepath.Dir(name), "jobs.jsonl")
 	lines, err := os.ReadFile(jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range text {
+	apart := suite.Size(13, 1)
+	for i := 0; i < len(text); i += apart {
 		bad := bytes.Clone(text)
 		bad[i] ^= 1 << (i % 8)
 		_, stopped, problems := tryLog(t, dir, name, bad)
@@ -223,7 +231,7 @@ func TestJ23FlippedBits(t *testing.T) {
 			t.Fatalf("the log was changed")
 		}
 	}
-	for i := range lines {
+	for i := 0; i < len(lines); i += apart {
 		bad := bytes.Clone(lines)
 		bad[i] ^= 1 << (i % 8)
 		if err := os.WriteFile(jobs, bad, 0o640); err != nil {
@@ -284,7 +292,11 @@ func TestJ32ReaderOfAnUnfinishedLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	apart := suite.Size(7, 1)
 	for n := bytes.IndexByte(text, '\n') + 1; n <= len(text); n++ {
+		if n%apart != 0 && text[n-1] != '\n' && text[n] != '\n' {
+			continue
+		}
 		if err := os.WriteFile(name, text[:n], 0o640); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/suite"
 )
 
 // said is all that a reader of a log tells of a record, or at its end.
@@ -61,6 +62,7 @@ func readAhead(text []byte, stop int) (all []said) {
 // A log that is read ahead tells the same as one that is not: records, places
 // and damage, whole or not, up to its end or to where its reader has enough.
 func TestReadAheadTellsTheSame(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, lines := range []int{0, 1, passageLen - 1, passageLen, passageLen + 1, passages*passageLen + 7} {
 		var text []byte
@@ -70,7 +72,7 @@ func TestReadAheadTellsTheSame(t *testing.T) {
 			normalise(rec)
 			text = appendRecord(text, rec)
 		}
-		for range 8 {
+		for range suite.Size(2, 8) {
 			b := bytes.Clone(text)
 			if n := len(b); n > 0 {
 				switch at := r.IntN(n); r.IntN(5) {

@@ -116,6 +116,7 @@ func TestShedAll(t *testing.T) {
 // it and it is nowhere else any more. Nothing is lost by that, and what the attempt
 // printed is still there.
 func TestJ28ShedIsBackInStaging(t *testing.T) {
+	t.Parallel()
 	for _, fail := range []string{"shed.printed:exit:1", "shed.tree:exit:1", "shed.manifest:exit:1", "shed.tree:exit:2"} {
 		for _, mend := range []bool{false, true} {
 			dir := filepath.Join(t.TempDir(), "spool")

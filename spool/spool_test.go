@@ -219,6 +219,7 @@ func TestJ30OtherFormatNamesBoth(t *testing.T) {
 }
 
 func TestS19TwoHeads(t *testing.T) {
+	t.Parallel()
 	h := newHead(t)
 	s, err := Open(h.Dir())
 	if err != nil {

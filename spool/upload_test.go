@@ -62,6 +62,7 @@ func asked(t *testing.T, h *Head, uid int, content string) int64 {
 // The beginning of a large input is kept wherever it is cut, and goes on where
 // it was; less than that is not.
 func TestD88UploadCutAtEachKindOfByte(t *testing.T) {
+	t.Parallel()
 	content := largeText("x") + strings.Repeat("0123456789", 1<<17)
 	for _, at := range []int{0, 1, largeInput - 1, largeInput, largeInput + 1, 4 << 18, 4<<18 + 1, len(content) - 1} {
 		h := newHead(t)
@@ -183,6 +184,7 @@ func TestUploadsAreBounded(t *testing.T) {
 
 // A disk that gets full in the middle of a large input keeps nothing of it.
 func TestS04NoBeginningIsLeft(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(smallDisk(t, "40m"), "spool")
 	if err := Init(dir); err != nil {
 		t.Fatal(err)
@@ -201,6 +203,7 @@ func TestS04NoBeginningIsLeft(t *testing.T) {
 // I16: who has left thousands of beginnings does not have all of them open at
 // once. Of two of one input the longer goes on.
 func TestI16ManyBeginnings(t *testing.T) {
+	t.Parallel()
 	h := newHead(t)
 	const uid = 7
 	dir := h.uploads(uid)
@@ -213,7 +216,7 @@ func TestI16ManyBeginnings(t *testing.T) {
 	}
 	defer s.Abort()
 	j := &job.Job{Name: "a", Run: []string{"x"}}
-	for i := range 4 * maxBegun {
+	for i := range maxBegun + 9 {
 		content := largeText(fmt.Sprint("w", i))
 		j.Inputs = append(j.Inputs, inputOf(fmt.Sprint(i), content))
 		for _, token := range []string{"a", "b"} {

@@ -27,7 +27,7 @@ const benchUser = 61000
 // is with scp and rsync then, by a sync. Of peers: 2 is twice as fast as the
 // quicker of scp and rsync.
 func BenchmarkMove(b *testing.B) {
-	if has, err := hasSSHD(); !has {
+	if err := wantSSHD(); err != nil {
 		b.Skip("needs sshd and ssh: ", err)
 	}
 	if _, err := exec.LookPath("rsync"); err != nil {

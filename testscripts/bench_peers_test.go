@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // slow are peers that do a tenth of the jobs of the others, or of the starts; what
@@ -120,9 +122,7 @@ func BenchmarkStart(b *testing.B) {
 
 // Each peer does what the benchmarks ask of it, and the benchmarks come to their end.
 func TestBenchmarks(t *testing.T) {
-	if !full() {
-		t.Skip("it takes what make bench takes, for few jobs (D_FULL=1 runs it)")
-	}
+	suite.Long(t, "make bench")
 	t.Parallel()
 	names := peers(t)
 	for _, name := range []string{"xargs", "parallel", "tsp", "nq", "hyperqueue", "slurm", "slurm-single", "condor"} {

@@ -11,7 +11,7 @@ import (
 // A dquery over ssh against a true over ssh, each over a connection of its own,
 // and each over one that is there: medians, of turns that take turns.
 func BenchmarkQuerySSH(b *testing.B) {
-	if ok, err := hasSSHD(); !ok {
+	if err := wantSSHD(); err != nil {
 		b.Skipf("needs sshd: %v", err)
 	}
 	turns := scale(b, 21)

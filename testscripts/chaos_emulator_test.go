@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // TestPowerCuts plays with a head and two nodes on a machine of its own, an
@@ -29,8 +31,8 @@ func TestPowerCuts(t *testing.T) {
 		if cuts, err = strconv.Atoi(s); err != nil {
 			t.Fatal(err)
 		}
-	} else if !full() {
-		t.Skip("only in a full run, D_FULL=1, or with CHAOS_CUTS=20 (make cuts)")
+	} else {
+		suite.Long(t, "make cuts")
 	}
 	needComputer(t)
 	e, err := newEmulator(t)

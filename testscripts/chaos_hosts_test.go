@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // chaosPort is where the head listens for nodes.
@@ -26,20 +28,17 @@ const chaosPort = "8951"
 // CHAOS is for how long, as 10m; CHAOS_SEED the seed of a run that went wrong,
 // which makes the same faults, if not at the same instants.
 func TestChaos(t *testing.T) {
-	if err := hostsWant(); err != nil {
-		if full() {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
 	length := 40 * time.Second
-	if s := os.Getenv("CHAOS"); s != "" {
+	if text := os.Getenv("CHAOS"); text == "" {
+		suite.Long(t, "make chaos")
+	} else {
 		var err error
-		if length, err = time.ParseDuration(s); err != nil {
+		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
-	} else if !full() {
-		t.Skip("only in a full run, D_FULL=1, or with CHAOS=10m (make chaos)")
+	}
+	if err := hostsWant(); err != nil {
+		suite.Missing(t, err)
 	}
 	h, err := newHosts(t)
 	if err != nil {

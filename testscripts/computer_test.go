@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // A computer is a machine of its own in an emulator, by scripts/peers/machine.
@@ -30,10 +32,7 @@ type computer struct {
 func needComputer(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "machine", "stamp")); err != nil {
-		if full() {
-			t.Fatalf("scripts/peers/machine build has not been run: %v", err)
-		}
-		t.Skipf("scripts/peers/machine build has not been run: %v", err)
+		suite.Missing(t, fmt.Errorf("scripts/peers/machine build has not been run: %w", err))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"distribute/lib/suite"
 )
 
 // TestN56N60P70P71P72P75Desk is a desk whose kernel has all controllers, with the
@@ -11,9 +13,7 @@ import (
 // somebody who is not root pauses them, under whatever happens to dnoded and to the
 // machine.
 func TestN56N60P70P71P72P75Desk(t *testing.T) {
-	if !full() {
-		t.Skip("only in a full run, D_FULL=1")
-	}
+	suite.Long(t, "")
 	needComputer(t)
 	m := &deskMachine{newUnitMachine(t)}
 	m.step("install", func() { m.install(makeDesk) })

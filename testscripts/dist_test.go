@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"distribute/lib/suite"
 )
 
 // dist has a source make archives of one program, as VERSION says, and returns what
@@ -49,9 +51,7 @@ func same(t *testing.T, a, b string) {
 // TestDist makes an archive of the source and of a copy of it, which are the same,
 // and installs from that.
 func TestDist(t *testing.T) {
-	if !full() {
-		t.Skip("it makes the programs twice (D_FULL=1 runs it)")
-	}
+	suite.Long(t, "")
 	for _, program := range []string{"bash", "git", "tar", "gzip"} {
 		need(t, program)
 	}

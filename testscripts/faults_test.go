@@ -233,7 +233,7 @@ func scriptRows(name string, carried faultMap, there map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	test := filepath.Base(name)
+	test, _ := filepath.Rel(filepath.Join("..", "testscripts"), name)
 	there[test] = true
 	script, _, _ := strings.Cut(string(text), "\n-- ")
 	for l := range strings.Lines(script) {

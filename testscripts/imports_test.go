@@ -38,25 +38,27 @@ var rooms = map[string][]string{
 	"lib/hours":      {},
 	"lib/presence":   {"lib/hours", "golang.org/x/sys/unix"},
 	"lib/node":       {"lib/capability", "lib/conf", "lib/hours", "lib/job", "lib/unit"},
-	"lib/noded":      {"lib/account", "lib/desk", "lib/dial", "lib/durable", "lib/hours", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/pause", "lib/presence", "lib/proc", "lib/unit", "lib/wire"},
+	"lib/noded":      {"lib/account", "lib/desk", "lib/dial", "lib/durable", "lib/hours", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/pause", "lib/presence", "lib/proc", "lib/timing", "lib/unit", "lib/wire"},
 	"lib/pack":       {"github.com/klauspost/compress/zstd"},
 	"lib/pause":      {"lib/durable", "golang.org/x/sys/unix"},
-	"lib/proc":       {"lib/pause", "golang.org/x/sys/unix"},
+	"lib/proc":       {"lib/pause", "lib/timing", "golang.org/x/sys/unix"},
 	"lib/pull":       {"lib/durable", "lib/job", "lib/line", "lib/pack"},
 	"lib/query":      {"lib/cause", "lib/estimate", "lib/job", "lib/match", "lib/node", "lib/sweep", "lib/unit"},
-	"lib/sched":      {"lib/capability", "lib/conf", "lib/job", "lib/node", "lib/unit"},
+	"lib/sched":      {"lib/capability", "lib/conf", "lib/job", "lib/node", "lib/timing", "lib/unit"},
 	"lib/reading":    {"lib/sweep", "lib/unit"},
 	"lib/slurm":      {"lib/durable", "lib/job", "lib/line", "golang.org/x/sys/unix"},
+	"lib/suite":      {},
 	"lib/sweep":      {"lib/unit"},
+	"lib/timing":     {},
 	"lib/unit":       {},
 	"lib/wire":       {"lib/job", "lib/line", "lib/node"},
-	"spool":          {"lib/capability", "lib/check", "lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},
+	"spool":          {"lib/capability", "lib/check", "lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/timing", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},
 	"testscripts":    {},
 }
 
 // A command may import spool, any room of lib, and no dependency. Tests may
 // import, besides what their room may, these.
-var testsToo = []string{"golang.org/x/sys/unix", "lib/desk", "lib/durable", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
+var testsToo = []string{"golang.org/x/sys/unix", "lib/desk", "lib/durable", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/suite", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
 
 // withoutIO is what the state machine of decisions must not know.
 var withoutIO = []string{"os", "net", "io/fs", "io/ioutil", "syscall", "os/exec", "os/signal", "log", "log/slog", "math/rand"}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // TestDeskHasSomebody is a node under systemd that pauses while somebody is there,
@@ -15,9 +17,7 @@ import (
 // interrupts of its keyboard, and work that is not ours. The emulator presses keys
 // at the keyboard, so that all above it is as on a desk.
 func TestDeskHasSomebody(t *testing.T) {
-	if !full() {
-		t.Skip("only in a full run, D_FULL=1")
-	}
+	suite.Long(t, "")
 	needComputer(t)
 	m := newUnitMachine(t)
 	m.step("install", func() { m.install(sessions) })

@@ -5,20 +5,34 @@ package testscripts
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"distribute/lib/suite"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(built{m}, map[string]func(){
+	// A shell has what it starts in the background ignore these, and so would all that
+	// scripts start.
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+	testscript.Main(withCommands{m}, map[string]func(){
 		"status":  mainStatus,
 		"waitfor": mainWaitfor,
 		"daemon":  mainDaemon,
@@ -34,10 +48,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// built is a test run with the commands of ../cmd in its PATH.
-type built struct{ *testing.M }
+// withCommands is a test run with the commands of ../cmd in its PATH.
+type withCommands struct{ *testing.M }
 
-func (b built) Run() int {
+func (b withCommands) Run() int {
 	dir, err := os.MkdirTemp("", "distribute-bin")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -58,7 +72,7 @@ func install(dir string) error {
 	if err != nil {
 		return err
 	}
-	args, cgo := []string{"build", "-ldflags=-s -w", "-o", dir + "/"}, "CGO_ENABLED=0" // as make has it
+	args, cgo := []string{"build", "-ldflags=-s -w -X distribute/lib/timing.speedup=D_SPEEDUP", "-o", dir + "/"}, "CGO_ENABLED=0" // as make has it
 	if raceEnabled {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
@@ -79,9 +93,26 @@ func install(dir string) error {
 	return nil
 }
 
-func TestScripts(t *testing.T) {
+// The scripts of this directory are quick, and run with every change.
+func TestScripts(t *testing.T) { scripts(t, ".") }
+
+// Those in full take long: many kills, many files, full disks.
+func TestFullScripts(t *testing.T) {
+	suite.Long(t, "")
+	scripts(t, "full")
+}
+
+// scripts runs the scripts of a directory: in an order of chance if the tests are.
+func scripts(t *testing.T, dir string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts in %s: %v", dir, err)
+	}
+	if seed, err := strconv.ParseUint(flag.Lookup("test.shuffle").Value.String(), 10, 64); err == nil {
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                ".",
+		Files:              files,
 		RequireUniqueNames: true,
 		Condition:          condition,
 		Setup:              setup,
@@ -103,7 +134,6 @@ func setup(env *testscript.Env) error {
 	env.Setenv("TOP", os.Getenv("TOP"))
 	env.Setenv("BIN", os.Getenv("BIN"))
 	env.Setenv("GORACE", "atexit_sleep_ms=10")
-	env.Setenv("D_FULL", os.Getenv("D_FULL"))
 	env.Setenv("PEERS", os.Getenv("PEERS"))
 	guard := exec.Command("guard", home)
 	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -121,120 +151,93 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
-// condition knows what a script can ask for besides what testscript knows.
+// condition knows what a script can ask for besides what testscript knows. What is missing
+// is an error where all parts must be here.
 func condition(name string) (bool, error) {
+	if slices.Contains([]string{"python3", "mandoc", "shellcheck", "jq", "strace", "tmux", "expect", "zstd", "bash", "cron"}, name) {
+		return here(installed(name))
+	}
 	switch name {
 	case "root":
-		return os.Getuid() == 0, nil
+		return here(rootHas("/"))
 	case "race":
 		return raceEnabled, nil
 	case "full":
-		return full(), nil
+		return suite.Full(), nil
 	case "cpus":
 		if runtime.NumCPU() < 2 {
-			return false, fullError(errors.New("there is one cpu, and two are needed"))
+			return here(errors.New("there is one cpu, and two are needed"))
 		}
 		return true, nil
 	case "loop":
-		return loopDevices()
-	case "pytest":
-		if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "python", "stamp")); err != nil {
-			return false, fullError(fmt.Errorf("scripts/peers/python build: %w", err))
-		}
-		return true, nil
+		return here(errors.Join(rootHas("/dev/loop-control"), installed("mkfs.ext4")))
 	case "nss":
-		return nameService()
+		found, _ := filepath.Glob("/lib/*/libnss_systemd.so.2")
+		if len(found) == 0 {
+			return here(errors.New("nss-systemd is not installed"))
+		}
+		return here(rootHas(found[0]))
 	case "fuse":
-		if _, err := os.Stat("/dev/fuse"); os.Getuid() != 0 || err != nil {
-			return false, fullError(errors.New("no /dev/fuse for this user"))
-		}
-		return true, nil
+		return here(rootHas("/dev/fuse"))
 	case "sshd":
-		return hasSSHD()
+		return here(wantSSHD())
 	case "slurm":
-		return hasSlurm()
-	case "apptainer":
-		if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "apptainer", "stamp")); err != nil {
-			return false, fullError(fmt.Errorf("scripts/peers/apptainer build has not been run: %w", err))
-		}
-		return true, nil
-	case "matrix":
-		if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), "matrix", "stamp")); err != nil {
-			return false, fullError(fmt.Errorf("scripts/peers/matrix build has not been run: %w", err))
-		}
-		return true, nil
+		return here(wantSlurm())
+	case "pytest":
+		return here(built("python"))
+	case "apptainer", "matrix":
+		return here(built(name))
 	case "accounts":
 		for _, program := range []string{"setpriv", "unshare", "mount", "getent", "ps", "pgrep"} {
-			if ok, err := installed(program); !ok {
-				return false, err
+			if err := installed(program); err != nil {
+				return here(err)
 			}
 		}
-		if err := exec.Command("unshare", "-m", "true").Run(); err != nil {
-			return false, fullError(err)
-		}
-		return true, nil
+		return here(exec.Command("unshare", "-m", "true").Run())
 	case "mount":
-		return exec.Command("unshare", "-m", "true").Run() == nil, nil
+		return here(exec.Command("unshare", "-m", "true").Run())
 	case "userns":
-		if err := exec.Command("unshare", "-U", "-r", "true").Run(); err != nil {
-			return false, fullError(err)
-		}
-		return true, nil
-	}
-	if name == "python3" || name == "mandoc" || name == "shellcheck" || name == "jq" || name == "strace" || name == "tmux" || name == "expect" || name == "zstd" || name == "bash" || name == "cron" {
-		return installed(name)
+		return here(exec.Command("unshare", "-U", "-r", "true").Run())
 	}
 	return false, fmt.Errorf("unknown condition %q", name)
 }
 
-// fullError is err in a run that must skip nothing.
-func fullError(err error) error {
-	if full() {
-		return fmt.Errorf("D_FULL=1: %w", err)
+// here says whether nothing is missing; where all parts must be here, that is an error.
+func here(missing error) (bool, error) {
+	if missing != nil && suite.Parts() {
+		return false, fmt.Errorf("nothing may be left out here: %w", missing)
+	}
+	return missing == nil, nil
+}
+
+// rootHas is what is wrong if this is not root, or the file is not here.
+func rootHas(file string) error {
+	if os.Getuid() != 0 {
+		return errors.New("this is not root")
+	}
+	_, err := os.Stat(file)
+	return err
+}
+
+// built is what is wrong if what scripts/peers/NAME builds is not here.
+func built(name string) error {
+	if _, err := os.Stat(filepath.Join(os.Getenv("PEERS"), name, "stamp")); err != nil {
+		return fmt.Errorf("scripts/peers/%s build: %w", name, err)
 	}
 	return nil
 }
 
-// loopDevices says whether an ext4 of a script's own can be made and mounted.
-func loopDevices() (bool, error) {
-	if _, err := os.Stat("/dev/loop-control"); os.Getuid() != 0 || err != nil {
-		if full() {
-			return false, errors.New("D_FULL=1, and there are no loop devices for this user")
-		}
-		return false, nil
-	}
-	return installed("mkfs.ext4")
-}
-
-// nameService says whether a script can have a directory service of its own:
-// nss-systemd, which takes users and groups from files in /run/userdb.
-func nameService() (bool, error) {
-	found, _ := filepath.Glob("/lib/*/libnss_systemd.so.2")
-	if os.Getuid() != 0 || len(found) == 0 {
-		return false, fullError(errors.New("no nss-systemd for this user"))
-	}
-	return true, nil
-}
-
-// full says that this run must skip nothing for want of an installed program.
-func full() bool { return os.Getenv("D_FULL") == "1" }
-
-func installed(program string) (bool, error) {
+func installed(program string) error {
 	_, err := exec.LookPath(program)
-	if err != nil && full() {
-		return false, fmt.Errorf("D_FULL=1, and %s is not installed", program)
-	}
-	return err == nil, nil
+	return err
 }
 
 // need skips a test that wants an installed program, or fails it if nothing may
 // be skipped.
 func need(t *testing.T, program string) {
 	t.Helper()
-	if ok, err := installed(program); err != nil {
-		t.Fatal(err)
-	} else if !ok {
-		t.Skipf("%s is not installed", program)
+	if err := installed(program); err != nil {
+		suite.Missing(t, err)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // A site is a group's machines, each of namespaces, with directories of its own
@@ -39,14 +41,11 @@ func siteWant() error {
 
 // newSite makes machines with these names, 192.0.2.1 and on, whose power is on.
 func newSite(t *testing.T, names ...string) *site {
-	if err := siteWant(); err != nil {
-		if full() {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+	if os.Getenv("D_SITE") == "" {
+		suite.Long(t, "D_SITE=1")
 	}
-	if !full() && os.Getenv("D_SITE") == "" {
-		t.Skip("only in a full run, D_FULL=1, or with D_SITE=1")
+	if err := siteWant(); err != nil {
+		suite.Missing(t, err)
 	}
 	t.Parallel()
 	s := &site{t: t, hosts: map[string]*machine{}}

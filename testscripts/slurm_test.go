@@ -2,7 +2,6 @@ package testscripts
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,25 +11,19 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// hasSlurm says whether scripts/peers/slurm can work here.
-func hasSlurm() (bool, error) {
-	if os.Getuid() != 0 {
-		return false, fullError(errors.New("only root can start a Slurm of its own"))
-	}
+// wantSlurm is what is missing for scripts/peers/slurm to work here.
+func wantSlurm() error {
 	for _, program := range []string{"slurmctld", "slurmd", "munged"} {
-		if _, err := os.Stat("/usr/sbin/" + program); err != nil {
-			return false, fullError(err)
+		if err := rootHas("/usr/sbin/" + program); err != nil {
+			return err
 		}
 	}
 	for _, program := range []string{"sbatch", "ip", "nsenter", "unshare"} {
-		if ok, err := installed(program); !ok {
-			return false, err
+		if err := installed(program); err != nil {
+			return err
 		}
 	}
-	if err := exec.Command("unshare", "-n", "true").Run(); err != nil {
-		return false, fullError(err)
-	}
-	return true, nil
+	return exec.Command("unshare", "-n", "true").Run()
 }
 
 // cmdSlurm is the command "slurm [SETTING=VALUE ...]" of scripts: a cluster of the

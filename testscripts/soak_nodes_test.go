@@ -18,6 +18,7 @@ import (
 	"distribute/lib/node"
 	"distribute/lib/noded"
 	"distribute/lib/proc"
+	"distribute/lib/suite"
 )
 
 const (
@@ -30,8 +31,8 @@ const (
 // no processes and everything else is as on a desk, lose their head at once and
 // come back, while the head answers who asks.
 func TestSoakNodes(t *testing.T) {
-	if os.Getenv("SOAK") == "" && os.Getenv("D_FULL") != "1" {
-		t.Skip("a thousand nodes take a minute; make soak, or D_FULL=1, runs them")
+	if os.Getenv("SOAK") == "" {
+		suite.Long(t, "make soak")
 	}
 	l := newLab(t, 0)
 	ctx, stop := context.WithCancel(t.Context())

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"distribute/lib/suite"
 )
 
 // How a soak goes: its rounds, and by how much the figures of its second half
@@ -26,14 +28,13 @@ const (
 // do.
 func TestSoak(t *testing.T) {
 	n := 1000 * soakRounds
-	switch text := os.Getenv("SOAK"); {
-	case text != "":
+	if text := os.Getenv("SOAK"); text == "" {
+		suite.Long(t, "make soak")
+	} else {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1000*soakRounds {
 			t.Fatalf("SOAK is a number of jobs from %d, not %q", 1000*soakRounds, text)
 		}
-	case os.Getenv("D_FULL") != "1":
-		t.Skip("it takes a minute; make soak, or D_FULL=1, runs it")
 	}
 	l := newLab(t, 4)
 	daemons := map[string]*watched{"dsched": {pid: l.all[0].Process.Pid}, "dnoded": {pid: l.all[1].Process.Pid}}

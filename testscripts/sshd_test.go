@@ -57,10 +57,10 @@ func (s *sshd) stop() {
 // path is a PATH that begins with the ssh that knows this sshd.
 func (s *sshd) path(rest string) string { return filepath.Join(s.dir, "bin") + ":" + rest }
 
-// hasSSHD says whether scripts/peers/sshd can work here.
-func hasSSHD() (bool, error) {
+// wantSSHD is what is missing for scripts/peers/sshd to work here.
+func wantSSHD() error {
 	if _, err := os.Stat("/usr/sbin/sshd"); err != nil {
-		return false, fullError(err)
+		return err
 	}
 	return installed("ssh")
 }

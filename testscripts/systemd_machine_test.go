@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // TestN54L40Systemd is a head and a node under systemd, on a machine that has
@@ -17,9 +19,7 @@ import (
 // upgraded under jobs that do not notice, and come back after a reboot without a
 // network.
 func TestN54L40Systemd(t *testing.T) {
-	if !full() {
-		t.Skip("only in a full run, D_FULL=1")
-	}
+	suite.Long(t, "")
 	needComputer(t)
 	m := newUnitMachine(t)
 	m.step("install", func() { m.install("") })

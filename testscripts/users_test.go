@@ -14,9 +14,10 @@ import (
 
 // cmdUsers is the command "users NAME[:GROUP,…] …": accounts that only what is
 // started with $HERE sees, in a file system of its own, with a home each in
-// $WORK/people and with numbers that no other script has at this time. NAME is
-// their number in the environment; "$AS NAME command …" is a command of theirs.
-// At the end of the script all their processes are killed.
+// $WORK/people and with numbers that no other script has at this time. Of the
+// machine's own it sees those of the system alone. NAME is their number in the
+// environment; "$AS NAME command …" is a command of theirs. At the end of the
+// script all their processes are killed.
 func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: users NAME[:GROUP,...] ...")
@@ -33,13 +34,10 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(os.Chmod(d, open))
 		}
 	}
-	passwd, err := os.ReadFile("/etc/passwd")
-	ts.Check(err)
-	group, err := os.ReadFile("/etc/group")
-	ts.Check(err)
 	first := 100_000 + 100*rand.IntN(10_000_000)
 	groups, members := []string{}, map[string][]string{}
-	uids := map[int]bool{}
+	uids, taken := map[int]bool{}, map[string]bool{}
+	var passwd, group []byte
 	for i, arg := range args {
 		name, in, _ := strings.Cut(arg, ":")
 		uid := first + i
@@ -53,8 +51,9 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 				groups = append(groups, g)
 			}
 			members[g] = append(members[g], name)
+			taken[g] = true
 		}
-		uids[uid] = true
+		uids[uid], taken[name] = true, true
 		ts.Setenv(name, strconv.Itoa(uid))
 	}
 	gid := first + 50
@@ -64,11 +63,16 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 		gid++
 	}
 	ts.Check(os.Chmod(filepath.Join(work, "people"), 0o755))
-	for name, text := range map[string][]byte{"passwd": passwd, "group": group} {
+	for name, text := range map[string][]byte{
+		"passwd":        append(systemAccounts(ts, "/etc/passwd", taken), passwd...),
+		"group":         append(systemAccounts(ts, "/etc/group", taken), group...),
+		"shadow":        nil,
+		"nsswitch.conf": []byte("passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"),
+	} {
 		ts.Check(os.WriteFile(filepath.Join(work, name), text, 0o644))
 	}
 	for name, text := range map[string]string{
-		"here": `exec unshare -m sh -c 'mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"' "` + work + `" "$@"`,
+		"here": `exec unshare -m sh -c 'for f in passwd group shadow nsswitch.conf; do test ! -e /etc/$f || mount --bind "$0/$f" /etc/$f || exit; done; exec "$@"' "` + work + `" "$@"`,
 		"as":   `name=$1; shift; exec "` + work + `/here" setpriv --reuid "$name" --regid "$name" --init-groups env HOME="` + work + `/people/$name" USER="$name" "$@"`,
 	} {
 		ts.Check(os.WriteFile(filepath.Join(work, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
@@ -76,6 +80,29 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("HERE", filepath.Join(work, "here"))
 	ts.Setenv("AS", filepath.Join(work, "as"))
 	ts.Defer(func() { killUsers(uids) })
+}
+
+// systemAccounts are the lines of /etc/passwd or /etc/group for what belongs to the
+// system, without the names that are taken: the people of this machine may be called
+// like those of a script, and may be in its groups.
+func systemAccounts(ts *testscript.TestScript, path string, taken map[string]bool) []byte {
+	text, err := os.ReadFile(path)
+	ts.Check(err)
+	var kept []byte
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) < 4 || taken[fields[0]] {
+			continue
+		}
+		if id, err := strconv.Atoi(fields[2]); err != nil || id >= 1000 && id != 65534 {
+			continue
+		}
+		if len(fields) == 4 {
+			fields[3] = "" // the members of a group
+		}
+		kept = fmt.Appendln(kept, strings.Join(fields, ":"))
+	}
+	return kept
 }
 
 // killUsers kills every process of users that no one else has.

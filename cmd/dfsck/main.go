@@ -16,6 +16,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/proc"
+	"distribute/lib/timing"
 	"distribute/lib/unit"
 	"distribute/spool"
 )
@@ -27,7 +28,7 @@ func main() { cli.Main(usage, run) }
 
 // settles is how long a daemon at work is given to end what it is in the midst
 // of.
-const settles = 2 * time.Second
+var settles = timing.Wait(2 * time.Second)
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	asJSON := c.Bool("j")

@@ -12,12 +12,13 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/query"
+	"distribute/lib/timing"
 	"distribute/lib/wire"
 )
 
 // nodesEvery is how often the head is asked for nodes that are lost: it takes them
 // for lost after minutes.
-const nodesEvery = 15 * time.Second
+var nodesEvery = timing.Wait(15 * time.Second)
 
 // A watch is what of the head is told of. It outlives sessions with it.
 type watch struct {

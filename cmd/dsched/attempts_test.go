@@ -44,7 +44,7 @@ func next[T wire.Message](d *desk) T {
 			return m
 		}
 	}
-	d.c.ReadWithin(20 * time.Second)
+	d.c.ReadWithin(2 * time.Minute)
 	for {
 		m, err := d.c.Recv()
 		if err != nil {

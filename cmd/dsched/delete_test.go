@@ -194,7 +194,7 @@ func TestFollowedBesideDeletion(t *testing.T) {
 	done := func() {
 		for {
 			var r job.Row
-			c.ReadWithin(20 * time.Second)
+			c.ReadWithin(2 * time.Minute)
 			if err := rows.Decode(&r); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/sched"
+	"distribute/lib/suite"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -46,12 +49,23 @@ func (s *site) free(n int64) {
 	s.h.room.space = func() (spool.Space, error) { return spool.Space{Free: n, Files: -1}, nil }
 }
 
+// again is after how long the head asks again for a result that did not come.
+const again = 10 * time.Second
+
+// later lets time pass for the head.
+func (s *site) later(by time.Duration) {
+	s.t.Helper()
+	if !s.h.do(func() { s.h.now += by; s.h.apply(sched.Tick{}) }) {
+		s.t.Fatal("the head is at its end")
+	}
+}
+
 // await waits until something is so.
 func await(t *testing.T, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !so(); <-tick.C {
+	for end := time.Now().Add(2 * time.Minute); !so(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatal("it does not come to be so")
 		}
@@ -222,6 +236,7 @@ func TestD94MoreThanItSaid(t *testing.T) {
 		t.Errorf("staged: %v, %v", left, err)
 	}
 	s.free(1 << 30)
+	s.later(again)
 	d.give(expect[*wire.Grant](t, d.c), text)
 	expect[*wire.Have](t, d.c)
 	if row := s.state("ns/b/j"); row.State != job.Done || row.Reason != "" {
@@ -234,6 +249,9 @@ func TestD94MoreThanItSaid(t *testing.T) {
 // cannot be written down, and questions are answered; when there is room, all of
 // it is.
 func TestJ26NothingWithoutRoom(t *testing.T) {
+	was := tickEvery
+	tickEvery = 100 * time.Millisecond
+	t.Cleanup(func() { tickEvery = was })
 	s := newSite(t)
 	s.submit("ns/b", "j", "k")
 	d := s.desk("ws1", "boot1")
@@ -273,10 +291,7 @@ func exists(name string) error { _, err := os.Lstat(name); return err }
 func TestD94FullWhileReceiving(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
-		if os.Getenv("D_FULL") == "1" {
-			t.Fatalf("D_FULL=1, and a small file system cannot be mounted: %v", err)
-		}
-		t.Skipf("a small file system cannot be mounted here: %v", err)
+		suite.Missing(t, fmt.Sprintf("a small file system cannot be mounted here: %v", err))
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
 	s := newSiteIn(t, filepath.Join(dir, "s"))
@@ -295,6 +310,7 @@ func TestD94FullWhileReceiving(t *testing.T) {
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, "size=100m"); err != nil {
 		t.Fatal(err)
 	}
+	s.later(again)
 	g := expect[*wire.Grant](t, d.c)
 	if g.Manifest || g.Want.From == 0 {
 		t.Errorf("asked for %+v", g)
@@ -345,7 +361,7 @@ func TestLargeResultsTakeTurns(t *testing.T) {
 	}
 	var asked []*wire.Grant
 	for started := 0; started < 3 || len(asked) < 2; {
-		d.c.ReadWithin(20 * time.Second)
+		d.c.ReadWithin(2 * time.Minute)
 		switch in, err := d.c.Recv(); in := in.(type) {
 		case *wire.Start:
 			started++
@@ -375,7 +391,7 @@ func TestLargeResultsTakeTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 		for have, next := false, i > 0; !have || !next; {
-			d.c.ReadWithin(20 * time.Second)
+			d.c.ReadWithin(2 * time.Minute)
 			switch m, err := d.c.Recv(); m := m.(type) {
 			case *wire.Have:
 				have = true

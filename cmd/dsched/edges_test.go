@@ -552,7 +552,7 @@ func TestSpoiledResult(t *testing.T) {
 		d.c.Close()
 		d.up.Close()
 		d.down.Close()
-		for end := time.Now().Add(20 * time.Second); !s.nothingPromised(); runtime.Gosched() {
+		for end := time.Now().Add(2 * time.Minute); !s.nothingPromised(); runtime.Gosched() {
 			if time.Now().After(end) {
 				t.Fatal("room is promised yet")
 			}

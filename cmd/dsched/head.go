@@ -24,10 +24,11 @@ import (
 
 // How the state's goroutine works through what comes in.
 const (
-	tickEvery = time.Second
 	maxStep   = 2 * time.Second // of the clock at once: what is longer, dsched was stopped
 	maxBatchN = 4096            // things taken in before they are made durable together
 )
+
+var tickEvery = time.Second
 
 // A head is the state of dsched. One goroutine owns it (run); the others do
 // I/O and hand it functions to call (do).
@@ -59,6 +60,7 @@ type head struct {
 	byNode      map[node.Name]uint64
 	joins       map[job.Token]*session
 	lastSession uint64
+	probe       time.Duration      // how long an old session may take to answer; 0: probeWithin
 	removed     map[node.Name]bool // by operators, since dsched was started, and not back
 	byLine      map[node.Name]bool // whose last session was by a line of the list
 

@@ -210,7 +210,7 @@ func TestT87OutOfOrder(t *testing.T) {
 	}
 	s.send(d.c, &wire.Ping{N: 4})
 	for {
-		d.c.ReadWithin(20 * time.Second)
+		d.c.ReadWithin(2 * time.Minute)
 		m, err := d.c.Recv()
 		if err != nil {
 			t.Fatal(err)
@@ -315,7 +315,7 @@ func TestD88CutAnywhere(t *testing.T) {
 func (d *desk) granted() *wire.Grant {
 	d.t.Helper()
 	for {
-		d.c.ReadWithin(40 * time.Second)
+		d.c.ReadWithin(2 * time.Minute)
 		m, err := d.c.Recv()
 		if err != nil {
 			d.t.Fatal(err)
@@ -426,7 +426,7 @@ func TestI16ManifestsWithoutTrees(t *testing.T) {
 	m, _ := result("hello\n")
 	var gs []*wire.Grant
 	for len(gs) < 3 {
-		d.c.ReadWithin(20 * time.Second)
+		d.c.ReadWithin(2 * time.Minute)
 		got, err := d.c.Recv()
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
+	"distribute/lib/suite"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -54,7 +55,7 @@ func heap() int64 {
 // node has said what it has; and nothing, not even a look, when the batch is
 // closed.
 func TestJ34ManyJobs(t *testing.T) {
-	const jobs = 50_000
+	jobs := suite.Size(15_000, 50_000)
 	h := newState(t)
 	names := make([]string, jobs)
 	for i := range names {
@@ -78,18 +79,18 @@ func TestJ34ManyJobs(t *testing.T) {
 		return h
 	}
 	h = start()
-	if got := (heap() - empty) / (5 * jobs); got > 400 {
+	if got := (heap() - empty) / (5 * int64(jobs)); got > 400 {
 		t.Errorf("a head that starts needs %d bytes for each settled attempt", got)
 	}
 	h.nodeUp(&session{name: "ws1", out: newQueue[wire.Message](10), log: h.log, conn: wire.New(nil)},
 		&wire.Hello{Boot: "b", State: "s"}, node.Offer{})
 	h.apply(sched.ListEnd{Session: h.lastSession})
 	h.actions = nil
-	if got := (heap() - empty) / jobs; got > 100 {
+	if got := (heap() - empty) / int64(jobs); got > 100 {
 		t.Errorf("it needs %d bytes for each job that is over", got)
 	}
 	n := h.byID["ns/b"]
-	if s := h.machine.State(sched.Ref{Batch: n, Job: jobs - 1}); s != job.Queued || h.machine.State(sched.Ref{Batch: n}) != job.Failed {
+	if s := h.machine.State(sched.Ref{Batch: n, Job: uint32(jobs - 1)}); s != job.Queued || h.machine.State(sched.Ref{Batch: n}) != job.Failed {
 		t.Errorf("the last job is %s", s)
 	}
 	rec := job.Record{Kind: job.KindCancelled, Job: fmt.Sprintf("job%d", jobs-1), By: "ana", Request: job.NewToken()}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +16,17 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
+	"distribute/lib/timing"
 	"distribute/lib/wire"
 )
 
 // The protocol's patience with a silent peer (dwire(5)).
+var (
+	pingEvery   = timing.Wait(15 * time.Second)
+	silentAfter = timing.Wait(45 * time.Second)
+)
+
 const (
-	pingEvery   = 15 * time.Second
-	silentAfter = 45 * time.Second
 	probeWithin = 2 * time.Second // for the old session of a node that connects again
 	maxOutbox   = 1 << 17         // messages that may wait for one node
 )
@@ -131,7 +136,8 @@ func checkOpaque(what, s string) error {
 // answer is ended, one that does is kept, and the new one refused (L42).
 func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) error {
 	var old *session
-	h.do(func() { old = h.sessions[h.byNode[name]] })
+	var within time.Duration
+	h.do(func() { old, within = h.sessions[h.byNode[name]], cmp.Or(h.probe, probeWithin) })
 	if old == nil {
 		return nil
 	}
@@ -139,7 +145,7 @@ func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) e
 	old.out.put(&wire.Ping{N: uint64(asked.UnixNano())})
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(probeWithin); ; {
+	for end := time.After(within); ; {
 		select {
 		case <-old.gone:
 			return nil

@@ -59,7 +59,7 @@ func TestP73PausedIsShown(t *testing.T) {
 	shown := func(want job.State) *job.Row {
 		t.Helper()
 		var r job.Row
-		c.ReadWithin(20 * time.Second)
+		c.ReadWithin(2 * time.Minute)
 		if err := rows.Decode(&r); err != nil || r.State != want {
 			t.Fatalf("%s is shown as %s, %v; want %s", r.ID, r.State, err, want)
 		}

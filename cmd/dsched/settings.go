@@ -14,6 +14,7 @@ import (
 	"distribute/lib/conf"
 	"distribute/lib/job"
 	"distribute/lib/sched"
+	"distribute/lib/timing"
 	"distribute/lib/unit"
 )
 
@@ -58,6 +59,7 @@ func readSettings(name string) (settings, error) {
 		if err == nil && s.Lease < time.Minute {
 			err = errors.New("a lease is at least 1m: nodes are heard from every 15 seconds")
 		}
+		s.Lease = timing.Wait(s.Lease)
 		if err != nil {
 			n.Errorf("%w", err)
 		}

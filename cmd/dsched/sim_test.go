@@ -13,6 +13,8 @@ import (
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // simBase is a directory for the disks of a history, in memory where it can be.
@@ -49,7 +51,7 @@ var mutations = map[string]func(name string, dir bool) bool{
 func TestSimulationSees(t *testing.T) {
 	few := map[string]bool{"the log of a batch": true, "the files of a result": true, "the names in out": true, "the jobs of a batch": true}
 	for name := range mutations {
-		if os.Getenv("D_FULL") != "1" && !few[name] {
+		if !suite.Full() && !few[name] {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +118,7 @@ func TestSimulationRemoved(t *testing.T) {
 }
 
 // TestSimulation lives histories of a head, its nodes and its people: D_SIM of
-// them from the seed D_SEED on, 20 if nothing is said, 100 in a full
+// them from the seed D_SEED on, 12 if nothing is said, 100 in a full
 // run, which has the race detector; make sim lives any number without it. Of each
 // the real state machines are checked all the time and at its end, when all
 // faults are over and everything must have come right. It is repeated by its
@@ -131,10 +133,7 @@ func TestSimulationRemoved(t *testing.T) {
 // that are paused, and jobs that leave them with what they saved), T80, T81,
 // D88 (streams that are silent, split, and cut at any byte).
 func TestSimulation(t *testing.T) {
-	n, first := 20, uint64(1)
-	if os.Getenv("D_FULL") == "1" {
-		n = 100 // under the race detector; make sim lives thousands
-	}
+	n, first := suite.Size(12, 100), uint64(1) // the full run is under the race detector; make sim lives thousands
 	if v := os.Getenv("D_SIM"); v != "" {
 		n, _ = strconv.Atoi(v)
 		first = uint64(time.Now().UnixNano() / 1e6 % 1e9)

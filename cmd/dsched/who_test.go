@@ -180,7 +180,7 @@ func TestX99FollowedPrivate(t *testing.T) {
 	follow := func() *json.Decoder {
 		c := s.tool()
 		s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=*"}, All: true, Follow: true})
-		c.ReadWithin(20 * time.Second)
+		c.ReadWithin(2 * time.Minute)
 		return json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
 	}
 	uid.Store(ana)
@@ -235,7 +235,7 @@ func TestX99NodesOfPrivate(t *testing.T) {
 	shown := func(to int64, name string, state node.State) (r node.Row) {
 		t.Helper()
 		uid.Store(to)
-		for end := time.Now().Add(20 * time.Second); r.State != state; {
+		for end := time.Now().Add(2 * time.Minute); r.State != state; {
 			if time.Now().After(end) {
 				t.Fatalf("%s is shown as %+v, and not %s", name, r, state)
 			}

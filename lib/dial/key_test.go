@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"distribute/lib/suite"
 )
 
 func TestKey(t *testing.T) {
@@ -100,8 +102,8 @@ func FuzzKey(f *testing.F) {
 func TestKeyOfOpenSSL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	out, err := exec.Command("openssl", "genpkey", "-algorithm", "ed25519", "-out", path).CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) && os.Getenv("D_FULL") == "" {
-		t.Skip("there is no openssl")
+	if errors.Is(err, exec.ErrNotFound) {
+		suite.Missing(t, "there is no openssl")
 	}
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -45,7 +45,8 @@ type point struct {
 	name   string // a step's name, or "*" for every step
 	action string
 	sleep  time.Duration
-	pass   int // which time it happens, from 1; 0 is always
+	file   string // that a step waits for
+	pass   int    // which time it happens, from 1; 0 is always
 	passed int
 }
 
@@ -66,6 +67,7 @@ type point struct {
 //	kill        the program kills itself with SIGKILL
 //	panic       the step panics
 //	sleep=2s    the step takes that long and then returns nil
+//	wait=FILE   the step returns nil once FILE is there
 //
 // or the single word list, which makes Steps tell the names passed, or
 // list=FILE, which also appends each to FILE, a line each, when first passed.
@@ -148,11 +150,15 @@ func parsePoint(word string) (point, error) {
 		p.action, p.sleep = "sleep", d
 		return p, nil
 	}
+	if file, ok := strings.CutPrefix(p.action, "wait="); ok && file != "" {
+		p.action, p.file = "wait", file
+		return p, nil
+	}
 	switch p.action {
 	case "err", "full", "io", "exit", "kill", "panic":
 		return p, nil
 	}
-	return point{}, errors.New("the action must be err, full, io, exit, kill, panic or sleep=LENGTH")
+	return point{}, errors.New("the action must be err, full, io, exit, kill, panic, sleep=LENGTH or wait=FILE")
 }
 
 func (s *steps) at(name string) error {
@@ -215,6 +221,11 @@ func (p point) act(name string) error {
 		time.Sleep(time.Hour) // the signal comes first
 	case "sleep":
 		time.Sleep(p.sleep)
+		return nil
+	case "wait":
+		for _, err := os.Stat(p.file); err != nil; _, err = os.Stat(p.file) {
+			time.Sleep(10 * time.Millisecond)
+		}
 		return nil
 	case "panic":
 		panic(name + ": failed on purpose (" + FailVar + ")")

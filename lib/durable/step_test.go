@@ -20,6 +20,7 @@ func TestSteps(t *testing.T) {
 		{"a:full,b:io", []string{"a", "b", "c"}, []error{syscall.ENOSPC, syscall.EIO, nil}},
 		{"*:err:3", []string{"a", "b", "c", "d"}, []error{nil, nil, ErrStep, nil}},
 		{"a:sleep=1ns", []string{"a"}, []error{nil}},
+		{"a:wait=/dev/null", []string{"a"}, []error{nil}},
 		{"a:sleep=1ns:1,a:err:2", []string{"a", "a"}, []error{nil, ErrStep}},
 	} {
 		s := parseSteps(tt.env)
@@ -29,7 +30,7 @@ func TestSteps(t *testing.T) {
 			}
 		}
 	}
-	for _, env := range []string{"a", "a:what", "a:err:0", "a:err:x", ":err", "a:sleep=x", "a:err:1:1", "a:err,"} {
+	for _, env := range []string{"a", "a:what", "a:err:0", "a:err:x", ":err", "a:sleep=x", "a:wait=", "a:err:1:1", "a:err,"} {
 		if err := parseSteps(env).at("b"); err == nil {
 			t.Errorf("%s: understood", env)
 		}

@@ -28,6 +28,10 @@ const smallManifest = 64
 // tries is how often an attempt is prepared before the node gives it back.
 const tries = 3
 
+// tryAfter is how long the node waits after the first try; after the second it waits twice
+// as long.
+var tryAfter = 2 * time.Second
+
 // live takes an attempt from where it is on disk to its result. It returns
 // early, and leaves all as it is, when the daemon is at its end.
 func (n *daemon) live(ctx context.Context, a *attempt) {
@@ -142,7 +146,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 		}
 		n.Log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		n.do(func() { n.letPass(a, true) })
-		linger(ctx, time.Duration(try)*2*time.Second)
+		linger(ctx, time.Duration(try)*tryAfter)
 		if err := a.Sweep(); err != nil {
 			return back(err)
 		}

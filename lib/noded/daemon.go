@@ -24,15 +24,17 @@ import (
 	"distribute/lib/pause"
 	"distribute/lib/presence"
 	"distribute/lib/proc"
+	"distribute/lib/timing"
 	"distribute/lib/wire"
 )
 
 // Times of a node.
 const (
-	grace     = 10 * time.Second // between SIGTERM and SIGKILL
-	worthFrom = 2 * time.Second  // attempts that ran so long are synced before they are over
-	packers   = 4                // attempts that are packed at the same time
+	worthFrom = 2 * time.Second // attempts that ran so long are synced before they are over
+	packers   = 4               // attempts that are packed at the same time
 )
+
+var grace = timing.Wait(10 * time.Second) // between SIGTERM and SIGKILL
 
 // Settings is what a node knows before it starts.
 type Settings struct {

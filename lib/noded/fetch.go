@@ -14,6 +14,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/pack"
+	"distribute/lib/timing"
 	"distribute/lib/wire"
 )
 
@@ -211,7 +212,7 @@ func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes
 // keepAfter is how long inputs that have come wait for their sync. A job that
 // waited for them is started meanwhile: beside the sync, what is synced of its
 // start would wait for all of theirs.
-const keepAfter = 5 * time.Second
+var keepAfter = timing.Wait(5 * time.Second)
 
 // keepInputs makes the inputs that have come durable, beside all else: jobs use
 // them meanwhile.

@@ -19,6 +19,7 @@ import (
 	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/pause"
 	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
@@ -30,7 +31,17 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	// Tests that wait for these do so on the clock of the machine.
+	lookBusy, lookHeld, tryAfter = lookBusy/5, lookHeld/10, tryAfter/20
+	// A pause of this machine is none of theirs.
+	places, err := os.MkdirTemp("", "places")
+	if err != nil {
+		panic(err)
+	}
+	pause.MachinePlace, pause.RunPlace = filepath.Join(places, "machine"), filepath.Join(places, "run")
+	status := m.Run()
+	os.RemoveAll(places)
+	os.Exit(status)
 }
 
 // A fakeHead is the head as a node sees it, played by a test.
@@ -54,8 +65,9 @@ type fakeHead struct {
 // A fakeSession is a node's control stream.
 type fakeSession struct {
 	*fakeHead
-	c  *wire.Conn
-	up chan *wire.Conn // its data stream for results
+	c      *wire.Conn
+	up     chan *wire.Conn // its data stream for results
+	before []wire.Message  // what came before the offers that offered waited for
 }
 
 // newFakeHead listens for a node; its batch has a spec without anything.
@@ -104,7 +116,7 @@ func (h *fakeHead) greet(c *wire.Conn) {
 	}
 	switch {
 	case hello.Role == wire.RoleNode:
-		h.sessions <- &fakeSession{h, c, up}
+		h.sessions <- &fakeSession{fakeHead: h, c: c, up: up}
 	case hello.State == "up":
 		up <- c
 	default:
@@ -163,7 +175,7 @@ func (h *fakeHead) session() (*fakeSession, []*wire.Item) {
 
 func (s *fakeSession) recv() wire.Message {
 	s.t.Helper()
-	s.c.ReadWithin(30 * time.Second)
+	s.c.ReadWithin(2 * time.Minute)
 	for {
 		m, err := s.c.Recv()
 		if err != nil {
@@ -187,6 +199,12 @@ func (s *fakeSession) say(ms ...wire.Message) {
 // awaited is the next message of a kind; others are passed over.
 func awaited[T wire.Message](s *fakeSession) T {
 	s.t.Helper()
+	for len(s.before) > 0 {
+		m, ok := s.before[0].(T)
+		if s.before = s.before[1:]; ok {
+			return m
+		}
+	}
 	for {
 		if m, ok := s.recv().(T); ok {
 			return m

@@ -13,15 +13,16 @@ import (
 
 	"distribute/lib/dial"
 	"distribute/lib/job"
+	"distribute/lib/timing"
 	"distribute/lib/wire"
 )
 
 // The protocol's patience with a silent head (dwire(5)), and with itself.
-const (
-	pingEvery   = 15 * time.Second
-	silentAfter = 45 * time.Second
-	slowest     = time.Minute     // between two tries to reach the head
-	pendingWait = 4 * time.Second // between two questions whether the node is accepted
+var (
+	pingEvery   = timing.Wait(15 * time.Second)
+	silentAfter = timing.Wait(45 * time.Second)
+	slowest     = timing.Wait(time.Minute)     // between two tries to reach the head
+	pendingWait = timing.Wait(4 * time.Second) // between two questions whether the node is accepted
 )
 
 // A link is what connects the node with the head: one session after another.

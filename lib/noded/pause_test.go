@@ -50,15 +50,21 @@ func (h *fakeHead) begun(s *fakeSession, gate string) *wire.Start {
 	}
 }
 
-// offered is the next offer of which that holds.
+// offered is the next offer of which that holds. What jobs do meanwhile, which their
+// supervisors tell in their own time, is not passed over.
 func (s *fakeSession) offered(what string, fits func(*wire.Offer) bool) *wire.Offer {
 	s.t.Helper()
 	for {
-		o := awaited[*wire.Offer](s)
-		if fits(o) {
+		m := s.recv()
+		o, ok := m.(*wire.Offer)
+		switch {
+		case !ok:
+			s.before = append(s.before, m)
+		case fits(o):
 			return o
+		default:
+			s.t.Logf("waiting until %s: %+v", what, o.Pause)
 		}
-		s.t.Logf("waiting until %s: %+v", what, o.Pause)
 	}
 }
 

@@ -19,9 +19,12 @@ import (
 
 // How often it is looked whether somebody is there, by what there is to lose, and
 // how much time passes at least for the time of a cpu that a look has cost.
-const (
+var (
 	lookBusy = 2 * time.Second  // jobs run, and might stand still
 	lookHeld = 10 * time.Second // they stand still, and might run
+)
+
+const (
 	lookIdle = 30 * time.Second // there is nothing to run
 	lookCost = 1000
 )

@@ -11,15 +11,15 @@ import (
 	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/timing"
 	"distribute/lib/unit"
 )
 
 // leastRoom is what must be free above the reserve beside what a start needs,
-// and patience how long an attempt waits for room here that others have.
-const (
-	leastRoom = 16 << 20
-	patience  = 30 * time.Second
-)
+// and roomWithin how long an attempt waits for room here that others have.
+const leastRoom = 16 << 20
+
+var roomWithin = timing.Wait(30 * time.Second)
 
 // A noRoomError says that the disk has no room for an attempt.
 type noRoomError struct{ why string }
@@ -176,7 +176,7 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 			return noRoom(need.all()+leastRoom, has)
 		}
 		if enough == nil {
-			enough = time.After(patience)
+			enough = time.After(roomWithin)
 		}
 		select {
 		case <-news:
@@ -302,7 +302,7 @@ func (n *daemon) neededBatches() map[job.BatchID]bool {
 }
 
 // trimEvery is how often the cache is looked through, at most.
-const trimEvery = 10 * time.Second
+var trimEvery = timing.Wait(10 * time.Second)
 
 // trim brings what is kept for later back under its cap, in the background.
 func (n *daemon) trim() {

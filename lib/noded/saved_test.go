@@ -40,8 +40,9 @@ func savedOf(files ...savedFile) (m pack.Manifest, text map[string]string) {
 }
 
 // gives has the head give these files to who asks for what is saved. The first
-// cut times the stream ends in the middle of them.
-func (h *fakeHead) gives(m pack.Manifest, text map[string]string, cut int) {
+// cut times the stream ends in the middle of them, each time when listed says that
+// the list of the session has been read: the session is cut with it.
+func (h *fakeHead) gives(m pack.Manifest, text map[string]string, cut int, listed <-chan struct{}) {
 	h.answer = func(c *wire.Conn, x uint64, f *wire.Fetch) bool {
 		send := &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}
 		switch f.Of {
@@ -51,6 +52,7 @@ func (h *fakeHead) gives(m pack.Manifest, text map[string]string, cut int) {
 			h.asked = append(h.asked, f.Want)
 			c.SendTransfer(send, func(w io.Writer) error {
 				if cut--; cut >= 0 {
+					<-listed
 					w = &cutWriter{w, c}
 				}
 				return pack.Send(w, m, pack.Want(f.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
@@ -88,15 +90,18 @@ func runsWith(t *testing.T, spec, command string, cut int, files ...savedFile) (
 		h.spec = spec
 	}
 	m, text := savedOf(files...)
-	h.gives(m, text, cut)
+	listed := make(chan struct{}, cut+1)
+	h.gives(m, text, cut, listed)
 	dir := filepath.Join(t.TempDir(), "node")
 	h.live(dir, nil)
 	s, _ := h.session()
+	listed <- struct{}{}
 	st := h.start(command)
 	st.Saved, st.Try = job.NewToken(), 2
 	s.say(st)
 	for range cut { // each cut takes the session with it
 		s, _ = h.session()
+		listed <- struct{}{}
 	}
 	e := awaited[*wire.Ended](s)
 	out, err := os.ReadFile(filepath.Join(dir, "attempts", string(st.Attempt), "output"))
@@ -131,7 +136,7 @@ func TestSavedOfPython(t *testing.T) {
 	h := newFakeHead(t)
 	h.spec = spec
 	m, text := savedOf(savedFile{path: "step", text: "7\n"})
-	h.gives(m, text, 0)
+	h.gives(m, text, 0, nil)
 	dir := filepath.Join(t.TempDir(), "node")
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/sh\nexec sh -c \"$1\"\n"), 0o755); err != nil {

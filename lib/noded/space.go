@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"distribute/lib/node"
+	"distribute/lib/timing"
 	"distribute/lib/wire"
 )
 
 // How often it is looked whether what is free of the disk has changed, and by which part
 // of it, for the head to be told.
-const (
-	spaceEvery = 10 * time.Second
-	spaceMark  = 16
-)
+const spaceMark = 16
+
+var spaceEvery = timing.Wait(10 * time.Second)
 
 // tellSpace tells the head what is free of the disk when that has changed: where there is
 // too little it starts nothing.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"distribute/lib/suite"
 )
 
 // TestMain lets a test run this program again as a user without rights.
@@ -102,7 +104,7 @@ func TestN66OutputTreeOfAllKinds(t *testing.T) {
 
 func TestN66NotReadable(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root to become somebody else")
+		suite.Missing(t, "only root can become somebody else")
 	}
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755))
@@ -118,7 +120,7 @@ func TestN66NotReadable(t *testing.T) {
 	cmd.Env = append(os.Environ(), "PACK_TEST_SCAN="+dir)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Skipf("cannot run as nobody: %v, %s", err, out)
+		suite.Missing(t, fmt.Sprintf("cannot run as nobody: %v, %s", err, out))
 	}
 	const want = `+ open
 + open.test
@@ -155,7 +157,7 @@ func asNobody(t *testing.T, path string) *exec.Cmd {
 // not keep a transfer from going on.
 func TestTreesAsNobody(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root to become somebody else")
+		suite.Missing(t, "only root can become somebody else")
 	}
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755))
@@ -165,7 +167,7 @@ func TestTreesAsNobody(t *testing.T) {
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, fs.ErrPermission) {
-		t.Skipf("cannot run as nobody: %v", err)
+		suite.Missing(t, fmt.Sprintf("cannot run as nobody: %v", err))
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestD88") {
 		t.Errorf("as nobody: %v\n%s", err, out)
@@ -315,11 +317,9 @@ func TestScanCancelled(t *testing.T) {
 
 // Ten thousand small files and a hundred empty directories, there and back.
 func TestManySmallFiles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("10,000 files")
-	}
+	dirs := suite.Size(20, 100)
 	from, to := t.TempDir(), t.TempDir()
-	for d := range 100 {
+	for d := range dirs {
 		sub := filepath.Join(from, fmt.Sprintf("d%02d", d))
 		must(t, os.MkdirAll(filepath.Join(sub, "empty"), 0o755))
 		for i := range 100 {
@@ -327,7 +327,7 @@ func TestManySmallFiles(t *testing.T) {
 		}
 	}
 	m := scan(t, from)
-	if len(m) != 10_200 {
+	if len(m) != dirs*102 {
 		t.Fatalf("%d entries", len(m))
 	}
 	must(t, unpack(t, to, stream(t, from, m, Want{}), m, Want{}))

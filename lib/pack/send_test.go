@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"distribute/lib/suite"
 )
 
 // A stream is what other programs read, too.
@@ -51,7 +53,7 @@ func TestStreamIsATar(t *testing.T) {
 		t.Errorf("at the end: %v", err)
 	}
 	if _, err := exec.LookPath("zstd"); err != nil {
-		t.Skip("no zstd here")
+		suite.Missing(t, "no zstd here")
 	}
 	file := filepath.Join(t.TempDir(), "s.tar.zst")
 	must(t, os.WriteFile(file, sent, 0o600))
@@ -267,10 +269,7 @@ func (f sinkFunc) Put(i int, e Entry, from int64, r io.Reader) error { return f(
 
 // Three GiB go through in the memory of a few buffers.
 func TestHugeFile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("3 GiB")
-	}
-	const size = 3<<30 + 17
+	size := suite.Size[int64](192<<20+17, 3<<30+17)
 	content := func() io.Reader {
 		return io.MultiReader(io.LimitReader(zeroReader{}, size-7), strings.NewReader("the end"))
 	}
@@ -296,7 +295,7 @@ func TestHugeFile(t *testing.T) {
 	info, err := os.Stat(filepath.Join(to, "f"))
 	must(t, err)
 	if info.Size() != size {
-		t.Errorf("%d bytes of %d", info.Size(), int64(size))
+		t.Errorf("%d bytes of %d", info.Size(), size)
 	}
 }
 

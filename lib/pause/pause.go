@@ -9,8 +9,8 @@ import (
 )
 
 // The places of a machine, which its installation makes. They are for all nodes of
-// the machine, whoever runs them.
-const (
+// the machine, whoever runs them. Only tests set them.
+var (
 	MachinePlace = "/var/lib/distribute/pause"
 	RunPlace     = "/run/distribute/pause" // in memory, for when the disk takes nothing
 )

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"distribute/lib/suite"
 )
 
 // TestP74GroupTakenAway is of a job that runs as the user of its supervisor and
@@ -14,7 +16,7 @@ func TestP74GroupTakenAway(t *testing.T) {
 	as := somebody(t)
 	parent, err := CgroupParent(fmt.Sprintf("test-taken-%d", os.Getpid()))
 	if err != nil {
-		lacking(t, "no cgroup: "+err.Error())
+		suite.Missing(t, "no cgroup: "+err.Error())
 	}
 	dir := filepath.Join(parent, "taken")
 	if err := os.Mkdir(dir, 0o755); err != nil {

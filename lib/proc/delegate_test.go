@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/suite"
 )
 
 // TestN54Delegated is where the trees of jobs go, for what processes find under
@@ -17,7 +19,7 @@ import (
 func TestN54Delegated(t *testing.T) {
 	mount, err := cgroupMount()
 	if err != nil || os.Getuid() != 0 {
-		lacking(t, fmt.Sprint("this is not root, or there is no cgroup: ", err))
+		suite.Missing(t, fmt.Sprint("this is not root, or there is no cgroup: ", err))
 	}
 	bin := filepath.Join(t.TempDir(), "proc.test")
 	if out, err := exec.Command("cp", os.Args[0], bin).CombinedOutput(); err != nil {

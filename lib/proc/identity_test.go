@@ -13,13 +13,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/suite"
 )
 
 // somebody is a user that this machine has no other processes of.
 func somebody(t *testing.T) *Identity {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		lacking(t, "only root can be somebody else")
+		suite.Missing(t, "only root can be somebody else")
 	}
 	id := 1_000_000 + os.Getpid()
 	return &Identity{UID: id, GID: id + 1, Groups: []int{id + 1, id + 2}}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/suite"
 )
 
 // limit sets the soft limit of a process and returns what it was.
@@ -61,7 +63,7 @@ func TestN65NoDescriptors(t *testing.T) {
 // since the superuser always may.
 func TestN65NoProcesses(t *testing.T) {
 	if os.Getuid() != 0 {
-		lacking(t, "this is not root, who can be somebody else")
+		suite.Missing(t, "this is not root, who can be somebody else")
 	}
 	dir := newDir(t)
 	bin := filepath.Join(t.TempDir(), "proc.test")

@@ -9,8 +9,9 @@ import (
 
 // An order whose time is over runs on if its directory says by then that it may.
 func TestLongerLimit(t *testing.T) {
+	t.Parallel()
 	groups(t, func(t *testing.T, cgroup string) {
-		s, o := newSlot(t), order(newDir(t), "sleep 0.5")
+		s, o := newSlot(t), order(newDir(t), "sleep 0.25")
 		o.Cgroup, o.Time = cgroup, 100*time.Millisecond
 		if err := os.WriteFile(filepath.Join(o.Dir, LimitFile), []byte("0\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/suite"
 )
 
 func TestCPUList(t *testing.T) {
@@ -154,7 +156,7 @@ func TestWatchOwn(t *testing.T) {
 func TestOwnCPUs(t *testing.T) {
 	all := CPUs()
 	if len(all) < 2 {
-		lacking(t, "one cpu")
+		suite.Missing(t, "one cpu")
 	}
 	groups(t, func(t *testing.T, cgroup string) {
 		s := newSlot(t)
@@ -182,7 +184,7 @@ func TestOwnCPUs(t *testing.T) {
 func TestN60KeptOnCPUs(t *testing.T) {
 	all := CPUs()
 	if len(all) < 2 {
-		lacking(t, "one cpu")
+		suite.Missing(t, "one cpu")
 	}
 	groups(t, func(t *testing.T, cgroup string) {
 		if cgroup == "" {
@@ -234,27 +236,36 @@ func TestN60MemoryLimit(t *testing.T) {
 
 // TestTimeLimit is a job that ends when it is asked to, and one that does not.
 func TestTimeLimit(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, script string
 		exit, signal int
 	}{
-		{"heeds", "trap 'exit 0' TERM; while :; do sleep 0.01; done", 0, 0},
-		{"ignores", "trap '' TERM; while :; do sleep 1000; done", -1, 9},
+		{"heeds", "trap 'exit 0' TERM; : > ready; while :; do sleep 0.01; done", 0, 0},
+		{"ignores", "trap '' TERM; : > ready; while :; do sleep 1000; done", -1, 9},
 	} {
 		groups(t, func(t *testing.T, cgroup string) {
-			s, o := newSlot(t), order(newDir(t), c.script)
-			if o.Cgroup, o.Time = cgroup, 300*time.Millisecond; c.exit == 0 {
-				o.Grace = time.Minute
+			s := newSlot(t)
+			var o *Order
+			var st *Status
+			for limit := 100 * time.Millisecond; ; limit *= 2 {
+				o = order(newDir(t), c.script)
+				if o.Cgroup, o.Time = cgroup, limit; c.exit == 0 {
+					o.Grace = time.Minute
+				}
+				if err := s.Run(o); err != nil {
+					t.Fatal(err)
+				}
+				st = ended(t, s)
+				if _, err := os.Stat(filepath.Join(o.Dir, "ready")); err == nil || limit > time.Minute {
+					break // else it was stopped before it could set its trap
+				}
 			}
-			if err := s.Run(o); err != nil {
-				t.Fatal(err)
-			}
-			st := ended(t, s)
 			if st.Stopped != StoppedTime || st.Signal != c.signal || c.exit == 0 && (st.Exit == nil || *st.Exit != 0) || st.Wall < o.Time {
 				t.Errorf("%s: status %+v", c.name, st)
 			}
 			// The supervisor does not stop the next one for it.
-			o = order(newDir(t), "sleep 0.5")
+			o = order(newDir(t), fmt.Sprint("sleep ", 2*o.Time.Seconds()))
 			o.Cgroup = cgroup
 			if err := s.Run(o); err != nil {
 				t.Fatal(err)
@@ -292,7 +303,7 @@ func TestN56CPUTime(t *testing.T) {
 func TestN60Pids(t *testing.T) {
 	parent, err := CgroupParent(fmt.Sprintf("test-pids-%d", os.Getpid()))
 	if err != nil {
-		lacking(t, "no cgroup: "+err.Error())
+		suite.Missing(t, "no cgroup: "+err.Error())
 	}
 	t.Cleanup(func() { removeGroup(parent) })
 	Bound(parent, 10000, 1<<40)

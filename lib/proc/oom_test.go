@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/suite"
 )
 
 // TestN60OutOfMemory is a job that takes more memory than there is: the kernel
@@ -56,7 +58,7 @@ func TestN60OutOfMemory(t *testing.T) {
 		})
 	}
 	if !tried {
-		lacking(t, "no cgroup that bounds memory can be made")
+		suite.Missing(t, "no cgroup that bounds memory can be made")
 	}
 }
 

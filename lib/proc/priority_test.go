@@ -26,6 +26,7 @@ func standing(t *testing.T, tid int) string {
 // TestLowest is the priority of a job, of what it starts before anybody can have
 // looked at it, and of its supervisor.
 func TestLowest(t *testing.T) {
+	t.Parallel()
 	const lowest = "policy 5 nice 19 io 3"
 	groups(t, func(t *testing.T, cgroup string) {
 		s, dir := newSlot(t), newDir(t)

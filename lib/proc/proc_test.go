@@ -11,11 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/suite"
 )
 
 func TestMain(m *testing.M) {
@@ -122,23 +125,16 @@ func started(t *testing.T, s *Slot) int {
 	return r.Started
 }
 
-// lacking skips a test for what is not here, or fails it if nothing may be
-// skipped.
-func lacking(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("D_FULL") == "1" {
-		t.Fatal("D_FULL=1, and ", what)
-	}
-	t.Skip(what)
-}
+// groupsMade counts the groups that groups has made: tests run beside each other.
+var groupsMade atomic.Int32
 
 // groups is the ways of containment that can be tried here.
 func groups(t *testing.T, f func(t *testing.T, cgroup string)) {
 	t.Run("session", func(t *testing.T) { f(t, "") })
 	t.Run("cgroup", func(t *testing.T) {
-		parent, err := CgroupParent(fmt.Sprintf("test-%d", os.Getpid()))
+		parent, err := CgroupParent(fmt.Sprintf("test-%d-%d", os.Getpid(), groupsMade.Add(1)))
 		if err != nil {
-			lacking(t, "no cgroup: "+err.Error())
+			suite.Missing(t, "no cgroup: "+err.Error())
 		}
 		t.Cleanup(func() { removeGroup(parent) })
 		Bound(parent, 1<<20, 1<<50)
@@ -320,7 +316,7 @@ while True:
 `}
 		o.Cgroup = cgroup
 		if _, err := exec.LookPath("python3"); err != nil {
-			lacking(t, "no python3")
+			suite.Missing(t, "no python3")
 		}
 		if err := s.Run(o); err != nil {
 			t.Fatal(err)
@@ -333,6 +329,7 @@ while True:
 }
 
 func TestStop(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name, script string
 		exit, signal int

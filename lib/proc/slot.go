@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/timing"
 )
 
 // A Slot is a supervisor, seen from the daemon. One goroutine may use it at a
@@ -35,7 +37,7 @@ func NewSlot(words ...string) (*Slot, error) {
 	defer theirs.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{Argv0}, words...), Dir: "/",
-		Env:         []string{"HOME=" + os.Getenv("HOME")}, // tells whose it is
+		Env:         append(timing.Environ(), "HOME="+os.Getenv("HOME")), // tells whose it is
 		ExtraFiles:  []*os.File{theirs},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/timing"
 )
 
 // stuckAfter is how long processes may outlive SIGKILL before it is said.
-const stuckAfter = 10 * time.Second
+var stuckAfter = timing.Wait(10 * time.Second)
 
 // sweep kills every process that is left of the tree and returns when there is
 // none. The supervisor is the reaper of the tree's orphans, so a process of the

@@ -7,12 +7,13 @@ package sched
 
 import (
 	"fmt"
-	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/suite"
 )
 
 // Here the machine itself is searched, as model_test.go searches the protocol:
@@ -198,10 +199,8 @@ func (s *sim) fingerprint() string {
 // state is made by going its way again; all invariants are checked after each
 // event, and that the log replays to the same.
 func TestExplore(t *testing.T) {
-	steps, faults := 13, 2
-	if os.Getenv("D_FULL") == "1" {
-		steps = 16
-	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
+	steps, faults := suite.Size(9, 16), 2
 	type path struct {
 		way    []int
 		faults int

@@ -7,6 +7,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/suite"
 )
 
 // A tape turns the bytes of a fuzz input into events, most of them near to
@@ -157,11 +158,7 @@ func FuzzMachine(f *testing.F) {
 // TestNonsense runs the fuzz target's body over random tapes, so that every run
 // of the tests sees some.
 func TestNonsense(t *testing.T) {
-	seeds := uint64(400)
-	if testing.Short() {
-		seeds = 40
-	}
-	for seed := range seeds {
+	for seed := range suite.Size[uint64](40, 400) {
 		s := newSim(t, seed)
 		s.quick = false
 		in := &tape{}

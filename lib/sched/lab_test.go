@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -414,6 +415,7 @@ func about(median time.Duration) func(*rand.Rand) time.Duration {
 // has paid for having been alone, and of what could be used 95 % is. With D_LAB=1
 // it draws the day.
 func TestLab(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
 	l := newLab(t, 1)
 	gib := int64(1 << 30)
 	l.submit(1, 40_000, 0, job.Resources{CPUs: 1, Memory: 2 * gib}, about(20*time.Minute))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/timing"
 )
 
 // MaxNodes is how many nodes a Machine knows, connected or not.
@@ -21,9 +22,11 @@ const (
 const (
 	maxCPUs = 1 << 20 // of an offer: more is taken as this
 	maxHeld = 1 << 12 // attempts unknown to the head whose cpus are counted, a node
+)
 
-	regrant = 10 * time.Second // until a transfer that failed is tried again
-	resting = 10 * time.Second // of a node that hands back what it is given
+var (
+	regrant = timing.Wait(10 * time.Second) // until a transfer that failed is tried again
+	resting = timing.Wait(10 * time.Second) // of a node that hands back what it is given
 )
 
 func (e NodeUp) apply(m *Machine) {

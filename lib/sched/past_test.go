@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -147,9 +148,10 @@ func TestRemovedIsForgotten(t *testing.T) {
 // Names of which nothing is heard for a day are forgotten, however often the head is
 // started meanwhile, and keep no other node out; one that rests is not.
 func TestNamesAreForgotten(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
 	r := newRig(t, Config{})
 	past := Past{Nodes: []Standing{{Node: "rests", Rest: time.Minute, Why: "x", Heard: -2 * forgetAfter}, {Node: "old", Rests: 1, Heard: -forgetAfter - 1}}}
-	for i := range 2 * MaxNodes {
+	for i := range MaxNodes + 100 {
 		past.Nodes = append(past.Nodes, Standing{Node: node.Name(fmt.Sprint("made-up-", i)), Rests: 1, Boot: "b"})
 	}
 	r.apply(Remember{past})
@@ -163,8 +165,8 @@ func TestNamesAreForgotten(t *testing.T) {
 	if got := r.m.Past().Nodes; len(got) > MaxNodes || got[len(got)-1].Node != "rests" || slices.ContainsFunc(got, func(s Standing) bool { return s.Node == "old" }) {
 		t.Errorf("%d names are remembered, the last of them %+v", len(got), got[len(got)-1])
 	}
-	for range 3 {
-		r.restart(forgetAfter / 4)
+	for range 2 {
+		r.restart(3 * forgetAfter / 8)
 	}
 	if got := r.m.Past().Nodes; len(got) != MaxNodes-1 {
 		t.Errorf("after most of a day %d names are remembered", len(got))

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/suite"
 )
 
 // A fakeNode is a node as dnoded(8) is: it keeps what it is given until it is
@@ -797,10 +798,8 @@ func (s *sim) operate() {
 }
 
 func TestRandom(t *testing.T) {
-	seeds, steps := uint64(60), 600
-	if os.Getenv("D_FULL") == "1" {
-		seeds = 300
-	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
+	seeds, steps := suite.Size[uint64](10, 300), 600
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			s := newSim(t, seed)

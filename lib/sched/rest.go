@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"distribute/lib/timing"
 )
 
 // A node on which one job after another fails at once swallows a whole queue,
@@ -12,10 +14,11 @@ const (
 	fast       = 10 * time.Second // a job that fails within it says something of its node
 	suspicious = 3                // different jobs that failed fast in a row
 	mixedBatch = 10               // the same, of a batch that has had good ends there
-	firstRest  = time.Minute      // doubled each time
 	longRest   = time.Hour
 	maxBlame   = 100 // jobs that are kept against a node
 )
+
+var firstRest = timing.Wait(time.Minute) // doubled each time
 
 // What has been seen of a batch on a node.
 const (

@@ -7,9 +7,12 @@ package sched_test
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+
+	"distribute/lib/suite"
 )
 
 // The search.
@@ -360,10 +363,10 @@ type search struct {
 	at     int
 }
 
-// explore goes breadth first through all states, or to the first that breaks an
-// invariant: by one of the shortest ways. live wants that every state can still
-// come to a good end.
-func explore(without rule, rollback, live bool, nevers ...bool) *search {
+// explore goes breadth first through all states that so many moves lead to, or to
+// the first that breaks an invariant: by one of the shortest ways. live wants that
+// every state can still come to a good end.
+func explore(moves int, without rule, rollback, live bool, nevers ...bool) *search {
 	x := &search{}
 	seen := map[state]struct{}{}
 	visit := func(s state, from int, by label) {
@@ -381,7 +384,10 @@ func explore(without rule, rollback, live bool, nevers ...bool) *search {
 		visit(s, -1, label{fmt.Sprintf("a job with retry: never=%v", never), -1, -1})
 	}
 	ends := map[state]bool{}
-	for at := 0; at < len(x.states); at++ {
+	for at, last := 0, len(x.states); at < len(x.states); at++ {
+		if at == last {
+			moves, last = moves-1, len(x.states)
+		}
 		s := x.states[at]
 		if live && s.broken == "" && !s.heals(without, ends) {
 			s.broken = stuck
@@ -389,6 +395,9 @@ func explore(without rule, rollback, live bool, nevers ...bool) *search {
 		if s.broken != "" {
 			x.broken, x.at = s.broken, at
 			return x
+		}
+		if moves == 0 {
+			continue
 		}
 		for _, m := range s.moves(without) {
 			visit(m.to, at, m.label)
@@ -407,10 +416,15 @@ func (x *search) way() string {
 	return strings.Join(steps, "\n  ")
 }
 
-// TestModel searches all that can happen when every rule is obeyed: crashes of
+// allMoves are more than lead to any state.
+const allMoves = 1000
+
+// TestModel searches what can happen when every rule is obeyed, all of it with
+// D_FULL=1, and else what can in a number of moves: crashes of
 // the head anywhere (L35), attempts that both end (L39), starts and answers that
 // come twice, late or never (L43, L44), a log rolled back (J31).
 func TestModel(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
 	for _, c := range []struct {
 		name     string
 		rollback bool
@@ -419,7 +433,7 @@ func TestModel(t *testing.T) {
 		{"cancel, retry and retry: never", false, []bool{false, true}},
 		{"roll-back", true, []bool{false}},
 	} {
-		x := explore(none, c.rollback, true, c.nevers...)
+		x := explore(suite.Size(14, allMoves), none, c.rollback, true, c.nevers...)
 		t.Logf("%s: %d states", c.name, len(x.states))
 		if x.broken != "" {
 			t.Errorf("%s: %s\n  %s\n%+v", c.name, x.broken, x.way(), x.states[x.at])
@@ -431,6 +445,7 @@ func TestModel(t *testing.T) {
 // must find an invariant that breaks, so that no rule is there for nothing and
 // no invariant is blind.
 func TestModelNeedsEveryRule(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
 	for _, c := range []struct {
 		without  rule
 		breaks   breach
@@ -462,7 +477,7 @@ func TestModelNeedsEveryRule(t *testing.T) {
 			if c.rollback {
 				nevers = nevers[:1]
 			}
-			x := explore(c.without, c.rollback, c.breaks == stuck, nevers...)
+			x := explore(allMoves, c.without, c.rollback, c.breaks == stuck, nevers...)
 			t.Logf("%d states\n  %s\n=> %s", len(x.states), x.way(), x.broken)
 			if x.broken != c.breaks {
 				t.Errorf("breaks %q, should break %q", x.broken, c.breaks)
