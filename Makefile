@@ -1,6 +1,8 @@
 # make          the commands, static, in bin/
 # make demo     a head, two nodes and a batch on this machine (KEEP=1: left running)
-# make test     every test that needs nothing installed but Go (D_FULL=1: all of all)
+# make test     the quick tests, which need nothing installed but Go and python3
+# make full     every test there is, with all that must be installed: an hour, as root
+# make flaky    the quick tests N times with every core loaded, in an order of chance
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
 # make sim      N histories of a simulated lab, from SEED on (default: 1000)
 # make lab      a day of a simulated lab of 100 desks, as a chart
@@ -14,15 +16,8 @@
 
 GO       = go
 PREFIX   = /usr/local
-DESTDIR  =
 BIN      = bin
 FUZZTIME = 10s
-KEEP     =
-N        = 200000
-T        = 10m
-CUTS     = 20
-SEED     =
-OUT      = html
 
 export CGO_ENABLED = 0
 
@@ -33,26 +28,30 @@ all:
 demo: all
 	@KEEP=$(KEEP) scripts/demo
 
-# Scripts mostly wait, some for a minute: they begin beside the other packages, and
-# many are under way at once.
+# Scripts mostly wait: they begin beside the other packages, and many are under way at once.
 test:
-	$(GO) test -ldflags='-s -w' -p 4 -parallel 12 ./...
+	$(GO) test -ldflags='-s -w' -p 4 -parallel 12 $(ARGS) ./testscripts ./...
 
+# Where there are goroutines, but not the scripts.
 race:
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -race -parallel 4 -timeout 30m ./...
+	CGO_ENABLED=1 $(GO) test -race -p 4 $$($(GO) list ./... | grep -v -e /testscripts -e lib/sched)
+
+full:
+	.ci/run full
+
+flaky:
+	@scripts/flaky $(N)
 
 # What go test -v prints without its account of tests, and with its failure.
 brief = awk '/^ *(===|--- PASS|PASS$$)/ { next } { print } /^FAIL/ { bad = 1 } END { exit bad }'
 
-sim: N = 1000
 sim:
-	D_SIM=$(N) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./cmd/dsched | $(brief)
+	D_SIM=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./cmd/dsched | $(brief)
 
-# What is not installed here is left out; .ci/run installs it all.
 lint:
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "gofmt -w $$out"; exit 1; }
 	$(GO) vet ./...
-	@if command -v staticcheck >/dev/null; then echo staticcheck; staticcheck ./...; fi
+	$(GO) tool staticcheck ./...
 	$(GO) test -count=1 -run '^(TestManuals|TestShell)' ./testscripts
 
 fuzz:
@@ -66,16 +65,16 @@ bench: all
 	$(GO) test -run '^$$' -bench . ./lib/... ./spool
 
 chaos:
-	CHAOS=$(T) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestChaos$$' -v -timeout 24h ./testscripts
+	CHAOS=$(or $(T),10m) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestChaos$$' -v -timeout 24h ./testscripts
 
 lab:
 	D_LAB=1 $(GO) test -count=1 -run '^TestLab$$' -v ./lib/sched | $(brief)
 
 cuts:
-	CHAOS_CUTS=$(CUTS) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestPowerCuts$$' -v -timeout 24h ./testscripts
+	CHAOS_CUTS=$(or $(CUTS),20) CHAOS_SEED=$(SEED) $(GO) test -count=1 -run '^TestPowerCuts$$' -v -timeout 24h ./testscripts
 
 soak:
-	SOAK=$(N) $(GO) test -count=1 -run '^TestSoak' -v -timeout 5h ./testscripts
+	SOAK=$(or $(N),200000) $(GO) test -count=1 -run '^TestSoak' -v -timeout 5h ./testscripts
 
 cover:
 	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...
@@ -84,19 +83,17 @@ cover:
 install: all
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install
 
-ARCHS = amd64 arm64
 dist:
-	@GO='$(GO)' scripts/dist $(ARCHS)
+	@GO='$(GO)' scripts/dist $(or $(ARCHS),amd64 arm64)
 
-PYTHON = python3
 wheel:
-	cd lib/python && $(PYTHON) -m pip wheel -q --no-deps -w dist .
+	cd lib/python && python3 -m pip wheel -q --no-deps -w dist .
 
 html:
-	@OUT=$(OUT) scripts/html
+	@OUT=$(or $(OUT),html) scripts/html
 
 clean:
 	rm -rf bin html dist cover.out lib/python/dist
 	$(GO) clean -testcache
 
-.PHONY: all demo test race lint fuzz bench chaos cuts sim lab soak cover wheel html install dist clean
+.PHONY: all demo test race full flaky lint fuzz bench chaos cuts sim lab soak cover wheel html install dist clean

@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"lib/cli":        {"lib/unit", "golang.org/x/sys/unix"},
 	"lib/conf":       {"gopkg.in/yaml.v3"},
 	"lib/desk":       {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "lib/pause", "github.com/gofrs/flock"},
-	"lib/dial":       {"lib/account", "lib/durable", "lib/line", "lib/node", "lib/wire", "golang.org/x/sys/cpu", "golang.org/x/sys/unix"},
+	"lib/dial":       {"lib/account", "lib/durable", "lib/line", "lib/node", "lib/timing", "lib/wire", "golang.org/x/sys/cpu", "golang.org/x/sys/unix"},
 	"lib/durable":    {"golang.org/x/sys/unix"},
 	"lib/inventory":  {"lib/job", "lib/node", "lib/unit"},
 	"lib/job":        {"lib/capability", "lib/conf", "lib/line", "lib/sweep", "lib/unit"},
@@ -51,7 +51,7 @@ var rooms = map[string][]string{
 	"lib/sweep":      {"lib/unit"},
 	"lib/timing":     {},
 	"lib/unit":       {},
-	"lib/wire":       {"lib/job", "lib/line", "lib/node"},
+	"lib/wire":       {"lib/job", "lib/line", "lib/node", "lib/timing"},
 	"spool":          {"lib/capability", "lib/check", "lib/durable", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/timing", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock"},
 	"testscripts":    {},
 }

@@ -72,6 +72,7 @@ func (s *site) deskOver(terms dial.Terms, name string) *desk {
 	s.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{})
 	d.up, _ = greet(wire.Hello{Role: wire.RoleData, Name: name, Join: d.join, State: "up"})
 	d.down, _ = greet(wire.Hello{Role: wire.RoleData, Name: name, Join: d.join, State: "down"})
+	d.heard()
 	return d
 }
 

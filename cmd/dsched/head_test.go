@@ -243,7 +243,16 @@ func (s *site) desk(name, boot string, items ...wire.Message) *desk {
 	s.send(c, items...)
 	s.send(c, &wire.ListEnd{Items: len(items)})
 	d.up, d.down = d.data("up"), d.data("down")
+	d.heard()
 	return d
+}
+
+// heard waits until the head has heard what the node offers.
+func (d *desk) heard() {
+	d.t.Helper()
+	await(d.t, func() (there bool) {
+		return !d.h.do(func() { there = d.h.byNode[node.Name(d.name)] != 0 }) || there
+	})
 }
 
 func (d *desk) data(way string) *wire.Conn {
@@ -497,11 +506,13 @@ func TestL42TwoOfOneName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	first := s.desk("ws1", "boot1")
-	await(t, func() (there bool) { // what it offers was heard
-		s.h.do(func() { there = s.h.byNode["ws1"] != 0 })
-		return there
+	var old *session
+	await(t, func() bool { // what it offers was heard
+		s.h.do(func() { old = s.h.sessions[s.h.byNode["ws1"]] })
+		return old != nil
 	})
 	answering := make(chan struct{})
+	var answered time.Time
 	go func() {
 		defer close(answering)
 		first.c.ReadWithin(2 * time.Minute)
@@ -511,6 +522,7 @@ func TestL42TwoOfOneName(t *testing.T) {
 				return
 			}
 			if p, ok := m.(*wire.Ping); ok {
+				answered = time.Now()
 				first.c.Send(&wire.Pong{N: p.N})
 				return // and from then on it is silent
 			}
@@ -523,6 +535,7 @@ func TestL42TwoOfOneName(t *testing.T) {
 		t.Fatalf("the second node was told %v", err)
 	}
 	<-answering
+	await(t, func() bool { return old.heardSince(answered) }) // what it was refused for may have been something before
 	s.h.do(func() { s.h.probe = 100 * time.Millisecond })
 	s.desk("ws1", "boot1")
 }

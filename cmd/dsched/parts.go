@@ -26,7 +26,7 @@ func (h *head) whose(stream net.Conn) (peer dial.Peer, part bool, err error) {
 }
 
 // letInWithin is how long a stream is kept of which no part is let in.
-const letInWithin = 2 * wire.HelloWithin
+var letInWithin = 2 * wire.HelloWithin
 
 // serveParts serves the streams that share one until that ends. The peer of it
 // is that of all. A stream of which no part is let in is not kept, whatever parts

@@ -12,16 +12,19 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"distribute/lib/timing"
 )
 
 // endWithin is how long an ssh that was asked to end may take before it is
-// killed; one that may have turned off the terminal's echo has longer to turn
-// that on.
+// killed; one that may have turned off the terminal's echo has endAskingWithin to
+// turn that on.
 const (
-	endWithin       = time.Second
-	endAskingWithin = 10 * time.Second
-	askEvery        = 100 * time.Millisecond
+	endWithin = time.Second
+	askEvery  = 100 * time.Millisecond
 )
+
+var endAskingWithin = timing.Wait(10 * time.Second)
 
 // A sshConn is the stream of an ssh that runs. The last words of ssh, if it
 // fails, are the error of the Read that meets its end.

@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"distribute/lib/timing"
 )
 
 // How often a session looks at the clock that runs on while the machine sleeps. Most
 // timers and deadlines do not, so they never tell of a sleep. Those of the kernel by
 // that clock do, at once; where there are none it is looked at more often.
-const (
-	watchEvery = 15 * time.Second
-	watchOften = time.Second
+var (
+	watchEvery = timing.Wait(15 * time.Second)
+	watchOften = timing.Wait(time.Second)
 )
 
 // errSlept ends a session that a sleep of the machine, or a stop of the daemon,

@@ -21,6 +21,7 @@ import (
 var (
 	pingEvery   = timing.Wait(15 * time.Second)
 	silentAfter = timing.Wait(45 * time.Second)
+	retryAfter  = timing.Wait(time.Second)     // until the second try to reach the head
 	slowest     = timing.Wait(time.Minute)     // between two tries to reach the head
 	pendingWait = timing.Wait(4 * time.Second) // between two questions whether the node is accepted
 )
@@ -145,11 +146,11 @@ func (l *link) next(wait time.Duration, err error) time.Duration {
 	case (wait == 0 || own) && dial.Local(l.n.Addr):
 		return 200 * time.Millisecond
 	case wait == 0 || own:
-		return time.Second
+		return retryAfter
 	case errors.As(err, &refusal) && refusal.Pending:
 		return pendingWait
 	case errors.As(err, &refusal):
-		return min(max(2*wait, 5*time.Second), slowest)
+		return min(max(2*wait, 5*retryAfter), slowest)
 	}
 	return min(2*wait, slowest)
 }

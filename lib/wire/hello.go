@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"distribute/lib/timing"
 )
 
 // HelloWithin is how long a peer may take to say hello.
-const HelloWithin = 5 * time.Second
+var HelloWithin = timing.Wait(5 * time.Second)
 
 // Greet says hello as the side that dialled and waits for the head's hello: the
 // first sign of success. If the head refuses, its reason is returned as *Error.
