@@ -154,7 +154,10 @@ func wrap(addr string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Addr: addr, Err: bare(err)}
+	if !errors.Is(err, ErrOver) { // by which whoever dials knows to begin anew
+		err = bare(err)
+	}
+	return &Error{Addr: addr, Err: err}
 }
 
 // Local says that an address is on this machine, where bytes cost less than

@@ -8,6 +8,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/proc"
+	"distribute/lib/timing"
 	"distribute/lib/unit"
 )
 
@@ -16,12 +17,13 @@ import (
 // is given back. One that can save itself is asked to, as long as there is some left.
 
 const (
-	memoryEvery = time.Second
-	memoryMark  = 8    // one part in so many of the node's memory is to stay free
-	memoryGone  = 16   // with less than that left nobody has time to save what he has
-	memoryCost  = 5    // so many times what a look cost passes before the next
-	maxKnown    = 1000 // batches of which it is kept what their jobs use
+	memoryMark = 8    // one part in so many of the node's memory is to stay free
+	memoryGone = 16   // with less than that left nobody has time to save what he has
+	memoryCost = 5    // so many times what a look cost passes before the next
+	maxKnown   = 1000 // batches of which it is kept what their jobs use
 )
+
+var memoryEvery = timing.Wait(time.Second)
 
 // A meter knows what jobs use of the memory. It belongs to the state.
 type meter struct {
