@@ -18,8 +18,8 @@ func Wait(d time.Duration) time.Duration {
 	if speedup == "" {
 		return d
 	}
-	if n, err := strconv.Atoi(os.Getenv(speedup)); err == nil && n > 0 {
-		return d / time.Duration(n)
+	if n, err := strconv.ParseFloat(os.Getenv(speedup), 64); err == nil && n > 0 {
+		return time.Duration(float64(d) / n)
 	}
 	return d
 }
