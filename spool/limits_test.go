@@ -71,29 +71,6 @@ func TestS11TooMuch(t *testing.T) {
 	}
 }
 
-// A file of 100 GB in incoming/ is put aside without being read.
-func TestS11HugeDrop(t *testing.T) {
-	h := newHead(t)
-	name := h.path("incoming", "huge")
-	err := os.WriteFile(name, []byte(`{"format":1}`+"\n"), 0o640)
-	if err == nil {
-		err = os.Truncate(name, 100<<30)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = h.Take("huge", nobody, anyRoom)
-	if !errors.Is(err, ErrInput) || !strings.Contains(fmt.Sprint(err), fmt.Sprint(int64(MaxDrop))+" is the limit") {
-		t.Fatalf("%v", err)
-	}
-	if err := h.Reject("huge", err); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(h.path("rejected", "huge")); err != nil || info.Size() != 100<<30 {
-		t.Errorf("it is not kept: %v, %v", info, err)
-	}
-}
-
 // A drop file that says it has ten million jobs, or a batch file of a gigabyte,
 // is not believed; one that has a million and one is refused at that line.
 func TestS11TooManyJobs(t *testing.T) {
@@ -140,22 +117,6 @@ func TestS11TooManyJobs(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), fmt.Sprint(MaxJobs)) {
-		t.Error(err)
-	}
-}
-
-// A line without end in a drop file is given up, and costs no memory.
-func TestS11EndlessLine(t *testing.T) {
-	h := newHead(t)
-	name := h.path("incoming", "line")
-	if err := os.WriteFile(name, []byte("{"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(name, 1<<30); err != nil { // and a gigabyte of zeros
-		t.Fatal(err)
-	}
-	_, _, err := h.Take("line", nobody, anyRoom)
-	if !errors.Is(err, ErrInput) || !strings.Contains(fmt.Sprint(err), fmt.Sprint(MaxLine)+" bytes, which is the limit") {
 		t.Error(err)
 	}
 }

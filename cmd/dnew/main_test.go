@@ -46,6 +46,9 @@ func TestUsage(t *testing.T) {
 			t.Errorf("dnew %q: %d %q %q", args, status, out, talk)
 		}
 	}
+	if _, _, talk := dnew("", "docker"); !strings.HasPrefix(talk, "dnew: \"docker\" is no kind of batch\n") {
+		t.Errorf("another kind: %q", talk)
+	}
 	if _, out, _ := dnew("a b", "python"); !strings.Contains(out, "namespace: me\n") {
 		t.Errorf("a user's name that is no name: %s", out)
 	}

@@ -540,37 +540,3 @@ func TestX98OnlyAsTheListSays(t *testing.T) {
 		}
 	}
 }
-
-// L42: a machine that was cloned has the key of another. The one that answers
-// stays, and both are told what to do.
-func TestL42OneKey(t *testing.T) {
-	s := newSite(t)
-	ws1 := as(t, s.withTLS())
-	if err := s.accept("ws1", ws1.Key.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
-	d := s.deskOver(ws1, "ws1")
-	answers := make(chan error, 1)
-	go func() {
-		d.c.ReadWithin(2 * time.Minute)
-		m, err := d.c.Recv()
-		if p, ok := m.(*wire.Ping); ok {
-			err = d.c.Send(&wire.Pong{N: p.N})
-		}
-		answers <- err
-	}()
-	s.h.do(func() { s.h.probe = time.Minute })
-	if e := s.knock(ws1, helloOf("ws1")); e == nil || !strings.Contains(e.Text, "if this machine is a copy of another") {
-		t.Errorf("the clone is told %v", e)
-	}
-	if err := <-answers; err != nil {
-		t.Error(err)
-	}
-	if e := s.knock(ws1, helloOf("ws2")); e == nil || e.Pending || !strings.Contains(e.Text, `is the key of node "ws1"`) {
-		t.Errorf("a clone with another name is told %v", e)
-	}
-	s.stop()
-	if !strings.Contains(s.log.String(), "another machine has the name and the key of this node") {
-		t.Errorf("the log does not tell of it: %s", s.log)
-	}
-}

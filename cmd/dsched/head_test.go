@@ -396,45 +396,6 @@ func TestD89WrongBytes(t *testing.T) {
 	await(t, s.nothingPromised)
 }
 
-// The stream breaks within a result; the head is told again and the result
-// comes over the next stream. So it does after a restart of the head.
-func TestD88CutResult(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
-	m, open := result(strings.Repeat("hello\n", 100_000))
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
-	g := expect[*wire.Grant](t, d.c)
-	if err := d.up.SendTransfer(&wire.Send{X: 1, Of: wire.OfManifest, Attempt: g.Attempt}, m.Encode); err != nil {
-		t.Fatal(err)
-	}
-	var whole bytes.Buffer
-	if err := pack.Send(&whole, m, pack.Want{}, open); err != nil {
-		t.Fatal(err)
-	}
-	s.send(d.up, &wire.Send{X: 2, Of: wire.OfTree, Attempt: g.Attempt},
-		&wire.Data{X: 2, N: whole.Len() / 2, Payload: whole.Bytes()[:whole.Len()/2]})
-	d.c.Close()
-	s.stop()
-	s.start()
-	item := ended(start.Attempt, 0, m).Result
-	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &item})
-	for {
-		d.c.ReadWithin(2 * time.Minute)
-		m, err := d.c.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g, ok := m.(*wire.Grant); ok {
-			d.give(g, strings.Repeat("hello\n", 100_000))
-			break
-		}
-	}
-	s.becomes("ns/b/j", job.Done)
-	await(t, s.nothingPromised)
-}
-
 // A result of which every byte arrived before the head went down is not sent
 // again: it is hashed where it lies.
 func TestL35ResultIsHereAlready(t *testing.T) {
@@ -482,62 +443,6 @@ func TestJ31UnknownIsHeld(t *testing.T) {
 	if h := expect[*wire.Hold](t, d.c); h.Attempt != token {
 		t.Errorf("held is %s", h.Attempt)
 	}
-}
-
-// A node that has rebooted has lost what ran on it; the job is tried again.
-func TestL40Reboot(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	first := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: first.Attempt, Phase: wire.Running})
-	s.becomes("ns/b/j", job.Running)
-	d.c.Close()
-	d = s.desk("ws1", "boot2")
-	again := expect[*wire.Start](t, d.c)
-	if again.Try != 2 || again.Attempt == first.Attempt {
-		t.Errorf("the second start is %+v", again)
-	}
-}
-
-// A second node of a name is refused while the first answers, and takes over
-// when it does not (L42).
-func TestL42TwoOfOneName(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	first := s.desk("ws1", "boot1")
-	var old *session
-	await(t, func() bool { // what it offers was heard
-		s.h.do(func() { old = s.h.sessions[s.h.byNode["ws1"]] })
-		return old != nil
-	})
-	answering := make(chan struct{})
-	var answered time.Time
-	go func() {
-		defer close(answering)
-		first.c.ReadWithin(2 * time.Minute)
-		for {
-			m, err := first.c.Recv()
-			if err != nil {
-				return
-			}
-			if p, ok := m.(*wire.Ping); ok {
-				answered = time.Now()
-				first.c.Send(&wire.Pong{N: p.N})
-				return // and from then on it is silent
-			}
-		}
-	}()
-	s.h.do(func() { s.h.probe = time.Minute })
-	_, _, err := s.greet(s.addr, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "boot9", State: "other"})
-	var refusal *wire.Error
-	if !errors.As(err, &refusal) || refusal.Status != 77 || !strings.Contains(refusal.Text, "connected already") {
-		t.Fatalf("the second node was told %v", err)
-	}
-	<-answering
-	await(t, func() bool { return old.heardSince(answered) }) // what it was refused for may have been something before
-	s.h.do(func() { s.h.probe = 100 * time.Millisecond })
-	s.desk("ws1", "boot1")
 }
 
 func TestStrangers(t *testing.T) {

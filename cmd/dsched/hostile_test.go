@@ -305,6 +305,7 @@ func TestD88CutAnywhere(t *testing.T) {
 		t.Errorf("%d of 900000 bytes were to be sent in the end", left)
 	}
 	s.becomes("ns/b/j", job.Done)
+	await(t, s.nothingPromised)
 	for name, want := range parts {
 		if s.file("ns/b/out/j", name) != want {
 			t.Errorf("%s differs", name)

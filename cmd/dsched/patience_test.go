@@ -129,35 +129,6 @@ func TestT79SlowHello(t *testing.T) {
 	})
 }
 
-// A line of a gigabyte is given up before much of it is read.
-func TestT79GigabyteLine(t *testing.T) {
-	bubble(t, func(t *testing.T, h *head) {
-		m := meets(t, h, nil)
-		told := make(chan string, 1)
-		go func() {
-			b, _ := io.ReadAll(m)
-			told <- string(b)
-		}()
-		part := []byte(strings.Repeat("x", 64<<10))
-		n := 0
-		used := allocated(func() {
-			var err error
-			for err == nil && n < 1<<30 {
-				var k int
-				k, err = m.Write(part)
-				n += k
-			}
-		})
-		if text := <-told; !strings.Contains(text, "8192") || !strings.Contains(text, "limit") {
-			t.Errorf("it is told %q", text)
-		}
-		if n > 32*wire.MaxHello || used > 16<<20 {
-			t.Errorf("%d bytes were read, and %d allocated", n, used)
-		}
-		<-m.over
-	})
-}
-
 // greets begins a node's session by hand.
 func greets(t *testing.T, h *head, name string) (*met, *wire.Conn) {
 	t.Helper()
@@ -387,36 +358,6 @@ func TestT79OthersGetIn(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "b")
 	expect[*wire.Start](t, d.c)
-}
-
-// A panic while one connection is served ends that connection, and is told; the
-// others go on.
-func TestN69PanicInAConnection(t *testing.T) {
-	bubble(t, func(t *testing.T, h *head) {
-		alive, c := greets(t, h, "ws1")
-		good := h.proven
-		h.proven = func(net.Conn) (dial.Peer, error) { panic("a mistake") }
-		m := meets(t, h, nil)
-		if text, err := io.ReadAll(m); err != nil || len(text) > 0 {
-			t.Errorf("it is told %q, %v", text, err)
-		}
-		<-m.over
-		h.proven = good
-		if err := c.Send(&wire.Ping{N: 9}); err != nil {
-			t.Fatal(err)
-		}
-		for {
-			got, err := c.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p, ok := got.(*wire.Pong); ok && p.N == 9 {
-				break
-			}
-		}
-		alive.Close()
-		<-alive.over
-	})
 }
 
 // Who reads an answer slowly does not keep the others waiting for ever.

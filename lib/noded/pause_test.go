@@ -165,24 +165,6 @@ func TestP73RefusedBySupervisor(t *testing.T) {
 	}
 }
 
-// P78: an operator ends from the head what others hold.
-func TestP78Resume(t *testing.T) {
-	h := newFakeHead(t)
-	dir := filepath.Join(t.TempDir(), "node")
-	h.live(dir, nil)
-	s, _ := h.session()
-	put(t, dir, time.Hour, nil)
-	put(t, dir, time.Hour, func(p *pause.Pause) { p.Give = &pause.Give{CPUs: 1} })
-	s.offered("it is paused", paused)
-	s.say(&wire.Resume{By: "root"})
-	s.offered("it is not paused", notPaused)
-	st := h.start("true")
-	s.say(st)
-	if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.OK() {
-		t.Errorf("it says %+v", e)
-	}
-}
-
 // What a pause asks of a node.
 func TestStand(t *testing.T) {
 	c := pause.Clock{Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Uptime: 10 * time.Hour, Boot: "b"}

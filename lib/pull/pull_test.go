@@ -267,32 +267,6 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A part that is wrong is found out in the end, and not kept.
-func TestWrongPart(t *testing.T) {
-	m, contents := result(t)
-	top := t.TempDir()
-	p := at(t, top)
-	if err := os.MkdirAll(filepath.Join(top, "n/b/j/fields"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(top, "n/b/j", hidden(&m[2])), []byte("wrong"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n := plan(t, p, m, &Choice{})
-	if n.Want.From != 5 {
-		t.Fatalf("the plan is to go on from byte %d", n.Want.From)
-	}
-	if err := carry(t, n, contents, 0); !errors.Is(err, pack.ErrSum) {
-		t.Fatalf("the wrong part was taken: %v", err)
-	}
-	if err := carry(t, plan(t, p, m, &Choice{}), contents, 0); err != nil {
-		t.Fatal(err)
-	}
-	if got := tree(t, filepath.Join(top, "n/b/j")); got != whole {
-		t.Errorf("got\n%swant\n%s", got, whole)
-	}
-}
-
 // Two pulls of one job at once do not write into one file.
 func TestTwoAtOnce(t *testing.T) {
 	m, contents := result(t)
