@@ -71,6 +71,21 @@ func TestS11TooMuch(t *testing.T) {
 	}
 }
 
+// A file of 100 GB in incoming/ is refused without being read.
+func TestS11HugeDrop(t *testing.T) {
+	h := newHead(t)
+	name := h.path("incoming", "huge")
+	if err := os.WriteFile(name, []byte(`{"format":1}`+"\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(name, 100<<30); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.Take("huge", nobody, anyRoom); !errors.Is(err, ErrInput) || !strings.Contains(fmt.Sprint(err), fmt.Sprint(int64(MaxDrop))+" is the limit") {
+		t.Errorf("it is taken: %v", err)
+	}
+}
+
 // A drop file that says it has ten million jobs, or a batch file of a gigabyte,
 // is not believed; one that has a million and one is refused at that line.
 func TestS11TooManyJobs(t *testing.T) {

@@ -75,6 +75,9 @@ func (l *liar) answer(c *wire.Conn, m wire.Message, x uint64) error {
 			return c.Send(&wire.Error{Ref: m.Ref, Status: 66, Text: nasty})
 		}
 		rows := []any{l.row(m.Of)}
+		if len(m.Args) > 0 && m.Args[0] == "job=up" {
+			rows = []any{job.Row{ID: "lab/b/../../x", State: job.Done}}
+		}
 		if len(m.Args) > 0 && m.Args[0] == "id=*" { // two that wait, as a batch
 			waits := job.Row{ID: nasty + "/b/j", State: job.Queued, Reason: nasty}
 			rows = []any{waits, waits}
@@ -178,6 +181,16 @@ func TestX100HostileHead(t *testing.T) {
 				t.Errorf("%s says %q", tt.line, said)
 			}
 		}
+	}
+}
+
+// An id that leads out of where results go is not believed.
+func TestPullOfAnIDThatLeadsUp(t *testing.T) {
+	l := startLiar(t)
+	c := exec.CommandContext(t.Context(), "dpull", "job=up")
+	c.Dir, c.Env = t.TempDir(), append(os.Environ(), "DHEAD="+l.dir)
+	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "has said 3 times") {
+		t.Errorf("dpull says %s, %v", out, err)
 	}
 }
 

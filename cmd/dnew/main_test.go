@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,9 +19,15 @@ func dnew(user string, args ...string) (status int, out, talk string) {
 	return c.Run(context.Background(), usage, run), o.String(), e.String()
 }
 
-// Every file that is printed can be submitted as it is, and with what is
-// commented out in it.
+// Every file that is printed can be submitted as it is when its files are there, and
+// with what is commented out in it.
 func TestPrinted(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"build.py", "main.py", "solver.sif"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, kind := range []string{job.Python, job.Apptainer, job.Command} {
 		status, out, talk := dnew("maria", kind)
 		if status != 0 || talk != "" {
@@ -28,6 +36,15 @@ func TestPrinted(t *testing.T) {
 		f, err := job.ParseFile("f.yaml", []byte(out))
 		if err != nil || f.Spec.Kind != kind || f.Namespace != "maria" || len(f.Jobs) != 2 || f.Spec.Resources.CPUs != 1 {
 			t.Errorf("dnew %s: %+v %v", kind, f, err)
+		}
+		name := filepath.Join(dir, kind+".yaml")
+		if err := os.WriteFile(name, []byte(out), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := job.ReadFile(name); err != nil {
+			t.Errorf("dnew %s: %v", kind, err)
+		} else if _, err := f.Collect(t.Context(), func(int64, int64) {}); err != nil {
+			t.Errorf("dnew %s: %v", kind, err)
 		}
 		f, err = job.ParseFile("f.yaml", []byte(unused.ReplaceAllString(out, "$1$2")))
 		if err != nil || f.Spec.Matrix == "" || len(f.Spec.Slurm) == 0 || f.Spec.Resources != (job.Resources{CPUs: 1, Memory: 4 << 30, GPUs: job.OneGPU, Disk: 20 << 30, Time: 5400, Counted: "matlab=1"}) {

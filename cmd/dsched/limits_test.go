@@ -77,7 +77,7 @@ var limits = map[string]struct {
 	"different requests that its jobs may make": {sched.MaxClasses, "TestTooMixed"},
 	"different input files":                     {spool.MaxInputs, "TestS11TooMuch"},
 	"bytes of these":                            {spool.MaxBytes, "TestS11TooMuch"},
-	"bytes of a submission in incoming/":        {spool.MaxDrop, "TestS11TooMuch"},
+	"bytes of a submission in incoming/":        {spool.MaxDrop, "TestS11HugeDrop"},
 	"entries":                                   {int64(pack.DefaultLimits().Entries), "TestDecodeManifest"},
 	"names in a path":                           {int64(pack.DefaultLimits().Depth), "TestDecodeManifest"},
 	"bytes of a path":                           {int64(pack.DefaultLimits().PathBytes), "TestDecodeManifest"},
