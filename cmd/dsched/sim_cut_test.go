@@ -22,7 +22,7 @@ func (d *simDisk) cut(to string, r *rand.Rand) *simDisk {
 	defer d.mu.Unlock()
 	d.dead = true
 	root, now := d.look()
-	c := &cutting{d: d, now: now, r: r, how: []int{cutAll, cutAll, cutNone, cutRandom, cutRandom, cutRandom}[r.IntN(6)]}
+	c := &cutting{d: d, root: root, now: now, r: r, how: []int{cutAll, cutAll, cutNone, cutRandom, cutRandom, cutRandom}[r.IntN(6)]}
 	c.decide()
 	c.build(root, to)
 	next := newSimDisk(to)
@@ -40,6 +40,7 @@ type place struct {
 // each file is found at.
 type cutting struct {
 	d    *simDisk
+	root inode
 	now  map[inode]*image
 	r    *rand.Rand
 	how  int
@@ -96,7 +97,9 @@ func (c *cutting) decide() {
 				set(is.dir, true) // its directory was made before it came there
 			}
 			if old && !c.late[key] && is != was {
-				if _, there := c.is[was.dir]; !there && c.was[was.dir] != (place{}) {
+				if c.gone(was.dir) {
+					set(key, true)
+				} else if _, there := c.is[was.dir]; !there && was.dir != c.root {
 					set(was.dir, false) // its directory was removed after it had gone
 				}
 			}
@@ -109,6 +112,16 @@ func (c *cutting) decide() {
 			}
 		}
 	}
+}
+
+// gone says that a directory was removed, and that this is on the disk: so is
+// all that had left it before.
+func (c *cutting) gone(dir inode) bool {
+	if _, there := c.is[dir]; there || dir == c.root {
+		return false
+	}
+	was, old := c.was[dir]
+	return !old || c.gone(was.dir)
 }
 
 // names is what a directory has in it after the cut.

@@ -65,6 +65,26 @@ func TestSimDisk(t *testing.T) {
 	}
 }
 
+// A file whose old directory is gone for good is where it was renamed to, though
+// no sync was of that place: a file system keeps the order of what it does to names.
+func TestSimDiskOldDirectoryGone(t *testing.T) {
+	for seed := range uint64(20) {
+		dir := simBase(t)
+		root := filepath.Join(dir, "0")
+		must(t, errors.Join(os.MkdirAll(root+"/staging/one", 0o700), os.Mkdir(root+"/out", 0o700),
+			os.WriteFile(root+"/staging/one/tree", []byte("t"), 0o600)))
+		d := newSimDisk(root)
+		must(t, errors.Join(os.Rename(root+"/staging/one/tree", root+"/out/tree"), os.Remove(root+"/staging/one")))
+		f, err := os.Open(root + "/staging")
+		must(t, err)
+		must(t, errors.Join(d.sync(f, false), f.Close()))
+		d.cut(filepath.Join(dir, "cut"), rand.New(rand.NewPCG(seed, 1)))
+		if b, err := os.ReadFile(filepath.Join(dir, "cut/out/tree")); string(b) != "t" {
+			t.Errorf("seed %d: %q, %v", seed, b, err)
+		}
+	}
+}
+
 // What is durable does not go back in time, whichever of two syncs of one file
 // begins first, reads it first, or returns first.
 func TestSimDiskOverlap(t *testing.T) {
