@@ -95,6 +95,7 @@ func appendOutcome(b []byte, o *job.Outcome) []byte {
 	}
 	b = line.AppendTextMember(b, `,"signal":`, o.Signal)
 	b = line.AppendTextMember(b, `,"reason":`, o.Reason)
+	b = line.AppendTextMember(b, `,"skipped":`, o.Skipped)
 	b = line.AppendTimeMember(b, `,"started":`, o.Started)
 	b = line.AppendTimeMember(b, `,"ended":`, o.Ended)
 	b = line.AppendSecondsMember(b, `,"runtime":`, o.Runtime)

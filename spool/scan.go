@@ -102,6 +102,7 @@ func (d *decoder) scanOutcome(s *line.Scan, o *job.Outcome) bool {
 	}
 	return d.wordMember(s, `,"signal":`, &o.Signal) &&
 		d.wordMember(s, `,"reason":`, &o.Reason) &&
+		s.TextMember(`,"skipped":`, &o.Skipped) &&
 		s.TimeMember(`,"started":`, &o.Started) &&
 		s.TimeMember(`,"ended":`, &o.Ended) &&
 		s.DecimalMember(`,"runtime":`, &o.Runtime) &&

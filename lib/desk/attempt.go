@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -58,9 +59,12 @@ func (n *Note) Check() error {
 type Attempt struct {
 	Note
 	Dir string
+
+	started atomic.Pointer[Started] // as SetStarted kept it, or as it was read
 }
 
-// Names of what is in an attempt's directory, besides those of lib/proc.
+// Names of what is in an attempt's directory; the last are those of lib/proc, by which it
+// knows what became of an order.
 const (
 	specFile     = "spec.json"
 	workFile     = "job.json"
@@ -72,6 +76,11 @@ const (
 	endingFile   = "ending"
 	savedDir     = "saved"
 	imageFile    = "image.sif"
+	builtFile    = "built" // of a build
+
+	lockFile   = "lock"
+	statusFile = "status.json"
+	voidFile   = "void"
 )
 
 // WorkDir is the directory that the job runs in.
@@ -107,7 +116,7 @@ func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
 		if errs[i] = n.Check(); errs[i] != nil {
 			continue
 		}
-		as[i] = &Attempt{n, d.path("attempts", string(n.Token))}
+		as[i] = &Attempt{Note: n, Dir: d.path("attempts", string(n.Token))}
 		opened, err := as[i].note()
 		for _, f := range opened {
 			files, of = append(files, f), append(of, i)
@@ -275,7 +284,13 @@ type Started struct {
 }
 
 // SetStarted keeps s. From then on the attempt is not prepared again.
-func (a *Attempt) SetStarted(s *Started) error { return setStarted(a.Dir, s) }
+func (a *Attempt) SetStarted(s *Started) error {
+	if err := setStarted(a.Dir, s); err != nil {
+		return err
+	}
+	a.started.Store(s)
+	return nil
+}
 
 // SetLimit keeps, durably, how many seconds it may run that runs already; 0 is no
 // limit. A limit is not made shorter by it.
@@ -300,10 +315,23 @@ func (a *Attempt) Ending() string {
 }
 
 // Unstart takes SetStarted back: nothing of the attempt ran.
-func (a *Attempt) Unstart() error { return os.Remove(filepath.Join(a.Dir, startedFile)) }
+func (a *Attempt) Unstart() error {
+	a.started.Store(nil)
+	return os.Remove(filepath.Join(a.Dir, startedFile))
+}
 
-// Started is what SetStarted kept; fs.ErrNotExist if the attempt cannot have run.
-func (a *Attempt) Started() (*Started, error) { return readStarted(a.Dir) }
+// Started is what SetStarted kept; fs.ErrNotExist if the attempt cannot have run. It is
+// not to be changed.
+func (a *Attempt) Started() (*Started, error) {
+	if s := a.started.Load(); s != nil {
+		return s, nil
+	}
+	s, err := readStarted(a.Dir)
+	if err == nil {
+		a.started.Store(s)
+	}
+	return s, err
+}
 
 func setStarted(dir string, s *Started) error {
 	b, err := json.Marshal(s)

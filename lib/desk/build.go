@@ -137,13 +137,13 @@ func (d *Desk) Ready(b *Build) bool {
 	if len(b.Spec.Build) == 0 {
 		return true
 	}
-	boot, err := os.ReadFile(filepath.Join(b.Dir, "built"))
+	boot, err := os.ReadFile(filepath.Join(b.Dir, builtFile))
 	return err == nil && string(boot) == d.boot
 }
 
 // SetReady keeps that the batch has been built.
 func (d *Desk) SetReady(b *Build) error {
-	return writeNew(filepath.Join(b.Dir, "built"), []byte(d.boot))
+	return writeNew(filepath.Join(b.Dir, builtFile), []byte(d.boot))
 }
 
 // SetStarted keeps what a build is started with.
@@ -154,7 +154,7 @@ func (b *Build) Started() (*Started, error) { return readStarted(b.Dir) }
 
 // Unbuild removes what a build left, so that it can be built from the beginning.
 func (b *Build) Unbuild() error {
-	for _, n := range []string{"built", "void", "status.json", "output", "tmp", "tree", startedFile} {
+	for _, n := range []string{builtFile, voidFile, statusFile, "output", "tmp", "tree", startedFile} {
 		if err := removeAll(filepath.Join(b.Dir, n)); err != nil {
 			return err
 		}

@@ -227,9 +227,9 @@ func twoDigits(s string) bool { return len(s) == 2 && strings.Trim(s, "012345678
 // inAttempt and inBuild are the names that the directories of an attempt and of
 // a build have.
 var (
-	inAttempt = []string{specFile, workFile, "lock", startedFile, "void", "status.json", limitFile, endingFile, "output", "work", "tmp",
+	inAttempt = []string{specFile, workFile, lockFile, startedFile, voidFile, statusFile, limitFile, endingFile, "output", "work", "tmp",
 		beforeFile, manifestFile, resultFile, "extra", savedDir, imageFile}
-	inBuild = []string{specFile, "lock", startedFile, "void", "status.json", "output", "tree", "tmp", "built"}
+	inBuild = []string{specFile, lockFile, startedFile, voidFile, statusFile, "output", "tree", "tmp", builtFile}
 )
 
 // order looks at the directory of an attempt or of a build.
@@ -372,12 +372,12 @@ func (o *orderLook) over(boot string) error {
 		Format int `json:"format"`
 	}
 	var result job.Result
-	hasStatus, err := o.read("status.json", cure, &status)
+	hasStatus, err := o.read(statusFile, cure, &status)
 	if err != nil {
 		return err
 	}
 	if hasStatus && status.Format != 1 {
-		o.damaged("status.json", fmt.Sprintf("its format is %d, this program knows 1", status.Format), cure)
+		o.damaged(statusFile, fmt.Sprintf("its format is %d, this program knows 1", status.Format), cure)
 	}
 	ended, err := o.read(resultFile, cure, &result)
 	if err != nil {
@@ -451,7 +451,7 @@ func (o *orderLook) build() error {
 		return err
 	}
 	var status struct{}
-	_, err = o.read("status.json", cure, &status)
+	_, err = o.read(statusFile, cure, &status)
 	return err
 }
 

@@ -46,6 +46,7 @@ type Outcome struct {
 	Exit       *int      `json:"exit,omitempty"`        // exit status, if it exited
 	Signal     string    `json:"signal,omitempty"`      // the name of the signal that ended it: SIGKILL
 	Reason     string    `json:"reason,omitempty"`      // in words, where more is known than exit and signal
+	Skipped    string    `json:"skipped,omitempty"`     // what it left that does not come home, and why, in words
 	Started    time.Time `json:"started,omitzero"`      //
 	Ended      time.Time `json:"ended,omitzero"`        //
 	Runtime    float64   `json:"runtime,omitempty"`     // seconds, without paused time

@@ -91,6 +91,7 @@ func (r *Row) Fold(rec *Record) error {
 		}
 		r.Said = rec.Said
 		if rec.Kind == KindDone {
+			r.Reason = rec.Skipped
 			r.wentOn()
 		}
 		r.From = ""

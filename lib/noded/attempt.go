@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"distribute/lib/account"
@@ -40,17 +42,29 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 			n.desk.Unpin(a.pinned...)
 		}
 	}()
-	end := func() error { return n.finish(a, nil) }
+	end := func() error { return n.finish(a) }
 	if a.started || !n.desk.ThisBoot(a.Attempt) {
 		n.recall(ctx, a)
 	} else {
 		end = n.fresh(ctx, a)
 	}
 	err := end()
-	for wait := time.Second; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
-		if n.desk.MakeRoom(err) {
+	for wait, restored := time.Second, 0; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
+		switch {
+		case n.desk.MakeRoom(err):
 			err = end()
 			continue
+		case ofDisk(err):
+		case restored < restores:
+			restored++
+			n.Log.Warn("the directory of an attempt is not as it was, and is made anew", "job", a.Job, "attempt", a.Token, "why", err)
+			if err = a.Restore(); err == nil {
+				err = end()
+			}
+			continue
+		case inDir(a.Dir, err):
+			n.unkept(a, err)
+			return
 		}
 		n.Log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		select {
@@ -60,6 +74,39 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 			return
 		}
 	}
+}
+
+// restores is how often the directory of one attempt is made anew.
+const restores = 3
+
+// ofDisk says that an error comes of the disk, or of want, and passes.
+func ofDisk(err error) bool {
+	for _, errno := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// inDir says that an error is of what is in a directory, or of the directory itself.
+func inDir(dir string, err error) bool {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return strings.HasPrefix(e.Path, dir)
+	}
+	e := (*os.LinkError)(nil)
+	return errors.As(err, &e) && strings.HasPrefix(e.New, dir)
+}
+
+// unkept ends an attempt whose end cannot be kept here, however often that is tried.
+func (n *daemon) unkept(a *attempt, why error) {
+	n.Log.Error("the end of an attempt cannot be kept", "job", a.Job, "attempt", a.Token, "why", why)
+	r := &job.Result{Lost: a.status == nil}
+	if a.status != nil {
+		r.Outcome = n.outcome(a, a.status)
+	}
+	r.Reason = clean("nothing of it can be kept on its node: " + reason(why))
+	n.do(func() { n.ended(a, r) })
 }
 
 // recall finds what an attempt that an earlier daemon started needs of the
@@ -120,11 +167,8 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 		var barred *barredError
 		switch {
 		case begun:
-			return func() error {
-				told := st
-				st = nil
-				return n.finish(a, told)
-			}
+			a.status = st
+			return func() error { return n.finish(a) }
 		case n.atEnd(ctx):
 			return func() error { return err }
 		case ctx.Err() == nil && errors.Is(err, errPaused):
@@ -378,15 +422,17 @@ func (n *daemon) jobEnv(acc *account.Account, s *share, work, tmp string) []stri
 
 // finish waits for an attempt that may have started, unless how it ended is
 // known, and packs what it left.
-func (n *daemon) finish(a *attempt, st *proc.Status) (err error) {
+func (n *daemon) finish(a *attempt) (err error) {
 	// A stop must not end the wait: it is for the supervisor.
 	ctx, cancel := n.untilOver()
 	defer cancel()
+	st := a.status
 	if st == nil {
 		st, err = n.status(ctx, a)
 		if err != nil && !errors.Is(err, errNotBegun) {
 			return err
 		}
+		a.status = st
 		n.do(func() {
 			if a.running = false; a.adopted {
 				a.adopted = false
@@ -551,7 +597,7 @@ func (n *daemon) unable(a *attempt, why, output string) error {
 // job in it, of any length. What is worth it is made durable at once, beside what
 // the head does.
 func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) error {
-	r.Reason = clean(r.Reason)
+	r.Reason, r.Skipped = clean(r.Reason), clean(r.Skipped)
 	if m != nil {
 		r.Manifest, r.Entries, r.Bytes = m.Sum(), len(m), m.Bytes()
 		for _, e := range m {

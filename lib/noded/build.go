@@ -162,7 +162,8 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	}
 	n.Log.Info("build begins", "batch", b.Batch)
 	env, path := withSet(n.jobEnv(acc, got, b.Tree(), b.Tmp()), b.Spec.Env, n.Path)
-	_, slot, err = n.supervise(ctx, slot, &proc.Order{
+	var st *proc.Status
+	st, slot, err = n.supervise(ctx, slot, &proc.Order{
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: path, Cwd: b.Tree(), Output: b.Output(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(""),
 		Env:    env,
@@ -176,7 +177,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 			return err
 		}
 	}
-	return n.judgeBuild(b)
+	return n.judgeBuild(b, st, started)
 }
 
 // oldBuild waits for a build that an earlier daemon began and says whether it
@@ -197,7 +198,7 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 		return false, err
 	}
 	if st, err := proc.ReadStatus(b.Dir); err == nil && st.Boot == n.boot && st.Stopped == "" && st.Exit != nil && *st.Exit == 0 {
-		return true, n.judgeBuild(b)
+		return true, n.judgeBuild(b, st, s)
 	}
 	release, _, err := n.Machine.Reclaim(ctx, b.Dir, string(s.Token), s.Cgroup)
 	if err != nil {
@@ -238,16 +239,17 @@ func (n *daemon) prepareBuild(b *desk.Build, as *desk.Owner) (*desk.Started, err
 	return s, as.Open(b.Dir, "tree", "tmp")
 }
 
-// judgeBuild looks at how a build ended. What it left is kept if it went well,
-// less the inputs, of which every job gets its own.
-func (n *daemon) judgeBuild(b *desk.Build) error {
-	st, err := proc.ReadStatus(b.Dir)
-	if err != nil {
-		return fmt.Errorf("it is not known how the build of %s ended: %w", b.Batch, err)
-	}
-	s, err := b.Started()
-	if err != nil {
+// judgeBuild looks at how a build ended that was started with s; a nil st is read from
+// the disk. What it left is kept if it went well, less the inputs, of which every job gets
+// its own.
+func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (err error) {
+	if err := b.Restore(); err != nil {
 		return err
+	}
+	if st == nil {
+		if st, err = proc.ReadStatus(b.Dir); err != nil {
+			return fmt.Errorf("it is not known how the build of %s ended: %w", b.Batch, err)
+		}
 	}
 	os.RemoveAll(b.Tmp())
 	switch {
@@ -269,6 +271,11 @@ func (n *daemon) judgeBuild(b *desk.Build) error {
 		if last := lastLine(b.Output()); last != "" {
 			why += ": " + last
 		}
+	default:
+		why = gone(b.Tree())
+	}
+	if err := identity(s.As).Do(func() error { return unlocked(b.Tree()) }); err != nil && !ofOwner(err) {
+		return err
 	}
 	ctx, cancel := n.untilOver()
 	defer cancel()

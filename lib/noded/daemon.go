@@ -252,6 +252,7 @@ type attempt struct {
 	done    chan struct{} // closed when it is over
 
 	account *account.Account // it runs as; of its goroutine
+	status  *proc.Status     // how it ended, once that is known; of its goroutine
 	share   *share           // that it has if it is adopted
 
 	room   int64         // bytes of disk that are its own before it starts

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"distribute/lib/desk"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/node"
 )
@@ -104,10 +104,13 @@ func TestN62GivenBackOnAFullDisk(t *testing.T) {
 				}
 			}
 		})
-		full := filepath.Join(as[0].Dir, "result.json.new") // no file can be written there
-		if err := os.Mkdir(full, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		var room atomic.Bool
+		defer durable.Observe(&durable.Observer{Step: func(name string) error {
+			if name == "attempt.result" && !room.Load() {
+				return syscall.ENOSPC
+			}
+			return nil
+		}})()
 		var a *attempt
 		n.do(func() {
 			a = n.add(as[0])
@@ -120,9 +123,7 @@ func TestN62GivenBackOnAFullDisk(t *testing.T) {
 				t.Errorf("over although that could not be kept: %+v", a.result)
 			}
 		})
-		if err := os.Remove(full); err != nil {
-			t.Fatal(err)
-		}
+		room.Store(true)
 		select {
 		case <-a.done:
 			if !a.result.Unstarted {

@@ -62,6 +62,7 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	if err := writeSkipped(a, skipped); err != nil {
 		return nil, err
 	}
+	r.Skipped = inWords(skipped)
 	extra, err := n.gatherExtra(a, r)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,10 @@ func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
 // saved is what the job itself left. With asIs what a command job has put into
 // the directory of what is saved keeps its path: another attempt goes on with it.
 func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs bool) (pack.Manifest, []pack.Skipped, error) {
-	if err := as.Do(func() error { return unlocked(a.WorkDir()) }); err != nil {
+	if why := gone(a.WorkDir()); why != "" {
+		return nil, []pack.Skipped{{Path: ".", Why: why + ", so nothing of that was kept"}}, nil
+	}
+	if err := as.Do(func() error { return unlocked(a.WorkDir()) }); err != nil && !ofOwner(err) {
 		return nil, nil, err
 	}
 	save := filepath.Join(a.WorkDir(), saveDir)
@@ -164,6 +168,18 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs
 	inner = pruned(inner, func(p string) bool { _, was := before[path.Join(saveDir, p)]; return was })
 	m, lost := merge(m, inner)
 	return m, slices.Concat(skipped, more, lost), nil
+}
+
+// gone is why nothing can be kept of a directory that a job has had, or a build; "" if it
+// is there.
+func gone(dir string) string {
+	switch info, err := os.Lstat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "it has removed its own directory"
+	case err == nil && !info.IsDir():
+		return "it has put something else in the place of its own directory"
+	}
+	return ""
 }
 
 // look notes how the files are that keep lets through, or all if it is nil.
@@ -265,6 +281,18 @@ func below(types map[string]byte, p string) bool {
 		}
 	}
 	return false
+}
+
+// inWords tells of what could not be carried home in one line, as far as one goes.
+func inWords(skipped []pack.Skipped) string {
+	first := skipped[0]
+	switch {
+	case first.Path == ".":
+		return first.Why
+	case len(skipped) > 1:
+		return fmt.Sprintf("%d things that it left were not kept, as %s: %s", len(skipped), first.Path, first.Why)
+	}
+	return fmt.Sprintf("%s was not kept: %s", first.Path, first.Why)
 }
 
 // writeSkipped writes the list of what could not be carried home.

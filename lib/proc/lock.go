@@ -53,6 +53,13 @@ func TakeLock(dir string) (*Lock, error) {
 // Release gives the lock up.
 func (l *Lock) Release() error { return l.f.Close() }
 
+// there says whether the lock is where it was taken.
+func (l *Lock) there() bool {
+	is, err := os.Stat(l.f.Name())
+	held, herr := l.f.Stat()
+	return err == nil && herr == nil && os.SameFile(is, held)
+}
+
 // sign writes this process into the lock. It is not made durable: after a boot
 // no holder is alive.
 func (l *Lock) sign(boot string, start uint64) error {

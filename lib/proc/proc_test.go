@@ -450,6 +450,23 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
+// N66: of an order whose directory is gone, as its own job may have removed it, the next daemon
+// knows nothing: it ends with the one that gave it.
+func TestDaemonKilledAndDirectoryGone(t *testing.T) {
+	dir := newDir(t)
+	said := fifo(t, dir)
+	out, err := exec.Command(os.Args[0], "daemon", dir, `echo $PPID $$ > said; rm -rf "$PWD"; while :; do sleep 1000; done`).CombinedOutput()
+	if err == nil {
+		t.Fatalf("the daemon lives: %s", out)
+	}
+	for text := range strings.FieldsSeq(said()) {
+		pid, _ := strconv.Atoi(text)
+		for p, err := stat(pid); err == nil && !p.gone(); p, err = stat(pid) {
+			unix.Poll(nil, 1)
+		}
+	}
+}
+
 func TestStopHeld(t *testing.T) {
 	dir := newDir(t)
 	said := fifo(t, dir)

@@ -110,6 +110,7 @@ type supervisor struct {
 	frozen  bool   // a pause holds it, or is about to
 	grace   time.Duration
 	group   *group
+	lock    *Lock // that is held
 }
 
 // serve reads words and runs orders. A stop is read by a goroutine of its own
@@ -117,6 +118,7 @@ type supervisor struct {
 func (s *supervisor) serve() error {
 	words := make(chan word)
 	go func() {
+		defer func() { go s.forsaken() }()
 		defer close(words)
 		in := bufio.NewReader(s.control)
 		for {
@@ -143,6 +145,31 @@ func (s *supervisor) serve() error {
 		s.obey(w.Order)
 	}
 	return nil
+}
+
+// hold notes which lock is held; nil: none.
+func (s *supervisor) hold(l *Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lock = l
+}
+
+// forsakenEvery is how often a supervisor whose daemon has gone looks whether its lock
+// can be found.
+const forsakenEvery = time.Second
+
+// forsaken stops the order at hand when the next daemon could not find it, since what
+// runs has removed its directory.
+func (s *supervisor) forsaken() {
+	for range time.Tick(forsakenEvery) {
+		s.mu.Lock()
+		lost := s.lock != nil && !s.lock.there()
+		s.mu.Unlock()
+		if lost {
+			s.stop("", StoppedSignal)
+			return
+		}
+	}
 }
 
 func (s *supervisor) listen(signals <-chan os.Signal) {
@@ -222,10 +249,11 @@ func (s *supervisor) report(r Report) {
 }
 
 // obey runs one order and reports what came of it, when its lock is free again:
-// whoever hears of the end may look at the directory at once.
+// whoever hears of the end may look at the directory at once. It tells how the order
+// ended also where that cannot be kept: what ran may have removed the directory.
 func (s *supervisor) obey(o *Order) {
 	st, err := s.carryOut(o)
-	if err != nil {
+	if st == nil {
 		var before *notBegunError
 		s.report(Report{Refused: err.Error(), Passing: errors.As(err, &before), Paused: errors.Is(err, errPaused)})
 		return
@@ -249,14 +277,16 @@ func notBegun(err error) error {
 	return err
 }
 
-// carryOut runs one order from lock to status. After an error without a status
-// on disk the attempt counts as lost.
+// carryOut runs one order from lock to status, which is nil if nothing of it ran. With a
+// status and an error it ended so, and the status is not on disk.
 func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	lock, err := TakeLock(o.Dir)
 	if err != nil {
 		return nil, notBegun(err)
 	}
 	defer lock.Release()
+	s.hold(lock)
+	defer s.hold(nil)
 	if st, err := ReadStatus(o.Dir); err == nil {
 		return st, nil
 	}

@@ -1,0 +1,111 @@
+package desk
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"distribute/lib/durable"
+)
+
+// Restore makes the directory of an attempt again into one in which its end can be kept.
+// Where nobody but the daemon's user runs jobs, what ran in it may have removed it, or its
+// notes, closed them, or put a link or a file in their place. Nothing of it may run any more.
+// What it left elsewhere in the directory stays.
+func (a *Attempt) Restore() error {
+	if err := ownDir(a.Dir); err != nil {
+		return err
+	}
+	for _, name := range []string{lockFile, statusFile, voidFile, startedFile, resultFile, manifestFile, beforeFile} {
+		for _, name := range []string{name, name + ".new"} {
+			if err := plain(filepath.Join(a.Dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := a.Before(); err != nil {
+		if err := os.Remove(filepath.Join(a.Dir, beforeFile)); err != nil {
+			return err
+		}
+	}
+	if err := removeAll(a.Extra()); err != nil {
+		return err
+	}
+	return errors.Join(a.renote(), a.restart())
+}
+
+// Restore makes the directory of a build again into one in which its end can be kept, as
+// that of an attempt. If the spec is not there any more it is fetched again.
+func (b *Build) Restore() error {
+	if err := ownDir(b.Dir); err != nil {
+		return err
+	}
+	for _, name := range []string{lockFile, statusFile, voidFile, startedFile, specFile, builtFile} {
+		for _, name := range []string{name, name + ".new"} {
+			if err := plain(filepath.Join(b.Dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// renote writes the note again, unless it is there.
+func (a *Attempt) renote() error {
+	name := filepath.Join(a.Dir, specFile)
+	b, err := json.Marshal(a.Note)
+	if err != nil {
+		return err
+	}
+	var now Note
+	if is, err := os.ReadFile(name); err == nil && json.Unmarshal(is, &now) == nil && now.Token == a.Token {
+		return nil
+	}
+	if err := removeAll(name); err != nil {
+		return err
+	}
+	return durable.WriteFile(name, append(b, '\n'), 0o600)
+}
+
+// restart keeps again what SetStarted has kept, unless it is there.
+func (a *Attempt) restart() error {
+	s := a.started.Load()
+	if _, err := readStarted(a.Dir); err == nil || s == nil {
+		return nil
+	}
+	return setStarted(a.Dir, s)
+}
+
+// ownDir makes what dir names a directory of ours.
+func ownDir(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		if err := os.Remove(dir); err != nil {
+			return err
+		}
+		err = fs.ErrNotExist
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return os.MkdirAll(dir, 0o700)
+	case err == nil && info.Mode().Perm()&0o700 != 0o700:
+		return os.Chmod(dir, 0o700)
+	}
+	return err
+}
+
+// plain removes what name is, unless it is a file that we may read and write.
+func plain(name string) error {
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o600 == 0o600:
+		return nil
+	case err != nil:
+		return err
+	}
+	return removeAll(name)
+}
