@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"distribute/lib/job"
@@ -27,8 +26,9 @@ const saveDir = "distribute_save"
 type result struct {
 	root    *os.Root
 	m       pack.Manifest
-	at      map[string]string // where the file of a path is, if it is elsewhere
-	skipped []byte            // the file that names what is left out
+	at      map[string]string // where the file of a path is; empty: it is skipped
+	left    []pack.Skipped    // what is left out
+	skipped []byte            // the file that names that
 }
 
 // resultOf reads the directory of a job, as a node does at home: all that it has written,
@@ -51,11 +51,8 @@ func (r *result) read(ctx context.Context, kind string, j *slurm.FolderJob, star
 	add := func(m pack.Manifest, below string) {
 		for _, e := range m {
 			if !taken[e.Path] {
-				taken[e.Path] = true
+				taken[e.Path], r.at[e.Path] = true, path.Join(below, e.Path)
 				r.m = append(r.m, e)
-				if below != "" {
-					r.at[e.Path] = path.Join(below, e.Path)
-				}
 			}
 		}
 	}
@@ -69,42 +66,60 @@ func (r *result) read(ctx context.Context, kind string, j *slurm.FolderJob, star
 		r.at[printed], taken[printed] = slurm.OutputFile, true
 		r.m = append(r.m, out[0])
 	}
-	if info, err := r.root.Lstat(saveDir); err == nil && info.IsDir() {
-		root, err := r.root.OpenRoot(saveDir)
-		if err != nil {
-			return err
-		}
-		m, more, err := pack.Scan(ctx, root, nil, pack.Limits{})
-		root.Close()
-		if err != nil {
-			return err
-		}
-		add(m, saveDir)
-		skipped = append(skipped, more...)
+	more, err := r.work(ctx, kind, j, started, add)
+	if err != nil {
+		return err
 	}
-	if kind != job.Python {
-		m, more, err := pack.Scan(ctx, r.root, func(p string, info fs.FileInfo) bool { return r.own(j, p, info, started) }, pack.Limits{})
-		if err != nil {
-			return err
-		}
-		add(bare(m, j.Inputs), "")
-		skipped = append(skipped, more...)
-	}
-	if len(skipped) > 0 {
-		r.name(j, skipped)
+	if r.left = append(skipped, more...); len(r.left) > 0 {
+		r.name(j)
 	}
 	slices.SortFunc(r.m, func(a, b pack.Entry) int { return pack.ComparePaths(a.Path, b.Path) })
 	return r.m.Check(pack.DefaultLimits())
 }
 
+// work adds what is in the directory in which the job ran.
+func (r *result) work(ctx context.Context, kind string, j *slurm.FolderJob, started time.Time, add func(pack.Manifest, string)) (skipped []pack.Skipped, err error) {
+	if info, err := r.root.Lstat(slurm.WorkDir); err != nil || !info.IsDir() {
+		why := "it has removed its own directory"
+		if err == nil {
+			why = "it has put something else in the place of its own directory"
+		}
+		return []pack.Skipped{{Path: ".", Why: why + ", so nothing of that was kept"}}, nil
+	}
+	work, err := r.root.OpenRoot(slurm.WorkDir)
+	if err != nil {
+		return nil, err
+	}
+	defer work.Close()
+	if info, err := work.Lstat(saveDir); err == nil && info.IsDir() {
+		save, err := work.OpenRoot(saveDir)
+		if err != nil {
+			return nil, err
+		}
+		m, more, err := pack.Scan(ctx, save, nil, pack.Limits{})
+		save.Close()
+		if err != nil {
+			return nil, err
+		}
+		add(m, path.Join(slurm.WorkDir, saveDir))
+		skipped = more
+	}
+	if kind != job.Python {
+		m, more, err := pack.Scan(ctx, work, func(p string, info fs.FileInfo) bool { return own(j, p, info, started) }, pack.Limits{})
+		if err != nil {
+			return nil, err
+		}
+		add(bare(m, j.Inputs), slurm.WorkDir)
+		skipped = append(skipped, more...)
+	}
+	return skipped, nil
+}
+
 // own says that something in the directory of a job was written by the job.
-func (r *result) own(j *slurm.FolderJob, p string, info fs.FileInfo, started time.Time) bool {
+func own(j *slurm.FolderJob, p string, info fs.FileInfo, started time.Time) bool {
 	switch {
-	case p == slurm.OutputFile, p == saveDir, strings.HasPrefix(p, slurm.StatusFile) && !strings.Contains(p, "/"):
+	case p == saveDir:
 		return false
-	case info.Mode()&fs.ModeSymlink != 0:
-		to, err := r.root.Readlink(p)
-		return err == nil && !path.IsAbs(to) && !strings.HasPrefix(path.Join(path.Dir(p), to)+"/", "../")
 	case info.IsDir() || !slices.Contains(j.Inputs, p):
 		return true
 	}
@@ -133,10 +148,10 @@ func bare(m pack.Manifest, inputs []string) pack.Manifest {
 }
 
 // name adds the file that names what is left out.
-func (r *result) name(j *slurm.FolderJob, skipped []pack.Skipped) {
+func (r *result) name(j *slurm.FolderJob) {
 	p := j.Job + "_skipped.txt"
 	var b bytes.Buffer
-	for _, s := range skipped {
+	for _, s := range r.left {
 		fmt.Fprintf(&b, "%s: %s\n", s.Path, s.Why)
 	}
 	r.skipped = b.Bytes()
@@ -148,12 +163,9 @@ func (r *result) name(j *slurm.FolderJob, skipped []pack.Skipped) {
 
 // open opens a file of the result. That it is still as it was is seen on the way.
 func (r *result) open(_ int, e pack.Entry) (io.ReadCloser, error) {
-	at, elsewhere := r.at[e.Path]
-	switch {
-	case elsewhere && at == "":
+	at := r.at[e.Path]
+	if at == "" {
 		return io.NopCloser(bytes.NewReader(r.skipped)), nil
-	case !elsewhere:
-		at = e.Path
 	}
 	f, err := openPlain(r.root, at)
 	if err != nil {
@@ -170,5 +182,6 @@ func (r *result) said(o job.Outcome) *job.Result {
 			files++
 		}
 	}
+	o.Skipped = pack.InWords(r.left)
 	return &job.Result{Outcome: o, Manifest: r.m.Sum(), Entries: len(r.m), Files: files, Bytes: r.m.Bytes()}
 }

@@ -62,7 +62,7 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	if err := writeSkipped(a, skipped); err != nil {
 		return nil, err
 	}
-	r.Skipped = inWords(skipped)
+	r.Skipped = pack.InWords(skipped)
 	extra, err := n.gatherExtra(a, r)
 	if err != nil {
 		return nil, err
@@ -281,18 +281,6 @@ func below(types map[string]byte, p string) bool {
 		}
 	}
 	return false
-}
-
-// inWords tells of what could not be carried home in one line, as far as one goes.
-func inWords(skipped []pack.Skipped) string {
-	first := skipped[0]
-	switch {
-	case first.Path == ".":
-		return first.Why
-	case len(skipped) > 1:
-		return fmt.Sprintf("%d things that it left were not kept, as %s: %s", len(skipped), first.Path, first.Why)
-	}
-	return fmt.Sprintf("%s was not kept: %s", first.Path, first.Why)
 }
 
 // writeSkipped writes the list of what could not be carried home.

@@ -21,6 +21,20 @@ type Skipped struct {
 	Why  string `json:"why"`
 }
 
+// InWords tells of what was left out in one line, as far as one goes; "" of nothing. What
+// is left out of the whole tree has the path ".".
+func InWords(skipped []Skipped) string {
+	switch {
+	case len(skipped) == 0:
+		return ""
+	case skipped[0].Path == ".":
+		return skipped[0].Why
+	case len(skipped) > 1:
+		return fmt.Sprintf("%d things that it left were not kept, as %s: %s", len(skipped), skipped[0].Path, skipped[0].Why)
+	}
+	return fmt.Sprintf("%s was not kept: %s", skipped[0].Path, skipped[0].Why)
+}
+
 // maxSkipped is how many Skipped are named; one more says how many others.
 const maxSkipped = 1000
 

@@ -237,26 +237,18 @@ func (w *writer) jobs() error {
 // checkPlaces says why the inputs of a batch cannot lie where they would.
 func checkPlaces(b *job.Batch) error {
 	for _, in := range b.Spec.Inputs {
-		if err := checkPlace(in.Path); err != nil {
+		if err := job.CheckPath(in.Path); err != nil {
 			return err
 		}
 	}
 	for i := range b.Jobs {
 		for _, in := range b.Jobs[i].Inputs {
-			if err := checkPlace(in.Path); err != nil {
+			if err := job.CheckPath(in.Path); err != nil {
 				return fmt.Errorf("job %q: %w", b.Jobs[i].Name, err)
 			}
 		}
 	}
 	return nil
-}
-
-// checkPlace says that an input is where the scripts keep something of their own.
-func checkPlace(p string) error {
-	if top, _, _ := strings.Cut(p, "/"); top == OutputFile || strings.HasPrefix(top, StatusFile) {
-		return fmt.Errorf("an input cannot be %q on a cluster, where that is kept for what a job has printed and how it ended: give it an alias", p)
-	}
-	return job.CheckPath(p)
 }
 
 // inputs copies each content once.

@@ -26,6 +26,7 @@ const (
 	SubmittedFile = "submitted.tsv"
 	StatusFile    = "status.json"
 	OutputFile    = "output.txt"
+	WorkDir       = "work"
 	BatchFile     = "batch.jsonl" // of a batch that a head may not know: its specification, and a line for each job
 	SourceFile    = "batch.yaml"  // and its batch file
 	KnownFile     = "known"       // a head has known the batch, or, with text, may have been told of it
@@ -59,10 +60,10 @@ type Folder struct {
 // A FolderJob is one of them.
 type FolderJob struct {
 	Job    string   `json:"job"`
-	Dir    string   `json:"dir"`              // below jobs/
+	Dir    string   `json:"dir"`              // below jobs/: what it has printed, how it ended, and [WorkDir]
 	Group  int      `json:"group"`            // which array it is in
 	Index  int      `json:"index"`            // and where
-	Inputs []string `json:"inputs,omitempty"` // paths below its directory that were there before it began
+	Inputs []string `json:"inputs,omitempty"` // paths below the directory in which it runs that were there before it began
 }
 
 // ReadFolder reads the list of a folder. Every error is [ErrFolder] or one of r.

@@ -83,6 +83,7 @@ if [ "$group" = build ]; then
 	[ ! -e built ] || exit 0
 	job='' dir=$root/build print=$root/build_output.txt
 	argv=("${build[@]}")
+	chmod -R u+rwX build 2>/dev/null
 	rm -rf -- build && mkdir build && cd build || fail 'the directory of the build cannot be made'
 	batch_inputs place || fail 'an input cannot be put in its place'
 	if [ "$kind" = python ]; then
@@ -92,14 +93,15 @@ if [ "$group" = build ]; then
 else
 	job=$(sed -n "$((first + ${SLURM_ARRAY_TASK_ID:-0} + 1))p" "groups/$group")
 	[ -n "$job" ] || fail "group $group has no such job: export the batch again"
-	dir=$root/jobs/$job print=$root/jobs/$job/output.txt
+	at=$root/jobs/$job dir=$root/jobs/$job/work print=$root/jobs/$job/output.txt
 	# shellcheck source=/dev/null
 	. "./run/$job.sh" || fail "run/$job.sh is missing: export the batch again"
-	if [ -e "$dir/status.json" ]; then
-		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$dir" >&2
+	if [ -e "$at/status.json" ]; then
+		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$at" >&2
 		exit 0
 	fi
-	rm -rf -- "$dir" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
+	chmod -R u+rwX -- "$at" 2>/dev/null
+	rm -rf -- "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
 	batch_inputs keep && job_inputs place || fail 'an input cannot be put in its place'
 	case $kind in
@@ -144,7 +146,7 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 		mkdir "mounts/$i" || fail 'no directories can be made'
 		how+=(--bind "mounts/$i:${mounts[i]}")
 	done
-	argv=("$runtime" "${how[@]}" ../../image.sif "${argv[@]}")
+	argv=("$runtime" "${how[@]}" ../../../image.sif "${argv[@]}")
 	for v in "${!DISTRIBUTE_@}" OMP_NUM_THREADS "${!CUDA_@}" HIP_VISIBLE_DEVICES; do
 		value=${!v}
 		case $v in
@@ -175,18 +177,31 @@ trap '' TERM
 exec 2>&8 8>&-
 exit=$(<"$tmp/.exit") || exit=137
 
+# What ran may have removed its own directory, closed it, or put something else there.
+own() {
+	[ -d "$1" ] && [ ! -L "$1" ] && chmod u+rwx -- "$1" || return
+	cd -- "$1" || return
+}
+
+cd -- "$root" || fail 'the folder is gone'
 if [ "$group" = build ]; then
 	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
-	cd -- "$root" && (cd build && batch_inputs unplace)
+	own "$dir" || fail 'the build has removed its own directory, or has put something else in its place'
+	batch_inputs unplace
+	cd -- "$root" || fail 'the folder is gone'
 	[ ! -L build/initial_files ] || rm -f build/initial_files
 	printf '%s\n' "${SLURM_JOB_ID:-0}" >built || fail 'the build cannot be noted'
 	exit 0
 fi
 
-batch_inputs unplace
-job_inputs unplace
-[ ${#build[@]} -eq 0 ] || unbuild
-[ "$kind" != apptainer ] || rm -rf home mounts
+if own "$at" && own "$dir"; then
+	batch_inputs unplace
+	job_inputs unplace
+	[ ${#build[@]} -eq 0 ] || unbuild
+	[ "$kind" != apptainer ] || rm -rf home mounts
+fi
+own "$at" || { rm -rf -- "$at" && mkdir -p -- "$at" && cd -- "$at"; } || fail "$at cannot be made"
+rm -rf -- status.json status.json.new
 ended='"exit":'$exit',"signal":""'
 # The shell tells of a signal, and else the status of the job is its own.
 if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
