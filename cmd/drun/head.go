@@ -280,7 +280,7 @@ func (h *head) tell(l *sched.Log) {
 func (h *head) printed(place, name string) string {
 	file := filepath.Join(h.out, place, name+"_output.txt")
 	if _, err := os.Stat(file); err != nil {
-		return filepath.Join(h.out, place, "build_output.txt")
+		return filepath.Join(h.out, place, job.BuildOutput)
 	}
 	return file
 }

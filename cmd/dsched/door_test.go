@@ -334,20 +334,14 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 			&wire.Phase{Attempt: job.Token(strings.Repeat("y", 10_000)), Phase: wire.Running}, &wire.Phase{Attempt: job.NewToken(), Phase: wire.Running})
 	}
 	var hands sync.WaitGroup
-	stop := make(chan struct{})
 	hands.Go(func() { // it is there, so that no other takes over
-		for tick := time.NewTicker(5 * time.Millisecond); d.c.Send(&wire.Ping{N: 1}) == nil; {
-			select {
-			case <-tick.C:
-			case <-stop:
+		for {
+			m, err := d.c.Recv()
+			if err != nil {
 				return
 			}
-		}
-	})
-	hands.Go(func() {
-		for {
-			if _, err := d.c.Recv(); err != nil {
-				return
+			if p, ok := m.(*wire.Ping); ok {
+				d.c.Send(&wire.Pong{N: p.N})
 			}
 		}
 	})
@@ -360,7 +354,6 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 	other := s.desk("ws2", "b")
 	s.send(other.c, &wire.Ping{N: 1})
 	expect[*wire.Pong](t, other.c)
-	close(stop)
 	s.stop()
 	hands.Wait()
 	if n := strings.Count(s.log.String(), "node=ws1"); n > nodeLines || s.log.Len() > nodeLines*2*maxReason {

@@ -48,14 +48,15 @@ type session struct {
 
 	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
 
-	mu     sync.Mutex           // guards the rest
-	heard  time.Time            // last message
-	moved  time.Time            // when something of what was asked for came last
-	seals  int                  // results being made durable
-	grants map[job.Token]*grant // asked for, not yet received
-	tails  map[uint64]*tailing  // logs on their way to tools
-	lastX  uint64
-	data   []*wire.Conn // its data streams
+	mu       sync.Mutex           // guards the rest
+	heard    time.Time            // last message
+	answered uint64               // the last ping that was
+	moved    time.Time            // when something of what was asked for came last
+	seals    int                  // results being made durable
+	grants   map[job.Token]*grant // asked for, not yet received
+	tails    map[uint64]*tailing  // logs on their way to tools
+	lastX    uint64
+	data     []*wire.Conn // its data streams
 }
 
 // serveNode runs a node's control stream until it ends.
@@ -141,8 +142,8 @@ func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) e
 	if old == nil {
 		return nil
 	}
-	asked := time.Now()
-	old.out.put(&wire.Ping{N: uint64(asked.UnixNano())})
+	n := uint64(time.Now().UnixNano())
+	old.out.put(&wire.Ping{N: n})
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.After(within); ; {
@@ -157,7 +158,7 @@ func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) e
 			old.close()
 			return nil
 		case <-tick.C:
-			if old.heardSince(asked) {
+			if old.hasAnswered(n) {
 				return twice(old, peer)
 			}
 		}
@@ -177,10 +178,12 @@ func twice(old *session, peer dial.Peer) error {
 	return refusal("a node named %q is connected already: give one of the two another name in its node.yaml", old.name)
 }
 
-func (s *session) heardSince(t time.Time) bool {
+// hasAnswered says that the node has answered that ping: anything else that is read may
+// have been sent before its connection was cut.
+func (s *session) hasAnswered(n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.heard.After(t)
+	return s.answered == n
 }
 
 // readNode takes the node's messages to the state until the stream ends.
@@ -197,6 +200,9 @@ func (h *head) readNode(s *session) error {
 		}
 		s.mu.Lock()
 		s.heard = time.Now()
+		if p, ok := m.(*wire.Pong); ok {
+			s.answered = p.N
+		}
 		s.mu.Unlock()
 		s.log.Debug("received", "message", fmt.Sprintf("%T", m))
 		if s.takeLog(m) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -273,6 +274,12 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 // built opens what the batch's build printed on the node of the job's attempt.
 func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 	f, err := t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
+	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(r.Reason, sched.ReasonBuild) { // it has come with the attempt
+		if _, root, rerr := t.spool.Result(r.ID, r.Attempt); rerr == nil {
+			defer root.Close()
+			f, err = openRegular(root, job.BuildOutput)
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no build of %s has printed anything on %q", r.ID.Batch(), r.Node)}
 	}

@@ -57,6 +57,9 @@ type Outcome struct {
 	Written    int64     `json:"written,omitempty"`     // bytes
 }
 
+// BuildOutput is the file, of an attempt whose build has failed, with what that printed.
+const BuildOutput = "build_output.txt"
+
 // OK says that the attempt succeeded: it exited with status 0 and nothing else
 // is held against it.
 func (o Outcome) OK() bool { return o.Exit != nil && *o.Exit == 0 && o.Signal == "" && o.Reason == "" }

@@ -582,7 +582,7 @@ func (n *daemon) unable(a *attempt, why, output string) error {
 	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
 		return err
 	}
-	if err := copyFile(filepath.Join(a.Extra(), "build_output.txt"), output); err != nil {
+	if err := copyFile(filepath.Join(a.Extra(), job.BuildOutput), output); err != nil {
 		return err
 	}
 	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: why}}
