@@ -162,6 +162,8 @@ func (s *submission) template() (*job.File, error) {
 		if !slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) != "" }) {
 			return nil, errNothing
 		}
+	} else if s.StdinComes() {
+		s.talk("nothing of what comes on stdin is read: no word of the command has a place for it, as {}")
 	}
 	return t.File(lines)
 }

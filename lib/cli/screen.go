@@ -19,6 +19,13 @@ import (
 // StdinTTY says whether stdin is a terminal.
 func (c *Cmd) StdinTTY() bool { return isTTY(c.Stdin) }
 
+// StdinComes says that a pipe or a file on stdin has something to be read now, for a
+// command that does not read it. It waits a tenth of a second for it at most.
+func (c *Cmd) StdinComes() bool {
+	in, ok := c.Stdin.(*input)
+	return ok && in.comes()
+}
+
 // StdoutTTY says whether stdout is a terminal: then a person reads the records.
 func (c *Cmd) StdoutTTY() bool { return isTTY(c.Stdout) }
 

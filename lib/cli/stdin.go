@@ -121,6 +121,23 @@ func (in *input) Read(p []byte) (int, error) {
 	}
 }
 
+// comes says that there is something to be read, within a moment.
+func (in *input) comes() bool {
+	info, err := in.Stat()
+	switch {
+	case err != nil:
+		return false
+	case info.Mode().IsRegular():
+		at, err := in.Seek(0, io.SeekCurrent)
+		return err == nil && at < info.Size()
+	case info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0:
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(in.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 100)
+	return err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
+}
+
 // WriteTo hides that of os.File, which would not end with the context.
 func (in *input) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, struct{ io.Reader }{in})

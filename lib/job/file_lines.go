@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -258,7 +259,10 @@ func (b *templating) lines(lines []string) {
 		l := given{text: text, at: conf.Place{File: stdin, Line: i + 1}}
 		var j Job
 		if strings.Contains(text, "=") {
-			j.Param = kept(l.split())
+			var err error
+			if j.Param, err = kept(l.split(), !strings.Contains(text, "\t")); err != nil {
+				b.errs.Errorf(l.at, "%v", err)
+			}
 		}
 		b.take(&l, j, &places{outer: b.all}, names)
 	}
@@ -373,6 +377,9 @@ func (l *given) value(name string) (string, error) {
 		return fields[n-1], nil
 	}
 	if v, ok := ParamOf(fields, name); ok {
+		if n := len(slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !strings.HasPrefix(f, name+"=") })); n > 1 {
+			return "", fmt.Errorf("{%s} is wanted, and the line has %d fields %s=…", name, n, name)
+		}
 		return v, nil
 	}
 	if l.object {

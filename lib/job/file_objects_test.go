@@ -36,8 +36,21 @@ func FuzzObjects(f *testing.F) {
 }
 
 func TestParams(t *testing.T) {
-	if got := fmt.Sprint(kept([]string{"a=1", "b", "a=2", "2c=3", "d=", "e=" + strings.Repeat("x", MaxParamValue+1), "f=x=y"})); got != "[a=1 f=x=y]" {
-		t.Errorf("kept %s", got)
+	long := "e=" + strings.Repeat("x", MaxParamValue+1)
+	if got := fmt.Sprint(kept([]string{"a=1", "b", "a=2", "2c=3", "d=", long, "f=x=y"}, true)); got != "[f=x=y] <nil>" {
+		t.Errorf("of a text kept %s", got)
+	}
+	many := make([]string, MaxParams+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("p%d=1", i)
+	}
+	if got, err := kept(many, true); len(got) != MaxParams || err != nil {
+		t.Errorf("of a text kept %d, %v", len(got), err)
+	}
+	for _, fields := range [][]string{{"a=1", "a=1"}, {"a=1", long}, many} {
+		if _, err := kept(fields, false); err == nil {
+			t.Errorf("%.60q is kept", fields)
+		}
 	}
 	for _, bad := range [][]string{{"a"}, {"a=1", "a=2"}, {"=1"}, {"a=\t"}, make([]string, MaxParams+1)} {
 		if CheckParams(bad) == nil {

@@ -52,16 +52,27 @@ func ParamOf(list []string, name string) (value string, ok bool) {
 	return "", false
 }
 
-// kept are those of the fields of a line that are parameters and can be kept.
-func kept(fields []string) (list []string) {
+// kept are those of the fields of a line that are parameters, with the mistake in them if
+// they cannot be kept. Of a line that is just text, none is a mistake: what is there twice
+// is not kept then, nor what is too long or too much.
+func kept(fields []string, text bool) (list []string, err error) {
+	twice := map[string]bool{}
 	for _, f := range fields {
 		name, value, ok := strings.Cut(f, "=")
-		if _, there := ParamOf(list, name); !ok || there || len(list) == MaxParams || CheckParams([]string{f}) != nil || value == "" {
+		if !ok || value == "" || sweep.CheckName(name) != nil || sweep.CheckValue(value) != nil {
 			continue
 		}
-		list = append(list, f)
+		if _, there := ParamOf(list, name); there {
+			twice[name] = true
+		}
+		if list = append(list, f); text && (len(value) > MaxParamValue || len(list) > MaxParams) {
+			list = list[:len(list)-1]
+		}
 	}
-	return list
+	if text {
+		return slices.DeleteFunc(list, func(p string) bool { name, _, _ := strings.Cut(p, "="); return twice[name] }), nil
+	}
+	return list, CheckParams(list)
 }
 
 // params reads the parameters of a job.

@@ -1,7 +1,9 @@
 package match
 
 import (
+	"cmp"
 	"math"
+	"math/big"
 	"regexp"
 	"slices"
 	"strconv"
@@ -79,13 +81,13 @@ func parseOrder(k Kind, key, op, val string, now time.Time) (Test, error) {
 		case !v.Set || math.IsNaN(v.Num):
 			return false
 		case op == "<":
-			return v.Num < x.from
+			return x.before(v) < 0
 		case op == "<=":
-			return v.Num < x.from || x.holds(v.Num)
+			return x.before(v) < 0 || x.holds(v)
 		case op == ">":
-			return v.Num > x.from && !x.holds(v.Num)
+			return x.before(v) > 0 && !x.holds(v)
 		}
-		return v.Num >= x.from
+		return x.before(v) >= 0
 	}, nil
 }
 
@@ -129,9 +131,9 @@ func parseOne(k Kind, words []string, part string, now time.Time) (Test, error) 
 		return nil, err
 	}
 	if k == Either {
-		return func(v Value) bool { return v.Set && (x.holds(v.Num) || v.Text == part) }, nil
+		return func(v Value) bool { return v.Set && (x.holds(v) || v.Text == part) }, nil
 	}
-	return func(v Value) bool { return v.Set && x.holds(v.Num) }, nil
+	return func(v Value) bool { return v.Set && x.holds(v) }, nil
 }
 
 // parseWord is of a pattern.
@@ -210,12 +212,44 @@ func cutSet(s string) (set, after string, ok bool) {
 // span is what a value means: from it up to another, which is included unless
 // open. A day is open: it ends where the next one begins.
 type span struct {
-	from, to float64
-	open     bool
+	from, to   float64
+	open       bool
+	begin, end *big.Int // the same, of a whole number that may be too large for them
 }
 
-func (x span) holds(n float64) bool {
-	return n >= x.from && (n < x.to || !x.open && n == x.to)
+func (x span) holds(v Value) bool {
+	after := x.after(v)
+	return x.before(v) >= 0 && (after < 0 || !x.open && after == 0)
+}
+
+// before is how v compares with the begin of the span, and after with its end: -1, 0 or 1.
+func (x span) before(v Value) int { return compare(v, x.from, x.begin) }
+func (x span) after(v Value) int  { return compare(v, x.to, x.end) }
+
+// compare compares exactly also what is too large for a float to be whole: numbers that
+// tell jobs apart, as seeds.
+func compare(v Value, n float64, whole *big.Int) int {
+	if whole != nil && math.Abs(v.Num) >= maxWhole {
+		if own := wholeOf(v.Text); own != nil {
+			return own.Cmp(whole)
+		}
+	}
+	if math.IsNaN(v.Num) {
+		return -2 // neither before nor after
+	}
+	return cmp.Compare(v.Num, n)
+}
+
+// maxWhole is up to where every whole number is a float.
+const maxWhole = 1 << 53
+
+// wholeOf is the whole number that a text is; nil if it is none.
+func wholeOf(s string) *big.Int {
+	n, ok := new(big.Int).SetString(s, 10)
+	if !ok {
+		return nil
+	}
+	return n
 }
 
 // parseRange reads "from..to", either of which may be missing, or one value.
@@ -233,14 +267,14 @@ func parseRange(k Kind, s string, now time.Time) (span, error) {
 		if err != nil {
 			return span{}, err
 		}
-		x.from = begin.from
+		x.from, x.begin = begin.from, begin.begin
 	}
 	if to != "" {
 		end, err := parseSpan(k, to, now)
 		if err != nil {
 			return span{}, err
 		}
-		x.to, x.open = end.to, end.open
+		x.to, x.open, x.end = end.to, end.open, end.end
 	}
 	if x.from > x.to {
 		return span{}, Errorf("the range %q is empty: its ends are the wrong way round", s)
@@ -280,7 +314,8 @@ func parseSpan(k Kind, s string, now time.Time) (span, error) {
 		if !ok {
 			return span{}, Errorf("%q is not a number", s)
 		}
-		n = i
+		whole := wholeOf(s)
+		return span{from: i, to: i, begin: whole, end: whole}, nil
 	case Moment:
 		return parseMoment(s, now)
 	}

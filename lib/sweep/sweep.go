@@ -223,12 +223,13 @@ func parseValues(text string) (values, error) {
 	return all, nil
 }
 
-// cutItem cuts the first value off a list. In double quotes it is text, in
-// which two of them are one.
+// cutItem cuts the first value off a list, without blanks around it. In double quotes it
+// is text, in which two of them are one.
 func cutItem(s string) (item, rest string, more, quoted bool, err error) {
+	s = strings.TrimLeft(s, " ")
 	if !strings.HasPrefix(s, `"`) {
 		item, rest, more = strings.Cut(s, ",")
-		return item, rest, more, false, nil
+		return strings.TrimRight(item, " "), rest, more, false, nil
 	}
 	var b strings.Builder
 	for i := 1; i < len(s); i++ {
@@ -238,21 +239,31 @@ func cutItem(s string) (item, rest string, more, quoted bool, err error) {
 		case strings.HasPrefix(s[i:], `""`):
 			b.WriteByte('"')
 			i++
-		case i+1 == len(s):
-			return b.String(), "", false, true, nil
-		case s[i+1] == ',':
-			return b.String(), s[i+2:], true, true, nil
 		default:
-			return "", "", false, true, fmt.Errorf("after the quoted value %s comes a comma, or nothing", quote(b.String()))
+			rest = strings.TrimLeft(s[i+1:], " ")
+			if rest != "" && rest[0] != ',' {
+				return "", "", false, true, fmt.Errorf("after the quoted value %s comes a comma, or nothing", quote(b.String()))
+			}
+			rest, more = strings.CutPrefix(rest, ",")
+			return b.String(), rest, more, true, nil
 		}
 	}
 	return "", "", false, true, errors.New(`a double quote is not closed`)
 }
 
+// clockForm is of a time of day, and of a range that may be taken for one.
+var clockForm = regexp.MustCompile(`^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]$`)
+
 // parseRange reads a range, if the item has the form of one.
 func parseRange(item string, quoted bool) (*run, error) {
 	if quoted {
 		return nil, nil
+	}
+	if clockForm.MatchString(item) {
+		if strings.Contains(":"+item, ":0") {
+			return nil, nil // no range is written so
+		}
+		return nil, fmt.Errorf(`a time of day, or a range? A time stands in double quotes, and a range begins with a sign: +%s`, item)
 	}
 	if parts := strings.Split(item, ":"); len(parts) == 3 {
 		return parseStep(parts[0], parts[1], parts[2])

@@ -43,6 +43,9 @@ func TestValues(t *testing.T) {
 		{"1,2:4:1,x,0.50", "1 2 3 4 x 0.50"},
 		{`"1:2:3","a,b",""`, "1:2:3 a,b "},
 		{"10:30,nan,../mesh,a/..,1e-3", "10:30 nan ../mesh a/.. 1e-3"},
+		{"08:30:10,12:00:00,9:30:10", "08:30:10 12:00:00 9 19 29"},
+		{"+10:30:10,90:270:90", "10 20 30 90 180 270"},
+		{`1, 2 , "a ", 0..1/2,"b" ,c d`, "1 2 a  0 1 b c d"},
 	} {
 		v, err := parseValues(c.text)
 		if err != nil {
@@ -55,6 +58,15 @@ func TestValues(t *testing.T) {
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+// What may be two things is refused.
+func TestTimeOrRange(t *testing.T) {
+	for _, text := range []string{"10:30:10", "08:30:10,10:30:10", "23:59:59"} {
+		if v, err := parseValues(text); err == nil {
+			t.Errorf("%s: %v", text, v)
 		}
 	}
 }
