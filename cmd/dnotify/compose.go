@@ -135,7 +135,7 @@ func failingMessage(b *query.Batch, causes []query.Cause) *message {
 
 // lostMessage tells that a node is lost.
 func lostMessage(n *node.Row, to string) *message {
-	m := &message{event: "lost", subject: string(n.Node), to: to, id: idOf("lost", string(n.Node), n.Seen),
+	m := &message{event: "lost", subject: string(n.Node), to: to, id: idOf("lost", string(n.Node), n.Seen.Truncate(time.Second)),
 		told: func(was *memory) { was.Nodes[string(n.Node)] = n.Seen }}
 	text := fmt.Sprintf("the node %s is lost", n.Node)
 	if !n.Seen.IsZero() {

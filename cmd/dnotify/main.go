@@ -76,11 +76,12 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		out.way = &byPrint{c.Stdout}
 	}
 	w := &watch{c: c, ops: ops, all: *all, told: told, out: out, matrix: *file != "", operator: *operator,
-		failing: map[job.BatchID]time.Time{}, nodes: len(ops.Args) == 0 && (*file == "" || *operator != "")}
+		failing: map[job.BatchID]time.Time{}, lost: map[string]time.Time{}, nodes: len(ops.Args) == 0 && (*file == "" || *operator != "")}
 	if w.sessions, err = ask.NewSessions(c, *head); err != nil {
 		return err
 	}
 	defer w.sessions.Close()
+	signalled := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var sender sync.WaitGroup
@@ -92,6 +93,12 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		stop(err)
 	}
 	sender.Wait()
+	if signalled.Err() != nil && len(ops.Args) == 0 { // nothing else would end it
+		return nil
+	}
+	if signalled.Err() != nil {
+		return signalled.Err()
+	}
 	if err == nil || errors.Is(err, context.Canceled) {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 			return cause

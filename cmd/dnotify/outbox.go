@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"distribute/lib/matrix"
+	"distribute/lib/timing"
 )
 
 // A message is one thing to be told, once.
@@ -24,6 +26,7 @@ type message struct {
 	to      string // a user of Matrix, or nobody
 	lines   []string
 	told    func(*memory) // puts down that it was told
+	times   int           // that a command has failed with it
 }
 
 // text is the message as it is read.
@@ -42,28 +45,47 @@ var (
 	errFinal   = errors.New("nothing can be sent")  // nor any other
 )
 
-// An outbox sends messages one after the other, each until it has been sent.
+// An outbox sends messages, those to one recipient one after the other, each until it has
+// been sent. Who cannot be reached keeps nobody else waiting.
 type outbox struct {
 	way  way
 	told *sent
 	log  *slog.Logger
 	wake chan struct{}
 
-	mu    sync.Mutex // guards those below
-	queue []*message
-	due   map[string]bool // ids of what is in the queue
-	ended bool
+	mu     sync.Mutex // guards those below
+	queues []*queue   // that are not empty, in the order of their first messages
+	due    map[string]bool
+	after  time.Time // the server takes nothing before
+	ended  bool
+}
+
+// A queue is what is to be sent to one recipient.
+type queue struct {
+	to       string
+	messages []*message
+	wait     time.Duration // after the next failure
+	at       time.Time     // when the first message is tried again
+	since    time.Time     // when it was tried first
+	said     string        // why that failed
 }
 
 // put adds a message, if it is not there yet.
 func (o *outbox) put(m *message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.due[m.id] {
-		o.due[m.id] = true
-		o.queue = append(o.queue, m)
-		o.poke()
+	if o.due[m.id] {
+		return
 	}
+	o.due[m.id] = true
+	defer o.poke()
+	for _, q := range o.queues {
+		if q.to == m.to {
+			q.messages = append(q.messages, m)
+			return
+		}
+	}
+	o.queues = append(o.queues, &queue{to: m.to, messages: []*message{m}, wait: firstWait})
 }
 
 // end says that nothing more comes.
@@ -81,21 +103,38 @@ func (o *outbox) poke() {
 	}
 }
 
-// first is the message that is next, and whether there will be none.
-func (o *outbox) first() (m *message, over bool) {
+// next is the queue whose turn it is, or else when to look again, if that is known; over:
+// nothing is to be sent, nor will be.
+func (o *outbox) next() (q *queue, until time.Time, over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.queue) == 0 {
-		return nil, o.ended
+	for _, other := range o.queues {
+		if q == nil || other.at.Before(q.at) {
+			q = other
+		}
 	}
-	return o.queue[0], false
+	if q == nil {
+		return nil, time.Time{}, o.ended
+	}
+	if until = q.at; o.after.After(until) {
+		until = o.after
+	}
+	if time.Now().Before(until) {
+		return nil, until, false
+	}
+	return q, until, false
 }
 
-func (o *outbox) drop() {
+// drop takes the first message off a queue.
+func (o *outbox) drop(q *queue) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.due, o.queue[0].id)
-	o.queue = o.queue[1:]
+	delete(o.due, q.messages[0].id)
+	q.messages = q.messages[1:]
+	q.wait, q.at, q.since, q.said = firstWait, time.Time{}, time.Time{}, ""
+	if len(q.messages) == 0 {
+		o.queues = slices.DeleteFunc(o.queues, func(other *queue) bool { return other == q })
+	}
 }
 
 const (
@@ -103,74 +142,92 @@ const (
 	lastWait  = 5 * time.Minute
 )
 
+// giveUpAfter is for how long a message is tried.
+var giveUpAfter = timing.Wait(24 * time.Hour)
+
 // run sends until there is nothing more to be sent, or ctx ends.
 func (o *outbox) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		m, over := o.first()
-		switch {
-		case over:
+		q, until, over := o.next()
+		if over {
 			return nil
-		case m == nil:
-			select {
-			case <-ctx.Done():
-			case <-o.wake:
-			}
+		}
+		if q == nil {
+			o.sleep(ctx, until)
 			continue
 		}
-		if err := o.deliver(ctx, m); err != nil {
+		done, err := o.try(ctx, q)
+		if err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return nil
+		if !done || ctx.Err() != nil {
+			continue
 		}
-		if err := o.told.change(m.told); err != nil {
+		if err := o.told.change(q.messages[0].told); err != nil {
 			return err
 		}
-		o.drop()
+		o.drop(q)
 	}
 	return nil
 }
 
-// deliver sends one message, again until it is sent or given up.
-func (o *outbox) deliver(ctx context.Context, m *message) error {
-	said := ""
-	for wait := firstWait; ; {
-		err := o.way.send(ctx, m)
-		if ctx.Err() != nil {
-			return nil
-		}
-		switch {
-		case err == nil:
-			o.log.Info("told", "event", m.event, "of", m.subject, "whom", m.to)
-			return nil
-		case errors.Is(err, errFinal):
-			return err
-		case errors.Is(err, errGivenUp):
-			o.log.Error("a message is given up", "event", m.event, "of", m.subject, "whom", m.to, "why", err)
-			return nil
-		}
-		pause := wait
-		var e *matrix.Error
-		if errors.As(err, &e) && e.After > 0 {
-			pause = e.After // what fails else after that has failed once
-		} else {
-			wait = min(2*wait, lastWait)
-		}
-		if text := err.Error(); text != said {
-			o.log.Warn("a message waits, and is tried again", "event", m.event, "of", m.subject, "whom", m.to, "why", text)
-			said = text
-		}
-		if errors.Is(err, matrix.ErrRefused) || errors.Is(err, matrix.ErrCredentials) {
-			o.way.changed(ctx)
-			wait = firstWait
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
+// sleep waits until then, for ever if it is not known, or until there is something new.
+func (o *outbox) sleep(ctx context.Context, until time.Time) {
+	var at <-chan time.Time
+	if !until.IsZero() {
+		at = time.After(time.Until(until))
 	}
+	select {
+	case <-ctx.Done():
+	case <-o.wake:
+	case <-at:
+	}
+}
+
+// try sends the first message of a queue, and says whether it is done with: sent, or
+// given up.
+func (o *outbox) try(ctx context.Context, q *queue) (done bool, err error) {
+	m := q.messages[0]
+	if q.since.IsZero() {
+		q.since = time.Now()
+	}
+	log := o.log.With("event", m.event, "of", m.subject, "whom", m.to)
+	err = o.way.send(ctx, m)
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case err == nil:
+		log.Info("told")
+		return true, nil
+	case errors.Is(err, errFinal):
+		return false, err
+	case errors.Is(err, errGivenUp):
+		log.Error("a message is given up", "why", err)
+		return true, nil
+	}
+	if text := err.Error(); text != q.said {
+		log.Warn("a message waits, and is tried again", "why", text)
+		q.said = text
+	}
+	if errors.Is(err, matrix.ErrRefused) || errors.Is(err, matrix.ErrCredentials) {
+		o.way.changed(ctx)
+		q.wait = firstWait
+		return false, nil
+	}
+	if time.Since(q.since) > giveUpAfter {
+		log.Error("a message is given up", "since", q.since, "why", err)
+		return true, nil
+	}
+	var e *matrix.Error
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if errors.As(err, &e) && e.After > 0 {
+		o.after = time.Now().Add(e.After) // what fails else after that has failed once
+		return false, nil
+	}
+	q.at = time.Now().Add(q.wait)
+	q.wait = min(2*q.wait, lastWait)
+	return false, nil
 }
 
 // byPrint prints messages, with an empty line behind each.
@@ -189,8 +246,6 @@ func (*byPrint) changed(context.Context) {}
 type byCommand struct {
 	argv      []string
 	out, talk io.Writer
-	tried     *message
-	times     int
 }
 
 // maxTries is how often a command is tried with the same message: about four
@@ -203,10 +258,7 @@ func (b *byCommand) send(ctx context.Context, m *message) error {
 	cmd.Env = append(os.Environ(), "D_EVENT="+m.event, "D_OF="+m.subject, "D_ID="+m.id, "D_USER="+m.to)
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
-	if b.tried != m {
-		b.tried, b.times = m, 0
-	}
-	if b.times++; err == nil || b.times < maxTries {
+	if m.times++; err == nil || m.times < maxTries {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errGivenUp, err)

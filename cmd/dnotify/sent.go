@@ -126,12 +126,24 @@ func (s *sent) of(id job.BatchID) outcome {
 	return s.was.Batches[id]
 }
 
-// node is when a node that was told as lost was last heard of.
-func (s *sent) node(name string) (time.Time, bool) {
+// lost says that a node was told as lost, and has not been back.
+func (s *sent) lost(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, ok := s.was.Nodes[name]
-	return t, ok
+	_, ok := s.was.Nodes[name]
+	return ok
+}
+
+// back forgets those of the nodes that are lost no more.
+func (s *sent) back(there func(name string, seen time.Time) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.was.Nodes)
+	maps.DeleteFunc(s.was.Nodes, there)
+	if len(s.was.Nodes) == n {
+		return nil
+	}
+	return s.save()
 }
 
 func (s *sent) room(user string) string {

@@ -31,6 +31,7 @@ type watch struct {
 	matrix   bool   // who a batch names is told, and nobody else
 	operator string // of Matrix, who is told of nodes
 	nodes    bool
+	lost     map[string]time.Time // nodes that are; when they were last heard of
 
 	left    map[job.BatchID]int       // jobs that are not over, at least; of batches that are not over
 	failing map[job.BatchID]time.Time // batches in which jobs failed, and which were looked at; when they were submitted
@@ -296,7 +297,7 @@ func (w *watch) firstFailed(ctx context.Context, h *ask.Head, of *ask.Operands) 
 	return ids, err
 }
 
-// lookForNodes tells of nodes that are lost, once each time.
+// lookForNodes tells of nodes that are lost, once until they are back.
 func (w *watch) lookForNodes(ctx context.Context) error {
 	if !w.nodes {
 		return nil
@@ -306,15 +307,27 @@ func (w *watch) lookForNodes(ctx context.Context) error {
 		return err
 	}
 	defer h.Close()
-	return ask.Rows(ctx, h, wire.Query{Of: "nodes"}, &ask.Operands{Args: []string{"state=lost"}}, func(n *node.Row) error {
-		if seen, told := w.told.node(string(n.Node)); told && seen.Equal(n.Seen) {
+	away := map[string]bool{}
+	err = ask.Rows(ctx, h, wire.Query{Of: "nodes"}, &ask.Operands{}, func(n *node.Row) error {
+		name := string(n.Node)
+		if n.State != node.Lost && n.State != node.Silent {
 			return nil
 		}
-		if n.Seen.IsZero() { // it was let in, and has never come
+		if away[name] = true; n.State != node.Lost || n.Seen.IsZero() || w.told.lost(name) { // not yet, never here, or told
 			return nil
+		}
+		if w.lost[name].IsZero() {
+			w.lost[name] = n.Seen // as the head tells it, it is another nanosecond each time
 		}
 		keep := *n
+		keep.Seen = w.lost[name]
 		w.out.put(lostMessage(&keep, w.operator))
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	back := func(name string, _ time.Time) bool { return !away[name] }
+	maps.DeleteFunc(w.lost, back)
+	return w.told.back(back)
 }
