@@ -50,7 +50,7 @@ type session struct {
 
 	mu       sync.Mutex           // guards the rest
 	heard    time.Time            // last message
-	answered uint64               // the last ping that was
+	answered uint64               // the last ping of ours that it has answered
 	moved    time.Time            // when something of what was asked for came last
 	seals    int                  // results being made durable
 	grants   map[job.Token]*grant // asked for, not yet received

@@ -18,12 +18,8 @@ func (a *Attempt) Restore() error {
 	if err := ownDir(a.Dir); err != nil {
 		return err
 	}
-	for _, name := range []string{lockFile, statusFile, voidFile, startedFile, resultFile, manifestFile, beforeFile} {
-		for _, name := range []string{name, name + ".new"} {
-			if err := plain(filepath.Join(a.Dir, name)); err != nil {
-				return err
-			}
-		}
+	if err := plainIn(a.Dir, lockFile, statusFile, voidFile, startedFile, resultFile, manifestFile, beforeFile); err != nil {
+		return err
 	}
 	if _, err := a.Before(); err != nil {
 		if err := os.Remove(filepath.Join(a.Dir, beforeFile)); err != nil {
@@ -42,14 +38,7 @@ func (b *Build) Restore() error {
 	if err := ownDir(b.Dir); err != nil {
 		return err
 	}
-	for _, name := range []string{lockFile, statusFile, voidFile, startedFile, specFile, builtFile} {
-		for _, name := range []string{name, name + ".new"} {
-			if err := plain(filepath.Join(b.Dir, name)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return plainIn(b.Dir, lockFile, statusFile, voidFile, startedFile, specFile, builtFile)
 }
 
 // renote writes the note again, unless it is there.
@@ -94,6 +83,17 @@ func ownDir(dir string) error {
 		return os.Chmod(dir, 0o700)
 	}
 	return err
+}
+
+// plainIn has each of the names in a directory plain, and what it is written as first.
+func plainIn(dir string, names ...string) error {
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(plain(path), plain(path+".new")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // plain removes what name is, unless it is a file that we may read and write.

@@ -222,7 +222,8 @@ func (x span) holds(v Value) bool {
 	return x.before(v) >= 0 && (after < 0 || !x.open && after == 0)
 }
 
-// before is how v compares with the begin of the span, and after with its end: -1, 0 or 1.
+// before is how v compares with the begin of the span, and after with its end, as
+// [cmp.Compare] has it: what is no number is before all.
 func (x span) before(v Value) int { return compare(v, x.from, x.begin) }
 func (x span) after(v Value) int  { return compare(v, x.to, x.end) }
 
@@ -233,9 +234,6 @@ func compare(v Value, n float64, whole *big.Int) int {
 		if own := wholeOf(v.Text); own != nil {
 			return own.Cmp(whole)
 		}
-	}
-	if math.IsNaN(v.Num) {
-		return -2 // neither before nor after
 	}
 	return cmp.Compare(v.Num, n)
 }
