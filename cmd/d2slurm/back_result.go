@@ -79,12 +79,8 @@ func (r *result) read(ctx context.Context, kind string, j *slurm.FolderJob, star
 
 // work adds what is in the directory in which the job ran.
 func (r *result) work(ctx context.Context, kind string, j *slurm.FolderJob, started time.Time, add func(pack.Manifest, string)) (skipped []pack.Skipped, err error) {
-	if info, err := r.root.Lstat(slurm.WorkDir); err != nil || !info.IsDir() {
-		why := "it has removed its own directory"
-		if err == nil {
-			why = "it has put something else in the place of its own directory"
-		}
-		return []pack.Skipped{{Path: ".", Why: why + ", so nothing of that was kept"}}, nil
+	if why := pack.Gone(r.root.Lstat(slurm.WorkDir)); why != "" {
+		return pack.NothingOf(why), nil
 	}
 	work, err := r.root.OpenRoot(slurm.WorkDir)
 	if err != nil {

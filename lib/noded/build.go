@@ -15,6 +15,7 @@ import (
 	"distribute/lib/account"
 	"distribute/lib/desk"
 	"distribute/lib/job"
+	"distribute/lib/pack"
 	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
@@ -272,7 +273,7 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 			why += ": " + last
 		}
 	default:
-		why = gone(b.Tree())
+		why = pack.Gone(os.Lstat(b.Tree()))
 	}
 	if err := identity(s.As).Do(func() error { return unlocked(b.Tree()) }); err != nil && !ofOwner(err) {
 		return err

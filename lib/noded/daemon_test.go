@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -78,32 +80,40 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 	n.work.Wait()
 }
 
+// oneAttempt is a daemon whose state acts, and an attempt that was noted and is not known
+// to it yet.
+func oneAttempt(t *testing.T, dir string) (*desk.Desk, *desk.Attempt, *daemon) {
+	t.Helper()
+	d, err := desk.Open(dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := desk.Note{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}
+	as, errs := d.Begin([]desk.Note{note})
+	if errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	n.work.Go(func() {
+		for {
+			select {
+			case act := <-n.acts:
+				act()
+			case <-n.over:
+				return
+			}
+		}
+	})
+	return d, as[0], n
+}
+
 // An attempt that never began is given back when there is room again, though
 // there was none to write that down at first.
 func TestN62GivenBackOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		d, err := desk.Open(dir, "boot")
-		if err != nil {
-			t.Fatal(err)
-		}
+		d, da, n := oneAttempt(t, dir)
 		defer d.Close()
-		note := desk.Note{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}
-		as, errs := d.Begin([]desk.Note{note})
-		if errors.Join(errs...) != nil {
-			t.Fatal(errs)
-		}
-		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
-		n.work.Go(func() {
-			for {
-				select {
-				case act := <-n.acts:
-					act()
-				case <-n.over:
-					return
-				}
-			}
-		})
 		var room atomic.Bool
 		defer durable.Observe(&durable.Observer{Step: func(name string) error {
 			if name == "attempt.result" && !room.Load() {
@@ -113,7 +123,7 @@ func TestN62GivenBackOnAFullDisk(t *testing.T) {
 		}})()
 		var a *attempt
 		n.do(func() {
-			a = n.add(as[0])
+			a = n.add(da)
 			n.begin(a)
 			a.cancel(errStopped)
 		})
@@ -131,6 +141,36 @@ func TestN62GivenBackOnAFullDisk(t *testing.T) {
 			}
 		case <-time.After(time.Hour):
 			t.Error("it is never given back")
+		}
+		close(n.over)
+		n.work.Wait()
+	})
+}
+
+// N66: where nothing can be kept, however often the directory is made anew, that has an
+// end, too: a job of the daemon's user has put a file in the place of all attempts.
+func TestN66NothingCanBeKept(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d, da, n := oneAttempt(t, dir)
+		defer d.Close()
+		attempts := filepath.Dir(da.Dir)
+		if err := errors.Join(os.RemoveAll(attempts), os.WriteFile(attempts, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		var a *attempt
+		n.do(func() {
+			a = n.add(da)
+			n.begin(a)
+			a.cancel(errStopped)
+		})
+		select {
+		case <-a.done:
+			if !a.result.Unstarted || !strings.HasPrefix(a.result.Reason, "nothing of it can be kept on its node: ") {
+				t.Errorf("it is over as %+v", a.result)
+			}
+		case <-time.After(time.Hour):
+			t.Error("it is never over")
 		}
 		close(n.over)
 		n.work.Wait()

@@ -130,8 +130,8 @@ func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
 // saved is what the job itself left. With asIs what a command job has put into
 // the directory of what is saved keeps its path: another attempt goes on with it.
 func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs bool) (pack.Manifest, []pack.Skipped, error) {
-	if why := gone(a.WorkDir()); why != "" {
-		return nil, []pack.Skipped{{Path: ".", Why: why + ", so nothing of that was kept"}}, nil
+	if why := pack.Gone(os.Lstat(a.WorkDir())); why != "" {
+		return nil, pack.NothingOf(why), nil
 	}
 	if err := as.Do(func() error { return unlocked(a.WorkDir()) }); err != nil && !ofOwner(err) {
 		return nil, nil, err
@@ -168,18 +168,6 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs
 	inner = pruned(inner, func(p string) bool { _, was := before[path.Join(saveDir, p)]; return was })
 	m, lost := merge(m, inner)
 	return m, slices.Concat(skipped, more, lost), nil
-}
-
-// gone is why nothing can be kept of a directory that a job has had, or a build; "" if it
-// is there.
-func gone(dir string) string {
-	switch info, err := os.Lstat(dir); {
-	case errors.Is(err, fs.ErrNotExist):
-		return "it has removed its own directory"
-	case err == nil && !info.IsDir():
-		return "it has put something else in the place of its own directory"
-	}
-	return ""
 }
 
 // look notes how the files are that keep lets through, or all if it is nil.

@@ -35,6 +35,23 @@ func InWords(skipped []Skipped) string {
 	return fmt.Sprintf("%s was not kept: %s", skipped[0].Path, skipped[0].Why)
 }
 
+// Gone is why nothing is left of the directory that a job, or a build, has had, by what
+// os.Lstat says of it; "" if it is there.
+func Gone(info fs.FileInfo, err error) (why string) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "it has removed its own directory"
+	case err == nil && !info.IsDir():
+		return "it has put something else in the place of its own directory"
+	}
+	return ""
+}
+
+// NothingOf is what is skipped where a directory is [Gone].
+func NothingOf(why string) []Skipped {
+	return []Skipped{{Path: ".", Why: why + ", so nothing of that was kept"}}
+}
+
 // maxSkipped is how many Skipped are named; one more says how many others.
 const maxSkipped = 1000
 

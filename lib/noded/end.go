@@ -1,0 +1,284 @@
+package noded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/proc"
+	"distribute/lib/wire"
+)
+
+// toEnd makes the end of an attempt durable and known, by what does that, again until it
+// succeeds. It returns early when the daemon is at its end.
+func (n *daemon) toEnd(ctx context.Context, a *attempt, end func() error) {
+	err := end()
+	for wait, restored := time.Second, 0; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
+		switch {
+		case n.desk.MakeRoom(err):
+			err = end()
+			continue
+		case ofDisk(err):
+		case restored < restores:
+			restored++
+			n.Log.Warn("the directory of an attempt is not as it was, and is made anew", "job", a.Job, "attempt", a.Token, "why", err)
+			if err = a.Restore(); err == nil {
+				err = end()
+			}
+			continue
+		case inDir(filepath.Dir(a.Dir), err):
+			n.unkept(a, err)
+			return
+		}
+		n.Log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		select {
+		case <-time.After(wait):
+			err = end()
+		case <-n.over:
+			return
+		}
+	}
+}
+
+// restores is how often the directory of one attempt is made anew.
+const restores = 3
+
+// ofDisk says that an error comes of the disk, or of want, and passes.
+func ofDisk(err error) bool {
+	return full(err) || passing(err) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)
+}
+
+// inDir says that an error is of what is in a directory, or of the directory itself.
+func inDir(dir string, err error) bool {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return strings.HasPrefix(e.Path, dir)
+	}
+	e := (*os.LinkError)(nil)
+	return errors.As(err, &e) && strings.HasPrefix(e.New, dir)
+}
+
+// unkept ends an attempt whose end cannot be kept here, however often that is tried.
+func (n *daemon) unkept(a *attempt, why error) {
+	n.Log.Error("the end of an attempt cannot be kept", "job", a.Job, "attempt", a.Token, "why", why)
+	r := &job.Result{}
+	if a.status != nil {
+		r.Outcome = n.outcome(a, a.status)
+	}
+	r.Reason = clean("nothing of it can be kept on its node: " + reason(why))
+	n.do(func() {
+		r.Unstarted, r.Lost = !a.started, a.started && a.status == nil
+		n.ended(a, r)
+	})
+}
+
+// finish waits for an attempt that may have started, unless how it ended is
+// known, and packs what it left.
+func (n *daemon) finish(a *attempt) (err error) {
+	// A stop must not end the wait: it is for the supervisor.
+	ctx, cancel := n.untilOver()
+	defer cancel()
+	st := a.status
+	if st == nil {
+		st, err = n.status(ctx, a)
+		if err != nil && !errors.Is(err, errNotBegun) {
+			return err
+		}
+		a.status = st
+		n.do(func() {
+			if a.running = false; a.adopted {
+				a.adopted = false
+				n.giveUp(a, a.share)
+				n.pump()
+			}
+		})
+	}
+	if err != nil {
+		return n.giveBack(a, err)
+	}
+	if st == nil {
+		return n.keep(a, &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
+	}
+	if st.Wall >= worthFrom {
+		n.do(func() { n.setPhase(a, wire.Returning) })
+	}
+	select {
+	case n.packing <- struct{}{}:
+		defer func() { <-n.packing }()
+	case <-n.over:
+		return context.Canceled
+	}
+	r := &job.Result{Outcome: n.outcome(a, st)}
+	if lacks := n.explain(a, r, st); lacks != "" && !n.wasStopped(a) {
+		return n.noContainer(a, lacks)
+	}
+	if st.Stopped == proc.StoppedSignal && !n.wasStopped(a) {
+		r.Lost, r.Reason = true, "its node was going down"
+	}
+	if st.Evicted && !n.wasStopped(a) {
+		r.Evicted, r.Saved = true, st.Exit != nil && *st.Exit == proc.Checkpointed
+	}
+	n.do(func() { n.ranOut(a, st, r) })
+	m, err := n.gather(ctx, a, r)
+	if err != nil {
+		return err
+	}
+	return n.keep(a, r, m, st.Wall >= worthFrom || r.Saved)
+}
+
+func (n *daemon) wasStopped(a *attempt) (stopped bool) {
+	n.do(func() { stopped = a.stopped })
+	return stopped
+}
+
+// status is how the attempt's processes ended, nil if nobody knows. It returns
+// only when none of them lives.
+func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
+	if err := n.Machine.AwaitFree(ctx, a.Dir); err != nil {
+		return nil, err
+	}
+	if !n.desk.ThisBoot(a.Attempt) {
+		return nil, nil
+	}
+	st, err := proc.ReadStatus(a.Dir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return st, err
+	}
+	s, err := a.Started()
+	if err != nil {
+		return nil, err
+	}
+	release, left, err := n.Machine.Reclaim(ctx, a.Dir, string(a.Token), s.Cgroup)
+	if err != nil {
+		return nil, err
+	}
+	// Under the lock, so that a supervisor that comes late finds it given up.
+	defer release()
+	if st, err := proc.ReadStatus(a.Dir); err == nil {
+		return st, nil
+	}
+	n.Log.Warn("the supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
+	if err := proc.Void(a.Dir); err != nil || left != proc.NotBegun {
+		return nil, err
+	}
+	return nil, errNotBegun
+}
+
+// errNotBegun says that a supervisor died with an order of which nothing ran.
+var errNotBegun = errors.New("its supervisor died before it had begun")
+
+// untilOver is a context that lives as long as the daemon.
+func (n *daemon) untilOver() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-n.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// outcome is what the head is told of a status.
+func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
+	o := job.Outcome{Exit: st.Exit, Reason: st.Error, Started: st.Started, Ended: st.Ended,
+		Runtime: st.Wall.Seconds(), CPUTime: (st.User + st.System).Seconds(), MemoryPeak: st.Memory, Cache: st.Cache, Written: st.Written, Paused: st.Paused.Seconds(),
+		Signal: st.SignalName()}
+	if why := limitReached(st); why != "" {
+		o.Reason = why
+	}
+	if st.Stopped == proc.StoppedOrder || st.Stopped == proc.StoppedSignal {
+		why := ""
+		n.do(func() { why = a.why })
+		if o.Reason = "stopped"; why != "" {
+			o.Reason = job.ReasonStopped + why
+		}
+	}
+	return o
+}
+
+// giveBack ends an attempt that never ran.
+func (n *daemon) giveBack(a *attempt, why error) error {
+	reason := why.Error()
+	if errors.Is(why, errStopped) {
+		n.do(func() {
+			if a.why != "" {
+				reason = "stopped: " + a.why
+			}
+		})
+	}
+	paused := false
+	n.do(func() {
+		if paused = (a.back && errors.Is(why, errStopped) || errors.Is(why, errPaused)) && !a.stopped && !a.still; paused {
+			reason = n.pausedReason()
+		} else if a.still {
+			reason = "its job is held"
+		}
+	})
+	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
+	var lacks *noRoomError
+	var barred *barredError
+	return n.keep(a, &job.Result{Unstarted: true, NodePaused: paused, NoRoom: errors.As(why, &lacks), Barred: errors.As(why, &barred), Outcome: job.Outcome{Reason: reason}}, nil, false)
+}
+
+// buildFailed ends an attempt whose batch could not be built here; what the
+// build printed goes home with it.
+func (n *daemon) buildFailed(a *attempt, failed *buildError) error {
+	return n.unable(a, fmt.Sprintf("build failed on %s: %s", n.Name, failed.why), failed.output)
+}
+
+// unable ends an attempt of a batch whose jobs cannot run here; what was printed goes
+// home with it.
+func (n *daemon) unable(a *attempt, why, output string) error {
+	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(a.Extra(), job.BuildOutput), output); err != nil {
+		return err
+	}
+	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: why}}
+	m, err := n.gatherExtra(a, r)
+	if err != nil {
+		return err
+	}
+	return n.keep(a, r, m, false)
+}
+
+// keep notes that an attempt is over, and tells. The reason may have words of the
+// job in it, of any length. What is worth it is made durable at once, beside what
+// the head does.
+func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) error {
+	r.Reason, r.Skipped = clean(r.Reason), clean(r.Skipped)
+	if m != nil {
+		r.Manifest, r.Entries, r.Bytes = m.Sum(), len(m), m.Bytes()
+		for _, e := range m {
+			if e.Type == pack.File {
+				r.Files++
+			}
+		}
+	}
+	a.Spent()
+	if err := a.SetResult(r, m, false); err != nil {
+		return err
+	}
+	if len(m) <= smallManifest {
+		a.small = m
+	}
+	n.do(func() {
+		n.ended(a, r)
+		if worth {
+			n.settleNow(a)
+		} else {
+			n.settleLater(a)
+		}
+	})
+	return nil
+}
