@@ -7,12 +7,14 @@ import getpass
 import json
 import math
 import os
+import re
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Union
 
 from distribute_compute_config import _check
 
-from . import _commands
+from . import _commands, _run
 
 if TYPE_CHECKING:
     from ._submitted import Submitted
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 Path = Union[str, "os.PathLike[str]"]
 Value = Union[str, int, float, bool]
 File = Union[str, "os.PathLike[str]", Mapping[str, object]]
+FREE_NAME = "free_name=True gives it the next free name"
+
+# What dsubmit advises, and how that is said in Python.
+_ADVICE = [
+    (re.compile(r"^dsubmit: the next free name: .*$", re.M), "dsubmit: " + FREE_NAME),
+    (re.compile(r"^dsubmit: or another name: .*\n?", re.M), ""),
+    (re.compile(r"\(dsubmit -Q queues"), "(queue=True queues"),
+]
+
 Sweep = Union[str, Sequence[str], Mapping[str, Union[str, Sequence[Value]]]]
 
 
@@ -210,13 +221,20 @@ class Batch:
         it becomes NAME.2 then. ``queue`` takes what no node could run yet."""
         from ._submitted import Submitted
 
+        if _run.IMPORTS in sys.modules:
+            raise _commands.UsageError(
+                "this file is imported on a node, where it must submit nothing: write above what submits\n"
+                '    if __name__ == "__main__":', 64,
+            )  # fmt: skip
         path = self._beside(self.directory)
         try:
             args = ["dsubmit", "-q"] + ["-u"] * free_name + ["-Q"] * queue + ["./" + os.path.basename(path)]
             out = _commands.call(args, head, directory=self.directory)
         except _commands.DistributeError as e:
             said = str(e).replace("./" + os.path.basename(path), self.name).replace(os.path.basename(path), self.name)
-            raise type(e)(said, e.status) from None
+            for advice, words in _ADVICE:
+                said = advice.sub(words, said)
+            raise type(e)(said.rstrip(), e.status) from None
         finally:
             os.unlink(path)
         submitted = Submitted(out.strip(), head)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import pickle as pickles
 import sys
 import tempfile
 import types
@@ -15,22 +14,28 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, U
 from distribute_compute_config import _check
 
 from . import _run
-from ._batch import Batch, File, Value
+from ._batch import FREE_NAME, Batch, File, Value
 from ._commands import DistributeError
 from ._submitted import Job, Progress, Submitted
 
 
 class CaseFailed(DistributeError):
-    """A case has no value: ``job``, ``node``, ``case`` and the ``traceback``, if
-    the function raised something."""
+    """A case has no value: ``job``, ``node``, ``case``, how it ended as ``exit``
+    or ``signal``, and the ``traceback``, if the function raised something."""
 
     def __init__(self, job: Job, case: object, traceback: str) -> None:
         self.job = job.id
         self.node = job.node
         self.case = case
+        self.exit = job.exit
+        self.signal = job.signal
         self.traceback = traceback
-        why = traceback.rstrip() or job.reason or job.said or job.state
-        super().__init__(f"{job.id} {job.state} on {job.node or 'no node'}: " + ("\n" if "\n" in why else "") + why)
+        ended = f" by {job.signal}" if job.signal else "" if job.exit is None else f" with exit {job.exit}"
+        why = traceback.rstrip() or job.reason or job.said
+        if job.state == "done":
+            ended, why = "", "its process ended before the function gave a value, as by os._exit(0)"
+        said = f"{job.id} {job.state} on {job.node or 'no node'}{ended}"
+        super().__init__(f"{said}:\n{why}" if "\n" in why else f"{said}: {why}" if why else said)
 
 
 def map(
@@ -80,7 +85,7 @@ def map(
                 [python, "input/map/distribute/_run.py", "input/map/" + os.path.basename(path), module, function.__name__, kind],
                 files=[{"path": job, "alias": "map/case"}],
             )
-        submitted = batch.submit(head)
+        submitted = _submit(batch, head)
     try:
         submitted.wait(progress=progress)
     except KeyboardInterrupt:
@@ -88,6 +93,13 @@ def map(
             submitted.cancel()
         raise
     return _values(submitted, names, all_cases, pickle, module, raising)
+
+
+def _submit(batch: Batch, head: Optional[str]) -> Submitted:
+    try:
+        return batch.submit(head)
+    except DistributeError as e:
+        raise type(e)(str(e).replace(FREE_NAME, "give map() another name, or none, to begin anew"), e.status) from None
 
 
 def _source(function: Callable[[Any], Any]) -> "tuple[str, str]":
@@ -130,18 +142,10 @@ def _absolute(f: File) -> File:
 
 
 def _dump(case: object, pickle: bool, what: str) -> bytes:
-    if pickle:
-        try:
-            return pickles.dumps(case, protocol=4)
-        except (pickles.PicklingError, AttributeError, TypeError) as e:
-            raise TypeError(f"{what} cannot be pickled: {e}") from None
-    try:
-        text = json.dumps(case)
-    except (TypeError, ValueError) as e:
-        raise TypeError(f"{what} is not JSON: {e}: give pickle=True") from None
-    if not _kept(case):
-        raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is no text): give pickle=True")
-    return text.encode("ascii")
+    data = _run.dump(case, pickle, what)
+    if not pickle and not _kept(case):
+        raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is no text): give pickle=True to map()")
+    return data
 
 
 def _kept(case: object) -> bool:
@@ -163,15 +167,16 @@ def _values(
         below = os.path.join(home, *submitted.id.split("/"))
         for name, case in zip(names, cases):
             job = jobs[name]
-            if job.state == "done":
-                with open(os.path.join(below, name, "value"), "rb") as value:
-                    values.append(_run.load(value, pickle, module) if pickle else json.load(value))
-                continue
+            said = ""
             try:
+                if job.state == "done":
+                    with open(os.path.join(below, name, "value"), "rb") as value:
+                        values.append(_run.load(value, pickle, module))
+                    continue
                 with open(os.path.join(below, f"{name}~{job.attempt}", "traceback"), encoding="utf-8") as text:
                     said = text.read()
             except FileNotFoundError:
-                said = ""
+                pass
             failed: Union[Any, CaseFailed] = CaseFailed(job, case, said)
             if raising:
                 raise failed

@@ -11,6 +11,7 @@ import traceback
 from typing import Any, BinaryIO, List
 
 MAIN = "__distribute_main__"  # of a script, whose guard for __main__ does not hold
+IMPORTS = "__distribute_imports__"  # there while a node imports the file, which must submit nothing then
 
 
 class _Unpickler(pickle.Unpickler):
@@ -31,30 +32,51 @@ def load(source: BinaryIO, pickled: bool, module: str, node: bool = False) -> An
     return unpickler.load()
 
 
+def save(here: str, name: str, data: bytes) -> None:
+    """Writes what goes home, wherever the function went meanwhile."""
+    with open(os.path.join(here, name), "wb") as out:
+        out.write(data)
+
+
+def dump(value: Any, pickled: bool, what: str) -> bytes:
+    """The case or the value as a file has it. What that cannot hold is a TypeError."""
+    try:
+        return pickle.dumps(value, protocol=4) if pickled else json.dumps(value).encode("ascii")
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as e:
+        raise TypeError(f"{what} cannot be pickled: {e}" if pickled else f"{what} is not JSON: {e}: give pickle=True to map()") from None
+
+
 def main(args: List[str]) -> int:
     path, module, name, kind = args
+    path, here = os.path.abspath(path), os.getcwd()
     try:
-        beside = os.path.dirname(os.path.abspath(path))
+        beside = os.path.dirname(path)
         sys.path[:1] = [beside, os.path.dirname(beside)]  # instead of this file's own
         spec = importlib.util.spec_from_file_location(module, path)
         assert spec is not None and spec.loader is not None
         loaded = importlib.util.module_from_spec(spec)
-        sys.modules[module] = loaded
+        sys.modules[module] = sys.modules[IMPORTS] = loaded
         spec.loader.exec_module(loaded)
-        with open("input/map/case", "rb") as source:
+        del sys.modules[IMPORTS]
+        with open(os.path.join(here, "input/map/case"), "rb") as source:
             case = load(source, kind == "pickle", module, node=True)
-        value = getattr(loaded, name)(case)
-        data = pickle.dumps(value, protocol=4) if kind == "pickle" else json.dumps(value).encode("ascii")
+        save(here, "value", dump(getattr(loaded, name)(case), kind == "pickle", f"what {name}() gave"))
+        status = 0
     except BaseException as e:
         tb = e.__traceback__.tb_next if e.__traceback__ is not None else None
-        text = "".join(traceback.format_exception(type(e), e, tb))
-        sys.stderr.write(text)
-        with open("traceback", "w", encoding="utf-8", errors="backslashreplace") as out:
-            out.write(text)
-        return 1
-    with open("value", "wb") as result:
-        result.write(data)
-    return 0
+        text = "".join(traceback.format_exception(type(e), e, tb)).replace(here + os.sep, "")
+        save(here, "traceback", text.encode("utf-8", "backslashreplace"))
+        try:
+            sys.stderr.write(text)
+        except (AttributeError, OSError, ValueError):  # the function closed it
+            pass
+        status = 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # python itself would exit with 120
+            sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    return status
 
 
 if __name__ == "__main__":

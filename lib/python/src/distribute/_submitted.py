@@ -29,6 +29,7 @@ class Job:
     node: Optional[str] = None
     attempt: int = 0
     exit: Optional[int] = None
+    signal: str = ""
     runtime: float = 0.0
     reason: str = ""
     said: str = ""
