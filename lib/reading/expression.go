@@ -31,7 +31,7 @@ func parseExpression(text string) (func() Taker, error) {
 	}
 	return func() Taker {
 		t := &expressionTaker{re: re, found: nth{n: n}}
-		t.lines.take = t.line
+		t.lines.take, t.lines.returns = t.line, true
 		return t
 	}, nil
 }

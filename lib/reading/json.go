@@ -65,22 +65,15 @@ func (t *jsonTaker) Value() (string, error) {
 	if t.long {
 		return "", fmt.Errorf("has more than %d bytes, which is the limit for JSON", MaxJSON)
 	}
-	d := json.NewDecoder(bytes.NewReader(quoted(bytes.TrimPrefix(t.text, []byte("\ufeff")))))
-	d.UseNumber()
-	var last any
-	for n := 0; ; n++ {
-		var v any
-		err := d.Decode(&v)
-		if err == io.EOF && n > 0 {
-			break
+	text := bytes.TrimPrefix(t.text, []byte("\ufeff"))
+	last, err := document(text)
+	if err != nil {
+		if named, odd := document(nameNumbers(text)); odd == nil {
+			last, err = named, nil
 		}
-		switch {
-		case err == io.EOF:
-			return "", errors.New("is empty")
-		case err != nil:
-			return "", fmt.Errorf("is not JSON: %w", err)
-		}
-		last = v
+	}
+	if err != nil {
+		return "", err
 	}
 	for i, s := range t.steps {
 		var ok bool
@@ -101,6 +94,25 @@ func (t *jsonTaker) Value() (string, error) {
 		return "", err
 	}
 	return clean(b.String())
+}
+
+// document is the last document of the text.
+func document(text []byte) (last any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	for n := 0; ; n++ {
+		var v any
+		err := d.Decode(&v)
+		switch {
+		case err == io.EOF && n > 0:
+			return last, nil
+		case err == io.EOF:
+			return nil, errors.New("is empty")
+		case err != nil:
+			return nil, fmt.Errorf("is not JSON: %w", err)
+		}
+		last = v
+	}
 }
 
 // of is what stands there in v.
@@ -139,42 +151,22 @@ func pathText(steps []step) string {
 	return b.String()
 }
 
-// quoted has what programs write for numbers that JSON has not, between quotes.
-func quoted(text []byte) []byte {
-	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
-		return text
-	}
-	out := make([]byte, 0, len(text)+64)
-	for i := 0; i < len(text); {
-		switch c := text[i]; {
-		case c == '"':
-			end := i + 1
-			for end < len(text) && text[end] != '"' {
-				if text[end] == '\\' {
-					end++
-				}
-				end++
-			}
-			end = min(end+1, len(text))
-			out = append(out, text[i:end]...)
-			i = end
-			continue
-		case c == 'N' || c == 'I' || c == '-':
-			found := false
-			for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
-				if bytes.HasPrefix(text[i:], []byte(word)) {
-					out = append(append(append(out, '"'), word...), '"')
-					i += len(word)
-					found = true
-					break
-				}
-			}
-			if found {
-				continue
-			}
+// noNumber is what C, C++, Fortran, Python and JavaScript print where there is no finite
+// number, which JSON has no word for.
+var noNumber = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[+-]?(?i:nan(?:\([a-z0-9_]*\))?|inf(?:inity)?|1\.#[a-z]+[0-9]*)`)
+
+// nameNumbers has NaN, Infinity and -Infinity, between quotes, for whatever the text calls
+// them outside of quotes.
+func nameNumbers(text []byte) []byte {
+	return noNumber.ReplaceAllFunc(text, func(found []byte) []byte {
+		switch word := bytes.ToLower(found); {
+		case word[0] == '"':
+			return found
+		case !bytes.Contains(word, []byte("inf")):
+			return []byte(`"NaN"`)
+		case word[0] == '-':
+			return []byte(`"-Infinity"`)
 		}
-		out = append(out, text[i])
-		i++
-	}
-	return out
+		return []byte(`"Infinity"`)
+	})
 }

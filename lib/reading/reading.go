@@ -165,9 +165,11 @@ func clean(s string) (string, error) {
 // lines parts what is written into lines, of which take gets the first MaxLine
 // bytes, and whether that was all.
 type lines struct {
-	rest []byte
-	long bool
-	take func(line []byte, whole bool)
+	rest    []byte
+	long    bool
+	returns bool // a carriage return ends a line, too, unless it is empty
+	ended   bool // one has just done so: a line feed behind it is of the same line
+	take    func(line []byte, whole bool)
 }
 
 func (l *lines) Write(p []byte) (int, error) {
@@ -178,6 +180,12 @@ func (l *lines) Write(p []byte) (int, error) {
 		if i >= 0 {
 			part = p[:i]
 		}
+		if l.returns {
+			if r := bytes.IndexByte(part, '\r'); r >= 0 {
+				part, i = part[:r], r
+			}
+		}
+		returned := i >= 0 && p[i] == '\r'
 		if room := MaxLine - len(l.rest); len(part) > room {
 			part, l.long = part[:room], true
 		}
@@ -189,7 +197,10 @@ func (l *lines) Write(p []byte) (int, error) {
 			l.rest = append(l.rest, part...)
 			part = l.rest
 		}
-		l.line(part)
+		if len(part) > 0 || !returned && !l.ended {
+			l.line(part)
+		}
+		l.ended = returned && len(part) > 0
 		p = p[i+1:]
 	}
 	return n, nil

@@ -176,10 +176,14 @@ func (t *tableTaker) cell(cell string) {
 		t.found.add(cell)
 		return
 	}
-	if x, ok := number(cell); ok && !math.IsNaN(x) && (!t.has || x*float64(t.extreme) > t.best*float64(t.extreme)) {
+	x, ok := number(cell)
+	switch {
+	case cell == "" || math.IsNaN(x):
+	case !ok:
+		t.bad = fmt.Errorf("has %.60q in line %d, column %s, which is no number: write it as 1234.5 or 1.2345e3", strings.Trim(cell, `"`), t.number, quote(t.column))
+	case !t.has || x*float64(t.extreme) > t.best*float64(t.extreme):
 		t.best, t.bestIs, t.has = x, cell, true
 	}
-	t.found.seen++
 }
 
 func (t *tableTaker) Value() (string, error) {
@@ -201,14 +205,12 @@ func (t *tableTaker) Value() (string, error) {
 	return clean(s)
 }
 
+// exponent is that of Fortran: behind a D, or for three digits behind nothing.
+var exponent = regexp.MustCompile(`^([+-]?[0-9]*\.?[0-9]*)[dD]([+-]?[0-9]+)$|^([+-]?[0-9]*\.[0-9]*)([+-][0-9]{3})$`)
+
 // number reads a number as programs write it, those of Fortran included.
 func number(s string) (float64, bool) {
-	s = strings.TrimSpace(s)
+	s = exponent.ReplaceAllString(strings.TrimSpace(s), "${1}${3}e${2}${4}")
 	x, err := strconv.ParseFloat(s, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		if i := strings.IndexAny(s, "dD"); i > 0 {
-			x, err = strconv.ParseFloat(s[:i]+"e"+s[i+1:], 64)
-		}
-	}
 	return x, err == nil || errors.Is(err, strconv.ErrRange)
 }
