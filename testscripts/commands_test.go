@@ -97,6 +97,7 @@ func mainWaitfor() {
 	defer cancel()
 	var stdout, stderr []byte
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
+		began := time.Now()
 		var out, talk bytes.Buffer
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &talk, time.Second
@@ -108,7 +109,7 @@ func mainWaitfor() {
 		if !over {
 			select {
 			case <-ctx.Done():
-			case <-time.After(pause):
+			case <-time.After(max(pause, 2*time.Since(began))): // what is awaited needs the processors more
 				continue
 			}
 		}
@@ -250,6 +251,7 @@ func sweep(home string) {
 		if !found {
 			return
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -284,7 +284,7 @@ test $(ls over-tls | wc -l) = 12
 test $(cat over-*/*/profile.svg | grep -c '</svg>') = 24
 for job in $(ls over-tls); do cmp over-tls/$job/result.csv over-ssh/$job/result.csv; done
 mkdir ~/here && cd ~/here && cp ../demo/*.py . && mkdir input && cp ../demo/cases.csv input && python3 build.py
-for job in re=100_n=320_o=2 re=200_n=320_o=4; do
+for job in re=100_n=240_o=2 re=200_n=240_o=4; do
 	DISTRIBUTE_JOB=$job python3 burgers.py
 	cmp distribute_save/result.csv ../home/demo/over-tls/$job/result.csv
 done`)

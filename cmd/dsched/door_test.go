@@ -329,7 +329,7 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	d := s.desk("ws1", "b")
-	for range 500 {
+	for range 2 * nodeLines {
 		s.send(d.c, &wire.Error{Text: strings.Repeat("x", 10_000)},
 			&wire.Phase{Attempt: job.Token(strings.Repeat("y", 10_000)), Phase: wire.Running}, &wire.Phase{Attempt: job.NewToken(), Phase: wire.Running})
 	}
@@ -346,7 +346,7 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 		}
 	})
 	s.h.do(func() { s.h.probe = time.Minute })
-	for range 2 * nodeLines {
+	for range nodeLines + 5 {
 		if _, _, err := s.greet(s.addr, helloOf("ws1")); err == nil {
 			t.Fatal("a second one is let in")
 		}
