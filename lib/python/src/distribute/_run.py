@@ -75,7 +75,7 @@ def main(args: List[str]) -> int:
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):  # python itself would exit with 120
-            sys.stdout = sys.stderr = None  # type: ignore[assignment]
+            sys.stdout = sys.stderr = None
     return status
 
 
