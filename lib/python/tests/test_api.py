@@ -115,6 +115,17 @@ def test_commands(tmp_path, monkeypatch):
         distribute.open("b").frame()
 
 
+def test_advice(tmp_path, monkeypatch):
+    tool = tmp_path / "dsubmit"
+    tool.write_text("#!/bin/sh\necho 'dsubmit: no node could ever run \"a\": too large (dsubmit -Q queues it all the same)' >&2\nexit 65\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    batch = distribute.Batch("b", "ana", directory=tmp_path)
+    batch.job("a", ["true"])
+    with pytest.raises(distribute.RefusedError, match=r'^dsubmit: no node .* "a": too large \(queue=True queues it all the same\)$'):
+        batch.submit()
+
+
 def test_frame(tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas")
     monkeypatch.setattr(distribute.Submitted, "table", lambda _: [{"id": "a/b/c", "param.n": "64", "started": "2026-01-01T00:00:00Z"}])
