@@ -103,7 +103,8 @@ func appendOutcome(b []byte, o *job.Outcome) []byte {
 	b = line.AppendSecondsMember(b, `,"cpu_time":`, o.CPUTime)
 	b = line.AppendIntMember(b, `,"memory_peak":`, o.MemoryPeak)
 	b = line.AppendIntMember(b, `,"cache":`, o.Cache)
-	return line.AppendIntMember(b, `,"written":`, o.Written)
+	b = line.AppendIntMember(b, `,"written":`, o.Written)
+	return line.AppendTextMember(b, `,"machine":`, o.Machine)
 }
 
 // normalise rounds r to what its line can say, so that what is read back from

@@ -75,7 +75,7 @@ type packed struct {
 	token, manifest       sum
 	node, signal, reason  uint32 // words
 	from, after, said     uint32 // the same
-	counted               uint32 // the same
+	counted, machine      uint32 // the same
 	attempt, cpus         int32
 	gpus                  uint32 // thousandths
 	limit                 uint32 // seconds
@@ -159,6 +159,7 @@ func (r *rows) pack(p *packed, row *job.Row) {
 		given: row.Memory, gpus: uint32(row.GPUs), counted: r.word(string(row.Counted)), limit: uint32(row.Limit),
 		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
 		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From), after: r.word(row.After), said: r.word(row.Said),
+		machine: r.word(row.Machine),
 		attempt: int32(row.Attempt), cpus: int32(row.CPUs), seq: row.Seq, state: row.State, saved: row.Saved,
 	}
 	if row.Exit != nil {
@@ -175,6 +176,7 @@ func (r *rows) unpack(p *packed, row *job.Row) {
 	row.Memory, row.GPUs, row.Counted, row.Limit = p.given, job.GPUs(p.gpus), job.Counts(r.words[p.counted]), int64(p.limit)
 	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)
 	row.Node, row.Signal, row.Reason, row.Said = r.words[p.node], r.words[p.signal], r.words[p.reason], r.words[p.said]
+	row.Machine = r.words[p.machine]
 	row.Attempt, row.CPUs, row.Seq, row.State = int(p.attempt), int(p.cpus), p.seq, p.state
 	row.Saved = p.saved
 	if p.exited {

@@ -110,7 +110,8 @@ func (d *decoder) scanOutcome(s *line.Scan, o *job.Outcome) bool {
 		s.DecimalMember(`,"cpu_time":`, &o.CPUTime) &&
 		s.Int64Member(`,"memory_peak":`, &o.MemoryPeak) &&
 		s.Int64Member(`,"cache":`, &o.Cache) &&
-		s.Int64Member(`,"written":`, &o.Written)
+		s.Int64Member(`,"written":`, &o.Written) &&
+		d.wordMember(s, `,"machine":`, &o.Machine)
 }
 
 // scanJob reads a job in the documented order.

@@ -271,7 +271,7 @@ const maxReason = 1000
 func brief(r *job.Result) {
 	if r != nil {
 		r.Reason, r.Signal = r.Reason[:min(len(r.Reason), maxReason)], r.Signal[:min(len(r.Signal), 20)]
-		r.Skipped = r.Skipped[:min(len(r.Skipped), maxReason)]
+		r.Skipped, r.Machine = r.Skipped[:min(len(r.Skipped), maxReason)], r.Machine[:min(len(r.Machine), maxReason)]
 	}
 }
 

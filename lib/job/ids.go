@@ -62,6 +62,15 @@ func ParseBatchID(s string) (BatchID, error) {
 	return BatchID(s), nil
 }
 
+// NameBatch is the id that a user gives a batch: namespace/batch, or the name alone of one
+// in the namespace.
+func NameBatch(namespace, s string) (BatchID, error) {
+	if strings.Contains(s, "/") {
+		return ParseBatchID(s)
+	}
+	return ParseBatchID(namespace + "/" + s)
+}
+
 // Namespace is the part before the slash.
 func (b BatchID) Namespace() string { ns, _, _ := strings.Cut(string(b), "/"); return ns }
 

@@ -55,6 +55,7 @@ type Outcome struct {
 	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
 	Cache      int64     `json:"cache,omitempty"`       // bytes of files in that which the kernel could do without, as far as is known
 	Written    int64     `json:"written,omitempty"`     // bytes
+	Machine    string    `json:"machine,omitempty"`     // of a node that is a cluster: where on it
 }
 
 // BuildOutput is the file, of an attempt whose build has failed, with what that printed.

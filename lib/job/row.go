@@ -18,6 +18,7 @@ type Row struct {
 	State      State     `json:"state"`
 	Phase      string    `json:"phase,omitempty"` // of a running job: building, sending, running, unkillable, returning
 	Node       string    `json:"node,omitempty"`
+	Machine    string    `json:"machine,omitempty"` // of a node that is a cluster: where on it
 	Attempt    int       `json:"attempt,omitempty"` // the number of the attempt told of here
 	Exit       *int      `json:"exit,omitempty"`
 	Signal     string    `json:"signal,omitempty"`
@@ -175,7 +176,7 @@ func (r *Row) end(o Outcome, manifest string) {
 	r.Take(o.Runtime)
 	r.Exit, r.Signal, r.Reason, r.Said = o.Exit, o.Signal, o.Reason, ""
 	r.Started, r.Ended = o.Started, o.Ended
-	r.Paused, r.CPUTime = o.Paused, o.CPUTime
+	r.Paused, r.CPUTime, r.Machine = o.Paused, o.CPUTime, o.Machine
 	r.MemoryPeak, r.Written, r.Manifest = o.MemoryPeak, o.Written, manifest
 	r.Saved = false
 }

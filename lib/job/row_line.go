@@ -29,6 +29,7 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = line.AppendText(b, r.State.String())
 	b = line.AppendTextMember(b, `,"phase":`, r.Phase)
 	b = line.AppendTextMember(b, `,"node":`, r.Node)
+	b = line.AppendTextMember(b, `,"machine":`, r.Machine)
 	b = line.AppendIntMember(b, `,"attempt":`, int64(r.Attempt))
 	if r.Exit != nil {
 		b = append(b, `,"exit":`...)
@@ -113,6 +114,7 @@ func (r *Row) scan(s *line.Scan, like *Row) bool {
 		shared(s, `,"state":`, &state, like.State.String(), true) && r.State.UnmarshalText([]byte(state)) == nil &&
 		shared(s, `,"phase":`, &r.Phase, like.Phase, false) &&
 		shared(s, `,"node":`, &r.Node, like.Node, false) &&
+		shared(s, `,"machine":`, &r.Machine, like.Machine, false) &&
 		s.IntMember(`,"attempt":`, &r.Attempt)
 	if ok && s.Has(`,"exit":`) {
 		if exit, ok = s.Number(); ok {

@@ -155,6 +155,7 @@ func JobFields() []Field[job.Row] {
 		{"state", match.Word, states(), func(r *job.Row) match.Value { return match.OfText(r.State.String()) }},
 		{"phase", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Phase) }},
 		{"node", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Node) }},
+		{"machine", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Machine) }},
 		{"attempt", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.Attempt) }},
 		{"exit", match.Number, nil, func(r *job.Row) match.Value {
 			if r.Exit == nil {

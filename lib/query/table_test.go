@@ -285,7 +285,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
 	}
-	if len(names) != 31 {
+	if len(names) != 32 {
 		t.Errorf("%d fields", len(names))
 	}
 }
