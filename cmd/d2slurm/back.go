@@ -76,11 +76,7 @@ func (b *back) run(ctx context.Context) (err error) {
 	}
 	works, err := b.works(ctx, h)
 	if err == nil && len(works) == 0 && !b.silent && !fresh {
-		hint := " (-C takes those of its jobs there that still wait at home)"
-		if b.claim {
-			hint = ""
-		}
-		b.c.Talk("the head expects nothing of %q%s", b.c.Args[0], hint)
+		err = b.nothing(ctx)
 	}
 	if err != nil {
 		return err
@@ -102,6 +98,22 @@ func (b *back) run(ctx context.Context) (err error) {
 		return err
 	}
 	return errors.Join(err, b.report(ctx, works))
+}
+
+// nothing says why the head expects nothing of the folder.
+func (b *back) nothing(ctx context.Context) error {
+	been, err := b.been(ctx)
+	switch n := len(b.folder.Jobs) - len(been); {
+	case err != nil:
+		return err
+	case n <= 0:
+		b.c.Talk("all of %q has come home already, or was given up", b.c.Args[0])
+	case b.claim:
+		b.c.Talk("the head expects nothing of %q: %s never taken to the cluster in it, and none waits at home", b.c.Args[0], unit.Count(n, "job"))
+	default:
+		b.c.Talk("the head expects nothing of %q: %s never taken to the cluster in it (-C takes those that still wait at home; d2slurm -o -b takes a file as another batch)", b.c.Args[0], unit.Count(n, "job"))
+	}
+	return nil
 }
 
 // take has the head take the jobs of the folder for those of the cluster, as far as they
@@ -179,11 +191,14 @@ func (b *back) works(ctx context.Context, h *ask.Head) ([]*work, error) {
 // look reads what Slurm and the jobs say.
 func (b *back) look(ctx context.Context, works []*work) error {
 	b.records, b.status = slurm.ReadRecords("", nil), map[string][]byte{}
-	if len(works) == 0 {
+	of := map[int64]bool{}
+	if b.kill {
+		of = b.submitted.IDs()
+	}
+	if len(works) == 0 && len(of) == 0 {
 		return nil
 	}
 	names := make([]string, 0, len(works))
-	of := map[int64]bool{}
 	for _, w := range works {
 		names = append(names, statusOf(w.job))
 		if t, ok := b.submitted.Of(w.job); ok {
@@ -244,6 +259,20 @@ func (b *back) judge(works []*work) {
 		}
 		if goes && !w.left {
 			b.cancel = append(b.cancel, f.Task.String())
+		}
+	}
+	if !b.kill {
+		return
+	}
+	expected := make(map[string]bool, len(works))
+	for _, w := range works {
+		expected[w.job.Job] = true
+	}
+	for i := range b.folder.Jobs {
+		if j := &b.folder.Jobs[i]; !expected[j.Job] {
+			if f := slurm.FateOf(j, b.submitted, b.records, nil); f.Stand == slurm.Waiting || f.Stand == slurm.Running {
+				b.cancel = append(b.cancel, f.Task.String())
+			}
 		}
 	}
 }

@@ -24,6 +24,7 @@ type out struct {
 	head    string
 	dir     string
 	name    string // of the cluster; "": the base name of the folder
+	batch   string // the id that the batch of a file gets, or its name; "": as the file says
 	ids     string // a file of the ids of jobs, or -
 	upload  string // where to, as rsync has it
 	modules []string
@@ -44,6 +45,13 @@ func (o *out) run(ctx context.Context) error {
 	f, err := job.ReadFile(o.c.Args[0])
 	if err != nil {
 		return err
+	}
+	if o.batch != "" {
+		id, err := job.NameBatch(f.Namespace, o.batch)
+		if err != nil {
+			return cli.Errorf(cli.Input, "-b: %w", err)
+		}
+		f.Namespace, f.Name = id.Namespace(), id.Name()
 	}
 	if o.ids != "" {
 		if err := o.only(f); err != nil {
@@ -112,8 +120,12 @@ func (o *out) tell(ctx context.Context, dir string, b *job.Batch, notes []string
 
 // check checks the command line, and returns the path of the folder.
 func (o *out) check() (string, error) {
-	if o.ids != "" && (len(o.c.Args) != 1 || !ask.IsFile(o.c.Args[0])) {
+	file := len(o.c.Args) == 1 && ask.IsFile(o.c.Args[0])
+	switch {
+	case o.ids != "" && !file:
 		return "", cli.Usagef("-s goes with a batch file: name the jobs of a head themselves")
+	case o.c.Given("b") && !file:
+		return "", cli.Usagef("-b goes with a batch file: jobs of a head have their names")
 	}
 	if strings.ContainsAny(o.dir+o.upload, "\n\r\x00") {
 		return "", cli.Usagef("a folder for Slurm cannot have a line break in its name")

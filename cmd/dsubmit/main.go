@@ -185,11 +185,7 @@ func (s *submission) variables() (list []string, err error) {
 
 // id takes -b apart; without a namespace in it, it is ns.
 func (s *submission) id(ns string) (namespace, name string, err error) {
-	text := *s.name
-	if !strings.Contains(text, "/") {
-		text = ns + "/" + text
-	}
-	id, err := job.ParseBatchID(text)
+	id, err := job.NameBatch(ns, *s.name)
 	if err != nil {
 		return "", "", cli.Errorf(cli.Input, "-b: %w", err)
 	}

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/unit"
 )
 
 // A plan is which jobs are submitted together, and how.
@@ -188,6 +190,9 @@ var ours = map[string]string{
 var bare = []string{"contiguous", "exclusive", "get-user-env", "hold", "nice", "no-kill", "no-requeue", "overcommit", "oversubscribe", "reboot",
 	"requeue", "spread-job", "spread-segments", "consolidate-segments", "stepmgr", "use-min-nodes", "x11", "propagate"}
 
+// opposite are those of them of which the one is said by "false" for the other.
+var opposite = map[string]string{"requeue": "no-requeue", "no-requeue": "requeue"}
+
 // settingsOf is how one job is submitted: the options of the batch, in their places
 // those of the job, and what resources come to.
 func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...any)) (s settings, err error) {
@@ -201,13 +206,19 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 				continue
 			}
 			if slices.Contains(bare, o.Name) {
+				other := opposite[o.Name]
 				switch strings.ToLower(o.Value) {
 				case "true", "yes", "on":
 					o.Value = ""
 				case "false", "no", "off":
+					if other != "" {
+						o.Name, other, o.Value = other, o.Name, ""
+						break
+					}
 					s.options = slices.DeleteFunc(s.options, func(x job.Option) bool { return x.Name == o.Name })
 					continue
 				}
+				s.options = slices.DeleteFunc(s.options, func(x job.Option) bool { return x.Name == other })
 			} else if o.Value == "" {
 				return s, fmt.Errorf("the option %q of sbatch has no value", o.Name)
 			}
@@ -259,6 +270,9 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 	}
 	if r.Time > 0 && !clash("time", "time") {
 		add("time", fmt.Sprintf("%d-%02d:%02d:%02d", r.Time/86400, r.Time/3600%24, r.Time/60%60, r.Time%60))
+		if r.Time%60 != 0 {
+			note("resources: time: %s is %s on the cluster, which counts whole minutes", unit.FormatDuration(time.Duration(r.Time)*time.Second), unit.FormatDuration(time.Duration((r.Time+59)/60)*time.Minute))
+		}
 	}
 	if r.Disk > 0 && !has("tmp") {
 		note("resources: disk is left out: slurm: {tmp: SIZE} asks for local disk")

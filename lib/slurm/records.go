@@ -2,6 +2,7 @@
 package slurm
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -10,7 +11,8 @@ import (
 )
 
 // Ask is the shell command that has Slurm tell of jobs: what its accounting has, if there
-// is any, and what its controller does. Its times are seconds since 1970.
+// is any, of them and of the scripts that they are, and what its controller does. Its
+// times are seconds since 1970.
 func Ask(ids []int64) string {
 	words := make([]string, len(ids))
 	for i, id := range ids {
@@ -18,7 +20,7 @@ func Ask(ids []int64) string {
 	}
 	return `export SLURM_TIME_FORMAT=%s LC_ALL=C
 echo == sacct
-sacct -n -P -X -D -S 2000-01-01 -o JobID,State,ExitCode,Start,End,NodeList,Reason -j ` + strings.Join(words, ",") + ` 2>&1; echo "== $?"
+sacct -n -P -D -S 2000-01-01 -o JobID,State,ExitCode,Start,End,NodeList,Reason,TotalCPU,MaxRSS,MaxDiskWrite -j ` + strings.Join(words, ",") + ` 2>&1; echo "== $?"
 echo == scontrol
 scontrol -o show job 2>&1; echo "== $?"
 `
@@ -32,6 +34,10 @@ type Record struct {
 	Signal  int
 	Started time.Time
 	Ended   time.Time
+	Machine string // "": none, or several
+	CPUTime float64
+	Memory  int64 // bytes, of its script, which is the job
+	Written int64 // bytes
 }
 
 // Records are what Slurm says of the tasks that were asked for.
@@ -81,14 +87,22 @@ func ReadRecords(text string, of map[int64]bool) *Records {
 	return r
 }
 
-// account1 reads a line of sacct. Of a task that was requeued the last one counts.
+// account1 reads a line of sacct: of a task, or of a step of it. Of a task that was requeued
+// the last one counts.
 func (r *Records) account1(l string) {
 	words := strings.Split(l, "|")
 	if len(words) < 6 {
 		return
 	}
-	rec := Record{State: first(words[1]), Started: when(words[3]), Ended: when(words[4])}
-	rec.Unmet = len(words) > 6 && unmet(rec.State, words[6])
+	words = append(words, "", "", "", "") // what an older one was not asked for
+	if id, step, is := strings.Cut(words[0], "."); is {
+		if step == "batch" {
+			r.change(r.account, id, func(rec *Record) { rec.Memory, rec.Written = bytesOf(words[8]), bytesOf(words[9]) })
+		}
+		return
+	}
+	rec := Record{State: first(words[1]), Started: when(words[3]), Ended: when(words[4]), Machine: machine(words[5]), CPUTime: spent(words[7])}
+	rec.Unmet = unmet(rec.State, words[6])
 	rec.Exit, rec.Signal = exitOf(words[2])
 	r.put(r.account, words[0], rec)
 }
@@ -101,7 +115,7 @@ func (r *Records) control1(l string) {
 			of[key] = value
 		}
 	}
-	rec := Record{State: first(of["JobState"]), Started: when(of["StartTime"]), Ended: when(of["EndTime"])}
+	rec := Record{State: first(of["JobState"]), Started: when(of["StartTime"]), Ended: when(of["EndTime"]), Machine: machine(of["NodeList"])}
 	rec.Unmet = unmet(rec.State, of["Reason"])
 	rec.Exit, rec.Signal = exitOf(of["ExitCode"])
 	id := of["JobId"]
@@ -154,6 +168,65 @@ func (r *Records) put(to map[TaskID]Record, id string, rec Record) {
 			to[TaskID{n, i}] = rec
 		}
 	}
+}
+
+// change changes the record of one task, if there is one.
+func (r *Records) change(in map[TaskID]Record, id string, change func(*Record)) {
+	jobID, task, array := strings.Cut(id, "_")
+	n, err := strconv.ParseInt(jobID, 10, 64)
+	at := TaskID{n, -1}
+	if array && err == nil {
+		at.Task, err = strconv.Atoi(task)
+	}
+	if rec, ok := in[at]; ok && err == nil {
+		change(&rec)
+		in[at] = rec
+	}
+}
+
+// machine is the machine of a list that has one.
+func machine(list string) string {
+	if strings.ContainsAny(list, " ,[(") || len(list) > 253 {
+		return ""
+	}
+	return clean(list)
+}
+
+// bytesOf is an amount as Slurm writes it: 12.5M.
+func bytesOf(s string) int64 {
+	number, unit := strings.TrimRight(s, "KMGTP"), 0
+	if len(number) == len(s)-1 {
+		unit = 1 + strings.IndexByte("KMGTP", s[len(s)-1])
+	}
+	x, err := strconv.ParseFloat(number, 64)
+	if x *= math.Pow(1024, float64(unit)); err != nil || !(x >= 0 && x < 1<<60) {
+		return 0
+	}
+	return int64(x)
+}
+
+// spent is a time as Slurm writes it, [days-][hours:]minutes:seconds.
+func spent(s string) float64 {
+	days, rest, ok := strings.Cut(s, "-")
+	if !ok {
+		days, rest = "0", s
+	}
+	n, err := strconv.Atoi(days)
+	x := float64(n)
+	parts := strings.Split(rest, ":")
+	for i := range 3 {
+		x *= []float64{24, 60, 60}[i]
+		if k := len(parts) - 3 + i; k >= 0 {
+			y, odd := strconv.ParseFloat(parts[k], 64)
+			if x += y; odd != nil {
+				err = odd
+			}
+		}
+	}
+	if err != nil || len(parts) > 3 || !(x >= 0 && x < 1e12) {
+		return 0
+	}
+	return x
 }
 
 func first(s string) string {
@@ -217,11 +290,18 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		rec, known = control, true
 	}
 	if status != nil {
-		if f.Outcome, f.Wrong = ReadStatus(status); f.Wrong == nil {
-			if f.Stand = Ended; known {
-				f.Outcome.Reason = firstOf(f.Outcome.Reason, reasonOf(rec.State))
+		var terminated bool
+		if f.Outcome, terminated, f.Wrong = ReadStatus(status); f.Wrong == nil {
+			again := live(rec.State) && (controlled || !r.Known) || lost(rec.State)
+			if !known || !terminated || !again {
+				f.Stand = Ended
+				if known {
+					f.Outcome.Reason = firstOf(f.Outcome.Reason, reasonOf(rec.State))
+					rec.use(&f.Outcome)
+				}
+				return f
 			}
-			return f
+			f.Outcome = job.Outcome{} // Slurm has ended it, and runs it again or would
 		}
 	}
 	switch {
@@ -296,9 +376,26 @@ func reasonOf(state string) string {
 	return ""
 }
 
+// use adds to an outcome where the task was and what it used, where that is not said.
+func (r *Record) use(o *job.Outcome) {
+	if o.Machine == "" {
+		o.Machine = r.Machine
+	}
+	if o.CPUTime == 0 {
+		o.CPUTime = r.CPUTime
+	}
+	if o.MemoryPeak == 0 {
+		o.MemoryPeak = r.Memory
+	}
+	if o.Written == 0 {
+		o.Written = r.Written
+	}
+}
+
 // outcome is how a task ended by its record alone.
 func (r *Record) outcome() job.Outcome {
 	o := job.Outcome{Started: r.Started, Ended: r.Ended, Runtime: lasted(r.Started, r.Ended), Reason: reasonOf(r.State)}
+	r.use(&o)
 	if name, err := signalOf(float64(r.Signal)); err == nil && name != "" {
 		o.Signal = name
 		return o

@@ -171,8 +171,11 @@ func ReadSubmitted(r io.Reader) (*Submitted, error) {
 			return nil, fmt.Errorf("%w: %s has more than %d lines", ErrFolder, SubmittedFile, maxWaves)
 		}
 		words := strings.Split(string(b), "\t")
-		if words[0] == "build" {
+		switch words[0] {
+		case "build":
 			s.Build = true
+			continue
+		case "after":
 			continue
 		}
 		if group, w, ok := readWave(words); ok {
@@ -233,16 +236,24 @@ func (s *Submitted) IDs() map[int64]bool {
 // ErrStatus is what every error of a status file is.
 var ErrStatus = errors.New("malformed status file")
 
-// ReadStatus is how a job ended, as its script has written it.
-func ReadStatus(text []byte) (o job.Outcome, err error) {
+// ReadStatus is how a job ended, as its script has written it, and whether Slurm had asked
+// it to.
+func ReadStatus(text []byte) (o job.Outcome, terminated bool, err error) {
 	var s struct {
-		Exit    *int   `json:"exit"`
-		Signal  any    `json:"signal"`
-		Started any    `json:"started"`
-		Ended   any    `json:"ended"`
-		Reason  string `json:"reason"`
+		Exit       *int    `json:"exit"`
+		Signal     any     `json:"signal"`
+		Started    any     `json:"started"`
+		Ended      any     `json:"ended"`
+		Reason     string  `json:"reason"`
+		Node       string  `json:"node"`
+		CPUTime    float64 `json:"cpu_time"`
+		MemoryPeak float64 `json:"memory_peak"`
+		Written    float64 `json:"written"`
+		Terminated bool    `json:"terminated"`
 	}
-	fail := func(err error) (job.Outcome, error) { return job.Outcome{}, fmt.Errorf("%w: %w", ErrStatus, err) }
+	fail := func(err error) (job.Outcome, bool, error) {
+		return job.Outcome{}, false, fmt.Errorf("%w: %w", ErrStatus, err)
+	}
 	if len(text) > MaxStatus {
 		return fail(fmt.Errorf("it has more than %d bytes", MaxStatus))
 	}
@@ -261,9 +272,15 @@ func ReadStatus(text []byte) (o job.Outcome, err error) {
 			return fail(errors.New("it has neither an exit status nor a signal"))
 		}
 	}
-	o.Reason = clean(s.Reason)
+	for _, amount := range []float64{s.CPUTime, s.MemoryPeak, s.Written} {
+		if !(amount >= 0 && amount < 1<<60) {
+			return fail(fmt.Errorf("%v is no amount that a job has used", amount))
+		}
+	}
+	o.Reason, o.Machine = clean(s.Reason), machine(s.Node)
+	o.CPUTime, o.MemoryPeak, o.Written = math.Round(s.CPUTime*1000)/1000, int64(s.MemoryPeak), int64(s.Written)
 	o.Runtime = lasted(o.Started, o.Ended)
-	return o, nil
+	return o, s.Terminated, nil
 }
 
 // lasted is how many seconds are between two times, if both are known.

@@ -47,18 +47,20 @@ func TestReadSubmitted(t *testing.T) {
 }
 
 func TestReadStatus(t *testing.T) {
-	o, err := ReadStatus([]byte(`{"exit":0,"signal":"","started":1768212000,"ended":"2026-01-12T10:01:30Z"}` + "\n"))
-	if err != nil || !o.OK() || o.Runtime != 90 {
-		t.Errorf("%+v, %v", o, err)
+	o, terminated, err := ReadStatus([]byte(`{"exit":0,"signal":"","started":1768212000,"ended":"2026-01-12T10:01:30Z",` +
+		`"node":"n1","slurm":"5_0","cpu_time":1.2345,"written":4096,"memory_peak":1048576}` + "\n"))
+	if err != nil || !o.OK() || o.Runtime != 90 || o.Machine != "n1" || o.CPUTime != 1.235 || o.Written != 4096 || o.MemoryPeak != 1<<20 || terminated {
+		t.Errorf("%+v, %v, %v", o, terminated, err)
 	}
 	for _, signal := range []string{`9`, `"9"`, `"KILL"`, `"SIGKILL"`} {
-		if o, err := ReadStatus([]byte(`{"exit":137,"signal":` + signal + `}`)); err != nil || o.Signal != "SIGKILL" || o.Exit != nil {
+		if o, _, err := ReadStatus([]byte(`{"exit":137,"signal":` + signal + `}`)); err != nil || o.Signal != "SIGKILL" || o.Exit != nil {
 			t.Errorf("signal %s: %+v, %v", signal, o, err)
 		}
 	}
 	for _, bad := range []string{"", "{}", "[]", `{"exit":-1}`, `{"exit":256}`, `{"exit":0`, `{"exit":"0"}`, `{"signal":99}`, `{"signal":true}`,
-		`{"exit":0,"started":"soon"}`, `{"exit":0,"ended":-1}`, `{"exit":0,"ended":1e300}`, `{"exit":0,"exit":1}`, "{" + strings.Repeat(" ", MaxStatus) + "}"} {
-		if o, err := ReadStatus([]byte(bad)); !errors.Is(err, ErrStatus) {
+		`{"exit":0,"started":"soon"}`, `{"exit":0,"ended":-1}`, `{"exit":0,"ended":1e300}`, `{"exit":0,"exit":1}`,
+		`{"exit":0,"cpu_time":-1}`, `{"exit":0,"memory_peak":1e30}`, `{"exit":0,"written":"1"}`, "{" + strings.Repeat(" ", MaxStatus) + "}"} {
+		if o, _, err := ReadStatus([]byte(bad)); !errors.Is(err, ErrStatus) {
 			t.Errorf("%.60s: %+v, %v", bad, o, err)
 		}
 	}
@@ -69,6 +71,7 @@ func TestReadStatus(t *testing.T) {
 func TestFate(t *testing.T) {
 	s, _ := ReadSubmitted(strings.NewReader("0\t0\t9\t5\n"))
 	good := []byte(`{"exit":0}`)
+	ended := []byte(`{"exit":null,"signal":"SIGTERM","terminated":true}`)
 	for _, tt := range []struct {
 		name, account, control string
 		status                 []byte
@@ -97,6 +100,14 @@ func TestFate(t *testing.T) {
 		{"the machine failed", "5_0|NODE_FAIL|1:0|1768212000|1768212090|n1", "", nil, Lost, "Slurm says NODE_FAIL"},
 		{"requeued", "5_0|NODE_FAIL|1:0|1768212000|1768212090|n1\n5_0|PENDING|0:0|Unknown|Unknown|", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=PENDING", nil, Waiting, ""},
 		{"failed, no accounting", "-", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=FAILED ExitCode=2:0 StartTime=1768212000 EndTime=1768212090", nil, Ended, "exit 2"},
+		{"ended by the cluster, requeued", "-", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=PENDING Reason=BeginTime", ended, Waiting, ""},
+		{"ended by the cluster, runs again", "5_0|PREEMPTED|0:15|1768212000|1768212090|n1\n5_0|RUNNING|0:0|1768212100|Unknown|n2",
+			"JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=RUNNING", ended, Running, ""},
+		{"preempted", "5_0|PREEMPTED|0:15|1768212000|1768212090|n1", "", ended, Lost, "Slurm says PREEMPTED"},
+		{"ended well before it was preempted", "5_0|PREEMPTED|0:15|1768212000|1768212090|n1", "", good, Ended, ""},
+		{"ended by the cluster, too long", "5_0|TIMEOUT|0:15|1768212000|1768212090|n1", "", ended, Ended, job.ReasonTime},
+		{"ended by the cluster, cancelled", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=CANCELLED ExitCode=0:15", ended, Ended, "cancelled on the cluster"},
+		{"ended by the cluster, which knows nothing of it any more", "-", "", ended, Ended, "SIGTERM"},
 		{"another's", "6_0|FAILED|3:0|1768212000|1768212090|n1", "", nil, Unknown, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,6 +118,45 @@ func TestFate(t *testing.T) {
 				t.Errorf("it is %d with %q, want %d with %q", f.Stand, f.Outcome.Words(), tt.want, tt.words)
 			}
 		})
+	}
+}
+
+// What a task used, and where, comes from the accounting if its script has not said it.
+func TestUsed(t *testing.T) {
+	s, _ := ReadSubmitted(strings.NewReader("0\t0\t9\t5\n"))
+	account := "== sacct\n5_0|TIMEOUT|0:0|1768212000|1768212090|n1|None|1-02:03:04|\n" +
+		"5_0.batch|CANCELLED|0:15|1768212000|1768212090|n1||01:02.500|12.5M|3K\n5_0.extern|COMPLETED|0:0|1768212000|1768212090|n1||00:00.001|1K|\n== 0\n"
+	for _, tt := range []struct {
+		status string
+		want   job.Outcome
+	}{
+		{"", job.Outcome{Machine: "n1", CPUTime: 93784, MemoryPeak: 13107200, Written: 3072}},
+		{`{"exit":1,"cpu_time":7,"memory_peak":8,"written":9,"node":"n3"}`, job.Outcome{Machine: "n3", CPUTime: 7, MemoryPeak: 8, Written: 9}},
+		{`{"exit":1}`, job.Outcome{Machine: "n1", CPUTime: 93784, MemoryPeak: 13107200, Written: 3072}},
+	} {
+		status := []byte(tt.status)
+		if tt.status == "" {
+			status = nil
+		}
+		o := FateOf(&FolderJob{Job: "a", Dir: "jobs/a"}, s, ReadRecords(account, s.IDs()), status).Outcome
+		if got := (job.Outcome{Machine: o.Machine, CPUTime: o.CPUTime, MemoryPeak: o.MemoryPeak, Written: o.Written}); got != tt.want {
+			t.Errorf("with %s: %+v", tt.status, got)
+		}
+	}
+	for text, want := range map[string]float64{"00:01.234": 1.234, "01:00:00": 3600, "1-00:00:00": 86400, "": 0, "x": 0, "1:2:3:4": 0, "-1": 0} {
+		if got := spent(text); got != want {
+			t.Errorf("%q is %v s", text, got)
+		}
+	}
+	for text, want := range map[string]int64{"0": 0, "12K": 12288, "1.5G": 3 << 29, "": 0, "K": 0, "-1K": 0, "1X": 0, "nan": 0, "9e99T": 0} {
+		if got := bytesOf(text); got != want {
+			t.Errorf("%q is %d bytes", text, got)
+		}
+	}
+	for list, want := range map[string]string{"n1": "n1", "n[1-2]": "", "n1,n2": "", "None assigned": "", "(null)": "", "": ""} {
+		if got := machine(list); got != want {
+			t.Errorf("%q is the machine %q", list, got)
+		}
 	}
 }
 

@@ -96,7 +96,8 @@ else
 	at=$root/jobs/$job dir=$root/jobs/$job/work print=$root/jobs/$job/output.txt
 	# shellcheck source=/dev/null
 	. "./run/$job.sh" || fail "run/$job.sh is missing: export the batch again"
-	if [ -e "$at/status.json" ]; then
+	# What the cluster itself has ended it may run again.
+	if [ -e "$at/status.json" ] && ! grep -q '"terminated":true' "$at/status.json"; then
 		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$at" >&2
 		exit 0
 	fi
@@ -115,16 +116,22 @@ else
 	esac
 fi
 
-# Who submitted leaves nothing here: what a job sees is the cluster's and this.
-gpus=$6
-if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
-	commas=${CUDA_VISIBLE_DEVICES//[!,]/}
-	gpus=$((${#commas} + 1))
-	export CUDA_DEVICE_ORDER=PCI_BUS_ID HIP_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES
+# Who submitted leaves nothing here: what a job sees is the cluster's and this. Slurm names
+# GPUs to NVIDIA's programs, to AMD's, or to both; no card has the name NoDevFiles or -1.
+cards() { case ${1:-} in NoDevFiles | -1) ;; *) printf '%s' "${1:-}" ;; esac; }
+gpus=$(cards "${CUDA_VISIBLE_DEVICES:-}") amd=$(cards "${ROCR_VISIBLE_DEVICES:-}") libraries=--nv
+[ ! -e /dev/kfd ] || [ -e /dev/nvidiactl ] || libraries=--rocm
+if [ -n "$amd" ] && { [ -z "$gpus" ] || [ "$libraries" = --rocm ]; }; then
+	gpus=$amd libraries=--rocm # which count anew from 0, by which the others would find none
+	unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
+elif [ -n "$gpus" ]; then
+	export CUDA_DEVICE_ORDER=PCI_BUS_ID HIP_VISIBLE_DEVICES=$gpus
+	unset ROCR_VISIBLE_DEVICES
 else
 	export CUDA_VISIBLE_DEVICES='' HIP_VISIBLE_DEVICES='' ROCR_VISIBLE_DEVICES=''
-	gpus=0
 fi
+[ -z "$gpus" ] || gpus=${gpus//[!,]/}, # a comma for each
+gpus=${#gpus}
 export DISTRIBUTE_NAMESPACE=$namespace DISTRIBUTE_BATCH=$batch DISTRIBUTE_NODE=slurm:$name DISTRIBUTE_CPUS=$cpus DISTRIBUTE_MEMORY=$5 \
 	DISTRIBUTE_GPUS=$gpus DISTRIBUTE_INPUT=$dir/input DISTRIBUTE_SAVE=$dir/distribute_save OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-$cpus} TMPDIR=$tmp \
 	DISTRIBUTE_ATTEMPT=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-0}}_${SLURM_ARRAY_TASK_ID:-0}
@@ -139,7 +146,7 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 	fi
 	how=(exec)
 	[ ${#argv[@]} -gt 0 ] || { how=(run --app distribute) argv=("$cpus"); }
-	[ "$gpus" = 0 ] || how+=(--nv)
+	[ "$gpus" = 0 ] || how+=("$libraries")
 	[ "$uncontained" = 1 ] || how+=(--containall --workdir "$tmp" --home home:/home/job)
 	how+=(--bind input:/input:ro --bind distribute_save:/distribute_save)
 	for i in "${!mounts[@]}"; do
@@ -147,7 +154,7 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 		how+=(--bind "mounts/$i:${mounts[i]}")
 	done
 	argv=("$runtime" "${how[@]}" ../../../image.sif "${argv[@]}")
-	for v in "${!DISTRIBUTE_@}" OMP_NUM_THREADS "${!CUDA_@}" HIP_VISIBLE_DEVICES; do
+	for v in "${!DISTRIBUTE_@}" OMP_NUM_THREADS "${!CUDA_@}" "${!HIP_@}" "${!ROCR_@}"; do
 		value=${!v}
 		case $v in
 		DISTRIBUTE_INPUT) value=/input ;;
@@ -161,8 +168,32 @@ fi
 # What the batch sets is for the job, and for no shell before it.
 [ ${#env[@]} -eq 0 ] || argv=(env "${env[@]}" "$BASH" -p -c 'exec -- "$@"' - "${argv[@]}")
 
+# used FILE notes the processor time, and what was written, of all that has ended here.
+used() { { times && sed -n 's/^write_bytes: //p' "/proc/$$/io"; } >"$tmp/.$1" 2>/dev/null; }
+
+# usage is what the job has used, as members of its status. Its memory is known where
+# Slurm has put it into a group of its own.
+usage() {
+	local group peak=''
+	group=$(sed -n 's/^0:://p' "/proc/$$/cgroup" 2>/dev/null)
+	case $group in
+	*/job_"${SLURM_JOB_ID:-none}"/*) peak=$(cat "/sys/fs/cgroup$group/memory.peak" 2>/dev/null) ;;
+	*)
+		group=$(sed -n 's/^[0-9]*:memory://p' "/proc/$$/cgroup" 2>/dev/null)
+		case $group in
+		*/job_"${SLURM_JOB_ID:-none}"/*) peak=$(cat "/sys/fs/cgroup/memory$group/memory.max_usage_in_bytes" 2>/dev/null) ;;
+		esac
+		;;
+	esac
+	awk -v peak="$peak" '{ gsub(",", ".") }
+		FNR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); cpu += (NR == 2 ? -1 : 1) * (t[1] * 60 + t[2]) } }
+		FNR == 3 { written += NR == 3 ? -$1 : $1 }
+		END { printf ",\"cpu_time\":%.3f,\"written\":%d%s", cpu, written, peak ~ /^[0-9]+$/ ? ",\"memory_peak\":" peak : "" }' "$tmp/.before" "$tmp/.after"
+}
+
 now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
-began=$(now)
+began=$(now) asked=''
+used before
 exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
 	# What is asked to end is the job: Slurm asks each process, or this script alone.
@@ -171,11 +202,13 @@ exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 	printf '%d\n' $? >"$tmp/.exit"
 ) &
 pid=$!
-trap 'pkill -TERM -P "$pid" 2>/dev/null' TERM
+trap 'asked=1; pkill -TERM -P "$pid" 2>/dev/null' TERM
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
-trap '' TERM
 exec 2>&8 8>&-
 exit=$(<"$tmp/.exit") || exit=137
+[ -n "$asked" ] || [ "$exit" != 143 ] || sleep 0.1 # this script may be asked after the job was
+trap '' TERM
+used after
 
 # What ran may have removed its own directory, closed it, or put something else there.
 own() {
@@ -207,7 +240,8 @@ ended='"exit":'$exit',"signal":""'
 if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
 	ended='"exit":null,"signal":"SIG'$(kill -l $((exit - 128)))'"'
 fi
-printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"}\n' "$ended" "$began" "$(now)" \
-	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" >status.json.new && sync status.json.new && mv status.json.new status.json ||
+[ -z "$asked" ] || ended+=',"terminated":true'
+printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"%s}\n' "$ended" "$began" "$(now)" \
+	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" "$(usage)" >status.json.new && sync status.json.new && mv status.json.new status.json ||
 	fail 'how the job ended cannot be noted: is the disk full?'
 exit "$exit"

@@ -3,7 +3,7 @@
 # any time. See d2slurm(1).
 #
 # D2SLURM_ARRAY is how many tasks an array may have, if it is not to be as the
-# cluster says.
+# cluster says; D2SLURM_AFTER how many jobs one may wait for (1000).
 # shellcheck disable=SC2015 # what follows && || only says what is wrong
 set -u
 unset CDPATH
@@ -32,6 +32,9 @@ case $most in
 	most=1000
 	;;
 esac
+
+# How many jobs one may wait for before others wait for it.
+most_after=${D2SLURM_AFTER:-1000}
 
 # explain TEXT: what to do when sbatch refused.
 explain() {
@@ -74,15 +77,41 @@ send() {
 	printf '%s\n' "$id"
 }
 
-# after GROUP:FIRST-LAST ...: the dependencies on those jobs.
+# after GROUP:FIRST-LAST ...: the jobs of Slurm that are those, a line each.
 after() {
-	local word
-	for word; do
-		awk -F '\t' -v g="${word%%:*}" -v r="${word#*:}" 'BEGIN { split(r, at, "-"); a = at[1] + 0; b = at[2] + 0 }
-			$1 == g && $2 <= b && $3 >= a {
-				if (a <= $2 && $3 <= b) printf ":%s", $4
-				else for (i = $2; i <= $3; i++) if (a <= i && i <= b) printf ":%s_%d", $4, i - $2
-			}' submitted.tsv
+	printf '%s\n' "$@" | awk -F '[\t:-]' '
+		NR == FNR { group[NR] = $1; first[NR] = $2; last[NR] = $3; id[NR] = $4; n = NR; next }
+		{
+			for (k = 1; k <= n; k++)
+				if (group[k] == $1 && first[k] <= $3 + 0 && last[k] >= $2 + 0) {
+					if ($2 + 0 <= first[k] && last[k] <= $3 + 0) print id[k]
+					else for (i = first[k]; i <= last[k]; i++) if ($2 + 0 <= i && i <= $3 + 0) print id[k] "_" i - first[k]
+				}
+		}' submitted.tsv -
+}
+
+# afters GROUP OPTION ...: what a group waits for, of the lines of after on standard input,
+# as ids in the array waits. So many that they are no argument are waited for by jobs that do
+# nothing else, each for some of them.
+afters() {
+	local group=$1 option some key options=() at=0
+	shift
+	for option; do
+		case $option in
+		--account=* | --partition=* | --qos=* | --reservation=* | --clusters=* | --wckey=*) options+=("$option") ;;
+		esac
+	done
+	mapfile -t waits
+	[ ${#waits[@]} -gt "$most_after" ] || return 0
+	local all=("${waits[@]}")
+	waits=()
+	for (( ; at < ${#all[@]}; at += most_after)); do
+		some=$(printf ':%s' "${all[@]:at:most_after}")
+		key=$group-$(printf '%s' "$some" | cksum | tr ' ' -)
+		id=$(awk -F '\t' -v key="$key" '$1 == "after" && $2 == key { id = $4 } END { print id }' submitted.tsv)
+		[ -n "$id" ] || send after$'\t'"$key"$'\t' --output=/dev/null --time=1 --job-name=after --export=NONE "${options[@]}" \
+			--dependency="afterok$some" --wrap=:
+		waits+=("$id")
 	done
 }
 
@@ -102,9 +131,13 @@ group() {
 	local number=$1 jobs=$2 limit=$3 cpus=$4 memory=$5 gpus=$6 needs=$7 first last after=''
 	shift 7
 	first=$(awk -F '\t' -v g="$number" '$1 == g && $3 >= n { n = $3 + 1 } END { print n + 0 }' submitted.tsv)
+	[ "$first" -lt "$jobs" ] || return 0
 	[ -z "$built" ] || after=:$built
-	# shellcheck disable=SC2086 # they are words
-	[ -z "$needs" ] || after+=$(after $needs)
+	if [ -n "$needs" ]; then
+		# shellcheck disable=SC2086 # they are words
+		afters "$number" "$@" < <(after $needs)
+		after+=$(printf ':%s' "${waits[@]}")
+	fi
 	for (( ; first < jobs; first = last + 1)); do
 		last=$((first + most - 1))
 		[ "$last" -lt "$jobs" ] || last=$((jobs - 1))
