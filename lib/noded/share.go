@@ -50,8 +50,11 @@ func (a *attempt) resources(spec *job.Spec) job.Resources {
 
 // shareOf is what an attempt that asks for r gets with its cpus. Who says nothing
 // of memory is counted with what goes with the cpus. The GPUs are those that the head
-// has chosen, if it has.
+// has chosen, if it has; who says no number of them has all of these.
 func (n *daemon) shareOf(cpus int, r job.Resources, chosen ...int) (share, error) {
+	if r.GPUs == 0 {
+		r.GPUs = job.GPUs(len(chosen)) * job.OneGPU
+	}
 	s := share{cpus: cpus, memory: n.memoryOf(cpus), gpus: r.GPUs, cards: job.CardsOf(r.GPUs, chosen)}
 	if r.Memory > 0 {
 		s.memory, s.asked = r.Memory, true

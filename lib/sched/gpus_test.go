@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"strings"
 	"testing"
 
 	"distribute/lib/job"
@@ -68,6 +69,39 @@ func TestPartsOfGPUs(t *testing.T) {
 	}.run(t, r)
 	if got := r.cards(1); got != job.CardsOf(600, []int{2}) || r.cards(5) != job.CardsOf(200, []int{2}) {
 		t.Errorf("they have %v and %v", got, r.cards(5))
+	}
+}
+
+// Who asks for a whole node and for gpu, as the original's users write it, gets the GPUs of
+// that node on which nobody else is; and waits while somebody is on all of them.
+func TestWholeNodeWithGPUs(t *testing.T) {
+	r := newRig(t, Config{})
+	offers := func(session uint64, gpus ...node.GPU) Event {
+		e := withGPUs(session, "ws1", gpus...).(NodeUp)
+		e.Offer.Capabilities = []string{"apptainer", "gpu"}
+		return e
+	}
+	script{
+		{Loaded{}, ""},
+		{offers(1, node.GPU{Index: 0}, node.GPU{Index: 2}, node.GPU{Index: 3, Busy: true}), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{AddBatch{Batch: 1, Jobs: 2, Spec: &job.Spec{Kind: job.Apptainer, Capabilities: []string{"gpu"}}}, "start 1/0 a1~1 ws1/16; START 1 1/0 a1"},
+	}.run(t, r)
+	if got := r.cards(1); got != job.CardsOf(2000, []int{0, 2}) {
+		t.Errorf("it has %v", got)
+	}
+	script{
+		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0, Busy: true}}}}, ""},
+		{ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
+	}.run(t, r)
+	if why := r.m.Why(Ref{1, 1}); !strings.Contains(why, "ws1") {
+		t.Error(why)
+	}
+	script{
+		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0}}}}, "start 1/1 a2~1 ws1/16; START 1 1/1 a2"},
+	}.run(t, r)
+	if got := r.cards(2); got != job.CardsOf(1000, []int{0}) {
+		t.Errorf("it has %v", got)
 	}
 }
 

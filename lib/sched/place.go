@@ -65,7 +65,7 @@ func (p *peer) room(c *class) bool {
 	switch {
 	case !p.listed || p.waiting > 0 || p.rest != 0 || p.rests > 0 && p.active > 0 || p.paused():
 		return false
-	case c.share.cpus == 0 && (p.active > 0 || p.has.cpus == 0):
+	case c.share.cpus == 0 && (p.active > 0 || p.has.cpus == 0 || p.cardless(c)):
 		return false
 	}
 	return p.fits[c] && p.holds(c.of(p)) && p.site.room(c)
@@ -76,7 +76,7 @@ func (p *peer) ahead(c *class) bool {
 	switch {
 	case p.rest != 0 || p.rests > 0 || p.paused():
 		return false
-	case c.share.counts != "" || c.share.gpus > 0: // what waits would keep that from others
+	case c.share.counts != "" || c.share.gpus > 0 || c.cards: // what waits would keep that from others
 		return false
 	case c.share.cpus == 0 && (p.waiting > 0 || p.has.cpus == 0):
 		return false

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"distribute/lib/job"
@@ -552,6 +553,16 @@ func plainShare(c *class, p *peer) share {
 	s := c.share
 	if s.cpus == 0 {
 		s.cpus = p.offer.CPUs
+	}
+	if slices.Contains(strings.Split(c.caps, "\x00"), "gpu") && c.share.cpus == 0 && s.gpus == 0 {
+		for _, g := range p.offer.GPUs {
+			if !g.Busy {
+				s.gpus += 1000
+			}
+		}
+		if len(p.offer.GPUs) > 0 {
+			s.gpus = max(s.gpus, 1000) // which is not to be had
+		}
 	}
 	s.learnt = min(s.learnt, p.offer.Memory)
 	return s

@@ -110,6 +110,7 @@ type class struct {
 	caps  string // what it wants, as its name has it
 	wants []capability.Expr
 	share share          // no cpus: the whole node
+	cards bool           // and all its GPUs: gpu is wanted, and no number of them
 	lanes []*lane        // of the queues with jobs that wait, of batches that are ready
 	turn  uint64         // of the machine, for which the lanes are in order
 	users int            // queues in all
@@ -166,7 +167,8 @@ func (w wish) class() *class {
 }
 
 func newClass(caps string, wants []capability.Expr, s share) *class {
-	return &class{name: fmt.Sprint(s) + "\x00" + caps, caps: caps, wants: wants, share: s}
+	cards := s.cpus == 0 && s.gpus == 0 && slices.Contains(strings.Split(caps, "\x00"), "gpu")
+	return &class{name: fmt.Sprint(s) + "\x00" + caps, caps: caps, wants: wants, share: s, cards: cards}
 }
 
 // needing is the class of jobs that ask for the same, and are known to need so much

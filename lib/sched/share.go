@@ -141,8 +141,15 @@ func (c *class) of(p *peer) share {
 	if s.cpus == 0 {
 		s.cpus = p.has.cpus
 	}
+	if c.cards {
+		s.gpus = p.has.gpus
+	}
 	return s
 }
+
+// cardless says that a job of the class is to have all GPUs of the node, and that somebody
+// else is on each of them.
+func (p *peer) cardless(c *class) bool { return c.cards && p.has.gpus == 0 && p.could.gpus > 0 }
 
 // ofCards is those GPUs that a node has, and for which ok says so.
 func ofCards(list []node.GPU, ok func(node.GPU) bool) (job.GPUs, job.Cards) {

@@ -124,7 +124,7 @@ func (c *class) wanted() string {
 
 // enough says that the node has room for a job of the class as long as it offers
 // what it does now.
-func (p *peer) enough(c *class) bool { return p.has.cpus > 0 && holds(p.has, share{}, c.of(p)) }
+func (p *peer) enough(c *class) bool { return p.has.cpus > 0 && !p.cardless(c) && holds(p.has, share{}, c.of(p)) }
 
 // large notes what of the class's resources a node has enough of.
 func (l *look) large(p *peer, c *class) {
@@ -154,7 +154,10 @@ func (l *look) tooSmall(c *class) string {
 
 // asked is what the class asks for, in words.
 func (c *class) asked() string {
-	if c.share.cpus == 0 {
+	switch {
+	case c.cards:
+		return "a whole node with its GPUs"
+	case c.share.cpus == 0:
 		return "a whole node"
 	}
 	asked := some(c.share.cpus, "cpu")
