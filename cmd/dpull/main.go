@@ -99,6 +99,8 @@ type puller struct {
 	bytes    int64           // in them
 	waiting  int             // jobs that are not over
 	empty    int             // jobs that are over and left nothing
+	skipped  int             // jobs of which something stayed on the node
+	list     string          // that names it, of the first of these
 	problems []error         // each of one job or file; the others went on
 }
 
@@ -188,6 +190,9 @@ func (p *puller) verdict(err error) error {
 	}
 	if p.empty > 0 {
 		p.c.Talk("jobs that left nothing: %d", p.empty)
+	}
+	if p.skipped > 0 {
+		p.c.Talk("jobs that left what could not come home: %d; what and why stands in %s", p.skipped, unit.Quote(p.list))
 	}
 	if p.met == 0 && !p.idle && len(p.problems) == 0 {
 		return cli.Errorf(cli.No, "no job fits")

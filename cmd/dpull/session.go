@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -157,6 +158,9 @@ func (p *puller) portion(ctx context.Context, h *ask.Head, id string) (whole boo
 	}
 	defer n.Close()
 	p.files, p.bytes = p.files+n.Files, p.bytes+n.Bytes
+	if n.Whole || p.dry {
+		p.note(id, m)
+	}
 	if p.dry {
 		return true, h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true}))
 	}
@@ -177,6 +181,17 @@ func (p *puller) portion(ctx context.Context, h *ask.Head, id string) (whole boo
 		p.problem(cli.Errorf(cli.No, "%q was changed here and is left as it is", path.Join(id, changed)))
 	}
 	return n.Whole, nil
+}
+
+// note notes a job that left what did not come to the head.
+func (p *puller) note(id string, m pack.Manifest) {
+	_, name, _, err := job.ParseID(id)
+	list := name + "_skipped.txt"
+	if err == nil && slices.ContainsFunc(m, func(e pack.Entry) bool { return e.Path == list }) {
+		if p.skipped++; p.skipped == 1 {
+			p.list = path.Join(id, list)
+		}
+	}
 }
 
 // receive asks for what the plan wants and takes it.
