@@ -1,7 +1,10 @@
 package proc
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -240,14 +243,45 @@ func TestWhatAJobSees(t *testing.T) {
 	}
 }
 
+// loadedBy is a program of this machine that does nothing, and wants that loader.
+func loadedBy(loader string) string {
+	self, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer self.Close()
+	var b bytes.Buffer
+	text := loader + "\x00"
+	head := elf.Header64{Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}, Type: uint16(elf.ET_EXEC), Machine: uint16(self.Machine),
+		Version: uint32(elf.EV_CURRENT), Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1, Shentsize: 64}
+	binary.Write(&b, binary.LittleEndian, head)
+	binary.Write(&b, binary.LittleEndian, elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 64 + 56, Filesz: uint64(len(text)), Memsz: uint64(len(text)), Align: 1})
+	b.WriteString(text)
+	return b.String()
+}
+
 func TestCannotStart(t *testing.T) {
 	s := newSlot(t)
 	for argv0, want := range map[string]string{
 		"no-such-program": `cannot start "no-such-program": not found in PATH`,
 		"./no-such":       `cannot start "./no-such": no such file or directory`,
 		"":                "no command given",
+		"./crlf.sh":       `cannot start "./crlf.sh": its interpreter "/bin/sh\r" is not on this machine: lines of the script end with a carriage return`,
+		"./none.sh":       `cannot start "./none.sh": its interpreter "/no/such/python", which its first line names, is not on this machine`,
+		"./plain.sh":      `cannot start "./plain.sh": permission denied: it is not executable`,
+		"./text":          `cannot start "./text": exec format error: it is no program for this machine`,
+		"./elsewhere":     `cannot start "./elsewhere": its loader "/no/such/loader" is not on this machine`,
+		"./pipe":          `cannot start "./pipe": permission denied`,
 	} {
 		o := order(newDir(t), "")
+		for name, text := range map[string]string{"crlf.sh": "#!/bin/sh\r\necho hi\r\n", "none.sh": "#! /no/such/python -u\n", "text": "echo hi\n", "elsewhere": loadedBy("/no/such/loader")} {
+			if err := os.WriteFile(filepath.Join(o.Cwd, name), []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.WriteFile(filepath.Join(o.Cwd, "plain.sh"), []byte("#!/bin/sh\n"), 0o644), unix.Mkfifo(filepath.Join(o.Cwd, "pipe"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
 		o.Argv = []string{argv0}
 		if err := s.Run(o); err != nil {
 			t.Fatal(err)

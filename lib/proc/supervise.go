@@ -394,7 +394,7 @@ func (s *supervisor) begin(o *Order, name string, out *os.File) (*group, int, *l
 	}
 	g, pid, err := s.fork(o, name, out)
 	if err != nil {
-		return nil, 0, nil, fmt.Errorf("cannot start %q: %w", o.Argv[0], err)
+		return nil, 0, nil, fmt.Errorf("cannot start %q: %w", o.Argv[0], unstarted(name, o.Cwd, err))
 	}
 	return g, pid, where, nil
 }
@@ -543,5 +543,5 @@ func lookPath(argv []string, path, cwd string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", fmt.Errorf("cannot start %q: not found in PATH (%s); a program of the job itself is named with a slash, as ./%s", name, path, name)
+	return "", fmt.Errorf("cannot start %q: not found in PATH; a program of the job itself is named with a slash, as ./%s (PATH is %s)", name, name, path)
 }
