@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
+	"distribute/lib/timing"
 	"distribute/spool"
 )
 
@@ -172,9 +174,41 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 		all.Go(func() { h.watchNodes(ctx) })
 		all.Go(func() { h.reach(ctx) })
 		all.Go(func() { h.watchSettings(ctx) })
+		all.Go(func() { h.watchSocket(ctx, &all) })
 		all.Wait()
 	}
 	return h.serveOn(ctx, ls, watch, up)
+}
+
+// socketEvery is how soon the socket of the spool is there again that somebody removed.
+const socketEvery = 10 * time.Second
+
+// watchSocket listens again where the socket was removed, without which nobody on this
+// machine finds the head.
+func (h *head) watchSocket(ctx context.Context, all *sync.WaitGroup) {
+	path, told := h.spool.Socket(), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(timing.Wait(socketEvery)):
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		l, err := h.terms.Listen("unix:" + path)
+		if err != nil {
+			if !told {
+				h.log.Error("the socket was removed, and cannot be made again", "socket", path, "why", err)
+			}
+			told = true
+			continue
+		}
+		told = false
+		h.log.Warn("the socket was removed, and is made again", "socket", path)
+		context.AfterFunc(ctx, func() { l.Close() })
+		all.Go(func() { h.listen(ctx, l) })
+	}
 }
 
 // listenStatus is the exit status for an address that cannot be listened on: what
