@@ -156,7 +156,7 @@ type there struct {
 
 // ssh runs a command in the folder; out takes what it prints.
 func (t *there) ssh(ctx context.Context, command string, in io.Reader, out func(io.Reader) error) error {
-	cmd := exec.CommandContext(ctx, "ssh", "-T", "-oBatchMode=yes", "--", t.host, "cd "+quote(t.dir)+" && "+command)
+	cmd := exec.CommandContext(ctx, "ssh", "-T", "-oBatchMode=yes", "--", t.host, "cd "+quote(t.dir)+" || exit 66; "+command)
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stderr = in, &said
 	pipe, err := cmd.StdoutPipe()
@@ -177,6 +177,8 @@ func (t *there) ssh(ctx context.Context, command string, in io.Reader, out func(
 		return ctx.Err()
 	case errors.As(err, &status) && status.ExitCode() == 255:
 		return cli.Errorf(cli.Unreachable, "%w", ran("ssh "+t.host, err, said.Bytes()))
+	case errors.As(err, &status) && status.ExitCode() == cli.NoSuch:
+		return cli.Errorf(cli.NoSuch, "there is no folder %s on %s", unit.Quote(t.dir), t.host)
 	case err != nil && taken == nil:
 		return ran("ssh "+t.host, err, said.Bytes())
 	}

@@ -310,7 +310,7 @@ func TestIDs(t *testing.T) {
 		{"", nil, ""},
 		{"\n\n", nil, ""},
 		{"m/c/a\tdone\t-\nm/c/b\n", []string{"m/c/a", "m/c/b"}, ""},
-		{"m/c/a\r\nm/c/b", []string{"m/c/a", "m/c/b"}, ""},
+		{"\ufeffm/c/a\r\nm/c/b", []string{"m/c/a", "m/c/b"}, ""},
 		{"m/c/a\n\tdone\n", nil, "stdin:2: the first field is empty, where an id should be"},
 		{"x\n" + strings.Repeat("y", maxID+1), nil, "stdin:2: a line of more than 1048576 bytes is no id"},
 	} {

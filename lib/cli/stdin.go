@@ -39,6 +39,9 @@ func (c *Cmd) EachID() iter.Seq2[string, error] {
 				yield("", err)
 				return
 			}
+			if n == 1 {
+				line = strings.TrimPrefix(line, "\ufeff")
+			}
 			if line != "" {
 				id, _, _ := strings.Cut(line, "\t")
 				if id == "" {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -172,6 +173,10 @@ func What(mode fs.FileMode) string {
 	return "no regular file"
 }
 
+// laterVersion is what a document may say first of its version, where the library knows 1.1
+// alone and reads what is common to both.
+var laterVersion = regexp.MustCompile(`\A((?:[ \t]*(?:#[^\n]*)?\r?\n)*%YAML[ \t]+1\.)[2-9]`)
+
 // Parse reads data as the one YAML document of the file of that name, which is
 // used in messages only. The error holds every mistake that keeps the document
 // from being walked.
@@ -180,7 +185,7 @@ func Parse(name string, data []byte) (*Doc, error) {
 	if len(data) > MaxSize {
 		return nil, tooLong(name)
 	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	data = laterVersion.ReplaceAll(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("${1}1"))
 	if d.notText(data); d.Any() {
 		return nil, d.Err()
 	}

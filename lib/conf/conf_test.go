@@ -100,6 +100,7 @@ func TestGetters(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"name: x", `"x" 0 false []`},
 		{"\ufeffname: x\r\nnumber: 3\r\n", `"x" 3 false []`},
+		{"\ufeff# by a tool\n%YAML 1.2\n---\nname: x\n", `"x" 0 false []`},
 		{"name: 00:30:00\nlist: [0100, 1.0, true, 2026-11-20, \"~\"]", `"00:30:00" 0 false ["0100" "1.0" "true" "2026-11-20" "~"]`},
 		{"name: !!str 5\nnumber: ~\nflag: true\nlist:\nmap: null", `"5" 0 true []`},
 		{"name: &n x\nlist: [*n, *n]", `"x" 0 false ["x" "x"]`},

@@ -105,6 +105,9 @@ func ReadLines(r io.Reader) ([]string, error) {
 			return lines, nil
 		}
 		line := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+		if len(lines) == 0 {
+			line = strings.TrimPrefix(line, "\ufeff")
+		}
 		at := conf.Place{File: stdin, Line: len(lines) + 1}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):

@@ -157,7 +157,7 @@ func TestLineFiles(t *testing.T) {
 }
 
 func TestReadLines(t *testing.T) {
-	for in, want := range map[string]string{"": "[]", "a": `["a"]`, "a\nb\r\n\nc": `["a" "b" "" "c"]`, "a\n": `["a"]`} {
+	for in, want := range map[string]string{"\ufeff1\n\ufeff2\n": "[\"1\" \"\\ufeff2\"]", "": "[]", "a": `["a"]`, "a\nb\r\n\nc": `["a" "b" "" "c"]`, "a\n": `["a"]`} {
 		if got, err := ReadLines(strings.NewReader(in)); err != nil || fmt.Sprintf("%q", got) != want {
 			t.Errorf("ReadLines(%q) = %q, %v", in, got, err)
 		}

@@ -124,7 +124,9 @@ func (c *class) wanted() string {
 
 // enough says that the node has room for a job of the class as long as it offers
 // what it does now.
-func (p *peer) enough(c *class) bool { return p.has.cpus > 0 && !p.cardless(c) && holds(p.has, share{}, c.of(p)) }
+func (p *peer) enough(c *class) bool {
+	return p.has.cpus > 0 && !p.cardless(c) && holds(p.has, share{}, c.of(p))
+}
 
 // large notes what of the class's resources a node has enough of.
 func (l *look) large(p *peer, c *class) {
