@@ -6,10 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"distribute/lib/job"
-	"distribute/lib/unit"
 )
 
 // A plan is which jobs are submitted together, and how.
@@ -271,7 +269,7 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 	if r.Time > 0 && !clash("time", "time") {
 		add("time", fmt.Sprintf("%d-%02d:%02d:%02d", r.Time/86400, r.Time/3600%24, r.Time/60%60, r.Time%60))
 		if r.Time%60 != 0 {
-			note("resources: time: %s is %s on the cluster, which counts whole minutes", unit.FormatDuration(time.Duration(r.Time)*time.Second), unit.FormatDuration(time.Duration((r.Time+59)/60)*time.Minute))
+			note("resources: a time of %ds is %dm on the cluster, which counts whole minutes", r.Time, (r.Time+59)/60)
 		}
 	}
 	if r.Disk > 0 && !has("tmp") {
