@@ -54,6 +54,9 @@ func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
 		text = append(text, '\n')
 	}
 	text = append(text, lack.Bytes()...)
+	if !bytes.Contains(text, []byte("auto_pause")) {
+		text = append(text, "# auto_pause: 15m  # jobs stand still while somebody is at this machine, dnode(5)\n"...)
+	}
 	file, err = node.Parse(name, text)
 	if err != nil || file.Head != head || key != "" && file.HeadKey != key {
 		return nil, cli.Errorf(cli.Input, "%q cannot be added to; write there: %s", name, strings.ReplaceAll(strings.TrimSpace(lack.String()), "\n", ", "))

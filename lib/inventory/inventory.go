@@ -142,6 +142,10 @@ func (in *Inventory) cpus(s *Source, f *node.File) error {
 	return nil
 }
 
+// leastKept is how much memory the owner of a machine keeps who says nothing of it, or
+// a tenth if that is more.
+const leastKept = 1 << 30
+
 // memory is how much memory is offered: all, or what a cgroup leaves this process,
 // less what is kept, and no more than the file says.
 func (in *Inventory) memory(s *Source, f *node.File) error {
@@ -157,12 +161,16 @@ func (in *Inventory) memory(s *Source, f *node.File) error {
 	if bound := s.memoryBound(); bound > 0 && bound < has {
 		has, why = bound, "the cgroup's limit"
 	}
+	kept, whose := f.Keep.Memory, "kept"
+	if kept == 0 && !f.Keep.NoMemory && f.Memory == 0 && len(f.Nodes) == 0 && why == "the machine's" && has > 2<<20 {
+		kept, whose = min(max(has/10, leastKept), has/2)&^(1<<20-1), "kept for its owner (keep: {memory: 0} if not)"
+	}
 	n := has
-	if f.Keep.Memory > 0 {
-		if n = has - f.Keep.Memory; n < 1<<20 {
+	if kept > 0 {
+		if n = has - kept; n < 1<<20 {
 			return f.Mistake("keep.memory", "keep leaves jobs nothing of the %s of memory here: keep less", unit.FormatBytes(has))
 		}
-		why = fmt.Sprintf("%s (%s), %s kept", unit.FormatBytes(has), why, unit.FormatBytes(f.Keep.Memory))
+		why = fmt.Sprintf("%s (%s), %s %s", unit.FormatBytes(has), why, unit.FormatBytes(kept), whose)
 	}
 	switch {
 	case f.Memory > 0 && f.Memory <= n:

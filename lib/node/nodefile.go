@@ -67,8 +67,9 @@ func (f *File) placed(key string, n conf.Node) conf.Node {
 
 // A Keep is what the owner of a node keeps of it for himself.
 type Keep struct {
-	CPUs   int
-	Memory int64 // bytes
+	CPUs     int
+	Memory   int64 // bytes
+	NoMemory bool  // he says that he keeps none
 }
 
 // Submitter, as RunAs, is each job's own.
@@ -136,7 +137,7 @@ func Parse(name string, data []byte) (*File, error) {
 		}})
 		f.Keep = Keep{CPUs: int(f.placed("keep.cpus", k.Get("cpus")).Int(0, MaxCPUs))}
 		if v := size(f.placed("keep.memory", k.Get("memory"))); v != nil {
-			f.Keep.Memory = *v
+			f.Keep.Memory, f.Keep.NoMemory = *v, *v == 0
 		}
 	}
 	if n := m.Get("admit"); n.IsText() {

@@ -25,7 +25,8 @@ func TestParse(t *testing.T) {
 		"hours: ['mon,sun 8-9', mon 0-24]": {Hours: []hours.Span{{Days: [7]bool{true, true}, From: 480, To: 540, Text: "mon,sun 8-9"},
 			{Days: [7]bool{1: true}, To: 1440, Text: "mon 0-24"}}},
 		"memory: 16G\ngpus: [1, 0]\nkeep: {cpus: 1, memory: 2G}\nowners: [ana, '@lab']": {
-			Memory: 16 << 30, GPUs: []int{1, 0}, Keep: Keep{1, 2 << 30}, Owners: []string{"ana", "@lab"}},
+			Memory: 16 << 30, GPUs: []int{1, 0}, Keep: Keep{CPUs: 1, Memory: 2 << 30}, Owners: []string{"ana", "@lab"}},
+		"keep: {memory: 0}":                {Keep: Keep{NoMemory: true}},
 		"counted: {tape: 1, matlab: 20}\n": {Counted: "matlab=20 tape=1"},
 		"nodes: [{name: a, cpus: 2, gpus: [1], counted: {tape: 1}}, {name: b, cpus: 1, memory: 2G, capabilities: [x, '!gcc']}]": {Nodes: []*File{
 			{Name: "a", CPUs: 2, GPUs: []int{1}, Counted: "tape=1"}, {Name: "b", CPUs: 1, Memory: 2 << 30, Capabilities: []string{"x"}, Hidden: []string{"gcc"}}}},
