@@ -72,7 +72,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	if *s.dry {
-		s.talk("%s: %s, %s of %s; not submitted", b.ID(), unit.Count(len(b.Jobs), "job"), unit.Count(len(b.Sources), "input file"), unit.FormatBytes(total(b)))
+		s.talk("%s: %s; %s of %s; not submitted", b.ID(), sized(b), unit.Count(len(b.Sources), "input file"), unit.FormatBytes(total(b)))
 		_, err := fmt.Fprintln(c.Stdout, b.ID())
 		return err
 	}

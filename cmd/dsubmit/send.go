@@ -75,9 +75,42 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 	case answer.Added > 0:
 		s.talk("%s: %s more, %d in all", answer.Batch, unit.Count(answer.Added, "job"), answer.Jobs)
 	default:
-		s.talk("%s: %s", answer.Batch, unit.Count(answer.Jobs, "job"))
+		s.talk("%s: %s", answer.Batch, sized(b))
 	}
 	return answer.Batch, nil
+}
+
+// sized is how many jobs a batch has, and how much of a machine each is given.
+func sized(b *job.Batch) string {
+	least, most, whole := job.MaxCPUs, 0, 0
+	for i := range b.Jobs {
+		r := b.Spec.Resources
+		if own := b.Jobs[i].Resources; own != nil {
+			r = *own
+		}
+		if r.CPUs == 0 {
+			whole++
+			continue
+		}
+		least, most = min(least, r.CPUs), max(most, r.CPUs)
+	}
+	jobs := unit.Count(len(b.Jobs), "job")
+	switch {
+	case len(b.Jobs) == 0:
+		return jobs
+	case whole == 1 && len(b.Jobs) == 1:
+		return jobs + ", a whole machine"
+	case whole == len(b.Jobs):
+		return jobs + ", each a whole machine"
+	case least == most:
+		jobs += " of " + unit.Count(least, "cpu")
+	default:
+		jobs += fmt.Sprintf(" of %d to %d cpus", least, most)
+	}
+	if whole > 0 {
+		jobs += fmt.Sprintf(", %d of them a whole machine", whole)
+	}
+	return jobs
 }
 
 // ask says what is submitted, and sends the inputs that the head lacks.

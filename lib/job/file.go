@@ -178,7 +178,11 @@ func (r *reader) batch() {
 	}
 	top := root.Map(keys)
 	r.meta(top.Need("meta").Map(metaKeys))
-	r.f.Spec.Resources = r.resources(top.Get("resources"), Resources{})
+	unsaid := Unsaid(Python)
+	if !all.Key(Command).Absent() {
+		unsaid = Unsaid(Command)
+	}
+	r.f.Spec.Resources = r.resources(top.Get("resources"), unsaid)
 	r.f.Spec.Slurm = r.slurm(top.Get("slurm"))
 	r.f.Spec.Keep = r.keep(top.Get("keep"))
 	r.f.Spec.Retry = r.retry(top.Get("retry"))

@@ -42,8 +42,8 @@ func (f *File) YAML() []byte {
 	for i := range f.Jobs {
 		f.jobYAML(&w, i)
 	}
-	if f.Spec.Resources != (Resources{}) {
-		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources, Resources{}))
+	if unsaid := Unsaid(f.Spec.Kind); f.Spec.Resources != unsaid {
+		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources, unsaid))
 	}
 	if len(f.Spec.Env) > 0 {
 		fmt.Fprintf(&w, "env: %s\n", paramsYAML(f.Spec.Env))

@@ -25,6 +25,15 @@ type Resources struct {
 	Counted Counts `json:"counted,omitempty"` // of what the site or its nodes count by name
 }
 
+// Unsaid is what jobs of a batch of that kind ask for who say nothing: a command has one
+// cpu, and the kinds of the original have the whole node.
+func Unsaid(kind string) Resources {
+	if kind == Command {
+		return Resources{CPUs: 1}
+	}
+	return Resources{}
+}
+
 // The greatest and least that a job may ask for. They are wide: they catch slips
 // of a unit, and keep sums of them from overflowing.
 const (
@@ -192,8 +201,10 @@ func gets(key, value string) bool {
 // ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, memory=SIZE,
 // gpus=N, disk=SIZE, time=LENGTH, NAME=N of what is counted by its name, and
 // capabilities, joined by commas. What is written with an = and is no key of
-// capabilities but one of these five is what a job gets.
+// capabilities but one of these five is what a job gets. What is not said is as of a
+// command.
 func ParseRequests(requests []string) (res Resources, caps []string, err error) {
+	res = Unsaid(Command)
 	for _, r := range requests {
 		for word := range strings.SplitSeq(r, ",") {
 			key, value, ok := strings.Cut(word, "=")
