@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -50,12 +49,12 @@ func readSettings(name string) (settings, error) {
 	}
 	m := doc.Root().Map(conf.Keys{Known: []string{"counted", "keep", "lease", "listen", "operators", "patience", "reserve"}})
 	if n := m.Get("keep"); !n.Absent() {
-		if s.Keep, err = unit.ParseDuration(n.Text()); err != nil {
+		if s.Keep, err = unit.WrittenDuration(n.Text()); err != nil {
 			n.Errorf("%w", err)
 		}
 	}
 	if n := m.Get("lease"); !n.Absent() {
-		s.Lease, err = unit.ParseDuration(n.Text())
+		s.Lease, err = unit.WrittenDuration(n.Text())
 		if err == nil && s.Lease < time.Minute {
 			err = errors.New("a lease is at least 1m: nodes are heard from every 15 seconds")
 		}
@@ -67,14 +66,12 @@ func readSettings(name string) (settings, error) {
 	if n := m.Get("patience"); !n.Absent() {
 		if n.Text() == "never" {
 			s.Patience = nil
-		} else if patience, err = unit.ParseDuration(n.Text()); err != nil {
+		} else if patience, err = unit.WrittenDuration(n.Text()); err != nil {
 			n.Errorf("%w", err)
-		} else if patience > 0 && strings.Trim(n.Text(), "0123456789.") == "" {
-			n.Errorf("%s has no unit: write %[1]sm or %[1]sh", n.Text())
 		}
 	}
 	if n := m.Get("reserve"); !n.Absent() {
-		if s.Reserve, err = unit.ParseBytes(n.Text()); err != nil {
+		if s.Reserve, err = unit.WrittenBytes(n.Text()); err != nil {
 			n.Errorf("%w", err)
 		}
 	}

@@ -45,9 +45,11 @@ func TestReserveSetting(t *testing.T) {
 	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "head.yaml:1:19: ") {
 		t.Errorf("counted in words: %v", err)
 	}
-	write(t, name, "patience: 4\n")
-	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "head.yaml:1:11: 4 has no unit: write 4m or 4h") {
-		t.Errorf("patience without a unit: %v", err)
+	for _, text := range []string{"patience: 4", "keep: 90", "lease: 5", "reserve: 1"} {
+		write(t, name, text+"\n")
+		if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "has no unit: write ") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

@@ -98,6 +98,9 @@ func parse(s string) (t term, err error) {
 	case val == "":
 		return t, match.Errorf("%q: no value follows %s", s, op)
 	}
+	if err := match.NoUnit(k.kind, val); err != nil {
+		return t, match.Errorf("%q: %s", s, err)
+	}
 	// What is not known of a node is no reason to use it.
 	fits, err := match.Parse(k.kind, nil, key, strings.TrimPrefix(op, "!"), val, time.Time{})
 	if err != nil {

@@ -73,7 +73,7 @@ func (r *reader) checkpoint(n conf.Node) *Checkpoint {
 		c.Signal = checkpointSignalOf(s)
 	}
 	if g := m.Get("grace"); !g.Absent() {
-		d, err := unit.ParseDuration(g.Text())
+		d, err := unit.WrittenDuration(g.Text())
 		switch {
 		case !g.IsText():
 		case err != nil:

@@ -227,7 +227,7 @@ func (r *reader) keep(n conf.Node) *int64 {
 		n.Text()
 		return nil
 	}
-	d, err := unit.ParseDuration(n.Text())
+	d, err := unit.WrittenDuration(n.Text())
 	if err == nil && d > MaxKeep*time.Second {
 		err = fmt.Errorf("%s is longer than 100 years", conf.Quote(n.Text()))
 	}

@@ -93,6 +93,8 @@ func TestLineMistakes(t *testing.T) {
 		{Template{Command: []string{"x"}, Requests: []string{"matlab=1000001"}}, nil, `-R: request "matlab=1000001": a whole number from 0 to 1000000 is wanted`},
 		{Template{Command: []string{"x"}, Requests: []string{"time=90"}}, nil, `-R: request "time=90": "90" has no unit: write 90s, 90m or 90h`},
 		{Template{Command: []string{"x"}, Requests: []string{"memory=2"}}, nil, `-R: request "memory=2": "2" has no unit: write 2M or 2G`},
+		{Template{Command: []string{"x"}, Requests: []string{"disk=20"}}, nil, `-R: request "disk=20": "20" has no unit: write 20M or 20G`},
+		{Template{Command: []string{"x"}, Requests: []string{"memory>=64"}}, nil, `-R: request "memory>=64": "64" has no unit: write 64M or 64G (cpus=N, memory=SIZE, gpus=N, disk=SIZE, time=LENGTH, and NAME=N of what is counted, are what a job gets; all else is what its node is to be)`},
 		{Template{Command: []string{"x"}, Requests: []string{"gpus="}}, nil, `-R: request "gpus=": "" is no amount of GPUs: write a whole number from 0 to 1024, or a part of one as 0.5`},
 		{Template{Command: []string{"x"}, Requests: []string{"cpus=1,gpus=0.001"}}, nil, `-R: request "gpus=0.001": "0.001" is less than 0.01, the least part of a GPU`},
 		{Template{Command: []string{"x"}, Requests: []string{"cpus=0"}}, nil, `-R: request "cpus=0": cpus must be a whole number from 1 to 65536, or all`},
@@ -153,6 +155,18 @@ func TestLineFiles(t *testing.T) {
 		if _, err := f.Collect(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "program ") {
 			t.Errorf("%q: %v", words, err)
 		}
+	}
+}
+
+// What compares is what a node is to be, and nothing that is counted by its name.
+func TestRequestsThatCompare(t *testing.T) {
+	for _, r := range []string{"cpus>=2", "cpus<=64", "cpus!=3", "gpus>=1", "gfortran|cpus>=64", "!cpus=4", "memory>=64G"} {
+		if res, caps, err := ParseRequests([]string{r}); err != nil || res != Unsaid(Command) || len(caps) != 1 || caps[0] != r {
+			t.Errorf("%s: %+v, %q, %v", r, res, caps, err)
+		}
+	}
+	if res, _, err := ParseRequests([]string{"matlab=2,cpus=all"}); err != nil || res.CPUs != 0 || res.Counted.Of("matlab") != 2 {
+		t.Errorf("%+v, %v", res, err)
 	}
 }
 

@@ -69,7 +69,7 @@ func (r *Resources) set(key, s string) (err error) {
 	case "gpus":
 		r.GPUs, err = ParseGPUs(s)
 	case "disk":
-		r.Disk, err = unit.ParseBytes(s)
+		r.Disk, err = unit.WrittenBytes(s)
 	case "memory":
 		r.Memory, err = parseMemory(s)
 	case "time":
@@ -101,13 +101,10 @@ func wholeNumber(s string, lo, hi int) (int, error) {
 }
 
 func parseMemory(s string) (int64, error) {
-	n, err := unit.ParseBytes(s)
-	bare := strings.Trim(s, "0123456789.") == ""
+	n, err := unit.WrittenBytes(s)
 	switch {
 	case err == nil && n == 0:
 		return 0, fmt.Errorf("no job runs in %s of memory: leave it out if there is to be no limit", conf.Quote(s))
-	case err == nil && n < MinMemory && bare:
-		return 0, fmt.Errorf("%s has no unit: write %sM or %[2]sG", conf.Quote(s), s)
 	case err == nil && n < MinMemory:
 		return 0, fmt.Errorf("%s is less than 1M, in which no job runs", conf.Quote(s))
 	case err == nil && n > MaxMemory:
@@ -117,13 +114,10 @@ func parseMemory(s string) (int64, error) {
 }
 
 func parseTime(s string) (int64, error) {
-	d, err := unit.ParseDuration(s)
-	bare := strings.Trim(s, "0123456789.") == ""
+	d, err := unit.WrittenDuration(s)
 	switch {
 	case err == nil && d == 0:
 		return 0, fmt.Errorf("%s is no time to run: leave it out if there is to be no limit", conf.Quote(s))
-	case err == nil && bare:
-		return 0, fmt.Errorf("%s has no unit: write %ss, %[2]sm or %[2]sh", conf.Quote(s), s)
 	case err == nil && d < time.Second:
 		return 0, fmt.Errorf("%s is less than 1s", conf.Quote(s))
 	case err == nil && d > MaxTime*time.Second:
@@ -195,7 +189,7 @@ func gets(key, value string) bool {
 	if slices.Contains(resKeys.Known, key) {
 		return true
 	}
-	return !slices.Contains(capability.Keys(), key) && value != "" && strings.Trim(value, "0123456789") == ""
+	return !strings.ContainsAny(key, "<>!|") && !slices.Contains(capability.Keys(), key) && value != "" && strings.Trim(value, "0123456789") == ""
 }
 
 // ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, memory=SIZE,

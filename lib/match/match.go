@@ -280,6 +280,16 @@ func parseRange(k Kind, s string, now time.Time) (span, error) {
 	return x, nil
 }
 
+// NoUnit is why a size that stands in a file or a request says too little: it is a number
+// of bytes, and few.
+func NoUnit(k Kind, s string) error {
+	if k != Size || strings.Trim(s, "0123456789.") != "" {
+		return nil
+	}
+	_, err := unit.WrittenBytes(s)
+	return err
+}
+
 func parseSpan(k Kind, s string, now time.Time) (span, error) {
 	var n float64
 	switch k {

@@ -164,12 +164,10 @@ const leastAway = 10 * time.Second
 // standStill reads when jobs stand still without being asked to.
 func (f *File) standStill(auto, times, presence conf.Node) {
 	if !auto.Absent() && auto.IsText() {
-		d, err := unit.ParseDuration(auto.Text())
+		d, err := unit.WrittenDuration(auto.Text())
 		switch {
 		case err != nil:
 			auto.Errorf("%v", err)
-		case d > 0 && strings.Trim(auto.Text(), "0123456789.") == "":
-			auto.Errorf("%s has no unit: write %[1]sm or %[1]sh", auto.Text())
 		case d < leastAway || d > 366*24*time.Hour:
 			auto.Errorf("%s: write a time from 10s to a year, as in 15m", conf.Quote(auto.Text()))
 		}
@@ -280,9 +278,10 @@ func size(n conf.Node) *int64 {
 	if n.Absent() {
 		return nil
 	}
-	v, err := unit.ParseBytes(n.Text())
+	v, err := unit.WrittenBytes(n.Text())
 	if n.IsText() && err != nil {
 		n.Errorf("%v", err)
+		return nil
 	}
 	return &v
 }

@@ -158,6 +158,28 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// WrittenDuration is ParseDuration of what a person writes for others to read: a number
+// without a unit, but 0, is an error that names the likely ones.
+func WrittenDuration(s string) (time.Duration, error) {
+	d, err := ParseDuration(s)
+	if err == nil && d > 0 && bare(s) {
+		return 0, fmt.Errorf("%q has no unit: write %[2]ss, %[2]sm or %[2]sh", s, s)
+	}
+	return d, err
+}
+
+// WrittenBytes is ParseBytes likewise: a number below 1M without a unit, but 0, is an
+// error.
+func WrittenBytes(s string) (int64, error) {
+	n, err := ParseBytes(s)
+	if err == nil && 0 < n && n < 1<<20 && bare(s) {
+		return 0, fmt.Errorf("%q has no unit: write %[2]sM or %[2]sG", s, s)
+	}
+	return n, err
+}
+
+func bare(s string) bool { return strings.Trim(s, "0123456789.") == "" }
+
 func parseSpans(s string) (time.Duration, bool) {
 	var total time.Duration
 	next := 0
