@@ -65,6 +65,15 @@ func Parse(s string) (Expr, error) {
 	return e, nil
 }
 
+// Near is a question, to be put behind a word that nobody offers, whether one of those was
+// meant that are offered; "" if none is like it. Of a few letters all are alike.
+func Near(word string, offered []string) string {
+	if len(word) < 4 || strings.ContainsAny(word, "!|<>=") || slices.Contains(offered, word) {
+		return ""
+	}
+	return match.Near(word, offered)
+}
+
 // String is the entry as it was written, without blanks around its alternatives.
 func (e Expr) String() string { return e.text }
 

@@ -30,7 +30,7 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 		free := *p.facts
 		free.Disk = math.MaxInt64 // how much is free of it changes
 		if missing, ok := c.lacks(&free); !ok {
-			l.lacks = missing.String()
+			l.lacks, l.offered = missing.String(), append(l.offered, p.facts.Capabilities...)
 			continue
 		}
 		if missing := m.site.lacks(c, p); missing != "" {

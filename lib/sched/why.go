@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"distribute/lib/capability"
 	"distribute/lib/unit"
 )
 
@@ -16,6 +17,7 @@ type look struct {
 	tight, barred        int
 	tried, poor          int // where they failed; and with no more memory than was too little
 	lacks, small         string
+	offered              []string // capabilities of nodes that lack something
 	taken                []string // of those that are paused, or have lent back what it takes: by whom
 	cpus, gpus, memory   bool     // some node that is able has enough of it
 	cpusAndGPUs, gpusMem bool     // of both
@@ -65,7 +67,7 @@ func (m *Machine) never(q *queue) (l look, why string) {
 func (m *Machine) look(l *look, q *queue, p *peer) {
 	l.there++
 	if missing := p.lacks(q.c); missing != "" {
-		l.lacks = missing
+		l.lacks, l.offered = missing, append(l.offered, p.facts.Capabilities...)
 		return
 	}
 	l.able++
@@ -104,10 +106,12 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 
 // lacking says what no node has of what the class wants.
 func (l *look) lacking(c *class) string {
+	slices.Sort(l.offered)
+	near := capability.Near(l.lacks, l.offered)
 	if len(c.wants)+len(c.share.counts.Words()) > 1 {
-		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)", l.there, c.wanted(), l.lacks)
+		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)%s", l.there, c.wanted(), l.lacks, near)
 	}
-	return fmt.Sprintf("none of %d nodes has %s", l.there, l.lacks)
+	return fmt.Sprintf("none of %d nodes has %s%s", l.there, l.lacks, near)
 }
 
 // wanted is all that the class wants, in words.
