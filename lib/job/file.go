@@ -131,6 +131,7 @@ type reader struct {
 	cases     *sweep.Sweep       // nil: it has none, or one that is wrong
 	names     []string           // of its parameters
 	param     []string           // of the case of which a job is made
+	number    int                // of that case, from 1
 	swept     bool               // some job is made of each case
 	templates map[string]*fileOf // that were read, by their paths
 	size      sizes              // of what was made of them

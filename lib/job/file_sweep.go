@@ -165,8 +165,9 @@ func (r *reader) isParam(name string) bool {
 }
 
 // hasPlaces says whether a job is one for each case: whether some text in it has a
-// place.
+// place, or it has no name, as one whose places are in a template.
 func (r *reader) hasPlaces(n conf.Node) (has bool, texts int) {
+	has = n.IsMap() && n.AnyMap().Get("name").Absent()
 	n.Fill(r.isParam, func(_ string, _ conf.Node, text string) string {
 		_, fill := segments(text)
 		has = has || fill
@@ -203,6 +204,7 @@ func (r *reader) filled(n conf.Node) iter.Seq[conf.Node] {
 		number := 0
 		for params := range r.cases.Cases() {
 			number++
+			r.number = number
 			r.param = make([]string, len(params))
 			for i, p := range params {
 				r.param[i] = p.Name + "=" + p.Value
@@ -271,7 +273,9 @@ func (r *reader) fillFile(w *want, j *Job) (made, bool) {
 	for _, g := range f.segs {
 		text, ok := g.text, true
 		if g.fill {
-			if text, ok = ParamOf(j.Param, g.name); !ok {
+			if text, ok = ParamOf(j.Param, g.name); !ok && r.param != nil && (g.name == "#" || g.name == "") {
+				text = r.value(g.name, r.number, conf.Node{})
+			} else if !ok {
 				r.doc.Errorf(w.at, "%s: {%s} is wanted, and job %s has no such parameter (write {{%s}} if that is meant as text)",
 					conf.Quote(w.path), g.name, conf.Quote(j.Name), g.name)
 				return made{}, false

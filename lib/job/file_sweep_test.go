@@ -88,6 +88,31 @@ command:
 	}
 }
 
+// The only places may be in a template, where {#} is the number of the case.
+func TestFillAlone(t *testing.T) {
+	f, err := read(t, "case.toml.in\n# case {#}\nn = {n}\nnu = {nu}\n", "b.yaml\n"+meta+`
+sweep: {n: "64,128", nu: "0.1,0.2"}
+command:
+  jobs:
+    - {run: [cat, case.toml], required_files: [{path: case.toml.in, fill: true}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := f.Collect(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range b.Jobs {
+		got = append(got, j.Name+" "+strings.ReplaceAll(list(t, b, j.Inputs), "\n", ","))
+	}
+	want := "n=64_nu=0.1 input/case.toml:644=# case 1,n = 64,nu = 0.1,; n=64_nu=0.2 input/case.toml:644=# case 2,n = 64,nu = 0.2,; " +
+		"n=128_nu=0.1 input/case.toml:644=# case 3,n = 128,nu = 0.1,; n=128_nu=0.2 input/case.toml:644=# case 4,n = 128,nu = 0.2,"
+	if s := strings.Join(got, "; "); s != want {
+		t.Errorf("got %s\nwant %s", s, want)
+	}
+}
+
 func TestSweepMistakes(t *testing.T) {
 	job := "\ncommand: {jobs: [{run: [x, \"{a}\"]}]}"
 	for _, c := range []struct{ in, want string }{
