@@ -18,11 +18,11 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dsubmit [-anQquvw] [-b batch] [-H head] [-m user] [-s ids] file
-       dsubmit [-ajnQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
+const usage = `usage: dsubmit [-aknQquvw] [-b batch] [-H head] [-m user] [-s ids] file
+       dsubmit [-ajknQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
                [-m user] [-R request ...] [-T template ...] -b batch
                -- command ...
-       dsubmit [-ajnQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
+       dsubmit [-ajknQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
                [-m user] [-R request ...] [-T template ...] -b batch`
 
 func main() { cli.Main(usage, run) }
@@ -38,6 +38,7 @@ type submission struct {
 	dry, quiet, unique, waiting *bool
 	adds                        *bool    // to the batch of that name
 	queue                       *bool    // also what no node could ever run
+	held                        *bool    // its jobs wait until they are released
 	words                       []string // of the command line
 	begun                       bool     // a large input was begun to be sent
 }
@@ -45,7 +46,7 @@ type submission struct {
 func run(ctx context.Context, c *cli.Cmd) error {
 	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""), matrix: c.String("m", ""),
 		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"), templates: c.Strings("T"), env: c.Strings("e"), objects: c.Bool("j"),
-		words: c.Args, adds: c.Bool("a"), dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q")}
+		words: c.Args, adds: c.Bool("a"), dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q"), held: c.Bool("k")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
@@ -55,6 +56,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	if *s.adds && *s.unique {
 		return cli.Usagef("-a adds to the batch of that name, and -u makes another: leave one of them out")
+	}
+	if *s.held && (*s.adds || *s.waiting) {
+		return cli.Usagef("-k holds the jobs of a new batch, which -a adds none to and -w would wait for: leave it out")
 	}
 	f, err := s.file()
 	if errors.Is(err, errNothing) {

@@ -115,7 +115,7 @@ func sized(b *job.Batch) string {
 
 // ask says what is submitted, and sends the inputs that the head lacks.
 func (s *submission) ask(h *ask.Head, b *job.Batch, ref job.Token) (*wire.Accepted, error) {
-	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Queue: *s.queue, Add: *s.adds, Jobs: len(b.Jobs)}); err != nil {
+	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Queue: *s.queue, Held: *s.held, Add: *s.adds, Jobs: len(b.Jobs)}); err != nil {
 		return nil, err
 	}
 	parts := []struct {
@@ -259,6 +259,9 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 	}
 	if *s.waiting {
 		return "", cli.Errorf(cli.Unreachable, "%w: there is nothing to wait for (start it: dsched -S %s)", unreached, dir)
+	}
+	if *s.held {
+		return "", cli.Errorf(cli.Unreachable, "%w: -k holds jobs only with its help (start it: dsched -S %s)", unreached, dir)
 	}
 	d := spool.Drop{Submission: ref, Batch: b.ID(), Free: *s.unique, Jobs: len(b.Jobs)}
 	open := func(sum string) (io.ReadCloser, error) { return b.Sources[sum].Open() }

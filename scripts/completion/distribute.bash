@@ -23,7 +23,7 @@ _distribute_options() {
 	drun) options='-H: -k -n -o: -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;
 	dset) options='-H: -T: -m: -n -p: -q -v' ;;
-	dsubmit) options='-H: -J: -Q -R: -T: -a -b: -e: -i: -j -m: -n -q -s: -u -v -w' ;;
+	dsubmit) options='-H: -J: -Q -R: -T: -a -b: -e: -i: -j -k -m: -n -q -s: -u -v -w' ;;
 	dsweep) options='-j -k: -n -s: -x:' ;;
 	dtable) options='-H: -a -c: -j -q -v' ;;
 	dwait) options='-H: -T: -q -v' ;;
