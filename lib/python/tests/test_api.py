@@ -55,9 +55,26 @@ def test_kinds():
     batch.job(file="run.py")
     assert written(batch)["python"] == {"initialize": {"build_file": "make.py"}, "jobs": [{"file": "run.py"}]}
     assert written(batch)["sweep"] == {"n": [0, 1]}
-    batch = distribute.Batch("a", "b", kind="apptainer", image=pathlib.Path("a.sif"), mounts=["/out"])
-    batch.job("x")
-    assert written(batch)["apptainer"]["initialize"] == {"sif": "a.sif", "required_mounts": ["/out"]}
+    batch = distribute.Batch(
+        "a", "b", kind="apptainer", image=pathlib.Path("a.sif"), mounts=["/out"], run=["solve", 4], contain=False, sweep={"n": Array([1, 2.5])}
+    )
+    batch.job("x", slurm={"partition": "long", "requeue": False})
+    assert written(batch)["apptainer"]["initialize"] == {"sif": "a.sif", "required_mounts": ["/out"], "run": ["solve", "4"], "contain": False}
+    assert written(batch)["apptainer"]["jobs"] == [{"name": "x", "slurm": {"partition": "long", "requeue": False}}]
+    assert written(batch)["sweep"] == {"n": [1, 2.5]}
+
+
+class Array:
+    """As NumPy's, of which the tests have none."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def tolist(self):
+        return self.values
 
 
 @pytest.mark.parametrize(
@@ -67,6 +84,8 @@ def test_kinds():
         (lambda: distribute.Batch("a", "b", kind="shell"), "is not known"),
         (lambda: distribute.Batch("a", "b", kind="python"), "give build="),
         (lambda: distribute.Batch("a", "b", image="a.sif"), "kind='apptainer'"),
+        (lambda: distribute.Batch("a", "b", run=["x"]), "run is for a batch with kind='apptainer'"),
+        (lambda: distribute.Batch("a", "b", contain=True), "contain is for a batch with kind='apptainer'"),
         (lambda: distribute.Batch("a", "b").text(), "has no job"),
         (lambda: distribute.Batch("a", "b").job("x"), "has run="),
         (lambda: distribute.Batch("a", "b").job(None, ["true"]), "has no name"),

@@ -55,7 +55,8 @@ class Batch:
     job is a file, run by python3) or ``apptainer``.
 
     ``build`` is the command, or the Python file, that is run once a node;
-    ``image`` the .sif file. ``options`` are other keys of the top level of
+    ``image`` the .sif file, ``run`` what its jobs run that do not say so, and
+    ``contain`` whether they see nothing of the machine. ``options`` are other keys of the top level of
     dbatch(5), as ``priority=-5`` or ``retries=2``. Relative paths count from
     ``directory``, or from that of the file that :meth:`write` writes.
     """
@@ -70,6 +71,8 @@ class Batch:
         image: Optional[Path] = None,
         files: Sequence[File] = (),
         mounts: Sequence[str] = (),
+        run: Optional[Sequence[object]] = None,
+        contain: Optional[bool] = None,
         resources: Optional[Mapping[str, Value]] = None,
         capabilities: Sequence[str] = (),
         sweep: Optional[Sweep] = None,
@@ -93,6 +96,11 @@ class Batch:
             if value is not None:
                 self._top[key] = _plain(key, value)
         self._initialize = self._beginning(build, image, files, mounts)
+        for key, value in [("run", None if run is None else _words("run", run)), ("contain", contain)]:
+            if value is not None and kind != "apptainer":
+                raise ValueError(f"{key} is for a batch with kind='apptainer'")
+            if value is not None:
+                self._initialize[key] = value
         self._jobs: List[Dict[str, object]] = []
         self._names: Dict[str, bool] = {}
 
@@ -133,6 +141,7 @@ class Batch:
         capabilities: Sequence[str] = (),
         retries: Optional[int] = None,
         env: Optional[Mapping[str, Value]] = None,
+        slurm: Optional[Mapping[str, Value]] = None,
     ) -> None:
         """Adds a job. In a batch with a sweep an entry with places, as ``{n}``,
         is a job for each case, and may go without a name.
@@ -161,7 +170,7 @@ class Batch:
         for key, value in [
             ("required_files", _list("files", files)), ("resources", resources), ("param", param),
             ("needs", _list("needs", needs)), ("capabilities", _list("capabilities", capabilities)),
-            ("env", env),
+            ("env", env), ("slurm", slurm),
         ]:  # fmt: skip
             if value:
                 entry[key] = _plain(key, value)
@@ -277,8 +286,8 @@ def _plain(what: str, value: object) -> object:
         return {_check.text(f"a key of {what}", k): _plain(f"{what}: {k}", v) for k, v in value.items()}
     if isinstance(value, (list, tuple, range)):
         return [_plain(what, v) for v in value]
-    if hasattr(value, "item"):  # a number of NumPy
-        return _plain(what, value.item())
+    if hasattr(value, "tolist"):  # a number or an array of NumPy
+        return _plain(what, value.tolist())
     raise TypeError(f"{what} holds a {type(value).__name__}, which a batch file cannot: {value!r}")
 
 
