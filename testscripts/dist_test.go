@@ -79,7 +79,7 @@ func TestDist(t *testing.T) {
 		t.Fatalf("install: %v: %s", err, out)
 	}
 	for _, f := range []struct{ name, text string }{
-		{"bin/dlocal", ""}, {"share/man/man1/dwait.1", ""}, {"lib/sysusers.d/distribute-node.conf", ""},
+		{"bin/dlocal", ""}, {"bin/dplot", ""}, {"bin/dtasks", ""}, {"share/man/man1/dwait.1", ""}, {"lib/sysusers.d/distribute-node.conf", ""},
 		{"share/bash-completion/completions/dnoded", "complete "},
 		{"share/man/man8/dnoded.8", "\ncp " + home + "/.local/share/distribute/run-as.conf "},
 		{"share/systemd/user/distribute-node.service", "\nExecStart=" + home + "/.local/bin/dnoded\n"},
