@@ -12,7 +12,7 @@ import (
 // letters are the options that mean the same in every command, each with the
 // word that its value is called in a synopsis, or "" for none.
 var letters = map[string][]string{
-	"H": {"head"}, "b": {"batch"}, "f": {""}, "j": {""}, "t": {""}, "c": {"fields"}, "n": {""}, "o": {"directory", "dir", "file"},
+	"H": {"head"}, "b": {"batch"}, "f": {""}, "j": {""}, "t": {""}, "c": {"fields", "capability"}, "n": {""}, "o": {"directory", "dir", "file"},
 	"q": {""}, "v": {""}, "r": {""}, "h": {""}, "V": {""}, "S": {"spool"}, "D": {"dir", "directory"}, "l": {"address"},
 }
 

@@ -7,11 +7,12 @@ import (
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/desk"
+	"distribute/lib/job"
 	"distribute/lib/proc"
 )
 
-const usage = `usage: drun [-knqv] [-o directory] file [job ...]
-       drun [-knqv] [-H head] [-o directory] [id ...]`
+const usage = `usage: drun [-knqv] [-c capability ...] [-o directory] file [job ...]
+       drun [-knqv] [-c capability ...] [-H head] [-o directory] [id ...]`
 
 func main() {
 	if proc.IsSupervisor() { // of a job, which is this program too
@@ -24,14 +25,19 @@ func main() {
 }
 
 func run(ctx context.Context, c *cli.Cmd) (err error) {
-	flag := c.String("H", "")
+	flag, has := c.String("H", ""), c.Strings("c")
 	dir := c.String("o", ".")
 	keep, dry, quiet := c.Bool("k"), c.Bool("n"), c.Bool("q")
 	verbose := c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
-	r := &runner{c: c, out: *dir, keep: *keep, quiet: *quiet, verbose: *verbose}
+	for _, word := range *has {
+		if err := job.CheckName(word); err != nil {
+			return cli.Usagef("-c: %w", err)
+		}
+	}
+	r := &runner{c: c, has: *has, out: *dir, keep: *keep, quiet: *quiet, verbose: *verbose}
 	if len(c.Args) > 0 && ask.IsFile(c.Args[0]) {
 		if c.Given("H") {
 			return cli.Usagef("-H goes with jobs of a head: no head is asked for a batch file")

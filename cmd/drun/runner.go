@@ -27,6 +27,7 @@ type runner struct {
 	c       *cli.Cmd
 	b       *job.Batch // nil: nothing is to be done
 	head    *ask.Head  // that knows the batch; nil: a file does
+	has     []string   // capabilities that this machine has besides those found
 	out     string     // below which results come
 	keep    bool
 	quiet   bool
@@ -37,7 +38,7 @@ type runner struct {
 func (r *runner) here(ctx context.Context, dir string) (noded.Settings, error) {
 	path := r.c.Getenv("PATH")
 	source := inventory.Here(path, len(proc.CPUs()))
-	in, err := source.Take(ctx, &node.File{})
+	in, err := source.Take(ctx, &node.File{Capabilities: r.has, Keep: node.Keep{NoMemory: true}})
 	if err != nil {
 		return noded.Settings{}, err
 	}

@@ -20,7 +20,7 @@ _distribute_options() {
 	dquery) options='-H: -N -a -c: -f -j -q -s -t -v -w' ;;
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
-	drun) options='-H: -k -n -o: -q -v' ;;
+	drun) options='-H: -c: -k -n -o: -q -v' ;;
 	dsched) options='-S: -attach -insecure -l: -v' ;;
 	dset) options='-H: -T: -m: -n -p: -q -v' ;;
 	dsubmit) options='-H: -J: -Q -R: -T: -a -b: -e: -i: -j -k -m: -n -q -s: -u -v -w' ;;
