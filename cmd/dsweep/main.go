@@ -72,7 +72,9 @@ func print(ctx context.Context, to io.Writer, s *sweep.Sweep, asJSON bool) error
 	out := bufio.NewWriterSize(to, 64<<10)
 	appendCase := sweep.AppendLine
 	if asJSON {
-		appendCase = sweep.AppendObject
+		appendCase = func(b []byte, params []sweep.Param) []byte { // as dsubmit -j reads a job
+			return append(sweep.AppendObject(append(b, `{"param":`...), params), '}')
+		}
 	}
 	var line []byte
 	for params := range s.Cases() {

@@ -162,7 +162,7 @@ func readJSON(data []byte) (t table, err error) {
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		params, err := Object(line)
+		params, err := Object(caseOf(line))
 		if err != nil {
 			return t, fmt.Errorf("line %d: %w", number, err)
 		}
@@ -188,6 +188,16 @@ func readJSON(data []byte) (t table, err error) {
 		}
 	}
 	return t, nil
+}
+
+// caseOf is the case of a line: that of a job, whose only member is param, as dsweep -j
+// prints it, or the line.
+func caseOf(line []byte) []byte {
+	var of map[string]json.RawMessage
+	if json.Unmarshal(line, &of) == nil && len(of) == 1 && len(of["param"]) > 0 && of["param"][0] == '{' {
+		return of["param"]
+	}
+	return line
 }
 
 // Object reads a JSON object of texts, numbers and truths, in its order. Numbers
