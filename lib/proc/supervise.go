@@ -394,7 +394,7 @@ func (s *supervisor) begin(o *Order, name string, out *os.File) (*group, int, *l
 	}
 	g, pid, err := s.fork(o, name, out)
 	if err != nil {
-		return nil, 0, nil, fmt.Errorf("cannot start %q: %w", o.Argv[0], unstarted(name, o.Cwd, err))
+		return nil, 0, nil, fmt.Errorf("cannot start %q: %w", o.Argv[0], unstarted(name, o, err))
 	}
 	return g, pid, where, nil
 }

@@ -13,14 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unstarted is why a program cannot be started, with what the kernel does not say: that
-// what is missing is not the program but what it is run by. cwd is where a name with a
-// slash is relative to.
-func unstarted(name, cwd string, err error) error {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(cwd, name)
+// unstarted is why the program of an order cannot be started, with what the kernel does
+// not say: that what is missing is not the program but what it is run by. Only a file in
+// the order's directory is looked at: this process may be able to open what the user of
+// the order is not, and a device does something when it is opened.
+func unstarted(name string, o *Order, err error) error {
+	if filepath.IsAbs(name) {
+		below, odd := filepath.Rel(o.Cwd, name)
+		if odd != nil {
+			return err
+		}
+		name = below
 	}
-	f, odd := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	root, odd := os.OpenRoot(o.Cwd)
+	if odd != nil {
+		return err
+	}
+	defer root.Close()
+	if info, odd := root.Stat(name); odd != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, odd := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if odd != nil {
 		return err
 	}
