@@ -84,7 +84,13 @@ func (b *back) run(ctx context.Context) (err error) {
 	if err := b.look(ctx, works); err != nil {
 		return err
 	}
-	b.judge(works)
+	told := map[string]bool{}
+	if b.kill {
+		if told, err = b.been(ctx); err != nil {
+			return err
+		}
+	}
+	b.judge(works, told)
 	if !b.dry {
 		err = errors.Join(b.bring(ctx, works), b.note(ctx, works))
 	}
@@ -230,8 +236,9 @@ func (b *back) look(ctx context.Context, works []*work) error {
 
 func statusOf(j *slurm.FolderJob) string { return path.Join(j.Dir, slurm.StatusFile) }
 
-// judge finds out what has become of each work, and what the head is told.
-func (b *back) judge(works []*work) {
+// judge finds out what has become of each work, and what the head is told. What it was
+// told of before, and Slurm still has, is to be cancelled.
+func (b *back) judge(works []*work, told map[string]bool) {
 	for _, w := range works {
 		w.fate = slurm.FateOf(w.job, b.submitted, b.records, b.status[statusOf(w.job)])
 		f := &w.fate
@@ -261,15 +268,14 @@ func (b *back) judge(works []*work) {
 			b.cancel = append(b.cancel, f.Task.String())
 		}
 	}
-	if !b.kill {
-		return
-	}
 	expected := make(map[string]bool, len(works))
 	for _, w := range works {
 		expected[w.job.Job] = true
 	}
 	for i := range b.folder.Jobs {
-		if j := &b.folder.Jobs[i]; !expected[j.Job] {
+		// What was told has come home, or nobody wants it: not what was never taken, as of
+		// another head, or by another name.
+		if j := &b.folder.Jobs[i]; told[j.Job] && !expected[j.Job] {
 			if f := slurm.FateOf(j, b.submitted, b.records, nil); f.Stand == slurm.Waiting || f.Stand == slurm.Running {
 				b.cancel = append(b.cancel, f.Task.String())
 			}

@@ -247,7 +247,7 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 		return false
 	}
 	switch sized := has("ntasks", "cpus-per-task", "ntasks-per-node", "exclusive", "oversubscribe", "mincpus", "cpus-per-gpu"); {
-	case r.CPUs == 1 && sized: // which it need not have said
+	case r.CPUs == 1 && sized && spec.Kind == job.Command: // which it need not have said
 	case r.CPUs > 0 && !clash("cpus", "cpus-per-task", "cpus-per-gpu"):
 		s.cpus = strconv.Itoa(r.CPUs)
 		add("cpus-per-task", s.cpus)

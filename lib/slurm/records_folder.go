@@ -272,9 +272,9 @@ func ReadStatus(text []byte) (o job.Outcome, terminated bool, err error) {
 			return fail(errors.New("it has neither an exit status nor a signal"))
 		}
 	}
-	for _, amount := range []float64{s.CPUTime, s.MemoryPeak, s.Written} {
-		if !(amount >= 0 && amount < 1<<60) {
-			return fail(fmt.Errorf("%v is no amount that a job has used", amount))
+	for _, amount := range []*float64{&s.CPUTime, &s.MemoryPeak, &s.Written} {
+		if !(*amount >= 0 && *amount < 1<<60) {
+			*amount = 0 // it is not known
 		}
 	}
 	o.Reason, o.Machine = clean(s.Reason), machine(s.Node)

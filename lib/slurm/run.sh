@@ -78,6 +78,7 @@ set -u
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
 trap 'rm -rf -- "$tmp"' EXIT
+mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
 
 if [ "$group" = build ]; then
 	[ ! -e built ] || exit 0
@@ -133,7 +134,7 @@ fi
 [ -z "$gpus" ] || gpus=${gpus//[!,]/}, # a comma for each
 gpus=${#gpus}
 export DISTRIBUTE_NAMESPACE=$namespace DISTRIBUTE_BATCH=$batch DISTRIBUTE_NODE=slurm:$name DISTRIBUTE_CPUS=$cpus DISTRIBUTE_MEMORY=$5 \
-	DISTRIBUTE_GPUS=$gpus DISTRIBUTE_INPUT=$dir/input DISTRIBUTE_SAVE=$dir/distribute_save OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-$cpus} TMPDIR=$tmp \
+	DISTRIBUTE_GPUS=$gpus DISTRIBUTE_INPUT=$dir/input DISTRIBUTE_SAVE=$dir/distribute_save OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-$cpus} TMPDIR=$tmp/job \
 	DISTRIBUTE_ATTEMPT=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-0}}_${SLURM_ARRAY_TASK_ID:-0}
 [ -z "$job" ] || export DISTRIBUTE_ID=$namespace/$batch/$job DISTRIBUTE_JOB=$job
 
@@ -147,7 +148,7 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 	how=(exec)
 	[ ${#argv[@]} -gt 0 ] || { how=(run --app distribute) argv=("$cpus"); }
 	[ "$gpus" = 0 ] || how+=("$libraries")
-	[ "$uncontained" = 1 ] || how+=(--containall --workdir "$tmp" --home home:/home/job)
+	[ "$uncontained" = 1 ] || how+=(--containall --workdir "$tmp/job" --home home:/home/job)
 	how+=(--bind input:/input:ro --bind distribute_save:/distribute_save)
 	for i in "${!mounts[@]}"; do
 		mkdir "mounts/$i" || fail 'no directories can be made'
@@ -168,8 +169,11 @@ fi
 # What the batch sets is for the job, and for no shell before it.
 [ ${#env[@]} -eq 0 ] || argv=(env "${env[@]}" "$BASH" -p -c 'exec -- "$@"' - "${argv[@]}")
 
-# used FILE notes the processor time, and what was written, of all that has ended here.
-used() { { times && sed -n 's/^write_bytes: //p' "/proc/$$/io"; } >"$tmp/.$1" 2>/dev/null; }
+# used notes the processor time, and what was written, of all that has ended here.
+used() {
+	{ times && sed -n 's/^write_bytes: //p' "/proc/$$/io"; } >"$tmp/used" 2>/dev/null
+	used=$(<"$tmp/used")
+}
 
 # usage is what the job has used, as members of its status. Its memory is known where
 # Slurm has put it into a group of its own.
@@ -185,15 +189,18 @@ usage() {
 		esac
 		;;
 	esac
-	awk -v peak="$peak" '{ gsub(",", ".") }
-		FNR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); cpu += (NR == 2 ? -1 : 1) * (t[1] * 60 + t[2]) } }
-		FNR == 3 { written += NR == 3 ? -$1 : $1 }
-		END { printf ",\"cpu_time\":%.3f,\"written\":%d%s", cpu, written, peak ~ /^[0-9]+$/ ? ",\"memory_peak\":" peak : "" }' "$tmp/.before" "$tmp/.after"
+	printf '%s\nafter\n%s\n' "$before" "$used" | LC_ALL=C awk -v peak="$peak" 'BEGIN { sign = -1 }
+		{ gsub(",", "."); n++ }
+		$1 == "after" { sign = 1; n = 0 }
+		n == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); cpu += sign * (t[1] * 60 + t[2]) } }
+		n == 3 { written += sign * $1 }
+		END { printf ",\"cpu_time\":%.3f,\"written\":%d%s", cpu, written, peak ~ /^[0-9]+$/ ? ",\"memory_peak\":" peak : "" }'
 }
 
 now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
 began=$(now) asked=''
-used before
+used
+before=$used
 exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
 	# What is asked to end is the job: Slurm asks each process, or this script alone.
@@ -208,7 +215,7 @@ exec 2>&8 8>&-
 exit=$(<"$tmp/.exit") || exit=137
 [ -n "$asked" ] || [ "$exit" != 143 ] || sleep 0.1 # this script may be asked after the job was
 trap '' TERM
-used after
+used
 
 # What ran may have removed its own directory, closed it, or put something else there.
 own() {
@@ -240,7 +247,7 @@ ended='"exit":'$exit',"signal":""'
 if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
 	ended='"exit":null,"signal":"SIG'$(kill -l $((exit - 128)))'"'
 fi
-[ -z "$asked" ] || ended+=',"terminated":true'
+[ -z "$asked" ] || [ "$exit" = 0 ] || ended+=',"terminated":true'
 printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"%s}\n' "$ended" "$began" "$(now)" \
 	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" "$(usage)" >status.json.new && sync status.json.new && mv status.json.new status.json ||
 	fail 'how the job ended cannot be noted: is the disk full?'

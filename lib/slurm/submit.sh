@@ -35,6 +35,7 @@ esac
 
 # How many jobs one may wait for before others wait for it.
 most_after=${D2SLURM_AFTER:-1000}
+case $most_after in *[!0-9]* | 0*) stop 'D2SLURM_AFTER is a number from 1' ;; esac
 
 # explain TEXT: what to do when sbatch refused.
 explain() {
