@@ -65,6 +65,21 @@ func Parse(s string) (Expr, error) {
 	return e, nil
 }
 
+// Written is Parse of what a person asks for now: a few bytes without a unit are a mistake.
+func Written(s string) (Expr, error) {
+	e, err := Parse(s)
+	for part := range strings.SplitSeq(e.text, "|") {
+		key, _, val, measured := match.Cut(strings.TrimPrefix(part, "!"))
+		if !measured || err != nil {
+			continue
+		}
+		if few := match.NoUnit(keys[strings.TrimSpace(key)].kind, strings.TrimSpace(val)); few != nil {
+			return Expr{}, match.Errorf("%q: %s", part, few)
+		}
+	}
+	return e, err
+}
+
 // Near is a question, to be put behind a word that nobody offers, whether one of those was
 // meant that are offered; "" if none is like it. Of a few letters all are alike.
 func Near(word string, offered []string) string {
@@ -106,9 +121,6 @@ func parse(s string) (t term, err error) {
 		return t, match.Errorf("%q: after ! comes =", s)
 	case val == "":
 		return t, match.Errorf("%q: no value follows %s", s, op)
-	}
-	if err := match.NoUnit(k.kind, val); err != nil {
-		return t, match.Errorf("%q: %s", s, err)
 	}
 	// What is not known of a node is no reason to use it.
 	fits, err := match.Parse(k.kind, nil, key, strings.TrimPrefix(op, "!"), val, time.Time{})

@@ -282,7 +282,7 @@ func (r *reader) capabilities(n conf.Node) (list []string) {
 			n.Errorf("a capability is empty: remove it")
 			continue
 		}
-		e, err := capability.Parse(n.Text())
+		e, err := capability.Written(n.Text())
 		if c := e.String(); n.IsText() && err != nil {
 			n.Errorf("capability %v", err)
 		} else if n.IsText() && !slices.Contains(list, c) {

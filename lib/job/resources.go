@@ -203,7 +203,7 @@ func ParseRequests(requests []string) (res Resources, caps []string, err error) 
 		for word := range strings.SplitSeq(r, ",") {
 			key, value, ok := strings.Cut(word, "=")
 			if !ok || !gets(key, value) {
-				e, err := capability.Parse(word)
+				e, err := capability.Written(word)
 				if err != nil {
 					return res, nil, fmt.Errorf("request %w (cpus=N, memory=SIZE, gpus=N, disk=SIZE, time=LENGTH, and NAME=N of what is counted, are what a job gets; all else is what its node is to be)", err)
 				}

@@ -167,7 +167,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 		return false, nil, err
 	}
 	asked := a.resources(&b.Spec)
-	if asked.GPUs > 0 {
+	if asked.GPUs > 0 || len(a.GPUs) > 0 {
 		n.lookAtCards(ctx)
 	}
 	want, err := n.shareOf(a.cpus, asked, a.GPUs...)

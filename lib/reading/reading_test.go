@@ -95,6 +95,8 @@ func TestValues(t *testing.T) {
 		{"p[min]", "# p q\n 0.1 1\n ***** 2\n", `file has "*****" in line 3, column "p", which is no number: write it as 1234.5 or 1.2345e3`},
 		{"p[min]", "p q\n 0.15-101 1\n 0.2 2\n", "0.15-101"},
 		{"p[max]", "p q\n -.15+101 1\n 1.2D+99 2\n 0.9+100 3\n", "0.9+100"},
+		{"p[max]", "p q\n -nan 1\n 2 2\n -nan(ind) 3\n 1.#QNAN 4\n", "2"},
+		{"p[min]", "p q\n -1.#INF 1\n 2 2\n", "-1.#INF"},
 		{"p[max]", "p q\n 2024-101 1\n", `file has "2024-101" in line 2, column "p", which is no number: write it as 1234.5 or 1.2345e3`},
 		{"drag", "n,drag\n", "file has 0 rows: it is not there"},
 		{"drag", "", "file is empty"},

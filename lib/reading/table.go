@@ -211,6 +211,9 @@ var exponent = regexp.MustCompile(`^([+-]?[0-9]*\.?[0-9]*)[dD]([+-]?[0-9]+)$|^([
 // number reads a number as programs write it, those of Fortran included.
 func number(s string) (float64, bool) {
 	s = exponent.ReplaceAllString(strings.TrimSpace(s), "${1}${3}e${2}${4}")
+	if s != "" && s[0] != '"' && noNumber.FindString(s) == s {
+		s = strings.Trim(string(nameNumbers([]byte(s))), `"`)
+	}
 	x, err := strconv.ParseFloat(s, 64)
 	return x, err == nil || errors.Is(err, strconv.ErrRange)
 }
