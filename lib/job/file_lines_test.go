@@ -160,7 +160,7 @@ func TestLineFiles(t *testing.T) {
 
 // What compares is what a node is to be, and nothing that is counted by its name.
 func TestRequestsThatCompare(t *testing.T) {
-	for _, r := range []string{"cpus>=2", "cpus<=64", "cpus!=3", "gpus>=1", "gfortran|cpus>=64", "!cpus=4", "memory>=64G"} {
+	for _, r := range []string{"cpus>=2", "cpus<=64", "cpus!=3", "gpus>=1", "gfortran|cpus>=64", "!cpus=4", "memory>=64G", "gpu.memory=1073741824..2147483648"} {
 		if res, caps, err := ParseRequests([]string{r}); err != nil || res != Unsaid(Command) || len(caps) != 1 || caps[0] != r {
 			t.Errorf("%s: %+v, %q, %v", r, res, caps, err)
 		}

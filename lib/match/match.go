@@ -283,7 +283,10 @@ func parseRange(k Kind, s string, now time.Time) (span, error) {
 // NoUnit is why a size that stands in a file or a request says too little: it is a number
 // of bytes, and few.
 func NoUnit(k Kind, s string) error {
-	if k != Size || strings.Trim(s, "0123456789.") != "" {
+	if k != Size {
+		return nil
+	}
+	if _, err := unit.ParseBytes(s); err != nil { // a range, or what Parse refuses
 		return nil
 	}
 	_, err := unit.WrittenBytes(s)

@@ -210,10 +210,19 @@ var exponent = regexp.MustCompile(`^([+-]?[0-9]*\.?[0-9]*)[dD]([+-]?[0-9]+)$|^([
 
 // number reads a number as programs write it, those of Fortran included.
 func number(s string) (float64, bool) {
-	s = exponent.ReplaceAllString(strings.TrimSpace(s), "${1}${3}e${2}${4}")
-	if s != "" && s[0] != '"' && noNumber.FindString(s) == s {
-		s = strings.Trim(string(nameNumbers([]byte(s))), `"`)
-	}
+	s = strings.TrimSpace(s)
 	x, err := strconv.ParseFloat(s, 64)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return x, true
+	}
+	switch {
+	case exponent.MatchString(s):
+		s = exponent.ReplaceAllString(s, "${1}${3}e${2}${4}")
+	case s != "" && s[0] != '"' && noNumber.FindString(s) == s:
+		s = strings.Trim(string(nameNumbers([]byte(s))), `"`)
+	default:
+		return 0, false
+	}
+	x, err = strconv.ParseFloat(s, 64)
 	return x, err == nil || errors.Is(err, strconv.ErrRange)
 }
