@@ -75,20 +75,21 @@ func (b *back) run(ctx context.Context) (err error) {
 		}
 	}
 	works, err := b.works(ctx, h)
-	if err == nil && len(works) == 0 && !b.silent && !fresh {
-		err = b.nothing(ctx)
-	}
 	if err != nil {
 		return err
 	}
-	if err := b.look(ctx, works); err != nil {
-		return err
-	}
 	told := map[string]bool{}
-	if b.kill {
+	nothing := len(works) == 0 && !b.silent && !fresh
+	if nothing || b.kill {
 		if told, err = b.been(ctx); err != nil {
 			return err
 		}
+	}
+	if nothing {
+		b.nothing(len(b.folder.Jobs) - len(told))
+	}
+	if err := b.look(ctx, works); err != nil {
+		return err
 	}
 	b.judge(works, told)
 	if !b.dry {
@@ -106,12 +107,10 @@ func (b *back) run(ctx context.Context) (err error) {
 	return errors.Join(err, b.report(ctx, works))
 }
 
-// nothing says why the head expects nothing of the folder.
-func (b *back) nothing(ctx context.Context) error {
-	been, err := b.been(ctx)
-	switch n := len(b.folder.Jobs) - len(been); {
-	case err != nil:
-		return err
+// nothing says why the head expects nothing of the folder, of which n jobs have not come
+// home.
+func (b *back) nothing(n int) {
+	switch {
 	case n <= 0:
 		b.c.Talk("all of %q has come home already, or was given up", b.c.Args[0])
 	case b.claim:
@@ -119,7 +118,6 @@ func (b *back) nothing(ctx context.Context) error {
 	default:
 		b.c.Talk("the head expects nothing of %q: %s never taken to the cluster in it (-C takes those that still wait at home; d2slurm -o -b takes a file as another batch)", b.c.Args[0], unit.Count(n, "job"))
 	}
-	return nil
 }
 
 // take has the head take the jobs of the folder for those of the cluster, as far as they
@@ -275,7 +273,7 @@ func (b *back) judge(works []*work, told map[string]bool) {
 	for i := range b.folder.Jobs {
 		// What was told has come home, or nobody wants it: not what was never taken, as of
 		// another head, or by another name.
-		if j := &b.folder.Jobs[i]; told[j.Job] && !expected[j.Job] {
+		if j := &b.folder.Jobs[i]; b.kill && told[j.Job] && !expected[j.Job] {
 			if f := slurm.FateOf(j, b.submitted, b.records, nil); f.Stand == slurm.Waiting || f.Stand == slurm.Running {
 				b.cancel = append(b.cancel, f.Task.String())
 			}

@@ -156,7 +156,7 @@ type there struct {
 
 // ssh runs a command in the folder; out takes what it prints.
 func (t *there) ssh(ctx context.Context, command string, in io.Reader, out func(io.Reader) error) error {
-	cmd := exec.CommandContext(ctx, "ssh", "-T", "-oBatchMode=yes", "--", t.host, "cd "+quote(t.dir)+" || exit 66; "+command)
+	cmd := exec.CommandContext(ctx, "ssh", "-T", "-oBatchMode=yes", "--", t.host, "[ -d "+quote(t.dir)+" ] || exit 66; cd "+quote(t.dir)+" && "+command)
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stderr = in, &said
 	pipe, err := cmd.StdoutPipe()

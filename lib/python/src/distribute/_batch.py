@@ -56,9 +56,10 @@ class Batch:
 
     ``build`` is the command, or the Python file, that is run once a node;
     ``image`` the .sif file, ``run`` what its jobs run that do not say so, and
-    ``contain`` whether they see nothing of the machine. ``options`` are other keys of the top level of
-    dbatch(5), as ``priority=-5`` or ``retries=2``. Relative paths count from
-    ``directory``, or from that of the file that :meth:`write` writes.
+    ``contain`` whether they see nothing of the machine. ``options`` are other
+    keys of the top level of dbatch(5), as ``priority=-5`` or ``retries=2``.
+    Relative paths count from ``directory``, or from that of the file that
+    :meth:`write` writes.
     """
 
     def __init__(
