@@ -230,10 +230,10 @@ func sweep(home string) {
 	mark, container := []byte("\x00HOME="+home+"\x00"), []byte(`"`+home+`/.apptainer"`)
 	for {
 		found := false
-		environs, _ := filepath.Glob("/proc/[0-9]*/environ")
-		for _, path := range environs {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			environ, err := os.ReadFile(path)
+		procs, _ := os.ReadDir("/proc") // a Glob of files in it reads all that each process has
+		for _, proc := range procs {
+			pid, _ := strconv.Atoi(proc.Name())
+			environ, err := os.ReadFile(filepath.Join("/proc", proc.Name(), "environ"))
 			if err != nil || pid < 2 || pid == os.Getpid() || gone(pid) {
 				continue
 			}

@@ -137,7 +137,7 @@ func TestN66Deep(t *testing.T) {
 		t.Fatal(errs[0])
 	}
 	fd, err := syscall.Open(as[0].Dir, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
-	for range 6000 {
+	for range 2000 {
 		if err == nil {
 			err = syscall.Mkdirat(fd, "deep", 0o700)
 		}
@@ -157,7 +157,7 @@ func TestN66Deep(t *testing.T) {
 		t.Fatal(err)
 	}
 	few := lim
-	few.Cur = 1000
+	few.Cur = 500
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}

@@ -317,7 +317,7 @@ func TestScanCancelled(t *testing.T) {
 
 // Ten thousand small files and a hundred empty directories, there and back.
 func TestManySmallFiles(t *testing.T) {
-	dirs := suite.Size(20, 100)
+	dirs := suite.Size(5, 100)
 	from, to := t.TempDir(), t.TempDir()
 	for d := range dirs {
 		sub := filepath.Join(from, fmt.Sprintf("d%02d", d))
