@@ -325,9 +325,9 @@ func TestJ23CheckFindsEachFlippedByte(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		step := suite.Size(13, 1)
+		step := suite.Size(29, 1)
 		if len(text) > 400 {
-			step = suite.Size(29, 3)
+			step = suite.Size(67, 3)
 		}
 		for i := 0; i < len(text); i += step {
 			bad := bytes.Clone(text)

@@ -552,7 +552,7 @@ func TestJ28CrashAtEachStep(t *testing.T) {
 	for name := range scenes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at, apart := 1, suite.Size(9, 1)
+			at, apart := 1, suite.Size(17, 1)
 			for crashAt(t, name, at) {
 				at += apart
 			}

@@ -89,7 +89,7 @@ func TestRecordsComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	d := newDecoder()
 	fast := 0
-	for range suite.Size(3000, 20000) {
+	for range suite.Size(1000, 20000) {
 		rec := randomRecord(r)
 		normalise(rec)
 		text := bytes.TrimSuffix(appendRecord(nil, rec), []byte("\n"))
@@ -145,7 +145,7 @@ func randomJob(r *rand.Rand, n int) *job.Job {
 
 func TestJobsComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for n := range suite.Size(3000, 20000) {
+	for n := range suite.Size(1000, 20000) {
 		j := randomJob(r, n)
 		var back, slow job.Job
 		if err := DecodeJob(AppendJob(nil, j), &back); err != nil || !reflect.DeepEqual(&back, j) {

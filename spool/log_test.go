@@ -156,7 +156,7 @@ func TestJ21CutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	dir, name, text := withLog(t)
 	first := bytes.IndexByte(text, '\n')
-	apart := suite.Size(11, 1)
+	apart := suite.Size(23, 1)
 	for n := range len(text) {
 		switch {
 		case n < first && n%50 != 0:
@@ -218,7 +218,7 @@ func TestJ23FlippedBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apart := suite.Size(13, 1)
+	apart := suite.Size(29, 1)
 	for i := 0; i < len(text); i += apart {
 		bad := bytes.Clone(text)
 		bad[i] ^= 1 << (i % 8)
@@ -292,7 +292,7 @@ func TestJ32ReaderOfAnUnfinishedLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apart := suite.Size(7, 1)
+	apart := suite.Size(17, 1)
 	for n := bytes.IndexByte(text, '\n') + 1; n <= len(text); n++ {
 		if n%apart != 0 && text[n-1] != '\n' && text[n] != '\n' {
 			continue

@@ -55,7 +55,7 @@ func heap() int64 {
 // node has said what it has; and nothing, not even a look, when the batch is
 // closed.
 func TestJ34ManyJobs(t *testing.T) {
-	jobs := suite.Size(15_000, 50_000)
+	jobs := suite.Size(5000, 50_000)
 	h := newState(t)
 	names := make([]string, jobs)
 	for i := range names {

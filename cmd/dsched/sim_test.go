@@ -133,7 +133,7 @@ func TestSimulationRemoved(t *testing.T) {
 // that are paused, and jobs that leave them with what they saved), T80, T81,
 // D88 (streams that are silent, split, and cut at any byte).
 func TestSimulation(t *testing.T) {
-	n, first := suite.Size(8, 100), uint64(1) // the full run is under the race detector; make sim lives thousands
+	n, first := suite.Size(4, 100), uint64(1) // the full run is under the race detector; make sim lives thousands
 	if v := os.Getenv("D_SIM"); v != "" {
 		n, _ = strconv.Atoi(v)
 		first = uint64(time.Now().UnixNano() / 1e6 % 1e9)

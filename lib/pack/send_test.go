@@ -269,7 +269,7 @@ func (f sinkFunc) Put(i int, e Entry, from int64, r io.Reader) error { return f(
 
 // Three GiB go through in the memory of a few buffers.
 func TestHugeFile(t *testing.T) {
-	size := suite.Size[int64](192<<20+17, 3<<30+17)
+	size := suite.Size[int64](96<<20+17, 3<<30+17)
 	content := func() io.Reader {
 		return io.MultiReader(io.LimitReader(zeroReader{}, size-7), strings.NewReader("the end"))
 	}

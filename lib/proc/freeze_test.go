@@ -222,7 +222,7 @@ func TestP72P76Hold(t *testing.T) {
 // TestP72Busy holds a tree that gets no processor to stop on, for the machine is
 // busy with something else: with the right to raise it, and without.
 func TestP72Busy(t *testing.T) {
-	for range suite.Size(2, 4) * runtime.NumCPU() {
+	for range suite.Size(1, 4) * runtime.NumCPU() {
 		busy := exec.Command("sh", "-c", "while :; do :; done")
 		if err := busy.Start(); err != nil {
 			t.Fatal(err)

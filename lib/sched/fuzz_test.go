@@ -158,7 +158,7 @@ func FuzzMachine(f *testing.F) {
 // TestNonsense runs the fuzz target's body over random tapes, so that every run
 // of the tests sees some.
 func TestNonsense(t *testing.T) {
-	for seed := range suite.Size[uint64](40, 400) {
+	for seed := range suite.Size[uint64](20, 400) {
 		s := newSim(t, seed)
 		s.quick = false
 		in := &tape{}

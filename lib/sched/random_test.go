@@ -799,7 +799,7 @@ func (s *sim) operate() {
 
 func TestRandom(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
-	seeds, steps := suite.Size[uint64](6, 300), 600
+	seeds, steps := suite.Size[uint64](3, 300), 600
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			s := newSim(t, seed)

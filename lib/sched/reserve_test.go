@@ -142,7 +142,7 @@ func TestKeptElsewhere(t *testing.T) {
 // more than one, and one after another.
 func TestLoads(t *testing.T) {
 	kept, more, moved := 0, 0, 0
-	seeds := suite.Size(40, 300)
+	seeds := suite.Size(15, 300)
 	for seed := range uint64(seeds) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		nodes, many := 1+random.IntN(3), 1
