@@ -30,7 +30,7 @@ demo: all
 
 # Scripts mostly wait: they begin beside the other packages, and many are under way at once.
 test:
-	$(GO) test -ldflags='-s -w' -p 4 -parallel 12 $(ARGS) ./testscripts ./...
+	$(GO) test -ldflags='-s -w' -p 3 -parallel 8 $(ARGS) ./testscripts ./...
 
 # Where there are goroutines, but not the scripts.
 race:
