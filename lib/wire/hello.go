@@ -9,8 +9,9 @@ import (
 	"distribute/lib/timing"
 )
 
-// HelloWithin is how long a peer may take to say hello.
-var HelloWithin = timing.Wait(5 * time.Second)
+// HelloWithin is how long a peer may take to say hello. Where every wait is divided, a
+// busy machine has a second for it all the same.
+var HelloWithin = max(timing.Wait(5*time.Second), time.Second)
 
 // Greet says hello as the side that dialled and waits for the head's hello: the
 // first sign of success. If the head refuses, its reason is returned as *Error.
