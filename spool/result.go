@@ -58,9 +58,9 @@ func (h *Head) Staged(b *Batch, attempt job.Token) (pack.Manifest, error) {
 	return readManifest(filepath.Join(b.dir, "staging", string(attempt), "manifest.jsonl"))
 }
 
-// StagedTail is the end of what a job's attempt printed, so many bytes of a result
-// that was sealed and not yet published. If it has left no such file, it is empty.
-func (h *Head) StagedTail(b *Batch, attempt job.Token, name string, most int64) ([]byte, error) {
+// StagedTail is the end of a file, so many bytes, of a result that was sealed and not
+// yet published. If there is no such file, it is empty.
+func (h *Head) StagedTail(b *Batch, attempt job.Token, file string, most int64) ([]byte, error) {
 	if err := attempt.Check(); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,6 @@ func (h *Head) StagedTail(b *Batch, attempt job.Token, name string, most int64) 
 		return nil, err
 	}
 	defer tree.Close()
-	file := printedName(name)
 	if info, err := tree.Lstat(file); err != nil || !info.Mode().IsRegular() {
 		return nil, nil
 	}

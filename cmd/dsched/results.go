@@ -44,8 +44,8 @@ type grant struct {
 	entries int           // as the node says
 	m       pack.Manifest // once known
 	want    pack.Want
-	ill     string        // the name of its job, if it did not end well
-	said    string        // and the last line that it has printed, once all is here
+	prints  string        // the file with what it has printed, if it did not end well
+	said    string        // the last line of that, once all is here
 	done    chan struct{} // a place among those under way; given back when settled
 	taken   bool          // a stream is at it, or all of it has come; guarded by the session's mu
 
@@ -64,14 +64,7 @@ func (g *grant) settled(h *head, t job.Token, err error) {
 	if a, live := h.machine.Attempt(t); full && live && a.State != job.Stranded {
 		g.session.log.Warn("stranded: a result has no room here, and stays on its node", "attempt", string(t), "why", err)
 	}
-	from := len(h.actions)
-	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Err: err, NoRoom: full, Permanent: permanent(err)})
-	for i, a := range h.actions[from:] {
-		if l, ok := a.(sched.Log); ok && l.Rec.Attempt == t {
-			l.Rec.Said = g.said
-			h.actions[from+i] = l
-		}
-	}
+	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Said: g.said, Err: err, NoRoom: full, Permanent: permanent(err)})
 }
 
 // permanent says that a result is not as it has to be, however often it comes.
@@ -243,10 +236,10 @@ func (h *head) sealed(g *grant) (err error) {
 	defer h.caught(&err)
 	h.sealing <- struct{}{}
 	defer func() { <-h.sealing }()
-	if err := h.store.Seal(g.batch, g.attempt, g.m); err != nil || g.ill == "" {
+	if err := h.store.Seal(g.batch, g.attempt, g.m); err != nil || g.prints == "" {
 		return err
 	}
-	tail, err := h.store.StagedTail(g.batch, g.attempt, g.ill, cause.Tail)
+	tail, err := h.store.StagedTail(g.batch, g.attempt, g.prints, cause.Tail)
 	if err != nil { // the result is whole all the same
 		g.session.log.Warn("what a failed attempt printed last is not known", "attempt", g.attempt, "why", err)
 	}

@@ -309,7 +309,7 @@ func (e Staged) apply(m *Machine) {
 	a.moving = false
 	switch {
 	case e.Err == nil && e.Manifest == a.result.Manifest:
-		a.stranded, a.note = false, ""
+		a.stranded, a.note, a.said = false, "", e.Said
 		m.finish(a, e.Manifest)
 	case e.Err != nil && e.Permanent:
 		m.refuse(a, e.Err)

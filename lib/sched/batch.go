@@ -285,11 +285,16 @@ func (m *Machine) doubt() {
 
 // unable is what nodes do with the batch on which none of its jobs can run: there is
 // nothing to build for a container, so it is what the container comes to.
-func (b *batch) unable() string {
+// on says where.
+func (b *batch) unable(on string) string {
+	why := ReasonBuild + on
 	if b.boxed {
-		return "no container could be started"
+		why = "no container could be started" + on
 	}
-	return ReasonBuild
+	if b.said != "" {
+		why += ": " + b.said + " (dlog -B shows all)"
+	}
+	return why
 }
 
 func (m *Machine) judge(q *queue) {
@@ -310,7 +315,7 @@ func (m *Machine) judge(q *queue) {
 	if more := len(on) - 5; more > 0 {
 		on = append(on[:5], fmt.Sprintf("and %d more", more))
 	}
-	q.doom = q.b.unable() + " on " + strings.Join(on, ", ")
+	q.doom = q.b.unable(" on " + strings.Join(on, ", "))
 	m.doomed = append(m.doomed, q)
 }
 

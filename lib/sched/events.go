@@ -195,6 +195,7 @@ type Ended struct {
 type Staged struct {
 	Attempt   job.Token
 	Manifest  string // of what was staged: must be the one of the attempt's Result
+	Said      string // the last line that it has printed, of one that did not end well
 	Err       error  // the transfer failed; it is granted again after a while
 	Permanent bool   // with Err: trying again is of no use. What is on the node stays there (Hold).
 	NoRoom    bool   // with Err: for want of space: the job is shown as stranded

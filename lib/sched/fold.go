@@ -62,6 +62,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 	case job.KindRetry:
 		delete(b.losses, ref.Job)
 		clear(b.avoid)
+		b.said = ""
 		clear(b.suspect)
 		delete(m.avoids, b)
 		m.changed++
@@ -161,7 +162,7 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 		m.foldFailed(b, a, rec)
 	case rec.Reason == ReasonBuild:
 		m.changed++
-		b.avoid[a.peer] = struct{}{}
+		b.avoid[a.peer], b.said = struct{}{}, rec.Said
 		m.avoids[b] = struct{}{}
 		m.doubts(b)
 	}

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"strings"
 	"testing"
 
 	"distribute/lib/job"
@@ -94,8 +93,8 @@ func TestWholeNodeWithGPUs(t *testing.T) {
 		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0, Busy: true}}}}, ""},
 		{ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
 	}.run(t, r)
-	if why := r.m.Why(Ref{1, 1}); !strings.Contains(why, "ws1") {
-		t.Error(why)
+	if why, want := r.m.Why(Ref{1, 1}), "1 of 1 nodes can run it: ws1 has 0 gpus left, and somebody else uses the rest"; why != want {
+		t.Errorf("it waits since %q, not %q", why, want)
 	}
 	script{
 		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0}}}}, "start 1/1 a2~1 ws1/16; START 1 1/1 a2"},

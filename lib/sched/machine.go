@@ -95,6 +95,7 @@ type batch struct {
 	losses  map[uint32]int          // losses in a row
 	asked   map[request]struct{}    // requests taken
 	avoid   map[*peer]struct{}      // where the build failed
+	said    string                  // the last line that the last of these builds has printed
 	suspect map[*peer]struct{}      // the same, before it is in the log
 	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
 	seen    map[*peer]uint8         // how its jobs ended there
@@ -149,6 +150,7 @@ type attempt struct {
 	moving   bool          // granted
 	stranded bool          // no room for its result
 	note     string        // in words
+	said     string        // the last line that it has printed, once its result is here
 	retryAt  time.Duration // when to grant again
 	dead     bool          // settled or dropped: only stale lists name it
 }

@@ -189,7 +189,7 @@ func (m *Machine) lose(a *attempt, why string, counts, started bool) {
 
 // record starts a record about an attempt.
 func (a *attempt) record(kind job.Kind, o job.Outcome) job.Record {
-	return job.Record{Kind: kind, Attempt: a.token, Try: a.try, Node: string(a.peer.name), Outcome: o}
+	return job.Record{Kind: kind, Attempt: a.token, Try: a.try, Node: string(a.peer.name), Outcome: o, Said: a.said}
 }
 
 // stopVoid stops all attempts of a job that are void and run still.

@@ -189,7 +189,7 @@ func TestWhyKept(t *testing.T) {
 		r.apply(s.ev)
 	}
 	for ref, want := range map[Ref]string{
-		{4, 0}: "ws2 is kept for it until enough there has ended",
+		{4, 0}: "ws2 is kept for it until all there has ended: it asks for a whole node (-R cpus=N asks for less)",
 		{3, 0}: "2 of 2 nodes can run it: ws1 busy, ws2 kept for a job of a whole node; 1 job goes first (by turn of their owners)",
 	} {
 		if got := r.m.Why(ref); got != want {

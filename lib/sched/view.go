@@ -321,7 +321,7 @@ func (m *Machine) stuckTried(b *batch) map[uint32]string {
 func (m *Machine) Snapshot() string {
 	var s strings.Builder
 	for _, b := range m.sorted() {
-		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s\n", b.num, b.id, b.open, b.priority, b.most, names(b.avoid))
+		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s said=%q\n", b.num, b.id, b.open, b.priority, b.most, names(b.avoid), b.said)
 		if b.gates != nil {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
 		}

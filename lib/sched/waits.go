@@ -83,8 +83,11 @@ func (m *Machine) reason(q *queue) Wait {
 	case out != "":
 		return Wait{Why: out}
 	case kept != nil:
-		until := m.freeAt(q.c, kept)
-		return Wait{fmt.Sprintf("%s is kept for it until enough there has ended%s%s", kept.name, m.clock(", about ", until), m.learnt(q)), until}
+		until, enough, why := m.freeAt(q.c, kept), "enough", ""
+		if q.c.share.cpus == 0 {
+			enough, why = "all", ": it asks for "+q.c.asked()+" (-R cpus=N asks for less)"
+		}
+		return Wait{fmt.Sprintf("%s is kept for it until %s there has ended%s%s%s", kept.name, enough, m.clock(", about ", until), m.learnt(q), why), until}
 	}
 	on, until := m.obstacles(q)
 	text := m.capable(q, &l) + m.learnt(q)
@@ -216,7 +219,7 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 	case p.paused():
 		return own(m.pausedWhy(p)), max(m.pauseEnd(p), p.halt)
 	case !p.enough(q.c):
-		return own(m.lentWhy(p)), m.pauseEnd(p)
+		return own(m.lentWhy(p, q.c)), m.pauseEnd(p)
 	case p.rest != 0:
 		return "resting" + m.clock(" until ", p.rest), p.rest
 	case !m.lets(q, p):

@@ -52,7 +52,7 @@ func (m *Machine) never(q *queue) (l look, why string) {
 	case l.big == 0:
 		why = l.tooSmall(q.c)
 	case l.failed == l.big:
-		why = fmt.Sprintf("%s on %d of %d nodes", q.b.unable(), l.failed, l.big)
+		why = q.b.unable(fmt.Sprintf(" on %d of %d nodes", l.failed, l.big))
 	case len(l.taken) > 0 && l.failed+l.rest+l.tight+len(l.taken) == l.big:
 		why = few(l.taken)
 	case l.tight > 0 && l.failed+l.rest+l.tight == l.big:
@@ -98,7 +98,7 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 	case p.paused():
 		l.taken = append(l.taken, m.pausedWhy(p))
 	case !p.enough(q.c):
-		l.taken = append(l.taken, m.lentWhy(p))
+		l.taken = append(l.taken, m.lentWhy(p, q.c))
 	case p.rest != 0:
 		l.rest++
 	}
