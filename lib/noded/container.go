@@ -224,13 +224,12 @@ func whyNoContainer(last string, exit int, image string) (why, lacks string) {
 // program has printed goes home.
 func (n *daemon) noContainer(a *attempt, lacks string) error {
 	n.Log.Warn("a container cannot be started", "job", a.Job, "attempt", a.Token, "why", lacks)
-	why := fmt.Sprintf("no container can be started on %s: %s", n.Name, lacks)
-	(&buildError{why, a.Output()}).tell()
+	(&buildError{lacks, a.Output()}).tell()
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec); err == nil { // where dlog -B looks
 		fresh := b.Output() + "." + string(a.Token) + ".new"
 		if err := errors.Join(copyFile(fresh, a.Output()), os.Rename(fresh, b.Output())); err != nil {
 			return err
 		}
 	}
-	return n.unable(a, why, a.Output())
+	return n.unable(a, fmt.Sprintf("no container can be started on %s: %s", n.Name, lacks), a.Output())
 }

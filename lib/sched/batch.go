@@ -291,10 +291,14 @@ func (b *batch) unable(on string) string {
 	if b.boxed {
 		why = "no container could be started" + on
 	}
-	if b.said != "" {
-		why += ": " + b.said + " (dlog -B shows all)"
+	if b.said == "" {
+		return why
 	}
-	return why
+	said := b.said
+	if in := strings.TrimSuffix(strings.TrimPrefix(said, "["), "]"); len(in) == len(said)-2 && !strings.ContainsAny(in, "[]") {
+		said = in // it is the node that says so
+	}
+	return why + ": " + said + " (dlog -B shows all)"
 }
 
 func (m *Machine) judge(q *queue) {
