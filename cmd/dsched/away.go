@@ -17,10 +17,9 @@ func (h *head) when(moment time.Duration) time.Time {
 	return time.Now().Add(moment - h.clock())
 }
 
-// clockTime is when, for a person near the head: to the minute, and not before
-// it.
+// clockTime is when, for a person near the head: the nearest minute.
 func (h *head) clockTime(moment time.Duration) string {
-	t := h.when(moment).Add(time.Minute - 1).Local()
+	t := h.when(moment).Add(30 * time.Second).Local()
 	if time.Until(t) > 20*time.Hour {
 		return t.Format("2 Jan 15:04")
 	}

@@ -332,7 +332,7 @@ func (n *daemon) order(a *attempt, b *desk.Build, s *share) *proc.Order {
 		env, path = withSet(env, set, path)
 	}
 	return &proc.Order{
-		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(),
+		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(), Keep: n.given().printed(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
 		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
 		Env: env,

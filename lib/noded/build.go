@@ -165,7 +165,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	env, path := withSet(n.jobEnv(acc, got, b.Tree(), b.Tmp()), b.Spec.Env, n.Path)
 	var st *proc.Status
 	st, slot, err = n.supervise(ctx, slot, &proc.Order{
-		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: path, Cwd: b.Tree(), Output: b.Output(),
+		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: path, Cwd: b.Tree(), Output: b.Output(), Keep: n.given().printed(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(""),
 		Env:    env,
 		Limits: got.limits(job.Resources{}),

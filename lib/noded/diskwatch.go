@@ -99,9 +99,10 @@ func (n *daemon) allRunning() []*watched {
 
 // look is one look at the disk.
 func (w *diskWatch) look(ctx context.Context, all []*watched) {
+	most := w.n.given().printed()
 	for _, x := range all {
-		if info, err := os.Lstat(x.out); err == nil && w.n.given().Caps.Output > 0 && info.Size() > w.n.given().Caps.Output {
-			w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(w.n.given().Caps.Output))
+		if info, err := os.Lstat(x.out); err == nil && most > 0 && info.Size() > most {
+			w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(most))
 		}
 	}
 	space, err := w.n.desk.Space()

@@ -44,6 +44,14 @@ func (g *Given) most() int64 {
 	return g.Offer.Memory - g.Offer.Memory/16
 }
 
+// printed is how many bytes of what a job or a build prints are kept; 0: all.
+func (g *Given) printed() int64 {
+	if g.Caps == nil {
+		return 0
+	}
+	return g.Caps.Output
+}
+
 // change has the node go by other settings from now on. What runs goes on with what
 // it has; what waits and would never begin is given back. It is called by the state.
 func (n *daemon) change(g Given) {

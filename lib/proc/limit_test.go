@@ -42,3 +42,21 @@ func TestLonger(t *testing.T) {
 		}
 	}
 }
+
+// Of what is printed so much is kept as the order says, from its beginning.
+func TestN61OutputIsCut(t *testing.T) {
+	t.Parallel()
+	for keep, want := range map[int64]string{0: "0123456789", 4: "0123", 10: "0123456789", 11: "0123456789"} {
+		s, o := newSlot(t), order(newDir(t), "printf 0123456789; exit 3")
+		o.Keep = keep
+		if err := s.Run(o); err != nil {
+			t.Fatal(err)
+		}
+		if st := ended(t, s); st.Exit == nil || *st.Exit != 3 {
+			t.Errorf("status %+v", st)
+		}
+		if got, err := os.ReadFile(o.Output); err != nil || string(got) != want {
+			t.Errorf("of 10 bytes, %d of which are kept: %q, %v", keep, got, err)
+		}
+	}
+}

@@ -37,6 +37,7 @@ type Order struct {
 	Env    []string      `json:"env"`              // the whole environment; Marker is added
 	Cwd    string        `json:"cwd"`              // absolute
 	Output string        `json:"output"`           // standard output and error are appended to it
+	Keep   int64         `json:"keep,omitempty"`   // bytes of that which are kept when all has ended, the first ones; 0: all
 	Cgroup string        `json:"cgroup,omitempty"` // directory below which the tree gets a cgroup; empty: none
 	Grace  time.Duration `json:"grace"`            // between SIGTERM and SIGKILL of a stop
 	As     *Identity     `json:"as,omitempty"`     // who it runs as, without a way to become another; nil: the daemon's user

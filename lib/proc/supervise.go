@@ -372,6 +372,9 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	k.end()
 	st.Evicted = s.isEvicted()
 	s.sweep(g, st)
+	if info, err := out.Stat(); err == nil && o.Keep > 0 && info.Size() > o.Keep {
+		out.Truncate(o.Keep) // or else it stays, as far as the disk has room
+	}
 	s.heed(st)
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
