@@ -78,7 +78,7 @@ dadm init /srv/spool >/root/fingerprint
 echo "listen: ['tls://']" >/srv/spool/head.yaml
 mkdir /etc/distribute
 echo /srv/spool >/etc/distribute/head
-printf 'name: machine\ncapabilities: [shared]\n' >/var/lib/distribute/node/node.yaml
+printf 'name: machine\nkeep: {memory: 0}\ncapabilities: [shared]\n' >/var/lib/distribute/node/node.yaml
 chown distribute-node: /var/lib/distribute/node/node.yaml
 dnoded -init 127.0.0.1 "$(cat /root/fingerprint)" >/root/nodes
 systemctl enable distribute-head distribute-node
@@ -89,7 +89,7 @@ ln -s /usr/lib/systemd/system/user@.service /etc/systemd/system/multi-user.targe
 cd /home/ana
 mkdir -p .local/state/distribute/node .config/systemd/user/default.target.wants
 ln -s /usr/local/lib/systemd/user/distribute-node.service .config/systemd/user/default.target.wants
-printf 'name: lent\ncapabilities: [lent]\n' >.local/state/distribute/node/node.yaml
+printf 'name: lent\nkeep: {memory: 0}\ncapabilities: [lent]\n' >.local/state/distribute/node/node.yaml
 chown -R ana: .local .config
 HOME=/home/ana runuser -u ana -- dnoded -init 127.0.0.1 "$(cat /root/fingerprint)" >>/root/nodes
 cp -r /root/jobs /home/maria
