@@ -373,7 +373,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	st.Evicted = s.isEvicted()
 	s.sweep(g, st)
 	if info, err := out.Stat(); err == nil && o.Keep > 0 && info.Size() > o.Keep {
-		out.Truncate(o.Keep) // or else it stays, as far as the disk has room
+		out.Truncate(o.Keep) // if that fails all of it is kept
 	}
 	s.heed(st)
 	s.mu.Lock()

@@ -7,7 +7,6 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
-	"distribute/lib/unit"
 )
 
 // A saved is what the attempts of a job begin with; the zero one is nothing.
@@ -144,17 +143,12 @@ func (m *Machine) until(p *peer) string {
 	return " until " + m.cfg.Clock(p.offered+time.Duration(p.offer.Pause.Left*float64(time.Second)))
 }
 
-// lentWhy tells what of a node is lent back, and until when, or else what is in use by
-// others, that the class asks for.
-func (m *Machine) lentWhy(p *peer, c *class) string {
+// lentWhy tells what of a node is lent back, and until when. Without that it offers less
+// than it could only where somebody else is on its GPUs.
+func (m *Machine) lentWhy(p *peer) string {
 	pause := p.offer.Pause
-	switch {
-	case pause != nil && pause.Give != nil:
-	case p.has.gpus < c.share.gpus || p.cardless(c):
+	if pause == nil || pause.Give == nil {
 		return fmt.Sprintf("%s has %s left, and somebody else uses the rest", p.name, p.has.gpus.Words("gpu"))
-	default:
-		return fmt.Sprintf("%s offers %s and %s of memory now, and %s and %s at other times", p.name,
-			some(p.has.cpus, "cpu"), unit.FormatBytes(p.has.memory), some(p.could.cpus, "cpu"), unit.FormatBytes(p.could.memory))
 	}
 	return fmt.Sprintf("%s lent back %s to %s%s", p.name, pause.Give, pause.Who(), m.until(p))
 }

@@ -219,7 +219,7 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 	case p.paused():
 		return own(m.pausedWhy(p)), max(m.pauseEnd(p), p.halt)
 	case !p.enough(q.c):
-		return own(m.lentWhy(p, q.c)), m.pauseEnd(p)
+		return own(m.lentWhy(p)), m.pauseEnd(p)
 	case p.rest != 0:
 		return "resting" + m.clock(" until ", p.rest), p.rest
 	case !m.lets(q, p):

@@ -98,7 +98,7 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 	case p.paused():
 		l.taken = append(l.taken, m.pausedWhy(p))
 	case !p.enough(q.c):
-		l.taken = append(l.taken, m.lentWhy(p, q.c))
+		l.taken = append(l.taken, m.lentWhy(p))
 	case p.rest != 0:
 		l.rest++
 	}
