@@ -65,22 +65,37 @@ func (b withCommands) Run() int {
 	return b.M.Run()
 }
 
-// install builds the commands into dir, puts dlocal beside them, and tells
-// scripts where they and the tree are.
+// install copies the commands into dir, puts dlocal beside them, and tells
+// scripts where they and the tree are. They are built in .bin, which is kept:
+// go links again only what has changed.
 func install(dir string) error {
 	top, err := filepath.Abs("..")
 	if err != nil {
 		return err
 	}
-	args, cgo := []string{"build", "-ldflags=-s -w -X distribute/lib/timing.speedup=D_SPEEDUP", "-o", dir + "/"}, "CGO_ENABLED=0" // as make has it
+	kept, args, cgo := filepath.Join(top, ".bin", "test"), []string{"build", "-ldflags=-s -w -X distribute/lib/timing.speedup=D_SPEEDUP"}, "CGO_ENABLED=0" // as make has it
 	if raceEnabled {
-		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+		kept, args, cgo = filepath.Join(top, ".bin", "race"), append(args, "-race"), "CGO_ENABLED=1"
 	}
-	build := exec.Command("go", append(args, "../cmd/...")...)
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.Open(kept)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	build := exec.Command("go", append(args, "-o", kept+"/", "../cmd/...")...)
 	build.Env = append(os.Environ(), cgo)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("building ../cmd/...: %w", err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(kept)); err != nil {
+		return err
 	}
 	if err := os.Symlink(filepath.Join(top, "scripts", "dlocal"), filepath.Join(dir, "dlocal")); err != nil {
 		return err

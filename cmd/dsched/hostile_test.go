@@ -390,7 +390,7 @@ func TestD88CutSubmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := b.Bytes()
-	for cut := 0; cut < len(all); cut += 1 + cut/300*cut/20 { // at each byte, then at fewer
+	for cut := 0; cut < len(all); cut += 1 + cut/100*cut/20 { // at each byte, then at fewer
 		c := s.raw(s.dir)
 		if _, err := c.Write(all[:cut]); err != nil {
 			t.Fatal(err)

@@ -30,7 +30,7 @@ func mixture(noise ...bool) []byte {
 // What an adapter sends arrives, whatever it finds out about the wire and the
 // content, and is squeezed if that is of use.
 func TestAdapter(t *testing.T) {
-	text, noise := make([]bool, 20), make([]bool, 20)
+	text, noise := make([]bool, 12), make([]bool, 12)
 	allText := mixture(text...)
 	for i := range noise {
 		noise[i] = true
@@ -45,7 +45,7 @@ func TestAdapter(t *testing.T) {
 		{"text on a fast wire", allText, 1, 0, false},
 		{"text on a slow wire", allText, 100, 0, true},
 		{"noise on a slow wire", mixture(noise...), 100, 0, false},
-		{"noise and then text on a slow wire", mixture(append(noise[:6:6], text...)...), 100, 0, true},
+		{"noise and then text on a slow wire", mixture(append(noise[:3:3], text...)...), 100, 0, true},
 		{"text and then noise on a slow wire", mixture(append(text[:6:6], noise...)...), 100, 0, false},
 		{"text where the processors are short", bytes.Repeat(allText, 3), 15, 25, false},
 	} {
