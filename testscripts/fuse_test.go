@@ -3,6 +3,7 @@ package testscripts
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 // mainFuse is the command "fuse [-hang] DIR [FILE]": it mounts on DIR a file
 // system of its own, which holds nothing but a copy of FILE, and serves it until
 // it is killed. With -hang the content of FILE never comes, and who reads it waits
-// in the kernel, where no signal reaches him. It speaks as much of the kernel's
+// in the kernel, where no signal reaches him as soon as it says that he hangs. It speaks as much of the kernel's
 // protocol as one directory needs.
 func mainFuse() {
 	s := fuseServer{}
@@ -105,6 +106,7 @@ func (s *fuseServer) answer(in []byte) []byte {
 		}
 	case fuseRead:
 		if s.hang {
+			fmt.Println("who reads hangs")
 			return nil
 		}
 		from := min(le.Uint64(body[8:]), uint64(len(s.text)))
