@@ -15,6 +15,8 @@ import (
 // Where jobs that say nothing of memory are admitted by what they use, a job is begun
 // as long as there is memory for it, and when that runs low the one that began last
 // is given back. One that can save itself is asked to, as long as there is some left.
+// One of several nodes of a machine is watched, too, where the kernel does not bound what
+// its jobs have together: more than its part is another's.
 
 const (
 	memoryMark = 8    // one part in so many of the node's memory is to stay free
@@ -66,6 +68,17 @@ func (m *meter) busy() bool { return m.leaving != nil && m.leaving.running && m.
 // memory is how much jobs may use together.
 func (n *daemon) memory() int64 { return n.given().Offer.Memory - n.pause.give.Memory }
 
+// looks says that it is looked how much memory jobs use.
+func (n *daemon) looks() bool { return n.given().Measured || !n.bounds && n.Nodes > 1 }
+
+// mark is how much memory is to stay free.
+func (n *daemon) mark() int64 {
+	if !n.given().Measured {
+		return 0
+	}
+	return n.memory() / memoryMark
+}
+
 // unused is how much memory nobody has, nor will have as far as is known of the
 // batches of those who run.
 func (n *daemon) unused() int64 {
@@ -90,7 +103,7 @@ func (n *daemon) admits(s *share) error {
 	if !n.given().Measured || s.asked || s.batch == "" || len(n.held) == 0 || n.memory() <= 0 {
 		return nil
 	}
-	mark := n.memory() / memoryMark
+	mark := n.mark()
 	known, unused := n.meter.known[s.batch], n.unused()
 	if unused >= known+mark && !n.meter.busy() {
 		return nil
@@ -104,7 +117,7 @@ func (n *daemon) admits(s *share) error {
 
 // watchMemory begins to look, if nobody does and it is wanted.
 func (n *daemon) watchMemory() {
-	if !n.given().Measured || n.meter.on {
+	if !n.looks() || n.meter.on {
 		return
 	}
 	n.meter.on = true
@@ -120,7 +133,7 @@ func (n *daemon) watchMemory() {
 			wait = max(memoryEvery, memoryCost*time.Since(began))
 			var on bool
 			n.do(func() {
-				on = n.given().Measured && len(n.held) > 0
+				on = n.looks() && len(n.held) > 0
 				n.meter.on = on
 			})
 			if !on {
@@ -144,7 +157,7 @@ func (n *daemon) measure() {
 	n.findAdopted()
 	var most int64
 	var begun int
-	n.do(func() { most, begun = n.memory()-n.memory()/memoryMark, n.meter.begun })
+	n.do(func() { most, begun = n.memory()-n.mark(), n.meter.begun })
 	use, err := n.Machine.Memory(most)
 	if err != nil {
 		n.Log.Warn("it cannot be seen how much memory jobs use", "why", err)
@@ -165,8 +178,14 @@ func (n *daemon) measure() {
 	})
 }
 
-// left is how much memory nobody has.
-func (n *daemon) left(use *proc.MemoryUse) int64 { return min(n.memory()-use.Sum(), use.Free) }
+// left is how much memory nobody has; less than 0 where jobs have more than there is for
+// them.
+func (n *daemon) left(use *proc.MemoryUse) int64 {
+	if !n.given().Measured {
+		return n.memory() - use.Sum()
+	}
+	return min(n.memory()-use.Sum(), use.Free)
+}
 
 // askToSave asks an attempt to save what it has and go, as a pause does with which jobs
 // leave, if its batch says how, and there is time: so much memory is left. One that
@@ -253,7 +272,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 	for _, a := range running {
 		theirs += use.Of[a.pid]
 	}
-	switch missing := n.memory()/memoryMark - left; {
+	switch missing := n.mark() - left; {
 	case missing <= 0:
 		n.meter.told = false
 		return nil, ""
@@ -268,7 +287,11 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 	if i < 0 {
 		return nil, ""
 	}
-	return running[i], fmt.Sprintf("the node had only %s of memory left, and it began last", unit.FormatBytes(max(0, left)))
+	had := "no memory"
+	if left > 0 {
+		had = fmt.Sprintf("only %s of memory", unit.FormatBytes(left))
+	}
+	return running[i], "the node had " + had + " left, and it began last"
 }
 
 // end kills an attempt, if it still runs and nobody has stopped it; why tells it. It goes

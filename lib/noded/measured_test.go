@@ -122,6 +122,35 @@ func TestMeasured(t *testing.T) {
 	r.expect(r.look(), "")
 }
 
+// One of several nodes of a machine that the kernel does not bound has no more than its
+// part; what others leave of the machine is nothing to it.
+func TestPartIsBounded(t *testing.T) {
+	r := newMeterRig(t)
+	if r.Measured, r.Nodes = false, 2; !r.looks() {
+		t.Error("nobody looks")
+	}
+	r.use.Free = 0
+	for name, gibs := range map[string]float64{"a/0": 5, "a/1": 3} {
+		r.expect(r.begin(name, nil), "")
+		r.uses(name, gibs)
+	}
+	r.expect(r.look(), "")
+	r.begin("b/0", nil)
+	r.uses("b/0", 0.5)
+	r.expect(r.look(), "b/0 (back true, at once true): the node had no memory left, and it began last")
+	for _, name := range []string{"a/1", "b/0"} {
+		r.over(name)
+	}
+	r.uses("a/0", 8.5)
+	r.expect(r.look(), "a/0 (back false, at once true): "+job.ReasonNodeMemory)
+	if r.bounds = true; r.looks() {
+		t.Error("it is looked where the kernel bounds")
+	}
+	if r.bounds, r.Nodes = false, 1; r.looks() {
+		t.Error("it is looked at the only node of a machine")
+	}
+}
+
 // Who is begun and uses what others of its batch did is not ended for it.
 func TestMeasuredIsNoLoop(t *testing.T) {
 	for eighths := range 64 {
