@@ -19,7 +19,7 @@ func (w *wishes) add(j *job.Job) {
 	if j.Resources != nil {
 		r = *j.Resources
 	}
-	r.Time, r.Disk = 0, 0 // of which no node is known to have too little for ever
+	r.Time = 0 // of which no node has too little
 	ask := sched.AskOf(r, j.Capabilities)
 	if _, there := w.of[ask]; there || len(w.of) > sched.MaxClasses {
 		return

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
 	"distribute/spool"
@@ -83,4 +84,22 @@ func TestNoNodeCouldEver(t *testing.T) {
 	if m := try("ns/d", false, 1, 5000); !accepted(m) {
 		t.Errorf("with a node that was not here yet it is answered %+v", m)
 	}
+}
+
+// A job that writes more than the whole disk of every node is refused, too.
+func TestNoDiskIsSoLarge(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	s.send(d.c, &wire.Offer{Offer: node.Offer{CPUs: 1, Disk: 1 << 30, DiskSize: 73 << 30}})
+	await(t, func() (known bool) {
+		w := wishes{}
+		w.add(&job.Job{Name: "fits", Resources: &job.Resources{CPUs: 1, Disk: 70 << 30}})
+		w.add(&job.Job{Name: "huge", Resources: &job.Resources{CPUs: 1, Disk: 100 << 40}})
+		s.h.do(func() {
+			s.h.now += time.Minute
+			s.h.apply(sched.Heard{})
+		})
+		err := s.h.impossible(&w)
+		return err != nil && err.Error() == `no node could ever run "huge": of the nodes that could run it none has a disk of 100T, the most is 73G on ws1 (dsubmit -Q queues it all the same)`
+	})
 }

@@ -58,6 +58,7 @@ func statfsAt(dir string) (*syscall.Statfs_t, error) {
 // Space is what is left of a file system.
 type Space struct {
 	Free      int64 // bytes
+	Size      int64 // bytes, those that are in use included
 	Inodes    int64
 	AllInodes int64 // those in use included; 0: the file system does not count them
 }
@@ -72,7 +73,8 @@ func (d *Desk) Space() (Space, error) {
 }
 
 func spaceOf(st *syscall.Statfs_t) Space {
-	return Space{int64(st.Bavail) * fragment(st), int64(st.Ffree), int64(st.Files)}
+	size := max(0, int64(st.Blocks)-int64(st.Bfree)+int64(st.Bavail)) // without what only root can use
+	return Space{int64(st.Bavail) * fragment(st), size * fragment(st), int64(st.Ffree), int64(st.Files)}
 }
 
 // fragment is what a statfs(2) counts in, of which a block, as files are best

@@ -176,8 +176,8 @@ func TestN66Deep(t *testing.T) {
 // A file system may say that it is best read in blocks that are larger than
 // those in which it counts.
 func TestN62SpaceIsCountedInFragments(t *testing.T) {
-	sp := spaceOf(&syscall.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Bavail: 10, Ffree: 5, Files: 7})
-	if want := (Space{40960, 5, 7}); sp != want {
+	sp := spaceOf(&syscall.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Blocks: 30, Bfree: 12, Bavail: 10, Ffree: 5, Files: 7})
+	if want := (Space{40960, 28 * 4096, 5, 7}); sp != want {
 		t.Errorf("got %+v, want %+v", sp, want)
 	}
 	if sp := spaceOf(&syscall.Statfs_t{Bsize: 512, Bavail: 3}); sp.Free != 1536 {

@@ -18,6 +18,7 @@ type Offer struct {
 	CPUs         int      `json:"cpus"`                   // for all jobs together, at least 1
 	Memory       int64    `json:"memory,omitempty"`       // bytes; informational
 	Disk         int64    `json:"disk,omitempty"`         // bytes free where jobs work
+	DiskSize     int64    `json:"disk_size,omitempty"`    // bytes there, free or not; 0: it is not known
 	Kept         int64    `json:"kept,omitempty"`         // bytes of inputs there that it removes when jobs need the room
 	Arch         string   `json:"arch,omitempty"`         // as x86_64
 	Capabilities []string `json:"capabilities,omitempty"` // plain names
@@ -44,6 +45,7 @@ func (o *Offer) Space() int64 { return o.Disk + o.Kept }
 // all, and whoever has the key of a node can say anything.
 func (o Offer) Bounded() Offer {
 	o.Memory, o.Disk, o.Kept = max(0, o.Memory), min(max(0, o.Disk), maxSpace), min(max(0, o.Kept), maxSpace)
+	o.DiskSize = min(max(0, o.DiskSize), maxSpace)
 	o.Arch, o.Containment = word(o.Arch), word(o.Containment)
 	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return checkCapability(c) != nil })
 	o.Capabilities = o.Capabilities[:min(len(o.Capabilities), maxCaps)]

@@ -36,6 +36,7 @@ func (n *daemon) offer() node.Offer {
 	if n.given().Caps != nil {
 		if space, err := n.desk.Space(); err == nil {
 			o.Disk, o.Kept = max(0, space.Free-n.given().Caps.Reserve), n.desk.CacheSize()
+			o.DiskSize = max(1, space.Size-n.given().Caps.Reserve)
 		}
 	}
 	n.lend(&o)

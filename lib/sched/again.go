@@ -204,8 +204,11 @@ func (m *Machine) could(q *queue, p *peer) bool {
 // suits says that the node has what the jobs of the queue ask for, and what they
 // turned out to need.
 func (q *queue) suits(p *peer) bool {
-	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory)
+	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory) && !p.smallDisk(q.lore.least)
 }
+
+// smallDisk says that a node's whole disk is less than so many bytes.
+func (p *peer) smallDisk(bytes int64) bool { return 0 < p.offer.DiskSize && p.offer.DiskSize < bytes }
 
 // avoids says that the jobs of the queue failed on a node, and there is another.
 func (q *queue) avoids(p *peer) bool { return !q.alone && slices.Contains(q.shuns, p) }

@@ -331,7 +331,7 @@ func (p *peer) memoryLeft() string {
 func (m *Machine) learnt(q *queue) string {
 	for _, p := range m.peers {
 		switch {
-		case p.session == 0 || !p.fits[q.c]:
+		case p.session == 0 || !p.fits[q.c] || p.smallDisk(q.lore.least):
 		case q.shortOf(p):
 			return fmt.Sprintf(", and it needs about %s of memory (as %d of its batch did)", unit.FormatBytes(q.c.share.learnt), q.lore.memory.of)
 		case q.tooFull(p) && q.lore.fills() == q.lore.least:

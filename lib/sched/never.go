@@ -28,7 +28,7 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 	for _, p := range m.peers {
 		l.there++
 		free := *p.facts
-		free.Disk = math.MaxInt64 // how much is free of it changes
+		free.Disk = cmp.Or(p.offer.DiskSize, math.MaxInt64) // how much is free of it changes
 		if missing, ok := c.lacks(&free); !ok {
 			l.lacks, l.offered = missing.String(), append(l.offered, p.facts.Capabilities...)
 			continue
@@ -37,7 +37,10 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 			l.lacks = missing
 			continue
 		}
-		if p.couldHold(c) {
+		switch {
+		case p.couldHold(c) && p.smallDisk(ask.Disk):
+			l.disks.add(p)
+		case p.couldHold(c):
 			return ""
 		}
 		l.able++
@@ -47,6 +50,8 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 	switch {
 	case l.able == 0:
 		return cmp.Or(m.uncountable(c), l.lacking(c))
+	case l.disks.most > 0:
+		return l.disks.less(ask.Disk)
 	}
 	return l.tooSmall(c) + ", the most is " + l.most(c, able)
 }

@@ -24,9 +24,9 @@ func TestNever(t *testing.T) {
 	gfortran := job.Spec{Capabilities: []string{"gfortran"}}
 	r.apply(Loaded{})
 	never(gfortran, "")
-	r.apply(offer(1, "ws1", node.Offer{CPUs: 16, Memory: 32 << 30, Disk: 1 << 30, Capabilities: []string{"gcc"}}))
+	r.apply(offer(1, "ws1", node.Offer{CPUs: 16, Memory: 32 << 30, Disk: 1 << 30, DiskSize: 64 << 30, Capabilities: []string{"gcc"}}))
 	r.apply(ListEnd{1})
-	r.apply(offer(2, "ws2", node.Offer{CPUs: 8, Memory: 64 << 30, GPUs: []node.GPU{{Model: "H200", Busy: true}},
+	r.apply(offer(2, "ws2", node.Offer{CPUs: 8, Memory: 64 << 30, DiskSize: 73 << 30, GPUs: []node.GPU{{Model: "H200", Busy: true}},
 		Pause: &node.Pause{Give: &node.Give{CPUs: 4}}}))
 	r.apply(ListEnd{2})
 	never(gfortran, "")
@@ -47,7 +47,11 @@ func TestNever(t *testing.T) {
 		{job.Spec{Resources: job.Resources{CPUs: 1, GPUs: 2 * job.OneGPU}}, "no node has 2 gpus, the most is 1 gpu on ws2"},
 		{job.Spec{Resources: job.Resources{CPUs: 1, Memory: 1 << 40}}, "no node has 1T of memory, the most is 64G on ws2"},
 		{job.Spec{Resources: job.Resources{CPUs: 16, Memory: 64 << 30}}, "no node has 16 cpus and 64G of memory, the most is 16 cpus on ws1 and 64G on ws2"},
-		{job.Spec{Capabilities: []string{"disk>=1P"}}, ""}, // some may be freed
+		{job.Spec{Capabilities: []string{"disk>=70G"}}, ""}, // some may be freed
+		{job.Spec{Capabilities: []string{"disk>=1P"}}, "none of 2 nodes has disk>=1P"},
+		{job.Spec{Resources: job.Resources{CPUs: 1, Disk: 70 << 30}}, ""},
+		{job.Spec{Resources: job.Resources{CPUs: 1, Disk: 100 << 40}}, "of the nodes that could run it none has a disk of 100T, the most is 73G on ws2"},
+		{job.Spec{Resources: job.Resources{CPUs: 16, Disk: 70 << 30}}, "of the nodes that could run it none has a disk of 70G, the most is 64G on ws1"},
 		{job.Spec{Capabilities: []string{"memory>=48G"}, Resources: job.Resources{CPUs: 16}}, "none of 1 nodes offers 16 cpus, the most is 12 cpus on ws2"},
 	} {
 		never(tt.spec, tt.want)

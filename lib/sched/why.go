@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"distribute/lib/capability"
+	"distribute/lib/node"
 	"distribute/lib/unit"
 )
 
@@ -21,6 +22,7 @@ type look struct {
 	taken                []string // of those that are paused, or have lent back what it takes: by whom
 	cpus, gpus, memory   bool     // some node that is able has enough of it
 	cpusAndGPUs, gpusMem bool     // of both
+	disks                disks
 }
 
 // bounded tells that as many jobs of the batch run as may.
@@ -49,6 +51,8 @@ func (m *Machine) never(q *queue) (l look, why string) {
 		why = fmt.Sprintf("failed on %s, and no other node is connected that can run it", nodes(q.shuns))
 	case l.big == 0 && l.poor > 0:
 		why = "no node has more than the " + unit.FormatBytes(q.memory) + " of memory that it ran out of"
+	case l.big == 0 && l.disks.most > 0:
+		why = l.disks.less(q.lore.least)
 	case l.big == 0:
 		why = l.tooSmall(q.c)
 	case l.failed == l.big:
@@ -76,6 +80,9 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 		return
 	}
 	switch {
+	case p.smallDisk(q.lore.least):
+		l.disks.add(p)
+		return
 	case !q.suits(p):
 		l.poor++
 		return
@@ -130,6 +137,25 @@ func (c *class) wanted() string {
 // what it does now.
 func (p *peer) enough(c *class) bool {
 	return p.has.cpus > 0 && !p.cardless(c) && holds(p.has, share{}, c.of(p))
+}
+
+// disks is the largest of the disks that are too small for a job.
+type disks struct {
+	of   int
+	most int64
+	on   node.Name
+}
+
+func (d *disks) add(p *peer) {
+	d.of++
+	if p.offer.DiskSize > d.most {
+		d.most, d.on = p.offer.DiskSize, p.name
+	}
+}
+
+// less says that none has so many bytes.
+func (d *disks) less(bytes int64) string {
+	return fmt.Sprintf("of the nodes that could run it none has a disk of %s, the most is %s on %s", unit.FormatBytes(bytes), unit.FormatBytes(d.most), d.on)
 }
 
 // large notes what of the class's resources a node has enough of.
