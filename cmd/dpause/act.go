@@ -170,7 +170,7 @@ func (m *machine) still(put pause.Pause) error {
 	}
 	jobs := m.meant()
 	end, _ := put.End(m.clock)
-	until := endOf(m.clock.Now, end)
+	until := nearest(m.clock.Now, end)
 	for _, j := range jobs {
 		switch {
 		case j.still:
@@ -209,7 +209,7 @@ func (m *machine) meant() (jobs []job) {
 // pause and of others.
 func (m *machine) leave(ctx context.Context, put pause.Pause, jobs []job) error {
 	end, _ := put.End(m.clock)
-	until := endOf(m.clock.Now, end)
+	until := nearest(m.clock.Now, end)
 	if now := m.meant(); len(now) > len(jobs) {
 		jobs = now
 	}
@@ -247,7 +247,7 @@ func (m *machine) given(put pause.Pause) error {
 		return err
 	}
 	end, _ := put.End(m.clock)
-	m.c.Talk("%s until %s", giveWords(*put.Give), endOf(m.clock.Now, end))
+	m.c.Talk("%s until %s", giveWords(*put.Give), nearest(m.clock.Now, end))
 	for _, n := range m.nodes {
 		if n.now != nil && n.now.Part.Gives(pause.State{Live: []pause.Pause{put}}).CPUs >= n.now.CPUs {
 			m.c.Talk("that is all that %s has for jobs: they stand still", unit.Quote(n.name))
@@ -303,9 +303,9 @@ func (m *machine) wait(put pause.Pause) {
 		switch {
 		case forever || leave.After(end):
 		case !leave.After(m.clock.Now):
-			m.c.Talk("%s lets no job wait so long: they go on elsewhere; yours until %s", unit.Quote(n.name), endOf(m.clock.Now, end))
+			m.c.Talk("%s lets no job wait so long: they go on elsewhere; yours until %s", unit.Quote(n.name), nearest(m.clock.Now, end))
 		default:
-			m.c.Talk("longer than %s lets jobs wait: at %s they go on elsewhere; yours until %s", unit.Quote(n.name), endOf(m.clock.Now, leave), endOf(m.clock.Now, end))
+			m.c.Talk("longer than %s lets jobs wait: at %s they go on elsewhere; yours until %s", unit.Quote(n.name), nearest(m.clock.Now, leave), nearest(m.clock.Now, end))
 		}
 	}
 }

@@ -53,11 +53,11 @@ func (h holder) words(c pause.Clock) string {
 	case h.p.Out:
 		what = "paused, jobs leave,"
 	}
-	from := clockOf(c.Now, h.p.Made)
+	from := nearest(c.Now, h.p.Made)
 	end, forever := h.p.End(c)
 	when := "since " + from
 	if !forever {
-		when = from + " to " + endOf(c.Now, end)
+		when = from + " to " + nearest(c.Now, end)
 	}
 	if h.p.Why != "" {
 		return fmt.Sprintf("%s: %s %s: %s", names(h.nodes), what, when, h.who())
@@ -198,7 +198,7 @@ func (m *machine) oneLine() error {
 		if h.p.Full() {
 			hint = "paused by " + h.who()
 			if end, forever := h.p.End(m.clock); !forever {
-				hint += " until " + endOf(m.clock.Now, end)
+				hint += " until " + nearest(m.clock.Now, end)
 			}
 		}
 	}

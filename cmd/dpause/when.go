@@ -70,8 +70,8 @@ func nextClock(now time.Time, hour, minute int) time.Time {
 	}
 }
 
-// endOf is the time of an end for the eye: at the minute that it shows it has come.
-func endOf(now, t time.Time) string { return clockOf(now, t.Add(time.Minute-1).Truncate(time.Minute)) }
+// nearest is a time for the eye: the nearest minute, as dquery shows it.
+func nearest(now, t time.Time) string { return clockOf(now, t.Add(30*time.Second)) }
 
 // clockOf is a time for the eye, as short as it can be said today.
 func clockOf(now, t time.Time) string {

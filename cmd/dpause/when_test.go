@@ -66,11 +66,11 @@ func TestParseEnd(t *testing.T) {
 	}
 }
 
-func TestEndOf(t *testing.T) {
+func TestNearest(t *testing.T) {
 	now := time.Date(2026, 11, 20, 13, 2, 0, 0, time.UTC)
-	for d, want := range map[time.Duration]string{0: "13:02", time.Second: "13:03", 2 * time.Hour: "15:02", 11 * time.Hour: "Sat 00:02", 6 * 24 * time.Hour: "Thu 13:02",
+	for d, want := range map[time.Duration]string{0: "13:02", time.Second: "13:02", 45 * time.Second: "13:03", 2 * time.Hour: "15:02", 11 * time.Hour: "Sat 00:02", 6 * 24 * time.Hour: "Thu 13:02",
 		7 * 24 * time.Hour: "2026-11-27 13:02"} {
-		if got := endOf(now, now.Add(d)); got != want {
+		if got := nearest(now, now.Add(d)); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
