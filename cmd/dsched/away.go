@@ -34,6 +34,10 @@ func (h *head) why(a sched.Attempt) string {
 		return a.Note
 	case a.State == job.Paused:
 		return pausedWhy(h, &a)
+	case a.State == job.Queued && a.Node.Abroad():
+		return fmt.Sprintf("taken to %s, where it waits as far as is known", a.Node)
+	case a.State == job.Queued:
+		return "given to its node, where it begins as soon as another job ends"
 	case a.State != job.Unreachable:
 		return ""
 	case a.Until == 0:

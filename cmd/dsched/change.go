@@ -63,11 +63,11 @@ func (t *tool) changeJobs(m *wire.Change) error {
 	t.do(func() { snap = t.snapshot() })
 	var ids []job.ID
 	var others string
-	err = t.rows(snap, q, func(r *job.Row) error {
+	err = t.rows(snap, q, func(r, log *job.Row) error {
 		if !q.Match(r) {
 			return nil
 		}
-		if !mayMove(m, r.State.Logged()) {
+		if !mayMove(m, log.State) {
 			return nil
 		}
 		if !t.mayChange(r.UID) {
@@ -185,8 +185,6 @@ func (t *tool) holdJobs(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed
 	if m.Dry {
 		return changed
 	}
-	before := t.waysOf(refs)
-	defer func() { t.tellWays(before) }()
 	for batch, jobs := range byBatch(refs) {
 		t.apply(sched.HoldJobs{Batch: batch, Jobs: jobs, By: t.peer.User, Request: m.Ref, Release: release, Freeze: m.Freeze})
 	}

@@ -52,9 +52,9 @@ func (t *tool) claim(m *wire.Change) error {
 	t.do(func() { snap = t.snapshot() })
 	var ids []job.ID
 	var others string
-	err = t.rows(snap, q, func(r *job.Row) error {
+	err = t.rows(snap, q, func(r, log *job.Row) error {
 		switch {
-		case !q.Match(r) || r.State.Over():
+		case !q.Match(r) || log.State.Over():
 		case !t.mayChange(r.UID):
 			others = r.Owner
 		default:

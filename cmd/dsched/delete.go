@@ -81,7 +81,7 @@ func (t *tool) meant(m *wire.Change, q *query.Query) (all []spool.Info, err erro
 			all = append(all, i)
 		}
 	}
-	err = t.rows(snap, q, func(r *job.Row) error {
+	err = t.rows(snap, q, func(r, _ *job.Row) error {
 		if id := r.ID.Batch(); id != last {
 			end()
 			last, fits = id, true

@@ -106,6 +106,7 @@ func TestJ33SyncTakesLong(t *testing.T) {
 	if stop := expect[*wire.Stop](t, d.c); stop.Attempt != start.Attempt {
 		t.Errorf("stopped: %+v", stop)
 	}
+	s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Outcome: job.Outcome{Signal: "SIGTERM"}}})
 	s.becomes("ns/b/j", job.Cancelled)
 }
 

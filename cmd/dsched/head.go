@@ -163,6 +163,10 @@ func (h *head) settled(f func()) bool {
 // apply tells the machine what happened.
 func (h *head) apply(ev sched.Event) {
 	h.actions = append(h.actions, h.machine.Apply(ev, h.clock())...)
+	if changes := h.machine.Changed(); len(changes) > 0 && len(h.watchers) > 0 {
+		changes = slices.Clone(changes)
+		h.after = append(h.after, func() { h.tellWays(changes) })
+	}
 }
 
 // clock is for how long dsched has been seen running. Leases are counted on it:
@@ -194,7 +198,7 @@ func (h *head) record(a sched.Action) {
 			rec.Limit = b.limit(int(a.Ref.Job))
 		}
 		h.store.Append(b.Batch, &rec)
-		h.logged = append(h.logged, logged{batch: b.Batch, rec: &rec, priority: b.priority})
+		h.logged = append(h.logged, logged{batch: b.Batch, rec: &rec, priority: b.priority, ref: a.Ref})
 		h.say(b, &rec)
 		b.pace.see(&rec)
 	case sched.Drop:

@@ -244,9 +244,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:
 		h.buildLog(s, m.Attempt, m.Phase == wire.Building, false)
-		before := h.ways(s.name, m.Attempt)
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
-		h.tellWays(before)
 	case *wire.Ended:
 		brief(&m.Result)
 		h.buildLog(s, m.Attempt, false, m.BuildFailed)

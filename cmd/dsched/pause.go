@@ -12,16 +12,13 @@ import (
 	"distribute/lib/sched"
 )
 
-// offered takes in what a node offers from now on, and shows followers the jobs
-// that stop or go on because of it.
+// offered takes in what a node offers from now on.
 func (h *head) offered(s *session, o node.Offer) {
-	before := h.ways(s.name)
 	h.apply(sched.Offered{Session: s.id, Offer: o})
 	was := s.offer
 	s.offer = o
-	was.Disk, was.Kept, was.Soon = o.Disk, o.Kept, o.Soon
+	was.Disk, was.DiskSize, was.Kept, was.Soon = o.Disk, o.DiskSize, o.Kept, o.Soon
 	if reflect.DeepEqual(was, o) {
-		h.tellWays(before)
 		return // there is more room on its disk, or less
 	}
 	said := []any{"cpus", o.CPUs}
@@ -29,67 +26,36 @@ func (h *head) offered(s *session, o node.Offer) {
 		said = append(said, "pause", pauseNote(h, o.Pause, 1, h.clock()))
 	}
 	s.log.Info("the node offers something else", said...)
-	h.tellWays(before)
 }
 
-// ways is how the jobs of some attempts run, or of all that a node has.
-func (h *head) ways(name node.Name, of ...job.Token) map[job.Token]job.State {
-	if len(h.watchers) == 0 {
-		return nil
-	}
-	all := map[job.Token]job.State{}
-	for _, t := range of {
-		if a, ok := h.machine.Attempt(t); ok && a.Node == name && a.Current {
-			all[t] = a.State
-		}
-	}
-	if len(of) > 0 {
-		return all
-	}
-	h.machine.Live(func(a sched.Attempt) {
-		if a.Node == name && a.Current {
-			all[a.Token] = a.State
-		}
-	})
-	return all
-}
-
-// waysOf is how those of these jobs run that do.
-func (h *head) waysOf(refs []sched.Ref) map[job.Token]job.State {
-	all := map[job.Token]job.State{}
-	for _, ref := range refs {
-		if a, ok := h.machine.Current(ref); ok && len(h.watchers) > 0 {
-			all[a.Token] = a.State
-		}
-	}
-	return all
-}
-
-// tellWays shows followers those jobs that run in another way than before, when
-// all that was decided by now is durable and done.
-func (h *head) tellWays(before map[job.Token]job.State) {
+// tellWays shows followers those jobs that run in another way than before, or no more
+// since they were cancelled, by how it is now.
+func (h *head) tellWays(changes []sched.Change) {
 	var changed []logged
-	for t, was := range before {
-		a, ok := h.machine.Attempt(t)
-		b := h.batches[a.Ref.Batch]
-		if !ok || !a.Current || a.State == was || b == nil {
+	for _, c := range changes {
+		b := h.batches[c.Ref.Batch]
+		if b == nil {
 			continue
 		}
-		if name, err := b.Name(int(a.Ref.Job)); err == nil {
-			live := h.liveJob(a)
+		live := liveJob{token: c.Token, state: job.Cancelled}
+		switch a, ok := h.machine.Attempt(c.Token); {
+		case ok && (a.Current || a.Stopping):
+			live = h.liveJob(a)
+		case h.machine.State(c.Ref) != job.Cancelled:
+			continue
+		}
+		if name, err := b.Name(int(c.Ref.Job)); err == nil {
 			changed = append(changed, logged{batch: b.Batch, job: name, live: &live})
 		}
 	}
 	slices.SortFunc(changed, func(a, b logged) int { return strings.Compare(a.job, b.job) })
-	if len(changed) > 0 {
-		h.after = append(h.after, func() { h.tellWatchers(changed) })
-	}
+	h.tellWatchers(changed)
 }
 
 // pauseNote tells who has taken a node with so many jobs back, from when, and until
 // when, of a pause that was told of at the moment said: "ana, 13:02 to 15:02".
 func pauseNote(h *head, p *node.Pause, jobs int, said time.Duration) string {
-	since := h.clockTime(said - seconds(p.Since) - time.Minute + 1)
+	since := h.clockTime(said - seconds(p.Since))
 	who := p.Who()
 	if len(p.By) > 0 && p.Why != "" {
 		who += " (" + p.Why + ")"

@@ -43,6 +43,107 @@ func (s *site) nodeRow(name string) *node.Row {
 	return &r
 }
 
+// A job that was sent ahead to a busy node is queued, and says where; when its turn comes
+// who follows is told.
+func TestSentAheadIsQueued(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "i", "j", "k")
+	d := s.desk("ws1", "boot1")
+	first := next[*wire.Start](d)
+	c := s.tool()
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=k"}, All: true, Follow: true})
+	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	shown := func(want job.State, reason string) {
+		t.Helper()
+		var r job.Row
+		c.ReadWithin(2 * time.Minute)
+		if err := rows.Decode(&r); err != nil || r.State != want || r.Reason != reason || r.Started.IsZero() != (want == job.Queued) {
+			t.Fatalf("shown is %+v, %v; want %s, %q", r, err, want, reason)
+		}
+	}
+	fails := func(a job.Token) {
+		exit := 1
+		s.send(d.c, &wire.Phase{Attempt: a, Phase: wire.Running}, &wire.Ended{Attempt: a, Result: job.Result{Outcome: job.Outcome{Exit: &exit, Runtime: 0.1}}})
+	}
+	shown(job.Queued, "")
+	fails(first.Attempt)
+	second, third := next[*wire.Start](d), next[*wire.Start](d)
+	const why = "given to its node, where it begins as soon as another job ends"
+	shown(job.Queued, why)
+	s.send(d.c, &wire.Phase{Attempt: third.Attempt, Phase: wire.Sending})
+	s.becomes("ns/b/j", job.Running)
+	if r := s.state("ns/b/k"); r.State != job.Queued || r.Reason != why || r.Phase != "" {
+		t.Errorf("it is %+v", r)
+	}
+	fails(second.Attempt)
+	shown(job.Running, "")
+	fails(third.Attempt)
+	s.becomes("ns/b/k", job.Failed)
+}
+
+// A job that was cancelled is running, and stopping, until its processes are gone or
+// their node is: who waits for its end waits for that, and who follows is told.
+func TestCancelledIsStopping(t *testing.T) {
+	for _, end := range []string{"it ends", "its node vanishes", "its node comes back without it", "it ended while its node was away"} {
+		s := newSite(t)
+		s.submit("ns/b", "j")
+		d := s.desk("ws1", "boot1")
+		start := next[*wire.Start](d)
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+		s.becomes("ns/b/j", job.Running)
+		follow := func(until string) func(job.State, string) {
+			c := s.tool()
+			s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true, Follow: true, Until: until})
+			rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+			return func(want job.State, phase string) {
+				t.Helper()
+				var r job.Row
+				c.ReadWithin(2 * time.Minute)
+				if err := rows.Decode(&r); err != nil || r.State != want || r.Phase != phase || r.Ended.IsZero() == r.State.Over() {
+					t.Fatalf("shown is %+v, %v; want %s, %s", r, err, want, phase)
+				}
+			}
+		}
+		changes := follow("")
+		changes(job.Running, wire.Running)
+		before := follow("over")
+		if ids, err := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/b/j"}}); err != nil || len(ids) != 1 {
+			t.Fatal(ids, err)
+		}
+		next[*wire.Stop](d)
+		changes(job.Running, "stopping")
+		if r := s.state("ns/b/j"); r.State != job.Running || r.Phase != "stopping" || !r.Ended.IsZero() {
+			t.Errorf("it is %+v", r)
+		}
+		after := follow("over")
+		if ids, err := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/b/j"}}); err != nil || len(ids) > 0 {
+			t.Error("it is cancelled twice", ids, err)
+		}
+		dead := job.Result{Outcome: job.Outcome{Signal: "SIGKILL"}}
+		if end == "it ends" {
+			s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: dead})
+		} else {
+			d.c.Close()
+			await(t, func() (gone bool) { s.h.do(func() { gone = len(s.h.sessions) == 0 }); return gone })
+			if r := s.state("ns/b/j"); r.State != job.Running || r.Phase != "stopping" {
+				t.Errorf("it may come back, and is %+v", r)
+			}
+		}
+		switch end {
+		case "its node vanishes":
+			s.pass(2 * time.Minute)
+		case "its node comes back without it":
+			s.desk("ws1", "boot1")
+		case "it ended while its node was away":
+			s.desk("ws1", "boot1", listed(start, wire.Returning, &dead))
+		}
+		for _, shown := range []func(job.State, string){changes, before, after} {
+			shown(job.Cancelled, "")
+		}
+		s.becomes("ns/b/j", job.Cancelled)
+	}
+}
+
 // P73, P75: who follows is shown at once that a job is paused, by whom and until
 // when, and that it goes on; so are those who ask for nodes, batches, and what
 // keeps the jobs that wait.
@@ -83,7 +184,7 @@ func TestP73PausedIsShown(t *testing.T) {
 	check("the one that waits", s.state("ns/b/k").Reason, "ws1 paused by ana until ")
 	n := s.nodeRow("ws1")
 	from := time.Now().Add(-time.Hour)
-	if n.State != node.Paused || !fits(n.Note, "ana, "+from.Format("15:04")+" to ", until) && !fits(n.Note, "ana, "+from.Add(-time.Minute).Format("15:04")+" to ", until) {
+	if n.State != node.Paused || !fits(n.Note, "ana, "+from.Format("15:04")+" to ", until) && !fits(n.Note, "ana, "+from.Add(time.Minute).Format("15:04")+" to ", until) {
 		t.Errorf("the node is shown as %s: %q", n.State, n.Note)
 	}
 	s.send(c, &wire.Pong{}) // what a tool says while it follows ends that; here it does not matter

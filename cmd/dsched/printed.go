@@ -82,7 +82,7 @@ func (t *tool) row(id job.ID) (*job.Row, error) {
 	var snap *snapshot
 	t.do(func() { snap = t.snapshot() })
 	var row *job.Row
-	err = t.rows(snap, q, func(r *job.Row) error {
+	err = t.rows(snap, q, func(r, _ *job.Row) error {
 		if r.ID == id {
 			keep := *r
 			row = &keep
@@ -103,7 +103,10 @@ func (h *head) live(id job.ID) (a sched.Attempt, ok bool) {
 			return
 		}
 		if i, found := h.batches[n].Index(id.Name()); found {
-			a, ok = h.machine.Current(sched.Ref{Batch: n, Job: uint32(i)})
+			ref := sched.Ref{Batch: n, Job: uint32(i)}
+			if a, ok = h.machine.Current(ref); !ok {
+				a, ok = h.machine.Stopping(ref)
+			}
 		}
 	})
 	return a, ok

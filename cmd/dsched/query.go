@@ -28,22 +28,26 @@ type snapshot struct {
 	onlyOpen bool // batches that are over are not asked for
 }
 
+// stopping is the phase of a job that was cancelled and whose processes are there.
+const stopping = "stopping"
+
 // A liveJob is what is known of a running job besides its log.
 type liveJob struct {
-	token  job.Token
-	state  job.State
-	phase  string
-	result *job.Result // when it is over on its node
-	why    string      // it is stranded, or paused, or what becomes of it while its node is away
-	since  time.Time   // when it was paused
-	half   float64     // seconds that half of its batch took, if that is known
+	token    job.Token
+	state    job.State
+	phase    string
+	result   *job.Result // when it is over on its node
+	why      string      // it is stranded, or paused, or what becomes of it while its node is away
+	since    time.Time   // when it was paused
+	stopping bool        // the job was cancelled, and is not quite over
+	half     float64     // seconds that half of its batch took, if that is known
 }
 
 // liveJob is what is known of an attempt that is its job's.
 func (h *head) liveJob(a sched.Attempt) liveJob {
-	l := liveJob{token: a.Token, state: a.State, phase: a.Phase, result: a.Result, why: h.why(a)}
-	if a.Node.Abroad() && a.Result == nil && a.Phase != wire.Running {
-		l.state, l.phase, l.why = job.Queued, "", fmt.Sprintf("taken to %s, where it waits as far as is known", a.Node)
+	l := liveJob{token: a.Token, state: a.State, phase: a.Phase, stopping: a.Stopping, result: a.Result, why: h.why(a)}
+	if a.State == job.Queued {
+		l.phase = ""
 	}
 	if l.since = a.Since; a.Frozen && a.Since.IsZero() {
 		l.since = h.when(a.Said)
@@ -65,7 +69,7 @@ func (h *head) snapshot() *snapshot {
 		s.open[id] = h.batches[n].told
 	}
 	h.machine.Live(func(a sched.Attempt) {
-		if b := h.batches[a.Ref.Batch]; b != nil && a.Current {
+		if b := h.batches[a.Ref.Batch]; b != nil && (a.Current || a.Stopping) {
 			if name, err := b.Name(int(a.Ref.Job)); err == nil {
 				s.live[b.ID.Job(name)] = h.liveJob(a)
 			}
@@ -86,10 +90,17 @@ func (s *snapshot) over(r *job.Row) bool {
 
 // over puts it into a row, if that is of this attempt.
 func (l *liveJob) over(r *job.Row, at time.Time) {
-	if r.State != job.Running || l.token != r.Token {
+	isStopping := l.stopping && r.State == job.Cancelled
+	if r.State != job.Running && !isStopping || l.token != r.Token {
 		return
 	}
-	if r.State, r.Phase = l.state, l.phase; r.State == job.Queued {
+	r.State, r.Phase = l.state, l.phase
+	switch {
+	case isStopping && l.phase == wire.Stuck:
+		r.State, r.Ended, r.Reason = job.Running, time.Time{}, "cancelled, but its processes do not die of SIGKILL"
+	case isStopping:
+		r.State, r.Ended, r.Phase = job.Running, time.Time{}, stopping
+	case r.State == job.Queued:
 		r.Started, r.Reason = time.Time{}, l.why
 		return
 	}
@@ -100,13 +111,15 @@ func (l *liveJob) over(r *job.Row, at time.Time) {
 	if l.result != nil {
 		ran = l.result.Runtime
 	}
-	r.Take(ran)
-	if l.state == job.Running && l.phase == wire.Running {
+	if l.state != job.Queued && !r.Started.IsZero() {
+		r.Take(ran)
+	}
+	if l.state == job.Running && l.phase == wire.Running && !isStopping {
 		if left := takes(l.half, float64(r.Limit), ran) - ran; left > 0 {
 			r.Ends = at.Add(seconds(left)).UTC().Truncate(time.Second)
 		}
 	}
-	if l.why != "" {
+	if l.why != "" && !isStopping {
 		r.Reason = l.why
 	}
 }
@@ -139,7 +152,7 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 		if m.Of == "causes" {
 			why = t.reasons
 		}
-		err := t.rowsWhy(snap, q, why, func(r *job.Row, until time.Time) error {
+		err := t.rowsWhy(snap, q, why, func(r, _ *job.Row, until time.Time) error {
 			switch {
 			case m.Of == "batches":
 				tally.Add(r)
@@ -314,10 +327,10 @@ func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 }
 
 // rows calls f for each job of each batch that the query may be about and the
-// peer may see, as of the snapshot. A batch that cannot be read is left out, and said in the log;
+// peer may see, as of the snapshot, with its row, and that as the log alone has it. A batch that cannot be read is left out, and said in the log;
 // when all others are told, it is an error if it was named.
-func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) error {
-	return t.rowsWhy(snap, q, t.stuck, func(r *job.Row, _ time.Time) error { return f(r) })
+func (t *tool) rows(snap *snapshot, q *query.Query, f func(r, log *job.Row) error) error {
+	return t.rowsWhy(snap, q, t.stuck, func(r, log *job.Row, _ time.Time) error { return f(r, log) })
 }
 
 // A why tells why jobs of a batch that wait do, by their numbers, and when that may
@@ -325,7 +338,7 @@ func (t *tool) rows(snap *snapshot, q *query.Query, f func(*job.Row) error) erro
 type why func(job int) (string, time.Time)
 
 // rowsWhy is rows, with why those jobs wait of which waits tells.
-func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) why, f func(*job.Row, time.Time) error) error {
+func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) why, f func(r, log *job.Row, until time.Time) error) error {
 	if snap == nil {
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
@@ -349,6 +362,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 			if r.UID != i.Head.UID {
 				return nil // another's batch, which has got the name meanwhile
 			}
+			log := *r
 			told := snap.over(r)
 			var until time.Time
 			if r.State == job.Queued && waits != nil && !told {
@@ -357,7 +371,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 					r.Reason = strings.TrimPrefix(r.After+"; "+reason, "; ")
 				}
 			}
-			return f(r, until)
+			return f(r, &log, until)
 		})
 		var p *spool.Problem
 		if errors.As(err, &p) {

@@ -376,7 +376,11 @@ func (p *person) busy(b *simBatch) {
 
 func (p *person) query(h *ask.Head, b *simBatch) error {
 	return ask.Rows(p.w.ctx, h, wire.Query{Of: "jobs", All: true}, &ask.Operands{Args: []string{string(b.id)}}, func(r *job.Row) error {
-		p.w.told(r.ID, r.State)
+		state := r.State
+		if r.Phase == stopping || r.Phase == wire.Stuck && strings.HasPrefix(r.Reason, "cancelled") {
+			state = job.Cancelled // but that its processes are there
+		}
+		p.w.told(r.ID, state)
 		p.w.mu.Lock()
 		another := b.priority != nil && r.Priority != *b.priority && !p.w.rolled && !p.w.deleted[b.id]
 		p.w.mu.Unlock()

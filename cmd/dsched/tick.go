@@ -277,6 +277,7 @@ func (h *head) whenPlaced(err error) error {
 		for b, size := range t.told {
 			b.told = size
 		}
+		h.lookAt(t.logged)
 		h.tellWatchers(t.logged)
 		for _, a := range t.actions {
 			h.act(a)

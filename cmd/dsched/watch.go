@@ -12,6 +12,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/query"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -21,10 +22,13 @@ const maxBehind = 4 << 20
 
 // A logged is a record, and the batch whose log it is in; or, without one, a job
 // that runs in another way than before, which no log tells; or a batch that is new.
+// Has both the start of a job that waits on its node, and what cancels one whose
+// processes are there.
 type logged struct {
 	batch    *spool.Batch
 	priority int // of the batch then
 	rec      *job.Record
+	ref      sched.Ref
 	jobs     []string // that it changes, if it is about the whole batch
 	job      string
 	live     *liveJob
@@ -34,6 +38,31 @@ type logged struct {
 // A watcher is told of every record once it is durable.
 type watcher struct {
 	records *queue[logged]
+}
+
+// lookAt adds to what starts a job that it waits on its node, and to what cancels one that
+// its processes are there, if that is so when it is told.
+func (h *head) lookAt(ls []logged) {
+	if len(h.watchers) == 0 {
+		return
+	}
+	for i := range ls {
+		l := &ls[i]
+		var a sched.Attempt
+		shown := false
+		switch {
+		case l.rec == nil:
+		case l.rec.Kind == job.KindStart:
+			a, shown = h.machine.Attempt(l.rec.Attempt)
+			shown = shown && a.Current && a.State == job.Queued
+		case l.rec.Kind == job.KindCancelled:
+			a, shown = h.machine.Stopping(l.ref)
+		}
+		if shown {
+			live := h.liveJob(a)
+			l.live = &live
+		}
+	}
 }
 
 // tellWatchers hands on records that are durable, and whose results are in
@@ -69,7 +98,7 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 	s.Ref = m.Ref
 	err := t.c.SendTransfer(s, func(out io.Writer) error {
 		f.enc, f.out = json.NewEncoder(out), out.(*wire.Writer)
-		if err := f.what(func(row func(*job.Row) error) error { return t.rows(snap, q, row) }); err != nil {
+		if err := f.what(func(row func(r, log *job.Row) error) error { return t.rows(snap, q, row) }); err != nil {
 			return err
 		}
 		return t.unlessGone(ctx, f.run(w))
@@ -83,6 +112,7 @@ type follower struct {
 	untilOver bool
 	ends      bool                    // only what is over is told, and forgotten then
 	rows      map[job.ID]*job.Row     // that may change yet
+	told      map[job.ID]string       // how these were shown to run last, if each change is told
 	sees      func(*spool.Batch) bool // whether the peer may know of a batch
 	read      func(b job.BatchID, jobs int, upto int64, row func(*job.Row) error) error
 	enc       *json.Encoder
@@ -91,43 +121,42 @@ type follower struct {
 
 // what takes the rows that there are. With a filter on seq those that fit come in the order
 // of their records: who has one of them has had all that were before it.
-func (f *follower) what(rows func(func(*job.Row) error) error) error {
+func (f *follower) what(rows func(func(r, log *job.Row) error) error) error {
 	if !f.q.Filters("seq") {
 		return rows(f.first)
 	}
-	var fit []job.Row
-	err := rows(func(r *job.Row) error {
+	var fit [][2]job.Row
+	err := rows(func(r, log *job.Row) error {
 		if f.q.Match(r) {
-			fit = append(fit, *r)
+			fit = append(fit, [2]job.Row{*r, *log})
 			return nil
 		}
-		return f.first(r)
+		return f.first(r, log)
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(fit, func(a, b job.Row) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortStableFunc(fit, func(a, b [2]job.Row) int { return cmp.Compare(a[0].Seq, b[0].Seq) })
 	for i := range fit {
-		if err := f.first(&fit[i]); err != nil {
+		if err := f.first(&fit[i][0], &fit[i][1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// first takes a row as the files have it.
-func (f *follower) first(r *job.Row) error {
+// first takes a row, and that as the files have it.
+func (f *follower) first(r, log *job.Row) error {
 	fits := f.q.Match(r)
 	if f.untilOver && !fits {
 		return nil
 	}
 	if !r.State.Over() || !f.untilOver && !f.ends {
-		keep := *r
-		keep.State, keep.Phase, keep.Ends = r.State.Logged(), "", time.Time{} // records are folded into what logs have
+		keep := *log // into which records are folded
 		f.rows[r.ID] = &keep
 	}
 	if fits && (!f.untilOver || r.State.Over()) && !f.ends {
-		return f.enc.Encode(r)
+		return f.tell(r)
 	}
 	return nil
 }
@@ -148,7 +177,7 @@ func (f *follower) run(w *watcher) error {
 		for _, l := range logged {
 			take := f.change
 			switch {
-			case l.live != nil:
+			case l.rec == nil && l.live != nil:
 				take = f.changeWay
 			case l.rec == nil:
 				take = f.newBatch
@@ -163,17 +192,43 @@ func (f *follower) run(w *watcher) error {
 	return nil
 }
 
+// wayOf is how a row is shown to run.
+func wayOf(r *job.Row) string {
+	if r.Phase == stopping {
+		return stopping
+	}
+	return r.State.String()
+}
+
+// tell sends a row.
+func (f *follower) tell(r *job.Row) error {
+	if !f.untilOver && !f.ends {
+		if f.told == nil {
+			f.told = map[job.ID]string{}
+		}
+		f.told[r.ID] = wayOf(r)
+	}
+	return f.enc.Encode(r)
+}
+
 // changeWay takes that a job runs in another way.
 func (f *follower) changeWay(l logged) error {
 	r, ok := f.rows[l.batch.ID.Job(l.job)]
-	if !ok || f.untilOver || f.ends || l.batch.Submitted.After(r.Submitted) {
+	if !ok || l.batch.Submitted.After(r.Submitted) {
 		return nil
 	}
 	row := *r
-	if l.live.over(&row, time.Now()); !f.q.Match(&row) {
+	l.live.over(&row, time.Now())
+	if f.untilOver || f.ends {
+		if !row.State.Over() {
+			return nil
+		}
+		delete(f.rows, r.ID)
+	}
+	if l.rec == nil && wayOf(&row) == f.told[r.ID] || !f.untilOver && !f.q.Match(&row) {
 		return nil
 	}
-	return f.enc.Encode(&row)
+	return f.tell(&row)
 }
 
 // newBatch takes the jobs of a batch that is new.
@@ -186,7 +241,7 @@ func (f *follower) newBatch(l logged) error {
 		if r.UID != l.batch.Head.UID || there && !r.Submitted.After(was.Submitted) {
 			return nil // another's, which has got the name meanwhile; or the file had it already
 		}
-		return f.first(r)
+		return f.first(r, r)
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it was deleted meanwhile
@@ -241,10 +296,14 @@ func (f *follower) change(l logged) error {
 		if f.untilOver || !f.q.Match(r) {
 			return nil
 		}
-		return f.enc.Encode(r)
+		return f.tell(r)
 	}
 	if err := r.Fold(l.rec); err != nil || l.rec.Kind == job.KindLate || l.rec.Kind == job.KindFreeze || l.rec.Kind == job.KindThaw {
 		return nil // a record that the file had already, of a batch that came after the snapshot; or changeWay tells of it
+	}
+	if l.live != nil {
+		l.job = l.rec.Job
+		return f.changeWay(l)
 	}
 	switch {
 	case (f.untilOver || f.ends) && !r.State.Over():
@@ -257,5 +316,5 @@ func (f *follower) change(l logged) error {
 	case !f.q.Match(r):
 		return nil
 	}
-	return f.enc.Encode(r)
+	return f.tell(r)
 }

@@ -47,7 +47,7 @@ func TestClaim(t *testing.T) {
 	r.apply(Tick{})
 	for _, i := range []uint32{0, 1} {
 		a, ok := r.m.Current(Ref{1, i})
-		if !ok || a.Node != hpc || a.State != job.Running || a.Phase != Waiting {
+		if !ok || a.Node != hpc || a.State != job.Queued || a.Phase != Waiting {
 			t.Errorf("job %d: %+v", i, a)
 		}
 	}

@@ -62,6 +62,7 @@ func (e Item) apply(m *Machine) {
 		return
 	}
 	a.listed = p.session
+	m.mark(a)
 	if cards := job.CardsOf(a.share.gpus, e.GPUs); cards != (job.Cards{}) {
 		a.share.cards = cards
 	}
@@ -170,6 +171,7 @@ func (e Phase) apply(m *Machine) {
 	case !known(e.Phase):
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %.40q", e.Phase)})
 	case e.Phase != Waiting:
+		m.mark(a)
 		a.phase = e.Phase
 		m.saw(a)
 	}
@@ -274,7 +276,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	if r.OK() && r.Manifest == "" {
 		r.Reason = "it ended well, but its node has no result of it"
 	}
-	a.result, a.phase = &r, Returning
+	a.result, a.phase, a.stopping = &r, Returning, false
 	m.count(a)
 	switch {
 	case r.Unstarted, r.Lost, r.Evicted:
@@ -307,6 +309,7 @@ func (e Staged) apply(m *Machine) {
 		return // settled meanwhile, or its batch is gone
 	}
 	a.moving = false
+	m.mark(a)
 	switch {
 	case e.Err == nil && e.Manifest == a.result.Manifest:
 		a.stranded, a.note, a.said = false, "", e.Said
@@ -414,6 +417,7 @@ func (e Tick) apply(m *Machine) {
 	if early := m.since + settleTime; m.ticked < early && early <= m.now {
 		m.changed++
 	}
+	m.despair(m.ticked)
 	m.ticked = m.now
 	m.tryRoom()
 	for _, p := range m.peers {

@@ -219,6 +219,7 @@ func (e Loaded) apply(m *Machine) {
 	}
 	for p := range m.everyone() {
 		p.heard = m.now
+		m.markAll(p)
 	}
 }
 

@@ -56,6 +56,9 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		delete(b.saved, ref.Job)
 		delete(b.unread, ref.Job)
 		for a := b.of[ref.Job]; a != nil; a = a.next {
+			if rec.Kind == job.KindCancelled {
+				m.stops(a)
+			}
 			a.current, a.void = false, true
 			m.count(a)
 		}

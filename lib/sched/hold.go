@@ -106,6 +106,9 @@ func (m *Machine) tellWay(a *attempt) {
 // foldFreeze takes in what a record says of whether the attempts of a job stand still.
 // One that comes to nothing leaves the job to be held: see [Machine.holdFrozen].
 func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
+	for a := b.of[i]; a != nil; a = a.next {
+		m.mark(a)
+	}
 	switch rec.Kind {
 	case job.KindFreeze:
 		if b.frozen == nil {

@@ -18,6 +18,8 @@ type Machine struct {
 	batches map[uint32]*batch
 	live    map[key]*attempt // not settled
 	peers   []*peer          // in the order in which they became known
+	marked  []*attempt       // of which it is to be seen how their jobs run now
+	changes []Change         // which is another way than before
 	abroad  []*peer          // clusters to which people take jobs, which are not among these
 	named   map[node.Name]*peer
 	absent  map[node.Name]*peer  // not known yet in this life of the head: what was remembered of them, no more
@@ -153,6 +155,11 @@ type attempt struct {
 	said     string        // the last line that it has printed, once its result is here
 	retryAt  time.Duration // when to grant again
 	dead     bool          // settled or dropped: only stale lists name it
+
+	stopping bool // see stops
+
+	way    way // how its job runs by it, as was told last
+	marked bool
 }
 
 // seen says that the attempt was seen at work. Of attempts of an earlier life
@@ -251,6 +258,7 @@ func (m *Machine) Apply(ev Event, now time.Duration) []Action {
 		m.place()
 		m.close()
 	}
+	m.lookAtMarked()
 	return m.actions
 }
 

@@ -61,6 +61,7 @@ func weight(s, of share) int64 {
 // count takes in that an attempt has begun or ceased to run for its job, or to take
 // something of a node. It is told of every change of what it looks at.
 func (m *Machine) count(a *attempt) {
+	m.mark(a)
 	b, p := m.batches[a.ref.Batch], a.peer
 	if runs := a.current && a.result == nil && !a.dead && !p.abroad; runs != a.runs {
 		a.runs = runs

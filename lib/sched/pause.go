@@ -32,7 +32,7 @@ func (e Offered) apply(m *Machine) {
 // disk, of which a node tells by itself.
 func (p *peer) onlyRoom(o *node.Offer) bool {
 	was := p.offer
-	was.Disk, was.Kept, was.Soon = o.Disk, o.Kept, o.Soon
+	was.Disk, was.DiskSize, was.Kept, was.Soon = o.Disk, o.DiskSize, o.Kept, o.Soon
 	return p.offer.Space() != o.Space() && reflect.DeepEqual(&was, o)
 }
 

@@ -166,6 +166,7 @@ func ofCards(list []node.GPU, ok func(node.GPU) bool) (job.GPUs, job.Cards) {
 // take takes in what a node offers. What it has lent back counts as what it could
 // have: a job that only fits then waits, and is not given up.
 func (m *Machine) take(p *peer, o node.Offer) {
+	m.markAll(p)
 	o.CPUs = min(max(0, o.CPUs), maxCPUs)
 	p.offer, p.offered, p.halt, p.soon = o, m.now, 0, 0
 	if o.Soon > 0 {

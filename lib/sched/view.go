@@ -68,16 +68,17 @@ func (m *Machine) Waits(batch uint32) bool {
 
 // An Attempt is how a live attempt is shown.
 type Attempt struct {
-	Ref     Ref
-	Token   job.Token
-	Try     int
-	Node    node.Name
-	CPUs    int
-	Phase   string    // as its node said last; "" if nothing was heard of it since the head started
-	State   job.State // of its job, by it: Running, Paused, Stranded or Unreachable
-	Current bool      // it is its job's; else its job waits, runs elsewhere, or is over
-	Result  *Result   // how it ended, when its node has said so; not to be changed
-	Note    string    // of one that is stranded: for want of what
+	Ref      Ref
+	Token    job.Token
+	Try      int
+	Node     node.Name
+	CPUs     int
+	Phase    string    // as its node said last; "" if nothing was heard of it since the head started
+	State    job.State // of its job, by it: Running, Paused, Stranded or Unreachable; Queued: it waits there
+	Current  bool      // it is its job's; else its job waits, runs elsewhere, or is over
+	Stopping bool      // its job was cancelled, and its processes are there as far as is known
+	Result   *Result   // how it ended, when its node has said so; not to be changed
+	Note     string    // of one that is stranded: for want of what
 
 	Saved    job.Token // the attempt with whose saved files it began
 	SavedTry int       // and its number
@@ -94,20 +95,24 @@ type Attempt struct {
 func (m *Machine) shown(a *attempt) Attempt {
 	var until time.Duration
 	s := job.Running
-	f, frozen := m.batches[a.ref.Batch].frozen[a.ref.Job]
+	b := m.batches[a.ref.Batch]
+	f, frozen := b.frozen[a.ref.Job]
 	switch {
 	case a.stranded:
 		s = job.Stranded
 	case a.peer.session == 0 && !a.peer.abroad:
 		s = job.Unreachable
-		if !m.batches[a.ref.Batch].never {
+		if !b.never {
 			until = a.peer.heard + m.cfg.Lease
 		}
+	case a.result == nil && (a.peer.abroad && a.phase != Running || !a.active && !frozen && (a.phase == Waiting || a.phase == Sending)):
+		s = job.Queued
 	case a.result == nil && (a.phase == Paused || frozen && (a.phase == Building || a.phase == Running) || a.peer.offer.Pause.Full() && (a.phase == Building || a.phase == Running)):
 		s = job.Paused
 	}
 	shown := Attempt{Ref: a.ref, Token: a.token, Try: a.try, Node: a.peer.name, CPUs: a.share.cpus, Phase: a.phase, State: s,
 		Current: a.current, Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try, Until: until}
+	shown.Stopping = m.stopping(a)
 	switch {
 	case s != job.Paused:
 	case frozen && !a.peer.offer.Pause.Full():
@@ -133,6 +138,18 @@ func (m *Machine) Current(ref Ref) (Attempt, bool) {
 		for a := b.of[ref.Job]; a != nil; a = a.next {
 			if a.current {
 				return m.shown(a), true
+			}
+		}
+	}
+	return Attempt{}, false
+}
+
+// Stopping is the attempt of a job that was cancelled whose processes are there.
+func (m *Machine) Stopping(ref Ref) (Attempt, bool) {
+	if b := m.batches[ref.Batch]; b != nil {
+		for a := b.of[ref.Job]; a != nil; a = a.next {
+			if s := m.shown(a); s.Stopping {
+				return s, true
 			}
 		}
 	}

@@ -1,0 +1,88 @@
+package sched
+
+import (
+	"time"
+
+	"distribute/lib/job"
+)
+
+// How a job runs is told by no log, and people follow it: it waits on its node, is paused,
+// unreachable, or cancelled while its processes are there. Whatever may change that marks
+// the attempt; Apply looks at what was marked when all is decided.
+
+// A way is how a job runs by one of its attempts.
+type way struct {
+	known    bool
+	state    job.State // of one that is its job's
+	stopping bool
+}
+
+// A Change names an attempt whose job runs in another way than before, or which was
+// cancelled and is gone now.
+type Change struct {
+	Ref   Ref
+	Token job.Token
+}
+
+// Changed is what the last event has changed of how jobs run.
+func (m *Machine) Changed() []Change { return m.changes }
+
+func (m *Machine) mark(a *attempt) {
+	if m.loaded && !a.marked {
+		a.marked, m.marked = true, append(m.marked, a)
+	}
+}
+
+func (m *Machine) markAll(p *peer) {
+	for a := p.first; a != nil; a = a.after {
+		m.mark(a)
+	}
+}
+
+// lookAtMarked finds out which of the attempts that were marked are to be told of. What is
+// seen for the first time is told with what begins it.
+func (m *Machine) lookAtMarked() {
+	m.changes = m.changes[:0]
+	for _, a := range m.marked {
+		was := a.way
+		a.way, a.marked = m.wayOf(a), false
+		if was.known && (was.stopping != a.way.stopping || a.current && !a.dead && was.state != a.way.state) {
+			m.changes = append(m.changes, Change{a.ref, a.token})
+		}
+	}
+	clear(m.marked)
+	m.marked = m.marked[:0]
+}
+
+func (m *Machine) wayOf(a *attempt) way {
+	if a.dead {
+		return way{known: true, state: a.way.state}
+	}
+	s := m.shown(a)
+	return way{true, s.State, s.Stopping}
+}
+
+// stops takes in that the job of an attempt is cancelled, whose processes are there as far
+// as is known. Of a node that is away they are believed to be for a minute, in which it may
+// come back. What was said to be over does not run again: when nothing is left, or the
+// minute is over, or the head is started again, the job is cancelled for good.
+func (m *Machine) stops(a *attempt) {
+	a.stopping = m.loaded && a.current && a.result == nil && !a.peer.abroad && (a.peer.session != 0 || m.now-a.peer.heard < settleTime)
+}
+
+// stopping says that this is so yet.
+func (m *Machine) stopping(a *attempt) bool {
+	return a.stopping && a.result == nil && m.batches[a.ref.Batch].state[a.ref.Job] == job.Cancelled
+}
+
+// despair gives up what is on nodes that have been away for too long since the last tick.
+func (m *Machine) despair(before time.Duration) {
+	for _, p := range m.peers {
+		if p.session == 0 && m.now-p.heard >= settleTime && before-p.heard < settleTime {
+			for a := p.first; a != nil; a = a.after {
+				a.stopping = false
+				m.mark(a)
+			}
+		}
+	}
+}
