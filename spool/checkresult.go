@@ -179,7 +179,7 @@ func (b *batchLook) placed(r *result, d *damages, staged bool) error {
 // says that there is a directory of it in staging/.
 func (b *batchLook) shed(l *leaver, staged bool) error {
 	var there [3]bool
-	for i, at := range []struct{ dir, name string }{{"attempts", l.name()}, {"manifests", l.name() + ".jsonl"}, {"attempts", printedName(l.name())}} {
+	for i, at := range []struct{ dir, name string }{{"attempts", l.name()}, {"manifests", l.name() + ".jsonl"}, {"attempts", job.OutputName(l.name())}} {
 		var err error
 		if there[i], err = b.take(at.dir, at.name); err != nil {
 			return b.unreadable(b.u, b.name(at.dir+"/"+at.name), err, "nothing: it is of no use")
@@ -190,7 +190,7 @@ func (b *batchLook) shed(l *leaver, staged bool) error {
 	switch {
 	case there[0] || there[1]:
 	case there[2] && l.nothing:
-		f.Path, f.Cure = b.name("attempts/"+printedName(l.name())), "move it to trash/"
+		f.Path, f.Cure = b.name("attempts/"+job.OutputName(l.name())), "move it to trash/"
 	case staged:
 		f.Path, f.Cure = b.name("staging/"+string(l.attempt)), "move it to trash/"
 	default:

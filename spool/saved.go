@@ -24,10 +24,6 @@ type leaver struct {
 
 func (l *leaver) name() string { return l.job + "~" + strconv.Itoa(l.try) }
 
-// printedName is how what an attempt printed is called where the rest of what it
-// left is not kept.
-func printedName(attempt string) string { return attempt + "_output.txt" }
-
 // leavers follows what a log says of attempts that had to leave their nodes.
 type leavers struct {
 	of   map[string]*job.Left // by job
@@ -74,14 +70,14 @@ func (h *Head) Shed(b *Batch, name string, try int, nothing bool) (bool, error) 
 func (h *Head) shed(b *Batch, l *leaver) (moved bool, err error) {
 	attempts := filepath.Join(b.dir, "attempts")
 	tree := filepath.Join(attempts, l.name())
-	printed := filepath.Join(attempts, printedName(l.name()))
+	printed := filepath.Join(attempts, job.OutputName(l.name()))
 	if err := durable.Step("shed.printed"); err != nil {
 		return false, classed(err)
 	}
 	if l.nothing {
 		moved, err = h.toTrash(printed)
 	} else {
-		err = keepPrinted(filepath.Join(tree, printedName(l.job)), printed)
+		err = keepPrinted(filepath.Join(tree, job.OutputName(l.job)), printed)
 	}
 	if err != nil {
 		return moved, classed(err)
@@ -122,8 +118,8 @@ func (h *Head) unstage(b *Batch, l *leaver) error {
 func (h *Head) unstageOnce(b *Batch, l *leaver) error {
 	dir := filepath.Join(b.dir, "staging", string(l.attempt))
 	if !l.nothing {
-		printed := filepath.Join(b.dir, "attempts", printedName(l.name()))
-		if err := keepPrinted(filepath.Join(dir, "tree", printedName(l.job)), printed); err != nil {
+		printed := filepath.Join(b.dir, "attempts", job.OutputName(l.name()))
+		if err := keepPrinted(filepath.Join(dir, "tree", job.OutputName(l.job)), printed); err != nil {
 			return classed(err)
 		}
 	}
@@ -161,7 +157,7 @@ func (s *Spool) Printed(id job.ID, try int) (*os.File, error) {
 	if err != nil || name == "" {
 		return nil, fmt.Errorf("%q is not the id of a job: %w", id, err)
 	}
-	file := filepath.Join(s.batchDir(batch), "attempts", printedName(name+"~"+strconv.Itoa(try)))
+	file := filepath.Join(s.batchDir(batch), "attempts", job.OutputName(name+"~"+strconv.Itoa(try)))
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

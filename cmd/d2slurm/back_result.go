@@ -56,7 +56,7 @@ func (r *result) read(ctx context.Context, kind string, j *slurm.FolderJob, star
 			}
 		}
 	}
-	printed := j.Job + "_output.txt"
+	printed := job.OutputName(j.Job)
 	out, skipped, err := pack.Scan(ctx, r.root, func(p string, _ fs.FileInfo) bool { return p == slurm.OutputFile }, pack.Limits{})
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func bare(m pack.Manifest, inputs []string) pack.Manifest {
 
 // name adds the file that names what is left out.
 func (r *result) name(j *slurm.FolderJob) {
-	p := j.Job + "_skipped.txt"
+	p := job.SkippedName(j.Job)
 	var b bytes.Buffer
 	for _, s := range r.left {
 		fmt.Fprintf(&b, "%s: %s\n", s.Path, s.Why)

@@ -186,7 +186,7 @@ func (p *puller) portion(ctx context.Context, h *ask.Head, id string) (whole boo
 // note notes a job that left what did not come to the head.
 func (p *puller) note(id string, m pack.Manifest) {
 	_, name, _, err := job.ParseID(id)
-	list := name + "_skipped.txt"
+	list := job.SkippedName(name)
 	if err == nil && slices.ContainsFunc(m, func(e pack.Entry) bool { return e.Path == list }) {
 		if p.skipped++; p.skipped == 1 {
 			p.list = path.Join(id, list)

@@ -278,7 +278,7 @@ func (h *head) tell(l *sched.Log) {
 // printed is the file with what was printed by an attempt, or by its build if that
 // failed.
 func (h *head) printed(place, name string) string {
-	file := filepath.Join(h.out, place, name+"_output.txt")
+	file := filepath.Join(h.out, place, job.OutputName(name))
 	if _, err := os.Stat(file); err != nil {
 		return filepath.Join(h.out, place, job.BuildOutput)
 	}

@@ -79,7 +79,7 @@ func (l *logs) ended(t job.Token, name, dir string) {
 		l.begun[t] = p
 	}
 	l.showBuild()
-	l.finish(p, filepath.Join(dir, name+"_output.txt"))
+	l.finish(p, filepath.Join(dir, job.OutputName(name)))
 }
 
 func (l *logs) finish(p *printing, file string) {

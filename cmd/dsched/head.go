@@ -359,7 +359,7 @@ func (h *head) grant(a sched.Grant) {
 		if name, err := b.Name(int(a.Ref.Job)); live.Result.BuildFailed {
 			g.prints = job.BuildOutput
 		} else if err == nil { // without its name nothing is said of it
-			g.prints = name + "_output.txt"
+			g.prints = job.OutputName(name)
 		}
 	}
 	s.asks.put(g)

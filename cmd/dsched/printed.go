@@ -264,7 +264,7 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := openRegular(root, r.Job+"_output.txt")
+	f, err := openRegular(root, job.OutputName(r.Job))
 	if errors.Is(err, fs.ErrNotExist) && try > 0 { // it has just been moved out of there
 		f, err = t.spool.Printed(r.ID, try)
 	}

@@ -61,6 +61,12 @@ type Outcome struct {
 // BuildOutput is the file, of an attempt whose build has failed, with what that printed.
 const BuildOutput = "build_output.txt"
 
+// OutputName names the file of a result with what its job printed.
+func OutputName(job string) string { return job + "_output.txt" }
+
+// SkippedName names the one with what a job left that did not come home, and why.
+func SkippedName(job string) string { return job + "_skipped.txt" }
+
 // OK says that the attempt succeeded: it exited with status 0 and nothing else
 // is held against it.
 func (o Outcome) OK() bool { return o.Exit != nil && *o.Exit == 0 && o.Signal == "" && o.Reason == "" }

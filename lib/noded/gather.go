@@ -110,7 +110,7 @@ func printed(a *attempt) (e pack.Entry, err error) {
 	if err != nil {
 		return e, err
 	}
-	return pack.Entry{Path: a.Job.Name() + "_output.txt", Type: pack.File, Size: size, Mode: 0o644,
+	return pack.Entry{Path: job.OutputName(a.Job.Name()), Type: pack.File, Size: size, Mode: 0o644,
 		Time: info.ModTime().UTC(), Sum: sum}, nil
 }
 
@@ -280,7 +280,7 @@ func writeSkipped(a *attempt, skipped []pack.Skipped) error {
 	for _, s := range skipped {
 		fmt.Fprintf(&b, "%s: %s\n", s.Path, s.Why)
 	}
-	return os.WriteFile(filepath.Join(a.Extra(), a.Job.Name()+"_skipped.txt"), []byte(b.String()), 0o600)
+	return os.WriteFile(filepath.Join(a.Extra(), job.SkippedName(a.Job.Name())), []byte(b.String()), 0o600)
 }
 
 // openHome opens a file of an attempt's manifest. A file of that path can lie in
@@ -288,7 +288,7 @@ func writeSkipped(a *attempt, skipped []pack.Skipped) error {
 // checked on the way. What the job left is opened with the rights of as.
 func openHome(a *attempt, root *os.Root, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
 	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
-	if e.Path == a.Job.Name()+"_output.txt" {
+	if e.Path == job.OutputName(a.Job.Name()) {
 		places = append([]string{filepath.Base(a.Output())}, places...)
 	}
 	for _, p := range places {

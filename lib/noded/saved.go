@@ -102,7 +102,7 @@ func (n *daemon) lay(a *attempt, kind string, as *desk.Owner) error {
 	}
 	for i := range a.saved {
 		e := &a.saved[i]
-		if e.Path == a.Job.Name()+"_output.txt" || e.Path == a.Job.Name()+"_skipped.txt" {
+		if name := a.Job.Name(); e.Path == job.OutputName(name) || e.Path == job.SkippedName(name) {
 			continue
 		}
 		if err := layOne(top, path.Join(filepath.Base(a.SavedDir()), e.Path), path.Join(into, e.Path), e); err != nil {
