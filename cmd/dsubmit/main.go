@@ -169,7 +169,11 @@ func (s *submission) template() (*job.File, error) {
 	} else if s.StdinComes() {
 		s.talk("nothing of what comes on stdin is read: no word of the command has a place for it, as {}")
 	}
-	return t.File(lines)
+	f, err := t.File(lines)
+	if err == nil && f.Note != "" {
+		s.talk("%s", f.Note)
+	}
+	return f, err
 }
 
 // variables are those of -e; a name alone is the one of that name here.

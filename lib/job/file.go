@@ -28,6 +28,7 @@ type File struct {
 	Name      string // of the batch
 	Spec      Spec   // without Inputs and Image
 	Jobs      []Job  // without Inputs; none is legal in a file, and refused by Collect
+	Note      string // what else is to be said, of parameters that lines have and jobs do not; "": nothing
 
 	dir      string   // what relative paths are relative to
 	image    want     // of an apptainer batch
@@ -37,6 +38,7 @@ type File struct {
 	jobMade  [][]made // files that were made for each job; nil: none
 	madeAt   map[string]bool
 	words    []string // of a command that all jobs share, which may name files
+	unkept   int      // lines that Note tells of
 	jobAt    []conf.Place
 	needAt   map[int][]conf.Place // of the needs of jobs
 	share    int                  // of 100 jobs, after the failure of which the rest is cancelled

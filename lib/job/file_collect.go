@@ -152,6 +152,9 @@ func (c *collector) job(i int) {
 	var more []placed
 	if c.f.Spec.Kind == Command {
 		for _, w := range c.f.Jobs[i].Run {
+			if c.f.fills(i, path.Clean(w)) {
+				continue // that, and not what lies beside the batch file
+			}
 			if p, ok := c.word(w, c.f.jobAt[i]); ok && own.free(p.place) {
 				own.take(p)
 				more = append(more, p)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -263,11 +264,22 @@ func (b *templating) lines(lines []string) {
 		var j Job
 		if strings.Contains(text, "=") {
 			var err error
-			if j.Param, err = kept(l.split(), !strings.Contains(text, "\t")); err != nil {
+			isText := !strings.Contains(text, "\t")
+			switch j.Param, err = kept(l.split(), isText); {
+			case err != nil && !isText:
 				b.errs.Errorf(l.at, "%v", err)
+			case err != nil:
+				b.f.unkept++
+				b.f.Note = cmp.Or(b.f.Note, fmt.Sprintf("%s: %v", l.at, err))
 			}
 		}
 		b.take(&l, j, &places{outer: b.all}, names)
+	}
+	if b.f.unkept > 0 {
+		b.f.Note += ": it is no parameter of the job"
+	}
+	if b.f.unkept > 1 {
+		b.f.Note += fmt.Sprintf(", and so in %d lines", b.f.unkept)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -148,8 +149,33 @@ func (c *collector) made(i int, own *claims) (list []placed) {
 		}
 		own.take(p)
 		list = append(list, p)
+		if word := c.f.filledWord(i, m.place); word != "" && own.free(word) {
+			p.place = word
+			own.take(p)
+			list = append(list, p)
+		}
 	}
 	return list
+}
+
+// filledWord is the place of a file that is made for a job, as input/case, where a word of
+// its command says only case; "" if none does.
+func (f *File) filledWord(i int, place string) string {
+	name, in := strings.CutPrefix(place, "input/")
+	if !in || f.Spec.Kind != Command {
+		return ""
+	}
+	for _, w := range f.Jobs[i].Run {
+		if path.Clean(w) == name {
+			return name
+		}
+	}
+	return ""
+}
+
+// fills says that a file of that name is made for a job.
+func (f *File) fills(i int, name string) bool {
+	return f.jobMade != nil && slices.ContainsFunc(f.jobMade[i], func(m made) bool { return m.place == "input/"+name })
 }
 
 // makes says that a file is made of a template at that place, for some job.

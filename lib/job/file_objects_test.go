@@ -37,19 +37,23 @@ func FuzzObjects(f *testing.F) {
 
 func TestParams(t *testing.T) {
 	long := "e=" + strings.Repeat("x", MaxParamValue+1)
-	if got := fmt.Sprint(kept([]string{"a=1", "b", "a=2", "2c=3", "d=", long, "f=x=y"}, true)); got != "[f=x=y] <nil>" {
+	if got := fmt.Sprint(kept([]string{"a=1", "b", "a=2", "2c=3", "d=", long, "f=x=y"}, true)); got != "[f=x=y] the parameter \"a\" is there twice" {
 		t.Errorf("of a text kept %s", got)
 	}
 	many := make([]string, MaxParams+1)
 	for i := range many {
 		many[i] = fmt.Sprintf("p%d=1", i)
 	}
-	if got, err := kept(many, true); len(got) != MaxParams || err != nil {
+	if got, err := kept(many, true); len(got) != MaxParams || err == nil || err.Error() != "a job has 101 parameters, and 100 is the limit" {
 		t.Errorf("of a text kept %d, %v", len(got), err)
 	}
-	for _, fields := range [][]string{{"a=1", "a=1"}, {"a=1", long}, many} {
-		if _, err := kept(fields, false); err == nil {
-			t.Errorf("%.60q is kept", fields)
+	if got := fmt.Sprint(kept([]string{"a=1", long}, true)); got != "[a=1] e: its value has 1001 bytes, and 1000 is the limit: put it into a file" {
+		t.Errorf("of a text kept %s", got)
+	}
+	for want, fields := range map[string][]string{`the parameter "a" is there twice`: {"a=1", "a=1"}, "e: its value has 1001 bytes": {"a=1", long},
+		"a job has 101 parameters": many, "b: the value \"\\x1b\" has a control character": {"a=1", "b=\x1b"}} {
+		if _, err := kept(fields, false); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("of %.60q: %v, want %s", fields, err, want)
 		}
 	}
 	for _, bad := range [][]string{{"a"}, {"a=1", "a=2"}, {"=1"}, {"a=\t"}, make([]string, MaxParams+1)} {

@@ -106,8 +106,12 @@ command:
 	for _, j := range b.Jobs {
 		got = append(got, j.Name+" "+strings.ReplaceAll(list(t, b, j.Inputs), "\n", ","))
 	}
-	want := "n=64_nu=0.1 input/case.toml:644=# case 1,n = 64,nu = 0.1,; n=64_nu=0.2 input/case.toml:644=# case 2,n = 64,nu = 0.2,; " +
-		"n=128_nu=0.1 input/case.toml:644=# case 3,n = 128,nu = 0.1,; n=128_nu=0.2 input/case.toml:644=# case 4,n = 128,nu = 0.2,"
+	var all []string
+	for i, c := range [][2]string{{"64", "0.1"}, {"64", "0.2"}, {"128", "0.1"}, {"128", "0.2"}} {
+		made := fmt.Sprintf("case.toml:644=# case %d,n = %s,nu = %s,", i+1, c[0], c[1])
+		all = append(all, fmt.Sprintf("n=%s_nu=%s input/%s %s", c[0], c[1], made, made))
+	}
+	want := strings.Join(all, "; ")
 	if s := strings.Join(got, "; "); s != want {
 		t.Errorf("got %s\nwant %s", s, want)
 	}

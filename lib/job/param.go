@@ -52,27 +52,24 @@ func ParamOf(list []string, name string) (value string, ok bool) {
 	return "", false
 }
 
-// kept are those of the fields of a line that are parameters, with the mistake in them if
-// they cannot be kept. Of a line that is just text, none is a mistake: what is there twice
-// is not kept then, nor what is too long or too much.
+// kept are those of the fields of a line that are parameters, with the first mistake in
+// them. Of a line that is just text those are left out then that are there twice, too
+// long or too many.
 func kept(fields []string, text bool) (list []string, err error) {
-	twice := map[string]bool{}
+	times := map[string]int{}
 	for _, f := range fields {
-		name, value, ok := strings.Cut(f, "=")
-		if !ok || value == "" || sweep.CheckName(name) != nil || sweep.CheckValue(value) != nil {
-			continue
-		}
-		if _, there := ParamOf(list, name); there {
-			twice[name] = true
-		}
-		if list = append(list, f); text && (len(value) > MaxParamValue || len(list) > MaxParams) {
-			list = list[:len(list)-1]
+		if name, value, ok := strings.Cut(f, "="); ok && value != "" && sweep.CheckName(name) == nil {
+			list, times[name] = append(list, f), times[name]+1
 		}
 	}
-	if text {
-		return slices.DeleteFunc(list, func(p string) bool { name, _, _ := strings.Cut(p, "="); return twice[name] }), nil
+	if err = CheckParams(list); err == nil || !text {
+		return list, err
 	}
-	return list, CheckParams(list)
+	list = slices.DeleteFunc(list, func(p string) bool {
+		name, _, _ := strings.Cut(p, "=")
+		return times[name] > 1 || CheckParams([]string{p}) != nil
+	})
+	return list[:min(len(list), MaxParams)], err
 }
 
 // params reads the parameters of a job.
