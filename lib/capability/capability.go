@@ -3,6 +3,7 @@
 package capability
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -81,8 +82,12 @@ func Written(s string) (Expr, error) {
 }
 
 // Near is a question, to be put behind a word that nobody offers, whether one of those was
-// meant that are offered; "" if none is like it. Of a few letters all are alike.
+// meant that are offered; "" if none is like it. Of a few letters all are alike. Of
+// alternatives each may be meant.
 func Near(word string, offered []string) string {
+	if one, others, several := strings.Cut(word, "|"); several {
+		return cmp.Or(Near(one, offered), Near(others, offered))
+	}
 	if len(word) < 4 || strings.ContainsAny(word, "!|<>=") || slices.Contains(offered, word) {
 		return ""
 	}

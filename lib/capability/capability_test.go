@@ -136,3 +136,14 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A word that nobody offers may have been meant for another, also among alternatives.
+func TestNear(t *testing.T) {
+	offered := []string{"gcc", "gfortran"}
+	for word, want := range map[string]string{"gfortan": ` (did you mean "gfortran"?)`, "gfortan|cpus>=64": ` (did you mean "gfortran"?)`, "cpus>=64|gfortan": ` (did you mean "gfortran"?)`,
+		"gfortran|icc": "", "cpus>=64": "", "gc": ""} {
+		if got := Near(word, offered); got != want {
+			t.Errorf("%s: %q, want %q", word, got, want)
+		}
+	}
+}

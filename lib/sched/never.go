@@ -24,7 +24,6 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 		return ""
 	}
 	var l look
-	var able []*peer
 	for _, p := range m.peers {
 		l.there++
 		free := *p.facts
@@ -45,7 +44,7 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 		}
 		l.able++
 		l.large(p, c)
-		able = append(able, p)
+		l.fit = append(l.fit, p)
 	}
 	switch {
 	case l.able == 0:
@@ -53,7 +52,7 @@ func (m *Machine) Never(spec *job.Spec, ask Ask) string {
 	case l.disks.most > 0:
 		return l.disks.less(ask.Disk)
 	}
-	return l.tooSmall(c) + ", the most is " + l.most(c, able)
+	return l.tooSmall(c) + ", the most is " + l.most(c)
 }
 
 // allHere says that something was heard of each node that is known.
@@ -61,12 +60,12 @@ func (m *Machine) allHere() bool {
 	return len(m.peers) > 0 && !slices.ContainsFunc(m.peers, func(p *peer) bool { return p.boot == "" })
 }
 
-// most is the most that one of the nodes that are able has of each resource that
+// most is the most that one of the nodes with the capabilities has of each resource that
 // none has enough of, or if there is enough of each, of all that is asked for.
-func (l *look) most(c *class, able []*peer) string {
+func (l *look) most(c *class) string {
 	var most share
 	var on [3]string
-	for _, p := range able {
+	for _, p := range l.fit {
 		if p.could.cpus > most.cpus {
 			most.cpus, on[0] = p.could.cpus, string(p.name)
 		}

@@ -473,8 +473,8 @@ func TestMemoryAndGPUs(t *testing.T) {
 		{ListEnd{2}, ""},
 		{ask(8, 1, job.Resources{CPUs: 1}), "start 8/0 a7~1 ws2/1; START 2 8/0 a7"}, // though it fills the one with GPUs better
 	}.run(t, r)
-	for batch, want := range map[uint32]string{2: "1 cpu, 16G: 1 of 2 nodes has it: ws1 busy", 4: "no node has 4 gpus", 5: "no node has 64G of memory",
-		6: "none of 2 nodes offers 9 cpus"} {
+	for batch, want := range map[uint32]string{2: "1 cpu, 16G: 1 of 2 nodes has it: ws1 busy", 4: "no node has 4 gpus, the most is 3 gpus on ws1", 5: "no node has 64G of memory, the most is 32G on ws1",
+		6: "none of 2 nodes offers 9 cpus, the most is 8 cpus on ws1"} {
 		if why := r.m.Why(Ref{batch, r.waits(batch)}); why != want {
 			t.Errorf("batch %d waits since %q, should be %q", batch, why, want)
 		}

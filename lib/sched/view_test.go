@@ -113,7 +113,7 @@ func TestViews(t *testing.T) {
 	r.apply(up(1, "ws2", 4))
 	why("none of 1 nodes has all of gpu, python3 (gpu is missing)")
 	r.apply(up(2, "ws1", 2, "gpu", "python3"))
-	why("none of 1 nodes offers 4 cpus")
+	why("none of 1 nodes offers 4 cpus, the most is 2 cpus on ws1")
 	r.apply(NodeDown{2})
 	r.apply(up(3, "ws1", 4, "gpu", "python3"))
 	r.apply(ListEnd{3})
@@ -228,7 +228,7 @@ func TestStuckEach(t *testing.T) {
 	if why == nil {
 		t.Fatal("one of them can start")
 	}
-	for j, want := range []string{"no node has 3 gpus", "no node has 1T of memory", "none of 1 nodes offers 99 cpus", ""} {
+	for j, want := range []string{"no node has 3 gpus", "no node has 1T of memory", "none of 1 nodes offers 99 cpus, the most is 4 cpus on ws1", ""} {
 		if got := why(j); got != want {
 			t.Errorf("job %d waits since %q, should be %q", j, got, want)
 		}

@@ -83,7 +83,7 @@ func TestReasonsOfMany(t *testing.T) {
 	reason := r.m.Reasons(1)
 	for j, want := range map[int]string{
 		0: "", 1: "1 of 1 nodes can run it: ws1 busy", 30: "1 of 1 nodes can run it: ws1 busy; 29 jobs go first (by age)",
-		60: "", 90: "no node has 91G of memory", 1000: "",
+		60: "", 90: "no node has 91G of memory, the most is 80G on ws1", 1000: "",
 	} {
 		if j == 0 {
 			continue // it runs

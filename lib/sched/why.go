@@ -23,6 +23,7 @@ type look struct {
 	cpus, gpus, memory   bool     // some node that is able has enough of it
 	cpusAndGPUs, gpusMem bool     // of both
 	disks                disks
+	fit                  []*peer // those with the capabilities
 }
 
 // bounded tells that as many jobs of the batch run as may.
@@ -54,7 +55,9 @@ func (m *Machine) never(q *queue) (l look, why string) {
 	case l.big == 0 && l.disks.most > 0:
 		why = l.disks.less(q.lore.least)
 	case l.big == 0:
-		why = l.tooSmall(q.c)
+		if why = l.tooSmall(q.c); l.most(q.c) != "none" {
+			why += ", the most is " + l.most(q.c)
+		}
 	case l.failed == l.big:
 		why = q.b.unable(fmt.Sprintf(" on %d of %d nodes", l.failed, l.big))
 	case len(l.taken) > 0 && l.failed+l.rest+l.tight+len(l.taken) == l.big:
@@ -74,7 +77,7 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 		l.lacks, l.offered = missing, append(l.offered, p.facts.Capabilities...)
 		return
 	}
-	l.able++
+	l.able, l.fit = l.able+1, append(l.fit, p)
 	l.large(p, q.c)
 	if !p.fits[q.c] {
 		return
