@@ -75,6 +75,12 @@ func TestSentAheadIsQueued(t *testing.T) {
 	if r := s.state("ns/b/k"); r.State != job.Queued || r.Reason != why || r.Phase != "" {
 		t.Errorf("it is %+v", r)
 	}
+	c = s.tool()
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "batches", Args: []string{"ns/b"}})
+	var b query.Batch
+	if err := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c))).Decode(&b); err != nil || b.Running != 1 || b.Queued != 1 {
+		t.Errorf("the batch is shown as %+v, %v", b, err)
+	}
 	fails(second.Attempt)
 	shown(job.Running, "")
 	fails(third.Attempt)

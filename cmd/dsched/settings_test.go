@@ -45,9 +45,12 @@ func TestReserveSetting(t *testing.T) {
 	if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "head.yaml:1:19: ") {
 		t.Errorf("counted in words: %v", err)
 	}
-	for _, text := range []string{"patience: 4", "keep: 90", "lease: 5", "reserve: 1"} {
+	for text, want := range map[string]string{
+		"patience: 4": `1:11: "4" has no unit: write 4s, 4m or 4h`, "keep: 90": `1:7: "90" has no unit: write 90s, 90m or 90h`,
+		"lease: 5": `1:8: "5" has no unit: write 5s, 5m or 5h`, "reserve: 1": `1:10: "1" has no unit: write 1M or 1G`,
+	} {
 		write(t, name, text+"\n")
-		if _, err := readSettings(name); err == nil || !strings.Contains(err.Error(), "has no unit: write ") {
+		if _, err := readSettings(name); err == nil || !strings.HasSuffix(err.Error(), "head.yaml:"+want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

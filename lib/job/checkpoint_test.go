@@ -22,6 +22,7 @@ func TestCheckpoint(t *testing.T) {
 		"checkpoint: {grace: 0s}":   `"0s" is not from 1s to 1h`,
 		"checkpoint: {grace: 2h}":   `"2h" is not from 1s to 1h`,
 		"checkpoint: {grace: soon}": `"soon"`,
+		"checkpoint: {grace: 5}":    `b.yaml:3:21: "5" has no unit: write 5s, 5m or 5h`,
 		"checkpoint: {wait: 2h}":    `unknown key "wait"`,
 		"checkpoint: [USR1]":        "checkpoint",
 	} {

@@ -194,6 +194,8 @@ var mistakes = []struct{ in, want string }{
 		"3:56: \"gpu\" is nothing that is counted by its name (did you mean \"gpus\"?)"},
 	{"command: {jobs: [{name: j, run: [a], resources: {time: 1:30}}]}\nresources: {memory: 9999999999999999999}", "2:56: time: \"1:30\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00\n" +
 		"3:21: memory: \"9999999999999999999\" is more bytes than can be counted"},
+	{"command: {jobs: [{name: j, run: [a], capabilities: [memory>=64]}]}\nresources: {disk: 20}\nkeep: 90", "2:53: capability \"memory>=64\": \"64\" has no unit: write 64M or 64G\n" +
+		"3:19: \"20\" has no unit: write 20M or 20G\n4:7: \"90\" has no unit: write 90s, 90m or 90h"},
 	{"command: {jobs: []}\nresources: {disk: lots}", `3:19: "lots" is not a size: write it like 512M, 2G or 1.5T`},
 	{"command: {jobs: []}\nlease: 1d", "3:1: \"lease\" is not supported by this version: remove it"},
 	{"command: {jobs: []}\nretry: 3\nkeep: long", "3:8: \"retry\" is \"never\" or left out, other values are not supported by this version: not \"3\"\n" +

@@ -90,6 +90,8 @@ func TestParseMistakes(t *testing.T) {
 		"auto_pause: 10m\npatience: 2h":           {"node.yaml:2:1: ", "head.yaml"},
 		"memory: 0":                               {"node.yaml:1:9: ", "no job runs without memory"},
 		"memory: 12":                              {"node.yaml:1:9: ", `"12" has no unit: write 12M or 12G`},
+		"reserve: 1\noutput: 5":                   {"node.yaml:1:10: ", `"1" has no unit: write 1M or 1G`, "node.yaml:2:9: ", `"5" has no unit: write 5M or 5G`},
+		"keep: {memory: 4}":                       {"node.yaml:1:16: ", `"4" has no unit: write 4M or 4G`},
 		"gpus: all":                               {"node.yaml:1:7: ", `"gpus" is "all"`, "[0, 1], or none"},
 		"gpus: 0":                                 {"node.yaml:1:7: ", "[0, 1], or none"},
 		"gpus: [0, x, 0, -1]":                     {"node.yaml:1:11: ", "node.yaml:1:14: ", "twice", "node.yaml:1:17: "},

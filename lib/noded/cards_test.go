@@ -90,3 +90,15 @@ func TestChosenCards(t *testing.T) {
 		t.Errorf("it has %v", late.cards)
 	}
 }
+
+// A container gets the libraries of who made the GPUs, and none without one.
+func TestCardFlag(t *testing.T) {
+	n := givenNode(t)
+	one, nvidia := &share{gpus: job.OneGPU}, offer4()
+	amd, none := n.cardFlag(one), n.cardFlag(&share{})
+	nvidia.GPUs[0].UUID = "GPU-5a1e9d5c"
+	n.change(Given{Offer: nvidia})
+	if got := n.cardFlag(one); got != "--nv" || amd != "--rocm" || none != "" {
+		t.Errorf("of NVIDIA %q, of AMD %q, without one %q", got, amd, none)
+	}
+}

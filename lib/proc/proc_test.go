@@ -263,7 +263,7 @@ func loadedBy(loader string) string {
 func TestCannotStart(t *testing.T) {
 	s := newSlot(t)
 	for argv0, want := range map[string]string{
-		"no-such-program": `cannot start "no-such-program": not found in PATH`,
+		"no-such-program": `cannot start "no-such-program": not found in PATH; a program of the job itself is named with a slash, as ./no-such-program (PATH is `,
 		"./no-such":       `cannot start "./no-such": no such file or directory`,
 		"":                "no command given",
 		"./crlf.sh":       `cannot start "./crlf.sh": its interpreter "/bin/sh\r" is not on this machine: lines of the script end with a carriage return`,

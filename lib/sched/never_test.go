@@ -24,7 +24,7 @@ func TestNever(t *testing.T) {
 	gfortran := job.Spec{Capabilities: []string{"gfortran"}}
 	r.apply(Loaded{})
 	never(gfortran, "")
-	r.apply(offer(1, "ws1", node.Offer{CPUs: 16, Memory: 32 << 30, Disk: 1 << 30, DiskSize: 64 << 30, Capabilities: []string{"gcc"}}))
+	r.apply(offer(1, "ws1", node.Offer{CPUs: 16, Memory: 32 << 30, Disk: 1 << 30, DiskSize: 64 << 30, Capabilities: []string{"gcc", "comsol"}}))
 	r.apply(ListEnd{1})
 	r.apply(offer(2, "ws2", node.Offer{CPUs: 8, Memory: 64 << 30, DiskSize: 73 << 30, GPUs: []node.GPU{{Model: "H200", Busy: true}},
 		Pause: &node.Pause{Give: &node.Give{CPUs: 4}}}))
@@ -39,6 +39,7 @@ func TestNever(t *testing.T) {
 	}{
 		{job.Spec{Capabilities: []string{"gcc"}}, ""},
 		{gfortran, "none of 2 nodes has gfortran"},
+		{job.Spec{Capabilities: []string{"comsul"}}, `none of 2 nodes has comsul (did you mean "comsol"?)`},
 		{job.Spec{Capabilities: []string{"gcc", "gfortran"}}, "none of 2 nodes has all of gcc, gfortran (gcc is missing)"},
 		{job.Spec{Kind: job.Python, Capabilities: []string{"python3|gcc"}}, "none of 2 nodes has all of python3, python3|gcc (python3 is missing)"},
 		{job.Spec{Resources: job.Resources{CPUs: 16}}, ""},

@@ -55,6 +55,9 @@ def test_kinds():
     batch.job(file="run.py")
     assert written(batch)["python"] == {"initialize": {"build_file": "make.py"}, "jobs": [{"file": "run.py"}]}
     assert written(batch)["sweep"] == {"n": [0, 1]}
+    batch = distribute.Batch("a", "b", sweep={"n": [1, 2]})
+    batch.job(None, ["cat", "case"], files=[distribute.template("case.in")])
+    assert written(batch)["command"]["jobs"] == [{"run": ["cat", "case"], "required_files": [{"path": "case.in", "fill": True}]}]
     batch = distribute.Batch(
         "a", "b", kind="apptainer", image=pathlib.Path("a.sif"), mounts=["/out"], run=["solve", 4], contain=False, sweep={"n": Array([1, 2.5])}
     )
