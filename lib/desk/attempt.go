@@ -174,7 +174,7 @@ func (a *Attempt) note() ([]*os.File, error) {
 }
 
 // Attempts is every attempt in the directory. Those that were not noted whole
-// are removed; those whose note cannot be understood are left and told in the
+// are removed, as are those that their jobs have renamed; those whose note cannot be understood are left and told in the
 // error.
 func (d *Desk) Attempts() ([]*Attempt, error) {
 	entries, err := os.ReadDir(d.path("attempts"))
@@ -198,7 +198,8 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 			err = a.Check()
 		}
 		if err == nil && string(a.Token) != e.Name() {
-			err = errors.New("it is that of another attempt")
+			errs = append(errs, d.discard(dir)) // its job has given it that name
+			continue
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", filepath.Join(dir, specFile), err))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -174,10 +175,11 @@ func (d *Desk) check() error {
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "node.json" }) {
+		return nil
+	}
 	for _, e := range entries {
 		switch n := e.Name(); {
-		case n == "node.json":
-			return nil
 		case n == "lock", n == "pause", n == "pause-ended", n == "pause-owners", n == pause.Parts, n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
 		case n == "key", n == "ssh_key", n == "ssh_key.pub", n == "known_hosts": // what dnoded -init makes
 		default:

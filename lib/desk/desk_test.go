@@ -64,7 +64,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("a second holder: %v", err)
 	}
 	state := d.State()
-	if err := d.Close(); err != nil {
+	if err := errors.Join(d.Close(), os.Mkdir(filepath.Join(dir, "found"), 0o700)); err != nil { // as dfsck does
 		t.Fatal(err)
 	}
 	if again := open(t, dir, "b1"); again.State() != state || len(state) != 32 {
