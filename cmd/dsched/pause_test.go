@@ -87,6 +87,32 @@ func TestSentAheadIsQueued(t *testing.T) {
 	s.becomes("ns/b/k", job.Failed)
 }
 
+// Who follows is told that the node of a job is gone, and that it is back.
+func TestFollowsItsNode(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := next[*wire.Start](d)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.becomes("ns/b/j", job.Running)
+	c := s.tool()
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true, Follow: true})
+	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	shown := func(want job.State) {
+		t.Helper()
+		var r job.Row
+		c.ReadWithin(2 * time.Minute)
+		if err := rows.Decode(&r); err != nil || r.State != want {
+			t.Fatalf("shown is %+v, %v; want %s", r, err, want)
+		}
+	}
+	shown(job.Running)
+	d.c.Close()
+	shown(job.Unreachable)
+	s.desk("ws1", "boot1", listed(start, wire.Running, nil))
+	shown(job.Running)
+}
+
 // A job that was cancelled is running, and stopping, until its processes are gone or
 // their node is: who waits for its end waits for that, and who follows is told.
 func TestCancelledIsStopping(t *testing.T) {
@@ -120,6 +146,9 @@ func TestCancelledIsStopping(t *testing.T) {
 		changes(job.Running, "stopping")
 		if r := s.state("ns/b/j"); r.State != job.Running || r.Phase != "stopping" || !r.Ended.IsZero() {
 			t.Errorf("it is %+v", r)
+		}
+		if a, ok := s.h.live("ns/b/j"); !ok || a.Token != start.Attempt {
+			t.Errorf("what it prints is asked of %+v, %v", a, ok)
 		}
 		after := follow("over")
 		if ids, err := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/b/j"}}); err != nil || len(ids) > 0 {

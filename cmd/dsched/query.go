@@ -327,7 +327,8 @@ func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 }
 
 // rows calls f for each job of each batch that the query may be about and the
-// peer may see, as of the snapshot, with its row, and that as the log alone has it. A batch that cannot be read is left out, and said in the log;
+// peer may see, as of the snapshot, with its row, and that as the log alone has it. A
+// batch that cannot be read is left out, and said in the log;
 // when all others are told, it is an error if it was named.
 func (t *tool) rows(snap *snapshot, q *query.Query, f func(r, log *job.Row) error) error {
 	return t.rowsWhy(snap, q, t.stuck, func(r, log *job.Row, _ time.Time) error { return f(r, log) })

@@ -22,7 +22,7 @@ const maxBehind = 4 << 20
 
 // A logged is a record, and the batch whose log it is in; or, without one, a job
 // that runs in another way than before, which no log tells; or a batch that is new.
-// Has both the start of a job that waits on its node, and what cancels one whose
+// The start of a job that waits on its node has both, and so has what cancels one whose
 // processes are there.
 type logged struct {
 	batch    *spool.Batch

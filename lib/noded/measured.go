@@ -181,10 +181,11 @@ func (n *daemon) measure() {
 // left is how much memory nobody has; less than 0 where jobs have more than there is for
 // them.
 func (n *daemon) left(use *proc.MemoryUse) int64 {
-	if !n.given().Measured {
-		return n.memory() - use.Sum()
+	left := n.memory() - use.Sum()
+	if n.given().Measured {
+		left = min(left, use.Free)
 	}
-	return min(n.memory()-use.Sum(), use.Free)
+	return left
 }
 
 // askToSave asks an attempt to save what it has and go, as a pause does with which jobs

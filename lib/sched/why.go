@@ -55,8 +55,9 @@ func (m *Machine) never(q *queue) (l look, why string) {
 	case l.big == 0 && l.disks.most > 0:
 		why = l.disks.less(q.lore.least)
 	case l.big == 0:
-		if why = l.tooSmall(q.c); l.most(q.c) != "none" {
-			why += ", the most is " + l.most(q.c)
+		why = l.tooSmall(q.c)
+		if most := l.most(q.c); most != "none" {
+			why += ", the most is " + most
 		}
 	case l.failed == l.big:
 		why = q.b.unable(fmt.Sprintf(" on %d of %d nodes", l.failed, l.big))
