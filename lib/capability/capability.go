@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"distribute/lib/match"
+	"distribute/lib/msg"
 )
 
 // Facts are what is known of a node.
@@ -91,7 +92,7 @@ func Near(word string, offered []string) string {
 	if len(word) < 4 || strings.ContainsAny(word, "!|<>=") || slices.Contains(offered, word) {
 		return ""
 	}
-	return match.Near(word, offered)
+	return msg.DidYouMean(word, offered)
 }
 
 // String is the entry as it was written, without blanks around its alternatives.
@@ -121,7 +122,7 @@ func parse(s string) (t term, err error) {
 	k, known := keys[key]
 	switch {
 	case !known:
-		return t, match.Errorf("%q: there is no %q to compare%s: known are %s", s, key, match.Near(key, Keys()), strings.Join(Keys(), ", "))
+		return t, match.Errorf("%q: there is no %q to compare%s: known are %s", s, key, msg.DidYouMean(key, Keys()), strings.Join(Keys(), ", "))
 	case op == "!":
 		return t, match.Errorf("%q: after ! comes =", s)
 	case val == "":

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"distribute/lib/msg"
+
 	"gopkg.in/yaml.v3"
 )
 
@@ -100,7 +102,7 @@ func (c *checker) measure(n *yaml.Node, depth int) measure {
 		return measure{size: 1}
 	}
 	if n.Style&yaml.TaggedStyle != 0 && !tagged(n.Tag) {
-		c.d.node(n, "").Errorf("tag %s is not known: remove it", Quote(n.Tag))
+		c.d.node(n, "").Errorf("tag %s is not known: remove it", msg.Quote(n.Tag))
 	}
 	if n.Anchor != "" {
 		c.open[n] = true
@@ -120,7 +122,7 @@ func (c *checker) measure(n *yaml.Node, depth int) measure {
 
 func (c *checker) alias(n *yaml.Node, depth int) measure {
 	if c.open[n.Alias] {
-		c.d.Errorf(Node{d: c.d, n: n}.Place(), "alias %s stands inside of what it names", Quote("*"+n.Value))
+		c.d.Errorf(Node{d: c.d, n: n}.Place(), "alias %s stands inside of what it names", msg.Quote("*"+n.Value))
 		return measure{size: 1}
 	}
 	m := c.done[n.Alias]

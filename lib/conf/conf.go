@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"distribute/lib/msg"
+
 	"gopkg.in/yaml.v3"
 )
 
@@ -35,7 +37,7 @@ type Place struct {
 func (p Place) String() string {
 	name := p.File
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {
-		name = Quote(name)
+		name = msg.Quote(name)
 	}
 	switch {
 	case p.Line == 0:

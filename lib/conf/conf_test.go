@@ -162,24 +162,6 @@ func TestManyMistakes(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	known := []string{"capabilities", "cpus", "cpus_per_task", "name", "namespace"}
-	for in, want := range map[string]string{"capabilites": "capabilities", "CPUs": "cpus", "cpus-per-task": "cpus_per_task",
-		"nmae": "name", "namspace": "namespace", "zzz": "", "": "", strings.Repeat("name", 1000): ""} {
-		if got := Nearest(in, known); got != want {
-			t.Errorf("Nearest(%.20q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
-func TestQuote(t *testing.T) {
-	for in, want := range map[string]string{"a": `"a"`, "\x1b[0m\n": `"\x1b[0m\n"`, strings.Repeat("é", 100): `"` + strings.Repeat("é", 80) + `"…`} {
-		if got := Quote(in); got != want {
-			t.Errorf("Quote(%q) = %s, want %s", in, got, want)
-		}
-	}
-}
-
 func TestPlace(t *testing.T) {
 	for want, p := range map[string]Place{"f": {File: "f"}, "f:3": {File: "f", Line: 3}, "f:3:4": {"f", 3, 4}, `"a\x1b\n":1:1`: {"a\x1b\n", 1, 1}} {
 		if p.String() != want {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"distribute/lib/msg"
+
 	"gopkg.in/yaml.v3"
 )
 
@@ -85,7 +87,7 @@ func (n Node) wrong(want, remedy string) {
 	if n.label == "" {
 		n.Errorf("%s is wanted here, not %s%s", want, is, remedy)
 	} else {
-		n.Errorf("%s must be %s, not %s%s", Quote(n.label), want, is, remedy)
+		n.Errorf("%s must be %s, not %s%s", msg.Quote(n.label), want, is, remedy)
 	}
 }
 
@@ -116,7 +118,7 @@ func (n Node) Int(lo, hi int64) int64 {
 	s := deref(n.n).Value
 	v, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || v < lo || v > hi || strings.HasPrefix(s, "+") {
-		n.Errorf("%s must be %s, not %s", Quote(n.label), want, Quote(s))
+		n.Errorf("%s must be %s, not %s", msg.Quote(n.label), want, msg.Quote(s))
 		return 0
 	}
 	return v
@@ -126,7 +128,7 @@ func (n Node) Int(lo, hi int64) int64 {
 func (n Node) Bool() bool {
 	s := n.Text()
 	if s != "true" && s != "false" && n.IsText() {
-		n.Errorf("%s must be true or false, not %s", Quote(n.label), Quote(s))
+		n.Errorf("%s must be true or false, not %s", msg.Quote(n.label), msg.Quote(s))
 	}
 	return s == "true"
 }
@@ -198,7 +200,7 @@ func (n Node) Texts(remedy string) []string {
 	var out []string
 	for _, e := range n.List(remedy) {
 		if e.Absent() {
-			e.Errorf("an entry of %s is empty: remove it, or quote it if it is meant as text", Quote(n.label))
+			e.Errorf("an entry of %s is empty: remove it, or quote it if it is meant as text", msg.Quote(n.label))
 			continue
 		}
 		out = append(out, e.Text())
@@ -230,7 +232,7 @@ func (n Node) Map(keys Keys) Map {
 			p.Key.Errorf("%s", text)
 			continue
 		}
-		p.Key.Errorf("unknown key %s%s", Quote(p.Name), n.hint(p.Name, keys.Known))
+		p.Key.Errorf("unknown key %s%s", msg.Quote(p.Name), n.hint(p.Name, keys.Known))
 	}
 	return m
 }
@@ -245,13 +247,13 @@ func known(keys []string, name string) bool {
 }
 
 func (n Node) hint(name string, keys []string) string {
-	if near := Nearest(name, keys); near != "" {
-		return fmt.Sprintf(" (did you mean %q?)", near)
+	if near := msg.DidYouMean(name, keys); near != "" {
+		return near
 	}
 	if n.label == "" {
 		return fmt.Sprintf(" (known here: %s)", strings.Join(keys, ", "))
 	}
-	return fmt.Sprintf(" (known in %s: %s)", Quote(n.label), strings.Join(keys, ", "))
+	return fmt.Sprintf(" (known in %s: %s)", msg.Quote(n.label), strings.Join(keys, ", "))
 }
 
 // AnyMap is the mapping with whatever keys it has. A key that stands twice, or
@@ -292,7 +294,7 @@ func (m *Map) add(d *Doc, n *yaml.Node, merged bool) {
 			m.put(Pair{name.Value, d.node(k, name.Value), d.node(v, name.Value)})
 		case !merged:
 			d.node(k, "").Errorf("key %s is here twice (the first time in line %d): remove one",
-				Quote(name.Value), m.pairs[first].Key.Place().Line)
+				msg.Quote(name.Value), m.pairs[first].Key.Place().Line)
 		}
 	}
 	for _, v := range merges {
@@ -377,11 +379,11 @@ func (m Map) Need(name string) Node {
 	switch {
 	case !m.Has():
 	case n.n == nil && m.at.label != "":
-		m.at.Errorf("%s is missing in %s", Quote(name), Quote(m.at.label))
+		m.at.Errorf("%s is missing in %s", msg.Quote(name), msg.Quote(m.at.label))
 	case n.n == nil:
-		m.at.Errorf("%s is missing", Quote(name))
+		m.at.Errorf("%s is missing", msg.Quote(name))
 	case n.Absent():
-		n.Errorf("%s is empty", Quote(name))
+		n.Errorf("%s is empty", msg.Quote(name))
 	}
 	return n
 }

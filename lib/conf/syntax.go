@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"distribute/lib/msg"
 )
 
 // What the library says, and what is said instead. The first entry that the
@@ -62,7 +64,7 @@ func (d *Doc) syntax(data []byte, err error) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	if m := unknownAlias.FindStringSubmatch(parts[2]); m != nil {
 		at.Line, at.Col = find(lines, "*"+m[1])
-		d.Errorf(at, "alias %s has no anchor %s before it: quote the text if no alias is meant", Quote("*"+m[1]), Quote("&"+m[1]))
+		d.Errorf(at, "alias %s has no anchor %s before it: quote the text if no alias is meant", msg.Quote("*"+m[1]), msg.Quote("&"+m[1]))
 		return
 	}
 	start := at.Line

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 	"distribute/lib/unit"
 )
 
@@ -79,7 +80,7 @@ func (r *reader) checkpoint(n conf.Node) *Checkpoint {
 		case err != nil:
 			g.Errorf("%w", err)
 		case d < time.Second || d > maxGrace:
-			g.Errorf("%s is not from 1s to 1h", conf.Quote(g.Text()))
+			g.Errorf("%s is not from 1s to 1h", msg.Quote(g.Text()))
 		}
 		c.Grace = int64((d + time.Second - 1) / time.Second)
 	}
@@ -89,7 +90,7 @@ func (r *reader) checkpoint(n conf.Node) *Checkpoint {
 func checkpointSignalOf(n conf.Node) string {
 	name := "SIG" + strings.TrimPrefix(n.Text(), "SIG")
 	if n.IsText() && !slices.Contains(checkpointSignals, name) {
-		n.Errorf("jobs cannot be asked by %s: write one of %s", conf.Quote(n.Text()),
+		n.Errorf("jobs cannot be asked by %s: write one of %s", msg.Quote(n.Text()),
 			strings.ReplaceAll(strings.Join(checkpointSignals, ", "), "SIG", ""))
 	}
 	return name

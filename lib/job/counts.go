@@ -13,6 +13,7 @@ import (
 	"distribute/lib/capability"
 	"distribute/lib/conf"
 	"distribute/lib/line"
+	"distribute/lib/msg"
 )
 
 // Counts is how much there is, or is asked for, of things that are counted by a name,
@@ -40,18 +41,18 @@ func CheckCount(s string) error {
 		return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
 	}) < 0
 	meant := slips[strings.ToLower(s)]
-	if near := conf.Nearest(s, resKeys.Known); meant == "" && near != "" {
+	if near := msg.Nearest(s, resKeys.Known); meant == "" && near != "" {
 		meant = near
 	}
 	switch {
 	case meant != "":
-		return fmt.Errorf("%s is nothing that is counted by its name (did you mean %q?)", conf.Quote(s), meant)
+		return fmt.Errorf("%s is nothing that is counted by its name (did you mean %q?)", msg.Quote(s), meant)
 	case s != strings.ToLower(s) && CheckCount(strings.ToLower(s)) == nil:
-		return fmt.Errorf("%s has capitals, and names of what is counted have none: write %q", conf.Quote(s), strings.ToLower(s))
+		return fmt.Errorf("%s has capitals, and names of what is counted have none: write %q", msg.Quote(s), strings.ToLower(s))
 	case s == "" || len(s) > MaxName || !plain || s[0] < 'a':
-		return fmt.Errorf("%s is no name for what is counted: it has small letters, digits and . _ - only, begins with a letter, and has at most %d bytes", conf.Quote(s), MaxName)
+		return fmt.Errorf("%s is no name for what is counted: it has small letters, digits and . _ - only, begins with a letter, and has at most %d bytes", msg.Quote(s), MaxName)
 	case slices.Contains(capability.Keys(), s):
-		return fmt.Errorf("%s is a key of capabilities, and not counted by its name", conf.Quote(s))
+		return fmt.Errorf("%s is a key of capabilities, and not counted by its name", msg.Quote(s))
 	}
 	return nil
 }

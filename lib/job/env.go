@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // MaxEnv is how many variables a batch and a job of it set together at most. Together
@@ -24,7 +25,7 @@ var ownEnv = []string{"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORD
 func CheckEnvName(name string) error {
 	switch {
 	case !envForm.MatchString(name):
-		return fmt.Errorf("%s cannot be the name of a variable: letters, digits and _ can, and no digit first", conf.Quote(name))
+		return fmt.Errorf("%s cannot be the name of a variable: letters, digits and _ can, and no digit first", msg.Quote(name))
 	case strings.HasPrefix(name, "DISTRIBUTE_") || slices.Contains(ownEnv, name):
 		return fmt.Errorf("%s is set by the node: use another name", name)
 	}
@@ -58,7 +59,7 @@ func CheckEnv(list []string) error {
 	for _, v := range list {
 		name, value, ok := strings.Cut(v, "=")
 		if !ok || name <= last {
-			return fmt.Errorf("the variable %s is not NAME=value, or has not its place", conf.Quote(v))
+			return fmt.Errorf("the variable %s is not NAME=value, or has not its place", msg.Quote(v))
 		}
 		last = name
 		if err := CheckEnvName(name); err != nil {
@@ -97,7 +98,7 @@ func sortEnv(list []string) {
 func (r *reader) env(n conf.Node) (list []string) {
 	for _, p := range n.AnyMap().Pairs() {
 		if p.Absent() {
-			p.Key.Errorf(`the variable %s has no value: write "" for an empty one`, conf.Quote(p.Name))
+			p.Key.Errorf(`the variable %s has no value: write "" for an empty one`, msg.Quote(p.Name))
 			continue
 		}
 		if !p.IsText() {

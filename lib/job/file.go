@@ -11,6 +11,7 @@ import (
 
 	"distribute/lib/capability"
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 	"distribute/lib/sweep"
 	"distribute/lib/unit"
 )
@@ -232,7 +233,7 @@ func (r *reader) keep(n conf.Node) *int64 {
 	}
 	d, err := unit.WrittenDuration(n.Text())
 	if err == nil && d > MaxKeep*time.Second {
-		err = fmt.Errorf("%s is longer than 100 years", conf.Quote(n.Text()))
+		err = fmt.Errorf("%s is longer than 100 years", msg.Quote(n.Text()))
 	}
 	if err != nil {
 		n.Errorf("%w", err)
@@ -245,7 +246,7 @@ func (r *reader) keep(n conf.Node) *int64 {
 // retry reads whether lost jobs are started again.
 func (r *reader) retry(n conf.Node) string {
 	if s := n.Text(); n.IsText() && s != Never {
-		n.Errorf(`"retry" is %q or left out, other values are not supported by this version: not %s`, Never, conf.Quote(s))
+		n.Errorf(`"retry" is %q or left out, other values are not supported by this version: not %s`, Never, msg.Quote(s))
 	}
 	if n.IsText() {
 		return n.Text()
@@ -271,7 +272,7 @@ func (r *reader) meta(m conf.Map) {
 	if n := m.Get("matrix"); !n.Absent() {
 		r.f.Spec.Matrix = n.Text()
 		if n.IsText() && !IsMatrixUser(n.Text()) || len(n.Text()) > 255 {
-			n.Errorf(`%s is no Matrix user: write it as "@user:server"`, conf.Quote(n.Text()))
+			n.Errorf(`%s is no Matrix user: write it as "@user:server"`, msg.Quote(n.Text()))
 		}
 	}
 	r.f.Spec.Capabilities = r.capabilities(m.Get("capabilities"))

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // Limits of the different files that are the inputs of a batch.
@@ -113,7 +114,7 @@ func (c *collector) tooMuch() error {
 	for i := range c.sources {
 		s := &c.sources[i]
 		if s.size > MaxBytes-bytes {
-			c.errs.Errorf(s.at, "with %s the batch has more than %d bytes of inputs, which is the limit", conf.Quote(s.path), int64(MaxBytes))
+			c.errs.Errorf(s.at, "with %s the batch has more than %d bytes of inputs, which is the limit", msg.Quote(s.path), int64(MaxBytes))
 			return c.errs.Err()
 		}
 		bytes += s.size
@@ -215,10 +216,10 @@ func (c *collector) claim(to *claims, at conf.Place, list []placed) []placed {
 		case taken && src == p.src:
 		case taken && src >= 0:
 			c.errs.Errorf(at, "%s and %s would both lie at %s: give one of them another alias",
-				conf.Quote(c.sources[src].path), conf.Quote(c.sources[p.src].path), conf.Quote(p.place))
+				msg.Quote(c.sources[src].path), msg.Quote(c.sources[p.src].path), msg.Quote(p.place))
 		case taken || !to.free(p.place):
 			c.errs.Errorf(at, "%s would lie at %s, where another file needs a directory, or is one: give one of them another alias",
-				conf.Quote(c.sources[p.src].path), conf.Quote(p.place))
+				msg.Quote(c.sources[p.src].path), msg.Quote(p.place))
 		default:
 			to.take(p)
 			out = append(out, p)
@@ -302,13 +303,13 @@ func cannot(written, name string, err error) error {
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && filepath.Clean(written) != name:
-		return says(err, "%s does not exist (sought at %s)", conf.Quote(written), conf.Quote(name))
+		return says(err, "%s does not exist (sought at %s)", msg.Quote(written), msg.Quote(name))
 	case errors.Is(err, fs.ErrNotExist):
-		return says(err, "%s does not exist", conf.Quote(written))
+		return says(err, "%s does not exist", msg.Quote(written))
 	case errors.As(err, &errno):
-		return says(err, "%s cannot be read: %s", conf.Quote(written), errno.Error())
+		return says(err, "%s cannot be read: %s", msg.Quote(written), errno.Error())
 	}
-	return says(err, "%s cannot be read: %v", conf.Quote(written), err)
+	return says(err, "%s cannot be read: %v", msg.Quote(written), err)
 }
 
 // A cause is an error of the system in our words.
@@ -327,7 +328,7 @@ func (c *collector) path(r *found, w *want, name, place string, st fs.FileInfo) 
 	switch {
 	case st.Mode().IsRegular():
 		if err := CheckPath(place); err != nil {
-			r.errs = append(r.errs, fmt.Errorf("%s cannot lie at %s, which %w", conf.Quote(name), conf.Quote(place), err))
+			r.errs = append(r.errs, fmt.Errorf("%s cannot lie at %s, which %w", msg.Quote(name), msg.Quote(place), err))
 			return
 		}
 		r.list = append(r.list, placed{place, c.source(name, w.at, st)})
@@ -335,10 +336,10 @@ func (c *collector) path(r *found, w *want, name, place string, st fs.FileInfo) 
 		before := len(r.list) + len(r.errs)
 		c.tree(r, w, name, place)
 		if len(r.list)+len(r.errs) == before {
-			r.errs = append(r.errs, fmt.Errorf("directory %s has no files", conf.Quote(name)))
+			r.errs = append(r.errs, fmt.Errorf("directory %s has no files", msg.Quote(name)))
 		}
 	default:
-		r.errs = append(r.errs, fmt.Errorf("%s is %s, and a file is wanted", conf.Quote(name), conf.What(st.Mode())))
+		r.errs = append(r.errs, fmt.Errorf("%s is %s, and a file is wanted", msg.Quote(name), conf.What(st.Mode())))
 	}
 }
 
@@ -357,14 +358,14 @@ func (c *collector) tree(r *found, w *want, dir, place string) {
 		case len(r.errs) > conf.MaxMistakes || len(c.sources) > MaxFiles:
 			return
 		case err != nil && e.Type()&fs.ModeSymlink != 0:
-			r.errs = append(r.errs, says(err, "%s is a symbolic link to nothing that can be read", conf.Quote(name)))
+			r.errs = append(r.errs, says(err, "%s is a symbolic link to nothing that can be read", msg.Quote(name)))
 		case err != nil:
 			r.errs = append(r.errs, cannot(name, name, err))
 		case st.IsDir() && e.Type()&fs.ModeSymlink != 0:
-			r.errs = append(r.errs, fmt.Errorf("%s is a symbolic link to a directory, which is not followed: name that directory", conf.Quote(name)))
+			r.errs = append(r.errs, fmt.Errorf("%s is a symbolic link to a directory, which is not followed: name that directory", msg.Quote(name)))
 		case st.IsDir():
 			if err := CheckPath(path.Join(place, e.Name())); err != nil {
-				r.errs = append(r.errs, fmt.Errorf("%s %w", conf.Quote(name), err))
+				r.errs = append(r.errs, fmt.Errorf("%s %w", msg.Quote(name), err))
 				continue
 			}
 			c.tree(r, w, name, path.Join(place, e.Name()))
@@ -385,13 +386,13 @@ func (c *collector) glob(r *found, w *want, pattern string) {
 	}
 	names, err := filepath.Glob(pattern)
 	if err != nil {
-		r.errs = append(r.errs, fmt.Errorf("%s is no pattern: check its brackets", conf.Quote(w.path)))
+		r.errs = append(r.errs, fmt.Errorf("%s is no pattern: check its brackets", msg.Quote(w.path)))
 		return
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return hidden(pattern, n) })
 	slices.Sort(names)
 	if len(names) == 0 {
-		r.errs = append(r.errs, fmt.Errorf("%s fits no file", conf.Quote(w.path)))
+		r.errs = append(r.errs, fmt.Errorf("%s fits no file", msg.Quote(w.path)))
 	}
 	for _, name := range names {
 		st, err := os.Stat(name)
@@ -462,9 +463,9 @@ func (c *collector) program(prog string, list int32, at conf.Place, built bool) 
 	}
 	switch {
 	case ok && src >= 0 && c.sources[src].mode&0o111 == 0 && !built:
-		c.errs.Errorf(at, "program %s cannot be run: chmod +x %s", conf.Quote(prog), conf.Quote(c.sources[src].path))
+		c.errs.Errorf(at, "program %s cannot be run: chmod +x %s", msg.Quote(prog), msg.Quote(c.sources[src].path))
 	case !ok && !built:
-		c.errs.Errorf(at, "program %s is not there: there is no such file, and no build to make it", conf.Quote(prog))
+		c.errs.Errorf(at, "program %s is not there: there is no such file, and no build to make it", msg.Quote(prog))
 	default:
 		return false
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // ErrChanged is what the error of a file is that is not what it was when it
@@ -70,7 +71,7 @@ func (s Source) Open() (*os.File, error) {
 	}
 	if st.Size() != s.Size || identify(st) != s.ident {
 		f.Close()
-		return nil, fmt.Errorf("%s %w", conf.Quote(s.Path), ErrChanged)
+		return nil, fmt.Errorf("%s %w", msg.Quote(s.Path), ErrChanged)
 	}
 	return f, nil
 }
@@ -84,7 +85,7 @@ func (s Source) Unchanged(f *os.File) error {
 	}
 	st, err := f.Stat()
 	if err == nil && (st.Size() != s.Size || identify(st) != s.ident) {
-		err = fmt.Errorf("%s %w", conf.Quote(s.Path), ErrChanged)
+		err = fmt.Errorf("%s %w", msg.Quote(s.Path), ErrChanged)
 	}
 	return err
 }
@@ -97,7 +98,7 @@ func open(name string) (*os.File, fs.FileInfo, error) {
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is %s, and a file is wanted", conf.Quote(name), conf.What(st.Mode()))
+		err = fmt.Errorf("%s is %s, and a file is wanted", msg.Quote(name), conf.What(st.Mode()))
 	}
 	if err != nil {
 		f.Close()
@@ -188,7 +189,7 @@ func (s *source) read(ctx context.Context, h hash.Hash, buf []byte, tell func(in
 		return
 	}
 	if identify(before) != identify(after) || before.Size() != n || after.Size() != n {
-		s.err = fmt.Errorf("%s %w", conf.Quote(s.path), ErrChanged)
+		s.err = fmt.Errorf("%s %w", msg.Quote(s.path), ErrChanged)
 		return
 	}
 	s.size, s.ident = n, identify(after)

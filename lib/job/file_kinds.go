@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // The keys of a kind's section, of its initialize and of its jobs; and what
@@ -118,7 +119,7 @@ func (r *reader) mounts(n conf.Node) {
 		case !e.IsText():
 			continue
 		case seen[clean]:
-			e.Errorf("mount %s is here twice: remove one", conf.Quote(s))
+			e.Errorf("mount %s is here twice: remove one", msg.Quote(s))
 			continue
 		case !strings.HasPrefix(s, "/"):
 			clean = s
@@ -128,7 +129,7 @@ func (r *reader) mounts(n conf.Node) {
 			err = fmt.Errorf("is one too many: %d is the limit", MaxMounts)
 		}
 		if err != nil {
-			e.Errorf("mount %s %v", conf.Quote(s), err)
+			e.Errorf("mount %s %v", msg.Quote(s), err)
 		} else {
 			seen[clean] = true
 			r.f.Spec.Mounts = append(r.f.Spec.Mounts, clean)
@@ -214,9 +215,9 @@ func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
 func (r *reader) addJob(n conf.Node, keys conf.Keys, all *places, names map[string]int) {
 	j, wants, files := r.job(n.Map(keys), all)
 	if first, ok := names[j.Name]; ok && j.Name != "" && r.param != nil && first == n.Place().Line {
-		n.Errorf("two cases give the job %s: put all that differs into its name, as in {%s}", conf.Quote(j.Name), strings.Join(r.names, "}_{"))
+		n.Errorf("two cases give the job %s: put all that differs into its name, as in {%s}", msg.Quote(j.Name), strings.Join(r.names, "}_{"))
 	} else if ok && j.Name != "" {
-		n.Errorf("job %s is here twice (the first time in line %d): names in a batch differ", conf.Quote(j.Name), first)
+		n.Errorf("job %s is here twice (the first time in line %d): names in a batch differ", msg.Quote(j.Name), first)
 	}
 	names[j.Name] = n.Place().Line
 	r.f.Jobs, r.f.jobWants, r.f.jobAt = append(r.f.Jobs, j), append(r.f.jobWants, wants), append(r.f.jobAt, n.Place())
@@ -354,7 +355,7 @@ func (r *reader) file(n conf.Node, into string) (want, bool) {
 	} else if name, ok := strings.CutSuffix(path.Base(w.source()), suffix); w.fill && ok {
 		w.alias = name
 	} else if w.fill {
-		p.Errorf("%s is to be filled, and its name does not end in %s: give it an alias", conf.Quote(w.path), suffix)
+		p.Errorf("%s is to be filled, and its name does not end in %s: give it an alias", msg.Quote(w.path), suffix)
 		return want{}, false
 	}
 	if err := w.check(); err != nil {
@@ -366,10 +367,10 @@ func (r *reader) file(n conf.Node, into string) (want, bool) {
 
 func checkAlias(s string) error {
 	if s == "" || path.Clean(s) == "." {
-		return fmt.Errorf("alias %s is empty: write the name under which the job finds the file", conf.Quote(s))
+		return fmt.Errorf("alias %s is empty: write the name under which the job finds the file", msg.Quote(s))
 	}
 	if err := CheckPath(path.Clean(s)); err != nil {
-		return fmt.Errorf("alias %s %w: write a plain name", conf.Quote(s), err)
+		return fmt.Errorf("alias %s %w: write a plain name", msg.Quote(s), err)
 	}
 	return nil
 }
@@ -378,6 +379,6 @@ func checkAlias(s string) error {
 func (r *reader) add(p *places, w want) {
 	if old := p.add(w); old != nil {
 		r.doc.Errorf(w.at, "%s would lie at %s, where %s of line %d lies: give one of them another alias",
-			conf.Quote(w.path), conf.Quote(w.place()), conf.Quote(old.path), old.at.Line)
+			msg.Quote(w.path), msg.Quote(w.place()), msg.Quote(old.path), old.at.Line)
 	}
 }

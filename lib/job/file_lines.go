@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // stdin is how messages call the lines.
@@ -180,7 +181,7 @@ func (b *templating) common() {
 	}
 	for _, w := range b.t.Command {
 		if strings.ContainsRune(w, 0) || !utf8.ValidString(w) {
-			b.errs.Errorf(at, "the word %s is not UTF-8 text", conf.Quote(w))
+			b.errs.Errorf(at, "the word %s is not UTF-8 text", msg.Quote(w))
 		}
 		segs, fill := segments(w)
 		b.words = append(b.words, segs)
@@ -231,7 +232,7 @@ func (b *templating) want(to *places, at conf.Place, p string) {
 		return
 	}
 	if old := to.add(w); old != nil {
-		b.errs.Errorf(at, "%s would lie at %s, where %s lies", conf.Quote(p), conf.Quote(w.place()), conf.Quote(old.path))
+		b.errs.Errorf(at, "%s would lie at %s, where %s lies", msg.Quote(p), msg.Quote(w.place()), msg.Quote(old.path))
 	}
 }
 
@@ -332,9 +333,9 @@ func (b *templating) jobName(l *given, names map[string]int) string {
 	}
 	switch first := names[name]; {
 	case first > 0 && b.t.Job != "":
-		b.errs.Errorf(l.at, "-J: a second job is named %s (the first is of line %d): add {#} or another field", conf.Quote(name), first)
+		b.errs.Errorf(l.at, "-J: a second job is named %s (the first is of line %d): add {#} or another field", msg.Quote(name), first)
 	case first > 0:
-		b.errs.Errorf(l.at, "a second job is named %s (the first is of line %d): names in a batch differ", conf.Quote(name), first)
+		b.errs.Errorf(l.at, "a second job is named %s (the first is of line %d): names in a batch differ", msg.Quote(name), first)
 	}
 	names[name] = l.at.Line
 	return name

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // Limits of files that are templates, in bytes.
@@ -44,12 +45,12 @@ func (b *templating) template(name string) {
 	at := conf.Place{File: "-T"}
 	place, ok := strings.CutSuffix(path.Clean(name), suffix)
 	if err := CheckPath(place); !ok || err != nil || strings.HasSuffix(place, "/") {
-		b.errs.Errorf(at, "%s is no name of a template: that is a relative path below this directory and ends in %s", conf.Quote(name), suffix)
+		b.errs.Errorf(at, "%s is no name of a template: that is a relative path below this directory and ends in %s", msg.Quote(name), suffix)
 		return
 	}
 	for _, f := range b.files {
 		if f.place == place {
-			b.errs.Errorf(at, "%s is there twice", conf.Quote(name))
+			b.errs.Errorf(at, "%s is there twice", msg.Quote(name))
 			return
 		}
 	}
@@ -81,9 +82,9 @@ func readTemplate(dir, name string) (*fileOf, error) {
 	case err != nil:
 		return nil, cannot(name, name, err)
 	case len(text) > maxTemplate:
-		return nil, fmt.Errorf("%s has more than %d bytes, which is the limit of a template", conf.Quote(name), maxTemplate)
+		return nil, fmt.Errorf("%s has more than %d bytes, which is the limit of a template", msg.Quote(name), maxTemplate)
 	case !utf8.Valid(text):
-		return nil, fmt.Errorf("%s is not UTF-8 text", conf.Quote(name))
+		return nil, fmt.Errorf("%s is not UTF-8 text", msg.Quote(name))
 	}
 	file := &fileOf{path: name, mode: 0o644}
 	if st.Mode()&0o111 != 0 {
@@ -144,7 +145,7 @@ func (c *collector) made(i int, own *claims) (list []placed) {
 			c.sources = append(c.sources, source{path: m.path, at: c.f.jobAt[i], size: int64(len(m.data)), mode: m.mode, sum: key, data: &m.data})
 		}
 		if !own.free(m.place) {
-			c.errs.Errorf(c.f.jobAt[i], "what is made of %s would lie at %s, where another file lies, or needs a directory", conf.Quote(m.path), conf.Quote(m.place))
+			c.errs.Errorf(c.f.jobAt[i], "what is made of %s would lie at %s, where another file lies, or needs a directory", msg.Quote(m.path), msg.Quote(m.place))
 			continue
 		}
 		own.take(p)

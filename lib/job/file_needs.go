@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // needs reads the needs of the next job.
@@ -101,7 +102,7 @@ func stopAfter(n conf.Node) (count, share int) {
 	v, err := strconv.ParseUint(digits, 10, 32)
 	switch {
 	case err != nil || v == 0 || percent && v > 100 || v > MaxJobs:
-		n.Errorf(`"stop_after" must be a number of jobs from 1 to %d, or a share as 5%%, not %s`, MaxJobs, conf.Quote(s))
+		n.Errorf(`"stop_after" must be a number of jobs from 1 to %d, or a share as 5%%, not %s`, MaxJobs, msg.Quote(s))
 	case percent:
 		return 0, int(v)
 	default:

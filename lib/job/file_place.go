@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // Limits of the paths of inputs, in bytes.
@@ -102,25 +103,25 @@ func (w *want) check() error {
 		return errors.New("a path has at most 4000 bytes")
 	}
 	if strings.Contains(w.path, "**") && w.glob() {
-		return errors.New(conf.Quote(w.path) + `: "**" is not supported: name the directory to take the whole tree`)
+		return errors.New(msg.Quote(w.path) + `: "**" is not supported: name the directory to take the whole tree`)
 	}
 	if w.glob() {
 		return nil
 	}
 	base := path.Base(w.source())
 	if w.keep && base == "." {
-		return errors.New(conf.Quote(w.path) + " is the whole directory: name what is wanted in it")
+		return errors.New(msg.Quote(w.path) + " is the whole directory: name what is wanted in it")
 	}
 	if w.alias == "" && (base == ".." || base == "." || base == "/") {
-		return errors.New(conf.Quote(w.path) + " has no name to lie under: give it an alias")
+		return errors.New(msg.Quote(w.path) + " has no name to lie under: give it an alias")
 	}
 	place := w.place()
 	if err := CheckPath(place); err != nil {
-		return errors.New(conf.Quote(place) + " " + err.Error())
+		return errors.New(msg.Quote(place) + " " + err.Error())
 	}
 	top, _, _ := strings.Cut(place, "/")
 	if w.into == "" && !w.keep && (top == "input" || top == "initial_files" || top == "distribute_save") {
-		return errors.New(conf.Quote(top) + " is a directory of the job's own: give the file another alias")
+		return errors.New(msg.Quote(top) + " is a directory of the job's own: give the file another alias")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // sbatchOptions are the long options of sbatch, of Slurm 20.11 to 25.05.
@@ -25,7 +26,7 @@ func sbatchOption(name string) (nearest string, ok bool) {
 	if name != "" && !strings.ContainsAny(name, " \n") && strings.Contains(sbatchFlat, " "+name+" ") {
 		return "", true
 	}
-	return conf.Nearest(name, strings.Fields(sbatchOptions)), false
+	return msg.Nearest(name, strings.Fields(sbatchOptions)), false
 }
 
 var sbatchFlat = " " + strings.Join(strings.Fields(sbatchOptions), " ") + " "
@@ -47,7 +48,7 @@ func (r *reader) slurm(n conf.Node) []Option {
 				}
 				hint = " (did you mean \"" + near + "\"?)"
 			}
-			p.Key.Errorf("%s is no option of sbatch%s", conf.Quote(p.Name), hint)
+			p.Key.Errorf("%s is no option of sbatch%s", msg.Quote(p.Name), hint)
 			continue
 		}
 		for _, o := range opts {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 	"distribute/lib/sweep"
 )
 
@@ -70,11 +71,11 @@ func (r *reader) sweepMap(n conf.Node) (words []string) {
 				list = append(list, `"`+strings.ReplaceAll(v, `"`, `""`)+`"`)
 			}
 			if text = strings.Join(list, ","); text == "" {
-				p.Errorf("the parameter %s has no value", conf.Quote(p.Name))
+				p.Errorf("the parameter %s has no value", msg.Quote(p.Name))
 				continue
 			}
 		} else if text = p.Text(); p.Absent() || text == "" {
-			p.Key.Errorf("the parameter %s has no value", conf.Quote(p.Name))
+			p.Key.Errorf("the parameter %s has no value", msg.Quote(p.Name))
 			continue
 		}
 		if strings.HasPrefix(p.Name, "@") || p.Name == "+" {
@@ -110,11 +111,11 @@ func (r *reader) sweepOf(n conf.Node, words []string) {
 			value = words[i]
 		}
 		if !slices.Contains([]string{"-k", "-s", "-x"}, key) || options[key] != "" {
-			n.Errorf("sweep: %s is no option here, or there twice: -k, -s and -x of dsweep(1) are", conf.Quote(key))
+			n.Errorf("sweep: %s is no option here, or there twice: -k, -s and -x of dsweep(1) are", msg.Quote(key))
 			return
 		}
 		if number, err := strconv.ParseUint(value, 10, 64); err != nil || number == 0 && key != "-s" || number > MaxJobs && key != "-s" {
-			n.Errorf("sweep: %s wants a whole number, not %s", key, conf.Quote(value))
+			n.Errorf("sweep: %s wants a whole number, not %s", key, msg.Quote(value))
 			return
 		}
 		options[key] = value
@@ -277,7 +278,7 @@ func (r *reader) fillFile(w *want, j *Job) (made, bool) {
 				text = r.value(g.name, r.number, conf.Node{})
 			} else if !ok {
 				r.doc.Errorf(w.at, "%s: {%s} is wanted, and job %s has no such parameter (write {{%s}} if that is meant as text)",
-					conf.Quote(w.path), g.name, conf.Quote(j.Name), g.name)
+					msg.Quote(w.path), g.name, msg.Quote(j.Name), g.name)
 				return made{}, false
 			}
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"distribute/lib/conf"
 	"distribute/lib/line"
+	"distribute/lib/msg"
 	"distribute/lib/unit"
 )
 
@@ -28,13 +28,13 @@ func ParseGPUs(s string) (GPUs, error) {
 	g := GPUs(n)
 	switch {
 	case !ok && strings.Trim(whole+fraction, "0123456789") == "" && len(fraction) > 3:
-		return 0, fmt.Errorf("%s is finer than GPUs are counted: write at most three digits behind the point, as 0.333", conf.Quote(s))
+		return 0, fmt.Errorf("%s is finer than GPUs are counted: write at most three digits behind the point, as 0.333", msg.Quote(s))
 	case !ok || g > MaxGPUs*OneGPU:
-		return 0, fmt.Errorf("%s is no amount of GPUs: write a whole number from 0 to %d, or a part of one as 0.5", conf.Quote(s), MaxGPUs)
+		return 0, fmt.Errorf("%s is no amount of GPUs: write a whole number from 0 to %d, or a part of one as 0.5", msg.Quote(s), MaxGPUs)
 	case g > OneGPU && g%OneGPU != 0:
-		return 0, fmt.Errorf("%s is neither whole GPUs nor a part of one: write %d or %d, or a part below 1 as 0.5", conf.Quote(s), g/OneGPU, g/OneGPU+1)
+		return 0, fmt.Errorf("%s is neither whole GPUs nor a part of one: write %d or %d, or a part below 1 as 0.5", msg.Quote(s), g/OneGPU, g/OneGPU+1)
 	case g > 0 && g < LeastGPU:
-		return 0, fmt.Errorf("%s is less than %s, the least part of a GPU", conf.Quote(s), LeastGPU)
+		return 0, fmt.Errorf("%s is less than %s, the least part of a GPU", msg.Quote(s), LeastGPU)
 	}
 	return g, nil
 }

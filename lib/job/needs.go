@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 )
 
 // MaxNeeds is with how many names the needs of a batch are compared at most: a name
@@ -31,10 +32,10 @@ func CheckNeed(s string) error {
 		return CheckName(s)
 	}
 	if len(s) > maxNeed || !utf8.ValidString(s) {
-		return fmt.Errorf("%s is longer than %d bytes, or no text", conf.Quote(s), maxNeed)
+		return fmt.Errorf("%s is longer than %d bytes, or no text", msg.Quote(s), maxNeed)
 	}
 	if _, err := path.Match(s, ""); err != nil || strings.Contains(s, `\`) {
-		return fmt.Errorf("%s is no pattern: check its brackets", conf.Quote(s))
+		return fmt.Errorf("%s is no pattern: check its brackets", msg.Quote(s))
 	}
 	return nil
 }
@@ -208,16 +209,16 @@ func (r *resolver) take(i uint32, at int, need string, k uint32) {
 		}
 		return true
 	})
-	name := conf.Quote(r.names[i])
+	name := msg.Quote(r.names[i])
 	switch {
 	case r.tried > MaxNeeds:
 		r.mistake(i, at, "the needs of the batch are to be compared with more than %d names, which is the limit: write one list for jobs that need the same, or begin globs with more letters", MaxNeeds)
 	case found && !glob && r.names[i] == need:
 		r.mistake(i, at, "job %s needs itself: remove that", name)
 	case !found && glob:
-		r.mistake(i, at, "job %s needs %s, which fits no other job of the batch", name, conf.Quote(need))
+		r.mistake(i, at, "job %s needs %s, which fits no other job of the batch", name, msg.Quote(need))
 	case !found:
-		r.mistake(i, at, "job %s needs %s, and there is no such job%s", name, conf.Quote(need), r.near(need))
+		r.mistake(i, at, "job %s needs %s, and there is no such job%s", name, msg.Quote(need), r.near(need))
 	}
 }
 
@@ -226,8 +227,8 @@ func (r *resolver) near(need string) string {
 	if len(r.names) > 10_000 {
 		return "" // that would take long
 	}
-	if n := conf.Nearest(need, r.names); n != "" {
-		return fmt.Sprintf(" (did you mean %s?)", conf.Quote(n))
+	if near := msg.DidYouMean(need, r.names); near != "" {
+		return near
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 	"distribute/lib/sweep"
 )
 
@@ -24,7 +25,7 @@ func CheckParams(list []string) error {
 	for i, p := range list {
 		name, value, ok := strings.Cut(p, "=")
 		if !ok {
-			return fmt.Errorf("the parameter %s is not name=value", conf.Quote(p))
+			return fmt.Errorf("the parameter %s is not name=value", msg.Quote(p))
 		}
 		if err := sweep.CheckName(name); err != nil {
 			return err
@@ -36,7 +37,7 @@ func CheckParams(list []string) error {
 			return fmt.Errorf("%s: its value has %d bytes, and %d is the limit: put it into a file", name, len(value), MaxParamValue)
 		}
 		if slices.ContainsFunc(list[:i], func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
-			return fmt.Errorf("the parameter %s is there twice", conf.Quote(name))
+			return fmt.Errorf("the parameter %s is there twice", msg.Quote(name))
 		}
 	}
 	return nil
@@ -77,7 +78,7 @@ func (r *reader) params(n conf.Node) (list []string) {
 	list = slices.Clone(r.param)
 	for _, p := range n.AnyMap().Pairs() {
 		if p.Absent() {
-			p.Key.Errorf("the parameter %s has no value", conf.Quote(p.Name))
+			p.Key.Errorf("the parameter %s has no value", msg.Quote(p.Name))
 			continue
 		}
 		if !p.IsText() {
@@ -85,7 +86,7 @@ func (r *reader) params(n conf.Node) (list []string) {
 			continue
 		}
 		if _, there := ParamOf(r.param, p.Name); there {
-			p.Key.Errorf("%s is a parameter of the sweep: give this one another name", conf.Quote(p.Name))
+			p.Key.Errorf("%s is a parameter of the sweep: give this one another name", msg.Quote(p.Name))
 			continue
 		}
 		list = append(list, p.Name+"="+p.Text())

@@ -11,6 +11,7 @@ import (
 
 	"distribute/lib/capability"
 	"distribute/lib/conf"
+	"distribute/lib/msg"
 	"distribute/lib/unit"
 )
 
@@ -104,11 +105,11 @@ func parseMemory(s string) (int64, error) {
 	n, err := unit.WrittenBytes(s)
 	switch {
 	case err == nil && n == 0:
-		return 0, fmt.Errorf("no job runs in %s of memory: leave it out if there is to be no limit", conf.Quote(s))
+		return 0, fmt.Errorf("no job runs in %s of memory: leave it out if there is to be no limit", msg.Quote(s))
 	case err == nil && n < MinMemory:
-		return 0, fmt.Errorf("%s is less than 1M, in which no job runs", conf.Quote(s))
+		return 0, fmt.Errorf("%s is less than 1M, in which no job runs", msg.Quote(s))
 	case err == nil && n > MaxMemory:
-		return 0, fmt.Errorf("%s is more memory than a machine has: at most 1P", conf.Quote(s))
+		return 0, fmt.Errorf("%s is more memory than a machine has: at most 1P", msg.Quote(s))
 	}
 	return n, err
 }
@@ -117,11 +118,11 @@ func parseTime(s string) (int64, error) {
 	d, err := unit.WrittenDuration(s)
 	switch {
 	case err == nil && d == 0:
-		return 0, fmt.Errorf("%s is no time to run: leave it out if there is to be no limit", conf.Quote(s))
+		return 0, fmt.Errorf("%s is no time to run: leave it out if there is to be no limit", msg.Quote(s))
 	case err == nil && d < time.Second:
-		return 0, fmt.Errorf("%s is less than 1s", conf.Quote(s))
+		return 0, fmt.Errorf("%s is less than 1s", msg.Quote(s))
 	case err == nil && d > MaxTime*time.Second:
-		return 0, fmt.Errorf("%s is longer than 100 years", conf.Quote(s))
+		return 0, fmt.Errorf("%s is longer than 100 years", msg.Quote(s))
 	}
 	return int64((d + time.Second - 1) / time.Second), err
 }
@@ -144,7 +145,7 @@ func (r *reader) resources(n conf.Node, outer Resources) Resources {
 		case !known:
 			v.Errorf("%s: %w", key, err)
 		case key == "cpus" && strings.Trim(v.Text(), "0123456789") != "":
-			v.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, conf.Quote(v.Text()))
+			v.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, msg.Quote(v.Text()))
 		case key == "cpus":
 			v.Int(1, MaxCPUs)
 		case key == "disk":
@@ -215,7 +216,7 @@ func ParseRequests(requests []string) (res Resources, caps []string, err error) 
 				err = errors.New("cpus must be a whole number from 1 to " + strconv.Itoa(MaxCPUs) + ", or all")
 			}
 			if err != nil {
-				return res, nil, fmt.Errorf("request %s: %w", conf.Quote(word), err)
+				return res, nil, fmt.Errorf("request %s: %w", msg.Quote(word), err)
 			}
 		}
 	}

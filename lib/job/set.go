@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"distribute/lib/conf"
+	"distribute/lib/msg"
 	"distribute/lib/unit"
 )
 
@@ -36,13 +36,13 @@ func (s *Set) Read(key, text string) (err error) {
 		switch d, bad := unit.ParseDuration(text); {
 		case text == unset:
 		case bad == nil && d == 0:
-			err = fmt.Errorf("%s is no time to run: write %s if there is to be no limit", conf.Quote(text), unset)
+			err = fmt.Errorf("%s is no time to run: write %s if there is to be no limit", msg.Quote(text), unset)
 		default:
 			seconds, err = parseTime(text)
 		}
 		s.Time = &seconds
 	default:
-		err = fmt.Errorf("%s cannot be set", conf.Quote(key))
+		err = fmt.Errorf("%s cannot be set", msg.Quote(key))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"distribute/lib/msg"
 	"distribute/lib/unit"
 )
 
@@ -140,7 +141,7 @@ func parseOne(k Kind, words []string, part string, now time.Time) (Test, error) 
 func parseWord(words []string, pattern string) (Test, error) {
 	if !strings.ContainsAny(pattern, "*?[") {
 		if words != nil && !slices.Contains(words, pattern) {
-			return nil, Errorf("there is no %q%s", pattern, Near(pattern, words))
+			return nil, Errorf("there is no %q%s", pattern, msg.DidYouMean(pattern, words))
 		}
 		return func(v Value) bool { return v.Set && v.Text == pattern }, nil
 	}

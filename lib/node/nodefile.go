@@ -10,6 +10,7 @@ import (
 	"distribute/lib/conf"
 	"distribute/lib/hours"
 	"distribute/lib/job"
+	"distribute/lib/msg"
 	"distribute/lib/unit"
 )
 
@@ -142,7 +143,7 @@ func Parse(name string, data []byte) (*File, error) {
 	}
 	if n := m.Get("admit"); n.IsText() {
 		if f.Measured = n.Text() == "measured"; !f.Measured && n.Text() != "declared" {
-			n.Errorf("\"admit\" is measured or declared, not %s", conf.Quote(n.Text()))
+			n.Errorf("\"admit\" is measured or declared, not %s", msg.Quote(n.Text()))
 		}
 	} else {
 		n.Text()
@@ -169,7 +170,7 @@ func (f *File) standStill(auto, times, presence conf.Node) {
 		case err != nil:
 			auto.Errorf("%v", err)
 		case d < leastAway || d > 366*24*time.Hour:
-			auto.Errorf("%s: write a time from 10s to a year, as in 15m", conf.Quote(auto.Text()))
+			auto.Errorf("%s: write a time from 10s to a year, as in 15m", msg.Quote(auto.Text()))
 		}
 		f.AutoPause = d
 	} else {
@@ -189,7 +190,7 @@ func (f *File) standStill(auto, times, presence conf.Node) {
 	for _, n := range presence.List("write a list: [logind, terminals, input, load]") {
 		word := n.Text()
 		if n.IsText() && !slices.Contains(PresenceWords, word) {
-			n.Errorf("%s tells of nobody: there are %s", conf.Quote(word), strings.Join(PresenceWords, ", "))
+			n.Errorf("%s tells of nobody: there are %s", msg.Quote(word), strings.Join(PresenceWords, ", "))
 		}
 		f.Presence = append(f.Presence, word)
 	}
@@ -203,8 +204,8 @@ func (f *File) standStill(auto, times, presence conf.Node) {
 func (f *File) runAs(as, users conf.Node) {
 	f.RunAs, f.Users = as.Text(), people(users, "write a list: [maria, '@lab']")
 	switch {
-	case f.RunAs != Submitter && conf.Nearest(f.RunAs, []string{Submitter}) != "":
-		as.Errorf("%s is no rule and hardly a user (did you mean %q?)", conf.Quote(f.RunAs), Submitter)
+	case f.RunAs != Submitter && msg.Nearest(f.RunAs, []string{Submitter}) != "":
+		as.Errorf("%s is no rule and hardly a user (did you mean %q?)", msg.Quote(f.RunAs), Submitter)
 	case f.RunAs == Submitter && users.Absent():
 		as.Errorf("submitter needs \"users\", whose jobs run here: [maria, '@lab']")
 	case f.RunAs != Submitter && !users.Absent():
@@ -218,7 +219,7 @@ func people(list conf.Node, remedy string) (names []string) {
 		name := n.Text()
 		if bare := strings.TrimPrefix(name, "@"); bare == "" || strings.ContainsAny(name, " \t:/") {
 			if !n.IsList() && !n.IsMap() {
-				n.Errorf("%s is no name of a user, nor with a leading @ of a group", conf.Quote(name))
+				n.Errorf("%s is no name of a user, nor with a leading @ of a group", msg.Quote(name))
 			}
 			continue
 		}
@@ -234,7 +235,7 @@ func memory(n conf.Node) int64 {
 		return 0
 	}
 	if *v > 0 && *v < leastMemory {
-		n.Errorf("%s of memory is too little for any job: write a size such as 16G", conf.Quote(n.Text()))
+		n.Errorf("%s of memory is too little for any job: write a size such as 16G", msg.Quote(n.Text()))
 	}
 	if *v == 0 {
 		n.Errorf("no job runs without memory: write a size such as 16G")
@@ -253,7 +254,7 @@ func gpus(n conf.Node) []int {
 	}
 	if n.IsText() {
 		if n.Text() != "none" {
-			n.Errorf("\"gpus\" is %s: %s", conf.Quote(n.Text()), want)
+			n.Errorf("\"gpus\" is %s: %s", msg.Quote(n.Text()), want)
 		}
 		return []int{}
 	}
@@ -289,7 +290,7 @@ func size(n conf.Node) *int64 {
 // checkCapability reports why s cannot be a capability: it is a plain word.
 func checkCapability(s string) error {
 	if err := job.CheckName(s); err != nil {
-		return fmt.Errorf("capability %s: %w", conf.Quote(s), err)
+		return fmt.Errorf("capability %s: %w", msg.Quote(s), err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"distribute/lib/conf"
 	"distribute/lib/job"
+	"distribute/lib/msg"
 )
 
 // maxParts is how many nodes one machine offers at most.
@@ -34,11 +35,11 @@ func (f *File) parts(n conf.Node) {
 		p.placed("gpus", m.Get("gpus"))
 		p.capabilities(m.Get("capabilities"))
 		if names[p.Name] && p.Name != "" {
-			m.Get("name").Errorf("node %s is here twice: names differ", conf.Quote(string(p.Name)))
+			m.Get("name").Errorf("node %s is here twice: names differ", msg.Quote(string(p.Name)))
 		}
 		for _, i := range p.GPUs {
 			if other, given := gpu[i]; given {
-				m.Get("gpus").Errorf("GPU %d is of %s already: a GPU belongs to one node", i, conf.Quote(string(other)))
+				m.Get("gpus").Errorf("GPU %d is of %s already: a GPU belongs to one node", i, msg.Quote(string(other)))
 			}
 			gpu[i] = p.Name
 		}

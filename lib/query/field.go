@@ -7,6 +7,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/match"
+	"distribute/lib/msg"
 	"distribute/lib/node"
 	"distribute/lib/sweep"
 	"distribute/lib/unit"
@@ -133,7 +134,7 @@ func find[R any](fields []Field[R], name string) (*Field[R], error) {
 	if f, ok := paramField[R](name); ok {
 		return f, nil
 	}
-	return nil, usagef("unknown field %q%s", name, match.Near(name, names))
+	return nil, usagef("unknown field %q%s", name, msg.DidYouMean(name, names))
 }
 
 // The fields that are printed when nothing else is said.

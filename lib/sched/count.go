@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"distribute/lib/conf"
 	"distribute/lib/job"
+	"distribute/lib/msg"
 )
 
 // What is counted by a name is counted by nodes, by the site, or both. What the site
@@ -195,9 +195,9 @@ func (m *Machine) near(name string) string {
 		}
 	}
 	names := slices.Sorted(maps.Keys(known))
-	switch near := conf.Nearest(name, names); {
+	switch near := msg.DidYouMean(name, names); {
 	case near != "":
-		return fmt.Sprintf(" (did you mean %q?)", near)
+		return near
 	case len(names) == 0:
 		return ""
 	}

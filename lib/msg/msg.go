@@ -1,7 +1,11 @@
-package conf
+// Package msg is how messages show what somebody has written, and name what was
+// probably meant.
+package msg
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -26,18 +30,32 @@ func Quote(s string) string {
 // Nearest is the one of the known words that s was most likely meant to be, ""
 // if none is near. It allows an edit for every three letters: a letter left
 // out, added, changed or swapped with its neighbour; dashes and underscores
-// are the same.
+// are the same. A word that begins with all of s, of three letters at least, is
+// an edit away.
 func Nearest(s string, known []string) string {
 	if len(s) > 64 {
 		return ""
 	}
 	best, bound := "", max(1, len(s)/3)+1
 	for _, k := range known {
-		if n := edits(fold(s), fold(k)); n < bound {
+		n := edits(fold(s), fold(k))
+		if len(s) >= 3 && strings.HasPrefix(fold(k), fold(s)) {
+			n = min(n, 1)
+		}
+		if n < bound {
 			best, bound = k, n
 		}
 	}
 	return best
+}
+
+// DidYouMean is the nearest of the known words as the end of a message, with a blank
+// before it; "" if none is near.
+func DidYouMean(s string, known []string) string {
+	if k := Nearest(s, known); k != "" {
+		return fmt.Sprintf(" (did you mean %q?)", k)
+	}
+	return ""
 }
 
 // fold makes letters small and dashes underscores.
