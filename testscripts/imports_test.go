@@ -20,7 +20,8 @@ import (
 // test fails too for a line that nothing needs, so the table is the picture.
 var rooms = map[string][]string{
 	"lib/account":    {},
-	"lib/ask":        {"lib/cli", "lib/dial", "lib/job", "lib/line", "lib/query", "lib/wire"},
+	"lib/ask":        {"lib/batchfile", "lib/cli", "lib/dial", "lib/job", "lib/line", "lib/query", "lib/wire"},
+	"lib/batchfile":  {"lib/capability", "lib/conf", "lib/job", "lib/msg", "lib/sweep", "lib/unit"},
 	"lib/capability": {"lib/match", "lib/msg"},
 	"lib/cause":      {},
 	"lib/check":      {"lib/durable"},
@@ -29,8 +30,8 @@ var rooms = map[string][]string{
 	"lib/desk":       {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "lib/pause", "github.com/gofrs/flock"},
 	"lib/dial":       {"lib/account", "lib/durable", "lib/line", "lib/node", "lib/timing", "lib/wire", "golang.org/x/sys/cpu", "golang.org/x/sys/unix"},
 	"lib/durable":    {"golang.org/x/sys/unix"},
-	"lib/inventory":  {"lib/job", "lib/node", "lib/unit"},
-	"lib/job":        {"lib/capability", "lib/conf", "lib/line", "lib/msg", "lib/sweep", "lib/unit"},
+	"lib/inventory":  {"lib/conf", "lib/hours", "lib/job", "lib/msg", "lib/node", "lib/presence", "lib/unit"},
+	"lib/job":        {"lib/capability", "lib/line", "lib/msg", "lib/sweep", "lib/unit"},
 	"lib/line":       {},
 	"lib/match":      {"lib/msg", "lib/unit"},
 	"lib/matrix":     {"lib/job", "lib/unit"},
@@ -38,7 +39,7 @@ var rooms = map[string][]string{
 	"lib/msg":        {},
 	"lib/hours":      {},
 	"lib/presence":   {"lib/hours", "golang.org/x/sys/unix"},
-	"lib/node":       {"lib/capability", "lib/conf", "lib/hours", "lib/job", "lib/msg", "lib/unit"},
+	"lib/node":       {"lib/capability", "lib/job", "lib/msg", "lib/unit"},
 	"lib/noded":      {"lib/account", "lib/desk", "lib/dial", "lib/durable", "lib/hours", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/pause", "lib/presence", "lib/proc", "lib/timing", "lib/unit", "lib/wire"},
 	"lib/pack":       {"github.com/klauspost/compress/zstd"},
 	"lib/pause":      {"lib/durable", "golang.org/x/sys/unix"},
@@ -59,7 +60,7 @@ var rooms = map[string][]string{
 
 // A command may import spool, any room of lib, and no dependency. Tests may
 // import, besides what their room may, these.
-var testsToo = []string{"golang.org/x/sys/unix", "lib/desk", "lib/durable", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/suite", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
+var testsToo = []string{"golang.org/x/sys/unix", "lib/desk", "lib/durable", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/suite", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
 
 // withoutIO is what the state machine of decisions must not know.
 var withoutIO = []string{"os", "net", "io/fs", "io/ioutil", "syscall", "os/exec", "os/signal", "log", "log/slog", "math/rand"}
@@ -170,6 +171,23 @@ func TestImports(t *testing.T) {
 	}
 	for _, line := range slices.Sorted(maps.Keys(unused)) {
 		t.Errorf("in the table, and not in the tree: %s", line)
+	}
+}
+
+// Files that people write are read above what is kept, sent and decided.
+func TestBelowYAML(t *testing.T) {
+	var below func(room string, path []string)
+	below = func(room string, path []string) {
+		path = append(path, room)
+		if room == "lib/conf" {
+			t.Errorf("%s", strings.Join(path, " → "))
+		}
+		for _, p := range rooms[room] {
+			below(p, path)
+		}
+	}
+	for _, room := range []string{"lib/job", "lib/wire", "lib/sched", "lib/noded", "lib/slurm", "lib/pull", "spool"} {
+		below(room, nil)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"distribute/lib/node"
+	"distribute/lib/inventory"
 )
 
 // displays is the literal displays of a manual page, as a reader sees them.
@@ -27,7 +27,7 @@ func displays(t *testing.T, page string) (all []string) {
 // Each key of a node's file has an example in dnode(5), and each example there is a
 // node's file.
 func TestManualsNodeFileExamples(t *testing.T) {
-	_, err := node.Parse("f", []byte("no-such-key-at-all: 1\n"))
+	_, err := inventory.Parse("f", []byte("no-such-key-at-all: 1\n"))
 	if err == nil {
 		t.Fatal("any key is taken")
 	}
@@ -41,7 +41,7 @@ func TestManualsNodeFileExamples(t *testing.T) {
 		if strings.HasPrefix(d, "systemctl ") {
 			continue
 		}
-		if _, err := node.Parse("dnode.5", []byte(d)); err != nil {
+		if _, err := inventory.Parse("dnode.5", []byte(d)); err != nil {
 			t.Errorf("%s: %v", d, err)
 		}
 		for l := range strings.Lines(d) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"distribute/lib/ask"
+	"distribute/lib/batchfile"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/slurm"
@@ -42,7 +43,7 @@ func (o *out) run(ctx context.Context) error {
 	if o.c.Given("H") {
 		return cli.Usagef("-H goes with jobs of a head: no head is asked for a batch file")
 	}
-	f, err := job.ReadFile(o.c.Args[0])
+	f, err := batchfile.ReadFile(o.c.Args[0])
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (o *out) check() (string, error) {
 }
 
 // only leaves in the batch the jobs that are named.
-func (o *out) only(f *job.File) error {
+func (o *out) only(f *batchfile.File) error {
 	in := o.c.Stdin
 	if o.ids != "-" {
 		file, err := os.Open(o.ids)
@@ -163,7 +164,7 @@ func (o *out) only(f *job.File) error {
 	} else if o.c.StdinTTY() {
 		return cli.Usagef("-s - reads ids from stdin, which is a terminal")
 	}
-	lines, err := job.ReadLines(in)
+	lines, err := batchfile.ReadLines(in)
 	if err != nil {
 		return err
 	}

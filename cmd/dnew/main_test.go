@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"distribute/lib/batchfile"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 )
@@ -33,7 +34,7 @@ func TestPrinted(t *testing.T) {
 		if status != 0 || talk != "" {
 			t.Fatalf("dnew %s: %d %q", kind, status, talk)
 		}
-		f, err := job.ParseFile("f.yaml", []byte(out))
+		f, err := batchfile.ParseFile("f.yaml", []byte(out))
 		if err != nil || f.Spec.Kind != kind || f.Namespace != "maria" || len(f.Jobs) != 2 || f.Spec.Resources.CPUs != 1 {
 			t.Errorf("dnew %s: %+v %v", kind, f, err)
 		}
@@ -41,12 +42,12 @@ func TestPrinted(t *testing.T) {
 		if err := os.WriteFile(name, []byte(out), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if f, err := job.ReadFile(name); err != nil {
+		if f, err := batchfile.ReadFile(name); err != nil {
 			t.Errorf("dnew %s: %v", kind, err)
 		} else if _, err := f.Collect(t.Context(), func(int64, int64) {}); err != nil {
 			t.Errorf("dnew %s: %v", kind, err)
 		}
-		f, err = job.ParseFile("f.yaml", []byte(unused.ReplaceAllString(out, "$1$2")))
+		f, err = batchfile.ParseFile("f.yaml", []byte(unused.ReplaceAllString(out, "$1$2")))
 		if err != nil || f.Spec.Matrix == "" || len(f.Spec.Slurm) == 0 || f.Spec.Resources != (job.Resources{CPUs: 1, Memory: 4 << 30, GPUs: job.OneGPU, Disk: 20 << 30, Time: 5400, Counted: "matlab=1"}) {
 			t.Errorf("dnew %s, filled in: %+v %v", kind, f, err)
 		}

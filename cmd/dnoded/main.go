@@ -15,7 +15,6 @@ import (
 	"distribute/lib/desk"
 	"distribute/lib/dial"
 	"distribute/lib/inventory"
-	"distribute/lib/node"
 	"distribute/lib/noded"
 	"distribute/lib/proc"
 )
@@ -119,7 +118,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 }
 
 // serveCarried is the node of the head that has started this by ssh.
-func serveCarried(ctx context.Context, c *cli.Cmd, s noded.Settings, file *node.File) error {
+func serveCarried(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.File) error {
 	if err := runAs(ctx, &s, file, true); err != nil {
 		return err
 	}
@@ -127,7 +126,7 @@ func serveCarried(ctx context.Context, c *cli.Cmd, s noded.Settings, file *node.
 }
 
 // serve is the node of a head that it dials. Said is as for theHead.
-func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *node.File, said string, insecure bool) (err error) {
+func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.File, said string, insecure bool) (err error) {
 	if s.Addr, s.Terms, err = theHead(c, said, insecure, file, s.Dir); err != nil {
 		return err
 	}
@@ -143,7 +142,7 @@ func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *node.File, s
 
 // theHead is the address of the head, and on what terms it is dialled. Said is
 // what the option or the node's file says, if one does.
-func theHead(c *cli.Cmd, said string, insecure bool, file *node.File, dir string) (addr string, terms dial.Terms, err error) {
+func theHead(c *cli.Cmd, said string, insecure bool, file *inventory.File, dir string) (addr string, terms dial.Terms, err error) {
 	if addr, err = dial.Head(c.Getenv, said); err != nil {
 		return addr, terms, err
 	}
@@ -187,14 +186,14 @@ func ownDir(getenv func(string) string) string {
 
 // readFile reads the node's file: the one named, or that of the directory if it
 // has one.
-func readFile(dir string, args []string) (*node.File, error) {
+func readFile(dir string, args []string) (*inventory.File, error) {
 	if len(args) == 1 {
-		return node.ReadFile(args[0])
+		return inventory.ReadFile(args[0])
 	}
-	f, err := node.ReadFile(nodeFile(dir))
+	f, err := inventory.ReadFile(nodeFile(dir))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &node.File{}, nil
+		return &inventory.File{}, nil
 	case errors.Is(err, fs.ErrPermission):
 		return nil, cli.Errorf(cli.Input, "%w; run this as the user to whom %q belongs, or name another directory with -D", err, dir)
 	}

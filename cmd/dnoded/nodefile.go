@@ -13,6 +13,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/conf"
 	"distribute/lib/durable"
+	"distribute/lib/inventory"
 	"distribute/lib/node"
 )
 
@@ -21,7 +22,7 @@ func nodeFile(dir string) string { return filepath.Join(dir, "node.yaml") }
 
 // settle has the node's file say where the head is and which key it has, if any
 // counts. What stands there besides stays as it is.
-func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
+func settle(dir, head string, key node.Fingerprint) (*inventory.File, error) {
 	if err := ownedDir(dir); err != nil {
 		return nil, err
 	}
@@ -33,7 +34,7 @@ func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	file, err := node.Parse(name, text)
+	file, err := inventory.Parse(name, text)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func settle(dir, head string, key node.Fingerprint) (*node.File, error) {
 	if !bytes.Contains(text, []byte("auto_pause")) {
 		text = append(text, "# auto_pause: 15m  # jobs stand still while somebody is at this machine, dnode(5)\n"...)
 	}
-	file, err = node.Parse(name, text)
+	file, err = inventory.Parse(name, text)
 	if err != nil || file.Head != head || key != "" && file.HeadKey != key {
 		return nil, cli.Errorf(cli.Input, "%q cannot be added to; write there: %s", name, strings.ReplaceAll(strings.TrimSpace(lack.String()), "\n", ", "))
 	}

@@ -16,7 +16,6 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/inventory"
-	"distribute/lib/node"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
 	"distribute/lib/unit"
@@ -30,7 +29,7 @@ type taken struct {
 }
 
 // take looks at this machine and at what the node's file says of it.
-func take(ctx context.Context, s *inventory.Source, f *node.File, dir string) (*taken, error) {
+func take(ctx context.Context, s *inventory.Source, f *inventory.File, dir string) (*taken, error) {
 	in, err := s.Take(ctx, f)
 	if err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func take(ctx context.Context, s *inventory.Source, f *node.File, dir string) (*
 
 // disk is how much of its disk the node may use, as the node's file says or by
 // the size of the file system.
-func (t *taken) disk(f *node.File, dir string) (err error) {
+func (t *taken) disk(f *inventory.File, dir string) (err error) {
 	if t.caps, err = desk.DefaultCaps(dir); err != nil {
 		return err
 	}
@@ -88,7 +87,7 @@ func (t *taken) tellLacks(log *slog.Logger) {
 }
 
 // admits is how jobs are admitted, if it is not by what they ask for alone.
-func admits(f *node.File) []inventory.Fact {
+func admits(f *inventory.File) []inventory.Fact {
 	if !f.Measured {
 		return nil
 	}
@@ -97,7 +96,7 @@ func admits(f *node.File) []inventory.Fact {
 
 // printOffer prints what this node would offer, and why, a line each, and after that
 // what is missing and what to do about it.
-func printOffer(ctx context.Context, c *cli.Cmd, t *taken, s *inventory.Source, f *node.File, dir string) error {
+func printOffer(ctx context.Context, c *cli.Cmd, t *taken, s *inventory.Source, f *inventory.File, dir string) error {
 	facts := slices.Concat(t.Facts, admits(f), []inventory.Fact{runsAs(f, os.Geteuid(), dir)}, busy(ctx, t, s, dir))
 	more, lacks := contained(string(t.Name))
 	facts = slices.Concat(facts, more, pausedBy(f, dir), whoIsThere(ctx, c, f))
@@ -202,7 +201,7 @@ func contained(name string) (facts, lacks []inventory.Fact) {
 }
 
 // pausedBy is who may pause the node, and where.
-func pausedBy(f *node.File, dir string) []inventory.Fact {
+func pausedBy(f *inventory.File, dir string) []inventory.Fact {
 	owners := inventory.Fact{What: "owners", Value: "everybody", Why: "no owners in node.yaml: each user of this machine may pause"}
 	if f.Owners != nil {
 		owners.Value, owners.Why = strings.Join(f.Owners, " "), "node.yaml; and root, and the user of dnoded"

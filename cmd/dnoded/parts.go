@@ -26,7 +26,7 @@ import (
 type machine struct {
 	c        *cli.Cmd
 	all      noded.Settings // of the machine as a whole
-	file     *node.File
+	file     *inventory.File
 	head     string // that the option or the file names
 	insecure bool
 	parts    []*inventory.Inventory

@@ -8,17 +8,16 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/hours"
 	"distribute/lib/inventory"
-	"distribute/lib/node"
 	"distribute/lib/presence"
 )
 
 // standStill is when the node pauses by itself.
-func standStill(f *node.File) presence.Config {
+func standStill(f *inventory.File) presence.Config {
 	return presence.Config{AutoPause: f.AutoPause, Hours: f.Hours, Sources: f.Presence}
 }
 
 // whoIsThere is what each source that counts says now of people at this machine.
-func whoIsThere(ctx context.Context, c *cli.Cmd, f *node.File) (facts []inventory.Fact) {
+func whoIsThere(ctx context.Context, c *cli.Cmd, f *inventory.File) (facts []inventory.Fact) {
 	if until, text, in := hours.Within(f.Hours, time.Now()); in {
 		facts = append(facts, inventory.Fact{What: "hours", Value: "now", Why: text + ", until " + until.Format("Mon 15:04")})
 	} else if len(f.Hours) > 0 {

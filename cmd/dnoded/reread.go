@@ -15,7 +15,7 @@ import (
 
 // A reread is what reads the node's file again whenever a SIGHUP asks for it.
 type reread struct {
-	file   *node.File // that counts
+	file   *inventory.File // that counts
 	args   []string
 	dir    string
 	source *inventory.Source
@@ -94,7 +94,7 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 }
 
 // staying puts back in f what counts only from the next start, and says so.
-func (r *reread) staying(f *node.File) {
+func (r *reread) staying(f *inventory.File) {
 	for _, k := range []struct {
 		key       string
 		was, says *string
@@ -122,7 +122,7 @@ func (r *reread) staying(f *node.File) {
 
 // pausers is who may pause the node, nil if everybody may. Who cannot be found now
 // may not until the file is read again.
-func pausers(ctx context.Context, f *node.File, log *slog.Logger) []int {
+func pausers(ctx context.Context, f *inventory.File, log *slog.Logger) []int {
 	if f.Owners == nil {
 		return nil
 	}

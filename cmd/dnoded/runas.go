@@ -24,7 +24,7 @@ import (
 // runAs sets in s as whom jobs run, by dnoded(8), and says what must not go
 // unsaid. AsRoot says that the head is one for which root's own jobs may run as
 // root. The error is one of the node's file, or of where it is used.
-func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) error {
+func runAs(ctx context.Context, s *noded.Settings, f *inventory.File, asRoot bool) error {
 	switch uid := os.Geteuid(); {
 	case uid != 0 && f.RunAs != "":
 		return f.Mistake("run_as", "only root can run jobs as others: start dnoded as root, or take run_as out, so that all jobs run as %s", account.UserName(uid))
@@ -48,7 +48,7 @@ func runAs(ctx context.Context, s *noded.Settings, f *node.File, asRoot bool) er
 
 // people says who of those as whom jobs run is none, and warns of those who cannot
 // be found: a directory service may not be there yet.
-func people(ctx context.Context, f *node.File, log *slog.Logger) error {
+func people(ctx context.Context, f *inventory.File, log *slog.Logger) error {
 	key, rule := "run_as", ruleOf(f)
 	if f.RunAs == node.Submitter {
 		key = "users"
@@ -78,7 +78,7 @@ func onThisMachine(addr string) bool {
 }
 
 // ruleOf is what the node's file says of whose jobs run as whom.
-func ruleOf(f *node.File) *account.Rule {
+func ruleOf(f *inventory.File) *account.Rule {
 	if f.RunAs == node.Submitter {
 		return &account.Rule{Users: f.Users}
 	}
@@ -146,7 +146,7 @@ func changeable(dir fs.FileInfo) bool {
 
 // runsAs is as whom jobs run, and why. Where root asks what a unit's node offers,
 // which is another user, dir is that one's.
-func runsAs(f *node.File, uid int, dir string) inventory.Fact {
+func runsAs(f *inventory.File, uid int, dir string) inventory.Fact {
 	fact := inventory.Fact{What: "run_as", Why: "the user of dnoded"}
 	if info, err := os.Stat(dir); err == nil && uid == 0 {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"distribute/lib/account"
-	"distribute/lib/node"
+	"distribute/lib/inventory"
 )
 
 // What root asks about the node of a unit that is another user is told of that user.
@@ -18,17 +18,17 @@ func TestRunsAs(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		file  node.File
+		file  inventory.File
 		uid   int
 		dir   string
 		value string
 		why   string
 	}{
-		{node.File{}, 0, dir, account.UserName(owner), "whose directory it is"},
-		{node.File{}, 0, "/proc", account.UserName(0), "no run_as, so only root's jobs of a head on this machine"},
-		{node.File{}, 0, dir + "/none", account.UserName(0), "no run_as, so only root's jobs of a head on this machine"},
-		{node.File{}, 12346, dir, account.UserName(12346), "the user of dnoded"},
-		{node.File{RunAs: "maria"}, 0, dir, "maria", "node.yaml"},
+		{inventory.File{}, 0, dir, account.UserName(owner), "whose directory it is"},
+		{inventory.File{}, 0, "/proc", account.UserName(0), "no run_as, so only root's jobs of a head on this machine"},
+		{inventory.File{}, 0, dir + "/none", account.UserName(0), "no run_as, so only root's jobs of a head on this machine"},
+		{inventory.File{}, 12346, dir, account.UserName(12346), "the user of dnoded"},
+		{inventory.File{RunAs: "maria"}, 0, dir, "maria", "node.yaml"},
 	} {
 		if got := runsAs(&tt.file, tt.uid, tt.dir); got.Value != tt.value || got.Why != tt.why {
 			t.Errorf("%q, %d, %s: %s, %s", tt.file.RunAs, tt.uid, tt.dir, got.Value, got.Why)

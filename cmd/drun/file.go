@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"distribute/lib/batchfile"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/unit"
@@ -16,7 +17,7 @@ import (
 
 // ofFile finds the batch of a batch file, and opens its inputs where they lie.
 func (r *runner) ofFile(ctx context.Context) error {
-	f, err := job.ReadFile(r.c.Args[0])
+	f, err := batchfile.ReadFile(r.c.Args[0])
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (r *runner) jobNames() (names []string, err error) {
 }
 
 // only leaves the named jobs in a file.
-func only(f *job.File, names []string) error {
+func only(f *batchfile.File, names []string) error {
 	var missing []error
 	for _, n := range names {
 		if !slices.ContainsFunc(f.Jobs, func(j job.Job) bool { return j.Name == n }) {

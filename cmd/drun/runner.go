@@ -38,7 +38,7 @@ type runner struct {
 func (r *runner) here(ctx context.Context, dir string) (noded.Settings, error) {
 	path := r.c.Getenv("PATH")
 	source := inventory.Here(path, len(proc.CPUs()))
-	in, err := source.Take(ctx, &node.File{Capabilities: r.has, Keep: node.Keep{NoMemory: true}})
+	in, err := source.Take(ctx, &inventory.File{Capabilities: r.has, Keep: inventory.Keep{NoMemory: true}})
 	if err != nil {
 		return noded.Settings{}, err
 	}

@@ -75,7 +75,7 @@ func readSettings(name string) (settings, error) {
 			n.Errorf("%w", err)
 		}
 	}
-	s.Counted = job.ReadCounts(m.Get("counted"))
+	s.Counted = counted(m.Get("counted"))
 	s.Listen = m.Get("listen").Texts("write a list: ['tls://']")
 	s.Operators = m.Get("operators").Texts("write a list of user names: [ana, okafor]")
 	return s, doc.Err()
@@ -120,4 +120,10 @@ func (h *head) rereadSettings(ctx context.Context) {
 	})
 	h.log.Info("head.yaml was read again")
 	h.checkOperators(ctx)
+}
+
+// counted reads how much there is of what is counted by its name.
+func counted(n conf.Node) job.Counts {
+	c, _ := job.CountsOf(n.Amounts(job.CheckCount, job.MaxCount, job.MaxCounts)) // which has checked it
+	return c
 }

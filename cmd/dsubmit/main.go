@@ -12,6 +12,7 @@ import (
 
 	"distribute/lib/account"
 	"distribute/lib/ask"
+	"distribute/lib/batchfile"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/unit"
@@ -101,7 +102,7 @@ func (s *submission) talk(format string, a ...any) {
 }
 
 // file is the batch as it is asked for, in either form.
-func (s *submission) file() (*job.File, error) {
+func (s *submission) file() (*batchfile.File, error) {
 	if !s.Dashed && len(s.Args) == 0 && *s.name != "" {
 		*s.objects = true
 	}
@@ -114,7 +115,7 @@ func (s *submission) file() (*job.File, error) {
 	case s.Given("e") || s.Given("i") || s.Given("J") || s.Given("R") || s.Given("T"):
 		return nil, cli.Usagef("-e, -i, -J, -R and -T go with a command, not with a batch file")
 	}
-	f, err := job.ReadFile(s.Args[0])
+	f, err := batchfile.ReadFile(s.Args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (s *submission) file() (*job.File, error) {
 }
 
 // template is the batch of a command with lines.
-func (s *submission) template() (*job.File, error) {
+func (s *submission) template() (*batchfile.File, error) {
 	switch {
 	case len(s.Command) == 0 && (s.Dashed || !*s.objects):
 		return nil, cli.Usagef("a command is wanted after --")
@@ -147,7 +148,7 @@ func (s *submission) template() (*job.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &job.Template{Namespace: ns, Name: name, Command: s.Command, Job: *s.jobName,
+	t := &batchfile.Template{Namespace: ns, Name: name, Command: s.Command, Job: *s.jobName,
 		Inputs: *s.inputs, Requests: *s.requests, Templates: *s.templates, Objects: *s.objects, Dir: "."}
 	if t.Env, err = s.variables(); err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (s *submission) template() (*job.File, error) {
 		if s.StdinTTY() {
 			return nil, cli.Usagef("the command has places to fill, and no lines come on stdin: seq 20 | dsubmit …")
 		}
-		if lines, err = job.ReadLines(s.Stdin); err != nil {
+		if lines, err = batchfile.ReadLines(s.Stdin); err != nil {
 			return nil, err
 		}
 		if !slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) != "" }) {
@@ -184,7 +185,7 @@ func (s *submission) variables() (list []string, err error) {
 			if !there {
 				return nil, cli.Usagef("-e %s: there is no such variable here: give it a value, as -e %[1]s=…", v)
 			}
-			v += "=" + job.Literal(value)
+			v += "=" + batchfile.Literal(value)
 		}
 		list = append(list, v)
 	}
@@ -201,7 +202,7 @@ func (s *submission) id(ns string) (namespace, name string, err error) {
 }
 
 // only leaves in the batch the jobs that -s names.
-func (s *submission) only(f *job.File) error {
+func (s *submission) only(f *batchfile.File) error {
 	in := s.Stdin
 	if *s.ids != "-" {
 		file, err := os.Open(*s.ids)
@@ -213,7 +214,7 @@ func (s *submission) only(f *job.File) error {
 	} else if s.StdinTTY() {
 		return cli.Usagef("-s - reads ids from stdin, which is a terminal")
 	}
-	lines, err := job.ReadLines(in)
+	lines, err := batchfile.ReadLines(in)
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,7 @@ func (s *submission) only(f *job.File) error {
 }
 
 // collect looks at the files that the batch names.
-func (s *submission) collect(ctx context.Context, f *job.File) (*job.Batch, error) {
+func (s *submission) collect(ctx context.Context, f *batchfile.File) (*job.Batch, error) {
 	p := s.Progress("reading inputs", 0, unit.FormatBytes)
 	defer p.Done()
 	last := int64(0)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"distribute/lib/batchfile"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/query"
@@ -78,7 +79,7 @@ func IsFile(word string) bool {
 }
 
 func fileID(name string) (string, error) {
-	f, err := job.ReadFile(name)
+	f, err := batchfile.ReadFile(name)
 	var path *fs.PathError
 	switch {
 	case errors.As(err, &path):

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -140,7 +139,7 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() {
-		return nil, &Mistake{Place: Place{File: name}, Text: "is " + What(st.Mode()) + ", and a file is wanted"}
+		return nil, &Mistake{Place: Place{File: name}, Text: "is " + msg.FileKind(st.Mode()) + ", and a file is wanted"}
 	}
 	if st.Size() > MaxSize {
 		return nil, tooLong(name)
@@ -154,25 +153,6 @@ func ReadFile(name string) ([]byte, error) {
 
 func tooLong(name string) error {
 	return &Mistake{Place: Place{File: name}, Text: fmt.Sprintf("is longer than %d MiB, which is the limit", MaxSize>>20)}
-}
-
-// What says in words what kind of thing has that mode: "a directory".
-func What(mode fs.FileMode) string {
-	switch {
-	case mode.IsRegular():
-		return "a file"
-	case mode.IsDir():
-		return "a directory"
-	case mode&fs.ModeNamedPipe != 0:
-		return "a FIFO"
-	case mode&fs.ModeSocket != 0:
-		return "a socket"
-	case mode&fs.ModeDevice != 0:
-		return "a device"
-	case mode&fs.ModeSymlink != 0:
-		return "a symbolic link"
-	}
-	return "no regular file"
 }
 
 // laterVersion is what a document may say first of its version, where the library knows 1.1

@@ -208,6 +208,29 @@ func (n Node) Texts(remedy string) []string {
 	return out
 }
 
+// Amounts is a mapping of at most so many names, each of which check takes, to whole
+// numbers from 1 to most, as {matlab: 2}.
+func (n Node) Amounts(check func(name string) error, most int64, names int) map[string]int {
+	of := map[string]int{}
+	for _, p := range n.AnyMap().Pairs() {
+		err := check(p.Name)
+		switch {
+		case len(of) == names:
+			p.Key.Errorf("more than %d names are counted, which is the limit", names)
+			return of
+		case err != nil:
+			p.Key.Errorf("%v", err)
+		case p.Absent():
+			p.Key.Errorf("say how much there is of %q: a whole number from 1 to %d", p.Name, most)
+		default:
+			if k := p.Int(1, most); k > 0 {
+				of[p.Name] = int(k)
+			}
+		}
+	}
+	return of
+}
+
 // A Map is a mapping whose keys have been checked.
 type Map struct {
 	at    Node

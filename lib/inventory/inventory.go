@@ -53,7 +53,7 @@ func (s *Source) Cards() *Cards { return s.cards }
 
 // Take looks at the machine, and at what the node's file says of it. It costs a
 // few processes where there are GPUs, and is bounded by [cardsWithin] then.
-func (s *Source) Take(ctx context.Context, f *node.File) (*Inventory, error) {
+func (s *Source) Take(ctx context.Context, f *File) (*Inventory, error) {
 	in := &Inventory{}
 	in.name(f)
 	if err := in.cpus(s, f); err != nil {
@@ -86,7 +86,7 @@ const said = "node.yaml"
 
 // Name is the node's name: what its file says, else the host's name up to the first
 // dot.
-func Name(f *node.File) (node.Name, error) {
+func Name(f *File) (node.Name, error) {
 	if f.Name != "" {
 		return f.Name, nil
 	}
@@ -99,7 +99,7 @@ func Name(f *node.File) (node.Name, error) {
 }
 
 // name is the node's name, and why.
-func (in *Inventory) name(f *node.File) {
+func (in *Inventory) name(f *File) {
 	in.Name, in.NameErr = Name(f)
 	switch {
 	case len(f.Nodes) > 0:
@@ -115,7 +115,7 @@ func (in *Inventory) name(f *node.File) {
 
 // cpus is how many cpus are offered: those that this process may use, less what is
 // kept, and no more than the file says. The file alone may say more than there are.
-func (in *Inventory) cpus(s *Source, f *node.File) error {
+func (in *Inventory) cpus(s *Source, f *File) error {
 	has, why := max(1, s.CPUs), "what this process may use"
 	in.here = has
 	if quota := s.quota(); quota > 0 && quota < float64(has) {
@@ -148,7 +148,7 @@ const leastKept = 1 << 30
 
 // memory is how much memory is offered: all, or what a cgroup leaves this process,
 // less what is kept, and no more than the file says.
-func (in *Inventory) memory(s *Source, f *node.File) error {
+func (in *Inventory) memory(s *Source, f *File) error {
 	has, err := s.mainMemory()
 	if err != nil {
 		in.lacks("memory", "jobs that ask for it", err.Error())
@@ -184,7 +184,7 @@ func (in *Inventory) memory(s *Source, f *node.File) error {
 }
 
 // gpus is which GPUs are offered.
-func (in *Inventory) gpus(ctx context.Context, c *Cards, f *node.File) {
+func (in *Inventory) gpus(ctx context.Context, c *Cards, f *File) {
 	if c == nil || f.GPUs != nil && len(f.GPUs) == 0 {
 		if f.GPUs != nil {
 			in.tell("gpu", "none", said)
@@ -221,7 +221,7 @@ func sizeOf(n int64) string {
 }
 
 // capabilities is the words that batches may ask for.
-func (in *Inventory) capabilities(path string, f *node.File) {
+func (in *Inventory) capabilities(path string, f *File) {
 	if slices.Contains(in.Offer.Capabilities, "gpu") {
 		in.tell("capability", "gpu", "there is one")
 	}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"distribute/lib/node"
 )
 
 // kernel is a machine of 8G whose files are made.
@@ -48,32 +46,32 @@ func TestCPUsAndMemory(t *testing.T) {
 	tests := []struct {
 		name   string
 		files  map[string]string
-		file   node.File
+		file   File
 		cpus   int
 		memory int64 // MiB
 		why    string
 	}{
-		{"a bare machine", map[string]string{}, node.File{}, 4, 7168, "what this process may use"},
-		{"no bounds", with(map[string]string{group + "cpu.max": "max 100000\n", group + "memory.max": "max\n"}), node.File{}, 4, 7168, "8G (the machine's), 1G kept for its owner"},
-		{"a group", with(map[string]string{group + "cpu.max": "250000 100000\n", group + "memory.max": "1073741824\n"}), node.File{}, 2, 1024, "the cgroup's limit of 2.5 cpus"},
-		{"one above", with(map[string]string{"/sys/fs/cgroup/user.slice/cpu.max": "50000 100000\n", "/sys/fs/cgroup/user.slice/memory.high": "2147483648\n"}), node.File{}, 1, 2048, "the cgroup's limit"},
-		{"more than there is", with(map[string]string{group + "cpu.max": "6400000 100000\n", group + "memory.max": "1099511627776\n"}), node.File{}, 4, 7168, "the machine's"},
+		{"a bare machine", map[string]string{}, File{}, 4, 7168, "what this process may use"},
+		{"no bounds", with(map[string]string{group + "cpu.max": "max 100000\n", group + "memory.max": "max\n"}), File{}, 4, 7168, "8G (the machine's), 1G kept for its owner"},
+		{"a group", with(map[string]string{group + "cpu.max": "250000 100000\n", group + "memory.max": "1073741824\n"}), File{}, 2, 1024, "the cgroup's limit of 2.5 cpus"},
+		{"one above", with(map[string]string{"/sys/fs/cgroup/user.slice/cpu.max": "50000 100000\n", "/sys/fs/cgroup/user.slice/memory.high": "2147483648\n"}), File{}, 1, 2048, "the cgroup's limit"},
+		{"more than there is", with(map[string]string{group + "cpu.max": "6400000 100000\n", group + "memory.max": "1099511627776\n"}), File{}, 4, 7168, "the machine's"},
 		{"version 1", map[string]string{"/proc/self/mountinfo": v1, "/proc/self/cgroup": "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n0::/docker/x\n",
 			"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "300000\n", "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-			"/sys/fs/cgroup/memory/memory.limit_in_bytes": "4294967296\n"}, node.File{}, 3, 4096, "the cgroup's limit of 3 cpus"},
+			"/sys/fs/cgroup/memory/memory.limit_in_bytes": "4294967296\n"}, File{}, 3, 4096, "the cgroup's limit of 3 cpus"},
 		{"version 1, unbounded", map[string]string{"/proc/self/mountinfo": v1, "/proc/self/cgroup": "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n",
 			"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-			"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, node.File{}, 4, 7168, "the machine's"},
-		{"garbage", with(map[string]string{group + "cpu.max": "x\n", group + "memory.max": "-5\n", "/proc/meminfo": "MemTotal: 1024 kB"}), node.File{}, 4, 1, "the machine's"},
-		{"the file", map[string]string{}, node.File{CPUs: 2, Memory: 1 << 30}, 2, 1024, "node.yaml; 4 here"},
-		{"more cpus than here", map[string]string{}, node.File{CPUs: 9, Memory: 64 << 30}, 9, 8192, "the machine's; node.yaml says 64G"},
-		{"a large one", map[string]string{"/proc/meminfo": "MemTotal: 67108864 kB"}, node.File{}, 4, 58983, "64G (the machine's), 6.4G kept for its owner"},
-		{"a small one", map[string]string{"/proc/meminfo": "MemTotal: 1048576 kB"}, node.File{}, 4, 512, "512M kept for its owner"},
-		{"nothing is kept", map[string]string{}, node.File{Keep: node.Keep{CPUs: 1, NoMemory: true}}, 3, 8192, "the machine's"},
-		{"kept, but no memory is said", map[string]string{}, node.File{Keep: node.Keep{CPUs: 1}}, 3, 7168, "1G kept for its owner"},
-		{"kept", map[string]string{}, node.File{Keep: node.Keep{CPUs: 1, Memory: 2 << 30}}, 3, 6144, "8G (the machine's), 2G kept"},
-		{"kept, and less", map[string]string{}, node.File{CPUs: 2, Memory: 1 << 30, Keep: node.Keep{CPUs: 1, Memory: 2 << 30}}, 2, 1024, "node.yaml; 8G here"},
-		{"kept, and more", map[string]string{}, node.File{CPUs: 4, Memory: 8 << 30, Keep: node.Keep{CPUs: 1, Memory: 2 << 30}}, 3, 6144, "1 kept; node.yaml says 4"},
+			"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, File{}, 4, 7168, "the machine's"},
+		{"garbage", with(map[string]string{group + "cpu.max": "x\n", group + "memory.max": "-5\n", "/proc/meminfo": "MemTotal: 1024 kB"}), File{}, 4, 1, "the machine's"},
+		{"the file", map[string]string{}, File{CPUs: 2, Memory: 1 << 30}, 2, 1024, "node.yaml; 4 here"},
+		{"more cpus than here", map[string]string{}, File{CPUs: 9, Memory: 64 << 30}, 9, 8192, "the machine's; node.yaml says 64G"},
+		{"a large one", map[string]string{"/proc/meminfo": "MemTotal: 67108864 kB"}, File{}, 4, 58983, "64G (the machine's), 6.4G kept for its owner"},
+		{"a small one", map[string]string{"/proc/meminfo": "MemTotal: 1048576 kB"}, File{}, 4, 512, "512M kept for its owner"},
+		{"nothing is kept", map[string]string{}, File{Keep: Keep{CPUs: 1, NoMemory: true}}, 3, 8192, "the machine's"},
+		{"kept, but no memory is said", map[string]string{}, File{Keep: Keep{CPUs: 1}}, 3, 7168, "1G kept for its owner"},
+		{"kept", map[string]string{}, File{Keep: Keep{CPUs: 1, Memory: 2 << 30}}, 3, 6144, "8G (the machine's), 2G kept"},
+		{"kept, and less", map[string]string{}, File{CPUs: 2, Memory: 1 << 30, Keep: Keep{CPUs: 1, Memory: 2 << 30}}, 2, 1024, "node.yaml; 8G here"},
+		{"kept, and more", map[string]string{}, File{CPUs: 4, Memory: 8 << 30, Keep: Keep{CPUs: 1, Memory: 2 << 30}}, 3, 6144, "1 kept; node.yaml says 4"},
 	}
 	for _, tt := range tests {
 		in, err := kernel(t, tt.files).Take(context.Background(), &tt.file)
@@ -81,8 +79,8 @@ func TestCPUsAndMemory(t *testing.T) {
 			t.Errorf("%s: %d cpus, %d bytes, %v, %v", tt.name, in.Offer.CPUs, in.Offer.Memory, in.Facts, err)
 		}
 	}
-	for _, k := range []node.Keep{{CPUs: 4}, {Memory: 8 << 30}} {
-		in, err := kernel(t, map[string]string{}).Take(context.Background(), &node.File{Keep: k})
+	for _, k := range []Keep{{CPUs: 4}, {Memory: 8 << 30}} {
+		in, err := kernel(t, map[string]string{}).Take(context.Background(), &File{Keep: k})
 		var status interface{ ExitStatus() int }
 		if !errors.As(err, &status) || status.ExitStatus() != 65 {
 			t.Errorf("%+v is kept: %+v, %v", k, in, err)
@@ -95,16 +93,16 @@ func TestGPUs(t *testing.T) {
 	dir := t.TempDir()
 	tool(t, dir, "nvidia-smi", "cat <<'END'\n"+two+"END")
 	tests := []struct {
-		file    node.File
+		file    File
 		indexes []int
 		gpu     bool // the capability
 		lacks   string
 	}{
-		{node.File{}, []int{0, 1}, true, ""},
-		{node.File{GPUs: []int{1}}, []int{1}, true, ""},
-		{node.File{GPUs: []int{1, 7}}, []int{1}, true, "7"},
-		{node.File{GPUs: []int{}}, nil, false, ""},
-		{node.File{Hidden: []string{"gpu"}}, []int{0, 1}, false, ""},
+		{File{}, []int{0, 1}, true, ""},
+		{File{GPUs: []int{1}}, []int{1}, true, ""},
+		{File{GPUs: []int{1, 7}}, []int{1}, true, "7"},
+		{File{GPUs: []int{}}, nil, false, ""},
+		{File{Hidden: []string{"gpu"}}, []int{0, 1}, false, ""},
 	}
 	for _, tt := range tests {
 		s := kernel(t, map[string]string{})

@@ -1,87 +1,96 @@
 package inventory
 
 import (
-	"fmt"
-	"math/bits"
+	"reflect"
 	"slices"
 	"strings"
 
+	"distribute/lib/conf"
+	"distribute/lib/job"
+	"distribute/lib/msg"
 	"distribute/lib/node"
-	"distribute/lib/unit"
 )
 
-// Parts is what each node offers where the machine is several by its file: its part of
-// what the machine offers as a whole. Together they cannot have more than that.
-func (in *Inventory) Parts(f *node.File) (all []*Inventory, err error) {
-	whole, memory := in.Offer.CPUs, in.Offer.Memory
-	if in.here > 0 {
-		whole = min(whole, in.here) // each has cpus of its own, which cannot be shared out twice
-	}
-	cpus := whole
-	for _, p := range f.Nodes {
-		part := &Inventory{Name: p.Name, Offer: in.Offer}
-		if part.Offer.CPUs = p.CPUs; p.CPUs > cpus {
-			return nil, p.Mistake("cpus", "the nodes have %s more together than the %d that the machine offers: give them fewer", unit.Count(p.CPUs-cpus, "cpu"), whole)
+// maxParts is how many nodes one machine offers at most.
+const maxParts = 64
+
+// parts reads the nodes that a machine offers, where it offers several: each is a file
+// with the keys that an entry may have.
+func (f *File) parts(n conf.Node) {
+	const form = "write a list: [{name: ws1a, cpus: 8}, {name: ws1b, cpus: 8, gpus: [0]}]"
+	names, gpu := map[node.Name]bool{}, map[int]node.Name{}
+	for i, e := range n.List(form) {
+		if i == maxParts {
+			e.Errorf("more than %d nodes are offered, which is the limit", maxParts)
+			return
 		}
-		if part.Offer.Memory = p.Memory; p.Memory == 0 {
-			part.Offer.Memory = in.Offer.Memory / int64(in.Offer.CPUs) * int64(p.CPUs)
-		} else if in.Offer.Memory > 0 && p.Memory > in.Offer.Memory {
-			return nil, p.Mistake("memory", "the machine offers %s: give its nodes less", unit.FormatBytes(in.Offer.Memory))
+		m := e.Map(conf.Keys{Known: []string{"name", "cpus", "memory", "gpus", "counted", "capabilities"}, Refused: map[string]string{
+			"keep":    `"keep" is of the whole machine: write it at the top level`,
+			"cache":   `"cache" is of the whole machine: write it at the top level, and each node has an equal part`,
+			"reserve": `"reserve" is of the whole machine: write it at the top level`,
+		}})
+		p := &File{Counted: counted(m.Get("counted")), GPUs: gpus(m.Get("gpus"))}
+		p.Name = nameIn(m.Need("name"))
+		p.CPUs = int(p.placed("cpus", m.Need("cpus")).Int(1, node.MaxCPUs))
+		p.Memory = memory(p.placed("memory", m.Get("memory")))
+		p.placed("gpus", m.Get("gpus"))
+		p.capabilities(m.Get("capabilities"))
+		if names[p.Name] && p.Name != "" {
+			m.Get("name").Errorf("node %s is here twice: names differ", msg.Quote(string(p.Name)))
 		}
-		if in.Offer.Memory > 0 {
-			part.Most = in.part(part.Offer.Memory)
-			if memory -= part.Offer.Memory; memory < 0 {
-				return nil, p.Mistake("memory", "the nodes have %s more together than the %s that the machine offers: give them less", unit.FormatBytes(-memory), unit.FormatBytes(in.Offer.Memory))
+		for _, i := range p.GPUs {
+			if other, given := gpu[i]; given {
+				m.Get("gpus").Errorf("GPU %d is of %s already: a GPU belongs to one node", i, msg.Quote(string(other)))
 			}
+			gpu[i] = p.Name
 		}
-		cpus -= p.CPUs
-		if err := part.own(in, p); err != nil {
-			return nil, err
-		}
-		all = append(all, part)
+		names[p.Name] = true
+		f.Nodes = append(f.Nodes, p)
 	}
-	return all, nil
+	if !n.Absent() && n.IsList() && len(f.Nodes) == 0 {
+		n.Errorf("\"nodes\" is an empty list: leave it out if the machine is one node")
+	}
 }
 
-// part is how much memory the jobs of a node may have together that is offered so much
-// of this: as much of what all jobs of the machine may have.
-func (in *Inventory) part(memory int64) int64 {
-	hi, lo := bits.Mul64(uint64(in.Most), uint64(memory))
-	part, _ := bits.Div64(hi, lo, uint64(in.Offer.Memory))
-	return int64(part)
+// nameIn reads the name of a node.
+func nameIn(n conf.Node) node.Name {
+	if n.Absent() {
+		return ""
+	}
+	if err := job.CheckName(n.Text()); n.IsText() && err != nil {
+		n.Errorf("%v", err)
+	}
+	return node.Name(n.Text())
 }
 
-// own is the GPUs of a part, and its words.
-func (part *Inventory) own(in *Inventory, p *node.File) error {
-	part.Offer.GPUs, part.Offer.Counted = nil, p.Counted
-	for _, i := range p.GPUs {
-		at := slices.IndexFunc(in.Offer.GPUs, func(g node.GPU) bool { return g.Index == i })
-		if at < 0 {
-			return p.Mistake("gpus", "the machine offers no GPU %d", i)
+// capabilities reads the words that batches may ask for, and those that are hidden.
+func (f *File) capabilities(n conf.Node) {
+	for _, n := range n.List("write a list: [gfortran, fftw]") {
+		word := n.Text()
+		rest, hide := strings.CutPrefix(word, "!")
+		if err := node.CheckCapability(rest); err != nil {
+			n.Errorf("%v", err)
+			continue
 		}
-		part.Offer.GPUs = append(part.Offer.GPUs, in.Offer.GPUs[at])
+		if hide {
+			f.Hidden = append(f.Hidden, rest)
+		} else if !slices.Contains(f.Capabilities, word) {
+			f.Capabilities = append(f.Capabilities, word)
+		}
 	}
-	words := slices.DeleteFunc(slices.Clone(in.Offer.Capabilities), func(c string) bool {
-		return c == "gpu" && len(p.GPUs) == 0 || slices.Contains(p.Hidden, c)
+}
+
+// SameNodes says that both files make the same nodes of a machine.
+func (f *File) SameNodes(o *File) bool {
+	return slices.EqualFunc(f.Nodes, o.Nodes, func(a, b *File) bool {
+		x, y := *a, *b
+		x.places, y.places = nil, nil
+		return reflect.DeepEqual(x, y)
 	})
-	for _, c := range p.Capabilities {
-		if !slices.Contains(words, c) {
-			words = append(words, c)
-		}
-	}
-	part.Offer.Capabilities = words
-	return nil
 }
 
-// Words is what a part of the machine offers, in words.
-func (part *Inventory) Words() string {
-	words := []string{unit.Count(part.Offer.CPUs, "cpu")}
-	if part.Offer.Memory > 0 {
-		words = append(words, unit.FormatBytes(part.Offer.Memory)+" of memory")
-	}
-	for _, g := range part.Offer.GPUs {
-		words = append(words, fmt.Sprint("GPU ", g.Index))
-	}
-	words = append(words, part.Offer.Counted.Words()...)
-	return strings.Join(append(words, part.Offer.Capabilities...), ", ")
+// counted reads how much there is of what is counted by its name.
+func counted(n conf.Node) job.Counts {
+	c, _ := job.CountsOf(n.Amounts(job.CheckCount, job.MaxCount, job.MaxCounts)) // which has checked it
+	return c
 }

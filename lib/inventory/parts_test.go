@@ -1,54 +1,25 @@
 package inventory
 
-import (
-	"strings"
-	"testing"
+import "testing"
 
-	"distribute/lib/node"
-)
-
-// The nodes of a machine have parts of what it offers, and together no more.
-func TestParts(t *testing.T) {
-	whole := &Inventory{Most: 15 << 30, Offer: node.Offer{CPUs: 8, Memory: 16 << 30, Arch: "x86_64", Capabilities: []string{"gpu", "gcc"},
-		GPUs: []node.GPU{{Index: 0}, {Index: 1}}}}
-	parse := func(text string) *node.File {
-		f, err := node.Parse("node.yaml", []byte("nodes: ["+text+"]\n"))
+// Whether the nodes of a machine are other ones does not depend on where they stand in
+// the file.
+func TestSameNodes(t *testing.T) {
+	read := func(text string) *File {
+		f, err := Parse("f", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f
 	}
-	for text, want := range map[string]string{
-		"{name: a, cpus: 8}": "a: 8 cpus, 16G of memory, gcc",
-		"{name: a, cpus: 6, memory: 4G, gpus: [1], counted: {tape: 1}}, {name: b, cpus: 2, capabilities: [x, '!gcc']}": "a: 6 cpus, 4G of memory, GPU 1, tape=1, gpu, gcc; b: 2 cpus, 4G of memory, x",
-		"{name: a, cpus: 6}, {name: b, cpus: 3}":                          "node.yaml:1:45: the nodes have 1 cpu more together than the 8 that the machine offers: give them fewer",
-		"{name: a, cpus: 1, memory: 17G}":                                 "node.yaml:1:36: the machine offers 16G: give its nodes less",
-		"{name: a, cpus: 1, memory: 12G}, {name: b, cpus: 1, memory: 5G}": "node.yaml:1:69: the nodes have 1G more together than the 16G that the machine offers: give them less",
-		"{name: a, cpus: 1, gpus: [2]}":                                   "node.yaml:1:34: the machine offers no GPU 2",
-	} {
-		var got []string
-		parts, err := whole.Parts(parse(text))
-		for _, p := range parts {
-			if want := p.Offer.Memory / 16 * 15; p.Most != want {
-				t.Errorf("%s: the jobs of %s may have %d together, want %d", text, p.Name, p.Most, want)
-			}
-			got = append(got, string(p.Name)+": "+p.Words())
-			if p.Most > p.Offer.Memory || p.Offer.Arch != "x86_64" {
-				t.Errorf("%s: %+v", text, p)
-			}
-		}
-		if err != nil {
-			got = []string{err.Error()}
-		}
-		if strings.Join(got, "; ") != want {
-			t.Errorf("%s:\n got %s\nwant %s", text, strings.Join(got, "; "), want)
+	one := read("nodes: [{name: a, cpus: 1}]\n")
+	for text, same := range map[string]bool{"cpus: 4\n\nnodes:\n- name: a\n  cpus: 1\n": true, "nodes: [{name: b, cpus: 1}]": false,
+		"nodes: [{name: a, cpus: 2}]": false, "": false, "nodes: [{name: a, cpus: 1}, {name: b, cpus: 1}]": false} {
+		if one.SameNodes(read(text)) != same {
+			t.Errorf("%q: same=%v", text, !same)
 		}
 	}
-	whole.here = 4
-	if _, err := whole.Parts(parse("{name: a, cpus: 5}")); err == nil || !strings.Contains(err.Error(), "1 cpu more together than the 4") {
-		t.Errorf("more cpus than there are: %v", err)
-	}
-	if parts, err := whole.Parts(&node.File{}); parts != nil || err != nil {
-		t.Errorf("a machine that is one node: %v, %v", parts, err)
+	if one.Nodes[0].places == nil {
+		t.Error("it has forgotten where things stand")
 	}
 }

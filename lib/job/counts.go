@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"distribute/lib/capability"
-	"distribute/lib/conf"
 	"distribute/lib/line"
 	"distribute/lib/msg"
 )
@@ -41,7 +40,7 @@ func CheckCount(s string) error {
 		return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
 	}) < 0
 	meant := slips[strings.ToLower(s)]
-	if near := msg.Nearest(s, resKeys.Known); meant == "" && near != "" {
+	if near := msg.Nearest(s, ResourceNames); meant == "" && near != "" {
 		meant = near
 	}
 	switch {
@@ -204,27 +203,4 @@ func (c *Counts) UnmarshalJSON(b []byte) (err error) {
 	}
 	*c, err = CountsOf(of)
 	return err
-}
-
-// ReadCounts reads a mapping of names to how much there is of each, as
-// {matlab: 2}.
-func ReadCounts(n conf.Node) (c Counts) {
-	m := n.AnyMap()
-	for i, p := range m.Pairs() {
-		err := CheckCount(p.Name)
-		switch {
-		case i == MaxCounts:
-			p.Key.Errorf("more than %d names are counted, which is the limit", MaxCounts)
-			return c
-		case err != nil:
-			p.Key.Errorf("%v", err)
-		case p.Absent():
-			p.Key.Errorf("say how much there is of %q: a whole number from 1 to %d", p.Name, MaxCount)
-		default:
-			if k := p.Int(1, MaxCount); k > 0 {
-				c = c.With(p.Name, int(k))
-			}
-		}
-	}
-	return c
 }

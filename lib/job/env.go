@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"distribute/lib/conf"
 	"distribute/lib/msg"
 )
 
@@ -32,22 +31,22 @@ func CheckEnvName(name string) error {
 	return nil
 }
 
-// checkEnvValue reports why a variable cannot have that value.
-func checkEnvValue(value string) error {
+// CheckEnvValue reports why a variable cannot have that value.
+func CheckEnvValue(value string) error {
 	if strings.IndexByte(value, 0) >= 0 || !utf8.ValidString(value) {
 		return errors.New("the value is not UTF-8 text without zero bytes")
 	}
 	return nil
 }
 
-// checkEnvSize reports that so many variables are too much.
-func checkEnvSize(list []string) error {
+// CheckEnvSize reports that so many variables are too much.
+func CheckEnvSize(list []string) error {
 	size := 0
 	for _, v := range list {
 		size += len(v) + 1
 	}
-	if len(list) > MaxEnv || size > maxArgv {
-		return fmt.Errorf("%d variables with %d bytes are set, and %d with %d are the limit: put what is long into a file", len(list), size, MaxEnv, maxArgv)
+	if len(list) > MaxEnv || size > MaxArgv {
+		return fmt.Errorf("%d variables with %d bytes are set, and %d with %d are the limit: put what is long into a file", len(list), size, MaxEnv, MaxArgv)
 	}
 	return nil
 }
@@ -65,11 +64,11 @@ func CheckEnv(list []string) error {
 		if err := CheckEnvName(name); err != nil {
 			return err
 		}
-		if err := checkEnvValue(value); err != nil {
+		if err := CheckEnvValue(value); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return checkEnvSize(list)
+	return CheckEnvSize(list)
 }
 
 // Environ is what a job sets of which the batch sets others: those of the batch that it
@@ -82,99 +81,14 @@ func Environ(batch, own []string) []string {
 			all = append(all, v)
 		}
 	}
-	sortEnv(all)
+	SortEnv(all)
 	return all
 }
 
-func sortEnv(list []string) {
+func SortEnv(list []string) {
 	slices.SortFunc(list, func(a, b string) int {
 		a, _, _ = strings.Cut(a, "=")
 		b, _, _ = strings.Cut(b, "=")
 		return strings.Compare(a, b)
 	})
-}
-
-// env reads variables, which are those of all jobs or of one.
-func (r *reader) env(n conf.Node) (list []string) {
-	for _, p := range n.AnyMap().Pairs() {
-		if p.Absent() {
-			p.Key.Errorf(`the variable %s has no value: write "" for an empty one`, msg.Quote(p.Name))
-			continue
-		}
-		if !p.IsText() {
-			p.Text() // for its mistake
-			continue
-		}
-		if err := CheckEnvName(p.Name); err != nil {
-			p.Key.Errorf("%w", err)
-		} else if err := checkEnvValue(p.Text()); err != nil {
-			p.Errorf("%s: %w", p.Name, err)
-		} else {
-			list = append(list, p.Name+"="+p.Text())
-		}
-	}
-	sortEnv(list)
-	if err := checkEnvSize(Environ(r.f.Spec.Env, list)); err != nil {
-		n.Errorf("%w", err)
-	}
-	return list
-}
-
-// batchEnv reads the variables of all jobs, in which nothing is filled.
-func (r *reader) batchEnv(n conf.Node) []string {
-	if r.sweeps && r.cases != nil {
-		for _, p := range n.AnyMap().Pairs() {
-			segs, _ := segments(p.Text())
-			if i := slices.IndexFunc(segs, func(g segment) bool { return g.fill && g.name != "" && r.isParam(g.name) }); i >= 0 {
-				p.Errorf("{%s} is not filled here, where all cases have the same: write it under the job's %q", segs[i].name, "env")
-			}
-		}
-	}
-	return r.env(n)
-}
-
-// variables reads what the command line sets. What has a place is each job's own.
-func (b *templating) variables() {
-	at := conf.Place{File: "-e"}
-	for i, v := range b.t.Env {
-		if slices.Contains(b.t.Env[:i], v) {
-			continue
-		}
-		name, value, _ := strings.Cut(v, "=")
-		segs, fill := segments(value)
-		err := CheckEnvName(name)
-		switch {
-		case err != nil:
-		case slices.ContainsFunc(b.t.Env, func(o string) bool { return o != v && strings.HasPrefix(o, name+"=") }):
-			err = fmt.Errorf("%s is set twice: leave one of them out", name)
-		case fill:
-			b.env = append(b.env, append([]segment{{text: name + "="}}, segs...))
-		default:
-			b.f.Spec.Env = append(b.f.Spec.Env, name+"="+join(segs))
-			err = checkEnvValue(value)
-		}
-		if err != nil {
-			b.errs.Errorf(at, "%w", err)
-		}
-	}
-	sortEnv(b.f.Spec.Env)
-	if err := checkEnvSize(b.f.Spec.Env); err != nil {
-		b.errs.Errorf(at, "%w", err)
-	}
-}
-
-// ownEnv are the variables of a line's job, which may set others itself.
-func (b *templating) ownEnv(l *given, others []string) []string {
-	if len(b.env) == 0 {
-		return others
-	}
-	own := make([]string, len(b.env))
-	for i, segs := range b.env {
-		own[i] = b.fillOf(l, segs, "-e: ")
-	}
-	own = Environ(own, others)
-	if err := checkEnvSize(Environ(b.f.Spec.Env, own)); err != nil {
-		b.errs.Errorf(l.at, "-e: %w", err)
-	}
-	return own
 }

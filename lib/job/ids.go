@@ -32,14 +32,14 @@ func CheckName(s string) error {
 		return fmt.Errorf("%w %q: it must not end in .yaml or .yml, which name files", ErrName, s)
 	}
 	for _, r := range s {
-		if !nameRune(r) {
+		if !NameRune(r) {
 			return fmt.Errorf("%w %q: %q is not allowed (letters, digits and . _ - + = @ %% are)", ErrName, s, r)
 		}
 	}
 	return nil
 }
 
-func nameRune(r rune) bool {
+func NameRune(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
 		strings.ContainsRune("._-+=@%", r)
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"distribute/lib/conf"
 	"distribute/lib/msg"
 )
 
@@ -17,6 +16,9 @@ import (
 // with one, a glob with all that begin as it does before its first wildcard. Lists
 // that are written the same are compared once.
 const MaxNeeds = 4_000_000
+
+// maxNeedErrors is how many mistakes in the needs of a batch are told.
+const maxNeedErrors = 100
 
 // maxNeed is the limit in bytes of one entry of a list of needs.
 const maxNeed = 4 * MaxName
@@ -72,7 +74,7 @@ func (e *NeedError) Error() string { return e.text }
 
 // ResolveNeeds finds which jobs are meant by the needs of jobs, of which each may
 // be a name or a glob that [CheckNeed] takes. Jobs without needs have nil. The
-// errors are each a [*NeedError], at most [conf.MaxMistakes] of them; with one there
+// errors are each a [*NeedError], at most maxNeedErrors of them; with one there
 // are no Needs. Without any needs the result is nil. It costs about a second for a
 // million jobs.
 func ResolveNeeds(names []string, needs [][]string) (*Needs, []*NeedError) {
@@ -82,7 +84,7 @@ func ResolveNeeds(names []string, needs [][]string) (*Needs, []*NeedError) {
 	r := newResolver(names)
 	r.n = &Needs{Of: make([]uint32, len(names))}
 	for i, list := range needs {
-		if len(list) > 0 && len(r.errs) < conf.MaxMistakes && r.tried <= MaxNeeds {
+		if len(list) > 0 && len(r.errs) < maxNeedErrors && r.tried <= MaxNeeds {
 			r.job(uint32(i), list)
 		}
 	}
@@ -300,4 +302,21 @@ func NeedErrors(errs []*NeedError) error {
 		all = append(all, e)
 	}
 	return errors.Join(all...)
+}
+
+// ForgetNeeds takes from jobs, which are some of a batch, what they need of the
+// others.
+func ForgetNeeds(jobs []Job) {
+	names := make([]string, len(jobs))
+	for i := range jobs {
+		names[i] = jobs[i].Name
+	}
+	r := newResolver(names)
+	for i := range jobs {
+		j := &jobs[i]
+		j.Needs = slices.DeleteFunc(slices.Clone(j.Needs), func(need string) bool { return !r.fits(need, uint32(i)) })
+		if len(j.Needs) == 0 {
+			j.Needs = nil
+		}
+	}
 }

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"distribute/lib/capability"
-	"distribute/lib/conf"
 	"distribute/lib/msg"
 	"distribute/lib/unit"
 )
+
+// ResourceNames are the names of what jobs ask for but what is counted by its name.
+var ResourceNames = []string{"cpus", "memory", "gpus", "disk", "time"}
 
 // Resources is what a job needs of its node, and what it may use of it.
 type Resources struct {
@@ -59,9 +61,9 @@ func (r Resources) Check() error {
 	return r.GPUs.check()
 }
 
-// set reads one of the resources as a person wrote it. The error says what to
+// Read reads one of the resources as a person wrote it. The error says what to
 // write; it does not name the key.
-func (r *Resources) set(key, s string) (err error) {
+func (r *Resources) Read(key, s string) (err error) {
 	switch key {
 	case "cpus":
 		if r.CPUs = 0; s != "all" {
@@ -127,67 +129,9 @@ func parseTime(s string) (int64, error) {
 	return int64((d + time.Second - 1) / time.Second), err
 }
 
-// resources reads what is asked for; what is not named is as in outer.
-func (r *reader) resources(n conf.Node, outer Resources) Resources {
-	res := outer
-	for _, p := range n.AnyMap().Pairs() {
-		key, v := p.Name, p.Node
-		known := slices.Contains(resKeys.Known, key)
-		if v.Absent() || !v.IsText() {
-			v.Text() // for its mistake
-			continue
-		}
-		err := res.set(key, v.Text())
-		switch {
-		case err == nil:
-		case !known && CheckCount(key) != nil:
-			p.Key.Errorf("%w", err)
-		case !known:
-			v.Errorf("%s: %w", key, err)
-		case key == "cpus" && strings.Trim(v.Text(), "0123456789") != "":
-			v.Errorf(`"cpus" must be a whole number, or "all" for the whole machine, not %s`, msg.Quote(v.Text()))
-		case key == "cpus":
-			v.Int(1, MaxCPUs)
-		case key == "disk":
-			v.Errorf("%v", err)
-		default:
-			v.Errorf("%s: %v", key, err)
-		}
-	}
-	return res
-}
-
-// resourcesYAML is the value of resources. What is as in outer is left out, but
-// for the cpus: those are always said.
-func resourcesYAML(r, outer Resources) string {
-	cpus := "all"
-	if r.CPUs > 0 {
-		cpus = strconv.Itoa(r.CPUs)
-	}
-	text := "{cpus: " + cpus
-	for name := range r.Counted.Plus(outer.Counted).All() {
-		if n := r.Counted.Of(name); n != outer.Counted.Of(name) {
-			text += fmt.Sprintf(", %s: %d", name, n)
-		}
-	}
-	for _, k := range []struct {
-		key      string
-		n, outer any
-		unit     string
-	}{
-		{"memory", r.Memory, outer.Memory, ""}, {"gpus", r.GPUs, outer.GPUs, ""},
-		{"disk", r.Disk, outer.Disk, ""}, {"time", r.Time, outer.Time, "s"},
-	} {
-		if k.n != k.outer {
-			text += fmt.Sprintf(", %s: %v%s", k.key, k.n, k.unit)
-		}
-	}
-	return text + "}"
-}
-
 // gets says that key=value is what a job gets of its node, and not what that is to be.
 func gets(key, value string) bool {
-	if slices.Contains(resKeys.Known, key) {
+	if slices.Contains(ResourceNames, key) {
 		return true
 	}
 	return !strings.ContainsAny(key, "<>!|") && !slices.Contains(capability.Keys(), key) && value != "" && strings.Trim(value, "0123456789") == ""
@@ -211,7 +155,7 @@ func ParseRequests(requests []string) (res Resources, caps []string, err error) 
 				caps = append(caps, e.String())
 				continue
 			}
-			err := res.set(key, value)
+			err := res.Read(key, value)
 			if key == "cpus" && err != nil {
 				err = errors.New("cpus must be a whole number from 1 to " + strconv.Itoa(MaxCPUs) + ", or all")
 			}

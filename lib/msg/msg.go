@@ -4,6 +4,7 @@ package msg
 
 import (
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -95,4 +96,23 @@ func edits(a, b string) int {
 		before, last = last, row
 	}
 	return last[len(b)]
+}
+
+// FileKind says in words what kind of thing has that mode: "a directory".
+func FileKind(mode fs.FileMode) string {
+	switch {
+	case mode.IsRegular():
+		return "a file"
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	}
+	return "no regular file"
 }

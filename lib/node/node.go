@@ -3,11 +3,13 @@
 package node
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"distribute/lib/capability"
 	"distribute/lib/job"
+	"distribute/lib/msg"
 )
 
 // A Name names a node, by the rule of names of dspool(5).
@@ -47,7 +49,7 @@ func (o Offer) Bounded() Offer {
 	o.Memory, o.Disk, o.Kept = max(0, o.Memory), min(max(0, o.Disk), maxSpace), min(max(0, o.Kept), maxSpace)
 	o.DiskSize = min(max(0, o.DiskSize), maxSpace)
 	o.Arch, o.Containment = word(o.Arch), word(o.Containment)
-	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return checkCapability(c) != nil })
+	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return CheckCapability(c) != nil })
 	o.Capabilities = o.Capabilities[:min(len(o.Capabilities), maxCaps)]
 	var there [job.MaxCards]bool
 	o.GPUs = slices.DeleteFunc(slices.Clone(o.GPUs), func(g GPU) bool {
@@ -108,4 +110,18 @@ func (o *Offer) Facts(name Name) *capability.Facts {
 		f.GPUs = append(f.GPUs, capability.GPU{Model: g.Model, Memory: g.Memory})
 	}
 	return f
+}
+
+// MaxCPUs is how many cpus a node's file may offer.
+const MaxCPUs = 65536
+
+// Submitter, as RunAs, is each job's own.
+const Submitter = "submitter"
+
+// CheckCapability reports why s cannot be a capability: it is a plain word.
+func CheckCapability(s string) error {
+	if err := job.CheckName(s); err != nil {
+		return fmt.Errorf("capability %s: %w", msg.Quote(s), err)
+	}
+	return nil
 }

@@ -25,7 +25,7 @@ func TestX98HugeOffer(t *testing.T) {
 		t.Errorf("it becomes %+v", got)
 	}
 	for _, c := range got.Capabilities {
-		if checkCapability(c) != nil {
+		if CheckCapability(c) != nil {
 			t.Errorf("it can do %q", c)
 		}
 	}

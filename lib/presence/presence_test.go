@@ -11,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"distribute/lib/node"
 )
 
 // A tree is a machine made of files.
@@ -449,13 +447,6 @@ func TestRecall(t *testing.T) {
 	f.look("somebody is active: before dnoded was started")
 	f.pass(15 * time.Minute)
 	f.look("")
-}
-
-// The sources have the names that the node's file may give.
-func TestSourcesOfTheNodesFile(t *testing.T) {
-	if !slices.Equal(node.PresenceWords, Sources) {
-		t.Errorf("%q and %q", node.PresenceWords, Sources)
-	}
 }
 
 // This machine can be read.

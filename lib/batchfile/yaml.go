@@ -1,10 +1,12 @@
-package job
+package batchfile
 
 import (
 	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
+
+	"distribute/lib/job"
 )
 
 // YAML writes the batch as a batch file, every key and text in one form, a job
@@ -19,15 +21,15 @@ func (f *File) YAML() []byte {
 	fmt.Fprintf(&w, "  capabilities: %s\n%s:\n  initialize:\n", flow(f.Spec.Capabilities), f.Spec.Kind)
 	required := f.wants
 	switch f.Spec.Kind {
-	case Python:
+	case job.Python:
 		fmt.Fprintf(&w, "    build_file: %s\n", f.wants[0].yaml())
 		required = required[1:]
-	case Apptainer:
+	case job.Apptainer:
 		fmt.Fprintf(&w, "    sif: %s\n    required_mounts: %s\n", f.image.yaml(), flow(f.Spec.Mounts))
 		if f.Spec.Uncontained {
 			w.WriteString("    contain: false\n")
 		}
-	case Command:
+	case job.Command:
 		if len(f.Spec.Build) > 0 {
 			fmt.Fprintf(&w, "    build: %s\n", flow(f.Spec.Build))
 		}
@@ -42,7 +44,7 @@ func (f *File) YAML() []byte {
 	for i := range f.Jobs {
 		f.jobYAML(&w, i)
 	}
-	if unsaid := Unsaid(f.Spec.Kind); f.Spec.Resources != unsaid {
+	if unsaid := job.Unsaid(f.Spec.Kind); f.Spec.Resources != unsaid {
 		fmt.Fprintf(&w, "resources: %s\n", resourcesYAML(f.Spec.Resources, unsaid))
 	}
 	if len(f.Spec.Env) > 0 {
@@ -70,14 +72,14 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	fmt.Fprintf(w, "    - {name: %q", j.Name)
 	required := f.jobWants[i]
 	switch f.Spec.Kind {
-	case Python:
+	case job.Python:
 		if len(required) > 0 && required[0].into == "" {
 			fmt.Fprintf(w, ", file: %s", required[0].yaml())
 			required = required[1:]
 		} else if k := slices.IndexFunc(f.wants, func(w want) bool { return !w.glob() && w.place() == j.Run[0] }); k >= 0 {
 			fmt.Fprintf(w, ", file: {path: %s, alias: %s}", quote(f.wants[k].path), quote(j.Run[0]))
 		}
-	case Apptainer, Command:
+	case job.Apptainer, job.Command:
 		if len(j.Run) > 0 {
 			fmt.Fprintf(w, ", run: %s", flow(j.Run))
 		}
@@ -156,7 +158,7 @@ func keptYAML(w *bytes.Buffer, wants []want) {
 	}
 }
 
-func slurmYAML(opts []Option) string {
+func slurmYAML(opts []job.Option) string {
 	b := []byte("{")
 	for i, o := range opts {
 		if i > 0 {

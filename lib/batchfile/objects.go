@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"encoding/json"
@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 )
 
 // objectKeys are the members of a line that is a whole job: those of a job of a
 // command in a batch file, and a priority.
 func (b *templating) objectKeys() conf.Keys {
-	keys := keysOf[Command].job
+	keys := keysOf[job.Command].job
 	if len(b.t.Command) == 0 {
 		return conf.Keys{Known: append([]string{"priority"}, keys.Known...), Refused: keys.Refused}
 	}
@@ -49,7 +50,7 @@ func (b *templating) objects(lines []string) {
 		}
 		own := &places{outer: b.all}
 		j := r.objectJob(m, own, len(b.t.Command) == 0)
-		priority := int(m.Get("priority").Int(-MaxPriority, MaxPriority))
+		priority := int(m.Get("priority").Int(-job.MaxPriority, job.MaxPriority))
 		if err := doc.Err(); err != nil {
 			b.doc(l.at, err)
 			continue
@@ -65,14 +66,14 @@ func (b *templating) objects(lines []string) {
 	if b.f.needAt == nil {
 		return
 	}
-	_, errs := ResolveNeeds(b.f.names(), needsOf(b.f.Jobs))
+	_, errs := job.ResolveNeeds(b.f.names(), needsOf(b.f.Jobs))
 	for _, e := range errs {
 		b.errs.Errorf(b.f.jobAt[e.Job], "%s", e)
 	}
 }
 
 // objectJob reads a job of a command, but for its name and its parameters.
-func (r *reader) objectJob(m conf.Map, own *places, run bool) (j Job) {
+func (r *reader) objectJob(m conf.Map, own *places, run bool) (j job.Job) {
 	if run {
 		j.Run = r.words(m.Need("run"))
 	}

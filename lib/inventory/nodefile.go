@@ -1,4 +1,4 @@
-package node
+package inventory
 
 import (
 	"errors"
@@ -11,35 +11,34 @@ import (
 	"distribute/lib/hours"
 	"distribute/lib/job"
 	"distribute/lib/msg"
+	"distribute/lib/node"
+	"distribute/lib/presence"
 	"distribute/lib/unit"
 )
 
-// MaxCPUs is how many cpus a node's file may offer.
-const MaxCPUs = 65536
-
 // A File is what a node's file (dnode(5)) says. What it leaves out is zero.
 type File struct {
-	Name         Name
-	Head         string        // address of the head
-	HeadKey      Fingerprint   // of the head's key, where TLS leads to it
-	Capabilities []string      // offered beside those found
-	Hidden       []string      // not offered even if found
-	CPUs         int           // for all jobs together
-	Memory       int64         // bytes for all jobs together
-	Counted      job.Counts    // how much there is of what is counted by a name
-	Nodes        []*File       // that the machine is, each with a part of it; none: it is one
-	GPUs         []int         // indexes of those that are offered; nil: all, and of no length: none
-	Keep         Keep          // what is not offered of what is here
-	Owners       []string      // who may pause the node; a name with a leading @ is that of a group; none: everybody
-	Reserve      *int64        // bytes of disk that jobs leave free
-	Cache        *int64        // bytes of inputs and builds that are kept after use
-	Output       *int64        // bytes that one job may print
-	RunAs        string        // as whom jobs run: Submitter, or the name of an account
-	Users        []string      // with Submitter: whose jobs; a name with a leading @ is that of a group
-	AutoPause    time.Duration // for how long nobody is to have been at the machine; 0: jobs do not wait for that
-	Hours        []hours.Span  // when jobs stand still
-	Measured     bool          // jobs that say nothing of memory are admitted by what they use
-	Presence     []string      // what AutoPause goes by; empty: all that there is
+	Name         node.Name
+	Head         string           // address of the head
+	HeadKey      node.Fingerprint // of the head's key, where TLS leads to it
+	Capabilities []string         // offered beside those found
+	Hidden       []string         // not offered even if found
+	CPUs         int              // for all jobs together
+	Memory       int64            // bytes for all jobs together
+	Counted      job.Counts       // how much there is of what is counted by a name
+	Nodes        []*File          // that the machine is, each with a part of it; none: it is one
+	GPUs         []int            // indexes of those that are offered; nil: all, and of no length: none
+	Keep         Keep             // what is not offered of what is here
+	Owners       []string         // who may pause the node; a name with a leading @ is that of a group; none: everybody
+	Reserve      *int64           // bytes of disk that jobs leave free
+	Cache        *int64           // bytes of inputs and builds that are kept after use
+	Output       *int64           // bytes that one job may print
+	RunAs        string           // as whom jobs run: Submitter, or the name of an account
+	Users        []string         // with Submitter: whose jobs; a name with a leading @ is that of a group
+	AutoPause    time.Duration    // for how long nobody is to have been at the machine; 0: jobs do not wait for that
+	Hours        []hours.Span     // when jobs stand still
+	Measured     bool             // jobs that say nothing of memory are admitted by what they use
+	Presence     []string         // what AutoPause goes by; empty: all that there is
 
 	places map[string]conf.Place // where keys have their values
 }
@@ -72,9 +71,6 @@ type Keep struct {
 	Memory   int64 // bytes
 	NoMemory bool  // he says that he keeps none
 }
-
-// Submitter, as RunAs, is each job's own.
-const Submitter = "submitter"
 
 // ReadFile reads a node's file. Its error has every mistake, with line and
 // column.
@@ -109,15 +105,15 @@ func Parse(name string, data []byte) (*File, error) {
 			"patience":   `it is the head's to say, in head.yaml: how long jobs wait for the end of a pause`,
 		},
 	})
-	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, MaxCPUs)), Memory: memory(m.Get("memory")), GPUs: gpus(m.Get("gpus")),
-		Counted: job.ReadCounts(m.Get("counted")), Owners: people(m.Get("owners"), "write a list: [ana, '@lab']"),
+	f := &File{Head: m.Get("head").Text(), CPUs: int(m.Get("cpus").Int(1, node.MaxCPUs)), Memory: memory(m.Get("memory")), GPUs: gpus(m.Get("gpus")),
+		Counted: counted(m.Get("counted")), Owners: people(m.Get("owners"), "write a list: [ana, '@lab']"),
 		Reserve: size(m.Get("reserve")), Cache: size(m.Get("cache")), Output: size(m.Get("output"))}
 	if n := m.Get("owners"); !n.Absent() && n.IsList() && len(n.List("")) == 0 {
 		n.Errorf("\"owners\" is an empty list: name who may pause the node, as [ana, '@lab'], or leave it out if each user of the machine may")
 	}
 	f.Name = nameIn(m.Get("name"))
 	if n := m.Get("head_key"); !n.Absent() {
-		f.HeadKey = Fingerprint(n.Text())
+		f.HeadKey = node.Fingerprint(n.Text())
 		if err := f.HeadKey.Check(); n.IsText() && err != nil {
 			n.Errorf("%v", err)
 		}
@@ -136,7 +132,7 @@ func Parse(name string, data []byte) (*File, error) {
 			"cores": `write "cpus": how many cpus are not for jobs`,
 			"gpus":  `say which GPUs jobs may have: "gpus: [1]" beside "keep"`,
 		}})
-		f.Keep = Keep{CPUs: int(f.placed("keep.cpus", k.Get("cpus")).Int(0, MaxCPUs))}
+		f.Keep = Keep{CPUs: int(f.placed("keep.cpus", k.Get("cpus")).Int(0, node.MaxCPUs))}
 		if v := size(f.placed("keep.memory", k.Get("memory"))); v != nil {
 			f.Keep.Memory, f.Keep.NoMemory = *v, *v == 0
 		}
@@ -156,14 +152,11 @@ func Parse(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-// PresenceWords is what the key presence may name, which lib/presence reads.
-var PresenceWords = []string{"logind", "terminals", "input", "load"}
-
 // leastAway is less than any terminal tells.
 const leastAway = 10 * time.Second
 
 // standStill reads when jobs stand still without being asked to.
-func (f *File) standStill(auto, times, presence conf.Node) {
+func (f *File) standStill(auto, times, by conf.Node) {
 	if !auto.Absent() && auto.IsText() {
 		d, err := unit.WrittenDuration(auto.Text())
 		switch {
@@ -187,15 +180,15 @@ func (f *File) standStill(auto, times, presence conf.Node) {
 		}
 		f.Hours = append(f.Hours, spans...)
 	}
-	for _, n := range presence.List("write a list: [logind, terminals, input, load]") {
+	for _, n := range by.List("write a list: [logind, terminals, input, load]") {
 		word := n.Text()
-		if n.IsText() && !slices.Contains(PresenceWords, word) {
-			n.Errorf("%s tells of nobody: there are %s", msg.Quote(word), strings.Join(PresenceWords, ", "))
+		if n.IsText() && !slices.Contains(presence.Sources, word) {
+			n.Errorf("%s tells of nobody: there are %s", msg.Quote(word), strings.Join(presence.Sources, ", "))
 		}
 		f.Presence = append(f.Presence, word)
 	}
-	if auto.Absent() && !presence.Absent() {
-		presence.Errorf("goes with \"auto_pause\" only")
+	if auto.Absent() && !by.Absent() {
+		by.Errorf("goes with \"auto_pause\" only")
 	}
 }
 
@@ -204,11 +197,11 @@ func (f *File) standStill(auto, times, presence conf.Node) {
 func (f *File) runAs(as, users conf.Node) {
 	f.RunAs, f.Users = as.Text(), people(users, "write a list: [maria, '@lab']")
 	switch {
-	case f.RunAs != Submitter && msg.Nearest(f.RunAs, []string{Submitter}) != "":
-		as.Errorf("%s is no rule and hardly a user (did you mean %q?)", msg.Quote(f.RunAs), Submitter)
-	case f.RunAs == Submitter && users.Absent():
+	case f.RunAs != node.Submitter && msg.Nearest(f.RunAs, []string{node.Submitter}) != "":
+		as.Errorf("%s is no rule and hardly a user (did you mean %q?)", msg.Quote(f.RunAs), node.Submitter)
+	case f.RunAs == node.Submitter && users.Absent():
 		as.Errorf("submitter needs \"users\", whose jobs run here: [maria, '@lab']")
-	case f.RunAs != Submitter && !users.Absent():
+	case f.RunAs != node.Submitter && !users.Absent():
 		users.Errorf("goes with \"run_as: submitter\" only")
 	}
 }
@@ -285,12 +278,4 @@ func size(n conf.Node) *int64 {
 		return nil
 	}
 	return &v
-}
-
-// checkCapability reports why s cannot be a capability: it is a plain word.
-func checkCapability(s string) error {
-	if err := job.CheckName(s); err != nil {
-		return fmt.Errorf("capability %s: %w", msg.Quote(s), err)
-	}
-	return nil
 }

@@ -1,11 +1,11 @@
-package job
+package batchfile
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 )
 
@@ -21,7 +21,7 @@ func (r *reader) needs(n conf.Node) (list []string) {
 		if !e.IsText() {
 			continue
 		}
-		if err := CheckNeed(s); err != nil {
+		if err := job.CheckNeed(s); err != nil {
 			e.Errorf("%v", err)
 			continue
 		}
@@ -42,7 +42,7 @@ func (r *reader) allNeeds() {
 	if r.f.needAt == nil {
 		return
 	}
-	_, errs := ResolveNeeds(r.f.names(), needsOf(r.f.Jobs))
+	_, errs := job.ResolveNeeds(r.f.names(), needsOf(r.f.Jobs))
 	for _, e := range errs {
 		r.doc.Errorf(r.f.needAt[e.Job][e.Need], "%s", e)
 	}
@@ -56,7 +56,7 @@ func (f *File) names() []string {
 	return names
 }
 
-func needsOf(jobs []Job) [][]string {
+func needsOf(jobs []job.Job) [][]string {
 	all := make([][]string, len(jobs))
 	for i := range jobs {
 		all[i] = jobs[i].Needs
@@ -70,25 +70,8 @@ func (f *File) forgetNeeds() {
 	if f.needAt == nil {
 		return
 	}
-	ForgetNeeds(f.Jobs)
+	job.ForgetNeeds(f.Jobs)
 	f.needAt = nil
-}
-
-// ForgetNeeds takes from jobs, which are some of a batch, what they need of the
-// others.
-func ForgetNeeds(jobs []Job) {
-	names := make([]string, len(jobs))
-	for i := range jobs {
-		names[i] = jobs[i].Name
-	}
-	r := newResolver(names)
-	for i := range jobs {
-		j := &jobs[i]
-		j.Needs = slices.DeleteFunc(slices.Clone(j.Needs), func(need string) bool { return !r.fits(need, uint32(i)) })
-		if len(j.Needs) == 0 {
-			j.Needs = nil
-		}
-	}
 }
 
 // stopAfter reads after how many failed jobs a batch is given up: a number, or a
@@ -101,8 +84,8 @@ func stopAfter(n conf.Node) (count, share int) {
 	digits, percent := strings.CutSuffix(s, "%")
 	v, err := strconv.ParseUint(digits, 10, 32)
 	switch {
-	case err != nil || v == 0 || percent && v > 100 || v > MaxJobs:
-		n.Errorf(`"stop_after" must be a number of jobs from 1 to %d, or a share as 5%%, not %s`, MaxJobs, msg.Quote(s))
+	case err != nil || v == 0 || percent && v > 100 || v > job.MaxJobs:
+		n.Errorf(`"stop_after" must be a number of jobs from 1 to %d, or a share as 5%%, not %s`, job.MaxJobs, msg.Quote(s))
 	case percent:
 		return 0, int(v)
 	default:

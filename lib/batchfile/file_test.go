@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 )
 
 // What the files of testdata/accept say, in short.
@@ -267,7 +268,10 @@ func TestResources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []Resources{{4, 20 << 30, 4 << 30, 5400, 0, "comsol=1 matlab=2"}, {0, 0, 1 << 20, 2, 250, "matlab=1"}} {
+		for i, want := range []job.Resources{
+			{CPUs: 4, Disk: 20 << 30, Memory: 4 << 30, Time: 5400, Counted: "comsol=1 matlab=2"},
+			{Memory: 1 << 20, Time: 2, GPUs: 250, Counted: "matlab=1"},
+		} {
 			if got := *f.Jobs[i].Resources; got != want {
 				t.Errorf("job %d: %+v, want %+v", i, got, want)
 			}

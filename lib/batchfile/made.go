@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"crypto/sha256"
@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 )
 
@@ -44,7 +45,7 @@ type made struct {
 func (b *templating) template(name string) {
 	at := conf.Place{File: "-T"}
 	place, ok := strings.CutSuffix(path.Clean(name), suffix)
-	if err := CheckPath(place); !ok || err != nil || strings.HasSuffix(place, "/") {
+	if err := job.CheckPath(place); !ok || err != nil || strings.HasSuffix(place, "/") {
 		b.errs.Errorf(at, "%s is no name of a template: that is a relative path below this directory and ends in %s", msg.Quote(name), suffix)
 		return
 	}
@@ -69,7 +70,7 @@ func readTemplate(dir, name string) (*fileOf, error) {
 	if !filepath.IsAbs(where) {
 		where = filepath.Join(dir, name)
 	}
-	f, st, err := open(where)
+	f, _, err := job.OpenSource(where)
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		return nil, cannot(name, where, err)
 	}
@@ -87,7 +88,9 @@ func readTemplate(dir, name string) (*fileOf, error) {
 		return nil, fmt.Errorf("%s is not UTF-8 text", msg.Quote(name))
 	}
 	file := &fileOf{path: name, mode: 0o644}
-	if st.Mode()&0o111 != 0 {
+	if st, err := f.Stat(); err != nil {
+		return nil, cannot(name, name, err)
+	} else if st.Mode()&0o111 != 0 {
 		file.mode = 0o755
 	}
 	file.segs, _ = segments(string(text))
@@ -142,7 +145,7 @@ func (c *collector) made(i int, own *claims) (list []placed) {
 		if _, ok := c.index["\x00"+key]; !ok {
 			p.src = int32(len(c.sources))
 			c.index["\x00"+key] = p.src
-			c.sources = append(c.sources, source{path: m.path, at: c.f.jobAt[i], size: int64(len(m.data)), mode: m.mode, sum: key, data: &m.data})
+			c.sources = append(c.sources, source{Source: job.Source{Path: m.path, Size: int64(len(m.data)), Sum: key, Data: &m.data}, at: c.f.jobAt[i], mode: m.mode})
 		}
 		if !own.free(m.place) {
 			c.errs.Errorf(c.f.jobAt[i], "what is made of %s would lie at %s, where another file lies, or needs a directory", msg.Quote(m.path), msg.Quote(m.place))
@@ -163,7 +166,7 @@ func (c *collector) made(i int, own *claims) (list []placed) {
 // its command says only case; "" if none does.
 func (f *File) filledWord(i int, place string) string {
 	name, in := strings.CutPrefix(place, "input/")
-	if !in || f.Spec.Kind != Command {
+	if !in || f.Spec.Kind != job.Command {
 		return ""
 	}
 	for _, w := range f.Jobs[i].Run {
@@ -190,21 +193,4 @@ func (f *File) makes(place string) bool {
 		}
 	}
 	return f.madeAt[place]
-}
-
-// openMade is a file with that content, which has no name.
-func openMade(data string) (*os.File, error) {
-	f, err := os.CreateTemp("", "dsubmit-")
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.WriteString(data)
-	if err = errors.Join(err, os.Remove(f.Name())); err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }

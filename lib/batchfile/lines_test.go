@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"distribute/lib/job"
 )
 
 func template(command ...string) *Template {
@@ -44,7 +46,7 @@ func TestLines(t *testing.T) {
 		}
 		var got []string
 		for _, j := range f.Jobs {
-			if err := CheckName(j.Name); err != nil {
+			if err := job.CheckName(j.Name); err != nil {
 				t.Error(err)
 			}
 			got = append(got, fmt.Sprintf("%s %q", j.Name, j.Run))
@@ -67,7 +69,7 @@ func TestLongNames(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, j := range f.Jobs {
-		if CheckName(j.Name) != nil || seen[j.Name] {
+		if job.CheckName(j.Name) != nil || seen[j.Name] {
 			t.Errorf("name %q", j.Name)
 		}
 		seen[j.Name] = true
@@ -161,11 +163,11 @@ func TestLineFiles(t *testing.T) {
 // What compares is what a node is to be, and nothing that is counted by its name.
 func TestRequestsThatCompare(t *testing.T) {
 	for _, r := range []string{"cpus>=2", "cpus<=64", "cpus!=3", "gpus>=1", "gfortran|cpus>=64", "!cpus=4", "memory>=64G", "gpu.memory=1073741824..2147483648"} {
-		if res, caps, err := ParseRequests([]string{r}); err != nil || res != Unsaid(Command) || len(caps) != 1 || caps[0] != r {
+		if res, caps, err := job.ParseRequests([]string{r}); err != nil || res != job.Unsaid(job.Command) || len(caps) != 1 || caps[0] != r {
 			t.Errorf("%s: %+v, %q, %v", r, res, caps, err)
 		}
 	}
-	if res, _, err := ParseRequests([]string{"matlab=2,cpus=all"}); err != nil || res.CPUs != 0 || res.Counted.Of("matlab") != 2 {
+	if res, _, err := job.ParseRequests([]string{"matlab=2,cpus=all"}); err != nil || res.CPUs != 0 || res.Counted.Of("matlab") != 2 {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
@@ -177,10 +179,10 @@ func TestReadLines(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"a\nb\x00":                         "standard input:2: the line is not UTF-8 text",
-		"\xff":                             "standard input:1: the line is not UTF-8 text",
-		"a\n" + strings.Repeat("x", 1<<18): "standard input:2: the line is longer than 131072 bytes, which is the limit",
-		strings.Repeat("\n", MaxJobs+1):    "standard input:1000001: there are more than 1000000 lines, which is the limit",
+		"a\nb\x00":                          "standard input:2: the line is not UTF-8 text",
+		"\xff":                              "standard input:1: the line is not UTF-8 text",
+		"a\n" + strings.Repeat("x", 1<<18):  "standard input:2: the line is longer than 131072 bytes, which is the limit",
+		strings.Repeat("\n", job.MaxJobs+1): "standard input:1000001: there are more than 1000000 lines, which is the limit",
 	} {
 		if _, err := ReadLines(strings.NewReader(in)); err == nil || err.Error() != want {
 			t.Errorf("ReadLines(%.20q): %v, want %s", in, err, want)
@@ -210,7 +212,7 @@ func FuzzTemplate(f *testing.F) {
 		}
 		seen := map[string]bool{}
 		for _, j := range b.Jobs {
-			if err := CheckName(j.Name); err != nil || seen[j.Name] || len(j.Run) != len(tm.Command) || j.Run[0] == "" {
+			if err := job.CheckName(j.Name); err != nil || seen[j.Name] || len(j.Run) != len(tm.Command) || j.Run[0] == "" {
 				t.Errorf("%q %q %q: job %+v %v", command, name, text, j, err)
 			}
 			seen[j.Name] = true

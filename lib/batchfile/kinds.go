@@ -1,13 +1,13 @@
-package job
+package batchfile
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 )
 
@@ -16,7 +16,7 @@ import (
 type kindKeys struct{ section, init, job conf.Keys }
 
 var keysOf = map[string]kindKeys{
-	Python: {
+	job.Python: {
 		section: sectionKeys,
 		init: conf.Keys{Known: []string{"build_file", "required_files"}, Refused: map[string]string{
 			"required_mounts": `"required_mounts" is for apptainer batches: a python job writes below distribute_save`,
@@ -27,7 +27,7 @@ var keysOf = map[string]kindKeys{
 			"run": `"run" is for command batches: a python job has a "file"`,
 		})},
 	},
-	Apptainer: {
+	job.Apptainer: {
 		section: sectionKeys,
 		init: conf.Keys{Known: []string{"sif", "run", "contain", "required_files", "required_mounts"}, Refused: map[string]string{
 			"build_file": `"build_file" is for python batches: an apptainer batch runs what is in its "sif"`,
@@ -38,7 +38,7 @@ var keysOf = map[string]kindKeys{
 			"file": `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
 		})},
 	},
-	Command: {
+	job.Command: {
 		section: sectionKeys,
 		init: conf.Keys{Known: []string{"build", "required_files"}, Refused: map[string]string{
 			"required_mounts": `"required_mounts" is for apptainer batches: a command job writes in its own directory`,
@@ -70,7 +70,7 @@ func (r *reader) section(n conf.Node) {
 	keys := keysOf[r.f.Spec.Kind]
 	m := n.Map(keys.section)
 	init := m.Get("initialize")
-	if r.f.Spec.Kind != Command {
+	if r.f.Spec.Kind != job.Command {
 		init = m.Need("initialize")
 	}
 	r.initialize(init.Map(keys.init))
@@ -82,19 +82,19 @@ func (r *reader) section(n conf.Node) {
 func (r *reader) initialize(m conf.Map) {
 	all := new(places)
 	switch r.f.Spec.Kind {
-	case Python:
+	case job.Python:
 		if w, ok := r.file(m.Need("build_file"), ""); ok {
 			r.add(all, w)
 			r.f.Spec.Build = []string{"python3", w.place()}
 		}
-	case Apptainer:
+	case job.Apptainer:
 		r.f.image, _ = r.file(m.Need("sif"), "")
 		r.f.run = r.words(m.Get("run"))
 		if n := m.Get("contain"); !n.Absent() {
 			r.f.Spec.Uncontained = !n.Bool()
 		}
 		r.mounts(m.Get("required_mounts"))
-	case Command:
+	case job.Command:
 		if n := m.Get("build"); !n.Absent() {
 			r.f.Spec.Build, r.f.buildAt = r.words(n), n.Place()
 			r.f.words = r.f.Spec.Build
@@ -124,9 +124,9 @@ func (r *reader) mounts(n conf.Node) {
 		case !strings.HasPrefix(s, "/"):
 			clean = s
 		}
-		err := CheckMount(clean)
-		if err == nil && len(r.f.Spec.Mounts) == MaxMounts {
-			err = fmt.Errorf("is one too many: %d is the limit", MaxMounts)
+		err := job.CheckMount(clean)
+		if err == nil && len(r.f.Spec.Mounts) == job.MaxMounts {
+			err = fmt.Errorf("is one too many: %d is the limit", job.MaxMounts)
 		}
 		if err != nil {
 			e.Errorf("mount %s %v", msg.Quote(s), err)
@@ -137,57 +137,12 @@ func (r *reader) mounts(n conf.Node) {
 	}
 }
 
-// CheckMount reports why s, which is as [path.Clean] leaves it, cannot be a
-// directory of a container that is empty at each start.
-func CheckMount(s string) error {
-	if !strings.HasPrefix(s, "/") || s == "/" {
-		return errors.New("must be an absolute path of a directory in the container")
-	}
-	if strings.ContainsAny(s, ":,") || CheckPath(s[1:]) != nil {
-		return errors.New(`must not contain ":", "," or control characters`)
-	}
-	for _, own := range []string{"/input", "/distribute_save"} {
-		switch {
-		case s == own:
-			return errors.New("is there without being asked for: remove it")
-		case strings.HasPrefix(s, own+"/"):
-			return fmt.Errorf("lies in %s, which every job has: name a directory outside", own)
-		}
-	}
-	for _, sys := range []string{"/proc", "/sys", "/dev", "/.singularity.d"} {
-		if s == sys || strings.HasPrefix(s, sys+"/") {
-			return fmt.Errorf("lies in %s, which is the system's: name another directory", sys)
-		}
-	}
-	return nil
-}
-
-// MaxMounts is how many directories of a container can be empty at each start.
-const MaxMounts = 100
-
-// CheckMounts reports the first of the mounts of a batch that cannot be one.
-func CheckMounts(mounts []string) error {
-	if len(mounts) > MaxMounts {
-		return fmt.Errorf("%d mounts, and %d is the limit", len(mounts), MaxMounts)
-	}
-	for _, m := range mounts {
-		err := CheckMount(m)
-		if err == nil && path.Clean(m) != m {
-			err = errors.New("is not as it has to be written")
-		}
-		if err != nil {
-			return fmt.Errorf("mount %.200q %w", m, err)
-		}
-	}
-	return nil
-}
-
 func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
-	if len(list) > MaxJobs {
-		list[MaxJobs].Errorf("the batch has %d jobs, and %d is the limit: split it", len(list), MaxJobs)
-		list = list[:MaxJobs]
+	if len(list) > job.MaxJobs {
+		list[job.MaxJobs].Errorf("the batch has %d jobs, and %d is the limit: split it", len(list), job.MaxJobs)
+		list = list[:job.MaxJobs]
 	}
-	r.f.Jobs, r.f.jobWants = make([]Job, 0, len(list)), make([][]want, 0, len(list))
+	r.f.Jobs, r.f.jobWants = make([]job.Job, 0, len(list)), make([][]want, 0, len(list))
 	r.f.jobAt = make([]conf.Place, 0, len(list))
 	all := indexed(r.f.wants)
 	names := make(map[string]int, len(list))
@@ -224,7 +179,7 @@ func (r *reader) addJob(n conf.Node, keys conf.Keys, all *places, names map[stri
 	r.f.jobMade = append(r.f.jobMade, files)
 }
 
-func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want, files []made) {
+func (r *reader) job(m conf.Map, batch *places) (j job.Job, wants []want, files []made) {
 	own := &places{outer: batch}
 	if r.param != nil && m.Get("name").Absent() {
 		j.Name = safeName(strings.Join(r.param, "_"))
@@ -233,16 +188,16 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want, files []ma
 	}
 	j.Param = r.params(m.Get("param"))
 	switch r.f.Spec.Kind {
-	case Python:
+	case job.Python:
 		if w, ok := r.file(m.Need("file"), ""); ok {
 			r.add(own, w)
 			j.Run = []string{w.place()}
 		}
-	case Apptainer:
+	case job.Apptainer:
 		if j.Run = r.words(m.Get("run")); j.Run == nil {
 			j.Run = r.f.run
 		}
-	case Command:
+	case job.Command:
 		j.Run = r.words(m.Need("run"))
 	}
 	for _, w := range r.files(own, m.Get("required_files")) {
@@ -255,7 +210,7 @@ func (r *reader) job(m conf.Map, batch *places) (j Job, wants []want, files []ma
 }
 
 // ownOf reads what a job of any kind may say besides.
-func (r *reader) ownOf(m conf.Map, j *Job) {
+func (r *reader) ownOf(m conf.Map, j *job.Job) {
 	j.Needs = r.needs(m.Get("needs"))
 	j.Retries = r.retries(m.Get("retries"))
 	j.Capabilities = r.capabilities(m.Get("capabilities"))
@@ -266,10 +221,6 @@ func (r *reader) ownOf(m conf.Map, j *Job) {
 	j.Slurm = r.slurm(m.Get("slurm"))
 	j.Env = r.env(m.Get("env"))
 }
-
-// maxArgv is the limit in bytes of a command with its arguments, and of each
-// argument: what Linux takes of a single one.
-const maxArgv = 128 << 10
 
 // words reads a command as a list of words.
 func (r *reader) words(n conf.Node) []string {
@@ -296,8 +247,8 @@ func (r *reader) words(n conf.Node) []string {
 		}
 		words, size = append(words, s), size+len(s)+1
 	}
-	if size > maxArgv {
-		n.Errorf("the command has %d bytes, and %d is the limit: put what is long into a file", size, maxArgv)
+	if size > job.MaxArgv {
+		n.Errorf("the command has %d bytes, and %d is the limit: put what is long into a file", size, job.MaxArgv)
 	}
 	return words
 }
@@ -369,7 +320,7 @@ func checkAlias(s string) error {
 	if s == "" || path.Clean(s) == "." {
 		return fmt.Errorf("alias %s is empty: write the name under which the job finds the file", msg.Quote(s))
 	}
-	if err := CheckPath(path.Clean(s)); err != nil {
+	if err := job.CheckPath(path.Clean(s)); err != nil {
 		return fmt.Errorf("alias %s %w: write a plain name", msg.Quote(s), err)
 	}
 	return nil

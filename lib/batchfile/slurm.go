@@ -1,9 +1,10 @@
-package job
+package batchfile
 
 import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 )
 
@@ -33,8 +34,8 @@ var sbatchFlat = " " + strings.Join(strings.Fields(sbatchOptions), " ") + " "
 
 // slurm reads options of sbatch, in the order of the file. Values keep their
 // text, a list is joined by commas as sbatch wants it, null is left out.
-func (r *reader) slurm(n conf.Node) []Option {
-	var opts []Option
+func (r *reader) slurm(n conf.Node) []job.Option {
+	var opts []job.Option
 	for _, p := range n.AnyMap().Pairs() {
 		name := strings.ReplaceAll(p.Name, "_", "-")
 		if r.doc.Full() {
@@ -58,7 +59,7 @@ func (r *reader) slurm(n conf.Node) []Option {
 		}
 		value, ok := slurmValue(p.Node)
 		if ok {
-			opts = append(opts, Option{Name: name, Value: value})
+			opts = append(opts, job.Option{Name: name, Value: value})
 		}
 	}
 	return opts

@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 )
 
@@ -93,11 +94,11 @@ func (t *Template) NeedsLines() bool {
 	return false
 }
 
-// ReadLines reads lines for [Template.File]: UTF-8 text, at most [MaxJobs] lines
+// ReadLines reads lines for [Template.File]: UTF-8 text, at most [job.MaxJobs] lines
 // of at most 128 KiB each. A carriage return at the end of a line is cut off.
 func ReadLines(r io.Reader) ([]string, error) {
 	var lines []string
-	in := bufio.NewReaderSize(r, maxArgv)
+	in := bufio.NewReaderSize(r, job.MaxArgv)
 	for {
 		b, err := in.ReadSlice('\n')
 		if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
@@ -113,9 +114,9 @@ func ReadLines(r io.Reader) ([]string, error) {
 		at := conf.Place{File: stdin, Line: len(lines) + 1}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("the line is longer than %d bytes, which is the limit", maxArgv)}
-		case len(lines) == MaxJobs:
-			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("there are more than %d lines, which is the limit", MaxJobs)}
+			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("the line is longer than %d bytes, which is the limit", job.MaxArgv)}
+		case len(lines) == job.MaxJobs:
+			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("there are more than %d lines, which is the limit", job.MaxJobs)}
 		case !utf8.ValidString(line) || strings.ContainsRune(line, 0):
 			return nil, &conf.Mistake{Place: at, Text: "the line is not UTF-8 text"}
 		}
@@ -167,15 +168,15 @@ type templating struct {
 func (b *templating) common() {
 	at := conf.Place{File: "the command"}
 	for _, n := range []string{b.t.Namespace, b.t.Name} {
-		if err := CheckName(n); err != nil {
+		if err := job.CheckName(n); err != nil {
 			b.errs.Errorf(conf.Place{File: "-b"}, "%v", err)
 		}
 	}
-	res, caps, err := ParseRequests(b.t.Requests)
+	res, caps, err := job.ParseRequests(b.t.Requests)
 	if err != nil {
 		b.errs.Errorf(conf.Place{File: "-R"}, "%v", err)
 	}
-	b.f.Spec = Spec{Kind: Command, Resources: res, Capabilities: caps}
+	b.f.Spec = job.Spec{Kind: job.Command, Resources: res, Capabilities: caps}
 	if len(b.t.Command) == 0 && !b.t.Objects || len(b.t.Command) > 0 && b.t.Command[0] == "" {
 		b.errs.Errorf(at, "there is no command after --")
 	}
@@ -241,28 +242,28 @@ func (b *templating) single() {
 	name := join(b.name)
 	if name == "" {
 		name = safeName(path.Base(join(b.words[0])))
-	} else if err := CheckName(name); err != nil {
+	} else if err := job.CheckName(name); err != nil {
 		b.errs.Errorf(conf.Place{File: "-J"}, "%v", err)
 	}
 	var run []string
 	for _, w := range b.words {
 		run = append(run, join(w))
 	}
-	b.f.Jobs, b.f.jobWants = []Job{{Name: name, Run: run}}, [][]want{nil}
+	b.f.Jobs, b.f.jobWants = []job.Job{{Name: name, Run: run}}, [][]want{nil}
 	b.f.jobAt = []conf.Place{{File: "the command"}}
 }
 
 // lines makes a job of each line.
 func (b *templating) lines(lines []string) {
 	n := len(lines)
-	b.f.Jobs, b.f.jobWants, b.f.jobAt = make([]Job, 0, n), make([][]want, 0, n), make([]conf.Place, 0, n)
+	b.f.Jobs, b.f.jobWants, b.f.jobAt = make([]job.Job, 0, n), make([][]want, 0, n), make([]conf.Place, 0, n)
 	names := make(map[string]int, n)
 	for i, text := range lines {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
 		l := given{text: text, at: conf.Place{File: stdin, Line: i + 1}}
-		var j Job
+		var j job.Job
 		if strings.Contains(text, "=") {
 			var err error
 			isText := !strings.Contains(text, "\t")
@@ -285,7 +286,7 @@ func (b *templating) lines(lines []string) {
 }
 
 // take fills what the command line says into the job of a line, and adds it.
-func (b *templating) take(l *given, j Job, own *places, names map[string]int) {
+func (b *templating) take(l *given, j job.Job, own *places, names map[string]int) {
 	if len(b.words) > 0 {
 		j.Run = make([]string, len(b.words))
 		size := 0
@@ -293,8 +294,8 @@ func (b *templating) take(l *given, j Job, own *places, names map[string]int) {
 			j.Run[k] = b.fill(l, w)
 			size += len(j.Run[k]) + 1
 		}
-		if j.Run[0] == "" || size > maxArgv {
-			b.errs.Errorf(l.at, "the command is empty, or longer than %d bytes", maxArgv)
+		if j.Run[0] == "" || size > job.MaxArgv {
+			b.errs.Errorf(l.at, "the command is empty, or longer than %d bytes", job.MaxArgv)
 		}
 	}
 	j.Env = b.ownEnv(l, j.Env)
@@ -313,7 +314,7 @@ func (b *templating) jobName(l *given, names map[string]int) string {
 		name := safeName(strings.TrimSpace(l.made()))
 		for n := names[name]; n > 0; {
 			n++
-			next := fmt.Sprintf("%.*s_%d", min(len(name), MaxName-8), name, n)
+			next := fmt.Sprintf("%.*s_%d", min(len(name), job.MaxName-8), name, n)
 			if names[next] == 0 {
 				names[name], name = n, next
 				break
@@ -327,7 +328,7 @@ func (b *templating) jobName(l *given, names map[string]int) string {
 		l.safe = true
 		name = b.fill(l, b.name)
 		l.safe = false
-		if err := CheckName(name); err != nil {
+		if err := job.CheckName(name); err != nil {
 			b.errs.Errorf(l.at, "-J: %v", err)
 		}
 	}
@@ -392,7 +393,7 @@ func (l *given) value(name string) (string, error) {
 	case err == nil:
 		return fields[n-1], nil
 	}
-	if v, ok := ParamOf(fields, name); ok {
+	if v, ok := job.ParamOf(fields, name); ok {
 		if n := len(slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !strings.HasPrefix(f, name+"=") })); n > 1 {
 			return "", fmt.Errorf("{%s} is wanted, and the line has %d fields %s=…", name, n, name)
 		}
@@ -418,7 +419,7 @@ func (l *given) split() []string {
 
 // safeRune makes what may not be in a name an underscore.
 func safeRune(r rune) rune {
-	if nameRune(r) {
+	if job.NameRune(r) {
 		return r
 	}
 	return '_'
@@ -427,14 +428,14 @@ func safeRune(r rune) rune {
 // safeName makes a name of any text.
 func safeName(s string) string {
 	s = strings.Map(safeRune, s)
-	if len(s) > MaxName {
-		s = s[:MaxName]
+	if len(s) > job.MaxName {
+		s = s[:job.MaxName]
 	}
 	if s == "" || s[0] == '.' || s[0] == '-' {
-		s = "_" + s[:min(len(s), MaxName-1)]
+		s = "_" + s[:min(len(s), job.MaxName-1)]
 	}
 	if strings.HasSuffix(s, ".yaml") || strings.HasSuffix(s, ".yml") {
-		s = s[:min(len(s), MaxName-1)] + "_"
+		s = s[:min(len(s), job.MaxName-1)] + "_"
 	}
 	return s
 }

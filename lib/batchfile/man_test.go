@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"os"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"distribute/lib/job"
 )
 
 // examples takes the batch files out of dbatch(5).
@@ -56,7 +58,7 @@ func TestManual(t *testing.T) {
 	for _, k := range keysOf {
 		keys = append(append(append(keys, k.section.Known...), k.init.Known...), k.job.Known...)
 	}
-	for _, k := range slices.Concat(keys, resKeys.Known, fileKeys.Known, checkpointKeys.Known) {
+	for _, k := range slices.Concat(keys, job.ResourceNames, fileKeys.Known, checkpointKeys.Known) {
 		if !strings.Contains(used, k+":") {
 			t.Errorf("no example has %q", k)
 		}
@@ -94,7 +96,7 @@ func TestManualNamesKeys(t *testing.T) {
 	}
 	check(topKeys.Known, topKeys.Refused)
 	check(metaKeys.Known, nil)
-	check(resKeys.Known, resKeys.Refused)
+	check(job.ResourceNames, nil)
 	for _, k := range keysOf {
 		check(k.section.Known, nil)
 		check(k.init.Known, nil)

@@ -1,10 +1,12 @@
-package job
+package batchfile
 
 import (
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+
+	"distribute/lib/job"
 )
 
 // Whatever lines hold, they are jobs whose record reads as what they are, or mistakes.
@@ -24,7 +26,7 @@ func FuzzObjects(f *testing.F) {
 		}
 		seen := map[string]bool{}
 		for _, j := range b.Jobs {
-			if CheckName(j.Name) != nil || seen[j.Name] || len(j.Run) == 0 || CheckParams(j.Param) != nil {
+			if job.CheckName(j.Name) != nil || seen[j.Name] || len(j.Run) == 0 || job.CheckParams(j.Param) != nil {
 				t.Errorf("%q: job %+v", text, j)
 			}
 			seen[j.Name] = true
@@ -36,15 +38,15 @@ func FuzzObjects(f *testing.F) {
 }
 
 func TestParams(t *testing.T) {
-	long := "e=" + strings.Repeat("x", MaxParamValue+1)
+	long := "e=" + strings.Repeat("x", job.MaxParamValue+1)
 	if got := fmt.Sprint(kept([]string{"a=1", "b", "a=2", "2c=3", "d=", long, "f=x=y"}, true)); got != "[f=x=y] the parameter \"a\" is there twice" {
 		t.Errorf("of a text kept %s", got)
 	}
-	many := make([]string, MaxParams+1)
+	many := make([]string, job.MaxParams+1)
 	for i := range many {
 		many[i] = fmt.Sprintf("p%d=1", i)
 	}
-	if got, err := kept(many, true); len(got) != MaxParams || err == nil || err.Error() != "a job has 101 parameters, and 100 is the limit" {
+	if got, err := kept(many, true); len(got) != job.MaxParams || err == nil || err.Error() != "a job has 101 parameters, and 100 is the limit" {
 		t.Errorf("of a text kept %d, %v", len(got), err)
 	}
 	if got := fmt.Sprint(kept([]string{"a=1", long}, true)); got != "[a=1] e: its value has 1001 bytes, and 1000 is the limit: put it into a file" {
@@ -56,8 +58,8 @@ func TestParams(t *testing.T) {
 			t.Errorf("of %.60q: %v, want %s", fields, err, want)
 		}
 	}
-	for _, bad := range [][]string{{"a"}, {"a=1", "a=2"}, {"=1"}, {"a=\t"}, make([]string, MaxParams+1)} {
-		if CheckParams(bad) == nil {
+	for _, bad := range [][]string{{"a"}, {"a=1", "a=2"}, {"=1"}, {"a=\t"}, make([]string, job.MaxParams+1)} {
+		if job.CheckParams(bad) == nil {
 			t.Errorf("%q are parameters", bad)
 		}
 	}

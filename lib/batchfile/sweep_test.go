@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"fmt"

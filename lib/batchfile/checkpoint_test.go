@@ -1,9 +1,11 @@
-package job
+package batchfile
 
 import (
 	"strings"
 	"testing"
 	"time"
+
+	"distribute/lib/job"
 )
 
 // How a job is asked to save what it has, as it is written, and what is wrong
@@ -40,7 +42,7 @@ func TestCheckpoint(t *testing.T) {
 			t.Errorf("%q: %s, should have %s", text, got, want)
 		}
 	}
-	for _, c := range []*Checkpoint{{Signal: "SIGKILL"}, {Signal: "USR1"}, {Grace: -1}, {Grace: int64(2 * time.Hour / time.Second)}} {
+	for _, c := range []*job.Checkpoint{{Signal: "SIGKILL"}, {Signal: "USR1"}, {Grace: -1}, {Grace: int64(2 * time.Hour / time.Second)}} {
 		if c.Check() == nil {
 			t.Errorf("%+v is taken", c)
 		}

@@ -1,51 +1,15 @@
-package job
+package batchfile
 
 import (
 	"errors"
 	"path"
 	"path/filepath"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 )
-
-// Limits of the paths of inputs, in bytes.
-const (
-	maxPath = 1000
-	maxPart = 255
-)
-
-// CheckPath reports why p cannot be the path of an [Input]: such a path is
-// clean, relative, stays below the job's directory, is UTF-8 without control
-// characters, and has at most 1000 bytes, 255 in each part. The error is the
-// end of a sentence about p.
-func CheckPath(p string) error {
-	switch {
-	case p == "" || p == ".":
-		return errors.New("is empty")
-	case len(p) > maxPath:
-		return errors.New("is longer than 1000 bytes")
-	case p[0] == '/':
-		return errors.New("is absolute, and a path below the job's directory is wanted")
-	case p == ".." || strings.HasPrefix(p, "../"):
-		return errors.New("leaves the job's directory")
-	case path.Clean(p) != p:
-		return errors.New("is not in its shortest form")
-	case !utf8.ValidString(p):
-		return errors.New("is not UTF-8")
-	case strings.ContainsFunc(p, unicode.IsControl):
-		return errors.New("has control characters")
-	}
-	for part := range strings.SplitSeq(p, "/") {
-		if len(part) > maxPart {
-			return errors.New("has a part longer than 255 bytes")
-		}
-	}
-	return nil
-}
 
 // A want is one entry of a batch that names a file, or with many a directory
 // or a glob.
@@ -91,7 +55,7 @@ func (w *want) place() string {
 // inside, else below input/.
 func keepPlace(p string) string {
 	p = path.Clean(p)
-	if CheckPath(p) == nil {
+	if job.CheckPath(p) == nil {
 		return p
 	}
 	return path.Join("input", path.Base(p))
@@ -116,7 +80,7 @@ func (w *want) check() error {
 		return errors.New(msg.Quote(w.path) + " has no name to lie under: give it an alias")
 	}
 	place := w.place()
-	if err := CheckPath(place); err != nil {
+	if err := job.CheckPath(place); err != nil {
 		return errors.New(msg.Quote(place) + " " + err.Error())
 	}
 	top, _, _ := strings.Cut(place, "/")

@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"fmt"
@@ -11,25 +11,23 @@ import (
 
 	"distribute/lib/capability"
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 	"distribute/lib/sweep"
 	"distribute/lib/unit"
 )
 
-// MaxJobs is how many jobs a batch has at most.
-const MaxJobs = 1_000_000
-
 // A File is a batch as a person wrote it, in a batch file (dbatch(5)) or as a
-// command with lines ([Lines]): all that can be known without looking at the
+// command with lines ([Template]): all that can be known without looking at the
 // files that it names. [File.Collect] looks at them.
 type File struct {
 	Path      string // of the batch file, as it was given
 	Data      []byte // the file, byte for byte
 	Namespace string
-	Name      string // of the batch
-	Spec      Spec   // without Inputs and Image
-	Jobs      []Job  // without Inputs; none is legal in a file, and refused by Collect
-	Note      string // what else is to be said, of parameters that lines have and jobs do not; "": nothing
+	Name      string    // of the batch
+	Spec      job.Spec  // without Inputs and Image
+	Jobs      []job.Job // without Inputs; none is legal in a file, and refused by Collect
+	Note      string    // what else is to be said, of parameters that lines have and jobs do not; "": nothing
 
 	dir      string   // what relative paths are relative to
 	image    want     // of an apptainer batch
@@ -48,7 +46,7 @@ type File struct {
 }
 
 // ID is the batch's namespace/name.
-func (f *File) ID() BatchID { return NewBatchID(f.Namespace, f.Name) }
+func (f *File) ID() job.BatchID { return job.NewBatchID(f.Namespace, f.Name) }
 
 // ReadFile reads and checks the batch file of that name. The error holds every
 // mistake that can be found without looking at other files, each a
@@ -156,14 +154,13 @@ var (
 		Refused: notYet("outputs", "notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
-	resKeys  = conf.Keys{Known: []string{"cpus", "memory", "gpus", "disk", "time"}}
 	fileKeys = conf.Keys{Known: []string{"path", "alias", "fill"}}
 )
 
 // kinds are the sections of which a batch has one; singularity is what
 // apptainer was called once.
 var kinds = map[string]string{
-	"python": Python, "apptainer": Apptainer, "singularity": Apptainer, "command": Command,
+	"python": job.Python, "apptainer": job.Apptainer, "singularity": job.Apptainer, "command": job.Command,
 }
 
 func (r *reader) batch() {
@@ -182,9 +179,9 @@ func (r *reader) batch() {
 	}
 	top := root.Map(keys)
 	r.meta(top.Need("meta").Map(metaKeys))
-	unsaid := Unsaid(Python)
-	if !all.Key(Command).Absent() {
-		unsaid = Unsaid(Command)
+	unsaid := job.Unsaid(job.Python)
+	if !all.Key(job.Command).Absent() {
+		unsaid = job.Unsaid(job.Command)
 	}
 	r.f.Spec.Resources = r.resources(top.Get("resources"), unsaid)
 	r.f.Spec.Slurm = r.slurm(top.Get("slurm"))
@@ -195,9 +192,9 @@ func (r *reader) batch() {
 	}
 	r.f.Spec.Private = top.Get("private").Bool()
 	r.f.Spec.Checkpoint = r.checkpoint(top.Get("checkpoint"))
-	r.f.Spec.Priority = int(top.Get("priority").Int(-MaxPriority, MaxPriority))
-	r.f.Spec.MaxRunning = int(top.Get("max_running").Int(1, MaxJobs))
-	r.f.Spec.Canary = int(top.Get("canary").Int(1, MaxJobs))
+	r.f.Spec.Priority = int(top.Get("priority").Int(-job.MaxPriority, job.MaxPriority))
+	r.f.Spec.MaxRunning = int(top.Get("max_running").Int(1, job.MaxJobs))
+	r.f.Spec.Canary = int(top.Get("canary").Int(1, job.MaxJobs))
 	r.f.Spec.StopAfter, r.f.share = stopAfter(top.Get("stop_after"))
 	r.sweeps = !top.Get("sweep").Absent()
 	r.sweep(top.Get("sweep"))
@@ -214,7 +211,7 @@ func (r *reader) batch() {
 			r.section(p.Node)
 			continue
 		}
-		other := reader{doc: r.doc, f: &File{dir: r.f.dir, Spec: Spec{Kind: kind}}, kind: p.Name, sweeps: r.sweeps, cases: r.cases, names: r.names}
+		other := reader{doc: r.doc, f: &File{dir: r.f.dir, Spec: job.Spec{Kind: kind}}, kind: p.Name, sweeps: r.sweeps, cases: r.cases, names: r.names}
 		other.section(p.Node) // for its mistakes
 	}
 	if r.cases != nil && !r.swept && r.kind != "" {
@@ -232,7 +229,7 @@ func (r *reader) keep(n conf.Node) *int64 {
 		return nil
 	}
 	d, err := unit.WrittenDuration(n.Text())
-	if err == nil && d > MaxKeep*time.Second {
+	if err == nil && d > job.MaxKeep*time.Second {
 		err = fmt.Errorf("%s is longer than 100 years", msg.Quote(n.Text()))
 	}
 	if err != nil {
@@ -245,8 +242,8 @@ func (r *reader) keep(n conf.Node) *int64 {
 
 // retry reads whether lost jobs are started again.
 func (r *reader) retry(n conf.Node) string {
-	if s := n.Text(); n.IsText() && s != Never {
-		n.Errorf(`"retry" is %q or left out, other values are not supported by this version: not %s`, Never, msg.Quote(s))
+	if s := n.Text(); n.IsText() && s != job.Never {
+		n.Errorf(`"retry" is %q or left out, other values are not supported by this version: not %s`, job.Never, msg.Quote(s))
 	}
 	if n.IsText() {
 		return n.Text()
@@ -259,8 +256,8 @@ func (r *reader) retries(n conf.Node) *int {
 	if n.Absent() {
 		return nil
 	}
-	times := int(n.Int(0, MaxRetries))
-	if times > 0 && r.f.Spec.Retry == Never {
+	times := int(n.Int(0, job.MaxRetries))
+	if times > 0 && r.f.Spec.Retry == job.Never {
 		n.Errorf(`"retries: %d" and "retry: never" contradict each other: remove one of them`, times)
 	}
 	return &times
@@ -271,7 +268,7 @@ func (r *reader) meta(m conf.Map) {
 	r.f.Namespace = r.name(m.Need("namespace"))
 	if n := m.Get("matrix"); !n.Absent() {
 		r.f.Spec.Matrix = n.Text()
-		if n.IsText() && !IsMatrixUser(n.Text()) || len(n.Text()) > 255 {
+		if n.IsText() && !job.IsMatrixUser(n.Text()) || len(n.Text()) > 255 {
 			n.Errorf(`%s is no Matrix user: write it as "@user:server"`, msg.Quote(n.Text()))
 		}
 	}
@@ -295,20 +292,13 @@ func (r *reader) capabilities(n conf.Node) (list []string) {
 	return list
 }
 
-// matrixID is the form of a Matrix user id: a localpart of printable ASCII
-// and a server's name, with a port perhaps.
-var matrixID = regexp.MustCompile(`^@[!-9;-~]+:([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
-
-// IsMatrixUser says whether s is the id of a user of Matrix, as @user:server.
-func IsMatrixUser(s string) bool { return len(s) <= 255 && matrixID.MatchString(s) }
-
 // name reads a name and checks it.
 func (r *reader) name(n conf.Node) string {
 	s := n.Text()
 	if n.Absent() || !n.IsText() {
 		return s
 	}
-	if err := CheckName(s); err != nil {
+	if err := job.CheckName(s); err != nil {
 		n.Errorf("%v", err)
 	}
 	return s

@@ -1,4 +1,4 @@
-package node
+package inventory
 
 import (
 	"reflect"
@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"distribute/lib/hours"
+	"distribute/lib/node"
 )
 
-func bytes(n int64) *int64 { return &n }
+func bytesOf(n int64) *int64 { return &n }
 
 func TestParse(t *testing.T) {
 	tests := map[string]*File{
@@ -17,7 +18,7 @@ func TestParse(t *testing.T) {
 		"name: ws1\nhead: tcp://127.0.0.1:8952\ncpus: 4\ncapabilities: [fftw, '!gcc', fftw]\n": {
 			Name: "ws1", Head: "tcp://127.0.0.1:8952", CPUs: 4, Capabilities: []string{"fftw"}, Hidden: []string{"gcc"}},
 		"head_key: SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": {HeadKey: "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
-		"run_as: submitter\nusers: [maria, '@lab']":                    {RunAs: Submitter, Users: []string{"maria", "@lab"}},
+		"run_as: submitter\nusers: [maria, '@lab']":                    {RunAs: node.Submitter, Users: []string{"maria", "@lab"}},
 		"run_as: jobs":    {RunAs: "jobs"},
 		"capabilities:\n": {},
 		"auto_pause: 15m\nhours: mon 8-18\npresence: [load]": {AutoPause: 15 * time.Minute, Presence: []string{"load"},
@@ -33,7 +34,7 @@ func TestParse(t *testing.T) {
 		"gpus: none":                          {GPUs: []int{}},
 		"gpus: []\nowners:":                   {GPUs: []int{}},
 		"gpus:\nkeep: {cpus: 2}\nmemory:":     {Keep: Keep{CPUs: 2}},
-		"reserve: 2G\ncache: 0\noutput: 512K": {Reserve: bytes(2 << 30), Cache: bytes(0), Output: bytes(512 << 10)},
+		"reserve: 2G\ncache: 0\noutput: 512K": {Reserve: bytesOf(2 << 30), Cache: bytesOf(0), Output: bytesOf(512 << 10)},
 	}
 	for in, want := range tests {
 		got, err := Parse("node.yaml", []byte(in))

@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"fmt"
@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 	"distribute/lib/sweep"
 )
 
 // maxSwept is how many texts the jobs that a sweep makes have at most.
-const maxSwept = 50 * MaxJobs
+const maxSwept = 50 * job.MaxJobs
 
 // sweep reads the cases of the batch: what dsweep(1) is given, or a mapping of
 // names to values. Files of cases are read.
@@ -114,7 +115,7 @@ func (r *reader) sweepOf(n conf.Node, words []string) {
 			n.Errorf("sweep: %s is no option here, or there twice: -k, -s and -x of dsweep(1) are", msg.Quote(key))
 			return
 		}
-		if number, err := strconv.ParseUint(value, 10, 64); err != nil || number == 0 && key != "-s" || number > MaxJobs && key != "-s" {
+		if number, err := strconv.ParseUint(value, 10, 64); err != nil || number == 0 && key != "-s" || number > job.MaxJobs && key != "-s" {
 			n.Errorf("sweep: %s wants a whole number, not %s", key, msg.Quote(value))
 			return
 		}
@@ -151,7 +152,7 @@ func (r *reader) cased(name string) ([]byte, error) {
 	if !filepath.IsAbs(where) {
 		where = filepath.Join(r.f.dir, name)
 	}
-	f, _, err := open(where)
+	f, _, err := job.OpenSource(where)
 	if err != nil {
 		return nil, cannot(name, where, err)
 	}
@@ -186,8 +187,8 @@ func (r *reader) addSwept(n conf.Node, texts int, add func(conf.Node)) {
 	}
 	cases := int(r.cases.Count().Int64())
 	switch {
-	case cases > MaxJobs-len(r.f.Jobs):
-		n.Errorf("with the %d jobs of this entry the batch has more than %d, which is the limit: split it", cases, MaxJobs)
+	case cases > job.MaxJobs-len(r.f.Jobs):
+		n.Errorf("with the %d jobs of this entry the batch has more than %d, which is the limit: split it", cases, job.MaxJobs)
 		return
 	case cases*texts > maxSwept:
 		n.Errorf("the %d jobs of this entry have %d texts each, and %d together is the limit: put what all share into a script", cases, texts, maxSwept)
@@ -210,7 +211,7 @@ func (r *reader) filled(n conf.Node) iter.Seq[conf.Node] {
 			for i, p := range params {
 				r.param[i] = p.Name + "=" + p.Value
 			}
-			if err := CheckParams(r.param); err != nil {
+			if err := job.CheckParams(r.param); err != nil {
 				n.Errorf("case %d: %v", number, err)
 				return
 			}
@@ -247,7 +248,7 @@ func (r *reader) value(name string, number int, at conf.Node) string {
 	case "#":
 		return strconv.Itoa(number)
 	}
-	v, ok := ParamOf(r.param, name)
+	v, ok := job.ParamOf(r.param, name)
 	if !ok {
 		at.Errorf("{%s} is wanted, and the sweep has no such parameter, but %s (write {{%s}} if that is meant as text)", name, strings.Join(r.names, ", "), name)
 	}
@@ -255,7 +256,7 @@ func (r *reader) value(name string, number int, at conf.Node) string {
 }
 
 // fillFile makes a file for a job of a template, whose places are the job's parameters.
-func (r *reader) fillFile(w *want, j *Job) (made, bool) {
+func (r *reader) fillFile(w *want, j *job.Job) (made, bool) {
 	f, seen := r.templates[w.path]
 	if !seen {
 		var err error
@@ -274,7 +275,7 @@ func (r *reader) fillFile(w *want, j *Job) (made, bool) {
 	for _, g := range f.segs {
 		text, ok := g.text, true
 		if g.fill {
-			if text, ok = ParamOf(j.Param, g.name); !ok && r.param != nil && (g.name == "#" || g.name == "") {
+			if text, ok = job.ParamOf(j.Param, g.name); !ok && r.param != nil && (g.name == "#" || g.name == "") {
 				text = r.value(g.name, r.number, conf.Node{})
 			} else if !ok {
 				r.doc.Errorf(w.at, "%s: {%s} is wanted, and job %s has no such parameter (write {{%s}} if that is meant as text)",

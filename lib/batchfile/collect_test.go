@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"distribute/lib/job"
 )
 
 // tree makes files below a new directory: a path that ends in "/" is a
@@ -47,7 +49,7 @@ func tree(t *testing.T, names ...string) string {
 }
 
 // collect reads a batch file that lies in dir as f.yaml.
-func collect(t *testing.T, dir, text string) (*Batch, error) {
+func collect(t *testing.T, dir, text string) (*job.Batch, error) {
 	t.Helper()
 	f, err := ParseFile(filepath.Join(dir, "f.yaml"), []byte(meta+text))
 	if err != nil {
@@ -57,7 +59,7 @@ func collect(t *testing.T, dir, text string) (*Batch, error) {
 }
 
 // list shows inputs as path:mode, and checks their sums by what tree wrote.
-func list(t *testing.T, b *Batch, in []Input) string {
+func list(t *testing.T, b *job.Batch, in []job.Input) string {
 	t.Helper()
 	var s []string
 	for _, i := range in {
@@ -73,7 +75,7 @@ func list(t *testing.T, b *Batch, in []Input) string {
 		}
 		data, _ := io.ReadAll(f)
 		f.Close()
-		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != i.Sum || CheckPath(i.Path) != nil {
+		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != i.Sum || job.CheckPath(i.Path) != nil {
 			t.Errorf("%s: wrong sum or path", i.Path)
 		}
 		s = append(s, fmt.Sprintf("%s:%o=%s", i.Path, i.Mode, data))
@@ -110,7 +112,7 @@ func TestCollect(t *testing.T) {
 		}
 	}
 	b, err := collect(t, dir, "apptainer: {initialize: {sif: {path: x.sif, alias: y.sif}}, jobs: [{name: j}]}")
-	if err != nil || b.Spec.Image == nil || list(t, b, []Input{*b.Spec.Image}) != "y.sif:644=x.sif" || len(b.Spec.Inputs) != 0 {
+	if err != nil || b.Spec.Image == nil || list(t, b, []job.Input{*b.Spec.Image}) != "y.sif:644=x.sif" || len(b.Spec.Inputs) != 0 {
 		t.Errorf("image: %v %+v", err, b)
 	}
 }
@@ -226,7 +228,7 @@ func TestChanges(t *testing.T) {
 			add()
 		}
 	})
-	if !errors.Is(err, ErrChanged) || !strings.HasPrefix(err.Error(), dir+"/f.yaml:2:18: ") {
+	if !errors.Is(err, job.ErrChanged) || !strings.HasPrefix(err.Error(), dir+"/f.yaml:2:18: ") {
 		t.Errorf("changed while it was hashed: %v", err)
 	}
 	b, err := f.Collect(t.Context(), nil)
@@ -235,7 +237,7 @@ func TestChanges(t *testing.T) {
 	}
 	add()
 	for _, s := range b.Sources {
-		if _, err := s.Open(); !errors.Is(err, ErrChanged) {
+		if _, err := s.Open(); !errors.Is(err, job.ErrChanged) {
 			t.Errorf("changed after it was hashed: %v", err)
 		}
 	}
@@ -283,7 +285,7 @@ func TestCheckPath(t *testing.T) {
 	for p, ok := range map[string]bool{"a": true, "a/b.c": true, "é": true, "-x": true, "...": true, "": false, ".": false, "..": false, "../a": false,
 		"/a": false, "a/../b": false, "a//b": false, "a/": false, "./a": false, "a\nb": false, "a\x00": false, "\xff": false, "a\u0085": false,
 		strings.Repeat("a", 255): true, strings.Repeat("a", 256): false, strings.Repeat("a/", 600) + "b": false} {
-		if err := CheckPath(p); (err == nil) != ok {
+		if err := job.CheckPath(p); (err == nil) != ok {
 			t.Errorf("CheckPath(%.40q): %v", p, err)
 		}
 	}

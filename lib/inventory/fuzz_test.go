@@ -1,4 +1,4 @@
-package node
+package inventory
 
 import (
 	"regexp"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 )
 
 // placed is a mistake with its place. Aliases that are too many, and mistakes that
@@ -29,10 +30,10 @@ func FuzzNodeFile(f *testing.F) {
 			}
 			return
 		}
-		if file.Name != "" && job.CheckName(string(file.Name)) != nil || file.CPUs < 0 || file.CPUs > MaxCPUs {
+		if file.Name != "" && job.CheckName(string(file.Name)) != nil || file.CPUs < 0 || file.CPUs > node.MaxCPUs {
 			t.Fatalf("%q is read as %+v", text, file)
 		}
-		if file.Memory < 0 || file.Keep.CPUs < 0 || file.Keep.CPUs > MaxCPUs || file.Keep.Memory < 0 || len(file.GPUs) > job.MaxCards {
+		if file.Memory < 0 || file.Keep.CPUs < 0 || file.Keep.CPUs > node.MaxCPUs || file.Keep.Memory < 0 || len(file.GPUs) > job.MaxCards {
 			t.Fatalf("%q is read as %+v", text, file)
 		}
 		for i, g := range file.GPUs {

@@ -1,4 +1,4 @@
-package job
+package batchfile
 
 import (
 	"context"
@@ -14,27 +14,9 @@ import (
 	"syscall"
 
 	"distribute/lib/conf"
+	"distribute/lib/job"
 	"distribute/lib/msg"
 )
-
-// Limits of the different files that are the inputs of a batch.
-const (
-	MaxFiles = 1_000_000 //
-	MaxBytes = 1 << 40   // of all of them
-)
-
-// A Batch is what is submitted: a File whose inputs have been looked at.
-type Batch struct {
-	Namespace string
-	Name      string
-	Data      []byte // the batch file, byte for byte
-	Spec      Spec
-	Jobs      []Job             // their Inputs may share memory: not to be changed in place
-	Sources   map[string]Source // by SHA-256, every content that Spec and Jobs name
-}
-
-// ID is the batch's namespace/name.
-func (b *Batch) ID() BatchID { return NewBatchID(b.Namespace, b.Name) }
 
 // A collector finds and hashes the inputs of a File.
 type collector struct {
@@ -81,7 +63,7 @@ type found struct {
 // progress, if not nil, is told of each n bytes that have been hashed, of how
 // many in all, one call at a time. The cost is that of reading the files, and about a second for each
 // 100,000 jobs.
-func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*Batch, error) {
+func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*job.Batch, error) {
 	if len(f.Jobs) == 0 {
 		return nil, &conf.Mistake{Place: f.jobsAt, Text: "there are no jobs: nothing to run"}
 	}
@@ -113,18 +95,18 @@ func (c *collector) tooMuch() error {
 	var bytes int64
 	for i := range c.sources {
 		s := &c.sources[i]
-		if s.size > MaxBytes-bytes {
-			c.errs.Errorf(s.at, "with %s the batch has more than %d bytes of inputs, which is the limit", msg.Quote(s.path), int64(MaxBytes))
+		if s.Size > job.MaxBytes-bytes {
+			c.errs.Errorf(s.at, "with %s the batch has more than %d bytes of inputs, which is the limit", msg.Quote(s.Path), int64(job.MaxBytes))
 			return c.errs.Err()
 		}
-		bytes += s.size
+		bytes += s.Size
 	}
 	return nil
 }
 
 // image finds the image of an apptainer batch, nil for other kinds.
 func (c *collector) image() []placed {
-	if c.f.Spec.Kind != Apptainer {
+	if c.f.Spec.Kind != job.Apptainer {
 		return nil
 	}
 	return c.find(&c.f.image)
@@ -151,7 +133,7 @@ func (c *collector) job(i int) {
 	base := c.base(c.f.jobWants[i])
 	own := newClaims(base.claims)
 	var more []placed
-	if c.f.Spec.Kind == Command {
+	if c.f.Spec.Kind == job.Command {
 		for _, w := range c.f.Jobs[i].Run {
 			if c.f.fills(i, path.Clean(w)) {
 				continue // that, and not what lies beside the batch file
@@ -194,7 +176,7 @@ func (c *collector) list(b *base, more []placed) int32 {
 	key := binary.AppendUvarint(nil, uint64(b.number))
 	for _, p := range more {
 		key = binary.AppendUvarint(key, uint64(p.src)) // a word's place follows from its source
-		if c.sources[p.src].data != nil {
+		if c.sources[p.src].Data != nil {
 			key = append(append(key, p.place...), 0)
 		}
 	}
@@ -216,10 +198,10 @@ func (c *collector) claim(to *claims, at conf.Place, list []placed) []placed {
 		case taken && src == p.src:
 		case taken && src >= 0:
 			c.errs.Errorf(at, "%s and %s would both lie at %s: give one of them another alias",
-				msg.Quote(c.sources[src].path), msg.Quote(c.sources[p.src].path), msg.Quote(p.place))
+				msg.Quote(c.sources[src].Path), msg.Quote(c.sources[p.src].Path), msg.Quote(p.place))
 		case taken || !to.free(p.place):
 			c.errs.Errorf(at, "%s would lie at %s, where another file needs a directory, or is one: give one of them another alias",
-				msg.Quote(c.sources[p.src].path), msg.Quote(p.place))
+				msg.Quote(c.sources[p.src].Path), msg.Quote(p.place))
 		default:
 			to.take(p)
 			out = append(out, p)
@@ -235,7 +217,7 @@ func (c *collector) word(w string, at conf.Place) (placed, bool) {
 	src, ok := c.words[w]
 	if !ok {
 		src = -1
-		if w != "" && w[0] != '-' && CheckPath(place) == nil && !c.f.makes(place) {
+		if w != "" && w[0] != '-' && job.CheckPath(place) == nil && !c.f.makes(place) {
 			if st, err := os.Stat(filepath.Join(c.f.dir, w)); err == nil && st.Mode().IsRegular() {
 				src = c.source(filepath.Join(c.f.dir, w), at, st)
 			}
@@ -255,10 +237,10 @@ func (c *collector) source(name string, at conf.Place, st fs.FileInfo) int32 {
 		if st.Mode()&0o111 != 0 {
 			mode = 0o755
 		}
-		c.sources = append(c.sources, source{path: name, at: at, size: st.Size(), mode: mode})
+		c.sources = append(c.sources, source{Source: job.Source{Path: name, Size: st.Size()}, at: at, mode: mode})
 		c.index[name] = n
-		if n == MaxFiles {
-			c.errs.Errorf(at, "the batch names more than %d files, which is the limit: put them into archives", MaxFiles)
+		if n == job.MaxFiles {
+			c.errs.Errorf(at, "the batch names more than %d files, which is the limit: put them into archives", job.MaxFiles)
 		}
 	}
 	return n
@@ -327,7 +309,7 @@ func says(err error, format string, a ...any) error { return &cause{fmt.Sprintf(
 func (c *collector) path(r *found, w *want, name, place string, st fs.FileInfo) {
 	switch {
 	case st.Mode().IsRegular():
-		if err := CheckPath(place); err != nil {
+		if err := job.CheckPath(place); err != nil {
 			r.errs = append(r.errs, fmt.Errorf("%s cannot lie at %s, which %w", msg.Quote(name), msg.Quote(place), err))
 			return
 		}
@@ -339,7 +321,7 @@ func (c *collector) path(r *found, w *want, name, place string, st fs.FileInfo) 
 			r.errs = append(r.errs, fmt.Errorf("directory %s has no files", msg.Quote(name)))
 		}
 	default:
-		r.errs = append(r.errs, fmt.Errorf("%s is %s, and a file is wanted", msg.Quote(name), conf.What(st.Mode())))
+		r.errs = append(r.errs, fmt.Errorf("%s is %s, and a file is wanted", msg.Quote(name), msg.FileKind(st.Mode())))
 	}
 }
 
@@ -355,7 +337,7 @@ func (c *collector) tree(r *found, w *want, dir, place string) {
 		name := filepath.Join(dir, e.Name())
 		st, err := os.Stat(name)
 		switch {
-		case len(r.errs) > conf.MaxMistakes || len(c.sources) > MaxFiles:
+		case len(r.errs) > conf.MaxMistakes || len(c.sources) > job.MaxFiles:
 			return
 		case err != nil && e.Type()&fs.ModeSymlink != 0:
 			r.errs = append(r.errs, says(err, "%s is a symbolic link to nothing that can be read", msg.Quote(name)))
@@ -364,7 +346,7 @@ func (c *collector) tree(r *found, w *want, dir, place string) {
 		case st.IsDir() && e.Type()&fs.ModeSymlink != 0:
 			r.errs = append(r.errs, fmt.Errorf("%s is a symbolic link to a directory, which is not followed: name that directory", msg.Quote(name)))
 		case st.IsDir():
-			if err := CheckPath(path.Join(place, e.Name())); err != nil {
+			if err := job.CheckPath(path.Join(place, e.Name())); err != nil {
 				r.errs = append(r.errs, fmt.Errorf("%s %w", msg.Quote(name), err))
 				continue
 			}
@@ -433,7 +415,7 @@ func hidden(pattern, name string) bool {
 // lie: the file cannot be run, or there is none, nor a build to make it. A
 // program that many jobs run is told of once.
 func (c *collector) programs() {
-	if c.f.Spec.Kind != Command {
+	if c.f.Spec.Kind != job.Command {
 		return
 	}
 	if build := c.f.Spec.Build; len(build) > 0 {
@@ -450,7 +432,7 @@ func (c *collector) programs() {
 // program says whether it told of a mistake.
 func (c *collector) program(prog string, list int32, at conf.Place, built bool) bool {
 	place := path.Clean(prog)
-	if !strings.Contains(prog, "/") || CheckPath(place) != nil {
+	if !strings.Contains(prog, "/") || job.CheckPath(place) != nil {
 		return false
 	}
 	src, ok := c.batch.find(place)
@@ -463,7 +445,7 @@ func (c *collector) program(prog string, list int32, at conf.Place, built bool) 
 	}
 	switch {
 	case ok && src >= 0 && c.sources[src].mode&0o111 == 0 && !built:
-		c.errs.Errorf(at, "program %s cannot be run: chmod +x %s", msg.Quote(prog), msg.Quote(c.sources[src].path))
+		c.errs.Errorf(at, "program %s cannot be run: chmod +x %s", msg.Quote(prog), msg.Quote(c.sources[src].Path))
 	case !ok && !built:
 		c.errs.Errorf(at, "program %s is not there: there is no such file, and no build to make it", msg.Quote(prog))
 	default:
@@ -473,9 +455,9 @@ func (c *collector) program(prog string, list int32, at conf.Place, built bool) 
 }
 
 // result makes the batch, with one slice for lists of inputs that are equal.
-func (c *collector) result(image, shared []placed) *Batch {
-	b := &Batch{Namespace: c.f.Namespace, Name: c.f.Name, Data: c.f.Data, Spec: c.f.Spec,
-		Jobs: slices.Clone(c.f.Jobs), Sources: make(map[string]Source, len(c.sources))}
+func (c *collector) result(image, shared []placed) *job.Batch {
+	b := &job.Batch{Namespace: c.f.Namespace, Name: c.f.Name, Data: c.f.Data, Spec: c.f.Spec,
+		Jobs: slices.Clone(c.f.Jobs), Sources: make(map[string]job.Source, len(c.sources))}
 	if len(image) == 1 {
 		b.Spec.Image = &c.inputs(image)[0]
 	}
@@ -483,7 +465,7 @@ func (c *collector) result(image, shared []placed) *Batch {
 	if c.f.share > 0 {
 		b.Spec.StopAfter = (len(b.Jobs)*c.f.share + 99) / 100
 	}
-	lists := make([][]Input, len(c.lists))
+	lists := make([][]job.Input, len(c.lists))
 	for i, l := range c.lists {
 		lists[i] = c.inputs(l)
 	}
@@ -494,21 +476,21 @@ func (c *collector) result(image, shared []placed) *Batch {
 	}
 	for i := range c.sources {
 		s := &c.sources[i]
-		if _, ok := b.Sources[s.sum]; !ok {
-			b.Sources[s.sum] = Source{Sum: s.sum, Path: s.path, Size: s.size, data: s.data, ident: s.ident}
+		if _, ok := b.Sources[s.Sum]; !ok {
+			b.Sources[s.Sum] = s.Source
 		}
 	}
 	return b
 }
 
-func (c *collector) inputs(list []placed) []Input {
+func (c *collector) inputs(list []placed) []job.Input {
 	if len(list) == 0 {
 		return nil
 	}
-	out := make([]Input, len(list))
+	out := make([]job.Input, len(list))
 	for i, p := range list {
 		s := &c.sources[p.src]
-		out[i] = Input{Path: p.place, Size: s.size, Mode: s.mode, Sum: s.sum}
+		out[i] = job.Input{Path: p.place, Size: s.Size, Mode: s.mode, Sum: s.Sum}
 	}
 	return out
 }
