@@ -128,7 +128,6 @@ type adder struct {
 	at    map[key]int64 // where small inputs lie in files.tar of the batch
 	end   int64         // behind the last of them
 	moves []move
-	dec   decoder
 }
 
 // A move is that of a small input into files.tar of the batch.
@@ -156,7 +155,7 @@ func (w *adder) look() error {
 	}
 	var j job.Job
 	return eachLine(w.b.lines, w.b.index().end, func(i int, _ int64, text []byte) error {
-		if err := w.dec.job(text, &j); err != nil {
+		if err := readJob(text, job.JobLine, &j); err != nil {
 			return w.b.lineProblem(i, err)
 		}
 		w.needs = w.needs || len(j.Needs) > 0
@@ -185,7 +184,7 @@ func blocks(n int64) int64 { return (n + tarBlock - 1) / tarBlock * tarBlock }
 // line takes a job of the submission.
 func (w *adder) line(i int, _ int64, text []byte) error {
 	var j job.Job
-	if err := w.dec.job(text, &j); err != nil {
+	if err := readJob(text, job.JobLine, &j); err != nil {
 		return err
 	}
 	if k, there := w.b.index().number(j.Name); there {

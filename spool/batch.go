@@ -63,68 +63,22 @@ func (b *Batch) Scan(f func(i int, j *Brief) error) error { return b.scan(0, b.i
 
 // scan is Scan for lines from one byte to another, numbered from 0.
 func (b *Batch) scan(from, end int64, f func(i int, j *Brief) error) error {
-	var dec decoder
+	var j job.Job
 	brief := Brief{}
 	return eachLine(io.NewSectionReader(b.lines, from, end-from), end-from, func(i int, _ int64, text []byte) error {
-		text, err := body(text)
-		if err != nil {
+		if err := readJob(text, briefLine, &j); err != nil {
 			return b.lineProblem(i, err)
 		}
-		brief.Param, brief.Needs, brief.Capabilities, brief.Retries = nil, nil, nil, b.Head.Spec.Retries
-		name, own, ok := scanBrief(text, &brief)
-		if ok {
-			brief.Name = string(name)
-		} else {
-			var j job.Job
-			if err := dec.jobBody(text, &j); err != nil {
-				return b.lineProblem(i, err)
-			}
-			brief.Name, brief.Param, brief.Needs, brief.Capabilities, own = j.Name, j.Param, j.Needs, j.Capabilities, j.Resources != nil
-			if j.Retries != nil {
-				brief.Retries = *j.Retries
-			}
-			if own {
-				brief.Resources = *j.Resources
-			}
+		brief = Brief{Name: j.Name, Param: j.Param, Needs: j.Needs, Capabilities: j.Capabilities, Retries: b.Head.Spec.Retries, Resources: b.Head.Spec.Resources}
+		if j.Retries != nil {
+			brief.Retries = *j.Retries
 		}
-		if !own {
-			brief.Resources = b.Head.Spec.Resources
+		if j.Resources != nil {
+			brief.Resources = *j.Resources
 		}
 		return f(i, &brief)
 	})
 }
-
-// scanBrief reads the name of a job, its parameters, which jobs it needs, what its node must be, how
-// often it is tried again and what it asks for, if it says that itself, and passes over the rest.
-func scanBrief(b []byte, brief *Brief) (name []byte, own, ok bool) {
-	s := line.Scan{B: b}
-	if !s.Has(`{"name":`) {
-		return nil, false, false
-	}
-	if name, ok = s.Text(); !ok {
-		return nil, false, false
-	}
-	var times *int
-	if !texts(&s, `,"param":`, &brief.Param) || !texts(&s, `,"needs":`, &brief.Needs) || !retries(&s, &times) || !texts(&s, `,"capabilities":`, &brief.Capabilities) {
-		return nil, false, false
-	}
-	if times != nil {
-		brief.Retries = *times
-	}
-	if !past(&s, `,"run":`) || !past(&s, `,"env":`) || !past(&s, `,"inputs":`) {
-		return nil, false, false
-	}
-	if own = s.Has(`,"resources":{`); own {
-		brief.Resources = job.Resources{}
-		if !resources(&s, &brief.Resources) {
-			return nil, false, false
-		}
-	}
-	return name, own, past(&s, `,"slurm":`) && s.I == len(b)
-}
-
-// past passes over a member that is a list, if it comes next.
-func past(s *line.Scan, key string) bool { return !s.Has(key) || s.PastList() }
 
 // eachLine calls f for each line of the first size bytes of r, without its
 // newline, with its number and place.
@@ -182,8 +136,7 @@ func (b *Batch) Job(i int) (job.Job, error) {
 	if err != nil {
 		return j, err
 	}
-	var dec decoder
-	if err := dec.jobBody(text[:len(text)-sumLen], &j); err != nil {
+	if err := readJob(text, job.JobLine, &j); err != nil {
 		return j, b.lineProblem(i, err)
 	}
 	return j, nil
@@ -195,11 +148,11 @@ func (b *Batch) Name(i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if name, _, ok := scanBrief(text[:len(text)-sumLen], new(Brief)); ok {
-		return string(name), nil
+	var j job.Job
+	if err := readJob(text, nameLine, &j); err != nil {
+		return "", b.lineProblem(i, err)
 	}
-	j, err := b.Job(i)
-	return j.Name, err
+	return j.Name, nil
 }
 
 // Index finds the number of a job by its name.

@@ -23,7 +23,6 @@ type jobLook struct {
 	b       *batchLook
 	d       damages
 	name    string
-	dec     decoder
 	common  places
 	content hash.Hash
 	text    []byte
@@ -92,12 +91,8 @@ func (j *jobLook) line(i int, at int64, text []byte) error {
 }
 
 func (j *jobLook) judge(text []byte) string {
-	object, err := body(text)
-	if err != nil {
-		return err.Error()
-	}
 	var one job.Job
-	if err := j.dec.jobBody(object, &one); err != nil {
+	if err := readJob(text, job.JobLine, &one); err != nil {
 		return err.Error()
 	}
 	if h := j.b.about; h != nil {

@@ -220,10 +220,9 @@ func (b *Batch) inputs(f func([]job.Input)) error {
 	if err != nil {
 		return err
 	}
-	var dec decoder
 	var j job.Job
 	err = eachLine(file, info.Size(), func(i int, at int64, text []byte) error {
-		if err := dec.job(text, &j); err != nil {
+		if err := readJob(text, job.JobLine, &j); err != nil {
 			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
 		}
 		f(j.Inputs)

@@ -33,6 +33,9 @@ type Drop struct {
 	UID        int         `json:"-"`              // who left it
 }
 
+// dropLine is the form of the first line of a drop file.
+var dropLine = line.TableOf[Drop]()
+
 // endLen is the length of the last line of a drop file.
 const endLen = len(`{"sha256":""}`) + 2*sha256.Size + 1
 
@@ -169,9 +172,9 @@ func leave(f *os.File, d *Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.
 	}
 	sum := sha256.New()
 	w := bufio.NewWriterSize(io.MultiWriter(f, sum), 256<<10)
-	w.Write(append(appendJSON(nil, d), '\n')) // w keeps its first error
+	w.Write(append(dropLine.Append(nil, d), "}\n"...)) // w keeps its first error
 	w.Write(file)
-	w.Write(append(appendJSON(nil, spec), '\n'))
+	w.Write(append(job.SpecLine.Append(nil, spec), "}\n"...))
 	contents := contents{}
 	contents.add(spec.Inputs)
 	if spec.Image != nil {
@@ -181,7 +184,7 @@ func leave(f *os.File, d *Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.
 	var text []byte
 	for j := range jobs {
 		contents.add(j.Inputs)
-		text = append(AppendJob(text[:0], j), '\n')
+		text = append(job.AppendJob(text[:0], j), '\n')
 		w.Write(text)
 		n++
 	}
@@ -338,17 +341,13 @@ func (s *Submission) take(lines *line.Reader, d *Drop, room func(bytes int64, fi
 	if err := s.Spec(spec); err != nil {
 		return err
 	}
-	dec := newDecoder()
 	for i := range d.Jobs {
 		text, err := lines.Next()
 		if err != nil {
 			return fmt.Errorf("the line of job %d: %w", i+1, noEnd(err))
 		}
 		var j job.Job
-		if len(text) == 0 || text[len(text)-1] != '}' {
-			return fmt.Errorf("the line of job %d: %w", i+1, line.ErrLine)
-		}
-		if err := dec.jobBody(text[:len(text)-1], &j); err != nil {
+		if err := job.ReadJob(text, &j); err != nil {
 			return fmt.Errorf("the line of job %d: %w", i+1, err)
 		}
 		if err := s.AddJob(&j); err != nil {

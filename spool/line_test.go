@@ -30,7 +30,7 @@ func TestVector(t *testing.T) {
 		t.Errorf("the line is\n%s and the manual says\n%s", got, vector)
 	}
 	var back job.Record
-	if err := new(decoder).record([]byte(vector), &back); err != nil || !reflect.DeepEqual(back, rec) {
+	if err := readRecord([]byte(vector), &back, nil); err != nil || !reflect.DeepEqual(back, rec) {
 		t.Errorf("read back: %+v, %v", back, err)
 	}
 	if got := crc32.Checksum([]byte("123456789"), castagnoli); got != 0xe3069283 {
@@ -87,22 +87,25 @@ func randomRecord(r *rand.Rand) *job.Record {
 // What is in memory after Append equals what is read, by either reader.
 func TestRecordsComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	d := newDecoder()
+	words := map[string]string{}
 	fast := 0
 	for range suite.Size(1000, 20000) {
 		rec := randomRecord(r)
 		normalise(rec)
 		text := bytes.TrimSuffix(appendRecord(nil, rec), []byte("\n"))
 		var back, slow job.Record
-		if err := d.record(text, &back); err != nil || !reflect.DeepEqual(&back, rec) {
+		if err := readRecord(text, &back, words); err != nil || !reflect.DeepEqual(&back, rec) {
 			t.Fatalf("%s\nread %+v, %v\nwant %+v", text, back, err, *rec)
 		}
 		object := text[:len(text)-sumLen]
-		if err := strict(object, &slow); err != nil || !reflect.DeepEqual(&slow, rec) {
+		if err := json.Unmarshal(append(object[:len(object):len(object)], '}'), &slow); err != nil || !reflect.DeepEqual(&slow, rec) {
 			t.Fatalf("%s\nencoding/json reads %+v, %v\nwant %+v", text, slow, err, *rec)
 		}
-		if d.scanRecord(object, &back) {
-			fast++
+		back = job.Record{}
+		if s := (line.Scan{B: object}); job.RecordLine.Scan(&s, &back) && s.I == len(object) {
+			if fast++; !reflect.DeepEqual(&back, rec) {
+				t.Fatalf("%s is read fast as %+v", text, back)
+			}
 		}
 	}
 	if fast == 0 {
@@ -148,26 +151,19 @@ func TestJobsComeBack(t *testing.T) {
 	for n := range suite.Size(1000, 20000) {
 		j := randomJob(r, n)
 		var back, slow job.Job
-		if err := DecodeJob(AppendJob(nil, j), &back); err != nil || !reflect.DeepEqual(&back, j) {
-			t.Fatalf("%s\nread %+v, %v", AppendJob(nil, j), back, err)
+		if err := job.ReadJob(job.AppendJob(nil, j), &back); err != nil || !reflect.DeepEqual(&back, j) {
+			t.Fatalf("%s\nread %+v, %v", job.AppendJob(nil, j), back, err)
 		}
 		text := bytes.TrimSuffix(appendJobLine(nil, j), []byte("\n"))
-		if err := new(decoder).job(text, &back); err != nil || !reflect.DeepEqual(&back, j) {
+		if err := readJob(text, job.JobLine, &back); err != nil || !reflect.DeepEqual(&back, j) {
 			t.Fatalf("%s\nread %+v, %v", text, back, err)
 		}
-		if err := json.Unmarshal(AppendJob(nil, j), &slow); err != nil || !reflect.DeepEqual(&slow, j) {
+		if err := json.Unmarshal(job.AppendJob(nil, j), &slow); err != nil || !reflect.DeepEqual(&slow, j) {
 			t.Fatalf("%s\nencoding/json reads %+v, %v", text, slow, err)
 		}
-		var brief, want Brief
-		name, own, ok := scanBrief(text[:len(text)-sumLen], &brief)
-		if want.Needs, want.Capabilities = j.Needs, j.Capabilities; j.Resources != nil {
-			want.Resources = *j.Resources
-		}
-		if j.Retries != nil {
-			want.Retries = *j.Retries
-		}
-		if !ok || string(name) != j.Name || own != (j.Resources != nil) || !reflect.DeepEqual(brief, want) {
-			t.Fatalf("%s\nin brief %q, %+v, %v", text, name, brief, ok)
+		var brief job.Job
+		if err := readJob(text, briefLine, &brief); err != nil || brief.Run != nil || !reflect.DeepEqual(brief.Needs, j.Needs) || !reflect.DeepEqual(brief.Resources, j.Resources) {
+			t.Fatalf("%s\nread in brief %+v, %v", text, brief, err)
 		}
 	}
 }
@@ -179,7 +175,7 @@ func sealed(object string) []byte {
 
 func TestLinesThatAreRefused(t *testing.T) {
 	good := `{"seq":1,"t":"2026-11-20T12:00:00.000Z","e":"start"`
-	if err := new(decoder).record(sealed(good), new(job.Record)); err != nil {
+	if err := readRecord(sealed(good), new(job.Record), nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string][]byte{
@@ -196,13 +192,13 @@ func TestLinesThatAreRefused(t *testing.T) {
 		"text for a seq": sealed(`{"seq":"1","t":"2026-11-20T12:00:00.000Z","e":"start"`),
 		"two objects":    sealed(good + `}{"seq":1`),
 	} {
-		if err := new(decoder).record(text, new(job.Record)); err == nil {
+		if err := readRecord(text, new(job.Record), nil); err == nil {
 			t.Errorf("%s: it was read: %s", name, text)
 		}
 	}
 	for _, object := range []string{`{"name":"a","inputs":[}]`, `{"name":"a","slurm":[}]`, `{"name":"a","run":["b",]`,
 		`{"name":"a","resources":{"cpus":1,}`, `{"name":"a","inputs":[{"path":"p","size":01,"mode":1,"sum":""}]`} {
-		if err := new(decoder).job(sealed(object), new(job.Job)); err == nil {
+		if err := readJob(sealed(object), job.JobLine, new(job.Job)); err == nil {
 			t.Errorf("it was read: %s", object)
 		}
 	}
@@ -210,7 +206,7 @@ func TestLinesThatAreRefused(t *testing.T) {
 
 func TestLinesInAnotherOrderAreRead(t *testing.T) {
 	var rec job.Record
-	if err := new(decoder).record(sealed(`{ "e" : "start", "seq":7, "t":"2026-11-20T13:00:00+01:00"`), &rec); err != nil {
+	if err := readRecord(sealed(`{ "e" : "start", "seq":7, "t":"2026-11-20T13:00:00+01:00"`), &rec, nil); err != nil {
 		t.Fatal(err)
 	}
 	if rec.Seq != 7 || rec.Kind != job.KindStart || !rec.Time.Equal(at(1795176000000)) {
@@ -248,8 +244,7 @@ func FuzzLogLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
 		var fast, slow job.Record
-		d := newDecoder()
-		if !d.scanRecord(object, &fast) {
+		if s := (line.Scan{B: object}); !job.RecordLine.Scan(&s, &fast) || s.I != len(object) {
 			return
 		}
 		if err := strict(object, &slow); err != nil {
@@ -260,7 +255,7 @@ func FuzzLogLine(f *testing.F) {
 		}
 		text := appendRecord(nil, &fast)
 		var again job.Record
-		if err := d.record(text[:len(text)-1], &again); err != nil {
+		if err := readRecord(text[:len(text)-1], &again, nil); err != nil {
 			t.Fatalf("%q was written again as %q: %v", object, text, err)
 		}
 	})
@@ -275,31 +270,32 @@ func FuzzJobLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
 		var fast, slow job.Job
-		d := newDecoder()
 		errSlow := strict(object, &slow)
-		if d.scanJob(object, &fast) {
+		if s := (line.Scan{B: object}); job.JobLine.Scan(&s, &fast) && s.I == len(object) {
 			if errSlow != nil || !reflect.DeepEqual(fast, slow) {
 				t.Fatalf("%q is read as\n%+v, and by encoding/json as\n%+v, %v", object, fast, slow, errSlow)
 			}
 		}
-		var brief, want Brief
-		if name, own, ok := scanBrief(object, &brief); ok && errSlow == nil {
-			if want.Needs, want.Capabilities = slow.Needs, slow.Capabilities; slow.Resources != nil {
-				want.Resources = *slow.Resources
-			}
-			if slow.Retries != nil {
-				want.Retries = *slow.Retries
-			}
-			for _, list := range []*[]string{&brief.Needs, &brief.Capabilities, &want.Needs, &want.Capabilities} {
-				if len(*list) == 0 {
-					*list = nil // which says the same
-				}
-			}
-			if string(name) != slow.Name || own != (slow.Resources != nil) || !reflect.DeepEqual(brief, want) {
-				t.Fatalf("%q is in brief %q with %+v, and whole %+v", object, name, brief, slow)
+		// In brief it is the same, where the whole can be read.
+		var brief job.Job
+		if s := (line.Scan{B: object}); errSlow == nil && briefLine.Scan(&s, &brief) && s.I == len(object) {
+			slow.Run, slow.Env, slow.Inputs, slow.Slurm = nil, nil, nil, nil
+			if !reflect.DeepEqual(brief, slow) {
+				t.Fatalf("%q is in brief %+v, and whole %+v", object, brief, slow)
 			}
 		}
 	})
+}
+
+// strict is what reads a line that is not as we write it.
+func strict(object []byte, v any) error {
+	whole := append(object[:len(object):len(object)], '}')
+	if err := line.Check(whole); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(whole))
+	dec.DisallowUnknownFields()
+	return dec.Decode(v)
 }
 
 // A million job lines and three million records, in the sizes they have.
@@ -320,21 +316,17 @@ func BenchmarkLines(b *testing.B) {
 	j := &job.Job{Name: "re=100_n=64", Run: []string{"./solve", "--re", "100"}, Resources: &job.Resources{CPUs: 4},
 		Inputs: []job.Input{{Path: "input/mesh.h5", Size: 1 << 20, Mode: 0o644, Sum: strings.Repeat("cd", 32)}}}
 	lines[3] = bytes.TrimSuffix(appendJobLine(nil, j), []byte("\n"))
-	d := newDecoder()
 	var rec job.Record
+	words := map[string]string{}
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, text := range lines[:3] {
-			if err := d.record(text, &rec); err != nil {
+			if err := readRecord(text, &rec, words); err != nil {
 				b.Fatal(err)
 			}
 		}
-		object, err := body(lines[3])
-		if err != nil {
+		if err := readJob(lines[3], briefLine, j); err != nil {
 			b.Fatal(err)
-		}
-		if _, _, ok := scanBrief(object, new(Brief)); !ok {
-			b.Fatal("not read")
 		}
 	}
 }

@@ -317,22 +317,13 @@ func indexLines(f *os.File, jobs int) (*index, error) {
 		return nil, err
 	}
 	x := newIndex(int(min(int64(jobs), info.Size()/int64(minLine))))
-	var dec decoder
+	var j job.Job
 	err = eachLine(f, info.Size(), func(i int, at int64, text []byte) error {
-		object, err := body(text)
-		if err != nil {
+		if err := readJob(text, nameLine, &j); err != nil {
 			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
 		}
-		name, _, ok := scanBrief(object, new(Brief))
-		if !ok {
-			var j job.Job
-			if err := dec.jobBody(object, &j); err != nil {
-				return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
-			}
-			name = []byte(j.Name)
-		}
-		if !x.add(name, len(text)+1) {
-			return &Problem{Line: i + 1, Offset: at, Why: fmt.Sprintf("the name %.100q stands twice", name)}
+		if !x.add([]byte(j.Name), len(text)+1) {
+			return &Problem{Line: i + 1, Offset: at, Why: fmt.Sprintf("the name %.100q stands twice", j.Name)}
 		}
 		return nil
 	})

@@ -20,11 +20,11 @@ type logReader struct {
 	file  string // for Problems: its path below the spool
 	batch job.BatchID
 	lines *line.Reader
-	dec   *decoder
-	n     int    // lines read
-	at    int64  // where the last line read starts
-	next  int64  // where the next line starts
-	seq   uint64 // of the last good record
+	words map[string]string // as of [line.Scan]
+	n     int               // lines read
+	at    int64             // where the last line read starts
+	next  int64             // where the next line starts
+	seq   uint64            // of the last good record
 }
 
 // newLogReader reads the first upto bytes of r, or all of them if upto is
@@ -33,13 +33,13 @@ func newLogReader(r io.Reader, upto int64, batch job.BatchID, file string) *logR
 	if upto >= 0 {
 		r = io.LimitReader(r, upto)
 	}
-	return &logReader{file: file, batch: batch, dec: newDecoder(),
+	return &logReader{file: file, batch: batch, words: map[string]string{},
 		lines: line.NewReader(bufio.NewReaderSize(r, 256<<10), MaxLine)}
 }
 
 // newFirstReader is newLogReader for the first line of a batch's log.
 func newFirstReader(r io.Reader, batch job.BatchID) *logReader {
-	return &logReader{file: batchFile(batch, "log.jsonl"), batch: batch, dec: new(decoder),
+	return &logReader{file: batchFile(batch, "log.jsonl"), batch: batch,
 		lines: line.NewReader(bufio.NewReaderSize(r, 4<<10), MaxLine)}
 }
 
@@ -63,7 +63,7 @@ func (l *logReader) read(rec *job.Record) error {
 		return l.problem(fmt.Sprintf("%v (more than %d bytes)", err, MaxLine))
 	}
 	l.next += int64(len(b)) + 1
-	if err := l.dec.record(b, rec); err != nil {
+	if err := readRecord(b, rec, l.words); err != nil {
 		return l.problem(err.Error())
 	}
 	if rec.Seq <= l.seq {

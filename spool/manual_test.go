@@ -3,6 +3,7 @@ package spool
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,18 @@ func TestManual(t *testing.T) {
 				t.Errorf("the member %q of a %T is not in the manual", name, v)
 			}
 		}
+	}
+	var rows, want []string
+	for row := range strings.Lines(page) {
+		if cells := strings.Split(strings.TrimPrefix(row, ".It "), " Ta "); len(cells) == 3 && cells[0] != "Sy member" && len(rows) < len(job.RecordLine.Members) {
+			rows = append(rows, cells[0])
+		}
+	}
+	for _, m := range job.RecordLine.Members {
+		want = append(want, m.Name)
+	}
+	if !slices.Equal(rows, want) {
+		t.Errorf("the members of records in the manual are\n%q, and are\n%q", rows, want)
 	}
 	for _, k := range []job.Kind{job.KindBatch, job.KindStart, job.KindDone, job.KindFailed, job.KindBack, job.KindAdopt,
 		job.KindCancelled, job.KindRetry, job.KindHold, job.KindRelease, job.KindFreeze, job.KindThaw, job.KindSet, job.KindLate, job.KindOpened, job.KindClosed,

@@ -21,24 +21,12 @@ func (b *Batch) Needs() (*job.Needs, error) {
 func needsIn(lines io.ReaderAt, size int64) (*job.Needs, []*job.NeedError, error) {
 	var names []string
 	var needs [][]string
-	var dec decoder
+	var j job.Job
 	err := eachLine(lines, size, func(i int, at int64, text []byte) error {
-		object, err := body(text)
-		if err != nil {
+		if err := readJob(text, needsLine, &j); err != nil {
 			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
 		}
-		var brief Brief
-		name, _, ok := scanBrief(object, &brief)
-		if ok {
-			brief.Name = string(name)
-		} else {
-			var j job.Job
-			if err := dec.jobBody(object, &j); err != nil {
-				return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
-			}
-			brief.Name, brief.Needs = j.Name, j.Needs
-		}
-		names, needs = append(names, brief.Name), append(needs, brief.Needs)
+		names, needs = append(names, j.Name), append(needs, j.Needs)
 		return nil
 	})
 	if err != nil {

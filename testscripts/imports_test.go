@@ -45,7 +45,7 @@ var rooms = map[string][]string{
 	"lib/pause":      {"lib/durable", "golang.org/x/sys/unix"},
 	"lib/proc":       {"lib/pause", "lib/timing", "golang.org/x/sys/unix"},
 	"lib/pull":       {"lib/durable", "lib/job", "lib/line", "lib/pack"},
-	"lib/query":      {"lib/cause", "lib/estimate", "lib/job", "lib/match", "lib/msg", "lib/node", "lib/sweep", "lib/unit"},
+	"lib/query":      {"lib/cause", "lib/estimate", "lib/job", "lib/line", "lib/match", "lib/msg", "lib/node", "lib/sweep", "lib/unit"},
 	"lib/sched":      {"lib/capability", "lib/job", "lib/msg", "lib/node", "lib/timing", "lib/unit"},
 	"lib/reading":    {"lib/sweep", "lib/unit"},
 	"lib/slurm":      {"lib/durable", "lib/job", "lib/line", "golang.org/x/sys/unix"},

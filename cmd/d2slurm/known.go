@@ -20,7 +20,6 @@ import (
 	"distribute/lib/slurm"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
-	"distribute/spool"
 )
 
 // A batch that no head knew when it went to the cluster becomes known with its jobs held,
@@ -165,7 +164,7 @@ func writeJobs(w io.Writer, jobs []job.Job) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	var text []byte
 	for i := range jobs {
-		text = append(spool.AppendJob(text[:0], &jobs[i]), '\n')
+		text = append(job.AppendJob(text[:0], &jobs[i]), '\n')
 		if _, err := out.Write(text); err != nil {
 			return err
 		}

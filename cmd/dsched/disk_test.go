@@ -335,7 +335,7 @@ func TestS04JobsWithoutRoom(t *testing.T) {
 	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command"}`)
 	var jobs []byte
 	for i := range 3 {
-		jobs = append(spool.AppendJob(jobs, &job.Job{Name: string(rune('a' + i)), Run: []string{strings.Repeat("x", 1<<19)}}), '\n')
+		jobs = append(job.AppendJob(jobs, &job.Job{Name: string(rune('a' + i)), Run: []string{strings.Repeat("x", 1<<19)}}), '\n')
 	}
 	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(jobs))
 	refusal := expect[*wire.Error](t, c)

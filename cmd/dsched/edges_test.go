@@ -111,7 +111,7 @@ func TestLongWork(t *testing.T) {
 	s.transfer(c, &wire.Send{X: 1, Of: wire.OfBatch}, "")
 	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command","resources":{"cpus":1}}`)
 	long := job.Job{Name: "j", Run: []string{"echo", strings.Repeat("<", 400<<10)}}
-	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(append(spool.AppendJob(nil, &long), '\n')))
+	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(append(job.AppendJob(nil, &long), '\n')))
 	expect[*wire.Lack](t, c)
 	expect[*wire.Accepted](t, c)
 	d := s.desk("ws1", "boot1")

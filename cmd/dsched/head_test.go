@@ -121,7 +121,7 @@ func (s *site) submitAs(batch job.BatchID, spec string, names ...string) {
 	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, spec)
 	var jobs []byte
 	for _, n := range names {
-		jobs = append(spool.AppendJob(jobs, &job.Job{Name: n, Run: []string{"true"}}), '\n')
+		jobs = append(job.AppendJob(jobs, &job.Job{Name: n, Run: []string{"true"}}), '\n')
 	}
 	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(jobs))
 	lack := expect[*wire.Lack](s.t, c)

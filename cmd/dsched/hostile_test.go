@@ -19,7 +19,6 @@ import (
 	"distribute/lib/node"
 	"distribute/lib/pack"
 	"distribute/lib/wire"
-	"distribute/spool"
 )
 
 // lines is messages as they go over the wire.
@@ -382,7 +381,7 @@ func TestD88CutSubmission(t *testing.T) {
 	b.Write(lines(t, &wire.Hello{Proto: wire.Proto, Role: wire.RoleTool}, &wire.Submit{Ref: ref, Batch: "ns/b", Jobs: 1}))
 	text(1, wire.OfBatch, "the file")
 	text(2, wire.OfSpec, `{"kind":"command","resources":{"cpus":1}}`)
-	text(3, wire.OfJobs, string(append(spool.AppendJob(nil, &j), '\n')))
+	text(3, wire.OfJobs, string(append(job.AppendJob(nil, &j), '\n')))
 	inputs := pack.Blobs(map[string]int64{sumOf(content): int64(len(content))})
 	if err := w.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs}, func(w io.Writer) error {
 		return pack.SendStored(w, inputs, pack.Want{}, func(int, pack.Entry) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil })

@@ -28,7 +28,7 @@ func (s *site) lacking(ref job.Token, content string) (*wire.Conn, wire.Message)
 	s.send(c, &wire.Submit{Ref: ref, Batch: "ns/b", Jobs: 1})
 	s.transfer(c, &wire.Send{X: 1, Of: wire.OfBatch}, "")
 	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command","resources":{"cpus":1}}`)
-	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(append(spool.AppendJob(nil, &j), '\n')))
+	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(append(job.AppendJob(nil, &j), '\n')))
 	m, err := c.Recv()
 	if err != nil {
 		s.t.Fatal(err)

@@ -265,7 +265,7 @@ func (p *person) submit(h *ask.Head, b *simBatch) error {
 	}
 	var lines []byte
 	for i := range b.jobs {
-		lines = append(spool.AppendJob(lines, &b.jobs[i]), '\n')
+		lines = append(job.AppendJob(lines, &b.jobs[i]), '\n')
 	}
 	spec, err := json.Marshal(b.spec)
 	if err != nil {

@@ -118,7 +118,7 @@ func takePart(sub *spool.Submission, asked *wishes, of string, r io.Reader) erro
 			return err
 		}
 		var j job.Job
-		if err := spool.DecodeJob(text, &j); err != nil {
+		if err := job.ReadJob(text, &j); err != nil {
 			return fmt.Errorf("%w: a job: %w", spool.ErrInput, err)
 		}
 		if err := sub.AddJob(&j); err != nil {

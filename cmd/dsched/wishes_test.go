@@ -11,7 +11,6 @@ import (
 	"distribute/lib/node"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
-	"distribute/spool"
 )
 
 // What no node could ever run is refused before its inputs are sent, queued all the
@@ -37,7 +36,7 @@ func TestNoNodeCouldEver(t *testing.T) {
 		var jobs []byte
 		for i, n := range cpus {
 			j := job.Job{Name: fmt.Sprint("j", i), Run: []string{"true"}, Resources: &job.Resources{CPUs: n}}
-			jobs = append(spool.AppendJob(jobs, &j), '\n')
+			jobs = append(job.AppendJob(jobs, &j), '\n')
 		}
 		s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(jobs))
 		for {

@@ -158,7 +158,7 @@ func writeJobs(w io.Writer, jobs []job.Job) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	var text []byte
 	for i := range jobs {
-		text = append(spool.AppendJob(text[:0], &jobs[i]), '\n')
+		text = append(job.AppendJob(text[:0], &jobs[i]), '\n')
 		if _, err := out.Write(text); err != nil {
 			return err
 		}

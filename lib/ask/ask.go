@@ -148,11 +148,11 @@ func RowsFrom[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, 
 			return err
 		}
 		begun()
-		var row, last R // the one before: its texts are shared
+		var row R
+		words := map[string]string{}
 		err = h.lines(ctx, r, func(b []byte) (err error) {
-			row, last = last, row
 			if r, ok := any(&row).(*job.Row); ok {
-				err = r.ReadLine(b, any(&last).(*job.Row))
+				err = job.ReadRow(b, r, words)
 			} else {
 				var none R
 				row = none

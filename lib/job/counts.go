@@ -156,8 +156,8 @@ func (c Counts) add(o Counts, sign int) (sum Counts) {
 	return sum
 }
 
-// Append appends the counts as a JSON object.
-func (c Counts) Append(b []byte) []byte {
+// AppendJSON appends the counts as a JSON object.
+func (c Counts) AppendJSON(b []byte) []byte {
 	b = append(b, '{')
 	for name, n := range c.All() {
 		if b[len(b)-1] != '{' {
@@ -169,23 +169,11 @@ func (c Counts) Append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// AppendMember appends a member that is such an object, unless c is nothing.
-func (c Counts) AppendMember(b []byte, key string) []byte {
-	if c == "" {
-		return b
-	}
-	return c.Append(append(b, key...))
-}
-
-// Member reads such a member if it comes next, written as Append writes it. It answers
-// as the methods of [line.Scan] do.
-func (c *Counts) Member(s *line.Scan, key string) bool {
-	if !s.Has(key) {
-		return true
-	}
+// ScanJSON reads such an object, if it is written as AppendJSON writes it.
+func (c *Counts) ScanJSON(s *line.Scan) bool {
 	text := s.B[s.I:]
 	text = text[:bytes.IndexByte(text, '}')+1]
-	if c.UnmarshalJSON(text) != nil || !bytes.Equal(c.Append(nil), text) {
+	if c.UnmarshalJSON(text) != nil || !bytes.Equal(c.AppendJSON(nil), text) {
 		return false
 	}
 	s.I += len(text)
@@ -193,7 +181,7 @@ func (c *Counts) Member(s *line.Scan, key string) bool {
 }
 
 // MarshalJSON writes a JSON object, with a member for each name.
-func (c Counts) MarshalJSON() ([]byte, error) { return c.Append(nil), nil }
+func (c Counts) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil), nil }
 
 // UnmarshalJSON reads such an object. One with what cannot be counted is an error.
 func (c *Counts) UnmarshalJSON(b []byte) (err error) {

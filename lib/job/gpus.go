@@ -69,7 +69,17 @@ func (g GPUs) Words(noun string) string {
 }
 
 // MarshalJSON writes a number.
-func (g GPUs) MarshalJSON() ([]byte, error) { return line.AppendThousandths(nil, int64(g)), nil }
+func (g GPUs) MarshalJSON() ([]byte, error) { return g.AppendJSON(nil), nil }
+
+// AppendJSON appends that number.
+func (g GPUs) AppendJSON(b []byte) []byte { return line.AppendThousandths(b, int64(g)) }
+
+// ScanJSON reads it.
+func (g *GPUs) ScanJSON(s *line.Scan) bool {
+	n, ok := s.Thousandths()
+	*g = GPUs(n)
+	return ok
+}
 
 // UnmarshalJSON reads a number with at most three digits behind the point, exactly.
 func (g *GPUs) UnmarshalJSON(b []byte) error {

@@ -6,19 +6,19 @@ import "time"
 // kind has is told in dspool(5); those that are zero are absent. The order of
 // the fields is the order on disk, which the fast reader relies on.
 type Record struct {
-	Seq     uint64    `json:"seq"`               // head-wide, from 1
-	Time    time.Time `json:"t"`                 // when the head wrote it, UTC, milliseconds; informational
-	Kind    Kind      `json:"e"`                 //
-	Batch   BatchID   `json:"batch,omitempty"`   // in head.jsonl and in a first line only
-	Job     string    `json:"job,omitempty"`     // the job's name
-	Attempt Token     `json:"attempt,omitempty"` //
-	Try     int       `json:"try,omitempty"`     // the attempt's number, from 1
-	Node    string    `json:"node,omitempty"`    //
-	CPUs    int       `json:"cpus,omitempty"`    // given to the attempt
-	Memory  int64     `json:"memory,omitempty"`  // bytes given to it; 0: nothing is said
-	GPUs    GPUs      `json:"gpus,omitempty"`    // given to it
-	Counted Counts    `json:"counted,omitempty"` // given to it of what is counted by its name
-	Limit   int64     `json:"time,omitempty"`    // seconds that it may run; 0: no limit
+	Seq     uint64    `json:"seq"`                        // head-wide, from 1
+	Time    time.Time `json:"t"`                          // when the head wrote it, UTC, milliseconds; informational
+	Kind    Kind      `json:"e" line:"word"`              //
+	Batch   BatchID   `json:"batch,omitempty"`            // in head.jsonl and in a first line only
+	Job     string    `json:"job,omitempty"`              // the job's name
+	Attempt Token     `json:"attempt,omitempty"`          //
+	Try     int       `json:"try,omitempty"`              // the attempt's number, from 1
+	Node    string    `json:"node,omitempty" line:"word"` //
+	CPUs    int       `json:"cpus,omitempty"`             // given to the attempt
+	Memory  int64     `json:"memory,omitempty"`           // bytes given to it; 0: nothing is said
+	GPUs    GPUs      `json:"gpus,omitempty"`             // given to it
+	Counted Counts    `json:"counted,omitempty"`          // given to it of what is counted by its name
+	Limit   int64     `json:"time,omitempty"`             // seconds that it may run; 0: no limit
 
 	Outcome         // how an attempt ended
 	Manifest string `json:"manifest,omitempty"` // SHA-256 of what it left, hexadecimal
@@ -26,16 +26,16 @@ type Record struct {
 	Bytes    int64  `json:"bytes,omitempty"`    // in them
 	Said     string `json:"said,omitempty"`     // the last line that an attempt which did not end well has printed, as [distribute/lib/cause] has it
 
-	Lost    bool   `json:"lost,omitempty"`    // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
-	Evicted bool   `json:"evicted,omitempty"` // of a back: the attempt was asked to leave its node
-	Saved   bool   `json:"saved,omitempty"`   // of a back: and has saved what the next attempt goes on with
-	Failed  bool   `json:"failed,omitempty"`  // of a back: the attempt failed, and the job is tried again; with Memory its node had no more than that
-	By      string `json:"by,omitempty"`      // the user who asked for it
-	Request Token  `json:"request,omitempty"` // the request that asked for it
-	Set     *Set   `json:"set,omitempty"`     // what is asked for from then on
-	Jobs    int    `json:"jobs,omitempty"`    // of an added: how many more
-	State   string `json:"state,omitempty"`   // of a node: its state id
-	First   uint64 `json:"first,omitempty"`   // of a deleted batch: the Seq of its log's first line
+	Lost    bool   `json:"lost,omitempty"`                // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
+	Evicted bool   `json:"evicted,omitempty"`             // of a back: the attempt was asked to leave its node
+	Saved   bool   `json:"saved,omitempty"`               // of a back: and has saved what the next attempt goes on with
+	Failed  bool   `json:"failed,omitempty"`              // of a back: the attempt failed, and the job is tried again; with Memory its node had no more than that
+	By      string `json:"by,omitempty" line:"word"`      // the user who asked for it
+	Request Token  `json:"request,omitempty" line:"word"` // the request that asked for it
+	Set     *Set   `json:"set,omitempty"`                 // what is asked for from then on
+	Jobs    int    `json:"jobs,omitempty"`                // of an added: how many more
+	State   string `json:"state,omitempty" line:"word"`   // of a node: its state id
+	First   uint64 `json:"first,omitempty"`               // of a deleted batch: the Seq of its log's first line
 
 	Head *Head `json:"head,omitempty"` // of a first line
 }
@@ -43,19 +43,19 @@ type Record struct {
 // An Outcome is how an attempt ended, as its node saw it. Times are of the
 // node's clock and informational; durations are measured.
 type Outcome struct {
-	Exit       *int      `json:"exit,omitempty"`        // exit status, if it exited
-	Signal     string    `json:"signal,omitempty"`      // the name of the signal that ended it: SIGKILL
-	Reason     string    `json:"reason,omitempty"`      // in words, where more is known than exit and signal
-	Skipped    string    `json:"skipped,omitempty"`     // what it left that does not come home, and why, in words
-	Started    time.Time `json:"started,omitzero"`      //
-	Ended      time.Time `json:"ended,omitzero"`        //
-	Runtime    float64   `json:"runtime,omitempty"`     // seconds, without paused time
-	Paused     float64   `json:"paused,omitempty"`      // seconds
-	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds, user and system, of the whole tree
-	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
-	Cache      int64     `json:"cache,omitempty"`       // bytes of files in that which the kernel could do without, as far as is known
-	Written    int64     `json:"written,omitempty"`     // bytes
-	Machine    string    `json:"machine,omitempty"`     // of a node that is a cluster: where on it
+	Exit       *int      `json:"exit,omitempty"`                // exit status, if it exited
+	Signal     string    `json:"signal,omitempty" line:"word"`  // the name of the signal that ended it: SIGKILL
+	Reason     string    `json:"reason,omitempty" line:"word"`  // in words, where more is known than exit and signal
+	Skipped    string    `json:"skipped,omitempty"`             // what it left that does not come home, and why, in words
+	Started    time.Time `json:"started,omitzero"`              //
+	Ended      time.Time `json:"ended,omitzero"`                //
+	Runtime    float64   `json:"runtime,omitempty"`             // seconds, without paused time
+	Paused     float64   `json:"paused,omitempty"`              // seconds
+	CPUTime    float64   `json:"cpu_time,omitempty"`            // seconds, user and system, of the whole tree
+	MemoryPeak int64     `json:"memory_peak,omitempty"`         // bytes
+	Cache      int64     `json:"cache,omitempty"`               // bytes of files in that which the kernel could do without, as far as is known
+	Written    int64     `json:"written,omitempty"`             // bytes
+	Machine    string    `json:"machine,omitempty" line:"word"` // of a node that is a cluster: where on it
 }
 
 // BuildOutput is the file, of an attempt whose build has failed, with what that printed.

@@ -11,37 +11,37 @@ import (
 // members are named once, here, for JSON, filters and columns.
 type Row struct {
 	ID         ID        `json:"id"`
-	Namespace  string    `json:"namespace"`
-	Batch      string    `json:"batch"`
+	Namespace  string    `json:"namespace" line:"word"`
+	Batch      string    `json:"batch" line:"word"`
 	Job        string    `json:"job"`
-	Owner      string    `json:"owner"`
+	Owner      string    `json:"owner" line:"word"`
 	State      State     `json:"state"`
-	Phase      string    `json:"phase,omitempty"` // of a running job: building, sending, running, unkillable, returning
-	Node       string    `json:"node,omitempty"`
-	Machine    string    `json:"machine,omitempty"` // of a node that is a cluster: where on it
-	Attempt    int       `json:"attempt,omitempty"` // the number of the attempt told of here
+	Phase      string    `json:"phase,omitempty" line:"word"` // of a running job: building, sending, running, unkillable, returning
+	Node       string    `json:"node,omitempty" line:"word"`
+	Machine    string    `json:"machine,omitempty" line:"word"` // of a node that is a cluster: where on it
+	Attempt    int       `json:"attempt,omitempty"`             // the number of the attempt told of here
 	Exit       *int      `json:"exit,omitempty"`
-	Signal     string    `json:"signal,omitempty"`
-	Reason     string    `json:"reason,omitempty"`
-	Said       string    `json:"said,omitempty"` // the last line that it printed, of one that did not end well
+	Signal     string    `json:"signal,omitempty" line:"word"`
+	Reason     string    `json:"reason,omitempty" line:"word"`
+	Said       string    `json:"said,omitempty" line:"word"` // the last line that it printed, of one that did not end well
 	Submitted  time.Time `json:"submitted,omitzero"`
 	Started    time.Time `json:"started,omitzero"`
 	Ended      time.Time `json:"ended,omitzero"`
-	Ends       time.Time `json:"ends,omitzero"`         // of one that runs, about
-	Runtime    float64   `json:"runtime,omitempty"`     // seconds
-	Ran        float64   `json:"ran,omitempty"`         // seconds: the runtimes of all its attempts
-	Paused     float64   `json:"paused,omitempty"`      // seconds
-	CPUs       int       `json:"cpus,omitempty"`        // given to the attempt
-	Memory     int64     `json:"memory,omitempty"`      // bytes given to it
-	GPUs       GPUs      `json:"gpus,omitempty"`        // given to it
-	Counted    Counts    `json:"counted,omitempty"`     // given to it of what is counted by its name
-	Limit      int64     `json:"time,omitempty"`        // seconds that it may run
-	MemoryPeak int64     `json:"memory_peak,omitempty"` // bytes
-	CPUTime    float64   `json:"cpu_time,omitempty"`    // seconds
-	Written    int64     `json:"written,omitempty"`     // bytes
-	Priority   int       `json:"priority"`              // of the batch
-	Seq        uint64    `json:"seq,omitempty"`         // of its last record, or of the one that made it known
-	Param      []string  `json:"param,omitempty"`       // its parameters, each as name=value
+	Ends       time.Time `json:"ends,omitzero"`                    // of one that runs, about
+	Runtime    float64   `json:"runtime,omitempty"`                // seconds
+	Ran        float64   `json:"ran,omitempty"`                    // seconds: the runtimes of all its attempts
+	Paused     float64   `json:"paused,omitempty"`                 // seconds
+	CPUs       int       `json:"cpus,omitempty"`                   // given to the attempt
+	Memory     int64     `json:"memory,omitempty" is:"bytes"`      // bytes given to it
+	GPUs       GPUs      `json:"gpus,omitempty"`                   // given to it
+	Counted    Counts    `json:"counted,omitempty"`                // given to it of what is counted by its name
+	Limit      int64     `json:"time,omitempty" is:"seconds"`      // seconds that it may run
+	MemoryPeak int64     `json:"memory_peak,omitempty" is:"bytes"` // bytes
+	CPUTime    float64   `json:"cpu_time,omitempty"`               // seconds
+	Written    int64     `json:"written,omitempty" is:"bytes"`     // bytes
+	Priority   int       `json:"priority"`                         // of the batch
+	Seq        uint64    `json:"seq,omitempty"`                    // of its last record, or of the one that made it known
+	Param      []string  `json:"param,omitempty"`                  // its parameters, each as name=value
 
 	Token    Token  `json:"-"` // of the attempt told of
 	Matrix   string `json:"-"` // whom to tell when the batch is over

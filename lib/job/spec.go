@@ -92,11 +92,11 @@ type Job struct {
 
 // An Input is one file that a job reads, as it lies in the job's directory.
 type Input struct {
-	Path string `json:"path"`         // slash-separated, relative to the job's directory: "input/mesh.h5", "main.py"
-	Size int64  `json:"size"`         // bytes
-	Mode uint32 `json:"mode"`         // permission bits
-	Sum  string `json:"sum"`          // SHA-256 of the content, hexadecimal
-	At   *int64 `json:"at,omitempty"` // where the content starts in files.tar; nil: it is a blob. Set by the head.
+	Path string `json:"path" line:"word"` // slash-separated, relative to the job's directory: "input/mesh.h5", "main.py"
+	Size int64  `json:"size"`             // bytes
+	Mode uint32 `json:"mode"`             // permission bits
+	Sum  string `json:"sum"`              // SHA-256 of the content, hexadecimal
+	At   *int64 `json:"at,omitempty"`     // where the content starts in files.tar; nil: it is a blob. Set by the head.
 }
 
 // SmallFile is the size in bytes from which an input is kept as a blob of its
@@ -106,8 +106,8 @@ const SmallFile = 64 << 10
 // An Option is one option of sbatch: its long name with dashes and its value
 // as it stood in the file.
 type Option struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Name  string `json:"name" line:"word"`
+	Value string `json:"value" line:"word"`
 }
 
 // matrixID is the form of a Matrix user id: a localpart of printable ASCII

@@ -1,6 +1,10 @@
 package job
 
-import "fmt"
+import (
+	"fmt"
+
+	"distribute/lib/line"
+)
 
 // A State is where a job stands. Logs move a job between Queued, Held,
 // Running, Done, Failed and Cancelled only; the others are ways of Running
@@ -63,6 +67,15 @@ func (s *State) UnmarshalText(b []byte) error {
 	}
 	*s = v
 	return nil
+}
+
+// AppendJSON appends the state's name as a text.
+func (s State) AppendJSON(b []byte) []byte { return line.AppendText(b, s.String()) }
+
+// ScanJSON reads that.
+func (s *State) ScanJSON(from *line.Scan) bool {
+	b, ok := from.Text()
+	return ok && s.UnmarshalText(b) == nil
 }
 
 // A Kind says what a record of a batch's log tells.

@@ -6,41 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// The functions below write what [Scan] reads. A member is the bytes before its
-// value, with its key, and the value; one that is empty or zero is left out.
-
-// AppendTextMember appends a member that is a text.
-func AppendTextMember(b []byte, key, s string) []byte {
-	if s == "" {
-		return b
-	}
-	return AppendText(append(b, key...), s)
-}
-
-// AppendIntMember appends a member that is a whole number.
-func AppendIntMember(b []byte, key string, n int64) []byte {
-	if n == 0 {
-		return b
-	}
-	return strconv.AppendInt(append(b, key...), n, 10)
-}
-
-// AppendSecondsMember appends a member that is a length of time in seconds.
-func AppendSecondsMember(b []byte, key string, f float64) []byte {
-	if f == 0 {
-		return b
-	}
-	return strconv.AppendFloat(append(b, key...), f, 'f', -1, 64)
-}
-
-// AppendTimeMember appends a member that is a time, as AppendTime does.
-func AppendTimeMember(b []byte, key string, t time.Time) []byte {
-	if t.IsZero() {
-		return b
-	}
-	return AppendTime(append(b, key...), t)
-}
-
 // AppendText appends s as a JSON string. What is not UTF-8 becomes U+FFFD.
 func AppendText(b []byte, s string) []byte {
 	b = append(b, '"')
@@ -102,12 +67,4 @@ func AppendThousandths(b []byte, n int64) []byte {
 		b = b[:len(b)-1]
 	}
 	return b
-}
-
-// AppendThousandthsMember appends a member that is such a number, unless it is 0.
-func AppendThousandthsMember(b []byte, key string, n int64) []byte {
-	if n == 0 {
-		return b
-	}
-	return AppendThousandths(append(b, key...), n)
 }

@@ -10,6 +10,26 @@ import "time"
 type Scan struct {
 	B []byte
 	I int // where the next byte is
+
+	Words map[string]string // texts that come again and again, each once in memory; nil: not kept
+}
+
+// maxWords is how many words are kept, lest reasons fill the memory.
+const maxWords = 4096
+
+// word is b as a string that is kept once, if words are kept.
+func (s *Scan) word(b []byte) string {
+	if w, ok := s.Words[string(b)]; ok {
+		return w
+	}
+	w := string(b)
+	if s.Words != nil {
+		if len(s.Words) >= maxWords {
+			clear(s.Words)
+		}
+		s.Words[w] = w
+	}
+	return w
 }
 
 // Has passes over s if it comes next.
@@ -123,68 +143,11 @@ func daysBefore(year, month, day int) int {
 	return 365*year + year/4 - year/100 + year/400 + (153*(month-3)+2)/5 + day - 1 - 719468
 }
 
-// The methods below read one member if it comes next, named by the bytes before
-// its value; they answer false only if it comes and cannot be read.
-
-// TextMember reads a member that is a text.
-func (s *Scan) TextMember(key string, to *string) bool {
-	if !s.Has(key) {
-		return true
-	}
-	t, ok := s.Text()
-	*to = string(t)
-	return ok
-}
-
-// IntMember reads a member that is a whole number.
-func (s *Scan) IntMember(key string, to *int) bool {
-	if !s.Has(key) {
-		return true
-	}
+// Thousandths passes over a number with at most three digits behind the point, and is
+// that in thousandths.
+func (s *Scan) Thousandths() (n int64, ok bool) {
 	below := s.Has("-")
-	n, ok := s.Number()
-	if below {
-		n = -n
-	}
-	*to = int(n)
-	return ok && int64(*to) == n
-}
-
-// Int64Member reads a member that is a whole number.
-func (s *Scan) Int64Member(key string, to *int64) (ok bool) {
-	if !s.Has(key) {
-		return true
-	}
-	*to, ok = s.Number()
-	return ok
-}
-
-// DecimalMember reads a member that is a number that Decimal reads.
-func (s *Scan) DecimalMember(key string, to *float64) (ok bool) {
-	if !s.Has(key) {
-		return true
-	}
-	*to, ok = s.Decimal()
-	return ok
-}
-
-// TimeMember reads a member that is a time.
-func (s *Scan) TimeMember(key string, to *time.Time) (ok bool) {
-	if !s.Has(key) {
-		return true
-	}
-	*to, ok = s.Time()
-	return ok
-}
-
-// ThousandthsMember reads a member that is a number with at most three digits behind
-// the point, in thousandths.
-func (s *Scan) ThousandthsMember(key string, to *int64) bool {
-	if !s.Has(key) {
-		return true
-	}
-	below := s.Has("-")
-	n, ok := s.Number()
+	n, ok = s.Number()
 	ok = ok && n <= 1e9
 	if n *= 1000; s.Has(".") {
 		from := s.I
@@ -194,10 +157,10 @@ func (s *Scan) ThousandthsMember(key string, to *int64) bool {
 		}
 		ok = ok && s.I > from
 	}
-	if *to = n; below {
-		*to = -n
+	if below {
+		n = -n
 	}
-	return ok
+	return n, ok
 }
 
 // List passes over a list that is not empty, of what each reads.
@@ -216,36 +179,31 @@ func (s *Scan) List(each func() bool) bool {
 	return false
 }
 
-// PastList passes over a list without reading what it holds.
-func (s *Scan) PastList() bool {
-	if s.I >= len(s.B) || s.B[s.I] != '[' {
-		return false
-	}
+// Past passes over a value without reading what it holds.
+func (s *Scan) Past() bool {
 	depth := 0
 	for i := s.I; i < len(s.B); i++ {
 		switch s.B[i] {
 		case '[', '{':
 			depth++
+			continue
 		case ']', '}':
-			if depth--; depth == 0 {
-				s.I = i + 1
-				return true
-			}
+			depth--
 		case '"':
 			for i++; i < len(s.B) && s.B[i] != '"'; i++ {
 				if s.B[i] == '\\' {
 					i++
 				}
 			}
+		default:
+			if i+1 < len(s.B) && s.B[i+1] != ',' && s.B[i+1] != '}' && s.B[i+1] != ']' {
+				continue
+			}
+		}
+		if depth <= 0 && i < len(s.B) {
+			s.I = i + 1
+			return depth == 0
 		}
 	}
 	return false
-}
-
-// CountMember reads a member that is a whole number, not negative.
-func (s *Scan) CountMember(key string, to *uint64) bool {
-	var n int64
-	ok := s.Int64Member(key, &n)
-	*to = uint64(n)
-	return ok && n >= 0
 }

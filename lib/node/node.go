@@ -90,12 +90,12 @@ type Row struct {
 	Jobs        int        `json:"jobs"`      // attempts given to it
 	CPUs        int        `json:"cpus"`      // offered
 	CPUsUsed    int        `json:"cpus_used"` // given to attempts
-	Memory      int64      `json:"memory,omitempty"`
-	MemoryUsed  int64      `json:"memory_used,omitempty"`  // asked for by attempts
-	GPUs        int        `json:"gpus,omitempty"`         // offered
-	GPUsUsed    job.GPUs   `json:"gpus_used,omitempty"`    // given to attempts
-	Counted     job.Counts `json:"counted,omitempty"`      // offered, by name
-	CountedUsed job.Counts `json:"counted_used,omitempty"` // given to attempts, also of what the site counts
+	Memory      int64      `json:"memory,omitempty" is:"bytes"`
+	MemoryUsed  int64      `json:"memory_used,omitempty" is:"bytes"` // asked for by attempts
+	GPUs        int        `json:"gpus"`                             // offered
+	GPUsUsed    job.GPUs   `json:"gpus_used"`                        // given to attempts
+	Counted     job.Counts `json:"counted,omitempty"`                // offered, by name
+	CountedUsed job.Counts `json:"counted_used,omitempty"`           // given to attempts, also of what the site counts
 	Arch        string     `json:"arch,omitempty"`
 	Seen        time.Time  `json:"seen,omitzero"` // last message
 	Containment string     `json:"containment,omitempty"`

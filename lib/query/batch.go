@@ -6,7 +6,6 @@ import (
 
 	"distribute/lib/estimate"
 	"distribute/lib/job"
-	"distribute/lib/match"
 )
 
 // A Batch is a line of dquery -s: how many jobs of a batch are in which state.
@@ -32,7 +31,7 @@ type Batch struct {
 
 	// When all of its jobs will be over, which are queued or have begun, if as many run
 	// at once as now; zero while that is not known.
-	Rate   float64   `json:"rate,omitempty"` // jobs an hour
+	Rate   float64   `json:"rate,omitempty" is:"number"` // jobs an hour
 	Ends   time.Time `json:"ends,omitzero"`
 	EndsBy time.Time `json:"ends_by,omitzero"` // in four of five cases it is between the two
 }
@@ -92,25 +91,7 @@ func (b *Batch) Sum(o *Batch) {
 }
 
 // BatchFields are all fields of a batch, in the order of dquery(1).
-func BatchFields() []Field[Batch] {
-	fields := []Field[Batch]{
-		{"id", match.Word, nil, func(b *Batch) match.Value { return match.OfText(string(b.ID)) }},
-		{"namespace", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Namespace) }},
-		{"batch", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Batch) }},
-		{"owner", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Owner) }},
-		{"submitted", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.Submitted) }},
-		{"jobs", match.Number, nil, func(b *Batch) match.Value { return match.Count(b.Jobs) }},
-	}
-	for s := job.Queued; s <= job.Cancelled; s++ {
-		fields = append(fields, Field[Batch]{s.String(), match.Number, nil, func(b *Batch) match.Value { return match.Count(*b.Count(s)) }})
-	}
-	return append(fields,
-		Field[Batch]{"ended", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.Ended) }},
-		Field[Batch]{"matrix", match.Word, nil, func(b *Batch) match.Value { return match.OfText(b.Matrix) }},
-		Field[Batch]{"rate", match.Number, nil, func(b *Batch) match.Value { return match.Some(b.Rate) }},
-		Field[Batch]{"ends", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.Ends) }},
-		Field[Batch]{"ends_by", match.Moment, nil, func(b *Batch) match.Value { return match.OfTime(b.EndsBy) }})
-}
+func BatchFields() []Field[Batch] { return fieldsOf[Batch]() }
 
 // A Tally counts the jobs that fit a query, batch by batch. It is not safe for
 // concurrent use.

@@ -9,7 +9,6 @@ import (
 
 	"distribute/lib/cause"
 	"distribute/lib/job"
-	"distribute/lib/match"
 	"distribute/lib/unit"
 )
 
@@ -28,24 +27,7 @@ type Cause struct {
 }
 
 // CauseFields are all fields of a cause, in the order of dquery(1).
-func CauseFields() []Field[Cause] {
-	return []Field[Cause]{
-		{"id", match.Word, nil, func(c *Cause) match.Value { return match.OfText(string(c.ID)) }},
-		{"state", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.State.String()) }},
-		{"jobs", match.Number, nil, func(c *Cause) match.Value { return match.Count(c.Jobs) }},
-		{"exit", match.Number, nil, func(c *Cause) match.Value {
-			if c.Exit == nil {
-				return match.Value{}
-			}
-			return match.Count(*c.Exit)
-		}},
-		{"signal", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.Signal) }},
-		{"nodes", match.List, nil, func(c *Cause) match.Value { return match.OfList(c.Nodes) }},
-		{"reason", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.Reason) }},
-		{"said", match.Word, nil, func(c *Cause) match.Value { return match.OfText(c.Said) }},
-		{"until", match.Moment, nil, func(c *Cause) match.Value { return match.OfTime(c.Until) }},
-	}
-}
+func CauseFields() []Field[Cause] { return fieldsOf[Cause]() }
 
 // What is kept of causes at most: so many are told apart by what was printed or
 // said of them, and the rest by their states and statuses alone.

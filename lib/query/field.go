@@ -1,11 +1,13 @@
 package query
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/match"
 	"distribute/lib/msg"
 	"distribute/lib/node"
@@ -91,9 +93,9 @@ func (f *Field[R]) json(b []byte, r *R) []byte {
 		}
 		return appendJSON(b, v.List)
 	case match.Amounts:
-		return job.Counts(strings.Join(v.List, " ")).Append(b)
+		return job.Counts(strings.Join(v.List, " ")).AppendJSON(b)
 	case match.Moment:
-		return appendJSON(b, v.At.UTC())
+		return line.AppendTime(b, v.At.UTC())
 	case match.Number, match.Decimal, match.Size:
 		return v.Append(b, f.kind)
 	}
@@ -146,46 +148,85 @@ const (
 )
 
 // JobFields are all fields of a job, in the order of dquery(1).
-func JobFields() []Field[job.Row] {
-	return []Field[job.Row]{
-		{"id", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(string(r.ID)) }},
-		{"namespace", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Namespace) }},
-		{"batch", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Batch) }},
-		{"job", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Job) }},
-		{"owner", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Owner) }},
-		{"state", match.Word, states(), func(r *job.Row) match.Value { return match.OfText(r.State.String()) }},
-		{"phase", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Phase) }},
-		{"node", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Node) }},
-		{"machine", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Machine) }},
-		{"attempt", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.Attempt) }},
-		{"exit", match.Number, nil, func(r *job.Row) match.Value {
-			if r.Exit == nil {
-				return match.Value{}
-			}
-			return match.Count(*r.Exit)
-		}},
-		{"signal", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Signal) }},
-		{"reason", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Reason) }},
-		{"said", match.Word, nil, func(r *job.Row) match.Value { return match.OfText(r.Said) }},
-		{"submitted", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Submitted) }},
-		{"started", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Started) }},
-		{"ended", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Ended) }},
-		{"ends", match.Moment, nil, func(r *job.Row) match.Value { return match.OfTime(r.Ends) }},
-		{"runtime", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Runtime) }},
-		{"ran", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Ran) }},
-		{"paused", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.Paused) }},
-		{"cpus", match.Number, nil, func(r *job.Row) match.Value { return match.Some(r.CPUs) }},
-		{"memory", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Memory) }},
-		{"gpus", match.Decimal, nil, func(r *job.Row) match.Value { return match.Some(r.GPUs.Float()) }},
-		{"counted", match.Amounts, nil, func(r *job.Row) match.Value { return match.OfList(r.Counted.Words()) }},
-		{"time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(float64(r.Limit)) }},
-		{"memory_peak", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.MemoryPeak) }},
-		{"cpu_time", match.Length, nil, func(r *job.Row) match.Value { return match.Some(r.CPUTime) }},
-		{"written", match.Size, nil, func(r *job.Row) match.Value { return match.Some(r.Written) }},
-		{"priority", match.Number, nil, func(r *job.Row) match.Value { return match.Count(r.Priority) }},
-		{"seq", match.Number, nil, func(r *job.Row) match.Value { return match.Some(int64(r.Seq)) }},
-		{"param", match.List, nil, func(r *job.Row) match.Value { return match.OfList(r.Param) }},
+func JobFields() []Field[job.Row] { return fieldsOf[job.Row]() }
+
+// NodeFields are all fields of a node, in the order of dquery(1).
+func NodeFields() []Field[node.Row] { return fieldsOf[node.Row]() }
+
+// fieldsOf are the members of a row as fields. What kind each is says its type, and the
+// tag is:"…" where that says too little.
+func fieldsOf[R any]() (all []Field[R]) {
+	for _, m := range line.TableOf[R]().Members {
+		f := Field[R]{Name: m.Name, kind: kindOf(&m), get: func(r *R) match.Value { return valueOf(m.Field(r), m.Always) }}
+		if m.Type == reflect.TypeFor[job.State]() {
+			f.words = states()
+		}
+		all = append(all, f)
 	}
+	return all
+}
+
+func kindOf(m *line.Member) match.Kind {
+	switch m.Tag.Get("is") {
+	case "bytes":
+		return match.Size
+	case "seconds":
+		return match.Length
+	case "number":
+		return match.Number
+	}
+	switch m.Type {
+	case reflect.TypeFor[time.Time]():
+		return match.Moment
+	case reflect.TypeFor[job.State]():
+		return match.Word
+	case reflect.TypeFor[job.GPUs]():
+		return match.Decimal
+	case reflect.TypeFor[job.Counts]():
+		return match.Amounts
+	case reflect.TypeFor[[]string]():
+		return match.List
+	}
+	switch m.Type.Kind() {
+	case reflect.String:
+		return match.Word
+	case reflect.Float64:
+		return match.Length
+	}
+	return match.Number
+}
+
+// valueOf is the value of a member. A number that is 0 is empty, unless it is always told.
+func valueOf(f reflect.Value, always bool) match.Value {
+	n := 0.0
+	switch x := f.Addr().Interface().(type) {
+	case *time.Time:
+		return match.OfTime(*x)
+	case *job.State:
+		return match.OfText(x.String())
+	case *job.Counts:
+		return match.OfList(x.Words())
+	case *[]string:
+		return match.OfList(*x)
+	case **int:
+		if *x == nil {
+			return match.Value{}
+		}
+		n, always = float64(**x), true
+	case *job.GPUs:
+		n = x.Float()
+	case *int:
+		n = float64(*x)
+	case *int64:
+		n = float64(*x)
+	case *uint64:
+		n = float64(*x)
+	case *float64:
+		n = *x
+	default:
+		return match.OfText(f.String())
+	}
+	return match.Value{Set: always || n != 0, Num: n}
 }
 
 // states are the names of all states of a job, in their order.
@@ -195,26 +236,4 @@ func states() []string {
 		names = append(names, s.String())
 	}
 	return names
-}
-
-// NodeFields are all fields of a node, in the order of dquery(1).
-func NodeFields() []Field[node.Row] {
-	return []Field[node.Row]{
-		{"node", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(string(r.Node)) }},
-		{"state", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(string(r.State)) }},
-		{"jobs", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.Jobs) }},
-		{"cpus", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.CPUs) }},
-		{"cpus_used", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.CPUsUsed) }},
-		{"memory", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.Memory) }},
-		{"memory_used", match.Size, nil, func(r *node.Row) match.Value { return match.Some(r.MemoryUsed) }},
-		{"gpus", match.Number, nil, func(r *node.Row) match.Value { return match.Count(r.GPUs) }},
-		{"gpus_used", match.Decimal, nil, func(r *node.Row) match.Value { return match.Value{Set: true, Num: r.GPUsUsed.Float()} }},
-		{"counted", match.Amounts, nil, func(r *node.Row) match.Value { return match.OfList(r.Counted.Words()) }},
-		{"counted_used", match.Amounts, nil, func(r *node.Row) match.Value { return match.OfList(r.CountedUsed.Words()) }},
-		{"arch", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Arch) }},
-		{"seen", match.Moment, nil, func(r *node.Row) match.Value { return match.OfTime(r.Seen) }},
-		{"containment", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Containment) }},
-		{"capabilities", match.List, nil, func(r *node.Row) match.Value { return match.OfList(r.Capability) }},
-		{"note", match.Word, nil, func(r *node.Row) match.Value { return match.OfText(r.Note) }},
-	}
 }

@@ -2,7 +2,10 @@ package query
 
 import (
 	"math"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"distribute/lib/job"
@@ -20,4 +23,44 @@ func TestNumbersShown(t *testing.T) {
 			t.Errorf("%v is shown as %s, want %s", x, got, want)
 		}
 	}
+}
+
+// dquery(1) has the fields, those of jobs in their order.
+func TestManualFields(t *testing.T) {
+	text, err := os.ReadFile("../../man/dquery.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := func(title string) string {
+		_, s, ok := strings.Cut(string(text), "\n.Ss "+title+"\n")
+		s, _, _ = strings.Cut(s, "\n.S")
+		if !ok {
+			t.Fatalf("there is no section %q", title)
+		}
+		return s
+	}
+	var told []string
+	for row := range strings.Lines(section("Fields of jobs")) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(row), ".It Cm "); ok && !strings.HasPrefix(name, "param.") {
+			told = append(told, strings.Split(name, " , ")...)
+		}
+	}
+	if fields := names(JobFields()); !slices.Equal(told, fields) {
+		t.Errorf("the fields of jobs in the manual are\n%q, and are\n%q", told, fields)
+	}
+	for title, fields := range map[string][]string{"Fields of batches": names(BatchFields()), "Causes": names(CauseFields()), "Fields of nodes": names(NodeFields())} {
+		words := strings.Fields(section(title))
+		for _, f := range fields {
+			if !slices.Contains(words, f) {
+				t.Errorf("%s: %s is not in the manual", title, f)
+			}
+		}
+	}
+}
+
+func names[R any](fields []Field[R]) (all []string) {
+	for _, f := range fields {
+		all = append(all, f.Name)
+	}
+	return all
 }

@@ -1,13 +1,14 @@
 package query
 
 import (
-	"distribute/lib/match"
 	"errors"
 	"iter"
 	"maps"
 	"strings"
 	"testing"
 	"time"
+
+	"distribute/lib/match"
 
 	"distribute/lib/job"
 	"distribute/lib/node"

@@ -246,8 +246,7 @@ func TestRecords(t *testing.T) {
 		"2026-11-20T10:30:00Z\t5368709120\tmaria/cavity/re=100\n")
 }
 
-// The fields have the names of the members of job.Row, and what -j prints of
-// all of them is what encoding/json makes of the row.
+// What -j prints of a row is what it prints of all of its fields.
 func TestObjects(t *testing.T) {
 	var all, picked bytes.Buffer
 	var names []string
@@ -273,20 +272,12 @@ func TestObjects(t *testing.T) {
 		if err := json.Unmarshal(picked.Bytes(), &b); err != nil {
 			t.Fatal(err)
 		}
-		for _, k := range []string{"started", "ended"} { // in the zone of the row, and in UTC
-			if s, ok := a[k].(string); ok {
-				a[k] = at(s).UTC().Format(time.RFC3339Nano)
-			}
-		}
 		if fmt.Sprint(a) != fmt.Sprint(b) {
 			t.Errorf("all members:  %v\nall fields: %v", a, b)
 		}
 		if strings.Count(all.String(), "\n") != 1 || strings.Contains(all.String(), `\u003c`) {
 			t.Errorf("not one plain line: %q", all.String())
 		}
-	}
-	if len(names) != 32 {
-		t.Errorf("%d fields", len(names))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/sweep"
 	"distribute/lib/unit"
 )
@@ -65,17 +66,20 @@ func (p *Objects[R]) Print(r *R) error {
 	return err
 }
 
-// appendRow appends all that a row has; parameters as the object that they are to a
-// person, and not as the list in which they travel.
+// appendRow appends all that a row has, with what a terminal would obey as escapes;
+// parameters as the object that they are to a person, and not as the list in which they
+// travel.
 func appendRow[R any](b []byte, r *R) []byte {
-	j, ok := any(r).(*job.Row)
-	if !ok || len(j.Param) == 0 {
-		return appendJSON(b, r)
+	row, param := *r, []string(nil)
+	if j, ok := any(&row).(*job.Row); ok {
+		param, j.Param = j.Param, nil
 	}
-	row := *j
-	row.Param = nil
-	b = appendJSON(b, &row)
-	b = sweep.AppendObject(append(b[:len(b)-1], `,"param":`...), sweep.Params(j.Param))
+	from := len(b)
+	b = line.TableOf[R]().Append(b, &row)
+	b = append(b[:from], unit.EscapeJSON(b[from:])...)
+	if len(param) > 0 {
+		b = sweep.AppendObject(append(b, `,"param":`...), sweep.Params(param))
+	}
 	return append(b, '}')
 }
 
