@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -34,7 +35,7 @@ func checkSpec(spec *job.Spec) error {
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
-	errs = append(errs, job.CheckEnv(spec.Env), spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
+	errs = append(errs, job.CheckEnv(spec.Env), job.CheckOutputs(spec.Kind, spec.Outputs), spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
 	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
 		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
 	}
@@ -86,7 +87,7 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 	if err := checkCapabilities(j.Capabilities); err != nil {
 		return err
 	}
-	if err := job.CheckEnv(j.Env); err != nil {
+	if err := cmp.Or(job.CheckEnv(j.Env), job.CheckOutputs(spec.Kind, j.Outputs)); err != nil {
 		return err
 	}
 	for _, a := range j.Run {

@@ -87,26 +87,35 @@ func (r *result) work(ctx context.Context, kind string, j *slurm.FolderJob, star
 		return nil, err
 	}
 	defer work.Close()
+	wanted := func(p string) bool { return len(j.Outputs) == 0 || job.ComesHome(j.Outputs, p) }
 	if info, err := work.Lstat(saveDir); err == nil && info.IsDir() {
 		save, err := work.OpenRoot(saveDir)
 		if err != nil {
 			return nil, err
 		}
-		m, more, err := pack.Scan(ctx, save, nil, pack.Limits{})
+		m, more, err := pack.Scan(ctx, save, func(p string, info fs.FileInfo) bool { return info.IsDir() || wanted(p) }, pack.Limits{})
 		save.Close()
 		if err != nil {
 			return nil, err
 		}
-		add(m, path.Join(slurm.WorkDir, saveDir))
+		add(m.Pruned(func(p string) bool { return !wanted(p) }), path.Join(slurm.WorkDir, saveDir))
 		skipped = more
 	}
 	if kind != job.Python {
-		m, more, err := pack.Scan(ctx, work, func(p string, info fs.FileInfo) bool { return own(j, p, info, started) }, pack.Limits{})
+		m, more, err := pack.Scan(ctx, work, func(p string, info fs.FileInfo) bool {
+			return own(j, p, info, started) && (info.IsDir() || wanted(p))
+		}, pack.Limits{})
 		if err != nil {
 			return nil, err
 		}
-		add(bare(m, j.Inputs), slurm.WorkDir)
+		of := dirsOf(j.Inputs)
+		add(m.Pruned(func(p string) bool { return of[p] || !wanted(p) }), slurm.WorkDir)
 		skipped = append(skipped, more...)
+	}
+	for _, o := range j.Outputs {
+		if !slices.ContainsFunc(r.m, func(e pack.Entry) bool { return job.ComesHome([]string{o}, e.Path) }) {
+			skipped = append(skipped, pack.Skipped{Path: o, Why: pack.NotThere})
+		}
 	}
 	return skipped, nil
 }
@@ -123,24 +132,15 @@ func own(j *slurm.FolderJob, p string, info fs.FileInfo, started time.Time) bool
 	return !started.IsZero() && !info.ModTime().Before(started.Add(-time.Second))
 }
 
-// bare is a manifest without the directories that were there for inputs and have nothing
-// else in them.
-func bare(m pack.Manifest, inputs []string) pack.Manifest {
-	of, needed := map[string]bool{}, map[string]bool{}
+// dirsOf are the directories that were there for inputs.
+func dirsOf(inputs []string) map[string]bool {
+	of := map[string]bool{}
 	for _, p := range inputs {
 		for d := path.Dir(p); d != "."; d = path.Dir(d) {
 			of[d] = true
 		}
 	}
-	out := make(pack.Manifest, 0, len(m))
-	for _, e := range slices.Backward(m) {
-		if e.Type == pack.Dir && of[e.Path] && !needed[e.Path] {
-			continue
-		}
-		needed[path.Dir(e.Path)] = true
-		out = append(out, e)
-	}
-	return out
+	return of
 }
 
 // name adds the file that names what is left out.

@@ -150,8 +150,8 @@ func notYet(keys ...string) map[string]string {
 var (
 	topKeys = conf.Keys{
 		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running",
-			"canary", "stop_after", "retries", "sweep", "env"},
-		Refused: notYet("outputs", "notify", "lease"),
+			"canary", "stop_after", "retries", "sweep", "env", "outputs"},
+		Refused: notYet("notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
 	fileKeys = conf.Keys{Known: []string{"path", "alias", "fill"}}
@@ -199,6 +199,7 @@ func (r *reader) batch() {
 	r.sweeps = !top.Get("sweep").Absent()
 	r.sweep(top.Get("sweep"))
 	r.f.Spec.Env = r.batchEnv(top.Get("env"))
+	r.f.Spec.Outputs = r.outputs(top.Get("outputs"))
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {
@@ -216,6 +217,11 @@ func (r *reader) batch() {
 	}
 	if r.cases != nil && !r.swept && r.kind != "" {
 		top.Key("sweep").Errorf("no job has a place that the sweep fills: write {%s} where the value is wanted", r.names[0])
+	}
+	if r.kind != "" {
+		if err := job.CheckOutputs(r.f.Spec.Kind, r.f.Spec.Outputs); err != nil {
+			top.Get("outputs").Errorf("%w", err)
+		}
 	}
 	if r.kind == "" && top.Key("docker").Absent() {
 		root.Errorf(`the batch says nothing to run: add one of "python", "apptainer" or "command" (dnew prints one to fill in)`)

@@ -24,7 +24,8 @@ var keysOf = map[string]kindKeys{
 			"build":           `"build" is for command batches: a python batch has a "build_file"`,
 		}},
 		job: conf.Keys{Known: []string{"name", "param", "file", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
-			"run": `"run" is for command batches: a python job has a "file"`,
+			"run":     `"run" is for command batches: a python job has a "file"`,
+			"outputs": `"outputs" is for command batches: what a python job writes below distribute_save comes home`,
 		})},
 	},
 	job.Apptainer: {
@@ -35,7 +36,8 @@ var keysOf = map[string]kindKeys{
 			"image":      `write "sif" for "image", with the name of a .sif file`,
 		}},
 		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
-			"file": `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
+			"file":    `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
+			"outputs": `"outputs" is for command batches: what an apptainer job writes to /distribute_save comes home`,
 		})},
 	},
 	job.Command: {
@@ -45,7 +47,7 @@ var keysOf = map[string]kindKeys{
 			"build_file":      `"build_file" is for python batches: write "build" with a list, as in [make, -j4]`,
 			"sif":             `"sif" is for apptainer batches`,
 		}},
-		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env", "outputs"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: write "run" with a list, as in [python3, main.py]`,
 		})},
 	},
@@ -55,7 +57,7 @@ var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
 
 // jobRefused adds to m the keys of jobs that dbatch(5) reserves.
 func jobRefused(m map[string]string) map[string]string {
-	for k, text := range notYet("outputs", "notify") {
+	for k, text := range notYet("notify") {
 		m[k] = text
 	}
 	m["sweep"] = `"sweep" is of the whole batch: write it at the top level, and {NAME} here`
@@ -220,6 +222,37 @@ func (r *reader) ownOf(m conf.Map, j *job.Job) {
 	}
 	j.Slurm = r.slurm(m.Get("slurm"))
 	j.Env = r.env(m.Get("env"))
+	j.Outputs = r.outputs(m.Get("outputs"))
+}
+
+// outputs reads what comes home.
+func (r *reader) outputs(n conf.Node) (list []string) {
+	const remedy = "write a list: [results, '*.csv']"
+	if n.Absent() {
+		return nil
+	}
+	all := n.List(remedy)
+	if n.IsList() && len(all) == 0 {
+		n.Errorf("nothing would come home but what the job prints: leave it out if all is to, or %s", remedy)
+	}
+	for _, e := range all {
+		s := path.Clean(e.Text())
+		switch err := job.CheckOutput(s); {
+		case e.Absent():
+			e.Errorf("an entry of outputs is empty: remove it")
+		case !e.IsText():
+		case s == ".":
+			e.Errorf(`that is all that the job leaves: leave "outputs" out`)
+		case err != nil:
+			e.Errorf("%w", err)
+		case !slices.Contains(list, s):
+			list = append(list, s)
+		}
+	}
+	if len(list) > job.MaxOutputs {
+		n.Errorf("%d outputs, and %d is the limit", len(list), job.MaxOutputs)
+	}
+	return list
 }
 
 // words reads a command as a list of words.

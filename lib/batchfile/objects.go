@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,7 @@ func (b *templating) objectKeys() conf.Keys {
 	for k, text := range keys.Refused {
 		refused[k] = text
 	}
-	known := []string{"priority", "name", "param", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}
+	known := slices.DeleteFunc(append([]string{"priority"}, keys.Known...), func(k string) bool { return k == "run" })
 	return conf.Keys{Known: known, Refused: refused}
 }
 

@@ -50,6 +50,9 @@ func (f *File) YAML() []byte {
 	if len(f.Spec.Env) > 0 {
 		fmt.Fprintf(&w, "env: %s\n", paramsYAML(f.Spec.Env))
 	}
+	if len(f.Spec.Outputs) > 0 {
+		fmt.Fprintf(&w, "outputs: %s\n", flow(f.Spec.Outputs))
+	}
 	if f.Spec.Retries > 0 {
 		fmt.Fprintf(&w, "retries: %d\n", f.Spec.Retries)
 	}
@@ -92,6 +95,9 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	}
 	if len(j.Env) > 0 {
 		w.WriteString(", env: " + paramsYAML(j.Env))
+	}
+	if len(j.Outputs) > 0 {
+		w.WriteString(", outputs: " + flow(j.Outputs))
 	}
 	if len(j.Needs) > 0 {
 		w.WriteString(", needs: " + flow(j.Needs))

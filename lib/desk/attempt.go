@@ -51,6 +51,8 @@ func (n *Note) Check() error {
 		return fmt.Errorf("the work of %q is that of %.120q", string(n.Job), n.Work.Name)
 	case n.Work != nil && job.CheckEnv(n.Work.Env) != nil:
 		return job.CheckEnv(n.Work.Env)
+	case n.Work != nil && job.CheckOutputs(job.Command, n.Work.Outputs) != nil:
+		return job.CheckOutputs(job.Command, n.Work.Outputs)
 	}
 	return checkSum(n.Spec)
 }
@@ -282,6 +284,8 @@ type Started struct {
 	Time   int64        `json:"time,omitempty"`   // seconds that it may run; 0: no limit
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were
+
+	Outputs []string `json:"outputs,omitempty"` // what comes home of it; none: everything
 }
 
 // SetStarted keeps s. From then on the attempt is not prepared again.

@@ -97,7 +97,7 @@ func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 	if err := json.Unmarshal(spec, &b.Spec); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
-	if err := errors.Join(checkInputs(b.Spec.Inputs), checkInputs(b.Image()), job.CheckMounts(b.Spec.Mounts), job.CheckEnv(b.Spec.Env)); err != nil {
+	if err := errors.Join(checkInputs(b.Spec.Inputs), checkInputs(b.Image()), job.CheckMounts(b.Spec.Mounts), job.CheckEnv(b.Spec.Env), job.CheckOutputs(b.Spec.Kind, b.Spec.Outputs)); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
 	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -38,6 +38,8 @@ type Spec struct {
 	StopAfter    int       `json:"stop_after,omitempty"`   // after so many failed jobs the rest is cancelled; 0: never
 	Retries      int       `json:"retries,omitempty"`      // so often a job is tried again that fails, unless it says something else itself
 
+	Outputs []string `json:"outputs,omitempty"` // of a command batch: what comes home of each job; none: everything
+
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how its jobs are asked to save what they have; nil: as others are
 }
 
@@ -87,6 +89,7 @@ type Job struct {
 	Env          []string   `json:"env,omitempty"`          // besides those of the batch, or instead of them
 	Inputs       []Input    `json:"inputs,omitempty"`       // besides those of the batch
 	Resources    *Resources `json:"resources,omitempty"`
+	Outputs      []string   `json:"outputs,omitempty"` // what comes home, instead of those of the batch
 	Slurm        []Option   `json:"slurm,omitempty"`
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -34,7 +35,7 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 		return nil, err
 	}
 	a.seen = seen{}
-	m, skipped, err := saved(ctx, a, s.Kind, identity(s.As), r.Saved)
+	m, skipped, err := saved(ctx, a, s, r.Saved)
 	if errors.Is(err, pack.ErrLimit) {
 		r.Saved = false
 		m, skipped, err = nil, []pack.Skipped{{Path: ".", Why: err.Error()}}, nil
@@ -127,9 +128,11 @@ func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
 	return m, err
 }
 
-// saved is what the job itself left. With asIs what a command job has put into
-// the directory of what is saved keeps its path: another attempt goes on with it.
-func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs bool) (pack.Manifest, []pack.Skipped, error) {
+// saved is what the job itself left. With asIs it is all of that, and what a command job
+// has put into the directory of what is saved keeps its path: another attempt goes on
+// with it.
+func saved(ctx context.Context, a *attempt, s *desk.Started, asIs bool) (pack.Manifest, []pack.Skipped, error) {
+	as := identity(s.As)
 	if why := pack.Gone(os.Lstat(a.WorkDir())); why != "" {
 		return nil, pack.NothingOf(why), nil
 	}
@@ -139,7 +142,7 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs
 	save := filepath.Join(a.WorkDir(), saveDir)
 	info, err := os.Lstat(save)
 	isDir := err == nil && info.IsDir()
-	if kind != job.Command {
+	if s.Kind != job.Command {
 		if !isDir {
 			return nil, []pack.Skipped{{Path: saveDir, Why: "it is no directory any more, so nothing of it was kept"}}, nil
 		}
@@ -149,25 +152,39 @@ func saved(ctx context.Context, a *attempt, kind string, as *proc.Identity, asIs
 	if err != nil {
 		return nil, nil, err
 	}
+	wanted := func(p string) bool { return asIs || len(s.Outputs) == 0 || job.ComesHome(s.Outputs, p) }
 	m, skipped, err := scan(ctx, as, a.WorkDir(), a.look(func(p string, info fs.FileInfo) bool {
-		return info.IsDir() && (asIs || p != saveDir) || !info.IsDir() && before.Changed(p, info)
+		return info.IsDir() && (asIs || p != saveDir) || !info.IsDir() && before.Changed(p, info) && wanted(p)
 	}))
 	if err != nil {
 		return nil, nil, err
 	}
-	m = pruned(m, func(p string) bool { _, was := before[p]; return was })
-	if !isDir || asIs {
+	m = m.Pruned(func(p string) bool { _, was := before[p]; return was || !wanted(p) })
+	if asIs {
 		return m, skipped, nil
 	}
+	if !isDir {
+		return m, append(skipped, notThere(s.Outputs, m)...), nil
+	}
 	inner, more, err := scan(ctx, as, save, a.look(func(p string, info fs.FileInfo) bool {
-		return info.IsDir() || before.Changed(path.Join(saveDir, p), info)
+		return info.IsDir() || before.Changed(path.Join(saveDir, p), info) && wanted(p)
 	}))
 	if err != nil {
 		return nil, nil, err
 	}
-	inner = pruned(inner, func(p string) bool { _, was := before[path.Join(saveDir, p)]; return was })
+	inner = inner.Pruned(func(p string) bool { _, was := before[path.Join(saveDir, p)]; return was || !wanted(p) })
 	m, lost := merge(m, inner)
-	return m, slices.Concat(skipped, more, lost), nil
+	return m, slices.Concat(skipped, more, lost, notThere(s.Outputs, m)), nil
+}
+
+// notThere tells of each of the outputs that nothing of a manifest is one of.
+func notThere(outputs []string, m pack.Manifest) (list []pack.Skipped) {
+	for _, o := range outputs {
+		if !slices.ContainsFunc(m, func(e pack.Entry) bool { return job.ComesHome([]string{o}, e.Path) }) {
+			list = append(list, pack.Skipped{Path: o, Why: pack.NotThere})
+		}
+	}
+	return list
 }
 
 // look notes how the files are that keep lets through, or all if it is nil.
@@ -218,23 +235,6 @@ func scan(ctx context.Context, as *proc.Identity, dir string, keep func(string, 
 		return err
 	})
 	return m, skipped, err
-}
-
-// pruned is m without the directories that were there before and have nothing
-// in them that comes home.
-func pruned(m pack.Manifest, was func(string) bool) pack.Manifest {
-	needed := map[string]bool{}
-	out := make(pack.Manifest, 0, len(m))
-	for i := len(m) - 1; i >= 0; i-- {
-		e := m[i]
-		if e.Type == pack.Dir && was(e.Path) && !needed[e.Path] {
-			continue
-		}
-		needed[path.Dir(e.Path)] = true
-		out = append(out, e)
-	}
-	slices.Reverse(out)
-	return out
 }
 
 // merge joins two manifests. Where both have something that cannot be both, or

@@ -62,7 +62,7 @@ func TestMerge(t *testing.T) {
 
 func TestPruned(t *testing.T) {
 	was := map[string]bool{"old": true, "old/sub": true, "used": true}
-	got := pruned(manifest("new/", "old/", "old/sub/", "used/", "used/x"), func(p string) bool { return was[p] })
+	got := manifest("new/", "old/", "old/sub/", "used/", "used/x").Pruned(func(p string) bool { return was[p] })
 	if want := []string{"new/", "used/", "used/x"}; !slices.Equal(paths(got), want) {
 		t.Errorf("got %v", paths(got))
 	}

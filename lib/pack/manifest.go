@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -297,4 +299,20 @@ func isSum(s string) bool {
 		}
 	}
 	return true
+}
+
+// Pruned is the manifest without the directories that are dropped and have nothing in
+// them that is in it.
+func (m Manifest) Pruned(drop func(dir string) bool) Manifest {
+	needed := map[string]bool{}
+	out := make(Manifest, 0, len(m))
+	for _, e := range slices.Backward(m) {
+		if e.Type == Dir && drop(e.Path) && !needed[e.Path] {
+			continue
+		}
+		needed[path.Dir(e.Path)] = true
+		out = append(out, e)
+	}
+	slices.Reverse(out)
+	return out
 }

@@ -47,6 +47,9 @@ func Gone(info fs.FileInfo, err error) (why string) {
 	return ""
 }
 
+// NotThere is why an output was not kept that names nothing.
+const NotThere = "nothing is there that it names"
+
 // NothingOf is what is skipped where a directory is [Gone].
 func NothingOf(why string) []Skipped {
 	return []Skipped{{Path: ".", Why: why + ", so nothing of that was kept"}}

@@ -64,6 +64,8 @@ type FolderJob struct {
 	Group  int      `json:"group"`            // which array it is in
 	Index  int      `json:"index"`            // and where
 	Inputs []string `json:"inputs,omitempty"` // paths below the directory in which it runs that were there before it began
+
+	Outputs []string `json:"outputs,omitempty"` // what comes home; none: everything
 }
 
 // ReadFolder reads the list of a folder. Every error is [ErrFolder] or one of r.
@@ -131,6 +133,9 @@ func (j *FolderJob) check() error {
 		if !local(p) {
 			return fmt.Errorf("%.200q is no path below the directory of a job", p)
 		}
+	}
+	if err := job.CheckOutputs(job.Command, j.Outputs); err != nil {
+		return err
 	}
 	if j.Group < 0 || j.Index < 0 {
 		return errors.New("its group or index is below 0")

@@ -142,6 +142,7 @@ class Batch:
         capabilities: Sequence[str] = (),
         retries: Optional[int] = None,
         env: Optional[Mapping[str, Value]] = None,
+        outputs: Sequence[str] = (),
         slurm: Optional[Mapping[str, Value]] = None,
     ) -> None:
         """Adds a job. In a batch with a sweep an entry with places, as ``{n}``,
@@ -171,7 +172,7 @@ class Batch:
         for key, value in [
             ("required_files", _list("files", files)), ("resources", resources), ("param", param),
             ("needs", _list("needs", needs)), ("capabilities", _list("capabilities", capabilities)),
-            ("env", env), ("slurm", slurm),
+            ("env", env), ("outputs", _list("outputs", outputs)), ("slurm", slurm),
         ]:  # fmt: skip
             if value:
                 entry[key] = _plain(key, value)
