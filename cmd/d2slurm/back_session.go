@@ -169,7 +169,7 @@ func (b *bringer) tell(ctx context.Context, works []*work, places chan struct{})
 	for _, w := range works {
 		if w.say == nil {
 			if w.fate.Stand == slurm.Running {
-				if err := b.control.Send(&wire.Phase{Attempt: w.Attempt, Phase: wire.Running}); err != nil {
+				if err := b.control.Send(&wire.Phase{Attempt: w.Attempt, Phase: job.PhaseRunning}); err != nil {
 					return err
 				}
 			}

@@ -100,7 +100,7 @@ func (l *log) wait(ctx context.Context, c *cli.Cmd, heads *ask.Sessions) (more b
 	if err != nil {
 		return false, err
 	}
-	late := []string{wire.Running, wire.Paused, wire.Stuck, wire.Returning}
+	late := []job.Phase{job.PhaseRunning, job.PhasePaused, job.PhaseStuck, job.PhaseReturning}
 	ops := &ask.Operands{Args: []string{string(batch.Job(name))}}
 	for told := false; ; {
 		select {

@@ -44,10 +44,10 @@ func (l *logs) follow(s *session, p *wire.Phase, name string) {
 	defer l.mu.Unlock()
 	var of *printing
 	switch {
-	case p.Phase == wire.Building && l.build == nil:
+	case p.Phase == job.PhaseBuilding && l.build == nil:
 		l.build = &printing{name: "build"}
 		of = l.build
-	case p.Phase == wire.Running && l.begun[p.Attempt] == nil:
+	case p.Phase == job.PhaseRunning && l.begun[p.Attempt] == nil:
 		l.showBuild()
 		of = &printing{name: name}
 		l.begun[p.Attempt] = of
@@ -56,7 +56,7 @@ func (l *logs) follow(s *session, p *wire.Phase, name string) {
 	}
 	x := uint64(len(l.of) + 1)
 	l.of[x] = of
-	s.put(&wire.Tail{X: x, Attempt: p.Attempt, Build: p.Phase == wire.Building, Follow: true})
+	s.put(&wire.Tail{X: x, Attempt: p.Attempt, Build: p.Phase == job.PhaseBuilding, Follow: true})
 }
 
 // showBuild shows what is left of what the build printed, which is over.

@@ -58,7 +58,7 @@ func next[T wire.Message](d *desk) T {
 }
 
 // listed is an attempt as a node lists it when it connects.
-func listed(st *wire.Start, phase string, r *job.Result) *wire.Item {
+func listed(st *wire.Start, phase job.Phase, r *job.Result) *wire.Item {
 	return &wire.Item{Attempt: st.Attempt, Job: st.Job, Try: st.Try, CPUs: 1, Phase: phase, Result: r}
 }
 
@@ -69,15 +69,15 @@ func two(t *testing.T) (s *site, ws1, ws2 *desk, first, second *wire.Start) {
 	s.submit("ns/b", "j")
 	ws1 = s.desk("ws1", "boot1")
 	first = expect[*wire.Start](t, ws1.c)
-	s.send(ws1.c, &wire.Phase{Attempt: first.Attempt, Phase: wire.Running})
+	s.send(ws1.c, &wire.Phase{Attempt: first.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	ws2 = s.desk("ws2", "boot2")
 	ws1.c.Close()
 	s.becomes("ns/b/j", job.Unreachable)
 	s.pass(15*time.Minute, ws2)
 	second = next[*wire.Start](ws2)
-	s.send(ws2.c, &wire.Phase{Attempt: second.Attempt, Phase: wire.Running})
-	ws1 = s.desk("ws1", "boot1", listed(first, wire.Running, nil))
+	s.send(ws2.c, &wire.Phase{Attempt: second.Attempt, Phase: job.PhaseRunning})
+	ws1 = s.desk("ws1", "boot1", listed(first, job.PhaseRunning, nil))
 	next[*wire.Keep](ws1)
 	return s, ws1, ws2, first, second
 }
@@ -197,7 +197,7 @@ func cancelOn(t *testing.T, s *site, when string, m pack.Manifest, cancel func()
 		next[*wire.Forget](d)
 		return "", job.Cancelled
 	}
-	s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: job.PhaseRunning})
 	switch when {
 	case "running":
 		s.becomes("ns/b/j", job.Running)
@@ -215,7 +215,7 @@ func cancelOn(t *testing.T, s *site, when string, m pack.Manifest, cancel func()
 		d.c.Close()
 		s.becomes("ns/b/j", job.Unreachable)
 		cancel()
-		d = s.desk("ws1", "boot1", listed(st, wire.Running, nil))
+		d = s.desk("ws1", "boot1", listed(st, job.PhaseRunning, nil))
 		next[*wire.Stop](d)
 		s.send(d.c, ended(st.Attempt, 0, m))
 		d.give(next[*wire.Grant](d), "late\n")
@@ -250,7 +250,7 @@ func TestL48Clocks(t *testing.T) {
 		m, _ := result(text)
 		e := ended(st.Attempt, 0, m)
 		e.Started, e.Ended, e.Runtime = times[i][0], times[i][1], float64(i+10)
-		s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: wire.Running}, e)
+		s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: job.PhaseRunning}, e)
 		d.give(next[*wire.Grant](d), text)
 		next[*wire.Have](d)
 		s.send(d.c, &wire.Gone{Attempt: st.Attempt})
@@ -273,7 +273,7 @@ func TestL50OwnPause(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	st := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	d.c.Close()
 	s.becomes("ns/b/j", job.Unreachable)
@@ -329,14 +329,14 @@ func TestJ31OldCopy(t *testing.T) {
 	s.start()
 	d := s.desk("ws1", "boot1")
 	first := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: first.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: first.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	s.stop()
 	write(t, log, before)
 	s.start()
 	m, _ := result("precious\n")
 	r := ended(first.Attempt, 0, m).Result
-	d = s.desk("ws1", "boot1", listed(first, wire.Returning, &r))
+	d = s.desk("ws1", "boot1", listed(first, job.PhaseReturning, &r))
 	if h := next[*wire.Hold](d); h.Attempt != first.Attempt {
 		t.Errorf("held is %s", h.Attempt)
 	}
@@ -345,7 +345,7 @@ func TestJ31OldCopy(t *testing.T) {
 		t.Error("the id of an attempt is used a second time")
 	}
 	m, _ = result("new\n")
-	s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: wire.Running}, ended(st.Attempt, 0, m))
+	s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: job.PhaseRunning}, ended(st.Attempt, 0, m))
 	d.give(next[*wire.Grant](d), "new\n")
 	if h := next[*wire.Have](d); h.Attempt != st.Attempt {
 		t.Errorf("told to delete %s", h.Attempt)

@@ -66,7 +66,7 @@ func TestClaim(t *testing.T) {
 	}
 	socket, tcp := s.dir, s.addr
 	s.addr = socket
-	d := s.desk("slurm:hpc", "-", &wire.Item{Attempt: first[0].Attempt, Phase: wire.Running})
+	d := s.desk("slurm:hpc", "-", &wire.Item{Attempt: first[0].Attempt, Phase: job.PhaseRunning})
 	s.addr = tcp
 	expect[*wire.Keep](t, d.c)
 	s.becomes("ns/b/a", job.Running)
@@ -103,10 +103,10 @@ func TestClaimOfAnother(t *testing.T) {
 		t.Errorf("another is told %q, %v", text, err)
 	}
 	s.addr = s.dir
-	d := s.desk("slurm:hpc", "-", &wire.Item{Attempt: mine[0].Attempt, Phase: wire.Running})
+	d := s.desk("slurm:hpc", "-", &wire.Item{Attempt: mine[0].Attempt, Phase: job.PhaseRunning})
 	expect[*wire.Hold](t, d.c)
 	m, _ := result("forged")
-	for _, says := range []wire.Message{ended(mine[0].Attempt, 0, m), &wire.Gone{Attempt: mine[0].Attempt}, &wire.Phase{Attempt: mine[0].Attempt, Phase: wire.Running}} {
+	for _, says := range []wire.Message{ended(mine[0].Attempt, 0, m), &wire.Gone{Attempt: mine[0].Attempt}, &wire.Phase{Attempt: mine[0].Attempt, Phase: job.PhaseRunning}} {
 		s.send(d.c, says)
 		expect[*wire.Hold](t, d.c)
 	}

@@ -79,7 +79,7 @@ func TestJ33SyncTakesLong(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	begun, open := slowSyncs(t, "log.jsonl")
 	tool, ref := s.tool(), job.NewToken()
@@ -119,14 +119,14 @@ func TestD88OneOwnerOfWhatIsStaged(t *testing.T) {
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
 	m, _ := result("hello\n")
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	g := expect[*wire.Grant](t, d.c)
 	begun, open := slowSyncs(t, filepath.Join("staging", string(start.Attempt)))
 	d.give(g, "hello\n")
 	<-begun // all of it is here, and is being made durable
 	d.c.Close()
 	item := ended(start.Attempt, 0, m).Result
-	again := s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &item})
+	again := s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseReturning, Result: &item})
 	waits := func() (n int) {
 		s.h.staging.mu.Lock()
 		defer s.h.staging.mu.Unlock()
@@ -148,7 +148,7 @@ func TestD89FlippedWhileStaged(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	s.stop()
 	one, _ := result("hello\n")
@@ -164,7 +164,7 @@ func TestD89FlippedWhileStaged(t *testing.T) {
 	write(t, filepath.Join(staged, "manifest.jsonl"), text.String())
 	s.start()
 	item := ended(start.Attempt, 0, m).Result
-	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &item})
+	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseReturning, Result: &item})
 	g := expect[*wire.Grant](t, d.c)
 	if g.Manifest || len(g.Want.Ranges) != 1 || g.Want.Ranges[0] != [2]int{1, 2} {
 		t.Fatalf("asked for %+v", g)
@@ -227,7 +227,7 @@ func TestD94MoreThanItSaid(t *testing.T) {
 	m, _ := result(text)
 	said := ended(start.Attempt, 0, m)
 	said.Result.Bytes = 10
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, said)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, said)
 	d.give(expect[*wire.Grant](t, d.c), text)
 	row := s.becomes("ns/b/j", job.Stranded)
 	if row.Reason != "head's disk: needs 6M, has 1M above its reserve" {
@@ -257,7 +257,7 @@ func TestJ26NothingWithoutRoom(t *testing.T) {
 	s.submit("ns/b", "j", "k")
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	var full atomic.Bool
 	var tries atomic.Int32
@@ -302,7 +302,7 @@ func TestD94FullWhileReceiving(t *testing.T) {
 	start := expect[*wire.Start](t, d.c)
 	text := strings.Repeat("hello\n", 5<<20)
 	m, _ := result(text)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	d.give(expect[*wire.Grant](t, d.c), text)
 	row := s.becomes("ns/b/j", job.Stranded)
 	if !strings.HasPrefix(row.Reason, "head's disk: ") || !strings.HasSuffix(row.Reason, "no space left on device") {
@@ -366,7 +366,7 @@ func TestLargeResultsTakeTurns(t *testing.T) {
 		switch in, err := d.c.Recv(); in := in.(type) {
 		case *wire.Start:
 			started++
-			s.send(d.c, &wire.Phase{Attempt: in.Attempt, Phase: wire.Running}, ended(in.Attempt, 0, m))
+			s.send(d.c, &wire.Phase{Attempt: in.Attempt, Phase: job.PhaseRunning}, ended(in.Attempt, 0, m))
 		case *wire.Grant:
 			asked = append(asked, in)
 		default:

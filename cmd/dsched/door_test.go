@@ -110,7 +110,7 @@ func TestX98Removed(t *testing.T) {
 	stolen := s.deskOver(ws1, "ws1")
 	s.submit("ns/b", "j")
 	start := expect[*wire.Start](t, stolen.c)
-	s.send(stolen.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(stolen.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	other := s.deskOver(ws2, "ws2")
 
@@ -331,7 +331,7 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 	d := s.desk("ws1", "b")
 	for range 2 * nodeLines {
 		s.send(d.c, &wire.Error{Text: strings.Repeat("x", 10_000)},
-			&wire.Phase{Attempt: job.Token(strings.Repeat("y", 10_000)), Phase: wire.Running}, &wire.Phase{Attempt: job.NewToken(), Phase: wire.Running})
+			&wire.Phase{Attempt: job.Token(strings.Repeat("y", 10_000)), Phase: job.PhaseRunning}, &wire.Phase{Attempt: job.NewToken(), Phase: job.PhaseRunning})
 	}
 	var hands sync.WaitGroup
 	hands.Go(func() { // it is there, so that no other takes over

@@ -369,9 +369,9 @@ func TestRuntimeOfReturning(t *testing.T) {
 	m, _ := result("hello\n")
 	e := ended(start.Attempt, 0, m)
 	e.Runtime = 1234
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Returning}, e)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseReturning}, e)
 	expect[*wire.Grant](t, d.c)
-	if row := s.state("ns/b/j"); row.State != job.Running || row.Phase != wire.Returning || row.Runtime != 1234 {
+	if row := s.state("ns/b/j"); row.State != job.Running || row.Phase != job.PhaseReturning || row.Runtime != 1234 {
 		t.Errorf("the row is %+v", row)
 	}
 }
@@ -455,7 +455,7 @@ func TestTailOfWhatCameHome(t *testing.T) {
 		s.submit("ns/b", "j")
 		d := s.desk("ws1", "boot1")
 		start := expect[*wire.Start](t, d.c)
-		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
 		expect[*wire.Pong](t, d.c)
 		c := s.tool()
 		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
@@ -495,7 +495,7 @@ func TestTailOfALostNode(t *testing.T) {
 		s.submit("ns/b", "j")
 		d := s.desk("ws1", "boot1")
 		start := expect[*wire.Start](t, d.c)
-		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
 		expect[*wire.Pong](t, d.c)
 		c := s.tool()
 		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
@@ -567,7 +567,7 @@ func TestLogFromAByte(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
 	expect[*wire.Pong](t, d.c)
 	ask := func(m wire.Log) (*wire.Conn, *wire.Send) {
 		c := s.tool()

@@ -49,12 +49,12 @@ func TestD89FlippedAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := ended(start.Attempt, 0, m).Result
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ended{Attempt: start.Attempt, Result: r})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ended{Attempt: start.Attempt, Result: r})
 	again := func() *wire.Grant {
 		d.up.ReadWithin(time.Minute)
 		d.up.Recv() // the head ends the stream
 		d.c.Close()
-		d = s.desk("ws1", "boot1", listed(start, wire.Returning, &r))
+		d = s.desk("ws1", "boot1", listed(start, job.PhaseReturning, &r))
 		return d.granted()
 	}
 	g := d.granted()
@@ -99,7 +99,7 @@ func TestN69PanicWithAResult(t *testing.T) {
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
 	m, _ := result("hello\n")
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	for _, step := range []string{"stage.tree", "seal.sync"} {
 		g := d.granted()
 		at.Store(step)

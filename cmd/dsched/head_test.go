@@ -316,7 +316,7 @@ func TestL44ResultTwice(t *testing.T) {
 	}
 	m, _ := result("hello\n")
 	for range 2 {
-		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	}
 	d.give(expect[*wire.Grant](t, d.c), "hello\n")
 	expect[*wire.Have](t, d.c)
@@ -343,7 +343,7 @@ func TestT87NotItsOwn(t *testing.T) {
 	start := expect[*wire.Start](t, d.c)
 	thief := s.desk("ws2", "boot2")
 	m, _ := result("stolen\n")
-	s.send(thief.c, ended(start.Attempt, 0, m), &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended("nonsense", 0, m))
+	s.send(thief.c, ended(start.Attempt, 0, m), &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended("nonsense", 0, m))
 	s.send(thief.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfSpec})
 	if e := expect[*wire.Error](t, thief.down); e.Status != 77 {
 		t.Errorf("the thief was told %+v", e)
@@ -404,7 +404,7 @@ func TestL35ResultIsHereAlready(t *testing.T) {
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
 	m, _ := result("hello\n")
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	s.stop()
 	staged := filepath.Join(s.dir, "batches", "ns/b/staging", string(start.Attempt))
@@ -416,7 +416,7 @@ func TestL35ResultIsHereAlready(t *testing.T) {
 	write(t, filepath.Join(staged, "manifest.jsonl"), text.String())
 	s.start()
 	item := ended(start.Attempt, 0, m).Result
-	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &item})
+	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseReturning, Result: &item})
 	expect[*wire.Have](t, d.c)
 	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
 		t.Errorf("the result is %q", got)
@@ -439,7 +439,7 @@ func TestJ31UnknownIsHeld(t *testing.T) {
 	m, _ := result("precious\n")
 	item := ended("", 0, m).Result
 	token := job.NewToken()
-	d := s.desk("ws1", "boot1", &wire.Item{Attempt: token, Job: "ns/gone/j", Try: 3, CPUs: 1, Phase: wire.Returning, Result: &item})
+	d := s.desk("ws1", "boot1", &wire.Item{Attempt: token, Job: "ns/gone/j", Try: 3, CPUs: 1, Phase: job.PhaseReturning, Result: &item})
 	if h := expect[*wire.Hold](t, d.c); h.Attempt != token {
 		t.Errorf("held is %s", h.Attempt)
 	}

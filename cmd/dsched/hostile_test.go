@@ -53,12 +53,12 @@ func TestT81CutAtEachByte(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	d.c.Close()
 	exit := 3
 	word := lines(t, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Outcome: job.Outcome{Exit: &exit}}})
-	item := &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Running}
+	item := &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseRunning}
 	before := lines(t, &wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, item, &wire.ListEnd{Items: 1}, &wire.Ping{N: 7})
 	session := func(word []byte) net.Conn {
 		c := s.raw(s.addr)
@@ -183,8 +183,8 @@ func TestT87OutOfOrder(t *testing.T) {
 	m, _ := result("hello\n")
 	exit := 0
 	words := []wire.Message{
-		&wire.Phase{Attempt: theirs.Attempt, Phase: wire.Running},
-		&wire.Phase{Attempt: job.NewToken(), Phase: wire.Building},
+		&wire.Phase{Attempt: theirs.Attempt, Phase: job.PhaseRunning},
+		&wire.Phase{Attempt: job.NewToken(), Phase: job.PhaseBuilding},
 		&wire.Phase{Attempt: "no token", Phase: "no phase"},
 		&wire.Phase{Attempt: start.Attempt, Phase: "no phase"},
 		ended(theirs.Attempt, 0, m),
@@ -195,7 +195,7 @@ func TestT87OutOfOrder(t *testing.T) {
 		&wire.Gone{Attempt: start.Attempt},
 		&wire.Gone{Attempt: job.NewToken()},
 		&wire.List{}, &wire.ListEnd{Items: 3}, &wire.ListEnd{},
-		&wire.Item{Attempt: theirs.Attempt, Job: "ns/b/k", Try: 1, CPUs: 1, Phase: wire.Running},
+		&wire.Item{Attempt: theirs.Attempt, Job: "ns/b/k", Try: 1, CPUs: 1, Phase: job.PhaseRunning},
 		&wire.Item{Build: "ns/b"}, &wire.Item{Build: "../../x"},
 		&wire.End{X: 99}, &wire.Send{X: 98, Of: wire.OfLog}, &wire.Data{X: 97},
 		&wire.Offer{Offer: node.Offer{CPUs: -5}},
@@ -227,7 +227,7 @@ func TestT87OutOfOrder(t *testing.T) {
 	if row := s.state("ns/b/k"); row.State != job.Running || row.Node != "ws2" || row.Attempt != 1 {
 		t.Errorf("the row is %+v", row)
 	}
-	s.send(other.c, &wire.Phase{Attempt: theirs.Attempt, Phase: wire.Running}, ended(theirs.Attempt, 0, m))
+	s.send(other.c, &wire.Phase{Attempt: theirs.Attempt, Phase: job.PhaseRunning}, ended(theirs.Attempt, 0, m))
 	other.give(expect[*wire.Grant](t, other.c), "hello\n")
 	s.becomes("ns/b/k", job.Done)
 	s.stop()
@@ -259,9 +259,9 @@ func TestD88CutAnywhere(t *testing.T) {
 	open := func(_ int, e pack.Entry) (io.ReadCloser, error) {
 		return io.NopCloser(strings.NewReader(parts[e.Path])), nil
 	}
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	r := ended(start.Attempt, 0, m).Result
-	item := &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: wire.Returning, Result: &r}
+	item := &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseReturning, Result: &r}
 	left := int64(1 << 62)
 	for round := 0; ; round++ {
 		g := d.granted()
@@ -345,7 +345,7 @@ func TestD90OtherThanDeclared(t *testing.T) {
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
 	m, _ := result("hello\n")
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, ended(start.Attempt, 0, m))
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	g := d.granted()
 	if err := d.up.SendTransfer(&wire.Send{X: 1, Of: wire.OfManifest, Attempt: g.Attempt}, m.Encode); err != nil {
 		t.Fatal(err)
@@ -434,7 +434,7 @@ func TestI16ManifestsWithoutTrees(t *testing.T) {
 		}
 		switch got := got.(type) {
 		case *wire.Start:
-			s.send(d.c, &wire.Phase{Attempt: got.Attempt, Phase: wire.Running}, ended(got.Attempt, 0, m))
+			s.send(d.c, &wire.Phase{Attempt: got.Attempt, Phase: job.PhaseRunning}, ended(got.Attempt, 0, m))
 		case *wire.Grant:
 			gs = append(gs, got)
 		}

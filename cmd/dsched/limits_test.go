@@ -458,7 +458,7 @@ func TestI16Tails(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "b")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.send(d.c, &wire.Ping{N: 1})
 	expect[*wire.Pong](t, d.c) // it knows the phase by now
 	follow := func() *wire.Conn {
@@ -509,7 +509,7 @@ func TestI16Asked(t *testing.T) {
 		switch got := got.(type) {
 		case *wire.Start:
 			started++
-			s.send(d.c, &wire.Phase{Attempt: got.Attempt, Phase: wire.Running}, ended(got.Attempt, 0, m))
+			s.send(d.c, &wire.Phase{Attempt: got.Attempt, Phase: job.PhaseRunning}, ended(got.Attempt, 0, m))
 		case *wire.Grant:
 			granted++
 		}
@@ -591,7 +591,7 @@ func TestI16SlowReader(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "b")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	const frames = 3 * maxTail
 	printed := make([]byte, frames*wire.MaxFrame)

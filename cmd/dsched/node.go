@@ -236,14 +236,14 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		}
 		brief(m.Result)
 		phase := m.Phase
-		if phase == wire.Returning && m.Result == nil {
-			phase = wire.Running // what it left is being read: it is not over yet
+		if phase == job.PhaseReturning && m.Result == nil {
+			phase = job.PhaseRunning // what it left is being read: it is not over yet
 		}
 		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Ended: m.Result})
 	case *wire.ListEnd:
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:
-		h.buildLog(s, m.Attempt, m.Phase == wire.Building, false)
+		h.buildLog(s, m.Attempt, m.Phase == job.PhaseBuilding, false)
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
 	case *wire.Ended:
 		brief(&m.Result)

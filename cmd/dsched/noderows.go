@@ -7,7 +7,6 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
-	"distribute/lib/wire"
 	"distribute/spool"
 )
 
@@ -52,7 +51,7 @@ func (h *head) unseen(sees func(*spool.Batch) bool) map[node.Name]sched.Node {
 		if a.State == job.Stranded {
 			n.Full++
 		}
-		if a.Phase == wire.Stuck {
+		if a.Phase == job.PhaseStuck {
 			n.Stuck++
 		}
 		switch {

@@ -63,14 +63,14 @@ func TestSentAheadIsQueued(t *testing.T) {
 	}
 	fails := func(a job.Token) {
 		exit := 1
-		s.send(d.c, &wire.Phase{Attempt: a, Phase: wire.Running}, &wire.Ended{Attempt: a, Result: job.Result{Outcome: job.Outcome{Exit: &exit, Runtime: 0.1}}})
+		s.send(d.c, &wire.Phase{Attempt: a, Phase: job.PhaseRunning}, &wire.Ended{Attempt: a, Result: job.Result{Outcome: job.Outcome{Exit: &exit, Runtime: 0.1}}})
 	}
 	shown(job.Queued, "")
 	fails(first.Attempt)
 	second, third := next[*wire.Start](d), next[*wire.Start](d)
 	const why = "given to its node, where it begins as soon as another job ends"
 	shown(job.Queued, why)
-	s.send(d.c, &wire.Phase{Attempt: third.Attempt, Phase: wire.Sending})
+	s.send(d.c, &wire.Phase{Attempt: third.Attempt, Phase: job.PhaseSending})
 	s.becomes("ns/b/j", job.Running)
 	if r := s.state("ns/b/k"); r.State != job.Queued || r.Reason != why || r.Phase != "" {
 		t.Errorf("it is %+v", r)
@@ -93,7 +93,7 @@ func TestFollowsItsNode(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	start := next[*wire.Start](d)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	c := s.tool()
 	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true, Follow: true})
@@ -109,7 +109,7 @@ func TestFollowsItsNode(t *testing.T) {
 	shown(job.Running)
 	d.c.Close()
 	shown(job.Unreachable)
-	s.desk("ws1", "boot1", listed(start, wire.Running, nil))
+	s.desk("ws1", "boot1", listed(start, job.PhaseRunning, nil))
 	shown(job.Running)
 }
 
@@ -121,13 +121,13 @@ func TestCancelledIsStopping(t *testing.T) {
 		s.submit("ns/b", "j")
 		d := s.desk("ws1", "boot1")
 		start := next[*wire.Start](d)
-		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 		s.becomes("ns/b/j", job.Running)
-		follow := func(until string) func(job.State, string) {
+		follow := func(until string) func(job.State, job.Phase) {
 			c := s.tool()
 			s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true, Follow: true, Until: until})
 			rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
-			return func(want job.State, phase string) {
+			return func(want job.State, phase job.Phase) {
 				t.Helper()
 				var r job.Row
 				c.ReadWithin(2 * time.Minute)
@@ -137,7 +137,7 @@ func TestCancelledIsStopping(t *testing.T) {
 			}
 		}
 		changes := follow("")
-		changes(job.Running, wire.Running)
+		changes(job.Running, job.PhaseRunning)
 		before := follow("over")
 		if ids, err := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/b/j"}}); err != nil || len(ids) != 1 {
 			t.Fatal(ids, err)
@@ -170,9 +170,9 @@ func TestCancelledIsStopping(t *testing.T) {
 		case "its node comes back without it":
 			s.desk("ws1", "boot1")
 		case "it ended while its node was away":
-			s.desk("ws1", "boot1", listed(start, wire.Returning, &dead))
+			s.desk("ws1", "boot1", listed(start, job.PhaseReturning, &dead))
 		}
-		for _, shown := range []func(job.State, string){changes, before, after} {
+		for _, shown := range []func(job.State, job.Phase){changes, before, after} {
 			shown(job.Cancelled, "")
 		}
 		s.becomes("ns/b/j", job.Cancelled)
@@ -187,7 +187,7 @@ func TestP73PausedIsShown(t *testing.T) {
 	s.submit("ns/b", "j", "k")
 	d := s.desk("ws1", "boot1")
 	start := next[*wire.Start](d)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
 	c := s.tool()
 	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=j"}, All: true, Follow: true})
@@ -205,7 +205,7 @@ func TestP73PausedIsShown(t *testing.T) {
 	d.offers(ofAna(3600))
 	row := shown(job.Paused)
 	until := time.Now().Add(2 * time.Hour)
-	if row.Phase != wire.Running {
+	if row.Phase != job.PhaseRunning {
 		t.Errorf("its phase is %s", row.Phase)
 	}
 	check := func(what, text, before string) {
@@ -250,7 +250,7 @@ func TestP78ResumeFromTheHead(t *testing.T) {
 	s.submit("ns/b", "j")
 	d := s.desk("ws1", "boot1")
 	start := next[*wire.Start](d)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	d.offers(ofAna(1))
 	s.becomes("ns/b/j", job.Paused)
 	if lines, e := s.ask(s.tool(), &wire.Change{Verb: "resume", Args: []string{"ws1"}, Dry: true}); e != nil || strings.Join(lines, " ") != "ns/b/j" {
@@ -321,7 +321,7 @@ func TestSavedGoesAlong(t *testing.T) {
 	s.submit("ns/b", "j")
 	ws1 := s.desk("ws1", "boot1")
 	first := next[*wire.Start](ws1)
-	s.send(ws1.c, &wire.Phase{Attempt: first.Attempt, Phase: wire.Running})
+	s.send(ws1.c, &wire.Phase{Attempt: first.Attempt, Phase: job.PhaseRunning})
 	if first.Saved != "" {
 		t.Errorf("the first attempt goes on with %q", first.Saved)
 	}

@@ -38,8 +38,8 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 			"the job is on %s: what it prints is here when d2slurm -r has brought it home", live.Node)}
 	}
 	if ok && (try == 0 || try == live.Try) {
-		prints := slices.Contains([]string{wire.Running, wire.Paused, wire.Stuck, wire.Returning}, live.Phase)
-		if s := t.session(live); s != nil && (prints || live.Phase == wire.Building && m.Build) {
+		prints := slices.Contains([]job.Phase{job.PhaseRunning, job.PhasePaused, job.PhaseStuck, job.PhaseReturning}, live.Phase)
+		if s := t.session(live); s != nil && (prints || live.Phase == job.PhaseBuilding && m.Build) {
 			return t.tailed(ctx, m, s, id, live)
 		}
 	}

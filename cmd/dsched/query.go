@@ -28,14 +28,11 @@ type snapshot struct {
 	onlyOpen bool // batches that are over are not asked for
 }
 
-// stopping is the phase of a job that was cancelled and whose processes are there.
-const stopping = "stopping"
-
 // A liveJob is what is known of a running job besides its log.
 type liveJob struct {
 	token    job.Token
 	state    job.State
-	phase    string
+	phase    job.Phase
 	result   *job.Result // when it is over on its node
 	why      string      // it is stranded, or paused, or what becomes of it while its node is away
 	since    time.Time   // when it was paused
@@ -96,10 +93,10 @@ func (l *liveJob) over(r *job.Row, at time.Time) {
 	}
 	r.State, r.Phase = l.state, l.phase
 	switch {
-	case isStopping && l.phase == wire.Stuck:
+	case isStopping && l.phase == job.PhaseStuck:
 		r.State, r.Ended, r.Reason = job.Running, time.Time{}, "cancelled, but its processes do not die of SIGKILL"
 	case isStopping:
-		r.State, r.Ended, r.Phase = job.Running, time.Time{}, stopping
+		r.State, r.Ended, r.Phase = job.Running, time.Time{}, job.PhaseStopping
 	case r.State == job.Queued:
 		r.Started, r.Reason = time.Time{}, l.why
 		return
@@ -114,7 +111,7 @@ func (l *liveJob) over(r *job.Row, at time.Time) {
 	if l.state != job.Queued && !r.Started.IsZero() {
 		r.Take(ran)
 	}
-	if l.state == job.Running && l.phase == wire.Running && !isStopping {
+	if l.state == job.Running && l.phase == job.PhaseRunning && !isStopping {
 		if left := takes(l.half, float64(r.Limit), ran) - ran; left > 0 {
 			r.Ends = at.Add(seconds(left)).UTC().Truncate(time.Second)
 		}

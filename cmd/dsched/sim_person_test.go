@@ -377,7 +377,7 @@ func (p *person) busy(b *simBatch) {
 func (p *person) query(h *ask.Head, b *simBatch) error {
 	return ask.Rows(p.w.ctx, h, wire.Query{Of: "jobs", All: true}, &ask.Operands{Args: []string{string(b.id)}}, func(r *job.Row) error {
 		state := r.State
-		if r.Phase == stopping || r.Phase == wire.Stuck && strings.HasPrefix(r.Reason, "cancelled") {
+		if r.Phase == job.PhaseStopping || r.Phase == job.PhaseStuck && strings.HasPrefix(r.Reason, "cancelled") {
 			state = job.Cancelled // but that its processes are there
 		}
 		p.w.told(r.ID, state)

@@ -194,8 +194,8 @@ func (f *follower) run(w *watcher) error {
 
 // wayOf is how a row is shown to run.
 func wayOf(r *job.Row) string {
-	if r.Phase == stopping {
-		return stopping
+	if r.Phase == job.PhaseStopping {
+		return string(job.PhaseStopping)
 	}
 	return r.State.String()
 }

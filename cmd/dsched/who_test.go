@@ -91,7 +91,7 @@ func TestLogOfWhatBecamePrivate(t *testing.T) {
 	}
 	d := s.desk("ws1", "b")
 	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running}, &wire.Ping{N: 1})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
 	expect[*wire.Pong](t, d.c)
 	other.Store(true)
 	for _, private := range []bool{false, true} {
@@ -255,7 +255,7 @@ func TestX99NodesOfPrivate(t *testing.T) {
 	s.submitAs("ns/a", spec, "j")
 	d := s.desk("ws1", "b")
 	start := next[*wire.Start](d)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: wire.Running})
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/a/j", job.Running)
 	for to, jobs := range map[int64]int{ana: 1, ben: 0, 0: 1} {
 		if r := shown(to, "ws1", node.Busy); r.Jobs != jobs {

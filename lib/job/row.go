@@ -16,7 +16,7 @@ type Row struct {
 	Job        string    `json:"job"`
 	Owner      string    `json:"owner" line:"word"`
 	State      State     `json:"state"`
-	Phase      string    `json:"phase,omitempty" line:"word"` // of a running job: building, sending, running, unkillable, returning
+	Phase      Phase     `json:"phase,omitempty" line:"word"` // of a running job
 	Node       string    `json:"node,omitempty" line:"word"`
 	Machine    string    `json:"machine,omitempty" line:"word"` // of a node that is a cluster: where on it
 	Attempt    int       `json:"attempt,omitempty"`             // the number of the attempt told of here

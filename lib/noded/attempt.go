@@ -305,7 +305,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 	if stopped {
 		return false, nil, slot, errStopped
 	}
-	st, slot, err := n.supervise(ctx, slot, o, string(a.Job), func() { n.setPhase(a, wire.Stuck) })
+	st, slot, err := n.supervise(ctx, slot, o, string(a.Job), func() { n.setPhase(a, job.PhaseStuck) })
 	if err != nil {
 		// In this order: nobody is to believe that it runs.
 		err = errors.Join(err, a.Unstart())

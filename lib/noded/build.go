@@ -17,7 +17,6 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
-	"distribute/lib/wire"
 )
 
 // A build is a batch that is known here. Its fields belong to the state.
@@ -84,7 +83,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 		}
 		run = known.run
 		run.waiting++
-		n.setPhase(a, wire.Building)
+		n.setPhase(a, job.PhaseBuilding)
 		n.letPass(a, true)
 	})
 	if run == nil {

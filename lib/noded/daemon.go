@@ -213,14 +213,14 @@ type daemon struct {
 // deleted. Its fields belong to the state, its directory to its goroutine.
 type attempt struct {
 	*desk.Attempt
-	seq     int    // order of arrival
-	cpus    int    // that it has when it runs
-	phase   string // as the head is told
-	passed  bool   // it waits for the head or for a build, and others may go before it
-	started bool   // it runs, or ran
-	held    bool   // the head does not know it: nothing is begun with it
-	adopted bool   // it runs under a supervisor of an earlier daemon
-	running bool   // its processes live
+	seq     int       // order of arrival
+	cpus    int       // that it has when it runs
+	phase   job.Phase // as the head is told
+	passed  bool      // it waits for the head or for a build, and others may go before it
+	started bool      // it runs, or ran
+	held    bool      // the head does not know it: nothing is begun with it
+	adopted bool      // it runs under a supervisor of an earlier daemon
+	running bool      // its processes live
 
 	still   bool   // it is to stand still, as the head has said
 	told    bool   // the head has said so, or that it is not
@@ -417,7 +417,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	a := n.add(da)
 	r, err := da.Result()
 	if err == nil {
-		a.result, a.started, a.phase = r, !r.Unstarted && !r.BuildFailed, wire.Returning
+		a.result, a.started, a.phase = r, !r.Unstarted && !r.BuildFailed, job.PhaseReturning
 		close(a.done)
 		n.settleLater(a)
 		return nil
@@ -439,7 +439,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	if alive, err := n.Machine.Alive(da.Dir); err != nil {
 		return err
 	} else if alive {
-		a.adopted, a.running, a.phase = true, true, wire.Running
+		a.adopted, a.running, a.phase = true, true, job.PhaseRunning
 		n.watchDisk()
 		a.share = a.shareIn(started)
 		a.has, a.share.batch = a.share, a.Job.Batch()
@@ -458,7 +458,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 // add makes an attempt known.
 func (n *daemon) add(da *desk.Attempt) *attempt {
 	n.arrivals++
-	a := &attempt{Attempt: da, seq: n.arrivals, cpus: da.CPUs, phase: wire.Waiting, done: make(chan struct{})}
+	a := &attempt{Attempt: da, seq: n.arrivals, cpus: da.CPUs, phase: job.PhaseWaiting, done: make(chan struct{})}
 	if a.cpus < 1 || a.cpus > n.given().Offer.CPUs {
 		a.cpus = n.given().Offer.CPUs
 	}
@@ -482,7 +482,7 @@ func (n *daemon) begin(a *attempt) {
 }
 
 // setPhase tells the head how far an attempt is, if that is news.
-func (n *daemon) setPhase(a *attempt, phase string) {
+func (n *daemon) setPhase(a *attempt, phase job.Phase) {
 	if a.phase != phase && a.result == nil {
 		a.phase = phase
 		n.link.tell(&wire.Phase{Attempt: a.Token, Phase: phase})
@@ -497,7 +497,7 @@ func (n *daemon) letPass(a *attempt, passed bool) {
 
 // ended makes it known that an attempt is over.
 func (n *daemon) ended(a *attempt, r *job.Result) {
-	a.result, a.phase, a.running = r, wire.Returning, false
+	a.result, a.phase, a.running = r, job.PhaseReturning, false
 	close(a.done)
 	if a.still || a.leaves {
 		n.keepWord(a)

@@ -14,7 +14,6 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
-	"distribute/lib/wire"
 )
 
 // toEnd makes the end of an attempt durable and known, by what does that, again until it
@@ -107,7 +106,7 @@ func (n *daemon) finish(a *attempt) (err error) {
 		return n.keep(a, &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
 	}
 	if st.Wall >= worthFrom {
-		n.do(func() { n.setPhase(a, wire.Returning) })
+		n.do(func() { n.setPhase(a, job.PhaseReturning) })
 	}
 	select {
 	case n.packing <- struct{}{}:

@@ -90,7 +90,7 @@ func (e *cannotError) Error() string { return e.why }
 
 // sending notes that an attempt waits for the head.
 func (n *daemon) sending(a *attempt) {
-	n.setPhase(a, wire.Sending)
+	n.setPhase(a, job.PhaseSending)
 	n.letPass(a, true)
 }
 

@@ -256,10 +256,10 @@ func TestL43StartTwice(t *testing.T) {
 	journal, gate := filepath.Join(dir, "journal"), filepath.Join(dir, "gate")
 	start := h.start(fmt.Sprintf("echo begun >>%s; until test -e %s; do sleep 0.02; done", journal, gate))
 	s.say(start, start)
-	for awaited[*wire.Phase](s).Phase != wire.Running {
+	for awaited[*wire.Phase](s).Phase != job.PhaseRunning {
 	}
 	s.say(start)
-	for p := awaited[*wire.Phase](s); p.Phase != wire.Running; p = awaited[*wire.Phase](s) {
+	for p := awaited[*wire.Phase](s); p.Phase != job.PhaseRunning; p = awaited[*wire.Phase](s) {
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -313,7 +313,7 @@ func TestL44HaveIsLost(t *testing.T) {
 	s.c.Close()
 	for range 2 {
 		s, items := h.session()
-		if len(items) != 1 || items[0].Attempt != start.Attempt || items[0].Phase != wire.Returning || items[0].Result == nil ||
+		if len(items) != 1 || items[0].Attempt != start.Attempt || items[0].Phase != job.PhaseReturning || items[0].Result == nil ||
 			items[0].Result.Manifest != m.Manifest {
 			t.Fatalf("it lists %+v", items)
 		}
@@ -340,13 +340,13 @@ func TestL49Slept(t *testing.T) {
 	gate := filepath.Join(dir, "gate")
 	start := h.start(fmt.Sprintf("until test -e %s; do sleep 0.02; done", gate))
 	s.say(start)
-	for awaited[*wire.Phase](s).Phase != wire.Running {
+	for awaited[*wire.Phase](s).Phase != job.PhaseRunning {
 	}
 	asleep.Store(int64(time.Hour))
 	late := h.start("true")
 	s.c.Send(late) // it may be gone by now
 	s, items := h.session()
-	if len(items) != 1 || items[0].Attempt != start.Attempt || items[0].Phase != wire.Running {
+	if len(items) != 1 || items[0].Attempt != start.Attempt || items[0].Phase != job.PhaseRunning {
 		t.Errorf("it lists %+v", items)
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {

@@ -111,7 +111,7 @@ func TestT85SkewedHead(t *testing.T) {
 	gate := filepath.Join(dir, "gate")
 	start := h.start(fmt.Sprintf("until test -e %s; do sleep 0.02; done", gate))
 	s.say(start)
-	for awaited[*wire.Phase](s).Phase != wire.Running {
+	for awaited[*wire.Phase](s).Phase != job.PhaseRunning {
 	}
 	h.skew.Store(true)
 	s.c.Close()

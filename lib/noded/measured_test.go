@@ -439,7 +439,7 @@ func TestMeasuredIsEndedByTheNext(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop = h.live(dir, nil)
-		if s, items = h.session(); len(items) != 1 || kept == "l" && items[0].Phase != wire.Running {
+		if s, items = h.session(); len(items) != 1 || kept == "l" && items[0].Phase != job.PhaseRunning {
 			t.Fatalf("with %q it lists %+v", kept, items)
 		}
 	}

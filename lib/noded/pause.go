@@ -343,7 +343,7 @@ func (n *daemon) setPause(st standing) {
 	for _, a := range n.attempts {
 		switch {
 		case a.result != nil || a.stopped || a.held:
-		case a.started && a.running && (a.phase == wire.Running || a.phase == wire.Paused):
+		case a.started && a.running && (a.phase == job.PhaseRunning || a.phase == job.PhasePaused):
 			n.setPhase(a, n.runPhase(a))
 		default:
 			n.sendBack(a)
@@ -369,7 +369,7 @@ func (n *daemon) mustWait(a *attempt) bool {
 	if !n.pause.frozen {
 		return a.cpus > n.given().Offer.CPUs-n.pause.give.CPUs
 	}
-	if a.phase != wire.Building || n.pause.out {
+	if a.phase != job.PhaseBuilding || n.pause.out {
 		return true
 	}
 	return !slices.ContainsFunc(slices.Collect(maps.Values(n.builds)), func(b *build) bool {
@@ -403,11 +403,11 @@ func (n *daemon) pausedReason() string {
 }
 
 // runPhase is the phase of an attempt that runs.
-func (n *daemon) runPhase(a *attempt) string {
+func (n *daemon) runPhase(a *attempt) job.Phase {
 	if n.pause.frozen || a.still {
-		return wire.Paused
+		return job.PhasePaused
 	}
-	return wire.Running
+	return job.PhaseRunning
 }
 
 // lent is how many cpus are given back.

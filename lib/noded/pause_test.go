@@ -39,7 +39,7 @@ func (h *fakeHead) begun(s *fakeSession, gate string) *wire.Start {
 	st := h.start(fmt.Sprintf("touch %s.begun; until test -e %s; do sleep 0.02; done", gate, gate))
 	st.User = "maria"
 	s.say(st)
-	s.phase(wire.Running)
+	s.phase(job.PhaseRunning)
 	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(time.Millisecond) {
 		if _, err := os.Stat(gate + ".begun"); err == nil {
 			return st
@@ -72,7 +72,7 @@ func paused(o *wire.Offer) bool    { return o.Pause.Full() }
 func notPaused(o *wire.Offer) bool { return o.Pause == nil }
 func lendsCPUs(o *wire.Offer) bool { return o.Pause != nil && o.Pause.Give != nil }
 func letsGo(o *wire.Offer) bool    { return o.Pause != nil && o.Pause.Out }
-func (s *fakeSession) phase(p string) {
+func (s *fakeSession) phase(p job.Phase) {
 	s.t.Helper()
 	for awaited[*wire.Phase](s).Phase != p {
 	}
@@ -108,7 +108,7 @@ func TestP71P73StartAtAPausedNode(t *testing.T) {
 	stop()
 	h.live(dir, nil)
 	s, items := h.session()
-	if i := slices.IndexFunc(items, func(i *wire.Item) bool { return i.Attempt == runs.Attempt }); i < 0 || items[i].Phase != wire.Paused {
+	if i := slices.IndexFunc(items, func(i *wire.Item) bool { return i.Attempt == runs.Attempt }); i < 0 || items[i].Phase != job.PhasePaused {
 		t.Errorf("it lists %d: %+v", len(items), items[max(0, i)])
 	}
 	late = h.start("true")
@@ -118,7 +118,7 @@ func TestP71P73StartAtAPausedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.offered("it is not paused", notPaused)
-	s.phase(wire.Running)
+	s.phase(job.PhaseRunning)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func TestSomebodyComes(t *testing.T) {
 	if o.Pause.Why != byTerminal || len(o.Pause.By) > 0 || o.Pause.Left != 0 {
 		t.Errorf("it offers %+v", o.Pause)
 	}
-	s.phase(wire.Paused)
+	s.phase(job.PhasePaused)
 	d.leave()
 	s.offered("nobody is there", notPaused)
 	if err := os.WriteFile(filepath.Join(top, "gate"), nil, 0o600); err != nil {

@@ -215,7 +215,7 @@ func (n *daemon) stop(m *wire.Stop) {
 	case a.result != nil:
 		n.link.tell(&wire.Ended{Attempt: a.Token, Result: *a.result})
 		return
-	case m.Unstarted && (a.started || a.phase == wire.Building), a.stopped:
+	case m.Unstarted && (a.started || a.phase == job.PhaseBuilding), a.stopped:
 		return
 	}
 	n.Log.Info("attempt is to stop", "job", a.Job, "attempt", a.Token, "why", m.Why)

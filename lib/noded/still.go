@@ -7,7 +7,6 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/pause"
-	"distribute/lib/wire"
 )
 
 // The head may have one attempt stand still while the node goes on: its supervisor goes
@@ -34,7 +33,7 @@ func (n *daemon) stand(a *attempt, still bool) {
 		n.Log.Info("an attempt is to stand still, or to go on", "job", a.Job, "attempt", a.Token, "still", still)
 	}
 	a.told, a.still = true, still
-	if a.running && (a.phase == wire.Running || a.phase == wire.Paused) {
+	if a.running && (a.phase == job.PhaseRunning || a.phase == job.PhasePaused) {
 		n.setPhase(a, n.runPhase(a))
 	}
 	n.keepWord(a)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/job"
 	"distribute/lib/pause"
 	"distribute/lib/wire"
 )
@@ -46,18 +47,18 @@ func TestStandsStill(t *testing.T) {
 	for range 2 { // said twice, it is so once
 		s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
 	}
-	s.phase(wire.Paused)
+	s.phase(job.PhasePaused)
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	s.say(&wire.Keep{Attempt: runs.Attempt})
-	s.phase(wire.Running)
+	s.phase(job.PhaseRunning)
 	eventually(t, "its pause is gone", stills(t, dir, 0))
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
-	s.phase(wire.Paused)
+	s.phase(job.PhasePaused)
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	stop()
 	stop = h.live(dir, nil)
 	s, items := h.session()
-	if len(items) != 1 || items[0].Phase != wire.Paused {
+	if len(items) != 1 || items[0].Phase != job.PhasePaused {
 		t.Errorf("a daemon that is started anew lists %+v", items)
 	}
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
@@ -92,7 +93,7 @@ func TestStillAndUnknown(t *testing.T) {
 	h.live(dir, nil)
 	s, _ = h.session() // of a head whose logs were rolled back
 	s.say(&wire.Hold{Attempt: runs.Attempt})
-	s.phase(wire.Running)
+	s.phase(job.PhaseRunning)
 	eventually(t, "its pause is gone", stills(t, dir, 0))
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)

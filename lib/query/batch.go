@@ -137,10 +137,10 @@ func (t *Tally) see(r *job.Row) {
 		t.seen[id] = s
 	}
 	switch {
-	case r.State == job.Queued, r.State == job.Running && r.Phase == "waiting": // there for room
+	case r.State == job.Queued, r.State == job.Running && r.Phase == job.PhaseWaiting: // there for room
 		s.Queued++
 	case r.Attempt == 0 || r.State == job.Held || r.State == job.Cancelled:
-	case r.State == job.Done, r.State == job.Failed, r.State == job.Stranded, r.Phase == "returning":
+	case r.State == job.Done, r.State == job.Failed, r.State == job.Stranded, r.Phase == job.PhaseReturning:
 		s.Ended(r.Runtime)
 	case r.State == job.Running:
 		s.Running(r.Runtime)

@@ -338,8 +338,8 @@ func noted(s string) string {
 // note is what a table says of a job beyond its state.
 func note(r *job.Row) string {
 	var parts []string
-	if !r.State.Over() && r.State != job.Stranded && r.Phase != "" && r.Phase != r.State.String() && (r.State != job.Paused || r.Phase != "running") {
-		parts = append(parts, r.Phase)
+	if !r.State.Over() && r.State != job.Stranded && r.Phase != "" && string(r.Phase) != r.State.String() && (r.State != job.Paused || r.Phase != job.PhaseRunning) {
+		parts = append(parts, string(r.Phase))
 	}
 	if r.Exit != nil && *r.Exit != 0 {
 		parts = append(parts, fmt.Sprintf("exit %d", *r.Exit))

@@ -54,7 +54,7 @@ func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(e.Node),
 		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus, By: e.By})
 	a := m.live[k]
-	a.phase, a.began = Waiting, m.now
+	a.phase, a.began = job.PhaseWaiting, m.now
 	return true
 }
 

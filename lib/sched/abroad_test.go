@@ -47,7 +47,7 @@ func TestClaim(t *testing.T) {
 	r.apply(Tick{})
 	for _, i := range []uint32{0, 1} {
 		a, ok := r.m.Current(Ref{1, i})
-		if !ok || a.Node != hpc || a.State != job.Queued || a.Phase != Waiting {
+		if !ok || a.Node != hpc || a.State != job.Queued || a.Phase != job.PhaseWaiting {
 			t.Errorf("job %d: %+v", i, a)
 		}
 	}
@@ -103,10 +103,10 @@ func TestAbroadEnds(t *testing.T) {
 	r := abroad(t, 5)
 	r.apply(claim(0, 1, 2, 3, 4))
 	r.apply(up(1, hpc, 64)) // which it does not have
-	r.apply(item(1, 100, Waiting))
+	r.apply(item(1, 100, job.PhaseWaiting))
 	r.apply(itemEnded(1, 101, exited(0, "m")))
 	r.apply(ListEnd{1})
-	r.apply(phase(1, 102, Running))
+	r.apply(phase(1, 102, job.PhaseRunning))
 	r.apply(staged(101, "m"))
 	r.apply(gone(1, 101))
 	if s := r.m.State(Ref{1, 1}); s != job.Done {
@@ -187,7 +187,7 @@ func (s *sim) comeHome(all bool) {
 		how := s.rand.IntN(8)
 		switch {
 		case how == 0 && !all:
-			give(Phase{mine, t, Running})
+			give(Phase{mine, t, job.PhaseRunning})
 		case how < 4 && !all:
 		case how == 4:
 			give(Ended{mine, t, unstarted})

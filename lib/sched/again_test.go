@@ -18,7 +18,7 @@ func trying(times int) []step {
 		{0, AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Retries: times}}, ""},
 		{0, up(1, "ws1", 4), "node ws1 s1"},
 		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-		{0, phase(1, 1, Running), ""},
+		{0, phase(1, 1, job.PhaseRunning), ""},
 		{0, up(2, "ws2", 4), "node ws2 s1"},
 		{0, ListEnd{2}, ""},
 	}

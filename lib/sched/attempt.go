@@ -8,9 +8,9 @@ import (
 )
 
 // known says that a phase is one of ours.
-func known(phase string) bool {
+func known(phase job.Phase) bool {
 	switch phase {
-	case Waiting, Sending, Building, Running, Paused, Stuck, Returning:
+	case job.PhaseWaiting, job.PhaseSending, job.PhaseBuilding, job.PhaseRunning, job.PhasePaused, job.PhaseStuck, job.PhaseReturning:
 		return true
 	}
 	return false
@@ -49,9 +49,9 @@ func (e Item) apply(m *Machine) {
 		m.do(Odd{e.Session, e.Attempt, "its list goes on after the end"})
 		return
 	}
-	if !known(e.Phase) || (e.Phase == Returning) != (e.Ended != nil) {
+	if !known(e.Phase) || (e.Phase == job.PhaseReturning) != (e.Ended != nil) {
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("its list has an attempt in phase %.40q", e.Phase)})
-		e.Phase, e.Ended = Running, nil // it is there: it must not count as lost
+		e.Phase, e.Ended = job.PhaseRunning, nil // it is there: it must not count as lost
 	}
 	a := m.find(p, e.Attempt, func(n *settledNote) {
 		n.listed = p.session
@@ -72,7 +72,7 @@ func (e Item) apply(m *Machine) {
 		m.count(a)
 	}
 	if e.Ended != nil {
-		a.result, a.phase = nil, Returning
+		a.result, a.phase = nil, job.PhaseReturning
 		m.count(a)
 		m.adopt(a, good(e.Ended) || m.saves(a, e.Ended))
 		m.ended(a, *e.Ended)
@@ -93,7 +93,7 @@ func (e Item) apply(m *Machine) {
 // runs, so that no more is given to the node than it has room for.
 func (m *Machine) hold(p *peer, e Item) {
 	k, ok := keyOf(e.Attempt)
-	if !ok || p.abroad || e.Ended != nil || e.Phase == Waiting || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
+	if !ok || p.abroad || e.Ended != nil || e.Phase == job.PhaseWaiting || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
 		return
 	}
 	if e.CPUs < 1 {
@@ -129,9 +129,9 @@ func (m *Machine) answerRunning(a *attempt) {
 		m.tellWay(a)
 	case a.void:
 		m.stop(a, "its job is over")
-	case a.phase == Waiting && b.state[a.ref.Job] == job.Running:
+	case a.phase == job.PhaseWaiting && b.state[a.ref.Job] == job.Running:
 		m.stop(a, "its job runs elsewhere")
-	case (a.phase == Waiting || a.phase == Sending) && b.state[a.ref.Job] == job.Held:
+	case (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) && b.state[a.ref.Job] == job.Held:
 		m.stop(a, "its job is held")
 	default:
 		m.tellWay(a)
@@ -167,10 +167,10 @@ func (e Phase) apply(m *Machine) {
 		a.listed = p.session
 	}
 	switch {
-	case a == nil || a.result != nil || e.Phase == Returning:
+	case a == nil || a.result != nil || e.Phase == job.PhaseReturning:
 	case !known(e.Phase):
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %.40q", e.Phase)})
-	case e.Phase != Waiting:
+	case e.Phase != job.PhaseWaiting:
 		m.mark(a)
 		a.phase = e.Phase
 		m.saw(a)
@@ -178,19 +178,19 @@ func (e Phase) apply(m *Machine) {
 }
 
 // works says that something of an attempt runs in a phase, or would.
-func works(phase string) bool {
-	return phase == Building || phase == Running || phase == Paused || phase == Stuck
+func works(phase job.Phase) bool {
+	return phase == job.PhaseBuilding || phase == job.PhaseRunning || phase == job.PhasePaused || phase == job.PhaseStuck
 }
 
 // saw takes in what the phase of an attempt tells of its node.
 func (m *Machine) saw(a *attempt) {
-	if a.phase != Waiting && a.phase != Sending {
+	if a.phase != job.PhaseWaiting && a.phase != job.PhaseSending {
 		m.resolve(a)
 	}
 	if works(a.phase) {
 		a.worked, a.boot = true, a.peer.boot
 	}
-	if a.phase == Running {
+	if a.phase == job.PhaseRunning {
 		delete(m.batches[a.ref.Batch].unread, a.ref.Job)
 		m.built(a, noPace)
 	}
@@ -276,7 +276,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	if r.OK() && r.Manifest == "" {
 		r.Reason = "it ended well, but its node has no result of it"
 	}
-	a.result, a.phase, a.stopping = &r, Returning, false
+	a.result, a.phase, a.stopping = &r, job.PhaseReturning, false
 	m.count(a)
 	switch {
 	case r.Unstarted, r.Lost, r.Evicted:

@@ -61,7 +61,7 @@ func fullOf(nodes, jobs int, spec *job.Spec) *Machine {
 		s := uint64(i + 1)
 		m.Apply(up(s, fmt.Sprint("ws", i), 1), 0)
 		m.Apply(ListEnd{s}, 0)
-		m.Apply(phase(s, i+1, Running), 0)
+		m.Apply(phase(s, i+1, job.PhaseRunning), 0)
 	}
 	return m
 }
@@ -193,7 +193,7 @@ func BenchmarkOther(b *testing.B) {
 			s := uint64(i%1000 + 1)
 			m.Apply(NodeDown{s}, 0)
 			m.Apply(up(s, fmt.Sprint("ws", i%1000), 1), 0)
-			m.Apply(item(s, i%1000+1, Running), 0)
+			m.Apply(item(s, i%1000+1, job.PhaseRunning), 0)
 			m.Apply(ListEnd{s}, 0)
 		}},
 	} {

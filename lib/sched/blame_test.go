@@ -53,7 +53,7 @@ func (l *pair) end(name string, status int, ran float64) {
 	r := exited(status, "m")
 	r.Runtime = ran
 	session := l.m.named[node.Name(name)].session
-	for _, ev := range []Event{phase(session, n, Running), ended(session, n, r), staged(n, "m"), gone(session, n)} {
+	for _, ev := range []Event{phase(session, n, job.PhaseRunning), ended(session, n, r), staged(n, "m"), gone(session, n)} {
 		l.see(ev)
 	}
 }

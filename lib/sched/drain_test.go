@@ -3,6 +3,7 @@ package sched
 import (
 	"testing"
 
+	"distribute/lib/job"
 	"distribute/lib/node"
 )
 
@@ -22,7 +23,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("ws1 is %s with %d jobs, want %s with %d", n.State, n.Jobs, want, jobs)
 		}
 	}
-	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 3, Spec: single}, up(1, "ws1", 2), ListEnd{1}, phase(1, 1, Running)} {
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 3, Spec: single}, up(1, "ws1", 2), ListEnd{1}, phase(1, 1, job.PhaseRunning)} {
 		r.apply(ev)
 	}
 	got := r.apply(Drain{"ws1", "maria"})

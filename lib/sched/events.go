@@ -25,18 +25,6 @@ type Config struct {
 	Takes func(ref Ref, ran time.Duration) time.Duration
 }
 
-// How far an attempt is on its node, as the node says: the words of dwire(5).
-// From Building on it was seen at work, and can have taken its node down.
-const (
-	Waiting   = "waiting"    // kept by the node, nothing of it started
-	Sending   = "sending"    // its inputs are on the way to the node
-	Building  = "building"   // the batch is built for it
-	Running   = "running"    // its processes run
-	Paused    = "paused"     // and are stopped for a while
-	Stuck     = "unkillable" // and do not die
-	Returning = "returning"  // it ended, its result waits on the node or is on its way
-)
-
 // MaxClasses is how many different amounts of resources the jobs of one batch
 // may ask for. Jobs that go beyond it fail with a reason as soon as the batch is
 // added; the check of a submission should refuse them before.
@@ -124,7 +112,7 @@ type Offered struct {
 type Item struct {
 	Session uint64
 	Attempt job.Token
-	Phase   string
+	Phase   job.Phase
 	CPUs    int     // that it occupies; used only for attempts unknown to the head, 0: all of the node's
 	GPUs    []int   // the indexes of those that it has; nil: none, or that is not known
 	Ended   *Result // set if and only if Phase is Returning
@@ -174,7 +162,7 @@ type Heard struct{ Session uint64 }
 type Phase struct {
 	Session uint64
 	Attempt job.Token
-	Phase   string
+	Phase   job.Phase
 }
 
 // A Result is how an attempt ended on its node. At most one of Unstarted,

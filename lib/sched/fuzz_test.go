@@ -60,7 +60,7 @@ func (t *tape) offer() node.Offer {
 	return o
 }
 
-var phases = []string{Paused, Waiting, Sending, Building, Running, Returning, "", "x"}
+var phases = []job.Phase{job.PhasePaused, job.PhaseWaiting, job.PhaseSending, job.PhaseBuilding, job.PhaseRunning, job.PhaseReturning, "", "x"}
 
 func (t *tape) event() Event {
 	session := uint64(t.next(5))

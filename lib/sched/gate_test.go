@@ -157,7 +157,7 @@ func (s *steps) connect(give func(Event)) {
 	s.m.Live(func(a Attempt) { has = append(has, a.Token) })
 	give(up(s.session, "ws1", 4))
 	for _, token := range has {
-		give(Item{Session: s.session, Attempt: token, Phase: Running})
+		give(Item{Session: s.session, Attempt: token, Phase: job.PhaseRunning})
 	}
 	give(ListEnd{s.session})
 }

@@ -59,12 +59,12 @@ func TestPartsOfGPUs(t *testing.T) {
 	script{
 		{NodeDown{1}, ""},
 		{withGPUs(2, "ws1", node.GPU{Index: 0}, node.GPU{Index: 2}), ""},
-		{Item{Session: 2, Attempt: tok(1), Phase: Running, CPUs: 1, GPUs: []int{2}}, "KEEP 2 a1"},
-		{Item{Session: 2, Attempt: tok(2), Phase: Returning, CPUs: 1, GPUs: []int{2}, Ended: &Result{Lost: true}}, "back 1/1 a2 lost (lost by ws1); late 1/1 a2; HAVE 2 a2"},
-		{Item{Session: 2, Attempt: tok(77), Phase: Running, CPUs: 1, GPUs: []int{0, 0, -1}}, "HOLD 2 a4d"},
-		{Item{Session: 2, Attempt: tok(3), Phase: Running, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a3"},
-		{Item{Session: 2, Attempt: tok(4), Phase: Running, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a4"},
-		{Item{Session: 2, Attempt: tok(5), Phase: Running, CPUs: 1, GPUs: []int{0, 2}}, "KEEP 2 a5"}, // which cannot be
+		{Item{Session: 2, Attempt: tok(1), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{2}}, "KEEP 2 a1"},
+		{Item{Session: 2, Attempt: tok(2), Phase: job.PhaseReturning, CPUs: 1, GPUs: []int{2}, Ended: &Result{Lost: true}}, "back 1/1 a2 lost (lost by ws1); late 1/1 a2; HAVE 2 a2"},
+		{Item{Session: 2, Attempt: tok(77), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0, 0, -1}}, "HOLD 2 a4d"},
+		{Item{Session: 2, Attempt: tok(3), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a3"},
+		{Item{Session: 2, Attempt: tok(4), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a4"},
+		{Item{Session: 2, Attempt: tok(5), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0, 2}}, "KEEP 2 a5"}, // which cannot be
 	}.run(t, r)
 	if got := r.cards(1); got != job.CardsOf(600, []int{2}) || r.cards(5) != job.CardsOf(200, []int{2}) {
 		t.Errorf("they have %v and %v", got, r.cards(5))
@@ -167,7 +167,7 @@ func TestGPUsOfUnknown(t *testing.T) {
 	script{
 		{Loaded{}, ""},
 		{withGPUs(1, "ws1", node.GPU{Index: 0}, node.GPU{Index: 2}, node.GPU{Index: 3, Busy: true}), "node ws1 s1"},
-		{Item{Session: 1, Attempt: tok(77), Phase: Running, CPUs: 1, GPUs: claims}, "HOLD 1 a4d"},
+		{Item{Session: 1, Attempt: tok(77), Phase: job.PhaseRunning, CPUs: 1, GPUs: claims}, "HOLD 1 a4d"},
 		{ListEnd{1}, ""},
 	}.run(t, r)
 	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 2000 {

@@ -26,7 +26,7 @@ var oneRuns = []step{
 	{0, asks(1, 1, 3, 0, 0), ""},
 	{0, up(1, "ws1", 1), "node ws1 s1"},
 	{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
-	{1, phase(1, 1, Running), ""},
+	{1, phase(1, 1, job.PhaseRunning), ""},
 }
 
 var heldRules = []struct {
@@ -80,7 +80,7 @@ var heldRules = []struct {
 		{901, hold(1, 0), "hold 1/0"},
 	}, []step{
 		{902, up(2, "ws1", 4), ""},
-		{902, item(2, 1, Waiting), "STOP 2 a1"},
+		{902, item(2, 1, job.PhaseWaiting), "STOP 2 a1"},
 		{902, ListEnd{2}, ""},
 		{903, ended(2, 1, unstarted), "late 1/0 a1; FORGET 2 a1"},
 		{904, gone(2, 1), ""},
@@ -91,7 +91,7 @@ var heldRules = []struct {
 		{0, whole, ""},
 		{0, up(1, "ws1", 4), "node ws1 s1"},
 		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-		{1, phase(1, 1, Running), ""},
+		{1, phase(1, 1, job.PhaseRunning), ""},
 		{1, NodeDown{1}, ""},
 		{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
 		{901, hold(1, 0), "hold 1/0"},
@@ -103,11 +103,11 @@ var heldRules = []struct {
 	}},
 	{"what runs stands still, and goes on", oneRuns, []step{
 		{1, freezes(1, 0, 1, 2), "freeze 1/0; KEEP 1 a1 still; hold 1/all"},
-		{1, phase(1, 1, Paused), ""},
+		{1, phase(1, 1, job.PhasePaused), ""},
 		{2, freezes(1, 0, 1, 2), ""},
 		{2, hold(1, 0), ""},
 		{3, release(1, 0, 1), "thaw 1/0; KEEP 1 a1; release 1/1"},
-		{3, phase(1, 1, Running), ""},
+		{3, phase(1, 1, job.PhaseRunning), ""},
 		{4, release(1, 0), ""},
 		{9, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
 	}},
@@ -115,12 +115,12 @@ var heldRules = []struct {
 		{1, NodeDown{1}, ""},
 		{2, freezes(1, 0), "freeze 1/0"},
 		{3, up(2, "ws1", 1), ""},
-		{3, item(2, 1, Running), "KEEP 2 a1 still"},
+		{3, item(2, 1, job.PhaseRunning), "KEEP 2 a1 still"},
 		{3, ListEnd{2}, ""},
 		{4, NodeDown{2}, ""},
 		{5, release(1, 0), "thaw 1/0"},
 		{6, up(3, "ws1", 1), ""},
-		{6, item(3, 1, Paused), "KEEP 3 a1"},
+		{6, item(3, 1, job.PhasePaused), "KEEP 3 a1"},
 	}},
 	{"what stands still and comes to nothing is held", oneRuns, []step{
 		{1, freezes(1, 0), "freeze 1/0; KEEP 1 a1 still"},
@@ -133,10 +133,10 @@ var heldRules = []struct {
 		{1, NodeDown{1}, ""},
 		{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s); hold 1/0"},
 		{902, up(2, "ws1", 1), ""},
-		{902, item(2, 1, Paused), "KEEP 2 a1 still"},
+		{902, item(2, 1, job.PhasePaused), "KEEP 2 a1 still"},
 		{902, ListEnd{2}, ""},
 		{903, release(1, 0), "release 1/0; adopt 1/0 a1; KEEP 2 a1"},
-		{904, phase(2, 1, Running), ""},
+		{904, phase(2, 1, job.PhaseRunning), ""},
 	}},
 	{"what is held for a moment before it begins is no fault of its node", oneRuns, []step{
 		{1, freezes(1, 0), "freeze 1/0; KEEP 1 a1 still"},
@@ -151,7 +151,7 @@ var heldRules = []struct {
 		{0, whole, ""},
 		{0, up(1, "ws1", 4), "node ws1 s1"},
 		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-		{1, phase(1, 1, Running), ""},
+		{1, phase(1, 1, job.PhaseRunning), ""},
 		{1, NodeDown{1}, ""},
 		{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
 		{901, hold(1, 0), "hold 1/0"},
@@ -238,7 +238,7 @@ func TestFrozenSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ev := range []Event{Loaded{}, up(2, "ws1", 1), item(2, 1, Paused), ListEnd{2}} {
+	for _, ev := range []Event{Loaded{}, up(2, "ws1", 1), item(2, 1, job.PhasePaused), ListEnd{2}} {
 		m.Apply(ev, 0)
 	}
 	if a, _ := m.Current(Ref{1, 0}); !a.Frozen || !a.Since.Equal(at) {

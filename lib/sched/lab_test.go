@@ -239,7 +239,7 @@ func (l *lab) start(a Start) {
 	}
 	l.asked -= float64(b.wants())
 	l.going(run)
-	l.give(Phase{a.Session, a.Attempt, Running})
+	l.give(Phase{a.Session, a.Attempt, job.PhaseRunning})
 }
 
 // wants is how many cpus a job is counted with while it waits.
@@ -313,7 +313,7 @@ func (l *lab) arrive(n *labNode) {
 	}
 	l.give(NodeUp{Session: n.session, Node: n.name, Boot: fmt.Sprint("b", n.boot), State: "s", Offer: n.offer})
 	for _, run := range l.of(n) {
-		l.give(Item{Session: n.session, Attempt: run.start.Attempt, Phase: Running})
+		l.give(Item{Session: n.session, Attempt: run.start.Attempt, Phase: job.PhaseRunning})
 	}
 	l.give(ListEnd{n.session})
 }

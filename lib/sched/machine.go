@@ -139,7 +139,7 @@ type attempt struct {
 	order    uint64 // of its start
 	before   *attempt
 	after    *attempt // its neighbours in the list of its node
-	phase    string
+	phase    job.Phase
 	began    time.Duration // when it was given to its node; 0: in an earlier life of the head
 	worked   bool          // it was seen building or running
 	boot     string        // of its node, then

@@ -248,7 +248,7 @@ func (m *Machine) recount(p *peer) {
 		p.active++
 	}
 	for a := p.first; a != nil; a = a.after {
-		a.active = a.result == nil && a.phase != Waiting
+		a.active = a.result == nil && a.phase != job.PhaseWaiting
 		if a.result == nil {
 			a.share = p.given(a.share)
 		}

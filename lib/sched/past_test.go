@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/job"
 	"distribute/lib/node"
 )
 
@@ -68,7 +69,7 @@ func TestL47CountsOverARestart(t *testing.T) {
 		}
 		n := 1
 		end := func(session uint64, res Result) {
-			for _, ev := range []Event{phase(session, n, Running), ended(session, n, res), staged(n, res.Manifest), gone(session, n)} {
+			for _, ev := range []Event{phase(session, n, job.PhaseRunning), ended(session, n, res), staged(n, res.Manifest), gone(session, n)} {
 				r.apply(ev)
 			}
 			n++
@@ -78,7 +79,7 @@ func TestL47CountsOverARestart(t *testing.T) {
 		}
 		end(1, quickly(exited(1, "m")))
 		end(1, quickly(exited(1, "m")))
-		r.restart(0, up(2, "ws2", 1), up(3, "ws1", 1), item(3, n, Running), ListEnd{3}, ListEnd{2})
+		r.restart(0, up(2, "ws2", 1), up(3, "ws1", 1), item(3, n, job.PhaseRunning), ListEnd{3}, ListEnd{2})
 		end(3, quickly(exited(1, "m")))
 		if got := r.row("ws1").State == node.Resting; got == good {
 			t.Errorf("a job ended well there: %v; it rests: %v", good, got)
@@ -89,7 +90,7 @@ func TestL47CountsOverARestart(t *testing.T) {
 // What owners have used decays while the head is down, and counts after.
 func TestUseOverARestart(t *testing.T) {
 	r := newRig(t, Config{})
-	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Owner: 7, Jobs: 1, Spec: single}, up(1, "ws1", 4), ListEnd{1}, phase(1, 1, Running)} {
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Owner: 7, Jobs: 1, Spec: single}, up(1, "ws1", 4), ListEnd{1}, phase(1, 1, job.PhaseRunning)} {
 		r.apply(ev)
 	}
 	r.now += time.Hour

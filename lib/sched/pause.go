@@ -46,7 +46,7 @@ func (m *Machine) takeBack(p *peer) {
 		return
 	}
 	for a := p.first; a != nil; a = a.after {
-		if a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == Waiting || a.phase == Sending) {
+		if a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) {
 			a.recalled = true
 			m.do(Recall{p.session, a.token})
 		}

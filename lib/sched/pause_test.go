@@ -45,7 +45,7 @@ func begun(t *testing.T, add AddBatch) *rig {
 	r.apply(up(1, "ws1", 4))
 	r.apply(ListEnd{1})
 	r.apply(add)
-	r.apply(phase(1, 1, Running))
+	r.apply(phase(1, 1, job.PhaseRunning))
 	r.apply(up(2, "ws2", 4))
 	return r
 }
@@ -96,8 +96,8 @@ func TestP73NothingForAPausedNode(t *testing.T) {
 		{ListEnd{1}, ""},
 		{AddBatch{Batch: 1, Jobs: 3, Spec: &job.Spec{Resources: job.Resources{CPUs: 2}}},
 			"start 1/0 a1~1 ws1/2; START 1 1/0 a1; start 1/1 a2~1 ws1/2; START 1 1/1 a2"},
-		{phase(1, 1, Running), ""},
-		{phase(1, 2, Sending), ""},
+		{phase(1, 1, job.PhaseRunning), ""},
+		{phase(1, 2, job.PhaseSending), ""},
 		{offered(1, 4, ana), "RECALL 1 a2"},
 		{ended(1, 2, Result{Unstarted: true, NodePaused: true, Outcome: job.Outcome{Reason: "ws1 is paused"}}),
 			"back 1/1 a2 (ws1 is paused); FORGET 1 a2"},
@@ -170,7 +170,7 @@ func TestP73Shown(t *testing.T) {
 	if why, want := stuck(r.m, 1), "ws1 lent back 3 cpus to ana"; why != want {
 		t.Errorf("the others wait since %q, should be %q", why, want)
 	}
-	r.apply(phase(1, 1, Paused))
+	r.apply(phase(1, 1, job.PhasePaused))
 	if a, _ := r.m.Current(Ref{1, 0}); a.State != job.Paused {
 		t.Errorf("a job that is left with nothing is shown as %s", a.State)
 	}
@@ -191,8 +191,8 @@ func TestLentBack(t *testing.T) {
 		{ListEnd{1}, ""},
 		{AddBatch{Batch: 1, Jobs: 5, Spec: &job.Spec{Resources: job.Resources{CPUs: 2}}},
 			"start 1/0 a1~1 ws1/2; START 1 1/0 a1; start 1/1 a2~1 ws1/2; START 1 1/1 a2"},
-		{phase(1, 1, Running), ""},
-		{phase(1, 2, Running), ""},
+		{phase(1, 1, job.PhaseRunning), ""},
+		{phase(1, 2, job.PhaseRunning), ""},
 		{offered(1, 1, lent), ""},
 		{ended(1, 1, exited(0, "m")), "GRANT 1 a1"},
 		{ended(1, 2, exited(0, "m")), "GRANT 1 a2"},
@@ -230,7 +230,7 @@ func TestEvictedGoesOn(t *testing.T) {
 		{staged(1, "m1"), "back 1/0 a1 m1 evicted saved (asked to leave ws1); PUBLISH 1/0 a1 out=false; HAVE 1 a1; " +
 			"start 1/0 a2~2 ws2/4; START 2 1/0 a2 from a1"},
 		{gone(1, 1), ""},
-		{phase(2, 2, Running), ""},
+		{phase(2, 2, job.PhaseRunning), ""},
 		{ended(2, 2, lost), "back 1/0 a2 lost (lost by ws2); late 1/0 a2; HAVE 2 a2; start 1/0 a3~3 ws2/4; START 2 1/0 a3 from a1"},
 		{gone(2, 2), ""},
 		{offered(1, 4, nil), ""},

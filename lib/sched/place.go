@@ -210,7 +210,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus, Counted: s.counts})
 	a := m.live[k]
 	a.share.cards = s.cards
-	a.phase, a.active, a.listed, a.began = Waiting, active, p.session, m.now
+	a.phase, a.active, a.listed, a.began = job.PhaseWaiting, active, p.session, m.now
 	if active {
 		p.used = p.used.plus(a.share)
 		p.active++
@@ -286,7 +286,7 @@ func (m *Machine) recall(p *peer) {
 			continue
 		}
 		for a := from.last; a != nil; a = a.before {
-			if a.active || a.result != nil || a.recalled || a.stopped || !a.current || a.phase != Waiting {
+			if a.active || a.result != nil || a.recalled || a.stopped || !a.current || a.phase != job.PhaseWaiting {
 				continue
 			}
 			if q := m.queueOf(a.ref); q.takes(p) && p.room(q.c) {

@@ -40,7 +40,7 @@ type fakeAttempt struct {
 	ref    Ref
 	token  job.Token
 	share  share
-	phase  string
+	phase  job.Phase
 	result *Result
 	still  bool
 	step   int // how far its job has come
@@ -82,7 +82,7 @@ func (n *fakeNode) say(ev Event) {
 }
 
 func (n *fakeNode) end(a *fakeAttempt, r Result) {
-	a.phase, a.result = Returning, &r
+	a.phase, a.result = job.PhaseReturning, &r
 	n.say(Ended{n.session, a.token, r})
 }
 
@@ -199,7 +199,7 @@ func (s *sim) deliver(n *fakeNode) {
 		if n.find(a.Attempt) == nil {
 			had := s.m.queueOf(a.Ref).c.share
 			had.cpus, had.cards = a.CPUs, job.CardsOf(had.gpus, a.GPUs)
-			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: Waiting, step: s.steps[a.Saved]})
+			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: job.PhaseWaiting, step: s.steps[a.Saved]})
 		}
 	case Keep:
 		s.keep(n, a)
@@ -210,7 +210,7 @@ func (s *sim) deliver(n *fakeNode) {
 	case Have:
 		s.remove(n, a.Attempt)
 	case Forget:
-		if x := n.find(a.Attempt); x == nil || x.phase == Waiting || x.result != nil && x.result.Unstarted {
+		if x := n.find(a.Attempt); x == nil || x.phase == job.PhaseWaiting || x.result != nil && x.result.Unstarted {
 			s.remove(n, a.Attempt)
 		}
 	}
@@ -220,11 +220,11 @@ func (s *sim) deliver(n *fakeNode) {
 func (s *sim) keep(n *fakeNode, a Keep) {
 	switch x := n.find(a.Attempt); {
 	case x == nil || x.result != nil:
-	case a.Still && x.phase == Waiting:
+	case a.Still && x.phase == job.PhaseWaiting:
 		n.end(x, unstarted)
 	case a.Still != x.still:
 		x.still = a.Still
-		n.say(Phase{n.session, x.token, map[bool]string{true: Paused, false: Running}[x.still]})
+		n.say(Phase{n.session, x.token, map[bool]job.Phase{true: job.PhasePaused, false: job.PhaseRunning}[x.still]})
 	}
 }
 
@@ -232,7 +232,7 @@ func (s *sim) stop(n *fakeNode, t job.Token, unless bool) {
 	x := n.find(t)
 	switch {
 	case x == nil || x.result != nil:
-	case x.phase == Waiting:
+	case x.phase == job.PhaseWaiting:
 		n.end(x, unstarted)
 	case !unless:
 		n.end(x, Result{Outcome: job.Outcome{Signal: "SIGTERM"}, Manifest: s.manifest(x)})
@@ -281,7 +281,7 @@ func (s *sim) disconnect(n *fakeNode, tell bool) {
 func (s *sim) progress(n *fakeNode) {
 	used := share{}
 	for _, a := range n.has {
-		if a.result == nil && a.phase != Waiting {
+		if a.result == nil && a.phase != job.PhaseWaiting {
 			used = used.plus(a.share)
 		}
 	}
@@ -304,7 +304,7 @@ func (s *sim) progress(n *fakeNode) {
 		if s.rand.IntN(4) == 0 {
 			n.say(Ended{n.session, a.token, *a.result}) // said again
 		}
-	case a.phase == Waiting:
+	case a.phase == job.PhaseWaiting:
 		o := n.offer()
 		if used.cpus+a.share.cpus > o.CPUs || !n.cards().Hold(used.cards.Plus(a.share.cards)) || used.memory+a.share.memory > o.Memory {
 			return
@@ -339,7 +339,7 @@ func (s *sim) progress(n *fakeNode) {
 // given back, or asked to leave.
 func (s *sim) stay(n *fakeNode, a *fakeAttempt) {
 	switch {
-	case a.phase == Waiting:
+	case a.phase == job.PhaseWaiting:
 		n.end(a, Result{Unstarted: true, NodePaused: true, Outcome: job.Outcome{Reason: n.name + " is paused"}})
 	case !n.pause.Out:
 	case s.rand.IntN(3) == 0:
@@ -384,23 +384,23 @@ func (s *sim) keepSaved(ref Ref, rec *job.Record) {
 
 func (s *sim) run(n *fakeNode, a *fakeAttempt) {
 	if n.breaks != 0 && int(a.ref.Batch)%n.breaks == 0 {
-		a.phase = Building
-		n.say(Phase{n.session, a.token, Building})
+		a.phase = job.PhaseBuilding
+		n.say(Phase{n.session, a.token, job.PhaseBuilding})
 		n.end(a, Result{BuildFailed: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 		return
 	}
-	a.phase = Running
+	a.phase = job.PhaseRunning
 	if s.runs[a.token]++; s.runs[a.token] > 1 {
 		s.t.Fatalf("attempt %s runs twice (I5)", a.token)
 	}
-	n.say(Phase{n.session, a.token, Running})
+	n.say(Phase{n.session, a.token, job.PhaseRunning})
 }
 
 func (s *sim) reboot(n *fakeNode) {
 	s.disconnect(n, s.rand.IntN(2) == 0)
 	n.boot++
 	for _, a := range n.has {
-		if a.result == nil && a.phase != Waiting {
+		if a.result == nil && a.phase != job.PhaseWaiting {
 			n.end(a, Result{Lost: true})
 		}
 	}

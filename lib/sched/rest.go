@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"distribute/lib/job"
 	"distribute/lib/timing"
 )
 
@@ -172,7 +173,7 @@ func (m *Machine) rest(p *peer, after int, why string) {
 
 // idles says that an attempt only waits on its node, and is wanted there.
 func (a *attempt) idles() bool {
-	return !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == Waiting
+	return !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == job.PhaseWaiting
 }
 
 // A leaving is how often a node has its jobs leave, or gives them back because it

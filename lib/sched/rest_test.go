@@ -12,14 +12,14 @@ import (
 // failing goes on from a batch of single cpus on ws1 (session 1), whose attempt
 // n fails within a second.
 func failing(n int) []Event {
-	return []Event{phase(1, n, Running), ended(1, n, quickly(exited(1, "")))}
+	return []Event{phase(1, n, job.PhaseRunning), ended(1, n, quickly(exited(1, "")))}
 }
 
 // black is a rig whose ws1 has one cpu and fails, one second after another, and
 // whose ws2 (session 2) has one cpu and is busy with attempt 1.
 func black(t *testing.T, jobs int) *rig {
 	r := newRig(t, Config{})
-	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: jobs, Spec: single}, up(2, "ws2", 1), ListEnd{2}, phase(2, 1, Running),
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: jobs, Spec: single}, up(2, "ws2", 1), ListEnd{2}, phase(2, 1, job.PhaseRunning),
 		up(1, "ws1", 1), ListEnd{1}} {
 		r.apply(ev)
 	}
@@ -77,7 +77,7 @@ func TestL47BlackHole(t *testing.T) {
 	}
 	r.apply(ended(1, 5, unstarted)) // it waited there, and was asked back
 	r.apply(ended(2, 1, exited(1, "")))
-	r.apply(phase(2, 6, Running)) // the next goes to ws2
+	r.apply(phase(2, 6, job.PhaseRunning)) // the next goes to ws2
 	for rest := time.Minute; rest <= 3*time.Hour; rest *= 2 {
 		r.expectRest(node.Resting, min(rest, time.Hour))
 		drawn := r.drawn
@@ -158,7 +158,7 @@ func TestL47AskedBack(t *testing.T) {
 	for range 20 {
 		n := r.drawn - 1
 		r.now += time.Second
-		r.apply(phase(1, n, Running))
+		r.apply(phase(1, n, job.PhaseRunning))
 		for _, a := range r.apply(ended(1, n, quickly(exited(1, "")))) {
 			if _, ok := a.(Recall); ok {
 				recalled++
@@ -182,7 +182,7 @@ func TestL47AskedBack(t *testing.T) {
 func TestL37SilentThenLost(t *testing.T) {
 	r := newRig(t, Config{})
 	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, AddBatch{Batch: 2, Jobs: 1, Spec: single, Never: true},
-		up(1, "ws1", 2), ListEnd{1}, phase(1, 1, Running), phase(1, 2, Running), NodeDown{1}} {
+		up(1, "ws1", 2), ListEnd{1}, phase(1, 1, job.PhaseRunning), phase(1, 2, job.PhaseRunning), NodeDown{1}} {
 		r.apply(ev)
 	}
 	r.now = 899 * time.Second

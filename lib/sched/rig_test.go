@@ -620,19 +620,19 @@ func up(session uint64, name string, cpus int, caps ...string) Event {
 	return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: cpus, Capabilities: caps}}
 }
 
-func item(session uint64, n int, phase string) Event {
+func item(session uint64, n int, phase job.Phase) Event {
 	return Item{Session: session, Attempt: tok(n), Phase: phase}
 }
 
 func itemEnded(session uint64, n int, res Result) Event {
-	return Item{Session: session, Attempt: tok(n), Phase: Returning, Ended: &res}
+	return Item{Session: session, Attempt: tok(n), Phase: job.PhaseReturning, Ended: &res}
 }
 
 func ended(session uint64, n int, res Result) Event {
 	return Ended{Session: session, Attempt: tok(n), Result: res}
 }
 
-func phase(session uint64, n int, p string) Event {
+func phase(session uint64, n int, p job.Phase) Event {
 	return Phase{Session: session, Attempt: tok(n), Phase: p}
 }
 

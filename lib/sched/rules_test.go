@@ -31,7 +31,7 @@ var begin = []step{
 	{0, whole, ""},
 	{0, up(1, "ws1", 4), "node ws1 s1"},
 	{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-	{0, phase(1, 1, Running), ""},
+	{0, phase(1, 1, job.PhaseRunning), ""},
 }
 
 // silent goes on from begin: the lease of ws1 ends, ws2 gets the job.
@@ -42,7 +42,7 @@ var silent = append(begin[:len(begin):len(begin)],
 	step{600, Heard{2}, ""},
 	step{899, Tick{}, ""},
 	step{900, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s); start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
-	step{901, phase(2, 2, Running), ""},
+	step{901, phase(2, 2, job.PhaseRunning), ""},
 )
 
 var rules = []struct {
@@ -81,12 +81,12 @@ var rules = []struct {
 	{"a node without room for a job does others meanwhile", begin, []step{
 		{1, AddBatch{Batch: 2, ID: "u/c", Jobs: 2}, ""},
 		{1, ended(1, 1, noRoom), "back 1/0 a1 (no room: needs 3G); FORGET 1 a1; start 2/0 a2~1 ws1/4; START 1 2/0 a2"},
-		{2, phase(1, 2, Running), ""},
+		{2, phase(1, 2, job.PhaseRunning), ""},
 		{10, Tick{}, ""},
 		{12, Tick{}, ""},
 		{13, ended(1, 2, exited(0, "")), "failed 2/0 a2 (it ended well, but its node has no result of it); HAVE 1 a2; start 1/0 a3~2 ws1/4; START 1 1/0 a3"},
 		{14, ended(1, 3, noRoom), "back 1/0 a3 (no room: needs 3G); FORGET 1 a3; start 2/1 a4~1 ws1/4; START 1 2/1 a4"},
-		{15, phase(1, 4, Running), ""},
+		{15, phase(1, 4, job.PhaseRunning), ""},
 		{16, ended(1, 4, exited(0, "m")), "GRANT 1 a4"},
 		{17, staged(4, "m"), "done 2/1 a4 m; PUBLISH 2/1 a4 out=true; HAVE 1 a4"},
 		{18, Tick{}, "start 1/0 a5~3 ws1/4; START 1 1/0 a5"},
@@ -106,7 +106,7 @@ var rules = []struct {
 	{"a node that does not run jobs of who submitted one is spared it, for longer and longer", begin, []step{
 		{1, AddBatch{Batch: 2, ID: "v/c", Jobs: 2}, ""},
 		{1, ended(1, 1, barred), "back 1/0 a1 (does not run jobs of u); FORGET 1 a1; start 2/0 a2~1 ws1/4; START 1 2/0 a2"},
-		{2, phase(1, 2, Running), ""},
+		{2, phase(1, 2, job.PhaseRunning), ""},
 		{11, Tick{}, ""},
 		{12, ended(1, 2, exited(0, "")), "failed 2/0 a2 (it ended well, but its node has no result of it); HAVE 1 a2; start 1/0 a3~2 ws1/4; START 1 1/0 a3"},
 		{12, ended(1, 3, barred), "back 1/0 a3 (does not run jobs of u); FORGET 1 a3; start 2/1 a4~1 ws1/4; START 1 2/1 a4"},
@@ -183,7 +183,7 @@ var rules = []struct {
 	}},
 	{"lease ends, the node returns, both run, the first result wins", silent, []step{
 		{902, up(3, "ws1", 4), ""},
-		{902, item(3, 1, Running), "KEEP 3 a1"},
+		{902, item(3, 1, job.PhaseRunning), "KEEP 3 a1"},
 		{902, ListEnd{3}, ""},
 		{903, ended(3, 1, exited(0, "m")), "GRANT 3 a1"},
 		{903, staged(1, "m"), "done 1/0 a1 m; STOP 2 a2; PUBLISH 1/0 a1 out=true; HAVE 3 a1"},
@@ -201,7 +201,7 @@ var rules = []struct {
 	}},
 	{"the new attempt fails: the job fails, and the old one stops", silent, []step{
 		{902, up(3, "ws1", 4), ""},
-		{902, item(3, 1, Running), "KEEP 3 a1"},
+		{902, item(3, 1, job.PhaseRunning), "KEEP 3 a1"},
 		{902, ListEnd{3}, ""},
 		{903, ended(2, 2, exited(1, "")), "failed 1/0 a2; STOP 3 a1; HAVE 2 a2"},
 		{904, retry, "retry 1/0; start 1/0 a3~3 ws2/4; START 2 1/0 a3"},
@@ -210,7 +210,7 @@ var rules = []struct {
 	}},
 	{"an attempt that returns unstarted while its job runs elsewhere", silent, []step{
 		{902, up(3, "ws1", 4), ""},
-		{902, item(3, 1, Waiting), "STOP 3 a1"},
+		{902, item(3, 1, job.PhaseWaiting), "STOP 3 a1"},
 		{902, ListEnd{3}, ""},
 		{903, ended(3, 1, unstarted), "late 1/0 a1; FORGET 3 a1"},
 	}},
@@ -218,7 +218,7 @@ var rules = []struct {
 		{1, NodeDown{1}, ""},
 		{900, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
 		{902, up(3, "ws1", 4), ""},
-		{902, item(3, 1, Running), "adopt 1/0 a1; KEEP 3 a1"},
+		{902, item(3, 1, job.PhaseRunning), "adopt 1/0 a1; KEEP 3 a1"},
 		{902, ListEnd{3}, ""},
 	}},
 	{"a result that returns while its job waits is adopted too", begin, []step{
@@ -231,7 +231,7 @@ var rules = []struct {
 	{"a machine that restarts", begin, []step{
 		{1, NodeDown{1}, ""},
 		{2, NodeUp{Session: 2, Node: "ws1", Boot: "b2", State: "s1"}, ""},
-		{2, item(2, 1, Running), "back 1/0 a1 lost (ws1 was restarted under it); STOP 2 a1"},
+		{2, item(2, 1, job.PhaseRunning), "back 1/0 a1 lost (ws1 was restarted under it); STOP 2 a1"},
 		{2, ListEnd{2}, ""},
 		{3, ended(2, 1, lost), "late 1/0 a1; HAVE 2 a1"},
 	}},
@@ -285,7 +285,7 @@ var rules = []struct {
 		{1, NodeDown{1}, ""},
 		{2, cancel, "cancelled 1/0 (cancelled by u)"},
 		{3, up(2, "ws1", 4), ""},
-		{3, item(2, 1, Running), "STOP 2 a1"},
+		{3, item(2, 1, job.PhaseRunning), "STOP 2 a1"},
 		{3, ListEnd{2}, ""},
 		{4, ended(2, 1, exited(0, "m")), "GRANT 2 a1"},
 	}},
@@ -303,15 +303,15 @@ var rules = []struct {
 	}},
 	{"what no node of ours says", begin, []step{
 		{1, up(2, "ws2", 4), "node ws2 s1"},
-		{1, item(2, 9, Running), "HOLD 2 a9"},
-		{1, item(2, 1, Running), "ODD 2 a1"},
-		{1, Item{Session: 2, Attempt: "x", Phase: Running}, `ODD 2 "x"`},
+		{1, item(2, 9, job.PhaseRunning), "HOLD 2 a9"},
+		{1, item(2, 1, job.PhaseRunning), "ODD 2 a1"},
+		{1, Item{Session: 2, Attempt: "x", Phase: job.PhaseRunning}, `ODD 2 "x"`},
 		{1, ListEnd{2}, ""},
-		{1, item(2, 1, Running), "ODD 2 a1"},
+		{1, item(2, 1, job.PhaseRunning), "ODD 2 a1"},
 		{1, ended(2, 1, exited(0, "m")), "ODD 2 a1"},
 		{1, gone(2, 1), "ODD 2 a1"},
 		{1, phase(1, 1, "flying"), "ODD 1 a1"},
-		{1, phase(7, 1, Running), ""},
+		{1, phase(7, 1, job.PhaseRunning), ""},
 		{1, ended(7, 1, exited(0, "m")), ""},
 		{1, staged(8, "m"), ""},
 		{1, staged(1, "m"), ""},
@@ -320,7 +320,7 @@ var rules = []struct {
 		{1, up(2, "ws3", 4), `ODD 2 ""`},
 	}},
 	{"cpus of attempts that the head does not know are not given away", begin[:3], []step{
-		{1, Item{Session: 1, Attempt: tok(9), Phase: Running, CPUs: 4}, "HOLD 1 a9"},
+		{1, Item{Session: 1, Attempt: tok(9), Phase: job.PhaseRunning, CPUs: 4}, "HOLD 1 a9"},
 		{1, ListEnd{1}, ""},
 		{2, ended(1, 9, exited(0, "m")), "HOLD 1 a9; start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
 	}},
@@ -412,12 +412,12 @@ var rules = []struct {
 		{0, AddBatch{Batch: 1, Jobs: 2, Never: true, Spec: single}, ""},
 		{0, up(1, "ws1", 2), "node ws1 s1"},
 		{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
-		{0, phase(1, 1, Running), ""},
+		{0, phase(1, 1, job.PhaseRunning), ""},
 	}, []step{
 		{1, NodeDown{1}, ""},
 		{2000, Tick{}, ""},
 		{2001, up(2, "ws1", 2), ""},
-		{2001, item(2, 1, Running), "KEEP 2 a1"},
+		{2001, item(2, 1, job.PhaseRunning), "KEEP 2 a1"},
 		{2001, ListEnd{2}, "back 1/1 a2 (ws1 came back without it); start 1/1 a3~2 ws1/1; START 2 1/1 a3"},
 		{2002, ended(2, 1, lost), "failed 1/0 a1 lost (lost by ws1; it is never started twice); late 1/0 a1; HAVE 2 a1"},
 		{2003, retry, "retry 1/0; start 1/0 a4~2 ws1/1; START 2 1/0 a4"},
@@ -456,7 +456,7 @@ var rules = []struct {
 		{0, AddBatch{Batch: 1, Jobs: 4}, ""},
 		{0, up(1, "ws1", 4), "node ws1 s1"},
 		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-		{0, phase(1, 1, Running), ""},
+		{0, phase(1, 1, job.PhaseRunning), ""},
 	}, []step{
 		{1, ended(1, 1, quickly(exited(0, "m"))), "GRANT 1 a1; start 1/1 a2~1 ws1/4; START 1 1/1 a2; start 1/2 a3~1 ws1/4; START 1 1/2 a3"},
 		{1, ended(1, 2, quickly(exited(0, "m"))), "GRANT 1 a2; start 1/3 a4~1 ws1/4; START 1 1/3 a4"},
@@ -474,7 +474,7 @@ var rules = []struct {
 		{2, ListEnd{2}, "RECALL 1 a3"},
 	}, []step{
 		{3, ended(1, 2, quickly(exited(1, ""))), "failed 1/1 a2; HAVE 1 a2"},
-		{3, phase(1, 3, Running), ""},
+		{3, phase(1, 3, job.PhaseRunning), ""},
 	}},
 	{"a retry has all jobs of a batch tried again where its build failed", []step{
 		{0, Loaded{}, ""},

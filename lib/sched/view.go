@@ -73,7 +73,7 @@ type Attempt struct {
 	Try      int
 	Node     node.Name
 	CPUs     int
-	Phase    string    // as its node said last; "" if nothing was heard of it since the head started
+	Phase    job.Phase // as its node said last; "" if nothing was heard of it since the head started
 	State    job.State // of its job, by it: Running, Paused, Stranded or Unreachable; Queued: it waits there
 	Current  bool      // it is its job's; else its job waits, runs elsewhere, or is over
 	Stopping bool      // its job was cancelled, and its processes are there as far as is known
@@ -105,9 +105,9 @@ func (m *Machine) shown(a *attempt) Attempt {
 		if !b.never {
 			until = a.peer.heard + m.cfg.Lease
 		}
-	case a.result == nil && (a.peer.abroad && a.phase != Running || !a.active && !frozen && (a.phase == Waiting || a.phase == Sending)):
+	case a.result == nil && (a.peer.abroad && a.phase != job.PhaseRunning || !a.active && !frozen && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending)):
 		s = job.Queued
-	case a.result == nil && (a.phase == Paused || frozen && (a.phase == Building || a.phase == Running) || a.peer.offer.Pause.Full() && (a.phase == Building || a.phase == Running)):
+	case a.result == nil && (a.phase == job.PhasePaused || frozen && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning) || a.peer.offer.Pause.Full() && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning)):
 		s = job.Paused
 	}
 	shown := Attempt{Ref: a.ref, Token: a.token, Try: a.try, Node: a.peer.name, CPUs: a.share.cpus, Phase: a.phase, State: s,
@@ -198,7 +198,7 @@ func (m *Machine) Nodes() []Node {
 			if a.stranded {
 				r.Full++
 			}
-			if a.phase == Stuck {
+			if a.phase == job.PhaseStuck {
 				r.Stuck++
 			}
 			if a.current && m.batches[a.ref.Batch].never {

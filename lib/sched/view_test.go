@@ -118,11 +118,11 @@ func TestViews(t *testing.T) {
 	r.apply(up(3, "ws1", 4, "gpu", "python3"))
 	r.apply(ListEnd{3})
 	why("gpu, python3: 1 of 2 nodes has it: ws1 busy")
-	r.apply(phase(3, 1, Running))
+	r.apply(phase(3, 1, job.PhaseRunning))
 
 	var live []Attempt
 	r.m.Live(func(a Attempt) { live = append(live, a) })
-	want := Attempt{Ref: Ref{1, 0}, Token: tok(1), Try: 1, Node: "ws1", CPUs: 4, Phase: Running, State: job.Running, Current: true}
+	want := Attempt{Ref: Ref{1, 0}, Token: tok(1), Try: 1, Node: "ws1", CPUs: 4, Phase: job.PhaseRunning, State: job.Running, Current: true}
 	if len(live) != 1 || live[0] != want {
 		t.Errorf("live: %v, should be %v", live, want)
 	}

@@ -134,11 +134,11 @@ type (
 	// Item is one attempt that the node holds, or one build.
 	Item struct {
 		Attempt job.Token   `json:"attempt,omitempty"`
-		Job     job.ID      `json:"job,omitempty"`   // whose attempt it is; informational
-		Try     int         `json:"try,omitempty"`   //
-		Phase   string      `json:"phase,omitempty"` // see the constants
-		CPUs    int         `json:"cpus,omitempty"`  // that it was given
-		GPUs    []int       `json:"gpus,omitempty"`  // indexes of those that it was given, or of the one of which it has a part
+		Job     job.ID      `json:"job,omitempty"` // whose attempt it is; informational
+		Try     int         `json:"try,omitempty"` //
+		Phase   job.Phase   `json:"phase,omitempty"`
+		CPUs    int         `json:"cpus,omitempty"` // that it was given
+		GPUs    []int       `json:"gpus,omitempty"` // indexes of those that it was given, or of the one of which it has a part
 		Result  *job.Result `json:"result,omitempty"`
 		Build   job.BatchID `json:"build,omitempty"` // instead of an attempt: a batch that is built here
 	}
@@ -150,7 +150,7 @@ type (
 	// Phase says how far an attempt is.
 	Phase struct {
 		Attempt job.Token `json:"attempt"`
-		Phase   string    `json:"phase"`
+		Phase   job.Phase `json:"phase"`
 	}
 	// Ended says that an attempt is over on the node, which keeps what it left
 	// until it is told otherwise. It may be said again.
@@ -176,17 +176,6 @@ type (
 
 // MaxSums is how many inputs one Fetch, or Pull, may name.
 const MaxSums = 8192
-
-// Phases of an attempt on its node.
-const (
-	Waiting   = "waiting"    // assigned, for a slot, its inputs or the build
-	Building  = "building"   //
-	Sending   = "sending"    // its inputs are on the way
-	Running   = "running"    //
-	Paused    = "paused"     // as running, and stopped for a while
-	Stuck     = "unkillable" // as running, and its processes do not die of SIGKILL
-	Returning = "returning"  // over, its result not yet home
-)
 
 // Messages from the head to a node.
 type (
