@@ -246,19 +246,19 @@ func (b *back) judge(works []*work, told map[string]bool) {
 		goes := f.Stand == slurm.Waiting || f.Stand == slurm.Running
 		switch {
 		case w.Void:
-			w.say = &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "nobody wants it any more"}}
+			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "nobody wants it any more"}}
 		case f.Stand == slurm.Ended:
 			w.say, w.left = &job.Result{}, true
 		case f.Stand == slurm.Unmet && b.submitted.Build && b.status[slurm.BuiltFile] == nil:
 			f.Stand, w.say = slurm.Ended, &job.Result{Outcome: job.Outcome{Reason: "the build failed on the cluster (build_output.txt)"}}
 		case f.Stand == slurm.Unmet:
-			w.say = &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "what it needs did not end well on the cluster"}}
+			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "what it needs did not end well on the cluster"}}
 		case f.Stand == slurm.Lost:
-			w.say = &job.Result{Lost: true, Outcome: f.Outcome}
+			w.say = &job.Result{Fate: job.FateLost, Outcome: f.Outcome}
 		case b.giveUp && (f.Stand == slurm.Waiting || f.Stand == slurm.Unsubmitted):
-			w.say = &job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "given back from the cluster"}}
+			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "given back from the cluster"}}
 		case b.giveUp:
-			w.say = &job.Result{Lost: true, Outcome: job.Outcome{Reason: "given back from the cluster"}}
+			w.say = &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "given back from the cluster"}}
 		default:
 			continue
 		}

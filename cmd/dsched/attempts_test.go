@@ -193,7 +193,7 @@ func cancelOn(t *testing.T, s *site, when string, m pack.Manifest, cancel func()
 	if when == "in flight" {
 		cancel()
 		next[*wire.Stop](d)
-		s.send(d.c, &wire.Ended{Attempt: st.Attempt, Result: job.Result{Unstarted: true}})
+		s.send(d.c, &wire.Ended{Attempt: st.Attempt, Result: job.Result{Fate: job.FateUnstarted}})
 		next[*wire.Forget](d)
 		return "", job.Cancelled
 	}

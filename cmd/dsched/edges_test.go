@@ -532,7 +532,7 @@ func TestSpoiledResult(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Lost: true, Outcome: job.Outcome{Reason: "its files on the node are damaged"}}})
+		s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "its files on the node are damaged"}}})
 		next[*wire.Have](d)
 		s.send(d.c, &wire.Gone{Attempt: start.Attempt})
 		again := next[*wire.Start](d)

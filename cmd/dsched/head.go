@@ -356,7 +356,7 @@ func (h *head) grant(a sched.Grant) {
 	g := &grant{session: s, batch: b.Batch, attempt: a.Attempt, sum: a.Manifest, bytes: a.Bytes, entries: a.Entries,
 		room: promise{room: h.room}}
 	if live, ok := h.machine.Attempt(a.Attempt); ok && live.Result != nil && !live.Result.OK() {
-		if name, err := b.Name(int(a.Ref.Job)); live.Result.BuildFailed {
+		if name, err := b.Name(int(a.Ref.Job)); live.Result.Fate == job.FateBuildFailed {
 			g.prints = job.BuildOutput
 		} else if err == nil { // without its name nothing is said of it
 			g.prints = job.OutputName(name)

@@ -189,7 +189,7 @@ func TestT87OutOfOrder(t *testing.T) {
 		&wire.Phase{Attempt: start.Attempt, Phase: "no phase"},
 		ended(theirs.Attempt, 0, m),
 		ended(job.NewToken(), 0, m),
-		&wire.Ended{Attempt: theirs.Attempt, Result: job.Result{Unstarted: true}},
+		&wire.Ended{Attempt: theirs.Attempt, Result: job.Result{Fate: job.FateUnstarted}},
 		&wire.Ended{Attempt: job.NewToken(), Result: job.Result{Outcome: job.Outcome{Exit: &exit}}},
 		&wire.Gone{Attempt: theirs.Attempt},
 		&wire.Gone{Attempt: start.Attempt},

@@ -247,9 +247,9 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
 	case *wire.Ended:
 		brief(&m.Result)
-		h.buildLog(s, m.Attempt, false, m.BuildFailed)
+		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
-		if m.Lost {
+		if m.Fate == job.FateLost {
 			s.unask(h, m.Attempt)
 		}
 	case *wire.Gone:

@@ -279,7 +279,7 @@ func (d *desk) saves(st *wire.Start, text string) {
 	d.t.Helper()
 	m, _ := result(text)
 	e := ended(st.Attempt, job.ExitSaved, m)
-	e.Evicted, e.Saved = true, true
+	e.Fate, e.Saved = job.FateEvicted, true
 	d.send(d.c, e)
 	d.give(next[*wire.Grant](d), text)
 	next[*wire.Have](d)
@@ -404,7 +404,7 @@ func TestSavedCannotBeRead(t *testing.T) {
 					t.Fatalf("it goes on with %q", st.Saved)
 				}
 				d.cannotFetch(st)
-				s.send(d.c, &wire.Ended{Attempt: st.Attempt, Result: job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "no files"}}})
+				s.send(d.c, &wire.Ended{Attempt: st.Attempt, Result: job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "no files"}}})
 				next[*wire.Forget](d)
 				d.c.Close()
 			}

@@ -272,7 +272,7 @@ func TestX99NodesOfPrivate(t *testing.T) {
 	s.submitAs("ns/b", spec, "j")
 	d = s.desk("ws2", "b")
 	start = next[*wire.Start](d)
-	s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Unstarted: true, Outcome: job.Outcome{Reason: "no secret.txt"}}})
+	s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "no secret.txt"}}})
 	for to, told := range map[int64]bool{ben: false, 0: true} {
 		if r := shown(to, "ws2", node.Resting); strings.Contains(r.Note, "secret") != told || !strings.Contains(r.Note, "hands back") {
 			t.Errorf("to %d it is said: %s", to, r.Note)

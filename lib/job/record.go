@@ -85,16 +85,10 @@ type Head struct {
 // A Result is what a node says of an attempt that is over on it.
 type Result struct {
 	Outcome
-	Manifest    string `json:"manifest,omitempty"`     // SHA-256 of the manifest of what it left; empty: it left nothing
-	Entries     int    `json:"entries,omitempty"`      // lines of that manifest: files, directories, links
-	Files       int    `json:"files,omitempty"`        //
-	Bytes       int64  `json:"bytes,omitempty"`        // in the files
-	Unstarted   bool   `json:"unstarted,omitempty"`    // it never ran, and never will
-	NoRoom      bool   `json:"no_room,omitempty"`      // with Unstarted: its node has no room for it; with Evicted: nor memory any more
-	Barred      bool   `json:"barred,omitempty"`       // with Unstarted: its node does not run jobs of who has submitted it
-	NodePaused  bool   `json:"node_paused,omitempty"`  // with Unstarted: its node is paused
-	Evicted     bool   `json:"evicted,omitempty"`      // it was asked to leave its node
-	Saved       bool   `json:"saved,omitempty"`        // with Evicted: it has saved what the next attempt goes on with
-	Lost        bool   `json:"lost,omitempty"`         // its supervisor or its machine went down under it: how it ended is not known
-	BuildFailed bool   `json:"build_failed,omitempty"` // it never ran because its batch's build failed on that node
+	Manifest string `json:"manifest,omitempty"` // SHA-256 of the manifest of what it left; empty: it left nothing
+	Entries  int    `json:"entries,omitempty"`  // lines of that manifest: files, directories, links
+	Files    int    `json:"files,omitempty"`    //
+	Bytes    int64  `json:"bytes,omitempty"`    // in the files
+	Fate     Fate   `json:"fate,omitempty"`     // how it came to be over
+	Saved    bool   `json:"saved,omitempty"`    // of one that had to leave: it has saved what the next attempt goes on with
 }

@@ -386,7 +386,7 @@ func (n *daemon) takeOver() error {
 		}
 		if err != nil {
 			n.Log.Log(context.Background(), n.damageLevel(a), "an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
-			n.ended(n.attempts[a.Token], &job.Result{Lost: true, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}})
+			n.ended(n.attempts[a.Token], &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}})
 		}
 	}
 	return nil
@@ -417,7 +417,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	a := n.add(da)
 	r, err := da.Result()
 	if err == nil {
-		a.result, a.started, a.phase = r, !r.Unstarted && !r.BuildFailed, job.PhaseReturning
+		a.result, a.started, a.phase = r, !r.Unstarted() && r.Fate != job.FateBuildFailed, job.PhaseReturning
 		close(a.done)
 		n.settleLater(a)
 		return nil

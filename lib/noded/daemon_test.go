@@ -71,7 +71,7 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 	}
 	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
 	a := n.add(as[0])
-	a.started, a.result = true, &job.Result{Unstarted: true}
+	a.started, a.result = true, &job.Result{Fate: job.FateUnstarted}
 	n.forget(note.Token)
 	if n.attempts[note.Token] != nil {
 		t.Error("it is kept")
@@ -136,7 +136,7 @@ func TestN62GivenBackOnAFullDisk(t *testing.T) {
 		room.Store(true)
 		select {
 		case <-a.done:
-			if !a.result.Unstarted {
+			if !a.result.Unstarted() {
 				t.Errorf("it is over as %+v", a.result)
 			}
 		case <-time.After(time.Hour):
@@ -166,7 +166,7 @@ func TestN66NothingCanBeKept(t *testing.T) {
 		})
 		select {
 		case <-a.done:
-			if !a.result.Unstarted || !strings.HasPrefix(a.result.Reason, "nothing of it can be kept on its node: ") {
+			if !a.result.Unstarted() || !strings.HasPrefix(a.result.Reason, "nothing of it can be kept on its node: ") {
 				t.Errorf("it is over as %+v", a.result)
 			}
 		case <-time.After(time.Hour):
@@ -181,7 +181,7 @@ func TestN66NothingCanBeKept(t *testing.T) {
 func TestN65ResultIsKept(t *testing.T) {
 	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		a := &attempt{result: &job.Result{Manifest: "x"}}
-		if err := (&daemon{}).spoiled(a, &fs.PathError{Op: "open", Path: "x", Err: errno}); !errors.Is(err, errno) || a.result.Lost {
+		if err := (&daemon{}).spoiled(a, &fs.PathError{Op: "open", Path: "x", Err: errno}); !errors.Is(err, errno) || a.result.Fate == job.FateLost {
 			t.Errorf("%v: got %v, the result is %+v", errno, err, a.result)
 		}
 	}

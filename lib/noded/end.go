@@ -73,7 +73,12 @@ func (n *daemon) unkept(a *attempt, why error) {
 	}
 	r.Reason = clean("nothing of it can be kept on its node: " + reason(why))
 	n.do(func() {
-		r.Unstarted, r.Lost = !a.started, a.started && a.status == nil
+		switch {
+		case !a.started:
+			r.Fate = job.FateUnstarted
+		case a.status == nil:
+			r.Fate = job.FateLost
+		}
 		n.ended(a, r)
 	})
 }
@@ -103,7 +108,7 @@ func (n *daemon) finish(a *attempt) (err error) {
 		return n.giveBack(a, err)
 	}
 	if st == nil {
-		return n.keep(a, &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
+		return n.keep(a, &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
 	}
 	if st.Wall >= worthFrom {
 		n.do(func() { n.setPhase(a, job.PhaseReturning) })
@@ -118,11 +123,12 @@ func (n *daemon) finish(a *attempt) (err error) {
 	if lacks := n.explain(a, r, st); lacks != "" && !n.wasStopped(a) {
 		return n.noContainer(a, lacks)
 	}
-	if st.Stopped == proc.StoppedSignal && !n.wasStopped(a) {
-		r.Lost, r.Reason = true, "its node was going down"
-	}
-	if st.Evicted && !n.wasStopped(a) {
-		r.Evicted, r.Saved = true, st.Exit != nil && *st.Exit == proc.Checkpointed
+	switch {
+	case n.wasStopped(a):
+	case st.Stopped == proc.StoppedSignal:
+		r.Fate, r.Reason = job.FateLost, "its node was going down"
+	case st.Evicted:
+		r.Fate, r.Saved = job.FateEvicted, st.Exit != nil && *st.Exit == proc.Checkpointed
 	}
 	n.do(func() { n.ranOut(a, st, r) })
 	m, err := n.gather(ctx, a, r)
@@ -223,9 +229,18 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 		}
 	})
 	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)
+	fate := job.FateUnstarted
 	var lacks *noRoomError
 	var barred *barredError
-	return n.keep(a, &job.Result{Unstarted: true, NodePaused: paused, NoRoom: errors.As(why, &lacks), Barred: errors.As(why, &barred), Outcome: job.Outcome{Reason: reason}}, nil, false)
+	switch {
+	case paused:
+		fate = job.FateNodePaused
+	case errors.As(why, &lacks):
+		fate = job.FateNoRoom
+	case errors.As(why, &barred):
+		fate = job.FateBarred
+	}
+	return n.keep(a, &job.Result{Fate: fate, Outcome: job.Outcome{Reason: reason}}, nil, false)
 }
 
 // buildFailed ends an attempt whose batch could not be built here; what the
@@ -243,7 +258,7 @@ func (n *daemon) unable(a *attempt, why, output string) error {
 	if err := copyFile(filepath.Join(a.Extra(), job.BuildOutput), output); err != nil {
 		return err
 	}
-	r := &job.Result{BuildFailed: true, Outcome: job.Outcome{Reason: why}}
+	r := &job.Result{Fate: job.FateBuildFailed, Outcome: job.Outcome{Reason: why}}
 	m, err := n.gatherExtra(a, r)
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func TestI03GoneIsDurable(t *testing.T) {
 		n.do(func() {
 			n.link.out = first
 			a := n.add(as[0])
-			a.result = &job.Result{Unstarted: true}
+			a.result = &job.Result{Fate: job.FateUnstarted}
 			n.have(a.Token)
 		})
 		synctest.Wait()

@@ -313,11 +313,11 @@ func (n *daemon) end(a *attempt, why string) {
 func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
 	killed := st.NoMemory && st.Had == 0 && n.given().Measured && !a.alone && a.has != nil && !a.has.asked && !a.has.never
 	switch {
-	case r.OK():
-	case a.putBack && (st.Stopped == proc.StoppedOrder || r.Evicted):
-		r.Evicted, r.NoRoom, r.Reason = true, true, a.why
+	case r.OK(), r.Fate == job.FateLost:
+	case a.putBack && (st.Stopped == proc.StoppedOrder || r.Evicted()):
+		r.Fate, r.Reason = job.FateNoMemory, a.why
 	case killed:
-		r.Evicted, r.NoRoom, r.Reason = true, true, "the memory of its node was used up, by it and others"
+		r.Fate, r.Reason = job.FateNoMemory, "the memory of its node was used up, by it and others"
 	case a.why == job.ReasonNodeMemory:
 		r.Reason = a.why
 	}

@@ -363,13 +363,16 @@ func TestMeasuredResult(t *testing.T) {
 		if c.change != nil {
 			c.change(r, a)
 		}
-		got := job.Result{Outcome: job.Outcome{Reason: "stopped"}, Evicted: c.st.Evicted}
-		if r.ranOut(a, &c.st, &got); got.Evicted != c.back || got.NoRoom != c.back || got.Reason != c.reason {
+		got := job.Result{Outcome: job.Outcome{Reason: "stopped"}}
+		if c.st.Evicted {
+			got.Fate = job.FateEvicted
+		}
+		if r.ranOut(a, &c.st, &got); (got.Fate == job.FateNoMemory) != c.back || got.Reason != c.reason {
 			t.Errorf("%s: %+v", c.what, got)
 		}
 		zero := 0
 		got = job.Result{Outcome: job.Outcome{Exit: &zero}}
-		if r.ranOut(a, &c.st, &got); !got.OK() || got.Evicted {
+		if r.ranOut(a, &c.st, &got); !got.OK() || got.Evicted() {
 			t.Errorf("%s, but it ended well: %+v", c.what, got)
 		}
 	}
@@ -448,7 +451,7 @@ func TestMeasuredIsEndedByTheNext(t *testing.T) {
 		s.say(&wire.Keep{Attempt: runs.Attempt})
 		got = &awaited[*wire.Ended](s).Result
 	}
-	if !got.Evicted || !got.NoRoom || got.Reason != "low" {
+	if got.Fate != job.FateNoMemory || got.Reason != "low" {
 		t.Errorf("it says %+v", got)
 	}
 }

@@ -388,7 +388,7 @@ func (n *daemon) keepOff(notes []desk.Note) (rest []desk.Note) {
 				continue
 			}
 			n.Log.Debug("an attempt comes while the node is paused; it is given back", "attempt", s.Token)
-			n.link.tell(&wire.Ended{Attempt: s.Token, Result: job.Result{Unstarted: true, NodePaused: true, Outcome: job.Outcome{Reason: n.pausedReason()}}})
+			n.link.tell(&wire.Ended{Attempt: s.Token, Result: job.Result{Fate: job.FateNodePaused, Outcome: job.Outcome{Reason: n.pausedReason()}}})
 		}
 	})
 	return rest

@@ -97,7 +97,7 @@ func TestP71P73StartAtAPausedNode(t *testing.T) {
 	}
 	given := func(st *wire.Start) {
 		t.Helper()
-		if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.Unstarted || !e.NodePaused || e.Reason != "ws1 is paused" {
+		if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || e.Fate != job.FateNodePaused || e.Reason != "ws1 is paused" {
 			t.Errorf("it says %+v", e)
 		}
 	}
@@ -158,7 +158,7 @@ func TestP73RefusedBySupervisor(t *testing.T) {
 			s, _ := h.session()
 			st := h.start("true")
 			s.say(st)
-			if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.Unstarted || !e.NodePaused || e.Reason != "ws1 is paused" {
+			if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || e.Fate != job.FateNodePaused || e.Reason != "ws1 is paused" {
 				t.Errorf("it says %+v", e)
 			}
 		})
@@ -307,7 +307,7 @@ func TestLentCPUs(t *testing.T) {
 	small.Attempt, large.Attempt = job.NewToken(), job.NewToken()
 	large.CPUs = 2
 	s.say(large)
-	if e := awaited[*wire.Ended](s); e.Attempt != large.Attempt || !e.NodePaused || e.Reason != "ws1 has lent cpus back" {
+	if e := awaited[*wire.Ended](s); e.Attempt != large.Attempt || e.Fate != job.FateNodePaused || e.Reason != "ws1 has lent cpus back" {
 		t.Errorf("it says %+v", e)
 	}
 	s.say(small)

@@ -111,7 +111,7 @@ func TestSomebodyIsThere(t *testing.T) {
 		t.Helper()
 		st := h.start("true")
 		s.say(st)
-		if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.Unstarted || !e.NodePaused {
+		if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || e.Fate != job.FateNodePaused {
 			t.Errorf("it says %+v", e)
 		}
 	}
@@ -178,7 +178,7 @@ func TestSomebodyIsThereWhenItGoesOn(t *testing.T) {
 		e := awaited[*wire.Ended](s)
 		back = &e.Result
 	}
-	if !back.Unstarted || !back.NodePaused {
+	if back.Fate != job.FateNodePaused {
 		t.Errorf("it says %+v", back)
 	}
 	d.leave()

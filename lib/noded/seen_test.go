@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"distribute/lib/job"
 	"distribute/lib/wire"
 )
 
@@ -128,7 +129,7 @@ func TestLargeFileIsChanged(t *testing.T) {
 	if err := take(); !errors.Is(err, wire.ErrGaveUp) || !strings.Contains(err.Error(), "big") {
 		t.Errorf("it is sent: %v", err)
 	}
-	if e := awaited[*wire.Ended](s); e.Attempt != start.Attempt || !e.Lost || !strings.Contains(e.Reason, "damaged") {
+	if e := awaited[*wire.Ended](s); e.Attempt != start.Attempt || e.Fate != job.FateLost || !strings.Contains(e.Reason, "damaged") {
 		t.Errorf("in its session, which goes on, it says %+v", e)
 	}
 }

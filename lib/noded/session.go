@@ -157,7 +157,11 @@ func (n *daemon) startAll(starts []*wire.Start) {
 				n.begin(n.add(as[i]))
 			default:
 				n.Log.Error("an attempt cannot be noted; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
-				n.link.tell(&wire.Ended{Attempt: notes[i].Token, Result: job.Result{Unstarted: true, NoRoom: full(err),
+				fate := job.FateUnstarted
+				if full(err) {
+					fate = job.FateNoRoom
+				}
+				n.link.tell(&wire.Ended{Attempt: notes[i].Token, Result: job.Result{Fate: fate,
 					Outcome: job.Outcome{Reason: "the node cannot keep a note of it: " + reason(err)}}})
 			}
 		}
@@ -262,7 +266,7 @@ func (n *daemon) forget(t job.Token) {
 	switch {
 	case a == nil:
 		n.isGone(t)
-	case a.result != nil && !a.result.Unstarted, a.result == nil && a.started:
+	case a.result != nil && !a.result.Unstarted(), a.result == nil && a.started:
 	case a.result != nil:
 		n.remove(a)
 	default:
@@ -397,7 +401,7 @@ func (n *daemon) spoiled(a *attempt, why error) error {
 	if passing(why) {
 		return why
 	}
-	r := &job.Result{Lost: true, Outcome: job.Outcome{Reason: "its files on the node are damaged: " + reason(why)}}
+	r := &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "its files on the node are damaged: " + reason(why)}}
 	if err := a.SetResult(r, nil, true); err != nil {
 		n.Log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
 	}

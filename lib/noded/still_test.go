@@ -114,7 +114,7 @@ func TestStillBeforeItBegins(t *testing.T) {
 	runs := h.begun(s, filepath.Join(top, "gate"))
 	waits := h.start("true") // the node has one cpu
 	s.say(waits, &wire.Keep{Attempt: waits.Attempt, Still: true})
-	if e := awaited[*wire.Ended](s); e.Attempt != waits.Attempt || !e.Unstarted || e.NodePaused || e.Reason != "stopped: its job is held" {
+	if e := awaited[*wire.Ended](s); e.Attempt != waits.Attempt || e.Fate != job.FateUnstarted || e.Reason != "stopped: its job is held" {
 		t.Errorf("it says %+v", e)
 	}
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})

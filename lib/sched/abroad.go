@@ -181,7 +181,13 @@ func (m *Machine) Whose(n node.Name, t job.Token) (Ref, bool) {
 
 // fromAbroad is a result without what only nodes say.
 func fromAbroad(r Result) Result {
-	r.NoRoom, r.Barred, r.NodePaused, r.Evicted, r.Saved, r.BuildFailed = false, false, false, false, false, false
+	switch {
+	case r.Unstarted():
+		r.Fate = job.FateUnstarted
+	case r.Fate != job.FateLost:
+		r.Fate = job.FateEnded
+	}
+	r.Saved = false
 	return r
 }
 

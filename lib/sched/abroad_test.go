@@ -113,7 +113,7 @@ func TestAbroadEnds(t *testing.T) {
 		t.Errorf("job 1 is %s", s)
 	}
 	r.apply(ended(1, 100, unstarted))
-	r.apply(ended(1, 102, Result{Lost: true, Outcome: job.Outcome{Reason: "given up"}}))
+	r.apply(ended(1, 102, Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "given up"}}))
 	r.apply(Cancel{Ref: Ref{1, 3}, By: "maria", Request: tok(901)})
 	r.apply(ended(1, 103, unstarted))
 	r.apply(NodeDown{1})
@@ -192,7 +192,7 @@ func (s *sim) comeHome(all bool) {
 		case how == 4:
 			give(Ended{mine, t, unstarted})
 		case how == 5:
-			give(Ended{mine, t, Result{Lost: true}})
+			give(Ended{mine, t, Result{Fate: job.FateLost}})
 		default:
 			give(Ended{mine, t, exited(how%2, "m")})
 			if all || s.rand.IntN(3) > 0 {

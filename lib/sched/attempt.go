@@ -110,7 +110,7 @@ func (m *Machine) answerSettled(p *peer, n *settledNote, token job.Token, ended 
 	switch s := m.State(n.ref); {
 	case ended == nil:
 		m.do(Stop{p.session, token, "its job went on without it"})
-	case ended.Unstarted:
+	case ended.Unstarted():
 		m.do(Forget{p.session, token})
 	case n.kept || ended.Manifest == "" || s == job.Done || s == job.Cancelled:
 		m.do(Have{p.session, token})
@@ -213,7 +213,7 @@ func (e Ended) apply(m *Machine) {
 	switch {
 	case a.result == nil:
 		m.ended(a, e.Result)
-	case e.Result.Lost && !a.result.Lost:
+	case e.Result.Fate == job.FateLost && a.result.Fate != job.FateLost:
 		m.spoiled(a, e.Result)
 	}
 }
@@ -240,7 +240,7 @@ func (m *Machine) unhold(p *peer, token job.Token) {
 
 // good says that a result makes its job done.
 func good(r *Result) bool {
-	return r.OK() && r.Manifest != "" && !r.Unstarted && !r.BuildFailed && !r.Lost
+	return r.OK() && r.Manifest != "" && !r.Unstarted() && r.Fate != job.FateBuildFailed && r.Fate != job.FateLost
 }
 
 // ended takes in that an attempt is over on its node. What it left is brought
@@ -251,19 +251,19 @@ func (m *Machine) ended(a *attempt, r Result) {
 		r = fromAbroad(r)
 	}
 	switch {
-	case a.peer.abroad || a.recalled || a.stopped || r.Unstarted && (a.stilled || b.still(a.ref.Job)):
-	case r.Evicted && r.NoRoom:
+	case a.peer.abroad || a.recalled || a.stopped || r.Unstarted() && (a.stilled || b.still(a.ref.Job)):
+	case r.Fate == job.FateNoMemory:
 		m.noRoom(b, a.peer, r.Reason)
-	case r.Evicted:
+	case r.Evicted():
 		m.left(a, "its jobs have to leave it again and again", r.Reason)
-	case !r.Unstarted:
-	case r.NodePaused:
+	case !r.Unstarted():
+	case r.Fate == job.FateNodePaused:
 		a.peer.halt = m.now + resting
 		m.left(a, "it hands back what it is given", orElse(r.Reason, "paused"))
 	case a.peer.paused():
-	case r.NoRoom:
+	case r.Fate == job.FateNoRoom:
 		m.noRoom(b, a.peer, r.Reason)
-	case r.Barred:
+	case r.Fate == job.FateBarred:
 		m.bar(b, a.peer, r.Reason)
 	case a.unread != "":
 		m.noRoom(b, a.peer, unreadable(a))
@@ -279,15 +279,15 @@ func (m *Machine) ended(a *attempt, r Result) {
 	a.result, a.phase, a.stopping = &r, job.PhaseReturning, false
 	m.count(a)
 	switch {
-	case r.Unstarted, r.Lost, r.Evicted:
-	case r.BuildFailed:
+	case r.Unstarted(), r.Fate == job.FateLost, r.Evicted():
+	case r.Fate == job.FateBuildFailed:
 		b.suspect[a.peer] = struct{}{}
 		m.changed++
 		m.avoids[b] = struct{}{}
 	default:
 		m.built(a, seconds(r.Runtime))
 	}
-	if r.Unstarted || r.Manifest == "" {
+	if r.Unstarted() || r.Manifest == "" {
 		m.finish(a, "")
 		return
 	}
@@ -347,11 +347,11 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	b, r := m.batches[a.ref.Batch], a.result
 	out := false
 	switch {
-	case r.Unstarted && a.unread != "":
+	case r.Unstarted() && a.unread != "":
 		m.unread(a)
-	case r.Unstarted:
+	case r.Unstarted():
 		m.handBack(a, orElse(r.Reason, "not started"), false)
-	case r.BuildFailed && a.current:
+	case r.Fate == job.FateBuildFailed && a.current:
 		// With what the build has printed: a power cut between two records would have the
 		// head wait for ever for what it takes for lost.
 		rec := a.record(job.KindBack, job.Outcome{Reason: ReasonBuild})
@@ -359,7 +359,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 			rec.Manifest, rec.Files, rec.Bytes = manifest, r.Files, r.Bytes
 		}
 		m.log(a.ref, rec)
-	case r.Lost:
+	case r.Fate == job.FateLost:
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)), true)
 	case good(r) && !a.void && !b.state[a.ref.Job].Over():
 		t := b.trials[a.ref.Job]
@@ -369,7 +369,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		}
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true
-	case a.current && r.Evicted:
+	case a.current && r.Evicted():
 		m.evicted(a, manifest)
 	case a.current:
 		m.failed(a, manifest)
@@ -380,11 +380,11 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	if manifest != "" {
 		m.do(Publish{a.ref, a.token, a.try, out})
 	}
-	if session := a.peer.session; session != 0 && r.Unstarted {
+	if session := a.peer.session; session != 0 && r.Unstarted() {
 		m.do(Forget{session, a.token})
 	} else if session != 0 {
 		m.do(Have{session, a.token})
-		if !a.result.Evicted || !a.result.NoRoom {
+		if a.result.Fate != job.FateNoMemory {
 			m.moreRoom(a.peer) // who was ended for want of room has left none
 		}
 	}

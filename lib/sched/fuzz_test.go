@@ -36,9 +36,12 @@ func (t *tape) token() job.Token {
 	}
 }
 
+// fates are those that nodes say, with one of them twice.
+var fates = []job.Fate{job.FateEnded, job.FateUnstarted, job.FateEnded, job.FateNodePaused, job.FateBuildFailed, job.FateEvicted, job.FateNoMemory, job.FateLost}
+
 func (t *tape) result() Result {
 	flags := t.next(256)
-	r := Result{Unstarted: flags&1 != 0, Lost: flags&2 != 0, BuildFailed: flags&4 != 0, Evicted: flags&32 != 0, Saved: flags&64 != 0, NodePaused: flags&128 != 0}
+	r := Result{Fate: fates[flags&7], Saved: flags&64 != 0}
 	if flags&8 == 0 {
 		r.Exit = new(int)
 	}

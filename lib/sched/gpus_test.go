@@ -60,7 +60,7 @@ func TestPartsOfGPUs(t *testing.T) {
 		{NodeDown{1}, ""},
 		{withGPUs(2, "ws1", node.GPU{Index: 0}, node.GPU{Index: 2}), ""},
 		{Item{Session: 2, Attempt: tok(1), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{2}}, "KEEP 2 a1"},
-		{Item{Session: 2, Attempt: tok(2), Phase: job.PhaseReturning, CPUs: 1, GPUs: []int{2}, Ended: &Result{Lost: true}}, "back 1/1 a2 lost (lost by ws1); late 1/1 a2; HAVE 2 a2"},
+		{Item{Session: 2, Attempt: tok(2), Phase: job.PhaseReturning, CPUs: 1, GPUs: []int{2}, Ended: &Result{Fate: job.FateLost}}, "back 1/1 a2 lost (lost by ws1); late 1/1 a2; HAVE 2 a2"},
 		{Item{Session: 2, Attempt: tok(77), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0, 0, -1}}, "HOLD 2 a4d"},
 		{Item{Session: 2, Attempt: tok(3), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a3"},
 		{Item{Session: 2, Attempt: tok(4), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a4"},

@@ -194,7 +194,7 @@ func (l *lab) give(ev Event) {
 		case Recall, Keep:
 		case Stop:
 			l.lose(l.runs[a.Attempt])
-			l.in(0, func() { l.give(Ended{a.Session, a.Attempt, Result{Unstarted: true}}) })
+			l.in(0, func() { l.give(Ended{a.Session, a.Attempt, Result{Fate: job.FateUnstarted}}) })
 		case Grant:
 			l.in(time.Second, func() { l.give(Staged{Attempt: a.Attempt, Manifest: a.Manifest}) })
 		case Have:

@@ -419,7 +419,7 @@ func (r *rig) giveBack(batch uint32, name string) {
 			one = a
 		}
 	})
-	r.apply(Ended{r.m.named[one.Node].session, one.Token, Result{Unstarted: true}})
+	r.apply(Ended{r.m.named[one.Node].session, one.Token, Result{Fate: job.FateUnstarted}})
 }
 
 // BenchmarkLearnt is what an event costs of which many batches might take that a node is

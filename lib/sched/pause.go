@@ -56,7 +56,7 @@ func (m *Machine) takeBack(p *peer) {
 // saves says that what an attempt has saved is what its job goes on with: it has
 // itself gone on with what was saved before, so that nothing goes back.
 func (m *Machine) saves(a *attempt, r *Result) bool {
-	return r.Evicted && r.Saved && r.Manifest != "" && a.from == m.batches[a.ref.Batch].saved[a.ref.Job]
+	return r.Evicted() && r.Saved && r.Manifest != "" && a.from == m.batches[a.ref.Batch].saved[a.ref.Job]
 }
 
 // maxUnread is how often a job is given back in a row because what it goes on with

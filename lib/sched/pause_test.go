@@ -18,7 +18,7 @@ func offered(session uint64, cpus int, p *node.Pause) Event {
 // evictedOf is the end of an attempt that was asked to leave.
 func evictedOf(status int, manifest string) Result {
 	r := exited(status, manifest)
-	r.Evicted, r.Saved = true, status == job.ExitSaved
+	r.Fate, r.Saved = job.FateEvicted, status == job.ExitSaved
 	return r
 }
 
@@ -99,7 +99,7 @@ func TestP73NothingForAPausedNode(t *testing.T) {
 		{phase(1, 1, job.PhaseRunning), ""},
 		{phase(1, 2, job.PhaseSending), ""},
 		{offered(1, 4, ana), "RECALL 1 a2"},
-		{ended(1, 2, Result{Unstarted: true, NodePaused: true, Outcome: job.Outcome{Reason: "ws1 is paused"}}),
+		{ended(1, 2, Result{Fate: job.FateNodePaused, Outcome: job.Outcome{Reason: "ws1 is paused"}}),
 			"back 1/1 a2 (ws1 is paused); FORGET 1 a2"},
 		{gone(1, 2), ""},
 		{up(2, "ws2", 4), "node ws2 s1"},
@@ -120,7 +120,7 @@ func TestP73GivenBackBeforeTheOffer(t *testing.T) {
 	r.apply(ListEnd{1})
 	r.apply(ofFour(1))
 	script{
-		{ended(1, 1, Result{Unstarted: true, NodePaused: true}), "back 1/0 a1 (not started); FORGET 1 a1"},
+		{ended(1, 1, Result{Fate: job.FateNodePaused}), "back 1/0 a1 (not started); FORGET 1 a1"},
 		{Tick{}, ""},
 	}.run(t, r)
 	if n := r.m.Nodes()[0]; n.State != node.Paused {
@@ -298,7 +298,7 @@ func TestEvictedAreDropped(t *testing.T) {
 // is rested, for longer each time, and not for those that leave at one time; after
 // a while without that all is forgiven.
 func TestL47LeavesAgain(t *testing.T) {
-	for what, result := range map[string]Result{"leaves": evictedOf(1, ""), "paused": {Unstarted: true, NodePaused: true}} {
+	for what, result := range map[string]Result{"leaves": evictedOf(1, ""), "paused": {Fate: job.FateNodePaused}} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t, Config{})
 			for _, ev := range []Event{Loaded{}, up(1, "ws1", 4), ListEnd{1}, AddBatch{Batch: 1, Jobs: 4, Spec: single}} {
@@ -326,7 +326,7 @@ func TestL47LeavesAgain(t *testing.T) {
 				}
 			}
 			first := node.Busy
-			if result.NodePaused {
+			if result.Fate == job.FateNodePaused {
 				first = node.Paused
 			}
 			leave(first, 0)
@@ -353,7 +353,7 @@ func TestSavedIsUnreadable(t *testing.T) {
 	r := begun(t, ofFour(1))
 	r.apply(ListEnd{2})
 	why := "what attempt 1 has saved cannot be read on the head: it is gone"
-	back := Result{Unstarted: true, Outcome: job.Outcome{Reason: "the head says so"}}
+	back := Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "the head says so"}}
 	script{
 		{ended(1, 1, evictedOf(85, "m1")), "GRANT 1 a1"},
 		{staged(1, "m1"), "back 1/0 a1 m1 evicted saved (asked to leave ws1); PUBLISH 1/0 a1 out=false; HAVE 1 a1; " +

@@ -210,7 +210,7 @@ func (s *sim) deliver(n *fakeNode) {
 	case Have:
 		s.remove(n, a.Attempt)
 	case Forget:
-		if x := n.find(a.Attempt); x == nil || x.phase == job.PhaseWaiting || x.result != nil && x.result.Unstarted {
+		if x := n.find(a.Attempt); x == nil || x.phase == job.PhaseWaiting || x.result != nil && x.result.Unstarted() {
 			s.remove(n, a.Attempt)
 		}
 	}
@@ -318,10 +318,10 @@ func (s *sim) progress(n *fakeNode) {
 		a.step++
 	case s.rand.IntN(30) == 0: // memory ran low
 		r := reasoned("no memory")
-		r.Evicted, r.NoRoom = true, true
+		r.Fate = job.FateNoMemory
 		n.end(a, r)
 	case s.rand.IntN(15) == 0:
-		n.end(a, Result{Lost: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
+		n.end(a, Result{Fate: job.FateLost, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 	case s.rand.IntN(4) == 0:
 		r := exited(1, []string{"", s.manifest(a)}[s.rand.IntN(2)])
 		r.Reason = []string{"", "", "", job.ReasonTime, job.ReasonMemory, job.ReasonNodeMemory}[s.rand.IntN(6)]
@@ -340,17 +340,17 @@ func (s *sim) progress(n *fakeNode) {
 func (s *sim) stay(n *fakeNode, a *fakeAttempt) {
 	switch {
 	case a.phase == job.PhaseWaiting:
-		n.end(a, Result{Unstarted: true, NodePaused: true, Outcome: job.Outcome{Reason: n.name + " is paused"}})
+		n.end(a, Result{Fate: job.FateNodePaused, Outcome: job.Outcome{Reason: n.name + " is paused"}})
 	case !n.pause.Out:
 	case s.rand.IntN(3) == 0:
-		n.end(a, Result{Evicted: true, Outcome: job.Outcome{Signal: "SIGTERM"}, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
+		n.end(a, Result{Fate: job.FateEvicted, Outcome: job.Outcome{Signal: "SIGTERM"}, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 	case s.rand.IntN(6) == 0:
 		r := exited(0, s.manifest(a))
-		r.Evicted = true
+		r.Fate = job.FateEvicted
 		n.end(a, r)
 	default:
 		r := exited(job.ExitSaved, s.manifest(a))
-		r.Evicted, r.Saved = true, true
+		r.Fate, r.Saved = job.FateEvicted, true
 		s.steps[a.token] = a.step
 		n.end(a, r)
 	}
@@ -386,7 +386,7 @@ func (s *sim) run(n *fakeNode, a *fakeAttempt) {
 	if n.breaks != 0 && int(a.ref.Batch)%n.breaks == 0 {
 		a.phase = job.PhaseBuilding
 		n.say(Phase{n.session, a.token, job.PhaseBuilding})
-		n.end(a, Result{BuildFailed: true, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
+		n.end(a, Result{Fate: job.FateBuildFailed, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 		return
 	}
 	a.phase = job.PhaseRunning
@@ -401,7 +401,7 @@ func (s *sim) reboot(n *fakeNode) {
 	n.boot++
 	for _, a := range n.has {
 		if a.result == nil && a.phase != job.PhaseWaiting {
-			n.end(a, Result{Lost: true})
+			n.end(a, Result{Fate: job.FateLost})
 		}
 	}
 }

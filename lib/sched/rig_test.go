@@ -648,9 +648,9 @@ func exited(status int, manifest string) Result {
 func quickly(r Result) Result { r.Runtime = 0.1; return r }
 
 var (
-	unstarted   = Result{Unstarted: true}
-	noRoom      = Result{Unstarted: true, NoRoom: true, Outcome: job.Outcome{Reason: "no room: needs 3G"}}
-	barred      = Result{Unstarted: true, Barred: true, Outcome: job.Outcome{Reason: "does not run jobs of u"}}
-	lost        = Result{Lost: true}
-	buildFailed = Result{BuildFailed: true, Outcome: job.Outcome{Reason: "make: no rule"}}
+	unstarted   = Result{Fate: job.FateUnstarted}
+	noRoom      = Result{Fate: job.FateNoRoom, Outcome: job.Outcome{Reason: "no room: needs 3G"}}
+	barred      = Result{Fate: job.FateBarred, Outcome: job.Outcome{Reason: "does not run jobs of u"}}
+	lost        = Result{Fate: job.FateLost}
+	buildFailed = Result{Fate: job.FateBuildFailed, Outcome: job.Outcome{Reason: "make: no rule"}}
 )

@@ -98,7 +98,7 @@ var rules = []struct {
 		{139, Tick{}, "start 1/0 a7~5 ws1/4; START 1 1/0 a7"},
 	}},
 	{"who was ended for want of memory has not made room for the next of its batch", begin, []step{
-		{1, ended(1, 1, Result{Evicted: true, NoRoom: true, Outcome: job.Outcome{Reason: "low"}}), "back 1/0 a1 evicted (low); HAVE 1 a1"},
+		{1, ended(1, 1, Result{Fate: job.FateNoMemory, Outcome: job.Outcome{Reason: "low"}}), "back 1/0 a1 evicted (low); HAVE 1 a1"},
 		{3, Tick{}, ""},
 		{10, Tick{}, ""},
 		{11, Tick{}, "start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
@@ -238,7 +238,7 @@ var rules = []struct {
 	{"a machine that restarts and says itself what is lost", begin, []step{
 		{1, NodeDown{1}, ""},
 		{2, NodeUp{Session: 2, Node: "ws1", Boot: "b2", State: "s1"}, ""},
-		{2, itemEnded(2, 1, Result{Lost: true, Manifest: "m", Outcome: job.Outcome{Reason: "restarted"}}), "GRANT 2 a1"},
+		{2, itemEnded(2, 1, Result{Fate: job.FateLost, Manifest: "m", Outcome: job.Outcome{Reason: "restarted"}}), "GRANT 2 a1"},
 		{2, ListEnd{2}, ""},
 		{3, staged(1, "m"), "back 1/0 a1 lost (restarted); late 1/0 a1 m (restarted); PUBLISH 1/0 a1 out=false; HAVE 2 a1"},
 	}},
@@ -340,7 +340,7 @@ var rules = []struct {
 		{4, retry, "REOPENED 1; retry 1/0; start 1/0 a3~2 ws1/4; START 1 1/0 a3"},
 	}},
 	{"what a failed build printed comes home before its job waits again", begin, []step{
-		{1, ended(1, 1, Result{BuildFailed: true, Manifest: "m"}), "GRANT 1 a1"},
+		{1, ended(1, 1, Result{Fate: job.FateBuildFailed, Manifest: "m"}), "GRANT 1 a1"},
 		{2, staged(1, "m"), "back 1/0 a1 m (build failed); PUBLISH 1/0 a1 out=false; HAVE 1 a1; " +
 			"failed 1/0 (build failed on ws1)"},
 	}},
