@@ -67,8 +67,19 @@ def test_kinds():
     assert written(batch)["sweep"] == {"n": [1, 2.5]}
 
 
+def test_numpy():
+    np = pytest.importorskip("numpy")
+    batch = distribute.Batch("a", "b", sweep={"nu": np.array([0.1, 0.25]), "n": np.arange(2), "on": np.array([True]), "s": np.array(["x"])})
+    batch.job("{n}", ["solve", np.float64(0.5), np.int64(3), "{nu}"], param={"k": np.float32(1.5), "m": np.int32(2)})
+    assert written(batch)["sweep"] == {"nu": [0.1, 0.25], "n": [0, 1], "on": [True], "s": ["x"]}
+    assert written(batch)["command"]["jobs"][0]["run"] == ["solve", "0.5", "3", "{nu}"]
+    assert written(batch)["command"]["jobs"][0]["param"] == {"k": 1.5, "m": 2}
+    with pytest.raises(TypeError, match="a word of run must be a str or a number, not list"):
+        batch.job("y{n}", ["solve", np.arange(2)])
+
+
 class Array:
-    """As NumPy's, of which the tests have none."""
+    """As NumPy's."""
 
     def __init__(self, values):
         self.values = values

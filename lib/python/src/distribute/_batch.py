@@ -264,6 +264,8 @@ def _words(what: str, value: object) -> List[str]:
     """A command: no shell reads it, so a text is not one."""
     words = []
     for word in _list(what, value):
+        if hasattr(word, "tolist"):  # a number of NumPy
+            word = word.tolist()
         if isinstance(word, bool) or not isinstance(word, (str, int, float, os.PathLike)):
             raise TypeError(f"a word of {what} must be a str or a number, not {type(word).__name__}: {word!r}")
         words.append(_check.text(f"a word of {what}", os.fspath(word) if isinstance(word, os.PathLike) else str(word)))
