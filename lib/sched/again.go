@@ -141,12 +141,12 @@ func (m *Machine) waryOf(of *queue, t *trial) *queue {
 	w := wariness{shuns: slices.Clone(t.on), memory: t.memory, old: !m.loaded}
 	slices.SortFunc(w.shuns, func(p, q *peer) int { return cmp.Compare(p.index, q.index) })
 	for _, q := range b.wary {
-		if q.c == c && q.disk == of.disk && q.memory == w.memory && slices.Equal(q.shuns, w.shuns) {
+		if q.c == c && q.memory == w.memory && slices.Equal(q.shuns, w.shuns) {
 			return q
 		}
 	}
 	b.made++
-	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, lore: of.lore, disk: of.disk, wariness: w}
+	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, lore: of.lore, wariness: w}
 	b.wary, m.wary = append(b.wary, q), append(m.wary, q)
 	q.alone = !m.elsewhere(q)
 	return q
@@ -204,7 +204,7 @@ func (m *Machine) could(q *queue, p *peer) bool {
 // suits says that the node has what the jobs of the queue ask for, and what they
 // turned out to need.
 func (q *queue) suits(p *peer) bool {
-	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory) && !p.smallDisk(q.disk)
+	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory) && !p.smallDisk(q.lore.least)
 }
 
 // smallDisk says that a node's whole disk is less than so many bytes.

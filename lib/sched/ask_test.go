@@ -10,11 +10,11 @@ import (
 )
 
 // checkAsks holds that each job of a new batch is in a class that asks for what it
-// asks for, in words and in amounts, and that jobs of one class and one amount of disk
-// are in one queue.
+// asks for, in words and in amounts, and that jobs of one class are in one queue.
 func checkAsks(b *batch, e *AddBatch) error {
+	var kinds []*class
 	for _, q := range b.queues {
-		if slices.ContainsFunc(b.queues[:q.index], func(o *queue) bool { return o.c == q.c && o.disk == q.disk }) {
+		if kinds = append(kinds, q.c); slices.Contains(kinds[:q.index], q.c) {
 			return fmt.Errorf("batch %d has two queues of one class", b.num)
 		}
 	}
@@ -29,16 +29,15 @@ func checkAsks(b *batch, e *AddBatch) error {
 		if ask.Wants != "" {
 			all = slices.Concat(all, strings.Split(ask.Wants, "\x00"))
 		}
-		q := b.queue(uint32(i))
-		c := q.c
+		c := b.queue(uint32(i)).c
 		var has []string
 		for _, e := range c.wants {
 			has = append(has, e.String())
 		}
 		share := c.share
 		share.learnt = 0
-		if len(b.queues) < MaxClasses && (share != ask.share() || !slices.Equal(has, entries(all)) || q.disk != ask.Disk) {
-			return fmt.Errorf("job %d/%d asks for %v, %d of the disk and %q, and its queue for %v, %d and %q", b.num, i, ask.share(), ask.Disk, all, c.share, q.disk, has)
+		if len(kinds) < MaxClasses && (share != ask.share() || !slices.Equal(has, entries(all))) {
+			return fmt.Errorf("job %d/%d asks for %v and %q, and its class for %v and %q", b.num, i, ask.share(), all, c.share, has)
 		}
 	}
 	return nil

@@ -103,21 +103,14 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 			return q
 		}
 		c := wishOf(caps, ask).class()
-		q, like := b.queueOf(c, ask.Disk)
-		switch {
-		case q != nil:
-		case len(b.queues) < MaxClasses:
-			lore := &lore{}
-			if like != nil {
-				c, lore = like.c, like.lore
-			}
-			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(jobs), lore: lore, disk: ask.Disk}
-			b.queues = append(b.queues, q)
-		case like != nil:
-			q, like.disk = like, min(like.disk, ask.Disk)
-		default:
+		q := b.queueOf(c)
+		if q == nil && len(b.queues) == MaxClasses {
 			b.mixed = true
 			return b.queues[MaxClasses-1]
+		}
+		if q == nil {
+			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(jobs), lore: &lore{}}
+			b.queues = append(b.queues, q)
 		}
 		at[ask] = q
 		return q
@@ -129,10 +122,10 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 	for i := from; i < jobs; i++ {
 		if n := i - from; n < len(asks) {
 			q = queueFor(asks[n])
-			q.lore.allow(asks[n].Time)
+			q.lore.ask(asks[n])
 		} else if n == len(asks) {
 			q = queueFor(dflt)
-			q.lore.allow(dflt.Time)
+			q.lore.ask(dflt)
 		}
 		if b.class != nil {
 			b.class[i] = uint8(q.index)
@@ -148,21 +141,17 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 	}
 }
 
-// queueOf is the queue of the batch for jobs that ask for what a class does and for so
-// much disk, whatever is known of what they need, and one like it but for the disk; or nil.
-func (b *batch) queueOf(c *class, disk int64) (queue, like *queue) {
+// queueOf is the queue of the batch for jobs that ask for what a class does, whatever
+// is known of what they need; or nil.
+func (b *batch) queueOf(c *class) *queue {
 	for _, q := range b.queues {
 		s := q.c.share
 		s.learnt = 0
-		switch {
-		case s != c.share || q.c.caps != c.caps:
-		case q.disk == disk:
-			return q, q
-		default:
-			like = q
+		if s == c.share && q.c.caps == c.caps {
+			return q
 		}
 	}
-	return nil, like
+	return nil
 }
 
 func (e Ready) apply(m *Machine) {

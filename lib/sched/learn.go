@@ -28,8 +28,18 @@ type lore struct {
 	time   measure // milliseconds
 	limit  int64   // seconds that the one may run that may for longest; below 0: there is no bound
 	disk   measure // bytes
-	took   Trend   // milliseconds, of those that tell of the speed of nodes
-	on     string  // the node of the last of these
+	least  int64   // bytes of disk that each asks for at least, if it is said
+	said   bool
+	took   Trend  // milliseconds, of those that tell of the speed of nodes
+	on     string // the node of the last of these
+}
+
+// ask takes in what a job asks for.
+func (l *lore) ask(a Ask) {
+	l.allow(a.Time)
+	if !l.said || a.Disk < l.least {
+		l.said, l.least = true, a.Disk
+	}
 }
 
 // allow takes in that a job may run for so many seconds; 0: as long as it takes.
@@ -70,12 +80,9 @@ func (s measure) above(parts int64) int64 {
 // average; where all are alike it costs little once there are some.
 func (l *lore) needs() int64 { return l.memory.above(1) }
 
-// leaves is how many bytes of disk a job is taken to need by what others have left, all of
-// which lay in their directories at the end.
-func (l *lore) leaves() int64 { return l.disk.above(1) }
-
-// fills is that, and no less than it says that it writes.
-func (q *queue) fills() int64 { return max(q.disk, q.lore.leaves()) }
+// fills is how many bytes of disk a job is taken to need: what it says that it writes, and
+// no less than others have left, all of which lay in their directories at the end.
+func (l *lore) fills() int64 { return max(l.least, l.disk.above(1)) }
 
 // takes is how long a job is taken to run at most. Times are spread more: of jobs that
 // end by mere chance (exponentially) one in ten takes longer than the longest of 3 and
@@ -117,8 +124,8 @@ func (m *Machine) learn(b *batch, i uint32, rec *job.Record) {
 	q := b.queue(i)
 	m.compare(b, i, rec)
 	q.lore.memory.add(max(0, rec.MemoryPeak)-max(0, rec.Cache), job.MaxMemory)
-	left := q.lore.leaves()
-	if q.lore.disk.add(rec.Bytes, maxDisk); q.lore.leaves() != left {
+	left := q.lore.fills()
+	if q.lore.disk.add(rec.Bytes, maxDisk); q.lore.fills() != left {
 		for r := range b.all() {
 			if r.lore == q.lore {
 				m.survey(r)
@@ -198,7 +205,7 @@ func (p *peer) lacksOf(memory int64) bool { return 0 < p.has.memory && p.has.mem
 // another has more. Where none has enough it is for the node to say so, which may find
 // something that it can remove.
 func (q *queue) tooFull(p *peer) bool {
-	return p.space() > 0 && p.space() < min(q.fills(), q.most.disk)
+	return p.space() > 0 && p.space() < min(q.lore.fills(), q.most.disk)
 }
 
 // space is how much room a node has on its disk at most, by what it says, which it does
@@ -227,7 +234,7 @@ func (q *queue) knows(most roomiest) (new bool) {
 // larger node may still come.
 func (m *Machine) most(q *queue) (most roomiest) {
 	switch {
-	case q.c.share.learnt+q.fills() == 0:
+	case q.c.share.learnt+q.lore.fills() == 0:
 		return roomiest{}
 	case m.awaits(q):
 		return roomiest{math.MaxInt64, math.MaxInt64}
@@ -266,13 +273,13 @@ func (m *Machine) choosy(q *queue) bool {
 func (m *Machine) surveyAll() {
 	known := func(c *class) bool {
 		return slices.ContainsFunc(c.lanes, func(l *lane) bool {
-			return slices.ContainsFunc(l.queues, func(q *queue) bool { return c.share.learnt+q.fills() > 0 })
+			return slices.ContainsFunc(l.queues, func(q *queue) bool { return c.share.learnt+q.lore.fills() > 0 })
 		})
 	}
 	if !slices.ContainsFunc(m.classes, known) {
 		return
 	}
-	least, smallest := roomiest{math.MaxInt64, math.MaxInt64}, int64(math.MaxInt64)
+	least := roomiest{math.MaxInt64, math.MaxInt64}
 	for _, p := range m.peers {
 		if p.session != 0 && p.has.memory > 0 {
 			least.memory = min(least.memory, p.has.memory)
@@ -280,20 +287,17 @@ func (m *Machine) surveyAll() {
 		if p.session != 0 && p.space() > 0 {
 			least.disk = min(least.disk, p.space())
 		}
-		if p.offer.DiskSize > 0 {
-			smallest = min(smallest, p.offer.DiskSize)
-		}
 	}
 	for _, c := range m.classes {
 		var common *roomiest
 		for _, l := range c.lanes {
 			for _, q := range l.queues {
-				if c.share.learnt <= least.memory && q.fills() <= least.disk {
+				if c.share.learnt <= least.memory && q.lore.fills() <= least.disk {
 					continue
 				}
 				var most roomiest
 				switch {
-				case m.choosy(q) || m.awaits(q) || q.disk > smallest:
+				case m.choosy(q) || m.awaits(q):
 					most = m.most(q)
 				case common == nil:
 					most = m.most(q)
@@ -327,13 +331,13 @@ func (p *peer) memoryLeft() string {
 func (m *Machine) learnt(q *queue) string {
 	for _, p := range m.peers {
 		switch {
-		case p.session == 0 || !p.fits[q.c] || p.smallDisk(q.disk):
+		case p.session == 0 || !p.fits[q.c] || p.smallDisk(q.lore.least):
 		case q.shortOf(p):
 			return fmt.Sprintf(", and it needs about %s of memory (as %d of its batch did)", unit.FormatBytes(q.c.share.learnt), q.lore.memory.of)
-		case q.tooFull(p) && q.fills() == q.disk:
-			return fmt.Sprintf(", and it needs %s of the disk", unit.FormatBytes(q.disk))
+		case q.tooFull(p) && q.lore.fills() == q.lore.least:
+			return fmt.Sprintf(", and it needs %s of the disk", unit.FormatBytes(q.lore.least))
 		case q.tooFull(p):
-			return fmt.Sprintf(", and it needs about %s of the disk (as %d of its batch did)", unit.FormatBytes(q.fills()), q.lore.disk.of)
+			return fmt.Sprintf(", and it needs about %s of the disk (as %d of its batch did)", unit.FormatBytes(q.lore.fills()), q.lore.disk.of)
 		}
 	}
 	return ""

@@ -18,7 +18,7 @@ func (r *rig) checkLearnt() error {
 		b, jobs := r.m.batches[add.Batch], max(0, add.Jobs)
 		add = r.whole(add.Batch)
 		memory, took, limit := map[*class][]int64{}, map[*class][]int64{}, map[*class]int64{}
-		left, asks := map[*class][]int64{}, []int64{}
+		left, asks := map[*class][]int64{}, map[*class][]int64{}
 		allow := func(i uint32, seconds int64) {
 			c := b.queue(i).c
 			if limit[c] = max(limit[c], seconds); seconds == 0 {
@@ -36,7 +36,8 @@ func (r *rig) checkLearnt() error {
 					ask = add.Asks[i]
 				}
 				allow(uint32(i), ask.Time)
-				asks = append(asks, ask.Disk)
+				c := b.queue(uint32(i)).c
+				asks[c] = append(asks[c], ask.Disk)
 				if b.class != nil {
 					known = max(known, int(b.class[i])+1)
 				}
@@ -56,7 +57,7 @@ func (r *rig) checkLearnt() error {
 			case e.rec.Set == nil || e.rec.Set.Time == nil:
 			case e.job == AllJobs:
 				for q := range b.all() {
-					if slices.ContainsFunc(b.queues[:known], func(of *queue) bool { return of.lore == q.lore }) {
+					if !slices.ContainsFunc(b.queues[known:], func(later *queue) bool { return later.lore == q.lore }) {
 						limit[q.c] = *e.rec.Set.Time
 						if limit[q.c] == 0 {
 							limit[q.c] = math.MaxInt64
@@ -77,10 +78,8 @@ func (r *rig) checkLearnt() error {
 				return fmt.Errorf("batch %d: after %v a job counts with %d, should be %d", add.Batch, memory[q.c], q.c.share.learnt, want)
 			}
 			long := time.Duration(plainAbove(took[q.c], 3)) * time.Millisecond
-			for i, disk := range asks {
-				if want := max(disk, plainAbove(left[q.c], 1)); q.jobs.has(uint32(i)) && q.fills() != want {
-					return fmt.Errorf("batch %d: after %v of the disk a job that asks for %d counts with %d", add.Batch, left[q.c], disk, q.fills())
-				}
+			if disk := plainAbove(left[q.c], 1); q.jobs.n > 0 && q.lore.fills() != max(disk, slices.Min(asks[q.c])) {
+				return fmt.Errorf("batch %d: after %v of the disk of %v a job counts with %d", add.Batch, left[q.c], asks[q.c], q.lore.fills())
 			}
 			if said := r.plainTook(add.Batch, r.logs[add.Batch], q.c); q.lore.took != said.mean || q.lore.on != said.on {
 				return fmt.Errorf("batch %d: its jobs took %v, the last on %q, should be %+v", add.Batch, q.lore.took, q.lore.on, said)

@@ -223,7 +223,7 @@ func (d *plain) tooSmall(ref Ref, p *peer) bool {
 		}
 	}
 	disk := room(p)
-	return little(p) || disk > 0 && disk < q.fills() && disk < space
+	return little(p) || disk > 0 && disk < q.lore.fills() && disk < space
 }
 
 // plainShuns says that a job that failed is not to be started on a node: that has no

@@ -120,7 +120,7 @@ type class struct {
 	yields bool // it was passed over for others that want more of what the site counts
 }
 
-// A queue is the jobs of one batch, one class and one amount of disk that wait.
+// A queue is the jobs of one batch and one class that wait.
 type queue struct {
 	b     *batch
 	c     *class
@@ -128,7 +128,6 @@ type queue struct {
 	jobs  *set
 	doom  string   // why all of them fail
 	lore  *lore    // of the batch and the class
-	disk  int64    // bytes that each of its jobs writes at most; 0: nothing is said
 	most  roomiest // of the nodes on which they could run now
 	wariness
 }

@@ -19,7 +19,7 @@ type Ask struct {
 	Memory int64  // bytes
 	Wants  string // what its node must be besides, as [AskOf] writes it
 	Time   int64  // seconds that it may run; 0: no limit. It makes no other class.
-	Disk   int64  // bytes that it writes at most; 0: nothing is said. It makes another queue.
+	Disk   int64  // bytes that it writes at most; 0: nothing is said. Nor does this.
 
 	Counts job.Counts // of what is counted by its name
 }
