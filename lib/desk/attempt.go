@@ -215,9 +215,10 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 	return as, errors.Join(errs...)
 }
 
-// Settle makes the notes of attempts that are not over durable: a daemon that
-// was killed may have noted them and not come so far. It costs one round of
-// syncs for all.
+// Settle makes durable which attempts there are, and the notes of those that are not
+// over: a daemon that was killed may have noted some or removed others, and not come so
+// far. The head forgets what is not in the list of this one, so that a power cut must not
+// bring it back. It costs one round of syncs for all.
 func (d *Desk) Settle(as []*Attempt) error {
 	files := []*os.File{}
 	defer func() {
@@ -236,9 +237,6 @@ func (d *Desk) Settle(as []*Attempt) error {
 			}
 			files = append(files, f)
 		}
-	}
-	if len(files) == 0 {
-		return nil
 	}
 	return errors.Join(append(durable.SyncAll(files), d.SyncAttempts())...)
 }

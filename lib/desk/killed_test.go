@@ -61,3 +61,28 @@ func TestI15WhatOneThatWasKilledWrote(t *testing.T) {
 		t.Errorf("synced %q, want %q", got, want)
 	}
 }
+
+// Nor had it synced, perhaps, what it had removed: the head forgets that once it is not in
+// the list of the next daemon, and a power cut must not bring it back.
+func TestI15WhatOneThatWasKilledRemoved(t *testing.T) {
+	dir := t.TempDir()
+	d, err := Open(dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	as, errs := d.Begin([]Note{note("a")})
+	if err := errors.Join(append(errs, d.Discard(as[0]), d.Close())...); err != nil {
+		t.Fatal(err)
+	}
+	names := syncs(dir)
+	if d, err = Open(dir, "boot"); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if as, err = d.Attempts(); err != nil || len(as) != 0 || d.Settle(as) != nil {
+		t.Fatal(as, err)
+	}
+	if got := names(); !slices.Contains(got, "/attempts") {
+		t.Errorf("synced %q", got)
+	}
+}
