@@ -87,45 +87,46 @@ func (r *result) work(ctx context.Context, kind string, j *slurm.FolderJob, star
 		return nil, err
 	}
 	defer work.Close()
-	wanted := func(p string) bool { return len(j.Outputs) == 0 || job.ComesHome(j.Outputs, p) }
+	outputs := job.NewOutputs(j.Outputs)
 	if info, err := work.Lstat(saveDir); err == nil && info.IsDir() {
 		save, err := work.OpenRoot(saveDir)
 		if err != nil {
 			return nil, err
 		}
-		m, more, err := pack.Scan(ctx, save, func(p string, info fs.FileInfo) bool { return info.IsDir() || wanted(p) }, pack.Limits{})
+		under := func(p string) string { return path.Join(saveDir, p) }
+		m, more, err := pack.Scan(ctx, save, func(p string, info fs.FileInfo) bool {
+			if info.IsDir() {
+				return outputs.Lead(p) || outputs.Lead(under(p))
+			}
+			return outputs.Have(p) || outputs.Have(under(p))
+		}, pack.Limits{})
 		save.Close()
 		if err != nil {
 			return nil, err
 		}
-		add(m.Pruned(func(p string) bool { return !wanted(p) }), path.Join(slurm.WorkDir, saveDir))
+		add(m.Pruned(func(p string) bool { return !outputs.Have(p) && !outputs.Have(under(p)) }), path.Join(slurm.WorkDir, saveDir))
 		skipped = more
 	}
 	if kind != job.Python {
 		m, more, err := pack.Scan(ctx, work, func(p string, info fs.FileInfo) bool {
-			return own(j, p, info, started) && (info.IsDir() || wanted(p))
+			if info.IsDir() {
+				return p != saveDir && outputs.Lead(p)
+			}
+			return own(j, p, info, started) && outputs.Have(p)
 		}, pack.Limits{})
 		if err != nil {
 			return nil, err
 		}
 		of := dirsOf(j.Inputs)
-		add(m.Pruned(func(p string) bool { return of[p] || !wanted(p) }), slurm.WorkDir)
+		add(m.Pruned(func(p string) bool { return of[p] || !outputs.Have(p) }), slurm.WorkDir)
 		skipped = append(skipped, more...)
 	}
-	for _, o := range j.Outputs {
-		if !slices.ContainsFunc(r.m, func(e pack.Entry) bool { return job.ComesHome([]string{o}, e.Path) }) {
-			skipped = append(skipped, pack.Skipped{Path: o, Why: pack.NotThere})
-		}
-	}
-	return skipped, nil
+	return pack.SkippedOf(outputs, skipped), nil
 }
 
 // own says that something in the directory of a job was written by the job.
 func own(j *slurm.FolderJob, p string, info fs.FileInfo, started time.Time) bool {
-	switch {
-	case p == saveDir:
-		return false
-	case info.IsDir() || !slices.Contains(j.Inputs, p):
+	if !slices.Contains(j.Inputs, p) {
 		return true
 	}
 	// An input that it has changed. What files are told is a little behind the clock.

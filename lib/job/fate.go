@@ -20,8 +20,9 @@ const (
 
 // UnmarshalText reads a fate. One that is none of ours is an error.
 func (f *Fate) UnmarshalText(b []byte) error {
-	switch *f = Fate(b); *f {
+	switch fate := Fate(b); fate {
 	case FateEnded, FateUnstarted, FateNoRoom, FateBarred, FateNodePaused, FateBuildFailed, FateEvicted, FateNoMemory, FateLost:
+		*f = fate
 		return nil
 	}
 	return fmt.Errorf("unknown fate %.40q", b)

@@ -48,7 +48,7 @@ func Unmarshal(b []byte, v any) error {
 func reason(err error) string {
 	var te *json.UnmarshalTypeError
 	if errors.As(err, &te) {
-		return fmt.Sprintf("%q is a %s, where a %s belongs", te.Field, te.Value, te.Type)
+		return fmt.Sprintf("%q is a %s, where a %s belongs", te.Field, te.Value, te.Type.Kind())
 	}
 	return err.Error()
 }

@@ -179,7 +179,8 @@ func (s *Scan) List(each func() bool) bool {
 	return false
 }
 
-// Past passes over a value without reading what it holds.
+// Past passes over a value without reading what it holds, of which it believes that it
+// is one: for lines with a checksum.
 func (s *Scan) Past() bool {
 	depth := 0
 	for i := s.I; i < len(s.B); i++ {

@@ -83,7 +83,8 @@ func tableOf(t reflect.Type) *Table {
 	return known.(*Table)
 }
 
-// Only is the table for who reads some of the members: the others are passed over.
+// Only is the table for who reads some of the members: the others are passed over, as
+// [Scan.Past] does, where a line is as Append writes it.
 func (t *Table) Only(names ...string) *Table {
 	some := &Table{Members: slices.Clone(t.Members)}
 	for i := range some.Members {
@@ -110,7 +111,9 @@ func (t *Table) add(of reflect.Type, index []int) {
 			panic(fmt.Sprintf("the field %s of %s has no name", f.Name, of))
 		}
 		m := Member{Name: name, Type: f.Type, Tag: f.Tag, index: at, key: `,"` + name + `":`, Always: options == "", word: f.Tag.Get("line") == "word"}
-		m.form, m.of = formOf(f.Type)
+		if m.form, m.of = formOf(f.Type); m.Always && f.Type.Kind() == reflect.Pointer {
+			panic(fmt.Sprintf("the field %s of %s may be nil, and is not left out then", f.Name, of))
+		}
 		t.Members = append(t.Members, m)
 	}
 }
@@ -186,6 +189,8 @@ func (m *Member) zero(f reflect.Value) bool {
 		return f.Int() == 0
 	case formTexts, formObjects:
 		return f.Len() == 0
+	case formSeconds:
+		return f.Float() == 0
 	case formTime:
 		return f.Addr().Interface().(*time.Time).IsZero()
 	}

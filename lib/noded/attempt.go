@@ -219,7 +219,7 @@ func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.
 			return nil, err
 		}
 	}
-	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account), Saved: a.savedBytes, Outputs: job.Outputs(&b.Spec, a.Work)}
+	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account), Saved: a.savedBytes, Outputs: job.OutputsOf(&b.Spec, a.Work)}
 	for _, part := range []struct {
 		inputs []job.Input
 		keep   bool

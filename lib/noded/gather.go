@@ -152,39 +152,41 @@ func saved(ctx context.Context, a *attempt, s *desk.Started, asIs bool) (pack.Ma
 	if err != nil {
 		return nil, nil, err
 	}
-	wanted := func(p string) bool { return asIs || len(s.Outputs) == 0 || job.ComesHome(s.Outputs, p) }
-	m, skipped, err := scan(ctx, as, a.WorkDir(), a.look(func(p string, info fs.FileInfo) bool {
-		return info.IsDir() && (asIs || p != saveDir) || !info.IsDir() && before.Changed(p, info) && wanted(p)
-	}))
-	if err != nil {
-		return nil, nil, err
-	}
-	m = m.Pruned(func(p string) bool { _, was := before[p]; return was || !wanted(p) })
+	wants := s.Outputs
 	if asIs {
-		return m, skipped, nil
+		wants = nil
 	}
-	if !isDir {
-		return m, append(skipped, notThere(s.Outputs, m)...), nil
-	}
-	inner, more, err := scan(ctx, as, save, a.look(func(p string, info fs.FileInfo) bool {
-		return info.IsDir() || before.Changed(path.Join(saveDir, p), info) && wanted(p)
+	outputs := job.NewOutputs(wants)
+	m, skipped, err := scan(ctx, as, a.WorkDir(), a.look(func(p string, info fs.FileInfo) bool {
+		if info.IsDir() {
+			return outputs.Lead(p) && (asIs || p != saveDir)
+		}
+		return before.Changed(p, info) && outputs.Have(p)
 	}))
 	if err != nil {
 		return nil, nil, err
 	}
-	inner = inner.Pruned(func(p string) bool { _, was := before[path.Join(saveDir, p)]; return was || !wanted(p) })
-	m, lost := merge(m, inner)
-	return m, slices.Concat(skipped, more, lost, notThere(s.Outputs, m)), nil
-}
-
-// notThere tells of each of the outputs that nothing of a manifest is one of.
-func notThere(outputs []string, m pack.Manifest) (list []pack.Skipped) {
-	for _, o := range outputs {
-		if !slices.ContainsFunc(m, func(e pack.Entry) bool { return job.ComesHome([]string{o}, e.Path) }) {
-			list = append(list, pack.Skipped{Path: o, Why: pack.NotThere})
+	m = m.Pruned(func(p string) bool { _, was := before[p]; return was || !outputs.Have(p) })
+	if isDir && !asIs {
+		under := func(p string) string { return path.Join(saveDir, p) }
+		inner, more, err := scan(ctx, as, save, a.look(func(p string, info fs.FileInfo) bool {
+			if info.IsDir() {
+				return outputs.Lead(p) || outputs.Lead(under(p))
+			}
+			return before.Changed(under(p), info) && (outputs.Have(p) || outputs.Have(under(p)))
+		}))
+		if err != nil {
+			return nil, nil, err
 		}
+		inner = inner.Pruned(func(p string) bool {
+			_, was := before[under(p)]
+			return was || !outputs.Have(p) && !outputs.Have(under(p))
+		})
+		var lost []pack.Skipped
+		m, lost = merge(m, inner)
+		skipped = slices.Concat(skipped, more, lost)
 	}
-	return list
+	return m, pack.SkippedOf(outputs, skipped), nil
 }
 
 // look notes how the files are that keep lets through, or all if it is nil.

@@ -47,8 +47,18 @@ func Gone(info fs.FileInfo, err error) (why string) {
 	return ""
 }
 
-// NotThere is why an output was not kept that names nothing.
-const NotThere = "nothing is there that it names"
+// SkippedOf is what of a tree was skipped of which those outputs come home, and of these
+// what was not met there.
+func SkippedOf(outputs interface {
+	Have(path string) bool
+	Missing() []string
+}, skipped []Skipped) []Skipped {
+	skipped = slices.DeleteFunc(skipped, func(s Skipped) bool { return !outputs.Have(strings.TrimSuffix(s.Path, "/")) })
+	for _, o := range outputs.Missing() {
+		skipped = append(skipped, Skipped{o, "it names nothing that is new or changed"})
+	}
+	return skipped
+}
 
 // NothingOf is what is skipped where a directory is [Gone].
 func NothingOf(why string) []Skipped {
