@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"distribute/lib/ask"
@@ -41,7 +40,13 @@ func (l *live) jobs(ctx context.Context, follow bool, each func(*job.Row) error)
 // is lost and comes back it gives what has changed meanwhile. It costs some bytes
 // of memory for each row.
 func (l *live) follow(ctx context.Context, each func(*job.Row) error) error {
-	shown := map[job.ID]uint64{} // the seq of each
+	// What each was shown as: its last record, and how it runs, which is in none.
+	type way struct {
+		seq   uint64
+		state job.State
+		stops bool
+	}
+	shown := map[job.ID]way{}
 	return ask.Again(ctx, l.d.c, func(progress func()) error {
 		if l.Head == nil {
 			h, err := ask.Dial(ctx, l.d.c, l.d.head)
@@ -51,14 +56,12 @@ func (l *live) follow(ctx context.Context, each func(*job.Row) error) error {
 			l.Head = h
 		}
 		progress()
-		before := maps.Clone(shown)
 		err := ask.Rows(ctx, l.Head, wire.Query{Of: "jobs", All: l.d.all, Follow: true}, l.ops, func(r *job.Row) error {
-			last, was := before[r.ID]
-			delete(before, r.ID) // what comes of it after its first row is a change
-			shown[r.ID] = r.Seq
-			if was && last == r.Seq {
+			now := way{r.Seq, r.State, r.Phase == job.PhaseStopping}
+			if last, was := shown[r.ID]; was && last == now {
 				return nil
 			}
+			shown[r.ID] = now
 			return each(r)
 		})
 		l.Head.Close()

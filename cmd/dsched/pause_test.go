@@ -95,22 +95,32 @@ func TestFollowsItsNode(t *testing.T) {
 	start := next[*wire.Start](d)
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
-	c := s.tool()
-	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true, Follow: true})
-	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
-	shown := func(want job.State) {
-		t.Helper()
-		var r job.Row
-		c.ReadWithin(2 * time.Minute)
-		if err := rows.Decode(&r); err != nil || r.State != want {
-			t.Fatalf("shown is %+v, %v; want %s", r, err, want)
+	follow := func(args ...string) func(job.State) {
+		c := s.tool()
+		s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: append([]string{"ns/b"}, args...), All: true, Follow: true})
+		rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+		return func(want job.State) {
+			t.Helper()
+			var r job.Row
+			c.ReadWithin(2 * time.Minute)
+			if err := rows.Decode(&r); err != nil || r.State != want {
+				t.Fatalf("shown is %+v, %v; want %s", r, err, want)
+			}
 		}
 	}
+	shown, paused := follow(), follow("state=paused")
 	shown(job.Running)
 	d.c.Close()
 	shown(job.Unreachable)
-	s.desk("ws1", "boot1", listed(start, job.PhaseRunning, nil))
+	d = s.desk("ws1", "boot1", listed(start, job.PhaseRunning, nil))
 	shown(job.Running)
+	for range 2 {
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhasePaused})
+		shown(job.Paused)
+		paused(job.Paused)
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+		shown(job.Running)
+	}
 }
 
 // A job that was cancelled is running, and stopping, until its processes are gone or

@@ -161,6 +161,17 @@ func (f *follower) first(r, log *job.Row) error {
 	return nil
 }
 
+// knows takes in how a job was shown to run last.
+func (f *follower) knows(r *job.Row) {
+	if f.untilOver || f.ends {
+		return
+	}
+	if f.told == nil {
+		f.told = map[job.ID]string{}
+	}
+	f.told[r.ID] = wayOf(r)
+}
+
 // errBehind ends an answer whose reader was too slow.
 var errBehind = errors.New("the reader is too far behind")
 
@@ -202,12 +213,7 @@ func wayOf(r *job.Row) string {
 
 // tell sends a row.
 func (f *follower) tell(r *job.Row) error {
-	if !f.untilOver && !f.ends {
-		if f.told == nil {
-			f.told = map[job.ID]string{}
-		}
-		f.told[r.ID] = wayOf(r)
-	}
+	f.knows(r)
 	return f.enc.Encode(r)
 }
 
@@ -225,7 +231,11 @@ func (f *follower) changeWay(l logged) error {
 		}
 		delete(f.rows, r.ID)
 	}
-	if l.rec == nil && wayOf(&row) == f.told[r.ID] || !f.untilOver && !f.q.Match(&row) {
+	if l.rec == nil && wayOf(&row) == f.told[r.ID] {
+		return nil
+	}
+	if !f.untilOver && !f.q.Match(&row) {
+		f.knows(&row)
 		return nil
 	}
 	return f.tell(&row)
