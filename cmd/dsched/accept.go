@@ -21,7 +21,7 @@ import (
 
 // listen serves the connections of one listener until ctx ends.
 func (h *head) listen(ctx context.Context, l net.Listener) {
-	strange := newStrangers()
+	strange := newUnauthenticated()
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for ctx.Err() == nil {
@@ -86,7 +86,7 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 // turnedAway logs that a peer did not prove who it is, unless there are many of
 // them.
 func (h *head) turnedAway(from string, why error) {
-	unsaid, ok := h.turned.say(time.Now())
+	unsaid, ok := h.turned.allow(time.Now())
 	if !ok {
 		return
 	}

@@ -29,12 +29,12 @@ type door struct {
 	changed chan struct{}   // closed when another list counts
 	wrong   string          // why what is in the file does not count
 	guests  map[*guest]bool // the streams that were let in
-	said    map[node.Name]*seldom
+	said    map[node.Name]*logRate
 	waiters waiters
 }
 
 func newDoor(l *spool.NodeList) *door {
-	return &door{list: l, changed: make(chan struct{}), guests: map[*guest]bool{}, said: map[node.Name]*seldom{}}
+	return &door{list: l, changed: make(chan struct{}), guests: map[*guest]bool{}, said: map[node.Name]*logRate{}}
 }
 
 // A guest is a stream of a node that was let in.
@@ -147,10 +147,10 @@ func (h *head) logOf(name node.Name) *slog.Logger {
 		if len(d.said) >= maxNodes { // of names that nobody knows any more
 			clear(d.said)
 		}
-		of = &seldom{most: nodeLines}
+		of = &logRate{most: nodeLines}
 		d.said[name] = of
 	}
-	return slog.New(modest{h.log.Handler(), of}).With("node", string(name))
+	return slog.New(limitedLog{h.log.Handler(), of}).With("node", string(name))
 }
 
 // leave forgets a stream that has ended.

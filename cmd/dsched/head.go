@@ -65,7 +65,7 @@ type head struct {
 	byLine      map[node.Name]bool // whose last session was by a line of the list
 
 	desks  desks
-	turned seldom // peers that have not proven who they are
+	turned logRate // peers that have not proven who they are
 
 	room    *room
 	staging holds

@@ -49,7 +49,7 @@ var limits = map[string]struct {
 	"seconds between two words of a tool":       {int64(toolWithin.Seconds()), "TestT79SilentTool"},
 	"inputs in one fetch":                       {wire.MaxSums, "TestTooManySums"},
 	"bytes of a reason":                         {maxReason, "TestLongReasons"},
-	"connections without a hello, a listener":   {maxStrangers, "TestT79Strangers"},
+	"connections without a hello, a listener":   {maxUnauthenticated, "TestT79Strangers"},
 	"sessions of one user's tools":              {maxTools, "TestI16Sessions"},
 	"sessions of nodes":                         {maxNodes, "TestI16Nodes"},
 	"sessions of one node that have begun":      {maxJoins, "TestI16SessionsOfOneNode"},

@@ -276,7 +276,7 @@ func TestT79SilentTool(t *testing.T) {
 // Thousands that say nothing do not keep out one that does; the oldest of
 // those who have the most go.
 func TestT79Strangers(t *testing.T) {
-	s := newStrangers()
+	s := newUnauthenticated()
 	closed := map[net.Conn]bool{}
 	add := func(origin string) *noted {
 		c := &noted{closed: closed}
@@ -288,11 +288,11 @@ func TestT79Strangers(t *testing.T) {
 	for range 4000 {
 		flood = append(flood, add("10.0.0.1"))
 	}
-	if closed[quiet] || len(closed) != 4001-maxStrangers {
+	if closed[quiet] || len(closed) != 4001-maxUnauthenticated {
 		t.Errorf("%d were closed, the quiet one: %v", len(closed), closed[quiet])
 	}
 	for i, c := range flood {
-		if closed[c] != (i < 4001-maxStrangers) {
+		if closed[c] != (i < 4001-maxUnauthenticated) {
 			t.Fatalf("number %d of 4000 is closed: %v", i, closed[c])
 		}
 	}
@@ -309,7 +309,7 @@ func TestT79Strangers(t *testing.T) {
 // T79: a host that comes from all the addresses of its network pushes out its
 // own, and hosts that come once each push out the oldest and not who comes last.
 func TestT79StrangersFromEverywhere(t *testing.T) {
-	s := newStrangers()
+	s := newUnauthenticated()
 	closed := map[net.Conn]bool{}
 	add := func(origin string) *noted {
 		c := &noted{closed: closed}
@@ -320,10 +320,10 @@ func TestT79StrangersFromEverywhere(t *testing.T) {
 	for i := range 4000 {
 		add(fmt.Sprintf("2001:db8:2::%x", i))
 	}
-	if closed[quiet] || len(closed) != 4001-maxStrangers {
+	if closed[quiet] || len(closed) != 4001-maxUnauthenticated {
 		t.Errorf("%d were closed, the quiet one: %v", len(closed), closed[quiet])
 	}
-	for i := range maxStrangers {
+	for i := range maxUnauthenticated {
 		add(fmt.Sprintf("10.%d.%d.1", i/256, i%256))
 	}
 	if last := add("10.9.0.1"); closed[last] {
@@ -346,7 +346,7 @@ func (n *noted) Close() error {
 // tool get in.
 func TestT79OthersGetIn(t *testing.T) {
 	s := newSite(t)
-	for range maxStrangers + 50 {
+	for range maxUnauthenticated + 50 {
 		for _, addr := range []string{s.addr, s.dir} {
 			c, err := dial.Dial(t.Context(), addr)
 			if err != nil {

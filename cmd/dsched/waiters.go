@@ -41,11 +41,11 @@ func (ws *waiters) add(w waiter) (tell bool) {
 	if len(ws.all) > maxWaiters {
 		from, most := make(map[string]int), 0
 		for _, w := range ws.all {
-			crowd := crowdOf(w.from)
-			from[crowd]++
-			most = max(most, from[crowd])
+			network := networkOf(w.from)
+			from[network]++
+			most = max(most, from[network])
 		}
-		out := slices.IndexFunc(ws.all, func(w waiter) bool { return from[crowdOf(w.from)] == most })
+		out := slices.IndexFunc(ws.all, func(w waiter) bool { return from[networkOf(w.from)] == most })
 		ws.all = slices.Delete(ws.all, out, out+1)
 	}
 	if w.heard.Sub(ws.told) < waitersTold {

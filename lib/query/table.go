@@ -208,12 +208,12 @@ type jobTable struct {
 	grid
 	each bool // no job that waits is put together with others
 
-	batch job.BatchID // of those in crowds
-	wait  [2]crowd    // those that are queued, and those that are held
+	batch job.BatchID // of the jobs that wait
+	wait  [2]waiting  // those that are queued, and those that are held
 }
 
-// A crowd is jobs of one batch that wait, to be told of in one row.
-type crowd struct {
+// A waiting is the jobs of one batch that are queued, or held, printed as one row.
+type waiting struct {
 	n     int
 	first job.Row
 	why   string // the first reason for which some of them wait
@@ -232,7 +232,7 @@ func NewJobTable(look Look, each bool) Printer[job.Row] {
 // Print takes one row.
 func (t *jobTable) Print(r *job.Row) error {
 	if batch := r.ID.Batch(); batch != t.batch {
-		if err := t.crowds(); err != nil {
+		if err := t.printWaiting(); err != nil {
 			return err
 		}
 		t.batch = batch
@@ -250,7 +250,7 @@ func (t *jobTable) Print(r *job.Row) error {
 }
 
 // add takes one job in.
-func (c *crowd) add(r *job.Row) {
+func (c *waiting) add(r *job.Row) {
 	if c.n++; c.n == 1 {
 		c.first = *r
 	}
@@ -263,18 +263,18 @@ func (c *crowd) add(r *job.Row) {
 	c.other = c.other || r.Reason != "" && r.Reason != c.why
 }
 
-// crowds prints the rows of those that wait, and forgets them.
-func (t *jobTable) crowds() error {
+// printWaiting prints the rows of the jobs that wait, and forgets them.
+func (t *jobTable) printWaiting() error {
 	for i := range t.wait {
-		if err := t.crowd(&t.wait[i]); err != nil {
+		if err := t.waitingRow(&t.wait[i]); err != nil {
 			return err
 		}
-		t.wait[i] = crowd{}
+		t.wait[i] = waiting{}
 	}
 	return nil
 }
 
-func (t *jobTable) crowd(c *crowd) error {
+func (t *jobTable) waitingRow(c *waiting) error {
 	switch c.n {
 	case 0:
 		return nil
@@ -314,7 +314,7 @@ func (t *jobTable) job(r *job.Row) error {
 
 // Flush prints what was held back.
 func (t *jobTable) Flush() error {
-	if err := t.crowds(); err != nil {
+	if err := t.printWaiting(); err != nil {
 		return err
 	}
 	return t.flush()
