@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -334,6 +335,9 @@ func (h *head) start(a sched.Start) {
 	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, GPUs: a.GPUs, User: b.Head.Owner, Spec: b.specSum, Time: b.otherTime(int(a.Ref.Job), &j), Saved: a.Saved}
 	if inline(line, &j) {
 		m.Work = &j
+	}
+	if r := cmp.Or(j.Resources, &b.Head.Spec.Resources); r.Disk > 0 {
+		h.apply(sched.Asks{Attempt: a.Attempt, Disk: r.Disk})
 	}
 	s.tell(m)
 }

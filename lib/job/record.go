@@ -30,6 +30,7 @@ type Record struct {
 	Evicted bool   `json:"evicted,omitempty"`             // of a back: the attempt was asked to leave its node
 	Saved   bool   `json:"saved,omitempty"`               // of a back: and has saved what the next attempt goes on with
 	Failed  bool   `json:"failed,omitempty"`              // of a back: the attempt failed, and the job is tried again; with Memory its node had no more than that
+	Disk    int64  `json:"disk,omitempty"`                // of a back: bytes that its job asks for, more than its node's whole disk
 	By      string `json:"by,omitempty" line:"word"`      // the user who asked for it
 	Request Token  `json:"request,omitempty" line:"word"` // the request that asked for it
 	Set     *Set   `json:"set,omitempty"`                 // what is asked for from then on

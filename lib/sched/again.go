@@ -19,11 +19,13 @@ import (
 const maxShunned = 8
 
 // A trial is what is kept of a job that is not over and that failed since it was
-// submitted, or retried by its owner. It follows from the log.
+// submitted, or retried by its owner, or that asks for more disk than a node has to
+// which it was given with others of its queue. It follows from the log.
 type trial struct {
 	fails  int     // attempts that failed
 	on     []*peer // where, each once, in this order
 	memory int64   // bytes: some node of these had no more, and that was too little
+	disk   int64   // bytes that it asks for, of one that was handed back by a node with a smaller disk
 	q      *queue  // where it waits
 }
 
@@ -31,6 +33,7 @@ type trial struct {
 type wariness struct {
 	shuns  []*peer // where they failed, in the order in which nodes became known
 	memory int64   // bytes: a node must have more
+	disk   int64   // bytes: a node's disk must be as large
 	trials int     // that have the queue
 	old    bool    // it was read from a log: what other nodes there are is not known at once
 	alone  bool    // no other node could ever run them, so they go where they failed
@@ -107,8 +110,9 @@ func with(some []*peer, p *peer) []*peer {
 	return all
 }
 
-// foldFailed takes in that a job waits again because an attempt of it failed.
-func (m *Machine) foldFailed(b *batch, a *attempt, rec *job.Record) {
+// foldTried takes in that a job waits again because an attempt of it failed, or its
+// node's disk is too small for it.
+func (m *Machine) foldTried(b *batch, a *attempt, rec *job.Record) {
 	t := b.trials[a.ref.Job]
 	if t == nil {
 		if b.trials == nil {
@@ -117,9 +121,12 @@ func (m *Machine) foldFailed(b *batch, a *attempt, rec *job.Record) {
 		t = &trial{q: b.queue(a.ref.Job)}
 		b.trials[a.ref.Job] = t
 	}
-	t.fails++
-	t.on = with(t.on, a.peer)
-	t.memory = max(t.memory, rec.Memory)
+	if rec.Failed {
+		t.fails++
+		t.on = with(t.on, a.peer)
+		t.memory = max(t.memory, rec.Memory)
+	}
+	t.disk = max(t.disk, rec.Disk)
 	old := t.q
 	t.q = m.waryOf(old, t)
 	t.q.trials++
@@ -138,10 +145,10 @@ func (m *Machine) forget(b *batch, i uint32) {
 // trial does.
 func (m *Machine) waryOf(of *queue, t *trial) *queue {
 	b, c := of.b, of.c
-	w := wariness{shuns: slices.Clone(t.on), memory: t.memory, old: !m.loaded}
+	w := wariness{shuns: slices.Clone(t.on), memory: t.memory, disk: t.disk, old: !m.loaded}
 	slices.SortFunc(w.shuns, func(p, q *peer) int { return cmp.Compare(p.index, q.index) })
 	for _, q := range b.wary {
-		if q.c == c && q.memory == w.memory && slices.Equal(q.shuns, w.shuns) {
+		if q.c == c && q.memory == w.memory && q.disk == w.disk && slices.Equal(q.shuns, w.shuns) {
 			return q
 		}
 	}
@@ -154,7 +161,7 @@ func (m *Machine) waryOf(of *queue, t *trial) *queue {
 
 // unwary takes in that one job fewer has a queue, and drops it with the last one.
 func (m *Machine) unwary(q *queue) {
-	if len(q.shuns) == 0 {
+	if q.index < MaxClasses {
 		return // not of those
 	}
 	if q.trials--; q.trials > 0 {
@@ -204,8 +211,11 @@ func (m *Machine) could(q *queue, p *peer) bool {
 // suits says that the node has what the jobs of the queue ask for, and what they
 // turned out to need.
 func (q *queue) suits(p *peer) bool {
-	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory) && !p.smallDisk(q.lore.least)
+	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory) && !p.smallDisk(q.asksDisk())
 }
+
+// asksDisk is how many bytes of disk each of the jobs asks for at least.
+func (q *queue) asksDisk() int64 { return max(q.lore.least, q.disk) }
 
 // smallDisk says that a node's whole disk is less than so many bytes.
 func (p *peer) smallDisk(bytes int64) bool { return 0 < p.offer.DiskSize && p.offer.DiskSize < bytes }

@@ -261,6 +261,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 		a.peer.halt = m.now + resting
 		m.left(a, "it hands back what it is given", orElse(r.Reason, "paused"))
 	case a.peer.paused():
+	case r.Fate == job.FateNoRoom && a.peer.smallDisk(a.disk): // others of its batch may ask for less
 	case r.Fate == job.FateNoRoom:
 		m.noRoom(b, a.peer, r.Reason)
 	case r.Fate == job.FateBarred:
@@ -349,6 +350,10 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	switch {
 	case r.Unstarted() && a.unread != "":
 		m.unread(a)
+	case r.Fate == job.FateNoRoom && a.current && a.peer.smallDisk(a.disk):
+		rec := a.record(job.KindBack, job.Outcome{Reason: orElse(r.Reason, "no room")})
+		rec.Disk = a.disk
+		m.log(a.ref, rec)
 	case r.Unstarted():
 		m.handBack(a, orElse(r.Reason, "not started"), false)
 	case r.Fate == job.FateBuildFailed && a.current:

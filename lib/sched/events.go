@@ -189,6 +189,13 @@ type Staged struct {
 	NoRoom    bool   // with Err: for want of space: the job is shown as stranded
 }
 
+// Asks says how much disk the job of an attempt asks for, which the jobs of a queue do not
+// have in common.
+type Asks struct {
+	Attempt job.Token
+	Disk    int64 // bytes
+}
+
 // Unreadable says that what an attempt is to go on with cannot be read on the head.
 type Unreadable struct {
 	Attempt job.Token

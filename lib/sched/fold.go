@@ -161,8 +161,8 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	a.current = false
 	m.count(a)
 	switch {
-	case rec.Failed:
-		m.foldFailed(b, a, rec)
+	case rec.Failed || rec.Disk > 0:
+		m.foldTried(b, a, rec)
 	case rec.Reason == ReasonBuild:
 		m.changed++
 		b.avoid[a.peer], b.said = struct{}{}, rec.Said

@@ -84,6 +84,9 @@ func (l *lore) needs() int64 { return l.memory.above(1) }
 // no less than others have left, all of which lay in their directories at the end.
 func (l *lore) fills() int64 { return max(l.least, l.disk.above(1)) }
 
+// fills is the same for a queue, whose jobs may ask for more than their like.
+func (q *queue) fills() int64 { return max(q.disk, q.lore.fills()) }
+
 // takes is how long a job is taken to run at most. Times are spread more: of jobs that
 // end by mere chance (exponentially) one in ten takes longer than the longest of 3 and
 // three thirds more, one in twenty than that of 10 and three tenths more.
@@ -205,7 +208,7 @@ func (p *peer) lacksOf(memory int64) bool { return 0 < p.has.memory && p.has.mem
 // another has more. Where none has enough it is for the node to say so, which may find
 // something that it can remove.
 func (q *queue) tooFull(p *peer) bool {
-	return p.space() > 0 && p.space() < min(q.lore.fills(), q.most.disk)
+	return p.space() > 0 && p.space() < min(q.fills(), q.most.disk)
 }
 
 // space is how much room a node has on its disk at most, by what it says, which it does
@@ -234,7 +237,7 @@ func (q *queue) knows(most roomiest) (new bool) {
 // larger node may still come.
 func (m *Machine) most(q *queue) (most roomiest) {
 	switch {
-	case q.c.share.learnt+q.lore.fills() == 0:
+	case q.c.share.learnt+q.fills() == 0:
 		return roomiest{}
 	case m.awaits(q):
 		return roomiest{math.MaxInt64, math.MaxInt64}
@@ -273,7 +276,7 @@ func (m *Machine) choosy(q *queue) bool {
 func (m *Machine) surveyAll() {
 	known := func(c *class) bool {
 		return slices.ContainsFunc(c.lanes, func(l *lane) bool {
-			return slices.ContainsFunc(l.queues, func(q *queue) bool { return c.share.learnt+q.lore.fills() > 0 })
+			return slices.ContainsFunc(l.queues, func(q *queue) bool { return c.share.learnt+q.fills() > 0 })
 		})
 	}
 	if !slices.ContainsFunc(m.classes, known) {
@@ -292,7 +295,7 @@ func (m *Machine) surveyAll() {
 		var common *roomiest
 		for _, l := range c.lanes {
 			for _, q := range l.queues {
-				if c.share.learnt <= least.memory && q.lore.fills() <= least.disk {
+				if c.share.learnt <= least.memory && q.fills() <= least.disk {
 					continue
 				}
 				var most roomiest
@@ -331,13 +334,13 @@ func (p *peer) memoryLeft() string {
 func (m *Machine) learnt(q *queue) string {
 	for _, p := range m.peers {
 		switch {
-		case p.session == 0 || !p.fits[q.c] || p.smallDisk(q.lore.least):
+		case p.session == 0 || !p.fits[q.c] || p.smallDisk(q.asksDisk()):
 		case q.shortOf(p):
 			return fmt.Sprintf(", and it needs about %s of memory (as %d of its batch did)", unit.FormatBytes(q.c.share.learnt), q.lore.memory.of)
-		case q.tooFull(p) && q.lore.fills() == q.lore.least:
-			return fmt.Sprintf(", and it needs %s of the disk", unit.FormatBytes(q.lore.least))
+		case q.tooFull(p) && q.fills() == q.asksDisk():
+			return fmt.Sprintf(", and it needs %s of the disk", unit.FormatBytes(q.asksDisk()))
 		case q.tooFull(p):
-			return fmt.Sprintf(", and it needs about %s of the disk (as %d of its batch did)", unit.FormatBytes(q.lore.fills()), q.lore.disk.of)
+			return fmt.Sprintf(", and it needs about %s of the disk (as %d of its batch did)", unit.FormatBytes(q.fills()), q.lore.disk.of)
 		}
 	}
 	return ""

@@ -218,6 +218,43 @@ func TestLearntTooSmall(t *testing.T) {
 
 // A node with less disk than a job says it writes, or others have left, is used only if no
 // other has more; and when it tells that it has.
+// Of a queue whose jobs ask for different amounts of disk the first is given to any node
+// that has enough for some. What is then found too large for a node waits for a larger one,
+// and the others go on there.
+func TestDiskTooSmall(t *testing.T) {
+	large := Ask{CPUs: 1, Disk: 100 * gib}
+	small := Ask{CPUs: 1, Disk: gib}
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, Jobs: 4, Spec: &job.Spec{}, Asks: []Ask{large, large, small, small}})
+	r.apply(NodeUp{Session: 1, Node: "ws1", Boot: "b", State: "s1", Offer: node.Offer{CPUs: 1, Disk: 50 * gib, DiskSize: 73 * gib}})
+	script{
+		{ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
+		{Asks{tok(1), large.Disk}, ""},
+		{ended(1, 1, noRoom), "back 1/0 a1 (no room: needs 3G); FORGET 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{gone(1, 1), ""},
+		{Asks{tok(2), large.Disk}, ""},
+		{ended(1, 2, noRoom), "back 1/1 a2 (no room: needs 3G); FORGET 1 a2; start 1/2 a3~1 ws1/1; START 1 1/2 a3"},
+		{gone(1, 2), ""},
+		{ended(1, 3, exited(0, "m")), "GRANT 1 a3; start 1/3 a4~1 ws1/1; START 1 1/3 a4"},
+		{staged(3, "m"), "done 1/2 a3 m; PUBLISH 1/2 a3 out=true; HAVE 1 a3"},
+		{gone(1, 3), ""},
+	}.run(t, r)
+	for range 100 {
+		r.now += time.Minute
+		r.apply(Heard{1})
+		r.apply(Tick{})
+	}
+	if got, want := r.m.Why(Ref{1, 0}), "of the nodes that could run it none has a disk of 100G, the most is 73G on ws1"; got != want {
+		t.Errorf("it waits since %q, should be %q", got, want)
+	}
+	r.apply(NodeUp{Session: 2, Node: "ws2", Boot: "b", State: "s2", Offer: node.Offer{CPUs: 2, Disk: 200 * gib, DiskSize: 200 * gib}})
+	r.apply(ListEnd{2})
+	if n := r.runs(1, "ws2"); n != 2 {
+		t.Errorf("%d run where the disk is large enough", n)
+	}
+}
+
 func TestLearntDisk(t *testing.T) {
 	for _, c := range []struct {
 		name       string

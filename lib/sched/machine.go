@@ -128,6 +128,7 @@ type attempt struct {
 	peer    *peer
 	from    saved    // what it began with
 	unread  string   // why what it should have begun with cannot be read
+	disk    int64    // bytes that its job asks for, if it is known to ask for some
 	current bool     // it is its job's attempt
 	runs    bool     // it is counted among the running ones of its batch
 	counted bool     // it has what it was given of what is counted

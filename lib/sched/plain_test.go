@@ -223,7 +223,7 @@ func (d *plain) tooSmall(ref Ref, p *peer) bool {
 		}
 	}
 	disk := room(p)
-	return little(p) || disk > 0 && disk < q.lore.fills() && disk < space
+	return little(p) || disk > 0 && disk < q.fills() && disk < space
 }
 
 // plainShuns says that a job that failed is not to be started on a node: that has no
@@ -234,14 +234,14 @@ func plainShuns(m *Machine, ref Ref, p *peer) bool {
 	switch {
 	case t == nil:
 		return false
-	case t.memory > 0 && p.could.memory <= t.memory:
+	case t.memory > 0 && p.could.memory <= t.memory, p.smallDisk(t.disk):
 		return true
 	}
-	return slices.Contains(t.on, p) && plainElsewhere(m, ref, t.on, t.memory, t.q.old)
+	return slices.Contains(t.on, p) && plainElsewhere(m, ref, t, t.q.old)
 }
 
 // plainElsewhere says that a job that failed on some nodes could be run on another.
-func plainElsewhere(m *Machine, ref Ref, on []*peer, memory int64, old bool) bool {
+func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
 	b, c := m.batches[ref.Batch], m.queueOf(ref).c
 	for _, p := range m.peers {
 		_, able := c.lacks(p.facts)
@@ -249,8 +249,8 @@ func plainElsewhere(m *Machine, ref Ref, on []*peer, memory int64, old bool) boo
 		tight := b.tight[p]
 		lasts := tight.until != 0 && (tight.barred || tight.long >= longestTight)
 		able = able && p.couldHold(c) && (&plain{m: m}).countable(p, c)
-		if !slices.Contains(on, p) && able && known && p.drained == "" && !b.shuns(p) && !lasts &&
-			(memory == 0 || p.could.memory > memory) {
+		if !slices.Contains(t.on, p) && able && known && p.drained == "" && !b.shuns(p) && !lasts &&
+			(t.memory == 0 || p.could.memory > t.memory) && !p.smallDisk(t.disk) {
 			return true
 		}
 	}

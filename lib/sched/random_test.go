@@ -26,6 +26,7 @@ type fakeNode struct {
 	pause   *node.Pause // what is taken back
 	soon    float64     // seconds until its hours
 	disk    int64       // bytes; 0: it does not say
+	size    int64       // bytes of its whole disk; likewise
 	caps    []string
 	boot    int
 	state   int
@@ -48,7 +49,7 @@ type fakeAttempt struct {
 
 // offer is what a node says that it has.
 func (n *fakeNode) offer() node.Offer {
-	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Disk: n.disk, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
+	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Disk: n.disk, DiskSize: n.size, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
 	for i := range n.gpus {
 		o.GPUs = append(o.GPUs, node.GPU{Index: i})
 	}
@@ -118,6 +119,9 @@ func newSim(t testing.TB, seed uint64) *sim {
 		}
 		if s.rand.IntN(4) == 0 {
 			n.breaks = 2
+		}
+		if s.rand.IntN(3) == 0 {
+			n.size = 1 + s.rand.Int64N(3)
 		}
 		s.nodes = append(s.nodes, n)
 		past.Nodes = append(past.Nodes, Standing{Node: node.Name(n.name), Lags: Lags{s.someTrend(0), s.someTrend(0), s.someTrend(0)}})
@@ -387,6 +391,15 @@ func (s *sim) run(n *fakeNode, a *fakeAttempt) {
 		a.phase = job.PhaseBuilding
 		n.say(Phase{n.session, a.token, job.PhaseBuilding})
 		n.end(a, Result{Fate: job.FateBuildFailed, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
+		return
+	}
+	asks := AskOf(s.whole(a.ref.Batch).Spec.Resources, nil).Disk
+	if own := s.whole(a.ref.Batch).Asks; own != nil {
+		asks = own[a.ref.Job].Disk
+	}
+	if n.size > 0 && n.size < asks {
+		s.give(Asks{a.token, asks})
+		n.end(a, noRoom)
 		return
 	}
 	a.phase = job.PhaseRunning
@@ -730,7 +743,7 @@ func (s *sim) someOf(ref Ref) (jobs []uint32) {
 func (s *sim) heal() {
 	for i, n := range s.nodes {
 		n.caps, n.breaks, n.cpus, n.gpus, n.memory, n.pause, n.counted = []string{"gpu", "python3"}, 0, 4, 2, int64(max(2, 4-i)), nil, "tape=2"
-		n.disk = int64(4 + i)
+		n.disk, n.size = int64(4+i), 0
 		s.disconnect(n, true)
 		s.give(Drain{Node: node.Name(n.name)})
 	}

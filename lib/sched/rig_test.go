@@ -257,17 +257,18 @@ func (r *rig) checkActions(got []Action) error {
 // checkAgain holds that a job is started on a node once more, or another time, only if
 // it may be, by what is in the log.
 func (r *rig) checkAgain(ref Ref, p *peer) error {
-	var on []*peer
-	fails, memory := 0, int64(0)
+	var t trial
 	for _, e := range r.logs[ref.Batch] {
 		switch {
 		case e.job != ref.Job:
 		case e.rec.Kind == job.KindRetry:
-			on, fails, memory = nil, 0, 0
+			t = trial{}
 		case e.rec.Failed:
-			fails++
-			memory = max(memory, e.rec.Memory)
-			on = with(on, r.m.named[node.Name(e.rec.Node)])
+			t.fails++
+			t.memory = max(t.memory, e.rec.Memory)
+			t.on = with(t.on, r.m.named[node.Name(e.rec.Node)])
+		default:
+			t.disk = max(t.disk, e.rec.Disk)
 		}
 	}
 	b := r.m.batches[ref.Batch]
@@ -279,11 +280,13 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 		}
 	}
 	switch {
-	case fails > may || fails > 0 && b.never:
-		return fmt.Errorf("job %s is started after %d attempts that failed, and may be tried again %d times", jobName(ref), fails, may)
-	case memory > 0 && p.could.memory <= memory:
+	case t.fails > may || t.fails > 0 && b.never:
+		return fmt.Errorf("job %s is started after %d attempts that failed, and may be tried again %d times", jobName(ref), t.fails, may)
+	case p.smallDisk(t.disk):
+		return fmt.Errorf("job %s is given to %s, whose disk is too small for it", jobName(ref), p.name)
+	case t.memory > 0 && p.could.memory <= t.memory:
 		return fmt.Errorf("job %s is given to %s, which has no more memory than was too little", jobName(ref), p.name)
-	case slices.Contains(on, p) && plainElsewhere(r.m, ref, on, memory, b.trials[ref.Job].q.old):
+	case slices.Contains(t.on, p) && plainElsewhere(r.m, ref, &t, b.trials[ref.Job].q.old):
 		return fmt.Errorf("job %s failed on %s and is given to it, though another node could run it", jobName(ref), p.name)
 	}
 	return nil

@@ -28,6 +28,13 @@ func (b *batch) cramped(p *peer) (why string, yes bool) {
 	return t.why, ok && t.until != 0
 }
 
+func (e Asks) apply(m *Machine) {
+	k, ok := keyOf(e.Attempt)
+	if a := m.live[k]; ok && a != nil {
+		a.disk = max(0, e.Disk)
+	}
+}
+
 // noRoom keeps a batch from a node for a while.
 func (m *Machine) noRoom(b *batch, p *peer, why string) {
 	if b.tight == nil {

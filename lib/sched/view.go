@@ -352,7 +352,7 @@ func (m *Machine) Snapshot() string {
 		}
 		var lines []string
 		for i, t := range b.trials {
-			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d\n", i, t.fails, nodes(t.on), t.memory))
+			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d disk=%d\n", i, t.fails, nodes(t.on), t.memory, t.disk))
 		}
 		for i, f := range b.frozen {
 			lines = append(lines, fmt.Sprintf(" frozen %d by %s\n", i, f.by))

@@ -127,7 +127,7 @@ func (m *Machine) capable(q *queue, l *look) string {
 		wanted = append(wanted, q.c.asked())
 	}
 	if l.disks.of > 0 {
-		wanted = append(wanted, "a disk of "+unit.FormatBytes(q.lore.least))
+		wanted = append(wanted, "a disk of "+unit.FormatBytes(q.asksDisk()))
 	}
 	switch {
 	case len(wanted) == 0:
@@ -210,7 +210,7 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 	own := func(why string) string { return strings.TrimPrefix(why, string(p.name)+" ") }
 	why, cramped := q.b.cramped(p)
 	switch {
-	case p.smallDisk(q.lore.least):
+	case p.smallDisk(q.asksDisk()):
 		return "has a disk of " + unit.FormatBytes(p.offer.DiskSize), 0
 	case !q.suits(p):
 		return "has no more than the " + unit.FormatBytes(q.memory) + " of memory that it ran out of", 0

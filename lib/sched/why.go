@@ -53,7 +53,7 @@ func (m *Machine) never(q *queue) (l look, why string) {
 	case l.big == 0 && l.poor > 0:
 		why = "no node has more than the " + unit.FormatBytes(q.memory) + " of memory that it ran out of"
 	case l.big == 0 && l.disks.most > 0:
-		why = l.disks.less(q.lore.least)
+		why = l.disks.less(q.asksDisk())
 	case l.big == 0:
 		why = l.tooSmall(q.c)
 		if most := l.most(q.c); most != "none" {
@@ -84,7 +84,7 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 		return
 	}
 	switch {
-	case p.smallDisk(q.lore.least):
+	case p.smallDisk(q.asksDisk()):
 		l.disks.add(p)
 		return
 	case !q.suits(p):
