@@ -39,6 +39,7 @@ type batchLook struct {
 	states  []job.State
 	begun   tokens
 	results []result
+	inLog   *Results // reads the manifests of small ones
 	left    leavers
 
 	inputs map[[32]byte]inputAt

@@ -25,7 +25,8 @@ type result struct {
 	attempt  [16]byte
 	manifest [32]byte
 	job      string
-	try      int // 0: it is the job's, in out/
+	try      int  // 0: it is the job's, in out/
+	small    bool // its manifest is in its record
 	whole    bool
 }
 
@@ -49,7 +50,7 @@ func (r *result) dir() string {
 
 // result takes what a record says is kept.
 func (b *batchLook) result(rec *job.Record) (why string) {
-	r := result{job: rec.Job}
+	r := result{job: rec.Job, small: rec.Tree != nil}
 	var ok bool
 	if r.attempt, ok = rawToken(string(rec.Attempt)); !ok {
 		return fmt.Sprintf("%.40q is no attempt", rec.Attempt)
@@ -144,9 +145,13 @@ func (b *batchLook) placed(r *result, d *damages, staged bool) error {
 	from := "staging/" + string(r.token())
 	waits := false
 	r.whole = true
-	for _, m := range []struct{ staged, dir, name string }{
+	parts := []struct{ staged, dir, name string }{
 		{"/tree", r.dir(), r.name()}, {"/manifest.jsonl", "manifests", r.name() + ".jsonl"},
-	} {
+	}
+	if r.small {
+		parts = parts[:1]
+	}
+	for _, m := range parts {
 		place := m.dir + "/" + m.name
 		isPlaced, err := b.take(m.dir, m.name)
 		isStaged := false
@@ -224,7 +229,12 @@ func (b *batchLook) unpublished(r *result, from string) {
 	if b.checker.head != nil {
 		batch := &Batch{ID: b.id, dir: b.batchDir(b.id)}
 		res, h := *r, b.checker.head
-		f.Mend = func() error { return h.move(batch, res.token(), res.dir(), res.name()) }
+		f.Mend = func() error {
+			if res.small {
+				h.noteSmall(batch, res.token())
+			}
+			return h.move(batch, res.token(), res.dir(), res.name())
+		}
 	}
 	b.u.Find(f)
 }
@@ -316,6 +326,10 @@ func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
 	if err != nil {
 		return err
 	}
+	if why != "" && r.small {
+		bad("log.jsonl", fmt.Sprintf("of %s: %s", r.name(), why))
+		return nil
+	}
 	if why != "" {
 		bad("manifests/"+r.name()+".jsonl", why)
 		return nil
@@ -353,6 +367,19 @@ func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
 
 // manifest reads the manifest of a result, which must be that of its record.
 func (b *batchLook) manifest(r *result) (m pack.Manifest, why string, err error) {
+	if r.small {
+		if b.inLog == nil {
+			b.inLog = b.Results(b.id)
+		}
+		m, err := b.inLog.manifest(r.name())
+		if err != nil && (errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit)) {
+			return nil, err.Error(), nil
+		}
+		if p := (*Problem)(nil); errors.As(err, &p) || errors.Is(err, fs.ErrNotExist) {
+			return nil, "its manifest is behind a line that is damaged", nil
+		}
+		return m, "", err
+	}
 	f, err := check.Open(b.path(b.name("manifests/" + r.name() + ".jsonl")))
 	if err != nil {
 		if check.Broken(err) || errors.Is(err, fs.ErrNotExist) {

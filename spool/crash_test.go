@@ -60,6 +60,8 @@ var scenes = map[string]scene{
 	"submit":  {prepareEmpty, runSubmit},
 	"run":     {prepareBatch, runJobs},
 	"evict":   {prepareBatch, runEvicted},
+	"small":   {prepareBatch, small(runJobs)},
+	"leave":   {prepareBatch, small(runEvicted)},
 	"torn":    {prepareTorn, runLoad},
 	"drop":    {prepareEmpty, runDrop},
 	"take":    {prepareDrop, runTake},
@@ -67,6 +69,14 @@ var scenes = map[string]scene{
 	"collect": {prepareOld, runCollect},
 	"upload":  {prepareEmpty, runUpload},
 	"add":     {prepareBatch, runAdd},
+}
+
+// small goes down a path with small results.
+func small(run func(dir string) error) func(dir string) error {
+	return func(dir string) error {
+		sealsSmall = true
+		return run(dir)
+	}
 }
 
 const (
@@ -714,8 +724,14 @@ func (c *census) results(s *Spool, id job.BatchID, placed bool) {
 		}
 		staged := filepath.Join(dir, "staging", string(row.Token))
 		tree := either(filepath.Join(staged, "tree"), filepath.Join(dir, to))
-		manifest := either(filepath.Join(staged, "manifest.jsonl"), filepath.Join(dir, "manifests", name+".jsonl"))
-		c.staged(tree, manifest, row.Manifest)
+		m, err := readManifest(filepath.Join(staged, "manifest.jsonl"))
+		if errors.Is(err, fs.ErrNotExist) {
+			m, err = s.Results(id).manifest(name)
+		}
+		if err != nil {
+			c.errorf("%v", err)
+		}
+		c.staged(tree, m, row.Manifest)
 		return nil
 	})
 	if err != nil {
@@ -734,7 +750,7 @@ func either(a, b string) string {
 	return ""
 }
 
-func (c *census) staged(tree, manifest, sum string) {
+func (c *census) staged(tree string, m pack.Manifest, sum string) {
 	c.t.Helper()
 	root, err := os.OpenRoot(tree)
 	if err != nil {
@@ -742,11 +758,6 @@ func (c *census) staged(tree, manifest, sum string) {
 		return
 	}
 	defer root.Close()
-	m, err := readManifest(manifest)
-	if err != nil {
-		c.errorf("%v", err)
-		return
-	}
 	if want, bad, err := pack.Verify(context.Background(), root, m); err != nil || !want.Empty(m) || len(bad) > 0 || m.Sum() != sum {
 		c.errorf("%s is not what the log accepts", tree)
 	}

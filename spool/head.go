@@ -40,6 +40,7 @@ type Head struct {
 	bare    atomic.Bool // it may be gone
 
 	mu     sync.Mutex      // guards what follows
+	small  map[string]bool // directories of staging/ with small results, whose manifest is in their record
 	staged map[string]bool // directories of staging/ that this Head has made, and not put in place
 	sealed map[string]bool // staging directories with names that are not durable
 	moved  map[string]bool // directories with published names that are not durable
@@ -77,7 +78,7 @@ func (s *Spool) Lock() (*Head, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), listed: make(map[job.BatchID]listing), drained: make(map[string]string),
-		staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
+		small: make(map[string]bool), staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
 	h.bare.Store(true)
 	h.steady() // from here on
 	return h, nil

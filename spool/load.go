@@ -495,6 +495,9 @@ func (h *Head) settle(b *Batch, settled map[job.Token]*job.Record) (problems []*
 }
 
 func (h *Head) place(b *Batch, rec *job.Record) error {
+	if rec.Tree != nil {
+		h.noteSmall(b, rec.Attempt)
+	}
 	if rec.Kind == job.KindDone {
 		return h.Publish(b, rec.Job, rec.Attempt)
 	}

@@ -7,12 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
-	"distribute/lib/pack"
 )
 
 // An Info is what the first line of a batch's log tells, and whether the batch
@@ -295,25 +293,4 @@ func (s *Spool) events(b *Batch, from, upto int64, f func(*logReader, *job.Recor
 	l.next = from
 	err = l.each(f)
 	return l.next, err
-}
-
-// Result opens what is kept of a job: its accepted result (try 0), or what its
-// attempt number try left. If there is none, the error is fs.ErrNotExist.
-func (s *Spool) Result(id job.ID, try int) (pack.Manifest, *os.Root, error) {
-	batch, name, _, err := job.ParseID(string(id))
-	if err != nil || name == "" {
-		return nil, nil, fmt.Errorf("%q is not the id of a job: %w", id, err)
-	}
-	dir := s.batchDir(batch)
-	tree := filepath.Join(dir, "out", name)
-	if try > 0 {
-		name += "~" + strconv.Itoa(try)
-		tree = filepath.Join(dir, "attempts", name)
-	}
-	m, err := readManifest(filepath.Join(dir, "manifests", name+".jsonl"))
-	if err != nil {
-		return nil, nil, err
-	}
-	root, err := os.OpenRoot(tree)
-	return m, root, err
 }

@@ -105,6 +105,7 @@ func (h *Head) note(dir string, mine bool) {
 		h.staged[dir] = true
 	} else {
 		delete(h.staged, dir)
+		delete(h.small, dir)
 	}
 }
 
@@ -136,6 +137,9 @@ func (h *Head) seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	if err := writeManifest(filepath.Join(dir, "manifest.jsonl"), m); err != nil {
 		return err
 	}
+	h.mu.Lock()
+	delete(h.small, dir) // which it was to be, and there was no room
+	h.mu.Unlock()
 	if err := durable.Step("seal.sync"); err != nil {
 		return err
 	}
@@ -254,6 +258,12 @@ func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 		{"publish.tree", "tree", into, name},
 		{"publish.manifest", "manifest.jsonl", "manifests", name + ".jsonl"},
 	}
+	h.mu.Lock()
+	small := h.small[staged]
+	h.mu.Unlock()
+	if small {
+		moves = moves[:1]
+	}
 	for _, m := range moves {
 		if err := durable.Step(m.step); err != nil {
 			return classed(err)
@@ -275,8 +285,11 @@ func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.staged, staged)
+	delete(h.small, staged)
 	h.moved[filepath.Join(b.dir, into)] = true
-	h.moved[filepath.Join(b.dir, "manifests")] = true
+	if !small {
+		h.moved[filepath.Join(b.dir, "manifests")] = true
+	}
 	h.owed[b]++
 	return nil
 }

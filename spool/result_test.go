@@ -55,8 +55,14 @@ func bringAs(h *Head, b *Batch, attempt job.Token, m pack.Manifest, content stri
 			return nil, err
 		}
 	}
+	if sealsSmall {
+		return m, h.SealSmall([]Small{{b, attempt}})
+	}
 	return m, h.Seal(b, attempt, m)
 }
+
+// sealsSmall has results be small ones, in a process of their own.
+var sealsSmall bool
 
 // endOf is the record of an attempt that left m.
 func endOf(kind job.Kind, started job.Record, m pack.Manifest) job.Record {
@@ -64,8 +70,12 @@ func endOf(kind job.Kind, started job.Record, m pack.Manifest) job.Record {
 	if kind != job.KindDone {
 		exit = 1
 	}
-	return job.Record{Kind: kind, Job: started.Job, Attempt: started.Attempt, Try: started.Try, Node: started.Node,
+	rec := job.Record{Kind: kind, Job: started.Job, Attempt: started.Attempt, Try: started.Try, Node: started.Node,
 		Outcome: job.Outcome{Exit: &exit, Runtime: 1.5}, Manifest: m.Sum(), Files: 1, Bytes: m.Bytes()}
+	if sealsSmall {
+		rec.Tree = m.List()
+	}
+	return rec
 }
 
 // whole checks that what is kept of a job is there and as its manifest says.
@@ -287,5 +297,69 @@ func BenchmarkPublish(b *testing.B) {
 		if err := errors.Join(h.Aside(batch, "a", i+1, token), h.SyncPublished()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Small results have no file with their manifest: their records have it. They are read one
+// after another, also those of records that came since the log was read.
+func TestSmallResults(t *testing.T) {
+	sealsSmall = true
+	defer func() { sealsSmall = false }()
+	h := newHead(t)
+	names := []string{"a", "b", "c", "d", "e"}
+	b := submit(t, h, "ns/b", names)
+	all := h.Results("ns/b")
+	var sums []string
+	bringIn := func(some ...string) {
+		t.Helper()
+		var together []Small
+		var ends []job.Record
+		for _, name := range some {
+			began := start(name, 1)
+			commit(t, h, b, began)
+			m, err := bring(h, b, began.Attempt, "of "+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			together, ends, sums = append(together, Small{b, began.Attempt}), append(ends, endOf(job.KindDone, began, m)), append(sums, m.Sum())
+		}
+		if err := h.SealSmall(together); err != nil {
+			t.Fatal(err)
+		}
+		commit(t, h, b, ends...)
+		for i, name := range some {
+			if err := h.Publish(b, name, together[i].Attempt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.SyncPublished(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, some := range [][]string{names[:3], names[3:]} {
+		bringIn(some...)
+		for i, name := range names[:len(sums)] {
+			m, root, err := all.Open(name, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lacks, bad, err := pack.Verify(t.Context(), root, m); err != nil || !lacks.Empty(m) || len(bad) > 0 || m.Sum() != sums[i] {
+				t.Errorf("%s: lacks %v, bad %v, %v", name, lacks, bad, err)
+			}
+			root.Close()
+		}
+	}
+	if _, _, err := all.Open("f", 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no result: %v", err)
+	}
+	if list, err := os.ReadDir(h.path("batches/ns/b/manifests")); err != nil || len(list) > 0 {
+		t.Errorf("manifests: %v, %v", list, err)
+	}
+	if found := checkSpool(t, h.Dir(), false); len(found) > 0 {
+		t.Errorf("dfsck: %s", lines(found))
+	}
+	overwrite("batches/ns/b/out/d/out/x.csv", "of", "on")(t, func(name string) string { return h.path(name) })
+	if got := lines(checkSpool(t, h.Dir(), false)); !strings.Contains(got, "damaged\tbatches/ns/b/out/d/out/x.csv\tit is not what the manifest says") {
+		t.Errorf("dfsck: %s", got)
 	}
 }

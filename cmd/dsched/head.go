@@ -70,7 +70,8 @@ type head struct {
 
 	room    *room
 	staging holds
-	sealing chan struct{} // a place for each result that is being made durable
+	small   *queue[*grant] // results that came with their ends
+	sealing chan struct{}  // a place for each result that is being made durable
 	sending sendings
 
 	sweeper  *sweeper
@@ -366,7 +367,11 @@ func (h *head) grant(a sched.Grant) {
 			g.prints = job.OutputName(name)
 		}
 	}
-	s.asks.put(g)
+	if g.takeSmall() {
+		h.small.put(g)
+	} else {
+		s.asks.put(g)
+	}
 }
 
 // close begins to close a batch that is over. The spool writes that down in a

@@ -316,12 +316,7 @@ func TestD88CutAnywhere(t *testing.T) {
 func (d *desk) granted() *wire.Grant {
 	d.t.Helper()
 	for {
-		d.c.ReadWithin(2 * time.Minute)
-		m, err := d.c.Recv()
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		if g, ok := m.(*wire.Grant); ok {
+		if g, ok := d.received().(*wire.Grant); ok {
 			return g
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -85,7 +86,7 @@ func newHead(dir string, log *slog.Logger) (*head, error) {
 		committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1),
 		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
-		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}}, sealing: make(chan struct{}, maxSeals),
+		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}}, sealing: make(chan struct{}, maxSeals), small: newQueue[*grant](math.MaxInt),
 		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
 	}
 	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes})

@@ -46,6 +46,9 @@ type session struct {
 	gone   chan struct{} // closed when the session is over
 	hands  sync.WaitGroup
 
+	small      map[job.Token]*wire.Ended // results that came with these and are not granted yet; of the state's goroutine
+	smallBytes int                       // in them
+
 	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
 
 	mu       sync.Mutex           // guards the rest
@@ -67,7 +70,7 @@ func (h *head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	s := &session{name: node.Name(hello.Name), byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		heard:  time.Now(),
-		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}}
+		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}, small: map[job.Token]*wire.Ended{}}
 	g, err := h.enter(peer, hello.Name, true, func(why *wire.Error) { h.putOut(s, why) })
 	if err != nil {
 		return err
@@ -248,7 +251,11 @@ func (h *head) fromNode(s *session, m wire.Message) {
 	case *wire.Ended:
 		brief(&m.Result)
 		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)
+		s.keepSmall(m)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
+		if a, live := h.machine.Attempt(m.Attempt); !live || a.Result == nil {
+			s.forgetSmall(m.Attempt)
+		}
 		if m.Fate == job.FateLost {
 			s.unask(h, m.Attempt)
 		}

@@ -24,7 +24,10 @@ func (t *tool) pull(m *wire.Pull) error {
 	if err != nil || name == "" {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
 	}
-	manifest, root, err := t.spool.Result(batch.Job(name), try)
+	if t.results == nil || t.resultsOf != batch {
+		t.results, t.resultsOf = t.spool.Results(batch), batch
+	}
+	manifest, root, err := t.results.Open(name, try)
 	if err == nil {
 		defer root.Close()
 	}

@@ -44,6 +44,8 @@ type grant struct {
 	entries int           // as the node says
 	m       pack.Manifest // once known
 	want    pack.Want
+	tree    []byte        // its manifest as a list, of a small one that came with its end
+	data    []byte        // and what the node would have sent of its tree
 	prints  string        // the file with what it has printed, if it did not end well
 	said    string        // the last line of that, once all is here
 	done    chan struct{} // a place among those under way; given back when settled
@@ -64,7 +66,7 @@ func (g *grant) settled(h *head, t job.Token, err error) {
 	if a, live := h.machine.Attempt(t); full && live && a.State != job.Stranded {
 		g.session.log.Warn("stranded: a result has no room here, and stays on its node", "attempt", string(t), "why", err)
 	}
-	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Said: g.said, Err: err, NoRoom: full, Permanent: permanent(err)})
+	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Tree: g.tree, Said: g.said, Err: err, NoRoom: full, Permanent: permanent(err)})
 }
 
 // permanent says that a result is not as it has to be, however often it comes.
@@ -236,15 +238,23 @@ func (h *head) sealed(g *grant) (err error) {
 	defer h.caught(&err)
 	h.sealing <- struct{}{}
 	defer func() { <-h.sealing }()
-	if err := h.store.Seal(g.batch, g.attempt, g.m); err != nil || g.prints == "" {
+	if err := h.store.Seal(g.batch, g.attempt, g.m); err != nil {
 		return err
+	}
+	g.readSaid(h)
+	return nil
+}
+
+// readSaid reads the last line that an attempt has printed which did not end well.
+func (g *grant) readSaid(h *head) {
+	if g.prints == "" {
+		return
 	}
 	tail, err := h.store.StagedTail(g.batch, g.attempt, g.prints, cause.Tail)
 	if err != nil { // the result is whole all the same
 		g.session.log.Warn("what a failed attempt printed last is not known", "attempt", g.attempt, "why", err)
 	}
 	g.said = cause.Said(tail)
-	return nil
 }
 
 // dropStalled ends the sessions of nodes that do not send what they were asked

@@ -41,7 +41,16 @@ type placing struct {
 
 // run owns the state until ctx ends or the disk fails.
 func (h *head) run(ctx context.Context) error {
-	defer close(h.over)
+	sealer := make(chan struct{})
+	go func() {
+		defer close(sealer)
+		h.sealSmall()
+	}()
+	defer func() { // the spool is not given back meanwhile
+		h.small.close()
+		close(h.over)
+		<-sealer
+	}()
 	clock := time.NewTicker(tickEvery)
 	defer clock.Stop()
 	for {

@@ -9,6 +9,7 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
+	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/wire"
 	"distribute/spool"
@@ -25,7 +26,9 @@ type tool struct {
 	asked time.Time
 	by    *settings // what it said then
 
-	jobs *spool.Batch // whose jobs were asked for last; nil: none
+	jobs      *spool.Batch   // whose jobs were asked for last; nil: none
+	results   *spool.Results // that were asked for last; nil: none
+	resultsOf job.BatchID
 }
 
 // serveTool answers a tool's requests, one after another, until it goes.

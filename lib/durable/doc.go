@@ -9,7 +9,7 @@
 // ([Publish]). What only grows is a [Log].
 //
 // A return without an error from WriteFile, CreateNew, SyncDir, SyncTree,
-// SyncFile, SyncAll, Sync, Syncfs and Log.Sync means that a power cut in the next instant
+// SyncFile, SyncFS, SyncAll, Sync, Syncfs and Log.Sync means that a power cut in the next instant
 // loses nothing of what they name. Publish and Log.Flush give no such promise;
 // they are for callers that sync many things together afterwards.
 //

@@ -94,7 +94,7 @@ func SyncTree(root string) error {
 		return err
 	}
 	if t.shut {
-		return syncfsOf(root)
+		return SyncFS(root)
 	}
 	return nil
 }
@@ -142,7 +142,9 @@ func syncAndClose(f *os.File, err error) error {
 	return err
 }
 
-func syncfsOf(dir string) error {
+// SyncFS makes everything durable that was written to the file system of a directory, also
+// by others.
+func SyncFS(dir string) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err

@@ -1,6 +1,10 @@
 package job
 
-import "time"
+import (
+	"time"
+
+	"distribute/lib/line"
+)
 
 // A Record is one line of a log: what happened, to whom, when. Which members a
 // kind has is told in dspool(5); those that are zero are absent. The order of
@@ -20,11 +24,12 @@ type Record struct {
 	Counted Counts    `json:"counted,omitempty"`          // given to it of what is counted by its name
 	Limit   int64     `json:"time,omitempty"`             // seconds that it may run; 0: no limit
 
-	Outcome         // how an attempt ended
-	Manifest string `json:"manifest,omitempty"` // SHA-256 of what it left, hexadecimal
-	Files    int    `json:"files,omitempty"`    // in it
-	Bytes    int64  `json:"bytes,omitempty"`    // in them
-	Said     string `json:"said,omitempty"`     // the last line that an attempt which did not end well has printed, as [distribute/lib/cause] has it
+	Outcome           // how an attempt ended
+	Manifest string   `json:"manifest,omitempty"` // SHA-256 of what it left, hexadecimal
+	Tree     line.Raw `json:"tree,omitempty"`     // that manifest, of a small result: a list of its lines
+	Files    int      `json:"files,omitempty"`    // in it
+	Bytes    int64    `json:"bytes,omitempty"`    // in them
+	Said     string   `json:"said,omitempty"`     // the last line that an attempt which did not end well has printed, as [distribute/lib/cause] has it
 
 	Lost    bool   `json:"lost,omitempty"`                // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
 	Evicted bool   `json:"evicted,omitempty"`             // of a back: the attempt was asked to leave its node

@@ -386,7 +386,7 @@ func (n *daemon) takeOver() error {
 		}
 		if err != nil {
 			n.Log.Log(context.Background(), n.damageLevel(a), "an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
-			n.ended(n.attempts[a.Token], &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}})
+			n.ended(n.attempts[a.Token], &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}}, &wire.Ended{})
 		}
 	}
 	return nil
@@ -495,8 +495,8 @@ func (n *daemon) letPass(a *attempt, passed bool) {
 	n.pump()
 }
 
-// ended makes it known that an attempt is over.
-func (n *daemon) ended(a *attempt, r *job.Result) {
+// ended makes it known that an attempt is over, by a message that may hold its result.
+func (n *daemon) ended(a *attempt, r *job.Result, news *wire.Ended) {
 	a.result, a.phase, a.running = r, job.PhaseReturning, false
 	close(a.done)
 	if a.still || a.leaves {
@@ -516,5 +516,6 @@ func (n *daemon) ended(a *attempt, r *job.Result) {
 	n.pump()
 	tell(n.nowNews)
 	n.Log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
-	n.link.tell(&wire.Ended{Attempt: a.Token, Result: *r})
+	news.Attempt, news.Result = a.Token, *r
+	n.link.tell(news)
 }

@@ -14,6 +14,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
+	"distribute/lib/wire"
 )
 
 // toEnd makes the end of an attempt durable and known, by what does that, again until it
@@ -79,7 +80,7 @@ func (n *daemon) unkept(a *attempt, why error) {
 		case a.status == nil:
 			r.Fate = job.FateLost
 		}
-		n.ended(a, r)
+		n.ended(a, r, &wire.Ended{})
 	})
 }
 
@@ -286,8 +287,9 @@ func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) er
 	if len(m) <= smallManifest {
 		a.small = m
 	}
+	news := n.smallResult(a, m)
 	n.do(func() {
-		n.ended(a, r)
+		n.ended(a, r, news)
 		if worth {
 			n.settleNow(a)
 		} else {

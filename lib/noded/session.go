@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -356,12 +357,6 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 		n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "a result cannot be sent", "job", a.Job, "attempt", a.Token, "why", err)
 		return n.spoiled(a, err)
 	}
-	root, err := os.OpenRoot(a.Dir)
-	if err != nil {
-		return n.spoiled(a, err)
-	}
-	defer root.Close()
-	as := identity(a.owner())
 	if g.Manifest {
 		*x++
 		if err := c.SendTransfer(&wire.Send{X: *x, Of: wire.OfManifest, Attempt: a.Token}, m.Encode); err != nil {
@@ -373,13 +368,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	*x++
 	var own error
 	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
-		own = pack.Sender(dial.Local(n.Addr))(w, m, pack.Want(g.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
-			f, err := openHome(a, root, e, as)
-			if err == nil && first && a.seen.same(f) {
-				return trusted{f}, nil
-			}
-			return f, err
-		})
+		own = n.writeTree(w, a, m, pack.Want(g.Want), first)
 		return own
 	})
 	if !damaged(own) {
@@ -387,6 +376,38 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	}
 	n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
 	return n.spoiled(a, own)
+}
+
+// writeTree writes what is wanted of a result as a stream of package pack. The first time
+// a large file that was left alone since it was hashed is not hashed again.
+func (n *daemon) writeTree(w io.Writer, a *attempt, m pack.Manifest, want pack.Want, first bool) error {
+	root, err := os.OpenRoot(a.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	as := identity(a.owner())
+	return pack.Sender(dial.Local(n.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
+		f, err := openHome(a, root, e, as)
+		if err == nil && first && a.seen.same(f) {
+			return trusted{f}, nil
+		}
+		return f, err
+	})
+}
+
+// smallResult is the message that tells how an attempt ended, with its result if that is
+// small. What cannot be read now is left to the head to ask for.
+func (n *daemon) smallResult(a *attempt, m pack.Manifest) *wire.Ended {
+	if len(m) == 0 || !m.Small() {
+		return &wire.Ended{}
+	}
+	var data bytes.Buffer
+	if err := n.writeTree(&data, a, m, pack.Want{}, true); err != nil {
+		n.Log.Debug("a small result is not sent along", "attempt", a.Token, "why", err)
+		return &wire.Ended{}
+	}
+	return &wire.Ended{Tree: m.List(), Data: data.Bytes()}
 }
 
 // damaged says that a result cannot be sent for what it is, now or later.

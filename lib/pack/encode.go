@@ -95,6 +95,44 @@ func appendEnd(b []byte, entries int, sum hash.Hash) []byte {
 	return append(b, '"', '}', '\n')
 }
 
+// A result of a job is small if it has at most so many entries and so many bytes.
+const (
+	SmallEntries = 16
+	SmallBytes   = 64 << 10
+)
+
+// Small says that m is the manifest of a small tree.
+func (m Manifest) Small() bool { return len(m) <= SmallEntries && m.Bytes() <= SmallBytes }
+
+// List is the lines of the manifest, without the last one, as one JSON list. The manifest
+// must keep the rules.
+func (m Manifest) List() []byte {
+	b := []byte{'['}
+	for i := range m {
+		b = appendEntry(b, &m[i])
+		b[len(b)-1] = ',' // the newline
+	}
+	return append(b[:max(1, len(b)-min(1, len(m)))], ']')
+}
+
+// ParseList is the manifest of which [Manifest.List] made a list. It believes nothing:
+// the error is ErrFormat or ErrLimit.
+func ParseList(list []byte, lim Limits) (Manifest, error) {
+	inner, ok := bytes.CutPrefix(list, []byte{'['})
+	inner, ok2 := bytes.CutSuffix(inner, []byte{']'})
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("%w: no list", ErrFormat)
+	}
+	const next = `,{"path":` // in a path the quotes would be escaped
+	lines := bytes.ReplaceAll(inner, []byte(next), []byte("\n"+next[1:]))
+	if len(lines) > 0 {
+		lines = append(lines, '\n')
+	}
+	sum := sha256.New()
+	sum.Write(lines)
+	return DecodeManifest(bytes.NewReader(appendEnd(lines, bytes.Count(lines, []byte{'\n'}), sum)), lim)
+}
+
 // DecodeManifest reads a manifest, which is all that r has. It believes
 // nothing: what breaks a rule of the form is ErrFormat with the line's number,
 // what is beyond the limits ErrLimit, and a manifest without its last line is

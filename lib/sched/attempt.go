@@ -313,7 +313,7 @@ func (e Staged) apply(m *Machine) {
 	m.mark(a)
 	switch {
 	case e.Err == nil && e.Manifest == a.result.Manifest:
-		a.stranded, a.note, a.said = false, "", e.Said
+		a.stranded, a.note, a.said, a.tree = false, "", e.Said, e.Tree
 		m.finish(a, e.Manifest)
 	case e.Err != nil && e.Permanent:
 		m.refuse(a, e.Err)
@@ -360,9 +360,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		// With what the build has printed: a power cut between two records would have the
 		// head wait for ever for what it takes for lost.
 		rec := a.record(job.KindBack, job.Outcome{Reason: ReasonBuild})
-		if manifest != "" {
-			rec.Manifest, rec.Files, rec.Bytes = manifest, r.Files, r.Bytes
-		}
+		a.brings(&rec, manifest)
 		m.log(a.ref, rec)
 	case r.Fate == job.FateLost:
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)), true)
@@ -405,10 +403,15 @@ func (m *Machine) handBack(a *attempt, why string, lost bool) {
 // final is the record that settles an attempt.
 func (a *attempt) final(kind job.Kind, manifest string) job.Record {
 	rec := a.record(kind, a.result.Outcome)
-	if manifest != "" {
-		rec.Manifest, rec.Files, rec.Bytes = manifest, a.result.Files, a.result.Bytes
-	}
+	a.brings(&rec, manifest)
 	return rec
+}
+
+// brings notes in a record what is safe on the head of an attempt, as manifest.
+func (a *attempt) brings(rec *job.Record, manifest string) {
+	if manifest != "" {
+		rec.Manifest, rec.Tree, rec.Files, rec.Bytes = manifest, a.tree, a.result.Files, a.result.Bytes
+	}
 }
 
 func orElse(s, dflt string) string {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/node"
 )
 
@@ -153,10 +154,12 @@ type (
 		Phase   job.Phase `json:"phase"`
 	}
 	// Ended says that an attempt is over on the node, which keeps what it left
-	// until it is told otherwise. It may be said again.
+	// until it is told otherwise. It may be said again. A small result may come with it.
 	Ended struct {
 		Attempt job.Token `json:"attempt"`
 		job.Result
+		Tree line.Raw `json:"tree,omitempty"` // its manifest, as pack.ParseList reads it
+		Data []byte   `json:"data,omitempty"` // what a Send of its tree would carry
 	}
 	// Gone says that nothing of an attempt is left on the node, after Have or
 	// Forget.
