@@ -480,7 +480,7 @@ func nextOf(h *Head, b *Batch, name string, rec job.Record, tries map[string]int
 		place = func() error { return h.Publish(b, name, rec.Attempt) }
 		if rec.Try < 3 {
 			next = endOf(job.KindBack, rec, m)
-			next.Evicted, next.Saved = true, true
+			next.Fate, next.Saved = job.FateEvicted, true
 			place = func() error { return h.Aside(b, name, rec.Try, rec.Attempt) }
 		}
 	}

@@ -61,7 +61,7 @@ func randomRecord(r *rand.Rand) *job.Record {
 	rec := &job.Record{Seq: r.Uint64() >> r.IntN(64), Time: randomTime(r), Kind: kinds[r.IntN(len(kinds))],
 		Job: randomText(r), Attempt: job.Token(randomText(r)), Try: r.IntN(3), Node: randomText(r), CPUs: r.IntN(3),
 		Memory: int64(r.IntN(2)) << 33, GPUs: someGPUs(r), Counted: []job.Counts{"", "", "matlab=1", "comsol=20 matlab=3"}[r.IntN(4)], Limit: int64(r.IntN(2)) * 3600,
-		Manifest: randomText(r), Said: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Lost: r.IntN(2) == 0, Evicted: r.IntN(2) == 0, Saved: r.IntN(2) == 0, Failed: r.IntN(2) == 0,
+		Manifest: randomText(r), Said: randomText(r), Files: r.IntN(2), Bytes: r.Int64N(1 << 50), Fate: []job.Fate{job.FateEnded, job.FateLost, job.FateEvicted, job.FateBuildFailed}[r.IntN(4)], Saved: r.IntN(2) == 0,
 		By: randomText(r), Request: job.Token(randomText(r)), State: randomText(r)}
 	floats := []float64{0, 1, 0.001, 123.4567, 1e-9, 4e9, 1e12, math.NaN(), math.Inf(-1), 0.1 + 0.2, -3.5}
 	rec.Outcome = job.Outcome{Signal: randomText(r), Reason: randomText(r), Started: randomTime(r), Ended: randomTime(r),
@@ -306,7 +306,7 @@ func BenchmarkLines(b *testing.B) {
 		{Kind: job.KindDone, Job: "re=100_n=64", Attempt: job.NewToken(), Try: 1, Node: "ws1", Outcome: job.Outcome{Exit: &exit,
 			Started: at(1795176000000), Ended: at(1795176012000), Runtime: 12.034, CPUTime: 11.9, MemoryPeak: 123456789},
 			Manifest: strings.Repeat("ab", 32), Files: 4, Bytes: 1234567},
-		{Kind: job.KindBack, Job: "re=100_n=64", Attempt: job.NewToken(), Try: 1, Lost: true, Outcome: job.Outcome{Reason: "ws1 was lost"}},
+		{Kind: job.KindBack, Job: "re=100_n=64", Attempt: job.NewToken(), Try: 1, Fate: job.FateLost, Outcome: job.Outcome{Reason: "ws1 was lost"}},
 	}
 	var lines [4][]byte
 	for i, rec := range recs {

@@ -70,6 +70,9 @@ func TestI08ReplayEqualsMemory(t *testing.T) {
 		for range r.IntN(20) {
 			rec := randomRecord(r)
 			rec.Kind, rec.Job, rec.Batch, rec.Head = kinds[r.IntN(len(kinds))], names[r.IntN(len(names))], "", nil
+			if rec.CheckFate() != nil {
+				rec.Fate, rec.Saved, rec.Disk = job.FateEnded, false, 0
+			}
 			about := []string{rec.Job}
 			if rec.Kind.Whole() && r.IntN(3) == 0 {
 				rec.Job, about = "", names
@@ -128,7 +131,7 @@ func withLog(t *testing.T) (dir, name string, text []byte) {
 	h := newHead(t)
 	b := submit(t, h, "ns/b", []string{"a", "b"})
 	commit(t, h, b, start("a", 1))
-	commit(t, h, b, start("b", 1), job.Record{Kind: job.KindBack, Job: "a", Try: 1, Lost: true})
+	commit(t, h, b, start("b", 1), job.Record{Kind: job.KindBack, Job: "a", Try: 1, Fate: job.FateLost})
 	commit(t, h, b, start("a", 2))
 	text, err := os.ReadFile(b.log.Path())
 	if err := errors.Join(err, b.Close(), h.Close()); err != nil {

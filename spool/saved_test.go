@@ -73,7 +73,7 @@ func TestShedAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		back := endOf(job.KindBack, began, m)
-		back.Evicted = true
+		back.Fate = job.FateEvicted
 		commit(t, h, b, began, back)
 		if err := h.Aside(b, "a", try, began.Attempt); err != nil {
 			t.Fatal(err)

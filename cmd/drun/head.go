@@ -287,7 +287,7 @@ func (h *head) printed(place, name string) string {
 
 // back says that an attempt came to nothing and its job waits again.
 func (h *head) back(i uint32, id job.ID, rec *job.Record) {
-	if rec.Failed || rec.Lost || rec.Evicted {
+	if !rec.Fate.Unstarted() && rec.Fate != job.FateBuildFailed {
 		h.c.Talk("%s: %s; it is tried again", id, why(rec))
 		return
 	}

@@ -24,11 +24,11 @@ func (w *world) triesAtRest(s *spool.Spool, b *simBatch) {
 		switch may := b.often(rec.Job); {
 		case rec.Kind == job.KindRetry:
 			fails[rec.Job] = 0
-		case rec.Kind == job.KindBack && rec.Failed:
+		case rec.Kind == job.KindBack && rec.Fate == job.FateEnded:
 			if fails[rec.Job]++; fails[rec.Job] > may {
 				w.wrong("%s of %s is tried again for the %dth time, and may be %d times", rec.Job, b.id, fails[rec.Job], may)
 			}
-		case rec.Kind == job.KindFailed && rec.Exit != nil && !rec.Lost && fails[rec.Job] < may && b.spec.StopAfter == 0:
+		case rec.Kind == job.KindFailed && rec.Exit != nil && rec.Fate != job.FateLost && fails[rec.Job] < may && b.spec.StopAfter == 0:
 			w.wrong("%s of %s has failed after %d of %d tries more", rec.Job, b.id, fails[rec.Job], may)
 		}
 		return nil

@@ -32,7 +32,7 @@ type Less struct {
 // Leaves says that the record tells of an attempt that had to leave its node and
 // has left something.
 func (rec *Record) Leaves() bool {
-	return rec.Kind == KindBack && (rec.Evicted || rec.Saved) && rec.Manifest != ""
+	return rec.Kind == KindBack && rec.Fate.Evicted() && rec.Manifest != ""
 }
 
 // Fold takes in a record of the job, whose move is legal, and returns of what less

@@ -25,9 +25,9 @@ func TestLeft(t *testing.T) {
 		}
 	}
 	for try := 1; try <= 1000; try++ {
-		rec := Record{Kind: KindBack, Attempt: Token(fmt.Sprint("t", try)), Try: try, Evicted: true, Saved: try%3 == 0, Manifest: "m"}
+		rec := Record{Kind: KindBack, Attempt: Token(fmt.Sprint("t", try)), Try: try, Fate: FateEvicted, Saved: try%3 == 0, Manifest: "m"}
 		if try%7 == 0 {
-			rec.Evicted, rec.Saved, rec.Manifest = false, false, "" // lost
+			rec.Fate, rec.Saved, rec.Manifest = FateLost, false, ""
 		}
 		fold(Record{Kind: KindStart, Try: try})
 		fold(rec)

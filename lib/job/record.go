@@ -31,11 +31,9 @@ type Record struct {
 	Bytes    int64    `json:"bytes,omitempty"`    // in them
 	Said     string   `json:"said,omitempty"`     // the last line that an attempt which did not end well has printed, as [distribute/lib/cause] has it
 
-	Lost    bool   `json:"lost,omitempty"`                // of a back: the attempt vanished with its node or supervisor, and counts against the crash limit
-	Evicted bool   `json:"evicted,omitempty"`             // of a back: the attempt was asked to leave its node
-	Saved   bool   `json:"saved,omitempty"`               // of a back: and has saved what the next attempt goes on with
-	Failed  bool   `json:"failed,omitempty"`              // of a back: the attempt failed, and the job is tried again; with Memory its node had no more than that
-	Disk    int64  `json:"disk,omitempty"`                // of a back: bytes that its job asks for, more than its node's whole disk
+	Fate    Fate   `json:"fate,omitempty"`                // of a back or a failed: how the attempt came to be over
+	Saved   bool   `json:"saved,omitempty"`               // of a back whose attempt was evicted: it saved the files with which the next attempt begins
+	Disk    int64  `json:"disk,omitempty"`                // of a back with FateNoRoom: bytes that its job asks for, if its node's whole disk is smaller
 	By      string `json:"by,omitempty" line:"word"`      // the user who asked for it
 	Request Token  `json:"request,omitempty" line:"word"` // the request that asked for it
 	Set     *Set   `json:"set,omitempty"`                 // what is asked for from then on

@@ -59,8 +59,8 @@ func NewRow(batch BatchID, name string, head *Head, submitted time.Time) Row {
 }
 
 // Fold takes one record of the row's job, or of its whole batch, into the row. A move
-// that is not legal is an error and changes nothing; of a record of the batch it is
-// none.
+// that is not legal, or a member that does not go with the fate, is an error and changes
+// nothing; of a record of the batch the former is none.
 func (r *Row) Fold(rec *Record) error {
 	if rec.Kind == KindSet && rec.Job == "" && rec.Set != nil && rec.Set.Priority != nil {
 		r.Priority = *rec.Set.Priority
@@ -71,6 +71,9 @@ func (r *Row) Fold(rec *Record) error {
 	}
 	if !ok {
 		return fmt.Errorf("record %d: %s is not a legal move of a job that is %s", rec.Seq, rec.Kind, r.State)
+	}
+	if err := rec.CheckFate(); err != nil {
+		return fmt.Errorf("record %d: %w", rec.Seq, err)
 	}
 	r.State, r.Seq = next, rec.Seq
 	r.Lengthen(rec)
@@ -98,7 +101,7 @@ func (r *Row) Fold(rec *Record) error {
 		r.From = ""
 	case KindBack:
 		r.end(rec.Outcome, rec.Manifest)
-		if rec.Failed {
+		if rec.Fate == FateEnded {
 			r.After = "after " + rec.Words() + " on " + rec.Node
 			r.Reason = r.After
 		}

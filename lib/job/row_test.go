@@ -25,7 +25,7 @@ func TestRowOfEvicted(t *testing.T) {
 	}
 	evicted := func(runtime float64, saves bool) func(*Record) {
 		return func(rec *Record) {
-			rec.Evicted, rec.Saved, rec.Manifest, rec.Runtime, rec.Exit, rec.Reason = true, saves, "m", runtime, &saved, "asked to leave"
+			rec.Fate, rec.Saved, rec.Manifest, rec.Runtime, rec.Exit, rec.Reason = FateEvicted, saves, "m", runtime, &saved, "asked to leave"
 		}
 	}
 	fold(KindStart, 1, nil, "", 0, 0)
@@ -34,7 +34,7 @@ func TestRowOfEvicted(t *testing.T) {
 	fold(KindStart, 2, nil, "", 0, 2.1)
 	fold(KindBack, 2, evicted(4.2, true), "asked to leave", 4.2, 6.3)
 	fold(KindStart, 3, nil, "went on from o", 0, 6.3)
-	fold(KindBack, 3, func(rec *Record) { rec.Lost, rec.Reason = true, "lost" }, "lost", 0, 6.3)
+	fold(KindBack, 3, func(rec *Record) { rec.Fate, rec.Reason = FateLost, "lost" }, "lost", 0, 6.3)
 	fold(KindStart, 4, nil, "went on from o", 0, 6.3)
 	fold(KindLate, 3, func(rec *Record) { rec.Runtime = 1 }, "went on from o", 0, 7.3)
 	fold(KindBack, 4, evicted(0.5, true), "asked to leave", 0.5, 7.8)
@@ -59,11 +59,11 @@ func TestRowOfTriedAgain(t *testing.T) {
 		reason string
 	}{
 		{Record{Kind: KindStart, Try: 1, Attempt: "a", Node: "ws1"}, ""},
-		{Record{Kind: KindBack, Try: 1, Attempt: "a", Node: "ws1", Failed: true, Outcome: Outcome{Exit: &one}}, "after exit 1 on ws1"},
+		{Record{Kind: KindBack, Try: 1, Attempt: "a", Node: "ws1", Outcome: Outcome{Exit: &one}}, "after exit 1 on ws1"},
 		{Record{Kind: KindStart, Try: 2, Attempt: "b", Node: "ws2"}, "after exit 1 on ws1"},
-		{Record{Kind: KindBack, Try: 2, Attempt: "b", Node: "ws2", Lost: true, Outcome: Outcome{Reason: "ws2 was silent"}}, "ws2 was silent"},
+		{Record{Kind: KindBack, Try: 2, Attempt: "b", Node: "ws2", Fate: FateLost, Outcome: Outcome{Reason: "ws2 was silent"}}, "ws2 was silent"},
 		{Record{Kind: KindStart, Try: 3, Attempt: "c", Node: "ws3"}, "after exit 1 on ws1"},
-		{Record{Kind: KindBack, Try: 3, Attempt: "c", Node: "ws3", Failed: true, Outcome: Outcome{Signal: "SIGSEGV"}}, "after SIGSEGV on ws3"},
+		{Record{Kind: KindBack, Try: 3, Attempt: "c", Node: "ws3", Outcome: Outcome{Signal: "SIGSEGV"}}, "after SIGSEGV on ws3"},
 		{Record{Kind: KindStart, Try: 4, Attempt: "d", Node: "ws1"}, "after SIGSEGV on ws3"},
 		{Record{Kind: KindFailed, Try: 4, Attempt: "d", Node: "ws1", Outcome: Outcome{Exit: &one, Reason: "failed 3 times"}}, "failed 3 times"},
 		{Record{Kind: KindRetry}, ""},

@@ -146,6 +146,8 @@ func TestFold(t *testing.T) {
 	over := func(k Kind, o Outcome, sum string) Record {
 		return Record{Time: second(30), Kind: k, Attempt: "t1", Try: 1, Node: "ws1", Outcome: o, Manifest: sum}
 	}
+	lost := over(KindBack, Outcome{Reason: "ws1 was lost"}, "")
+	lost.Fate = FateLost
 	cancel := Record{Time: second(25), Kind: KindCancelled, Outcome: Outcome{Reason: "by ana"}}
 	zero, one := 0, 1
 	for what, c := range map[string]struct {
@@ -157,9 +159,9 @@ func TestFold(t *testing.T) {
 		"done":      {[]Record{started, over(KindDone, exits(0), "m")}, Row{State: Done, Attempt: 1, Token: "t1", Node: "ws1", CPUs: 4, Exit: &zero, Started: second(10), Ended: second(20), Runtime: 9, Ran: 9, CPUTime: 8, MemoryPeak: 7, Written: 6, Manifest: "m"}},
 		"failed":    {[]Record{started, over(KindFailed, exits(1), "m")}, Row{State: Failed, Attempt: 1, Token: "t1", Node: "ws1", CPUs: 4, Exit: &one, Started: second(10), Ended: second(20), Runtime: 9, Ran: 9, CPUTime: 8, MemoryPeak: 7, Written: 6, Manifest: "m"}},
 		"no ending": {[]Record{{Time: second(30), Kind: KindFailed, Outcome: Outcome{Reason: "build failed on ws1"}}}, Row{State: Failed, Reason: "build failed on ws1", Ended: second(30)}},
-		"back":      {[]Record{started, over(KindBack, Outcome{Reason: "ws1 was lost"}, "")}, Row{State: Queued, Attempt: 1, Token: "t1", Node: "ws1", CPUs: 4, Reason: "ws1 was lost"}},
-		"elsewhere": {[]Record{started, over(KindBack, Outcome{Reason: "ws1 was lost"}, ""), again}, Row{State: Running, Attempt: 2, Token: "t2", Node: "ws2", CPUs: 2, Started: second(50)}},
-		"the first, late": {[]Record{started, over(KindBack, Outcome{}, ""), again, over(KindDone, exits(0), "m")},
+		"back":      {[]Record{started, lost}, Row{State: Queued, Attempt: 1, Token: "t1", Node: "ws1", CPUs: 4, Reason: "ws1 was lost"}},
+		"elsewhere": {[]Record{started, lost, again}, Row{State: Running, Attempt: 2, Token: "t2", Node: "ws2", CPUs: 2, Started: second(50)}},
+		"the first, late": {[]Record{started, lost, again, over(KindDone, exits(0), "m")},
 			Row{State: Done, Attempt: 1, Token: "t1", Node: "ws1", CPUs: 2, Exit: &zero, Started: second(10), Ended: second(20), Runtime: 9, Ran: 9, CPUTime: 8, MemoryPeak: 7, Written: 6, Manifest: "m"}},
 		"cancelled":       {[]Record{cancel}, Row{State: Cancelled, Reason: "by ana", Ended: second(25)}},
 		"cancelled, late": {[]Record{started, cancel, over(KindLate, exits(1), "m")}, Row{State: Cancelled, Attempt: 1, Token: "t1", Node: "ws1", CPUs: 4, Exit: &one, Reason: "by ana", Started: second(10), Ended: second(25), Runtime: 9, Ran: 9, CPUTime: 8, MemoryPeak: 7, Written: 6, Manifest: "m"}},

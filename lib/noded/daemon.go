@@ -417,7 +417,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	a := n.add(da)
 	r, err := da.Result()
 	if err == nil {
-		a.result, a.started, a.phase = r, !r.Unstarted() && r.Fate != job.FateBuildFailed, job.PhaseReturning
+		a.result, a.started, a.phase = r, !r.Fate.Unstarted() && r.Fate != job.FateBuildFailed, job.PhaseReturning
 		close(a.done)
 		n.settleLater(a)
 		return nil

@@ -136,7 +136,7 @@ func TestN62GivenBackOnAFullDisk(t *testing.T) {
 		room.Store(true)
 		select {
 		case <-a.done:
-			if !a.result.Unstarted() {
+			if !a.result.Fate.Unstarted() {
 				t.Errorf("it is over as %+v", a.result)
 			}
 		case <-time.After(time.Hour):
@@ -166,7 +166,7 @@ func TestN66NothingCanBeKept(t *testing.T) {
 		})
 		select {
 		case <-a.done:
-			if !a.result.Unstarted() || !strings.HasPrefix(a.result.Reason, "nothing of it can be kept on its node: ") {
+			if !a.result.Fate.Unstarted() || !strings.HasPrefix(a.result.Reason, "nothing of it can be kept on its node: ") {
 				t.Errorf("it is over as %+v", a.result)
 			}
 		case <-time.After(time.Hour):

@@ -314,7 +314,7 @@ func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
 	killed := st.NoMemory && st.Had == 0 && n.given().Measured && !a.alone && a.has != nil && !a.has.asked && !a.has.never
 	switch {
 	case r.OK(), r.Fate == job.FateLost:
-	case a.putBack && (st.Stopped == proc.StoppedOrder || r.Evicted()):
+	case a.putBack && (st.Stopped == proc.StoppedOrder || r.Fate.Evicted()):
 		r.Fate, r.Reason = job.FateNoMemory, a.why
 	case killed:
 		r.Fate, r.Reason = job.FateNoMemory, "the memory of its node was used up, by it and others"

@@ -372,7 +372,7 @@ func TestMeasuredResult(t *testing.T) {
 		}
 		zero := 0
 		got = job.Result{Outcome: job.Outcome{Exit: &zero}}
-		if r.ranOut(a, &c.st, &got); !got.OK() || got.Evicted() {
+		if r.ranOut(a, &c.st, &got); !got.OK() || got.Fate.Evicted() {
 			t.Errorf("%s, but it ended well: %+v", c.what, got)
 		}
 	}

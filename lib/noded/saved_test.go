@@ -105,10 +105,10 @@ func runsWith(t *testing.T, spec, command string, cut int, files ...savedFile) (
 	}
 	e := awaited[*wire.Ended](s)
 	out, err := os.ReadFile(filepath.Join(dir, "attempts", string(st.Attempt), "output"))
-	if err != nil && !e.Unstarted() {
+	if err != nil && !e.Fate.Unstarted() {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(filepath.Join(dir, "attempts", string(st.Attempt), "saved")); err == nil && !e.Unstarted() {
+	if _, err := os.Lstat(filepath.Join(dir, "attempts", string(st.Attempt), "saved")); err == nil && !e.Fate.Unstarted() {
 		t.Error("what came is there twice")
 	}
 	return e, string(out), h
@@ -183,7 +183,7 @@ func TestSavedIsNoTree(t *testing.T) {
 		t.Run(files[0].path, func(t *testing.T) {
 			t.Parallel() // each is tried several times, with waits between
 			e, _, _ := runsWith(t, "", "echo ran", 0, files...)
-			if !e.Unstarted() || e.Reason == "" {
+			if !e.Fate.Unstarted() || e.Reason == "" {
 				t.Errorf("%v: %+v", files, e.Result)
 			}
 		})

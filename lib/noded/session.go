@@ -267,7 +267,7 @@ func (n *daemon) forget(t job.Token) {
 	switch {
 	case a == nil:
 		n.isGone(t)
-	case a.result != nil && !a.result.Unstarted(), a.result == nil && a.started:
+	case a.result != nil && !a.result.Fate.Unstarted(), a.result == nil && a.started:
 	case a.result != nil:
 		n.remove(a)
 	default:

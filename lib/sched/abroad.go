@@ -182,7 +182,7 @@ func (m *Machine) Whose(n node.Name, t job.Token) (Ref, bool) {
 // fromAbroad is a result without what only nodes say.
 func fromAbroad(r Result) Result {
 	switch {
-	case r.Unstarted():
+	case r.Fate.Unstarted():
 		r.Fate = job.FateUnstarted
 	case r.Fate != job.FateLost:
 		r.Fate = job.FateEnded

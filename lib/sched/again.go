@@ -61,7 +61,7 @@ func (m *Machine) failed(a *attempt, manifest string) {
 	case r.NodeMemory() && !m.roomier(a):
 		rec.Reason += ", and no other has more than " + unit.FormatBytes(a.peer.could.memory)
 	default:
-		rec.Kind, rec.Failed = job.KindBack, true
+		rec.Kind = job.KindBack
 		if r.NodeMemory() {
 			rec.Memory = a.peer.could.memory
 		}
@@ -121,7 +121,7 @@ func (m *Machine) foldTried(b *batch, a *attempt, rec *job.Record) {
 		t = &trial{q: b.queue(a.ref.Job)}
 		b.trials[a.ref.Job] = t
 	}
-	if rec.Failed {
+	if rec.Fate == job.FateEnded {
 		t.fails++
 		t.on = with(t.on, a.peer)
 		t.memory = max(t.memory, rec.Memory)

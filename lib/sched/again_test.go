@@ -69,11 +69,11 @@ var again = []struct {
 	}},
 	{"nor for one on which the build fails", trying(1), []step{
 		{1, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
-		{2, ended(2, 2, buildFailed), "back 1/0 a2 (build failed); HAVE 2 a2; start 1/0 a3~3 ws1/4; START 1 1/0 a3"},
+		{2, ended(2, 2, buildFailed), "back 1/0 a2 build_failed (build failed); HAVE 2 a2; start 1/0 a3~3 ws1/4; START 1 1/0 a3"},
 	}},
 	{"one without room for a moment is waited for", trying(2), []step{
 		{1, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
-		{2, ended(2, 2, noRoom), "back 1/0 a2 (no room: needs 3G); FORGET 2 a2"},
+		{2, ended(2, 2, noRoom), "back 1/0 a2 no_room (no room: needs 3G); FORGET 2 a2"},
 		{11, Tick{}, ""},
 		{12, Tick{}, "start 1/0 a3~3 ws2/4; START 2 1/0 a3"},
 		{13, ended(2, 3, exited(1, "")), "back 1/0 a3 failed; HAVE 2 a3; start 1/0 a4~4 ws1/4; START 1 1/0 a4"},

@@ -79,7 +79,7 @@ func (e Item) apply(m *Machine) {
 		return
 	}
 	if a.worked && a.boot != p.boot && !p.abroad && a.current && works(e.Phase) {
-		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), true, true)
+		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), job.FateLost)
 		m.stop(a, "its machine was restarted under it")
 		a.phase = e.Phase
 		return
@@ -110,7 +110,7 @@ func (m *Machine) answerSettled(p *peer, n *settledNote, token job.Token, ended 
 	switch s := m.State(n.ref); {
 	case ended == nil:
 		m.do(Stop{p.session, token, "its job went on without it"})
-	case ended.Unstarted():
+	case ended.Fate.Unstarted():
 		m.do(Forget{p.session, token})
 	case n.kept || ended.Manifest == "" || s == job.Done || s == job.Cancelled:
 		m.do(Have{p.session, token})
@@ -240,7 +240,7 @@ func (m *Machine) unhold(p *peer, token job.Token) {
 
 // good says that a result makes its job done.
 func good(r *Result) bool {
-	return r.OK() && r.Manifest != "" && !r.Unstarted() && r.Fate != job.FateBuildFailed && r.Fate != job.FateLost
+	return r.OK() && r.Manifest != "" && !r.Fate.Unstarted() && r.Fate != job.FateBuildFailed && r.Fate != job.FateLost
 }
 
 // ended takes in that an attempt is over on its node. What it left is brought
@@ -251,12 +251,12 @@ func (m *Machine) ended(a *attempt, r Result) {
 		r = fromAbroad(r)
 	}
 	switch {
-	case a.peer.abroad || a.recalled || a.stopped || r.Unstarted() && (a.stilled || b.still(a.ref.Job)):
+	case a.peer.abroad || a.recalled || a.stopped || r.Fate.Unstarted() && (a.stilled || b.still(a.ref.Job)):
 	case r.Fate == job.FateNoMemory:
 		m.noRoom(b, a.peer, r.Reason)
-	case r.Evicted():
+	case r.Fate.Evicted():
 		m.left(a, "its jobs have to leave it again and again", r.Reason)
-	case !r.Unstarted():
+	case !r.Fate.Unstarted():
 	case r.Fate == job.FateNodePaused:
 		a.peer.halt = m.now + resting
 		m.left(a, "it hands back what it is given", orElse(r.Reason, "paused"))
@@ -280,7 +280,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	a.result, a.phase, a.stopping = &r, job.PhaseReturning, false
 	m.count(a)
 	switch {
-	case r.Unstarted(), r.Fate == job.FateLost, r.Evicted():
+	case r.Fate.Unstarted(), r.Fate == job.FateLost, r.Fate.Evicted():
 	case r.Fate == job.FateBuildFailed:
 		b.suspect[a.peer] = struct{}{}
 		m.changed++
@@ -288,7 +288,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	default:
 		m.built(a, seconds(r.Runtime))
 	}
-	if r.Unstarted() || r.Manifest == "" {
+	if r.Fate.Unstarted() || r.Manifest == "" {
 		m.finish(a, "")
 		return
 	}
@@ -333,7 +333,7 @@ func (m *Machine) refuse(a *attempt, err error) {
 	why := "its result could not be brought home: " + err.Error()
 	if a.current {
 		rec := a.record(job.KindFailed, a.result.Outcome)
-		rec.Reason, rec.Lost = why, true
+		rec.Reason, rec.Fate = why, job.FateLost
 		m.log(a.ref, rec)
 		m.stopVoid(m.batches[a.ref.Batch], a.ref.Job, "the job failed")
 	}
@@ -348,22 +348,23 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	b, r := m.batches[a.ref.Batch], a.result
 	out := false
 	switch {
-	case r.Unstarted() && a.unread != "":
+	case r.Fate.Unstarted() && a.unread != "":
 		m.unread(a)
 	case r.Fate == job.FateNoRoom && a.current && a.peer.smallDisk(a.disk):
 		rec := a.record(job.KindBack, job.Outcome{Reason: orElse(r.Reason, "no room")})
-		rec.Disk = a.disk
+		rec.Fate, rec.Disk = r.Fate, a.disk
 		m.log(a.ref, rec)
-	case r.Unstarted():
-		m.handBack(a, orElse(r.Reason, "not started"), false)
+	case r.Fate.Unstarted():
+		m.handBack(a, orElse(r.Reason, "not started"))
 	case r.Fate == job.FateBuildFailed && a.current:
 		// With what the build has printed: a power cut between two records would have the
 		// head wait for ever for what it takes for lost.
 		rec := a.record(job.KindBack, job.Outcome{Reason: ReasonBuild})
+		rec.Fate = r.Fate
 		a.brings(&rec, manifest)
 		m.log(a.ref, rec)
 	case r.Fate == job.FateLost:
-		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)), true)
+		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)))
 	case good(r) && !a.void && !b.state[a.ref.Job].Over():
 		t := b.trials[a.ref.Job]
 		m.log(a.ref, a.final(job.KindDone, manifest))
@@ -372,7 +373,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		}
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true
-	case a.current && r.Evicted():
+	case a.current && r.Fate.Evicted():
 		m.evicted(a, manifest)
 	case a.current:
 		m.failed(a, manifest)
@@ -383,7 +384,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	if manifest != "" {
 		m.do(Publish{a.ref, a.token, a.try, out})
 	}
-	if session := a.peer.session; session != 0 && r.Unstarted() {
+	if session := a.peer.session; session != 0 && r.Fate.Unstarted() {
 		m.do(Forget{session, a.token})
 	} else if session != 0 {
 		m.do(Have{session, a.token})
@@ -393,10 +394,10 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	}
 }
 
-// handBack puts the job of a current attempt back.
-func (m *Machine) handBack(a *attempt, why string, lost bool) {
+// handBack puts the job of a current attempt back that never started or is lost.
+func (m *Machine) handBack(a *attempt, why string) {
 	if a.current {
-		m.lose(a, why, lost && !a.peer.abroad, lost)
+		m.lose(a, why, a.result.Fate)
 	}
 }
 
@@ -477,7 +478,7 @@ func (m *Machine) expire(p *peer) {
 	for a := p.first; a != nil; {
 		next := a.after
 		if a.current && !m.batches[a.ref.Batch].never {
-			m.lose(a, fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease), true, true)
+			m.lose(a, fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease), job.FateLost)
 		}
 		a = next
 	}

@@ -142,7 +142,7 @@ func TestBlameTheJob(t *testing.T) {
 // A batch whose build failed on all other nodes waits for one that is paused, and not
 // for one that is drained or away.
 func TestBuildFailsBeside(t *testing.T) {
-	const back = "back 1/0 a1 (build failed); HAVE 1 a1"
+	const back = "back 1/0 a1 build_failed (build failed); HAVE 1 a1"
 	for _, c := range []struct {
 		what Event
 		want string

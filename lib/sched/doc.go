@@ -21,8 +21,8 @@
 // node returns with it, it is adopted when its job waits, else both run, and
 // the first whole and successful result that is staged is accepted (done).
 // What comes of an attempt after its job went on without it is kept beside
-// (late). An attempt is settled when one of done, failed, back without lost, or
-// late told of it; then its node may delete it. An attempt of a job that is
+// (late). An attempt is settled by a done, a late, or a failed or back whose fate
+// is not lost; then its node may delete it. An attempt of a job that is
 // over is void: it is stopped, and can never be accepted, even if the job is
 // retried.
 //

@@ -8,8 +8,8 @@ import (
 	"distribute/lib/node"
 )
 
-// ReasonBuild is the reason of a back that says that the batch's build failed
-// on the node: the batch is not tried there again until a job of it is retried.
+// ReasonBuild is the reason of a back whose batch could not be built on its node, and
+// what the reason of a failed begins with whose batch could not be built on any.
 const ReasonBuild = "build failed"
 
 // Replay folds a record of a batch that was added with Replay and is not ready
@@ -33,6 +33,9 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		if err := rec.Set.Check(); err != nil {
 			return fmt.Errorf("what it sets cannot be: %w", err)
 		}
+	}
+	if err := rec.CheckFate(); err != nil {
+		return err
 	}
 	if ref.Job == AllJobs {
 		return m.foldAll(b, rec)
@@ -113,10 +116,6 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 		return fmt.Errorf("attempt %s is accepted after its job was over", rec.Attempt)
 	case (rec.Kind == job.KindBack || rec.Kind == job.KindFailed) != a.current && rec.Kind != job.KindDone:
 		return fmt.Errorf("%s of attempt %s, whose job goes on with current=%v", rec.Kind, rec.Attempt, a.current)
-	case rec.Failed && (rec.Kind != job.KindBack || rec.Lost || rec.Evicted):
-		return fmt.Errorf("attempt %s has failed, and its record says that nobody knows", rec.Attempt)
-	case rec.Kind == job.KindBack && rec.Saved && rec.Manifest == "":
-		return fmt.Errorf("attempt %s has saved nothing, and its record says that it has", rec.Attempt)
 	}
 	if !b.ready {
 		m.witness(b, a, rec)
@@ -130,7 +129,7 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	case job.KindFailed:
 		a.current = false
 		m.count(a)
-		if !rec.Lost {
+		if rec.Fate != job.FateLost {
 			m.settle(a, rec.Manifest != "")
 		}
 	case job.KindBack:
@@ -161,9 +160,9 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	a.current = false
 	m.count(a)
 	switch {
-	case rec.Failed || rec.Disk > 0:
+	case rec.Fate == job.FateEnded || rec.Disk > 0:
 		m.foldTried(b, a, rec)
-	case rec.Reason == ReasonBuild:
+	case rec.Fate == job.FateBuildFailed:
 		m.changed++
 		b.avoid[a.peer], b.said = struct{}{}, rec.Said
 		m.avoids[b] = struct{}{}
@@ -175,11 +174,11 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 		}
 		b.saved[a.ref.Job] = saved{a.token, a.try}
 	}
-	if !rec.Lost {
-		m.settle(a, rec.Manifest != "")
+	if rec.Fate == job.FateLost {
+		b.losses[a.ref.Job]++
 		return
 	}
-	b.losses[a.ref.Job]++
+	m.settle(a, rec.Manifest != "")
 }
 
 func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {

@@ -124,7 +124,7 @@ var heldRules = []struct {
 	}},
 	{"what stands still and comes to nothing is held", oneRuns, []step{
 		{1, freezes(1, 0), "freeze 1/0; KEEP 1 a1 still"},
-		{2, ended(1, 1, unstarted), "back 1/0 a1 (not started); hold 1/0; FORGET 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{2, ended(1, 1, unstarted), "back 1/0 a1 unstarted (not started); hold 1/0; FORGET 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
 		{3, release(1, 0), "release 1/0"},
 	}},
 	{"an attempt that comes back to a held job stands still, and is adopted", oneRuns, []step{
@@ -141,8 +141,8 @@ var heldRules = []struct {
 	{"what is held for a moment before it begins is no fault of its node", oneRuns, []step{
 		{1, freezes(1, 0), "freeze 1/0; KEEP 1 a1 still"},
 		{1, release(1, 0), "thaw 1/0; KEEP 1 a1"},
-		{2, ended(1, 1, unstarted), "back 1/0 a1 (not started); FORGET 1 a1; start 1/0 a2~2 ws1/1; START 1 1/0 a2"},
-		{3, ended(1, 2, unstarted), "back 1/0 a2 (not started); FORGET 1 a2"},
+		{2, ended(1, 1, unstarted), "back 1/0 a1 unstarted (not started); FORGET 1 a1; start 1/0 a2~2 ws1/1; START 1 1/0 a2"},
+		{3, ended(1, 2, unstarted), "back 1/0 a2 unstarted (not started); FORGET 1 a2"},
 		{12, Tick{}, ""},
 		{13, Tick{}, "start 1/0 a3~3 ws1/1; START 1 1/0 a3"},
 	}},

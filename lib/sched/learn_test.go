@@ -231,10 +231,10 @@ func TestDiskTooSmall(t *testing.T) {
 	script{
 		{ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
 		{Asks{tok(1), large.Disk}, ""},
-		{ended(1, 1, noRoom), "back 1/0 a1 (no room: needs 3G); FORGET 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
+		{ended(1, 1, noRoom), "back 1/0 a1 no_room (no room: needs 3G); FORGET 1 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
 		{gone(1, 1), ""},
 		{Asks{tok(2), large.Disk}, ""},
-		{ended(1, 2, noRoom), "back 1/1 a2 (no room: needs 3G); FORGET 1 a2; start 1/2 a3~1 ws1/1; START 1 1/2 a3"},
+		{ended(1, 2, noRoom), "back 1/1 a2 no_room (no room: needs 3G); FORGET 1 a2; start 1/2 a3~1 ws1/1; START 1 1/2 a3"},
 		{gone(1, 2), ""},
 		{ended(1, 3, exited(0, "m")), "GRANT 1 a3; start 1/3 a4~1 ws1/1; START 1 1/3 a4"},
 		{staged(3, "m"), "done 1/2 a3 m; PUBLISH 1/2 a3 out=true; HAVE 1 a3"},

@@ -159,7 +159,11 @@ func (e Gone) apply(m *Machine) {
 // this is no proof that it never started.
 func (m *Machine) vanish(a *attempt, why string, wiped bool) {
 	if a.current {
-		m.lose(a, why, a.seen() && !a.peer.abroad, wiped)
+		fate := job.FateUnstarted
+		if a.seen() || wiped && m.batches[a.ref.Batch].never {
+			fate = job.FateLost
+		}
+		m.lose(a, why, fate)
 	}
 	if !a.dead {
 		m.log(a.ref, a.record(job.KindLate, job.Outcome{Reason: why}))
@@ -167,17 +171,20 @@ func (m *Machine) vanish(a *attempt, why string, wiped bool) {
 }
 
 // lose gives up a current attempt: its job waits again, or fails when it was
-// lost too often or must not be started twice. counts is for an attempt that may
-// have been what took its node down, or that may still run.
-func (m *Machine) lose(a *attempt, why string, counts, started bool) {
+// lost too often or must not be started twice. A lost attempt may have taken its node
+// down, and may still run; what is lost on a cluster is gone, and counts as evicted.
+func (m *Machine) lose(a *attempt, why string, fate job.Fate) {
 	b := m.batches[a.ref.Batch]
 	rec := a.record(job.KindBack, job.Outcome{Reason: why})
-	rec.Lost = counts
+	rec.Fate = fate
 	switch n := b.losses[a.ref.Job] + 1; {
-	case b.never && (counts || started):
-		rec.Kind, rec.Lost = job.KindFailed, true
+	case fate != job.FateLost:
+	case b.never:
+		rec.Kind = job.KindFailed
 		rec.Reason = why + "; it is never started twice"
-	case counts && n >= m.cfg.CrashLimit:
+	case a.peer.abroad:
+		rec.Fate = job.FateEvicted
+	case n >= m.cfg.CrashLimit:
 		rec.Kind = job.KindFailed
 		rec.Reason = fmt.Sprintf("lost %d times in a row, the last time: %s", n, why)
 	}

@@ -206,11 +206,11 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 	if a.peer.abroad {
 		return
 	}
-	failed := rec.Kind == job.KindFailed && !rec.Lost || rec.Kind == job.KindBack && rec.Failed
+	failed := (rec.Kind == job.KindFailed || rec.Kind == job.KindBack) && rec.Fate == job.FateEnded
 	switch {
 	case rec.Kind == job.KindDone:
 		b.note(a.peer, passed)
-	case failed && !rec.Evicted && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
+	case failed && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
 		b.note(a.peer, failedFast)
 	}
 }

@@ -56,7 +56,7 @@ func (m *Machine) takeBack(p *peer) {
 // saves says that what an attempt has saved is what its job goes on with: it has
 // itself gone on with what was saved before, so that nothing goes back.
 func (m *Machine) saves(a *attempt, r *Result) bool {
-	return r.Evicted() && r.Saved && r.Manifest != "" && a.from == m.batches[a.ref.Batch].saved[a.ref.Job]
+	return r.Fate.Evicted() && r.Saved && r.Manifest != "" && a.from == m.batches[a.ref.Batch].saved[a.ref.Job]
 }
 
 // maxUnread is how often a job is given back in a row because what it goes on with
@@ -87,11 +87,12 @@ func (m *Machine) unread(a *attempt) {
 			b.unread = map[uint32]int{}
 		}
 		b.unread[a.ref.Job] = n
-		m.lose(a, unreadable(a), false, false)
+		m.lose(a, unreadable(a), a.result.Fate)
 		return
 	}
 	delete(b.unread, a.ref.Job)
 	rec := a.record(job.KindFailed, job.Outcome{Reason: fmt.Sprintf("%s; that was tried %d times", unreadable(a), n)})
+	rec.Fate = a.result.Fate
 	m.log(a.ref, rec)
 	m.stopVoid(b, a.ref.Job, "the job failed")
 }
@@ -100,10 +101,10 @@ func (m *Machine) unread(a *attempt) {
 // node. Nobody is to blame.
 func (m *Machine) evicted(a *attempt, manifest string) {
 	rec := a.final(job.KindBack, manifest)
-	rec.Evicted, rec.Saved = true, manifest != "" && m.saves(a, a.result)
+	rec.Fate, rec.Saved = a.result.Fate, manifest != "" && m.saves(a, a.result)
 	rec.Reason = orElse(rec.Reason, "asked to leave "+string(a.peer.name))
 	if m.batches[a.ref.Batch].never && !rec.Saved {
-		rec.Kind, rec.Evicted = job.KindFailed, false
+		rec.Kind = job.KindFailed
 		rec.Reason += "; it is never started twice"
 	}
 	m.log(a.ref, rec)

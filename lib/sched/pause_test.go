@@ -100,7 +100,7 @@ func TestP73NothingForAPausedNode(t *testing.T) {
 		{phase(1, 2, job.PhaseSending), ""},
 		{offered(1, 4, ana), "RECALL 1 a2"},
 		{ended(1, 2, Result{Fate: job.FateNodePaused, Outcome: job.Outcome{Reason: "ws1 is paused"}}),
-			"back 1/1 a2 (ws1 is paused); FORGET 1 a2"},
+			"back 1/1 a2 node_paused (ws1 is paused); FORGET 1 a2"},
 		{gone(1, 2), ""},
 		{up(2, "ws2", 4), "node ws2 s1"},
 		{ListEnd{2}, "start 1/1 a3~2 ws2/2; START 2 1/1 a3; start 1/2 a4~1 ws2/2; START 2 1/2 a4"},
@@ -120,7 +120,7 @@ func TestP73GivenBackBeforeTheOffer(t *testing.T) {
 	r.apply(ListEnd{1})
 	r.apply(ofFour(1))
 	script{
-		{ended(1, 1, Result{Fate: job.FateNodePaused}), "back 1/0 a1 (not started); FORGET 1 a1"},
+		{ended(1, 1, Result{Fate: job.FateNodePaused}), "back 1/0 a1 node_paused (not started); FORGET 1 a1"},
 		{Tick{}, ""},
 	}.run(t, r)
 	if n := r.m.Nodes()[0]; n.State != node.Paused {
@@ -213,7 +213,7 @@ func TestLentBackIsNotGivenUp(t *testing.T) {
 		{ListEnd{2}, ""},
 		{offered(2, 1, &node.Pause{Give: &node.Give{CPUs: 3}}), ""},
 		{ofFour(1), "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-		{ended(1, 1, buildFailed), "back 1/0 a1 (build failed); HAVE 1 a1"},
+		{ended(1, 1, buildFailed), "back 1/0 a1 build_failed (build failed); HAVE 1 a1"},
 		{Tick{}, ""},
 		{offered(2, 4, nil), "start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
 	}.run(t, r)
@@ -260,7 +260,7 @@ func TestEvicted(t *testing.T) {
 		{"never twice, and saved", evictedOf(85, "m"), true,
 			"back 1/0 a1 m evicted saved (asked to leave ws1); PUBLISH 1/0 a1 out=false; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2 from a1"},
 		{"never twice, and not saved", evictedOf(1, "m"), true,
-			"failed 1/0 a1 m (asked to leave ws1; it is never started twice); PUBLISH 1/0 a1 out=false; HAVE 1 a1"},
+			"failed 1/0 a1 m evicted (asked to leave ws1; it is never started twice); PUBLISH 1/0 a1 out=false; HAVE 1 a1"},
 	} {
 		add := ofFour(1)
 		add.Never = tt.never
@@ -360,10 +360,10 @@ func TestSavedIsUnreadable(t *testing.T) {
 			"start 1/0 a2~2 ws1/4; START 1 1/0 a2 from a1"},
 		{gone(1, 1), ""},
 		{Unreadable{tok(2), "it is gone"}, ""},
-		{ended(1, 2, back), "back 1/0 a2 (" + why + "); FORGET 1 a2; start 1/0 a3~3 ws2/4; START 2 1/0 a3 from a1"},
+		{ended(1, 2, back), "back 1/0 a2 unstarted (" + why + "); FORGET 1 a2; start 1/0 a3~3 ws2/4; START 2 1/0 a3 from a1"},
 		{gone(1, 2), ""},
 		{Unreadable{tok(3), "it is gone"}, ""},
-		{ended(2, 3, back), "back 1/0 a3 (" + why + "); FORGET 2 a3"},
+		{ended(2, 3, back), "back 1/0 a3 unstarted (" + why + "); FORGET 2 a3"},
 		{gone(2, 3), ""},
 	}.run(t, r)
 	for _, n := range r.m.Nodes() {
@@ -380,7 +380,7 @@ func TestSavedIsUnreadable(t *testing.T) {
 	script{
 		{Tick{}, "start 1/0 a4~4 ws1/4; START 1 1/0 a4 from a1"},
 		{Unreadable{tok(4), "it is gone"}, ""},
-		{ended(1, 4, back), "failed 1/0 a4 (" + why + "; that was tried 3 times); DROP 1/0 a1; FORGET 1 a4"},
+		{ended(1, 4, back), "failed 1/0 a4 unstarted (" + why + "; that was tried 3 times); DROP 1/0 a1; FORGET 1 a4"},
 		{gone(1, 4), "CLOSED 1"},
 		{Retry{Ref: Ref{1, 0}}, "REOPENED 1; retry 1/0; start 1/0 a5~5 ws2/4; START 2 1/0 a5"},
 	}.run(t, r)
@@ -436,17 +436,33 @@ func TestSavedByOneThatCameBack(t *testing.T) {
 	}.run(t, r)
 }
 
-// A record that says that something is saved, and not what, is damage.
-func TestSavedNothingIsDamage(t *testing.T) {
+// A record whose members do not go with its fate is damage.
+func TestFatesOfRecords(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(AddBatch{Batch: 1, Jobs: 1, Replay: true})
 	start := job.Record{Kind: job.KindStart, Attempt: tok(1), Try: 1, Node: "ws1", CPUs: 1}
-	back := job.Record{Kind: job.KindBack, Attempt: tok(1), Try: 1, Node: "ws1", Evicted: true, Saved: true}
 	if err := r.m.Replay(Ref{1, 0}, &start); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.m.Replay(Ref{1, 0}, &back); err == nil {
-		t.Error("it is taken")
+	for _, rec := range []job.Record{
+		{Kind: job.KindBack, Fate: job.FateEvicted, Saved: true},
+		{Kind: job.KindBack, Fate: job.FateLost, Saved: true, Manifest: "m"},
+		{Kind: job.KindBack, Saved: true, Manifest: "m"},
+		{Kind: job.KindFailed, Fate: job.FateEvicted, Saved: true, Manifest: "m"},
+		{Kind: job.KindDone, Fate: job.FateEvicted, Manifest: "m"},
+		{Kind: job.KindCancelled, Fate: job.FateLost},
+		{Kind: job.KindBack, Fate: job.FateUnstarted, Disk: 1},
+		{Kind: job.KindBack, Disk: 1},
+		{Kind: job.KindFailed, Fate: job.FateNoRoom, Disk: 1},
+	} {
+		rec.Attempt, rec.Try, rec.Node = tok(1), 1, "ws1"
+		if err := r.m.Replay(Ref{1, 0}, &rec); err == nil {
+			t.Fatalf("%+v is taken", rec)
+		}
+	}
+	back := job.Record{Kind: job.KindBack, Attempt: tok(1), Try: 1, Node: "ws1", Fate: job.FateNoMemory, Saved: true, Manifest: "m"}
+	if err := r.m.Replay(Ref{1, 0}, &back); err != nil {
+		t.Error(err)
 	}
 }
 

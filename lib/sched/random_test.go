@@ -214,7 +214,7 @@ func (s *sim) deliver(n *fakeNode) {
 	case Have:
 		s.remove(n, a.Attempt)
 	case Forget:
-		if x := n.find(a.Attempt); x == nil || x.phase == job.PhaseWaiting || x.result != nil && x.result.Unstarted() {
+		if x := n.find(a.Attempt); x == nil || x.phase == job.PhaseWaiting || x.result != nil && x.result.Fate.Unstarted() {
 			s.remove(n, a.Attempt)
 		}
 	}

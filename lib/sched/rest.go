@@ -43,7 +43,7 @@ func (s *suspicion) trusted() { s.jobs, s.rests = nil, 0 }
 
 // blame takes in how an attempt ended by itself, for its node.
 func (m *Machine) blame(a *attempt, r *Result) {
-	if r.Unstarted() || r.Fate == job.FateBuildFailed || r.Fate == job.FateLost || r.Evicted() && !r.OK() || a.stopped || a.void || a.peer.abroad {
+	if r.Fate.Unstarted() || r.Fate == job.FateBuildFailed || r.Fate == job.FateLost || r.Fate.Evicted() && !r.OK() || a.stopped || a.void || a.peer.abroad {
 		return
 	}
 	b, p := m.batches[a.ref.Batch], a.peer

@@ -263,7 +263,7 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 		case e.job != ref.Job:
 		case e.rec.Kind == job.KindRetry:
 			t = trial{}
-		case e.rec.Failed:
+		case e.rec.Kind == job.KindBack && e.rec.Fate == job.FateEnded:
 			t.fails++
 			t.memory = max(t.memory, e.rec.Memory)
 			t.on = with(t.on, r.m.named[node.Name(e.rec.Node)])
@@ -556,17 +556,14 @@ func showOne(a Action) string {
 		if r.Manifest != "" {
 			s += " " + r.Manifest
 		}
-		if r.Lost {
-			s += " lost"
-		}
-		if r.Evicted {
-			s += " evicted"
+		switch {
+		case r.Fate != job.FateEnded:
+			s += " " + string(r.Fate)
+		case r.Kind == job.KindBack:
+			s += " failed"
 		}
 		if r.Saved {
 			s += " saved"
-		}
-		if r.Failed {
-			s += " failed"
 		}
 		if r.Reason != "" {
 			s += " (" + r.Reason + ")"
