@@ -238,7 +238,7 @@ systemctl restart distribute-head distribute-node
 for unit in dsched:head dnoded:node; do
 	cmp "/proc/$(main "distribute-${unit#*:}")/exe" "/usr/local/bin/${unit%:*}" || fail 'not the new one'
 done`)
-	m.do(`[ $(journalctl -u distribute-node -o cat | grep -c 'attempt taken up.*runs=true') -ge 4 ] || fail 'not taken up'`)
+	m.do(`[ $(journalctl -u distribute-node -o cat | grep -c 'attempt taken up.*stage=adopted') -ge 4 ] || fail 'not taken up'`)
 	m.finish("long")
 }
 

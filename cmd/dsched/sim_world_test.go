@@ -180,6 +180,9 @@ func (w *world) failed() bool {
 
 // Write takes a line of a log.
 func (w *world) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("an attempt made an illegal move")) {
+		w.wrong("%s", b)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.log.Len() < 4<<20 {

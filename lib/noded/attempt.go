@@ -39,7 +39,7 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 		}
 	}()
 	end := func() error { return n.finish(a) }
-	if a.started || !n.desk.ThisBoot(a.Attempt) {
+	if a.began() || !n.desk.ThisBoot(a.Attempt) {
 		n.recall(ctx, a)
 	} else {
 		end = n.fresh(ctx, a)
@@ -109,7 +109,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 			return func() error { return n.finish(a) }
 		case n.atEnd(ctx):
 			return func() error { return err }
-		case ctx.Err() == nil && errors.Is(err, errPaused):
+		case errors.Is(err, errPaused):
 			return back(errPaused)
 		case ctx.Err() != nil || errors.Is(err, errStopped):
 			return back(errStopped)
@@ -127,7 +127,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 			return back(err)
 		}
 		n.Log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
-		n.do(func() { n.letPass(a, true) })
+		n.do(func() { n.setStage(a, stageStalled) })
 		linger(ctx, time.Duration(try)*tryAfter)
 		if err := a.Sweep(); err != nil {
 			return back(err)
@@ -153,14 +153,14 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 		if err := n.built(ctx, a, b); err != nil {
 			return false, nil, err
 		}
-		// What it left is known only now.
+		// The size of the build is known only after it ran, so check the disk again.
 		if err := n.roomFor(ctx, a, n.needs(ctx, a, b), false); err != nil {
 			return false, nil, err
 		}
 	}
 	n.do(func() {
 		a.open = !b.Spec.Private
-		n.letPass(a, false)
+		n.setStage(a, stageReady)
 	})
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
@@ -283,33 +283,32 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 	}
 	stopped := true
 	n.do(func() {
-		if a.back = a.back || n.pause.frozen; a.back {
-			return
+		if n.pause.frozen {
+			a.setEnding(endPaused, "")
 		}
-		if stopped = a.stopped || a.held; !stopped {
-			a.started, a.running, a.room = true, true, 0
+		if stopped = a.end != endNot || a.unknown; !stopped {
+			n.setStage(a, stageRunning)
+			a.room = 0
 			n.meter.begun++
 			a.begun = n.meter.begun
 			n.watchMemory()
 			if a.limit = s.Time; a.asked != nil {
 				n.lengthen(a, *a.asked)
 			}
-			n.setPhase(a, n.runPhase(a))
 			tell(n.nowNews)
 			n.watchDisk()
 			n.watchCards()
 			n.warden.stir()
-			n.pump()
 		}
 	})
 	if stopped {
 		return false, nil, slot, errStopped
 	}
-	st, slot, err := n.supervise(ctx, slot, o, string(a.Job), func() { n.setPhase(a, job.PhaseStuck) })
+	st, slot, err := n.supervise(ctx, slot, o, string(a.Job), func() { n.setStage(a, stageStuck) })
 	if err != nil {
 		// In this order: nobody is to believe that it runs.
 		err = errors.Join(err, a.Unstart())
-		n.do(func() { a.started, a.running, a.back = false, false, a.back || errors.Is(err, errPaused) })
+		n.do(func() { n.setStage(a, stageReady) })
 		return false, nil, slot, err
 	}
 	return true, st, slot, nil

@@ -83,8 +83,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 		}
 		run = known.run
 		run.waiting++
-		n.setPhase(a, job.PhaseBuilding)
-		n.letPass(a, true)
+		n.setStage(a, stageBuilding)
 	})
 	if run == nil {
 		return errStopped

@@ -215,45 +215,37 @@ type attempt struct {
 	*desk.Attempt
 	seq     int       // order of arrival
 	cpus    int       // that it has when it runs
-	phase   job.Phase // as the head is told
-	passed  bool      // it waits for the head or for a build, and others may go before it
-	started bool      // it runs, or ran
-	held    bool      // the head does not know it: nothing is begun with it
-	adopted bool      // it runs under a supervisor of an earlier daemon
-	running bool      // its processes live
+	stage   stage     // how far it is
+	phase   job.Phase // that the head was told last; see tellPhase
+	unknown bool      // the head said that it does not know it, so it is not started; at any stage
 
-	still   bool   // it is to stand still, as the head has said
-	told    bool   // the head has said so, or that it is not
-	limit   int64  // seconds that it may run, once it is started; 0: as long as it likes
-	longer  bool   // that is more than when it was started
-	asked   *int64 // the head has said so before it was started
-	keeping bool   // that is being written down
+	own     ownPause // what its pause file is to say
+	limit   int64    // seconds that it may run, once it is started; 0: without limit
+	longer  bool     // limit is more than when it was started, and is to be written down
+	asked   *int64   // the limit that the head gave before it was started
+	keeping bool     // a goroutine writes own and limit down
 
 	saved      pack.Manifest // what it goes on with, when that is known; of its goroutine
 	savedBytes int64         // that takes of the disk
 
-	has     *share // when it runs
-	pid     int    // of its supervisor; 0: not known yet
-	begun   int    // in which order it was
-	putBack bool   // it is to be given back, for want of memory
-	leaves  bool   // it was asked to save what it has, and go
-	alone   bool   // nobody else had anything of the node when it ended
+	has   *share // when it runs
+	pid   int    // of its supervisor; 0: not known yet
+	begun int    // in which order it was
+	alone bool   // no other attempt or build had a share of the node when it ended
 
-	stopped bool          // it is to end
-	back    bool          // it is given back, because the node is paused
-	open    bool          // its id is for everybody's eyes
-	why     string        // for what reason
-	result  *job.Result   // once it is over
-	loose   bool          // the result may be lost with a power cut
-	small   pack.Manifest // of what it left, if that is little; not changed once result is set
-	seen    seen          // its large files, when small was made
-	sent    bool          // it was begun to be sent; of the up stream
-	cancel  context.CancelCauseFunc
-	done    chan struct{} // closed when it is over
+	end    ending        // why it is to end
+	why    string        // that in words
+	open   bool          // its batch is not private: every user may see its id
+	result *job.Result   // once it is over
+	loose  bool          // the result is not synced, and may be lost with a power cut
+	small  pack.Manifest // of what it left, if that is little; not changed once result is set
+	seen   seen          // its large files, when small was made
+	sent   bool          // the result was sent before, at least in part; of the up stream
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it is over
 
 	account *account.Account // it runs as; of its goroutine
 	status  *proc.Status     // how it ended, once that is known; of its goroutine
-	share   *share           // that it has if it is adopted
 
 	room   int64         // bytes of disk that are its own before it starts
 	writes int64         // that it said it writes
@@ -328,7 +320,7 @@ func (n *daemon) run(ctx context.Context) error {
 	n.work.Wait()
 	running := 0
 	for _, a := range n.attempts {
-		if a.started && a.result == nil {
+		if a.began() {
 			running++
 		}
 	}
@@ -417,7 +409,8 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	a := n.add(da)
 	r, err := da.Result()
 	if err == nil {
-		a.result, a.started, a.phase = r, !r.Fate.Unstarted() && r.Fate != job.FateBuildFailed, job.PhaseReturning
+		a.result = r
+		n.setStage(a, stageOver)
 		close(a.done)
 		n.settleLater(a)
 		return nil
@@ -426,32 +419,36 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		return err
 	}
 	started, err := da.Started()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	wasStarted := err == nil
+	alive, err := n.Machine.Alive(da.Dir)
+	if err != nil {
+		return err
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	default:
-		a.started, a.limit = true, started.Time
-	}
-	if why := da.Ending(); a.started && why != "" {
-		a.stopped, a.why, a.putBack = true, why, why != job.ReasonNodeMemory
-	}
-	if alive, err := n.Machine.Alive(da.Dir); err != nil {
-		return err
-	} else if alive {
-		a.adopted, a.running, a.phase = true, true, job.PhaseRunning
+	case alive:
+		n.setStage(a, stageAdopted)
 		n.watchDisk()
-		a.share = a.shareIn(started)
-		a.has, a.share.batch = a.share, a.Job.Batch()
-		a.share.never = true // as long as it is not known
-		n.retake(a.share)
+		a.has = a.shareIn(started)
+		a.has.batch = a.Job.Batch()
+		a.has.never = true // as long as it is not known
+		n.retake(a.has)
+	case wasStarted:
+		n.setStage(a, stageEnded)
 	}
-	if !a.started {
+	if wasStarted {
+		a.limit = started.Time
+		if why := da.Ending(); why != "" {
+			a.setEnding(endingOf(why), why)
+		}
+	} else if !alive {
 		if err := da.Sweep(); err != nil {
 			return err
 		}
 	}
-	n.Log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "started", a.started, "runs", a.adopted)
+	n.Log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "stage", a.stage)
 	return nil
 }
 
@@ -472,7 +469,7 @@ func (n *daemon) begin(a *attempt) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a.cancel = cancel
 	n.sendBack(a)
-	if a.adopted && a.stopped {
+	if a.stage == stageAdopted && a.stopped() {
 		n.stopAdopted(a.Dir) // an earlier daemon was about to
 	}
 	n.work.Go(func() {
@@ -481,25 +478,12 @@ func (n *daemon) begin(a *attempt) {
 	})
 }
 
-// setPhase tells the head how far an attempt is, if that is news.
-func (n *daemon) setPhase(a *attempt, phase job.Phase) {
-	if a.phase != phase && a.result == nil {
-		a.phase = phase
-		n.link.tell(&wire.Phase{Attempt: a.Token, Phase: phase})
-	}
-}
-
-// letPass says whether others may go before an attempt that does not run yet.
-func (n *daemon) letPass(a *attempt, passed bool) {
-	a.passed = passed
-	n.pump()
-}
-
 // ended makes it known that an attempt is over, by a message that may hold its result.
 func (n *daemon) ended(a *attempt, r *job.Result, news *wire.Ended) {
-	a.result, a.phase, a.running = r, job.PhaseReturning, false
+	a.result = r
+	n.setStage(a, stageOver)
 	close(a.done)
-	if a.still || a.leaves {
+	if a.own == ownFrozen || a.own == ownLeave {
 		n.keepWord(a)
 	}
 	for _, b := range n.builds {
@@ -513,7 +497,6 @@ func (n *daemon) ended(a *attempt, r *job.Result, news *wire.Ended) {
 		n.trim()
 	}
 	n.roomChanged()
-	n.pump()
 	tell(n.nowNews)
 	n.Log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)
 	news.Attempt, news.Result = a.Token, *r

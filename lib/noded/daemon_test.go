@@ -36,7 +36,7 @@ func TestTakeOverInOrder(t *testing.T) {
 	if _, errs := d.Begin(notes); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 	if err := n.takeOver(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,9 +69,9 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 	if errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 	a := n.add(as[0])
-	a.started, a.result = true, &job.Result{Fate: job.FateUnstarted}
+	a.stage, a.result = stageOver, &job.Result{Fate: job.FateUnstarted}
 	n.forget(note.Token)
 	if n.attempts[note.Token] != nil {
 		t.Error("it is kept")
@@ -93,7 +93,7 @@ func oneAttempt(t *testing.T, dir string) (*desk.Desk, *desk.Attempt, *daemon) {
 	if errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 	n.work.Go(func() {
 		for {
 			select {

@@ -85,7 +85,7 @@ func (n *daemon) watchDisk() {
 func (n *daemon) allRunning() []*watched {
 	var all []*watched
 	for _, a := range n.attempts {
-		if a.running {
+		if a.runs() {
 			all = append(all, &watched{a: a, dir: a.Dir, out: a.Output(), base: a.base, writes: a.writes})
 		}
 	}
@@ -223,12 +223,8 @@ func (x *watched) lives(all []*watched) bool {
 func (n *daemon) stopRunning(x *watched, how error, why string) {
 	n.do(func() {
 		switch {
-		case x.a != nil && x.a.running && !x.a.stopped:
-			n.Log.Warn("attempt is stopped", "job", x.a.Job, "attempt", x.a.Token, "why", why)
-			x.a.stopped, x.a.why = true, why
-			if x.a.cancel(how); x.a.adopted {
-				n.stopAdopted(x.a.Dir)
-			}
+		case x.a != nil && x.a.runs():
+			n.endAttempt(x.a, endStopped, why, how)
 		case x.run != nil && x.run.why == "" && x.b.run == x.run:
 			n.Log.Warn("build is stopped", "batch", x.b.Batch, "why", why)
 			x.run.why = why

@@ -30,7 +30,7 @@ func TestN61WhoIsToBlame(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
-			n := newDaemon(&Settings{Caps: &desk.Caps{Reserve: reserve}, Log: slog.New(slog.DiscardHandler)}, nil)
+			n := newDaemon(&Settings{Caps: &desk.Caps{Reserve: reserve}, Log: strictLog(slog.DiscardHandler)}, nil)
 			var all []*watched
 			for _, r := range tt.all {
 				x := &watched{a: &attempt{}, dir: t.TempDir(), base: r.base, writes: r.said}

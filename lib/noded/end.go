@@ -75,7 +75,7 @@ func (n *daemon) unkept(a *attempt, why error) {
 	r.Reason = clean("nothing of it can be kept on its node: " + reason(why))
 	n.do(func() {
 		switch {
-		case !a.started:
+		case !a.began():
 			r.Fate = job.FateUnstarted
 		case a.status == nil:
 			r.Fate = job.FateLost
@@ -98,9 +98,8 @@ func (n *daemon) finish(a *attempt) (err error) {
 		}
 		a.status = st
 		n.do(func() {
-			if a.running = false; a.adopted {
-				a.adopted = false
-				n.giveUp(a, a.share)
+			if a.stage == stageAdopted {
+				n.giveUp(a, a.has)
 				n.pump()
 			}
 		})
@@ -112,7 +111,7 @@ func (n *daemon) finish(a *attempt) (err error) {
 		return n.keep(a, &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
 	}
 	if st.Wall >= worthFrom {
-		n.do(func() { n.setPhase(a, job.PhaseReturning) })
+		n.do(func() { n.setStage(a, stagePacking) })
 	}
 	select {
 	case n.packing <- struct{}{}:
@@ -121,11 +120,12 @@ func (n *daemon) finish(a *attempt) (err error) {
 		return context.Canceled
 	}
 	r := &job.Result{Outcome: n.outcome(a, st)}
-	if lacks := n.explain(a, r, st); lacks != "" && !n.wasStopped(a) {
-		return n.noContainer(a, lacks)
-	}
+	lacks, stopped := n.explain(a, r, st), false
+	n.do(func() { stopped = a.stopped() })
 	switch {
-	case n.wasStopped(a):
+	case stopped:
+	case lacks != "":
+		return n.noContainer(a, lacks)
 	case st.Stopped == proc.StoppedSignal:
 		r.Fate, r.Reason = job.FateLost, "its node was going down"
 	case st.Evicted:
@@ -137,11 +137,6 @@ func (n *daemon) finish(a *attempt) (err error) {
 		return err
 	}
 	return n.keep(a, r, m, st.Wall >= worthFrom || r.Saved)
-}
-
-func (n *daemon) wasStopped(a *attempt) (stopped bool) {
-	n.do(func() { stopped = a.stopped })
-	return stopped
 }
 
 // status is how the attempt's processes ended, nil if nobody knows. It returns
@@ -213,20 +208,19 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 
 // giveBack ends an attempt that never ran.
 func (n *daemon) giveBack(a *attempt, why error) error {
-	reason := why.Error()
-	if errors.Is(why, errStopped) {
-		n.do(func() {
-			if a.why != "" {
-				reason = "stopped: " + a.why
-			}
-		})
-	}
-	paused := false
+	reason, paused := why.Error(), false
 	n.do(func() {
-		if paused = (a.back && errors.Is(why, errStopped) || errors.Is(why, errPaused)) && !a.stopped && !a.still; paused {
-			reason = n.pausedReason()
-		} else if a.still {
+		if errors.Is(why, errPaused) {
+			a.setEnding(endPaused, "")
+		}
+		switch {
+		case a.own == ownFrozen:
 			reason = "its job is held"
+		case !errors.Is(why, errStopped):
+		case a.end == endPaused:
+			reason, paused = n.pausedReason(), true
+		case a.why != "":
+			reason = job.ReasonStopped + a.why
 		}
 	})
 	n.Log.Info("attempt given back", "job", a.Job, "attempt", a.Token, "why", reason)

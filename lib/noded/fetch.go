@@ -88,12 +88,6 @@ type cannotError struct{ why string }
 
 func (e *cannotError) Error() string { return e.why }
 
-// sending notes that an attempt waits for the head.
-func (n *daemon) sending(a *attempt) {
-	n.setPhase(a, job.PhaseSending)
-	n.letPass(a, true)
-}
-
 func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
 	b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec)
 	if err == nil {
@@ -106,7 +100,7 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return b, err
 	}
-	n.do(func() { n.sending(a) })
+	n.do(func() { n.setStage(a, stageFetching) })
 	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSpec})
 	if err != nil {
 		return nil, err
@@ -123,7 +117,7 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 }
 
 func (n *daemon) fetchJob(ctx context.Context, a *attempt) error {
-	n.do(func() { n.sending(a) })
+	n.do(func() { n.setStage(a, stageFetching) })
 	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfJob})
 	if err != nil {
 		return err
@@ -168,7 +162,7 @@ func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Inp
 		if len(lack) == 0 {
 			return nil
 		}
-		n.do(func() { n.sending(a) })
+		n.do(func() { n.setStage(a, stageFetching) })
 		mine, others := n.claims.take(lack)
 		err := n.fetchMine(ctx, a, mine, sizes)
 		n.claims.giveUp(mine)

@@ -24,7 +24,7 @@ func givenNode(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	n := newDaemon(&Settings{Name: "ws1", Offer: offer4(), Addr: "tcp://127.0.0.1:1", boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Name: "ws1", Offer: offer4(), Addr: "tcp://127.0.0.1:1", boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 	n.cpuIDs = []int{0, 1, 2, 3}
 	n.change(Given{Offer: offer4()})
 	n.link.out = &outbox{news: make(chan struct{}, 1)}

@@ -228,7 +228,7 @@ func (h *fakeHead) liveAs(dir string, change func(*Settings)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	s := Settings{Addr: "tcp://" + h.l.Addr().String(), Name: "ws1", Offer: node.Offer{CPUs: 1}, Dir: dir,
-		Path: os.Getenv("PATH"), Log: slog.New(slog.NewTextHandler(h.t.Output(), nil))}
+		Path: os.Getenv("PATH"), Log: strictLog(slog.NewTextHandler(h.t.Output(), nil))}
 	change(&s)
 	go func() { ended <- Run(ctx, s) }()
 	over := false

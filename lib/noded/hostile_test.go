@@ -50,7 +50,7 @@ func TestT80FrozenHead(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- Run(ctx, Settings{Addr: "/spool", Name: "ws1", Offer: node.Offer{CPUs: 1}, Dir: filepath.Join(t.TempDir(), "node"),
-				Log: slog.New(slog.DiscardHandler), Machine: bareMachine{}, Uptime: func() time.Duration { return time.Since(began) },
+				Log: strictLog(slog.DiscardHandler), Machine: bareMachine{}, Uptime: func() time.Duration { return time.Since(began) },
 				Dial: func(context.Context, string) (net.Conn, error) {
 					a, b := net.Pipe()
 					calls <- wire.New(b)
@@ -142,7 +142,7 @@ func reading(t *testing.T, text io.Reader) *session {
 		b.Close()
 	}()
 	t.Cleanup(func() { a.Close() })
-	n := &daemon{Settings: &Settings{Log: slog.New(slog.DiscardHandler)}}
+	n := &daemon{Settings: &Settings{Log: strictLog(slog.DiscardHandler)}}
 	n.fill()
 	n.link = newLink(n)
 	return &session{n: n, c: wire.New(a), in: box(), out: box(), grants: box(), watch: newWatch(n.Uptime, nil)}

@@ -39,7 +39,7 @@ func TestI03GoneIsDurable(t *testing.T) {
 			}
 			return nil
 		}})()
-		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 		var state, hands = make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(state)

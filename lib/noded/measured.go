@@ -63,7 +63,7 @@ func (m *meter) correct(b job.BatchID, most int64) {
 }
 
 // busy says that one is being given back.
-func (m *meter) busy() bool { return m.leaving != nil && m.leaving.running && m.leaving.result == nil }
+func (m *meter) busy() bool { return m.leaving != nil && m.leaving.runs() }
 
 // memory is how much jobs may use together.
 func (n *daemon) memory() int64 { return n.given().Offer.Memory - n.pause.give.Memory }
@@ -172,8 +172,8 @@ func (n *daemon) measure() {
 		n.Log.Warn("it cannot be kept why an attempt is ended", "job", goes.Job, "attempt", goes.Token, "why", err)
 	}
 	n.do(func() {
-		if !n.askToSave(goes, why, n.left(use)) {
-			n.end(goes, why)
+		if goes.runs() && !n.askToSave(goes, why, n.left(use)) {
+			n.endAttempt(goes, endingOf(why), why, errKilled)
 		}
 	})
 }
@@ -193,12 +193,13 @@ func (n *daemon) left(use *proc.MemoryUse) int64 {
 // stands still has none. It says whether it has done so.
 func (n *daemon) askToSave(a *attempt, why string, left int64) bool {
 	switch {
-	case !a.running || a.stopped || a.leaves || a.still || n.pause.frozen, why == job.ReasonNodeMemory,
+	case a.end != endNot || a.own == ownFrozen || n.pause.frozen, why == job.ReasonNodeMemory,
 		!a.has.saves || n.pausing == nil, left < n.memory()/memoryGone:
 		return false
 	}
 	n.Log.Info("attempt is asked to save what it has, for want of memory", "job", a.Job, "attempt", a.Token, "why", why)
-	a.leaves, a.why, a.putBack = true, why, true
+	a.setEnding(endAsked, why)
+	a.own = ownLeave
 	n.keepWord(a)
 	return true
 }
@@ -209,7 +210,7 @@ func (n *daemon) findAdopted() {
 	var unknown []*attempt
 	n.do(func() {
 		for _, a := range n.attempts {
-			if a.adopted && a.pid == 0 {
+			if a.stage == stageAdopted && a.pid == 0 {
 				unknown = append(unknown, a)
 			}
 		}
@@ -228,7 +229,7 @@ func (n *daemon) measured(use *proc.MemoryUse, begun int) (goes *attempt, why st
 	n.meter.looked, n.meter.free, n.meter.other = true, use.Free, use.Sum()
 	var running []*attempt
 	for _, a := range n.attempts {
-		if !a.running || a.has == nil || a.begun > begun {
+		if !a.runs() || a.has == nil || a.begun > begun {
 			continue
 		}
 		running = append(running, a)
@@ -242,7 +243,7 @@ func (n *daemon) measured(use *proc.MemoryUse, begun int) (goes *attempt, why st
 	switch last := n.meter.leaving; {
 	case n.memory() <= 0:
 		return nil, ""
-	case n.meter.busy() && last.leaves && !last.stopped && n.left(use) < n.memory()/memoryGone:
+	case n.meter.busy() && last.end == endAsked && n.left(use) < n.memory()/memoryGone:
 		return last, last.why // it has no time any more
 	case n.meter.busy() || len(running) == 0:
 		return nil, ""
@@ -260,7 +261,7 @@ func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) (goes *attempt
 	switch {
 	case len(running) > 1:
 		return n.relieveMany(running, use)
-	case !last.has.asked && !last.stopped && use.Of[last.pid] > n.given().Offer.Memory:
+	case !last.has.asked && !last.stopped() && use.Of[last.pid] > n.given().Offer.Memory:
 		return last, job.ReasonNodeMemory
 	}
 	return nil, ""
@@ -284,7 +285,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 		}
 		return nil, ""
 	}
-	i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && !a.stopped && !a.leaves })
+	i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && a.end == endNot })
 	if i < 0 {
 		return nil, ""
 	}
@@ -295,26 +296,13 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 	return running[i], "the node had " + had + " left, and it began last"
 }
 
-// end kills an attempt, if it still runs and nobody has stopped it; why tells it. It goes
-// back, unless it alone used too much.
-func (n *daemon) end(a *attempt, why string) {
-	if !a.running || a.stopped {
-		return
-	}
-	n.Log.Info("attempt is ended for want of memory", "job", a.Job, "attempt", a.Token, "why", why)
-	a.stopped, a.why, a.putBack = true, why, why != job.ReasonNodeMemory
-	if a.cancel(errKilled); a.adopted {
-		n.stopAdopted(a.Dir)
-	}
-}
-
 // ranOut takes into a result that memory ran out, of which its job had said nothing:
 // it is given back, or has failed if there was nobody else who had some when it ended.
 func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
 	killed := st.NoMemory && st.Had == 0 && n.given().Measured && !a.alone && a.has != nil && !a.has.asked && !a.has.never
 	switch {
 	case r.OK(), r.Fate == job.FateLost:
-	case a.putBack && (st.Stopped == proc.StoppedOrder || r.Fate.Evicted()):
+	case (a.end == endAsked || a.end == endMemory) && (st.Stopped == proc.StoppedOrder || r.Fate.Evicted()):
 		r.Fate, r.Reason = job.FateNoMemory, a.why
 	case killed:
 		r.Fate, r.Reason = job.FateNoMemory, "the memory of its node was used up, by it and others"

@@ -28,7 +28,7 @@ type meterRig struct {
 }
 
 func newMeterRig(t *testing.T) *meterRig {
-	n := &daemon{Settings: &Settings{Offer: node.Offer{CPUs: 8, Memory: 8 * gib}, Measured: true, Log: slog.New(slog.DiscardHandler)},
+	n := &daemon{Settings: &Settings{Offer: node.Offer{CPUs: 8, Memory: 8 * gib}, Measured: true, Log: strictLog(slog.DiscardHandler)},
 		attempts: map[job.Token]*attempt{}, held: map[*share]bool{}}
 	r := &meterRig{n, t, proc.MemoryUse{Of: map[int]int64{}, Free: 100 * gib}, map[string]error{}}
 	r.look()
@@ -47,7 +47,7 @@ func (r *meterRig) begin(name string, change func(*share)) (why string) {
 		return err.Error()
 	}
 	r.meter.begun++
-	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.Token(name)}}, has: s, pid: 100 + r.meter.begun, begun: r.meter.begun, running: true, keeping: true}
+	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.Token(name)}}, has: s, pid: 100 + r.meter.begun, begun: r.meter.begun, stage: stageRunning, keeping: true}
 	a.cancel = func(err error) { r.ended[name] = err }
 	r.attempts[a.Token], r.held[s] = a, true
 	return ""
@@ -66,12 +66,12 @@ func (r *meterRig) look() string {
 		if r.askToSave(a, why, r.left(&r.use)) {
 			all = string(a.Token) + " is asked: "
 		} else {
-			r.end(a, why)
+			r.endAttempt(a, endingOf(why), why, errKilled)
 		}
 	}
 	for name, err := range r.ended {
 		a := r.attempts[job.Token(name)]
-		all += fmt.Sprintf("%s (back %v, at once %v): %s", name, a.putBack, err == errKilled, a.why)
+		all += fmt.Sprintf("%s (back %v, at once %v): %s", name, a.end == endMemory, err == errKilled, a.why)
 	}
 	return all
 }
@@ -82,7 +82,7 @@ func (r *meterRig) over(name string) {
 	delete(r.use.Of, a.pid)
 	r.giveUp(a, a.has)
 	delete(r.attempts, a.Token)
-	a.running = false
+	a.stage = stageEnded
 }
 
 func (r *meterRig) expect(got, want string) {
@@ -241,7 +241,7 @@ func TestMeasuredAdopted(t *testing.T) {
 	r := newMeterRig(t)
 	r.begin("a/0", nil)
 	a := r.attempts["a/0"]
-	a.pid, a.begun, a.adopted, a.has.batch = 0, 0, true, "lab/a"
+	a.pid, a.begun, a.stage, a.has.batch = 0, 0, stageAdopted, "lab/a"
 	r.Machine, r.acts, r.daemon.over = adoptedMachine{}, make(chan func()), make(chan struct{})
 	go func() {
 		defer close(r.daemon.over)
@@ -278,7 +278,7 @@ func TestMeasuredAloneStays(t *testing.T) {
 		"a build":            func(r *meterRig, a *attempt) { r.use.Of[a.pid], r.use.Of[1] = 5*gib, 5*gib },
 		"a person":           func(r *meterRig, a *attempt) { r.pause.give.Memory, r.use.Of[a.pid] = 4*gib, 5*gib },
 		"a limit of its own": func(_ *meterRig, a *attempt) { a.has.asked = true },
-		"a stop":             func(_ *meterRig, a *attempt) { a.stopped = true },
+		"a stop":             func(_ *meterRig, a *attempt) { a.end = endStopped },
 	} {
 		r := newMeterRig(t)
 		r.begin("a/0", nil)
@@ -302,7 +302,7 @@ func TestMeasuredAsks(t *testing.T) {
 		{"memory is low", 0.9, nil, "a/1 is asked: "},
 		{"memory is gone", 0.4, nil, "a/1 (back true, at once true): the node had only 410M of memory left, and it began last"},
 		{"it cannot", 0.9, func(_ *meterRig, a *attempt) { a.has.saves = false }, "a/1 (back true, at once true): the node had only 922M of memory left, and it began last"},
-		{"it stands still", 0.9, func(_ *meterRig, a *attempt) { a.still = true }, "a/1 (back true, at once true): the node had only 922M of memory left, and it began last"},
+		{"it stands still", 0.9, func(_ *meterRig, a *attempt) { a.own = ownFrozen }, "a/1 (back true, at once true): the node had only 922M of memory left, and it began last"},
 		{"the node does", 0.9, func(r *meterRig, _ *attempt) { r.pause.frozen = true }, "a/1 (back true, at once true): the node had only 922M of memory left, and it began last"},
 	} {
 		r := newMeterRig(t)
@@ -324,8 +324,8 @@ func TestMeasuredAsks(t *testing.T) {
 			t.Errorf("%s: at the next look %q", c.what, got)
 		}
 		r.use.Free = gib / 4
-		if got := r.look(); a.leaves != strings.HasPrefix(got, "a/1 (back true, at once true)") {
-			t.Errorf("%s: asked: %v, and when it is gone %q", c.what, a.leaves, got)
+		if got := r.look(); (a.own == ownLeave) != strings.HasPrefix(got, "a/1 (back true, at once true)") {
+			t.Errorf("%s: asked: %v, and when it is gone %q", c.what, a.own == ownLeave, got)
 		}
 	}
 }
@@ -343,10 +343,10 @@ func TestMeasuredResult(t *testing.T) {
 		back   bool
 		reason string
 	}{
-		{"ended", ended, func(_ *meterRig, a *attempt) { a.putBack, a.why = true, "low" }, true, "low"},
+		{"ended", ended, func(_ *meterRig, a *attempt) { a.end, a.why = endMemory, "low" }, true, "low"},
 		{"ended for something else", ended, nil, false, "stopped"},
-		{"over by itself before that", proc.Status{}, func(_ *meterRig, a *attempt) { a.putBack, a.why = true, "low" }, false, "stopped"},
-		{"asked", proc.Status{Evicted: true}, func(_ *meterRig, a *attempt) { a.putBack, a.leaves, a.why = true, true, "low" }, true, "low"},
+		{"over by itself before that", proc.Status{}, func(_ *meterRig, a *attempt) { a.end, a.why = endMemory, "low" }, false, "stopped"},
+		{"asked", proc.Status{Evicted: true}, func(_ *meterRig, a *attempt) { a.end, a.why = endAsked, "low" }, true, "low"},
 		{"killed", killed, nil, true, "the memory of its node was used up, by it and others"},
 		{"killed by its own limit", proc.Status{NoMemory: true, Had: gib}, nil, false, "stopped"},
 		{"killed, never to be started twice", killed, func(_ *meterRig, a *attempt) { a.has.never = true }, false, "stopped"},
@@ -354,7 +354,7 @@ func TestMeasuredResult(t *testing.T) {
 		{"killed alone", killed, func(r *meterRig, a *attempt) { r.over("a/0"); r.over("a/1") }, false, "stopped"},
 		{"killed alone, and another has begun", killed, func(r *meterRig, a *attempt) { r.over("a/0"); r.over("a/1"); r.begin("a/2", nil) }, false, "stopped"},
 		{"killed where nothing is measured", killed, func(r *meterRig, _ *attempt) { r.Measured = false }, false, "stopped"},
-		{"too big alone", ended, func(_ *meterRig, a *attempt) { a.why = job.ReasonNodeMemory }, false, job.ReasonNodeMemory},
+		{"too big alone", ended, func(_ *meterRig, a *attempt) { a.end, a.why = endStopped, job.ReasonNodeMemory }, false, job.ReasonNodeMemory},
 	} {
 		r := newMeterRig(t)
 		r.begin("a/0", nil)

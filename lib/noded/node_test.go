@@ -3,6 +3,7 @@ package noded
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestPruned(t *testing.T) {
 
 // testDaemon is a daemon of that many cpus whose state is the test's.
 func testDaemon(cpus int) *daemon {
-	s := &Settings{Offer: node.Offer{CPUs: cpus}, Addr: "tcp://127.0.0.1:1"}
+	s := &Settings{Offer: node.Offer{CPUs: cpus}, Addr: "tcp://127.0.0.1:1", Log: strictLog(slog.DiscardHandler)}
 	n := newDaemon(s, nil)
 	return n
 }
@@ -106,13 +107,13 @@ func TestOrderOfCPUs(t *testing.T) {
 	if n.pump(); !given(wa) || given(wc) {
 		t.Error("the first did not go, or the third did")
 	}
-	a.started = true
-	n.letPass(b, true) // it waits for the head
+	a.stage = stageRunning
+	n.setStage(b, stageFetching)
 	if !given(wc) || n.free != 2 {
 		t.Errorf("the third did not pass the second; %d cpus are free", n.free)
 	}
-	c.started = true
-	n.letPass(b, false)
+	c.stage = stageRunning
+	n.setStage(b, stageReady)
 	n.queue = []*want{wb}
 	if n.pump(); given(wb) {
 		t.Error("more cpus were given than there are")

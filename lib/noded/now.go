@@ -100,7 +100,7 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 			now.Heeds = append(now.Heeds, filepath.Base(live))
 		}
 		for _, a := range n.attempts {
-			if a.running && a.result == nil {
+			if a.runs() {
 				r := given{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(string(a.Token))}, a.Dir}
 				if a.open {
 					r.Job = string(a.Job)

@@ -341,11 +341,8 @@ func (n *daemon) setPause(st standing) {
 	}
 	n.tellOffer()
 	for _, a := range n.attempts {
-		switch {
-		case a.result != nil || a.stopped || a.held:
-		case a.started && a.running && (a.phase == job.PhaseRunning || a.phase == job.PhasePaused):
-			n.setPhase(a, n.runPhase(a))
-		default:
+		if a.stage != stageOver && !a.stopped() && !a.unknown {
+			n.tellPhase(a)
 			n.sendBack(a)
 		}
 	}
@@ -357,9 +354,8 @@ func (n *daemon) setPause(st standing) {
 // sendBack gives an attempt back that has not started, if a pause is in its way.
 // One of an earlier daemon that does not go on yet is looked at when it does.
 func (n *daemon) sendBack(a *attempt) {
-	if a.cancel != nil && !a.started && n.mustWait(a) {
-		a.back = true
-		a.cancel(errPaused)
+	if a.cancel != nil && a.stage < stageRunning && n.mustWait(a) {
+		n.endAttempt(a, endPaused, "", errPaused)
 	}
 }
 
@@ -369,7 +365,7 @@ func (n *daemon) mustWait(a *attempt) bool {
 	if !n.pause.frozen {
 		return a.cpus > n.given().Offer.CPUs-n.pause.give.CPUs
 	}
-	if a.phase != job.PhaseBuilding || n.pause.out {
+	if a.stage != stageBuilding || n.pause.out {
 		return true
 	}
 	return !slices.ContainsFunc(slices.Collect(maps.Values(n.builds)), func(b *build) bool {
@@ -400,14 +396,6 @@ func (n *daemon) pausedReason() string {
 		return string(n.Name) + " is paused"
 	}
 	return string(n.Name) + " has lent cpus back"
-}
-
-// runPhase is the phase of an attempt that runs.
-func (n *daemon) runPhase(a *attempt) job.Phase {
-	if n.pause.frozen || a.still {
-		return job.PhasePaused
-	}
-	return job.PhaseRunning
 }
 
 // lent is how many cpus are given back.

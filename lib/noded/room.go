@@ -133,7 +133,7 @@ func (a *attempt) claim() int64 {
 	switch {
 	case a.result != nil:
 		return 0
-	case a.running:
+	case a.runs():
 		return max(0, a.writes-a.used)
 	}
 	return a.room
@@ -143,9 +143,9 @@ func (a *attempt) claim() int64 {
 // what it left is home.
 func (a *attempt) givesRoom() bool {
 	if a.result != nil {
-		return a.result.Manifest != "" && !a.held
+		return a.result.Manifest != "" && !a.unknown
 	}
-	return a.running || a.room > 0
+	return a.runs() || a.room > 0
 }
 
 // roomFor claims the room that an attempt needs. What is in the way and can be
@@ -214,7 +214,7 @@ func (n *daemon) promise(ctx context.Context, a *attempt, need needs, wait bool)
 		if has >= need.all()+leastRoom {
 			a.room, a.writes, a.base = need.all(), need.writes, need.copies
 		} else if others && wait {
-			n.letPass(a, true)
+			n.setStage(a, stageStalled)
 		}
 	})
 	return has, others, nil

@@ -28,7 +28,7 @@ func liveDaemonOn(t *testing.T, caps *desk.Caps, disk *Disk) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 4}, Caps: caps, Disk: disk, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 4}, Caps: caps, Disk: disk, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 	done := make(chan struct{})
 	n.Disk.join(n)
 	go func() {
@@ -132,7 +132,7 @@ func TestRoomOfOtherNodes(t *testing.T) {
 			t.Fatalf("it does not wait for room that another node has: %v", err)
 		default:
 		}
-		nodes[second].do(func() { waited = of[second].passed })
+		nodes[second].do(func() { waited = of[second].stage == stageStalled })
 	}
 	nodes[first].do(func() {
 		of[first].result = &job.Result{}
@@ -174,7 +174,7 @@ func TestRoomOfOthers(t *testing.T) {
 	go func() { got <- n.roomFor(t.Context(), second, needs{writes: space.Free / 3 * 2}, true) }()
 	waited := false
 	for !waited { // it lets others pass while it waits
-		n.do(func() { waited = second.passed })
+		n.do(func() { waited = second.stage == stageStalled })
 	}
 	n.do(func() {
 		first.result = &job.Result{}

@@ -38,7 +38,7 @@ func (n *daemon) fetchSaved(ctx context.Context, a *attempt, b *desk.Build) erro
 	if a.Saved == "" {
 		return nil
 	}
-	n.do(func() { n.sending(a) })
+	n.do(func() { n.setStage(a, stageFetching) })
 	var m pack.Manifest
 	err := n.link.fetch(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfManifest}, func(r io.Reader) (err error) {
 		m, err = pack.DecodeManifest(r, pack.DefaultLimits())

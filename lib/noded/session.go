@@ -185,7 +185,7 @@ func (n *daemon) told(m wire.Message) {
 		n.stop(m)
 	case *wire.Keep:
 		if a := n.attempts[m.Attempt]; a != nil {
-			a.held = false
+			a.unknown = false
 			n.stand(a, m.Still)
 			n.lengthen(a, m.Time)
 		}
@@ -203,7 +203,7 @@ func (n *daemon) told(m wire.Message) {
 		if a := n.attempts[m.Attempt]; a != nil {
 			n.Log.Error("the head does not take an attempt that is here; it is kept until drm deletes its batch or somebody, while dnoded is stopped, its directory",
 				"job", a.Job, "attempt", a.Token, "dir", a.Dir)
-			a.held = true
+			a.unknown = true
 			n.stand(a, false) // nobody is left who would let it go on
 		}
 	default:
@@ -220,14 +220,10 @@ func (n *daemon) stop(m *wire.Stop) {
 	case a.result != nil:
 		n.link.tell(&wire.Ended{Attempt: a.Token, Result: *a.result})
 		return
-	case m.Unstarted && (a.started || a.phase == job.PhaseBuilding), a.stopped:
+	case m.Unstarted && (a.began() || a.phase == job.PhaseBuilding): // the head was told that it is at work
 		return
 	}
-	n.Log.Info("attempt is to stop", "job", a.Job, "attempt", a.Token, "why", m.Why)
-	a.stopped, a.why, a.putBack = true, clean(m.Why), false
-	if a.cancel(errStopped); a.adopted {
-		n.stopAdopted(a.Dir)
-	}
+	n.endAttempt(a, endStopped, clean(m.Why), errStopped)
 }
 
 // clean is a peer's text, fit to be kept and shown.
@@ -267,12 +263,11 @@ func (n *daemon) forget(t job.Token) {
 	switch {
 	case a == nil:
 		n.isGone(t)
-	case a.result != nil && !a.result.Fate.Unstarted(), a.result == nil && a.started:
+	case a.result != nil && !a.result.Fate.Unstarted(), a.began():
 	case a.result != nil:
 		n.remove(a)
 	default:
-		a.stopped, a.why = true, "nobody wants it"
-		a.cancel(errStopped)
+		n.endAttempt(a, endStopped, "nobody wants it", errStopped)
 		n.work.Go(func() {
 			select {
 			case <-a.done:

@@ -35,7 +35,7 @@ func TestL36WaitingIsMadeDurable(t *testing.T) {
 			synced <- all
 			return nil
 		}})()
-		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 		end := make(chan struct{})
 		go func() {
 			for {
@@ -95,7 +95,7 @@ func TestL36LongIsMadeDurableAtOnce(t *testing.T) {
 			}
 			return nil
 		}})()
-		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+		n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 		end := make(chan struct{})
 		go func() {
 			for {

@@ -71,7 +71,6 @@ func (n *daemon) release(a *attempt, s *share, slot Slot) {
 		if a == nil {
 			n.give(s)
 		} else {
-			a.running = false
 			n.giveUp(a, s)
 		}
 		n.putSlot(slot)
@@ -82,9 +81,12 @@ func (n *daemon) release(a *attempt, s *share, slot Slot) {
 	}
 }
 
-// giveUp gives the share of an attempt back that is over, and notes whether anybody
-// else had one: who takes it next was not there yet.
+// giveUp gives the share of an attempt back, none of whose processes lives, and notes
+// whether any other attempt or build had one: those that get it next did not.
 func (n *daemon) giveUp(a *attempt, s *share) {
+	if a.runs() {
+		n.setStage(a, stageEnded)
+	}
 	n.give(s)
 	a.alone = len(n.held) == 0
 }
@@ -101,7 +103,7 @@ func (n *daemon) pump() {
 	for len(n.queue) > 0 && n.has(n.queue[0]) {
 		w := n.queue[0]
 		for _, a := range n.attempts {
-			if a.seq < w.seq && !a.started && !a.passed && !a.held && a.result == nil {
+			if a.seq < w.seq && a.firstInLine() {
 				return
 			}
 		}

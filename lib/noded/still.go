@@ -9,49 +9,47 @@ import (
 	"distribute/lib/pause"
 )
 
-// The head may have one attempt stand still while the node goes on: its supervisor goes
-// by a pause of that attempt, which is a file in the node's own place, beside those
-// of people. So it holds over restarts of this daemon, and what both have stopped
-// goes on when both have let go.
+// The head may freeze one attempt while the node is not paused: the supervisor of the
+// attempt reads a pause of that attempt alone, a file in the node's own place, beside
+// the pauses of people. So the freeze outlasts restarts of this daemon, and an attempt
+// that the head and a person froze runs on when both have thawed it.
 
-// stand has an attempt stand still, or go on, as the head says. One that has not
-// begun is given back: its job is held on the head.
+// stand freezes or thaws an attempt, as the head says. One that has not begun is given
+// back instead, since its job is held on the head.
 func (n *daemon) stand(a *attempt, still bool) {
 	switch {
 	case a.result != nil:
 		return
-	case still && !a.started:
-		if !a.stopped {
-			a.stopped, a.why = true, "its job is held"
-			a.cancel(errStopped)
-		}
-		return
-	case a.told && a.still == still:
+	case still && !a.began():
+		n.endAttempt(a, endStopped, "its job is held", errStopped)
 		return
 	}
-	if a.still != still {
-		n.Log.Info("an attempt is to stand still, or to go on", "job", a.Job, "attempt", a.Token, "still", still)
+	own := ownNone
+	if still {
+		own = ownFrozen
 	}
-	a.told, a.still = true, still
-	if a.running && (a.phase == job.PhaseRunning || a.phase == job.PhasePaused) {
-		n.setPhase(a, n.runPhase(a))
+	if a.own == own || a.own == ownLeave {
+		return
 	}
+	if still || a.own == ownFrozen {
+		n.Log.Info("the head freezes or thaws an attempt", "job", a.Job, "attempt", a.Token, "frozen", still)
+	}
+	a.own = own
+	n.tellPhase(a)
 	n.keepWord(a)
 }
 
-// hasPause takes up an attempt that an earlier daemon had stand still, so that the head
-// hears of it as it is, or asked to go, so that it has the time for that. One that is
-// not here, or over, is nil, or left as it is.
+// hasPause takes in that an attempt has a pause file of an earlier daemon, which froze it
+// or asked it to leave; the latter has its time for that, also if its ending is noted.
+// An attempt that is not here is nil, and one that is over stays as it is.
 func (n *daemon) hasPause(a *attempt, out bool) {
 	switch {
-	case a == nil || !a.started || a.result != nil:
-		return
+	case a == nil || !a.began():
 	case out:
-		a.leaves, a.stopped = true, false
-		return
-	}
-	if a.told, a.still = true, true; a.running {
-		a.phase = n.runPhase(a)
+		a.own, a.end = ownLeave, endAsked
+	default:
+		a.own = ownFrozen
+		n.tellPhase(a)
 	}
 }
 
@@ -59,7 +57,7 @@ func (n *daemon) hasPause(a *attempt, out bool) {
 // 0 is as long as it likes. None is made shorter.
 func (n *daemon) lengthen(a *attempt, seconds int64) {
 	switch {
-	case !a.started:
+	case a.stage < stageRunning:
 		a.asked = &seconds
 		return
 	case a.result != nil || a.limit == 0 || seconds != 0 && seconds <= a.limit:
@@ -70,8 +68,8 @@ func (n *daemon) lengthen(a *attempt, seconds int64) {
 	n.keepWord(a)
 }
 
-// keepWord has what the head has said of an attempt that runs written down, in a
-// goroutine of its own.
+// keepWord writes the pause file and the limit of an attempt that runs, in a goroutine
+// of its own.
 func (n *daemon) keepWord(a *attempt) {
 	if !a.keeping {
 		a.keeping = true
@@ -79,19 +77,18 @@ func (n *daemon) keepWord(a *attempt) {
 	}
 }
 
-// A said is what the head has said of an attempt that runs.
+// A said is what is written down of an attempt that runs.
 type said struct {
-	still, told  bool
-	leaves       bool // this is not of the head
+	own          ownPause
 	limit        int64
 	longer, over bool
 }
 
-// keepWords writes it down, until the last of it is.
+// keepWords writes them until what is on disk is the latest.
 func (n *daemon) keepWords(a *attempt) {
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	now := func() said { return said{a.still, a.told, a.leaves, a.limit, a.longer, a.result != nil} }
+	now := func() said { return said{a.own, a.limit, a.longer, a.result != nil} }
 	for wait := time.Second; ; {
 		var s said
 		if !n.do(func() { s = now() }) {
@@ -111,7 +108,7 @@ func (n *daemon) keepWords(a *attempt) {
 		case err == nil || n.desk.MakeRoom(err):
 			continue
 		}
-		n.Log.Error("what the head has said of an attempt cannot be kept; trying again", "attempt", a.Token, "still", s.still, "limit", s.limit, "why", err)
+		n.Log.Error("the pause file or the limit of an attempt cannot be written; trying again", "attempt", a.Token, "frozen", s.own == ownFrozen, "limit", s.limit, "why", err)
 		linger(ctx, wait)
 		wait = min(2*wait, time.Minute)
 	}
@@ -120,10 +117,10 @@ func (n *daemon) keepWords(a *attempt) {
 func (n *daemon) writeWord(a *attempt, s said) (err error) {
 	place := pause.OwnPlace(n.desk.Dir())
 	switch {
-	case s.leaves && !s.over:
+	case s.own == ownLeave && !s.over:
 		err = n.Machine.Leave(place, string(a.Token))
-	case s.told || s.leaves:
-		err = n.Machine.Still(place, string(a.Token), s.still && !s.over)
+	case s.own != ownUnsaid:
+		err = n.Machine.Still(place, string(a.Token), s.own == ownFrozen && !s.over)
 	}
 	if s.longer && !s.over {
 		err = errors.Join(err, a.SetLimit(s.limit))

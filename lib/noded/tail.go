@@ -156,7 +156,7 @@ func (n *daemon) isOver(a *attempt, build bool) (over bool) {
 	n.do(func() {
 		over = a.result != nil
 		if build && !over {
-			over = a.started || !n.building(a.Job.Batch()) && a.phase != job.PhaseWaiting && a.phase != job.PhaseSending
+			over = a.began() || !n.building(a.Job.Batch()) && a.phase != job.PhaseWaiting && a.phase != job.PhaseSending
 		}
 	})
 	return over

@@ -1,0 +1,153 @@
+package noded
+
+import (
+	"cmp"
+	"slices"
+
+	"distribute/lib/job"
+	"distribute/lib/wire"
+)
+
+// A stage is how far an attempt is on its node. Only setStage changes it.
+type stage uint8
+
+// The stages, in the order of a life.
+const (
+	stageGiven    stage = iota // the head gave it, and nothing was done for it yet
+	stageFetching              // the head is asked for its spec, its inputs or its saved files
+	stageBuilding              // its batch is being built
+	stageStalled               // it waits for room on the disk, or for its next try
+	stageReady                 // all that it needs is here, and it waits for its share of the node
+	stageRunning               // a supervisor of this daemon runs it
+	stageAdopted               // a supervisor of an earlier daemon runs it
+	stageStuck                 // its processes do not die of SIGKILL
+	stageEnded                 // none of its processes lives, and its result is not known yet
+	stagePacking               // it ran for long, and its result is being packed
+	stageOver                  // it has a result
+	numStages
+)
+
+// stages is what belongs to each: the phase that the head is told, if that is news by then,
+// and the legal moves, besides the one to over, which every other stage has.
+var stages = [numStages]struct {
+	name  string
+	phase job.Phase
+	next  []stage
+}{
+	stageGiven:    {"given", "", []stage{stageFetching, stageBuilding, stageStalled, stageReady, stageAdopted, stageEnded}}, // the last two when it is found on disk
+	stageFetching: {"fetching", job.PhaseSending, []stage{stageBuilding, stageStalled, stageReady}},
+	stageBuilding: {"building", job.PhaseBuilding, []stage{stageStalled, stageReady}},
+	stageStalled:  {"stalled", "", []stage{stageFetching, stageBuilding, stageReady}},
+	stageReady:    {"ready", "", []stage{stageStalled, stageRunning}},
+	stageRunning:  {"running", job.PhaseRunning, []stage{stageReady, stageStuck, stageEnded}}, // ready again if its supervisor could not begin
+	stageAdopted:  {"adopted", job.PhaseRunning, []stage{stageEnded}},
+	stageStuck:    {"stuck", job.PhaseStuck, []stage{stageEnded}},
+	stageEnded:    {"ended", "", []stage{stagePacking}},
+	stagePacking:  {"packing", job.PhaseReturning, nil},
+	stageOver:     {"over", job.PhaseReturning, nil},
+}
+
+func (s stage) String() string { return stages[s].name }
+
+// runs says that processes of the attempt may live.
+func (a *attempt) runs() bool { return stageRunning <= a.stage && a.stage <= stageStuck }
+
+// began says that the attempt runs, or ran, and has no result yet.
+func (a *attempt) began() bool { return stageRunning <= a.stage && a.stage < stageOver }
+
+// firstInLine says that attempts that were given later wait until this one has its share.
+func (a *attempt) firstInLine() bool {
+	return !a.unknown && (a.stage == stageGiven || a.stage == stageReady)
+}
+
+const illegalMove = "an attempt made an illegal move, which is a mistake of this program"
+
+// setStage moves an attempt to another stage, and tells the head its phase. A move that
+// is not legal is logged as an error, and not made.
+func (n *daemon) setStage(a *attempt, to stage) {
+	switch {
+	case a.stage == to:
+		return
+	case to != stageOver && !slices.Contains(stages[a.stage].next, to), a.stage == stageOver:
+		n.Log.Error(illegalMove, "job", a.Job, "attempt", a.Token, "from", a.stage, "to", to)
+		return
+	}
+	waited := a.firstInLine()
+	a.stage = to
+	n.tellPhase(a)
+	if waited && !a.firstInLine() {
+		n.pump()
+	}
+}
+
+// tellPhase tells the head how far an attempt is, if that is news. Of one that is over
+// it is told the result instead.
+func (n *daemon) tellPhase(a *attempt) {
+	phase := stages[a.stage].phase
+	if phase == job.PhaseRunning && (n.pause.frozen || a.own == ownFrozen) {
+		phase = job.PhasePaused
+	}
+	if phase == "" || phase == a.phase {
+		return
+	}
+	if a.phase = phase; a.stage != stageOver {
+		n.link.tell(&wire.Phase{Attempt: a.Token, Phase: phase})
+	}
+}
+
+// An ending is why an attempt is to end before it does so by itself.
+type ending uint8
+
+// The endings. A later one takes the place of an earlier one; the last two are final.
+const (
+	endNot     ending = iota
+	endPaused         // it is given back before it starts, since its node is paused
+	endAsked          // for want of memory it is asked to save its files and leave
+	endMemory         // for want of memory it is killed, and its job is put back
+	endStopped        // it is stopped
+)
+
+// stopped says that the attempt is to end at once.
+func (a *attempt) stopped() bool { return a.end >= endMemory }
+
+// setEnding notes why an attempt is to end; false if it is to end already for a reason
+// that counts as much.
+func (a *attempt) setEnding(end ending, why string) bool {
+	if a.stopped() || end <= a.end {
+		return false
+	}
+	a.end, a.why = end, why
+	return true
+}
+
+// endingOf is the ending for want of memory that a reason tells: an attempt that alone
+// used more than its node has is not put back.
+func endingOf(why string) ending {
+	if why == job.ReasonNodeMemory {
+		return endStopped
+	}
+	return endMemory
+}
+
+// endAttempt ends an attempt, unless it is to end already: before it starts by its context,
+// and then by its supervisor.
+func (n *daemon) endAttempt(a *attempt, end ending, why string, cause error) {
+	if !a.setEnding(end, why) {
+		return
+	}
+	n.Log.Info("attempt is to end", "job", a.Job, "attempt", a.Token, "why", cmp.Or(why, cause.Error()))
+	if a.cancel(cause); a.stage == stageAdopted {
+		n.stopAdopted(a.Dir)
+	}
+}
+
+// An ownPause is what the pause file of one attempt says, by which its supervisor goes beside
+// the pauses of the node.
+type ownPause uint8
+
+const (
+	ownUnsaid ownPause = iota // the head has said nothing
+	ownNone                   // the head has said that it is not frozen: there is no file
+	ownFrozen                 // the head has said that it is frozen
+	ownLeave                  // for want of memory it is asked to save its files and leave
+)
