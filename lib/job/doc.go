@@ -8,7 +8,8 @@
 //     its number: namespace/batch/job~2.
 //   - state: where a job stands, a [State]; [State.Next] is the table of legal moves.
 //   - record: one line of a log, a [Record]; its [Kind] says what happened. The state of
-//     a job is the fold of its records: [Row.Fold] is the full one that people are shown.
+//     a job is the fold of its records: a [History] folds those of a batch, and
+//     [Row.Fold] makes of those of one job what people are shown.
 //   - result: how an attempt ended, an [Outcome], and what it left, a manifest.
 //   - resources: what a job asks for of its node, [Resources]; what is counted by its
 //     name, as licences, is a [Counts].

@@ -135,3 +135,15 @@ func (t Token) Check() error {
 	}
 	return nil
 }
+
+// A Key is a token as bytes.
+type Key [16]byte
+
+// Key is the token as bytes, and false if it is no token.
+func (t Token) Key() (k Key, ok bool) {
+	if t.Check() != nil {
+		return k, false
+	}
+	_, err := hex.Decode(k[:], []byte(t))
+	return k, err == nil
+}

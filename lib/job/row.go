@@ -65,15 +65,12 @@ func (r *Row) Fold(rec *Record) error {
 	if rec.Kind == KindSet && rec.Job == "" && rec.Set != nil && rec.Set.Priority != nil {
 		r.Priority = *rec.Set.Priority
 	}
-	next, ok := r.State.Next(rec.Kind)
-	if !ok && rec.Job == "" && rec.Kind.Whole() {
+	next, err := r.State.after(rec)
+	if err != nil && rec.Job == "" && rec.Kind.Whole() {
 		return nil
 	}
-	if !ok {
-		return fmt.Errorf("record %d: %s is not a legal move of a job that is %s", rec.Seq, rec.Kind, r.State)
-	}
-	if err := rec.CheckFate(); err != nil {
-		return fmt.Errorf("record %d: %w", rec.Seq, err)
+	if err != nil {
+		return err
 	}
 	r.State, r.Seq = next, rec.Seq
 	r.Lengthen(rec)

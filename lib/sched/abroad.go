@@ -40,14 +40,14 @@ func (e Claim) apply(m *Machine) {
 func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
 	ref, try := Ref{b.num, i}, int(b.tries[i])+1
 	token := e.Token(i, try)
-	k, ok := keyOf(token)
+	k, ok := token.Key()
 	if !ok || m.live[k] != nil || m.peerOf(e.Node).gone[k] != nil {
 		return false
 	}
-	if b.state[i] == job.Held {
+	if b.States[i] == job.Held {
 		m.log(ref, job.Record{Kind: job.KindRelease, By: e.By})
 	}
-	if b.state[i] != job.Queued {
+	if b.States[i] != job.Queued {
 		return false
 	}
 	s := m.queueOf(ref).c.share
@@ -66,10 +66,10 @@ func (m *Machine) isAbroad(ref Ref) bool {
 
 // isThere says that a job is where a claim takes others.
 func (m *Machine) isThere(b *batch, i uint32, e *Claim) bool {
-	if b.state[i] != job.Running {
+	if b.States[i] != job.Running {
 		return false
 	}
-	k, ok := keyOf(e.Token(i, int(b.tries[i])))
+	k, ok := e.Token(i, int(b.tries[i])).Key()
 	a := m.live[k]
 	return ok && a != nil && a.current && a.peer.name == e.Node
 }
@@ -95,7 +95,7 @@ func (b *batch) inTurn(jobs []uint32, take, there func(i uint32) bool) {
 		if _, known := left[k]; k > 0 && !known {
 			n := 0
 			for _, o := range g.needs.List(k) {
-				if b.state[o] != job.Done && !there(o) {
+				if b.States[o] != job.Done && !there(o) {
 					n++
 				}
 			}
@@ -165,7 +165,7 @@ func (p *peer) rowAbroad() Node {
 
 // Whose is the job of an attempt that a node has, or had and may not have let go of.
 func (m *Machine) Whose(n node.Name, t job.Token) (Ref, bool) {
-	k, ok := keyOf(t)
+	k, ok := t.Key()
 	p := m.named[n]
 	if !ok || p == nil {
 		return Ref{}, false

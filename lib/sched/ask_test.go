@@ -18,7 +18,7 @@ func checkAsks(b *batch, e *AddBatch) error {
 			return fmt.Errorf("batch %d has two queues of one class", b.num)
 		}
 	}
-	for i := range b.state {
+	for i := range b.States {
 		ask, all := Ask{}, []string(nil)
 		if e.Spec != nil {
 			ask, all = AskOf(e.Spec.Resources, nil), wants(e.Spec)

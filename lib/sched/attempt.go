@@ -20,7 +20,7 @@ func known(phase job.Phase) bool {
 // answers what is to be said: of settled attempts by told, of unknown ones Hold,
 // of those of other nodes nothing.
 func (m *Machine) find(p *peer, token job.Token, told func(*settledNote)) *attempt {
-	k, ok := keyOf(token)
+	k, ok := token.Key()
 	if !ok {
 		m.do(Odd{p.session, token, "it names an attempt by what is no token"})
 		return nil
@@ -92,7 +92,7 @@ func (e Item) apply(m *Machine) {
 // hold counts the cpus and GPUs of an attempt that the head does not know but the node
 // runs, so that no more is given to the node than it has room for.
 func (m *Machine) hold(p *peer, e Item) {
-	k, ok := keyOf(e.Attempt)
+	k, ok := e.Attempt.Key()
 	if !ok || p.abroad || e.Ended != nil || e.Phase == job.PhaseWaiting || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
 		return
 	}
@@ -129,9 +129,9 @@ func (m *Machine) answerRunning(a *attempt) {
 		m.tellWay(a)
 	case a.void:
 		m.stop(a, "its job is over")
-	case a.phase == job.PhaseWaiting && b.state[a.ref.Job] == job.Running:
+	case a.phase == job.PhaseWaiting && b.States[a.ref.Job] == job.Running:
 		m.stop(a, "its job runs elsewhere")
-	case (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) && b.state[a.ref.Job] == job.Held:
+	case (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) && b.States[a.ref.Job] == job.Held:
 		m.stop(a, "its job is held")
 	default:
 		m.tellWay(a)
@@ -140,7 +140,7 @@ func (m *Machine) answerRunning(a *attempt) {
 
 // adopt makes a returned attempt its job's again when the job waits.
 func (m *Machine) adopt(a *attempt, wanted bool) {
-	if b := m.batches[a.ref.Batch]; wanted && !a.current && !a.void && b.state[a.ref.Job] == job.Queued {
+	if b := m.batches[a.ref.Batch]; wanted && !a.current && !a.void && b.States[a.ref.Job] == job.Queued {
 		rec := a.record(job.KindAdopt, job.Outcome{})
 		rec.CPUs, rec.Memory, rec.GPUs, rec.Counted = a.share.cpus, a.share.memory, a.share.gpus, a.share.counts
 		m.log(a.ref, rec)
@@ -227,7 +227,7 @@ func (m *Machine) spoiled(a *attempt, r Result) {
 }
 
 func (m *Machine) unhold(p *peer, token job.Token) {
-	k, _ := keyOf(token)
+	k, _ := token.Key()
 	if s, ok := p.held[k]; ok {
 		delete(p.held, k)
 		if p.listed {
@@ -304,7 +304,7 @@ func (m *Machine) grant(a *attempt) {
 }
 
 func (e Staged) apply(m *Machine) {
-	k, ok := keyOf(e.Attempt)
+	k, ok := e.Attempt.Key()
 	a := m.live[k]
 	if !ok || a == nil || a.result == nil || a.result.Manifest == "" {
 		return // settled meanwhile, or its batch is gone
@@ -365,7 +365,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.log(a.ref, rec)
 	case r.Fate == job.FateLost:
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)))
-	case good(r) && !a.void && !b.state[a.ref.Job].Over():
+	case good(r) && !a.void && !b.States[a.ref.Job].Over():
 		t := b.trials[a.ref.Job]
 		m.log(a.ref, a.final(job.KindDone, manifest))
 		if t != nil && !a.peer.abroad {

@@ -27,8 +27,8 @@ func (e AddBatch) apply(m *Machine) {
 	}
 	e.Jobs = max(0, e.Jobs)
 	b := &batch{num: e.Batch, id: e.ID, never: e.Never, closed: e.Closed, early: !m.loaded, open: e.Jobs,
-		state: make([]job.State, e.Jobs), tries: make([]uint32, e.Jobs),
-		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
+		tries: make([]uint32, e.Jobs),
+		of:    map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{},
 		again: e.Again, gates: newGates(&e), name: e.Name}
 	if b.name == nil {
@@ -37,6 +37,7 @@ func (e AddBatch) apply(m *Machine) {
 	if e.Spec != nil {
 		b.priority, b.most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
 	}
+	b.Add(e.Jobs)
 	b.owner = m.ownerOf(e.Owner)
 	b.owner.batches++
 	b.counts[job.Queued] = e.Jobs
@@ -55,9 +56,10 @@ func (e AddJobs) apply(m *Machine) {
 	if b.ready {
 		m.reopen(b)
 	}
-	from := len(b.state)
+	from := len(b.States)
 	jobs := from + e.Jobs
-	b.state, b.tries = append(b.state, make([]job.State, e.Jobs)...), append(b.tries, make([]uint32, e.Jobs)...)
+	b.Add(e.Jobs)
+	b.tries = append(b.tries, make([]uint32, e.Jobs)...)
 	b.open += e.Jobs
 	b.counts[job.Queued] += e.Jobs
 	if b.again != nil || e.Again != nil {
@@ -96,7 +98,7 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 		b.boxed = spec.Kind == job.Apptainer
 		dflt = AskOf(spec.Resources, nil)
 	}
-	jobs := len(b.state)
+	jobs := len(b.States)
 	at := map[Ask]*queue{}
 	queueFor := func(ask Ask) *queue {
 		if q := at[ask]; q != nil {
@@ -364,7 +366,7 @@ func (m *Machine) close() {
 
 func (e Cancel) apply(m *Machine) {
 	b, ok := m.wanted(e.Ref, e.Request)
-	if !ok || b.state[e.Ref.Job].Over() {
+	if !ok || b.States[e.Ref.Job].Over() {
 		return
 	}
 	m.log(e.Ref, job.Record{Kind: job.KindCancelled, Outcome: job.Outcome{Reason: e.Reason}, By: e.By, Request: e.Request})
@@ -436,7 +438,7 @@ func (e Retry) apply(m *Machine) {
 	if !ok {
 		return
 	}
-	if !spoils(b.state[e.Ref.Job]) || b.vain(e.Ref.Job) {
+	if !spoils(b.States[e.Ref.Job]) || b.vain(e.Ref.Job) {
 		return
 	}
 	m.log(e.Ref, job.Record{Kind: job.KindRetry, By: e.By, Request: e.Request})
@@ -451,7 +453,7 @@ func (e Retry) apply(m *Machine) {
 // wanted says that a request is about a job we have, and new.
 func (m *Machine) wanted(ref Ref, id job.Token) (*batch, bool) {
 	b := m.batches[ref.Batch]
-	if b == nil || int(ref.Job) >= len(b.state) || !b.ready {
+	if b == nil || int(ref.Job) >= len(b.States) || !b.ready {
 		return nil, false
 	}
 	return b, !b.took(ref.Job, id)

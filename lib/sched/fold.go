@@ -29,23 +29,16 @@ func (m *Machine) Replay(ref Ref, rec *job.Record) error {
 // fold takes a record into the state that lasts. It is the only code that
 // changes that state, for live events and for replay alike.
 func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
-	if rec.Set != nil {
-		if err := rec.Set.Check(); err != nil {
-			return fmt.Errorf("what it sets cannot be: %w", err)
-		}
+	i := int(ref.Job)
+	if ref.Job == AllJobs {
+		i = job.WholeBatch
 	}
-	if err := rec.CheckFate(); err != nil {
+	next, err := b.Next(i, rec)
+	if err != nil {
 		return err
 	}
-	if ref.Job == AllJobs {
-		return m.foldAll(b, rec)
-	}
-	if int64(ref.Job) >= int64(len(b.state)) {
-		return fmt.Errorf("the batch has no job %d", ref.Job)
-	}
-	next, ok := b.state[ref.Job].Next(rec.Kind)
-	if !ok {
-		return fmt.Errorf("%s is not a legal move of a job that is %s", rec.Kind, b.state[ref.Job])
+	if i == job.WholeBatch {
+		return m.foldWhole(b, rec)
 	}
 	if err := m.foldAttempt(b, ref, rec); err != nil {
 		return err
@@ -78,12 +71,13 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		m.retime()
 	}
 	m.foldFreeze(b, ref.Job, rec)
-	b.foldLeft(ref.Job, rec)
 	m.tally(b, rec)
 	if rec.Request != "" {
 		b.asked[request{ref.Job, rec.Request}] = struct{}{}
 	}
-	m.setState(b, ref.Job, next)
+	if b.less, err = b.Fold(i, rec, func(i int, from job.State) { m.stateChanged(b, uint32(i), from) }); err != nil {
+		return err
+	}
 	if next.Over() {
 		m.forget(b, ref.Job)
 	}
@@ -99,12 +93,12 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	named := rec.Kind == job.KindDone || rec.Kind == job.KindBack || rec.Kind == job.KindAdopt || rec.Kind == job.KindLate ||
 		rec.Kind == job.KindFailed && rec.Attempt != ""
 	if !named {
-		if rec.Kind == job.KindFailed && b.state[ref.Job] == job.Running {
+		if rec.Kind == job.KindFailed && b.States[ref.Job] == job.Running {
 			return fmt.Errorf("failed without an attempt, of a job that is running")
 		}
 		return nil
 	}
-	k, ok := keyOf(rec.Attempt)
+	k, ok := rec.Attempt.Key()
 	a := m.live[k]
 	if !ok || a == nil || a.ref != ref {
 		return m.foldSettled(k, ref, rec)
@@ -138,24 +132,6 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	return nil
 }
 
-// foldLeft takes in what a record says of what is kept of attempts that had to
-// leave.
-func (b *batch) foldLeft(i uint32, rec *job.Record) {
-	b.less = nil
-	l := b.left[i]
-	if l == nil {
-		if !rec.Leaves() {
-			return
-		}
-		if b.left == nil {
-			b.left = map[uint32]*job.Left{}
-		}
-		l = &job.Left{}
-		b.left[i] = l
-	}
-	b.less = l.Fold(rec)
-}
-
 func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	a.current = false
 	m.count(a)
@@ -182,7 +158,7 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 }
 
 func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
-	k, ok := keyOf(rec.Attempt)
+	k, ok := rec.Attempt.Key()
 	switch {
 	case !ok:
 		return rec.Attempt.Check()

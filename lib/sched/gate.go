@@ -86,7 +86,7 @@ func newGates(e *AddBatch) *gates {
 // A job that waits for a node may turn out to need one of these.
 func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
 	was := b.gates
-	e := AddBatch{Jobs: len(b.state), Needs: needs, Spec: &job.Spec{}}
+	e := AddBatch{Jobs: len(b.States), Needs: needs, Spec: &job.Spec{}}
 	if was != nil {
 		e.Spec.Canary, e.Spec.StopAfter = int(was.first), was.stop
 	}
@@ -97,7 +97,7 @@ func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
 	if was != nil {
 		g.fails, g.ending, g.called = was.fails, was.ending, was.called
 	}
-	for i, s := range b.state {
+	for i, s := range b.States {
 		if spoils(s) || s == job.Done {
 			if uint32(i) < g.first {
 				g.canary.turn(job.Queued, s)
@@ -108,7 +108,7 @@ func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
 		}
 	}
 	for i := range uint32(from) {
-		if b.state[i] != job.Queued {
+		if b.States[i] != job.Queued {
 			continue
 		}
 		switch q := b.queue(i); {
@@ -301,7 +301,7 @@ func (b *batch) waits() func(i uint32) string {
 	if g == nil || g.rest.n+g.shut.n == 0 {
 		return nil
 	}
-	state, canary, told := slices.Clone(b.state), g.canary.left > 0, map[uint32]string{}
+	state, canary, told := slices.Clone(b.States), g.canary.left > 0, map[uint32]string{}
 	tell := func(list uint32, what string, of []uint32) string {
 		text, ok := told[list]
 		if !ok {

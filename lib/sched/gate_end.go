@@ -105,7 +105,7 @@ func (b *batch) nextEnd() (i uint32, rec job.Record, ok bool) {
 	for ; len(g.failing) > 0; g.failing = g.failing[1:] {
 		s := &g.failing[0]
 		for all := g.waiters.row(s.list - 1); s.next < len(all) && g.lists[s.list-1].bad > 0; s.next++ {
-			if b.state[all[s.next]] == job.Queued {
+			if b.States[all[s.next]] == job.Queued {
 				if s.told == "" {
 					s.told, s.how = b.spoiler(s.by, g.needs.List(s.list))
 				}
@@ -158,12 +158,12 @@ func (g *gates) canaries() []uint32 {
 
 // spoiler is one of jobs that failed or was cancelled: by, or else the first.
 func (b *batch) spoiler(by uint32, of []uint32) (name string, how job.State) {
-	if spoils(b.state[by]) {
-		return b.name(int(by)), b.state[by]
+	if spoils(b.States[by]) {
+		return b.name(int(by)), b.States[by]
 	}
 	for _, i := range of {
-		if spoils(b.state[i]) {
-			return b.name(int(i)), b.state[i]
+		if spoils(b.States[i]) {
+			return b.name(int(i)), b.States[i]
 		}
 	}
 	return "another job", job.Failed

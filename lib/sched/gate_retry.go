@@ -8,12 +8,12 @@ func (m *Machine) WithNeeds(refs []Ref) (all []Ref, gated bool) {
 	trails := map[uint32]*trail{}
 	for _, ref := range refs {
 		b := m.batches[ref.Batch]
-		if b == nil || int(ref.Job) >= len(b.state) {
+		if b == nil || int(ref.Job) >= len(b.States) {
 			continue
 		}
 		w := trails[ref.Batch]
 		if w == nil {
-			w = &trail{b: b, been: newSet(len(b.state))}
+			w = &trail{b: b, been: newSet(len(b.States))}
 			if g := b.gates; g != nil {
 				gated = true
 				w.lists = make([]bool, len(g.lists)+1)
@@ -70,7 +70,7 @@ func (t *trail) needed(i uint32) {
 	through := func(list uint32, of []uint32) {
 		t.lists[list] = true
 		for n := len(of) - 1; n >= 0; n-- {
-			if spoils(t.b.state[of[n]]) {
+			if spoils(t.b.States[of[n]]) {
 				t.way = append(t.way, stop{job: of[n]})
 			}
 		}

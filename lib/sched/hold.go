@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -84,7 +83,7 @@ type freeze struct {
 // still says that attempts of a job are to stand still: it is frozen, or held.
 func (b *batch) still(i uint32) bool {
 	_, frozen := b.frozen[i]
-	return frozen || b.state[i] == job.Held
+	return frozen || b.States[i] == job.Held
 }
 
 // tellKept tells the nodes of a job's attempts how these go on, when that has changed.
@@ -123,7 +122,7 @@ func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
 // holdFrozen holds a job whose attempt stood still and came to nothing.
 func (m *Machine) holdFrozen(ref Ref) {
 	b := m.batches[ref.Batch]
-	if f, frozen := b.frozen[ref.Job]; frozen && b.state[ref.Job] == job.Queued {
+	if f, frozen := b.frozen[ref.Job]; frozen && b.States[ref.Job] == job.Queued {
 		m.log(ref, job.Record{Kind: job.KindHold, By: f.by})
 	}
 }
@@ -132,7 +131,7 @@ func (m *Machine) holdFrozen(ref Ref) {
 // not taken, each once, in order.
 func (b *batch) those(list []uint32, id job.Token, in func(job.State) bool) []uint32 {
 	list = slices.DeleteFunc(slices.Clone(list), func(i uint32) bool {
-		return int64(i) >= int64(len(b.state)) || !in(b.state[i]) || b.took(i, id)
+		return int64(i) >= int64(len(b.States)) || !in(b.States[i]) || b.took(i, id)
 	})
 	slices.Sort(list)
 	return slices.Compact(list)
@@ -148,21 +147,14 @@ func (m *Machine) logAll(b *batch, rec job.Record, jobs []uint32) {
 	}
 }
 
-// foldAll is fold for a record about a whole batch.
-func (m *Machine) foldAll(b *batch, rec *job.Record) error {
-	switch {
-	case !rec.Kind.Whole():
-		return fmt.Errorf("%s is no event of a whole batch", rec.Kind)
-	case rec.Kind == job.KindSet && rec.Set != nil:
+// foldWhole is fold for a record about a whole batch.
+func (m *Machine) foldWhole(b *batch, rec *job.Record) (err error) {
+	if rec.Kind == job.KindSet && rec.Set != nil {
 		b.set(m, rec.Set)
 	}
-	for i, s := range b.state {
-		if next, ok := s.Next(rec.Kind); ok {
-			m.setState(b, uint32(i), next)
-		}
-	}
+	b.less, err = b.Fold(job.WholeBatch, rec, func(i int, from job.State) { m.stateChanged(b, uint32(i), from) })
 	if rec.Request != "" {
 		b.asked[request{AllJobs, rec.Request}] = struct{}{}
 	}
-	return nil
+	return err
 }

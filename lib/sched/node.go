@@ -147,7 +147,7 @@ func (e Gone) apply(m *Machine) {
 	if p == nil {
 		return
 	}
-	k, ok := keyOf(e.Attempt)
+	k, ok := e.Attempt.Key()
 	if p.gone[k] != nil {
 		m.letGo(p, k)
 	} else if !ok || m.live[k] != nil {

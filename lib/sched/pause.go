@@ -64,7 +64,7 @@ func (m *Machine) saves(a *attempt, r *Result) bool {
 const maxUnread = 3
 
 func (e Unreadable) apply(m *Machine) {
-	k, ok := keyOf(e.Attempt)
+	k, ok := e.Attempt.Key()
 	if a := m.live[k]; ok && a != nil && a.result == nil && a.from.try != 0 {
 		a.unread = orElse(e.Why, "unreadable")
 	}

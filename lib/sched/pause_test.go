@@ -506,7 +506,7 @@ func TestMemoryAndGPUs(t *testing.T) {
 
 // waits is the first job of a batch that waits.
 func (r *rig) waits(batch uint32) uint32 {
-	for i, s := range r.m.batches[batch].state {
+	for i, s := range r.m.batches[batch].States {
 		if s == job.Queued {
 			return uint32(i)
 		}

@@ -231,7 +231,7 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 func (m *Machine) draw(p *peer) (job.Token, key) {
 	for range 100 {
 		t := m.cfg.Token()
-		k, ok := keyOf(t)
+		k, ok := t.Key()
 		if ok && m.live[k] == nil && p.gone[k] == nil {
 			return t, k
 		}

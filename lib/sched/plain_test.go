@@ -85,7 +85,7 @@ func keepsOf(m *Machine) (all []reservation) {
 // begin is how things stood before some attempts were started.
 func (d *plain) begin(started map[*attempt]bool) {
 	for _, b := range d.m.sorted() {
-		for i, s := range b.state {
+		for i, s := range b.States {
 			d.waits[Ref{b.num, uint32(i)}] = b.ready && s == job.Queued && !plainGated(b, i)
 		}
 	}
@@ -703,8 +703,8 @@ func plainGate(b *batch, i int) (waits, vain bool) {
 		return false, false
 	}
 	wait := func(o int) {
-		waits = waits || b.state[o] != job.Done
-		vain = vain || spoils(b.state[o])
+		waits = waits || b.States[o] != job.Done
+		vain = vain || spoils(b.States[o])
 	}
 	for _, o := range plainNeeds(g, i) {
 		wait(o)
@@ -754,7 +754,7 @@ func (r *rig) checkEnded() error {
 				fails = 0
 			}
 		}
-		for i, s := range b.state {
+		for i, s := range b.States {
 			_, vain := plainGate(b, i)
 			if s == job.Queued && (vain || b.gates.stop > 0 && fails >= b.gates.stop) {
 				return fmt.Errorf("job %d/%d is queued, and should be over: vain=%v, %d jobs failed of %d", n, i, vain, fails, b.gates.stop)

@@ -258,13 +258,9 @@ func (p *peer) couldHold(c *class) bool {
 	return holds(p.could, share{}, least)
 }
 
-// setState moves a job, and keeps counts and queues.
-func (m *Machine) setState(b *batch, i uint32, s job.State) {
-	old := b.state[i]
-	if old == s {
-		return
-	}
-	b.state[i] = s
+// stateChanged keeps counts and queues when the state of a job has changed.
+func (m *Machine) stateChanged(b *batch, i uint32, old job.State) {
+	s := b.States[i]
 	b.counts[old]--
 	b.counts[s]++
 	switch {

@@ -730,7 +730,7 @@ func (s *sim) someSet() (set job.Set) {
 // someOf is a job, or some of its batch, or all.
 func (s *sim) someOf(ref Ref) (jobs []uint32) {
 	every := s.rand.IntN(3)
-	for i := range s.m.batches[ref.Batch].state {
+	for i := range s.m.batches[ref.Batch].States {
 		if uint32(i) == ref.Job || every == 1 || every == 2 && s.rand.IntN(2) == 0 {
 			jobs = append(jobs, uint32(i))
 		}
@@ -780,7 +780,7 @@ func (s *sim) heal() {
 		}
 	}
 	for n, b := range s.m.batches {
-		for i := range b.state {
+		for i := range b.States {
 			if why := s.m.Why(Ref{n, uint32(i)}); why != "" {
 				s.t.Logf("job %d/%d: %s", n, i, why)
 			}
@@ -791,7 +791,7 @@ func (s *sim) heal() {
 
 // all is the jobs of a batch.
 func all(b *batch) []uint32 {
-	jobs := make([]uint32, len(b.state))
+	jobs := make([]uint32, len(b.States))
 	for i := range jobs {
 		jobs[i] = uint32(i)
 	}

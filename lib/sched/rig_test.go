@@ -90,8 +90,8 @@ func (r *rig) apply(ev Event) []Action {
 		r.adds = slices.DeleteFunc(r.adds, func(a AddBatch) bool { return a.Batch == gone.Batch })
 	}
 	if fresh {
-		if add.Jobs != len(r.m.batches[add.Batch].state) {
-			r.t.Fatalf("batch %d has %d jobs, and was given %d", add.Batch, len(r.m.batches[add.Batch].state), add.Jobs)
+		if add.Jobs != len(r.m.batches[add.Batch].States) {
+			r.t.Fatalf("batch %d has %d jobs, and was given %d", add.Batch, len(r.m.batches[add.Batch].States), add.Jobs)
 		}
 		if err := checkAsks(r.m.batches[add.Batch], &add); err != nil {
 			r.t.Fatal(err)
@@ -293,7 +293,7 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 }
 
 func must(t job.Token) key {
-	k, _ := keyOf(t)
+	k, _ := t.Key()
 	return k
 }
 
@@ -345,7 +345,7 @@ func consistent(m *Machine) error {
 	live := 0
 	for _, b := range m.batches {
 		counts, open, waiting := [job.Cancelled + 1]int{}, 0, 0
-		for i, s := range b.state {
+		for i, s := range b.States {
 			counts[s]++
 			if !s.Over() {
 				open++
@@ -376,7 +376,7 @@ func consistent(m *Machine) error {
 		}
 		trials := map[*queue]int{}
 		for i, t := range b.trials {
-			if trials[t.q]++; b.state[i].Over() {
+			if trials[t.q]++; b.States[i].Over() {
 				return fmt.Errorf("job %d/%d is over, and it is kept how often it failed", b.num, i)
 			}
 		}

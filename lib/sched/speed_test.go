@@ -154,7 +154,7 @@ func (r *rig) runAll(long time.Duration, slow []float64) {
 
 // on is where the jobs of a batch run, in their order.
 func (r *rig) on(batch uint32) (names []string) {
-	for i := range r.m.batches[batch].state {
+	for i := range r.m.batches[batch].States {
 		if a, ok := r.m.Current(Ref{batch, uint32(i)}); ok {
 			names = append(names, string(a.Node))
 		}

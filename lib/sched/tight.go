@@ -29,7 +29,7 @@ func (b *batch) cramped(p *peer) (why string, yes bool) {
 }
 
 func (e Asks) apply(m *Machine) {
-	k, ok := keyOf(e.Attempt)
+	k, ok := e.Attempt.Key()
 	if a := m.live[k]; ok && a != nil {
 		a.disk = max(0, e.Disk)
 	}

@@ -14,10 +14,10 @@ import (
 // Paused, Stranded and Unreachable are ways of Running: see Live.
 func (m *Machine) State(ref Ref) job.State {
 	b := m.batches[ref.Batch]
-	if b == nil || int64(ref.Job) >= int64(len(b.state)) {
+	if b == nil || int64(ref.Job) >= int64(len(b.States)) {
 		return job.Cancelled
 	}
-	return b.state[ref.Job]
+	return b.States[ref.Job]
 }
 
 // Closed says that Closed was said of a batch, and Reopened not since: both may
@@ -158,7 +158,7 @@ func (m *Machine) Stopping(ref Ref) (Attempt, bool) {
 
 // Attempt is the live attempt of a token.
 func (m *Machine) Attempt(t job.Token) (Attempt, bool) {
-	k, ok := keyOf(t)
+	k, ok := t.Key()
 	if a := m.live[k]; ok && a != nil {
 		return m.shown(a), true
 	}
@@ -289,7 +289,7 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 	if !some && waits == nil && tried == nil {
 		return nil
 	}
-	class, jobs := b.class, len(b.state) // which nobody changes
+	class, jobs := b.class, len(b.States) // which nobody changes
 	return func(job int) string {
 		if job >= jobs {
 			return ""
@@ -322,7 +322,7 @@ func (m *Machine) stuckTried(b *batch) map[uint32]string {
 	}
 	var all map[uint32]string
 	for i, t := range b.trials {
-		if b.state[i] == job.Queued {
+		if b.States[i] == job.Queued {
 			if all == nil {
 				all = map[uint32]string{}
 			}
@@ -347,7 +347,7 @@ func (m *Machine) Snapshot() string {
 				fmt.Fprintf(&s, " learnt %d %v %d\n", i, *q.lore, q.c.share.learnt)
 			}
 		}
-		for i, state := range b.state {
+		for i, state := range b.States {
 			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
 		}
 		var lines []string

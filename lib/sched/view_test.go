@@ -208,7 +208,7 @@ func (m *Machine) Counts(batch uint32) (counts map[job.State]int) {
 // stuck is why the first job waits that does, if none of its batch can start.
 func stuck(m *Machine, batch uint32) string {
 	if why := m.Stuck(batch); why != nil {
-		for j := range m.batches[batch].state {
+		for j := range m.batches[batch].States {
 			if m.State(Ref{batch, uint32(j)}) == job.Queued {
 				return why(j)
 			}

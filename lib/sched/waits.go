@@ -50,7 +50,7 @@ func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 		tried[i] = told[t.q]
 	}
 	waits := b.waits()
-	class, jobs := b.class, len(b.state) // which nobody changes
+	class, jobs := b.class, len(b.States) // which nobody changes
 	return func(job int) Wait {
 		if job >= jobs {
 			return Wait{}

@@ -19,7 +19,7 @@ func TestReasons(t *testing.T) {
 	why := func(batch uint32, want string, until time.Duration) {
 		t.Helper()
 		reason := r.m.Reasons(batch)
-		for j := range r.m.batches[batch].state {
+		for j := range r.m.batches[batch].States {
 			if r.m.State(Ref{batch, uint32(j)}) != job.Queued {
 				continue
 			}

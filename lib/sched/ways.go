@@ -72,7 +72,7 @@ func (m *Machine) stops(a *attempt) {
 
 // stopping says that this is so yet.
 func (m *Machine) stopping(a *attempt) bool {
-	return a.stopping && a.result == nil && m.batches[a.ref.Batch].state[a.ref.Job] == job.Cancelled
+	return a.stopping && a.result == nil && m.batches[a.ref.Batch].States[a.ref.Job] == job.Cancelled
 }
 
 // despair gives up what is on nodes that have been away for too long since the last tick.
