@@ -181,17 +181,9 @@ func (b *Batch) Replay(f func(i int, rec *job.Record) error) error {
 	}
 	defer file.Close()
 	l := newLogReader(file, b.log.Written(), b.ID, batchFile(b.ID, "log.jsonl"))
-	var rec job.Record
-	for {
-		err := l.read(&rec)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return l.eachRecord(stop, func(rec *job.Record) error {
 		if l.n == 1 {
-			continue
+			return nil
 		}
 		i := -1
 		if rec.Job != "" {
@@ -200,10 +192,8 @@ func (b *Batch) Replay(f func(i int, rec *job.Record) error) error {
 				return l.problem(fmt.Sprintf("there is no job %.100q", rec.Job))
 			}
 		}
-		if err := f(i, &rec); err != nil {
-			return err
-		}
-	}
+		return f(i, rec)
+	})
 }
 
 // OpenInput opens an input of the batch or of one of its jobs, and tells its

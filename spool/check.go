@@ -1,15 +1,14 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"distribute/lib/check"
@@ -47,26 +46,34 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 		return err
 	}
 	r.Dir, r.Live = s.dir, s.Live
-	c := &checker{Spool: s, run: r}
+	c := &checker{Spool: s, run: r, ctx: ctx}
 	if r.Mend {
 		if c.head, err = s.Lock(); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, c.head.Close()) }()
 	}
-	if err := r.Unit(ctx, "the spool", c.top); err != nil {
+	if err := r.Unit(ctx, "the spool", c.checkTop); err != nil {
 		return err
 	}
-	if err := r.Unit(ctx, "head.jsonl", c.headLog); err != nil {
+	if err := r.Unit(ctx, "head.jsonl", c.checkHeadLog); err != nil {
 		return err
 	}
 	for _, id := range c.ids {
-		if err := r.Unit(ctx, string(id), func(u *check.Unit) error { return c.batch(ctx, u, id) }); err != nil {
+		if err := r.Unit(ctx, string(id), func(u *check.Unit) error { return c.checkBatch(u, id) }); err != nil {
 			return err
 		}
 	}
-	if err := c.blobs(ctx); err != nil || c.head == nil {
+	if err := r.Unit(ctx, "blobs", c.checkBlobs); err != nil {
 		return err
+	}
+	for _, dir := range c.blobs {
+		if err := r.Unit(ctx, dir, func(u *check.Unit) error { return c.checkDir(u, "blobs/<xx>", dir) }); err != nil {
+			return err
+		}
+	}
+	if c.head == nil {
+		return nil
 	}
 	if err := c.head.SyncPublished(); err != nil {
 		return err
@@ -77,11 +84,13 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 // A checker is one check of one spool.
 type checker struct {
 	*Spool
-	head   *Head // nil: nothing is mended
+	headLog
+	ctx    context.Context // of Check
+	head   *Head           // nil: nothing is mended
 	run    *check.Run
-	listed map[job.BatchID]listing
 	blind  bool          // some lines of head.jsonl cannot be read
 	ids    []job.BatchID // of the directories below batches/
+	blobs  []string      // the directories below blobs/
 	reopen []job.BatchID // to be listed as open, when every seq is known
 }
 
@@ -99,23 +108,65 @@ func (c *checker) listOpen() (err error) {
 	return c.head.Commit()
 }
 
-// starts is the cure of what is left to the next dsched.
-const starts = "nothing: dsched removes it when it starts"
-
-// list reads a directory of the spool. One that is missing is found.
-func (c *checker) list(u *check.Unit, dir string) ([]fs.DirEntry, error) {
-	list, err := os.ReadDir(c.path(dir))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		name := c.path(dir)
-		u.Find(check.Finding{Kind: check.Damaged, Path: dir, What: "the directory is missing", Cure: "make it, empty",
-			Mend: func() error { return errors.Join(os.Mkdir(name, 0o750), durable.SyncDir(path.Dir(name))) }})
-		return nil, nil
-	case err != nil && check.Broken(err):
-		u.Find(check.Finding{Kind: check.Damaged, Path: dir, What: "it cannot be listed: " + check.Reason(err), Cure: "nothing: put it back from a copy"})
-		return list, nil
+// seenSeq makes sure that a record which mends something gets another seq.
+func (c *checker) seenSeq(seq uint64) {
+	if c.head != nil {
+		c.head.seen(seq)
 	}
-	return list, err
+}
+
+// checkHeadLog reads head.jsonl and compares it with the directories of batches.
+func (c *checker) checkHeadLog(u *check.Unit) error {
+	if err := c.foldHeadLog(u); err != nil {
+		return err
+	}
+	c.ids = c.ids[:0]
+	if err := c.checkDir(u, "batches", "batches"); err != nil {
+		return err
+	}
+	gone := make(map[job.BatchID]job.Kind)
+	for id, said := range c.listed {
+		if said.kind != job.KindDeleted {
+			gone[id] = said.kind
+		}
+	}
+	for _, id := range c.ids {
+		delete(gone, id)
+	}
+	for _, id := range slices.Sorted(maps.Keys(gone)) {
+		u.Report(check.Damaged, "batches/"+string(id), fmt.Sprintf("the directory of a batch that is %s is missing", gone[id]), "nothing: put it back (was it moved away?)")
+	}
+	return nil
+}
+
+func (c *checker) foldHeadLog(u *check.Unit) error {
+	const name = "head.jsonl"
+	c.headLog, c.blind = newHeadLog(), false
+	f, err := check.Open(c.path(name))
+	if err != nil {
+		return c.unreadable(u, name, err, "nothing: dsched makes it anew, and looks at every batch")
+	}
+	defer f.Close()
+	d := damages{u: u, cure: "nothing: dsched passes over it, and looks at every batch that it may have told of"}
+	l, err := c.readHeadLog(f, func(p *Problem) error {
+		c.blind = true
+		return c.report(&d, p)
+	})
+	c.seenSeq(l.seq)
+	u.Count(l.next)
+	if err == errTorn {
+		return c.checkTorn(u, f, l)
+	}
+	return err
+}
+
+// report finds a Problem. An error is none of a file.
+func (c *checker) report(d *damages, p *Problem) error {
+	if p.err != nil {
+		return c.unreadable(d.u, p.File, p.err, d.cure)
+	}
+	d.add(check.Finding{Kind: check.Damaged, Path: p.File, Line: p.Line, Byte: p.Offset, After: p.after, What: p.Why})
+	return nil
 }
 
 // unreadable finds a file that could not be opened or read. Other errors than
@@ -123,150 +174,67 @@ func (c *checker) list(u *check.Unit, dir string) ([]fs.DirEntry, error) {
 func (c *checker) unreadable(u *check.Unit, name string, err error, cure string) error {
 	switch {
 	case err == nil:
-		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		u.Find(check.Finding{Kind: check.Damaged, Path: name, What: "it is missing", Cure: cure})
+		u.Report(check.Damaged, name, "it is missing", cure)
 	case check.Broken(err):
-		u.Find(check.Finding{Kind: check.Damaged, Path: name, What: "it cannot be read: " + check.Reason(err), Cure: cure})
+		u.Report(check.Damaged, name, "it cannot be read: "+check.Reason(err), cure)
 	default:
 		return err
 	}
 	return nil
 }
 
-// wantDir finds what should be a directory and is none, and a mode that is too
-// open.
-func (c *checker) wantDir(u *check.Unit, name string, e fs.DirEntry, most fs.FileMode) (ok bool) {
-	info, err := e.Info()
-	if err != nil {
-		return false // it has gone meanwhile
-	}
-	if !info.IsDir() {
-		u.Odd(name, "it should be a directory")
-		return false
-	}
-	u.Mode(name, info, c.uid, most)
-	return true
+// damages are findings of one file with one cure, the first of them told and the
+// others counted: after one bad line there may be a million.
+type damages struct {
+	u    *check.Unit
+	cure string
+	n    int
+	more *check.Finding
 }
 
-// wantFile is wantDir for a regular file.
-func (c *checker) wantFile(u *check.Unit, name string, e fs.DirEntry, most fs.FileMode) (ok bool) {
-	info, err := e.Info()
-	if err != nil {
-		return false
+// maxDamages is how many findings of one sort are told of one file.
+const maxDamages = 8
+
+func (d *damages) add(f check.Finding) {
+	f.Cure = cmp.Or(f.Cure, d.cure)
+	switch d.n++; {
+	case d.n <= maxDamages:
+		d.u.Find(f)
+		return
+	case d.n == maxDamages+1:
+		d.more = d.u.Report(f.Kind, f.Path, "", f.Cure)
 	}
-	if !info.Mode().IsRegular() {
-		u.Odd(name, "it should be a regular file")
-		return false
-	}
-	u.Mode(name, info, c.uid, most)
-	return true
+	d.more.What = fmt.Sprintf("%d more of that", d.n-maxDamages)
 }
 
-// unfinished finds a file that was being written, and reports whether it is one.
-func unfinished(u *check.Unit, name string, e fs.DirEntry) bool {
-	if !durable.IsTemp(e.Name()) || e.IsDir() {
-		return false
-	}
-	u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written", Cure: starts})
-	return true
+// damaged adds a finding that is in no line.
+func (d *damages) damaged(path, what string) {
+	d.add(check.Finding{Kind: check.Damaged, Path: path, What: what})
 }
 
-// top looks at what lies in the spool's own directory and in the small ones.
-func (c *checker) top(u *check.Unit) error {
-	list, err := os.ReadDir(c.dir)
+// checkTorn judges what follows the last whole line of a log, which l has read.
+func (c *checker) checkTorn(u *check.Unit, f *os.File, l *logReader) error {
+	p, err := l.tornEnd(f)
 	if err != nil {
-		return err
+		return c.unreadable(u, l.file, err, "nothing: put it back from a copy")
 	}
-	there := make(map[string]bool)
-	for _, e := range list {
-		there[e.Name()] = true
-		c.topEntry(u, e)
-	}
-	for _, d := range tree {
-		if !there[d.name] {
-			if _, err := c.list(u, d.name); err != nil {
+	found := u.Find(check.Finding{Kind: check.Torn, Path: p.File, Line: p.Line, Byte: p.Offset, After: p.after, What: p.Why,
+		Cure: "cut it off and keep it beside, as " + l.file + ".N.broken"})
+	if p.Stops {
+		found.Kind, found.Cure = check.Damaged, "nothing: put the newline back, if that is all that is wrong"
+	} else if c.head != nil {
+		found.Mend = func() error {
+			f, err := os.Open(c.path(l.file))
+			if err != nil {
 				return err
 			}
-		}
-	}
-	for _, look := range []func(*check.Unit) error{c.past, c.incoming, c.rejected, c.nodes, c.keys, c.runDir, c.trash, c.uploadDirs} {
-		if err := look(u); err != nil {
+			defer f.Close()
+			_, err = c.head.cutTorn(f, l)
 			return err
 		}
 	}
 	return nil
-}
-
-func (c *checker) topEntry(u *check.Unit, e fs.DirEntry) {
-	name := e.Name()
-	for _, d := range tree {
-		if d.name == name {
-			c.wantDir(u, name, e, d.most)
-			return
-		}
-	}
-	switch {
-	case slices.Contains([]string{"spool.json", "head.jsonl", "past.jsonl", "ballast"}, name), broken(name, "head.jsonl"):
-		c.wantFile(u, name, e, 0o640)
-	case name == "README" || name == "head.yaml" || name == check.Found || name == "lost+found":
-	case name == "uploads":
-		c.wantDir(u, name, e, 0o700)
-	case unfinished(u, name, e):
-	default:
-		u.Odd(name, "nothing of that name belongs into a spool")
-	}
-}
-
-// broken says whether name is what was cut off the end of the log base.
-func broken(name, base string) bool {
-	n, ok := strings.CutPrefix(name, base+".")
-	n, ok2 := strings.CutSuffix(n, ".broken")
-	return ok && ok2 && n != "" && strings.Trim(n, "0123456789") == ""
-}
-
-func (c *checker) nodes(u *check.Unit) error {
-	list, err := c.list(u, "nodes")
-	for _, e := range list {
-		name := "nodes/" + e.Name()
-		node, ok := strings.CutSuffix(e.Name(), ".json")
-		switch {
-		case ok && job.CheckName(node) == nil:
-			c.wantFile(u, name, e, 0o640)
-		case unfinished(u, name, e):
-		default:
-			u.Odd(name, "it is not the file of a node")
-		}
-	}
-	return err
-}
-
-func (c *checker) runDir(u *check.Unit) error {
-	list, err := c.list(u, "run")
-	for _, e := range list {
-		name := "run/" + e.Name()
-		switch {
-		case e.Name() == "lock":
-			c.wantFile(u, name, e, 0o640)
-		case e.Name() == "socket" && e.Type()&fs.ModeSocket != 0:
-		default:
-			u.Odd(name, "nothing of that name belongs there")
-		}
-	}
-	return err
-}
-
-func (c *checker) trash(u *check.Unit) error {
-	list, err := c.list(u, "trash")
-	for _, e := range list {
-		u.Find(check.Finding{Kind: check.Left, Path: "trash/" + e.Name(), What: "a deleted batch, or a part of it", Cure: "nothing: dsched removes it"})
-	}
-	return err
-}
-
-// damage is a Finding of a Problem.
-func damage(p *Problem, after uint64, cure string) check.Finding {
-	return check.Finding{Kind: check.Damaged, Path: p.File, Line: p.Line, Byte: p.Offset, After: after, What: p.Why, Cure: cure}
 }
 
 // count is "1 job" or "3 jobs".
@@ -275,35 +243,4 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// uploadDirs looks at what users have sent of inputs; a spool need not have it.
-func (c *checker) uploadDirs(u *check.Unit) error {
-	list, err := os.ReadDir(c.path("uploads"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, d := range list {
-		dir := "uploads/" + d.Name()
-		if _, err := strconv.ParseUint(d.Name(), 10, 32); err != nil {
-			u.Odd(dir, "it is not the number of a user")
-			continue
-		}
-		if !c.wantDir(u, dir, d, 0o700) {
-			continue
-		}
-		files, err := os.ReadDir(c.path(dir))
-		if err != nil {
-			return err
-		}
-		for _, e := range files {
-			sum, token, begun := strings.Cut(e.Name(), ".")
-			if !isSum(sum) || begun && job.Token(token).Check() != nil {
-				u.Odd(dir+"/"+e.Name(), "it is not named by a sum")
-				continue
-			}
-			c.wantFile(u, dir+"/"+e.Name(), e, 0o600)
-		}
-	}
-	return err
 }

@@ -2,7 +2,7 @@ package spool
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -22,7 +22,7 @@ import (
 
 // A result is what a record says is kept of an attempt.
 type result struct {
-	attempt  [16]byte
+	attempt  job.Key
 	manifest [32]byte
 	job      string
 	try      int  // 0: it is the job's, in out/
@@ -48,80 +48,72 @@ func (r *result) dir() string {
 	return "attempts"
 }
 
-// result takes what a record says is kept.
-func (b *batchLook) result(rec *job.Record) (why string) {
+// addResult takes in what a record says is kept of its attempt.
+func (b *batchCheck) addResult(rec *job.Record) error {
 	r := result{job: rec.Job, small: rec.Tree != nil}
 	var ok bool
-	if r.attempt, ok = rawToken(string(rec.Attempt)); !ok {
-		return fmt.Sprintf("%.40q is no attempt", rec.Attempt)
+	if r.attempt, ok = rec.Attempt.Key(); !ok {
+		return fmt.Errorf("%.40q is no attempt", rec.Attempt)
 	}
 	sum, err := hex.DecodeString(rec.Manifest)
 	if err != nil || len(sum) != 32 {
-		return fmt.Sprintf("%.70q is not the sum of a manifest", rec.Manifest)
-	}
-	if err := job.CheckName(rec.Job); err != nil {
-		return err.Error()
+		return fmt.Errorf("%.70q is not the sum of a manifest", rec.Manifest)
 	}
 	copy(r.manifest[:], sum)
+	if err := job.CheckName(rec.Job); err != nil {
+		return err
+	}
 	if rec.Kind != job.KindDone {
 		if r.try = rec.Try; r.try < 1 {
-			return fmt.Sprintf("%d is not the number of an attempt", rec.Try)
+			return fmt.Errorf("%d is not the number of an attempt", rec.Try)
 		}
 	}
 	b.results = append(b.results, r)
-	return ""
+	return nil
 }
 
-// settleResults keeps of each attempt what its last record says.
-func (b *batchLook) settleResults() {
+// settleResults keeps of each attempt what its last record says, in the order of the jobs.
+func (b *batchCheck) settleResults() {
+	slices.Reverse(b.results)
 	slices.SortStableFunc(b.results, func(x, y result) int { return bytes.Compare(x.attempt[:], y.attempt[:]) })
-	kept := b.results[:0]
-	for i, r := range b.results {
-		if i+1 == len(b.results) || b.results[i+1].attempt != r.attempt {
-			kept = append(kept, r)
-		}
-	}
-	b.results = kept
-	slices.SortFunc(b.results, func(x, y result) int {
-		if c := strings.Compare(x.job, y.job); c != 0 {
-			return c
-		}
-		return x.try - y.try
-	})
+	b.results = slices.CompactFunc(b.results, func(x, y result) bool { return x.attempt == y.attempt })
+	slices.SortFunc(b.results, func(x, y result) int { return cmp.Or(strings.Compare(x.job, y.job), x.try-y.try) })
 }
 
-// place compares what the log accepts with what is in out/, attempts/,
-// manifests/ and staging/.
-func (b *batchLook) place() error {
+// resultCure is what can be done about a result that is not whole.
+const resultCure = "nothing: put it back from a copy, or submit the job again"
+
+// checkResults compares what the log accepts with what is in out/, attempts/, manifests/
+// and staging/.
+func (b *batchCheck) checkResults() error {
 	b.settleResults()
 	staged := make(map[job.Token]bool)
 	for _, e := range b.lists["staging"] {
 		staged[job.Token(e.Name())] = true
 	}
-	d := damages{u: b.u, cure: "nothing: put it back from a copy, or submit the job again"}
+	d := damages{u: b.u, cure: resultCure}
 	for i := range b.results {
 		r := &b.results[i]
 		b.u.Results++
-		if l := b.left.less[r.token()]; l != nil {
-			if err := b.shed(l, staged[r.token()]); err != nil {
-				return err
-			}
-			delete(staged, r.token())
-			continue
+		var err error
+		if l := b.less[r.token()]; l != nil {
+			err = b.checkShed(l, staged[r.token()])
+		} else {
+			err = b.checkPlaced(r, &d, staged[r.token()])
 		}
-		if err := b.placed(r, &d, staged[r.token()]); err != nil {
+		if err != nil {
 			return err
 		}
 		delete(staged, r.token())
 	}
-	b.extra()
-	b.staged(staged)
-	b.builds()
-	return nil
+	if !b.badLog { // else not every record is known
+		b.checkUnknown(staged)
+	}
+	return b.checkList(b.u, inBatch+"build", b.name("build"), b.lists["build"])
 }
 
-// there says whether a file of the batch is there.
-func (b *batchLook) there(file string) (bool, error) {
+// isThere says whether a file of the batch is there.
+func (b *batchCheck) isThere(file string) (bool, error) {
 	err := exists(b.path(b.name(file)))
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return err == nil, nil
@@ -129,19 +121,19 @@ func (b *batchLook) there(file string) (bool, error) {
 	return false, err
 }
 
-// take says whether dir/name was there before the log was read, or else is there
-// now, and takes it from what no record accepts.
-func (b *batchLook) take(dir, name string) (bool, error) {
+// isKept says whether dir/name was there before the log was read, or else is there
+// now. What it was asked about is not found as what no record accepts.
+func (b *batchCheck) isKept(dir, name string) (bool, error) {
 	if b.kept[dir][name] {
 		delete(b.kept[dir], name)
 		return true, nil
 	}
-	return b.there(dir + "/" + name)
+	return b.isThere(dir + "/" + name)
 }
 
-// placed looks for one result: in its place, or still staged, of which only the
+// checkPlaced looks for one result: in its place, or still staged, of which only the
 // directory of the attempt is known so far.
-func (b *batchLook) placed(r *result, d *damages, staged bool) error {
+func (b *batchCheck) checkPlaced(r *result, d *damages, staged bool) error {
 	from := "staging/" + string(r.token())
 	waits := false
 	r.whole = true
@@ -152,73 +144,30 @@ func (b *batchLook) placed(r *result, d *damages, staged bool) error {
 		parts = parts[:1]
 	}
 	for _, m := range parts {
-		place := m.dir + "/" + m.name
-		isPlaced, err := b.take(m.dir, m.name)
+		place := b.name(m.dir + "/" + m.name)
+		isPlaced, err := b.isKept(m.dir, m.name)
 		isStaged := false
 		if err == nil && (staged || !isPlaced) {
-			isStaged, err = b.there(from + m.staged)
+			isStaged, err = b.isThere(from + m.staged)
 		}
 		if err != nil {
-			return b.unreadable(b.u, b.name(place), err, d.cure)
+			return b.unreadable(b.u, place, err, d.cure)
 		}
+		r.whole = r.whole && isPlaced && !isStaged
 		switch {
 		case isStaged && isPlaced:
-			r.whole = false
-			d.add(check.Finding{Kind: check.Damaged, Path: b.name(place), Cure: "nothing: look which of them is whole",
-				What: "it is there, and " + from + m.staged + " should become it"})
+			d.add(check.Finding{Kind: check.Damaged, Path: place, What: "it is there, and " + from + m.staged + " should become it",
+				Cure: "nothing: look which of them is whole"})
 		case isStaged:
-			r.whole, waits = false, true
+			waits = true
 		case !isPlaced:
-			r.whole = false
-			d.add(check.Finding{Kind: check.Damaged, Path: b.name(place), Cure: d.cure,
-				What: fmt.Sprintf("the log accepts it of attempt %s, and it is nowhere", r.token())})
+			d.damaged(place, fmt.Sprintf("the log accepts it of attempt %s, and it is nowhere", r.token()))
 		}
 	}
-	if waits || r.whole && staged {
-		b.unpublished(r, from)
-	}
-	return nil
-}
-
-// shed looks for what does not count any more of what an attempt has left; staged
-// says that there is a directory of it in staging/.
-func (b *batchLook) shed(l *leaver, staged bool) error {
-	var there [3]bool
-	for i, at := range []struct{ dir, name string }{{"attempts", l.name()}, {"manifests", l.name() + ".jsonl"}, {"attempts", job.OutputName(l.name())}} {
-		var err error
-		if there[i], err = b.take(at.dir, at.name); err != nil {
-			return b.unreadable(b.u, b.name(at.dir+"/"+at.name), err, "nothing: it is of no use")
-		}
-	}
-	f := check.Finding{Kind: check.Left, Path: b.name("attempts/" + l.name()), What: "it was left by an attempt that had to leave its node, and does not count any more",
-		Cure: "keep what it printed, and move it to trash/"}
-	switch {
-	case there[0] || there[1]:
-	case there[2] && l.nothing:
-		f.Path, f.Cure = b.name("attempts/"+job.OutputName(l.name())), "move it to trash/"
-	case staged:
-		f.Path, f.Cure = b.name("staging/"+string(l.attempt)), "move it to trash/"
-	default:
+	if !waits && !(r.whole && staged) {
 		return nil
 	}
-	if h := b.checker.head; h != nil {
-		batch := &Batch{ID: b.id, dir: b.batchDir(b.id)}
-		f.Mend = func() error {
-			err := h.unstage(batch, l)
-			if err == nil {
-				_, err = h.Shed(batch, l.job, l.try, l.nothing)
-			}
-			return err
-		}
-	}
-	b.u.Find(f)
-	return nil
-}
-
-// unpublished finds a result that was committed and is not in its place.
-func (b *batchLook) unpublished(r *result, from string) {
-	f := check.Finding{Kind: check.Left, Path: b.name(from), What: "a result that was committed and is not in its place",
-		Cure: "put it into " + r.dir() + "/" + r.name()}
+	f := b.u.Report(check.Left, b.name(from), "a result that was committed and is not in its place", "put it into "+r.dir()+"/"+r.name())
 	switch {
 	case r.whole:
 		f.What = "the empty directory of a result that is in its place"
@@ -226,103 +175,99 @@ func (b *batchLook) unpublished(r *result, from string) {
 		f.Kind = check.Damaged
 		f.What += ", of a batch that is closed"
 	}
-	if b.checker.head != nil {
-		batch := &Batch{ID: b.id, dir: b.batchDir(b.id)}
-		res, h := *r, b.checker.head
+	if h := b.checker.head; h != nil {
+		token, dir, name, small := r.token(), r.dir(), r.name(), r.small
 		f.Mend = func() error {
-			if res.small {
-				h.noteSmall(batch, res.token())
+			if small {
+				h.noteSmall(b.Batch, token)
 			}
-			return h.move(batch, res.token(), res.dir(), res.name())
+			return h.move(b.Batch, token, dir, name)
 		}
 	}
-	b.u.Find(f)
+	return nil
 }
 
-// extra finds what is in place and no record accepts. It is not judged beside a
-// log of which not every record can be read.
-func (b *batchLook) extra() {
-	if b.badLog || b.noLog {
-		return
-	}
-	for _, dir := range []string{"out", "attempts", "manifests"} {
-		for _, name := range slices.Sorted(maps.Keys(b.kept[dir])) {
-			b.u.Odd(b.name(dir+"/"+name), "no record of the log accepts it")
+// checkShed looks for what does not count any more of what an attempt has left; staged
+// says that there is a directory of it in staging/.
+func (b *batchCheck) checkShed(l *leaver, staged bool) error {
+	name, printed := l.name(), job.OutputName(l.name())
+	var there [3]bool
+	for i, at := range []struct{ dir, name string }{{"attempts", name}, {"manifests", name + ".jsonl"}, {"attempts", printed}} {
+		var err error
+		if there[i], err = b.isKept(at.dir, at.name); err != nil {
+			return b.unreadable(b.u, b.name(at.dir+"/"+at.name), err, "nothing: it is of no use")
 		}
 	}
-}
-
-// staged looks at what is in staging/ and was not committed.
-func (b *batchLook) staged(staged map[job.Token]bool) {
-	if b.badLog || b.noLog {
-		return
-	}
-	for _, e := range b.lists["staging"] {
-		token := job.Token(e.Name())
-		name := b.name("staging/" + e.Name())
-		switch {
-		case token.Check() != nil || !e.IsDir():
-			b.u.Odd(name, "it is not the result of an attempt")
-		case !staged[token]:
-		case !b.begun.has(string(token)):
-			b.u.Find(check.Finding{Kind: check.Left, Path: name, What: "the log does not know this attempt: it is of an older copy",
-				Cure: "nothing: dsched keeps it"})
-		case !b.open:
-			b.u.Find(check.Finding{Kind: check.Left, Path: name, What: "the beginning of a result, of a batch that is closed",
-				Cure: "nothing: it is of no use, and may be removed"})
-		}
-	}
-}
-
-func (b *batchLook) builds() {
-	for _, e := range b.lists["build"] {
-		name := b.name("build/" + e.Name())
-		node, ok := strings.CutSuffix(e.Name(), ".log")
-		switch {
-		case ok && job.CheckName(node) == nil:
-			b.wantFile(b.u, name, e, 0o640)
-		case unfinished(b.u, name, e):
-		default:
-			b.u.Odd(name, "it is not what a build printed")
-		}
-	}
-}
-
-// intact is the jobs whose accepted results are whole, as far as was looked.
-func (b *batchLook) intact() (names []string) {
-	for i := range b.results {
-		if r := &b.results[i]; r.try == 0 && r.whole {
-			names = append(names, r.job)
-		}
-	}
-	return names
-}
-
-// content compares the results that are in place with their manifests.
-func (b *batchLook) content(ctx context.Context) error {
-	if !b.run.Sums {
+	at, cure := "attempts/"+name, "keep what it printed, and move it to trash/"
+	switch {
+	case there[0] || there[1]:
+	case there[2] && l.Nothing:
+		at, cure = "attempts/"+printed, "move it to trash/"
+	case staged:
+		at, cure = "staging/"+string(l.Attempt), "move it to trash/"
+	default:
 		return nil
 	}
-	d := damages{u: b.u, cure: "nothing: put it back from a copy, or submit the job again"}
-	for i := range b.results {
-		r := &b.results[i]
-		if !r.whole {
-			continue
-		}
-		if err := b.tree(ctx, r, &d); err != nil {
+	f := b.u.Report(check.Left, b.name(at), "it was left by an attempt that had to leave its node, and does not count any more", cure)
+	if h := b.checker.head; h != nil {
+		f.Mend = func() error {
+			err := h.unstage(b.Batch, l)
+			if err == nil {
+				_, err = h.Shed(b.Batch, l.job, l.Try, l.Nothing)
+			}
 			return err
 		}
 	}
 	return nil
 }
 
-// tree compares one result with its manifest.
-func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
+// checkUnknown finds what is in place and no record accepts, and what is in staging/ and
+// was not committed.
+func (b *batchCheck) checkUnknown(staged map[job.Token]bool) {
+	for _, dir := range []string{"out", "attempts", "manifests"} {
+		for _, name := range slices.Sorted(maps.Keys(b.kept[dir])) {
+			b.u.Odd(b.name(dir+"/"+name), "no record of the log accepts it")
+		}
+	}
+	for _, e := range b.lists["staging"] {
+		token, name := job.Token(e.Name()), b.name("staging/"+e.Name())
+		key, ok := token.Key()
+		_, started := b.history.Started[key]
+		switch {
+		case !ok || !e.IsDir():
+			b.u.Odd(name, "it is not the result of an attempt")
+		case !staged[token]:
+		case !started:
+			b.u.Report(check.Left, name, "the log does not know this attempt: it is of an older copy", "nothing: dsched keeps it")
+		case !b.open:
+			b.u.Report(check.Left, name, "the beginning of a result, of a batch that is closed", "nothing: it is of no use, and may be removed")
+		}
+	}
+}
+
+// checkContents compares the results that are in place with their manifests.
+func (b *batchCheck) checkContents() error {
+	if !b.run.Sums {
+		return nil
+	}
+	d := damages{u: b.u, cure: resultCure}
+	for i := range b.results {
+		if r := &b.results[i]; r.whole {
+			if err := b.checkTree(r, &d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkTree compares one result with its manifest.
+func (b *batchCheck) checkTree(r *result, d *damages) error {
 	bad := func(file, what string) {
 		r.whole = false
-		d.add(check.Finding{Kind: check.Damaged, Path: b.name(file), What: what, Cure: d.cure})
+		d.damaged(b.name(file), what)
 	}
-	m, why, err := b.manifest(r)
+	m, why, err := b.readManifest(r)
 	if err != nil {
 		return err
 	}
@@ -344,9 +289,9 @@ func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
 		return b.unreadable(b.u, b.name(dir), err, d.cure)
 	}
 	defer root.Close()
-	want, wrong, err := pack.Verify(ctx, root, m)
+	want, wrong, err := pack.Verify(b.ctx, root, m)
 	if err != nil {
-		if ctx.Err() == nil && check.Broken(err) {
+		if b.ctx.Err() == nil && check.Broken(err) {
 			bad(dir, "it cannot be read: "+err.Error())
 			return nil
 		}
@@ -362,14 +307,14 @@ func (b *batchLook) tree(ctx context.Context, r *result, d *damages) error {
 	for _, i := range wrong {
 		bad(dir+"/"+m[i].Path, "it is not what the manifest says: it has rotted or was changed")
 	}
-	return b.beyond(root, m, dir, bad)
+	return findBeside(root, m, dir, bad)
 }
 
-// manifest reads the manifest of a result, which must be that of its record.
-func (b *batchLook) manifest(r *result) (m pack.Manifest, why string, err error) {
+// readManifest reads the manifest of a result, which must be that of its record.
+func (b *batchCheck) readManifest(r *result) (m pack.Manifest, why string, err error) {
 	if r.small {
 		if b.inLog == nil {
-			b.inLog = b.Results(b.id)
+			b.inLog = b.checker.Results(b.Batch.ID)
 		}
 		m, err := b.inLog.manifest(r.name())
 		if err != nil && (errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit)) {
@@ -400,8 +345,8 @@ func (b *batchLook) manifest(r *result) (m pack.Manifest, why string, err error)
 	return m, "", nil
 }
 
-// beyond finds what is in a result and not in its manifest.
-func (b *batchLook) beyond(root *os.Root, m pack.Manifest, dir string, bad func(file, what string)) error {
+// findBeside finds what is in a result and not in its manifest.
+func findBeside(root *os.Root, m pack.Manifest, dir string, bad func(file, what string)) error {
 	err := fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -677,10 +677,7 @@ func (c *census) look() {
 // inputs checks that a batch that is there has every input of every job.
 func (c *census) inputs(s *Spool, info Info) {
 	c.t.Helper()
-	b, err := s.firstRecord(info.ID)
-	if err == nil {
-		_, err = b.openLines()
-	}
+	b, err := s.Jobs(info.ID)
 	if err != nil {
 		c.errorf("%v", err)
 		return

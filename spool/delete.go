@@ -25,16 +25,6 @@ func (h *Head) list(rec *job.Record) {
 	h.listed[rec.Batch] = h.listed[rec.Batch].then(rec)
 }
 
-// lookAtAll forgets which batches are closed, when a line of head.jsonl cannot
-// be read: it may have told of any of those before it.
-func (h *Head) lookAtAll() {
-	for id, said := range h.listed {
-		if said.kind == job.KindClosed {
-			delete(h.listed, id)
-		}
-	}
-}
-
 // A Doomed is a batch that is deleted and whose directory may still be there.
 type Doomed struct {
 	ID    job.BatchID

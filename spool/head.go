@@ -16,7 +16,6 @@ import (
 	"github.com/gofrs/flock"
 
 	"distribute/lib/durable"
-	"distribute/lib/job"
 )
 
 // A Head is the right to write the spool. One process has it at a time.
@@ -29,10 +28,9 @@ type Head struct {
 	next []byte        // lines of head.jsonl for the next tick
 	tick *Tick         // the last one
 
-	dirty   []*Batch                // with records that are not durable
-	closing []*Batch                // to be closed when all of them is durable and in place
-	listed  map[job.BatchID]listing // what head.jsonl says last of a batch
-	drained map[string]string       // the nodes that it says are drained, and by whom
+	dirty   []*Batch // with records that are not durable
+	closing []*Batch // to be closed when all of them is durable and in place
+	headLog          // what head.jsonl says
 
 	kept    *kept
 	uptime  func() (time.Duration, error)
@@ -77,7 +75,7 @@ func (s *Spool) Lock() (*Head, error) {
 	if err := os.WriteFile(name, fmt.Appendf(nil, "%s %d\n", host, os.Getpid()), 0o640); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), listed: make(map[job.BatchID]listing), drained: make(map[string]string),
+	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), headLog: newHeadLog(),
 		small: make(map[string]bool), staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
 	h.bare.Store(true)
 	h.steady() // from here on
@@ -140,42 +138,23 @@ func (h *Head) readHead() (problems []*Problem, err error) {
 	return problems, err
 }
 
+// foldHead reads head.jsonl and mends its end.
 func (h *Head) foldHead(f *os.File) (problems []*Problem, err error) {
-	l := newLogReader(f, -1, "", "head.jsonl")
-	for {
-		var rec job.Record
-		err := l.read(&rec)
-		var bad *Problem
-		switch {
-		case err == io.EOF:
-			return problems, nil
-		case errors.Is(err, errTorn):
-			p, err := h.cutTorn(f, l)
-			return append(problems, p...), err
-		case errors.As(err, &bad):
-			bad.Stops = false
-			problems = append(problems, bad)
-			h.lookAtAll()
-			continue
-		case err != nil:
-			return problems, err
+	l, err := h.readHeadLog(f, func(p *Problem) error {
+		if p.err != nil {
+			return p.err
 		}
-		h.seen(rec.Seq)
-		switch rec.Kind {
-		case job.KindOpened, job.KindClosed, job.KindDeleted:
-			h.listed[rec.Batch] = h.listed[rec.Batch].then(&rec)
-		case job.KindNode:
-		case job.KindDrained:
-			h.drained[rec.Node] = rec.By
-		case job.KindResumed:
-			delete(h.drained, rec.Node)
-		default:
-			p := l.problem(fmt.Sprintf("unknown kind of event %.40q", rec.Kind))
-			p.Stops = false
-			problems = append(problems, p)
-			h.lookAtAll()
-		}
+		p.Stops = false
+		problems = append(problems, p)
+		h.forgetClosed()
+		return nil
+	})
+	h.seen(l.seq)
+	if errors.Is(err, errTorn) {
+		p, err := h.cutTorn(f, l)
+		return append(problems, p...), err
 	}
+	return problems, err
 }
 
 // seen makes sure that seq is not given out again.
@@ -192,13 +171,12 @@ func (h *Head) seen(seq uint64) {
 // keeps it in a file beside. What is cut off a batch's log must be what a crash
 // leaves; else nothing is changed, and the error is a Problem.
 func (h *Head) cutTorn(f *os.File, l *logReader) ([]*Problem, error) {
-	ok, err := torn(f, l.next)
+	p, err := l.tornEnd(f)
 	if err != nil {
 		return nil, err
 	}
-	if !ok && l.batch != "" {
-		l.n++
-		return nil, l.problem("the line does not end in a newline")
+	if p.Stops {
+		return nil, p
 	}
 	tail, err := io.ReadAll(io.NewSectionReader(f, l.next, MaxLine))
 	if err != nil {
@@ -217,8 +195,8 @@ func (h *Head) cutTorn(f *os.File, l *logReader) ([]*Problem, error) {
 	if _, err := durable.Cut(f.Name(), l.next, 0); err != nil {
 		return nil, err
 	}
-	return []*Problem{{Batch: l.batch, File: l.file, Line: l.n + 1, Offset: l.next, Torn: ok,
-		Why: fmt.Sprintf("the last line was unfinished; its %d bytes were cut off and kept in %q", len(tail), aside)}}, nil
+	p.Why = fmt.Sprintf("the last line was unfinished; its %d bytes were cut off and kept in %q", len(tail), aside)
+	return []*Problem{p}, nil
 }
 
 // keepAside writes tail to a new file NAME.N.broken and returns its name. It

@@ -30,14 +30,13 @@ const settings = `# Settings of this head, as dsched(8) describes them. Everythi
 # so nothing needs to stand here.
 `
 
-// tree is every directory of a spool with its mode, and how far an admin may
-// open it.
+// tree is every directory of a new spool with its mode.
 var tree = []struct {
-	name       string
-	mode, most fs.FileMode
+	name string
+	mode fs.FileMode
 }{
-	{"incoming", fs.ModeSetgid | fs.ModeSticky | 0o730, 0o773}, {"rejected", 0o750, 0o755}, {"blobs", 0o700, 0o750}, {"batches", 0o750, 0o755},
-	{"nodes", 0o750, 0o755}, {"keys", 0o700, 0o700}, {"run", 0o750, 0o755}, {"trash", 0o700, 0o700},
+	{"incoming", fs.ModeSetgid | fs.ModeSticky | 0o730}, {"rejected", 0o750}, {"blobs", 0o700}, {"batches", 0o750},
+	{"nodes", 0o750}, {"keys", 0o700}, {"run", 0o750}, {"trash", 0o700},
 }
 
 // Init makes a spool in dir, which may be missing, empty, or what an Init cut

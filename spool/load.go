@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -181,209 +180,67 @@ func (h *Head) Open(id job.BatchID) (*Batch, []*Problem, error) {
 	return nil, problems, errors.Join(err, b.Close())
 }
 
-func (h *Head) openBatch(b *Batch) ([]*Problem, error) {
-	name := filepath.Join(b.dir, "log.jsonl")
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, b.missing("log.jsonl")
-	}
+func (h *Head) openBatch(b *Batch) (problems []*Problem, err error) {
+	l := &loader{Batch: b, report: stop}
+	f, err := l.openLog()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := durable.Reread(name); err != nil {
+	if err := durable.Reread(f.Name()); err != nil {
 		return nil, err
 	}
-	if err := b.readFirst(newFirstReader(f, b.ID)); err != nil {
+	r := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
+	if _, err := l.readFirst(r); err != nil {
 		return nil, err
 	}
-	torn, err := b.openLines()
+	if err := l.readJobs(); err != nil {
+		return nil, err
+	}
+	if b.Jobs() < l.jobs {
+		return nil, b.fewLines(l.jobs)
+	}
+	settled, err := staged(b)
 	if err != nil {
 		return nil, err
 	}
-	settled, less, problems, err := h.check(b, f, torn)
+	l.record = func(rec *job.Record) error {
+		if rec.Manifest != "" {
+			h.found(b, rec.Kind)
+		}
+		if _, ok := settled[rec.Attempt]; ok && rec.Attempt != "" {
+			settled[rec.Attempt] = settles(rec, settled[rec.Attempt])
+		}
+		return nil
+	}
+	err = l.readLog(r)
+	h.seen(r.seq)
+	if errors.Is(err, errTorn) {
+		problems, err = h.cutTorn(f, r)
+	}
 	if err != nil {
 		return problems, err
 	}
-	if b.log, err = durable.OpenLog(name, 0o640); err != nil {
+	if b.log, err = durable.OpenLog(f.Name(), 0o640); err != nil {
 		return problems, err
 	}
-	for token, l := range less {
+	for token, x := range l.less {
 		if _, staged := settled[token]; !staged {
 			continue
 		}
-		if err := h.unstage(b, l); err != nil {
+		if err := h.unstage(b, x); err != nil {
 			return problems, err
 		}
 		delete(settled, token)
 	}
 	more, err := h.settle(b, settled)
-	for _, l := range less {
+	for _, x := range l.less {
 		if err == nil {
 			b.owed.Add(1)
-			_, err = h.Shed(b, l.job, l.try, l.nothing)
+			_, err = h.Shed(b, x.job, x.Try, x.Nothing)
 		}
 	}
 	return append(problems, more...), err
-}
-
-func (b *Batch) missing(name string) *Problem {
-	return &Problem{Batch: b.ID, File: batchFile(b.ID, name), Stops: true,
-		Why: "it is missing, so nothing is done with this batch"}
-}
-
-// readFirst reads the log's first line.
-func (b *Batch) readFirst(l *logReader) error {
-	_, err := b.first(l)
-	return err
-}
-
-// first is readFirst, and tells of which batch the line says that it is.
-func (b *Batch) first(l *logReader) (named job.BatchID, err error) {
-	var rec job.Record
-	err = l.read(&rec)
-	if err == io.EOF || errors.Is(err, errTorn) {
-		l.n = 1
-		return "", l.problem("the first line is missing")
-	}
-	if err != nil {
-		return "", err
-	}
-	switch {
-	case rec.Kind != job.KindBatch || rec.Head == nil:
-		return "", l.problem("the first line does not tell of the batch")
-	case rec.Head.Format != Format:
-		return "", l.problem(fmt.Sprintf("its format is %d, this program knows %d", rec.Head.Format, Format))
-	case rec.Batch.Name() == "" || rec.Head.Jobs < 0 || rec.Head.Jobs > MaxJobs:
-		return "", l.problem("the first line makes no sense")
-	}
-	if err := rec.Head.Spec.CheckOrder(); err != nil {
-		return "", l.problem(err.Error())
-	}
-	b.Head, b.Submitted, b.seq = *rec.Head, rec.Time, rec.Seq
-	return rec.Batch, nil
-}
-
-// openLines opens jobs.jsonl, checks each line, and makes the index. Lines behind
-// those that the log's first line tells of are of additions; there a line that is
-// wrong ends the index, and is torn, as long as no record tells of so many.
-func (b *Batch) openLines() (torn *Problem, err error) {
-	b.lines, err = os.Open(filepath.Join(b.dir, "jobs.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, b.missing("jobs.jsonl")
-	}
-	if err != nil {
-		return nil, err
-	}
-	names, err := indexLines(b.lines, b.Head.Jobs)
-	b.names.Store(names)
-	if p := (*Problem)(nil); errors.As(err, &p) {
-		p.Batch, p.File, p.Stops = b.ID, batchFile(b.ID, "jobs.jsonl"), true
-		if names.len() >= b.Head.Jobs {
-			return p, nil
-		}
-	} else if err == nil && names.len() < b.Head.Jobs {
-		return nil, b.fewLines(b.Head.Jobs)
-	}
-	return nil, err
-}
-
-// fewLines is that jobs.jsonl has not the lines that the log tells of.
-func (b *Batch) fewLines(jobs int) *Problem {
-	return &Problem{Batch: b.ID, File: batchFile(b.ID, "jobs.jsonl"), Stops: true,
-		Why: fmt.Sprintf("it has %s, and the log says %d", count(b.Jobs(), "line"), jobs)}
-}
-
-// keep has the batch be so many jobs, which the log tells of: what is behind their
-// lines is of an addition that came to nothing.
-func (b *Batch) keep(jobs int, torn *Problem) error {
-	switch {
-	case b.Jobs() < jobs && torn != nil:
-		return torn
-	case b.Jobs() < jobs:
-		return b.fewLines(jobs)
-	case b.Jobs() > jobs:
-		b.names.Store(b.index().first(jobs))
-	}
-	return nil
-}
-
-// indexLines makes the index of a file that should have so many lines, or more: with
-// an error, of those before the wrong one. What it takes of the memory is in
-// proportion to the file.
-func indexLines(f *os.File, jobs int) (*index, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	x := newIndex(int(min(int64(jobs), info.Size()/int64(minLine))))
-	var j job.Job
-	err = eachLine(f, info.Size(), func(i int, at int64, text []byte) error {
-		if err := readJob(text, nameLine, &j); err != nil {
-			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
-		}
-		if !x.add([]byte(j.Name), len(text)+1) {
-			return &Problem{Line: i + 1, Offset: at, Why: fmt.Sprintf("the name %.100q stands twice", j.Name)}
-		}
-		return nil
-	})
-	x.trim()
-	return x, err
-}
-
-// check folds the log behind its first line, and mends its end. It returns what
-// the log says last of the attempts that have something in staging/, and of which
-// it says that less is kept than they have left.
-func (h *Head) check(b *Batch, f *os.File, torn *Problem) (settled map[job.Token]*job.Record, less map[job.Token]*leaver, problems []*Problem, err error) {
-	if settled, err = staged(b); err != nil {
-		return nil, nil, nil, err
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, nil, nil, err
-	}
-	var left leavers
-	states := make([]job.State, b.Head.Jobs)
-	l := newLogReader(f, -1, b.ID, batchFile(b.ID, "log.jsonl"))
-	var rec job.Record
-	for {
-		err := l.read(&rec)
-		switch {
-		case err == io.EOF:
-			return settled, left.less, nil, b.keep(len(states), torn)
-		case errors.Is(err, errTorn):
-			if err := b.keep(len(states), torn); err != nil {
-				return nil, nil, nil, err
-			}
-			problems, err = h.cutTorn(f, l)
-			return settled, left.less, problems, err
-		case err != nil:
-			return nil, nil, nil, err
-		}
-		h.seen(rec.Seq)
-		if l.n == 1 {
-			continue
-		}
-		if rec.Manifest != "" {
-			h.found(b, rec.Kind)
-		}
-		if rec.Kind == job.KindAdded {
-			if rec.Jobs < 1 || len(states)+rec.Jobs > b.Jobs() {
-				if err := b.keep(len(states)+max(rec.Jobs, 0), torn); err != nil {
-					return nil, nil, nil, err
-				}
-				return nil, nil, nil, l.problem("it adds no job")
-			}
-			states = append(states, make([]job.State, rec.Jobs)...)
-			continue
-		}
-		if why := fold(states, b.index(), &rec); why != "" {
-			return nil, nil, nil, l.problem(why)
-		}
-		left.fold(&rec)
-		if _, ok := settled[rec.Attempt]; ok && rec.Attempt != "" {
-			settled[rec.Attempt] = settles(&rec, settled[rec.Attempt])
-		}
-	}
 }
 
 // found notes that a result may have been put in place by a process that was
@@ -401,47 +258,6 @@ func into(kind job.Kind) string {
 		return "out"
 	}
 	return "attempts"
-}
-
-// unset is why what a record sets of jobs cannot be; "" if it can.
-func unset(rec *job.Record) (why string) {
-	if rec.Set == nil {
-		return ""
-	}
-	if err := rec.Set.Check(); err != nil {
-		return "what it sets cannot be: " + err.Error()
-	}
-	return ""
-}
-
-// fold makes rec's move, or says why it cannot.
-func fold(states []job.State, x *index, rec *job.Record) (why string) {
-	if why := unset(rec); why != "" {
-		return why
-	}
-	if rec.Job == "" && rec.Kind.Whole() {
-		foldAll(states, rec)
-		return ""
-	}
-	i, ok := x.number(rec.Job)
-	if !ok || i >= len(states) {
-		return fmt.Sprintf("there is no job %.100q", rec.Job)
-	}
-	next, ok := states[i].Next(rec.Kind)
-	if !ok {
-		return fmt.Sprintf("%.40q is no event, or not one of a job that is %s", rec.Kind, states[i])
-	}
-	states[i] = next
-	return ""
-}
-
-// foldAll makes the moves of a record about a whole batch.
-func foldAll(states []job.State, rec *job.Record) {
-	for i, s := range states {
-		if next, ok := s.Next(rec.Kind); ok {
-			states[i] = next
-		}
-	}
 }
 
 // settles returns the record that says where what an attempt left belongs: the
@@ -502,20 +318,6 @@ func (h *Head) place(b *Batch, rec *job.Record) error {
 		return h.Publish(b, rec.Job, rec.Attempt)
 	}
 	return h.Aside(b, rec.Job, rec.Try, rec.Attempt)
-}
-
-// firstRecord reads the first line of a batch's log.
-func (s *Spool) firstRecord(id job.BatchID) (*Batch, error) {
-	b := &Batch{ID: id, dir: s.batchDir(id)}
-	f, err := os.Open(filepath.Join(b.dir, "log.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, b.missing("log.jsonl")
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return b, b.readFirst(newFirstReader(f, id))
 }
 
 // Owner is the number of the user whose batch it is.

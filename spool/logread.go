@@ -73,23 +73,63 @@ func (l *logReader) read(rec *job.Record) error {
 	return nil
 }
 
+// eachRecord calls f for each record up to the end of the log. A line that is damaged,
+// a *Problem that f returns, and why the log cannot be read any further are told to
+// report, and reading goes on if it can. An error of report, and any other of f, ends it.
+// Where the log ends within a line, the error is errTorn.
+func (l *logReader) eachRecord(report func(*Problem) error, f func(*job.Record) error) error {
+	var rec job.Record
+	for {
+		err := l.read(&rec)
+		bad, damaged := err.(*Problem)
+		switch {
+		case err == io.EOF:
+			return nil
+		case err == errTorn:
+			return err
+		case err == nil:
+			err = f(&rec)
+			bad, damaged = err.(*Problem)
+		case !damaged:
+			return report(&Problem{Batch: l.batch, File: l.file, Stops: true, Why: err.Error(), err: err})
+		}
+		if damaged {
+			err = report(bad)
+		}
+		if err != nil || l.next == l.at && l.batch != "" { // the line is too long: where the next ones start is not known
+			return err
+		}
+	}
+}
+
+// problem says what is wrong with the line that was read last.
 func (l *logReader) problem(why string) *Problem {
-	return &Problem{Batch: l.batch, File: l.file, Line: l.n, Offset: l.at, Stops: true,
+	return &Problem{Batch: l.batch, File: l.file, Line: l.n, Offset: l.at, Stops: true, after: l.seq,
 		Why: fmt.Sprintf("%s; the last good record before it is %d", why, l.seq)}
 }
 
-// torn decides whether what follows the last whole line of a log is what a
-// crash leaves: the beginning of a line, or zeros, or both. A whole record
-// whose newline became something else is damage.
-func torn(f *os.File, at int64) (bool, error) {
-	tail, err := io.ReadAll(io.NewSectionReader(f, at, 2*MaxLine))
+// tornEnd judges what follows the last whole line of f, which l has read: it is what a
+// crash leaves, the beginning of a line, or zeros, or both. In the log of a batch, a
+// whole record whose newline became something else is damage, which stops the batch.
+func (l *logReader) tornEnd(f *os.File) (*Problem, error) {
+	tail, err := io.ReadAll(io.NewSectionReader(f, l.next, 2*MaxLine))
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	tail = bytes.TrimRight(tail, "\x00")
-	if len(tail) == 0 {
-		return true, nil
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
 	}
-	_, err = body(tail[:len(tail)-1])
-	return err != nil, nil
+	torn := true
+	if tail = bytes.TrimRight(tail, "\x00"); len(tail) > 0 {
+		_, err = body(tail[:len(tail)-1])
+		torn = err != nil
+	}
+	last := *l
+	last.n++
+	if !torn && l.batch != "" {
+		return last.problem("the line does not end in a newline"), nil
+	}
+	return &Problem{Batch: l.batch, File: l.file, Line: last.n, Offset: l.next, Torn: torn, after: l.seq,
+		Why: fmt.Sprintf("the last line is unfinished: %d bytes that nobody was told of", info.Size()-l.next)}, nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"strconv"
 	"strings"
 	"time"
@@ -221,14 +220,4 @@ func (h *Head) WritePast(p *Past, must bool) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
-}
-
-// past looks at what is kept of what is in no log.
-func (c *checker) past(u *check.Unit) error {
-	_, err := c.ReadPast()
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	u.Find(check.Finding{Kind: check.Damaged, Path: "past.jsonl", What: check.Reason(err), Cure: "nothing: dsched begins anew with nothing used and nothing against nodes"})
-	return nil
 }

@@ -1,8 +1,11 @@
 package spool
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
+	"distribute/lib/check"
 	"distribute/lib/job"
 )
 
@@ -17,6 +20,18 @@ type Problem struct {
 	Stops  bool        // the batch is left alone until somebody has looked
 	Closed bool        // nothing is known of it but that its modes keep who looks from reading it
 	Why    string
+
+	after uint64 // the seq of the last good record before the line
+	err   error  // why the file cannot be opened or read; nil: it was read
+}
+
+// stop is the error with which reading ends because of the Problem: the Problem, or
+// what the operating system says, unless that is of this one file.
+func stop(p *Problem) error {
+	if p.err == nil || errors.Is(p.err, fs.ErrNotExist) || errors.Is(p.err, check.ErrKind) {
+		return p
+	}
+	return p.err
 }
 
 func (p *Problem) Error() string {

@@ -68,58 +68,6 @@ func (s *Spool) batches(match func(job.BatchID) bool, going func(Doomed) bool) (
 	return found, problems, nil
 }
 
-// A listing is what head.jsonl says last of a batch.
-type listing struct {
-	kind  job.Kind // opened, closed or deleted
-	first uint64   // of one that is deleted: the seq of its log's first line
-	at    time.Time
-	again bool // it is open and was closed before: inputs of jobs that are over may be gone
-}
-
-// then is what is said with one more record.
-func (l listing) then(rec *job.Record) listing {
-	again := rec.Kind == job.KindOpened && (l.kind == job.KindClosed || l.again)
-	return listing{rec.Kind, rec.First, rec.Time, again}
-}
-
-// of is what is said of the batch whose log begins with the line that has that
-// seq: not what was said of one that had its name before and is deleted.
-func (l listing) of(seq uint64) job.Kind {
-	if l.kind == job.KindDeleted && l.first != seq {
-		return ""
-	}
-	return l.kind
-}
-
-// listing is what head.jsonl says last of each batch. Lines that are damaged or
-// unfinished are passed over, as a head passes over them.
-func (s *Spool) listing() (map[job.BatchID]listing, error) {
-	listed := make(map[job.BatchID]listing)
-	f, err := os.Open(s.path("head.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return listed, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	l := newLogReader(f, -1, "", "head.jsonl")
-	for {
-		var rec job.Record
-		err := l.read(&rec)
-		var bad *Problem
-		switch {
-		case err == io.EOF || errors.Is(err, errTorn):
-			return listed, nil
-		case errors.As(err, &bad):
-		case err != nil:
-			return nil, err
-		case rec.Kind == job.KindOpened || rec.Kind == job.KindClosed || rec.Kind == job.KindDeleted:
-			listed[rec.Batch] = listed[rec.Batch].then(&rec)
-		}
-	}
-}
-
 // Read folds a batch into rows and calls f for each, in the order of the file.
 // The row is valid during the call. Only the first upto bytes of the log count,
 // which a dsched gives as Batch.Durable; with -1 all of it does. An unfinished
@@ -145,7 +93,8 @@ func (s *Spool) Jobs(id job.BatchID) (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := b.openLines(); err != nil {
+	l := loader{Batch: b, report: stop, about: &b.Head, jobs: b.Head.Jobs}
+	if err := l.readJobs(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
@@ -201,11 +150,11 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 func (r *rows) grow(b *Batch, more int) error {
 	r.jobs += more
 	if r.jobs > b.Jobs() {
-		names, err := indexLines(b.lines, r.jobs)
-		if bad := (*Problem)(nil); err != nil && !errors.As(err, &bad) {
+		l := loader{Batch: b, report: stop, about: &b.Head, jobs: r.jobs, told: true}
+		if err := l.indexLines(); err != nil {
 			return err
 		}
-		if b.names.Store(names); names.len() < r.jobs {
+		if b.Jobs() < r.jobs {
 			return b.fewLines(r.jobs)
 		}
 	}

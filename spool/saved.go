@@ -16,37 +16,11 @@ import (
 // A leaver is an attempt that had to leave its node, of which less is kept than it
 // has left.
 type leaver struct {
-	attempt job.Token
-	job     string
-	try     int
-	nothing bool // else what it printed is
+	job.Less
+	job string
 }
 
-func (l *leaver) name() string { return l.job + "~" + strconv.Itoa(l.try) }
-
-// leavers follows what a log says of attempts that had to leave their nodes.
-type leavers struct {
-	of   map[string]*job.Left // by job
-	less map[job.Token]*leaver
-}
-
-// fold takes a record, whose move is legal.
-func (l *leavers) fold(rec *job.Record) {
-	left := l.of[rec.Job]
-	if left == nil {
-		if !rec.Leaves() {
-			return
-		}
-		if l.of == nil {
-			l.of, l.less = map[string]*job.Left{}, map[job.Token]*leaver{}
-		}
-		left = &job.Left{}
-		l.of[rec.Job] = left
-	}
-	for _, less := range left.Fold(rec) {
-		l.less[less.Attempt] = &leaver{less.Attempt, rec.Job, less.Try, less.Nothing}
-	}
-}
+func (l *leaver) name() string { return l.job + "~" + strconv.Itoa(l.Try) }
 
 // Owe says that a record which was appended to b leaves less of an attempt, and
 // that Shed follows: b is not closed before.
@@ -59,7 +33,7 @@ func (h *Head) Owe(b *Batch) { b.owed.Add(1) }
 // trash/ now. An error is [ErrFull] or [ErrBroken]. It is safe for concurrent
 // use.
 func (h *Head) Shed(b *Batch, name string, try int, nothing bool) (bool, error) {
-	l := leaver{job: name, try: try, nothing: nothing}
+	l := leaver{job.Less{Leaver: job.Leaver{Try: try}, Nothing: nothing}, name}
 	moved, err := h.shed(b, &l)
 	if errors.Is(err, ErrFull) && h.drop() {
 		moved, err = h.shed(b, &l)
@@ -74,7 +48,7 @@ func (h *Head) shed(b *Batch, l *leaver) (moved bool, err error) {
 	if err := durable.Step("shed.printed"); err != nil {
 		return false, classed(err)
 	}
-	if l.nothing {
+	if l.Nothing {
 		moved, err = h.toTrash(printed)
 	} else {
 		err = keepPrinted(filepath.Join(tree, job.OutputName(l.job)), printed)
@@ -116,8 +90,8 @@ func (h *Head) unstage(b *Batch, l *leaver) error {
 }
 
 func (h *Head) unstageOnce(b *Batch, l *leaver) error {
-	dir := filepath.Join(b.dir, "staging", string(l.attempt))
-	if !l.nothing {
+	dir := filepath.Join(b.dir, "staging", string(l.Attempt))
+	if !l.Nothing {
 		printed := filepath.Join(b.dir, "attempts", job.OutputName(l.name()))
 		if err := keepPrinted(filepath.Join(dir, "tree", job.OutputName(l.job)), printed); err != nil {
 			return classed(err)

@@ -70,14 +70,12 @@ func plain(s string) string {
 
 // A Tally counts what was looked at.
 type Tally struct {
-	Batches, Jobs, Results  int
-	Attempts, Builds, Files int
-	Read                    int64 // bytes
+	Batches, Results, Attempts, Builds, Files int
+	Read                                      int64 // bytes
 }
 
 func (t *Tally) add(u Tally) {
 	t.Batches += u.Batches
-	t.Jobs += u.Jobs
 	t.Results += u.Results
 	t.Attempts += u.Attempts
 	t.Builds += u.Builds
@@ -109,11 +107,16 @@ type Unit struct {
 	found []*Finding
 }
 
-// Find takes a finding.
-func (u *Unit) Find(f Finding) { u.found = append(u.found, &f) }
+// Find adds a finding, and returns it.
+func (u *Unit) Find(f Finding) *Finding {
+	u.found = append(u.found, &f)
+	return &f
+}
 
-// Last is the finding that was taken last.
-func (u *Unit) Last() *Finding { return u.found[len(u.found)-1] }
+// Report adds a finding of a path that is in no line and has no Mend, and returns it.
+func (u *Unit) Report(kind Kind, path, what, cure string) *Finding {
+	return u.Find(Finding{Kind: kind, Path: path, What: what, Cure: cure})
+}
 
 // Found is what was found so far.
 func (u *Unit) Found() []*Finding { return u.found }
@@ -160,13 +163,10 @@ func (u *Unit) Named(ctx context.Context, path, sum string) error {
 	case err != nil && !Broken(err):
 		return err
 	case err != nil:
-		u.Odd(path, "it cannot be read: "+Reason(err))
+		u.Odd(path, "it cannot be read: "+Reason(err)).Kind = Damaged
 	case got != sum:
-		u.Odd(path, "its content has another sum than its name: it has rotted")
-	default:
-		return nil
+		u.Odd(path, "its content has another sum than its name: it has rotted").Kind = Damaged
 	}
-	u.Last().Kind = Damaged
 	return nil
 }
 
@@ -381,7 +381,7 @@ func (u *Unit) Mode(path string, info fs.FileInfo, uid int, most fs.FileMode) {
 }
 
 // Odd finds something that does not belong, which is moved aside when mended.
-func (u *Unit) Odd(path, what string) {
-	u.Find(Finding{Kind: Strange, Path: path, What: what, Cure: "move it to " + filepath.Join(Found, path),
+func (u *Unit) Odd(path, what string) *Finding {
+	return u.Find(Finding{Kind: Strange, Path: path, What: what, Cure: "move it to " + filepath.Join(Found, path),
 		Mend: func() error { _, err := Aside(u.run.Dir, path); return err }})
 }

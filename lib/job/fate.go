@@ -53,8 +53,8 @@ func (f Fate) Unstarted() bool {
 // Evicted says that the attempt was asked to leave its node.
 func (f Fate) Evicted() bool { return f == FateEvicted || f == FateNoMemory }
 
-// checkFate says what of a record does not go with the fate in it.
-func (rec *Record) checkFate() error {
+// CheckFate says what of a record does not go with the fate in it.
+func (rec *Record) CheckFate() error {
 	back := rec.Kind == KindBack
 	switch {
 	case rec.Fate != FateEnded && !back && (rec.Kind != KindFailed || rec.Attempt == ""):

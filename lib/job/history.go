@@ -1,8 +1,8 @@
 package job
 
 import (
+	"errors"
 	"fmt"
-	"math"
 )
 
 // A History is what the records of a batch's log make of its jobs. It is used for
@@ -14,11 +14,11 @@ type History struct {
 	left    map[int]*Left    // of jobs with attempts that had to leave their nodes
 }
 
-// Numbers of a record's job that are not those of a job.
-const (
-	WholeBatch = -1            // the record is about all jobs of the batch
-	NoJob      = math.MaxInt32 // the record names a job that the batch does not have
-)
+// WholeBatch is the number for a record that is about all jobs of a batch.
+const WholeBatch = -1
+
+// ErrNoJob says that a record is about a job that the batch does not have.
+var ErrNoJob = errors.New("there is no job")
 
 // Add adds so many jobs, which wait.
 func (h *History) Add(jobs int) { h.States = append(h.States, make([]State, jobs)...) }
@@ -31,9 +31,11 @@ func (h *History) Add(jobs int) { h.States = append(h.States, make([]State, jobs
 func (h *History) Fold(i int, rec *Record, moved func(i int, from State)) (less []Less, err error) {
 	if h.Started != nil && rec.Attempt != "" {
 		key, ok := rec.Attempt.Key()
-		if rec.Kind == KindStart && ok {
-			h.Started[key] = struct{}{}
-		} else if _, started := h.Started[key]; !started || !ok {
+		if _, started := h.Started[key]; rec.Kind == KindStart {
+			if ok {
+				h.Started[key] = struct{}{}
+			}
+		} else if !started || !ok {
 			return nil, fmt.Errorf("the attempt %.40q was never started", rec.Attempt)
 		}
 	}
@@ -74,7 +76,7 @@ func (h *History) Next(i int, rec *Record) (State, error) {
 		return 0, rec.check()
 	}
 	if i < 0 || i >= len(h.States) {
-		return 0, fmt.Errorf("there is no job %.100q", rec.Job)
+		return 0, fmt.Errorf("%w %.100q", ErrNoJob, rec.Job)
 	}
 	return h.States[i].after(rec)
 }
@@ -86,7 +88,7 @@ func (rec *Record) check() error {
 			return fmt.Errorf("what it sets cannot be: %w", err)
 		}
 	}
-	return rec.checkFate()
+	return rec.CheckFate()
 }
 
 // after is the state of a job in state s after the record. The error says why it cannot

@@ -23,7 +23,7 @@ func TestHistory(t *testing.T) {
 		{WholeBatch, Record{Kind: KindHold}, "running held held"},
 		{0, Record{Kind: KindStart, Attempt: b}, `"start" is no event, or not one of a job that is running`},
 		{WholeBatch, Record{Kind: KindRelease}, "running queued queued"},
-		{NoJob, Record{Kind: KindStart, Job: "x", Attempt: b}, `there is no job "x"`},
+		{9, Record{Kind: KindStart, Job: "x", Attempt: b}, `there is no job "x"`},
 		{1, Record{Kind: KindBack, Attempt: "00000000000000000000000000000003"}, "was never started"},
 		{0, Record{Kind: KindBack, Attempt: "x"}, "was never started"},
 		{WholeBatch, Record{Kind: KindStart, Attempt: b}, `there is no job ""`},
