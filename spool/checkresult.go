@@ -50,7 +50,7 @@ func (r *result) dir() string {
 
 // addResult takes in what a record says is kept of its attempt.
 func (b *batchCheck) addResult(rec *job.Record) error {
-	r := result{job: rec.Job, small: rec.Tree != nil}
+	r := result{job: rec.Job, small: rec.List != nil}
 	var ok bool
 	if r.attempt, ok = rec.Attempt.Key(); !ok {
 		return fmt.Errorf("%.40q is no attempt", rec.Attempt)

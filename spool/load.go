@@ -311,7 +311,7 @@ func (h *Head) settle(b *Batch, settled map[job.Token]*job.Record) (problems []*
 }
 
 func (h *Head) place(b *Batch, rec *job.Record) error {
-	if rec.Tree != nil {
+	if rec.List != nil {
 		h.noteSmall(b, rec.Attempt)
 	}
 	if rec.Kind == job.KindDone {

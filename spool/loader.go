@@ -247,7 +247,7 @@ func (s *Spool) firstRecord(id job.BatchID) (*Batch, error) {
 		return nil, err
 	}
 	defer f.Close()
-	_, err = b.first(newFirstReader(f, id))
+	_, err = b.first(newLineReader(f, id))
 	return b, err
 }
 

@@ -37,8 +37,8 @@ func newLogReader(r io.Reader, upto int64, batch job.BatchID, file string) *logR
 		lines: line.NewReader(bufio.NewReaderSize(r, 256<<10), MaxLine)}
 }
 
-// newFirstReader is newLogReader for the first line of a batch's log.
-func newFirstReader(r io.Reader, batch job.BatchID) *logReader {
+// newLineReader is newLogReader for one line of a batch's log, by default the first.
+func newLineReader(r io.Reader, batch job.BatchID) *logReader {
 	return &logReader{file: batchFile(batch, "log.jsonl"), batch: batch,
 		lines: line.NewReader(bufio.NewReaderSize(r, 4<<10), MaxLine)}
 }

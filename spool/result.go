@@ -49,6 +49,22 @@ func (h *Head) Stage(b *Batch, attempt job.Token) (*os.Root, error) {
 	return os.OpenRoot(tree)
 }
 
+// StageNew is Stage of an attempt of which nothing was received: else it fails with
+// fs.ErrExist.
+func (h *Head) StageNew(b *Batch, attempt job.Token) (*os.Root, error) {
+	if err := attempt.Check(); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(filepath.Join(b.dir, "staging", string(attempt)), 0o750); err != nil {
+		return nil, err
+	}
+	h.note(filepath.Join(b.dir, "staging", string(attempt)), true)
+	if err := durable.Step("stage.tree"); err != nil {
+		return nil, err
+	}
+	return h.Stage(b, attempt)
+}
+
 // Staged is the manifest of a result that was sealed and not yet published. If
 // there is none, the error is fs.ErrNotExist. It is safe for concurrent use.
 func (h *Head) Staged(b *Batch, attempt job.Token) (pack.Manifest, error) {

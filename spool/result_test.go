@@ -73,7 +73,7 @@ func endOf(kind job.Kind, started job.Record, m pack.Manifest) job.Record {
 	rec := job.Record{Kind: kind, Job: started.Job, Attempt: started.Attempt, Try: started.Try, Node: started.Node,
 		Outcome: job.Outcome{Exit: &exit, Runtime: 1.5}, Manifest: m.Sum(), Files: 1, Bytes: m.Bytes()}
 	if sealsSmall {
-		rec.Tree = m.List()
+		rec.List = m.List()
 	}
 	return rec
 }

@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,20 +17,22 @@ import (
 	"distribute/lib/pack"
 )
 
-// A Small is a small result that was received in full ([Head.Stage]). It has no file with
-// its manifest: the record that tells of it has it (job.Record.Tree).
+// A Small is a small result that was received in full ([Head.StageNew]). No file has its
+// manifest: the record that tells of it does (job.Record.List).
 type Small struct {
 	Batch   *Batch
 	Attempt job.Token
 }
 
-// syncedEach is how many small results are made durable each by itself. More cost less with
-// one syncfs(2), which also waits for what others have written to the file system.
+func (r *Small) dir() string { return filepath.Join(r.Batch.dir, "staging", string(r.Attempt)) }
+
+// syncedEach: up to so many small results are synced one by one. More cost less by one
+// syncfs(2), which also waits for what others have written to the file system.
 const syncedEach = 2
 
 // SealSmall makes small results durable, together, as [Head.Seal] does for one result. All
-// of them were checked against their manifests. An error is [ErrFull] or [ErrBroken], or
-// fs.ErrNotExist if one was removed meanwhile. It is safe for concurrent use.
+// of them were checked against their manifests. An error is [ErrFull] or [ErrBroken]; or
+// fs.ErrNotExist if one of a few was removed meanwhile. It is safe for concurrent use.
 func (h *Head) SealSmall(all []Small) error {
 	for _, r := range all {
 		if err := r.Attempt.Check(); err != nil {
@@ -39,7 +42,7 @@ func (h *Head) SealSmall(all []Small) error {
 	}
 	err := h.sealSmall(all)
 	if errors.Is(err, fs.ErrNotExist) {
-		return err
+		return fmt.Errorf("%w: a small result was removed", fs.ErrNotExist)
 	}
 	return classed(err)
 }
@@ -65,9 +68,7 @@ func (h *Head) sealSmall(all []Small) error {
 	return errors.Join(errs...)
 }
 
-func (r *Small) dir() string { return filepath.Join(r.Batch.dir, "staging", string(r.Attempt)) }
-
-// noteSmall notes that the result of an attempt has no file with its manifest.
+// noteSmall notes that the result of an attempt is a small one.
 func (h *Head) noteSmall(b *Batch, attempt job.Token) {
 	r := Small{b, attempt}
 	h.mu.Lock()
@@ -75,24 +76,23 @@ func (h *Head) noteSmall(b *Batch, attempt job.Token) {
 	h.small[r.dir()] = true
 }
 
-// Results opens the results of one batch, one after another. It reads the batch's log once,
-// and what was added since when it does not find a result. It is for one goroutine at a
-// time.
+// Results opens the results of one batch, one after another. To find the manifests of small
+// results it reads the batch's log, once, and then only what is new in it. It is for one
+// goroutine at a time.
 type Results struct {
-	spool *Spool
-	batch *Batch
-	at    map[string]int64 // of small results, by the name of their directory: the byte at which their record stands in the log
-	next  int64            // the byte up to which the log was read
-	log   fs.FileInfo      // of which file; the name of a batch that is deleted may be another's
+	spool   *Spool
+	batch   *Batch
+	log     fs.FileInfo      // the file that was read; nil: none
+	next    int64            // byte up to which it was read
+	offsets map[string]int64 // of the records with small results, by the names of their directories
 }
 
-// Results returns a reader of the results of a batch. It costs nothing yet.
+// Results returns a reader of the results of a batch. It reads nothing yet.
 func (s *Spool) Results(id job.BatchID) *Results {
-	return &Results{spool: s, batch: &Batch{ID: id, dir: s.batchDir(id)}, at: map[string]int64{}}
+	return &Results{spool: s, batch: &Batch{ID: id, dir: s.batchDir(id)}}
 }
 
-// Result opens what is kept of a job, as Results does. It reads the batch's log if the
-// result is a small one.
+// Result opens what is kept of a job, as [Results.Open] does.
 func (s *Spool) Result(id job.ID, try int) (pack.Manifest, *os.Root, error) {
 	batch, name, _, err := job.ParseID(string(id))
 	if err != nil || name == "" {
@@ -101,100 +101,102 @@ func (s *Spool) Result(id job.ID, try int) (pack.Manifest, *os.Root, error) {
 	return s.Results(batch).Open(name, try)
 }
 
-// Tree opens the directory of what is kept of a job: its accepted result (try 0), or what
-// its attempt number try left. If there is none, the error is fs.ErrNotExist.
-func (s *Spool) Tree(batch job.BatchID, name string, try int) (*os.Root, error) {
-	return os.OpenRoot(filepath.Join(s.batchDir(batch), treeOf(name, try)))
+// OpenTree opens the directory of what is kept of a job: its accepted result (try 0), or
+// that of its attempt number try. If there is none, the error is fs.ErrNotExist.
+func (s *Spool) OpenTree(batch job.BatchID, name string, try int) (*os.Root, error) {
+	return os.OpenRoot(filepath.Join(s.batchDir(batch), treePath(name, try)))
 }
 
-// treeOf is the place of a result in the directory of its batch.
-func treeOf(name string, try int) string {
+// treePath is where the directory of a result is in the directory of its batch.
+func treePath(name string, try int) string {
 	if try > 0 {
 		return filepath.Join("attempts", name+"~"+strconv.Itoa(try))
 	}
 	return filepath.Join("out", name)
 }
 
-// Open opens what is kept of a job: its accepted result (try 0), or what its attempt number
-// try left. If there is none, the error is fs.ErrNotExist.
+// Open opens what is kept of a job: its accepted result (try 0), or that of its attempt
+// number try. If there is none, the error is fs.ErrNotExist.
 func (r *Results) Open(name string, try int) (pack.Manifest, *os.Root, error) {
-	root, err := r.spool.Tree(r.batch.ID, name, try)
+	root, err := r.spool.OpenTree(r.batch.ID, name, try)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := r.manifest(filepath.Base(treeOf(name, try)))
+	m, err := r.manifest(filepath.Base(treePath(name, try)))
 	if err != nil {
 		return nil, nil, errors.Join(err, root.Close())
 	}
 	return m, root, nil
 }
 
-// manifest is the manifest of the result in the directory of that name.
+// manifest is the manifest of the result whose directory has that name.
 func (r *Results) manifest(name string) (pack.Manifest, error) {
 	m, err := readManifest(filepath.Join(r.batch.dir, "manifests", name+".jsonl"))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return m, err
 	}
-	if _, known := r.at[name]; !known {
-		if err := r.readOn(); err != nil {
+	log, err := os.Open(filepath.Join(r.batch.dir, "log.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	if err := r.forgetOther(log); err != nil {
+		return nil, err
+	}
+	if _, known := r.offsets[name]; !known {
+		if err := r.indexLog(); err != nil {
 			return nil, err
 		}
 	}
-	at, known := r.at[name]
+	at, known := r.offsets[name]
 	if !known {
-		return nil, err
+		return nil, fmt.Errorf("%w: no record has the manifest of %q", fs.ErrNotExist, name)
 	}
-	return r.recorded(at)
+	return r.manifestAt(log, at, name)
 }
 
-// readOn notes where in the log the records with small results are.
-func (r *Results) readOn() error {
-	log, err := os.Stat(filepath.Join(r.batch.dir, "log.jsonl"))
-	if err != nil {
-		return err
+// forgetOther forgets what was read of another file: a later batch may have the same name.
+func (r *Results) forgetOther(log *os.File) error {
+	info, err := log.Stat()
+	if err == nil && (r.log == nil || !os.SameFile(r.log, info) || info.Size() < r.next) {
+		r.log, r.next, r.offsets = info, 0, map[string]int64{}
 	}
-	if r.log != nil && !os.SameFile(r.log, log) {
-		clear(r.at)
-		r.next = 0
-	}
-	r.log = log
+	return err
+}
+
+// indexLog notes where in the log the records with small results are.
+func (r *Results) indexLog() (err error) {
 	r.next, err = r.spool.events(r.batch, r.next, -1, func(l *logReader, rec *job.Record) error {
-		if rec.Tree != nil {
-			name := rec.Job
-			if rec.Kind != job.KindDone {
-				name += "~" + strconv.Itoa(rec.Try)
-			}
-			r.at[name] = l.at
+		if rec.List != nil {
+			r.offsets[treeName(rec)] = l.at
 		}
 		return nil
 	})
 	return err
 }
 
-// recorded is the manifest that the record at a byte of the log has.
-func (r *Results) recorded(at int64) (pack.Manifest, error) {
-	f, err := os.Open(filepath.Join(r.batch.dir, "log.jsonl"))
-	if err != nil {
+// treeName is the name of the directory with the result that a record tells of.
+func treeName(rec *job.Record) string {
+	if rec.Kind == job.KindDone {
+		return rec.Job
+	}
+	return rec.Job + "~" + strconv.Itoa(rec.Try)
+}
+
+// manifestAt reads the manifest of the named result in the record at a byte of the log.
+func (r *Results) manifestAt(log *os.File, at int64, name string) (pack.Manifest, error) {
+	if _, err := log.Seek(at, io.SeekStart); err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if _, err := f.Seek(at, 0); err != nil {
-		return nil, err
-	}
-	l := newFirstReader(f, r.batch.ID)
+	l := newLineReader(log, r.batch.ID)
 	l.next = at
 	var rec job.Record
 	if err := l.read(&rec); err != nil {
 		return nil, err
 	}
-	return smallManifest(&rec)
-}
-
-// smallManifest is the manifest in a record of a small result, which must have its sum.
-func smallManifest(rec *job.Record) (pack.Manifest, error) {
-	m, err := pack.ParseList(rec.Tree, pack.DefaultLimits())
-	if err == nil && m.Sum() != rec.Manifest {
-		err = fmt.Errorf("%w: the list does not have the sum of the manifest", pack.ErrFormat)
+	m, err := pack.ParseList(rec.List, pack.DefaultLimits())
+	if err == nil && (m.Sum() != rec.Manifest || treeName(&rec) != name) {
+		err = fmt.Errorf("%w: the list is not that of %q, or does not have the sum that its record has", pack.ErrFormat, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %d: %w", rec.Seq, err)

@@ -226,7 +226,7 @@ var wrongLog = regexp.MustCompile(`(?m)^.*(DATA RACE|panic: |fatal error: |level
 
 // excuses are the errors of what was done: a disk that was filled or taken away, a
 // supervisor that was killed.
-var excuses = regexp.MustCompile(`input/output error|no space left|no room|counts as lost|a supervisor died|supervisor \d+ is gone`)
+var excuses = regexp.MustCompile(`input/output error|no space left|no room|counts as lost|supervisor died|supervisor \d+ is gone`)
 
 // judgeTalk looks for what daemons say when they are wrong.
 func (c *chaos) judgeTalk() {

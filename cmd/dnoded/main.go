@@ -131,7 +131,7 @@ func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.Fi
 		return err
 	}
 	if dial.Exposed(s.Addr) {
-		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", s.Addr)
+		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or sits between, can run anything here", "head", s.Addr)
 	}
 	if err := runAs(ctx, &s, file, onThisMachine(s.Addr) || insecure); err != nil {
 		return err

@@ -82,7 +82,7 @@ func (t *taken) tellLacks(log *slog.Logger) {
 		if l.What == "python3" {
 			continue // many nodes are without; the head says whom that keeps waiting
 		}
-		log.Warn("something is not offered", "what", l.What+" "+l.Value, "why", l.Why)
+		log.Warn("a resource is not offered", "what", l.What+" "+l.Value, "why", l.Why)
 	}
 }
 

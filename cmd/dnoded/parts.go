@@ -83,7 +83,7 @@ func (m *machine) one(ctx context.Context, s *noded.Settings) (err error) {
 		return cli.Errorf(cli.Input, "a machine that is several nodes dials a head over TLS, or one on this machine: not %q", s.Addr)
 	}
 	if dial.Exposed(s.Addr) {
-		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or between, can run what he likes here", "head", s.Addr)
+		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or sits between, can run anything here", "head", s.Addr)
 	}
 	if err := runAs(ctx, s, m.file, onThisMachine(s.Addr) || m.insecure); err != nil {
 		return err

@@ -61,9 +61,9 @@ func (r *reread) of(g *noded.Given, i int) *noded.Given {
 }
 
 // again reads the file, and says what changes with it; nil if nothing does. With a
-// mistake in it what it said before goes on.
+// mistake in it the previous settings stay in use.
 func (r *reread) again(ctx context.Context) *noded.Given {
-	const kept = "the node's file cannot be taken; what it said before goes on"
+	const kept = "cannot read the changed node's file; the previous settings stay in use"
 	f, err := readFile(r.dir, r.args)
 	if err != nil {
 		r.log.Error(kept, "why", err)
@@ -89,7 +89,7 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 	g.Pausers = pausers(ctx, f, r.log)
 	in.tellLacks(r.log)
 	r.file, r.parts = f, in.parts
-	r.log.Info("the node's file was read again", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))
+	r.log.Info("node's file reread", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))
 	return g
 }
 
@@ -105,12 +105,12 @@ func (r *reread) staying(f *inventory.File) {
 		{"run_as", &r.file.RunAs, &f.RunAs},
 	} {
 		if *k.was != *k.says {
-			r.log.Warn("this in the node's file is another than at the start, and counts when dnoded is started again", "key", k.key, "counts", *k.was, "says", *k.says)
+			r.log.Warn("a changed setting in the node's file takes effect when dnoded is restarted", "key", k.key, "counts", *k.was, "says", *k.says)
 			*k.says = *k.was
 		}
 	}
 	if !r.file.SameNodes(f) {
-		r.log.Warn("this in the node's file is another than at the start, and counts when dnoded is started again", "key", "nodes")
+		r.log.Warn("a changed setting in the node's file takes effect when dnoded is restarted", "key", "nodes")
 		f.Nodes = r.file.Nodes
 	}
 	if f.RunAs != node.Submitter {
@@ -128,7 +128,7 @@ func pausers(ctx context.Context, f *inventory.File, log *slog.Logger) []int {
 	}
 	uids, err := account.UIDs(ctx, f.Owners)
 	if err != nil {
-		log.Warn("not all owners in the node's file are known here; they can pause the node after a SIGHUP, when they are", "why", err)
+		log.Warn("unknown owner in the node's file: cannot pause the node until known and SIGHUP", "why", err)
 	}
 	return append([]int{}, uids...)
 }

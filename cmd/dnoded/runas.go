@@ -34,7 +34,7 @@ func runAs(ctx context.Context, s *noded.Settings, f *inventory.File, asRoot boo
 		return cli.Errorf(cli.Input, "dnoded is root, and jobs do not run as root for a head that is not on this machine: say in its node.yaml as whom they run, as\n"+
 			"\trun_as: submitter\n\tusers: [maria, '@lab']\nor, for all jobs,\n\trun_as: USER\nor start dnoded as a user of its own")
 	case f.RunAs == "":
-		s.Log.Warn("jobs run as root, those of root alone: dnoded is root, and its node.yaml does not say run_as", "head", s.Addr)
+		s.Log.Warn("only root's jobs run, as root: dnoded is root, and its node.yaml does not say run_as", "head", s.Addr)
 		s.As = onlyOf(account.UserName(uid))
 		return nil
 	}
@@ -59,7 +59,7 @@ func people(ctx context.Context, f *inventory.File, log *slog.Logger) error {
 		}
 		switch a, err := account.Lookup(ctx, name); {
 		case err != nil:
-			log.Warn("no jobs can run as this user now", "user", name, "why", err)
+			log.Warn("cannot run jobs as this user now", "user", name, "why", err)
 		case a.Person() != nil:
 			return f.Mistake(key, "jobs cannot run so: %w", a.Person())
 		}

@@ -30,7 +30,7 @@ func (h *head) listen(ctx context.Context, l net.Listener) {
 			return
 		}
 		if err != nil { // no descriptors, most likely: what is connected goes on
-			h.log.Warn("cannot accept", "why", err)
+			h.log.Warn("cannot accept a connection", "why", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
@@ -57,7 +57,7 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 	defer taking.Close()
 	defer func() {
 		if p := recover(); p != nil {
-			h.log.Error("a connection ended in a panic, which is a mistake of this program", "panic", p, "stack", string(debug.Stack()))
+			h.log.Error("panic in a connection (a bug in dsched)", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	c := wire.New(taking)
@@ -91,16 +91,16 @@ func (h *head) turnedAway(from string, why error) {
 		return
 	}
 	if unsaid > 0 {
-		h.log.Warn("peers were turned away of which nothing was said", "peers", unsaid)
+		h.log.Warn("more peers refused, not logged one by one", "peers", unsaid)
 	}
-	h.log.Warn("a peer was turned away", "from", from, "why", why)
+	h.log.Warn("peer refused", "from", from, "why", why)
 }
 
 // caught makes an error of a panic: what it happened to ends, and nothing else
 // does. It is to be deferred.
 func (h *head) caught(err *error) {
 	if p := recover(); p != nil {
-		h.log.Error("something ended in a panic, which is a mistake of this program", "panic", p, "stack", string(debug.Stack()))
+		h.log.Error("panic (a bug in dsched)", "panic", p, "stack", string(debug.Stack()))
 		*err = fmt.Errorf("a panic: %v", p)
 	}
 }

@@ -41,7 +41,7 @@ func (t *tool) admit(m *wire.Change) error {
 		return err
 	}
 	if changed && !m.Dry {
-		t.log.Info("a node is let in", "node", string(line.Node), "as", line.By(), "by", t.peer.User)
+		t.log.Info("node accepted", "node", string(line.Node), "as", line.By(), "by", t.peer.User)
 		t.do(func() { delete(t.removed, line.Node) })
 	}
 	s := t.send(wire.OfRows)
@@ -162,7 +162,7 @@ func (t *tool) shutOut(m *wire.Change) error {
 func (t *tool) giveUpOn(name node.Name) (ids []job.ID, err error) {
 	ok := t.settled(func() {
 		ids, _ = t.given(name)
-		t.log.Warn("a node is removed by an operator", "node", string(name), "by", t.peer.User)
+		t.log.Warn("node removed by an operator", "node", string(name), "by", t.peer.User)
 		t.apply(sched.NodeGone{Node: name, Removed: true})
 		t.undrain(name)
 		t.removed[name] = true

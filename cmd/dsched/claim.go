@@ -175,7 +175,7 @@ func (h *head) isHis(s *session, m wire.Message) bool {
 	}
 	b := h.batches[ref.Batch]
 	if b == nil || !s.abroad(b.Head.UID) {
-		s.log.Warn("somebody spoke of what others have taken to the cluster", "attempt", string(t))
+		s.log.Warn("message about jobs that another user has taken to the cluster ignored", "attempt", string(t))
 		s.tell(&wire.Hold{Attempt: t})
 		return false
 	}

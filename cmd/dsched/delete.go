@@ -131,7 +131,7 @@ func (t *tool) whyKept(ctx context.Context, b spool.Info, until time.Time, drop 
 				return
 			}
 			if drop {
-				t.log.Info("what is left of a batch on nodes is let go, to delete it", "batch", string(b.ID), "by", t.peer.User)
+				t.log.Info("attempts on nodes given up to delete a batch", "batch", string(b.ID), "by", t.peer.User)
 				t.apply(sched.Unwanted{Batch: t.byID[b.ID]})
 			} else {
 				why, soon = "", false
@@ -203,7 +203,7 @@ func (t *tool) deleteAll(ctx context.Context, m *wire.Change, batches []spool.In
 	err = t.store.Trash(doomed...)
 	t.sweeper.wake()
 	if err != nil {
-		t.log.Error("a deleted batch is not moved away; the next start of dsched does it", "why", err)
+		t.log.Error("cannot move a deleted batch to trash/; the next start of dsched does", "why", err)
 		t.broken(err)
 		return nil, err
 	}

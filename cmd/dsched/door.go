@@ -131,7 +131,7 @@ func (h *head) enter(p dial.Peer, name string, control bool, end func(*wire.Erro
 		return g, nil
 	}
 	if control && why.Pending && d.waiters.add(waiter{g.name, p.Key, p.From, time.Now()}) {
-		h.log.Info("nodes wait to be accepted: dquery -N shows them", "nodes", d.waiters.len())
+		h.log.Info("nodes wait to be accepted (see dquery -N)", "nodes", d.waiters.len())
 	}
 	return nil, why
 }
@@ -236,7 +236,7 @@ func (h *head) rereadNodes() {
 	defer h.door.file.Unlock()
 	l, err := readNodes(h.spool)
 	if err != nil {
-		h.log.Error("the list of nodes that was changed cannot be taken; the one before it goes on", "why", err)
+		h.log.Error("cannot read the changed list of nodes; the previous one stays in use", "why", err)
 		h.door.mistaken = true
 		h.door.sayWrong(err.Error())
 		return
@@ -244,12 +244,12 @@ func (h *head) rereadNodes() {
 	if h.door.mistaken {
 		h.door.mistaken = false
 		h.door.sayWrong("")
-		h.log.Info("the list of nodes is without mistakes again")
+		h.log.Info("list of nodes readable again")
 	}
 	if before, _ := h.door.nodes(); l.Same(before) {
 		return
 	}
-	h.log.Info("the list of nodes was changed", "nodes", len(l.Lines()))
+	h.log.Info("list of nodes reread", "nodes", len(l.Lines()))
 	h.door.put(l)
 }
 

@@ -290,7 +290,7 @@ func (h *head) act(a sched.Action) {
 		h.close(a.Batch)
 	case sched.Odd:
 		if s := h.sessions[a.Session]; s != nil {
-			s.log.Warn("the node said what no node says", "attempt", string(a.Attempt), "why", a.Why)
+			s.log.Warn("protocol violation by node", "attempt", string(a.Attempt), "why", a.Why)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (h *head) tell(session uint64, m wire.Message) {
 
 func (h *head) hold(a sched.Hold) {
 	if s := h.sessions[a.Session]; s != nil {
-		s.log.Error("a node holds an attempt that this head cannot take; it keeps it, and its log says where", "attempt", string(a.Attempt), "why", a.Why)
+		s.log.Error("node has an attempt unknown to this head; it keeps the files, and its log says where", "attempt", string(a.Attempt), "why", a.Why)
 		s.tell(&wire.Hold{Attempt: a.Attempt})
 	}
 }
@@ -330,7 +330,7 @@ func (h *head) start(a sched.Start) {
 		j, err = b.Job(int(a.Ref.Job))
 	}
 	if err != nil {
-		h.log.Error("a job's line cannot be read", "batch", b.ID, "job", a.Ref.Job, "why", err)
+		h.log.Error("cannot read a job's line", "batch", b.ID, "job", a.Ref.Job, "why", err)
 		return
 	}
 	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, GPUs: a.GPUs, User: b.Head.Owner, Spec: b.specSum, Time: b.otherTime(int(a.Ref.Job), &j), Saved: a.Saved}
@@ -392,7 +392,7 @@ func (h *head) closed(ns []uint32) {
 		}
 		h.log.Info("closed", "batch", string(b.ID))
 		if err := h.store.Sweep(b.Batch); err != nil {
-			h.log.Warn("what is left in staging/ cannot be removed", "batch", string(b.ID), "why", err)
+			h.log.Warn("cannot remove leftovers in staging/", "batch", string(b.ID), "why", err)
 		}
 		h.forget(n)
 		for _, s := range h.sessions {
@@ -415,7 +415,7 @@ func (h *head) forget(n uint32) {
 	h.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs()})
 	h.apply(sched.BatchGone{Batch: n})
 	if err := b.Close(); err != nil {
-		h.log.Error("closing a batch's files", "batch", string(b.ID), "why", err)
+		h.log.Error("cannot close a batch's files", "batch", string(b.ID), "why", err)
 	}
 }
 

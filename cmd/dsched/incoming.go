@@ -25,9 +25,9 @@ func (h *head) takeAll(names <-chan string) {
 		case errors.Is(err, spool.ErrFull) && wait[name]:
 		case errors.Is(err, spool.ErrFull):
 			wait[name] = true
-			h.log.Warn("a submission in incoming/ waits for room", "file", name, "why", err)
+			h.log.Warn("submission in incoming/ waits for room", "file", name, "why", err)
 		default:
-			h.log.Error("a submission in incoming/ cannot be taken up now", "file", name, "why", err)
+			h.log.Error("cannot read a submission in incoming/ now", "file", name, "why", err)
 			h.broken(err)
 		}
 	}
@@ -78,7 +78,7 @@ func (h *head) takeOne(name string) (err error) {
 		}
 	}
 	if errors.Is(err, spool.ErrInput) || errors.Is(err, spool.ErrTaken) {
-		h.log.Warn("a submission in incoming/ is refused", "file", name, "why", err)
+		h.log.Warn("submission in incoming/ refused", "file", name, "why", err)
 		return h.store.Reject(name, h.tellable(who, err))
 	}
 	return err

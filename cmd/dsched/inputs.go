@@ -38,7 +38,7 @@ func (h *head) serveDown(s *session, c *wire.Conn, local bool) error {
 			err = h.send(w, c, &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}, f, local)
 		}
 		if refusal := asRefusal(err); refusal != nil {
-			s.log.Warn("refused what the node asked for", "attempt", f.Attempt, "why", refusal.Text)
+			s.log.Warn("request of a node refused", "attempt", f.Attempt, "why", refusal.Text)
 			err = c.Send(refusal)
 		}
 		if err != nil {
@@ -144,7 +144,7 @@ func (h *head) sendSaved(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, loc
 // unreadable tells the machine that what an attempt goes on with cannot be read,
 // unless that may be for want of descriptors or memory.
 func (h *head) unreadable(w *work, t job.Token, err error) {
-	h.log.Error("what was saved of a job cannot be read", "job", w.batch.ID.Job(w.job.Name), "attempt", w.saved, "why", err)
+	h.log.Error("cannot read the saved files of a job", "job", w.batch.ID.Job(w.job.Name), "attempt", w.saved, "why", err)
 	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, passing) {
 			return

@@ -19,7 +19,7 @@ func (t *tool) lost(m *wire.Change) error {
 		case s != nil:
 			return &wire.Error{Ref: m.Ref, Status: cli.Input, Text: fmt.Sprintf("%s is connected: it is not lost", name)}
 		case !m.Dry:
-			t.log.Warn("given up by an operator", "node", string(name), "by", t.peer.User)
+			t.log.Warn("attempt given up by an operator", "node", string(name), "by", t.peer.User)
 			t.apply(sched.NodeGone{Node: name})
 		}
 		return nil

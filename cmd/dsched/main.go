@@ -115,9 +115,9 @@ func spoolError(err error) error {
 func (h *head) logProblems(problems []*spool.Problem) {
 	for _, p := range problems {
 		if p.Torn {
-			h.log.Warn("a crash has torn the end of a log", "problem", p.Error())
+			h.log.Warn("a crash left an unfinished last line in a log", "problem", p.Error())
 		} else {
-			h.log.Error("the spool is damaged", "problem", p.Error())
+			h.log.Error("spool damaged", "problem", p.Error())
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (h *head) load() error {
 	h.logProblems(problems)
 	for _, b := range open {
 		if _, err := h.open(b, false); err != nil {
-			h.log.Error("a batch is left alone", "batch", string(b.ID), "why", err)
+			h.log.Error("batch not opened", "batch", string(b.ID), "why", err)
 		}
 	}
 	h.store.Drained(func(name, by string) { h.apply(sched.Drain{Node: node.Name(name), By: by}) })
@@ -164,7 +164,7 @@ func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
 			h.log.Warn("no interface of this machine has this address now", "address", a)
 		}
 		if dial.Exposed(a) {
-			h.log.Warn("plain TCP beyond this machine: anybody who reaches this address can be a node, and read and forge what jobs give", "address", a)
+			h.log.Warn("plain TCP beyond this machine: anybody who reaches this address can act as a node, and read and forge results", "address", a)
 		}
 		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())
 		ls = append(ls, l)
@@ -200,13 +200,13 @@ func (h *head) watchSocket(ctx context.Context, all *sync.WaitGroup) {
 		l, err := h.terms.Listen("unix:" + path)
 		if err != nil {
 			if !told {
-				h.log.Error("the socket was removed, and cannot be made again", "socket", path, "why", err)
+				h.log.Error("the socket was removed; cannot make it again", "socket", path, "why", err)
 			}
 			told = true
 			continue
 		}
 		told = false
-		h.log.Warn("the socket was removed, and is made again", "socket", path)
+		h.log.Warn("the socket was removed; made again", "socket", path)
 		context.AfterFunc(ctx, func() { l.Close() })
 		all.Go(func() { h.listen(ctx, l) })
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"distribute/lib/cli"
@@ -47,7 +48,7 @@ type session struct {
 	hands  sync.WaitGroup
 
 	small      map[job.Token]*wire.Ended // results that came with these and are not granted yet; of the state's goroutine
-	smallBytes int                       // in them
+	smallBytes atomic.Int64              // in them, and in those that are being written
 
 	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
 
@@ -156,7 +157,7 @@ func (h *head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) e
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-end:
-			old.log.Warn("a new session of the node takes over from one that is silent")
+			old.log.Warn("new session of a node replaces a silent one")
 			h.do(func() { h.nodeDown(old, errors.New("silent, and the node came again")) })
 			old.close()
 			return nil
@@ -174,10 +175,10 @@ func twice(old *session, peer dial.Peer) error {
 		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("somebody brings back what was taken to %s just now: try again when that is done", old.name)}
 	}
 	if peer.Key != "" {
-		old.log.Error("another machine has the name and the key of this node, and was refused: if it is a copy, it needs its own (there: remove the copied directory, then dnoded -init)", "from", peer.From)
+		old.log.Error("node refused: another machine with this name and key is connected (a copy needs its own: there, remove the copied directory, then dnoded -init)", "from", peer.From)
 		return refusal("a node named %q with this key is connected already: if this machine is a copy of another, give it a name, a key and a directory of its own (remove the copied directory, then dnoded -init)", old.name)
 	}
-	old.log.Error("another node says that it has this name, and was refused: give one of them another", "from", peer.From)
+	old.log.Error("node refused: another one with this name is connected (rename one of them)", "from", peer.From)
 	return refusal("a node named %q is connected already: give one of the two another name in its node.yaml", old.name)
 }
 
@@ -254,7 +255,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 		s.keepSmall(m)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
 		if a, live := h.machine.Attempt(m.Attempt); !live || a.Result == nil {
-			s.forgetSmall(m.Attempt)
+			s.dropSmall(m.Attempt)
 		}
 		if m.Fate == job.FateLost {
 			s.unask(h, m.Attempt)
@@ -262,7 +263,7 @@ func (h *head) fromNode(s *session, m wire.Message) {
 	case *wire.Gone:
 		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
 	case *wire.Error:
-		s.log.Error("the node complains", "text", m.Text)
+		s.log.Error("error message from a node", "text", m.Text)
 	default:
 		h.apply(sched.Heard{Session: s.id})
 	}

@@ -25,7 +25,7 @@ func (h *head) offered(s *session, o node.Offer) {
 	if o.Pause != nil {
 		said = append(said, "pause", pauseNote(h, o.Pause, 1, h.clock()))
 	}
-	s.log.Info("the node offers something else", said...)
+	s.log.Info("node's offer changed", said...)
 }
 
 // tellWays shows followers those jobs that run in another way than before, or no more

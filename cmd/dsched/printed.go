@@ -245,9 +245,9 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 	if try == 0 || r.State == job.Done && r.Attempt == try { // its result is the job's
 		id, try = string(r.ID), 0
 	}
-	root, err := t.spool.Tree(r.ID.Batch(), r.Job, try)
+	root, err := t.spool.OpenTree(r.ID.Batch(), r.Job, try)
 	if errors.Is(err, fs.ErrNotExist) && r.State.Over() && t.settled(func() {}) { // it may just be put in its place
-		root, err = t.spool.Tree(r.ID.Batch(), r.Job, try)
+		root, err = t.spool.OpenTree(r.ID.Batch(), r.Job, try)
 	}
 	if errors.Is(err, fs.ErrNotExist) && try > 0 { // or it is all that is kept
 		if f, err := t.spool.Printed(r.ID, try); !errors.Is(err, fs.ErrNotExist) {
@@ -278,7 +278,7 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 	f, err := t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
 	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(r.Reason, sched.ReasonBuild) { // it has come with the attempt
-		if root, rerr := t.spool.Tree(r.ID.Batch(), r.Job, r.Attempt); rerr == nil {
+		if root, rerr := t.spool.OpenTree(r.ID.Batch(), r.Job, r.Attempt); rerr == nil {
 			defer root.Close()
 			f, err = openRegular(root, job.BuildOutput)
 		}

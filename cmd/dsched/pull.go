@@ -56,7 +56,7 @@ func (t *tool) pull(m *wire.Pull) error {
 		})
 	})
 	if asRefusal(err) != nil { // and not that the tool has gone
-		t.log.Error("a result cannot be sent", "job", m.ID, "why", err)
+		t.log.Error("cannot send a result", "job", m.ID, "why", err)
 	}
 	return onlyStream(err)
 }
@@ -107,7 +107,7 @@ func (t *tool) pullWork(m *wire.Pull) error {
 		return own
 	}
 	if asRefusal(err) != nil {
-		t.log.Warn("what a job reads cannot be sent", "job", m.ID, "why", err)
+		t.log.Warn("cannot send a job's inputs", "job", m.ID, "why", err)
 	}
 	return onlyStream(err)
 }

@@ -318,7 +318,7 @@ func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 	infos, problems, err := t.store.Batches(match)
 	for _, p := range problems {
-		t.log.Error("a batch cannot be read", "problem", p.Error())
+		t.log.Error("cannot read a batch", "problem", p.Error())
 	}
 	return infos, err
 }
@@ -373,7 +373,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 		})
 		var p *spool.Problem
 		if errors.As(err, &p) {
-			t.log.Error("a batch cannot be read", "problem", p.Error())
+			t.log.Error("cannot read a batch", "problem", p.Error())
 			if damaged == nil && q.About(i.ID) {
 				damaged = errDamaged(i.ID)
 			}
@@ -410,7 +410,7 @@ func (t *tool) endIfWanted(done <-chan struct{}) {
 		case <-time.After(wait):
 		}
 		if t.reading.wanted() {
-			t.log.Warn("an answer was read too slowly, and others wait", "user", t.peer.User)
+			t.log.Warn("query cut off: its answer was read too slowly while others wait", "user", t.peer.User)
 			t.c.Close()
 			return
 		}

@@ -111,7 +111,7 @@ func (h *head) keepReached(ctx context.Context, name node.Name, addr string) {
 			wait, said = time.Second, ""
 		}
 		if text := err.Error(); text != said {
-			log.Warn("a desk is not reached; jobs that run there go on", "why", text)
+			log.Warn("cannot reach a desk; jobs that run there go on", "why", text)
 			said = text
 		}
 		pause := wait - time.Duration(rand.Int64N(int64(wait)/4+1))

@@ -44,15 +44,14 @@ type grant struct {
 	entries int           // as the node says
 	m       pack.Manifest // once known
 	want    pack.Want
-	tree    []byte        // its manifest as a list, of a small one that came with its end
-	data    []byte        // and what the node would have sent of its tree
+	small   *wire.Ended   // it came with this message; nil: it is asked for
+	list    []byte        // its manifest as a list, once a small one is written
 	prints  string        // the file with what it has printed, if it did not end well
 	said    string        // the last line of that, once all is here
 	done    chan struct{} // a place among those under way; given back when settled
 	taken   bool          // a stream is at it, or all of it has come; guarded by the session's mu
 
 	large  bool    // it has a place among the large ones
-	waited bool    // for somebody to let go of what is staged
 	held   bool    // it has hold of what is staged
 	room   promise // for what is still to come
 }
@@ -64,9 +63,9 @@ func (g *grant) settled(h *head, t job.Token, err error) {
 		err = fmt.Errorf("head's disk: %w", err)
 	}
 	if a, live := h.machine.Attempt(t); full && live && a.State != job.Stranded {
-		g.session.log.Warn("stranded: a result has no room here, and stays on its node", "attempt", string(t), "why", err)
+		g.session.log.Warn("no room for a result (stranded): it stays on its node", "attempt", string(t), "why", err)
 	}
-	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, Tree: g.tree, Said: g.said, Err: err, NoRoom: full, Permanent: permanent(err)})
+	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, List: g.list, Said: g.said, Err: err, NoRoom: full, Permanent: permanent(err)})
 }
 
 // permanent says that a result is not as it has to be, however often it comes.
@@ -136,11 +135,10 @@ func (g *grant) prepare(h *head) bool {
 	}
 	if !g.held {
 		if g.held = h.staging.take(g.attempt, func() { g.again(h) }); !g.held {
-			g.waited = true
 			return false
 		}
 	}
-	if g.waited && !h.awaits(g.attempt) { // who had hold of it has brought it home
+	if !h.awaits(g.attempt) { // a transfer of an earlier session has brought it home
 		g.free(h)
 		return false
 	}
@@ -186,7 +184,7 @@ func (g *grant) promised(h *head, size, files int64) (err error) {
 		return err
 	}
 	if err != nil {
-		g.session.log.Warn("what is staged of an attempt is not used", "attempt", g.attempt, "why", err)
+		g.session.log.Warn("partial result in staging/ discarded", "attempt", g.attempt, "why", err)
 	}
 	g.m, g.want = m, want
 	if m == nil {
@@ -252,7 +250,7 @@ func (g *grant) readSaid(h *head) {
 	}
 	tail, err := h.store.StagedTail(g.batch, g.attempt, g.prints, cause.Tail)
 	if err != nil { // the result is whole all the same
-		g.session.log.Warn("what a failed attempt printed last is not known", "attempt", g.attempt, "why", err)
+		g.session.log.Warn("cannot read the output of a failed attempt", "attempt", g.attempt, "why", err)
 	}
 	g.said = cause.Said(tail)
 }
@@ -262,7 +260,7 @@ func (g *grant) readSaid(h *head) {
 func (h *head) dropStalled() {
 	for _, s := range h.sessions {
 		if s.stalled() {
-			s.log.Error("the node was asked for results and has sent nothing for a while: its session is ended", "limit", stallLimit)
+			s.log.Error("session ended: the node was asked for results and has sent nothing", "limit", stallLimit)
 			s.conn.Close()
 		}
 	}
@@ -493,7 +491,7 @@ func (h *head) finish(s *session, g *grant, err error) {
 		return
 	}
 	if err != nil {
-		s.log.Warn("a result did not arrive", "attempt", g.attempt, "why", err)
+		s.log.Warn("result not received", "attempt", g.attempt, "why", err)
 		h.broken(err)
 	}
 	h.do(func() { g.settled(h, g.attempt, err) })

@@ -15,7 +15,7 @@ func (t *tool) drain(m *wire.Change) error {
 		if m.Dry || t.machine.Drained(name) != "" {
 			return nil
 		}
-		t.log.Info("drained by an operator", "node", string(name), "by", t.peer.User)
+		t.log.Info("node drained by an operator", "node", string(name), "by", t.peer.User)
 		t.store.Drain(string(name), t.peer.User, false)
 		t.apply(sched.Drain{Node: name, By: t.peer.User})
 		return nil
@@ -34,7 +34,7 @@ func (t *tool) resume(m *wire.Change) error {
 		if m.Dry {
 			return nil
 		}
-		t.log.Info("resumed by an operator", "node", string(name), "by", t.peer.User)
+		t.log.Info("node resumed by an operator", "node", string(name), "by", t.peer.User)
 		t.undrain(name)
 		if s != nil {
 			s.tell(&wire.Resume{By: t.peer.User})

@@ -59,10 +59,10 @@ func (s *sendings) begin(of sendingOf, stream io.Closer) (end func()) {
 func (h *head) dropUploads(bytes int64) bool {
 	dropped, err := h.store.DropUploads(bytes)
 	if err != nil {
-		h.log.Warn("what was begun to be sent cannot all be removed", "why", err)
+		h.log.Warn("cannot remove all partial uploads", "why", err)
 	}
 	if dropped > 0 {
-		h.log.Info("removed beginnings of inputs, since the disk needs the room", "bytes", unit.FormatBytes(dropped))
+		h.log.Info("partial uploads removed to make room on the disk", "bytes", unit.FormatBytes(dropped))
 	}
 	return dropped > 0
 }

@@ -100,16 +100,16 @@ func (h *head) watchSettings(ctx context.Context) {
 }
 
 // rereadSettings makes what head.yaml says now count, but for the addresses.
-// With a mistake in it what it said before goes on.
+// With a mistake in it the previous settings stay in use.
 func (h *head) rereadSettings(ctx context.Context) {
 	s, err := readSettings(h.spool.SettingsFile())
 	if err != nil {
-		h.log.Error("head.yaml cannot be taken; what it said before goes on", "why", err)
+		h.log.Error("cannot read the changed head.yaml; the previous settings stay in use", "why", err)
 		return
 	}
 	before := h.settings()
 	if !slices.Equal(s.Listen, before.Listen) {
-		h.log.Warn("listen in head.yaml is another than at the start, and counts when dsched is started again", "listens", before.Listen, "says", s.Listen)
+		h.log.Warn("changed listen of head.yaml takes effect when dsched is restarted", "listens", before.Listen, "says", s.Listen)
 		s.Listen = before.Listen
 	}
 	h.set.Store(&s)
@@ -118,7 +118,7 @@ func (h *head) rereadSettings(ctx context.Context) {
 		h.apply(sched.Leased{For: s.Lease})
 		h.apply(sched.Counted{Site: s.Counted})
 	})
-	h.log.Info("head.yaml was read again")
+	h.log.Info("head.yaml reread")
 	h.checkOperators(ctx)
 }
 

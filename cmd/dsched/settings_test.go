@@ -76,14 +76,14 @@ func TestSettingsReadAgain(t *testing.T) {
 	if !slices.Equal(got.Operators, []string{"daemon"}) || got.Keep != 24*time.Hour || s.h.room.reserved() != 3<<30 || lease() != 2*time.Hour {
 		t.Errorf("%+v, %d reserved, a lease of %v", got, s.h.room.reserved(), lease())
 	}
-	if said := s.log.String(); got.Listen != nil || !strings.Contains(said, "listen in head.yaml is another") {
+	if said := s.log.String(); got.Listen != nil || !strings.Contains(said, "changed listen of head.yaml") {
 		t.Errorf("listens on %q, and says\n%s", got.Listen, said)
 	}
 	write(t, name, "operators: daemon\nlease: 1s\n")
 	if s.h.rereadSettings(t.Context()); s.h.settings() != got {
 		t.Errorf("a mistake counts: %+v", s.h.settings())
 	}
-	if said := s.log.String(); !strings.Contains(said, "what it said before goes on") || !strings.Contains(said, "head.yaml:2:8") {
+	if said := s.log.String(); !strings.Contains(said, "the previous settings stay in use") || !strings.Contains(said, "head.yaml:2:8") {
 		t.Errorf("it says\n%s", said)
 	}
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
-	"io/fs"
+	"fmt"
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -11,54 +11,48 @@ import (
 	"distribute/spool"
 )
 
-// A small result comes with the message of its end. The head asks for nothing: it writes
-// the small results that wait, makes them durable together, and then tells the machine of
-// all of them. Whatever stands in the way of that, the result is asked for as any other.
+// A small result comes with the message that tells how its attempt ended. The head asks for
+// nothing: it writes the small results that wait, makes them durable together, and tells the
+// machine of all of them at once. Whatever prevents that, the node is asked for the result
+// as for any other.
 
-// maxSmallKept is how many bytes of small results a session keeps for the grants that the
-// machine decides on when it takes in how attempts ended.
-const maxSmallKept = 16 << 20
+// Limits of what comes with the end of an attempt. What is larger is asked for.
+const (
+	maxSmallList = 64 << 10                 // bytes of a manifest
+	maxSmallData = pack.SmallBytes + 64<<10 // bytes of a stream
+	maxSmallKept = 16 << 20                 // bytes of both that a session has in memory
+)
+
+func sizeOfSmall(m *wire.Ended) int64 { return int64(len(m.List) + len(m.Data)) }
 
 // keepSmall keeps a small result until its grant. It is called by the state's goroutine.
 func (s *session) keepSmall(m *wire.Ended) {
-	if len(m.Data) == 0 || s.smallBytes+len(m.Data) > maxSmallKept {
+	s.dropSmall(m.Attempt)
+	if len(m.Data) == 0 || len(m.List) > maxSmallList || len(m.Data) > maxSmallData || s.smallBytes.Load()+sizeOfSmall(m) > maxSmallKept {
 		return
 	}
-	if old := s.small[m.Attempt]; old != nil {
-		s.smallBytes -= len(old.Data)
-	}
 	s.small[m.Attempt] = m
-	s.smallBytes += len(m.Data)
+	s.smallBytes.Add(sizeOfSmall(m))
 }
 
-// takeSmall takes the result that came with the end of the attempt, and says false if there
-// is none or it is not the one that is granted. It is called by the state's goroutine.
-func (g *grant) takeSmall() bool {
-	s := g.session
-	came := s.small[g.attempt]
-	if came == nil {
-		return false
-	}
-	delete(s.small, g.attempt)
-	s.smallBytes -= len(came.Data)
-	m, err := pack.ParseList(came.Tree, pack.DefaultLimits())
-	if err != nil || m.Sum() != g.sum || !m.Small() {
-		s.log.Warn("a result that came with its end is not the one that was announced, and is asked for", "attempt", string(g.attempt), "why", err)
-		return false
-	}
-	g.m, g.tree, g.data = m, m.List(), came.Data
-	return true
-}
-
-// forgetSmall drops what is kept of an attempt that the machine wants nothing of.
-func (s *session) forgetSmall(t job.Token) {
-	if came := s.small[t]; came != nil {
+// dropSmall forgets a small result that waits for its grant. It is called by the state's
+// goroutine.
+func (s *session) dropSmall(t job.Token) {
+	if m := s.small[t]; m != nil {
 		delete(s.small, t)
-		s.smallBytes -= len(came.Data)
+		s.smallBytes.Add(-sizeOfSmall(m))
 	}
 }
 
-// sealSmall takes small results in until the queue of them is closed.
+// takeSmall has a grant take the result that came with the end of its attempt, and says
+// false if there is none. It is called by the state's goroutine.
+func (g *grant) takeSmall() bool {
+	g.small = g.session.small[g.attempt]
+	delete(g.session.small, g.attempt)
+	return g.small != nil
+}
+
+// sealSmall takes small results in until their queue is closed.
 func (h *head) sealSmall() {
 	for gs := h.small.take(); gs != nil; gs = h.small.take() {
 		h.sealTogether(gs)
@@ -69,7 +63,7 @@ func (h *head) sealSmall() {
 func (h *head) sealTogether(gs []*grant) {
 	var written []*grant
 	var staged []spool.Small
-	for _, g := range gs {
+	for _, g := range h.awaited(gs) {
 		if err := g.write(h); err != nil {
 			h.broken(err)
 			g.ask(h, err)
@@ -97,35 +91,75 @@ func (h *head) sealTogether(gs []*grant) {
 		}
 	})
 	for _, g := range written {
+		g.dropSmall()
 		g.free(h)
 	}
 }
 
-// write lays a small result into staging/. An error leaves what is there to [head.stage].
+// awaited takes hold of what is staged of each attempt, and is those of the grants whose
+// results the machine still wants. Where another transfer is under way the node is asked.
+func (h *head) awaited(gs []*grant) (all []*grant) {
+	for _, g := range gs {
+		if g.held = h.staging.take(g.attempt, func() {}); g.held {
+			all = append(all, g)
+		} else {
+			g.ask(h, errors.New("another transfer of it is under way"))
+		}
+	}
+	wanted := make([]bool, len(all))
+	h.do(func() {
+		for i, g := range all {
+			_, wanted[i] = h.machine.Attempt(g.attempt)
+		}
+	})
+	n := 0
+	for i, g := range all {
+		if wanted[i] {
+			all[n] = g
+			n++
+			continue
+		}
+		g.dropSmall()
+		g.free(h)
+	}
+	return all[:n]
+}
+
+// write checks a small result and lays it into a new directory of staging/.
 func (g *grant) write(h *head) (err error) {
 	defer h.caught(&err)
-	if g.held = h.staging.take(g.attempt, func() {}); !g.held {
-		return errors.New("another transfer of it is under way")
+	m, err := pack.ParseList(g.small.List, pack.DefaultLimits())
+	switch {
+	case err != nil:
+		return err
+	case m.Sum() != g.sum || !m.Small():
+		return fmt.Errorf("%w: its manifest is not the one that was announced", pack.ErrFormat)
 	}
-	if _, err := h.store.Staged(g.batch, g.attempt); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(errors.New("a part of it is here already"), err)
-	}
-	if err := g.room.set(sizeOf(g.m.Bytes(), len(g.m))); err != nil {
+	if err := g.room.set(sizeOf(m.Bytes(), len(m))); err != nil {
 		return err
 	}
-	root, err := h.store.Stage(g.batch, g.attempt)
+	root, err := h.store.StageNew(g.batch, g.attempt)
 	if err != nil {
 		return ofDisk(err)
 	}
 	defer root.Close()
 	tree := pack.NewTree(root, archived)
-	return ofDisk(errors.Join(pack.Receive(bytes.NewReader(g.data), g.m, pack.Want{}, landing{tree, &g.room}), tree.Close()))
+	err = errors.Join(pack.Receive(bytes.NewReader(g.small.Data), m, pack.Want{}, landing{tree, &g.room}), tree.Close())
+	g.list = m.List()
+	return ofDisk(err)
 }
 
-// ask has the node asked for a result after all.
+// ask has the node asked for a small result after all, which removes what was written of it.
 func (g *grant) ask(h *head, why error) {
-	g.session.log.Debug("a result that came with its end is asked for", "attempt", string(g.attempt), "why", why)
+	g.session.log.Debug("cannot use a small result that came with its end; asking for it", "attempt", string(g.attempt), "why", why)
+	g.dropSmall()
+	g.list = nil
 	g.free(h)
-	g.m, g.tree, g.data = nil, nil, nil
 	g.again(h)
+}
+
+// dropSmall forgets the message with the result.
+func (g *grant) dropSmall() {
+	g.session.smallBytes.Add(-sizeOfSmall(g.small))
+	g.small = nil
 }

@@ -2,9 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/wire"
@@ -18,7 +22,7 @@ func withResult(t *testing.T, e *wire.Ended, text string) *wire.Ended {
 	if err := pack.Send(&data, m, pack.Want{}, open); err != nil {
 		t.Fatal(err)
 	}
-	e.Tree, e.Data = m.List(), data.Bytes()
+	e.List, e.Data = m.List(), data.Bytes()
 	return e
 }
 
@@ -70,9 +74,9 @@ func (d *desk) received() wire.Message {
 func TestWrongSmallResult(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *wire.Ended){
 		"another content":  func(t *testing.T, e *wire.Ended) { *e = *withResult(t, ended(e.Attempt, 0, nil), "HELLO\n") },
-		"another manifest": func(t *testing.T, e *wire.Ended) { e.Tree = withResult(t, &wire.Ended{}, "HELLO\n").Tree },
-		"no manifest":      func(_ *testing.T, e *wire.Ended) { e.Tree = nil },
-		"no list":          func(_ *testing.T, e *wire.Ended) { e.Tree = []byte(`{"path":"out.txt"}`) },
+		"another manifest": func(t *testing.T, e *wire.Ended) { e.List = withResult(t, &wire.Ended{}, "HELLO\n").List },
+		"no manifest":      func(_ *testing.T, e *wire.Ended) { e.List = nil },
+		"no list":          func(_ *testing.T, e *wire.Ended) { e.List = []byte(`{"path":"out.txt"}`) },
 		"cut":              func(_ *testing.T, e *wire.Ended) { e.Data = e.Data[:len(e.Data)-3] },
 		"no stream":        func(_ *testing.T, e *wire.Ended) { e.Data = []byte("hello") },
 	} {
@@ -100,5 +104,60 @@ func TestWrongSmallResult(t *testing.T) {
 				t.Errorf("its manifest is %q", got)
 			}
 		})
+	}
+}
+
+// A small result is being made durable when its node loses its session and comes back: the
+// grant of the new session waits for that, and removes nothing.
+func TestSmallResultOverSessions(t *testing.T) {
+	sealing, seal := make(chan struct{}, 8), make(chan struct{})
+	defer durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "seal.small" {
+			sealing <- struct{}{}
+			<-seal
+		}
+		return nil
+	}, Sync: func(f *os.File, _ bool) error { return f.Sync() }})()
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	m, _ := result("hello\n")
+	end := withResult(t, ended(start.Attempt, 0, m), "hello\n")
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, end)
+	<-sealing
+	d.c.Close()
+	s.becomes("ns/b/j", job.Unreachable)
+	d = s.desk("ws1", "boot1", listed(start, job.PhaseReturning, &end.Result))
+	await(t, func() (waits bool) { // its grant waits for what the first session has begun
+		s.h.staging.mu.Lock()
+		defer s.h.staging.mu.Unlock()
+		return len(s.h.staging.of[start.Attempt]) > 0
+	})
+	close(seal)
+	next[*wire.Have](d)
+	s.becomes("ns/b/j", job.Done)
+	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
+		t.Errorf("the result is %q", got)
+	}
+	await(t, s.nothingPromised)
+}
+
+// What an earlier transfer has left of an attempt is no part of a small result.
+func TestSmallResultBesideLeftovers(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	left := filepath.Join(s.dir, "batches/ns/b/staging", string(start.Attempt), "tree")
+	if err := errors.Join(os.MkdirAll(left, 0o750), os.WriteFile(filepath.Join(left, "foreign"), []byte("x"), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := result("hello\n")
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, withResult(t, ended(start.Attempt, 0, m), "hello\n"))
+	d.give(d.granted(), "hello\n")
+	s.becomes("ns/b/j", job.Done)
+	if list, err := os.ReadDir(filepath.Join(s.dir, "batches/ns/b/out/j")); err != nil || len(list) != 1 {
+		t.Errorf("the result holds %v, %v", list, err)
 	}
 }

@@ -58,7 +58,7 @@ func (s *sweeper) run(ctx context.Context, h *head) {
 
 func (h *head) emptyTrash(ctx context.Context) {
 	if err := h.store.EmptyTrash(ctx); err != nil && ctx.Err() == nil {
-		h.log.Warn("what is deleted cannot be removed; it is tried again with the next deletion", "why", err)
+		h.log.Warn("cannot empty trash/; trying again at the next deletion", "why", err)
 	}
 }
 
@@ -67,14 +67,14 @@ func (h *head) collect(ctx context.Context) {
 	h.log.Debug("collecting what nobody needs")
 	c, err := h.store.Collect(ctx, h.settings().Keep)
 	if c != (spool.Collected{}) {
-		h.log.Info("collected what nobody needs any more", "blobs", c.Blobs, "bytes", c.Bytes, "unfinished", c.Temps)
+		h.log.Info("unneeded inputs collected", "blobs", c.Blobs, "bytes", c.Bytes, "unfinished", c.Temps)
 	}
 	var bad *spool.Problem
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.As(err, &bad):
-		h.log.Warn("no blob is collected while a batch is damaged", "problem", bad.Error())
+		h.log.Warn("inputs not collected while a batch is damaged", "problem", bad.Error())
 	default:
-		h.log.Warn("what nobody needs is not all collected", "why", err)
+		h.log.Warn("cannot collect all unneeded inputs", "why", err)
 	}
 }

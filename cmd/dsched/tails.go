@@ -168,7 +168,7 @@ func (h *head) buildLog(s *session, t job.Token, building, failed bool) {
 	s.hands.Go(func() {
 		err := h.copyLog(b.Batch, log.node, l.frames)
 		if err = cmp.Or(err, stop()); err != nil {
-			s.log.Warn("what a build printed cannot be kept", "batch", string(b.ID), "why", err)
+			s.log.Warn("cannot keep the output of a build", "batch", string(b.ID), "why", err)
 		}
 		close(copied)
 		h.do(func() {

@@ -219,7 +219,7 @@ func (h *head) whenCommitted(err error) error {
 // noRoom notes that the disk is full.
 func (h *head) noRoom(err error) {
 	if time.Since(h.fullAt) > 2*tickEvery {
-		h.log.Error("the disk is full, and nothing goes on until there is room", "why", err)
+		h.log.Error("disk full: nothing is accepted or started until there is room", "why", err)
 	}
 	h.fullAt = time.Now()
 }
@@ -237,7 +237,7 @@ func (h *head) restock() {
 func (h *head) whenStocked(err error) {
 	h.stocking = false
 	if err != nil && !errors.Is(err, spool.ErrFull) {
-		h.log.Warn("the ballast cannot be made", "why", err)
+		h.log.Warn("cannot make the ballast", "why", err)
 	}
 }
 
@@ -354,7 +354,7 @@ func (h *head) place(all []placing) error {
 		err := h.placeOne(p)
 		var odd *spool.Problem
 		if errors.As(err, &odd) {
-			h.log.Error("a result is not where the log says", "problem", odd.Error())
+			h.log.Error("result not where the log says", "problem", odd.Error())
 		} else if err != nil {
 			return err
 		}

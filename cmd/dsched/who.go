@@ -69,7 +69,7 @@ func numberOf(o string) numbered {
 func (h *head) checkOperators(ctx context.Context) {
 	for _, o := range h.settings().Operators {
 		if _, err := h.isOperator(o, dial.Peer{UID: -1}); err != nil && ctx.Err() == nil {
-			h.log.Warn("an operator of head.yaml is not known", "operator", o, "why", err)
+			h.log.Warn("unknown operator in head.yaml", "operator", o, "why", err)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Record struct {
 
 	Outcome           // how an attempt ended
 	Manifest string   `json:"manifest,omitempty"` // SHA-256 of what it left, hexadecimal
-	Tree     line.Raw `json:"tree,omitempty"`     // that manifest, of a small result: a list of its lines
+	List     line.Raw `json:"list,omitempty"`     // that manifest, of a small result: a list of its lines
 	Files    int      `json:"files,omitempty"`    // in it
 	Bytes    int64    `json:"bytes,omitempty"`    // in them
 	Said     string   `json:"said,omitempty"`     // the last line that an attempt which did not end well has printed, as [distribute/lib/cause] has it

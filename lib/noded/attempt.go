@@ -19,9 +19,9 @@ import (
 // errStopped says that an attempt was stopped before it had begun.
 var errStopped = errors.New("stopped before it began")
 
-// smallManifest is how many entries a manifest may have that is kept in memory
+// keptManifest is how many entries a manifest may have that is kept in memory
 // until it is sent.
-const smallManifest = 64
+const keptManifest = 64
 
 // tries is how often an attempt is prepared before the node gives it back.
 const tries = 3
@@ -126,7 +126,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 		case errors.As(err, &tooMuch), errors.As(err, &refusal) || try == tries:
 			return back(err)
 		}
-		n.Log.Warn("an attempt cannot be prepared; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		n.Log.Warn("cannot prepare an attempt; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		n.do(func() { n.setStage(a, stageStalled) })
 		linger(ctx, time.Duration(try)*tryAfter)
 		if err := a.Sweep(); err != nil {

@@ -159,7 +159,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	if err := b.SetStarted(started); err != nil {
 		return err
 	}
-	n.Log.Info("build begins", "batch", b.Batch)
+	n.Log.Info("build started", "batch", b.Batch)
 	env, path := withSet(n.jobEnv(acc, got, b.Tree(), b.Tmp()), b.Spec.Env, n.Path)
 	var st *proc.Status
 	st, slot, err = n.supervise(ctx, slot, &proc.Order{

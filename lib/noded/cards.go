@@ -41,7 +41,7 @@ func (n *daemon) lookAtCards(ctx context.Context) {
 		told = err.Error()
 	}
 	if told != "" && told != n.cards.told {
-		n.Log.Warn("it is not known who uses the GPUs; jobs are given none", "why", told)
+		n.Log.Warn("cannot find out who uses the GPUs; jobs get none", "why", told)
 	}
 	n.cards.told = told
 	// Before the state is asked: this reads /proc.
@@ -87,7 +87,7 @@ func (n *daemon) setBusy(busy map[int]bool) {
 	if changed == nil {
 		return
 	}
-	n.Log.Info("GPUs are used by others, or are again not", "gpus", changed)
+	n.Log.Info("use of GPUs by others changed", "gpus", changed)
 	n.now.Store(&g)
 	n.tellOffer()
 	n.refuse()

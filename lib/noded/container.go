@@ -223,7 +223,7 @@ func whyNoContainer(last string, exit int, image string) (why, lacks string) {
 // container. It is tried elsewhere as one is whose build failed; what the
 // program has printed goes home.
 func (n *daemon) noContainer(a *attempt, lacks string) error {
-	n.Log.Warn("a container cannot be started", "job", a.Job, "attempt", a.Token, "why", lacks)
+	n.Log.Warn("cannot start a container", "job", a.Job, "attempt", a.Token, "why", lacks)
 	(&buildError{lacks, a.Output()}).tell()
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec); err == nil { // where dlog -B looks
 		fresh := b.Output() + "." + string(a.Token) + ".new"

@@ -359,7 +359,7 @@ func (n *daemon) takeOver() error {
 		return err
 	}
 	if err != nil {
-		n.Log.Error("some of what is in the directory cannot be used", "why", err)
+		n.Log.Error("cannot use parts of the node's directory", "why", err)
 	}
 	if err := n.desk.Settle(as); err != nil {
 		return err
@@ -373,7 +373,7 @@ func (n *daemon) takeOver() error {
 	for _, a := range as {
 		err := n.resume(a)
 		for ; passing(err); err = n.resume(a) {
-			n.Log.Warn("an attempt cannot be taken up now; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+			n.Log.Warn("cannot take up an attempt now; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 			time.Sleep(time.Second)
 		}
 		if err != nil {
@@ -436,12 +436,12 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		a.has.never = true // as long as it is not known
 		n.retake(a.has)
 	case wasStarted:
-		n.setStage(a, stageEnded)
+		n.setStage(a, stageExited)
 	}
 	if wasStarted {
 		a.limit = started.Time
 		if why := da.Ending(); why != "" {
-			a.setEnding(endingOf(why), why)
+			a.setEnding(endingFor(why), why)
 		}
 	} else if !alive {
 		if err := da.Sweep(); err != nil {

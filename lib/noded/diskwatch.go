@@ -107,7 +107,7 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	}
 	space, err := w.n.desk.Space()
 	if err != nil {
-		w.n.Log.Warn("the disk cannot be looked at", "why", err)
+		w.n.Log.Warn("cannot read the use of the disk", "why", err)
 		return
 	}
 	w.n.desk.Stock()
@@ -171,7 +171,7 @@ func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space
 	if worst == nil {
 		if w.again = time.Now().Add(measureCost * time.Since(began)); !w.told {
 			w.told = true
-			w.n.Log.Warn("the disk is nearly full, and not of what runs here; nobody is stopped", "free", s.Free, "reserve", w.n.given().Caps.Reserve, "inodes", s.Inodes)
+			w.n.Log.Warn("disk nearly full, not by jobs here; no job is stopped", "free", s.Free, "reserve", w.n.given().Caps.Reserve, "inodes", s.Inodes)
 		}
 		return
 	}
@@ -226,7 +226,7 @@ func (n *daemon) stopRunning(x *watched, how error, why string) {
 		case x.a != nil && x.a.runs():
 			n.endAttempt(x.a, endStopped, why, how)
 		case x.run != nil && x.run.why == "" && x.b.run == x.run:
-			n.Log.Warn("build is stopped", "batch", x.b.Batch, "why", why)
+			n.Log.Warn("build stopped", "batch", x.b.Batch, "why", why)
 			x.run.why = why
 			if x.run.cancel(how); x.run.adopted {
 				n.stopAdopted(x.dir)

@@ -29,7 +29,7 @@ func (n *daemon) toEnd(ctx context.Context, a *attempt, end func() error) {
 		case ofDisk(err):
 		case restored < restores:
 			restored++
-			n.Log.Warn("the directory of an attempt is not as it was, and is made anew", "job", a.Job, "attempt", a.Token, "why", err)
+			n.Log.Warn("directory of an attempt changed; made anew", "job", a.Job, "attempt", a.Token, "why", err)
 			if err = a.Restore(); err == nil {
 				err = end()
 			}
@@ -38,7 +38,7 @@ func (n *daemon) toEnd(ctx context.Context, a *attempt, end func() error) {
 			n.unkept(a, err)
 			return
 		}
-		n.Log.Error("the end of an attempt cannot be kept on disk; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+		n.Log.Error("cannot write the end of an attempt; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 		select {
 		case <-time.After(wait):
 			err = end()
@@ -67,7 +67,7 @@ func inDir(dir string, err error) bool {
 
 // unkept ends an attempt whose end cannot be kept here, however often that is tried.
 func (n *daemon) unkept(a *attempt, why error) {
-	n.Log.Error("the end of an attempt cannot be kept", "job", a.Job, "attempt", a.Token, "why", why)
+	n.Log.Error("cannot write the end of an attempt", "job", a.Job, "attempt", a.Token, "why", why)
 	r := &job.Result{}
 	if a.status != nil {
 		r.Outcome = n.outcome(a, a.status)
@@ -165,7 +165,7 @@ func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
 	if st, err := proc.ReadStatus(a.Dir); err == nil {
 		return st, nil
 	}
-	n.Log.Warn("the supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
+	n.Log.Warn("supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
 	if err := proc.Void(a.Dir); err != nil || left != proc.NotBegun {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) er
 	if err := a.SetResult(r, m, false); err != nil {
 		return err
 	}
-	if len(m) <= smallManifest {
+	if len(m) <= keptManifest {
 		a.small = m
 	}
 	news := n.smallResult(a, m)

@@ -195,7 +195,7 @@ func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes
 		switch {
 		case err == nil, errors.Is(err, errAway) && ctx.Err() == nil:
 		case errors.Is(err, pack.ErrSum) && f.From > 0 && !anew[f.Sums[0]]:
-			n.Log.Warn("what had come of an input is wrong; fetching all of it", "attempt", a.Token, "input", f.Sums[0])
+			n.Log.Warn("partial input is wrong; fetching all of it", "attempt", a.Token, "input", f.Sums[0])
 			anew[f.Sums[0]] = true
 		default:
 			return err
@@ -218,7 +218,7 @@ func (n *daemon) keepInputs() {
 			return
 		}
 		if err := n.desk.Keep(ctx); err != nil && ctx.Err() == nil {
-			n.Log.Error("the disk does not take an input, which will be fetched again", "why", err)
+			n.Log.Error("cannot write an input; fetching it again", "why", err)
 		}
 	})
 }

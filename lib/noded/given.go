@@ -103,7 +103,7 @@ func (s *Settings) bound() {
 	}
 	s.bounds = !slices.Contains(missing, "memory")
 	if len(missing) > 0 {
-		s.Log.Info("the kernel does not bound what jobs take", "of", strings.Join(missing, ", "))
+		s.Log.Info("the kernel does not enforce the limits of jobs", "of", strings.Join(missing, ", "))
 	}
 }
 

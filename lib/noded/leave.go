@@ -63,7 +63,7 @@ func (n *daemon) remove(a *attempt) {
 	n.leaving.begin(a.Token)
 	n.work.Go(func() {
 		if err := n.desk.Discard(a.Attempt); err != nil {
-			n.Log.Error("what is left of an attempt cannot be removed", "attempt", a.Token, "why", err)
+			n.Log.Error("cannot remove the files of an attempt", "attempt", a.Token, "why", err)
 		}
 		n.do(func() {
 			n.leaving.deleted(a.Token)
@@ -91,7 +91,7 @@ func (n *daemon) takeLeave() {
 		}
 		wait := leaveEvery
 		if err := n.desk.SyncAttempts(); err != nil {
-			n.Log.Error("that attempts are deleted cannot be made durable; trying again", "why", err)
+			n.Log.Error("cannot make the removal of attempts durable; trying again", "why", err)
 			n.do(func() { n.leaving.deleted(left...) })
 			wait = time.Second
 		} else {

@@ -205,7 +205,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 func (n *daemon) guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			n.Log.Error("a session ended in a panic, which is a mistake of this program", "panic", p, "stack", string(debug.Stack()))
+			n.Log.Error("panic in a session (a bug in dnoded)", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()

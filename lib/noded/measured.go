@@ -160,7 +160,7 @@ func (n *daemon) measure() {
 	n.do(func() { most, begun = n.memory()-n.mark(), n.meter.begun })
 	use, err := n.Machine.Memory(most)
 	if err != nil {
-		n.Log.Warn("it cannot be seen how much memory jobs use", "why", err)
+		n.Log.Warn("cannot read the memory use of jobs", "why", err)
 		return
 	}
 	var goes *attempt
@@ -169,11 +169,11 @@ func (n *daemon) measure() {
 		return
 	}
 	if err := goes.SetEnding(why); err != nil {
-		n.Log.Warn("it cannot be kept why an attempt is ended", "job", goes.Job, "attempt", goes.Token, "why", err)
+		n.Log.Warn("cannot write why an attempt is ended", "job", goes.Job, "attempt", goes.Token, "why", err)
 	}
 	n.do(func() {
 		if goes.runs() && !n.askToSave(goes, why, n.left(use)) {
-			n.endAttempt(goes, endingOf(why), why, errKilled)
+			n.endAttempt(goes, endingFor(why), why, errKilled)
 		}
 	})
 }
@@ -197,7 +197,7 @@ func (n *daemon) askToSave(a *attempt, why string, left int64) bool {
 		!a.has.saves || n.pausing == nil, left < n.memory()/memoryGone:
 		return false
 	}
-	n.Log.Info("attempt is asked to save what it has, for want of memory", "job", a.Job, "attempt", a.Token, "why", why)
+	n.Log.Info("attempt asked to save and leave for want of memory", "job", a.Job, "attempt", a.Token, "why", why)
 	a.setEnding(endAsked, why)
 	a.own = ownLeave
 	n.keepWord(a)
@@ -281,7 +281,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 	case theirs < missing:
 		if !n.meter.told {
 			n.meter.told = true
-			n.Log.Warn("memory runs low, and not by the jobs here; none goes back", "left", max(0, left), "jobs", theirs)
+			n.Log.Warn("memory low, not by jobs here; none is sent back", "left", max(0, left), "jobs", theirs)
 		}
 		return nil, ""
 	}

@@ -66,7 +66,7 @@ func (r *meterRig) look() string {
 		if r.askToSave(a, why, r.left(&r.use)) {
 			all = string(a.Token) + " is asked: "
 		} else {
-			r.endAttempt(a, endingOf(why), why, errKilled)
+			r.endAttempt(a, endingFor(why), why, errKilled)
 		}
 	}
 	for name, err := range r.ended {
@@ -82,7 +82,7 @@ func (r *meterRig) over(name string) {
 	delete(r.use.Of, a.pid)
 	r.giveUp(a, a.has)
 	delete(r.attempts, a.Token)
-	a.stage = stageEnded
+	a.stage = stageExited
 }
 
 func (r *meterRig) expect(got, want string) {

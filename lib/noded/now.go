@@ -43,7 +43,7 @@ func (n *daemon) tellNow(ctx context.Context) {
 					continue
 				}
 				if err := pause.PutNow(place, string(n.Name), content); err != nil && !complained {
-					n.Log.Warn("dpause cannot be told what is here", "why", err)
+					n.Log.Warn("cannot write the list of running jobs for dpause", "why", err)
 					complained = true
 				}
 			}

@@ -85,7 +85,7 @@ func (n *daemon) beginPauses(ctx context.Context) {
 	changed := pause.Watch(ctx, p.places, p.ended)
 	st, next, err := p.read(standing{}, n.patience)
 	if err != nil {
-		n.Log.Warn("the pauses cannot all be read", "why", err)
+		n.Log.Warn("cannot read all pauses", "why", err)
 		next = time.Second
 	}
 	n.setPause(st)
@@ -137,7 +137,7 @@ func (p *pausing) run(ctx context.Context, changed <-chan struct{}, st standing,
 		}
 		st, next, err = p.read(st, patience)
 		if err != nil {
-			p.n.Log.Warn("the pauses cannot all be read; what held before holds", "why", err)
+			p.n.Log.Warn("cannot read all pauses; the previous ones stay in force", "why", err)
 			next = min(next, 10*time.Second)
 			continue
 		}
@@ -168,7 +168,7 @@ func (p *pausing) read(before standing, patience *float64) (st standing, next ti
 	for _, o := range s.Odd {
 		if text := o.Error(); !p.odd[text] && len(p.odd) < 1000 {
 			p.odd[text] = true
-			p.n.Log.Warn("a file in a place of pauses is none", "why", text)
+			p.n.Log.Warn("file in a directory of pauses is no pause", "why", text)
 		}
 	}
 	if pause.Tidy(&s, p.places); !s.Frozen() {
@@ -202,7 +202,7 @@ func (p *pausing) keepOwners() (unkept bool) {
 		err = pause.PutOwners(p.owners, may)
 	}
 	if err != nil {
-		p.n.Log.Warn("jobs that run cannot be told who may pause the node; they go by what they know", "why", err)
+		p.n.Log.Warn("cannot tell supervisors who may pause the node; they use what they have", "why", err)
 		return true
 	}
 	p.kept, p.isKept = may, true
@@ -220,7 +220,7 @@ func (p *pausing) complain(err error) {
 		text = err.Error()
 	}
 	if text != p.failed && err != nil {
-		p.n.Log.Warn("the pauses cannot all be read; those that are known hold until their time is over", "why", err)
+		p.n.Log.Warn("cannot read all pauses; known ones hold until their end", "why", err)
 	}
 	p.failed = text
 }
@@ -312,14 +312,14 @@ func (p *pausing) own(c pause.Clock, s pause.State, st standing) {
 			q = pause.For(c, end.Sub(c.Now))
 		}
 		q.Out, q.Why = true, whyPatience
-		p.n.Log.Info("the pause is longer than jobs wait; they are asked to leave")
+		p.n.Log.Info("pause longer than jobs wait; they are asked to leave")
 		place := pause.OwnPlace(p.n.desk.Dir())
 		if _, err = pause.Put(place, q); err != nil && p.n.desk.MakeRoom(err) {
 			_, err = pause.Put(place, q)
 		}
 	}
 	if err != nil {
-		p.n.Log.Warn("the node's own pause cannot be kept", "why", err)
+		p.n.Log.Warn("cannot write the node's own pause", "why", err)
 	}
 }
 
@@ -335,7 +335,7 @@ func (n *daemon) setPause(st standing) {
 	case len(st.live)+len(was.live) == 0:
 		return
 	case len(st.live) == 0:
-		n.Log.Info("nothing is paused any more")
+		n.Log.Info("pause over")
 	default:
 		n.Log.Info("paused", "by", st.by, "why", st.why, "all", st.frozen, "out", st.out, "cpus_given_back", st.give.CPUs, "for", n.leftOf(st.until))
 	}
@@ -459,12 +459,12 @@ func (n *daemon) endPauses(by string) {
 	if n.pausing == nil {
 		return
 	}
-	n.Log.Info("an operator ends all pauses", "by", clean(by))
+	n.Log.Info("all pauses ended by an operator", "by", clean(by))
 	places, ended := n.pausing.places, n.pausing.ended
 	n.work.Go(func() {
 		c, err := pause.Here()
 		if err != nil {
-			n.Log.Error("the pauses cannot be ended", "why", err)
+			n.Log.Error("cannot end the pauses", "why", err)
 			return
 		}
 		s, err := pause.Read(c, places, ended, nil)
@@ -480,7 +480,7 @@ func (n *daemon) endPauses(by string) {
 			err = errors.Join(err, pause.Cease(ended, places, left))
 		}
 		if err != nil {
-			n.Log.Error("not every pause could be ended", "why", err)
+			n.Log.Error("cannot end every pause", "why", err)
 		}
 	})
 }

@@ -107,9 +107,9 @@ func (w *warden) set(c presence.Config) {
 	}
 	h.Log = func(source string, err error) {
 		if errors.Is(err, presence.ErrAbsent) {
-			w.n.Log.Info("this machine does not tell so whether somebody is there", "source", source, "why", err)
+			w.n.Log.Info("this source of presence is not available on this machine", "source", source, "why", err)
 		} else {
-			w.n.Log.Warn("it cannot be read whether somebody is there", "source", source, "why", err)
+			w.n.Log.Warn("cannot read a source of presence", "source", source, "why", err)
 		}
 	}
 	w.config, w.watcher = c, presence.New(c, h)
@@ -260,7 +260,7 @@ func (w *warden) missed() {
 			x.on = false
 			if end := x.pause.Until; end.IsZero() || time.Now().Before(end) {
 				x.overruled = true
-				w.n.Log.Info("somebody has ended what the node had paused by itself; jobs run until the reason is over", "why", x.pause.Why)
+				w.n.Log.Info("the node's own pause was ended by somebody; jobs run until its reason is over", "why", x.pause.Why)
 			}
 		}
 	}
@@ -291,7 +291,7 @@ func (w *warden) see(x *ward, holds bool, why string, until time.Time) {
 	case !holds:
 		if x.overruled {
 			x.overruled = false
-			w.n.Log.Info("the reason is over for which the node had paused by itself", "why", x.pause.Why)
+			w.n.Log.Info("reason of the node's own pause is over", "why", x.pause.Why)
 		}
 		if x.on {
 			err := pause.Remove(x.pause)
@@ -309,6 +309,6 @@ func (w *warden) complain(err error) {
 	}
 	if text := err.Error(); text != w.failed {
 		w.failed = text
-		w.n.Log.Error("the node's own pauses cannot be seen to; trying again", "why", err)
+		w.n.Log.Error("cannot update the node's own pauses; trying again", "why", err)
 	}
 }

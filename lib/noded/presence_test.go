@@ -200,7 +200,7 @@ func TestSomebodyOverrules(t *testing.T) {
 	over := make(chan struct{})
 	h.liveAs(dir, func(s *Settings) {
 		d.settings(s)
-		s.Log = strictLog(slog.NewTextHandler(&listener{t.Output(), "the reason is over for which", over}, nil))
+		s.Log = strictLog(slog.NewTextHandler(&listener{t.Output(), "reason of the node's own pause is over", over}, nil))
 	})
 	s, _ := h.session()
 	p := own(t, dir)

@@ -49,9 +49,9 @@ func (n *daemon) reuse(ctx context.Context, b *desk.Build, acc *account.Account)
 		}
 		err := n.copyBuild(ctx, b, k.Build, ownerOf(acc))
 		if done = err == nil; done {
-			n.Log.Info("build taken from a batch that has built the same", "batch", b.Batch, "from", k.Batch)
+			n.Log.Info("build reused from another batch", "batch", b.Batch, "from", k.Batch)
 		} else if ctx.Err() == nil {
-			n.Log.Warn("what the same build has left cannot be copied; building", "batch", b.Batch, "from", k.Batch, "why", err)
+			n.Log.Warn("cannot copy the build of another batch; building", "batch", b.Batch, "from", k.Batch, "why", err)
 		}
 	}
 	n.do(func() {

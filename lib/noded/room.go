@@ -241,7 +241,7 @@ func (n *daemon) shrink(ctx context.Context, by int64) (some bool) {
 	}
 	freed, err := n.desk.Evict(max(0, n.desk.CacheSize()-by))
 	if err != nil {
-		n.Log.Warn("the cache cannot be looked through", "why", err)
+		n.Log.Warn("cannot read the cache", "why", err)
 	}
 	by, some = by-freed, some || freed > 0
 	drop(false)
@@ -286,7 +286,7 @@ func (n *daemon) dropBuild(b *build) bool {
 		delete(n.forgotten, b.Dir)
 		var err error
 		if rest, err = n.desk.DiscardBuild(b.Build); err != nil {
-			n.Log.Error("a build cannot be removed", "batch", b.Batch, "why", err)
+			n.Log.Error("cannot remove a build", "batch", b.Batch, "why", err)
 			rest = nil
 		}
 	})

@@ -91,7 +91,7 @@ func (s *session) read(ctx context.Context) error {
 			s.out.put(&wire.Pong{N: m.N})
 		case *wire.Pong:
 		case *wire.Error:
-			s.n.Log.Error("the head complains", "text", m.Text)
+			s.n.Log.Error("error message from the head", "text", m.Text)
 		case *wire.Grant:
 			s.grants.put(m)
 		case *wire.Tail:
@@ -151,13 +151,13 @@ func (n *daemon) startAll(starts []*wire.Start) {
 			case err == nil && n.letGo.has(as[i].Token):
 				n.Log.Debug("a start came again after its attempt was let go", "attempt", as[i].Token)
 				if err := n.desk.Discard(as[i]); err != nil {
-					n.Log.Error("what is left of an attempt cannot be removed", "attempt", as[i].Token, "why", err)
+					n.Log.Error("cannot remove the files of an attempt", "attempt", as[i].Token, "why", err)
 				}
 			case err == nil:
 				n.Log.Debug("attempt given", "job", as[i].Job, "attempt", as[i].Token)
 				n.begin(n.add(as[i]))
 			default:
-				n.Log.Error("an attempt cannot be noted; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
+				n.Log.Error("cannot write the note of an attempt; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
 				fate := job.FateUnstarted
 				if full(err) {
 					fate = job.FateNoRoom
@@ -201,13 +201,13 @@ func (n *daemon) told(m wire.Message) {
 		n.endPauses(m.By)
 	case *wire.Hold:
 		if a := n.attempts[m.Attempt]; a != nil {
-			n.Log.Error("the head does not take an attempt that is here; it is kept until drm deletes its batch or somebody, while dnoded is stopped, its directory",
+			n.Log.Error("attempt unknown to the head: kept until drm deletes its batch, or its directory is deleted while dnoded is stopped",
 				"job", a.Job, "attempt", a.Token, "dir", a.Dir)
 			a.unknown = true
 			n.stand(a, false) // nobody is left who would let it go on
 		}
 	default:
-		n.Log.Warn("the head sent what a node does not know", "message", fmt.Sprintf("%T", m))
+		n.Log.Warn("unknown message from the head", "message", fmt.Sprintf("%T", m))
 	}
 }
 
@@ -307,7 +307,7 @@ func (n *daemon) clear() {
 				err = rest()
 			}
 			if err != nil {
-				n.Log.Error("what is left of a build cannot be removed", "batch", b.Batch, "why", err)
+				n.Log.Error("cannot remove the files of a build", "batch", b.Batch, "why", err)
 			}
 		})
 	}
@@ -349,7 +349,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 		err = pack.Want(g.Want).Check(m)
 	}
 	if err != nil {
-		n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "a result cannot be sent", "job", a.Job, "attempt", a.Token, "why", err)
+		n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "cannot send a result", "job", a.Job, "attempt", a.Token, "why", err)
 		return n.spoiled(a, err)
 	}
 	if g.Manifest {
@@ -369,7 +369,7 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	if !damaged(own) {
 		return err
 	}
-	n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "what an attempt left is no longer what it was", "job", a.Job, "attempt", a.Token, "why", own)
+	n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "the files of an attempt changed after their manifest was made", "job", a.Job, "attempt", a.Token, "why", own)
 	return n.spoiled(a, own)
 }
 
@@ -402,7 +402,7 @@ func (n *daemon) smallResult(a *attempt, m pack.Manifest) *wire.Ended {
 		n.Log.Debug("a small result is not sent along", "attempt", a.Token, "why", err)
 		return &wire.Ended{}
 	}
-	return &wire.Ended{Tree: m.List(), Data: data.Bytes()}
+	return &wire.Ended{List: m.List(), Data: data.Bytes()}
 }
 
 // damaged says that a result cannot be sent for what it is, now or later.
@@ -419,7 +419,7 @@ func (n *daemon) spoiled(a *attempt, why error) error {
 	}
 	r := &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "its files on the node are damaged: " + reason(why)}}
 	if err := a.SetResult(r, nil, true); err != nil {
-		n.Log.Error("the end of an attempt cannot be kept on disk", "attempt", a.Token, "why", err)
+		n.Log.Error("cannot write the end of an attempt", "attempt", a.Token, "why", err)
 	}
 	n.do(func() {
 		a.result = r

@@ -29,7 +29,7 @@ func (n *daemon) settleLater(a *attempt) {
 			if n.anyLoose(waited) {
 				began := time.Now()
 				if err := n.desk.Sync(); err != nil {
-					n.Log.Warn("results that wait cannot be made durable; trying again", "why", err)
+					n.Log.Warn("cannot make results durable; trying again", "why", err)
 				} else {
 					n.do(func() {
 						for _, a := range waited {
@@ -67,7 +67,7 @@ func (n *daemon) settleNow(a *attempt) {
 			if err == nil || n.attempts[a.Token] != a {
 				return
 			}
-			n.Log.Error("a result cannot be made durable; trying again", "job", a.Job, "attempt", a.Token, "why", err)
+			n.Log.Error("cannot make a result durable; trying again", "job", a.Job, "attempt", a.Token, "why", err)
 			n.settleLater(a)
 		})
 	})

@@ -85,7 +85,7 @@ func (n *daemon) release(a *attempt, s *share, slot Slot) {
 // whether any other attempt or build had one: those that get it next did not.
 func (n *daemon) giveUp(a *attempt, s *share) {
 	if a.runs() {
-		n.setStage(a, stageEnded)
+		n.setStage(a, stageExited)
 	}
 	n.give(s)
 	a.alone = len(n.held) == 0
@@ -132,7 +132,7 @@ func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what stri
 		n.Ordered(o)
 	}
 	if err := s.Run(o); err != nil {
-		n.Log.Error("an order could not be given", "what", what, "why", err)
+		n.Log.Error("cannot order a supervisor", "what", what, "why", err)
 		s.Close()
 		return nil, nil, nil
 	}
@@ -145,13 +145,13 @@ func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what stri
 					err = errors.Join(err, s.Stop(o.Token)) // the second leaves no time
 				}
 				if err != nil {
-					n.Log.Warn("a supervisor cannot be asked to stop", "what", what, "why", err)
+					n.Log.Warn("cannot ask a supervisor to stop", "what", what, "why", err)
 				}
 			}
 		case r, ok := <-s.Reports():
 			switch {
 			case !ok:
-				n.Log.Error("a supervisor died", "what", what, "pid", s.Pid())
+				n.Log.Error("supervisor died", "what", what, "pid", s.Pid())
 				s.Close()
 				return nil, nil, nil
 			case r.Passing && r.Paused:
@@ -159,10 +159,10 @@ func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what stri
 			case r.Passing:
 				return nil, s, fmt.Errorf("%w: %s", errRefused, r.Refused)
 			case r.Refused != "":
-				n.Log.Error("a supervisor did not do its order", "what", what, "why", r.Refused)
+				n.Log.Error("supervisor failed its order", "what", what, "why", r.Refused)
 				return nil, s, nil
 			case r.Stuck > 0:
-				n.Log.Error("processes do not die of SIGKILL; the slot waits for them", "what", what, "processes", r.Stuck)
+				n.Log.Error("processes survive SIGKILL; the slot waits for them", "what", what, "processes", r.Stuck)
 				n.do(stuck)
 			case r.Ended != nil:
 				return r.Ended, s, nil

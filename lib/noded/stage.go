@@ -21,35 +21,35 @@ const (
 	stageRunning               // a supervisor of this daemon runs it
 	stageAdopted               // a supervisor of an earlier daemon runs it
 	stageStuck                 // its processes do not die of SIGKILL
-	stageEnded                 // none of its processes lives, and its result is not known yet
+	stageExited                // none of its processes lives, and its result is not known yet
 	stagePacking               // it ran for long, and its result is being packed
 	stageOver                  // it has a result
 	numStages
 )
 
-// stages is what belongs to each: the phase that the head is told, if that is news by then,
-// and the legal moves, besides the one to over, which every other stage has.
+// stages is what belongs to each: the phase that the head is told when it changes ("": that
+// of the stage before), and the legal moves. Any other stage may move to over.
 var stages = [numStages]struct {
 	name  string
 	phase job.Phase
 	next  []stage
 }{
-	stageGiven:    {"given", "", []stage{stageFetching, stageBuilding, stageStalled, stageReady, stageAdopted, stageEnded}}, // the last two when it is found on disk
+	stageGiven:    {"given", "", []stage{stageFetching, stageBuilding, stageStalled, stageReady, stageAdopted, stageExited}}, // the last two when it is found on disk
 	stageFetching: {"fetching", job.PhaseSending, []stage{stageBuilding, stageStalled, stageReady}},
 	stageBuilding: {"building", job.PhaseBuilding, []stage{stageStalled, stageReady}},
 	stageStalled:  {"stalled", "", []stage{stageFetching, stageBuilding, stageReady}},
 	stageReady:    {"ready", "", []stage{stageStalled, stageRunning}},
-	stageRunning:  {"running", job.PhaseRunning, []stage{stageReady, stageStuck, stageEnded}}, // ready again if its supervisor could not begin
-	stageAdopted:  {"adopted", job.PhaseRunning, []stage{stageEnded}},
-	stageStuck:    {"stuck", job.PhaseStuck, []stage{stageEnded}},
-	stageEnded:    {"ended", "", []stage{stagePacking}},
+	stageRunning:  {"running", job.PhaseRunning, []stage{stageReady, stageStuck, stageExited}}, // ready again if its supervisor could not begin
+	stageAdopted:  {"adopted", job.PhaseRunning, []stage{stageExited}},
+	stageStuck:    {"stuck", job.PhaseStuck, []stage{stageExited}},
+	stageExited:   {"exited", "", []stage{stagePacking}},
 	stagePacking:  {"packing", job.PhaseReturning, nil},
 	stageOver:     {"over", job.PhaseReturning, nil},
 }
 
 func (s stage) String() string { return stages[s].name }
 
-// runs says that processes of the attempt may live.
+// runs says that processes of the attempt may be alive.
 func (a *attempt) runs() bool { return stageRunning <= a.stage && a.stage <= stageStuck }
 
 // began says that the attempt runs, or ran, and has no result yet.
@@ -98,20 +98,21 @@ func (n *daemon) tellPhase(a *attempt) {
 // An ending is why an attempt is to end before it does so by itself.
 type ending uint8
 
-// The endings. A later one takes the place of an earlier one; the last two are final.
+// The endings. One further down this list replaces one above it; none replaces the last two
+// ([attempt.stopped]).
 const (
 	endNot     ending = iota
 	endPaused         // it is given back before it starts, since its node is paused
-	endAsked          // for want of memory it is asked to save its files and leave
-	endMemory         // for want of memory it is killed, and its job is put back
+	endAsked          // it is asked to save its files and leave, for want of memory
+	endMemory         // it is killed for want of memory, and its job is put back
 	endStopped        // it is stopped
 )
 
 // stopped says that the attempt is to end at once.
 func (a *attempt) stopped() bool { return a.end >= endMemory }
 
-// setEnding notes why an attempt is to end; false if it is to end already for a reason
-// that counts as much.
+// setEnding notes why an attempt is to end; false if it is to end already for the same or a
+// stronger reason.
 func (a *attempt) setEnding(end ending, why string) bool {
 	if a.stopped() || end <= a.end {
 		return false
@@ -120,17 +121,17 @@ func (a *attempt) setEnding(end ending, why string) bool {
 	return true
 }
 
-// endingOf is the ending for want of memory that a reason tells: an attempt that alone
-// used more than its node has is not put back.
-func endingOf(why string) ending {
+// endingFor is the ending for want of memory, by the text of its reason: an attempt that
+// alone used more than its node has is not put back.
+func endingFor(why string) ending {
 	if why == job.ReasonNodeMemory {
 		return endStopped
 	}
 	return endMemory
 }
 
-// endAttempt ends an attempt, unless it is to end already: before it starts by its context,
-// and then by its supervisor.
+// endAttempt ends an attempt, unless it is to end already: its context is cancelled, which
+// ends its preparation or its supervisor; one of an earlier daemon is told by a file.
 func (n *daemon) endAttempt(a *attempt, end ending, why string, cause error) {
 	if !a.setEnding(end, why) {
 		return
@@ -141,13 +142,13 @@ func (n *daemon) endAttempt(a *attempt, end ending, why string, cause error) {
 	}
 }
 
-// An ownPause is what the pause file of one attempt says, by which its supervisor goes beside
-// the pauses of the node.
+// An ownPause is what the pause file of one attempt says. Its supervisor obeys it in addition
+// to the node's pauses.
 type ownPause uint8
 
 const (
 	ownUnsaid ownPause = iota // the head has said nothing
 	ownNone                   // the head has said that it is not frozen: there is no file
 	ownFrozen                 // the head has said that it is frozen
-	ownLeave                  // for want of memory it is asked to save its files and leave
+	ownLeave                  // its processes are asked to save their files and leave (endAsked)
 )

@@ -29,15 +29,15 @@ func strictLog(h slog.Handler) *slog.Logger { return slog.New(strict{h}) }
 // head knows as they were.
 func TestStages(t *testing.T) {
 	legal := map[stage][]stage{
-		stageGiven:    {stageFetching, stageBuilding, stageStalled, stageReady, stageAdopted, stageEnded, stageOver},
+		stageGiven:    {stageFetching, stageBuilding, stageStalled, stageReady, stageAdopted, stageExited, stageOver},
 		stageFetching: {stageBuilding, stageStalled, stageReady, stageOver},
 		stageBuilding: {stageStalled, stageReady, stageOver},
 		stageStalled:  {stageFetching, stageBuilding, stageReady, stageOver},
 		stageReady:    {stageStalled, stageRunning, stageOver},
-		stageRunning:  {stageReady, stageStuck, stageEnded, stageOver},
-		stageAdopted:  {stageEnded, stageOver},
-		stageStuck:    {stageEnded, stageOver},
-		stageEnded:    {stagePacking, stageOver},
+		stageRunning:  {stageReady, stageStuck, stageExited, stageOver},
+		stageAdopted:  {stageExited, stageOver},
+		stageStuck:    {stageExited, stageOver},
+		stageExited:   {stagePacking, stageOver},
 		stagePacking:  {stageOver},
 	}
 	for from := range numStages {
@@ -77,7 +77,7 @@ func TestPhases(t *testing.T) {
 		{func() { a.own = ownNone; n.tellPhase(a) }, job.PhaseRunning},
 		{func() { n.setStage(a, stageStuck) }, job.PhaseStuck},
 		{func() { n.pause.frozen = true; n.tellPhase(a) }, job.PhaseStuck},
-		{func() { n.setStage(a, stageEnded) }, job.PhaseStuck},
+		{func() { n.setStage(a, stageExited) }, job.PhaseStuck},
 		{func() { n.setStage(a, stagePacking) }, job.PhaseReturning},
 		{func() { n.setStage(a, stageOver) }, job.PhaseReturning},
 	} {

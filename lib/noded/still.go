@@ -108,7 +108,7 @@ func (n *daemon) keepWords(a *attempt) {
 		case err == nil || n.desk.MakeRoom(err):
 			continue
 		}
-		n.Log.Error("the pause file or the limit of an attempt cannot be written; trying again", "attempt", a.Token, "frozen", s.own == ownFrozen, "limit", s.limit, "why", err)
+		n.Log.Error("cannot write the pause file or the limit of an attempt; trying again", "attempt", a.Token, "frozen", s.own == ownFrozen, "limit", s.limit, "why", err)
 		linger(ctx, wait)
 		wait = min(2*wait, time.Minute)
 	}
@@ -138,7 +138,7 @@ func (n *daemon) dropStands(ctx context.Context, of []pause.Pause) {
 		})
 		if gone && ctx.Err() == nil {
 			if err := pause.Remove(p); err != nil {
-				n.Log.Warn("the pause of an attempt that is over cannot be removed", "attempt", p.Attempt, "why", err)
+				n.Log.Warn("cannot remove the pause file of a finished attempt", "attempt", p.Attempt, "why", err)
 			}
 		}
 	}

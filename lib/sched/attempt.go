@@ -313,7 +313,7 @@ func (e Staged) apply(m *Machine) {
 	m.mark(a)
 	switch {
 	case e.Err == nil && e.Manifest == a.result.Manifest:
-		a.stranded, a.note, a.said, a.tree = false, "", e.Said, e.Tree
+		a.stranded, a.note, a.said, a.list = false, "", e.Said, e.List
 		m.finish(a, e.Manifest)
 	case e.Err != nil && e.Permanent:
 		m.refuse(a, e.Err)
@@ -411,7 +411,7 @@ func (a *attempt) final(kind job.Kind, manifest string) job.Record {
 // brings notes in a record what is safe on the head of an attempt, as manifest.
 func (a *attempt) brings(rec *job.Record, manifest string) {
 	if manifest != "" {
-		rec.Manifest, rec.Tree, rec.Files, rec.Bytes = manifest, a.tree, a.result.Files, a.result.Bytes
+		rec.Manifest, rec.List, rec.Files, rec.Bytes = manifest, a.list, a.result.Files, a.result.Bytes
 	}
 }
 

@@ -183,7 +183,7 @@ type Ended struct {
 type Staged struct {
 	Attempt   job.Token
 	Manifest  string // of what was staged: must be the one of the attempt's Result
-	Tree      []byte // the same as a list, of a small result: its records hold it (job.Record)
+	List      []byte // that manifest as a list, of a small result: its records have it (job.Record)
 	Said      string // the last line that it has printed, of one that did not end well
 	Err       error  // the transfer failed; it is granted again after a while
 	Permanent bool   // with Err: trying again is of no use. What is on the node stays there (Hold).

@@ -144,7 +144,7 @@ type attempt struct {
 	stranded bool          // no room for its result
 	note     string        // in words
 	said     string        // the last line that it has printed, once its result is here
-	tree     []byte        // the manifest of a small result, likewise
+	list     []byte        // the manifest of a small result, likewise
 	retryAt  time.Duration // when to grant again
 	dead     bool          // settled or dropped: only stale lists name it
 

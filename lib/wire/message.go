@@ -158,7 +158,7 @@ type (
 	Ended struct {
 		Attempt job.Token `json:"attempt"`
 		job.Result
-		Tree line.Raw `json:"tree,omitempty"` // its manifest, as pack.ParseList reads it
+		List line.Raw `json:"list,omitempty"` // its manifest, as pack.ParseList reads it
 		Data []byte   `json:"data,omitempty"` // what a Send of its tree would carry
 	}
 	// Gone says that nothing of an attempt is left on the node, after Have or
