@@ -9,30 +9,15 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"syscall"
+	"strings"
 
 	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 )
 
-// Live says whether a dsched has the spool. It holds the lock itself for a
-// moment, which Lock waits out.
-func (s *Spool) Live() (bool, error) {
-	f, err := os.OpenFile(s.path("run", "lock"), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	if err == syscall.EWOULDBLOCK {
-		return true, nil
-	}
-	return false, err
-}
+// Live says whether a dsched has the spool.
+func (s *Spool) Live() (bool, error) { return check.Locked(s.path("run", "lock")) }
 
 // Check compares the spool in r.Dir with dspool(5), whether a dsched runs on it
 // or not, and mends it if r.Mend says so. It reads all logs and lists all
@@ -47,6 +32,7 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 	}
 	r.Dir, r.Live = s.dir, s.Live
 	c := &checker{Spool: s, run: r, ctx: ctx}
+	c.setTree()
 	if r.Mend {
 		if c.head, err = s.Lock(); err != nil {
 			return err
@@ -59,16 +45,20 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 	if err := r.Unit(ctx, "head.jsonl", c.checkHeadLog); err != nil {
 		return err
 	}
-	for _, id := range c.ids {
+	for _, name := range c.batches {
+		id := batchAt(name)
 		if err := r.Unit(ctx, string(id), func(u *check.Unit) error { return c.checkBatch(u, id) }); err != nil {
 			return err
 		}
 	}
-	if err := r.Unit(ctx, "blobs", c.checkBlobs); err != nil {
+	if err := r.Unit(ctx, "blobs", func(u *check.Unit) error {
+		c.blobs = c.blobs[:0]
+		return c.tree.CheckDir(u, "blobs", "blobs")
+	}); err != nil {
 		return err
 	}
 	for _, dir := range c.blobs {
-		if err := r.Unit(ctx, dir, func(u *check.Unit) error { return c.checkDir(u, "blobs/<xx>", dir) }); err != nil {
+		if err := r.Unit(ctx, dir, func(u *check.Unit) error { return c.tree.CheckSeen(u, "blobs/<xx>", dir) }); err != nil {
 			return err
 		}
 	}
@@ -88,11 +78,15 @@ type checker struct {
 	ctx    context.Context // of Check
 	head   *Head           // nil: nothing is mended
 	run    *check.Run
+	tree   *check.Tree
 	blind  bool          // some lines of head.jsonl cannot be read
-	ids    []job.BatchID // of the directories below batches/
-	blobs  []string      // the directories below blobs/
 	reopen []job.BatchID // to be listed as open, when every seq is known
+
+	batches, blobs []string // the directories of batches, and those in blobs/
 }
+
+// batchAt is the batch that has a directory.
+func batchAt(dir string) job.BatchID { return job.BatchID(strings.TrimPrefix(dir, "batches/")) }
 
 // listOpen appends to head.jsonl that batches are open.
 func (c *checker) listOpen() (err error) {
@@ -120,8 +114,8 @@ func (c *checker) checkHeadLog(u *check.Unit) error {
 	if err := c.foldHeadLog(u); err != nil {
 		return err
 	}
-	c.ids = c.ids[:0]
-	if err := c.checkDir(u, "batches", "batches"); err != nil {
+	c.batches = c.batches[:0]
+	if err := c.tree.CheckDir(u, "batches", "batches"); err != nil {
 		return err
 	}
 	gone := make(map[job.BatchID]job.Kind)
@@ -130,8 +124,8 @@ func (c *checker) checkHeadLog(u *check.Unit) error {
 			gone[id] = said.kind
 		}
 	}
-	for _, id := range c.ids {
-		delete(gone, id)
+	for _, name := range c.batches {
+		delete(gone, batchAt(name))
 	}
 	for _, id := range slices.Sorted(maps.Keys(gone)) {
 		u.Report(check.Damaged, "batches/"+string(id), fmt.Sprintf("the directory of a batch that is %s is missing", gone[id]), "nothing: put it back (was it moved away?)")

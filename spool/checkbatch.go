@@ -93,13 +93,13 @@ func (b *batchCheck) name(file string) string {
 // listDirs looks at the batch's directories, before the log is read: what is in
 // place then has its record in the log.
 func (b *batchCheck) listDirs() error {
-	err := b.checkDir(b.u, "batches/<name>/<name>", b.name(""))
+	err := b.tree.CheckDir(b.u, "batches/<name>/<name>", b.name(""))
 	for _, d := range []string{"staging", "out", "manifests", "attempts", "build"} {
 		if err != nil {
 			return err
 		}
 		if d == "staging" || d == "build" {
-			b.lists[d], err = b.list(b.u, b.name(d))
+			b.lists[d], err = b.u.List(b.name(d))
 		} else {
 			b.kept[d], err = b.namesIn(d)
 		}
@@ -112,7 +112,7 @@ func (b *batchCheck) listDirs() error {
 func (b *batchCheck) namesIn(dir string) (map[string]bool, error) {
 	f, err := os.OpenFile(b.path(b.name(dir)), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		_, err := b.list(b.u, b.name(dir)) // tells what is wrong
+		_, err := b.u.List(b.name(dir)) // tells what is wrong
 		return nil, err
 	}
 	defer f.Close()
@@ -271,11 +271,13 @@ func (b *batchCheck) checkJob(text []byte) (string, error) {
 	default:
 		err = checkJob(&b.about.Spec, &b.common, &one)
 	}
-	for k := 0; k < len(one.Inputs) && err == nil; k++ {
-		err = b.addInput(&one.Inputs[k])
-	}
 	if err != nil {
 		return "", err
+	}
+	for k := range one.Inputs {
+		if err := b.addInput(&one.Inputs[k]); err != nil {
+			return one.Name, err
+		}
 	}
 	b.needs = b.needs || len(one.Needs) > 0
 	if b.about == nil || b.index().len() < b.about.Jobs {

@@ -109,7 +109,7 @@ func (b *batchCheck) checkResults() error {
 	if !b.badLog { // else not every record is known
 		b.checkUnknown(staged)
 	}
-	return b.checkList(b.u, inBatch+"build", b.name("build"), b.lists["build"])
+	return b.tree.CheckList(b.u, inBatch+"build", b.name("build"), b.lists["build"])
 }
 
 // isThere says whether a file of the batch is there.

@@ -22,8 +22,8 @@ import (
 type loader struct {
 	*Batch
 	report  func(*Problem) error
-	jobName func(text []byte) (name string, err error) // reads a line of jobs.jsonl; nil: for the name alone
-	record  func(*job.Record) error                    // is told of each record before it is folded, but the first
+	jobName func(text []byte) (string, error) // checks a line of jobs.jsonl; with an error it may return a name, too; nil: names alone are read
+	record  func(*job.Record) error           // is told of each record before it is folded, but the first
 
 	about   *job.Head   // of the log's first line; nil: it cannot be read
 	jobs    int         // how many lines of jobs.jsonl are of jobs
@@ -104,7 +104,7 @@ func (l *loader) indexLines() error {
 			return errTail
 		}
 		name, err := name(text)
-		if err == nil && !x.add([]byte(name), len(text)+1) {
+		if (err == nil || name != "") && !x.add([]byte(name), len(text)+1) && err == nil {
 			err = fmt.Errorf("the name %.100q stands twice", name)
 		}
 		if err != nil {

@@ -352,6 +352,24 @@ func Open(name string) (*os.File, error) {
 	return f, nil
 }
 
+// Locked says whether a process holds the lock of a file (flock(2)). It holds the lock
+// itself for a moment, which who takes the lock waits out. A missing file is not locked.
+func Locked(name string) (bool, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if err == syscall.EWOULDBLOCK {
+		return true, nil
+	}
+	return false, err
+}
+
 // Broken says whether err is of one file and not of the machine: it cannot be
 // read off the disk, or is not a file at all. That is a finding.
 func Broken(err error) bool {

@@ -35,7 +35,7 @@ func Check(ctx context.Context, r *check.Run, boot string, held func(dir string)
 		return err
 	}
 	lock := filepath.Join(r.Dir, "lock")
-	r.Live = func() (bool, error) { return locked(lock) }
+	r.Live = func() (bool, error) { return check.Locked(lock) }
 	if r.Mend {
 		l, err := hold(lock)
 		if err != nil {
@@ -47,11 +47,12 @@ func Check(ctx context.Context, r *check.Run, boot string, held func(dir string)
 	if err != nil {
 		return err
 	}
-	c := &checker{dir: r.Dir, run: r, boot: boot, held: held, uid: int(info.Sys().(*syscall.Stat_t).Uid), most: 0o700}
-	if info.Mode().Perm() == passable {
-		c.most = passable
-	}
-	if err := r.Unit(ctx, "the directory", c.top); err != nil {
+	c := &checker{dir: r.Dir, run: r, ctx: ctx, boot: boot, held: held}
+	c.setTree(int(info.Sys().(*syscall.Stat_t).Uid), info.Mode().Perm() == passable)
+	if err := r.Unit(ctx, "the directory", func(u *check.Unit) error {
+		c.names, c.cached = c.names[:0], c.cached[:0]
+		return c.tree.CheckDir(u, ".", ".")
+	}); err != nil {
 		return err
 	}
 	for _, name := range c.names {
@@ -60,7 +61,7 @@ func Check(ctx context.Context, r *check.Run, boot string, held func(dir string)
 		}
 	}
 	for _, name := range c.cached {
-		if err := r.Unit(ctx, name, func(u *check.Unit) error { return c.cacheDir(ctx, u, name) }); err != nil {
+		if err := r.Unit(ctx, name, func(u *check.Unit) error { return c.tree.CheckSeen(u, "cache/<xx>", name) }); err != nil {
 			return err
 		}
 	}
@@ -95,32 +96,14 @@ func identify(dir string) error {
 	return nil
 }
 
-// locked says whether somebody holds a lock. It holds it itself for a moment,
-// which hold waits out.
-func locked(name string) (bool, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	if err == syscall.EWOULDBLOCK {
-		return true, nil
-	}
-	return false, err
-}
-
 // A checker is one check of one directory.
 type checker struct {
 	dir  string
 	run  *check.Run
+	tree *check.Tree
+	ctx  context.Context // of Check
 	boot string
 	held func(dir string) (bool, error)
-	uid  int
-	most fs.FileMode // of attempts/ and builds/
 
 	names  []string // of the directories of attempts and builds
 	cached []string // of the directories below cache/
@@ -129,100 +112,39 @@ type checker struct {
 // starts is the cure of what is left to the next dnoded.
 const starts = "nothing: dnoded removes it when it starts"
 
-// top looks at what lies in the directory itself.
-func (c *checker) top(u *check.Unit) error {
-	list, err := os.ReadDir(c.dir)
-	if err != nil {
-		return err
+// setTree sets every place of a node's directory, as dspool(5) has them, but for what is
+// in the directories of attempts and builds. Those may be passable.
+func (c *checker) setTree(uid int, isPassable bool) {
+	const dir = fs.ModeDir
+	most := dir | 0o700
+	if isPassable {
+		most = dir | passable
 	}
-	c.names, c.cached = c.names[:0], c.cached[:0]
-	for _, e := range list {
-		info, err := e.Info()
-		if err != nil {
-			continue // it has gone meanwhile
-		}
-		switch name := e.Name(); name {
-		case "attempts", "builds", "cache", "trash", "spare":
-			if !info.IsDir() {
-				u.Odd(name, "it should be a directory")
-				continue
-			}
-			most := fs.FileMode(0o700)
-			if name == "attempts" || name == "builds" {
-				most = c.most
-			}
-			u.Mode(name, info, c.uid, most)
-			if err := c.inside(u, name); err != nil {
-				return err
-			}
-		case "pause":
-			if !info.IsDir() {
-				u.Odd(name, "it should be a directory")
-				continue
-			}
-			u.Mode(name, info, c.uid, 0o777)
-		case pause.Parts: // directories of nodes, to be looked at one by one
-			if !info.IsDir() {
-				u.Odd(name, "it should be a directory")
-				continue
-			}
-			u.Mode(name, info, c.uid, 0o711)
-		case "pause-ended", "pause-owners":
-			if !info.Mode().IsRegular() {
-				u.Odd(name, "it should be a regular file")
-				continue
-			}
-			u.Mode(name, info, c.uid, 0o644)
-		case "node.json", "lock", "ballast", "key", "ssh_key":
-			if !info.Mode().IsRegular() {
-				u.Odd(name, "it should be a regular file")
-				continue
-			}
-			u.Mode(name, info, c.uid, 0o600)
-		case "node.yaml", "ssh_key.pub", "known_hosts", check.Found, "lost+found":
-		default:
-			if durable.IsTemp(name) {
-				u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written",
-					Cure: starts})
-			} else if !strings.HasPrefix(name, ".") {
-				u.Odd(name, "nothing of that name belongs into a node's directory")
-			}
-		}
+	t := &check.Tree{UID: uid, Starts: starts}
+	c.tree = t
+	t.Places = []check.Place{
+		{Path: ".", Odd: "nothing of that name belongs into a node's directory", Temps: true},
+		{Path: "node.json|lock|ballast|key|ssh_key", Mode: 0o600},
+		{Path: "pause-ended|pause-owners", Mode: 0o644},
+		{Path: "node.yaml|ssh_key.pub|known_hosts|found|lost+found|.<any>", Mode: check.Anything},
+		{Path: "pause", Mode: dir | 0o777},
+		{Path: pause.Parts, Mode: dir | 0o711}, // directories of nodes, to be looked at one by one
+		{Path: "attempts", Mode: most, Odd: "it is not the directory of an attempt", Look: t.Within("attempts")},
+		{Path: "attempts/<token>", Mode: dir | check.Anything, Only: true, Look: check.Collect(&c.names)},
+		{Path: "builds", Mode: most, Odd: "it is not the directory of a build", Look: t.Within("builds")},
+		{Path: "builds/<sum>", Mode: dir | check.Anything, Only: true, Look: check.Collect(&c.names)},
+		{Path: "cache", Mode: dir | 0o700, Odd: "it is not the beginning of a sum", Look: t.Within("cache")},
+		{Path: "cache/boot", Mode: check.Anything, Only: true},
+		{Path: "cache/<xx>", Mode: dir | check.Anything, Only: true, Odd: "it is not an input named by its sum", Look: check.Collect(&c.cached)},
+		{Path: "cache/<xx>/" + partPrefix + "<blob>", Mode: check.Anything, Only: true}, // the rest will be asked for
+		{Path: "cache/<xx>/<blob>|" + freshPrefix + "<blob>", Mode: check.Anything, Only: true, Look: c.checkInput},
+		{Path: "cache/<xx>/.<any>", Mode: check.Anything, Look: check.LeftBehind("a file that was being written", starts)},
+		{Path: "trash", Mode: dir | 0o700, Look: t.Within("trash")},
+		{Path: "trash/<any>", Mode: check.Anything, Look: check.LeftBehind("a removal that was cut short", starts)},
+		{Path: "spare", Mode: dir | 0o700, Odd: "it should be an empty file", Look: t.Within("spare")},
+		{Path: "spare/<any>", Mode: check.Anything, Only: true},
 	}
-	return nil
 }
-
-// inside looks at the names in attempts/, builds/, cache/ and trash/.
-func (c *checker) inside(u *check.Unit, dir string) error {
-	list, err := os.ReadDir(filepath.Join(c.dir, dir))
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		name := dir + "/" + e.Name()
-		switch {
-		case dir == "spare" && e.Type().IsRegular():
-		case dir == "spare":
-			u.Odd(name, "it should be an empty file")
-		case dir == "trash":
-			u.Find(check.Finding{Kind: check.Left, Path: name, What: "a removal that was cut short", Cure: starts})
-		case dir == "attempts" && (job.Token(e.Name()).Check() != nil || !e.IsDir()):
-			u.Odd(name, "it is not the directory of an attempt")
-		case dir == "builds" && (checkSum(e.Name()) != nil || !e.IsDir()):
-			u.Odd(name, "it is not the directory of a build")
-		case name == "cache/boot" && e.Type().IsRegular():
-		case dir == "cache" && (!twoDigits(e.Name()) || !e.IsDir()):
-			u.Odd(name, "it is not the beginning of a sum")
-		case dir == "cache":
-			c.cached = append(c.cached, name)
-		default:
-			c.names = append(c.names, name)
-		}
-	}
-	return nil
-}
-
-func twoDigits(s string) bool { return len(s) == 2 && strings.Trim(s, "0123456789abcdef") == "" }
 
 // inAttempt and inBuild are the names that the directories of an attempt and of
 // a build have.
@@ -455,45 +377,18 @@ func (o *orderLook) build() error {
 	return err
 }
 
-// cacheDir looks at the inputs that begin with two digits.
-func (c *checker) cacheDir(ctx context.Context, u *check.Unit, dir string) error {
-	list, err := os.ReadDir(filepath.Join(c.dir, dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// checkInput compares an input in the cache with its name. What was not synced in an
+// earlier boot is removed before it is used.
+func (c *checker) checkInput(u *check.Unit, name string) error {
+	info, err := os.Lstat(filepath.Join(c.dir, name))
+	if err != nil || !c.run.Sums {
+		return nil // it has gone meanwhile
 	}
+	sum, fresh := strings.CutPrefix(filepath.Base(name), freshPrefix)
 	was, _ := os.ReadFile(filepath.Join(c.dir, "cache", "boot"))
-	for _, e := range list {
-		name := dir + "/" + e.Name()
-		info, err := e.Info()
-		switch {
-		case err != nil: // it has gone meanwhile
-		case info.Mode().IsRegular() && isPrefixed(partPrefix, e.Name(), dir): // the rest will be asked for
-		case info.Mode().IsRegular() && isPrefixed(freshPrefix, e.Name(), dir):
-			if c.run.Sums && string(was) == c.boot {
-				u.Files++
-				if err := u.Named(ctx, name, strings.TrimPrefix(e.Name(), freshPrefix)); err != nil {
-					return err
-				}
-			}
-		case strings.HasPrefix(e.Name(), "."):
-			u.Find(check.Finding{Kind: check.Left, Path: name, What: "a file that was being written", Cure: starts})
-		case checkSum(e.Name()) != nil || e.Name()[:2] != filepath.Base(dir) || !info.Mode().IsRegular():
-			u.Odd(name, "it is not an input named by its sum")
-		case !c.run.Sums || string(was) != c.boot && info.Size() < syncedFrom:
-			// A small one of an earlier boot is removed before it is used.
-		default:
-			u.Files++
-			if err := u.Named(ctx, name, e.Name()); err != nil {
-				return err
-			}
-		}
+	if string(was) != c.boot && (fresh || info.Size() < syncedFrom) {
+		return nil
 	}
-	return nil
-}
-
-// isPrefixed says whether name is prefix and the sum of an input, in its
-// directory.
-func isPrefixed(prefix, name, dir string) bool {
-	sum, ok := strings.CutPrefix(name, prefix)
-	return ok && checkSum(sum) == nil && sum[:2] == filepath.Base(dir)
+	u.Files++
+	return u.Named(c.ctx, name, sum)
 }
