@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -32,21 +31,8 @@ type result struct {
 
 func (r *result) token() job.Token { return job.Token(hex.EncodeToString(r.attempt[:])) }
 
-// name is what it is called in out/ or attempts/.
-func (r *result) name() string {
-	if r.try == 0 {
-		return r.job
-	}
-	return r.job + "~" + strconv.Itoa(r.try)
-}
-
-// dir is out or attempts.
-func (r *result) dir() string {
-	if r.try == 0 {
-		return "out"
-	}
-	return "attempts"
-}
+// place is its directory in the batch, and its name there.
+func (r *result) place() (dir, name string) { return resultPlace(r.job, r.try, r.try == 0) }
 
 // addResult takes in what a record says is kept of its attempt.
 func (b *batchCheck) addResult(rec *job.Record) error {
@@ -135,10 +121,11 @@ func (b *batchCheck) isKept(dir, name string) (bool, error) {
 // directory of the attempt is known so far.
 func (b *batchCheck) checkPlaced(r *result, d *damages, staged bool) error {
 	from := "staging/" + string(r.token())
+	dir, name := r.place()
 	waits := false
 	r.whole = true
 	parts := []struct{ staged, dir, name string }{
-		{"/tree", r.dir(), r.name()}, {"/manifest.jsonl", "manifests", r.name() + ".jsonl"},
+		{"/tree", dir, name}, {"/manifest.jsonl", "manifests", name + ".jsonl"},
 	}
 	if r.small {
 		parts = parts[:1]
@@ -167,7 +154,7 @@ func (b *batchCheck) checkPlaced(r *result, d *damages, staged bool) error {
 	if !waits && !(r.whole && staged) {
 		return nil
 	}
-	f := b.u.Report(check.Left, b.name(from), "a result that was committed and is not in its place", "put it into "+r.dir()+"/"+r.name())
+	f := b.u.Report(check.Left, b.name(from), "a result that was committed and is not in its place", "put it into "+dir+"/"+name)
 	switch {
 	case r.whole:
 		f.What = "the empty directory of a result that is in its place"
@@ -176,7 +163,7 @@ func (b *batchCheck) checkPlaced(r *result, d *damages, staged bool) error {
 		f.What += ", of a batch that is closed"
 	}
 	if h := b.checker.head; h != nil {
-		token, dir, name, small := r.token(), r.dir(), r.name(), r.small
+		token, small := r.token(), r.small
 		f.Mend = func() error {
 			if small {
 				h.noteSmall(b.Batch, token)
@@ -267,19 +254,20 @@ func (b *batchCheck) checkTree(r *result, d *damages) error {
 		r.whole = false
 		d.damaged(b.name(file), what)
 	}
-	m, why, err := b.readManifest(r)
+	dir, name := r.place()
+	m, why, err := b.readManifest(r, name)
 	if err != nil {
 		return err
 	}
 	if why != "" && r.small {
-		bad("log.jsonl", fmt.Sprintf("of %s: %s", r.name(), why))
+		bad("log.jsonl", fmt.Sprintf("of %s: %s", name, why))
 		return nil
 	}
 	if why != "" {
-		bad("manifests/"+r.name()+".jsonl", why)
+		bad("manifests/"+name+".jsonl", why)
 		return nil
 	}
-	dir := r.dir() + "/" + r.name()
+	dir += "/" + name
 	root, err := os.OpenRoot(b.path(b.name(dir)))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -311,12 +299,12 @@ func (b *batchCheck) checkTree(r *result, d *damages) error {
 }
 
 // readManifest reads the manifest of a result, which must be that of its record.
-func (b *batchCheck) readManifest(r *result) (m pack.Manifest, why string, err error) {
+func (b *batchCheck) readManifest(r *result, name string) (m pack.Manifest, why string, err error) {
 	if r.small {
 		if b.inLog == nil {
 			b.inLog = b.checker.Results(b.Batch.ID)
 		}
-		m, err := b.inLog.manifest(r.name())
+		m, err := b.inLog.manifest(name)
 		if err != nil && (errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit)) {
 			return nil, err.Error(), nil
 		}
@@ -325,7 +313,7 @@ func (b *batchCheck) readManifest(r *result) (m pack.Manifest, why string, err e
 		}
 		return m, "", err
 	}
-	f, err := check.Open(b.path(b.name("manifests/" + r.name() + ".jsonl")))
+	f, err := check.Open(b.path(b.name("manifests/" + name + ".jsonl")))
 	if err != nil {
 		if check.Broken(err) || errors.Is(err, fs.ErrNotExist) {
 			return nil, "it cannot be read: " + check.Reason(err), nil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -208,12 +207,9 @@ func (s *Spool) allDone(b *Batch) (bool, error) {
 
 // inputs calls f for the inputs of each job of a batch that is not open.
 func (b *Batch) inputs(f func([]job.Input)) error {
-	file, err := os.Open(filepath.Join(b.dir, "jobs.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return b.missing("jobs.jsonl")
-	}
-	if err != nil {
-		return err
+	file, bad := b.openFile("jobs.jsonl")
+	if bad != nil {
+		return stop(bad)
 	}
 	defer file.Close()
 	info, err := file.Stat()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -200,16 +201,16 @@ func (h *Head) openBatch(b *Batch) (problems []*Problem, err error) {
 	if b.Jobs() < l.jobs {
 		return nil, b.fewLines(l.jobs)
 	}
-	settled, err := staged(b)
+	settled, err := readStaged(b)
 	if err != nil {
 		return nil, err
 	}
 	l.record = func(rec *job.Record) error {
 		if rec.Manifest != "" {
-			h.found(b, rec.Kind)
+			h.notePlaced(b, rec)
 		}
 		if _, ok := settled[rec.Attempt]; ok && rec.Attempt != "" {
-			settled[rec.Attempt] = settles(rec, settled[rec.Attempt])
+			settled[rec.Attempt] = lastResult(rec, settled[rec.Attempt])
 		}
 		return nil
 	}
@@ -233,7 +234,7 @@ func (h *Head) openBatch(b *Batch) (problems []*Problem, err error) {
 		}
 		delete(settled, token)
 	}
-	more, err := h.settle(b, settled)
+	more, err := h.placeStaged(b, settled)
 	for _, x := range l.less {
 		if err == nil {
 			b.owed.Add(1)
@@ -243,26 +244,28 @@ func (h *Head) openBatch(b *Batch) (problems []*Problem, err error) {
 	return append(problems, more...), err
 }
 
-// found notes that a result may have been put in place by a process that was
-// killed before it made that durable: Load does it before anybody is told.
-func (h *Head) found(b *Batch, kind job.Kind) {
+// notePlaced notes that the result of a record may have been put in place by a process
+// that was killed before it made that durable: Load does it before anybody is told.
+func (h *Head) notePlaced(b *Batch, rec *job.Record) {
+	dir, _ := resultPlace(rec.Job, rec.Try, rec.Kind == job.KindDone)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.moved[filepath.Join(b.dir, into(kind))] = true
+	h.moved[filepath.Join(b.dir, dir)] = true
 	h.moved[filepath.Join(b.dir, "manifests")] = true
 }
 
-// into is where what an attempt left goes, by the record that settles it.
-func into(kind job.Kind) string {
-	if kind == job.KindDone {
-		return "out"
+// resultPlace is the directory of a batch in which the result of an attempt is, and its
+// name there; it may be the accepted result of the job.
+func resultPlace(job string, try int, accepted bool) (dir, name string) {
+	if accepted {
+		return "out", job
 	}
-	return "attempts"
+	return "attempts", job + "~" + strconv.Itoa(try)
 }
 
-// settles returns the record that says where what an attempt left belongs: the
+// lastResult returns the record that says where what an attempt left belongs: the
 // last one with a manifest, or else the last one of that attempt at all.
-func settles(rec, before *job.Record) *job.Record {
+func lastResult(rec, before *job.Record) *job.Record {
 	if before != nil && before.Manifest != "" && rec.Manifest == "" {
 		return before
 	}
@@ -270,8 +273,8 @@ func settles(rec, before *job.Record) *job.Record {
 	return &keep
 }
 
-// staged lists the attempts that have something in staging/.
-func staged(b *Batch) (map[job.Token]*job.Record, error) {
+// readStaged lists the attempts that have something in staging/.
+func readStaged(b *Batch) (map[job.Token]*job.Record, error) {
 	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
 	if err != nil {
 		return nil, err
@@ -285,10 +288,10 @@ func staged(b *Batch) (map[job.Token]*job.Record, error) {
 	return found, nil
 }
 
-// settle puts in place what the log has accepted, and is called when the log
+// placeStaged puts in place what the log has accepted, and is called when the log
 // has been read. What the log does not tell of is left where it is: the node
 // may come back with the rest of it.
-func (h *Head) settle(b *Batch, settled map[job.Token]*job.Record) (problems []*Problem, err error) {
+func (h *Head) placeStaged(b *Batch, settled map[job.Token]*job.Record) (problems []*Problem, err error) {
 	for token, rec := range settled {
 		if rec == nil {
 			problems = append(problems, &Problem{Batch: b.ID, File: batchFile(b.ID, "staging/"+string(token)),
@@ -299,7 +302,11 @@ func (h *Head) settle(b *Batch, settled map[job.Token]*job.Record) (problems []*
 			continue
 		}
 		b.owed.Add(1)
-		err := h.place(b, rec)
+		if rec.List != nil {
+			h.noteSmall(b, rec.Attempt)
+		}
+		dir, name := resultPlace(rec.Job, rec.Try, rec.Kind == job.KindDone)
+		err := h.move(b, rec.Attempt, dir, name)
 		var bad *Problem
 		if errors.As(err, &bad) {
 			problems = append(problems, bad)
@@ -308,16 +315,6 @@ func (h *Head) settle(b *Batch, settled map[job.Token]*job.Record) (problems []*
 		}
 	}
 	return problems, nil
-}
-
-func (h *Head) place(b *Batch, rec *job.Record) error {
-	if rec.List != nil {
-		h.noteSmall(b, rec.Attempt)
-	}
-	if rec.Kind == job.KindDone {
-		return h.Publish(b, rec.Job, rec.Attempt)
-	}
-	return h.Aside(b, rec.Job, rec.Try, rec.Attempt)
 }
 
 // Owner is the number of the user whose batch it is.

@@ -27,27 +27,34 @@ type loader struct {
 
 	about   *job.Head   // of the log's first line; nil: it cannot be read
 	jobs    int         // how many lines of jobs.jsonl are of jobs
-	told    bool        // jobs has those that were added
+	counted bool        // jobs has those that were added
 	history job.History // what the log makes of the jobs
 	less    map[job.Token]*leaver
 	badJobs bool // some lines of jobs.jsonl cannot be read
 	badLog  bool // or of the log
 }
 
-// openLog opens the log. If it cannot be opened, and report takes that, it returns nil.
-func (l *loader) openLog() (*os.File, error) { return l.openFile("log.jsonl", &l.badLog) }
-
-func (l *loader) openFile(name string, bad *bool) (*os.File, error) {
-	f, err := check.Open(filepath.Join(l.dir, name))
+// openFile opens a file of the batch, or says why it cannot be opened.
+func (b *Batch) openFile(name string) (*os.File, *Problem) {
+	f, err := check.Open(filepath.Join(b.dir, name))
 	if err == nil {
 		return f, nil
 	}
-	*bad = true
-	p := l.missing(name)
-	if p.err = err; !errors.Is(err, fs.ErrNotExist) {
-		p.Why = check.Reason(err)
+	p := &Problem{Batch: b.ID, File: batchFile(b.ID, name), Stops: true, Why: check.Reason(err), err: err}
+	if errors.Is(err, fs.ErrNotExist) {
+		p.Why = "it is missing, so nothing is done with this batch"
 	}
-	return nil, l.report(p)
+	return nil, p
+}
+
+// openLog opens the log. If it cannot be opened, and report takes that, it returns nil.
+func (l *loader) openLog() (*os.File, error) {
+	f, bad := l.openFile("log.jsonl")
+	if bad != nil {
+		l.badLog = true
+		return nil, l.report(bad)
+	}
+	return f, nil
 }
 
 // readFirst reads the log's first line, and returns of which batch that says that it is.
@@ -67,10 +74,14 @@ func (l *loader) readFirst(r *logReader) (named job.BatchID, err error) {
 
 // openJobs opens jobs.jsonl. If it cannot be opened, and report takes that, the batch has
 // no lines.
-func (l *loader) openJobs() (err error) {
+func (l *loader) openJobs() error {
 	l.names.Store(newIndex(0))
-	l.lines, err = l.openFile("jobs.jsonl", &l.badJobs)
-	return err
+	var bad *Problem
+	if l.lines, bad = l.openFile("jobs.jsonl"); bad != nil {
+		l.badJobs = true
+		return l.report(bad)
+	}
+	return nil
 }
 
 // readJobs opens jobs.jsonl and makes the index of its lines.
@@ -100,7 +111,7 @@ func (l *loader) indexLines() error {
 	x := newIndex(int(min(int64(l.jobs), info.Size()/int64(minLine))))
 	l.names.Store(x)
 	err = eachLine(l.lines, info.Size(), func(i int, at int64, text []byte) error {
-		if l.beyond(i) {
+		if l.isNoJob(i) {
 			return errTail
 		}
 		name, err := name(text)
@@ -114,7 +125,7 @@ func (l *loader) indexLines() error {
 	})
 	x.trim()
 	switch bad, ok := err.(*Problem); {
-	case errors.Is(err, errTail), ok && bad.File == "" && l.beyond(bad.Line-1): // File: it was not reported
+	case errors.Is(err, errTail), ok && bad.File == "" && l.isNoJob(bad.Line-1): // File: it was not reported
 	case ok && bad.File == "":
 		return l.badLine(bad)
 	case err != nil:
@@ -134,22 +145,22 @@ func (l *loader) badLine(p *Problem) error {
 	return l.report(p)
 }
 
-// beyond says that line i of jobs.jsonl, from 0, is of no job by the log.
-func (l *loader) beyond(i int) bool {
+// isNoJob says that line i of jobs.jsonl, from 0, is of no job by the log.
+func (l *loader) isNoJob(i int) bool {
 	if l.about == nil || i < l.jobs {
 		return false
 	}
-	if !l.told {
-		l.told, l.jobs = true, l.jobs+l.added()
+	if !l.counted {
+		l.counted, l.jobs = true, l.jobs+l.countAdded()
 	}
 	return i >= l.jobs
 }
 
-// added is how many jobs the log adds. It decodes no other records, so that it takes
+// countAdded is how many jobs the log adds. It decodes no other records, so that it takes
 // little of the time that the fold takes.
-func (b *Batch) added() (jobs int) {
-	f, err := check.Open(filepath.Join(b.dir, "log.jsonl"))
-	if err != nil {
+func (b *Batch) countAdded() (jobs int) {
+	f, bad := b.openFile("log.jsonl")
+	if bad != nil {
 		return 0 // which is told of elsewhere
 	}
 	defer f.Close()
@@ -225,11 +236,6 @@ func (l *loader) foldRecord(rec *job.Record) error {
 	return err
 }
 
-func (b *Batch) missing(name string) *Problem {
-	return &Problem{Batch: b.ID, File: batchFile(b.ID, name), Stops: true,
-		Why: "it is missing, so nothing is done with this batch"}
-}
-
 // fewLines is that jobs.jsonl has not the lines that the log tells of.
 func (b *Batch) fewLines(jobs int) *Problem {
 	return &Problem{Batch: b.ID, File: batchFile(b.ID, "jobs.jsonl"), Stops: true,
@@ -239,15 +245,12 @@ func (b *Batch) fewLines(jobs int) *Problem {
 // firstRecord reads the first line of a batch's log.
 func (s *Spool) firstRecord(id job.BatchID) (*Batch, error) {
 	b := &Batch{ID: id, dir: s.batchDir(id)}
-	f, err := os.Open(filepath.Join(b.dir, "log.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, b.missing("log.jsonl")
-	}
-	if err != nil {
-		return nil, err
+	f, bad := b.openFile("log.jsonl")
+	if bad != nil {
+		return nil, stop(bad)
 	}
 	defer f.Close()
-	_, err = b.first(newLineReader(f, id))
+	_, err := b.first(newLineReader(f, id))
 	return b, err
 }
 

@@ -150,7 +150,7 @@ func (s *Spool) foldRows(b *Batch, upto int64) (*rows, error) {
 func (r *rows) grow(b *Batch, more int) error {
 	r.jobs += more
 	if r.jobs > b.Jobs() {
-		l := loader{Batch: b, report: stop, about: &b.Head, jobs: r.jobs, told: true}
+		l := loader{Batch: b, report: stop, about: &b.Head, jobs: r.jobs, counted: true}
 		if err := l.indexLines(); err != nil {
 			return err
 		}
@@ -224,12 +224,9 @@ func (s *Spool) Events(id job.BatchID, from, upto int64, f func(*job.Record) err
 }
 
 func (s *Spool) events(b *Batch, from, upto int64, f func(*logReader, *job.Record) error) (next int64, err error) {
-	file, err := os.Open(filepath.Join(b.dir, "log.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return from, b.missing("log.jsonl")
-	}
-	if err != nil {
-		return from, err
+	file, bad := b.openFile("log.jsonl")
+	if bad != nil {
+		return from, stop(bad)
 	}
 	defer file.Close()
 	if _, err := file.Seek(from, io.SeekStart); err != nil {

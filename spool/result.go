@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"distribute/lib/durable"
@@ -254,7 +253,8 @@ func (h *Head) Publish(b *Batch, name string, attempt job.Token) error {
 // Aside keeps the sealed result of an attempt that is not its job's: it becomes
 // attempts/<job>~<try>. Else it is like Publish.
 func (h *Head) Aside(b *Batch, name string, try int, attempt job.Token) error {
-	return h.move(b, attempt, "attempts", name+"~"+strconv.Itoa(try))
+	dir, name := resultPlace(name, try, false)
+	return h.move(b, attempt, dir, name)
 }
 
 // move is moveAll; where there is no room for names, with what the ballast took:

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 
 	"distribute/lib/durable"
@@ -104,15 +103,8 @@ func (s *Spool) Result(id job.ID, try int) (pack.Manifest, *os.Root, error) {
 // OpenTree opens the directory of what is kept of a job: its accepted result (try 0), or
 // that of its attempt number try. If there is none, the error is fs.ErrNotExist.
 func (s *Spool) OpenTree(batch job.BatchID, name string, try int) (*os.Root, error) {
-	return os.OpenRoot(filepath.Join(s.batchDir(batch), treePath(name, try)))
-}
-
-// treePath is where the directory of a result is in the directory of its batch.
-func treePath(name string, try int) string {
-	if try > 0 {
-		return filepath.Join("attempts", name+"~"+strconv.Itoa(try))
-	}
-	return filepath.Join("out", name)
+	dir, name := resultPlace(name, try, try == 0)
+	return os.OpenRoot(filepath.Join(s.batchDir(batch), dir, name))
 }
 
 // Open opens what is kept of a job: its accepted result (try 0), or that of its attempt
@@ -122,7 +114,8 @@ func (r *Results) Open(name string, try int) (pack.Manifest, *os.Root, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := r.manifest(filepath.Base(treePath(name, try)))
+	_, name = resultPlace(name, try, try == 0)
+	m, err := r.manifest(name)
 	if err != nil {
 		return nil, nil, errors.Join(err, root.Close())
 	}
@@ -168,19 +161,12 @@ func (r *Results) forgetOther(log *os.File) error {
 func (r *Results) indexLog() (err error) {
 	r.next, err = r.spool.events(r.batch, r.next, -1, func(l *logReader, rec *job.Record) error {
 		if rec.List != nil {
-			r.offsets[treeName(rec)] = l.at
+			_, name := resultPlace(rec.Job, rec.Try, rec.Kind == job.KindDone)
+			r.offsets[name] = l.at
 		}
 		return nil
 	})
 	return err
-}
-
-// treeName is the name of the directory with the result that a record tells of.
-func treeName(rec *job.Record) string {
-	if rec.Kind == job.KindDone {
-		return rec.Job
-	}
-	return rec.Job + "~" + strconv.Itoa(rec.Try)
 }
 
 // manifestAt reads the manifest of the named result in the record at a byte of the log.
@@ -194,8 +180,9 @@ func (r *Results) manifestAt(log *os.File, at int64, name string) (pack.Manifest
 	if err := l.read(&rec); err != nil {
 		return nil, err
 	}
+	_, its := resultPlace(rec.Job, rec.Try, rec.Kind == job.KindDone)
 	m, err := pack.ParseList(rec.List, pack.DefaultLimits())
-	if err == nil && (m.Sum() != rec.Manifest || treeName(&rec) != name) {
+	if err == nil && (m.Sum() != rec.Manifest || its != name) {
 		err = fmt.Errorf("%w: the list is not that of %q, or does not have the sum that its record has", pack.ErrFormat, name)
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ type Place struct {
 	Only  bool        // what is of another type is not of this place; else it is found
 	Odd   string      // of a directory: what is said of anything in it that has no place
 	Temps bool        // of a directory: files that are being written may be in it
-	Look  func(u *Unit, name string) error
+	Check func(u *Unit, name string) error
 }
 
 // Anything, in the Mode of a Place, is that owner, permissions and, unless Only is set,
@@ -35,7 +35,7 @@ type Tree struct {
 	Name   func(string) bool
 }
 
-// LeftBehind is a Look that finds what a crash has left.
+// LeftBehind is a Check that finds what a crash has left.
 func LeftBehind(what, cure string) func(*Unit, string) error {
 	return func(u *Unit, name string) error {
 		u.Report(Left, name, what, cure)
@@ -43,7 +43,7 @@ func LeftBehind(what, cure string) func(*Unit, string) error {
 	}
 }
 
-// Collect is a Look that adds the path to a list.
+// Collect is a Check that adds the path to a list.
 func Collect(to *[]string) func(*Unit, string) error {
 	return func(_ *Unit, name string) error {
 		*to = append(*to, name)
@@ -51,7 +51,7 @@ func Collect(to *[]string) func(*Unit, string) error {
 	}
 }
 
-// Within is a Look into a directory, at the place with the path at.
+// Within is a Check of what is in a directory, at the place with the path at.
 func (t *Tree) Within(at string) func(*Unit, string) error {
 	return func(u *Unit, dir string) error { return t.CheckSeen(u, at, dir) }
 }
@@ -157,8 +157,8 @@ func (t *Tree) CheckList(u *Unit, at, dir string, list []fs.DirEntry) error {
 		})
 		if i < 0 {
 			u.Odd(name, of.Odd)
-		} else if p := in[i]; t.checkMode(u, name, e, p.Mode) && p.Look != nil {
-			if err := p.Look(u, name); err != nil {
+		} else if p := in[i]; t.checkMode(u, name, e, p.Mode) && p.Check != nil {
+			if err := p.Check(u, name); err != nil {
 				return err
 			}
 		}
