@@ -31,7 +31,7 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 		return err
 	}
 	r.Dir, r.Live = s.dir, s.Live
-	c := &checker{Spool: s, run: r, ctx: ctx}
+	c := &checker{Spool: s, run: r}
 	c.setTree()
 	if r.Mend {
 		if c.head, err = s.Lock(); err != nil {
@@ -39,26 +39,26 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 		}
 		defer func() { err = errors.Join(err, c.head.Close()) }()
 	}
-	if err := r.Unit(ctx, "the spool", c.checkTop); err != nil {
+	if err := r.Unit(ctx, "the spool", func(u *check.Unit) error { return c.checkTop(ctx, u) }); err != nil {
 		return err
 	}
-	if err := r.Unit(ctx, "head.jsonl", c.checkHeadLog); err != nil {
+	if err := r.Unit(ctx, "head.jsonl", func(u *check.Unit) error { return c.checkHeadLog(ctx, u) }); err != nil {
 		return err
 	}
 	for _, name := range c.batches {
 		id := batchAt(name)
-		if err := r.Unit(ctx, string(id), func(u *check.Unit) error { return c.checkBatch(u, id) }); err != nil {
+		if err := r.Unit(ctx, string(id), func(u *check.Unit) error { return c.checkBatch(ctx, u, id) }); err != nil {
 			return err
 		}
 	}
 	if err := r.Unit(ctx, "blobs", func(u *check.Unit) error {
 		c.blobs = c.blobs[:0]
-		return c.tree.CheckDir(u, "blobs", "blobs")
+		return c.tree.CheckDir(ctx, u, "blobs", "blobs")
 	}); err != nil {
 		return err
 	}
 	for _, dir := range c.blobs {
-		if err := r.Unit(ctx, dir, func(u *check.Unit) error { return c.tree.CheckSeen(u, "blobs/<xx>", dir) }); err != nil {
+		if err := r.Unit(ctx, dir, func(u *check.Unit) error { return c.tree.CheckSeen(ctx, u, "blobs/<xx>", dir) }); err != nil {
 			return err
 		}
 	}
@@ -75,8 +75,7 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 type checker struct {
 	*Spool
 	headLog
-	ctx    context.Context // of Check
-	head   *Head           // nil: nothing is mended
+	head   *Head // nil: nothing is mended
 	run    *check.Run
 	tree   *check.Tree
 	blind  bool          // some lines of head.jsonl cannot be read
@@ -110,12 +109,12 @@ func (c *checker) seenSeq(seq uint64) {
 }
 
 // checkHeadLog reads head.jsonl and compares it with the directories of batches.
-func (c *checker) checkHeadLog(u *check.Unit) error {
+func (c *checker) checkHeadLog(ctx context.Context, u *check.Unit) error {
 	if err := c.foldHeadLog(u); err != nil {
 		return err
 	}
 	c.batches = c.batches[:0]
-	if err := c.tree.CheckDir(u, "batches", "batches"); err != nil {
+	if err := c.tree.CheckDir(ctx, u, "batches", "batches"); err != nil {
 		return err
 	}
 	gone := make(map[job.BatchID]job.Kind)

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ type inputAt struct {
 const noLogCure = "nothing: put it back from a copy, or save out/ and submit the other jobs again"
 
 // checkBatch looks at a batch.
-func (c *checker) checkBatch(u *check.Unit, id job.BatchID) (err error) {
+func (c *checker) checkBatch(ctx context.Context, u *check.Unit, id job.BatchID) (err error) {
 	b := &batchCheck{checker: c, u: u, lists: make(map[string][]fs.DirEntry), kept: make(map[string]map[string]bool),
 		logDamages: damages{u: u, cure: noLogCure}, jobDamages: damages{u: u, cure: noLogCure}}
 	b.loader = loader{Batch: &Batch{ID: id, dir: c.batchDir(id)}, report: b.reportDamage, jobName: b.checkJob, record: b.checkRecord}
@@ -76,8 +77,8 @@ func (c *checker) checkBatch(u *check.Unit, id job.BatchID) (err error) {
 	}
 	b.open = c.listed[id].kind != job.KindClosed
 	u.Batches++
-	for _, look := range []func() error{b.listDirs, b.checkLog, b.checkClosed, b.checkResults, b.checkContents, b.checkInputs} {
-		if err := look(); err != nil {
+	for _, look := range []func(context.Context) error{b.listDirs, b.checkLog, b.checkClosed, b.checkResults, b.checkContents, b.checkInputs} {
+		if err := look(ctx); err != nil {
 			return err
 		}
 	}
@@ -92,8 +93,8 @@ func (b *batchCheck) name(file string) string {
 
 // listDirs looks at the batch's directories, before the log is read: what is in
 // place then has its record in the log.
-func (b *batchCheck) listDirs() error {
-	err := b.tree.CheckDir(b.u, "batches/<name>/<name>", b.name(""))
+func (b *batchCheck) listDirs(ctx context.Context) error {
+	err := b.tree.CheckDir(ctx, b.u, "batches/<name>/<name>", b.name(""))
 	for _, d := range []string{"staging", "out", "manifests", "attempts", "build"} {
 		if err != nil {
 			return err
@@ -132,7 +133,7 @@ func (b *batchCheck) namesIn(dir string) (map[string]bool, error) {
 }
 
 // checkLog reads the log, and behind its first line the jobs.
-func (b *batchCheck) checkLog() error {
+func (b *batchCheck) checkLog(context.Context) error {
 	f, err := b.openLog()
 	if f == nil {
 		b.noLog = true
@@ -196,7 +197,7 @@ func (b *batchCheck) checkRecord(rec *job.Record) error {
 }
 
 // checkClosed looks whether the jobs of a batch that is listed as closed are over.
-func (b *batchCheck) checkClosed() error {
+func (b *batchCheck) checkClosed(context.Context) error {
 	if b.open || b.badLog || b.badJobs {
 		return nil
 	}

@@ -3,6 +3,7 @@ package spool
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -37,14 +38,14 @@ func (b *batchCheck) addInput(in *job.Input) error {
 
 // checkInputs looks for the content of every input: of blobs first, and then of those in
 // files.tar, in their order.
-func (b *batchCheck) checkInputs() error {
+func (b *batchCheck) checkInputs(ctx context.Context) error {
 	sums := slices.SortedFunc(maps.Keys(b.inputs), func(x, y [32]byte) int {
 		return cmp.Or(cmp.Compare(b.inputs[x].at, b.inputs[y].at), bytes.Compare(x[:], y[:]))
 	})
 	blobs := damages{u: b.u, cure: "nothing: put it back from a copy, or submit the batch again under another name, which brings it"}
 	for i, sum := range sums {
 		if b.inputs[sum].at >= 0 {
-			return b.checkFilesTar(sums[i:])
+			return b.checkFilesTar(ctx, sums[i:])
 		}
 		if err := b.checkBlobOf(&blobs, hex.EncodeToString(sum[:]), b.inputs[sum].size); err != nil {
 			return err
@@ -72,7 +73,7 @@ func (b *batchCheck) checkBlobOf(d *damages, sum string, size int64) error {
 }
 
 // checkFilesTar looks at each small input where it should lie.
-func (b *batchCheck) checkFilesTar(sums [][32]byte) error {
+func (b *batchCheck) checkFilesTar(ctx context.Context, sums [][32]byte) error {
 	name := b.name("files.tar")
 	d := damages{u: b.u, cure: "nothing: put it back from a copy, or submit the batch again under another name"}
 	f, err := check.Open(b.path(name))
@@ -82,7 +83,7 @@ func (b *batchCheck) checkFilesTar(sums [][32]byte) error {
 	defer f.Close()
 	for _, sum := range sums {
 		in := b.inputs[sum]
-		why, err := b.checkSmall(f, hex.EncodeToString(sum[:]), in)
+		why, err := b.checkSmall(ctx, f, hex.EncodeToString(sum[:]), in)
 		if err != nil {
 			return b.unreadable(b.u, name, err, d.cure)
 		}
@@ -94,7 +95,7 @@ func (b *batchCheck) checkFilesTar(sums [][32]byte) error {
 }
 
 // checkSmall says what is wrong with one input in files.tar.
-func (b *batchCheck) checkSmall(f *os.File, sum string, in inputAt) (why string, err error) {
+func (b *batchCheck) checkSmall(ctx context.Context, f *os.File, sum string, in inputAt) (why string, err error) {
 	block, want := make([]byte, tarBlock), make([]byte, tarBlock)
 	_, err = f.ReadAt(block, in.at-tarBlock)
 	switch {
@@ -108,7 +109,7 @@ func (b *batchCheck) checkSmall(f *os.File, sum string, in inputAt) (why string,
 		return "", nil
 	}
 	b.u.Files++
-	got, err := b.u.Hash(b.ctx, f, in.at, in.size)
+	got, err := b.u.Hash(ctx, f, in.at, in.size)
 	if err == nil && got != sum {
 		return "the input " + sum + " has another sum: it has rotted", nil
 	}

@@ -3,6 +3,7 @@ package spool
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ const resultCure = "nothing: put it back from a copy, or submit the job again"
 
 // checkResults compares what the log accepts with what is in out/, attempts/, manifests/
 // and staging/.
-func (b *batchCheck) checkResults() error {
+func (b *batchCheck) checkResults(ctx context.Context) error {
 	b.settleResults()
 	staged := make(map[job.Token]bool)
 	for _, e := range b.lists["staging"] {
@@ -95,7 +96,7 @@ func (b *batchCheck) checkResults() error {
 	if !b.badLog { // else not every record is known
 		b.checkUnknown(staged)
 	}
-	return b.tree.CheckList(b.u, inBatch+"build", b.name("build"), b.lists["build"])
+	return b.tree.CheckList(ctx, b.u, inBatch+"build", b.name("build"), b.lists["build"])
 }
 
 // isThere says whether a file of the batch is there.
@@ -233,14 +234,14 @@ func (b *batchCheck) checkUnknown(staged map[job.Token]bool) {
 }
 
 // checkContents compares the results that are in place with their manifests.
-func (b *batchCheck) checkContents() error {
+func (b *batchCheck) checkContents(ctx context.Context) error {
 	if !b.run.Sums {
 		return nil
 	}
 	d := damages{u: b.u, cure: resultCure}
 	for i := range b.results {
 		if r := &b.results[i]; r.whole {
-			if err := b.checkTree(r, &d); err != nil {
+			if err := b.checkTree(ctx, r, &d); err != nil {
 				return err
 			}
 		}
@@ -249,7 +250,7 @@ func (b *batchCheck) checkContents() error {
 }
 
 // checkTree compares one result with its manifest.
-func (b *batchCheck) checkTree(r *result, d *damages) error {
+func (b *batchCheck) checkTree(ctx context.Context, r *result, d *damages) error {
 	bad := func(file, what string) {
 		r.whole = false
 		d.damaged(b.name(file), what)
@@ -277,9 +278,9 @@ func (b *batchCheck) checkTree(r *result, d *damages) error {
 		return b.unreadable(b.u, b.name(dir), err, d.cure)
 	}
 	defer root.Close()
-	want, wrong, err := pack.Verify(b.ctx, root, m)
+	want, wrong, err := pack.Verify(ctx, root, m)
 	if err != nil {
-		if b.ctx.Err() == nil && check.Broken(err) {
+		if ctx.Err() == nil && check.Broken(err) {
 			bad(dir, "it cannot be read: "+err.Error())
 			return nil
 		}

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -66,8 +67,8 @@ func (c *checker) setTree() {
 const starts = "nothing: dsched removes it when it starts"
 
 // checkTop looks at what lies in the spool's own directory, and in the small ones.
-func (c *checker) checkTop(u *check.Unit) error {
-	if err := c.tree.CheckDir(u, ".", "."); err != nil {
+func (c *checker) checkTop(ctx context.Context, u *check.Unit) error {
+	if err := c.tree.CheckDir(ctx, u, ".", "."); err != nil {
 		return err
 	}
 	if _, err := c.ReadPast(); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -77,24 +78,24 @@ func (c *checker) checkTop(u *check.Unit) error {
 		if dir == "uploads" && errors.Is(exists(c.path(dir)), fs.ErrNotExist) {
 			continue // a spool need not have it
 		}
-		if err := c.tree.CheckDir(u, dir, dir); err != nil {
+		if err := c.tree.CheckDir(ctx, u, dir, dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *checker) checkBlob(u *check.Unit, name string) error {
+func (c *checker) checkBlob(ctx context.Context, u *check.Unit, name string) error {
 	if !c.run.Sums {
 		return nil
 	}
 	u.Files++
-	return u.Named(c.ctx, name, path.Base(name))
+	return u.Named(ctx, name, path.Base(name))
 }
 
 // checkSubmission looks at a submission that waits. The file is its owner's. It compares
 // the last line with the others if sums are compared.
-func (c *checker) checkSubmission(u *check.Unit, name string) error {
+func (c *checker) checkSubmission(ctx context.Context, u *check.Unit, name string) error {
 	const cure = "nothing: dsched moves it to rejected/"
 	info, err := os.Lstat(c.path(name))
 	switch {
@@ -120,7 +121,7 @@ func (c *checker) checkSubmission(u *check.Unit, name string) error {
 	}
 	defer f.Close()
 	size, end := max(0, info.Size()-int64(endLen)), make([]byte, endLen)
-	sum, err := u.Hash(c.ctx, f, 0, size)
+	sum, err := u.Hash(ctx, f, 0, size)
 	if err == nil {
 		_, err = io.ReadFull(io.NewSectionReader(f, size, int64(endLen)), end)
 	}
@@ -134,7 +135,7 @@ func (c *checker) checkSubmission(u *check.Unit, name string) error {
 }
 
 // checkRejected looks at what was refused: each has a file that says why.
-func (c *checker) checkRejected(u *check.Unit, name string) error {
+func (c *checker) checkRejected(_ context.Context, u *check.Unit, name string) error {
 	of, why := strings.CutSuffix(name, ".why")
 	switch {
 	case why && exists(c.path(of)) != nil:
@@ -147,7 +148,7 @@ func (c *checker) checkRejected(u *check.Unit, name string) error {
 
 // checkNodeList finds what is wrong in the list of nodes. People write it, so they put
 // it right.
-func (c *checker) checkNodeList(u *check.Unit, name string) error {
+func (c *checker) checkNodeList(_ context.Context, u *check.Unit, name string) error {
 	text, err := os.ReadFile(c.NodesFile())
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

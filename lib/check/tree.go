@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -15,12 +16,14 @@ import (
 
 // A Place is what may be at a path of the directory that is checked.
 type Place struct {
-	Path  string      // of which the last element is as [Tree.fits] has it
+	Path  string      // of which the last element is a pattern of [Tree.fits]
 	Mode  fs.FileMode // the type, and the greatest permissions
-	Only  bool        // what is of another type is not of this place; else it is found
-	Odd   string      // of a directory: what is said of anything in it that has no place
+	Only  bool        // something of another type is not of this place; else it is found
+	Odd   string      // of a directory: the finding for anything in it that has no place
 	Temps bool        // of a directory: files that are being written may be in it
-	Check func(u *Unit, name string) error
+
+	// Check looks further at what is there and has the right type; nil: nothing more.
+	Check func(ctx context.Context, u *Unit, name string) error
 }
 
 // Anything, in the Mode of a Place, is that owner, permissions and, unless Only is set,
@@ -29,38 +32,37 @@ const Anything = fs.ModeIrregular
 
 // A Tree is every place of a directory, but for those that something else is told of.
 type Tree struct {
-	Places []Place // the first one that fits counts; "." is the directory itself
-	UID    int     // the owner of all
-	Starts string  // the cure of a file that was being written
-	Name   func(string) bool
+	Places []Place           // the first one that fits counts; "." is the directory itself
+	UID    int               // the owner of all
+	Starts string            // the cure of a file that was being written
+	Name   func(string) bool // whether something is a name, for <name>
 }
 
 // LeftBehind is a Check that finds what a crash has left.
-func LeftBehind(what, cure string) func(*Unit, string) error {
-	return func(u *Unit, name string) error {
+func LeftBehind(what, cure string) func(context.Context, *Unit, string) error {
+	return func(_ context.Context, u *Unit, name string) error {
 		u.Report(Left, name, what, cure)
 		return nil
 	}
 }
 
 // Collect is a Check that adds the path to a list.
-func Collect(to *[]string) func(*Unit, string) error {
-	return func(_ *Unit, name string) error {
+func Collect(to *[]string) func(context.Context, *Unit, string) error {
+	return func(_ context.Context, _ *Unit, name string) error {
 		*to = append(*to, name)
 		return nil
 	}
 }
 
 // Within is a Check of what is in a directory, at the place with the path at.
-func (t *Tree) Within(at string) func(*Unit, string) error {
-	return func(u *Unit, dir string) error { return t.CheckSeen(u, at, dir) }
+func (t *Tree) Within(at string) func(context.Context, *Unit, string) error {
+	return func(ctx context.Context, u *Unit, dir string) error { return t.CheckSeen(ctx, u, at, dir) }
 }
 
-// fits says that an element of a path, in dir, is as one of a place has it: one of
-// several, with | between them, in which
-// <any> stands for anything, <name> for what [Tree.Name] takes, <number> and <uid> for
-// digits, <xx>, <token> and <sum> for 2, 32 and 64 hexadecimal digits, and <blob> for a
-// sum that begins with the name of its directory.
+// fits says that a name in dir is as the last element of a place's path has it: one of
+// several, with | between them, in which <any> stands for anything, <name> for what
+// [Tree.Name] takes, <number> and <uid> for digits, <xx>, <token> and <sum> for 2, 32 and
+// 64 hexadecimal digits, and <blob> for a sum that begins with the name of its directory.
 func (t *Tree) fits(pattern, name, dir string) bool {
 	if one, others, more := strings.Cut(pattern, "|"); more {
 		return t.fits(one, name, dir) || t.fits(others, name, dir)
@@ -103,11 +105,11 @@ func (t *Tree) fits(pattern, name, dir string) bool {
 }
 
 // CheckSeen is CheckDir of a directory that was there before, and may have gone since.
-func (t *Tree) CheckSeen(u *Unit, at, dir string) error {
+func (t *Tree) CheckSeen(ctx context.Context, u *Unit, at, dir string) error {
 	if _, err := os.Lstat(filepath.Join(u.run.Dir, dir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return t.CheckDir(u, at, dir)
+	return t.CheckDir(ctx, u, at, dir)
 }
 
 // List reads a directory. One that is missing is found.
@@ -129,13 +131,13 @@ func (u *Unit) List(dir string) ([]fs.DirEntry, error) {
 
 // CheckDir lists dir, which is at the place with the path at, and compares what is in it
 // with the places there.
-func (t *Tree) CheckDir(u *Unit, at, dir string) error {
+func (t *Tree) CheckDir(ctx context.Context, u *Unit, at, dir string) error {
 	list, err := u.List(dir)
-	return errors.Join(t.CheckList(u, at, dir, list), err)
+	return errors.Join(t.CheckList(ctx, u, at, dir, list), err)
 }
 
 // CheckList is CheckDir when the directory was listed.
-func (t *Tree) CheckList(u *Unit, at, dir string, list []fs.DirEntry) error {
+func (t *Tree) CheckList(ctx context.Context, u *Unit, at, dir string, list []fs.DirEntry) error {
 	var of *Place
 	var in []*Place
 	for i := range t.Places {
@@ -158,7 +160,7 @@ func (t *Tree) CheckList(u *Unit, at, dir string, list []fs.DirEntry) error {
 		if i < 0 {
 			u.Odd(name, of.Odd)
 		} else if p := in[i]; t.checkMode(u, name, e, p.Mode) && p.Check != nil {
-			if err := p.Check(u, name); err != nil {
+			if err := p.Check(ctx, u, name); err != nil {
 				return err
 			}
 		}

@@ -47,11 +47,11 @@ func Check(ctx context.Context, r *check.Run, boot string, held func(dir string)
 	if err != nil {
 		return err
 	}
-	c := &checker{dir: r.Dir, run: r, ctx: ctx, boot: boot, held: held}
+	c := &checker{dir: r.Dir, run: r, boot: boot, held: held}
 	c.setTree(int(info.Sys().(*syscall.Stat_t).Uid), info.Mode().Perm() == passable)
 	if err := r.Unit(ctx, "the directory", func(u *check.Unit) error {
 		c.names, c.cached = c.names[:0], c.cached[:0]
-		return c.tree.CheckDir(u, ".", ".")
+		return c.tree.CheckDir(ctx, u, ".", ".")
 	}); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func Check(ctx context.Context, r *check.Run, boot string, held func(dir string)
 		}
 	}
 	for _, name := range c.cached {
-		if err := r.Unit(ctx, name, func(u *check.Unit) error { return c.tree.CheckSeen(u, "cache/<xx>", name) }); err != nil {
+		if err := r.Unit(ctx, name, func(u *check.Unit) error { return c.tree.CheckSeen(ctx, u, "cache/<xx>", name) }); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,6 @@ type checker struct {
 	dir  string
 	run  *check.Run
 	tree *check.Tree
-	ctx  context.Context // of Check
 	boot string
 	held func(dir string) (bool, error)
 
@@ -379,7 +378,7 @@ func (o *orderLook) build() error {
 
 // checkInput compares an input in the cache with its name. What was not synced in an
 // earlier boot is removed before it is used.
-func (c *checker) checkInput(u *check.Unit, name string) error {
+func (c *checker) checkInput(ctx context.Context, u *check.Unit, name string) error {
 	info, err := os.Lstat(filepath.Join(c.dir, name))
 	if err != nil || !c.run.Sums {
 		return nil // it has gone meanwhile
@@ -390,5 +389,5 @@ func (c *checker) checkInput(u *check.Unit, name string) error {
 		return nil
 	}
 	u.Files++
-	return u.Named(c.ctx, name, sum)
+	return u.Named(ctx, name, sum)
 }
