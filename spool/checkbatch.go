@@ -32,8 +32,8 @@ type batchCheck struct {
 	noLog                  bool
 	first                  *check.Finding // of the log; nil: it is whole
 	whole                  int            // records that can be read
-	before                 int            // of these before the first damage
-	upto                   int            // and up to it, also if the first damage is a record that can be read
+	before                 int            // how many of these are before the first damage
+	upto                   int            // the same, with the damaged record itself if it can be read
 
 	results []result
 	inLog   *Results // reads the manifests of small ones

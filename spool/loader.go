@@ -17,13 +17,16 @@ import (
 )
 
 // A loader reads a batch: the first line of its log, its jobs, and what its log makes of
-// them. What is wrong it tells report. If that returns an error, the loading ends with it;
-// else the loader goes on, and makes what sense it can of the rest.
+// them. It calls report for each thing that is wrong. If report returns an error, the
+// loading ends with it; else the loader goes on and reads of the rest what it can.
 type loader struct {
 	*Batch
-	report  func(*Problem) error
-	jobName func(text []byte) (string, error) // checks a line of jobs.jsonl; with an error it may return a name, too; nil: names alone are read
-	record  func(*job.Record) error           // is told of each record before it is folded, but the first
+	report func(*Problem) error
+	record func(*job.Record) error // is called for each record but the first, before it is folded
+
+	// jobName checks a line of jobs.jsonl and returns the name of the job, also with an
+	// error if the name can be read; nil: only names are read.
+	jobName func(text []byte) (string, error)
 
 	about   *job.Head   // of the log's first line; nil: it cannot be read
 	jobs    int         // how many lines of jobs.jsonl are of jobs
@@ -96,8 +99,8 @@ func (l *loader) readJobs() error {
 // to nothing, or is under way.
 var errTail = errors.New("what follows belongs to no job")
 
-// indexLines makes the index of jobs.jsonl, which is open. What it takes of the memory is
-// in proportion to the file.
+// indexLines makes the index of jobs.jsonl, which is open. The memory that it needs is in
+// proportion to the file.
 func (l *loader) indexLines() error {
 	info, err := l.lines.Stat()
 	if err != nil {
@@ -161,24 +164,25 @@ func (l *loader) isNoJob(i int) bool {
 func (b *Batch) countAdded() (jobs int) {
 	f, bad := b.openFile("log.jsonl")
 	if bad != nil {
-		return 0 // which is told of elsewhere
+		return 0 // whoever reads the log reports that
 	}
 	defer f.Close()
 	lines := line.NewReader(bufio.NewReaderSize(f, 256<<10), MaxLine)
+	kind := []byte(`"` + job.KindAdded + `"`)
 	var rec job.Record
 	for {
 		text, err := lines.Next()
 		if err != nil {
 			return jobs
 		}
-		if bytes.Contains(text, []byte(`"`+job.KindAdded+`"`)) && readRecord(text, &rec, nil) == nil && rec.Kind == job.KindAdded {
+		if bytes.Contains(text, kind) && readRecord(text, &rec, nil) == nil && rec.Kind == job.KindAdded {
 			jobs = min(jobs+min(max(rec.Jobs, 0), MaxJobs), MaxJobs)
 		}
 	}
 }
 
-// readLog folds the records behind the first. Behind one that is damaged, what cannot
-// follow those before it is not told.
+// readLog folds the records behind the first. Behind a damaged line it does not report
+// records that cannot follow those before them: the record that is missing may explain it.
 func (l *loader) readLog(r *logReader) error {
 	jobs := l.Jobs()
 	if l.about != nil {
@@ -201,8 +205,8 @@ func (l *loader) readLog(r *logReader) error {
 	})
 }
 
-// foldRecord folds one record. Where not every job is known, it passes over what is said
-// of the others.
+// foldRecord folds one record. If some lines of jobs.jsonl cannot be read, it passes over
+// records of jobs that it does not know.
 func (l *loader) foldRecord(rec *job.Record) error {
 	i, partial := job.WholeBatch, l.badJobs || l.about == nil
 	switch {

@@ -73,10 +73,10 @@ func (l *logReader) read(rec *job.Record) error {
 	return nil
 }
 
-// eachRecord calls f for each record up to the end of the log. A line that is damaged,
-// a *Problem that f returns, and why the log cannot be read any further are told to
-// report, and reading goes on if it can. An error of report, and any other of f, ends it.
-// Where the log ends within a line, the error is errTorn.
+// eachRecord calls f for each record up to the end of the log. It calls report for each
+// damaged line, each *Problem that f returns, and an error of the disk, and reads on if
+// it can. An error of report, or another one of f, ends the reading. If the log ends
+// within a line, the error is errTorn.
 func (l *logReader) eachRecord(report func(*Problem) error, f func(*job.Record) error) error {
 	var rec job.Record
 	for {
@@ -108,9 +108,9 @@ func (l *logReader) problem(why string) *Problem {
 		Why: fmt.Sprintf("%s; the last good record before it is %d", why, l.seq)}
 }
 
-// tornEnd judges what follows the last whole line of f, which l has read: it is what a
-// crash leaves, the beginning of a line, or zeros, or both. In the log of a batch, a
-// whole record whose newline became something else is damage, which stops the batch.
+// tornEnd is the Problem of what follows the last whole line of f, which l has read. A
+// crash leaves the beginning of a line, or zeros, or both. In the log of a batch, a whole
+// record whose newline became something else is damage, which stops the batch.
 func (l *logReader) tornEnd(f *os.File) (*Problem, error) {
 	tail, err := io.ReadAll(io.NewSectionReader(f, l.next, 2*MaxLine))
 	if err != nil {
