@@ -60,6 +60,8 @@ type key = job.Key
 
 // A batch is what is kept of a batch: about six bytes a job that waits.
 type batch struct {
+	job.History // the States of its jobs, and what is kept of attempts that had to leave
+
 	num      uint32
 	id       job.BatchID
 	never    bool
@@ -72,34 +74,33 @@ type batch struct {
 	running  int  // jobs with an attempt that has not ended
 	mixed    bool // more classes than MaxClasses: the jobs of the last queue fail
 
-	job.History          // its States, and of which attempts less is kept
-	tries       []uint32 // the number of the last attempt
-	class       []uint8  // index into queues; nil: all are of the first
-	queues      []*queue
-	wary        []*queue          // of jobs that keep away from nodes
-	made        int               // of those, ever
-	trials      map[uint32]*trial // of jobs that failed and are tried again
-	again       []uint8           // how often each job may be; nil: all as often
-	often       int
-	counts      [job.Cancelled + 1]int
-	open        int                     // jobs that are not over
-	unacked     int                     // settled attempts that their nodes may still hold
-	of          map[uint32]*attempt     // the live attempts of each job that has any
-	losses      map[uint32]int          // losses in a row
-	asked       map[request]struct{}    // requests taken
-	avoid       map[*peer]struct{}      // where the build failed
-	said        string                  // the last line that the last of these builds has printed
-	suspect     map[*peer]struct{}      // the same, before it is in the log
-	pace        map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
-	seen        map[*peer]uint8         // how its jobs ended there
-	tight       map[*peer]tight         // where they are not tried for a while
-	saved       map[uint32]saved        // what jobs go on with
-	less        []job.Less              // attempts of which less is kept, by the last record
-	frozen      map[uint32]freeze       // jobs that run and whose attempts stand still
-	unread      map[uint32]int          // how often a job was given back since that cannot be read
-	boxed       bool                    // its jobs run in containers
-	gates       *gates                  // nil: its jobs wait for nodes only
-	name        func(job int) string    // of a job
+	tries   []uint32 // the number of the last attempt
+	class   []uint8  // index into queues; nil: all are of the first
+	queues  []*queue
+	wary    []*queue          // of jobs that keep away from nodes
+	made    int               // of those, ever
+	trials  map[uint32]*trial // of jobs that failed and are tried again
+	again   []uint8           // how often each job may be; nil: all as often
+	often   int
+	counts  [job.Cancelled + 1]int
+	open    int                     // jobs that are not over
+	unacked int                     // settled attempts that their nodes may still hold
+	of      map[uint32]*attempt     // the live attempts of each job that has any
+	losses  map[uint32]int          // losses in a row
+	asked   map[request]struct{}    // requests taken
+	avoid   map[*peer]struct{}      // where the build failed
+	said    string                  // the last line that the last of these builds has printed
+	suspect map[*peer]struct{}      // the same, before it is in the log
+	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
+	seen    map[*peer]uint8         // how its jobs ended there
+	tight   map[*peer]tight         // where they are not tried for a while
+	saved   map[uint32]saved        // what jobs go on with
+	less    []job.Less              // attempts of which less is kept, by the last record
+	frozen  map[uint32]freeze       // jobs that run and whose attempts stand still
+	unread  map[uint32]int          // how often a job was given back since that cannot be read
+	boxed   bool                    // its jobs run in containers
+	gates   *gates                  // nil: its jobs wait for nodes only
+	name    func(job int) string    // of a job
 }
 
 type request struct {
