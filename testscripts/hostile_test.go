@@ -189,7 +189,7 @@ func TestPullOfAnIDThatLeadsUp(t *testing.T) {
 	l := startLiar(t)
 	c := exec.CommandContext(t.Context(), "dpull", "job=up")
 	c.Dir, c.Env = t.TempDir(), append(os.Environ(), "DHEAD="+l.dir)
-	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "has said 3 times") {
+	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "the same invalid answer, 3 times") {
 		t.Errorf("dpull says %s, %v", out, err)
 	}
 }

@@ -231,7 +231,7 @@ func TestT87OutOfOrder(t *testing.T) {
 	other.give(expect[*wire.Grant](t, other.c), "hello\n")
 	s.becomes("ns/b/k", job.Done)
 	s.stop()
-	if !strings.Contains(s.log.String(), "what no node says") {
+	if !strings.Contains(s.log.String(), "protocol violation by node") {
 		t.Error("nothing is in the log")
 	}
 }

@@ -266,8 +266,8 @@ const maxOdd = 3
 // 74.
 func Again(ctx context.Context, c *cli.Cmd, try func(progress func()) error) error {
 	reached, pause, told := false, time.Second, ""
-	var odd string // what the head has said that no head says, and how often
-	times := 0
+	var odd string // the invalid answer of the head
+	times := 0     // how often it came
 	for {
 		err := try(func() {
 			if told != "" {
@@ -285,7 +285,7 @@ func Again(ctx context.Context, c *cli.Cmd, try func(progress func()) error) err
 				odd, times = l.Err.Error(), 1
 			}
 			if times == maxOdd {
-				return cli.Errorf(cli.IO, "the head at %q has said %d times what no head says, and is given up: %w", l.Addr, times, l.Err)
+				return cli.Errorf(cli.IO, "giving up on the head at %q: the same invalid answer, %d times: %w", l.Addr, times, l.Err)
 			}
 		}
 		if text := err.Error(); text != told {

@@ -275,7 +275,7 @@ func TestAgain(t *testing.T) {
 		}
 		return &Lost{"here", errors.New("nonsense"), true}
 	})
-	if tries != 5 || status != cli.IO || !strings.Contains(said.String(), `the head at "here" has said 3 times what no head says, and is given up: nonsense`) {
+	if tries != 5 || status != cli.IO || !strings.Contains(said.String(), `giving up on the head at "here": the same invalid answer, 3 times: nonsense`) {
 		t.Errorf("nonsense: %d tries, status %d, and says\n%s", tries, status, said.String())
 	}
 	tries, status = again(func(int, func(), func()) error { return lost })
