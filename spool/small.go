@@ -27,7 +27,7 @@ func (r *Small) dir() string { return filepath.Join(r.Batch.dir, "staging", stri
 
 // syncedEach: up to so many small results are synced one by one. More cost less by one
 // syncfs(2), which also waits for what others have written to the file system.
-const syncedEach = 2
+const syncedEach = 8
 
 // SealSmall makes small results durable, together, as [Head.Seal] does for one result. All
 // of them were checked against their manifests. An error is [ErrFull] or [ErrBroken]; or

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -52,10 +53,25 @@ func (g *grant) takeSmall() bool {
 	return g.small != nil
 }
 
+// maxSealing is how many groups of small results are made durable at a time. What comes
+// while all are under way is the next group.
+const maxSealing = 4
+
 // sealSmall takes small results in until their queue is closed.
 func (h *head) sealSmall() {
-	for gs := h.small.take(); gs != nil; gs = h.small.take() {
-		h.sealTogether(gs)
+	places := make(chan struct{}, maxSealing)
+	var groups sync.WaitGroup
+	defer groups.Wait()
+	for {
+		places <- struct{}{}
+		gs := h.small.take()
+		if gs == nil {
+			return
+		}
+		groups.Go(func() {
+			h.sealTogether(gs)
+			<-places
+		})
 	}
 }
 
