@@ -21,7 +21,6 @@ import (
 // A Past is what a dsched goes by that is in no log, at a time; see dspool(5).
 type Past struct {
 	Time  time.Time
-	Usual Trend // milliseconds that jobs took lately
 	Users []UserPast
 	Nodes []NodePast
 }
@@ -32,13 +31,7 @@ type UserPast struct {
 	Used float64 `json:"used"` // seconds of a cpu, of which half count after each hour
 }
 
-// A Trend is a mean of logarithms to the base of 2, and of how many.
-type Trend struct {
-	Log float64 `json:"log"`
-	Of  int     `json:"of"`
-}
-
-// A NodePast is what speaks against a node, and how fast it is.
+// A NodePast is what speaks against a node.
 type NodePast struct {
 	Node    string    `json:"node"`
 	Boot    string    `json:"boot,omitempty"`
@@ -55,7 +48,6 @@ type NodePast struct {
 	Proven  time.Time `json:"proven,omitzero"`
 	Left    time.Time `json:"left,omitzero"`
 	Leaving float64   `json:"leaving,omitempty"` // seconds
-	Lags    []Trend   `json:"lags,omitempty"`    // by how much longer jobs of each kind take there
 }
 
 // A PastJob is a job by its batch and its line in jobs.jsonl, from 1: "ns/b:12". One
@@ -95,7 +87,6 @@ const maxPast = 64 << 20
 // pastLine is any line of it.
 type pastLine struct {
 	Time   time.Time `json:"t"`
-	Usual  Trend     `json:"usual"`
 	UID    *int      `json:"uid"`
 	Used   float64   `json:"used"`
 	End    *int      `json:"end"`
@@ -114,9 +105,8 @@ func (p *Past) lines() []byte {
 		b.Write(append(text, '\n'))
 	}
 	put(struct {
-		T     time.Time `json:"t"`
-		Usual Trend     `json:"usual,omitzero"`
-	}{p.Time, p.Usual})
+		T time.Time `json:"t"`
+	}{p.Time})
 	for _, u := range p.Users {
 		put(u)
 	}
@@ -146,7 +136,7 @@ func parsePast(text []byte) (*Past, error) {
 			}
 			err = errors.New("it is not the sum of the lines before it")
 		case n == 0:
-			p.Time, p.Usual = l.Time, l.Usual
+			p.Time = l.Time
 			if l.Time.IsZero() {
 				err = errors.New("the time is missing")
 			}

@@ -48,7 +48,7 @@ func (h *head) agePast() {
 // past is the machine's past as it is kept, by the time of day.
 func (h *head) past() *spool.Past {
 	h.kept = keptPast{rests: h.machine.Rests(), last: h.machine.Past()}
-	p := &spool.Past{Time: time.Now(), Usual: spool.Trend(h.kept.last.Usual)}
+	p := &spool.Past{Time: time.Now()}
 	for _, u := range h.kept.last.Owners {
 		p.Users = append(p.Users, spool.UserPast{UID: u.Owner, Used: u.CPU})
 	}
@@ -66,11 +66,6 @@ func (h *head) past() *spool.Past {
 		}
 		if s.Leaves {
 			n.Left, n.Leaving = h.pastTime(s.Left), s.Leaving.Seconds()
-		}
-		if s.Lags != (sched.Lags{}) {
-			for _, t := range s.Lags {
-				n.Lags = append(n.Lags, spool.Trend(t))
-			}
 		}
 		p.Nodes = append(p.Nodes, n)
 	}
@@ -126,7 +121,7 @@ func (h *head) remember() {
 		return
 	}
 	moment := func(t time.Time) time.Duration { return h.clock() + time.Until(t) }
-	past := sched.Past{At: moment(p.Time), Usual: sched.Trend(p.Usual)}
+	past := sched.Past{At: moment(p.Time)}
 	for _, u := range p.Users {
 		past.Owners = append(past.Owners, sched.Used{Owner: u.UID, CPU: u.Used})
 	}
@@ -137,9 +132,6 @@ func (h *head) remember() {
 			Leaves: !n.Left.IsZero(), Left: moment(n.Left), Leaving: seconds(n.Leaving)}
 		if !n.Until.IsZero() {
 			s.Rest = moment(n.Until)
-		}
-		for i := range min(len(s.Lags), len(n.Lags)) {
-			s.Lags[i] = sched.Trend(n.Lags[i])
 		}
 		past.Nodes = append(past.Nodes, s)
 	}

@@ -43,7 +43,6 @@ type lab struct {
 	have, used, asked float64 // cpus: of desks that are there and not paused, that work, that are wanted
 	bound, work       float64 // cpu-seconds: that could have been used, and that were
 	hours             [24]labHour
-	tells             bool            // nodes say how long their jobs took
 	open              map[int]int     // jobs of an owner that wait
 	works             map[int]float64 // cpus of an owner that work
 }
@@ -58,7 +57,6 @@ type labHour struct {
 type labNode struct {
 	name    node.Name
 	offer   node.Offer
-	slow    float64 // how many times as long jobs take as elsewhere
 	session uint64
 	up      bool
 	paused  bool
@@ -73,7 +71,6 @@ type labRun struct {
 	batch *labBatch
 	cpus  int
 	share share
-	takes time.Duration
 	left  time.Duration
 	since time.Duration
 	goes  bool
@@ -88,9 +85,7 @@ type labBatch struct {
 	long    func(*rand.Rand) time.Duration
 	first   map[uint32]time.Duration // when a job was started first
 	jobs    int
-	done    int
 	longest time.Duration // that a job waited
-	took    time.Duration // all jobs that are done, from when the batch came
 }
 
 type labEvent struct {
@@ -129,7 +124,7 @@ func newLab(t testing.TB, seed uint64) *lab {
 	l.give(Loaded{})
 	for _, kind := range labKinds {
 		for range kind.desks {
-			n := &labNode{name: node.Name(fmt.Sprintf("ws%d", len(l.nodes))), runs: map[job.Token]*labRun{}, slow: 1,
+			n := &labNode{name: node.Name(fmt.Sprintf("ws%d", len(l.nodes))), runs: map[job.Token]*labRun{},
 				offer: node.Offer{CPUs: kind.cpus, Memory: int64(kind.cpus) * labMemory}}
 			for g := range kind.gpus {
 				n.offer.GPUs = append(n.offer.GPUs, node.GPU{Index: g})
@@ -221,8 +216,7 @@ func (l *lab) tick() {
 func (l *lab) start(a Start) {
 	n, b := l.at[a.Session], l.batches[a.Ref.Batch]
 	cpus := cmp.Or(b.cpus, n.offer.CPUs)
-	takes := time.Duration(n.slow * float64(b.long(l.r)))
-	run := &labRun{start: a, node: n, batch: b, cpus: cpus, share: b.ask, takes: takes, left: takes}
+	run := &labRun{start: a, node: n, batch: b, cpus: cpus, share: b.ask, left: b.long(l.r)}
 	run.share.cpus = cpus
 	n.used = n.used.plus(run.share)
 	if n.used.cpus > n.offer.CPUs || n.used.memory > n.offer.Memory || n.used.gpus.Cards() > len(n.offer.GPUs) {
@@ -274,14 +268,8 @@ func (l *lab) stands(run *labRun) {
 
 func (l *lab) end(run *labRun) {
 	l.drop(run)
-	run.batch.done++
-	run.batch.took += l.now - run.batch.from
 	if run.node.up {
-		res := exited(0, "m")
-		if l.tells {
-			res.Runtime = run.takes.Seconds()
-		}
-		l.give(Ended{run.node.session, run.start.Attempt, res})
+		l.give(Ended{run.node.session, run.start.Attempt, exited(0, "m")})
 	}
 }
 
@@ -464,48 +452,6 @@ func TestLab(t *testing.T) {
 	}
 	if l.work < 0.95*l.bound {
 		t.Errorf("%.3f of what could be used was", l.work/l.bound)
-	}
-}
-
-// TestLabPace is a day of that lab where every other desk takes twice as long as the one
-// beside it: a morning with more to do than there is room, then few jobs an hour, short
-// ones and long ones. The long ones end sooner where it is told how long jobs took than
-// where it is not, and the short ones not much later. With D_LAB=1 it says when.
-func TestLabPace(t *testing.T) {
-	mean := func(batches []*labBatch) (mean time.Duration) {
-		for _, b := range batches {
-			if b.done < b.jobs {
-				t.Errorf("of the batch of %v %d jobs of %d are done", b.from, b.done, b.jobs)
-			}
-			mean += b.took / time.Duration(b.jobs*len(batches))
-		}
-		return mean
-	}
-	day := func(tells bool) (short, long time.Duration) {
-		l := newLab(t, 1)
-		l.tells = tells
-		for i, n := range l.nodes {
-			n.slow = 1 + float64(i%2)
-		}
-		l.submit(1, 12_000, 0, job.Resources{CPUs: 1, Time: 3600}, about(20*time.Minute))
-		var shorts, longs []*labBatch
-		for at := 10 * time.Hour; at < 20*time.Hour; at += 30 * time.Minute {
-			l.in(at, func() {
-				shorts = append(shorts, l.submit(2, 100, 0, job.Resources{CPUs: 1, Time: 600}, about(3*time.Minute)))
-				longs = append(longs, l.submit(3, 50, 0, job.Resources{CPUs: 1, Time: 4 * 3600}, about(time.Hour)))
-			})
-		}
-		l.live()
-		return mean(shorts), mean(longs)
-	}
-	short, long := day(false)
-	shortNow, longNow := day(true)
-	if os.Getenv("D_LAB") != "" {
-		fmt.Printf("Desks of two speeds: on average, short jobs end after %v, long ones after %v; with what is known of the speed after %v and %v\n",
-			short.Round(time.Second), long.Round(time.Second), shortNow.Round(time.Second), longNow.Round(time.Second))
-	}
-	if longNow > long*9/10 || shortNow > short*3/2 {
-		t.Errorf("short jobs end after %v, and long ones after %v; with what is known of the speed after %v and %v", short, long, shortNow, longNow)
 	}
 }
 

@@ -30,8 +30,6 @@ type lore struct {
 	disk   measure // bytes
 	least  int64   // bytes of disk that each asks for at least, if it is said
 	said   bool
-	took   Trend  // milliseconds, of those that tell of the speed of nodes
-	on     string // the node of the last of these
 }
 
 // ask takes in what a job asks for.
@@ -125,7 +123,6 @@ const maxDisk = 1 << 60
 // learn takes in that a job has ended well.
 func (m *Machine) learn(b *batch, i uint32, rec *job.Record) {
 	q := b.queue(i)
-	m.compare(b, i, rec)
 	q.lore.memory.add(max(0, rec.MemoryPeak)-max(0, rec.Cache), job.MaxMemory)
 	left := q.lore.fills()
 	if q.lore.disk.add(rec.Bytes, maxDisk); q.lore.fills() != left {
@@ -143,9 +140,6 @@ func (m *Machine) learn(b *batch, i uint32, rec *job.Record) {
 	if q.lore.takes() != took && len(m.keeps) > 0 {
 		m.retime()
 		m.feed(q.c)
-	}
-	if b.ready {
-		m.usually(q)
 	}
 	if n := q.lore.needs(); q.c.share.cpus > 0 && q.c.share.memory == 0 && n != q.c.share.learnt {
 		m.reclass(q, n)

@@ -31,7 +31,6 @@ type Machine struct {
 	keeps   []*reservation // the nodes that are kept, the latest last
 	turn    uint64         // goes up when the order of owners may be another
 	starts  uint64         // counts starts, to order attempts on a node
-	usual   Trend          // milliseconds that jobs were known to take which ended last
 	loaded  bool
 	since   time.Duration // when it was loaded
 
@@ -194,7 +193,6 @@ type peer struct {
 	held      map[key]share // attempts unknown to the head
 	fits      map[*class]bool
 	keeps     *reservation // nil: it is kept for nobody
-	lags      [lagKinds]lag
 	touched   bool
 	recalling *attempt // asked back for this node
 	reckoned  struct { // what is free of its GPUs, with those and what is used of them

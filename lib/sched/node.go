@@ -115,7 +115,6 @@ func (e NodeGone) apply(m *Machine) {
 	m.wipe(p, string(p.name)+" was given up")
 	if e.Removed {
 		m.acquit(p)
-		p.lags = [lagKinds]lag{}
 	}
 }
 

@@ -15,11 +15,10 @@ import (
 // What a machine goes by that does not follow from the logs of open batches it tells
 // its shell by Past, and is told it by Remember when the head was started again.
 
-// A Past is what owners have used lately, and what speaks against nodes and how fast
-// they are, at a moment of the machine's clock.
+// A Past is what owners have used lately, and what speaks against nodes, at a moment
+// of the machine's clock.
 type Past struct {
 	At     time.Duration
-	Usual  Trend // milliseconds that jobs took lately
 	Owners []Used
 	Nodes  []Standing
 	Works  bool // somebody's attempts take something now: soon more will be used
@@ -31,12 +30,11 @@ type Used struct {
 	CPU   float64 // seconds of a cpu, of which half count after each hour
 }
 
-// A Standing is what speaks against a node, and how fast it is. A moment may lie before
-// the head was started, and is less than 0 then.
+// A Standing is what speaks against a node. A moment may lie before the head was
+// started, and is less than 0 then.
 type Standing struct {
 	Node node.Name
-	Boot string // of its machine: with another all of this is forgotten, but for its lags
-	Lags Lags
+	Boot string // of its machine: with another all of this is forgotten
 
 	Heard time.Duration // of it, last
 
@@ -78,7 +76,7 @@ func (m *Machine) Rests() uint64 { return m.rests }
 // Past is what is to be remembered, the nodes by their names. It costs a look at every
 // owner and every node.
 func (m *Machine) Past() Past {
-	past := Past{At: m.now, Usual: m.usual}
+	past := Past{At: m.now}
 	for _, uid := range slices.Sorted(maps.Keys(m.owners)) {
 		o := *m.owners[uid] // whose turn stays as it is
 		o.reckon(m.now)
@@ -104,7 +102,7 @@ func (m *Machine) Past() Past {
 
 // standing is what is to be remembered of a node, if anything is that may still count.
 func (m *Machine) standing(p *peer) (s Standing, any bool) {
-	s = Standing{Node: p.name, Boot: orElse(p.boot, p.before), Lags: p.pace(), Heard: p.heard, Rests: p.rests}
+	s = Standing{Node: p.name, Boot: orElse(p.boot, p.before), Heard: p.heard, Rests: p.rests}
 	over := m.now >= p.rest // or it does not rest
 	if over && m.now-p.heard > forgetAfter {
 		return Standing{Node: p.name}, false
@@ -124,7 +122,7 @@ func (m *Machine) standing(p *peer) (s Standing, any bool) {
 	if l := p.leaving; l.starts > 0 && m.now-l.before-l.length < leaveAgain {
 		s.Leaves, s.Left, s.Leaving = true, l.before, l.length
 	}
-	return s, s.against() || s.Lags != Lags{}
+	return s, s.against()
 }
 
 // against says that something speaks against a node.
@@ -145,7 +143,6 @@ func (e Remember) apply(m *Machine) {
 		}
 	}
 	m.turn++
-	m.usual = e.Usual.within(0, math.Log2(maxTime))
 	for _, s := range e.Nodes {
 		p := &peer{name: s.Node, heard: m.ago(s.Heard)}
 		m.remember(p, &s)
@@ -158,13 +155,10 @@ func (e Remember) apply(m *Machine) {
 	}
 }
 
-// remember takes in what spoke against a node, and how fast it is. By a clock that was
-// set back nothing lasts for longer than it could.
+// remember takes in what spoke against a node. By a clock that was set back nothing
+// lasts for longer than it could.
 func (m *Machine) remember(p *peer, s *Standing) {
 	p.before = s.Boot
-	for i, t := range s.Lags {
-		p.lags[i].is(t.within(-maxLag, maxLag))
-	}
 	p.jobs, p.since, p.rests = lastOf(s.Fast), m.ago(s.Since), max(0, s.Rests)
 	p.only, p.proofs, p.proven = lastOf(s.Only), max(0, s.Proofs), min(max(s.Proven, m.now-longAgo), m.now+longRest)
 	switch {

@@ -152,8 +152,7 @@ func (m *Machine) leaves(p *peer) bool { return p.soon > m.now && p.soon-m.now <
 // best is the node for the first job of a queue: one that is not paused soon before
 // others, then one that has built the batch, then, if the job needs none, one without
 // GPUs, or if it needs a part of one, where others have parts of one that is enough,
-// then a faster one if the job takes long, or a slower one if it takes little, then the
-// one it fills best, then the one known longest.
+// then the one it fills best, then the one known longest.
 func (m *Machine) best(q *queue) *peer {
 	among := m.freed
 	if q.c.fed {
@@ -182,11 +181,6 @@ func (m *Machine) prefers(q *queue, p, r *peer) bool {
 	}
 	if p, r := p.begins(q.c.share.gpus), r.begins(q.c.share.gpus); p != r {
 		return r
-	}
-	if kind := q.c.lagKind(); p.lags[kind].step != r.lags[kind].step {
-		if length := m.length(q); length != 0 {
-			return (p.lags[kind].step < r.lags[kind].step) == (length > 0)
-		}
 	}
 	if pFree, rFree := p.has.cpus-p.used.cpus, r.has.cpus-r.used.cpus; pFree != rFree {
 		return pFree < rFree

@@ -460,39 +460,9 @@ func (d *plain) prefers(q *queue, a, b *plainNode) int {
 			opens = len(on) == 0 || n.used.cards.At(on[0]) == 0
 		}
 		left := n.p.offered + time.Duration(n.p.offer.Soon*float64(time.Second)) - d.m.now
-		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), rankOf(opens), d.slow(q, n.p), n.p.offer.CPUs - n.used.cpus, n.p.index}
+		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), rankOf(opens), n.p.offer.CPUs - n.used.cpus, n.p.index}
 	}
 	return slices.Compare(rank(a), rank(b))
-}
-
-// slow is by how many half octaves more a node is less fit for a queue than others: for
-// jobs that take long the slow ones, for those that take little the fast ones.
-func (d *plain) slow(q *queue, p *peer) int {
-	kind := plainKind(q.c)
-	known, usual := p.lags[kind].Trend, d.m.usual
-	long := plainEnd(q, 1, true) - 1
-	if known.Of < 16 || usual.Of < 16 || long < 0 {
-		return 0
-	}
-	steps := int(math.Round(known.Log / 0.5))
-	switch log := math.Log2(float64(long / time.Millisecond)); {
-	case log >= usual.Log+1:
-		return steps
-	case log <= usual.Log-1:
-		return -steps
-	}
-	return 0
-}
-
-// plainKind is of which kind the jobs of a class are.
-func plainKind(c *class) int {
-	switch {
-	case c.share.cpus == 0:
-		return lagOfWhole
-	case c.share.gpus > 0:
-		return lagOfGPUs
-	}
-	return lagOfCPUs
 }
 
 func rankOf(yes bool) int {

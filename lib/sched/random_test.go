@@ -110,7 +110,6 @@ func newSim(t testing.TB, seed uint64) *sim {
 	s := &sim{rig: newRig(t, Config{Lease: 15 * time.Second}), rand: rand.New(rand.NewPCG(seed, 1)),
 		runs: map[job.Token]int{}, good: map[job.Token]string{}, steps: map[job.Token]int{}, kept: map[Ref]int{}, needs: map[uint32][][]string{}, unwanted: map[uint32]bool{}}
 	s.quick = true
-	past := Past{Usual: s.someTrend(14)}
 	for i := range 1 + s.rand.IntN(4) {
 		n := &fakeNode{name: fmt.Sprintf("ws%d", i+1), cpus: 1 + s.rand.IntN(4), caps: []string{"python3"},
 			memory: int64(s.rand.IntN(4)), gpus: s.rand.IntN(3), counted: []job.Counts{"", "tape=1", "lic=1 tape=2"}[s.rand.IntN(3)]}
@@ -124,20 +123,10 @@ func newSim(t testing.TB, seed uint64) *sim {
 			n.size = 1 + s.rand.Int64N(3)
 		}
 		s.nodes = append(s.nodes, n)
-		past.Nodes = append(past.Nodes, Standing{Node: node.Name(n.name), Lags: Lags{s.someTrend(0), s.someTrend(0), s.someTrend(0)}})
 	}
 	s.give(Counted{"lic=2 rare=1"})
-	s.give(Remember{past})
 	s.give(Loaded{})
 	return s
-}
-
-// someTrend is one about a logarithm that is known, or soon will be, or not for long.
-func (s *sim) someTrend(log float64) Trend {
-	if s.rand.IntN(3) == 0 {
-		return Trend{}
-	}
-	return Trend{log + 2*s.rand.NormFloat64(), s.rand.IntN(trendOf + 1)}
 }
 
 // give applies an event and sends what comes of it on its way.

@@ -27,9 +27,8 @@ type rig struct {
 	quick  bool               // replay only when asked
 	again  bool               // going a way again that was checked
 	uses   map[int]*plainUse  // of owners
-	speeds plainSpeeds
-	keeps  []reservation // before the event
-	places bool          // compare with the plain decision
+	keeps  []reservation      // before the event
+	places bool               // compare with the plain decision
 }
 
 type entry struct {
@@ -58,29 +57,16 @@ func (r *rig) apply(ev Event) []Action {
 	if fresh = fresh && r.m.batches[add.Batch] == nil; fresh {
 		r.adds = append(r.adds, add)
 	}
-	if r.speeds.of != r.m {
-		r.speeds = plainSpeeds{of: r.m, on: map[string]Lags{}}
-	}
 	r.keeps = keepsOf(r.m)
 	got := slices.Clone(r.m.Apply(ev, r.now))
-	switch e := ev.(type) {
-	case AddJobs:
-		if r.m.batches[e.Batch] != nil && e.Jobs > 0 {
-			r.more[e.Batch] = append(r.more[e.Batch], e)
-			r.logs[e.Batch] = append(r.logs[e.Batch], entry{AllJobs, job.Record{Kind: job.KindAdded, Jobs: e.Jobs}})
-			add = r.whole(e.Batch)
-			fresh = true
-		}
-	case Remember:
-		if !r.m.loaded {
-			r.speeds.remember(e.Past)
-		}
-	case NodeGone:
-		r.speeds.forget(r, e)
+	if e, more := ev.(AddJobs); more && r.m.batches[e.Batch] != nil && e.Jobs > 0 {
+		r.more[e.Batch] = append(r.more[e.Batch], e)
+		r.logs[e.Batch] = append(r.logs[e.Batch], entry{AllJobs, job.Record{Kind: job.KindAdded, Jobs: e.Jobs}})
+		add = r.whole(e.Batch)
+		fresh = true
 	}
 	for _, a := range got {
 		if l, ok := a.(Log); ok {
-			r.speeds.see(r, &l)
 			r.logs[l.Ref.Batch] = append(r.logs[l.Ref.Batch], entry{l.Ref.Job, l.Rec})
 		}
 	}
@@ -113,7 +99,7 @@ func (r *rig) check(ev Event, got []Action) error {
 		}
 		return nil
 	}
-	if err := errors.Join(used, consistent(r.m), r.checkActions(got), notOverdrawn(r.m, got), lawful(r.logs), r.checkEnded(), r.checkLearnt(), r.speeds.compare()); err != nil {
+	if err := errors.Join(used, consistent(r.m), r.checkActions(got), notOverdrawn(r.m, got), lawful(r.logs), r.checkEnded(), r.checkLearnt()); err != nil {
 		return err
 	}
 	if r.places && r.m.loaded {

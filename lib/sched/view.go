@@ -225,9 +225,6 @@ func (m *Machine) Nodes() []Node {
 		default:
 			r.State, r.Note = node.Idle, m.leavesAt(p)
 		}
-		if pace := p.paceNote(); pace != "" && (r.State == node.Idle || r.State == node.Busy) {
-			r.Note = strings.TrimPrefix(r.Note+"; "+pace, "; ")
-		}
 		if p.session != 0 {
 			r.Jobs += len(p.held)
 			r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.used.cpus, p.used.memory, p.used.gpus
