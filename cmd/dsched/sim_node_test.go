@@ -315,7 +315,7 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	}
 	d := o.slot.d
 	boot, _ := d.Boot()
-	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BySession, Memory: simMemory(o.Token)}
+	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BySession}
 	if strings.HasPrefix(o.rel, "builds/") {
 		return n.build(o, st)
 	}

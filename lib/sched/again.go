@@ -153,7 +153,7 @@ func (m *Machine) waryOf(of *queue, t *trial) *queue {
 		}
 	}
 	b.made++
-	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, lore: of.lore, wariness: w}
+	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, says: of.says, wariness: w}
 	b.wary, m.wary = append(b.wary, q), append(m.wary, q)
 	q.alone = !m.elsewhere(q)
 	return q
@@ -215,7 +215,7 @@ func (q *queue) suits(p *peer) bool {
 }
 
 // asksDisk is how many bytes of disk each of the jobs asks for at least.
-func (q *queue) asksDisk() int64 { return max(q.lore.least, q.disk) }
+func (q *queue) asksDisk() int64 { return max(q.says.disk, q.disk) }
 
 // smallDisk says that a node's whole disk is less than so many bytes.
 func (p *peer) smallDisk(bytes int64) bool { return 0 < p.offer.DiskSize && p.offer.DiskSize < bytes }

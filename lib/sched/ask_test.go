@@ -34,9 +34,7 @@ func checkAsks(b *batch, e *AddBatch) error {
 		for _, e := range c.wants {
 			has = append(has, e.String())
 		}
-		share := c.share
-		share.learnt = 0
-		if len(kinds) < MaxClasses && (share != ask.share() || !slices.Equal(has, entries(all))) {
+		if len(kinds) < MaxClasses && (c.share != ask.share() || !slices.Equal(has, entries(all))) {
 			return fmt.Errorf("job %d/%d asks for %v and %q, and its class for %v and %q", b.num, i, ask.share(), all, c.share, has)
 		}
 	}

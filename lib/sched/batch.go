@@ -111,7 +111,7 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 			return b.queues[MaxClasses-1]
 		}
 		if q == nil {
-			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(jobs), lore: &lore{}}
+			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(jobs), says: &declared{}}
 			b.queues = append(b.queues, q)
 		}
 		at[ask] = q
@@ -124,10 +124,10 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 	for i := from; i < jobs; i++ {
 		if n := i - from; n < len(asks) {
 			q = queueFor(asks[n])
-			q.lore.ask(asks[n])
+			q.says.ask(asks[n])
 		} else if n == len(asks) {
 			q = queueFor(dflt)
-			q.lore.ask(dflt)
+			q.says.ask(dflt)
 		}
 		if b.class != nil {
 			b.class[i] = uint8(q.index)
@@ -143,13 +143,10 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 	}
 }
 
-// queueOf is the queue of the batch for jobs that ask for what a class does, whatever
-// is known of what they need; or nil.
+// queueOf is the queue of the batch for jobs that ask for what a class does, or nil.
 func (b *batch) queueOf(c *class) *queue {
 	for _, q := range b.queues {
-		s := q.c.share
-		s.learnt = 0
-		if s == c.share && q.c.caps == c.caps {
+		if q.c.name == c.name {
 			return q
 		}
 	}

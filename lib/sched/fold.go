@@ -45,9 +45,6 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 	}
 	switch rec.Kind {
 	case job.KindDone, job.KindFailed, job.KindCancelled:
-		if rec.Kind == job.KindDone {
-			m.learn(b, ref.Job, rec)
-		}
 		delete(b.losses, ref.Job)
 		delete(b.saved, ref.Job)
 		delete(b.unread, ref.Job)
@@ -67,7 +64,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		m.changed++
 	}
 	if rec.Set != nil && rec.Set.Time != nil {
-		b.queue(ref.Job).lore.allow(*rec.Set.Time)
+		b.queue(ref.Job).says.allow(*rec.Set.Time)
 		m.retime()
 	}
 	m.foldFreeze(b, ref.Job, rec)

@@ -241,7 +241,7 @@ func (m *Machine) nextLet(c *class, p *peer) *queue {
 	}
 	for _, l := range c.lanes {
 		for _, q := range l.queues {
-			if q.lore.within(left) && (first == nil || q.before(first)) && q.takes(p) {
+			if q.says.within(left) && (first == nil || q.before(first)) && q.takes(p) {
 				first = q
 			}
 		}

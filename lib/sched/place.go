@@ -41,9 +41,9 @@ func (b *batch) short(p *peer) bool {
 }
 
 // takes says that a node may be used for a queue at all.
-func (q *queue) takes(p *peer) bool { return q.may(p) && !q.tooSmall(p) }
+func (q *queue) takes(p *peer) bool { return q.may(p) && !q.tooFull(p) }
 
-// may says that nothing speaks against it but what is only known of others.
+// may says that nothing speaks against it but how full its disk is.
 func (q *queue) may(p *peer) bool {
 	if !q.suits(p) || q.avoids(p) || q.doom != "" || q.b.stopped() {
 		return false
@@ -80,10 +80,6 @@ func (p *peer) ahead(c *class) bool {
 		return false
 	case c.share.cpus == 0 && (p.waiting > 0 || p.has.cpus == 0):
 		return false
-	}
-	all := p.used.plus(p.waits).plus(c.share)
-	if all.learnt > 0 && p.has.memory > 0 && all.memory+all.learnt > p.has.memory {
-		return false // the node, which knows of cpus only, would begin it at once
 	}
 	return holds(p.has, p.waits, c.of(p))
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
+	"distribute/lib/capability"
 	"distribute/lib/job"
 )
 
@@ -190,16 +190,15 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.c); !able {
 		return false
 	}
-	return !d.tooSmall(ref, p) && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
+	return !d.tooFull(ref, p) && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
 		!q.b.shuns(p) && q.b.tight[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
 }
 
-// tooSmall says that a node has less memory or disk than the like of a job needed, or
-// disk than it asks for, and that another that could be used for it has more.
-func (d *plain) tooSmall(ref Ref, p *peer) bool {
-	q, most, space := d.m.queueOf(ref), int64(0), int64(0)
+// tooFull says that a node has less disk than a job asks for, and that another that
+// could be used for it has more.
+func (d *plain) tooFull(ref Ref, p *peer) bool {
+	q, space := d.m.queueOf(ref), int64(0)
 	room := func(p *peer) int64 { return (p.offer.Disk + p.offer.Kept) + (p.offer.Disk+p.offer.Kept)/16 }
-	var usable []*peer
 	for _, o := range d.m.peers {
 		t := q.b.tight[o]
 		_, able := q.c.lacks(o.facts)
@@ -207,23 +206,14 @@ func (d *plain) tooSmall(ref Ref, p *peer) bool {
 		lasts := t.until != 0 && (t.barred || t.long >= longestTight)
 		open := o.session != 0 && o.rest == 0 && o.drained == "" && (o.offer.Pause == nil || o.offer.Pause.Give != nil) && o.offer.CPUs > 0
 		if able && open && !lasts && !q.b.shuns(o) {
-			usable = append(usable, o)
-			most = max(most, o.offer.Memory)
-		}
-	}
-	if q.b.early && d.m.ticked < d.m.since+settleTime {
-		most, space = math.MaxInt64, math.MaxInt64
-	}
-	little := func(p *peer) bool {
-		return p.offer.Memory > 0 && p.offer.Memory < q.c.share.learnt && p.offer.Memory < most
-	}
-	for _, o := range usable {
-		if !little(o) {
 			space = max(space, room(o))
 		}
 	}
+	if q.b.early && d.m.ticked < d.m.since+settleTime {
+		space = math.MaxInt64
+	}
 	disk := room(p)
-	return little(p) || disk > 0 && disk < q.fills() && disk < space
+	return disk > 0 && disk < max(q.says.disk, q.disk) && disk < space
 }
 
 // plainShuns says that a job that failed is not to be started on a node: that has no
@@ -326,10 +316,7 @@ func (d *plain) spares(n *plainNode, ref Ref) bool {
 // inTime says that a job begun now on a node that is kept ends before the one for which
 // it is could begin there, if all that runs ends as late as it may.
 func (d *plain) inTime(n *plainNode, q *queue) bool {
-	long := q.lore.takes()
-	if q.lore.limit > 0 {
-		long = time.Duration(q.lore.limit) * time.Second
-	}
+	long := time.Duration(q.says.limit) * time.Second
 	end := d.m.now + long
 	stays := n.used.plus(n.waits)
 	for _, r := range n.runs {
@@ -349,17 +336,10 @@ func (d *plain) inTime(n *plainNode, q *queue) bool {
 
 // plainEnd is when an attempt of a queue ends at the latest that was begun then.
 func plainEnd(q *queue, began time.Duration, active bool) time.Duration {
-	var long []time.Duration
-	if q.lore.limit > 0 {
-		long = append(long, time.Duration(q.lore.limit)*time.Second)
-	}
-	if known := q.lore.takes(); known > 0 {
-		long = append(long, known)
-	}
-	if len(long) == 0 || began == 0 || !active {
+	if q.says.limit <= 0 || began == 0 || !active {
 		return 0
 	}
-	return began + slices.Min(long)
+	return began + time.Duration(q.says.limit)*time.Second
 }
 
 // wait is how long the last of the youngest attempts has run that have to end before
@@ -524,7 +504,8 @@ func plainShare(c *class, p *peer) share {
 	if s.cpus == 0 {
 		s.cpus = p.offer.CPUs
 	}
-	if slices.Contains(strings.Split(c.caps, "\x00"), "gpu") && c.share.cpus == 0 && s.gpus == 0 {
+	gpu := slices.ContainsFunc(c.wants, func(e capability.Expr) bool { return e.String() == "gpu" })
+	if gpu && c.share.cpus == 0 && s.gpus == 0 {
 		for _, g := range p.offer.GPUs {
 			if !g.Busy {
 				s.gpus += 1000
@@ -534,15 +515,13 @@ func plainShare(c *class, p *peer) share {
 			s.gpus = max(s.gpus, 1000) // which is not to be had
 		}
 	}
-	s.learnt = min(s.learnt, p.offer.Memory)
 	return s
 }
 
 // plainRoom says whether a node has room for so much more.
 func plainRoom(p *peer, used, more share) bool {
-	memory := more.memory + more.learnt
 	return used.cpus+more.cpus <= p.offer.CPUs && plainGPUs(p, used, more) != nil &&
-		(memory == 0 || used.memory+used.learnt+memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
+		(more.memory == 0 || used.memory+more.memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
 }
 
 // plainGPUs is which GPUs of a node somebody gets who asks for so many more, or has these
@@ -648,10 +627,6 @@ func rightlyAhead(m *Machine, a *attempt) error {
 	p, b := a.peer, m.batches[a.ref.Batch]
 	if p.waiting > p.active || a.share.counts != "" || a.share.gpus > 0 || !b.short(p) || !plainRoom(p, share{}, p.waits.bare()) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
-	}
-	all := p.used.plus(p.waits)
-	if all.learnt > 0 && all.memory+all.learnt > p.offer.Memory && p.offer.Memory > 0 {
-		return fmt.Errorf("attempt %s is sent ahead to %s, where %+v are in use and to be", a.token, p.name, all)
 	}
 	if r := p.keeps; r != nil && r.of.share.cpus == 0 && r.of != m.queueOf(a.ref).c && r.priority >= b.priority {
 		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.token, p.name)

@@ -107,7 +107,6 @@ func (s *set) first() uint32 {
 // A class is all jobs that ask for the same of a node.
 type class struct {
 	name  string
-	caps  string // what it wants, as its name has it
 	wants []capability.Expr
 	share share          // no cpus: the whole node
 	cards bool           // and all its GPUs: gpu is wanted, and no number of them
@@ -126,9 +125,10 @@ type queue struct {
 	c     *class
 	index int // in b.queues; behind all of these for one of b.wary
 	jobs  *set
-	doom  string   // why all of them fail
-	lore  *lore    // of the batch and the class
-	most  roomiest // of the nodes on which they could run now
+	doom  string    // why all of them fail
+	says  *declared // of the batch and the class
+
+	roomiest int64 // bytes: the most disk of a node on which they could run now
 	wariness
 }
 
@@ -163,20 +163,9 @@ func wishOf(common []string, ask Ask) wish {
 
 // class is a class for it of which nobody knows.
 func (w wish) class() *class {
-	return newClass(strings.Join(w.caps, "\x00"), parsed(w.caps), w.ask.share())
-}
-
-func newClass(caps string, wants []capability.Expr, s share) *class {
-	cards := s.cpus == 0 && s.gpus == 0 && slices.Contains(strings.Split(caps, "\x00"), "gpu")
-	return &class{name: fmt.Sprint(s) + "\x00" + caps, caps: caps, wants: wants, share: s, cards: cards}
-}
-
-// needing is the class of jobs that ask for the same, and are known to need so much
-// memory.
-func (c *class) needing(n int64) *class {
-	s := c.share
-	s.learnt = n
-	return newClass(c.caps, c.wants, s)
+	s := w.ask.share()
+	cards := s.cpus == 0 && s.gpus == 0 && slices.Contains(w.caps, "gpu")
+	return &class{name: fmt.Sprint(s) + "\x00" + strings.Join(w.caps, "\x00"), wants: parsed(w.caps), share: s, cards: cards}
 }
 
 // classFor is the class that is known and the same as one, or that one, for one more
@@ -254,7 +243,7 @@ func (p *peer) lacks(c *class) string {
 // nothing else and its owner used none of it.
 func (p *peer) couldHold(c *class) bool {
 	least := c.share
-	least.cpus, least.learnt = max(1, least.cpus), 0
+	least.cpus = max(1, least.cpus)
 	return holds(p.could, share{}, least)
 }
 

@@ -322,8 +322,7 @@ func (s *sim) progress(n *fakeNode) {
 		n.end(a, r)
 	default:
 		r := exited(0, s.manifest(a))
-		r.Runtime, r.MemoryPeak = float64(s.rand.IntN(10)*[]int{1, 1, 4, 1000}[s.rand.IntN(4)]), int64(s.rand.IntN(6)-1)
-		r.Bytes = s.rand.Int64N(8)
+		r.Runtime = float64(s.rand.IntN(10) * []int{1, 1, 4, 1000}[s.rand.IntN(4)])
 		n.end(a, r)
 	}
 }

@@ -53,27 +53,19 @@ func (m *Machine) lets(q *queue, p *peer) bool { return p.spares(q) || m.backfil
 
 // backfills says that a job of q, begun now on a node that is kept, ends in time.
 func (m *Machine) backfills(q *queue, p *peer) bool {
-	return q.lore.within(m.opens(p) - m.now)
+	return q.says.within(m.opens(p) - m.now)
 }
 
 // opens is when the job could start for which a node is kept, if what runs there ends
 // when it is known to at the latest; 0 if that is not known of enough.
 func (m *Machine) opens(p *peer) time.Duration {
 	return p.freeAt(p.keeps.of, func(a *attempt) time.Duration {
-		long := m.queueOf(a.ref).lore.shortest()
+		long := m.queueOf(a.ref).says.longest()
 		if !a.active || a.began == 0 || long == 0 {
 			return 0
 		}
 		return a.began + long
 	})
-}
-
-// retime has the nodes looked at that are kept, since it is known otherwise how long
-// jobs run.
-func (m *Machine) retime() {
-	for _, r := range m.keeps {
-		m.touch(r.on)
-	}
 }
 
 // wait is how long a node will need until it has room for a job of the class, as far

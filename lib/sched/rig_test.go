@@ -99,7 +99,7 @@ func (r *rig) check(ev Event, got []Action) error {
 		}
 		return nil
 	}
-	if err := errors.Join(used, consistent(r.m), r.checkActions(got), notOverdrawn(r.m, got), lawful(r.logs), r.checkEnded(), r.checkLearnt()); err != nil {
+	if err := errors.Join(used, consistent(r.m), r.checkActions(got), notOverdrawn(r.m, got), lawful(r.logs), r.checkEnded(), r.checkDeclared()); err != nil {
 		return err
 	}
 	if r.places && r.m.loaded {

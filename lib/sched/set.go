@@ -60,8 +60,8 @@ func (b *batch) set(m *Machine, s *job.Set) {
 	}
 	for q := range b.all() {
 		if s.Time != nil {
-			q.lore.limit = 0
-			q.lore.allow(*s.Time)
+			q.says.limit = 0
+			q.says.allow(*s.Time)
 		}
 		m.enter(q)
 	}

@@ -47,22 +47,20 @@ type share struct {
 	gpus   job.GPUs
 	memory int64
 	counts job.Counts // also of names that its node does not count
-	learnt int64      // memory besides, that was not asked for: see learn.go
 	cards  job.Cards  // which GPUs; nothing of what is asked for, and not given yet
 }
 
 func (s share) plus(o share) share {
-	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory, s.counts.Plus(o.counts), s.learnt + o.learnt, s.cards.Plus(o.cards)}
+	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory, s.counts.Plus(o.counts), s.cards.Plus(o.cards)}
 }
 
 func (s share) minus(o share) share {
-	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory, s.counts.Minus(o.counts), s.learnt - o.learnt, s.cards.Minus(o.cards)}
+	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory, s.counts.Minus(o.counts), s.cards.Minus(o.cards)}
 }
 
-// bare is the share without what nodes know nothing of: what is counted by its name, and
-// what was not asked for.
+// bare is the share without what nodes know nothing of: what is counted by its name.
 func (s share) bare() share {
-	s.counts, s.learnt = "", 0
+	s.counts = ""
 	return s
 }
 
@@ -81,7 +79,7 @@ func holds(has, used, more share) bool {
 // amounts is holds of all but the GPUs.
 func amounts(has, used, more share) bool {
 	return used.cpus+more.cpus <= has.cpus &&
-		(more.memory+more.learnt == 0 || used.memory+used.learnt+more.memory+more.learnt <= has.memory) &&
+		(more.memory == 0 || used.memory+more.memory <= has.memory) &&
 		(more.counts == "" || counts(has.counts, used.counts, more.counts))
 }
 
@@ -133,11 +131,9 @@ func (p *peer) awaited(asks, stays share) share {
 	return asks
 }
 
-// of is what a job of the class gets of a node. One that is only known to need more
-// memory than the node has counts with all of it.
+// of is what a job of the class gets of a node.
 func (c *class) of(p *peer) share {
 	s := c.share
-	s.learnt = min(s.learnt, p.has.memory)
 	if s.cpus == 0 {
 		s.cpus = p.has.cpus
 	}

@@ -340,8 +340,8 @@ func (m *Machine) Snapshot() string {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
 		}
 		for i, q := range b.queues {
-			if *q.lore != (lore{}) {
-				fmt.Fprintf(&s, " learnt %d %v %d\n", i, *q.lore, q.c.share.learnt)
+			if *q.says != (declared{}) {
+				fmt.Fprintf(&s, " declared %d limit=%d disk=%d\n", i, q.says.limit, q.says.disk)
 			}
 		}
 		for i, state := range b.States {

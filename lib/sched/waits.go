@@ -87,10 +87,10 @@ func (m *Machine) reason(q *queue) Wait {
 		if q.c.share.cpus == 0 {
 			enough, why = "all", ": it asks for "+q.c.asked()+" (-R cpus=N asks for less)"
 		}
-		return Wait{fmt.Sprintf("%s is kept for it until %s there has ended%s%s%s", kept.name, enough, m.clock(", about ", until), m.learnt(q), why), until}
+		return Wait{fmt.Sprintf("%s is kept for it until %s there has ended%s%s%s", kept.name, enough, m.clock(", about ", until), m.diskWhy(q), why), until}
 	}
 	on, until := m.obstacles(q)
-	text := m.capable(q, &l) + m.learnt(q)
+	text := m.capable(q, &l) + m.diskWhy(q)
 	if on != "" {
 		text += ": " + on
 	}
@@ -233,20 +233,17 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 		return "is given one job at a time, after its rest", 0
 	case q.tooFull(p):
 		return "has " + unit.FormatBytes(p.offer.Space()) + " of its disk left", 0
-	case p.room(q.c) && !q.tooSmall(p):
+	case p.room(q.c):
 		return "", 0
 	}
 	until = m.freeAt(q.c, p)
-	if q.shortOf(p) {
-		return p.memoryLeft() + m.clock(" until about ", until), until
-	}
 	return "busy" + m.clock(" until about ", until), until
 }
 
 // keptWhy tells for whom a node is kept, and why a job of the queue cannot be run before.
 func (m *Machine) keptWhy(q *queue, p *peer) string {
 	why := "kept for a job of " + p.keeps.of.asked()
-	from, long := m.clock(" from about ", m.opens(p)), q.lore.longest()
+	from, long := m.clock(" from about ", m.opens(p)), q.says.longest()
 	if from == "" || long == 0 {
 		return why + from
 	}

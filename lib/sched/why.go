@@ -203,9 +203,6 @@ func (c *class) asked() string {
 	if c.share.memory > 0 {
 		asked += ", " + unit.FormatBytes(c.share.memory)
 	}
-	if c.share.learnt > 0 {
-		asked += ", about " + unit.FormatBytes(c.share.learnt)
-	}
 	return asked
 }
 
