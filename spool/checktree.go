@@ -27,7 +27,7 @@ func (c *checker) setTree() {
 	c.tree = t
 	t.Places = []check.Place{
 		{Path: ".", Odd: "nothing of that name belongs into a spool", Temps: true},
-		{Path: "spool.json|head.jsonl|head.jsonl.<number>.broken|past.jsonl|ballast", Mode: 0o640},
+		{Path: "spool.json|head.jsonl|head.jsonl.<number>.broken|ballast", Mode: 0o640},
 		{Path: "README|head.yaml|lost+found|" + check.Found, Mode: check.Anything},
 		{Path: "incoming", Mode: dir | 0o773},
 		{Path: "incoming/<any>", Mode: check.Anything, Check: c.checkSubmission},
@@ -70,9 +70,6 @@ const starts = "nothing: dsched removes it when it starts"
 func (c *checker) checkTop(ctx context.Context, u *check.Unit) error {
 	if err := c.tree.CheckDir(ctx, u, ".", "."); err != nil {
 		return err
-	}
-	if _, err := c.ReadPast(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		u.Report(check.Damaged, "past.jsonl", check.Reason(err), "nothing: dsched begins anew with nothing used and nothing against nodes")
 	}
 	for _, dir := range []string{"incoming", "rejected", "nodes", "keys", "run", "trash", "uploads"} {
 		if dir == "uploads" && errors.Is(exists(c.path(dir)), fs.ErrNotExist) {

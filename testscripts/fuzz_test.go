@@ -26,7 +26,6 @@ var parsers = map[string]string{
 	"a line of jobs.jsonl (spool)":                            "spool FuzzJobLine",
 	"logs as they lie there when a head starts (spool)":       "spool FuzzLoad",
 	"spool.json (spool)":                                      "spool FuzzIdentity",
-	"what a dsched has kept beside its logs (spool.ReadPast)": "spool FuzzPast",
 	"keys/nodes (spool.ParseNodes)":                           "spool FuzzParseNodes",
 	"a file in incoming/ (spool.Head.Take)":                   "spool FuzzDrop",
 	"a spool that is looked at (spool.Check)":                 "spool FuzzCheckSpool",

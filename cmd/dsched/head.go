@@ -95,8 +95,6 @@ type head struct {
 	full       bool           // the tick waits for room on the disk
 	fullAt     time.Time      // when there was none last
 	failed     error          // dsched ends with it as soon as it can
-
-	kept keptPast // what is remembered beside the logs
 }
 
 // A batch is an open batch, and what nodes ask of it.

@@ -135,7 +135,6 @@ func (h *head) load() error {
 		}
 	}
 	h.store.Drained(func(name, by string) { h.apply(sched.Drain{Node: node.Name(name), By: by}) })
-	h.remember()
 	h.apply(sched.Loaded{})
 	h.log.Info("loaded", "spool", h.spool.Dir(), "open", len(h.batches))
 	return nil

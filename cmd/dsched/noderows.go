@@ -24,14 +24,9 @@ func (t *tool) nodeRows() (rows []node.Row) {
 	for b := range sees { // costs system calls, for which the state does not wait
 		sees[b] = all || t.sees(b.ID, &b.Head)
 	}
-	unkept := false
 	t.do(func() {
 		rows = t.head.nodeRows(all, func(b *spool.Batch) bool { return sees[b] })
-		unkept = t.restsUnkept()
 	})
-	if unkept {
-		t.settled(func() {})
-	}
 	return rows
 }
 

@@ -277,7 +277,7 @@ func (w *world) rollBack() {
 		w.sleep(10 * time.Second) // what was on its way to people has come
 		old := &simDisk{root: w.head.old, saved: map[inode]*image{}, asked: map[inode]*image{}, known: map[inode]bool{}}
 		copied = old.kill(w.newRoot("head"))
-		w.set(func() { w.rolled, w.head.past.until = true, nil; clear(w.facts) })
+		w.set(func() { w.rolled = true; clear(w.facts) })
 	}
 	next := w.newDisk("head", copied.root)
 	w.set(func() { w.head.disk = next })

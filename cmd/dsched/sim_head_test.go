@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"distribute/lib/check"
-	"distribute/lib/node"
 	"distribute/spool"
 )
 
@@ -23,7 +22,6 @@ type simHead struct {
 	h    *head // nil: down, or not yet up
 	over chan struct{}
 	old  string // an older copy of the spool
-	past simPast
 }
 
 // startHead starts dsched on the disk as it is.
@@ -48,7 +46,6 @@ func (w *world) startHead() {
 			return
 		}
 		h.proven = w.net.proven
-		w.remembers(h)
 		w.mu.Lock()
 		if s.own == own {
 			s.h = h
@@ -106,17 +103,13 @@ func (w *world) haltHead(power bool) {
 	s, to := &w.head, w.newRoot("head")
 	next := (*simDisk)(nil)
 	synctest.Wait() // the head stands still: asked for something, it would go on while its disk is copied
-	var before map[node.Name]time.Time
-	if h := w.headNow(); h != nil && !w.headOver() {
-		before = rests(h)
-	}
 	if power {
 		next = s.disk.cut(to, w.r)
 	} else {
 		next = s.disk.kill(to)
 	}
 	w.addDisk(next)
-	w.set(func() { s.disk, s.past.until = next, before })
+	w.set(func() { s.disk = next })
 	if w.r.IntN(3) == 0 {
 		w.inspect("head", to, check.Torn, check.Left)
 	}

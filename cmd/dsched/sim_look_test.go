@@ -237,7 +237,7 @@ func (w *world) atRest() {
 }
 
 // killedAtRest is what lies on the head's disk when dsched is killed while nothing is
-// being written down. What is in no log is written once a minute as long as it changes.
+// being written down.
 func (w *world) killedAtRest() (root string) {
 	for root == "" {
 		there := w.ask(func(h *head) {

@@ -23,8 +23,6 @@ type tick struct {
 	closing []uint32
 	logged  []logged
 	places  []placing
-	past    *spool.Past      // to be kept first; nil: what is kept will do
-	rests   bool             // nodes have begun to rest, or go on, with it
 	told    map[*batch]int64 // how long the logs are with it
 }
 
@@ -69,7 +67,6 @@ func (h *head) run(ctx context.Context) error {
 			f()
 		case <-clock.C:
 			h.apply(sched.Tick{})
-			h.agePast()
 			h.startPlacing() // what a full disk has kept from its place
 			h.restock()
 			h.dropStalled()
@@ -136,7 +133,7 @@ func (h *head) end() error {
 		case h.stocking:
 			h.whenStocked(<-h.stocked)
 		default:
-			return h.endPast()
+			return nil
 		}
 		if err != nil {
 			return err
@@ -151,7 +148,7 @@ func (h *head) begin() {
 	switch {
 	case t != nil && !h.full, h.full && time.Since(h.fullAt) < tickEvery:
 		return
-	case t == nil && len(h.actions)+len(h.after) == 0 && !h.store.Pending() && !h.pastDue():
+	case t == nil && len(h.actions)+len(h.after) == 0 && !h.store.Pending():
 		return
 	case t == nil:
 		t = &tick{}
@@ -166,19 +163,9 @@ func (h *head) begin() {
 	if h.failed != nil {
 		return
 	}
-	if h.pastDue() {
-		t.rests = t.rests || h.machine.Rests() != h.kept.rests
-		t.past = h.past()
-	}
 	h.committing, h.full = t, false
 	on := h.store.Tick()
-	go func() {
-		err := h.keepPast(t)
-		if err == nil {
-			err = on.Commit()
-		}
-		h.committed <- err
-	}()
+	go func() { h.committed <- on.Commit() }()
 }
 
 // whenCommitted takes how a commit went, and does what need not wait for the

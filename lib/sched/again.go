@@ -173,8 +173,8 @@ func (m *Machine) unwary(q *queue) {
 
 // reconsider finds out where jobs can be run, if that may be another answer than before.
 func (m *Machine) reconsider() {
-	if all := m.changed + m.rests; all != m.considered {
-		m.considered = all
+	if m.changed != m.considered {
+		m.considered = m.changed
 		m.keepAway()
 		m.surveyAll()
 	}

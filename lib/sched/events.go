@@ -150,10 +150,6 @@ type Drain struct {
 	By   string // who has said so; not for the decision
 }
 
-// Remember gives what Past has said in an earlier life of the head, with moments of
-// this one: before Loaded.
-type Remember struct{ Past }
-
 // Heard says that a message of the session arrived, whatever it was: it renews
 // the lease. The other events with a session do so by themselves.
 type Heard struct{ Session uint64 }

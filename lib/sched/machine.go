@@ -21,7 +21,6 @@ type Machine struct {
 	changes []Change         // which is another way than before
 	abroad  []*peer          // clusters to which people take jobs, which are not among these
 	named   map[node.Name]*peer
-	absent  map[node.Name]*peer  // not known yet in this life of the head: what was remembered of them, no more
 	drained map[node.Name]string // by whom
 	session map[uint64]*peer
 	site    *site
@@ -45,12 +44,11 @@ type Machine struct {
 	endings []*batch   // of which jobs are ended that wait, in the same way
 	again   []*attempt // whose transfer failed, to be granted again
 	wary    []*queue   // of all batches, whose jobs keep away from nodes
-	changed uint64     // goes up when another node may be able to run jobs, or one fewer, but for rests and leases
+	changed uint64     // goes up when another node may be able to run jobs, or one fewer, but for leases
 	avoids  map[*batch]struct{}
 	tights  map[*batch]struct{} // which a node is not given for a while
 
-	rests      uint64        // see Rests
-	considered uint64        // how much of changed and rests is taken in
+	considered uint64        // how much of changed is taken in
 	ticked     time.Duration // when the last tick was
 }
 
@@ -174,7 +172,6 @@ type peer struct {
 	site      *site
 	drained   string // by whom it was: it is given nothing
 	boot      string
-	before    string // the boot of which its past is, from an earlier life of the head
 	state     string
 	states    int           // new ones since statesAt
 	statesAt  time.Duration //
@@ -228,7 +225,7 @@ func New(cfg Config) *Machine {
 		cfg.Token = job.NewToken
 	}
 	return &Machine{cfg: cfg,
-		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, absent: map[node.Name]*peer{}, drained: map[node.Name]string{},
+		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
 		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
 }
 
@@ -292,7 +289,6 @@ func (m *Machine) peerOf(name node.Name) *peer {
 			return p
 		}
 		m.peers = append(m.peers, p)
-		m.remind(p)
 	}
 	return p
 }

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -48,7 +47,6 @@ func (e NodeUp) apply(m *Machine) {
 		return
 	}
 	p := m.peerOf(e.Node)
-	forgotten := m.now >= p.rest && m.now-p.heard > forgetAfter
 	p.heard, p.session, p.listed, p.expired = m.now, e.Session, false, false
 	m.session[e.Session] = p
 	if p.abroad {
@@ -62,7 +60,7 @@ func (e NodeUp) apply(m *Machine) {
 			m.wipe(p, string(p.name)+" lost its directory")
 		}
 	}
-	if forgotten || orElse(p.boot, p.before) != e.Boot {
+	if p.boot != e.Boot {
 		m.acquit(p)
 	}
 	p.boot, p.state = e.Boot, e.State
@@ -108,7 +106,7 @@ func (m *Machine) down(p *peer) {
 }
 
 func (e NodeGone) apply(m *Machine) {
-	p := cmp.Or(m.named[e.Node], m.absent[e.Node])
+	p := m.named[e.Node]
 	if p == nil || p.session != 0 {
 		return
 	}

@@ -17,7 +17,7 @@ const halfLife = time.Hour
 const decay = math.Ln2 * float64(time.Second) / float64(halfLife)
 
 // An owner is a user who has submitted batches, with what his jobs have used of
-// nodes lately. It is in no log (past.go).
+// nodes lately. It is in no log: a head that is started again begins anew.
 type owner struct {
 	batches int           // that are known
 	used    float64       // cpu-seconds until at, of which half counts after each halfLife

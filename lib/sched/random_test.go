@@ -427,10 +427,9 @@ func (s *sim) transfer() {
 }
 
 // crash ends the head in the middle of writing what an event decided, and
-// starts another on what is durable: of each log, keep(n) of n new records, and of
-// what is in no log what was so before the event, or all of it.
+// starts another on what is durable: of each log, keep(n) of n new records.
 func (s *sim) crash(ev Event, keep func(n int) int) {
-	before, past := map[uint32]int{}, s.m.Past()
+	before := map[uint32]int{}
 	for b, log := range s.logs {
 		before[b] = len(log)
 	}
@@ -439,9 +438,6 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 		if log, n := s.logs[b], before[b]; n <= len(log) {
 			s.logs[b] = log[:n+keep(len(log)-n)]
 		}
-	}
-	if keep(1) == 1 {
-		past = s.m.Past()
 	}
 	m, err := s.replayed()
 	if err != nil {
@@ -459,20 +455,12 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 		}
 	}
 	s.begun = map[job.Token]bool{} // a start that was not durable was not told
-	for uid, u := range s.uses {
-		if u.rate = 0; !slices.ContainsFunc(past.Owners, func(o Used) bool { return o.Owner == uid }) {
-			delete(s.uses, uid)
-		}
-	}
-	s.give(Remember{past})
+	clear(s.uses)
 	for name, by := range drained {
 		s.give(Drain{name, by})
 	}
 	s.give(Counted{site})
 	s.give(Loaded{})
-	if err := remembers(s.m, past); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 func (s *sim) some(n int) int { return s.rand.IntN(n + 1) }

@@ -27,7 +27,8 @@ const (
 	failedFast             // a job failed at once
 )
 
-// A suspicion is what speaks against a node. It is not in the log (past.go).
+// A suspicion is what speaks against a node. It is in no log: a head that is started
+// again begins anew.
 type suspicion struct {
 	jobs   []Ref         // that failed fast, in a row
 	since  time.Duration // when the first of them began
@@ -105,7 +106,7 @@ func (m *Machine) atFault(a *attempt) bool {
 		p.jobs = slices.Delete(p.jobs, i, i+1)
 		if p.blamed && len(p.jobs) < suspicious && len(p.only) < suspicious {
 			p.rest, p.blamed, p.rests = 0, false, max(0, p.rests-1)
-			m.rests++
+			m.changed++
 			m.touch(p)
 		}
 	}
@@ -125,7 +126,7 @@ func (m *Machine) passedElsewhere(a *attempt, on []*peer) {
 		case len(p.only) < suspicious:
 		case p.rest != 0 && p.blamed:
 			p.restWhy = why
-			m.rests++
+			m.changed++
 		case p.rest == 0 && m.able(a.ref, p):
 			if m.now-p.proven > longRest {
 				p.proofs = 0
@@ -151,7 +152,7 @@ func (m *Machine) rested(p *peer) {
 func (m *Machine) refused(p *peer, why string) {
 	if until := m.now + resting; until > p.rest {
 		p.rest, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
-		m.rests++
+		m.changed++
 	}
 }
 
@@ -162,7 +163,7 @@ func (m *Machine) rest(p *peer, after int, why string) {
 		length = firstRest << after
 	}
 	p.rest, p.restWhy, p.restOf, p.blamed = m.now+length, why, "", true
-	m.rests++
+	m.changed++
 	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
 		if a.idles() {
 			a.recalled = true
@@ -177,7 +178,7 @@ func (a *attempt) idles() bool {
 }
 
 // A leaving is how often a node has its jobs leave, or gives them back because it
-// is paused. It is not in the log (past.go).
+// is paused. It is in no log.
 type leaving struct {
 	before time.Duration // when it did so last, of a job that it was given after the time before
 	starts uint64        // so many attempts had been started by then; 0: it never did
@@ -203,7 +204,7 @@ func (m *Machine) left(a *attempt, why, said string) {
 	*l = leaving{before: m.now, starts: m.starts, length: length}
 	if until := m.now + length; length > 0 && until > a.peer.rest {
 		a.peer.rest, a.peer.restWhy, a.peer.restOf, a.peer.blamed = until, why, said, false
-		m.rests++
+		m.changed++
 	}
 }
 
@@ -236,4 +237,28 @@ func (b *batch) note(p *peer, what uint8) {
 		b.seen = map[*peer]uint8{}
 	}
 	b.seen[p] |= what
+}
+
+// acquit forgets what speaks against a node.
+func (m *Machine) acquit(p *peer) {
+	if p.rest != 0 {
+		m.changed++
+		m.touch(p)
+	}
+	p.rest, p.suspicion, p.leaving = 0, suspicion{}, leaving{}
+}
+
+// witness takes in, of a record that is replayed, how an attempt ended by itself: where
+// jobs of its batch end well, and where they fail at once.
+func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
+	if a.peer.abroad {
+		return
+	}
+	failed := (rec.Kind == job.KindFailed || rec.Kind == job.KindBack) && rec.Fate == job.FateEnded
+	switch {
+	case rec.Kind == job.KindDone:
+		b.note(a.peer, passed)
+	case failed && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
+		b.note(a.peer, failedFast)
+	}
 }
