@@ -22,8 +22,8 @@ func (t *tool) drain(m *wire.Change) error {
 	})
 }
 
-// resume has a node that was drained given jobs again, and ends its pauses, on the
-// word of an operator. The node is told before who asked is answered.
+// resume has a node that was drained or rests given jobs again, and ends its pauses, on
+// the word of an operator. The node is told before who asked is answered.
 func (t *tool) resume(m *wire.Change) error {
 	const only = "only operators and the user who runs dsched may end a pause from here: who holds it does so there, by dpause -r"
 	return t.aboutNode(m, only, func(name node.Name, s *session) error {
@@ -43,10 +43,10 @@ func (t *tool) resume(m *wire.Change) error {
 	})
 }
 
-// undrain has a node given jobs again, if it was drained.
+// undrain has a node given jobs again, if it was drained or rests.
 func (t *tool) undrain(name node.Name) {
 	if t.machine.Drained(name) != "" {
 		t.store.Drain(string(name), t.peer.User, true)
-		t.apply(sched.Drain{Node: name})
 	}
+	t.apply(sched.Drain{Node: name})
 }

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"iter"
-	"slices"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -189,12 +188,4 @@ func fromAbroad(r Result) Result {
 	}
 	r.Saved = false
 	return r
-}
-
-// withoutAbroad is some nodes without the clusters among them.
-func withoutAbroad(some []*peer) []*peer {
-	if !slices.ContainsFunc(some, func(p *peer) bool { return p.abroad }) {
-		return some
-	}
-	return slices.DeleteFunc(slices.Clone(some), func(p *peer) bool { return p.abroad })
 }

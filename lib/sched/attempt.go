@@ -255,11 +255,11 @@ func (m *Machine) ended(a *attempt, r Result) {
 	case r.Fate == job.FateNoMemory:
 		m.noRoom(b, a.peer, r.Reason)
 	case r.Fate.Evicted():
-		m.left(a, "its jobs have to leave it again and again", r.Reason)
+		m.hadToLeave(a, "its jobs have to leave it again and again", r.Reason)
 	case !r.Fate.Unstarted():
 	case r.Fate == job.FateNodePaused:
 		a.peer.halt = m.now + resting
-		m.left(a, "it hands back what it is given", orElse(r.Reason, "paused"))
+		m.hadToLeave(a, "it hands back what it is given", orElse(r.Reason, "paused"))
 	case a.peer.paused():
 	case r.Fate == job.FateNoRoom && a.peer.smallDisk(a.disk): // others of its batch may ask for less
 	case r.Fate == job.FateNoRoom:
@@ -366,11 +366,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	case r.Fate == job.FateLost:
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)))
 	case good(r) && !a.void && !b.States[a.ref.Job].Over():
-		t := b.trials[a.ref.Job]
 		m.log(a.ref, a.final(job.KindDone, manifest))
-		if t != nil && !a.peer.abroad {
-			m.passedElsewhere(a, withoutAbroad(t.on))
-		}
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true
 	case a.current && r.Fate.Evicted():

@@ -58,68 +58,6 @@ func (l *pair) end(name string, status int, ran float64) {
 	}
 }
 
-// A node on which different jobs fail, however slowly, that end well elsewhere rests,
-// for longer each time, and says why.
-func TestBlameOnlyHere(t *testing.T) {
-	l := newPair(t, 50)
-	for _, rest := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
-		for range 3 {
-			l.expectRest(node.Busy, 0)
-			l.end("ws1", 1, 60)
-			l.end("ws2", 0, 60) // another job, and then the one that failed on ws1
-			l.end("ws2", 0, 60)
-		}
-		l.expectRest(node.Resting, rest)
-		if got, want := l.row("ws1").Note, "3 jobs failed only here"; got != want {
-			t.Errorf("the note is %q, want %q", got, want)
-		}
-		l.now += rest
-		for _, ev := range []Event{Heard{1}, Heard{2}, Tick{}} {
-			l.see(ev)
-		}
-	}
-	l.now += 2 * longRest
-	for range 3 {
-		for _, ev := range []Event{Heard{1}, Heard{2}} {
-			l.see(ev)
-		}
-		l.end("ws1", 1, 60)
-		l.end("ws2", 0, 60)
-		l.end("ws2", 0, 60)
-	}
-	l.expectRest(node.Resting, time.Minute) // that was long ago
-}
-
-// One on which jobs of the same batch end well, too, does not rest for others.
-func TestBlameSometimes(t *testing.T) {
-	l := newPair(t, 50)
-	for range 6 {
-		l.end("ws1", 1, 60)
-		l.end("ws2", 0, 60)
-		l.end("ws2", 0, 60)
-		l.end("ws1", 0, 60)
-		l.expectRest(node.Busy, 0)
-	}
-}
-
-// One that rests already says what is known by now.
-func TestBlameKnown(t *testing.T) {
-	l := newPair(t, 50)
-	for range 3 {
-		l.end("ws1", 1, 0.1)
-	}
-	l.expectRest(node.Resting, time.Minute)
-	if got, want := l.row("ws1").Note, "3 jobs failed within 2s"; got != want {
-		t.Errorf("the note is %q, want %q", got, want)
-	}
-	for range 4 {
-		l.end("ws2", 0, 60)
-	}
-	if got, want := l.row("ws1").Note, "3 jobs failed only here"; got != want {
-		t.Errorf("then it is %q, want %q", got, want)
-	}
-}
-
 // A job that fails on two nodes is at fault, and neither of them: one that rests for
 // it, since that was not known, goes on.
 func TestBlameTheJob(t *testing.T) {

@@ -3,6 +3,9 @@ package sched
 import "distribute/lib/node"
 
 func (e Drain) apply(m *Machine) {
+	if p := m.named[e.Node]; p != nil && e.By == "" {
+		m.acquit(p)
+	}
 	if m.drained[e.Node] == e.By {
 		return
 	}

@@ -143,7 +143,7 @@ type NodeGone struct {
 
 // Drain is the operator's word that a node is to be given nothing: what runs there
 // goes on, and what was given to it and has not begun goes elsewhere. With nobody as
-// By it is given jobs again. The machine does not log it: the shell says it again
+// By it is given jobs again, and does not rest. The machine does not log it: the shell says it again
 // after each start, before Loaded.
 type Drain struct {
 	Node node.Name

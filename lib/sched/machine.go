@@ -196,11 +196,7 @@ type peer struct {
 		of   [2]job.Cards
 		free job.Room
 	}
-	rest    time.Duration // until when it is given nothing, and why
-	restWhy string
-	restOf  string // what was said of an attempt that was handed back
-	suspicion
-	leaving
+	cooldown
 }
 
 // A settledNote is what is kept of a settled attempt until its node has let it go.

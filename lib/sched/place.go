@@ -63,7 +63,7 @@ func (b *batch) shuns(p *peer) bool {
 // goes first.
 func (p *peer) room(c *class) bool {
 	switch {
-	case !p.listed || p.waiting > 0 || p.rest != 0 || p.rests > 0 && p.active > 0 || p.paused():
+	case !p.listed || p.waiting > 0 || p.rest != 0 || p.paused():
 		return false
 	case c.share.cpus == 0 && (p.active > 0 || p.has.cpus == 0 || p.cardless(c)):
 		return false
@@ -74,7 +74,7 @@ func (p *peer) room(c *class) bool {
 // ahead says that one more attempt of the class may wait on a busy node.
 func (p *peer) ahead(c *class) bool {
 	switch {
-	case p.rest != 0 || p.rests > 0 || p.paused():
+	case p.rest != 0 || p.paused():
 		return false
 	case c.share.counts != "" || c.share.gpus > 0 || c.cards: // what waits would keep that from others
 		return false

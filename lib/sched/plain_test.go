@@ -419,7 +419,7 @@ func (d *plain) best(ref Ref) *plainNode {
 	for _, p := range d.m.peers {
 		n := d.nodes[p]
 		fits := d.free(q.c) && plainRoom(p, n.used, plainShare(q.c, p)) && (q.c.share.cpus > 0 || n.active == 0)
-		if d.takes(n, ref) && fits && n.waiting == 0 && (p.rests == 0 || n.active == 0) && d.spares(n, ref) {
+		if d.takes(n, ref) && fits && n.waiting == 0 && d.spares(n, ref) {
 			all = append(all, n)
 		}
 	}

@@ -27,20 +27,63 @@ const (
 	failedFast             // a job failed at once
 )
 
-// A suspicion is what speaks against a node. It is in no log: a head that is started
-// again begins anew.
-type suspicion struct {
-	jobs   []Ref         // that failed fast, in a row
+// A cooldown is a time in which a node is given nothing, and what led to it. It is in no
+// log: a head that is started again begins anew.
+type cooldown struct {
+	rest    time.Duration // until when; 0: the node does not rest
+	restWhy string
+	restOf  string // what was said of an attempt that was handed back
+	blamed  bool   // it rests for jobs that failed
+
+	length time.Duration // of the last rest for jobs that failed or had to leave: the next is twice as long
+	calm   time.Duration // when that rest ends
+
+	failed []Ref         // jobs that failed fast, in a row
 	since  time.Duration // when the first of them began
-	rests  int           // how often the node was rested for them: while it is not 0, the node gets one job at a time
-	only   []Ref         // jobs that failed here and ended well elsewhere
-	proofs int           // how often the node was rested for them, each time soon after the one before
-	proven time.Duration // when the last of these rests ends
-	blamed bool          // it rests for any of these
+
+	left   time.Duration // when jobs had to leave last, that were given after the time before
+	starts uint64        // so many attempts had been started by then; 0: none had to leave
 }
 
-// trusted ends the suspicion that something fails at once whatever it is.
-func (s *suspicion) trusted() { s.jobs, s.rests = nil, 0 }
+// trusted takes in that a job has run on a node: not everything fails there at once.
+func (c *cooldown) trusted() { c.failed, c.length = nil, 0 }
+
+// cool lets a node rest, for twice as long as the last time if that was within an hour,
+// and for so long at first.
+func (m *Machine) cool(p *peer, first time.Duration, why, said string) {
+	if m.now-p.calm > longRest {
+		p.length = 0
+	}
+	p.length = min(max(first, 2*p.length), longRest)
+	p.calm = m.now + p.length
+	if p.calm > p.rest {
+		p.rest, p.restWhy, p.restOf, p.blamed = p.calm, why, said, false
+		m.changed++
+	}
+}
+
+// refused lets a node rest for a moment that hands back what it is given.
+func (m *Machine) refused(p *peer, why string) {
+	if until := m.now + resting; until > p.rest {
+		p.rest, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
+		m.changed++
+	}
+}
+
+// rested ends the rest of a node.
+func (m *Machine) rested(p *peer) {
+	p.rest, p.blamed = 0, false
+	m.changed++
+	m.touch(p)
+}
+
+// acquit ends the rest of a node, and forgets what led to it.
+func (m *Machine) acquit(p *peer) {
+	if p.rest != 0 {
+		m.rested(p)
+	}
+	p.cooldown = cooldown{}
+}
 
 // blame takes in how an attempt ended by itself, for its node.
 func (m *Machine) blame(a *attempt, r *Result) {
@@ -51,9 +94,6 @@ func (m *Machine) blame(a *attempt, r *Result) {
 	if r.OK() {
 		b.note(p, passed)
 		p.trusted()
-		if i := slices.IndexFunc(p.only, func(ref Ref) bool { return ref.Batch == b.num }); i >= 0 {
-			p.only = slices.Delete(p.only, i, i+1)
-		}
 		return
 	}
 	if m.atFault(a) {
@@ -65,106 +105,29 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		return
 	}
 	b.note(p, failedFast)
-	if slices.Contains(p.jobs, a.ref) {
+	if slices.Contains(p.failed, a.ref) {
 		return
 	}
-	if len(p.jobs) == 0 {
+	if len(p.failed) == 0 {
 		p.since = m.now - max(0, ran)
 	}
-	p.jobs = noted(p.jobs, a.ref)
+	if p.failed = append(p.failed, a.ref); len(p.failed) > maxBlame {
+		p.failed = p.failed[1:]
+	}
 	limit := suspicious
 	if b.seen[p]&passed != 0 {
 		limit = mixedBatch
 	}
-	if len(p.jobs) >= limit && p.rest == 0 && m.othersCan(a) { // what ends while it rests was begun before
-		m.rest(p, p.rests, fmt.Sprintf("%d jobs failed within %v", len(p.jobs), max(time.Second, (m.now-p.since).Round(time.Second))))
-		p.rests++
+	if len(p.failed) >= limit && p.rest == 0 && m.othersCan(a) { // what ends while it rests was begun before
+		m.cool(p, firstRest, fmt.Sprintf("%d jobs failed within %v", len(p.failed), max(time.Second, (m.now-p.since).Round(time.Second))), "")
+		p.blamed = true
+		m.recallIdle(p)
 	}
 }
 
-// noted is some jobs and one more, the last of them.
-func noted(jobs []Ref, ref Ref) []Ref {
-	if jobs = append(jobs, ref); len(jobs) > maxBlame {
-		jobs = jobs[1:]
-	}
-	return jobs
-}
-
-// atFault says that the job of an attempt that failed has failed on another node
-// before: then it is to blame, and none of the nodes where it failed. One that rests
-// for want of knowing this goes on.
-func (m *Machine) atFault(a *attempt) bool {
-	t := m.batches[a.ref.Batch].trials[a.ref.Job]
-	if t == nil || !slices.ContainsFunc(t.on, func(p *peer) bool { return p != a.peer }) {
-		return false
-	}
-	for _, p := range t.on {
-		i := slices.Index(p.jobs, a.ref)
-		if i < 0 {
-			continue
-		}
-		p.jobs = slices.Delete(p.jobs, i, i+1)
-		if p.blamed && len(p.jobs) < suspicious && len(p.only) < suspicious {
-			p.rest, p.blamed, p.rests = 0, false, max(0, p.rests-1)
-			m.changed++
-			m.touch(p)
-		}
-	}
-	return true
-}
-
-// passedElsewhere takes in that a job has ended well that failed on other nodes: as
-// one of several that is their fault, unless jobs of its batch end well there, too.
-func (m *Machine) passedElsewhere(a *attempt, on []*peer) {
-	for _, p := range on {
-		if p == a.peer || slices.Contains(p.only, a.ref) {
-			continue
-		}
-		p.only = noted(p.only, a.ref)
-		why := fmt.Sprintf("%d jobs failed only here", len(p.only))
-		switch {
-		case len(p.only) < suspicious:
-		case p.rest != 0 && p.blamed:
-			p.restWhy = why
-			m.changed++
-		case p.rest == 0 && m.able(a.ref, p):
-			if m.now-p.proven > longRest {
-				p.proofs = 0
-			}
-			m.rest(p, p.proofs, why)
-			p.proofs++
-			p.proven = p.rest
-		}
-	}
-}
-
-// rested ends the rest of a node whose time is over. What has been proven against it
-// has had its punishment.
-func (m *Machine) rested(p *peer) {
-	if p.rest = 0; p.blamed {
-		p.blamed, p.only = false, nil
-	}
-	m.changed++
-	m.touch(p)
-}
-
-// refused lets a node rest for a moment that hands back what it is given.
-func (m *Machine) refused(p *peer, why string) {
-	if until := m.now + resting; until > p.rest {
-		p.rest, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
-		m.changed++
-	}
-}
-
-// rest lets a node rest for its failures, after so many rests for the same.
-func (m *Machine) rest(p *peer, after int, why string) {
-	length := longRest
-	if after < 6 { // 2^6 minutes are more
-		length = firstRest << after
-	}
-	p.rest, p.restWhy, p.restOf, p.blamed = m.now+length, why, "", true
-	m.changed++
-	for a := p.first; a != nil && p.listed; a = a.after { // what waits there for room need not fail, too
+// recallIdle asks for what waits on a node for room: it need not fail, too.
+func (m *Machine) recallIdle(p *peer) {
+	for a := p.first; a != nil && p.listed; a = a.after {
 		if a.idles() {
 			a.recalled = true
 			m.do(Recall{p.session, a.token})
@@ -177,59 +140,43 @@ func (a *attempt) idles() bool {
 	return !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == job.PhaseWaiting
 }
 
-// A leaving is how often a node has its jobs leave, or gives them back because it
-// is paused. It is in no log.
-type leaving struct {
-	before time.Duration // when it did so last, of a job that it was given after the time before
-	starts uint64        // so many attempts had been started by then; 0: it never did
-	length time.Duration // of its last rest for that
-}
-
-// leaveAgain is how soon after such a node was given jobs again it counts as the
-// same story that they have to leave again.
-const leaveAgain = 10 * time.Minute
-
-// left takes in that an attempt had to leave its node, or was given back for a
-// pause. Once is what a desk is for; a node that does so again and again, each time
-// with a job that it was just given, rests for longer each time.
-func (m *Machine) left(a *attempt, why, said string) {
-	l := &a.peer.leaving
-	if a.order <= l.starts {
-		return // it was there before: the same pause
+// atFault says that the job of an attempt that failed has failed on another node
+// before: then it is to blame, and none of the nodes where it failed. One that rests
+// for want of knowing this goes on.
+func (m *Machine) atFault(a *attempt) bool {
+	t := m.batches[a.ref.Batch].trials[a.ref.Job]
+	if t == nil || !slices.ContainsFunc(t.on, func(p *peer) bool { return p != a.peer }) {
+		return false
 	}
-	length := time.Duration(0)
-	if l.starts > 0 && m.now-l.before-l.length < leaveAgain {
-		length = min(max(resting, 2*l.length), longRest)
+	for _, p := range t.on {
+		i := slices.Index(p.failed, a.ref)
+		if i < 0 {
+			continue
+		}
+		p.failed = slices.Delete(p.failed, i, i+1)
+		if p.blamed && len(p.failed) < suspicious {
+			p.length /= 2
+			m.rested(p)
+		}
 	}
-	*l = leaving{before: m.now, starts: m.starts, length: length}
-	if until := m.now + length; length > 0 && until > a.peer.rest {
-		a.peer.rest, a.peer.restWhy, a.peer.restOf, a.peer.blamed = until, why, said, false
-		m.changed++
-	}
+	return true
 }
 
 // othersCan says that it is the node's fault, as far as one can tell: there is
-// another node for the batch of an attempt, and its jobs have not failed at once
-// elsewhere, unless they have also ended well elsewhere.
+// another node that can run the job of an attempt, and jobs of its batch have not failed
+// at once elsewhere, unless they have also ended well elsewhere.
 func (m *Machine) othersCan(a *attempt) bool {
-	b := m.batches[a.ref.Batch]
-	var better, worse bool
+	b, q := m.batches[a.ref.Batch], m.queueOf(a.ref)
+	var able, better, worse bool
 	for _, p := range m.peers {
 		if p == a.peer {
 			continue
 		}
+		able = able || p.listed && p.rest == 0 && q.suits(p) && !b.shuns(p)
 		better = better || b.seen[p]&passed != 0
 		worse = worse || b.seen[p]&failedFast != 0
 	}
-	return (better || !worse) && m.able(a.ref, a.peer)
-}
-
-// able says that another node than p can run a job.
-func (m *Machine) able(ref Ref, p *peer) bool {
-	b, q := m.batches[ref.Batch], m.queueOf(ref)
-	return slices.ContainsFunc(m.peers, func(o *peer) bool {
-		return o != p && o.listed && o.rest == 0 && q.suits(o) && !b.shuns(o)
-	})
+	return able && (better || !worse)
 }
 
 func (b *batch) note(p *peer, what uint8) {
@@ -237,15 +184,6 @@ func (b *batch) note(p *peer, what uint8) {
 		b.seen = map[*peer]uint8{}
 	}
 	b.seen[p] |= what
-}
-
-// acquit forgets what speaks against a node.
-func (m *Machine) acquit(p *peer) {
-	if p.rest != 0 {
-		m.changed++
-		m.touch(p)
-	}
-	p.rest, p.suspicion, p.leaving = 0, suspicion{}, leaving{}
 }
 
 // witness takes in, of a record that is replayed, how an attempt ended by itself: where
@@ -260,5 +198,24 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 		b.note(a.peer, passed)
 	case failed && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
 		b.note(a.peer, failedFast)
+	}
+}
+
+// leaveAgain is how soon after such a node was given jobs again it counts as the
+// same story that they have to leave again.
+const leaveAgain = 10 * time.Minute
+
+// hadToLeave takes in that an attempt had to leave its node, or was given back for a
+// pause. Once is what a desk is for; a node that does so again and again, each time
+// with a job that it was just given, rests for longer each time.
+func (m *Machine) hadToLeave(a *attempt, why, said string) {
+	p := a.peer
+	if a.order <= p.starts {
+		return // it was there before: the same pause
+	}
+	again := p.starts > 0 && m.now-max(p.left, p.calm) < leaveAgain
+	p.left, p.starts = m.now, m.starts
+	if again {
+		m.cool(p, resting, why, said)
 	}
 }

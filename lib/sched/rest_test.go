@@ -65,7 +65,7 @@ func (r *rig) expectRest(want node.State, left time.Duration) {
 }
 
 // A node that fails one job after another at once is rested, for longer each
-// time, and gets one job at a time until one ends well; the jobs go elsewhere.
+// time until one ends well; the jobs go elsewhere.
 func TestL47BlackHole(t *testing.T) {
 	r := black(t, 20)
 	r.fail(2, 3)
@@ -95,6 +95,96 @@ func TestL47BlackHole(t *testing.T) {
 	}
 	r.fail(r.drawn, r.drawn+1)
 	r.expectRest(node.Busy, 0)
+}
+
+// After its rest a node is given as much as it has room for; one failure has it rest
+// again, for twice as long if that is within an hour.
+func TestL47AfterItsRest(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 90, Spec: single}, up(2, "ws2", 1), ListEnd{2}, phase(2, 1, job.PhaseRunning),
+		up(1, "ws1", 4), ListEnd{1}} {
+		r.apply(ev)
+	}
+	r.fail(2, 5)
+	r.expectRest(node.Resting, time.Minute-time.Second)
+	for _, c := range []struct{ after, rest time.Duration }{{0, 2 * time.Minute}, {longRest / 2, 4 * time.Minute}, {2 * longRest, time.Minute}} {
+		for r.row("ws1").State == node.Resting {
+			r.later(time.Second)
+		}
+		for passed := time.Duration(0); passed < c.after; passed += time.Minute {
+			r.later(time.Minute)
+		}
+		var runs []int
+		for a := r.m.named["ws1"].first; a != nil; a = a.after {
+			if a.active {
+				var n int
+				fmt.Sscanf(string(a.token), "%x", &n)
+				runs = append(runs, n)
+			}
+		}
+		if len(runs) != 4 {
+			t.Fatalf("%d jobs run after its rest", len(runs))
+		}
+		r.fail(runs[0], runs[0])
+		r.expectRest(node.Resting, c.rest)
+		for _, n := range runs[1:] { // what was begun before does not have it rest longer
+			r.fail(n, n)
+		}
+		r.expectRest(node.Resting, c.rest-3*time.Second)
+	}
+}
+
+// An operator ends a rest, and so does another start of the head. What a batch has done
+// on a node follows from its log.
+func TestL47RestEnds(t *testing.T) {
+	r := black(t, 40)
+	r.fail(2, 4)
+	r.apply(ended(1, 5, unstarted))
+	r.expectRest(node.Resting, time.Minute)
+	r.apply(Drain{Node: "ws1"})
+	r.expectRest(node.Busy, 0)
+	r.fail(r.drawn, r.drawn+1)
+	r.expectRest(node.Busy, 0)
+	r.fail(r.drawn, r.drawn)
+	r.expectRest(node.Resting, time.Minute) // not twice as long
+
+	for _, good := range []bool{false, true} {
+		r := newRig(t, Config{})
+		for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 19, Spec: single}, up(1, "ws1", 1), ListEnd{1}} {
+			r.apply(ev)
+		}
+		n := 1
+		end := func(session uint64, res Result) {
+			for _, ev := range []Event{phase(session, n, job.PhaseRunning), ended(session, n, res), staged(n, res.Manifest), gone(session, n)} {
+				r.apply(ev)
+			}
+			n++
+		}
+		if good {
+			end(1, exited(0, "m"))
+		}
+		end(1, quickly(exited(1, "m")))
+		end(1, quickly(exited(1, "m")))
+		m, err := r.replayed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.m, r.uses = m, map[int]*plainUse{}
+		for _, ev := range []Event{Loaded{}, up(2, "ws2", 1), up(3, "ws1", 1), item(3, n, job.PhaseRunning), ListEnd{3}, ListEnd{2}} {
+			r.apply(ev)
+		}
+		end(3, quickly(exited(1, "m")))
+		if r.row("ws1").State == node.Resting {
+			t.Errorf("what failed before the restart counts")
+		}
+		for range 2 {
+			n = r.drawn
+			end(3, quickly(exited(1, "m")))
+		}
+		if got := r.row("ws1").State == node.Resting; got == good {
+			t.Errorf("a job ended well there: %v; it rests: %v", good, got)
+		}
+	}
 }
 
 // What fails elsewhere, too, is no node's fault, nor is what can run nowhere

@@ -229,8 +229,6 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 		return "resting" + m.clock(" until ", p.rest), p.rest
 	case !m.lets(q, p):
 		return m.keptWhy(q, p), 0
-	case p.rests > 0 && p.active > 0:
-		return "is given one job at a time, after its rest", 0
 	case q.tooFull(p):
 		return "has " + unit.FormatBytes(p.offer.Space()) + " of its disk left", 0
 	case p.room(q.c):
