@@ -132,7 +132,7 @@ func TestCancelledIsStopping(t *testing.T) {
 		d := s.desk("ws1", "boot1")
 		start := next[*wire.Start](d)
 		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
-		s.becomes("ns/b/j", job.Running)
+		await(t, func() bool { return s.state("ns/b/j").Phase == job.PhaseRunning })
 		follow := func(until string) func(job.State, job.Phase) {
 			c := s.tool()
 			s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true, Follow: true, Until: until})
