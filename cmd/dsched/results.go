@@ -51,9 +51,9 @@ type grant struct {
 	done    chan struct{} // a place among those under way; given back when settled
 	taken   bool          // a stream is at it, or all of it has come; guarded by the session's mu
 
-	large  bool    // it has a place among the large ones
-	held   bool    // it has hold of what is staged
-	room   promise // for what is still to come
+	large bool    // it has a place among the large ones
+	held  bool    // it has hold of what is staged
+	room  promise // for what is still to come
 }
 
 // settled tells the machine how the transfer ended.

@@ -165,10 +165,10 @@ type daemon struct {
 	desk    *desk.Desk
 	claims  claims
 	packing chan struct{}
-	link    *link    // to the head
-	pausing *pausing // nil: nothing pauses this node
-	warden  *warden  // nil: neither does it itself
-	started uint64   // when this process was, in ticks after boot
+	link    *link            // to the head
+	pausing *pausing         // nil: nothing pauses this node
+	watcher *presenceWatcher // nil: neither does it itself
+	started uint64           // when this process was, in ticks after boot
 
 	patienceNews chan struct{} // the head has said how long jobs wait; room for one
 	nowNews      chan struct{} // what dpause is told may have changed; room for one

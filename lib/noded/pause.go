@@ -347,7 +347,7 @@ func (n *daemon) setPause(st standing) {
 		}
 	}
 	tell(n.nowNews)
-	n.warden.stir()
+	n.watcher.stir()
 	n.pump()
 }
 

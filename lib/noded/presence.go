@@ -35,29 +35,29 @@ const (
 	whyHours    = "hours: "
 )
 
-// A warden pauses the node by itself while somebody is at the machine, and at the
+// A presenceWatcher pauses the node by itself while somebody is at the machine, and at the
 // hours that the node's file names.
-type warden struct {
+type presenceWatcher struct {
 	n      *daemon
 	place  string
 	ended  string
 	looked atomic.Int64                 // when it looked last, after the machine's start
-	rests  atomic.Bool                  // it looks seldom
+	rests  atomic.Bool                  // it looks rarely
 	begun  chan struct{}                // there may be more to lose
 	spans  atomic.Pointer[[]hours.Span] // of the config
 
 	mu      sync.Mutex // held while it looks; guards what follows
 	config  presence.Config
 	watcher *presence.Watcher
-	active  ward          // somebody is there
-	closed  ward          // it is one of the hours
+	active  ownReason     // somebody is there
+	closed  ownReason     // it is one of the hours
 	cost    time.Duration // of a cpu, of the last look
 	left    time.Duration // after that look, until somebody counts as gone
 	failed  string        // what was complained of last
 }
 
-// A ward is a pause that the warden makes for one reason.
-type ward struct {
+// An ownReason is a pause that the watcher makes for one reason.
+type ownReason struct {
 	pause     pause.Pause
 	on        bool // it is there
 	overruled bool // somebody has ended it while the reason held
@@ -70,8 +70,8 @@ func (n *daemon) beginWatch(ctx context.Context) {
 		return
 	}
 	dir := n.desk.Dir()
-	w := &warden{n: n, place: pause.OwnPlace(dir), ended: pause.EndedOf(dir), begun: make(chan struct{}, 1)}
-	n.warden = w
+	w := &presenceWatcher{n: n, place: pause.OwnPlace(dir), ended: pause.EndedOf(dir), begun: make(chan struct{}, 1)}
+	n.watcher = w
 	w.set(n.Presence)
 	w.takeUp()
 	w.look(ctx, true)
@@ -80,7 +80,7 @@ func (n *daemon) beginWatch(ctx context.Context) {
 
 // watchOver sets anew when the node pauses by itself.
 func (n *daemon) watchOver(c presence.Config) {
-	if w := n.warden; w != nil {
+	if w := n.watcher; w != nil {
 		w.mu.Lock()
 		w.set(c)
 		w.mu.Unlock()
@@ -90,8 +90,8 @@ func (n *daemon) watchOver(c presence.Config) {
 	}
 }
 
-// set has the warden go by c.
-func (w *warden) set(c presence.Config) {
+// set has the watcher go by c.
+func (w *presenceWatcher) set(c presence.Config) {
 	h := w.n.Host
 	if h.Name == nil {
 		names := map[int]string{}
@@ -117,7 +117,7 @@ func (w *warden) set(c presence.Config) {
 }
 
 // soon is in how many seconds the node pauses by its hours next, 0 if it has none.
-func (w *warden) soon() float64 {
+func (w *presenceWatcher) soon() float64 {
 	if w == nil {
 		return 0
 	}
@@ -131,7 +131,7 @@ func (w *warden) soon() float64 {
 
 // takeUp takes up the pauses of an earlier daemon on this directory. Whoever was
 // there when that saw him counts as there now.
-func (w *warden) takeUp() {
+func (w *presenceWatcher) takeUp() {
 	own, err := w.own()
 	w.complain(err)
 	for _, p := range own {
@@ -151,7 +151,7 @@ func (w *warden) takeUp() {
 }
 
 // own is the node's own pauses that hold.
-func (w *warden) own() ([]pause.Pause, error) {
+func (w *presenceWatcher) own() ([]pause.Pause, error) {
 	c, err := pause.Here()
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (w *warden) own() ([]pause.Pause, error) {
 }
 
 // run looks as often as there is something to lose.
-func (w *warden) run(ctx context.Context) {
+func (w *presenceWatcher) run(ctx context.Context) {
 	for {
 		timer := time.NewTimer(w.every())
 		select {
@@ -180,7 +180,7 @@ func (w *warden) run(ctx context.Context) {
 }
 
 // every is how long to wait for the next look.
-func (w *warden) every() time.Duration {
+func (w *presenceWatcher) every() time.Duration {
 	busy := false
 	w.rests.Store(true)
 	w.n.do(func() { busy = !w.n.pause.frozen && len(w.n.allRunning()) > 0 })
@@ -207,15 +207,15 @@ func (w *warden) every() time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// stir has the warden look more often, if something runs.
-func (w *warden) stir() {
+// stir has the watcher look more often, if something runs.
+func (w *presenceWatcher) stir() {
 	if w != nil && w.rests.Swap(false) {
 		tell(w.begun)
 	}
 }
 
 // lookFirst looks before something is started, if that has not just been done.
-func (w *warden) lookFirst(ctx context.Context) {
+func (w *presenceWatcher) lookFirst(ctx context.Context) {
 	if w == nil || proc.Uptime()-time.Duration(w.looked.Load()) < lookBusy {
 		return
 	}
@@ -223,7 +223,7 @@ func (w *warden) lookFirst(ctx context.Context) {
 }
 
 // look looks, and sees to the node's own pauses.
-func (w *warden) look(ctx context.Context, fresh bool) {
+func (w *presenceWatcher) look(ctx context.Context, fresh bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if fresh && proc.Uptime()-time.Duration(w.looked.Load()) < lookBusy && w.looked.Load() > 0 {
@@ -246,8 +246,8 @@ func (w *warden) look(ctx context.Context, fresh bool) {
 	w.see(&w.active, v.Here, v.What, time.Time{})
 }
 
-// missed notes which of the warden's pauses somebody has ended.
-func (w *warden) missed() {
+// missed notes which of the watcher's pauses somebody has ended.
+func (w *presenceWatcher) missed() {
 	if !w.active.on && !w.closed.on {
 		return
 	}
@@ -255,7 +255,7 @@ func (w *warden) missed() {
 	if w.complain(err); err != nil {
 		return
 	}
-	for _, x := range []*ward{&w.active, &w.closed} {
+	for _, x := range []*ownReason{&w.active, &w.closed} {
 		if x.on && !slices.ContainsFunc(own, func(p pause.Pause) bool { return p.ID == x.pause.ID }) {
 			x.on = false
 			if end := x.pause.Until; end.IsZero() || time.Now().Before(end) {
@@ -267,7 +267,7 @@ func (w *warden) missed() {
 }
 
 // see makes a pause while its reason holds, and ends it after.
-func (w *warden) see(x *ward, holds bool, why string, until time.Time) {
+func (w *presenceWatcher) see(x *ownReason, holds bool, why string, until time.Time) {
 	switch {
 	case holds && !x.overruled && (!x.on || !x.pause.Until.Equal(until)):
 		c, err := pause.Here()
@@ -303,7 +303,7 @@ func (w *warden) see(x *ward, holds bool, why string, until time.Time) {
 }
 
 // complain says once what is wrong.
-func (w *warden) complain(err error) {
+func (w *presenceWatcher) complain(err error) {
 	if err == nil {
 		return
 	}

@@ -40,7 +40,7 @@ func (n *daemon) offer() node.Offer {
 		}
 	}
 	n.lend(&o)
-	o.Soon = n.warden.soon()
+	o.Soon = n.watcher.soon()
 	return o
 }
 

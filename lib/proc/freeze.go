@@ -72,7 +72,7 @@ func (g *group) freeze(over <-chan struct{}) (running int, err error) {
 		return 0, err
 	}
 	defer f.Close()
-	spent, hurry := spells{}, hurry{}
+	spent, hurry := idleSpans{}, hurry{}
 	defer hurry.lower()
 	for begin := time.Now(); ; {
 		var b [256]byte
@@ -133,7 +133,7 @@ func (g *group) members() map[int]bool {
 
 // busy is how many processes of the group run, though they are to be held. What
 // waits for a processor is helped to one.
-func (g *group) busy(spent spells, hurry *hurry) (n int) {
+func (g *group) busy(spent idleSpans, hurry *hurry) (n int) {
 	for pid := range g.members() {
 		p, err := stat(pid)
 		if err != nil || p.gone() || spent.idle(p) {

@@ -32,7 +32,7 @@ type halt struct {
 	going []name            // of known, what had not stopped when it was looked at last
 	odd   map[name]struct{} // not of the tree, with parents that were not to be seen
 	hot   map[int]struct{}  // whose children were new lately
-	spent spells            // of what was told to stop and has not
+	spent idleSpans         // of what was told to stop and has not
 	hurry hurry
 
 	zombies map[name]struct{} // what of the tree has ended and was not waited for
@@ -63,7 +63,7 @@ type name struct {
 func (p process) name() name { return name{p.pid, p.start} }
 
 func newHalt(top int) *halt {
-	return &halt{top: top, ours: map[name]struct{}{}, self: map[name]struct{}{}, known: map[int]name{}, odd: map[name]struct{}{}, hot: map[int]struct{}{}, spent: spells{}, zombies: map[name]struct{}{}, few: manyPasses}
+	return &halt{top: top, ours: map[name]struct{}{}, self: map[name]struct{}{}, known: map[int]name{}, odd: map[name]struct{}{}, hot: map[int]struct{}{}, spent: idleSpans{}, zombies: map[name]struct{}{}, few: manyPasses}
 }
 
 // A sighting is what a look at processes found of the tree.

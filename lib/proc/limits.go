@@ -30,7 +30,7 @@ type Limits struct {
 // that the tree gets: it may not go on in the swap space, which is the person's at
 // the machine, and to which a tree that had enough would have to be brought back.
 // One process of a tree that is killed for want of memory takes the others along,
-// for a part of a tree seldom ends well.
+// for a part of a tree rarely ends well.
 func (g *group) limit(l *Limits) {
 	if len(l.CPUs) > 0 {
 		g.set("cpuset.cpus", cpuList(l.CPUs))

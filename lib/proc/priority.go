@@ -198,11 +198,11 @@ func lowerThread(tid int) {
 // started.
 func (g *group) living() []int {
 	if g == nil {
-		return brood()
+		return descendantPids()
 	}
 	b, err := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
 	if err != nil {
-		return brood()
+		return descendantPids()
 	}
 	var pids []int
 	for _, f := range strings.Fields(string(b)) {
@@ -213,8 +213,8 @@ func (g *group) living() []int {
 	return pids
 }
 
-// brood is the processes below this one. It costs some 20 microseconds a process.
-func brood() []int {
+// descendantPids is the processes below this one. It costs some 20 microseconds a process.
+func descendantPids() []int {
 	me := os.Getpid()
 	pids, listed := offspring(me)
 	if !listed {

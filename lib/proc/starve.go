@@ -58,7 +58,7 @@ func (h *hurry) lower() {
 }
 
 // Spells are how much processes had run when they were last looked at.
-type spells map[name]spell
+type idleSpans map[name]spell
 
 type spell struct {
 	used uint64
@@ -70,7 +70,7 @@ type spell struct {
 const idleFor = 10 * time.Millisecond
 
 // idle says whether a process has not run for idleFor.
-func (s spells) idle(p process) bool {
+func (s idleSpans) idle(p process) bool {
 	used, now := p.used(), time.Now()
 	was, ok := s[p.name()]
 	if !ok || was.used != used {

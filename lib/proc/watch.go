@@ -107,7 +107,7 @@ func (w *watch) look(after time.Duration) time.Duration {
 	if !w.count && !w.bound {
 		return min(2*after, lookSeldom)
 	}
-	pids := brood()
+	pids := descendantPids()
 	n := resident(pids)
 	if w.bound && n > w.o.Memory || n > w.peak {
 		n = proportional(pids, n)

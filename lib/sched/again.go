@@ -29,8 +29,8 @@ type trial struct {
 	q      *queue  // where it waits
 }
 
-// A wariness is what the jobs of a queue keep away from; the zero one is nothing.
-type wariness struct {
+// An avoidance is what the jobs of a queue keep away from; the zero one is nothing.
+type avoidance struct {
 	shuns  []*peer // where they failed, in the order in which nodes became known
 	memory int64   // bytes: a node must have more
 	disk   int64   // bytes: a node's disk must be as large
@@ -128,39 +128,39 @@ func (m *Machine) foldTried(b *batch, a *attempt, rec *job.Record) {
 	}
 	t.disk = max(t.disk, rec.Disk)
 	old := t.q
-	t.q = m.waryOf(old, t)
+	t.q = m.avoidingQueue(old, t)
 	t.q.trials++
-	m.unwary(old)
+	m.leaveAvoiding(old)
 }
 
 // forget ends the trial of a job that is over.
 func (m *Machine) forget(b *batch, i uint32) {
 	if t := b.trials[i]; t != nil {
 		delete(b.trials, i)
-		m.unwary(t.q)
+		m.leaveAvoiding(t.q)
 	}
 }
 
-// waryOf is the queue of the batch and class of another whose jobs keep away from what a
+// avoidingQueue is the queue of the batch and class of another whose jobs keep away from what a
 // trial does.
-func (m *Machine) waryOf(of *queue, t *trial) *queue {
+func (m *Machine) avoidingQueue(of *queue, t *trial) *queue {
 	b, c := of.b, of.c
-	w := wariness{shuns: slices.Clone(t.on), memory: t.memory, disk: t.disk, old: !m.loaded}
+	w := avoidance{shuns: slices.Clone(t.on), memory: t.memory, disk: t.disk, old: !m.loaded}
 	slices.SortFunc(w.shuns, func(p, q *peer) int { return cmp.Compare(p.index, q.index) })
-	for _, q := range b.wary {
+	for _, q := range b.avoiding {
 		if q.c == c && q.memory == w.memory && q.disk == w.disk && slices.Equal(q.shuns, w.shuns) {
 			return q
 		}
 	}
 	b.made++
-	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, says: of.says, wariness: w}
-	b.wary, m.wary = append(b.wary, q), append(m.wary, q)
+	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, says: of.says, avoidance: w}
+	b.avoiding, m.avoiding = append(b.avoiding, q), append(m.avoiding, q)
 	q.alone = !m.elsewhere(q)
 	return q
 }
 
-// unwary takes in that one job fewer has a queue, and drops it with the last one.
-func (m *Machine) unwary(q *queue) {
+// leaveAvoiding takes in that one job fewer has a queue, and drops it with the last one.
+func (m *Machine) leaveAvoiding(q *queue) {
 	if q.index < MaxClasses {
 		return // not of those
 	}
@@ -168,7 +168,7 @@ func (m *Machine) unwary(q *queue) {
 		return
 	}
 	is := func(o *queue) bool { return o == q }
-	q.b.wary, m.wary = slices.DeleteFunc(q.b.wary, is), slices.DeleteFunc(m.wary, is)
+	q.b.avoiding, m.avoiding = slices.DeleteFunc(q.b.avoiding, is), slices.DeleteFunc(m.avoiding, is)
 }
 
 // reconsider finds out where jobs can be run, if that may be another answer than before.
@@ -182,7 +182,7 @@ func (m *Machine) reconsider() {
 
 // keepAway finds out which jobs that keep away from nodes have no other.
 func (m *Machine) keepAway() {
-	for _, q := range m.wary {
+	for _, q := range m.avoiding {
 		if alone := !m.elsewhere(q); alone != q.alone {
 			q.alone = alone
 			m.survey(q)
@@ -202,10 +202,10 @@ func (m *Machine) elsewhere(q *queue) bool {
 // there, or was a moment ago, and nothing but time keeps them from it. One that is
 // drained may be so for ever, and so may one that had no room time and again.
 func (m *Machine) could(q *queue, p *peer) bool {
-	t := q.b.tight[p]
-	cramped := t.until != 0 && (t.barred || t.long >= longestTight)
+	t := q.b.refusals[p]
+	refused := t.until != 0 && (t.barred || t.long >= longestRefusal)
 	there := p.session != 0 || p.boot != "" && m.ticked-p.heard < m.cfg.Lease
-	return there && p.drained == "" && q.suits(p) && !cramped && !q.b.shuns(p)
+	return there && p.drained == "" && q.suits(p) && !refused && !q.b.shuns(p)
 }
 
 // suits says that the node has what the jobs of the queue ask for, and what they
@@ -226,7 +226,7 @@ func (q *queue) avoids(p *peer) bool { return !q.alone && slices.Contains(q.shun
 // all is all queues of a batch.
 func (b *batch) all() iter.Seq[*queue] {
 	return func(yield func(*queue) bool) {
-		for _, some := range [][]*queue{b.queues, b.wary} {
+		for _, some := range [][]*queue{b.queues, b.avoiding} {
 			for _, q := range some {
 				if !yield(q) {
 					return

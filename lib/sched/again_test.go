@@ -188,7 +188,7 @@ func TestAgainWithoutRoom(t *testing.T) {
 			}
 			r.apply(ended(2, n, noRoom))
 			if removed {
-				r.m.moreRoom(r.m.named["ws2"])
+				r.m.retrySoon(r.m.named["ws2"])
 			}
 			for range 300 {
 				if r.now += time.Second; r.m.State(Ref{1, 0}) == job.Queued {
@@ -243,11 +243,11 @@ func TestAgainBounded(t *testing.T) {
 	}
 	for n := 1; r.m.State(Ref{1, 0}) == job.Running; n++ {
 		r.apply(ended(at[r.m.live[must(tok(n))].peer.name], n, exited(1, "")))
-		if b := r.m.batches[1]; len(b.trials) == 1 && len(b.trials[0].on) > maxShunned || len(b.wary) > 1 {
+		if b := r.m.batches[1]; len(b.trials) == 1 && len(b.trials[0].on) > maxShunned || len(b.avoiding) > 1 {
 			t.Fatalf("after %d attempts: %+v", n, b.trials[0])
 		}
 	}
-	if n := r.m.batches[1].tries[0]; n != job.MaxRetries+1 || r.m.State(Ref{1, 0}) != job.Failed || len(r.m.wary) > 0 {
+	if n := r.m.batches[1].tries[0]; n != job.MaxRetries+1 || r.m.State(Ref{1, 0}) != job.Failed || len(r.m.avoiding) > 0 {
 		t.Errorf("%d attempts, %s", n, r.m.State(Ref{1, 0}))
 	}
 }

@@ -253,7 +253,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	switch {
 	case a.peer.abroad || a.recalled || a.stopped || r.Fate.Unstarted() && (a.stilled || b.still(a.ref.Job)):
 	case r.Fate == job.FateNoMemory:
-		m.noRoom(b, a.peer, r.Reason)
+		m.refuseRoom(b, a.peer, r.Reason)
 	case r.Fate.Evicted():
 		m.hadToLeave(a, "its jobs have to leave it again and again", r.Reason)
 	case !r.Fate.Unstarted():
@@ -263,11 +263,11 @@ func (m *Machine) ended(a *attempt, r Result) {
 	case a.peer.paused():
 	case r.Fate == job.FateNoRoom && a.peer.smallDisk(a.disk): // others of its batch may ask for less
 	case r.Fate == job.FateNoRoom:
-		m.noRoom(b, a.peer, r.Reason)
+		m.refuseRoom(b, a.peer, r.Reason)
 	case r.Fate == job.FateBarred:
 		m.bar(b, a.peer, r.Reason)
 	case a.unread != "":
-		m.noRoom(b, a.peer, unreadable(a))
+		m.refuseRoom(b, a.peer, unreadable(a))
 	default:
 		m.refused(a.peer, r.Reason)
 	}
@@ -385,7 +385,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	} else if session != 0 {
 		m.do(Have{session, a.token})
 		if a.result.Fate != job.FateNoMemory {
-			m.moreRoom(a.peer) // who was ended for want of room has left none
+			m.retrySoon(a.peer) // who was ended for want of room has left none
 		}
 	}
 }
@@ -424,7 +424,7 @@ func (e Tick) apply(m *Machine) {
 	}
 	m.despair(m.ticked)
 	m.ticked = m.now
-	m.tryRoom()
+	m.retryRefusals()
 	for _, p := range m.peers {
 		if p.rest != 0 && m.now >= p.rest {
 			m.rested(p)

@@ -251,11 +251,11 @@ func (e BatchGone) apply(m *Machine) {
 	for _, q := range b.queues {
 		m.dropClass(q.c)
 	}
-	m.wary = slices.DeleteFunc(m.wary, func(q *queue) bool { return q.b == b })
+	m.avoiding = slices.DeleteFunc(m.avoiding, func(q *queue) bool { return q.b == b })
 	m.doomed = slices.DeleteFunc(m.doomed, func(q *queue) bool { return q.b == b })
 	b.owner.batches--
 	delete(m.avoids, b)
-	delete(m.tights, b)
+	delete(m.refusing, b)
 	delete(m.batches, e.Batch)
 }
 

@@ -96,7 +96,7 @@ func BenchmarkAgain(b *testing.B) {
 		session := m.live[must(tok(n))].peer.session
 		m.Apply(ended(session, n, exited(1, "")), 0)
 		m.Apply(gone(session, n), 0)
-		most = max(most, len(m.wary))
+		most = max(most, len(m.avoiding))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/event")
 	b.ReportMetric(float64(most), "queues")

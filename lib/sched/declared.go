@@ -100,8 +100,8 @@ func (m *Machine) usable(q *queue, p *peer) bool {
 // choosy says that the jobs of a queue may not be run on some nodes on which others of
 // their class may.
 func (m *Machine) choosy(q *queue) bool {
-	_, cramped := m.tights[q.b]
-	return cramped || len(q.shuns)+len(q.b.avoid)+len(q.b.suspect) > 0
+	_, refused := m.refusing[q.b]
+	return refused || len(q.shuns)+len(q.b.avoid)+len(q.b.suspect) > 0
 }
 
 // surveyAll does that for all queues of which jobs wait and that ask for more disk than

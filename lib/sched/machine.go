@@ -40,13 +40,13 @@ type Machine struct {
 	settled []*batch // may be over
 	doubted []*batch // may have failed to build everywhere
 
-	doomed  []*queue   // whose jobs are being failed, some at each event
-	endings []*batch   // of which jobs are ended that wait, in the same way
-	again   []*attempt // whose transfer failed, to be granted again
-	wary    []*queue   // of all batches, whose jobs keep away from nodes
-	changed uint64     // goes up when another node may be able to run jobs, or one fewer, but for leases
-	avoids  map[*batch]struct{}
-	tights  map[*batch]struct{} // which a node is not given for a while
+	doomed   []*queue   // whose jobs are being failed, some at each event
+	endings  []*batch   // of which jobs are ended that wait, in the same way
+	again    []*attempt // whose transfer failed, to be granted again
+	avoiding []*queue   // of all batches, whose jobs keep away from nodes
+	changed  uint64     // goes up when another node may be able to run jobs, or one fewer, but for leases
+	avoids   map[*batch]struct{}
+	refusing map[*batch]struct{} // which a node is not given for a while
 
 	considered uint64        // how much of changed is taken in
 	ticked     time.Duration // when the last tick was
@@ -71,33 +71,33 @@ type batch struct {
 	running  int  // jobs with an attempt that has not ended
 	mixed    bool // more classes than MaxClasses: the jobs of the last queue fail
 
-	tries   []uint32 // the number of the last attempt
-	class   []uint8  // index into queues; nil: all are of the first
-	queues  []*queue
-	wary    []*queue          // of jobs that keep away from nodes
-	made    int               // of those, ever
-	trials  map[uint32]*trial // of jobs that failed and are tried again
-	again   []uint8           // how often each job may be; nil: all as often
-	often   int
-	counts  [job.Cancelled + 1]int
-	open    int                     // jobs that are not over
-	unacked int                     // settled attempts that their nodes may still hold
-	of      map[uint32]*attempt     // the live attempts of each job that has any
-	losses  map[uint32]int          // losses in a row
-	asked   map[request]struct{}    // requests taken
-	avoid   map[*peer]struct{}      // where the build failed
-	said    string                  // the last line that the last of these builds has printed
-	suspect map[*peer]struct{}      // the same, before it is in the log
-	pace    map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
-	seen    map[*peer]uint8         // how its jobs ended there
-	tight   map[*peer]tight         // where they are not tried for a while
-	saved   map[uint32]saved        // what jobs go on with
-	less    []job.Less              // attempts of which less is kept, by the last record
-	frozen  map[uint32]freeze       // jobs that run and whose attempts stand still
-	unread  map[uint32]int          // how often a job was given back since that cannot be read
-	boxed   bool                    // its jobs run in containers
-	gates   *gates                  // nil: its jobs wait for nodes only
-	name    func(job int) string    // of a job
+	tries    []uint32 // the number of the last attempt
+	class    []uint8  // index into queues; nil: all are of the first
+	queues   []*queue
+	avoiding []*queue          // of jobs that keep away from nodes
+	made     int               // of those, ever
+	trials   map[uint32]*trial // of jobs that failed and are tried again
+	again    []uint8           // how often each job may be; nil: all as often
+	often    int
+	counts   [job.Cancelled + 1]int
+	open     int                     // jobs that are not over
+	unacked  int                     // settled attempts that their nodes may still hold
+	of       map[uint32]*attempt     // the live attempts of each job that has any
+	losses   map[uint32]int          // losses in a row
+	asked    map[request]struct{}    // requests taken
+	avoid    map[*peer]struct{}      // where the build failed
+	said     string                  // the last line that the last of these builds has printed
+	suspect  map[*peer]struct{}      // the same, before it is in the log
+	pace     map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
+	seen     map[*peer]uint8         // how its jobs ended there
+	refusals map[*peer]refusal       // where they are not tried for a while
+	saved    map[uint32]saved        // what jobs go on with
+	less     []job.Less              // attempts of which less is kept, by the last record
+	frozen   map[uint32]freeze       // jobs that run and whose attempts stand still
+	unread   map[uint32]int          // how often a job was given back since that cannot be read
+	boxed    bool                    // its jobs run in containers
+	gates    *gates                  // nil: its jobs wait for nodes only
+	name     func(job int) string    // of a job
 }
 
 type request struct {
@@ -222,7 +222,7 @@ func New(cfg Config) *Machine {
 	}
 	return &Machine{cfg: cfg,
 		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
-		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, tights: map[*batch]struct{}{}}
+		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, refusing: map[*batch]struct{}{}}
 }
 
 // Apply takes an event and returns what is to be done, in order. now is the

@@ -48,8 +48,8 @@ func (q *queue) may(p *peer) bool {
 	if !q.suits(p) || q.avoids(p) || q.doom != "" || q.b.stopped() {
 		return false
 	}
-	_, cramped := q.b.cramped(p)
-	return !cramped && !q.b.shuns(p)
+	_, refused := q.b.refusedBy(p)
+	return !refused && !q.b.shuns(p)
 }
 
 // shuns says that the build of the batch failed on a node.

@@ -191,7 +191,7 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 		return false
 	}
 	return !d.tooFull(ref, p) && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
-		!q.b.shuns(p) && q.b.tight[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
+		!q.b.shuns(p) && q.b.refusals[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
 }
 
 // tooFull says that a node has less disk than a job asks for, and that another that
@@ -200,10 +200,10 @@ func (d *plain) tooFull(ref Ref, p *peer) bool {
 	q, space := d.m.queueOf(ref), int64(0)
 	room := func(p *peer) int64 { return (p.offer.Disk + p.offer.Kept) + (p.offer.Disk+p.offer.Kept)/16 }
 	for _, o := range d.m.peers {
-		t := q.b.tight[o]
+		t := q.b.refusals[o]
 		_, able := q.c.lacks(o.facts)
 		able = able && o.couldHold(q.c) && d.countable(o, q.c) && !plainShuns(d.m, ref, o) && plainRoom(o, share{}, plainShare(q.c, o))
-		lasts := t.until != 0 && (t.barred || t.long >= longestTight)
+		lasts := t.until != 0 && (t.barred || t.long >= longestRefusal)
 		open := o.session != 0 && o.rest == 0 && o.drained == "" && (o.offer.Pause == nil || o.offer.Pause.Give != nil) && o.offer.CPUs > 0
 		if able && open && !lasts && !q.b.shuns(o) {
 			space = max(space, room(o))
@@ -236,8 +236,8 @@ func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
 	for _, p := range m.peers {
 		_, able := c.lacks(p.facts)
 		known := p.session != 0 || p.boot != "" && m.ticked < p.heard+m.cfg.Lease
-		tight := b.tight[p]
-		lasts := tight.until != 0 && (tight.barred || tight.long >= longestTight)
+		refused := b.refusals[p]
+		lasts := refused.until != 0 && (refused.barred || refused.long >= longestRefusal)
 		able = able && p.couldHold(c) && (&plain{m: m}).countable(p, c)
 		if !slices.Contains(t.on, p) && able && known && p.drained == "" && !b.shuns(p) && !lasts &&
 			(t.memory == 0 || p.could.memory > t.memory) && !p.smallDisk(t.disk) {

@@ -123,13 +123,13 @@ type class struct {
 type queue struct {
 	b     *batch
 	c     *class
-	index int // in b.queues; behind all of these for one of b.wary
+	index int // in b.queues; behind all of these for one of b.avoiding
 	jobs  *set
 	doom  string    // why all of them fail
 	says  *declared // of the batch and the class
 
 	roomiest int64 // bytes: the most disk of a node on which they could run now
-	wariness
+	avoidance
 }
 
 // wants is what a batch asks of a node in words.

@@ -349,8 +349,8 @@ func consistent(m *Machine) error {
 				return fmt.Errorf("job %d/%d is over, and it is kept how often it failed", b.num, i)
 			}
 		}
-		for _, q := range b.wary {
-			if q.trials != trials[q] || q.trials == 0 || !slices.Contains(m.wary, q) {
+		for _, q := range b.avoiding {
+			if q.trials != trials[q] || q.trials == 0 || !slices.Contains(m.avoiding, q) {
 				return fmt.Errorf("a queue of batch %d has %d jobs that failed, and says %d", b.num, trials[q], q.trials)
 			}
 		}

@@ -310,7 +310,7 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 // numbers.
 func (m *Machine) stuckTried(b *batch) map[uint32]string {
 	reasons := map[*queue]string{}
-	for _, q := range b.wary {
+	for _, q := range b.avoiding {
 		if _, why := m.never(q); why != "" {
 			reasons[q] = why
 		} else if b.full() {

@@ -208,7 +208,7 @@ func (o *obstacle) String() string {
 // that go first.
 func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration) {
 	own := func(why string) string { return strings.TrimPrefix(why, string(p.name)+" ") }
-	why, cramped := q.b.cramped(p)
+	why, refused := q.b.refusedBy(p)
 	switch {
 	case p.smallDisk(q.asksDisk()):
 		return "has a disk of " + unit.FormatBytes(p.offer.DiskSize), 0
@@ -216,8 +216,8 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 		return "has no more than the " + unit.FormatBytes(q.memory) + " of memory that it ran out of", 0
 	case q.avoids(p):
 		return "not tried, since it failed there", 0
-	case cramped:
-		t := q.b.tight[p]
+	case refused:
+		t := q.b.refusals[p]
 		return "gave it back (" + why + ")" + m.clock(", is tried again at ", t.until), t.until
 	case q.b.shuns(p):
 		return "failed to build it", 0

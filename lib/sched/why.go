@@ -15,7 +15,7 @@ import (
 type look struct {
 	there, able, big     int // all; with the capabilities; and large enough
 	failed, rest         int
-	tight, barred        int
+	refused, barred      int
 	tried, poor          int // where they failed; and with no more memory than was too little
 	lacks, small         string
 	offered              []string // capabilities of nodes that lack something
@@ -61,9 +61,9 @@ func (m *Machine) never(q *queue) (l look, why string) {
 		}
 	case l.failed == l.big:
 		why = q.b.unable(fmt.Sprintf(" on %d of %d nodes", l.failed, l.big))
-	case len(l.taken) > 0 && l.failed+l.rest+l.tight+len(l.taken) == l.big:
+	case len(l.taken) > 0 && l.failed+l.rest+l.refused+len(l.taken) == l.big:
 		why = few(l.taken)
-	case l.tight > 0 && l.failed+l.rest+l.tight == l.big:
+	case l.refused > 0 && l.failed+l.rest+l.refused == l.big:
 		why = l.small
 	case l.failed+l.rest == l.big:
 		why = fmt.Sprintf("%d of %d nodes can run it, and rest for a while", l.rest, l.there)
@@ -95,13 +95,13 @@ func (m *Machine) look(l *look, q *queue, p *peer) {
 		return
 	}
 	l.big++
-	why, cramped := q.b.cramped(p)
+	why, refused := q.b.refusedBy(p)
 	switch {
-	case cramped:
-		if l.tight++; l.small == "" || string(p.name)+": "+why < l.small {
+	case refused:
+		if l.refused++; l.small == "" || string(p.name)+": "+why < l.small {
 			l.small = string(p.name) + ": " + why
 		}
-		if q.b.tight[p].barred {
+		if q.b.refusals[p].barred {
 			l.barred++
 		}
 	case !q.may(p):
