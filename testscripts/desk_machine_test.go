@@ -216,7 +216,7 @@ systemctl reload distribute-node
 sed -i 's/^name/nmae/' /var/lib/distribute/node/node.yaml
 systemctl reload distribute-node
 `)
-	m.await("journalctl -u distribute-node -o cat | grep 'what it said before goes on.*nmae'")
+	m.await("journalctl -u distribute-node -o cat | grep 'the previous settings stay in use.*nmae'")
 	m.do(`
 sed -i 's/^nmae/name/' /var/lib/distribute/node/node.yaml
 systemctl reload distribute-node

@@ -140,7 +140,7 @@ mkdir -m 1777 /scratch
 	m.await(`maria dquery -N | grep -q 'machine.idle'`)
 	m.do(`
 journalctl -u distribute-node | grep -q 'containment=cgroup' || fail 'not contained by a cgroup'
-! journalctl -u distribute-node | grep 'does not bound' || fail 'not bound'
+! journalctl -u distribute-node | grep 'does not enforce' || fail 'not bound'
 journalctl -u distribute-head -p info -o cat | grep -q '^msg=listening' || fail 'no log, or not as the journal has it'
 [ "$(journalctl -u distribute-head -p warning -o cat)" = '' ] || fail 'warnings'
 [ "$(stat -c %U "/proc/$(main distribute-head)" "/proc/$(main distribute-node)" | xargs)" = 'distribute distribute-node' ] || fail 'users'
@@ -256,7 +256,7 @@ systemctl start distribute-node
 	m.counts("older", "systemctl restart distribute-node")
 	m.do(`
 grep -q '/distribute-node.service/distribute/machine/' "/proc/$(cat /var/tmp/older.pid)/cgroup" || fail "in $(cat "/proc/$(cat /var/tmp/older.pid)/cgroup")"
-journalctl -u distribute-node -n 20 -o cat | grep -q 'does not bound.*processes, memory' || fail 'bound'
+journalctl -u distribute-node -n 20 -o cat | grep -q 'does not enforce.*processes, memory' || fail 'bound'
 `)
 	m.finish("older")
 	m.do(`
