@@ -61,7 +61,7 @@ func (h *head) converse(ctx context.Context, stream net.Conn, known func()) {
 		}
 	}()
 	c := wire.New(taking)
-	c.Hurry(wire.FrameWithin)
+	c.LimitFrames(wire.FrameWithin)
 	peer, hello, err := h.greet(c, taking)
 	switch {
 	case err == nil && hello == nil:

@@ -214,7 +214,7 @@ func serves(t *testing.T, h *head) (*met, *wire.Conn, chan error) {
 	ended := make(chan error, 1)
 	m := meets(t, h, func(s net.Conn) {
 		c := wire.New(s)
-		c.Hurry(wire.FrameWithin)
+		c.LimitFrames(wire.FrameWithin)
 		err := h.serveTool(t.Context(), c, dial.Peer{UID: 1000, User: "ana", Groups: []int{os.Getgid()}, Proven: true}, func() {})
 		s.Close()
 		ended <- err

@@ -281,7 +281,7 @@ func (s *session) data(ctx context.Context, join job.Token, way string, use func
 		return fmt.Errorf("data stream %s: %w", way, err)
 	}
 	defer c.Close()
-	c.Hurry(wire.FrameWithin)
+	c.LimitFrames(wire.FrameWithin)
 	return use(ctx, c)
 }
 

@@ -72,8 +72,8 @@ func (g *group) freeze(over <-chan struct{}) (running int, err error) {
 		return 0, err
 	}
 	defer f.Close()
-	spent, hurry := idleSpans{}, hurry{}
-	defer hurry.lower()
+	spent, boost := lastRuntimes{}, boost{}
+	defer boost.lower()
 	for begin := time.Now(); ; {
 		var b [256]byte
 		n, err := f.ReadAt(b[:], 0)
@@ -89,7 +89,7 @@ func (g *group) freeze(over <-chan struct{}) (running int, err error) {
 		default:
 		}
 		if waited := time.Since(begin); waited > idleFor {
-			if running = g.busy(spent, &hurry); running == 0 || waited > patientFor {
+			if running = g.busy(spent, &boost); running == 0 || waited > patientFor {
 				return running, nil
 			}
 		}
@@ -133,14 +133,14 @@ func (g *group) members() map[int]bool {
 
 // busy is how many processes of the group run, though they are to be held. What
 // waits for a processor is helped to one.
-func (g *group) busy(spent idleSpans, hurry *hurry) (n int) {
+func (g *group) busy(spent lastRuntimes, boost *boost) (n int) {
 	for pid := range g.members() {
 		p, err := stat(pid)
 		if err != nil || p.gone() || spent.idle(p) {
 			continue
 		}
 		if n++; p.state == 'R' {
-			hurry.raise(pid)
+			boost.raise(pid)
 		}
 	}
 	return n

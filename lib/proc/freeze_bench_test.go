@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is how many processes the tree has that is frozen.
-const crowd = 1000
+// treeSize is how many processes the tree has that is frozen.
+const treeSize = 1000
 
 // BenchmarkFreeze is a tree of a thousand processes, eight of which run: from the
 // moment a pause is in its place until the supervisor has said that nothing of the
@@ -45,12 +45,12 @@ func benchFreeze(b *testing.B, cgroup string) {
 	defer s.Close()
 	dir, place := b.TempDir(), b.TempDir()
 	o := order(dir, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done
-while [ $i -lt %d ]; do (while :; do :; done) & i=$((i+1)); done; wait`, crowd-9, crowd-1))
+while [ $i -lt %d ]; do (while :; do :; done) & i=$((i+1)); done; wait`, treeSize-9, treeSize-1))
 	o.Token, o.Cgroup, o.Pause = fmt.Sprintf("bench-%d", os.Getpid()), cgroup, &Pausing{Places: []string{place}}
 	if err := s.Run(o); err != nil {
 		b.Fatal(err)
 	}
-	for len(descendants(s.Pid())) < crowd {
+	for len(descendants(s.Pid())) < treeSize {
 		unix.Poll(nil, 10)
 	}
 	until := func(frozen bool) {

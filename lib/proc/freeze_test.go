@@ -238,7 +238,7 @@ func TestP72Busy(t *testing.T) {
 			}
 			o := run(t, s, cgroup, restless["children"], nil)
 			held := &tree{halt: newHalt(s.Pid())}
-			held.halt.hurry.vain = vain
+			held.halt.boost.vain = vain
 			if cgroup != "" {
 				held.group = &group{dir: filepath.Join(cgroup, o.Token)}
 			}

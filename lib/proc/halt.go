@@ -32,8 +32,8 @@ type halt struct {
 	going []name            // of known, what had not stopped when it was looked at last
 	odd   map[name]struct{} // not of the tree, with parents that were not to be seen
 	hot   map[int]struct{}  // whose children were new lately
-	spent idleSpans         // of what was told to stop and has not
-	hurry hurry
+	spent lastRuntimes      // of what was told to stop and has not
+	boost boost
 
 	zombies map[name]struct{} // what of the tree has ended and was not waited for
 	dead    int               // how many of these there were so far
@@ -63,7 +63,7 @@ type name struct {
 func (p process) name() name { return name{p.pid, p.start} }
 
 func newHalt(top int) *halt {
-	return &halt{top: top, ours: map[name]struct{}{}, self: map[name]struct{}{}, known: map[int]name{}, odd: map[name]struct{}{}, hot: map[int]struct{}{}, spent: idleSpans{}, zombies: map[name]struct{}{}, few: manyPasses}
+	return &halt{top: top, ours: map[name]struct{}{}, self: map[name]struct{}{}, known: map[int]name{}, odd: map[name]struct{}{}, hot: map[int]struct{}{}, spent: lastRuntimes{}, zombies: map[name]struct{}{}, few: manyPasses}
 }
 
 // A sighting is what a look at processes found of the tree.
@@ -118,7 +118,7 @@ func (h *halt) strike() bool {
 func (h *halt) chaseAll(over <-chan struct{}) (running int, err error) {
 	begin, clean, quiet := time.Now(), 0, 0
 	clear(h.hot)
-	defer h.hurry.lower()
+	defer h.boost.lower()
 	defer h.tell()
 	for round, wait := 0, 50*time.Microsecond; ; round++ {
 		h.slow, h.early = round >= 2, h.early && round == 0
@@ -306,7 +306,7 @@ func (h *halt) meet(p process, s *sighting) {
 		return
 	}
 	if h.slow && p.state == 'R' {
-		h.hurry.raise(p.pid)
+		h.boost.raise(p.pid)
 	}
 	if h.slow && p.bound() && h.spent.idle(p) {
 		return

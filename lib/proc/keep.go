@@ -13,7 +13,7 @@ type keeper struct {
 	o    *Order
 	out  *lookout
 	tree *tree
-	lent givenBack // what of its cpus is given back
+	lent returnedCPUs // what of its cpus is given back
 	over chan struct{}
 	done chan struct{}
 

@@ -719,7 +719,7 @@ func TestRest(t *testing.T) {
 		{[]int{1, 2, 3}, []int{0, 1, 2}, []int{1, 2}},
 		{[]int{2, 3}, []int{0, 1}, []int{0, 1}},
 	} {
-		if got := (&givenBack{cpus: tt.order}).rest(tt.jobs); !slices.Equal(got, tt.want) || (got == nil) != (tt.want == nil) {
+		if got := (&returnedCPUs{cpus: tt.order}).rest(tt.jobs); !slices.Equal(got, tt.want) || (got == nil) != (tt.want == nil) {
 			t.Errorf("%v of %v: %v, want %v", tt.order, tt.jobs, got, tt.want)
 		}
 	}

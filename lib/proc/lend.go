@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A givenBack is what of the cpus that an order has is given back for a while. The
+// returnedCPUs are those cpus of an order that are given back for a while. The
 // kernel keeps a whole group to the rest, where it has the controller; else each
 // thread of the tree is moved, and what it starts follows.
-type givenBack struct {
+type returnedCPUs struct {
 	group  *group
 	parent string // the group of all orders; empty: none
 	cpus   []int  // of the order; none: all that there are
@@ -50,7 +50,7 @@ func (k *keeper) lend(d demand) (again bool) {
 
 // rest is what an order is left with of its cpus if the jobs of the node are left
 // with these; nil if it loses none. One that would have none shares those of all.
-func (l *givenBack) rest(jobs []int) []int {
+func (l *returnedCPUs) rest(jobs []int) []int {
 	if jobs == nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (l *givenBack) rest(jobs []int) []int {
 
 // bound bounds the memory of all orders of the node at what is left to them: the
 // kernel takes what is more out of the memory, and slows them down.
-func (l *givenBack) bound(offered, left int64) {
+func (l *returnedCPUs) bound(offered, left int64) {
 	if l.parent == "" || offered <= 0 {
 		return
 	}
@@ -89,7 +89,7 @@ func (l *givenBack) bound(offered, left int64) {
 
 // narrow keeps the tree to what is left, and says whether the kernel does that by
 // itself from now on.
-func (l *givenBack) narrow() (kept bool) {
+func (l *returnedCPUs) narrow() (kept bool) {
 	var set unix.CPUSet
 	for _, c := range l.left {
 		set.Set(c)
@@ -121,7 +121,7 @@ func (l *givenBack) narrow() (kept bool) {
 
 // move moves one thread to what is left, as far as it had that, and says whether
 // that changed anything.
-func (l *givenBack) move(who name, set unix.CPUSet) bool {
+func (l *returnedCPUs) move(who name, set unix.CPUSet) bool {
 	var had unix.CPUSet
 	if unix.SchedGetaffinity(who.pid, &had) != nil {
 		return false
@@ -145,7 +145,7 @@ func (l *givenBack) move(who name, set unix.CPUSet) bool {
 
 // restore gives the tree what it had. What a thread has chosen for itself
 // meanwhile it keeps, and what was started since has what all had.
-func (l *givenBack) restore() {
+func (l *returnedCPUs) restore() {
 	if l.before != "" {
 		l.group.set("cpuset.cpus", l.before)
 		l.before = ""
@@ -176,7 +176,7 @@ func (l *givenBack) restore() {
 	l.moved = nil
 }
 
-func (l *givenBack) giveBack(who name, given map[unix.CPUSet]bool) {
+func (l *returnedCPUs) giveBack(who name, given map[unix.CPUSet]bool) {
 	var has unix.CPUSet
 	if unix.SchedGetaffinity(who.pid, &has) != nil {
 		return

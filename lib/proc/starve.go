@@ -11,15 +11,15 @@ import (
 
 // What has been told to stop does so when it gets a processor the next time. At the
 // priority of jobs that may take many seconds on a machine which is busy with
-// something else. A hurry raises its threads above all for the microseconds that
+// something else. A boost raises these threads above all others for the microseconds that
 // they need, which root may do.
-type hurry struct {
+type boost struct {
 	was  map[name]*unix.SchedAttr // threads that were raised
 	vain bool                     // this process may not
 }
 
 // raise raises the threads of a process that has been told to stop.
-func (h *hurry) raise(pid int) {
+func (h *boost) raise(pid int) {
 	if h.vain {
 		return
 	}
@@ -47,7 +47,7 @@ func (h *hurry) raise(pid int) {
 }
 
 // lower gives the threads back what they had.
-func (h *hurry) lower() {
+func (h *boost) lower() {
 	for who, was := range h.was {
 		if t, err := stat(who.pid); err == nil && t.start == who.start {
 			was.Size = unix.SizeofSchedAttr
@@ -57,8 +57,8 @@ func (h *hurry) lower() {
 	clear(h.was)
 }
 
-// Spells are how much processes had run when they were last looked at.
-type idleSpans map[name]spell
+// lastRuntimes is how much processes had run when they were last looked at.
+type lastRuntimes map[name]spell
 
 type spell struct {
 	used uint64
@@ -70,7 +70,7 @@ type spell struct {
 const idleFor = 10 * time.Millisecond
 
 // idle says whether a process has not run for idleFor.
-func (s idleSpans) idle(p process) bool {
+func (s lastRuntimes) idle(p process) bool {
 	used, now := p.used(), time.Now()
 	was, ok := s[p.name()]
 	if !ok || was.used != used {

@@ -34,7 +34,7 @@ const (
 const WriteWithin = time.Minute
 
 // FrameWithin is how long each message of a transfer may take to come from a
-// peer that is not there to be waited for; see [Conn.Hurry].
+// peer that is not there to be waited for; see [Conn.LimitFrames].
 const FrameWithin = time.Minute
 
 // Errors that Recv and the readers of transfers return.
@@ -50,12 +50,12 @@ var (
 
 // A Conn is one stream of messages and transfers.
 type Conn struct {
-	rwc     io.ReadWriteCloser
-	in      *line.Reader
-	payload []byte
-	patient time.Duration // limit of one write, 0: none
-	hurry   time.Duration // limit of each message of a transfer, 0: none
-	frame   int           // limit of the bytes that follow a line
+	rwc        io.ReadWriteCloser
+	in         *line.Reader
+	payload    []byte
+	patient    time.Duration // limit of one write, 0: none
+	frameLimit time.Duration // limit of each message of a transfer, 0: none
+	frame      int           // limit of the bytes that follow a line
 
 	mu  sync.Mutex // guards out
 	out *bufio.Writer
@@ -101,10 +101,10 @@ func (c *Conn) Strange(is bool) {
 	c.frame = MaxFrame
 }
 
-// Hurry sets how long each message within a transfer may take to come from now
+// LimitFrames sets how long each message within a transfer may take to come from now
 // on; 0 takes the limit away. A transfer that takes longer is cut. Where output
 // is followed there is no such limit: the next word may take a day.
-func (c *Conn) Hurry(each time.Duration) { c.hurry = each }
+func (c *Conn) LimitFrames(each time.Duration) { c.frameLimit = each }
 
 // encode appends the message's line to b.
 func encode(b []byte, m Message) ([]byte, error) {
@@ -344,7 +344,7 @@ type transfer struct {
 
 func (t *transfer) Read(p []byte) (n int, err error) {
 	for t.left == 0 && t.err == nil {
-		t.wait = t.c.hurry
+		t.wait = t.c.frameLimit
 		t.err = t.within(t.next)
 	}
 	if t.err != nil || len(p) == 0 {
@@ -366,7 +366,7 @@ func (t *transfer) Read(p []byte) (n int, err error) {
 // within reads of the stream, for as long as the message at hand may still take.
 // The time that the caller takes with it does not count.
 func (t *transfer) within(read func() error) error {
-	if t.c.hurry == 0 {
+	if t.c.frameLimit == 0 {
 		return read()
 	}
 	began := time.Now()

@@ -285,7 +285,7 @@ func TestT79SlowSender(t *testing.T) {
 				})
 			})
 			c := New(b)
-			c.Hurry(FrameWithin)
+			c.LimitFrames(FrameWithin)
 			s, err := Expect[*Send](c)
 			if err != nil {
 				t.Fatal(err)
@@ -326,7 +326,7 @@ func TestT79SlowFrame(t *testing.T) {
 				}
 			})
 			c := New(b)
-			c.Hurry(FrameWithin)
+			c.LimitFrames(FrameWithin)
 			r := c.RecvTransfer(&Send{X: 1, Of: OfTree})
 			var err error
 			n := 0
