@@ -61,7 +61,7 @@ func (k inputSink) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 func (s *Submission) Check(free bool) (*Batch, error) {
 	s.first.Head.Content = hex.EncodeToString(s.content.Sum(nil))
 	for n := 1; ; n++ {
-		b, err := s.head.compare(numbered(s.id, n), s.first.Head, free)
+		b, err := s.head.compare(s.id.Numbered(n), s.first.Head, free)
 		if !errors.Is(err, ErrTaken) || !free {
 			return b, err
 		}
@@ -148,7 +148,7 @@ func (s *Submission) Finish(free bool) (b *Batch, err error) {
 		return nil, err
 	}
 	for n := 1; ; n++ {
-		id := numbered(s.id, n)
+		id := s.id.Numbered(n)
 		b, err := s.head.compare(id, s.first.Head, free)
 		if err == nil {
 			b, err = s.claim(id)
@@ -167,7 +167,7 @@ func (s *Submission) Finish(free bool) (b *Batch, err error) {
 // concurrent use.
 func (s *Spool) FreeName(id job.BatchID) job.BatchID {
 	for n := 1; ; n++ {
-		if name := numbered(id, n); errors.Is(exists(s.batchDir(name)), fs.ErrNotExist) {
+		if name := id.Numbered(n); errors.Is(exists(s.batchDir(name)), fs.ErrNotExist) {
 			return name
 		}
 	}

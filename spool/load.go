@@ -325,15 +325,3 @@ func (s *Spool) Owner(id job.BatchID) (uid int, err error) {
 	}
 	return b.Head.UID, nil
 }
-
-// numbered is the id of a batch's n-th namesake.
-func numbered(id job.BatchID, n int) job.BatchID {
-	if n == 1 {
-		return id
-	}
-	suffix := fmt.Sprintf(".%d", n)
-	if over := len(id.Name()) + len(suffix) - job.MaxName; over > 0 {
-		id = id[:len(id)-over]
-	}
-	return job.BatchID(strings.TrimSuffix(string(id), ".") + suffix)
-}

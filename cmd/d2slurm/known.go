@@ -29,14 +29,9 @@ import (
 // submitted for the cluster, now or by what was cut then, is fresh: its jobs are to be
 // taken there, and that is to be marked.
 func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
-	ops := &ask.Operands{Args: []string{string(b.folder.Batch)}}
-	err = ask.Rows(ctx, h, wire.Query{Of: "batches"}, ops, func(*query.Batch) error { return nil })
-	if refusal := (*wire.Error)(nil); err != nil && (!errors.As(err, &refusal) || refusal.Status != cli.NoSuch) {
+	known, err := knows(ctx, h, b.folder.Batch)
+	if err != nil || known && b.dry {
 		return false, err
-	}
-	known := err == nil
-	if known && b.dry {
-		return false, nil
 	}
 	var mark []byte // nil: none
 	err = b.p.read(ctx, []string{slurm.KnownFile}, maxMark, func(_ string, text []byte) error {
@@ -70,6 +65,16 @@ func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 	}
 	b.c.Talk("%s: submitted, for the cluster", b.folder.Batch)
 	return true, nil
+}
+
+// knows says whether the head has a batch of that id.
+func knows(ctx context.Context, h *ask.Head, id job.BatchID) (bool, error) {
+	ops := &ask.Operands{Args: []string{string(id)}}
+	err := ask.Rows(ctx, h, wire.Query{Of: "batches"}, ops, func(*query.Batch) error { return nil })
+	if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status == cli.NoSuch {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // maxMark is how much of a mark is read: whether there is any text.

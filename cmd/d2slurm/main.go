@@ -10,15 +10,15 @@ import (
 
 const usage = `usage: d2slurm -o dir [-qv] [-A program] [-H head] [-M line ...] [-N name]
                [-u destination] [operand ...]
-       d2slurm -o dir [-qv] [-A program] [-b batch] [-M line ...] [-N name]
-               [-s ids] [-u destination] file
+       d2slurm -o dir [-qv] [-A program] [-b batch] [-H head] [-M line ...]
+               [-N name] [-s ids] [-U] [-u destination] file
        d2slurm -r [-Cknqvx] [-H head] [-N name] folder`
 
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	bring, dir := c.Bool("r"), c.String("o", "")
-	claim, kill, giveUp, dry := c.Bool("C"), c.Bool("k"), c.Bool("x"), c.Bool("n")
+	claim, kill, giveUp, dry, unique := c.Bool("C"), c.Bool("k"), c.Bool("x"), c.Bool("n"), c.Bool("U")
 	head, name, batch := c.String("H", ""), c.String("N", ""), c.String("b", "")
 	runtime, modules, ids, upload := c.String("A", ""), c.Strings("M"), c.String("s", ""), c.String("u", "")
 	c.Bool("q")
@@ -37,7 +37,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	for _, o := range []struct {
 		name string
 		of   bool // of -r
-	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"A", false}, {"b", false}, {"M", false}, {"s", false}, {"u", false}} {
+	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"A", false}, {"b", false}, {"M", false}, {"s", false}, {"U", false}, {"u", false}} {
 		switch {
 		case !c.Given(o.name) || o.of == *bring:
 		case o.of:
@@ -47,7 +47,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		}
 	}
 	if !*bring {
-		o := &out{c: c, head: *head, dir: *dir, name: *name, batch: *batch, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime}
+		o := &out{c: c, head: *head, dir: *dir, name: *name, batch: *batch, unique: *unique, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime}
 		return o.run(ctx)
 	}
 	b := &back{c: c, head: *head, name: *name, dry: *dry, claim: *claim, kill: *kill, giveUp: *giveUp}

@@ -26,6 +26,7 @@ type out struct {
 	dir     string
 	name    string // of the cluster; "": the base name of the folder
 	batch   string // the id that the batch of a file gets, or its name; "": as the file says
+	unique  bool   // the next free name of the head's, if it has a batch of that name
 	ids     string // a file of the ids of jobs, or -
 	upload  string // where to, as rsync has it
 	modules []string
@@ -40,8 +41,8 @@ func (o *out) run(ctx context.Context) error {
 	if len(o.c.Args) != 1 || !ask.IsFile(o.c.Args[0]) {
 		return o.fromHead(ctx, dir)
 	}
-	if o.c.Given("H") {
-		return cli.Usagef("-H goes with jobs of a head: no head is asked for a batch file")
+	if o.c.Given("H") && !o.unique {
+		return cli.Usagef("-H goes with jobs of a head, or with -U: no head is asked for a batch file otherwise")
 	}
 	f, err := batchfile.ReadFile(o.c.Args[0])
 	if err != nil {
@@ -59,6 +60,13 @@ func (o *out) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if o.unique {
+		id, err := o.free(ctx, f.ID())
+		if err != nil {
+			return err
+		}
+		f.Name = id.Name()
+	}
 	reading := o.c.Progress("reading inputs", 0, unit.FormatBytes)
 	last := int64(0)
 	b, err := f.Collect(ctx, func(n, total int64) {
@@ -75,6 +83,23 @@ func (o *out) run(ctx context.Context) error {
 		return err
 	}
 	return o.tell(ctx, dir, b, notes)
+}
+
+// free is the first of the batch's numbered names of which the head knows no batch.
+func (o *out) free(ctx context.Context, id job.BatchID) (job.BatchID, error) {
+	h, err := ask.Dial(ctx, o.c, o.head)
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	for n := 1; ; n++ {
+		name := id.Numbered(n)
+		if known, err := knows(ctx, h, name); err != nil {
+			return "", h.Failed(ctx, err)
+		} else if !known {
+			return name, nil
+		}
+	}
 }
 
 // write makes the folder, and returns what is to be said of it.
@@ -127,6 +152,8 @@ func (o *out) check() (string, error) {
 		return "", cli.Usagef("-s goes with a batch file: name the jobs of a head themselves")
 	case o.c.Given("b") && !file:
 		return "", cli.Usagef("-b goes with a batch file: jobs of a head have their names")
+	case o.unique && !file:
+		return "", cli.Usagef("-U goes with a batch file: jobs of a head have their names")
 	}
 	if strings.ContainsAny(o.dir+o.upload, "\n\r\x00") {
 		return "", cli.Usagef("a folder for Slurm cannot have a line break in its name")

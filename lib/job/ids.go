@@ -77,6 +77,19 @@ func (b BatchID) Namespace() string { ns, _, _ := strings.Cut(string(b), "/"); r
 // Name is the part after the slash.
 func (b BatchID) Name() string { _, n, _ := strings.Cut(string(b), "/"); return n }
 
+// Numbered is the n-th of the names that are tried where the next free one is wanted:
+// batch, batch.2, batch.3, and so on; a long name is cut for the number.
+func (b BatchID) Numbered(n int) BatchID {
+	if n == 1 {
+		return b
+	}
+	suffix := fmt.Sprintf(".%d", n)
+	if over := len(b.Name()) + len(suffix) - MaxName; over > 0 {
+		b = b[:len(b)-over]
+	}
+	return BatchID(strings.TrimSuffix(string(b), ".") + suffix)
+}
+
 // Job is the id of the batch's job of that name.
 func (b BatchID) Job(name string) ID { return ID(string(b) + "/" + name) }
 

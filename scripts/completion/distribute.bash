@@ -5,7 +5,7 @@
 _distribute_options() {
 	local options=
 	case $1 in
-	d2slurm) options='-A: -C -H: -M: -N: -b: -k -n -o: -q -r -s: -u: -v -x' ;;
+	d2slurm) options='-A: -C -H: -M: -N: -U -b: -k -n -o: -q -r -s: -u: -v -x' ;;
 	dadm) options='-H: -n -q' ;;
 	dcancel) options='-H: -n -q -v' ;;
 	dfsck) options='-D: -S: -j -q -r -s -v' ;;
