@@ -120,7 +120,8 @@ func (h *head) apply(ev sched.Event) {
 		now = before + time.Since(h.began)
 	}
 	var ended []sched.Log
-	for _, a := range slices.Clone(h.machine.Apply(ev, now)) {
+	actions := slices.Clone(h.machine.Apply(ev, now))
+	for _, a := range append(actions, h.machine.Decide(now)...) {
 		if l, ok := a.(sched.Log); ok {
 			ended = append(ended, l)
 		}

@@ -161,6 +161,7 @@ func TestOpenOnce(t *testing.T) {
 		h.nodeUp(&session{name: "ws1", out: newQueue[wire.Message](10), log: h.log, conn: wire.New(nil)},
 			&wire.Hello{Boot: "b", State: "s"}, node.Offer{CPUs: 8})
 		h.apply(sched.ListEnd{Session: h.lastSession})
+		h.decide()
 		n := 0
 		h.machine.Live(func(sched.Attempt) { n++ })
 		if n != 1 {

@@ -82,6 +82,7 @@ type head struct {
 	rest     int64         // bytes that are read of what is refused: maxRest
 
 	actions    []sched.Action // decided, not yet recorded
+	undecided  bool           // something was applied since the last decision
 	after      []func()       // to be called when these are durable and done
 	closing    []uint32       // batches that the next tick closes
 	logged     []logged       // records of the next tick
@@ -163,6 +164,16 @@ func (h *head) settled(f func()) bool {
 // apply tells the machine what happened.
 func (h *head) apply(ev sched.Event) {
 	h.actions = append(h.actions, h.machine.Apply(ev, h.clock())...)
+	h.undecided = true
+}
+
+// decide has the machine decide, once for all that was applied since the last time.
+func (h *head) decide() {
+	if !h.undecided {
+		return
+	}
+	h.undecided = false
+	h.actions = append(h.actions, h.machine.Decide(h.clock())...)
 	if changes := h.machine.Changed(); len(changes) > 0 && len(h.watchers) > 0 {
 		changes = slices.Clone(changes)
 		h.after = append(h.after, func() { h.tellWays(changes) })

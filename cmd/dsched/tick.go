@@ -145,9 +145,11 @@ func (h *head) end() error {
 // own, unless that of a tick before is under way, or the disk is full.
 func (h *head) begin() {
 	t := h.committing
-	switch {
-	case t != nil && !h.full, h.full && time.Since(h.fullAt) < tickEvery:
+	if t != nil && !h.full || h.full && time.Since(h.fullAt) < tickEvery {
 		return
+	}
+	h.decide()
+	switch {
 	case t == nil && len(h.actions)+len(h.after) == 0 && !h.store.Pending():
 		return
 	case t == nil:

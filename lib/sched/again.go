@@ -155,7 +155,6 @@ func (m *Machine) avoidingQueue(of *queue, t *trial) *queue {
 	b.made++
 	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, says: of.says, avoidance: w}
 	b.avoiding, m.avoiding = append(b.avoiding, q), append(m.avoiding, q)
-	q.alone = !m.elsewhere(q)
 	return q
 }
 
@@ -171,23 +170,10 @@ func (m *Machine) leaveAvoiding(q *queue) {
 	q.b.avoiding, m.avoiding = slices.DeleteFunc(q.b.avoiding, is), slices.DeleteFunc(m.avoiding, is)
 }
 
-// reconsider finds out where jobs can be run, if that may be another answer than before.
-func (m *Machine) reconsider() {
-	if m.changed != m.considered {
-		m.considered = m.changed
-		m.keepAway()
-		m.surveyAll()
-	}
-}
-
 // keepAway finds out which jobs that keep away from nodes have no other.
 func (m *Machine) keepAway() {
 	for _, q := range m.avoiding {
-		if alone := !m.elsewhere(q); alone != q.alone {
-			q.alone = alone
-			m.survey(q)
-			m.enter(q)
-		}
+		q.alone = !m.elsewhere(q)
 	}
 }
 

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"fmt"
-	"slices"
 
 	"distribute/lib/job"
 )
@@ -233,7 +232,6 @@ func (m *Machine) unhold(p *peer, token job.Token) {
 		if p.listed {
 			p.used = p.used.minus(s)
 			p.active--
-			m.touch(p)
 		}
 	}
 }
@@ -283,8 +281,6 @@ func (m *Machine) ended(a *attempt, r Result) {
 	case r.Fate.Unstarted(), r.Fate == job.FateLost, r.Fate.Evicted():
 	case r.Fate == job.FateBuildFailed:
 		b.suspect[a.peer] = struct{}{}
-		m.changed++
-		m.avoids[b] = struct{}{}
 	default:
 		m.built(a, seconds(r.Runtime))
 	}
@@ -419,9 +415,6 @@ func orElse(s, dflt string) string {
 }
 
 func (e Tick) apply(m *Machine) {
-	if early := m.since + settleTime; m.ticked < early && early <= m.now {
-		m.changed++
-	}
 	m.despair(m.ticked)
 	m.ticked = m.now
 	m.retryRefusals()
@@ -431,14 +424,10 @@ func (e Tick) apply(m *Machine) {
 		}
 		if p.halt != 0 && m.now >= p.halt {
 			p.halt = 0
-			m.touch(p)
 		}
 		if m.loaded && m.now-p.heard >= m.cfg.Lease && (p.first != nil || p.session != 0) {
 			m.expire(p)
 		}
-	}
-	if m.loaded {
-		m.keepAway() // leases end
 	}
 	waiting := m.again[:0]
 	for _, a := range m.again {
@@ -452,12 +441,6 @@ func (e Tick) apply(m *Machine) {
 	}
 	clear(m.again[len(waiting):])
 	m.again = waiting
-	if m.now-m.since >= settleTime {
-		for b := range m.avoids {
-			m.doubted = append(m.doubted, b)
-		}
-		slices.SortFunc(m.doubted, byAge)
-	}
 }
 
 // expire gives up what a node has that was silent for too long. A session that

@@ -42,6 +42,8 @@ func (e AddBatch) apply(m *Machine) {
 	b.owner.batches++
 	b.counts[job.Queued] = e.Jobs
 	m.batches[e.Batch] = b
+	at, _ := slices.BinarySearchFunc(m.order, b, byAge)
+	m.order = slices.Insert(m.order, at, b)
 	m.sortIn(b, e.Spec, 0, e.Asks)
 	if !e.Replay {
 		m.ready(b)
@@ -75,16 +77,8 @@ func (e AddJobs) apply(m *Machine) {
 	}
 	m.regate(b, from, e.Needs)
 	m.sortIn(b, e.Spec, from, e.Asks)
-	if !b.ready {
-		return
-	}
-	m.changed++
-	for q := range b.all() {
-		m.enter(q)
-	}
-	if b.gates != nil {
+	if b.ready && b.gates != nil {
 		b.gates.look()
-		m.end(b)
 	}
 }
 
@@ -167,15 +161,9 @@ func (m *Machine) ready(b *batch) {
 	for _, i := range slices.Sorted(maps.Keys(b.frozen)) {
 		m.holdFrozen(Ref{b.num, i}) // which a crash has cut off
 	}
-	m.changed++
-	for q := range b.all() {
-		m.enter(q)
-	}
 	if b.gates != nil {
 		b.gates.look()
-		m.end(b)
 	}
-	m.settled = append(m.settled, b)
 	if b.closed {
 		m.letGoOf(b)
 	}
@@ -213,23 +201,13 @@ func (e Loaded) apply(m *Machine) {
 		return
 	}
 	m.loaded, m.since = true, m.now
-	for _, b := range m.sorted() {
+	for _, b := range m.order {
 		m.ready(b)
 	}
 	for p := range m.everyone() {
 		p.heard = m.now
 		m.markAll(p)
 	}
-}
-
-// sorted is all batches, oldest first.
-func (m *Machine) sorted() []*batch {
-	all := make([]*batch, 0, len(m.batches))
-	for _, b := range m.batches {
-		all = append(all, b)
-	}
-	slices.SortFunc(all, byAge)
-	return all
 }
 
 func byAge(a, b *batch) int { return int(int64(a.num) - int64(b.num)) }
@@ -245,42 +223,14 @@ func (e BatchGone) apply(m *Machine) {
 		}
 	}
 	m.letGoOf(b)
-	for q := range b.all() {
-		m.leave(q)
-	}
 	for _, q := range b.queues {
 		m.dropClass(q.c)
 	}
 	m.avoiding = slices.DeleteFunc(m.avoiding, func(q *queue) bool { return q.b == b })
-	m.doomed = slices.DeleteFunc(m.doomed, func(q *queue) bool { return q.b == b })
 	b.owner.batches--
-	delete(m.avoids, b)
 	delete(m.refusing, b)
 	delete(m.batches, e.Batch)
-}
-
-// doubts has a batch looked at whose build may have failed everywhere: once, for as
-// many of its jobs in a row as it is said.
-func (m *Machine) doubts(b *batch) {
-	if n := len(m.doubted); n == 0 || m.doubted[n-1] != b {
-		m.doubted = append(m.doubted, b)
-	}
-}
-
-// doubt looks at the batches whose build failed somewhere: when it failed on
-// every connected node that could run a class of them, that class is doomed.
-func (m *Machine) doubt() {
-	for _, b := range m.doubted {
-		if m.batches[b.num] != b || len(b.avoid)+len(b.suspect) == 0 {
-			continue
-		}
-		for q := range b.all() {
-			if q.jobs.n > 0 && q.doom == "" {
-				m.judge(q)
-			}
-		}
-	}
-	m.doubted = m.doubted[:0]
+	m.order = slices.DeleteFunc(m.order, func(o *batch) bool { return o == b })
 }
 
 // unable is what nodes do with the batch on which none of its jobs can run: there is
@@ -301,64 +251,72 @@ func (b *batch) unable(on string) string {
 	return why + ": " + said + " (dlog -B shows all)"
 }
 
-func (m *Machine) judge(q *queue) {
+// doomed is why no job of a queue can ever be started, as far as is known; "" if one
+// may: the build of its batch failed on every connected node that could run it.
+func (m *Machine) doomed(q *queue) string {
+	if q.b.mixed && q.index == MaxClasses-1 {
+		return tooMixed
+	}
+	if len(q.b.avoid)+len(q.b.suspect) == 0 || m.awaits(q) {
+		return ""
+	}
 	var on []string
 	for _, p := range m.peers {
 		if !p.listed || p.drained != "" || !q.suits(p) {
 			continue
 		}
 		if !q.b.shuns(p) {
-			return
+			return ""
 		}
 		on = append(on, string(p.name))
 	}
 	if len(on) == 0 {
-		return
+		return ""
 	}
 	slices.Sort(on)
 	if more := len(on) - 5; more > 0 {
 		on = append(on[:5], fmt.Sprintf("and %d more", more))
 	}
-	q.doom = q.b.unable(" on " + strings.Join(on, ", "))
-	m.doomed = append(m.doomed, q)
+	return q.b.unable(" on " + strings.Join(on, ", "))
 }
 
-// fail ends some of the jobs that are to be ended without having been tried.
-func (m *Machine) fail() {
-	for n := 0; len(m.endings)+len(m.doomed) > 0 && n < failAtOnce; {
-		n += m.endSome(failAtOnce - n)
-		n += m.failSome(failAtOnce - n)
+// endUntried ends jobs that can or shall not be started any more, failAtOnce at most.
+func (m *Machine) endUntried() {
+	for left, ended := failAtOnce, 1; left > 0 && ended > 0; left -= ended {
+		ended = 0
+		for _, b := range m.order {
+			if !b.ready {
+				continue
+			}
+			ended += m.endSome(b, left-ended)
+			for q := range b.all() {
+				ended += m.failSome(q, left-ended)
+			}
+		}
 	}
 }
 
-// failSome fails some of the jobs that are doomed, so many at most, and says how
+// failSome fails the jobs of a queue if they are doomed, so many at most, and says how
 // many.
-func (m *Machine) failSome(most int) (n int) {
-	for len(m.doomed) > 0 && n < most {
-		q := m.doomed[0]
-		if q.doom == "" || q.jobs.n == 0 {
-			q.doom = ""
-			m.doomed = m.doomed[1:]
-			continue
-		}
-		for ; q.jobs.n > 0 && n < most; n++ {
-			// The last job's leaving clears q.doom.
-			m.log(Ref{q.b.num, q.jobs.first()}, job.Record{Kind: job.KindFailed, Outcome: job.Outcome{Reason: q.doom}})
-		}
+func (m *Machine) failSome(q *queue, most int) (n int) {
+	if q.jobs.n == 0 {
+		return 0
+	}
+	why := m.doomed(q)
+	for ; why != "" && q.jobs.n > 0 && n < most; n++ {
+		m.log(Ref{q.b.num, q.jobs.first()}, job.Record{Kind: job.KindFailed, Outcome: job.Outcome{Reason: why}})
 	}
 	return n
 }
 
 // close says Closed of the batches of which nothing is left to do anywhere.
 func (m *Machine) close() {
-	slices.SortFunc(m.settled, byAge)
-	for _, b := range m.settled {
-		if b.ready && !b.closed && b.open == 0 && len(b.of) == 0 && b.unacked == 0 && m.batches[b.num] == b {
+	for _, b := range m.order {
+		if b.ready && !b.closed && b.open == 0 && len(b.of) == 0 && b.unacked == 0 {
 			b.closed = true
 			m.do(Closed{b.num})
 		}
 	}
-	m.settled = m.settled[:0]
 }
 
 func (e Cancel) apply(m *Machine) {
@@ -439,12 +397,6 @@ func (e Retry) apply(m *Machine) {
 		return
 	}
 	m.log(e.Ref, job.Record{Kind: job.KindRetry, By: e.By, Request: e.Request})
-	for q := range b.all() {
-		if q.doom != tooMixed {
-			q.doom = ""
-		}
-		m.enter(q) // it may go again where its build had failed
-	}
 }
 
 // wanted says that a request is about a job we have, and new.

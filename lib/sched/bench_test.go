@@ -25,8 +25,8 @@ func BenchmarkQueued(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		m := New(Config{})
-		m.Apply(Loaded{}, 0)
-		m.Apply(AddBatch{Batch: 1, Jobs: million, Spec: single}, 0)
+		m.step(Loaded{}, 0)
+		m.step(AddBatch{Batch: 1, Jobs: million, Spec: single}, 0)
 		b.ReportMetric(float64(heap()-before)/million, "bytes/job")
 		b.ReportMetric(float64(m.Counts(1)[job.Queued]), "jobs")
 	}
@@ -54,23 +54,23 @@ func full(nodes, jobs int) *Machine { return fullOf(nodes, jobs, single) }
 func fullOf(nodes, jobs int, spec *job.Spec) *Machine {
 	drawn := 0
 	m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
-	m.Apply(Loaded{}, 0)
-	m.Apply(AddBatch{Batch: 2, Jobs: jobs, Spec: spec}, 0)
-	m.Apply(AddBatch{Batch: 3, Jobs: 1, Spec: py}, 0)
+	m.step(Loaded{}, 0)
+	m.step(AddBatch{Batch: 2, Jobs: jobs, Spec: spec}, 0)
+	m.step(AddBatch{Batch: 3, Jobs: 1, Spec: py}, 0)
 	for i := range nodes {
 		s := uint64(i + 1)
-		m.Apply(up(s, fmt.Sprint("ws", i), 1), 0)
-		m.Apply(ListEnd{s}, 0)
-		m.Apply(phase(s, i+1, job.PhaseRunning), 0)
+		m.step(up(s, fmt.Sprint("ws", i), 1), 0)
+		m.step(ListEnd{s}, 0)
+		m.step(phase(s, i+1, job.PhaseRunning), 0)
 	}
 	return m
 }
 
 // finish ends the n-th attempt, which makes place for another.
 func finish(m *Machine, n int, session uint64) {
-	m.Apply(ended(session, n, exited(0, "m")), 0)
-	m.Apply(staged(n, "m"), 0)
-	m.Apply(gone(session, n), 0)
+	m.step(ended(session, n, exited(0, "m")), 0)
+	m.step(staged(n, "m"), 0)
+	m.step(gone(session, n), 0)
 }
 
 // BenchmarkEvent is a job's whole end (three events: ended, which starts the
@@ -94,8 +94,8 @@ func BenchmarkAgain(b *testing.B) {
 	for b.Loop() {
 		n++
 		session := m.live[must(tok(n))].peer.session
-		m.Apply(ended(session, n, exited(1, "")), 0)
-		m.Apply(gone(session, n), 0)
+		m.step(ended(session, n, exited(1, "")), 0)
+		m.step(gone(session, n), 0)
 		most = max(most, len(m.avoiding))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/event")
@@ -110,7 +110,7 @@ func BenchmarkTurns(b *testing.B) {
 	m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
 	var runs []Start
 	give := func(ev Event) {
-		for _, a := range m.Apply(ev, now) {
+		for _, a := range m.step(ev, now) {
 			if s, ok := a.(Start); ok {
 				runs = append(runs, s)
 			}
@@ -155,14 +155,14 @@ func BenchmarkStarts(b *testing.B) {
 				b.StopTimer()
 				drawn := 0
 				m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
-				m.Apply(Loaded{}, 0)
+				m.step(Loaded{}, 0)
 				for i := range 1000 {
 					s := uint64(i + 1)
-					m.Apply(withGPUs(s, fmt.Sprint("ws", i), indexed(8)...), 0)
-					m.Apply(ListEnd{s}, 0)
+					m.step(withGPUs(s, fmt.Sprint("ws", i), indexed(8)...), 0)
+					m.step(ListEnd{s}, 0)
 				}
 				b.StartTimer()
-				m.Apply(asksGPUs(1, 500, gpus), 0)
+				m.step(asksGPUs(1, 500, gpus), 0)
 				if started := m.Counts(1)[job.Running]; started != 500 {
 					b.Fatalf("%d are started", started)
 				}
@@ -178,23 +178,23 @@ func BenchmarkOther(b *testing.B) {
 		name string
 		each func(m *Machine, i int)
 	}{
-		{"tick", func(m *Machine, _ int) { m.Apply(Tick{}, 0) }},
-		{"heard", func(m *Machine, i int) { m.Apply(Heard{uint64(i%1000 + 1)}, 0) }},
+		{"tick", func(m *Machine, _ int) { m.step(Tick{}, 0) }},
+		{"heard", func(m *Machine, i int) { m.step(Heard{uint64(i%1000 + 1)}, 0) }},
 		{"cancel and retry", func(m *Machine, i int) {
 			ref := Ref{2, uint32(million - 1 - i)}
-			m.Apply(Cancel{Ref: ref, By: "u"}, 0)
-			m.Apply(Retry{Ref: ref, By: "u"}, 0)
+			m.step(Cancel{Ref: ref, By: "u"}, 0)
+			m.step(Retry{Ref: ref, By: "u"}, 0)
 		}},
 		{"add and drop a batch", func(m *Machine, i int) {
-			m.Apply(AddBatch{Batch: 1, Jobs: 10, Spec: single}, 0)
-			m.Apply(BatchGone{1}, 0)
+			m.step(AddBatch{Batch: 1, Jobs: 10, Spec: single}, 0)
+			m.step(BatchGone{1}, 0)
 		}},
 		{"node down and up", func(m *Machine, i int) {
 			s := uint64(i%1000 + 1)
-			m.Apply(NodeDown{s}, 0)
-			m.Apply(up(s, fmt.Sprint("ws", i%1000), 1), 0)
-			m.Apply(item(s, i%1000+1, job.PhaseRunning), 0)
-			m.Apply(ListEnd{s}, 0)
+			m.step(NodeDown{s}, 0)
+			m.step(up(s, fmt.Sprint("ws", i%1000), 1), 0)
+			m.step(item(s, i%1000+1, job.PhaseRunning), 0)
+			m.step(ListEnd{s}, 0)
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -216,7 +216,7 @@ func BenchmarkReplay(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		m := New(Config{})
-		m.Apply(AddBatch{Batch: 1, Jobs: n + 1, Spec: single, Replay: true}, 0)
+		m.step(AddBatch{Batch: 1, Jobs: n + 1, Spec: single, Replay: true}, 0)
 		for i := range n {
 			ref, t, node := Ref{1, uint32(i)}, tok(i+1), fmt.Sprint("ws", i%100)
 			for _, rec := range []job.Record{
@@ -250,8 +250,8 @@ func BenchmarkNeeds(b *testing.B) {
 				before := heap()
 				n, _ := job.ResolveNeeds(names, needs)
 				m := New(Config{})
-				m.Apply(Loaded{}, 0)
-				m.Apply(AddBatch{Batch: 1, Jobs: million, Spec: single, Needs: n}, 0)
+				m.step(Loaded{}, 0)
+				m.step(AddBatch{Batch: 1, Jobs: million, Spec: single, Needs: n}, 0)
 				b.ReportMetric(float64(heap()-before)/million, "bytes/job")
 				runtime.KeepAlive(m)
 			}
@@ -264,13 +264,13 @@ func BenchmarkGateOpens(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		m := New(Config{})
-		m.Apply(Loaded{}, 0)
-		m.Apply(AddBatch{Batch: 1, Jobs: million, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1}, Canary: 1}}, 0)
-		m.Apply(up(1, "ws1", 1), 0)
-		m.Apply(ListEnd{1}, 0)
+		m.step(Loaded{}, 0)
+		m.step(AddBatch{Batch: 1, Jobs: million, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1}, Canary: 1}}, 0)
+		m.step(up(1, "ws1", 1), 0)
+		m.step(ListEnd{1}, 0)
 		a := m.batches[1].of[0]
-		m.Apply(Ended{1, a.token, exited(0, "m")}, 0)
+		m.step(Ended{1, a.token, exited(0, "m")}, 0)
 		b.StartTimer()
-		m.Apply(Staged{Attempt: a.token, Manifest: "m"}, 0)
+		m.step(Staged{Attempt: a.token, Manifest: "m"}, 0)
 	}
 }

@@ -22,7 +22,6 @@ type site struct {
 
 func (e Counted) apply(m *Machine) {
 	m.site.has = e.Site
-	m.changed++
 	for _, c := range m.classes {
 		if c.share.counts == "" {
 			continue
@@ -30,7 +29,6 @@ func (e Counted) apply(m *Machine) {
 		for _, p := range m.peers {
 			p.judge(c)
 		}
-		m.feed(c)
 	}
 }
 
@@ -40,14 +38,6 @@ func (m *Machine) Counted() (has, taken job.Counts) {
 		taken = taken.With(name, m.site.taken.Of(name))
 	}
 	return m.site.has, taken
-}
-
-// feed has a class looked at that may have come to have room.
-func (m *Machine) feed(c *class) {
-	if len(c.lanes) > 0 && !c.fed {
-		c.fed = true
-		m.fed = append(m.fed, c)
-	}
 }
 
 // takeCounts takes in whether an attempt has what it was given of what is counted:
@@ -64,32 +54,6 @@ func (m *Machine) takeCounts(a *attempt) {
 		return
 	}
 	m.site.taken = m.site.taken.Minus(a.share.counts)
-	for _, c := range m.classes {
-		if c.share.counts != "" && m.site.shared(c, a.share.counts) {
-			m.feed(c)
-		}
-	}
-}
-
-// feedYielding has the classes looked at again that have left what they ask for to
-// others.
-func (m *Machine) feedYielding() {
-	for _, c := range m.classes {
-		if c.yields {
-			c.yields = false
-			m.feed(c)
-		}
-	}
-}
-
-// shared says that the class asks for one of the names that the site counts.
-func (s *site) shared(c *class, of job.Counts) bool {
-	for name := range of.All() {
-		if s.has.Of(name) > 0 && c.share.counts.Of(name) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // contested says that a class would have too little of a name that the site counts
@@ -134,30 +98,18 @@ func (s *site) lacks(c *class, p *peer) string {
 }
 
 // yields says that the first job of q has to leave what it asks for to one that goes
-// first, and waits for want of more of it or of a node: so jobs that ask for much of
-// what the site counts are not passed over for ever by those that ask for little. As that can
-// change by whatever happens, the class is looked at again at the next event.
-func (m *Machine) yields(q *queue) bool {
-	q.c.yields = q.c.share.counts != "" && m.wantsMore(q)
-	return q.c.yields
-}
-
-// wantsMore says that a job which goes before the first one of q waits for more of what
-// that asks for and the site counts, or for a node that is kept for it, and would have
-// too little beside that.
-func (m *Machine) wantsMore(q *queue) bool {
-	for _, c := range m.classes {
-		waits := !m.site.room(c) || len(c.keeps) > 0
-		if c == q.c || len(c.lanes) == 0 || !waits || !m.site.contested(c, q.c.share.counts) {
-			continue
-		}
-		for _, p := range m.peers {
-			if r := m.waitsFor(c, p); r != nil && r.before(q) {
-				return true
-			}
-		}
+// first, and waits for want of more of it or of a node that is kept for it: so jobs that
+// ask for much of what the site counts are not passed over for ever by those that ask for
+// little.
+func (r *round) yields(q *queue) bool {
+	if q.c.share.counts == "" {
+		return false
 	}
-	return false
+	return slices.ContainsFunc(r.ahead(q), func(o *queue) bool {
+		waits := !r.m.site.room(o.c) || len(o.c.keeps) > 0
+		return o.c != q.c && waits && r.m.site.contested(o.c, q.c.share.counts) &&
+			slices.ContainsFunc(r.m.peers, func(p *peer) bool { return o.waitsFor(p) })
+	})
 }
 
 // uncountable tells of what a class asks for that nobody counts, or of which nobody

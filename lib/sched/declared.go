@@ -62,22 +62,10 @@ func (p *peer) space() int64 {
 	return room + room/16
 }
 
-// survey finds out how much disk there is for the jobs of a queue, and says whether it
-// is another amount than before.
-func (m *Machine) survey(q *queue) (new bool) { return q.has(m.roomiest(q)) }
-
-func (q *queue) has(disk int64) (new bool) {
-	new, q.roomiest = q.roomiest != disk, disk
-	return new
-}
-
 // roomiest is the most disk that one of the nodes has on which the jobs of a queue could
-// run now, if they ask for any. In the first minute a node with more may still come.
+// run now. In the first minute a node with more may still come.
 func (m *Machine) roomiest(q *queue) (disk int64) {
-	switch {
-	case q.asksDisk() == 0:
-		return 0
-	case m.awaits(q):
+	if m.awaits(q) {
 		return math.MaxInt64
 	}
 	for _, p := range m.peers {
@@ -97,48 +85,19 @@ func (m *Machine) usable(q *queue, p *peer) bool {
 	return p.session != 0 && p.rest == 0 && !p.offer.Pause.Full() && p.enough(q.c) && !q.avoids(p) && m.could(q, p)
 }
 
-// choosy says that the jobs of a queue may not be run on some nodes on which others of
-// their class may.
-func (m *Machine) choosy(q *queue) bool {
-	_, refused := m.refusing[q.b]
-	return refused || len(q.shuns)+len(q.b.avoid)+len(q.b.suspect) > 0
-}
-
-// surveyAll does that for all queues of which jobs wait and that ask for more disk than
-// some node has, once for all of a class that may use the same nodes.
-func (m *Machine) surveyAll() {
+// survey finds out how much disk there is for the queues that ask for more than some node
+// has.
+func (m *Machine) survey(queues []*queue) {
 	least := int64(math.MaxInt64)
 	for _, p := range m.peers {
 		if p.session != 0 && p.space() > 0 {
 			least = min(least, p.space())
 		}
 	}
-	for _, c := range m.classes {
-		common := int64(-1)
-		for _, l := range c.lanes {
-			for _, q := range l.queues {
-				if q.asksDisk() <= least {
-					continue
-				}
-				disk := common
-				if own := m.choosy(q) || m.awaits(q); own || common < 0 {
-					if disk = m.roomiest(q); !own {
-						common = disk
-					}
-				}
-				if q.has(disk) {
-					m.feed(c)
-				}
-			}
+	for _, q := range queues {
+		if q.roomiest = 0; q.asksDisk() > least {
+			q.roomiest = m.roomiest(q)
 		}
-	}
-}
-
-// retime has the nodes looked at that are kept, since it is known otherwise how long
-// jobs run.
-func (m *Machine) retime() {
-	for _, r := range m.keeps {
-		m.touch(r.on)
 	}
 }
 

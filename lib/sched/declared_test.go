@@ -295,16 +295,16 @@ func BenchmarkDisk(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			m := New(Config{})
-			m.Apply(Loaded{}, 0)
+			m.step(Loaded{}, 0)
 			for i := range 1000 {
-				m.Apply(AddBatch{Batch: uint32(i + 1), Jobs: 5, Spec: &job.Spec{Resources: job.Resources{CPUs: 1, Disk: int64(6+i%7) * gib}}}, 0)
+				m.step(AddBatch{Batch: uint32(i + 1), Jobs: 5, Spec: &job.Spec{Resources: job.Resources{CPUs: 1, Disk: int64(6+i%7) * gib}}}, 0)
 			}
 			for i := range 300 {
-				m.Apply(NodeUp{Session: uint64(i + 1), Node: node.Name(fmt.Sprint("ws", i)), Boot: "b", State: "s", Offer: node.Offer{CPUs: 1, Disk: 4 * gib}}, 0)
-				m.Apply(ListEnd{uint64(i + 1)}, 0)
+				m.step(NodeUp{Session: uint64(i + 1), Node: node.Name(fmt.Sprint("ws", i)), Boot: "b", State: "s", Offer: node.Offer{CPUs: 1, Disk: 4 * gib}}, 0)
+				m.step(ListEnd{uint64(i + 1)}, 0)
 			}
 			for i := 0; b.Loop(); i++ {
-				m.Apply(c.ev(uint64(i%300+1)), 0)
+				m.step(c.ev(uint64(i%300+1)), 0)
 			}
 		})
 	}

@@ -1,7 +1,8 @@
 // Package sched decides which job runs where, and what becomes of an attempt.
 //
 // A Machine is deterministic: it has no clock, no file, no goroutine. The shell
-// around it (dsched) tells it what happened by Apply and does what comes back.
+// around it (dsched) tells it what happened by Apply, has it Decide once for all that
+// happened, and does what comes back.
 // Whatever must survive a crash it says in Log actions, and it changes its own
 // lasting state by folding these records only: Replay folds the same records
 // after a restart, so a machine that was replayed equals the one that wrote

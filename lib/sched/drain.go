@@ -12,10 +12,8 @@ func (e Drain) apply(m *Machine) {
 	if m.drained[e.Node] = e.By; e.By == "" {
 		delete(m.drained, e.Node)
 	}
-	m.changed++
 	if p := m.named[e.Node]; p != nil {
 		p.drained = e.By
-		m.touch(p)
 		m.takeBack(p)
 	}
 }

@@ -60,12 +60,9 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		clear(b.avoid)
 		b.said = ""
 		clear(b.suspect)
-		delete(m.avoids, b)
-		m.changed++
 	}
 	if rec.Set != nil && rec.Set.Time != nil {
 		b.queue(ref.Job).says.allow(*rec.Set.Time)
-		m.retime()
 	}
 	m.foldFreeze(b, ref.Job, rec)
 	m.tally(b, rec)
@@ -136,10 +133,7 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	case rec.Fate == job.FateEnded || rec.Disk > 0:
 		m.foldTried(b, a, rec)
 	case rec.Fate == job.FateBuildFailed:
-		m.changed++
 		b.avoid[a.peer], b.said = struct{}{}, rec.Said
-		m.avoids[b] = struct{}{}
-		m.doubts(b)
 	}
 	if rec.Saved {
 		if b.saved == nil {
@@ -226,8 +220,8 @@ func (m *Machine) drop(a *attempt) {
 	}
 	if first != nil {
 		b.of[a.ref.Job] = first
-	} else if delete(b.of, a.ref.Job); b.open == 0 {
-		m.settled = append(m.settled, b)
+	} else {
+		delete(b.of, a.ref.Job)
 	}
 }
 

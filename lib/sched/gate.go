@@ -26,8 +26,6 @@ type gates struct {
 	fails int // since the last retry; counted only if some number of them stops it
 
 	failing []sweep // of lists that cannot be done
-	ending  bool    // the batch is among those of which jobs are ended
-	called  string  // why its rest is being called off
 }
 
 // A gate is a list of jobs that all have to be done.
@@ -95,7 +93,7 @@ func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
 		return
 	}
 	if was != nil {
-		g.fails, g.ending, g.called = was.fails, was.ending, was.called
+		g.fails = was.fails
 	}
 	for i, s := range b.States {
 		if spoils(s) || s == job.Done {
@@ -113,13 +111,9 @@ func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
 		}
 		switch q := b.queue(i); {
 		case b.free(i):
-			if !q.jobs.has(i) {
-				m.admit(b, i)
-			}
+			q.jobs.add(i)
 		case q.jobs.has(i):
-			if q.jobs.remove(i); q.jobs.n == 0 {
-				m.leave(q)
-			}
+			q.jobs.remove(i)
 			fallthrough
 		default:
 			g.keep(i)
@@ -214,13 +208,12 @@ func (m *Machine) enqueue(b *batch, i uint32) {
 	if k := b.gates.list(i); k > 0 {
 		b.gates.fail(k, b.gates.needs.List(k)[0])
 	}
-	m.end(b)
 }
 
 // let has a job that is queued wait for a node, if its gates are open.
 func (m *Machine) let(b *batch, i uint32) {
 	if b.free(i) {
-		m.admit(b, i)
+		b.queue(i).jobs.add(i)
 	} else {
 		b.gates.keep(i)
 	}
@@ -280,7 +273,6 @@ func (m *Machine) pass(b *batch, i uint32, from, to job.State) {
 			g.fail(k+1, i)
 		}
 	}
-	m.end(b)
 }
 
 // vain says that a job could only be ended if it was queued: for one that it needs.

@@ -9,12 +9,7 @@ func (m *Machine) tally(b *batch, rec *job.Record) {
 	case rec.Kind == job.KindFailed && rec.Attempt != "":
 		g.fails++
 	case rec.Kind == job.KindRetry:
-		was := b.stopped()
-		if g.fails = 0; was { // what is queued still may start again
-			for q := range b.all() {
-				m.enter(q)
-			}
-		}
+		g.fails = 0
 	}
 }
 
@@ -31,18 +26,6 @@ type sweep struct {
 	next int    // of its waiters
 	told string // as whose name it is told, and how that ended
 	how  job.State
-}
-
-// end notes that jobs of a batch that wait may have to be ended.
-func (m *Machine) end(b *batch) {
-	g := b.gates
-	if g != nil && b.ready && !g.ending && (b.stopped() || g.canary.bad > 0 || len(g.failing) > 0) {
-		g.ending = true
-		m.endings = append(m.endings, b)
-		if b.stopped() {
-			m.recallAll(b)
-		}
-	}
 }
 
 // recallAll asks for the attempts of a batch that wait on their nodes.
@@ -65,30 +48,29 @@ func (g *gates) look() {
 	}
 }
 
-// endSome ends jobs that cannot, or shall not, be started any more, so many at most,
-// and says how many.
-func (m *Machine) endSome(most int) (n int) {
-	for ; len(m.endings) > 0; m.endings = m.endings[1:] {
-		b := m.endings[0]
-		for m.batches[b.num] == b {
-			i, rec, ok := b.nextEnd()
-			if !ok {
-				break
-			}
-			if n == most {
-				return n
-			}
-			n++
-			m.log(Ref{b.num, i}, rec)
-			m.stopVoid(b, i, "its job is over")
+// endSome ends jobs of a batch that cannot, or shall not, be started any more, because
+// of others of it, so many at most, and says how many.
+func (m *Machine) endSome(b *batch, most int) (n int) {
+	if b.gates == nil || b.open == 0 {
+		return 0
+	}
+	if b.stopped() && len(b.of) > 0 {
+		m.recallAll(b)
+	}
+	for called := ""; n < most; n++ {
+		i, rec, ok := b.nextEnd(&called)
+		if !ok {
+			break
 		}
-		b.gates.ending, b.gates.called = false, ""
+		m.log(Ref{b.num, i}, rec)
+		m.stopVoid(b, i, "its job is over")
 	}
 	return n
 }
 
-// nextEnd is the next job of a batch that is to be ended, and how.
-func (b *batch) nextEnd() (i uint32, rec job.Record, ok bool) {
+// nextEnd is the next job of a batch that is to be ended, and how. Why its rest is called
+// off is found once.
+func (b *batch) nextEnd(called *string) (i uint32, rec job.Record, ok bool) {
 	g := b.gates
 	if b.stopped() {
 		if i, ok := b.waiting(); ok {
@@ -96,11 +78,11 @@ func (b *batch) nextEnd() (i uint32, rec job.Record, ok bool) {
 		}
 	}
 	if g.canary.bad > 0 && g.rest.n > 0 {
-		if g.called == "" {
+		if *called == "" {
 			who, how := b.spoiler(0, g.canaries())
-			g.called = "canary " + who + " " + words(how)
+			*called = "canary " + who + " " + words(how)
 		}
-		return g.rest.first(), over(job.Cancelled, g.called), true
+		return g.rest.first(), over(job.Cancelled, *called), true
 	}
 	for ; len(g.failing) > 0; g.failing = g.failing[1:] {
 		s := &g.failing[0]

@@ -278,7 +278,7 @@ func TestWithNeeds(t *testing.T) {
 		}
 	}
 	m := New(Config{})
-	m.Apply(AddBatch{Batch: 1, Jobs: 2}, 0)
+	m.step(AddBatch{Batch: 1, Jobs: 2}, 0)
 	if all, gated := m.WithNeeds([]Ref{{1, 1}, {1, 0}, {7, 0}}); gated || len(all) != 3 {
 		t.Errorf("a batch without gates: %v, %v", all, gated)
 	}
@@ -289,18 +289,18 @@ func TestEndsMany(t *testing.T) {
 	const jobs = 2*failAtOnce + 5
 	for _, spec := range []job.Spec{{Canary: 1}, {StopAfter: 1}} {
 		m := New(Config{})
-		m.Apply(Loaded{}, 0)
+		m.step(Loaded{}, 0)
 		spec.Kind, spec.Resources = job.Command, job.Resources{CPUs: 1}
-		m.Apply(AddBatch{Batch: 1, Jobs: jobs, Spec: &spec}, 0)
-		m.Apply(up(1, "ws1", 1), 0)
-		m.Apply(ListEnd{1}, 0)
+		m.step(AddBatch{Batch: 1, Jobs: jobs, Spec: &spec}, 0)
+		m.step(up(1, "ws1", 1), 0)
+		m.step(ListEnd{1}, 0)
 		a := m.batches[1].of[0]
-		m.Apply(Ended{1, a.token, exited(1, "")}, 0)
+		m.step(Ended{1, a.token, exited(1, "")}, 0)
 		for n, left := range []int{failAtOnce + 4, 4, 0} {
 			if got := m.Counts(1)[job.Queued]; got != left {
 				t.Errorf("%+v: %d jobs wait after event %d, want %d", spec, got, n, left)
 			}
-			m.Apply(Tick{}, 0)
+			m.step(Tick{}, 0)
 		}
 		if got := m.Counts(1); got[job.Failed] != 1 || got[job.Cancelled] != jobs-1 {
 			t.Errorf("%+v: %v", spec, got)

@@ -150,7 +150,7 @@ func (m *Machine) logAll(b *batch, rec job.Record, jobs []uint32) {
 // foldWhole is fold for a record about a whole batch.
 func (m *Machine) foldWhole(b *batch, rec *job.Record) (err error) {
 	if rec.Kind == job.KindSet && rec.Set != nil {
-		b.set(m, rec.Set)
+		b.set(rec.Set)
 	}
 	b.less, err = b.Fold(job.WholeBatch, rec, func(i int, from job.State) { m.stateChanged(b, uint32(i), from) })
 	if rec.Request != "" {

@@ -239,25 +239,35 @@ func TestFrozenSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ev := range []Event{Loaded{}, up(2, "ws1", 1), item(2, 1, job.PhasePaused), ListEnd{2}} {
-		m.Apply(ev, 0)
+		m.step(ev, 0)
 	}
 	if a, _ := m.Current(Ref{1, 0}); !a.Frozen || !a.Since.Equal(at) {
 		t.Errorf("behind a new one: %+v", a)
 	}
 }
 
-// A batch whose build failed somewhere is looked at once, however many jobs of it are
-// released.
-func TestReleasedInDoubt(t *testing.T) {
+// A batch that is read in beside nodes that are connected takes nothing of these by the
+// attempts that its log tells of.
+func TestReadBesideNodes(t *testing.T) {
 	r := newRig(t, Config{})
-	for _, ev := range []Event{Loaded{}, asks(1, 1, 1000, 0, 0), up(1, "ws1", 1), ListEnd{1}, up(2, "ws2", 1), ListEnd{2}, ended(1, 1, buildFailed)} {
+	for _, ev := range []Event{Loaded{}, up(1, "ws1", 1), ListEnd{1}} {
 		r.apply(ev)
 	}
-	b := r.m.batches[1]
-	r.apply(hold(1, all(b)...))
-	r.m.logAll(b, job.Record{Kind: job.KindRelease}, nil)
-	if n := len(r.m.doubted); b.counts[job.Held] > 0 || n != 1 {
-		t.Errorf("%d jobs are held, and %d times the batch is to be looked at", b.counts[job.Held], n)
+	add := asks(1, 1, 1, 0, 0)
+	add.Replay, add.Closed = true, true
+	r.m.Apply(add, 0)
+	for _, rec := range []job.Record{{Kind: job.KindStart, Attempt: tok(1), Try: 1, Node: "ws1", CPUs: 1}, {Kind: job.KindFailed, Attempt: tok(1), Try: 1, Node: "ws1"}} {
+		if err := r.m.Replay(Ref{1, 0}, &rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.m.Apply(Ready{1}, 0)
+	if err := consistent(r.m); err != nil {
+		t.Error(err)
+	}
+	r.m.Apply(Retry{Ref: Ref{1, 0}, By: "u"}, 0)
+	if got := r.m.Decide(0); r.m.State(Ref{1, 0}) != job.Running {
+		t.Errorf("tried again: %s", show(got))
 	}
 }
 

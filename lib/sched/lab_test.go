@@ -182,7 +182,7 @@ func (l *lab) pass(to time.Duration) {
 
 // give gives the machine an event, and does what it says at once.
 func (l *lab) give(ev Event) {
-	for _, a := range slices.Clone(l.m.Apply(ev, l.now)) {
+	for _, a := range l.m.step(ev, l.now) {
 		switch a := a.(type) {
 		case Start:
 			l.start(a)

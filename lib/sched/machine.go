@@ -15,6 +15,7 @@ type Machine struct {
 	now time.Duration
 
 	batches map[uint32]*batch
+	order   []*batch         // these, the oldest first
 	live    map[key]*attempt // not settled
 	peers   []*peer          // in the order in which they became known
 	marked  []*attempt       // of which it is to be seen how their jobs run now
@@ -28,28 +29,16 @@ type Machine struct {
 	classOf map[string]*class
 	owners  map[int]*owner // by number: of the batches, and those who have used something lately
 	keeps   []*reservation // the nodes that are kept, the latest last
-	turn    uint64         // goes up when the order of owners may be another
 	starts  uint64         // counts starts, to order attempts on a node
 	loaded  bool
 	since   time.Duration // when it was loaded
 
-	// What the event at hand has touched; empty between events.
-	actions []Action
-	freed   []*peer  // have room they had not
-	fed     []*class // have jobs they had not
-	settled []*batch // may be over
-	doubted []*batch // may have failed to build everywhere
-
-	doomed   []*queue   // whose jobs are being failed, some at each event
-	endings  []*batch   // of which jobs are ended that wait, in the same way
-	again    []*attempt // whose transfer failed, to be granted again
-	avoiding []*queue   // of all batches, whose jobs keep away from nodes
-	changed  uint64     // goes up when another node may be able to run jobs, or one fewer, but for leases
-	avoids   map[*batch]struct{}
+	actions  []Action            // of the event at hand, or the decision
+	again    []*attempt          // whose transfer failed, to be granted again
+	avoiding []*queue            // of all batches, whose jobs keep away from nodes
 	refusing map[*batch]struct{} // which a node is not given for a while
 
-	considered uint64        // how much of changed is taken in
-	ticked     time.Duration // when the last tick was
+	ticked time.Duration // when the last tick was
 }
 
 // A key is a token as bytes.
@@ -89,6 +78,7 @@ type batch struct {
 	said     string                  // the last line that the last of these builds has printed
 	suspect  map[*peer]struct{}      // the same, before it is in the log
 	pace     map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
+	quick    bool                    // an attempt was short on some node
 	seen     map[*peer]uint8         // how its jobs ended there
 	refusals map[*peer]refusal       // where they are not tried for a while
 	saved    map[uint32]saved        // what jobs go on with
@@ -190,9 +180,8 @@ type peer struct {
 	held      map[key]share // attempts unknown to the head
 	fits      map[*class]bool
 	keeps     *reservation // nil: it is kept for nobody
-	touched   bool
-	recalling *attempt // asked back for this node
-	reckoned  struct { // what is free of its GPUs, with those and what is used of them
+	recalling *attempt     // asked back for this node
+	reckoned  struct {     // what is free of its GPUs, with those and what is used of them
 		of   [2]job.Cards
 		free job.Room
 	}
@@ -222,28 +211,38 @@ func New(cfg Config) *Machine {
 	}
 	return &Machine{cfg: cfg,
 		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
-		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, avoids: map[*batch]struct{}{}, refusing: map[*batch]struct{}{}}
+		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, refusing: map[*batch]struct{}{}}
 }
 
 // Apply takes an event and returns what is to be done, in order. now is the
 // time for which the head has been running, without the time it was stopped
-// or asleep; it never decreases. The slice is valid until the next Apply. The
-// cost depends on what the event touches and on the number of nodes, not on the
-// number of jobs that wait.
+// or asleep; it never decreases. The slice is valid until the next call. Nothing is
+// started by it: see Decide. The cost depends on what the event is about.
 func (m *Machine) Apply(ev Event, now time.Duration) []Action {
-	m.now = max(m.now, now)
-	clear(m.actions)
-	m.actions = m.actions[:0]
+	m.begin(now)
 	ev.apply(m)
+	return m.actions
+}
+
+// Decide starts what can be started, and ends what cannot, after any number of events,
+// and returns what is to be done, as Apply does. The cost depends on the numbers of
+// nodes, batches, and classes of jobs, and of what is decided, not on the number of jobs
+// that wait.
+func (m *Machine) Decide(now time.Duration) []Action {
+	m.begin(now)
 	if m.loaded {
-		m.doubt()
-		m.fail()
-		m.reconsider()
+		m.endUntried()
 		m.place()
 		m.close()
 	}
 	m.lookAtMarked()
 	return m.actions
+}
+
+func (m *Machine) begin(now time.Duration) {
+	m.now = max(m.now, now)
+	clear(m.actions)
+	m.actions = m.actions[:0]
 }
 
 func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
@@ -296,12 +295,4 @@ func (m *Machine) from(session uint64) *peer {
 		p.heard = m.now
 	}
 	return p
-}
-
-// touch notes that a node may have room.
-func (m *Machine) touch(p *peer) {
-	if !p.touched && !p.abroad {
-		p.touched = true
-		m.freed = append(m.freed, p)
-	}
 }

@@ -95,7 +95,6 @@ func (e NodeDown) apply(m *Machine) {
 // log is to be told again.
 func (m *Machine) down(p *peer) {
 	delete(m.session, p.session)
-	m.changed++
 	p.session, p.listed, p.recalling, p.held = 0, false, nil, nil
 	p.used, p.active, p.waiting, p.waits = share{}, 0, 0, share{}
 	for a := p.first; a != nil; a = a.after {
@@ -133,9 +132,7 @@ func (m *Machine) letGo(p *peer, k key) {
 	note := p.gone[k]
 	delete(p.gone, k)
 	if b := m.batches[note.ref.Batch]; b != nil {
-		if b.unacked--; b.unacked == 0 {
-			m.settled = append(m.settled, b)
-		}
+		b.unacked--
 	}
 }
 
@@ -236,7 +233,6 @@ func (e ListEnd) apply(m *Machine) {
 	}
 	p.listed = true
 	m.recount(p)
-	m.touch(p)
 	m.takeBack(p)
 }
 
@@ -293,8 +289,8 @@ func (m *Machine) promote(p *peer) {
 // idle takes an attempt out of the count of its node.
 func (m *Machine) idle(a *attempt) {
 	p := a.peer
-	if a.dead || a.result != nil && !a.active || p.abroad {
-		return
+	if a.dead || a.result != nil && !a.active || p.abroad || !m.batches[a.ref.Batch].ready {
+		return // it is not counted
 	}
 	if !p.listed {
 		a.active = false // counted when the list is complete
@@ -309,7 +305,6 @@ func (m *Machine) idle(a *attempt) {
 		p.waiting--
 		p.waits = p.waits.minus(a.share)
 	}
-	m.touch(p)
 }
 
 // resolve ends a recall: the attempt came back, started, or is out of reach.
@@ -321,7 +316,6 @@ func (m *Machine) resolve(a *attempt) {
 	for _, p := range m.peers {
 		if p.recalling == a {
 			p.recalling = nil
-			m.touch(p)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (m *Machine) count(a *attempt) {
 	b, p := m.batches[a.ref.Batch], a.peer
 	if runs := a.current && a.result == nil && !a.dead && !p.abroad; runs != a.runs {
 		a.runs = runs
-		b.run(m, runs)
+		b.run(runs)
 	}
 	m.takeCounts(a)
 	takes := int64(0)
@@ -75,7 +75,6 @@ func (m *Machine) count(a *attempt) {
 	if takes != a.takes {
 		b.owner.take(takes-a.takes, m.now)
 		a.takes = takes
-		m.turn++
 	}
 }
 
@@ -86,22 +85,10 @@ func (m *Machine) countAll(p *peer) {
 	}
 }
 
-// run counts one more job of the batch that runs, or one less. A batch that has
-// come to its bound is out of the queues until one ends.
-func (b *batch) run(m *Machine, begins bool) {
-	was := b.full()
+// run counts one more job of the batch that runs, or one less.
+func (b *batch) run(begins bool) {
 	if b.running--; begins {
 		b.running += 2
-	}
-	if b.full() == was {
-		return
-	}
-	for q := range b.all() {
-		if was {
-			m.enter(q)
-		} else {
-			q.c.hide(q)
-		}
 	}
 }
 
@@ -118,158 +105,38 @@ func (m *Machine) ownerOf(uid int) *owner {
 	return o
 }
 
-// takeTurns has the owners stand in the order that holds now, and forgets those who
-// have no batch and have used nothing to speak of.
+// takeTurns reckons the turns of all owners, and forgets those who have no batch and have
+// used nothing to speak of.
 func (m *Machine) takeTurns() {
 	for uid, o := range m.owners {
 		if o.reckon(m.now); o.batches == 0 && o.turn == 0 {
 			delete(m.owners, uid)
 		}
 	}
-	m.turn++
 }
 
-// before says that the first job of q goes before the first one of r.
-func (q *queue) before(r *queue) bool {
+// before orders queues by their first jobs: the one that goes first in front.
+func (q *queue) before(r *queue) int {
 	b, o := q.b, r.b
-	switch {
-	case b == o:
-		return q.jobs.first() < r.jobs.first()
-	case b.priority != o.priority:
-		return b.priority > o.priority
-	case b.owner.turn != o.owner.turn:
-		return b.owner.turn < o.owner.turn
+	if b == o {
+		return cmp.Compare(q.jobs.first(), r.jobs.first())
 	}
-	return b.num < o.num
-}
-
-// A lane is the queues of one owner in a class, those that go first in front.
-type lane struct {
-	owner  *owner
-	queues []*queue
-}
-
-// queueOrder orders the queues of a lane. Those of one batch are in no order that
-// counts.
-func queueOrder(q, r *queue) int {
-	return cmp.Or(cmp.Compare(r.b.priority, q.b.priority), cmp.Compare(q.b.num, r.b.num), cmp.Compare(q.index, r.index))
-}
-
-// lane is the place of an owner's lane in the class, or -1.
-func (c *class) lane(o *owner) int {
-	return slices.IndexFunc(c.lanes, func(l *lane) bool { return l.owner == o })
-}
-
-// show lets the decision see a queue, and says whether it did not before.
-func (c *class) show(q *queue) bool {
-	i := c.lane(q.b.owner)
-	if i < 0 {
-		i = len(c.lanes)
-		c.lanes = append(c.lanes, &lane{owner: q.b.owner})
-	}
-	l := c.lanes[i]
-	at, found := slices.BinarySearchFunc(l.queues, q, queueOrder)
-	if !found {
-		l.queues = slices.Insert(l.queues, at, q)
-		c.turn = 0
-	}
-	return !found
-}
-
-// hide takes a queue from the sight of the decision.
-func (c *class) hide(q *queue) {
-	i := c.lane(q.b.owner)
-	if i < 0 {
-		return
-	}
-	l := c.lanes[i]
-	at, found := slices.BinarySearchFunc(l.queues, q, queueOrder)
-	if !found {
-		return
-	}
-	if l.queues = slices.Delete(l.queues, at, at+1); len(l.queues) == 0 {
-		c.lanes = slices.Delete(c.lanes, i, i+1)
-	}
-	c.turn = 0
-}
-
-// inTurn is the lanes of a class, the one whose first job goes first in front. They
-// are sorted again only when an owner has used more, or a queue has come or gone.
-func (m *Machine) inTurn(c *class) []*lane {
-	if c.turn != m.turn {
-		slices.SortFunc(c.lanes, func(l, k *lane) int {
-			if l.queues[0].before(k.queues[0]) {
-				return -1
-			}
-			return 1
-		})
-		c.turn = m.turn
-	}
-	return c.lanes
-}
-
-// next is the queue of a class whose first job goes first of those that may use a
-// node; nil if there is none.
-func (m *Machine) next(c *class, p *peer) *queue {
-	var first *queue
-	for _, l := range m.inTurn(c) {
-		for i, q := range l.queues {
-			if first != nil && q.b != first.b && !q.before(first) {
-				if i == 0 {
-					return first
-				}
-				break
-			}
-			if q.takes(p) && (first == nil || q.before(first)) {
-				first = q
-			}
-		}
-	}
-	return first
-}
-
-// nextLet is that of those which may be started on a node though it is kept, if it is.
-func (m *Machine) nextLet(c *class, p *peer) *queue {
-	first := m.next(c, p)
-	if first == nil || p.spares(first) {
-		return first
-	}
-	first = nil
-	left := m.opens(p) - m.now
-	if left <= 0 {
-		return nil
-	}
-	for _, l := range c.lanes {
-		for _, q := range l.queues {
-			if q.says.within(left) && (first == nil || q.before(first)) && q.takes(p) {
-				first = q
-			}
-		}
-	}
-	return first
+	return cmp.Or(cmp.Compare(o.priority, b.priority), cmp.Compare(b.owner.turn, o.owner.turn), cmp.Compare(b.num, o.num))
 }
 
 // goFirst counts the jobs that wait and go before the first job of a queue on nodes
 // that both could use: those of a higher priority, and of the same one those of other
 // owners, and those of its own.
-func (m *Machine) goFirst(q *queue) (higher, others, own int) {
-	m.takeTurns()
-	for _, c := range m.classes {
-		if !m.meet(c, q.c) {
-			continue
-		}
-		for _, l := range c.lanes {
-			for _, r := range l.queues {
-				switch {
-				case r == q || !r.before(q):
-				case r.b.priority > q.b.priority:
-					higher += r.jobs.n
-				case l.owner == q.b.owner:
-					own += r.jobs.n
-				default:
-					others += r.jobs.n
-				}
-			}
+func (r *round) goFirst(q *queue) (higher, others, own int) {
+	for _, o := range r.ahead(q) {
+		switch {
+		case !r.m.meet(o.c, q.c):
+		case o.b.priority > q.b.priority:
+			higher += o.jobs.n
+		case o.b.owner == q.b.owner:
+			own += o.jobs.n
+		default:
+			others += o.jobs.n
 		}
 	}
 	return higher, others, own

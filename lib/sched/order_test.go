@@ -220,7 +220,7 @@ func newFleet(t *testing.T, nodes, cpus int) *fleet {
 
 func (f *fleet) give(ev Event) {
 	keeps := keepsOf(f.m)
-	actions := slices.Clone(f.m.Apply(ev, f.now))
+	actions := f.m.step(ev, f.now)
 	if f.plain {
 		if err := comparePlain(f.m, keeps, actions); err != nil {
 			f.t.Fatalf("after %T%+v at %v: %v", ev, ev, f.now, err)

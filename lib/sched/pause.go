@@ -24,7 +24,6 @@ func (e Offered) apply(m *Machine) {
 		m.unbarSoon(p) // it may have read its file again
 	}
 	m.take(p, e.Offer)
-	m.touch(p)
 	m.takeBack(p)
 }
 

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"distribute/lib/job"
@@ -27,11 +29,9 @@ func (m *Machine) built(a *attempt, ran time.Duration) {
 	if a.peer.abroad {
 		return
 	}
-	if old, ok := b.pace[a.peer]; !ok || ran != noPace {
+	if _, ok := b.pace[a.peer]; !ok || ran != noPace {
 		b.pace[a.peer] = ran
-		if (ran != noPace && ran < short) != (ok && old != noPace && old < short) {
-			m.touch(a.peer)
-		}
+		b.quick = b.quick || b.short(a.peer)
 	}
 }
 
@@ -45,7 +45,7 @@ func (q *queue) takes(p *peer) bool { return q.may(p) && !q.tooFull(p) }
 
 // may says that nothing speaks against it but how full its disk is.
 func (q *queue) may(p *peer) bool {
-	if !q.suits(p) || q.avoids(p) || q.doom != "" || q.b.stopped() {
+	if !q.suits(p) || q.avoids(p) {
 		return false
 	}
 	_, refused := q.b.refusedBy(p)
@@ -59,11 +59,14 @@ func (b *batch) shuns(p *peer) bool {
 	return avoid || suspect
 }
 
+// open says that a node may be given jobs.
+func (p *peer) open() bool { return p.listed && p.rest == 0 && !p.paused() }
+
 // room says that a node has room for a job of the class now. What waits on it
 // goes first.
 func (p *peer) room(c *class) bool {
 	switch {
-	case !p.listed || p.waiting > 0 || p.rest != 0 || p.paused():
+	case !p.open() || p.waiting > 0:
 		return false
 	case c.share.cpus == 0 && (p.active > 0 || p.has.cpus == 0 || p.cardless(c)):
 		return false
@@ -84,58 +87,126 @@ func (p *peer) ahead(c *class) bool {
 	return holds(p.has, p.waits, c.of(p))
 }
 
-// place starts what can be started. Before the event nothing could; so what
-// can now be started either goes to a node that the event touched, or is of a
-// class that it touched. Jobs go in the order of [queue.before].
-func (m *Machine) place() {
-	for _, p := range m.freed {
-		m.promote(p)
-	}
-	m.review()
-	m.feedYielding()
-	if len(m.freed)+len(m.fed) > 0 {
-		m.takeTurns()
-	}
-	for {
-		q := m.foremost()
-		if q == nil {
-			break
-		}
-		if p := m.best(q); !m.reserve(q, p) {
-			m.start(q, p, true)
-		}
-	}
-	m.stock()
-	for _, p := range m.freed {
-		p.touched = false
-	}
-	for _, c := range m.fed {
-		c.fed = false
-	}
-	m.freed, m.fed = m.freed[:0], m.fed[:0]
+// A round is one decision: the queues whose first job may be started, the one that goes
+// first in front, and what was found out of nodes meanwhile.
+type round struct {
+	m        *Machine
+	queues   []*queue
+	free     []*peer // have a cpu free, and may be given jobs
+	places   map[*class]*place
+	outlooks map[*reservation]*outlook
 }
 
-// foremost is the queue whose first job goes first of those that can be started now.
-func (m *Machine) foremost() *queue {
-	var q *queue
-	try := func(p *peer, c *class) {
-		if len(c.lanes) > 0 && p.room(c) {
-			if r := m.nextLet(c, p); r != nil && (q == nil || r.before(q)) && !m.yields(r) {
-				q = r
+// round looks at all batches.
+func (m *Machine) round() *round {
+	m.takeTurns()
+	r := &round{m: m, places: map[*class]*place{}, outlooks: map[*reservation]*outlook{}}
+	for _, b := range m.order {
+		for q := range b.all() {
+			if q.waits() {
+				r.queues = append(r.queues, q)
 			}
 		}
 	}
-	for _, c := range m.fed {
-		for _, p := range m.peers {
-			try(p, c)
+	slices.SortFunc(r.queues, (*queue).before)
+	for _, p := range m.peers {
+		if p.open() && p.waiting == 0 && p.used.cpus < p.has.cpus {
+			r.free = append(r.free, p)
 		}
 	}
-	for _, p := range m.freed {
-		for _, c := range m.classes {
-			try(p, c)
+	return r
+}
+
+// waits says that jobs of the queue wait for nothing but a node.
+func (q *queue) waits() bool {
+	return q.jobs.n > 0 && q.b.ready && !q.b.full() && !q.b.stopped() && !(q.b.mixed && q.index == MaxClasses-1)
+}
+
+// started puts the queues in order again after a job of an owner has started on a node.
+func (r *round) started(o *owner, on *peer) {
+	delete(r.outlooks, on.keeps)
+	his, others := []*queue{}, r.queues[:0]
+	for _, q := range r.queues {
+		switch {
+		case !q.waits():
+		case q.b.owner == o:
+			his = append(his, q)
+		default:
+			others = append(others, q)
 		}
 	}
-	return q
+	slices.SortFunc(his, (*queue).before)
+	r.queues = others
+	for at, q := range his {
+		i, _ := slices.BinarySearchFunc(r.queues[at:], q, (*queue).before)
+		r.queues = slices.Insert(r.queues, at+i, q)
+	}
+}
+
+// ahead is the queues that go before one.
+func (r *round) ahead(q *queue) []*queue {
+	i, _ := slices.BinarySearchFunc(r.queues, q, (*queue).before)
+	return r.queues[:i]
+}
+
+// place starts what can be started. Jobs go in the order of [queue.before].
+func (m *Machine) place() {
+	for _, p := range m.peers {
+		m.promote(p)
+	}
+	r := m.round()
+	m.keepAway()
+	m.survey(r.queues)
+	r.review()
+	for {
+		q, p := r.first()
+		if q == nil {
+			break
+		}
+		if !r.reserve(q, p) {
+			m.start(q, p, true)
+			r.release(q.c, p)
+			r.started(q.b.owner, p)
+		}
+	}
+	r.stock()
+}
+
+// first is the queue whose first job goes first of those that can be started now, and its
+// node.
+func (r *round) first() (*queue, *peer) {
+	for _, q := range r.queues {
+		if p := r.best(q); p != nil && !r.yields(q) {
+			return q, p
+		}
+	}
+	return nil, nil
+}
+
+// A place is the nodes that had room for a job of a class when they were looked at.
+type place struct {
+	free  []*peer // for any
+	kept  []*peer // for jobs of a higher priority than those for which they are kept, or that are over in time
+	least int     // the least of those priorities
+}
+
+// place looks at the nodes for a class.
+func (r *round) place(c *class) *place {
+	l := r.places[c]
+	if l == nil {
+		l = &place{least: math.MaxInt}
+		r.places[c] = l
+		for _, p := range r.free {
+			switch {
+			case !p.room(c):
+			case r.spares(c, p):
+				l.free = append(l.free, p)
+			default:
+				l.kept, l.least = append(l.kept, p), min(l.least, p.keeps.priority)
+			}
+		}
+	}
+	return l
 }
 
 // soon is within what time a node that will be paused is used only after others.
@@ -149,40 +220,44 @@ func (m *Machine) leaves(p *peer) bool { return p.soon > m.now && p.soon-m.now <
 // others, then one that has built the batch, then, if the job needs none, one without
 // GPUs, or if it needs a part of one, where others have parts of one that is enough,
 // then the one it fills best, then the one known longest.
-func (m *Machine) best(q *queue) *peer {
-	among := m.freed
-	if q.c.fed {
-		among = m.peers
-	}
+func (r *round) best(q *queue) *peer {
 	var best *peer
-	for _, p := range among {
-		if p.room(q.c) && q.takes(p) && m.lets(q, p) && (best == nil || m.prefers(q, p, best)) {
-			best = p
+	var least rank
+	try := func(p *peer) {
+		if p.room(q.c) && q.takes(p) && r.lets(q, p) {
+			if k := r.m.rank(q, p); best == nil || k.better(least) {
+				best, least = p, k
+			}
+		}
+	}
+	l := r.place(q.c)
+	for _, p := range l.free {
+		try(p)
+	}
+	if q.says.longest() > 0 || q.b.priority > l.least {
+		for _, p := range l.kept {
+			try(p)
 		}
 	}
 	return best
 }
 
-func (m *Machine) prefers(q *queue, p, r *peer) bool {
-	if p, r := m.leaves(p), m.leaves(r); p != r {
-		return r
-	}
-	_, pBuilt := q.b.pace[p]
-	_, rBuilt := q.b.pace[r]
-	if pBuilt != rBuilt {
-		return pBuilt
-	}
-	if p, r := p.has.gpus > 0, r.has.gpus > 0; q.c.share.gpus == 0 && p != r {
-		return r
-	}
-	if p, r := p.begins(q.c.share.gpus), r.begins(q.c.share.gpus); p != r {
-		return r
-	}
-	if pFree, rFree := p.has.cpus-p.used.cpus, r.has.cpus-r.used.cpus; pFree != rFree {
-		return pFree < rFree
-	}
-	return p.index < r.index
+// A rank is how good a node is for a queue: the lower the better, the first difference counts.
+type rank [6]int
+
+func (m *Machine) rank(q *queue, p *peer) rank {
+	_, built := q.b.pace[p]
+	return rank{one(m.leaves(p)), one(!built), one(q.c.share.gpus == 0 && p.has.gpus > 0), one(p.begins(q.c.share.gpus)), p.has.cpus - p.used.cpus, p.index}
 }
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (r rank) better(s rank) bool { return slices.Compare(r[:], s[:]) < 0 }
 
 // begins says that a job which asks for so much of a GPU would be the first there on its.
 func (p *peer) begins(asks job.GPUs) bool {
@@ -209,10 +284,6 @@ func (m *Machine) start(q *queue, p *peer, active bool) {
 		p.waits = p.waits.plus(a.share)
 	}
 	m.count(a)
-	if active {
-		m.kept(q.c, p)
-	}
-	m.touch(p)
 	m.do(Start{p.session, ref, token, try, s.cpus, s.cards.Indexes(), a.from.token})
 }
 
@@ -229,34 +300,49 @@ func (m *Machine) draw(p *peer) (job.Token, key) {
 	panic("sched: the source of tokens repeats itself")
 }
 
-// stock sends attempts ahead to busy nodes whose attempts are short, so that
-// no slot waits for a round trip, and asks for them back for nodes that are
-// idle. What it misses costs time only: it looks at touched nodes alone.
-func (m *Machine) stock() {
-	for i := 0; i < len(m.freed); i++ {
-		p := m.freed[i]
+// stock sends attempts ahead to busy nodes whose attempts are short, so that no slot waits
+// for a round trip, and asks for them back for nodes that are idle.
+func (r *round) stock() {
+	m := r.m
+	r.send()
+	var from []*peer
+	for _, p := range m.peers {
+		if p.listed && p.waiting > 0 {
+			from = append(from, p)
+		}
+	}
+	for _, p := range m.peers {
+		if len(from) > 0 && p.listed && p.active == 0 && p.waiting == 0 && p.recalling == nil && !p.paused() {
+			m.recall(p, from)
+		}
+	}
+}
+
+// send sends attempts ahead.
+func (r *round) send() {
+	m := r.m
+	if !slices.ContainsFunc(r.queues, func(q *queue) bool { return q.b.quick }) {
+		return
+	}
+	for _, p := range m.peers {
 		for p.listed && p.waiting < p.active && m.allShort(p) { // one a slot
-			q := m.upNext(p)
-			if q == nil || !q.b.short(p) || !p.ahead(q.c) || !p.spares(q) {
+			q := r.upNext(p)
+			if q == nil || !q.b.short(p) || !p.ahead(q.c) || !r.beside(q, p) {
 				break
 			}
 			m.start(q, p, false)
-		}
-		if p.listed && p.active == 0 && p.waiting == 0 && p.recalling == nil && !p.paused() {
-			m.recall(p)
+			r.started(q.b.owner, p)
 		}
 	}
 }
 
 // upNext is the queue whose first job the node should do next.
-func (m *Machine) upNext(p *peer) *queue {
-	var q *queue
-	for _, c := range m.classes {
-		if r := m.next(c, p); r != nil && (q == nil || r.before(q)) {
-			q = r
-		}
+func (r *round) upNext(p *peer) *queue {
+	i := slices.IndexFunc(r.queues, func(q *queue) bool { return q.takes(p) })
+	if i < 0 {
+		return nil
 	}
-	return q
+	return r.queues[i]
 }
 
 // allShort says that what runs on a node is of batches that are short there.
@@ -269,12 +355,9 @@ func (m *Machine) allShort(p *peer) bool {
 	return len(p.held) == 0
 }
 
-// recall asks for an attempt that waits elsewhere and could run on p.
-func (m *Machine) recall(p *peer) {
-	for _, from := range m.peers {
-		if from == p || !from.listed || from.waiting == 0 {
-			continue
-		}
+// recall asks for an attempt that waits on one of some nodes and could run on p.
+func (m *Machine) recall(p *peer, some []*peer) {
+	for _, from := range some {
 		for a := from.last; a != nil; a = a.before {
 			if a.active || a.result != nil || a.recalled || a.stopped || !a.current || a.phase != job.PhaseWaiting {
 				continue

@@ -84,7 +84,7 @@ func keepsOf(m *Machine) (all []reservation) {
 
 // begin is how things stood before some attempts were started.
 func (d *plain) begin(started map[*attempt]bool) {
-	for _, b := range d.m.sorted() {
+	for _, b := range d.m.order {
 		for i, s := range b.States {
 			d.waits[Ref{b.num, uint32(i)}] = b.ready && s == job.Queued && !plainGated(b, i)
 		}
@@ -190,7 +190,7 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.c); !able {
 		return false
 	}
-	return !d.tooFull(ref, p) && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && q.doom == "" &&
+	return !d.tooFull(ref, p) && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && d.m.doomed(q) == "" &&
 		!q.b.shuns(p) && q.b.refusals[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
 }
 
@@ -274,7 +274,7 @@ func (d *plain) kept(c *class) (n int) {
 func (d *plain) waiting(c *class) (n int) {
 	of := map[uint32]int{}
 	for ref, waits := range d.waits {
-		if q := d.m.queueOf(ref); waits && q.c == c && q.doom == "" && (q.b.most == 0 || d.run[ref.Batch]+of[ref.Batch] < q.b.most) {
+		if q := d.m.queueOf(ref); waits && q.c == c && d.m.doomed(q) == "" && (q.b.most == 0 || d.run[ref.Batch]+of[ref.Batch] < q.b.most) {
 			of[ref.Batch]++
 			n++
 		}

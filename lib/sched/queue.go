@@ -110,13 +110,8 @@ type class struct {
 	wants []capability.Expr
 	share share          // no cpus: the whole node
 	cards bool           // and all its GPUs: gpu is wanted, and no number of them
-	lanes []*lane        // of the queues with jobs that wait, of batches that are ready
-	turn  uint64         // of the machine, for which the lanes are in order
 	users int            // queues in all
 	keeps []*reservation // the nodes that are kept for it, the latest last
-	fed   bool
-
-	yields bool // it was passed over for others that want more of what the site counts
 }
 
 // A queue is the jobs of one batch and one class that wait.
@@ -125,7 +120,6 @@ type queue struct {
 	c     *class
 	index int // in b.queues; behind all of these for one of b.avoiding
 	jobs  *set
-	doom  string    // why all of them fail
 	says  *declared // of the batch and the class
 
 	roomiest int64 // bytes: the most disk of a node on which they could run now
@@ -254,23 +248,18 @@ func (m *Machine) stateChanged(b *batch, i uint32, old job.State) {
 	b.counts[s]++
 	switch {
 	case s.Over() && !old.Over():
-		if b.open--; b.open == 0 {
-			m.settled = append(m.settled, b)
-		}
+		b.open--
 	case old.Over() && !s.Over():
 		b.open++
 	}
 	if b.gates != nil {
 		m.pass(b, i, old, s)
 	}
-	switch q := b.queue(i); {
+	switch {
 	case s == job.Queued:
 		m.enqueue(b, i)
-	case old != job.Queued:
-	default:
-		if q.jobs.remove(i); q.jobs.n == 0 {
-			m.leave(q)
-		}
+	case old == job.Queued:
+		b.queue(i).jobs.remove(i)
 	}
 }
 
@@ -283,40 +272,4 @@ func (b *batch) queue(i uint32) *queue {
 		return b.queues[0]
 	}
 	return b.queues[b.class[i]]
-}
-
-// admit lets a job that is queued wait for a node.
-func (m *Machine) admit(b *batch, i uint32) {
-	q := b.queue(i)
-	q.jobs.add(i)
-	m.enter(q)
-	if len(b.avoid)+len(b.suspect) > 0 {
-		m.doubts(b)
-	}
-}
-
-// enter shows a queue to the decision, and has its class looked at.
-func (m *Machine) enter(q *queue) {
-	if q.jobs.n == 0 || !q.b.ready {
-		return
-	}
-	if q.b.mixed && q.index == MaxClasses-1 && q.doom == "" {
-		q.doom = tooMixed
-		m.doomed = append(m.doomed, q)
-	}
-	if q.b.full() {
-		return
-	}
-	if q.c.show(q) {
-		m.survey(q)
-	}
-	if !q.c.fed {
-		q.c.fed = true
-		m.fed = append(m.fed, q.c)
-	}
-}
-
-func (m *Machine) leave(q *queue) {
-	q.doom = ""
-	q.c.hide(q)
 }

@@ -43,7 +43,6 @@ func (m *Machine) refuseRoom(b *batch, p *peer, why string) {
 	long := min(max(resting, 2*b.refusals[p].long), longestRefusal)
 	b.refusals[p] = refusal{until: m.now + long, long: long, why: orElse(why, "no room")}
 	m.refusing[b] = struct{}{}
-	m.changed++
 }
 
 // bar keeps a batch from a node that does not run it for who submitted it.
@@ -57,12 +56,10 @@ func (m *Machine) bar(b *batch, p *peer, why string) {
 	}
 	b.refusals[p] = refusal{m.now + long, long, true, orElse(why, "does not run jobs of who submitted it")}
 	m.refusing[b] = struct{}{}
-	m.changed++
 }
 
 // unbar lets a node be tried again that may have been told otherwise.
 func (m *Machine) unbar(p *peer) {
-	m.changed++
 	for b := range m.refusing {
 		if b.refusals[p].barred {
 			delete(b.refusals, p)
@@ -73,7 +70,6 @@ func (m *Machine) unbar(p *peer) {
 // unbarSoon lets a node be tried again that may have been told otherwise, and that
 // changes what it offers perhaps all the time: anybody there can have it do that.
 func (m *Machine) unbarSoon(p *peer) {
-	m.changed++
 	for b := range m.refusing {
 		t := b.refusals[p]
 		switch since := t.until - t.long; {
@@ -94,8 +90,6 @@ func (m *Machine) retryRefusals() {
 			if t.until != 0 && m.now >= t.until {
 				t.until = 0
 				b.refusals[p] = t
-				m.changed++
-				m.touch(p)
 			}
 			waits = waits || t.until != 0
 		}

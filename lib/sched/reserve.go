@@ -29,31 +29,48 @@ type reservation struct {
 // doubles each time, so that the jobs of some node end before it is over.
 const leastPatience = time.Minute
 
-// spares says that a node may be given the first job of q though it is kept for
-// others: what they ask for is there beside it, once the attempts have ended beside
-// which it never is.
-func (p *peer) spares(q *queue) bool {
-	r := p.keeps
-	if r == nil || r.of == q.c || q.b.priority > r.priority {
-		return true
+// An outlook is what is to be expected of a node that is kept.
+type outlook struct {
+	taken share         // of it, when the job has started for which it is kept
+	opens time.Duration // when that is, if what runs there ends when it is known to at the latest; 0: not known
+}
+
+func (r *round) outlook(k *reservation) *outlook {
+	if r.outlooks[k] == nil {
+		r.outlooks[k] = &outlook{r.m.taken(k), r.m.opens(k.on)}
 	}
-	asks, stays := r.of.of(p), p.used.plus(p.waits)
+	return r.outlooks[k]
+}
+
+// taken is what of a kept node is taken when the job has started for which it is kept:
+// once the attempts have ended beside which it never does.
+func (m *Machine) taken(k *reservation) share {
+	p := k.on
+	asks, stays := k.of.of(p), p.used.plus(p.waits)
 	for a := p.first; a != nil; a = a.after {
 		if a.result == nil && !holds(p.has, a.share, asks) {
 			stays = stays.minus(a.share)
 		}
 	}
-	return holds(p.has, stays.plus(p.awaited(asks, stays)), q.c.of(p))
+	return stays.plus(p.awaited(asks, stays))
 }
 
-// lets says that a node may be given the first job of q though it is kept for others:
-// that is there beside them, or ends before they could start by the known ends of what
-// runs there.
-func (m *Machine) lets(q *queue, p *peer) bool { return p.spares(q) || m.backfills(q, p) }
+// spares says that a node may be given a job of a class, for whose sake it is kept or
+// beside that: there is room for both.
+func (r *round) spares(c *class, p *peer) bool {
+	k := p.keeps
+	return k == nil || k.of == c || holds(p.has, r.outlook(k).taken, c.of(p))
+}
 
-// backfills says that a job of q, begun now on a node that is kept, ends in time.
-func (m *Machine) backfills(q *queue, p *peer) bool {
-	return q.says.within(m.opens(p) - m.now)
+// beside says that a node may be given the first job of q though it is kept for others:
+// that goes first, or is there beside them.
+func (r *round) beside(q *queue, p *peer) bool {
+	return r.spares(q.c, p) || q.b.priority > p.keeps.priority
+}
+
+// lets says the same, or that the job ends before they could start.
+func (r *round) lets(q *queue, p *peer) bool {
+	return r.beside(q, p) || q.says.within(r.outlook(p.keeps).opens-r.m.now)
 }
 
 // opens is when the job could start for which a node is kept, if what runs there ends
@@ -84,20 +101,9 @@ func (m *Machine) wait(c *class, p *peer) (long time.Duration) {
 	return long
 }
 
-// waitsFor is the queue of a class whose first job goes first on a node, and could
-// start there if nothing else ran; nil if there is none.
-func (m *Machine) waitsFor(c *class, p *peer) *queue {
-	if len(c.lanes) == 0 || !p.listed || p.paused() || p.rest != 0 || !p.fits[c] || !p.enough(c) {
-		return nil
-	}
-	return m.next(c, p)
-}
-
-// keep keeps a node for a class.
-func (m *Machine) keep(c *class, p *peer, patience time.Duration) {
-	r := &reservation{c, p, m.waitsFor(c, p).b.priority, m.now, patience}
-	p.keeps = r
-	c.keeps, m.keeps = append(c.keeps, r), append(m.keeps, r)
+// waitsFor says that the first job of a queue could start on a node if nothing else ran.
+func (q *queue) waitsFor(p *peer) bool {
+	return p.open() && p.fits[q.c] && p.enough(q.c) && q.takes(p)
 }
 
 // unkeep gives a node free that is kept.
@@ -105,46 +111,51 @@ func (m *Machine) unkeep(r *reservation) {
 	gone := func(o *reservation) bool { return o == r }
 	r.on.keeps = nil
 	r.of.keeps, m.keeps = slices.DeleteFunc(r.of.keeps, gone), slices.DeleteFunc(m.keeps, gone)
-	m.touch(r.on)
 }
 
-// kept gives a node free for which a job of the class need not wait any more, since
+// release gives a node free for which a job of the class need not wait any more, since
 // one has started on p: that, or the one that was kept last.
-func (m *Machine) kept(c *class, p *peer) {
-	if r := p.keeps; r != nil && r.of == c {
-		m.unkeep(r)
-	} else if n := len(c.keeps); n > 0 {
-		m.unkeep(c.keeps[n-1])
+func (r *round) release(c *class, p *peer) {
+	k := p.keeps
+	if (k == nil || k.of != c) && len(c.keeps) > 0 {
+		k = c.keeps[len(c.keeps)-1]
+	}
+	if k != nil && k.of == c {
+		r.m.unkeep(k)
+		clear(r.places)
 	}
 }
 
 // review gives nodes free for which nothing waits any more.
-func (m *Machine) review() {
+func (r *round) review() {
+	m := r.m
 	for i := len(m.keeps) - 1; i >= 0; i-- {
-		r := m.keeps[i]
-		if q := m.waitsFor(r.of, r.on); q == nil || q.b.priority != r.priority || !r.of.more(len(r.of.keeps)-1) || !m.site.room(r.of) {
-			m.unkeep(r)
+		k := m.keeps[i]
+		at := slices.IndexFunc(r.queues, func(q *queue) bool { return q.c == k.of && q.waitsFor(k.on) })
+		if at < 0 || r.queues[at].b.priority != k.priority || !r.more(k.of, len(k.of.keeps)-1) || !m.site.room(k.of) {
+			m.unkeep(k)
 		}
 	}
 }
 
 // more says that more than n jobs of the class wait and may run.
-func (c *class) more(n int) bool {
-	for _, l := range c.lanes {
-		var of *batch
-		left := 0 // of its jobs may run besides those that do
-		for _, q := range l.queues {
-			may := q.jobs.n
-			if q.b != of {
-				of, left = q.b, q.b.most-q.b.running
-			}
-			if q.b.most > 0 {
-				may = min(may, left)
-				left -= may
-			}
-			if n -= may; n < 0 {
-				return true
-			}
+func (r *round) more(c *class, n int) bool {
+	var of *batch
+	left := 0 // of its jobs may run besides those that do
+	for _, q := range r.queues {
+		if q.c != c {
+			continue
+		}
+		may := q.jobs.n
+		if q.b != of {
+			of, left = q.b, q.b.most-q.b.running
+		}
+		if q.b.most > 0 {
+			may = min(may, left)
+			left -= may
+		}
+		if n -= may; n < 0 {
+			return true
 		}
 	}
 	return false
@@ -153,36 +164,34 @@ func (c *class) more(n int) bool {
 // reserve looks, before the first job of q starts on a node, at the job that goes
 // first there. It says that a node was kept for that one, so that what starts is to
 // be decided again.
-func (m *Machine) reserve(q *queue, p *peer) bool {
-	first := q
-	for _, c := range m.classes {
-		if c == q.c || !m.site.room(c) { // a node is not what is wanted then
-			continue
-		}
-		if r := m.waitsFor(c, p); r != nil && r.before(first) {
-			first = r
-		}
+func (r *round) reserve(q *queue, p *peer) bool {
+	m, ahead := r.m, r.ahead(q)
+	i := slices.IndexFunc(ahead, func(o *queue) bool {
+		return o.c != q.c && m.site.room(o.c) && o.waitsFor(p) // without what the site counts a node is of no use
+	})
+	if i < 0 {
+		return false
 	}
-	c, on, patience := first.c, p, time.Duration(0)
+	c, on, patience := ahead[i].c, p, time.Duration(0)
 	switch {
-	case first == q:
-		return false
 	case len(c.keeps) == 0:
-		on = m.earliest(first)
-	case p.keeps != nil:
-		return false
-	case !c.more(len(c.keeps)) || len(m.keeps) >= len(m.peers)/4:
-		r := m.latest(c)
-		if r == nil || m.wait(c, p) >= m.wait(c, r.on)/2 {
+		if on = r.earliest(ahead[i]); on == nil {
 			return false
 		}
-		patience = 2 * r.patience
-		m.unkeep(r)
-	}
-	if on == nil {
+	case p.keeps != nil:
 		return false
+	case !r.more(c, len(c.keeps)) || len(m.keeps) >= len(m.peers)/4:
+		last := m.latest(c)
+		if last == nil || m.wait(c, p) >= m.wait(c, last.on)/2 {
+			return false
+		}
+		patience = 2 * last.patience
+		m.unkeep(last)
 	}
-	m.keep(c, on, max(leastPatience, patience, m.wait(c, on)))
+	clear(r.places)
+	i = slices.IndexFunc(r.queues, func(o *queue) bool { return o.c == c && o.waitsFor(on) })
+	on.keeps = &reservation{c, on, r.queues[i].b.priority, m.now, max(leastPatience, patience, m.wait(c, on))}
+	c.keeps, m.keeps = append(c.keeps, on.keeps), append(m.keeps, on.keeps)
 	return true
 }
 
@@ -199,13 +208,13 @@ func (m *Machine) latest(c *class) (last *reservation) {
 
 // earliest is the node on which the first job of a queue can start soonest, of those
 // that are kept for no other; nil if there is none.
-func (m *Machine) earliest(q *queue) (best *peer) {
-	var least time.Duration
+func (r *round) earliest(q *queue) (best *peer) {
+	m, least := r.m, time.Duration(0)
 	for _, p := range m.peers {
-		if p.keeps != nil || !q.takes(p) || m.waitsFor(q.c, p) == nil {
+		if p.keeps != nil || !q.waitsFor(p) {
 			continue
 		}
-		if long := m.wait(q.c, p); best == nil || long < least || long == least && m.prefers(q, p, best) {
+		if long := m.wait(q.c, p); best == nil || long < least || long == least && m.rank(q, p).better(m.rank(q, best)) {
 			best, least = p, long
 		}
 	}

@@ -58,7 +58,6 @@ func (m *Machine) cool(p *peer, first time.Duration, why, said string) {
 	p.calm = m.now + p.length
 	if p.calm > p.rest {
 		p.rest, p.restWhy, p.restOf, p.blamed = p.calm, why, said, false
-		m.changed++
 	}
 }
 
@@ -66,15 +65,12 @@ func (m *Machine) cool(p *peer, first time.Duration, why, said string) {
 func (m *Machine) refused(p *peer, why string) {
 	if until := m.now + resting; until > p.rest {
 		p.rest, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
-		m.changed++
 	}
 }
 
 // rested ends the rest of a node.
 func (m *Machine) rested(p *peer) {
 	p.rest, p.blamed = 0, false
-	m.changed++
-	m.touch(p)
 }
 
 // acquit ends the rest of a node, and forgets what led to it.

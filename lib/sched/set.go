@@ -48,10 +48,7 @@ func (m *Machine) Differs(batch uint32, s *job.Set) bool {
 }
 
 // set takes in what is asked for of a batch from now on.
-func (b *batch) set(m *Machine, s *job.Set) {
-	for q := range b.all() {
-		q.c.hide(q) // while it is found where its priority was
-	}
+func (b *batch) set(s *job.Set) {
 	if s.Priority != nil {
 		b.priority = *s.Priority
 	}
@@ -63,7 +60,5 @@ func (b *batch) set(m *Machine, s *job.Set) {
 			q.says.limit = 0
 			q.says.allow(*s.Time)
 		}
-		m.enter(q)
 	}
-	m.retime()
 }

@@ -17,7 +17,7 @@ func TestSetDamaged(t *testing.T) {
 	r := newRig(t, Config{})
 	add := asks(1, 1, 2, 0, 0)
 	add.Replay = true
-	r.m.Apply(add, 0)
+	r.m.step(add, 0)
 	far, long := math.MaxInt, int64(-1)
 	for _, s := range []job.Set{{Priority: &far}, {Time: &long}, {}} {
 		for _, i := range []uint32{0, AllJobs} {
@@ -26,8 +26,12 @@ func TestSetDamaged(t *testing.T) {
 			}
 		}
 	}
-	least, most := &queue{b: &batch{priority: math.MinInt}}, &queue{b: &batch{priority: math.MaxInt}}
-	if queueOrder(most, least) >= 0 || queueOrder(least, most) <= 0 {
+	at := func(priority int) *queue {
+		q := &queue{b: &batch{priority: priority, owner: &owner{}}, jobs: newSet(1)}
+		q.jobs.add(0)
+		return q
+	}
+	if least, most := at(math.MinInt), at(math.MaxInt); most.before(least) >= 0 || least.before(most) <= 0 {
 		t.Error("the least priority goes before the greatest")
 	}
 }

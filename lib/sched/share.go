@@ -182,5 +182,4 @@ func (m *Machine) take(p *peer, o node.Offer) {
 		p.judge(c)
 	}
 	m.countAll(p)
-	m.changed++
 }

@@ -254,7 +254,7 @@ func (m *Machine) Why(ref Ref) string {
 	if !b.free(ref.Job) {
 		return b.waits()(ref.Job)
 	}
-	return m.reason(b.queue(ref.Job)).Why
+	return m.reason(m.round(), b.queue(ref.Job)).Why
 }
 
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,
@@ -334,7 +334,7 @@ func (m *Machine) stuckTried(b *batch) map[uint32]string {
 // tests and for looking at; it costs a line a job.
 func (m *Machine) Snapshot() string {
 	var s strings.Builder
-	for _, b := range m.sorted() {
+	for _, b := range m.order {
 		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s said=%q\n", b.num, b.id, b.open, b.priority, b.most, names(b.avoid), b.said)
 		if b.gates != nil {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)

@@ -79,7 +79,7 @@ func TestReplayRefusesDamage(t *testing.T) {
 		{"accepted though cancelled before", 0, []job.Record{start, {Kind: job.KindCancelled}, {Kind: job.KindRetry}, about(job.KindDone, 1)}},
 	} {
 		m := New(Config{})
-		m.Apply(AddBatch{Batch: 1, Jobs: 1, Replay: true}, 0)
+		m.step(AddBatch{Batch: 1, Jobs: 1, Replay: true}, 0)
 		var err error
 		for i := range c.recs {
 			before := m.Snapshot()

@@ -31,12 +31,12 @@ func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 	if b == nil {
 		return func(int) Wait { return Wait{} }
 	}
-	told := map[*queue]Wait{}
+	told, r := map[*queue]Wait{}, m.round()
 	for q := range b.all() {
 		switch {
 		case q.jobs.n == 0:
 		case len(told) < maxTold:
-			told[q] = m.reason(q)
+			told[q] = m.reason(r, q)
 		default:
 			_, why := m.never(q)
 			told[q] = Wait{Why: why}
@@ -71,11 +71,12 @@ func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 }
 
 // reason tells why the jobs of a queue wait.
-func (m *Machine) reason(q *queue) Wait {
+func (m *Machine) reason(r *round, q *queue) Wait {
+	if doom := m.doomed(q); doom != "" {
+		return Wait{Why: doom}
+	}
 	l, why := m.never(q)
 	switch kept, out := q.kept(), m.countedOut(q.c); {
-	case q.doom != "":
-		return Wait{Why: why}
 	case l.big == 0:
 		return Wait{Why: why + m.away(q)}
 	case q.b.full():
@@ -89,12 +90,12 @@ func (m *Machine) reason(q *queue) Wait {
 		}
 		return Wait{fmt.Sprintf("%s is kept for it until %s there has ended%s%s%s", kept.name, enough, m.clock(", about ", until), m.diskWhy(q), why), until}
 	}
-	on, until := m.obstacles(q)
+	on, until := m.obstacles(r, q)
 	text := m.capable(q, &l) + m.diskWhy(q)
 	if on != "" {
 		text += ": " + on
 	}
-	first := m.first(q)
+	first := m.first(r, q)
 	if on == "" && first == "" {
 		first = "and it is about to start"
 	}
@@ -153,13 +154,13 @@ const (
 
 // obstacles tells what is in the way of the jobs of a queue on the nodes that could
 // run them, what ends soonest first, and when the first of it ends.
-func (m *Machine) obstacles(q *queue) (text string, until time.Duration) {
+func (m *Machine) obstacles(r *round, q *queue) (text string, until time.Duration) {
 	by := map[string]*obstacle{}
 	for _, p := range m.peers {
 		if p.session == 0 || !p.fits[q.c] {
 			continue
 		}
-		what, ends := m.obstacle(q, p)
+		what, ends := m.obstacle(r, q, p)
 		if what == "" {
 			continue
 		}
@@ -206,7 +207,7 @@ func (o *obstacle) String() string {
 // obstacle is what is in the way of the jobs of a queue on a node that could run
 // them, and when it ends, 0 if that is not known; "" if nothing is but other jobs
 // that go first.
-func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration) {
+func (m *Machine) obstacle(r *round, q *queue, p *peer) (what string, until time.Duration) {
 	own := func(why string) string { return strings.TrimPrefix(why, string(p.name)+" ") }
 	why, refused := q.b.refusedBy(p)
 	switch {
@@ -227,7 +228,7 @@ func (m *Machine) obstacle(q *queue, p *peer) (what string, until time.Duration)
 		return own(m.lentWhy(p)), m.pauseEnd(p)
 	case p.rest != 0:
 		return "resting" + m.clock(" until ", p.rest), p.rest
-	case !m.lets(q, p):
+	case !r.lets(q, p):
 		return m.keptWhy(q, p), 0
 	case q.tooFull(p):
 		return "has " + unit.FormatBytes(p.offer.Space()) + " of its disk left", 0
@@ -323,8 +324,8 @@ func (m *Machine) endOf(a *attempt) time.Duration {
 }
 
 // first tells which jobs go before the first one of a queue.
-func (m *Machine) first(q *queue) string {
-	higher, others, own := m.goFirst(q)
+func (m *Machine) first(r *round, q *queue) string {
+	higher, others, own := r.goFirst(q)
 	all := higher + others + own
 	if all == 0 {
 		return ""

@@ -34,8 +34,8 @@ func (b *batch) bounded() string {
 // never tells why no connected node could take a job of the queue; "" if one could
 // sooner or later.
 func (m *Machine) never(q *queue) (l look, why string) {
-	if q.doom != "" {
-		return l, q.doom
+	if doom := m.doomed(q); doom != "" {
+		return l, doom
 	}
 	for _, p := range m.peers {
 		if p.session != 0 {
