@@ -132,6 +132,7 @@ mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /usr/local/sbin /usr/local/lib /run/sshd /run/systemd
 printf '#!/bin/sh\nexec %s "$@"\n' "$1" >/usr/local/sbin/systemctl
 chmod 755 /usr/local/sbin/systemctl
+chmod 644 /etc/passwd /etc/group # which the machine below may hide
 echo "$2" >>/etc/hosts
 rm -rf /etc/ssh/ssh_host_* /etc/resolv.conf /etc/distribute /var/lib/distribute # of the machine below
 ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key

@@ -59,6 +59,9 @@ func (t *tool) changeJobs(m *wire.Change) error {
 	if err != nil {
 		return err
 	}
+	if !t.settled(func() {}) { // a release sees the hold before it, also one whose answer was lost
+		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}
+	}
 	var snap *snapshot
 	t.do(func() { snap = t.snapshot() })
 	var ids []job.ID

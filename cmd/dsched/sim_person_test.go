@@ -164,9 +164,10 @@ func (p *person) live() {
 	}
 }
 
-// letGo releases all of a batch, until that is done: at the end nothing is held.
+// letGo releases all of a batch, until that is done: at the end nothing is held. One that
+// was deleted may have come back with a backup.
 func (p *person) letGo(b *simBatch) {
-	for b.accepted.Load() && !b.gone.Load() && p.w.ctx.Err() == nil {
+	for b.accepted.Load() && p.w.ctx.Err() == nil {
 		err := p.once(func(h *ask.Head) error { return p.hold(h, "release", p.idsOf(b.id)) })
 		var own *wire.Error
 		if err == nil || errors.As(err, &own) && own.Status == cli.NoSuch {

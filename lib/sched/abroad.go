@@ -25,11 +25,11 @@ type Claim struct {
 
 func (e Claim) apply(m *Machine) {
 	b := m.batches[e.Batch]
-	if b == nil || !b.ready || !m.loaded || !e.Node.Abroad() || m.named[e.Node] == nil && len(m.abroad) >= MaxNodes {
+	if b == nil || !b.Ready || !m.loaded || !e.Node.Abroad() || m.named[e.Node] == nil && len(m.abroad) >= MaxNodes {
 		return
 	}
 	jobs := b.those(e.Jobs, "", func(s job.State) bool { return s == job.Queued || s == job.Held })
-	if b.stopped() {
+	if b.Stopped {
 		return
 	}
 	b.inTurn(jobs, func(i uint32) bool { return m.claim(b, i, &e) }, func(i uint32) bool { return m.isThere(b, i, &e) })
@@ -37,7 +37,7 @@ func (e Claim) apply(m *Machine) {
 
 // claim takes one job abroad, unless it cannot be.
 func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
-	ref, try := Ref{b.num, i}, int(b.tries[i])+1
+	ref, try := Ref{b.Num, i}, int(b.tries[i])+1
 	token := e.Token(i, try)
 	k, ok := token.Key()
 	if !ok || m.live[k] != nil || m.peerOf(e.Node).gone[k] != nil {
@@ -49,11 +49,11 @@ func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
 	if b.States[i] != job.Queued {
 		return false
 	}
-	s := m.queueOf(ref).c.share
+	s := m.queueOf(ref).Class.Share
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(e.Node),
-		CPUs: s.cpus, Memory: s.memory, GPUs: s.gpus, By: e.By})
+		CPUs: s.CPUs, Memory: s.Memory, GPUs: s.GPUs, By: e.By})
 	a := m.live[k]
-	a.phase, a.began = job.PhaseWaiting, m.now
+	a.phase, a.Began = job.PhaseWaiting, m.lab.Now
 	return true
 }
 
@@ -70,7 +70,7 @@ func (m *Machine) isThere(b *batch, i uint32, e *Claim) bool {
 	}
 	k, ok := e.Token(i, int(b.tries[i])).Key()
 	a := m.live[k]
-	return ok && a != nil && a.current && a.peer.name == e.Node
+	return ok && a != nil && a.current && a.peer.Name == e.Node
 }
 
 // inTurn calls take for each of these jobs that is free, or that waits only for such
@@ -147,7 +147,7 @@ func (m *Machine) Abroad(n node.Name, f func(Attempt)) {
 
 // rowAbroad is a row for a cluster.
 func (p *peer) rowAbroad() Node {
-	r := Node{Row: node.Row{Node: p.name, State: node.Idle}, Heard: p.heard, Never: !p.came}
+	r := Node{Row: node.Row{Node: p.Name, State: node.Idle}, Heard: p.Heard, Never: !p.came}
 	for a := p.first; a != nil; a = a.after {
 		if r.State = node.Busy; a.result == nil {
 			r.Jobs++

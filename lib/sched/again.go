@@ -2,11 +2,11 @@ package sched
 
 import (
 	"cmp"
-	"iter"
 	"slices"
-	"strings"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/explain"
+	"distribute/lib/sched/policy"
 	"distribute/lib/unit"
 )
 
@@ -22,21 +22,11 @@ const maxShunned = 8
 // submitted, or retried by its owner, or that asks for more disk than a node has to
 // which it was given with others of its queue. It follows from the log.
 type trial struct {
-	fails  int     // attempts that failed
-	on     []*peer // where, each once, in this order
-	memory int64   // bytes: some node of these had no more, and that was too little
-	disk   int64   // bytes that it asks for, of one that was handed back by a node with a smaller disk
-	q      *queue  // where it waits
-}
-
-// An avoidance is what the jobs of a queue keep away from; the zero one is nothing.
-type avoidance struct {
-	shuns  []*peer // where they failed, in the order in which nodes became known
-	memory int64   // bytes: a node must have more
-	disk   int64   // bytes: a node's disk must be as large
-	trials int     // that have the queue
-	old    bool    // it was read from a log: what other nodes there are is not known at once
-	alone  bool    // no other node could ever run them, so they go where they failed
+	fails  int            // attempts that failed
+	on     []*policy.Node // where, each once, in this order
+	memory int64          // bytes: some node of these had no more, and that was too little
+	disk   int64          // bytes that it asks for, of one that was handed back by a node with a smaller disk
+	q      *policy.Queue  // where it waits
 }
 
 // retries is how often a job of the batch may be tried again.
@@ -57,17 +47,17 @@ func (m *Machine) failed(a *attempt, manifest string) {
 		t = &trial{}
 	}
 	switch {
-	case t.fails >= b.retries(a.ref.Job) || b.never || b.stopped() || r.OwnLimit():
+	case t.fails >= b.retries(a.ref.Job) || b.never || b.Stopped || r.OwnLimit():
 	case r.NodeMemory() && !m.roomier(a):
-		rec.Reason += ", and no other has more than " + unit.FormatBytes(a.peer.could.memory)
+		rec.Reason += ", and no other has more than " + unit.FormatBytes(a.peer.Could.Memory)
 	default:
 		rec.Kind = job.KindBack
 		if r.NodeMemory() {
-			rec.Memory = a.peer.could.memory
+			rec.Memory = a.peer.Could.Memory
 		}
 	}
 	if rec.Kind == job.KindFailed && t.fails > 0 {
-		rec.Reason = t.told(a.peer, &rec.Outcome)
+		rec.Reason = t.told(a.peer.Node, &rec.Outcome)
 	}
 	m.log(a.ref, rec)
 	if rec.Kind == job.KindFailed {
@@ -79,31 +69,19 @@ func (m *Machine) failed(a *attempt, manifest string) {
 // run its job.
 func (m *Machine) roomier(a *attempt) bool {
 	q := m.queueOf(a.ref)
-	return slices.ContainsFunc(m.peers, func(p *peer) bool {
-		return m.could(q, p) && p.could.memory > a.peer.could.memory
+	return slices.ContainsFunc(m.lab.Nodes, func(p *policy.Node) bool {
+		return m.lab.Could(q, p) && p.Could.Memory > a.peer.Could.Memory
 	})
 }
 
 // told is why a job has failed that failed before: how often, where, and how at last.
-func (t *trial) told(p *peer, last *job.Outcome) string {
-	return last.Retried(t.fails+1, nodes(with(t.on, p)))
-}
-
-// nodes is the names of some nodes, as a sentence has them.
-func nodes(some []*peer) string {
-	words := make([]string, len(some))
-	for i, p := range some {
-		words[i] = string(p.name)
-	}
-	if n := len(words) - 1; n > 0 {
-		return strings.Join(words[:n], ", ") + " and " + words[n]
-	}
-	return strings.Join(words, "")
+func (t *trial) told(p *policy.Node, last *job.Outcome) string {
+	return last.Retried(t.fails+1, explain.Nodes(with(t.on, p)))
 }
 
 // with is some nodes and p, which comes last.
-func with(some []*peer, p *peer) []*peer {
-	all := slices.DeleteFunc(slices.Clone(some), func(o *peer) bool { return o == p })
+func with(some []*policy.Node, p *policy.Node) []*policy.Node {
+	all := slices.DeleteFunc(slices.Clone(some), func(o *policy.Node) bool { return o == p })
 	if all = append(all, p); len(all) > maxShunned {
 		all = all[1:]
 	}
@@ -123,13 +101,13 @@ func (m *Machine) foldTried(b *batch, a *attempt, rec *job.Record) {
 	}
 	if rec.Fate == job.FateEnded {
 		t.fails++
-		t.on = with(t.on, a.peer)
+		t.on = with(t.on, a.peer.Node)
 		t.memory = max(t.memory, rec.Memory)
 	}
 	t.disk = max(t.disk, rec.Disk)
 	old := t.q
 	t.q = m.avoidingQueue(old, t)
-	t.q.trials++
+	t.q.Trials++
 	m.leaveAvoiding(old)
 }
 
@@ -143,81 +121,27 @@ func (m *Machine) forget(b *batch, i uint32) {
 
 // avoidingQueue is the queue of the batch and class of another whose jobs keep away from what a
 // trial does.
-func (m *Machine) avoidingQueue(of *queue, t *trial) *queue {
-	b, c := of.b, of.c
-	w := avoidance{shuns: slices.Clone(t.on), memory: t.memory, disk: t.disk, old: !m.loaded}
-	slices.SortFunc(w.shuns, func(p, q *peer) int { return cmp.Compare(p.index, q.index) })
-	for _, q := range b.avoiding {
-		if q.c == c && q.memory == w.memory && q.disk == w.disk && slices.Equal(q.shuns, w.shuns) {
+func (m *Machine) avoidingQueue(of *policy.Queue, t *trial) *policy.Queue {
+	b, c := of.Batch, of.Class
+	w := policy.Avoidance{Shuns: slices.Clone(t.on), Memory: t.memory, Disk: t.disk, Old: !m.loaded}
+	slices.SortFunc(w.Shuns, func(p, q *policy.Node) int { return cmp.Compare(p.Index, q.Index) })
+	for _, q := range b.Avoiding {
+		if q.Class == c && q.Memory == w.Memory && q.Disk == w.Disk && slices.Equal(q.Shuns, w.Shuns) {
 			return q
 		}
 	}
-	b.made++
-	q := &queue{b: b, c: c, index: MaxClasses + b.made, jobs: &set{}, says: of.says, avoidance: w}
-	b.avoiding, m.avoiding = append(b.avoiding, q), append(m.avoiding, q)
+	q := &policy.Queue{Batch: b, Class: c, Index: MaxClasses, Jobs: &policy.Set{}, Says: of.Says, Avoidance: w}
+	b.Avoiding = append(b.Avoiding, q)
 	return q
 }
 
 // leaveAvoiding takes in that one job fewer has a queue, and drops it with the last one.
-func (m *Machine) leaveAvoiding(q *queue) {
-	if q.index < MaxClasses {
+func (m *Machine) leaveAvoiding(q *policy.Queue) {
+	if q.Index < MaxClasses {
 		return // not of those
 	}
-	if q.trials--; q.trials > 0 {
+	if q.Trials--; q.Trials > 0 {
 		return
 	}
-	is := func(o *queue) bool { return o == q }
-	q.b.avoiding, m.avoiding = slices.DeleteFunc(q.b.avoiding, is), slices.DeleteFunc(m.avoiding, is)
-}
-
-// keepAway finds out which jobs that keep away from nodes have no other.
-func (m *Machine) keepAway() {
-	for _, q := range m.avoiding {
-		q.alone = !m.elsewhere(q)
-	}
-}
-
-// elsewhere says that there is a node from which the jobs of a queue do not keep away,
-// and that could ever run them.
-func (m *Machine) elsewhere(q *queue) bool {
-	return q.old && m.ticked-m.since < settleTime ||
-		slices.ContainsFunc(m.peers, func(p *peer) bool { return m.could(q, p) && !slices.Contains(q.shuns, p) })
-}
-
-// could says that a node could ever run the jobs of a queue, as far as is known: it is
-// there, or was a moment ago, and nothing but time keeps them from it. One that is
-// drained may be so for ever, and so may one that had no room time and again.
-func (m *Machine) could(q *queue, p *peer) bool {
-	t := q.b.refusals[p]
-	refused := t.until != 0 && (t.barred || t.long >= longestRefusal)
-	there := p.session != 0 || p.boot != "" && m.ticked-p.heard < m.cfg.Lease
-	return there && p.drained == "" && q.suits(p) && !refused && !q.b.shuns(p)
-}
-
-// suits says that the node has what the jobs of the queue ask for, and what they
-// turned out to need.
-func (q *queue) suits(p *peer) bool {
-	return p.fits[q.c] && (q.memory == 0 || p.could.memory > q.memory) && !p.smallDisk(q.asksDisk())
-}
-
-// asksDisk is how many bytes of disk each of the jobs asks for at least.
-func (q *queue) asksDisk() int64 { return max(q.says.disk, q.disk) }
-
-// smallDisk says that a node's whole disk is less than so many bytes.
-func (p *peer) smallDisk(bytes int64) bool { return 0 < p.offer.DiskSize && p.offer.DiskSize < bytes }
-
-// avoids says that the jobs of the queue failed on a node, and there is another.
-func (q *queue) avoids(p *peer) bool { return !q.alone && slices.Contains(q.shuns, p) }
-
-// all is all queues of a batch.
-func (b *batch) all() iter.Seq[*queue] {
-	return func(yield func(*queue) bool) {
-		for _, some := range [][]*queue{b.queues, b.avoiding} {
-			for _, q := range some {
-				if !yield(q) {
-					return
-				}
-			}
-		}
-	}
+	q.Batch.Avoiding = slices.DeleteFunc(q.Batch.Avoiding, func(o *policy.Queue) bool { return o == q })
 }

@@ -8,6 +8,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 )
 
 // trying is a batch of one job that is tried again so often, running on ws1, with ws2
@@ -219,11 +220,11 @@ func TestAgainAfterAStart(t *testing.T) {
 	for _, ev := range []Event{Loaded{}, up(3, "ws1", 4), ListEnd{3}} {
 		r.apply(ev)
 	}
-	r.now = settleTime - time.Second
+	r.now = policy.SettleTime - time.Second
 	if got := show(r.apply(Tick{})); got != "" {
 		t.Errorf("before the minute is over: %s", got)
 	}
-	r.now = settleTime
+	r.now = policy.SettleTime
 	if got, want := show(r.apply(Tick{})), "start 1/0 a2~2 ws1/4; START 3 1/0 a2"; got != want {
 		t.Errorf("then: %s, want %s", got, want)
 	}
@@ -242,12 +243,12 @@ func TestAgainBounded(t *testing.T) {
 		r.apply(ListEnd{uint64(i + 1)})
 	}
 	for n := 1; r.m.State(Ref{1, 0}) == job.Running; n++ {
-		r.apply(ended(at[r.m.live[must(tok(n))].peer.name], n, exited(1, "")))
-		if b := r.m.batches[1]; len(b.trials) == 1 && len(b.trials[0].on) > maxShunned || len(b.avoiding) > 1 {
+		r.apply(ended(at[r.m.live[must(tok(n))].peer.Name], n, exited(1, "")))
+		if b := r.m.batches[1]; len(b.trials) == 1 && len(b.trials[0].on) > maxShunned || len(b.Avoiding) > 1 {
 			t.Fatalf("after %d attempts: %+v", n, b.trials[0])
 		}
 	}
-	if n := r.m.batches[1].tries[0]; n != job.MaxRetries+1 || r.m.State(Ref{1, 0}) != job.Failed || len(r.m.avoiding) > 0 {
+	if n := r.m.batches[1].tries[0]; n != job.MaxRetries+1 || r.m.State(Ref{1, 0}) != job.Failed || len(r.m.batches[1].Avoiding) > 0 {
 		t.Errorf("%d attempts, %s", n, r.m.State(Ref{1, 0}))
 	}
 }

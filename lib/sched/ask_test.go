@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 // checkAsks holds that each job of a new batch is in a class that asks for what it
 // asks for, in words and in amounts, and that jobs of one class are in one queue.
 func checkAsks(b *batch, e *AddBatch) error {
-	var kinds []*class
-	for _, q := range b.queues {
-		if kinds = append(kinds, q.c); slices.Contains(kinds[:q.index], q.c) {
-			return fmt.Errorf("batch %d has two queues of one class", b.num)
+	var kinds []*policy.Class
+	for _, q := range b.Queues {
+		if kinds = append(kinds, q.Class); slices.Contains(kinds[:q.Index], q.Class) {
+			return fmt.Errorf("batch %d has two queues of one class", b.Num)
 		}
 	}
 	for i := range b.States {
@@ -29,13 +30,13 @@ func checkAsks(b *batch, e *AddBatch) error {
 		if ask.Wants != "" {
 			all = slices.Concat(all, strings.Split(ask.Wants, "\x00"))
 		}
-		c := b.queue(uint32(i)).c
+		c := b.queue(uint32(i)).Class
 		var has []string
-		for _, e := range c.wants {
+		for _, e := range c.Wants {
 			has = append(has, e.String())
 		}
-		if len(kinds) < MaxClasses && (c.share != ask.share() || !slices.Equal(has, entries(all))) {
-			return fmt.Errorf("job %d/%d asks for %v and %q, and its class for %v and %q", b.num, i, ask.share(), all, c.share, has)
+		if len(kinds) < MaxClasses && (c.Share != ask.share() || !slices.Equal(has, entries(all))) {
+			return fmt.Errorf("job %d/%d asks for %v and %q, and its class for %v and %q", b.Num, i, ask.share(), all, c.Share, has)
 		}
 	}
 	return nil
@@ -56,10 +57,10 @@ func TestOwnCapabilities(t *testing.T) {
 	r.apply(AddBatch{Batch: 1, Jobs: 4, Spec: &job.Spec{Capabilities: []string{"a"}, Resources: one},
 		Asks: asks([]string{"c", "b"}, []string{"b", "c", "a", "b"}, nil, []string{"a"})})
 	r.apply(AddBatch{Batch: 2, Jobs: 1, Spec: &job.Spec{Capabilities: []string{"c", "b"}, Resources: one}, Asks: asks([]string{"a"})})
-	if n := len(r.m.classes); n != 3 { // the batch's own of batch 2, too
+	if n := len(r.m.lab.Classes); n != 3 { // the batch's own of batch 2, too
 		t.Errorf("%d classes", n)
 	}
-	if q := r.m.batches[1].queues; len(q) != 2 || r.m.queueOf(Ref{2, 0}).c != r.m.queueOf(Ref{1, 1}).c {
+	if q := r.m.batches[1].Queues; len(q) != 2 || r.m.queueOf(Ref{2, 0}).Class != r.m.queueOf(Ref{1, 1}).Class {
 		t.Errorf("%d queues of the first batch", len(q))
 	}
 	r.apply(up(1, "ws1", 8, "a"))
@@ -73,7 +74,7 @@ func TestOwnCapabilities(t *testing.T) {
 	}
 	r.apply(BatchGone{1})
 	r.apply(BatchGone{2})
-	if len(r.m.classes)+len(r.m.classOf) != 0 {
-		t.Errorf("%d classes are left", len(r.m.classes))
+	if len(r.m.lab.Classes) != 0 {
+		t.Errorf("%d classes are left", len(r.m.lab.Classes))
 	}
 }

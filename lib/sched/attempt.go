@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 // known says that a phase is one of ours.
@@ -21,21 +22,21 @@ func known(phase job.Phase) bool {
 func (m *Machine) find(p *peer, token job.Token, told func(*settledNote)) *attempt {
 	k, ok := token.Key()
 	if !ok {
-		m.do(Odd{p.session, token, "it names an attempt by what is no token"})
+		m.do(Odd{p.Session, token, "it names an attempt by what is no token"})
 		return nil
 	}
 	if a := m.live[k]; a != nil {
 		if a.peer == p {
 			return a
 		}
-		m.do(Odd{p.session, token, fmt.Sprintf("it names an attempt of %s", a.peer.name)})
+		m.do(Odd{p.Session, token, fmt.Sprintf("it names an attempt of %s", a.peer.Name)})
 		return nil
 	}
 	if note := p.gone[k]; note != nil {
 		told(note)
 		return nil
 	}
-	m.do(Hold{p.session, token, "the head does not know this attempt"})
+	m.do(Hold{p.Session, token, "the head does not know this attempt"})
 	return nil
 }
 
@@ -44,7 +45,7 @@ func (e Item) apply(m *Machine) {
 	if p == nil {
 		return
 	}
-	if p.listed {
+	if p.Listed {
 		m.do(Odd{e.Session, e.Attempt, "its list goes on after the end"})
 		return
 	}
@@ -53,17 +54,17 @@ func (e Item) apply(m *Machine) {
 		e.Phase, e.Ended = job.PhaseRunning, nil // it is there: it must not count as lost
 	}
 	a := m.find(p, e.Attempt, func(n *settledNote) {
-		n.listed = p.session
+		n.listed = p.Session
 		m.answerSettled(p, n, e.Attempt, e.Ended)
 	})
 	if a == nil {
 		m.hold(p, e)
 		return
 	}
-	a.listed = p.session
+	a.listed = p.Session
 	m.mark(a)
-	if cards := job.CardsOf(a.share.gpus, e.GPUs); cards != (job.Cards{}) {
-		a.share.cards = cards
+	if cards := job.CardsOf(a.Share.GPUs, e.GPUs); cards != (job.Cards{}) {
+		a.Share.Cards = cards
 	}
 	if a.result != nil && e.Ended == nil {
 		m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
@@ -77,8 +78,8 @@ func (e Item) apply(m *Machine) {
 		m.ended(a, *e.Ended)
 		return
 	}
-	if a.worked && a.boot != p.boot && !p.abroad && a.current && works(e.Phase) {
-		m.lose(a, fmt.Sprintf("%s was restarted under it", p.name), job.FateLost)
+	if a.worked && a.boot != p.Boot && !p.abroad && a.current && works(e.Phase) {
+		m.lose(a, fmt.Sprintf("%s was restarted under it", p.Name), job.FateLost)
 		m.stop(a, "its machine was restarted under it")
 		a.phase = e.Phase
 		return
@@ -96,10 +97,11 @@ func (m *Machine) hold(p *peer, e Item) {
 		return
 	}
 	if e.CPUs < 1 {
-		e.CPUs = p.offer.CPUs
+		e.CPUs = p.Offer.CPUs
 	}
-	has := p.could.cards.Minus(p.could.cards.Minus(job.AllCards(e.GPUs))) // of what it offers
-	p.held[k] = share{cpus: min(e.CPUs, maxCPUs), gpus: job.GPUs(has.Len()) * job.OneGPU, cards: has}
+	has := p.Could.Cards.Minus(p.Could.Cards.Minus(job.AllCards(e.GPUs))) // of what it offers
+	p.held[k] = policy.Share{CPUs: min(e.CPUs, policy.MaxCPUs), GPUs: job.GPUs(has.Len()) * job.OneGPU, Cards: has}
+	p.Unknown = true
 }
 
 // answerSettled answers a node that still has a settled attempt. It may delete
@@ -108,13 +110,13 @@ func (m *Machine) hold(p *peer, e Item) {
 func (m *Machine) answerSettled(p *peer, n *settledNote, token job.Token, ended *Result) {
 	switch s := m.State(n.ref); {
 	case ended == nil:
-		m.do(Stop{p.session, token, "its job went on without it"})
+		m.do(Stop{p.Session, token, "its job went on without it"})
 	case ended.Fate.Unstarted():
-		m.do(Forget{p.session, token})
+		m.do(Forget{p.Session, token})
 	case n.kept || ended.Manifest == "" || s == job.Done || s == job.Cancelled:
-		m.do(Have{p.session, token})
+		m.do(Have{p.Session, token})
 	default:
-		m.do(Hold{p.session, token, "its result comes after the head was told that it is lost"})
+		m.do(Hold{p.Session, token, "its result comes after the head was told that it is lost"})
 	}
 }
 
@@ -141,7 +143,7 @@ func (m *Machine) answerRunning(a *attempt) {
 func (m *Machine) adopt(a *attempt, wanted bool) {
 	if b := m.batches[a.ref.Batch]; wanted && !a.current && !a.void && b.States[a.ref.Job] == job.Queued {
 		rec := a.record(job.KindAdopt, job.Outcome{})
-		rec.CPUs, rec.Memory, rec.GPUs, rec.Counted = a.share.cpus, a.share.memory, a.share.gpus, a.share.counts
+		rec.CPUs, rec.Memory, rec.GPUs, rec.Counted = a.Share.CPUs, a.Share.Memory, a.Share.GPUs, a.Share.Counts
 		m.log(a.ref, rec)
 	}
 }
@@ -151,8 +153,8 @@ func (e Built) apply(m *Machine) {
 	if p == nil || b == nil {
 		return
 	}
-	if _, ok := b.pace[p]; !ok {
-		b.pace[p] = noPace
+	if _, ok := b.Pace[p.Node]; !ok {
+		b.Pace[p.Node] = policy.NoPace
 	}
 }
 
@@ -161,9 +163,9 @@ func (e Phase) apply(m *Machine) {
 	if p == nil {
 		return
 	}
-	a := m.find(p, e.Attempt, func(n *settledNote) { n.listed = p.session })
+	a := m.find(p, e.Attempt, func(n *settledNote) { n.listed = p.Session })
 	if a != nil {
-		a.listed = p.session
+		a.listed = p.Session
 	}
 	switch {
 	case a == nil || a.result != nil || e.Phase == job.PhaseReturning:
@@ -187,11 +189,11 @@ func (m *Machine) saw(a *attempt) {
 		m.resolve(a)
 	}
 	if works(a.phase) {
-		a.worked, a.boot = true, a.peer.boot
+		a.worked, a.boot = true, a.peer.Boot
 	}
 	if a.phase == job.PhaseRunning {
 		delete(m.batches[a.ref.Batch].unread, a.ref.Job)
-		m.built(a, noPace)
+		m.built(a, policy.NoPace)
 	}
 }
 
@@ -201,14 +203,14 @@ func (e Ended) apply(m *Machine) {
 		return
 	}
 	a := m.find(p, e.Attempt, func(n *settledNote) {
-		n.listed = p.session
+		n.listed = p.Session
 		m.answerSettled(p, n, e.Attempt, &e.Result)
 	})
 	if a == nil {
 		m.unhold(p, e.Attempt)
 		return
 	}
-	a.listed = p.session
+	a.listed = p.Session
 	switch {
 	case a.result == nil:
 		m.ended(a, e.Result)
@@ -229,9 +231,10 @@ func (m *Machine) unhold(p *peer, token job.Token) {
 	k, _ := token.Key()
 	if s, ok := p.held[k]; ok {
 		delete(p.held, k)
-		if p.listed {
-			p.used = p.used.minus(s)
-			p.active--
+		p.Unknown = len(p.held) > 0
+		if p.Listed {
+			p.Used = p.Used.Minus(s)
+			p.Active--
 		}
 	}
 }
@@ -256,10 +259,10 @@ func (m *Machine) ended(a *attempt, r Result) {
 		m.hadToLeave(a, "its jobs have to leave it again and again", r.Reason)
 	case !r.Fate.Unstarted():
 	case r.Fate == job.FateNodePaused:
-		a.peer.halt = m.now + resting
+		a.peer.HaltedUntil = m.lab.Now + resting
 		m.hadToLeave(a, "it hands back what it is given", orElse(r.Reason, "paused"))
-	case a.peer.paused():
-	case r.Fate == job.FateNoRoom && a.peer.smallDisk(a.disk): // others of its batch may ask for less
+	case a.peer.Paused():
+	case r.Fate == job.FateNoRoom && a.peer.DiskBelow(a.disk): // others of its batch may ask for less
 	case r.Fate == job.FateNoRoom:
 		m.refuseRoom(b, a.peer, r.Reason)
 	case r.Fate == job.FateBarred:
@@ -280,7 +283,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	switch {
 	case r.Fate.Unstarted(), r.Fate == job.FateLost, r.Fate.Evicted():
 	case r.Fate == job.FateBuildFailed:
-		b.suspect[a.peer] = struct{}{}
+		b.Suspect[a.peer.Node] = struct{}{}
 	default:
 		m.built(a, seconds(r.Runtime))
 	}
@@ -292,11 +295,11 @@ func (m *Machine) ended(a *attempt, r Result) {
 }
 
 func (m *Machine) grant(a *attempt) {
-	if a.moving || a.peer.session == 0 || a.result == nil {
+	if a.moving || a.peer.Session == 0 || a.result == nil {
 		return
 	}
 	a.moving = true
-	m.do(Grant{a.peer.session, a.ref, a.token, a.try, a.result.Manifest, a.result.Bytes, a.result.Entries})
+	m.do(Grant{a.peer.Session, a.ref, a.Token, a.try, a.result.Manifest, a.result.Bytes, a.result.Entries})
 }
 
 func (e Staged) apply(m *Machine) {
@@ -318,7 +321,7 @@ func (e Staged) apply(m *Machine) {
 		if e.NoRoom {
 			a.note = e.Err.Error()
 		}
-		a.retryAt = m.now + regrant
+		a.retryAt = m.lab.Now + regrant
 		m.again = append(m.again, a)
 	}
 }
@@ -333,8 +336,8 @@ func (m *Machine) refuse(a *attempt, err error) {
 		m.log(a.ref, rec)
 		m.stopVoid(m.batches[a.ref.Batch], a.ref.Job, "the job failed")
 	}
-	if a.peer.session != 0 {
-		m.do(Hold{a.peer.session, a.token, why})
+	if a.peer.Session != 0 {
+		m.do(Hold{a.peer.Session, a.Token, why})
 	}
 }
 
@@ -346,7 +349,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 	switch {
 	case r.Fate.Unstarted() && a.unread != "":
 		m.unread(a)
-	case r.Fate == job.FateNoRoom && a.current && a.peer.smallDisk(a.disk):
+	case r.Fate == job.FateNoRoom && a.current && a.peer.DiskBelow(a.disk):
 		rec := a.record(job.KindBack, job.Outcome{Reason: orElse(r.Reason, "no room")})
 		rec.Fate, rec.Disk = r.Fate, a.disk
 		m.log(a.ref, rec)
@@ -360,7 +363,7 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		a.brings(&rec, manifest)
 		m.log(a.ref, rec)
 	case r.Fate == job.FateLost:
-		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.name)))
+		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.Name)))
 	case good(r) && !a.void && !b.States[a.ref.Job].Over():
 		m.log(a.ref, a.final(job.KindDone, manifest))
 		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
@@ -374,12 +377,12 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.log(a.ref, a.final(job.KindLate, manifest))
 	}
 	if manifest != "" {
-		m.do(Publish{a.ref, a.token, a.try, out})
+		m.do(Publish{a.ref, a.Token, a.try, out})
 	}
-	if session := a.peer.session; session != 0 && r.Fate.Unstarted() {
-		m.do(Forget{session, a.token})
+	if session := a.peer.Session; session != 0 && r.Fate.Unstarted() {
+		m.do(Forget{session, a.Token})
 	} else if session != 0 {
-		m.do(Have{session, a.token})
+		m.do(Have{session, a.Token})
 		if a.result.Fate != job.FateNoMemory {
 			m.retrySoon(a.peer) // who was ended for want of room has left none
 		}
@@ -415,25 +418,25 @@ func orElse(s, dflt string) string {
 }
 
 func (e Tick) apply(m *Machine) {
-	m.despair(m.ticked)
-	m.ticked = m.now
+	m.despair(m.lab.Ticked)
+	m.lab.Ticked = m.lab.Now
 	m.retryRefusals()
 	for _, p := range m.peers {
-		if p.rest != 0 && m.now >= p.rest {
+		if p.RestsUntil != 0 && m.lab.Now >= p.RestsUntil {
 			m.rested(p)
 		}
-		if p.halt != 0 && m.now >= p.halt {
-			p.halt = 0
+		if p.HaltedUntil != 0 && m.lab.Now >= p.HaltedUntil {
+			p.HaltedUntil = 0
 		}
-		if m.loaded && m.now-p.heard >= m.cfg.Lease && (p.first != nil || p.session != 0) {
+		if m.loaded && m.lab.Now-p.Heard >= m.lab.Lease && (p.first != nil || p.Session != 0) {
 			m.expire(p)
 		}
 	}
 	waiting := m.again[:0]
 	for _, a := range m.again {
 		switch {
-		case a.dead || a.moving || a.result == nil || a.peer.session == 0:
-		case m.now >= a.retryAt:
+		case a.dead || a.moving || a.result == nil || a.peer.Session == 0:
+		case m.lab.Now >= a.retryAt:
 			m.grant(a)
 		default:
 			waiting = append(waiting, a)
@@ -446,8 +449,8 @@ func (e Tick) apply(m *Machine) {
 // expire gives up what a node has that was silent for too long. A session that
 // lasts all the same has nothing at its other end.
 func (m *Machine) expire(p *peer) {
-	if p.session != 0 {
-		m.do(Refuse{Session: p.session, Why: fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease)})
+	if p.Session != 0 {
+		m.do(Refuse{Session: p.Session, Why: fmt.Sprintf("%s was silent for %v", p.Name, m.lab.Lease)})
 		m.down(p)
 	}
 	if !p.expired {
@@ -457,7 +460,7 @@ func (m *Machine) expire(p *peer) {
 	for a := p.first; a != nil; {
 		next := a.after
 		if a.current && !m.batches[a.ref.Batch].never {
-			m.lose(a, fmt.Sprintf("%s was silent for %v", p.name, m.cfg.Lease), job.FateLost)
+			m.lose(a, fmt.Sprintf("%s was silent for %v", p.Name, m.lab.Lease), job.FateLost)
 		}
 		a = next
 	}

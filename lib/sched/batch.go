@@ -5,45 +5,40 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 // failAtOnce is how many jobs that cannot be started are ended at one event, so
 // that no event takes long.
 const failAtOnce = 10_000
 
-// settleTime is how long after its start the head waits for nodes before it
-// says that a batch could be built by none of them.
-const settleTime = time.Minute
-
 func (e AddBatch) apply(m *Machine) {
 	if m.batches[e.Batch] != nil {
 		return
 	}
 	e.Jobs = max(0, e.Jobs)
-	b := &batch{num: e.Batch, id: e.ID, never: e.Never, closed: e.Closed, early: !m.loaded, open: e.Jobs,
-		tries: make([]uint32, e.Jobs),
-		of:    map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
-		avoid: map[*peer]struct{}{}, suspect: map[*peer]struct{}{}, pace: map[*peer]time.Duration{},
+	b := &batch{Batch: &policy.Batch{Num: e.Batch, ID: e.ID, Early: !m.loaded, Owner: m.ownerOf(e.Owner),
+		Avoid: map[*policy.Node]struct{}{}, Suspect: map[*policy.Node]struct{}{}, Pace: map[*policy.Node]time.Duration{}, Refusals: map[*policy.Node]policy.Refusal{}},
+		never: e.Never, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
+		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		again: e.Again, gates: newGates(&e), name: e.Name}
 	if b.name == nil {
 		b.name = func(i int) string { return fmt.Sprint("number ", i+1) }
 	}
 	if e.Spec != nil {
-		b.priority, b.most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
+		b.Priority, b.Most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
 	}
 	b.Add(e.Jobs)
-	b.owner = m.ownerOf(e.Owner)
-	b.owner.batches++
+	b.Owner.Batches++
 	b.counts[job.Queued] = e.Jobs
 	m.batches[e.Batch] = b
-	at, _ := slices.BinarySearchFunc(m.order, b, byAge)
-	m.order = slices.Insert(m.order, at, b)
+	m.lab.AddBatch(b.Batch)
 	m.sortIn(b, e.Spec, 0, e.Asks)
 	if !e.Replay {
 		m.ready(b)
@@ -55,7 +50,7 @@ func (e AddJobs) apply(m *Machine) {
 	if b == nil || e.Jobs <= 0 {
 		return
 	}
-	if b.ready {
+	if b.Ready {
 		m.reopen(b)
 	}
 	from := len(b.States)
@@ -72,75 +67,73 @@ func (e AddJobs) apply(m *Machine) {
 		copy(again[from:], e.Again)
 		b.again = again
 	}
-	for _, q := range b.queues {
-		q.jobs = q.jobs.sized(jobs)
+	for _, q := range b.Queues {
+		q.Jobs = q.Jobs.Sized(jobs)
 	}
 	m.regate(b, from, e.Needs)
 	m.sortIn(b, e.Spec, from, e.Asks)
-	if b.ready && b.gates != nil {
+	if b.Ready && b.gates != nil {
 		b.gates.look()
 	}
 }
-
-const tooMixed = "the jobs of its batch ask for too many different amounts of resources or capabilities"
 
 // sortIn puts the jobs of a batch that are new, from one on, into queues, one for each
 // class. When there are too many, the last queue is for all the rest, to be failed.
 func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 	caps, dflt := wants(spec), Ask{}
 	if spec != nil {
-		b.boxed = spec.Kind == job.Apptainer
+		b.Boxed = spec.Kind == job.Apptainer
 		dflt = AskOf(spec.Resources, nil)
 	}
 	jobs := len(b.States)
-	at := map[Ask]*queue{}
-	queueFor := func(ask Ask) *queue {
+	at := map[Ask]*policy.Queue{}
+	queueFor := func(ask Ask) *policy.Queue {
 		if q := at[ask]; q != nil {
 			return q
 		}
 		c := wishOf(caps, ask).class()
 		q := b.queueOf(c)
-		if q == nil && len(b.queues) == MaxClasses {
-			b.mixed = true
-			return b.queues[MaxClasses-1]
+		if q == nil && len(b.Queues) == MaxClasses {
+			b.Mixed = true
+			return b.Queues[MaxClasses-1]
 		}
 		if q == nil {
-			q = &queue{b: b, c: m.classFor(c), index: len(b.queues), jobs: newSet(jobs), says: &declared{}}
-			b.queues = append(b.queues, q)
+			q = &policy.Queue{Batch: b.Batch, Class: m.lab.ClassFor(c), Index: len(b.Queues), Jobs: policy.NewSet(jobs), Says: &policy.Declared{}}
+			b.Queues = append(b.Queues, q)
 		}
 		at[ask] = q
 		return q
 	}
 	q := queueFor(dflt)
-	if asks != nil || len(b.queues) > 1 {
+	if asks != nil || len(b.Queues) > 1 {
 		b.class = append(b.class, make([]uint8, jobs-len(b.class))...)
 	}
 	for i := from; i < jobs; i++ {
 		if n := i - from; n < len(asks) {
 			q = queueFor(asks[n])
-			q.says.ask(asks[n])
+			q.Says.Ask(asks[n].Time, asks[n].Disk)
 		} else if n == len(asks) {
 			q = queueFor(dflt)
-			q.says.ask(dflt)
+			q.Says.Ask(dflt.Time, dflt.Disk)
 		}
 		if b.class != nil {
-			b.class[i] = uint8(q.index)
+			b.class[i] = uint8(q.Index)
 		}
 		if b.free(uint32(i)) {
-			q.jobs.add(uint32(i))
+			q.Jobs.Add(uint32(i))
 		} else {
 			b.gates.keep(uint32(i))
 		}
 	}
-	if len(b.queues) < 2 {
+	if len(b.Queues) < 2 {
 		b.class = nil
 	}
 }
 
 // queueOf is the queue of the batch for jobs that ask for what a class does, or nil.
-func (b *batch) queueOf(c *class) *queue {
-	for _, q := range b.queues {
-		if q.c.name == c.name {
+func (b *batch) queueOf(c *policy.Class) *policy.Queue {
+	for _, q := range b.Queues {
+		if q.Class.Name == c.Name {
 			return q
 		}
 	}
@@ -154,12 +147,12 @@ func (e Ready) apply(m *Machine) {
 }
 
 func (m *Machine) ready(b *batch) {
-	if b.ready {
+	if b.Ready {
 		return
 	}
-	b.ready = true
+	b.Ready = true
 	for _, i := range slices.Sorted(maps.Keys(b.frozen)) {
-		m.holdFrozen(Ref{b.num, i}) // which a crash has cut off
+		m.holdFrozen(Ref{b.Num, i}) // which a crash has cut off
 	}
 	if b.gates != nil {
 		b.gates.look()
@@ -168,8 +161,8 @@ func (m *Machine) ready(b *batch) {
 		m.letGoOf(b)
 	}
 	for p := range m.everyone() {
-		if p.session != 0 && p.hasOf(b) { // it must send its list again, with these
-			m.do(Refuse{Session: p.session, Why: "a batch of which it may have attempts was read in"})
+		if p.Session != 0 && p.hasOf(b) { // it must send its list again, with these
+			m.do(Refuse{Session: p.Session, Why: "a batch of which it may have attempts was read in"})
 			m.down(p)
 		}
 	}
@@ -177,7 +170,7 @@ func (m *Machine) ready(b *batch) {
 
 func (p *peer) hasOf(b *batch) bool {
 	for a := p.first; a != nil; a = a.after {
-		if a.ref.Batch == b.num {
+		if a.ref.Batch == b.Num {
 			return true
 		}
 	}
@@ -188,7 +181,7 @@ func (p *peer) hasOf(b *batch) bool {
 func (m *Machine) letGoOf(b *batch) {
 	for p := range m.everyone() {
 		for k, note := range p.gone {
-			if note.ref.Batch == b.num {
+			if note.ref.Batch == b.Num {
 				delete(p.gone, k)
 			}
 		}
@@ -200,17 +193,26 @@ func (e Loaded) apply(m *Machine) {
 	if m.loaded {
 		return
 	}
-	m.loaded, m.since = true, m.now
-	for _, b := range m.order {
+	m.loaded, m.lab.Loaded = true, m.lab.Now
+	for b := range m.byAge() {
 		m.ready(b)
 	}
 	for p := range m.everyone() {
-		p.heard = m.now
+		p.Heard = m.lab.Now
 		m.markAll(p)
 	}
 }
 
-func byAge(a, b *batch) int { return int(int64(a.num) - int64(b.num)) }
+// byAge is all batches, the oldest first.
+func (m *Machine) byAge() iter.Seq[*batch] {
+	return func(yield func(*batch) bool) {
+		for _, b := range m.lab.Batches {
+			if !yield(m.batches[b.Num]) {
+				return
+			}
+		}
+	}
+}
 
 func (e BatchGone) apply(m *Machine) {
 	b := m.batches[e.Batch]
@@ -223,73 +225,22 @@ func (e BatchGone) apply(m *Machine) {
 		}
 	}
 	m.letGoOf(b)
-	for _, q := range b.queues {
-		m.dropClass(q.c)
-	}
-	m.avoiding = slices.DeleteFunc(m.avoiding, func(q *queue) bool { return q.b == b })
-	b.owner.batches--
+	b.Owner.Batches--
 	delete(m.refusing, b)
 	delete(m.batches, e.Batch)
-	m.order = slices.DeleteFunc(m.order, func(o *batch) bool { return o == b })
-}
-
-// unable is what nodes do with the batch on which none of its jobs can run: there is
-// nothing to build for a container, so it is what the container comes to.
-// on says where.
-func (b *batch) unable(on string) string {
-	why := ReasonBuild + on
-	if b.boxed {
-		why = "no container could be started" + on
-	}
-	if b.said == "" {
-		return why
-	}
-	said := b.said
-	if in := strings.TrimSuffix(strings.TrimPrefix(said, "["), "]"); len(in) == len(said)-2 && !strings.ContainsAny(in, "[]") {
-		said = in // it is the node that says so
-	}
-	return why + ": " + said + " (dlog -B shows all)"
-}
-
-// doomed is why no job of a queue can ever be started, as far as is known; "" if one
-// may: the build of its batch failed on every connected node that could run it.
-func (m *Machine) doomed(q *queue) string {
-	if q.b.mixed && q.index == MaxClasses-1 {
-		return tooMixed
-	}
-	if len(q.b.avoid)+len(q.b.suspect) == 0 || m.awaits(q) {
-		return ""
-	}
-	var on []string
-	for _, p := range m.peers {
-		if !p.listed || p.drained != "" || !q.suits(p) {
-			continue
-		}
-		if !q.b.shuns(p) {
-			return ""
-		}
-		on = append(on, string(p.name))
-	}
-	if len(on) == 0 {
-		return ""
-	}
-	slices.Sort(on)
-	if more := len(on) - 5; more > 0 {
-		on = append(on[:5], fmt.Sprintf("and %d more", more))
-	}
-	return q.b.unable(" on " + strings.Join(on, ", "))
+	m.lab.DropBatch(b.Batch)
 }
 
 // endUntried ends jobs that can or shall not be started any more, failAtOnce at most.
 func (m *Machine) endUntried() {
 	for left, ended := failAtOnce, 1; left > 0 && ended > 0; left -= ended {
 		ended = 0
-		for _, b := range m.order {
-			if !b.ready {
+		for b := range m.byAge() {
+			if !b.Ready {
 				continue
 			}
 			ended += m.endSome(b, left-ended)
-			for q := range b.all() {
+			for q := range b.All() {
 				ended += m.failSome(q, left-ended)
 			}
 		}
@@ -298,23 +249,23 @@ func (m *Machine) endUntried() {
 
 // failSome fails the jobs of a queue if they are doomed, so many at most, and says how
 // many.
-func (m *Machine) failSome(q *queue, most int) (n int) {
-	if q.jobs.n == 0 {
+func (m *Machine) failSome(q *policy.Queue, most int) (n int) {
+	if q.Jobs.N == 0 {
 		return 0
 	}
-	why := m.doomed(q)
-	for ; why != "" && q.jobs.n > 0 && n < most; n++ {
-		m.log(Ref{q.b.num, q.jobs.first()}, job.Record{Kind: job.KindFailed, Outcome: job.Outcome{Reason: why}})
+	why := m.tell.Doomed(q)
+	for ; why != "" && q.Jobs.N > 0 && n < most; n++ {
+		m.log(Ref{q.Batch.Num, q.Jobs.First()}, job.Record{Kind: job.KindFailed, Outcome: job.Outcome{Reason: why}})
 	}
 	return n
 }
 
 // close says Closed of the batches of which nothing is left to do anywhere.
 func (m *Machine) close() {
-	for _, b := range m.order {
-		if b.ready && !b.closed && b.open == 0 && len(b.of) == 0 && b.unacked == 0 {
+	for b := range m.byAge() {
+		if b.Ready && !b.closed && b.open == 0 && len(b.of) == 0 && b.unacked == 0 {
 			b.closed = true
-			m.do(Closed{b.num})
+			m.do(Closed{b.Num})
 		}
 	}
 }
@@ -341,7 +292,7 @@ func (e Unwanted) apply(m *Machine) {
 	}
 	for _, r := range kept {
 		r.note.kept = true // it need not be
-		m.do(Have{r.peer.session, job.Token(hex.EncodeToString(r.key[:]))})
+		m.do(Have{r.peer.Session, job.Token(hex.EncodeToString(r.key[:]))})
 	}
 }
 
@@ -361,7 +312,7 @@ func (m *Machine) remains(batch uint32) (rs []remain) {
 	}
 	for p := range m.everyone() {
 		for k, n := range p.gone {
-			if n.ref.Batch == batch && !n.kept && p.listed && n.listed == p.session {
+			if n.ref.Batch == batch && !n.kept && p.Listed && n.listed == p.Session {
 				rs = append(rs, remain{p, k, n})
 			}
 		}
@@ -379,7 +330,7 @@ func (m *Machine) unwanted(batch uint32) (as []*attempt) {
 	}
 	for _, a := range b.of {
 		for ; a != nil; a = a.next {
-			if a.result != nil && !a.moving && a.peer.session != 0 {
+			if a.result != nil && !a.moving && a.peer.Session != 0 {
 				as = append(as, a)
 			}
 		}
@@ -402,7 +353,7 @@ func (e Retry) apply(m *Machine) {
 // wanted says that a request is about a job we have, and new.
 func (m *Machine) wanted(ref Ref, id job.Token) (*batch, bool) {
 	b := m.batches[ref.Batch]
-	if b == nil || int(ref.Job) >= len(b.States) || !b.ready {
+	if b == nil || int(ref.Job) >= len(b.States) || !b.Ready {
 		return nil, false
 	}
 	return b, !b.took(ref.Job, id)

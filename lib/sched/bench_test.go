@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 )
 
 const million = 1_000_000
@@ -93,10 +94,10 @@ func BenchmarkAgain(b *testing.B) {
 	n, most := 0, 0
 	for b.Loop() {
 		n++
-		session := m.live[must(tok(n))].peer.session
+		session := m.live[must(tok(n))].peer.Session
 		m.step(ended(session, n, exited(1, "")), 0)
 		m.step(gone(session, n), 0)
-		most = max(most, len(m.avoiding))
+		most = max(most, len(m.batches[2].Avoiding))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/event")
 	b.ReportMetric(float64(most), "queues")
@@ -106,44 +107,76 @@ func BenchmarkAgain(b *testing.B) {
 // 100 owners, in 1,000 batches that ask for four different amounts, a tenth of them
 // with max_running, so that nodes are kept for the larger ones all the time.
 func BenchmarkTurns(b *testing.B) {
+	ends(b, 1, func(i int) Ask { return Ask{CPUs: []uint16{1, 2, 4, 0}[i/7%4]} })
+}
+
+// BenchmarkClasses is the same where they ask for 50 different amounts, for the end of one
+// job, and of a hundred at once.
+func BenchmarkClasses(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			ends(b, n, func(i int) Ask { return Ask{CPUs: uint16(i%10 + 1), Memory: int64(i/10%5) << 30} })
+		})
+	}
+}
+
+// ends is the end of so many jobs at once, again and again, at a head where the i-th batch
+// asks for so much.
+func ends(b *testing.B, atOnce int, asks func(i int) Ask) {
 	drawn, now := 0, time.Duration(0)
 	m := New(Config{Token: func() job.Token { drawn++; return tok(drawn) }})
 	var runs []Start
-	give := func(ev Event) {
-		for _, a := range m.step(ev, now) {
-			if s, ok := a.(Start); ok {
-				runs = append(runs, s)
+	give := func(evs ...Event) (starts int) {
+		take := func(actions []Action) {
+			for _, a := range actions {
+				if s, ok := a.(Start); ok {
+					runs = append(runs, s)
+					starts++
+				}
 			}
 		}
+		for _, ev := range evs {
+			take(m.Apply(ev, now))
+		}
+		take(m.Decide(now))
+		return starts
 	}
 	give(Loaded{})
 	for i := range uint32(1000) {
-		add := asksFor(i+1, int(i%100), million/1000, []int{1, 2, 4, 0}[i/7%4])
+		ask := asks(int(i))
+		add := asksFor(i+1, int(i%100), million/1000, int(ask.CPUs))
+		add.Spec.Resources.Memory = ask.Memory
 		add.Spec.Priority, add.Spec.MaxRunning = int(i%3), []int{0, 20}[(i+9)%10/9]
 		give(add)
 	}
 	for i := range 1000 {
 		s := uint64(i + 1)
-		give(up(s, fmt.Sprint("ws", i), 16))
-		give(ListEnd{s})
+		give(NodeUp{Session: s, Node: node.Name(fmt.Sprint("ws", i)), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 16, Memory: 32 << 30}}, ListEnd{s})
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	var each []time.Duration
+	starts := 0
 	for b.Loop() {
 		now += 20 * time.Millisecond
-		i := random.IntN(len(runs))
-		s := runs[i]
-		runs[i] = runs[len(runs)-1]
-		runs = runs[:len(runs)-1]
+		var ended, gone []Event
+		for range atOnce {
+			i := random.IntN(len(runs))
+			s := runs[i]
+			runs[i] = runs[len(runs)-1]
+			runs = runs[:len(runs)-1]
+			ended, gone = append(ended, Ended{s.Session, s.Attempt, exited(1, "")}), append(gone, Gone{s.Session, s.Attempt})
+		}
 		began := time.Now()
-		give(Ended{s.Session, s.Attempt, exited(1, "")})
+		starts += give(ended...)
 		each = append(each, time.Since(began))
-		give(Gone{s.Session, s.Attempt})
+		starts += give(gone...)
 	}
 	slices.Sort(each)
 	b.ReportMetric(float64(each[len(each)/2].Nanoseconds()), "ns/median")
 	b.ReportMetric(float64(each[len(each)*99/100].Nanoseconds()), "ns/99%")
-	b.ReportMetric(float64(len(m.keeps)), "kept")
+	b.ReportMetric(float64(each[len(each)-1].Nanoseconds()), "ns/worst")
+	b.ReportMetric(float64(starts)/b.Elapsed().Seconds(), "starts/s")
+	b.ReportMetric(float64(len(m.lab.Kept)), "kept")
 }
 
 // BenchmarkStarts is a batch that comes to 1,000 nodes with GPUs, of which 500 jobs start
@@ -269,8 +302,8 @@ func BenchmarkGateOpens(b *testing.B) {
 		m.step(up(1, "ws1", 1), 0)
 		m.step(ListEnd{1}, 0)
 		a := m.batches[1].of[0]
-		m.step(Ended{1, a.token, exited(0, "m")}, 0)
+		m.step(Ended{1, a.Token, exited(0, "m")}, 0)
 		b.StartTimer()
-		m.step(Staged{Attempt: a.token, Manifest: "m"}, 0)
+		m.step(Staged{Attempt: a.Token, Manifest: "m"}, 0)
 	}
 }

@@ -36,7 +36,7 @@ func (l *pair) see(ev Event) {
 			at := l.m.live[must(s.Attempt)]
 			var n int
 			fmt.Sscanf(string(s.Attempt), "%x", &n)
-			l.on[string(at.peer.name)] = n
+			l.on[string(at.peer.Name)] = n
 		}
 	}
 }
@@ -52,7 +52,7 @@ func (l *pair) end(name string, status int, ran float64) {
 	l.now += time.Second
 	r := exited(status, "m")
 	r.Runtime = ran
-	session := l.m.named[node.Name(name)].session
+	session := l.m.named[node.Name(name)].Session
 	for _, ev := range []Event{phase(session, n, job.PhaseRunning), ended(session, n, r), staged(n, "m"), gone(session, n)} {
 		l.see(ev)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 )
 
 // counting is a site with licences and two nodes, of which one has a tape.
@@ -18,7 +19,7 @@ func counting(t *testing.T, site job.Counts) *rig {
 		r.apply(NodeUp{Session: s, Node: node.Name([]string{"ws1", "ws2"}[i]), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 4, Counted: tape}})
 		r.apply(ListEnd{s})
 	}
-	r.now = settleTime
+	r.now = policy.SettleTime
 	r.apply(Heard{1})
 	r.apply(Heard{2})
 	return r
@@ -114,7 +115,7 @@ func TestCountedForTheBigNode(t *testing.T) {
 		r.apply(Ended{Session: uint64(i + 1), Attempt: on[i][0].Token, Result: exited(0, "")})
 		on[i] = on[i][1:]
 	}
-	kept := func() int { return r.m.keeps[0].on.index }
+	kept := func() int { return r.m.lab.Kept[0].On.Index }
 	end(0)
 	other := 1 - kept()
 	end(other)
@@ -167,8 +168,8 @@ func TestCountedLasts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.site.taken != "lic=1" {
-		t.Errorf("behind a new head %q is taken", m.site.taken)
+	if m.lab.Site.Taken != "lic=1" {
+		t.Errorf("behind a new head %q is taken", m.lab.Site.Taken)
 	}
 	a, _ := r.m.Current(Ref{1, 0})
 	session := map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node]
@@ -184,8 +185,8 @@ func TestCountedLasts(t *testing.T) {
 	}
 	r.now += time.Second
 	r.apply(Tick{})
-	if a, ok := r.m.Current(Ref{1, 0}); !ok || r.m.site.taken != "lic=1" {
-		t.Errorf("after the lease %q is taken, and %+v runs", r.m.site.taken, a)
+	if a, ok := r.m.Current(Ref{1, 0}); !ok || r.m.lab.Site.Taken != "lic=1" {
+		t.Errorf("after the lease %q is taken, and %+v runs", r.m.lab.Site.Taken, a)
 	}
 	r.apply(Counted{"lic=2"})
 	if r.m.State(Ref{1, 1}) != job.Running {
@@ -206,12 +207,12 @@ func TestCountedStays(t *testing.T) {
 	r.now += usualLease
 	r.apply(Heard{3 - session})
 	r.apply(Tick{})
-	if r.m.State(Ref{1, 0}) != job.Running || r.m.State(Ref{1, 1}) != job.Queued || r.m.site.taken != "lic=1" {
-		t.Errorf("after the lease %q is taken, and the other is %s", r.m.site.taken, r.m.State(Ref{1, 1}))
+	if r.m.State(Ref{1, 0}) != job.Running || r.m.State(Ref{1, 1}) != job.Queued || r.m.lab.Site.Taken != "lic=1" {
+		t.Errorf("after the lease %q is taken, and the other is %s", r.m.lab.Site.Taken, r.m.State(Ref{1, 1}))
 	}
 	r.apply(NodeGone{Node: a.Node})
-	if r.m.State(Ref{1, 1}) != job.Running || r.m.site.taken != "lic=1" {
-		t.Errorf("its node was given up: %q is taken, and the other is %s", r.m.site.taken, r.m.State(Ref{1, 1}))
+	if r.m.State(Ref{1, 1}) != job.Running || r.m.lab.Site.Taken != "lic=1" {
+		t.Errorf("its node was given up: %q is taken, and the other is %s", r.m.lab.Site.Taken, r.m.State(Ref{1, 1}))
 	}
 }
 

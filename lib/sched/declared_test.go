@@ -9,6 +9,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 )
 
 // checkDeclared holds that it is known of each queue how long its jobs may run and how
@@ -17,9 +18,9 @@ func (r *rig) checkDeclared() error {
 	for _, add := range r.adds {
 		b, jobs := r.m.batches[add.Batch], max(0, add.Jobs)
 		add = r.whole(add.Batch)
-		limit, asks := map[*class]int64{}, map[*class][]int64{}
+		limit, asks := map[*policy.Class]int64{}, map[*policy.Class][]int64{}
 		allow := func(i uint32, seconds int64) {
-			c := b.queue(i).c
+			c := b.queue(i).Class
 			if limit[c] = max(limit[c], seconds); seconds == 0 {
 				limit[c] = math.MaxInt64
 			}
@@ -35,7 +36,7 @@ func (r *rig) checkDeclared() error {
 					ask = add.Asks[i]
 				}
 				allow(uint32(i), ask.Time)
-				c := b.queue(uint32(i)).c
+				c := b.queue(uint32(i)).Class
 				asks[c] = append(asks[c], ask.Disk)
 				if b.class != nil {
 					known = max(known, int(b.class[i])+1)
@@ -50,11 +51,11 @@ func (r *rig) checkDeclared() error {
 				jobs += e.rec.Jobs
 			case e.rec.Set == nil || e.rec.Set.Time == nil:
 			case e.job == AllJobs:
-				for q := range b.all() {
-					if !slices.ContainsFunc(b.queues[known:], func(later *queue) bool { return later.says == q.says }) {
-						limit[q.c] = *e.rec.Set.Time
-						if limit[q.c] == 0 {
-							limit[q.c] = math.MaxInt64
+				for q := range b.All() {
+					if !slices.ContainsFunc(b.Queues[known:], func(later *policy.Queue) bool { return later.Says == q.Says }) {
+						limit[q.Class] = *e.rec.Set.Time
+						if limit[q.Class] == 0 {
+							limit[q.Class] = math.MaxInt64
 						}
 					}
 				}
@@ -62,19 +63,19 @@ func (r *rig) checkDeclared() error {
 				allow(e.job, *e.rec.Set.Time)
 			}
 		}
-		for q := range b.all() {
-			if q.jobs.n == 0 {
+		for q := range b.All() {
+			if q.Jobs.N == 0 {
 				continue
 			}
-			if disk := slices.Min(asks[q.c]); q.says.disk != disk {
-				return fmt.Errorf("batch %d: of %v bytes of disk a job counts with %d, should be %d", add.Batch, asks[q.c], q.says.disk, disk)
+			if disk := slices.Min(asks[q.Class]); q.Says.Disk != disk {
+				return fmt.Errorf("batch %d: of %v bytes of disk a job counts with %d, should be %d", add.Batch, asks[q.Class], q.Says.Disk, disk)
 			}
 			long := time.Duration(0)
-			if most := limit[q.c]; most < math.MaxInt64 {
+			if most := limit[q.Class]; most < math.MaxInt64 {
 				long = time.Duration(most) * time.Second
 			}
-			if q.says.longest() != long {
-				return fmt.Errorf("batch %d: a job takes %v at most, should be %v", add.Batch, q.says.longest(), long)
+			if q.Says.Longest() != long {
+				return fmt.Errorf("batch %d: a job takes %v at most, should be %v", add.Batch, q.Says.Longest(), long)
 			}
 		}
 	}
@@ -186,7 +187,7 @@ func TestDiskAfterRestart(t *testing.T) {
 	if n := r.runs(1, "ws2"); n != 0 {
 		t.Errorf("%d jobs run at once where the disk is too small", n)
 	}
-	r.now += settleTime
+	r.now += policy.SettleTime
 	r.apply(Tick{})
 	if n := r.runs(1, "ws2"); n != 2 {
 		t.Errorf("%d jobs run there when no other node has come", n)
@@ -280,7 +281,7 @@ func (r *rig) one(batch uint32, name string) (one Attempt) {
 // giveBack has a node give back one of the attempts that it has of a batch.
 func (r *rig) giveBack(batch uint32, name string) {
 	one := r.one(batch, name)
-	r.apply(Ended{r.m.named[one.Node].session, one.Token, Result{Fate: job.FateUnstarted}})
+	r.apply(Ended{r.m.named[one.Node].Session, one.Token, Result{Fate: job.FateUnstarted}})
 }
 
 // BenchmarkDisk is what an event costs by which many batches might find more disk on a

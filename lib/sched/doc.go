@@ -1,5 +1,18 @@
 // Package sched decides which job runs where, and what becomes of an attempt.
 //
+// It is three rooms. This one is the ledger: it takes in what happens, event by event, and
+// knows of each job and each attempt where it stands. The ledger keeps the picture that
+// package policy looks at (policy.Lab), and starts what that says; package explain tells
+// people from the same picture why jobs wait.
+//
+//	events ──Apply──▶ ledger ──Decide──▶ actions     batch.go states.go node.go attempt.go fold.go
+//	                  │    ▲                         gate*.go again.go rest.go refusal.go hold.go …
+//	         policy.Lab    │ starts
+//	                  ▼    │
+//	                policy (which job, which node)
+//	                  │
+//	                explain (why not)
+//
 // A Machine is deterministic: it has no clock, no file, no goroutine. The shell
 // around it (dsched) tells it what happened by Apply, has it Decide once for all that
 // happened, and does what comes back.
@@ -26,10 +39,6 @@
 // is not lost; then its node may delete it. An attempt of a job that is
 // over is void: it is stopped, and can never be accepted, even if the job is
 // retried.
-//
-// Which of the jobs that could be started is started is told in order.go, and which
-// are held back for one that asks for much in reserve.go; dsched(8) tells it to
-// people.
 //
 // Jobs that wait for others of their batch are outside of the queues from which
 // nodes are given jobs, until their gates open (gate.go). If they never will, the

@@ -5,6 +5,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 )
 
 // A Ref names a job by numbers: the shell's number of its batch, and its line
@@ -25,10 +26,18 @@ type Config struct {
 	Takes func(ref Ref, ran time.Duration) time.Duration
 }
 
+// takes is Takes as who explains asks for it.
+func (c *Config) takes() func(batch, job uint32, ran time.Duration) time.Duration {
+	if c.Takes == nil {
+		return nil
+	}
+	return func(batch, job uint32, ran time.Duration) time.Duration { return c.Takes(Ref{batch, job}, ran) }
+}
+
 // MaxClasses is how many different amounts of resources the jobs of one batch
 // may ask for. Jobs that go beyond it fail with a reason as soon as the batch is
 // added; the check of a submission should refuse them before.
-const MaxClasses = 256
+const MaxClasses = policy.MaxClasses
 
 // An Event is something that happened and that the machine must know: one of
 // the types below with an applies method. Events that carry a Session are

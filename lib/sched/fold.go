@@ -6,18 +6,20 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/explain"
+	"distribute/lib/sched/policy"
 )
 
 // ReasonBuild is the reason of a back whose batch could not be built on its node, and
 // what the reason of a failed begins with whose batch could not be built on any.
-const ReasonBuild = "build failed"
+const ReasonBuild = explain.ReasonBuild
 
 // Replay folds a record of a batch that was added with Replay and is not ready
 // yet. An error says that the record cannot follow those before it (the log is
 // damaged), and nothing was changed.
 func (m *Machine) Replay(ref Ref, rec *job.Record) error {
 	b := m.batches[ref.Batch]
-	if b == nil || b.ready {
+	if b == nil || b.Ready {
 		return fmt.Errorf("record %d: batch %d takes no replay", rec.Seq, ref.Batch)
 	}
 	if err := m.fold(b, ref, rec); err != nil {
@@ -57,12 +59,12 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		}
 	case job.KindRetry:
 		delete(b.losses, ref.Job)
-		clear(b.avoid)
-		b.said = ""
-		clear(b.suspect)
+		clear(b.Avoid)
+		b.Said = ""
+		clear(b.Suspect)
 	}
 	if rec.Set != nil && rec.Set.Time != nil {
-		b.queue(ref.Job).says.allow(*rec.Set.Time)
+		b.queue(ref.Job).Says.Allow(*rec.Set.Time)
 	}
 	m.foldFreeze(b, ref.Job, rec)
 	m.tally(b, rec)
@@ -105,7 +107,7 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	case (rec.Kind == job.KindBack || rec.Kind == job.KindFailed) != a.current && rec.Kind != job.KindDone:
 		return fmt.Errorf("%s of attempt %s, whose job goes on with current=%v", rec.Kind, rec.Attempt, a.current)
 	}
-	if !b.ready {
+	if !b.Ready {
 		m.witness(b, a, rec)
 	}
 	switch rec.Kind {
@@ -133,13 +135,13 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	case rec.Fate == job.FateEnded || rec.Disk > 0:
 		m.foldTried(b, a, rec)
 	case rec.Fate == job.FateBuildFailed:
-		b.avoid[a.peer], b.said = struct{}{}, rec.Said
+		b.Avoid[a.peer.Node], b.Said = struct{}{}, rec.Said
 	}
 	if rec.Saved {
 		if b.saved == nil {
 			b.saved = map[uint32]saved{}
 		}
-		b.saved[a.ref.Job] = saved{a.token, a.try}
+		b.saved[a.ref.Job] = saved{a.Token, a.try}
 	}
 	if rec.Fate == job.FateLost {
 		b.losses[a.ref.Job]++
@@ -163,12 +165,12 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 		return fmt.Errorf("attempt %s starts a second time", rec.Attempt)
 	}
 	m.starts++
-	got := share{}
+	got := policy.Share{}
 	if !p.abroad {
-		got = m.queueOf(ref).c.share
+		got = m.queueOf(ref).Class.Share
 	}
-	got.cpus = rec.CPUs
-	a := &attempt{ref: ref, key: k, token: rec.Attempt, try: rec.Try, share: got, peer: p, current: true,
+	got.CPUs = rec.CPUs
+	a := &attempt{Run: policy.Run{Token: rec.Attempt, Job: ref.Job, Queue: m.queueOf(ref), Share: got}, ref: ref, key: k, try: rec.Try, peer: p, current: true,
 		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts}
 	b.of[ref.Job] = a
 	m.live[k] = a

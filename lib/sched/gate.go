@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 // Gates is what has to pass before jobs of a batch may start: its canaries, and the
@@ -16,11 +17,11 @@ type gates struct {
 	in      table      // of each job, the lists that it is in, from 0
 	lists   []gate
 	canary  gate
-	first   uint32 // so many jobs are canaries
-	early   *set   // these, and what they need; nil without canaries
+	first   uint32      // so many jobs are canaries
+	early   *policy.Set // these, and what they need; nil without canaries
 
-	rest *set // jobs that wait for the canaries
-	shut *set // jobs that wait for what they need, and not for canaries
+	rest *policy.Set // jobs that wait for the canaries
+	shut *policy.Set // jobs that wait for what they need, and not for canaries
 
 	stop  int // after so many failed jobs the rest is cancelled; 0: never
 	fails int // since the last retry; counted only if some number of them stops it
@@ -76,7 +77,7 @@ func newGates(e *AddBatch) *gates {
 	if g.needs == nil && g.first == 0 && g.stop == 0 {
 		return nil
 	}
-	g.rest, g.shut = newSet(e.Jobs), newSet(e.Jobs)
+	g.rest, g.shut = policy.NewSet(e.Jobs), policy.NewSet(e.Jobs)
 	return g
 }
 
@@ -111,9 +112,9 @@ func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
 		}
 		switch q := b.queue(i); {
 		case b.free(i):
-			q.jobs.add(i)
-		case q.jobs.has(i):
-			q.jobs.remove(i)
+			q.Jobs.Add(i)
+		case q.Jobs.Has(i):
+			q.Jobs.Remove(i)
 			fallthrough
 		default:
 			g.keep(i)
@@ -144,10 +145,10 @@ func (g *gates) need(n *job.Needs) {
 
 // goEarly finds what goes before the rest: the canaries, and what they need.
 func (g *gates) goEarly(jobs int) {
-	g.early = newSet(jobs)
+	g.early = policy.NewSet(jobs)
 	var way []uint32
 	for i := range g.first {
-		g.early.add(i)
+		g.early.Add(i)
 		way = append(way, i)
 	}
 	seen := make([]bool, len(g.lists))
@@ -160,8 +161,8 @@ func (g *gates) goEarly(jobs int) {
 		}
 		seen[k-1] = true
 		for _, o := range g.needs.List(k) {
-			if !g.early.has(o) {
-				g.early.add(o)
+			if !g.early.Has(o) {
+				g.early.Add(o)
 				way = append(way, o)
 			}
 		}
@@ -177,7 +178,7 @@ func (g *gates) list(i uint32) uint32 {
 }
 
 // afterCanary says that a job goes after the canaries, which are not all done.
-func (g *gates) afterCanary(i uint32) bool { return g.canary.left > 0 && !g.early.has(i) }
+func (g *gates) afterCanary(i uint32) bool { return g.canary.left > 0 && !g.early.Has(i) }
 
 // free says that a job may start, as far as others of its batch go.
 func (b *batch) free(i uint32) bool {
@@ -192,9 +193,9 @@ func (b *batch) free(i uint32) bool {
 // keep has a job that is queued wait for its gates, outside of its queue.
 func (g *gates) keep(i uint32) {
 	if g.afterCanary(i) {
-		g.rest.add(i)
+		g.rest.Add(i)
 	} else {
-		g.shut.add(i)
+		g.shut.Add(i)
 	}
 }
 
@@ -213,7 +214,7 @@ func (m *Machine) enqueue(b *batch, i uint32) {
 // let has a job that is queued wait for a node, if its gates are open.
 func (m *Machine) let(b *batch, i uint32) {
 	if b.free(i) {
-		b.queue(i).jobs.add(i)
+		b.queue(i).Jobs.Add(i)
 	} else {
 		b.gates.keep(i)
 	}
@@ -250,21 +251,21 @@ func spoils(s job.State) bool { return s == job.Failed || s == job.Cancelled }
 func (m *Machine) pass(b *batch, i uint32, from, to job.State) {
 	g := b.gates
 	if from == job.Queued {
-		g.rest.remove(i)
-		g.shut.remove(i)
+		g.rest.Remove(i)
+		g.shut.Remove(i)
 	}
 	if i < g.first && g.canary.turn(from, to) {
-		for g.rest.n > 0 {
-			w := g.rest.first()
-			g.rest.remove(w)
+		for g.rest.N > 0 {
+			w := g.rest.First()
+			g.rest.Remove(w)
 			m.let(b, w)
 		}
 	}
 	for _, k := range g.in.row(i) {
 		if g.lists[k].turn(from, to) {
 			for _, w := range g.waiters.row(k) {
-				if g.shut.has(w) {
-					g.shut.remove(w)
+				if g.shut.Has(w) {
+					g.shut.Remove(w)
 					m.let(b, w)
 				}
 			}
@@ -290,7 +291,7 @@ func (b *batch) vain(i uint32) bool {
 // goroutine, one at a time.
 func (b *batch) waits() func(i uint32) string {
 	g := b.gates
-	if g == nil || g.rest.n+g.shut.n == 0 {
+	if g == nil || g.rest.N+g.shut.N == 0 {
 		return nil
 	}
 	state, canary, told := slices.Clone(b.States), g.canary.left > 0, map[uint32]string{}
@@ -305,7 +306,7 @@ func (b *batch) waits() func(i uint32) string {
 	return func(i uint32) string {
 		switch k := g.list(i); {
 		case state[i] != job.Queued:
-		case canary && !g.early.has(i):
+		case canary && !g.early.Has(i):
 			return tell(0, "canary ", g.canaries())
 		case k > 0:
 			return tell(k, "", g.needs.List(k))

@@ -1,22 +1,25 @@
 package sched
 
-import "distribute/lib/job"
+import (
+	"distribute/lib/job"
+	"distribute/lib/sched/policy"
+	"distribute/lib/unit"
+)
 
-// tally counts the failed jobs since the last retry, those that were tried.
+// tally counts the failed jobs since the last retry, those that were tried: when there
+// are so many, no other of the batch is started.
 func (m *Machine) tally(b *batch, rec *job.Record) {
-	switch g := b.gates; {
-	case g == nil || g.stop == 0:
+	g := b.gates
+	if g == nil || g.stop == 0 {
+		return
+	}
+	switch {
 	case rec.Kind == job.KindFailed && rec.Attempt != "":
 		g.fails++
 	case rec.Kind == job.KindRetry:
 		g.fails = 0
 	}
-}
-
-// stopped says that so many jobs of the batch failed that no other is started.
-func (b *batch) stopped() bool {
-	g := b.gates
-	return g != nil && g.stop > 0 && g.fails >= g.stop
+	b.Stopped = g.fails >= g.stop
 }
 
 // A sweep ends the jobs that have a list which can never be done.
@@ -31,10 +34,10 @@ type sweep struct {
 // recallAll asks for the attempts of a batch that wait on their nodes.
 func (m *Machine) recallAll(b *batch) {
 	for _, p := range m.peers {
-		for a := p.first; a != nil && p.listed; a = a.after {
-			if a.ref.Batch == b.num && a.idles() {
+		for a := p.first; a != nil && p.Listed; a = a.after {
+			if a.ref.Batch == b.Num && a.idles() {
 				a.recalled = true
-				m.do(Recall{p.session, a.token})
+				m.do(Recall{p.Session, a.Token})
 			}
 		}
 	}
@@ -54,7 +57,7 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 	if b.gates == nil || b.open == 0 {
 		return 0
 	}
-	if b.stopped() && len(b.of) > 0 {
+	if b.Stopped && len(b.of) > 0 {
 		m.recallAll(b)
 	}
 	for called := ""; n < most; n++ {
@@ -62,7 +65,7 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 		if !ok {
 			break
 		}
-		m.log(Ref{b.num, i}, rec)
+		m.log(Ref{b.Num, i}, rec)
 		m.stopVoid(b, i, "its job is over")
 	}
 	return n
@@ -72,17 +75,17 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 // off is found once.
 func (b *batch) nextEnd(called *string) (i uint32, rec job.Record, ok bool) {
 	g := b.gates
-	if b.stopped() {
+	if b.Stopped {
 		if i, ok := b.waiting(); ok {
-			return i, over(job.Cancelled, some(g.fails, "job")+" failed (stop_after)"), true
+			return i, over(job.Cancelled, unit.Count(g.fails, "job")+" failed (stop_after)"), true
 		}
 	}
-	if g.canary.bad > 0 && g.rest.n > 0 {
+	if g.canary.bad > 0 && g.rest.N > 0 {
 		if *called == "" {
 			who, how := b.spoiler(0, g.canaries())
 			*called = "canary " + who + " " + words(how)
 		}
-		return g.rest.first(), over(job.Cancelled, *called), true
+		return g.rest.First(), over(job.Cancelled, *called), true
 	}
 	for ; len(g.failing) > 0; g.failing = g.failing[1:] {
 		s := &g.failing[0]
@@ -116,14 +119,14 @@ func words(how job.State) string {
 
 // waiting is a job of the batch that is queued.
 func (b *batch) waiting() (i uint32, ok bool) {
-	for q := range b.all() {
-		if q.jobs.n > 0 {
-			return q.jobs.first(), true
+	for q := range b.All() {
+		if q.Jobs.N > 0 {
+			return q.Jobs.First(), true
 		}
 	}
-	for _, s := range []*set{b.gates.shut, b.gates.rest} {
-		if s.n > 0 {
-			return s.first(), true
+	for _, s := range []*policy.Set{b.gates.shut, b.gates.rest} {
+		if s.N > 0 {
+			return s.First(), true
 		}
 	}
 	return 0, false

@@ -1,5 +1,7 @@
 package sched
 
+import "distribute/lib/sched/policy"
+
 // WithNeeds is jobs that are to be retried, and before each those that it needs
 // and that have to be retried, too: none twice. It says false if it is the same
 // jobs in the same order because none of their batches has jobs that wait for one
@@ -13,7 +15,7 @@ func (m *Machine) WithNeeds(refs []Ref) (all []Ref, gated bool) {
 		}
 		w := trails[ref.Batch]
 		if w == nil {
-			w = &trail{b: b, been: newSet(len(b.States))}
+			w = &trail{b: b, been: policy.NewSet(len(b.States))}
 			if g := b.gates; g != nil {
 				gated = true
 				w.lists = make([]bool, len(g.lists)+1)
@@ -31,7 +33,7 @@ func (m *Machine) WithNeeds(refs []Ref) (all []Ref, gated bool) {
 // A trail goes from jobs to those that they need.
 type trail struct {
 	b     *batch
-	been  *set
+	been  *policy.Set
 	lists []bool // those that were gone through; 0: the canaries
 	way   []stop
 }
@@ -51,8 +53,8 @@ func (t *trail) to(i uint32, tell func(i uint32)) {
 		switch {
 		case s.ahead:
 			tell(s.job)
-		case !t.been.has(s.job):
-			t.been.add(s.job)
+		case !t.been.Has(s.job):
+			t.been.Add(s.job)
 			s.ahead = true
 			t.needed(s.job)
 			continue

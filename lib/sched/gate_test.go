@@ -143,9 +143,9 @@ func (s *steps) step(what string) string {
 	default:
 		a := s.m.batches[1].of[i]
 		r := exited(map[string]int{"ok": 0, "bad": 1}[verb], "m")
-		give(Ended{s.session, a.token, r})
-		give(Staged{Attempt: a.token, Manifest: "m"})
-		give(Gone{s.session, a.token})
+		give(Ended{s.session, a.Token, r})
+		give(Staged{Attempt: a.Token, Manifest: "m"})
+		give(Gone{s.session, a.Token})
 	}
 	return logged(got)
 }
@@ -295,7 +295,7 @@ func TestEndsMany(t *testing.T) {
 		m.step(up(1, "ws1", 1), 0)
 		m.step(ListEnd{1}, 0)
 		a := m.batches[1].of[0]
-		m.step(Ended{1, a.token, exited(1, "")}, 0)
+		m.step(Ended{1, a.Token, exited(1, "")}, 0)
 		for n, left := range []int{failAtOnce + 4, 4, 0} {
 			if got := m.Counts(1)[job.Queued]; got != left {
 				t.Errorf("%+v: %d jobs wait after event %d, want %d", spec, got, n, left)

@@ -26,7 +26,7 @@ func asksGPUs(batch uint32, jobs int, of job.GPUs) Event {
 }
 
 // cards is which GPUs a live attempt has.
-func (r *rig) cards(n int) job.Cards { return r.m.live[must(tok(n))].share.cards }
+func (r *rig) cards(n int) job.Cards { return r.m.live[must(tok(n))].Share.Cards }
 
 // Parts are of one GPU each: what is left of several makes no part and no whole one, and
 // one that is begun is filled before another.
@@ -173,7 +173,7 @@ func TestGPUsOfUnknown(t *testing.T) {
 	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 2000 {
 		t.Errorf("it is shown with %s of %d", n.GPUsUsed, n.GPUs)
 	}
-	if got := r.m.peers[0].used.cards; got != job.AllCards([]int{0, 3}) {
+	if got := r.m.peers[0].Used.Cards; got != job.AllCards([]int{0, 3}) {
 		t.Errorf("%v are used", got)
 	}
 	script{{asksGPUs(1, 2, 1000), "start 1/0 a1~1 ws1/1; START 1 1/0 a1"}}.run(t, r)

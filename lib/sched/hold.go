@@ -13,7 +13,7 @@ const AllJobs = math.MaxUint32
 
 func (e HoldJobs) apply(m *Machine) {
 	b := m.batches[e.Batch]
-	if b == nil || !b.ready {
+	if b == nil || !b.Ready {
 		return
 	}
 	rec := job.Record{Kind: job.KindFreeze, By: e.By, Request: e.Request}
@@ -21,8 +21,8 @@ func (e HoldJobs) apply(m *Machine) {
 		rec.Kind = job.KindThaw
 	}
 	for _, i := range b.those(e.Jobs, e.Request, func(s job.State) bool { return s == job.Running }) {
-		if m.Holds(Ref{b.num, i}, e.Release, e.Freeze) {
-			m.log(Ref{b.num, i}, rec)
+		if m.Holds(Ref{b.Num, i}, e.Release, e.Freeze) {
+			m.log(Ref{b.Num, i}, rec)
 			m.tellKept(b, i)
 		}
 	}
@@ -35,7 +35,7 @@ func (e HoldJobs) apply(m *Machine) {
 		m.logAll(b, rec, jobs)
 	} else {
 		for _, i := range jobs {
-			m.log(Ref{b.num, i}, rec)
+			m.log(Ref{b.Num, i}, rec)
 		}
 	}
 	if e.Release {
@@ -63,7 +63,7 @@ func (m *Machine) released(b *batch, jobs []uint32) {
 	if len(b.of) > 0 {
 		for _, i := range jobs {
 			for a := b.of[i]; a != nil; a = a.next {
-				m.adopt(a, (a.result == nil || good(a.result)) && !a.stopped && a.peer.session != 0 && a.listed == a.peer.session)
+				m.adopt(a, (a.result == nil || good(a.result)) && !a.stopped && a.peer.Session != 0 && a.listed == a.peer.Session)
 			}
 			m.tellKept(b, i)
 		}
@@ -89,7 +89,7 @@ func (b *batch) still(i uint32) bool {
 // tellKept tells the nodes of a job's attempts how these go on, when that has changed.
 func (m *Machine) tellKept(b *batch, i uint32) {
 	for a := b.of[i]; a != nil; a = a.next {
-		if a.result == nil && !a.void && a.peer.session != 0 && a.listed == a.peer.session {
+		if a.result == nil && !a.void && a.peer.Session != 0 && a.listed == a.peer.Session {
 			m.tellWay(a)
 		}
 	}
@@ -99,7 +99,7 @@ func (m *Machine) tellKept(b *batch, i uint32) {
 func (m *Machine) tellWay(a *attempt) {
 	still := m.batches[a.ref.Batch].still(a.ref.Job)
 	a.stilled = a.stilled || still
-	m.do(Keep{a.peer.session, a.token, still})
+	m.do(Keep{a.peer.Session, a.Token, still})
 }
 
 // foldFreeze takes in what a record says of whether the attempts of a job stand still.
@@ -113,7 +113,7 @@ func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
 		if b.frozen == nil {
 			b.frozen = map[uint32]freeze{}
 		}
-		b.frozen[i] = freeze{rec.By, m.now, rec.Time}
+		b.frozen[i] = freeze{rec.By, m.lab.Now, rec.Time}
 	case job.KindThaw, job.KindHold, job.KindDone, job.KindFailed, job.KindCancelled:
 		delete(b.frozen, i)
 	}
@@ -139,7 +139,7 @@ func (b *batch) those(list []uint32, id job.Token, in func(job.State) bool) []ui
 
 // logAll is log for a record about a whole batch, which moves these jobs.
 func (m *Machine) logAll(b *batch, rec job.Record, jobs []uint32) {
-	ref := Ref{b.num, AllJobs}
+	ref := Ref{b.Num, AllJobs}
 	m.reopen(b)
 	m.do(Log{Ref: ref, Rec: rec, Jobs: jobs})
 	if err := m.fold(b, ref, &rec); err != nil {

@@ -296,8 +296,8 @@ func TestHeldBehindGates(t *testing.T) {
 	every := all(r.m.batches[1])
 	r.apply(hold(1, every[1:]...))
 	r.apply(release(1, every...))
-	if got := r.m.Why(Ref{1, 7}); got != "waits for number 1" || r.m.batches[1].gates.shut.n != jobs-1 {
-		t.Errorf("%d wait for others, one of them: %q", r.m.batches[1].gates.shut.n, got)
+	if got := r.m.Why(Ref{1, 7}); got != "waits for number 1" || r.m.batches[1].gates.shut.N != jobs-1 {
+		t.Errorf("%d wait for others, one of them: %q", r.m.batches[1].gates.shut.N, got)
 	}
 	r.apply(hold(1, every[1:]...))
 	r.apply(Cancel{Ref: Ref{1, 0}})

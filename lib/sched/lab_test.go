@@ -15,6 +15,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 )
 
 const (
@@ -62,7 +63,7 @@ type labNode struct {
 	paused  bool
 	boot    int
 	runs    map[job.Token]*labRun
-	used    share
+	used    policy.Share
 }
 
 type labRun struct {
@@ -70,7 +71,7 @@ type labRun struct {
 	node  *labNode
 	batch *labBatch
 	cpus  int
-	share share
+	share policy.Share
 	left  time.Duration
 	since time.Duration
 	goes  bool
@@ -80,7 +81,7 @@ type labRun struct {
 type labBatch struct {
 	owner   int
 	cpus    int
-	ask     share
+	ask     policy.Share
 	from    time.Duration
 	long    func(*rand.Rand) time.Duration
 	first   map[uint32]time.Duration // when a job was started first
@@ -205,7 +206,7 @@ func (l *lab) give(ev Event) {
 func (l *lab) tick() {
 	for _, n := range l.nodes {
 		if n.up {
-			l.give(Heard{n.session})
+			l.m.Apply(Heard{n.session}, l.now)
 		}
 	}
 	l.give(Tick{})
@@ -217,9 +218,9 @@ func (l *lab) start(a Start) {
 	n, b := l.at[a.Session], l.batches[a.Ref.Batch]
 	cpus := cmp.Or(b.cpus, n.offer.CPUs)
 	run := &labRun{start: a, node: n, batch: b, cpus: cpus, share: b.ask, left: b.long(l.r)}
-	run.share.cpus = cpus
-	n.used = n.used.plus(run.share)
-	if n.used.cpus > n.offer.CPUs || n.used.memory > n.offer.Memory || n.used.gpus.Cards() > len(n.offer.GPUs) {
+	run.share.CPUs = cpus
+	n.used = n.used.Plus(run.share)
+	if n.used.CPUs > n.offer.CPUs || n.used.Memory > n.offer.Memory || n.used.GPUs.Cards() > len(n.offer.GPUs) {
 		l.t.Fatalf("at %v: %s is given %+v of %d cpus, %d bytes, %d GPUs", l.now, n.name, n.used, n.offer.CPUs, n.offer.Memory, len(n.offer.GPUs))
 	}
 	if n.paused {
@@ -278,7 +279,7 @@ func (l *lab) drop(run *labRun) {
 	l.stands(run)
 	delete(l.runs, run.start.Attempt)
 	delete(run.node.runs, run.start.Attempt)
-	run.node.used = run.node.used.minus(run.share)
+	run.node.used = run.node.used.Minus(run.share)
 }
 
 // lose takes a run from the books whose job waits again.

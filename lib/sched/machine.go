@@ -6,39 +6,32 @@ import (
 	"distribute/lib/capability"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/explain"
+	"distribute/lib/sched/policy"
 )
 
 // A Machine holds the state of all open batches and of all nodes, and decides.
 // It is used by one goroutine.
 type Machine struct {
-	cfg Config
-	now time.Duration
+	cfg  Config
+	lab  *policy.Lab    // what decisions look at
+	tell explain.Teller // of what it decides
 
 	batches map[uint32]*batch
-	order   []*batch         // these, the oldest first
 	live    map[key]*attempt // not settled
-	peers   []*peer          // in the order in which they became known
+	peers   []*peer          // in the order in which they became known, as in lab.Nodes
 	marked  []*attempt       // of which it is to be seen how their jobs run now
 	changes []Change         // which is another way than before
 	abroad  []*peer          // clusters to which people take jobs, which are not among these
 	named   map[node.Name]*peer
 	drained map[node.Name]string // by whom
 	session map[uint64]*peer
-	site    *site
-	classes []*class
-	classOf map[string]*class
-	owners  map[int]*owner // by number: of the batches, and those who have used something lately
-	keeps   []*reservation // the nodes that are kept, the latest last
-	starts  uint64         // counts starts, to order attempts on a node
+	starts  uint64 // counts starts, to order attempts on a node
 	loaded  bool
-	since   time.Duration // when it was loaded
 
 	actions  []Action            // of the event at hand, or the decision
 	again    []*attempt          // whose transfer failed, to be granted again
-	avoiding []*queue            // of all batches, whose jobs keep away from nodes
 	refusing map[*batch]struct{} // which a node is not given for a while
-
-	ticked time.Duration // when the last tick was
 }
 
 // A key is a token as bytes.
@@ -46,48 +39,29 @@ type key = job.Key
 
 // A batch is what is kept of a batch: about six bytes a job that waits.
 type batch struct {
+	*policy.Batch
 	job.History // the States of its jobs, and what is kept of attempts that had to leave
 
-	num      uint32
-	id       job.BatchID
-	never    bool
-	ready    bool // replayed
-	early    bool // it was there when the machine was loaded
-	closed   bool // Closed was said
-	owner    *owner
-	priority int  // higher goes first
-	most     int  // jobs that run at once; 0: no bound
-	running  int  // jobs with an attempt that has not ended
-	mixed    bool // more classes than MaxClasses: the jobs of the last queue fail
-
-	tries    []uint32 // the number of the last attempt
-	class    []uint8  // index into queues; nil: all are of the first
-	queues   []*queue
-	avoiding []*queue          // of jobs that keep away from nodes
-	made     int               // of those, ever
-	trials   map[uint32]*trial // of jobs that failed and are tried again
-	again    []uint8           // how often each job may be; nil: all as often
-	often    int
-	counts   [job.Cancelled + 1]int
-	open     int                     // jobs that are not over
-	unacked  int                     // settled attempts that their nodes may still hold
-	of       map[uint32]*attempt     // the live attempts of each job that has any
-	losses   map[uint32]int          // losses in a row
-	asked    map[request]struct{}    // requests taken
-	avoid    map[*peer]struct{}      // where the build failed
-	said     string                  // the last line that the last of these builds has printed
-	suspect  map[*peer]struct{}      // the same, before it is in the log
-	pace     map[*peer]time.Duration // how long its last attempt ran there; there means that it is built
-	quick    bool                    // an attempt was short on some node
-	seen     map[*peer]uint8         // how its jobs ended there
-	refusals map[*peer]refusal       // where they are not tried for a while
-	saved    map[uint32]saved        // what jobs go on with
-	less     []job.Less              // attempts of which less is kept, by the last record
-	frozen   map[uint32]freeze       // jobs that run and whose attempts stand still
-	unread   map[uint32]int          // how often a job was given back since that cannot be read
-	boxed    bool                    // its jobs run in containers
-	gates    *gates                  // nil: its jobs wait for nodes only
-	name     func(job int) string    // of a job
+	never   bool
+	closed  bool                   // Closed was said
+	tries   []uint32               // the number of the last attempt
+	class   []uint8                // index into Queues; nil: all are of the first
+	trials  map[uint32]*trial      // of jobs that failed and are tried again
+	again   []uint8                // how often each job may be; nil: all as often
+	often   int                    //
+	counts  [job.Cancelled + 1]int // jobs in each state
+	open    int                    // jobs that are not over
+	unacked int                    // settled attempts that their nodes may still hold
+	of      map[uint32]*attempt    // the live attempts of each job that has any
+	losses  map[uint32]int         // losses in a row
+	asked   map[request]struct{}   // requests taken
+	seen    map[*peer]uint8        // how its jobs ended there
+	saved   map[uint32]saved       // what jobs go on with
+	less    []job.Less             // attempts of which less is kept, by the last record
+	frozen  map[uint32]freeze      // jobs that run and whose attempts stand still
+	unread  map[uint32]int         // how often a job was given back since that cannot be read
+	gates   *gates                 // nil: its jobs wait for nodes only
+	name    func(job int) string   // of a job
 }
 
 type request struct {
@@ -97,12 +71,12 @@ type request struct {
 
 // An attempt is live from its start until it is settled.
 type attempt struct {
+	policy.Run // its token, what it has of its node, and since when
+
 	// The fold of the log.
 	ref     Ref
 	key     key
-	token   job.Token
 	try     int
-	share   share
 	peer    *peer
 	from    saved    // what it began with
 	unread  string   // why what it should have begun with cannot be read
@@ -119,11 +93,9 @@ type attempt struct {
 	before   *attempt
 	after    *attempt // its neighbours in the list of its node
 	phase    job.Phase
-	began    time.Duration // when it was given to its node; 0: in an earlier life of the head
-	worked   bool          // it was seen building or running
-	boot     string        // of its node, then
-	listed   uint64        // the session in whose list it was named last
-	active   bool          // its cpus are counted; else it waits for room on the node, or has ended
+	worked   bool   // it was seen building or running
+	boot     string // of its node, then
+	listed   uint64 // the session in whose list it was named last
 	recalled bool
 	stopped  bool
 	stilled  bool          // its node was told that it stands still, and hands it back if it has not begun
@@ -148,44 +120,44 @@ func (a *attempt) seen() bool { return a.worked || a.phase == "" }
 
 // A peer is a node as the machine knows it.
 type peer struct {
-	name   node.Name
-	index  int
+	*policy.Node
 	abroad bool // it is a cluster to which people take jobs
 	came   bool // and somebody was there since the head was started
 
 	first, last *attempt             // live attempts given to it, in order of start
 	gone        map[key]*settledNote // settled attempts that it may still hold
 
-	session   uint64 // 0: not connected
-	listed    bool   // its list is complete
-	expired   bool   // it was silent for a lease: what it was given may run elsewhere
-	site      *site
-	drained   string // by whom it was: it is given nothing
-	boot      string
+	expired   bool // it was silent for a lease: what it was given may run elsewhere
 	state     string
-	states    int           // new ones since statesAt
-	statesAt  time.Duration //
-	offer     node.Offer
-	facts     *capability.Facts // of what it has when nothing is lent back
-	offered   time.Duration     // when it said so
-	has       share             // of that, what may be given
-	could     share             // the same, with what it has taken back for a while
-	soon      time.Duration     // when it pauses by its hours; 0: it does not
-	halt      time.Duration     // until when it is given nothing, for it is paused and its offer did not say so
-	heard     time.Duration
-	used      share         // of the active attempts and of held ones
-	active    int           // active attempts, and held ones
-	waiting   int           // attempts that wait for room
-	waits     share         // and what they will have
-	held      map[key]share // attempts unknown to the head
-	fits      map[*class]bool
-	keeps     *reservation // nil: it is kept for nobody
-	recalling *attempt     // asked back for this node
-	reckoned  struct {     // what is free of its GPUs, with those and what is used of them
-		of   [2]job.Cards
-		free job.Room
-	}
+	states    int                  // new ones since statesAt
+	statesAt  time.Duration        //
+	held      map[key]policy.Share // attempts unknown to the head
+	recalling *attempt             // asked back for this node
 	cooldown
+}
+
+// runs is the attempts of a node that have not ended, as a decision looks at them, in the
+// order in which they were started.
+func (p *peer) runs(yield func(*policy.Run) bool) {
+	for a := p.first; a != nil; a = a.after {
+		if a.result == nil && !yield(a.run()) {
+			return
+		}
+	}
+}
+
+// back is runs, the latest first.
+func (p *peer) back(yield func(*policy.Run) bool) {
+	for a := p.last; a != nil; a = a.before {
+		if a.result == nil && !yield(a.run()) {
+			return
+		}
+	}
+}
+
+func (a *attempt) run() *policy.Run {
+	a.Idle = a.idles()
+	return &a.Run
 }
 
 // A settledNote is what is kept of a settled attempt until its node has let it go.
@@ -209,9 +181,10 @@ func New(cfg Config) *Machine {
 	if cfg.Token == nil {
 		cfg.Token = job.NewToken
 	}
-	return &Machine{cfg: cfg,
+	lab := &policy.Lab{Lease: cfg.Lease, Site: &policy.Site{}, Owners: map[int]*policy.Owner{}}
+	return &Machine{cfg: cfg, lab: lab, tell: explain.Teller{Lab: lab, Clock: cfg.Clock, Takes: cfg.takes()},
 		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
-		session: map[uint64]*peer{}, site: &site{}, classOf: map[string]*class{}, owners: map[int]*owner{}, refusing: map[*batch]struct{}{}}
+		session: map[uint64]*peer{}, refusing: map[*batch]struct{}{}}
 }
 
 // Apply takes an event and returns what is to be done, in order. now is the
@@ -240,7 +213,7 @@ func (m *Machine) Decide(now time.Duration) []Action {
 }
 
 func (m *Machine) begin(now time.Duration) {
-	m.now = max(m.now, now)
+	m.lab.Now = max(m.lab.Now, now)
 	clear(m.actions)
 	m.actions = m.actions[:0]
 }
@@ -268,7 +241,7 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 func (m *Machine) reopen(b *batch) {
 	if b.closed {
 		b.closed = false
-		m.do(Reopened{b.num})
+		m.do(Reopened{b.Num})
 	}
 }
 
@@ -276,13 +249,16 @@ func (m *Machine) reopen(b *batch) {
 func (m *Machine) peerOf(name node.Name) *peer {
 	p := m.named[name]
 	if p == nil {
-		p = &peer{name: name, site: m.site, drained: m.drained[name], index: len(m.peers), heard: m.now, facts: &capability.Facts{Node: string(name)}, gone: map[key]*settledNote{}}
+		p = &peer{Node: &policy.Node{Name: name, Heard: m.lab.Now, Facts: &capability.Facts{Node: string(name)}}, gone: map[key]*settledNote{}}
+		p.Runs, p.Back = p.runs, p.back
 		m.named[name] = p
 		if p.abroad = name.Abroad(); p.abroad {
-			p.index, p.drained = -1-len(m.abroad), ""
+			p.Index = -1 - len(m.abroad)
 			m.abroad = append(m.abroad, p)
 			return p
 		}
+		p.Drained = m.drained[name]
+		m.lab.AddNode(p.Node)
 		m.peers = append(m.peers, p)
 	}
 	return p
@@ -292,7 +268,7 @@ func (m *Machine) peerOf(name node.Name) *peer {
 func (m *Machine) from(session uint64) *peer {
 	p := m.session[session]
 	if p != nil {
-		p.heard = m.now
+		p.Heard = m.lab.Now
 	}
 	return p
 }

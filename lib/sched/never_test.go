@@ -6,6 +6,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 )
 
 // What no node could ever run is known when the head has waited for the nodes, and
@@ -30,7 +31,7 @@ func TestNever(t *testing.T) {
 		Pause: &node.Pause{Give: &node.Give{CPUs: 4}}}))
 	r.apply(ListEnd{2})
 	never(gfortran, "")
-	r.now = settleTime
+	r.now = policy.SettleTime
 	r.apply(Heard{1})
 	r.apply(NodeDown{Session: 2})
 	for _, tt := range []struct {
@@ -62,7 +63,7 @@ func TestNever(t *testing.T) {
 		t.Errorf("with capabilities of the job: %q", got)
 	}
 	r.m.named["ws3"] = r.m.peers[0] // so that the name is taken
-	r.m.peers = append(r.m.peers, &peer{name: "ws3", facts: r.m.peers[0].facts})
+	r.m.peers = append(r.m.peers, &peer{Node: &policy.Node{Name: "ws3", Facts: r.m.peers[0].Facts}})
 	never(gfortran, "")
 }
 
@@ -71,13 +72,13 @@ func TestNeverAtFirst(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(Loaded{})
 	r.apply(up(1, "ws1", 4))
-	for _, at := range []time.Duration{0, settleTime - 1} {
+	for _, at := range []time.Duration{0, policy.SettleTime - 1} {
 		r.now = at
 		if why := r.m.Never(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "" {
 			t.Errorf("after %v: %q", at, why)
 		}
 	}
-	r.now = settleTime
+	r.now = policy.SettleTime
 	r.apply(Heard{1})
 	if why := r.m.Never(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "none of 1 nodes has x" {
 		t.Errorf("after %v: %q", r.now, why)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 	"distribute/lib/timing"
 )
 
@@ -18,10 +19,8 @@ const (
 	statesIn  = time.Hour
 )
 
-const (
-	maxCPUs = 1 << 20 // of an offer: more is taken as this
-	maxHeld = 1 << 12 // attempts unknown to the head whose cpus are counted, a node
-)
+// maxHeld is how many attempts unknown to the head have their cpus counted, of a node.
+const maxHeld = 1 << 12
 
 var (
 	regrant = timing.Wait(10 * time.Second) // until a transfer that failed is tried again
@@ -36,18 +35,18 @@ func (e NodeUp) apply(m *Machine) {
 	case !m.loaded:
 		m.do(Refuse{Session: e.Session, Why: "the head is starting, try again"})
 		return
-	case p != nil && p.session != 0:
+	case p != nil && p.Session != 0:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("a node named %s is connected", e.Node)})
 		return
 	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes, p == nil && e.Node.Abroad() && len(m.abroad) >= MaxNodes:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
 		return
-	case p != nil && !p.mayBe(e.State, m.now):
+	case p != nil && !p.mayBe(e.State, m.lab.Now):
 		m.do(Refuse{Session: e.Session, Later: true, Why: fmt.Sprintf("node %s has come with %d new state ids within an hour, which is the limit: does each start make its directory anew?", e.Node, MaxStates)})
 		return
 	}
 	p := m.peerOf(e.Node)
-	p.heard, p.session, p.listed, p.expired = m.now, e.Session, false, false
+	p.Heard, p.Session, p.Listed, p.expired = m.lab.Now, e.Session, false, false
 	m.session[e.Session] = p
 	if p.abroad {
 		p.came = true
@@ -57,14 +56,14 @@ func (e NodeUp) apply(m *Machine) {
 		m.do(LogNode{e.Node, e.State})
 		p.states++
 		if p.state != "" {
-			m.wipe(p, string(p.name)+" lost its directory")
+			m.wipe(p, string(p.Name)+" lost its directory")
 		}
 	}
-	if p.boot != e.Boot {
+	if p.Boot != e.Boot {
 		m.acquit(p)
 	}
-	p.boot, p.state = e.Boot, e.State
-	p.held = map[key]share{}
+	p.Boot, p.state = e.Boot, e.State
+	p.held, p.Unknown = map[key]policy.Share{}, false
 	m.unbar(p)
 	m.take(p, e.Offer)
 }
@@ -78,8 +77,8 @@ func (p *peer) mayBe(state string, now time.Duration) bool {
 }
 
 func (e Leased) apply(m *Machine) {
-	if m.cfg.Lease = e.For; e.For <= 0 {
-		m.cfg.Lease = usualLease
+	if m.lab.Lease = e.For; e.For <= 0 {
+		m.lab.Lease = usualLease
 	}
 }
 
@@ -94,9 +93,9 @@ func (e NodeDown) apply(m *Machine) {
 // down ends the session of a node; all that it was told and that is not in the
 // log is to be told again.
 func (m *Machine) down(p *peer) {
-	delete(m.session, p.session)
-	p.session, p.listed, p.recalling, p.held = 0, false, nil, nil
-	p.used, p.active, p.waiting, p.waits = share{}, 0, 0, share{}
+	delete(m.session, p.Session)
+	p.Session, p.Listed, p.recalling, p.Asks, p.held, p.Unknown = 0, false, nil, false, nil, false
+	p.Used, p.Active, p.Waiting, p.Waits = policy.Share{}, 0, 0, policy.Share{}
 	for a := p.first; a != nil; a = a.after {
 		m.resolve(a)
 		a.moving, a.recalled, a.stopped = false, false, false
@@ -106,10 +105,10 @@ func (m *Machine) down(p *peer) {
 
 func (e NodeGone) apply(m *Machine) {
 	p := m.named[e.Node]
-	if p == nil || p.session != 0 {
+	if p == nil || p.Session != 0 {
 		return
 	}
-	m.wipe(p, string(p.name)+" was given up")
+	m.wipe(p, string(p.Name)+" was given up")
 	if e.Removed {
 		m.acquit(p)
 	}
@@ -190,7 +189,7 @@ func (m *Machine) lose(a *attempt, why string, fate job.Fate) {
 
 // record starts a record about an attempt.
 func (a *attempt) record(kind job.Kind, o job.Outcome) job.Record {
-	return job.Record{Kind: kind, Attempt: a.token, Try: a.try, Node: string(a.peer.name), Outcome: o, Said: a.said}
+	return job.Record{Kind: kind, Attempt: a.Token, Try: a.try, Node: string(a.peer.Name), Outcome: o, Said: a.said}
 }
 
 // stopVoid stops all attempts of a job that are void and run still.
@@ -205,33 +204,33 @@ func (m *Machine) stopVoid(b *batch, i uint32, why string) {
 // stop tells a node to end an attempt, once a session. A node whose list is
 // not complete is told when it names the attempt, or later.
 func (m *Machine) stop(a *attempt, why string) {
-	if a.result == nil && !a.stopped && a.peer.session != 0 && (a.peer.listed || a.listed == a.peer.session) {
+	if a.result == nil && !a.stopped && a.peer.Session != 0 && (a.peer.Listed || a.listed == a.peer.Session) {
 		a.stopped = true
-		m.do(Stop{a.peer.session, a.token, why})
+		m.do(Stop{a.peer.Session, a.Token, why})
 	}
 }
 
 func (e ListEnd) apply(m *Machine) {
 	p := m.from(e.Session)
-	if p == nil || p.listed {
+	if p == nil || p.Listed {
 		return
 	}
 	for a := p.first; a != nil; {
 		next := a.after
-		if a.listed != p.session && !p.abroad {
-			m.vanish(a, fmt.Sprintf("%s came back without it", p.name), false)
+		if a.listed != p.Session && !p.abroad {
+			m.vanish(a, fmt.Sprintf("%s came back without it", p.Name), false)
 		}
 		a = next
 	}
 	for k, note := range p.gone {
-		if note.listed != p.session {
+		if note.listed != p.Session {
 			m.letGo(p, k)
 		}
 	}
 	if len(p.gone) == 0 {
 		p.gone = map[key]*settledNote{} // a map keeps the room that it once had
 	}
-	p.listed = true
+	p.Listed = true
 	m.recount(p)
 	m.takeBack(p)
 }
@@ -242,22 +241,22 @@ func (m *Machine) recount(p *peer) {
 	if p.abroad {
 		return
 	}
-	p.used, p.active, p.waiting, p.waits = share{}, 0, 0, share{}
+	p.Used, p.Active, p.Waiting, p.Waits = policy.Share{}, 0, 0, policy.Share{}
 	for _, s := range p.held {
-		p.used = p.used.plus(s)
-		p.active++
+		p.Used = p.Used.Plus(s)
+		p.Active++
 	}
 	for a := p.first; a != nil; a = a.after {
-		a.active = a.result == nil && a.phase != job.PhaseWaiting
+		a.Active = a.result == nil && a.phase != job.PhaseWaiting
 		if a.result == nil {
-			a.share = p.given(a.share)
+			a.Share = p.Given(a.Share)
 		}
-		if a.active {
-			p.used = p.used.plus(a.share)
-			p.active++
+		if a.Active {
+			p.Used = p.Used.Plus(a.Share)
+			p.Active++
 		} else if a.result == nil {
-			p.waiting++
-			p.waits = p.waits.plus(a.share)
+			p.Waiting++
+			p.Waits = p.Waits.Plus(a.Share)
 		}
 		m.count(a)
 	}
@@ -267,21 +266,21 @@ func (m *Machine) recount(p *peer) {
 // promote gives room to the attempts that wait on a node, in their order, as
 // the node itself does.
 func (m *Machine) promote(p *peer) {
-	if !p.listed || p.waiting == 0 || p.paused() {
+	if !p.Listed || p.Waiting == 0 || p.Paused() {
 		return
 	}
 	for a := p.first; a != nil; a = a.after {
-		if a.active || a.result != nil || a.dead {
+		if a.Active || a.result != nil || a.dead {
 			continue
 		}
-		if !holds(p.has, p.used.bare(), a.share.bare()) && p.active > 0 {
+		if !policy.Fits(p.Has, p.Used.Bare(), a.Share.Bare()) && p.Active > 0 {
 			return
 		}
-		a.active = true
-		p.waiting--
-		p.waits = p.waits.minus(a.share)
-		p.used = p.used.plus(a.share)
-		p.active++
+		a.Active = true
+		p.Waiting--
+		p.Waits = p.Waits.Minus(a.Share)
+		p.Used = p.Used.Plus(a.Share)
+		p.Active++
 		m.count(a)
 	}
 }
@@ -289,21 +288,21 @@ func (m *Machine) promote(p *peer) {
 // idle takes an attempt out of the count of its node.
 func (m *Machine) idle(a *attempt) {
 	p := a.peer
-	if a.dead || a.result != nil && !a.active || p.abroad || !m.batches[a.ref.Batch].ready {
+	if a.dead || a.result != nil && !a.Active || p.abroad || !m.batches[a.ref.Batch].Ready {
 		return // it is not counted
 	}
-	if !p.listed {
-		a.active = false // counted when the list is complete
+	if !p.Listed {
+		a.Active = false // counted when the list is complete
 		return
 	}
-	if a.active {
-		a.active = false
+	if a.Active {
+		a.Active = false
 		m.count(a)
-		p.used = p.used.minus(a.share)
-		p.active--
+		p.Used = p.Used.Minus(a.Share)
+		p.Active--
 	} else {
-		p.waiting--
-		p.waits = p.waits.minus(a.share)
+		p.Waiting--
+		p.Waits = p.Waits.Minus(a.Share)
 	}
 }
 
@@ -315,7 +314,7 @@ func (m *Machine) resolve(a *attempt) {
 	a.recalled = false
 	for _, p := range m.peers {
 		if p.recalling == a {
-			p.recalling = nil
+			p.recalling, p.Asks = nil, false
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 // asks is a batch whose jobs take a cpu each.
@@ -159,7 +160,7 @@ func TestWhyOrder(t *testing.T) {
 		if got := r.m.Why(Ref{batch, number}); got != want {
 			t.Errorf("why %d/%d: %q, should be %q", batch, number, got, want)
 		}
-		if r.m.batches[batch].most == 0 {
+		if r.m.batches[batch].Most == 0 {
 			want = ""
 		}
 		if got := stuck(r.m, batch); got != want {
@@ -226,13 +227,13 @@ func (f *fleet) give(ev Event) {
 			f.t.Fatalf("after %T%+v at %v: %v", ev, ev, f.now, err)
 		}
 	}
-	was, is := map[*class]int{}, map[*class]int{}
+	was, is := map[*policy.Class]int{}, map[*policy.Class]int{}
 	for _, r := range keeps {
-		was[r.of]++
+		was[r.Of]++
 	}
 	for _, r := range keepsOf(f.m) {
-		is[r.of]++
-		if !slices.Contains(keeps, r) && was[r.of] == len(r.of.keeps) {
+		is[r.Of]++
+		if !slices.Contains(keeps, r) && was[r.Of] == len(r.Of.Kept) {
 			f.moved++
 		}
 	}
@@ -246,7 +247,7 @@ func (f *fleet) give(ev Event) {
 	for _, a := range actions {
 		if s, ok := a.(Start); ok {
 			at := f.m.live[must(s.Attempt)]
-			f.runs = append(f.runs, running{s, at.share.cpus, f.now, f.now + f.last[s.Ref.Batch](int(s.Ref.Job))})
+			f.runs = append(f.runs, running{s, at.Share.CPUs, f.now, f.now + f.last[s.Ref.Batch](int(s.Ref.Job))})
 		}
 	}
 }

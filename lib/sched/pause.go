@@ -3,7 +3,6 @@ package sched
 import (
 	"fmt"
 	"reflect"
-	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -30,24 +29,21 @@ func (e Offered) apply(m *Machine) {
 // onlyRoom says that an offer differs from the last one, and only by what is free of the
 // disk, of which a node tells by itself.
 func (p *peer) onlyRoom(o *node.Offer) bool {
-	was := p.offer
+	was := p.Offer
 	was.Disk, was.DiskSize, was.Kept, was.Soon = o.Disk, o.DiskSize, o.Kept, o.Soon
-	return p.offer.Space() != o.Space() && reflect.DeepEqual(&was, o)
+	return p.Offer.Space() != o.Space() && reflect.DeepEqual(&was, o)
 }
-
-// paused says that a node is given nothing because somebody has taken it back.
-func (p *peer) paused() bool { return p.offer.Pause.Full() || p.halt != 0 || p.drained != "" }
 
 // takeBack asks for what a node that is paused or drained has not begun with, to be
 // done elsewhere.
 func (m *Machine) takeBack(p *peer) {
-	if !p.listed || !p.offer.Pause.Full() && p.drained == "" {
+	if !p.Listed || !p.Offer.Pause.Full() && p.Drained == "" {
 		return
 	}
 	for a := p.first; a != nil; a = a.after {
 		if a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) {
 			a.recalled = true
-			m.do(Recall{p.session, a.token})
+			m.do(Recall{p.Session, a.Token})
 		}
 	}
 }
@@ -101,7 +97,7 @@ func (m *Machine) unread(a *attempt) {
 func (m *Machine) evicted(a *attempt, manifest string) {
 	rec := a.final(job.KindBack, manifest)
 	rec.Fate, rec.Saved = a.result.Fate, manifest != "" && m.saves(a, a.result)
-	rec.Reason = orElse(rec.Reason, "asked to leave "+string(a.peer.name))
+	rec.Reason = orElse(rec.Reason, "asked to leave "+string(a.peer.Name))
 	if m.batches[a.ref.Batch].never && !rec.Saved {
 		rec.Kind = job.KindFailed
 		rec.Reason += "; it is never started twice"
@@ -112,43 +108,21 @@ func (m *Machine) evicted(a *attempt, manifest string) {
 	}
 }
 
-// leavesAt tells when a node will be paused by its hours, if that is soon.
-func (m *Machine) leavesAt(p *peer) string {
-	if m.cfg.Clock == nil || !m.leaves(p) {
-		return ""
+func (e Drain) apply(m *Machine) {
+	if p := m.named[e.Node]; p != nil && e.By == "" {
+		m.acquit(p)
 	}
-	return "pauses at " + m.cfg.Clock(p.soon)
+	if m.drained[e.Node] == e.By {
+		return
+	}
+	if m.drained[e.Node] = e.By; e.By == "" {
+		delete(m.drained, e.Node)
+	}
+	if p := m.named[e.Node]; p != nil {
+		p.Drained = e.By
+		m.takeBack(p)
+	}
 }
 
-// pausedWhy tells by whom a node is paused or drained, and until when.
-func (m *Machine) pausedWhy(p *peer) string {
-	pause := p.offer.Pause
-	if p.drained != "" {
-		return fmt.Sprintf("%s drained by %s", p.name, p.drained)
-	}
-	if pause == nil {
-		return fmt.Sprintf("%s is paused", p.name)
-	}
-	if len(pause.By) == 0 {
-		return fmt.Sprintf("%s paused (%s)%s", p.name, pause.Who(), m.until(p))
-	}
-	return fmt.Sprintf("%s paused by %s%s", p.name, pause.Who(), m.until(p))
-}
-
-// until is when the pause of a node ends, in words.
-func (m *Machine) until(p *peer) string {
-	if p.offer.Pause.Left == 0 || m.cfg.Clock == nil {
-		return ""
-	}
-	return " until " + m.cfg.Clock(p.offered+time.Duration(p.offer.Pause.Left*float64(time.Second)))
-}
-
-// lentWhy tells what of a node is lent back, and until when. Without that it offers less
-// than it could only where somebody else is on its GPUs.
-func (m *Machine) lentWhy(p *peer) string {
-	pause := p.offer.Pause
-	if pause == nil || pause.Give == nil {
-		return fmt.Sprintf("%s has %s left, and somebody else uses the rest", p.name, p.has.gpus.Words("gpu"))
-	}
-	return fmt.Sprintf("%s lent back %s to %s%s", p.name, pause.Give, pause.Who(), m.until(p))
-}
+// Drained is who has drained a node; "" if nobody has.
+func (m *Machine) Drained(n node.Name) (by string) { return m.drained[n] }

@@ -9,6 +9,7 @@ import (
 
 	"distribute/lib/capability"
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 // The placing decision once more, from scratch and without any index: every
@@ -17,25 +18,25 @@ import (
 
 type plain struct {
 	m     *Machine
-	nodes map[*peer]*plainNode
+	nodes map[*policy.Node]*plainNode
 	waits map[Ref]bool
 	run   map[uint32]int // jobs of each batch that run
-	rates map[*owner]int64
-	keeps []reservation  // the latest last
-	taken map[string]int // of what is counted
+	rates map[*policy.Owner]int64
+	keeps []policy.Reservation // the latest last
+	taken map[string]int       // of what is counted
 }
 
 type plainNode struct {
-	p       *peer
-	used    share
+	p       *policy.Node
+	used    policy.Share
 	active  int
 	waiting int
-	waits   share
+	waits   policy.Share
 	runs    []plainRun // in the order in which they were started
 }
 
 type plainRun struct {
-	share share
+	share policy.Share
 	began time.Duration
 	ends  time.Duration // at the latest; 0: that is not known
 }
@@ -47,8 +48,8 @@ type placed struct {
 
 // comparePlain takes back the starts among the actions of an event, decides
 // again from what was kept before it, and compares.
-func comparePlain(m *Machine, keeps []reservation, actions []Action) error {
-	d := plain{m, map[*peer]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*owner]int64{}, slices.Clone(keeps), map[string]int{}}
+func comparePlain(m *Machine, keeps []policy.Reservation, actions []Action) error {
+	d := plain{m, map[*policy.Node]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*policy.Owner]int64{}, slices.Clone(keeps), map[string]int{}}
 	var got []placed
 	started := map[*attempt]bool{}
 	for _, a := range actions {
@@ -58,8 +59,8 @@ func comparePlain(m *Machine, keeps []reservation, actions []Action) error {
 		}
 		at := m.live[must(s.Attempt)]
 		started[at] = true
-		if at.active {
-			got = append(got, placed{s.Ref, string(at.peer.name)})
+		if at.Active {
+			got = append(got, placed{s.Ref, string(at.peer.Name)})
 		} else if err := rightlyAhead(m, at); err != nil {
 			return err
 		}
@@ -75,44 +76,44 @@ func comparePlain(m *Machine, keeps []reservation, actions []Action) error {
 }
 
 // keepsOf is what is kept for classes.
-func keepsOf(m *Machine) (all []reservation) {
-	for _, r := range m.keeps {
-		all = append(all, *r)
+func keepsOf(m *Machine) (all []policy.Reservation) {
+	for _, r := range m.lab.Kept {
+		all = append(all, policy.Reservation{Of: r.Of, On: r.On, Priority: r.Priority, Since: r.Since, Patience: r.Patience})
 	}
 	return all
 }
 
 // begin is how things stood before some attempts were started.
 func (d *plain) begin(started map[*attempt]bool) {
-	for _, b := range d.m.order {
+	for b := range d.m.byAge() {
 		for i, s := range b.States {
-			d.waits[Ref{b.num, uint32(i)}] = b.ready && s == job.Queued && !plainGated(b, i)
+			d.waits[Ref{b.Num, uint32(i)}] = b.Ready && s == job.Queued && !plainGated(b, i)
 		}
 	}
 	for _, p := range d.m.peers {
-		n := &plainNode{p: p, used: p.used, active: p.active, waiting: p.waiting, waits: p.waits}
-		d.nodes[p] = n
+		n := &plainNode{p: p.Node, used: p.Used, active: p.Active, waiting: p.Waiting, waits: p.Waits}
+		d.nodes[p.Node] = n
 		for a := p.first; a != nil; a = a.after {
 			switch {
-			case started[a] && a.active:
-				n.used = n.used.minus(a.share)
+			case started[a] && a.Active:
+				n.used = n.used.Minus(a.Share)
 				n.active--
 			case started[a]:
-				n.waits = n.waits.minus(a.share)
+				n.waits = n.waits.Minus(a.Share)
 				n.waiting--
 			case a.result == nil:
-				n.runs = append(n.runs, plainRun{a.share, a.began, plainEnd(d.m.queueOf(a.ref), a.began, a.active)})
+				n.runs = append(n.runs, plainRun{a.Share, a.Began, plainEnd(d.m.queueOf(a.ref), a.Began, a.Active)})
 			}
 			if started[a] {
 				d.waits[a.ref] = true
 				continue
 			}
-			d.rates[d.m.batches[a.ref.Batch].owner] += plainWeight(a)
+			d.rates[d.m.batches[a.ref.Batch].Owner] += plainWeight(a)
 			if a.current && a.result == nil {
 				d.run[a.ref.Batch]++
 			}
 			if plainCounted(a) {
-				d.take(a.share.counts)
+				d.take(a.Share.Counts)
 			}
 		}
 	}
@@ -122,7 +123,7 @@ func (d *plain) begin(started map[*attempt]bool) {
 func (d *plain) decide() (all []placed) {
 	for i := len(d.keeps) - 1; i >= 0; i-- {
 		r := d.keeps[i]
-		if ref, ok := d.waitsFor(r.of, d.nodes[r.on]); !ok || d.m.batches[ref.Batch].priority != r.priority || d.waiting(r.of) < d.kept(r.of) || !d.free(r.of) {
+		if ref, ok := d.waitsFor(r.Of, d.nodes[r.On]); !ok || d.m.batches[ref.Batch].Priority != r.Priority || d.waiting(r.Of) < d.kept(r.Of) || !d.free(r.Of) {
 			d.keeps = slices.Delete(d.keeps, i, i+1)
 		}
 	}
@@ -134,29 +135,29 @@ func (d *plain) decide() (all []placed) {
 		if d.reserve(ref, n) {
 			continue
 		}
-		c := d.m.queueOf(ref).c
+		c := d.m.queueOf(ref).Class
 		s := plainShare(c, n.p)
-		s.cards = job.CardsOf(s.gpus, plainGPUs(n.p, n.used, s))
-		n.used = n.used.plus(s)
+		s.Cards = job.CardsOf(s.GPUs, plainGPUs(n.p, n.used, s))
+		n.used = n.used.Plus(s)
 		n.active++
-		n.runs = append(n.runs, plainRun{s, d.m.now, plainEnd(d.m.queueOf(ref), d.m.now, true)})
+		n.runs = append(n.runs, plainRun{s, d.m.lab.Now, plainEnd(d.m.queueOf(ref), d.m.lab.Now, true)})
 		d.run[ref.Batch]++
-		d.rates[d.m.batches[ref.Batch].owner] += weight(s, n.p.could)
-		d.take(s.counts)
+		d.rates[d.m.batches[ref.Batch].Owner] += policy.Weight(s, n.p.Could)
+		d.take(s.Counts)
 		d.waits[ref] = false
 		d.release(c, n.p)
-		all = append(all, placed{ref, string(n.p.name)})
+		all = append(all, placed{ref, string(n.p.Name)})
 	}
 }
 
 // before says that a job goes before another.
 func (d *plain) before(a, b Ref) bool {
-	turn := func(o *owner) int64 { return int64(o.used + float64(d.rates[o])/1000/decay) }
+	turn := func(o *policy.Owner) int64 { return int64(o.Used + float64(d.rates[o])/1000/(math.Ln2/3600)) }
 	switch x, y := d.m.batches[a.Batch], d.m.batches[b.Batch]; {
-	case x.priority != y.priority:
-		return x.priority > y.priority
-	case turn(x.owner) != turn(y.owner):
-		return turn(x.owner) < turn(y.owner)
+	case x.Priority != y.Priority:
+		return x.Priority > y.Priority
+	case turn(x.Owner) != turn(y.Owner):
+		return turn(x.Owner) < turn(y.Owner)
 	case a.Batch != b.Batch:
 		return a.Batch < b.Batch
 	}
@@ -167,7 +168,7 @@ func (d *plain) before(a, b Ref) bool {
 func (d *plain) foremost(fits func(Ref) bool) (first Ref, ok bool) {
 	for ref, waits := range d.waits {
 		b := d.m.batches[ref.Batch]
-		if waits && (b.most == 0 || d.run[ref.Batch] < b.most) && (!ok || d.before(ref, first)) && fits(ref) {
+		if waits && (b.Most == 0 || d.run[ref.Batch] < b.Most) && (!ok || d.before(ref, first)) && fits(ref) {
 			first, ok = ref, true
 		}
 	}
@@ -186,84 +187,87 @@ func (d *plain) first() (Ref, *plainNode) {
 // takes says that a node may be given a job at all.
 func (d *plain) takes(n *plainNode, ref Ref) bool {
 	q, p := d.m.queueOf(ref), n.p
-	_, able := q.c.lacks(p.facts)
-	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.c); !able {
+	_, able := q.Class.Lacks(p.Facts)
+	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.Class); !able {
 		return false
 	}
-	return !d.tooFull(ref, p) && p.listed && p.drained == "" && p.halt == 0 && p.rest == 0 && (p.offer.Pause == nil || p.offer.Pause.Give != nil) && d.m.doomed(q) == "" &&
-		!q.b.shuns(p) && q.b.refusals[p].until == 0 && p.offer.CPUs > 0 && plainRoom(p, share{}, plainShare(q.c, p))
+	return !d.tooFull(ref, p) && p.Listed && p.Drained == "" && p.HaltedUntil == 0 && p.RestsUntil == 0 && (p.Offer.Pause == nil || p.Offer.Pause.Give != nil) && d.m.tell.Doomed(q) == "" &&
+		!q.Batch.Shuns(p) && q.Batch.Refusals[p].Until == 0 && p.Offer.CPUs > 0 && plainRoom(p, policy.Share{}, plainShare(q.Class, p))
 }
 
 // tooFull says that a node has less disk than a job asks for, and that another that
 // could be used for it has more.
-func (d *plain) tooFull(ref Ref, p *peer) bool {
+func (d *plain) tooFull(ref Ref, p *policy.Node) bool {
 	q, space := d.m.queueOf(ref), int64(0)
-	room := func(p *peer) int64 { return (p.offer.Disk + p.offer.Kept) + (p.offer.Disk+p.offer.Kept)/16 }
-	for _, o := range d.m.peers {
-		t := q.b.refusals[o]
-		_, able := q.c.lacks(o.facts)
-		able = able && o.couldHold(q.c) && d.countable(o, q.c) && !plainShuns(d.m, ref, o) && plainRoom(o, share{}, plainShare(q.c, o))
-		lasts := t.until != 0 && (t.barred || t.long >= longestRefusal)
-		open := o.session != 0 && o.rest == 0 && o.drained == "" && (o.offer.Pause == nil || o.offer.Pause.Give != nil) && o.offer.CPUs > 0
-		if able && open && !lasts && !q.b.shuns(o) {
+	room := func(p *policy.Node) int64 { return (p.Offer.Disk + p.Offer.Kept) + (p.Offer.Disk+p.Offer.Kept)/16 }
+	for _, o := range d.m.lab.Nodes {
+		t := q.Batch.Refusals[o]
+		_, able := q.Class.Lacks(o.Facts)
+		able = able && o.CouldHold(q.Class) && d.countable(o, q.Class) && !plainShuns(d.m, ref, o) && plainRoom(o, policy.Share{}, plainShare(q.Class, o))
+		lasts := t.Until != 0 && (t.Barred || t.Long >= policy.LongestRefusal)
+		open := o.Session != 0 && o.RestsUntil == 0 && o.Drained == "" && (o.Offer.Pause == nil || o.Offer.Pause.Give != nil) && o.Offer.CPUs > 0
+		if able && open && !lasts && !q.Batch.Shuns(o) {
 			space = max(space, room(o))
 		}
 	}
-	if q.b.early && d.m.ticked < d.m.since+settleTime {
+	if q.Batch.Early && d.m.lab.Ticked < d.m.lab.Loaded+policy.SettleTime {
 		space = math.MaxInt64
 	}
 	disk := room(p)
-	return disk > 0 && disk < max(q.says.disk, q.disk) && disk < space
+	return disk > 0 && disk < max(q.Says.Disk, q.Disk) && disk < space
 }
 
 // plainShuns says that a job that failed is not to be started on a node: that has no
 // more memory than was too little, or it failed there and another node could run it.
-func plainShuns(m *Machine, ref Ref, p *peer) bool {
+func plainShuns(m *Machine, ref Ref, p *policy.Node) bool {
 	b := m.batches[ref.Batch]
 	t := b.trials[ref.Job]
 	switch {
+	case p.DiskBelow(m.queueOf(ref).AsksDisk()):
+		return true
 	case t == nil:
 		return false
-	case t.memory > 0 && p.could.memory <= t.memory, p.smallDisk(t.disk):
+	case t.memory > 0 && p.Could.Memory <= t.memory:
 		return true
 	}
-	return slices.Contains(t.on, p) && plainElsewhere(m, ref, t, t.q.old)
+	return slices.Contains(t.on, p) && plainElsewhere(m, ref, t, t.q.Old)
 }
 
 // plainElsewhere says that a job that failed on some nodes could be run on another.
 func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
-	b, c := m.batches[ref.Batch], m.queueOf(ref).c
-	for _, p := range m.peers {
-		_, able := c.lacks(p.facts)
-		known := p.session != 0 || p.boot != "" && m.ticked < p.heard+m.cfg.Lease
-		refused := b.refusals[p]
-		lasts := refused.until != 0 && (refused.barred || refused.long >= longestRefusal)
-		able = able && p.couldHold(c) && (&plain{m: m}).countable(p, c)
-		if !slices.Contains(t.on, p) && able && known && p.drained == "" && !b.shuns(p) && !lasts &&
-			(t.memory == 0 || p.could.memory > t.memory) && !p.smallDisk(t.disk) {
+	b, q := m.batches[ref.Batch], m.queueOf(ref)
+	c := q.Class
+	for _, p := range m.lab.Nodes {
+		_, able := c.Lacks(p.Facts)
+		known := p.Session != 0 || p.Boot != "" && m.lab.Ticked < p.Heard+m.lab.Lease
+		refused := b.Refusals[p]
+		lasts := refused.Until != 0 && (refused.Barred || refused.Long >= policy.LongestRefusal)
+		able = able && p.CouldHold(c) && (&plain{m: m}).countable(p, c)
+		if !slices.Contains(t.on, p) && able && known && p.Drained == "" && !b.Shuns(p) && !lasts &&
+			(t.memory == 0 || p.Could.Memory > t.memory) && !p.DiskBelow(q.AsksDisk()) {
 			return true
 		}
 	}
-	return old && m.ticked < m.since+settleTime
+	return old && m.lab.Ticked < m.lab.Loaded+policy.SettleTime
 }
 
 // waitsFor is the job of a class that goes first on a node that has enough for it.
-func (d *plain) waitsFor(c *class, n *plainNode) (Ref, bool) {
-	return d.foremost(func(ref Ref) bool { return d.m.queueOf(ref).c == c && d.takes(n, ref) })
+func (d *plain) waitsFor(c *policy.Class, n *plainNode) (Ref, bool) {
+	return d.foremost(func(ref Ref) bool { return d.m.queueOf(ref).Class == c && d.takes(n, ref) })
 }
 
 // keptFor is the reservation of a node, or nil.
-func (d *plain) keptFor(n *plainNode) *reservation {
-	if i := slices.IndexFunc(d.keeps, func(r reservation) bool { return r.on == n.p }); i >= 0 {
+func (d *plain) keptFor(n *plainNode) *policy.Reservation {
+	if i := slices.IndexFunc(d.keeps, func(r policy.Reservation) bool { return r.On == n.p }); i >= 0 {
 		return &d.keeps[i]
 	}
 	return nil
 }
 
 // kept is how many nodes are kept for a class.
-func (d *plain) kept(c *class) (n int) {
+func (d *plain) kept(c *policy.Class) (n int) {
 	for _, r := range d.keeps {
-		if r.of == c {
+		if r.Of == c {
 			n++
 		}
 	}
@@ -271,10 +275,10 @@ func (d *plain) kept(c *class) (n int) {
 }
 
 // waiting is how many jobs of a class wait and may run.
-func (d *plain) waiting(c *class) (n int) {
+func (d *plain) waiting(c *policy.Class) (n int) {
 	of := map[uint32]int{}
 	for ref, waits := range d.waits {
-		if q := d.m.queueOf(ref); waits && q.c == c && d.m.doomed(q) == "" && (q.b.most == 0 || d.run[ref.Batch]+of[ref.Batch] < q.b.most) {
+		if q := d.m.queueOf(ref); waits && q.Class == c && d.m.tell.Doomed(q) == "" && (q.Batch.Most == 0 || d.run[ref.Batch]+of[ref.Batch] < q.Batch.Most) {
 			of[ref.Batch]++
 			n++
 		}
@@ -284,10 +288,10 @@ func (d *plain) waiting(c *class) (n int) {
 
 // release gives a node free when a job of a class has started on p: that if it is
 // kept for it, else the one that was kept last.
-func (d *plain) release(c *class, p *peer) {
+func (d *plain) release(c *policy.Class, p *policy.Node) {
 	at := -1
 	for i, r := range d.keeps {
-		if r.of == c && (at < 0 || d.keeps[at].on != p) {
+		if r.Of == c && (at < 0 || d.keeps[at].On != p) {
 			at = i
 		}
 	}
@@ -299,61 +303,61 @@ func (d *plain) release(c *class, p *peer) {
 // spares says that a job on a node does not delay the one for which that is kept.
 func (d *plain) spares(n *plainNode, ref Ref) bool {
 	r, q := d.keptFor(n), d.m.queueOf(ref)
-	if r == nil || r.of == q.c || q.b.priority > r.priority {
+	if r == nil || r.Of == q.Class || q.Batch.Priority > r.Priority {
 		return true
 	}
-	asks := plainShare(r.of, n.p)
-	stays := n.used.plus(n.waits)
+	asks := plainShare(r.Of, n.p)
+	stays := n.used.Plus(n.waits)
 	for _, r := range n.runs {
 		if !plainRoom(n.p, r.share, asks) {
-			stays = stays.minus(r.share)
+			stays = stays.Minus(r.share)
 		}
 	}
-	asks.cards = job.CardsOf(asks.gpus, plainAwaited(n.p, stays, asks))
-	return plainRoom(n.p, stays.plus(asks), plainShare(q.c, n.p)) || d.inTime(n, q)
+	asks.Cards = job.CardsOf(asks.GPUs, plainAwaited(n.p, stays, asks))
+	return plainRoom(n.p, stays.Plus(asks), plainShare(q.Class, n.p)) || d.inTime(n, q)
 }
 
 // inTime says that a job begun now on a node that is kept ends before the one for which
 // it is could begin there, if all that runs ends as late as it may.
-func (d *plain) inTime(n *plainNode, q *queue) bool {
-	long := time.Duration(q.says.limit) * time.Second
-	end := d.m.now + long
-	stays := n.used.plus(n.waits)
+func (d *plain) inTime(n *plainNode, q *policy.Queue) bool {
+	long := time.Duration(q.Says.Limit) * time.Second
+	end := d.m.lab.Now + long
+	stays := n.used.Plus(n.waits)
 	for _, r := range n.runs {
 		if r.ends > 0 && r.ends < end {
-			stays = stays.minus(r.share)
+			stays = stays.Minus(r.share)
 		}
 	}
-	all := n.used.plus(n.waits)
+	all := n.used.Plus(n.waits)
 	for _, r := range n.runs {
 		if r.ends > 0 {
-			all = all.minus(r.share)
+			all = all.Minus(r.share)
 		}
 	}
-	asks := plainShare(d.keptFor(n).of, n.p)
+	asks := plainShare(d.keptFor(n).Of, n.p)
 	return long > 0 && !plainRoom(n.p, stays, asks) && plainRoom(n.p, all, asks)
 }
 
 // plainEnd is when an attempt of a queue ends at the latest that was begun then.
-func plainEnd(q *queue, began time.Duration, active bool) time.Duration {
-	if q.says.limit <= 0 || began == 0 || !active {
+func plainEnd(q *policy.Queue, began time.Duration, active bool) time.Duration {
+	if q.Says.Limit <= 0 || began == 0 || !active {
 		return 0
 	}
-	return began + time.Duration(q.says.limit)*time.Second
+	return began + time.Duration(q.Says.Limit)*time.Second
 }
 
 // wait is how long the last of the youngest attempts has run that have to end before
 // a node has room.
-func (d *plain) wait(c *class, n *plainNode) time.Duration {
-	used := n.used.plus(n.waits)
+func (d *plain) wait(c *policy.Class, n *plainNode) time.Duration {
+	used := n.used.Plus(n.waits)
 	for i := len(n.runs); i >= 0; i-- {
 		if i < len(n.runs) {
-			used = used.minus(n.runs[i].share)
+			used = used.Minus(n.runs[i].share)
 		}
 		if plainRoom(n.p, used, plainShare(c, n.p)) && i == len(n.runs) {
 			return 0
 		} else if plainRoom(n.p, used, plainShare(c, n.p)) {
-			return d.m.now - n.runs[i].began
+			return d.m.lab.Now - n.runs[i].began
 		}
 	}
 	return math.MaxInt64 / 2
@@ -361,14 +365,14 @@ func (d *plain) wait(c *class, n *plainNode) time.Duration {
 
 // reserve keeps a node for the job that would be passed over by another's start.
 func (d *plain) reserve(ref Ref, n *plainNode) bool {
-	own := d.m.queueOf(ref).c
+	own := d.m.queueOf(ref).Class
 	over, ok := d.foremost(func(r Ref) bool {
-		return d.m.queueOf(r).c != own && d.free(d.m.queueOf(r).c) && d.takes(n, r) && d.before(r, ref)
+		return d.m.queueOf(r).Class != own && d.free(d.m.queueOf(r).Class) && d.takes(n, r) && d.before(r, ref)
 	})
 	if !ok {
 		return false
 	}
-	c := d.m.queueOf(over).c
+	c := d.m.queueOf(over).Class
 	kept, patience := d.kept(c), time.Duration(0)
 	switch {
 	case kept == 0:
@@ -377,21 +381,21 @@ func (d *plain) reserve(ref Ref, n *plainNode) bool {
 		}
 	case d.keptFor(n) != nil:
 		return false
-	case d.waiting(c) <= kept || len(d.keeps) >= len(d.m.peers)/4:
+	case d.waiting(c) <= kept || len(d.keeps) >= len(d.m.lab.Nodes)/4:
 		worst := -1
 		for i, r := range d.keeps {
-			if r.of == c && d.m.now-r.since >= r.patience && (worst < 0 || d.wait(c, d.nodes[r.on]) > d.wait(c, d.nodes[d.keeps[worst].on])) {
+			if r.Of == c && d.m.lab.Now-r.Since >= r.Patience && (worst < 0 || d.wait(c, d.nodes[r.On]) > d.wait(c, d.nodes[d.keeps[worst].On])) {
 				worst = i
 			}
 		}
-		if worst < 0 || d.wait(c, n) >= d.wait(c, d.nodes[d.keeps[worst].on])/2 {
+		if worst < 0 || d.wait(c, n) >= d.wait(c, d.nodes[d.keeps[worst].On])/2 {
 			return false
 		}
-		patience = 2 * d.keeps[worst].patience
+		patience = 2 * d.keeps[worst].Patience
 		d.keeps = slices.Delete(d.keeps, worst, worst+1)
 	}
 	first, _ := d.waitsFor(c, n)
-	d.keeps = append(d.keeps, reservation{c, n.p, d.m.batches[first.Batch].priority, d.m.now, max(leastPatience, patience, d.wait(c, n))})
+	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Priority: d.m.batches[first.Batch].Priority, Since: d.m.lab.Now, Patience: max(time.Minute, patience, d.wait(c, n))})
 	return true
 }
 
@@ -399,7 +403,7 @@ func (d *plain) reserve(ref Ref, n *plainNode) bool {
 func (d *plain) soonest(ref Ref) *plainNode {
 	q := d.m.queueOf(ref)
 	var all []*plainNode
-	for _, p := range d.m.peers {
+	for _, p := range d.m.lab.Nodes {
 		if n := d.nodes[p]; d.takes(n, ref) && d.keptFor(n) == nil {
 			all = append(all, n)
 		}
@@ -408,7 +412,7 @@ func (d *plain) soonest(ref Ref) *plainNode {
 		return nil
 	}
 	return slices.MinFunc(all, func(a, b *plainNode) int {
-		return cmp.Or(cmp.Compare(d.wait(q.c, a), d.wait(q.c, b)), d.prefers(q, a, b))
+		return cmp.Or(cmp.Compare(d.wait(q.Class, a), d.wait(q.Class, b)), d.prefers(q, a, b))
 	})
 }
 
@@ -416,9 +420,9 @@ func (d *plain) soonest(ref Ref) *plainNode {
 func (d *plain) best(ref Ref) *plainNode {
 	q := d.m.queueOf(ref)
 	var all []*plainNode
-	for _, p := range d.m.peers {
+	for _, p := range d.m.lab.Nodes {
 		n := d.nodes[p]
-		fits := d.free(q.c) && plainRoom(p, n.used, plainShare(q.c, p)) && (q.c.share.cpus > 0 || n.active == 0)
+		fits := d.free(q.Class) && plainRoom(p, n.used, plainShare(q.Class, p)) && (q.Class.Share.CPUs > 0 || n.active == 0)
 		if d.takes(n, ref) && fits && n.waiting == 0 && d.spares(n, ref) {
 			all = append(all, n)
 		}
@@ -430,17 +434,17 @@ func (d *plain) best(ref Ref) *plainNode {
 }
 
 // prefers orders nodes for a queue.
-func (d *plain) prefers(q *queue, a, b *plainNode) int {
+func (d *plain) prefers(q *policy.Queue, a, b *plainNode) int {
 	rank := func(n *plainNode) []int {
-		_, built := q.b.pace[n.p]
-		spared := q.c.share.gpus == 0 && n.p.has.gpus > 0
+		_, built := q.Batch.Pace[n.p]
+		spared := q.Class.Share.GPUs == 0 && n.p.Has.GPUs > 0
 		opens := false
-		if part := q.c.share.gpus; 0 < part && part < 1000 {
-			on := plainGPUs(n.p, n.used, share{gpus: part})
-			opens = len(on) == 0 || n.used.cards.At(on[0]) == 0
+		if part := q.Class.Share.GPUs; 0 < part && part < 1000 {
+			on := plainGPUs(n.p, n.used, policy.Share{GPUs: part})
+			opens = len(on) == 0 || n.used.Cards.At(on[0]) == 0
 		}
-		left := n.p.offered + time.Duration(n.p.offer.Soon*float64(time.Second)) - d.m.now
-		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), rankOf(opens), n.p.offer.CPUs - n.used.cpus, n.p.index}
+		left := n.p.Offered + time.Duration(n.p.Offer.Soon*float64(time.Second)) - d.m.lab.Now
+		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), rankOf(opens), n.p.Offer.CPUs - n.used.CPUs, n.p.Index}
 	}
 	return slices.Compare(rank(a), rank(b))
 }
@@ -455,10 +459,10 @@ func rankOf(yes bool) int {
 // plainWeight is what an attempt takes of its node, in thousandths of a cpu.
 func plainWeight(a *attempt) int64 {
 	p := a.peer
-	if !a.active || !p.listed || p.offer.Pause != nil && p.offer.Pause.Give == nil {
+	if !a.Active || !p.Listed || p.Offer.Pause != nil && p.Offer.Pause.Give == nil {
 		return 0
 	}
-	return weight(a.share, p.could)
+	return policy.Weight(a.Share, p.Could)
 }
 
 // A plainUse is what an owner has used, reckoned after every event from what his
@@ -471,16 +475,16 @@ type plainUse struct {
 
 // compareUse reckons what owners have used without the machine's account of it.
 func (r *rig) compareUse() error {
-	rates := map[*owner]int64{}
+	rates := map[*policy.Owner]int64{}
 	for _, a := range r.m.live {
-		rates[r.m.batches[a.ref.Batch].owner] += plainWeight(a)
+		rates[r.m.batches[a.ref.Batch].Owner] += plainWeight(a)
 	}
 	for uid := range r.uses {
-		if r.m.owners[uid] == nil {
+		if r.m.lab.Owners[uid] == nil {
 			delete(r.uses, uid) // who has used nothing to speak of
 		}
 	}
-	for uid, o := range r.m.owners {
+	for uid, o := range r.m.lab.Owners {
 		u := r.uses[uid]
 		if u == nil {
 			u = &plainUse{at: r.now}
@@ -490,55 +494,55 @@ func (r *rig) compareUse() error {
 		rest := math.Pow(0.5, passed.Hours())
 		u.used, u.at = u.used*rest+float64(u.rate)/1000*(1-rest)*3600/math.Ln2, r.now
 		u.rate = rates[o]
-		o.reckon(r.m.now)
-		if math.Abs(o.used-u.used) > 1e-6*(1+u.used) {
-			return fmt.Errorf("owner %d has used %g, should be %g", uid, o.used, u.used)
+		o.Reckon(r.m.lab.Now)
+		if math.Abs(o.Used-u.used) > 1e-6*(1+u.used) {
+			return fmt.Errorf("owner %d has used %g, should be %g", uid, o.Used, u.used)
 		}
 	}
 	return nil
 }
 
 // plainShare is what a job of a class has of a node.
-func plainShare(c *class, p *peer) share {
-	s := c.share
-	if s.cpus == 0 {
-		s.cpus = p.offer.CPUs
+func plainShare(c *policy.Class, p *policy.Node) policy.Share {
+	s := c.Share
+	if s.CPUs == 0 {
+		s.CPUs = p.Offer.CPUs
 	}
-	gpu := slices.ContainsFunc(c.wants, func(e capability.Expr) bool { return e.String() == "gpu" })
-	if gpu && c.share.cpus == 0 && s.gpus == 0 {
-		for _, g := range p.offer.GPUs {
+	gpu := slices.ContainsFunc(c.Wants, func(e capability.Expr) bool { return e.String() == "gpu" })
+	if gpu && c.Share.CPUs == 0 && s.GPUs == 0 {
+		for _, g := range p.Offer.GPUs {
 			if !g.Busy {
-				s.gpus += 1000
+				s.GPUs += 1000
 			}
 		}
-		if len(p.offer.GPUs) > 0 {
-			s.gpus = max(s.gpus, 1000) // which is not to be had
+		if len(p.Offer.GPUs) > 0 {
+			s.GPUs = max(s.GPUs, 1000) // which is not to be had
 		}
 	}
 	return s
 }
 
 // plainRoom says whether a node has room for so much more.
-func plainRoom(p *peer, used, more share) bool {
-	return used.cpus+more.cpus <= p.offer.CPUs && plainGPUs(p, used, more) != nil &&
-		(more.memory == 0 || used.memory+more.memory <= p.offer.Memory) && plainFree(p.offer.Counted, used.counts, more.counts)
+func plainRoom(p *policy.Node, used, more policy.Share) bool {
+	return used.CPUs+more.CPUs <= p.Offer.CPUs && plainGPUs(p, used, more) != nil &&
+		(more.Memory == 0 || used.Memory+more.Memory <= p.Offer.Memory) && plainFree(p.Offer.Counted, used.Counts, more.Counts)
 }
 
 // plainGPUs is which GPUs of a node somebody gets who asks for so many more, or has these
 // already; nil if they are not free, and none if he asks for none.
-func plainGPUs(p *peer, used, more share) []int {
+func plainGPUs(p *policy.Node, used, more policy.Share) []int {
 	list := []int{}
-	if more.gpus == 0 {
+	if more.GPUs == 0 {
 		return list
 	}
-	part := min(more.gpus, 1000)
-	for _, g := range p.offer.GPUs {
-		if !g.Busy && used.cards.At(g.Index)+part <= 1000 && (more.cards.Indexes() == nil || more.cards.At(g.Index) == part) {
+	part := min(more.GPUs, 1000)
+	for _, g := range p.Offer.GPUs {
+		if !g.Busy && used.Cards.At(g.Index)+part <= 1000 && (more.Cards.Indexes() == nil || more.Cards.At(g.Index) == part) {
 			list = append(list, g.Index)
 		}
 	}
-	slices.SortFunc(list, func(a, b int) int { return cmp.Or(int(used.cards.At(b)-used.cards.At(a)), a-b) })
-	n := int((more.gpus + 999) / 1000)
+	slices.SortFunc(list, func(a, b int) int { return cmp.Or(int(used.Cards.At(b)-used.Cards.At(a)), a-b) })
+	n := int((more.GPUs + 999) / 1000)
 	if len(list) < n {
 		return nil
 	}
@@ -547,18 +551,18 @@ func plainGPUs(p *peer, used, more share) []int {
 
 // plainAwaited is which GPUs a job gets sooner or later beside what stays: those that are
 // free for it, else those of which the least is taken.
-func plainAwaited(p *peer, stays, asks share) []int {
+func plainAwaited(p *policy.Node, stays, asks policy.Share) []int {
 	if list := plainGPUs(p, stays, asks); list != nil {
 		return list
 	}
 	var list []int
-	for _, g := range p.offer.GPUs {
+	for _, g := range p.Offer.GPUs {
 		if !g.Busy {
 			list = append(list, g.Index)
 		}
 	}
-	slices.SortFunc(list, func(a, b int) int { return cmp.Or(int(stays.cards.At(a)-stays.cards.At(b)), b-a) })
-	return list[:min(len(list), int((asks.gpus+999)/1000))]
+	slices.SortFunc(list, func(a, b int) int { return cmp.Or(int(stays.Cards.At(a)-stays.Cards.At(b)), b-a) })
+	return list[:min(len(list), int((asks.GPUs+999)/1000))]
 }
 
 // plainFree says that there is so much more of what is counted of those names that are.
@@ -573,7 +577,7 @@ func plainFree(has, used, more job.Counts) bool {
 
 // plainCounted says that an attempt has what it was given of what is counted.
 func plainCounted(a *attempt) bool {
-	gone := a.peer.session == 0 && a.peer.expired && !a.current
+	gone := a.peer.Session == 0 && a.peer.expired && !a.current
 	return a.result == nil && !a.dead && !gone
 }
 
@@ -584,9 +588,9 @@ func (d *plain) take(counts job.Counts) {
 }
 
 // free says that what a class asks for is free of what the site counts.
-func (d *plain) free(c *class) bool {
-	for name, n := range c.share.counts.All() {
-		if has := d.m.site.has.Of(name); has > 0 && d.taken[name]+n > has {
+func (d *plain) free(c *policy.Class) bool {
+	for name, n := range c.Share.Counts.All() {
+		if has := d.m.lab.Site.Has.Of(name); has > 0 && d.taken[name]+n > has {
 			return false
 		}
 	}
@@ -594,9 +598,9 @@ func (d *plain) free(c *class) bool {
 }
 
 // countable says that each name is counted by the node or the site, and enough.
-func (d *plain) countable(p *peer, c *class) bool {
-	for name, n := range c.share.counts.All() {
-		here, all := p.offer.Counted.Of(name), d.m.site.has.Of(name)
+func (d *plain) countable(p *policy.Node, c *policy.Class) bool {
+	for name, n := range c.Share.Counts.All() {
+		here, all := p.Offer.Counted.Of(name), d.m.lab.Site.Has.Of(name)
 		if max(here, all) == 0 || here > 0 && n > here || all > 0 && n > all {
 			return false
 		}
@@ -607,16 +611,16 @@ func (d *plain) countable(p *peer, c *class) bool {
 // yields says that a job that goes first waits for more of what a job asks for, or for
 // a node that is kept for it, and that job would leave too little.
 func (d *plain) yields(ref Ref) bool {
-	own := d.m.queueOf(ref).c
+	own := d.m.queueOf(ref).Class
 	_, ok := d.foremost(func(r Ref) bool {
-		c := d.m.queueOf(r).c
+		c := d.m.queueOf(r).Class
 		scarce := false
-		for name, n := range own.share.counts.All() {
-			has, asks := d.m.site.has.Of(name), c.share.counts.Of(name)
+		for name, n := range own.Share.Counts.All() {
+			has, asks := d.m.lab.Site.Has.Of(name), c.Share.Counts.Of(name)
 			scarce = scarce || has > 0 && asks > 0 && has-d.taken[name]-n < asks
 		}
 		return c != own && scarce && (!d.free(c) || d.kept(c) > 0) && d.before(r, ref) &&
-			slices.ContainsFunc(d.m.peers, func(p *peer) bool { return d.takes(d.nodes[p], r) })
+			slices.ContainsFunc(d.m.lab.Nodes, func(p *policy.Node) bool { return d.takes(d.nodes[p], r) })
 	})
 	return ok
 }
@@ -624,12 +628,12 @@ func (d *plain) yields(ref Ref) bool {
 // rightlyAhead checks the rule for attempts that are sent ahead: one a slot at
 // most, of a batch whose attempts are short there.
 func rightlyAhead(m *Machine, a *attempt) error {
-	p, b := a.peer, m.batches[a.ref.Batch]
-	if p.waiting > p.active || a.share.counts != "" || a.share.gpus > 0 || !b.short(p) || !plainRoom(p, share{}, p.waits.bare()) {
-		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.token, p.name, p.waiting, p.active)
+	p, b := a.peer.Node, m.batches[a.ref.Batch]
+	if p.Waiting > p.Active || a.Share.Counts != "" || a.Share.GPUs > 0 || !b.Short(p) || !plainRoom(p, policy.Share{}, p.Waits.Bare()) {
+		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.Token, p.Name, p.Waiting, p.Active)
 	}
-	if r := p.keeps; r != nil && r.of.share.cpus == 0 && r.of != m.queueOf(a.ref).c && r.priority >= b.priority {
-		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.token, p.name)
+	if r := p.Kept; r != nil && r.Of.Share.CPUs == 0 && r.Of != m.queueOf(a.ref).Class && r.Priority >= b.Priority {
+		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.Token, p.Name)
 	}
 	return nil
 }
@@ -688,7 +692,7 @@ func plainEarly(g *gates, i int, early map[int]bool) {
 // checkEnded holds that no job waits that can or shall not be started any more.
 func (r *rig) checkEnded() error {
 	for n, b := range r.m.batches {
-		if !r.m.loaded || !b.ready || b.gates == nil {
+		if !r.m.loaded || !b.Ready || b.gates == nil {
 			continue
 		}
 		fails := 0

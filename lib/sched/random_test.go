@@ -12,6 +12,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 	"distribute/lib/suite"
 )
 
@@ -40,7 +41,7 @@ type fakeNode struct {
 type fakeAttempt struct {
 	ref    Ref
 	token  job.Token
-	share  share
+	share  policy.Share
 	phase  job.Phase
 	result *Result
 	still  bool
@@ -190,8 +191,8 @@ func (s *sim) deliver(n *fakeNode) {
 	switch a := a.(type) {
 	case Start:
 		if n.find(a.Attempt) == nil {
-			had := s.m.queueOf(a.Ref).c.share
-			had.cpus, had.cards = a.CPUs, job.CardsOf(had.gpus, a.GPUs)
+			had := s.m.queueOf(a.Ref).Class.Share
+			had.CPUs, had.Cards = a.CPUs, job.CardsOf(had.GPUs, a.GPUs)
 			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: job.PhaseWaiting, step: s.steps[a.Saved]})
 		}
 	case Keep:
@@ -258,7 +259,7 @@ func (s *sim) connect(n *fakeNode) {
 	n.say(NodeUp{n.session, node.Name(n.name), fmt.Sprint("b", n.boot), fmt.Sprint("s", n.state),
 		n.offer()})
 	for _, a := range n.has {
-		n.say(Item{n.session, a.token, a.phase, a.share.cpus, a.share.cards.Indexes(), a.result})
+		n.say(Item{n.session, a.token, a.phase, a.share.CPUs, a.share.Cards.Indexes(), a.result})
 	}
 	n.say(ListEnd{n.session})
 }
@@ -272,13 +273,13 @@ func (s *sim) disconnect(n *fakeNode, tell bool) {
 
 // progress moves one attempt of a node on.
 func (s *sim) progress(n *fakeNode) {
-	used := share{}
+	used := policy.Share{}
 	for _, a := range n.has {
 		if a.result == nil && a.phase != job.PhaseWaiting {
-			used = used.plus(a.share)
+			used = used.Plus(a.share)
 		}
 	}
-	if used.cpus > n.cpus || !n.cards().Hold(used.cards) || used.memory > n.memory {
+	if used.CPUs > n.cpus || !n.cards().Hold(used.Cards) || used.Memory > n.memory {
 		s.t.Fatalf("%s runs %+v of %d, %v, %d (I9)", n.name, used, n.cpus, n.cards(), n.memory)
 	}
 	if len(n.has) == 0 {
@@ -299,7 +300,7 @@ func (s *sim) progress(n *fakeNode) {
 		}
 	case a.phase == job.PhaseWaiting:
 		o := n.offer()
-		if used.cpus+a.share.cpus > o.CPUs || !n.cards().Hold(used.cards.Plus(a.share.cards)) || used.memory+a.share.memory > o.Memory {
+		if used.CPUs+a.share.CPUs > o.CPUs || !n.cards().Hold(used.Cards.Plus(a.share.Cards)) || used.Memory+a.share.Memory > o.Memory {
 			return
 		}
 		if s.rand.IntN(20) == 0 {
@@ -443,7 +444,7 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 	if err != nil {
 		s.t.Fatalf("replay after a crash: %v", err)
 	}
-	drained, site := s.m.drained, s.m.site.has
+	drained, site := s.m.drained, s.m.lab.Site.Has
 	s.m, s.moving = m, nil
 	for _, n := range s.nodes {
 		n.session, n.in, n.out = 0, nil, nil

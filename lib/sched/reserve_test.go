@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/explain"
+	"distribute/lib/sched/policy"
 	"distribute/lib/suite"
 )
 
@@ -201,8 +203,8 @@ func TestWhyKept(t *testing.T) {
 			t.Errorf("the note of node %d is %q, should be %q", i+1, got, want)
 		}
 	}
-	c := class{share: share{cpus: 1, gpus: 2000, memory: 4 << 30}}
-	if got, want := c.asked(), "1 cpu, 2 gpus, 4G"; got != want {
+	c := policy.Class{Share: policy.Share{CPUs: 1, GPUs: 2000, Memory: 4 << 30}}
+	if got, want := explain.Asked(&c), "1 cpu, 2 gpus, 4G"; got != want {
 		t.Errorf("it asks for %q, should be %q", got, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 	"distribute/lib/timing"
 )
 
@@ -30,10 +31,7 @@ const (
 // A cooldown is a time in which a node is given nothing, and what led to it. It is in no
 // log: a head that is started again begins anew.
 type cooldown struct {
-	rest    time.Duration // until when; 0: the node does not rest
-	restWhy string
-	restOf  string // what was said of an attempt that was handed back
-	blamed  bool   // it rests for jobs that failed
+	blamed bool // it rests for jobs that failed
 
 	length time.Duration // of the last rest for jobs that failed or had to leave: the next is twice as long
 	calm   time.Duration // when that rest ends
@@ -51,31 +49,31 @@ func (c *cooldown) trusted() { c.failed, c.length = nil, 0 }
 // cool lets a node rest, for twice as long as the last time if that was within an hour,
 // and for so long at first.
 func (m *Machine) cool(p *peer, first time.Duration, why, said string) {
-	if m.now-p.calm > longRest {
+	if m.lab.Now-p.calm > longRest {
 		p.length = 0
 	}
 	p.length = min(max(first, 2*p.length), longRest)
-	p.calm = m.now + p.length
-	if p.calm > p.rest {
-		p.rest, p.restWhy, p.restOf, p.blamed = p.calm, why, said, false
+	p.calm = m.lab.Now + p.length
+	if p.calm > p.RestsUntil {
+		p.RestsUntil, p.RestWhy, p.RestOf, p.blamed = p.calm, why, said, false
 	}
 }
 
 // refused lets a node rest for a moment that hands back what it is given.
 func (m *Machine) refused(p *peer, why string) {
-	if until := m.now + resting; until > p.rest {
-		p.rest, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
+	if until := m.lab.Now + resting; until > p.RestsUntil {
+		p.RestsUntil, p.RestWhy, p.RestOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
 	}
 }
 
 // rested ends the rest of a node.
 func (m *Machine) rested(p *peer) {
-	p.rest, p.blamed = 0, false
+	p.RestsUntil, p.blamed = 0, false
 }
 
 // acquit ends the rest of a node, and forgets what led to it.
 func (m *Machine) acquit(p *peer) {
-	if p.rest != 0 {
+	if p.RestsUntil != 0 {
 		m.rested(p)
 	}
 	p.cooldown = cooldown{}
@@ -105,7 +103,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		return
 	}
 	if len(p.failed) == 0 {
-		p.since = m.now - max(0, ran)
+		p.since = m.lab.Now - max(0, ran)
 	}
 	if p.failed = append(p.failed, a.ref); len(p.failed) > maxBlame {
 		p.failed = p.failed[1:]
@@ -114,8 +112,8 @@ func (m *Machine) blame(a *attempt, r *Result) {
 	if b.seen[p]&passed != 0 {
 		limit = mixedBatch
 	}
-	if len(p.failed) >= limit && p.rest == 0 && m.othersCan(a) { // what ends while it rests was begun before
-		m.cool(p, firstRest, fmt.Sprintf("%d jobs failed within %v", len(p.failed), max(time.Second, (m.now-p.since).Round(time.Second))), "")
+	if len(p.failed) >= limit && p.RestsUntil == 0 && m.othersCan(a) { // what ends while it rests was begun before
+		m.cool(p, firstRest, fmt.Sprintf("%d jobs failed within %v", len(p.failed), max(time.Second, (m.lab.Now-p.since).Round(time.Second))), "")
 		p.blamed = true
 		m.recallIdle(p)
 	}
@@ -123,17 +121,17 @@ func (m *Machine) blame(a *attempt, r *Result) {
 
 // recallIdle asks for what waits on a node for room: it need not fail, too.
 func (m *Machine) recallIdle(p *peer) {
-	for a := p.first; a != nil && p.listed; a = a.after {
+	for a := p.first; a != nil && p.Listed; a = a.after {
 		if a.idles() {
 			a.recalled = true
-			m.do(Recall{p.session, a.token})
+			m.do(Recall{p.Session, a.Token})
 		}
 	}
 }
 
 // idles says that an attempt only waits on its node, and is wanted there.
 func (a *attempt) idles() bool {
-	return !a.active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == job.PhaseWaiting
+	return !a.Active && a.result == nil && !a.recalled && !a.stopped && a.current && a.phase == job.PhaseWaiting
 }
 
 // atFault says that the job of an attempt that failed has failed on another node
@@ -141,10 +139,11 @@ func (a *attempt) idles() bool {
 // for want of knowing this goes on.
 func (m *Machine) atFault(a *attempt) bool {
 	t := m.batches[a.ref.Batch].trials[a.ref.Job]
-	if t == nil || !slices.ContainsFunc(t.on, func(p *peer) bool { return p != a.peer }) {
+	if t == nil || !slices.ContainsFunc(t.on, func(p *policy.Node) bool { return p != a.peer.Node }) {
 		return false
 	}
-	for _, p := range t.on {
+	for _, on := range t.on {
+		p := m.named[on.Name]
 		i := slices.Index(p.failed, a.ref)
 		if i < 0 {
 			continue
@@ -168,7 +167,7 @@ func (m *Machine) othersCan(a *attempt) bool {
 		if p == a.peer {
 			continue
 		}
-		able = able || p.listed && p.rest == 0 && q.suits(p) && !b.shuns(p)
+		able = able || p.Listed && p.RestsUntil == 0 && q.Suits(p.Node) && !b.Shuns(p.Node)
 		better = better || b.seen[p]&passed != 0
 		worse = worse || b.seen[p]&failedFast != 0
 	}
@@ -209,8 +208,8 @@ func (m *Machine) hadToLeave(a *attempt, why, said string) {
 	if a.order <= p.starts {
 		return // it was there before: the same pause
 	}
-	again := p.starts > 0 && m.now-max(p.left, p.calm) < leaveAgain
-	p.left, p.starts = m.now, m.starts
+	again := p.starts > 0 && m.lab.Now-max(p.left, p.calm) < leaveAgain
+	p.left, p.starts = m.lab.Now, m.starts
 	if again {
 		m.cool(p, resting, why, said)
 	}

@@ -116,9 +116,9 @@ func TestL47AfterItsRest(t *testing.T) {
 		}
 		var runs []int
 		for a := r.m.named["ws1"].first; a != nil; a = a.after {
-			if a.active {
+			if a.Active {
 				var n int
-				fmt.Sscanf(string(a.token), "%x", &n)
+				fmt.Sscanf(string(a.Token), "%x", &n)
 				runs = append(runs, n)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/policy"
 )
 
 // A rig is a machine with the logs that its shell would keep, checked after
@@ -23,12 +24,12 @@ type rig struct {
 	adds   []AddBatch
 	more   map[uint32][]AddJobs
 	logs   map[uint32][]entry
-	begun  map[job.Token]bool // Start actions seen
-	quick  bool               // replay only when asked
-	again  bool               // going a way again that was checked
-	uses   map[int]*plainUse  // of owners
-	keeps  []reservation      // before the event
-	places bool               // compare with the plain decision
+	begun  map[job.Token]bool   // Start actions seen
+	quick  bool                 // replay only when asked
+	again  bool                 // going a way again that was checked
+	uses   map[int]*plainUse    // of owners
+	keeps  []policy.Reservation // before the event
+	places bool                 // compare with the plain decision
 }
 
 type entry struct {
@@ -196,21 +197,21 @@ func (r *rig) checkActions(got []Action) error {
 			}
 			r.begun[a.Attempt] = true
 			p := r.m.session[a.Session]
-			if p == nil || !p.listed {
+			if p == nil || !p.Listed {
 				return fmt.Errorf("a start for a node that has not ended its list")
 			}
-			if l := r.last(a.Ref, a.Attempt); l == nil || l.Kind != job.KindStart || l.Node != string(p.name) {
+			if l := r.last(a.Ref, a.Attempt); l == nil || l.Kind != job.KindStart || l.Node != string(p.Name) {
 				return fmt.Errorf("attempt %s is given away without a record", a.Attempt)
 			}
 			at := r.m.live[must(a.Attempt)]
-			if at.active && !plainRoom(p, p.used.minus(at.share), plainShare(r.m.queueOf(a.Ref).c, p)) {
-				return fmt.Errorf("%s is given %+v of %+v (I9)", p.name, p.used, p.has)
+			if at.Active && !plainRoom(p.Node, p.Used.Minus(at.Share), plainShare(r.m.queueOf(a.Ref).Class, p.Node)) {
+				return fmt.Errorf("%s is given %+v of %+v (I9)", p.Name, p.Used, p.Has)
 			}
 			if err := r.checkAgain(a.Ref, p); err != nil {
 				return err
 			}
-			if p.offer.Pause.Full() {
-				return fmt.Errorf("attempt %s is given to %s, which is paused (P73)", a.Attempt, p.name)
+			if p.Offer.Pause.Full() {
+				return fmt.Errorf("attempt %s is given to %s, which is paused (P73)", a.Attempt, p.Name)
 			}
 		case Have:
 			if r.m.live[must(a.Attempt)] != nil {
@@ -241,7 +242,7 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 		case e.rec.Kind == job.KindBack && e.rec.Fate == job.FateEnded:
 			t.fails++
 			t.memory = max(t.memory, e.rec.Memory)
-			t.on = with(t.on, r.m.named[node.Name(e.rec.Node)])
+			t.on = with(t.on, r.m.named[node.Name(e.rec.Node)].Node)
 		default:
 			t.disk = max(t.disk, e.rec.Disk)
 		}
@@ -257,12 +258,12 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 	switch {
 	case t.fails > may || t.fails > 0 && b.never:
 		return fmt.Errorf("job %s is started after %d attempts that failed, and may be tried again %d times", jobName(ref), t.fails, may)
-	case p.smallDisk(t.disk):
-		return fmt.Errorf("job %s is given to %s, whose disk is too small for it", jobName(ref), p.name)
-	case t.memory > 0 && p.could.memory <= t.memory:
-		return fmt.Errorf("job %s is given to %s, which has no more memory than was too little", jobName(ref), p.name)
-	case slices.Contains(t.on, p) && plainElsewhere(r.m, ref, &t, b.trials[ref.Job].q.old):
-		return fmt.Errorf("job %s failed on %s and is given to it, though another node could run it", jobName(ref), p.name)
+	case p.DiskBelow(t.disk):
+		return fmt.Errorf("job %s is given to %s, whose disk is too small for it", jobName(ref), p.Name)
+	case t.memory > 0 && p.Could.Memory <= t.memory:
+		return fmt.Errorf("job %s is given to %s, which has no more memory than was too little", jobName(ref), p.Name)
+	case slices.Contains(t.on, p.Node) && plainElsewhere(r.m, ref, &t, b.trials[ref.Job].q.Old):
+		return fmt.Errorf("job %s failed on %s and is given to it, though another node could run it", jobName(ref), p.Name)
 	}
 	return nil
 }
@@ -325,12 +326,12 @@ func consistent(m *Machine) error {
 			if !s.Over() {
 				open++
 			}
-			q := m.queueOf(Ref{b.num, uint32(i)})
-			if q.jobs.has(uint32(i)) != (s == job.Queued && !plainGated(b, i)) {
-				return fmt.Errorf("job %d/%d is %s and queued=%v", b.num, i, s, q.jobs.has(uint32(i)))
+			q := m.queueOf(Ref{b.Num, uint32(i)})
+			if q.Jobs.Has(uint32(i)) != (s == job.Queued && !plainGated(b, i)) {
+				return fmt.Errorf("job %d/%d is %s and queued=%v", b.Num, i, s, q.Jobs.Has(uint32(i)))
 			}
-			if g := b.gates; g != nil && (g.rest.has(uint32(i)) || g.shut.has(uint32(i))) != (s == job.Queued && plainGated(b, i)) {
-				return fmt.Errorf("job %d/%d is %s and waits for others=%v", b.num, i, s, plainGated(b, i))
+			if g := b.gates; g != nil && (g.rest.Has(uint32(i)) || g.shut.Has(uint32(i))) != (s == job.Queued && plainGated(b, i)) {
+				return fmt.Errorf("job %d/%d is %s and waits for others=%v", b.Num, i, s, plainGated(b, i))
 			}
 			current := 0
 			for a := b.of[uint32(i)]; a != nil; a = a.next {
@@ -339,35 +340,35 @@ func consistent(m *Machine) error {
 					current++
 				}
 				if a.current && a.void || a.void != s.Over() && s.Over() || a.dead || m.live[a.key] != a {
-					return fmt.Errorf("attempt %s of job %d/%d, which is %s: current=%v void=%v dead=%v", a.token, b.num, i, s, a.current, a.void, a.dead)
+					return fmt.Errorf("attempt %s of job %d/%d, which is %s: current=%v void=%v dead=%v", a.Token, b.Num, i, s, a.current, a.void, a.dead)
 				}
 			}
 			if f, frozen := b.frozen[uint32(i)]; frozen && s != job.Running {
-				return fmt.Errorf("job %d/%d is %s and stands still by %q", b.num, i, s, f.by)
+				return fmt.Errorf("job %d/%d is %s and stands still by %q", b.Num, i, s, f.by)
 			}
 			if (current == 1) != (s == job.Running) || current > 1 {
-				return fmt.Errorf("job %d/%d is %s and has %d current attempts (I6)", b.num, i, s, current)
+				return fmt.Errorf("job %d/%d is %s and has %d current attempts (I6)", b.Num, i, s, current)
 			}
 		}
-		trials := map[*queue]int{}
+		trials := map[*policy.Queue]int{}
 		for i, t := range b.trials {
 			if trials[t.q]++; b.States[i].Over() {
-				return fmt.Errorf("job %d/%d is over, and it is kept how often it failed", b.num, i)
+				return fmt.Errorf("job %d/%d is over, and it is kept how often it failed", b.Num, i)
 			}
 		}
-		for _, q := range b.avoiding {
-			if q.trials != trials[q] || q.trials == 0 || !slices.Contains(m.avoiding, q) {
-				return fmt.Errorf("a queue of batch %d has %d jobs that failed, and says %d", b.num, trials[q], q.trials)
+		for _, q := range b.Avoiding {
+			if q.Trials != trials[q] || q.Trials == 0 {
+				return fmt.Errorf("a queue of batch %d has %d jobs that failed, and says %d", b.Num, trials[q], q.Trials)
 			}
 		}
-		for q := range b.all() {
-			waiting += q.jobs.n
+		for q := range b.All() {
+			waiting += q.Jobs.N
 		}
 		if g := b.gates; g != nil {
-			waiting += g.rest.n + g.shut.n
+			waiting += g.rest.N + g.shut.N
 		}
 		if counts != b.counts || open != b.open || waiting != counts[job.Queued] {
-			return fmt.Errorf("batch %d: counts %v, open %d, waiting %d; should be %v, %d", b.num, b.counts, b.open, waiting, counts, open)
+			return fmt.Errorf("batch %d: counts %v, open %d, waiting %d; should be %v, %d", b.Num, b.counts, b.open, waiting, counts, open)
 		}
 	}
 	if live != len(m.live) {
@@ -381,11 +382,11 @@ func consistentCounts(m *Machine) error {
 	taken := job.Counts("")
 	for _, a := range m.live {
 		if plainCounted(a) {
-			taken = taken.Plus(a.share.counts)
+			taken = taken.Plus(a.Share.Counts)
 		}
 	}
-	if taken != m.site.taken {
-		return fmt.Errorf("%q is in use, should be %q", m.site.taken, taken)
+	if taken != m.lab.Site.Taken {
+		return fmt.Errorf("%q is in use, should be %q", m.lab.Site.Taken, taken)
 	}
 	return nil
 }
@@ -399,11 +400,11 @@ func notOverdrawn(m *Machine, got []Action) error {
 			continue
 		}
 		a := m.live[must(s.Attempt)]
-		for name, n := range a.share.counts.All() {
-			all, here := m.site.has.Of(name), a.peer.offer.Counted.Of(name)
-			if all+here == 0 || all > 0 && m.site.taken.Of(name) > all || here > 0 && a.peer.used.counts.Of(name) > here {
-				return fmt.Errorf("attempt %s has %d %s: %q of %q is in use, %q of %q on %s", a.token, n, name,
-					m.site.taken, m.site.has, a.peer.used.counts, a.peer.offer.Counted, a.peer.name)
+		for name, n := range a.Share.Counts.All() {
+			all, here := m.lab.Site.Has.Of(name), a.peer.Offer.Counted.Of(name)
+			if all+here == 0 || all > 0 && m.lab.Site.Taken.Of(name) > all || here > 0 && a.peer.Used.Counts.Of(name) > here {
+				return fmt.Errorf("attempt %s has %d %s: %q of %q is in use, %q of %q on %s", a.Token, n, name,
+					m.lab.Site.Taken, m.lab.Site.Has, a.peer.Used.Counts, a.peer.Offer.Counted, a.peer.Name)
 			}
 		}
 	}
@@ -412,24 +413,24 @@ func notOverdrawn(m *Machine, got []Action) error {
 
 // consistentOwners counts again what runs of each batch and what owners have of nodes.
 func consistentOwners(m *Machine) error {
-	running, rates, batches := map[uint32]int{}, map[*owner]int64{}, map[*owner]int{}
+	running, rates, batches := map[uint32]int{}, map[*policy.Owner]int64{}, map[*policy.Owner]int{}
 	for _, b := range m.batches {
-		batches[b.owner]++
+		batches[b.Owner]++
 	}
 	for _, a := range m.live {
 		if a.current && a.result == nil && !a.peer.abroad {
 			running[a.ref.Batch]++
 		}
-		rates[m.batches[a.ref.Batch].owner] += plainWeight(a)
+		rates[m.batches[a.ref.Batch].Owner] += plainWeight(a)
 	}
 	for n, b := range m.batches {
-		if b.running != running[n] {
-			return fmt.Errorf("batch %d: %d jobs run, should be %d", n, b.running, running[n])
+		if b.Running != running[n] {
+			return fmt.Errorf("batch %d: %d jobs run, should be %d", n, b.Running, running[n])
 		}
 	}
-	for uid, o := range m.owners {
-		if o.rate != rates[o] || o.batches != batches[o] {
-			return fmt.Errorf("owner %d: rate %d with %d batches, should be %d with %d", uid, o.rate, o.batches, rates[o], batches[o])
+	for uid, o := range m.lab.Owners {
+		if o.Rate != rates[o] || o.Batches != batches[o] {
+			return fmt.Errorf("owner %d: rate %d with %d batches, should be %d with %d", uid, o.Rate, o.Batches, rates[o], batches[o])
 		}
 		delete(batches, o)
 	}
@@ -446,39 +447,39 @@ func consistentPeers(m *Machine) error {
 		for _, note := range p.gone {
 			unacked[note.ref.Batch]++
 		}
-		used, active, waiting, waits := share{}, 0, 0, share{}
+		used, active, waiting, waits := policy.Share{}, 0, 0, policy.Share{}
 		for _, s := range p.held {
-			used = used.plus(s)
+			used = used.Plus(s)
 			active++
 		}
 		for a := p.first; a != nil; a = a.after {
 			listed++
 			if a.after == nil && p.last != a {
-				return fmt.Errorf("the list of %s has a loose end", p.name)
+				return fmt.Errorf("the list of %s has a loose end", p.Name)
 			}
 			switch {
-			case a.active && a.result != nil:
-				return fmt.Errorf("attempt %s has ended and takes room", a.token)
-			case a.active:
-				used = used.plus(a.share)
+			case a.Active && a.result != nil:
+				return fmt.Errorf("attempt %s has ended and takes room", a.Token)
+			case a.Active:
+				used = used.Plus(a.Share)
 				active++
 			case a.result == nil && !p.abroad:
 				waiting++
-				waits = waits.plus(a.share)
+				waits = waits.Plus(a.Share)
 			}
 		}
-		if p.listed && (used != p.used || active != p.active || waiting != p.waiting || waits != p.waits) {
+		if p.Listed && (used != p.Used || active != p.Active || waiting != p.Waiting || waits != p.Waits) {
 			return fmt.Errorf("%s: used %v, active %d, waiting %d with %v; should be %v, %d, %d, %v",
-				p.name, p.used, p.active, p.waiting, p.waits, used, active, waiting, waits)
+				p.Name, p.Used, p.Active, p.Waiting, p.Waits, used, active, waiting, waits)
 		}
 		if p.recalling != nil && (p.recalling.dead || !p.recalling.recalled) {
-			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.name)
+			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.Name)
 		}
-		if r := p.keeps; r != nil && (r.on != p || !slices.Contains(m.keeps, r) || !slices.Contains(r.of.keeps, r)) {
-			return fmt.Errorf("%s is kept for a class that keeps none", p.name)
+		if r := p.Kept; r != nil && (r.On != p.Node || !slices.Contains(m.lab.Kept, r) || !slices.Contains(r.Of.Kept, r)) {
+			return fmt.Errorf("%s is kept for a class that keeps none", p.Name)
 		}
-		if (p.session != 0) != (m.session[p.session] == p) {
-			return fmt.Errorf("%s has session %d", p.name, p.session)
+		if (p.Session != 0) != (m.session[p.Session] == p) {
+			return fmt.Errorf("%s has session %d", p.Name, p.Session)
 		}
 	}
 	if listed != len(m.live) {

@@ -4,7 +4,7 @@ import "distribute/lib/job"
 
 func (e SetBatch) apply(m *Machine) {
 	b := m.batches[e.Batch]
-	if b == nil || !b.ready || b.open == 0 || b.took(AllJobs, e.Request) || e.Set.Check() != nil {
+	if b == nil || !b.Ready || b.open == 0 || b.took(AllJobs, e.Request) || e.Set.Check() != nil {
 		return
 	}
 	if e.Set.Time == nil {
@@ -19,7 +19,7 @@ func (e SetBatch) apply(m *Machine) {
 	rec := job.Record{Kind: job.KindSet, By: e.By, Request: e.Request}
 	for _, i := range timed {
 		rec.Set = &job.Set{Time: e.Set.Time}
-		m.log(Ref{b.num, i}, rec)
+		m.log(Ref{b.Num, i}, rec)
 	}
 	if of != (job.Set{}) {
 		rec.Set = &of
@@ -32,10 +32,10 @@ func (e SetBatch) apply(m *Machine) {
 
 // differs is what of a set is of a whole batch and other than it is, but for the time.
 func (b *batch) differs(s *job.Set) (of job.Set) {
-	if p := s.Priority; p != nil && *p != b.priority {
+	if p := s.Priority; p != nil && *p != b.Priority {
 		of.Priority = p
 	}
-	if n := s.MaxRunning; n != nil && *n != b.most {
+	if n := s.MaxRunning; n != nil && *n != b.Most {
 		of.MaxRunning = n
 	}
 	return of
@@ -50,15 +50,15 @@ func (m *Machine) Differs(batch uint32, s *job.Set) bool {
 // set takes in what is asked for of a batch from now on.
 func (b *batch) set(s *job.Set) {
 	if s.Priority != nil {
-		b.priority = *s.Priority
+		b.Priority = *s.Priority
 	}
 	if s.MaxRunning != nil {
-		b.most = *s.MaxRunning
+		b.Most = *s.MaxRunning
 	}
-	for q := range b.all() {
+	for q := range b.All() {
 		if s.Time != nil {
-			q.says.limit = 0
-			q.says.allow(*s.Time)
+			q.Says.Limit = 0
+			q.Says.Allow(*s.Time)
 		}
 	}
 }

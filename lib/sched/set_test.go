@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 func setTo(batch uint32, s job.Set, timed ...uint32) Event {
@@ -21,17 +22,17 @@ func TestSetDamaged(t *testing.T) {
 	far, long := math.MaxInt, int64(-1)
 	for _, s := range []job.Set{{Priority: &far}, {Time: &long}, {}} {
 		for _, i := range []uint32{0, AllJobs} {
-			if err := r.m.Replay(Ref{1, i}, &job.Record{Kind: job.KindSet, Set: &s}); err == nil || r.m.batches[1].priority != 0 {
+			if err := r.m.Replay(Ref{1, i}, &job.Record{Kind: job.KindSet, Set: &s}); err == nil || r.m.batches[1].Priority != 0 {
 				t.Errorf("%+v of job %d: %v", s, i, err)
 			}
 		}
 	}
-	at := func(priority int) *queue {
-		q := &queue{b: &batch{priority: priority, owner: &owner{}}, jobs: newSet(1)}
-		q.jobs.add(0)
+	at := func(priority int) *policy.Queue {
+		q := &policy.Queue{Batch: &policy.Batch{Priority: priority, Owner: &policy.Owner{}}, Jobs: policy.NewSet(1)}
+		q.Jobs.Add(0)
 		return q
 	}
-	if least, most := at(math.MinInt), at(math.MaxInt); most.before(least) >= 0 || least.before(most) <= 0 {
+	if least, most := at(math.MinInt), at(math.MaxInt); most.Before(least) >= 0 || least.Before(most) <= 0 {
 		t.Error("the least priority goes before the greatest")
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/explain"
+	"distribute/lib/sched/policy"
 )
 
 // State is where a job stands by its log; Cancelled if there is no such job.
@@ -54,7 +56,7 @@ func (m *Machine) Holders(batch uint32) (on []Holder) {
 			holds = holds || note.ref.Batch == batch
 		}
 		if holds {
-			on = append(on, Holder{p.name, p.session != 0})
+			on = append(on, Holder{p.Name, p.Session != 0})
 		}
 	}
 	return on
@@ -100,25 +102,25 @@ func (m *Machine) shown(a *attempt) Attempt {
 	switch {
 	case a.stranded:
 		s = job.Stranded
-	case a.peer.session == 0 && !a.peer.abroad:
+	case a.peer.Session == 0 && !a.peer.abroad:
 		s = job.Unreachable
 		if !b.never {
-			until = a.peer.heard + m.cfg.Lease
+			until = a.peer.Heard + m.lab.Lease
 		}
-	case a.result == nil && (a.peer.abroad && a.phase != job.PhaseRunning || !a.active && !frozen && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending)):
+	case a.result == nil && (a.peer.abroad && a.phase != job.PhaseRunning || !a.Active && !frozen && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending)):
 		s = job.Queued
-	case a.result == nil && (a.phase == job.PhasePaused || frozen && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning) || a.peer.offer.Pause.Full() && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning)):
+	case a.result == nil && (a.phase == job.PhasePaused || frozen && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning) || a.peer.Offer.Pause.Full() && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning)):
 		s = job.Paused
 	}
-	shown := Attempt{Ref: a.ref, Token: a.token, Try: a.try, Node: a.peer.name, CPUs: a.share.cpus, Phase: a.phase, State: s,
+	shown := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: a.peer.Name, CPUs: a.Share.CPUs, Phase: a.phase, State: s,
 		Current: a.current, Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try, Until: until}
 	shown.Stopping = m.stopping(a)
 	switch {
 	case s != job.Paused:
-	case frozen && !a.peer.offer.Pause.Full():
+	case frozen && !a.peer.Offer.Pause.Full():
 		shown.Frozen, shown.Said, shown.Since = true, f.at, f.logged
 	default:
-		shown.Pause, shown.Said = a.peer.offer.Pause, a.peer.offered
+		shown.Pause, shown.Said = a.peer.Offer.Pause, a.peer.Offered
 	}
 	return shown
 }
@@ -189,8 +191,8 @@ type Node struct {
 func (m *Machine) Nodes() []Node {
 	var rows []Node
 	for _, p := range m.peers {
-		r := Node{Row: node.Row{Node: p.name, State: node.Lost, CPUs: p.offer.CPUs, Memory: p.offer.Memory, Arch: p.offer.Arch,
-			GPUs: p.could.gpus.Cards(), Counted: p.offer.Counted, Containment: p.offer.Containment, Capability: p.offer.Capabilities}, Heard: p.heard, Never: p.boot == ""}
+		r := Node{Row: node.Row{Node: p.Name, State: node.Lost, CPUs: p.Offer.CPUs, Memory: p.Offer.Memory, Arch: p.Offer.Arch,
+			GPUs: p.Could.GPUs.Cards(), Counted: p.Offer.Counted, Containment: p.Offer.Containment, Capability: p.Offer.Capabilities}, Heard: p.Heard, Never: p.Boot == ""}
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++
@@ -208,36 +210,36 @@ func (m *Machine) Nodes() []Node {
 			}
 		}
 		switch {
-		case p.session == 0 && m.now-p.heard < m.cfg.Lease:
-			r.State, r.Until = node.Silent, p.heard+m.cfg.Lease
-		case p.session == 0:
-		case p.offer.Pause.Full() || p.halt != 0 && p.rest == 0:
+		case p.Session == 0 && m.lab.Now-p.Heard < m.lab.Lease:
+			r.State, r.Until = node.Silent, p.Heard+m.lab.Lease
+		case p.Session == 0:
+		case p.Offer.Pause.Full() || p.HaltedUntil != 0 && p.RestsUntil == 0:
 			r.State = node.Paused
-		case p.drained != "":
+		case p.Drained != "":
 			r.State = node.Draining
-		case p.rest != 0:
-			r.State, r.Until, r.Note, r.Given = node.Resting, p.rest, p.restWhy, p.restOf
+		case p.RestsUntil != 0:
+			r.State, r.Until, r.Note, r.Given = node.Resting, p.RestsUntil, p.RestWhy, p.RestOf
 		case r.Jobs+len(p.held) > 0:
-			r.State, r.Note = node.Busy, m.leavesAt(p)
-			if p.keeps != nil {
-				r.Note = "kept for a job of " + p.keeps.of.asked()
+			r.State, r.Note = node.Busy, m.tell.Leaves(p.Node)
+			if p.Kept != nil {
+				r.Note = "kept for a job of " + explain.Asked(p.Kept.Of)
 			}
 		default:
-			r.State, r.Note = node.Idle, m.leavesAt(p)
+			r.State, r.Note = node.Idle, m.tell.Leaves(p.Node)
 		}
-		if p.session != 0 {
+		if p.Session != 0 {
 			r.Jobs += len(p.held)
-			r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.used.cpus, p.used.memory, p.used.gpus
-			r.CountedUsed = p.used.counts
-			r.Pause, r.Said = p.offer.Pause, p.offered
+			r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.Used.CPUs, p.Used.Memory, p.Used.GPUs
+			r.CountedUsed = p.Used.Counts
+			r.Pause, r.Said = p.Offer.Pause, p.Offered
 		}
-		if p.session == 0 && r.Jobs == 0 && p.state == "" {
+		if p.Session == 0 && r.Jobs == 0 && p.state == "" {
 			continue // known from an old log alone
 		}
 		rows = append(rows, r)
 	}
 	for _, p := range m.abroad {
-		if r := p.rowAbroad(); r.Jobs > 0 || p.session != 0 {
+		if r := p.rowAbroad(); r.Jobs > 0 || p.Session != 0 {
 			rows = append(rows, r)
 		}
 	}
@@ -245,103 +247,19 @@ func (m *Machine) Nodes() []Node {
 	return rows
 }
 
-// Why tells why a job waits, in one line; "" if it does not wait.
-func (m *Machine) Why(ref Ref) string {
-	if m.State(ref) != job.Queued {
-		return ""
-	}
-	b := m.batches[ref.Batch]
-	if !b.free(ref.Job) {
-		return b.waits()(ref.Job)
-	}
-	return m.reason(m.round(), b.queue(ref.Job)).Why
-}
-
-// Stuck tells why jobs of a batch that wait can start on no node that is connected,
-// or not beside those that run, by the number of the job; "" of one that can, or does
-// not wait. It is nil if there
-// is nothing to tell. It costs a look at every node for each kind of resources that
-// jobs of the batch ask for, and a byte a job if some wait for others. What it
-// returns may be called by any goroutine, at any time, by one at a time.
-func (m *Machine) Stuck(batch uint32) func(job int) string {
-	b := m.batches[batch]
-	if b == nil {
-		return nil
-	}
-	reasons, some := make([]string, len(b.queues)), false
-	for i, q := range b.queues {
-		if q.jobs.n == 0 {
-			continue
-		}
-		if _, why := m.never(q); why != "" {
-			reasons[i], some = why, true
-		} else if b.full() {
-			reasons[i], some = b.bounded(), true
-		} else if out := m.countedOut(q.c); out != "" {
-			reasons[i], some = out, true
-		}
-	}
-	tried := m.stuckTried(b)
-	waits := b.waits()
-	if !some && waits == nil && tried == nil {
-		return nil
-	}
-	class, jobs := b.class, len(b.States) // which nobody changes
-	return func(job int) string {
-		if job >= jobs {
-			return ""
-		}
-		if waits != nil {
-			if why := waits(uint32(job)); why != "" {
-				return why
-			}
-		}
-		if why, ok := tried[uint32(job)]; ok {
-			return why
-		}
-		if class == nil {
-			return reasons[0]
-		}
-		return reasons[class[job]]
-	}
-}
-
-// stuckTried is the same for jobs that failed and wait to be tried again, by their
-// numbers.
-func (m *Machine) stuckTried(b *batch) map[uint32]string {
-	reasons := map[*queue]string{}
-	for _, q := range b.avoiding {
-		if _, why := m.never(q); why != "" {
-			reasons[q] = why
-		} else if b.full() {
-			reasons[q] = b.bounded()
-		}
-	}
-	var all map[uint32]string
-	for i, t := range b.trials {
-		if b.States[i] == job.Queued {
-			if all == nil {
-				all = map[uint32]string{}
-			}
-			all[i] = reasons[t.q]
-		}
-	}
-	return all
-}
-
 // Snapshot is all of the state that lasts, as text with one line for each
 // thing in a fixed order: what a replay of the log must give again. It is for
 // tests and for looking at; it costs a line a job.
 func (m *Machine) Snapshot() string {
 	var s strings.Builder
-	for _, b := range m.order {
-		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s said=%q\n", b.num, b.id, b.open, b.priority, b.most, names(b.avoid), b.said)
+	for b := range m.byAge() {
+		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s said=%q\n", b.Num, b.ID, b.open, b.Priority, b.Most, names(b.Avoid), b.Said)
 		if b.gates != nil {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
 		}
-		for i, q := range b.queues {
-			if *q.says != (declared{}) {
-				fmt.Fprintf(&s, " declared %d limit=%d disk=%d\n", i, q.says.limit, q.says.disk)
+		for i, q := range b.Queues {
+			if *q.Says != (policy.Declared{}) {
+				fmt.Fprintf(&s, " declared %d limit=%d disk=%d\n", i, q.Says.Limit, q.Says.Disk)
 			}
 		}
 		for i, state := range b.States {
@@ -349,7 +267,7 @@ func (m *Machine) Snapshot() string {
 		}
 		var lines []string
 		for i, t := range b.trials {
-			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d disk=%d\n", i, t.fails, nodes(t.on), t.memory, t.disk))
+			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d disk=%d\n", i, t.fails, explain.Nodes(t.on), t.memory, t.disk))
 		}
 		for i, f := range b.frozen {
 			lines = append(lines, fmt.Sprintf(" frozen %d by %s\n", i, f.by))
@@ -363,9 +281,9 @@ func (m *Machine) Snapshot() string {
 		for _, first := range b.of {
 			for a := first; a != nil; a = a.next {
 				lines = append(lines, fmt.Sprintf(" attempt %s job=%d try=%d node=%s cpus=%d current=%v void=%v\n",
-					a.token, a.ref.Job, a.try, a.peer.name, a.share.cpus, a.current, a.void))
+					a.Token, a.ref.Job, a.try, a.peer.Name, a.Share.CPUs, a.current, a.void))
 				if a.from.try != 0 {
-					lines = append(lines, fmt.Sprintf(" attempt %s goes on with %s\n", a.token, a.from.token))
+					lines = append(lines, fmt.Sprintf(" attempt %s goes on with %s\n", a.Token, a.from.token))
 				}
 			}
 		}
@@ -375,10 +293,10 @@ func (m *Machine) Snapshot() string {
 	return s.String()
 }
 
-func names(peers map[*peer]struct{}) string {
+func names(peers map[*policy.Node]struct{}) string {
 	var all []string
 	for p := range peers {
-		all = append(all, string(p.name))
+		all = append(all, string(p.Name))
 	}
 	slices.Sort(all)
 	return strings.Join(all, ",")

@@ -23,7 +23,7 @@ func TestReasons(t *testing.T) {
 			if r.m.State(Ref{batch, uint32(j)}) != job.Queued {
 				continue
 			}
-			if got := reason(j); got != (Wait{want, until * time.Second}) {
+			if got := reason(j); got != (Wait{Why: want, Until: until * time.Second}) {
 				t.Errorf("batch %d waits since %q, until %v; should be %q, %v", batch, got.Why, got.Until, want, until*time.Second)
 			}
 			return

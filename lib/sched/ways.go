@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/sched/policy"
 )
 
 // How a job runs is told by no log, and people follow it: it waits on its node, is paused,
@@ -47,7 +48,7 @@ func (m *Machine) lookAtMarked() {
 		was := a.way
 		a.way, a.marked = m.wayOf(a), false
 		if was.known && (was.stopping != a.way.stopping || a.current && !a.dead && was.state != a.way.state) {
-			m.changes = append(m.changes, Change{a.ref, a.token})
+			m.changes = append(m.changes, Change{a.ref, a.Token})
 		}
 	}
 	clear(m.marked)
@@ -67,7 +68,7 @@ func (m *Machine) wayOf(a *attempt) way {
 // come back. What was said to be over does not run again: when nothing is left, or the
 // minute is over, or the head is started again, the job is cancelled for good.
 func (m *Machine) stops(a *attempt) {
-	a.stopping = m.loaded && a.current && a.result == nil && !a.peer.abroad && (a.peer.session != 0 || m.now-a.peer.heard < settleTime)
+	a.stopping = m.loaded && a.current && a.result == nil && !a.peer.abroad && (a.peer.Session != 0 || m.lab.Now-a.peer.Heard < policy.SettleTime)
 }
 
 // stopping says that this is so yet.
@@ -78,7 +79,7 @@ func (m *Machine) stopping(a *attempt) bool {
 // despair gives up what is on nodes that have been away for too long since the last tick.
 func (m *Machine) despair(before time.Duration) {
 	for _, p := range m.peers {
-		if p.session == 0 && m.now-p.heard >= settleTime && before-p.heard < settleTime {
+		if p.Session == 0 && m.lab.Now-p.Heard >= policy.SettleTime && before-p.Heard < policy.SettleTime {
 			for a := p.first; a != nil; a = a.after {
 				a.stopping = false
 				m.mark(a)

@@ -1,223 +1,157 @@
 package sched
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
-	"distribute/lib/capability"
-	"distribute/lib/node"
-	"distribute/lib/unit"
+	"distribute/lib/job"
+	"distribute/lib/sched/explain"
+	"distribute/lib/sched/policy"
 )
 
-// A look counts the connected nodes by what keeps the jobs of a queue from them.
-type look struct {
-	there, able, big     int // all; with the capabilities; and large enough
-	failed, rest         int
-	refused, barred      int
-	tried, poor          int // where they failed; and with no more memory than was too little
-	lacks, small         string
-	offered              []string // capabilities of nodes that lack something
-	taken                []string // of those that are paused, or have lent back what it takes: by whom
-	cpus, gpus, memory   bool     // some node that is able has enough of it
-	cpusAndGPUs, gpusMem bool     // of both
-	disks                disks
-	fit                  []*peer // those with the capabilities
-}
+// A Wait is why a job waits, in one line for a person who may act on it, and when
+// that may change by itself.
+type Wait = explain.Wait
 
-// bounded tells that as many jobs of the batch run as may.
-func (b *batch) bounded() string {
-	return fmt.Sprintf("max_running of its batch: %d run", b.running)
-}
+// maxTold is for how many kinds of resources of a batch it is told in full why their
+// jobs wait: the rest is told only why no node could ever take them.
+const maxTold = 32
 
-// never tells why no connected node could take a job of the queue; "" if one could
-// sooner or later.
-func (m *Machine) never(q *queue) (l look, why string) {
-	if doom := m.doomed(q); doom != "" {
-		return l, doom
+// Why tells why a job waits, in one line; "" if it does not wait.
+func (m *Machine) Why(ref Ref) string {
+	if m.State(ref) != job.Queued {
+		return ""
 	}
-	for _, p := range m.peers {
-		if p.session != 0 {
-			m.look(&l, q, p)
+	b := m.batches[ref.Batch]
+	if !b.free(ref.Job) {
+		return b.waits()(ref.Job)
+	}
+	return m.tell.Wait(m.lab.Look(), b.queue(ref.Job)).Why
+}
+
+// Stuck tells why jobs of a batch that wait can start on no node that is connected,
+// or not beside those that run, by the number of the job; "" of one that can, or does
+// not wait. It is nil if there
+// is nothing to tell. It costs a look at every node for each kind of resources that
+// jobs of the batch ask for, and a byte a job if some wait for others. What it
+// returns may be called by any goroutine, at any time, by one at a time.
+func (m *Machine) Stuck(batch uint32) func(job int) string {
+	b := m.batches[batch]
+	if b == nil {
+		return nil
+	}
+	reasons, some, r := make([]string, len(b.Queues)), false, m.lab.Look()
+	for i, q := range b.Queues {
+		if q.Jobs.N == 0 {
+			continue
+		}
+		reasons[i] = m.tell.Stuck(r, q)
+		some = some || reasons[i] != ""
+	}
+	tried := m.stuckTried(r, b)
+	waits := b.waits()
+	if !some && waits == nil && tried == nil {
+		return nil
+	}
+	class, jobs := b.class, len(b.States) // which nobody changes
+	return func(job int) string {
+		if job >= jobs {
+			return ""
+		}
+		if waits != nil {
+			if why := waits(uint32(job)); why != "" {
+				return why
+			}
+		}
+		if why, ok := tried[uint32(job)]; ok {
+			return why
+		}
+		if class == nil {
+			return reasons[0]
+		}
+		return reasons[class[job]]
+	}
+}
+
+// stuckTried is the same for jobs that failed and wait to be tried again, by their
+// numbers.
+func (m *Machine) stuckTried(r *policy.Round, b *batch) map[uint32]string {
+	reasons := map[*policy.Queue]string{}
+	for _, q := range b.Avoiding {
+		reasons[q] = m.tell.Stuck(r, q)
+	}
+	var all map[uint32]string
+	for i, t := range b.trials {
+		if b.States[i] == job.Queued {
+			if all == nil {
+				all = map[uint32]string{}
+			}
+			all[i] = reasons[t.q]
 		}
 	}
-	slices.Sort(l.taken)
-	switch {
-	case l.there == 0:
-		why = "no node is connected"
-	case l.able == 0:
-		why = cmp.Or(m.uncountable(q.c), l.lacking(q.c))
-	case l.big == 0 && l.tried > 0:
-		why = fmt.Sprintf("failed on %s, and no other node is connected that can run it", nodes(q.shuns))
-	case l.big == 0 && l.poor > 0:
-		why = "no node has more than the " + unit.FormatBytes(q.memory) + " of memory that it ran out of"
-	case l.big == 0 && l.disks.most > 0:
-		why = l.disks.less(q.asksDisk())
-	case l.big == 0:
-		why = l.tooSmall(q.c)
-		if most := l.most(q.c); most != "none" {
-			why += ", the most is " + most
+	return all
+}
+
+// Reasons tells why the jobs of a batch wait, by the number of the job; nothing of one
+// that does not. It costs a look at every node and every batch that waits for
+// each kind of resources that jobs of the batch ask for, up to maxTold of them, and a
+// byte a job if some wait for others. What it returns may be called by any goroutine,
+// at any time, by one at a time.
+func (m *Machine) Reasons(batch uint32) func(job int) Wait {
+	b := m.batches[batch]
+	if b == nil {
+		return func(int) Wait { return Wait{} }
+	}
+	told, r := map[*policy.Queue]Wait{}, m.lab.Look()
+	for q := range b.All() {
+		switch {
+		case q.Jobs.N == 0:
+		case len(told) < maxTold:
+			told[q] = m.tell.Wait(r, q)
+		default:
+			told[q] = Wait{Why: m.tell.Never(r, q)}
 		}
-	case l.failed == l.big:
-		why = q.b.unable(fmt.Sprintf(" on %d of %d nodes", l.failed, l.big))
-	case len(l.taken) > 0 && l.failed+l.rest+l.refused+len(l.taken) == l.big:
-		why = few(l.taken)
-	case l.refused > 0 && l.failed+l.rest+l.refused == l.big:
-		why = l.small
-	case l.failed+l.rest == l.big:
-		why = fmt.Sprintf("%d of %d nodes can run it, and rest for a while", l.rest, l.there)
 	}
-	return l, why
-}
-
-// look takes in what keeps the jobs of q from a node.
-func (m *Machine) look(l *look, q *queue, p *peer) {
-	l.there++
-	if missing := p.lacks(q.c); missing != "" {
-		l.lacks, l.offered = missing, append(l.offered, p.facts.Capabilities...)
-		return
+	of, tried := make([]Wait, len(b.Queues)), map[uint32]Wait{}
+	for i, q := range b.Queues {
+		of[i] = told[q]
 	}
-	l.able, l.fit = l.able+1, append(l.fit, p)
-	l.large(p, q.c)
-	if !p.fits[q.c] {
-		return
+	for i, t := range b.trials {
+		tried[i] = told[t.q]
 	}
-	switch {
-	case p.smallDisk(q.asksDisk()):
-		l.disks.add(p)
-		return
-	case !q.suits(p):
-		l.poor++
-		return
-	case q.avoids(p):
-		l.tried++
-		return
-	}
-	l.big++
-	why, refused := q.b.refusedBy(p)
-	switch {
-	case refused:
-		if l.refused++; l.small == "" || string(p.name)+": "+why < l.small {
-			l.small = string(p.name) + ": " + why
+	waits := b.waits()
+	class, jobs := b.class, len(b.States) // which nobody changes
+	return func(job int) Wait {
+		if job >= jobs {
+			return Wait{}
 		}
-		if q.b.refusals[p].barred {
-			l.barred++
+		if waits != nil {
+			if why := waits(uint32(job)); why != "" {
+				return Wait{Why: why}
+			}
 		}
-	case !q.may(p):
-		l.failed++
-	case p.paused():
-		l.taken = append(l.taken, m.pausedWhy(p))
-	case !p.enough(q.c):
-		l.taken = append(l.taken, m.lentWhy(p))
-	case p.rest != 0:
-		l.rest++
+		if wait, ok := tried[uint32(job)]; ok {
+			return wait
+		}
+		if class == nil {
+			return of[0]
+		}
+		return of[class[job]]
 	}
 }
 
-// lacking says what no node has of what the class wants.
-func (l *look) lacking(c *class) string {
-	slices.Sort(l.offered)
-	near := capability.Near(l.lacks, l.offered)
-	if len(c.wants)+len(c.share.counts.Words()) > 1 {
-		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)%s", l.there, c.wanted(), l.lacks, near)
+// Never tells why no node could ever run jobs of the spec that ask for so much,
+// even if it had nothing else to do; "" if one could, or if that is not known: in
+// the first minute after the start, without any node, and as long as nothing was
+// heard of a node that an attempt was given to earlier. It costs a look at every
+// node.
+func (m *Machine) Never(spec *job.Spec, ask Ask) string {
+	if !m.loaded || m.lab.Now-m.lab.Loaded < policy.SettleTime || !m.allHere() {
+		return ""
 	}
-	return fmt.Sprintf("none of %d nodes has %s%s", l.there, l.lacks, near)
+	return m.tell.Impossible(wishOf(wants(spec), ask).class(), ask.Disk)
 }
 
-// wanted is all that the class wants, in words.
-func (c *class) wanted() string {
-	words := make([]string, len(c.wants))
-	for i, e := range c.wants {
-		words[i] = e.String()
-	}
-	for name, n := range c.share.counts.All() {
-		words = append(words, fmt.Sprint(n, " ", name))
-	}
-	return strings.Join(words, ", ")
-}
-
-// enough says that the node has room for a job of the class as long as it offers
-// what it does now.
-func (p *peer) enough(c *class) bool {
-	return p.has.cpus > 0 && !p.cardless(c) && holds(p.has, share{}, c.of(p))
-}
-
-// disks is the largest of the disks that are too small for a job.
-type disks struct {
-	of   int
-	most int64
-	on   node.Name
-}
-
-func (d *disks) add(p *peer) {
-	d.of++
-	if p.offer.DiskSize > d.most {
-		d.most, d.on = p.offer.DiskSize, p.name
-	}
-}
-
-// less says that none has so many bytes.
-func (d *disks) less(bytes int64) string {
-	return fmt.Sprintf("of the nodes that could run it none has a disk of %s, the most is %s on %s", unit.FormatBytes(bytes), unit.FormatBytes(d.most), d.on)
-}
-
-// large notes what of the class's resources a node has enough of.
-func (l *look) large(p *peer, c *class) {
-	cpus, gpus, memory := p.could.cpus >= max(1, c.share.cpus), p.could.gpus >= c.share.gpus, p.could.memory >= c.share.memory
-	l.cpus, l.gpus, l.memory = l.cpus || cpus, l.gpus || gpus, l.memory || memory
-	l.cpusAndGPUs, l.gpusMem = l.cpusAndGPUs || cpus && gpus, l.gpusMem || gpus && memory
-}
-
-// tooSmall says what no node has enough of.
-func (l *look) tooSmall(c *class) string {
-	gpus, memory := c.share.gpus.Words("gpu"), unit.FormatBytes(c.share.memory)+" of memory"
-	cpus := some(max(1, c.share.cpus), "cpu")
-	switch {
-	case !l.gpus:
-		return "no node has " + gpus
-	case !l.memory:
-		return "no node has " + memory
-	case !l.cpus:
-		return fmt.Sprintf("none of %d nodes offers %s", l.able, cpus)
-	case c.share.gpus > 0 && !l.cpusAndGPUs:
-		return "no node has " + cpus + " and " + gpus
-	case c.share.gpus > 0 && c.share.memory > 0 && !l.gpusMem:
-		return "no node has " + gpus + " and " + memory
-	}
-	return "no node has " + cpus + " and " + memory
-}
-
-// asked is what the class asks for, in words.
-func (c *class) asked() string {
-	switch {
-	case c.cards:
-		return "a whole node with its GPUs"
-	case c.share.cpus == 0:
-		return "a whole node"
-	}
-	asked := some(c.share.cpus, "cpu")
-	if c.share.gpus > 0 {
-		asked += ", " + c.share.gpus.Words("gpu")
-	}
-	if c.share.memory > 0 {
-		asked += ", " + unit.FormatBytes(c.share.memory)
-	}
-	return asked
-}
-
-func some(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// few is the first of some reasons, and how many more there are.
-func few(all []string) string {
-	const shown = 3
-	if more := len(all) - shown; more > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(all[:shown], ", "), more)
-	}
-	return strings.Join(all, ", ")
+// allHere says that something was heard of each node that is known.
+func (m *Machine) allHere() bool {
+	return len(m.peers) > 0 && !slices.ContainsFunc(m.peers, func(p *peer) bool { return p.Boot == "" })
 }

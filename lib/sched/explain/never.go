@@ -1,0 +1,278 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"distribute/lib/capability"
+	"distribute/lib/node"
+	"distribute/lib/sched/policy"
+	"distribute/lib/unit"
+)
+
+// Doomed is why no job of a queue can ever be started, as far as is known; "" if one may:
+// they ask for too much, or the build of their batch failed on every connected node that
+// could run them.
+func (t *Teller) Doomed(q *policy.Queue) string {
+	if q.Batch.Mixed && q.Index == policy.MaxClasses-1 {
+		return "the jobs of its batch ask for too many different amounts of resources or capabilities"
+	}
+	on := t.Lab.Doomed(q)
+	if len(on) == 0 {
+		return ""
+	}
+	names := make([]string, len(on))
+	for i, p := range on {
+		names[i] = string(p.Name)
+	}
+	slices.Sort(names)
+	if more := len(names) - 5; more > 0 {
+		names = append(names[:5], fmt.Sprintf("and %d more", more))
+	}
+	return unable(q.Batch, " on "+strings.Join(names, ", "))
+}
+
+// ReasonBuild is the reason of a back whose batch could not be built on its node, and
+// what the reason of a failed begins with whose batch could not be built on any.
+const ReasonBuild = "build failed"
+
+// unable is what nodes do with the batch on which none of its jobs can run: there is
+// nothing to build for a container, so it is what the container comes to.
+// on says where.
+func unable(b *policy.Batch, on string) string {
+	why := ReasonBuild + on
+	if b.Boxed {
+		why = "no container could be started" + on
+	}
+	if b.Said == "" {
+		return why
+	}
+	said := b.Said
+	if in := strings.TrimSuffix(strings.TrimPrefix(said, "["), "]"); len(in) == len(said)-2 && !strings.ContainsAny(in, "[]") {
+		said = in // it is the node that says so
+	}
+	return why + ": " + said + " (dlog -B shows all)"
+}
+
+// A look counts the connected nodes by what keeps the jobs of a queue from them.
+type look struct {
+	of      [policy.Verdicts]int
+	barred  int    // of those that refused it
+	refused string // what the first of them, by name, says
+	taken   []string
+	lacks   lacks
+	disks   disks
+}
+
+// there is how many nodes are connected.
+func (l *look) there() int { return l.from(policy.Away + 1) }
+
+// able is how many of them have what is asked for, but perhaps not enough of it.
+func (l *look) able() int { return l.from(policy.Lacking + 1) }
+
+// big is how many of them could run the jobs sooner or later.
+func (l *look) big() int { return l.from(policy.FailedThere + 1) }
+
+func (l *look) from(v policy.Verdict) (n int) {
+	for _, k := range l.of[v:] {
+		n += k
+	}
+	return n
+}
+
+// Never tells why no connected node could take a job of the queue; "" if one could
+// sooner or later.
+func (t *Teller) Never(r *policy.Round, q *policy.Queue) string {
+	if doom := t.Doomed(q); doom != "" {
+		return doom
+	}
+	_, why := t.look(r, q)
+	return why
+}
+
+// look counts the nodes, and tells why none could take a job of the queue; "" if one could.
+func (t *Teller) look(r *policy.Round, q *policy.Queue) (l *look, why string) {
+	l = &look{}
+	for _, p := range t.Lab.Nodes {
+		v := r.Verdict(q, p)
+		l.of[v]++
+		if v != policy.Away {
+			l.lacks.see(q.Class, p)
+		}
+		switch v {
+		case policy.SmallDisk:
+			l.disks.add(p)
+		case policy.Refused:
+			ref := q.Batch.Refusals[p]
+			if says := string(p.Name) + ": " + ref.Why; l.refused == "" || says < l.refused {
+				l.refused = says
+			}
+			if ref.Barred {
+				l.barred++
+			}
+		case policy.Paused:
+			l.taken = append(l.taken, t.paused(p))
+		case policy.Lent:
+			l.taken = append(l.taken, t.lent(p))
+		}
+	}
+	slices.Sort(l.taken)
+	there, big, of := l.there(), l.big(), &l.of
+	shut := of[policy.NotBuilt] + of[policy.Resting]
+	switch {
+	case there == 0:
+		why = "no node is connected"
+	case l.able() == 0:
+		why = cmp.Or(t.uncountable(q.Class), l.lacks.missing(q.Class, there))
+	case big == 0 && of[policy.FailedThere] > 0:
+		why = fmt.Sprintf("failed on %s, and no other node is connected that can run it", Nodes(q.Shuns))
+	case big == 0 && of[policy.LessMemory] > 0:
+		why = "no node has more than the " + unit.FormatBytes(q.Memory) + " of memory that it ran out of"
+	case big == 0 && of[policy.SmallDisk] > 0:
+		why = l.disks.less(q.AsksDisk())
+	case big == 0:
+		why = l.lacks.tooSmall(q.Class)
+		if most := l.lacks.most(q.Class); most != "none" {
+			why += ", the most is " + most
+		}
+	case of[policy.NotBuilt] == big:
+		why = unable(q.Batch, fmt.Sprintf(" on %d of %d nodes", big, big))
+	case len(l.taken) > 0 && shut+of[policy.Refused]+len(l.taken) == big:
+		why = few(l.taken)
+	case of[policy.Refused] > 0 && shut+of[policy.Refused] == big:
+		why = l.refused
+	case shut == big:
+		why = fmt.Sprintf("%d of %d nodes can run it, and rest for a while", of[policy.Resting], there)
+	}
+	return l, why
+}
+
+// Impossible tells why no node that is known could ever run jobs of a class that write so
+// many bytes, even if it had nothing else to do; "" if one could.
+func (t *Teller) Impossible(c *policy.Class, disk int64) string {
+	var l lacks
+	var small disks
+	for _, p := range t.Lab.Nodes {
+		free := *p // how much is free of its disk changes
+		facts := *p.Facts
+		facts.Disk = cmp.Or(p.Offer.DiskSize, math.MaxInt64)
+		free.Facts = &facts
+		switch l.see(c, &free); {
+		case free.Lacks(c) != "" || !p.CouldHold(c):
+		case p.DiskBelow(disk):
+			small.add(p)
+		default:
+			return ""
+		}
+	}
+	switch {
+	case len(l.fit) == 0:
+		return cmp.Or(t.uncountable(c), l.missing(c, len(t.Lab.Nodes)))
+	case small.most > 0:
+		return small.less(disk)
+	}
+	return l.tooSmall(c) + ", the most is " + l.most(c)
+}
+
+// A lacks is what nodes lack of what a class asks for.
+type lacks struct {
+	last    string         // of what one of them lacks
+	offered []string       // capabilities of those that lack something
+	fit     []*policy.Node // those that have all, but perhaps not enough of it
+
+	cpus, gpus, memory   bool // some node of these has enough of it
+	cpusAndGPUs, gpusMem bool // of both
+}
+
+// see takes a node in.
+func (l *lacks) see(c *policy.Class, p *policy.Node) {
+	if missing := p.Lacks(c); missing != "" {
+		l.last, l.offered = missing, append(l.offered, p.Facts.Capabilities...)
+		return
+	}
+	l.fit = append(l.fit, p)
+	cpus, gpus, memory := p.Could.CPUs >= max(1, c.Share.CPUs), p.Could.GPUs >= c.Share.GPUs, p.Could.Memory >= c.Share.Memory
+	l.cpus, l.gpus, l.memory = l.cpus || cpus, l.gpus || gpus, l.memory || memory
+	l.cpusAndGPUs, l.gpusMem = l.cpusAndGPUs || cpus && gpus, l.gpusMem || gpus && memory
+}
+
+// missing says what none of so many nodes has of what the class wants.
+func (l *lacks) missing(c *policy.Class, of int) string {
+	slices.Sort(l.offered)
+	near := capability.Near(l.last, l.offered)
+	if len(c.Wants)+len(c.Share.Counts.Words()) > 1 {
+		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)%s", of, wanted(c), l.last, near)
+	}
+	return fmt.Sprintf("none of %d nodes has %s%s", of, l.last, near)
+}
+
+// tooSmall says what no node has enough of.
+func (l *lacks) tooSmall(c *policy.Class) string {
+	gpus, memory := c.Share.GPUs.Words("gpu"), unit.FormatBytes(c.Share.Memory)+" of memory"
+	cpus := unit.Count(max(1, c.Share.CPUs), "cpu")
+	switch {
+	case !l.gpus:
+		return "no node has " + gpus
+	case !l.memory:
+		return "no node has " + memory
+	case !l.cpus:
+		return fmt.Sprintf("none of %d nodes offers %s", len(l.fit), cpus)
+	case c.Share.GPUs > 0 && !l.cpusAndGPUs:
+		return "no node has " + cpus + " and " + gpus
+	case c.Share.GPUs > 0 && c.Share.Memory > 0 && !l.gpusMem:
+		return "no node has " + gpus + " and " + memory
+	}
+	return "no node has " + cpus + " and " + memory
+}
+
+// most is the most that one of the nodes with the capabilities has of each resource that
+// none has enough of, or if there is enough of each, of all that is asked for.
+func (l *lacks) most(c *policy.Class) string {
+	var most policy.Share
+	var on [3]string
+	for _, p := range l.fit {
+		if p.Could.CPUs > most.CPUs {
+			most.CPUs, on[0] = p.Could.CPUs, string(p.Name)
+		}
+		if p.Could.GPUs > most.GPUs {
+			most.GPUs, on[1] = p.Could.GPUs, string(p.Name)
+		}
+		if p.Could.Memory > most.Memory {
+			most.Memory, on[2] = p.Could.Memory, string(p.Name)
+		}
+	}
+	each := l.cpus && l.gpus && l.memory
+	var words []string
+	say := func(wanted bool, amount, node string) {
+		if wanted && node != "" {
+			words = append(words, amount+" on "+node)
+		}
+	}
+	say(!l.cpus || each && c.Share.CPUs > 0, unit.Count(most.CPUs, "cpu"), on[0])
+	say(!l.gpus || each && c.Share.GPUs > 0, most.GPUs.Words("gpu"), on[1])
+	say(!l.memory || each && c.Share.Memory > 0, unit.FormatBytes(most.Memory), on[2])
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, " and ")
+}
+
+// disks is the largest of the disks that are too small for a job.
+type disks struct {
+	most int64
+	on   node.Name
+}
+
+func (d *disks) add(p *policy.Node) {
+	if p.Offer.DiskSize > d.most {
+		d.most, d.on = p.Offer.DiskSize, p.Name
+	}
+}
+
+// less says that none has so many bytes.
+func (d *disks) less(bytes int64) string {
+	return fmt.Sprintf("of the nodes that could run it none has a disk of %s, the most is %s on %s", unit.FormatBytes(bytes), unit.FormatBytes(d.most), d.on)
+}

@@ -1,0 +1,25 @@
+// Package policy decides which job is started where. It reads a Lab and yields what is to
+// be done; it changes nothing in it but which nodes are kept for what.
+//
+//	Lab ─┬─ Nodes ──── Runs      what there is, and what runs there
+//	     ├─ Batches ── Queues    what waits: jobs of a batch that ask for the same (Class)
+//	     ├─ Owners               whose turn it is
+//	     ├─ Site                 what is counted over all nodes
+//	     └─ Kept                 nodes that are kept for jobs that ask for much
+//
+// A Round is one decision, made once for all that has happened since the last, from
+// scratch. It costs a look at each node and each queue, and then a look at some nodes for
+// each job that is started; what a job asks for is looked at for all of its queue at once,
+// so a million jobs that wait cost no more than one. In order:
+//
+//   - order.go: the queues stand in the order in which their first jobs go: priority, the
+//     turn of the owner, age.
+//   - fit.go: what is in the way of a queue on a node, from what never passes (it has not
+//     what the jobs ask for) to what passes soonest (other jobs run there). These few
+//     predicates are all that speaks against a node; package explain puts them in words.
+//   - round.go: the first queue that has room on some node gives its first job to the best
+//     of these (rank), and so on until none has.
+//   - keep.go: before each start it is seen whether a job that goes first is passed over on
+//     that node, because it asks for more; then a node is kept for it.
+//   - ahead.go: where jobs are short, the next ones wait on their node already.
+package policy

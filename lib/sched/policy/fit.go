@@ -1,0 +1,261 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// What speaks against a node, from what never changes to what passes in a moment.
+
+// Judge notes whether the node could ever run jobs of the class: see Able.
+func (p *Node) Judge(c *Class) {
+	for len(p.able) <= c.slot {
+		p.able = append(p.able, false)
+	}
+	p.able[c.slot] = p.Lacks(c) == "" && p.CouldHold(c)
+}
+
+// Able says whether the node could ever run jobs of the class.
+func (p *Node) Able(c *Class) bool { return c.slot < len(p.able) && p.able[c.slot] }
+
+// Lacks is what of the class's wants the node is not, or of what it counts the node
+// could never give; "" if there is nothing.
+func (p *Node) Lacks(c *Class) string {
+	if e, ok := c.Lacks(p.Facts); !ok {
+		return e.String()
+	}
+	return p.site.lacks(c, p)
+}
+
+// CouldHold says that the node would have room for a job of the class if it ran
+// nothing else and its owner used none of it.
+func (p *Node) CouldHold(c *Class) bool {
+	least := c.Share
+	least.CPUs = max(1, least.CPUs)
+	return Fits(p.Could, Share{}, least)
+}
+
+// DiskBelow says that a node's whole disk is less than so many bytes.
+func (p *Node) DiskBelow(bytes int64) bool { return 0 < p.Offer.DiskSize && p.Offer.DiskSize < bytes }
+
+// AsksDisk is how many bytes of disk each of the jobs asks for at least.
+func (q *Queue) AsksDisk() int64 { return max(q.Says.Disk, q.Disk) }
+
+// Suits says that the node has what the jobs of the queue ask for, and what they
+// turned out to need.
+func (q *Queue) Suits(p *Node) bool {
+	return p.Able(q.Class) && (q.Memory == 0 || p.Could.Memory > q.Memory) && !p.DiskBelow(q.AsksDisk())
+}
+
+// Could says that a node could ever run the jobs of a queue, as far as is known: it is
+// there, or was a moment ago, and nothing but time keeps them from it. One that is
+// drained may be so for ever, and so may one that had no room time and again.
+func (l *Lab) Could(q *Queue, p *Node) bool {
+	there := p.Session != 0 || p.Boot != "" && l.Ticked-p.Heard < l.Lease
+	return there && p.Drained == "" && q.Suits(p) && !q.Batch.Refusals[p].lasts() && !q.Batch.Shuns(p)
+}
+
+// elsewhere says that there is a node from which the jobs of a queue do not keep away,
+// and that could ever run them.
+func (l *Lab) elsewhere(q *Queue) bool {
+	return q.Old && l.Ticked-l.Loaded < SettleTime ||
+		slices.ContainsFunc(l.Nodes, func(p *Node) bool { return l.Could(q, p) && !slices.Contains(q.Shuns, p) })
+}
+
+// Avoids says that the jobs of the queue failed on a node, and there is another.
+func (q *Queue) Avoids(p *Node) bool { return !q.Alone && slices.Contains(q.Shuns, p) }
+
+// May says that nothing speaks against a node but how full it is, or that it gives nothing
+// at the moment.
+func (q *Queue) May(p *Node) bool {
+	if !q.Suits(p) || q.Avoids(p) {
+		return false
+	}
+	_, refused := q.Batch.RefusedBy(p)
+	return !refused && !q.Batch.Shuns(p)
+}
+
+// Takes says that a node may be used for a queue at all.
+func (q *Queue) Takes(p *Node) bool { return q.May(p) && !q.TooFull(p) }
+
+// TooFull says that a node has less room on its disk than the jobs of a queue ask for,
+// and another has more. Where none has enough it is for the node to say so, which may
+// find something that it can remove.
+func (q *Queue) TooFull(p *Node) bool {
+	return p.space() > 0 && p.space() < min(q.AsksDisk(), q.Roomiest)
+}
+
+// space is how much room a node has on its disk at most, by what it says, which it does
+// not say again until it is a sixteenth more; 0: that is not known.
+func (p *Node) space() int64 {
+	room := p.Offer.Space()
+	return room + room/16
+}
+
+// survey finds out how much disk there is for the queues that ask for more than some node
+// has.
+func (l *Lab) survey(queues []*Queue) {
+	least := int64(math.MaxInt64)
+	for _, p := range l.Nodes {
+		if p.Session != 0 && p.space() > 0 {
+			least = min(least, p.space())
+		}
+	}
+	for _, q := range queues {
+		if q.Roomiest = 0; q.AsksDisk() > least {
+			q.Roomiest = l.roomiest(q)
+		}
+	}
+}
+
+// roomiest is the most disk that one of the nodes has on which the jobs of a queue could
+// run now, if nothing else ran there. In the first minute a node with more may still come.
+func (l *Lab) roomiest(q *Queue) (disk int64) {
+	if l.Awaits(q) {
+		return math.MaxInt64
+	}
+	for _, p := range l.Nodes {
+		if p.Session != 0 && p.RestsUntil == 0 && !p.Offer.Pause.Full() && p.OffersEnough(q.Class) && !q.Avoids(p) && l.Could(q, p) {
+			disk = max(disk, p.space())
+		}
+	}
+	return disk
+}
+
+// Awaits says that nodes on which the jobs of a queue ran may still have to come.
+func (l *Lab) Awaits(q *Queue) bool { return q.Batch.Early && l.Ticked-l.Loaded < SettleTime }
+
+// Paused says that a node is given nothing because somebody has taken it back.
+func (p *Node) Paused() bool { return p.Offer.Pause.Full() || p.HaltedUntil != 0 || p.Drained != "" }
+
+// Open says that a node may be given jobs.
+func (p *Node) Open() bool { return p.Listed && p.RestsUntil == 0 && !p.Paused() }
+
+// OffersEnough says that the node has room for a job of the class as long as it offers
+// what it does now.
+func (p *Node) OffersEnough(c *Class) bool {
+	return p.Has.CPUs > 0 && !p.cardless(c) && Fits(p.Has, Share{}, c.ShareOf(p))
+}
+
+// CouldStart says that the first job of a queue could start on a node if nothing else ran.
+func (q *Queue) CouldStart(p *Node) bool {
+	return p.Open() && p.Able(q.Class) && p.OffersEnough(q.Class) && q.Takes(p)
+}
+
+// HasRoom says that a node has room for a job of the class now. What waits on it goes
+// first.
+func (p *Node) HasRoom(c *Class) bool {
+	switch {
+	case p.Used.CPUs+c.Share.CPUs > p.Has.CPUs: // most nodes are full, and most are told so here
+		return false
+	case !p.Open() || p.Waiting > 0:
+		return false
+	case c.Share.CPUs == 0 && (p.Active > 0 || p.Has.CPUs == 0 || p.cardless(c)):
+		return false
+	}
+	return p.holds(c.ShareOf(p)) && p.Able(c) && p.site.HasRoom(c)
+}
+
+// ahead says that one more attempt of the class may wait on a busy node.
+func (p *Node) ahead(c *Class) bool {
+	switch {
+	case p.RestsUntil != 0 || p.Paused():
+		return false
+	case c.Share.Counts != "" || c.Share.GPUs > 0 || c.Cards: // what waits would keep that from others
+		return false
+	case c.Share.CPUs == 0 && (p.Waiting > 0 || p.Has.CPUs == 0):
+		return false
+	}
+	return Fits(p.Has, p.Waits, c.ShareOf(p))
+}
+
+// Doomed is the nodes that could run the jobs of a queue, if its batch could be built on
+// none of them, and so none will ever be started; else it is empty.
+func (l *Lab) Doomed(q *Queue) (on []*Node) {
+	if len(q.Batch.Avoid)+len(q.Batch.Suspect) == 0 || l.Awaits(q) {
+		return nil
+	}
+	for _, p := range l.Nodes {
+		if !p.Listed || p.Drained != "" || !q.Suits(p) {
+			continue
+		}
+		if !q.Batch.Shuns(p) {
+			return nil
+		}
+		on = append(on, p)
+	}
+	return on
+}
+
+// A Verdict is what is in the way of the first job of a queue on a node: the first that
+// holds of these, from what never passes to what passes soonest.
+type Verdict int
+
+// The verdicts.
+const (
+	Away          Verdict = iota // it is not connected
+	Lacking                      // it is not what the class wants, or does not count what that asks for
+	TooSmall                     // it has less, even if its owner uses nothing
+	SmallDisk                    // its whole disk is smaller
+	LessMemory                   // it has no more memory than the jobs ran out of
+	FailedThere                  // the jobs failed there, and could run elsewhere
+	Refused                      // it has given a job of the batch back
+	NotBuilt                     // the batch could not be built there
+	Paused                       // somebody has taken it back, or drained it
+	Lent                         // somebody uses a part of it, and the rest is not enough
+	Resting                      // jobs fail there
+	KeptForOthers                // it is kept for jobs that ask for more
+	DiskFull                     // others have more room on their disks
+	Busy                         // other jobs run there
+	Free                         // nothing is
+	Verdicts      = iota
+)
+
+// Verdict is what is in the way of a queue on a node.
+func (r *Round) Verdict(q *Queue, p *Node) Verdict {
+	_, refused := q.Batch.RefusedBy(p)
+	switch {
+	case p.Session == 0:
+		return Away
+	case p.Lacks(q.Class) != "":
+		return Lacking
+	case !p.Able(q.Class):
+		return TooSmall
+	case p.DiskBelow(q.AsksDisk()):
+		return SmallDisk
+	case !q.Suits(p):
+		return LessMemory
+	case q.Avoids(p):
+		return FailedThere
+	case refused:
+		return Refused
+	case q.Batch.Shuns(p):
+		return NotBuilt
+	case p.Paused():
+		return Paused
+	case !p.OffersEnough(q.Class):
+		return Lent
+	case p.RestsUntil != 0:
+		return Resting
+	case !r.lets(q, p):
+		return KeptForOthers
+	case q.TooFull(p):
+		return DiskFull
+	case !p.HasRoom(q.Class):
+		return Busy
+	}
+	return Free
+}
+
+// soon is within what time a node that will be paused is used only after others.
+const soon = time.Hour
+
+// Leaves says that a node will soon be paused by its hours. When it was to be paused
+// and says no more of it, something else has come in between.
+func (l *Lab) Leaves(p *Node) bool { return p.PausesAt > l.Now && p.PausesAt-l.Now < soon }
+
+// Meet says that jobs of both classes could run on one of the connected nodes.
+func (l *Lab) Meet(c, d *Class) bool {
+	return c == d || slices.ContainsFunc(l.Nodes, func(p *Node) bool { return p.Listed && p.Able(c) && p.Able(d) })
+}

@@ -1,0 +1,266 @@
+package policy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Jobs that ask for much would wait for ever where jobs that ask for little come all
+// the time: no node would ever have enough free at once. So when one of the latter is
+// about to start where one of the former goes first, a node is kept for the class of
+// the former, until a job of that has started. What else starts there meanwhile does
+// not delay it.
+//
+// One node at a time would let a class have less than its owner's turn, where its jobs
+// wait long for each: so more are kept as long as its jobs go first, but no more than
+// these are, nor than a quarter of all nodes, whatever they are kept for.
+
+// A Reservation is a node that is kept for a class.
+type Reservation struct {
+	Of       *Class
+	On       *Node
+	Priority int // of the job it is for; from those of a higher one the node is not kept
+	Since    time.Duration
+	Patience time.Duration // how long it stays where it is
+	outlook  *outlook      // nil: not reckoned since what it depends on has changed
+}
+
+// leastPatience is how long a node is kept at least before another may be instead. It
+// doubles each time, so that the jobs of some node end before it is over.
+const leastPatience = time.Minute
+
+// An outlook is what is to be expected of a node that is kept.
+type outlook struct {
+	taken Share          // of it, when the job has started for which it is kept
+	opens *time.Duration // see Opens; nil: not reckoned yet
+}
+
+// look is the outlook of a node that is kept.
+func (k *Reservation) look() *outlook {
+	if k.outlook == nil {
+		k.outlook = &outlook{taken: k.taken()}
+	}
+	return k.outlook
+}
+
+// changed takes in that a job has started on a node.
+func (p *Node) changed() {
+	if p.Kept != nil {
+		p.Kept.outlook = nil
+	}
+}
+
+// taken is what of a kept node is taken when the job has started for which it is kept:
+// once the attempts have ended beside which it never does.
+func (k *Reservation) taken() Share {
+	p := k.On
+	asks, stays := k.Of.ShareOf(p), p.Used.Plus(p.Waits)
+	for a := range p.Runs {
+		if !Fits(p.Has, a.Share, asks) {
+			stays = stays.Minus(a.Share)
+		}
+	}
+	return stays.Plus(p.awaited(asks, stays))
+}
+
+// spares says that a node may be given a job of a class, for whose sake it is kept or
+// beside that: there is room for both.
+func (r *Round) spares(c *Class, p *Node) bool {
+	k := p.Kept
+	if k == nil || k.Of == c {
+		return true
+	}
+	if k.Of.Share.CPUs+c.Share.CPUs > p.Has.CPUs || k.Of.Share.CPUs == 0 || c.Share.CPUs == 0 {
+		return false
+	}
+	return Fits(p.Has, k.look().taken, c.ShareOf(p))
+}
+
+// beside says that a node may be given the first job of q though it is kept for others:
+// that goes first, or is there beside them.
+func (r *Round) beside(q *Queue, p *Node) bool {
+	return r.spares(q.Class, p) || q.Batch.Priority > p.Kept.Priority
+}
+
+// lets says the same, or that the job ends before they could start.
+func (r *Round) lets(q *Queue, p *Node) bool {
+	return r.beside(q, p) || q.Says.Longest() > 0 && q.Says.Longest() <= r.Opens(p)-r.lab.Now
+}
+
+// Opens is when the job could start for which a node is kept, if what runs there ends
+// when it is known to at the latest; 0 if that is not known of enough.
+func (r *Round) Opens(p *Node) time.Duration {
+	o := p.Kept.look()
+	if o.opens == nil {
+		at := p.FreeAt(p.Kept.Of, func(a *Run) time.Duration {
+			long := a.Queue.Says.Longest()
+			if !a.Active || a.Began == 0 || long == 0 {
+				return 0
+			}
+			return a.Began + long
+		})
+		o.opens = &at
+	}
+	return *o.opens
+}
+
+// wait is how long a node will need until it has room for a job of the class, as far
+// as one can tell without knowing how long anything runs: what has run for long is
+// taken to run for as long again.
+func (l *Lab) wait(c *Class, p *Node) (long time.Duration) {
+	used := p.Used.Plus(p.Waits)
+	for a := range p.Back {
+		if Fits(p.Has, used, c.ShareOf(p)) {
+			break
+		}
+		used, long = used.Minus(a.Share), l.Now-a.Began
+	}
+	if !Fits(p.Has, used, c.ShareOf(p)) {
+		return math.MaxInt64 / 2 // it has attempts of which nothing is known
+	}
+	return long
+}
+
+// unkeep gives a node free that is kept.
+func (l *Lab) unkeep(r *Reservation) {
+	gone := func(o *Reservation) bool { return o == r }
+	r.On.Kept = nil
+	r.Of.Kept, l.Kept = slices.DeleteFunc(r.Of.Kept, gone), slices.DeleteFunc(l.Kept, gone)
+}
+
+// release gives a node free for which a job of the class need not wait any more, since
+// one has started on p: that, or the one that was kept last.
+func (r *Round) release(c *Class, p *Node) {
+	k := p.Kept
+	if (k == nil || k.Of != c) && len(c.Kept) > 0 {
+		k = c.Kept[len(c.Kept)-1]
+	}
+	if k != nil && k.Of == c {
+		r.lab.unkeep(k)
+		clear(r.places)
+	}
+}
+
+// review gives nodes free for which nothing waits any more.
+func (r *Round) review() {
+	l := r.lab
+	for i := len(l.Kept) - 1; i >= 0; i-- {
+		k := l.Kept[i]
+		at := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Class == k.Of && q.CouldStart(k.On) })
+		if at < 0 || r.queues[at].Batch.Priority != k.Priority || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
+			l.unkeep(k)
+		}
+	}
+}
+
+// more says that more than n jobs of the class wait and may run.
+func (r *Round) more(c *Class, n int) bool {
+	var of *Batch
+	left := 0 // of its jobs may run besides those that do
+	for _, q := range r.queues {
+		if q.Class != c {
+			continue
+		}
+		may := q.Jobs.N
+		if q.Batch != of {
+			of, left = q.Batch, q.Batch.Most-q.Batch.Running
+		}
+		if q.Batch.Most > 0 {
+			may = min(may, left)
+			left -= may
+		}
+		if n -= may; n < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// reserve looks, before the first job of q starts on a node, at the job that goes
+// first there. It says that a node was kept for that one, so that what starts is to
+// be decided again.
+func (r *Round) reserve(q *Queue, p *Node) bool {
+	l, ahead := r.lab, r.Ahead(q)
+	i := slices.IndexFunc(ahead, func(o *Queue) bool {
+		return o.Class != q.Class && l.Site.HasRoom(o.Class) && o.CouldStart(p) // without what the site counts a node is of no use
+	})
+	if i < 0 {
+		return false
+	}
+	c, on, patience := ahead[i].Class, p, time.Duration(0)
+	switch {
+	case len(c.Kept) == 0:
+		if on = r.earliest(ahead[i]); on == nil {
+			return false
+		}
+	case p.Kept != nil:
+		return false
+	case !r.more(c, len(c.Kept)) || len(l.Kept) >= len(l.Nodes)/4:
+		last := l.latest(c)
+		if last == nil || l.wait(c, p) >= l.wait(c, last.On)/2 {
+			return false
+		}
+		patience = 2 * last.Patience
+		l.unkeep(last)
+	}
+	clear(r.places)
+	i = slices.IndexFunc(r.queues, func(o *Queue) bool { return o.Class == c && o.CouldStart(on) })
+	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Batch.Priority, Since: l.Now, Patience: max(leastPatience, patience, l.wait(c, on))}
+	c.Kept, l.Kept = append(c.Kept, on.Kept), append(l.Kept, on.Kept)
+	return true
+}
+
+// latest is that of a class's nodes which may be given free for a better one, and
+// where its job would start last; nil if there is none.
+func (l *Lab) latest(c *Class) (last *Reservation) {
+	for _, r := range c.Kept {
+		if l.Now-r.Since >= r.Patience && (last == nil || l.wait(c, r.On) > l.wait(c, last.On)) {
+			last = r
+		}
+	}
+	return last
+}
+
+// earliest is the node on which the first job of a queue can start soonest, of those
+// that are kept for no other; nil if there is none.
+func (r *Round) earliest(q *Queue) (best *Node) {
+	l, least := r.lab, time.Duration(0)
+	for _, p := range l.Nodes {
+		if p.Kept != nil || !q.CouldStart(p) {
+			continue
+		}
+		if long := l.wait(q.Class, p); best == nil || long < least || long == least && l.rank(q, p).better(l.rank(q, best)) {
+			best, least = p, long
+		}
+	}
+	return best
+}
+
+// FreeAt is when a node has room for a job of the class, if attempts end when endOf says; 0
+// if it does not say so, 0, of enough of them.
+func (p *Node) FreeAt(c *Class, endOf func(*Run) time.Duration) time.Duration {
+	type end struct {
+		at    time.Duration
+		share Share
+	}
+	var ends []end
+	for a := range p.Runs {
+		if at := endOf(a); at > 0 {
+			ends = append(ends, end{at, a.Share})
+		}
+	}
+	slices.SortFunc(ends, func(a, b end) int { return cmp.Compare(a.at, b.at) })
+	used, at := p.Used.Plus(p.Waits), time.Duration(0)
+	for _, e := range ends {
+		if Fits(p.Has, used, c.ShareOf(p)) {
+			break
+		}
+		used, at = used.Minus(e.share), e.at
+	}
+	if !Fits(p.Has, used, c.ShareOf(p)) {
+		return 0
+	}
+	return at
+}

@@ -1,0 +1,295 @@
+package policy
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"time"
+
+	"distribute/lib/capability"
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// A Lab is all that a decision depends on: the nodes, what waits for them, whose it is,
+// and which nodes are kept for what. The ledger keeps it, and nothing else changes it but
+// what is kept.
+type Lab struct {
+	Now     time.Duration // for how long the head has been running
+	Loaded  time.Duration // when all batches had been read in
+	Ticked  time.Duration // when time was last told to pass
+	Lease   time.Duration // how long a silent node keeps what it has
+	Nodes   []*Node       // in the order in which they became known
+	Batches []*Batch      // the oldest first
+	Classes []*Class
+	Owners  map[int]*Owner // by number
+	Kept    []*Reservation // the latest last
+	Site    *Site
+}
+
+// SettleTime is how long after its start the head waits for nodes before it takes those
+// that are there for all there are.
+const SettleTime = time.Minute
+
+// A Batch is what a decision looks at of a batch.
+type Batch struct {
+	Num      uint32 // the lower, the older
+	ID       job.BatchID
+	Ready    bool // its log is read in
+	Early    bool // it was there when the head was started
+	Stopped  bool // so many of its jobs failed that no other is started
+	Mixed    bool // more classes than there may be: no job of the last queue is started
+	Owner    *Owner
+	Priority int // higher goes first
+	Most     int // jobs that run at once; 0: no bound
+	Running  int // jobs with an attempt that has not ended
+
+	Queues   []*Queue // one for each class
+	Avoiding []*Queue // of jobs that keep away from nodes
+
+	Avoid    map[*Node]struct{}      // where its build failed
+	Suspect  map[*Node]struct{}      // the same, before it is in the log
+	Pace     map[*Node]time.Duration // how long its last attempt ran there; there means that it is built
+	Quick    bool                    // an attempt was short on some node
+	Refusals map[*Node]Refusal       // by which it is not tried for a while
+
+	// For what is told people.
+	Boxed bool   // its jobs run in containers
+	Said  string // the last line that the last build that failed has printed
+}
+
+// A Refusal is that a node gave a job of a batch back: it had no room on its disk, or
+// does not run it for who submitted it. Nobody is to blame, and the node may do other
+// work meanwhile.
+type Refusal struct {
+	Until  time.Duration // 0: it may be tried
+	Long   time.Duration // doubled each time, also where it was tried again sooner
+	Barred bool          // for whose it is
+	Why    string
+}
+
+// LongestRefusal is how long a batch is kept from a node at most that had no room
+// on its disk for a job of it, before it is tried again.
+const LongestRefusal = 5 * time.Minute
+
+// lasts says that time alone does not end it.
+func (r Refusal) lasts() bool { return r.Until != 0 && (r.Barred || r.Long >= LongestRefusal) }
+
+// RefusedBy says that a node gave a job of the batch back a while ago, and why.
+func (b *Batch) RefusedBy(p *Node) (why string, yes bool) {
+	r, ok := b.Refusals[p]
+	return r.Why, ok && r.Until != 0
+}
+
+// Shuns says that the build of the batch failed on a node.
+func (b *Batch) Shuns(p *Node) bool {
+	_, avoid := b.Avoid[p]
+	_, suspect := b.Suspect[p]
+	return avoid || suspect
+}
+
+// Full says that as many jobs of the batch run as may.
+func (b *Batch) Full() bool { return b.Most > 0 && b.Running >= b.Most }
+
+// short is how long an attempt may run for the next one of its batch to be sent
+// to its node ahead.
+const short = 5 * time.Second
+
+// NoPace says that a batch is built on a node, and nothing of how long it runs.
+const NoPace = time.Duration(-1)
+
+// Short says that the last attempt of the batch on a node was short.
+func (b *Batch) Short(p *Node) bool {
+	ran, ok := b.Pace[p]
+	return ok && ran != NoPace && ran < short
+}
+
+// All is all queues of a batch.
+func (b *Batch) All() iter.Seq[*Queue] {
+	return func(yield func(*Queue) bool) {
+		for _, some := range [][]*Queue{b.Queues, b.Avoiding} {
+			for _, q := range some {
+				if !yield(q) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ByAge orders batches, the oldest first.
+func ByAge(a, b *Batch) int { return cmp.Compare(a.Num, b.Num) }
+
+// MaxClasses is how many classes the jobs of a batch may be of.
+const MaxClasses = 256
+
+// A Class is all jobs that ask for the same of a node.
+type Class struct {
+	Name  string
+	Wants []capability.Expr
+	Share Share          // no cpus: the whole node
+	Cards bool           // and all its GPUs: gpu is wanted, and no number of them
+	Users int            // queues in all
+	Kept  []*Reservation // the nodes that are kept for it, the latest last
+	slot  int            // its number among the classes that there are
+}
+
+// Lacks is the first of what the class wants that a node is not, if there is one.
+func (c *Class) Lacks(f *capability.Facts) (capability.Expr, bool) {
+	for _, e := range c.Wants {
+		if !e.Holds(f) {
+			return e, false
+		}
+	}
+	return capability.Expr{}, true
+}
+
+// A Queue is the jobs of one batch and one class that wait for a node, and keep away from
+// the same nodes.
+type Queue struct {
+	Batch *Batch
+	Class *Class
+	Index int // in Batch.Queues; from MaxClasses on for one of Batch.Avoiding
+	Jobs  *Set
+	Says  *Declared // of the batch and the class
+
+	Roomiest int64 // bytes: the most disk of a node on which they could run now; 0: all have enough
+	Avoidance
+}
+
+// An Avoidance is what the jobs of a queue keep away from; the zero one is nothing.
+type Avoidance struct {
+	Shuns  []*Node // where they failed, in the order in which nodes became known
+	Memory int64   // bytes: a node must have more
+	Disk   int64   // bytes: a node's disk must be as large
+	Trials int     // jobs that have the queue
+	Old    bool    // it was read from a log: what other nodes there are is not known at once
+	Alone  bool    // no other node could ever run them, so they go where they failed
+}
+
+// A Declared is what the jobs of a queue say that they need of time and disk, which makes
+// no other class: the longest time, and the least disk.
+type Declared struct {
+	Limit int64 // seconds that the one may run that may for longest; below 0: one has no limit
+	Disk  int64 // bytes of disk that each asks for at least, if any job is known
+	said  bool  // a job is known
+}
+
+// Ask takes in what a job asks for.
+func (d *Declared) Ask(seconds, disk int64) {
+	d.Allow(seconds)
+	if !d.said || disk < d.Disk {
+		d.said, d.Disk = true, disk
+	}
+}
+
+// Allow takes in that a job may run for so many seconds; 0: as long as it takes.
+func (d *Declared) Allow(seconds int64) {
+	if seconds == 0 {
+		d.Limit = -1
+	} else if d.Limit >= 0 {
+		d.Limit = max(d.Limit, seconds)
+	}
+}
+
+// Longest is how long a job runs at most; 0 if one of them has no limit.
+func (d *Declared) Longest() time.Duration {
+	return time.Duration(max(0, d.Limit)) * time.Second
+}
+
+// A Node is what a decision looks at of a node.
+type Node struct {
+	Name    node.Name
+	Index   int    // in Lab.Nodes
+	Session uint64 // 0: not connected
+	Listed  bool   // what it has is known
+	Boot    string // "": nothing was heard of it since the head was started
+	Heard   time.Duration
+
+	Drained     string        // by whom it was: it is given nothing
+	HaltedUntil time.Duration // it is given nothing, for it is paused and its offer did not say so
+	PausesAt    time.Duration // by its hours; 0: it does not
+	RestsUntil  time.Duration // it is given nothing, because jobs fail there; 0: it does not rest
+	RestWhy     string
+	RestOf      string // what was said of an attempt that was handed back
+
+	Offer   node.Offer
+	Offered time.Duration     // when it said so
+	Facts   *capability.Facts // of what it has when nothing is lent back
+	Has     Share             // what may be given of it
+	Could   Share             // the same, with what it has taken back for a while
+
+	Used    Share // of the attempts that have room there
+	Active  int   // these
+	Waiting int   // attempts that wait for room
+	Waits   Share // and what they will have
+	Unknown bool  // it has attempts that the head does not know
+
+	Runs iter.Seq[*Run] // its attempts that have not ended, in the order in which they were started
+	Back iter.Seq[*Run] // the same, the latest first
+	able []bool         // of each class, by its slot
+	Kept *Reservation   // nil: it is kept for nobody
+	Asks bool           // an attempt that waits elsewhere is asked back for it
+	site *Site
+	free struct { // what is free of its GPUs, with those and what is used of them
+		of   [2]job.Cards
+		room job.Room
+	}
+}
+
+// A Run is an attempt that has not ended on its node.
+type Run struct {
+	Token  job.Token
+	Job    uint32 // its number in the batch
+	Queue  *Queue // in which it waited
+	Share  Share
+	Active bool          // it has room; else it waits for it
+	Idle   bool          // it only waits, is wanted, and may be asked back
+	Began  time.Duration // when it was given to its node; 0: in an earlier life of the head
+}
+
+// AddNode makes a node known.
+func (l *Lab) AddNode(p *Node) {
+	p.Index, p.site = len(l.Nodes), l.Site
+	l.Nodes = append(l.Nodes, p)
+}
+
+// AddBatch makes a batch known.
+func (l *Lab) AddBatch(b *Batch) {
+	at, _ := slices.BinarySearchFunc(l.Batches, b, ByAge)
+	l.Batches = slices.Insert(l.Batches, at, b)
+}
+
+// DropBatch forgets a batch, and the classes that only it had.
+func (l *Lab) DropBatch(b *Batch) {
+	for _, q := range b.Queues {
+		l.dropClass(q.Class)
+	}
+	l.Batches = slices.DeleteFunc(l.Batches, func(o *Batch) bool { return o == b })
+}
+
+// ClassFor is the class that is known and the same as one, or that one, for one more
+// queue.
+func (l *Lab) ClassFor(of *Class) *Class {
+	c := of
+	if i := slices.IndexFunc(l.Classes, func(c *Class) bool { return c.Name == of.Name }); i >= 0 {
+		c = l.Classes[i]
+	} else {
+		for slices.ContainsFunc(l.Classes, func(d *Class) bool { return d.slot == c.slot }) {
+			c.slot++
+		}
+		l.Classes = append(l.Classes, c)
+		for _, p := range l.Nodes {
+			p.Judge(c)
+		}
+	}
+	c.Users++
+	return c
+}
+
+func (l *Lab) dropClass(c *Class) {
+	if c.Users--; c.Users > 0 {
+		return
+	}
+	l.Classes = slices.DeleteFunc(l.Classes, func(d *Class) bool { return d == c })
+}

@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"iter"
+	"math"
+	"slices"
+
+	"distribute/lib/job"
+)
+
+// A Round is one decision: the queues whose first job may be started, the one that goes
+// first in front, and what was found out of nodes meanwhile.
+type Round struct {
+	lab    *Lab
+	queues []*Queue
+	free   []spot         // nodes that have a cpu free, and may be given jobs
+	places map[int]*place // by the slot of the class
+}
+
+// Decide looks at all nodes and all batches. What is to be done is in Starts, then Aheads,
+// then Recalls.
+func (l *Lab) Decide() *Round {
+	r := l.Look()
+	for _, b := range l.Batches {
+		for _, q := range b.Avoiding {
+			q.Alone = !l.elsewhere(q)
+		}
+	}
+	l.survey(r.queues)
+	r.review()
+	return r
+}
+
+// Look is Decide for who only asks.
+func (l *Lab) Look() *Round {
+	l.takeTurns()
+	r := &Round{lab: l, places: map[int]*place{}}
+	for _, k := range l.Kept {
+		k.outlook = nil
+	}
+	for _, b := range l.Batches {
+		for q := range b.All() {
+			if q.waits() {
+				r.queues = append(r.queues, q)
+			}
+		}
+	}
+	slices.SortFunc(r.queues, (*Queue).Before)
+	for _, p := range l.Nodes {
+		if p.Open() && p.Waiting == 0 && p.Used.CPUs < p.Has.CPUs {
+			r.free = append(r.free, spot{p, p.Has.CPUs - p.Used.CPUs})
+		}
+	}
+	return r
+}
+
+// A spot is a node, and how many of its cpus were free when the round began: most nodes
+// are passed over by this alone.
+type spot struct {
+	on   *Node
+	cpus int
+}
+
+// Starts yields the queues whose first job is to be started, each with its node: whoever
+// takes one starts it before he takes the next.
+func (r *Round) Starts() iter.Seq2[*Queue, *Node] {
+	return func(start func(*Queue, *Node) bool) {
+		for q, p := r.first(); q != nil; q, p = r.first() {
+			if r.reserve(q, p) {
+				continue
+			}
+			if !start(q, p) {
+				return
+			}
+			r.release(q.Class, p)
+			p.changed()
+			r.reorder(q.Batch.Owner)
+		}
+	}
+}
+
+// first is the queue whose first job goes first of those that can be started now, and its
+// node.
+func (r *Round) first() (*Queue, *Node) {
+	for _, q := range r.queues {
+		if p := r.best(q); p != nil && !r.yields(q) {
+			return q, p
+		}
+	}
+	return nil, nil
+}
+
+// A place is the nodes that had room for a job of a class when they were looked at.
+type place struct {
+	free  []*Node // for any
+	kept  []*Node // for jobs of a higher priority than those for which they are kept, or that are over in time
+	least int     // the least of those priorities
+}
+
+// place looks at the nodes for a class.
+func (r *Round) place(c *Class) *place {
+	nodes := r.places[c.slot]
+	if nodes == nil {
+		nodes = &place{least: math.MaxInt}
+		r.places[c.slot] = nodes
+		for _, s := range r.free {
+			switch p := s.on; {
+			case s.cpus < c.Share.CPUs || !p.HasRoom(c):
+			case r.spares(c, p):
+				nodes.free = append(nodes.free, p)
+			default:
+				nodes.kept, nodes.least = append(nodes.kept, p), min(nodes.least, p.Kept.Priority)
+			}
+		}
+	}
+	return nodes
+}
+
+// best is the node for the first job of a queue: one that is not paused soon before
+// others, then one that has built the batch, then, if the job needs none, one without
+// GPUs, or if it needs a part of one, where others have parts of one that is enough,
+// then the one it fills best, then the one known longest.
+func (r *Round) best(q *Queue) *Node {
+	var best *Node
+	var least rank
+	try := func(p *Node) {
+		if p.HasRoom(q.Class) && q.Takes(p) && r.lets(q, p) {
+			if k := r.lab.rank(q, p); best == nil || k.better(least) {
+				best, least = p, k
+			}
+		}
+	}
+	nodes := r.place(q.Class)
+	for _, p := range nodes.free {
+		try(p)
+	}
+	if q.Says.Longest() > 0 || q.Batch.Priority > nodes.least {
+		for _, p := range nodes.kept {
+			try(p)
+		}
+	}
+	return best
+}
+
+// A rank is how good a node is for a queue: the lower the better, the first difference counts.
+type rank [6]int
+
+func (l *Lab) rank(q *Queue, p *Node) rank {
+	_, built := q.Batch.Pace[p]
+	return rank{one(l.Leaves(p)), one(!built), one(q.Class.Share.GPUs == 0 && p.Has.GPUs > 0), one(p.begins(q.Class.Share.GPUs)), p.Has.CPUs - p.Used.CPUs, p.Index}
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (r rank) better(s rank) bool { return slices.Compare(r[:], s[:]) < 0 }
+
+// begins says that a job which asks for so much of a GPU would be the first there on its.
+func (p *Node) begins(asks job.GPUs) bool {
+	return asks.Part() && !p.freeGPUs().Shared(asks)
+}

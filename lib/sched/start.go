@@ -1,0 +1,89 @@
+package sched
+
+import (
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/sched/policy"
+)
+
+// place starts what can be started, as the policy says.
+func (m *Machine) place() {
+	for _, p := range m.peers {
+		m.promote(p)
+	}
+	r := m.lab.Decide()
+	for q, p := range r.Starts() {
+		m.start(q, m.peers[p.Index], true)
+	}
+	for q, p := range r.Aheads() {
+		m.start(q, m.peers[p.Index], false)
+	}
+	for a, p := range r.Recalls() {
+		m.recall(a.Token, m.peers[p.Index])
+	}
+}
+
+// recall asks for an attempt that waits on its node and could run on another.
+func (m *Machine) recall(token job.Token, on *peer) {
+	k, _ := token.Key()
+	a := m.live[k]
+	a.recalled, on.recalling, on.Asks = true, a, true
+	m.do(Recall{a.peer.Session, token})
+}
+
+// start gives the first job of a queue to a node: to run at once, or to wait
+// there for room.
+func (m *Machine) start(q *policy.Queue, p *peer, active bool) {
+	ref := Ref{q.Batch.Num, q.Jobs.First()}
+	s := p.Given(q.Class.ShareOf(p.Node))
+	token, k := m.draw(p)
+	try := int(m.batches[ref.Batch].tries[ref.Job]) + 1
+	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.Name),
+		CPUs: s.CPUs, Memory: s.Memory, GPUs: s.GPUs, Counted: s.Counts})
+	a := m.live[k]
+	a.Share.Cards = s.Cards
+	a.phase, a.Active, a.listed, a.Began = job.PhaseWaiting, active, p.Session, m.lab.Now
+	if active {
+		p.Used = p.Used.Plus(a.Share)
+		p.Active++
+	} else {
+		p.Waiting++
+		p.Waits = p.Waits.Plus(a.Share)
+	}
+	m.count(a)
+	m.do(Start{p.Session, ref, token, try, s.CPUs, s.Cards.Indexes(), a.from.token})
+}
+
+// draw draws the token of an attempt. Drawing one that is taken is as likely
+// as a broken source of random numbers, with which nothing can be done safely.
+func (m *Machine) draw(p *peer) (job.Token, key) {
+	for range 100 {
+		t := m.cfg.Token()
+		k, ok := t.Key()
+		if ok && m.live[k] == nil && p.gone[k] == nil {
+			return t, k
+		}
+	}
+	panic("sched: the source of tokens repeats itself")
+}
+
+func seconds(s float64) time.Duration {
+	if !(s >= 0 && s < 1e9) {
+		return policy.NoPace
+	}
+	return time.Duration(s * float64(time.Second))
+}
+
+// built notes that the batch of an attempt is built on its node, and how long
+// the attempt ran there.
+func (m *Machine) built(a *attempt, ran time.Duration) {
+	b := m.batches[a.ref.Batch]
+	if a.peer.abroad {
+		return
+	}
+	if _, ok := b.Pace[a.peer.Node]; !ok || ran != policy.NoPace {
+		b.Pace[a.peer.Node] = ran
+		b.Quick = b.Quick || b.Short(a.peer.Node)
+	}
+}
