@@ -46,7 +46,7 @@ flaky:
 brief = awk '/^ *(===|--- PASS|PASS$$)/ { next } { print } /^FAIL/ { bad = 1 } END { exit bad }'
 
 sim:
-	D_SIM=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./cmd/dsched | $(brief)
+	D_SIM=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./lib/head | $(brief)
 
 lint:
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "gofmt -w $$out"; exit 1; }

@@ -49,7 +49,7 @@ var parsers = map[string]string{
 	"sizes (unit.ParseBytes)":                                 "lib/unit FuzzParseBytes",
 	"lengths of time (unit.ParseDuration)":                    "lib/unit FuzzParseDuration",
 	"node.yaml (inventory.Parse)":                             "lib/inventory FuzzNodeFile",
-	"head.yaml (dsched)":                                      "cmd/dsched FuzzSettings",
+	"head.yaml (dsched)":                                      "lib/head FuzzSettings",
 	"an account (account.Lookup)":                             "lib/account FuzzPasswd",
 	"addresses (dial)":                                        "lib/dial FuzzAddress",
 	"addresses over ssh (dial)":                               "lib/dial FuzzSSHAddress",

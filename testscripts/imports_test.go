@@ -31,6 +31,7 @@ var rooms = map[string][]string{
 	"lib/dial":          {"lib/account", "lib/durable", "lib/line", "lib/node", "lib/timing", "lib/wire", "golang.org/x/sys/cpu", "golang.org/x/sys/unix"},
 	"lib/durable":       {"golang.org/x/sys/unix"},
 	"lib/inventory":     {"lib/conf", "lib/hours", "lib/job", "lib/msg", "lib/node", "lib/presence", "lib/unit"},
+	"lib/head":          {"lib/account", "lib/cause", "lib/cli", "lib/conf", "lib/dial", "lib/durable", "lib/estimate", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/query", "lib/sched", "lib/timing", "lib/unit", "lib/wire", "spool", "golang.org/x/sync/errgroup", "golang.org/x/sync/semaphore"},
 	"lib/job":           {"lib/capability", "lib/line", "lib/msg", "lib/sweep", "lib/unit"},
 	"lib/line":          {},
 	"lib/match":         {"lib/msg", "lib/unit"},
@@ -62,7 +63,7 @@ var rooms = map[string][]string{
 
 // A command may import spool, any room of lib, and no dependency. Tests may
 // import, besides what their room may, these.
-var testsToo = []string{"golang.org/x/sys/unix", "lib/desk", "lib/durable", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/suite", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
+var testsToo = []string{"golang.org/x/sys/unix", "lib/ask", "lib/check", "lib/desk", "lib/durable", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/suite", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
 
 // withoutIO is what the state machine of decisions must not know.
 var withoutIO = []string{"os", "net", "io/fs", "io/ioutil", "syscall", "os/exec", "os/signal", "log", "log/slog", "math/rand"}

@@ -3,24 +3,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"log/slog"
-	"math"
-	"net"
-	"os"
-	"sync"
 	"syscall"
-	"time"
 
-	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/dial"
-	"distribute/lib/job"
-	"distribute/lib/node"
-	"distribute/lib/sched"
-	"distribute/lib/timing"
-	"distribute/spool"
+	"distribute/lib/head"
 )
 
 const usage = `usage: dsched [-v] [-S spool] [-l address ...] [-insecure]
@@ -51,191 +38,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	syscall.Umask(0o027) // what the spool's files may be read by is said in dspool(5)
 	log := c.Log(*verbose)
-	h, err := newHead(*dir, log)
+	h, err := head.Open(*dir, log)
 	if err != nil {
 		return err
-	}
-	h.terms.Insecure = *insecure
-	if len(*addrs) == 0 {
-		*addrs = h.settings().Listen
 	}
 	defer cli.TellFigures(log)()
-	return h.serve(ctx, append([]string{"unix:" + h.spool.Socket()}, *addrs...), func() { c.Ready(log) })
-}
-
-// newHead opens the spool, takes its lock and reads what is open.
-func newHead(dir string, log *slog.Logger) (*head, error) {
-	s, err := spool.Open(dir)
-	if err != nil {
-		return nil, spoolError(err)
-	}
-	settings, err := readSettings(s.SettingsFile())
-	if err != nil {
-		return nil, cli.Errorf(cli.Input, "%w", err)
-	}
-	nodes, err := readNodes(s)
-	if err != nil {
-		return nil, err
-	}
-	store, err := s.Lock()
-	if err != nil {
-		return nil, spoolError(err)
-	}
-	h := &head{spool: s, store: store, log: log, uid: os.Getuid(), door: newDoor(nodes), removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}, lastWake: time.Now(),
-		in: make(chan func(), maxBatchN), over: make(chan struct{}),
-		committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1),
-		batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
-		sessions: map[uint64]*session{}, byNode: map[node.Name]uint64{}, joins: map[job.Token]*session{},
-		room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}}, sealing: make(chan struct{}, maxSeals), small: newQueue[*grant](math.MaxInt),
-		copying: map[buildOf]chan struct{}{}, watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
-	}
-	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes})
-	h.apply(sched.Counted{Site: settings.Counted})
-	h.set.Store(&settings)
-	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.names.Of) }
-	h.names.Ask, h.names.For = account.UserName, nameFor
-	h.operators.Ask, h.operators.For = numberOf, operatorFor
-	h.room.makes = h.dropUploads
-	return h, h.load()
-}
-
-// spoolError gives an error of opening a spool its exit status.
-func spoolError(err error) error {
-	switch {
-	case errors.Is(err, spool.ErrLocked):
-		return cli.Errorf(cli.Later, "%w", err)
-	case errors.Is(err, spool.ErrNoSpool), errors.Is(err, spool.ErrFormat), errors.Is(err, spool.ErrNetwork):
-		return cli.Errorf(cli.Input, "%w", err)
-	}
-	return err
-}
-
-// logProblems tells of what was found wrong in the spool. What a crash tears is
-// no damage: nobody was told of it.
-func (h *head) logProblems(problems []*spool.Problem) {
-	for _, p := range problems {
-		if p.Torn {
-			h.log.Warn("a crash left an unfinished last line in a log", "problem", p.Error())
-		} else {
-			h.log.Error("spool damaged", "problem", p.Error())
-		}
-	}
-}
-
-// load reads the logs of what is open.
-func (h *head) load() error {
-	open, problems, err := h.store.Load()
-	if err != nil {
-		return err
-	}
-	h.logProblems(problems)
-	for _, b := range open {
-		if _, err := h.open(b, false); err != nil {
-			h.log.Error("batch not opened", "batch", string(b.ID), "why", err)
-		}
-	}
-	h.store.Drained(func(name, by string) { h.apply(sched.Drain{Node: node.Name(name), By: by}) })
-	h.apply(sched.Loaded{})
-	h.log.Info("loaded", "spool", h.spool.Dir(), "open", len(h.batches))
-	return nil
-}
-
-// serve listens until ctx ends or the state does. It calls up when it listens
-// everywhere.
-func (h *head) serve(ctx context.Context, addrs []string, up func()) error {
-	var err error
-	if h.terms.Key, err = h.ownKey(addrs); err != nil {
-		return err
-	}
-	if key := h.terms.Key.Fingerprint(); key != "" {
-		h.log.Info("nodes know the head by its key", "fingerprint", key)
-	}
-	var ls []net.Listener
-	for _, a := range addrs {
-		l, err := h.terms.Listen(a)
-		if err != nil {
-			for _, l := range ls {
-				l.Close()
-			}
-			return cli.Errorf(listenStatus(err), "cannot listen on %q: %w", a, err)
-		}
-		if dial.Absent(l.Addr()) {
-			h.log.Warn("no interface of this machine has this address now", "address", a)
-		}
-		if dial.Exposed(a) {
-			h.log.Warn("plain TCP beyond this machine: anybody who reaches this address can act as a node, and read and forge results", "address", a)
-		}
-		h.log.Info("listening", "address", l.Addr().Network()+"://"+l.Addr().String())
-		ls = append(ls, l)
-	}
-	watch := func(ctx context.Context) {
-		var all sync.WaitGroup
-		all.Go(func() { h.takeIncoming(ctx) })
-		all.Go(func() { h.watchNodes(ctx) })
-		all.Go(func() { h.reach(ctx) })
-		all.Go(func() { h.watchSettings(ctx) })
-		all.Go(func() { h.watchSocket(ctx, &all) })
-		all.Wait()
-	}
-	return h.serveOn(ctx, ls, watch, up)
-}
-
-// socketEvery is how soon the socket of the spool is there again that somebody removed.
-const socketEvery = 10 * time.Second
-
-// watchSocket listens again where the socket was removed, without which nobody on this
-// machine finds the head.
-func (h *head) watchSocket(ctx context.Context, all *sync.WaitGroup) {
-	path, told := h.spool.Socket(), false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(timing.Wait(socketEvery)):
-		}
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		l, err := h.terms.Listen("unix:" + path)
-		if err != nil {
-			if !told {
-				h.log.Error("the socket was removed; cannot make it again", "socket", path, "why", err)
-			}
-			told = true
-			continue
-		}
-		told = false
-		h.log.Warn("the socket was removed; made again", "socket", path)
-		context.AfterFunc(ctx, func() { l.Close() })
-		all.Go(func() { h.listen(ctx, l) })
-	}
-}
-
-// listenStatus is the exit status for an address that cannot be listened on: what
-// will pass is worth a restart.
-func listenStatus(err error) int {
-	if dns := (*net.DNSError)(nil); errors.As(err, &dns) || errors.Is(err, syscall.EADDRINUSE) {
-		return cli.Later
-	}
-	return cli.Input
-}
-
-// serveOn is serve with listeners that are there, which it closes, and with who
-// watches the spool for what people put there. A simulation brings its own of both.
-func (h *head) serveOn(ctx context.Context, ls []net.Listener, watch func(context.Context), up func()) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var listeners sync.WaitGroup
-	for _, l := range ls {
-		context.AfterFunc(ctx, func() { l.Close() })
-		listeners.Go(func() { h.listen(ctx, l) })
-	}
-	listeners.Go(func() { watch(ctx) })
-	listeners.Go(func() { h.sweeper.run(ctx, h) })
-	listeners.Go(func() { h.checkOperators(ctx) })
-	up()
-	err := h.run(ctx)
-	stop()
-	listeners.Wait()
-	return errors.Join(err, h.store.Close())
+	return h.Serve(ctx, *addrs, *insecure, func() { c.Ready(log) })
 }

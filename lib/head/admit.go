@@ -1,0 +1,174 @@
+package head
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// minPrefix is how many characters of a fingerprint's 43 there must be.
+const minPrefix = 4
+
+// admit lets a node in, for good.
+func (t *tool) admit(m *wire.Change) error {
+	if !t.operator() {
+		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: "only operators and the user who runs dsched may let a node in"}
+	}
+	if len(m.Args) != 2 || job.CheckName(m.Args[0]) != nil {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: "a node, and its fingerprint or address, are to be named"}
+	}
+	line, err := t.lineFor(node.Name(m.Args[0]), m.Args[1])
+	if err != nil {
+		return cli.Errorf(cli.Input, "%w", err)
+	}
+	changed, err := t.changeNodes(m.Dry, func(l *spool.NodeList) (*spool.NodeList, error) {
+		after, err := l.With(line)
+		if err != nil {
+			return nil, cli.Errorf(cli.Input, "%w", err)
+		}
+		return after, nil
+	})
+	if err != nil {
+		return err
+	}
+	if changed && !m.Dry {
+		t.log.Info("node accepted", "node", string(line.Node), "as", line.By(), "by", t.peer.User)
+		t.do(func() { delete(t.nodes.removed, line.Node) })
+	}
+	s := t.send(wire.OfRows)
+	s.Ref = m.Ref
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(&wire.Admission{Node: line.Node, As: line.By(), Same: !changed})
+	})
+}
+
+// lineFor is the line that lets a node in by what an operator says of it: a
+// fingerprint, the beginning of that of a node that waits, or an address.
+func (t *tool) lineFor(name node.Name, by string) (line spool.NodeLine, err error) {
+	digits, key := strings.CutPrefix(by, "SHA256:")
+	whole := node.Fingerprint(by).Check() == nil
+	switch {
+	case key && !whole:
+		if line, err = t.lineOfPrefix(name, by, digits); err != nil {
+			return line, err
+		}
+	case by == "-":
+		return line, fmt.Errorf("a node is let in by its fingerprint, or its address, and %q is neither", by)
+	default:
+		if line, err = spool.ReadNodeLine(string(name), by); err != nil {
+			return line, err
+		}
+	}
+	if line.Addr != "" {
+		return line, dial.Terms{}.Check(line.Addr)
+	}
+	if line.Key == t.terms.Key.Fingerprint() {
+		return line, fmt.Errorf("%s is the key of this head, and no node's", line.Key)
+	}
+	for _, w := range t.door.waiting() {
+		if w.key == line.Key && w.name != name {
+			return line, fmt.Errorf("the node with %s calls itself %s (dadm accept %s %s)", w.key, w.name, w.name, w.key)
+		}
+	}
+	return line, nil
+}
+
+// lineOfPrefix is the line of the one node of that name whose fingerprint begins
+// so, among those that wait and the one that is let in already.
+func (t *tool) lineOfPrefix(name node.Name, prefix, digits string) (spool.NodeLine, error) {
+	var fit []spool.NodeLine
+	list, _ := t.door.nodes()
+	if line, listed := list.Named(name); listed && strings.HasPrefix(string(line.Key), prefix) {
+		fit = append(fit, line)
+	}
+	waiting := t.door.waiting()
+	for _, w := range waiting {
+		if w.name == name && strings.HasPrefix(string(w.key), prefix) {
+			fit = append(fit, spool.NodeLine{Node: w.name, Key: w.key})
+		}
+	}
+	var text strings.Builder
+	switch {
+	case len(digits) < minPrefix:
+		return spool.NodeLine{}, fmt.Errorf("%q is too short: at least %d characters after SHA256: tell one key from another", prefix, minPrefix)
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		fmt.Fprintf(&text, "%d keys of %s begin with %s; write one of them whole:", len(fit), name, prefix)
+		for _, f := range fit {
+			fmt.Fprintf(&text, "\n%s %s", f.Node, f.Key)
+		}
+	case len(waiting) == 0:
+		fmt.Fprintf(&text, "no node waits to be accepted, and %.60q is no whole fingerprint: that is SHA256: and 43 characters", prefix)
+	default:
+		fmt.Fprintf(&text, "no node %s waits whose key begins with %.60q; these wait:", name, prefix)
+		for _, w := range waiting {
+			fmt.Fprintf(&text, "\n%s %s", w.name, w.key)
+		}
+	}
+	return spool.NodeLine{}, fmt.Errorf("%s", text.String())
+}
+
+// shutOut removes a node: nobody is let in by its name any more, and what it had
+// is lost.
+func (t *tool) shutOut(m *wire.Change) error {
+	if !t.operator() {
+		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: "only operators and the user who runs dsched may remove a node"}
+	}
+	if len(m.Args) != 1 || job.CheckName(m.Args[0]) != nil {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: "one node is to be named"}
+	}
+	name := node.Name(m.Args[0])
+	var ids []job.ID
+	var known, gone bool // gone: no line lets it in any more
+	if !t.do(func() {
+		ids, known = t.given(name)
+		gone = t.nodes.removed[name] || t.nodes.byLine[name]
+	}) {
+		return errEndingNow
+	}
+	_, err := t.changeNodes(m.Dry, func(l *spool.NodeList) (*spool.NodeList, error) {
+		line, listed := l.Named(name)
+		switch {
+		case listed && !line.Shut():
+			return l.Without(name), nil
+		case listed, gone:
+			return l, nil
+		case known: // by nothing that is on the list
+			return l.With(spool.NodeLine{Node: name})
+		}
+		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no node %q is let in, or was here", name)}
+	})
+	if err == nil && !m.Dry {
+		ids, err = t.giveUpOn(name)
+	}
+	if err != nil {
+		return err
+	}
+	return t.tellIDs(m, ids)
+}
+
+// giveUpOn loses what a node had whose streams have ended, and forgets that it was
+// drained and what spoke against it: who is let in by its name begins anew.
+func (t *tool) giveUpOn(name node.Name) (ids []job.ID, err error) {
+	ok := t.settled(func() {
+		ids, _ = t.given(name)
+		t.log.Warn("node removed by an operator", "node", string(name), "by", t.peer.User)
+		t.apply(sched.NodeGone{Node: name, Removed: true})
+		t.undrain(name)
+		t.nodes.removed[name] = true
+	})
+	if !ok {
+		return nil, errEndingNow
+	}
+	return ids, nil
+}

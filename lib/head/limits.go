@@ -1,0 +1,108 @@
+package head
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/wire"
+)
+
+// Limits of what peers may have at one time, in dwire(5) LIMITS.
+const (
+	maxTools   = 512        // sessions of the tools of one user: each costs descriptors
+	maxNodes   = 4096       // sessions of nodes
+	maxJoins   = 8          // of one node: one is there, and others begin or end
+	maxOpen    = 10_000     // batches of one user that are not over: each costs two descriptors
+	maxWaiting = 10_000_000 // jobs of these
+	maxData    = 2          // data streams of a node
+	maxTails   = 64         // logs that are followed on one node
+
+	toolWithin   = time.Hour        // between two requests of a tool, and before its pick
+	answerWithin = 10 * time.Minute // for the rows of a batch that a tool reads, when others wait
+)
+
+// A user is what one user has of the head.
+type user struct {
+	tools   int // sessions
+	batches int // that are not over, or on their way in
+	jobs    int // of these
+}
+
+// user is what one user has; it is kept while it is anything. Of the state's
+// goroutine.
+func (h *Head) user(uid int) *user {
+	u := h.tools.users[uid]
+	if u == nil {
+		u = new(user)
+		h.tools.users[uid] = u
+	}
+	return u
+}
+
+// count changes what a user has.
+func (h *Head) count(uid int, by user) {
+	u := h.user(uid)
+	u.tools, u.batches, u.jobs = u.tools+by.tools, u.batches+by.batches, u.jobs+by.jobs
+	if *u == (user{}) {
+		delete(h.tools.users, uid)
+	}
+}
+
+// admit counts a session in, if there is room for one more of that user.
+func (h *Head) admit(uid int) (ok bool) {
+	h.do(func() {
+		if ok = h.tools.users[uid] == nil || h.tools.users[uid].tools < maxTools; ok {
+			h.count(uid, user{tools: 1})
+		}
+	})
+	return ok
+}
+
+// allow counts a batch of a user in, or jobs of one, if he may have as many; the
+// caller takes them out again when they are in the state, or not to be.
+func (h *Head) allow(uid int, more user) (err error) {
+	h.do(func() {
+		switch u := h.tools.users[uid]; {
+		case u == nil:
+		case u.batches+more.batches > maxOpen:
+			err = cli.Errorf(cli.Later, "%d batches of yours are not over, which is the limit for one user: wait for some, or cancel some", u.batches)
+			return
+		case u.jobs+more.jobs > maxWaiting:
+			err = cli.Errorf(cli.Later, "with it %d jobs of yours would be in batches that are not over, and %d is the limit for one user: wait for some of them, or cancel some",
+				u.jobs+more.jobs, maxWaiting)
+			return
+		}
+		h.count(uid, more)
+	})
+	return err
+}
+
+// giveBack takes out what allow has counted in.
+func (h *Head) giveBack(uid int, more user) {
+	h.do(func() { h.count(uid, user{batches: -more.batches, jobs: -more.jobs}) })
+}
+
+// addJoin counts a session of a node in, if there is room for one more: of all,
+// and of that node, whose sessions have not all said yet what they offer.
+func (h *Head) addJoin(s *session) error {
+	err := error(net.ErrClosed)
+	h.do(func() {
+		same := 0
+		for _, o := range h.nodes.joins {
+			if o.name == s.name {
+				same++
+			}
+		}
+		switch {
+		case same >= maxJoins:
+			err = &wire.Error{Status: cli.Later, Text: fmt.Sprintf("node %q has begun %d sessions that are not over, which is the limit", s.name, maxJoins)}
+		case len(h.nodes.joins) >= maxNodes:
+			err = &wire.Error{Status: cli.Later, Text: fmt.Sprintf("%d nodes are connected, which is the limit", maxNodes)}
+		default:
+			h.nodes.joins[s.join], err = s, nil
+		}
+	})
+	return err
+}

@@ -1,0 +1,403 @@
+package head
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/lib/timing"
+	"distribute/lib/wire"
+)
+
+// The protocol's patience with a silent peer (dwire(5)).
+var (
+	pingEvery   = timing.Wait(15 * time.Second)
+	silentAfter = timing.Wait(45 * time.Second)
+)
+
+const (
+	probeWithin = 2 * time.Second // for the old session of a node that connects again
+	maxOutbox   = 1 << 17         // messages that may wait for one node
+)
+
+// A session is one node's control stream, and what hangs on it.
+type session struct {
+	id     uint64
+	name   node.Name
+	abroad func(uid int) bool // of who brings back what was taken to a cluster: whose batches these may be; nil: it is a node
+	byLine bool               // the list of nodes lets it in, by its key or where the head has started it
+	conn   *wire.Conn
+	join   job.Token
+	offer  node.Offer // as it was logged last; of the state's goroutine
+	out    *queue[wire.Message]
+	asks   *queue[*grant] // results to ask for
+	log    *slog.Logger
+	gone   chan struct{} // closed when the session is over
+	hands  sync.WaitGroup
+
+	small      map[job.Token]*wire.Ended // results that came with these and are not granted yet; of the state's goroutine
+	smallBytes atomic.Int64              // in them, and in those that are being written
+
+	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
+
+	mu       sync.Mutex           // guards the rest
+	heard    time.Time            // last message
+	answered uint64               // the last ping of ours that it has answered
+	moved    time.Time            // when something of what was asked for came last
+	seals    int                  // results being made durable
+	grants   map[job.Token]*grant // asked for, not yet received
+	tails    map[uint64]*tailing  // logs on their way to tools
+	lastX    uint64
+	data     []*wire.Conn // its data streams
+}
+
+// serveNode runs a node's control stream until it ends.
+func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello, known func()) error {
+	if err := errors.Join(checkNode(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
+		return &wire.Error{Status: cli.Input, Text: err.Error()}
+	}
+	s := &session{name: node.Name(hello.Name), byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
+		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
+		heard:  time.Now(),
+		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}, small: map[job.Token]*wire.Ended{}}
+	g, err := h.enter(peer, hello.Name, true, func(why *wire.Error) { h.putOut(s, why) })
+	if err != nil {
+		return err
+	}
+	defer h.door.leave(g)
+	s.log = h.logOf(s.name)
+	if s.name.Abroad() {
+		s.abroad = h.mayBring(peer)
+	}
+	if err := h.addJoin(s); err != nil {
+		return err
+	}
+	defer h.do(func() { delete(h.nodes.joins, s.join) })
+	if err := h.replaceOld(ctx, s.name, peer); err != nil {
+		return err
+	}
+	known()
+	defer s.end() // also of one that never says what it offers, and has data streams
+	c.ReadWithin(silentAfter)
+	if err := c.Send(h.hello(wire.Hello{Join: s.join, Patience: h.patience()})); err != nil {
+		return err
+	}
+	offer, err := wire.Expect[*wire.Offer](c)
+	if err != nil {
+		return err
+	}
+	out := false
+	ok := h.do(func() {
+		if out = h.door.isOut(g); !out {
+			h.nodeUp(s, hello, offer.Offer.Bounded())
+		}
+	})
+	if out || !ok {
+		return net.ErrClosed
+	}
+	s.hands.Go(func() { s.write() })
+	s.hands.Go(func() { s.askResults(h) })
+	err = errors.New("a panic")
+	defer func() {
+		h.do(func() { h.nodeDown(s, err) })
+		s.close()
+		s.hands.Wait()
+	}()
+	err = h.readNode(s)
+	return nil
+}
+
+// patience is how many seconds a node's jobs wait for the end of a pause, nil if
+// as many as it takes.
+func (h *Head) patience() *float64 {
+	if h.settings().Patience == nil {
+		return nil
+	}
+	s := h.settings().Patience.Seconds()
+	return &s
+}
+
+// checkOpaque reports why what a node calls its boot or state is not taken.
+func checkOpaque(what, s string) error {
+	if s == "" || len(s) > 100 {
+		return fmt.Errorf("a %s has 1 to 100 bytes", what)
+	}
+	return nil
+}
+
+// replaceOld makes room for a new session of a node: an old one that does not
+// answer is ended, one that does is kept, and the new one refused (L42).
+func (h *Head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) error {
+	var old *session
+	var within time.Duration
+	h.do(func() { old, within = h.nodes.sessions[h.nodes.byName[name]], cmp.Or(h.nodes.probe, probeWithin) })
+	if old == nil {
+		return nil
+	}
+	n := uint64(time.Now().UnixNano())
+	old.out.put(&wire.Ping{N: n})
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(within); ; {
+		select {
+		case <-old.gone:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-end:
+			old.log.Warn("new session of a node replaces a silent one")
+			h.do(func() { h.nodeDown(old, errors.New("silent, and the node came again")) })
+			old.close()
+			return nil
+		case <-tick.C:
+			if old.hasAnswered(n) {
+				return twice(old, peer)
+			}
+		}
+	}
+}
+
+// twice refuses a node as which another is connected, and tells both.
+func twice(old *session, peer dial.Peer) error {
+	if old.abroad != nil {
+		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("somebody brings back what was taken to %s just now: try again when that is done", old.name)}
+	}
+	if peer.Key != "" {
+		old.log.Error("node refused: another machine with this name and key is connected (a copy needs its own: there, remove the copied directory, then dnoded -init)", "from", peer.From)
+		return refusal("a node named %q with this key is connected already: if this machine is a copy of another, give it a name, a key and a directory of its own (remove the copied directory, then dnoded -init)", old.name)
+	}
+	old.log.Error("node refused: another one with this name is connected (rename one of them)", "from", peer.From)
+	return refusal("a node named %q is connected already: give one of the two another name in its node.yaml", old.name)
+}
+
+// hasAnswered says that the node has answered that ping: anything else that is read may
+// have been sent before its connection was cut.
+func (s *session) hasAnswered(n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered == n
+}
+
+// readNode takes the node's messages to the state until the stream ends.
+func (h *Head) readNode(s *session) error {
+	for {
+		s.conn.ReadWithin(silentAfter)
+		m, err := s.conn.Recv()
+		if errors.Is(err, wire.ErrUnknown) {
+			s.out.put(&wire.Error{Status: cli.Usage, Text: err.Error()})
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.heard = time.Now()
+		if p, ok := m.(*wire.Pong); ok {
+			s.answered = p.N
+		}
+		s.mu.Unlock()
+		s.log.Debug("received", "message", fmt.Sprintf("%T", m))
+		if s.takeLog(m) {
+			continue
+		}
+		if p, ok := m.(*wire.Ping); ok {
+			s.out.put(&wire.Pong{N: p.N})
+		}
+		if !h.do(func() { h.fromNode(s, m) }) {
+			return net.ErrClosed
+		}
+	}
+}
+
+// fromNode tells the machine what a node said.
+func (h *Head) fromNode(s *session, m wire.Message) {
+	if h.nodes.sessions[s.id] != s || s.abroad != nil && !h.isHis(s, m) {
+		return
+	}
+	switch m := m.(type) {
+	case *wire.Offer:
+		h.offered(s, m.Offer.Bounded())
+	case *wire.Item:
+		if m.Build != "" {
+			if n, open := h.byID[m.Build]; open {
+				h.apply(sched.Built{Session: s.id, Batch: n})
+			} else {
+				s.tell(&wire.Forget{Build: m.Build})
+			}
+			return
+		}
+		brief(m.Result)
+		phase := m.Phase
+		if phase == job.PhaseReturning && m.Result == nil {
+			phase = job.PhaseRunning // what it left is being read: it is not over yet
+		}
+		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Ended: m.Result})
+	case *wire.ListEnd:
+		h.apply(sched.ListEnd{Session: s.id})
+	case *wire.Phase:
+		h.buildLog(s, m.Attempt, m.Phase == job.PhaseBuilding, false)
+		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
+	case *wire.Ended:
+		brief(&m.Result)
+		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)
+		s.keepSmall(m)
+		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
+		if a, live := h.machine.Attempt(m.Attempt); !live || a.Result == nil {
+			s.dropSmall(m.Attempt)
+		}
+		if m.Fate == job.FateLost {
+			s.unask(h, m.Attempt)
+		}
+	case *wire.Gone:
+		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
+	case *wire.Error:
+		s.log.Error("error message from a node", "text", m.Text)
+	default:
+		h.apply(sched.Heard{Session: s.id})
+	}
+}
+
+// maxReason is how many bytes of a peer's words are kept of why something
+// happened.
+const maxReason = 1000
+
+// brief cuts off what is no reason for an end, but would fill a log.
+func brief(r *job.Result) {
+	if r != nil {
+		r.Reason, r.Signal = r.Reason[:min(len(r.Reason), maxReason)], r.Signal[:min(len(r.Signal), 20)]
+		r.Skipped, r.Machine = r.Skipped[:min(len(r.Skipped), maxReason)], r.Machine[:min(len(r.Machine), maxReason)]
+	}
+}
+
+// write sends what waits for the node, and pings.
+func (s *session) write() {
+	defer s.conn.Close()
+	s.pingLater(1)
+	for ms := s.out.take(); ms != nil; ms = s.out.take() {
+		if err := s.conn.Send(ms...); err != nil {
+			return
+		}
+	}
+}
+
+// pingLater pings the node when it is time, and again and again until the session
+// is over. It takes no goroutine, of which a thousand nodes would have one each.
+func (s *session) pingLater(n uint64) {
+	time.AfterFunc(pingEvery, func() {
+		select {
+		case <-s.gone:
+		default:
+			s.out.put(&wire.Ping{N: n})
+			s.pingLater(n + 1)
+		}
+	})
+}
+
+// tell sends messages to the node, soon. A node that lets too many pile up
+// loses its session.
+func (s *session) tell(m wire.Message) {
+	if !s.out.put(m) {
+		s.conn.Close()
+	}
+}
+
+// close ends the session's streams and everything that waits on them. It may
+// be called twice.
+func (s *session) close() {
+	s.conn.Close()
+	s.end()
+}
+
+// end is close, but for the control stream.
+func (s *session) end() {
+	s.out.close()
+	s.asks.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.gone:
+		return
+	default:
+		close(s.gone)
+	}
+	for _, d := range s.data {
+		d.Close()
+	}
+	for x, l := range s.tails {
+		l.why = errAway
+		delete(s.tails, x)
+		l.end()
+	}
+}
+
+// addData joins a data stream to the session; it says false if it is over or
+// has two.
+func (s *session) addData(c *wire.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.gone:
+		return false
+	default:
+	}
+	if len(s.data) == maxData {
+		return false
+	}
+	s.data = append(s.data, c)
+	return true
+}
+
+func (s *session) dropData(c *wire.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data = slices.DeleteFunc(s.data, func(d *wire.Conn) bool { return d == c })
+}
+
+// nodeUp begins a session in the state.
+func (h *Head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
+	h.nodes.last++
+	s.id = h.nodes.last
+	delete(h.nodes.removed, s.name)
+	delete(h.nodes.byLine, s.name)
+	if s.byLine {
+		h.nodes.byLine[s.name] = true
+	}
+	h.nodes.sessions[s.id] = s
+	if h.nodes.sessions[h.nodes.byName[s.name]] == nil { // else it is about to be refused
+		h.nodes.byName[s.name] = s.id
+	}
+	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
+	s.offer = offer
+	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})
+	if h.machine.Knows(s.name) && s.abroad == nil { // names that are refused leave no file
+		h.store.NodeSeen(string(s.name), offer)
+	}
+}
+
+// nodeDown ends a session in the state, once.
+func (h *Head) nodeDown(s *session, err error) {
+	if h.nodes.sessions[s.id] != s {
+		return
+	}
+	delete(h.nodes.sessions, s.id)
+	delete(h.nodes.joins, s.join)
+	if h.nodes.byName[s.name] == s.id {
+		delete(h.nodes.byName, s.name)
+	}
+	s.log.Info("node disconnected", "why", err)
+	h.apply(sched.NodeDown{Session: s.id})
+	s.end() // or what is asked for after dropGrants would keep its hold for ever
+	s.dropGrants(h, fmt.Errorf("the session ended: %w", err))
+}

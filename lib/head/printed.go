@@ -1,0 +1,312 @@
+package head
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/line"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+)
+
+// printed sends what a job or its build printed: from its node while it runs,
+// else from its result.
+func (t *tool) printed(ctx context.Context, m *wire.Log) error {
+	batch, name, try, err := job.ParseID(m.ID)
+	if err != nil || name == "" {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
+	}
+	if m.From < 0 {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("no output begins at byte %d", m.From)}
+	}
+	id := batch.Job(name)
+	live, ok := t.live(id) // first, so that one that is over by now has its end in the row
+	row, err := t.row(id)
+	if err != nil {
+		return err
+	}
+	if ok && (try == 0 || try == live.Try) && live.Node.Abroad() {
+		return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf(
+			"the job is on %s: what it prints is here when d2slurm -r has brought it home", live.Node)}
+	}
+	if ok && (try == 0 || try == live.Try) {
+		prints := slices.Contains([]job.Phase{job.PhaseRunning, job.PhasePaused, job.PhaseStuck, job.PhaseReturning}, live.Phase)
+		if s := t.session(live); s != nil && (prints || live.Phase == job.PhaseBuilding && m.Build) {
+			return t.tailed(ctx, m, s, id, live)
+		}
+	}
+	if m.Build {
+		if m.From > 0 && try != row.Attempt {
+			return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("the job %q was given to another node, and what the build prints there is another log", id)}
+		}
+		t.awaitLog(ctx, buildOf{batch, row.Node})
+		f, err := t.built(m, row)
+		if err != nil {
+			return err
+		}
+		return t.sendFile(m, batch, f, row.Attempt)
+	}
+	if try == 0 {
+		try = row.Attempt
+	}
+	f, err := t.output(row, try)
+	if err != nil {
+		return err
+	}
+	return t.sendFile(m, batch, f, try)
+}
+
+// stillSees is called when an output is open: its batch may have been made
+// private, or its name have passed to another's, since it was looked for.
+func (t *tool) stillSees(m *wire.Log, batch job.BatchID) error {
+	if t.seesID(batch) {
+		return nil
+	}
+	return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", m.ID)}
+}
+
+// row is the row of one job.
+func (t *tool) row(id job.ID) (*job.Row, error) {
+	q, err := t.parse([]string{string(id)}, true)
+	if err != nil {
+		return nil, err
+	}
+	var snap *snapshot
+	t.do(func() { snap = t.snapshot() })
+	var row *job.Row
+	err = t.rows(snap, q, func(r, _ *job.Row) error {
+		if r.ID == id {
+			keep := *r
+			row = &keep
+		}
+		return nil
+	})
+	if err == nil && row == nil {
+		err = &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", id)}
+	}
+	return row, err
+}
+
+// live is the attempt of a job that a node has now.
+func (h *Head) live(id job.ID) (a sched.Attempt, ok bool) {
+	h.do(func() {
+		n, open := h.byID[id.Batch()]
+		if !open {
+			return
+		}
+		if i, found := h.batches[n].Index(id.Name()); found {
+			ref := sched.Ref{Batch: n, Job: uint32(i)}
+			if a, ok = h.machine.Current(ref); !ok {
+				a, ok = h.machine.Stopping(ref)
+			}
+		}
+	})
+	return a, ok
+}
+
+// session is the session of the node that has an attempt.
+func (h *Head) session(a sched.Attempt) (s *session) {
+	h.do(func() { s = h.nodes.sessions[h.nodes.byName[a.Node]] })
+	return s
+}
+
+// tailed sends what the node sends of an attempt's output. What that does not
+// have any more is here.
+func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a sched.Attempt) error {
+	ask := wire.Tail{Attempt: a.Token, Build: m.Build, From: m.From, Lines: m.Lines, Follow: m.Follow}
+	log, end := s.tail(ask, maxTails)
+	if log == nil {
+		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: fmt.Sprintf(
+			"%d logs are followed on node %s already, which is the limit", maxTails, s.name)}
+	}
+	ctx, stop := t.whileThere(ctx)
+	defer stop()
+	if m.Lines > 0 {
+		select {
+		case <-log.begun:
+		case <-ctx.Done():
+		}
+		from, ok := s.start(log)
+		var why error
+		if !ok {
+			why = end()
+		}
+		switch {
+		case why == errNotThere && !m.Build:
+			return t.lastWord(t.cameHome(m, id, a.Try))
+		case why == errAway:
+			return t.lastWord(&wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: why.Error()})
+		}
+		ask.From, ask.Lines = from, 0
+	}
+	if err := t.stillSees(m, id.Batch()); err != nil {
+		end()
+		return t.lastWord(err)
+	}
+	send := t.sendLog(m, ask.From, a.Try)
+	err := t.c.SendTransfer(send, func(w io.Writer) error {
+		out := w.(*wire.Writer)
+		for {
+			cut := end
+			context.AfterFunc(ctx, func() { cut() })
+			n, err := copyFrames(out, log.frames)
+			ask.From += n
+			why := end()
+			switch {
+			case err != nil || why == nil || ctx.Err() != nil:
+				return t.unlessGone(ctx, err)
+			case why == errNotThere && !m.Build:
+				return t.sendRest(out, id, a.Try, ask.From)
+			case why == errNotThere || why == errAway:
+				return why
+			}
+			if log, end = s.tail(ask, maxTails); log == nil {
+				return errSlow
+			}
+		}
+	})
+	end()
+	return errors.Join(err, errHungUp)
+}
+
+// lastWord tells why a request cannot be honoured, if so, on a stream that is of
+// no more use then.
+func (t *tool) lastWord(err error) error {
+	if refusal := asRefusal(err); refusal != nil {
+		err = t.c.Send(refusal)
+	}
+	return errors.Join(err, errHungUp)
+}
+
+// sendLog begins the answer that has what an attempt printed from a byte on.
+func (t *tool) sendLog(m *wire.Log, from int64, try int) *wire.Send {
+	s := t.send(wire.OfLog)
+	s.Ref, s.From, s.Try = m.Ref, from, try
+	return s
+}
+
+// cameHome sends what an attempt printed, from the file that came home.
+func (t *tool) cameHome(m *wire.Log, id job.ID, try int) error {
+	row, err := t.row(id)
+	if err != nil {
+		return err
+	}
+	f, err := t.output(row, try)
+	if err != nil {
+		return err
+	}
+	return t.sendFile(m, id.Batch(), f, try)
+}
+
+// sendRest goes on at a byte with what an attempt printed, from the file that
+// came home.
+func (t *tool) sendRest(w io.Writer, id job.ID, try int, from int64) error {
+	row, err := t.row(id)
+	if err != nil {
+		return err
+	}
+	f, err := t.output(row, try)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// copyFrames sends frames on as they come, and says how many bytes.
+func copyFrames(out *wire.Writer, frames <-chan []byte) (n int64, err error) {
+	for p := range frames {
+		n += int64(len(p))
+		if _, err := out.Write(p); err != nil {
+			return n, err
+		}
+		if err := out.Flush(); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// output opens the file of what an attempt that is over printed.
+func (t *tool) output(r *job.Row, try int) (*os.File, error) {
+	id := r.ID.Try(try)
+	if try == 0 || r.State == job.Done && r.Attempt == try { // its result is the job's
+		id, try = string(r.ID), 0
+	}
+	root, err := t.spool.OpenTree(r.ID.Batch(), r.Job, try)
+	if errors.Is(err, fs.ErrNotExist) && r.State.Over() && t.settled(func() {}) { // it may just be put in its place
+		root, err = t.spool.OpenTree(r.ID.Batch(), r.Job, try)
+	}
+	if errors.Is(err, fs.ErrNotExist) && try > 0 { // or it is all that is kept
+		if f, err := t.spool.Printed(r.ID, try); !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && r.State == job.Running && try == r.Attempt:
+		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing is printed yet: the job is %s on %s", r.Phase, r.Node)}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here: the job is %s", id, r.State)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := openRegular(root, job.OutputName(r.Job))
+	if errors.Is(err, fs.ErrNotExist) && try > 0 { // it has just been moved out of there
+		f, err = t.spool.Printed(r.ID, try)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here", id)}
+	}
+	return f, err
+}
+
+// built opens what the batch's build printed on the node of the job's attempt.
+func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
+	f, err := t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
+	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(r.Reason, sched.ReasonBuild) { // it has come with the attempt
+		if root, rerr := t.spool.OpenTree(r.ID.Batch(), r.Job, r.Attempt); rerr == nil {
+			defer root.Close()
+			f, err = openRegular(root, job.BuildOutput)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no build of %s has printed anything on %q", r.ID.Batch(), r.Node)}
+	}
+	return f, err
+}
+
+// sendFile sends what an attempt of the batch printed from a file, which it
+// closes, or its last lines.
+func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *os.File, try int) (err error) {
+	defer f.Close()
+	if err := t.stillSees(m, batch); err != nil {
+		return err
+	}
+	from := m.From
+	if m.Lines > 0 {
+		if from, err = line.Last(f, m.Lines); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	return onlyStream(t.c.SendTransfer(t.sendLog(m, from, try), func(w io.Writer) error {
+		_, err := io.Copy(w, f)
+		return err
+	}))
+}

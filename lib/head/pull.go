@@ -1,0 +1,161 @@
+package head
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+)
+
+// pull sends the result of a job, or what an attempt left; or what the job is.
+func (t *tool) pull(m *wire.Pull) error {
+	if m.Of != "" {
+		return t.pullWork(m)
+	}
+	batch, name, try, err := job.ParseID(m.ID)
+	if err != nil || name == "" {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
+	}
+	if t.results == nil || t.resultsOf != batch {
+		t.results, t.resultsOf = t.spool.Results(batch), batch
+	}
+	manifest, root, err := t.results.Open(name, try)
+	if err == nil {
+		defer root.Close()
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), !t.seesID(batch): // looked at when it is open: its name may pass to another's
+		return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("there is no result of %q", m.ID)}
+	case err != nil:
+		return err
+	}
+	s := t.send(wire.OfManifest)
+	s.Ref = m.Ref
+	if err := t.c.SendTransfer(s, func(w io.Writer) error { return manifest.Encode(w) }); err != nil {
+		return err
+	}
+	t.c.ReadWithin(toolWithin)
+	pick, err := wire.Expect[*wire.Pick](t.c)
+	if err != nil || pick.None {
+		return err
+	}
+	s = t.send(wire.OfTree)
+	s.Ref = m.Ref
+	err = t.c.SendTransfer(s, func(w io.Writer) error {
+		return pack.Sender(t.peer.Local)(w, manifest, pack.Want(pick.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
+			f, err := openRegular(root, e.Path)
+			return unhashed{f}, err
+		})
+	})
+	if asRefusal(err) != nil { // and not that the tool has gone
+		t.log.Error("cannot send a result", "job", m.ID, "why", err)
+	}
+	return onlyStream(err)
+}
+
+// pullWork sends what a job is, or reads, which is for its node and for who runs it
+// elsewhere.
+func (t *tool) pullWork(m *wire.Pull) error {
+	batch, name, _, err := job.ParseID(m.ID)
+	switch {
+	case err != nil || name == "":
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
+	case !slices.Contains([]string{wire.OfSpec, wire.OfJob, wire.OfInputs}, m.Of):
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Of)}
+	}
+	if t.jobs == nil || t.jobs.ID != batch {
+		t.forgetJobs()
+		t.jobs, err = t.spool.Jobs(batch)
+	}
+	none := &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", m.ID)}
+	if !t.seesID(batch) { // looked at when it is open: its name may pass to another's
+		t.forgetJobs()
+		return none
+	}
+	if err != nil {
+		return err
+	}
+	i, there := t.jobs.Index(name)
+	if !there {
+		return none
+	}
+	w := &work{batch: t.jobs}
+	if w.job, err = t.jobs.Job(i); err != nil {
+		return err
+	}
+	if w.spec, err = json.Marshal(&t.jobs.Head.Spec); err != nil {
+		return err
+	}
+	if m.Of == wire.OfInputs {
+		if err := w.kept(m.Sums); err != nil {
+			return &wire.Error{Ref: m.Ref, Status: cli.IO, Text: fmt.Sprintf("%s: %v", m.ID, err)}
+		}
+	}
+	s := t.send(m.Of)
+	s.Ref = m.Ref
+	err = t.Head.send(w, t.c, s, &wire.Fetch{Of: m.Of, Sums: m.Sums}, t.peer.Local)
+	if own := (*wire.Error)(nil); errors.As(err, &own) { // before the transfer
+		own.Ref = m.Ref
+		return own
+	}
+	if asRefusal(err) != nil {
+		t.log.Warn("cannot send a job's inputs", "job", m.ID, "why", err)
+	}
+	return onlyStream(err)
+}
+
+// kept says which of the inputs that have these sums is no more on the head.
+func (w *work) kept(sums []string) error {
+	_, inputs, err := w.inputs(sums)
+	if err != nil {
+		return nil // which is told when they are to be sent
+	}
+	for _, sum := range sums {
+		r, _, err := w.batch.OpenInput(inputs[sum])
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("its input %q is kept no more", inputs[sum].Path)
+		}
+		if err == nil {
+			r.Close()
+		}
+	}
+	return nil
+}
+
+// forgetJobs closes what was opened for that.
+func (t *tool) forgetJobs() {
+	if t.jobs != nil {
+		t.jobs.Close()
+	}
+	t.jobs = nil
+}
+
+// onlyStream leaves of an error of sending what broke the stream; what else it
+// was, the receiver has been told by the end of the transfer.
+func onlyStream(err error) error {
+	if asRefusal(err) == nil {
+		return err
+	}
+	return nil
+}
+
+// openRegular opens a file of a result, which nothing of ours makes anything
+// else than a regular file.
+func openRegular(root *os.Root, path string) (*os.File, error) {
+	f, err := root.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("%q is not a regular file", path), err, f.Close())
+	}
+	return f, nil
+}

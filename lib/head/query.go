@@ -1,0 +1,484 @@
+package head
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/query"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// A snapshot is the state at one moment, for one answer: how much of the log of
+// each open batch is durable, and what the logs do not tell.
+type snapshot struct {
+	at   time.Time
+	open map[job.BatchID]int64
+	live map[job.ID]liveJob
+
+	onlyOpen bool // batches that are over are not asked for
+}
+
+// A liveJob is what is known of a running job besides its log.
+type liveJob struct {
+	token    job.Token
+	state    job.State
+	phase    job.Phase
+	result   *job.Result // when it is over on its node
+	why      string      // it is stranded, or paused, or what becomes of it while its node is away
+	since    time.Time   // when it was paused
+	stopping bool        // the job was cancelled, and is not quite over
+	half     float64     // seconds that half of its batch took, if that is known
+}
+
+// liveJob is what is known of an attempt that is its job's.
+func (h *Head) liveJob(a sched.Attempt) liveJob {
+	l := liveJob{token: a.Token, state: a.State, phase: a.Phase, stopping: a.Stopping, result: a.Result, why: h.why(a)}
+	if a.State == job.Queued {
+		l.phase = ""
+	}
+	if l.since = a.Since; a.Frozen && a.Since.IsZero() {
+		l.since = h.when(a.Said)
+	}
+	if a.Pause != nil {
+		l.since = h.when(a.Said - seconds(a.Pause.Since))
+	}
+	if b := h.batches[a.Ref.Batch]; b != nil {
+		l.half = b.pace.half()
+	}
+	return l
+}
+
+// snapshot must be called by the state's goroutine. It has only what may be
+// told: what is on its way to a disk that takes long is not waited for (J33).
+func (h *Head) snapshot() *snapshot {
+	s := &snapshot{at: time.Now(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
+	for id, n := range h.byID {
+		s.open[id] = h.batches[n].told
+	}
+	h.machine.Live(func(a sched.Attempt) {
+		if b := h.batches[a.Ref.Batch]; b != nil && (a.Current || a.Stopping) {
+			if name, err := b.Name(int(a.Ref.Job)); err == nil {
+				s.live[b.ID.Job(name)] = h.liveJob(a)
+			}
+		}
+	})
+	return s
+}
+
+// over puts what is known besides the log into a row. It says that it tells why the job
+// waits.
+func (s *snapshot) over(r *job.Row) bool {
+	was := r.State
+	if l, ok := s.live[r.ID]; ok {
+		l.over(r, s.at)
+	}
+	return was == job.Running && r.State == job.Queued
+}
+
+// over puts it into a row, if that is of this attempt.
+func (l *liveJob) over(r *job.Row, at time.Time) {
+	isStopping := l.stopping && r.State == job.Cancelled
+	if r.State != job.Running && !isStopping || l.token != r.Token {
+		return
+	}
+	r.State, r.Phase = l.state, l.phase
+	switch {
+	case isStopping && l.phase == job.PhaseStuck:
+		r.State, r.Ended, r.Reason = job.Running, time.Time{}, "cancelled, but its processes do not die of SIGKILL"
+	case isStopping:
+		r.State, r.Ended, r.Phase = job.Running, time.Time{}, job.PhaseStopping
+	case r.State == job.Queued:
+		r.Started, r.Reason = time.Time{}, l.why
+		return
+	}
+	if l.state == job.Paused && l.since.After(r.Started) && l.since.Before(at) {
+		at = l.since // the pause that lasts is no part of it
+	}
+	ran := at.Sub(r.Started).Round(time.Millisecond).Seconds()
+	if l.result != nil {
+		ran = l.result.Runtime
+	}
+	if l.state != job.Queued && !r.Started.IsZero() {
+		r.Take(ran)
+	}
+	if l.state == job.Running && l.phase == job.PhaseRunning && !isStopping {
+		if left := takes(l.half, float64(r.Limit), ran) - ran; left > 0 {
+			r.Ends = at.Add(seconds(left)).UTC().Truncate(time.Second)
+		}
+	}
+	if l.why != "" && !isStopping {
+		r.Reason = l.why
+	}
+}
+
+// query answers a tool's question.
+func (t *tool) query(ctx context.Context, m *wire.Query) error {
+	switch m.Of {
+	case "nodes":
+		return t.queryNodes(m)
+	case "jobs", "batches", "causes":
+	default:
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Of)}
+	}
+	q, err := t.parse(m.Args, m.All)
+	if err != nil {
+		return err
+	}
+	if m.Follow {
+		return t.follow(ctx, m, q)
+	}
+	var snap *snapshot
+	t.do(func() { snap = t.snapshot() })
+	tally, causes := query.NewTally(q), query.NewCauses(q)
+	s := t.send(wire.OfRows)
+	s.Ref = m.Ref
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		var text []byte
+		why := t.stuck
+		if m.Of == "causes" {
+			why = t.reasons
+		}
+		err := t.rowsWhy(snap, q, why, func(r, _ *job.Row, until time.Time) error {
+			switch {
+			case m.Of == "batches":
+				tally.Add(r)
+				return nil
+			case m.Of == "causes":
+				causes.Add(r, until)
+				return nil
+			}
+			if !q.Match(r) {
+				return nil
+			}
+			text = append(job.AppendRow(text[:0], r), '\n')
+			_, err := w.Write(text)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, b := range tally.Rows(snap.at) {
+			err = errors.Join(err, enc.Encode(b))
+		}
+		for _, c := range causes.Rows() {
+			err = errors.Join(err, enc.Encode(c))
+		}
+		return err
+	})
+}
+
+// parse reads the operands of a request, and refuses ids of what is not there.
+func (t *tool) parse(args []string, all bool) (*query.Query, error) {
+	q, err := query.Parse(args, time.Now())
+	if err != nil {
+		return nil, &wire.Error{Status: cli.Usage, Text: err.Error()}
+	}
+	if !all {
+		q.For(t.peer.UID)
+	}
+	infos, problems, err := t.store.Batches(nil) // of the problems it is told below, and when rows are looked for
+	if err != nil {
+		return nil, err
+	}
+	err = q.Resolve(t.peer.UID, t.peer.User, func(yield func(job.BatchID, int) bool) {
+		for _, i := range infos {
+			if !yield(i.ID, i.Head.UID) {
+				return
+			}
+		}
+	})
+	switch {
+	case errors.Is(err, query.ErrNone):
+		return nil, &wire.Error{Status: cli.NoSuch, Text: err.Error()}
+	case err != nil:
+		return nil, &wire.Error{Status: cli.Input, Text: err.Error()}
+	}
+	for _, p := range problems {
+		read := slices.ContainsFunc(infos, func(i spool.Info) bool { return i.ID == p.Batch })
+		if p.Batch != "" && !read && q.About(p.Batch) && t.seesID(p.Batch) {
+			return nil, errDamaged(p.Batch)
+		}
+	}
+	return q, t.checkIDs(q, infos)
+}
+
+// errDamaged answers who names a batch that cannot be read.
+func errDamaged(id job.BatchID) error {
+	return &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %q are damaged: dfsck on the head's machine tells what is whole", id)}
+}
+
+// maxMissing is how many ids that are not there are told of by name.
+const maxMissing = 100
+
+// checkIDs refuses ids of batches and jobs that do not exist. Those that the
+// peer may not see do not exist for him.
+func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
+	there := t.visible(q, infos)
+	var missing []error
+	batches, jobs := q.IDs()
+	for _, id := range batches {
+		if !there[id] {
+			missing = append(missing, fmt.Errorf("no batch %q", id))
+		}
+	}
+	for _, id := range jobs {
+		if !there[id.Batch()] {
+			missing = append(missing, fmt.Errorf("no job %q: there is no such batch", id))
+		}
+	}
+	jobs = slices.DeleteFunc(jobs, func(id job.ID) bool { return !there[id.Batch()] })
+	missing = append(missing, t.missingJobs(jobs)...)
+	if missing == nil {
+		return nil
+	}
+	if more := len(missing) - maxMissing; more > 0 {
+		missing = append(missing[:maxMissing], fmt.Errorf("and %d others that are not there", more))
+	}
+	return &wire.Error{Status: cli.NoSuch, Text: errors.Join(missing...).Error()}
+}
+
+// visible is which of the batches that the query names, or jobs of, are there
+// for the peer.
+func (t *tool) visible(q *query.Query, infos []spool.Info) map[job.BatchID]bool {
+	batches, jobs := q.IDs()
+	there := make(map[job.BatchID]bool, len(batches))
+	for _, id := range batches {
+		there[id] = false
+	}
+	for _, id := range jobs {
+		there[id.Batch()] = false
+	}
+	for _, i := range infos {
+		if _, named := there[i.ID]; named {
+			there[i.ID] = t.sees(i.ID, &i.Head)
+		}
+	}
+	return there
+}
+
+// missingJobs looks for jobs, batch by batch; ids are sorted.
+func (t *tool) missingJobs(ids []job.ID) (missing []error) {
+	for len(ids) > 0 {
+		b, n := ids[0].Batch(), 1
+		for n < len(ids) && ids[n].Batch() == b {
+			n++
+		}
+		for id := range t.missingOf(b, ids[:n]) {
+			missing = append(missing, fmt.Errorf("no job %q", id))
+		}
+		ids = ids[n:]
+	}
+	return missing
+}
+
+// missingOf is which of these jobs a batch does not have. A batch that is not
+// there is told of elsewhere.
+func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
+	missing := make(map[job.ID]bool, len(ids))
+	open := false
+	t.do(func() {
+		var n uint32
+		if n, open = t.byID[b]; !open {
+			return
+		}
+		for _, id := range ids {
+			if _, ok := t.batches[n].Index(id.Name()); !ok {
+				missing[id] = true
+			}
+		}
+	})
+	if open {
+		return missing
+	}
+	jobs, err := t.spool.Jobs(b)
+	if err != nil {
+		return nil
+	}
+	defer jobs.Close()
+	for _, id := range ids {
+		if _, ok := jobs.Index(id.Name()); !ok {
+			missing[id] = true
+		}
+	}
+	return missing
+}
+
+// infos lists the batches there are. What is damaged is said in the log.
+func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
+	infos, problems, err := t.store.Batches(match)
+	for _, p := range problems {
+		t.log.Error("cannot read a batch", "problem", p.Error())
+	}
+	return infos, err
+}
+
+// rows calls f for each job of each batch that the query may be about and the
+// peer may see, as of the snapshot, with its row, and that as the log alone has it. A
+// batch that cannot be read is left out, and said in the log;
+// when all others are told, it is an error if it was named.
+func (t *tool) rows(snap *snapshot, q *query.Query, f func(r, log *job.Row) error) error {
+	return t.rowsWhy(snap, q, t.stuck, func(r, log *job.Row, _ time.Time) error { return f(r, log) })
+}
+
+// A why tells why jobs of a batch that wait do, by their numbers, and when that may
+// change by itself, if that is known; nil if there is nothing to tell.
+type why func(job int) (string, time.Time)
+
+// rowsWhy is rows, with why those jobs wait of which waits tells.
+func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) why, f func(r, log *job.Row, until time.Time) error) error {
+	if snap == nil {
+		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
+	}
+	infos, err := t.infos(nil)
+	if err != nil {
+		return err
+	}
+	var damaged error
+	for _, i := range infos {
+		upto, open := snap.open[i.ID]
+		if !open {
+			upto = -1
+		}
+		if !q.MayFit(i.ID, &i.Head) || (q.OnlyLive() || snap.onlyOpen) && !open || !t.sees(i.ID, &i.Head) {
+			continue
+		}
+		waits, next := waits(i.ID), 0
+		err := t.read(i.ID, i.Head.Jobs, upto, func(r *job.Row) error {
+			number := next
+			next++
+			if r.UID != i.Head.UID {
+				return nil // another's batch, which has got the name meanwhile
+			}
+			log := *r
+			told := snap.over(r)
+			var until time.Time
+			if r.State == job.Queued && waits != nil && !told {
+				var reason string
+				if reason, until = waits(number); reason != "" {
+					r.Reason = strings.TrimPrefix(r.After+"; "+reason, "; ")
+				}
+			}
+			return f(r, &log, until)
+		})
+		var p *spool.Problem
+		if errors.As(err, &p) {
+			t.log.Error("cannot read a batch", "problem", p.Error())
+			if damaged == nil && q.About(i.ID) {
+				damaged = errDamaged(i.ID)
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return damaged
+}
+
+// maxReading is how many jobs may be in memory at once for what tools ask: of a
+// batch that is read, some 200 bytes for each job that has run. What asks for
+// more waits its turn.
+const maxReading = 4_000_000
+
+// read is [spool.Spool.Read] of a batch of so many jobs, when there is memory for
+// it.
+func (t *tool) read(id job.BatchID, jobs int, upto int64, f func(*job.Row) error) error {
+	n := min(int64(jobs), maxReading)
+	t.tools.readers.Add(1)
+	err := t.tools.reading.Acquire(t.over, n)
+	t.tools.readers.Add(-1)
+	if err != nil {
+		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
+	}
+	defer t.tools.reading.Release(n)
+	done := make(chan struct{})
+	defer close(done)
+	go t.endIfWanted(done)
+	return t.spool.Read(id, upto, f)
+}
+
+// endIfWanted ends the session of a tool that reads its answer so slowly that
+// others wait for the memory, unless it is done before.
+func (t *tool) endIfWanted(done <-chan struct{}) {
+	for wait := answerWithin; ; wait = time.Minute {
+		select {
+		case <-done:
+			return
+		case <-time.After(wait):
+		}
+		if t.tools.readers.Load() > 0 {
+			t.log.Warn("query cut off: its answer was read too slowly while others wait", "user", t.peer.User)
+			t.c.Close()
+			return
+		}
+	}
+}
+
+// stuck is why jobs of a batch that wait cannot start now.
+func (h *Head) stuck(id job.BatchID) why {
+	var reason func(int) string
+	h.do(func() {
+		if n, open := h.byID[id]; open {
+			reason = h.machine.Stuck(n)
+		}
+	})
+	if reason == nil {
+		return nil
+	}
+	return func(job int) (string, time.Time) { return reason(job), time.Time{} }
+}
+
+// reasons is why jobs of a batch wait, and all that is in their way.
+func (h *Head) reasons(id job.BatchID) why {
+	var reason func(int) sched.Wait
+	var at time.Time
+	var now time.Duration
+	h.do(func() {
+		if n, open := h.byID[id]; open {
+			reason, at, now = h.machine.Reasons(n), time.Now(), h.clock.tell()
+		}
+	})
+	if reason == nil {
+		return nil
+	}
+	return func(job int) (string, time.Time) {
+		w := reason(job)
+		if w.Until == 0 {
+			return w.Why, time.Time{}
+		}
+		return w.Why, at.Add(w.Until - now).Truncate(time.Second)
+	}
+}
+
+// queryNodes answers a question about nodes.
+func (t *tool) queryNodes(m *wire.Query) error {
+	which, err := query.ParseNodes(m.Args, time.Now())
+	if err != nil {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: err.Error()}
+	}
+	rows := t.nodeRows()
+	s := t.send(wire.OfRows)
+	s.Ref = m.Ref
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		for i := range rows {
+			if which.Match(&rows[i]) {
+				if err := enc.Encode(&rows[i]); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}

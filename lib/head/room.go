@@ -1,0 +1,255 @@
+package head
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"distribute/lib/node"
+	"distribute/lib/pack"
+	"distribute/lib/unit"
+	"distribute/spool"
+)
+
+// What is reckoned with of the disk besides the bytes in files, and how many
+// large results may be under way.
+const (
+	perEntry     = 5 << 10  // a block, an inode, a name and a line of the manifest, for each file, directory or link
+	perTree      = 3        // entries that every result has besides its own
+	largeResult  = 64 << 20 // bytes from which on a result is a large one
+	maxLarge     = 8        // large ones under way at a time
+	maxLargeNode = 2        // of one node: one comes, and the next is known to it
+)
+
+// A room is what is free on the spool's disk, and to whom it is promised. What
+// may be promised is what is free, less the reserve, less what is promised
+// already; as bytes come to lie on the disk they leave the promise.
+type room struct {
+	space   func() (spool.Space, error)
+	reserve atomic.Int64           // bytes; less than 0: by the size of the file system
+	makes   func(bytes int64) bool // removes what may go if the room is needed, and says whether there was any
+
+	mu     sync.Mutex // guards the rest
+	bytes  int64      // promised
+	files  int64      // promised
+	large  map[node.Name]int
+	enough int // the sum of large
+	parked []parked
+}
+
+// A parked one waits for its turn among the large results.
+type parked struct {
+	node  node.Name
+	owner any
+	again func()
+}
+
+func newRoom(space func() (spool.Space, error), reserve int64) *room {
+	r := &room{space: space, large: map[node.Name]int{}}
+	r.reserve.Store(reserve)
+	return r
+}
+
+// A noRoom is that the disk has no room for something. It is spool.ErrFull.
+type noRoom struct {
+	need, has           int64 // bytes; has may be less than 0
+	needFiles, hasFiles int64
+}
+
+func (e *noRoom) Error() string {
+	if e.need <= e.has {
+		return fmt.Sprintf("head's disk: needs %d inodes, has %d", e.needFiles, e.hasFiles)
+	}
+	return fmt.Sprintf("head's disk: needs %s, has %s above its reserve", unit.FormatBytes(e.need), above(e.has))
+}
+
+// Is says that it is spool.ErrFull.
+func (e *noRoom) Is(err error) bool { return err == spool.ErrFull }
+
+// above is how much there is above the reserve, in words.
+func above(n int64) string {
+	if n <= 0 {
+		return "nothing"
+	}
+	return unit.FormatBytes(n)
+}
+
+// has is what could be promised now, less than 0 if the disk is below its
+// reserve. The caller holds mu.
+func (r *room) has() (bytes, files int64, err error) {
+	sp, err := r.space()
+	if err != nil {
+		return 0, 0, err
+	}
+	reserve := r.reserve.Load()
+	if reserve < 0 {
+		reserve = sp.Reserve()
+	}
+	files = sp.Files - r.files
+	if sp.Files < 0 {
+		files = 1 << 62
+	}
+	return sp.Free - reserve - r.bytes, files, nil
+}
+
+// A promise is room that is kept for one transfer. It is for one goroutine at a
+// time.
+type promise struct {
+	room         *room
+	bytes, files int64
+}
+
+// set makes a promise one for so much as is still to come. If that is more than
+// it was and there is no room for it, although what may go was removed, the
+// error is a noRoom, and the promise stays as it was.
+func (p *promise) set(bytes, files int64) error {
+	err := p.trySet(bytes, files)
+	var short *noRoom
+	if errors.As(err, &short) && p.room.makes != nil && p.room.makes(short.need-short.has) {
+		err = p.trySet(bytes, files)
+	}
+	return err
+}
+
+func (p *promise) trySet(bytes, files int64) error {
+	r := p.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bytes > p.bytes || files > p.files {
+		has, hasFiles, err := r.has()
+		if err != nil {
+			return err
+		}
+		has, hasFiles = has+p.bytes, hasFiles+p.files // its own
+		if bytes > has || files > hasFiles {
+			return &noRoom{bytes, has, files, hasFiles}
+		}
+	}
+	r.bytes, r.files = r.bytes+bytes-p.bytes, r.files+files-p.files
+	p.bytes, p.files = bytes, files
+	return nil
+}
+
+// landed takes out of the promise what lies on the disk now.
+func (p *promise) landed(bytes, files int64) {
+	p.room.mu.Lock()
+	defer p.room.mu.Unlock()
+	bytes, files = min(bytes, p.bytes), min(files, p.files)
+	p.room.bytes, p.room.files = p.room.bytes-bytes, p.room.files-files
+	p.bytes, p.files = p.bytes-bytes, p.files-files
+}
+
+// end gives back what is left of the promise. It may be called twice.
+func (p *promise) end() { p.landed(p.bytes, p.files) }
+
+// sizeOf is the room that a tree takes: bytes in its files, and entries.
+func sizeOf(bytes int64, entries int) (int64, int64) {
+	lim := pack.DefaultLimits() // what is beyond them is refused, and must not overflow here
+	bytes, n := min(max(bytes, 0), lim.Bytes), int64(min(max(entries, 0), lim.Entries))+perTree
+	return bytes + n*perEntry, n
+}
+
+// landing is a Sink that takes what it gets out of a promise.
+type landing struct {
+	pack.Sink
+	p *promise
+}
+
+func (l landing) Put(i int, e pack.Entry, from int64, r io.Reader) error {
+	if r != nil {
+		r = landed{r, l.p}
+	}
+	err := l.Sink.Put(i, e, from, r)
+	l.p.landed(perEntry, 1)
+	return err
+}
+
+type landed struct {
+	r io.Reader
+	p *promise
+}
+
+func (l landed) Read(b []byte) (int, error) {
+	n, err := l.r.Read(b)
+	l.p.landed(int64(n), 0)
+	return n, err
+}
+
+// meterStep is for how much of a stream of unknown length is promised at once.
+const meterStep = 64 << 10
+
+// A meter is a stream whose length nobody has said: it is read as long as there
+// is room for what it becomes on the disk.
+type meter struct {
+	r io.Reader
+	p *promise
+}
+
+func (m meter) Read(b []byte) (int, error) {
+	if m.p.bytes == 0 {
+		if err := m.p.set(meterStep, m.p.files); err != nil {
+			return 0, err
+		}
+	}
+	n, err := m.r.Read(b[:min(int64(len(b)), m.p.bytes)])
+	m.p.landed(int64(n), 0)
+	return n, err
+}
+
+// enter takes a place among the large results. If there is none it says false,
+// and calls again later, when it has one for it, unless abandon comes first.
+func (r *room) enter(n node.Name, owner any, again func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.enough >= maxLarge || r.large[n] >= maxLargeNode {
+		r.parked = append(r.parked, parked{n, owner, again})
+		return false
+	}
+	r.large[n]++
+	r.enough++
+	return true
+}
+
+// leave gives a place back, to the first that waits and may have it.
+func (r *room) leave(n node.Name) {
+	if again := r.left(n); again != nil {
+		again()
+	}
+}
+
+func (r *room) left(n node.Name) (again func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enough--
+	if r.large[n]--; r.large[n] == 0 {
+		delete(r.large, n)
+	}
+	i := slices.IndexFunc(r.parked, func(p parked) bool { return r.large[p.node] < maxLargeNode })
+	if i < 0 {
+		return nil
+	}
+	p := r.parked[i]
+	r.parked = slices.Delete(r.parked, i, i+1)
+	r.large[p.node]++
+	r.enough++
+	return p.again
+}
+
+// abandon forgets what waits of an owner that is gone.
+func (r *room) abandon(owner any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parked = slices.DeleteFunc(r.parked, func(p parked) bool { return p.owner == owner })
+}
+
+// reserved is how many bytes of the disk are left to others.
+func (r *room) reserved() int64 {
+	sp, err := r.space()
+	if reserve := r.reserve.Load(); reserve >= 0 || err != nil {
+		return max(reserve, 0)
+	}
+	return sp.Reserve()
+}

@@ -1,0 +1,146 @@
+package head
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/spool"
+)
+
+// a disk of a test: what is free is what the test says.
+func roomOf(sp *spool.Space, reserve int64) *room {
+	return newRoom(func() (spool.Space, error) { return *sp, nil }, reserve)
+}
+
+// What is promised to one transfer is not promised to another, what lies on the
+// disk is not counted twice, and what is given back may be promised again.
+func TestI17PromisedOnce(t *testing.T) {
+	disk := spool.Space{Free: 1000, Size: 2000, Files: 100}
+	r := roomOf(&disk, 100)
+	a, b := promise{room: r}, promise{room: r}
+	if err := a.set(600, 10); err != nil {
+		t.Fatal(err)
+	}
+	var short *noRoom
+	if err := b.set(301, 1); !errors.As(err, &short) || short.has != 300 || !errors.Is(err, spool.ErrFull) {
+		t.Errorf("more than there is: %v", err)
+	}
+	if err := b.set(300, 91); !errors.As(err, &short) || err.Error() != "head's disk: needs 91 inodes, has 90" {
+		t.Errorf("more inodes than there are: %v", err)
+	}
+	if err := b.set(300, 90); err != nil {
+		t.Error(err)
+	}
+	if err := b.set(301, 90); !errors.As(err, &short) || b.bytes != 300 {
+		t.Errorf("a promise that grows: %v, %d", err, b.bytes)
+	}
+	if err := b.set(10, 1); err != nil {
+		t.Error(err)
+	}
+	disk.Free -= 500
+	a.landed(500, 5)
+	if err := b.set(300, 1); err != nil {
+		t.Errorf("what has landed is counted twice: %v", err)
+	}
+	a.landed(1<<40, 1<<40)
+	a.end()
+	b.end()
+	b.end()
+	if r.bytes != 0 || r.files != 0 {
+		t.Errorf("%d bytes and %d inodes stay promised", r.bytes, r.files)
+	}
+	disk.Free = 50
+	if err := a.set(1, 0); err == nil || !strings.HasSuffix(err.Error(), "needs 1, has nothing above its reserve") {
+		t.Errorf("below the reserve: %v", err)
+	}
+	if err := a.set(0, 0); err != nil {
+		t.Errorf("nothing needs no room: %v", err)
+	}
+}
+
+// What a node claims is bounded, so that sums of it are.
+func TestClaimsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		bytes   int64
+		entries int
+	}{{-1, -1}, {1 << 62, 1 << 62}, {-1 << 63, -1 << 63}} {
+		if size, files := sizeOf(c.bytes, c.entries); size < 0 || size > 1<<41 || files < 0 || files > 1<<21 {
+			t.Errorf("%+v: %d bytes, %d files", c, size, files)
+		}
+	}
+}
+
+// A stream of unknown length is read as far as there is room.
+func TestS04StreamOfUnknownLength(t *testing.T) {
+	disk := spool.Space{Free: 3 << 20, Files: -1}
+	p := promise{room: roomOf(&disk, 0)}
+	in := strings.NewReader(strings.Repeat("x", 8<<20))
+	m := meter{in, &p}
+	n := int64(0)
+	var err error
+	for b := make([]byte, 64<<10); err == nil; {
+		var k int
+		k, err = m.Read(b)
+		n += int64(k)
+		disk.Free -= int64(k)
+	}
+	if !errors.Is(err, spool.ErrFull) || n != 3<<20 {
+		t.Errorf("after %d bytes: %v", n, err)
+	}
+	disk.Free = 1 << 40
+	if rest, err := io.Copy(io.Discard, m); err != nil || n+rest != 8<<20 {
+		t.Errorf("with room: %d bytes, %v", rest, err)
+	}
+}
+
+// Of large results a few come at a time; those that wait have their turn in
+// order, except where another of their node's must end first.
+func TestLargeOnesTakeTurns(t *testing.T) {
+	r := roomOf(&spool.Space{}, 0)
+	var turns []string
+	enter := func(n, name string) bool {
+		return r.enter(node.Name(n), name, func() { turns = append(turns, name) })
+	}
+	if !enter("a", "a1") || !enter("a", "a2") || enter("a", "a3") {
+		t.Fatal("one node has more than its share")
+	}
+	for _, n := range []string{"b", "c", "d"} {
+		if !enter(n, n+"1") || !enter(n, n+"2") {
+			t.Fatalf("%s has none of eight places", n)
+		}
+	}
+	if enter("e", "e1") || enter("f", "f1") {
+		t.Fatal("there are more than eight")
+	}
+	r.leave("b")
+	r.leave("a")
+	if got := strings.Join(turns, " "); got != "e1 a3" {
+		t.Errorf("turns %q", got)
+	}
+	r.abandon("f1")
+	for _, n := range []string{"a", "a", "b", "c", "c", "d", "d", "e"} {
+		r.leave(node.Name(n))
+	}
+	if len(turns) != 2 || r.enough != 0 || len(r.large) != 0 || len(r.parked) != 0 {
+		t.Errorf("left: %v, %d, %v, %v", turns, r.enough, r.large, r.parked)
+	}
+}
+
+func TestHoldsOneAtATime(t *testing.T) {
+	x := holds{of: map[job.Token][]func(){}}
+	token, called := job.NewToken(), 0
+	if !x.take(token, nil) || x.take(token, func() { called++ }) || x.take(token, func() { called++ }) {
+		t.Fatal("two have hold of one thing")
+	}
+	if !x.take(job.NewToken(), nil) {
+		t.Error("another thing cannot be held")
+	}
+	x.give(token)
+	if called != 2 || !x.take(token, nil) {
+		t.Errorf("called %d times", called)
+	}
+}

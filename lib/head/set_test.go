@@ -1,0 +1,84 @@
+package head
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/query"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+)
+
+// What is set is compared with what was set last, whether that is durable or not.
+func TestSetBeforeCommit(t *testing.T) {
+	h := newState(t)
+	n, err := h.open(made(t, h, "ns/b", "a", "b"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := &tool{Head: h, peer: dial.Peer{User: "ana"}}
+	ids := []job.ID{"ns/b/a", "ns/b/b"}
+	set := func(seconds int64, jobs ...uint32) int {
+		refs := make([]sched.Ref, len(jobs))
+		for k, i := range jobs {
+			refs[k] = sched.Ref{Batch: n, Job: i}
+		}
+		return len(who.set(&wire.Change{Set: &job.Set{Time: &seconds}, Ref: job.NewToken()}, ids, refs))
+	}
+	for i, c := range []struct {
+		seconds int64
+		jobs    []uint32
+		want    int
+	}{{3600, []uint32{0, 1}, 2}, {3600, []uint32{0, 1}, 0}, {60, []uint32{1}, 1}, {3600, []uint32{0, 1}, 1}, {0, []uint32{0}, 1}} {
+		if got := set(c.seconds, c.jobs...); got != c.want {
+			t.Errorf("change %d is one of %d jobs, should be %d", i, got, c.want)
+		}
+	}
+	whole := 0
+	for _, a := range h.ticks.actions {
+		if l, ok := a.(sched.Log); ok && l.Ref.Job == sched.AllJobs {
+			whole++
+		}
+	}
+	if whole != 2 {
+		t.Errorf("%d of the changes are of the whole batch, and there are two of all jobs", whole)
+	}
+}
+
+// A change of a whole batch is one thing that is handed to who follows, and shows him
+// each job that it changes.
+func TestFollowWhole(t *testing.T) {
+	h := newState(t)
+	n, err := h.open(made(t, h, "ns/b", "a", "b", "c"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.tools.watchers[&watcher{newQueue[logged](maxBehind)}] = true
+	h.apply(sched.HoldJobs{Batch: n, Jobs: []uint32{0, 1, 2}, By: "ana"})
+	for _, a := range h.ticks.actions {
+		h.record(a)
+	}
+	if len(h.ticks.logged) != 1 || len(h.ticks.logged[0].jobs) != 3 {
+		t.Fatalf("%d things are handed on: %+v", len(h.ticks.logged), h.ticks.logged)
+	}
+	var out bytes.Buffer
+	b := h.batches[n]
+	f := follower{rows: map[job.ID]*job.Row{}, enc: json.NewEncoder(&out)}
+	if f.q, err = query.Parse([]string{"ns/b"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		row := job.NewRow(b.ID, name, &b.Head, b.Submitted)
+		f.rows[row.ID] = &row
+	}
+	if err := f.changeBatch(h.ticks.logged[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(out.Bytes(), []byte(`"state":"held"`)); got != 3 {
+		t.Errorf("he is shown %s", out.String())
+	}
+}

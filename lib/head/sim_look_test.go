@@ -1,0 +1,382 @@
+package head
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"distribute/lib/check"
+	nodedesk "distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/spool"
+)
+
+// look checks what can be seen at any moment: a node has deleted nothing that
+// the head has not safe (I3), and the logs say what the head has in memory.
+func (w *world) look() {
+	w.mu.Lock()
+	var there []*simRun
+	for _, r := range w.runs {
+		if r.ok && !r.gone && !r.excused {
+			there = append(there, r)
+		}
+	}
+	rolled := w.rolled
+	w.mu.Unlock()
+	if w.r.IntN(3) == 0 {
+		w.ask(w.replays)
+	}
+	for _, r := range there {
+		if _, err := os.Lstat(r.node.path(r.rel)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		r.gone = true
+		if why := w.unsafe(r); why != "" && !rolled {
+			w.wrong("I3: %s has deleted attempt %s of %s, but %s", r.node.name, r.token, r.job, why)
+		}
+	}
+}
+
+// replays checks that the log of each open batch, folded anew, says what the head
+// has in memory, when all of it is on the disk (I8).
+func (w *world) replays(h *Head) {
+	if h.ticks.committing != nil || h.ticks.placing != nil || len(h.ticks.actions)+len(h.ticks.waiting) > 0 || h.store.Pending() {
+		return
+	}
+	for id, n := range h.byID {
+		var i uint32
+		err := h.spool.Read(id, -1, func(r *job.Row) error {
+			if s := h.machine.State(sched.Ref{Batch: n, Job: i}); s != r.State.Logged() {
+				w.wrong("I8: %s is %s by its log, and %s in memory", r.ID, r.State, s)
+			}
+			i++
+			return nil
+		})
+		if err != nil {
+			w.wrong("I8: the log of %s cannot be read: %v", id, err)
+		}
+	}
+}
+
+// unsafe says why a result may not be deleted: by what is on the disk of the
+// head for certain, neither it is there nor another of its job, and nobody gave
+// the job up.
+func (w *world) unsafe(r *simRun) string {
+	dir := "batches/" + string(r.job.Batch())
+	w.mu.Lock()
+	deleted := w.deleted[r.job.Batch()]
+	w.mu.Unlock()
+	if deleted {
+		return ""
+	}
+	text, ok := w.head.disk.durably(dir + "/log.jsonl")
+	if !ok {
+		return "its batch's log is not on the head's disk"
+	}
+	why := "nothing of it is in the head's log"
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var rec job.Record
+		if json.Unmarshal(lines.Bytes(), &rec) != nil || rec.Job != r.job.Name() {
+			continue
+		}
+		switch {
+		case rec.Kind == job.KindCancelled, rec.Kind == job.KindDone && rec.Attempt != r.token:
+			return ""
+		case rec.Attempt == r.token && rec.Manifest != "":
+			why = "its files are not on the head's disk"
+			for _, at := range []string{"staging/" + string(r.token) + "/tree", "out/" + r.job.Name(), fmt.Sprintf("attempts/%s~%d", r.job.Name(), rec.Try)} {
+				if text, ok := w.head.disk.durably(dir + "/" + at + "/result.txt"); ok && string(text) == r.text {
+					return ""
+				}
+			}
+		}
+	}
+	return why
+}
+
+// inspect lets dfsck look at a machine's disk that nothing uses, as a crash has
+// left it: what it finds must be of these kinds.
+func (w *world) inspect(who, root string, legal ...check.Kind) {
+	tell := func(f *check.Finding) error {
+		if !slices.Contains(legal, f.Kind) {
+			w.wrong("dfsck: %s has %s", who, f.Text())
+		}
+		return nil
+	}
+	r := &check.Run{Dir: root, Sums: true, Tell: tell}
+	var err error
+	if who == "head" {
+		err = spool.Check(context.Background(), r)
+	} else {
+		err = nodedesk.Check(context.Background(), r, "the next", func(string) (bool, error) { return false, nil })
+	}
+	if err != nil && !errors.Is(err, nodedesk.ErrNoDesk) {
+		w.wrong("dfsck: %s: %v", who, err)
+	}
+}
+
+// ask lets the state's goroutine of the head answer.
+func (w *world) ask(f func(h *Head)) bool {
+	h := w.headNow()
+	return h != nil && h.do(func() { f(h) })
+}
+
+// headNow is the head that runs, nil if it is down or not yet up.
+func (w *world) headNow() *Head {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.head.h
+}
+
+// nodesAreBack checks that each node has a session.
+func (w *world) nodesAreBack() {
+	back := map[node.Name]bool{}
+	w.ask(func(h *Head) {
+		for _, r := range h.machine.Nodes() {
+			back[r.Node] = r.State != node.Lost
+		}
+	})
+	for _, n := range w.nodes {
+		if !back[node.Name(n.name)] {
+			w.wrong("%s is not back three minutes after the last fault", n.name)
+		}
+	}
+}
+
+// allOver says that everybody has submitted what he wanted to, and that no batch
+// is open.
+func (w *world) allOver() bool {
+	for _, b := range w.allBatches() {
+		if !b.accepted.Load() {
+			return false
+		}
+	}
+	if waiting, _ := filepath.Glob(w.head.disk.root + "/incoming/*"); len(waiting) > 0 {
+		return false
+	}
+	open := 1
+	return w.ask(func(h *Head) { open = len(h.batches) }) && open == 0
+}
+
+func (w *world) allBatches() (all []*simBatch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.people {
+		all = append(all, p.batches...)
+	}
+	return all
+}
+
+// stuckJobs says what did not come to its end.
+func (w *world) stuckJobs() {
+	for _, b := range w.allBatches() {
+		if !b.accepted.Load() {
+			w.wrong("%s is still not submitted", b.id)
+		}
+	}
+	w.ask(func(h *Head) {
+		for id, n := range h.byID {
+			left := ""
+			for i := range h.batches[n].Jobs() {
+				ref := sched.Ref{Batch: n, Job: uint32(i)}
+				if s := h.machine.State(ref); !s.Over() {
+					left += fmt.Sprintf(" j%d is %s (%s)", i, s, h.machine.Why(ref))
+				}
+			}
+			if left == "" {
+				left = " all jobs are over"
+			}
+			h.machine.Live(func(a sched.Attempt) {
+				if a.Ref.Batch == n {
+					left += fmt.Sprintf("; attempt %s on %s is %s", a.Token, a.Node, a.Phase)
+				}
+			})
+			w.wrong("liveness: %s is still open an hour after the last fault:%s", id, left)
+		}
+	})
+}
+
+// atRest checks what is left when all is over: every job has one end, which is
+// what was told of it; a done job has the result of one of its attempts; nothing
+// lies about, neither in the spool nor on the nodes.
+func (w *world) atRest() {
+	s, err := spool.Open(w.head.disk.root)
+	if err != nil {
+		w.wrong("%v", err)
+		return
+	}
+	for _, b := range w.allBatches() {
+		w.batchAtRest(s, b)
+	}
+	w.mu.Lock()
+	rolled := w.rolled
+	w.mu.Unlock()
+	if rolled {
+		return
+	}
+	w.inspect("head", w.killedAtRest())
+	w.empty("the head", w.head.disk.root, "batches/*/*/staging/*", "batches/*/.new-*", "trash/*")
+	for _, n := range w.nodes {
+		w.inspect(n.name, n.disk.kill(w.newRoot(n.name)).root)
+		w.empty(n.name, n.path(), "attempts/*", "trash/*", "builds/*")
+	}
+}
+
+// killedAtRest is what lies on the head's disk when dsched is killed while nothing is
+// being written down.
+func (w *world) killedAtRest() (root string) {
+	for root == "" {
+		there := w.ask(func(h *Head) {
+			if h.ticks.committing == nil {
+				root = w.head.disk.kill(w.newRoot("head")).root
+			}
+		})
+		if !there {
+			return w.head.disk.kill(w.newRoot("head")).root
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return root
+}
+
+// empty checks that nothing is there.
+func (w *world) empty(who, root string, globs ...string) {
+	for _, g := range globs {
+		names, err := filepath.Glob(root + "/" + g)
+		if err != nil || len(names) > 0 {
+			w.wrong("leftover: %s has %q (%v)", who, names, err)
+		}
+	}
+}
+
+func (w *world) batchAtRest(s *spool.Spool, b *simBatch) {
+	dir := filepath.Join(w.head.disk.root, "batches", string(b.id))
+	w.mu.Lock()
+	deleted, rolled := w.deleted[b.id], w.rolled
+	w.mu.Unlock()
+	if deleted {
+		if _, err := os.Lstat(dir); err == nil && b.gone.Load() && !rolled {
+			w.wrong("I4: %s was said to be deleted, and is there", b.id)
+		}
+		return
+	}
+	found := map[string]job.State{}
+	err := s.Read(b.id, -1, func(r *job.Row) error {
+		found[r.Job] = r.State
+		w.told(r.ID, r.State)
+		return nil
+	})
+	if err != nil {
+		if !rolled {
+			w.wrong("I6: %s was accepted, and cannot be read: %v", b.id, err)
+		}
+		return
+	}
+	for _, j := range b.jobs {
+		id := b.id.Job(j.Name)
+		st, ok := found[j.Name]
+		if !ok || !st.Over() {
+			w.wrong("I6: %s is %v at the end (there: %v)", id, st, ok)
+		}
+		files, err := readTree(filepath.Join(dir, "out", j.Name))
+		switch {
+		case st != job.Done && err == nil:
+			w.wrong("I1: %s is %s, and has a result", id, st)
+		case st == job.Done && err != nil:
+			w.wrong("I2: %s is done, and has no result: %v", id, err)
+		case st == job.Done:
+			w.result(id, files)
+		}
+	}
+	w.logAtRest(s, b)
+	w.triesAtRest(s, b)
+	if !rolled {
+		w.stepsAtRest(s, b)
+	}
+}
+
+// logAtRest checks a log: its numbers grow, and no job is done twice (I1, I8).
+func (w *world) logAtRest(s *spool.Spool, b *simBatch) {
+	var last uint64
+	done := map[string]int{}
+	starts := map[job.Token]bool{}
+	_, err := s.Events(b.id, 0, -1, func(rec *job.Record) error {
+		if rec.Seq <= last {
+			w.wrong("I8: record %d of %s comes after %d", rec.Seq, b.id, last)
+		}
+		last = rec.Seq
+		switch rec.Kind {
+		case job.KindDone:
+			done[rec.Job]++
+		case job.KindStart:
+			if starts[rec.Attempt] {
+				w.wrong("I5: the log of %s starts %s twice", b.id, rec.Attempt)
+			}
+			starts[rec.Attempt] = true
+			for _, name := range b.before(rec.Job) {
+				if done[name] == 0 {
+					w.wrong("%s of %s is started before %s is done", rec.Job, b.id, name)
+				}
+			}
+		}
+		return nil
+	})
+	for name, n := range done {
+		if n > 1 {
+			err = errors.Join(err, fmt.Errorf("%s is done %d times", name, n))
+		}
+	}
+	if err != nil {
+		w.wrong("I1: the log of %s: %v", b.id, err)
+	}
+}
+
+// readTree is all files of a directory.
+func readTree(dir string) (map[string]string, error) {
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		files[strings.TrimPrefix(p, dir+"/")] = string(b)
+		return err
+	})
+	return files, err
+}
+
+// removed says that a disk of a history in which something was wrong is gone: none
+// ever is, so something else has removed it, such as a sweep of temporary
+// directories, and nothing that was found means anything.
+func (w *world) removed() {
+	if !w.failed() {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.disks)) {
+		if _, err := os.Lstat(filepath.Join(w.base, name)); err != nil {
+			w.wrong("nothing of this counts, for something else has removed a disk under it: %v", err)
+			return
+		}
+	}
+}
+
+// story is what was wrong and what was done, for who looks for a mistake.
+func (w *world) story() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(slices.Concat([]string{"what is wrong:"}, w.faults, []string{"what was done:"}, w.acts), "\n  ")
+}

@@ -1,0 +1,579 @@
+package head
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// A person submits batches, asks, cancels, tries again and pulls, with what the
+// tools send, and remembers what he was told.
+type person struct {
+	w       *world
+	r       *rand.Rand
+	own     *owner
+	batches []*simBatch
+}
+
+// A simBatch is a batch as its person has it.
+type simBatch struct {
+	id       job.BatchID
+	ref      job.Token
+	jobs     []job.Job
+	blobs    map[string]string // inputs by their sums
+	spec     job.Spec
+	accepted atomic.Bool
+	left     bool        // in incoming/, and perhaps not yet taken up
+	gone     atomic.Bool // he was told that it is deleted
+	priority *int        // that he was told it has; nil: it may have another
+	unsure   bool        // he asked for one and was not answered, which may happen yet
+}
+
+func newPerson(w *world, i int) *person {
+	p := &person{w: w, r: rand.New(rand.NewPCG(w.r.Uint64(), 1)), own: &owner{host: "ana"}}
+	for b := range 1 + p.r.IntN(2) {
+		p.batches = append(p.batches, p.invent(job.NewBatchID("lab", fmt.Sprintf("b%d.%d", i, b))))
+	}
+	return p
+}
+
+// invent makes a batch up.
+func (p *person) invent(id job.BatchID) *simBatch {
+	b := &simBatch{id: id, ref: job.NewToken(), blobs: map[string]string{},
+		spec: job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: p.r.IntN(3), GPUs: []job.GPUs{0, 0, 400, 1000}[p.r.IntN(4)]}, Priority: p.r.IntN(3) - 1, MaxRunning: p.r.IntN(4)}}
+	input := func(size int) []job.Input {
+		text := strings.Repeat(fmt.Sprint(p.r.Uint64(), " "), size)
+		sum := sumOf(text)
+		b.blobs[sum] = text
+		return []job.Input{{Path: "in/data", Size: int64(len(text)), Mode: 0o644, Sum: sum}}
+	}
+	if p.r.IntN(4) == 0 {
+		b.spec.Retry = job.Never
+		p.w.set(func() { p.w.never[id] = true })
+	} else {
+		b.spec.Retries = max(0, p.r.IntN(5)-2)
+	}
+	if p.r.IntN(4) == 0 {
+		b.spec.Build = []string{"sim", strings.Repeat("x", p.r.IntN(20))}
+		p.w.set(func() { p.w.built[id] = true })
+	}
+	if p.r.IntN(3) == 0 {
+		b.spec.Inputs = input([]int{5, 5, 4000}[p.r.IntN(3)])
+	}
+	for i := range 1 + p.r.IntN(6) {
+		seconds := []float64{0, 0.5, 3, 20, 100}[p.r.IntN(5)]
+		exit := 0
+		if p.r.IntN(8) == 0 {
+			exit = 1
+		}
+		j := job.Job{Name: "j" + strconv.Itoa(i), Run: []string{"sim", fmt.Sprint(seconds * (1 + p.r.Float64())), strconv.Itoa(exit)}}
+		if p.r.IntN(6) == 0 {
+			j.Run = append(j.Run, "ws"+strconv.Itoa(p.r.IntN(3))) // where it fails if it does not everywhere
+		}
+		if i%3 == 1 {
+			j.Capabilities = []string{"cpus>=1", "node=*"}
+		} else if i%3 == 2 {
+			j.Resources = &job.Resources{CPUs: b.spec.Resources.CPUs, Counted: "lic=1", GPUs: []job.GPUs{0, 500, 600, 1000}[p.r.IntN(4)]}
+		}
+		if times := p.r.IntN(8); times < 3 && b.spec.Retry == "" {
+			j.Retries = &times
+		}
+		if len(b.spec.Inputs) == 0 && p.r.IntN(6) == 0 {
+			j.Inputs = input(3)
+		}
+		b.jobs = append(b.jobs, j)
+	}
+	if p.w.plan.gates {
+		p.gate(b)
+	}
+	return b
+}
+
+// gate has jobs of a batch wait for others of it.
+func (p *person) gate(b *simBatch) {
+	b.spec.Canary, b.spec.StopAfter = p.r.IntN(3), p.r.IntN(3)
+	turn := p.r.Perm(len(b.jobs))
+	for i := range b.jobs {
+		for o := range b.jobs {
+			if turn[o] < turn[i] && p.r.IntN(3) == 0 {
+				b.jobs[i].Needs = append(b.jobs[i].Needs, b.jobs[o].Name)
+			}
+		}
+	}
+}
+
+// before is the jobs that have to be done before a job: those that it needs, and,
+// unless one of them needs it, the canaries.
+func (b *simBatch) before(name string) (all []string) {
+	needs := map[string][]string{}
+	for _, j := range b.jobs {
+		needs[j.Name] = j.Needs
+	}
+	var early func(name string) bool
+	early = func(of string) bool { return of == name || slices.ContainsFunc(needs[of], early) }
+	canaries := b.jobs[:min(b.spec.Canary, len(b.jobs))]
+	if !slices.ContainsFunc(canaries, func(j job.Job) bool { return early(j.Name) }) {
+		for _, j := range canaries {
+			all = append(all, j.Name)
+		}
+	}
+	return append(all, needs[name]...)
+}
+
+// live is what the person does until the faults are over.
+func (p *person) live() {
+	for _, b := range p.batches {
+		p.wait(20 * time.Second)
+		for !b.accepted.Load() && p.w.ctx.Err() == nil {
+			if err := p.once(func(c *ask.Head) error { return p.submit(c, b) }); err != nil {
+				if p.refused(b, err); p.r.IntN(2) == 0 && errors.Is(err, syscall.ECONNREFUSED) {
+					p.leave(b)
+				}
+				p.wait(10 * time.Second)
+			}
+		}
+		for range 1 + p.r.IntN(8) {
+			if p.wait(60 * time.Second); p.calm() {
+				break
+			}
+			p.busy(b)
+		}
+	}
+	for !p.calm() {
+		p.wait(60 * time.Second)
+		p.busy(p.batches[p.r.IntN(len(p.batches))])
+	}
+	for _, b := range p.batches {
+		p.letGo(b)
+	}
+}
+
+// letGo releases all of a batch, until that is done: at the end nothing is held. One that
+// was deleted may have come back with a backup.
+func (p *person) letGo(b *simBatch) {
+	for b.accepted.Load() && p.w.ctx.Err() == nil {
+		err := p.once(func(h *ask.Head) error { return p.hold(h, "release", p.idsOf(b.id)) })
+		var own *wire.Error
+		if err == nil || errors.As(err, &own) && own.Status == cli.NoSuch {
+			return
+		}
+		p.refused(b, err)
+		p.wait(10 * time.Second)
+	}
+}
+
+// hold asks for a hold, or a release, of jobs of a batch.
+func (p *person) hold(h *ask.Head, verb string, ids []job.ID) error {
+	p.free(verb, ids)
+	freeze := verb == "hold" && p.r.IntN(3) > 0
+	p.w.act("ana asks to %s %s (what runs: %v)", verb, ids, freeze)
+	args := &ask.Operands{}
+	for _, id := range ids {
+		args.Args = append(args.Args, string(id))
+	}
+	return h.Change(p.w.ctx, wire.Change{Verb: verb, Freeze: freeze}, args, func(id string) error {
+		p.w.act("ana is told that %s of %s is done", verb, id)
+		p.held(verb, job.ID(id), freeze)
+		return nil
+	})
+}
+
+// free notes that jobs may be released from now on.
+func (p *person) free(verb string, ids []job.ID) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	for _, id := range ids {
+		f := p.w.fact(id)
+		f.freed = f.freed || verb == "release"
+	}
+}
+
+// held takes in that it was told that a job is held, or stands still.
+func (p *person) held(verb string, id job.ID, freeze bool) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	f := p.w.fact(id)
+	f.held = f.held || verb == "hold" && !freeze
+	f.still = f.still || verb == "hold"
+}
+
+func (p *person) calm() bool {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return p.w.calm || p.w.ctx.Err() != nil
+}
+
+func (p *person) wait(longest time.Duration) {
+	select {
+	case <-time.After(time.Duration(p.r.Int64N(int64(longest)))):
+	case <-p.w.ctx.Done():
+	}
+}
+
+// once makes a session and does one thing in it.
+func (p *person) once(do func(*ask.Head) error) error {
+	ctx, cancel := context.WithTimeout(p.w.ctx, 3*time.Minute)
+	defer cancel()
+	stream, err := p.w.dialer(p.own, p.w.toolPeer())(ctx, "sim://head")
+	if err != nil {
+		return err
+	}
+	c := wire.New(stream)
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if _, err := wire.Greet(c, wire.Hello{Role: wire.RoleTool}); err != nil {
+		return err
+	}
+	c.ReadWithin(2 * time.Minute)
+	return do(&ask.Head{Conn: c, Addr: "sim://head"})
+}
+
+// refused looks at why something was not done: the head says "later", or
+// nothing comes. What it was told to be there must not be unknown.
+func (p *person) refused(b *simBatch, err error) {
+	var own *wire.Error
+	if !errors.As(err, &own) || own.Status == cli.Later || p.w.ctx.Err() != nil {
+		return
+	}
+	p.w.mu.Lock()
+	rolled, hurt := p.w.rolled || p.w.deleted[b.id] || b.left, own.Status != cli.NoSuch
+	p.w.mu.Unlock()
+	if !rolled && !(hurt && own.Status == cli.IO) {
+		p.w.wrong("the head refuses %s (accepted: %v): status %d: %v", b.id, b.accepted.Load(), own.Status, err)
+	}
+}
+
+// submit gives the batch to the head.
+func (p *person) submit(h *ask.Head, b *simBatch) error {
+	if err := h.Send(&wire.Submit{Ref: b.ref, Batch: b.id, Jobs: len(b.jobs)}); err != nil {
+		return err
+	}
+	var lines []byte
+	for i := range b.jobs {
+		lines = append(job.AppendJob(lines, &b.jobs[i]), '\n')
+	}
+	spec, err := json.Marshal(b.spec)
+	if err != nil {
+		return err
+	}
+	for i, part := range []struct{ of, text string }{{wire.OfBatch, "simulated\n"}, {wire.OfSpec, string(spec)}, {wire.OfJobs, string(lines)}} {
+		err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: part.of, Ref: b.ref}, func(w io.Writer) error {
+			_, err := io.WriteString(w, part.text)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	m, err := h.Recv()
+	if err != nil {
+		return err
+	}
+	for lack, ok := m.(*wire.Lack); ok; lack, ok = m.(*wire.Lack) {
+		if !lack.None {
+			err = h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: b.ref}, func(w io.Writer) error {
+				sizes := map[string]int64{}
+				for sum, text := range b.blobs {
+					sizes[sum] = int64(len(text))
+				}
+				return pack.Send(w, pack.Blobs(sizes), pack.Want(lack.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
+					return io.NopCloser(strings.NewReader(b.blobs[e.Sum])), nil
+				})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if m, err = h.Recv(); err != nil {
+			return err
+		}
+	}
+	switch m := m.(type) {
+	case *wire.Accepted:
+		if m.Batch != b.id || m.Jobs != len(b.jobs) {
+			p.w.wrong("I18: %s with %d jobs is accepted as %s with %d", b.id, len(b.jobs), m.Batch, m.Jobs)
+		}
+		p.w.act("%s is accepted (the same: %v), %d jobs", b.id, m.Same, m.Jobs)
+		b.accepted.Store(true)
+		return nil
+	case *wire.Error:
+		return m
+	}
+	return fmt.Errorf("%T is no answer", m)
+}
+
+// leave leaves the batch in incoming/, since no head answers. What was left is as
+// good as accepted, if the machine was up all the time.
+func (p *person) leave(b *simBatch) {
+	p.w.mu.Lock()
+	disk := p.w.head.disk
+	p.w.mu.Unlock()
+	s, err := spool.Open(disk.root)
+	if err != nil {
+		return
+	}
+	err = s.Leave(spool.Drop{Submission: b.ref, Batch: b.id, Jobs: len(b.jobs)}, []byte("simulated\n"), &b.spec,
+		func(yield func(*job.Job) bool) {
+			for i := range b.jobs {
+				j := b.jobs[i]
+				if !yield(&j) {
+					return
+				}
+			}
+		}, func(sum string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(b.blobs[sum])), nil })
+	p.w.mu.Lock()
+	same := p.w.head.disk == disk
+	p.w.mu.Unlock()
+	if (err == nil || errors.Is(err, spool.ErrSame)) && same {
+		p.w.act("%s is left in incoming/ (%v)", b.id, err)
+		p.w.set(func() { b.left = true })
+		b.accepted.Store(true)
+	}
+}
+
+// busy does one thing about a batch.
+func (p *person) busy(b *simBatch) {
+	err := p.once(func(h *ask.Head) error {
+		id := b.id.Job(b.jobs[p.r.IntN(len(b.jobs))].Name)
+		switch x := p.r.IntN(16); {
+		case x < 5:
+			return p.query(h, b)
+		case x == 15:
+			return p.set(h, b)
+		case x > 12:
+			return p.hold(h, []string{"hold", "hold", "release"}[p.r.IntN(3)], []job.ID{id})
+		case x > 9:
+			return p.hold(h, []string{"hold", "hold", "release"}[p.r.IntN(3)], p.idsOf(b.id))
+		case x < 6:
+			return p.change(h, "cancel", id, job.Cancelled)
+		case x < 7:
+			return p.change(h, "retry", id, job.Queued)
+		case x < 8 && p.r.IntN(10) == 0:
+			return p.remove(h, b)
+		default:
+			return p.pull(h, id)
+		}
+	})
+	if err != nil {
+		p.refused(b, err)
+	}
+}
+
+func (p *person) query(h *ask.Head, b *simBatch) error {
+	return ask.Rows(p.w.ctx, h, wire.Query{Of: "jobs", All: true}, &ask.Operands{Args: []string{string(b.id)}}, func(r *job.Row) error {
+		state := r.State
+		if r.Phase == job.PhaseStopping || r.Phase == job.PhaseStuck && strings.HasPrefix(r.Reason, "cancelled") {
+			state = job.Cancelled // but that its processes are there
+		}
+		p.w.told(r.ID, state)
+		p.w.mu.Lock()
+		another := b.priority != nil && r.Priority != *b.priority && !p.w.rolled && !p.w.deleted[b.id]
+		p.w.mu.Unlock()
+		if another {
+			p.w.wrong("I4: the priority of %s was said to be %d, and is said to be %d", r.ID, *b.priority, r.Priority)
+		}
+		return nil
+	})
+}
+
+// set asks for another priority and another bound of a batch.
+func (p *person) set(h *ask.Head, b *simBatch) error {
+	priority, most := p.r.IntN(5)-2, p.r.IntN(4)
+	b.priority = nil
+	p.w.act("ana asks to set the priority of %s to %d, and its bound to %d", b.id, priority, most)
+	change := wire.Change{Verb: "set", Set: &job.Set{Priority: &priority, MaxRunning: &most}}
+	err := h.Change(p.w.ctx, change, &ask.Operands{Args: []string{string(b.id)}}, func(string) error {
+		b.priority = &priority
+		return nil
+	})
+	if b.unsure = b.unsure || err != nil; b.unsure {
+		b.priority = nil
+	}
+	return err
+}
+
+// change asks for a change of a job. That it is told to be made is one of the
+// things that stay true.
+func (p *person) change(h *ask.Head, verb string, id job.ID, to job.State) error {
+	p.w.mu.Lock()
+	with := []job.ID{id}
+	if p.w.plan.gates { // and perhaps of those that it needs
+		with = p.idsOf(id.Batch())
+	}
+	for _, one := range with {
+		if f := p.w.fact(one); verb == "retry" {
+			f.retried = true
+			f.retries++
+		}
+	}
+	p.w.mu.Unlock()
+	p.w.act("ana asks to %s %s", verb, id)
+	return h.Change(p.w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(id)}}, func(s string) error {
+		p.w.act("ana is told that %s of %s is done", verb, s)
+		if !slices.Contains(with, job.ID(s)) || verb != "retry" && job.ID(s) != id {
+			p.w.wrong("a change of %s changed %s", id, s)
+		}
+		if to.Over() {
+			p.w.told(id, to)
+		}
+		return nil
+	})
+}
+
+// idsOf is the ids of the jobs of a batch of the person's.
+func (p *person) idsOf(id job.BatchID) (all []job.ID) {
+	for _, b := range p.batches {
+		for i := range b.jobs {
+			if b.id == id {
+				all = append(all, b.id.Job(b.jobs[i].Name))
+			}
+		}
+	}
+	return all
+}
+
+// remove deletes the batch if it is over.
+func (p *person) remove(h *ask.Head, b *simBatch) error {
+	p.w.act("ana asks to delete %s", b.id)
+	p.w.set(func() { p.w.deleted[b.id] = true })
+	r, err := h.Answer(p.w.ctx, &wire.Change{Ref: job.NewToken(), Verb: "delete", Args: []string{string(b.id)}})
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	var d wire.Deletion
+	if len(text) > 0 && json.Unmarshal(text, &d) == nil && d.Why == "" {
+		p.w.act("ana is told that %s is deleted", b.id)
+		b.gone.Store(true)
+	}
+	return nil
+}
+
+// fact is what is known of a job; it needs mu.
+func (w *world) fact(id job.ID) *fact {
+	f := w.facts[id]
+	if f == nil {
+		f = &fact{}
+		w.facts[id] = f
+	}
+	return f
+}
+
+// told takes in that somebody was told the state of a job. What was told before
+// must still be true (I4, I7), and what is held is never started.
+func (w *world) told(id job.ID, s job.State) {
+	w.mu.Lock()
+	f := w.fact(id)
+	was, retried := f.state, f.retried
+	started := f.held && s.Logged() == job.Running || (f.held || f.still) && s == job.Queued
+	started = started && !f.freed && !f.retried
+	if s.Over() {
+		f.state = s
+	}
+	w.mu.Unlock()
+	if started {
+		w.wrong("I4: %s was said to be held, nobody released it, and it is said to be %s", id, s)
+	}
+	if was == job.Done && s != job.Done || was.Over() && was != s && !retried {
+		w.wrong("I4: %s was said to be %s, and is said to be %s", id, was, s)
+	}
+}
+
+// pulled is a result as it comes.
+type pulled struct {
+	m     pack.Manifest
+	files map[string]string
+}
+
+// Put takes one entry.
+func (p *pulled) Put(_ int, e pack.Entry, _ int64, r io.Reader) error {
+	if e.Type != pack.File {
+		return nil
+	}
+	b, err := io.ReadAll(r)
+	p.files[e.Path] = string(b)
+	return err
+}
+
+// pull brings a result home and looks at it.
+func (p *person) pull(h *ask.Head, id job.ID) error {
+	if err := h.Send(&wire.Pull{Ref: job.NewToken(), ID: string(id)}); err != nil {
+		return err
+	}
+	s, err := wire.Expect[*wire.Send](h.Conn)
+	if own := (*wire.Error)(nil); errors.As(err, &own) && own.Status == cli.NoSuch {
+		p.w.mu.Lock()
+		done := p.w.fact(id).state == job.Done && !p.w.deleted[id.Batch()]
+		p.w.mu.Unlock()
+		if done {
+			p.w.wrong("I2: %s was said to be done, and there is no result: %v", id, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	got := &pulled{files: map[string]string{}}
+	if got.m, err = pack.DecodeManifest(h.RecvTransfer(s), pack.DefaultLimits()); err != nil {
+		return err
+	}
+	if err := h.Send(&wire.Pick{}); err != nil {
+		return err
+	}
+	if s, err = wire.Expect[*wire.Send](h.Conn); err != nil {
+		return err
+	}
+	in := h.RecvTransfer(s)
+	if err := errors.Join(pack.Receive(in, got.m, pack.Want{}, got), wire.Drain(in)); err != nil {
+		return err
+	}
+	p.w.result(id, got.files)
+	return nil
+}
+
+// result takes in the result of a job: it is what one of its attempts left,
+// whole, and it never changes (I1, I2).
+func (w *world) result(id job.ID, files map[string]string) {
+	text := files["result.txt"]
+	word := strings.Fields(text)
+	w.mu.Lock()
+	var r *simRun
+	if len(word) == 3 {
+		r = w.runs[job.Token(word[1])]
+	}
+	f := w.fact(id)
+	before := f.token
+	if r != nil {
+		f.token = r.token
+	}
+	w.mu.Unlock()
+	switch {
+	case r == nil || r.job != id:
+		w.wrong("I2: the result of %s is %q", id, text)
+	case !r.ok:
+		w.wrong("I2: the result of %s is of attempt %s, which did not end well", id, r.token)
+	case text != r.text || files["sub/more.bin"] != r.more || files[id.Name()+"_output.txt"] != r.text || len(files) != 3:
+		w.wrong("I2: the result of %s is not what attempt %s left: %q", id, r.token, files)
+	case before != "" && before != r.token:
+		w.wrong("I1: the result of %s was of attempt %s and is of %s", id, before, r.token)
+	}
+}

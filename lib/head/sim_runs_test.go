@@ -1,0 +1,101 @@
+package head
+
+import (
+	"fmt"
+	"strings"
+
+	"distribute/lib/job"
+	"distribute/lib/proc"
+)
+
+// begins notes that an attempt runs, and what it will leave. It must be its
+// first time (I5), and within what the node offers (I9).
+func (w *world) begins(n *simNode, o *simOrder) *simRun {
+	id := ""
+	for _, e := range o.Env {
+		if text, ok := strings.CutPrefix(e, "DISTRIBUTE_ID="); ok {
+			id = text
+		}
+	}
+	n.mu.Lock()
+	used, free, enough := 0, job.AllCards([]int{0, 1}), true
+	for _, other := range n.orders {
+		used += other.cpus
+		enough = enough && free.Hold(other.cards)
+		free = free.Minus(other.cards)
+	}
+	n.mu.Unlock()
+	if !enough {
+		w.wrong("I9: %s gives more of a GPU than there is", n.name)
+	}
+	if used > n.cpus {
+		w.wrong("I9: %s runs %d cpus and offers %d", n.name, used, n.cpus)
+	}
+	began := n.goesOn(o)
+	w.mu.Lock()
+	twice := w.runs[job.Token(o.Token)]
+	r := &simRun{token: job.Token(o.Token), job: job.ID(id), node: n, rel: o.rel,
+		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), more: strings.Repeat(o.Token, w.r.IntN(200)), began: began}
+	earlier := 0
+	for _, other := range w.runs {
+		if other.job == r.job && other.saved == 0 { // one that has saved itself is meant to go on
+			earlier++
+		}
+	}
+	w.runs[r.token] = r
+	once := w.never[r.job.Batch()] && !w.rolled && earlier > w.fact(r.job).retries
+	w.mu.Unlock()
+	if once {
+		w.wrong("I15: %s must not be started twice, and runs again on %s", id, n.name)
+	}
+	if twice != nil {
+		w.wrong("I5: attempt %s of %s runs a second time, on %s after %s", r.token, id, n.name, twice.node.name)
+	}
+	return r
+}
+
+// isBuilt says that a batch has a build.
+func (w *world) isBuilt(id job.BatchID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.built[id]
+}
+
+func (w *world) ends(r *simRun, st *proc.Status) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.over, r.ok = true, st.Exit != nil && *st.Exit == 0 && st.Stopped == ""
+}
+
+// odd is an error of a supervisor's own files. After power was cut anything goes.
+func (w *world) odd(o *simOrder, err error) error {
+	select {
+	case <-o.lost:
+	default:
+		w.wrong("a supervisor cannot write: %v", err)
+	}
+	return errDead
+}
+
+// excuse notes which results of a node may vanish, because it lost power before
+// they were on its disk: each with all that is in it, in whatever order.
+func (w *world) excuse(n *simNode) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.runs {
+		if r.node == n && !r.excused {
+			_, kept := n.disk.trusted(r.rel + "/result.json")
+			text, _ := n.disk.trusted(r.rel + "/work/result.txt")
+			r.excused = !kept || string(text) != r.text || !n.disk.holds(r.rel+"/result.json") ||
+				!n.disk.holds(r.rel+"/manifest.jsonl") || !n.disk.holds(r.rel+"/work/sub/more.bin")
+		}
+	}
+}
+
+func (w *world) excuseAll(n *simNode) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.runs {
+		r.excused = r.excused || r.node == n
+	}
+}

@@ -1,0 +1,104 @@
+package head
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/sched"
+	"distribute/lib/wire"
+)
+
+// What no node could ever run is refused before its inputs are sent, queued all the
+// same when that is asked for, and no matter when it is there already.
+func TestNoNodeCouldEver(t *testing.T) {
+	s := newSite(t)
+	s.desk("ws1", "boot1")
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for known := false; !known; <-tick.C {
+		s.h.do(func() { known = s.h.machine.Knows("ws1") })
+	}
+	s.h.do(func() {
+		s.h.now += time.Minute
+		s.h.apply(sched.Tick{})
+	})
+	try := func(batch job.BatchID, queue bool, cpus ...int) wire.Message {
+		t.Helper()
+		c, ref := s.tool(), job.NewToken()
+		s.send(c, &wire.Submit{Ref: ref, Batch: batch, Queue: queue, Jobs: len(cpus)})
+		s.transfer(c, &wire.Send{X: 1, Of: wire.OfBatch}, "")
+		s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command","resources":{"cpus":1}}`)
+		var jobs []byte
+		for i, n := range cpus {
+			j := job.Job{Name: fmt.Sprint("j", i), Run: []string{"true"}, Resources: &job.Resources{CPUs: n}}
+			jobs = append(job.AppendJob(jobs, &j), '\n')
+		}
+		s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(jobs))
+		for {
+			m, err := c.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := m.(*wire.Lack); !ok {
+				return m
+			}
+		}
+	}
+	refused := func(m wire.Message) bool {
+		e, ok := m.(*wire.Error)
+		return ok && e.Status == 65 && strings.Contains(e.Text, `no node could ever run "j1": none of 1 nodes offers 5000 cpus, the most is `) &&
+			strings.HasSuffix(e.Text, " on ws1 (dsubmit -Q queues it all the same)")
+	}
+	accepted := func(m wire.Message) bool { _, ok := m.(*wire.Accepted); return ok }
+	if m := try("ns/b", false, 1, 5000, 6000); !refused(m) {
+		t.Errorf("it is answered %+v", m)
+	}
+	if m, ok := try("ns/b", true, 1, 5000, 6000).(*wire.Accepted); !ok || m.Same {
+		t.Errorf("with -Q it is answered %+v", m)
+	}
+	if m, ok := try("ns/b", false, 1, 5000, 6000).(*wire.Accepted); !ok || !m.Same {
+		t.Errorf("of what is there already it is answered %+v", m)
+	}
+	if m := try("ns/c", false, 1); !accepted(m) {
+		t.Errorf("of what a node can run it is answered %+v", m)
+	}
+	// A node of the list that was not here yet may be what is wanted.
+	list := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(s.h.spool.NodesFile(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.h.rereadNodes()
+	}
+	list("ws2 -\n")
+	if m := try("ns/d", false, 1, 5000); !refused(m) {
+		t.Errorf("with a node that is shut out it is answered %+v", m)
+	}
+	list("ws2 ssh://ws2.invalid\n")
+	if m := try("ns/d", false, 1, 5000); !accepted(m) {
+		t.Errorf("with a node that was not here yet it is answered %+v", m)
+	}
+}
+
+// A job that writes more than the whole disk of every node is refused, too.
+func TestNoDiskIsSoLarge(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	s.send(d.c, &wire.Offer{Offer: node.Offer{CPUs: 1, Disk: 1 << 30, DiskSize: 73 << 30}})
+	await(t, func() (known bool) {
+		w := wishes{}
+		w.add(&job.Job{Name: "fits", Resources: &job.Resources{CPUs: 1, Disk: 70 << 30}})
+		w.add(&job.Job{Name: "huge", Resources: &job.Resources{CPUs: 1, Disk: 100 << 40}})
+		s.h.do(func() {
+			s.h.now += time.Minute
+			s.h.apply(sched.Heard{})
+		})
+		err := s.h.impossible(&w)
+		return err != nil && err.Error() == `no node could ever run "huge": of the nodes that could run it none has a disk of 100T, the most is 73G on ws1 (dsubmit -Q queues it all the same)`
+	})
+}
