@@ -87,7 +87,7 @@ func (h *Head) added(n uint32, a *spool.Addition, m *wire.Submit, said askedJobs
 		usual := limitOf(b.Head.Spec.Resources.Time)
 		b.limits = padded(append(padded(b.limits, from, usual), said.limits...), b.known, usual)
 	}
-	h.count(b.Head.UID, user{jobs: a.Jobs})
+	h.tools.count(b.Head.UID, user{jobs: a.Jobs})
 	jobs := make([]uint32, a.Jobs)
 	for i := range jobs {
 		jobs[i] = uint32(from + i)

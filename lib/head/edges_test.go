@@ -342,7 +342,7 @@ func TestI16Sessions(t *testing.T) {
 	if h.admit(1000) || !h.admit(1001) {
 		t.Error("the limit is not each user's own")
 	}
-	h.do(func() { h.count(1000, user{tools: -1}); h.count(1001, user{tools: -1}) })
+	h.do(func() { h.tools.count(1000, user{tools: -1}); h.tools.count(1001, user{tools: -1}) })
 	if !h.admit(1000) || h.admit(1000) || len(h.tools.users) != 1 {
 		t.Error("who has left is counted still")
 	}

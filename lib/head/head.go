@@ -427,7 +427,7 @@ func (h *Head) forget(n uint32) {
 	b := h.batches[n]
 	delete(h.batches, n)
 	delete(h.byID, b.ID)
-	h.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs()})
+	h.tools.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs()})
 	h.apply(sched.BatchGone{Batch: n})
 	if err := b.Close(); err != nil {
 		h.log.Error("cannot close a batch's files", "batch", string(b.ID), "why", err)
@@ -486,7 +486,7 @@ func (h *Head) enlist(nb asked, closed bool) (uint32, error) {
 	h.lastBatch++
 	n := h.lastBatch
 	h.batches[n], h.byID[b.ID] = nb.batch, n
-	h.count(b.Head.UID, user{batches: 1, jobs: b.Jobs()})
+	h.tools.count(b.Head.UID, user{batches: 1, jobs: b.Jobs()})
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: nb.known, Asks: part(nb.asks, 0, nb.known),
 		Again: part(nb.again, 0, nb.known), Needs: nb.whom, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err := b.Replay(func(i int, rec *job.Record) error {

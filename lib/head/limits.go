@@ -32,21 +32,21 @@ type user struct {
 
 // user is what one user has; it is kept while it is anything. Of the state's
 // goroutine.
-func (h *Head) user(uid int) *user {
-	u := h.tools.users[uid]
+func (t *tools) user(uid int) *user {
+	u := t.users[uid]
 	if u == nil {
 		u = new(user)
-		h.tools.users[uid] = u
+		t.users[uid] = u
 	}
 	return u
 }
 
 // count changes what a user has.
-func (h *Head) count(uid int, by user) {
-	u := h.user(uid)
+func (t *tools) count(uid int, by user) {
+	u := t.user(uid)
 	u.tools, u.batches, u.jobs = u.tools+by.tools, u.batches+by.batches, u.jobs+by.jobs
 	if *u == (user{}) {
-		delete(h.tools.users, uid)
+		delete(t.users, uid)
 	}
 }
 
@@ -54,7 +54,7 @@ func (h *Head) count(uid int, by user) {
 func (h *Head) admit(uid int) (ok bool) {
 	h.do(func() {
 		if ok = h.tools.users[uid] == nil || h.tools.users[uid].tools < maxTools; ok {
-			h.count(uid, user{tools: 1})
+			h.tools.count(uid, user{tools: 1})
 		}
 	})
 	return ok
@@ -74,14 +74,14 @@ func (h *Head) allow(uid int, more user) (err error) {
 				u.jobs+more.jobs, maxWaiting)
 			return
 		}
-		h.count(uid, more)
+		h.tools.count(uid, more)
 	})
 	return err
 }
 
 // giveBack takes out what allow has counted in.
 func (h *Head) giveBack(uid int, more user) {
-	h.do(func() { h.count(uid, user{batches: -more.batches, jobs: -more.jobs}) })
+	h.do(func() { h.tools.count(uid, user{batches: -more.batches, jobs: -more.jobs}) })
 }
 
 // addJoin counts a session of a node in, if there is room for one more: of all,

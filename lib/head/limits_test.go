@@ -154,12 +154,12 @@ func TestS11OpenBatches(t *testing.T) {
 		s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, `{"name":"j","run":["true"]}`+"\n")
 		refused(t, c, status, words...)
 	}
-	s.h.do(func() { s.h.count(uid, user{batches: maxOpen}) })
+	s.h.do(func() { s.h.tools.count(uid, user{batches: maxOpen}) })
 	submit(75, fmt.Sprint(maxOpen), "which is the limit")
-	s.h.do(func() { s.h.count(uid, user{batches: -maxOpen, jobs: maxWaiting}) })
+	s.h.do(func() { s.h.tools.count(uid, user{batches: -maxOpen, jobs: maxWaiting}) })
 	submit(75, fmt.Sprint(maxWaiting), "is the limit")
 	s.h.do(func() {
-		s.h.count(uid, user{jobs: -maxWaiting})
+		s.h.tools.count(uid, user{jobs: -maxWaiting})
 		if u := s.h.tools.users[uid]; u != nil && (u.batches != 0 || u.jobs != 0) {
 			t.Errorf("refused, and counted: %+v", *u)
 		}
@@ -184,11 +184,11 @@ func TestS11OpenBatchesLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, has := range []user{{batches: maxOpen}, {jobs: maxWaiting}} {
-		h.do(func() { h.count(h.uid, has) })
+		h.do(func() { h.tools.count(h.uid, has) })
 		if err := h.takeOne(string(d.Submission)); err == nil || !strings.Contains(err.Error(), "is the limit") {
 			t.Errorf("with %+v: %v", has, err)
 		}
-		h.do(func() { h.count(h.uid, user{batches: -has.batches, jobs: -has.jobs}) })
+		h.do(func() { h.tools.count(h.uid, user{batches: -has.batches, jobs: -has.jobs}) })
 	}
 	if err := h.takeOne(string(d.Submission)); err != nil {
 		t.Error(err)

@@ -39,7 +39,7 @@ func (h *Head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer, know
 	if !h.admit(peer.UID) {
 		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", peer.User, maxTools)}
 	}
-	defer h.do(func() { h.count(peer.UID, user{tools: -1}) })
+	defer h.do(func() { h.tools.count(peer.UID, user{tools: -1}) })
 	known()
 	if err := c.Send(h.hello(wire.Hello{User: peer.User})); err != nil {
 		return err

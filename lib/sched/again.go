@@ -18,9 +18,9 @@ import (
 // first are forgotten first.
 const maxShunned = 8
 
-// A trial is what is kept of a job that is not over and that failed since it was
-// submitted, or retried by its owner, or that asks for more disk than a node has to
-// which it was given with others of its queue. It follows from the log.
+// A trial is what is kept of a job that is not over and that keeps away from nodes. Either
+// attempts of it failed, since it was submitted or its owner has retried it; or a node gave
+// it back whose disk is smaller than it asks for. It follows from the log.
 type trial struct {
 	fails  int            // attempts that failed
 	on     []*policy.Node // where, each once, in this order

@@ -14,8 +14,8 @@ import (
 	"distribute/lib/sched/policy"
 )
 
-// failAtOnce is how many jobs that cannot be started are ended at one event, so
-// that no event takes long.
+// failAtOnce is how many jobs that cannot be started are ended at one decision,
+// so that none takes long.
 const failAtOnce = 10_000
 
 func (e AddBatch) apply(m *Machine) {
@@ -95,7 +95,7 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 		q := b.queueOf(c)
 		if q == nil && len(b.Queues) == MaxClasses {
 			b.Mixed = true
-			return b.Queues[MaxClasses-1]
+			q = b.Queues[MaxClasses-1]
 		}
 		if q == nil {
 			q = &policy.Queue{Batch: b.Batch, Class: m.lab.ClassFor(c), Index: len(b.Queues), Jobs: policy.NewSet(jobs), Says: &policy.Declared{}}
@@ -253,8 +253,11 @@ func (m *Machine) failSome(q *policy.Queue, most int) (n int) {
 	if q.Jobs.N == 0 {
 		return 0
 	}
-	why := m.tell.Doomed(q)
-	for ; why != "" && q.Jobs.N > 0 && n < most; n++ {
+	doomed, _ := m.lab.Doomed(q)
+	if !doomed {
+		return 0
+	}
+	for why := m.tell.Doomed(q); q.Jobs.N > 0 && n < most; n++ {
 		m.log(Ref{q.Batch.Num, q.Jobs.First()}, job.Record{Kind: job.KindFailed, Outcome: job.Outcome{Reason: why}})
 	}
 	return n

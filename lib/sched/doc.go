@@ -42,7 +42,7 @@
 //
 // Jobs that wait for others of their batch are outside of the queues from which
 // nodes are given jobs, until their gates open (gate.go). If they never will, the
-// jobs are ended, some at each event: what is to be ended follows from the states
+// jobs are ended, some at each decision: what is to be ended follows from the states
 // of jobs, so a head that crashed meanwhile goes on.
 //
 // The protocol as such, with the network, crashes, and a log rolled back, is

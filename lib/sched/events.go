@@ -40,7 +40,7 @@ func (c *Config) takes() func(batch, job uint32, ran time.Duration) time.Duratio
 const MaxClasses = policy.MaxClasses
 
 // An Event is something that happened and that the machine must know: one of
-// the types below with an applies method. Events that carry a Session are
+// the types below. Events that carry a Session are
 // ignored when that session is not, or no longer, the session of a node.
 // Everything in them that comes from a node is believed only as far as it
 // concerns attempts that were given to that node.
@@ -170,8 +170,7 @@ type Phase struct {
 	Phase   job.Phase
 }
 
-// A Result is how an attempt ended on its node. At most one of Unstarted,
-// BuildFailed and Lost is set.
+// A Result is how an attempt ended on its node.
 type Result = job.Result
 
 // Ended says that an attempt is over on its node, and the node holds what it

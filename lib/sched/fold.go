@@ -169,7 +169,9 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 	if !p.abroad {
 		got = m.queueOf(ref).Class.Share
 	}
-	got.CPUs = rec.CPUs
+	if got.CPUs = rec.CPUs; !p.abroad && rec.GPUs > 0 { // also of a job that has all of its node
+		got.GPUs = rec.GPUs
+	}
 	a := &attempt{Run: policy.Run{Token: rec.Attempt, Job: ref.Job, Queue: m.queueOf(ref), Share: got}, ref: ref, key: k, try: rec.Try, peer: p, current: true,
 		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts}
 	b.of[ref.Job] = a

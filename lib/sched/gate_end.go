@@ -1,6 +1,9 @@
 package sched
 
 import (
+	"cmp"
+	"slices"
+
 	"distribute/lib/job"
 	"distribute/lib/sched/policy"
 	"distribute/lib/unit"
@@ -33,17 +36,23 @@ type sweep struct {
 
 // recallAll asks for the attempts of a batch that wait on their nodes.
 func (m *Machine) recallAll(b *batch) {
-	for _, p := range m.peers {
-		for a := p.first; a != nil && p.Listed; a = a.after {
-			if a.ref.Batch == b.Num && a.idles() {
-				a.recalled = true
-				m.do(Recall{p.Session, a.Token})
+	var idle []*attempt
+	for _, first := range b.of {
+		for a := first; a != nil; a = a.next {
+			if a.peer.Listed && !a.peer.abroad && a.idles() {
+				idle = append(idle, a)
 			}
 		}
 	}
+	slices.SortFunc(idle, func(a, b *attempt) int { return cmp.Compare(a.order, b.order) })
+	for _, a := range idle {
+		a.recalled = true
+		m.do(Recall{a.peer.Session, a.Token})
+	}
 }
 
-// look finds what is to be ended in a batch that was replayed.
+// look finds what is to be ended among all jobs of a batch: after a replay, and when jobs
+// were added or released.
 func (g *gates) look() {
 	g.failing = g.failing[:0]
 	for k := range g.lists {

@@ -181,3 +181,28 @@ func TestGPUsOfUnknown(t *testing.T) {
 		t.Errorf("a job has %v", got)
 	}
 }
+
+// A job that has all of a node has its GPUs after a restart of the head, too: what the node
+// is lent later goes to others without them.
+func TestAllGPUsAfterARestart(t *testing.T) {
+	r := newRig(t, Config{})
+	whole := AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Capabilities: []string{"gpu"}}}
+	up := withGPUs(1, "ws1", indexed(1)...).(NodeUp)
+	up.Offer.Capabilities = []string{"gpu"}
+	for _, ev := range []Event{Loaded{}, up, ListEnd{1}, whole} {
+		r.apply(ev)
+	}
+	m, err := r.replayed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	up.Session = 2
+	more := node.Offer{CPUs: 32, Capabilities: up.Offer.Capabilities, GPUs: indexed(1)}
+	for _, ev := range []Event{Loaded{}, up, Item{Session: 2, Attempt: tok(1), Phase: job.PhaseRunning, GPUs: []int{0}}, ListEnd{2},
+		Offered{2, more}, asksGPUs(2, 1, 1000)} {
+		m.step(ev, 0)
+	}
+	if m.State(Ref{1, 0}) != job.Running || m.State(Ref{2, 0}) != job.Queued || m.Nodes()[0].GPUsUsed != 1000 {
+		t.Errorf("another job for its GPU is %s, and %s are in use", m.State(Ref{2, 0}), m.Nodes()[0].GPUsUsed)
+	}
+}

@@ -105,9 +105,6 @@ func (m *Machine) tellWay(a *attempt) {
 // foldFreeze takes in what a record says of whether the attempts of a job stand still.
 // One that comes to nothing leaves the job to be held: see [Machine.holdFrozen].
 func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
-	for a := b.of[i]; a != nil; a = a.next {
-		m.mark(a)
-	}
 	switch rec.Kind {
 	case job.KindFreeze:
 		if b.frozen == nil {
@@ -116,6 +113,9 @@ func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
 		b.frozen[i] = freeze{rec.By, m.lab.Now, rec.Time}
 	case job.KindThaw, job.KindHold, job.KindDone, job.KindFailed, job.KindCancelled:
 		delete(b.frozen, i)
+	}
+	for a := b.of[i]; a != nil; a = a.next {
+		m.count(a)
 	}
 }
 

@@ -16,7 +16,7 @@ type saved struct {
 
 func (e Offered) apply(m *Machine) {
 	p := m.from(e.Session)
-	if p == nil {
+	if p == nil || p.abroad {
 		return
 	}
 	if !p.onlyRoom(&e.Offer) {

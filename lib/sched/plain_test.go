@@ -108,7 +108,7 @@ func (d *plain) begin(started map[*attempt]bool) {
 				d.waits[a.ref] = true
 				continue
 			}
-			d.rates[d.m.batches[a.ref.Batch].Owner] += plainWeight(a)
+			d.rates[d.m.batches[a.ref.Batch].Owner] += plainWeight(d.m, a)
 			if a.current && a.result == nil {
 				d.run[a.ref.Batch]++
 			}
@@ -191,7 +191,7 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.Class); !able {
 		return false
 	}
-	return !d.tooFull(ref, p) && p.Listed && p.Drained == "" && p.HaltedUntil == 0 && p.RestsUntil == 0 && (p.Offer.Pause == nil || p.Offer.Pause.Give != nil) && d.m.tell.Doomed(q) == "" &&
+	return !d.tooFull(ref, p) && p.Listed && p.Drained == "" && p.HaltedUntil == 0 && p.RestsUntil == 0 && (p.Offer.Pause == nil || p.Offer.Pause.Give != nil) && !plainDoomed(d.m, q) &&
 		!q.Batch.Shuns(p) && q.Batch.Refusals[p].Until == 0 && p.Offer.CPUs > 0 && plainRoom(p, policy.Share{}, plainShare(q.Class, p))
 }
 
@@ -278,7 +278,7 @@ func (d *plain) kept(c *policy.Class) (n int) {
 func (d *plain) waiting(c *policy.Class) (n int) {
 	of := map[uint32]int{}
 	for ref, waits := range d.waits {
-		if q := d.m.queueOf(ref); waits && q.Class == c && d.m.tell.Doomed(q) == "" && (q.Batch.Most == 0 || d.run[ref.Batch]+of[ref.Batch] < q.Batch.Most) {
+		if q := d.m.queueOf(ref); waits && q.Class == c && !plainDoomed(d.m, q) && (q.Batch.Most == 0 || d.run[ref.Batch]+of[ref.Batch] < q.Batch.Most) {
 			of[ref.Batch]++
 			n++
 		}
@@ -363,40 +363,50 @@ func (d *plain) wait(c *policy.Class, n *plainNode) time.Duration {
 	return math.MaxInt64 / 2
 }
 
-// reserve keeps a node for the job that would be passed over by another's start.
+// reserve keeps a node for the first job that would be passed over by another's start, and
+// lacks one.
 func (d *plain) reserve(ref Ref, n *plainNode) bool {
 	own := d.m.queueOf(ref).Class
 	over, ok := d.foremost(func(r Ref) bool {
-		return d.m.queueOf(r).Class != own && d.free(d.m.queueOf(r).Class) && d.takes(n, r) && d.before(r, ref)
+		c := d.m.queueOf(r).Class
+		on, _ := d.keeper(r, n)
+		return c != own && d.free(c) && d.takes(n, r) && d.before(r, ref) && on != nil
 	})
 	if !ok {
 		return false
 	}
-	c := d.m.queueOf(over).Class
-	kept, patience := d.kept(c), time.Duration(0)
-	switch {
+	c, patience := d.m.queueOf(over).Class, time.Duration(0)
+	n, worst := d.keeper(over, n)
+	if worst >= 0 {
+		patience = 2 * d.keeps[worst].Patience
+		d.keeps = slices.Delete(d.keeps, worst, worst+1)
+	}
+	first, _ := d.waitsFor(c, n)
+	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Priority: d.m.batches[first.Batch].Priority, Since: d.m.lab.Now,
+		Patience: max(time.Minute, patience, min(d.wait(c, n), time.Hour))})
+	return true
+}
+
+// keeper is the node that is to be kept for a job where n was about to be given to another,
+// and which of those that are kept is to be given free for it, or -1; nil if there is none.
+func (d *plain) keeper(ref Ref, n *plainNode) (on *plainNode, worst int) {
+	c, worst := d.m.queueOf(ref).Class, -1
+	switch kept := d.kept(c); {
 	case kept == 0:
-		if n = d.soonest(over); n == nil {
-			return false
-		}
+		return d.soonest(ref), -1
 	case d.keptFor(n) != nil:
-		return false
+		return nil, -1
 	case d.waiting(c) <= kept || len(d.keeps) >= len(d.m.lab.Nodes)/4:
-		worst := -1
 		for i, r := range d.keeps {
 			if r.Of == c && d.m.lab.Now-r.Since >= r.Patience && (worst < 0 || d.wait(c, d.nodes[r.On]) > d.wait(c, d.nodes[d.keeps[worst].On])) {
 				worst = i
 			}
 		}
 		if worst < 0 || d.wait(c, n) >= d.wait(c, d.nodes[d.keeps[worst].On])/2 {
-			return false
+			return nil, -1
 		}
-		patience = 2 * d.keeps[worst].Patience
-		d.keeps = slices.Delete(d.keeps, worst, worst+1)
 	}
-	first, _ := d.waitsFor(c, n)
-	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Priority: d.m.batches[first.Batch].Priority, Since: d.m.lab.Now, Patience: max(time.Minute, patience, d.wait(c, n))})
-	return true
+	return n, worst
 }
 
 // soonest is the node that can be kept for a job and needs the least time for it.
@@ -457,9 +467,9 @@ func rankOf(yes bool) int {
 }
 
 // plainWeight is what an attempt takes of its node, in thousandths of a cpu.
-func plainWeight(a *attempt) int64 {
+func plainWeight(m *Machine, a *attempt) int64 {
 	p := a.peer
-	if !a.Active || !p.Listed || p.Offer.Pause != nil && p.Offer.Pause.Give == nil {
+	if _, still := m.batches[a.ref.Batch].frozen[a.ref.Job]; still || !a.Active || !p.Listed || p.Offer.Pause != nil && p.Offer.Pause.Give == nil {
 		return 0
 	}
 	return policy.Weight(a.Share, p.Could)
@@ -477,7 +487,7 @@ type plainUse struct {
 func (r *rig) compareUse() error {
 	rates := map[*policy.Owner]int64{}
 	for _, a := range r.m.live {
-		rates[r.m.batches[a.ref.Batch].Owner] += plainWeight(a)
+		rates[r.m.batches[a.ref.Batch].Owner] += plainWeight(r.m, a)
 	}
 	for uid := range r.uses {
 		if r.m.lab.Owners[uid] == nil {
@@ -711,4 +721,19 @@ func (r *rig) checkEnded() error {
 		}
 	}
 	return nil
+}
+
+// plainDoomed says that the build of a queue's batch failed wherever it could run, or that
+// its jobs are of too many classes.
+func plainDoomed(m *Machine, q *policy.Queue) bool {
+	able, failed := 0, 0
+	for _, p := range m.lab.Nodes {
+		if p.Listed && p.Drained == "" && q.Suits(p) {
+			if able++; q.Batch.Shuns(p) {
+				failed++
+			}
+		}
+	}
+	early := q.Batch.Early && m.lab.Ticked < m.lab.Loaded+policy.SettleTime
+	return able > 0 && able == failed && !early || q.Batch.Mixed && q.Index == MaxClasses-1
 }

@@ -191,7 +191,11 @@ func (s *sim) deliver(n *fakeNode) {
 	switch a := a.(type) {
 	case Start:
 		if n.find(a.Attempt) == nil {
-			had := s.m.queueOf(a.Ref).Class.Share
+			c := s.m.queueOf(a.Ref).Class
+			had := c.Share
+			if c.Cards {
+				had.GPUs = job.GPUs(len(a.GPUs)) * job.OneGPU
+			}
 			had.CPUs, had.Cards = a.CPUs, job.CardsOf(had.GPUs, a.GPUs)
 			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: job.PhaseWaiting, step: s.steps[a.Saved]})
 		}

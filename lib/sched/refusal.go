@@ -6,9 +6,9 @@ import (
 	"distribute/lib/sched/policy"
 )
 
-// longestBarred is the same where a node does not run jobs of who submitted the
-// batch: that changes when the node is told otherwise, and begins a new session,
-// or when he gets an account there.
+// longestBarred is how long a batch is kept from a node at most that does not run jobs of
+// who submitted it, before it is tried again: that changes when the node is told
+// otherwise, and begins a new session, or when he gets an account there.
 const longestBarred = time.Hour
 
 func (e Asks) apply(m *Machine) {

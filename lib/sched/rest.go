@@ -167,7 +167,7 @@ func (m *Machine) othersCan(a *attempt) bool {
 		if p == a.peer {
 			continue
 		}
-		able = able || p.Listed && p.RestsUntil == 0 && q.Suits(p.Node) && !b.Shuns(p.Node)
+		able = able || p.Open() && q.Suits(p.Node) && !b.Shuns(p.Node)
 		better = better || b.seen[p]&passed != 0
 		worse = worse || b.seen[p]&failedFast != 0
 	}
@@ -196,8 +196,8 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 	}
 }
 
-// leaveAgain is how soon after such a node was given jobs again it counts as the
-// same story that they have to leave again.
+// leaveAgain is within what time after a node was given jobs again it counts as once more
+// that these have to leave.
 const leaveAgain = 10 * time.Minute
 
 // hadToLeave takes in that an attempt had to leave its node, or was given back for a

@@ -294,3 +294,11 @@ func TestL37SilentThenLost(t *testing.T) {
 		t.Error("the jobs are not where they should be")
 	}
 }
+
+// A node is not rested for jobs that fail where the only other one is paused.
+func TestL47OthersPaused(t *testing.T) {
+	r := black(t, 20)
+	r.apply(Offered{2, node.Offer{CPUs: 1, Pause: &node.Pause{}}})
+	r.fail(2, 4)
+	r.expectRest(node.Busy, 0)
+}

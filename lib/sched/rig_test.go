@@ -421,7 +421,7 @@ func consistentOwners(m *Machine) error {
 		if a.current && a.result == nil && !a.peer.abroad {
 			running[a.ref.Batch]++
 		}
-		rates[m.batches[a.ref.Batch].Owner] += plainWeight(a)
+		rates[m.batches[a.ref.Batch].Owner] += plainWeight(m, a)
 	}
 	for n, b := range m.batches {
 		if b.Running != running[n] {

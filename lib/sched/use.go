@@ -27,7 +27,7 @@ func (m *Machine) count(a *attempt) {
 	}
 	m.takeCounts(a)
 	takes := int64(0)
-	if a.Active && !a.dead && p.Listed && !p.Offer.Pause.Full() {
+	if _, still := b.frozen[a.ref.Job]; a.Active && !a.dead && p.Listed && !p.Offer.Pause.Full() && !still {
 		takes = policy.Weight(a.Share, p.Could)
 	}
 	if takes != a.takes {

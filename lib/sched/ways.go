@@ -9,7 +9,7 @@ import (
 
 // How a job runs is told by no log, and people follow it: it waits on its node, is paused,
 // unreachable, or cancelled while its processes are there. Whatever may change that marks
-// the attempt; Apply looks at what was marked when all is decided.
+// the attempt; Decide looks at what was marked at its end.
 
 // A way is how a job runs by one of its attempts.
 type way struct {
@@ -25,7 +25,7 @@ type Change struct {
 	Token job.Token
 }
 
-// Changed is what the last event has changed of how jobs run.
+// Changed is what has changed of how jobs run, as the last Decide found.
 func (m *Machine) Changed() []Change { return m.changes }
 
 func (m *Machine) mark(a *attempt) {

@@ -13,16 +13,15 @@ import (
 	"distribute/lib/unit"
 )
 
-// Doomed is why no job of a queue can ever be started, as far as is known; "" if one may:
-// they ask for too much, or the build of their batch failed on every connected node that
-// could run them.
+// Doomed tells why no job of a queue can ever be started, as far as is known; "" if one may:
+// see [policy.Lab.Doomed].
 func (t *Teller) Doomed(q *policy.Queue) string {
-	if q.Batch.Mixed && q.Index == policy.MaxClasses-1 {
-		return "the jobs of its batch ask for too many different amounts of resources or capabilities"
-	}
-	on := t.Lab.Doomed(q)
-	if len(on) == 0 {
+	doomed, on := t.Lab.Doomed(q)
+	switch {
+	case !doomed:
 		return ""
+	case len(on) == 0:
+		return "the jobs of its batch ask for too many different amounts of resources or capabilities"
 	}
 	names := make([]string, len(on))
 	for i, p := range on {
@@ -39,9 +38,9 @@ func (t *Teller) Doomed(q *policy.Queue) string {
 // what the reason of a failed begins with whose batch could not be built on any.
 const ReasonBuild = "build failed"
 
-// unable is what nodes do with the batch on which none of its jobs can run: there is
-// nothing to build for a container, so it is what the container comes to.
-// on says where.
+// unable tells that the batch could not be built, with the last line that the build has
+// printed. For a container there is nothing to build: then it could not be started. on says
+// where.
 func unable(b *policy.Batch, on string) string {
 	why := ReasonBuild + on
 	if b.Boxed {
@@ -83,8 +82,8 @@ func (l *look) from(v policy.Verdict) (n int) {
 	return n
 }
 
-// Never tells why no connected node could take a job of the queue; "" if one could
-// sooner or later.
+// Never tells why no connected node takes a job of the queue, were it not for other jobs;
+// "" if one would.
 func (t *Teller) Never(r *policy.Round, q *policy.Queue) string {
 	if doom := t.Doomed(q); doom != "" {
 		return doom

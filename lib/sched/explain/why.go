@@ -214,7 +214,11 @@ func (t *Teller) obstacle(r *policy.Round, q *policy.Queue, p *policy.Node) (wha
 // kept tells for whom a node is kept, and why a job of the queue cannot be run before.
 func (t *Teller) kept(r *policy.Round, q *policy.Queue, p *policy.Node) string {
 	why := "kept for a job of " + Asked(p.Kept.Of)
-	from, long := t.clock(" from about ", r.Opens(p)), q.Says.Longest()
+	opens, long := r.Opens(p), q.Says.Longest()
+	if opens <= t.Lab.Now { // what runs there takes longer than it said
+		opens = 0
+	}
+	from := t.clock(" from about ", opens)
 	if from == "" || long == 0 {
 		return why + from
 	}
@@ -262,14 +266,21 @@ func (t *Teller) endOf(a *policy.Run) time.Duration {
 func (t *Teller) first(r *policy.Round, q *policy.Queue) string {
 	higher, others, own := 0, 0, 0
 	for _, o := range r.Ahead(q) {
+		n := o.Jobs.N
+		if o.Batch == q.Batch {
+			n = o.Jobs.Below(q.Jobs.First())
+		}
+		if o.Batch.Most > 0 {
+			n = min(n, o.Batch.Most-o.Batch.Running)
+		}
 		switch {
 		case !t.Lab.Meet(o.Class, q.Class):
 		case o.Batch.Priority > q.Batch.Priority:
-			higher += o.Jobs.N
+			higher += n
 		case o.Batch.Owner == q.Batch.Owner:
-			own += o.Jobs.N
+			own += n
 		default:
-			others += o.Jobs.N
+			others += n
 		}
 	}
 	all := higher + others + own

@@ -33,7 +33,7 @@ func (r *Round) Aheads() iter.Seq2[*Queue, *Node] {
 
 // upNext is the queue whose first job the node should do next.
 func (r *Round) upNext(p *Node) *Queue {
-	i := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Takes(p) })
+	i := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Takes(p) && r.lab.Site.HasRoom(q.Class) })
 	if i < 0 {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (r *Round) Recalls() iter.Seq2[*Run, *Node] {
 			if len(from) == 0 || !p.Listed || p.Active > 0 || p.Waiting > 0 || p.Asks || p.Paused() {
 				continue
 			}
-			if a := fromOneOf(from, p); a != nil && !recall(a, p) {
+			if a := r.fromOneOf(from, p); a != nil && !recall(a, p) {
 				return
 			}
 		}
@@ -72,10 +72,10 @@ func (r *Round) Recalls() iter.Seq2[*Run, *Node] {
 }
 
 // fromOneOf is an attempt that waits on one of some nodes and could run on another.
-func fromOneOf(some []*Node, on *Node) *Run {
+func (r *Round) fromOneOf(some []*Node, on *Node) *Run {
 	for _, p := range some {
 		for a := range p.Back {
-			if a.Idle && a.Queue.Takes(on) && on.HasRoom(a.Queue.Class) {
+			if a.Idle && a.Queue.Takes(on) && on.HasRoom(a.Queue.Class) && r.lets(a.Queue, on) {
 				return a
 			}
 		}

@@ -1,5 +1,6 @@
 // Package policy decides which job is started where. It reads a Lab and yields what is to
-// be done; it changes nothing in it but which nodes are kept for what.
+// be done. What it changes there is its own: which nodes are kept for what, the turns of
+// owners as they are now, and what it found out of a queue (Alone, Roomiest).
 //
 //	Lab ─┬─ Nodes ──── Runs      what there is, and what runs there
 //	     ├─ Batches ── Queues    what waits: jobs of a batch that ask for the same (Class)
@@ -21,5 +22,10 @@
 //     of these (rank), and so on until none has.
 //   - keep.go: before each start it is seen whether a job that goes first is passed over on
 //     that node, because it asks for more; then a node is kept for it.
+//   - site.go: a job leaves what the site counts to one that goes first and waits for more
+//     of it.
 //   - ahead.go: where jobs are short, the next ones wait on their node already.
+//
+// What there is to decide about is in lab.go, amounts in share.go, numbers of jobs in
+// set.go.
 package policy

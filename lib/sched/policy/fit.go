@@ -112,7 +112,7 @@ func (l *Lab) survey(queues []*Queue) {
 // roomiest is the most disk that one of the nodes has on which the jobs of a queue could
 // run now, if nothing else ran there. In the first minute a node with more may still come.
 func (l *Lab) roomiest(q *Queue) (disk int64) {
-	if l.Awaits(q) {
+	if l.awaits(q) {
 		return math.MaxInt64
 	}
 	for _, p := range l.Nodes {
@@ -123,8 +123,8 @@ func (l *Lab) roomiest(q *Queue) (disk int64) {
 	return disk
 }
 
-// Awaits says that nodes on which the jobs of a queue ran may still have to come.
-func (l *Lab) Awaits(q *Queue) bool { return q.Batch.Early && l.Ticked-l.Loaded < SettleTime }
+// awaits says that nodes on which the jobs of a queue ran may still have to come.
+func (l *Lab) awaits(q *Queue) bool { return q.Batch.Early && l.Ticked-l.Loaded < SettleTime }
 
 // Paused says that a node is given nothing because somebody has taken it back.
 func (p *Node) Paused() bool { return p.Offer.Pause.Full() || p.HaltedUntil != 0 || p.Drained != "" }
@@ -138,8 +138,8 @@ func (p *Node) OffersEnough(c *Class) bool {
 	return p.Has.CPUs > 0 && !p.cardless(c) && Fits(p.Has, Share{}, c.ShareOf(p))
 }
 
-// CouldStart says that the first job of a queue could start on a node if nothing else ran.
-func (q *Queue) CouldStart(p *Node) bool {
+// couldStart says that the first job of a queue could start on a node if nothing else ran.
+func (q *Queue) couldStart(p *Node) bool {
 	return p.Open() && p.Able(q.Class) && p.OffersEnough(q.Class) && q.Takes(p)
 }
 
@@ -170,22 +170,28 @@ func (p *Node) ahead(c *Class) bool {
 	return Fits(p.Has, p.Waits, c.ShareOf(p))
 }
 
-// Doomed is the nodes that could run the jobs of a queue, if its batch could be built on
-// none of them, and so none will ever be started; else it is empty.
-func (l *Lab) Doomed(q *Queue) (on []*Node) {
-	if len(q.Batch.Avoid)+len(q.Batch.Suspect) == 0 || l.Awaits(q) {
-		return nil
+// mixed says that the jobs of a queue are of too many classes, and all to fail.
+func (q *Queue) mixed() bool { return q.Batch.Mixed && q.Index == MaxClasses-1 }
+
+// Doomed says that no job of a queue will ever be started: its batch could be built on none
+// of the nodes that could run them, which are on; or, on none, they are of too many classes.
+func (l *Lab) Doomed(q *Queue) (doomed bool, on []*Node) {
+	if q.mixed() {
+		return true, nil
+	}
+	if len(q.Batch.Avoid)+len(q.Batch.Suspect) == 0 || l.awaits(q) {
+		return false, nil
 	}
 	for _, p := range l.Nodes {
 		if !p.Listed || p.Drained != "" || !q.Suits(p) {
 			continue
 		}
 		if !q.Batch.Shuns(p) {
-			return nil
+			return false, nil
 		}
 		on = append(on, p)
 	}
-	return on
+	return len(on) > 0, on
 }
 
 // A Verdict is what is in the way of the first job of a queue on a node: the first that

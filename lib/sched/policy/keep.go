@@ -15,7 +15,7 @@ import (
 //
 // One node at a time would let a class have less than its owner's turn, where its jobs
 // wait long for each: so more are kept as long as its jobs go first, but no more than
-// these are, nor than a quarter of all nodes, whatever they are kept for.
+// these are, nor when a quarter of all nodes is kept for whatever.
 
 // A Reservation is a node that is kept for a class.
 type Reservation struct {
@@ -30,6 +30,10 @@ type Reservation struct {
 // leastPatience is how long a node is kept at least before another may be instead. It
 // doubles each time, so that the jobs of some node end before it is over.
 const leastPatience = time.Minute
+
+// mostPatience bounds for how long that is because enough is to be expected to come free
+// there no sooner.
+const mostPatience = time.Hour
 
 // An outlook is what is to be expected of a node that is kept.
 type outlook struct {
@@ -52,8 +56,8 @@ func (p *Node) changed() {
 	}
 }
 
-// taken is what of a kept node is taken when the job has started for which it is kept:
-// once the attempts have ended beside which it never does.
+// taken is what of a kept node is taken when the job has started for which it is kept: what
+// runs there now, but for attempts that alone leave it too little room, and the job.
 func (k *Reservation) taken() Share {
 	p := k.On
 	asks, stays := k.Of.ShareOf(p), p.Used.Plus(p.Waits)
@@ -78,13 +82,14 @@ func (r *Round) spares(c *Class, p *Node) bool {
 	return Fits(p.Has, k.look().taken, c.ShareOf(p))
 }
 
-// beside says that a node may be given the first job of q though it is kept for others:
-// that goes first, or is there beside them.
+// beside says that a node may be given the first job of q though it is kept for another:
+// there is room for both, or it has a higher priority.
 func (r *Round) beside(q *Queue, p *Node) bool {
 	return r.spares(q.Class, p) || q.Batch.Priority > p.Kept.Priority
 }
 
-// lets says the same, or that the job ends before they could start.
+// lets says the same, or that the job ends before the other could start, as far as is
+// declared.
 func (r *Round) lets(q *Queue, p *Node) bool {
 	return r.beside(q, p) || q.Says.Longest() > 0 && q.Says.Longest() <= r.Opens(p)-r.lab.Now
 }
@@ -148,7 +153,7 @@ func (r *Round) review() {
 	l := r.lab
 	for i := len(l.Kept) - 1; i >= 0; i-- {
 		k := l.Kept[i]
-		at := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Class == k.Of && q.CouldStart(k.On) })
+		at := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Class == k.Of && q.couldStart(k.On) })
 		if at < 0 || r.queues[at].Batch.Priority != k.Priority || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
 			l.unkeep(k)
 		}
@@ -178,38 +183,46 @@ func (r *Round) more(c *Class, n int) bool {
 	return false
 }
 
-// reserve looks, before the first job of q starts on a node, at the job that goes
-// first there. It says that a node was kept for that one, so that what starts is to
-// be decided again.
+// reserve looks, before the first job of q starts on a node, at the jobs that go before it
+// and could run there: of the first class of these that lacks a node, one is kept for it,
+// and what starts is to be decided again. It says whether there was one.
 func (r *Round) reserve(q *Queue, p *Node) bool {
-	l, ahead := r.lab, r.Ahead(q)
-	i := slices.IndexFunc(ahead, func(o *Queue) bool {
-		return o.Class != q.Class && l.Site.HasRoom(o.Class) && o.CouldStart(p) // without what the site counts a node is of no use
-	})
-	if i < 0 {
-		return false
-	}
-	c, on, patience := ahead[i].Class, p, time.Duration(0)
-	switch {
-	case len(c.Kept) == 0:
-		if on = r.earliest(ahead[i]); on == nil {
-			return false
+	l := r.lab
+	for _, o := range r.Ahead(q) {
+		c := o.Class
+		if c == q.Class || !l.Site.HasRoom(c) || !o.couldStart(p) { // without what the site counts a node is of no use
+			continue
 		}
-	case p.Kept != nil:
-		return false
-	case !r.more(c, len(c.Kept)) || len(l.Kept) >= len(l.Nodes)/4:
-		last := l.latest(c)
-		if last == nil || l.wait(c, p) >= l.wait(c, last.On)/2 {
-			return false
+		patience := time.Duration(0)
+		on := p
+		if last := l.latest(c); len(c.Kept) == 0 {
+			on = r.earliest(o)
+		} else if p.Kept != nil {
+			on = nil
+		} else if !r.more(c, len(c.Kept)) || len(l.Kept) >= len(l.Nodes)/4 {
+			if last == nil || l.wait(c, p) >= l.wait(c, last.On)/2 {
+				continue
+			}
+			patience = 2 * last.Patience
+			l.unkeep(last)
 		}
-		patience = 2 * last.Patience
-		l.unkeep(last)
+		if on != nil {
+			r.keep(c, on, patience)
+			return true
+		}
 	}
-	clear(r.places)
-	i = slices.IndexFunc(r.queues, func(o *Queue) bool { return o.Class == c && o.CouldStart(on) })
-	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Batch.Priority, Since: l.Now, Patience: max(leastPatience, patience, l.wait(c, on))}
+	return false
+}
+
+// keep keeps a node for a class, for as long as it is to be expected to take, or at least
+// so long.
+func (r *Round) keep(c *Class, on *Node, patience time.Duration) {
+	l := r.lab
+	i := slices.IndexFunc(r.queues, func(o *Queue) bool { return o.Class == c && o.couldStart(on) })
+	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Batch.Priority, Since: l.Now,
+		Patience: max(leastPatience, patience, min(l.wait(c, on), mostPatience))}
 	c.Kept, l.Kept = append(c.Kept, on.Kept), append(l.Kept, on.Kept)
-	return true
+	clear(r.places)
 }
 
 // latest is that of a class's nodes which may be given free for a better one, and
@@ -228,7 +241,7 @@ func (l *Lab) latest(c *Class) (last *Reservation) {
 func (r *Round) earliest(q *Queue) (best *Node) {
 	l, least := r.lab, time.Duration(0)
 	for _, p := range l.Nodes {
-		if p.Kept != nil || !q.CouldStart(p) {
+		if p.Kept != nil || !q.couldStart(p) {
 			continue
 		}
 		if long := l.wait(q.Class, p); best == nil || long < least || long == least && l.rank(q, p).better(l.rank(q, best)) {
@@ -238,8 +251,9 @@ func (r *Round) earliest(q *Queue) (best *Node) {
 	return best
 }
 
-// FreeAt is when a node has room for a job of the class, if attempts end when endOf says; 0
-// if it does not say so, 0, of enough of them.
+// FreeAt is when a node has room for a job of the class, if attempts end when endOf says,
+// which says 0 of those of which it is not known. It is 0 if that is not known of enough of
+// them, and if there is room now.
 func (p *Node) FreeAt(c *Class, endOf func(*Run) time.Duration) time.Duration {
 	type end struct {
 		at    time.Duration

@@ -12,12 +12,12 @@ import (
 )
 
 // A Lab is all that a decision depends on: the nodes, what waits for them, whose it is,
-// and which nodes are kept for what. The ledger keeps it, and nothing else changes it but
-// what is kept.
+// and which nodes are kept for what. The ledger keeps it. A decision changes which nodes are
+// kept, and what it has found out of owners and queues (Turn, Alone, Roomiest).
 type Lab struct {
 	Now     time.Duration // for how long the head has been running
 	Loaded  time.Duration // when all batches had been read in
-	Ticked  time.Duration // when time was last told to pass
+	Ticked  time.Duration // when leases were last looked at
 	Lease   time.Duration // how long a silent node keeps what it has
 	Nodes   []*Node       // in the order in which they became known
 	Batches []*Batch      // the oldest first
@@ -25,6 +25,9 @@ type Lab struct {
 	Owners  map[int]*Owner // by number
 	Kept    []*Reservation // the latest last
 	Site    *Site
+
+	named map[string]*Class // the classes by their names
+	slots []int             // that classes have had and none has
 }
 
 // SettleTime is how long after its start the head waits for nodes before it takes those
@@ -149,7 +152,7 @@ func (c *Class) Lacks(f *capability.Facts) (capability.Expr, bool) {
 type Queue struct {
 	Batch *Batch
 	Class *Class
-	Index int // in Batch.Queues; from MaxClasses on for one of Batch.Avoiding
+	Index int // in Batch.Queues; MaxClasses for one of Batch.Avoiding
 	Jobs  *Set
 	Says  *Declared // of the batch and the class
 
@@ -159,7 +162,7 @@ type Queue struct {
 
 // An Avoidance is what the jobs of a queue keep away from; the zero one is nothing.
 type Avoidance struct {
-	Shuns  []*Node // where they failed, in the order in which nodes became known
+	Shuns  []*Node // where they failed, by their Index
 	Memory int64   // bytes: a node must have more
 	Disk   int64   // bytes: a node's disk must be as large
 	Trials int     // jobs that have the queue
@@ -200,11 +203,11 @@ func (d *Declared) Longest() time.Duration {
 // A Node is what a decision looks at of a node.
 type Node struct {
 	Name    node.Name
-	Index   int    // in Lab.Nodes
-	Session uint64 // 0: not connected
-	Listed  bool   // what it has is known
-	Boot    string // "": nothing was heard of it since the head was started
-	Heard   time.Duration
+	Index   int           // in Lab.Nodes; below 0 for a cluster, which is not there
+	Session uint64        // 0: not connected
+	Listed  bool          // what it has is known
+	Boot    string        // "": nothing was heard of it since the head was started
+	Heard   time.Duration // when it was heard last
 
 	Drained     string        // by whom it was: it is given nothing
 	HaltedUntil time.Duration // it is given nothing, for it is paused and its offer did not say so
@@ -271,13 +274,18 @@ func (l *Lab) DropBatch(b *Batch) {
 // ClassFor is the class that is known and the same as one, or that one, for one more
 // queue.
 func (l *Lab) ClassFor(of *Class) *Class {
-	c := of
-	if i := slices.IndexFunc(l.Classes, func(c *Class) bool { return c.Name == of.Name }); i >= 0 {
-		c = l.Classes[i]
-	} else {
-		for slices.ContainsFunc(l.Classes, func(d *Class) bool { return d.slot == c.slot }) {
-			c.slot++
+	c := l.named[of.Name]
+	if c == nil {
+		c = of
+		if n := len(l.slots); n > 0 {
+			c.slot, l.slots = l.slots[n-1], l.slots[:n-1]
+		} else {
+			c.slot = len(l.Classes)
 		}
+		if l.named == nil {
+			l.named = map[string]*Class{}
+		}
+		l.named[c.Name] = c
 		l.Classes = append(l.Classes, c)
 		for _, p := range l.Nodes {
 			p.Judge(c)
@@ -292,4 +300,6 @@ func (l *Lab) dropClass(c *Class) {
 		return
 	}
 	l.Classes = slices.DeleteFunc(l.Classes, func(d *Class) bool { return d == c })
+	delete(l.named, c.Name)
+	l.slots = append(l.slots, c.slot)
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -58,14 +59,16 @@ func Weight(s, of Share) int64 {
 	return int64(most * 1000)
 }
 
-// takeTurns reckons the turns of all owners, and forgets those who have no batch and have
-// used nothing to speak of.
+// takeTurns reckons the turns of all owners.
 func (l *Lab) takeTurns() {
-	for uid, o := range l.Owners {
-		if o.Reckon(l.Now); o.Batches == 0 && o.Turn == 0 {
-			delete(l.Owners, uid)
-		}
+	for _, o := range l.Owners {
+		o.Reckon(l.Now)
 	}
+}
+
+// forgetOwners forgets those who have no batch and have used nothing to speak of.
+func (l *Lab) forgetOwners() {
+	maps.DeleteFunc(l.Owners, func(_ int, o *Owner) bool { return o.Batches == 0 && o.Turn == 0 })
 }
 
 // Before orders queues by their first jobs: the one that goes first in front.
@@ -80,10 +83,10 @@ func (q *Queue) Before(r *Queue) int {
 // waits says that jobs of the queue wait for nothing but a node.
 func (q *Queue) waits() bool {
 	b := q.Batch
-	return q.Jobs.N > 0 && b.Ready && !b.Full() && !b.Stopped && !(b.Mixed && q.Index == MaxClasses-1)
+	return q.Jobs.N > 0 && b.Ready && !b.Full() && !b.Stopped && !q.mixed()
 }
 
-// started puts the queues in order again after a job of an owner has started.
+// reorder puts the queues in order again after a job of an owner has started.
 func (r *Round) reorder(o *Owner) {
 	his, others := []*Queue{}, r.queues[:0]
 	for _, q := range r.queues {

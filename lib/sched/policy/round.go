@@ -21,6 +21,7 @@ type Round struct {
 // then Recalls.
 func (l *Lab) Decide() *Round {
 	r := l.Look()
+	l.forgetOwners()
 	for _, b := range l.Batches {
 		for _, q := range b.Avoiding {
 			q.Alone = !l.elsewhere(q)
@@ -159,7 +160,7 @@ func one(yes bool) int {
 
 func (r rank) better(s rank) bool { return slices.Compare(r[:], s[:]) < 0 }
 
-// begins says that a job which asks for so much of a GPU would be the first there on its.
+// begins says that a job which asks for a part of a GPU would be the first on one there.
 func (p *Node) begins(asks job.GPUs) bool {
 	return asks.Part() && !p.freeGPUs().Shared(asks)
 }

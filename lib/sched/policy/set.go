@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A Set is a set of numbers below a size fixed when it is made, in three or
-// four levels of words: each bit of a level says that a word of the level
+// A Set is a set of numbers below a size fixed when it is made, in as many
+// levels of words as it takes: each bit of a level says that a word of the level
 // below is not empty. Everything costs a step a level. The zero Set is for few
 // numbers of any size: it keeps no more than these, in order.
 type Set struct {
@@ -101,4 +101,16 @@ func (s *Set) First() uint32 {
 		i = i*64 + uint32(bits.TrailingZeros64(s.levels[l][i]))
 	}
 	return i
+}
+
+// Below is how many members are less than a number. It costs a step for 64 of them.
+func (s *Set) Below(i uint32) (n int) {
+	if s.levels == nil {
+		n, _ = slices.BinarySearch(s.few, i)
+		return n
+	}
+	for _, w := range s.levels[0][:i/64] {
+		n += bits.OnesCount64(w)
+	}
+	return n + bits.OnesCount64(s.levels[0][i/64]&(1<<(i%64)-1))
 }

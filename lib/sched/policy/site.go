@@ -69,6 +69,6 @@ func (r *Round) yields(q *Queue) bool {
 	return slices.ContainsFunc(r.Ahead(q), func(o *Queue) bool {
 		waits := !r.lab.Site.HasRoom(o.Class) || len(o.Class.Kept) > 0
 		return o.Class != q.Class && waits && r.lab.Site.contested(o.Class, q.Class.Share.Counts) &&
-			slices.ContainsFunc(r.lab.Nodes, func(p *Node) bool { return o.CouldStart(p) })
+			slices.ContainsFunc(r.lab.Nodes, func(p *Node) bool { return o.couldStart(p) })
 	})
 }
