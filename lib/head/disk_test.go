@@ -110,6 +110,30 @@ func TestJ33SyncTakesLong(t *testing.T) {
 	s.becomes("ns/b/j", job.Cancelled)
 }
 
+// A release sees a hold that is not durable yet: its answer may have been lost, and who asked
+// for it thinks better of it.
+func TestReleaseBehindAHold(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	begun, open := slowSyncs(t, "log.jsonl")
+	s.send(s.tool(), &wire.Change{Ref: job.NewToken(), Verb: "hold", Args: []string{"ns/b/j"}})
+	<-begun
+	released := make(chan []string)
+	go func() {
+		ids, _ := s.ask(s.tool(), &wire.Change{Verb: "release", Args: []string{"ns/b/j"}})
+		released <- ids
+	}()
+	await(t, func() (asked bool) {
+		s.h.do(func() { asked = len(s.h.ticks.after) > 0 })
+		return asked
+	})
+	open()
+	if ids := <-released; len(ids) != 1 {
+		t.Errorf("released are %q", ids)
+	}
+	s.becomes("ns/b/j", job.Queued)
+}
+
 // A node comes again while a stream of its old session still works on what is
 // staged of a result. The new session waits until that is over, and uses what it
 // left: nothing is sent twice, and two never write into one place.
