@@ -23,9 +23,9 @@ func (e AddBatch) apply(m *Machine) {
 		return
 	}
 	e.Jobs = max(0, e.Jobs)
-	b := &batch{Batch: &policy.Batch{Num: e.Batch, ID: e.ID, Early: !m.loaded, Owner: m.ownerOf(e.Owner),
+	b := &batch{Batch: &policy.Batch{Num: e.Batch, Early: !m.loaded, Owner: m.ownerOf(e.Owner),
 		Avoid: map[*policy.Node]struct{}{}, Suspect: map[*policy.Node]struct{}{}, Pace: map[*policy.Node]time.Duration{}, Refusals: map[*policy.Node]policy.Refusal{}},
-		never: e.Never, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
+		id: e.ID, never: e.Never, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		again: e.Again, gates: newGates(&e), name: e.Name}
 	if b.name == nil {

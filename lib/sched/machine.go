@@ -42,6 +42,7 @@ type batch struct {
 	*policy.Batch
 	job.History // the States of its jobs, and what is kept of attempts that had to leave
 
+	id      job.BatchID
 	never   bool
 	closed  bool                   // Closed was said
 	tries   []uint32               // the number of the last attempt

@@ -31,7 +31,9 @@ const (
 // A cooldown is a time in which a node is given nothing, and what led to it. It is in no
 // log: a head that is started again begins anew.
 type cooldown struct {
-	blamed bool // it rests for jobs that failed
+	restWhy string // why the node rests until RestsUntil
+	restOf  string // what was said of an attempt that was handed back
+	blamed  bool   // it rests for jobs that failed
 
 	length time.Duration // of the last rest for jobs that failed or had to leave: the next is twice as long
 	calm   time.Duration // when that rest ends
@@ -55,14 +57,14 @@ func (m *Machine) cool(p *peer, first time.Duration, why, said string) {
 	p.length = min(max(first, 2*p.length), longRest)
 	p.calm = m.lab.Now + p.length
 	if p.calm > p.RestsUntil {
-		p.RestsUntil, p.RestWhy, p.RestOf, p.blamed = p.calm, why, said, false
+		p.RestsUntil, p.restWhy, p.restOf, p.blamed = p.calm, why, said, false
 	}
 }
 
 // refused lets a node rest for a moment that hands back what it is given.
 func (m *Machine) refused(p *peer, why string) {
 	if until := m.lab.Now + resting; until > p.RestsUntil {
-		p.RestsUntil, p.RestWhy, p.RestOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
+		p.RestsUntil, p.restWhy, p.restOf, p.blamed = until, "it hands back what it is given", orElse(why, "not started"), false
 	}
 }
 

@@ -218,7 +218,7 @@ func (m *Machine) Nodes() []Node {
 		case p.Drained != "":
 			r.State = node.Draining
 		case p.RestsUntil != 0:
-			r.State, r.Until, r.Note, r.Given = node.Resting, p.RestsUntil, p.RestWhy, p.RestOf
+			r.State, r.Until, r.Note, r.Given = node.Resting, p.RestsUntil, p.restWhy, p.restOf
 		case r.Jobs+len(p.held) > 0:
 			r.State, r.Note = node.Busy, m.tell.Leaves(p.Node)
 			if p.Kept != nil {
@@ -253,7 +253,7 @@ func (m *Machine) Nodes() []Node {
 func (m *Machine) Snapshot() string {
 	var s strings.Builder
 	for b := range m.byAge() {
-		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s said=%q\n", b.Num, b.ID, b.open, b.Priority, b.Most, names(b.Avoid), b.Said)
+		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s said=%q\n", b.Num, b.id, b.open, b.Priority, b.Most, names(b.Avoid), b.Said)
 		if b.gates != nil {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
 		}

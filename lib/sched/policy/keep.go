@@ -129,10 +129,15 @@ func (l *Lab) wait(c *Class, p *Node) (long time.Duration) {
 }
 
 // unkeep gives a node free that is kept.
-func (l *Lab) unkeep(r *Reservation) {
-	gone := func(o *Reservation) bool { return o == r }
-	r.On.Kept = nil
-	r.Of.Kept, l.Kept = slices.DeleteFunc(r.Of.Kept, gone), slices.DeleteFunc(l.Kept, gone)
+func (r *Round) unkeep(k *Reservation) {
+	gone := func(o *Reservation) bool { return o == k }
+	k.On.Kept = nil
+	k.Of.Kept, r.lab.Kept = slices.DeleteFunc(k.Of.Kept, gone), slices.DeleteFunc(r.lab.Kept, gone)
+	for _, nodes := range r.places {
+		if i := slices.Index(nodes.kept, k.On); i >= 0 {
+			nodes.kept, nodes.free = slices.Delete(nodes.kept, i, i+1), append(nodes.free, k.On)
+		}
+	}
 }
 
 // release gives a node free for which a job of the class need not wait any more, since
@@ -143,8 +148,7 @@ func (r *Round) release(c *Class, p *Node) {
 		k = c.Kept[len(c.Kept)-1]
 	}
 	if k != nil && k.Of == c {
-		r.lab.unkeep(k)
-		clear(r.places)
+		r.unkeep(k)
 	}
 }
 
@@ -155,7 +159,7 @@ func (r *Round) review() {
 		k := l.Kept[i]
 		at := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Class == k.Of && q.couldStart(k.On) })
 		if at < 0 || r.queues[at].Batch.Priority != k.Priority || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
-			l.unkeep(k)
+			r.unkeep(k)
 		}
 	}
 }
@@ -188,26 +192,28 @@ func (r *Round) more(c *Class, n int) bool {
 // and what starts is to be decided again. It says whether there was one.
 func (r *Round) reserve(q *Queue, p *Node) bool {
 	l := r.lab
+	none := map[*Class]bool{q.Class: true} // these get no node now
 	for _, o := range r.Ahead(q) {
 		c := o.Class
-		if c == q.Class || !l.Site.HasRoom(c) || !o.couldStart(p) { // without what the site counts a node is of no use
+		if none[c] || !l.Site.HasRoom(c) || !o.couldStart(p) { // without what the site counts a node is of no use
 			continue
 		}
-		patience := time.Duration(0)
-		on := p
-		if last := l.latest(c); len(c.Kept) == 0 {
-			on = r.earliest(o)
-		} else if p.Kept != nil {
-			on = nil
-		} else if !r.more(c, len(c.Kept)) || len(l.Kept) >= len(l.Nodes)/4 {
-			if last == nil || l.wait(c, p) >= l.wait(c, last.On)/2 {
-				continue
+		if len(c.Kept) == 0 {
+			if on := r.earliest(o); on != nil {
+				r.keep(c, on, 0)
+				return true
 			}
-			patience = 2 * last.Patience
-			l.unkeep(last)
+			continue
 		}
-		if on != nil {
-			r.keep(c, on, patience)
+		none[c] = true
+		switch last := l.latest(c); {
+		case p.Kept != nil:
+		case r.more(c, len(c.Kept)) && len(l.Kept) < len(l.Nodes)/4:
+			r.keep(c, p, 0)
+			return true
+		case last != nil && l.wait(c, p) < l.wait(c, last.On)/2:
+			r.unkeep(last)
+			r.keep(c, p, 2*last.Patience)
 			return true
 		}
 	}
@@ -222,7 +228,6 @@ func (r *Round) keep(c *Class, on *Node, patience time.Duration) {
 	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Batch.Priority, Since: l.Now,
 		Patience: max(leastPatience, patience, min(l.wait(c, on), mostPatience))}
 	c.Kept, l.Kept = append(c.Kept, on.Kept), append(l.Kept, on.Kept)
-	clear(r.places)
 }
 
 // latest is that of a class's nodes which may be given free for a better one, and

@@ -37,11 +37,10 @@ const SettleTime = time.Minute
 // A Batch is what a decision looks at of a batch.
 type Batch struct {
 	Num      uint32 // the lower, the older
-	ID       job.BatchID
-	Ready    bool // its log is read in
-	Early    bool // it was there when the head was started
-	Stopped  bool // so many of its jobs failed that no other is started
-	Mixed    bool // more classes than there may be: no job of the last queue is started
+	Ready    bool   // its log is read in
+	Early    bool   // it was there when the head was started
+	Stopped  bool   // so many of its jobs failed that no other is started
+	Mixed    bool   // more classes than there may be: no job of the last queue is started
 	Owner    *Owner
 	Priority int // higher goes first
 	Most     int // jobs that run at once; 0: no bound
@@ -78,8 +77,8 @@ const LongestRefusal = 5 * time.Minute
 // lasts says that time alone does not end it.
 func (r Refusal) lasts() bool { return r.Until != 0 && (r.Barred || r.Long >= LongestRefusal) }
 
-// RefusedBy says that a node gave a job of the batch back a while ago, and why.
-func (b *Batch) RefusedBy(p *Node) (why string, yes bool) {
+// refusedBy says that a node gave a job of the batch back a while ago, and why.
+func (b *Batch) refusedBy(p *Node) (why string, yes bool) {
 	r, ok := b.Refusals[p]
 	return r.Why, ok && r.Until != 0
 }
@@ -120,8 +119,8 @@ func (b *Batch) All() iter.Seq[*Queue] {
 	}
 }
 
-// ByAge orders batches, the oldest first.
-func ByAge(a, b *Batch) int { return cmp.Compare(a.Num, b.Num) }
+// byAge orders batches, the oldest first.
+func byAge(a, b *Batch) int { return cmp.Compare(a.Num, b.Num) }
 
 // MaxClasses is how many classes the jobs of a batch may be of.
 const MaxClasses = 256
@@ -213,8 +212,6 @@ type Node struct {
 	HaltedUntil time.Duration // it is given nothing, for it is paused and its offer did not say so
 	PausesAt    time.Duration // by its hours; 0: it does not
 	RestsUntil  time.Duration // it is given nothing, because jobs fail there; 0: it does not rest
-	RestWhy     string
-	RestOf      string // what was said of an attempt that was handed back
 
 	Offer   node.Offer
 	Offered time.Duration     // when it said so
@@ -259,7 +256,7 @@ func (l *Lab) AddNode(p *Node) {
 
 // AddBatch makes a batch known.
 func (l *Lab) AddBatch(b *Batch) {
-	at, _ := slices.BinarySearchFunc(l.Batches, b, ByAge)
+	at, _ := slices.BinarySearchFunc(l.Batches, b, byAge)
 	l.Batches = slices.Insert(l.Batches, at, b)
 }
 

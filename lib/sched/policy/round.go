@@ -91,7 +91,8 @@ func (r *Round) first() (*Queue, *Node) {
 	return nil, nil
 }
 
-// A place is the nodes that had room for a job of a class when they were looked at.
+// A place is the nodes that had room for a job of a class when they were looked at. Some of
+// them may have less since, or be kept since.
 type place struct {
 	free  []*Node // for any
 	kept  []*Node // for jobs of a higher priority than those for which they are kept, or that are over in time
