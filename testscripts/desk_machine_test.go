@@ -35,9 +35,10 @@ type deskMachine struct{ *unitMachine }
 // deskTools are what the scripts of a desk have in common. The groups are those of
 // the nodes.
 const deskTools = `
-g=/sys/fs/cgroup/system.slice/distribute-node.service/distribute/machine
-h=/sys/fs/cgroup/user.slice/user-1001.slice/user@1001.service/app.slice/distribute-node.service/distribute/lent
+g=/sys/fs/cgroup/system.slice/distribute-node.service/distribute/machine.*
+h=/sys/fs/cgroup/user.slice/user-1001.slice/user@1001.service/app.slice/distribute-node.service/distribute/lent.*
 ana() { runuser -l ana -c "$*"; }
+g=$(echo $g) h=$(echo $h)
 used() { sed -n 's/^usage_usec //p' $g/cpu.stat $h/cpu.stat | xargs; }
 still() { [ "$(used)" = "$(cat /tmp/used)" ] || fail "$1: they had used $(cat /tmp/used), and have $(used)"; }
 says() { grep -qx "$1" "$2" || fail "not $1: $(cat "$2")"; }

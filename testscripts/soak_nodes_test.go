@@ -99,16 +99,16 @@ func (l *lab) connected() int {
 // exit status 0 and nothing printed.
 type idleMachine struct{}
 
-func (idleMachine) Boot() (string, error)                   { return "boot", nil }
-func (idleMachine) Cgroup(string) (string, error)           { return "", errors.ErrUnsupported }
-func (idleMachine) Alive(string) (bool, error)              { return false, nil }
-func (idleMachine) Holder(string) (int, error)              { return 0, errors.ErrUnsupported }
-func (idleMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
-func (idleMachine) AwaitFree(context.Context, string) error { return nil }
-func (idleMachine) Still(string, string, bool) error        { return nil }
-func (idleMachine) Leave(string, string) error              { return nil }
-func (idleMachine) StopHeld(string) error                   { return nil }
-func (idleMachine) NewSlot() (noded.Slot, error)            { return &idleSlot{make(chan proc.Report, 1)}, nil }
+func (idleMachine) Boot() (string, error)                        { return "boot", nil }
+func (idleMachine) Cgroup(string, string) (string, error)        { return "", errors.ErrUnsupported }
+func (idleMachine) Alive(string) (bool, error)                   { return false, nil }
+func (idleMachine) Holder(string) (int, error)                   { return 0, errors.ErrUnsupported }
+func (idleMachine) Memory([]int, int64) (*proc.MemoryUse, error) { return &proc.MemoryUse{}, nil }
+func (idleMachine) AwaitFree(context.Context, string) error      { return nil }
+func (idleMachine) Still(string, string, bool) error             { return nil }
+func (idleMachine) Leave(string, string) error                   { return nil }
+func (idleMachine) StopHeld(string) error                        { return nil }
+func (idleMachine) NewSlot() (noded.Slot, error)                 { return &idleSlot{make(chan proc.Report, 1)}, nil }
 func (idleMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {
 	return func() error { return nil }, 0, nil
 }
@@ -123,7 +123,7 @@ func (s *idleSlot) Close() error                { return nil }
 
 func (s *idleSlot) Run(o *proc.Order) error {
 	zero := 0
-	st := &proc.Status{Format: 1, Token: o.Token, Boot: "boot", Exit: &zero, Started: time.Now(), Ended: time.Now(), Contained: proc.BySession}
+	st := &proc.Status{Format: 1, Token: o.Token, Boot: "boot", Exit: &zero, Started: time.Now(), Ended: time.Now(), Contained: proc.BestEffort}
 	b, err := json.Marshal(st)
 	if err == nil {
 		err = os.WriteFile(o.Output, nil, 0o600)

@@ -98,7 +98,7 @@ func admits(f *inventory.File) []inventory.Fact {
 // what is missing and what to do about it.
 func printOffer(ctx context.Context, c *cli.Cmd, t *taken, s *inventory.Source, f *inventory.File, dir string) error {
 	facts := slices.Concat(t.Facts, admits(f), []inventory.Fact{runsAs(f, os.Geteuid(), dir)}, busy(ctx, t, s, dir))
-	more, lacks := contained(string(t.Name))
+	more, lacks := contained(string(t.Name), dir)
 	facts = slices.Concat(facts, more, pausedBy(f, dir), whoIsThere(ctx, c, f))
 	lacks = append(t.Lacks, lacks...)
 	if _, err := account.UIDs(ctx, f.Owners); err != nil {
@@ -160,7 +160,7 @@ func busy(ctx context.Context, t *taken, s *inventory.Source, dir string) (facts
 		return []inventory.Fact{{What: "busy", Value: "all GPUs", Why: err.Error()}}
 	}
 	dir, _ = filepath.Abs(dir)
-	cgroup, _, _ := proc.WouldContain(string(t.Name))
+	cgroup, _, _ := proc.WouldContain(string(t.Name), dir)
 	for _, g := range t.Offer.GPUs {
 		for _, pid := range users[g.Index] {
 			if ours, _ := proc.InTree(pid, cgroup, dir); !ours {
@@ -172,14 +172,14 @@ func busy(ctx context.Context, t *taken, s *inventory.Source, dir string) (facts
 }
 
 // contained is how jobs would be held together and limited, and what is missing.
-func contained(name string) (facts, lacks []inventory.Fact) {
-	dir, has, err := proc.WouldContain(name)
+func contained(name, dir string) (facts, lacks []inventory.Fact) {
+	group, has, err := proc.WouldContain(name, dir)
 	if err != nil {
-		facts = append(facts, inventory.Fact{What: "containment", Value: proc.BySession, Why: "no cgroup of version 2: " + err.Error()})
-		lacks = append(lacks, inventory.Fact{What: "cgroup", Why: "run dnoded as a unit of systemd, which delegates one (dnoded(8), As a unit), or as root"})
+		facts = append(facts, inventory.Fact{What: "containment", Value: proc.BestEffort, Why: "no cgroup of version 2: " + err.Error()})
+		lacks = append(lacks, inventory.Fact{What: "cgroup", Why: "run dnoded as a unit of systemd, which delegates one (dnoded(8), As a unit), by dlocal(1) where the user has a systemd, or as root"})
 		return facts, lacks
 	}
-	facts = append(facts, inventory.Fact{What: "containment", Value: proc.ByCgroup, Why: "below " + filepath.Dir(filepath.Dir(dir))})
+	facts = append(facts, inventory.Fact{What: "containment", Value: proc.ByCgroup, Why: "below " + filepath.Dir(filepath.Dir(group))})
 	if len(has) > 0 {
 		facts = append(facts, inventory.Fact{What: "controllers", Value: strings.Join(has, " "), Why: "what the kernel limits and counts by"})
 	}

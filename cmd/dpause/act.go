@@ -17,22 +17,16 @@ import (
 
 // pause puts a pause in the place, sees that it is obeyed, and says so.
 func (m *machine) pause(ctx context.Context, p pause.Pause) error {
+	if err := m.look(); err != nil {
+		return err
+	}
 	if err := m.allowed(); err != nil {
 		return err
 	}
-	var before []job
-	if p.Out { // soon they are gone
-		if err := m.look(); err != nil {
-			return err
-		}
-		before = m.meant()
-	}
+	before := m.meant() // soon they are gone, if they are to leave
 	put, err := m.put(p)
 	if err != nil {
 		return err
-	}
-	if put.Full() {
-		m.heed(ctx, put)
 	}
 	if put.Full() && !put.Out {
 		err = m.await(ctx)
@@ -116,26 +110,6 @@ func (m *machine) put(p pause.Pause) (pause.Pause, error) {
 	return pause.Pause{}, cli.Errorf(cli.IO, "the pause cannot be kept: %w", err)
 }
 
-// heedFor is how long a node may take to say that it goes by a pause, which it does
-// in some milliseconds.
-const heedFor = time.Second
-
-// heed waits where the kernel hides what runs, until the nodes have said what they
-// began before they went by the pause, but not for ever. What can be seen is looked
-// at.
-func (m *machine) heed(ctx context.Context, put pause.Pause) {
-	ctx, cancel := context.WithTimeout(ctx, heedFor)
-	defer cancel()
-	for slices.ContainsFunc(m.nodes, func(n node) bool { return n.hides() && !slices.Contains(n.now.Heeds, put.ID) }) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(5 * time.Millisecond):
-		}
-		m.refresh()
-	}
-}
-
 // removeOwn ends the pauses of this user, root those of all, that match.
 func (m *machine) removeOwn(match func(pause.Pause) bool) error {
 	var errs []error
@@ -147,7 +121,7 @@ func (m *machine) removeOwn(match func(pause.Pause) bool) error {
 			}
 		}
 	}
-	s, err := pause.Read(m.clock, places, "", nil)
+	s, err := (&pause.Reader{Places: places}).Read()
 	errs = append(errs, err)
 	for _, p := range slices.Concat(s.Live, s.Over) {
 		if m.own(p) && match(p) {
@@ -173,15 +147,15 @@ func (m *machine) still(put pause.Pause) error {
 	until := nearest(m.clock.Now, end)
 	for _, j := range jobs {
 		switch {
-		case j.still:
-		case j.hidden:
-			return cli.Errorf(cli.Later, "paused until %s, but this machine hides the processes of others (hidepid), and it cannot be seen whether %s stands still", until, j.what())
+		case j.still():
 		case m.notAllowed(put):
 			return m.allowed()
-		case j.kernel:
-			return cli.Errorf(cli.Later, "paused until %s, but a process of %s waits in the kernel, as for a disk; it stands still when it comes out of it (pid %d)", until, j.what(), j.pid)
+		case j.group == "" && concealed(j.pid):
+			return cli.Errorf(cli.Later, "paused until %s, but this machine hides the processes of others (hidepid), and it cannot be seen whether %s stands still", until, j.what())
+		case j.does == proc.InKernel:
+			return cli.Errorf(cli.Later, "paused until %s, but a process of %s waits in the kernel, as for a disk; it stands still when it comes out of it", until, j.what())
 		default:
-			return cli.Errorf(cli.Later, "paused until %s, but %s has not stopped after 5 seconds (pid %d)", until, j.what(), j.pid)
+			return cli.Errorf(cli.Later, "paused until %s, but %s has not stopped after %d seconds", until, j.what(), patience/time.Second)
 		}
 	}
 	if len(jobs) == 0 {
@@ -192,6 +166,7 @@ func (m *machine) still(put pause.Pause) error {
 	m.others(put)
 	m.wait(put)
 	m.dead()
+	m.bestEffort()
 	return nil
 }
 
@@ -199,7 +174,7 @@ func (m *machine) still(put pause.Pause) error {
 func (m *machine) meant() (jobs []job) {
 	for _, n := range m.nodes {
 		if n.may(os.Geteuid()) {
-			jobs = append(jobs, n.jobs...)
+			jobs = append(jobs, n.here()...)
 		}
 	}
 	return jobs
@@ -222,12 +197,9 @@ func (m *machine) leave(ctx context.Context, put pause.Pause, jobs []job) error 
 	progress := m.c.Progress("jobs gone:", int64(len(m.meant())), nil)
 	defer progress.Done()
 	for left := len(m.meant()); ; {
-		trees, _, err := proc.Trees(m.dir, m.groups()...)
-		if err != nil {
+		if err := m.look(); err != nil {
 			return err
 		}
-		m.refresh()
-		m.sort(trees)
 		now := len(m.meant())
 		progress.Add(int64(left - now))
 		if left = now; left == 0 {
@@ -319,6 +291,15 @@ func (m *machine) dead() {
 			m.c.Talk("dnoded of %s does not run: the head hears of this when it does", unit.Quote(n.name))
 		default:
 			m.c.Talk("dnoded of %s does not run", unit.Quote(n.name))
+		}
+	}
+}
+
+// bestEffort says of which nodes the kernel does not hold what runs.
+func (m *machine) bestEffort() {
+	for _, n := range m.nodes {
+		if n.now != nil && n.now.Cgroup == "" && len(n.jobs) > 0 {
+			m.c.Talk("%s has no cgroups: jobs are stopped by best effort (dnoded(8))", unit.Quote(n.name))
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
@@ -40,15 +39,16 @@ type node struct {
 
 // A job is an attempt or a build that a node runs.
 type job struct {
-	id     string // empty: not for everybody's eyes, or not known
-	user   string
-	cpus   int
-	still  bool // no process of it runs
-	hidden bool // nor could it be seen whether one does
-	group  bool // its cgroup tells of what is hidden
-	kernel bool // what runs of it waits in the kernel
-	pid    int  // of a process of it that runs, else of the supervisor
+	id    string // empty: not for everybody's eyes, or not known
+	user  string // empty: not known
+	cpus  int
+	does  proc.Standing
+	group string // its cgroup; empty: it is held by best effort
+	pid   int    // of its supervisor; 0: not known
 }
+
+// still says that nothing of the job runs.
+func (j job) still() bool { return j.does == proc.Frozen }
 
 // find finds where to pause and what is paused there.
 func find(c *cli.Cmd, clock pause.Clock, dir string) (*machine, error) {
@@ -144,11 +144,6 @@ func (m *machine) add(n node) {
 	}
 }
 
-// has says whether a supervisor is the node's.
-func (n *node) has(t *proc.Tree) bool {
-	return n.dir == t.Of && (n.now == nil || n.now.UID == t.UID)
-}
-
 // read reads what is paused for each node. What is in the directory of another
 // user's node does not keep anybody from pausing: it may be closed, as homes are,
 // or hold what is not to be read.
@@ -160,10 +155,10 @@ func (m *machine) read() (err error) {
 		n := &m.nodes[i]
 		var e error
 		if n.dir != "" {
-			n.state, e = pause.Read(m.clock, pause.PlacesOf(n.dir), pause.EndedOf(n.dir), n.may)
+			n.state, e = (&pause.Reader{Places: pause.PlacesOf(n.dir), Ended: pause.EndedOf(n.dir), May: n.may}).Read()
 		}
 		if n.dir == "" || e != nil && (n.now == nil || n.now.UID != os.Geteuid()) {
-			n.state, e = pause.Read(m.clock, []string{pause.MachinePlace, pause.RunPlace}, "", n.may)
+			n.state, e = (&pause.Reader{Places: []string{pause.MachinePlace, pause.RunPlace}, May: n.may}).Read()
 		}
 		err = errors.Join(err, e)
 	}
@@ -196,128 +191,82 @@ func (n *node) may(uid int) bool {
 
 // look reads what is paused, and looks at what runs.
 func (m *machine) look() error {
-	trees, _, err := proc.Trees(m.dir, m.groups()...)
-	if err != nil {
-		return err
+	m.refresh()
+	for i := range m.nodes {
+		m.nodes[i].jobs = m.nodes[i].jobsHere()
 	}
-	m.sort(trees)
+	m.nodes = slices.DeleteFunc(m.nodes, func(n node) bool { return n.over() && len(m.nodes) > 1 })
 	return m.read()
 }
 
-// mostly is how long the supervisors are trusted to say that they hold their trees:
-// after that it is looked at once and again.
-const mostly = 200 * time.Millisecond
-
-// supervisors is those which nodes say run something that this user may pause.
-func (m *machine) supervisors() (pids []int) {
-	for _, n := range m.nodes {
-		if n.now != nil && n.may(os.Geteuid()) {
-			for _, r := range n.now.Running {
-				pids = append(pids, r.PID)
-			}
-		}
-	}
-	return pids
-}
-
-// groups is the cgroups in which nodes say that something runs.
-func (m *machine) groups() (dirs []string) {
-	for _, n := range m.nodes {
-		if n.now != nil {
-			for _, r := range n.now.Running {
-				if r.Cgroup != "" {
-					dirs = append(dirs, r.Cgroup)
-				}
-			}
-		}
-	}
-	return dirs
-}
-
-// await looks at what runs until nothing does, but not for ever.
-func (m *machine) await(ctx context.Context) error {
-	patience, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	quick, done := context.WithTimeout(patience, mostly)
-	proc.AwaitHeld(quick, m.supervisors())
-	done()
-	trees, _, err := proc.AwaitStill(patience, m.dir, m.groups()...)
-	if err != nil {
-		return err
-	}
-	for m.sort(trees); m.freezing() && patience.Err() == nil; m.sort(trees) {
-		select {
-		case <-patience.Done():
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	return ctx.Err()
-}
-
-// freezing says whether a job has not stopped of which only its cgroup can be seen.
-func (m *machine) freezing() bool {
-	return slices.ContainsFunc(m.meant(), func(j job) bool { return j.hidden && j.group })
-}
-
-// sort gives each node the jobs of its supervisors.
-func (m *machine) sort(trees []proc.Tree) {
-	for i := range m.nodes {
-		m.nodes[i].jobs = nil
-	}
-	seen := map[int]bool{}
-	for _, t := range trees {
-		seen[t.PID] = true
-		if t.Processes == 0 {
-			continue
-		}
-		i := slices.IndexFunc(m.nodes, func(n node) bool { return n.has(&t) })
-		if i < 0 {
-			i = len(m.nodes)
-			m.nodes = append(m.nodes, node{name: "this machine", dir: ""})
-			if filepath.IsAbs(t.Of) {
-				m.nodes[i] = node{name: "this machine", dir: t.Of}
-			}
-		}
-		n := &m.nodes[i]
-		n.jobs = append(n.jobs, n.jobOf(t))
-	}
-	for i := range m.nodes {
-		m.nodes[i].addHidden(seen)
-	}
-	m.nodes = slices.DeleteFunc(m.nodes, func(n node) bool { return n.now != nil && !n.alive() && len(n.jobs) == 0 && len(m.nodes) > 1 })
-}
-
-// jobOf is what a supervisor runs, with what the node says of it.
-func (n *node) jobOf(t proc.Tree) job {
-	j := job{still: len(t.Running) == 0 && !t.Turning, kernel: t.InKernel, pid: t.PID}
-	if len(t.Running) > 0 {
-		j.pid = t.Running[0]
-	}
-	if n.now != nil {
-		for _, r := range n.now.Running {
-			if r.PID == t.PID && r.Start == t.Start {
-				j.id, j.user, j.cpus = r.Job, r.User, r.CPUs
-				return j
-			}
-		}
-	}
-	j.user = account.UserName(t.User)
-	return j
-}
-
-// addHidden adds the jobs whose supervisors live and cannot be seen, because the
-// kernel hides the processes of others. A job that had a cgroup and has it no more
-// is over.
-func (n *node) addHidden(seen map[int]bool) {
+// jobsHere is what runs on the node. Where jobs have cgroups the kernel tells, whatever the
+// node says: it may have said nothing yet of what has just begun.
+func (n *node) jobsHere() (jobs []job) {
 	if n.now == nil {
-		return
+		return nil
+	}
+	if n.ownGroup(n.now.Cgroup) {
+		entries, _ := os.ReadDir(n.now.Cgroup)
+		for _, e := range entries {
+			j := job{group: filepath.Join(n.now.Cgroup, e.Name())}
+			if j.does = proc.StandingOf(j.group); j.does != proc.Gone {
+				jobs = append(jobs, j)
+			}
+		}
 	}
 	for _, r := range n.now.Running {
-		if seen[r.PID] || !concealed(r.PID) || r.Cgroup != "" && !isDir(r.Cgroup) {
+		j := job{id: r.Job, user: r.User, cpus: r.CPUs, group: r.Cgroup, pid: r.PID, does: proc.Runs}
+		if r.Cgroup != "" {
+			i := slices.IndexFunc(jobs, func(j job) bool { return j.group == r.Cgroup })
+			if i >= 0 {
+				j.does = jobs[i].does
+				jobs[i] = j
+			} else if j.does = proc.StandingOf(r.Cgroup); j.does != proc.Gone && n.ownGroup(filepath.Dir(r.Cgroup)) {
+				jobs = append(jobs, j) // an earlier daemon began it elsewhere
+			}
 			continue
 		}
-		still := r.Cgroup != "" && proc.GroupFrozen(r.Cgroup)
-		n.jobs = append(n.jobs, job{id: r.Job, user: r.User, cpus: r.CPUs, still: still, hidden: !still, group: r.Cgroup != "", pid: r.PID})
+		switch { // by best effort
+		case concealed(r.PID):
+		case !proc.Lives(r.PID, r.Start):
+			continue
+		case proc.HoldsTree(r.PID, r.Start):
+			j.does = proc.Frozen
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// ownGroup says whether a directory may be that of the node's cgroups, and is not one of
+// somebody else's processes.
+func (n *node) ownGroup(dir string) bool {
+	return filepath.Base(dir) == proc.GroupName(n.now.Node, n.now.Dir) && filepath.Base(filepath.Dir(dir)) == "distribute"
+}
+
+// Bounds of await.
+const (
+	patience = 5 * time.Second
+	starting = 200 * time.Millisecond // a group that is empty for longer is not of what is just starting
+)
+
+// await looks at what runs until nothing does, but not for ever. What is just starting has
+// an empty group: it saw no pause, and runs for a moment, or saw it and goes.
+func (m *machine) await(ctx context.Context) error {
+	for begin := time.Now(); ; {
+		if err := m.look(); err != nil {
+			return err
+		}
+		waited := time.Since(begin)
+		moves := func(j job) bool { return !j.still() && (j.does != proc.Empty || waited < starting) }
+		if waited > patience || !slices.ContainsFunc(m.nodes, func(n node) bool { return n.may(os.Geteuid()) && slices.ContainsFunc(n.jobs, moves) }) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(20*time.Millisecond, max(time.Millisecond, waited/10))):
+		}
 	}
 }
 
@@ -328,14 +277,11 @@ func concealed(pid int) bool {
 }
 
 // over says whether the node is one of which nothing is left but what it said.
-func (n *node) over() bool {
-	return n.now != nil && !n.alive() && !slices.ContainsFunc(n.now.Running, func(r pause.Running) bool { return proc.Lives(r.PID, r.Start) || concealed(r.PID) })
-}
+func (n *node) over() bool { return n.now != nil && !n.alive() && len(n.here()) == 0 }
 
-// hides says whether the kernel hides what the node runs, of which its daemon is to
-// tell.
-func (n *node) hides() bool {
-	return n.now != nil && n.may(os.Geteuid()) && concealed(n.now.PID)
+// here is the jobs of which there are processes.
+func (n *node) here() []job {
+	return slices.DeleteFunc(slices.Clone(n.jobs), func(j job) bool { return j.does == proc.Empty })
 }
 
 // alive says whether the node's daemon lives.

@@ -38,11 +38,15 @@ func TestP70StrangerSpeaksForNode(t *testing.T) {
 	if len(m.nodes) != 2 {
 		t.Fatalf("%d nodes", len(m.nodes))
 	}
-	m.sort([]proc.Tree{{PID: 1, UID: me, Of: dir, Processes: 1}})
 	for _, n := range m.nodes {
-		if want := n.now.UID == me; want != (len(n.jobs) == 1) || n.may(12345) != want {
-			t.Errorf("the node of %d has %d jobs", n.now.UID, len(n.jobs))
+		if want := n.now.UID == me; n.may(12345) != want {
+			t.Errorf("the node of %d may be paused: %v", n.now.UID, !want)
 		}
+	}
+	// Groups that are not its own are not looked at, whoever says that they are.
+	n := &node{now: &pause.Now{Node: "ws1", Dir: dir, UID: me, Cgroup: "/sys/fs/cgroup"}}
+	if jobs := n.jobsHere(); jobs != nil {
+		t.Errorf("jobs %+v", jobs)
 	}
 }
 
@@ -74,8 +78,12 @@ func TestP72Concealed(t *testing.T) {
 			t.Errorf("%d is concealed", pid)
 		}
 	}
-	n := node{now: &pause.Now{Running: []pause.Running{{PID: os.Getpid()}, {PID: ended.Process.Pid}}}}
-	if n.addHidden(nil); len(n.jobs) != 0 {
-		t.Errorf("%d jobs", len(n.jobs))
+	start, err := proc.StartOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := node{now: &pause.Now{Running: []pause.Running{{PID: os.Getpid(), Start: start}, {PID: ended.Process.Pid}}}}
+	if jobs := n.jobsHere(); len(jobs) != 1 || jobs[0].does != proc.Runs {
+		t.Errorf("jobs %+v", jobs)
 	}
 }

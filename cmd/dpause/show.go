@@ -94,16 +94,17 @@ func (m *machine) show() error {
 	jobs := 0
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	for _, n := range m.nodes {
-		for _, j := range n.jobs {
+		for _, j := range n.here() {
 			if jobs++; jobs == 1 {
 				fmt.Fprintln(w, "JOB\tUSER\tCPUS\tSTATE")
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(unit.Quote(j.id), j.id), unit.Quote(j.user), dash(strconv.Itoa(j.cpus), j.cpus), j.state())
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(unit.Quote(j.id), j.id), dash(unit.Quote(j.user), j.user), dash(strconv.Itoa(j.cpus), j.cpus), j.state())
 		}
 	}
 	w.Flush()
 	_, err := io.WriteString(m.c.Stdout, b.String())
 	m.dead()
+	m.bestEffort()
 	return err
 }
 
@@ -136,8 +137,8 @@ func (m *machine) records() error {
 			dash(unit.Quote(h.p.Why), h.p.Why), strings.Join(h.nodes, ","))
 	}
 	for _, n := range m.nodes {
-		for _, j := range n.jobs {
-			fmt.Fprintf(&b, "job\t%s\t%s\t%s\t%s\t%s\n", dash(unit.Quote(j.id), j.id), unit.Quote(j.user), dash(strconv.Itoa(j.cpus), j.cpus), j.state(), unit.Quote(n.name))
+		for _, j := range n.here() {
+			fmt.Fprintf(&b, "job\t%s\t%s\t%s\t%s\t%s\n", dash(unit.Quote(j.id), j.id), dash(unit.Quote(j.user), j.user), dash(strconv.Itoa(j.cpus), j.cpus), j.state(), unit.Quote(n.name))
 		}
 	}
 	_, err := io.WriteString(m.c.Stdout, b.String())
@@ -147,9 +148,9 @@ func (m *machine) records() error {
 // state is how a job is shown.
 func (j job) state() string {
 	switch {
-	case j.still:
+	case j.still():
 		return "paused"
-	case j.hidden:
+	case j.group == "" && concealed(j.pid):
 		return "-"
 	}
 	return "running"
@@ -157,30 +158,38 @@ func (j job) state() string {
 
 // what names a job.
 func (j job) what() string {
-	if j.id == "" {
+	switch {
+	case j.id != "":
+		return unit.Quote(j.id)
+	case j.user != "":
 		return "a job of " + unit.Quote(j.user)
 	}
-	return unit.Quote(j.id)
+	return "a job"
 }
 
 // sentence is jobs with their users, and what they do.
 func sentence(jobs []job, one, many string) string {
 	var users []string
 	for _, j := range jobs {
-		users = append(users, unit.Quote(j.user))
+		if j.user != "" {
+			users = append(users, unit.Quote(j.user))
+		}
 	}
-	verb := many
+	s := count(len(jobs), "job")
+	if len(users) > 0 {
+		s += " of " + names(users)
+	}
 	if len(jobs) == 1 {
-		verb = one
+		many = one
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s of %s %s", count(len(jobs), "job"), names(users), verb))
+	return strings.TrimSpace(s + " " + many)
 }
 
 // oneLine is a line for who logs in, if jobs are here.
 func (m *machine) oneLine() error {
 	var jobs []job
 	for _, n := range m.nodes {
-		jobs = append(jobs, n.jobs...)
+		jobs = append(jobs, n.here()...)
 	}
 	if len(jobs) == 0 {
 		return nil

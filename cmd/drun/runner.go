@@ -181,7 +181,7 @@ func (r *runner) ready(ctx context.Context, dir string) (*head, noded.Settings, 
 // clear removes what is left of the run but for what is to be kept, and what could not
 // be brought to its place.
 func (h *head) clear(name node.Name) error {
-	if dir, _, err := proc.WouldContain(string(name)); err == nil {
+	if dir, _, err := proc.WouldContain(string(name), filepath.Join(h.dir, "node")); err == nil {
 		os.Remove(dir) // it is empty, or somebody else's
 	}
 	if h.failed != nil {

@@ -103,7 +103,7 @@ func (d *nodeDaemon) Boot() (string, error) {
 	return fmt.Sprintf("boot-%s-%d", d.name, d.boot), nil
 }
 
-func (d *nodeDaemon) Cgroup(string) (string, error) { return "", errors.New("simulated") }
+func (d *nodeDaemon) Cgroup(string, string) (string, error) { return "", errors.New("simulated") }
 
 func (d *nodeDaemon) NewSlot() (noded.Slot, error) {
 	if d.dead() {
@@ -127,7 +127,7 @@ func (d *nodeDaemon) Alive(dir string) (bool, error) {
 
 func (d *nodeDaemon) Holder(string) (int, error) { return 0, errors.New("simulated") }
 
-func (d *nodeDaemon) Memory(int64) (*proc.MemoryUse, error) { return &proc.MemoryUse{}, nil }
+func (d *nodeDaemon) Memory([]int, int64) (*proc.MemoryUse, error) { return &proc.MemoryUse{}, nil }
 
 func (d *nodeDaemon) AwaitFree(ctx context.Context, dir string) error {
 	for {
@@ -315,7 +315,7 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	}
 	d := o.slot.d
 	boot, _ := d.Boot()
-	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BySession}
+	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BestEffort}
 	if strings.HasPrefix(o.rel, "builds/") {
 		return n.build(o, st)
 	}

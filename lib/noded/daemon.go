@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -117,13 +118,16 @@ func Run(ctx context.Context, s Settings) error {
 	}
 	defer d.Close()
 	s.boot = boot
-	if s.cgroup, err = s.Machine.Cgroup(string(s.Name)); err != nil {
-		s.Log.Info("jobs are contained by session only", "why", err)
-		s.Offer.Containment = proc.BySession
+	if s.cgroup, err = s.Machine.Cgroup(string(s.Name), s.Dir); err != nil {
+		s.Log.Info("no cgroup can be made; jobs are held by best effort", "why", err)
+		s.Offer.Containment = proc.BestEffort
 	} else {
 		s.Offer.Containment = proc.ByCgroup
 	}
 	s.bound()
+	if s.cgroup != "" {
+		defer os.Remove(s.cgroup) // if nothing runs on
+	}
 	return newDaemon(&s, d).run(ctx)
 }
 

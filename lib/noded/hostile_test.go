@@ -26,16 +26,16 @@ import (
 // bareMachine is one on which nothing runs.
 type bareMachine struct{}
 
-func (bareMachine) Boot() (string, error)                   { return "boot", nil }
-func (bareMachine) Cgroup(string) (string, error)           { return "", errors.New("none") }
-func (bareMachine) NewSlot() (Slot, error)                  { return nil, errors.New("none") }
-func (bareMachine) Alive(string) (bool, error)              { return false, nil }
-func (bareMachine) Holder(string) (int, error)              { return 0, errors.New("none") }
-func (bareMachine) Memory(int64) (*proc.MemoryUse, error)   { return &proc.MemoryUse{}, nil }
-func (bareMachine) AwaitFree(context.Context, string) error { return nil }
-func (bareMachine) Still(string, string, bool) error        { return nil }
-func (bareMachine) Leave(string, string) error              { return nil }
-func (bareMachine) StopHeld(string) error                   { return nil }
+func (bareMachine) Boot() (string, error)                        { return "boot", nil }
+func (bareMachine) Cgroup(string, string) (string, error)        { return "", errors.New("none") }
+func (bareMachine) NewSlot() (Slot, error)                       { return nil, errors.New("none") }
+func (bareMachine) Alive(string) (bool, error)                   { return false, nil }
+func (bareMachine) Holder(string) (int, error)                   { return 0, errors.New("none") }
+func (bareMachine) Memory([]int, int64) (*proc.MemoryUse, error) { return &proc.MemoryUse{}, nil }
+func (bareMachine) AwaitFree(context.Context, string) error      { return nil }
+func (bareMachine) Still(string, string, bool) error             { return nil }
+func (bareMachine) Leave(string, string) error                   { return nil }
+func (bareMachine) StopHeld(string) error                        { return nil }
 func (bareMachine) Reclaim(context.Context, string, string, string) (func() error, int, error) {
 	return nil, 0, errors.New("none")
 }

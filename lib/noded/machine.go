@@ -14,12 +14,12 @@ import (
 // (dspool(5)) is the same with both.
 type Machine interface {
 	Boot() (string, error)                                                                           // [proc.Boot]
-	Cgroup(node string) (string, error)                                                              // [proc.CgroupParent]
+	Cgroup(node, dir string) (string, error)                                                         // [proc.CgroupParent]
 	NewSlot() (Slot, error)                                                                          // [proc.NewSlot]
 	Alive(dir string) (bool, error)                                                                  // [proc.Alive]
 	AwaitFree(ctx context.Context, dir string) error                                                 // [proc.AwaitFree]
 	Holder(dir string) (pid int, err error)                                                          // [proc.HolderPid]
-	Memory(most int64) (*proc.MemoryUse, error)                                                      // [proc.Memory]
+	Memory(supervisors []int, most int64) (*proc.MemoryUse, error)                                   // [proc.Memory]
 	StopHeld(dir string) error                                                                       // [proc.StopHeld]
 	Still(place, token string, still bool) error                                                     // [pause.PutFor], and what ends that
 	Leave(place, token string) error                                                                 // [pause.PutFor] with Out
@@ -40,12 +40,12 @@ type thisMachine struct {
 	dir string // the node's, absolute: its supervisors are known by it
 }
 
-func (thisMachine) Boot() (string, error)              { return proc.Boot() }
-func (thisMachine) Cgroup(node string) (string, error) { return proc.CgroupParent(node) }
-func (thisMachine) Alive(dir string) (bool, error)     { return proc.Alive(dir) }
-func (thisMachine) Holder(dir string) (int, error)     { return proc.HolderPid(dir) }
-func (m thisMachine) Memory(most int64) (*proc.MemoryUse, error) {
-	return proc.Memory(absolute(m.dir), most)
+func (thisMachine) Boot() (string, error)                   { return proc.Boot() }
+func (thisMachine) Cgroup(node, dir string) (string, error) { return proc.CgroupParent(node, dir) }
+func (thisMachine) Alive(dir string) (bool, error)          { return proc.Alive(dir) }
+func (thisMachine) Holder(dir string) (int, error)          { return proc.HolderPid(dir) }
+func (thisMachine) Memory(supervisors []int, most int64) (*proc.MemoryUse, error) {
+	return proc.Memory(supervisors, most)
 }
 
 func (thisMachine) StopHeld(dir string) error                       { return proc.StopHeld(dir) }

@@ -154,11 +154,10 @@ func (n *daemon) measureFirst() {
 
 // measure looks once, and gives the one back that began last if memory runs low.
 func (n *daemon) measure() {
-	n.findAdopted()
 	var most int64
 	var begun int
 	n.do(func() { most, begun = n.memory()-n.mark(), n.meter.begun })
-	use, err := n.Machine.Memory(most)
+	use, err := n.Machine.Memory(n.supervisors(), most)
 	if err != nil {
 		n.Log.Warn("cannot read the memory use of jobs", "why", err)
 		return
@@ -204,22 +203,38 @@ func (n *daemon) askToSave(a *attempt, why string, left int64) bool {
 	return true
 }
 
-// findAdopted finds the supervisors of attempts that an earlier daemon began, as soon as
-// they say of themselves who they are.
-func (n *daemon) findAdopted() {
+// supervisors is those of what runs. One of an attempt that an earlier daemon began, or of
+// a build, is known as soon as it says of itself who it is.
+func (n *daemon) supervisors() (pids []int) {
 	var unknown []*attempt
+	var builds []string
 	n.do(func() {
 		for _, a := range n.attempts {
-			if a.stage == stageAdopted && a.pid == 0 {
+			switch {
+			case a.runs() && a.pid > 0:
+				pids = append(pids, a.pid)
+			case a.stage == stageAdopted:
 				unknown = append(unknown, a)
+			}
+		}
+		for _, b := range n.builds {
+			if b.run != nil && b.run.begun {
+				builds = append(builds, b.Dir)
 			}
 		}
 	})
 	for _, a := range unknown {
 		if pid, err := n.Machine.Holder(a.Dir); err == nil {
 			n.do(func() { a.pid = pid })
+			pids = append(pids, pid)
 		}
 	}
+	for _, dir := range builds {
+		if pid, err := n.Machine.Holder(dir); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // measured takes in a look at the memory, before which so many attempts were begun: what

@@ -232,7 +232,7 @@ func TestMeasuredBefore(t *testing.T) {
 type adoptedMachine struct{ bareMachine }
 
 func (adoptedMachine) Holder(string) (int, error) { return 42, nil }
-func (adoptedMachine) Memory(int64) (*proc.MemoryUse, error) {
+func (adoptedMachine) Memory([]int, int64) (*proc.MemoryUse, error) {
 	return &proc.MemoryUse{Of: map[int]int64{42: 2 * gib}, Free: 6 * gib}, nil
 }
 

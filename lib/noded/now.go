@@ -95,13 +95,10 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 	var list []given
 	n.do(func() {
 		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience, Part: n.pausing.part,
-			Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot}
-		for _, live := range n.pause.live {
-			now.Heeds = append(now.Heeds, filepath.Base(live))
-		}
+			Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot, Cgroup: n.cgroup}
 		for _, a := range n.attempts {
 			if a.runs() {
-				r := given{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(string(a.Token))}, a.Dir}
+				r := given{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(a)}, a.Dir}
 				if a.open {
 					r.Job = string(a.Job)
 				}
@@ -128,19 +125,20 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 		r.PID, r.Start = h.Pid, h.Start
 		now.Running = append(now.Running, r.Running)
 	}
-	if !whole {
-		now.Heeds = nil
-	}
 	slices.SortFunc(now.Running, func(a, b pause.Running) int { return strings.Compare(a.Job+a.Cgroup, b.Job+b.Cgroup) })
 	return now, whole
 }
 
-// groupOf is the cgroup of an order, if it has one.
-func (n *daemon) groupOf(token string) string {
-	if n.cgroup == "" {
+// groupOf is the cgroup of an attempt, if it has one.
+func (n *daemon) groupOf(a *attempt) string {
+	parent := n.cgroup
+	if a.stage == stageAdopted && a.has != nil {
+		parent = a.has.adoptedIn
+	}
+	if parent == "" {
 		return ""
 	}
-	return filepath.Join(n.cgroup, token)
+	return filepath.Join(parent, string(a.Token))
 }
 
 // holder is the supervisor that has signed the lock of an order in this boot.

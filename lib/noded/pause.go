@@ -42,18 +42,16 @@ type standing struct {
 // pausing is what reads the pauses of a node. Its fields belong to the goroutine
 // of its method run.
 type pausing struct {
-	n      *daemon
-	places []string
-	part   *pause.Part // of the machine that the node is; nil: it is the machine
-	ended  string
-	owners string         // the file that says who may pause
-	kept   []int          // what it says
+	n *daemon
+	pause.Reader
+	part   *pause.Part    // of the machine that the node is; nil: it is the machine
+	kept   []int          // what the file of owners says
 	isKept bool           // it says that
 	since  time.Duration  // when everything came to stand still, after the machine's start; 0: it does not
 	names  map[int]string // of users, by number
 	odd    map[string]bool
-	last   pause.State // as far as it could be read
-	failed string      // what could not be read last, as it was logged
+	of     []pause.Pause // of single attempts, as they were read last
+	failed string        // what could not be read last, as it was logged
 }
 
 func newPausing(n *daemon) *pausing {
@@ -61,7 +59,9 @@ func newPausing(n *daemon) *pausing {
 	if part != nil {
 		part = &pause.Part{Own: pause.OwnPlace(n.desk.Dir()), Of: part.Of, Index: part.Index}
 	}
-	return &pausing{n: n, part: part, places: pause.PlacesOf(n.desk.Dir()), ended: pause.EndedOf(n.desk.Dir()), owners: pause.OwnersOf(n.desk.Dir()), names: map[int]string{}, odd: map[string]bool{}}
+	dir := n.desk.Dir()
+	reader := pause.Reader{Places: pause.PlacesOf(dir), Ended: pause.EndedOf(dir), Owners: pause.OwnersOf(dir), May: n.may}
+	return &pausing{n: n, Reader: reader, part: part, names: map[int]string{}, odd: map[string]bool{}}
 }
 
 // ask is what an order goes by.
@@ -69,7 +69,7 @@ func (p *pausing) ask(attempt job.Token) *proc.Pausing {
 	if p == nil {
 		return nil
 	}
-	return &proc.Pausing{Attempt: string(attempt), Places: p.places, Ended: p.ended, Pausers: p.n.pausers(), Owners: p.owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory, Part: p.part}
+	return &proc.Pausing{Attempt: string(attempt), Places: p.Places, Ended: p.Ended, Owners: p.Owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory, Part: p.part}
 }
 
 // beginPauses reads what is paused, before the head is told anything, and begins to
@@ -82,19 +82,19 @@ func (n *daemon) beginPauses(ctx context.Context) {
 	p := n.pausing
 	n.started, _ = proc.StartOf(os.Getpid())
 	n.patience = patienceBefore(n.desk, string(n.Name))
-	changed := pause.Watch(ctx, p.places, p.ended)
+	changed := pause.Watch(ctx, p.Places, p.Ended)
 	st, next, err := p.read(standing{}, n.patience)
 	if err != nil {
 		n.Log.Warn("cannot read all pauses", "why", err)
 		next = time.Second
 	}
 	n.setPause(st)
-	for _, q := range p.last.Of {
+	for _, q := range p.of {
 		if q.Place == pause.OwnPlace(n.desk.Dir()) {
 			n.hasPause(n.attempts[job.Token(q.Attempt)], q.Out)
 		}
 	}
-	if len(p.last.Of) > 0 {
+	if len(p.of) > 0 {
 		tell(n.patienceNews) // some may be of attempts that are over
 	}
 	n.work.Go(func() { p.run(ctx, changed, st, next) })
@@ -144,7 +144,7 @@ func (p *pausing) run(ctx context.Context, changed <-chan struct{}, st standing,
 		if !p.n.do(func() { p.n.setPause(st) }) {
 			return
 		}
-		p.n.dropStands(ctx, p.last.Of)
+		p.n.dropStands(ctx, p.of)
 	}
 }
 
@@ -154,24 +154,21 @@ const never = 24 * time.Hour
 // read is how things stand, and for how long they stay so by themselves. It sees
 // to the node's own pauses.
 func (p *pausing) read(before standing, patience *float64) (st standing, next time.Duration, err error) {
-	c, err := pause.Here()
-	if err != nil {
-		return before, never, err
-	}
 	unkept := p.keepOwners()
-	s, err := pause.Read(c, p.places, p.ended, p.n.may)
+	s, err := p.Read()
 	p.complain(err)
-	if err != nil {
-		s = s.Keep(p.last)
+	c := s.At
+	if c.Boot == "" {
+		return before, lostAgain, err
 	}
-	p.last = s
+	p.of = s.Of
 	for _, o := range s.Odd {
 		if text := o.Error(); !p.odd[text] && len(p.odd) < 1000 {
 			p.odd[text] = true
 			p.n.Log.Warn("file in a directory of pauses is no pause", "why", text)
 		}
 	}
-	if pause.Tidy(&s, p.places); !s.Frozen() {
+	if pause.Tidy(&s, p.Places); !s.Frozen() {
 		p.since = 0
 	} else if p.since == 0 {
 		p.since = max(1, c.Uptime)
@@ -197,9 +194,9 @@ func (p *pausing) keepOwners() (unkept bool) {
 	if p.isKept && slices.Equal(may, p.kept) {
 		return false
 	}
-	err := pause.PutOwners(p.owners, may)
+	err := pause.PutOwners(p.Owners, may)
 	if err != nil && p.n.desk.MakeRoom(err) {
-		err = pause.PutOwners(p.owners, may)
+		err = pause.PutOwners(p.Owners, may)
 	}
 	if err != nil {
 		p.n.Log.Warn("cannot tell supervisors who may pause the node; they use what they have", "why", err)
@@ -460,14 +457,9 @@ func (n *daemon) endPauses(by string) {
 		return
 	}
 	n.Log.Info("all pauses ended by an operator", "by", clean(by))
-	places, ended := n.pausing.places, n.pausing.ended
+	places, ended := n.pausing.Places, n.pausing.Ended
 	n.work.Go(func() {
-		c, err := pause.Here()
-		if err != nil {
-			n.Log.Error("cannot end the pauses", "why", err)
-			return
-		}
-		s, err := pause.Read(c, places, ended, nil)
+		s, err := (&pause.Reader{Places: places, Ended: ended}).Read()
 		var left []string
 		for _, p := range s.Live {
 			if e := pause.Remove(p); errors.Is(e, os.ErrPermission) {

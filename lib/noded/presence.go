@@ -152,11 +152,7 @@ func (w *presenceWatcher) takeUp() {
 
 // own is the node's own pauses that hold.
 func (w *presenceWatcher) own() ([]pause.Pause, error) {
-	c, err := pause.Here()
-	if err != nil {
-		return nil, err
-	}
-	s, err := pause.Read(c, []string{w.place}, w.ended, nil)
+	s, err := (&pause.Reader{Places: []string{w.place}, Ended: w.ended}).Read()
 	return slices.DeleteFunc(s.Live, func(p pause.Pause) bool {
 		return p.UID != os.Geteuid() || !strings.HasPrefix(p.Why, whySomebody) && !strings.HasPrefix(p.Why, whyHours)
 	}), err

@@ -60,11 +60,7 @@ func (d *desktop) leave() { d.skip.Add(int64(2 * time.Hour)) }
 // own is the pauses that a node has made.
 func own(t *testing.T, dir string) (all []pause.Pause) {
 	t.Helper()
-	c, err := pause.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := pause.Read(c, []string{pause.OwnPlace(dir)}, pause.EndedOf(dir), nil)
+	s, err := (&pause.Reader{Places: []string{pause.OwnPlace(dir)}, Ended: pause.EndedOf(dir)}).Read()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,8 @@ type share struct {
 	uses  int64       // bytes of memory, as was seen last
 	most  int64       // the most of it that was seen
 
+	adoptedIn string // the directory of the cgroups, of what an earlier daemon began
+
 	on    []int     // numbers of its cpus; none: any
 	cards job.Cards // which GPUs; of one that has none yet those that the head has chosen, or nothing
 }
@@ -158,7 +160,7 @@ func (a *attempt) shareIn(s *desk.Started) *share {
 	if gpus == 0 {
 		gpus = job.GPUs(len(s.GPUs)) * job.OneGPU
 	}
-	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs)}
+	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), adoptedIn: s.Cgroup}
 }
 
 // note keeps the share for the daemon that may take the attempt over.

@@ -26,11 +26,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func stills(t *testing.T, dir string, n int) func() bool {
 	return func() bool {
 		t.Helper()
-		c, err := pause.Here()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := pause.Read(c, []string{pause.OwnPlace(dir)}, "", nil)
+		s, err := (&pause.Reader{Places: []string{pause.OwnPlace(dir)}}).Read()
 		return err == nil && len(s.Of) == n && len(s.Live) == 0
 	}
 }

@@ -31,8 +31,8 @@ type Now struct {
 	PID      int       `json:"pid"`                // of the daemon
 	Start    uint64    `json:"start"`              // of that process, in ticks after boot
 	Boot     string    `json:"boot"`
+	Cgroup   string    `json:"cgroup,omitempty"` // the directory in which each order has its group; absent: processes are held by best effort
 	Running  []Running `json:"running,omitempty"`
-	Heeds    []string  `json:"heeds,omitempty"` // the ids of the pauses by which nothing began that is not in Running
 
 	UID   int    `json:"-"` // the owner of the file
 	Place string `json:"-"`
@@ -221,6 +221,8 @@ func DecodeNow(b []byte) (Now, error) {
 		return Now{}, errors.New("says of no time how long jobs wait")
 	case n.CPUs < 0 || n.CPUs > maxCPUs:
 		return Now{}, errors.New("has so many cpus as nobody")
+	case n.Cgroup != "" && !filepath.IsAbs(n.Cgroup):
+		return Now{}, errors.New("names no directory of cgroups")
 	}
 	if err := n.Part.check(); err != nil {
 		return Now{}, err

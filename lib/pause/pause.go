@@ -110,9 +110,9 @@ type State struct {
 	Lost []string // places that could not be read, or not wholly
 }
 
-// Keep is the state with what was known before of the places that cannot be read now:
+// keep is the state with what was known before of the places that cannot be read now:
 // a pause of such a place counts until its time is over.
-func (s State) Keep(before State) State {
+func (s State) keep(before State) State {
 	s.Live = slices.Clone(s.Live)
 	for _, p := range before.Live {
 		there := func(q Pause) bool { return q.ID == p.ID && q.Place == p.Place }
@@ -179,12 +179,17 @@ func (s State) Until() (t time.Time, forever bool) {
 	return t, false
 }
 
-// Next is how long the state stays as it is unless the places change; false if
-// nothing of it ends by itself.
+// clockEvery is how often a state is read again of which something ends by itself: the
+// clock may be set, and the machine sleep.
+const clockEvery = 10 * time.Second
+
+// Next is after how long the state is to be read again though the places have not changed;
+// false if nothing of it ends by itself.
 func (s State) Next() (d time.Duration, ok bool) {
+	d = clockEvery
 	for _, p := range s.Live {
-		if t, forever := p.End(s.At); !forever && (!ok || t.Sub(s.At.Now) < d) {
-			d, ok = t.Sub(s.At.Now), true
+		if t, forever := p.End(s.At); !forever {
+			d, ok = min(d, t.Sub(s.At.Now)), true
 		}
 	}
 	return d, ok

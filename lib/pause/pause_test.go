@@ -78,10 +78,10 @@ func TestState(t *testing.T) {
 		next    time.Duration
 	}{
 		{"none", nil, false, Give{}, 0, false, 0},
-		{"two that are full", []Pause{with(time.Hour, nil), with(2*time.Hour, nil)}, true, Give{}, 2 * time.Hour, false, time.Hour},
-		{"two that give", []Pause{with(time.Hour, give(4, 1)), with(2*time.Hour, give(2, 8))}, false, Give{4, 8}, 2 * time.Hour, false, time.Hour},
-		{"a full one decides", []Pause{with(time.Hour, nil), with(2*time.Hour, give(2, 8))}, true, Give{2, 8}, time.Hour, false, time.Hour},
-		{"one without an end", []Pause{with(time.Hour, nil), with(0, nil)}, true, Give{}, 0, true, time.Hour},
+		{"two that are full", []Pause{with(time.Hour, nil), with(2*time.Hour, nil)}, true, Give{}, 2 * time.Hour, false, clockEvery},
+		{"two that give", []Pause{with(time.Hour, give(4, 1)), with(2*time.Hour, give(2, 8))}, false, Give{4, 8}, 2 * time.Hour, false, clockEvery},
+		{"a full one decides", []Pause{with(time.Hour, nil), with(2*time.Hour, give(2, 8))}, true, Give{2, 8}, time.Hour, false, clockEvery},
+		{"one without an end", []Pause{with(time.Hour, nil), with(0, nil)}, true, Give{}, 0, true, clockEvery},
 		{"only that", []Pause{with(0, nil)}, true, Give{}, 0, true, 0},
 	}
 	for _, tt := range tests {
@@ -92,7 +92,7 @@ func TestState(t *testing.T) {
 		if tt.until > 0 {
 			want = noon.Now.Add(tt.until)
 		}
-		if s.Frozen() != tt.frozen || s.Give() != tt.give || !until.Equal(want) || forever != tt.forever || next != tt.next || ok != (tt.next > 0) {
+		if s.Frozen() != tt.frozen || s.Give() != tt.give || !until.Equal(want) || forever != tt.forever || ok && next != tt.next || ok != (tt.next > 0) {
 			t.Errorf("%s: frozen %v, gives %v, until %v %v, next %v", tt.name, s.Frozen(), s.Give(), until, forever, next)
 		}
 	}
@@ -161,7 +161,7 @@ func here(t *testing.T) (place string, read func() State) {
 	}
 	return place, func() State {
 		t.Helper()
-		s, err := Read(clock(t), []string{place, filepath.Join(place, "absent")}, EndedOf(filepath.Dir(place)), nil)
+		s, err := readPlaces(clock(t), []string{place, filepath.Join(place, "absent")}, EndedOf(filepath.Dir(place)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestP70PutAndRemove(t *testing.T) {
 	if s = read(); len(s.Live) != 1 || s.Live[0].ID != b.ID {
 		t.Errorf("after the removal of one: %+v", s.Live)
 	}
-	if s, err := Read(clock(t), []string{place}, "", func(int) bool { return false }); err != nil || s.Frozen() {
+	if s, err := readPlaces(clock(t), []string{place}, "", func(int) bool { return false }); err != nil || s.Frozen() {
 		t.Errorf("of one who may not: %+v, %v", s, err)
 	}
 }
@@ -269,7 +269,7 @@ func TestHostileFiles(t *testing.T) {
 	if err := os.Symlink(place, link); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Read(clock(t), []string{link}, "", nil); err != nil || len(s.Live) != 0 {
+	if s, err := readPlaces(clock(t), []string{link}, "", nil); err != nil || len(s.Live) != 0 {
 		t.Errorf("a place that is a link: %+v, %v", s.Live, err)
 	}
 }
@@ -436,7 +436,7 @@ func TestKeep(t *testing.T) {
 		{"another began", State{At: now, Lost: []string{"/lost"}, Live: []Pause{at(For(now, time.Hour), "/read", "1.c")}}, []string{"1.a", "1.c"}},
 	} {
 		var ids []string
-		for _, p := range tt.s.Keep(before).Live {
+		for _, p := range tt.s.keep(before).Live {
 			ids = append(ids, p.ID)
 		}
 		if !slices.Equal(ids, tt.want) {
@@ -444,7 +444,7 @@ func TestKeep(t *testing.T) {
 		}
 	}
 	now.Now, now.Uptime = c.Now.Add(2*time.Hour), c.Uptime+2*time.Hour
-	if s := (State{At: now, Lost: []string{"/lost"}}).Keep(before); len(s.Live) > 0 {
+	if s := (State{At: now, Lost: []string{"/lost"}}).keep(before); len(s.Live) > 0 {
 		t.Errorf("after its time: %v", s.Live)
 	}
 }
@@ -469,7 +469,7 @@ func TestPutForOnAFullDisk(t *testing.T) {
 	if err := PutFor(place, Pause{Made: p.Made, Attempt: token[:16] + token[:16]}); !NoRoom(err) {
 		t.Errorf("of another attempt with the same name: %v", err)
 	}
-	if s, err := Read(clock(t), []string{place}, "", nil); err != nil || !s.For(token).Frozen() {
+	if s, err := readPlaces(clock(t), []string{place}, "", nil); err != nil || !s.For(token).Frozen() {
 		t.Errorf("after that: %+v, %v", s, err)
 	}
 }
@@ -485,7 +485,7 @@ func TestPauseOfAnAttempt(t *testing.T) {
 	}
 	read := func() State {
 		t.Helper()
-		s, err := Read(c, []string{place}, "", nil)
+		s, err := readPlaces(c, []string{place}, "", nil)
 		if err != nil || len(s.Odd) > 0 {
 			t.Fatal(err, s.Odd)
 		}
@@ -500,7 +500,7 @@ func TestPauseOfAnAttempt(t *testing.T) {
 	if s.Frozen() || len(s.Of) != 1 || !s.For(token).Frozen() || s.For(other).Frozen() || s.For("").Frozen() {
 		t.Errorf("with the pause of one: %+v", s)
 	}
-	lost := State{At: c, Lost: []string{place}}.Keep(s)
+	lost := State{At: c, Lost: []string{place}}.keep(s)
 	if !lost.For(token).Frozen() || lost.Frozen() {
 		t.Errorf("where the place cannot be read: %+v", lost)
 	}

@@ -24,12 +24,46 @@ const (
 	maxEnded = 1 << 20 // bytes
 )
 
-// Read is what the places say at the moment c. A place that is not there says
-// nothing. Ended is the file of the pauses that were ended, or empty; may is who
-// may pause, nil for everybody. With an error the state is not the whole: there is
-// no descriptor left, or something is not readable; [State.Keep] adds what was known
-// of such places before.
-func Read(c Clock, places []string, ended string, may func(uid int) bool) (State, error) {
+// A Reader reads what is paused, whoever asks: dpause, a node or a supervisor.
+type Reader struct {
+	Places []string       // directories of pauses; those that are not there hold none
+	Ended  string         // the file of the pauses that were ended by others than their holders; empty: none
+	Owners string         // the file that says who may pause; empty, or not there: May does
+	May    func(int) bool // says of a uid whether it may pause; nil: everybody
+
+	last State // what was read last
+}
+
+// Read is what is paused now. With an error something of it could not be read: there is
+// no descriptor left, or something is not readable. Then what was known of that before
+// holds on until its time is over.
+func (r *Reader) Read() (State, error) {
+	c, err := Here()
+	if err != nil {
+		return r.last, err
+	}
+	var unknown error
+	if r.Owners != "" {
+		uids, err := ReadOwners(r.Owners)
+		switch {
+		case err == nil && uids == nil:
+			r.May = nil
+		case err == nil:
+			r.May = func(uid int) bool { return slices.Contains(uids, uid) }
+		case !errors.Is(err, fs.ErrNotExist):
+			unknown = err
+		}
+	}
+	s, err := readPlaces(c, r.Places, r.Ended, r.May)
+	if err = errors.Join(unknown, err); err != nil {
+		s = s.keep(r.last)
+	}
+	r.last = s
+	return s, err
+}
+
+// readPlaces is what the places say at the moment c.
+func readPlaces(c Clock, places []string, ended string, may func(uid int) bool) (State, error) {
 	s := State{At: c}
 	over, err := readEnded(ended)
 	errs := []error{err}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -40,7 +41,7 @@ func TestP70Watch(t *testing.T) {
 	news := Watch(ctx, places, EndedOf(dir))
 	read := func() State {
 		t.Helper()
-		s, err := Read(clock(t), places, EndedOf(dir), nil)
+		s, err := readPlaces(clock(t), places, EndedOf(dir), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,19 +98,20 @@ func TestPoll(t *testing.T) {
 
 // One that changes a place all the time is not heard each time.
 func TestMeter(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	raw, out := make(chan struct{}), make(chan struct{}, 1)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		meter(ctx, raw, out)
-	}()
-	for range burst {
-		raw <- struct{}{}
-		told(t, out, "the first ones")
-	}
-	raw <- struct{}{}
-	told(t, out, "one more")
-	stop()
-	<-over
+	synctest.Test(t, func(t *testing.T) {
+		out := make(chan struct{}, 1)
+		tell, begin := meter(t.Context(), out), time.Now()
+		for range burst {
+			tell()
+			<-out
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the first ones took %v", took)
+		}
+		tell()
+		if took := time.Since(begin); took != perEvent {
+			t.Errorf("one more took %v", took)
+		}
+		<-out
+	})
 }

@@ -13,7 +13,7 @@ import (
 // BenchmarkAttempt is one order after the other of a program that does nothing:
 // what it costs the supervisor in CPU time, besides the whole time.
 func BenchmarkAttempt(b *testing.B) {
-	parent, err := CgroupParent(fmt.Sprintf("bench-%d", os.Getpid()))
+	parent, err := CgroupParent(fmt.Sprintf("bench-%d", os.Getpid()), "/")
 	if err != nil {
 		b.Skip(err)
 	}

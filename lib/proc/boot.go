@@ -33,7 +33,7 @@ func Uptime() time.Duration {
 
 // process is what /proc/PID/stat says of a process.
 type process struct {
-	pid, parent, group, session int
+	pid, parent int
 
 	state   byte   // of its first thread
 	threads int    // that have not ended, the first one counted always
@@ -111,10 +111,6 @@ func parseStat(pid int, b []byte) (process, error) {
 			}
 		case 1:
 			p.parent = int(number(f))
-		case 2:
-			p.group = int(number(f))
-		case 3:
-			p.session = int(number(f))
 		case 11, 12:
 			p.cpu += number(f)
 		case 17:
@@ -207,4 +203,10 @@ func openSame(pid int, start uint64) (int, error) {
 func StartOf(pid int) (uint64, error) {
 	p, err := stat(pid)
 	return p.start, err
+}
+
+// Lives says whether the process pid that was started at start lives.
+func Lives(pid int, start uint64) bool {
+	p, err := stat(pid)
+	return err == nil && p.start == start && !p.gone()
 }

@@ -2,40 +2,63 @@ package proc
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// CgroupParent makes the directory below which the trees of node's orders get
-// their cgroups, and returns it. It fails where there is no cgroup file system
+// GroupName is the name of the group of all orders of a node, whose directory is dir:
+// two nodes of one name may be on a machine, as of two labs.
+func GroupName(node, dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	sum := sha256.Sum256([]byte(dir))
+	return node + "." + hex.EncodeToString(sum[:4])
+}
+
+// CgroupParent makes the directory below which the trees of the orders of a node get
+// their cgroups, and returns it; dir is that of the node. It fails where there is no cgroup file system
 // of version 2, where this process may not make groups in it, or where the
 // kernel cannot kill a group (before Linux 5.14).
 //
-// The directory is distribute/node below what systemd has delegated to the unit
+// The directory is distribute/[GroupName] below what systemd has delegated to the unit
 // that this process is of (systemd.resource-control(5), Delegate=), so that what
 // is stopped, counted or bounded with the unit is so with its jobs. Where nothing
 // was delegated it is below the mount for root, below the own group for others.
-func CgroupParent(node string) (string, error) {
+func CgroupParent(node, dir string) (string, error) {
 	top, err := cgroupTop()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(top, "distribute", node)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	group := filepath.Join(top, "distribute", GroupName(node, dir))
+	if err := os.MkdirAll(group, 0o755); err != nil {
 		return "", err
 	}
-	if err := fitGroup(dir); err != nil {
+	if ownScope(top) {
+		// A group with processes has no limits below it, and a scope no DelegateSubgroup=.
+		daemon := filepath.Join(top, "dnoded")
+		if err := os.MkdirAll(daemon, 0o755); err == nil {
+			command(daemon, "cgroup.procs", strconv.Itoa(os.Getpid()))
+		}
+	}
+	if err := fitGroup(group); err != nil {
 		return "", err
 	}
-	return dir, nil
+	return group, nil
 }
 
 // cgroupTop is the group in which distribute/ is made.
@@ -53,7 +76,7 @@ func cgroupTop() (string, error) {
 	case err != nil:
 		top = mount
 	case delegated(top):
-	case delegated(filepath.Dir(top)), ownUnit(filepath.Dir(top)): // it is of a DelegateSubgroup=
+	case delegated(filepath.Dir(top)), ownUnit(filepath.Dir(top)), ownScope(filepath.Dir(top)): // it is of a DelegateSubgroup=, or was moved
 		top = filepath.Dir(top)
 	case os.Geteuid() == 0:
 		top = mount
@@ -72,6 +95,12 @@ func fitGroup(dir string) error {
 	return nil
 }
 
+// ownScope says whether a group is the scope that dlocal(1) has had made for this process.
+func ownScope(dir string) bool {
+	is, _ := filepath.Match("distribute-*.scope", filepath.Base(dir))
+	return is
+}
+
 // mountOf is the mount of cgroups if a directory is that, which has no cgroup.kill.
 func mountOf(dir string) string {
 	if mount, err := cgroupMount(); err == nil && mount == dir {
@@ -82,13 +111,13 @@ func mountOf(dir string) string {
 
 // WouldContain is what CgroupParent would return, without making anything, and the
 // controllers that orders could have there.
-func WouldContain(node string) (dir string, has []string, err error) {
+func WouldContain(node, dir string) (group string, has []string, err error) {
 	top, err := cgroupTop()
 	if err != nil {
 		return "", nil, err
 	}
-	dir = filepath.Join(top, "distribute", node)
-	at := dir
+	group = filepath.Join(top, "distribute", GroupName(node, dir))
+	at := group
 	for ; at != top; at = filepath.Dir(at) {
 		if _, err := os.Stat(at); err == nil {
 			break
@@ -103,7 +132,7 @@ func WouldContain(node string) (dir string, has []string, err error) {
 			has = append(has, c)
 		}
 	}
-	return dir, has, err
+	return group, has, err
 }
 
 // delegated says whether systemd has left a group to a unit, which it notes in

@@ -14,7 +14,7 @@ import (
 // takes from him the right to freeze and to kill its group: he has it all the same.
 func TestP74GroupTakenAway(t *testing.T) {
 	as := somebody(t)
-	parent, err := CgroupParent(fmt.Sprintf("test-taken-%d", os.Getpid()))
+	parent, err := CgroupParent(fmt.Sprintf("test-taken-%d", os.Getpid()), "/")
 	if err != nil {
 		suite.Missing(t, "no cgroup: "+err.Error())
 	}

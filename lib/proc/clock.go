@@ -3,17 +3,7 @@ package proc
 import (
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// nap sleeps for less than a millisecond or little more, which with [time.Sleep]
-// becomes one while nothing else happens in a process: it waits for files then, by
-// milliseconds.
-func nap(d time.Duration) {
-	ts := unix.NsecToTimespec(int64(d))
-	unix.Nanosleep(&ts, nil)
-}
 
 // A runClock says how long an order has run. Time in which its tree is held by a
 // pause is counted apart. All times are those of [Uptime], which goes on while the

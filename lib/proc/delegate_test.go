@@ -45,8 +45,13 @@ func TestN54Delegated(t *testing.T) {
 		{"e.service", "dnoded", somebody, false, "e.service"},
 		{"f.service", "", somebody, false, "f.service"},
 		{"g.scope", "deep", somebody, false, "g.scope/deep"},
+		{"own.scope", "", somebody, false, "own.scope"},
+		{"own.scope", "dnoded", somebody, false, "own.scope"},
 	} {
 		unit := fmt.Sprintf("test-%d-%s", os.Getpid(), c.name)
+		if c.name == "own.scope" {
+			unit = "distribute-" + unit
+		}
 		dir, in := filepath.Join(mount, unit), filepath.Join(mount, unit, c.in)
 		t.Cleanup(func() { removeGroup(dir) })
 		if err := os.MkdirAll(in, 0o755); err != nil {
@@ -77,9 +82,12 @@ func TestN54Delegated(t *testing.T) {
 		if c.want != "" {
 			top = filepath.Join(mount, strings.Replace(c.want, c.name, unit, 1))
 		}
-		if want := filepath.Join(top, "distribute", node) + " <nil>\n"; err != nil || string(out) != want {
+		if want := filepath.Join(top, "distribute", GroupName(node, "/")) + " <nil>\n"; err != nil || string(out) != want {
 			t.Errorf("%s: %v: %swant %s", c.name, err, out, want)
 		}
+		if _, err := os.Stat(filepath.Join(dir, "dnoded")); c.name == "own.scope" && err != nil {
+			t.Errorf("in its scope dnoded has no group of its own: %v", err)
+		}
 	}
-	removeGroup(filepath.Join(mount, "distribute", node))
+	removeGroup(filepath.Join(mount, "distribute", GroupName(node, "/")))
 }

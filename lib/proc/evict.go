@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"time"
@@ -93,4 +94,15 @@ func (s *supervisor) terminate() {
 			s.kill()
 		}
 	})
+}
+
+// signals is a set of signals in /proc/PID/status.
+func signals(status []byte, what string) uint64 {
+	for line := range bytes.Lines(status) {
+		if v, ok := bytes.CutPrefix(line, []byte(what)); ok {
+			set, _ := strconv.ParseUint(string(bytes.TrimSpace(v)), 16, 64)
+			return set
+		}
+	}
+	return 0
 }

@@ -18,15 +18,14 @@ const treeSize = 1000
 
 // BenchmarkFreeze is a tree of a thousand processes, eight of which run: from the
 // moment a pause is in its place until the supervisor has said that nothing of the
-// tree runs, and until it has let go; by what holds the tree alone; and, where there
-// is a group, by a bare write to cgroup.freeze until the kernel says frozen, which
-// is the limit.
+// tree runs, and until it has let go; and, where there is a group, by a bare write to
+// cgroup.freeze until the kernel says frozen, which is the limit.
 func BenchmarkFreeze(b *testing.B) {
-	parent, err := CgroupParent(fmt.Sprintf("bench-%d", os.Getpid()))
+	parent, err := CgroupParent(fmt.Sprintf("bench-%d", os.Getpid()), "/")
 	if err != nil {
 		parent = ""
 	}
-	for _, c := range []struct{ name, cgroup string }{{"session", ""}, {"cgroup", parent}} {
+	for _, c := range []struct{ name, cgroup string }{{"best-effort", ""}, {"cgroup", parent}} {
 		if c.name == "cgroup" && parent == "" {
 			continue
 		}
@@ -61,16 +60,13 @@ while [ $i -lt %d ]; do (while :; do :; done) & i=$((i+1)); done; wait`, treeSiz
 		}
 		b.Fatal("the supervisor is gone")
 	}
-	var freeze, thaw, hold, bare time.Duration
+	var freeze, thaw, bare time.Duration
 	clock := func(sum *time.Duration, f func()) {
 		began := time.Now()
 		f()
 		*sum += time.Since(began)
 	}
-	held := &tree{halt: newHalt(s.Pid())}
-	if cgroup != "" {
-		held.group = &group{dir: filepath.Join(cgroup, o.Token)}
-	}
+	group := &group{dir: filepath.Join(cgroup, o.Token)}
 	for b.Loop() {
 		now, err := pause.Here()
 		if err != nil {
@@ -89,24 +85,16 @@ while [ $i -lt %d ]; do (while :; do :; done) & i=$((i+1)); done; wait`, treeSiz
 			}
 			until(false)
 		})
-		clock(&hold, func() {
-			if n, err := held.hold(nil); n != 0 || err != nil {
-				b.Fatal(n, err)
-			}
-		})
-		held.release()
-		time.Sleep(20 * time.Millisecond) // else what was held has not gone on yet
-		if held.group != nil {
-			clock(&bare, func() { bareFreeze(b, held.group.dir) })
-			held.group.thaw()
-			time.Sleep(20 * time.Millisecond)
+		if cgroup != "" {
+			clock(&bare, func() { bareFreeze(b, group.dir) })
+			group.thaw()
+			time.Sleep(20 * time.Millisecond) // else what was frozen has not gone on yet
 		}
 	}
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 / float64(b.N) }
 	b.ReportMetric(ms(freeze), "ms-pause")
 	b.ReportMetric(ms(thaw), "ms-end")
-	b.ReportMetric(ms(hold), "ms-hold")
-	if held.group != nil {
+	if cgroup != "" {
 		b.ReportMetric(ms(bare), "ms-bare-freeze")
 		b.ReportMetric(bare.Seconds()/freeze.Seconds(), "of-limit")
 	}

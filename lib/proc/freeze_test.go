@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,34 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"distribute/lib/pause"
 	"distribute/lib/suite"
 )
-
-// chain is a process that starts another and ends, which does the same, for ever:
-// raw system calls, with nothing between them. Every so many links one says that
-// it goes on.
-func chain(said string) {
-	fd, err := unix.Open(said, unix.O_WRONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		os.Exit(1)
-	}
-	for n := 0; ; n++ {
-		pid, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
-		if errno == 0 && pid != 0 {
-			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
-		}
-		syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
-		if n%50 == 49 {
-			b := [1]byte{'x'}
-			unix.Write(fd, b[:])
-		}
-	}
-}
 
 // worked is how long each process of the tree below top ran, all threads together, in
 // nanoseconds.
@@ -106,7 +86,8 @@ func spend(t *testing.T) {
 	}
 }
 
-// restless is jobs whose trees are hard to hold; each says something when it is up.
+// restless is jobs whose trees are hard to hold; each says something when it is up. The
+// kernel holds all of them in a group.
 var restless = map[string]string{
 	"alone":           `echo up > said; while :; do :; done`,
 	"children":        `for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; echo up > said; wait`,
@@ -115,18 +96,6 @@ var restless = map[string]string{
 	"ignores signals": `trap "" TERM HUP INT TSTP CONT USR1; (while :; do :; done) & echo up > said; while :; do :; done`,
 	"holds stdout":    `(while :; do echo x; sleep 0.001; done) & echo up > said; while :; do echo y; sleep 0.001; done`,
 	"forks":           `echo up > said; while :; do (true); done`,
-	"forks and execs": `echo up > said; while :; do /bin/true; done`,
-	"many":            `for i in 1 2 3 4 5; do (while :; do /bin/true; done) & (while :; do (true); done) & done; echo up > said; wait`,
-	"chain":           `"$TEST" chain said & exec sleep 1000`,
-	"chains":          `"$TEST" chain said & "$TEST" chain said & "$TEST" chain said & "$TEST" chain said & exec sleep 1000`,
-	"reaper": `exec python3 -c 'import ctypes, os, signal, subprocess, time
-ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-subprocess.Popen([os.environ["TEST"], "chain", "said"])
-time.sleep(1000)'`,
-	"no environment": `setsid env -i sh -c 'echo up > said; while :; do /bin/true; done' & sleep 1000`,
-	"spawns": `echo up > said; exec python3 -c 'import os
-while True: os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)'`,
 	"threads": `exec python3 -c 'import threading
 for i in range(4): threading.Thread(target=lambda: [0 for x in iter(int, 1)]).start()
 open("said", "w").write("up")'`,
@@ -138,6 +107,20 @@ threading.Thread(target=go).start()
 ctypes.CDLL(None).syscall(60, 0)'`,
 }
 
+// slippery is jobs that nothing but a group holds: they start others faster than one can
+// look.
+var slippery = map[string]string{
+	"many":           `for i in 1 2 3 4 5; do (while :; do /bin/true; done) & (while :; do (true); done) & done; echo up > said; wait`,
+	"no environment": `setsid env -i sh -c 'echo up > said; while :; do /bin/true; done' & sleep 1000`,
+	"chain": `exec python3 -c 'import os
+n = 0
+while True:
+  if os.fork(): os._exit(0)
+  os.setsid()
+  n += 1
+  if n == 20: open("said", "w").write("up")' & exec sleep 1000`,
+}
+
 // run gives a slot a job and waits until that has said that it is up.
 func run(t *testing.T, s *Slot, cgroup, script string, also func(*Order)) *Order {
 	t.Helper()
@@ -145,7 +128,6 @@ func run(t *testing.T, s *Slot, cgroup, script string, also func(*Order)) *Order
 	said := fifo(t, dir)
 	o := order(dir, script)
 	o.Cgroup = cgroup
-	o.Env = append(o.Env, "TEST="+testBinary(t))
 	if also != nil {
 		also(o)
 	}
@@ -156,71 +138,38 @@ func run(t *testing.T, s *Slot, cgroup, script string, also func(*Order)) *Order
 	return o
 }
 
-func testBinary(t *testing.T) string {
-	t.Helper()
+// TestP72P76I10Held holds trees that fork all the time, leave their session, run in many
+// threads: nothing of them runs until they are let go, and then they go on.
+func TestP72P76I10Held(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		suite.Missing(t, "no python3")
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return exe
-}
-
-// holdAll holds a tree. On a machine that is busy with something else a process may get no
-// processor to stop on for as long as one hold waits.
-func holdAll(t *testing.T, held *tree) {
-	t.Helper()
-	for range 20 {
-		switch n, err := held.hold(nil); {
-		case err != nil:
-			t.Fatal(err)
-		case n == 0:
-			return
-		}
-	}
-	t.Fatal("it runs on")
-}
-
-// TestP72P76Hold holds trees that fork all the time, leave their session, run in
-// many threads: nothing of them runs until they are let go, and then they go on.
-func TestP72P76Hold(t *testing.T) {
 	groups(t, func(t *testing.T, cgroup string) {
-		for i, what := range slices.Sorted(maps.Keys(restless)) {
-			if cgroup != "" && i%suite.Size(3, 1) > 0 {
-				continue // the kernel holds all of a group, whatever it does
-			}
-			script := restless[what]
+		jobs := maps.Clone(restless)
+		if cgroup != "" {
+			maps.Copy(jobs, slippery)
+		}
+		for _, what := range slices.Sorted(maps.Keys(jobs)) {
 			t.Run(what, func(t *testing.T) {
-				s := newSlot(t)
-				o := run(t, s, cgroup, script, nil)
-				held := &tree{halt: newHalt(s.Pid())}
-				if cgroup != "" {
-					held.group = &group{dir: filepath.Join(cgroup, o.Token)}
-				}
+				d := newDesk(t, cgroup, jobs[what], nil)
 				for range suite.Size(1, 3) {
-					holdAll(t, held)
-					if len(nothingRuns(t, s.Pid())) == 0 {
-						t.Fatal("there is no tree")
-					}
-					holdAll(t, held)
-					before := worked(t, s.Pid())
-					if err := held.release(); err != nil {
-						t.Fatal(err)
-					}
-					goesOn(t, s.Pid(), before)
+					p := d.put(pause.Pause{})
+					d.frozen()
+					before := d.still()
+					d.remove(p)
+					d.thawed()
+					d.goesOn(before)
 				}
-				s.Stop(o.Token)
-				s.Stop(o.Token)
-				ended(t, s)
+				d.slot.Stop(d.order.Token)
+				d.slot.Stop(d.order.Token)
+				ended(t, d.slot)
 			})
 		}
 	})
 }
 
-// TestP72Busy holds a tree that gets no processor to stop on, for the machine is
-// busy with something else: with the right to raise it, and without.
+// TestP72Busy holds a tree that gets hardly any processor to stop on, for the machine is
+// busy with something else.
 func TestP72Busy(t *testing.T) {
 	for range suite.Size(1, 4) * runtime.NumCPU() {
 		busy := exec.Command("sh", "-c", "while :; do :; done")
@@ -230,39 +179,83 @@ func TestP72Busy(t *testing.T) {
 		t.Cleanup(func() { busy.Process.Kill(); busy.Wait() })
 	}
 	groups(t, func(t *testing.T, cgroup string) {
-		for _, vain := range []bool{false, true} {
-			of := t.TempDir()
-			s, err := NewSlot(of)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := run(t, s, cgroup, restless["children"], nil)
-			held := &tree{halt: newHalt(s.Pid())}
-			held.halt.boost.vain = vain
-			if cgroup != "" {
-				held.group = &group{dir: filepath.Join(cgroup, o.Token)}
-			}
-			if n, err := held.hold(nil); n != 0 || err != nil {
-				t.Fatalf("%d run on, %v", n, err)
-			}
-			if trees, still, err := AwaitStill(t.Context(), of); !still || err != nil || len(trees) != 1 || trees[0].Processes == 0 {
-				t.Errorf("not seen to stand still: %+v, %v", trees, err)
-			}
-			for _, p := range descendants(s.Pid()) {
-				if cgroup == "" && !p.all(stopped) && !p.bound() {
-					t.Errorf("%+v runs", p)
-				}
-				if a, err := unix.SchedGetAttr(p.pid, 0); err != nil || a.Policy == unix.SCHED_FIFO {
-					t.Errorf("%d: policy %+v, %v", p.pid, a, err)
-				}
-			}
-			if err := held.release(); err != nil {
-				t.Fatal(err)
-			}
-			s.Stop(o.Token)
-			s.Stop(o.Token)
-			ended(t, s)
-			s.Close()
-		}
+		d := newDesk(t, cgroup, restless["children"], nil)
+		d.put(pause.Pause{})
+		d.frozen()
+		d.still()
+		d.slot.Stop(d.order.Token)
+		ended(t, d.slot)
 	})
+}
+
+// TestP72StandingOf tells how a group stands, from its begin to its end.
+func TestP72StandingOf(t *testing.T) {
+	parent, err := CgroupParent(fmt.Sprintf("test-standing-%d", os.Getpid()), "/")
+	if err != nil {
+		suite.Missing(t, "no cgroup: "+err.Error())
+	}
+	t.Cleanup(func() { removeGroup(parent) })
+	g, err := newGroup(parent, "empty")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := StandingOf(g.dir); is != Empty {
+		t.Errorf("one that is empty: %v", is)
+	}
+	if g.remove(); StandingOf(g.dir) != Gone {
+		t.Error("one that was removed is there")
+	}
+	d := newDesk(t, parent, restless["children"], nil)
+	dir := filepath.Join(parent, d.order.Token)
+	if is := StandingOf(dir); is != Runs {
+		t.Errorf("one that runs: %v", is)
+	}
+	p := d.put(pause.Pause{})
+	d.frozen()
+	if is := StandingOf(dir); is != Frozen {
+		t.Errorf("one that is paused: %v", is)
+	}
+	d.remove(p)
+	d.thawed()
+	d.slot.Stop(d.order.Token)
+	ended(t, d.slot)
+	if is := StandingOf(dir); is != Gone {
+		t.Errorf("one that is over: %v", is)
+	}
+	// What a stranger names is no group, whatever is in it, and is not waited for.
+	other := t.TempDir()
+	events := filepath.Join(other, "cgroup.events")
+	if err := unix.Mkfifo(events, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if StandingOf(other) != Gone {
+		t.Error("a FIFO is a group")
+	}
+	if err := errors.Join(os.Remove(events), os.WriteFile(events, []byte("populated 1\nfrozen 1\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if StandingOf(other) != Gone {
+		t.Error("a file is a group")
+	}
+}
+
+// TestHoldsTree is what a supervisor without a group says of itself.
+func TestHoldsTree(t *testing.T) {
+	d := newDesk(t, "", restless["children"], nil)
+	start, err := StartOf(d.slot.Pid())
+	if err != nil || HoldsTree(d.slot.Pid(), start) || !Lives(d.slot.Pid(), start) || Lives(d.slot.Pid(), start+1) {
+		t.Errorf("it runs: %v", err)
+	}
+	p := d.put(pause.Pause{})
+	d.frozen()
+	if !HoldsTree(d.slot.Pid(), start) {
+		t.Error("it is held, and does not say so")
+	}
+	d.remove(p)
+	d.thawed()
+	if HoldsTree(d.slot.Pid(), start) {
+		t.Error("it was let go, and says that it is held")
+	}
+	d.slot.Stop(d.order.Token)
+	ended(t, d.slot)
 }

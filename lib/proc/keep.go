@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,28 +10,26 @@ import (
 // A keeper sees to what pauses ask of the order at hand, from its start until the
 // first process has ended. Its fields are those of its own goroutine.
 type keeper struct {
-	s    *supervisor
-	o    *Order
-	out  *lookout
-	tree *tree
-	lent returnedCPUs // what of its cpus is given back
-	over chan struct{}
-	done chan struct{}
+	s       *supervisor
+	o       *Order
+	out     *lookout
+	group   *group  // of its tree; nil: there is none
+	stopper stopper // of a tree without one
+	lent    returnedCPUs
+	over    chan struct{}
+	done    chan struct{}
 
 	frozen  bool // the tree is held, or is to be
 	running int  // so many of it are not
-	named   bool // this process is called [ArgvHeld]
 	told    Hold
 }
 
-// How often a tree that is held is looked at again: somebody may have let a process
-// of it go on, or moved one out of the group. A glance at what was there is had more
-// often, but for no more than a thousandth of a processor.
+// How often a tree that a pause holds or restricts is looked at again: its user may have
+// let it go on, and what was started since is to be kept to its cpus where the kernel
+// does not do that.
 const (
 	checkSoon   = 500 * time.Millisecond
 	checkSeldom = 4 * time.Second
-	glanceEvery = 250 * time.Millisecond
-	glanceCost  = 1000
 )
 
 // mind begins to see to the pauses of an order that has been started; nil if it
@@ -39,27 +38,20 @@ func (s *supervisor) mind(o *Order, g *group, out *lookout) *keeper {
 	if out == nil {
 		return nil
 	}
-	k := &keeper{s: s, o: o, out: out, tree: newTree(g), over: make(chan struct{}), done: make(chan struct{})}
-	k.tree.halt.first, k.tree.halt.lead = s.lead()
-	k.tree.halt.ended = s.reaped.Load
-	k.tree.told = func() { k.name(true) }
-	k.lent.group, k.lent.parent = g, o.Cgroup
-	k.lent.cpus = o.CPUs
+	k := &keeper{s: s, o: o, out: out, group: g, over: make(chan struct{}), done: make(chan struct{})}
+	k.stopper = stopper{top: os.Getpid(), lead: s.signalGroup}
+	k.lent = returnedCPUs{group: g, parent: o.Cgroup, cpus: o.CPUs}
 	go k.run()
 	return k
 }
 
-// lead is the process group of the first process, and what signals it, and says that
-// it has, as long as the first process has not been waited for: nobody else has its
-// number then.
-func (s *supervisor) lead() (group int, signal func(unix.Signal) bool) {
+// signalGroup signals the process group of the first process, unless that has been waited
+// for: another may have its number then.
+func (s *supervisor) signalGroup(sig unix.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pid := s.pid
-	return pid, func(sig unix.Signal) bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return pid != 0 && s.pid == pid && unix.Kill(-pid, sig) == nil
+	if s.pid > 1 {
+		unix.Kill(-s.pid, sig)
 	}
 }
 
@@ -69,7 +61,7 @@ func (k *keeper) end() {
 	if k != nil {
 		close(k.over)
 		<-k.done
-		k.name(false)
+		k.rename()
 	}
 }
 
@@ -77,10 +69,9 @@ func (k *keeper) end() {
 func (k *keeper) run() {
 	defer close(k.done)
 	wait := checkSoon
-	// What was read before the start holds, unless there are news since.
-	state, err := k.out.last, error(nil)
-	for was := (demand{}); ; {
-		now := k.out.demand(state)
+	var err error
+	for was := (demand{}); ; { // what was read before the start holds, unless there are news since
+		now := k.out.demand()
 		if !now.same(was) {
 			wait = checkSoon
 		}
@@ -100,36 +91,21 @@ func (k *keeper) run() {
 		if !k.rest(timer) {
 			return
 		}
-		state, err = k.out.read()
+		err = k.out.read()
 	}
 }
 
-// rest returns true when the pauses are to be looked at: they may have changed, it
-// is time to, or what is held does not stand still. False says that the first
+// rest returns true when the pauses are to be looked at again, and false when the first
 // process has ended.
 func (k *keeper) rest(timer <-chan time.Time) bool {
-	for every := glanceEvery; ; {
-		var glance <-chan time.Time
-		if k.frozen && k.running == 0 {
-			glance = time.After(every)
-		}
-		select {
-		case <-k.over:
-			return false
-		case <-k.out.news:
-			return true
-		case <-k.s.look:
-			return true
-		case <-timer:
-			return true
-		case <-glance:
-		}
-		begin := time.Now()
-		if !k.tree.stands() {
-			return true
-		}
-		every = min(max(glanceEvery, glanceCost*time.Since(begin)), checkSeldom)
+	select {
+	case <-k.over:
+		return false
+	case <-k.out.news:
+	case <-k.s.look:
+	case <-timer:
 	}
+	return true
 }
 
 // meet does what is wanted, and says whether it must be looked after though
@@ -153,22 +129,28 @@ func (k *keeper) freeze() {
 		k.s.setFrozen(true)
 		k.frozen = true
 	}
-	running, err := k.tree.hold(k.over)
-	if err != nil {
-		running = max(1, running)
+	if k.running = k.hold(); k.group == nil && k.running == 0 {
+		call(ArgvHeld)
 	}
-	k.running = running
 	k.tell()
 }
 
-// name calls this process by whether it holds its tree.
-func (k *keeper) name(held bool) {
-	if held == k.named {
-		return
+// hold holds every process of the tree, and says how many run on, which was tried for
+// patientFor. It is cheap when they are held already.
+func (k *keeper) hold() (running int) {
+	if k.group == nil {
+		return k.stopper.stop(k.over)
 	}
-	if k.named = held; held {
-		call(ArgvHeld)
-	} else {
+	running, err := k.group.freeze(k.over)
+	if err != nil {
+		return max(1, running)
+	}
+	return running
+}
+
+// rename takes back [ArgvHeld].
+func (k *keeper) rename() {
+	if k.frozen && k.group == nil {
 		call(Argv0)
 	}
 }
@@ -178,8 +160,12 @@ func (k *keeper) thaw() {
 	if !k.frozen {
 		return
 	}
-	k.name(false)
-	k.tree.release()
+	k.rename()
+	if k.group != nil {
+		k.group.thaw()
+	} else {
+		k.stopper.release()
+	}
 	k.frozen, k.running = false, 0
 	k.s.setFrozen(false)
 	k.tell()

@@ -3,7 +3,6 @@ package proc
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,9 +87,8 @@ func countIn(text, word string) (n int64, known bool) {
 
 // measure adds what the kernel counted for the whole group, as far as it does. A
 // process that nobody waited for is only in that; what was written is counted there
-// when it goes to the disk, which may be later than the end. own is what was seen to be
-// no file's; 0: nobody has looked.
-func (st *Status) measure(g *group, peak, own int64) {
+// when it goes to the disk, which may be later than the end.
+func (st *Status) measure(g *group, peak int64) {
 	greatest := st.Memory
 	st.Memory = max(st.Memory, peak)
 	if g == nil {
@@ -98,7 +96,7 @@ func (st *Status) measure(g *group, peak, own int64) {
 	}
 	if n, ok := g.number("memory.peak"); ok {
 		st.Memory = n
-		st.Cache = spare(n, g.stat("active_file", "inactive_file"), own, greatest)
+		st.Cache = max(0, min(g.stat("active_file", "inactive_file"), n-greatest))
 	}
 	cpu, _ := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
 	user, _ := countIn(string(cpu), "user_usec")
@@ -109,20 +107,6 @@ func (st *Status) measure(g *group, peak, own int64) {
 	io, _ := os.ReadFile(filepath.Join(g.dir, "io.stat"))
 	st.Written = max(st.Written, writtenIn(io))
 }
-
-// spare is how much of a peak of memory was of files, of which so much was there at the
-// end. They need not have been there at the peak, so it leaves what was seen to be the
-// tree's own, and the greatest process. If nobody has looked, files are believed to have
-// come later where they are more than half.
-func spare(peak, files, own, greatest int64) int64 {
-	if own == 0 && files > peak/2 {
-		return 0
-	}
-	return max(0, min(files, peak-own, peak-greatest))
-}
-
-// own is how much memory the group has now that is no file's.
-func (g *group) own() int64 { return g.stat("anon", "shmem") }
 
 // stat is the sum of what the kernel counts of the group's memory by some words.
 func (g *group) stat(words ...string) (sum int64) {
@@ -163,22 +147,6 @@ func cpuList(cpus []int) string {
 		i = end + 1
 	}
 	return b.String()
-}
-
-// onCPUs calls fork so that what it starts is on these cpus from the start, if the
-// machine has them. Only the calling thread is moved, and back again.
-func onCPUs(cpus []int, fork func() error) error {
-	set, ok := cpuSet(cpus)
-	if !ok {
-		return fork()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var was unix.CPUSet
-	if unix.SchedGetaffinity(0, &was) == nil && unix.SchedSetaffinity(0, &set) == nil {
-		defer unix.SchedSetaffinity(0, &was)
-	}
-	return fork()
 }
 
 // cpuSet is cpus as the kernel takes them; false if they are none.

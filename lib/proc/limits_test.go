@@ -88,7 +88,7 @@ func TestN60WhichLimit(t *testing.T) {
 	} {
 		g := standIn(t, map[string]string{"memory.events": c.events, "pids.events": c.pids})
 		got := c.st
-		got.judge(o, g, 1<<30, sinceBoot())
+		got.judge(o, g)
 		if got.NoMemory != c.want.NoMemory || got.Had != c.want.Had || got.Crowded != c.want.Crowded {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -98,57 +98,22 @@ func TestN60WhichLimit(t *testing.T) {
 // TestMeasure prefers what the kernel counted for all.
 func TestMeasure(t *testing.T) {
 	st := Status{User: time.Second, System: time.Second, Memory: 5, Written: 100}
-	st.measure(nil, 7, 0)
+	st.measure(nil, 7)
 	if st.Memory != 7 {
 		t.Errorf("memory %d", st.Memory)
 	}
 	st.measure(standIn(t, map[string]string{"memory.peak": "3\n", "cpu.stat": "usage_usec 5000000\nuser_usec 4000000\nsystem_usec 1000000\n",
-		"io.stat": "8:0 rbytes=1 wbytes=4096\n"}), 7, 0)
+		"io.stat": "8:0 rbytes=1 wbytes=4096\n"}), 7)
 	if st.Memory != 3 || st.Cache != 0 || st.User != 4*time.Second || st.System != time.Second || st.Written != 4096 {
 		t.Errorf("%+v", st)
 	}
-	st.measure(standIn(t, map[string]string{"memory.peak": "9\n", "memory.stat": "anon 5\nfile 6\nshmem 2\ninactive_file 3\nactive_file 1\n"}), 0, 0)
+	st.measure(standIn(t, map[string]string{"memory.peak": "9\n", "memory.stat": "anon 5\nfile 6\nshmem 2\ninactive_file 3\nactive_file 1\n"}), 0)
 	if st.Memory != 9 || st.Cache != 4 {
 		t.Errorf("%d bytes of which %d are of files", st.Memory, st.Cache)
 	}
-	st.measure(standIn(t, map[string]string{"cpu.stat": "user_usec 1\nsystem_usec 1\n"}), 0, 0)
+	st.measure(standIn(t, map[string]string{"cpu.stat": "user_usec 1\nsystem_usec 1\n"}), 0)
 	if st.User != 4*time.Second {
 		t.Errorf("%+v", st)
-	}
-}
-
-// TestSpare holds that no more of a peak is believed to have been of files than what was
-// seen allows, wherever they came after it.
-func TestSpare(t *testing.T) {
-	for _, c := range []struct {
-		name                               string
-		peak, files, own, greatest, expect int64
-	}{
-		{"few", 10, 4, 0, 1, 4},
-		{"more than half, and nobody has looked", 10, 6, 0, 1, 0},
-		{"more than half, which were there", 10, 9, 1, 1, 9},
-		{"they came after the peak", 50, 45, 40, 2, 10},
-		{"they came after that of one process", 50, 45, 5, 40, 10},
-		{"a process that reads them as its memory", 50, 45, 5, 60, 0},
-		{"few that came later", 10, 4, 8, 1, 2},
-		{"more was seen", 10, 4, 11, 1, 0},
-	} {
-		if got := spare(c.peak, c.files, c.own, c.greatest); got != c.expect {
-			t.Errorf("%s: %d of %d", c.name, got, c.peak)
-		}
-	}
-}
-
-// TestWatchOwn holds that a watch has the most that a group had that was no file's.
-func TestWatchOwn(t *testing.T) {
-	g := standIn(t, map[string]string{"memory.peak": "9\n", "memory.stat": "anon 5\nfile 6\nshmem 2\n"})
-	w := &watch{g: g}
-	w.look(lookEvery)
-	if err := os.WriteFile(filepath.Join(g.dir, "memory.stat"), []byte("anon 1\nfile 8\nshmem 0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if next := w.look(lookEvery); w.own != 7 || next != 2*lookEvery {
-		t.Errorf("%d bytes, and the next look after %v", w.own, next)
 	}
 }
 
@@ -301,7 +266,7 @@ func TestN56CPUTime(t *testing.T) {
 
 // TestN60Pids is a fork bomb that the kernel holds to its limit.
 func TestN60Pids(t *testing.T) {
-	parent, err := CgroupParent(fmt.Sprintf("test-pids-%d", os.Getpid()))
+	parent, err := CgroupParent(fmt.Sprintf("test-pids-%d", os.Getpid()), "/")
 	if err != nil {
 		suite.Missing(t, "no cgroup: "+err.Error())
 	}

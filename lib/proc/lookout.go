@@ -3,7 +3,6 @@ package proc
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"reflect"
 	"slices"
@@ -15,10 +14,11 @@ import (
 // A lookout is how a supervisor learns of pauses. It is kept from one order to the
 // next, as long as they go by the same places.
 type lookout struct {
-	of    Pausing
+	of Pausing
+	pause.Reader
 	news  <-chan struct{} // something may have changed
 	close context.CancelFunc
-	last  pause.State // as far as it could be read
+	state pause.State // as it was read last, for the order at hand
 }
 
 // lookFrom has the supervisor look where the order's pauses are. It must be called
@@ -32,19 +32,18 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 	if s.out == nil && o.Pause != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.out = &lookout{news: pause.Watch(ctx, o.Pause.Places, o.Pause.Ended, o.Pause.Owners), close: cancel}
+		s.out.Reader = pause.Reader{Places: o.Pause.Places, Ended: o.Pause.Ended, Owners: o.Pause.Owners}
 	}
 	if s.out == nil {
 		return nil
 	}
-	s.out.of, s.out.last = *o.Pause, pause.State{}
+	s.out.of = *o.Pause
 	// What was told until now is seen by whoever reads now.
-	select {
-	case <-s.out.news:
-	default:
-	}
-	select {
-	case <-s.look:
-	default:
+	for _, told := range []<-chan struct{}{s.out.news, s.look} {
+		select {
+		case <-told:
+		default:
+		}
 	}
 	return s.out
 }
@@ -54,61 +53,26 @@ func (l *lookout) same(p *Pausing) bool {
 	return l.of.Ended == p.Ended && l.of.Owners == p.Owners && slices.Equal(l.of.Places, p.Places)
 }
 
-// read is what the places say now. With an error something of it could not be
-// read: then what was known of that before holds on until its time is over.
-func (l *lookout) read() (pause.State, error) {
-	now, err := pause.Here()
-	if err != nil {
-		return l.last.For(l.of.Attempt), err
-	}
-	unknown := l.learnOwners()
-	var may func(int) bool
-	if l.of.Pausers != nil {
-		may = func(uid int) bool { return slices.Contains(l.of.Pausers, uid) }
-	}
-	state, err := pause.Read(now, l.of.Places, l.of.Ended, may)
-	err = errors.Join(unknown, err)
-	if err != nil {
-		state = state.Keep(l.last)
-	}
-	l.last = state
-	return state.For(l.of.Attempt), err
-}
-
-// learnOwners has the order go by who may pause now. With an error those may who
-// were known before.
-func (l *lookout) learnOwners() error {
-	if l.of.Owners == "" {
-		return nil
-	}
-	uids, err := pause.ReadOwners(l.of.Owners)
-	switch {
-	case err == nil:
-		l.of.Pausers = uids
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	return nil
+// read reads the pauses that count for the order at hand. With an error something of them
+// could not be read.
+func (l *lookout) read() error {
+	state, err := l.Read()
+	l.state = state.For(l.of.Attempt)
+	return err
 }
 
 // errPaused is why an order is not begun: it can be given again.
 var errPaused = errors.New("paused")
 
-// ArgvStarting is the name of a supervisor, as /proc/PID/comm has it, while it
-// starts an order: it may have looked for pauses and found none, and not started
-// yet what it then sees to. Who wants to know that nothing runs, or will run, waits
-// until it has its usual name again.
-const ArgvStarting = Argv0 + "+"
-
-// ArgvHeld is the name of a supervisor while it holds its tree for a pause, from
-// when most of it has stopped, or will not for a while. To look at the tree is worth
-// while then, and not before: who looks takes the processor on which jobs are to
-// stop.
+// ArgvHeld is the name of a supervisor, as /proc/PID/comm has it, while it holds the whole
+// of a tree that is in no cgroup: nobody else can tell.
 const ArgvHeld = Argv0 + "="
 
-// supervises says whether a process of this name is a supervisor, or calls itself one.
-func supervises(comm string) bool {
-	return comm == Argv0 || comm == ArgvStarting || comm == ArgvHeld
+// HoldsTree says whether the process pid, which was started at start, is a supervisor that
+// holds its tree, or lives no more.
+func HoldsTree(pid int, start uint64) bool {
+	p, comm, err := statNamed(pid)
+	return err != nil || p.start != start || p.gone() || comm == ArgvHeld
 }
 
 // call sets what this process is called.
@@ -119,8 +83,8 @@ func (l *lookout) mayStart() error {
 	if l == nil {
 		return nil
 	}
-	state, err := l.read()
-	wants := l.demand(state)
+	err := l.read()
+	wants := l.demand()
 	switch {
 	case wants.frozen || wants.out:
 		return &notBegunError{errPaused}
@@ -142,12 +106,12 @@ type demand struct {
 // demand works out what the pauses want. The cpus that are given back are the last
 // ones that the node offers; who wants all of them, or all of the memory, wants
 // that nothing runs.
-func (l *lookout) demand(state pause.State) demand {
-	d := demand{frozen: state.Frozen(), out: state.Out()}
-	if next, ok := state.Next(); ok {
+func (l *lookout) demand() demand {
+	d := demand{frozen: l.state.Frozen(), out: l.state.Out()}
+	if next, ok := l.state.Next(); ok {
 		d.stays = max(next, time.Millisecond)
 	}
-	give := l.of.Part.Gives(state)
+	give := l.of.Part.Gives(l.state)
 	if give.CPUs > 0 && len(l.of.CPUs) > 0 {
 		if d.cpus = l.of.CPUs[:max(0, len(l.of.CPUs)-give.CPUs)]; len(d.cpus) == 0 {
 			d.frozen = true

@@ -1,14 +1,10 @@
 package proc
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // What the kernel is asked to think of a process when it must kill one for want
@@ -36,9 +32,16 @@ func asJob(fork func() error) error {
 	return fork()
 }
 
-// judge says which limit the order has come up against, if it was one.
-func (st *Status) judge(o *Order, g *group, pid int, since time.Duration) {
-	st.NoMemory = st.Stopped == StoppedMemory || st.noMemory(g, pid, since)
+// judge says which limit the order has come up against, if it was one. Without a group
+// that counts what the kernel killed for want of memory it is not known.
+func (st *Status) judge(o *Order, g *group) {
+	if g == nil {
+		st.NoMemory = st.Stopped == StoppedMemory
+	} else {
+		killed, _ := g.count("memory.events", "oom_kill")
+		failed := st.Exit == nil || *st.Exit != 0
+		st.NoMemory = st.Stopped == StoppedMemory || killed > 0 && failed && st.Stopped == "" && !st.Evicted
+	}
 	if st.NoMemory && o.Memory > 0 && (st.Stopped == StoppedMemory || g.reached() || st.Memory > o.Memory) {
 		st.Had = o.Memory
 	}
@@ -49,27 +52,6 @@ func (st *Status) judge(o *Order, g *group, pid int, since time.Duration) {
 	}
 }
 
-// noMemory says whether the kernel killed one of an order's tree for want of
-// memory. Without a group that counts that, it is known of the first process
-// only, from the kernel's log, which may be for the superuser alone.
-func (st *Status) noMemory(g *group, pid int, since time.Duration) bool {
-	if st.Stopped != "" || st.Evicted || st.Exit != nil && *st.Exit == 0 {
-		return false
-	}
-	if g != nil {
-		if killed, known := g.count("memory.events", "oom_kill"); known {
-			return killed > 0
-		}
-	}
-	for try := 0; st.Signal == int(unix.SIGKILL) && try < 3; try++ { // the kernel says so a little after it has done it
-		if killedIn("/dev/kmsg", pid, since) {
-			return true
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return false
-}
-
 // reached says that the group has come up against its own limit of memory, and not
 // only against what the machine has.
 func (g *group) reached() bool {
@@ -78,47 +60,6 @@ func (g *group) reached() bool {
 	}
 	n, _ := g.count("memory.events", "oom")
 	return n > 0
-}
-
-// killedIn looks in the kernel's log for the end of a process after a time.
-func killedIn(name string, pid int, since time.Duration) bool {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(fd)
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := unix.Read(fd, buf) // one record
-		switch {
-		case err == unix.EPIPE || err == unix.EINTR: // that one was overwritten
-		case err != nil || n <= 0:
-			return false
-		case isOOM(string(buf[:n]), pid, since):
-			return true
-		}
-	}
-}
-
-// isOOM says whether a record of the kernel's log is of the end of a process for
-// want of memory, after a time. A record is "level,number,microseconds,flags;text".
-func isOOM(record string, pid int, since time.Duration) bool {
-	head, text, ok := strings.Cut(record, ";")
-	f := strings.Split(head, ",")
-	if !ok || len(f) < 3 || !strings.Contains(text, "ut of memory: ") || !strings.Contains(text, fmt.Sprintf(": Killed process %d (", pid)) {
-		return false
-	}
-	usec, err := strconv.ParseInt(f[2], 10, 64)
-	return err == nil && time.Duration(usec)*time.Microsecond >= since
-}
-
-// sinceBoot is the clock of the kernel's log.
-func sinceBoot() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
 }
 
 // Bound sets how many processes all jobs of a node may have together, and how

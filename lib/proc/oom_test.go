@@ -5,60 +5,40 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"distribute/lib/suite"
 )
 
-// TestN60OutOfMemory is a job that takes more memory than there is: the kernel
-// kills it and not its supervisor, and it is said what it died of.
+// TestN60OutOfMemory is a job that takes more memory than all jobs may have together: the
+// kernel kills it and not its supervisor, and it is said what it died of.
 func TestN60OutOfMemory(t *testing.T) {
-	tests := []struct{ name, parent, limit string }{
-		{"version 1", "/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
-		{"version 2", "/sys/fs/cgroup", "memory.max"},
+	parent, err := CgroupParent(fmt.Sprintf("test-memory-%d", os.Getpid()), "/")
+	if err != nil {
+		suite.Missing(t, "no cgroup: "+err.Error())
 	}
-	tried := false
-	for _, tt := range tests {
-		group := filepath.Join(tt.parent, fmt.Sprintf("distribute-test-%d", os.Getpid()))
-		if err := os.Mkdir(group, 0o755); err != nil {
-			continue
-		}
-		defer os.Remove(group)
-		if _, err := os.Stat(filepath.Join(group, tt.limit)); err != nil {
-			continue
-		}
-		tried = true
-		t.Run(tt.name, func(t *testing.T) {
-			s, dir := newSlot(t), newDir(t)
-			for file, text := range map[string]string{tt.limit: "67108864", "cgroup.procs": strconv.Itoa(s.Pid())} {
-				if err := os.WriteFile(filepath.Join(group, file), []byte(text), 0); err != nil {
-					t.Fatal(err)
-				}
-			}
-			o := order(dir, "")
-			o.Argv = []string{"tail", "/dev/zero"}
-			if err := s.Run(o); err != nil {
-				t.Fatal(err)
-			}
-			if st := ended(t, s); !st.NoMemory || st.Signal != 9 {
-				t.Errorf("status %+v", st)
-			}
-			// The same supervisor goes on, and another end is no such end.
-			if err := s.Run(order(newDir(t), "kill -9 $$")); err != nil {
-				t.Fatal(err)
-			}
-			if st := ended(t, s); st.NoMemory || st.Signal != 9 {
-				t.Errorf("status %+v", st)
-			}
-		})
+	t.Cleanup(func() { removeGroup(parent) })
+	if slices.Contains(Bound(parent, 10000, 64<<20), "memory") {
+		t.Skip("the kernel does not count memory in groups of version 2 here; that of the machine with systemd does")
 	}
-	if !tried {
-		suite.Missing(t, "no cgroup that bounds memory can be made")
+	s, o := newSlot(t), order(newDir(t), "")
+	o.Argv, o.Cgroup = []string{"tail", "/dev/zero"}, parent
+	if err := s.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	if st := ended(t, s); !st.NoMemory || st.Signal != 9 {
+		t.Errorf("status %+v", st)
+	}
+	o = order(newDir(t), "kill -9 $$")
+	o.Cgroup = parent
+	if err := s.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	if st := ended(t, s); st.NoMemory || st.Signal != 9 {
+		t.Errorf("another end: status %+v", st)
 	}
 }
 
@@ -118,23 +98,6 @@ func bomb(t *testing.T, token string) (n int) {
 		}
 	}
 	return n
-}
-
-func TestIsOOM(t *testing.T) {
-	const text = ";Memory cgroup out of memory: Killed process 42 (tail) total-vm:1kB\n"
-	for in, want := range map[string]bool{
-		"3,100,2000000,-" + text: true,
-		"3,100,900000,-" + text:  false, // before
-		"3,100" + text:           false,
-		"3,100,2000000,-;Out of memory: Killed process 42 (x)":  true,
-		"3,100,2000000,-;Out of memory: Killed process 420 (x)": false,
-		"3,100,2000000,-;Killed process 42 (x)":                 false,
-		"":                                                      false,
-	} {
-		if got := isOOM(in, 42, time.Second); got != want {
-			t.Errorf("%q: %v", in, got)
-		}
-	}
 }
 
 // TestN60Bound is with directories in the place of the kernel's.

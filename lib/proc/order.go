@@ -53,8 +53,7 @@ type Pausing struct {
 	Attempt string   `json:"attempt,omitempty"` // those of this one count, too
 	Places  []string `json:"places"`            // directories of pauses; those that are not there hold none
 	Ended   string   `json:"ended,omitempty"`   // the file of those that were ended by others than their holders
-	Pausers []int    `json:"pausers"`           // uids of whose pauses count; nil: all
-	Owners  string   `json:"owners,omitempty"`  // the file that says so now, in the place of Pausers, if it is there
+	Owners  string   `json:"owners,omitempty"`  // the file that says whose pauses count; without it everybody's do
 	CPUs    []int    `json:"cpus,omitempty"`    // that the node offers: those that are given back come from their end
 	Memory  int64    `json:"memory,omitempty"`  // bytes that the node offers
 
@@ -100,7 +99,7 @@ type Status struct {
 	Cache     int64         `json:"cache,omitempty"`  // bytes of files in that which the kernel could have done without, as far as is known
 	Written   int64         `json:"written"`
 	Swept     int           `json:"swept"`     // processes left when the first one ended
-	Contained string        `json:"contained"` // ByCgroup or BySession
+	Contained string        `json:"contained"` // ByCgroup or BestEffort
 }
 
 // Values of Status.Stopped and Status.Contained.
@@ -110,7 +109,7 @@ const (
 	StoppedTime   = "time"   // by its limit of time
 	StoppedMemory = "memory" // by its limit of memory, where the kernel does not enforce that
 	ByCgroup      = "cgroup"
-	BySession     = "session"
+	BestEffort    = "best-effort" // by signals to what can be found of the tree
 )
 
 // A Report is what a supervisor says. Exactly one of its members is set, but for

@@ -35,9 +35,6 @@ func TestMain(m *testing.M) {
 		daemon(os.Args[2], os.Args[3])
 		return
 	}
-	if len(os.Args) == 3 && os.Args[1] == "chain" {
-		chain(os.Args[2])
-	}
 	if len(os.Args) == 3 && os.Args[1] == "no-forks" {
 		if err := noForks(os.Args[2]); err != nil {
 			fmt.Println(err)
@@ -46,7 +43,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if len(os.Args) == 3 && os.Args[1] == "cgroup-parent" {
-		fmt.Println(CgroupParent(os.Args[2]))
+		fmt.Println(CgroupParent(os.Args[2], "/"))
 		return
 	}
 	os.Exit(m.Run())
@@ -133,9 +130,9 @@ var groupsMade atomic.Int32
 
 // groups is the ways of containment that can be tried here.
 func groups(t *testing.T, f func(t *testing.T, cgroup string)) {
-	t.Run("session", func(t *testing.T) { f(t, "") })
+	t.Run("best-effort", func(t *testing.T) { f(t, "") })
 	t.Run("cgroup", func(t *testing.T) {
-		parent, err := CgroupParent(fmt.Sprintf("test-%d-%d", os.Getpid(), groupsMade.Add(1)))
+		parent, err := CgroupParent(fmt.Sprintf("test-%d-%d", os.Getpid(), groupsMade.Add(1)), "/")
 		if err != nil {
 			suite.Missing(t, "no cgroup: "+err.Error())
 		}
@@ -322,7 +319,7 @@ func TestNothingIsLeft(t *testing.T) {
 				if st.Exit == nil || *st.Exit != 3 || st.Swept == 0 {
 					t.Errorf("status %+v", st)
 				}
-				if want := map[bool]string{true: ByCgroup, false: BySession}[cgroup != ""]; st.Contained != want {
+				if want := map[bool]string{true: ByCgroup, false: BestEffort}[cgroup != ""]; st.Contained != want {
 					t.Errorf("contained by %s, want %s", st.Contained, want)
 				}
 				dead(t, pid)
@@ -625,7 +622,7 @@ func TestParseStat(t *testing.T) {
 	rest := " S 7 8 9 " + strings.Repeat("0 ", 15) + "4711 0 0\n"
 	for _, name := range []string{"sh", "a b", ") S 1 1 1 (", "\n)"} {
 		p, err := parseStat(5, []byte("5 ("+name+")"+rest))
-		if err != nil || p != (process{pid: 5, parent: 7, group: 8, session: 9, state: 'S', start: 4711}) {
+		if err != nil || p != (process{pid: 5, parent: 7, state: 'S', start: 4711}) {
 			t.Errorf("%q: %+v, %v", name, p, err)
 		}
 	}
@@ -652,22 +649,19 @@ func TestParseMounts(t *testing.T) {
 	}
 }
 
-func TestMarked(t *testing.T) {
-	me := os.Getpid()
+func TestBelow(t *testing.T) {
 	ps := []process{
-		{pid: me, session: 50}, {pid: 10, parent: 1, session: 10, state: 'S'}, // has the marker
-		{pid: 11, parent: 1, session: 10, state: 'S'},  // of its session
-		{pid: 12, parent: 11, session: 12, state: 'S'}, // below that
-		{pid: 13, parent: 1, session: 10, state: 'Z'},
-		{pid: 14, parent: 1, session: 50, state: 'S'}, // has the marker, in our session
-		{pid: 15, parent: 1, session: 50, state: 'S'}, // in our session only
-		{pid: 16, parent: 1, session: 16, state: 'S'},
+		{pid: 10, parent: 1, state: 'S'}, // is named
+		{pid: 12, parent: 11, state: 'S'},
+		{pid: 11, parent: 10, state: 'S'},
+		{pid: 13, parent: 10, state: 'Z'},
+		{pid: 16, parent: 1, state: 'S'},
 	}
 	var got []int
-	for _, p := range marked(ps, map[int]bool{}, func(pid int) bool { return pid == 10 || pid == 14 || pid == me }) {
+	for _, p := range below(ps, func(p process) bool { return p.pid == 10 }) {
 		got = append(got, p.pid)
 	}
-	if want := []int{10, 11, 12, 14}; !slices.Equal(got, want) {
+	if want := []int{10, 12, 11}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

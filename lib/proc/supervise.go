@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -96,11 +95,9 @@ type supervisor struct {
 	heeded  chan struct{} // a barrier has come
 	look    chan struct{} // the pauses are to be looked at
 
-	autogroups bool          // the kernel weighs each session apart
-	unheld     bool          // it does not let this process hold what it starts
-	clock      runClock      // of the order at hand
-	out        *lookout      // of the last order; nil: it had no pauses
-	reaped     atomic.Uint64 // processes that were waited for
+	autogroups bool     // the kernel weighs each session apart
+	clock      runClock // of the order at hand
+	out        *lookout // of the last order; nil: it had no pauses
 
 	mu      sync.Mutex
 	token   string // of the order at hand
@@ -296,7 +293,7 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	if err := lock.sign(s.boot, s.start); err != nil {
 		return nil, notBegun(err)
 	}
-	st := &Status{Format: 1, Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BySession}
+	st := &Status{Format: 1, Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BestEffort}
 	s.clock.start(Uptime())
 	if err := s.run(o, st); err != nil {
 		var before *notBegunError
@@ -363,7 +360,6 @@ func (s *supervisor) run(o *Order, st *Status) error {
 		st.Stopped = s.stopped
 		return nil
 	}
-	since := sinceBoot() - time.Second
 	s.report(Report{Started: pid})
 	w := s.watchOver(o, g)
 	k := s.mind(o, g, where)
@@ -379,68 +375,9 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
-	st.judge(o, g, pid, since)
-	st.measure(g, w.peak, w.own)
+	st.judge(o, g)
+	st.measure(g, w.peak)
 	return nil
-}
-
-// begin starts the first process, unless the machine is paused. Between the look
-// for pauses and the start this process is called [ArgvStarting].
-func (s *supervisor) begin(o *Order, name string, out *os.File) (*group, int, *lookout, error) {
-	where := s.lookFrom(o)
-	if where != nil {
-		call(ArgvStarting)
-		defer call(Argv0)
-		if err := where.mayStart(); err != nil {
-			return nil, 0, nil, err
-		}
-	}
-	g, pid, err := s.fork(o, name, out)
-	if err != nil {
-		return nil, 0, nil, fmt.Errorf("cannot start %q: %w", o.Argv[0], unstarted(name, o, err))
-	}
-	return g, pid, where, nil
-}
-
-// fork starts the first process as the leader of a session, in a cgroup if one
-// can be made. Where it cannot the session alone must do. If the order has been
-// stopped already nothing is started, and the pid is 0.
-func (s *supervisor) fork(o *Order, name string, out *os.File) (g *group, pid int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped != "" {
-		return nil, 0, nil
-	}
-	defer func() { s.pid, s.group = pid, g }()
-	attr := &syscall.ProcAttr{
-		Dir: o.Cwd, Env: append(o.Env[:len(o.Env):len(o.Env)], Marker+"="+o.Token),
-		Files: []uintptr{s.null.Fd(), out.Fd(), out.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	}
-	if o.As != nil {
-		// The environment, which is the batch's, is for the job only: nothing is run
-		// between here and its program.
-		uid, gid, groups := o.As.credential()
-		attr.Sys.Credential = &syscall.Credential{Uid: uid, Gid: gid, Groups: groups}
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if err := renounce(); err != nil {
-			return nil, 0, err
-		}
-	}
-	if o.Cgroup != "" {
-		if g, err := newGroup(o.Cgroup, o.Token); err == nil {
-			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, g.fd
-			g.limit(&o.Limits)
-			if pid, err = s.forkExec(g, o, name, attr); err == nil {
-				return g, pid, nil
-			}
-			g.remove()
-			attr.Sys.UseCgroupFD = false
-		}
-	}
-	pid, err = s.forkExec(nil, o, name, attr)
-	return nil, pid, err
 }
 
 // await waits until the first process has ended. Orphans that end before it
@@ -464,7 +401,6 @@ func (s *supervisor) await(pid int, st *Status) {
 			continue
 		}
 		st.add(&ru)
-		s.reaped.Add(1)
 		if got == pid {
 			st.set(ws)
 			return
@@ -522,29 +458,4 @@ func (s *supervisor) kill() {
 			s.report(Report{Stuck: 1})
 		}
 	})
-}
-
-// lookPath finds the program as the job's shell would: a name with a slash is
-// relative to its directory, another is looked for in path.
-func lookPath(argv []string, path, cwd string) (string, error) {
-	if len(argv) == 0 || argv[0] == "" {
-		return "", errors.New("cannot start: no command given")
-	}
-	name := argv[0]
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if dir == "" {
-			dir = "."
-		}
-		full := filepath.Join(dir, name)
-		if !filepath.IsAbs(full) {
-			full = filepath.Join(cwd, full)
-		}
-		if fi, err := os.Stat(full); err == nil && fi.Mode().IsRegular() && unix.Access(full, unix.X_OK) == nil {
-			return full, nil
-		}
-	}
-	return "", fmt.Errorf("cannot start %q: not found in PATH; a program of the job itself is named with a slash, as ./%s (PATH is %s)", name, name, path)
 }

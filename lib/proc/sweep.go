@@ -1,7 +1,9 @@
 package proc
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -117,20 +119,54 @@ func childrenByScan(me int) []int {
 // descendants is every process below top that has not ended, as one scan saw it.
 func descendants(top int) []process {
 	ps, _ := processes()
-	below := map[int]bool{top: true}
+	return slices.DeleteFunc(below(ps, func(p process) bool { return p.pid == top }), func(p process) bool { return p.pid == top })
+}
+
+// below is which of these have not ended and are of those named, or below one.
+func below(ps []process, named func(process) bool) (out []process) {
+	in := map[int]bool{}
+	for _, p := range ps {
+		in[p.pid] = named(p)
+	}
 	for grown := true; grown; {
 		grown = false
 		for _, p := range ps {
-			if below[p.parent] && !below[p.pid] {
-				below[p.pid], grown = true, true
+			if !in[p.pid] && in[p.parent] {
+				in[p.pid], grown = true, true
 			}
 		}
 	}
-	var out []process
 	for _, p := range ps {
-		if below[p.pid] && p.pid != top && !p.gone() {
+		if in[p.pid] && !p.gone() {
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// descendantPids is the processes below this one. It costs some 20 microseconds a process.
+// The kernel may leave some out that are just being started.
+func descendantPids() []int { return pidsBelow(os.Getpid()) }
+
+// pidsBelow is the processes below another, as the kernel lists children, or else by a
+// scan of all.
+func pidsBelow(top int) []int {
+	pids, listed := offspring(top)
+	if !listed {
+		pids = nil
+		for _, p := range descendants(top) {
+			pids = append(pids, p.pid)
+		}
+		return pids
+	}
+	known := map[int]bool{}
+	for i := 0; i < len(pids); i++ {
+		if known[pids[i]] {
+			continue // it came to another parent meanwhile
+		}
+		known[pids[i]] = true
+		more, _ := offspring(pids[i])
+		pids = append(pids, more...)
+	}
+	return slices.Sorted(maps.Keys(known))
 }

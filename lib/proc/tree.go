@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,13 +19,10 @@ func InTree(pid int, cgroup string, words ...string) (in, seen bool) {
 	if cgroup != "" && inGroup(pid, cgroup) {
 		return true, true
 	}
-	argv := append([]byte(Argv0+"\x00"+strings.Join(words, "\x00")), 0)
-	if len(words) == 0 {
-		argv = []byte(Argv0 + "\x00")
-	}
+	argv := strings.Join(append([]string{Argv0}, words...), "\x00") + "\x00"
 	const deepest = 1 << 16 // a chain that changes meanwhile is not followed for ever
 	for range deepest {
-		if b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline"); err == nil && bytes.Equal(b, argv) {
+		if b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline"); err == nil && string(b) == argv {
 			return p.pid != pid, true
 		}
 		if p.parent <= 1 {

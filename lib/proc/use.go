@@ -21,30 +21,25 @@ func (u *MemoryUse) Sum() (sum int64) {
 	return sum
 }
 
-// Memory looks who has how much memory: what is below the supervisors that were
-// started for of, and the machine. It costs what [Trees] does, and a look at each
-// process of these trees. What several processes of a tree share counts for each,
-// unless that would be more than most together: then it counts once, as far as that
-// may be known, and the kernel goes through all of their memory for it.
-func Memory(of string, most int64) (*MemoryUse, error) {
-	trees, _, err := Trees(of)
-	if err != nil {
-		return nil, err
-	}
-	u := &MemoryUse{Of: make(map[int]int64, len(trees))}
+// Memory looks who has how much memory: what is below each of these supervisors, and the
+// machine. It costs some files of /proc for each process of these trees. What several
+// processes of a tree share counts for each, unless that would be more than most together:
+// then it counts once, as far as that may be known, and the kernel goes through all of
+// their memory for it.
+func Memory(supervisors []int, most int64) (*MemoryUse, error) {
+	u := &MemoryUse{Of: make(map[int]int64, len(supervisors))}
 	var swaps bool
+	var err error
 	if u.Free, swaps, err = available(); err != nil {
 		return nil, err
 	}
-	below, swap := make(map[int][]int, len(trees)), map[int]int64{}
-	for _, t := range trees {
-		for _, n := range t.names {
-			below[t.PID] = append(below[t.PID], n.pid)
-		}
+	below, swap := make(map[int][]int, len(supervisors)), map[int]int64{}
+	for _, pid := range supervisors {
+		below[pid] = pidsBelow(pid)
 		if swaps {
-			swap[t.PID] = swapped(below[t.PID])
+			swap[pid] = swapped(below[pid])
 		}
-		u.Of[t.PID] = resident(below[t.PID]) + swap[t.PID]
+		u.Of[pid] = resident(below[pid]) + swap[pid]
 	}
 	if u.Sum() > most {
 		for pid, pids := range below {

@@ -8,7 +8,14 @@ import (
 
 // What processes have is counted by tree, and what the machine has is told.
 func TestMemory(t *testing.T) {
-	u, err := Memory(t.TempDir(), 0)
+	s := newSlot(t)
+	o := run(t, s, "", "(echo up > said; sleep 1000) & wait", nil)
+	if u, err := Memory([]int{s.Pid()}, 0); err != nil || len(u.Of) != 1 || u.Sum() <= 0 {
+		t.Errorf("a job has %+v, %v", u, err)
+	}
+	s.Stop(o.Token)
+	ended(t, s)
+	u, err := Memory(nil, 0)
 	if err != nil || len(u.Of) != 0 || u.Sum() != 0 || u.Free <= 0 {
 		t.Errorf("nobody has %+v, %v", u, err)
 	}

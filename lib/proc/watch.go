@@ -9,41 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How often a tree is looked at where the kernel does not count its memory. One
-// that may not have more than so much is looked at every second, and while it grows
-// as often as a processor needs to fill some hundred MiB; the others ever less
-// often, for the record only.
+// How often a tree is looked at where the kernel does not count its memory: one that may
+// not have more than so much every second, and while it grows as often as a processor
+// needs to fill some hundred MiB; the others ever less often, for the record only.
 const (
 	lookFirst  = 50 * time.Millisecond
 	lookEvery  = time.Second
 	lookSeldom = 30 * time.Second
 )
 
-// A watch looks after the limits of an order that runs which the kernel does not
-// enforce. It has the memory's peak when it is over, or where the kernel counts that,
-// how much of it was seen to be the tree's own.
+// A watch looks after the limits of an order that runs which the kernel does not enforce:
+// its time, and where there is no controller its memory.
 type watch struct {
 	s     *supervisor
 	o     *Order
-	g     *group
 	quit  chan struct{}
 	done  chan struct{}
-	peak  int64
-	own   int64 // not of files
-	was   int64 // what the tree had when it was looked at last
 	count bool  // the kernel does not count memory
 	bound bool  // nor limits it, and it is to be limited
+	peak  int64 // of the memory, as far as it was looked at
 }
 
 // watchOver begins a watch.
 func (s *supervisor) watchOver(o *Order, g *group) *watch {
-	w := &watch{s: s, o: o, g: g, quit: make(chan struct{}), done: make(chan struct{}), count: true}
+	w := &watch{s: s, o: o, quit: make(chan struct{}), done: make(chan struct{}), count: true, bound: o.Memory > 0}
 	if g != nil {
 		_, counted := g.number("memory.peak")
 		_, limited := g.number("memory.max")
-		w.count, w.bound = !counted, o.Memory > 0 && !limited
-	} else {
-		w.bound = o.Memory > 0
+		w.count, w.bound = !counted, w.bound && !limited
 	}
 	go w.run()
 	return w
@@ -55,74 +48,63 @@ func (w *watch) over() {
 	<-w.done
 }
 
+// run sleeps until it is time to look at the memory or the time is up.
 func (w *watch) run() {
 	defer close(w.done)
-	look, last, limit := lookEvery, time.Duration(-1), w.o.Time
-	if w.bound {
+	look, was, limit := lookSeldom, int64(0), w.o.Time
+	switch {
+	case w.bound:
 		look = lookFirst
+	case w.count:
+		look = lookEvery
 	}
-	timer := time.NewTimer(0)
-	<-timer.C
-	for ended := false; ; {
-		next, looks := look, true
+	for lookAt := look; w.count || w.bound || limit > 0; {
+		wait := lookAt
 		wall, _ := w.s.clock.times(Uptime())
-		if left := limit - wall; limit > 0 && !ended {
-			if left <= 0 {
-				if more := longer(w.o.Dir, limit); more != limit {
-					limit = more
-					continue
-				}
-				ended = true
-				w.s.stop(w.o.Token, StoppedTime)
+		if limit > 0 && wall >= limit {
+			if longer := longer(w.o.Dir, limit); longer != limit {
+				limit = longer
 				continue
 			}
-			if left < next {
-				next, looks = left, false
-			}
+			w.s.stop(w.o.Token, StoppedTime)
+			limit = 0
 		}
-		timer.Reset(next)
+		if limit > 0 {
+			wait = min(wait, max(lookFirst, limit-wall)) // the clock may stand still
+		}
 		select {
 		case <-w.quit:
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		if !looks {
+		if lookAt -= wait; lookAt > 0 {
 			continue
 		}
-		if wall, _ = w.s.clock.times(Uptime()); wall == last {
-			look = min(2*look, lookSeldom) // it is paused
-			continue
+		if w.count || w.bound {
+			look, was = w.look(look, was)
 		}
-		last = wall
-		look = w.look(look)
+		lookAt = look
 	}
 }
 
-// look measures the tree once, and says when to look again after it was looked at
-// so long after the time before.
-func (w *watch) look(after time.Duration) time.Duration {
-	if !w.count {
-		w.own = max(w.own, w.g.own())
-	}
-	if !w.count && !w.bound {
-		return min(2*after, lookSeldom)
-	}
+// look measures the tree, which had so much memory a while ago, and says when to look
+// again and what it has now.
+func (w *watch) look(after time.Duration, was int64) (next time.Duration, has int64) {
 	pids := descendantPids()
 	n := resident(pids)
 	if w.bound && n > w.o.Memory || n > w.peak {
 		n = proportional(pids, n)
 	}
-	grown := n - w.was
-	w.peak, w.was = max(w.peak, n), n
+	w.peak = max(w.peak, n)
 	switch {
 	case !w.bound:
-		return min(2*after, lookSeldom)
+		return min(2*after, lookSeldom), n
 	case n > w.o.Memory:
 		w.s.stop(w.o.Token, StoppedMemory)
-	case grown > w.o.Memory/32:
-		return lookFirst
+	case n-was > w.o.Memory/32:
+		return lookFirst, n
 	}
-	return min(2*after, lookEvery)
+	return min(2*after, lookEvery), n
 }
 
 // resident is the main memory that processes have, in bytes. What several of them

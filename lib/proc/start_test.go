@@ -51,9 +51,7 @@ func TestLowest(t *testing.T) {
 		if seen < 9 {
 			t.Errorf("%d processes", seen)
 		}
-		for _, p := range descendants(s.Pid()) {
-			lightSession(t, p.pid)
-		}
+		lightSession(t, pid)
 		if got, want := standing(t, s.Pid()), standing(t, os.Getpid()); got != want {
 			t.Errorf("the supervisor has %s, this %s", got, want)
 		}
@@ -62,34 +60,6 @@ func TestLowest(t *testing.T) {
 		}
 		ended(t, s)
 	})
-}
-
-// TestChangesUser is which programs are not held at their start: a program of the
-// job itself, which is named with a slash, is held like others.
-func TestChangesUser(t *testing.T) {
-	dir := t.TempDir()
-	for name, mode := range map[string]os.FileMode{"plain": 0o755, "setuid": 0o755 | os.ModeSetuid, "setgid": 0o755 | os.ModeSetgid, "capable": 0o755} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-		want := mode != 0o755
-		if name == "capable" {
-			// CAP_NET_RAW permitted and effective, in version 2 of the kernel's format.
-			want = unix.Setxattr(path, "security.capability", []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 0) == nil
-		}
-		for _, named := range []string{path, "./" + name} {
-			if got := changesUser(dir, named); got != want {
-				t.Errorf("%s: %v", named, got)
-			}
-		}
-	}
-	if !changesUser(dir, "./none") {
-		t.Error("what is not there")
-	}
 }
 
 // TestHumble is the group of all orders, which has the lowest weight.

@@ -1,0 +1,185 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Jobs run when nobody else wants to: the person at the machine is not to notice them.
+// Each process has the lowest priority there is for the processor and for disks, and the
+// groups of version 2 have it, since what is in a group competes with others of it only.
+const (
+	lowestNice = 19
+	ioprioIdle = 3 << 13 // IOPRIO_CLASS_IDLE
+	ioprioOf   = 1       // IOPRIO_WHO_PROCESS: a thread
+)
+
+// begin makes the order's cgroup and starts the first process, unless the machine is
+// paused. The group is made before the pauses are read: who has paused the machine and
+// then finds no group of an order, or only frozen ones, knows that nothing runs.
+func (s *supervisor) begin(o *Order, name string, out *os.File) (g *group, pid int, where *lookout, err error) {
+	where = s.lookFrom(o)
+	if o.Cgroup != "" {
+		if g, err = newGroup(o.Cgroup, o.Token); err != nil {
+			return nil, 0, nil, &notBegunError{fmt.Errorf("no cgroup for it: %w", err)}
+		}
+		g.limit(&o.Limits)
+	}
+	if err = where.mayStart(); err == nil {
+		if pid, err = s.fork(g, o, name, out); err != nil {
+			err = fmt.Errorf("cannot start %q: %w", o.Argv[0], unstarted(name, o, err))
+		}
+	}
+	if err != nil && g != nil {
+		g.remove()
+	}
+	return g, pid, where, err
+}
+
+// fork starts the first process as the leader of a session, in the order's group. If the
+// order has been stopped already nothing is started, and the pid is 0.
+func (s *supervisor) fork(g *group, o *Order, name string, out *os.File) (pid int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped != "" {
+		return 0, nil
+	}
+	attr := &syscall.ProcAttr{
+		Dir: o.Cwd, Env: append(o.Env[:len(o.Env):len(o.Env)], Marker+"="+o.Token),
+		Files: []uintptr{s.null.Fd(), out.Fd(), out.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if g != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, g.fd
+	}
+	if o.As != nil {
+		// The environment, which is the batch's, is for the job only: nothing is run
+		// between here and its program.
+		uid, gid, groups := o.As.credential()
+		attr.Sys.Credential = &syscall.Credential{Uid: uid, Gid: gid, Groups: groups}
+	}
+	onThread(func() { pid, err = startLowest(o, name, attr) })
+	s.pid, s.group = pid, g
+	if pid > 0 {
+		s.lowerSession(g, pid)
+	}
+	return pid, err
+}
+
+// onThread calls f on a thread that ends with it, and is not the first one, which others
+// take for the process.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			onThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// startLowest starts a process that has, from its first instruction, what its thread has:
+// the order's cpus and the lowest priority, which it cannot take back, nor can the thread.
+func startLowest(o *Order, name string, attr *syscall.ProcAttr) (pid int, err error) {
+	if o.As != nil {
+		if err := renounce(); err != nil {
+			return 0, err
+		}
+	}
+	if set, some := cpuSet(o.CPUs); some {
+		unix.SchedSetaffinity(0, &set)
+	}
+	unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE, Nice: lowestNice}, 0)
+	unix.Setpriority(unix.PRIO_PROCESS, 0, lowestNice) // which the policy leaves as it is
+	unix.Syscall(unix.SYS_IOPRIO_SET, ioprioOf, 0, ioprioIdle)
+	err = asJob(func() (err error) {
+		pid, err = syscall.ForkExec(name, o.Argv, attr)
+		return err
+	})
+	return pid, err
+}
+
+// When the kernel weighs sessions (sched(7), autogroup), priorities count within one only,
+// so that of a tree in no group that is weighed is lowered too. Short orders are spared it:
+// it takes locks of the whole machine.
+const (
+	sessionAfter = time.Second
+	sessionAgain = 130 * time.Millisecond // when the kernel has refused
+)
+
+// lowerSession takes the weight from the session of the first process.
+func (s *supervisor) lowerSession(g *group, pid int) {
+	if !s.autogroups {
+		return
+	}
+	if g != nil {
+		if _, err := os.Lstat(filepath.Join(g.dir, "cpu.weight")); err == nil {
+			return
+		}
+	}
+	var lower func()
+	lower = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.pid == pid && errors.Is(os.WriteFile("/proc/"+strconv.Itoa(pid)+"/autogroup", []byte(strconv.Itoa(lowestNice)), 0), unix.EAGAIN) {
+			time.AfterFunc(sessionAgain, lower)
+		}
+	}
+	time.AfterFunc(sessionAfter, lower)
+}
+
+// autogroups says whether the kernel makes a group of each session.
+func autogroups() bool {
+	b, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
+	return err == nil && strings.TrimSpace(string(b)) == "1"
+}
+
+// humble gives the group of all of a node's orders the lowest weight among its
+// siblings, as far as the kernel weighs groups.
+func humble(dir string) {
+	if setGroup(dir, "cpu.idle", "1") != nil { // since Linux 5.15
+		setGroup(dir, "cpu.weight", "1")
+	}
+	setGroup(dir, "io.weight", "1")
+	setGroup(dir, "io.bfq.weight", "1")
+	setGroup(dir, "io.prio.class", "idle")
+}
+
+// lookPath finds the program as the job's shell would: a name with a slash is
+// relative to its directory, another is looked for in path.
+func lookPath(argv []string, path, cwd string) (string, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return "", errors.New("cannot start: no command given")
+	}
+	name := argv[0]
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if dir == "" {
+			dir = "."
+		}
+		full := filepath.Join(dir, name)
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(cwd, full)
+		}
+		if fi, err := os.Stat(full); err == nil && fi.Mode().IsRegular() && unix.Access(full, unix.X_OK) == nil {
+			return full, nil
+		}
+	}
+	return "", fmt.Errorf("cannot start %q: not found in PATH; a program of the job itself is named with a slash, as ./%s (PATH is %s)", name, name, path)
+}

@@ -1,0 +1,125 @@
+package proc
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patientFor bounds one freeze. What runs on then waits in the kernel, as for a disk, or
+// gets no processor to stop on; it is looked at again later.
+const patientFor = 2 * time.Second
+
+// name tells a process from all others of this boot.
+type name struct {
+	pid   int
+	start uint64
+}
+
+func (p process) name() name { return name{p.pid, p.start} }
+
+// A stopper stops a tree that no group holds, by SIGSTOP: best effort. The process group
+// of the first process is stopped at once, the other descendants one by one, until two
+// looks on end find nothing new and nothing that runs. What starts processes faster than
+// they can be looked at can escape it.
+type stopper struct {
+	top    int               // whose descendants are the tree
+	lead   func(unix.Signal) // signals the process group of the first process, if that lives
+	before map[name]bool     // what was stopped before the pause and stays so; nil: nothing is held
+}
+
+// stop stops the tree and says how many processes of it run on after patientFor. Called
+// again it stops what was let go meanwhile. It returns early when over is closed.
+func (h *stopper) stop(over <-chan struct{}) (running int) {
+	if h.before == nil {
+		h.before = map[name]bool{}
+		for _, p := range descendants(h.top) {
+			if p.all(stopped) {
+				h.before[p.name()] = true
+			}
+		}
+		if len(h.before) == 0 {
+			h.lead(unix.SIGSTOP)
+		}
+	}
+	seen := map[name]bool{}
+	for begin, clean, wait := time.Now(), 0, 100*time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		running = 0
+		fresh := false
+		for _, p := range descendants(h.top) {
+			if h.before[p.name()] {
+				continue
+			}
+			fresh = fresh || !seen[p.name()]
+			seen[p.name()] = true
+			if !p.all(stopped) && signalSame(p.pid, p.start, unix.SIGSTOP) == nil && p.state != 'D' {
+				running++
+			}
+		}
+		if clean++; fresh || running > 0 {
+			clean = 0
+		}
+		select {
+		case <-over:
+			return running
+		case <-time.After(wait):
+		}
+		if clean == 2 || time.Since(begin) > patientFor {
+			return running
+		}
+	}
+}
+
+// release lets what was stopped go on, children before their parents: a shell that minds
+// its children finds none of them stopped.
+func (h *stopper) release() {
+	if h.before == nil {
+		return
+	}
+	for _, p := range slices.Backward(descendants(h.top)) {
+		if !h.before[p.name()] {
+			signalSame(p.pid, p.start, unix.SIGCONT)
+		}
+	}
+	h.before = nil
+}
+
+// stopped is the states of what is stopped by a signal, or by who traces it.
+func stopped(state byte) bool { return state == 'T' || state == 't' }
+
+// all says whether every thread of a process that has not ended is in one of the states.
+// It looks at the threads only if there are others than the first.
+func (p process) all(in func(state byte) bool) bool {
+	if p.threads <= 1 {
+		return in(p.state)
+	}
+	if p.state != 'Z' && !in(p.state) {
+		return false
+	}
+	for _, tid := range threads(p.pid) {
+		t, err := statFile(unix.AT_FDCWD, "/proc/"+strconv.Itoa(p.pid)+"/task/"+strconv.Itoa(tid)+"/stat", p.pid)
+		if err == nil && t.state != 'Z' && t.state != 'X' && !in(t.state) {
+			return false
+		}
+	}
+	return true
+}
+
+// threads is the threads of a process.
+func threads(pid int) (all []int) {
+	d, err := os.Open("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	for _, n := range names {
+		if tid, err := strconv.Atoi(n); err == nil {
+			all = append(all, tid)
+		}
+	}
+	return all
+}
