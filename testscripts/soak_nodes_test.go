@@ -2,7 +2,6 @@ package testscripts
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"distribute/lib/desk"
 	"distribute/lib/node"
 	"distribute/lib/noded"
 	"distribute/lib/proc"
@@ -123,14 +121,8 @@ func (s *idleSlot) Close() error                { return nil }
 
 func (s *idleSlot) Run(o *proc.Order) error {
 	zero := 0
-	st := &proc.Status{Format: 1, Token: o.Token, Boot: "boot", Exit: &zero, Started: time.Now(), Ended: time.Now(), Contained: proc.BestEffort}
-	b, err := json.Marshal(st)
-	if err == nil {
-		err = os.WriteFile(o.Output, nil, 0o600)
-	}
-	if err == nil {
-		err = desk.WriteFile(filepath.Join(o.Dir, proc.StatusFile), b, 0o600)
-	}
+	st := &proc.Status{Token: o.Token, Boot: "boot", Exit: &zero, Started: time.Now(), Ended: time.Now(), Contained: proc.BestEffort}
+	err := errors.Join(os.WriteFile(o.Output, nil, 0o600), proc.Append(o.Dir, proc.Line{Ended: st}))
 	s.reports <- proc.Report{Ended: st}
 	return err
 }

@@ -33,7 +33,7 @@ func main() {
 
 // supervise is the life of a slot's supervisor, which is this program too.
 func supervise() {
-	if err := proc.Supervise(desk.WriteFile); err != nil {
+	if err := proc.Supervise(desk.MakeRoomFor); err != nil {
 		panic(err)
 	}
 }

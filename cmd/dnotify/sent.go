@@ -53,7 +53,7 @@ func openSent(dir string) (*sent, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	lock, err := proc.TakeLock(dir)
+	lock, err := proc.LockFile(filepath.Join(dir, "lock"))
 	if errors.Is(err, proc.ErrHeld) {
 		return nil, cli.Errorf(cli.Later, "%s: another dnotify has it", dir)
 	}

@@ -16,7 +16,7 @@ const usage = `usage: drun [-knqv] [-c capability ...] [-o directory] file [job 
 
 func main() {
 	if proc.IsSupervisor() { // of a job, which is this program too
-		if err := proc.Supervise(desk.WriteFile); err != nil {
+		if err := proc.Supervise(desk.MakeRoomFor); err != nil {
 			panic(err)
 		}
 		return

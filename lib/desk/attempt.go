@@ -1,35 +1,35 @@
 package desk
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"sync/atomic"
+	"sync"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/pack"
+	"distribute/lib/proc"
 )
 
-// A Note is what is known of an attempt before it runs: its spec.json.
+// A Note is what is known of an attempt before it runs.
 type Note struct {
-	Format int       `json:"format"`
-	Boot   string    `json:"boot"`  // id of the boot in which it was given
-	Order  int       `json:"order"` // grows from one to the next that is given
-	Token  job.Token `json:"attempt"`
-	Job    job.ID    `json:"job"`
-	Try    int       `json:"try"`
-	CPUs   int       `json:"cpus"`
-	GPUs   []int     `json:"gpus,omitempty"` // indexes of those that the head gave it
-	User   string    `json:"user,omitempty"` // who has submitted it, as the head has proven
-	Spec   string    `json:"spec"`           // SHA-256 of the batch's spec
-	Work   *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
-	Time   *int64    `json:"time,omitempty"` // seconds that it may run, where that is not what the job says; 0: no limit
+	Boot  string    `json:"boot"`  // id of the boot in which it was given
+	Order int       `json:"order"` // grows from one to the next that is given
+	Token job.Token `json:"attempt"`
+	Job   job.ID    `json:"job"`
+	Try   int       `json:"try"`
+	CPUs  int       `json:"cpus"`
+	GPUs  []int     `json:"gpus,omitempty"` // indexes of those that the head gave it
+	User  string    `json:"user,omitempty"` // who has submitted it, as the head has proven
+	Spec  string    `json:"spec"`           // SHA-256 of the batch's spec
+	Work  *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
+	Time  *int64    `json:"time,omitempty"` // seconds that it may run, where that is not what the job says; 0: no limit
 
 	Saved job.Token `json:"saved,omitempty"` // the attempt with whose saved files it goes on
 }
@@ -57,33 +57,101 @@ func (n *Note) Check() error {
 	return checkSum(n.Spec)
 }
 
+// A record is one line of the record of an attempt or a build ([proc.RecordFile]). One member is
+// set, but that a list goes with a result.
+type record struct {
+	Given     *Note       `json:"given,omitempty"`
+	Build     *buildNote  `json:"build,omitempty"`
+	Job       *job.Job    `json:"job,omitempty"` // of a note that came without it
+	Started   *Started    `json:"started,omitempty"`
+	Unstarted bool        `json:"unstarted,omitempty"` // that was taken back
+	Ending    string      `json:"ending,omitempty"`    // why it is about to be ended
+	Result    *job.Result `json:"result,omitempty"`
+	List      line.Raw    `json:"list,omitempty"` // its manifest, if that has few entries
+
+	proc.Line
+}
+
+// told is what a record says of an attempt or a build, but for what [proc.Run] has.
+type told struct {
+	given   *Note
+	build   *buildNote
+	started *Started
+	ending  string
+	result  *job.Result
+	list    line.Raw
+}
+
+// fold takes a line of the record in.
+func (t *told) fold(r *record) {
+	switch {
+	case r.Given != nil:
+		t.given = r.Given
+	case r.Build != nil:
+		t.build = r.Build
+	case r.Job != nil && t.given != nil:
+		t.given.Work = r.Job
+	case r.Started != nil:
+		t.started = r.Started
+	case r.Unstarted:
+		t.started = nil
+	case r.Ending != "":
+		t.ending = r.Ending
+	case r.Result != nil:
+		t.result, t.list = r.Result, r.List
+	}
+}
+
+// readTold folds the record in a directory; fs.ErrNotExist if there is none. What is no line
+// is passed over: its writer was killed, or the disk was full.
+func readTold(dir string) (*told, error) {
+	b, err := os.ReadFile(filepath.Join(dir, proc.RecordFile))
+	if err != nil {
+		return nil, err
+	}
+	t := &told{}
+	foldLines(b, t.fold, nil)
+	return t, nil
+}
+
+// foldLines gives each line of a record, and tells bad, if that is not nil, of what is none.
+func foldLines(text []byte, fold func(*record), bad func(number int, err error)) {
+	number := 0
+	for l := range bytes.Lines(text) {
+		number++
+		var r record
+		err := json.Unmarshal(l, &r)
+		if err == nil && l[len(l)-1] != '\n' {
+			err = errors.New("it has no end")
+		}
+		if err == nil {
+			fold(&r)
+		} else if bad != nil {
+			bad(number, err)
+		}
+	}
+}
+
 // An Attempt is the directory of one attempt.
 type Attempt struct {
 	Note
 	Dir string
 
-	started atomic.Pointer[Started] // as SetStarted kept it, or as it was read
+	mu   sync.Mutex
+	told told // what its record says
 }
 
-// Names of what is in an attempt's directory; the last are those of lib/proc, by which it
-// knows what became of an order.
+// Names of what is in an attempt's directory, beside [proc.RecordFile].
 const (
-	specFile     = "spec.json"
-	workFile     = "job.json"
-	startedFile  = "started"
-	resultFile   = "result.json"
 	manifestFile = "manifest.jsonl"
 	beforeFile   = "before.jsonl"
-	limitFile    = "limit"
-	endingFile   = "ending"
 	savedDir     = "saved"
 	imageFile    = "image.sif"
 	builtFile    = "built" // of a build
-
-	lockFile   = "lock"
-	statusFile = "status.json"
-	voidFile   = "void"
 )
+
+// manyEntries is from how many entries on a manifest has a file of its own.
+const manyEntries = 65
 
 // WorkDir is the directory that the job runs in.
 func (a *Attempt) WorkDir() string { return filepath.Join(a.Dir, "work") }
@@ -114,7 +182,7 @@ func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
 	var of []int
 	for i := range notes {
 		n := notes[i]
-		n.Format, n.Boot = Format, d.boot
+		n.Boot = d.boot
 		if errs[i] = n.Check(); errs[i] != nil {
 			continue
 		}
@@ -152,16 +220,16 @@ func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
 	return as, errs
 }
 
-// note makes the directory and its note and returns what has to be synced.
+// note makes the directory and its record and returns what has to be synced.
 func (a *Attempt) note() ([]*os.File, error) {
 	if err := os.Mkdir(a.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(a.Note)
+	b, err := json.Marshal(record{Given: &a.Note})
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(a.Dir, specFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(a.Dir, proc.RecordFile), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -187,16 +255,19 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 	var errs []error
 	for _, e := range entries {
 		dir := d.path("attempts", e.Name())
-		b, err := os.ReadFile(filepath.Join(dir, specFile))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (len(b) == 0 || b[len(b)-1] != '\n') {
+		record := filepath.Join(dir, proc.RecordFile)
+		t, err := readTold(dir)
+		if err == nil && t.given == nil && !readable(record) || errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, d.discard(dir))
 			continue
 		}
 		a := &Attempt{Dir: dir}
-		if err == nil {
-			err = json.Unmarshal(b, &a.Note)
-		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case t.given == nil:
+			err = errors.New("its first line is damaged")
+		default:
+			a.Note, a.told = *t.given, *t
 			err = a.Check()
 		}
 		if err == nil && string(a.Token) != e.Name() {
@@ -204,15 +275,18 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", filepath.Join(dir, specFile), err))
+			errs = append(errs, fmt.Errorf("%s: %w", record, err))
 			continue
-		}
-		if a.Work == nil {
-			a.readWork()
 		}
 		as = append(as, a)
 	}
 	return as, errors.Join(errs...)
+}
+
+// readable says whether a record has a whole line.
+func readable(name string) bool {
+	b, err := os.ReadFile(name)
+	return err != nil || bytes.IndexByte(b, '\n') >= 0
 }
 
 // Settle makes durable which attempts there are, and the notes of those that are not
@@ -227,10 +301,10 @@ func (d *Desk) Settle(as []*Attempt) error {
 		}
 	}()
 	for _, a := range as {
-		if _, err := os.Lstat(filepath.Join(a.Dir, resultFile)); err == nil || !d.ThisBoot(a) {
+		if a.told.result != nil || !d.ThisBoot(a) {
 			continue
 		}
-		for _, name := range []string{filepath.Join(a.Dir, specFile), a.Dir} {
+		for _, name := range []string{filepath.Join(a.Dir, proc.RecordFile), a.Dir} {
 			f, err := os.Open(name)
 			if err != nil {
 				return err
@@ -241,30 +315,37 @@ func (d *Desk) Settle(as []*Attempt) error {
 	return errors.Join(append(durable.SyncAll(files), d.SyncAttempts())...)
 }
 
-// SetWork keeps the job of an attempt whose note came without it.
+// SetWork keeps the job of an attempt whose note came without it, durably.
 func (a *Attempt) SetWork(j *job.Job) error {
 	n := a.Note
 	n.Work = j
 	if err := n.Check(); err != nil {
 		return err
 	}
-	b, err := json.Marshal(j)
-	if err != nil {
-		return err
-	}
-	if err := durable.WriteFile(filepath.Join(a.Dir, workFile), append(b, '\n'), 0o600); err != nil {
+	if err := a.add(record{Job: j}, true); err != nil {
 		return err
 	}
 	a.Note = n
 	return nil
 }
 
-func (a *Attempt) readWork() {
-	b, err := os.ReadFile(filepath.Join(a.Dir, workFile))
-	var j job.Job
-	if err == nil && json.Unmarshal(b, &j) == nil {
-		a.Note.Work = &j
+// add appends a line to the record, and takes it in.
+func (a *Attempt) add(r record, sync bool) error {
+	if err := appendRecord(a.Dir, r, sync); err != nil {
+		return err
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told.fold(&r)
+	return nil
+}
+
+// appendRecord appends a line to the record in a directory.
+func appendRecord(dir string, r record, sync bool) error {
+	if err := proc.Append(dir, r); err != nil || !sync {
+		return err
+	}
+	return durable.SyncFile(filepath.Join(dir, proc.RecordFile))
 }
 
 // Started is what is kept of an attempt or a build from the moment that it may
@@ -287,77 +368,34 @@ type Started struct {
 }
 
 // SetStarted keeps s. From then on the attempt is not prepared again.
-func (a *Attempt) SetStarted(s *Started) error {
-	if err := setStarted(a.Dir, s); err != nil {
-		return err
-	}
-	a.started.Store(s)
-	return nil
-}
+func (a *Attempt) SetStarted(s *Started) error { return a.add(record{Started: s}, false) }
 
 // SetLimit keeps, durably, how many seconds it may run that runs already; 0 is no
 // limit. A limit is not made shorter by it.
 func (a *Attempt) SetLimit(seconds int64) error {
-	return durable.WriteFile(filepath.Join(a.Dir, limitFile), []byte(strconv.FormatInt(seconds, 10)+"\n"), 0o600)
+	return a.add(record{Line: proc.Line{Limit: &seconds}}, true)
 }
 
 // SetEnding keeps why an attempt that runs is about to be ended for want of memory, for
 // the daemon that comes next in this boot: it is not durable.
-func (a *Attempt) SetEnding(why string) error {
-	return os.WriteFile(filepath.Join(a.Dir, endingFile), []byte(why+"\n"), 0o600)
-}
+func (a *Attempt) SetEnding(why string) error { return a.add(record{Ending: why}, false) }
 
 // Ending is what SetEnding kept, without which it is empty.
 func (a *Attempt) Ending() string {
-	b, err := os.ReadFile(filepath.Join(a.Dir, endingFile))
-	why, whole := strings.CutSuffix(string(b), "\n")
-	if err != nil || !whole {
-		return ""
-	}
-	return why
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.told.ending
 }
 
 // Unstart takes SetStarted back: nothing of the attempt ran.
-func (a *Attempt) Unstart() error {
-	a.started.Store(nil)
-	return os.Remove(filepath.Join(a.Dir, startedFile))
-}
+func (a *Attempt) Unstart() error { return a.add(record{Unstarted: true}, false) }
 
-// Started is what SetStarted kept; fs.ErrNotExist if the attempt cannot have run. It is
-// not to be changed.
-func (a *Attempt) Started() (*Started, error) {
-	if s := a.started.Load(); s != nil {
-		return s, nil
-	}
-	s, err := readStarted(a.Dir)
-	if err == nil {
-		a.started.Store(s)
-	}
-	return s, err
-}
-
-func setStarted(dir string, s *Started) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	// Killed in between, it is empty, and nothing has been started.
-	return os.WriteFile(filepath.Join(dir, startedFile), append(b, '\n'), 0o600)
-}
-
-func readStarted(dir string) (*Started, error) {
-	b, err := os.ReadFile(filepath.Join(dir, startedFile))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) == 0 {
-		return nil, fmt.Errorf("%s/%s: %w", dir, startedFile, fs.ErrNotExist)
-	}
-	var s Started
-	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", dir, startedFile, err)
-	}
-	return &s, nil
+// Started is what SetStarted kept; nil if the attempt cannot have run. It is not to be
+// changed.
+func (a *Attempt) Started() *Started {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.told.started
 }
 
 // Settle makes all that is left of an attempt that is over durable.
@@ -367,26 +405,25 @@ func (a *Attempt) Settle() error { return durable.SyncTree(a.Dir) }
 // may be nil. Worth says that it is worth being made durable, with all that the
 // attempt left; what is not is lost with a power cut, and run again.
 func (a *Attempt) SetResult(r *job.Result, m pack.Manifest, worth bool) error {
-	if m != nil {
+	rec := record{Result: r}
+	switch {
+	case m == nil:
+	case len(m) < manyEntries:
+		rec.List = m.List()
+	default:
 		if err := a.writeManifest(m); err != nil {
 			return err
 		}
 	}
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
 	if err := durable.Step("attempt.result"); err != nil {
 		return err
 	}
-	name := filepath.Join(a.Dir, resultFile)
-	if !worth {
-		return writeNew(name, append(b, '\n'))
+	if worth {
+		if err := durable.SyncTree(a.Dir); err != nil {
+			return err
+		}
 	}
-	if err := durable.SyncTree(a.Dir); err != nil {
-		return err
-	}
-	return durable.WriteFile(name, append(b, '\n'), 0o600)
+	return a.add(rec, worth)
 }
 
 func (a *Attempt) writeManifest(m pack.Manifest) error {
@@ -397,21 +434,21 @@ func (a *Attempt) writeManifest(m pack.Manifest) error {
 	return errors.Join(m.Encode(f), f.Close())
 }
 
-// Result is what SetResult kept; fs.ErrNotExist if the attempt is not over.
-func (a *Attempt) Result() (*job.Result, error) {
-	b, err := os.ReadFile(filepath.Join(a.Dir, resultFile))
-	if err != nil {
-		return nil, err
-	}
-	var r job.Result
-	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", a.Dir, resultFile, err)
-	}
-	return &r, nil
+// Result is what SetResult kept; nil if the attempt is not over.
+func (a *Attempt) Result() *job.Result {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.told.result
 }
 
 // Manifest is the manifest that SetResult kept.
 func (a *Attempt) Manifest() (pack.Manifest, error) {
+	a.mu.Lock()
+	list := a.told.list
+	a.mu.Unlock()
+	if list != nil {
+		return pack.ParseList(list, pack.Limits{})
+	}
 	f, err := os.Open(filepath.Join(a.Dir, manifestFile))
 	if err != nil {
 		return nil, err

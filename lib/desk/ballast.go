@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
-
-	"distribute/lib/durable"
 )
 
 // ballastSize is how many bytes are given up on a full disk, so that the end of
@@ -38,15 +36,8 @@ func makeRoom(dir string, err error) (some bool) {
 // spare is the name of a file that holds an inode.
 func spare(dir string, i int) string { return filepath.Join(dir, "spare", strconv.Itoa(i)) }
 
-// WriteFile is [durable.WriteFile] for a file of an attempt or a build, by its
-// absolute name, and gives up the ballast for it if the disk is full.
-func WriteFile(name string, data []byte, mode fs.FileMode) error {
-	err := durable.WriteFile(name, data, mode)
-	if makeRoom(filepath.Dir(filepath.Dir(filepath.Dir(name))), err) {
-		err = durable.WriteFile(name, data, mode)
-	}
-	return err
-}
+// MakeRoomFor is [Desk.MakeRoom] for who has the directory of an attempt or a build alone.
+func MakeRoomFor(dir string, err error) bool { return makeRoom(filepath.Dir(filepath.Dir(dir)), err) }
 
 // Stock makes the ballast if it is gone and there is plenty of room. Without it
 // the node works, until its disk is full; so it is no error that it cannot.

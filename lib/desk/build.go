@@ -12,6 +12,7 @@ import (
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
+	"distribute/lib/proc"
 )
 
 // A Build is the directory of what is known of one batch here, and of what it
@@ -24,13 +25,12 @@ type Build struct {
 	Dir   string
 }
 
-// buildNote is a build's spec.json.
+// buildNote is what is to be built.
 type buildNote struct {
-	Format int             `json:"format"`
-	Batch  job.BatchID     `json:"batch"`
-	User   string          `json:"user,omitempty"`
-	Sum    string          `json:"sum"`
-	Spec   json.RawMessage `json:"spec"`
+	Batch job.BatchID     `json:"batch"`
+	User  string          `json:"user,omitempty"`
+	Sum   string          `json:"sum"`
+	Spec  json.RawMessage `json:"spec"`
 }
 
 // Image is the image in which the batch's jobs run, nothing if they need none.
@@ -71,20 +71,18 @@ func (d *Desk) Build(batch job.BatchID, user, sum string) (*Build, error) {
 }
 
 func readBuild(dir string) (*Build, error) {
-	name := filepath.Join(dir, specFile)
-	raw, err := os.ReadFile(name)
+	t, err := readTold(dir)
 	if err != nil {
 		return nil, err
 	}
-	var n buildNote
 	b := &Build{Dir: dir}
-	if err = json.Unmarshal(raw, &n); err == nil {
-		err = json.Unmarshal(n.Spec, &b.Spec)
+	if err = errors.New("its first line does not say what is built"); t.build != nil {
+		err = json.Unmarshal(t.build.Spec, &b.Spec)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, proc.RecordFile), err)
 	}
-	b.Batch, b.User, b.Sum = n.Batch, n.User, n.Sum
+	b.Batch, b.User, b.Sum = t.build.Batch, t.build.User, t.build.Sum
 	return b, nil
 }
 
@@ -103,11 +101,11 @@ func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	raw, err := json.Marshal(buildNote{Format, batch, user, sum, spec})
+	raw, err := json.Marshal(record{Build: &buildNote{batch, user, sum, spec}})
 	if err != nil {
 		return nil, err
 	}
-	return b, durable.WriteFile(filepath.Join(b.Dir, specFile), append(raw, '\n'), 0o600)
+	return b, durable.WriteFile(filepath.Join(b.Dir, proc.RecordFile), append(raw, '\n'), 0o600)
 }
 
 // Builds is every batch that something is known of. What is damaged is removed:
@@ -147,19 +145,25 @@ func (d *Desk) SetReady(b *Build) error {
 }
 
 // SetStarted keeps what a build is started with.
-func (b *Build) SetStarted(s *Started) error { return setStarted(b.Dir, s) }
+func (b *Build) SetStarted(s *Started) error { return appendRecord(b.Dir, record{Started: s}, false) }
 
-// Started is what SetStarted kept; fs.ErrNotExist if the build was not started.
-func (b *Build) Started() (*Started, error) { return readStarted(b.Dir) }
+// Started is what SetStarted kept; nil if the build was not started.
+func (b *Build) Started() (*Started, error) {
+	t, err := readTold(b.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return t.started, nil
+}
 
 // Unbuild removes what a build left, so that it can be built from the beginning.
 func (b *Build) Unbuild() error {
-	for _, n := range []string{builtFile, voidFile, statusFile, "output", "tmp", "tree", startedFile} {
+	for _, n := range []string{builtFile, "output", "tmp", "tree"} {
 		if err := removeAll(filepath.Join(b.Dir, n)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return appendRecord(b.Dir, record{Unstarted: true}, false)
 }
 
 // DiscardBuild forgets all that is known of a batch, at once; rest removes what

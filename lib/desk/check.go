@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"distribute/lib/line"
 	"distribute/lib/pack"
 	"distribute/lib/pause"
+	"distribute/lib/proc"
 )
 
 // Check compares the node's directory r.Dir with dspool(5), whether a dnoded
@@ -148,9 +150,8 @@ func (c *checker) setTree(uid int, isPassable bool) {
 // inAttempt and inBuild are the names that the directories of an attempt and of
 // a build have.
 var (
-	inAttempt = []string{specFile, workFile, lockFile, startedFile, voidFile, statusFile, limitFile, endingFile, "output", "work", "tmp",
-		beforeFile, manifestFile, resultFile, "extra", savedDir, imageFile}
-	inBuild = []string{specFile, lockFile, startedFile, voidFile, statusFile, "output", "tree", "tmp", builtFile}
+	inAttempt = []string{proc.RecordFile, "output", "work", "tmp", beforeFile, manifestFile, "extra", savedDir, imageFile}
+	inBuild   = []string{proc.RecordFile, "output", "tree", "tmp", builtFile}
 )
 
 // order looks at the directory of an attempt or of a build.
@@ -197,43 +198,51 @@ type orderLook struct {
 	u     *check.Unit
 	name  string
 	alive bool // its supervisor lives
-	old   bool // its files but spec.json may be of before a power cut, and were not all synced
+	old   bool // what it has but the first line may be of before a power cut, and was not all synced
 }
 
-// maxJSON is the greatest file of one object that is read.
-const maxJSON = 64 << 20
+// maxRecord is the greatest record that is read.
+const maxRecord = 64 << 20
 
-// read reads a file of one JSON object into v. It reports whether the file was
-// there and right; what is wrong with it is found.
-func (o *orderLook) read(file, cure string, v any) (ok bool, err error) {
-	text, err := o.text(file, cure)
-	if err != nil || text == nil || file == startedFile && len(text) == 0 {
-		return false, err
-	}
-	if err := json.Unmarshal(text, v); err != nil {
-		o.damaged(file, "it is not what was written: "+err.Error(), cure)
-		return false, nil
-	}
-	return true, nil
-}
-
-// text is the content of a file, or nil if there is none that can be read.
-func (o *orderLook) text(file, cure string) ([]byte, error) {
-	f, err := check.Open(filepath.Join(o.dir, o.name, file))
+// record reads the record, which is nil if there is none that can be read. What is wrong
+// with its lines is found; missing is what a directory without a whole line is.
+func (o *orderLook) record(missing, cure string) (t *told, run *proc.Run, err error) {
+	f, err := check.Open(filepath.Join(o.dir, o.name, proc.RecordFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		o.left("", missing, starts)
+		return nil, nil, nil
 	}
 	var text []byte
 	if err == nil {
 		defer f.Close()
-		text, err = io.ReadAll(io.LimitReader(f, maxJSON))
+		text, err = io.ReadAll(io.LimitReader(f, maxRecord))
 		o.u.Count(int64(len(text)))
 	}
 	if err != nil && check.Broken(err) {
-		o.damaged(file, "it cannot be read: "+err.Error(), cure)
-		return nil, nil
+		o.damaged(proc.RecordFile, "it cannot be read: "+err.Error(), cure)
+		return nil, nil, nil
 	}
-	return text, err
+	if err != nil {
+		return nil, nil, err
+	}
+	if bytes.IndexByte(text, '\n') < 0 {
+		o.left("", missing, starts)
+		return nil, nil, nil
+	}
+	t, run = &told{}, &proc.Run{}
+	var bad []string
+	foldLines(text, func(r *record) {
+		if t.fold(r); t.given != nil {
+			o.old = t.given.Boot != o.boot
+			run.Fold(string(t.given.Token), &r.Line)
+		}
+	}, func(number int, err error) {
+		bad = append(bad, fmt.Sprintf("line %d is not what was written: %v", number, err))
+	})
+	for _, what := range bad {
+		o.damaged(proc.RecordFile, what, cure)
+	}
+	return t, run, nil
 }
 
 func (o *orderLook) damaged(file, what, cure string) {
@@ -251,66 +260,33 @@ func (o *orderLook) left(file, what, cure string) {
 // attempt looks at the directory of an attempt, which has one of the states
 // that dspool(5) lists.
 func (o *orderLook) attempt() error {
-	const noSpec = "nothing: dnoded leaves it alone; save what is in it, and remove it"
-	text, err := o.text(specFile, noSpec)
-	if err != nil {
-		return err
-	}
-	if len(text) == 0 || text[len(text)-1] != '\n' {
-		if len(o.u.Found()) == 0 || text != nil {
-			o.left("", "a start that was not completed", starts)
-		}
-		return nil
-	}
-	var n Note
-	if err := json.Unmarshal(text, &n); err != nil {
-		o.damaged(specFile, "it is not what was written: "+err.Error(), noSpec)
-		return nil
-	}
-	if err := n.Check(); err != nil {
-		o.damaged(specFile, err.Error(), noSpec)
-		return nil
-	}
-	if "attempts/"+string(n.Token) != o.name {
-		o.damaged(specFile, "it is that of another attempt", noSpec)
-		return nil
-	}
-	o.old = n.Boot != o.boot
-	var work job.Job
-	var started Started
-	for file, v := range map[string]any{workFile: &work, startedFile: &started} {
-		if _, err := o.read(file, "nothing: dnoded counts it as lost when it starts", v); err != nil {
-			return err
-		}
-	}
-	return o.over(n.Boot)
-}
-
-// over looks at how an attempt ended.
-func (o *orderLook) over(boot string) error {
+	const alone = "nothing: dnoded leaves it alone; save what is in it, and remove it"
 	const cure = "nothing: dnoded counts it as lost when it starts, and the head goes on with the job"
-	var status struct {
-		Format int `json:"format"`
-	}
-	var result job.Result
-	hasStatus, err := o.read(statusFile, cure, &status)
-	if err != nil {
-		return err
-	}
-	if hasStatus && status.Format != 1 {
-		o.damaged(statusFile, fmt.Sprintf("its format is %d, this program knows 1", status.Format), cure)
-	}
-	ended, err := o.read(resultFile, cure, &result)
-	if err != nil {
-		return err
-	}
+	t, run, err := o.record("a start that was not completed", cure)
 	switch {
-	case ended && result.Manifest != "":
-		return o.manifest(&result, cure)
-	case ended || o.alive || len(o.u.Found()) > 0:
-	case boot != o.boot:
+	case err != nil || t == nil:
+		return err
+	case t.given == nil:
+		if len(o.u.Found()) == 0 {
+			o.damaged(proc.RecordFile, "its first line does not say what was given", alone)
+		}
+		return nil
+	}
+	if err := t.given.Check(); err != nil {
+		o.damaged(proc.RecordFile, err.Error(), alone)
+		return nil
+	}
+	if "attempts/"+string(t.given.Token) != o.name {
+		o.damaged(proc.RecordFile, "it is that of another attempt", alone)
+		return nil
+	}
+	switch r := t.result; {
+	case r != nil && r.Manifest != "":
+		return o.manifest(t, cure)
+	case r != nil || o.alive || len(o.u.Found()) > 0:
+	case o.old:
 		o.left("", "an attempt of an earlier boot, which is lost", "nothing: dnoded tells the head")
-	case !hasStatus && exists(filepath.Join(o.dir, o.name, startedFile)):
+	case run.Ended == nil && t.started != nil:
 		o.left("", "an attempt whose supervisor died", "nothing: dnoded ends what is left of it, and tells the head")
 	}
 	return nil
@@ -319,28 +295,34 @@ func (o *orderLook) over(boot string) error {
 func exists(name string) bool { _, err := os.Lstat(name); return err == nil }
 
 // manifest compares the manifest of an attempt that is over with its result.
-func (o *orderLook) manifest(r *job.Result, cure string) error {
-	f, err := check.Open(filepath.Join(o.dir, o.name, manifestFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		if !exists(filepath.Join(o.dir, o.name)) {
-			return nil // it has gone home meanwhile
-		}
-		o.damaged(manifestFile, "it is missing, and the result names it", cure)
-		return nil
-	}
-	if err != nil {
-		if check.Broken(err) {
-			o.damaged(manifestFile, "it cannot be read: "+err.Error(), cure)
+func (o *orderLook) manifest(t *told, cure string) error {
+	var m pack.Manifest
+	name := proc.RecordFile
+	var err error
+	if t.list != nil {
+		m, err = pack.ParseList(t.list, pack.Limits{})
+	} else {
+		name = manifestFile
+		f, fault := check.Open(filepath.Join(o.dir, o.name, manifestFile))
+		switch {
+		case errors.Is(fault, fs.ErrNotExist):
+			if exists(filepath.Join(o.dir, o.name)) { // else it has gone home meanwhile
+				o.damaged(name, "it is missing, and the result names it", cure)
+			}
 			return nil
+		case fault != nil && check.Broken(fault):
+			o.damaged(name, "it cannot be read: "+fault.Error(), cure)
+			return nil
+		case fault != nil:
+			return fault
 		}
-		return err
+		defer f.Close()
+		m, err = pack.DecodeManifest(f, pack.Limits{})
 	}
-	defer f.Close()
-	m, err := pack.DecodeManifest(f, pack.Limits{})
 	if err != nil {
-		o.damaged(manifestFile, "it is not a manifest: "+err.Error(), cure)
-	} else if m.Sum() != r.Manifest {
-		o.damaged(manifestFile, "it is not the one that the result names", cure)
+		o.damaged(name, "it has no manifest: "+err.Error(), cure)
+	} else if m.Sum() != t.result.Manifest {
+		o.damaged(name, "its manifest is not the one that the result names", cure)
 	}
 	return nil
 }
@@ -349,31 +331,24 @@ func (o *orderLook) manifest(r *job.Result, cure string) error {
 // build.
 func (o *orderLook) build() error {
 	const cure = "nothing: dnoded fetches and builds it again"
-	var n buildNote
-	ok, err := o.read(specFile, cure, &n)
-	if err != nil {
+	o.old = true // it does not say of which boot it is, and is cheap to build again
+	t, _, err := o.record("a build that was not noted", cure)
+	switch {
+	case err != nil || t == nil:
 		return err
-	}
-	if !ok {
-		if len(o.u.Found()) == 0 {
-			o.left("", "a build that was not noted", starts)
-		}
+	case t.build == nil:
+		o.old = false
+		o.damaged(proc.RecordFile, "its first line does not say what is built", cure)
 		return nil
 	}
+	o.old = false
 	var spec job.Spec
-	if "builds/"+buildKey(n.Batch, n.User, n.Sum) != o.name {
-		o.damaged(specFile, "it is that of another build", cure)
+	if n := t.build; "builds/"+buildKey(n.Batch, n.User, n.Sum) != o.name {
+		o.damaged(proc.RecordFile, "it is that of another build", cure)
 	} else if err := json.Unmarshal(n.Spec, &spec); err != nil {
-		o.damaged(specFile, "it is not what was written: "+err.Error(), cure)
+		o.damaged(proc.RecordFile, "it is not what was written: "+err.Error(), cure)
 	}
-	o.old = true // it does not say of which boot it is, and is cheap to build again
-	var started Started
-	if _, err := o.read(startedFile, cure, &started); err != nil {
-		return err
-	}
-	var status struct{}
-	_, err = o.read(statusFile, cure, &status)
-	return err
+	return nil
 }
 
 // checkInput compares an input in the cache with its name. What was not synced in an

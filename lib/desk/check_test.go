@@ -13,6 +13,7 @@ import (
 	"distribute/lib/check"
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/proc"
 )
 
 // checkDesk is what Check tells of a directory that no dnoded has.
@@ -88,31 +89,36 @@ func TestCheckFindsAndMends(t *testing.T) {
 			return os.WriteFile(name, []byte(text), 0o600)
 		}
 	}
+	add := func(text string) func(string) error {
+		return func(name string) error {
+			f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString(text)
+			return errors.Join(err, f.Close())
+		}
+	}
 	for _, c := range []struct {
 		what, file string
 		harm       func(name string) error
 		want       string // behind the path
 		aside      bool   // it is moved aside when mended
 	}{
-		{"no note", at(given, specFile), os.Remove, "^left\tattempts/..*\ta start that was not completed\t", false},
-		{"a torn note", at(given, specFile), write(`{"format":1,`), "^left\t.*a start that was not completed", false},
-		{"a damaged note", at(given, specFile), write("{}\n"), "^damaged\t.*spec.json\t", false},
-		{"a damaged start", at(started, startedFile), write("{"), "^damaged\t.*started\tit is not what was written", false},
-		{"a damaged status", at(started, "status.json"), write("nothing"), "^damaged\t.*status.json\t", false},
-		{"J30 a status of another format", at(started, "status.json"), write(`{"format":2}`), "^damaged\t.*status.json\tits format is 2, this program knows 1", false},
-		{"a damaged result", at(over, resultFile), write("nothing"), "^damaged\t.*result.json\t", false},
-		{"a damaged manifest", at(over, manifestFile), write("nothing"), "^damaged\t.*manifest.jsonl\tit is not a manifest", false},
-		{"another manifest", at(over, manifestFile), func(name string) error {
-			var b bytes.Buffer
-			return errors.Join(pack.Manifest{}.Encode(&b), os.WriteFile(name, b.Bytes(), 0o600))
-		}, "^damaged\t.*manifest.jsonl\tit is not the one that the result names", false},
-		{"no manifest", at(over, manifestFile), os.Remove, "^damaged\t.*manifest.jsonl\tit is missing", false},
+		{"no note", at(given, proc.RecordFile), os.Remove, "^left\tattempts/..*\ta start that was not completed\t", false},
+		{"a torn note", at(given, proc.RecordFile), write(`{"given":{`), "^left\t.*a start that was not completed", false},
+		{"a damaged note", at(given, proc.RecordFile), write("{}\n"), "^damaged\t.*attempt.jsonl\tits first line does not say what was given", false},
+		{"a damaged start", at(started, proc.RecordFile), add(`{"limit":` + "\n"), "^damaged\t.*attempt.jsonl\tline 3 is not what was written", false},
+		{"the last line is torn", at(started, proc.RecordFile), add(`{"ended":{"exit"`), "^damaged\t.*attempt.jsonl\tline 3 is not what was written", false},
+		{"another manifest", at(over, proc.RecordFile), add(`{"result":{"manifest":"` + strings.Repeat("0", 64) + `"},"list":[]}` + "\n"), "^damaged\t.*attempt.jsonl\tits manifest is not the one that the result names", false},
+		{"no manifest", at(over, proc.RecordFile), add(`{"result":{"manifest":"` + strings.Repeat("0", 64) + `"}}` + "\n"), "^damaged\t.*manifest.jsonl\tit is missing", false},
+		{"a damaged manifest", at(over, proc.RecordFile), add(`{"result":{"manifest":"` + strings.Repeat("0", 64) + `"},"list":[1]}` + "\n"), "^damaged\t.*attempt.jsonl\tit has no manifest", false},
 		{"a stranger in an attempt", at(over, "notes"), write("mine"), "^strange\tattempts/.*/notes\t.*\tmove it to found/attempts/", true},
 		{"a stranger", "thesis.tex", write("mine"), "^strange\tthesis.tex\t", true},
 		{"a stranger among attempts", "attempts/mine", write("mine"), "^strange\tattempts/mine\tit is not the directory of an attempt", true},
 		{"an open mode", "node.json", func(name string) error { return os.Chmod(name, 0o666) }, "^strange\tnode.json\tits mode is 0666, more than 0600\tset its mode to 0600", false},
-		{"a damaged build", build + "/spec.json", write("{"), "^damaged\tbuilds/.*/spec.json\t", false},
-		{"another build", build + "/spec.json", write(`{"format":1,"batch":"lab/c","sum":"","spec":{}}`), "^damaged\tbuilds/.*/spec.json\tit is that of another build", false},
+		{"a damaged build", build + "/attempt.jsonl", write("{}\n"), "^damaged\tbuilds/.*/attempt.jsonl\tits first line does not say what is built", false},
+		{"another build", build + "/attempt.jsonl", write(`{"build":{"batch":"lab/c","sum":"","spec":{}}}` + "\n"), "^damaged\tbuilds/.*/attempt.jsonl\tit is that of another build", false},
 		{"D89 rot", cached, write("an inbut"), "^damaged\tcache/.*\tits content has another sum than its name: it has rotted\tmove it to found/cache/", true},
 		{"D89 rot of what has just come", fresh, write("an inbut"), "^damaged\tcache/.*\tits content has another sum than its name: it has rotted\tmove it to found/cache/", true},
 		{"an input on its way", "cache/" + in.Sum[:2] + "/.new-1", write("an in"), "^left\tcache/.*/.new-1\t", false},
@@ -150,10 +156,14 @@ func TestCheckFindsAndMends(t *testing.T) {
 // it in another boot, and it is not damage.
 func TestCheckAfterAPowerCut(t *testing.T) {
 	dir, over, _, started, in := fullDesk(t)
-	for _, name := range []string{over.Dir + "/" + manifestFile, started.Dir + "/" + startedFile, started.Dir + "/status.json",
-		filepath.Join(dir, "cache", in.Sum[:2], in.Sum)} {
+	for _, name := range []string{over.Dir + "/" + proc.RecordFile, started.Dir + "/" + proc.RecordFile, filepath.Join(dir, "cache", in.Sum[:2], in.Sum)} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := bytes.IndexByte(text, '\n') + 1 // which is synced
 		os.Remove(name)
-		if err := os.WriteFile(name, make([]byte, 30), 0o600); err != nil {
+		if err := os.WriteFile(name, append(text[:first:first], make([]byte, 30)...), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/proc"
 )
 
 func open(t *testing.T, dir, boot string) *Desk {
@@ -113,8 +115,8 @@ func TestBegin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for p, text := range map[string]string{half: `{"format":1,"at`, damaged: "{}\n"} {
-		if err := os.WriteFile(filepath.Join(p, "spec.json"), []byte(text), 0o600); err != nil {
+	for p, text := range map[string]string{half: `{"given":{"at`, damaged: "{}\n"} {
+		if err := os.WriteFile(filepath.Join(p, proc.RecordFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,31 +146,46 @@ func TestStartedAndResult(t *testing.T) {
 		t.Fatal(errs[0])
 	}
 	a := as[0]
-	if _, err := a.Started(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(a.Dir, "started"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.Started(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("killed while it was noted: %v", err)
+	if a.Started() != nil || a.Result() != nil {
+		t.Errorf("before: %+v, %+v", a.Started(), a.Result())
 	}
 	if err := a.SetStarted(&Started{Kind: job.Python}); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := a.Started(); err != nil || s.Kind != job.Python {
-		t.Errorf("started %+v, %v", s, err)
+	if s := a.Started(); s == nil || s.Kind != job.Python {
+		t.Errorf("started %+v", s)
+	}
+	if err := errors.Join(a.Unstart(), a.SetStarted(&Started{Kind: job.Command}), a.SetEnding("why"), a.SetLimit(7)); err != nil {
+		t.Fatal(err)
 	}
 	m := pack.Manifest{{Path: "x", Type: pack.File, Mode: 0o644, Time: time.Unix(1, 0).UTC(), Sum: sumOf(nil)}}
 	for _, worth := range []bool{false, true} {
 		if err := a.SetResult(&job.Result{Manifest: m.Sum()}, m, worth); err != nil {
 			t.Fatal(err)
 		}
-		r, err := a.Result()
-		got, merr := a.Manifest()
-		if err != nil || merr != nil || got.Sum() != r.Manifest {
-			t.Errorf("result %+v, %v, %v", r, err, merr)
+		got, err := a.Manifest()
+		if r := a.Result(); err != nil || got.Sum() != r.Manifest {
+			t.Errorf("result %+v, %v", r, err)
 		}
+	}
+	// The next daemon knows the same.
+	found, err := d.Attempts()
+	if err != nil || len(found) != 1 {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	got, err := found[0].Manifest()
+	if s := found[0].Started(); err != nil || got.Sum() != m.Sum() || s.Kind != job.Command || found[0].Ending() != "why" || found[0].Result().Manifest != m.Sum() {
+		t.Errorf("found %+v, %v, %v", s, got, err)
+	}
+	many := make(pack.Manifest, manyEntries)
+	for i := range many {
+		many[i] = pack.Entry{Path: fmt.Sprintf("%03d", i), Type: pack.Link, Link: "x"}
+	}
+	if err := a.SetResult(&job.Result{Manifest: many.Sum()}, many, true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.Manifest(); err != nil || got.Sum() != many.Sum() {
+		t.Errorf("of many entries: %d, %v", len(got), err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/proc"
 )
 
 // FuzzDirectory puts foreign bytes into one file of a node's directory and reads
@@ -29,14 +30,13 @@ func FuzzDirectory(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	files := []string{filepath.Join(a.Dir, specFile), filepath.Join(a.Dir, workFile), filepath.Join(a.Dir, startedFile),
-		filepath.Join(a.Dir, resultFile), filepath.Join(a.Dir, manifestFile), filepath.Join(b.Dir, specFile)}
+	files := []string{filepath.Join(a.Dir, proc.RecordFile), filepath.Join(a.Dir, manifestFile), filepath.Join(b.Dir, proc.RecordFile)}
 	for i, name := range files {
 		text, _ := os.ReadFile(name)
 		f.Add(uint8(i), text)
 	}
-	f.Add(uint8(0), []byte(`{"token":"../../x","job":"lab/b/j","try":1}`+"\n"))
-	f.Add(uint8(3), []byte(`{"exit":0,"runtime":1.5,"manifest":"00"}`+"\n"))
+	f.Add(uint8(0), []byte(`{"given":{"token":"../../x","job":"lab/b/j","try":1}}`+"\n"))
+	f.Add(uint8(0), []byte(`{"result":{"exit":0,"runtime":1.5,"manifest":"00"},"list":[]}`+"\n"))
 	f.Fuzz(func(t *testing.T, which uint8, text []byte) {
 		name := files[int(which)%len(files)]
 		before, was := os.ReadFile(name)
@@ -49,8 +49,9 @@ func FuzzDirectory(f *testing.F) {
 				t.Fatalf("%q is taken for a note of %q", text, x.Dir)
 			}
 		}
-		a.Started()
-		a.Result()
+		for _, x := range all {
+			x.Manifest()
+		}
 		if m, err := a.Manifest(); err == nil && len(m) > len(text) {
 			t.Fatalf("%q has %d entries", text, len(m))
 		}

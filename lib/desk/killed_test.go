@@ -55,7 +55,7 @@ func TestI15WhatOneThatWasKilledWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := "/attempts/" + string(fresh.Token)
-	want := []string{"", "/node.json", "/attempts", at, at + "/spec.json"}
+	want := []string{"", "/node.json", "/attempts", at, at + "/attempt.jsonl"}
 	slices.Sort(want)
 	if got := names(); !slices.Equal(got, want) {
 		t.Errorf("synced %q, want %q", got, want)

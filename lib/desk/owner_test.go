@@ -59,7 +59,7 @@ func TestHandOver(t *testing.T) {
 		uid  int
 		mode os.FileMode
 	}{"work": {4711, 0o700}, "tmp": {4711, 0o700}, "work/in": {4711, 0o755}, "work/in/closed": {4711, 0o755}, "work/in/x": {4711, 0o644}, "work/link": {4711, 0o777},
-		"work/shared": {0, 0o444}, ".": {0, 0o711}, "..": {0, 0o711}, "../../cache": {0, 0o700}, "../../trash": {0, 0o700}, "../..": {0, 0o711}, "spec.json": {0, 0o600}} {
+		"work/shared": {0, 0o444}, ".": {0, 0o711}, "..": {0, 0o711}, "../../cache": {0, 0o700}, "../../trash": {0, 0o700}, "../..": {0, 0o711}, "attempt.jsonl": {0, 0o600}} {
 		if uid, mode := whose(t, filepath.Join(a.Dir, path)); uid != want.uid || mode != want.mode {
 			t.Errorf("%s is that of %d with mode %o, not of %d with %o", path, uid, mode, want.uid, want.mode)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"distribute/lib/durable"
+	"distribute/lib/proc"
 )
 
 // Restore makes the directory of an attempt again into one in which its end can be kept.
@@ -18,7 +19,7 @@ func (a *Attempt) Restore() error {
 	if err := ownDir(a.Dir); err != nil {
 		return err
 	}
-	if err := plainIn(a.Dir, lockFile, statusFile, voidFile, startedFile, resultFile, manifestFile, beforeFile); err != nil {
+	if err := plainIn(a.Dir, proc.RecordFile, manifestFile, beforeFile); err != nil {
 		return err
 	}
 	if _, err := a.Before(); err != nil {
@@ -29,7 +30,7 @@ func (a *Attempt) Restore() error {
 	if err := removeAll(a.Extra()); err != nil {
 		return err
 	}
-	return errors.Join(a.renote(), a.restart())
+	return a.rerecord()
 }
 
 // Restore makes the directory of a build again into one in which its end can be kept, as
@@ -38,33 +39,30 @@ func (b *Build) Restore() error {
 	if err := ownDir(b.Dir); err != nil {
 		return err
 	}
-	return plainIn(b.Dir, lockFile, statusFile, voidFile, startedFile, specFile, builtFile)
+	return plainIn(b.Dir, proc.RecordFile, builtFile)
 }
 
-// renote writes the note again, unless it is there.
-func (a *Attempt) renote() error {
-	name := filepath.Join(a.Dir, specFile)
-	b, err := json.Marshal(a.Note)
-	if err != nil {
-		return err
-	}
-	var now Note
-	if is, err := os.ReadFile(name); err == nil && json.Unmarshal(is, &now) == nil && now.Token == a.Token {
+// rerecord writes the record again as far as it is known, unless it is there.
+func (a *Attempt) rerecord() error {
+	is, err := readTold(a.Dir)
+	if err == nil && is.given != nil && is.given.Token == a.Token && (is.started != nil || a.Started() == nil) {
 		return nil
 	}
+	name := filepath.Join(a.Dir, proc.RecordFile)
 	if err := removeAll(name); err != nil {
 		return err
 	}
-	return durable.WriteFile(name, append(b, '\n'), 0o600)
-}
-
-// restart keeps again what SetStarted has kept, unless it is there.
-func (a *Attempt) restart() error {
-	s := a.started.Load()
-	if _, err := readStarted(a.Dir); err == nil || s == nil {
-		return nil
+	b, err := json.Marshal(record{Given: &a.Note})
+	if err != nil {
+		return err
 	}
-	return setStarted(a.Dir, s)
+	if err := durable.WriteFile(name, append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	if s := a.Started(); s != nil {
+		return appendRecord(a.Dir, record{Started: s}, false)
+	}
+	return nil
 }
 
 // ownDir makes what dir names a directory of ours.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"distribute/lib/noded"
+	"distribute/lib/proc"
 )
 
 // A later is what ends a fault.
@@ -218,7 +219,7 @@ func (w *world) rot(n *simNode) {
 	for _, r := range w.runs {
 		name := n.disk.root + "/" + r.rel + "/work/result.txt"
 		info, err := os.Stat(name)
-		if _, over := os.Stat(n.disk.root + "/" + r.rel + "/result.json"); over != nil {
+		if record, err := os.ReadFile(n.disk.root + "/" + r.rel + "/" + proc.RecordFile); err != nil || !hasResult(record) {
 			continue // what it is has not been written down yet
 		}
 		if r.node != n || !r.over || err != nil || info.Size() == 0 {
@@ -245,7 +246,7 @@ type trap struct {
 // traps are syncs that are worth it, by the ends of their names.
 var traps = map[bool][]string{
 	true:  {"/log.jsonl", "/head.jsonl", "/staging", "/out", "/manifests", "/attempts", "/lab", "/jobs.jsonl", "/result.txt", "/tree", "/manifest.jsonl"},
-	false: {"/attempts", "/spec.json", "~", "/result.txt", "/work", "/output"},
+	false: {"/attempts", "/attempt.jsonl", "/result.txt", "/work", "/output"},
 }
 
 // spring holds a sync up for a moment if there is a trap for it.

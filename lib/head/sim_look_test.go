@@ -100,6 +100,12 @@ func (w *world) unsafe(r *simRun) string {
 			why = "its files are not on the head's disk"
 			for _, at := range []string{"staging/" + string(r.token) + "/tree", "out/" + r.job.Name(), fmt.Sprintf("attempts/%s~%d", r.job.Name(), rec.Try)} {
 				if text, ok := w.head.disk.durably(dir + "/" + at + "/result.txt"); ok && string(text) == r.text {
+					why = "its manifest is not on the head's disk"
+				}
+			}
+			for _, at := range []string{"staging/" + string(r.token) + "/manifest.jsonl", "manifests/" + r.job.Name() + ".jsonl", fmt.Sprintf("manifests/%s~%d.jsonl", r.job.Name(), rec.Try)} {
+				_, ok := w.head.disk.durably(dir + "/" + at)
+				if (ok || rec.List != nil) && why == "its manifest is not on the head's disk" {
 					return ""
 				}
 			}

@@ -2,7 +2,6 @@ package head
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +13,7 @@ import (
 	"time"
 
 	"distribute/lib/check"
-	nodedesk "distribute/lib/desk"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/noded"
@@ -307,15 +306,17 @@ func (n *simNode) carryOut(o *simOrder) {
 
 // run runs an order to its status; errDead if it was lost on the way.
 func (n *simNode) run(o *simOrder) (*proc.Status, error) {
-	if st, err := proc.ReadStatus(n.path(o.rel)); err == nil {
-		return st, nil
-	}
-	if _, err := os.Lstat(n.path(o.rel, proc.VoidFile)); err == nil {
+	switch run, err := proc.ReadRun(n.path(o.rel), o.Token); {
+	case err != nil:
+		return nil, err
+	case run.Ended != nil:
+		return run.Ended, nil
+	case run.Void:
 		return nil, errors.New("it was given up")
 	}
 	d := o.slot.d
 	boot, _ := d.Boot()
-	st := &proc.Status{Format: 1, Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BestEffort}
+	st := &proc.Status{Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BestEffort}
 	if strings.HasPrefix(o.rel, "builds/") {
 		return n.build(o, st)
 	}
@@ -401,15 +402,9 @@ func (n *simNode) end(o *simOrder, st *proc.Status) error {
 
 // keep writes a status as a supervisor does.
 func (n *simNode) keep(o *simOrder, st *proc.Status) error {
-	b, err := json.Marshal(st)
-	if err != nil {
-		return err
-	}
-	name := n.path(o.rel, proc.StatusFile)
-	if st.Wall >= 2*time.Second {
-		err = nodedesk.WriteFile(name, append(b, '\n'), 0o600)
-	} else if err = os.WriteFile(name+".new", append(b, '\n'), 0o600); err == nil {
-		err = os.Rename(name+".new", name)
+	err := proc.Append(n.path(o.rel), proc.Line{Ended: st})
+	if err == nil && st.Wall >= 2*time.Second {
+		err = durable.SyncFile(n.path(o.rel, proc.RecordFile))
 	}
 	select {
 	case <-o.lost:

@@ -40,9 +40,8 @@ var mutations = map[string]func(name string, dir bool) bool{
 	"the names in manifests":      func(name string, dir bool) bool { return strings.HasSuffix(name, "/manifests") },
 	"the name of a batch":         func(name string, dir bool) bool { return strings.HasSuffix(name, "/batches/lab") },
 	"the jobs of a batch":         func(name string, dir bool) bool { return strings.HasSuffix(name, "/jobs.jsonl") },
-	"the note of an attempt":      func(name string, dir bool) bool { return strings.HasSuffix(name, "/spec.json") },
+	"the record of an attempt":    func(name string, dir bool) bool { return strings.HasSuffix(name, "/attempt.jsonl") },
 	"which attempts a node has":   func(name string, dir bool) bool { return strings.HasSuffix(name, "/attempts") },
-	"how an attempt ended":        func(name string, dir bool) bool { return strings.Contains(name, "result.json") },
 }
 
 // Each sync is left out in turn, and somebody notices within so many histories.

@@ -56,7 +56,7 @@ func (n *daemon) recall(ctx context.Context, a *attempt) {
 	}
 	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs, b.Image()}
 	n.desk.Pin(a.pinned...)
-	if s, err := a.Started(); err == nil {
+	if s := a.Started(); s != nil {
 		a.savedBytes = s.Saved
 	}
 	need := n.needs(ctx, a, b)

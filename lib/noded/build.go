@@ -183,11 +183,8 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 // is done with that. What is left of one whose supervisor died is killed.
 func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	s, err := b.Started()
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, b.Unbuild()
+	if err != nil || s == nil {
+		return false, err
 	}
 	ctx, cancel := n.untilOver()
 	defer cancel()
@@ -196,14 +193,14 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
 		return false, err
 	}
-	if st, err := proc.ReadStatus(b.Dir); err == nil && st.Boot == n.boot && st.Stopped == "" && st.Exit != nil && *st.Exit == 0 {
+	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil && st.Boot == n.boot && st.Stopped == "" && st.Exit != nil && *st.Exit == 0 {
 		return true, n.judgeBuild(b, st, s)
 	}
 	release, _, err := n.Machine.Reclaim(ctx, b.Dir, string(s.Token), s.Cgroup)
 	if err != nil {
 		return false, err
 	}
-	return false, release()
+	return false, errors.Join(proc.Void(b.Dir, string(s.Token)), release())
 }
 
 // prepareBuild makes the directory that a build runs in.
@@ -246,7 +243,7 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 		return err
 	}
 	if st == nil {
-		if st, err = proc.ReadStatus(b.Dir); err != nil {
+		if st, err = proc.ReadStatus(b.Dir, string(s.Token)); err != nil {
 			return fmt.Errorf("it is not known how the build of %s ended: %w", b.Batch, err)
 		}
 	}

@@ -148,8 +148,8 @@ func (c container) env(env, set []string, a *attempt) []string {
 // said why there was none, or why nothing ran in it. What the node lacks is returned:
 // another may have it.
 func (n *daemon) explain(a *attempt, r *job.Result, st *proc.Status) (lacks string) {
-	s, err := a.Started()
-	if err != nil || s.Kind != job.Apptainer || st.Stopped != "" || st.Evicted || st.NoMemory {
+	s := a.Started()
+	if s == nil || s.Kind != job.Apptainer || st.Stopped != "" || st.Evicted || st.NoMemory {
 		return ""
 	}
 	if st.Error != "" {

@@ -3,8 +3,6 @@ package noded
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -411,22 +409,14 @@ func (n *daemon) damageLevel(a *desk.Attempt) slog.Level {
 // resume takes up one attempt as it is found on disk.
 func (n *daemon) resume(da *desk.Attempt) error {
 	a := n.add(da)
-	r, err := da.Result()
-	if err == nil {
+	if r := da.Result(); r != nil {
 		a.result = r
 		n.setStage(a, stageOver)
 		close(a.done)
 		n.settleLater(a)
 		return nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	started, err := da.Started()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	wasStarted := err == nil
+	started := da.Started()
 	alive, err := n.Machine.Alive(da.Dir)
 	if err != nil {
 		return err
@@ -439,10 +429,10 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		a.has.batch = a.Job.Batch()
 		a.has.never = true // as long as it is not known
 		n.retake(a.has)
-	case wasStarted:
+	case started != nil:
 		n.setStage(a, stageExited)
 	}
-	if wasStarted {
+	if started != nil {
 		a.limit = started.Time
 		if why := da.Ending(); why != "" {
 			a.setEnding(endingFor(why), why)

@@ -148,13 +148,13 @@ func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
 	if !n.desk.ThisBoot(a.Attempt) {
 		return nil, nil
 	}
-	st, err := proc.ReadStatus(a.Dir)
+	st, err := proc.ReadStatus(a.Dir, string(a.Token))
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return st, err
 	}
-	s, err := a.Started()
-	if err != nil {
-		return nil, err
+	s := a.Started()
+	if s == nil {
+		return nil, fmt.Errorf("%s does not say how it was started", a.Dir)
 	}
 	release, left, err := n.Machine.Reclaim(ctx, a.Dir, string(a.Token), s.Cgroup)
 	if err != nil {
@@ -162,11 +162,11 @@ func (n *daemon) status(ctx context.Context, a *attempt) (*proc.Status, error) {
 	}
 	// Under the lock, so that a supervisor that comes late finds it given up.
 	defer release()
-	if st, err := proc.ReadStatus(a.Dir); err == nil {
+	if st, err := proc.ReadStatus(a.Dir, string(a.Token)); err == nil {
 		return st, nil
 	}
 	n.Log.Warn("supervisor of an attempt died", "job", a.Job, "attempt", a.Token, "processes_left", left)
-	if err := proc.Void(a.Dir); err != nil || left != proc.NotBegun {
+	if err := proc.Void(a.Dir, string(a.Token)); err != nil || left != proc.NotBegun {
 		return nil, err
 	}
 	return nil, errNotBegun

@@ -27,9 +27,9 @@ const saveDir = "distribute_save"
 // gather reads what an attempt left into the manifest of what comes home, and
 // says in r what speaks against it.
 func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Manifest, error) {
-	s, err := a.Started()
-	if err != nil {
-		return nil, err
+	s := a.Started()
+	if s == nil {
+		return nil, fmt.Errorf("%s does not say how it was started", a.Dir)
 	}
 	if err := os.RemoveAll(a.Extra()); err != nil {
 		return nil, err

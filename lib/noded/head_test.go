@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if proc.IsSupervisor() { // of a job of one of the tests
-		if err := proc.Supervise(desk.WriteFile); err != nil {
+		if err := proc.Supervise(desk.MakeRoomFor); err != nil {
 			panic(err)
 		}
 		return

@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -436,13 +437,17 @@ func TestMeasuredIsEndedByTheNext(t *testing.T) {
 	s, _ := h.session()
 	runs := h.begun(s, filepath.Join(top, "gate"))
 	var items []*wire.Item
-	for _, kept := range []string{"l", "low\n"} {
+	for _, kept := range []string{`{"ending":"l`, "\n" + `{"ending":"low"}` + "\n"} {
 		stop()
-		if err := os.WriteFile(filepath.Join(dir, "attempts", string(runs.Attempt), "ending"), []byte(kept), 0o600); err != nil {
+		f, err := os.OpenFile(filepath.Join(dir, "attempts", string(runs.Attempt), proc.RecordFile), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(kept); errors.Join(err, f.Close()) != nil {
 			t.Fatal(err)
 		}
 		stop = h.live(dir, nil)
-		if s, items = h.session(); len(items) != 1 || kept == "l" && items[0].Phase != job.PhaseRunning {
+		if s, items = h.session(); len(items) != 1 || !strings.Contains(kept, "low") && items[0].Phase != job.PhaseRunning {
 			t.Fatalf("with %q it lists %+v", kept, items)
 		}
 	}

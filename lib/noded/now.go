@@ -3,7 +3,6 @@ package noded
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,12 +141,8 @@ func (n *daemon) groupOf(a *attempt) string {
 }
 
 // holder is the supervisor that has signed the lock of an order in this boot.
-func (n *daemon) holder(dir string) (h proc.Holder, ok bool) {
-	b, err := os.ReadFile(filepath.Join(dir, proc.LockFile))
-	if err != nil || json.Unmarshal(b, &h) != nil {
-		return h, false
-	}
-	return h, h.Boot == n.boot && h.Pid > 1
+func (n *daemon) holder(dir string) (h *proc.Holder, ok bool) {
+	return proc.HolderOf(dir, n.boot)
 }
 
 // patienceBefore is how long the head let jobs wait when this node last said so.

@@ -60,8 +60,8 @@ func identity(o *desk.Owner) *proc.Identity { return (*proc.Identity)(o) }
 
 // owner is whose the files of an attempt are that has started.
 func (a *attempt) owner() *desk.Owner {
-	s, err := a.Started()
-	if err != nil {
+	s := a.Started()
+	if s == nil {
 		return nil
 	}
 	return s.As

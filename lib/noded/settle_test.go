@@ -115,7 +115,7 @@ func TestL36LongIsMadeDurableAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		mu.Lock()
-		if time.Since(began) > 0 || !slices.Contains(seen, "/result.json") && !slices.Contains(seen, "result.json") {
+		if time.Since(began) > 0 || !slices.Contains(seen, "/attempt.jsonl") {
 			t.Errorf("after %v %q is synced", time.Since(began), seen)
 		}
 		broken, seen = false, nil

@@ -9,6 +9,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/pause"
+	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
 
@@ -146,27 +147,27 @@ func TestLengthens(t *testing.T) {
 	stop := h.live(dir, nil)
 	s, _ := h.session()
 	runs := h.begun(s, gate)
-	file := filepath.Join(dir, "attempts", string(runs.Attempt), "limit")
-	says := func(want string) func() bool {
+	at := filepath.Join(dir, "attempts", string(runs.Attempt))
+	says := func(want int64) func() bool {
 		return func() bool {
-			b, _ := os.ReadFile(file)
-			return string(b) == want
+			run, err := proc.ReadRun(at, string(runs.Attempt))
+			return err == nil && run.Limit != nil && *run.Limit == want
 		}
 	}
 	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 60}, &wire.Keep{Attempt: runs.Attempt, Time: 3600}, &wire.Keep{Attempt: runs.Attempt, Time: 7200})
-	eventually(t, "it may run for two hours", says("7200\n"))
+	eventually(t, "it may run for two hours", says(7200))
 	stop()
 	h.live(dir, nil)
 	s, _ = h.session()
 	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 60}, &wire.Keep{Attempt: runs.Attempt})
-	eventually(t, "it may run for ever", says("0\n"))
+	eventually(t, "it may run for ever", says(0))
 	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 9000}, &wire.Keep{Attempt: runs.Attempt, Still: true})
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	s.say(&wire.Keep{Attempt: runs.Attempt})
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() || !says("0\n")() {
+	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() || !says(0)() {
 		t.Errorf("it says %+v", e)
 	}
 }

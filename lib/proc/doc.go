@@ -6,17 +6,24 @@
 // The daemon and a supervisor speak lines of JSON over a socket pair; when that
 // ends, the supervisor finishes the order it has and exits.
 //
-// A supervisor holds a lock (flock) on the order's directory from before the
-// start until the [Status] is on disk. So a held lock says that the order
+// A supervisor holds the lock (flock) of the order's record from before the
+// start until the record has the [Status]. So a held lock says that the order
 // lives, a status that it is over, and neither that its supervisor died: then
 // [Reclaim] kills what is left of the tree before anybody calls it lost. No pid
 // read from a file is ever signalled before the kernel has said that it is
 // still the process that was written down.
 //
-// The tree is contained in a cgroup (version 2) where one can be made, and
-// always by the supervisor being the reaper of its orphans (child subreaper):
-// every process of the tree is its descendant, and the kernel's answer that it
-// has no child is the proof that none is left.
+// The tree is in a cgroup (version 2), which the kernel freezes, kills, limits
+// and counts as one. Without one (stop.go) it is stopped by signals as far as
+// its processes are found: best effort. Either way the supervisor is the reaper
+// of its orphans (child subreaper), and the kernel's answer that it has no child
+// is the proof that none is left.
 //
-// The files in an order's directory are described in dspool(5).
+//	daemon ── Slot ──Order──▶ supervisor ──▶ start ──▶ first process, in its group
+//	             ◀─Report──       │   ├ keeper: pauses (lookout) → freeze, lend, evict
+//	                              │   ├ watch: time, and memory where nobody counts it
+//	                              │   └ sweep: kill until nothing is left
+//	                              └──▶ record: supervised, ended
+//
+// dspool(5) has the record.
 package proc

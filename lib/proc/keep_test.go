@@ -277,7 +277,7 @@ func TestP71DaemonDies(t *testing.T) {
 		if err := AwaitFree(t.Context(), dir); err != nil {
 			t.Fatal(err)
 		}
-		if st, err := ReadStatus(dir); err != nil || st.Stopped != StoppedOrder || st.Signal != 9 || st.Paused == 0 {
+		if st, err := ReadStatus(dir, filepath.Base(dir)); err != nil || st.Stopped != StoppedOrder || st.Signal != 9 || st.Paused == 0 {
 			t.Errorf("status %+v, %v", st, err)
 		}
 	})
@@ -600,7 +600,7 @@ func TestP71Evicted(t *testing.T) {
 					if held != (st.Paused > 0) {
 						t.Errorf("paused for %v", st.Paused)
 					}
-					if disk, err := ReadStatus(d.order.Dir); err != nil || !disk.Evicted || disk.Paused != st.Paused {
+					if disk, err := ReadStatus(d.order.Dir, d.order.Token); err != nil || !disk.Evicted || disk.Paused != st.Paused {
 						t.Errorf("on disk: %+v, %v", disk, err)
 					}
 				})

@@ -45,7 +45,7 @@ func TestN65NoDescriptors(t *testing.T) {
 	if r := <-s.Reports(); !r.Passing || !strings.Contains(r.Refused, "too many open files") {
 		t.Fatalf("got %+v", r)
 	}
-	if _, err := ReadStatus(dir); err == nil {
+	if _, err := ReadStatus(dir, filepath.Base(dir)); err == nil {
 		t.Error("there is a status")
 	}
 	if _, err := limit(s.Pid(), unix.RLIMIT_NOFILE, was); err != nil {
@@ -140,7 +140,7 @@ func TestN65DiedBeforeItBegan(t *testing.T) {
 	if err != nil || n != NotBegun {
 		t.Fatalf("%d, %v", n, err)
 	}
-	if err := lock.sign("boot", 1); err != nil {
+	if err := appendTo(lock.f, Line{Supervised: &Holder{"x", 2, 1, "boot"}}); err != nil {
 		t.Fatal(err)
 	}
 	lock.Release()

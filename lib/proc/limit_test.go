@@ -13,9 +13,7 @@ func TestLongerLimit(t *testing.T) {
 	groups(t, func(t *testing.T, cgroup string) {
 		s, o := newSlot(t), order(newDir(t), "sleep 0.25")
 		o.Cgroup, o.Time = cgroup, 100*time.Millisecond
-		if err := os.WriteFile(filepath.Join(o.Dir, LimitFile), []byte("0\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeRecord(t, o.Dir, `{"limit":0}`)
 		if err := s.Run(o); err != nil {
 			t.Fatal(err)
 		}
@@ -26,20 +24,26 @@ func TestLongerLimit(t *testing.T) {
 }
 
 func TestLonger(t *testing.T) {
-	dir := t.TempDir()
-	if got := longer(dir, time.Minute); got != time.Minute {
-		t.Errorf("without a file: %v", got)
+	o := &Order{Dir: t.TempDir(), Token: "t"}
+	if got := longer(o, time.Minute); got != time.Minute {
+		t.Errorf("without a record: %v", got)
 	}
 	for text, want := range map[string]time.Duration{
-		"0\n": 0, "61\n": 61 * time.Second, "60\n": time.Minute, "59\n": time.Minute, "3155760000\n": maxLimit * time.Second,
-		"3155760001\n": time.Minute, "61": time.Minute, "": time.Minute, "-1\n": time.Minute, "+61\n": time.Minute, "61 \n": time.Minute, "1h\n": time.Minute,
+		"0": 0, "61": 61 * time.Second, "60": time.Minute, "59": time.Minute, "3155760000": maxLimit * time.Second,
+		"3155760001": time.Minute, "-1": time.Minute, `"61"`: time.Minute, "": time.Minute, "1h": time.Minute,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, LimitFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := longer(dir, time.Minute); got != want {
+		writeRecord(t, o.Dir, `{"limit":`+text+"}")
+		if got := longer(o, time.Minute); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
+	}
+}
+
+// writeRecord makes the record in a directory one line.
+func writeRecord(t *testing.T, dir, line string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, RecordFile), []byte(line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

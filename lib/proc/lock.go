@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,21 +17,17 @@ import (
 // ErrHeld says that an order's lock is held: its supervisor lives.
 var ErrHeld = errors.New("lock is held")
 
-// A Lock is the hold on an order's directory.
+// A Lock is the hold on an order's directory: that of its record.
 type Lock struct{ f *os.File }
 
-// Holder is what a supervisor writes into the lock it holds.
-type Holder struct {
-	Pid   int    `json:"pid"`
-	Start uint64 `json:"start"` // of that process, in clock ticks after boot
-	Boot  string `json:"boot"`
-}
-
 // TakeLock takes the lock of an order's directory, or fails with ErrHeld. The
-// lock file is made if need be and never removed alone. A lock that is held is
+// record is made if need be. A lock that is held is
 // tried again for a few milliseconds: Alive holds it for a moment.
-func TakeLock(dir string) (*Lock, error) {
-	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+func TakeLock(dir string) (*Lock, error) { return LockFile(filepath.Join(dir, RecordFile)) }
+
+// LockFile is TakeLock for a file by its name.
+func LockFile(name string) (*Lock, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -60,28 +57,6 @@ func (l *Lock) there() bool {
 	return err == nil && herr == nil && os.SameFile(is, held)
 }
 
-// sign writes this process into the lock. It is not made durable: after a boot
-// no holder is alive.
-func (l *Lock) sign(boot string, start uint64) error {
-	b, err := json.Marshal(Holder{os.Getpid(), start, boot})
-	if err == nil {
-		err = l.f.Truncate(0)
-	}
-	if err == nil {
-		_, err = l.f.WriteAt(append(b, '\n'), 0)
-	}
-	return err
-}
-
-// unsign takes this process out of the lock: nothing of the order ran.
-func (l *Lock) unsign() error { return l.f.Truncate(0) }
-
-// signed says whether a supervisor has come so far that it may have begun.
-func (l *Lock) signed() bool {
-	info, err := l.f.Stat()
-	return err != nil || info.Size() > 0
-}
-
 func flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
@@ -92,7 +67,7 @@ func flock(f *os.File, how int) error {
 
 // Alive says whether a supervisor holds the lock of dir.
 func Alive(dir string) (bool, error) {
-	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, RecordFile), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -107,17 +82,27 @@ func Alive(dir string) (bool, error) {
 	return false, err
 }
 
-// parseHolder reads the content of a lock. What is no holder of this boot, or
-// names a pid that is never a supervisor's, is an error.
-func parseHolder(b []byte, boot string) (Holder, error) {
-	var h Holder
-	if err := json.Unmarshal(b, &h); err != nil {
-		return h, fmt.Errorf("not a holder: %w", err)
+// lastHolder is the last supervisor that a record names, of whatever run.
+func lastHolder(dir string) (h *Holder, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, RecordFile))
+	if err != nil {
+		return nil, err
 	}
-	if h.Pid <= 1 || h.Boot != boot {
-		return h, fmt.Errorf("pid %d of boot %.40q: %w", h.Pid, h.Boot, errNotSame)
+	for text := range bytes.Lines(b) {
+		var l Line
+		if json.Unmarshal(text, &l) == nil && l.Supervised != nil {
+			h = l.Supervised
+		}
 	}
 	return h, nil
+}
+
+// check reports a holder of another boot, or with a pid that is never a supervisor's.
+func (h *Holder) check(boot string) error {
+	if h == nil || h.Pid <= 1 || h.Boot != boot {
+		return fmt.Errorf("no supervisor of this boot: %w", errNotSame)
+	}
+	return nil
 }
 
 // holder is who holds the lock of dir, opened as a pidfd, and by its number. The lock is seen held
@@ -128,11 +113,10 @@ func holder(dir string) (fd, pid int, err error) {
 	if err != nil {
 		return -1, 0, err
 	}
-	b, err := os.ReadFile(filepath.Join(dir, LockFile))
-	if err != nil {
-		return -1, 0, err
+	h, err := lastHolder(dir)
+	if err == nil {
+		err = h.check(boot)
 	}
-	h, err := parseHolder(b, boot)
 	if err != nil {
 		return -1, 0, err
 	}
@@ -145,6 +129,12 @@ func holder(dir string) (fd, pid int, err error) {
 		return -1, 0, errors.Join(err, errNotSame)
 	}
 	return fd, h.Pid, nil
+}
+
+// HolderOf is the supervisor that the record in dir names last, of this boot.
+func HolderOf(dir, boot string) (*Holder, bool) {
+	h, err := lastHolder(dir)
+	return h, err == nil && h.check(boot) == nil
 }
 
 // HolderPid is the process id of the supervisor that holds the lock of dir, whoever

@@ -1,10 +1,6 @@
 package proc
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -20,17 +16,9 @@ import (
 // was killed is found.
 const Marker = "DISTRIBUTE_ATTEMPT"
 
-// Names of the files in an order's directory.
-const (
-	LockFile   = "lock"
-	StatusFile = "status.json"
-	VoidFile   = "void"  // with it, as with a status, an order is never started
-	LimitFile  = "limit" // the seconds that an order may run which runs already; 0: as long as it likes
-)
-
 // An Order is one run of one command.
 type Order struct {
-	Dir    string        `json:"dir"`              // holds the lock and the status; absolute
+	Dir    string        `json:"dir"`              // holds the record; absolute
 	Token  string        `json:"token"`            // names the order: the value of Marker and the cgroup's name
 	Argv   []string      `json:"argv"`             // Argv[0] without a slash is looked up in Path
 	Path   string        `json:"path"`             // as the variable PATH
@@ -76,9 +64,8 @@ const (
 // asked to, and can go on from there.
 const Checkpointed = 85
 
-// A Status is how an order ended. It is the content of StatusFile.
+// A Status is how an order ended.
 type Status struct {
-	Format    int           `json:"format"`
 	Token     string        `json:"token"`
 	Boot      string        `json:"boot"`                // id of the boot it ran in
 	Exit      *int          `json:"exit,omitempty"`      // exit status, if it exited
@@ -143,24 +130,6 @@ type word struct {
 	Order *Order `json:"order,omitempty"`
 	Stop  string `json:"stop,omitempty"` // the token of the order to stop
 	Look  bool   `json:"look,omitempty"` // the pauses may have changed
-}
-
-// ReadStatus is the status in an order's directory; fs.ErrNotExist if there is
-// none. A status that cannot be understood is an error that names the file.
-func ReadStatus(dir string) (*Status, error) {
-	name := filepath.Join(dir, StatusFile)
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	var s Status
-	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("%s: not a status: %w", name, err)
-	}
-	if s.Format != 1 {
-		return nil, fmt.Errorf("%s: format %d, this version reads 1", name, s.Format)
-	}
-	return &s, nil
 }
 
 // SignalName is the name of the signal that ended the order, as SIGKILL, or ""

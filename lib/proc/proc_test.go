@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if IsSupervisor() {
-		if err := Supervise(os.WriteFile); err != nil {
+		if err := Supervise(func(string, error) bool { return false }); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -212,7 +212,7 @@ func TestOrder(t *testing.T) {
 			if tt.exit >= 0 && (st.Exit == nil || *st.Exit != tt.exit) || st.Signal != tt.signal || st.Error != "" {
 				t.Errorf("status %+v", st)
 			}
-			disk, err := ReadStatus(dir)
+			disk, err := ReadStatus(dir, filepath.Base(dir))
 			if err != nil || disk.Token != filepath.Base(dir) || !disk.Started.Equal(st.Started) {
 				t.Errorf("on disk: %+v, %v", disk, err)
 			}
@@ -440,7 +440,8 @@ func TestOrderTwice(t *testing.T) {
 // TestVoid is a supervisor that comes late to an order that was given up.
 func TestVoid(t *testing.T) {
 	s, dir := newSlot(t), newDir(t)
-	if err := os.WriteFile(filepath.Join(dir, VoidFile), nil, 0o600); err != nil {
+	writeRecord(t, dir, "{}")
+	if err := Void(dir, filepath.Base(dir)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Run(order(dir, "touch ran")); err != nil {
@@ -472,7 +473,7 @@ func TestDaemonKilled(t *testing.T) {
 	if err := AwaitFree(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	st, err := ReadStatus(dir)
+	st, err := ReadStatus(dir, filepath.Base(dir))
 	if err != nil || st.Exit == nil || *st.Exit != 5 {
 		t.Errorf("status %+v, %v", st, err)
 	}
@@ -511,7 +512,7 @@ func TestStopHeld(t *testing.T) {
 	if err := AwaitFree(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := ReadStatus(dir); err != nil || st.Signal != 15 || st.Stopped != StoppedOrder {
+	if st, err := ReadStatus(dir, filepath.Base(dir)); err != nil || st.Signal != 15 || st.Stopped != StoppedOrder {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if err := StopHeld(dir); err == nil {
@@ -557,7 +558,7 @@ func TestSupervisorKilled(t *testing.T) {
 				syscall.Kill(s.Pid(), syscall.SIGKILL)
 				for range s.Reports() {
 				}
-				if _, err := ReadStatus(dir); !errors.Is(err, fs.ErrNotExist) {
+				if _, err := ReadStatus(dir, filepath.Base(dir)); !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("there is a status: %v", err)
 				}
 				lock, _, err := Reclaim(t.Context(), dir, o.Token, cgroup)
@@ -598,9 +599,7 @@ func TestHolder(t *testing.T) {
 		fmt.Sprintf(`{"pid":%d,"start":%d,"boot":%q}`, p.pid, p.start, boot), // right, but the lock is free
 	} {
 		dir := newDir(t)
-		if err := os.WriteFile(filepath.Join(dir, LockFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeRecord(t, dir, `{"supervised":`+text+"}")
 		if err := StopHeld(dir); err == nil {
 			t.Errorf("%q: was signalled", text)
 		}

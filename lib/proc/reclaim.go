@@ -34,14 +34,15 @@ func Reclaim(ctx context.Context, dir, token, cgroup string) (*Lock, int, error)
 			return nil
 		}
 	}
-	killed := NotBegun
-	if lock.signed() {
+	killed, run := NotBegun, &Run{}
+	if run, err = ReadRun(dir, token); err == nil && run.Holder != nil {
 		killed = 0
 	}
 	switch {
+	case err != nil:
 	case cgroup != "":
 		err = emptyGroup(filepath.Join(cgroup, token), pause)
-	case lock.signed():
+	case run.Holder != nil:
 		killed, err = killMarked(token, pause)
 	}
 	if err != nil {
@@ -54,12 +55,10 @@ func Reclaim(ctx context.Context, dir, token, cgroup string) (*Lock, int, error)
 // NotBegun is for the number of processes of an order of which none ever ran.
 const NotBegun = -1
 
-// Void notes that an order has been given up. The caller holds the lock that
+// Void notes that a run has been given up. The caller holds the lock that
 // Reclaim returned, so a supervisor that got the order and comes late will find
 // the note and not start it.
-func Void(dir string) error {
-	return os.WriteFile(filepath.Join(dir, VoidFile), nil, 0o600)
-}
+func Void(dir, token string) error { return Append(dir, Line{Void: token}) }
 
 // killMarked kills the processes that carry the token and those below them, until two
 // scans on end have found none.

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -22,7 +20,7 @@ import (
 // Argv0 is the name under which a supervisor is started.
 const Argv0 = "dnoded-slot"
 
-// worthFrom is how long an order ran whose status is worth two syncs.
+// worthFrom is how long an order ran whose status is worth a sync.
 const worthFrom = 2 * time.Second
 
 // controlFD is where a supervisor finds its end of the socket pair.
@@ -38,12 +36,12 @@ func IsSupervisor() bool {
 
 // Supervise is the whole life of a supervisor: it runs the orders that come in
 // on the control socket, one after the other, and returns when the socket has
-// ended and the order at hand is over. Write must make the named file hold the
-// data durably, by a rename.
+// ended and the order at hand is over. MakeRoom gives something up where an order's
+// directory is on a full disk, and says whether that made room.
 //
 // It ignores broken pipes; SIGUSR2 and SIGTERM stop the order at hand, and at
 // SIGWINCH it looks for pauses.
-func Supervise(write func(name string, data []byte, mode fs.FileMode) error) error {
+func Supervise(makeRoom func(dir string, err error) bool) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
 	call(Argv0)
@@ -67,7 +65,7 @@ func Supervise(write func(name string, data []byte, mode fs.FileMode) error) err
 		return err
 	}
 	s := &supervisor{
-		boot: boot, start: self.start, write: write, null: null,
+		boot: boot, start: self.start, makeRoom: makeRoom, null: null,
 		control: os.NewFile(controlFD, "control"), heeded: make(chan struct{}, 1), autogroups: autogroups(),
 		look: make(chan struct{}, 1),
 	}
@@ -87,13 +85,13 @@ func keepToOurselves() {
 // A supervisor runs one order at a time. The goroutine of serve runs it; that of
 // listen stops it.
 type supervisor struct {
-	boot    string
-	start   uint64
-	write   func(string, []byte, fs.FileMode) error
-	null    *os.File
-	control *os.File
-	heeded  chan struct{} // a barrier has come
-	look    chan struct{} // the pauses are to be looked at
+	boot     string
+	start    uint64
+	makeRoom func(dir string, err error) bool
+	null     *os.File
+	control  *os.File
+	heeded   chan struct{} // a barrier has come
+	look     chan struct{} // the pauses are to be looked at
 
 	autogroups bool     // the kernel weighs each session apart
 	clock      runClock // of the order at hand
@@ -284,51 +282,46 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	defer lock.Release()
 	s.hold(lock)
 	defer s.hold(nil)
-	if st, err := ReadStatus(o.Dir); err == nil {
-		return st, nil
-	}
-	if _, err := os.Lstat(filepath.Join(o.Dir, VoidFile)); err == nil {
+	switch run, err := ReadRun(o.Dir, o.Token); {
+	case err != nil:
+		return nil, notBegun(err)
+	case run.Ended != nil:
+		return run.Ended, nil
+	case run.Void:
 		return nil, errors.New(o.Dir + ": was given up")
 	}
-	if err := lock.sign(s.boot, s.start); err != nil {
+	if err := appendTo(lock.f, Line{Supervised: &Holder{o.Token, os.Getpid(), s.start, s.boot}}); err != nil {
 		return nil, notBegun(err)
 	}
-	st := &Status{Format: 1, Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BestEffort}
+	st := &Status{Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BestEffort}
 	s.clock.start(Uptime())
 	if err := s.run(o, st); err != nil {
 		var before *notBegunError
 		if err = notBegun(err); errors.As(err, &before) {
-			return nil, errors.Join(err, lock.unsign())
+			return nil, errors.Join(err, appendTo(lock.f, Line{Unbegun: o.Token}))
 		}
 		st.Error = err.Error()
 	}
 	st.Wall, st.Paused = s.clock.times(Uptime())
 	st.Ended = time.Now().UTC()
 	// Nobody else knows how it ended, so a full disk is waited for.
-	err = s.keep(filepath.Join(o.Dir, StatusFile), st)
-	for ; errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT); err = s.keep(filepath.Join(o.Dir, StatusFile), st) {
-		time.Sleep(time.Second)
+	err = s.record(lock, st)
+	for errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		if !s.makeRoom(o.Dir, err) {
+			time.Sleep(time.Second)
+		}
+		err = s.record(lock, st)
 	}
 	return st, err
 }
 
-// keep writes a status in one step. That of an order that ran for less than
+// record writes down how an order ended. That of an order that ran for less than
 // worthFrom is not made durable: after a power cut it is quickly run again.
-func (s *supervisor) keep(name string, st *Status) error {
-	b, err := json.Marshal(st)
-	if err != nil {
+func (s *supervisor) record(l *Lock, st *Status) error {
+	if err := appendTo(l.f, Line{Ended: st}); err != nil || st.Wall < worthFrom {
 		return err
 	}
-	b = append(b, '\n')
-	if st.Wall >= worthFrom {
-		return s.write(name, b, 0o600)
-	}
-	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
-		// The disk may be full, for which write knows what to do.
-		os.Remove(name + ".new")
-		return s.write(name, b, 0o600)
-	}
-	return os.Rename(name+".new", name)
+	return l.f.Sync()
 }
 
 // run starts the first process, waits for it, and ends its tree.

@@ -62,7 +62,7 @@ func (w *watch) run() {
 		wait := lookAt
 		wall, _ := w.s.clock.times(Uptime())
 		if limit > 0 && wall >= limit {
-			if longer := longer(w.o.Dir, limit); longer != limit {
+			if longer := longer(w.o, limit); longer != limit {
 				limit = longer
 				continue
 			}
