@@ -172,10 +172,12 @@ func (a *Attempt) Extra() string { return filepath.Join(a.Dir, "extra") }
 // into that of the job.
 func (a *Attempt) SavedDir() string { return filepath.Join(a.Dir, savedDir) }
 
-// Begin notes attempts, durably: all of them together cost little more than one.
+// Begin notes attempts. Those for which durably says so, or all if it is nil, are on the
+// disk then, which costs little more for many than for one; of the others a power cut may
+// leave nothing.
 // The result has an error for each that could not be noted; one that was noted
 // before is returned as it is, with fs.ErrExist.
-func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
+func (d *Desk) Begin(notes []Note, durably func(*Note) bool) ([]*Attempt, []error) {
 	d.Stock()
 	as, errs := make([]*Attempt, len(notes)), make([]error, len(notes))
 	var files []*os.File
@@ -187,7 +189,7 @@ func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
 			continue
 		}
 		as[i] = &Attempt{Note: n, Dir: d.path("attempts", string(n.Token))}
-		opened, err := as[i].note()
+		opened, err := as[i].note(durably == nil || durably(&n))
 		for _, f := range opened {
 			files, of = append(files, f), append(of, i)
 		}
@@ -221,7 +223,7 @@ func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
 }
 
 // note makes the directory and its record and returns what has to be synced.
-func (a *Attempt) note() ([]*os.File, error) {
+func (a *Attempt) note(durably bool) ([]*os.File, error) {
 	if err := os.Mkdir(a.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -233,8 +235,8 @@ func (a *Attempt) note() ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.Write(append(b, '\n')); err != nil {
-		return []*os.File{f}, err
+	if _, err := f.Write(append(b, '\n')); err != nil || !durably {
+		return nil, errors.Join(err, f.Close())
 	}
 	dir, err := os.Open(a.Dir)
 	if err != nil {
@@ -399,7 +401,12 @@ func (a *Attempt) Started() *Started {
 }
 
 // Settle makes all that is left of an attempt that is over durable.
-func (a *Attempt) Settle() error { return durable.SyncTree(a.Dir) }
+func (a *Attempt) Settle() error {
+	if err := durable.SyncTree(a.Dir); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(a.Dir))
+}
 
 // SetResult keeps how the attempt ended, with the manifest of what it left, which
 // may be nil. Worth says that it is worth being made durable, with all that the
@@ -419,7 +426,7 @@ func (a *Attempt) SetResult(r *job.Result, m pack.Manifest, worth bool) error {
 		return err
 	}
 	if worth {
-		if err := durable.SyncTree(a.Dir); err != nil {
+		if err := a.Settle(); err != nil {
 			return err
 		}
 	}

@@ -67,7 +67,27 @@ func (d *Desk) buildDir(batch job.BatchID, user, sum string) string {
 // Build is what is known of a batch that the user builds, or if none is named the
 // daemon's user; fs.ErrNotExist if its spec was not fetched.
 func (d *Desk) Build(batch job.BatchID, user, sum string) (*Build, error) {
-	return readBuild(d.buildDir(batch, user, sum))
+	dir := d.buildDir(batch, user, sum)
+	d.mu.Lock()
+	b := d.specs[dir]
+	d.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	b, err := readBuild(dir)
+	if err == nil {
+		d.mu.Lock()
+		d.specs[dir] = b
+		d.mu.Unlock()
+	}
+	return b, err
+}
+
+// forget has a build's record read again.
+func (d *Desk) forget(dir string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.specs, dir)
 }
 
 func readBuild(dir string) (*Build, error) {
@@ -92,6 +112,7 @@ func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 		return nil, fmt.Errorf("the spec of %s is not the one that was announced", batch)
 	}
 	b := &Build{Batch: batch, User: user, Sum: sum, Dir: d.buildDir(batch, user, sum)}
+	d.forget(b.Dir)
 	if err := json.Unmarshal(spec, &b.Spec); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
@@ -168,4 +189,7 @@ func (b *Build) Unbuild() error {
 
 // DiscardBuild forgets all that is known of a batch, at once; rest removes what
 // it built, which can take a while.
-func (d *Desk) DiscardBuild(b *Build) (rest func() error, err error) { return d.trash(b.Dir) }
+func (d *Desk) DiscardBuild(b *Build) (rest func() error, err error) {
+	d.forget(b.Dir)
+	return d.trash(b.Dir)
+}

@@ -41,7 +41,8 @@ type Desk struct {
 	hoard hoard
 
 	mu      sync.Mutex
-	trashed int // names in trash/
+	trashed int               // names in trash/
+	specs   map[string]*Build // that were read, by directory; they are not changed
 }
 
 // about is node.json.
@@ -70,7 +71,7 @@ func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &Desk{dir: dir, boot: boot, mode: mode, hoard: hoard{pins: map[string]int{}, fresh: map[string]bool{}}}
+	d := &Desk{dir: dir, boot: boot, mode: mode, hoard: hoard{pins: map[string]int{}, fresh: map[string]bool{}}, specs: map[string]*Build{}}
 	if err := d.check(); err != nil {
 		return nil, err
 	}

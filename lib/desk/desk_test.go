@@ -98,11 +98,11 @@ func TestBegin(t *testing.T) {
 	other := note("x")
 	other.Work = &job.Job{Name: "y"}
 	notes := []Note{note("a"), bad, note("b"), other}
-	as, errs := d.Begin(notes)
+	as, errs := d.Begin(notes, nil)
 	if errs[0] != nil || errs[1] == nil || errs[2] != nil || errs[3] == nil {
 		t.Fatalf("errors %v", errs)
 	}
-	if _, errs := d.Begin(notes[:1]); !errors.Is(errs[0], fs.ErrExist) {
+	if _, errs := d.Begin(notes[:1], nil); !errors.Is(errs[0], fs.ErrExist) {
 		t.Errorf("the same again: %v", errs)
 	}
 	d.Close()
@@ -141,7 +141,7 @@ func TestBegin(t *testing.T) {
 
 func TestStartedAndResult(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
-	as, errs := d.Begin([]Note{note("a")})
+	as, errs := d.Begin([]Note{note("a")}, nil)
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
@@ -337,7 +337,7 @@ func TestKeepFails(t *testing.T) {
 
 func TestPlaceAndChanged(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
-	as, errs := d.Begin([]Note{note("a")})
+	as, errs := d.Begin([]Note{note("a")}, nil)
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
@@ -509,7 +509,7 @@ func TestBallast(t *testing.T) {
 	if !d.MakeRoom(full) || d.MakeRoom(full) {
 		t.Error("the ballast is to be given up once")
 	}
-	d.Begin(nil)
+	d.Begin(nil, nil)
 	if _, err := os.Stat(name); err != nil {
 		t.Errorf("it is not made anew: %v", err)
 	}

@@ -50,7 +50,7 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 // recall finds what an attempt that an earlier daemon started needs of the
 // cache and of the disk.
 func (n *daemon) recall(ctx context.Context, a *attempt) {
-	b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec)
+	b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec)
 	if err != nil || a.Work == nil {
 		return
 	}

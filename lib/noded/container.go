@@ -162,7 +162,7 @@ func (n *daemon) explain(a *attempt, r *job.Result, st *proc.Status) (lacks stri
 		return ""
 	}
 	image := "the image"
-	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec); err == nil && b.Spec.Image != nil {
+	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil && b.Spec.Image != nil {
 		image = fmt.Sprintf("the image %.100q", b.Spec.Image.Path)
 	}
 	why, lacks := whyNoContainer(lastLine(a.Output()), *st.Exit, image)
@@ -225,7 +225,7 @@ func whyNoContainer(last string, exit int, image string) (why, lacks string) {
 func (n *daemon) noContainer(a *attempt, lacks string) error {
 	n.Log.Warn("cannot start a container", "job", a.Job, "attempt", a.Token, "why", lacks)
 	(&buildError{lacks, a.Output()}).tell()
-	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec); err == nil { // where dlog -B looks
+	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil { // where dlog -B looks
 		fresh := b.Output() + "." + string(a.Token) + ".new"
 		if err := errors.Join(copyFile(fresh, a.Output()), os.Rename(fresh, b.Output())); err != nil {
 			return err

@@ -89,7 +89,7 @@ type cannotError struct{ why string }
 func (e *cannotError) Error() string { return e.why }
 
 func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
-	b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec)
+	b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec)
 	if err == nil {
 		n.do(func() {
 			if known := n.builds[b.Dir]; known != nil {
@@ -105,7 +105,7 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 	if err != nil {
 		return nil, err
 	}
-	if b, err = n.desk.SetBuild(a.Job.Batch(), n.builder(a), a.Spec, raw); err != nil {
+	if b, err = n.desk.SetBuild(a.Job.Batch(), n.builder(a.User), a.Spec, raw); err != nil {
 		return nil, err
 	}
 	n.do(func() {

@@ -40,9 +40,9 @@ func (n *daemon) whose(ctx context.Context, a *attempt) error {
 
 // builder is as whom an attempt's batch is built, as the directory of the build
 // is named by it.
-func (n *daemon) builder(a *attempt) string {
+func (n *daemon) builder(submitter string) string {
 	if n.RunsAs == node.Submitter {
-		return a.User
+		return submitter
 	}
 	return n.RunsAs
 }

@@ -111,12 +111,12 @@ func TestWhose(t *testing.T) {
 		t.Errorf("of an attempt that is stopped: %v", err)
 	}
 	a.User = "maria"
-	if err := n.whose(t.Context(), a); err != nil || a.account != maria || n.builder(a) != "maria" {
-		t.Errorf("%v, %+v, %q", err, a.account, n.builder(a))
+	if err := n.whose(t.Context(), a); err != nil || a.account != maria || n.builder(a.User) != "maria" {
+		t.Errorf("%v, %+v, %q", err, a.account, n.builder(a.User))
 	}
 	n.RunsAs = "jobs"
-	if n.builder(a) != "jobs" {
-		t.Errorf("%q", n.builder(a))
+	if n.builder(a.User) != "jobs" {
+		t.Errorf("%q", n.builder(a.User))
 	}
 	if o := ownerOf(a.account); o.UID != 1001 || identity(o).GID != 100 || identity(ownerOf(nil)) != nil {
 		t.Errorf("%+v", o)

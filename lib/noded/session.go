@@ -105,7 +105,7 @@ func (s *session) read(ctx context.Context) error {
 }
 
 // obey does what the head says, in its order. Starts that have come together
-// are made durable together.
+// are noted together.
 func (s *session) obey(ctx context.Context) error {
 	for {
 		select {
@@ -140,7 +140,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	if notes = n.keepOff(notes); len(notes) == 0 {
 		return
 	}
-	as, errs := n.desk.Begin(notes)
+	as, errs := n.desk.Begin(notes, n.notesDurably)
 	n.do(func() {
 		for i, err := range errs {
 			switch known := n.attempts[notes[i].Token]; {
@@ -167,6 +167,14 @@ func (n *daemon) startAll(starts []*wire.Start) {
 			}
 		}
 	})
+}
+
+// notesDurably says whether the note of an attempt must outlive a power cut: of a job that
+// is never to be started twice it must, and it is not known yet of which batch that is so.
+// Any other is begun again by the head, which finds it missing in the list of the node.
+func (n *daemon) notesDurably(note *desk.Note) bool {
+	b, err := n.desk.Build(note.Job.Batch(), n.builder(note.User), note.Spec)
+	return err != nil || b.Spec.Retry == job.Never
 }
 
 // reason is an error without the paths of this machine.

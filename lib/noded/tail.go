@@ -124,7 +124,7 @@ func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.
 		name := a.Output()
 		over := n.isOver(a, m.Build)
 		if m.Build {
-			if b, err := n.desk.Build(a.Job.Batch(), n.builder(a), a.Spec); err == nil {
+			if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil {
 				name = b.Output()
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,7 @@ type Clock struct {
 
 // Here is this moment on this machine.
 func Here() (Clock, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := bootID()
 	if err != nil {
 		return Clock{}, err
 	}
@@ -26,5 +27,11 @@ func Here() (Clock, error) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return Clock{}, fmt.Errorf("clock of the boot: %w", err)
 	}
-	return Clock{time.Now(), time.Duration(ts.Nano()), strings.TrimSpace(string(b))}, nil
+	return Clock{time.Now(), time.Duration(ts.Nano()), boot}, nil
 }
+
+// bootID is the id of the boot, which stays.
+var bootID = sync.OnceValues(func() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+})

@@ -198,6 +198,7 @@ func ownCgroup() (string, error) {
 type group struct {
 	dir string
 	fd  int
+	has string // the controllers that its files are of, with spaces around; empty: not known
 }
 
 // newGroup makes the group of an order below parent. One that is left from an
@@ -217,7 +218,7 @@ func newGroup(parent, token string) (*group, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &group{dir, fd}, nil
+	return &group{dir: dir, fd: fd}, nil
 }
 
 // kill sends SIGKILL to every process in the group and below it, at one

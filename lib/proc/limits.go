@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +45,18 @@ func (g *group) limit(l *Limits) {
 }
 
 // set writes to a file of the group that the kernel has, and makes none.
-func (g *group) set(file, text string) error { return setGroup(g.dir, file, text) }
+func (g *group) set(file, text string) error {
+	if g.lacks(file) {
+		return fs.ErrNotExist
+	}
+	return setGroup(g.dir, file, text)
+}
+
+// lacks says that a file cannot be there, since its controller is not.
+func (g *group) lacks(file string) bool {
+	controller, _, _ := strings.Cut(file, ".")
+	return g.has != "" && slices.Contains([]string{"cpuset", "memory", "pids", "io"}, controller) && !strings.Contains(g.has, " "+controller+" ")
+}
 
 func setGroup(dir, file, text string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
@@ -58,6 +70,9 @@ func setGroup(dir, file, text string) error {
 
 // number is the number in a file of the group; false if there is none.
 func (g *group) number(file string) (int64, bool) {
+	if g.lacks(file) {
+		return 0, false
+	}
 	b, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
 		return 0, false
@@ -68,6 +83,9 @@ func (g *group) number(file string) (int64, bool) {
 
 // count is the number behind a word in a file of the group that has such a line.
 func (g *group) count(file, word string) (n int64, known bool) {
+	if g.lacks(file) {
+		return 0, false
+	}
 	b, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
 		return 0, false
@@ -104,8 +122,10 @@ func (st *Status) measure(g *group, peak int64) {
 	if of := time.Duration(user+system) * time.Microsecond; of > st.User+st.System {
 		st.User, st.System = time.Duration(user)*time.Microsecond, time.Duration(system)*time.Microsecond
 	}
-	io, _ := os.ReadFile(filepath.Join(g.dir, "io.stat"))
-	st.Written = max(st.Written, writtenIn(io))
+	if !g.lacks("io.stat") {
+		io, _ := os.ReadFile(filepath.Join(g.dir, "io.stat"))
+		st.Written = max(st.Written, writtenIn(io))
+	}
 }
 
 // stat is the sum of what the kernel counts of the group's memory by some words.

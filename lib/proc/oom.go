@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // What the kernel is asked to think of a process when it must kill one for want
@@ -22,12 +23,19 @@ func Precious() { setScore(daemonScore) }
 
 func setScore(n int) error { return os.WriteFile(scoreFile, []byte(strconv.Itoa(n)), 0) }
 
+// ownScore is what this process has, as it was found first.
+var ownScore = sync.OnceValues(func() (int, error) {
+	b, err := os.ReadFile(scoreFile)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+})
+
 // asJob calls fork with the score that what it starts is to have.
 func asJob(fork func() error) error {
-	if was, err := os.ReadFile(scoreFile); err == nil {
-		if n, err := strconv.Atoi(strings.TrimSpace(string(was))); err == nil && n < jobScore && setScore(jobScore) == nil {
-			defer setScore(n)
-		}
+	if own, err := ownScore(); err == nil && own < jobScore && setScore(jobScore) == nil {
+		defer setScore(own)
 	}
 	return fork()
 }

@@ -32,6 +32,7 @@ func (s *supervisor) begin(o *Order, name string, out *os.File) (g *group, pid i
 		if g, err = newGroup(o.Cgroup, o.Token); err != nil {
 			return nil, 0, nil, &notBegunError{fmt.Errorf("no cgroup for it: %w", err)}
 		}
+		g.has = s.controllersOf(o.Cgroup)
 		g.limit(&o.Limits)
 	}
 	if err = where.mayStart(); err == nil {
@@ -43,6 +44,16 @@ func (s *supervisor) begin(o *Order, name string, out *os.File) (g *group, pid i
 		g.remove()
 	}
 	return g, pid, where, err
+}
+
+// controllersOf is the controllers that groups in a directory have, as they were when it
+// was first asked for.
+func (s *supervisor) controllersOf(parent string) string {
+	if s.parent != parent {
+		b, _ := os.ReadFile(filepath.Join(parent, "cgroup.subtree_control"))
+		s.parent, s.controllers = parent, " "+strings.TrimSpace(string(b))+" "
+	}
+	return s.controllers
 }
 
 // fork starts the first process as the leader of a session, in the order's group. If the
@@ -67,7 +78,13 @@ func (s *supervisor) fork(g *group, o *Order, name string, out *os.File) (pid in
 		uid, gid, groups := o.As.credential()
 		attr.Sys.Credential = &syscall.Credential{Uid: uid, Gid: gid, Groups: groups}
 	}
-	onThread(func() { pid, err = startLowest(o, name, attr) })
+	if s.starter == nil || s.starter.renounced && o.As == nil {
+		if s.starter != nil {
+			close(s.starter.calls)
+		}
+		s.starter = newStarter()
+	}
+	pid, err = s.starter.start(o, name, attr)
 	s.pid, s.group = pid, g
 	if pid > 0 {
 		s.lowerSession(g, pid)
@@ -75,41 +92,66 @@ func (s *supervisor) fork(g *group, o *Order, name string, out *os.File) (pid in
 	return pid, err
 }
 
-// onThread calls f on a thread that ends with it, and is not the first one, which others
-// take for the process.
-func onThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			onThread(f)
-			runtime.UnlockOSThread()
-			return
-		}
-		f()
-	}()
-	<-done
+// A starter is a thread that starts processes: each has from its first instruction what
+// the thread has, the lowest priority, which neither can take back.
+type starter struct {
+	calls     chan func()
+	all       []int // the cpus of the process
+	renounced bool  // the thread, and all that it starts, can become nobody else
 }
 
-// startLowest starts a process that has, from its first instruction, what its thread has:
-// the order's cpus and the lowest priority, which it cannot take back, nor can the thread.
-func startLowest(o *Order, name string, attr *syscall.ProcAttr) (pid int, err error) {
-	if o.As != nil {
-		if err := renounce(); err != nil {
-			return 0, err
-		}
-	}
-	if set, some := cpuSet(o.CPUs); some {
-		unix.SchedSetaffinity(0, &set)
+func newStarter() *starter {
+	s := &starter{calls: make(chan func()), all: CPUs()}
+	go s.run()
+	return s
+}
+
+// run is the goroutine of the thread, which ends with it, and is not the first one: others
+// take that for the process.
+func (s *starter) run() {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			s.run()
+		}()
+		<-over
+		runtime.UnlockOSThread()
+		return
 	}
 	unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE, Nice: lowestNice}, 0)
 	unix.Setpriority(unix.PRIO_PROCESS, 0, lowestNice) // which the policy leaves as it is
 	unix.Syscall(unix.SYS_IOPRIO_SET, ioprioOf, 0, ioprioIdle)
-	err = asJob(func() (err error) {
-		pid, err = syscall.ForkExec(name, o.Argv, attr)
-		return err
-	})
+	for f := range s.calls {
+		f()
+	}
+}
+
+// start starts the first process of an order, on the order's cpus.
+func (s *starter) start(o *Order, name string, attr *syscall.ProcAttr) (pid int, err error) {
+	done := make(chan struct{})
+	s.calls <- func() {
+		defer close(done)
+		if o.As != nil && !s.renounced {
+			if err = renounce(); err != nil {
+				return
+			}
+			s.renounced = true
+		}
+		cpus := o.CPUs
+		if len(cpus) == 0 {
+			cpus = s.all
+		}
+		if set, some := cpuSet(cpus); some {
+			unix.SchedSetaffinity(0, &set)
+		}
+		err = asJob(func() (err error) {
+			pid, err = syscall.ForkExec(name, o.Argv, attr)
+			return err
+		})
+	}
+	<-done
 	return pid, err
 }
 

@@ -94,8 +94,11 @@ type supervisor struct {
 	look     chan struct{} // the pauses are to be looked at
 
 	autogroups bool     // the kernel weighs each session apart
-	clock      runClock // of the order at hand
-	out        *lookout // of the last order; nil: it had no pauses
+	starter    *starter // of the first processes; nil: none was started yet
+
+	parent, controllers string   // see controllersOf
+	clock               runClock // of the order at hand
+	out                 *lookout // of the last order; nil: it had no pauses
 
 	mu      sync.Mutex
 	token   string // of the order at hand
