@@ -92,69 +92,53 @@ func parseTime(text string) (int, error) {
 	return int(h*60 + m), nil
 }
 
-// on is when the span that begins on the day of t begins and ends; false if none
-// does. A time that the clock leaves out, or has twice, is as [time.Date] has it.
-func (s *Span) on(t time.Time) (from, to time.Time, ok bool) {
-	if !s.Days[t.Weekday()] {
-		return from, to, false
-	}
-	y, m, d := t.Date()
-	from = time.Date(y, m, d, 0, s.From, 0, 0, t.Location())
-	if s.To <= s.From {
-		d++
-	}
-	return from, time.Date(y, m, d, 0, s.To, 0, 0, t.Location()), true
+// A period is one time that a span covers.
+type period struct {
+	from, to time.Time
+	text     string
 }
 
-// at is the end of the span that t is in; false if it is in none.
-func (s *Span) at(t time.Time) (end time.Time, ok bool) {
-	for _, day := range []time.Time{t, noonBefore(t)} {
-		if from, to, ok := s.on(day); ok && !t.Before(from) && t.Before(to) {
-			return to, true
+// periods is what the spans cover from the day before t to 8 days after it, sorted
+// by when they begin. A time that the clock leaves out or has twice, when it is
+// changed in spring and autumn, is as [time.Date] has it.
+func periods(all []Span, t time.Time) (list []period) {
+	y, m, d := t.Date()
+	for _, s := range all {
+		length := 0 // in days, beside the times of the day
+		if s.To <= s.From {
+			length = 1
 		}
-	}
-	return end, false
-}
-
-// noonBefore is noon of the day before, which every day has.
-func noonBefore(t time.Time) time.Time {
-	y, m, d := t.Date()
-	return time.Date(y, m, d-1, 12, 0, 0, 0, t.Location())
-}
-
-// farthest is for how long spans that follow one another are looked at.
-const farthest = 8 * 24 * time.Hour
-
-// Within says whether t is in one of the spans, when that is over, with those that
-// follow without a gap, at most eight days later, and what was written.
-func Within(all []Span, t time.Time) (until time.Time, text string, ok bool) {
-	until = t
-	for grown := true; grown && until.Sub(t) < farthest; {
-		grown = false
-		for i := range all {
-			if end, in := all[i].at(until); in {
-				if until, grown = end, true; text == "" {
-					text = all[i].Text
-				}
+		for day := d - 1; day <= d+8; day++ {
+			at := func(day, minute int) time.Time { return time.Date(y, m, day, 0, minute, 0, 0, t.Location()) }
+			if noon := at(day, dayLong/2); s.Days[noon.Weekday()] {
+				list = append(list, period{at(day, s.From), at(day+length, s.To), s.Text})
 			}
 		}
 	}
-	return until, text, text != ""
+	slices.SortStableFunc(list, func(a, b period) int { return a.from.Compare(b.from) })
+	return list
+}
+
+// Within says whether t is in one of the spans, when that ends, and how it was
+// written. Spans that follow without a gap are one, for 8 days at most.
+func Within(all []Span, t time.Time) (until time.Time, text string, ok bool) {
+	until = t
+	for _, p := range periods(all, t) {
+		if !p.from.After(until) && p.to.After(until) {
+			if until, ok = p.to, true; text == "" {
+				text = p.text
+			}
+		}
+	}
+	return until, text, ok
 }
 
 // Next is when the next of the spans begins after t; zero if there are none.
-func Next(all []Span, t time.Time) (next time.Time) {
-	y, m, d := t.Date()
-	for i := range all {
-		for day := range 8 {
-			from, _, ok := all[i].on(time.Date(y, m, d+day, 12, 0, 0, 0, t.Location()))
-			if ok && from.After(t) {
-				if next.IsZero() || from.Before(next) {
-					next = from
-				}
-				break
-			}
+func Next(all []Span, t time.Time) time.Time {
+	for _, p := range periods(all, t) {
+		if p.from.After(t) {
+			return p.from
 		}
 	}
-	return next
+	return time.Time{}
 }
