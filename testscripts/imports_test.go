@@ -39,7 +39,7 @@ var rooms = map[string][]string{
 	"lib/estimate":      {},
 	"lib/msg":           {},
 	"lib/hours":         {},
-	"lib/presence":      {"lib/hours", "golang.org/x/sys/unix"},
+	"lib/presence":      {"lib/account", "lib/hours", "golang.org/x/sys/unix"},
 	"lib/node":          {"lib/capability", "lib/job", "lib/msg", "lib/unit"},
 	"lib/noded":         {"lib/account", "lib/desk", "lib/dial", "lib/durable", "lib/hours", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/pause", "lib/presence", "lib/proc", "lib/timing", "lib/unit", "lib/wire"},
 	"lib/pack":          {"github.com/klauspost/compress/zstd"},

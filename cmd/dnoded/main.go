@@ -83,7 +83,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	defer cli.TellFigures(log)()
 	settings := noded.Settings{
 		Name: in.Name, Offer: in.Offer, Most: in.Most, Measured: file.Measured, Dir: *dir, CardUsers: source.Cards().Users,
-		Caps: &in.caps, Presence: standStill(file), Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
+		Caps: &in.caps, Presence: presenceConfig(file), Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	}
 	in.tellLacks(log)
 	settings.Pausers = pausers(ctx, file, log)

@@ -99,7 +99,7 @@ func admits(f *inventory.File) []inventory.Fact {
 func printOffer(ctx context.Context, c *cli.Cmd, t *taken, s *inventory.Source, f *inventory.File, dir string) error {
 	facts := slices.Concat(t.Facts, admits(f), []inventory.Fact{runsAs(f, os.Geteuid(), dir)}, busy(ctx, t, s, dir))
 	more, lacks := contained(string(t.Name), dir)
-	facts = slices.Concat(facts, more, pausedBy(f, dir), whoIsThere(ctx, c, f))
+	facts = slices.Concat(facts, more, pausedBy(f, dir), presenceFacts(ctx, f))
 	lacks = append(t.Lacks, lacks...)
 	if _, err := account.UIDs(ctx, f.Owners); err != nil {
 		lacks = append(lacks, inventory.Fact{What: "owners", Why: strings.ReplaceAll(err.Error(), "\n", ", ") + ": correct owners in node.yaml"})

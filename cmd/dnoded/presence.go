@@ -4,40 +4,36 @@ import (
 	"context"
 	"time"
 
-	"distribute/lib/account"
-	"distribute/lib/cli"
 	"distribute/lib/hours"
 	"distribute/lib/inventory"
 	"distribute/lib/presence"
 )
 
-// standStill is when the node pauses by itself.
-func standStill(f *inventory.File) presence.Config {
+// presenceConfig is when the node pauses by itself.
+func presenceConfig(f *inventory.File) presence.Config {
 	return presence.Config{AutoPause: f.AutoPause, Hours: f.Hours, Sources: f.Presence}
 }
 
-// whoIsThere is what each source that counts says now of people at this machine.
-func whoIsThere(ctx context.Context, c *cli.Cmd, f *inventory.File) (facts []inventory.Fact) {
-	if until, text, in := hours.Within(f.Hours, time.Now()); in {
-		facts = append(facts, inventory.Fact{What: "hours", Value: "now", Why: text + ", until " + until.Format("Mon 15:04")})
+// presenceFacts says for dnoded -n whether the node would be paused by itself now, and
+// what each source of presence says.
+func presenceFacts(ctx context.Context, f *inventory.File) (facts []inventory.Fact) {
+	add := func(what, value, why string) {
+		facts = append(facts, inventory.Fact{What: what, Value: value, Why: why})
+	}
+	now := time.Now()
+	if until, text, in := hours.Within(f.Hours, now); in {
+		add("hours", "now", text+", until "+until.Format("Mon 15:04"))
 	} else if len(f.Hours) > 0 {
-		facts = append(facts, inventory.Fact{What: "hours", Value: "not now", Why: "next " + hours.Next(f.Hours, time.Now()).Format("Mon 15:04")})
+		add("hours", "not now", "next "+hours.Next(f.Hours, now).Format("Mon 15:04"))
 	}
-	if f.AutoPause == 0 {
-		return facts
+	w := presence.New(presenceConfig(f), presence.Host{})
+	if why := w.Look(ctx); why != "" {
+		add("auto_pause", "now", why)
+	} else if f.AutoPause > 0 {
+		add("auto_pause", "not now", "nobody is seen")
 	}
-	w := presence.New(standStill(f), presence.Host{Path: c.Getenv("PATH"), Name: account.UserName})
-	v, err := w.Look(ctx, true)
-	if err != nil {
-		return append(facts, inventory.Fact{What: "auto_pause", Value: "now", Why: err.Error()})
-	}
-	now := inventory.Fact{What: "auto_pause", Value: "not now", Why: "nobody is seen"}
-	if v.Here {
-		now.Value, now.Why = "now", v.What
-	}
-	facts = append(facts, now)
-	for _, s := range w.Say() {
-		facts = append(facts, inventory.Fact{What: "presence", Value: s.Source, Why: s.Text})
+	for _, a := range w.Answers() {
+		add("presence", a.Source, a.Text)
 	}
 	return facts
 }

@@ -75,7 +75,7 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 		r.log.Error(kept, "why", err)
 		return nil
 	}
-	g := &noded.Given{Offer: in.Offer, Most: in.Most, Measured: f.Measured, Caps: &in.caps, Presence: standStill(f)}
+	g := &noded.Given{Offer: in.Offer, Most: in.Most, Measured: f.Measured, Caps: &in.caps, Presence: presenceConfig(f)}
 	if os.Geteuid() == 0 && f.RunAs != "" {
 		rule := ruleOf(f)
 		if err := people(ctx, f, r.log); err != nil {

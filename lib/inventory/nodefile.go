@@ -182,8 +182,8 @@ func (f *File) standStill(auto, times, by conf.Node) {
 	}
 	for _, n := range by.List("write a list: [logind, terminals, input, load]") {
 		word := n.Text()
-		if n.IsText() && !slices.Contains(presence.Sources, word) {
-			n.Errorf("%s tells of nobody: there are %s", msg.Quote(word), strings.Join(presence.Sources, ", "))
+		if n.IsText() && !slices.Contains(presence.Sources(), word) {
+			n.Errorf("%s is not a source of presence: there are %s", msg.Quote(word), strings.Join(presence.Sources(), ", "))
 		}
 		f.Presence = append(f.Presence, word)
 	}

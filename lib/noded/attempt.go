@@ -138,7 +138,6 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 // tryOnce prepares an attempt and runs it; begun says that it may have run, and
 // st how it ended, if the supervisor has told.
 func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.Status, err error) {
-	n.watcher.lookFirst(ctx)
 	if err := n.whose(ctx, a); err != nil {
 		return false, nil, err
 	}
@@ -182,7 +181,6 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	}
 	defer func() { n.release(a, got, slot) }()
 	n.do(func() { a.has, a.pid = got, slot.Pid() })
-	n.watcher.lookFirst(ctx)
 	got.note(started)
 	started.Time = asked.Time
 	o := n.order(a, b, got)
@@ -298,7 +296,6 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 			tell(n.nowNews)
 			n.watchDisk()
 			n.watchCards()
-			n.watcher.stir()
 		}
 	})
 	if stopped {

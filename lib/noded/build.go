@@ -79,7 +79,6 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 		if known.run == nil {
 			known.run = n.beginBuild(ctx, known, a)
 			n.watchDisk()
-			n.watcher.stir()
 		}
 		run = known.run
 		run.waiting++

@@ -167,12 +167,12 @@ type daemon struct {
 	desk    *desk.Desk
 	claims  claims
 	packing chan struct{}
-	link    *link            // to the head
-	pausing *pausing         // nil: nothing pauses this node
-	watcher *presenceWatcher // nil: neither does it itself
-	started uint64           // when this process was, in ticks after boot
+	link    *link    // to the head
+	pausing *pausing // nil: nothing pauses this node
+	started uint64   // when this process was, in ticks after boot
 
 	patienceNews chan struct{} // the head has said how long jobs wait; room for one
+	presenceNews chan struct{} // the settings of presence may have changed; room for one
 	nowNews      chan struct{} // what dpause is told may have changed; room for one
 
 	now   atomic.Pointer[Given] // see given; changed by the state
@@ -261,7 +261,7 @@ func newDaemon(s *Settings, d *desk.Desk) *daemon {
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{}, held: map[*share]bool{},
 		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs),
-		patienceNews: make(chan struct{}, 1), nowNews: make(chan struct{}, 1)}
+		patienceNews: make(chan struct{}, 1), presenceNews: make(chan struct{}, 1), nowNews: make(chan struct{}, 1)}
 	n.link = newLink(n)
 	g := n.given()
 	g.cpus = n.stock.cpus.all

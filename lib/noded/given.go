@@ -78,7 +78,7 @@ func (n *daemon) change(g Given) {
 	n.watchDisk()
 	n.watchMemory()
 	n.watchCards()
-	n.work.Go(func() { n.watchOver(g.Presence) })
+	tell(n.presenceNews)
 	tell(n.patienceNews) // the pauses are read again, by who may pause now
 	tell(n.nowNews)
 }

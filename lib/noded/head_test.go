@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	// Tests that wait for these do so on the clock of the machine.
-	lookBusy, lookHeld, tryAfter = lookBusy/5, lookHeld/10, tryAfter/20
+	presenceEvery, tryAfter = presenceEvery/5, tryAfter/20
 	// A pause of this machine is none of theirs.
 	places, err := os.MkdirTemp("", "places")
 	if err != nil {

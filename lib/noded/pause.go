@@ -310,10 +310,7 @@ func (p *pausing) own(c pause.Clock, s pause.State, st standing) {
 		}
 		q.Out, q.Why = true, whyPatience
 		p.n.Log.Info("pause longer than jobs wait; they are asked to leave")
-		place := pause.OwnPlace(p.n.desk.Dir())
-		if _, err = pause.Put(place, q); err != nil && p.n.desk.MakeRoom(err) {
-			_, err = pause.Put(place, q)
-		}
+		_, err = p.n.putPause(q)
 	}
 	if err != nil {
 		p.n.Log.Warn("cannot write the node's own pause", "why", err)
@@ -344,7 +341,6 @@ func (n *daemon) setPause(st standing) {
 		}
 	}
 	tell(n.nowNews)
-	n.watcher.stir()
 	n.pump()
 }
 

@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -17,7 +18,8 @@ import (
 	"distribute/lib/wire"
 )
 
-// A desktop is a machine made of files, with one terminal.
+// A desktop is a machine made of files, with one terminal, at which somebody typed
+// two hours ago.
 type desktop struct {
 	*testing.T
 	root string
@@ -26,10 +28,7 @@ type desktop struct {
 
 func newDesktop(t *testing.T) *desktop {
 	d := &desktop{T: t, root: t.TempDir()}
-	if err := os.MkdirAll(d.root+"/dev/pts", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(d.root+"/dev/pts/3", nil, 0o644); err != nil {
+	if err := errors.Join(os.MkdirAll(d.root+"/dev/pts", 0o755), os.WriteFile(d.root+"/dev/pts/3", nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	d.typed(2 * time.Hour)
@@ -47,10 +46,10 @@ func (d *desktop) typed(ago time.Duration) {
 
 // settings has a node pause while somebody is at the desktop, and an hour after.
 func (d *desktop) settings(s *Settings) {
-	s.Presence = presence.Config{AutoPause: time.Hour, Sources: []string{presence.Terminals}}
-	s.Host = presence.Host{Root: d.root, Name: func(int) string { return "ana" }, Clock: func() (presence.Moment, error) {
+	s.Presence = presence.Config{AutoPause: time.Hour, Sources: []string{"terminals"}}
+	s.Host = presence.Host{Root: d.root, Name: func(int) string { return "ana" }, Clock: func() presence.Moment {
 		skip := time.Duration(d.skip.Load())
-		return presence.Moment{Now: time.Now().Add(skip), Uptime: proc.Uptime() + skip}, nil
+		return presence.Moment{Now: time.Now().Add(skip), Uptime: proc.Uptime() + skip}
 	}}
 }
 
@@ -135,12 +134,11 @@ func TestSomebodyIsThere(t *testing.T) {
 		t.Errorf("it holds %+v", p)
 	}
 	stop()
-	// And one that looks only now and then looks before a start.
+	// One that has nothing to do sees who comes.
 	h.liveAs(dir, d.settings)
 	s, _ = h.session()
-	for began := proc.Uptime(); proc.Uptime()-began < lookBusy; <-time.After(10 * time.Millisecond) {
-	}
 	d.typed(0)
+	s.offered("it is paused", paused)
 	refused()
 }
 
@@ -193,10 +191,11 @@ func TestSomebodyOverrules(t *testing.T) {
 	h, d := newFakeHead(t), newDesktop(t)
 	dir := filepath.Join(t.TempDir(), "node")
 	d.typed(0)
-	over := make(chan struct{})
+	overruled, over := make(chan struct{}), make(chan struct{})
 	h.liveAs(dir, func(s *Settings) {
 		d.settings(s)
-		s.Log = strictLog(slog.NewTextHandler(&listener{t.Output(), "reason of the node's own pause is over", over}, nil))
+		l := &listener{t.Output(), "the node's own pause was ended by somebody", overruled}
+		s.Log = strictLog(slog.NewTextHandler(&listener{l, "reason of the node's own pause is over", over}, nil))
 	})
 	s, _ := h.session()
 	p := own(t, dir)
@@ -208,24 +207,14 @@ func TestSomebodyOverrules(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.offered("it is not paused", notPaused)
-	run := func() *wire.Ended {
-		s.say(h.start("true"))
-		return awaited[*wire.Ended](s)
-	}
-	if e := run(); !e.OK() {
+	s.say(h.start("true"))
+	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Fatalf("it says %+v", e)
 	}
+	<-overruled
 	d.leave()
-	d.typed(2 * time.Hour)
-	for begun := true; begun; run() { // each looks, if that has not just been done
-		select {
-		case <-over:
-			begun = false
-		default:
-		}
-	}
+	<-over
 	d.typed(0)
-	s.say(h.start("sleep 60"))
 	s.offered("it is paused again", paused)
 }
 

@@ -40,7 +40,7 @@ func (n *daemon) offer() node.Offer {
 		}
 	}
 	n.lend(&o)
-	o.Soon = n.watcher.soon()
+	o.Soon = n.nextHours()
 	return o
 }
 

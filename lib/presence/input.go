@@ -1,156 +1,122 @@
 package presence
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// An input counts how often keyboards, mice and touchpads had something to say:
-// interrupts of the PS/2 controller and of devices on I2C and SPI, and transfers of
-// USB devices. What they say is never read.
+// The source input counts what keyboards, mice and touchpads send, and reads nothing
+// of it: interrupts of the PS/2 controller and of devices on I2C and SPI, transfers
+// of devices at USB.
 type input struct {
 	root   string
-	counts map[string]uint64 // by device, as they were last; nil: never looked at
-	names  []string          // of what is at USB
-	usb    []string          // of these, what people type at or move
-	buf    bytes.Buffer
+	counts map[string]uint64 // by device, at the last look; nil: there was none
 }
 
-func (in *input) look(_ context.Context, m Moment) Reading {
-	counts, err := in.count()
-	if err != nil {
-		return Reading{Err: err}
+func (in *input) look(_ context.Context, m Moment) (sighting, error) {
+	counts := map[string]uint64{}
+	if err := errors.Join(in.countInterrupts(counts), in.countUSB(counts)); err != nil {
+		return sighting{}, err
 	}
 	before := in.counts
 	in.counts = counts
 	devices := slices.Sorted(maps.Keys(counts))
-	if len(devices) == 0 && len(before) == 0 {
-		return Reading{Err: absence("no keyboard or mouse whose interrupts are counted")}
-	}
 	for _, d := range devices {
 		if was, known := before[d]; before != nil && (!known || was != counts[d]) {
-			return Reading{Seen: true, Last: m.Uptime, What: "input " + d}
+			return sighting{m.Uptime, "input " + d}, nil
 		}
 	}
-	return Reading{What: "counts of " + strings.Join(devices, ", ")}
+	if len(devices) == 0 && len(before) == 0 {
+		return sighting{}, absent("no keyboard or mouse whose interrupts are counted")
+	}
+	return sighting{what: "counts of " + strings.Join(devices, ", ")}, nil
 }
 
-// count is how often each device had something to say.
-func (in *input) count() (map[string]uint64, error) {
-	counts := map[string]uint64{}
-	if err := in.interrupts(counts); err != nil {
-		return nil, err
-	}
-	names, err := namesIn(in.root + "/sys/bus/usb/devices")
+// countInterrupts counts those of i8042, the PS/2 controller, and those that have the
+// name of a HID device on I2C (bus 0018) or SPI (bus 001C).
+func (in *input) countInterrupts(counts map[string]uint64) error {
+	hid := in.root + "/sys/bus/hid/devices/"
+	names, err := namesIn(hid)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if slices.Sort(names); !slices.Equal(names, in.names) {
-		in.names, in.usb = names, in.people(names)
-	}
-	for _, d := range in.usb {
-		b, err := os.ReadFile(in.root + "/sys/bus/usb/devices/" + d + "/urbnum")
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was pulled out
-		}
-		n, perr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-		if err := errors.Join(err, perr); err != nil {
-			return nil, fmt.Errorf("transfers of the USB device %s: %w", d, err)
-		}
-		counts["usb "+d] = n
-	}
-	return counts, nil
-}
-
-// people is those USB devices that are for people's hands, and nothing else: each
-// of their interfaces is of the class 03, or of the maker's own, and the kernel has
-// made an input device of one. The other classes have transfers of their own.
-func (in *input) people(names []string) (devices []string) {
-	bus := in.root + "/sys/bus/usb/devices/"
-	hands, other := map[string]bool{}, map[string]bool{}
+	wanted := map[string]bool{"i8042": true}
 	for _, name := range names {
-		device, _, ok := strings.Cut(name, ":")
-		if !ok {
-			continue
-		}
-		class, _ := os.ReadFile(bus + name + "/bInterfaceClass")
-		switch strings.TrimSpace(string(class)) {
-		case "03":
-			if made, _ := fs.Glob(os.DirFS(bus+name), "*/input"); len(made) > 0 {
-				hands[device] = true
-			}
-		case "ff":
-		default:
-			other[device] = true
+		if strings.HasPrefix(name, "0018:") || strings.HasPrefix(name, "001C:") {
+			link, _ := os.Readlink(hid + name)
+			parent := path.Base(path.Dir(link)) // as in i2c-ELAN1200:00/0018:04F3:300F.0001
+			wanted[strings.TrimPrefix(strings.TrimPrefix(parent, "i2c-"), "spi-")] = true
 		}
 	}
-	for d := range hands {
-		if !other[d] {
-			devices = append(devices, d)
-		}
-	}
-	slices.Sort(devices)
-	return devices
-}
-
-// interrupts adds those of the controller of keyboard and mouse, and of devices for
-// people's hands on I2C (bus 0018) and SPI (001C), whose lines have their names.
-func (in *input) interrupts(counts map[string]uint64) error {
-	f, err := os.Open(in.root + "/proc/interrupts")
+	b, err := os.ReadFile(in.root + "/proc/interrupts")
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	in.buf.Reset()
-	if _, err := in.buf.ReadFrom(io.LimitReader(f, 16<<20)); err != nil {
-		return err
-	}
-	lines := map[string]bool{"i8042": true}
-	hid, err := namesIn(in.root + "/sys/bus/hid/devices")
-	if err != nil {
-		return err
-	}
-	for _, name := range hid {
-		if !strings.HasPrefix(name, "0018:") && !strings.HasPrefix(name, "001C:") {
-			continue
-		}
-		if to, err := os.Readlink(in.root + "/sys/bus/hid/devices/" + name); err == nil {
-			above := path.Base(path.Dir(to))
-			lines[strings.TrimPrefix(strings.TrimPrefix(above, "i2c-"), "spi-")] = true
-		}
-	}
-	for line := range bytes.Lines(in.buf.Bytes()) {
-		words := bytes.Fields(line)
-		if len(words) < 3 || !bytes.HasSuffix(words[0], []byte(":")) {
-			continue
-		}
-		for name := range bytes.SplitSeq(words[len(words)-1], []byte(",")) {
-			if lines[string(name)] {
-				counts[string(name)+" "+string(bytes.TrimSuffix(words[0], []byte(":")))] = sum(words[1:])
+	// A line is NUMBER: COUNT... WORD... NAME[,NAME...], with a count for each cpu.
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSpace(line)
+		number, rest, _ := strings.Cut(line, ":")
+		for name := range strings.SplitSeq(line[strings.LastIndexByte(line, ' ')+1:], ",") {
+			if !wanted[name] {
+				continue
 			}
+			var sum uint64
+			for word := range strings.FieldsSeq(rest) {
+				n, err := strconv.ParseUint(word, 10, 64)
+				if err != nil {
+					break
+				}
+				sum += n
+			}
+			counts[name+" "+number] = sum
 		}
 	}
 	return nil
 }
 
-// sum adds up the numbers that a line of /proc/interrupts begins with, one a cpu.
-func sum(words [][]byte) (n uint64) {
-	for _, w := range words {
-		v, err := strconv.ParseUint(string(w), 10, 64)
-		if err != nil {
-			break
-		}
-		n += v
+// countUSB counts the transfers of devices that are for people's hands and nothing
+// else: each interface is HID (class 03) or of the maker's own class (ff), and the
+// kernel has made an input device of one. Other classes transfer data of their own.
+func (in *input) countUSB(counts map[string]uint64) error {
+	bus := in.root + "/sys/bus/usb/devices/"
+	names, err := namesIn(bus)
+	if err != nil {
+		return err
 	}
-	return n
+	hands := map[string]bool{} // by device; false: it is something else besides
+	for _, name := range names {
+		device, _, isInterface := strings.Cut(name, ":")
+		if !isInterface {
+			continue
+		}
+		b, _ := os.ReadFile(bus + name + "/bInterfaceClass")
+		class := strings.TrimSpace(string(b))
+		made, _ := filepath.Glob(bus + name + "/*/input")
+		if _, known := hands[device]; class == "03" && len(made) > 0 && !known {
+			hands[device] = true
+		} else if class != "03" && class != "ff" {
+			hands[device] = false
+		}
+	}
+	for device, count := range hands {
+		b, err := os.ReadFile(bus + device + "/urbnum")
+		if !count || errors.Is(err, fs.ErrNotExist) { // unplugged
+			continue
+		}
+		n, perr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		if err := errors.Join(err, perr); err != nil {
+			return fmt.Errorf("transfers of the USB device %s: %w", device, err)
+		}
+		counts["usb "+device] = n
+	}
+	return nil
 }

@@ -1,154 +1,102 @@
 package presence
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// How often logind is asked, which costs two processes, and for how long it is
-// waited for.
-const (
-	logindEvery  = 30 * time.Second
-	freshEvery   = 5 * time.Second
-	answerWithin = 5 * time.Second
-	maxSessions  = 1000
-)
+// The source logind asks loginctl(1) for the sessions of users.
+type logind struct{ root string }
 
-// A logind asks loginctl(1).
-type logind struct{ root, path string }
-
-func (l *logind) look(ctx context.Context, m Moment) Reading {
-	program := find("loginctl", l.path)
-	if program == "" {
-		return Reading{Err: absence("loginctl is not installed")}
+func (l *logind) look(ctx context.Context, m Moment) (last sighting, err error) {
+	program, err := exec.LookPath("loginctl")
+	if err != nil {
+		return last, absent("loginctl is not installed")
 	}
 	if _, err := os.Stat(l.root + "/run/systemd/seats"); err != nil {
-		return Reading{Err: absence("logind does not run")}
+		return last, absent("logind does not run")
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
 	list, err := ask(ctx, program, "list-sessions", "--no-legend")
 	if err != nil && strings.Contains(err.Error(), "not been booted with systemd") {
-		return Reading{Err: absence("logind does not run")}
+		return last, absent("logind does not run")
 	}
 	if err != nil {
-		return Reading{Err: err}
+		return last, err
 	}
-	var ids []string
-	for line := range strings.Lines(string(list)) {
-		if f := strings.Fields(line); len(f) > 0 && isSession(f[0]) && len(ids) < maxSessions {
-			ids = append(ids, f[0])
+	show := []string{"show-session", "--"}
+	for line := range strings.Lines(list) {
+		if f := strings.Fields(line); len(f) > 0 {
+			show = append(show, f[0])
 		}
 	}
-	if len(ids) == 0 {
-		return Reading{}
+	if len(show) == 2 {
+		return last, nil
 	}
-	var words []string
-	for _, p := range properties {
-		words = append(words, "-p", p)
+	shown, err := ask(ctx, program, show...)
+	if err != nil && shown == "" { // else one session has ended since it was listed
+		return last, err
 	}
-	shown, err := ask(ctx, program, append(append([]string{"show-session"}, words...), ids...)...)
-	if err != nil && len(shown) == 0 {
-		return Reading{Err: err} // one that has ended meanwhile is no error of the others
-	}
-	return inFront(m, string(shown))
-}
-
-// properties are what is asked of each session.
-var properties = []string{"Id", "Name", "Class", "Type", "Seat", "TTY", "State", "Active", "IdleHint", "IdleSinceHint", "LockedHint"}
-
-// isSession says whether a word can be the id of a session: it is an operand.
-func isSession(word string) bool {
-	return len(word) < 100 && !strings.HasPrefix(word, "-") && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
-}
-
-// inFront is the most recent of what sessions show. They are groups of lines, with
-// an empty one between them.
-func inFront(m Moment, shown string) (last Reading) {
+	// Each session is lines of NAME=VALUE; an empty line is between two.
 	for text := range strings.SplitSeq(shown, "\n\n") {
 		s := map[string]string{}
-		for line := range strings.Lines(text) {
-			if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
-				s[name] = value
-			}
+		for line := range strings.SplitSeq(text, "\n") {
+			name, value, _ := strings.Cut(line, "=")
+			s[name] = value
 		}
-		if r := session(m, s); r.Seen && (!last.Seen || r.Last > last.Last) {
-			last = r
+		if found := session(m, s); found.at > last.at {
+			last = found
 		}
 	}
-	return last
+	return last, nil
 }
 
-// session is what one session says. Only a desktop tells when it is idle: of a
-// terminal the time of the hint is when it was read from last.
-func session(m Moment, s map[string]string) (r Reading) {
-	if !strings.HasPrefix(s["Class"], "user") || s["State"] == "closing" || s["LockedHint"] == "yes" {
-		return r
+// session tells when the user of a session was active, from the properties that
+// loginctl shows. Of a desktop they say whether it is idle; of a terminal the time of
+// the idle hint is when somebody typed last, and 0 without a terminal.
+func session(m Moment, s map[string]string) sighting {
+	desktop := slices.Contains([]string{"x11", "wayland", "mir"}, s["Type"])
+	since, _ := strconv.ParseInt(s["IdleSinceHint"], 10, 64) // microseconds
+	where := s["TTY"]
+	if desktop {
+		where = s["Type"]
 	}
-	usec, _ := strconv.ParseInt(s["IdleSinceHint"], 10, 64)
-	since := m.Uptime - m.Now.Sub(time.UnixMicro(usec))
-	name := s["Name"]
-	if slices.Contains([]string{"x11", "wayland", "mir"}, s["Type"]) {
-		switch {
-		case s["Seat"] != "" && s["Active"] != "yes":
-			return r // another one is in front
-		case s["IdleHint"] != "yes":
-			since = m.Uptime
-		case usec == 0:
-			return r
-		}
-		return Reading{Seen: true, Last: since, What: fmt.Sprintf("session %s (%s, %s)", s["Id"], name, s["Type"])}
+	what := fmt.Sprintf("session %s (%s, %s)", s["Id"], s["Name"], where)
+	switch {
+	case !strings.HasPrefix(s["Class"], "user") || s["State"] == "closing" || s["LockedHint"] == "yes":
+	case desktop && s["Seat"] != "" && s["Active"] != "yes": // another session is in front
+	case desktop && s["IdleHint"] != "yes":
+		return sighting{m.Uptime, what}
+	case since > 0:
+		return sighting{m.Uptime - m.Now.Sub(time.UnixMicro(since)), what}
 	}
-	if usec == 0 {
-		return r // it has no terminal
-	}
-	return Reading{Seen: true, Last: since, What: fmt.Sprintf("session %s (%s, %s)", s["Id"], name, s["TTY"])}
+	return sighting{}
 }
 
-// ask runs a program that only tells, with nothing of the environment that changes
-// what it says. Its error is what it complained of.
-func ask(ctx context.Context, program string, args ...string) ([]byte, error) {
+// answerWithin is how long loginctl may take.
+var answerWithin = 5 * time.Second
+
+// ask runs loginctl, and returns what it prints. The error is its first line on
+// stderr, if it prints one.
+func ask(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"LC_ALL=C.UTF-8", "SYSTEMD_COLORS=0", "SYSTEMD_PAGER="}
 	cmd.WaitDelay = time.Second
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &bounded{&out}, &bounded{&complaint}
-	err := cmd.Run()
-	switch text, _, _ := strings.Cut(strings.TrimSpace(complaint.String()), "\n"); {
-	case err == nil:
-	case ctx.Err() != nil:
-		err = fmt.Errorf("%s does not answer", filepath.Base(program))
-	case text != "":
-		err = fmt.Errorf("%s: %s", filepath.Base(program), text)
-	default:
-		err = fmt.Errorf("%s: %w", filepath.Base(program), err)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if ctx.Err() != nil {
+		err = errors.New("loginctl does not answer")
+	} else if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		text, _, _ := strings.Cut(string(exit.Stderr), "\n")
+		err = fmt.Errorf("loginctl: %s", text)
 	}
-	return out.Bytes(), err
-}
-
-// bounded takes as much as a megabyte, and passes over the rest.
-type bounded struct{ *bytes.Buffer }
-
-func (b *bounded) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), max(0, 1<<20-b.Len()))])
-	return len(p), nil
-}
-
-// find is an executable file of that name, "" if there is none in path.
-func find(name, path string) string {
-	for _, dir := range filepath.SplitList(path) {
-		full := filepath.Join(dir, name)
-		if info, err := os.Stat(full); err == nil && filepath.IsAbs(full) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return full
-		}
-	}
-	return ""
+	return string(out), err
 }

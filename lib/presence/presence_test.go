@@ -1,15 +1,16 @@
 package presence
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -18,14 +19,14 @@ type tree struct {
 	*testing.T
 	root   string
 	now    Moment
-	Config Config
 	w      *Watcher
-	logged []string
+	logged bytes.Buffer
 }
 
+// newTree makes one with no input devices, on which nobody works, whose Watcher has an
+// auto_pause of 15 minutes and goes by the sources.
 func newTree(t *testing.T, sources ...string) *tree {
 	f := &tree{T: t, root: t.TempDir(), now: Moment{time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), 10 * time.Hour}}
-	f.Config = Config{AutoPause: 15 * time.Minute, Sources: sources}
 	f.write("/proc/interrupts", "           CPU0       CPU1\n")
 	f.stat(0)
 	for _, dir := range []string{"/dev/pts", "/run/systemd/seats", "/bin", "/sys"} {
@@ -33,9 +34,11 @@ func newTree(t *testing.T, sources ...string) *tree {
 			t.Fatal(err)
 		}
 	}
-	f.w = New(f.Config, Host{Root: f.root, Path: f.root + "/bin", Clock: func() (Moment, error) { return f.now, nil },
-		Name: func(uid int) string { return "ana" },
-		Log:  func(source string, err error) { f.logged = append(f.logged, source+": "+err.Error()) }})
+	t.Setenv("PATH", f.root+"/bin")
+	f.w = New(Config{AutoPause: 15 * time.Minute, Sources: sources}, Host{
+		Root: f.root, Name: func(int) string { return "ana" }, Clock: func() Moment { return f.now },
+		Log: slog.New(slog.NewTextHandler(&f.logged, nil)),
+	})
 	return f
 }
 
@@ -49,7 +52,7 @@ func (f *tree) write(name, text string) {
 	}
 }
 
-// pass lets time go by.
+// pass lets time go by, also while the machine sleeps.
 func (f *tree) pass(d time.Duration) {
 	f.now.Now, f.now.Uptime = f.now.Now.Add(d), f.now.Uptime+d
 }
@@ -76,17 +79,16 @@ func (f *tree) process(pid int, name string, parent, ticks int) {
 	f.write(fmt.Sprintf("/proc/%d/stat", pid), fmt.Sprintf("%d (%s) S %d 1 1 0 -1 0 0 0 0 0 %d 1 1 1 20 0 1 0 77 0 0\n", pid, name, parent, ticks-3))
 }
 
-// look expects a verdict that contains a text; empty is nobody.
+// look expects a reason to pause that contains a text; empty is none.
 func (f *tree) look(want string) {
 	f.Helper()
-	v, err := f.w.Look(context.Background(), false)
-	if err != nil || v.Here != (want != "") || !strings.Contains(v.What, want) {
-		f.Errorf("%+v, %v; want %q\n%+v", v, err, want, f.w.Say())
+	if why := f.w.Look(f.Context()); (why != "") != (want != "") || !strings.Contains(why, want) {
+		f.Errorf("%q; want %q\n%+v", why, want, f.w.Answers())
 	}
 }
 
 func TestTerminals(t *testing.T) {
-	f := newTree(t, Terminals)
+	f := newTree(t, "terminals")
 	f.look("")
 	f.typed("/dev/pts/3", 20*time.Minute)
 	f.typed("/dev/pts/ptmx", 0)
@@ -112,7 +114,7 @@ func TestTerminals(t *testing.T) {
 	f.typed("/dev/pts/11", -time.Hour)
 	f.look("terminal pts/11")
 	// A console of root's that was never typed at is as old as the machine's run.
-	g := newTree(t, Terminals)
+	g := newTree(t, "terminals")
 	if os.Geteuid() == 0 {
 		g.typed("/dev/tty17", 0) // its change is later
 		g.look("")
@@ -128,7 +130,7 @@ func TestTerminals(t *testing.T) {
 	g.typed("/dev/tty17", time.Minute)
 	g.look("terminal tty17")
 	// What is no directory cannot be read.
-	h := newTree(t, Terminals)
+	h := newTree(t, "terminals")
 	os.Remove(h.root + "/dev/pts")
 	h.write("/dev/pts", "")
 	h.look("somebody may be active: no source can be read")
@@ -146,7 +148,7 @@ ERR:          0
 `
 
 func TestInput(t *testing.T) {
-	f := newTree(t, Input)
+	f := newTree(t, "input")
 	f.look("somebody may be active: no source can be read")
 	at := func(keys, disk, touches int) {
 		f.write("/proc/interrupts", fmt.Sprintf(interrupts, keys, disk, touches))
@@ -159,8 +161,8 @@ func TestInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	at(1, 1, 1)
-	f = &tree{T: t, root: f.root, now: f.now}
-	f.w = New(Config{AutoPause: 15 * time.Minute, Sources: []string{Input}}, Host{Root: f.root, Clock: func() (Moment, error) { return f.now, nil }})
+	f.look("input ELAN1200:00 51") // a driver was loaded
+	f.pass(15 * time.Minute)
 	f.look("")
 	at(1, 999, 1)
 	f.look("")
@@ -207,7 +209,7 @@ func TestInput(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	f := newTree(t, Load)
+	f := newTree(t, "load")
 	f.look("") // nothing is known yet
 	f.process(1, "init", 0, 500)
 	f.process(10, "dnoded", 1, 100)
@@ -235,13 +237,13 @@ func TestLoad(t *testing.T) {
 	f.stat(12000 + 2900 + 3000)
 	f.pass(time.Minute)
 	f.look("load of 0.5 cpus that is not ours")
-	f.pass(15 * time.Minute)
-	f.stat(12000 + 2900 + 3000 + 15*6000)
-	f.look("") // the machine slept, or it was not looked: that tells nothing of now
+	f.pass(8 * time.Hour) // the machine sleeps
+	f.stat(12000 + 2900 + 3000 + 6000)
+	f.look("")
 	// A supervisor of an earlier daemon ends: what it did since is not known.
 	f.pass(time.Minute)
 	os.RemoveAll(f.root + "/proc/20")
-	f.stat(12000 + 2900 + 3000 + 16*6000)
+	f.stat(12000 + 2900 + 3000 + 4*6000)
 	f.look("")
 	f.write("/proc/stat", "intr 7\n")
 	f.pass(time.Minute)
@@ -268,196 +270,144 @@ esac
 `)
 }
 
-func (f *tree) since(ago time.Duration) string {
-	return fmt.Sprintf("IdleSinceHint=%d", f.now.Now.Add(-ago).UnixMicro())
-}
-
 func TestLogind(t *testing.T) {
 	desktop := []string{"Id=7", "Name=ana", "Class=user", "Type=wayland", "Seat=seat0", "State=active", "Active=yes", "IdleHint=no", "IdleSinceHint=0", "LockedHint=no"}
-	changed := func(with ...string) string {
-		p := slices.Clone(desktop)
-		for _, w := range with {
-			name, _, _ := strings.Cut(w, "=")
-			p = append(slices.DeleteFunc(p, func(old string) bool { return strings.HasPrefix(old, name+"=") }), w)
-		}
-		return strings.Join(p, "\n")
+	since := func(ago time.Duration) string {
+		return fmt.Sprintf("IdleSinceHint=%d", newTree(t).now.Now.Add(-ago).UnixMicro())
 	}
-	f := newTree(t, Logind)
-	tests := map[string]struct{ shown, want string }{
-		"in use":              {changed(), "somebody is active: session 7 (ana, wayland)"},
-		"locked":              {changed("LockedHint=yes"), ""},
-		"idle for long":       {changed("IdleHint=yes", f.since(15*time.Minute)), ""},
-		"idle for a while":    {changed("IdleHint=yes", f.since(14*time.Minute)), "session 7"},
-		"another in front":    {changed("Active=no"), ""},
-		"remote desktop":      {changed("Active=no", "Seat="), "session 7"},
-		"closing":             {changed("State=closing"), ""},
-		"a cron job":          {changed("Class=background"), ""},
-		"lock screen":         {changed("Class=lock-screen"), ""},
-		"console":             {changed("Type=tty", "TTY=tty2", f.since(time.Minute)), "session 7 (ana, tty2)"},
-		"console of long ago": {changed("Type=tty", "TTY=tty2", f.since(time.Hour)), ""},
-		"ssh, no terminal":    {changed("Type=tty", "Seat=", "Remote=yes"), ""},
-		"nothing":             {"", ""},
+	tests := map[string]struct {
+		with []string // in the place of what desktop has
+		want string
+	}{
+		"in use":              {nil, "somebody is active: session 7 (ana, wayland)"},
+		"locked":              {[]string{"LockedHint=yes"}, ""},
+		"idle for long":       {[]string{"IdleHint=yes", since(15 * time.Minute)}, ""},
+		"idle for a while":    {[]string{"IdleHint=yes", since(14 * time.Minute)}, "session 7"},
+		"another in front":    {[]string{"Active=no"}, ""},
+		"remote desktop":      {[]string{"Active=no", "Seat="}, "session 7"},
+		"closing":             {[]string{"State=closing"}, ""},
+		"a cron job":          {[]string{"Class=background"}, ""},
+		"lock screen":         {[]string{"Class=lock-screen"}, ""},
+		"console":             {[]string{"Type=tty", "TTY=tty2", since(time.Minute)}, "session 7 (ana, tty2)"},
+		"console of long ago": {[]string{"Type=tty", "TTY=tty2", since(time.Hour)}, ""},
+		"ssh, no terminal":    {[]string{"Type=tty", "Seat=", "Remote=yes"}, ""},
 	}
 	for name, tt := range tests {
-		f := newTree(t, Logind)
-		f.loginctl(tt.shown)
-		v, err := f.w.Look(t.Context(), true)
-		if err != nil || v.Here != (tt.want != "") || !strings.HasPrefix(v.What, "somebody") == v.Here || !strings.Contains(v.What, tt.want) || len(f.logged) > 0 {
-			t.Errorf("%s: %+v, %v, %q", name, v, err, f.logged)
-		}
+		t.Run(name, func(t *testing.T) {
+			shown := slices.Clone(desktop)
+			for _, with := range tt.with {
+				name, _, _ := strings.Cut(with, "=")
+				shown = append(slices.DeleteFunc(shown, func(old string) bool { return strings.HasPrefix(old, name+"=") }), with)
+			}
+			f := newTree(t, "logind")
+			f.loginctl(strings.Join(shown, "\n"))
+			f.look(tt.want)
+			if f.logged.Len() > 0 {
+				t.Errorf("logged: %s", &f.logged)
+			}
+		})
 	}
 }
 
-// Without logind, and with one that does not answer.
+// A source that is not there or fails is logged once for each reason, and one that
+// fails is in the reason of the pause.
 func TestLogindAway(t *testing.T) {
-	f := newTree(t, Logind, Terminals)
-	f.look("")
-	os.Remove(f.root + "/run/systemd/seats")
-	f.loginctl("")
-	f.pass(time.Minute)
-	f.look("")
-	if want := []string{"logind: loginctl is not installed", "logind: logind does not run"}; !slices.Equal(f.logged, want) {
-		t.Errorf("logged: %q", f.logged)
-	}
-	if err := os.Mkdir(f.root+"/run/systemd/seats", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	f.write("/bin/loginctl", "#!/bin/sh\necho 'System has not been booted with systemd as init system (PID 1). Can'\\''t operate.' >&2\nexit 1\n")
-	f.pass(time.Minute)
-	f.look("")
-	if last := f.logged[len(f.logged)-1]; len(f.logged) != 2 || last != "logind: logind does not run" {
-		t.Errorf("logged: %q", f.logged)
-	}
-	f.write("/bin/loginctl", "#!/bin/sh\necho 'Could not get sessions: Connection timed out' >&2\nexit 1\n")
-	f.typed("/dev/pts/1", 0)
-	f.pass(time.Minute)
-	f.look("terminal pts/1") // and logind is not asked
-	f.pass(15 * time.Minute)
-	f.look("")
-	f.typed("/dev/pts/1", 0)
-	f.look("somebody is active: terminal pts/1 (ana) (not read: logind)")
-	if last := f.logged[len(f.logged)-1]; last != "logind: loginctl: Could not get sessions: Connection timed out" {
-		t.Errorf("logged: %q", f.logged)
-	}
-	// Alone it is somebody.
-	g := newTree(t, Logind)
-	g.look("somebody may be active: no source can be read")
-}
-
-// How often logind is asked.
-func TestLogindSeldom(t *testing.T) {
-	f := newTree(t, Logind, Terminals)
-	f.loginctl("")
-	asked := func(want int) {
+	f := newTree(t, "logind", "terminals")
+	look := func(want, logged string) {
 		t.Helper()
-		b, _ := os.ReadFile(f.root + "/asked")
-		if n := strings.Count(string(b), "x"); n != want {
-			t.Errorf("it was asked %d times, want %d", n, want)
+		f.pass(30 * time.Second)
+		f.logged.Reset()
+		f.look(want)
+		if (f.logged.Len() > 0) != (logged != "") || !strings.Contains(f.logged.String(), logged) {
+			t.Errorf("logged: %s; want %s", &f.logged, logged)
 		}
 	}
-	for range 16 { // half a minute
+	look("", "loginctl is not installed")
+	look("", "")
+	f.loginctl("")
+	os.Remove(f.root + "/run/systemd/seats")
+	look("", "logind does not run")
+	os.Mkdir(f.root+"/run/systemd/seats", 0o755)
+	f.write("/bin/loginctl", "#!/bin/sh\necho 'System has not been booted with systemd as init system (PID 1).' >&2\nexit 1\n")
+	look("", "") // for the same reason
+	f.write("/bin/loginctl", "#!/bin/sh\necho 'Could not get sessions: Connection timed out' >&2\nexit 1\n")
+	look("", "loginctl: Could not get sessions: Connection timed out")
+	f.typed("/dev/pts/1", 0)
+	look("somebody is active: terminal pts/1 (ana) (not read: logind)", "")
+	f.write("/bin/loginctl", "#!/bin/sh\nexec sleep 60\n")
+	defer func(d time.Duration) { answerWithin = d }(answerWithin)
+	answerWithin = 10 * time.Millisecond
+	look("(not read: logind)", "loginctl does not answer")
+	f.pass(15 * time.Minute)
+	look("", "")
+}
+
+func TestLogindEvery30Seconds(t *testing.T) {
+	f := newTree(t, "logind")
+	f.loginctl("")
+	for range 16 {
 		f.look("")
 		f.pass(2 * time.Second)
 	}
-	asked(2)
-	f.typed("/dev/pts/0", 0)
-	for range 10 {
-		f.pass(time.Minute)
-		f.look("terminal")
+	if b, _ := os.ReadFile(f.root + "/asked"); strings.Count(string(b), "x") != 2 {
+		t.Errorf("asked in 32 seconds: %q", b)
 	}
-	asked(2)
-	f.pass(10 * time.Minute)
-	f.look("")
-	asked(3)
-	f.w.Look(t.Context(), true)
-	asked(3)
-	f.pass(5 * time.Second)
-	f.w.Look(t.Context(), true)
-	asked(4)
 }
 
-// What several say together.
-func TestDecide(t *testing.T) {
-	m := Moment{Uptime: time.Hour}
-	broken := errors.New("broken")
-	ago := func(source string, d time.Duration) Reading {
-		return Reading{Source: source, Seen: true, Last: time.Hour - d, What: source}
-	}
-	tests := []struct {
-		readings []Reading
-		want     string // empty: nobody
+// fake is a source that says always the same.
+type fake struct {
+	sighting
+	err error
+}
+
+func (s fake) look(context.Context, Moment) (sighting, error) { return s.sighting, s.err }
+
+// The source that saw somebody last decides. If none can be read, somebody is there.
+func TestSourcesTogether(t *testing.T) {
+	broken := fake{err: errors.New("broken")}
+	none := fake{err: absent("none")}
+	nobody := fake{}
+	ago := func(d time.Duration) fake { return fake{sighting: sighting{time.Hour - d, d.String()}} }
+	for _, tt := range []struct {
+		sources []source
+		want    string
 	}{
-		{nil, "somebody may be active: no source can be read"},
-		{[]Reading{{Err: broken}, {Err: ErrAbsent}}, "somebody may be active: no source can be read"},
-		{[]Reading{{Err: broken}, {Source: "b"}}, ""},
-		{[]Reading{ago("a", time.Minute), ago("b", time.Second)}, "somebody is active: b"},
-		{[]Reading{ago("a", time.Minute), ago("b", 20*time.Minute)}, "somebody is active: a"},
-		{[]Reading{ago("a", 15*time.Minute), {Source: "b"}}, ""},
-		{[]Reading{ago("a", 0), {Source: "b", Err: broken}, {Source: "c", Err: ErrAbsent}}, "somebody is active: a (not read: b)"},
-	}
-	for _, tt := range tests {
-		if v := decide(m, 15*time.Minute, tt.readings); v.What != tt.want || v.Here != (tt.want != "") {
-			t.Errorf("%+v: %+v", tt.readings, v)
+		{[]source{broken, none}, "somebody may be active: no source can be read"},
+		{[]source{broken, nobody}, ""},
+		{[]source{ago(time.Minute), ago(time.Second)}, "somebody is active: 1s"},
+		{[]source{ago(time.Minute), ago(20 * time.Minute)}, "somebody is active: 1m0s"},
+		{[]source{ago(15 * time.Minute), nobody}, ""},
+		{[]source{ago(-time.Minute), broken, none}, "somebody is active: -1m0s (not read: 1)"},
+	} {
+		w := New(Config{}, Host{Clock: func() Moment { return Moment{Uptime: time.Hour} }})
+		w.idle = 15 * time.Minute
+		for i, s := range tt.sources {
+			w.sources = append(w.sources, &asked{source: s, name: fmt.Sprint(i)})
+		}
+		if why := w.Look(t.Context()); why != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.sources, why, tt.want)
 		}
 	}
 }
 
-// A whole day with the clock that everything else has.
-func TestDay(t *testing.T) {
-	f := newTree(t, Terminals)
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		w := New(f.Config, Host{Root: f.root, Clock: func() (Moment, error) { return Moment{time.Now(), time.Hour + time.Since(began)}, nil }})
-		pts := f.root + "/dev/pts/0"
-		if err := os.WriteFile(pts, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var told []string
-		here := false
-		for time.Since(began) < 24*time.Hour {
-			hour := time.Since(began) / time.Hour
-			if hour >= 8 && hour < 12 || hour >= 13 && hour < 18 {
-				if err := os.Chtimes(pts, time.Now(), time.Now()); err != nil {
-					t.Fatal(err)
-				}
-			} else if hour < 8 {
-				os.Chtimes(pts, began.Add(-time.Hour), began.Add(-time.Hour))
-			}
-			v, err := w.Look(t.Context(), false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if v.Here != here {
-				here = v.Here
-				told = append(told, fmt.Sprint(time.Since(began), " ", here))
-			}
-			time.Sleep(10 * time.Second)
-		}
-		if want := []string{"8h0m0s true", "12h14m50s false", "13h0m0s true", "18h14m50s false"}; !slices.Equal(told, want) {
-			t.Errorf("%q", told)
-		}
-	})
-}
-
-// What an earlier daemon knew.
-func TestRecall(t *testing.T) {
-	f := newTree(t, Input)
-	f.write("/proc/interrupts", fmt.Sprintf(interrupts, 1, 1, 1))
-	f.w.Recall(f.now.Uptime)
-	f.look("somebody is active: before dnoded was started")
+func TestAssume(t *testing.T) {
+	f := newTree(t, "terminals")
+	f.w.Assume()
+	f.look("somebody is active: the node's own pause says so")
 	f.pass(15 * time.Minute)
 	f.look("")
+	if why := New(Config{}, Host{Root: f.root}).Look(t.Context()); why != "" {
+		t.Errorf("without auto_pause: %q", why)
+	}
 }
 
 // This machine can be read.
 func TestThisMachine(t *testing.T) {
 	w := New(Config{AutoPause: time.Minute}, Host{})
-	if _, err := w.Look(t.Context(), true); err != nil {
-		t.Error(err)
-	}
-	for _, s := range w.Say() {
-		if s.Source == Load && strings.Contains(s.Text, "cannot") || s.Source == Terminals && strings.Contains(s.Text, "cannot") {
-			t.Errorf("%+v", s)
+	w.Look(t.Context())
+	for _, a := range w.Answers() {
+		if (a.Source == "load" || a.Source == "terminals") && strings.Contains(a.Text, "cannot") {
+			t.Errorf("%+v", a)
 		}
 	}
 }

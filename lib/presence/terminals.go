@@ -2,78 +2,60 @@ package presence
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path"
+	"regexp"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A terminals goes by when each console and pseudo-terminal was read from last,
-// which the kernel notes when somebody has typed, to 8 seconds.
+// The source terminals goes by the access times of consoles and pseudo-terminals:
+// the kernel sets them, to 8 seconds, when somebody has typed.
 type terminals struct {
-	root string
-	name func(uid int) string
-	at   map[string]int64 // when each was read from, in seconds, as it was seen last
+	root  string
+	name  func(uid int) string
+	names map[int]string   // of users: looking one up may cost a process
+	atime map[string]int64 // of each terminal at the last look, in seconds
 }
 
-func (t *terminals) look(_ context.Context, m Moment) Reading {
-	var last Reading
-	at := map[string]int64{}
-	for _, in := range []struct{ dir, prefix string }{{"/dev", "tty"}, {"/dev/pts", ""}} {
-		names, err := namesIn(t.root + in.dir)
+var terminal = regexp.MustCompile(`^/dev/(tty|pts/)[0-9]+$`)
+
+func (t *terminals) look(_ context.Context, m Moment) (last sighting, err error) {
+	before := t.atime
+	t.atime = map[string]int64{}
+	uid := -1
+	for _, dir := range []string{"/dev/", "/dev/pts/"} {
+		names, err := namesIn(t.root + dir)
 		if err != nil {
-			return Reading{Err: err}
+			return sighting{}, err
 		}
 		for _, name := range names {
-			digits, ok := strings.CutPrefix(name, in.prefix)
-			if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
-				continue
-			}
-			full := path.Join(in.dir, name)
+			name = dir + name
 			var st unix.Stat_t
-			if unix.Lstat(t.root+full, &st) != nil {
+			if !terminal.MatchString(name) || unix.Lstat(t.root+name, &st) != nil {
 				continue
 			}
-			// A console that nobody has used was made with the machine's start.
-			if in.prefix != "" && st.Uid == 0 && st.Atim.Sec <= st.Ctim.Sec {
+			// Nobody has typed at a console of root whose times are all of the boot.
+			if dir == "/dev/" && st.Uid == 0 && st.Atim.Sec <= st.Ctim.Sec {
 				continue
 			}
-			at[full] = st.Atim.Sec
-			when, ok := t.typed(m, full, &st)
-			if ok && (!last.Seen || when > last.Last) {
-				last = Reading{Seen: true, Last: when, What: fmt.Sprintf("terminal %s (%s)", strings.TrimPrefix(full, "/dev/"), t.name(int(st.Uid)))}
+			t.atime[name] = st.Atim.Sec
+			at := m.Uptime - m.Now.Sub(time.Unix(st.Atim.Sec, 0))
+			// After the clock was set back only a change of a time to come is activity.
+			if was, known := before[name]; at > m.Uptime && known && was == st.Atim.Sec {
+				continue
+			}
+			if at > last.at {
+				last, uid = sighting{at, strings.TrimPrefix(name, "/dev/")}, int(st.Uid)
 			}
 		}
 	}
-	t.at = at
-	return last
-}
-
-// typed is when a terminal was typed at, after the machine's start. Of a time to
-// come, which a clock that was set back makes, only a change says something.
-func (t *terminals) typed(m Moment, full string, st *unix.Stat_t) (when time.Duration, ok bool) {
-	was, known := t.at[full]
-	ago := m.Now.Sub(time.Unix(st.Atim.Sec, 0))
-	if ago < 0 {
-		return m.Uptime, !known || was != st.Atim.Sec
+	if last.at > 0 {
+		if t.names[uid] == "" {
+			t.names = map[int]string{uid: t.name(uid)}
+		}
+		last.what = fmt.Sprintf("terminal %s (%s)", last.what, t.names[uid])
 	}
-	return m.Uptime - ago, true
-}
-
-// namesIn is the names in a directory; none if it is not there.
-func namesIn(dir string) ([]string, error) {
-	d, err := os.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	return d.Readdirnames(-1)
+	return last, nil
 }
