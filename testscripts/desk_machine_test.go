@@ -249,7 +249,7 @@ ana dpause -r
 // when she has no need of it any more.
 func (m *deskMachine) out() {
 	// What runs only for a moment is not told yet, and of others nothing else is seen.
-	m.await(`[ "$(cat /var/lib/distribute/pause/now.* | grep -o '"cgroup"' | wc -l)" = 3 ]`)
+	m.await(`[ "$(cat /var/lib/distribute/pause/now.* | grep -o '"cgroup":"[^"]*/[0-9a-f]\{32\}"' | wc -l)" = 3 ]`)
 	m.do(`
 mount -o remount,hidepid=2 /proc
 ana dpause -e >/tmp/said 2>&1 || fail "$? $(cat /tmp/said)"
