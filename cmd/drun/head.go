@@ -99,7 +99,7 @@ func newHead(r *runner, offer node.Offer) (*head, error) {
 	}
 	h.machine = sched.New(sched.Config{})
 	h.machine.Apply(sched.AddBatch{Batch: batchNumber, ID: r.b.ID(), Owner: os.Getuid(), Spec: &r.b.Spec, Jobs: len(r.b.Jobs),
-		Asks: h.asks, Again: again, Needs: who, Name: func(i int) string { return r.b.Jobs[i].Name }, Never: r.b.Spec.Retry == job.Never}, 0)
+		Asks: h.asks, Again: again, Needs: who, Name: func(i int) string { return r.b.Jobs[i].Name }, Once: r.b.Spec.Retry == job.Never}, 0)
 	return h, nil
 }
 
@@ -232,7 +232,7 @@ func (h *head) cancelAll(why string) {
 func (h *head) cancelUnfit() {
 	request := job.NewToken()
 	for i := range h.b.Jobs {
-		if why := h.machine.Never(&h.b.Spec, h.asks[i]); why != "" {
+		if why := h.machine.Impossible(&h.b.Spec, h.asks[i]); why != "" {
 			h.apply(sched.Cancel{Ref: sched.Ref{Batch: batchNumber, Job: uint32(i)}, Request: request, Reason: "it cannot run here: " + why})
 		}
 	}

@@ -49,7 +49,7 @@ func (h *Head) why(a sched.Attempt) string {
 // awayNote tells for how long a node has been away, and what its jobs wait for.
 func (h *Head) awayNote(n *sched.Node) string {
 	note := []string{"silent " + unit.FormatDuration(max(0, h.clock.tell()-n.Heard))}
-	if n.Never {
+	if n.Unheard {
 		note[0] = "not back since dsched started"
 	}
 	if n.Wait > 0 && n.State == node.Silent {

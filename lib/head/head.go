@@ -488,7 +488,7 @@ func (h *Head) enlist(nb asked, closed bool) (uint32, error) {
 	h.batches[n], h.byID[b.ID] = nb.batch, n
 	h.tools.count(b.Head.UID, user{batches: 1, jobs: b.Jobs()})
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: nb.known, Asks: part(nb.asks, 0, nb.known),
-		Again: part(nb.again, 0, nb.known), Needs: nb.whom, Name: nb.nameOf, Never: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
+		Again: part(nb.again, 0, nb.known), Needs: nb.whom, Name: nb.nameOf, Once: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err := b.Replay(func(i int, rec *job.Record) error {
 		if rec.Kind == job.KindAdded {
 			from, to := nb.known, nb.known+rec.Jobs

@@ -83,7 +83,7 @@ func (h *Head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 			s.mu.Lock()
 			n.Seen = s.heard
 			s.mu.Unlock()
-		} else if !n.Never {
+		} else if !n.Unheard {
 			n.Seen = h.when(n.Heard)
 		}
 		switch n.State {

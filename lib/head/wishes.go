@@ -42,7 +42,7 @@ func (h *Head) impossible(w *wishes) (err error) {
 			}
 		}
 		for ask, name := range w.of {
-			if why := h.machine.Never(&w.spec, ask); why != "" && (first == "" || name < first) {
+			if why := h.machine.Impossible(&w.spec, ask); why != "" && (first == "" || name < first) {
 				first = name
 				err = cli.Errorf(cli.Input, "no node could ever run %q: %s (dsubmit -Q queues it all the same)", name, why)
 			}

@@ -147,7 +147,7 @@ func (m *Machine) Abroad(n node.Name, f func(Attempt)) {
 
 // rowAbroad is a row for a cluster.
 func (p *peer) rowAbroad() Node {
-	r := Node{Row: node.Row{Node: p.Name, State: node.Idle}, Heard: p.Heard, Never: !p.came}
+	r := Node{Row: node.Row{Node: p.Name, State: node.Idle}, Heard: p.Heard, Unheard: !p.came}
 	for a := p.first; a != nil; a = a.after {
 		if r.State = node.Busy; a.result == nil {
 			r.Jobs++

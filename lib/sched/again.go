@@ -47,7 +47,7 @@ func (m *Machine) failed(a *attempt, manifest string) {
 		t = &trial{}
 	}
 	switch {
-	case t.fails >= b.retries(a.ref.Job) || b.never || b.Stopped || r.OwnLimit():
+	case t.fails >= b.retries(a.ref.Job) || b.once || b.Stopped || r.OwnLimit():
 	case r.NodeMemory() && !m.roomier(a):
 		rec.Reason += ", and no other has more than " + unit.FormatBytes(a.peer.Could.Memory)
 	default:
@@ -123,10 +123,10 @@ func (m *Machine) forget(b *batch, i uint32) {
 // trial does.
 func (m *Machine) avoidingQueue(of *policy.Queue, t *trial) *policy.Queue {
 	b, c := of.Batch, of.Class
-	w := policy.Avoidance{Shuns: slices.Clone(t.on), Memory: t.memory, Disk: t.disk, Old: !m.loaded}
-	slices.SortFunc(w.Shuns, func(p, q *policy.Node) int { return cmp.Compare(p.Index, q.Index) })
+	w := policy.Avoidance{FailedOn: slices.Clone(t.on), Memory: t.memory, Disk: t.disk, Old: !m.loaded}
+	slices.SortFunc(w.FailedOn, func(p, q *policy.Node) int { return cmp.Compare(p.Index, q.Index) })
 	for _, q := range b.Avoiding {
-		if q.Class == c && q.Memory == w.Memory && q.Disk == w.Disk && slices.Equal(q.Shuns, w.Shuns) {
+		if q.Class == c && q.Memory == w.Memory && q.Disk == w.Disk && slices.Equal(q.FailedOn, w.FailedOn) {
 			return q
 		}
 	}

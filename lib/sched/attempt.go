@@ -459,7 +459,7 @@ func (m *Machine) expire(p *peer) {
 	}
 	for a := p.first; a != nil; {
 		next := a.after
-		if a.current && !m.batches[a.ref.Batch].never {
+		if a.current && !m.batches[a.ref.Batch].once {
 			m.lose(a, fmt.Sprintf("%s was silent for %v", p.Name, m.lab.Lease), job.FateLost)
 		}
 		a = next

@@ -24,8 +24,8 @@ func (e AddBatch) apply(m *Machine) {
 	}
 	e.Jobs = max(0, e.Jobs)
 	b := &batch{Batch: &policy.Batch{Num: e.Batch, Early: !m.loaded, Owner: m.ownerOf(e.Owner),
-		Avoid: map[*policy.Node]struct{}{}, Suspect: map[*policy.Node]struct{}{}, Pace: map[*policy.Node]time.Duration{}, Refusals: map[*policy.Node]policy.Refusal{}},
-		id: e.ID, never: e.Never, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
+		FailedBuilds: map[*policy.Node]struct{}{}, Suspect: map[*policy.Node]struct{}{}, Pace: map[*policy.Node]time.Duration{}, Refusals: map[*policy.Node]policy.Refusal{}},
+		id: e.ID, once: e.Once, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		again: e.Again, gates: newGates(&e), name: e.Name}
 	if b.name == nil {
@@ -73,7 +73,7 @@ func (e AddJobs) apply(m *Machine) {
 	m.regate(b, from, e.Needs)
 	m.sortIn(b, e.Spec, from, e.Asks)
 	if b.Ready && b.gates != nil {
-		b.gates.look()
+		b.gates.startSweeps()
 	}
 }
 
@@ -155,7 +155,7 @@ func (m *Machine) ready(b *batch) {
 		m.holdFrozen(Ref{b.Num, i}) // which a crash has cut off
 	}
 	if b.gates != nil {
-		b.gates.look()
+		b.gates.startSweeps()
 	}
 	if b.closed {
 		m.letGoOf(b)

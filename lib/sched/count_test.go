@@ -199,7 +199,7 @@ func TestCountedLasts(t *testing.T) {
 func TestCountedStays(t *testing.T) {
 	r := counting(t, "lic=1")
 	b := asking(1, 0, "lic=1", "lic=1")
-	b.Never = true
+	b.Once = true
 	r.apply(b)
 	a, _ := r.m.Current(Ref{1, 0})
 	session := map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node]
@@ -227,7 +227,7 @@ func TestCountedNever(t *testing.T) {
 		{"matlap=1", `neither the site nor a node counts "matlap" (did you mean "matlab"?)`},
 		{"comsol=1", `neither the site nor a node counts "comsol" (counted are matlab, tape)`},
 	} {
-		if got := r.m.Never(&job.Spec{}, AskOf(job.Resources{Counted: tt.asks}, nil)); got != string(tt.want) {
+		if got := r.m.Impossible(&job.Spec{}, AskOf(job.Resources{Counted: tt.asks}, nil)); got != string(tt.want) {
 			t.Errorf("%s: %q, want %q", tt.asks, got, tt.want)
 		}
 		r.apply(asking(1, 0, tt.asks))
@@ -237,7 +237,7 @@ func TestCountedNever(t *testing.T) {
 		r.apply(BatchGone{1})
 	}
 	few := job.Spec{Capabilities: []string{"cpus>8"}}
-	if got := r.m.Never(&few, AskOf(job.Resources{Counted: "tape=1"}, nil)); got != "none of 2 nodes has all of cpus>8, 1 tape (cpus>8 is missing)" {
+	if got := r.m.Impossible(&few, AskOf(job.Resources{Counted: "tape=1"}, nil)); got != "none of 2 nodes has all of cpus>8, 1 tape (cpus>8 is missing)" {
 		t.Errorf("with a capability: %q", got)
 	}
 }

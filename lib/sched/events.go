@@ -59,7 +59,7 @@ type AddBatch struct {
 	Again  []uint8              // how often each job is tried again that fails; nil: all as in Spec. Not to be changed.
 	Needs  *job.Needs           // which jobs need which; nil: none needs another. Not to be changed.
 	Name   func(job int) string // the name of a job, for reasons; called by any goroutine, also after BatchGone
-	Never  bool                 // retry: never: each job is started at most once unless its owner retries it
+	Once   bool                 // retry: never: each job is started at most once unless its owner retries it
 	Replay bool                 // records follow by Machine.Replay: nothing is started until Ready or Loaded
 	Closed bool                 // the head's log says that it is closed (it is loaded for a retry)
 }

@@ -59,7 +59,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		}
 	case job.KindRetry:
 		delete(b.losses, ref.Job)
-		clear(b.Avoid)
+		clear(b.FailedBuilds)
 		b.Said = ""
 		clear(b.Suspect)
 	}
@@ -135,7 +135,7 @@ func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	case rec.Fate == job.FateEnded || rec.Disk > 0:
 		m.foldTried(b, a, rec)
 	case rec.Fate == job.FateBuildFailed:
-		b.Avoid[a.peer.Node], b.Said = struct{}{}, rec.Said
+		b.FailedBuilds[a.peer.Node], b.Said = struct{}{}, rec.Said
 	}
 	if rec.Saved {
 		if b.saved == nil {

@@ -73,13 +73,13 @@ func (t *tape) event() Event {
 	case 23:
 		return AddJobs{Batch: ref.Batch, Jobs: t.next(4), Spec: &job.Spec{Kind: job.Command}}
 	case 0:
-		b := AddBatch{Batch: ref.Batch, Jobs: t.next(5), Never: t.next(4) == 0, Replay: t.next(4) == 0, Closed: t.next(8) == 0,
+		b := AddBatch{Batch: ref.Batch, Jobs: t.next(5), Once: t.next(4) == 0, Replay: t.next(4) == 0, Closed: t.next(8) == 0,
 			Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: t.next(4)}}}
 		if t.next(2) == 0 {
 			b.Asks = []Ask{{CPUs: uint16(t.next(4)), GPUs: []uint32{0, 400, 1000}[t.next(3)]}, {CPUs: uint16(t.next(4)), Memory: int64(t.next(3))}}
 		}
 		b.Spec.Canary, b.Spec.StopAfter = t.next(8)/5, t.next(8)/6
-		if !b.Never {
+		if !b.Once {
 			b.Spec.Retries = b.Jobs % 3
 		}
 		if needs := t.next(8); needs < 3 && b.Jobs > needs {

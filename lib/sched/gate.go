@@ -207,7 +207,7 @@ func (m *Machine) enqueue(b *batch, i uint32) {
 		return
 	}
 	if k := b.gates.list(i); k > 0 {
-		b.gates.fail(k, b.gates.needs.List(k)[0])
+		b.gates.startSweep(k, b.gates.needs.List(k)[0])
 	}
 }
 
@@ -220,9 +220,9 @@ func (m *Machine) let(b *batch, i uint32) {
 	}
 }
 
-// fail notes that the jobs that have a list, from 1, are to be ended if they can
-// never have all of it, perhaps since job by failed.
-func (g *gates) fail(list, by uint32) {
+// startSweep ends, from the next decision on, the jobs that have a list, from 1, if they
+// can never have all of it, perhaps since job by failed.
+func (g *gates) startSweep(list, by uint32) {
 	if g.lists[list-1].bad > 0 {
 		g.failing = append(g.failing, sweep{list: list, by: by})
 	}
@@ -271,7 +271,7 @@ func (m *Machine) pass(b *batch, i uint32, from, to job.State) {
 			}
 		}
 		if spoils(to) && g.lists[k].bad == 1 { // else those that have it are ended already
-			g.fail(k+1, i)
+			g.startSweep(k+1, i)
 		}
 	}
 }

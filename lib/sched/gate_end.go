@@ -51,12 +51,12 @@ func (m *Machine) recallAll(b *batch) {
 	}
 }
 
-// look finds what is to be ended among all jobs of a batch: after a replay, and when jobs
-// were added or released.
-func (g *gates) look() {
+// startSweeps starts those of all lists of a batch: after a replay, and when jobs were added
+// or released.
+func (g *gates) startSweeps() {
 	g.failing = g.failing[:0]
 	for k := range g.lists {
-		g.fail(uint32(k)+1, g.needs.List(uint32(k) + 1)[0])
+		g.startSweep(uint32(k)+1, g.needs.List(uint32(k) + 1)[0])
 	}
 }
 

@@ -69,7 +69,7 @@ func (m *Machine) released(b *batch, jobs []uint32) {
 		}
 	}
 	if b.gates != nil {
-		b.gates.look() // once a list, however many jobs that have it were released
+		b.gates.startSweeps() // once a list, however many jobs that have it were released
 	}
 }
 

@@ -43,7 +43,7 @@ type batch struct {
 	job.History // the States of its jobs, and what is kept of attempts that had to leave
 
 	id      job.BatchID
-	never   bool
+	once    bool
 	closed  bool                   // Closed was said
 	tries   []uint32               // the number of the last attempt
 	class   []uint8                // index into Queues; nil: all are of the first
@@ -209,7 +209,7 @@ func (m *Machine) Decide(now time.Duration) []Action {
 		m.place()
 		m.close()
 	}
-	m.lookAtMarked()
+	m.findChanges()
 	return m.actions
 }
 

@@ -153,7 +153,7 @@ func (e Gone) apply(m *Machine) {
 func (m *Machine) vanish(a *attempt, why string, wiped bool) {
 	if a.current {
 		fate := job.FateUnstarted
-		if a.seen() || wiped && m.batches[a.ref.Batch].never {
+		if a.seen() || wiped && m.batches[a.ref.Batch].once {
 			fate = job.FateLost
 		}
 		m.lose(a, why, fate)
@@ -172,7 +172,7 @@ func (m *Machine) lose(a *attempt, why string, fate job.Fate) {
 	rec.Fate = fate
 	switch n := b.losses[a.ref.Job] + 1; {
 	case fate != job.FateLost:
-	case b.never:
+	case b.once:
 		rec.Kind = job.KindFailed
 		rec.Reason = why + "; it is never started twice"
 	case a.peer.abroad:

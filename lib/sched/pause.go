@@ -98,7 +98,7 @@ func (m *Machine) evicted(a *attempt, manifest string) {
 	rec := a.final(job.KindBack, manifest)
 	rec.Fate, rec.Saved = a.result.Fate, manifest != "" && m.saves(a, a.result)
 	rec.Reason = orElse(rec.Reason, "asked to leave "+string(a.peer.Name))
-	if m.batches[a.ref.Batch].never && !rec.Saved {
+	if m.batches[a.ref.Batch].once && !rec.Saved {
 		rec.Kind = job.KindFailed
 		rec.Reason += "; it is never started twice"
 	}

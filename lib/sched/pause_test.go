@@ -263,7 +263,7 @@ func TestEvicted(t *testing.T) {
 			"failed 1/0 a1 m evicted (asked to leave ws1; it is never started twice); PUBLISH 1/0 a1 out=false; HAVE 1 a1"},
 	} {
 		add := ofFour(1)
-		add.Never = tt.never
+		add.Once = tt.never
 		r := begun(t, add)
 		r.apply(ListEnd{2})
 		r.apply(offered(1, 4, ana))

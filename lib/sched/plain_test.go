@@ -192,7 +192,7 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 		return false
 	}
 	return !d.tooFull(ref, p) && p.Listed && p.Drained == "" && p.HaltedUntil == 0 && p.RestsUntil == 0 && (p.Offer.Pause == nil || p.Offer.Pause.Give != nil) && !plainDoomed(d.m, q) &&
-		!q.Batch.Shuns(p) && q.Batch.Refusals[p].Until == 0 && p.Offer.CPUs > 0 && plainRoom(p, policy.Share{}, plainShare(q.Class, p))
+		!q.Batch.BuildFailed(p) && q.Batch.Refusals[p].Until == 0 && p.Offer.CPUs > 0 && plainRoom(p, policy.Share{}, plainShare(q.Class, p))
 }
 
 // tooFull says that a node has less disk than a job asks for, and that another that
@@ -206,7 +206,7 @@ func (d *plain) tooFull(ref Ref, p *policy.Node) bool {
 		able = able && o.CouldHold(q.Class) && d.countable(o, q.Class) && !plainShuns(d.m, ref, o) && plainRoom(o, policy.Share{}, plainShare(q.Class, o))
 		lasts := t.Until != 0 && (t.Barred || t.Long >= policy.LongestRefusal)
 		open := o.Session != 0 && o.RestsUntil == 0 && o.Drained == "" && (o.Offer.Pause == nil || o.Offer.Pause.Give != nil) && o.Offer.CPUs > 0
-		if able && open && !lasts && !q.Batch.Shuns(o) {
+		if able && open && !lasts && !q.Batch.BuildFailed(o) {
 			space = max(space, room(o))
 		}
 	}
@@ -243,7 +243,7 @@ func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
 		refused := b.Refusals[p]
 		lasts := refused.Until != 0 && (refused.Barred || refused.Long >= policy.LongestRefusal)
 		able = able && p.CouldHold(c) && (&plain{m: m}).countable(p, c)
-		if !slices.Contains(t.on, p) && able && known && p.Drained == "" && !b.Shuns(p) && !lasts &&
+		if !slices.Contains(t.on, p) && able && known && p.Drained == "" && !b.BuildFailed(p) && !lasts &&
 			(t.memory == 0 || p.Could.Memory > t.memory) && !p.DiskBelow(q.AsksDisk()) {
 			return true
 		}
@@ -729,7 +729,7 @@ func plainDoomed(m *Machine, q *policy.Queue) bool {
 	able, failed := 0, 0
 	for _, p := range m.lab.Nodes {
 		if p.Listed && p.Drained == "" && q.Suits(p) {
-			if able++; q.Batch.Shuns(p) {
+			if able++; q.Batch.BuildFailed(p) {
 				failed++
 			}
 		}

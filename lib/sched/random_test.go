@@ -475,7 +475,7 @@ func (s *sim) someGPUs() uint32 { return []uint32{0, 0, 0, 1000, 500, 600, 250}[
 
 func (s *sim) addBatch() AddBatch {
 	s.batches++
-	b := AddBatch{Batch: s.batches, Owner: s.rand.IntN(3), Jobs: 1 + s.rand.IntN(12), Never: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
+	b := AddBatch{Batch: s.batches, Owner: s.rand.IntN(3), Jobs: 1 + s.rand.IntN(12), Once: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
 	b.Spec.Priority = max(0, s.rand.IntN(6)-3)
 	b.Spec.MaxRunning = max(0, s.rand.IntN(6)-2)
 	switch s.rand.IntN(5) {
@@ -502,10 +502,10 @@ func (s *sim) addBatch() AddBatch {
 			b.Asks[i].Time, b.Asks[i].Disk = max(0, s.rand.Int64N(60)-20), max(0, s.rand.Int64N(9)-5)
 		}
 	}
-	if !b.Never && s.rand.IntN(2) == 0 {
+	if !b.Once && s.rand.IntN(2) == 0 {
 		b.Spec.Retries = s.rand.IntN(4)
 	}
-	if !b.Never && s.rand.IntN(4) == 0 {
+	if !b.Once && s.rand.IntN(4) == 0 {
 		for range b.Jobs {
 			b.Again = append(b.Again, uint8(s.rand.IntN(4)))
 		}
@@ -552,7 +552,7 @@ func (s *sim) addJobs() (AddJobs, bool) {
 			e.Asks = append(e.Asks, Ask{CPUs: uint16(s.rand.IntN(3)), Memory: int64(s.rand.IntN(3)), Wants: []string{"", "gpu"}[s.rand.IntN(2)]})
 		}
 	}
-	if !b.Never && s.rand.IntN(4) == 0 {
+	if !b.Once && s.rand.IntN(4) == 0 {
 		for range e.Jobs {
 			e.Again = append(e.Again, uint8(s.rand.IntN(4)))
 		}

@@ -169,7 +169,7 @@ func (m *Machine) othersCan(a *attempt) bool {
 		if p == a.peer {
 			continue
 		}
-		able = able || p.Open() && q.Suits(p.Node) && !b.Shuns(p.Node)
+		able = able || p.Open() && q.Suits(p.Node) && !b.BuildFailed(p.Node)
 		better = better || b.seen[p]&passed != 0
 		worse = worse || b.seen[p]&failedFast != 0
 	}

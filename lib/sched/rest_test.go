@@ -271,7 +271,7 @@ func TestL47AskedBack(t *testing.T) {
 // what becomes of its jobs is told.
 func TestL37SilentThenLost(t *testing.T) {
 	r := newRig(t, Config{})
-	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, AddBatch{Batch: 2, Jobs: 1, Spec: single, Never: true},
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, AddBatch{Batch: 2, Jobs: 1, Spec: single, Once: true},
 		up(1, "ws1", 2), ListEnd{1}, phase(1, 1, job.PhaseRunning), phase(1, 2, job.PhaseRunning), NodeDown{1}} {
 		r.apply(ev)
 	}

@@ -256,7 +256,7 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 		}
 	}
 	switch {
-	case t.fails > may || t.fails > 0 && b.never:
+	case t.fails > may || t.fails > 0 && b.once:
 		return fmt.Errorf("job %s is started after %d attempts that failed, and may be tried again %d times", jobName(ref), t.fails, may)
 	case p.DiskBelow(t.disk):
 		return fmt.Errorf("job %s is given to %s, whose disk is too small for it", jobName(ref), p.Name)

@@ -409,7 +409,7 @@ var rules = []struct {
 	}},
 	{"retry: never", []step{
 		{0, Loaded{}, ""},
-		{0, AddBatch{Batch: 1, Jobs: 2, Never: true, Spec: single}, ""},
+		{0, AddBatch{Batch: 1, Jobs: 2, Once: true, Spec: single}, ""},
 		{0, up(1, "ws1", 2), "node ws1 s1"},
 		{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2"},
 		{0, phase(1, 1, job.PhaseRunning), ""},

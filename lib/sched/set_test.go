@@ -32,7 +32,7 @@ func TestSetDamaged(t *testing.T) {
 		q.Jobs.Add(0)
 		return q
 	}
-	if least, most := at(math.MinInt), at(math.MaxInt); most.Before(least) >= 0 || least.Before(most) <= 0 {
+	if least, most := at(math.MinInt), at(math.MaxInt); most.Compare(least) >= 0 || least.Compare(most) <= 0 {
 		t.Error("the least priority goes before the greatest")
 	}
 }

@@ -104,7 +104,7 @@ func (m *Machine) shown(a *attempt) Attempt {
 		s = job.Stranded
 	case a.peer.Session == 0 && !a.peer.abroad:
 		s = job.Unreachable
-		if !b.never {
+		if !b.once {
 			until = a.peer.Heard + m.lab.Lease
 		}
 	case a.result == nil && (a.peer.abroad && a.phase != job.PhaseRunning || !a.Active && !frozen && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending)):
@@ -174,16 +174,16 @@ func (m *Machine) Knows(n node.Name) bool { return m.named[n] != nil }
 // and Seen are the shell's to fill in.
 type Node struct {
 	node.Row
-	Heard time.Duration // when it was heard last; of one that never was, when the head was loaded
-	Never bool          // nothing was heard of it since then
-	Until time.Duration // when that state ends by itself, if it is resting or silent
-	Wait  int           // jobs that wait for a node which is not connected, and then go elsewhere
-	Stay  int           // jobs that wait for it however long it takes
-	Full  int           // results that have no room on the head
-	Stuck int           // attempts whose processes do not die
-	Given string        // of one that rests: what it says of an attempt that it has handed back
-	Pause *node.Pause   // what is taken back of one that is connected; not to be changed
-	Said  time.Duration // when it said so
+	Heard   time.Duration // when it was heard last; of one that never was, when the head was loaded
+	Unheard bool          // nothing was heard of it since then
+	Until   time.Duration // when that state ends by itself, if it is resting or silent
+	Wait    int           // jobs that wait for a node which is not connected, and then go elsewhere
+	Stay    int           // jobs that wait for it however long it takes
+	Full    int           // results that have no room on the head
+	Stuck   int           // attempts whose processes do not die
+	Given   string        // of one that rests: what it says of an attempt that it has handed back
+	Pause   *node.Pause   // what is taken back of one that is connected; not to be changed
+	Said    time.Duration // when it said so
 }
 
 // Nodes is a row for each node that was connected or was given an attempt, by
@@ -192,7 +192,7 @@ func (m *Machine) Nodes() []Node {
 	var rows []Node
 	for _, p := range m.peers {
 		r := Node{Row: node.Row{Node: p.Name, State: node.Lost, CPUs: p.Offer.CPUs, Memory: p.Offer.Memory, Arch: p.Offer.Arch,
-			GPUs: p.Could.GPUs.Cards(), Counted: p.Offer.Counted, Containment: p.Offer.Containment, Capability: p.Offer.Capabilities}, Heard: p.Heard, Never: p.Boot == ""}
+			GPUs: p.Could.GPUs.Cards(), Counted: p.Offer.Counted, Containment: p.Offer.Containment, Capability: p.Offer.Capabilities}, Heard: p.Heard, Unheard: p.Boot == ""}
 		for a := p.first; a != nil; a = a.after {
 			if a.result == nil {
 				r.Jobs++
@@ -203,7 +203,7 @@ func (m *Machine) Nodes() []Node {
 			if a.phase == job.PhaseStuck {
 				r.Stuck++
 			}
-			if a.current && m.batches[a.ref.Batch].never {
+			if a.current && m.batches[a.ref.Batch].once {
 				r.Stay++
 			} else if a.current {
 				r.Wait++
@@ -253,7 +253,7 @@ func (m *Machine) Nodes() []Node {
 func (m *Machine) Snapshot() string {
 	var s strings.Builder
 	for b := range m.byAge() {
-		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d avoid=%s said=%q\n", b.Num, b.id, b.open, b.Priority, b.Most, names(b.Avoid), b.Said)
+		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d failedbuilds=%s said=%q\n", b.Num, b.id, b.open, b.Priority, b.Most, names(b.FailedBuilds), b.Said)
 		if b.gates != nil {
 			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
 		}

@@ -40,9 +40,9 @@ func (m *Machine) markAll(p *peer) {
 	}
 }
 
-// lookAtMarked finds out which of the attempts that were marked are to be told of. What is
+// findChanges finds out which of the attempts that were marked are to be told of. What is
 // seen for the first time is told with what begins it.
-func (m *Machine) lookAtMarked() {
+func (m *Machine) findChanges() {
 	m.changes = m.changes[:0]
 	for _, a := range m.marked {
 		was := a.way

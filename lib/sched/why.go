@@ -25,7 +25,7 @@ func (m *Machine) Why(ref Ref) string {
 	if !b.free(ref.Job) {
 		return b.waits()(ref.Job)
 	}
-	return m.tell.Wait(m.lab.Look(), b.queue(ref.Job)).Why
+	return m.tell.Wait(m.lab.Inspect(), b.queue(ref.Job)).Why
 }
 
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,
@@ -39,7 +39,7 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 	if b == nil {
 		return nil
 	}
-	reasons, some, r := make([]string, len(b.Queues)), false, m.lab.Look()
+	reasons, some, r := make([]string, len(b.Queues)), false, m.lab.Inspect()
 	for i, q := range b.Queues {
 		if q.Jobs.N == 0 {
 			continue
@@ -101,14 +101,14 @@ func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 	if b == nil {
 		return func(int) Wait { return Wait{} }
 	}
-	told, r := map[*policy.Queue]Wait{}, m.lab.Look()
+	told, r := map[*policy.Queue]Wait{}, m.lab.Inspect()
 	for q := range b.All() {
 		switch {
 		case q.Jobs.N == 0:
 		case len(told) < maxTold:
 			told[q] = m.tell.Wait(r, q)
 		default:
-			told[q] = Wait{Why: m.tell.Never(r, q)}
+			told[q] = Wait{Why: m.tell.Nowhere(r, q)}
 		}
 	}
 	of, tried := make([]Wait, len(b.Queues)), map[uint32]Wait{}
@@ -139,12 +139,12 @@ func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 	}
 }
 
-// Never tells why no node could ever run jobs of the spec that ask for so much,
+// Impossible tells why no node could ever run jobs of the spec that ask for so much,
 // even if it had nothing else to do; "" if one could, or if that is not known: in
 // the first minute after the start, without any node, and as long as nothing was
 // heard of a node that an attempt was given to earlier. It costs a look at every
 // node.
-func (m *Machine) Never(spec *job.Spec, ask Ask) string {
+func (m *Machine) Impossible(spec *job.Spec, ask Ask) string {
 	if !m.loaded || m.lab.Now-m.lab.Loaded < policy.SettleTime || !m.allHere() {
 		return ""
 	}

@@ -3,6 +3,6 @@
 //
 //   - why.go: what is in the way of the jobs of a queue on each node, which go first, and
 //     until when.
-//   - never.go: why no node could take them at all.
+//   - nowhere.go: why no node could take them at all.
 //   - words.go: what they ask for, by whom a node is paused, what is in use.
 package explain

@@ -34,9 +34,9 @@ func (t *Teller) Wait(r *policy.Round, q *policy.Queue) Wait {
 	if doom := t.Doomed(q); doom != "" {
 		return Wait{Why: doom}
 	}
-	l, why := t.look(r, q)
+	n, why := t.count(r, q)
 	switch kept, out := keptFor(q), t.countedOut(q.Class); {
-	case l.big() == 0:
+	case n.big() == 0:
 		return Wait{Why: why + t.away(q)}
 	case q.Batch.Full():
 		return Wait{bounded(q.Batch), t.soonest(q.Batch)}
@@ -50,7 +50,7 @@ func (t *Teller) Wait(r *policy.Round, q *policy.Queue) Wait {
 		return Wait{fmt.Sprintf("%s is kept for it until %s there has ended%s%s%s", kept.Name, enough, t.clock(", about ", until), t.disk(q), why), until}
 	}
 	on, until := t.obstacles(r, q)
-	text := t.capable(q, l) + t.disk(q)
+	text := t.capable(q, n) + t.disk(q)
 	if on != "" {
 		text += ": " + on
 	}
@@ -67,7 +67,7 @@ func (t *Teller) Wait(r *policy.Round, q *policy.Queue) Wait {
 // Stuck tells why the jobs of a queue can start on no node that is connected, or not
 // beside those that run; "" if they can.
 func (t *Teller) Stuck(r *policy.Round, q *policy.Queue) string {
-	if why := t.Never(r, q); why != "" {
+	if why := t.Nowhere(r, q); why != "" {
 		return why
 	}
 	if q.Batch.Full() {
@@ -93,26 +93,26 @@ func keptFor(q *policy.Queue) *policy.Node {
 }
 
 // capable tells how many nodes could run the jobs of a queue, and what the others lack.
-func (t *Teller) capable(q *policy.Queue, l *look) string {
+func (t *Teller) capable(q *policy.Queue, n *census) string {
 	var wanted []string
 	for _, e := range q.Class.Wants {
 		if slices.ContainsFunc(t.Lab.Nodes, func(p *policy.Node) bool { return p.Session != 0 && !e.Holds(p.Facts) }) {
 			wanted = append(wanted, e.String())
 		}
 	}
-	if l.of[policy.TooSmall] > 0 {
+	if n.of[policy.TooSmall] > 0 {
 		wanted = append(wanted, Asked(q.Class))
 	}
-	if l.of[policy.SmallDisk] > 0 {
+	if n.of[policy.SmallDisk] > 0 {
 		wanted = append(wanted, "a disk of "+unit.FormatBytes(q.AsksDisk()))
 	}
 	switch {
 	case len(wanted) == 0:
-		return fmt.Sprintf("%d of %d nodes can run it", l.big()-l.of[policy.NotBuilt]-l.barred, l.there())
-	case l.big() == 1:
-		return fmt.Sprintf("%s: 1 of %d nodes has it", strings.Join(wanted, ", "), l.there())
+		return fmt.Sprintf("%d of %d nodes can run it", n.big()-n.of[policy.NotBuilt]-n.barred, n.there())
+	case n.big() == 1:
+		return fmt.Sprintf("%s: 1 of %d nodes has it", strings.Join(wanted, ", "), n.there())
 	}
-	return fmt.Sprintf("%s: %d of %d nodes have it", strings.Join(wanted, ", "), l.big(), l.there())
+	return fmt.Sprintf("%s: %d of %d nodes have it", strings.Join(wanted, ", "), n.big(), n.there())
 }
 
 // An obstacle is what is in the way of a queue on some nodes.

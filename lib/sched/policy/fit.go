@@ -53,18 +53,18 @@ func (q *Queue) Suits(p *Node) bool {
 // drained may be so for ever, and so may one that had no room time and again.
 func (l *Lab) Could(q *Queue, p *Node) bool {
 	there := p.Session != 0 || p.Boot != "" && l.Ticked-p.Heard < l.Lease
-	return there && p.Drained == "" && q.Suits(p) && !q.Batch.Refusals[p].lasts() && !q.Batch.Shuns(p)
+	return there && p.Drained == "" && q.Suits(p) && !q.Batch.Refusals[p].lasts() && !q.Batch.BuildFailed(p)
 }
 
 // elsewhere says that there is a node from which the jobs of a queue do not keep away,
 // and that could ever run them.
 func (l *Lab) elsewhere(q *Queue) bool {
 	return q.Old && l.Ticked-l.Loaded < SettleTime ||
-		slices.ContainsFunc(l.Nodes, func(p *Node) bool { return l.Could(q, p) && !slices.Contains(q.Shuns, p) })
+		slices.ContainsFunc(l.Nodes, func(p *Node) bool { return l.Could(q, p) && !slices.Contains(q.FailedOn, p) })
 }
 
 // Avoids says that the jobs of the queue failed on a node, and there is another.
-func (q *Queue) Avoids(p *Node) bool { return !q.Alone && slices.Contains(q.Shuns, p) }
+func (q *Queue) Avoids(p *Node) bool { return !q.Alone && slices.Contains(q.FailedOn, p) }
 
 // may says that nothing speaks against a node but how full it is, or that it gives nothing
 // at the moment.
@@ -73,7 +73,7 @@ func (q *Queue) may(p *Node) bool {
 		return false
 	}
 	_, refused := q.Batch.refusedBy(p)
-	return !refused && !q.Batch.Shuns(p)
+	return !refused && !q.Batch.BuildFailed(p)
 }
 
 // Takes says that a node may be used for a queue at all.
@@ -179,14 +179,14 @@ func (l *Lab) Doomed(q *Queue) (doomed bool, on []*Node) {
 	if q.mixed() {
 		return true, nil
 	}
-	if len(q.Batch.Avoid)+len(q.Batch.Suspect) == 0 || l.awaits(q) {
+	if len(q.Batch.FailedBuilds)+len(q.Batch.Suspect) == 0 || l.awaits(q) {
 		return false, nil
 	}
 	for _, p := range l.Nodes {
 		if !p.Listed || p.Drained != "" || !q.Suits(p) {
 			continue
 		}
-		if !q.Batch.Shuns(p) {
+		if !q.Batch.BuildFailed(p) {
 			return false, nil
 		}
 		on = append(on, p)
@@ -236,7 +236,7 @@ func (r *Round) Verdict(q *Queue, p *Node) Verdict {
 		return FailedThere
 	case refused:
 		return Refused
-	case q.Batch.Shuns(p):
+	case q.Batch.BuildFailed(p):
 		return NotBuilt
 	case p.Paused():
 		return Paused

@@ -41,8 +41,8 @@ type outlook struct {
 	opens *time.Duration // see Opens; nil: not reckoned yet
 }
 
-// look is the outlook of a node that is kept.
-func (k *Reservation) look() *outlook {
+// forecast is the outlook of a node that is kept, reckoned once until that changes.
+func (k *Reservation) forecast() *outlook {
 	if k.outlook == nil {
 		k.outlook = &outlook{taken: k.taken()}
 	}
@@ -79,7 +79,7 @@ func (r *Round) spares(c *Class, p *Node) bool {
 	if k.Of.Share.CPUs+c.Share.CPUs > p.Has.CPUs || k.Of.Share.CPUs == 0 || c.Share.CPUs == 0 {
 		return false
 	}
-	return Fits(p.Has, k.look().taken, c.ShareOf(p))
+	return Fits(p.Has, k.forecast().taken, c.ShareOf(p))
 }
 
 // beside says that a node may be given the first job of q though it is kept for another:
@@ -97,7 +97,7 @@ func (r *Round) lets(q *Queue, p *Node) bool {
 // Opens is when the job could start for which a node is kept, if what runs there ends
 // when it is known to at the latest; 0 if that is not known of enough.
 func (r *Round) Opens(p *Node) time.Duration {
-	o := p.Kept.look()
+	o := p.Kept.forecast()
 	if o.opens == nil {
 		at := p.FreeAt(p.Kept.Of, func(a *Run) time.Duration {
 			long := a.Queue.Says.Longest()

@@ -49,11 +49,11 @@ type Batch struct {
 	Queues   []*Queue // one for each class
 	Avoiding []*Queue // of jobs that keep away from nodes
 
-	Avoid    map[*Node]struct{}      // where its build failed
-	Suspect  map[*Node]struct{}      // the same, before it is in the log
-	Pace     map[*Node]time.Duration // how long its last attempt ran there; there means that it is built
-	Quick    bool                    // an attempt was short on some node
-	Refusals map[*Node]Refusal       // by which it is not tried for a while
+	FailedBuilds map[*Node]struct{}      // where its build failed
+	Suspect      map[*Node]struct{}      // the same, before it is in the log
+	Pace         map[*Node]time.Duration // how long its last attempt ran there; there means that it is built
+	Quick        bool                    // an attempt was short on some node
+	Refusals     map[*Node]Refusal       // by which it is not tried for a while
 
 	// For what is told people.
 	Boxed bool   // its jobs run in containers
@@ -83,11 +83,11 @@ func (b *Batch) refusedBy(p *Node) (why string, yes bool) {
 	return r.Why, ok && r.Until != 0
 }
 
-// Shuns says that the build of the batch failed on a node.
-func (b *Batch) Shuns(p *Node) bool {
-	_, avoid := b.Avoid[p]
+// BuildFailed says that the build of the batch failed on a node.
+func (b *Batch) BuildFailed(p *Node) bool {
+	_, failed := b.FailedBuilds[p]
 	_, suspect := b.Suspect[p]
-	return avoid || suspect
+	return failed || suspect
 }
 
 // Full says that as many jobs of the batch run as may.
@@ -161,12 +161,12 @@ type Queue struct {
 
 // An Avoidance is what the jobs of a queue keep away from; the zero one is nothing.
 type Avoidance struct {
-	Shuns  []*Node // where they failed, by their Index
-	Memory int64   // bytes: a node must have more
-	Disk   int64   // bytes: a node's disk must be as large
-	Trials int     // jobs that have the queue
-	Old    bool    // it was read from a log: what other nodes there are is not known at once
-	Alone  bool    // no other node could ever run them, so they go where they failed
+	FailedOn []*Node // where they failed, by their Index
+	Memory   int64   // bytes: a node must have more
+	Disk     int64   // bytes: a node's disk must be as large
+	Trials   int     // jobs that have the queue
+	Old      bool    // it was read from a log: what other nodes there are is not known at once
+	Alone    bool    // no other node could ever run them, so they go where they failed
 }
 
 // A Declared is what the jobs of a queue say that they need of time and disk, which makes

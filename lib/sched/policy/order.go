@@ -71,8 +71,8 @@ func (l *Lab) forgetOwners() {
 	maps.DeleteFunc(l.Owners, func(_ int, o *Owner) bool { return o.Batches == 0 && o.Turn == 0 })
 }
 
-// Before orders queues by their first jobs: the one that goes first in front.
-func (q *Queue) Before(r *Queue) int {
+// Compare orders queues by their first jobs: the one that goes first in front.
+func (q *Queue) Compare(r *Queue) int {
 	b, o := q.Batch, r.Batch
 	if b == o {
 		return cmp.Compare(q.Jobs.First(), r.Jobs.First())
@@ -98,16 +98,16 @@ func (r *Round) reorder(o *Owner) {
 			others = append(others, q)
 		}
 	}
-	slices.SortFunc(his, (*Queue).Before)
+	slices.SortFunc(his, (*Queue).Compare)
 	r.queues = others
 	for at, q := range his {
-		i, _ := slices.BinarySearchFunc(r.queues[at:], q, (*Queue).Before)
+		i, _ := slices.BinarySearchFunc(r.queues[at:], q, (*Queue).Compare)
 		r.queues = slices.Insert(r.queues, at+i, q)
 	}
 }
 
 // Ahead is the queues that go before one.
 func (r *Round) Ahead(q *Queue) []*Queue {
-	i, _ := slices.BinarySearchFunc(r.queues, q, (*Queue).Before)
+	i, _ := slices.BinarySearchFunc(r.queues, q, (*Queue).Compare)
 	return r.queues[:i]
 }

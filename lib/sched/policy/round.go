@@ -20,7 +20,7 @@ type Round struct {
 // Decide looks at all nodes and all batches. What is to be done is in Starts, then Aheads,
 // then Recalls.
 func (l *Lab) Decide() *Round {
-	r := l.Look()
+	r := l.Inspect()
 	l.forgetOwners()
 	for _, b := range l.Batches {
 		for _, q := range b.Avoiding {
@@ -32,8 +32,9 @@ func (l *Lab) Decide() *Round {
 	return r
 }
 
-// Look is Decide for who only asks.
-func (l *Lab) Look() *Round {
+// Inspect is the state of the queues as Decide sees it, for explanations: it changes nothing
+// that a decision depends on.
+func (l *Lab) Inspect() *Round {
 	l.takeTurns()
 	r := &Round{lab: l, places: map[int]*place{}}
 	for _, k := range l.Kept {
@@ -46,7 +47,7 @@ func (l *Lab) Look() *Round {
 			}
 		}
 	}
-	slices.SortFunc(r.queues, (*Queue).Before)
+	slices.SortFunc(r.queues, (*Queue).Compare)
 	for _, p := range l.Nodes {
 		if p.Open() && p.Waiting == 0 && p.Used.CPUs < p.Has.CPUs {
 			r.free = append(r.free, spot{p, p.Has.CPUs - p.Used.CPUs})

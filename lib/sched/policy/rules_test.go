@@ -157,7 +157,7 @@ func TestRules(t *testing.T) {
 		if got := c.lab.decide(); got != c.want {
 			t.Errorf("%s: %q, should be %q", c.rule, got, c.want)
 		}
-		r := c.lab.Look() // and nothing is said to be free that is not used
+		r := c.lab.Inspect() // and nothing is said to be free that is not used
 		for _, q := range r.queues {
 			for _, p := range c.lab.Nodes {
 				if v := r.Verdict(q, p); v == Free {
@@ -190,7 +190,7 @@ func TestRules(t *testing.T) {
 		t.Errorf("where it was given back: %q", got)
 	}
 	unbuilt := draw().node("a").batch(1, 1)
-	unbuilt.Batches[0].Avoid = map[*Node]struct{}{unbuilt.Nodes[0]: {}}
+	unbuilt.Batches[0].FailedBuilds = map[*Node]struct{}{unbuilt.Nodes[0]: {}}
 	if got := unbuilt.decide(); got != "" {
 		t.Errorf("where it could not be built: %q", got)
 	}
@@ -200,7 +200,7 @@ func TestRules(t *testing.T) {
 		t.Errorf("built already: %q", got)
 	}
 	failed := draw().node("a").node("b").batch(1, 1)
-	failed.Batches[0].Queues[0].Shuns = []*Node{failed.Nodes[0]}
+	failed.Batches[0].Queues[0].FailedOn = []*Node{failed.Nodes[0]}
 	if got := failed.decide(); got != "1 on b" {
 		t.Errorf("where it failed: %q", got)
 	}
@@ -226,7 +226,7 @@ func TestNotRecalledForAKeptNode(t *testing.T) {
 	s.Batches[1].Queues[0].Jobs.Remove(0)
 	s.Batches[0].Queues[0].Jobs.Remove(0)
 	recalled := func() (all []job.Token) {
-		for a := range s.Look().Recalls() {
+		for a := range s.Inspect().Recalls() {
 			all = append(all, a.Token)
 		}
 		return all

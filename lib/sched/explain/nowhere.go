@@ -56,8 +56,8 @@ func unable(b *policy.Batch, on string) string {
 	return why + ": " + said + " (dlog -B shows all)"
 }
 
-// A look counts the connected nodes by what keeps the jobs of a queue from them.
-type look struct {
+// A census counts the nodes by what keeps the jobs of a queue from them.
+type census struct {
 	of      [policy.Verdicts]int
 	barred  int    // of those that refused it
 	refused string // what the first of them, by name, says
@@ -67,86 +67,86 @@ type look struct {
 }
 
 // there is how many nodes are connected.
-func (l *look) there() int { return l.from(policy.Away + 1) }
+func (n *census) there() int { return n.from(policy.Away + 1) }
 
 // able is how many of them have what is asked for, but perhaps not enough of it.
-func (l *look) able() int { return l.from(policy.Lacking + 1) }
+func (n *census) able() int { return n.from(policy.Lacking + 1) }
 
 // big is how many of them could run the jobs sooner or later.
-func (l *look) big() int { return l.from(policy.FailedThere + 1) }
+func (n *census) big() int { return n.from(policy.FailedThere + 1) }
 
-func (l *look) from(v policy.Verdict) (n int) {
-	for _, k := range l.of[v:] {
-		n += k
+func (n *census) from(v policy.Verdict) (nodes int) {
+	for _, k := range n.of[v:] {
+		nodes += k
 	}
-	return n
+	return nodes
 }
 
-// Never tells why no connected node takes a job of the queue, were it not for other jobs;
+// Nowhere tells why no connected node takes a job of the queue, were it not for other jobs;
 // "" if one would.
-func (t *Teller) Never(r *policy.Round, q *policy.Queue) string {
+func (t *Teller) Nowhere(r *policy.Round, q *policy.Queue) string {
 	if doom := t.Doomed(q); doom != "" {
 		return doom
 	}
-	_, why := t.look(r, q)
+	_, why := t.count(r, q)
 	return why
 }
 
-// look counts the nodes, and tells why none could take a job of the queue; "" if one could.
-func (t *Teller) look(r *policy.Round, q *policy.Queue) (l *look, why string) {
-	l = &look{}
+// count counts the nodes, and tells why none could take a job of the queue; "" if one could.
+func (t *Teller) count(r *policy.Round, q *policy.Queue) (n *census, why string) {
+	n = &census{}
 	for _, p := range t.Lab.Nodes {
 		v := r.Verdict(q, p)
-		l.of[v]++
+		n.of[v]++
 		if v != policy.Away {
-			l.lacks.see(q.Class, p)
+			n.lacks.see(q.Class, p)
 		}
 		switch v {
 		case policy.SmallDisk:
-			l.disks.add(p)
+			n.disks.add(p)
 		case policy.Refused:
 			ref := q.Batch.Refusals[p]
-			if says := string(p.Name) + ": " + ref.Why; l.refused == "" || says < l.refused {
-				l.refused = says
+			if says := string(p.Name) + ": " + ref.Why; n.refused == "" || says < n.refused {
+				n.refused = says
 			}
 			if ref.Barred {
-				l.barred++
+				n.barred++
 			}
 		case policy.Paused:
-			l.taken = append(l.taken, t.paused(p))
+			n.taken = append(n.taken, t.paused(p))
 		case policy.Lent:
-			l.taken = append(l.taken, t.lent(p))
+			n.taken = append(n.taken, t.lent(p))
 		}
 	}
-	slices.Sort(l.taken)
-	there, big, of := l.there(), l.big(), &l.of
+	slices.Sort(n.taken)
+	there, big, of := n.there(), n.big(), &n.of
 	shut := of[policy.NotBuilt] + of[policy.Resting]
 	switch {
 	case there == 0:
 		why = "no node is connected"
-	case l.able() == 0:
-		why = cmp.Or(t.uncountable(q.Class), l.lacks.missing(q.Class, there))
+	case n.able() == 0:
+		why = cmp.Or(t.uncountable(q.Class), n.lacks.missing(q.Class, there))
 	case big == 0 && of[policy.FailedThere] > 0:
-		why = fmt.Sprintf("failed on %s, and no other node is connected that can run it", Nodes(q.Shuns))
+		why = fmt.Sprintf("failed on %s, and no other node is connected that can run it", Nodes(q.FailedOn))
 	case big == 0 && of[policy.LessMemory] > 0:
 		why = "no node has more than the " + unit.FormatBytes(q.Memory) + " of memory that it ran out of"
 	case big == 0 && of[policy.SmallDisk] > 0:
-		why = l.disks.less(q.AsksDisk())
+		why = n.disks.less(q.AsksDisk())
 	case big == 0:
-		why = l.lacks.tooSmall(q.Class)
-		if most := l.lacks.most(q.Class); most != "none" {
+		why = n.lacks.tooSmall(q.Class)
+		if most := n.lacks.most(q.Class); most != "none" {
 			why += ", the most is " + most
 		}
 	case of[policy.NotBuilt] == big:
 		why = unable(q.Batch, fmt.Sprintf(" on %d of %d nodes", big, big))
-	case len(l.taken) > 0 && shut+of[policy.Refused]+len(l.taken) == big:
-		why = few(l.taken)
+	case len(n.taken) > 0 && shut+of[policy.Refused]+len(n.taken) == big:
+		why = few(n.taken)
 	case of[policy.Refused] > 0 && shut+of[policy.Refused] == big:
-		why = l.refused
+		why = n.refused
 	case shut == big:
 		why = fmt.Sprintf("%d of %d nodes can run it, and rest for a while", of[policy.Resting], there)
 	}
-	return l, why
+	return n, why
 }
 
 // Impossible tells why no node that is known could ever run jobs of a class that write so

@@ -11,26 +11,26 @@ import (
 
 // What no node could ever run is known when the head has waited for the nodes, and
 // of all of them something was heard.
-func TestNever(t *testing.T) {
+func TestImpossible(t *testing.T) {
 	offer := func(session uint64, name string, o node.Offer) Event {
 		return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: o}
 	}
 	r := newRig(t, Config{})
-	never := func(spec job.Spec, want string) {
+	impossible := func(spec job.Spec, want string) {
 		t.Helper()
-		if got := r.m.Never(&spec, AskOf(spec.Resources, nil)); got != want {
+		if got := r.m.Impossible(&spec, AskOf(spec.Resources, nil)); got != want {
 			t.Errorf("%v, %+v: %q, want %q", spec.Capabilities, spec.Resources, got, want)
 		}
 	}
 	gfortran := job.Spec{Capabilities: []string{"gfortran"}}
 	r.apply(Loaded{})
-	never(gfortran, "")
+	impossible(gfortran, "")
 	r.apply(offer(1, "ws1", node.Offer{CPUs: 16, Memory: 32 << 30, Disk: 1 << 30, DiskSize: 64 << 30, Capabilities: []string{"gcc", "comsol"}}))
 	r.apply(ListEnd{1})
 	r.apply(offer(2, "ws2", node.Offer{CPUs: 8, Memory: 64 << 30, DiskSize: 73 << 30, GPUs: []node.GPU{{Model: "H200", Busy: true}},
 		Pause: &node.Pause{Give: &node.Give{CPUs: 4}}}))
 	r.apply(ListEnd{2})
-	never(gfortran, "")
+	impossible(gfortran, "")
 	r.now = policy.SettleTime
 	r.apply(Heard{1})
 	r.apply(NodeDown{Session: 2})
@@ -56,15 +56,15 @@ func TestNever(t *testing.T) {
 		{job.Spec{Resources: job.Resources{CPUs: 16, Disk: 70 << 30}}, "of the nodes that could run it none has a disk of 70G, the most is 64G on ws1"},
 		{job.Spec{Capabilities: []string{"memory>=48G"}, Resources: job.Resources{CPUs: 16}}, "none of 1 nodes offers 16 cpus, the most is 12 cpus on ws2"},
 	} {
-		never(tt.spec, tt.want)
+		impossible(tt.spec, tt.want)
 	}
 	fits := job.Spec{Capabilities: []string{"gcc"}}
-	if got := r.m.Never(&fits, AskOf(fits.Resources, []string{"cpus<8"})); got != "none of 2 nodes has all of cpus<8, gcc (cpus<8 is missing)" {
+	if got := r.m.Impossible(&fits, AskOf(fits.Resources, []string{"cpus<8"})); got != "none of 2 nodes has all of cpus<8, gcc (cpus<8 is missing)" {
 		t.Errorf("with capabilities of the job: %q", got)
 	}
 	r.m.named["ws3"] = r.m.peers[0] // so that the name is taken
 	r.m.peers = append(r.m.peers, &peer{Node: &policy.Node{Name: "ws3", Facts: r.m.peers[0].Facts}})
-	never(gfortran, "")
+	impossible(gfortran, "")
 }
 
 // In the first minute after its start a head knows too little.
@@ -74,13 +74,13 @@ func TestNeverAtFirst(t *testing.T) {
 	r.apply(up(1, "ws1", 4))
 	for _, at := range []time.Duration{0, policy.SettleTime - 1} {
 		r.now = at
-		if why := r.m.Never(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "" {
+		if why := r.m.Impossible(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "" {
 			t.Errorf("after %v: %q", at, why)
 		}
 	}
 	r.now = policy.SettleTime
 	r.apply(Heard{1})
-	if why := r.m.Never(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "none of 1 nodes has x" {
+	if why := r.m.Impossible(&job.Spec{Capabilities: []string{"x"}}, Ask{}); why != "none of 1 nodes has x" {
 		t.Errorf("after %v: %q", r.now, why)
 	}
 }
