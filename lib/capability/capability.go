@@ -82,6 +82,9 @@ func Written(s string) (Expr, error) {
 	return e, err
 }
 
+// Unknown is an entry that cannot be read: no node is what it wants.
+func Unknown(s string) Expr { return Expr{text: s} }
+
 // Near is a question, to be put behind a word that nobody offers, whether one of those was
 // meant that are offered; "" if none is like it. Of a few letters all are alike. Of
 // alternatives each may be meant.

@@ -78,13 +78,13 @@ func (w wish) class() *policy.Class {
 	return &policy.Class{Name: fmt.Sprint(s) + "\x00" + strings.Join(w.caps, "\x00"), Wants: parsed(w.caps), Share: s, Cards: cards}
 }
 
-// parsed reads what was checked when it was submitted. What no version of ours has
-// written holds nowhere.
+// parsed reads what was checked when it was submitted. What cannot be read all the same
+// holds nowhere.
 func parsed(caps []string) (all []capability.Expr) {
 	for _, c := range caps {
 		e, err := capability.Parse(c)
 		if err != nil {
-			e = capability.Expr{}
+			e = capability.Unknown(c)
 		}
 		all = append(all, e)
 	}

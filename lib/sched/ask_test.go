@@ -78,3 +78,15 @@ func TestOwnCapabilities(t *testing.T) {
 		t.Errorf("%d classes are left", len(r.m.lab.Classes))
 	}
 }
+
+// What cannot be read is no node, whatever that says it is.
+func TestUnreadableCapability(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(up(1, "ws1", 8, "!"))
+	r.apply(ListEnd{1})
+	r.apply(AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Capabilities: []string{"!"}}})
+	if why := r.m.Why(Ref{1, 0}); why != "none of 1 nodes has !" {
+		t.Error(why)
+	}
+}

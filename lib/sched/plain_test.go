@@ -187,12 +187,17 @@ func (d *plain) first() (Ref, *plainNode) {
 // takes says that a node may be given a job at all.
 func (d *plain) takes(n *plainNode, ref Ref) bool {
 	q, p := d.m.queueOf(ref), n.p
-	_, able := q.Class.Lacks(p.Facts)
+	able := plainWants(q.Class, p)
 	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.Class); !able {
 		return false
 	}
 	return !d.tooFull(ref, p) && p.Listed && p.Drained == "" && p.HaltedUntil == 0 && p.RestsUntil == 0 && (p.Offer.Pause == nil || p.Offer.Pause.Give != nil) && !plainDoomed(d.m, q) &&
 		!q.Batch.BuildFailed(p) && q.Batch.Refusals[p].Until == 0 && p.Offer.CPUs > 0 && plainRoom(p, policy.Share{}, plainShare(q.Class, p))
+}
+
+// plainWants says that a node has each capability that a class wants.
+func plainWants(c *policy.Class, p *policy.Node) bool {
+	return !slices.ContainsFunc(c.Wants, func(e capability.Expr) bool { return !e.Holds(p.Facts) })
 }
 
 // tooFull says that a node has less disk than a job asks for, and that another that
@@ -202,8 +207,7 @@ func (d *plain) tooFull(ref Ref, p *policy.Node) bool {
 	room := func(p *policy.Node) int64 { return (p.Offer.Disk + p.Offer.Kept) + (p.Offer.Disk+p.Offer.Kept)/16 }
 	for _, o := range d.m.lab.Nodes {
 		t := q.Batch.Refusals[o]
-		_, able := q.Class.Lacks(o.Facts)
-		able = able && o.CouldHold(q.Class) && d.countable(o, q.Class) && !plainShuns(d.m, ref, o) && plainRoom(o, policy.Share{}, plainShare(q.Class, o))
+		able := plainWants(q.Class, o) && o.CouldHold(q.Class) && d.countable(o, q.Class) && !plainShuns(d.m, ref, o) && plainRoom(o, policy.Share{}, plainShare(q.Class, o))
 		lasts := t.Until != 0 && (t.Barred || t.Long >= policy.LongestRefusal)
 		open := o.Session != 0 && o.RestsUntil == 0 && o.Drained == "" && (o.Offer.Pause == nil || o.Offer.Pause.Give != nil) && o.Offer.CPUs > 0
 		if able && open && !lasts && !q.Batch.BuildFailed(o) {
@@ -238,7 +242,7 @@ func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
 	b, q := m.batches[ref.Batch], m.queueOf(ref)
 	c := q.Class
 	for _, p := range m.lab.Nodes {
-		_, able := c.Lacks(p.Facts)
+		able := plainWants(c, p)
 		known := p.Session != 0 || p.Boot != "" && m.lab.Ticked < p.Heard+m.lab.Lease
 		refused := b.Refusals[p]
 		lasts := refused.Until != 0 && (refused.Barred || refused.Long >= policy.LongestRefusal)

@@ -22,8 +22,10 @@ func (p *Node) Able(c *Class) bool { return c.slot < len(p.able) && p.able[c.slo
 // Lacks is what of the class's wants the node is not, or of what it counts the node
 // could never give; "" if there is nothing.
 func (p *Node) Lacks(c *Class) string {
-	if e, ok := c.Lacks(p.Facts); !ok {
-		return e.String()
+	for _, e := range c.Wants {
+		if !e.Holds(p.Facts) {
+			return e.String()
+		}
 	}
 	return p.site.lacks(c, p)
 }

@@ -136,16 +136,6 @@ type Class struct {
 	slot  int            // its number among the classes that there are
 }
 
-// Lacks is the first of what the class wants that a node is not, if there is one.
-func (c *Class) Lacks(f *capability.Facts) (capability.Expr, bool) {
-	for _, e := range c.Wants {
-		if !e.Holds(f) {
-			return e, false
-		}
-	}
-	return capability.Expr{}, true
-}
-
 // A Queue is the jobs of one batch and one class that wait for a node, and keep away from
 // the same nodes.
 type Queue struct {
