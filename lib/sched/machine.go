@@ -128,12 +128,11 @@ type peer struct {
 	first, last *attempt             // live attempts given to it, in order of start
 	gone        map[key]*settledNote // settled attempts that it may still hold
 
-	expired   bool // it was silent for a lease: what it was given may run elsewhere
-	state     string
-	states    int                  // new ones since statesAt
-	statesAt  time.Duration        //
-	held      map[key]policy.Share // attempts unknown to the head
-	recalling *attempt             // asked back for this node
+	expired  bool // it was silent for a lease: what it was given may run elsewhere
+	state    string
+	states   int                  // new ones since statesAt
+	statesAt time.Duration        //
+	held     map[key]policy.Share // attempts unknown to the head
 	cooldown
 }
 

@@ -94,7 +94,7 @@ func (e NodeDown) apply(m *Machine) {
 // log is to be told again.
 func (m *Machine) down(p *peer) {
 	delete(m.session, p.Session)
-	p.Session, p.Listed, p.recalling, p.Asks, p.held, p.Unknown = 0, false, nil, false, nil, false
+	p.Session, p.Listed, p.Expects, p.held, p.Unknown = 0, false, nil, nil, false
 	p.Used, p.Active, p.Waiting, p.Waits = policy.Share{}, 0, 0, policy.Share{}
 	for a := p.first; a != nil; a = a.after {
 		m.resolve(a)
@@ -313,8 +313,8 @@ func (m *Machine) resolve(a *attempt) {
 	}
 	a.recalled = false
 	for _, p := range m.peers {
-		if p.recalling == a {
-			p.recalling, p.Asks = nil, false
+		if p.Expects == &a.Run {
+			p.Expects = nil
 		}
 	}
 }

@@ -472,7 +472,7 @@ func consistentPeers(m *Machine) error {
 			return fmt.Errorf("%s: used %v, active %d, waiting %d with %v; should be %v, %d, %d, %v",
 				p.Name, p.Used, p.Active, p.Waiting, p.Waits, used, active, waiting, waits)
 		}
-		if p.recalling != nil && (p.recalling.dead || !p.recalling.recalled) {
+		if p.Expects != nil && (m.live[must(p.Expects.Token)] == nil || !m.live[must(p.Expects.Token)].recalled) {
 			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.Name)
 		}
 		if r := p.Kept; r != nil && (r.On != p.Node || !slices.Contains(m.lab.Kept, r) || !slices.Contains(r.Of.Kept, r)) {

@@ -28,7 +28,7 @@ func (m *Machine) place() {
 func (m *Machine) recall(token job.Token, on *peer) {
 	k, _ := token.Key()
 	a := m.live[k]
-	a.recalled, on.recalling, on.Asks = true, a, true
+	a.recalled, on.Expects = true, &a.Run
 	m.do(Recall{a.peer.Session, token})
 }
 

@@ -61,7 +61,7 @@ func (r *Round) Recalls() iter.Seq2[*Run, *Node] {
 			}
 		}
 		for _, p := range r.lab.Nodes {
-			if len(from) == 0 || !p.Listed || p.Active > 0 || p.Waiting > 0 || p.Asks || p.Paused() {
+			if len(from) == 0 || !p.Listed || p.Active > 0 || p.Waiting > 0 || p.Expects != nil || p.Paused() {
 				continue
 			}
 			if a := r.fromOneOf(from, p); a != nil && !recall(a, p) {
