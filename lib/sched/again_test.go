@@ -58,7 +58,7 @@ var again = []struct {
 		{4, Tick{}, ""},
 		{500, Heard{1}, ""},
 		{899, Tick{}, ""},
-		{903, Heard{1}, ""},
+		{900, Heard{1}, ""},
 		{903, Tick{}, "start 1/0 a2~2 ws1/4; START 1 1/0 a2"}, // the lease of ws2 is over
 		{904, up(3, "ws2", 4), ""},
 		{904, ListEnd{3}, ""},

@@ -418,8 +418,8 @@ func orElse(s, dflt string) string {
 }
 
 func (e Tick) apply(m *Machine) {
-	m.despair(m.lab.Ticked)
-	m.lab.Ticked = m.lab.Now
+	m.despair(m.ticked)
+	m.ticked = m.lab.Now
 	m.retryRefusals()
 	for _, p := range m.peers {
 		if p.RestsUntil != 0 && m.lab.Now >= p.RestsUntil {

@@ -26,7 +26,8 @@ type Machine struct {
 	named   map[node.Name]*peer
 	drained map[node.Name]string // by whom
 	session map[uint64]*peer
-	starts  uint64 // counts starts, to order attempts on a node
+	starts  uint64        // counts starts, to order attempts on a node
+	ticked  time.Duration // when leases were last looked at
 	loaded  bool
 
 	actions  []Action            // of the event at hand, or the decision

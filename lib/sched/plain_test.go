@@ -214,7 +214,7 @@ func (d *plain) tooFull(ref Ref, p *policy.Node) bool {
 			space = max(space, room(o))
 		}
 	}
-	if q.Batch.Early && d.m.lab.Ticked < d.m.lab.Loaded+policy.SettleTime {
+	if q.Batch.Early && d.m.lab.Now < d.m.lab.Loaded+policy.SettleTime {
 		space = math.MaxInt64
 	}
 	disk := room(p)
@@ -243,7 +243,7 @@ func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
 	c := q.Class
 	for _, p := range m.lab.Nodes {
 		able := plainWants(c, p)
-		known := p.Session != 0 || p.Boot != "" && m.lab.Ticked < p.Heard+m.lab.Lease
+		known := p.Session != 0 || p.Boot != "" && m.lab.Now < p.Heard+m.lab.Lease
 		refused := b.Refusals[p]
 		lasts := refused.Until != 0 && (refused.Barred || refused.Long >= policy.LongestRefusal)
 		able = able && p.CouldHold(c) && (&plain{m: m}).countable(p, c)
@@ -252,7 +252,7 @@ func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
 			return true
 		}
 	}
-	return old && m.lab.Ticked < m.lab.Loaded+policy.SettleTime
+	return old && m.lab.Now < m.lab.Loaded+policy.SettleTime
 }
 
 // waitsFor is the job of a class that goes first on a node that has enough for it.
@@ -738,6 +738,6 @@ func plainDoomed(m *Machine, q *policy.Queue) bool {
 			}
 		}
 	}
-	early := q.Batch.Early && m.lab.Ticked < m.lab.Loaded+policy.SettleTime
+	early := q.Batch.Early && m.lab.Now < m.lab.Loaded+policy.SettleTime
 	return able > 0 && able == failed && !early || q.Batch.Mixed && q.Index == MaxClasses-1
 }

@@ -54,14 +54,14 @@ func (q *Queue) Suits(p *Node) bool {
 // there, or was a moment ago, and nothing but time keeps them from it. One that is
 // drained may be so for ever, and so may one that had no room time and again.
 func (l *Lab) Could(q *Queue, p *Node) bool {
-	there := p.Session != 0 || p.Boot != "" && l.Ticked-p.Heard < l.Lease
+	there := p.Session != 0 || p.Boot != "" && l.Now-p.Heard < l.Lease
 	return there && p.Drained == "" && q.Suits(p) && !q.Batch.Refusals[p].lasts() && !q.Batch.BuildFailed(p)
 }
 
 // elsewhere says that there is a node from which the jobs of a queue do not keep away,
 // and that could ever run them.
 func (l *Lab) elsewhere(q *Queue) bool {
-	return q.Old && l.Ticked-l.Loaded < SettleTime ||
+	return q.Old && l.Now-l.Loaded < SettleTime ||
 		slices.ContainsFunc(l.Nodes, func(p *Node) bool { return l.Could(q, p) && !slices.Contains(q.FailedOn, p) })
 }
 
@@ -126,7 +126,7 @@ func (l *Lab) roomiest(q *Queue) (disk int64) {
 }
 
 // awaits says that nodes on which the jobs of a queue ran may still have to come.
-func (l *Lab) awaits(q *Queue) bool { return q.Batch.Early && l.Ticked-l.Loaded < SettleTime }
+func (l *Lab) awaits(q *Queue) bool { return q.Batch.Early && l.Now-l.Loaded < SettleTime }
 
 // Paused says that a node is given nothing because somebody has taken it back.
 func (p *Node) Paused() bool { return p.Offer.Pause.Full() || p.HaltedUntil != 0 || p.Drained != "" }

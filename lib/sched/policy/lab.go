@@ -17,7 +17,6 @@ import (
 type Lab struct {
 	Now     time.Duration // for how long the head has been running
 	Loaded  time.Duration // when all batches had been read in
-	Ticked  time.Duration // when leases were last looked at
 	Lease   time.Duration // how long a silent node keeps what it has
 	Nodes   []*Node       // in the order in which they became known
 	Batches []*Batch      // the oldest first

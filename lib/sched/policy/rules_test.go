@@ -20,7 +20,7 @@ type sketch struct {
 }
 
 func draw() *sketch {
-	return &sketch{&Lab{Site: &Site{}, Owners: map[int]*Owner{}, Lease: time.Hour, Now: 24 * time.Hour, Ticked: 24 * time.Hour}, map[*Node][]*Run{}}
+	return &sketch{&Lab{Site: &Site{}, Owners: map[int]*Owner{}, Lease: time.Hour, Now: 24 * time.Hour}, map[*Node][]*Run{}}
 }
 
 // node adds a node that is connected; others change what it is.
