@@ -94,7 +94,7 @@ func (m *Machine) foldTried(b *batch, a *attempt, rec *job.Record) {
 	t := b.trials[a.ref.Job]
 	if t == nil {
 		if b.trials == nil {
-			b.trials = map[uint32]*trial{}
+			b.trials, b.tried = map[uint32]*trial{}, map[*policy.Queue]int{}
 		}
 		t = &trial{q: b.queue(a.ref.Job)}
 		b.trials[a.ref.Job] = t
@@ -107,15 +107,15 @@ func (m *Machine) foldTried(b *batch, a *attempt, rec *job.Record) {
 	t.disk = max(t.disk, rec.Disk)
 	old := t.q
 	t.q = m.avoidingQueue(old, t)
-	t.q.Trials++
-	m.leaveAvoiding(old)
+	b.tried[t.q]++
+	b.leaveAvoiding(old)
 }
 
 // forget ends the trial of a job that is over.
-func (m *Machine) forget(b *batch, i uint32) {
+func (b *batch) forget(i uint32) {
 	if t := b.trials[i]; t != nil {
 		delete(b.trials, i)
-		m.leaveAvoiding(t.q)
+		b.leaveAvoiding(t.q)
 	}
 }
 
@@ -135,13 +135,14 @@ func (m *Machine) avoidingQueue(of *policy.Queue, t *trial) *policy.Queue {
 	return q
 }
 
-// leaveAvoiding takes in that one job fewer has a queue, and drops it with the last one.
-func (m *Machine) leaveAvoiding(q *policy.Queue) {
-	if q.Index < MaxClasses {
-		return // not of those
+// leaveAvoiding takes in that one job fewer has a queue, and drops it with the last one, if
+// its jobs keep away from nodes.
+func (b *batch) leaveAvoiding(q *policy.Queue) {
+	switch n := b.tried[q]; {
+	case n > 1:
+		b.tried[q]--
+	case n == 1:
+		delete(b.tried, q)
+		b.Avoiding = slices.DeleteFunc(b.Avoiding, func(o *policy.Queue) bool { return o == q })
 	}
-	if q.Trials--; q.Trials > 0 {
-		return
-	}
-	q.Batch.Avoiding = slices.DeleteFunc(q.Batch.Avoiding, func(o *policy.Queue) bool { return o == q })
 }

@@ -75,7 +75,7 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		return err
 	}
 	if next.Over() {
-		m.forget(b, ref.Job)
+		b.forget(ref.Job)
 	}
 	return nil
 }

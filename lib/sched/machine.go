@@ -49,6 +49,7 @@ type batch struct {
 	tries   []uint32               // the number of the last attempt
 	class   []uint8                // index into Queues; nil: all are of the first
 	trials  map[uint32]*trial      // of jobs that failed and are tried again
+	tried   map[*policy.Queue]int  // how many of these have each queue of Avoiding
 	again   []uint8                // how often each job may be; nil: all as often
 	often   int                    //
 	counts  [job.Cancelled + 1]int // jobs in each state

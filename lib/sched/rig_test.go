@@ -3,6 +3,7 @@ package sched
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -356,10 +357,8 @@ func consistent(m *Machine) error {
 				return fmt.Errorf("job %d/%d is over, and it is kept how often it failed", b.Num, i)
 			}
 		}
-		for _, q := range b.Avoiding {
-			if q.Trials != trials[q] || q.Trials == 0 {
-				return fmt.Errorf("a queue of batch %d has %d jobs that failed, and says %d", b.Num, trials[q], q.Trials)
-			}
+		if !maps.Equal(trials, b.tried) || len(b.Avoiding) != len(trials) {
+			return fmt.Errorf("of batch %d so many jobs that failed have each of %d queues: %v, should be %v", b.Num, len(b.Avoiding), b.tried, trials)
 		}
 		for q := range b.All() {
 			waiting += q.Jobs.N

@@ -153,7 +153,6 @@ type Avoidance struct {
 	FailedOn []*Node // where they failed, by their Index
 	Memory   int64   // bytes: a node must have more
 	Disk     int64   // bytes: a node's disk must be as large
-	Trials   int     // jobs that have the queue
 	Old      bool    // it was read from a log: what other nodes there are is not known at once
 	Alone    bool    // no other node could ever run them, so they go where they failed
 }
