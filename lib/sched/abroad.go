@@ -90,10 +90,10 @@ func (b *batch) inTurn(jobs []uint32, take, there func(i uint32) bool) {
 	left := map[uint32]int{}      // how many of it are neither done nor there
 	var next []uint32
 	for _, i := range jobs {
-		k := g.list(i)
+		k := g.need(i)
 		if _, known := left[k]; k > 0 && !known {
 			n := 0
-			for _, o := range g.needs.List(k) {
+			for _, o := range g.list(k) {
 				if b.States[o] != job.Done && !there(o) {
 					n++
 				}
@@ -101,7 +101,7 @@ func (b *batch) inTurn(jobs []uint32, take, there func(i uint32) bool) {
 			left[k] = n
 		}
 		switch {
-		case g.afterCanary(i):
+		case g.late(i) && g.lists[0].left > 0:
 		case left[k] == 0:
 			next = append(next, i)
 		default:
@@ -114,9 +114,9 @@ func (b *batch) inTurn(jobs []uint32, take, there func(i uint32) bool) {
 			continue
 		}
 		for _, k := range g.in.row(i) {
-			if n, asked := left[k+1]; asked {
-				if left[k+1] = n - 1; n == 1 {
-					next = append(next, wait[k+1]...)
+			if n, asked := left[k]; asked {
+				if left[k] = n - 1; n == 1 {
+					next = append(next, wait[k]...)
 				}
 			}
 		}

@@ -44,9 +44,6 @@ func (a Ask) share() policy.Share {
 
 // wants is what a batch asks of a node in words.
 func wants(spec *job.Spec) []string {
-	if spec == nil {
-		return nil
-	}
 	caps := slices.Clone(spec.Capabilities)
 	switch spec.Kind {
 	case job.Python:

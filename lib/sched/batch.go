@@ -22,19 +22,18 @@ func (e AddBatch) apply(m *Machine) {
 	if m.batches[e.Batch] != nil {
 		return
 	}
-	e.Jobs = max(0, e.Jobs)
+	e.Jobs, e.Spec = max(0, e.Jobs), cmp.Or(e.Spec, &job.Spec{})
 	b := &batch{Batch: &policy.Batch{Num: e.Batch, Early: !m.loaded, Owner: m.ownerOf(e.Owner),
 		FailedBuilds: map[*policy.Node]struct{}{}, Suspect: map[*policy.Node]struct{}{}, Pace: map[*policy.Node]time.Duration{}, Refusals: map[*policy.Node]policy.Refusal{}},
 		id: e.ID, once: e.Once, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
-		again: e.Again, gates: newGates(&e), name: e.Name}
+		again: e.Again, name: e.Name}
 	if b.name == nil {
 		b.name = func(i int) string { return fmt.Sprint("number ", i+1) }
 	}
-	if e.Spec != nil {
-		b.Priority, b.Most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
-	}
+	b.Priority, b.Most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
 	b.Add(e.Jobs)
+	b.gates = newGates(e.Spec.Canary, e.Spec.StopAfter, e.Needs, b.States)
 	b.Owner.Batches++
 	b.counts[job.Queued] = e.Jobs
 	m.batches[e.Batch] = b
@@ -71,7 +70,7 @@ func (e AddJobs) apply(m *Machine) {
 		q.Jobs = q.Jobs.Sized(jobs)
 	}
 	m.regate(b, from, e.Needs)
-	m.sortIn(b, e.Spec, from, e.Asks)
+	m.sortIn(b, cmp.Or(e.Spec, &job.Spec{}), from, e.Asks)
 	if b.Ready && b.gates != nil {
 		b.gates.startSweeps()
 	}
@@ -80,11 +79,8 @@ func (e AddJobs) apply(m *Machine) {
 // sortIn puts the jobs of a batch that are new, from one on, into queues, one for each
 // class. When there are too many, the last queue is for all the rest, to be failed.
 func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
-	caps, dflt := wants(spec), Ask{}
-	if spec != nil {
-		b.Boxed = spec.Kind == job.Apptainer
-		dflt = AskOf(spec.Resources, nil)
-	}
+	caps, dflt := wants(spec), AskOf(spec.Resources, nil)
+	b.Boxed = spec.Kind == job.Apptainer
 	jobs := len(b.States)
 	at := map[Ask]*policy.Queue{}
 	queueFor := func(ask Ask) *policy.Queue {
@@ -122,7 +118,7 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 		if b.free(uint32(i)) {
 			q.Jobs.Add(uint32(i))
 		} else {
-			b.gates.keep(uint32(i))
+			b.gates.shut.Add(uint32(i))
 		}
 	}
 	if len(b.Queues) < 2 {

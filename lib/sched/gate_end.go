@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"distribute/lib/job"
-	"distribute/lib/sched/policy"
 	"distribute/lib/unit"
 )
 
@@ -25,13 +24,13 @@ func (m *Machine) tally(b *batch, rec *job.Record) {
 	b.Stopped = g.fails >= g.stop
 }
 
-// A sweep ends the jobs that have a list which can never be done.
+// A sweep ends the jobs that wait for a list which can never be done.
 type sweep struct {
-	list uint32 // from 1
-	by   uint32 // the job that is told of, if it failed
+	list uint32
+	by   uint32 // the job that is told of, if it failed or was cancelled
 	next int    // of its waiters
-	told string // as whose name it is told, and how that ended
 	how  job.State
+	why  string // "": that is not found yet
 }
 
 // recallAll asks for the attempts of a batch that wait on their nodes.
@@ -51,12 +50,20 @@ func (m *Machine) recallAll(b *batch) {
 	}
 }
 
+// startSweep ends, from the next decision on, the jobs that wait for a list, if they can
+// never have all of it, perhaps since job by failed.
+func (g *gates) startSweep(k, by uint32) {
+	if g.lists[k].bad > 0 {
+		g.failing = append(g.failing, sweep{list: k, by: by})
+	}
+}
+
 // startSweeps starts those of all lists of a batch: after a replay, and when jobs were added
 // or released.
 func (g *gates) startSweeps() {
 	g.failing = g.failing[:0]
 	for k := range g.lists {
-		g.startSweep(uint32(k)+1, g.needs.List(uint32(k) + 1)[0])
+		g.startSweep(uint32(k), 0)
 	}
 }
 
@@ -69,8 +76,8 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 	if b.Stopped && len(b.of) > 0 {
 		m.recallAll(b)
 	}
-	for called := ""; n < most; n++ {
-		i, rec, ok := b.nextEnd(&called)
+	for ; n < most; n++ {
+		i, rec, ok := b.nextEnd()
 		if !ok {
 			break
 		}
@@ -80,34 +87,44 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 	return n
 }
 
-// nextEnd is the next job of a batch that is to be ended, and how. Why its rest is called
-// off is found once.
-func (b *batch) nextEnd(called *string) (i uint32, rec job.Record, ok bool) {
+// nextEnd is the next job of a batch that is to be ended, and how.
+func (b *batch) nextEnd() (i uint32, rec job.Record, ok bool) {
 	g := b.gates
 	if b.Stopped {
 		if i, ok := b.waiting(); ok {
 			return i, over(job.Cancelled, unit.Count(g.fails, "job")+" failed (stop_after)"), true
 		}
 	}
-	if g.canary.bad > 0 && g.rest.N > 0 {
-		if *called == "" {
-			who, how := b.spoiler(0, g.canaries())
-			*called = "canary " + who + " " + words(how)
-		}
-		return g.rest.First(), over(job.Cancelled, *called), true
-	}
 	for ; len(g.failing) > 0; g.failing = g.failing[1:] {
 		s := &g.failing[0]
-		for all := g.waiters.row(s.list - 1); s.next < len(all) && g.lists[s.list-1].bad > 0; s.next++ {
+		for all := g.waiters.row(s.list); s.next < len(all) && g.lists[s.list].bad > 0; s.next++ {
 			if b.States[all[s.next]] == job.Queued {
-				if s.told == "" {
-					s.told, s.how = b.spoiler(s.by, g.needs.List(s.list))
+				if s.why == "" {
+					s.how, s.why = b.spoiled(s.list, s.by)
 				}
-				return all[s.next], over(s.how, "needs "+s.told+", which "+words(s.how)), true
+				return all[s.next], over(s.how, s.why), true
 			}
 		}
 	}
 	return 0, rec, false
+}
+
+// spoiled is how jobs end that wait for a list of which one failed or was cancelled: job i
+// if it is in the list, for others of it may have ended for what i did; else the first.
+func (b *batch) spoiled(k, i uint32) (how job.State, why string) {
+	list := b.gates.list(k)
+	if !spoils(b.States[i]) || !slices.Contains(b.gates.in.row(i), k) {
+		i = list[slices.IndexFunc(list, func(i uint32) bool { return spoils(b.States[i]) })]
+	}
+	how, name := b.States[i], b.name(int(i))
+	words := "failed"
+	if how == job.Cancelled {
+		words = "was cancelled"
+	}
+	if k == 0 {
+		return job.Cancelled, "canary " + name + " " + words
+	}
+	return how, "needs " + name + ", which " + words
 }
 
 // over is the record of a job that comes to such an end without having been tried.
@@ -119,13 +136,6 @@ func over(how job.State, why string) job.Record {
 	return job.Record{Kind: kind, Outcome: job.Outcome{Reason: why}}
 }
 
-func words(how job.State) string {
-	if how == job.Cancelled {
-		return "was cancelled"
-	}
-	return "failed"
-}
-
 // waiting is a job of the batch that is queued.
 func (b *batch) waiting() (i uint32, ok bool) {
 	for q := range b.All() {
@@ -133,32 +143,8 @@ func (b *batch) waiting() (i uint32, ok bool) {
 			return q.Jobs.First(), true
 		}
 	}
-	for _, s := range []*policy.Set{b.gates.shut, b.gates.rest} {
-		if s.N > 0 {
-			return s.First(), true
-		}
+	if s := b.gates.shut; s.N > 0 {
+		return s.First(), true
 	}
 	return 0, false
-}
-
-// canaries are the numbers of the canaries.
-func (g *gates) canaries() []uint32 {
-	all := make([]uint32, g.first)
-	for i := range all {
-		all[i] = uint32(i)
-	}
-	return all
-}
-
-// spoiler is one of jobs that failed or was cancelled: by, or else the first.
-func (b *batch) spoiler(by uint32, of []uint32) (name string, how job.State) {
-	if spoils(b.States[by]) {
-		return b.name(int(by)), b.States[by]
-	}
-	for _, i := range of {
-		if spoils(b.States[i]) {
-			return b.name(int(i)), b.States[i]
-		}
-	}
-	return "another job", job.Failed
 }

@@ -1,6 +1,10 @@
 package sched
 
-import "distribute/lib/sched/policy"
+import (
+	"slices"
+
+	"distribute/lib/sched/policy"
+)
 
 // WithNeeds is jobs that are to be retried, and before each those that it needs
 // and that have to be retried, too: none twice. It says false if it is the same
@@ -13,16 +17,11 @@ func (m *Machine) WithNeeds(refs []Ref) (all []Ref, gated bool) {
 		if b == nil || int(ref.Job) >= len(b.States) {
 			continue
 		}
-		w := trails[ref.Batch]
-		if w == nil {
-			w = &trail{b: b, been: policy.NewSet(len(b.States))}
-			if g := b.gates; g != nil {
-				gated = true
-				w.lists = make([]bool, len(g.lists)+1)
-			}
-			trails[ref.Batch] = w
+		if trails[ref.Batch] == nil {
+			trails[ref.Batch] = &trail{b, policy.NewSet(len(b.States)), policy.NewSet(len(b.States)), map[uint32]bool{}}
 		}
-		w.to(ref.Job, func(i uint32) { all = append(all, Ref{ref.Batch, i}) })
+		gated = gated || b.gates != nil
+		trails[ref.Batch].follow(ref.Job, func(i uint32) { all = append(all, Ref{ref.Batch, i}) })
 	}
 	if !gated {
 		return refs, false
@@ -30,57 +29,47 @@ func (m *Machine) WithNeeds(refs []Ref) (all []Ref, gated bool) {
 	return all, true
 }
 
-// A trail goes from jobs to those that they need.
+// A trail goes from jobs of a batch to those that they need.
 type trail struct {
 	b     *batch
-	been  *policy.Set
-	lists []bool // those that were gone through; 0: the canaries
-	way   []stop
+	seen  *policy.Set     // jobs to which it has come
+	told  *policy.Set     // and those with all that they need
+	lists map[uint32]bool // to which it has come
 }
 
-// A stop is a job on the way.
-type stop struct {
-	job   uint32
-	ahead bool // what it needs goes ahead of it
-}
-
-// to tells of a job behind all that it needs and that is not done and over, unless
-// they were told before.
-func (t *trail) to(i uint32, tell func(i uint32)) {
-	t.way = append(t.way, stop{job: i})
-	for len(t.way) > 0 {
-		s := &t.way[len(t.way)-1]
-		switch {
-		case s.ahead:
-			tell(s.job)
-		case !t.been.Has(s.job):
-			t.been.Add(s.job)
-			s.ahead = true
-			t.needed(s.job)
+// follow tells of a job behind all that it needs and that have to be retried, unless they
+// were told before.
+func (t *trail) follow(i uint32, tell func(i uint32)) {
+	for way := []uint32{i}; len(way) > 0; {
+		i := way[len(way)-1]
+		if !t.seen.Has(i) {
+			t.seen.Add(i)
+			way = t.needed(way, i)
 			continue
 		}
-		t.way = t.way[:len(t.way)-1]
+		way = way[:len(way)-1]
+		if !t.told.Has(i) {
+			t.told.Add(i)
+			tell(i)
+		}
 	}
 }
 
-// needed goes on to those that a job needs.
-func (t *trail) needed(i uint32) {
-	g := t.b.gates
-	if g == nil {
-		return
+// needed adds those to the way that a job waits for and that have to be retried.
+func (t *trail) needed(way []uint32, i uint32) []uint32 {
+	if t.b.gates == nil {
+		return way
 	}
-	through := func(list uint32, of []uint32) {
-		t.lists[list] = true
-		for n := len(of) - 1; n >= 0; n-- {
-			if spoils(t.b.States[of[n]]) {
-				t.way = append(t.way, stop{job: of[n]})
+	for k := range t.b.gates.of(i) {
+		if t.lists[k] {
+			continue
+		}
+		t.lists[k] = true
+		for _, o := range slices.Backward(t.b.gates.list(k)) {
+			if spoils(t.b.States[o]) {
+				way = append(way, o)
 			}
 		}
 	}
-	if k := g.list(i); k > 0 && !t.lists[k] {
-		through(k, g.needs.List(k))
-	}
-	if g.afterCanary(i) && !t.lists[0] {
-		through(0, g.canaries())
-	}
+	return way
 }

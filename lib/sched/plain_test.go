@@ -673,10 +673,10 @@ func plainGate(b *batch, i int) (waits, vain bool) {
 		wait(o)
 	}
 	early := map[int]bool{}
-	for c := range int(g.first) {
+	for c := range g.canaries {
 		plainEarly(g, c, early)
 	}
-	for c := range int(g.first) {
+	for c := range g.canaries {
 		if !early[i] {
 			wait(c)
 		}

@@ -331,7 +331,7 @@ func consistent(m *Machine) error {
 			if q.Jobs.Has(uint32(i)) != (s == job.Queued && !plainGated(b, i)) {
 				return fmt.Errorf("job %d/%d is %s and queued=%v", b.Num, i, s, q.Jobs.Has(uint32(i)))
 			}
-			if g := b.gates; g != nil && (g.rest.Has(uint32(i)) || g.shut.Has(uint32(i))) != (s == job.Queued && plainGated(b, i)) {
+			if g := b.gates; g != nil && g.shut.Has(uint32(i)) != (s == job.Queued && plainGated(b, i)) {
 				return fmt.Errorf("job %d/%d is %s and waits for others=%v", b.Num, i, s, plainGated(b, i))
 			}
 			current := 0
@@ -364,7 +364,7 @@ func consistent(m *Machine) error {
 			waiting += q.Jobs.N
 		}
 		if g := b.gates; g != nil {
-			waiting += g.rest.N + g.shut.N
+			waiting += g.shut.N
 		}
 		if counts != b.counts || open != b.open || waiting != counts[job.Queued] {
 			return fmt.Errorf("batch %d: counts %v, open %d, waiting %d; should be %v, %d", b.Num, b.counts, b.open, waiting, counts, open)
