@@ -60,9 +60,6 @@ func (m *Machine) failed(a *attempt, manifest string) {
 		rec.Reason = t.told(a.peer.Node, &rec.Outcome)
 	}
 	m.log(a.ref, rec)
-	if rec.Kind == job.KindFailed {
-		m.stopVoid(b, a.ref.Job, "the job failed")
-	}
 }
 
 // roomier says that a node has more memory than the one of an attempt and could ever

@@ -334,7 +334,6 @@ func (m *Machine) refuse(a *attempt, err error) {
 		rec := a.record(job.KindFailed, a.result.Outcome)
 		rec.Reason, rec.Fate = why, job.FateLost
 		m.log(a.ref, rec)
-		m.stopVoid(m.batches[a.ref.Batch], a.ref.Job, "the job failed")
 	}
 	if a.peer.Session != 0 {
 		m.do(Hold{a.peer.Session, a.Token, why})
@@ -366,7 +365,6 @@ func (m *Machine) finish(a *attempt, manifest string) {
 		m.handBack(a, orElse(r.Reason, "lost by "+string(a.peer.Name)))
 	case good(r) && !a.void && !b.States[a.ref.Job].Over():
 		m.log(a.ref, a.final(job.KindDone, manifest))
-		m.stopVoid(b, a.ref.Job, "another attempt has brought the result")
 		out = true
 	case a.current && r.Fate.Evicted():
 		m.evicted(a, manifest)

@@ -275,7 +275,6 @@ func (e Cancel) apply(m *Machine) {
 		return
 	}
 	m.log(e.Ref, job.Record{Kind: job.KindCancelled, Outcome: job.Outcome{Reason: e.Reason}, By: e.By, Request: e.Request})
-	m.stopVoid(b, e.Ref.Job, "cancelled")
 }
 
 func (e Unwanted) apply(m *Machine) {

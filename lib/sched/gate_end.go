@@ -82,7 +82,6 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 			break
 		}
 		m.log(Ref{b.Num, i}, rec)
-		m.stopVoid(b, i, "its job is over")
 	}
 	return n
 }

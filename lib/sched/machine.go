@@ -237,6 +237,9 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 	if rec.Kind == job.KindBack {
 		m.holdFrozen(ref)
 	}
+	if why := whyOver[rec.Kind]; why != "" {
+		m.stopVoid(b, ref.Job, why)
+	}
 }
 
 // reopen says, before a record of a batch that is closed, that it is open again.

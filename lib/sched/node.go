@@ -182,14 +182,18 @@ func (m *Machine) lose(a *attempt, why string, fate job.Fate) {
 		rec.Reason = fmt.Sprintf("lost %d times in a row, the last time: %s", n, why)
 	}
 	m.log(a.ref, rec)
-	if rec.Kind == job.KindFailed {
-		m.stopVoid(b, a.ref.Job, "the job failed")
-	}
 }
 
 // record starts a record about an attempt.
 func (a *attempt) record(kind job.Kind, o job.Outcome) job.Record {
 	return job.Record{Kind: kind, Attempt: a.Token, Try: a.try, Node: string(a.peer.Name), Outcome: o, Said: a.said}
+}
+
+// whyOver is why the attempts are stopped of a job that such a record ends.
+var whyOver = map[job.Kind]string{
+	job.KindDone:      "another attempt has brought the result",
+	job.KindFailed:    "the job failed",
+	job.KindCancelled: "cancelled",
 }
 
 // stopVoid stops all attempts of a job that are void and run still.

@@ -89,7 +89,6 @@ func (m *Machine) unread(a *attempt) {
 	rec := a.record(job.KindFailed, job.Outcome{Reason: fmt.Sprintf("%s; that was tried %d times", unreadable(a), n)})
 	rec.Fate = a.result.Fate
 	m.log(a.ref, rec)
-	m.stopVoid(b, a.ref.Job, "the job failed")
 }
 
 // evicted puts the job of a current attempt back that was asked to leave its
@@ -103,9 +102,6 @@ func (m *Machine) evicted(a *attempt, manifest string) {
 		rec.Reason += "; it is never started twice"
 	}
 	m.log(a.ref, rec)
-	if rec.Kind == job.KindFailed {
-		m.stopVoid(m.batches[a.ref.Batch], a.ref.Job, "the job failed")
-	}
 }
 
 func (e Drain) apply(m *Machine) {
