@@ -215,10 +215,8 @@ func (e BatchGone) apply(m *Machine) {
 	if b == nil {
 		return
 	}
-	for _, first := range b.of {
-		for a := first; a != nil; a = a.next {
-			m.drop(a)
-		}
+	for _, a := range b.attempts(func(*attempt) bool { return true }) {
+		m.drop(a)
 	}
 	m.letGoOf(b)
 	b.Owner.Batches--
@@ -321,20 +319,25 @@ func (m *Machine) remains(batch uint32) (rs []remain) {
 
 // unwanted is the attempts of a batch whose jobs are all over that have ended on
 // nodes that are connected, and of which nothing is on its way.
-func (m *Machine) unwanted(batch uint32) (as []*attempt) {
+func (m *Machine) unwanted(batch uint32) []*attempt {
 	b := m.batches[batch]
 	if b == nil || b.open > 0 {
 		return nil
 	}
+	return b.attempts(func(a *attempt) bool { return a.result != nil && !a.moving && a.peer.Session != 0 })
+}
+
+// attempts is some of the live attempts of a batch, in the order in which they were started.
+func (b *batch) attempts(ok func(*attempt) bool) (some []*attempt) {
 	for _, a := range b.of {
 		for ; a != nil; a = a.next {
-			if a.result != nil && !a.moving && a.peer.Session != 0 {
-				as = append(as, a)
+			if ok(a) {
+				some = append(some, a)
 			}
 		}
 	}
-	slices.SortFunc(as, func(a, b *attempt) int { return cmp.Compare(a.order, b.order) })
-	return as
+	slices.SortFunc(some, func(a, b *attempt) int { return cmp.Compare(a.order, b.order) })
+	return some
 }
 
 func (e Retry) apply(m *Machine) {

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"slices"
 
 	"distribute/lib/job"
@@ -33,23 +32,6 @@ type sweep struct {
 	why  string // "": that is not found yet
 }
 
-// recallAll asks for the attempts of a batch that wait on their nodes.
-func (m *Machine) recallAll(b *batch) {
-	var idle []*attempt
-	for _, first := range b.of {
-		for a := first; a != nil; a = a.next {
-			if a.peer.Listed && !a.peer.abroad && a.idles() {
-				idle = append(idle, a)
-			}
-		}
-	}
-	slices.SortFunc(idle, func(a, b *attempt) int { return cmp.Compare(a.order, b.order) })
-	for _, a := range idle {
-		a.recalled = true
-		m.do(Recall{a.peer.Session, a.Token})
-	}
-}
-
 // startSweep ends, from the next decision on, the jobs that wait for a list, if they can
 // never have all of it, perhaps since job by failed.
 func (g *gates) startSweep(k, by uint32) {
@@ -73,8 +55,10 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 	if b.gates == nil || b.open == 0 {
 		return 0
 	}
-	if b.Stopped && len(b.of) > 0 {
-		m.recallAll(b)
+	if b.Stopped {
+		for _, a := range b.attempts(func(a *attempt) bool { return a.peer.Listed && !a.peer.abroad && a.idles() }) {
+			m.recall(a)
+		}
 	}
 	for ; n < most; n++ {
 		i, rec, ok := b.nextEnd()

@@ -42,8 +42,7 @@ func (m *Machine) takeBack(p *peer) {
 	}
 	for a := p.first; a != nil; a = a.after {
 		if a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) {
-			a.recalled = true
-			m.do(Recall{p.Session, a.Token})
+			m.recall(a)
 		}
 	}
 }

@@ -125,8 +125,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 func (m *Machine) recallIdle(p *peer) {
 	for a := p.first; a != nil && p.Listed; a = a.after {
 		if a.idles() {
-			a.recalled = true
-			m.do(Recall{p.Session, a.Token})
+			m.recall(a)
 		}
 	}
 }

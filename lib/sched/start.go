@@ -20,16 +20,16 @@ func (m *Machine) place() {
 		m.start(q, m.peers[p.Index], false)
 	}
 	for a, p := range r.Recalls() {
-		m.recall(a.Token, m.peers[p.Index])
+		p.Expects = a
+		k, _ := a.Token.Key()
+		m.recall(m.live[k])
 	}
 }
 
-// recall asks for an attempt that waits on its node and could run on another.
-func (m *Machine) recall(token job.Token, on *peer) {
-	k, _ := token.Key()
-	a := m.live[k]
-	a.recalled, on.Expects = true, &a.Run
-	m.do(Recall{a.peer.Session, token})
+// recall asks a node for an attempt back that it has not begun.
+func (m *Machine) recall(a *attempt) {
+	a.recalled = true
+	m.do(Recall{a.peer.Session, a.Token})
 }
 
 // start gives the first job of a queue to a node: to run at once, or to wait
