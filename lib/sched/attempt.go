@@ -233,8 +233,7 @@ func (m *Machine) unhold(p *peer, token job.Token) {
 		delete(p.held, k)
 		p.Unknown = len(p.held) > 0
 		if p.Listed {
-			p.Used = p.Used.Minus(s)
-			p.Active--
+			p.vacate(s, true)
 		}
 	}
 }

@@ -239,6 +239,24 @@ func (e ListEnd) apply(m *Machine) {
 	m.takeBack(p)
 }
 
+// occupy counts one more attempt on the node, which has room there, or waits for it.
+func (p *peer) occupy(s policy.Share, room bool) {
+	if room {
+		p.Used, p.Active = p.Used.Plus(s), p.Active+1
+	} else {
+		p.Waits, p.Waiting = p.Waits.Plus(s), p.Waiting+1
+	}
+}
+
+// vacate counts one less.
+func (p *peer) vacate(s policy.Share, room bool) {
+	if room {
+		p.Used, p.Active = p.Used.Minus(s), p.Active-1
+	} else {
+		p.Waits, p.Waiting = p.Waits.Minus(s), p.Waiting-1
+	}
+}
+
 // recount counts the room of a node anew: what runs first, then what waits, in
 // order, as far as it fits.
 func (m *Machine) recount(p *peer) {
@@ -247,20 +265,13 @@ func (m *Machine) recount(p *peer) {
 	}
 	p.Used, p.Active, p.Waiting, p.Waits = policy.Share{}, 0, 0, policy.Share{}
 	for _, s := range p.held {
-		p.Used = p.Used.Plus(s)
-		p.Active++
+		p.occupy(s, true)
 	}
 	for a := p.first; a != nil; a = a.after {
 		a.Active = a.result == nil && a.phase != job.PhaseWaiting
 		if a.result == nil {
 			a.Share = p.Given(a.Share)
-		}
-		if a.Active {
-			p.Used = p.Used.Plus(a.Share)
-			p.Active++
-		} else if a.result == nil {
-			p.Waiting++
-			p.Waits = p.Waits.Plus(a.Share)
+			p.occupy(a.Share, a.Active)
 		}
 		m.count(a)
 	}
@@ -281,10 +292,8 @@ func (m *Machine) promote(p *peer) {
 			return
 		}
 		a.Active = true
-		p.Waiting--
-		p.Waits = p.Waits.Minus(a.Share)
-		p.Used = p.Used.Plus(a.Share)
-		p.Active++
+		p.vacate(a.Share, false)
+		p.occupy(a.Share, true)
 		m.count(a)
 	}
 }
@@ -299,14 +308,10 @@ func (m *Machine) idle(a *attempt) {
 		a.Active = false // counted when the list is complete
 		return
 	}
+	p.vacate(a.Share, a.Active)
 	if a.Active {
 		a.Active = false
 		m.count(a)
-		p.Used = p.Used.Minus(a.Share)
-		p.Active--
-	} else {
-		p.Waiting--
-		p.Waits = p.Waits.Minus(a.Share)
 	}
 }
 

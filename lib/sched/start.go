@@ -44,13 +44,7 @@ func (m *Machine) start(q *policy.Queue, p *peer, active bool) {
 	a := m.live[k]
 	a.Share.Cards = s.Cards
 	a.phase, a.Active, a.listed, a.Began = job.PhaseWaiting, active, p.Session, m.lab.Now
-	if active {
-		p.Used = p.Used.Plus(a.Share)
-		p.Active++
-	} else {
-		p.Waiting++
-		p.Waits = p.Waits.Plus(a.Share)
-	}
+	p.occupy(a.Share, active)
 	m.count(a)
 	m.do(Start{p.Session, ref, token, try, s.CPUs, s.Cards.Indexes(), a.from.token})
 }
