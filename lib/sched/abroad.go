@@ -145,23 +145,6 @@ func (m *Machine) Abroad(n node.Name, f func(Attempt)) {
 	}
 }
 
-// rowAbroad is a row for a cluster.
-func (p *peer) rowAbroad() Node {
-	r := Node{Row: node.Row{Node: p.Name, State: node.Idle}, Heard: p.Heard, Unheard: !p.came}
-	for a := p.first; a != nil; a = a.after {
-		if r.State = node.Busy; a.result == nil {
-			r.Jobs++
-		}
-		if a.stranded {
-			r.Full++
-		}
-		if a.current {
-			r.Wait++
-		}
-	}
-	return r
-}
-
 // Whose is the job of an attempt that a node has, or had and may not have let go of.
 func (m *Machine) Whose(n node.Name, t job.Token) (Ref, bool) {
 	k, ok := t.Key()

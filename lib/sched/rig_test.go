@@ -11,6 +11,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched/explain"
 	"distribute/lib/sched/policy"
 )
 
@@ -95,6 +96,60 @@ func (r *rig) apply(ev Event) []Action {
 		r.t.Fatalf("after %T%+v: %v\nactions: %s", ev, ev, err, show(got))
 	}
 	return got
+}
+
+// Snapshot is all of the state that lasts, as text with one line for each
+// thing in a fixed order: what a replay of the log must give again.
+func (m *Machine) Snapshot() string {
+	var s strings.Builder
+	for b := range m.byAge() {
+		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d failedbuilds=%s said=%q\n", b.Num, b.id, b.open, b.Priority, b.Most, names(b.FailedBuilds), b.Said)
+		if b.gates != nil {
+			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
+		}
+		for i, q := range b.Queues {
+			if *q.Says != (policy.Declared{}) {
+				fmt.Fprintf(&s, " declared %d limit=%d disk=%d\n", i, q.Says.Limit, q.Says.Disk)
+			}
+		}
+		for i, state := range b.States {
+			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
+		}
+		var lines []string
+		for i, t := range b.trials {
+			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d disk=%d\n", i, t.fails, explain.Nodes(t.on), t.memory, t.disk))
+		}
+		for i, f := range b.frozen {
+			lines = append(lines, fmt.Sprintf(" frozen %d by %s\n", i, f.by))
+		}
+		for i, v := range b.saved {
+			lines = append(lines, fmt.Sprintf(" saved %d %s try=%d\n", i, v.token, v.try))
+		}
+		for r := range b.asked {
+			lines = append(lines, fmt.Sprintf(" asked %d %s\n", r.job, r.id))
+		}
+		for _, first := range b.of {
+			for a := first; a != nil; a = a.next {
+				lines = append(lines, fmt.Sprintf(" attempt %s job=%d try=%d node=%s cpus=%d current=%v void=%v\n",
+					a.Token, a.ref.Job, a.try, a.peer.Name, a.Share.CPUs, a.current, a.void))
+				if a.from.try != 0 {
+					lines = append(lines, fmt.Sprintf(" attempt %s goes on with %s\n", a.Token, a.from.token))
+				}
+			}
+		}
+		slices.Sort(lines)
+		s.WriteString(strings.Join(lines, ""))
+	}
+	return s.String()
+}
+
+func names(peers map[*policy.Node]struct{}) string {
+	var all []string
+	for p := range peers {
+		all = append(all, string(p.Name))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ",")
 }
 
 func (r *rig) check(ev Event, got []Action) error {

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched/explain"
-	"distribute/lib/sched/policy"
 )
 
 // State is where a job stands by its log; Cancelled if there is no such job.
@@ -136,22 +134,18 @@ func (m *Machine) Live(f func(Attempt)) {
 
 // Current is the attempt that a running job has.
 func (m *Machine) Current(ref Ref) (Attempt, bool) {
-	if b := m.batches[ref.Batch]; b != nil {
-		for a := b.of[ref.Job]; a != nil; a = a.next {
-			if a.current {
-				return m.shown(a), true
-			}
-		}
-	}
-	return Attempt{}, false
+	return m.one(ref, func(a *attempt) bool { return a.current })
 }
 
 // Stopping is the attempt of a job that was cancelled whose processes are there.
-func (m *Machine) Stopping(ref Ref) (Attempt, bool) {
+func (m *Machine) Stopping(ref Ref) (Attempt, bool) { return m.one(ref, m.stopping) }
+
+// one is the first such attempt of a job.
+func (m *Machine) one(ref Ref, such func(*attempt) bool) (Attempt, bool) {
 	if b := m.batches[ref.Batch]; b != nil {
 		for a := b.of[ref.Job]; a != nil; a = a.next {
-			if s := m.shown(a); s.Stopping {
-				return s, true
+			if such(a) {
+				return m.shown(a), true
 			}
 		}
 	}
@@ -186,60 +180,11 @@ type Node struct {
 	Said    time.Duration // when it said so
 }
 
-// Nodes is a row for each node that was connected or was given an attempt, by
+// Nodes is a row for each node and cluster that was connected or was given an attempt, by
 // name.
-func (m *Machine) Nodes() []Node {
-	var rows []Node
-	for _, p := range m.peers {
-		r := Node{Row: node.Row{Node: p.Name, State: node.Lost, CPUs: p.Offer.CPUs, Memory: p.Offer.Memory, Arch: p.Offer.Arch,
-			GPUs: p.Could.GPUs.Cards(), Counted: p.Offer.Counted, Containment: p.Offer.Containment, Capability: p.Offer.Capabilities}, Heard: p.Heard, Unheard: p.Boot == ""}
-		for a := p.first; a != nil; a = a.after {
-			if a.result == nil {
-				r.Jobs++
-			}
-			if a.stranded {
-				r.Full++
-			}
-			if a.phase == job.PhaseStuck {
-				r.Stuck++
-			}
-			if a.current && m.batches[a.ref.Batch].once {
-				r.Stay++
-			} else if a.current {
-				r.Wait++
-			}
-		}
-		switch {
-		case p.Session == 0 && m.lab.Now-p.Heard < m.lab.Lease:
-			r.State, r.Until = node.Silent, p.Heard+m.lab.Lease
-		case p.Session == 0:
-		case p.Offer.Pause.Full() || p.HaltedUntil != 0 && p.RestsUntil == 0:
-			r.State = node.Paused
-		case p.Drained != "":
-			r.State = node.Draining
-		case p.RestsUntil != 0:
-			r.State, r.Until, r.Note, r.Given = node.Resting, p.RestsUntil, p.restWhy, p.restOf
-		case r.Jobs+len(p.held) > 0:
-			r.State, r.Note = node.Busy, m.tell.Leaves(p.Node)
-			if p.Kept != nil {
-				r.Note = "kept for a job of " + explain.Asked(p.Kept.Of)
-			}
-		default:
-			r.State, r.Note = node.Idle, m.tell.Leaves(p.Node)
-		}
-		if p.Session != 0 {
-			r.Jobs += len(p.held)
-			r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.Used.CPUs, p.Used.Memory, p.Used.GPUs
-			r.CountedUsed = p.Used.Counts
-			r.Pause, r.Said = p.Offer.Pause, p.Offered
-		}
-		if p.Session == 0 && r.Jobs == 0 && p.state == "" {
-			continue // known from an old log alone
-		}
-		rows = append(rows, r)
-	}
-	for _, p := range m.abroad {
-		if r := p.rowAbroad(); r.Jobs > 0 || p.Session != 0 {
+func (m *Machine) Nodes() (rows []Node) {
+	for p := range m.everyone() {
+		if r := m.row(p); p.Session != 0 || r.Jobs > 0 || p.state != "" { // else it is known from an old log alone
 			rows = append(rows, r)
 		}
 	}
@@ -247,57 +192,52 @@ func (m *Machine) Nodes() []Node {
 	return rows
 }
 
-// Snapshot is all of the state that lasts, as text with one line for each
-// thing in a fixed order: what a replay of the log must give again. It is for
-// tests and for looking at; it costs a line a job.
-func (m *Machine) Snapshot() string {
-	var s strings.Builder
-	for b := range m.byAge() {
-		fmt.Fprintf(&s, "batch %d %s open=%d priority=%d most=%d failedbuilds=%s said=%q\n", b.Num, b.id, b.open, b.Priority, b.Most, names(b.FailedBuilds), b.Said)
-		if b.gates != nil {
-			fmt.Fprintf(&s, " fails=%d\n", b.gates.fails)
+func (m *Machine) row(p *peer) Node {
+	r := Node{Row: node.Row{Node: p.Name, State: node.Lost, CPUs: p.Offer.CPUs, Memory: p.Offer.Memory, Arch: p.Offer.Arch,
+		GPUs: p.Could.GPUs.Cards(), Counted: p.Offer.Counted, Containment: p.Offer.Containment, Capability: p.Offer.Capabilities},
+		Heard: p.Heard, Unheard: p.Boot == "" && !p.came}
+	for a := p.first; a != nil; a = a.after {
+		if a.result == nil {
+			r.Jobs++
 		}
-		for i, q := range b.Queues {
-			if *q.Says != (policy.Declared{}) {
-				fmt.Fprintf(&s, " declared %d limit=%d disk=%d\n", i, q.Says.Limit, q.Says.Disk)
-			}
+		if a.stranded {
+			r.Full++
 		}
-		for i, state := range b.States {
-			fmt.Fprintf(&s, " job %d %s tries=%d losses=%d\n", i, state, b.tries[i], b.losses[uint32(i)])
+		if a.phase == job.PhaseStuck {
+			r.Stuck++
 		}
-		var lines []string
-		for i, t := range b.trials {
-			lines = append(lines, fmt.Sprintf(" failed %d times=%d on=%s memory=%d disk=%d\n", i, t.fails, explain.Nodes(t.on), t.memory, t.disk))
+		if a.current && m.batches[a.ref.Batch].once && !p.abroad {
+			r.Stay++
+		} else if a.current {
+			r.Wait++
 		}
-		for i, f := range b.frozen {
-			lines = append(lines, fmt.Sprintf(" frozen %d by %s\n", i, f.by))
-		}
-		for i, v := range b.saved {
-			lines = append(lines, fmt.Sprintf(" saved %d %s try=%d\n", i, v.token, v.try))
-		}
-		for r := range b.asked {
-			lines = append(lines, fmt.Sprintf(" asked %d %s\n", r.job, r.id))
-		}
-		for _, first := range b.of {
-			for a := first; a != nil; a = a.next {
-				lines = append(lines, fmt.Sprintf(" attempt %s job=%d try=%d node=%s cpus=%d current=%v void=%v\n",
-					a.Token, a.ref.Job, a.try, a.peer.Name, a.Share.CPUs, a.current, a.void))
-				if a.from.try != 0 {
-					lines = append(lines, fmt.Sprintf(" attempt %s goes on with %s\n", a.Token, a.from.token))
-				}
-			}
-		}
-		slices.Sort(lines)
-		s.WriteString(strings.Join(lines, ""))
 	}
-	return s.String()
-}
-
-func names(peers map[*policy.Node]struct{}) string {
-	var all []string
-	for p := range peers {
-		all = append(all, string(p.Name))
+	if p.Session != 0 {
+		r.Jobs += len(p.held)
+		r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.Used.CPUs, p.Used.Memory, p.Used.GPUs
+		r.CountedUsed = p.Used.Counts
+		r.Pause, r.Said = p.Offer.Pause, p.Offered
 	}
-	slices.Sort(all)
-	return strings.Join(all, ",")
+	switch {
+	case p.abroad && p.first != nil:
+		r.State = node.Busy
+	case p.abroad:
+		r.State = node.Idle
+	case p.Session == 0 && m.lab.Now-p.Heard < m.lab.Lease:
+		r.State, r.Until = node.Silent, p.Heard+m.lab.Lease
+	case p.Session == 0:
+	case p.Offer.Pause.Full() || p.HaltedUntil != 0 && p.RestsUntil == 0:
+		r.State = node.Paused
+	case p.Drained != "":
+		r.State = node.Draining
+	case p.RestsUntil != 0:
+		r.State, r.Until, r.Note, r.Given = node.Resting, p.RestsUntil, p.restWhy, p.restOf
+	case r.Jobs == 0:
+		r.State, r.Note = node.Idle, m.tell.Leaves(p.Node)
+	case p.Kept != nil:
+		r.State, r.Note = node.Busy, "kept for a job of "+explain.Asked(p.Kept.Of)
+	default:
+		r.State, r.Note = node.Busy, m.tell.Leaves(p.Node)
+	}
+	return r
 }
