@@ -97,7 +97,7 @@ func TestReadBeside(t *testing.T) {
 		t.Fatalf("it reads lines: %v", err)
 	}
 	must(t, os.WriteFile(lines, text, 0o640)) // the names, for what is told
-	if why := h.machine.Why(sched.Ref{Batch: n, Job: jobs - 1}); why != "waits for j998" {
+	if why := h.machine.Reasons(n)(jobs - 1).Why; why != "waits for j998" {
 		t.Errorf("the last job %q", why)
 	}
 }

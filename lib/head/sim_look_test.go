@@ -200,7 +200,7 @@ func (w *world) stuckJobs() {
 			for i := range h.batches[n].Jobs() {
 				ref := sched.Ref{Batch: n, Job: uint32(i)}
 				if s := h.machine.State(ref); !s.Over() {
-					left += fmt.Sprintf(" j%d is %s (%s)", i, s, h.machine.Why(ref))
+					left += fmt.Sprintf(" j%d is %s (%s)", i, s, h.machine.Reasons(n)(i).Why)
 				}
 			}
 			if left == "" {

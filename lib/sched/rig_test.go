@@ -152,6 +152,14 @@ func names(peers map[*policy.Node]struct{}) string {
 	return strings.Join(all, ",")
 }
 
+// Why tells why a job waits; "" if it does not wait.
+func (m *Machine) Why(ref Ref) string {
+	if m.State(ref) != job.Queued {
+		return ""
+	}
+	return m.Reasons(ref.Batch)(int(ref.Job)).Why
+}
+
 func (r *rig) check(ev Event, got []Action) error {
 	used := r.compareUse()
 	if r.again {

@@ -93,34 +93,30 @@ type Attempt struct {
 }
 
 func (m *Machine) shown(a *attempt) Attempt {
-	var until time.Duration
-	s := job.Running
-	b := m.batches[a.ref.Batch]
+	b, p := m.batches[a.ref.Batch], a.peer
+	s := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: p.Name, CPUs: a.Share.CPUs, Phase: a.phase, State: job.Running,
+		Current: a.current, Stopping: m.stopping(a), Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try}
 	f, frozen := b.frozen[a.ref.Job]
-	switch {
+	given := a.phase == job.PhaseWaiting || a.phase == job.PhaseSending
+	begun := a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning
+	switch full := p.Offer.Pause.Full(); {
 	case a.stranded:
-		s = job.Stranded
-	case a.peer.Session == 0 && !a.peer.abroad:
-		s = job.Unreachable
+		s.State = job.Stranded
+	case p.Session == 0 && !p.abroad:
+		s.State = job.Unreachable
 		if !b.once {
-			until = a.peer.Heard + m.lab.Lease
+			s.Until = p.Heard + m.lab.Lease
 		}
-	case a.result == nil && (a.peer.abroad && a.phase != job.PhaseRunning || !a.Active && !frozen && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending)):
-		s = job.Queued
-	case a.result == nil && (a.phase == job.PhasePaused || frozen && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning) || a.peer.Offer.Pause.Full() && (a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning)):
-		s = job.Paused
-	}
-	shown := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: a.peer.Name, CPUs: a.Share.CPUs, Phase: a.phase, State: s,
-		Current: a.current, Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try, Until: until}
-	shown.Stopping = m.stopping(a)
-	switch {
-	case s != job.Paused:
-	case frozen && !a.peer.Offer.Pause.Full():
-		shown.Frozen, shown.Said, shown.Since = true, f.at, f.logged
+	case a.result != nil:
+	case p.abroad && a.phase != job.PhaseRunning || !a.Active && !frozen && given:
+		s.State = job.Queued
+	case a.phase != job.PhasePaused && !(begun && (frozen || full)):
+	case frozen && !full:
+		s.State, s.Frozen, s.Said, s.Since = job.Paused, true, f.at, f.logged
 	default:
-		shown.Pause, shown.Said = a.peer.Offer.Pause, a.peer.Offered
+		s.State, s.Pause, s.Said = job.Paused, p.Offer.Pause, p.Offered
 	}
-	return shown
+	return s
 }
 
 // Live calls f with every attempt that is not settled, node by node.

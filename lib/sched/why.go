@@ -16,110 +16,54 @@ type Wait = explain.Wait
 // jobs wait: the rest is told only why no node could ever take them.
 const maxTold = 32
 
-// Why tells why a job waits, in one line; "" if it does not wait.
-func (m *Machine) Why(ref Ref) string {
-	if m.State(ref) != job.Queued {
-		return ""
-	}
-	b := m.batches[ref.Batch]
-	if !b.free(ref.Job) {
-		return b.waits()(ref.Job)
-	}
-	return m.tell.Wait(m.lab.Inspect(), b.queue(ref.Job)).Why
-}
-
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,
-// or not beside those that run, by the number of the job; "" of one that can, or does
-// not wait. It is nil if there
-// is nothing to tell. It costs a look at every node for each kind of resources that
-// jobs of the batch ask for, and a byte a job if some wait for others. What it
-// returns may be called by any goroutine, at any time, by one at a time.
+// or not beside those that run, by the number of the job; "" of one that can. It is nil if
+// there is nothing to tell. It costs what Reasons does.
 func (m *Machine) Stuck(batch uint32) func(job int) string {
-	b := m.batches[batch]
-	if b == nil {
+	of, some := m.tellEach(batch, func(r *policy.Round, q *policy.Queue) Wait { return Wait{Why: m.tell.Stuck(r, q)} })
+	if !some {
 		return nil
 	}
-	reasons, some, r := make([]string, len(b.Queues)), false, m.lab.Inspect()
-	for i, q := range b.Queues {
-		if q.Jobs.N == 0 {
-			continue
-		}
-		reasons[i] = m.tell.Stuck(r, q)
-		some = some || reasons[i] != ""
-	}
-	tried := m.stuckTried(r, b)
-	waits := b.waits()
-	if !some && waits == nil && tried == nil {
-		return nil
-	}
-	class, jobs := b.class, len(b.States) // which nobody changes
-	return func(job int) string {
-		if job >= jobs {
-			return ""
-		}
-		if waits != nil {
-			if why := waits(uint32(job)); why != "" {
-				return why
-			}
-		}
-		if why, ok := tried[uint32(job)]; ok {
-			return why
-		}
-		if class == nil {
-			return reasons[0]
-		}
-		return reasons[class[job]]
-	}
+	return func(job int) string { return of(job).Why }
 }
 
-// stuckTried is the same for jobs that failed and wait to be tried again, by their
-// numbers.
-func (m *Machine) stuckTried(r *policy.Round, b *batch) map[uint32]string {
-	reasons := map[*policy.Queue]string{}
-	for _, q := range b.Avoiding {
-		reasons[q] = m.tell.Stuck(r, q)
-	}
-	var all map[uint32]string
-	for i, t := range b.trials {
-		if b.States[i] == job.Queued {
-			if all == nil {
-				all = map[uint32]string{}
-			}
-			all[i] = reasons[t.q]
-		}
-	}
-	return all
-}
-
-// Reasons tells why the jobs of a batch wait, by the number of the job; nothing of one
-// that does not. It costs a look at every node and every batch that waits for
-// each kind of resources that jobs of the batch ask for, up to maxTold of them, and a
-// byte a job if some wait for others. What it returns may be called by any goroutine,
-// at any time, by one at a time.
+// Reasons tells why the jobs of a batch wait, by the number of the job. It costs a look at
+// every node and every batch that waits for each kind of resources that jobs of the batch
+// ask for, up to maxTold of them, and a byte a job if some wait for others. What it returns
+// may be called by any goroutine, at any time, by one at a time.
 func (m *Machine) Reasons(batch uint32) func(job int) Wait {
+	told := 0
+	of, _ := m.tellEach(batch, func(r *policy.Round, q *policy.Queue) Wait {
+		if told++; told > maxTold {
+			return Wait{Why: m.tell.Nowhere(r, q)}
+		}
+		return m.tell.Wait(r, q)
+	})
+	return of
+}
+
+// tellEach is, by the number of a job that waits, what is told of its queue, or for which
+// jobs it waits, and whether there is anything to tell.
+func (m *Machine) tellEach(batch uint32, tell func(*policy.Round, *policy.Queue) Wait) (of func(job int) Wait, some bool) {
 	b := m.batches[batch]
 	if b == nil {
-		return func(int) Wait { return Wait{} }
+		return func(int) Wait { return Wait{} }, false
 	}
 	told, r := map[*policy.Queue]Wait{}, m.lab.Inspect()
 	for q := range b.All() {
-		switch {
-		case q.Jobs.N == 0:
-		case len(told) < maxTold:
-			told[q] = m.tell.Wait(r, q)
-		default:
-			told[q] = Wait{Why: m.tell.Nowhere(r, q)}
+		if q.Jobs.N > 0 {
+			told[q] = tell(r, q)
+			some = some || told[q].Why != ""
 		}
 	}
-	of, tried := make([]Wait, len(b.Queues)), map[uint32]Wait{}
+	queues, tried := make([]Wait, len(b.Queues)), map[uint32]Wait{}
 	for i, q := range b.Queues {
-		of[i] = told[q]
+		queues[i] = told[q]
 	}
 	for i, t := range b.trials {
 		tried[i] = told[t.q]
 	}
-	waits := b.waits()
-	class, jobs := b.class, len(b.States) // which nobody changes
+	waits, class, jobs := b.waits(), b.class, len(b.States) // which nobody changes
 	return func(job int) Wait {
 		if job >= jobs {
 			return Wait{}
@@ -133,10 +77,10 @@ func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 			return wait
 		}
 		if class == nil {
-			return of[0]
+			return queues[0]
 		}
-		return of[class[job]]
-	}
+		return queues[class[job]]
+	}, some || waits != nil
 }
 
 // Impossible tells why no node could ever run jobs of the spec that ask for so much,
