@@ -68,18 +68,11 @@ func (l *Lab) elsewhere(q *Queue) bool {
 // Avoids says that the jobs of the queue failed on a node, and there is another.
 func (q *Queue) Avoids(p *Node) bool { return !q.Alone && slices.Contains(q.FailedOn, p) }
 
-// may says that nothing speaks against a node but how full it is, or that it gives nothing
-// at the moment.
-func (q *Queue) may(p *Node) bool {
-	if !q.Suits(p) || q.Avoids(p) {
-		return false
-	}
-	_, refused := q.Batch.refusedBy(p)
-	return !refused && !q.Batch.BuildFailed(p)
+// Takes says that nothing speaks against a node but what runs there, or that it gives
+// nothing at the moment.
+func (q *Queue) Takes(p *Node) bool {
+	return q.Suits(p) && !q.Avoids(p) && !q.Batch.refusedBy(p) && !q.Batch.BuildFailed(p) && !q.TooFull(p)
 }
-
-// Takes says that a node may be used for a queue at all.
-func (q *Queue) Takes(p *Node) bool { return q.may(p) && !q.TooFull(p) }
 
 // TooFull says that a node has less room on its disk than the jobs of a queue ask for,
 // and another has more. Where none has enough it is for the node to say so, which may
@@ -222,7 +215,6 @@ const (
 
 // Verdict is what is in the way of a queue on a node.
 func (r *Round) Verdict(q *Queue, p *Node) Verdict {
-	_, refused := q.Batch.refusedBy(p)
 	switch {
 	case p.Session == 0:
 		return Away
@@ -236,7 +228,7 @@ func (r *Round) Verdict(q *Queue, p *Node) Verdict {
 		return LessMemory
 	case q.Avoids(p):
 		return FailedThere
-	case refused:
+	case q.Batch.refusedBy(p):
 		return Refused
 	case q.Batch.BuildFailed(p):
 		return NotBuilt

@@ -76,11 +76,8 @@ const LongestRefusal = 5 * time.Minute
 // lasts says that time alone does not end it.
 func (r Refusal) lasts() bool { return r.Until != 0 && (r.Barred || r.Long >= LongestRefusal) }
 
-// refusedBy says that a node gave a job of the batch back a while ago, and why.
-func (b *Batch) refusedBy(p *Node) (why string, yes bool) {
-	r, ok := b.Refusals[p]
-	return r.Why, ok && r.Until != 0
-}
+// refusedBy says that a node gave a job of the batch back a while ago.
+func (b *Batch) refusedBy(p *Node) bool { return b.Refusals[p].Until != 0 }
 
 // BuildFailed says that the build of the batch failed on a node.
 func (b *Batch) BuildFailed(p *Node) bool {
