@@ -64,6 +64,24 @@ func TestCounted(t *testing.T) {
 	}
 }
 
+// A node knows nothing of what is counted: what it was given it starts, also where it
+// counts less by now.
+func TestCountedLess(t *testing.T) {
+	r := counting(t, "")
+	r.apply(NodeDown{1})
+	r.apply(Offered{2, node.Offer{CPUs: 4, Counted: "tape=2"}})
+	r.apply(asking(1, 0, "tape=1", "tape=1"))
+	r.apply(NodeDown{2})
+	r.apply(NodeUp{Session: 3, Node: "ws2", Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 4, Counted: "tape=1"}})
+	r.apply(item(3, 1, job.PhaseWaiting))
+	r.apply(item(3, 2, job.PhaseWaiting))
+	r.apply(ListEnd{3})
+	r.apply(asking(2, 0, ""))
+	if got := r.m.State(Ref{2, 0}); got != job.Running {
+		t.Errorf("a job that asks for none is %s", got)
+	}
+}
+
 // Who asks for more than is free now is not passed over by who asks for less.
 func TestCountedForTheBig(t *testing.T) {
 	r := counting(t, "lic=2")

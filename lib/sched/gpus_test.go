@@ -65,9 +65,12 @@ func TestPartsOfGPUs(t *testing.T) {
 		{Item{Session: 2, Attempt: tok(3), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a3"},
 		{Item{Session: 2, Attempt: tok(4), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0}}, "KEEP 2 a4"},
 		{Item{Session: 2, Attempt: tok(5), Phase: job.PhaseRunning, CPUs: 1, GPUs: []int{0, 2}}, "KEEP 2 a5"}, // which cannot be
+		{ListEnd{2}, ""},
 	}.run(t, r)
-	if got := r.cards(1); got != job.CardsOf(600, []int{2}) || r.cards(5) != job.CardsOf(200, []int{2}) {
-		t.Errorf("they have %v and %v", got, r.cards(5))
+	for n, want := range map[int]job.Cards{1: job.CardsOf(600, []int{2}), 3: job.CardsOf(200, []int{0}), 5: job.CardsOf(200, []int{2})} {
+		if got := r.cards(n); got != want {
+			t.Errorf("attempt %d has %v, want %v", n, got, want)
+		}
 	}
 }
 
@@ -148,7 +151,7 @@ func TestPartsSpareWhole(t *testing.T) {
 		{ListEnd{1}, ""},
 		{asksGPUs(1, 3, 600), "start 1/0 a1~1 ws1/1; START 1 1/0 a1; start 1/1 a2~1 ws1/1; START 1 1/1 a2; start 1/2 a3~1 ws1/1; START 1 1/2 a3"},
 		{asksGPUs(2, 1, 1000), ""},
-		{asksGPUs(3, 2, 300), "start 3/0 a4~1 ws1/1; START 1 3/0 a4; start 3/1 a5~1 ws1/1; START 1 3/1 a5"},
+		{asksGPUs(3, 3, 300), "start 3/0 a4~1 ws1/1; START 1 3/0 a4; start 3/1 a5~1 ws1/1; START 1 3/1 a5"},
 		{ended(1, 3, exited(1, "")), "failed 1/2 a3; HAVE 1 a3; start 2/0 a6~1 ws1/1; START 1 2/0 a6"},
 	}.run(t, r)
 	if r.cards(4) != job.CardsOf(300, []int{0}) || r.cards(5) != job.CardsOf(300, []int{1}) || r.cards(6) != job.AllCards([]int{2}) {

@@ -2,46 +2,14 @@ package sched
 
 import (
 	"errors"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
-	"distribute/lib/sched/policy"
 )
 
 var errNoRoom = errors.New("no room")
-
-func TestSet(t *testing.T) {
-	for _, size := range []int{1, 63, 64, 65, 4096, 4097, 300_000} {
-		s, plain := policy.NewSet(size), map[uint32]bool{}
-		rnd := rand.New(rand.NewPCG(uint64(size), 0))
-		for range 500 {
-			i := uint32(rnd.IntN(size))
-			if rnd.IntN(2) == 0 {
-				s.Add(i)
-				plain[i] = true
-			} else {
-				s.Remove(i)
-				delete(plain, i)
-			}
-			if s.N != len(plain) || s.Has(i) != plain[i] {
-				t.Fatalf("size %d: n=%d, has(%d)=%v; should be %d, %v", size, s.N, i, s.Has(i), len(plain), plain[i])
-			}
-			if s.N > 0 {
-				var all []uint32
-				for j := range plain {
-					all = append(all, j)
-				}
-				if want := slices.Min(all); s.First() != want {
-					t.Fatalf("size %d: first is %d, should be %d", size, s.First(), want)
-				}
-			}
-		}
-	}
-}
 
 func TestTooMixed(t *testing.T) {
 	asks := make([]Ask, 300)
