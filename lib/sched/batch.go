@@ -34,7 +34,6 @@ func (e AddBatch) apply(m *Machine) {
 	b.Priority, b.Most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
 	b.Add(e.Jobs)
 	b.gates = newGates(e.Spec.Canary, e.Spec.StopAfter, e.Needs, b.States)
-	b.Owner.Batches++
 	b.counts[job.Queued] = e.Jobs
 	m.batches[e.Batch] = b
 	m.lab.AddBatch(b.Batch)
@@ -190,7 +189,7 @@ func (e Loaded) apply(m *Machine) {
 		return
 	}
 	m.loaded, m.lab.Loaded = true, m.lab.Now
-	for b := range m.byAge() {
+	for b := range m.every() {
 		m.ready(b)
 	}
 	for p := range m.everyone() {
@@ -199,8 +198,8 @@ func (e Loaded) apply(m *Machine) {
 	}
 }
 
-// byAge is all batches, the oldest first.
-func (m *Machine) byAge() iter.Seq[*batch] {
+// every is all batches, in the order in which they became known.
+func (m *Machine) every() iter.Seq[*batch] {
 	return func(yield func(*batch) bool) {
 		for _, b := range m.lab.Batches {
 			if !yield(m.batches[b.Num]) {
@@ -219,7 +218,6 @@ func (e BatchGone) apply(m *Machine) {
 		m.drop(a)
 	}
 	m.letGoOf(b)
-	b.Owner.Batches--
 	delete(m.refusing, b)
 	delete(m.batches, e.Batch)
 	m.lab.DropBatch(b.Batch)
@@ -229,7 +227,7 @@ func (e BatchGone) apply(m *Machine) {
 func (m *Machine) endUntried() {
 	for left, ended := failAtOnce, 1; left > 0 && ended > 0; left -= ended {
 		ended = 0
-		for b := range m.byAge() {
+		for b := range m.every() {
 			if !b.Ready {
 				continue
 			}
@@ -259,7 +257,7 @@ func (m *Machine) failSome(q *policy.Queue, most int) (n int) {
 
 // close says Closed of the batches of which nothing is left to do anywhere.
 func (m *Machine) close() {
-	for b := range m.byAge() {
+	for b := range m.every() {
 		if b.Ready && !b.closed && b.open == 0 && len(b.of) == 0 && b.unacked == 0 {
 			b.closed = true
 			m.do(Closed{b.Num})

@@ -85,7 +85,7 @@ func keepsOf(m *Machine) (all []policy.Reservation) {
 
 // begin is how things stood before some attempts were started.
 func (d *plain) begin(started map[*attempt]bool) {
-	for b := range d.m.byAge() {
+	for b := range d.m.every() {
 		for i, s := range b.States {
 			d.waits[Ref{b.Num, uint32(i)}] = b.Ready && s == job.Queued && !plainGated(b, i)
 		}
@@ -492,11 +492,6 @@ func (r *rig) compareUse() error {
 	rates := map[*policy.Owner]int64{}
 	for _, a := range r.m.live {
 		rates[r.m.batches[a.ref.Batch].Owner] += plainWeight(r.m, a)
-	}
-	for uid := range r.uses {
-		if r.m.lab.Owners[uid] == nil {
-			delete(r.uses, uid) // who has used nothing to speak of
-		}
 	}
 	for uid, o := range r.m.lab.Owners {
 		u := r.uses[uid]

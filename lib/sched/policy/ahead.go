@@ -16,7 +16,7 @@ func (r *Round) Aheads() iter.Seq2[*Queue, *Node] {
 			return
 		}
 		for _, p := range r.lab.Nodes {
-			for p.Listed && p.Waiting < p.Active && p.allShort() {
+			for p.Waiting < p.Active && p.allShort() {
 				q := r.upNext(p)
 				if q == nil || !q.Batch.Short(p) || !p.ahead(q.Class) || !r.beside(q, p) {
 					break
@@ -56,12 +56,12 @@ func (r *Round) Recalls() iter.Seq2[*Run, *Node] {
 	return func(recall func(*Run, *Node) bool) {
 		var from []*Node
 		for _, p := range r.lab.Nodes {
-			if p.Listed && p.Waiting > 0 {
+			if p.Waiting > 0 {
 				from = append(from, p)
 			}
 		}
 		for _, p := range r.lab.Nodes {
-			if len(from) == 0 || !p.Listed || p.Active > 0 || p.Waiting > 0 || p.Expects != nil || p.Paused() {
+			if p.Active > 0 || p.Expects != nil {
 				continue
 			}
 			if a := r.fromOneOf(from, p); a != nil && !recall(a, p) {
@@ -75,7 +75,7 @@ func (r *Round) Recalls() iter.Seq2[*Run, *Node] {
 func (r *Round) fromOneOf(some []*Node, on *Node) *Run {
 	for _, p := range some {
 		for a := range p.Back {
-			if a.Idle && a.Queue.Takes(on) && on.HasRoom(a.Queue.Class) && r.lets(a.Queue, on) {
+			if a.Idle && on.HasRoom(a.Queue.Class) && a.Queue.Takes(on) && r.lets(a.Queue, on) {
 				return a
 			}
 		}

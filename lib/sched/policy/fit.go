@@ -17,7 +17,7 @@ func (p *Node) Judge(c *Class) {
 }
 
 // Able says whether the node could ever run jobs of the class.
-func (p *Node) Able(c *Class) bool { return c.slot < len(p.able) && p.able[c.slot] }
+func (p *Node) Able(c *Class) bool { return p.able[c.slot] }
 
 // Lacks is what of the class's wants the node is not, or of what it counts the node
 // could never give; "" if there is nothing.
@@ -93,7 +93,7 @@ func (p *Node) space() int64 {
 func (l *Lab) survey(queues []*Queue) {
 	least := int64(math.MaxInt64)
 	for _, p := range l.Nodes {
-		if p.Session != 0 && p.space() > 0 {
+		if p.space() > 0 {
 			least = min(least, p.space())
 		}
 	}
@@ -135,7 +135,7 @@ func (p *Node) OffersEnough(c *Class) bool {
 
 // couldStart says that the first job of a queue could start on a node if nothing else ran.
 func (q *Queue) couldStart(p *Node) bool {
-	return p.Open() && p.Able(q.Class) && p.OffersEnough(q.Class) && q.Takes(p)
+	return p.Open() && p.OffersEnough(q.Class) && q.Takes(p)
 }
 
 // HasRoom says that a node has room for a job of the class now. What waits on it goes
@@ -144,22 +144,18 @@ func (p *Node) HasRoom(c *Class) bool {
 	switch {
 	case p.Used.CPUs+c.Share.CPUs > p.Has.CPUs: // most nodes are full, and most are told so here
 		return false
-	case !p.Open() || p.Waiting > 0:
-		return false
-	case c.Share.CPUs == 0 && (p.Active > 0 || p.Has.CPUs == 0 || p.cardless(c)):
+	case !p.Open() || p.Waiting > 0 || p.Has.CPUs == 0 || p.cardless(c):
 		return false
 	}
-	return p.holds(c.ShareOf(p)) && p.Able(c) && p.site.HasRoom(c)
+	return p.holds(c.ShareOf(p)) && p.site.HasRoom(c)
 }
 
 // ahead says that one more attempt of the class may wait on a busy node.
 func (p *Node) ahead(c *Class) bool {
 	switch {
-	case p.RestsUntil != 0 || p.Paused():
+	case p.RestsUntil != 0 || p.Paused() || p.Has.CPUs == 0:
 		return false
 	case c.Share.Counts != "" || c.Share.GPUs > 0 || c.Cards: // what waits would keep that from others
-		return false
-	case c.Share.CPUs == 0 && (p.Waiting > 0 || p.Has.CPUs == 0):
 		return false
 	}
 	return Fits(p.Has, p.Waits, c.ShareOf(p))
@@ -257,5 +253,5 @@ func (l *Lab) Leaves(p *Node) bool { return p.PausesAt > l.Now && p.PausesAt-l.N
 
 // Meet says that jobs of both classes could run on one of the connected nodes.
 func (l *Lab) Meet(c, d *Class) bool {
-	return c == d || slices.ContainsFunc(l.Nodes, func(p *Node) bool { return p.Listed && p.Able(c) && p.Able(d) })
+	return slices.ContainsFunc(l.Nodes, func(p *Node) bool { return p.Listed && p.Able(c) && p.Able(d) })
 }

@@ -71,21 +71,15 @@ func (k *Reservation) taken() Share {
 
 // spares says that a node may be given a job of a class, for whose sake it is kept or
 // beside that: there is room for both.
-func (r *Round) spares(c *Class, p *Node) bool {
+func (p *Node) spares(c *Class) bool {
 	k := p.Kept
-	if k == nil || k.Of == c {
-		return true
-	}
-	if k.Of.Share.CPUs+c.Share.CPUs > p.Has.CPUs || k.Of.Share.CPUs == 0 || c.Share.CPUs == 0 {
-		return false
-	}
-	return Fits(p.Has, k.forecast().taken, c.ShareOf(p))
+	return k == nil || k.Of == c || Fits(p.Has, k.forecast().taken, c.ShareOf(p))
 }
 
 // beside says that a node may be given the first job of q though it is kept for another:
 // there is room for both, or it has a higher priority.
 func (r *Round) beside(q *Queue, p *Node) bool {
-	return r.spares(q.Class, p) || q.Batch.Priority > p.Kept.Priority
+	return p.spares(q.Class) || q.Batch.Priority > p.Kept.Priority
 }
 
 // lets says the same, or that the job ends before the other could start, as far as is

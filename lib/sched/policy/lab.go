@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -19,7 +18,7 @@ type Lab struct {
 	Loaded  time.Duration // when all batches had been read in
 	Lease   time.Duration // how long a silent node keeps what it has
 	Nodes   []*Node       // in the order in which they became known
-	Batches []*Batch      // the oldest first
+	Batches []*Batch      // in the order in which they became known
 	Classes []*Class
 	Owners  map[int]*Owner // by number
 	Kept    []*Reservation // the latest last
@@ -114,9 +113,6 @@ func (b *Batch) All() iter.Seq[*Queue] {
 		}
 	}
 }
-
-// byAge orders batches, the oldest first.
-func byAge(a, b *Batch) int { return cmp.Compare(a.Num, b.Num) }
 
 // MaxClasses is how many classes the jobs of a batch may be of.
 const MaxClasses = 256
@@ -237,13 +233,13 @@ type Run struct {
 func (l *Lab) AddNode(p *Node) {
 	p.Index, p.site = len(l.Nodes), l.Site
 	l.Nodes = append(l.Nodes, p)
+	for _, c := range l.Classes {
+		p.Judge(c)
+	}
 }
 
 // AddBatch makes a batch known.
-func (l *Lab) AddBatch(b *Batch) {
-	at, _ := slices.BinarySearchFunc(l.Batches, b, byAge)
-	l.Batches = slices.Insert(l.Batches, at, b)
-}
+func (l *Lab) AddBatch(b *Batch) { l.Batches = append(l.Batches, b) }
 
 // DropBatch forgets a batch, and the classes that only it had.
 func (l *Lab) DropBatch(b *Batch) {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -20,11 +19,10 @@ const decay = math.Ln2 * float64(time.Second) / float64(halfLife)
 // An Owner is a user who has submitted batches, with what his jobs have used of
 // nodes lately. It is in no log: a head that is started again begins anew.
 type Owner struct {
-	Batches int           // that are known
-	Used    float64       // cpu-seconds until At, of which half counts after each halfLife
-	At      time.Duration // until when used is reckoned
-	Rate    int64         // thousandths of a cpu that his attempts take
-	Turn    int64         // cpu-seconds; the owner with fewer goes first
+	Used float64       // cpu-seconds until At, of which half counts after each halfLife
+	At   time.Duration // until when used is reckoned
+	Rate int64         // thousandths of a cpu that his attempts take
+	Turn int64         // cpu-seconds; the owner with fewer goes first
 }
 
 // Reckon brings what the owner has used up to now. His turn counts what he has used,
@@ -32,10 +30,8 @@ type Owner struct {
 // a half-life. So of jobs that start at once each owner gets some.
 func (o *Owner) Reckon(now time.Duration) {
 	will := float64(o.Rate) / 1000 / decay
-	if passed := now - o.At; passed > 0 {
-		o.Used += (will - o.Used) * -math.Expm1(-decay*passed.Seconds())
-		o.At = now
-	}
+	o.Used += (will - o.Used) * -math.Expm1(-decay*(now-o.At).Seconds())
+	o.At = now
 	o.Turn = int64(o.Used + will)
 }
 
@@ -64,11 +60,6 @@ func (l *Lab) takeTurns() {
 	for _, o := range l.Owners {
 		o.Reckon(l.Now)
 	}
-}
-
-// forgetOwners forgets those who have no batch and have used nothing to speak of.
-func (l *Lab) forgetOwners() {
-	maps.DeleteFunc(l.Owners, func(_ int, o *Owner) bool { return o.Batches == 0 && o.Turn == 0 })
 }
 
 // Compare orders queues by their first jobs: the one that goes first in front.

@@ -4,8 +4,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-
-	"distribute/lib/job"
 )
 
 // A Round is one decision: the queues whose first job may be started, the one that goes
@@ -13,7 +11,7 @@ import (
 type Round struct {
 	lab    *Lab
 	queues []*Queue
-	free   []spot         // nodes that have a cpu free, and may be given jobs
+	free   []spot         // nodes that have a cpu free
 	places map[int]*place // by the slot of the class
 }
 
@@ -21,7 +19,6 @@ type Round struct {
 // then Recalls.
 func (l *Lab) Decide() *Round {
 	r := l.Inspect()
-	l.forgetOwners()
 	for _, b := range l.Batches {
 		for _, q := range b.Avoiding {
 			q.Alone = !l.elsewhere(q)
@@ -49,7 +46,7 @@ func (l *Lab) Inspect() *Round {
 	}
 	slices.SortFunc(r.queues, (*Queue).Compare)
 	for _, p := range l.Nodes {
-		if p.Open() && p.Waiting == 0 && p.Used.CPUs < p.Has.CPUs {
+		if p.Used.CPUs < p.Has.CPUs {
 			r.free = append(r.free, spot{p, p.Has.CPUs - p.Used.CPUs})
 		}
 	}
@@ -109,7 +106,7 @@ func (r *Round) place(c *Class) *place {
 		for _, s := range r.free {
 			switch p := s.on; {
 			case s.cpus < c.Share.CPUs || !p.HasRoom(c):
-			case r.spares(c, p):
+			case p.spares(c):
 				nodes.free = append(nodes.free, p)
 			default:
 				nodes.kept, nodes.least = append(nodes.kept, p), min(nodes.least, p.Kept.Priority)
@@ -150,7 +147,7 @@ type rank [6]int
 
 func (l *Lab) rank(q *Queue, p *Node) rank {
 	_, built := q.Batch.Pace[p]
-	return rank{one(l.Leaves(p)), one(!built), one(q.Class.Share.GPUs == 0 && p.Has.GPUs > 0), one(p.begins(q.Class.Share.GPUs)), p.Has.CPUs - p.Used.CPUs, p.Index}
+	return rank{one(l.Leaves(p)), one(!built), one(p.Has.GPUs > 0), one(!p.freeGPUs().Shared(q.Class.Share.GPUs)), p.Has.CPUs - p.Used.CPUs, p.Index}
 }
 
 func one(yes bool) int {
@@ -161,8 +158,3 @@ func one(yes bool) int {
 }
 
 func (r rank) better(s rank) bool { return slices.Compare(r[:], s[:]) < 0 }
-
-// begins says that a job which asks for a part of a GPU would be the first on one there.
-func (p *Node) begins(asks job.GPUs) bool {
-	return asks.Part() && !p.freeGPUs().Shared(asks)
-}

@@ -27,9 +27,9 @@ func NewSet(size int) *Set {
 	}
 }
 
-// Sized is the set with room for other members.
+// Sized is the set, which was made for a size, with room for other members.
 func (s *Set) Sized(size int) *Set {
-	if s.levels == nil || len(s.levels[0])*64 >= size {
+	if len(s.levels[0])*64 >= size {
 		return s
 	}
 	t := NewSet(size)

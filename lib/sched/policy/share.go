@@ -39,9 +39,10 @@ func (p *Node) holds(more Share) bool {
 	return amountsFit(p.Has, p.Used, more) && (more.GPUs == 0 || p.freeGPUs().Fits(more.GPUs))
 }
 
-// Fits says that so much more goes beside what is used.
+// Fits says that so much more goes beside what is used. Parts of several GPUs that would
+// make a whole one are none.
 func Fits(has, used, more Share) bool {
-	return amountsFit(has, used, more) && (more.GPUs == 0 || cardsFit(has, used, more))
+	return amountsFit(has, used, more) && (more.GPUs == 0 || has.Cards.Room(used.Cards).Fits(more.GPUs))
 }
 
 // amountsFit is Fits of all but the GPUs.
@@ -58,15 +59,6 @@ func countsFit(has, used, more job.Counts) bool {
 		}
 	}
 	return true
-}
-
-// cardsFit says that the GPUs of more are free, or if it has none yet, as many as it asks
-// for: parts of several that would make a whole one are none.
-func cardsFit(has, used, more Share) bool {
-	if more.Cards != (job.Cards{}) {
-		return has.Cards.Minus(used.Cards).Hold(more.Cards)
-	}
-	return has.Cards.Room(used.Cards).Fits(more.GPUs)
 }
 
 // freeGPUs is what is free of the GPUs of a node. It is reckoned anew when they are
@@ -89,9 +81,6 @@ func (p *Node) Given(s Share) Share {
 // awaited is what a job asks for with the GPUs that it is to be expected to get beside
 // what stays there.
 func (p *Node) awaited(asks, stays Share) Share {
-	if asks.GPUs == 0 {
-		return asks
-	}
 	var free bool
 	if asks.Cards, free = p.Has.Cards.Minus(stays.Cards).Fit(asks.GPUs); !free {
 		asks.Cards = p.Has.Cards.Await(stays.Cards, asks.GPUs)

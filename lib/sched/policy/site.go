@@ -18,11 +18,10 @@ type Site struct {
 }
 
 // contested says that a class would have too little of a name that the site counts
-// once somebody has taken so much more.
+// once somebody has taken so much more, for whom there is enough.
 func (s *Site) contested(c *Class, more job.Counts) bool {
 	for name, n := range more.All() {
-		asks, has := c.Share.Counts.Of(name), s.Has.Of(name)
-		if has > 0 && asks > 0 && s.Taken.Of(name)+n+asks > has {
+		if has := s.Has.Of(name); has > 0 && s.Taken.Of(name)+n+c.Share.Counts.Of(name) > has {
 			return true
 		}
 	}
