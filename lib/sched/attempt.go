@@ -284,7 +284,11 @@ func (m *Machine) ended(a *attempt, r Result) {
 	case r.Fate == job.FateBuildFailed:
 		b.Suspect[a.peer.Node] = struct{}{}
 	default:
-		m.built(a, seconds(r.Runtime))
+		ran := seconds(r.Runtime)
+		if !r.OK() { // the next may fail, too: few of them wait there
+			ran = max(ran, policy.AheadFor)
+		}
+		m.built(a, ran)
 	}
 	if r.Fate.Unstarted() || r.Manifest == "" {
 		m.finish(a, "")

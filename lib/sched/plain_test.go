@@ -634,12 +634,24 @@ func (d *plain) yields(ref Ref) bool {
 	return ok
 }
 
-// rightlyAhead checks the rule for attempts that are sent ahead: one a slot at
-// most, of a batch whose attempts are short there.
+// rightlyAhead checks the rule for attempts that are sent ahead: of a batch whose
+// attempts are short there, one a slot at most, or what is over in a tenth of a second.
 func rightlyAhead(m *Machine, a *attempt) error {
 	p, b := a.peer.Node, m.batches[a.ref.Batch]
-	if p.Waiting > p.Active || a.Share.Counts != "" || a.Share.GPUs > 0 || !b.Short(p) || !plainRoom(p, policy.Share{}, p.Waits.Bare()) {
-		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.Token, p.Name, p.Waiting, p.Active)
+	ran, known := b.Pace[p]
+	most := 1
+	for most < 8 && time.Duration(most+1)*ran <= 100*time.Millisecond {
+		most++
+	}
+	waiting, waits := 0, policy.Share{} // with it: others may have been sent behind it, of which more may wait
+	for o := a; o != nil; o = o.before {
+		if o.result == nil && !o.Active {
+			waiting, waits = waiting+1, waits.Plus(o.Share)
+		}
+	}
+	if waiting > p.Active*most || a.Share.Counts != "" || a.Share.GPUs > 0 || !known || ran < 0 || ran >= 5*time.Second ||
+		waits.CPUs > p.Offer.CPUs*most || waits.Memory > p.Offer.Memory*int64(most) && waits.Memory > 0 {
+		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.Token, p.Name, waiting, p.Active)
 	}
 	if r := p.Kept; r != nil && r.Of.Share.CPUs == 0 && r.Of != m.queueOf(a.ref).Class && r.Priority >= b.Priority {
 		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.Token, p.Name)

@@ -327,7 +327,7 @@ func (s *sim) progress(n *fakeNode) {
 		n.end(a, r)
 	default:
 		r := exited(0, s.manifest(a))
-		r.Runtime = float64(s.rand.IntN(10) * []int{1, 1, 4, 1000}[s.rand.IntN(4)])
+		r.Runtime = float64(s.rand.IntN(10)) * []float64{0.01, 1, 4, 1000}[s.rand.IntN(4)]
 		n.end(a, r)
 	}
 }

@@ -668,7 +668,9 @@ func exited(status int, manifest string) Result {
 	return Result{Outcome: job.Outcome{Exit: &status, Runtime: 60}, Manifest: manifest, Files: 1, Bytes: 10}
 }
 
-func quickly(r Result) Result { r.Runtime = 0.1; return r }
+func quickly(r Result) Result { return ran(0.1, r) }
+
+func ran(seconds float64, r Result) Result { r.Runtime = seconds; return r }
 
 var (
 	unstarted   = Result{Fate: job.FateUnstarted}

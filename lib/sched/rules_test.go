@@ -464,6 +464,17 @@ var rules = []struct {
 		{2, ListEnd{2}, "RECALL 1 a4"},
 		{3, ended(1, 4, unstarted), "back 1/3 a4 unstarted (not started); FORGET 1 a4; start 1/3 a5~2 ws2/4; START 2 1/3 a5"},
 	}},
+	{"what is over at once is sent ahead in numbers, but not where it fails", []step{
+		{0, Loaded{}, ""},
+		{0, AddBatch{Batch: 1, Jobs: 7}, ""},
+		{0, up(1, "ws1", 4), "node ws1 s1"},
+		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
+		{1, ended(1, 1, ran(0.04, exited(0, "m"))), "GRANT 1 a1; start 1/1 a2~1 ws1/4; START 1 1/1 a2; start 1/2 a3~1 ws1/4; START 1 1/2 a3; start 1/3 a4~1 ws1/4; START 1 1/3 a4"},
+		{1, ended(1, 2, ran(0.001, exited(1, ""))), "failed 1/1 a2; HAVE 1 a2"},
+		{1, ended(1, 3, ran(0.001, exited(1, ""))), "failed 1/2 a3; HAVE 1 a3; start 1/4 a5~1 ws1/4; START 1 1/4 a5"},
+	}, []step{
+		{1, ended(1, 4, ran(0.05, exited(0, "m"))), "GRANT 1 a4; start 1/5 a6~1 ws1/4; START 1 1/5 a6; start 1/6 a7~1 ws1/4; START 1 1/6 a7"},
+	}},
 	{"a recall that comes too late", []step{
 		{0, Loaded{}, ""},
 		{0, AddBatch{Batch: 1, Jobs: 3}, ""},

@@ -78,6 +78,6 @@ func (m *Machine) built(a *attempt, ran time.Duration) {
 	}
 	if _, ok := b.Pace[a.peer.Node]; !ok || ran != policy.NoPace {
 		b.Pace[a.peer.Node] = ran
-		b.Quick = b.Quick || b.Short(a.peer.Node)
+		b.Quick = b.Quick || b.Ahead(a.peer.Node) > 0
 	}
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // So that no slot of a node waits for a round trip where attempts are short, the next ones
-// are sent ahead, one for each that runs; they wait there, and are asked back for nodes
-// that have nothing to do.
+// are sent ahead, one for each that runs, or as many as are over soon; they wait there, and
+// are asked back for nodes that have nothing to do.
 
 // Aheads yields the queues whose first job is to wait on a busy node, each with that node.
 func (r *Round) Aheads() iter.Seq2[*Queue, *Node] {
@@ -16,9 +16,9 @@ func (r *Round) Aheads() iter.Seq2[*Queue, *Node] {
 			return
 		}
 		for _, p := range r.lab.Nodes {
-			for p.Waiting < p.Active && p.allShort() {
+			for p.allShort() {
 				q := r.upNext(p)
-				if q == nil || !q.Batch.Short(p) || !p.ahead(q.Class) || !r.beside(q, p) {
+				if q == nil || !p.ahead(q) || !r.beside(q, p) {
 					break
 				}
 				if !send(q, p) {
@@ -43,7 +43,7 @@ func (r *Round) upNext(p *Node) *Queue {
 // allShort says that what runs on a node is of batches that are short there.
 func (p *Node) allShort() bool {
 	for a := range p.Runs {
-		if !a.Queue.Batch.Short(p) {
+		if a.Queue.Batch.Ahead(p) == 0 {
 			return false
 		}
 	}

@@ -150,15 +150,19 @@ func (p *Node) HasRoom(c *Class) bool {
 	return p.holds(c.ShareOf(p)) && p.site.HasRoom(c)
 }
 
-// ahead says that one more attempt of the class may wait on a busy node.
-func (p *Node) ahead(c *Class) bool {
+// ahead says that one more attempt of a queue may wait on a busy node.
+func (p *Node) ahead(q *Queue) bool {
+	c, most := q.Class, q.Batch.Ahead(p)
 	switch {
+	case p.Waiting >= p.Active*most:
+		return false
 	case p.RestsUntil != 0 || p.Paused() || p.Has.CPUs == 0:
 		return false
 	case c.Share.Counts != "" || c.Share.GPUs > 0 || c.Cards: // what waits would keep that from others
 		return false
 	}
-	return Fits(p.Has, p.Waits, c.ShareOf(p))
+	room := Share{CPUs: p.Has.CPUs * most, Memory: p.Has.Memory * int64(most)}
+	return Fits(room, p.Waits, c.ShareOf(p))
 }
 
 // mixed says that the jobs of a queue are of too many classes, and all to fail.

@@ -88,17 +88,26 @@ func (b *Batch) BuildFailed(p *Node) bool {
 // Full says that as many jobs of the batch run as may.
 func (b *Batch) Full() bool { return b.Most > 0 && b.Running >= b.Most }
 
-// short is how long an attempt may run for the next one of its batch to be sent
-// to its node ahead.
-const short = 5 * time.Second
+// Attempts are sent ahead to a node on which the last one of their batch was short: one for
+// each that runs, and so many more as are over within AheadFor, in which the head makes some
+// more starts durable.
+const (
+	short    = 5 * time.Second
+	AheadFor = 100 * time.Millisecond
+	maxAhead = 8 // for each that runs
+)
 
 // NoPace says that a batch is built on a node, and nothing of how long it runs.
 const NoPace = time.Duration(-1)
 
-// Short says that the last attempt of the batch on a node was short.
-func (b *Batch) Short(p *Node) bool {
+// Ahead is how many attempts of the batch may wait on a node for each that runs there; 0 if
+// its last one there was not short.
+func (b *Batch) Ahead(p *Node) int {
 	ran, ok := b.Pace[p]
-	return ok && ran != NoPace && ran < short
+	if !ok || ran == NoPace || ran >= short {
+		return 0
+	}
+	return int(min(max(1, AheadFor/max(1, ran)), maxAhead))
 }
 
 // All is all queues of a batch.

@@ -132,6 +132,12 @@ func (s *sketch) of(batch, on, n int) *sketch {
 	return s
 }
 
+// pace has the last job of a batch have run for so long on a node.
+func (s *sketch) pace(batch, on int, ran time.Duration) *sketch {
+	s.Batches[batch].Pace[s.Nodes[on]] = ran
+	return s
+}
+
 func (s *sketch) start(q *Queue, p *Node, has Share, at time.Duration) {
 	s.runs[p] = append(s.runs[p], &Run{Queue: q, Share: has, Active: true, Began: at})
 	p.Used, p.Active = p.Used.Plus(has), p.Active+1
@@ -417,6 +423,10 @@ func TestAheads(t *testing.T) {
 		want string
 	}{
 		{"one for each that runs", quick(), "1 on a, 1 on a, 1 on a, 1 on a"},
+		{"as many as are over soon", draw().node("a").batch(1, 1, jobs(9)).of(0, 0, 1).pace(0, 0, 40*time.Millisecond), "1 on a, 1 on a"},
+		{"eight at most", draw().node("a").batch(1, 1, jobs(9)).of(0, 0, 1).pace(0, 0, 0), strings.Repeat("1 on a, ", 7) + "1 on a"},
+		{"so often what the node has", draw().node("a").batch(1, 3, jobs(9)).of(0, 0, 1).pace(0, 0, 50*time.Millisecond), "1 on a, 1 on a"},
+		{"also of memory", draw().node("a").batch(1, 1, jobs(9), func(q *Queue) { q.Class.Share.Memory = 8 << 30 }).of(0, 0, 4).pace(0, 0, 50*time.Millisecond), "1 on a, 1 on a"},
 		{"no more than there are", draw().node("a").batch(1, 1).of(0, 0, 4), "1 on a"},
 		{"not while another runs", draw().node("a").batch(1, 1, jobs(5)).of(0, 0, 3).running(0, 1, 0), ""},
 		{"nor one of which nothing is known", quick(func(p *Node) { p.Unknown = true }), ""},
