@@ -187,7 +187,7 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 	if !all {
 		q.For(t.peer.UID)
 	}
-	infos, problems, err := t.store.Batches(nil) // of the problems it is told below, and when rows are looked for
+	infos, problems, err := t.store.Batches(q.Names)
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +340,10 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 	if snap == nil {
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
-	infos, err := t.infos(nil)
+	infos, err := t.infos(func(id job.BatchID) bool {
+		_, open := snap.open[id]
+		return q.Reads(id, open) && (open || !snap.onlyOpen)
+	})
 	if err != nil {
 		return err
 	}
@@ -350,7 +353,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 		if !open {
 			upto = -1
 		}
-		if !q.MayFit(i.ID, &i.Head) || (q.OnlyLive() || snap.onlyOpen) && !open || !t.sees(i.ID, &i.Head) {
+		if !q.MayFit(i.ID, &i.Head) || !t.sees(i.ID, &i.Head) {
 			continue
 		}
 		waits, next := waits(i.ID), 0

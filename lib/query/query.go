@@ -124,9 +124,6 @@ func (q *Query) findStates() {
 // ids. Who everybody's jobs are asked for does not call it.
 func (q *Query) For(uid int) { q.uid, q.anybody = uid, !q.mine }
 
-// Names are the names of batches among the operands, to be resolved.
-func (q *Query) Names() []string { return slices.Clone(q.names) }
-
 // Resolve replaces the names of batches by the ids of the batches that have
 // them and whose owner has the number uid; user is its name, for errors. Give
 // it every batch there is, with the number of its owner. Errors are [ErrNone]
@@ -165,16 +162,16 @@ func (q *Query) IDs() ([]job.BatchID, []job.ID) {
 }
 
 // About says whether a batch, or a job of it, is among the ids of the query.
-func (q *Query) About(id job.BatchID) bool {
-	if q.batches[id] {
-		return true
-	}
-	for j := range q.jobs {
-		if j.Batch() == id {
-			return true
-		}
-	}
-	return false
+func (q *Query) About(id job.BatchID) bool { return q.batches[id] || q.of[id] }
+
+// Names says whether the query is about a batch of that id or, before Resolve, may be.
+func (q *Query) Names(id job.BatchID) bool {
+	return q.About(id) || slices.Contains(q.names, id.Name())
+}
+
+// Reads says whether a batch has to be looked at, as far as its id and whether it is open tell.
+func (q *Query) Reads(id job.BatchID, open bool) bool {
+	return (!q.selective() || q.About(id)) && (open || !q.OnlyLive())
 }
 
 // Filters says that there is a filter on the field of that name.
@@ -198,7 +195,7 @@ func (q *Query) MayFit(id job.BatchID, head *job.Head) bool {
 	if !q.anybody && head.UID != q.uid {
 		return false
 	}
-	if q.selective() && !q.batches[id] && !q.of[id] {
+	if q.selective() && !q.About(id) {
 		return false
 	}
 	r := job.Row{Namespace: id.Namespace(), Batch: id.Name(), Owner: head.Owner}

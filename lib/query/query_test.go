@@ -277,6 +277,41 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// Of these batches, those that are looked at: for their names, and for their rows.
+func TestReads(t *testing.T) {
+	for args, want := range map[string][2]string{
+		"":                 {"", "n/a m/a"},
+		"state=done":       {"", "n/a m/a n/b"},
+		"n/a":              {"n/a", "n/a"},
+		"n/b n/a/1":        {"n/a n/b", "n/a n/b"},
+		"n/a state=queued": {"n/a", "n/a"},
+		"a state=done":     {"n/a m/a", "n/a"},
+	} {
+		q, err := Parse(strings.Fields(args), now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var named, read []string
+		all := []job.BatchID{"n/a", "m/a", "n/b"} // the last is closed
+		for _, id := range all {
+			if q.Names(id) {
+				named = append(named, string(id))
+			}
+		}
+		if err := q.Resolve(1, "me", func(yield func(job.BatchID, int) bool) { _ = yield("n/a", 1) && yield("m/a", 2) }); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range all {
+			if q.Reads(id, i < 2) {
+				read = append(read, string(id))
+			}
+		}
+		if got := [2]string{strings.Join(named, " "), strings.Join(read, " ")}; got != want {
+			t.Errorf("%q: %q, should be %q", args, got, want)
+		}
+	}
+}
+
 func TestTally(t *testing.T) {
 	rows := []job.Row{
 		{ID: "a/x/1", Owner: "me", UID: 1, State: job.Done},
@@ -367,6 +402,9 @@ func FuzzQuery(f *testing.F) {
 			}
 			if fits && q.OnlyLive() && r.State.Over() {
 				t.Fatalf("%q fits what is over", args)
+			}
+			if fits && !q.Reads(r.ID.Batch(), !r.State.Over()) {
+				t.Fatalf("%q fits what is not read", args)
 			}
 		}
 		if key, val, ok := strings.Cut(s, "="); ok && len(args) == 1 && !strings.ContainsAny(key, operators) {
