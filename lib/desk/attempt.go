@@ -25,11 +25,12 @@ type Note struct {
 	Job   job.ID    `json:"job"`
 	Try   int       `json:"try"`
 	CPUs  int       `json:"cpus"`
-	GPUs  []int     `json:"gpus,omitempty"` // indexes of those that the head gave it
-	User  string    `json:"user,omitempty"` // who has submitted it, as the head has proven
-	Spec  string    `json:"spec"`           // SHA-256 of the batch's spec
-	Work  *job.Job  `json:"work,omitempty"` // absent while it is still to be fetched
-	Time  *int64    `json:"time,omitempty"` // seconds that it may run, where that is not what the job says; 0: no limit
+	GPUs  []int     `json:"gpus,omitempty"`  // indexes of those that the head gave it
+	User  string    `json:"user,omitempty"`  // who has submitted it, as the head has proven
+	Spec  string    `json:"spec"`            // SHA-256 of the batch's spec
+	Work  *job.Job  `json:"work,omitempty"`  // absent while it is still to be fetched
+	Time  *int64    `json:"time,omitempty"`  // seconds that it may run, where that is not what the job says; 0: no limit
+	Never bool      `json:"never,omitempty"` // its batch says retry: never
 
 	Saved job.Token `json:"saved,omitempty"` // the attempt with whose saved files it goes on
 }
@@ -172,12 +173,12 @@ func (a *Attempt) Extra() string { return filepath.Join(a.Dir, "extra") }
 // into that of the job.
 func (a *Attempt) SavedDir() string { return filepath.Join(a.Dir, savedDir) }
 
-// Begin notes attempts. Those for which durably says so, or all if it is nil, are on the
-// disk then, which costs little more for many than for one; of the others a power cut may
-// leave nothing.
+// Begin notes attempts. Those that are never to be started twice are on the disk then, which
+// costs little more for many than for one; of the others a power cut may leave nothing, and
+// the head, which finds them missing in the list of the node, starts their jobs again.
 // The result has an error for each that could not be noted; one that was noted
 // before is returned as it is, with fs.ErrExist.
-func (d *Desk) Begin(notes []Note, durably func(*Note) bool) ([]*Attempt, []error) {
+func (d *Desk) Begin(notes []Note) ([]*Attempt, []error) {
 	d.Stock()
 	as, errs := make([]*Attempt, len(notes)), make([]error, len(notes))
 	var files []*os.File
@@ -189,7 +190,7 @@ func (d *Desk) Begin(notes []Note, durably func(*Note) bool) ([]*Attempt, []erro
 			continue
 		}
 		as[i] = &Attempt{Note: n, Dir: d.path("attempts", string(n.Token))}
-		opened, err := as[i].note(durably == nil || durably(&n))
+		opened, err := as[i].note(n.Never)
 		for _, f := range opened {
 			files, of = append(files, f), append(of, i)
 		}

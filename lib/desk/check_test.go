@@ -37,7 +37,7 @@ func fullDesk(t *testing.T) (dir string, over, given, started *Attempt, in job.I
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "node")
 	d := open(t, dir, "b1")
-	as, errs := d.Begin([]Note{note("a"), note("b"), note("c")}, nil)
+	as, errs := d.Begin([]Note{note("a"), note("b"), note("c")})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}

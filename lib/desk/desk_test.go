@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -98,11 +99,11 @@ func TestBegin(t *testing.T) {
 	other := note("x")
 	other.Work = &job.Job{Name: "y"}
 	notes := []Note{note("a"), bad, note("b"), other}
-	as, errs := d.Begin(notes, nil)
+	as, errs := d.Begin(notes)
 	if errs[0] != nil || errs[1] == nil || errs[2] != nil || errs[3] == nil {
 		t.Fatalf("errors %v", errs)
 	}
-	if _, errs := d.Begin(notes[:1], nil); !errors.Is(errs[0], fs.ErrExist) {
+	if _, errs := d.Begin(notes[:1]); !errors.Is(errs[0], fs.ErrExist) {
 		t.Errorf("the same again: %v", errs)
 	}
 	d.Close()
@@ -139,9 +140,35 @@ func TestBegin(t *testing.T) {
 	}
 }
 
+// Only what is never to be started twice must outlive a power cut before it is begun.
+func TestNeverIsDurable(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	again, never := note("a"), note("b")
+	never.Never = true
+	var mu sync.Mutex
+	var synced []string
+	defer durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		synced = append(synced, strings.TrimPrefix(f.Name(), dir))
+		return nil
+	}})()
+	if _, errs := d.Begin([]Note{again}); errs[0] != nil || synced != nil {
+		t.Errorf("synced %q, %v", synced, errs[0])
+	}
+	if _, errs := d.Begin([]Note{never}); errs[0] != nil {
+		t.Error(errs[0])
+	}
+	own := "/attempts/" + string(never.Token)
+	if slices.Sort(synced); !slices.Equal(synced, []string{"/attempts", own, own + "/attempt.jsonl"}) {
+		t.Errorf("synced %q", synced)
+	}
+}
+
 func TestStartedAndResult(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
-	as, errs := d.Begin([]Note{note("a")}, nil)
+	as, errs := d.Begin([]Note{note("a")})
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
@@ -337,7 +364,7 @@ func TestKeepFails(t *testing.T) {
 
 func TestPlaceAndChanged(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
-	as, errs := d.Begin([]Note{note("a")}, nil)
+	as, errs := d.Begin([]Note{note("a")})
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
@@ -509,7 +536,7 @@ func TestBallast(t *testing.T) {
 	if !d.MakeRoom(full) || d.MakeRoom(full) {
 		t.Error("the ballast is to be given up once")
 	}
-	d.Begin(nil, nil)
+	d.Begin(nil)
 	if _, err := os.Stat(name); err != nil {
 		t.Errorf("it is not made anew: %v", err)
 	}

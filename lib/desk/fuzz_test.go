@@ -20,7 +20,7 @@ func FuzzDirectory(f *testing.F) {
 	}
 	f.Cleanup(func() { d.Close() })
 	n := note("j")
-	as, errs := d.Begin([]Note{n}, nil)
+	as, errs := d.Begin([]Note{n})
 	if errs[0] != nil {
 		f.Fatal(errs[0])
 	}

@@ -41,7 +41,7 @@ func TestI15WhatOneThatWasKilledWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh, over := note("a"), note("b")
-	as, errs := d.Begin([]Note{fresh, over}, nil)
+	as, errs := d.Begin([]Note{fresh, over})
 	if err := errors.Join(append(errs, as[1].SetResult(&job.Result{}, nil, false), d.Close())...); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestI15WhatOneThatWasKilledRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	as, errs := d.Begin([]Note{note("a")}, nil)
+	as, errs := d.Begin([]Note{note("a")})
 	if err := errors.Join(append(errs, d.Discard(as[0]), d.Close())...); err != nil {
 		t.Fatal(err)
 	}

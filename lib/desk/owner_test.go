@@ -32,7 +32,7 @@ func TestHandOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	as, errs := d.Begin([]Note{{Order: 1, Token: job.NewToken(), Job: "u/b/j", Try: 1, CPUs: 1, User: "maria", Spec: sumOf([]byte("x"))}}, nil)
+	as, errs := d.Begin([]Note{{Order: 1, Token: job.NewToken(), Job: "u/b/j", Try: 1, CPUs: 1, User: "maria", Spec: sumOf([]byte("x"))}})
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}

@@ -119,7 +119,7 @@ func TestTrashThatStays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	as, errs := d.Begin([]Note{note("a")}, nil)
+	as, errs := d.Begin([]Note{note("a")})
 	if err := errors.Join(errs[0], d.Discard(as[0])); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestTrashThatStays(t *testing.T) {
 // directories are closed to their owner, with few descriptors.
 func TestN66Deep(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
-	as, errs := d.Begin([]Note{note("deep")}, nil)
+	as, errs := d.Begin([]Note{note("deep")})
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}

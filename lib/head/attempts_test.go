@@ -82,14 +82,16 @@ func two(t *testing.T) (s *site, ws1, ws2 *desk, first, second *wire.Start) {
 	return s, ws1, ws2, first, second
 }
 
-// A node is told with each start whose job it is: who has submitted it, as the
-// head has proven.
+// A node is told with each start whose job it is, as the head has proven, and whether it
+// is never to be started twice.
 func TestStartTellsWhose(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	if st := expect[*wire.Start](t, d.c); st.User != account.UserName(os.Getuid()) {
-		t.Errorf("user %q", st.User)
+	for spec, never := range map[string]bool{`{"kind":"command"}`: false, `{"kind":"command","retry":"never"}`: true} {
+		s := newSite(t)
+		s.submitAs("ns/b", spec, "j")
+		d := s.desk("ws1", "boot1")
+		if st := expect[*wire.Start](t, d.c); st.User != account.UserName(os.Getuid()) || st.Never != never {
+			t.Errorf("%s: user %q, never %v", spec, st.User, st.Never)
+		}
 	}
 }
 

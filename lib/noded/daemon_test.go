@@ -33,7 +33,7 @@ func TestTakeOverInOrder(t *testing.T) {
 		notes = append(notes, desk.Note{Order: i + 5, Token: job.NewToken(), Job: job.ID(fmt.Sprintf("lab/b/j%d", i)),
 			Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)})
 	}
-	if _, errs := d.Begin(notes, nil); errors.Join(errs...) != nil {
+	if _, errs := d.Begin(notes); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
 	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
@@ -65,7 +65,7 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 	}
 	defer d.Close()
 	note := desk.Note{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}
-	as, errs := d.Begin([]desk.Note{note}, nil)
+	as, errs := d.Begin([]desk.Note{note})
 	if errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
@@ -89,7 +89,7 @@ func oneAttempt(t *testing.T, dir string) (*desk.Desk, *desk.Attempt, *daemon) {
 		t.Fatal(err)
 	}
 	note := desk.Note{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}
-	as, errs := d.Begin([]desk.Note{note}, nil)
+	as, errs := d.Begin([]desk.Note{note})
 	if errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}

@@ -28,7 +28,7 @@ func TestI03GoneIsDurable(t *testing.T) {
 		}
 		defer d.Close()
 		note := desk.Note{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}
-		as, errs := d.Begin([]desk.Note{note}, nil)
+		as, errs := d.Begin([]desk.Note{note})
 		if errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}

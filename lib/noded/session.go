@@ -135,12 +135,12 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	notes := make([]desk.Note, len(starts))
 	for i, s := range starts {
 		n.noted++
-		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, GPUs: s.GPUs, User: s.User, Spec: s.Spec, Work: s.Work, Time: s.Time, Saved: s.Saved}
+		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, GPUs: s.GPUs, User: s.User, Spec: s.Spec, Work: s.Work, Time: s.Time, Never: s.Never, Saved: s.Saved}
 	}
 	if notes = n.keepOff(notes); len(notes) == 0 {
 		return
 	}
-	as, errs := n.desk.Begin(notes, n.notesDurably)
+	as, errs := n.desk.Begin(notes)
 	n.do(func() {
 		for i, err := range errs {
 			switch known := n.attempts[notes[i].Token]; {
@@ -167,14 +167,6 @@ func (n *daemon) startAll(starts []*wire.Start) {
 			}
 		}
 	})
-}
-
-// notesDurably says whether the note of an attempt must outlive a power cut: of a job that
-// is never to be started twice it must, and it is not known yet of which batch that is so.
-// Any other is begun again by the head, which finds it missing in the list of the node.
-func (n *daemon) notesDurably(note *desk.Note) bool {
-	b, err := n.desk.Build(note.Job.Batch(), n.builder(note.User), note.Spec)
-	return err != nil || b.Spec.Retry == job.Never
 }
 
 // reason is an error without the paths of this machine.

@@ -80,7 +80,7 @@ func TestL36LongIsMadeDurableAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		as, errs := d.Begin([]desk.Note{{Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}}, nil)
+		as, errs := d.Begin([]desk.Note{{Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}})
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}

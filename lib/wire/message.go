@@ -188,12 +188,13 @@ type (
 		Attempt job.Token `json:"attempt"`
 		Job     job.ID    `json:"job"`
 		Try     int       `json:"try"`
-		CPUs    int       `json:"cpus"`           // given to it
-		GPUs    []int     `json:"gpus,omitempty"` // indexes of those given to it, or of the one of which it has a part
-		User    string    `json:"user,omitempty"` // who has submitted it, as the head has proven
-		Spec    string    `json:"spec"`           // SHA-256 of the batch's spec as JSON; fetched once for each batch
-		Work    *job.Job  `json:"work,omitempty"` // absent when it is long: fetched
-		Time    *int64    `json:"time,omitempty"` // seconds that it may run, where that is not what the job says; 0: no limit
+		CPUs    int       `json:"cpus"`            // given to it
+		GPUs    []int     `json:"gpus,omitempty"`  // indexes of those given to it, or of the one of which it has a part
+		User    string    `json:"user,omitempty"`  // who has submitted it, as the head has proven
+		Spec    string    `json:"spec"`            // SHA-256 of the batch's spec as JSON; fetched once for each batch
+		Work    *job.Job  `json:"work,omitempty"`  // absent when it is long: fetched
+		Time    *int64    `json:"time,omitempty"`  // seconds that it may run, where that is not what the job says; 0: no limit
+		Never   bool      `json:"never,omitempty"` // its batch says retry: never
 
 		Saved job.Token `json:"saved,omitempty"` // the attempt whose saved files it goes on with: fetched
 	}
