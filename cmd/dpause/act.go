@@ -36,13 +36,22 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err := errors.Join(m.removeOwn(func(q pause.Pause) bool { return q.ID != put.ID }), err); err != nil {
 		return err
 	}
+	end, _ := put.End(m.clock)
+	until := nearest(m.clock.Now, end)
 	switch {
 	case put.Out:
-		err = m.leave(ctx, put, before)
+		err = m.leave(ctx, until, before)
 	case put.Full():
-		err = m.still(put)
+		err = m.still(put, until)
 	default:
-		err = m.given(put)
+		err = m.given(put, until)
+	}
+	if err == nil && !put.Out {
+		m.others(put, end)
+		if put.Full() {
+			m.wait(put.Made, end)
+		}
+		m.dead()
 	}
 	for _, n := range m.nodes {
 		pause.Tidy(&n.state, m.scope)
@@ -138,13 +147,11 @@ func (m *machine) own(p pause.Pause) bool {
 }
 
 // still says that nothing runs, or what does.
-func (m *machine) still(put pause.Pause) error {
+func (m *machine) still(put pause.Pause, until string) error {
 	if err := m.read(); err != nil {
 		return err
 	}
 	jobs := m.meant()
-	end, _ := put.End(m.clock)
-	until := nearest(m.clock.Now, end)
 	for _, j := range jobs {
 		switch {
 		case j.still():
@@ -163,9 +170,6 @@ func (m *machine) still(put pause.Pause) error {
 	} else {
 		m.c.Talk("%s until %s", sentence(jobs, "stands still", "stand still"), until)
 	}
-	m.others(put)
-	m.wait(put)
-	m.dead()
 	m.bestEffort()
 	return nil
 }
@@ -182,9 +186,7 @@ func (m *machine) meant() (jobs []job) {
 
 // leave waits until nothing of any job is left, of those that were there before the
 // pause and of others.
-func (m *machine) leave(ctx context.Context, put pause.Pause, jobs []job) error {
-	end, _ := put.End(m.clock)
-	until := nearest(m.clock.Now, end)
+func (m *machine) leave(ctx context.Context, until string, jobs []job) error {
 	if now := m.meant(); len(now) > len(jobs) {
 		jobs = now
 	}
@@ -214,12 +216,11 @@ func (m *machine) leave(ctx context.Context, put pause.Pause, jobs []job) error 
 }
 
 // given says what is given back.
-func (m *machine) given(put pause.Pause) error {
+func (m *machine) given(put pause.Pause, until string) error {
 	if err := m.read(); err != nil {
 		return err
 	}
-	end, _ := put.End(m.clock)
-	m.c.Talk("%s until %s", giveWords(*put.Give), nearest(m.clock.Now, end))
+	m.c.Talk("%s until %s", giveWords(*put.Give), until)
 	for _, n := range m.nodes {
 		if n.now != nil && n.now.Part.Gives(pause.State{Live: []pause.Pause{put}}).CPUs >= n.now.CPUs {
 			m.c.Talk("that is all that %s has for jobs: they stand still", unit.Quote(n.name))
@@ -228,8 +229,6 @@ func (m *machine) given(put pause.Pause) error {
 			m.c.Talk("the kernel does not let %s take memory from jobs: only cpus are given back", unit.Quote(n.name))
 		}
 	}
-	m.others(put)
-	m.dead()
 	return nil
 }
 
@@ -245,8 +244,7 @@ func giveWords(g pause.Give) string {
 }
 
 // others names who has paused besides, if that ends later or asks for more.
-func (m *machine) others(put pause.Pause) {
-	end, _ := put.End(m.clock)
+func (m *machine) others(put pause.Pause, end time.Time) {
 	for _, h := range m.holders() {
 		theirs, forever := h.p.End(m.clock)
 		later := forever || theirs.After(end)
@@ -258,14 +256,13 @@ func (m *machine) others(put pause.Pause) {
 }
 
 // wait says when jobs go on elsewhere, if the pause is longer than they wait.
-func (m *machine) wait(put pause.Pause) {
-	end, _ := put.End(m.clock)
+func (m *machine) wait(made, end time.Time) {
 	for _, n := range m.nodes {
 		if n.now == nil {
 			continue
 		}
 		waits, forever := n.now.Waits()
-		since := put.Made
+		since := made
 		for _, p := range n.state.Live {
 			if p.Full() && p.Made.Before(since) {
 				since = p.Made
