@@ -18,7 +18,7 @@ func (m *Machine) WithNeeds(refs []Ref) (all []Ref, gated bool) {
 			continue
 		}
 		if trails[ref.Batch] == nil {
-			trails[ref.Batch] = &trail{b, policy.NewSet(len(b.States)), policy.NewSet(len(b.States)), map[uint32]bool{}}
+			trails[ref.Batch] = &trail{b, policy.NewSet(len(b.States)), map[uint32]bool{}}
 		}
 		gated = gated || b.gates != nil
 		trails[ref.Batch].follow(ref.Job, func(i uint32) { all = append(all, Ref{ref.Batch, i}) })
@@ -32,8 +32,7 @@ func (m *Machine) WithNeeds(refs []Ref) (all []Ref, gated bool) {
 // A trail goes from jobs of a batch to those that they need.
 type trail struct {
 	b     *batch
-	seen  *policy.Set     // jobs to which it has come
-	told  *policy.Set     // and those with all that they need
+	told  *policy.Set     // jobs with all that they need
 	lists map[uint32]bool // to which it has come
 }
 
@@ -42,9 +41,8 @@ type trail struct {
 func (t *trail) follow(i uint32, tell func(i uint32)) {
 	for way := []uint32{i}; len(way) > 0; {
 		i := way[len(way)-1]
-		if !t.seen.Has(i) {
-			t.seen.Add(i)
-			way = t.needed(way, i)
+		if more := t.needed(i); more != nil {
+			way = append(way, more...)
 			continue
 		}
 		way = way[:len(way)-1]
@@ -55,10 +53,11 @@ func (t *trail) follow(i uint32, tell func(i uint32)) {
 	}
 }
 
-// needed adds those to the way that a job waits for and that have to be retried.
-func (t *trail) needed(way []uint32, i uint32) []uint32 {
+// needed is the jobs that have to be retried of the next list that a job waits for. It is
+// one list at a time: what is in the one may wait for the other, too.
+func (t *trail) needed(i uint32) (all []uint32) {
 	if t.b.gates == nil {
-		return way
+		return nil
 	}
 	for k := range t.b.gates.of(i) {
 		if t.lists[k] {
@@ -67,9 +66,12 @@ func (t *trail) needed(way []uint32, i uint32) []uint32 {
 		t.lists[k] = true
 		for _, o := range slices.Backward(t.b.gates.list(k)) {
 			if spoils(t.b.States[o]) {
-				way = append(way, o)
+				all = append(all, o)
 			}
 		}
+		if all != nil {
+			break
+		}
 	}
-	return way
+	return all
 }

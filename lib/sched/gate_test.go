@@ -241,7 +241,7 @@ func TestGateReasons(t *testing.T) {
 
 // Who retries jobs retries what they need, too, first.
 func TestWithNeeds(t *testing.T) {
-	needs := [][]string{{"j1", "j2"}, {"j2"}, nil, {"j4"}, nil, {"j0"}}
+	needs := [][]string{{"j1", "j2"}, {"j2"}, nil, {"j4"}, nil, {"j0"}, {"j1", "j2"}}
 	for _, c := range []struct {
 		canary int
 		over   string // of which jobs, with how they ended
@@ -254,6 +254,8 @@ func TestWithNeeds(t *testing.T) {
 		{0, "4 cancel", []uint32{3}, []uint32{4, 3}},
 		{0, "2 bad", []uint32{3, 2}, []uint32{3, 2}},
 		{1, "2 bad", []uint32{4}, []uint32{2, 1, 0, 4}},
+		{1, "2 bad", []uint32{3}, []uint32{2, 1, 0, 4, 3}}, // j4 waits for the canary, too
+		{1, "2 bad", []uint32{6}, []uint32{2, 1, 0, 6}},    // the canary needs the same
 	} {
 		s := newSteps(t, AddBatch{Batch: 1, Jobs: len(needs), Needs: needing(t, needs), Spec: &job.Spec{Canary: c.canary}})
 		s.step("")
