@@ -61,7 +61,7 @@ func (r *Round) Recalls() iter.Seq2[*Run, *Node] {
 			}
 		}
 		for _, p := range r.lab.Nodes {
-			if p.Active > 0 || p.Expects != nil {
+			if p.Active > 0 || p.Expects != nil || !p.Open() { // Open saves a look at all that waits
 				continue
 			}
 			if a := r.fromOneOf(from, p); a != nil && !recall(a, p) {

@@ -105,7 +105,7 @@ func (r *Round) place(c *Class) *place {
 		r.places[c.slot] = nodes
 		for _, s := range r.free {
 			switch p := s.on; {
-			case s.cpus < c.Share.CPUs || !p.HasRoom(c):
+			case s.cpus < c.Share.CPUs || !p.Able(c) || !p.HasRoom(c): // Able saves a look at each for each start
 			case p.spares(c):
 				nodes.free = append(nodes.free, p)
 			default:

@@ -582,6 +582,14 @@ func TestMeet(t *testing.T) {
 	}
 }
 
+// For the start of a job no node is looked at that could never run it.
+func TestPlaces(t *testing.T) {
+	s := draw().node("a").node("b").batch(1, 1, wants("b"))
+	if nodes := s.Decide().place(s.Classes[0]); len(nodes.free) != 1 {
+		t.Errorf("%d nodes are", len(nodes.free))
+	}
+}
+
 // The slot of a class that is gone is another's, and what nodes were able to run of the one
 // says nothing of the other.
 func TestSlots(t *testing.T) {
