@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,19 @@ func asking(n uint32, priority int, counts ...job.Counts) AddBatch {
 		b.Asks = append(b.Asks, AskOf(job.Resources{CPUs: 1, Counted: c}, nil))
 	}
 	return b
+}
+
+// sessionOf is that of the node of an attempt.
+func sessionOf(a Attempt) uint64 { return map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node] }
+
+// endWell has a job that runs end.
+func endWell(r *rig, batch, i uint32) {
+	r.t.Helper()
+	a, ok := r.m.Current(Ref{batch, i})
+	if !ok {
+		r.t.Fatalf("job %d/%d does not run", batch, i)
+	}
+	r.apply(Ended{Session: sessionOf(a), Attempt: a.Token, Result: exited(0, "")})
 }
 
 // What the site counts is in use nowhere more often than there is, and what a node
@@ -91,24 +105,20 @@ func TestCountedForTheBig(t *testing.T) {
 	if r.m.State(Ref{3, 2}) != job.Running {
 		t.Error("who asks for none waits")
 	}
-	end := func(batch uint32, i uint32) {
-		a, ok := r.m.Current(Ref{batch, i})
-		if !ok {
-			t.Fatalf("job %d/%d does not run", batch, i)
-		}
-		r.apply(Ended{Session: map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node], Attempt: a.Token, Result: exited(0, "")})
-	}
-	end(1, 0)
+	endWell(r, 1, 0)
 	if why := r.m.Why(Ref{2, 0}); why != "only 1 of 2 lic of the site are free" {
 		t.Errorf("it waits: %q", why)
 	}
 	if r.m.State(Ref{3, 0}) != job.Queued {
 		t.Error("a small one took what the big one waits for")
 	}
+	if why := r.m.Why(Ref{3, 0}); why != "lic is left to a job that goes first" {
+		t.Errorf("the small one waits: %q", why)
+	}
 	r.apply(Drain{"ws1", "op"})
 	r.apply(Drain{"ws2", "op"})
 	r.apply(Drain{"ws2", ""})
-	end(1, 1)
+	endWell(r, 1, 1)
 	if r.m.State(Ref{2, 0}) != job.Running {
 		t.Error("the big one still waits")
 	}
@@ -125,7 +135,7 @@ func TestCountedForTheBigNode(t *testing.T) {
 	r.apply(asking(3, 0, "lic=1", "lic=1", ""))
 	var on [2][]Attempt
 	r.m.Live(func(a Attempt) {
-		i := map[node.Name]int{"ws1": 0, "ws2": 1}[a.Node]
+		i := sessionOf(a) - 1
 		on[i] = append(on[i], a)
 	})
 	end := func(i int) {
@@ -145,6 +155,24 @@ func TestCountedForTheBigNode(t *testing.T) {
 	}
 	if r.m.State(Ref{2, 0}) != job.Running {
 		t.Errorf("the node is free, and the big one is %s", r.m.State(Ref{2, 0}))
+	}
+}
+
+// Who leaves what he asks for to others is told that, though a node is kept for him.
+func TestCountedLeft(t *testing.T) {
+	r := counting(t, "lic=2")
+	r.apply(asking(1, 0, "lic=1", "", "", "", "", "", "", ""))
+	whole := asking(2, 0, "lic=1")
+	whole.Asks[0].CPUs = 4
+	r.apply(whole)
+	r.apply(asking(3, 0, ""))
+	endWell(r, 1, 1)
+	if why := r.m.Why(Ref{2, 0}); !strings.Contains(why, "is kept for it until enough there has ended") {
+		t.Errorf("it waits: %q", why)
+	}
+	r.apply(asking(4, 1, "lic=2"))
+	if why := r.m.Why(Ref{2, 0}); why != "lic is left to a job that goes first" {
+		t.Errorf("beside who wants all of it, it waits: %q", why)
 	}
 }
 
@@ -190,7 +218,7 @@ func TestCountedLasts(t *testing.T) {
 		t.Errorf("behind a new head %q is taken", m.lab.Site.Taken)
 	}
 	a, _ := r.m.Current(Ref{1, 0})
-	session := map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node]
+	session := sessionOf(a)
 	r.apply(NodeDown{session})
 	if r.m.State(Ref{1, 1}) != job.Queued {
 		t.Error("its licence was given away while its node may come back")
@@ -220,7 +248,7 @@ func TestCountedStays(t *testing.T) {
 	b.Once = true
 	r.apply(b)
 	a, _ := r.m.Current(Ref{1, 0})
-	session := map[node.Name]uint64{"ws1": 1, "ws2": 2}[a.Node]
+	session := sessionOf(a)
 	r.apply(NodeDown{session})
 	r.now += usualLease
 	r.apply(Heard{3 - session})

@@ -35,13 +35,15 @@ func (t *Teller) Wait(r *policy.Round, q *policy.Queue) Wait {
 		return Wait{Why: doom}
 	}
 	n, why := t.count(r, q)
-	switch kept, out := keptFor(q), t.countedOut(q.Class); {
+	switch kept, out, left := keptFor(q), t.countedOut(q.Class), r.Yields(q); {
 	case n.big() == 0:
 		return Wait{Why: why + t.away(q)}
 	case q.Batch.Full():
 		return Wait{bounded(q.Batch), t.soonest(q.Batch)}
 	case out != "":
 		return Wait{Why: out}
+	case left != "":
+		return Wait{Why: left + " is left to a job that goes first"}
 	case kept != nil:
 		until, enough, why := t.freeAt(q.Class, kept), "enough", ""
 		if q.Class.Share.CPUs == 0 {

@@ -82,7 +82,7 @@ func (r *Round) Starts() iter.Seq2[*Queue, *Node] {
 // node.
 func (r *Round) first() (*Queue, *Node) {
 	for _, q := range r.queues {
-		if p := r.best(q); p != nil && !r.yields(q) {
+		if p := r.best(q); p != nil && r.Yields(q) == "" {
 			return q, p
 		}
 	}

@@ -404,7 +404,7 @@ func TestRules(t *testing.T) {
 		r := c.lab.Inspect() // and nothing is said to be free that is not used
 		for _, q := range r.queues {
 			for _, p := range c.lab.Nodes {
-				if v := r.Verdict(q, p); v == Free && !r.yields(q) {
+				if v := r.Verdict(q, p); v == Free && r.Yields(q) == "" {
 					t.Errorf("%s: nothing is in the way of %d on %s, and it is not started", c.rule, q.Batch.Num, p.Name)
 				}
 			}

@@ -17,15 +17,15 @@ type Site struct {
 	Taken job.Counts // by attempts that may run, of every name
 }
 
-// contested says that a class would have too little of a name that the site counts
-// once somebody has taken so much more, for whom there is enough.
-func (s *Site) contested(c *Class, more job.Counts) bool {
+// contested is the first name that the site counts of which a class would have too little
+// once somebody has taken so much more, for whom there is enough; "" if there is none.
+func (s *Site) contested(c *Class, more job.Counts) string {
 	for name, n := range more.All() {
 		if has := s.Has.Of(name); has > 0 && s.Taken.Of(name)+n+c.Share.Counts.Of(name) > has {
-			return true
+			return name
 		}
 	}
-	return false
+	return ""
 }
 
 // HasRoom says that as much as a class asks for is free of what the site counts.
@@ -57,17 +57,20 @@ func (s *Site) lacks(c *Class, p *Node) string {
 	return ""
 }
 
-// yields says that the first job of q has to leave what it asks for to one that goes
-// first, and waits for want of more of it or of a node that is kept for it: so jobs that
-// ask for much of what the site counts are not passed over for ever by those that ask for
-// little.
-func (r *Round) yields(q *Queue) bool {
+// Yields is the name of which the first job of q has to leave what it asks for to one that
+// goes first, and waits for want of more of it or of a node that is kept for it; "" if there
+// is none. So jobs that ask for much of what the site counts are not passed over for ever by
+// those that ask for little.
+func (r *Round) Yields(q *Queue) string {
 	if q.Class.Share.Counts == "" {
-		return false
+		return ""
 	}
-	return slices.ContainsFunc(r.Ahead(q), func(o *Queue) bool {
+	for _, o := range r.Ahead(q) {
+		name := r.lab.Site.contested(o.Class, q.Class.Share.Counts)
 		waits := !r.lab.Site.HasRoom(o.Class) || len(o.Class.Kept) > 0
-		return o.Class != q.Class && waits && r.lab.Site.contested(o.Class, q.Class.Share.Counts) &&
-			slices.ContainsFunc(r.lab.Nodes, func(p *Node) bool { return o.couldStart(p) })
-	})
+		if name != "" && waits && o.Class != q.Class && slices.ContainsFunc(r.lab.Nodes, o.couldStart) {
+			return name
+		}
+	}
+	return ""
 }
