@@ -170,18 +170,40 @@ func TestWhyOrder(t *testing.T) {
 	r.apply(Loaded{})
 	r.apply(asks(1, 1, 3, 0, 0))
 	r.apply(asks(2, 1, 2, 0, 0))
-	r.apply(asks(3, 2, 1, 0, 0))
+	r.apply(asks(3, 2, 2, 0, 0))
 	r.apply(asks(4, 2, 5, 7, 1))
 	r.apply(up(1, "ws1", 3))
 	r.apply(ListEnd{1})
 	r.apply(AddBatch{Batch: 5, Owner: 3, Jobs: 1, Spec: py}) // on no node
 	why(4, 1, "max_running of its batch: 1 run")
-	why(1, 2, "1 of 1 nodes can run it: ws1 busy; 1 job goes first (by turn of their owners)")
-	why(2, 0, "1 of 1 nodes can run it: ws1 busy; 2 jobs go first (1 by turn of their owners, 1 by age)")
+	why(1, 2, "1 of 1 nodes can run it: ws1 busy; it is the turn of 1 other owner")
+	why(2, 0, "1 of 1 nodes can run it: ws1 busy; 1 job goes first (by age); it is the turn of 1 other owner")
 	why(3, 0, "1 of 1 nodes can run it: ws1 busy")
 	r.apply(Cancel{Ref: Ref{3, 0}, By: "u"})
+	r.apply(Cancel{Ref: Ref{3, 1}, By: "u"})
 	why(1, 2, "1 of 1 nodes can run it: ws1 busy")
 	why(2, 0, "1 of 1 nodes can run it: ws1 busy; 1 job goes first (by age)")
+}
+
+// Of jobs that go first those are told that could use the same nodes, and no more than may
+// run.
+func TestWhyFirst(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Counted{"lic=1"})
+	r.apply(Loaded{})
+	r.apply(up(1, "ws1", 1, "x"))
+	r.apply(ListEnd{1})
+	r.apply(asks(1, 1, 1, 9, 0))
+	r.apply(ended(1, 1, noRoom)) // the node does not take it for a while
+	r.apply(asking(2, 0, "lic=1"))
+	r.apply(asking(3, 9, "lic=1")) // and this waits for the licence
+	bounded := asks(4, 1, 4, 9, 2)
+	bounded.Asks = []Ask{{CPUs: 1}, {CPUs: 1, Wants: "x"}, {CPUs: 1}, {CPUs: 1, Wants: "x"}}
+	r.apply(bounded)
+	r.apply(asks(5, 1, 1, 0, 0))
+	if got, want := r.m.Why(Ref{5, 0}), "1 of 1 nodes can run it: ws1 busy; 2 jobs go first (by priority)"; got != want {
+		t.Errorf("%q, should be %q", got, want)
+	}
 }
 
 // A fleet is nodes whose attempts end when their time has come, on a clock of its own.

@@ -192,7 +192,7 @@ func TestWhyKept(t *testing.T) {
 	}
 	for ref, want := range map[Ref]string{
 		{4, 0}: "ws2 is kept for it until all there has ended: it asks for a whole node (-R cpus=N asks for less)",
-		{3, 0}: "2 of 2 nodes can run it: ws1 busy, ws2 kept for a job of a whole node; 1 job goes first (by turn of their owners)",
+		{3, 0}: "2 of 2 nodes can run it: ws1 busy, ws2 kept for a job of a whole node; it is the turn of 1 other owner",
 	} {
 		if got := r.m.Why(ref); got != want {
 			t.Errorf("why %v: %q, should be %q", ref, got, want)

@@ -263,49 +263,50 @@ func (t *Teller) endOf(a *policy.Run) time.Duration {
 	return 0
 }
 
-// first tells which jobs wait and go before the first one of a queue on nodes that both
-// could use.
+// first tells which jobs wait for nodes that those of a queue could use, and go before the
+// first of these. Of other owners whose turn it is nobody knows how many of their jobs go
+// before the turn is another's.
 func (t *Teller) first(r *policy.Round, q *policy.Queue) string {
-	higher, others, own := 0, 0, 0
+	nodes := slices.DeleteFunc(slices.Clone(t.Lab.Nodes), func(p *policy.Node) bool { return !p.Listed || !q.Takes(p) })
+	higher, own, others := 0, 0, map[*policy.Owner]bool{}
+	of := map[*policy.Batch]int{} // jobs of each batch that may not run all at once
 	for _, o := range r.Ahead(q) {
-		n := o.Jobs.N
-		if o.Batch == q.Batch {
+		b, n := o.Batch, o.Jobs.N
+		if b == q.Batch {
 			n = o.Jobs.Below(q.Jobs.First())
 		}
-		if o.Batch.Most > 0 {
-			n = min(n, o.Batch.Most-o.Batch.Running)
+		if b.Most > 0 {
+			n = min(n, b.Most-b.Running-of[b])
 		}
 		switch {
-		case !t.Lab.Meet(o.Class, q.Class):
-		case o.Batch.Priority > q.Batch.Priority:
+		case !slices.ContainsFunc(nodes, o.Takes) || !t.Lab.Site.HasRoom(o.Class):
+			continue
+		case b.Priority > q.Batch.Priority:
 			higher += n
-		case o.Batch.Owner == q.Batch.Owner:
+		case b.Owner == q.Batch.Owner:
 			own += n
 		default:
-			others += n
+			others[b.Owner] = true
 		}
+		of[b] += n
 	}
-	all := higher + others + own
-	if all == 0 {
-		return ""
-	}
-	var by []string
-	for _, w := range []struct {
-		n    int
-		what string
-	}{{higher, "by priority"}, {others, "by turn of their owners"}, {own, "by age"}} {
-		switch {
-		case w.n == all:
-			by = append(by, w.what)
-		case w.n > 0:
-			by = append(by, fmt.Sprintf("%d %s", w.n, w.what))
+	var words []string
+	if n := higher + own; n > 0 {
+		by, verb := "by age", "go"
+		if own == 0 {
+			by = "by priority"
+		} else if higher > 0 {
+			by = fmt.Sprintf("%d by priority, %d by age", higher, own)
 		}
+		if n == 1 {
+			verb = "goes"
+		}
+		words = append(words, fmt.Sprintf("%s %s first (%s)", unit.Count(n, "job"), verb, by))
 	}
-	verb := "go"
-	if all == 1 {
-		verb = "goes"
+	if len(others) > 0 {
+		words = append(words, "it is the turn of "+unit.Count(len(others), "other owner"))
 	}
-	return fmt.Sprintf("%s %s first (%s)", unit.Count(all, "job"), verb, strings.Join(by, ", "))
+	return strings.Join(words, "; ")
 }
 
 // away tells which nodes that are not connected could run the jobs of a queue, as far

@@ -254,8 +254,3 @@ const soon = time.Hour
 // Leaves says that a node will soon be paused by its hours. When it was to be paused
 // and says no more of it, something else has come in between.
 func (l *Lab) Leaves(p *Node) bool { return p.PausesAt > l.Now && p.PausesAt-l.Now < soon }
-
-// Meet says that jobs of both classes could run on one of the connected nodes.
-func (l *Lab) Meet(c, d *Class) bool {
-	return slices.ContainsFunc(l.Nodes, func(p *Node) bool { return p.Listed && p.Able(c) && p.Able(d) })
-}

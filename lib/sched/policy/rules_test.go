@@ -573,15 +573,6 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// Jobs meet that could run on one of the connected nodes.
-func TestMeet(t *testing.T) {
-	s := draw().node("ab").node("b", func(p *Node) { p.Listed = false }).batch(1, 1, wants("a")).batch(1, 1, wants("b")).batch(1, 2, wants("a"))
-	a, b, c := s.Classes[0], s.Classes[1], s.Classes[2]
-	if s.Meet(a, b) || s.Meet(b, a) || s.Meet(b, b) || !s.Meet(a, c) {
-		t.Error("who meets whom")
-	}
-}
-
 // For the start of a job no node is looked at that could never run it.
 func TestPlaces(t *testing.T) {
 	s := draw().node("a").node("b").batch(1, 1, wants("b"))
