@@ -174,6 +174,12 @@ func TestCountedLeft(t *testing.T) {
 	if why := r.m.Why(Ref{2, 0}); why != "lic is left to a job that goes first" {
 		t.Errorf("beside who wants all of it, it waits: %q", why)
 	}
+	for i := range uint32(4) {
+		endWell(r, 1, 4+i)
+	}
+	if n := r.m.Nodes()[1]; n.State != node.Idle || n.Note != "kept for a job of 4 cpus" {
+		t.Errorf("the node on which nothing runs is %s: %q", n.State, n.Note)
+	}
 }
 
 // Who waits for one thing holds back nobody who asks for another of which enough is

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/sched/explain"
 	"distribute/lib/sched/policy"
 	"distribute/lib/suite"
@@ -182,7 +183,7 @@ func TestLoads(t *testing.T) {
 
 // TestWhyKept tells that a node is kept, and for what.
 func TestWhyKept(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, Config{Clock: plainClock})
 	for _, s := range slices.Concat(twoNodes, []step{
 		{10, asksFor(4, 2, 1, 0), ""},
 		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
@@ -198,7 +199,8 @@ func TestWhyKept(t *testing.T) {
 			t.Errorf("why %v: %q, should be %q", ref, got, want)
 		}
 	}
-	for i, want := range []string{"", "kept for a job of a whole node"} {
+	r.apply(Offered{2, node.Offer{CPUs: 2, Soon: 600}})
+	for i, want := range []string{"", "kept for a job of a whole node; pauses at 611"} {
 		if got := r.m.Nodes()[i].Note; got != want {
 			t.Errorf("the note of node %d is %q, should be %q", i+1, got, want)
 		}

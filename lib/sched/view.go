@@ -7,7 +7,6 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
-	"distribute/lib/sched/explain"
 )
 
 // State is where a job stands by its log; Cancelled if there is no such job.
@@ -228,12 +227,10 @@ func (m *Machine) row(p *peer) Node {
 		r.State = node.Draining
 	case p.RestsUntil != 0:
 		r.State, r.Until, r.Note, r.Given = node.Resting, p.RestsUntil, p.restWhy, p.restOf
-	case r.Jobs == 0:
-		r.State, r.Note = node.Idle, m.tell.Leaves(p.Node)
-	case p.Kept != nil:
-		r.State, r.Note = node.Busy, "kept for a job of "+explain.Asked(p.Kept.Of)
 	default:
-		r.State, r.Note = node.Busy, m.tell.Leaves(p.Node)
+		if r.State, r.Note = node.Busy, m.tell.Note(p.Node); r.Jobs == 0 {
+			r.State = node.Idle
+		}
 	}
 	return r
 }

@@ -215,7 +215,7 @@ func (t *Teller) obstacle(r *policy.Round, q *policy.Queue, p *policy.Node) (wha
 
 // kept tells for whom a node is kept, and why a job of the queue cannot be run before.
 func (t *Teller) kept(r *policy.Round, q *policy.Queue, p *policy.Node) string {
-	why := "kept for a job of " + Asked(p.Kept.Of)
+	why := keptForJob(p)
 	opens, long := r.Opens(p), q.Says.Longest()
 	if opens <= t.Lab.Now { // what runs there takes longer than it said
 		opens = 0

@@ -144,13 +144,21 @@ func outOf(name string, has, free int, of string) string {
 	return fmt.Sprintf("only %d of %d %s of %s are free", free, has, name, of)
 }
 
-// Leaves tells when a node will be paused by its hours, if that is soon.
-func (t *Teller) Leaves(p *policy.Node) string {
-	if t.Clock == nil || !t.Lab.Leaves(p) {
-		return ""
+// Note tells for whom a node is kept, and when it will be paused by its hours, if that is
+// soon.
+func (t *Teller) Note(p *policy.Node) string {
+	var words []string
+	if p.Kept != nil {
+		words = append(words, keptForJob(p))
 	}
-	return "pauses at " + t.Clock(p.PausesAt)
+	if t.Clock != nil && t.Lab.Leaves(p) {
+		words = append(words, "pauses at "+t.Clock(p.PausesAt))
+	}
+	return strings.Join(words, "; ")
 }
+
+// keptForJob tells for whom a node is kept.
+func keptForJob(p *policy.Node) string { return "kept for a job of " + Asked(p.Kept.Of) }
 
 // paused tells by whom a node is paused or drained, and until when.
 func (t *Teller) paused(p *policy.Node) string {
