@@ -89,30 +89,35 @@ func (p *Node) space() int64 {
 }
 
 // survey finds out how much disk there is for the queues that ask for more than some node
-// has.
-func (l *Lab) survey(queues []*Queue) {
+// has, also for those whose jobs are all given to nodes: some may be asked back.
+func (l *Lab) survey() {
 	least := int64(math.MaxInt64)
 	for _, p := range l.Nodes {
 		if p.space() > 0 {
 			least = min(least, p.space())
 		}
 	}
-	for _, q := range queues {
-		if q.Roomiest = 0; q.AsksDisk() > least {
-			q.Roomiest = l.roomiest(q)
+	for _, b := range l.Batches {
+		for q := range b.All() {
+			if q.Roomiest = 0; q.AsksDisk() > least {
+				q.Roomiest = l.roomiest(q)
+			}
 		}
 	}
 }
 
 // roomiest is the most disk that one of the nodes has on which the jobs of a queue could
-// run now, if nothing else ran there. In the first minute a node with more may still come.
+// run now, if nothing else ran there, or some that is enough. In the first minute a node
+// with more may still come.
 func (l *Lab) roomiest(q *Queue) (disk int64) {
 	if l.awaits(q) {
 		return math.MaxInt64
 	}
 	for _, p := range l.Nodes {
 		if p.Session != 0 && p.RestsUntil == 0 && !p.Offer.Pause.Full() && p.OffersEnough(q.Class) && !q.Avoids(p) && l.Could(q, p) {
-			disk = max(disk, p.space())
+			if disk = max(disk, p.space()); disk >= q.AsksDisk() {
+				break
+			}
 		}
 	}
 	return disk

@@ -146,7 +146,7 @@ type Queue struct {
 	Jobs  *Set
 	Says  *Declared // of the batch and the class
 
-	Roomiest int64 // bytes: the most disk of a node on which they could run now; 0: all have enough
+	Roomiest int64 // bytes: the most disk of a node on which they could run now, or enough; 0: all have enough
 	Avoidance
 }
 

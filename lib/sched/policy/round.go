@@ -24,7 +24,7 @@ func (l *Lab) Decide() *Round {
 			q.Alone = !l.elsewhere(q)
 		}
 	}
-	l.survey(r.queues)
+	l.survey()
 	r.review()
 	return r
 }

@@ -194,7 +194,7 @@ func (s *sketch) ahead() string {
 // recalled is what is asked back, and for which nodes.
 func (s *sketch) recalled() string {
 	var all []string
-	for a, p := range s.Inspect().Recalls() {
+	for a, p := range s.Decide().Recalls() {
 		all = append(all, fmt.Sprintf("%d for %s", a.Queue.Batch.Num, p.Name))
 	}
 	return strings.Join(all, ", ")
@@ -466,6 +466,7 @@ func TestRecalls(t *testing.T) {
 		{"it has begun, or is not wanted", waits(1).with(func(s *sketch) { s.runs[s.Nodes[1]][1].Idle = false }), ""},
 		{"it could not run there", waits(1, wants("b")), ""},
 		{"there is no room", waits(2).lends(0, 3), ""},
+		{"another has more of the disk", waits(1, asks(0, 50)).with(func(s *sketch) { disk(1)(s.Nodes[0]) }), ""},
 		{"nothing is offered", waits(0).lends(0, 4), ""},
 		{"it is kept for others", waits(1).batch(1, 4).kept(1, 0, 0), ""}, // it would be sent ahead and asked back for ever
 	} {
@@ -496,7 +497,7 @@ func TestVerdicts(t *testing.T) {
 		Free:          one(),
 	} {
 		r := lab.Inspect()
-		lab.survey(r.queues)
+		lab.survey()
 		q := slices.Collect(lab.Batches[0].All())[0]
 		if got := r.Verdict(q, lab.Nodes[0]); got != want {
 			t.Errorf("verdict %d, should be %d", got, want)
