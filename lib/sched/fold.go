@@ -55,7 +55,6 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 				m.stops(a)
 			}
 			a.current, a.void = false, true
-			m.count(a)
 		}
 	case job.KindRetry:
 		delete(b.losses, ref.Job)
@@ -67,6 +66,9 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 		b.queue(ref.Job).Says.Allow(*rec.Set.Time)
 	}
 	m.foldFreeze(b, ref.Job, rec)
+	for a := b.of[ref.Job]; a != nil; a = a.next { // those that the record has not ended
+		m.count(a)
+	}
 	m.tally(b, rec)
 	if rec.Request != "" {
 		b.asked[request{ref.Job, rec.Request}] = struct{}{}
@@ -113,12 +115,10 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	switch rec.Kind {
 	case job.KindAdopt:
 		a.current = true
-		m.count(a)
 	case job.KindDone, job.KindLate:
 		m.settle(a, rec.Manifest != "")
 	case job.KindFailed:
 		a.current = false
-		m.count(a)
 		if rec.Fate != job.FateLost {
 			m.settle(a, rec.Manifest != "")
 		}
@@ -130,7 +130,6 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 
 func (m *Machine) foldBack(b *batch, a *attempt, rec *job.Record) {
 	a.current = false
-	m.count(a)
 	switch {
 	case rec.Fate == job.FateEnded || rec.Disk > 0:
 		m.foldTried(b, a, rec)
@@ -177,7 +176,6 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 	b.of[ref.Job] = a
 	m.live[k] = a
 	p.append(a)
-	m.count(a)
 	b.tries[ref.Job] = uint32(min(rec.Try, math.MaxUint32))
 	return nil
 }

@@ -114,9 +114,6 @@ func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
 	case job.KindThaw, job.KindHold, job.KindDone, job.KindFailed, job.KindCancelled:
 		delete(b.frozen, i)
 	}
-	for a := b.of[i]; a != nil; a = a.next {
-		m.count(a)
-	}
 }
 
 // holdFrozen holds a job whose attempt stood still and came to nothing.

@@ -304,15 +304,10 @@ func (m *Machine) idle(a *attempt) {
 	if a.dead || a.result != nil && !a.Active || p.abroad || !m.batches[a.ref.Batch].Ready {
 		return // it is not counted
 	}
-	if !p.Listed {
-		a.Active = false // counted when the list is complete
-		return
+	if p.Listed { // else it is counted when the list is complete
+		p.vacate(a.Share, a.Active)
 	}
-	p.vacate(a.Share, a.Active)
-	if a.Active {
-		a.Active = false
-		m.count(a)
-	}
+	a.Active = false
 }
 
 // resolve ends a recall: the attempt came back, started, or is out of reach.

@@ -11,7 +11,6 @@ import (
 
 // take takes in what a node offers.
 func (m *Machine) take(p *peer, o node.Offer) {
-	m.markAll(p)
 	m.lab.Offers(p.Node, o)
 	m.countAll(p)
 }
