@@ -38,8 +38,7 @@ func TestClaim(t *testing.T) {
 	if got := r.apply(claim(0, 1)); len(got) != 0 {
 		t.Errorf("the claim again: %s", show(got))
 	}
-	r.apply(up(1, "ws1", 4))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 4)
 	if n := r.row("ws1"); n.Jobs != 1 {
 		t.Errorf("ws1 has %d jobs", n.Jobs)
 	}
@@ -80,8 +79,7 @@ func TestClaimNeeds(t *testing.T) {
 	r.apply(claim(4))
 	r.apply(claim(2))
 	taken(0, 1, 2, 3, 4, 5)
-	r.apply(up(1, hpc, 1))
-	r.apply(ListEnd{1})
+	r.joins(1, hpc, 1)
 	r.apply(ended(1, 101, unstarted))
 	r.apply(ended(1, 100, unstarted))
 	if s := r.m.State(Ref{1, 0}); s != job.Queued {
@@ -153,8 +151,7 @@ func TestAbroadFails(t *testing.T) {
 	if n := r.row(hpc); n.State != node.Idle {
 		t.Errorf("the cluster: %+v", n)
 	}
-	r.apply(up(2, "ws1", 6))
-	r.apply(ListEnd{2})
+	r.joins(2, "ws1", 6)
 	if n := r.row("ws1"); n.Jobs != 6 {
 		t.Errorf("ws1 has %d jobs", n.Jobs)
 	}

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -35,11 +34,7 @@ func sized(session uint64, name string, memory int64) Event {
 	return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 4, Memory: memory}}
 }
 
-var again = []struct {
-	name  string
-	after []step
-	steps []step
-}{
+var again = ruleBook{
 	{"on another node, then on the first, then it has failed", trying(2), []step{
 		{1, ended(1, 1, exited(1, "m")), "GRANT 1 a1"},
 		{2, staged(1, "m"), "back 1/0 a1 m failed; PUBLISH 1/0 a1 out=false; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
@@ -123,19 +118,7 @@ var again = []struct {
 	}},
 }
 
-func TestAgain(t *testing.T) {
-	for _, rule := range again {
-		t.Run(rule.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			for i, s := range slices.Concat(rule.after, rule.steps) {
-				r.now = max(r.now, time.Duration(s.at)*time.Second)
-				if got := show(r.apply(s.ev)); got != s.want {
-					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
-				}
-			}
-		})
-	}
-}
+func TestAgain(t *testing.T) { again.run(t) }
 
 // Each job is tried again as often as it says itself, and one that failed on all
 // nodes but one waits for that while others of its batch start. What it waits for is
@@ -154,14 +137,10 @@ func TestAgainEach(t *testing.T) {
 	if s := r.m.State(Ref{1, 1}); s != job.Queued {
 		t.Errorf("job 1 is %s", s)
 	}
-	if got, want := r.m.Why(Ref{1, 1}), "1 of 2 nodes can run it: ws1 busy, ws2 not tried, since it failed there"; got != want {
-		t.Errorf("why: %q, want %q", got, want)
-	}
+	r.why(Ref{1, 1}, "1 of 2 nodes can run it: ws1 busy, ws2 not tried, since it failed there")
 	r.apply(NodeDown{1})
 	const alone = "failed on ws2, and no other node is connected that can run it"
-	if got := r.m.Why(Ref{1, 1}); got != alone+"; not connected: ws1" {
-		t.Errorf("why: %q, want %q", got, alone)
-	}
+	r.why(Ref{1, 1}, alone+"; not connected: ws1")
 	if got := r.m.Stuck(1)(1); got != alone {
 		t.Errorf("stuck: %q, want %q", got, alone)
 	}

@@ -63,10 +63,8 @@ func TestOwnCapabilities(t *testing.T) {
 	if q := r.m.batches[1].Queues; len(q) != 2 || r.m.queueOf(Ref{2, 0}).Class != r.m.queueOf(Ref{1, 1}).Class {
 		t.Errorf("%d queues of the first batch", len(q))
 	}
-	r.apply(up(1, "ws1", 8, "a"))
-	r.apply(ListEnd{1})
-	r.apply(up(2, "ws2", 2, "a", "b", "c"))
-	r.apply(ListEnd{2})
+	r.joins(1, "ws1", 8, "a")
+	r.joins(2, "ws2", 2, "a", "b", "c")
 	on := map[string]int{}
 	r.m.Live(func(a Attempt) { on[jobName(a.Ref)+" "+string(a.Node)]++ })
 	if len(on) != 4 || on["1/0 ws2"]+on["1/1 ws2"] != 2 || on["1/2 ws1"]+on["1/3 ws1"] != 2 {
@@ -83,10 +81,7 @@ func TestOwnCapabilities(t *testing.T) {
 func TestUnreadableCapability(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(Loaded{})
-	r.apply(up(1, "ws1", 8, "!"))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 8, "!")
 	r.apply(AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Capabilities: []string{"!"}}})
-	if why := r.m.Why(Ref{1, 0}); why != "none of 1 nodes has !" {
-		t.Error(why)
-	}
+	r.why(Ref{1, 0}, "none of 1 nodes has !")
 }

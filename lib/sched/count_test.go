@@ -59,9 +59,7 @@ func TestCounted(t *testing.T) {
 		t.Errorf("they run at %v", on)
 	}
 	for i, want := range map[uint32]string{2: "all 2 lic of the site are in use", 4: "all 1 tape of ws2 are in use", 0: ""} {
-		if why := r.m.Why(Ref{1, i}); why != want {
-			t.Errorf("job %d waits: %q", i, why)
-		}
+		r.why(Ref{1, i}, want)
 	}
 	rows := r.m.Nodes()
 	if rows[1].Counted != "tape=1" || rows[0].CountedUsed.Plus(rows[1].CountedUsed) != "lic=2 tape=1" {
@@ -106,15 +104,11 @@ func TestCountedForTheBig(t *testing.T) {
 		t.Error("who asks for none waits")
 	}
 	endWell(r, 1, 0)
-	if why := r.m.Why(Ref{2, 0}); why != "only 1 of 2 lic of the site are free" {
-		t.Errorf("it waits: %q", why)
-	}
+	r.why(Ref{2, 0}, "only 1 of 2 lic of the site are free")
 	if r.m.State(Ref{3, 0}) != job.Queued {
 		t.Error("a small one took what the big one waits for")
 	}
-	if why := r.m.Why(Ref{3, 0}); why != "lic is left to a job that goes first" {
-		t.Errorf("the small one waits: %q", why)
-	}
+	r.why(Ref{3, 0}, "lic is left to a job that goes first")
 	r.apply(Drain{"ws1", "op"})
 	r.apply(Drain{"ws2", "op"})
 	r.apply(Drain{"ws2", ""})
@@ -171,9 +165,7 @@ func TestCountedLeft(t *testing.T) {
 		t.Errorf("it waits: %q", why)
 	}
 	r.apply(asking(4, 1, "lic=2"))
-	if why := r.m.Why(Ref{2, 0}); why != "lic is left to a job that goes first" {
-		t.Errorf("beside who wants all of it, it waits: %q", why)
-	}
+	r.why(Ref{2, 0}, "lic is left to a job that goes first")
 	for i := range uint32(4) {
 		endWell(r, 1, 4+i)
 	}
@@ -283,9 +275,7 @@ func TestCountedNever(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.asks, got, tt.want)
 		}
 		r.apply(asking(1, 0, tt.asks))
-		if why := r.m.Why(Ref{1, 0}); why != string(tt.want) {
-			t.Errorf("%s waits: %q, want %q", tt.asks, why, tt.want)
-		}
+		r.why(Ref{1, 0}, string(tt.want))
 		r.apply(BatchGone{1})
 	}
 	few := job.Spec{Capabilities: []string{"cpus>8"}}

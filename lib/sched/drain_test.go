@@ -13,9 +13,7 @@ func TestDrain(t *testing.T) {
 	r := newRig(t, Config{})
 	why := func(want string) {
 		t.Helper()
-		if got := r.m.Why(Ref{1, 2}); got != want {
-			t.Errorf("why: %q, want %q", got, want)
-		}
+		r.why(Ref{1, 2}, want)
 	}
 	state := func(want node.State, jobs int) {
 		t.Helper()

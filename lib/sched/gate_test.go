@@ -234,9 +234,7 @@ func TestGateReasons(t *testing.T) {
 	s = newSteps(t, AddBatch{Batch: 1, Jobs: 4, Spec: &job.Spec{Canary: 3}, Name: func(i int) string { return fmt.Sprint("j", i) }})
 	s.step("")
 	s.step("1 ok")
-	if got := s.m.Why(Ref{1, 3}); got != "waits for canary j0, and 1 more" {
-		t.Errorf("%q", got)
-	}
+	s.why(Ref{1, 3}, "waits for canary j0, and 1 more")
 }
 
 // Who retries jobs retries what they need, too, first.

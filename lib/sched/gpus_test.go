@@ -46,9 +46,7 @@ func TestPartsOfGPUs(t *testing.T) {
 			t.Errorf("attempt %d has %v, want %v", n, got, want)
 		}
 	}
-	if why := r.m.Why(Ref{2, 0}); why != "1 of 1 nodes can run it: ws1 busy" {
-		t.Error(why)
-	}
+	r.why(Ref{2, 0}, "1 of 1 nodes can run it: ws1 busy")
 	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 1800 {
 		t.Errorf("it is shown with %s of %d", n.GPUsUsed, n.GPUs)
 	}
@@ -96,9 +94,7 @@ func TestWholeNodeWithGPUs(t *testing.T) {
 		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0, Busy: true}}}}, ""},
 		{ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
 	}.run(t, r)
-	if why, want := r.m.Why(Ref{1, 1}), "1 of 1 nodes can run it: ws1 has 0 gpus left, and somebody else uses the rest"; why != want {
-		t.Errorf("it waits since %q, not %q", why, want)
-	}
+	r.why(Ref{1, 1}, "1 of 1 nodes can run it: ws1 has 0 gpus left, and somebody else uses the rest")
 	script{
 		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0}}}}, "start 1/1 a2~1 ws1/16; START 1 1/1 a2"},
 	}.run(t, r)

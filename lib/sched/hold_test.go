@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,11 +30,14 @@ var oneRuns = []step{
 	{1, phase(1, 1, job.PhaseRunning), ""},
 }
 
-var heldRules = []struct {
-	name  string
-	after []step
-	steps []step
-}{
+// heldAway goes on from begin: the lease of ws1 ends, and the job is held.
+var heldAway = slices.Concat(begin, []step{
+	{1, NodeDown{1}, ""},
+	{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
+	{901, hold(1, 0), "hold 1/0"},
+})
+
+var heldRules = ruleBook{
 	{"what is held is passed over, and goes first again", oneRuns, []step{
 		{1, hold(1, 1), "hold 1/1"},
 		{2, hold(1, 1, 9), ""},
@@ -86,16 +90,7 @@ var heldRules = []struct {
 		{904, gone(2, 1), ""},
 		{905, release(1, 0), "release 1/0; start 1/0 a2~2 ws1/4; START 2 1/0 a2"},
 	}},
-	{"what was given up and ran on is its job's result", []step{
-		{0, Loaded{}, ""},
-		{0, whole, ""},
-		{0, up(1, "ws1", 4), "node ws1 s1"},
-		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-		{1, phase(1, 1, job.PhaseRunning), ""},
-		{1, NodeDown{1}, ""},
-		{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
-		{901, hold(1, 0), "hold 1/0"},
-	}, []step{
+	{"what was given up and ran on is its job's result", heldAway, []step{
 		{902, up(2, "ws1", 4), ""},
 		{902, itemEnded(2, 1, exited(0, "m")), "GRANT 2 a1"},
 		{902, ListEnd{2}, ""},
@@ -146,16 +141,7 @@ var heldRules = []struct {
 		{12, Tick{}, ""},
 		{13, Tick{}, "start 1/0 a3~3 ws1/1; START 1 1/0 a3"},
 	}},
-	{"what has ended well is not started again when its job is released", []step{
-		{0, Loaded{}, ""},
-		{0, whole, ""},
-		{0, up(1, "ws1", 4), "node ws1 s1"},
-		{0, ListEnd{1}, "start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
-		{1, phase(1, 1, job.PhaseRunning), ""},
-		{1, NodeDown{1}, ""},
-		{901, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
-		{901, hold(1, 0), "hold 1/0"},
-	}, []step{
+	{"what has ended well is not started again when its job is released", heldAway, []step{
 		{902, up(2, "ws1", 4), ""},
 		{902, itemEnded(2, 1, exited(0, "m")), "GRANT 2 a1"},
 		{902, ListEnd{2}, ""},
@@ -207,19 +193,7 @@ func TestHoldOpens(t *testing.T) {
 	}.run(t, r)
 }
 
-func TestHolds(t *testing.T) {
-	for _, c := range heldRules {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			for i, s := range append(c.after[:len(c.after):len(c.after)], c.steps...) {
-				r.now = max(r.now, time.Duration(s.at)*time.Second)
-				if got := show(r.apply(s.ev)); got != s.want {
-					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
-				}
-			}
-		})
-	}
-}
+func TestHolds(t *testing.T) { heldRules.run(t) }
 
 // A head that starts anew knows since when a job stands still.
 func TestFrozenSince(t *testing.T) {

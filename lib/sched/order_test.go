@@ -20,11 +20,7 @@ func asks(batch uint32, owner, jobs, priority, most int) AddBatch {
 }
 
 // What is started first is in the order of the starts; want is that of one event.
-var orders = []struct {
-	name  string
-	after []step
-	steps []step
-}{
+var orders = ruleBook{
 	{"a higher priority goes first, whoever has used less", []step{
 		{0, Loaded{}, ""},
 		{0, asks(1, 1, 1, 0, 0), ""},
@@ -113,27 +109,14 @@ var orders = []struct {
 	}},
 }
 
-func TestOrders(t *testing.T) {
-	for _, c := range orders {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			for i, s := range slices.Concat(c.after, c.steps) {
-				r.now = max(r.now, time.Duration(s.at)*time.Second)
-				if got := show(r.apply(s.ev)); got != s.want {
-					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
-				}
-			}
-		})
-	}
-}
+func TestOrders(t *testing.T) { orders.run(t) }
 
 // TestBoundReplayed has a bound hold also for what the log alone tells of.
 func TestBoundReplayed(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(Loaded{})
 	r.apply(asks(1, 1, 2, 0, 1))
-	r.apply(up(1, "ws1", 1))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 1)
 	m, err := r.replayed()
 	if err != nil {
 		t.Fatal(err)
@@ -157,9 +140,7 @@ func TestWhyOrder(t *testing.T) {
 	r := newRig(t, Config{})
 	why := func(batch, number uint32, want string) {
 		t.Helper()
-		if got := r.m.Why(Ref{batch, number}); got != want {
-			t.Errorf("why %d/%d: %q, should be %q", batch, number, got, want)
-		}
+		r.why(Ref{batch, number}, want)
 		if r.m.batches[batch].Most == 0 {
 			want = ""
 		}
@@ -172,8 +153,7 @@ func TestWhyOrder(t *testing.T) {
 	r.apply(asks(2, 1, 2, 0, 0))
 	r.apply(asks(3, 2, 2, 0, 0))
 	r.apply(asks(4, 2, 5, 7, 1))
-	r.apply(up(1, "ws1", 3))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 3)
 	r.apply(AddBatch{Batch: 5, Owner: 3, Jobs: 1, Spec: py}) // on no node
 	why(4, 1, "max_running of its batch: 1 run")
 	why(1, 2, "1 of 1 nodes can run it: ws1 busy; it is the turn of 1 other owner")
@@ -191,8 +171,7 @@ func TestWhyFirst(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(Counted{"lic=1"})
 	r.apply(Loaded{})
-	r.apply(up(1, "ws1", 1, "x"))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 1, "x")
 	r.apply(asks(1, 1, 1, 9, 0))
 	r.apply(ended(1, 1, noRoom)) // the node does not take it for a while
 	r.apply(asking(2, 0, "lic=1"))
@@ -201,9 +180,7 @@ func TestWhyFirst(t *testing.T) {
 	bounded.Asks = []Ask{{CPUs: 1}, {CPUs: 1, Wants: "x"}, {CPUs: 1}, {CPUs: 1, Wants: "x"}}
 	r.apply(bounded)
 	r.apply(asks(5, 1, 1, 0, 0))
-	if got, want := r.m.Why(Ref{5, 0}), "1 of 1 nodes can run it: ws1 busy; 2 jobs go first (by priority)"; got != want {
-		t.Errorf("%q, should be %q", got, want)
-	}
+	r.why(Ref{5, 0}, "1 of 1 nodes can run it: ws1 busy; 2 jobs go first (by priority)")
 }
 
 // A fleet is nodes whose attempts end when their time has come, on a clock of its own.

@@ -42,8 +42,7 @@ func (s script) run(t *testing.T, r *rig) {
 func begun(t *testing.T, add AddBatch) *rig {
 	r := newRig(t, Config{Clock: func(at time.Duration) string { return at.String() }})
 	r.apply(Loaded{})
-	r.apply(up(1, "ws1", 4))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 4)
 	r.apply(add)
 	r.apply(phase(1, 1, job.PhaseRunning))
 	r.apply(up(2, "ws2", 4))
@@ -116,8 +115,7 @@ func TestP73NothingForAPausedNode(t *testing.T) {
 func TestP73GivenBackBeforeTheOffer(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(Loaded{})
-	r.apply(up(1, "ws1", 4))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 4)
 	r.apply(ofFour(1))
 	script{
 		{ended(1, 1, Result{Fate: job.FateNodePaused}), "back 1/0 a1 node_paused (not started); FORGET 1 a1"},
@@ -491,9 +489,7 @@ func TestMemoryAndGPUs(t *testing.T) {
 	}.run(t, r)
 	for batch, want := range map[uint32]string{2: "1 cpu, 16G: 1 of 2 nodes has it: ws1 busy", 4: "no node has 4 gpus, the most is 3 gpus on ws1", 5: "no node has 64G of memory, the most is 32G on ws1",
 		6: "none of 2 nodes offers 9 cpus, the most is 8 cpus on ws1"} {
-		if why := r.m.Why(Ref{batch, r.waits(batch)}); why != want {
-			t.Errorf("batch %d waits since %q, should be %q", batch, why, want)
-		}
+		r.why(Ref{batch, r.waits(batch)}, want)
 	}
 	if n := r.m.Nodes()[0]; n.GPUs != 3 || n.GPUsUsed != 2*job.OneGPU || n.MemoryUsed != 32<<30 || n.CPUsUsed != 5 {
 		t.Errorf("it is shown as %+v", n.Row)

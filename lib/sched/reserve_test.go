@@ -2,7 +2,6 @@ package sched
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -30,11 +29,7 @@ var twoNodes = []step{
 	{6, asksFor(3, 1, 9, 1), ""},
 }
 
-var reservations = []struct {
-	name  string
-	after []step
-	steps []step
-}{
+var reservations = ruleBook{
 	{"a node is kept for a job that needs all of it, and the others are filled", twoNodes, []step{
 		{10, asksFor(4, 2, 1, 0), ""},
 		{10, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 3/0 a5~1 ws1/1; START 1 3/0 a5"},
@@ -93,19 +88,7 @@ var reservations = []struct {
 	}},
 }
 
-func TestReservations(t *testing.T) {
-	for _, c := range reservations {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			for i, s := range slices.Concat(c.after, c.steps) {
-				r.now = max(r.now, time.Duration(s.at)*time.Second)
-				if got := show(r.apply(s.ev)); got != s.want {
-					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
-				}
-			}
-		})
-	}
-}
+func TestReservations(t *testing.T) { reservations.run(t) }
 
 // TestNoneStarves has jobs that need much behind streams of jobs that need little: each
 // starts before the smaller ones of its node have ended twice, and the others run on.
@@ -184,20 +167,15 @@ func TestLoads(t *testing.T) {
 // TestWhyKept tells that a node is kept, and for what.
 func TestWhyKept(t *testing.T) {
 	r := newRig(t, Config{Clock: plainClock})
-	for _, s := range slices.Concat(twoNodes, []step{
+	r.take(twoNodes, []step{
 		{10, asksFor(4, 2, 1, 0), ""},
 		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
-	}) {
-		r.now = time.Duration(s.at) * time.Second
-		r.apply(s.ev)
-	}
+	})
 	for ref, want := range map[Ref]string{
 		{4, 0}: "ws2 is kept for it until all there has ended: it asks for a whole node (-R cpus=N asks for less)",
 		{3, 0}: "2 of 2 nodes can run it: ws1 busy, ws2 kept for a job of a whole node; it is the turn of 1 other owner",
 	} {
-		if got := r.m.Why(ref); got != want {
-			t.Errorf("why %v: %q, should be %q", ref, got, want)
-		}
+		r.why(ref, want)
 	}
 	r.apply(Offered{2, node.Offer{CPUs: 2, Soon: 600}})
 	for i, want := range []string{"", "kept for a job of a whole node; pauses at 611"} {

@@ -160,6 +160,21 @@ func (m *Machine) Why(ref Ref) string {
 	return m.Reasons(ref.Batch)(int(ref.Job)).Why
 }
 
+// why holds that a job waits for what is told.
+func (r *rig) why(ref Ref, want string) {
+	r.t.Helper()
+	if got := r.m.Why(ref); got != want {
+		r.t.Errorf("why %s: %q, should be %q", jobName(ref), got, want)
+	}
+}
+
+// joins has a node come that has nothing.
+func (r *rig) joins(session uint64, name string, cpus int, caps ...string) {
+	r.t.Helper()
+	r.apply(up(session, name, cpus, caps...))
+	r.apply(ListEnd{session})
+}
+
 func (r *rig) check(ev Event, got []Action) error {
 	used := r.compareUse()
 	if r.again {

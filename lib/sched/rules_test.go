@@ -2,6 +2,7 @@ package sched
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,29 @@ type step struct {
 	at   int
 	ev   Event
 	want string
+}
+
+// take gives the events of some steps, of which must come what these say.
+func (r *rig) take(steps ...[]step) {
+	r.t.Helper()
+	for i, s := range slices.Concat(steps...) {
+		r.now = max(r.now, time.Duration(s.at)*time.Second)
+		if got := show(r.apply(s.ev)); got != s.want {
+			r.t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
+		}
+	}
+}
+
+// A ruleBook is what comes of steps, each after others.
+type ruleBook []struct {
+	name         string
+	after, steps []step
+}
+
+func (b ruleBook) run(t *testing.T) {
+	for _, rule := range b {
+		t.Run(rule.name, func(t *testing.T) { newRig(t, Config{}).take(rule.after, rule.steps) })
+	}
 }
 
 var (
@@ -45,11 +69,7 @@ var silent = append(begin[:len(begin):len(begin)],
 	step{901, phase(2, 2, job.PhaseRunning), ""},
 )
 
-var rules = []struct {
-	name  string
-	after []step
-	steps []step
-}{
+var rules = ruleBook{
 	{"a job from start to end", begin, []step{
 		{1, ended(1, 1, exited(0, "m")), "GRANT 1 a1"},
 		{2, ended(1, 1, exited(0, "m")), ""},
@@ -514,16 +534,4 @@ var rules = []struct {
 	}},
 }
 
-func TestRules(t *testing.T) {
-	for _, rule := range rules {
-		t.Run(rule.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			for i, s := range append(rule.after[:len(rule.after):len(rule.after)], rule.steps...) {
-				r.now = max(r.now, time.Duration(s.at)*time.Second)
-				if got := show(r.apply(s.ev)); got != s.want {
-					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
-				}
-			}
-		})
-	}
-}
+func TestRules(t *testing.T) { rules.run(t) }

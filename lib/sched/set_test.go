@@ -3,7 +3,6 @@ package sched
 import (
 	"math"
 	"testing"
-	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/sched/policy"
@@ -39,11 +38,8 @@ func TestSetDamaged(t *testing.T) {
 
 func TestSets(t *testing.T) {
 	high, one, none, hour := 7, 1, 0, int64(3600)
-	for _, c := range []struct {
-		name  string
-		steps []step
-	}{
-		{"a batch that is set above another goes first", []step{
+	ruleBook{
+		{"a batch that is set above another goes first", nil, []step{
 			{0, Loaded{}, ""},
 			{0, asks(1, 1, 2, 0, 0), ""},
 			{0, asks(2, 1, 2, 0, 0), ""},
@@ -54,7 +50,7 @@ func TestSets(t *testing.T) {
 			{2, setTo(1, job.Set{Priority: &high}), "set 1/all"},
 			{9, ended(1, 1, exited(1, "")), "failed 2/0 a1; HAVE 1 a1; start 1/0 a2~1 ws1/1; START 1 1/0 a2"},
 		}},
-		{"a bound is set, and taken away", []step{
+		{"a bound is set, and taken away", nil, []step{
 			{0, Loaded{}, ""},
 			{0, asks(1, 1, 4, 0, 0), ""},
 			{0, setTo(1, job.Set{MaxRunning: &one}), "set 1/all"},
@@ -65,7 +61,7 @@ func TestSets(t *testing.T) {
 			{9, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1"},
 			{9, ended(1, 2, exited(1, "")), "failed 1/1 a2; HAVE 1 a2; start 1/2 a3~1 ws1/1; START 1 1/2 a3"},
 		}},
-		{"a time is of jobs, or of all that are not over", []step{
+		{"a time is of jobs, or of all that are not over", nil, []step{
 			{0, Loaded{}, ""},
 			{0, asks(1, 1, 3, 0, 0), ""},
 			{0, setTo(1, job.Set{Time: &hour}, 2, 1, 9), "set 1/1; set 1/2"},
@@ -80,15 +76,5 @@ func TestSets(t *testing.T) {
 			{6, Cancel{Ref: Ref{1, 2}}, "cancelled 1/2; CLOSED 1"},
 			{7, setTo(1, job.Set{Priority: &one}), ""},
 		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			for i, s := range c.steps {
-				r.now = max(r.now, time.Duration(s.at)*time.Second)
-				if got := show(r.apply(s.ev)); got != s.want {
-					t.Fatalf("step %d: %T%+v\ngot  %s\nwant %s", i, s.ev, s.ev, got, s.want)
-				}
-			}
-		})
-	}
+	}.run(t)
 }

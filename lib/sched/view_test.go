@@ -66,9 +66,7 @@ func TestViews(t *testing.T) {
 	r := newRig(t, Config{})
 	why := func(want string) {
 		t.Helper()
-		if got := r.m.Why(Ref{1, 1}); got != want {
-			t.Errorf("why: %q, should be %q", got, want)
-		}
+		r.why(Ref{1, 1}, want)
 		if strings.Contains(want, "busy") {
 			want = ""
 		}
@@ -84,8 +82,7 @@ func TestViews(t *testing.T) {
 	r.apply(up(2, "ws1", 2, "gpu", "python3"))
 	why("none of 1 nodes offers 4 cpus, the most is 2 cpus on ws1")
 	r.apply(NodeDown{2})
-	r.apply(up(3, "ws1", 4, "gpu", "python3"))
-	r.apply(ListEnd{3})
+	r.joins(3, "ws1", 4, "gpu", "python3")
 	why("gpu, python3: 1 of 2 nodes has it: ws1 busy")
 	r.apply(phase(3, 1, job.PhaseRunning))
 
@@ -128,18 +125,14 @@ func TestWhyBarred(t *testing.T) {
 	r := newRig(t, Config{})
 	why := func(want string) {
 		t.Helper()
-		if got := r.m.Why(Ref{1, 1}); got != want {
-			t.Errorf("why: %q, should be %q", got, want)
-		}
+		r.why(Ref{1, 1}, want)
 	}
 	r.apply(Loaded{})
 	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 2, Spec: &job.Spec{Resources: job.Resources{CPUs: 4}}})
-	r.apply(up(1, "ws1", 4))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 4)
 	r.apply(ended(1, 1, barred))
 	why("0 of 1 nodes can run it: ws1 gave it back (does not run jobs of u)")
-	r.apply(up(2, "ws2", 4))
-	r.apply(ListEnd{2})
+	r.joins(2, "ws2", 4)
 	why("1 of 2 nodes can run it: ws1 gave it back (does not run jobs of u), ws2 busy")
 }
 
@@ -209,8 +202,7 @@ func TestStuckEach(t *testing.T) {
 func TestStuckSome(t *testing.T) {
 	r := newRig(t, Config{})
 	r.apply(Loaded{})
-	r.apply(up(1, "ws1", 1))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 1)
 	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 4, Spec: &job.Spec{Resources: job.Resources{CPUs: 1}},
 		Asks: []Ask{{CPUs: 1}, {CPUs: 1, GPUs: 1000}, {CPUs: 1}, {CPUs: 1, GPUs: 1000}}})
 	why := r.m.Stuck(1)

@@ -35,13 +35,11 @@ func TestReasons(t *testing.T) {
 	r.apply(Loaded{})
 	r.apply(AddBatch{Batch: 1, ID: "u/a", Jobs: 3, Spec: gpu, Owner: 1})
 	why(1, "no node is connected", 0)
-	r.apply(up(1, "ws1", 4))
-	r.apply(ListEnd{1})
+	r.joins(1, "ws1", 4)
 	why(1, "none of 1 nodes has gpu", 0)
 
 	// Nodes that have it: one is busy, for a while that is known or not.
-	r.apply(up(2, "ws2", 4, "gpu"))
-	r.apply(ListEnd{2})
+	r.joins(2, "ws2", 4, "gpu")
 	why(1, "gpu: 1 of 2 nodes has it: ws2 busy", 0)
 	takes[Ref{1, 0}] = 50 * time.Second
 	why(1, "gpu: 1 of 2 nodes has it: ws2 busy until about 150", 150)
