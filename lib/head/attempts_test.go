@@ -65,12 +65,7 @@ func listed(st *wire.Start, phase job.Phase, r *job.Result) *wire.Item {
 // two is a site whose job ns/b/j has two attempts that run: the first on ws1,
 // which was away for longer than its lease and is back, the second on ws2.
 func two(t *testing.T) (s *site, ws1, ws2 *desk, first, second *wire.Start) {
-	s = newSite(t)
-	s.submit("ns/b", "j")
-	ws1 = s.desk("ws1", "boot1")
-	first = expect[*wire.Start](t, ws1.c)
-	s.send(ws1.c, &wire.Phase{Attempt: first.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
+	s, ws1, first = runningJob(t)
 	ws2 = s.desk("ws2", "boot2")
 	ws1.c.Close()
 	s.becomes("ns/b/j", job.Unreachable)
@@ -271,12 +266,7 @@ func TestL48Clocks(t *testing.T) {
 // dsched is stopped for an hour with a node that cannot be heard meanwhile. That
 // hour is not held against the node; the hour after it is.
 func TestL50OwnPause(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	st := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: st.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
+	s, d, _ := runningJob(t)
 	d.c.Close()
 	s.becomes("ns/b/j", job.Unreachable)
 	s.h.do(func() {
@@ -296,10 +286,7 @@ func TestL50OwnPause(t *testing.T) {
 // told the node. The job is started once more, as another attempt, which is told
 // of; the one that nobody ever heard of counts against nothing.
 func TestJ27LoggedAndNotTold(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	first := expect[*wire.Start](t, d.c)
+	s, _, first := givenJob(t)
 	s.stop()
 	s.start()
 	s.becomes("ns/b/j", job.Unreachable)
@@ -309,7 +296,7 @@ func TestJ27LoggedAndNotTold(t *testing.T) {
 		!strings.HasPrefix(rows[0].Note, "not back since dsched started; 1 job moves at ") {
 		t.Errorf("its node is shown as %+v", rows)
 	}
-	d = s.desk("ws1", "boot1") // it has nothing, as if the start had never come
+	d := s.desk("ws1", "boot1") // it has nothing, as if the start had never come
 	again := next[*wire.Start](d)
 	if again.Attempt == first.Attempt || again.Try != 2 {
 		t.Errorf("started again is %+v", again)

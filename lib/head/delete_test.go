@@ -1,7 +1,6 @@
 package head
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"distribute/lib/account"
 	"distribute/lib/dial"
@@ -188,19 +186,9 @@ func TestDeleteBesideRetry(t *testing.T) {
 func TestFollowedBesideDeletion(t *testing.T) {
 	s := newSite(t)
 	d := s.desk("ws1", "boot1")
-	c := s.tool()
-	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=*"}, All: true, Follow: true})
-	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	_, row := s.follows(wire.Query{Args: []string{"job=*"}})
 	done := func() {
-		for {
-			var r job.Row
-			c.ReadWithin(2 * time.Minute)
-			if err := rows.Decode(&r); err != nil {
-				t.Fatal(err)
-			}
-			if r.State == job.Done {
-				return
-			}
+		for row().State != job.Done {
 		}
 	}
 	s.over(d, "ns/b", 0)

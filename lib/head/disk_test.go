@@ -75,12 +75,7 @@ func await(t *testing.T, so func() bool) {
 // While a sync takes very long, nodes are heard and answered, and questions are,
 // by what is durable; what is not, nobody is told.
 func TestJ33SyncTakesLong(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
+	s, d, start := runningJob(t)
 	begun, open := slowSyncs(t, "log.jsonl")
 	tool, ref := s.tool(), job.NewToken()
 	s.send(tool, &wire.Change{Ref: ref, Verb: "cancel", Args: []string{"ns/b/j"}})
@@ -138,10 +133,7 @@ func TestReleaseBehindAHold(t *testing.T) {
 // staged of a result. The new session waits until that is over, and uses what it
 // left: nothing is sent twice, and two never write into one place.
 func TestD88OneOwnerOfWhatIsStaged(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	m, _ := result("hello\n")
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	g := expect[*wire.Grant](t, d.c)
@@ -149,8 +141,8 @@ func TestD88OneOwnerOfWhatIsStaged(t *testing.T) {
 	d.give(g, "hello\n")
 	<-begun // all of it is here, and is being made durable
 	d.c.Close()
-	item := ended(start.Attempt, 0, m).Result
-	again := s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseReturning, Result: &item})
+	r := ended(start.Attempt, 0, m).Result
+	again := s.desk("ws1", "boot1", listed(start, job.PhaseReturning, &r))
 	waits := func() (n int) {
 		s.h.transfers.staging.mu.Lock()
 		defer s.h.transfers.staging.mu.Unlock()
@@ -159,36 +151,18 @@ func TestD88OneOwnerOfWhatIsStaged(t *testing.T) {
 	await(t, func() bool { return waits() == 1 })
 	open()
 	expect[*wire.Have](t, again.c) // and no Grant before
-	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-		t.Errorf("the result is %q", got)
-	}
+	s.resultIs("hello\n")
 	await(t, s.nothingPromised)
 }
 
 // What is staged was changed on the disk before it is sealed: what is wrong is
 // asked for again, and only that.
 func TestD89FlippedWhileStaged(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
-	s.stop()
+	s, _, start := runningJob(t)
 	one, _ := result("hello\n")
 	m := append(pack.Manifest{one[0]}, one[0])
 	m[0].Path = "a.txt"
-	staged := filepath.Join(s.dir, "batches", "ns/b/staging", string(start.Attempt))
-	write(t, filepath.Join(staged, "tree", "a.txt"), "hello\n")
-	write(t, filepath.Join(staged, "tree", "out.txt"), "hallo\n")
-	var text strings.Builder
-	if err := m.Encode(&text); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(staged, "manifest.jsonl"), text.String())
-	s.start()
-	item := ended(start.Attempt, 0, m).Result
-	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseReturning, Result: &item})
+	d := s.staged(start, m, map[string]string{"a.txt": "hello\n", "out.txt": "hallo\n"})
 	g := expect[*wire.Grant](t, d.c)
 	if g.Manifest || len(g.Want.Ranges) != 1 || g.Want.Ranges[0] != [2]int{1, 2} {
 		t.Fatalf("asked for %+v", g)
@@ -201,9 +175,7 @@ func TestD89FlippedWhileStaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect[*wire.Have](t, d.c)
-	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-		t.Errorf("the result is %q", got)
-	}
+	s.resultIs("hello\n")
 }
 
 // A disk that fails under a result that comes ends dsched (S05).

@@ -363,10 +363,7 @@ func TestAskedAtTheEnd(t *testing.T) {
 
 // A job whose result is on its way home has run for as long as it ran.
 func TestRuntimeOfReturning(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	m, _ := result("hello\n")
 	e := ended(start.Attempt, 0, m)
 	e.Runtime = 1234
@@ -448,19 +445,29 @@ func pipe(t *testing.T) (net.Conn, net.Conn) {
 	return a, b
 }
 
+// runs says that an attempt runs, and waits until the head has heard it.
+func (d *desk) runs(start *wire.Start) {
+	d.t.Helper()
+	d.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
+	expect[*wire.Pong](d.t, d.c)
+}
+
+// tailed is a tool that follows the log of ns/b/j from so many last lines on, and what its
+// node is asked for.
+func (d *desk) tailed(start *wire.Start, lines int) (*wire.Conn, *wire.Tail) {
+	d.t.Helper()
+	d.runs(start)
+	c := d.tool()
+	d.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
+	return c, expect[*wire.Tail](d.t, d.c)
+}
+
 // A log that is asked for just when its node has deleted what came home goes on
 // from there, where it was.
 func TestTailOfWhatCameHome(t *testing.T) {
 	for _, lines := range []int{0, 1} {
-		s := newSite(t)
-		s.submit("ns/b", "j")
-		d := s.desk("ws1", "boot1")
-		start := expect[*wire.Start](t, d.c)
-		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
-		expect[*wire.Pong](t, d.c)
-		c := s.tool()
-		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
-		tail := expect[*wire.Tail](t, d.c)
+		s, d, start := givenJob(t)
+		c, tail := d.tailed(start, lines)
 		if tail.Lines != lines {
 			t.Errorf("the node is asked for %d lines, not for %d", tail.Lines, lines)
 		}
@@ -492,15 +499,8 @@ func TestTailOfWhatCameHome(t *testing.T) {
 // begin is not guessed.
 func TestTailOfALostNode(t *testing.T) {
 	for _, lines := range []int{0, 1} {
-		s := newSite(t)
-		s.submit("ns/b", "j")
-		d := s.desk("ws1", "boot1")
-		start := expect[*wire.Start](t, d.c)
-		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
-		expect[*wire.Pong](t, d.c)
-		c := s.tool()
-		s.send(c, &wire.Log{Ref: job.NewToken(), ID: "ns/b/j", Lines: lines, Follow: true})
-		tail := expect[*wire.Tail](t, d.c)
+		s, d, start := givenJob(t)
+		c, tail := d.tailed(start, lines)
 		if lines > 0 {
 			d.c.Close()
 			refused(t, c, 66, "not connected")
@@ -520,12 +520,9 @@ func TestTailOfALostNode(t *testing.T) {
 // the result has come, and after its manifest.
 func TestSpoiledResult(t *testing.T) {
 	for _, begun := range []bool{false, true} {
-		s := newSite(t)
-		s.submit("ns/b", "j")
-		d := s.desk("ws1", "boot1")
+		s, d, start := givenJob(t)
 		text := "first\n"
 		m, _ := result(text)
-		start := next[*wire.Start](d)
 		s.send(d.c, ended(start.Attempt, 0, m))
 		next[*wire.Grant](d)
 		if begun {
@@ -564,12 +561,8 @@ func TestSpoiledResult(t *testing.T) {
 // Who was cut off goes on at the byte where he was: with what the node sends, and
 // with what has come home.
 func TestLogFromAByte(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, &wire.Ping{N: 1})
-	expect[*wire.Pong](t, d.c)
+	s, d, start := givenJob(t)
+	d.runs(start)
 	ask := func(m wire.Log) (*wire.Conn, *wire.Send) {
 		c := s.tool()
 		m.Ref, m.Follow = job.NewToken(), true

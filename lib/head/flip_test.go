@@ -36,10 +36,7 @@ func (d *desk) flipped(send *wire.Send, text []byte, at int) {
 // A bit that is flipped on the way, wherever in a manifest or a tree, is no
 // fault of the result: it is asked for again.
 func TestD89FlippedAnywhere(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	m, open := result("hello\n")
 	var manifest, tree bytes.Buffer
 	if err := m.Encode(&manifest); err != nil {
@@ -94,10 +91,7 @@ func panics(t *testing.T) *atomic.Value {
 // nothing else: it keeps no room, and dsched goes on.
 func TestN69PanicWithAResult(t *testing.T) {
 	at := panics(t)
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	m, _ := result("hello\n")
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	for _, step := range []string{"stage.tree", "seal.sync"} {

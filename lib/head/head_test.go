@@ -247,6 +247,24 @@ func (s *site) desk(name, boot string, items ...wire.Message) *desk {
 	return d
 }
 
+// givenJob is a site with the job ns/b/j, which its only node has just been given.
+func givenJob(t *testing.T) (*site, *desk, *wire.Start) {
+	t.Helper()
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	d := s.desk("ws1", "boot1")
+	return s, d, expect[*wire.Start](t, d.c)
+}
+
+// runningJob is the same, and the node has said that it runs.
+func runningJob(t *testing.T) (*site, *desk, *wire.Start) {
+	t.Helper()
+	s, d, start := givenJob(t)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	s.becomes("ns/b/j", job.Running)
+	return s, d, start
+}
+
 // heard waits until the head has heard what the node offers.
 func (d *desk) heard() {
 	d.t.Helper()
@@ -304,13 +322,18 @@ func (s *site) file(elem ...string) string {
 	return string(b)
 }
 
+// resultIs holds that the result of ns/b/j that has come home is the file of result.
+func (s *site) resultIs(text string) {
+	s.t.Helper()
+	if got := s.file("ns/b/out/j/out.txt"); got != text {
+		s.t.Errorf("the result is %q", got)
+	}
+}
+
 // A result comes home, is accepted once, and said to be safe as often as the
 // node asks.
 func TestL44ResultTwice(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	if start.Job != "ns/b/j" || start.Try != 1 || start.CPUs != 1 || start.Work == nil {
 		t.Fatalf("got %+v", start)
 	}
@@ -320,9 +343,7 @@ func TestL44ResultTwice(t *testing.T) {
 	}
 	d.give(expect[*wire.Grant](t, d.c), "hello\n")
 	expect[*wire.Have](t, d.c)
-	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-		t.Errorf("the result is %q", got)
-	}
+	s.resultIs("hello\n")
 	if row := s.state("ns/b/j"); row.State != job.Done || row.Node != "ws1" || *row.Exit != 0 {
 		t.Errorf("the row is %+v", row)
 	}
@@ -337,10 +358,7 @@ func TestL44ResultTwice(t *testing.T) {
 // What a node says of attempts that are not its own has no effect, and it gets
 // nothing that it was not given.
 func TestT87NotItsOwn(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	thief := s.desk("ws2", "boot2")
 	m, _ := result("stolen\n")
 	s.send(thief.c, ended(start.Attempt, 0, m), &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended("nonsense", 0, m))
@@ -364,10 +382,7 @@ func TestT87NotItsOwn(t *testing.T) {
 // A result whose bytes are not those of its manifest is not taken, and asked
 // for again.
 func TestD89WrongBytes(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	m, _ := result("hello\n")
 	s.send(d.c, ended(start.Attempt, 0, m))
 	g := expect[*wire.Grant](t, d.c)
@@ -390,37 +405,36 @@ func TestD89WrongBytes(t *testing.T) {
 	}
 	d.give(more, "hello\n")
 	expect[*wire.Have](t, d.c)
-	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-		t.Errorf("the result is %q", got)
-	}
+	s.resultIs("hello\n")
 	await(t, s.nothingPromised)
 }
 
 // A result of which every byte arrived before the head went down is not sent
 // again: it is hashed where it lies.
 func TestL35ResultIsHereAlready(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, _, start := runningJob(t)
 	m, _ := result("hello\n")
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
-	s.stop()
-	staged := filepath.Join(s.dir, "batches", "ns/b/staging", string(start.Attempt))
-	write(t, filepath.Join(staged, "tree", "out.txt"), "hello\n")
-	var text bytes.Buffer
-	if err := m.Encode(&text); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(staged, "manifest.jsonl"), text.String())
-	s.start()
-	item := ended(start.Attempt, 0, m).Result
-	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseReturning, Result: &item})
+	d := s.staged(start, m, map[string]string{"out.txt": "hello\n"})
 	expect[*wire.Have](t, d.c)
-	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-		t.Errorf("the result is %q", got)
+	s.resultIs("hello\n")
+}
+
+// staged is the node ws1 once the head has started again and found these files of a result.
+func (s *site) staged(start *wire.Start, m pack.Manifest, files map[string]string) *desk {
+	s.t.Helper()
+	s.stop()
+	dir := filepath.Join(s.dir, "batches/ns/b/staging", string(start.Attempt))
+	for name, text := range files {
+		write(s.t, filepath.Join(dir, "tree", name), text)
 	}
+	var text strings.Builder
+	if err := m.Encode(&text); err != nil {
+		s.t.Fatal(err)
+	}
+	write(s.t, filepath.Join(dir, "manifest.jsonl"), text.String())
+	s.start()
+	r := ended(start.Attempt, 0, m).Result
+	return s.desk("ws1", "boot1", listed(start, job.PhaseReturning, &r))
 }
 
 func write(t *testing.T, path, text string) {

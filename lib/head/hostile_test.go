@@ -49,12 +49,7 @@ func (s *site) raw(addr string) net.Conn {
 // A node's words that are cut at any byte are obeyed up to the last whole line.
 // The word that is cut here is the one that would end the job.
 func TestT81CutAtEachByte(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
+	s, d, start := runningJob(t)
 	d.c.Close()
 	exit := 3
 	word := lines(t, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Outcome: job.Outcome{Exit: &exit}}})
@@ -240,10 +235,7 @@ func TestT87OutOfOrder(t *testing.T) {
 // nothing of it is seen before all of it is safe. Now and then the head is
 // started anew.
 func TestD88CutAnywhere(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	text := make([]byte, 900_000)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range text {
@@ -335,10 +327,7 @@ func (d *desk) tree(g *wire.Grant, m pack.Manifest, open func(int, pack.Entry) (
 // A node that declares a megabyte and sends more, or less, or something that is
 // well packed and never ends, has not brought a result; it is asked again.
 func TestD90OtherThanDeclared(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	m, _ := result("hello\n")
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, ended(start.Attempt, 0, m))
 	g := d.granted()

@@ -275,16 +275,20 @@ func TestT79SilentTool(t *testing.T) {
 	})
 }
 
-// Thousands that say nothing do not keep out one that does; the oldest of
-// those who have the most go.
-func TestT79Strangers(t *testing.T) {
-	s := newUnauthenticated()
-	closed := map[net.Conn]bool{}
-	add := func(origin string) *noted {
+// strangers is those of whom nothing is known, who of them was closed, and how one comes.
+func strangers() (s *unauthenticated, closed map[net.Conn]bool, add func(origin string) *noted) {
+	s, closed = newUnauthenticated(), map[net.Conn]bool{}
+	return s, closed, func(origin string) *noted {
 		c := &noted{closed: closed}
 		s.add(origin, c)
 		return c
 	}
+}
+
+// Thousands that say nothing do not keep out one that does; the oldest of
+// those who have the most go.
+func TestT79Strangers(t *testing.T) {
+	s, closed, add := strangers()
 	quiet := add("10.0.0.9")
 	var flood []*noted
 	for range 4000 {
@@ -311,13 +315,7 @@ func TestT79Strangers(t *testing.T) {
 // T79: a host that comes from all the addresses of its network pushes out its
 // own, and hosts that come once each push out the oldest and not who comes last.
 func TestT79StrangersFromEverywhere(t *testing.T) {
-	s := newUnauthenticated()
-	closed := map[net.Conn]bool{}
-	add := func(origin string) *noted {
-		c := &noted{closed: closed}
-		s.add(origin, c)
-		return c
-	}
+	_, closed, add := strangers()
 	quiet := add("2001:db8:1::7")
 	for i := range 4000 {
 		add(fmt.Sprintf("2001:db8:2::%x", i))

@@ -34,13 +34,37 @@ func ofAna(since float64) *node.Pause {
 // nodeRow is how a node is shown.
 func (s *site) nodeRow(name string) *node.Row {
 	s.t.Helper()
+	return firstRow[node.Row](s, "nodes", "node="+name)
+}
+
+// firstRow is that of an answer.
+func firstRow[T any](s *site, of, filter string) *T {
+	s.t.Helper()
 	c := s.tool()
-	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "nodes", Args: []string{"node=" + name}})
-	var r node.Row
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: of, Args: []string{filter}})
+	var r T
 	if err := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](s.t, c))).Decode(&r); err != nil {
 		s.t.Fatal(err)
 	}
 	return &r
+}
+
+// follows is what a tool is shown of jobs that it follows, row by row.
+func (s *site) follows(q wire.Query) (*wire.Conn, func() *job.Row) {
+	s.t.Helper()
+	c := s.tool()
+	q.Ref, q.Of, q.All, q.Follow = job.NewToken(), "jobs", true, true
+	s.send(c, &q)
+	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](s.t, c)))
+	return c, func() *job.Row {
+		s.t.Helper()
+		c.ReadWithin(2 * time.Minute)
+		var r job.Row
+		if err := rows.Decode(&r); err != nil {
+			s.t.Fatal(err)
+		}
+		return &r
+	}
 }
 
 // A job that was sent ahead to a busy node is queued, and says where; when its turn comes
@@ -50,15 +74,11 @@ func TestSentAheadIsQueued(t *testing.T) {
 	s.submit("ns/b", "i", "j", "k")
 	d := s.desk("ws1", "boot1")
 	first := next[*wire.Start](d)
-	c := s.tool()
-	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=k"}, All: true, Follow: true})
-	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	_, row := s.follows(wire.Query{Args: []string{"job=k"}})
 	shown := func(want job.State, reason string) {
 		t.Helper()
-		var r job.Row
-		c.ReadWithin(2 * time.Minute)
-		if err := rows.Decode(&r); err != nil || r.State != want || r.Reason != reason || r.Started.IsZero() != (want == job.Queued) {
-			t.Fatalf("shown is %+v, %v; want %s, %q", r, err, want, reason)
+		if r := row(); r.State != want || r.Reason != reason || r.Started.IsZero() != (want == job.Queued) {
+			t.Fatalf("shown is %+v; want %s, %q", r, want, reason)
 		}
 	}
 	fails := func(a job.Token) {
@@ -75,11 +95,8 @@ func TestSentAheadIsQueued(t *testing.T) {
 	if r := s.state("ns/b/k"); r.State != job.Queued || r.Reason != why || r.Phase != "" {
 		t.Errorf("it is %+v", r)
 	}
-	c = s.tool()
-	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "batches", Args: []string{"ns/b"}})
-	var b query.Batch
-	if err := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c))).Decode(&b); err != nil || b.Running != 1 || b.Queued != 1 {
-		t.Errorf("the batch is shown as %+v, %v", b, err)
+	if b := firstRow[query.Batch](s, "batches", "ns/b"); b.Running != 1 || b.Queued != 1 {
+		t.Errorf("the batch is shown as %+v", b)
 	}
 	fails(second.Attempt)
 	shown(job.Running, "")
@@ -89,22 +106,13 @@ func TestSentAheadIsQueued(t *testing.T) {
 
 // Who follows is told that the node of a job is gone, and that it is back.
 func TestFollowsItsNode(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := next[*wire.Start](d)
-	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
+	s, d, start := runningJob(t)
 	follow := func(args ...string) func(job.State) {
-		c := s.tool()
-		s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: append([]string{"ns/b"}, args...), All: true, Follow: true})
-		rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+		_, row := s.follows(wire.Query{Args: append([]string{"ns/b"}, args...)})
 		return func(want job.State) {
 			t.Helper()
-			var r job.Row
-			c.ReadWithin(2 * time.Minute)
-			if err := rows.Decode(&r); err != nil || r.State != want {
-				t.Fatalf("shown is %+v, %v; want %s", r, err, want)
+			if r := row(); r.State != want {
+				t.Fatalf("shown is %+v; want %s", r, want)
 			}
 		}
 	}
@@ -127,22 +135,15 @@ func TestFollowsItsNode(t *testing.T) {
 // their node is: who waits for its end waits for that, and who follows is told.
 func TestCancelledIsStopping(t *testing.T) {
 	for _, end := range []string{"it ends", "its node vanishes", "its node comes back without it", "it ended while its node was away"} {
-		s := newSite(t)
-		s.submit("ns/b", "j")
-		d := s.desk("ws1", "boot1")
-		start := next[*wire.Start](d)
+		s, d, start := givenJob(t)
 		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 		await(t, func() bool { return s.state("ns/b/j").Phase == job.PhaseRunning })
 		follow := func(until string) func(job.State, job.Phase) {
-			c := s.tool()
-			s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"ns/b"}, All: true, Follow: true, Until: until})
-			rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+			_, row := s.follows(wire.Query{Args: []string{"ns/b"}, Until: until})
 			return func(want job.State, phase job.Phase) {
 				t.Helper()
-				var r job.Row
-				c.ReadWithin(2 * time.Minute)
-				if err := rows.Decode(&r); err != nil || r.State != want || r.Phase != phase || r.Ended.IsZero() == r.State.Over() {
-					t.Fatalf("shown is %+v, %v; want %s, %s", r, err, want, phase)
+				if r := row(); r.State != want || r.Phase != phase || r.Ended.IsZero() == r.State.Over() {
+					t.Fatalf("shown is %+v; want %s, %s", r, want, phase)
 				}
 			}
 		}
@@ -199,17 +200,14 @@ func TestP73PausedIsShown(t *testing.T) {
 	start := next[*wire.Start](d)
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	s.becomes("ns/b/j", job.Running)
-	c := s.tool()
-	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=j"}, All: true, Follow: true})
-	rows := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	c, told := s.follows(wire.Query{Args: []string{"job=j"}})
 	shown := func(want job.State) *job.Row {
 		t.Helper()
-		var r job.Row
-		c.ReadWithin(2 * time.Minute)
-		if err := rows.Decode(&r); err != nil || r.State != want {
-			t.Fatalf("%s is shown as %s, %v; want %s", r.ID, r.State, err, want)
+		r := told()
+		if r.State != want {
+			t.Fatalf("%s is shown as %s; want %s", r.ID, r.State, want)
 		}
-		return &r
+		return r
 	}
 	shown(job.Running)
 	d.offers(ofAna(3600))
@@ -233,11 +231,8 @@ func TestP73PausedIsShown(t *testing.T) {
 		t.Errorf("the node is shown as %s: %q", n.State, n.Note)
 	}
 	s.send(c, &wire.Pong{}) // what a tool says while it follows ends that; here it does not matter
-	c = s.tool()
-	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "batches", Args: []string{"ns/b"}})
-	var b query.Batch
-	if err := json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c))).Decode(&b); err != nil || b.Paused != 1 || b.Queued != 1 {
-		t.Errorf("the batch is shown as %+v, %v", b, err)
+	if b := firstRow[query.Batch](s, "batches", "ns/b"); b.Paused != 1 || b.Queued != 1 {
+		t.Errorf("the batch is shown as %+v", b)
 	}
 	d.offers(nil)
 	s.becomes("ns/b/j", job.Running)
@@ -256,10 +251,7 @@ func fits(text, before string, at time.Time) bool {
 // P78: an operator ends the pauses of a node from the head; others may not, and a
 // node that is away cannot be told.
 func TestP78ResumeFromTheHead(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := next[*wire.Start](d)
+	s, d, start := givenJob(t)
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
 	d.offers(ofAna(1))
 	s.becomes("ns/b/j", job.Paused)
@@ -327,10 +319,7 @@ func (k *kept) Put(_ int, _ pack.Entry, _ int64, r io.Reader) error {
 // the newest is kept, also when dsched is started again, and none when the job is
 // over.
 func TestSavedGoesAlong(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	ws1 := s.desk("ws1", "boot1")
-	first := next[*wire.Start](ws1)
+	s, ws1, first := givenJob(t)
 	s.send(ws1.c, &wire.Phase{Attempt: first.Attempt, Phase: job.PhaseRunning})
 	if first.Saved != "" {
 		t.Errorf("the first attempt goes on with %q", first.Saved)
@@ -397,10 +386,7 @@ func TestSavedCannotBeRead(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newSite(t)
-			s.submit("ns/b", "j")
-			ws1 := s.desk("ws1", "boot1")
-			first := next[*wire.Start](ws1)
+			s, ws1, first := givenJob(t)
 			ws1.saves(first, "step 1\n")
 			if err := spoil(t, filepath.Join(s.dir, "batches/ns/b")); err != nil {
 				t.Fatal(err)

@@ -44,9 +44,7 @@ func TestSmallResult(t *testing.T) {
 		}
 	}
 	s.becomes("ns/b/j", job.Done)
-	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-		t.Errorf("the result is %q", got)
-	}
+	s.resultIs("hello\n")
 	manifest, root, err := s.h.spool.Result("ns/b/j", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -81,10 +79,7 @@ func TestWrongSmallResult(t *testing.T) {
 		"no stream":        func(_ *testing.T, e *wire.Ended) { e.Data = []byte("hello") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
-			s.submit("ns/b", "j")
-			d := s.desk("ws1", "boot1")
-			start := expect[*wire.Start](t, d.c)
+			s, d, start := givenJob(t)
 			m, _ := result("hello\n")
 			e := withResult(t, ended(start.Attempt, 0, m), "hello\n")
 			announced := e.Result
@@ -97,9 +92,7 @@ func TestWrongSmallResult(t *testing.T) {
 			}
 			d.give(g, "hello\n")
 			s.becomes("ns/b/j", job.Done)
-			if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-				t.Errorf("the result is %q", got)
-			}
+			s.resultIs("hello\n")
 			if got := s.file("ns/b/manifests/j.jsonl"); len(got) < 100 {
 				t.Errorf("its manifest is %q", got)
 			}
@@ -118,10 +111,7 @@ func TestSmallResultOverSessions(t *testing.T) {
 		}
 		return nil
 	}, Sync: func(f *os.File, _ bool) error { return f.Sync() }})()
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	m, _ := result("hello\n")
 	end := withResult(t, ended(start.Attempt, 0, m), "hello\n")
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, end)
@@ -137,18 +127,13 @@ func TestSmallResultOverSessions(t *testing.T) {
 	close(seal)
 	next[*wire.Have](d)
 	s.becomes("ns/b/j", job.Done)
-	if got := s.file("ns/b/out/j/out.txt"); got != "hello\n" {
-		t.Errorf("the result is %q", got)
-	}
+	s.resultIs("hello\n")
 	await(t, s.nothingPromised)
 }
 
 // What an earlier transfer has left of an attempt is no part of a small result.
 func TestSmallResultBesideLeftovers(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/b", "j")
-	d := s.desk("ws1", "boot1")
-	start := expect[*wire.Start](t, d.c)
+	s, d, start := givenJob(t)
 	left := filepath.Join(s.dir, "batches/ns/b/staging", string(start.Attempt), "tree")
 	if err := errors.Join(os.MkdirAll(left, 0o750), os.WriteFile(filepath.Join(left, "foreign"), []byte("x"), 0o640)); err != nil {
 		t.Fatal(err)

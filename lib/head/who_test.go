@@ -177,11 +177,9 @@ func newSiteOfMany(t *testing.T) (*site, *atomic.Int64) {
 func TestX99FollowedPrivate(t *testing.T) {
 	s, uid := newSiteOfMany(t)
 	const ana, ben, spec = 1 << 20, 1<<20 + 1, `{"kind":"command","resources":{"cpus":1},"private":true}`
-	follow := func() *json.Decoder {
-		c := s.tool()
-		s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: []string{"job=*"}, All: true, Follow: true})
-		c.ReadWithin(2 * time.Minute)
-		return json.NewDecoder(c.RecvTransfer(expect[*wire.Send](t, c)))
+	follow := func() func() *job.Row {
+		_, row := s.follows(wire.Query{Args: []string{"job=*"}})
+		return row
 	}
 	uid.Store(ana)
 	s.submitAs("ns/before", spec, "j")
@@ -205,14 +203,10 @@ func TestX99FollowedPrivate(t *testing.T) {
 	if lines, e := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/his"}}); e != nil || len(lines) != 1 {
 		t.Fatal(lines, e)
 	}
-	told := func(rows *json.Decoder, last job.BatchID) map[job.BatchID]bool {
+	told := func(row func() *job.Row, last job.BatchID) map[job.BatchID]bool {
 		all := map[job.BatchID]bool{}
 		for !all[last] {
-			var r job.Row
-			if err := rows.Decode(&r); err != nil {
-				t.Fatal(err)
-			}
-			all[r.ID.Batch()] = true
+			all[row().ID.Batch()] = true
 		}
 		return all
 	}
