@@ -16,7 +16,7 @@ func (r *Round) Aheads() iter.Seq2[*Queue, *Node] {
 			return
 		}
 		for _, p := range r.lab.Nodes {
-			for p.allShort() {
+			for p.Waiting < p.Active*maxAhead && p.allShort() { // the former saves a look at all queues
 				q := r.upNext(p)
 				if q == nil || !p.ahead(q) || !r.beside(q, p) {
 					break
