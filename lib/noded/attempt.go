@@ -30,13 +30,34 @@ const tries = 3
 // as long.
 var tryAfter = 2 * time.Second
 
+// An attemptRun is an attempt as its own goroutine has it, which calls live. No other one
+// uses these fields.
+type attemptRun struct {
+	*attempt
+	account    *account.Account // as which it runs; nil: the daemon's user
+	pinned     [][]job.Input    // what the cache keeps for it
+	saved      pack.Manifest    // the files of an earlier attempt with which it goes on
+	savedBytes int64            // that these take of the disk
+	status     *proc.Status     // how it ended, if its supervisor told or that was read; nil: not known
+}
+
+// pin keeps the inputs of an attempt in the cache until unpin.
+func (n *daemon) pin(a *attemptRun, b *desk.Build) {
+	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs, b.Image()}
+	n.desk.Pin(a.pinned...)
+}
+
+func (n *daemon) unpin(a *attemptRun) {
+	n.desk.Unpin(a.pinned...)
+	a.pinned = nil
+}
+
 // live takes an attempt from where it is on disk to its result. It returns
 // early, and leaves all as it is, when the daemon is at its end.
-func (n *daemon) live(ctx context.Context, a *attempt) {
+func (n *daemon) live(ctx context.Context, a *attemptRun) {
 	defer func() {
-		if a.pinned != nil {
-			n.desk.Unpin(a.pinned...)
-		}
+		n.unpin(a)
+		n.do(n.trim)
 	}()
 	end := func() error { return n.finish(a) }
 	if a.began() || !n.desk.ThisBoot(a.Attempt) {
@@ -49,13 +70,12 @@ func (n *daemon) live(ctx context.Context, a *attempt) {
 
 // recall finds what an attempt that an earlier daemon started needs of the
 // cache and of the disk.
-func (n *daemon) recall(ctx context.Context, a *attempt) {
+func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 	b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec)
 	if err != nil || a.Work == nil {
 		return
 	}
-	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs, b.Image()}
-	n.desk.Pin(a.pinned...)
+	n.pin(a, b)
 	if s := a.Started(); s != nil {
 		a.savedBytes = s.Saved
 	}
@@ -93,10 +113,10 @@ func linger(ctx context.Context, d time.Duration) {
 // fresh prepares an attempt and runs it. What keeps it from being started is
 // tried again a few times; then the attempt is given back. It returns what makes
 // its end durable and known, to be called until it succeeds.
-func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
+func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 	back := func(why error) func() error { return func() error { return n.giveBack(a, why) } }
 	for try := 1; ; try++ {
-		begun, st, err := n.tryOnce(ctx, a)
+		begun, err := n.tryOnce(ctx, a)
 		var failed *buildError
 		var refusal *wire.Error
 		var tooMuch *tooMuchError
@@ -105,7 +125,6 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 		var barred *barredError
 		switch {
 		case begun:
-			a.status = st
 			return func() error { return n.finish(a) }
 		case n.atEnd(ctx):
 			return func() error { return err }
@@ -127,7 +146,7 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 			return back(err)
 		}
 		n.Log.Warn("cannot prepare an attempt; trying again", "job", a.Job, "attempt", a.Token, "why", err)
-		n.do(func() { n.setStage(a, stageStalled) })
+		n.do(func() { n.setStage(a.attempt, stageStalled) })
 		linger(ctx, time.Duration(try)*tryAfter)
 		if err := a.Sweep(); err != nil {
 			return back(err)
@@ -135,35 +154,34 @@ func (n *daemon) fresh(ctx context.Context, a *attempt) (end func() error) {
 	}
 }
 
-// tryOnce prepares an attempt and runs it; begun says that it may have run, and
-// st how it ended, if the supervisor has told.
-func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.Status, err error) {
-	if err := n.whose(ctx, a); err != nil {
-		return false, nil, err
+// tryOnce prepares an attempt and runs it; begun says that it may have run.
+func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err error) {
+	if a.account, err = n.whose(ctx, a.User); err != nil {
+		return false, err
 	}
 	b, err := n.fetchAll(ctx, a)
 	if err != nil {
-		return false, nil, err
+		return false, err
 	}
 	if err := n.fetchSaved(ctx, a, b); err != nil {
-		return false, nil, err
+		return false, err
 	}
 	if len(b.Spec.Build) > 0 {
 		if err := n.built(ctx, a, b); err != nil {
-			return false, nil, err
+			return false, err
 		}
 		// The size of the build is known only after it ran, so check the disk again.
-		if err := n.roomFor(ctx, a, n.needs(ctx, a, b), false); err != nil {
-			return false, nil, err
+		if err := n.roomFor(ctx, a.attempt, n.needs(ctx, a, b), false); err != nil {
+			return false, err
 		}
 	}
 	n.do(func() {
 		a.open = !b.Spec.Private
-		n.setStage(a, stageReady)
+		n.setStage(a.attempt, stageReady)
 	})
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
-		return false, nil, err
+		return false, err
 	}
 	asked := a.resources(&b.Spec)
 	if asked.GPUs > 0 || len(a.GPUs) > 0 {
@@ -171,25 +189,25 @@ func (n *daemon) tryOnce(ctx context.Context, a *attempt) (begun bool, st *proc.
 	}
 	want, err := n.shareOf(a.cpus, asked, a.GPUs...)
 	if err != nil {
-		return false, nil, err
+		return false, err
 	}
 	want.batch, want.never, want.saves = a.Job.Batch(), b.Spec.Retry == job.Never, b.Spec.Checkpoint != nil
 	n.measureFirst()
 	got, slot, err := n.acquire(ctx, a.seq, want)
 	if err != nil {
-		return false, nil, err
+		return false, err
 	}
-	defer func() { n.release(a, got, slot) }()
+	defer func() { n.release(a.attempt, got, slot) }()
 	n.do(func() { a.has, a.pid = got, slot.Pid() })
 	got.note(started)
 	started.Time = asked.Time
 	o := n.order(a, b, got)
 	o.Limits = got.limits(asked)
-	if begun, st, slot, err = n.start(ctx, a, o, started, slot); begun && st == nil {
+	if begun, a.status, slot, err = n.start(ctx, a.attempt, o, started, slot); begun && a.status == nil {
 		// The cpus are free again only when nothing of the tree is left.
-		err = n.settle(a)
+		err = n.settle(a.attempt)
 	}
-	return begun, st, err
+	return begun, err
 }
 
 // settle waits until nothing of an attempt's tree is left.
@@ -201,7 +219,7 @@ func (n *daemon) settle(a *attempt) error {
 }
 
 // prepare makes the directory that the job runs in.
-func (n *daemon) prepare(ctx context.Context, a *attempt, b *desk.Build) (*desk.Started, error) {
+func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*desk.Started, error) {
 	for _, dir := range []string{a.WorkDir(), a.Tmp()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
@@ -312,7 +330,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 }
 
 // order is how a job is run.
-func (n *daemon) order(a *attempt, b *desk.Build, s *share) *proc.Order {
+func (n *daemon) order(a *attemptRun, b *desk.Build, s *share) *proc.Order {
 	argv := a.Work.Run
 	if b.Spec.Kind == job.Python {
 		argv = append([]string{"python3"}, append(argv[:len(argv):len(argv)], strconv.Itoa(a.cpus))...)
@@ -323,7 +341,7 @@ func (n *daemon) order(a *attempt, b *desk.Build, s *share) *proc.Order {
 	set, path := job.Environ(b.Spec.Env, a.Work.Env), n.Path
 	if b.Spec.Kind == job.Apptainer {
 		c := n.container()
-		argv, env = n.containerArgv(c, a, &b.Spec, s), c.env(env, set, a)
+		argv, env = n.containerArgv(c, a, &b.Spec, s), c.env(env, set, a.attempt)
 	} else {
 		env, path = withSet(env, set, path)
 	}

@@ -65,7 +65,7 @@ func (e *buildError) tell() {
 // built waits until the attempt's batch is built here, and builds it if nobody
 // does yet. All who wait for a build that fails fail with it. A build that
 // nobody waits for any more is stopped.
-func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
+func (n *daemon) built(ctx context.Context, a *attemptRun, b *desk.Build) error {
 	if n.desk.Ready(b) {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 		}
 		run = known.run
 		run.waiting++
-		n.setStage(a, stageBuilding)
+		n.setStage(a.attempt, stageBuilding)
 	})
 	if run == nil {
 		return errStopped
@@ -105,7 +105,7 @@ func (n *daemon) built(ctx context.Context, a *attempt, b *desk.Build) error {
 }
 
 // beginBuild starts the goroutine of a build that an attempt needs.
-func (n *daemon) beginBuild(ctx context.Context, b *build, a *attempt) *buildRun {
+func (n *daemon) beginBuild(ctx context.Context, b *build, a *attemptRun) *buildRun {
 	seq, cpus, acc := a.seq, a.cpus, a.account
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	run := &buildRun{cancel: cancel, cpus: cpus, base: copied(b.Spec.Inputs), done: make(chan struct{})}

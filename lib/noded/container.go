@@ -69,7 +69,7 @@ func makeMounts(work *os.Root, spec *job.Spec) error {
 }
 
 // containerArgv is how a job is run in its container.
-func (n *daemon) containerArgv(c container, a *attempt, spec *job.Spec, s *share) []string {
+func (n *daemon) containerArgv(c container, a *attemptRun, spec *job.Spec, s *share) []string {
 	argv := []string{c.program, "exec"}
 	if len(a.Work.Run) == 0 {
 		argv = []string{c.program, "run", "--app", "distribute"}
@@ -222,7 +222,7 @@ func whyNoContainer(last string, exit int, image string) (why, lacks string) {
 // noContainer ends an attempt of which nothing ran because its node can start no
 // container. It is tried elsewhere as one is whose build failed; what the
 // program has printed goes home.
-func (n *daemon) noContainer(a *attempt, lacks string) error {
+func (n *daemon) noContainer(a *attemptRun, lacks string) error {
 	n.Log.Warn("cannot start a container", "job", a.Job, "attempt", a.Token, "why", lacks)
 	(&buildError{lacks, a.Output()}).tell()
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil { // where dlog -B looks

@@ -227,9 +227,6 @@ type attempt struct {
 	asked   *int64   // the limit that the head gave before it was started
 	keeping bool     // a goroutine writes own and limit down
 
-	saved      pack.Manifest // what it goes on with, when that is known; of its goroutine
-	savedBytes int64         // that takes of the disk
-
 	has   *share // when it runs
 	pid   int    // of its supervisor; 0: not known yet
 	begun int    // in which order it was
@@ -246,14 +243,10 @@ type attempt struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
 
-	account *account.Account // it runs as; of its goroutine
-	status  *proc.Status     // how it ended, once that is known; of its goroutine
-
-	room   int64         // bytes of disk that are its own before it starts
-	writes int64         // that it said it writes
-	used   int64         // of these, as far as is known
-	base   int64         // that were in its directory when it started
-	pinned [][]job.Input // what the cache keeps for it; of its goroutine until it is over
+	room   int64 // bytes of disk that are its own before it starts
+	writes int64 // that it said it writes
+	used   int64 // of these, as far as is known
+	base   int64 // that were in its directory when it started
 }
 
 func newDaemon(s *Settings, d *desk.Desk) *daemon {
@@ -468,7 +461,7 @@ func (n *daemon) begin(a *attempt) {
 	}
 	n.work.Go(func() {
 		defer cancel(nil)
-		n.live(ctx, a)
+		n.live(ctx, &attemptRun{attempt: a})
 	})
 }
 
@@ -484,11 +477,6 @@ func (n *daemon) ended(a *attempt, r *job.Result, news *wire.Ended) {
 		if b.Batch == a.Job.Batch() {
 			b.used = time.Now()
 		}
-	}
-	if a.pinned != nil {
-		n.desk.Unpin(a.pinned...)
-		a.pinned = nil
-		n.trim()
 	}
 	n.roomChanged()
 	tell(n.nowNews)

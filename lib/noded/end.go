@@ -19,7 +19,7 @@ import (
 
 // toEnd makes the end of an attempt durable and known, by what does that, again until it
 // succeeds. It returns early when the daemon is at its end.
-func (n *daemon) toEnd(ctx context.Context, a *attempt, end func() error) {
+func (n *daemon) toEnd(ctx context.Context, a *attemptRun, end func() error) {
 	err := end()
 	for wait, restored := time.Second, 0; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
 		switch {
@@ -66,13 +66,14 @@ func inDir(dir string, err error) bool {
 }
 
 // unkept ends an attempt whose end cannot be kept here, however often that is tried.
-func (n *daemon) unkept(a *attempt, why error) {
+func (n *daemon) unkept(a *attemptRun, why error) {
 	n.Log.Error("cannot write the end of an attempt", "job", a.Job, "attempt", a.Token, "why", why)
 	r := &job.Result{}
 	if a.status != nil {
-		r.Outcome = n.outcome(a, a.status)
+		r.Outcome = n.outcome(a.attempt, a.status)
 	}
 	r.Reason = clean("nothing of it can be kept on its node: " + reason(why))
+	n.unpin(a)
 	n.do(func() {
 		switch {
 		case !a.began():
@@ -80,26 +81,26 @@ func (n *daemon) unkept(a *attempt, why error) {
 		case a.status == nil:
 			r.Fate = job.FateLost
 		}
-		n.ended(a, r, &wire.Ended{})
+		n.ended(a.attempt, r, &wire.Ended{})
 	})
 }
 
 // finish waits for an attempt that may have started, unless how it ended is
 // known, and packs what it left.
-func (n *daemon) finish(a *attempt) (err error) {
+func (n *daemon) finish(a *attemptRun) (err error) {
 	// A stop must not end the wait: it is for the supervisor.
 	ctx, cancel := n.untilOver()
 	defer cancel()
 	st := a.status
 	if st == nil {
-		st, err = n.status(ctx, a)
+		st, err = n.status(ctx, a.attempt)
 		if err != nil && !errors.Is(err, errNotBegun) {
 			return err
 		}
 		a.status = st
 		n.do(func() {
 			if a.stage == stageAdopted {
-				n.giveUp(a, a.has)
+				n.giveUp(a.attempt, a.has)
 				n.pump()
 			}
 		})
@@ -111,7 +112,7 @@ func (n *daemon) finish(a *attempt) (err error) {
 		return n.keep(a, &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "its supervisor or its node went down under it"}}, nil, false)
 	}
 	if st.Wall >= worthFrom {
-		n.do(func() { n.setStage(a, stagePacking) })
+		n.do(func() { n.setStage(a.attempt, stagePacking) })
 	}
 	select {
 	case n.packing <- struct{}{}:
@@ -119,8 +120,8 @@ func (n *daemon) finish(a *attempt) (err error) {
 	case <-n.over:
 		return context.Canceled
 	}
-	r := &job.Result{Outcome: n.outcome(a, st)}
-	lacks, stopped := n.explain(a, r, st), false
+	r := &job.Result{Outcome: n.outcome(a.attempt, st)}
+	lacks, stopped := n.explain(a.attempt, r, st), false
 	n.do(func() { stopped = a.stopped() })
 	switch {
 	case stopped:
@@ -131,8 +132,8 @@ func (n *daemon) finish(a *attempt) (err error) {
 	case st.Evicted:
 		r.Fate, r.Saved = job.FateEvicted, st.Exit != nil && *st.Exit == proc.Checkpointed
 	}
-	n.do(func() { n.ranOut(a, st, r) })
-	m, err := n.gather(ctx, a, r)
+	n.do(func() { n.ranOut(a.attempt, st, r) })
+	m, err := n.gather(ctx, a.attempt, r)
 	if err != nil {
 		return err
 	}
@@ -207,7 +208,7 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 }
 
 // giveBack ends an attempt that never ran.
-func (n *daemon) giveBack(a *attempt, why error) error {
+func (n *daemon) giveBack(a *attemptRun, why error) error {
 	reason, paused := why.Error(), false
 	n.do(func() {
 		if errors.Is(why, errPaused) {
@@ -240,13 +241,13 @@ func (n *daemon) giveBack(a *attempt, why error) error {
 
 // buildFailed ends an attempt whose batch could not be built here; what the
 // build printed goes home with it.
-func (n *daemon) buildFailed(a *attempt, failed *buildError) error {
+func (n *daemon) buildFailed(a *attemptRun, failed *buildError) error {
 	return n.unable(a, fmt.Sprintf("build failed on %s: %s", n.Name, failed.why), failed.output)
 }
 
 // unable ends an attempt of a batch whose jobs cannot run here; what was printed goes
 // home with it.
-func (n *daemon) unable(a *attempt, why, output string) error {
+func (n *daemon) unable(a *attemptRun, why, output string) error {
 	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (n *daemon) unable(a *attempt, why, output string) error {
 		return err
 	}
 	r := &job.Result{Fate: job.FateBuildFailed, Outcome: job.Outcome{Reason: why}}
-	m, err := n.gatherExtra(a, r)
+	m, err := gatherExtra(a.attempt)
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (n *daemon) unable(a *attempt, why, output string) error {
 // keep notes that an attempt is over, and tells. The reason may have words of the
 // job in it, of any length. What is worth it is made durable at once, beside what
 // the head does.
-func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) error {
+func (n *daemon) keep(a *attemptRun, r *job.Result, m pack.Manifest, worth bool) error {
 	r.Reason, r.Skipped = clean(r.Reason), clean(r.Skipped)
 	if m != nil {
 		r.Manifest, r.Entries, r.Bytes = m.Sum(), len(m), m.Bytes()
@@ -281,13 +282,14 @@ func (n *daemon) keep(a *attempt, r *job.Result, m pack.Manifest, worth bool) er
 	if len(m) <= keptManifest {
 		a.small = m
 	}
-	news := n.smallResult(a, m)
+	news := n.smallResult(a.attempt, m)
+	n.unpin(a)
 	n.do(func() {
-		n.ended(a, r, news)
+		n.ended(a.attempt, r, news)
 		if worth {
-			n.settleNow(a)
+			n.settleNow(a.attempt)
 		} else {
-			n.settleLater(a)
+			n.settleLater(a.attempt)
 		}
 	})
 	return nil

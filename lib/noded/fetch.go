@@ -54,13 +54,13 @@ func (c *claims) giveUp(sums []string) {
 
 // fetchAll fetches all that an attempt lacks to be built and run: its batch's
 // spec, its job, and their inputs.
-func (n *daemon) fetchAll(ctx context.Context, a *attempt) (*desk.Build, error) {
-	b, err := n.fetchSpec(ctx, a)
+func (n *daemon) fetchAll(ctx context.Context, a *attemptRun) (*desk.Build, error) {
+	b, err := n.fetchSpec(ctx, a.attempt)
 	if err != nil {
 		return nil, err
 	}
 	if a.Work == nil {
-		if err := n.fetchJob(ctx, a); err != nil {
+		if err := n.fetchJob(ctx, a.attempt); err != nil {
 			return nil, err
 		}
 	}
@@ -74,13 +74,12 @@ func (n *daemon) fetchAll(ctx context.Context, a *attempt) (*desk.Build, error) 
 		return nil, &cannotError{"the job has nothing to run"}
 	}
 	if a.pinned == nil {
-		a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs, b.Image()}
-		n.desk.Pin(a.pinned...)
+		n.pin(a, b)
 	}
-	if err := n.roomFor(ctx, a, n.needs(ctx, a, b), true); err != nil {
+	if err := n.roomFor(ctx, a.attempt, n.needs(ctx, a, b), true); err != nil {
 		return nil, err
 	}
-	return b, n.fetchInputs(ctx, a, a.pinned...)
+	return b, n.fetchInputs(ctx, a.attempt, a.pinned...)
 }
 
 // A cannotError says that an attempt can run on no node like this one.

@@ -64,7 +64,7 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 		return nil, err
 	}
 	r.Skipped = pack.InWords(skipped)
-	extra, err := n.gatherExtra(a, r)
+	extra, err := gatherExtra(a)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func hashed(r io.Reader, size int64) (sum string, n int64, err error) {
 }
 
 // gatherExtra is the manifest of the files that come home beside the job's own.
-func (n *daemon) gatherExtra(a *attempt, r *job.Result) (pack.Manifest, error) {
+func gatherExtra(a *attempt) (pack.Manifest, error) {
 	m, _, err := scan(context.Background(), nil, a.Extra(), nil)
 	return m, err
 }

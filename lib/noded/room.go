@@ -61,7 +61,7 @@ func (r needs) all() int64 { return r.fetch + r.copies + r.build + r.writes }
 
 // needs looks at what an attempt needs. It costs a look at each input, and the
 // first time for a batch at every file of what it built.
-func (n *daemon) needs(ctx context.Context, a *attempt, b *desk.Build) needs {
+func (n *daemon) needs(ctx context.Context, a *attemptRun, b *desk.Build) needs {
 	var r needs
 	seen := map[string]bool{}
 	for i, list := range [][]job.Input{b.Spec.Inputs, a.Work.Inputs} {

@@ -24,18 +24,17 @@ func (e *barredError) Error() string {
 	return fmt.Sprintf("does not run jobs of %.100s: %s", e.user, e.why)
 }
 
-// whose finds as whom an attempt runs, each time anew: an account may have come
+// whose finds as whom the jobs of a user run, each time anew: an account may have come
 // or gone since.
-func (n *daemon) whose(ctx context.Context, a *attempt) error {
+func (n *daemon) whose(ctx context.Context, user string) (*account.Account, error) {
 	if n.given().As == nil {
-		return nil
+		return nil, nil
 	}
-	acc, err := n.given().As(ctx, a.User)
+	acc, err := n.given().As(ctx, user)
 	if err != nil && ctx.Err() == nil {
-		return &barredError{a.User, err.Error()}
+		return nil, &barredError{user, err.Error()}
 	}
-	a.account = acc
-	return err
+	return acc, err
 }
 
 // builder is as whom an attempt's batch is built, as the directory of the build

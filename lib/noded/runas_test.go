@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"distribute/lib/account"
-	"distribute/lib/desk"
 	"distribute/lib/node"
 )
 
@@ -100,25 +99,24 @@ func TestWhose(t *testing.T) {
 		}
 		return maria, nil
 	}}}
-	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{User: "ben"}}}
 	var barred *barredError
-	if err := n.whose(t.Context(), a); !errors.As(err, &barred) || err.Error() != "does not run jobs of ben: not among the users" {
+	if _, err := n.whose(t.Context(), "ben"); !errors.As(err, &barred) || err.Error() != "does not run jobs of ben: not among the users" {
 		t.Error(err)
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := n.whose(stopped, a); err == nil || errors.As(err, &barred) {
+	if _, err := n.whose(stopped, "ben"); err == nil || errors.As(err, &barred) {
 		t.Errorf("of an attempt that is stopped: %v", err)
 	}
-	a.User = "maria"
-	if err := n.whose(t.Context(), a); err != nil || a.account != maria || n.builder(a.User) != "maria" {
-		t.Errorf("%v, %+v, %q", err, a.account, n.builder(a.User))
+	acc, err := n.whose(t.Context(), "maria")
+	if err != nil || acc != maria || n.builder("maria") != "maria" {
+		t.Errorf("%v, %+v, %q", err, acc, n.builder("maria"))
 	}
 	n.RunsAs = "jobs"
-	if n.builder(a.User) != "jobs" {
-		t.Errorf("%q", n.builder(a.User))
+	if n.builder("maria") != "jobs" {
+		t.Errorf("%q", n.builder("maria"))
 	}
-	if o := ownerOf(a.account); o.UID != 1001 || identity(o).GID != 100 || identity(ownerOf(nil)) != nil {
+	if o := ownerOf(acc); o.UID != 1001 || identity(o).GID != 100 || identity(ownerOf(nil)) != nil {
 		t.Errorf("%+v", o)
 	}
 }

@@ -34,11 +34,11 @@ func checkpointOf(spec *job.Spec) *proc.Checkpoint {
 
 // fetchSaved brings what an earlier attempt has saved, if this one goes on with
 // it, into a directory beside that of the job.
-func (n *daemon) fetchSaved(ctx context.Context, a *attempt, b *desk.Build) error {
+func (n *daemon) fetchSaved(ctx context.Context, a *attemptRun, b *desk.Build) error {
 	if a.Saved == "" {
 		return nil
 	}
-	n.do(func() { n.setStage(a, stageFetching) })
+	n.do(func() { n.setStage(a.attempt, stageFetching) })
 	var m pack.Manifest
 	err := n.link.fetch(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfManifest}, func(r io.Reader) (err error) {
 		m, err = pack.DecodeManifest(r, pack.DefaultLimits())
@@ -51,7 +51,7 @@ func (n *daemon) fetchSaved(ctx context.Context, a *attempt, b *desk.Build) erro
 	for _, e := range m {
 		a.savedBytes += desk.Rounded(e.Size)
 	}
-	if err := n.roomFor(ctx, a, n.needs(ctx, a, b), true); err != nil {
+	if err := n.roomFor(ctx, a.attempt, n.needs(ctx, a, b), true); err != nil {
 		return err
 	}
 	if err := os.Mkdir(a.SavedDir(), 0o700); err != nil {
@@ -66,7 +66,7 @@ func (n *daemon) fetchSaved(ctx context.Context, a *attempt, b *desk.Build) erro
 }
 
 // receiveSaved fetches the files of a.saved, whatever cuts come between.
-func (n *daemon) receiveSaved(ctx context.Context, a *attempt, root *os.Root) error {
+func (n *daemon) receiveSaved(ctx context.Context, a *attemptRun, root *os.Root) error {
 	var want pack.Want
 	for {
 		err := n.link.ask(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSaved, Want: wire.Want(want)}, func(r io.Reader) error {
@@ -87,7 +87,7 @@ func (n *daemon) receiveSaved(ctx context.Context, a *attempt, root *os.Root) er
 
 // lay moves what was saved to its places in the job's directory. What stands there
 // already gives way to it. What the node itself had added stays behind.
-func (n *daemon) lay(a *attempt, kind string, as *desk.Owner) error {
+func (n *daemon) lay(a *attemptRun, kind string, as *desk.Owner) error {
 	if a.saved == nil {
 		return nil
 	}

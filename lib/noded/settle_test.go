@@ -110,7 +110,7 @@ func TestL36LongIsMadeDurableAtOnce(t *testing.T) {
 		var a *attempt
 		n.do(func() { a = n.add(as[0]) })
 		began := time.Now()
-		if err := n.keep(a, &job.Result{}, nil, true); err != nil {
+		if err := n.keep(&attemptRun{attempt: a}, &job.Result{}, nil, true); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
