@@ -19,10 +19,6 @@ import (
 // errStopped says that an attempt was stopped before it had begun.
 var errStopped = errors.New("stopped before it began")
 
-// keptManifest is how many entries a manifest may have that is kept in memory
-// until it is sent.
-const keptManifest = 64
-
 // tries is how often an attempt is prepared before the node gives it back.
 const tries = 3
 

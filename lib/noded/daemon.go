@@ -19,7 +19,6 @@ import (
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/node"
-	"distribute/lib/pack"
 	"distribute/lib/pause"
 	"distribute/lib/presence"
 	"distribute/lib/proc"
@@ -232,14 +231,12 @@ type attempt struct {
 	begun int    // in which order it was
 	alone bool   // no other attempt or build had a share of the node when it ended
 
-	end    ending        // why it is to end
-	why    string        // that in words
-	open   bool          // its batch is not private: every user may see its id
-	result *job.Result   // once it is over
-	loose  bool          // the result is not synced, and may be lost with a power cut
-	small  pack.Manifest // of what it left, if that is little; not changed once result is set
-	seen   seen          // its large files, when small was made
-	sent   bool          // the result was sent before, at least in part; of the up stream
+	end    ending      // why it is to end
+	why    string      // that in words
+	open   bool        // its batch is not private: every user may see its id
+	result *job.Result // once it is over
+	loose  bool        // the result is not synced, and may be lost with a power cut
+	seen   seen        // its large files, as they were hashed; of its goroutine until it is over, then of the up stream
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
 

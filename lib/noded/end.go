@@ -279,9 +279,6 @@ func (n *daemon) keep(a *attemptRun, r *job.Result, m pack.Manifest, worth bool)
 	if err := a.SetResult(r, m, false); err != nil {
 		return err
 	}
-	if len(m) <= keptManifest {
-		a.small = m
-	}
 	news := n.smallResult(a.attempt, m)
 	n.unpin(a)
 	n.do(func() {

@@ -336,15 +336,16 @@ func (s *session) up(ctx context.Context, c *wire.Conn) error {
 // asks again.
 func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	var a *attempt
-	n.do(func() { a = n.attempts[g.Attempt] })
-	if a == nil || a.result == nil || a.result.Manifest == "" {
+	var r *job.Result
+	n.do(func() {
+		if a = n.attempts[g.Attempt]; a != nil {
+			r = a.result
+		}
+	})
+	if r == nil || r.Manifest == "" {
 		return nil
 	}
-	m := a.small
-	var err error
-	if m == nil {
-		m, err = a.Manifest()
-	}
+	m, err := a.Manifest()
 	if err == nil {
 		err = pack.Want(g.Want).Check(m)
 	}
@@ -358,12 +359,12 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 			return err
 		}
 	}
-	first := !a.sent
-	a.sent = true
+	seen := a.seen
+	a.seen = nil // if the head asks again, all is hashed
 	*x++
 	var own error
 	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
-		own = n.writeTree(w, a, m, pack.Want(g.Want), first)
+		own = n.writeTree(w, a, m, pack.Want(g.Want), seen)
 		return own
 	})
 	if !damaged(own) {
@@ -373,9 +374,9 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	return n.spoiled(a, own)
 }
 
-// writeTree writes what is wanted of a result as a stream of package pack. The first time
-// a large file that was left alone since it was hashed is not hashed again.
-func (n *daemon) writeTree(w io.Writer, a *attempt, m pack.Manifest, want pack.Want, first bool) error {
+// writeTree writes what is wanted of a result as a stream of package pack. A file that is
+// as it was seen is not hashed again.
+func (n *daemon) writeTree(w io.Writer, a *attempt, m pack.Manifest, want pack.Want, seen seen) error {
 	root, err := os.OpenRoot(a.Dir)
 	if err != nil {
 		return err
@@ -384,7 +385,7 @@ func (n *daemon) writeTree(w io.Writer, a *attempt, m pack.Manifest, want pack.W
 	as := identity(a.owner())
 	return pack.Sender(dial.Local(n.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 		f, err := openHome(a, root, e, as)
-		if err == nil && first && a.seen.same(f) {
+		if err == nil && seen.same(f) {
 			return trusted{f}, nil
 		}
 		return f, err
@@ -398,7 +399,7 @@ func (n *daemon) smallResult(a *attempt, m pack.Manifest) *wire.Ended {
 		return &wire.Ended{}
 	}
 	var data bytes.Buffer
-	if err := n.writeTree(&data, a, m, pack.Want{}, true); err != nil {
+	if err := n.writeTree(&data, a, m, pack.Want{}, nil); err != nil {
 		n.Log.Debug("a small result is not sent along", "attempt", a.Token, "why", err)
 		return &wire.Ended{}
 	}
