@@ -328,7 +328,7 @@ func (a *Attempt) SetWork(j *job.Job) error {
 	if err := a.add(record{Job: j}, true); err != nil {
 		return err
 	}
-	a.Note = n
+	a.Work = j // the rest may be read meanwhile
 	return nil
 }
 

@@ -189,7 +189,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	}
 	want.batch, want.never, want.saves = a.Job.Batch(), b.Spec.Retry == job.Never, b.Spec.Checkpoint != nil
 	n.measureFirst()
-	got, slot, err := n.acquire(ctx, a.seq, want)
+	got, slot, err := n.acquire(ctx, a.Order, want)
 	if err != nil {
 		return false, err
 	}

@@ -106,12 +106,12 @@ func (n *daemon) built(ctx context.Context, a *attemptRun, b *desk.Build) error 
 
 // beginBuild starts the goroutine of a build that an attempt needs.
 func (n *daemon) beginBuild(ctx context.Context, b *build, a *attemptRun) *buildRun {
-	seq, cpus, acc := a.seq, a.cpus, a.account
+	order, cpus, acc := a.Order, a.cpus, a.account
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	run := &buildRun{cancel: cancel, cpus: cpus, base: copied(b.Spec.Inputs), done: make(chan struct{})}
 	n.work.Go(func() {
 		defer cancel(nil)
-		err := n.runBuild(ctx, b.Build, run, seq, cpus, acc)
+		err := n.runBuild(ctx, b.Build, run, order, cpus, acc)
 		n.do(func() {
 			if run.why != "" && errors.Is(err, errStopped) {
 				err = &buildError{"stopped: " + run.why, b.Output()}
@@ -130,7 +130,7 @@ func (n *daemon) beginBuild(ctx context.Context, b *build, a *attemptRun) *build
 }
 
 // runBuild builds a batch, or takes over a build that an earlier daemon began.
-func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq, cpus int, acc *account.Account) error {
+func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, order, cpus int, acc *account.Account) error {
 	if done, err := n.oldBuild(b, run); done || err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, seq
 	}
 	n.desk.Pin(b.Spec.Inputs)
 	defer n.desk.Unpin(b.Spec.Inputs)
-	got, slot, err := n.acquire(ctx, seq, share{cpus: cpus, memory: n.memoryOf(cpus)})
+	got, slot, err := n.acquire(ctx, order, share{cpus: cpus, memory: n.memoryOf(cpus)})
 	if err != nil {
 		return err
 	}

@@ -197,7 +197,6 @@ type daemon struct {
 	pause        standing          // what is paused
 	patience     *float64          // seconds that the head lets jobs wait for the end of a pause; nil: for ever
 	slots        []Slot            // supervisors without an order
-	arrivals     int
 	leaving      leaving
 	watching     bool   // somebody looks at the disk
 	spaceTold    int64  // bytes of it that are free or can be had, as the head heard last
@@ -214,7 +213,6 @@ type daemon struct {
 // deleted. Its fields belong to the state, its directory to its goroutine.
 type attempt struct {
 	*desk.Attempt
-	seq     int       // order of arrival
 	cpus    int       // that it has when it runs
 	stage   stage     // how far it is
 	phase   job.Phase // that the head was told last; see tellPhase
@@ -379,7 +377,7 @@ func (n *daemon) takeOver() error {
 // goOn has the attempts go on that takeOver took up, in the order in which they
 // came. Only now is it known what holds them back.
 func (n *daemon) goOn() {
-	as := slices.SortedFunc(maps.Values(n.attempts), func(a, b *attempt) int { return cmp.Compare(a.seq, b.seq) })
+	as := slices.SortedFunc(maps.Values(n.attempts), func(a, b *attempt) int { return cmp.Compare(a.Order, b.Order) })
 	for _, a := range as {
 		if a.result == nil {
 			n.begin(a)
@@ -438,8 +436,7 @@ func (n *daemon) resume(da *desk.Attempt) error {
 
 // add makes an attempt known.
 func (n *daemon) add(da *desk.Attempt) *attempt {
-	n.arrivals++
-	a := &attempt{Attempt: da, seq: n.arrivals, cpus: da.CPUs, phase: job.PhaseWaiting, done: make(chan struct{})}
+	a := &attempt{Attempt: da, cpus: da.CPUs, phase: job.PhaseWaiting, done: make(chan struct{})}
 	if a.cpus < 1 || a.cpus > n.given().Offer.CPUs {
 		a.cpus = n.given().Offer.CPUs
 	}

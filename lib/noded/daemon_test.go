@@ -41,7 +41,7 @@ func TestTakeOverInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, note := range notes {
-		if a := n.attempts[note.Token]; a == nil || a.seq != i+1 {
+		if a := n.attempts[note.Token]; a == nil || a.Order != i+5 {
 			t.Errorf("attempt %d is %+v", i, a)
 		}
 	}

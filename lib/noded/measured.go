@@ -254,7 +254,7 @@ func (n *daemon) measured(use *proc.MemoryUse, begun int) (goes *attempt, why st
 			n.meter.learn(a.has.batch, uses)
 		}
 	}
-	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.begun-a.begun, b.seq-a.seq) })
+	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.begun-a.begun, b.Order-a.Order) })
 	switch last := n.meter.leaving; {
 	case n.memory() <= 0:
 		return nil, ""

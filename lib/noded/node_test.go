@@ -77,8 +77,8 @@ func testDaemon(cpus int) *daemon {
 }
 
 func waits(n *daemon, cpus int) (*attempt, *want) {
-	a := n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), CPUs: cpus}})
-	return a, &want{seq: a.seq, share: share{cpus: a.cpus}, given: make(chan struct{})}
+	a := n.add(&desk.Attempt{Note: desk.Note{Order: len(n.attempts) + 1, Token: job.NewToken(), CPUs: cpus}})
+	return a, &want{order: a.Order, share: share{cpus: a.cpus}, given: make(chan struct{})}
 }
 
 func given(w *want) bool {

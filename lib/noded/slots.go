@@ -13,7 +13,7 @@ import (
 // A want is somebody who waits for a share of the node.
 type want struct {
 	share
-	seq     int           // lower ones go first
+	order   int           // of the attempt; lower ones go first
 	slot    Slot          // one without an order, if there was one
 	given   chan struct{} // closed when the share is his, or
 	refused error         // why it never will be
@@ -22,14 +22,14 @@ type want struct {
 // acquire waits until a share is free, and takes it and a supervisor.
 // Who arrived first goes first: nobody is overtaken by one who needs less, only
 // while he waits for the head or for a build.
-func (n *daemon) acquire(ctx context.Context, seq int, s share) (*share, Slot, error) {
-	w := &want{seq: seq, share: s, given: make(chan struct{})}
+func (n *daemon) acquire(ctx context.Context, order int, s share) (*share, Slot, error) {
+	w := &want{order: order, share: s, given: make(chan struct{})}
 	n.do(func() {
 		if w.refused = n.beyond(&w.share); w.refused != nil {
 			close(w.given)
 			return
 		}
-		at, _ := slices.BinarySearchFunc(n.queue, seq, func(w *want, seq int) int { return w.seq - seq })
+		at, _ := slices.BinarySearchFunc(n.queue, order, func(w *want, order int) int { return w.order - order })
 		n.queue = slices.Insert(n.queue, at, w)
 		n.pump()
 	})
@@ -103,7 +103,7 @@ func (n *daemon) pump() {
 	for len(n.queue) > 0 && n.has(n.queue[0]) {
 		w := n.queue[0]
 		for _, a := range n.attempts {
-			if a.seq < w.seq && a.firstInLine() {
+			if a.Order < w.order && a.firstInLine() {
 				return
 			}
 		}
