@@ -77,9 +77,10 @@ func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 	}
 	need := n.needs(ctx, a, b)
 	n.do(func() {
-		a.base, a.writes, a.open = need.copies, need.writes, !b.Spec.Private
+		a.base, a.writes = need.copies, need.writes
 		if a.has != nil {
-			a.has.asked, a.has.never, a.has.saves = a.resources(&b.Spec).Memory > 0, b.Spec.Retry == job.Never, b.Spec.Checkpoint != nil
+			a.has.asked = a.resources(&b.Spec).Memory > 0
+			a.has.setBatch(a.Job.Batch(), &b.Spec)
 			n.watchMemory()
 		}
 	})
@@ -171,10 +172,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 			return false, err
 		}
 	}
-	n.do(func() {
-		a.open = !b.Spec.Private
-		n.setStage(a.attempt, stageReady)
-	})
+	n.do(func() { n.setStage(a.attempt, stageReady) })
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
 		return false, err
@@ -187,14 +185,14 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	if err != nil {
 		return false, err
 	}
-	want.batch, want.never, want.saves = a.Job.Batch(), b.Spec.Retry == job.Never, b.Spec.Checkpoint != nil
+	want.setBatch(a.Job.Batch(), &b.Spec)
 	n.measureFirst()
 	got, slot, err := n.acquire(ctx, a.Order, want)
 	if err != nil {
 		return false, err
 	}
 	defer func() { n.release(a.attempt, got, slot) }()
-	n.do(func() { a.has, a.pid = got, slot.Pid() })
+	n.do(func() { a.has, got.pid = got, slot.Pid() })
 	got.note(started)
 	started.Time = asked.Time
 	o := n.order(a, b, got)
@@ -302,7 +300,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 			n.setStage(a, stageRunning)
 			a.room = 0
 			n.meter.begun++
-			a.begun = n.meter.begun
+			a.has.begun = n.meter.begun
 			n.watchMemory()
 			if a.limit = s.Time; a.asked != nil {
 				n.lengthen(a, *a.asked)

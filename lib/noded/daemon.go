@@ -224,14 +224,10 @@ type attempt struct {
 	asked   *int64   // the limit that the head gave before it was started
 	keeping bool     // a goroutine writes own and limit down
 
-	has   *share // when it runs
-	pid   int    // of its supervisor; 0: not known yet
-	begun int    // in which order it was
-	alone bool   // no other attempt or build had a share of the node when it ended
+	has *share // of the node, from when it got that; the last one if it runs no more
 
 	end    ending      // why it is to end
 	why    string      // that in words
-	open   bool        // its batch is not private: every user may see its id
 	result *job.Result // once it is over
 	loose  bool        // the result is not synced, and may be lost with a power cut
 	seen   seen        // its large files, as they were hashed; of its goroutine until it is over, then of the up stream

@@ -211,8 +211,8 @@ func (n *daemon) supervisors() (pids []int) {
 	n.do(func() {
 		for _, a := range n.attempts {
 			switch {
-			case a.runs() && a.pid > 0:
-				pids = append(pids, a.pid)
+			case a.runs() && a.has.pid > 0:
+				pids = append(pids, a.has.pid)
 			case a.stage == stageAdopted:
 				unknown = append(unknown, a)
 			}
@@ -225,7 +225,7 @@ func (n *daemon) supervisors() (pids []int) {
 	})
 	for _, a := range unknown {
 		if pid, err := n.Machine.Holder(a.Dir); err == nil {
-			n.do(func() { a.pid = pid })
+			n.do(func() { a.has.pid = pid })
 			pids = append(pids, pid)
 		}
 	}
@@ -244,17 +244,17 @@ func (n *daemon) measured(use *proc.MemoryUse, begun int) (goes *attempt, why st
 	n.meter.looked, n.meter.free, n.meter.other = true, use.Free, use.Sum()
 	var running []*attempt
 	for _, a := range n.attempts {
-		if !a.runs() || a.has == nil || a.begun > begun {
+		if !a.runs() || a.has.begun > begun {
 			continue
 		}
 		running = append(running, a)
-		if uses, ok := use.Of[a.pid]; ok {
+		if uses, ok := use.Of[a.has.pid]; ok {
 			n.meter.other -= uses
 			a.has.uses, a.has.most = uses, max(a.has.most, uses)
 			n.meter.learn(a.has.batch, uses)
 		}
 	}
-	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.begun-a.begun, b.Order-a.Order) })
+	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.has.begun-a.has.begun, b.Order-a.Order) })
 	switch last := n.meter.leaving; {
 	case n.memory() <= 0:
 		return nil, ""
@@ -276,7 +276,7 @@ func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) (goes *attempt
 	switch {
 	case len(running) > 1:
 		return n.relieveMany(running, use)
-	case !last.has.asked && !last.stopped() && use.Of[last.pid] > n.given().Offer.Memory:
+	case !last.has.asked && !last.stopped() && use.Of[last.has.pid] > n.given().Offer.Memory:
 		return last, job.ReasonNodeMemory
 	}
 	return nil, ""
@@ -287,7 +287,7 @@ func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) (goes *attempt
 func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *attempt, why string) {
 	left, theirs := n.left(use), int64(0)
 	for _, a := range running {
-		theirs += use.Of[a.pid]
+		theirs += use.Of[a.has.pid]
 	}
 	switch missing := n.mark() - left; {
 	case missing <= 0:
@@ -314,7 +314,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 // ranOut takes into a result that memory ran out, of which its job had said nothing:
 // it is given back, or has failed if there was nobody else who had some when it ended.
 func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
-	killed := st.NoMemory && st.Had == 0 && n.given().Measured && !a.alone && a.has != nil && !a.has.asked && !a.has.never
+	killed := st.NoMemory && st.Had == 0 && n.given().Measured && a.has != nil && !a.has.alone && !a.has.asked && !a.has.never
 	switch {
 	case r.OK(), r.Fate == job.FateLost:
 	case (a.end == endAsked || a.end == endMemory) && (st.Stopped == proc.StoppedOrder || r.Fate.Evicted()):

@@ -48,7 +48,8 @@ func (r *meterRig) begin(name string, change func(*share)) (why string) {
 		return err.Error()
 	}
 	r.meter.begun++
-	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.Token(name)}}, has: s, pid: 100 + r.meter.begun, begun: r.meter.begun, stage: stageRunning, keeping: true}
+	s.pid, s.begun = 100+r.meter.begun, r.meter.begun
+	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.Token(name)}}, has: s, stage: stageRunning, keeping: true}
 	a.cancel = func(err error) { r.ended[name] = err }
 	r.attempts[a.Token], r.held[s] = a, true
 	return ""
@@ -56,7 +57,7 @@ func (r *meterRig) begin(name string, change func(*share)) (why string) {
 
 // uses says how much an attempt uses from now on, in GiB.
 func (r *meterRig) uses(name string, n float64) {
-	r.use.Of[r.attempts[job.Token(name)].pid] = int64(n * gib)
+	r.use.Of[r.attempts[job.Token(name)].has.pid] = int64(n * gib)
 }
 
 // look measures, and returns who was ended by it, and why.
@@ -80,7 +81,7 @@ func (r *meterRig) look() string {
 // over ends an attempt.
 func (r *meterRig) over(name string) {
 	a := r.attempts[job.Token(name)]
-	delete(r.use.Of, a.pid)
+	delete(r.use.Of, a.has.pid)
 	r.giveUp(a, a.has)
 	delete(r.attempts, a.Token)
 	a.stage = stageExited
@@ -219,10 +220,10 @@ func TestMeasuredBefore(t *testing.T) {
 	r.begin("a/0", nil)
 	r.uses("a/0", 3)
 	seen, begun := proc.MemoryUse{Of: maps.Clone(r.use.Of), Free: r.use.Free}, r.meter.begun
-	pid := r.attempts["a/0"].pid
+	pid := r.attempts["a/0"].has.pid
 	r.over("a/0")
 	r.begin("b/0", nil)
-	r.attempts["b/0"].pid = pid
+	r.attempts["b/0"].has.pid = pid
 	r.measured(&seen, begun)
 	if known := r.meter.known["lab/b"]; known != 0 {
 		t.Errorf("a job of the next batch is taken to use %d bytes", known)
@@ -242,7 +243,7 @@ func TestMeasuredAdopted(t *testing.T) {
 	r := newMeterRig(t)
 	r.begin("a/0", nil)
 	a := r.attempts["a/0"]
-	a.pid, a.begun, a.stage, a.has.batch = 0, 0, stageAdopted, "lab/a"
+	a.has.pid, a.has.begun, a.has.batch, a.stage = 0, 0, "lab/a", stageAdopted
 	r.Machine, r.acts, r.daemon.over = adoptedMachine{}, make(chan func()), make(chan struct{})
 	go func() {
 		defer close(r.daemon.over)
@@ -276,8 +277,8 @@ func TestMeasuredAlone(t *testing.T) {
 // when it has a limit of its own, and when somebody has stopped it already.
 func TestMeasuredAloneStays(t *testing.T) {
 	for what, change := range map[string]func(r *meterRig, a *attempt){
-		"a build":            func(r *meterRig, a *attempt) { r.use.Of[a.pid], r.use.Of[1] = 5*gib, 5*gib },
-		"a person":           func(r *meterRig, a *attempt) { r.pause.give.Memory, r.use.Of[a.pid] = 4*gib, 5*gib },
+		"a build":            func(r *meterRig, a *attempt) { r.use.Of[a.has.pid], r.use.Of[1] = 5*gib, 5*gib },
+		"a person":           func(r *meterRig, a *attempt) { r.pause.give.Memory, r.use.Of[a.has.pid] = 4*gib, 5*gib },
 		"a limit of its own": func(_ *meterRig, a *attempt) { a.has.asked = true },
 		"a stop":             func(_ *meterRig, a *attempt) { a.end = endStopped },
 	} {

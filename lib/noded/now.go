@@ -98,7 +98,7 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 		for _, a := range n.attempts {
 			if a.runs() {
 				r := given{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(a)}, a.Dir}
-				if a.open {
+				if a.has.open {
 					r.Job = string(a.Job)
 				}
 				list = append(list, r)
@@ -131,7 +131,7 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 // groupOf is the cgroup of an attempt, if it has one.
 func (n *daemon) groupOf(a *attempt) string {
 	parent := n.cgroup
-	if a.stage == stageAdopted && a.has != nil {
+	if a.stage == stageAdopted {
 		parent = a.has.adoptedIn
 	}
 	if parent == "" {

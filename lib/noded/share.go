@@ -23,9 +23,14 @@ type share struct {
 	asked bool        // it said how much memory it needs
 	never bool        // it is never to be started twice
 	saves bool        // its batch says how it is asked to save what it has
+	open  bool        // its batch is not private: every user may see its id
 	batch job.BatchID // of an attempt
-	uses  int64       // bytes of memory, as was seen last
-	most  int64       // the most of it that was seen
+
+	pid   int   // of the attempt's supervisor; 0: not known yet
+	begun int   // in which order the attempt was; 0: by an earlier daemon, or not yet
+	uses  int64 // bytes of memory, as was seen last
+	most  int64 // the most of it that was seen
+	alone bool  // nobody else had a share when it was given back
 
 	adoptedIn string // the directory of the cgroups, of what an earlier daemon began
 
@@ -138,7 +143,8 @@ func (n *daemon) give(s *share) {
 	n.stock.memory += s.memory
 	n.stock.cpus.give(s.on)
 	n.meter.correct(s.batch, s.most)
-	if delete(n.held, s); len(n.held) == 0 {
+	delete(n.held, s)
+	if s.alone = len(n.held) == 0; s.alone {
 		n.rebound()
 	}
 }
@@ -161,6 +167,11 @@ func (a *attempt) shareIn(s *desk.Started) *share {
 		gpus = job.GPUs(len(s.GPUs)) * job.OneGPU
 	}
 	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), adoptedIn: s.Cgroup}
+}
+
+// setBatch notes what counts of the batch of an attempt.
+func (s *share) setBatch(batch job.BatchID, spec *job.Spec) {
+	s.batch, s.never, s.saves, s.open = batch, spec.Retry == job.Never, spec.Checkpoint != nil, !spec.Private
 }
 
 // note keeps the share for the daemon that may take the attempt over.

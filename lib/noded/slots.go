@@ -81,14 +81,12 @@ func (n *daemon) release(a *attempt, s *share, slot Slot) {
 	}
 }
 
-// giveUp gives the share of an attempt back, none of whose processes lives, and notes
-// whether any other attempt or build had one: those that get it next did not.
+// giveUp gives the share of an attempt back, none of whose processes lives.
 func (n *daemon) giveUp(a *attempt, s *share) {
 	if a.runs() {
 		n.setStage(a, stageExited)
 	}
 	n.give(s)
-	a.alone = len(n.held) == 0
 }
 
 func (n *daemon) putSlot(s Slot) {
