@@ -302,8 +302,9 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 			n.meter.begun++
 			a.has.begun = n.meter.begun
 			n.watchMemory()
-			if a.limit = s.Time; a.asked != nil {
-				n.lengthen(a, *a.asked)
+			if asked := a.longer; asked != nil {
+				a.longer = nil
+				n.lengthen(a, *asked)
 			}
 			tell(n.nowNews)
 			n.watchDisk()

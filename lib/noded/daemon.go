@@ -219,10 +219,8 @@ type attempt struct {
 	unknown bool      // the head said that it does not know it, so it is not started; at any stage
 
 	own     ownPause // what its pause file is to say
-	limit   int64    // seconds that it may run, once it is started; 0: without limit
-	longer  bool     // limit is more than when it was started, and is to be written down
-	asked   *int64   // the limit that the head gave before it was started
-	keeping bool     // a goroutine writes own and limit down
+	longer  *int64   // seconds that the head has let it run since it was given, 0: for ever; nil: not, or not longer
+	keeping bool     // a goroutine writes own and longer down
 
 	has *share // of the node, from when it got that; the last one if it runs no more
 
@@ -417,7 +415,6 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		n.setStage(a, stageExited)
 	}
 	if started != nil {
-		a.limit = started.Time
 		if why := da.Ending(); why != "" {
 			a.setEnding(endingFor(why), why)
 		}

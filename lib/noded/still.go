@@ -56,19 +56,23 @@ func (n *daemon) hasPause(a *attempt, out bool) {
 // lengthen has an attempt run for longer than it was to, as the head says: in seconds,
 // 0 is as long as it likes. None is made shorter.
 func (n *daemon) lengthen(a *attempt, seconds int64) {
-	switch {
-	case a.stage < stageRunning:
-		a.asked = &seconds
+	if a.stage < stageRunning { // it is looked at again when that is started
+		a.longer = &seconds
 		return
-	case a.result != nil || a.limit == 0 || seconds != 0 && seconds <= a.limit:
+	}
+	limit := a.longer
+	if s := a.Started(); limit == nil && s != nil {
+		limit = &s.Time
+	}
+	if a.result != nil || limit == nil || *limit == 0 || seconds != 0 && seconds <= *limit {
 		return
 	}
 	n.Log.Info("an attempt may run for longer", "job", a.Job, "attempt", a.Token, "seconds", seconds)
-	a.limit, a.longer = seconds, true
+	a.longer = &seconds
 	n.keepWord(a)
 }
 
-// keepWord writes the pause file and the limit of an attempt that runs, in a goroutine
+// keepWord writes the pause file and the longer limit of an attempt that runs, in a goroutine
 // of its own.
 func (n *daemon) keepWord(a *attempt) {
 	if !a.keeping {
@@ -79,16 +83,22 @@ func (n *daemon) keepWord(a *attempt) {
 
 // A said is what is written down of an attempt that runs.
 type said struct {
-	own          ownPause
-	limit        int64
-	longer, over bool
+	own    ownPause
+	longer *int64 // nil: not a longer limit than that it was started with
+	over   bool
 }
 
 // keepWords writes them until what is on disk is the latest.
 func (n *daemon) keepWords(a *attempt) {
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	now := func() said { return said{a.own, a.limit, a.longer, a.result != nil} }
+	now := func() said {
+		s := said{own: a.own, over: a.result != nil}
+		if a.began() {
+			s.longer = a.longer
+		}
+		return s
+	}
 	for wait := time.Second; ; {
 		var s said
 		if !n.do(func() { s = now() }) {
@@ -108,7 +118,7 @@ func (n *daemon) keepWords(a *attempt) {
 		case err == nil || n.desk.MakeRoom(err):
 			continue
 		}
-		n.Log.Error("cannot write the pause file or the limit of an attempt; trying again", "attempt", a.Token, "frozen", s.own == ownFrozen, "limit", s.limit, "why", err)
+		n.Log.Error("cannot write the pause file or the limit of an attempt; trying again", "attempt", a.Token, "frozen", s.own == ownFrozen, "why", err)
 		linger(ctx, wait)
 		wait = min(2*wait, time.Minute)
 	}
@@ -122,8 +132,8 @@ func (n *daemon) writeWord(a *attempt, s said) (err error) {
 	case s.own != ownUnsaid:
 		err = n.Machine.Still(place, string(a.Token), s.own == ownFrozen && !s.over)
 	}
-	if s.longer && !s.over {
-		err = errors.Join(err, a.SetLimit(s.limit))
+	if s.longer != nil {
+		err = errors.Join(err, a.SetLimit(*s.longer))
 	}
 	return err
 }
