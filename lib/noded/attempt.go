@@ -77,7 +77,7 @@ func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 	}
 	need := n.needs(ctx, a, b)
 	n.do(func() {
-		a.base, a.writes = need.copies, need.writes
+		a.disk = diskUse{need.writes, need.writes, need.copies}
 		if a.has != nil {
 			a.has.asked = a.resources(&b.Spec).Memory > 0
 			a.has.setBatch(a.Job.Batch(), &b.Spec)
@@ -298,7 +298,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 		}
 		if stopped = a.end != endNot || a.unknown; !stopped {
 			n.setStage(a, stageRunning)
-			a.room = 0
+			a.disk.claim = a.disk.writes
 			n.meter.begun++
 			a.has.begun = n.meter.begun
 			n.watchMemory()
@@ -318,7 +318,10 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 	if err != nil {
 		// In this order: nobody is to believe that it runs.
 		err = errors.Join(err, a.Unstart())
-		n.do(func() { n.setStage(a, stageReady) })
+		n.do(func() {
+			n.setStage(a, stageReady)
+			a.disk.claim = 0
+		})
 		return false, nil, slot, err
 	}
 	return true, st, slot, nil

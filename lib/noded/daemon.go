@@ -232,10 +232,7 @@ type attempt struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
 
-	room   int64 // bytes of disk that are its own before it starts
-	writes int64 // that it said it writes
-	used   int64 // of these, as far as is known
-	base   int64 // that were in its directory when it started
+	disk diskUse
 }
 
 func newDaemon(s *Settings, d *desk.Desk) *daemon {

@@ -33,8 +33,7 @@ type watched struct {
 	b        *build
 	run      *buildRun
 	dir, out string
-	base     int64 // bytes that were there before it began
-	writes   int64 // that it said it writes; 0: nothing was said
+	disk     diskUse // as it was when the look began
 }
 
 // A diskWatch looks at the disk for as long as something runs.
@@ -86,12 +85,12 @@ func (n *daemon) allRunning() []*watched {
 	var all []*watched
 	for _, a := range n.attempts {
 		if a.runs() {
-			all = append(all, &watched{a: a, dir: a.Dir, out: a.Output(), base: a.base, writes: a.writes})
+			all = append(all, &watched{a: a, dir: a.Dir, out: a.Output(), disk: a.disk})
 		}
 	}
 	for _, b := range n.builds {
 		if b.run != nil {
-			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, out: b.Output(), base: b.run.base, writes: b.Spec.Resources.Disk})
+			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, out: b.Output(), disk: diskUse{base: b.run.base, writes: b.Spec.Resources.Disk}})
 		}
 	}
 	return all
@@ -122,16 +121,18 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 	began := time.Now()
 	for _, x := range all {
-		if x.writes == 0 {
+		if x.disk.writes == 0 {
 			continue
 		}
 		bytes, _ := desk.Use(ctx, x.dir)
-		used := max(0, bytes-x.base)
-		if x.a != nil {
-			w.n.do(func() { x.a.used = used })
-		}
-		if used > x.writes+leastRoom/16 {
-			w.n.stopRunning(x, errStopped, fmt.Sprintf(job.ReasonDisk+" %s, and %s were asked for", unit.FormatBytes(used), unit.FormatBytes(x.writes)))
+		used := max(0, bytes-x.disk.base)
+		w.n.do(func() {
+			if x.a != nil && x.a.runs() {
+				x.a.disk.claim = max(0, x.disk.writes-used)
+			}
+		})
+		if used > x.disk.writes+leastRoom/16 {
+			w.n.stopRunning(x, errStopped, fmt.Sprintf(job.ReasonDisk+" %s, and %s were asked for", unit.FormatBytes(used), unit.FormatBytes(x.disk.writes)))
 		}
 	}
 	w.measure = time.Now().Add(measureCost * time.Since(began))
@@ -192,13 +193,13 @@ func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, ino
 	}
 	for _, x := range all {
 		bytes, files := desk.Use(ctx, x.dir)
-		bytes = max(0, bytes-x.base)
+		bytes = max(0, bytes-x.disk.base)
 		part := bytes
 		if few {
 			part = files
 		}
 		together += part
-		granted := !few && x.writes > 0 && bytes <= x.writes
+		granted := !few && x.disk.writes > 0 && bytes <= x.disk.writes
 		if part > most && part >= free/worthStop && !granted {
 			worst, most, has = x, part, bytes
 		}

@@ -33,7 +33,7 @@ func TestN61WhoIsToBlame(t *testing.T) {
 			n := newDaemon(&Settings{Caps: &desk.Caps{Reserve: reserve}, Log: strictLog(slog.DiscardHandler)}, nil)
 			var all []*watched
 			for _, r := range tt.all {
-				x := &watched{a: &attempt{}, dir: t.TempDir(), base: r.base, writes: r.said}
+				x := &watched{a: &attempt{}, dir: t.TempDir(), disk: diskUse{base: r.base, writes: r.said}}
 				if err := os.WriteFile(filepath.Join(x.dir, "f"), make([]byte, r.wrote), 0o600); err != nil {
 					t.Fatal(err)
 				}

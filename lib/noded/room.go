@@ -128,15 +128,19 @@ func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size int64) {
 	return size
 }
 
+// A diskUse is what an attempt or a build takes of the disk, in bytes.
+type diskUse struct {
+	claim  int64 // of what is free, that an attempt may still take; not counted once it has run
+	writes int64 // that it said it writes; 0: it said nothing
+	base   int64 // that were in its directory before it started
+}
+
 // claim is how much of what is free an attempt may still take.
 func (a *attempt) claim() int64 {
-	switch {
-	case a.result != nil:
+	if a.stage > stageStuck {
 		return 0
-	case a.runs():
-		return max(0, a.writes-a.used)
 	}
-	return a.room
+	return a.disk.claim
 }
 
 // givesRoom says that there will be more room when an attempt is over, or when
@@ -145,7 +149,7 @@ func (a *attempt) givesRoom() bool {
 	if a.result != nil {
 		return a.result.Manifest != "" && !a.unknown
 	}
-	return a.runs() || a.room > 0
+	return a.runs() || a.claim() > 0
 }
 
 // roomFor claims the room that an attempt needs. What is in the way and can be
@@ -210,9 +214,9 @@ func (n *daemon) promise(ctx context.Context, a *attempt, need needs, wait bool)
 				others = others || o.givesRoom()
 			}
 		}
-		a.room = 0
+		a.disk.claim = 0
 		if has >= need.all()+leastRoom {
-			a.room, a.writes, a.base = need.all(), need.writes, need.copies
+			a.disk = diskUse{need.all(), need.writes, need.copies}
 		} else if others && wait {
 			n.setStage(a, stageStalled)
 		}

@@ -120,7 +120,7 @@ func TestRoomOfOtherNodes(t *testing.T) {
 	}
 	first, second := 0, 1
 	var promised int64
-	nodes[first].do(func() { promised = of[first].room })
+	nodes[first].do(func() { promised = of[first].claim() })
 	if promised == 0 {
 		first, second = 1, 0
 	}
@@ -135,7 +135,7 @@ func TestRoomOfOtherNodes(t *testing.T) {
 		nodes[second].do(func() { waited = of[second].stage == stageStalled })
 	}
 	nodes[first].do(func() {
-		of[first].result = &job.Result{}
+		of[first].stage, of[first].result = stageOver, &job.Result{}
 		nodes[first].roomChanged()
 	})
 	if err := <-got; err != nil {
@@ -177,7 +177,7 @@ func TestRoomOfOthers(t *testing.T) {
 		n.do(func() { waited = second.stage == stageStalled })
 	}
 	n.do(func() {
-		first.result = &job.Result{}
+		first.stage, first.result = stageOver, &job.Result{}
 		n.roomChanged()
 	})
 	if err := <-got; err != nil {
