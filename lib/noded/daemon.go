@@ -198,15 +198,16 @@ type daemon struct {
 	patience     *float64          // seconds that the head lets jobs wait for the end of a pause; nil: for ever
 	slots        []Slot            // supervisors without an order
 	leaving      leaving
-	watching     bool   // somebody looks at the disk
-	spaceTold    int64  // bytes of it that are free or can be had, as the head heard last
-	meter        meter  // of memory
-	cardsWatched bool   // somebody looks at the GPUs
-	settling     bool   // somebody sees to results that wait
-	trimming     bool   // somebody brings the cache under its cap
-	trimAgain    bool   // more may have come over it meanwhile
-	letGo        recent // deleted in this session: a start that comes late is not for a new attempt
-	noted        int    // the order of the last attempt that was noted; of the goroutine that obeys the head
+	watching     bool       // somebody looks at the disk
+	spaceTold    int64      // bytes of it that are free or can be had, as the head heard last
+	meter        meter      // of memory
+	cardsWatched bool       // somebody looks at the GPUs
+	settling     bool       // somebody sees to results that are not synced
+	loose        []*attempt // that have such a result since the last look
+	trimming     bool       // somebody brings the cache under its cap
+	trimAgain    bool       // more may have come over it meanwhile
+	letGo        recent     // deleted in this session: a start that comes late is not for a new attempt
+	noted        int        // the order of the last attempt that was noted; of the goroutine that obeys the head
 }
 
 // An attempt is one that the head gave to this node and that has not been
@@ -227,7 +228,6 @@ type attempt struct {
 	end    ending      // why it is to end
 	why    string      // that in words
 	result *job.Result // once it is over
-	loose  bool        // the result is not synced, and may be lost with a power cut
 	seen   seen        // its large files, as they were hashed; of its goroutine until it is over, then of the up stream
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over

@@ -1,6 +1,9 @@
 package noded
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // How results are looked after that nobody takes, since the head is away or
 // full. Those of short attempts are not synced as soon as they are over: most are
@@ -13,7 +16,7 @@ const (
 // settleLater sees to it that a result which still waits after settleEvery is
 // made durable, by one sync for all. Nobody wakes up for it when none waits.
 func (n *daemon) settleLater(a *attempt) {
-	if a.loose = true; n.settling {
+	if n.loose = append(n.loose, a); n.settling {
 		return
 	}
 	n.settling = true
@@ -26,26 +29,18 @@ func (n *daemon) settleLater(a *attempt) {
 				return
 			}
 			wait = settleEvery
-			if n.anyLoose(waited) {
+			n.do(func() { waited = n.here(waited) })
+			if len(waited) > 0 {
 				began := time.Now()
 				if err := n.desk.Sync(); err != nil {
 					n.Log.Warn("cannot make results durable; trying again", "why", err)
 				} else {
-					n.do(func() {
-						for _, a := range waited {
-							a.loose = false
-						}
-					})
+					waited = nil
 				}
 				wait = max(wait, settleCost*time.Since(began))
 			}
-			waited = nil
 			n.do(func() {
-				for _, a := range n.attempts {
-					if a.loose {
-						waited = append(waited, a)
-					}
-				}
+				waited, n.loose = n.here(append(waited, n.loose...)), nil
 				n.settling = len(waited) > 0
 			})
 			if len(waited) == 0 {
@@ -53,6 +48,11 @@ func (n *daemon) settleLater(a *attempt) {
 			}
 		}
 	})
+}
+
+// here is those of attempts that are not deleted.
+func (n *daemon) here(as []*attempt) []*attempt {
+	return slices.DeleteFunc(as, func(a *attempt) bool { return n.attempts[a.Token] != a })
 }
 
 // settleNow makes a result durable, unless it is home before. When the disk does
@@ -71,14 +71,4 @@ func (n *daemon) settleNow(a *attempt) {
 			n.settleLater(a)
 		})
 	})
-}
-
-// anyLoose says whether one of them is still here and not durable.
-func (n *daemon) anyLoose(as []*attempt) (loose bool) {
-	n.do(func() {
-		for _, a := range as {
-			loose = loose || a.loose && n.attempts[a.Token] == a
-		}
-	})
-	return loose
 }
