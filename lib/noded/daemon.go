@@ -210,29 +210,30 @@ type daemon struct {
 	noted        int        // the order of the last attempt that was noted; of the goroutine that obeys the head
 }
 
-// An attempt is one that the head gave to this node and that has not been
-// deleted. Its fields belong to the state, its directory to its goroutine.
+// An attempt is one that the head gave to this node and that has not been deleted. Its
+// fields belong to the state, but for seen; its directory, and what is in an attemptRun,
+// belong to its goroutine.
 type attempt struct {
 	*desk.Attempt
-	cpus    int       // that it has when it runs
-	stage   stage     // how far it is
-	phase   job.Phase // that the head was told last; see tellPhase
-	unknown bool      // the head said that it does not know it, so it is not started; at any stage
+	cpus    int         // that it has when it runs
+	stage   stage       // how far it is
+	phase   job.Phase   // that the head was told last; see tellPhase
+	unknown bool        // the head said that it does not know it, so it is not started; at any stage
+	result  *job.Result // once it is over
+
+	end ending // why it is to end
+	why string // that in words
 
 	own     ownPause // what its pause file is to say
 	longer  *int64   // seconds that the head has let it run since it was given, 0: for ever; nil: not, or not longer
 	keeping bool     // a goroutine writes own and longer down
 
-	has *share // of the node, from when it got that; the last one if it runs no more
+	has  *share  // of the node, from when it got that; its last one if it runs no more
+	disk diskUse // as far as it was looked at
 
-	end    ending      // why it is to end
-	why    string      // that in words
-	result *job.Result // once it is over
-	seen   seen        // its large files, as they were hashed; of its goroutine until it is over, then of the up stream
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when it is over
-
-	disk diskUse
+	cancel context.CancelCauseFunc // ends its context; nil: it does not go on yet
+	done   chan struct{}           // closed when it is over
+	seen   seen                    // its large files, when they were hashed; of its goroutine until it is over, then of the up stream
 }
 
 func newDaemon(s *Settings, d *desk.Desk) *daemon {
