@@ -199,17 +199,11 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	o.Limits = got.limits(asked)
 	if begun, a.status, slot, err = n.start(ctx, a.attempt, o, started, slot); begun && a.status == nil {
 		// The cpus are free again only when nothing of the tree is left.
-		err = n.settle(a.attempt)
+		ctx, cancel := n.untilOver()
+		defer cancel()
+		_, err = n.status(ctx, a.attempt)
 	}
 	return begun, err
-}
-
-// settle waits until nothing of an attempt's tree is left.
-func (n *daemon) settle(a *attempt) error {
-	ctx, cancel := n.untilOver()
-	defer cancel()
-	_, err := n.status(ctx, a)
-	return err
 }
 
 // prepare makes the directory that the job runs in.

@@ -68,11 +68,7 @@ func (n *daemon) acquire(ctx context.Context, order int, s share) (*share, Slot,
 // it can be used again. When the daemon ends the supervisor is let go.
 func (n *daemon) release(a *attempt, s *share, slot Slot) {
 	ok := n.do(func() {
-		if a == nil {
-			n.give(s)
-		} else {
-			n.giveUp(a, s)
-		}
+		n.giveUp(a, s)
 		n.putSlot(slot)
 		n.pump()
 	})
@@ -81,9 +77,9 @@ func (n *daemon) release(a *attempt, s *share, slot Slot) {
 	}
 }
 
-// giveUp gives the share of an attempt back, none of whose processes lives.
+// giveUp gives the share of an attempt, or of a build, back, none of whose processes lives.
 func (n *daemon) giveUp(a *attempt, s *share) {
-	if a.runs() {
+	if a != nil && a.runs() {
 		n.setStage(a, stageExited)
 	}
 	n.give(s)
