@@ -406,20 +406,16 @@ func (n *daemon) resume(da *desk.Attempt) error {
 		n.setStage(a, stageAdopted)
 		n.watchDisk()
 		a.has = a.shareIn(started)
-		a.has.batch = a.Job.Batch()
-		a.has.never = true // as long as it is not known
 		n.retake(a.has)
 	case started != nil:
 		n.setStage(a, stageExited)
-	}
-	if started != nil {
-		if why := da.Ending(); why != "" {
-			a.setEnding(endingFor(why), why)
-		}
-	} else if !alive {
+	default:
 		if err := da.Sweep(); err != nil {
 			return err
 		}
+	}
+	if why := da.Ending(); started != nil && why != "" {
+		a.setEnding(endingFor(why), why)
 	}
 	n.Log.Info("attempt taken up", "job", a.Job, "attempt", a.Token, "stage", a.stage)
 	return nil

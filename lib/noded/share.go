@@ -157,16 +157,18 @@ func (n *daemon) retake(s *share) {
 	n.held[s] = true
 }
 
-// shareIn is the share that an attempt was started with.
+// shareIn is the share that an attempt was started with by an earlier daemon, as far as
+// is known. What its batch says is not, so that it counts as never to be started twice.
 func (a *attempt) shareIn(s *desk.Started) *share {
 	if s == nil {
-		return &share{cpus: a.cpus}
+		s = &desk.Started{}
 	}
 	gpus := s.Part
 	if gpus == 0 {
 		gpus = job.GPUs(len(s.GPUs)) * job.OneGPU
 	}
-	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), adoptedIn: s.Cgroup}
+	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), adoptedIn: s.Cgroup,
+		batch: a.Job.Batch(), never: true}
 }
 
 // setBatch notes what counts of the batch of an attempt.
