@@ -366,8 +366,10 @@ func TestNowHere(t *testing.T) {
 	})
 	stop()
 	now("what runs without a daemon", func(n pause.Now) bool { return len(n.Running) == 1 })
+	pause.RemoveNow(pause.OwnPlace(dir), "ws1")
 	stop = h.live(dir, nil)
 	s, _ = h.session()
+	now("the job of before", func(n pause.Now) bool { return len(n.Running) == 1 && n.Running[0].Job == "lab/b/j" })
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

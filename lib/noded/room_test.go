@@ -15,6 +15,7 @@ import (
 	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/proc"
 )
 
 // liveDaemon is a daemon whose state's goroutine runs, with a directory of its
@@ -183,4 +184,63 @@ func TestRoomOfOthers(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Error(err)
 	}
+}
+
+// A refusingSlot is a supervisor that cannot begin with its order.
+type refusingSlot struct {
+	ordered func()
+	reports chan proc.Report
+}
+
+func (s *refusingSlot) Run(*proc.Order) error {
+	s.ordered()
+	s.reports <- proc.Report{Passing: true, Refused: "not now"}
+	return nil
+}
+func (s *refusingSlot) Stop(string) error           { return nil }
+func (s *refusingSlot) Reports() <-chan proc.Report { return s.reports }
+func (s *refusingSlot) Pid() int                    { return 1 }
+func (s *refusingSlot) Close() error                { return nil }
+
+// What an attempt may still take of the disk is all that it needs until it starts, then
+// what it said it writes, less what it has written, and nothing if it could not start.
+func TestClaim(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	as, errs := n.desk.Begin([]desk.Note{{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	var a *attempt
+	n.do(func() {
+		a = n.add(as[0])
+		a.has = &share{}
+		n.setStage(a, stageReady)
+	})
+	claims := func(when string, least, most int64) {
+		t.Helper()
+		n.do(func() {
+			if got := a.claim(); got < least || got > most {
+				t.Errorf("%s it claims %d bytes", when, got)
+			}
+		})
+	}
+	const mib = 1 << 20
+	if err := n.roomFor(t.Context(), a, needs{fetch: mib, copies: mib, writes: 8 * mib}, false); err != nil {
+		t.Fatal(err)
+	}
+	claims("before it starts", 10*mib, 10*mib)
+	s := &refusingSlot{reports: make(chan proc.Report, 1), ordered: func() {
+		claims("when it starts", 8*mib, 8*mib)
+		if err := os.WriteFile(filepath.Join(a.Dir, "output"), make([]byte, 4*mib), 0o600); err != nil {
+			t.Error(err)
+		}
+		var all []*watched
+		n.do(func() { all = n.allRunning() })
+		(&diskWatch{n: n}).measured(t.Context(), all)
+		claims("when it has written", 4*mib, 5*mib)
+	}}
+	if begun, _, _, err := n.start(t.Context(), a, &proc.Order{}, &desk.Started{}, s); begun || !errors.Is(err, errRefused) {
+		t.Errorf("begun: %v, %v", begun, err)
+	}
+	claims("when it could not start", 0, 0)
 }

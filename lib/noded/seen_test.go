@@ -2,7 +2,9 @@ package noded
 
 import (
 	"errors"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,4 +134,50 @@ func TestLargeFileIsChanged(t *testing.T) {
 	if e := awaited[*wire.Ended](s); e.Attempt != start.Attempt || e.Fate != job.FateLost || !strings.Contains(e.Reason, "damaged") {
 		t.Errorf("in its session, which goes on, it says %+v", e)
 	}
+}
+
+// What was left alone since it was hashed is sent without being hashed again, once: the
+// head has found out that it is not what the manifest says if it asks again.
+func TestSeenIsTrustedOnce(t *testing.T) {
+	d, da, n := oneAttempt(t, t.TempDir())
+	defer d.Close()
+	big := filepath.Join(da.WorkDir(), "big")
+	if err := errors.Join(os.MkdirAll(da.WorkDir(), 0o700), os.WriteFile(big, make([]byte, seenFrom), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := scan(t.Context(), nil, da.WorkDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a *attempt
+	n.do(func() { a = n.add(da) })
+	if err := n.keep(&attemptRun{attempt: a}, &job.Result{}, m, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(big, append(make([]byte, seenFrom-1), 'x'), 0o600), os.Chtimes(big, m[0].Time, m[0].Time)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(big)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.seen = seen{} // as if that had been within one step of the clock
+	a.seen.note(info)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go io.Copy(io.Discard, theirs)
+	c, x := wire.New(ours), uint64(0)
+	defer c.Close()
+	for _, want := range []job.Fate{"", job.FateLost} {
+		if err := n.deliver(c, &x, &wire.Grant{Attempt: a.Token, Manifest: true}); err != nil && want == "" {
+			t.Error(err)
+		}
+		n.do(func() {
+			if a.result.Fate != want {
+				t.Errorf("its result is %+v, should be %q", a.result, want)
+			}
+		})
+	}
+	close(n.over)
+	n.work.Wait()
 }

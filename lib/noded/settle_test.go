@@ -65,7 +65,11 @@ func TestL36WaitingIsMadeDurable(t *testing.T) {
 			if len(n.loose) > 0 || n.settling {
 				t.Error("not noted")
 			}
+			n.settleLater(as[1])
 		})
+		time.Sleep(settleEvery + 1) // it is looked at, and then comes home
+		n.do(func() { delete(n.attempts, as[1].Token) })
+		n.work.Wait() // without a sync
 		close(end)
 	})
 }

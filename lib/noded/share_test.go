@@ -105,6 +105,9 @@ func TestStock(t *testing.T) {
 	}
 	// What an earlier daemon gave is not given again.
 	old := (&attempt{Attempt: &desk.Attempt{}, cpus: 1}).shareIn(&desk.Started{CPUs: a.on, GPUs: []int{3}, Memory: 6 << 30})
+	if !old.never {
+		t.Error("it may be started twice, although that is not known")
+	}
 	n.retake(old)
 	if e := wants(1, job.Resources{Memory: 1 << 30, GPUs: job.OneGPU}); !given(e) || slices.Equal(e.on, old.on) || !slices.Equal(e.cards.Indexes(), []int{0}) {
 		t.Errorf("%+v beside %+v", e.share, *old)

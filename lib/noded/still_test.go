@@ -164,10 +164,31 @@ func TestLengthens(t *testing.T) {
 	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 9000}, &wire.Keep{Attempt: runs.Attempt, Still: true})
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	s.say(&wire.Keep{Attempt: runs.Attempt})
+	// Of those that wait meanwhile that counts when they are started.
+	shorter, longer := h.start("true"), h.start("true")
+	s.say(shorter, longer, &wire.Keep{Attempt: shorter.Attempt, Time: 60}, &wire.Keep{Attempt: longer.Attempt, Time: 7200})
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() || !says(0)() {
-		t.Errorf("it says %+v", e)
+	for range 3 { // in any order
+		if e := awaited[*wire.Ended](s); !e.OK() {
+			t.Errorf("it says %+v", e)
+		}
+	}
+	if !says(0)() {
+		t.Error("it may not run for ever any more")
+	}
+	limit := func(of *wire.Start) *int64 {
+		run, err := proc.ReadRun(filepath.Join(dir, "attempts", string(of.Attempt)), string(of.Attempt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run.Limit
+	}
+	if got := limit(shorter); got != nil {
+		t.Errorf("it is made to run for %d s", *got)
+	}
+	if got := limit(longer); got == nil || *got != 7200 {
+		t.Errorf("its limit is %v", got)
 	}
 }
