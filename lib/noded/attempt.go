@@ -43,6 +43,8 @@ func (n *daemon) pin(a *attemptRun, b *desk.Build) {
 	n.desk.Pin(a.pinned...)
 }
 
+// unpin takes that back. It comes before it is told that the attempt is over: who waits
+// for room then looks what of the cache can go.
 func (n *daemon) unpin(a *attemptRun) {
 	n.desk.Unpin(a.pinned...)
 	a.pinned = nil
