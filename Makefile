@@ -9,6 +9,7 @@
 # make bench    how fast it is, beside the machine's limits and other programs: minutes
 # make cuts     CUTS power cuts of a head in an emulator, which scripts/peers/machine builds
 # make soak     N jobs through one head and node, which must not grow
+# make size     lines of Go by room, those of tests apart
 # make wheel    the Python package, in lib/python/dist (pip fetches hatchling)
 # make html     the manuals, in html/ (takes mandoc)
 # make install  PREFIX=/usr/local, DESTDIR= for packages
@@ -96,4 +97,7 @@ clean:
 	rm -rf bin html dist cover.out lib/python/dist
 	$(GO) clean -testcache
 
-.PHONY: all demo test race full flaky lint fuzz bench chaos cuts sim lab soak cover wheel html install dist clean
+size:
+	@scripts/size
+
+.PHONY: all demo test race full flaky lint fuzz bench chaos cuts sim lab soak size cover wheel html install dist clean
