@@ -14,7 +14,8 @@ import (
 // kept are those of the fields of a line that are parameters, with the first mistake in
 // them. Of a line that is just text those are left out then that are there twice, too
 // long or too many.
-func kept(fields []string, text bool) (list []string, err error) {
+func kept(fields []string, text bool) (good []string, err error) {
+	var list []string
 	times := map[string]int{}
 	for _, f := range fields {
 		if name, value, ok := strings.Cut(f, "="); ok && value != "" && sweep.CheckName(name) == nil {
@@ -24,11 +25,12 @@ func kept(fields []string, text bool) (list []string, err error) {
 	if err = job.CheckParams(list); err == nil || !text {
 		return list, err
 	}
-	list = slices.DeleteFunc(list, func(p string) bool {
-		name, _, _ := strings.Cut(p, "=")
-		return times[name] > 1 || job.CheckParams([]string{p}) != nil
-	})
-	return list[:min(len(list), job.MaxParams)], err
+	for _, p := range list {
+		if name, _, _ := strings.Cut(p, "="); times[name] == 1 && job.CheckParams([]string{p}) == nil && len(good) < job.MaxParams {
+			good = append(good, p)
+		}
+	}
+	return good, err
 }
 
 // params reads the parameters of a job.
