@@ -213,7 +213,7 @@ systemctl restart distribute-node
 	m.do(`
 group=$(sed -n 's/^0:://p' "/proc/$(cat /var/tmp/long.pid)/cgroup")
 case $group in
-/system.slice/distribute-node.service/distribute/machine/*) ;;
+/system.slice/distribute-node.service/distribute/machine.*/*) ;;
 *) fail "the job is in $group" ;;
 esac
 [ "$(cat "/sys/fs/cgroup${group%/*}/memory.max")" != max ] || fail 'memory is not bound'
@@ -255,7 +255,7 @@ systemctl start distribute-node
 	m.begin("older")
 	m.counts("older", "systemctl restart distribute-node")
 	m.do(`
-grep -q '/distribute-node.service/distribute/machine/' "/proc/$(cat /var/tmp/older.pid)/cgroup" || fail "in $(cat "/proc/$(cat /var/tmp/older.pid)/cgroup")"
+grep -q '/distribute-node.service/distribute/machine[.]' "/proc/$(cat /var/tmp/older.pid)/cgroup" || fail "in $(cat "/proc/$(cat /var/tmp/older.pid)/cgroup")"
 journalctl -u distribute-node -n 20 -o cat | grep -q 'does not enforce.*processes, memory' || fail 'bound'
 `)
 	m.finish("older")
@@ -278,7 +278,7 @@ systemd-analyze security --no-pager --threshold=65 distribute-node >/tmp/scores 
 	m.begin("own")
 	m.do(`
 [ "$(cat /var/tmp/own.user)" = maria ] || fail 'another user'
-grep -q '/system.slice/distribute-node.service/distribute/machine/' "/proc/$(cat /var/tmp/own.pid)/cgroup" || fail 'another group'
+grep -q '/system.slice/distribute-node.service/distribute/machine[.]' "/proc/$(cat /var/tmp/own.pid)/cgroup" || fail 'another group'
 grep -q '^NoNewPrivs:.1' "/proc/$(cat /var/tmp/own.pid)/status" || fail 'may gain privileges'
 [ "$(grep -c '^Cap...:.0000000000000000' "/proc/$(cat /var/tmp/own.pid)/status")" -ge 4 ] || fail "$(grep Cap "/proc/$(cat /var/tmp/own.pid)/status")"
 nsenter -t "$(cat /var/tmp/own.pid)" -m ls /home/maria >/dev/null || fail 'sees no homes'
@@ -311,7 +311,7 @@ dadm accept $(maria sh /root/lend)
 	m.begin("lent")
 	m.do(`
 [ "$(cat /var/tmp/lent.user)" = maria ] || fail 'another user'
-grep -q '/user@1000.service/app.slice/distribute-node.service/distribute/lent/' "/proc/$(cat /var/tmp/lent.pid)/cgroup" || fail "in $(cat "/proc/$(cat /var/tmp/lent.pid)/cgroup")"
+grep -q '/user@1000.service/app.slice/distribute-node.service/distribute/lent[.]' "/proc/$(cat /var/tmp/lent.pid)/cgroup" || fail "in $(cat "/proc/$(cat /var/tmp/lent.pid)/cgroup")"
 `)
 	m.counts("lent", "maria XDG_RUNTIME_DIR=/run/user/1000 systemctl --user restart distribute-node")
 	m.finish("lent")
