@@ -275,8 +275,8 @@ func TestT79SilentTool(t *testing.T) {
 	})
 }
 
-// strangers is those of whom nothing is known, who of them was closed, and how one comes.
-func strangers() (s *unauthenticated, closed map[net.Conn]bool, add func(origin string) *noted) {
+// unauthenticatedPeers is the list of them, which of them were closed, and how one is added.
+func unauthenticatedPeers() (s *unauthenticated, closed map[net.Conn]bool, add func(origin string) *noted) {
 	s, closed = newUnauthenticated(), map[net.Conn]bool{}
 	return s, closed, func(origin string) *noted {
 		c := &noted{closed: closed}
@@ -288,7 +288,7 @@ func strangers() (s *unauthenticated, closed map[net.Conn]bool, add func(origin 
 // Thousands that say nothing do not keep out one that does; the oldest of
 // those who have the most go.
 func TestT79Strangers(t *testing.T) {
-	s, closed, add := strangers()
+	s, closed, add := unauthenticatedPeers()
 	quiet := add("10.0.0.9")
 	var flood []*noted
 	for range 4000 {
@@ -315,7 +315,7 @@ func TestT79Strangers(t *testing.T) {
 // T79: a host that comes from all the addresses of its network pushes out its
 // own, and hosts that come once each push out the oldest and not who comes last.
 func TestT79StrangersFromEverywhere(t *testing.T) {
-	_, closed, add := strangers()
+	_, closed, add := unauthenticatedPeers()
 	quiet := add("2001:db8:1::7")
 	for i := range 4000 {
 		add(fmt.Sprintf("2001:db8:2::%x", i))
