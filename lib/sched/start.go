@@ -44,6 +44,7 @@ func (m *Machine) start(q *policy.Queue, p *peer, active bool) {
 	a := m.live[k]
 	a.Share.Cards = s.Cards
 	a.phase, a.Active, a.listed, a.Began = job.PhaseWaiting, active, p.Session, m.lab.Now
+	p.LastGiven = m.lab.Now
 	p.occupy(a.Share, active)
 	m.count(a)
 	m.do(Start{p.Session, ref, token, try, s.CPUs, s.Cards.Indexes(), a.from.token})

@@ -107,20 +107,26 @@ func (r *Round) Opens(p *Node) time.Duration {
 
 // wait is how long a node will need until it has room for a job of the class, as far
 // as one can tell without knowing how long anything runs: what has run for long is
-// taken to run for as long again.
-func (l *Lab) wait(c *Class, p *Node) (long time.Duration) {
-	used := p.Used.Plus(p.Waits)
+// taken to run for as long again. Of what is longer than most it says only that.
+func (l *Lab) wait(c *Class, p *Node, most time.Duration) (long time.Duration) {
+	asks, used := c.ShareOf(p), p.Used.Plus(p.Waits)
+	if Fits(p.Has, used, asks) {
+		return 0
+	}
+	if long = l.Now - p.LastGiven; long > most { // so for most nodes
+		return long
+	}
 	for a := range p.Back {
-		if Fits(p.Has, used, c.ShareOf(p)) {
-			break
-		}
 		used, long = used.Minus(a.Share), l.Now-a.Began
+		if long > most || Fits(p.Has, used, asks) {
+			return long
+		}
 	}
-	if !Fits(p.Has, used, c.ShareOf(p)) {
-		return math.MaxInt64 / 2 // it has attempts of which nothing is known
-	}
-	return long
+	return endless // it has attempts of which nothing is known
 }
+
+// endless is longer than any job runs.
+const endless = math.MaxInt64 / 2
 
 // unkeep gives a node free that is kept.
 func (r *Round) unkeep(k *Reservation) {
@@ -205,7 +211,7 @@ func (r *Round) reserve(q *Queue, p *Node) bool {
 		case r.more(c, len(c.Kept)) && len(l.Kept) < len(l.Nodes)/4:
 			r.keep(c, p, 0)
 			return true
-		case last != nil && l.wait(c, p) < l.wait(c, last.On)/2:
+		case last != nil && l.wait(c, p, endless) < l.wait(c, last.On, endless)/2:
 			r.unkeep(last)
 			r.keep(c, p, 2*last.Patience)
 			return true
@@ -220,7 +226,7 @@ func (r *Round) keep(c *Class, on *Node, patience time.Duration) {
 	l := r.lab
 	i := slices.IndexFunc(r.queues, func(o *Queue) bool { return o.Class == c && o.couldStart(on) })
 	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Batch.Priority, Since: l.Now,
-		Patience: max(leastPatience, patience, min(l.wait(c, on), mostPatience))}
+		Patience: max(leastPatience, patience, min(l.wait(c, on, mostPatience), mostPatience))}
 	c.Kept, l.Kept = append(c.Kept, on.Kept), append(l.Kept, on.Kept)
 }
 
@@ -228,7 +234,7 @@ func (r *Round) keep(c *Class, on *Node, patience time.Duration) {
 // where its job would start last; nil if there is none.
 func (l *Lab) latest(c *Class) (last *Reservation) {
 	for _, r := range c.Kept {
-		if l.Now-r.Since >= r.Patience && (last == nil || l.wait(c, r.On) > l.wait(c, last.On)) {
+		if l.Now-r.Since >= r.Patience && (last == nil || l.wait(c, r.On, endless) > l.wait(c, last.On, endless)) {
 			last = r
 		}
 	}
@@ -238,12 +244,12 @@ func (l *Lab) latest(c *Class) (last *Reservation) {
 // earliest is the node on which the first job of a queue can start soonest, of those
 // that are kept for no other; nil if there is none.
 func (r *Round) earliest(q *Queue) (best *Node) {
-	l, least := r.lab, time.Duration(0)
+	l, least := r.lab, time.Duration(endless)
 	for _, p := range l.Nodes {
 		if p.Kept != nil || !q.couldStart(p) {
 			continue
 		}
-		if long := l.wait(q.Class, p); best == nil || long < least || long == least && l.rank(q, p).better(l.rank(q, best)) {
+		if long := l.wait(q.Class, p, least); best == nil || long < least || long == least && l.rank(q, p).better(l.rank(q, best)) {
 			best, least = p, long
 		}
 	}

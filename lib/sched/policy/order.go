@@ -68,7 +68,13 @@ func (q *Queue) Compare(r *Queue) int {
 	if b == o {
 		return cmp.Compare(q.Jobs.First(), r.Jobs.First())
 	}
-	return cmp.Or(cmp.Compare(o.Priority, b.Priority), cmp.Compare(b.Owner.Turn, o.Owner.Turn), cmp.Compare(b.Num, o.Num))
+	switch {
+	case b.Priority != o.Priority:
+		return cmp.Compare(o.Priority, b.Priority)
+	case b.Owner.Turn != o.Owner.Turn:
+		return cmp.Compare(b.Owner.Turn, o.Owner.Turn)
+	}
+	return cmp.Compare(b.Num, o.Num)
 }
 
 // waits says that jobs of the queue wait for nothing but a node.

@@ -90,7 +90,7 @@ func (r *Round) first() (*Queue, *Node) {
 }
 
 // A place is the nodes that had room for a job of a class when they were looked at. Some of
-// them may have less since, or be kept since.
+// the free ones may be kept since.
 type place struct {
 	free  []*Node // for any
 	kept  []*Node // for jobs of a higher priority than those for which they are kept, or that are over in time
@@ -124,17 +124,20 @@ func (r *Round) best(q *Queue) *Node {
 	var best *Node
 	var least rank
 	try := func(p *Node) {
-		if p.HasRoom(q.Class) && q.Takes(p) && r.lets(q, p) {
+		if q.Takes(p) && r.lets(q, p) {
 			if k := r.lab.rank(q, p); best == nil || k.better(least) {
 				best, least = p, k
 			}
 		}
 	}
 	nodes := r.place(q.Class)
+	full := func(p *Node) bool { return !p.HasRoom(q.Class) } // and will be until the round is over
+	nodes.free = slices.DeleteFunc(nodes.free, full)
 	for _, p := range nodes.free {
 		try(p)
 	}
 	if q.Says.Longest() > 0 || q.Batch.Priority > nodes.least {
+		nodes.kept = slices.DeleteFunc(nodes.kept, full)
 		for _, p := range nodes.kept {
 			try(p)
 		}

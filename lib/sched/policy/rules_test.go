@@ -140,6 +140,7 @@ func (s *sketch) pace(batch, on int, ran time.Duration) *sketch {
 
 func (s *sketch) start(q *Queue, p *Node, has Share, at time.Duration) {
 	s.runs[p] = append(s.runs[p], &Run{Queue: q, Share: has, Active: true, Began: at})
+	p.LastGiven = max(p.LastGiven, at)
 	p.Used, p.Active = p.Used.Plus(has), p.Active+1
 }
 
@@ -152,6 +153,7 @@ func (s *sketch) waiting(batch, on int) *sketch {
 func (s *sketch) wait(q *Queue, p *Node) {
 	has := q.Class.ShareOf(p)
 	s.runs[p] = append(s.runs[p], &Run{Queue: q, Share: has, Idle: true, Began: s.Now})
+	p.LastGiven = s.Now
 	p.Waits, p.Waiting = p.Waits.Plus(has), p.Waiting+1
 }
 

@@ -81,6 +81,9 @@ func (p *Node) Given(s Share) Share {
 // awaited is what a job asks for with the GPUs that it is to be expected to get beside
 // what stays there.
 func (p *Node) awaited(asks, stays Share) Share {
+	if asks.GPUs == 0 {
+		return asks
+	}
 	var free bool
 	if asks.Cards, free = p.Has.Cards.Minus(stays.Cards).Fit(asks.GPUs); !free {
 		asks.Cards = p.Has.Cards.Await(stays.Cards, asks.GPUs)
