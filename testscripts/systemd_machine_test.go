@@ -333,9 +333,51 @@ maria XDG_RUNTIME_DIR=/run/user/1000 systemctl --user daemon-reload
 maria XDG_RUNTIME_DIR=/run/user/1000 systemctl --user start study.timer
 `)
 	m.await("maria dquery study state=done | grep -q one")
+	m.ownHead()
 	m.do(`
 systemctl stop user@1000
 systemctl start distribute-node`)
+}
+
+// ownHead is dlocal(1) of a user who has a systemd of his own: his jobs have groups in a
+// scope, and go on in it when all is stopped and started again. Without logind, systemd may
+// take his processes only from a group of his.
+func (m *unitMachine) ownHead() {
+	const own = `
+terminal=/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/terminal
+mkdir -p $terminal
+own() { (
+	sh -c 'echo $PPID' >$terminal/cgroup.procs
+	maria "export XDG_RUNTIME_DIR=/run/user/1000 DHEAD=/home/maria/mine/spool; $*"
+); }
+group() { sed -n 's/^0:://p' "/proc/$(cat /var/tmp/mine.pid)/cgroup"; }
+`
+	m.do(own + `
+own dlocal -d mine || fail 'dlocal'
+own dquery -N >/tmp/lacks
+! grep -i 'best effort' /tmp/lacks || fail 'best effort'
+own dsubmit -b mine -R cpus=1,memory=64MiB -- ./count mine
+`)
+	m.await("test -s /var/tmp/mine.pid")
+	m.do(own + `
+case $(group) in
+/user.slice/user-1000.slice/user@1000.service/app.slice/distribute-*.scope/distribute/*/*) ;;
+*) fail "the job is in $(group)" ;;
+esac
+[ "$(cat "/sys/fs/cgroup$(group)/memory.max")" = 67108864 ] || fail 'memory is not bound'
+group >/tmp/group
+cut -d' ' -f22 <"/proc/$(cat /var/tmp/mine.pid)/stat" >/tmp/born
+own dlocal -s -d mine
+own dlocal -d mine
+[ "$(group)" = "$(cat /tmp/group)" ] || fail 'another group'
+[ "$(cut -d' ' -f22 <"/proc/$(cat /var/tmp/mine.pid)/stat")" = "$(cat /tmp/born)" ] || fail 'another process'
+own 'dpause -D mine/node 1h' || fail 'dpause'
+grep -qx 'frozen 1' "/sys/fs/cgroup$(cat /tmp/group)/cgroup.events" || fail 'it runs on'
+own dpause -r -D mine/node
+touch /var/tmp/mine.end
+own 'dquery mine | dwait -q && dquery mine | dpull -q -o mine/home && grep -rqx over mine/home/*/mine' || fail 'no result'
+own dlocal -s -d mine
+`)
 }
 
 // reboot is one that jobs are under, into a boot whose network comes only when the
