@@ -133,7 +133,7 @@ func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.Fi
 	if dial.Exposed(s.Addr) {
 		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or sits between, can run anything here", "head", s.Addr)
 	}
-	if err := runAs(ctx, &s, file, onThisMachine(s.Addr) || insecure); err != nil {
+	if err := runAs(ctx, &s, file, dial.Local(s.Addr) || insecure); err != nil {
 		return err
 	}
 	s.Up = func() { c.Ready(s.Log) }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +13,6 @@ import (
 
 	"distribute/lib/account"
 	"distribute/lib/cli"
-	"distribute/lib/dial"
 	"distribute/lib/inventory"
 	"distribute/lib/node"
 	"distribute/lib/noded"
@@ -65,16 +62,6 @@ func people(ctx context.Context, f *inventory.File, log *slog.Logger) error {
 		}
 	}
 	return nil
-}
-
-// onThisMachine says that a head is one of this machine, by whatever way.
-func onThisMachine(addr string) bool {
-	u, err := url.Parse(addr)
-	if err != nil || u.Scheme != "ssh" {
-		return dial.Local(addr)
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // ruleOf is what the node's file says of whose jobs run as whom.

@@ -55,9 +55,11 @@ func attached(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) e
 	}
 	for _, bring := range []func(net.Conn) error{
 		func(s net.Conn) error {
-			return dial.Pass(s, &wire.Pass{Node: node, Parts: asked.Parts}, c.Stdin, c.Stdout)
+			return dial.Pass(s, &wire.Pass{Node: node, Parts: asked.Parts, Local: asked.Local}, c.Stdin, c.Stdout)
 		},
-		func(s net.Conn) error { return relay(s, &wire.Attach{Node: node, Parts: asked.Parts}, c) },
+		func(s net.Conn) error {
+			return relay(s, &wire.Attach{Node: node, Parts: asked.Parts, Local: asked.Local}, c)
+		},
 	} {
 		stream, err := connect(ctx, getenv, dir)
 		if err != nil {

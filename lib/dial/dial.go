@@ -170,6 +170,9 @@ func Local(addr string) bool {
 	case scheme == "tls":
 		hp, err := parseTLS(addr)
 		return err == nil && loopback(hp) == nil
+	case scheme == "ssh":
+		a, err := parseSSH(addr)
+		return err == nil && loopback(net.JoinHostPort(a.host, a.port)) == nil
 	}
 	return scheme == "tcp" && loopback(hp) == nil
 }

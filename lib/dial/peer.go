@@ -29,7 +29,7 @@ type Peer struct {
 func (p Peer) Tool() bool { return p.Proven && p.Node == "" }
 
 // As is the peer that carries the stream of a node, which its own user says.
-func (p Peer) As(node string) Peer { return Peer{UID: -1, Node: node, From: p.From} }
+func (p Peer) As(node string) Peer { return Peer{UID: -1, Local: p.Local, Node: node, From: p.From} }
 
 // Proven says who is at the other end of a stream that was accepted: over a
 // Unix socket the kernel tells, over TLS the peer proves its key within

@@ -105,7 +105,7 @@ func (t Terms) dialSSH(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := wire.New(c).Send(&wire.Attach{Spool: a.spool}); err != nil {
+	if err := wire.New(c).Send(&wire.Attach{Spool: a.spool, Local: Local(addr)}); err != nil {
 		c.Close()
 		return nil, err
 	}

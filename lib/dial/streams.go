@@ -78,7 +78,7 @@ func (t Terms) attachParts(ctx context.Context, addr string) (*Shared, error) {
 		return nil, err
 	}
 	c := wire.New(stream)
-	if err := c.Send(&wire.Attach{Spool: a.spool, Parts: true}); err != nil {
+	if err := c.Send(&wire.Attach{Spool: a.spool, Parts: true, Local: Local(addr)}); err != nil {
 		c.Close()
 		return nil, err
 	}

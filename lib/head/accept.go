@@ -126,7 +126,7 @@ func (h *Head) greet(c *wire.Conn, taking *dial.Taking) (dial.Peer, *wire.Hello,
 			return peer, nil, &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("the stream is not taken: %v", err)}
 		}
 		c.ReadWithin(wire.HelloWithin)
-		m = &wire.Attach{Node: p.Node, Parts: p.Parts}
+		m = &wire.Attach{Node: p.Node, Parts: p.Parts, Local: p.Local}
 	}
 	if a, ok := m.(*wire.Attach); ok && err == nil && !part {
 		if peer, err = h.attached(peer, a); err == nil && a.Parts {
@@ -156,11 +156,12 @@ func (h *Head) attached(p dial.Peer, a *wire.Attach) (dial.Peer, error) {
 	case a.Parts && !p.Proven:
 		return p, &wire.Error{Status: cli.NotAllowed, Text: "only what ssh carries is shared by several streams"}
 	case a.Node == "":
-		p.Local = false // who knows where from
+		p.Local = a.Local
 		return p, nil
 	case !p.Proven || p.UID != h.uid && p.UID != 0:
 		return p, &wire.Error{Status: cli.NotAllowed, Text: "a node over ssh is let in by the authorized_keys of the user who runs dsched"}
 	}
+	p.Local = a.Local
 	return p.As(a.Node), job.CheckName(a.Node)
 }
 

@@ -137,5 +137,5 @@ func (h *Head) reachOnce(ctx context.Context, name node.Name, addr string) error
 		s.Close()
 		return fmt.Errorf("it says that it is node %.100q: name it %q in its node.yaml, or in keys/nodes what it is", says, name)
 	}
-	return h.serveParts(ctx, s, dial.Peer{UID: -1, Node: string(name), Addr: addr, From: addr}, func() {})
+	return h.serveParts(ctx, s, dial.Peer{UID: -1, Node: string(name), Local: dial.Local(addr), Addr: addr, From: addr}, func() {})
 }

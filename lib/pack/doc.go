@@ -5,7 +5,7 @@
 // links with the size, mode, time and SHA-256 of each file. The manifest
 // travels first ([Manifest.Encode], [DecodeManifest]). The other side says what
 // it wants of it ([Want], all of it or what [Verify] finds missing), [Send]
-// writes just that as one zstd frame of one tar, and [Receive] takes it apart
+// writes just that as one tar, mostly in zstd, and [Receive] takes it apart
 // into a [Sink]; a [Tree] is the Sink that makes directories, files and links
 // below an [os.Root].
 //
@@ -62,10 +62,9 @@
 //
 // # The stream
 //
-// The stream is one zstd frame without a dictionary, with a window of at most
-// 8 MiB. Its blocks may be raw; where it has neither a checksum nor a size, no
-// block refers to raw ones that the frame begins with, which need no decoder then.
-// In it is one tar of the wanted entries in the manifest's order. Each has a ustar
+// The stream is one tar, as it is or in zstd, without a dictionary and with a window of
+// at most 8 MiB; a tar never begins as zstd does. In
+// the tar are the wanted entries in the manifest's order. Each has a ustar
 // header with uid, gid and names of owners empty or 0, the time in whole seconds
 // (rounded down), directories with a slash at the end of their name and links with
 // mode 0777. A pax header goes before it only if it must,
@@ -74,6 +73,5 @@
 // more; the ustar header then has the first 100 bytes of the name, or size 0.
 // The name of a pax header is "././@PaxHeader". Where the first wanted entry
 // goes on from a byte, the tar has the rest of the file and the size of the
-// rest. Two blocks of zeros end the tar, the frame ends with them, and nothing
-// follows the frame.
+// rest. Two blocks of zeros end the tar, and nothing follows them.
 package pack

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"hash"
 	"io"
-	"runtime"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -22,21 +21,18 @@ const (
 	// largeSize is that of the buffers of a large file, of which one part is read
 	// while another is hashed: to hand one over costs as much as to copy some of it.
 	largeSize = 4 * bufferSize
-	// manyBytes is the content from which on two blocks are compressed at a
-	// time; below, starting the goroutines would cost more.
-	manyBytes = 4 << 20
 )
 
 // What is expensive to make is kept between uses: an encoder takes about a
 // megabyte, and thousands of small trees a second go through here.
 var (
-	encoders  = sync.Pool{New: func() any { return newEncoder(1) }}
-	encoders2 = sync.Pool{New: func() any { return newEncoder(2) }}
-	decoders  = sync.Pool{New: newDecoder}
-	buffers   = sync.Pool{New: func() any { return new(buffer) }}
-	larges    = sync.Pool{New: func() any { return new(large) }}
-	hashes    = sync.Pool{New: func() any { return sha256.New() }}
-	readers   = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 16<<10) }}
+	encoders = sync.Pool{New: newEncoder}
+	decoders = sync.Pool{New: newDecoder}
+	buffers  = sync.Pool{New: func() any { return new(buffer) }}
+	larges   = sync.Pool{New: func() any { return new(large) }}
+	hashes   = sync.Pool{New: func() any { return sha256.New() }}
+	readers  = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 16<<10) }}
+	writers  = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10) }}
 )
 
 // buffer is a place for content on its way, and large one for that of a large
@@ -69,13 +65,12 @@ func (t *turns) release() {
 	}
 }
 
-func newEncoder(concurrency int, more ...zstd.EOption) *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, append([]zstd.EOption{
+func newEncoder() any {
+	e, err := zstd.NewWriter(nil,
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
-		zstd.WithEncoderConcurrency(concurrency),
-		zstd.WithConcurrentBlocks(concurrency > 1),
+		zstd.WithEncoderConcurrency(1),
 		zstd.WithLowerEncoderMem(true),
-		zstd.WithWindowSize(window)}, more...)...)
+		zstd.WithWindowSize(window))
 	if err != nil {
 		panic("pack: options of the encoder: " + err.Error())
 	}
@@ -93,22 +88,30 @@ func newDecoder() any {
 	return d
 }
 
-// withEncoder calls use with an encoder that writes to w, and closes the frame
-// if use has no error. Otherwise the frame stays open for ever, and a receiver
-// knows that what it got is not whole.
-func withEncoder(w io.Writer, bytes int64, use func(io.Writer) error) error {
-	pool := &encoders
-	if bytes >= manyBytes && runtime.GOMAXPROCS(0) > 1 {
-		pool = &encoders2
-	}
-	e := pool.Get().(*zstd.Encoder)
+// squeezed calls use with an encoder that writes to w, and ends the frame if use has no
+// error. Otherwise the frame has no end, and a receiver knows that it is not whole.
+func squeezed(w io.Writer, use func(io.Writer) error) error {
+	e := encoders.Get().(*zstd.Encoder)
 	e.Reset(w)
 	err := use(e)
 	if err == nil {
 		err = e.Close()
 	}
-	e.Reset(nil) // waits for its goroutines and lets go of w
-	pool.Put(e)
+	e.Reset(nil) // lets go of w
+	encoders.Put(e)
+	return err
+}
+
+// stored calls use with a buffer before w, for many small files.
+func stored(w io.Writer, use func(io.Writer) error) error {
+	b := writers.Get().(*bufio.Writer)
+	b.Reset(w)
+	err := use(b)
+	if err == nil {
+		err = b.Flush()
+	}
+	b.Reset(nil)
+	writers.Put(b)
 	return err
 }
 

@@ -34,24 +34,20 @@ func Receive(r io.Reader, m Manifest, want Want, sink Sink) error {
 	in := readers.Get().(*bufio.Reader)
 	in.Reset(r)
 	buf := buffers.Get().(*buffer)
-	f := newFrame(in, tarBytes(m, want))
-	x := &expansion{f: f}
 	defer func() {
-		x.release()
 		in.Reset(nil)
 		readers.Put(in)
 		buffers.Put(buf)
 	}()
-	t := &taker{r: x, buf: buf}
-	for i, from := range want.all(m) {
-		if err := t.entry(i, &m[i], from, sink); err != nil {
-			return err
+	return expand(in, tarBytes(m, want), func(tar io.Reader) error {
+		t := &taker{r: tar, buf: buf}
+		for i, from := range want.all(m) {
+			if err := t.entry(i, &m[i], from, sink); err != nil {
+				return err
+			}
 		}
-	}
-	if err := t.end(); err != nil {
-		return err
-	}
-	return f.ended()
+		return t.end()
+	})
 }
 
 // tarBytes is at least the size of the tar that has to come.
@@ -109,7 +105,7 @@ func (t *taker) expect(want []byte) error {
 	return nil
 }
 
-// end reads the end of the tar and of the frame.
+// end reads the end of the tar and of the stream.
 func (t *taker) end() error {
 	if err := t.expect(zeros[:tarEnd]); err != nil {
 		return fmt.Errorf("receive: the end of the tar: %w", err)
@@ -121,42 +117,71 @@ func (t *taker) end() error {
 	case errors.Is(err, io.EOF):
 		return nil
 	}
-	return fmt.Errorf("receive: the end of the frame: %w", err)
+	return fmt.Errorf("receive: behind the tar: %w", err)
 }
 
-// expansion is what a frame expands to. What the decoder objects to is ErrFormat,
-// and what the stream below fails with comes through.
+// magic is what a zstd frame begins with, and no tar.
+const magic = "\x28\xb5\x2f\xfd"
+
+// expand calls use with the tar of so many bytes that in has, as it is or in zstd. What the
+// decoder objects to is ErrFormat, and what in fails with comes through.
+func expand(in *bufio.Reader, size int64, use func(io.Reader) error) error {
+	if begin, _ := in.Peek(len(magic)); string(begin) != magic {
+		return use(in)
+	}
+	d := decoders.Get().(*zstd.Decoder)
+	x := &expansion{d: d, in: in, budget: size + size/4 + 1<<20} // an honest encoder needs hardly more than size
+	defer func() {
+		_ = d.Reset(nil) // an error would say that there is no more input
+		decoders.Put(d)
+	}()
+	if err := d.Reset(inflow{x}); err != nil {
+		return err
+	}
+	return use(x)
+}
+
+// An expansion is what the zstd of a stream expands to.
 type expansion struct {
-	f *frame
-	d *zstd.Decoder // from the first block on that needs one
+	d      *zstd.Decoder
+	in     *bufio.Reader
+	budget int64 // compressed bytes that may still come
+	failed error // what in failed with, its end too
 }
 
-func (x *expansion) Read(p []byte) (n int, err error) {
-	if x.d == nil {
-		if n, err = x.f.plain(p); err != errPacked {
-			return n, err
-		}
-		x.d = decoders.Get().(*zstd.Decoder)
-		if err := x.d.Reset(x.f); err != nil {
-			return 0, err
-		}
+func (x *expansion) Read(p []byte) (int, error) {
+	n, err := x.d.Read(p)
+	switch {
+	case err == nil || err == io.EOF:
+	case x.failed != nil && x.failed != io.EOF:
+		err = x.failed
+	case x.failed == nil || !errors.Is(err, io.ErrUnexpectedEOF):
+		err = fmt.Errorf("%w: zstd: %w", ErrFormat, err)
 	}
-	n, err = x.d.Read(p)
-	if err == nil || errors.Is(err, io.EOF) {
-		return n, err
-	}
-	if x.f.failed != nil {
-		return n, x.f.failed
-	}
-	return n, fmt.Errorf("%w: zstd: %w", ErrFormat, err)
+	return n, err
 }
 
-// release gives the decoder back.
-func (x *expansion) release() {
-	if x.d != nil {
-		_ = x.d.Reset(nil) // an error would say that there is no more input
-		decoders.Put(x.d)
+// An inflow is what the decoder of an expansion reads.
+type inflow struct{ *expansion }
+
+func (f inflow) Read(p []byte) (n int, err error) {
+	if f.budget == 0 {
+		f.failed = fmt.Errorf("%w: the stream goes on beyond what it may take", ErrFormat)
+		return 0, f.failed
 	}
+	n, err = f.in.Read(p[:min(int64(len(p)), f.budget)])
+	if f.budget -= int64(n); err != nil {
+		f.failed = err
+	}
+	return n, err
+}
+
+// whole makes the end of a stream an error where it cannot end.
+func whole(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // body is the content of one file. Before it has had all that was declared, an

@@ -4,30 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 )
 
-// Send writes to w the wanted entries of m, as one zstd frame. It calls open
+// Send writes to w the wanted entries of m, as one tar in one zstd frame. It calls open
 // for each wanted file, in order, and closes what it gets; if an entry is wanted
 // from a byte and what open gives can seek, the bytes before are not read.
-// Much content is stored as it is as long as w takes that as fast as a gigabit
-// network does.
 //
 // A file that is longer, shorter or, when sent from its start, otherwise not what
 // the manifest says is ErrChanged with its name; of what open gives and is an
-// [Unchanger], that itself is asked. After any error the frame is
+// [Unchanger], that itself is asked. After any error the stream is
 // unfinished, so that Receive fails too; the caller has to drop the stream.
-// Memory does not depend on sizes: a few hundred KiB, and from 4 MiB of content
-// on about 8 MiB, with two goroutines that compress.
+// Memory does not depend on sizes: it is about 1 MiB.
 func Send(w io.Writer, m Manifest, want Want, open func(i int, e Entry) (io.ReadCloser, error)) error {
-	if err := want.Check(m); err != nil {
-		return err
-	}
-	with := func(use func(io.Writer) error) error { return withEncoder(w, want.Bytes(m), use) }
-	if want.Bytes(m) >= adaptBytes {
-		with = func(use func(io.Writer) error) error { return withAdapter(w, time.Now, use) }
-	}
-	return with(func(z io.Writer) error { return sendAll(z, m, want, open) })
+	return send(w, squeezed, m, want, open)
 }
 
 // An Unchanger is a file that knows without its content being hashed whether it
@@ -35,17 +24,17 @@ func Send(w io.Writer, m Manifest, want Want, open func(i int, e Entry) (io.Read
 // receiver hashes in any case.
 type Unchanger interface{ Unchanged() error }
 
-// SendStored is Send without compression: a zstd frame of raw blocks, which
-// Receive takes like any other. It is for a wire that costs less than
-// compressing, within a machine: it is several times as fast there, and needs
-// less than 1 MiB.
+// SendStored is Send of the tar as it is. It is for a wire that costs less than
+// compressing, within a machine: it is several times as fast there.
 func SendStored(w io.Writer, m Manifest, want Want, open func(i int, e Entry) (io.ReadCloser, error)) error {
+	return send(w, stored, m, want, open)
+}
+
+func send(w io.Writer, as func(io.Writer, func(io.Writer) error) error, m Manifest, want Want, open func(i int, e Entry) (io.ReadCloser, error)) error {
 	if err := want.Check(m); err != nil {
 		return err
 	}
-	return withStorer(w, func(z io.Writer) error {
-		return sendAll(z, m, want, open)
-	})
+	return as(w, func(z io.Writer) error { return sendAll(z, m, want, open) })
 }
 
 // sendAll writes the tar.

@@ -54,6 +54,7 @@ type (
 		Spool string `json:"spool,omitempty"` // to dsched -attach: whose head is meant, if not the usual one
 		Node  string `json:"node,omitempty"`  // to the head: who it is, on the word of dsched's own user
 		Parts bool   `json:"parts,omitempty"` // the stream is one of parts: what follows are Part and More
+		Local bool   `json:"local,omitempty"` // who dialled is on that machine: trees are not squeezed
 	}
 	// Pass is an Attach with which come, beside its bytes, the descriptors of two
 	// pipes: what is read from the first and written to the second is the stream
@@ -62,6 +63,7 @@ type (
 	Pass struct {
 		Node  string `json:"node,omitempty"`
 		Parts bool   `json:"parts,omitempty"`
+		Local bool   `json:"local,omitempty"`
 	}
 	// Part is bytes of one of the streams that share this one: N of them follow
 	// its line. The first of a number begins that stream, one without bytes ends it.
