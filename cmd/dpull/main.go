@@ -4,12 +4,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
-	"distribute/lib/pull"
 	"distribute/lib/unit"
 )
 
@@ -27,10 +27,14 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err := c.Parse(); err != nil {
 		return err
 	}
-	p := &puller{c: c, head: *head, dry: *dry}
+	p := &puller{Puller: ask.Puller{Cmd: c, Head: *head, Dry: *dry}}
+	p.Brought = func(id string) error {
+		_, err := fmt.Fprintln(c.Stdout, id)
+		return err
+	}
 	var err1, err2 error
-	p.choice.Include, err1 = compile("-i", *include)
-	p.choice.Exclude, err2 = compile("-x", *exclude)
+	p.Choice.Include, err1 = compile("-i", *include)
+	p.Choice.Exclude, err2 = compile("-x", *exclude)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -46,10 +50,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if root != nil {
 		defer root.Close()
 	}
-	p.root = root
-	p.progress = c.Progress("pulling", 0, unit.FormatBytes)
+	p.Root = root
+	p.Progress = c.Progress("pulling", 0, unit.FormatBytes)
 	err = p.all(ctx)
-	p.progress.Done()
+	p.Progress.Done()
 	return p.verdict(err)
 }
 
@@ -67,11 +71,11 @@ func compile(option string, list []string) ([]*regexp.Regexp, error) {
 
 // all pulls what the operands mean, or what the ids on stdin do, as they come.
 func (p *puller) all(ctx context.Context) error {
-	if len(p.c.Args) == 0 {
+	if len(p.Cmd.Args) == 0 {
 		p.idle = true
 		return p.stream(ctx)
 	}
-	ops, err := ask.Read(p.c, true)
+	ops, err := ask.Read(p.Cmd, true)
 	if err != nil {
 		return err
 	}
@@ -79,29 +83,13 @@ func (p *puller) all(ctx context.Context) error {
 		p.idle = true
 		return nil
 	}
-	return ask.Again(ctx, p.c, func(progress func()) error { return p.session(ctx, ops, progress) })
+	return ask.Again(ctx, p.Cmd, func(progress func()) error { return p.Pull(ctx, ops, progress) })
 }
 
-// puller is what the command line says, and what has come of it.
+// A puller pulls what the command line means.
 type puller struct {
-	c        *cli.Cmd
-	head     string
-	dry      bool
-	choice   pull.Choice
-	idle     bool     // it is no surprise if there is nothing to do
-	root     *os.Root // nil: a dry run where there is no directory
-	progress *cli.Progress
-
-	named    map[string]bool // attempts among the operands of the request under way
-	told     map[string]bool // ids that were printed, of the request under way
-	met      int             // jobs that fit
-	files    int             // that were moved, or would be
-	bytes    int64           // in them
-	waiting  int             // jobs that are not over
-	empty    int             // jobs that are over and left nothing
-	skipped  int             // jobs of which something stayed on the node
-	list     string          // that names it, of the first of these
-	problems []error         // each of one job or file; the others went on
+	ask.Puller
+	idle bool // it is no surprise if there is nothing to do
 }
 
 // stream pulls the jobs whose ids come on stdin.
@@ -110,7 +98,7 @@ func (p *puller) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(ids)
-		for id, err := range p.c.EachID() {
+		for id, err := range p.Cmd.EachID() {
 			if err != nil {
 				end <- err
 				return
@@ -124,7 +112,7 @@ func (p *puller) stream(ctx context.Context) error {
 		}
 		end <- nil
 	}()
-	err := ask.Again(ctx, p.c, p.groups(ctx, ids))
+	err := ask.Again(ctx, p.Cmd, p.groups(ctx, ids))
 	if err != nil {
 		// A read of stdin that nobody wants ends with the process.
 		cancel()
@@ -143,12 +131,12 @@ func (p *puller) groups(ctx context.Context, ids <-chan string) func(func()) err
 				if group = gather(ids); group == nil {
 					return nil
 				}
-				p.told = nil
+				p.Another()
 			}
 			if err := ask.Check(group); err != nil {
 				return err
 			}
-			if err := p.session(ctx, &ask.Operands{Args: group}, progress); err != nil {
+			if err := p.Pull(ctx, &ask.Operands{Args: group}, progress); err != nil {
 				return err
 			}
 			group = nil
@@ -180,22 +168,22 @@ func gather(ids <-chan string) []string {
 // verdict says what there is to say in the end, and which status it comes to.
 func (p *puller) verdict(err error) error {
 	if err != nil {
-		return errors.Join(append(p.problems, err)...)
+		return errors.Join(append(p.Problems, err)...)
 	}
-	if p.dry && p.met > 0 {
-		p.c.Talk("would move %d files, %s", p.files, unit.FormatBytes(p.bytes))
+	if p.Dry && p.Met > 0 {
+		p.Cmd.Talk("would move %d files, %s", p.Files, unit.FormatBytes(p.Bytes))
 	}
-	if p.waiting > 0 {
-		p.c.Talk("jobs that are not over, and not pulled: %d", p.waiting)
+	if p.Waiting > 0 {
+		p.Cmd.Talk("jobs that are not over, and not pulled: %d", p.Waiting)
 	}
-	if p.empty > 0 {
-		p.c.Talk("jobs that left nothing: %d", p.empty)
+	if p.Empty > 0 {
+		p.Cmd.Talk("jobs that left nothing: %d", p.Empty)
 	}
-	if p.skipped > 0 {
-		p.c.Talk("jobs that left what could not come home: %d; what and why stands in %s", p.skipped, unit.Quote(p.list))
+	if p.Skipped > 0 {
+		p.Cmd.Talk("jobs that left what could not come home: %d; what and why stands in %s", p.Skipped, unit.Quote(p.List))
 	}
-	if p.met == 0 && !p.idle && len(p.problems) == 0 {
+	if p.Met == 0 && !p.idle && len(p.Problems) == 0 {
 		return cli.Errorf(cli.No, "no job fits")
 	}
-	return errors.Join(p.problems...)
+	return errors.Join(p.Problems...)
 }

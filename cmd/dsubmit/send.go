@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +15,6 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
-	"distribute/lib/line"
-	"distribute/lib/pack"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
 	"distribute/spool"
@@ -54,18 +50,10 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 	}
 	defer h.Close()
 	reached()
-	answer, err := s.ask(h, b, ref)
-	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
-		return "", unreadable.error // the head's refusal says the same, from further away
-	}
-	if refusal := (*wire.Error)(nil); err != nil && !errors.As(err, &refusal) {
-		h.ReadWithin(wire.FrameWithin)
-		if _, why := wire.Expect[*wire.Accepted](h.Conn); errors.As(why, &refusal) {
-			err = refusal // it was said while this side was still sending
-		}
-	}
+	answer, begun, err := h.Submit(ctx, s.Cmd, b, wire.Submit{Ref: ref, Unique: *s.unique, Queue: *s.queue, Held: *s.held, Add: *s.adds})
+	s.begun = s.begun || begun
 	if err != nil {
-		return "", s.otherwise(h.Failed(ctx, err))
+		return "", s.otherwise(err)
 	}
 	switch {
 	case answer.Same && *s.adds:
@@ -112,138 +100,6 @@ func sized(b *job.Batch) string {
 	}
 	return jobs
 }
-
-// ask says what is submitted, and sends the inputs that the head lacks.
-func (s *submission) ask(h *ask.Head, b *job.Batch, ref job.Token) (*wire.Accepted, error) {
-	if err := h.Send(&wire.Submit{Ref: ref, Batch: b.ID(), Unique: *s.unique, Queue: *s.queue, Held: *s.held, Add: *s.adds, Jobs: len(b.Jobs)}); err != nil {
-		return nil, err
-	}
-	parts := []struct {
-		of    string
-		write func(io.Writer) error
-	}{
-		{wire.OfBatch, func(w io.Writer) error { _, err := w.Write(b.Data); return err }},
-		{wire.OfSpec, func(w io.Writer) error { return json.NewEncoder(w).Encode(b.Spec) }},
-		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs) }},
-	}
-	for i, p := range parts {
-		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: p.of, Ref: ref}, p.write); err != nil {
-			return nil, err
-		}
-	}
-	for {
-		m, err := h.Recv()
-		if err != nil {
-			return nil, err
-		}
-		switch m := m.(type) {
-		case *wire.Accepted:
-			return m, nil
-		case *wire.Error:
-			return nil, m
-		case *wire.Lack:
-			if !m.None {
-				err = s.sendInputs(h, b, ref, pack.Want(m.Want))
-			}
-			if err != nil {
-				return nil, err
-			}
-		default:
-			return nil, fmt.Errorf("%w: %T is no answer to a submission", line.ErrLine, m)
-		}
-	}
-}
-
-func writeJobs(w io.Writer, jobs []job.Job) error {
-	out := bufio.NewWriterSize(w, 64<<10)
-	var text []byte
-	for i := range jobs {
-		text = append(job.AppendJob(text[:0], &jobs[i]), '\n')
-		if _, err := out.Write(text); err != nil {
-			return err
-		}
-	}
-	return out.Flush()
-}
-
-// largeInput is from how many bytes on it may be that the head keeps a part of
-// an input; see dwire(5).
-const largeInput = 1 << 20
-
-// sendInputs sends those of the inputs that the head wants.
-func (s *submission) sendInputs(h *ask.Head, b *job.Batch, ref job.Token, want pack.Want) error {
-	sizes := make(map[string]int64, len(b.Sources))
-	for sum, src := range b.Sources {
-		sizes[sum] = src.Size
-	}
-	m := pack.Blobs(sizes)
-	if err := want.Check(m); err != nil {
-		return err
-	}
-	what := "sending inputs"
-	if want.From > 0 {
-		first := 0
-		if want.Ranges != nil {
-			first = want.Ranges[0][0]
-		}
-		src := b.Sources[m[first].Sum]
-		what = "sending the rest of " + unit.Quote(src.Path)
-		s.talk("the head has %s of the %s of %s: going on there", unit.FormatBytes(want.From), unit.FormatBytes(src.Size), unit.Quote(src.Path))
-	}
-	p := s.Progress(what, want.Bytes(m), unit.FormatBytes)
-	defer p.Done()
-	return h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
-		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
-			src := b.Sources[e.Sum]
-			f, err := src.Open()
-			if err != nil {
-				return nil, unsendable(err)
-			}
-			s.begun = s.begun || e.Size >= largeInput
-			return counted{f, src, p}, nil
-		})
-	})
-}
-
-// unsendable is why a file cannot be sent.
-func unsendable(err error) error {
-	if errors.Is(err, job.ErrChanged) {
-		err = cli.Errorf(cli.Input, "%w", err)
-	}
-	return &inputError{err}
-}
-
-// An inputError is that a file of the batch cannot be sent.
-type inputError struct{ error }
-
-// Unwrap returns the cause.
-func (e *inputError) Unwrap() error { return e.error }
-
-// counted is a file whose reading is shown.
-type counted struct {
-	file *os.File
-	src  job.Source
-	p    *cli.Progress
-}
-
-func (c counted) Read(b []byte) (int, error) {
-	n, err := c.file.Read(b)
-	c.p.Add(int64(n))
-	return n, err
-}
-
-// Seek makes it that what the head has is not read.
-func (c counted) Seek(offset int64, whence int) (int64, error) { return c.file.Seek(offset, whence) }
-
-// Unchanged saves hashing the file once more.
-func (c counted) Unchanged() error {
-	if err := c.src.Unchanged(c.file); err != nil {
-		return unsendable(err)
-	}
-	return nil
-}
-
-func (c counted) Close() error { return c.file.Close() }
 
 // drop leaves the batch where dsched will find it when it is started.
 func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached error) (job.BatchID, error) {

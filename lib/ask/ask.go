@@ -1,5 +1,6 @@
 // Package ask is what the tools for people have in common: reading the
-// operands that name jobs, the session with the head, and its answers.
+// operands that name jobs, the session with the head, and its answers; how a
+// batch is given to it, and how results are brought from it.
 //
 // What a tool asks and what the head answers is told in dwire(5); dquery(1)
 // tells what operands mean.

@@ -1,14 +1,14 @@
-package main
+package ask
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 
-	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -20,10 +20,37 @@ import (
 // maxProblems is how many jobs and files that went wrong are named.
 const maxProblems = 1000
 
-// session pulls what the operands mean over one session with the head. What
-// was pulled and told in an earlier one is passed over.
-func (p *puller) session(ctx context.Context, ops *ask.Operands, progress func()) error {
-	h, err := ask.Dial(ctx, p.c, p.head)
+// A Puller brings results home. Its settings come first; the rest is what has come of it.
+type Puller struct {
+	Cmd      *cli.Cmd
+	Head     string // as for [Dial]
+	Dry      bool   // files are counted, not moved
+	Choice   pull.Choice
+	Root     *os.Root // below which results are put; nil: a dry run where there is no directory
+	Progress *cli.Progress
+	Brought  func(id string) error // is called when all of a job, or of an attempt, is there
+
+	Met      int     // jobs that fit
+	Files    int     // that were moved, or would be
+	Bytes    int64   // in them
+	Waiting  int     // jobs that are not over
+	Empty    int     // jobs that are over and left nothing
+	Skipped  int     // jobs of which something stayed on the node
+	List     string  // that names it, of the first of these
+	Problems []error // each of one job or file; the others went on
+
+	named map[string]bool // attempts among the operands of the request under way
+	told  map[string]bool // ids that were brought, of the request under way
+}
+
+// Another ends a request: what it brought is brought again if the next means it, too.
+func (p *Puller) Another() { p.told = nil }
+
+// Pull pulls what the operands mean over one session with the head, and calls progress
+// when it has that. The same request again, of a session that was lost, passes over what
+// was brought already.
+func (p *Puller) Pull(ctx context.Context, ops *Operands, progress func()) error {
+	h, err := Dial(ctx, p.Cmd, p.Head)
 	if err != nil {
 		return err
 	}
@@ -51,8 +78,8 @@ func (p *puller) session(ctx context.Context, ops *ask.Operands, progress func()
 // meant asks which jobs are meant, and gives the id of what each has to offer:
 // its result, or its last attempt. Attempts that are named are taken as they
 // are.
-func (p *puller) meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]string, error) {
-	rest := &ask.Operands{Args: append([]string(nil), ops.Args...)}
+func (p *Puller) meant(ctx context.Context, h *Head, ops *Operands) ([]string, error) {
+	rest := &Operands{Args: append([]string(nil), ops.Args...)}
 	ids, err := h.Attempts(ctx, rest)
 	if err != nil {
 		return nil, err
@@ -63,7 +90,7 @@ func (p *puller) meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]s
 		p.named[id] = true
 	}
 	if len(rest.Args) > 0 {
-		err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, rest, func(r *job.Row) error {
+		err := Rows(ctx, h, wire.Query{Of: "jobs"}, rest, func(r *job.Row) error {
 			if _, _, _, err := job.ParseID(string(r.ID)); err != nil {
 				return h.Odd(ctx, err)
 			}
@@ -85,20 +112,20 @@ func (p *puller) meant(ctx context.Context, h *ask.Head, ops *ask.Operands) ([]s
 		}
 	}
 	if p.told == nil { // else they were counted when this was asked before
-		p.met, p.waiting, p.empty = p.met+met, p.waiting+waiting, p.empty+empty
+		p.Met, p.Waiting, p.Empty = p.Met+met, p.Waiting+waiting, p.Empty+empty
 	}
 	return ids, nil
 }
 
 // job pulls one job, or one attempt. What concerns it alone is a problem and
 // no error.
-func (p *puller) job(ctx context.Context, h *ask.Head, id string) error {
+func (p *Puller) job(ctx context.Context, h *Head, id string) error {
 	for whole := false; !whole; {
 		var err error
 		var refused *wire.Error
 		whole, err = p.portion(ctx, h, id)
 		if errors.As(err, &refused) && refused.Status == cli.NoSuch && hasTry(id) && !p.named[id] {
-			p.empty++
+			p.Empty++
 			return nil
 		}
 		if errors.Is(err, pull.ErrInTheWay) {
@@ -113,8 +140,7 @@ func (p *puller) job(ctx context.Context, h *ask.Head, id string) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(p.c.Stdout, id)
-	return err
+	return p.Brought(id)
 }
 
 func hasTry(id string) bool {
@@ -122,16 +148,16 @@ func hasTry(id string) bool {
 	return err == nil && try > 0
 }
 
-func (p *puller) open(id string) (*pull.Place, error) {
-	if p.root == nil {
+func (p *Puller) open(id string) (*pull.Place, error) {
+	if p.Root == nil {
 		return new(pull.Place), nil
 	}
-	return pull.Open(p.root, id, !p.dry)
+	return pull.Open(p.Root, id, !p.Dry)
 }
 
 // portion pulls as much of a job as one request can name, and says whether
 // that was all.
-func (p *puller) portion(ctx context.Context, h *ask.Head, id string) (whole bool, err error) {
+func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, err error) {
 	ref := job.NewToken()
 	r, err := h.Answer(ctx, &wire.Pull{Ref: ref, ID: id})
 	if err != nil {
@@ -152,20 +178,20 @@ func (p *puller) portion(ctx context.Context, h *ask.Head, id string) (whole boo
 		return false, err
 	}
 	defer place.Close()
-	n, err := place.Plan(ctx, m, &p.choice, !p.dry)
+	n, err := place.Plan(ctx, m, &p.Choice, !p.Dry)
 	if err != nil {
 		return false, err
 	}
 	defer n.Close()
-	p.files, p.bytes = p.files+n.Files, p.bytes+n.Bytes
-	if n.Whole || p.dry {
+	p.Files, p.Bytes = p.Files+n.Files, p.Bytes+n.Bytes
+	if n.Whole || p.Dry {
 		p.note(id, m)
 	}
-	if p.dry {
+	if p.Dry {
 		return true, h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true}))
 	}
-	p.progress.Grow(n.Bytes)
-	err = n.Prepare(func(e pack.Entry) { p.c.Verbose("%s", unit.Quote(path.Join(id, e.Path))) }, p.progress.Add)
+	p.Progress.Grow(n.Bytes)
+	err = n.Prepare(func(e pack.Entry) { p.Cmd.Verbose("%s", unit.Quote(path.Join(id, e.Path))) }, p.Progress.Add)
 	if err != nil {
 		return false, err
 	}
@@ -184,18 +210,18 @@ func (p *puller) portion(ctx context.Context, h *ask.Head, id string) (whole boo
 }
 
 // note notes a job that left what did not come to the head.
-func (p *puller) note(id string, m pack.Manifest) {
+func (p *Puller) note(id string, m pack.Manifest) {
 	_, name, _, err := job.ParseID(id)
 	list := job.SkippedName(name)
 	if err == nil && slices.ContainsFunc(m, func(e pack.Entry) bool { return e.Path == list }) {
-		if p.skipped++; p.skipped == 1 {
-			p.list = path.Join(id, list)
+		if p.Skipped++; p.Skipped == 1 {
+			p.List = path.Join(id, list)
 		}
 	}
 }
 
 // receive asks for what the plan wants and takes it.
-func (p *puller) receive(ctx context.Context, h *ask.Head, n *pull.Plan, m pack.Manifest, ref job.Token, id string) error {
+func (p *Puller) receive(ctx context.Context, h *Head, n *pull.Plan, m pack.Manifest, ref job.Token, id string) error {
 	r, err := h.Answer(ctx, &wire.Pick{Ref: ref, Want: wire.Want(n.Want)})
 	if err != nil {
 		return err
@@ -208,7 +234,7 @@ func (p *puller) receive(ctx context.Context, h *ask.Head, n *pull.Plan, m pack.
 
 // wrong tells what did not arrive as it should have from what could not be
 // written and from a head that went away, which r still knows.
-func (p *puller) wrong(ctx context.Context, h *ask.Head, id string, r io.Reader, err error) error {
+func (p *Puller) wrong(ctx context.Context, h *Head, id string, r io.Reader, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		if _, rerr := r.Read(make([]byte, 1)); rerr != nil && rerr != io.EOF {
 			return h.Failed(ctx, rerr)
@@ -225,11 +251,11 @@ func (p *puller) wrong(ctx context.Context, h *ask.Head, id string, r io.Reader,
 	return err
 }
 
-func (p *puller) problem(err error) {
-	if len(p.problems) == maxProblems {
+func (p *Puller) problem(err error) {
+	if len(p.Problems) == maxProblems {
 		err = cli.Errorf(cli.Status(err), "and more")
 	}
-	if len(p.problems) <= maxProblems {
-		p.problems = append(p.problems, err)
+	if len(p.Problems) <= maxProblems {
+		p.Problems = append(p.Problems, err)
 	}
 }
