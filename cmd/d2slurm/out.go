@@ -67,14 +67,7 @@ func (o *out) run(ctx context.Context) error {
 		}
 		f.Name = id.Name()
 	}
-	reading := o.c.Progress("reading inputs", 0, unit.FormatBytes)
-	last := int64(0)
-	b, err := f.Collect(ctx, func(n, total int64) {
-		reading.Grow(total - last)
-		last = total
-		reading.Add(n)
-	})
-	reading.Done()
+	b, err := ask.Collect(ctx, o.c, f)
 	if err != nil {
 		return err
 	}
@@ -195,27 +188,13 @@ func (o *out) only(f *batchfile.File) error {
 	if err != nil {
 		return err
 	}
-	want := map[string]bool{}
-	for _, l := range lines {
-		id, _, _ := strings.Cut(l, "\t")
-		name, _, _ := strings.Cut(filepath.Base(id), "~")
-		if id != "" {
-			want[name] = true
-		}
+	switch named, err := f.Choose(lines); {
+	case err != nil:
+		return cli.Errorf(cli.Input, "-s: %w", err)
+	case named == 0:
+		return cli.Errorf(cli.Input, "-s names no job: nothing to take to the cluster")
 	}
-	f.Only(func(name string) bool {
-		wanted := want[name]
-		delete(want, name)
-		return wanted
-	})
-	var missing []error
-	for name := range want {
-		missing = append(missing, cli.Errorf(cli.Input, "-s names the job %q, which is not in %q", name, f.Path))
-	}
-	if len(f.Jobs) == 0 && missing == nil {
-		missing = append(missing, cli.Errorf(cli.Input, "-s names no job: nothing to take to the cluster"))
-	}
-	return errors.Join(missing...)
+	return nil
 }
 
 // send copies the folder to where it is to be submitted.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -72,7 +71,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if c.Given("m") {
 		f.Spec.Matrix = *s.matrix
 	}
-	b, err := s.collect(ctx, f)
+	b, err := ask.Collect(ctx, c, f)
 	if err != nil {
 		return err
 	}
@@ -218,41 +217,14 @@ func (s *submission) only(f *batchfile.File) error {
 	if err != nil {
 		return err
 	}
-	want := map[string]bool{}
-	for _, l := range lines {
-		id, _, _ := strings.Cut(l, "\t")
-		name, _, _ := strings.Cut(filepath.Base(id), "~")
-		if id != "" {
-			want[name] = true
-		}
-	}
-	if len(want) == 0 {
+	named, err := f.Choose(lines)
+	switch {
+	case named == 0:
 		return errNothing
+	case err != nil:
+		return cli.Errorf(cli.Input, "-s: %w", err)
 	}
-	f.Only(func(name string) bool {
-		wanted := want[name]
-		if wanted {
-			delete(want, name)
-		}
-		return wanted
-	})
-	var missing []error
-	for name := range want {
-		missing = append(missing, cli.Errorf(cli.Input, "-s names the job %q, which is not in %q", name, f.Path))
-	}
-	return errors.Join(missing...)
-}
-
-// collect looks at the files that the batch names.
-func (s *submission) collect(ctx context.Context, f *batchfile.File) (*job.Batch, error) {
-	p := s.Progress("reading inputs", 0, unit.FormatBytes)
-	defer p.Done()
-	last := int64(0)
-	return f.Collect(ctx, func(n, total int64) {
-		p.Grow(total - last)
-		last = total
-		p.Add(n)
-	})
+	return nil
 }
 
 // total is the size of all different inputs.

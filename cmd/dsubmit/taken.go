@@ -6,6 +6,7 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/msg"
 	"distribute/lib/wire"
 )
 
@@ -21,8 +22,8 @@ func (s *submission) otherwise(err error) error {
 		return err
 	}
 	return errors.Join(err,
-		cli.Errorf(cli.Input, "the next free name: %s -u %s", s.Name, quoted(s.words)),
-		cli.Errorf(cli.Input, "or another name: %s %s", s.Name, quoted(renamed(s.words, free))))
+		cli.Errorf(cli.Input, "the next free name: %s -u %s", s.Name, msg.Shell(s.words...)),
+		cli.Errorf(cli.Input, "or another name: %s %s", s.Name, msg.Shell(renamed(s.words, free)...)))
 }
 
 // renamed is the command line with the batch named id.
@@ -46,16 +47,4 @@ func renamed(words []string, id job.BatchID) []string {
 		}
 	}
 	return out
-}
-
-// quoted is a command line as a shell reads it.
-func quoted(words []string) string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		out[i] = w
-		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=@%./:,") != "" {
-			out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(out, " ")
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"distribute/lib/batchfile"
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
@@ -17,6 +18,18 @@ import (
 	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
+
+// Collect looks at the files that a batch file names, and shows how far that is.
+func Collect(ctx context.Context, c *cli.Cmd, f *batchfile.File) (*job.Batch, error) {
+	p := c.Progress("reading inputs", 0, unit.FormatBytes)
+	defer p.Done()
+	last := int64(0)
+	return f.Collect(ctx, func(n, total int64) {
+		p.Grow(total - last)
+		last = total
+		p.Add(n)
+	})
+}
 
 // A submission is a batch on its way to the head.
 type submission struct {

@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -73,6 +74,30 @@ func ParseFile(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	return r.f, nil
+}
+
+// Choose leaves those jobs in the batch that lines name: the first field of each, where
+// fields end with a TAB, is the id of a job or of an attempt, or the name alone. It
+// returns how many different jobs are named; the error tells of each that the file lacks.
+func (f *File) Choose(lines []string) (named int, err error) {
+	want, has := map[string]bool{}, f.names()
+	var missing []error
+	for _, l := range lines {
+		id, _, _ := strings.Cut(l, "\t")
+		name, _, _ := strings.Cut(path.Base(id), "~")
+		if id == "" || want[name] {
+			continue
+		}
+		if want[name] = true; !slices.Contains(has, name) {
+			some := strings.Join(has[:min(3, len(has))], ", ")
+			if more := len(has) - 3; more > 0 {
+				some += fmt.Sprintf(" and %d more", more)
+			}
+			missing = append(missing, fmt.Errorf("%s has no job %q: it has %s", f.Path, name, some))
+		}
+	}
+	f.Only(func(name string) bool { return want[name] })
+	return len(want), errors.Join(missing...)
 }
 
 // Only leaves those jobs in the batch whose names keep wants, in their order.

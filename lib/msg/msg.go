@@ -28,6 +28,18 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
+// Shell is a command line as a shell reads it.
+func Shell(words ...string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w
+		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=@%./:,") != "" {
+			out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 // Nearest is the one of the known words that s was most likely meant to be, ""
 // if none is near. It allows an edit for every three letters: a letter left
 // out, added, changed or swapped with its neighbour; dashes and underscores
