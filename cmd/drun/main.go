@@ -1,13 +1,20 @@
-// Drun runs the jobs of a batch on this machine, with no head. See drun(1).
+// Drun runs the jobs of a batch on this machine. See drun(1).
 package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"distribute/lib/ask"
+	"distribute/lib/batchfile"
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/job"
+	"distribute/lib/lab"
 	"distribute/lib/proc"
 )
 
@@ -24,11 +31,21 @@ func main() {
 	cli.Main(usage, run)
 }
 
+// A runner is what the command line asks for.
+type runner struct {
+	*cli.Cmd
+	*lab.Lab
+	b    *job.Batch
+	from *ask.Head // that has the batch; nil: a file has
+	out  string    // below which results are put
+	keep bool
+}
+
 func run(ctx context.Context, c *cli.Cmd) (err error) {
-	flag, has := c.String("H", ""), c.Strings("c")
-	dir := c.String("o", ".")
-	keep, dry, quiet := c.Bool("k"), c.Bool("n"), c.Bool("q")
-	verbose := c.Bool("v")
+	flag, has, dir := c.String("H", ""), c.Strings("c"), c.String("o", ".")
+	keep, dry := c.Bool("k"), c.Bool("n")
+	c.Bool("q")
+	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
@@ -37,7 +54,7 @@ func run(ctx context.Context, c *cli.Cmd) (err error) {
 			return cli.Usagef("-c: %w", err)
 		}
 	}
-	r := &runner{c: c, has: *has, out: *dir, keep: *keep, quiet: *quiet, verbose: *verbose}
+	r := &runner{Cmd: c, out: *dir, keep: *keep}
 	if len(c.Args) > 0 && ask.IsFile(c.Args[0]) {
 		if c.Given("H") {
 			return cli.Usagef("-H goes with jobs of a head: no head is asked for a batch file")
@@ -46,11 +63,70 @@ func run(ctx context.Context, c *cli.Cmd) (err error) {
 	} else {
 		err = r.ofHead(ctx, *flag)
 	}
-	switch {
-	case err != nil || r.b == nil:
+	if err != nil || r.b == nil {
 		return err
-	case *dry:
-		return r.dry(ctx)
 	}
-	return r.all(ctx)
+	if r.Lab, err = lab.New(ctx, c, r.out, *has); err != nil {
+		return err
+	}
+	if err := errors.Join(r.free(), r.Fits(r.b)); err != nil {
+		return err
+	}
+	if !*dry {
+		return r.run(ctx)
+	}
+	for i := range r.b.Jobs {
+		if _, err := fmt.Fprintln(c.Stdout, r.b.ID().Job(r.b.Jobs[i].Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofFile finds the batch of a batch file, of which operands may choose jobs.
+func (r *runner) ofFile(ctx context.Context) error {
+	f, err := batchfile.ReadFile(r.Args[0])
+	if err != nil {
+		return err
+	}
+	words := r.Args[1:]
+	switch {
+	case slices.Contains(words, "-") && len(words) > 1:
+		return cli.Usagef("- stands alone behind the file")
+	case slices.Contains(words, "-"):
+		if words, err = r.IDs(); err != nil || len(words) == 0 {
+			return err
+		}
+	}
+	if len(words) > 0 {
+		if _, err := f.Choose(words); err != nil {
+			return cli.Errorf(cli.NoSuch, "%w", err)
+		}
+	}
+	r.b, err = ask.Collect(ctx, r.Cmd, f)
+	return err
+}
+
+// ofHead asks the head for the batch of the jobs that the operands mean.
+func (r *runner) ofHead(ctx context.Context, flag string) error {
+	ops, err := ask.Read(r.Cmd, true)
+	if err != nil || ops.None {
+		return err
+	}
+	if r.from, err = ask.Dial(ctx, r.Cmd, flag); err == nil {
+		r.b, err = r.from.Describe(ctx, ops)
+	}
+	return err
+}
+
+// free says which results have no place: there is something already.
+func (r *runner) free() error {
+	var taken []error
+	for i := range r.b.Jobs {
+		place := filepath.Join(r.out, string(r.b.ID().Job(r.b.Jobs[i].Name)))
+		if _, err := os.Lstat(place); err == nil && len(taken) < 10 {
+			taken = append(taken, cli.Errorf(cli.Input, "%s is there already: remove it, or name another place with -o", place))
+		}
+	}
+	return errors.Join(taken...)
 }

@@ -469,7 +469,7 @@ func (a *Attempt) Manifest() (pack.Manifest, error) {
 // that it can be prepared from the beginning.
 func (a *Attempt) Sweep() error {
 	for _, n := range []string{"work", "tmp", "extra", "output", beforeFile, savedDir, imageFile} {
-		if err := removeAll(filepath.Join(a.Dir, n)); err != nil {
+		if err := RemoveAll(filepath.Join(a.Dir, n)); err != nil {
 			return err
 		}
 	}
@@ -479,7 +479,7 @@ func (a *Attempt) Sweep() error {
 // Spent removes what nobody needs of an attempt once it is over.
 func (a *Attempt) Spent() {
 	if os.Remove(a.Tmp()) != nil {
-		removeAll(a.Tmp())
+		RemoveAll(a.Tmp())
 	}
 }
 

@@ -180,7 +180,7 @@ func (b *Build) Started() (*Started, error) {
 // Unbuild removes what a build left, so that it can be built from the beginning.
 func (b *Build) Unbuild() error {
 	for _, n := range []string{builtFile, "output", "tmp", "tree"} {
-		if err := removeAll(filepath.Join(b.Dir, n)); err != nil {
+		if err := RemoveAll(filepath.Join(b.Dir, n)); err != nil {
 			return err
 		}
 	}

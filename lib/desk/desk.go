@@ -281,7 +281,7 @@ func (d *Desk) emptyTrash() error {
 		return err
 	}
 	for _, e := range entries {
-		removeAll(d.path("trash", e.Name()))
+		RemoveAll(d.path("trash", e.Name()))
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (d *Desk) trash(path string) (rest func() error, err error) {
 		if removeFlat(to) {
 			return nil
 		}
-		return removeAll(to)
+		return RemoveAll(to)
 	}, err
 }
 

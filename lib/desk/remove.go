@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// removeAll is os.RemoveAll for trees as jobs leave them: directories that are
+// RemoveAll is os.RemoveAll for trees as jobs leave them: directories that are
 // closed to their owner, and trees deeper than there are descriptors, or than a
 // path can be long. Whoever owns what is in the tree may change it meanwhile, to
 // no harm of what is elsewhere; the directory that path is in must be ours.
-func removeAll(path string) error {
+func RemoveAll(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
 	}

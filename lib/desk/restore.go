@@ -27,7 +27,7 @@ func (a *Attempt) Restore() error {
 			return err
 		}
 	}
-	if err := removeAll(a.Extra()); err != nil {
+	if err := RemoveAll(a.Extra()); err != nil {
 		return err
 	}
 	return a.rerecord()
@@ -49,7 +49,7 @@ func (a *Attempt) rerecord() error {
 		return nil
 	}
 	name := filepath.Join(a.Dir, proc.RecordFile)
-	if err := removeAll(name); err != nil {
+	if err := RemoveAll(name); err != nil {
 		return err
 	}
 	b, err := json.Marshal(record{Given: &a.Note})
@@ -105,5 +105,5 @@ func plain(name string) error {
 	case err != nil:
 		return err
 	}
-	return removeAll(name)
+	return RemoveAll(name)
 }

@@ -37,6 +37,8 @@ var tickEvery = time.Second
 // A Head is the state of dsched. One goroutine owns it (run); the others do I/O and hand
 // it functions to call (do). What guards itself, and what is written once, others use, too.
 type Head struct {
+	Closed func() // nil, or called when a batch is closed; set before Serve
+
 	spool  *spool.Spool
 	store  *spool.Head
 	set    atomic.Pointer[settings] // what head.yaml says now
@@ -406,6 +408,9 @@ func (h *Head) closed(ns []uint32) {
 			continue // opened again meanwhile; its next record says so
 		}
 		h.log.Info("closed", "batch", string(b.ID))
+		if h.Closed != nil {
+			h.Closed()
+		}
 		if err := h.store.Sweep(b.Batch); err != nil {
 			h.log.Warn("cannot remove leftovers in staging/", "batch", string(b.ID), "why", err)
 		}

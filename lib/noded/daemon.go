@@ -52,7 +52,8 @@ type Settings struct {
 	Once  bool   // the daemon ends with its first session
 	Up    func() // nil, or called when what an earlier daemon left has been taken over
 
-	Ordered func(*proc.Order) // nil, or called with each run before it begins, by any goroutine; not to be changed
+	Keep    bool              // the directories of attempts stay when the head has what is in them
+	Ordered func(*proc.Order) // nil, or called with each run before it begins, by any goroutine
 
 	// What may change while the node runs comes through Changes, if that is not nil:
 	// it counts from then on in the place of Offer, Most, Caps, As, Pausers and Presence.

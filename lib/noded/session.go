@@ -240,11 +240,12 @@ func clean(s string) string {
 // have deletes an attempt whose result is safe on the head.
 func (n *daemon) have(t job.Token) {
 	a := n.attempts[t]
-	if a == nil {
+	switch {
+	case a == nil:
 		n.isGone(t)
-		return
-	}
-	if a.result != nil {
+	case a.result != nil && n.Keep:
+		n.link.tell(&wire.Gone{Attempt: t})
+	case a.result != nil:
 		n.remove(a)
 	}
 }

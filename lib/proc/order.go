@@ -3,9 +3,11 @@ package proc
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
+	"distribute/lib/msg"
 	"distribute/lib/pause"
 
 	"golang.org/x/sys/unix"
@@ -28,12 +30,29 @@ type Order struct {
 	Keep   int64         `json:"keep,omitempty"`   // bytes of that which are kept when all has ended, the first ones; 0: all
 	Cgroup string        `json:"cgroup,omitempty"` // directory below which the tree gets a cgroup; empty: none
 	Grace  time.Duration `json:"grace"`            // between SIGTERM and SIGKILL of a stop
+	Tied   bool          `json:"tied,omitempty"`   // it is stopped when the daemon goes
 	As     *Identity     `json:"as,omitempty"`     // who it runs as, without a way to become another; nil: the daemon's user
 
 	Limits // what it may use
 
 	Pause      *Pausing    `json:"pause,omitempty"`      // what it is paused by; nil: nothing
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how it is asked to save itself; nil: by the usual signal, for the usual time
+}
+
+// Shell is a line for a shell that does the same as an order, in the same directory.
+func (o *Order) Shell() string {
+	before, words, id := msg.Shell("cd", o.Cwd)+" && ", []string{"env", "-i"}, "build"
+	for _, kv := range append(slices.Clone(o.Env), Marker+"="+o.Token) {
+		name, value, _ := strings.Cut(kv, "=")
+		words = append(words, kv)
+		switch name {
+		case "TMPDIR":
+			before += msg.Shell("mkdir", "-p", value) + " && "
+		case "DISTRIBUTE_ID":
+			id = value
+		}
+	}
+	return before + msg.Shell(append(words, o.Argv...)...) + " # " + id
 }
 
 // Pausing is where the pauses are that an order obeys, and what they can ask for.

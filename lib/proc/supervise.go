@@ -102,6 +102,7 @@ type supervisor struct {
 
 	mu      sync.Mutex
 	token   string // of the order at hand
+	tied    bool   // it is stopped when the daemon goes
 	pid     int    // its first process, until that has been waited for; else 0
 	stopped string // who stopped it
 	evicted bool   // it has been asked to save itself and go
@@ -156,12 +157,12 @@ func (s *supervisor) hold(l *Lock) {
 // can be found.
 const forsakenEvery = time.Second
 
-// forsaken stops the order at hand when the next daemon could not find it, since what
-// runs has removed its directory.
+// forsaken stops the order at hand if it is tied to the daemon, or when the next daemon
+// could not find it, since what runs has removed its directory.
 func (s *supervisor) forsaken() {
 	for range time.Tick(forsakenEvery) {
 		s.mu.Lock()
-		lost := s.lock != nil && !s.lock.there()
+		lost := s.tied || s.lock != nil && !s.lock.there()
 		s.mu.Unlock()
 		if lost {
 			s.stop("", StoppedSignal)
@@ -235,7 +236,7 @@ func (s *supervisor) heed(st *Status) {
 func (s *supervisor) expect(o *Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token, s.pid, s.stopped, s.grace, s.group = o.Token, 0, "", o.Grace, nil
+	s.token, s.tied, s.pid, s.stopped, s.grace, s.group = o.Token, o.Tied, 0, "", o.Grace, nil
 	s.evicted, s.frozen = false, false
 }
 

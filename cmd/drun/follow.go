@@ -1,0 +1,268 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"distribute/lib/ask"
+	"distribute/lib/cli"
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/msg"
+	"distribute/lib/proc"
+	"distribute/lib/sched"
+	"distribute/lib/unit"
+	"distribute/lib/wire"
+)
+
+// A running is a batch in a lab.
+type running struct {
+	*runner
+	dir    string               // of this run, below that of the results
+	pull   ask.Puller           // to the directory home of this run
+	left   int                  // jobs that are not over
+	bad    int                  // jobs that are over and not done
+	late   []job.Row            // jobs that were cancelled when they ran
+	build  ask.Lines            // of the build
+	prints map[string]*printing // of attempts that run
+	place  string               // of the last result that was put
+	failed error                // a result has no place, or the lab has ended
+}
+
+// errOver ends the head's answer.
+var errOver = errors.New("all jobs are over")
+
+// run runs the batch in a lab below the directory for results.
+func (r *runner) run(ctx context.Context) (err error) {
+	if err := os.MkdirAll(r.out, 0o777); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(r.out, ".drun-")
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	f := &running{runner: r, dir: dir, left: len(r.b.Jobs), prints: map[string]*printing{}}
+	var kept func(*proc.Order)
+	if r.keep {
+		kept = func(o *proc.Order) { fmt.Fprintln(r.Stderr, o.Shell()) }
+	}
+	if err = f.Start(ctx, dir, kept); err == nil {
+		err = f.submit(ctx)
+	}
+	if err == nil {
+		err = f.follow(ctx)
+	}
+	err = errors.Join(err, f.Close(r.keep || f.failed != nil))
+	switch {
+	case f.failed != nil:
+		return errors.Join(f.failed, cli.Errorf(cli.IO, "what jobs left that has no place yet lies below %s: take it from there, and remove that", dir))
+	case r.keep:
+		fmt.Fprintf(r.Stderr, "%s # kept, as is %s\n", msg.Shell("dquery", "-H", f.Spool, string(r.b.ID())), f.Node)
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// submit gives the batch to the head of the lab.
+func (f *running) submit(ctx context.Context) error {
+	if f.from != nil {
+		inputs := filepath.Join(f.dir, "inputs")
+		if err := os.Mkdir(inputs, 0o700); err != nil {
+			return err
+		}
+		if err := errors.Join(f.from.Inputs(ctx, f.Cmd, f.b, inputs), f.from.Close()); err != nil {
+			return err
+		}
+	}
+	h, err := ask.Dial(ctx, f.Cmd, f.Spool)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	_, _, err = h.Submit(ctx, f.Cmd, f.b, wire.Submit{Ref: job.NewToken()})
+	return err
+}
+
+// follow waits until all jobs are over, prints what they print and brings their results.
+// When ctx ends it cancels them.
+func (f *running) follow(ctx context.Context) error {
+	home := filepath.Join(f.dir, "home")
+	if err := os.Mkdir(home, 0o777); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f.build = ask.Lines{Cmd: f.Cmd, Head: f.Spool, Name: "build", Over: len(f.b.Spec.Build) == 0}
+	f.pull = ask.Puller{Cmd: f.Cmd, Head: f.Spool, Root: root, Brought: f.put}
+	h, err := ask.Dial(f.Over, f.Cmd, f.Spool)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	defer context.AfterFunc(ctx, func() { f.cancel("interrupted") })()
+	err = ask.Rows(f.Over, h, wire.Query{Of: "jobs", All: true, Follow: true}, &ask.Operands{Args: []string{string(f.b.ID())}}, f.row)
+	if len(f.late) > 0 && f.failed == nil {
+		select {
+		case <-f.Done:
+		case <-f.Over.Done():
+		}
+	}
+	for i := range f.late {
+		f.ended(&f.late[i])
+	}
+	switch {
+	case err != errOver:
+		f.failed = cmp.Or(f.failed, context.Cause(f.Over), err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case f.bad > 0 && f.failed == nil:
+		return cli.Errorf(cli.No, "%s of %d not done", unit.Count(f.bad, "job"), len(f.b.Jobs))
+	}
+	return nil
+}
+
+// cancel gives all jobs up.
+func (f *running) cancel(why string) {
+	h, err := ask.Dial(f.Over, f.Cmd, f.Spool)
+	if err == nil {
+		err = h.Change(f.Over, wire.Change{Verb: "cancel", Reason: why}, &ask.Operands{Args: []string{string(f.b.ID())}}, func(string) error { return nil })
+		h.Close()
+	}
+	if err != nil {
+		f.End(err)
+	}
+}
+
+// fail gives all jobs up since a result has no place.
+func (f *running) fail(err error) {
+	if f.failed == nil {
+		f.failed = err
+		f.cancel("the run failed")
+	}
+}
+
+// row takes what has become of a job.
+func (f *running) row(r *job.Row) error {
+	attempt := r.ID.Try(r.Attempt)
+	switch {
+	case r.State == job.Running:
+		f.show(r, attempt)
+	case r.State == job.Paused:
+		f.Talk("%s: paused: %s", r.ID, r.Reason)
+	case r.State == job.Stranded:
+		f.fail(cli.Errorf(cli.IO, "%s: %s", r.ID, r.Reason))
+	case r.State == job.Queued && r.Attempt > 0:
+		f.shown(attempt)
+		if r.Reason != sched.ReasonBuild { // of which the job fails
+			f.Talk("%s: tried again: %s", r.ID, r.Reason)
+		}
+	case r.State.Over():
+		f.shown(attempt)
+		if r.State == job.Cancelled && r.Attempt > 0 { // what it has left comes later
+			f.late = append(f.late, *r)
+		} else {
+			f.ended(r)
+		}
+		if f.left--; f.left == 0 {
+			return errOver
+		}
+	}
+	return nil
+}
+
+// A printing is what an attempt prints.
+type printing struct {
+	ask.Lines
+	cut  context.CancelFunc // ends the following of it
+	done chan struct{}      // is closed then
+}
+
+// show follows what an attempt prints.
+func (f *running) show(r *job.Row, attempt string) {
+	if f.prints[attempt] != nil || f.Given("q") {
+		return
+	}
+	ctx, cut := context.WithCancel(f.Over)
+	p := &printing{ask.Lines{Cmd: f.Cmd, Head: f.Spool, Name: r.ID.Name()}, cut, make(chan struct{})}
+	f.prints[attempt] = p
+	go func() {
+		defer close(p.done)
+		p.Follow(ctx, &f.build, attempt)
+	}()
+}
+
+// shown shows what is left of what an attempt printed that is over.
+func (f *running) shown(attempt string) {
+	if p := f.prints[attempt]; p != nil {
+		delete(f.prints, attempt)
+		p.cut()
+		<-p.done
+		p.Rest(f.Over, &f.build, attempt)
+	}
+}
+
+// ended brings what a job has left that is over, and tells of it.
+func (f *running) ended(r *job.Row) {
+	f.place = ""
+	if f.failed == nil {
+		f.pull.Another()
+		f.pull.Progress = f.Progress("pulling", 0, unit.FormatBytes)
+		err := f.pull.Pull(f.Over, &ask.Operands{Args: []string{string(r.ID)}}, func() {})
+		f.pull.Progress.Done()
+		if err := errors.Join(append(f.pull.Problems, err)...); err != nil {
+			f.fail(err)
+		}
+	}
+	if r.State != job.Done {
+		f.bad++
+		text := cmp.Or(r.Reason, r.Signal)
+		if text == "" && r.Exit != nil {
+			text = fmt.Sprintf("exit %d", *r.Exit)
+		}
+		if !strings.HasPrefix(text, r.State.String()+" ") {
+			text = strings.TrimSuffix(r.State.String()+": "+text, ": ")
+		}
+		if f.place != "" {
+			text += "; see " + filepath.Join(f.out, f.place)
+		}
+		f.Talk("%s: %s", r.ID, text)
+	}
+	if f.place != "" {
+		fmt.Fprintln(f.Stdout, f.place) // an error ends the context
+	}
+}
+
+// put puts a result that was brought in its place. What an attempt of a job that is not
+// done has left gets the next number that is free.
+func (f *running) put(id string) error {
+	batch, name, try, err := job.ParseID(id)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(f.out, string(batch)), 0o777); err != nil {
+		return err
+	}
+	for place := id; ; place = batch.Job(name).Try(try) {
+		err := durable.Publish(filepath.Join(f.dir, "home", id), filepath.Join(f.out, place))
+		if err == nil {
+			f.place = place
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		if try++; try == 1 {
+			return cli.Errorf(cli.Input, "%s is there already", filepath.Join(f.out, place))
+		}
+	}
+}
