@@ -36,7 +36,7 @@ var parsers = map[string]string{
 	"jobs as lines of JSON (batchfile)":                       "lib/batchfile FuzzObjects",
 	"ids (job.ParseID)":                                       "lib/job FuzzIDs",
 	"rows from a head (job.Row.ReadLine)":                     "lib/job FuzzRowLine",
-	"a file of credentials (matrix.Parse)":                    "lib/matrix FuzzParse",
+	"a file of credentials (matrix.parse)":                    "lib/matrix FuzzParse",
 	"amounts of GPUs (job.GPUs)":                              "lib/job FuzzGPUs",
 	"the end of what a job printed (cause.Said)":              "lib/cause FuzzSaid",
 	"rows that are shown (query)":                             "lib/query FuzzShown",

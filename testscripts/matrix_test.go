@@ -45,6 +45,7 @@ func mainMatrix() {
 	mux.HandleFunc("GET "+v3+"/user/{user}/account_data/m.direct", s.getDirect)
 	mux.HandleFunc("PUT "+v3+"/user/{user}/account_data/m.direct", s.putDirect)
 	mux.HandleFunc("POST "+v3+"/createRoom", s.createRoom)
+	mux.HandleFunc("POST "+v3+"/rooms/{room}/join", s.join)
 	mux.HandleFunc("GET "+v3+"/rooms/{room}/state/m.room.member/{user}", s.member)
 	mux.HandleFunc("PUT "+v3+"/rooms/{room}/send/m.room.message/{transaction}", s.send)
 	fail("matrix: %v", http.Serve(l, s.asMode(mux)))
@@ -131,6 +132,14 @@ func (s *matrixServer) createRoom(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, fmt.Sprintf(`{"room_id": %q}`, room))
 }
 
+func (s *matrixServer) join(w http.ResponseWriter, r *http.Request) {
+	if s.rooms[r.PathValue("room")] == "" {
+		answer(w, 404, `{"errcode": "M_NOT_FOUND"}`)
+		return
+	}
+	answer(w, 200, fmt.Sprintf(`{"room_id": %q}`, r.PathValue("room")))
+}
+
 func (s *matrixServer) member(w http.ResponseWriter, r *http.Request) {
 	if s.rooms[r.PathValue("room")] != r.PathValue("user") {
 		answer(w, 404, `{"errcode": "M_NOT_FOUND"}`)
@@ -142,7 +151,6 @@ func (s *matrixServer) member(w http.ResponseWriter, r *http.Request) {
 func (s *matrixServer) send(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Body string `json:"body"`
-		HTML string `json:"formatted_body"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 		answer(w, 400, `{"errcode": "M_NOT_JSON"}`)
@@ -151,7 +159,7 @@ func (s *matrixServer) send(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("room") + " " + r.PathValue("transaction")
 	if s.sent[key] == "" {
 		s.sent[key] = fmt.Sprintf("$%d", len(s.sent))
-		fmt.Printf("message in %s: %q %q\n", r.PathValue("room"), asked.Body, asked.HTML)
+		fmt.Printf("message in %s: %q\n", r.PathValue("room"), asked.Body)
 	} else {
 		fmt.Println("the same message in", r.PathValue("room"))
 	}

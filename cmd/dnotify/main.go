@@ -4,14 +4,13 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
-	"sync"
-	"time"
+	"strings"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -45,11 +44,11 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil || ops.None {
 		return err
 	}
-	told, err := openSent(*dir)
+	cursor, err := openCursor(*dir)
 	if err != nil {
 		return err
 	}
-	defer told.close()
+	defer cursor.close()
 	// What is told is seen where it is told; of Matrix the log is all that is here.
 	level := slog.LevelWarn
 	switch {
@@ -58,68 +57,62 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	case *file != "" && !*quiet:
 		level = slog.LevelInfo
 	}
-	out := &outbox{told: told, log: c.LogFrom(level), wake: make(chan struct{}, 1), due: map[string]bool{}}
+	within, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	s := &sender{cursor: cursor, log: c.LogFrom(level), stop: stop, last: map[string]chan struct{}{}}
 	switch {
 	case *file != "":
-		m := &byMatrix{file: *file, told: told}
-		if *dir != "" {
-			m.device = device(*dir)
+		m, err := matrix.Open(*file, device(*dir))
+		if errors.Is(err, matrix.ErrCredentials) {
+			return cli.Errorf(cli.Input, "%w", err)
+		} else if err != nil {
+			return err
 		}
-		if err := m.read(); err != nil {
-			return credentialsError(err)
+		defer m.Close()
+		s.send = func(ctx context.Context, n *message) error {
+			return m.Send(ctx, n.to, n.id, strings.TrimSuffix(n.text, "\n"))
 		}
-		defer m.close()
-		out.way = m
 	case c.Dashed:
-		out.way = &byCommand{argv: c.Command, out: c.Stdout, talk: c.Stderr}
+		s.tries = maxTries
+		s.send = func(ctx context.Context, n *message) error { return byCommand(ctx, c, n) }
 	default:
-		out.way = &byPrint{c.Stdout}
+		s.send = func(_ context.Context, n *message) error {
+			_, err := io.WriteString(c.Stdout, n.text+"\n")
+			if err != nil {
+				stop(err)
+			}
+			return err
+		}
 	}
-	w := &watch{c: c, ops: ops, all: *all, told: told, out: out, matrix: *file != "", operator: *operator,
-		failing: map[job.BatchID]time.Time{}, lost: map[string]time.Time{}, nodes: len(ops.Args) == 0 && (*file == "" || *operator != "")}
+	w := &watch{args: ops.Args, all: *all, matrix: *file != "", operator: *operator, fresh: cursor.fresh,
+		nodes: len(ops.Args) == 0 && (*file == "" || *operator != ""),
+		known: maps.Clone(cursor.told), send: func(m *message) { s.add(within, m) }, advance: s.advance}
 	if w.sessions, err = ask.NewSessions(c, *head); err != nil {
 		return err
 	}
 	defer w.sessions.Close()
-	signalled := ctx
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var sender sync.WaitGroup
-	sender.Go(func() { stop(out.run(ctx)) })
-	err = ask.Again(ctx, c, func(progress func()) error { return w.session(ctx, progress) })
-	if err == nil {
-		out.end()
-	} else {
+	if err = ask.Again(within, c, func(progress func()) error { return w.session(within, progress) }); err != nil {
 		stop(err)
 	}
-	sender.Wait()
-	if signalled.Err() != nil && len(ops.Args) == 0 { // nothing else would end it
+	s.sending.Wait()
+	switch {
+	case ctx.Err() == nil:
+		return context.Cause(within)
+	case len(ops.Args) == 0: // nothing else would end it
 		return nil
 	}
-	if signalled.Err() != nil {
-		return signalled.Err()
-	}
-	if err == nil || errors.Is(err, context.Canceled) {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-			return cause
-		}
-	}
-	return err
+	return ctx.Err()
 }
 
-// device is who sends what the memory in dir tells of.
+// device is one for each directory of a cursor: by the device and the id a server knows a
+// message that it has.
 func device(dir string) string {
+	if dir == "" {
+		return ""
+	}
 	host, _ := os.Hostname() // without one the directory is all
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	return fmt.Sprintf("dnotify-%x", sha256.Sum256([]byte(host+"\x00"+dir)))[:24]
-}
-
-// credentialsError is the error of a file that people have to change.
-func credentialsError(err error) error {
-	if errors.Is(err, matrix.ErrCredentials) {
-		return cli.Errorf(cli.Input, "%w", err)
-	}
-	return err
+	return idOf("device", host, dir)
 }

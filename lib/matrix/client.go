@@ -1,3 +1,7 @@
+// Package matrix sends messages to people by a Matrix server, over its
+// client-server API. What a server says is not trusted: it is bounded, checked and
+// quoted. A message with the same id is one message, however often the same device
+// sends it.
 package matrix
 
 import (
@@ -7,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,7 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"distribute/lib/job"
 	"distribute/lib/unit"
 )
 
@@ -23,14 +25,8 @@ const (
 	maxAnswer = 1 << 20     // bytes of an answer
 	patience  = time.Minute // for an answer
 	maxAfter  = time.Hour   // that a server may ask one to wait
-	maxRooms  = 20          // with one user that are looked at
-	path      = "/_matrix/client/v3/"
-	direct    = "account_data/m.direct"
+	maxRooms  = 20          // with one user that are tried
 )
-
-// ErrRefused is that the server does not take the credentials: it will not before
-// they are others.
-var ErrRefused = errors.New("the server refuses the credentials")
 
 // An Error is an answer of the server that is no success.
 type Error struct {
@@ -50,132 +46,140 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Lasting says that the same request has no better answer later.
-func (e *Error) Lasting() bool {
-	return e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
+// Answer is what the server answers in an error, if it does.
+func Answer(err error) (answer Error) {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		answer = *e
+	}
+	return answer
 }
 
-// A Client is a device of the sender's. It is used by one goroutine.
+// Lasting says that the same request has no better answer later.
+func (e *Error) Lasting() bool {
+	passing := []int{http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests}
+	return e.Status >= 400 && e.Status < 500 && !slices.Contains(passing, e.Status)
+}
+
+// A Client sends as one device. It is used by one goroutine.
 type Client struct {
-	c      Credentials
+	file   string // of the credentials
 	device string
+	c      credentials
 	token  string
-	me     string
 	http   *http.Client
 }
 
-// New makes a client, which asks nothing yet. The device is who sends it, again
-// after a crash: the server knows by it, and by the transaction, that a message has
-// been sent. None is a new one, to be ended by Close.
-func New(c *Credentials, device string) *Client {
+// Open reads the file of credentials, and asks the server nothing yet. The server knows a
+// message by the device and the id. Without a device each login is a new one, which Close
+// ends.
+func Open(file, device string) (*Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = 64 << 10
-	return &Client{c: *c, device: device, token: c.Token, me: c.ID, http: &http.Client{
+	c, err := read(file)
+	return &Client{file: file, device: device, c: c, token: c.Token, http: &http.Client{
 		Transport: t, Timeout: patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // nobody else gets the token
-	}}
+	}}, err
 }
 
-// Close ends the connections, and the session if that was of no device.
-func (c *Client) Close(ctx context.Context) {
-	if c.device == "" && c.c.Token == "" && c.token != "" {
-		_ = c.once(ctx, "POST", "logout", struct{}{}, nil) // the server forgets it, or has one more
+// Close ends the connections, and a session without a device.
+func (c *Client) Close() {
+	if c.device == "" && c.token != "" && c.c.Token == "" {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = c.once(ctx, "POST", "logout", struct{}{}, nil) // if it fails, the account has one device more
 	}
 	c.http.CloseIdleConnections()
 }
 
-// Send sends text to a user's room, and html as what of it is shown, as the
-// transaction. An error is [ErrRefused], an [*Error], or of the network.
-func (c *Client) Send(ctx context.Context, room, transaction, text, html string) error {
-	body := map[string]string{"msgtype": "m.text", "body": text, "format": "org.matrix.custom.html", "formatted_body": html}
-	return c.call(ctx, "PUT", "rooms/"+url.PathEscape(room)+"/send/m.room.message/"+url.PathEscape(transaction), body, nil)
+// Send sends text to the user, in a room with him alone, as the message of that id. Its
+// error is [ErrCredentials], after which the file is read again, an [*Error], or of the
+// network.
+func (c *Client) Send(ctx context.Context, user, id, text string) error {
+	if c.token == "" {
+		if err := c.login(ctx); err != nil {
+			return err
+		}
+	}
+	room, err := c.room(ctx, user)
+	if err == nil {
+		err = c.call(ctx, "PUT", room+"/send/m.room.message/"+url.PathEscape(id), map[string]string{"msgtype": "m.text", "body": text}, nil)
+	}
+	if errors.Is(err, ErrCredentials) {
+		c.token = ""
+	}
+	return err
 }
 
-// Room is a room with the user alone: one that was made for that before and that he
-// is in, or is invited to, or a new one.
-func (c *Client) Room(ctx context.Context, user string) (string, error) {
-	if err := c.begin(ctx); err != nil {
-		return "", err
-	}
-	rooms := map[string][]string{}
-	account := "user/" + url.PathEscape(c.me) + "/" + direct
+// room is the path of the last direct room with the user that can be joined and that he
+// has not left, or else of a new one.
+func (c *Client) room(ctx context.Context, user string) (string, error) {
+	account, rooms := "user/"+url.PathEscape(c.c.ID)+"/account_data/m.direct", map[string][]string{}
 	err := c.call(ctx, "GET", account, nil, &rooms)
-	var e *Error
-	if errors.As(err, &e) && e.Status == http.StatusNotFound {
-		err, rooms = nil, map[string][]string{}
+	if err != nil && Answer(err).Code != "M_NOT_FOUND" {
+		return "", c.refused(err)
 	}
-	if err != nil {
-		return "", err
-	}
-	for i, room := range slices.Backward(rooms[user]) {
-		if len(rooms[user])-i > maxRooms {
-			break
-		}
-		in, err := c.In(ctx, room, user)
-		if err != nil {
-			return "", err
-		}
-		if in {
-			return room, nil
+	known := rooms[user]
+	for _, id := range slices.Backward(known[max(0, len(known)-maxRooms):]) {
+		if in, err := c.join(ctx, id, user); in || err != nil {
+			return "rooms/" + url.PathEscape(id), err
 		}
 	}
 	var made struct {
 		Room string `json:"room_id"`
 	}
 	err = c.call(ctx, "POST", "createRoom", map[string]any{"is_direct": true, "invite": []string{user}, "preset": "trusted_private_chat"}, &made)
+	if err == nil && !isRoom(made.Room) {
+		err = fmt.Errorf("the server has made a room that is none: %.99s", unit.Quote(made.Room))
+	}
 	if err != nil {
 		return "", err
 	}
-	if !isRoom(made.Room) {
-		return "", fmt.Errorf("the server has made a room that is none: %.99s", unit.Quote(made.Room))
+	if rooms == nil { // it said null
+		rooms = map[string][]string{}
 	}
-	rooms = maps.Clone(rooms)
-	rooms[user] = append(slices.Clone(rooms[user]), made.Room)
-	return made.Room, c.call(ctx, "PUT", account, rooms, nil)
+	rooms[user] = append(known, made.Room)
+	return "rooms/" + url.PathEscape(made.Room), c.call(ctx, "PUT", account, rooms, nil)
 }
 
 func isRoom(s string) bool { return strings.HasPrefix(s, "!") && len(s) <= 255 && plain(s) }
 
-// In says whether the user is in the room, or is invited, and one is oneself.
-func (c *Client) In(ctx context.Context, room, user string) (bool, error) {
+// join joins a room, as often as one likes, and says whether the user is in it, or
+// invited.
+func (c *Client) join(ctx context.Context, room, user string) (bool, error) {
 	if !isRoom(room) {
 		return false, nil
 	}
 	var member struct {
 		Membership string `json:"membership"`
 	}
-	err := c.call(ctx, "GET", "rooms/"+url.PathEscape(room)+"/state/m.room.member/"+url.PathEscape(user), nil, &member)
-	var e *Error
-	if errors.As(err, &e) && e.Lasting() {
+	room = "rooms/" + url.PathEscape(room)
+	err := c.call(ctx, "POST", room+"/join", struct{}{}, nil)
+	if err == nil {
+		err = c.call(ctx, "GET", room+"/state/m.room.member/"+url.PathEscape(user), nil, &member)
+	}
+	if e := Answer(err); e.Lasting() {
 		return false, nil
 	}
 	return member.Membership == "join" || member.Membership == "invite", err
 }
 
-// begin makes sure that there is a token, and whose it is.
-func (c *Client) begin(ctx context.Context) error {
-	if c.token == "" {
-		if err := c.login(ctx); err != nil {
-			return err
-		}
+// refused is the error of a request that fails for nothing but who asks.
+func (c *Client) refused(err error) error {
+	if e := Answer(err); e.Lasting() || e.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%s: %w: %v", c.file, ErrCredentials, err)
 	}
-	if c.me != "" {
-		return nil
-	}
-	var who struct {
-		ID string `json:"user_id"`
-	}
-	if err := c.call(ctx, "GET", "account/whoami", nil, &who); err != nil {
-		return err
-	}
-	if !job.IsMatrixUser(who.ID) {
-		return fmt.Errorf("the server calls its user %.99s, which is none", unit.Quote(who.ID))
-	}
-	c.me = who.ID
-	return nil
+	return err
 }
 
-func (c *Client) login(ctx context.Context) error {
+// login takes a token of the file, or of the server for the password of the file.
+func (c *Client) login(ctx context.Context) (err error) {
+	if c.c, err = read(c.file); err != nil {
+		return fmt.Errorf("%w: %w", ErrCredentials, err)
+	}
+	if c.token = c.c.Token; c.token != "" {
+		return nil
+	}
 	ask := map[string]any{"type": "m.login.password", "password": c.c.Password, "initial_device_display_name": "dnotify",
 		"identifier": map[string]string{"type": "m.id.user", "user": c.c.User}}
 	if c.device != "" {
@@ -183,37 +187,22 @@ func (c *Client) login(ctx context.Context) error {
 	}
 	var got struct {
 		Token string `json:"access_token"`
-		ID    string `json:"user_id"`
 	}
-	c.token = ""
-	err := c.once(ctx, "POST", "login", ask, &got)
-	var e *Error
-	switch {
-	case errors.As(err, &e) && (e.Status == http.StatusForbidden || e.Status == http.StatusUnauthorized || e.Status == http.StatusBadRequest):
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	case err != nil:
-		return err
-	case got.Token == "" || !plain(got.Token) || !job.IsMatrixUser(got.ID):
-		return errors.New("the server answers a login with what is none")
+	if err = c.once(ctx, "POST", "login", ask, &got); err != nil {
+		return c.refused(err)
 	}
-	c.token, c.me = got.Token, got.ID
+	if got.Token == "" || !plain(got.Token) {
+		return errors.New("the server answers a login without a token")
+	}
+	c.token = got.Token
 	return nil
 }
 
-// call is once, and again after a login if the token is not taken.
+// call is once, and again after a login if the server takes the token no more.
 func (c *Client) call(ctx context.Context, method, what string, body, into any) error {
-	if c.token == "" {
-		if err := c.login(ctx); err != nil {
-			return err
-		}
-	}
 	err := c.once(ctx, method, what, body, into)
-	var e *Error
-	if !errors.As(err, &e) || e.Status != http.StatusUnauthorized {
+	if Answer(err).Status != http.StatusUnauthorized {
 		return err
-	}
-	if c.c.Token != "" {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if err := c.login(ctx); err != nil {
 		return err
@@ -223,15 +212,11 @@ func (c *Client) call(ctx context.Context, method, what string, body, into any) 
 
 // once asks the server one thing.
 func (c *Client) once(ctx context.Context, method, what string, body, into any) error {
-	var in io.Reader
+	var text []byte
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		in = bytes.NewReader(b)
+		text, _ = json.Marshal(body) // of texts, which all have a form in JSON
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.c.URL+path+what, in)
+	r, err := http.NewRequestWithContext(ctx, method, c.c.URL+"/_matrix/client/v3/"+what, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -240,8 +225,11 @@ func (c *Client) once(ctx context.Context, method, what string, body, into any) 
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	answer, err := c.http.Do(r)
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		return u.Err // without the address, which has what is sent
+	}
 	if err != nil {
-		return bare(err)
+		return err
 	}
 	defer answer.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
@@ -252,22 +240,10 @@ func (c *Client) once(ctx context.Context, method, what string, body, into any) 
 		return errors.New("the server answers with more than 1 MiB")
 	case answer.StatusCode != http.StatusOK:
 		return failure(answer, b)
-	case into == nil:
-		return nil
-	}
-	if err := json.Unmarshal(b, into); err != nil {
+	case into != nil && json.Unmarshal(b, into) != nil:
 		return errors.New("the server answers with what is not of the Matrix API")
 	}
 	return nil
-}
-
-// bare is the error without the address, which has what is sent.
-func bare(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
 }
 
 // failure is an answer that is no success.
@@ -278,16 +254,12 @@ func failure(answer *http.Response, b []byte) error {
 		After float64 `json:"retry_after_ms"`
 	}
 	_ = json.Unmarshal(b, &said) // what is not understood says nothing
+	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && said.After == 0 {
+		said.After = 1000 * float64(s)
+	}
 	e := &Error{Status: answer.StatusCode, Code: fmt.Sprintf("%.100s", said.Code), Text: fmt.Sprintf("%.200s", said.Text)}
-	if e.Status != http.StatusTooManyRequests {
-		return e
-	}
-	ms := said.After
-	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && ms == 0 {
-		ms = 1000 * float64(s)
-	}
-	if ms > 0 { // and not what is no number
-		e.After = time.Duration(min(ms, float64(maxAfter/time.Millisecond))) * time.Millisecond
+	if said.After > 0 && !e.Lasting() { // and not what is no number
+		e.After = time.Duration(min(said.After, float64(maxAfter/time.Millisecond))) * time.Millisecond
 	}
 	return e
 }

@@ -1,15 +1,9 @@
-// Package matrix sends messages to people by a Matrix server, over its
-// client-server API. What a server says is not trusted: it is bounded, checked and
-// quoted. A message with the same transaction id is one message, however often it
-// is sent by the same device.
 package matrix
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -19,9 +13,9 @@ import (
 	"distribute/lib/unit"
 )
 
-// Credentials are who sends, and how that is proven: what a file of credentials
-// has. With a token there need be neither a name nor a password.
-type Credentials struct {
+// credentials are the content of a file of credentials. With a token there need be
+// neither a name nor a password.
+type credentials struct {
 	User     string `json:"matrix_username"`
 	Password string `json:"matrix_password"`
 	URL      string `json:"homeserver_url"`
@@ -29,83 +23,66 @@ type Credentials struct {
 	Token    string `json:"access_token"`
 }
 
-// maxFile is how many bytes a file of credentials has at most.
-const maxFile = 64 << 10
+const maxFile = 64 << 10 // bytes of a file of credentials
 
-// ErrCredentials is that a file of credentials cannot be used as it is.
-var ErrCredentials = errors.New("no credentials")
+// ErrCredentials is that a file of credentials cannot be used as it is, or that the
+// server refuses what it says.
+var ErrCredentials = errors.New("bad credentials")
 
-// Read reads a file of credentials. One that every user of this machine may read
-// is refused.
-func Read(path string) (*Credentials, error) {
-	f, err := os.Open(path)
+// read reads a file of credentials, unless every user of this machine may read it.
+func read(path string) (credentials, error) {
+	var c credentials
+	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
 	switch {
-	case err != nil:
-		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: %w: it is not a file", path, ErrCredentials)
+		err = errors.New("it is not a file")
 	case info.Mode().Perm()&0o007 != 0:
-		return nil, fmt.Errorf("%s: %w: every user here may read or write it (chmod o= it, and change the password)", path, ErrCredentials)
+		err = errors.New("every user here may read or write it (chmod o= it, and change the password)")
+	case info.Size() > maxFile:
+		err = errors.New("it is longer than 64 KiB")
+	default:
+		b, failed := os.ReadFile(path)
+		if failed != nil {
+			return c, failed
+		}
+		c, err = parse(b)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("%s: %w: %w", path, ErrCredentials, err)
 	}
-	c, err := Parse(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrCredentials, err)
+	return c, err
+}
+
+// parse reads the content of a file of credentials. Its errors show nothing that may be
+// secret.
+func parse(b []byte) (c credentials, err error) {
+	if json.Unmarshal(b, &c) != nil {
+		return c, errors.New(`it is no object of JSON as {"matrix_username": "…", "matrix_password": "…", "homeserver_url": "…", "matrix_id": "…"}`)
 	}
+	u, err := url.Parse(c.URL)
+	switch {
+	case c.Token == "" && (c.User == "" || c.Password == ""):
+		return c, errors.New("matrix_username and matrix_password are wanted, or access_token")
+	case !plain(c.Token):
+		return c, errors.New("access_token has characters that no token has")
+	case !job.IsMatrixUser(c.ID):
+		return c, fmt.Errorf(`matrix_id is %s, and has to be as "@user:server"`, unit.Quote(c.ID))
+	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return c, errors.New(`homeserver_url has to be as "https://matrix.example.org"`)
+	case u.Scheme != "https" && (u.Scheme != "http" || !isHere(u.Hostname())):
+		return c, errors.New("homeserver_url has to begin with https://: the password goes there")
+	}
+	c.URL = strings.TrimRight(c.URL, "/")
 	return c, nil
 }
 
-// Parse reads the content of a file of credentials. Its errors do not show any of
-// it that may be secret.
-func Parse(b []byte) (*Credentials, error) {
-	if len(b) > maxFile {
-		return nil, errors.New("it is longer than 64 KiB")
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	var c Credentials
-	if err := d.Decode(&c); err != nil {
-		text := "it is no object of JSON with texts"
-		if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-			text = "it has " + name + ", which means nothing here"
-		}
-		return nil, errors.New(text + `: {"matrix_username": …, "matrix_password": …, "homeserver_url": …, "matrix_id": …}`)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("something follows the object")
-	}
-	switch {
-	case c.Token == "" && (c.User == "" || c.Password == ""):
-		return nil, errors.New("matrix_username and matrix_password are wanted, or access_token")
-	case !plain(c.Token):
-		return nil, errors.New("access_token has characters that no token has")
-	case c.ID != "" && !job.IsMatrixUser(c.ID):
-		return nil, fmt.Errorf(`matrix_id is %s, and has to be as "@user:server"`, unit.Quote(c.ID))
-	}
-	return &c, c.checkURL()
-}
-
-// checkURL allows what is not encrypted on this machine alone.
-func (c *Credentials) checkURL() error {
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New(`homeserver_url has to be as "https://matrix.example.org"`)
-	}
-	ip := net.ParseIP(u.Hostname())
-	here := ip != nil && ip.IsLoopback() || u.Hostname() == "localhost"
-	if u.Scheme != "https" && !(u.Scheme == "http" && here) {
-		return errors.New("homeserver_url has to begin with https://: the password goes there")
-	}
-	c.URL = strings.TrimRight(c.URL, "/")
-	return nil
+// isHere says that a host is this machine: what goes there need not be encrypted.
+func isHere(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback() || host == "localhost"
 }
 
 // plain says whether s is of ASCII without blanks, as what goes into a header.

@@ -3,6 +3,8 @@ package matrix
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,31 +16,50 @@ import (
 	"distribute/lib/job"
 )
 
+// open makes a client of the server, with a token.
+func open(t *testing.T, url string) *Client {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, fmt.Sprintf(`{"access_token": "hidden", "homeserver_url": %q, "matrix_id": "@bot:b"}`, url))
+	c, err := Open(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestParse(t *testing.T) {
 	const good = `{"matrix_username": "bot", "matrix_password": "hidden", "homeserver_url": "https://matrix.example.org/", "matrix_id": "@bot:matrix.example.org"}`
-	c, err := Parse([]byte(good))
+	c, err := parse([]byte(good))
 	if err != nil || c.URL != "https://matrix.example.org" || c.User != "bot" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := Parse([]byte(`{"access_token": "hidden", "homeserver_url": "http://127.0.0.1:8008"}`)); err != nil {
+	if _, err := parse([]byte(`{"access_token": "hidden", "homeserver_url": "http://127.0.0.1:8008", "matrix_id": "@bot:a"}`)); err != nil {
 		t.Errorf("a token is enough: %v", err)
 	}
 	for text, want := range map[string]string{
 		"":                                     "no object of JSON",
 		"[]":                                   "no object of JSON",
-		`{"a": 1}`:                             `it has "a", which means nothing here`,
-		good + good:                            "something follows",
+		good + good:                            "no object of JSON",
+		`{"matrix_password": ["hidden"]}`:      "no object of JSON",
 		strings.Replace(good, "hidden", "", 1): "matrix_password are wanted",
-		strings.Replace(good, "@bot:", "bot:", 1):                         `matrix_id is bot:matrix.example.org, and has to be`,
-		strings.Replace(good, "https:", "http:", 1):                       "has to begin with https://",
-		strings.Replace(good, "https://", "https://me@", 1):               "homeserver_url has to be as",
-		strings.Replace(good, "https:", "ftp:", 1):                        "has to begin with https://",
-		`{"access_token": "hidden\n", "homeserver_url": "https://a"}`:     "characters that no token has",
-		`{"access_token": "hidden", "homeserver_url": "` + "\x00" + `"}`:  "no object",
-		`{"matrix_username": "` + strings.Repeat("x", maxFile) + `", "`:   "longer than 64 KiB",
-		`{"access_token": "hidden", "homeserver_url": "http://10.0.0.1"}`: "has to begin with https://",
+		strings.Replace(good, "@bot:", "bot:", 1):                                              `matrix_id is bot:matrix.example.org, and has to be`,
+		strings.Replace(good, "https:", "http:", 1):                                            "has to begin with https://",
+		strings.Replace(good, "https://", "https://me@", 1):                                    "homeserver_url has to be as",
+		strings.Replace(good, "https:", "ftp:", 1):                                             "has to begin with https://",
+		`{"access_token": "hidden\n", "homeserver_url": "https://a", "matrix_id": "@bot:a"}`:   "characters that no token has",
+		`{"access_token": "hidden", "homeserver_url": "` + "\x00" + `"}`:                       "no object",
+		`{"access_token": "hidden", "homeserver_url": "https://a"}`:                            "matrix_id is",
+		`{"access_token": "hidden", "homeserver_url": "http://10.0.0.1", "matrix_id": "@b:a"}`: "has to begin with https://",
 	} {
-		_, err := Parse([]byte(text))
+		_, err := parse([]byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%.60q: %v; want %q", text, err, want)
 		}
@@ -47,19 +68,21 @@ func TestParse(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(`{"access_token": "x", "homeserver_url": "https://a"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, `{"access_token": "x", "homeserver_url": "https://a", "matrix_id": "@bot:a"}`)
 	for mode, want := range map[os.FileMode]error{0o600: nil, 0o640: nil, 0o644: ErrCredentials, 0o602: ErrCredentials} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(path); !errors.Is(err, want) {
+		if _, err := read(path); !errors.Is(err, want) {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}
-	if _, err := Read(filepath.Dir(path)); !errors.Is(err, ErrCredentials) {
+	if _, err := read(filepath.Dir(path)); !errors.Is(err, ErrCredentials) {
 		t.Errorf("a directory: %v", err)
+	}
+	write(t, path+"2", strings.Repeat(" ", maxFile+1))
+	if _, err := read(path + "2"); !errors.Is(err, ErrCredentials) {
+		t.Errorf("a long file: %v", err)
 	}
 }
 
@@ -80,6 +103,10 @@ func TestAnswers(t *testing.T) {
 		{429, "", `{"retry_after_ms": 1e300}`, "the server says 429", maxAfter},
 		{429, "", `{"retry_after_ms": -5}`, "the server says 429", 0},
 		{429, "-3", "", "the server says 429", 0},
+		{503, "7", "<html>", "the server says 503", 7 * time.Second},
+		{403, "7", "", "the server says 403", 0},
+		{200, "", "[]", "the server answers with what is not of the Matrix API", 0},
+		{200, "", "<html>", "the server answers with what is not of the Matrix API", 0},
 		{200, "", strings.Repeat("x", maxAnswer+1), "the server answers with more than 1 MiB", 0},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +123,7 @@ func TestAnswers(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = w.Write([]byte(c.body))
 		}))
-		err := New(&Credentials{URL: s.URL, Token: "hidden"}, "").Send(context.Background(), "!a:b", "1", "x", "x")
+		err := open(t, s.URL).call(context.Background(), "PUT", "rooms/x/send/m.room.message/1", map[string]string{}, &struct{}{})
 		s.Close()
 		text, after := "", time.Duration(0)
 		var e *Error
@@ -112,43 +139,108 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A room that the server names and that is none is not asked for.
+// A room that the server names and that is none is not asked for. One of those that are
+// known is taken if it can be joined and the user is in it; or else one is made, and noted
+// beside the others.
 func TestRooms(t *testing.T) {
-	made := "!new:b"
+	made, noted := "!new:b", ""
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text := "{}"
-		switch {
-		case strings.HasSuffix(r.URL.Path, "m.direct") && r.Method == "GET":
-			text = `{"@ana:b": ["!left:b", "no room", "../../x"], "@bo:b": ["!there:b", "!left:b"]}`
-		case strings.Contains(r.URL.Path, "!there:b/state"):
+		status, text := 200, "{}"
+		switch p := r.URL.Path; {
+		case strings.HasSuffix(p, "m.direct") && r.Method == "GET":
+			text = `{"@ana:b": ["!kicked:b", "!left:b", "no room", "../../x"], "@bo:b": ["!there:b", "!left:b"]}`
+		case strings.HasSuffix(p, "m.direct"):
+			b, _ := io.ReadAll(r.Body)
+			noted = string(b)
+		case strings.HasSuffix(p, "!kicked:b/join"):
+			status, text = 403, `{"errcode": "M_FORBIDDEN"}`
+		case strings.HasSuffix(p, "!there:b/join"), strings.HasSuffix(p, "!left:b/join"):
+		case strings.Contains(p, "!there:b/state"):
 			text = `{"membership": "join"}`
-		case strings.Contains(r.URL.Path, "!left:b/state"):
+		case strings.Contains(p, "!left:b/state"):
 			text = `{"membership": "leave"}`
-		case strings.Contains(r.URL.Path, "/rooms/"):
-			t.Errorf("asked for %s", r.URL.Path)
-		case strings.HasSuffix(r.URL.Path, "createRoom"):
-			text = `{"room_id": "` + made + `"}`
+		case strings.Contains(p, "/rooms/"):
+			t.Errorf("asked for %s", p)
+		case strings.HasSuffix(p, "createRoom"):
+			text = fmt.Sprintf(`{"room_id": %q}`, made)
 		}
-		_, _ = w.Write([]byte(text))
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
 	}))
 	defer s.Close()
-	c := New(&Credentials{URL: s.URL, Token: "hidden", ID: "@bot:b"}, "")
-	for user, want := range map[string]string{"@ana:b": "!new:b", "@bo:b": "!there:b"} {
-		if room, err := c.Room(context.Background(), user); room != want || err != nil {
-			t.Errorf("%s: %q, %v", user, room, err)
-		}
+	c := open(t, s.URL)
+	if room, err := c.room(context.Background(), "@bo:b"); room != "rooms/%21there:b" || err != nil || noted != "" {
+		t.Errorf("%q, %v, and noted %s", room, err, noted)
+	}
+	room, err := c.room(context.Background(), "@ana:b")
+	if want := `{"@ana:b":["!kicked:b","!left:b","no room","../../x","!new:b"],"@bo:b":["!there:b","!left:b"]}`; room != "rooms/%21new:b" || err != nil || noted != want {
+		t.Errorf("%q, %v, and noted %s", room, err, noted)
 	}
 	made = "../x"
-	if _, err := c.Room(context.Background(), "@ana:b"); err == nil {
+	if _, err := c.room(context.Background(), "@ana:b"); err == nil {
 		t.Error("a room that is none")
 	}
 }
 
+// Who is not let in is told by ErrCredentials, also by a server that refuses the account;
+// then the file is read again, and the same message goes as the same transaction of the
+// same device.
+func TestRefused(t *testing.T) {
+	var sent []string
+	file := filepath.Join(t.TempDir(), "file")
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, text := 200, "{}"
+		b, _ := io.ReadAll(r.Body)
+		switch p := r.URL.Path; {
+		case strings.HasSuffix(p, "login") && strings.Contains(string(b), "right"):
+			text = `{"access_token": "t"}`
+			if !strings.Contains(string(b), `"device_id":"desk"`) {
+				t.Errorf("login %s", b)
+			}
+		case strings.HasSuffix(p, "login"):
+			status, text = 403, `{"errcode": "M_FORBIDDEN", "error": "no\u001b[31m"}`
+		case strings.Contains(p, "@other:b"):
+			status = 403
+		case strings.HasSuffix(p, "createRoom"):
+			text = `{"room_id": "!a:b"}`
+		case strings.Contains(p, "/send/"):
+			sent = append(sent, p)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}))
+	defer s.Close()
+	const text = `{"matrix_username": "bot", "matrix_password": %q, "homeserver_url": %q, "matrix_id": %q}`
+	write(t, file, fmt.Sprintf(text, "wrong", s.URL, "@bot:b"))
+	c, err := Open(file, "desk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Send(context.Background(), "@ana:b", "1", "x")
+	if !errors.Is(err, ErrCredentials) || strings.ContainsAny(err.Error(), "\x1b") {
+		t.Errorf("a wrong password: %q", err)
+	}
+	write(t, file, fmt.Sprintf(text, "right", s.URL, "@other:b"))
+	if err := c.Send(context.Background(), "@ana:b", "1", "x"); !errors.Is(err, ErrCredentials) {
+		t.Errorf("another account: %v", err)
+	}
+	write(t, file, fmt.Sprintf(text, "right", s.URL, "@bot:b"))
+	for range 2 {
+		if err := c.Send(context.Background(), "@ana:b", "1", "x"); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(sent) != 2 || sent[0] != sent[1] || !strings.HasSuffix(sent[0], "/rooms/!a:b/send/m.room.message/1") {
+		t.Errorf("%q", sent)
+	}
+}
+
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"access_token": "x", "homeserver_url": "https://a"}`))
+	f.Add([]byte(`{"access_token": "x", "homeserver_url": "https://a", "matrix_id": "@bot:a"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := Parse(b)
-		if err == nil && (!plain(c.Token) || c.Token == "" && c.Password == "" || c.ID != "" && !job.IsMatrixUser(c.ID)) {
+		c, err := parse(b)
+		if err == nil && (!plain(c.Token) || c.Token == "" && c.Password == "" || !job.IsMatrixUser(c.ID)) {
 			t.Errorf("%+v", c)
 		}
 	})

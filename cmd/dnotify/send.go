@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"distribute/lib/cli"
+	"distribute/lib/matrix"
+	"distribute/lib/timing"
+)
+
+const (
+	firstWait = time.Second     // after a failure
+	lastWait  = 5 * time.Minute // after many
+	maxTries  = 8               // of a command: about four minutes
+)
+
+// giveUpAfter is for how long a message is tried.
+var giveUpAfter = timing.Wait(24 * time.Hour)
+
+// A sender sends messages, those to one recipient one after the other, each until it was
+// sent and the cursor says so. A recipient who cannot be reached delays no other.
+type sender struct {
+	send  func(context.Context, *message) error // by one goroutine at a time
+	tries int                                   // that a message has; 0: no limit
+	stop  func(error)                           // ends all: the cursor cannot be written
+	log   *slog.Logger
+
+	last    map[string]chan struct{} // of each recipient: closed when the last message is done with
+	sending sync.WaitGroup
+
+	mu     sync.Mutex // guards those below, and send
+	cursor *cursor
+	said   string // how the last try went
+}
+
+// add sends a message behind those to the same recipient.
+func (s *sender) add(ctx context.Context, m *message) {
+	before, done := s.last[m.to], make(chan struct{})
+	s.last[m.to] = done
+	s.sending.Go(func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		if m.text == "" || s.deliver(ctx, m) {
+			s.advance(m.told)
+		}
+	})
+}
+
+// advance moves the cursor.
+func (s *sender) advance(by told) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.cursor.advance(by); err != nil {
+		s.stop(err)
+	}
+}
+
+// deliver tries a message until it is sent or given up. It returns false when ctx ends.
+func (s *sender) deliver(ctx context.Context, m *message) bool {
+	log, since, said := s.log.With("event", m.event, "of", m.subject, "whom", m.to), time.Now(), ""
+	for try, wait := 1, firstWait; ctx.Err() == nil; try++ {
+		s.mu.Lock()
+		err := s.send(ctx, m)
+		why := fmt.Sprint(err)
+		news := why != said && why != s.said
+		said, s.said = why, why
+		s.mu.Unlock()
+		e := matrix.Answer(err)
+		switch {
+		case err == nil:
+			log.Info("told")
+			return true
+		case ctx.Err() != nil:
+			return false
+		case e.Lasting(), try == s.tries, time.Since(since) > giveUpAfter && !errors.Is(err, matrix.ErrCredentials):
+			log.Error("a message is given up", "since", since, "why", why)
+			return true
+		case news:
+			log.Warn("a message waits, and is tried again", "why", why)
+		}
+		pause := e.After
+		if pause == 0 {
+			pause, wait = wait, min(2*wait, lastWait)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return false
+}
+
+// byCommand gives a message to a command.
+func byCommand(ctx context.Context, c *cli.Cmd, m *message) error {
+	cmd := exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(m.text), c.Stdout, c.Stderr
+	cmd.Env = append(os.Environ(), "D_EVENT="+m.event, "D_OF="+m.subject, "D_ID="+m.id, "D_USER="+m.to)
+	cmd.WaitDelay = time.Second
+	return cmd.Run()
+}
