@@ -47,7 +47,7 @@ func (r *reader) slurm(n conf.Node) []job.Option {
 				if strings.Contains(p.Name, "_") || !strings.Contains(p.Name, "-") {
 					near = strings.ReplaceAll(near, "-", "_")
 				}
-				hint = " (did you mean \"" + near + "\"?)"
+				hint = msg.Meant(near)
 			}
 			p.Key.Errorf("%s is no option of sbatch%s", msg.Quote(p.Name), hint)
 			continue

@@ -196,9 +196,10 @@ func (f *File) standStill(auto, times, by conf.Node) {
 // knows.
 func (f *File) runAs(as, users conf.Node) {
 	f.RunAs, f.Users = as.Text(), people(users, "write a list: [maria, '@lab']")
+	near := msg.DidYouMean(f.RunAs, []string{node.Submitter})
 	switch {
-	case f.RunAs != node.Submitter && msg.Nearest(f.RunAs, []string{node.Submitter}) != "":
-		as.Errorf("%s is no rule and hardly a user (did you mean %q?)", msg.Quote(f.RunAs), node.Submitter)
+	case f.RunAs != node.Submitter && near != "":
+		as.Errorf("%s is no rule and hardly a user%s", msg.Quote(f.RunAs), near)
 	case f.RunAs == node.Submitter && users.Absent():
 		as.Errorf("submitter needs \"users\", whose jobs run here: [maria, '@lab']")
 	case f.RunAs != node.Submitter && !users.Absent():

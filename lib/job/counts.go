@@ -40,12 +40,12 @@ func CheckCount(s string) error {
 		return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
 	}) < 0
 	meant := slips[strings.ToLower(s)]
-	if near := msg.Nearest(s, ResourceNames); meant == "" && near != "" {
-		meant = near
+	if meant == "" {
+		meant = msg.Nearest(s, ResourceNames)
 	}
 	switch {
 	case meant != "":
-		return fmt.Errorf("%s is nothing that is counted by its name (did you mean %q?)", msg.Quote(s), meant)
+		return fmt.Errorf("%s is nothing that is counted by its name%s", msg.Quote(s), msg.Meant(meant))
 	case s != strings.ToLower(s) && CheckCount(strings.ToLower(s)) == nil:
 		return fmt.Errorf("%s has capitals, and names of what is counted have none: write %q", msg.Quote(s), strings.ToLower(s))
 	case s == "" || len(s) > MaxName || !plain || s[0] < 'a':

@@ -64,11 +64,14 @@ func Nearest(s string, known []string) string {
 
 // DidYouMean is the nearest of the known words as the end of a message, with a blank
 // before it; "" if none is near.
-func DidYouMean(s string, known []string) string {
-	if k := Nearest(s, known); k != "" {
-		return fmt.Sprintf(" (did you mean %q?)", k)
+func DidYouMean(s string, known []string) string { return Meant(Nearest(s, known)) }
+
+// Meant is DidYouMean for a word that was found otherwise; "" for none.
+func Meant(word string) string {
+	if word == "" {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf(" (did you mean %q?)", word)
 }
 
 // fold makes letters small and dashes underscores.
