@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -127,54 +125,8 @@ func (b *back) readBatch(ctx context.Context) (*job.Batch, error) {
 // submit submits a batch, whose inputs the folder has.
 func (b *back) submit(ctx context.Context, h *ask.Head, batch *job.Batch) (*wire.Accepted, error) {
 	ref := b.folder.ID // the same again is the same batch
-	if err := h.Send(&wire.Submit{Ref: ref, Batch: batch.ID(), Queue: true, Held: true, Jobs: len(batch.Jobs)}); err != nil {
-		return nil, err
-	}
-	for i, part := range []struct {
-		of    string
-		write func(io.Writer) error
-	}{
-		{wire.OfBatch, func(w io.Writer) error { _, err := w.Write(batch.Data); return err }},
-		{wire.OfSpec, func(w io.Writer) error { return json.NewEncoder(w).Encode(&batch.Spec) }},
-		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, batch.Jobs) }},
-	} {
-		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: part.of, Ref: ref}, part.write); err != nil {
-			return nil, err
-		}
-	}
-	for {
-		m, err := h.Recv()
-		if err != nil {
-			return nil, err
-		}
-		switch m := m.(type) {
-		case *wire.Accepted:
-			return m, nil
-		case *wire.Error:
-			return nil, m
-		case *wire.Lack:
-			if !m.None {
-				err = b.sendInputs(ctx, h, batch, ref, pack.Want(m.Want))
-			}
-			if err != nil {
-				return nil, err
-			}
-		default:
-			return nil, fmt.Errorf("%w: %T is no answer to a submission", line.ErrLine, m)
-		}
-	}
-}
-
-func writeJobs(w io.Writer, jobs []job.Job) error {
-	out := bufio.NewWriterSize(w, 64<<10)
-	var text []byte
-	for i := range jobs {
-		text = append(job.AppendJob(text[:0], &jobs[i]), '\n')
-		if _, err := out.Write(text); err != nil {
-			return err
-		}
-	}
-	return out.Flush()
+	what := &wire.Submit{Ref: ref, Batch: batch.ID(), Queue: true, Held: true, Jobs: len(batch.Jobs)}
+	return h.Offer(batch, what, func(want pack.Want) error { return b.sendInputs(ctx, h, batch, ref, want) })
 }
 
 // sendInputs sends those of the inputs that the head wants. It checks each by its sum.

@@ -46,7 +46,7 @@ type submission struct {
 func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.Submit) (answer *wire.Accepted, begun bool, err error) {
 	what.Batch, what.Jobs = b.ID(), len(b.Jobs)
 	s := &submission{c: c, h: h, b: b}
-	answer, err = s.send(&what)
+	answer, err = h.Offer(b, &what, func(want pack.Want) error { return s.sendInputs(what.Ref, want) })
 	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
 		return nil, s.begun, unreadable.error // the head's refusal says the same, from further away
 	}
@@ -59,9 +59,9 @@ func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.S
 	return answer, s.begun, h.Failed(ctx, err)
 }
 
-// send says what is submitted, and answers until it is accepted.
-func (s *submission) send(what *wire.Submit) (*wire.Accepted, error) {
-	h, b, ref := s.h, s.b, what.Ref
+// Offer says what is submitted, and answers until it is accepted: sendInputs sends the
+// inputs that the head wants, as the fourth transfer.
+func (h *Head) Offer(b *job.Batch, what *wire.Submit, sendInputs func(pack.Want) error) (*wire.Accepted, error) {
 	if err := h.Send(what); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *submission) send(what *wire.Submit) (*wire.Accepted, error) {
 		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs) }},
 	}
 	for i, p := range parts {
-		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: p.of, Ref: ref}, p.write); err != nil {
+		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: p.of, Ref: what.Ref}, p.write); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +90,7 @@ func (s *submission) send(what *wire.Submit) (*wire.Accepted, error) {
 			return nil, m
 		case *wire.Lack:
 			if !m.None {
-				err = s.sendInputs(ref, pack.Want(m.Want))
+				err = sendInputs(pack.Want(m.Want))
 			}
 			if err != nil {
 				return nil, err
