@@ -371,6 +371,30 @@ func TestD91CutAtEveryByte(t *testing.T) {
 	}
 }
 
+// What a stream fails with comes through, wherever that is, also if it fails only once.
+func TestFailsWith(t *testing.T) {
+	broken := errors.New("broken")
+	for name, send := range senders {
+		var b bytes.Buffer
+		must(t, send(&b, prey(), Want{}, hello))
+		for _, n := range []int{0, 2, 10, b.Len() - 1} {
+			once := io.MultiReader(bytes.NewReader(b.Bytes()[:n]), &failsOnce{err: broken})
+			if err := Receive(once, prey(), Want{}, new(memory)); !errors.Is(err, broken) {
+				t.Errorf("%s: after %d bytes: %v", name, n, err)
+			}
+		}
+	}
+}
+
+// failsOnce fails, and has ended then.
+type failsOnce struct{ err error }
+
+func (f *failsOnce) Read([]byte) (int, error) {
+	err := f.err
+	f.err = io.EOF
+	return 0, err
+}
+
 var senders = map[string]func(io.Writer, Manifest, Want, func(int, Entry) (io.ReadCloser, error)) error{
 	"Send": Send, "SendStored": SendStored,
 }

@@ -126,7 +126,10 @@ const magic = "\x28\xb5\x2f\xfd"
 // expand calls use with the tar of so many bytes that in has, as it is or in zstd. What the
 // decoder objects to is ErrFormat, and what in fails with comes through.
 func expand(in *bufio.Reader, size int64, use func(io.Reader) error) error {
-	if begin, _ := in.Peek(len(magic)); string(begin) != magic {
+	switch begin, err := in.Peek(len(magic)); {
+	case err != nil && err != io.EOF: // which in says only once
+		return err
+	case string(begin) != magic:
 		return use(in)
 	}
 	d := decoders.Get().(*zstd.Decoder)
