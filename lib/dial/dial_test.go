@@ -113,6 +113,20 @@ func TestX101OnlyLoopback(t *testing.T) {
 	}
 }
 
+// An address of this machine is known by whatever way, and a name of another is none.
+func TestLocal(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"/spool": true, "unix:/run/s": true, "tcp://127.0.0.1:1": true, "tcp://192.0.2.1:1": false,
+		"tls://[::1]:1": true, "tls://head": false,
+		"ssh://localhost": true, "ssh://ana@127.0.0.1:2222/spool": true, "ssh://[::1]/spool": true,
+		"ssh://head": false, "ssh://192.0.2.1": false, "ssh://localhost.evil": false, "ssh://-x": false,
+	} {
+		if got := Local(addr); got != want {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+}
+
 // A session over a Unix socket, one with a path that is too long for the
 // system call, and over TCP.
 func TestGreet(t *testing.T) {

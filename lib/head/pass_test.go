@@ -93,6 +93,18 @@ func TestPassedTool(t *testing.T) {
 	}
 }
 
+// Who dialled over ssh says whether that was its own machine: only then trees travel as
+// they are.
+func TestAttachedLocal(t *testing.T) {
+	h := &Head{uid: os.Getuid()}
+	self := dial.Peer{UID: os.Getuid(), Proven: true, Local: true} // dsched -attach
+	for _, a := range []wire.Attach{{}, {Local: true}, {Node: "ws1"}, {Node: "ws1", Local: true}} {
+		if p, err := h.attached(self, &a); err != nil || p.Local != a.Local || p.Node != a.Node {
+			t.Errorf("%+v: %+v, %v", a, p, err)
+		}
+	}
+}
+
 // X96: what comes over a stream that was passed on cannot pass it on, or attach it.
 func TestX96PassedAgain(t *testing.T) {
 	s := newSite(t)
