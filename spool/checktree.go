@@ -58,6 +58,7 @@ func (c *checker) setTree() {
 		{Path: "run", Mode: dir | 0o755, Odd: "nothing of that name belongs there"},
 		{Path: "run/lock", Mode: 0o640},
 		{Path: "run/socket", Mode: fs.ModeSocket | check.Anything, Only: true},
+		{Path: "run/desk-<any>", Mode: dir | 0o700},
 		{Path: "trash", Mode: dir | 0o700},
 		{Path: "trash/<any>", Mode: check.Anything, Check: check.LeftBehind("a deleted batch, or a part of it", "nothing: dsched removes it")},
 	}

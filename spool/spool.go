@@ -138,6 +138,10 @@ func (s *Spool) User() int { return s.uid }
 // Socket is the path of the socket on which dsched listens.
 func (s *Spool) Socket() string { return s.path("run", "socket") }
 
+// DeskDir is the directory of the sockets by which the head has a node that it has
+// dialled.
+func (s *Spool) DeskDir(node string) string { return s.path("run", "desk-"+node) }
+
 // SettingsFile is the path of the site's settings, which lib/conf reads.
 func (s *Spool) SettingsFile() string { return s.path("head.yaml") }
 

@@ -54,7 +54,6 @@ var parsers = map[string]string{
 	"addresses (dial)":                                        "lib/dial FuzzAddress",
 	"addresses over ssh (dial)":                               "lib/dial FuzzSSHAddress",
 	"the keys of a host (dial.HostKeys)":                      "lib/dial FuzzHostKeys",
-	"parts of a shared stream (dial.Share)":                   "lib/dial FuzzParts",
 	"a file with a key (dial.ReadKey)":                        "lib/dial FuzzKey",
 	"a node's directory read back (desk)":                     "lib/desk FuzzDirectory",
 	"/proc, and what a supervisor wrote (proc)":               "lib/proc FuzzKernel",

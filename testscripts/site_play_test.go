@@ -145,7 +145,7 @@ ssh-keygen -q -t ed25519 -N '' -f ssh_key
 ssh-keyscan -t ed25519 `+desk+` >known_hosts 2>/dev/null
 chown distribute: ssh_key ssh_key.pub known_hosts
 cat ssh_key.pub`)
-	g.letIn(desk, "distribute-node", `restrict,command="dnoded -stdio" `+key)
+	g.letIn(desk, "distribute-node", `restrict,port-forwarding,command="dnoded -stdio" `+key)
 	g.do("lab", "root", "dadm accept "+desk+" ssh://distribute-node@"+desk)
 }
 

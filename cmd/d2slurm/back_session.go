@@ -60,9 +60,8 @@ type bringer struct {
 func (b *bringer) bring(ctx context.Context, works []*work) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	streams := dial.Terms{Sharing: dial.SharingDirs(b.c.Getenv)}.Streams(b.addr)
-	defer streams.Close()
-	j, err := b.join(ctx, streams)
+	terms := dial.Terms{Sharing: dial.SharingDirs(b.c.Getenv)}
+	j, err := b.join(ctx, terms)
 	if err != nil {
 		return err
 	}
@@ -126,10 +125,10 @@ type joint struct {
 }
 
 // join begins the session of the cluster.
-func (b *bringer) join(ctx context.Context, streams *dial.Streams) (*joint, error) {
+func (b *bringer) join(ctx context.Context, terms dial.Terms) (*joint, error) {
 	j := &joint{greet: func(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
 		h.Name = string(b.name)
-		s, err := streams.Dial(ctx)
+		s, err := terms.Dial(ctx, b.addr)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -36,9 +36,8 @@ type fetcher struct {
 func (f *fetcher) session(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	streams := dial.Terms{Sharing: dial.SharingDirs(f.c.Getenv)}.Streams(f.addr)
-	defer streams.Close()
-	j, err := f.join(ctx, streams)
+	terms := dial.Terms{Sharing: dial.SharingDirs(f.c.Getenv)}
+	j, err := f.join(ctx, terms)
 	if err != nil {
 		return err
 	}

@@ -160,7 +160,6 @@ func together(ctx context.Context, c *cli.Cmd, head string, logs []*log, out *ou
 	if err != nil {
 		return err
 	}
-	defer heads.Close()
 	inner, cut := context.WithCancel(ctx)
 	defer cut()
 	h, err := heads.Dial(ctx)

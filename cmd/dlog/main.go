@@ -48,7 +48,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return err
 	}
-	defer heads.Close()
 	return each(ids, func(id string) error { return newLog(id, want).show(ctx, heads, out) })
 }
 

@@ -152,6 +152,7 @@ func theHead(c *cli.Cmd, said string, insecure bool, file *inventory.File, dir s
 	}
 	if strings.HasPrefix(addr, "ssh://") {
 		terms.SSH, err = dial.OwnSSH(dir)
+		terms.Control = filepath.Join(dir, "ssh")
 	}
 	if errors.Is(err, dial.ErrBadKey) {
 		err = cli.Errorf(cli.Input, "%w", err)

@@ -90,7 +90,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if w.sessions, err = ask.NewSessions(c, *head); err != nil {
 		return err
 	}
-	defer w.sessions.Close()
 	if err = ask.Again(within, c, func(progress func()) error { return w.session(within, progress) }); err != nil {
 		stop(err)
 	}

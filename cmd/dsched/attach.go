@@ -18,10 +18,9 @@ import (
 	"distribute/lib/wire"
 )
 
-// attach brings the stream on stdin and stdout, which is that of an ssh, to the
-// dsched that runs here: it passes them on and waits until dsched is done with
-// them, or where that cannot be, carries what comes. With a node's name what
-// comes is that node. Why it cannot be is told on the stream, too.
+// attach carries the stream on stdin and stdout, which is that of an ssh, to the
+// dsched that runs here. With a node's name what comes is that node. Why it cannot
+// be is told on the stream, too.
 func attach(ctx context.Context, c *cli.Cmd, dir string) error {
 	asked, err := readAttach(c.Stdin)
 	if err != nil {
@@ -53,27 +52,14 @@ func attached(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) e
 	} else if dir == "" {
 		dir = asked.Spool
 	}
-	for _, bring := range []func(net.Conn) error{
-		func(s net.Conn) error {
-			return dial.Pass(s, &wire.Pass{Node: node, Parts: asked.Parts, Local: asked.Local}, c.Stdin, c.Stdout)
-		},
-		func(s net.Conn) error {
-			return relay(s, &wire.Attach{Node: node, Parts: asked.Parts, Local: asked.Local}, c)
-		},
-	} {
-		stream, err := connect(ctx, getenv, dir)
-		if err != nil {
-			return &untold{err}
-		}
-		end := context.AfterFunc(ctx, func() { stream.Close() })
-		err = bring(stream)
-		end()
-		stream.Close()
-		if !errors.Is(err, dial.ErrNotPassed) {
-			return err
-		}
+	stream, err := connect(ctx, getenv, dir)
+	if err != nil {
+		return &untold{err}
 	}
-	return nil
+	if err := wire.New(stream).Send(&wire.Attach{Node: node, Local: asked.Local}); err != nil {
+		return &untold{err}
+	}
+	return dial.Relay(ctx, stream, c.Stdin, c.Stdout)
 }
 
 // nodeOf is the node that the other end is, if the command line says one.
@@ -130,26 +116,6 @@ func homeOnly(getenv func(string) string) func(string) string {
 		}
 		return getenv(name)
 	}
-}
-
-// relayed is how many bytes are carried at a time: what a socket gives at once.
-// Splicing was tried, and is slower.
-const relayed = 256 << 10
-
-// relay says what comes, and copies both ways until one of them has ended:
-// neither side of the protocol goes on when the other has stopped.
-func relay(stream net.Conn, first *wire.Attach, c *cli.Cmd) error {
-	if err := wire.New(stream).Send(first); err != nil {
-		return &untold{err}
-	}
-	ended := make(chan error, 2)
-	carry := func(to io.Writer, from io.Reader) { // past their own ways of copying, which take less at a time
-		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, relayed))
-		ended <- err
-	}
-	go carry(stream, c.Stdin)
-	go carry(c.Stdout, stream)
-	return <-ended
 }
 
 // ends are the two ends of a stream that nobody closes.

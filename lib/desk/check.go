@@ -128,6 +128,7 @@ func (c *checker) setTree(uid int, isPassable bool) {
 		{Path: "node.json|lock|ballast|key|ssh_key", Mode: 0o600},
 		{Path: "pause-ended|pause-owners", Mode: 0o644},
 		{Path: "node.yaml|ssh_key.pub|known_hosts|lost+found|.<any>|" + check.Found, Mode: check.Anything},
+		{Path: "head|ssh", Mode: fs.ModeSocket | check.Anything, Only: true},
 		{Path: "pause", Mode: dir | 0o777},
 		{Path: pause.Parts, Mode: dir | 0o711}, // directories of nodes, to be looked at one by one
 		{Path: "attempts", Mode: most, Odd: "it is not the directory of an attempt", Check: t.Within("attempts")},

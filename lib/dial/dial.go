@@ -22,9 +22,9 @@ import (
 	"distribute/lib/wire"
 )
 
-// maxPath is how long the path of a socket may be (unix(7)); longer ones are
+// MaxPath is how long the path of a socket may be (unix(7)); longer ones are
 // reached through the directory's descriptor.
-const maxPath = 100
+const MaxPath = 100
 
 // dialWithin is how long a host may take to answer at all.
 const dialWithin = 10 * time.Second
@@ -60,8 +60,11 @@ type Terms struct {
 	Insecure bool             // plain TCP may leave this machine
 	Key      Key              // what this side proves itself with over TLS
 	HeadKey  node.Fingerprint // of the head that is dialled over TLS
-	SSH      []string         // options of ssh(1); see [OwnSSH]
+	SSH      []string         // options of ssh(1) for a daemon; see [OwnSSH]
+	Control  string           // socket by which the ssh of a daemon's streams share a connection; see [Terms.Afresh]
 	Sharing  []string         // the first of these directories that is fit for it is where the user's tools share an ssh
+
+	Connection int // which of several that the user's tools share
 }
 
 // Dial makes a stream to the address without a key: to a spool directory,
@@ -154,10 +157,7 @@ func wrap(addr string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, ErrOver) { // by which whoever dials knows to begin anew
-		err = bare(err)
-	}
-	return &Error{Addr: addr, Err: err}
+	return &Error{Addr: addr, Err: bare(err)}
 }
 
 // Local says that an address is on this machine, where bytes cost less than
@@ -213,7 +213,7 @@ func Socket(spool string) string { return filepath.Join(spool, "run", "socket") 
 
 // short calls f with a path of the same socket that is short enough.
 func short(path string, f func(string) error) error {
-	if len(path) <= maxPath {
+	if len(path) <= MaxPath {
 		return f(path)
 	}
 	dir, err := os.Open(filepath.Dir(path))

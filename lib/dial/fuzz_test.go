@@ -1,13 +1,10 @@
 package dial
 
 import (
-	"io"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
-
-	"distribute/lib/wire"
 )
 
 // FuzzAddress reads addresses: on the terms of the default nothing that leaves
@@ -56,39 +53,6 @@ func FuzzSSHAddress(f *testing.F) {
 			if w == "" || w[0] == '-' || strings.ContainsAny(w, "\x00\n\t \"'`$;&|<>(){}*?[]~!#\\/=") {
 				t.Errorf("%q has the word %q", addr, w)
 			}
-		}
-	})
-}
-
-// FuzzParts takes parts from a peer that sends anything. Whatever comes, the
-// stream ends, and no part of it keeps more than twice what may come.
-func FuzzParts(f *testing.F) {
-	f.Add([]byte("{\"m\":\"part\",\"s\":1,\"n\":2}\nhi{\"m\":\"more\",\"s\":1,\"n\":0}\n{\"m\":\"part\",\"s\":1,\"n\":0}\n"))
-	f.Add([]byte("{\"m\":\"part\",\"s\":1,\"n\":1}\nx{\"m\":\"part\",\"s\":2,\"n\":1}\ny{\"m\":\"error\",\"status\":77,\"text\":\"no\"}\n"))
-	f.Add([]byte("{\"m\":\"part\",\"s\":1,\"n\":-1}\n"))
-	f.Fuzz(func(t *testing.T, said []byte) {
-		for _, begins := range []bool{false, true} {
-			ours, theirs := net.Pipe()
-			s := Share(wire.New(ours), begins)
-			go io.Copy(io.Discard, theirs)
-			theirs.Write(said)
-			theirs.Close()
-			<-s.Over()
-			s.mu.Lock()
-			if len(s.parts) > MaxParts {
-				t.Errorf("%d parts", len(s.parts))
-			}
-			for _, p := range s.parts {
-				kept := 0
-				for _, b := range p.in {
-					kept += cap(b)
-				}
-				if kept > 2*credit {
-					t.Errorf("part %d keeps %d bytes", p.number, kept)
-				}
-			}
-			s.mu.Unlock()
-			s.Close()
 		}
 	})
 }

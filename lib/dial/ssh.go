@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -115,9 +116,9 @@ func (t Terms) dialSSH(ctx context.Context, addr string) (net.Conn, error) {
 // sshOptions are those of every stream, which carries nothing else.
 var sshOptions = []string{"-T", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none"}
 
-// startSSH runs a command on another host by ssh(1), whose streams are the
-// stream. The command meets a shell there: it is a constant. ssh asks for
-// passwords and about keys where there is a terminal to ask at.
+// startSSH runs a command on another host by ssh(1), whose standard input and
+// output are the stream. The command meets a shell there: it is a constant. ssh
+// asks for passwords and about keys where there is a terminal to ask at.
 func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Conn, error) {
 	options := slices.Concat(t.SSH, sshOptions)
 	daemon := len(t.SSH) > 0
@@ -137,6 +138,9 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 	defer theirs.Close()
 	cmd := exec.Command("ssh", slices.Concat(options, more, a.words(), []string{command})...)
 	cmd.Stdin, cmd.Stdout = theirs, theirs
+	if t.Control != "" {
+		cmd.Dir = filepath.Dir(t.Control)
+	}
 	c := &sshConn{Conn: ours, to: a, command: command, hosts: hostsFile(t.SSH), cmd: cmd, asks: asks, connected: connected}
 	if daemon { // its last words may matter
 		c.linger = time.Second
@@ -177,10 +181,6 @@ func (s sshSettings) has(key, not string) bool {
 	value, ok := s.value(key)
 	return ok && value != not
 }
-
-// options are those with which a new connection is quick, and patient, unless
-// the user has set something else.
-func (s sshSettings) options() []string { return append(s.patience(), s.ciphers(hasAES())...) }
 
 // patience are the options with which silence ends: after 10 seconds of a host
 // that does not answer, and 45 of one that does no longer, unless the user has

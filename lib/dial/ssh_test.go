@@ -2,9 +2,7 @@ package dial
 
 import (
 	"errors"
-	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,78 +115,5 @@ func TestFitForSharing(t *testing.T) {
 	want := []string{"/run/user/7/distribute", "/home/x/.cache/distribute"}
 	if got := SharingDirs(getenv(map[string]string{"HOME": "/home/x", "XDG_RUNTIME_DIR": "/run/user/7"})); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%q", got)
-	}
-}
-
-// AES-GCM is offered first where ssh offers what it always does, and nothing is
-// offered that it would not offer.
-func TestSSHCiphers(t *testing.T) {
-	const first = "Ciphers=aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr"
-	for _, c := range []struct {
-		set  string
-		aes  bool
-		want string
-	}{
-		{"user x\nciphers " + defaultCiphers + "\nmacs y\n", true, first},
-		{"ciphers " + defaultCiphers + "\n", false, ""},
-		{"ciphers aes128-gcm@openssh.com,chacha20-poly1305@openssh.com\n", true, ""},
-		{"ciphers chacha20-poly1305@openssh.com,aes128-gcm@openssh.com\n", true, ""},
-		{"ciphers chacha20-poly1305@openssh.com\n", true, ""},
-		{"ciphers " + defaultCiphers + ",aes128-cbc\n", true, ""},
-		{"hostkeyalgorithms " + defaultCiphers + "\n", true, ""},
-		{"", true, ""},
-	} {
-		got := strings.TrimPrefix(strings.Join(sshSettings(c.set).ciphers(c.aes), " "), "-o ")
-		if got != c.want {
-			t.Errorf("%q, %v: %q", c.set, c.aes, got)
-		}
-	}
-}
-
-// Every ssh that makes a connection is told the order: those that share one, in
-// whichever way, and those of daemons; and none is that joins another.
-func TestSSHCiphersOfEachWay(t *testing.T) {
-	if !hasAES() {
-		t.Skip("the processor has no AES")
-	}
-	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-	fake := "#!/bin/sh\nif [ \"$1\" = -G ]; then printf 'ciphers " + defaultCiphers + "\\n'\"$SET\"; exit; fi\necho \"$@\" >" + log + "\n"
-	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(fake), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	dir, joined, at := t.TempDir(), t.TempDir(), sshAddr{host: "desk"}
-	if err := os.Chmod(joined, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(joined, socketName(at)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	for _, c := range []struct {
-		name, set string
-		terms     Terms
-		want      bool
-	}{
-		{"alone", "", Terms{}, true},
-		{"a daemon", "", Terms{SSH: []string{"-o", "BatchMode=yes"}}, true},
-		{"shared", "", Terms{Sharing: []string{filepath.Join(dir, "new")}}, true},
-		{"not fit to share", "", Terms{Sharing: []string{filepath.Join(dir, "$x")}}, true},
-		{"shared in the user's way", "controlpath /x\n", Terms{Sharing: []string{filepath.Join(dir, "other")}}, true},
-		{"joins another", "", Terms{Sharing: []string{joined}}, false},
-	} {
-		t.Setenv("PATH", bin)
-		t.Setenv("SET", c.set)
-		os.Remove(log)
-		s, err := c.terms.startSSH(t.Context(), at, "dsched -attach")
-		if err != nil {
-			t.Fatal(c.name, err)
-		}
-		io.Copy(io.Discard, s)
-		s.Close()
-		said, err := os.ReadFile(log)
-		if got := strings.Contains(string(said), "-o Ciphers=aes128-gcm@openssh.com,"); err != nil || got != c.want {
-			t.Errorf("%s: %q, %v", c.name, said, err)
-		}
 	}
 }

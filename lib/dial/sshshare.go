@@ -75,22 +75,22 @@ func fitForSharing(dir string) error {
 
 func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// shareSSH returns the options besides with which an ssh shares its connection,
-// is patient and is quick, unless the user's settings say how. Who comes while another is
+// shareSSH returns the options besides with which an ssh shares its connection
+// and is patient, unless the user's settings say how. Who comes while another is
 // connecting waits for that, so that there is one connection and one question
 // for a password; connected has to be called when there is a connection, or
-// none, once or more. A daemon shares nothing, and its patience is its own.
+// none, once or more. A daemon shares among its own streams, and its patience is
+// its own.
 func (t Terms) shareSSH(ctx context.Context, options []string, a sshAddr) (more []string, connected func(), err error) {
 	connected = func() {}
 	if len(t.Sharing) == 0 {
-		set := settings(ctx, options, a)
-		return append(sshSettings("").patience(), set.ciphers(hasAES())...), connected, ctx.Err()
+		return append(sshSettings("").patience(), t.control()...), connected, ctx.Err()
 	}
 	fit := slices.IndexFunc(t.Sharing, func(dir string) bool { return fitForSharing(dir) == nil })
 	if fit < 0 {
-		return settings(ctx, options, a).options(), connected, ctx.Err()
+		return settings(ctx, options, a).patience(), connected, ctx.Err()
 	}
-	path := filepath.Join(t.Sharing[fit], socketName(a))
+	path := filepath.Join(t.Sharing[fit], socketName(a, t.Connection))
 	sharing := []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=" + sharedFor,
 		"-o", `ControlPath="` + strings.ReplaceAll(path, "%", "%%") + `"`}
 	if listens(path) {
@@ -98,7 +98,7 @@ func (t Terms) shareSSH(ctx context.Context, options []string, a sshAddr) (more 
 	}
 	lock, err := lockFile(ctx, path+".lock")
 	if err != nil {
-		return settings(ctx, options, a).options(), connected, ctx.Err()
+		return settings(ctx, options, a).patience(), connected, ctx.Err()
 	}
 	if listens(path) {
 		lock.Close()
@@ -107,16 +107,16 @@ func (t Terms) shareSSH(ctx context.Context, options []string, a sshAddr) (more 
 	set := settings(ctx, options, a)
 	if set == "" || set.has("controlpath", "none") {
 		lock.Close()
-		return set.options(), connected, ctx.Err()
+		return set.patience(), connected, ctx.Err()
 	}
-	return append(set.options(), sharing...), func() { lock.Close() }, nil
+	return append(set.patience(), sharing...), func() { lock.Close() }, nil
 }
 
-// socketName is the name of the socket of an ssh to a host: another as soon as
-// the settings of ssh are others.
-func socketName(a sshAddr) string {
+// socketName is the name of the socket of a connection to a host: another as soon
+// as the settings of ssh are others.
+func socketName(a sshAddr, connection int) string {
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%q %q\n", sshOptions, a.words())
+	fmt.Fprintf(sum, "%q %q %d\n", sshOptions, a.words(), connection)
 	files := []string{"/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d"}
 	if u, err := user.Current(); err == nil {
 		files = append(files, filepath.Join(u.HomeDir, ".ssh/config"), filepath.Join(u.HomeDir, ".ssh/config.d"))

@@ -1,127 +1,34 @@
 package dial
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
-
-	"distribute/lib/wire"
 )
 
-// Streams makes the streams of one session of a node with its head. Over ssh
-// they are parts of one, so that a session costs one ssh.
-type Streams struct {
-	terms Terms
-	addr  string
-
-	mu     sync.Mutex // guards shared
-	shared *Shared
-}
-
-// Streams are streams to addr, of which none is made yet.
-func (t Terms) Streams(addr string) *Streams { return &Streams{terms: t, addr: addr} }
-
-// Dial makes the next stream. Where one is just ending it waits for its place, so
-// that many which end while others begin take no more of what sshd has a limit for.
-func (s *Streams) Dial(ctx context.Context) (net.Conn, error) {
-	if !strings.HasPrefix(s.addr, "ssh://") {
-		return s.terms.Dial(ctx, s.addr)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shared == nil {
-		shared, err := s.terms.attachParts(ctx, s.addr)
-		if err != nil {
-			return nil, wrap(s.addr, err)
-		}
-		s.shared = shared
-	}
-	for {
-		c, again, err := s.shared.begin()
-		if again == nil {
-			return c, wrap(s.addr, err)
-		}
-		select {
-		case <-again:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+// Afresh begins a session: of the streams over ssh that are dialled from now on the
+// first makes a connection, and the others are channels of that. The connection
+// of the session before may be one on which nothing moves any more.
+func (t Terms) Afresh() {
+	if t.Control != "" {
+		os.Remove(t.Control)
 	}
 }
 
-// Close ends what the streams share. It may be called twice.
-func (s *Streams) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shared == nil {
+// control are the options with which streams of a daemon share a connection,
+// which is that of the first of them and ends with it. The socket is named from
+// ssh's current directory, [Terms.Control]'s, however long the path of that is.
+func (t Terms) control() []string {
+	if t.Control == "" {
 		return nil
 	}
-	return s.shared.Close()
+	return []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=no", "-o", "ControlPath=" + here(t.Control)}
 }
 
-// attachParts starts dsched -attach on the head for a stream of parts.
-func (t Terms) attachParts(ctx context.Context, addr string) (*Shared, error) {
-	a, err := parseSSH(addr)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := t.startSSH(ctx, a, "dsched -attach")
-	if err != nil {
-		return nil, err
-	}
-	c := wire.New(stream)
-	if err := c.Send(&wire.Attach{Spool: a.spool, Parts: true, Local: Local(addr)}); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return Share(c, true), nil
-}
-
-// reachWithin is how long a desk may take until its dnoded speaks.
-const reachWithin = time.Minute
-
-// Reach starts dnoded -stdio at ssh://[user@]desk[:port] and waits until it says
-// which node it is. Its streams are the parts, which it begins.
-func (t Terms) Reach(ctx context.Context, addr string) (s *Shared, node string, err error) {
-	a, err := parseSSH(addr)
-	if err == nil && a.spool != "" {
-		err = fmt.Errorf("%q has a path: the address of a desk is ssh://[user@]desk[:port]", addr)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	stream, err := t.startSSH(ctx, a, "dnoded -stdio")
-	if err != nil {
-		return nil, "", err
-	}
-	end := context.AfterFunc(ctx, func() { stream.Close() })
-	defer end()
-	c := wire.New(stream)
-	c.ReadWithin(reachWithin)
-	said, err := wire.Expect[*wire.Attach](c)
-	c.ReadWithin(0)
-	switch {
-	case errors.Is(err, io.EOF):
-		err = errors.New("its dnoded has ended before it said a word")
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("its dnoded says nothing for %v", reachWithin)
-	case err == nil && !said.Parts:
-		err = errors.New("its dnoded knows no parts: upgrade it")
-	}
-	if err != nil {
-		c.Close()
-		return nil, "", err
-	}
-	return Share(c, false), said.Node, nil
-}
+// here is a file of ssh's current directory, by a path that is absolute and short.
+func here(path string) string { return "/proc/self/cwd/" + filepath.Base(path) }
 
 // ownHostsOption is the option before the name of a daemon's own file of hosts.
 const ownHostsOption = "UserKnownHostsFile="
@@ -140,6 +47,10 @@ func hostsFile(options []string) string {
 // with the key and the hosts of its directory, if they are there. A key that is
 // another's, or that others can read, is [ErrBadKey].
 func OwnSSH(dir string) ([]string, error) {
+	dir, err := filepath.Abs(dir) // ssh runs in another directory
+	if err != nil {
+		return nil, err
+	}
 	options := []string{"-o", "BatchMode=yes"}
 	add := func(path string, set ...string) {
 		for _, s := range set {

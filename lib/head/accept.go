@@ -50,24 +50,20 @@ func (h *Head) listen(ctx context.Context, l net.Listener) {
 }
 
 // converse serves one connection. Known is called when its peer has said hello,
-// or of a part, when it is let in. A panic in it ends that connection, and not
+// and again when a node is let in. A panic in it ends that connection, and not
 // dsched (N69).
 func (h *Head) converse(ctx context.Context, stream net.Conn, known func()) {
-	taking := dial.NewTaking(stream)
-	defer taking.Close()
+	defer stream.Close()
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("panic in a connection (a bug in dsched)", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	c := wire.New(taking)
+	c := wire.New(stream)
 	c.LimitFrames(wire.FrameWithin)
-	peer, hello, err := h.greet(c, taking)
-	switch {
-	case err == nil && hello == nil:
-		err = h.serveParts(ctx, dial.Share(c, false), peer, known)
-	case err == nil:
-		if _, part := stream.(partOf); !part { // what it may have besides is bounded otherwise
+	peer, hello, err := h.greet(c, stream)
+	if err == nil {
+		if _, desk := stream.(deskStream); !desk { // what it may have besides is bounded otherwise
 			known()
 		}
 		err = h.serveRole(ctx, c, peer, hello, known)
@@ -105,34 +101,19 @@ func (h *Head) caught(err *error) {
 	}
 }
 
-// greet waits for the peer's hello. There is none if the stream is one of parts.
-func (h *Head) greet(c *wire.Conn, taking *dial.Taking) (dial.Peer, *wire.Hello, error) {
-	defer taking.Forget()
-	stream := taking.Conn
-	peer, part, err := h.whose(stream)
+// greet waits for the peer's hello.
+func (h *Head) greet(c *wire.Conn, stream net.Conn) (dial.Peer, *wire.Hello, error) {
+	peer, desk, err := h.whose(stream)
 	if err != nil {
 		return peer, nil, err
-	}
-	if !part {
-		peer.From = dial.Origin(stream)
 	}
 	c.ReadWithin(wire.HelloWithin)
 	defer c.ReadWithin(0)
 	c.Strange(true)
 	defer c.Strange(false)
 	m, err := c.Recv()
-	if p, ok := m.(*wire.Pass); ok && err == nil && !part {
-		if err := taking.Take(); err != nil {
-			return peer, nil, &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("the stream is not taken: %v", err)}
-		}
-		c.ReadWithin(wire.HelloWithin)
-		m = &wire.Attach{Node: p.Node, Parts: p.Parts, Local: p.Local}
-	}
-	if a, ok := m.(*wire.Attach); ok && err == nil && !part {
-		if peer, err = h.attached(peer, a); err == nil && a.Parts {
-			return peer, nil, nil
-		}
-		if err == nil {
+	if a, ok := m.(*wire.Attach); ok && err == nil && !desk {
+		if peer, err = h.attached(peer, a); err == nil {
 			m, err = c.Recv()
 		}
 	}
@@ -153,8 +134,6 @@ func (h *Head) greet(c *wire.Conn, taking *dial.Taking) (dial.Peer, *wire.Hello,
 // user says so who may be any node.
 func (h *Head) attached(p dial.Peer, a *wire.Attach) (dial.Peer, error) {
 	switch {
-	case a.Parts && !p.Proven:
-		return p, &wire.Error{Status: cli.NotAllowed, Text: "only what ssh carries is shared by several streams"}
 	case a.Node == "":
 		p.Local = a.Local
 		return p, nil

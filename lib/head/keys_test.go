@@ -37,26 +37,6 @@ func as(t *testing.T, terms dial.Terms) dial.Terms {
 	return terms
 }
 
-// X96, T79: over TLS and TCP nothing is shared by several streams, which would be
-// several that have not said hello.
-func TestX96NoPartsButOverSSH(t *testing.T) {
-	s := newSite(t)
-	ws1 := as(t, s.withTLS())
-	if err := s.accept("ws1", ws1.Key.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
-	for _, of := range []dial.Terms{ws1, as(t, ws1)} {
-		c, err := of.Dial(t.Context(), s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		w := wire.New(c)
-		s.send(w, &wire.Attach{Parts: true})
-		refused(t, w, 77, "only what ssh carries")
-	}
-}
-
 // A node is let in whose key the list carries, under that name and no other,
 // and as nothing else.
 func TestX96OnlyListedKeys(t *testing.T) {

@@ -56,7 +56,6 @@ var limits = map[string]struct {
 	"nodes that are known":                      {sched.MaxNodes, "TestI16KnownNodes"},
 	"GPUs of a node":                            {job.MaxCards, "TestX98HugePause"},
 	"new state ids of a node in an hour":        {sched.MaxStates, "TestI16StateIDs"},
-	"parts of a stream":                         {dial.MaxParts, "TestI16T82OddParts"},
 	"nodes that wait to be accepted":            {maxWaiters, "TestI14X100NothingOfStrangers"},
 	"bytes of the list of nodes":                {spool.MaxNodeList, "TestX97NodesOfOthers"},
 	"data streams of a node":                    {maxData, "TestI16DataStreams"},

@@ -77,42 +77,6 @@ func TestT79SaysNothing(t *testing.T) {
 	})
 }
 
-// T79: whoever begins part after part, none of which is let in, stays one who
-// has not been, and goes as soon as others do.
-func TestT79PartsOfAStranger(t *testing.T) {
-	for what, say := range map[string]wire.Message{
-		"nonsense": &wire.Ping{N: 1},
-		"a name":   &wire.Hello{Proto: wire.Proto, Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"},
-		"nothing":  &wire.Hello{Proto: wire.Proto, Role: wire.RoleData, Name: "ws1", Join: job.NewToken(), State: "up"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, h *Head) {
-				known := false
-				m := meets(t, h, func(c net.Conn) {
-					eve := dial.Peer{UID: 1_000_000, User: "eve", Proven: true}
-					h.serveParts(t.Context(), dial.Share(wire.New(c), false), eve, func() { known = true })
-				})
-				parts := dial.Share(wire.New(m), true)
-				defer parts.Close()
-				for time.Since(m.began) < time.Hour {
-					p, err := parts.Begin()
-					if err != nil {
-						break
-					}
-					wire.New(p).Send(say)
-					io.Copy(io.Discard, p)
-					p.Close()
-					time.Sleep(time.Second)
-				}
-				m.ends(t, letInWithin)
-				if known {
-					t.Error("it counts as one that was let in")
-				}
-			})
-		})
-	}
-}
-
 // A hello of one byte a second is not waited for, however long it goes on.
 func TestT79SlowHello(t *testing.T) {
 	bubble(t, func(t *testing.T, h *Head) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -123,19 +124,29 @@ func (h *Head) keepReached(ctx context.Context, name node.Name, addr string) {
 	}
 }
 
-// reachOnce is one dnoded at a desk, until it ends.
+// reachOnce is one dnoded at a desk, until it ends. The socket to which its
+// streams come is of that desk alone.
 func (h *Head) reachOnce(ctx context.Context, name node.Name, addr string) error {
 	options, err := dial.OwnSSH(filepath.Join(h.spool.Dir(), "keys"))
 	if err != nil {
 		return err
 	}
-	s, says, err := dial.Terms{SSH: options}.Reach(ctx, addr)
+	dir := h.spool.DeskDir(string(name))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "head")
+	l, err := dial.Listen("unix:" + socket)
 	if err != nil {
 		return err
 	}
-	if says != string(name) {
-		s.Close()
-		return fmt.Errorf("it says that it is node %.100q: name it %q in its node.yaml, or in keys/nodes what it is", says, name)
+	defer l.Close()
+	terms := dial.Terms{SSH: options, Control: filepath.Join(dir, "ssh")}
+	over, end, err := terms.Reach(ctx, addr, string(name), socket)
+	if err != nil {
+		return err
 	}
-	return h.serveParts(ctx, s, dial.Peer{UID: -1, Node: string(name), Local: dial.Local(addr), Addr: addr, From: addr}, func() {})
+	defer end()
+	return h.serveDesk(ctx, l, over, dial.Peer{UID: -1, Node: string(name), Local: dial.Local(addr), Addr: addr, From: addr})
 }

@@ -84,7 +84,7 @@ type Settings struct {
 	RunsAs string
 
 	// What a simulation brings: nil is the machine that the program runs on,
-	// Terms.Streams, and proc.Uptime. Dial is also what -stdio brings.
+	// Terms.Dial, and proc.Uptime. Dial is also what -stdio brings.
 	Machine Machine
 	Dial    func(ctx context.Context, addr string) (net.Conn, error)
 	Uptime  func() time.Duration            // also runs while the machine sleeps

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -161,14 +160,13 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := l.n
-	streams := n.Terms.Streams(n.Addr)
-	defer streams.Close()
-	c, head, err := n.greet(ctx, streams, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
+	n.Terms.Afresh()
+	c, head, err := n.greet(ctx, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
-	s := &session{n: n, c: c, streams: streams, watch: newWatch(n.Uptime, n.ticks), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
+	s := &session{n: n, c: c, watch: newWatch(n.Uptime, n.ticks), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
 		grants: &outbox{news: make(chan struct{}, 1)}, tails: map[uint64]context.CancelFunc{}}
 	if err := l.attach(ctx, s); err != nil {
 		return false, err
@@ -213,12 +211,12 @@ func (n *daemon) guarded(f func() error) (err error) {
 }
 
 // greet makes a stream to the head, and says hello on it.
-func (n *daemon) greet(ctx context.Context, streams *dial.Streams, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
-	open := streams.Dial
+func (n *daemon) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
+	open := n.Terms.Dial
 	if n.Dial != nil {
-		open = func(ctx context.Context) (net.Conn, error) { return n.Dial(ctx, n.Addr) }
+		open = n.Dial
 	}
-	stream, err := open(ctx)
+	stream, err := open(ctx, n.Addr)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -270,12 +268,12 @@ func (n *daemon) list() []wire.Message {
 // may not have taken in the session's offer yet; then it is asked again.
 func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
 	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: join, State: way}
-	c, _, err := s.n.greet(ctx, s.streams, h)
+	c, _, err := s.n.greet(ctx, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
 		if linger(ctx, wait); ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c, _, err = s.n.greet(ctx, s.streams, h)
+		c, _, err = s.n.greet(ctx, h)
 	}
 	if err != nil {
 		return fmt.Errorf("data stream %s: %w", way, err)

@@ -22,14 +22,13 @@ import (
 
 // A session is one time that the head is there.
 type session struct {
-	n       *daemon
-	c       *wire.Conn // control
-	streams *dial.Streams
-	watch   *watch
-	out     *outbox // to be sent
-	in      *outbox // received, to be obeyed
-	grants  *outbox // results to be sent up
-	x       uint64  // of the up stream
+	n      *daemon
+	c      *wire.Conn // control
+	watch  *watch
+	out    *outbox // to be sent
+	in     *outbox // received, to be obeyed
+	grants *outbox // results to be sent up
+	x      uint64  // of the up stream
 
 	mu        sync.Mutex // guards tails
 	tails     map[uint64]context.CancelFunc

@@ -147,11 +147,8 @@ func (c *Conn) write(m Message) error {
 	if _, err := c.out.Write(b); err != nil {
 		return err
 	}
-	switch m := m.(type) {
-	case *Data:
-		_, err = c.out.Write(m.Payload)
-	case *Part:
-		_, err = c.out.Write(m.Payload)
+	if d, ok := m.(*Data); ok {
+		_, err = c.out.Write(d.Payload)
 	}
 	return err
 }
@@ -172,11 +169,8 @@ func (c *Conn) arm() {
 // stream goes on, for a message of a kind it does not know.
 func (c *Conn) Recv() (Message, error) {
 	m, err := c.recvLine()
-	switch m := m.(type) {
-	case *Data:
-		m.Payload, err = c.readPayload(m.N)
-	case *Part:
-		m.Payload, err = c.readPayload(m.N)
+	if d, ok := m.(*Data); ok {
+		d.Payload, err = c.readPayload(d.N)
 	}
 	return m, err
 }
@@ -226,10 +220,6 @@ func (c *Conn) readPayload(n int) ([]byte, error) {
 	}
 	return c.payload[:n], nil
 }
-
-// Leave leaves the payload of the message that was received last to the caller,
-// and takes next for those to come, which may be nil.
-func (c *Conn) Leave(next []byte) { c.payload = next }
 
 // SendTransfer sends one transfer: its Send, all that write writes, in frames,
 // and its End. If write fails the transfer is ended with the reason, and the

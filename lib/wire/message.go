@@ -49,34 +49,14 @@ type (
 	}
 	// Attach comes before the first hello of a stream that another program
 	// carries: from who dialled over ssh to the dsched -attach that it started
-	// there, and from that to the head's socket. It has no answer.
+	// there, and from that to the head's socket. It has no answer. A dnoded -stdio
+	// says by it which node it is, and then where it wants the head's socket to be;
+	// the answer is an Attach, when that is there.
 	Attach struct {
-		Spool string `json:"spool,omitempty"` // to dsched -attach: whose head is meant, if not the usual one
-		Node  string `json:"node,omitempty"`  // to the head: who it is, on the word of dsched's own user
-		Parts bool   `json:"parts,omitempty"` // the stream is one of parts: what follows are Part and More
-		Local bool   `json:"local,omitempty"` // who dialled is on that machine: trees are not squeezed
-	}
-	// Pass is an Attach with which come, beside its bytes, the descriptors of two
-	// pipes: what is read from the first and written to the second is the stream
-	// from then on. The socket says nothing more, but an Error if they are not
-	// taken; who closes it ends the stream.
-	Pass struct {
-		Node  string `json:"node,omitempty"`
-		Parts bool   `json:"parts,omitempty"`
-		Local bool   `json:"local,omitempty"`
-	}
-	// Part is bytes of one of the streams that share this one: N of them follow
-	// its line. The first of a number begins that stream, one without bytes ends it.
-	Part struct {
-		S       uint64 `json:"s"`
-		N       int    `json:"n"`
-		Payload []byte `json:"-"` // valid until the next Recv
-	}
-	// More lets the peer send so many bytes more on one of the streams that
-	// share this one.
-	More struct {
-		S uint64 `json:"s"`
-		N int    `json:"n"`
+		Spool  string `json:"spool,omitempty"`  // to dsched -attach: whose head is meant, if not the usual one
+		Node   string `json:"node,omitempty"`   // to the head: who it is, on the word of dsched's own user, or of dnoded -stdio
+		Socket string `json:"socket,omitempty"` // of dnoded -stdio: path on its machine
+		Local  bool   `json:"local,omitempty"`  // who dialled is on that machine: trees are not squeezed
 	}
 	// Ping asks for a Pong with the same number.
 	Ping struct {
@@ -368,9 +348,6 @@ type (
 func (*Hello) kind() string    { return "hello" }
 func (*Error) kind() string    { return "error" }
 func (*Attach) kind() string   { return "attach" }
-func (*Pass) kind() string     { return "pass" }
-func (*Part) kind() string     { return "part" }
-func (*More) kind() string     { return "more" }
 func (*Ping) kind() string     { return "ping" }
 func (*Pong) kind() string     { return "pong" }
 func (*Send) kind() string     { return "send" }
@@ -412,12 +389,6 @@ func blank(kind string) Message {
 		return new(Error)
 	case "attach":
 		return new(Attach)
-	case "pass":
-		return new(Pass)
-	case "part":
-		return new(Part)
-	case "more":
-		return new(More)
 	case "ping":
 		return new(Ping)
 	case "pong":
