@@ -43,7 +43,7 @@ var parsers = map[string]string{
 	"operands and filters (query.Parse)":                      "lib/query FuzzQuery",
 	"options (cli.Cmd.Parse)":                                 "lib/cli FuzzParse",
 	"ids on standard input (cli.Cmd.EachID)":                  "lib/cli FuzzStdinIDs",
-	"what is read of a result (reading.Parse, Taker)":         "lib/reading FuzzReading",
+	"what is read of a result (reading.Parse, Parser)":        "lib/reading FuzzReading",
 	"parameters and their values (sweep.Parse)":               "lib/sweep FuzzSweep",
 	"files of cases (sweep.Parse)":                            "lib/sweep FuzzTable",
 	"sizes (unit.ParseBytes)":                                 "lib/unit FuzzParseBytes",

@@ -21,16 +21,16 @@ import (
 // A result is what is read of one job. It is a [pack.Sink] of its files.
 type result struct {
 	*table
-	id     job.ID
-	of     map[int][]int // which readings an entry of the manifest is for
-	takers []reading.Taker
+	id      job.ID
+	of      map[int][]int // which readings an entry of the manifest is for
+	parsers []reading.Parser
 }
 
 // read reads the values of a job that is done, empty where one is missing. An error
 // is one of the session.
 func (t *table) read(ctx context.Context, h *ask.Head, row *job.Row) ([]string, error) {
 	values := make([]string, len(t.readings))
-	r := &result{table: t, id: row.ID, of: map[int][]int{}, takers: make([]reading.Taker, len(t.readings))}
+	r := &result{table: t, id: row.ID, of: map[int][]int{}, parsers: make([]reading.Parser, len(t.readings))}
 	ref := job.NewToken()
 	in, err := h.Answer(ctx, &wire.Pull{Ref: ref, ID: string(row.ID)})
 	if refused := (*wire.Error)(nil); errors.As(err, &refused) {
@@ -62,11 +62,11 @@ func (t *table) read(ctx context.Context, h *ask.Head, row *job.Row) ([]string, 
 	if err := h.Failed(ctx, wire.Drain(in)); err != nil {
 		return nil, err
 	}
-	for i, taker := range r.takers {
-		if taker == nil {
+	for i, parser := range r.parsers {
+		if parser == nil {
 			continue
 		}
-		if values[i], err = taker.Value(); err != nil {
+		if values[i], err = parser.Value(); err != nil {
 			path, _ := t.readings[i].File(row.ID.Name(), param(row))
 			t.lacks(row.ID, t.readings[i].Name, fmt.Errorf("%.300q %w", path, err))
 		}
@@ -91,7 +91,7 @@ func (r *result) find(m pack.Manifest, row *job.Row) pack.Want {
 			r.lacks(r.id, w.Name, fmt.Errorf("%.300q is a directory or a link, and a file is wanted", path))
 			continue
 		}
-		r.takers[i] = w.Take()
+		r.parsers[i] = w.NewParser()
 		r.of[k] = append(r.of[k], i)
 	}
 	return pack.WantOf(slices.Collect(maps.Keys(r.of))...)
@@ -102,7 +102,7 @@ func (r *result) Put(i int, e pack.Entry, _ int64, in io.Reader) error {
 	sum := sha256.New()
 	to := []io.Writer{sum}
 	for _, k := range r.of[i] {
-		to = append(to, r.takers[k])
+		to = append(to, r.parsers[k])
 	}
 	if _, err := io.Copy(io.MultiWriter(to...), in); err != nil {
 		return err

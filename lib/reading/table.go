@@ -6,30 +6,45 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"distribute/lib/unit"
 )
 
+// A table is the Parser of a file of rows. With an extreme its values are the cells that are
+// better than those before, so the last one is wanted.
+type table struct {
+	lines
+	column  string
+	extreme float64 // 1: the greatest number is wanted, -1: the least, 0: that of a row
+	best    float64 // so far
+
+	number int    // of the line
+	above  string // the last line that begins with #, before the first without
+	comma  rune   // between cells; ' ': blanks
+	cells  int    // in a line; 0: none has come
+	at     int    // the column, from 0
+}
+
 var columnForm = regexp.MustCompile(`^(.+?)(?:\[(-?[0-9]{1,9}|max|min)\])?$`)
 
-// parseColumn reads COLUMN or COLUMN[ROW].
-func parseColumn(text string) (func() Taker, error) {
+// parseColumn parses COLUMN or COLUMN[ROW].
+func parseColumn(text string) (func() Parser, error) {
 	m := columnForm.FindStringSubmatch(text)
 	if m == nil {
 		return nil, fmt.Errorf("%s is no column", quote(text))
 	}
-	column, row := m[1], m[2]
-	n, extreme := -1, 0
-	switch row {
+	n, extreme := -1, 0.0
+	switch m[2] {
 	case "":
 	case "max":
 		extreme = 1
 	case "min":
 		extreme = -1
 	default:
-		n, _ = strconv.Atoi(row)
+		n, _ = strconv.Atoi(m[2])
 		if n < -maxBack {
 			return nil, fmt.Errorf("row %d: no more than %d from the end can be asked for", n, maxBack)
 		}
@@ -37,91 +52,69 @@ func parseColumn(text string) (func() Taker, error) {
 			n++
 		}
 	}
-	return func() Taker {
-		t := &tableTaker{column: column, at: -1, found: nth{n: n}, extreme: extreme}
-		t.lines.take = t.line
+	return func() Parser {
+		t := &table{column: m[1], extreme: extreme, best: math.NaN()}
+		t.lines = lines{n: n, read: t.readLine, none: t.noCell}
 		return t
 	}, nil
 }
 
-type tableTaker struct {
-	lines
-	column string
-	found  nth
-
-	extreme int // 1: the greatest is wanted, -1: the least
-	best    float64
-	has     bool
-	bestIs  string
-
-	number int      // of the line
-	above  string   // the last line that begins with #, before the first without
-	part   rune     // between cells; 0: not known yet, ' ': blanks
-	cells  int      // in a line
-	at     int      // the column, from 0
-	names  []string // of columns; nil: they have none
-	bad    error
-}
-
-// split parts a line into its cells.
-func split(line string, part rune) ([]string, error) {
-	switch part {
-	case '\t':
-		return strings.Split(line, "\t"), nil
-	case ' ':
-		return strings.Fields(line), nil
-	}
-	r := csv.NewReader(strings.NewReader(line))
-	r.Comma, r.TrimLeadingSpace, r.FieldsPerRecord = part, true, -1
-	cells, err := r.Read()
-	if parse := (*csv.ParseError)(nil); errors.As(err, &parse) {
-		err = parse.Err
-	}
-	return cells, err
-}
-
-func (t *tableTaker) line(b []byte, whole bool) {
-	t.number++
+func (t *table) readLine(b []byte) error {
 	line := string(b)
-	if t.number == 1 {
+	if t.number++; t.number == 1 {
 		line = strings.TrimPrefix(line, "\ufeff")
 	}
-	if t.bad != nil || strings.TrimSpace(line) == "" {
-		return
-	}
-	if !whole {
-		t.bad = fmt.Errorf("has a line, number %d, of more than %d bytes", t.number, MaxLine)
-		return
-	}
-	if rest, ok := strings.CutPrefix(line, "#"); ok {
-		if t.cells == 0 {
-			t.above = rest
-		}
-		return
-	}
-	first := t.cells == 0
-	if first {
-		t.part = parting(line)
-	}
-	cells, err := split(line, t.part)
+	comment, commented := strings.CutPrefix(line, "#")
 	switch {
-	case err != nil:
-		t.bad = fmt.Errorf("has a line, number %d, that is no row of a table: %w", t.number, err)
-		return
-	case first:
-		t.cells = len(cells)
-		if header := t.head(cells); t.bad != nil || header {
-			return
-		}
-	case len(cells) != t.cells:
-		t.bad = fmt.Errorf("is no table: line %d has %s, and the first has %d", t.number, unit.Count(len(cells), "cell"), t.cells)
-		return
+	case strings.TrimSpace(line) == "":
+	case len(line) > MaxLine:
+		return fmt.Errorf("has a line, number %d, of more than %d bytes", t.number, MaxLine)
+	case !commented:
+		return t.readRow(line)
+	case t.cells == 0:
+		t.above = comment
 	}
-	t.cell(strings.TrimSpace(cells[t.at]))
+	return nil
 }
 
-// parting is what parts the cells of a file with that first line.
-func parting(line string) rune {
+func (t *table) readRow(line string) error {
+	first := t.cells == 0
+	if first {
+		t.comma = separator(line)
+	}
+	cells, err := split(line, t.comma)
+	if err != nil {
+		return fmt.Errorf("has a line, number %d, that is no row of a table: %w", t.number, err)
+	}
+	if first {
+		if header, err := t.findColumn(cells); err != nil || header {
+			return err
+		}
+	}
+	if len(cells) != t.cells {
+		return fmt.Errorf("is no table: line %d has %s, and the first has %d", t.number, unit.Count(len(cells), "cell"), t.cells)
+	}
+	cell := strings.TrimSpace(cells[t.at])
+	if t.extreme == 0 {
+		t.add([]byte(cell))
+		return nil
+	}
+	x, ok := number(cell)
+	switch {
+	case cell == "" || math.IsNaN(x):
+	case !ok:
+		return fmt.Errorf("has %.60q in line %d, column %s, which is no number: write it as 1234.5 or 1.2345e3",
+			strings.Trim(cell, `"`), t.number, quote(t.column))
+	case x*t.extreme <= t.best*t.extreme:
+	default:
+		t.best = x
+		t.add([]byte(cell))
+	}
+	return nil
+}
+
+// separator is what stands between the cells of a table with that first line.
+func separator(line string) rune {
 	for _, c := range "\t,;" {
 		if strings.ContainsRune(line, c) {
 			return c
@@ -130,99 +123,72 @@ func parting(line string) rune {
 	return ' '
 }
 
-// head finds the column by the first line without a #, and says whether that has
-// the names of columns.
-func (t *tableTaker) head(cells []string) (header bool) {
-	for _, c := range cells {
-		if _, ok := number(c); !ok {
-			header = true
-		}
+func split(line string, comma rune) ([]string, error) {
+	switch comma {
+	case '\t':
+		return strings.Split(line, "\t"), nil
+	case ' ':
+		return strings.Fields(line), nil
 	}
-	switch {
-	case header:
-		t.names = cells
-	case t.above != "":
+	r := csv.NewReader(strings.NewReader(line))
+	r.Comma, r.TrimLeadingSpace = comma, true
+	cells, err := r.Read()
+	return cells, errors.Unwrap(err) // without the number of the line, which is 1
+}
+
+// findColumn finds the column by the first line without a #, and says whether that has the
+// names of columns.
+func (t *table) findColumn(cells []string) (header bool, err error) {
+	header = slices.ContainsFunc(cells, func(c string) bool { _, ok := number(c); return !ok })
+	t.cells, t.at = len(cells), -1
+	names, has := cells, unit.Count(t.cells, "column")
+	if !header {
 		above := strings.TrimSpace(t.above)
-		if names, err := split(above, parting(above)); err == nil && len(names) == len(cells) {
-			t.names = names
-		}
+		names, _ = split(above, separator(above))
 	}
-	for i, n := range t.names {
-		if strings.TrimSpace(n) == t.column {
-			if t.at >= 0 {
-				t.bad = fmt.Errorf("has two columns %s", quote(t.column))
-				return header
+	if len(names) == t.cells {
+		has = strings.Join(names, ", ")
+		for i, name := range names {
+			if strings.TrimSpace(name) == t.column {
+				if t.at >= 0 {
+					return false, fmt.Errorf("has two columns %s", quote(t.column))
+				}
+				t.at = i
 			}
-			t.at = i
 		}
 	}
-	if n, err := strconv.Atoi(t.column); t.at < 0 && err == nil && n >= 1 && n <= len(cells) {
+	if n, err := strconv.Atoi(t.column); t.at < 0 && err == nil && n >= 1 && n <= t.cells {
 		t.at = n - 1
 	}
 	if t.at < 0 {
-		has := unit.Count(t.cells, "column")
-		if t.names != nil {
-			has = strings.Join(t.names, ", ")
-		}
-		t.bad = fmt.Errorf("has no column %s, but %.300s: %w", quote(t.column), has, ErrNone)
+		return false, fmt.Errorf("has no column %s, but %.300s: it is not there", quote(t.column), has)
 	}
-	return header
+	return header, nil
 }
 
-// cell takes a cell of the column.
-func (t *tableTaker) cell(cell string) {
-	cell = cell[:min(len(cell), MaxValue+1)]
-	if t.extreme == 0 {
-		t.found.add(cell)
-		return
-	}
-	x, ok := number(cell)
+func (t *table) noCell() error {
 	switch {
-	case cell == "" || math.IsNaN(x):
-	case !ok:
-		t.bad = fmt.Errorf("has %.60q in line %d, column %s, which is no number: write it as 1234.5 or 1.2345e3", strings.Trim(cell, `"`), t.number, quote(t.column))
-	case !t.has || x*float64(t.extreme) > t.best*float64(t.extreme):
-		t.best, t.bestIs, t.has = x, cell, true
-	}
-}
-
-func (t *tableTaker) Value() (string, error) {
-	t.end()
-	s, ok := t.found.get()
-	if t.extreme != 0 {
-		s, ok = t.bestIs, t.has
-	}
-	switch {
-	case t.bad != nil:
-		return "", t.bad
 	case t.cells == 0:
-		return "", errors.New("is empty")
-	case !ok && t.extreme != 0:
-		return "", fmt.Errorf("has no number in the column %s: %w", quote(t.column), ErrNone)
-	case !ok:
-		return "", fmt.Errorf("has %s: %w", unit.Count(t.found.seen, "row"), ErrNone)
+		return errors.New("is empty")
+	case t.extreme != 0:
+		return fmt.Errorf("has no number in the column %s: it is not there", quote(t.column))
 	}
-	return clean(s)
+	return fmt.Errorf("has %s: it is not there", unit.Count(t.seen, "row"))
 }
 
-// exponent is that of Fortran: behind a D, or for three digits behind nothing.
-var exponent = regexp.MustCompile(`^([+-]?[0-9]*\.?[0-9]*)[dD]([+-]?[0-9]+)$|^([+-]?[0-9]*\.[0-9]*)([+-][0-9]{3})$`)
+var (
+	// fortran is a number whose exponent stands behind a D, or has three digits and stands behind nothing.
+	fortran       = regexp.MustCompile(`^([+-]?[0-9]*\.?[0-9]*)[dD]([+-]?[0-9]+)$|^([+-]?[0-9]*\.[0-9]*)([+-][0-9]{3})$`)
+	onlyNotFinite = regexp.MustCompile(`^` + notFinite + `$`)
+)
 
 // number reads a number as programs write it, those of Fortran included.
-func number(s string) (float64, bool) {
+func number(s string) (x float64, ok bool) {
 	s = strings.TrimSpace(s)
 	x, err := strconv.ParseFloat(s, 64)
-	if err == nil || errors.Is(err, strconv.ErrRange) {
-		return x, true
+	if errors.Is(err, strconv.ErrSyntax) {
+		s = fortran.ReplaceAllString(s, "${1}${3}e${2}${4}")
+		x, err = strconv.ParseFloat(onlyNotFinite.ReplaceAllStringFunc(s, nameNumber), 64)
 	}
-	switch {
-	case exponent.MatchString(s):
-		s = exponent.ReplaceAllString(s, "${1}${3}e${2}${4}")
-	case s != "" && s[0] != '"' && noNumber.FindString(s) == s:
-		s = strings.Trim(string(nameNumbers([]byte(s))), `"`)
-	default:
-		return 0, false
-	}
-	x, err = strconv.ParseFloat(s, 64)
 	return x, err == nil || errors.Is(err, strconv.ErrRange)
 }
