@@ -2,13 +2,16 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
+	"distribute/lib/job"
 	"distribute/lib/query"
 	"distribute/lib/reading"
 )
@@ -25,57 +28,50 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err := c.Parse(); err != nil {
 		return err
 	}
-	t := &table{c: c, all: *all, json: *json}
+	t := &table{c: c, all: *all, json: *json, out: bufio.NewWriter(c.Stdout), progress: c.Progress("reading", 0, nil)}
 	var err error
 	if t.fields, err = query.Pick(query.JobFields(), *fields); err != nil {
 		return cli.Usagef("-c: %w", err)
 	}
-	if c.Args, err = t.operands(c.Args); err != nil {
-		return err
+	if c.Args, t.readings, err = parseReadings(c.Args); err != nil {
+		return cli.Usagef("%w", err)
 	}
 	ops, err := ask.Read(c, true)
 	if err != nil || ops.None {
 		return err
 	}
 	err = ask.Again(ctx, c, func(progress func()) error { return t.session(ctx, *head, ops, progress) })
-	return t.verdict(err)
+	t.progress.Done()
+	if flushed := t.out.Flush(); err == nil {
+		err = flushed
+	}
+	if err != nil {
+		return err
+	}
+	return t.verdict()
 }
-
-// maxReadings is how many values can be asked for.
-const maxReadings = 1000
 
 // named is an operand that says what is to be read, or asks for a field.
 var named = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*)=`)
 
-// operands takes the readings out of the operands.
-func (t *table) operands(args []string) (rest []string, err error) {
-	fields := map[string]bool{}
-	for _, f := range query.JobFields() {
-		fields[f.Name] = true
-	}
+// parseReadings takes the readings out of the operands.
+func parseReadings(operands []string) (rest []string, readings []*reading.Reading, err error) {
+	fields, names := query.JobFields(), map[string]bool{}
 	var errs []error
-	for _, a := range args {
-		m := named.FindStringSubmatch(a)
-		if m == nil || fields[m[1]] || strings.HasPrefix(m[1], "param.") {
-			rest = append(rest, a)
+	for _, o := range operands {
+		m := named.FindStringSubmatch(o)
+		if m == nil || strings.HasPrefix(o, "param.") || slices.ContainsFunc(fields, func(f query.Field[job.Row]) bool { return f.Name == m[1] }) {
+			rest = append(rest, o)
 			continue
 		}
-		r, err := reading.Parse(a)
-		if err == nil {
-			for _, other := range t.readings {
-				if other.Name == r.Name {
-					err = cli.Usagef("%s is there twice", r.Name)
-				}
-			}
-			t.readings = append(t.readings, r)
+		r, err := reading.Parse(o)
+		switch {
+		case err == nil && names[r.Name]:
+			err = cli.Usagef("%s is there twice", r.Name)
+		case err == nil:
+			names[r.Name] = true
 		}
-		errs = append(errs, err)
+		readings, errs = append(readings, r), append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, cli.Usagef("%w", err)
-	}
-	if len(t.readings) > maxReadings {
-		return nil, cli.Usagef("%d values are asked for, and %d is the limit", len(t.readings), maxReadings)
-	}
-	return rest, nil
+	return rest, readings, errors.Join(errs...)
 }

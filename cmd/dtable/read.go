@@ -18,25 +18,14 @@ import (
 	"distribute/lib/wire"
 )
 
-// A result is what is read of one job. It is a [pack.Sink] of its files.
-type result struct {
-	*table
-	id      job.ID
-	of      map[int][]int // which readings an entry of the manifest is for
-	parsers []reading.Parser
-}
-
-// read reads the values of a job that is done, empty where one is missing. An error
-// is one of the session.
+// read reads the values of a job that is done, empty where one is missing. An error is one of
+// the session.
 func (t *table) read(ctx context.Context, h *ask.Head, row *job.Row) ([]string, error) {
-	values := make([]string, len(t.readings))
-	r := &result{table: t, id: row.ID, of: map[int][]int{}, parsers: make([]reading.Parser, len(t.readings))}
+	values, errs := make([]string, len(t.readings)), make([]error, len(t.readings))
 	ref := job.NewToken()
 	in, err := h.Answer(ctx, &wire.Pull{Ref: ref, ID: string(row.ID)})
 	if refused := (*wire.Error)(nil); errors.As(err, &refused) {
-		for _, w := range t.readings {
-			t.lacks(row.ID, w.Name, err)
-		}
+		t.tellMissing(row.ID, slices.Repeat([]error{err}, len(errs)))
 		return values, nil
 	}
 	if err != nil {
@@ -47,64 +36,63 @@ func (t *table) read(ctx context.Context, h *ask.Head, row *job.Row) ([]string, 
 		err = wire.Drain(in)
 	}
 	if err != nil {
-		return nil, r.wrong(ctx, h, err)
+		return nil, wrong(ctx, h, row.ID, err)
 	}
-	want := r.find(m, row)
-	if len(want.Ranges) == 0 {
+	files, parsers, entries := sink{}, make([]reading.Parser, len(errs)), make([]int, len(errs))
+	for i, r := range t.readings {
+		if entries[i], errs[i] = find(m, r, row); errs[i] == nil {
+			parsers[i] = r.NewParser()
+			files[entries[i]] = append(files[entries[i]], parsers[i])
+		}
+	}
+	if len(files) == 0 {
+		t.tellMissing(row.ID, errs)
 		return values, h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true}))
 	}
+	want := pack.WantOf(slices.Collect(maps.Keys(files))...)
 	if in, err = h.Answer(ctx, &wire.Pick{Ref: ref, Want: wire.Want(want)}); err != nil {
 		return nil, err
 	}
-	if err := pack.Receive(in, m, want, r); err != nil {
-		return nil, r.wrong(ctx, h, err)
+	if err := pack.Receive(in, m, want, files); err != nil {
+		return nil, wrong(ctx, h, row.ID, err)
 	}
 	if err := h.Failed(ctx, wire.Drain(in)); err != nil {
 		return nil, err
 	}
-	for i, parser := range r.parsers {
-		if parser == nil {
+	for i, p := range parsers {
+		if p == nil {
 			continue
 		}
-		if values[i], err = parser.Value(); err != nil {
-			path, _ := t.readings[i].File(row.ID.Name(), param(row))
-			t.lacks(row.ID, t.readings[i].Name, fmt.Errorf("%.300q %w", path, err))
+		if values[i], err = p.Value(); err != nil {
+			errs[i] = fmt.Errorf("%.300q %w", m[entries[i]].Path, err)
 		}
 	}
+	t.tellMissing(row.ID, errs)
 	return values, nil
 }
 
-// find finds the files in a manifest.
-func (r *result) find(m pack.Manifest, row *job.Row) pack.Want {
-	for i, w := range r.readings {
-		path, err := w.File(row.ID.Name(), param(row))
-		if err != nil {
-			r.lacks(r.id, w.Name, err)
-			continue
-		}
-		k, there := m.Find(path)
-		switch {
-		case !there:
-			r.lacks(r.id, w.Name, fmt.Errorf("it left no %.300q", path))
-			continue
-		case m[k].Type != pack.File:
-			r.lacks(r.id, w.Name, fmt.Errorf("%.300q is a directory or a link, and a file is wanted", path))
-			continue
-		}
-		r.parsers[i] = w.NewParser()
-		r.of[k] = append(r.of[k], i)
+// find finds the entry of a manifest that is the file of a reading.
+func find(m pack.Manifest, r *reading.Reading, row *job.Row) (int, error) {
+	path, err := r.File(row.ID.Name(), func(name string) (string, bool) { return job.ParamOf(row.Param, name) })
+	if err != nil {
+		return 0, err
 	}
-	return pack.WantOf(slices.Collect(maps.Keys(r.of))...)
+	i, there := m.Find(path)
+	switch {
+	case !there:
+		return 0, fmt.Errorf("it left no %.300q", path)
+	case m[i].Type != pack.File:
+		return 0, fmt.Errorf("%.300q is a directory or a link, and a file is wanted", path)
+	}
+	return i, nil
 }
 
-// Put reads a file for all who want it.
-func (r *result) Put(i int, e pack.Entry, _ int64, in io.Reader) error {
+// A sink is a [pack.Sink] that writes a file to all who read it, by the entry of the manifest.
+type sink map[int][]io.Writer
+
+func (s sink) Put(i int, e pack.Entry, _ int64, in io.Reader) error {
 	sum := sha256.New()
-	to := []io.Writer{sum}
-	for _, k := range r.of[i] {
-		to = append(to, r.parsers[k])
-	}
-	if _, err := io.Copy(io.MultiWriter(to...), in); err != nil {
+	if _, err := io.Copy(io.MultiWriter(append(s[i], sum)...), in); err != nil {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != e.Sum {
@@ -114,16 +102,9 @@ func (r *result) Put(i int, e pack.Entry, _ int64, in io.Reader) error {
 }
 
 // wrong tells what was sent wrong from a head that went away.
-func (r *result) wrong(ctx context.Context, h *ask.Head, err error) error {
-	for _, own := range []error{pack.ErrSum, pack.ErrFormat, pack.ErrLimit} {
-		if errors.Is(err, own) {
-			return cli.Errorf(cli.IO, "%s: what the head sent is wrong: %w", r.id, err)
-		}
+func wrong(ctx context.Context, h *ask.Head, id job.ID, err error) error {
+	if errors.Is(err, pack.ErrSum) || errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit) {
+		return cli.Errorf(cli.IO, "%s: what the head sent is wrong: %w", id, err)
 	}
 	return h.Failed(ctx, err)
-}
-
-// param tells the parameters of a job.
-func param(row *job.Row) func(string) (string, bool) {
-	return func(name string) (string, bool) { return job.ParamOf(row.Param, name) }
 }

@@ -3,35 +3,35 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/query"
 	"distribute/lib/reading"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
-// A table is what the command line asks for, and how far it has come.
+// A table is what the command line asks for, and how far it is printed.
 type table struct {
 	c         *cli.Cmd
 	all, json bool
 	readings  []*reading.Reading
-	fields    []query.Field[job.Row] // those before the values
+	fields    []query.Field[job.Row] // before the values
 
-	rows     []job.Row // nil: not asked for yet
+	rows     []job.Row // nil: the head has not answered yet
 	left     int       // jobs that are not done
-	next     int       // the row of which nothing has been printed
+	next     int       // the first row that is not printed yet
+	missing  int       // values
 	out      *bufio.Writer
 	progress *cli.Progress
-	missing  int // values
 }
 
 // session goes on with the table over one session with the head.
@@ -44,9 +44,6 @@ func (t *table) session(ctx context.Context, flag string, ops *ask.Operands, pro
 	progress()
 	if t.rows == nil {
 		if err := t.ask(ctx, h, ops); err != nil {
-			return err
-		}
-		if err := t.head(); err != nil {
 			return err
 		}
 	}
@@ -67,16 +64,15 @@ func (t *table) session(ctx context.Context, flag string, ops *ask.Operands, pro
 	return nil
 }
 
-// ask asks for the jobs.
+// ask asks for the jobs, and prints the names of the columns.
 func (t *table) ask(ctx context.Context, h *ask.Head, ops *ask.Operands) error {
-	t.left = 0
-	rows := []job.Row{}
+	rows, left := []job.Row{}, 0
 	err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
 		if _, _, _, err := job.ParseID(string(r.ID)); err != nil {
 			return h.Odd(ctx, err)
 		}
 		if r.State != job.Done && !t.all {
-			t.left++
+			left++
 			return nil
 		}
 		row := *r
@@ -87,53 +83,43 @@ func (t *table) ask(ctx context.Context, h *ask.Head, ops *ask.Operands) error {
 	if err != nil {
 		return err
 	}
-	t.rows = rows
-	return nil
+	t.rows, t.left = rows, left
+	t.progress.Grow(int64(len(rows)))
+	return t.header()
 }
 
-// head finds the columns and prints their names.
-func (t *table) head() error {
-	taken := map[string]bool{}
-	for i := range t.fields {
-		taken[t.fields[i].Name] = true
+// header adds a column for each parameter to those that -c names, and prints their names.
+func (t *table) header() error {
+	var names []string
+	for _, f := range t.fields {
+		names = append(names, f.Name)
 	}
-	var params []string
-	there := map[string]bool{}
-	for i := range t.rows {
-		for _, p := range t.rows[i].Param {
+	params := map[string]bool{}
+	for _, row := range t.rows {
+		for _, p := range row.Param {
 			name, _, _ := strings.Cut(p, "=")
-			if !there[name] {
-				params, there[name] = append(params, name), true
+			if params[name] {
+				continue
 			}
+			params[name] = true
+			f, err := query.Pick(query.JobFields(), "param."+name)
+			if err != nil {
+				continue // the head says a name that no parameter can have
+			}
+			if !slices.Contains(names, name) {
+				f[0].Name = name
+			}
+			t.fields, names = append(t.fields, f[0]), append(names, f[0].Name)
 		}
-	}
-	for _, name := range params {
-		f, err := query.Pick(query.JobFields(), "param."+name)
-		if err != nil {
-			continue // the head says a name that none can have
-		}
-		if !taken[name] {
-			f[0].Name = name
-		}
-		taken[f[0].Name] = true
-		t.fields = append(t.fields, f[0])
 	}
 	for _, r := range t.readings {
-		if taken[r.Name] {
+		if slices.Contains(names, r.Name) {
 			return cli.Usagef("there is a column %q already: give the value another name", r.Name)
 		}
+		names = append(names, r.Name)
 	}
-	t.out = bufio.NewWriter(t.c.Stdout)
-	t.progress = t.c.Progress("reading", int64(len(t.rows)), nil)
 	if t.json {
 		return nil
-	}
-	var names []string
-	for i := range t.fields {
-		names = append(names, t.fields[i].Name)
-	}
-	for _, r := range t.readings {
-		names = append(names, r.Name)
 	}
 	_, err := t.out.WriteString(strings.Join(names, "\t") + "\n")
 	return err
@@ -141,80 +127,59 @@ func (t *table) head() error {
 
 // print prints the line of a job; a value that is missing is empty.
 func (t *table) print(row *job.Row, values []string) error {
-	var b bytes.Buffer
 	if !t.json {
-		line := query.Records[job.Row]{W: &b, Fields: t.fields}
-		if err := line.Print(row); err != nil {
-			return err
+		var cells []string
+		for _, f := range t.fields {
+			cells = append(cells, f.Text(row))
 		}
-		b.Truncate(b.Len() - len("\n"))
 		for _, v := range values {
-			if v == "" {
-				v = "-"
-			}
-			b.WriteString("\t" + v)
+			cells = append(cells, cmp.Or(v, "-"))
 		}
-	} else {
-		line := query.Objects[job.Row]{W: &b, Fields: t.fields}
-		if err := line.Print(row); err != nil {
-			return err
-		}
-		b.Truncate(b.Len() - len("}\n"))
-		for i, v := range values {
-			if b.Len() > len("{") {
-				b.WriteByte(',')
-			}
-			b.WriteString(strconv.Quote(t.readings[i].Name) + ":" + ofJSON(v))
-		}
-		b.WriteByte('}')
+		_, err := t.out.WriteString(strings.Join(cells, "\t") + "\n")
+		return err
 	}
-	b.WriteByte('\n')
-	_, err := t.out.Write(b.Bytes())
+	var object bytes.Buffer
+	fields := query.Objects[job.Row]{W: &object, Fields: t.fields}
+	if err := fields.Print(row); err != nil {
+		return err
+	}
+	b := bytes.TrimSuffix(object.Bytes(), []byte("}\n"))
+	for i, v := range values {
+		if len(b) > len("{") {
+			b = append(b, ',')
+		}
+		b = append(line.AppendText(b, t.readings[i].Name), ':')
+		switch {
+		case v == "":
+			b = append(b, "null"...)
+		case v[0] != '"' && v != "null" && json.Valid([]byte(v)):
+			b = append(b, v...)
+		default:
+			b = line.AppendText(b, v)
+		}
+	}
+	_, err := t.out.Write(append(b, "}\n"...))
 	return err
-}
-
-var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
-
-// ofJSON is a value as JSON: what has the form of a number, an object or a list is
-// one.
-func ofJSON(v string) string {
-	switch {
-	case v == "":
-		return "null"
-	case jsonNumber.MatchString(v), v == "true", v == "false", (v[0] == '{' || v[0] == '[') && json.Valid([]byte(v)):
-		return v
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.Encode(v) // of a string there is no error
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // maxTold is how many missing values are told of.
 const maxTold = 10
 
-// lacks says why a value is missing.
-func (t *table) lacks(id job.ID, name string, why error) {
-	if t.missing++; t.missing <= maxTold {
-		t.c.Talk("%s: %s: %v", id, name, why)
+// tellMissing tells why values of a job are missing.
+func (t *table) tellMissing(id job.ID, why []error) {
+	for i, err := range why {
+		if err == nil {
+			continue
+		}
+		if t.missing++; t.missing <= maxTold {
+			t.c.Talk("%s: %s: %v", id, t.readings[i].Name, err)
+		}
 	}
 }
 
-// verdict ends the table.
-func (t *table) verdict(err error) error {
-	if t.progress != nil {
-		t.progress.Done()
-	}
-	if t.out != nil {
-		if ferr := t.out.Flush(); err == nil {
-			err = ferr
-		}
-	}
-	switch {
-	case err != nil:
-		return err
-	case t.missing > maxTold:
+// verdict says what is missing from the table, and is the exit status.
+func (t *table) verdict() error {
+	if t.missing > maxTold {
 		t.c.Talk("%s missing in all", unit.Count(t.missing, "value"))
 	}
 	if t.left > 0 {
