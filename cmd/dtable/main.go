@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"regexp"
-	"slices"
 	"strings"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
-	"distribute/lib/job"
 	"distribute/lib/query"
 	"distribute/lib/reading"
 )
@@ -56,11 +54,14 @@ var named = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*)=`)
 
 // parseReadings takes the readings out of the operands.
 func parseReadings(operands []string) (rest []string, readings []*reading.Reading, err error) {
-	fields, names := query.JobFields(), map[string]bool{}
+	fields, names := map[string]bool{}, map[string]bool{}
+	for _, f := range query.JobFields() {
+		fields[f.Name] = true
+	}
 	var errs []error
 	for _, o := range operands {
 		m := named.FindStringSubmatch(o)
-		if m == nil || strings.HasPrefix(o, "param.") || slices.ContainsFunc(fields, func(f query.Field[job.Row]) bool { return f.Name == m[1] }) {
+		if m == nil || fields[m[1]] || strings.HasPrefix(o, "param.") {
 			rest = append(rest, o)
 			continue
 		}

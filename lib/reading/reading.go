@@ -55,7 +55,8 @@ func Parse(operand string) (*Reading, error) {
 		colon = first[0]
 	}
 	if colon <= 0 || colon == len(text)-1 {
-		return nil, fmt.Errorf("%s: %s says not what is to be read of which file: write FILE:.MEMBER, FILE:/EXPRESSION/ or FILE:COLUMN", name, quote(text))
+		return nil, fmt.Errorf("%s: %s says not what is to be read of which file: write FILE:.MEMBER, FILE:/EXPRESSION/ or FILE:COLUMN",
+			name, quote(text))
 	}
 	file, what := text[:colon], text[colon+1:]
 	if file[0] == '/' || slices.Contains(strings.Split(file, "/"), "..") {
