@@ -78,6 +78,9 @@ func knows(ctx context.Context, h *ask.Head, id job.BatchID) (bool, error) {
 // maxMark is how much of a mark is read: whether there is any text.
 const maxMark = 16
 
+// maxPart is how long what is common to a batch, or a job, may be as JSON.
+const maxPart = 16 << 20
+
 // mark notes that the batch is known: one that is deleted does not come again. With a
 // text it may be known, and its jobs are to be taken.
 func (b *back) mark(ctx context.Context, text string) error {

@@ -12,7 +12,6 @@ import (
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
-	"distribute/lib/dial"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -106,67 +105,55 @@ func (t *take) take(ctx context.Context) (err error) {
 	if err := errors.Join(list.Write(t.tmp), durable.SyncTree(t.tmp), durable.SyncDir(filepath.Dir(t.dir))); err != nil {
 		return errors.Join(err, os.RemoveAll(t.tmp))
 	}
-	addr, _, err := dial.HeadFrom(t.c.Getenv, t.out.head)
+	batch, notes, err := t.fill(ctx, list.ID)
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(t.tmp))
-	}
-	f := &fetcher{bringer: bringer{c: t.c, addr: addr, name: node.Abroad(t.name)}, tmp: t.tmp}
-	var notes []string
-	claimed := false
-	err = f.session(ctx, func(ctx context.Context) error {
-		claimed = true // also if it is not heard
-		attempts, err := t.claim(ctx, list.ID)
-		if err != nil {
-			return err
-		}
-		if err := f.fetch(ctx, t.batch, attempts); err != nil {
-			return err
-		}
-		notes, err = t.write(ctx, t.dir, f.batch, list.ID, false)
-		return err
-	})
-	if err != nil {
-		if claimed {
-			return t.giveBack(ctx, err)
-		}
-		return errors.Join(err, os.RemoveAll(t.tmp))
+		return t.giveBack(ctx, err)
 	}
 	if err := os.RemoveAll(t.tmp); err != nil {
 		return err
 	}
-	return t.tell(ctx, t.dir, f.batch, notes)
+	return t.tell(ctx, t.dir, batch, notes)
 }
 
-// claim takes the jobs to the cluster, and returns their attempts there.
-func (t *take) claim(ctx context.Context, folder job.Token) ([]job.Token, error) {
-	ops := &ask.Operands{}
+// fill takes the jobs to the cluster, fetches them, and writes the folder of them.
+func (t *take) fill(ctx context.Context, folder job.Token) (*job.Batch, []string, error) {
+	taken, err := t.claim(ctx, folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	batch, err := t.head.Describe(ctx, taken)
+	if err == nil {
+		err = t.head.Inputs(ctx, t.c, batch, t.tmp)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	notes, err := t.write(ctx, t.dir, batch, folder, false)
+	return batch, notes, err
+}
+
+// claim takes the jobs to the cluster, and returns those that are there.
+func (t *take) claim(ctx context.Context, folder job.Token) (*ask.Operands, error) {
+	ops, taken := &ask.Operands{}, &ask.Operands{}
 	for _, id := range t.ids {
 		ops.Args = append(ops.Args, string(id))
 	}
-	of := make(map[job.ID]job.Token, len(t.ids))
 	err := t.head.Claim(ctx, string(node.Abroad(t.name)), folder, ops, func(c *wire.Claimed) error {
 		if !c.Void && !c.Ended {
-			of[c.Job] = c.Attempt
+			taken.Args = append(taken.Args, string(c.Job))
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	var attempts []job.Token
-	for _, id := range t.ids {
-		if a, ok := of[id]; ok {
-			attempts = append(attempts, a)
-		}
-	}
-	left := len(t.ids) - len(attempts)
+	left := len(t.ids) - len(taken.Args)
 	switch {
-	case len(attempts) == 0:
+	case err != nil:
+		return nil, err
+	case len(taken.Args) == 0:
 		return nil, cli.Errorf(cli.No, "no job to be taken to the cluster: all of these wait for others, have begun meanwhile, or are on a cluster")
 	case left > 0:
 		t.c.Talk("%s left: they wait for others, have begun meanwhile, or are on a cluster", unit.Count(left, "job"))
 	}
-	return attempts, nil
+	return taken, nil
 }
 
 // giveBack gives back what was taken, since no folder came of it.

@@ -46,19 +46,18 @@ func (h *Head) Describe(ctx context.Context, ops *Operands) (*job.Batch, error) 
 		return nil, cli.Errorf(cli.Input, "one batch is run at a time, and these jobs are of %d: name those of one (%.300s)", len(batches), names)
 	}
 	of := ids[0].Batch()
-	b := &job.Batch{Namespace: of.Namespace(), Name: of.Name(), Sources: map[string]job.Source{}}
-	if err := h.object(ctx, &wire.Pull{ID: string(ids[0]), Of: wire.OfSpec}, &b.Spec); err != nil {
+	b := &job.Batch{Namespace: of.Namespace(), Name: of.Name(), Jobs: make([]job.Job, len(ids)), Sources: map[string]job.Source{}}
+	asks, into := []*wire.Pull{{ID: string(ids[0]), Of: wire.OfSpec}}, []any{&b.Spec}
+	for i, id := range ids {
+		asks, into = append(asks, &wire.Pull{ID: string(id), Of: wire.OfJob}), append(into, &b.Jobs[i])
+	}
+	if err := h.objects(ctx, asks, into); err != nil {
 		return nil, err
 	}
-	for _, id := range ids {
-		j := job.Job{}
-		if err := h.object(ctx, &wire.Pull{ID: string(id), Of: wire.OfJob}, &j); err != nil {
-			return nil, err
+	for i, id := range ids {
+		if name := b.Jobs[i].Name; name != id.Name() {
+			return nil, h.Odd(ctx, fmt.Errorf("%w: the job %.100q for %q", line.ErrLine, name, id))
 		}
-		if j.Name != id.Name() {
-			return nil, h.Odd(ctx, fmt.Errorf("%w: the job %.100q for %q", line.ErrLine, j.Name, id))
-		}
-		b.Jobs = append(b.Jobs, j)
 	}
 	job.ForgetNeeds(b.Jobs)
 	return b, nil
@@ -67,16 +66,42 @@ func (h *Head) Describe(ctx context.Context, ops *Operands) (*job.Batch, error) 
 // maxObject is how long what is common to a batch, or a job, may be as JSON.
 const maxObject = 16 << 20
 
-// object is an answer of the head that is one object.
-func (h *Head) object(ctx context.Context, ask *wire.Pull, v any) error {
-	ask.Ref = job.NewToken()
-	in, err := h.Answer(ctx, ask)
+// objects asks for one object after another, and does not wait for an answer before it
+// asks the next question. After an error the session is closed.
+func (h *Head) objects(ctx context.Context, asks []*wire.Pull, into []any) error {
+	asked := make(chan error, 1)
+	go func() {
+		var err error
+		for _, ask := range asks {
+			ask.Ref = job.NewToken()
+			if err = h.Send(ask); err != nil {
+				break
+			}
+		}
+		asked <- err
+	}()
+	var err error
+	for i := 0; i < len(into) && err == nil; i++ {
+		err = h.object(ctx, asks[i].Of, into[i])
+	}
 	if err != nil {
+		h.Close()
+		<-asked
 		return err
 	}
+	return <-asked
+}
+
+// object reads an answer of the head that is one object.
+func (h *Head) object(ctx context.Context, of string, v any) error {
+	s, err := wire.Expect[*wire.Send](h.Conn)
+	if err != nil {
+		return h.Failed(ctx, err)
+	}
+	in := h.RecvTransfer(s)
 	text, err := io.ReadAll(io.LimitReader(in, maxObject+1))
 	if err == nil && len(text) > maxObject {
-		err = fmt.Errorf("%w: %s of more than %d bytes", line.ErrLine, ask.Of, maxObject)
+		err = fmt.Errorf("%w: %s of more than %d bytes", line.ErrLine, of, maxObject)
 	}
 	if err == nil {
 		err = wire.Drain(in)

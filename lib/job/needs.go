@@ -141,24 +141,6 @@ func (r *resolver) fits(need string, self uint32) (yes bool) {
 	return yes
 }
 
-// NeedAmong leaves of what jobs need what means another of them.
-func NeedAmong(jobs []Job) {
-	names := make([]string, len(jobs))
-	for i := range jobs {
-		names[i] = jobs[i].Name
-	}
-	r, none := newResolver(names), map[string]bool{}
-	for i := range jobs {
-		jobs[i].Needs = slices.DeleteFunc(slices.Clone(jobs[i].Needs), func(need string) bool {
-			fits := !none[need] && r.fits(need, uint32(i))
-			if !fits && !Fits(need, names[i]) {
-				none[need] = true
-			}
-			return !fits
-		})
-	}
-}
-
 // Fits says that a need means the job of that name.
 func Fits(need, name string) bool {
 	ok, err := path.Match(need, name)
@@ -311,12 +293,14 @@ func ForgetNeeds(jobs []Job) {
 	for i := range jobs {
 		names[i] = jobs[i].Name
 	}
-	r := newResolver(names)
+	r, none := newResolver(names), map[string]bool{}
 	for i := range jobs {
-		j := &jobs[i]
-		j.Needs = slices.DeleteFunc(slices.Clone(j.Needs), func(need string) bool { return !r.fits(need, uint32(i)) })
-		if len(j.Needs) == 0 {
-			j.Needs = nil
-		}
+		jobs[i].Needs = slices.DeleteFunc(slices.Clone(jobs[i].Needs), func(need string) bool {
+			fits := !none[need] && r.fits(need, uint32(i))
+			if !fits && !Fits(need, names[i]) {
+				none[need] = true
+			}
+			return !fits
+		})
 	}
 }
