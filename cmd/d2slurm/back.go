@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ type back struct {
 	silent bool // print nothing, and note in given what was given back
 	given  map[job.ID]bool
 
-	p         place
+	p         *place
 	folder    *slurm.Folder
 	submitted *slurm.Submitted
 	records   *slurm.Records
@@ -45,10 +46,10 @@ func (b *back) run(ctx context.Context) (err error) {
 	if len(b.c.Args) != 1 {
 		return cli.Usagef("-r takes one folder, %d operands were given", len(b.c.Args))
 	}
-	if b.p, err = placeOf(b.c, b.c.Args[0]); err != nil {
+	if b.p, err = placeOf(ctx, b.c, b.c.Args[0]); err != nil {
 		return err
 	}
-	if b.folder, b.submitted, err = readFolder(ctx, b.p); err != nil {
+	if b.folder, b.submitted, err = b.p.readFolder(ctx); err != nil {
 		return err
 	}
 	for _, odd := range b.submitted.Odd {
@@ -81,7 +82,7 @@ func (b *back) run(ctx context.Context) (err error) {
 	told := map[string]bool{}
 	nothing := len(works) == 0 && !b.silent && !fresh
 	if nothing || b.kill {
-		if told, err = b.been(ctx); err != nil {
+		if told, err = b.been(); err != nil {
 			return err
 		}
 	}
@@ -104,6 +105,9 @@ func (b *back) run(ctx context.Context) (err error) {
 		}
 		return err
 	}
+	if err == nil && !b.dry && !slices.ContainsFunc(works, func(w *work) bool { return !w.done }) {
+		b.p.dropAll()
+	}
 	return errors.Join(err, b.report(ctx, works))
 }
 
@@ -123,7 +127,7 @@ func (b *back) nothing(n int) {
 // take has the head take the jobs of the folder for those of the cluster, as far as they
 // are queued or held.
 func (b *back) take(ctx context.Context, h *ask.Head) error {
-	been, err := b.been(ctx)
+	been, err := b.been()
 	if err != nil {
 		return err
 	}
@@ -163,14 +167,12 @@ func (b *back) note(ctx context.Context, works []*work) error {
 }
 
 // been is which jobs have come home before.
-func (b *back) been(ctx context.Context) (map[string]bool, error) {
+func (b *back) been() (map[string]bool, error) {
 	names := map[string]bool{}
-	err := b.p.read(ctx, []string{slurm.HomeFile}, maxList, func(_ string, text []byte) error {
-		for l := range strings.Lines(string(text)) {
-			names[strings.TrimSuffix(l, "\n")] = true
-		}
-		return nil
-	})
+	text, err := b.p.read(slurm.HomeFile, maxList)
+	for l := range strings.Lines(string(text)) {
+		names[strings.TrimSuffix(l, "\n")] = true
+	}
 	return names, err
 }
 
@@ -225,11 +227,20 @@ func (b *back) look(ctx context.Context, works []*work) error {
 			b.problems = append(b.problems, errors.New("no answer of Slurm (neither sacct nor scontrol): only what has written its status is known"))
 		}
 	}
-	err := b.p.read(ctx, append(names, slurm.BuiltFile), slurm.MaxStatus, func(name string, text []byte) error {
+	// A status that cannot be read keeps no other job from coming home.
+	if err := b.p.copy(ctx, append(names, slurm.BuiltFile)); errors.Is(err, errPartial) {
+		b.problems = append(b.problems, err)
+	} else if err != nil {
+		return err
+	}
+	for _, name := range append(names, slurm.BuiltFile) {
+		text, err := b.p.read(name, slurm.MaxStatus)
+		if err != nil {
+			b.problems = append(b.problems, err)
+		}
 		b.status[name] = text
-		return nil
-	})
-	return err
+	}
+	return ctx.Err()
 }
 
 func statusOf(j *slurm.FolderJob) string { return path.Join(j.Dir, slurm.StatusFile) }
@@ -296,21 +307,17 @@ func (b *back) bring(ctx context.Context, works []*work) error {
 			dirs = append(dirs, w.job.Dir)
 		}
 	}
-	cut := b.p.bring(ctx, dirs) // what has come of it all the same is brought home
-	if cut != nil {
-		works = slices.DeleteFunc(slices.Clone(works), func(w *work) bool {
-			if !w.left {
-				return false
-			}
-			root, err := b.p.open(w.job.Dir)
-			if err == nil {
-				root.Close()
-			}
-			return err != nil
-		})
+	bad := map[string]error{}
+	if err := b.p.bring(ctx, dirs, bad); err != nil {
+		return err
 	}
-	s := &bringer{c: b.c, addr: addr, name: node.Abroad(b.name), p: b.p, kind: b.folder.Kind, moved: func(w *work) { b.p.done(w.job.Dir) }}
-	return errors.Join(s.bring(ctx, works), cut)
+	works = slices.DeleteFunc(slices.Clone(works), func(w *work) bool { return w.left && bad[w.job.Dir] != nil })
+	s := &bringer{c: b.c, addr: addr, name: node.Abroad(b.name), p: b.p, kind: b.folder.Kind, moved: func(w *work) { b.p.drop(w.job.Dir) }}
+	err = s.bring(ctx, works)
+	for _, dir := range slices.Sorted(maps.Keys(bad)) {
+		err = errors.Join(err, cli.Errorf(cli.IO, "%w", bad[dir]))
+	}
+	return err
 }
 
 // report prints the ids of the jobs whose results are home, and tells of the others.

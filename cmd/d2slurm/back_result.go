@@ -33,7 +33,7 @@ type result struct {
 
 // resultOf reads the directory of a job, as a node does at home: all that it has written,
 // or of a Python job what it has saved, and what it has printed.
-func resultOf(ctx context.Context, p place, kind string, j *slurm.FolderJob, started time.Time) (*result, error) {
+func resultOf(ctx context.Context, p *place, kind string, j *slurm.FolderJob, started time.Time) (*result, error) {
 	root, err := p.open(j.Dir)
 	if err != nil {
 		return nil, err

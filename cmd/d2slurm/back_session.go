@@ -43,7 +43,7 @@ type bringer struct {
 	c       *cli.Cmd
 	addr    string
 	name    node.Name
-	p       place
+	p       *place
 	kind    string
 	moved   func(*work) // its result is safe at home, or not wanted
 	control *wire.Conn

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path"
 
@@ -31,11 +30,7 @@ func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 	if err != nil || known && b.dry {
 		return false, err
 	}
-	var mark []byte // nil: none
-	err = b.p.read(ctx, []string{slurm.KnownFile}, maxMark, func(_ string, text []byte) error {
-		mark = append([]byte{}, text...)
-		return nil
-	})
+	mark, err := b.p.read(slurm.KnownFile, maxList)
 	switch {
 	case err != nil:
 		return false, err
@@ -47,7 +42,7 @@ func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 	case mark != nil && len(mark) == 0:
 		return false, cli.Errorf(cli.NoSuch, "the head does not know %s any more: it was deleted, or another head has it", b.folder.Batch)
 	}
-	batch, err := b.readBatch(ctx)
+	batch, err := b.readBatch()
 	if err != nil {
 		return false, err
 	}
@@ -75,9 +70,6 @@ func knows(ctx context.Context, h *ask.Head, id job.BatchID) (bool, error) {
 	return err == nil, err
 }
 
-// maxMark is how much of a mark is read: whether there is any text.
-const maxMark = 16
-
 // maxPart is how long what is common to a batch, or a job, may be as JSON.
 const maxPart = 16 << 20
 
@@ -89,40 +81,33 @@ func (b *back) mark(ctx context.Context, text string) error {
 }
 
 // readBatch reads what the folder has of a batch that is to be submitted.
-func (b *back) readBatch(ctx context.Context) (*job.Batch, error) {
+func (b *back) readBatch() (*job.Batch, error) {
 	batch := &job.Batch{Namespace: b.folder.Batch.Namespace(), Name: b.folder.Batch.Name()}
-	there := false
-	err := b.p.read(ctx, []string{slurm.BatchFile, slurm.SourceFile}, maxList, func(name string, text []byte) error {
-		if len(text) > maxList {
-			return fmt.Errorf("%w: %s has more than %d bytes", slurm.ErrFolder, name, maxList)
-		}
-		if name == slurm.SourceFile {
-			batch.Data = text
-			return nil
-		}
-		there = true
-		in := line.NewReader(bytes.NewReader(text), maxPart)
-		for n := 1; ; n++ {
-			l, err := in.Next()
-			switch {
-			case err == io.EOF:
-				return nil
-			case err == nil && n == 1:
-				err = line.Unmarshal(l, &batch.Spec)
-			case err == nil:
-				j := job.Job{}
-				err = line.Unmarshal(l, &j)
-				batch.Jobs = append(batch.Jobs, j)
-			}
-			if err != nil {
-				return cli.Errorf(cli.Input, "%w: %s:%d: %w", slurm.ErrFolder, name, n, err)
-			}
-		}
-	})
-	if err == nil && !there {
+	text, err := b.p.read(slurm.BatchFile, maxList)
+	if err == nil && text == nil {
 		err = cli.Errorf(cli.NoSuch, "the head does not know %s, and the folder has nothing to submit: was it another head, or deleted there?", b.folder.Batch)
 	}
-	return batch, err
+	if err == nil {
+		batch.Data, err = b.p.read(slurm.SourceFile, maxList)
+	}
+	in := line.NewReader(bytes.NewReader(text), maxPart)
+	for n := 1; err == nil; n++ {
+		var l []byte
+		switch l, err = in.Next(); {
+		case err == io.EOF:
+			return batch, nil
+		case err == nil && n == 1:
+			err = line.Unmarshal(l, &batch.Spec)
+		case err == nil:
+			j := job.Job{}
+			err = line.Unmarshal(l, &j)
+			batch.Jobs = append(batch.Jobs, j)
+		}
+		if err != nil {
+			err = cli.Errorf(cli.Input, "%w: %s:%d: %w", slurm.ErrFolder, slurm.BatchFile, n, err)
+		}
+	}
+	return nil, err
 }
 
 // submit submits a batch, whose inputs the folder has.
@@ -151,7 +136,7 @@ func (b *back) sendInputs(ctx context.Context, h *ask.Head, batch *job.Batch, re
 	if err := want.Check(m); err != nil {
 		return err
 	}
-	if err := b.p.bring(ctx, []string{slurm.InputsDir}); err != nil {
+	if err := b.p.copy(ctx, []string{slurm.InputsDir}, "-r"); err != nil {
 		return err
 	}
 	root, err := b.p.open(slurm.InputsDir)
@@ -166,8 +151,8 @@ func (b *back) sendInputs(ctx context.Context, h *ask.Head, batch *job.Batch, re
 			return openPlain(root, path.Base(e.Sum))
 		})
 	})
-	if _, away := b.p.(*there); away && err == nil {
-		b.p.done(slurm.InputsDir)
+	if err == nil {
+		b.p.drop(slurm.InputsDir)
 	}
 	return err
 }
