@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/noded"
+	"distribute/lib/pack"
 	"distribute/lib/slurm"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
@@ -39,6 +42,18 @@ type back struct {
 	status    map[string][]byte // of status files, and of what says that all is built, by their names
 	problems  []error
 	cancel    []string // what is to be cancelled in Slurm
+}
+
+// A work is one attempt on the cluster, of which the head is to be told.
+type work struct {
+	wire.Claimed
+	job  *slurm.FolderJob
+	fate slurm.Fate
+	say  *job.Result // how it ended; nil: it has not
+	left bool        // and it has left a result
+
+	done    bool // the head has what it wants of it
+	refused bool // the head does not take it
 }
 
 // run brings back what is to be had now, from the folder that the operand names.
@@ -94,7 +109,7 @@ func (b *back) run(ctx context.Context) (err error) {
 	}
 	b.judge(works, told)
 	if !b.dry {
-		err = errors.Join(b.bring(ctx, works), b.note(ctx, works))
+		err = errors.Join(b.bring(ctx, h.Addr, works), b.note(ctx, works))
 	}
 	if b.silent {
 		b.given = map[job.ID]bool{}
@@ -259,7 +274,7 @@ func (b *back) judge(works []*work, told map[string]bool) {
 		case w.Void:
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "nobody wants it any more"}}
 		case f.Stand == slurm.Ended:
-			w.say, w.left = &job.Result{}, true
+			w.say, w.left = &job.Result{Outcome: f.Outcome}, true
 		case f.Stand == slurm.Unmet && b.submitted.Build && b.status[slurm.BuiltFile] == nil:
 			f.Stand, w.say = slurm.Ended, &job.Result{Outcome: job.Outcome{Reason: "the build failed on the cluster (build_output.txt)"}}
 		case f.Stand == slurm.Unmet:
@@ -292,14 +307,11 @@ func (b *back) judge(works []*work, told map[string]bool) {
 	}
 }
 
-// bring tells the head.
-func (b *back) bring(ctx context.Context, works []*work) error {
+// bring tells the head of those that run, and of those that have ended with what they
+// left. It returns when the head has all that it wants.
+func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 	if len(works) == 0 {
 		return nil
-	}
-	addr, _, err := dial.HeadFrom(b.c.Getenv, b.head)
-	if err != nil {
-		return err
 	}
 	var dirs []string
 	for _, w := range works {
@@ -311,9 +323,32 @@ func (b *back) bring(ctx context.Context, works []*work) error {
 	if err := b.p.bring(ctx, dirs, bad); err != nil {
 		return err
 	}
-	works = slices.DeleteFunc(slices.Clone(works), func(w *work) bool { return w.left && bad[w.job.Dir] != nil })
-	s := &bringer{c: b.c, addr: addr, name: node.Abroad(b.name), p: b.p, kind: b.folder.Kind, moved: func(w *work) { b.p.drop(w.job.Dir) }}
-	err = s.bring(ctx, works)
+	var all []*noded.Ran
+	for _, w := range works {
+		r := &noded.Ran{Attempt: w.Attempt, Result: w.say, Over: func(have bool) {
+			if w.done, w.refused = have, !have; have {
+				b.p.drop(w.job.Dir)
+			}
+		}}
+		switch {
+		case w.left && bad[w.job.Dir] != nil, w.say == nil && w.fate.Stand != slurm.Running:
+			continue
+		case w.left:
+			r.Left = &noded.Left{Job: w.job.Job, Open: func() (*os.Root, error) { return b.p.open(w.job.Dir) }, Output: slurm.OutputFile,
+				Kind: b.folder.Kind, Outputs: w.job.Outputs, Inputs: w.job.Inputs, Started: w.fate.Outcome.Started}
+		}
+		all = append(all, r)
+	}
+	terms := dial.Terms{Sharing: dial.SharingDirs(b.c.Getenv)}
+	err := noded.Tell(ctx, noded.Settings{Addr: addr, Terms: terms, Name: node.Abroad(b.name)}, all)
+	switch {
+	case errors.Is(err, noded.ErrStuck):
+		err = cli.Errorf(cli.Later, "%w: what is left is for the next time", err)
+	case errors.Is(err, noded.ErrLost):
+		err = cli.Errorf(cli.Unreachable, "%w: what is left is for the next time", err)
+	case errors.Is(err, pack.ErrChanged):
+		err = cli.Errorf(cli.Later, "what a job left was changed while it was read (try again): %w", err)
+	}
 	for _, dir := range slices.Sorted(maps.Keys(bad)) {
 		err = errors.Join(err, cli.Errorf(cli.IO, "%w", bad[dir]))
 	}

@@ -324,6 +324,12 @@ func (a *Attempt) Before() (Before, error) {
 	}
 }
 
+// Was says whether something was at path.
+func (b Before) Was(path string) bool {
+	_, was := b[path]
+	return was
+}
+
 // Changed says whether what is at path now is new or differs from what was
 // there.
 func (b Before) Changed(path string, info fs.FileInfo) bool {

@@ -47,13 +47,14 @@ func (h *Head) serveDown(s *session, c *wire.Conn, local bool) error {
 	}
 }
 
-// work is what belongs to an attempt, if it is given to this node.
+// work is what belongs to an attempt, if it is given to this node. Of what was taken to a
+// cluster a tool pulls that.
 func (h *Head) work(s *session, t job.Token) (*work, error) {
 	var w *work
 	var ref sched.Ref
 	there := h.do(func() {
 		a, known := h.machine.Attempt(t)
-		if b := h.batches[a.Ref.Batch]; known && a.Node == s.name && b != nil && (s.abroad == nil || s.abroad(b.Head.UID)) {
+		if b := h.batches[a.Ref.Batch]; known && a.Node == s.name && b != nil && s.abroad == nil {
 			ref, w = a.Ref, &work{batch: b.Batch, spec: b.spec, saved: a.SavedTry}
 		}
 	})

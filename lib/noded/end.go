@@ -268,12 +268,7 @@ func (n *daemon) unable(a *attemptRun, why, output string) error {
 func (n *daemon) keep(a *attemptRun, r *job.Result, m pack.Manifest, worth bool) error {
 	r.Reason, r.Skipped = clean(r.Reason), clean(r.Skipped)
 	if m != nil {
-		r.Manifest, r.Entries, r.Bytes = m.Sum(), len(m), m.Bytes()
-		for _, e := range m {
-			if e.Type == pack.File {
-				r.Files++
-			}
-		}
+		noteManifest(r, m)
 	}
 	a.Spent()
 	if err := a.SetResult(r, m, false); err != nil {
@@ -290,4 +285,14 @@ func (n *daemon) keep(a *attemptRun, r *job.Result, m pack.Manifest, worth bool)
 		}
 	})
 	return nil
+}
+
+// noteManifest notes in a result what is in its manifest.
+func noteManifest(r *job.Result, m pack.Manifest) {
+	r.Manifest, r.Entries, r.Bytes = m.Sum(), len(m), m.Bytes()
+	for _, e := range m {
+		if e.Type == pack.File {
+			r.Files++
+		}
+	}
 }

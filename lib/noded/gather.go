@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -103,6 +104,11 @@ func printed(a *attempt) (e pack.Entry, err error) {
 		return e, err
 	}
 	defer f.Close()
+	return printedEntry(f, a.Job.Name())
+}
+
+// printedEntry is the entry of a file with what a job printed.
+func printedEntry(f *os.File, of string) (e pack.Entry, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return e, err
@@ -111,7 +117,7 @@ func printed(a *attempt) (e pack.Entry, err error) {
 	if err != nil {
 		return e, err
 	}
-	return pack.Entry{Path: job.OutputName(a.Job.Name()), Type: pack.File, Size: size, Mode: 0o644,
+	return pack.Entry{Path: job.OutputName(of), Type: pack.File, Size: size, Mode: 0o644,
 		Time: info.ModTime().UTC(), Sum: sum}, nil
 }
 
@@ -139,48 +145,72 @@ func saved(ctx context.Context, a *attempt, s *desk.Started, asIs bool) (pack.Ma
 	if err := as.Do(func() error { return unlocked(a.WorkDir()) }); err != nil && !ofOwner(err) {
 		return nil, nil, err
 	}
-	save := filepath.Join(a.WorkDir(), saveDir)
-	info, err := os.Lstat(save)
-	isDir := err == nil && info.IsDir()
-	if s.Kind != job.Command {
-		if !isDir {
-			return nil, []pack.Skipped{{Path: saveDir, Why: "it is no directory any more, so nothing of it was kept"}}, nil
-		}
-		return scan(ctx, as, save, a.look(nil))
-	}
-	before, err := a.Before()
-	if err != nil {
+	l := &left{kind: s.Kind, outputs: s.Outputs, asIs: asIs, scan: func(dir string, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error) {
+		return scan(ctx, as, filepath.Join(a.WorkDir(), dir), a.look(keep))
+	}}
+	info, err := os.Lstat(filepath.Join(a.WorkDir(), saveDir))
+	l.saves = err == nil && info.IsDir()
+	if l.before, err = a.Before(); err != nil {
 		return nil, nil, err
 	}
-	wants := s.Outputs
-	if asIs {
+	return l.gather()
+}
+
+// A left is what there is in the directory of a job when it is over.
+type left struct {
+	kind    string
+	outputs []string // what comes home; none: everything
+	asIs    bool     // all of it comes home, with its paths
+	before  before
+	saves   bool // there is the directory of what is saved
+
+	// scan reads a directory below it.
+	scan func(dir string, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error)
+}
+
+// A before says what was there before the job began.
+type before interface {
+	Was(path string) bool
+	Changed(path string, info fs.FileInfo) bool // or it is new
+}
+
+// gather reads what comes home: of a command what is new or changed, of others what
+// they have saved.
+func (l *left) gather() (pack.Manifest, []pack.Skipped, error) {
+	if l.kind != job.Command {
+		if !l.saves {
+			return nil, []pack.Skipped{{Path: saveDir, Why: "it is no directory any more, so nothing of it was kept"}}, nil
+		}
+		return l.scan(saveDir, nil)
+	}
+	wants := l.outputs
+	if l.asIs {
 		wants = nil
 	}
 	outputs := job.NewOutputs(wants)
-	m, skipped, err := scan(ctx, as, a.WorkDir(), a.look(func(p string, info fs.FileInfo) bool {
+	m, skipped, err := l.scan(".", func(p string, info fs.FileInfo) bool {
 		if info.IsDir() {
-			return outputs.Lead(p) && (asIs || p != saveDir)
+			return outputs.Lead(p) && (l.asIs || p != saveDir)
 		}
-		return before.Changed(p, info) && outputs.Have(p)
-	}))
+		return l.before.Changed(p, info) && outputs.Have(p)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	m = m.Pruned(func(p string) bool { _, was := before[p]; return was || !outputs.Have(p) })
-	if isDir && !asIs {
+	m = m.Pruned(func(p string) bool { return l.before.Was(p) || !outputs.Have(p) })
+	if l.saves && !l.asIs {
 		under := func(p string) string { return path.Join(saveDir, p) }
-		inner, more, err := scan(ctx, as, save, a.look(func(p string, info fs.FileInfo) bool {
+		inner, more, err := l.scan(saveDir, func(p string, info fs.FileInfo) bool {
 			if info.IsDir() {
 				return outputs.Lead(p) || outputs.Lead(under(p))
 			}
-			return before.Changed(under(p), info) && (outputs.Have(p) || outputs.Have(under(p)))
-		}))
+			return l.before.Changed(under(p), info) && (outputs.Have(p) || outputs.Have(under(p)))
+		})
 		if err != nil {
 			return nil, nil, err
 		}
 		inner = inner.Pruned(func(p string) bool {
-			_, was := before[under(p)]
-			return was || !outputs.Have(p) && !outputs.Have(under(p))
+			return l.before.Was(under(p)) || !outputs.Have(p) && !outputs.Have(under(p))
 		})
 		var lost []pack.Skipped
 		m, lost = merge(m, inner)
@@ -222,21 +252,25 @@ func ofOwner(err error) bool {
 
 // scan reads a tree with the rights of as: what he cannot read is named.
 func scan(ctx context.Context, as *proc.Identity, dir string, keep func(string, fs.FileInfo) bool) (m pack.Manifest, skipped []pack.Skipped, err error) {
-	err = as.Do(func() error {
+	err = as.Do(func() (err error) {
 		unlocked(dir)
 		root, err := os.OpenRoot(dir + "/.") // nobody waits for a FIFO's other end
-		if err != nil && ofOwner(err) {
-			skipped = []pack.Skipped{{Path: filepath.Base(dir), Why: reason(err)}}
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		defer root.Close()
-		m, skipped, err = pack.Scan(ctx, root, keep, pack.Limits{})
+		m, skipped, err = scanRoot(ctx, filepath.Base(dir), root, err, keep)
 		return err
 	})
 	return m, skipped, err
+}
+
+// scanRoot reads and closes a tree of that name, which was opened with that error.
+func scanRoot(ctx context.Context, name string, root *os.Root, err error, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error) {
+	if err != nil && ofOwner(err) {
+		return nil, []pack.Skipped{{Path: name, Why: reason(err)}}, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	return pack.Scan(ctx, root, keep, pack.Limits{})
 }
 
 // merge joins two manifests. Where both have something that cannot be both, or
@@ -278,26 +312,31 @@ func writeSkipped(a *attempt, skipped []pack.Skipped) error {
 	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
 		return err
 	}
-	var b strings.Builder
+	return os.WriteFile(filepath.Join(a.Extra(), job.SkippedName(a.Job.Name())), skippedText(skipped), 0o600)
+}
+
+// skippedText is that list.
+func skippedText(skipped []pack.Skipped) []byte {
+	var b bytes.Buffer
 	for _, s := range skipped {
 		fmt.Fprintf(&b, "%s: %s\n", s.Path, s.Why)
 	}
-	return os.WriteFile(filepath.Join(a.Extra(), job.SkippedName(a.Job.Name())), []byte(b.String()), 0o600)
+	return b.Bytes()
 }
 
-// openHome opens a file of an attempt's manifest. A file of that path can lie in
-// several places; it is the one that is as the manifest has it. Its content is
-// checked on the way. What the job left is opened with the rights of as.
-func openHome(a *attempt, root *os.Root, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
+// openHome opens a file of the manifest of a job that has printed into output. A file of
+// that path can lie in several places; it is the one that is as the manifest has it. Its
+// content is checked on the way. What the job left is opened with the rights of as.
+func openHome(root *os.Root, of, output string, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
 	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
-	if e.Path == job.OutputName(a.Job.Name()) {
-		places = append([]string{filepath.Base(a.Output())}, places...)
+	if e.Path == job.OutputName(of) {
+		places = append([]string{output}, places...)
 	}
 	for _, p := range places {
 		info, err := root.Lstat(p)
 		if err == nil && info.Mode().IsRegular() && info.Size() == e.Size && sameTime(info, e) {
 			if !strings.HasPrefix(p, "work/") {
-				return root.Open(p)
+				as = nil
 			}
 			err = as.Do(func() (err error) {
 				f, err = openSame(root, p, info)

@@ -135,7 +135,6 @@ func TestT85SkewedHead(t *testing.T) {
 
 // reading is a session that reads what a head has sent.
 func reading(t *testing.T, text io.Reader) *session {
-	box := func() *outbox { return &outbox{news: make(chan struct{}, 1)} }
 	a, b := net.Pipe()
 	go func() {
 		io.Copy(b, text)
@@ -145,7 +144,7 @@ func reading(t *testing.T, text io.Reader) *session {
 	n := &daemon{Settings: &Settings{Log: strictLog(slog.DiscardHandler)}}
 	n.fill()
 	n.link = newLink(n)
-	return &session{n: n, c: wire.New(a), in: box(), out: box(), grants: box(), watch: newWatch(n.Uptime, nil)}
+	return &session{n: n.Settings, of: n.link, c: wire.New(a), in: newOutbox(), out: newOutbox(), grants: newOutbox(), watch: newWatch(n.Uptime, nil)}
 }
 
 // Of a message that is cut anywhere nothing is obeyed; of those before it, all.

@@ -53,7 +53,7 @@ func TestI03GoneIsDurable(t *testing.T) {
 			}
 		}()
 		go func() { n.takeLeave(); close(hands) }()
-		first := &outbox{news: make(chan struct{}, 1)}
+		first := newOutbox()
 		n.do(func() {
 			n.link.out = first
 			a := n.add(as[0])
@@ -65,9 +65,9 @@ func TestI03GoneIsDurable(t *testing.T) {
 			t.Errorf("it is there: %v, or gone was said too early", err == nil)
 		}
 		n.do(func() { n.have(note.Token) }) // said again
-		next := &session{n: n, out: &outbox{news: make(chan struct{}, 1)}}
+		next := &session{out: newOutbox()}
 		attached := make(chan error, 1)
-		go func() { attached <- n.link.attach(t.Context(), next) }()
+		go func() { attached <- n.link.attach(t.Context(), next, &wire.Hello{}) }()
 		synctest.Wait()
 		if ms := append(first.take(), next.out.take()...); len(ms) > 0 {
 			t.Errorf("said too early: %v", ms)

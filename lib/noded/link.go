@@ -50,6 +50,8 @@ type outbox struct {
 
 func newLink(n *daemon) *link { return &link{n: n, asked: make(chan *request)} }
 
+func newOutbox() *outbox { return &outbox{news: make(chan struct{}, 1)} }
+
 func (o *outbox) put(ms ...wire.Message) {
 	o.mu.Lock()
 	o.list = append(o.list, ms...)
@@ -115,7 +117,7 @@ func (l *link) run(ctx context.Context) error {
 	said, pending := "", false
 	for wait := time.Duration(0); ctx.Err() == nil; {
 		began := time.Now()
-		up, err := l.session(ctx)
+		up, err := l.n.session(ctx, l)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -154,25 +156,43 @@ func (l *link) next(wait time.Duration, err error) time.Duration {
 	return min(2*wait, slowest)
 }
 
-// session is one session: its control stream and its two data streams. It
-// returns when one of them ends; up says that the head had let this node in.
-func (l *link) session(ctx context.Context) (up bool, err error) {
+// A holder has attempts of which a session tells the head: the daemon of a node, or
+// who brings home what ran on a cluster.
+type holder interface {
+	// hello is what it says of itself.
+	hello() wire.Hello
+	// attach begins with what it has to tell, until detach.
+	attach(ctx context.Context, s *session, head *wire.Hello) error
+	detach()
+	// now takes a message that need not wait for its turn, and says whether it has.
+	now(ctx context.Context, s *session, m wire.Message) bool
+	// obey does what the head says, in its order.
+	obey(ms []wire.Message)
+	// deliver sends a result. Its error is that of the stream.
+	deliver(c *wire.Conn, x *uint64, g *wire.Grant) error
+	// beside is what else goes on in the session, which ends with it.
+	beside(s *session) func(context.Context) error
+}
+
+// session is one session of a holder: its control stream and its data streams. It
+// returns when one of them ends; up says that the head had let it in.
+func (n *Settings) session(ctx context.Context, of holder) (up bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	n := l.n
 	n.Terms.Afresh()
-	c, head, err := n.greet(ctx, wire.Hello{Role: wire.RoleNode, Name: string(n.Name), Boot: n.boot, State: n.desk.State()})
+	h := of.hello()
+	h.Role, h.Name = wire.RoleNode, string(n.Name)
+	c, head, err := n.greet(ctx, h)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
-	s := &session{n: n, c: c, watch: newWatch(n.Uptime, n.ticks), out: &outbox{news: make(chan struct{}, 1)}, in: &outbox{news: make(chan struct{}, 1)},
-		grants: &outbox{news: make(chan struct{}, 1)}, tails: map[uint64]context.CancelFunc{}}
-	if err := l.attach(ctx, s); err != nil {
+	s := &session{n: n, of: of, c: c, join: head.Join, watch: newWatch(n.Uptime, n.ticks), out: newOutbox(), in: newOutbox(),
+		grants: newOutbox(), tails: map[uint64]context.CancelFunc{}}
+	if err := of.attach(ctx, s, head); err != nil {
 		return false, err
 	}
-	defer l.detach()
-	n.setPatience(head.Patience)
+	defer of.detach()
 	n.Log.Info("session with the head", "head", n.Addr, "spool", head.Spool)
 	var parts sync.WaitGroup
 	ends := make(chan error, 8)
@@ -187,8 +207,8 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 	part(s.write)
 	part(s.read)
 	part(s.obey)
-	part(func(ctx context.Context) error { return s.data(ctx, head.Join, "up", s.up) })
-	part(func(ctx context.Context) error { return s.data(ctx, head.Join, "down", s.down) })
+	part(func(ctx context.Context) error { return s.data(ctx, "up", s.up) })
+	part(of.beside(s))
 	err = <-ends
 	if slept := s.watch.slept(); slept != nil {
 		err = slept
@@ -200,7 +220,7 @@ func (l *link) session(ctx context.Context) (up bool, err error) {
 
 // guarded calls f, whose panic is an error: it ends the session, and not the
 // daemon (N69). What the state's goroutine does for f is not guarded.
-func (n *daemon) guarded(f func() error) (err error) {
+func (n *Settings) guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			n.Log.Error("panic in a session (a bug in dnoded)", "panic", p, "stack", string(debug.Stack()))
@@ -211,7 +231,7 @@ func (n *daemon) guarded(f func() error) (err error) {
 }
 
 // greet makes a stream to the head, and says hello on it.
-func (n *daemon) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
+func (n *Settings) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hello, error) {
 	open := n.Terms.Dial
 	if n.Dial != nil {
 		open = n.Dial
@@ -223,9 +243,11 @@ func (n *daemon) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.Hel
 	return dial.Over(ctx, stream, n.Addr, h)
 }
 
+func (l *link) hello() wire.Hello { return wire.Hello{Boot: l.n.boot, State: l.n.desk.State()} }
+
 // attach makes s the session that is up, and begins it with the list of what
 // the node holds. Everything that happens from then on is told.
-func (l *link) attach(ctx context.Context, s *session) error {
+func (l *link) attach(ctx context.Context, s *session, head *wire.Hello) error {
 	ok := l.n.allLeft(ctx, func() {
 		l.n.letGo = recent{}
 		s.out.put(l.n.telling(l.n.offer()), &wire.List{})
@@ -239,6 +261,7 @@ func (l *link) attach(ctx context.Context, s *session) error {
 	if !ok {
 		return context.Canceled
 	}
+	l.n.setPatience(head.Patience)
 	return nil
 }
 
@@ -266,8 +289,8 @@ func (n *daemon) list() []wire.Message {
 
 // data is one data stream of the session: dialled, joined, and used. The head
 // may not have taken in the session's offer yet; then it is asked again.
-func (s *session) data(ctx context.Context, join job.Token, way string, use func(context.Context, *wire.Conn) error) error {
-	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: join, State: way}
+func (s *session) data(ctx context.Context, way string, use func(context.Context, *wire.Conn) error) error {
+	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: s.join, State: way}
 	c, _, err := s.n.greet(ctx, h)
 	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
 		if linger(ctx, wait); ctx.Err() != nil {
@@ -283,12 +306,17 @@ func (s *session) data(ctx context.Context, join job.Token, way string, use func
 	return use(ctx, c)
 }
 
+// beside is the data stream by which attempts fetch what they lack.
+func (l *link) beside(s *session) func(context.Context) error {
+	return func(ctx context.Context) error { return s.data(ctx, "down", l.down) }
+}
+
 // down fetches what attempts ask for.
-func (s *session) down(ctx context.Context, c *wire.Conn) error {
+func (l *link) down(ctx context.Context, c *wire.Conn) error {
 	for {
 		select {
-		case r := <-s.n.link.asked:
-			err := s.fetchOne(c, r)
+		case r := <-l.asked:
+			err := fetchOne(c, r)
 			if err != nil {
 				return err
 			}
@@ -300,14 +328,14 @@ func (s *session) down(ctx context.Context, c *wire.Conn) error {
 
 // fetchOne makes one request. Its error is that of the stream; what speaks
 // against the answer goes to who asked.
-func (s *session) fetchOne(c *wire.Conn, r *request) error {
+func fetchOne(c *wire.Conn, r *request) error {
 	answered := false
 	defer func() {
 		if !answered { // a panic is under way: who asked is not to wait for ever
 			r.done <- fmt.Errorf("%w: a panic", errAway)
 		}
 	}()
-	err := s.fetchFor(c, r, func(err error) {
+	err := fetchFor(c, r, func(err error) {
 		answered = true
 		r.done <- err
 	})
@@ -315,7 +343,7 @@ func (s *session) fetchOne(c *wire.Conn, r *request) error {
 }
 
 // fetchFor is fetchOne; done is for who asked.
-func (s *session) fetchFor(c *wire.Conn, r *request, done func(error)) error {
+func fetchFor(c *wire.Conn, r *request, done func(error)) error {
 	if err := c.Send(r.Fetch); err != nil {
 		done(fmt.Errorf("%w: %w", errAway, err))
 		return err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -22,8 +23,10 @@ import (
 
 // A session is one time that the head is there.
 type session struct {
-	n      *daemon
+	n      *Settings
+	of     holder
 	c      *wire.Conn // control
+	join   job.Token  // by which data streams join it
 	watch  *watch
 	out    *outbox // to be sent
 	in     *outbox // received, to be obeyed
@@ -88,23 +91,17 @@ func (s *session) read(ctx context.Context) error {
 		switch m := m.(type) {
 		case *wire.Ping:
 			s.out.put(&wire.Pong{N: m.N})
-		case *wire.Pong:
-		case *wire.Error:
-			s.n.Log.Error("error message from the head", "text", m.Text)
 		case *wire.Grant:
 			s.grants.put(m)
-		case *wire.Tail:
-			s.tail(ctx, m)
-		case *wire.Untail:
-			s.untail(m.X)
 		default:
-			s.in.put(m)
+			if !s.of.now(ctx, s, m) {
+				s.in.put(m)
+			}
 		}
 	}
 }
 
-// obey does what the head says, in its order. Starts that have come together
-// are noted together.
+// obey does what the head says.
 func (s *session) obey(ctx context.Context) error {
 	for {
 		select {
@@ -112,18 +109,40 @@ func (s *session) obey(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		var starts []*wire.Start
-		for _, m := range s.in.take() {
-			if st, ok := m.(*wire.Start); ok {
-				starts = append(starts, st)
-				continue
-			}
-			s.n.startAll(starts)
-			starts = nil
-			s.n.do(func() { s.n.told(m) })
-		}
-		s.n.startAll(starts)
+		s.of.obey(s.in.take())
 	}
+}
+
+// now takes a message that need not wait for those before it to be obeyed.
+func (l *link) now(ctx context.Context, s *session, m wire.Message) bool {
+	switch m := m.(type) {
+	case *wire.Pong:
+	case *wire.Error:
+		l.n.Log.Error("error message from the head", "text", m.Text)
+	case *wire.Tail:
+		s.tail(ctx, l.n, m)
+	case *wire.Untail:
+		s.untail(m.X)
+	default:
+		return false
+	}
+	return true
+}
+
+// obey does what the head says, in its order. Starts that have come together
+// are noted together.
+func (l *link) obey(ms []wire.Message) {
+	var starts []*wire.Start
+	for _, m := range ms {
+		if st, ok := m.(*wire.Start); ok {
+			starts = append(starts, st)
+			continue
+		}
+		l.n.startAll(starts)
+		starts = nil
+		l.n.do(func() { l.n.told(m) })
+	}
+	l.n.startAll(starts)
 }
 
 // startAll notes attempts that the head gives and begins with them.
@@ -322,12 +341,14 @@ func (s *session) up(ctx context.Context, c *wire.Conn) error {
 			return ctx.Err()
 		}
 		for _, m := range s.grants.take() {
-			if err := s.n.deliver(c, &s.x, m.(*wire.Grant)); err != nil {
+			if err := s.of.deliver(c, &s.x, m.(*wire.Grant)); err != nil {
 				return err
 			}
 		}
 	}
 }
+
+func (l *link) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error { return l.n.deliver(c, x, g) }
 
 // deliver sends one result. Its error is that of the stream. Files that are no
 // longer what the manifest says make the attempt lost: its node went down before
@@ -353,17 +374,10 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 		n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "cannot send a result", "job", a.Job, "attempt", a.Token, "why", err)
 		return n.spoiled(a, err)
 	}
-	if g.Manifest {
-		*x++
-		if err := c.SendTransfer(&wire.Send{X: *x, Of: wire.OfManifest, Attempt: a.Token}, m.Encode); err != nil {
-			return err
-		}
-	}
 	seen := a.seen
 	a.seen = nil // if the head asks again, all is hashed
-	*x++
 	var own error
-	err = c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: a.Token}, func(w io.Writer) error {
+	err = sendResult(c, x, g, m, func(w io.Writer) error {
 		own = n.writeTree(w, a, m, pack.Want(g.Want), seen)
 		return own
 	})
@@ -372,6 +386,18 @@ func (n *daemon) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	}
 	n.Log.Log(context.Background(), n.damageLevel(a.Attempt), "the files of an attempt changed after their manifest was made", "job", a.Job, "attempt", a.Token, "why", own)
 	return n.spoiled(a, own)
+}
+
+// sendResult sends what the head wants of a result, whose tree write writes.
+func sendResult(c *wire.Conn, x *uint64, g *wire.Grant, m pack.Manifest, write func(io.Writer) error) error {
+	if g.Manifest {
+		*x++
+		if err := c.SendTransfer(&wire.Send{X: *x, Of: wire.OfManifest, Attempt: g.Attempt}, m.Encode); err != nil {
+			return err
+		}
+	}
+	*x++
+	return c.SendTransfer(&wire.Send{X: *x, Of: wire.OfTree, Attempt: g.Attempt}, write)
 }
 
 // writeTree writes what is wanted of a result as a stream of package pack. A file that is
@@ -384,7 +410,7 @@ func (n *daemon) writeTree(w io.Writer, a *attempt, m pack.Manifest, want pack.W
 	defer root.Close()
 	as := identity(a.owner())
 	return pack.Sender(dial.Local(n.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
-		f, err := openHome(a, root, e, as)
+		f, err := openHome(root, a.Job.Name(), filepath.Base(a.Output()), e, as)
 		if err == nil && seen.same(f) {
 			return trusted{f}, nil
 		}

@@ -21,7 +21,7 @@ const (
 )
 
 // tail begins to send what an attempt or its build printed.
-func (s *session) tail(ctx context.Context, m *wire.Tail) {
+func (s *session) tail(ctx context.Context, n *daemon, m *wire.Tail) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,8 +33,8 @@ func (s *session) tail(ctx context.Context, m *wire.Tail) {
 	s.tails[m.X] = cancel
 	s.following.Go(func() {
 		defer s.untail(m.X)
-		s.n.guarded(func() error {
-			o, err := s.n.printed(ctx, m)
+		n.guarded(func() error {
+			o, err := n.printed(ctx, m)
 			if o != nil {
 				defer o.Close()
 			}
@@ -46,7 +46,7 @@ func (s *session) tail(ctx context.Context, m *wire.Tail) {
 				if o == nil {
 					return err
 				}
-				return s.n.follow(ctx, o, m, w.(*wire.Writer))
+				return n.follow(ctx, o, m, w.(*wire.Writer))
 			})
 		})
 	})

@@ -1,0 +1,141 @@
+package noded
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"distribute/lib/job"
+	"distribute/lib/pack"
+	"distribute/lib/wire"
+)
+
+// leftIn is an attempt that has ended and left what is in a directory.
+func leftIn(t *testing.T, files map[string]string) (*Ran, string) {
+	dir := t.TempDir()
+	for name, text := range files {
+		p := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exit := 0
+	return &Ran{Attempt: job.NewToken(), Result: &job.Result{Outcome: job.Outcome{Exit: &exit}}, Over: func(bool) {},
+		Left: &Left{Job: "j", Kind: job.Command, Output: "printed", Inputs: []string{"in/mesh"}, Open: func() (*os.Root, error) { return os.OpenRoot(dir) }}}, dir
+}
+
+// telling begins to tell a head of attempts.
+func telling(t *testing.T, all ...*Ran) (*fakeHead, *fakeSession, <-chan error) {
+	h, told := newFakeHead(t), make(chan error, 1)
+	go func() {
+		told <- Tell(t.Context(), Settings{Addr: "tcp://" + h.l.Addr().String(), Name: "slurm:hpc"}, all)
+	}()
+	s, items := h.session()
+	if len(items) > 0 {
+		t.Fatalf("it lists %v", items)
+	}
+	return h, s, told
+}
+
+// What runs elsewhere is told as running; what is over comes home, small things with the
+// word of it, and each is gone when the head has it. It ends when the head has answered.
+func TestTellOfWhatRanElsewhere(t *testing.T) {
+	runs := &Ran{Attempt: job.NewToken()}
+	small, _ := leftIn(t, map[string]string{"printed": "said", "work/in/mesh": "1", "work/out": "2", "work/distribute_save/kept": "3"})
+	large, _ := leftIn(t, map[string]string{"work/out": string(make([]byte, pack.SmallBytes+1))})
+	unwanted, _ := leftIn(t, nil)
+	have := map[*Ran]bool{}
+	for _, r := range []*Ran{small, large, unwanted} {
+		r.Over = func(h bool) { have[r] = h }
+	}
+	_, s, told := telling(t, runs, small, large, unwanted)
+	if p := awaited[*wire.Phase](s); p.Attempt != runs.Attempt || p.Phase != job.PhaseRunning {
+		t.Errorf("it says %+v", p)
+	}
+	e := awaited[*wire.Ended](s)
+	m, err := pack.ParseList(e.List, pack.DefaultLimits())
+	if err != nil || e.Attempt != small.Attempt || e.Manifest != m.Sum() || e.Entries != 3 || len(e.Data) == 0 {
+		t.Errorf("the small result: %v, %+v", err, e)
+	}
+	for _, p := range []string{"j_output.txt", "kept", "out"} {
+		if _, is := m.Find(p); !is {
+			t.Errorf("it has not left %s", p)
+		}
+	}
+	if e = awaited[*wire.Ended](s); e.Attempt != large.Attempt || e.Manifest == "" || len(e.Data) > 0 {
+		t.Errorf("the large result: %+v", e)
+	}
+	s.say(&wire.Have{Attempt: small.Attempt}, &wire.Grant{Attempt: large.Attempt, Manifest: true})
+	up := <-s.up
+	for _, of := range []string{wire.OfManifest, wire.OfTree} {
+		send, err := wire.Expect[*wire.Send](up)
+		if err != nil || send.Of != of || send.Attempt != large.Attempt {
+			t.Fatalf("%v, %+v", err, send)
+		}
+		in := up.RecvTransfer(send)
+		if of == wire.OfTree {
+			err = pack.Receive(in, m, pack.Want{}, into{})
+		} else {
+			m, err = pack.DecodeManifest(in, pack.DefaultLimits())
+		}
+		if err = errors.Join(err, wire.Drain(in)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.say(&wire.Forget{Attempt: large.Attempt}, &wire.Hold{Attempt: unwanted.Attempt})
+	for _, r := range []*Ran{small, large} {
+		if g := awaited[*wire.Gone](s); g.Attempt != r.Attempt {
+			t.Errorf("gone is %+v", g)
+		}
+	}
+	ping, err := wire.Expect[*wire.Ping](s.c)
+	if err != nil || ping.N != lastPing {
+		t.Fatalf("%v, %+v", err, ping)
+	}
+	s.say(&wire.Pong{N: ping.N})
+	if err := <-told; err != nil || len(have) != 3 || !have[small] || !have[large] || have[unwanted] {
+		t.Errorf("%v, the head has %v", err, have)
+	}
+}
+
+// into is a sink that takes everything.
+type into struct{}
+
+func (into) Put(_ int, _ pack.Entry, _ int64, r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// Telling ends with why it did: what the head has said, that it went away, or that what
+// was left is not what it was.
+func TestTellingEndsEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(*fakeSession, *Ran, string)
+		want func(error) bool
+	}{
+		"the head says why": {func(s *fakeSession, _ *Ran, _ string) { s.say(&wire.Error{Status: 75, Text: "later"}) },
+			func(err error) bool { e := (*wire.Error)(nil); return errors.As(err, &e) && e.Status == 75 }},
+		"the head is gone": {func(s *fakeSession, _ *Ran, _ string) { s.c.Close() },
+			func(err error) bool { return errors.Is(err, ErrLost) }},
+		"a file is another": {func(s *fakeSession, r *Ran, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "work/out"), bytes.Repeat([]byte("x"), pack.SmallBytes+2), 0o600); err != nil {
+				t.Error(err)
+			}
+			s.say(&wire.Grant{Attempt: r.Attempt})
+			go io.Copy(io.Discard, (<-s.up).RecvTransfer(&wire.Send{X: 1, Of: wire.OfTree}))
+		}, func(err error) bool { return errors.Is(err, pack.ErrChanged) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, dir := leftIn(t, map[string]string{"work/out": string(make([]byte, pack.SmallBytes+1))})
+			_, s, told := telling(t, r)
+			awaited[*wire.Ended](s)
+			c.do(s, r, dir)
+			if err := <-told; !c.want(err) {
+				t.Errorf("it ends with %v", err)
+			}
+		})
+	}
+}
