@@ -6,16 +6,14 @@ import (
 	"errors"
 	"io"
 	"path"
+	"path/filepath"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
-	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/line"
-	"distribute/lib/pack"
 	"distribute/lib/query"
 	"distribute/lib/slurm"
-	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
@@ -53,8 +51,8 @@ func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 	if err := b.mark(ctx, "submitting"); err != nil {
 		return false, err
 	}
-	if _, err := b.submit(ctx, h, batch); err != nil {
-		return false, h.Failed(ctx, err)
+	if err := b.submit(ctx, h, batch); err != nil {
+		return false, err
 	}
 	b.c.Talk("%s: submitted, for the cluster", b.folder.Batch)
 	return true, nil
@@ -82,7 +80,7 @@ func (b *back) mark(ctx context.Context, text string) error {
 
 // readBatch reads what the folder has of a batch that is to be submitted.
 func (b *back) readBatch() (*job.Batch, error) {
-	batch := &job.Batch{Namespace: b.folder.Batch.Namespace(), Name: b.folder.Batch.Name()}
+	batch := &job.Batch{Namespace: b.folder.Batch.Namespace(), Name: b.folder.Batch.Name(), Sources: map[string]job.Source{}}
 	text, err := b.p.read(slurm.BatchFile, maxList)
 	if err == nil && text == nil {
 		err = cli.Errorf(cli.NoSuch, "the head does not know %s, and the folder has nothing to submit: was it another head, or deleted there?", b.folder.Batch)
@@ -111,46 +109,30 @@ func (b *back) readBatch() (*job.Batch, error) {
 }
 
 // submit submits a batch, whose inputs the folder has.
-func (b *back) submit(ctx context.Context, h *ask.Head, batch *job.Batch) (*wire.Accepted, error) {
-	ref := b.folder.ID // the same again is the same batch
-	what := &wire.Submit{Ref: ref, Batch: batch.ID(), Queue: true, Held: true, Jobs: len(batch.Jobs)}
-	return h.Offer(batch, what, func(want pack.Want) error { return b.sendInputs(ctx, h, batch, ref, want) })
-}
-
-// sendInputs sends those of the inputs that the head wants. It checks each by its sum.
-func (b *back) sendInputs(ctx context.Context, h *ask.Head, batch *job.Batch, ref job.Token, want pack.Want) error {
-	sizes := map[string]int64{}
-	add := func(list []job.Input) {
+func (b *back) submit(ctx context.Context, h *ask.Head, batch *job.Batch) error {
+	add := func(list ...job.Input) {
 		for _, in := range list {
-			sizes[in.Sum] = in.Size
+			batch.Sources[in.Sum] = job.Source{Size: in.Size}
 		}
 	}
-	add(batch.Spec.Inputs)
+	add(batch.Spec.Inputs...)
 	if batch.Spec.Image != nil {
-		add([]job.Input{*batch.Spec.Image})
+		add(*batch.Spec.Image)
 	}
 	for i := range batch.Jobs {
-		add(batch.Jobs[i].Inputs)
+		add(batch.Jobs[i].Inputs...)
 	}
-	m := pack.Blobs(sizes)
-	if err := want.Check(m); err != nil {
+	bring := func() error {
+		err := b.p.copy(ctx, []string{slurm.InputsDir}, "-r")
+		for sum := range batch.Sources {
+			if err == nil {
+				batch.Sources[sum], err = job.SourceOf(filepath.Join(b.p.dir, slurm.InputsDir, path.Base(sum)), sum)
+			}
+		}
 		return err
 	}
-	if err := b.p.copy(ctx, []string{slurm.InputsDir}, "-r"); err != nil {
-		return err
-	}
-	root, err := b.p.open(slurm.InputsDir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	bar := b.c.Progress("sending inputs", want.Bytes(m), unit.FormatBytes)
-	defer bar.Done()
-	err = h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
-		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
-			return openPlain(root, path.Base(e.Sum))
-		})
-	})
+	what := wire.Submit{Ref: b.folder.ID, Queue: true, Held: true} // the same again is the same batch
+	_, _, err := h.SubmitFrom(ctx, b.c, batch, what, bring)
 	if err == nil {
 		b.p.drop(slurm.InputsDir)
 	}

@@ -36,7 +36,8 @@ type submission struct {
 	c     *cli.Cmd
 	h     *Head
 	b     *job.Batch
-	begun bool // a large input was begun to be sent
+	bring func() error // brings the sources of b to where they are read
+	begun bool         // a large input was begun to be sent
 }
 
 // Submit gives a batch to the head as what says, which needs no name and number of jobs:
@@ -44,9 +45,15 @@ type submission struct {
 // durable. Begun says that a large input was begun to be sent, of which the head keeps
 // what it has. It tells c's user how far that is.
 func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.Submit) (answer *wire.Accepted, begun bool, err error) {
+	return h.SubmitFrom(ctx, c, b, what, func() error { return nil })
+}
+
+// SubmitFrom is Submit of a batch whose sources are not here, but for their sizes: bring
+// brings them, and is called if the head lacks any.
+func (h *Head) SubmitFrom(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.Submit, bring func() error) (answer *wire.Accepted, begun bool, err error) {
 	what.Batch, what.Jobs = b.ID(), len(b.Jobs)
-	s := &submission{c: c, h: h, b: b}
-	answer, err = h.Offer(b, &what, func(want pack.Want) error { return s.sendInputs(what.Ref, want) })
+	s := &submission{c: c, h: h, b: b, bring: bring}
+	answer, err = s.offer(&what)
 	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
 		return nil, s.begun, unreadable.error // the head's refusal says the same, from further away
 	}
@@ -59,9 +66,10 @@ func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.S
 	return answer, s.begun, h.Failed(ctx, err)
 }
 
-// Offer says what is submitted, and answers until it is accepted: sendInputs sends the
-// inputs that the head wants, as the fourth transfer.
-func (h *Head) Offer(b *job.Batch, what *wire.Submit, sendInputs func(pack.Want) error) (*wire.Accepted, error) {
+// offer says what is submitted, and answers until it is accepted. The inputs that the head
+// wants are the fourth transfer.
+func (s *submission) offer(what *wire.Submit) (*wire.Accepted, error) {
+	h, b := s.h, s.b
 	if err := h.Send(what); err != nil {
 		return nil, err
 	}
@@ -90,7 +98,7 @@ func (h *Head) Offer(b *job.Batch, what *wire.Submit, sendInputs func(pack.Want)
 			return nil, m
 		case *wire.Lack:
 			if !m.None {
-				err = sendInputs(pack.Want(m.Want))
+				err = s.sendInputs(what.Ref, pack.Want(m.Want))
 			}
 			if err != nil {
 				return nil, err
@@ -127,6 +135,9 @@ func (s *submission) sendInputs(ref job.Token, want pack.Want) error {
 	m := pack.Blobs(sizes)
 	if err := want.Check(m); err != nil {
 		return err
+	}
+	if err := s.bring(); err != nil {
+		return unsendable(err)
 	}
 	what := "sending inputs"
 	if want.From > 0 {
