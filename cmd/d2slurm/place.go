@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"distribute/lib/cli"
 	"distribute/lib/slurm"
@@ -129,6 +130,9 @@ const (
 	rsyncVanished = 24
 )
 
+// endWithin is how long rsync may take to end when it is told to.
+const endWithin = 10 * time.Second
+
 // errPartial is that some of what was to be copied was not; the rest is there.
 var errPartial = errors.New("not all of it could be copied")
 
@@ -146,6 +150,7 @@ func (p *place) copy(ctx context.Context, names []string, more ...string) error 
 	args := append([]string{"-a", "-s", "-0", "--no-owner", "--no-group", "--no-devices", "--chmod=u+rwX,ug-s", "--partial",
 		"--delete", "--delete-missing-args", "--files-from=-", "-e", "ssh -T -oBatchMode=yes"}, more...)
 	cmd := exec.CommandContext(ctx, "rsync", append(args, "--", p.host+":"+from+"/", p.dir+"/")...)
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, endWithin // it keeps what it has
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stderr = strings.NewReader(strings.Join(names, "\x00")+"\x00"), &said
 	err := cmd.Run()
