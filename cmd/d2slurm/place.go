@@ -147,6 +147,9 @@ func (p *place) copy(ctx context.Context, names []string, more ...string) error 
 	if !path.IsAbs(from) {
 		from = "./" + from // a colon in front would mean a daemon of rsync
 	}
+	if strings.ContainsAny(from, "*?[") {
+		from = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(from) // which the other rsync matches with names
+	}
 	args := append([]string{"-a", "-s", "-0", "--no-owner", "--no-group", "--no-devices", "--chmod=u+rwX,ug-s", "--partial",
 		"--delete", "--delete-missing-args", "--files-from=-", "-e", "ssh -T -oBatchMode=yes"}, more...)
 	cmd := exec.CommandContext(ctx, "rsync", append(args, "--", p.host+":"+from+"/", p.dir+"/")...)
