@@ -97,7 +97,7 @@ func (m *Machine) hold(p *peer, e Item) {
 		return
 	}
 	if e.CPUs < 1 {
-		e.CPUs = p.Offer.CPUs
+		e.CPUs = max(1, p.Could.CPUs) // what its owner uses now is offered later
 	}
 	has := p.Could.Cards.Minus(p.Could.Cards.Minus(job.AllCards(e.GPUs))) // of what it offers
 	p.held[k] = policy.Share{CPUs: min(e.CPUs, policy.MaxCPUs), GPUs: job.GPUs(has.Len()) * job.OneGPU, Cards: has}

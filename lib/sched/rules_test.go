@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 )
 
 // A step gives an event and says what must come of it. at is the time in
@@ -343,6 +344,27 @@ var rules = ruleBook{
 		{1, Item{Session: 1, Attempt: tok(9), Phase: job.PhaseRunning, CPUs: 4}, "HOLD 1 a9"},
 		{1, ListEnd{1}, ""},
 		{2, ended(1, 9, exited(0, "m")), "HOLD 1 a9; start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
+	}},
+	{"one that says no number of cpus has all of its node's, also those that are lent back", []step{
+		{0, Loaded{}, ""},
+		{0, AddBatch{Batch: 1, Jobs: 1, Spec: single}, ""},
+		{0, up(1, "ws1", 4), "node ws1 s1"},
+		{0, offered(1, 1, &node.Pause{Give: &node.Give{CPUs: 3}}), ""},
+	}, []step{
+		{1, item(1, 9, job.PhaseRunning), "HOLD 1 a9"},
+		{1, ListEnd{1}, ""},
+		{2, offered(1, 4, nil), ""},
+		{3, ended(1, 9, exited(0, "m")), "HOLD 1 a9; start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
+	}},
+	{"and one where its node offers none", []step{
+		{0, Loaded{}, ""},
+		{0, whole, ""},
+		{0, up(1, "ws1", 0), "node ws1 s1"},
+	}, []step{
+		{1, item(1, 9, job.PhaseRunning), "HOLD 1 a9"},
+		{1, ListEnd{1}, ""},
+		{2, offered(1, 4, nil), ""},
+		{3, ended(1, 9, exited(0, "m")), "HOLD 1 a9; start 1/0 a1~1 ws1/4; START 1 1/0 a1"},
 	}},
 	{"a build that fails goes elsewhere, then fails the batch", []step{
 		{0, Loaded{}, ""},
