@@ -138,7 +138,8 @@ func (w *presenceWatcher) updatePause(r *ownReason, s pause.State, why string, u
 	if why != "" && !r.overruled {
 		i := slices.IndexFunc(mine, func(p pause.Pause) bool { return p.Until.Equal(until) })
 		if i >= 0 {
-			id, mine = mine[i].ID, slices.Delete(mine, i, i+1)
+			id = mine[i].ID
+			mine = slices.Delete(mine, i, i+1)
 		} else {
 			p := pause.To(s.At, until)
 			p.Why = why

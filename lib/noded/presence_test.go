@@ -184,16 +184,24 @@ func TestSomebodyIsThereWhenItGoesOn(t *testing.T) {
 	}
 }
 
-// What the node has paused by itself others may end: then jobs run until the
-// reason is over, and the next time it pauses again.
+// What the node has paused by itself others may end, also when it has seen its pause
+// since: then jobs run until the reason is over, and the next time it pauses again.
 func TestSomebodyOverrules(t *testing.T) {
 	t.Parallel()
 	h, d := newFakeHead(t), newDesktop(t)
 	dir := filepath.Join(t.TempDir(), "node")
 	d.typed(0)
-	overruled, over := make(chan struct{}), make(chan struct{})
+	overruled, over, looks := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h.liveAs(dir, func(s *Settings) {
 		d.settings(s)
+		clock := s.Host.Clock
+		s.Host.Clock = func() presence.Moment {
+			select {
+			case looks <- struct{}{}:
+			default:
+			}
+			return clock()
+		}
 		l := &listener{t.Output(), "the node's own pause was ended by somebody", overruled}
 		s.Log = strictLog(slog.NewTextHandler(&listener{l, "reason of the node's own pause is over", over}, nil))
 	})
@@ -202,6 +210,8 @@ func TestSomebodyOverrules(t *testing.T) {
 	if len(p) != 1 {
 		t.Fatalf("it holds %+v", p)
 	}
+	<-looks
+	<-looks // the one before is over
 	d.typed(0)
 	if err := pause.Remove(p[0]); err != nil {
 		t.Fatal(err)
