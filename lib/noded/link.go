@@ -165,9 +165,9 @@ type holder interface {
 	attach(ctx context.Context, s *session, head *wire.Hello) error
 	detach()
 	// now takes a message that need not wait for its turn, and says whether it has.
-	now(ctx context.Context, s *session, m wire.Message) bool
+	now(m wire.Message) bool
 	// obey does what the head says, in its order.
-	obey(ms []wire.Message)
+	obey(ctx context.Context, s *session, ms []wire.Message)
 	// deliver sends a result. Its error is that of the stream.
 	deliver(c *wire.Conn, x *uint64, g *wire.Grant) error
 	// beside is what else goes on in the session, which ends with it.

@@ -210,7 +210,7 @@ func (r *results) writeTree(out io.Writer, t *tree, want pack.Want) error {
 	return pack.Sender(dial.Local(r.n.Addr))(out, t.m, want, t.open)
 }
 
-func (r *results) now(_ context.Context, _ *session, m wire.Message) bool {
+func (r *results) now(m wire.Message) bool {
 	switch m := m.(type) {
 	case *wire.Error:
 		r.fail(m)
@@ -225,7 +225,7 @@ func (r *results) now(_ context.Context, _ *session, m wire.Message) bool {
 }
 
 // obey lets go of what the head has, or does not want.
-func (r *results) obey(ms []wire.Message) {
+func (r *results) obey(_ context.Context, _ *session, ms []wire.Message) {
 	for _, m := range ms {
 		switch m := m.(type) {
 		case *wire.Have:

@@ -94,7 +94,7 @@ func (s *session) read(ctx context.Context) error {
 		case *wire.Grant:
 			s.grants.put(m)
 		default:
-			if !s.of.now(ctx, s, m) {
+			if !s.of.now(m) {
 				s.in.put(m)
 			}
 		}
@@ -109,20 +109,16 @@ func (s *session) obey(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		s.of.obey(s.in.take())
+		s.of.obey(ctx, s, s.in.take())
 	}
 }
 
 // now takes a message that need not wait for those before it to be obeyed.
-func (l *link) now(ctx context.Context, s *session, m wire.Message) bool {
+func (l *link) now(m wire.Message) bool {
 	switch m := m.(type) {
 	case *wire.Pong:
 	case *wire.Error:
 		l.n.Log.Error("error message from the head", "text", m.Text)
-	case *wire.Tail:
-		s.tail(ctx, l.n, m)
-	case *wire.Untail:
-		s.untail(m.X)
 	default:
 		return false
 	}
@@ -131,7 +127,7 @@ func (l *link) now(ctx context.Context, s *session, m wire.Message) bool {
 
 // obey does what the head says, in its order. Starts that have come together
 // are noted together.
-func (l *link) obey(ms []wire.Message) {
+func (l *link) obey(ctx context.Context, s *session, ms []wire.Message) {
 	var starts []*wire.Start
 	for _, m := range ms {
 		if st, ok := m.(*wire.Start); ok {
@@ -140,7 +136,14 @@ func (l *link) obey(ms []wire.Message) {
 		}
 		l.n.startAll(starts)
 		starts = nil
-		l.n.do(func() { l.n.told(m) })
+		switch m := m.(type) {
+		case *wire.Tail:
+			s.tail(ctx, l.n, m)
+		case *wire.Untail:
+			s.untail(m.X)
+		default:
+			l.n.do(func() { l.n.told(m) })
+		}
 	}
 	l.n.startAll(starts)
 }

@@ -20,23 +20,39 @@ const (
 	MaxTails  = 64
 )
 
-// tail begins to send what an attempt or its build printed.
+// tail begins to send what an attempt or its build printed. It is called in the order
+// of the head's messages, and opens what is there at once: the next message may let the
+// attempt go.
 func (s *session) tail(ctx context.Context, n *daemon, m *wire.Tail) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.tails[m.X] != nil || len(s.tails) >= MaxTails {
+		s.mu.Unlock()
 		cancel()
 		s.out.put(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, &wire.End{X: m.X, Error: fmt.Sprintf("%d logs are followed on this node, which is the limit", MaxTails)})
 		return
 	}
 	s.tails[m.X] = cancel
+	s.mu.Unlock()
+	var f *os.File
+	var over bool
+	a, err := n.attemptOf(m)
+	if err == nil {
+		f, over, err = n.openOutput(a, m)
+	}
 	s.following.Go(func() {
 		defer s.untail(m.X)
 		n.guarded(func() error {
-			o, err := n.printed(ctx, m)
-			if o != nil {
-				defer o.Close()
+			for ; f == nil && err == nil && !over && m.Follow; f, over, err = n.openOutput(a, m) {
+				if linger(ctx, lookEvery); ctx.Err() != nil {
+					err = ctx.Err()
+					break
+				}
+			}
+			var o *output
+			if f != nil {
+				defer f.Close()
+				o, err = outputFrom(f, a, m)
 			}
 			send := wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt, From: -1} // nowhere
 			if o != nil {
@@ -68,30 +84,20 @@ type output struct {
 	from int64
 }
 
-// printed opens an output where it is asked for, when it is there; nil if it
-// will never be.
-func (n *daemon) printed(ctx context.Context, m *wire.Tail) (*output, error) {
-	var a *attempt
-	n.do(func() { a = n.attempts[m.Attempt] })
-	if a == nil {
-		return nil, errNotHere
-	}
-	f, err := n.openOutput(ctx, a, m)
-	if f == nil {
-		return nil, err
-	}
+// outputFrom is an output from where it is asked for.
+func outputFrom(f *os.File, a *attempt, m *wire.Tail) (*output, error) {
 	o := &output{f, a, m.From}
 	if info, err := f.Stat(); err == nil && o.from < 0 {
 		o.from = max(0, info.Size()+o.from)
 	}
 	if m.Lines > 0 {
-		o.from, err = line.Last(f, m.Lines)
+		from, err := line.Last(f, m.Lines)
+		if err != nil {
+			return nil, err
+		}
+		o.from = from
 	}
-	if err == nil {
-		_, err = f.Seek(o.from, io.SeekStart)
-	}
-	if err != nil {
-		f.Close()
+	if _, err := f.Seek(o.from, io.SeekStart); err != nil {
 		return nil, err
 	}
 	return o, nil
@@ -117,36 +123,33 @@ func (n *daemon) follow(ctx context.Context, o *output, m *wire.Tail, w *wire.Wr
 
 var errNotHere = errors.New("the attempt is not on this node")
 
-// openOutput opens what is to be followed, when it is there; nil if it will
-// never be.
-func (n *daemon) openOutput(ctx context.Context, a *attempt, m *wire.Tail) (*os.File, error) {
-	for {
-		name := a.Output()
-		over := n.isOver(a, m.Build)
-		if m.Build {
-			if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil {
-				name = b.Output()
-			}
-		}
-		f, err := openPlain(name)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		here := false
-		n.do(func() { here = n.attempts[m.Attempt] == a })
-		if !here { // the head has it, and it was deleted meanwhile
-			return nil, errNotHere
-		}
-		if over || !m.Follow {
-			return nil, nil
-		}
-		if linger(ctx, lookEvery); ctx.Err() != nil {
-			return nil, ctx.Err()
+// attemptOf is the attempt of which an output is asked for.
+func (n *daemon) attemptOf(m *wire.Tail) (a *attempt, err error) {
+	n.do(func() { a = n.attempts[m.Attempt] })
+	if a == nil {
+		return nil, errNotHere
+	}
+	return a, nil
+}
+
+// openOutput opens what is asked for of an attempt. If it is not there yet the file is
+// nil; over says then that it will never be.
+func (n *daemon) openOutput(a *attempt, m *wire.Tail) (f *os.File, over bool, err error) {
+	name := a.Output()
+	over = n.isOver(a, m.Build)
+	if m.Build {
+		if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil {
+			name = b.Output()
 		}
 	}
+	f, err = openPlain(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, over, err
+	}
+	if now, err := n.attemptOf(m); err != nil || now != a { // the head has it, and it was deleted meanwhile
+		return nil, over, errNotHere
+	}
+	return nil, over, nil
 }
 
 // isOver says whether nothing will be added to what an attempt, or its build,

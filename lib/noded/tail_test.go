@@ -9,8 +9,45 @@ import (
 	"path/filepath"
 	"testing"
 
+	"distribute/lib/job"
 	"distribute/lib/wire"
 )
+
+// What the head asks for before it lets an attempt go it gets, however soon that follows.
+func TestTailBeforeItIsLetGo(t *testing.T) {
+	t.Parallel()
+	h := newFakeHead(t)
+	h.spec = `{"kind":"command","build":["sh","-c","echo no; exit 3"],"resources":{"cpus":1}}`
+	h.live(filepath.Join(t.TempDir(), "node"), nil)
+	s, _ := h.session()
+	st := h.start("true")
+	s.say(st)
+	if e := awaited[*wire.Ended](s); e.Fate != job.FateBuildFailed {
+		t.Fatalf("it says %+v", e)
+	}
+	var ms []wire.Message
+	for x := range uint64(MaxTails) {
+		ms = append(ms, &wire.Tail{X: x + 1, Attempt: st.Attempt, Build: true})
+	}
+	s.say(append(ms, &wire.Have{Attempt: st.Attempt}, &wire.Forget{Build: st.Job.Batch()})...)
+	got := map[uint64]string{}
+	for range ms {
+		for over := false; !over; {
+			switch m := s.recv().(type) {
+			case *wire.Data:
+				got[m.X] += string(m.Payload)
+			case *wire.End:
+				got[m.X] += m.Error
+				over = true
+			}
+		}
+	}
+	for x := range uint64(MaxTails) {
+		if got[x+1] != "no\n" {
+			t.Errorf("log %d: %q", x+1, got[x+1])
+		}
+	}
+}
 
 // What a job has printed until its node ends is not taken for the whole.
 func TestTailUntilTheNodeEnds(t *testing.T) {
