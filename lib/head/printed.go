@@ -277,7 +277,8 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 // built opens what the batch's build printed on the node of the job's attempt.
 func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 	f, err := t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
-	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(r.Reason, sched.ReasonBuild) { // it has come with the attempt
+	unable := strings.HasPrefix(r.Reason, sched.ReasonBuild) || strings.HasPrefix(r.Reason, sched.ReasonBox)
+	if errors.Is(err, fs.ErrNotExist) && unable && t.settled(func() {}) { // it has come with the attempt
 		if root, rerr := t.spool.OpenTree(r.ID.Batch(), r.Job, r.Attempt); rerr == nil {
 			defer root.Close()
 			f, err = openRegular(root, job.BuildOutput)

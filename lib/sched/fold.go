@@ -14,6 +14,9 @@ import (
 // what the reason of a failed begins with whose batch could not be built on any.
 const ReasonBuild = explain.ReasonBuild
 
+// ReasonBox is that of a batch of which no container could be started on any node.
+const ReasonBox = explain.ReasonBox
+
 // Replay folds a record of a batch that was added with Replay and is not ready
 // yet. An error says that the record cannot follow those before it (the log is
 // damaged), and nothing was changed.

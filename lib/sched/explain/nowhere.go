@@ -38,13 +38,17 @@ func (t *Teller) Doomed(q *policy.Queue) string {
 // what the reason of a failed begins with whose batch could not be built on any.
 const ReasonBuild = "build failed"
 
+// ReasonBox is what the reason of a failed begins with of whose batch no container could
+// be started on any node.
+const ReasonBox = "no container could be started"
+
 // unable tells that the batch could not be built, with the last line that the build has
 // printed. For a container there is nothing to build: then it could not be started. on says
 // where.
 func unable(b *policy.Batch, on string) string {
 	why := ReasonBuild + on
 	if b.Boxed {
-		why = "no container could be started" + on
+		why = ReasonBox + on
 	}
 	if b.Said == "" {
 		return why
