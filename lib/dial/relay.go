@@ -31,6 +31,7 @@ func Relay(ctx context.Context, stream net.Conn, in io.Reader, out io.Writer) er
 	return err
 }
 
+// toSocket moves what comes to a socket.
 func toSocket(to net.Conn, from io.Reader) error {
 	in, out := pipeOf(from), rawOf(to)
 	if in < 0 || out == nil {
@@ -42,6 +43,7 @@ func toSocket(to net.Conn, from io.Reader) error {
 	})
 }
 
+// fromSocket moves what comes from a socket.
 func fromSocket(to io.Writer, from net.Conn) error {
 	in, out := rawOf(from), pipeOf(to)
 	if in == nil || out < 0 {

@@ -27,10 +27,10 @@ func (h *Head) whose(stream net.Conn) (peer dial.Peer, desk bool, err error) {
 	return peer, false, err
 }
 
-// letInWithin is how long a desk may take until its node is let in, and lastWords
-// how long it may take to say why the session ended.
+// letInWithin is how long a desk may take until its node is let in.
 var letInWithin = 2 * wire.HelloWithin
 
+// lastWords is how long a desk may take to say why the session ended.
 const lastWords = time.Second
 
 // serveDesk serves the streams of a desk, which come to the listener l, and are

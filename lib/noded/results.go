@@ -90,6 +90,7 @@ type results struct {
 	late     *time.Timer
 	room     chan struct{} // is full when so many are under way as may be
 	answered chan struct{} // is closed when the head has answered lastPing
+	heard    sync.Once
 
 	mu      sync.Mutex             // guards sending
 	sending map[job.Token]*sending // what is under way
@@ -216,7 +217,7 @@ func (r *results) now(m wire.Message) bool {
 		r.fail(m)
 	case *wire.Pong:
 		if m.N == lastPing {
-			close(r.answered)
+			r.heard.Do(func() { close(r.answered) })
 		}
 	default:
 		return false

@@ -139,3 +139,14 @@ func TestTellingEndsEarly(t *testing.T) {
 		})
 	}
 }
+
+// T82: a head that answers the last ping again, or what was not asked, ends nothing else.
+func TestT82AnsweredTwice(t *testing.T) {
+	r := &results{answered: make(chan struct{})}
+	for _, n := range []uint64{lastPing - 1, lastPing, lastPing} {
+		if !r.now(&wire.Pong{N: n}) {
+			t.Errorf("the answer to %d is left to be obeyed", n)
+		}
+	}
+	<-r.answered
+}
