@@ -1,53 +1,43 @@
 package dial
 
 import (
+	"bytes"
+	"context"
 	"io"
 	"net"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 )
 
-// Who reads the pipe is not held up while the socket says nothing, and what is
-// moved is whole.
-func TestMovedFromSocket(t *testing.T) {
+// What is relayed comes whole, both ways, and the relay ends with the stream.
+func TestRelay(t *testing.T) {
 	here, there := socketPair(t)
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	in, typed := io.Pipe()
+	var out bytes.Buffer
 	over := make(chan error, 1)
-	go func() {
-		over <- fromSocket(w, here)
-		w.Close()
-	}()
-	there.Write([]byte("hello"))
-	got := make([]byte, 5)
-	if _, err := io.ReadFull(r, got); err != nil || string(got) != "hello" {
-		t.Fatalf("%q, %v", got, err)
-	}
-	raw, err := r.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw.Control(func(fd uintptr) { // as sshd does, which has other things to do
-		if _, err := syscall.Read(int(fd), make([]byte, 1)); err != syscall.EAGAIN {
-			t.Errorf("of a pipe in which nothing is, %v", err)
-		}
-	})
+	go func() { over <- Relay(context.Background(), here, in, &out) }()
 	text := strings.Repeat("much ", 1<<19)
-	go func() {
-		there.Write([]byte(text))
-		there.Close()
-	}()
-	if got, err := io.ReadAll(r); err != nil || string(got) != text {
-		t.Errorf("%d bytes of %d, %v", len(got), len(text), err)
+	go io.WriteString(typed, text)
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(there, got); err != nil || string(got) != text {
+		t.Fatalf("of %d bytes came %q..., %v", len(text), got[:5], err)
 	}
-	if err := <-over; err != nil {
-		t.Error(err)
+	io.WriteString(there, text)
+	there.Close()
+	if err := <-over; err != nil || out.String() != text {
+		t.Errorf("%d bytes of %d, %v", out.Len(), len(text), err)
 	}
+}
+
+// A relay that is to end does, while both sides are silent.
+func TestRelayEnds(t *testing.T) {
+	here, _ := socketPair(t)
+	in, _ := io.Pipe()
+	ctx, end := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- Relay(ctx, here, in, io.Discard) }()
+	end()
+	<-over
 }
 
 // socketPair is a stream within this process.
