@@ -162,8 +162,21 @@ func setup(env *testscript.Env) error {
 	env.Defer(func() {
 		end.Close()
 		guard.Wait()
+		tellLogs(env)
 	})
 	return nil
+}
+
+// tellLogs shows the ends of what the daemons of a script that failed have logged.
+func tellLogs(env *testscript.Env) {
+	if t, ok := env.T().(interface{ Failed() bool }); !ok || !t.Failed() {
+		return
+	}
+	logs, _ := filepath.Glob(filepath.Join(env.WorkDir, "*.log"))
+	for _, log := range logs {
+		text, _ := os.ReadFile(log)
+		env.T().Log(fmt.Sprintf("%s:\n%s", filepath.Base(log), text[max(0, len(text)-4<<10):]))
+	}
 }
 
 // condition knows what a script can ask for besides what testscript knows. What is missing
