@@ -72,6 +72,7 @@ type packed struct {
 	ran                   int64 // the same
 	memory, written, exit int64
 	given                 int64 // bytes of memory
+	memoryRank            int64
 	token, manifest       sum
 	node, signal, reason  uint32 // words
 	from, after, said     uint32 // the same
@@ -155,7 +156,7 @@ func (r *rows) pack(p *packed, row *job.Row) {
 	*p = packed{
 		started: packTime(row.Started), ended: packTime(row.Ended),
 		runtime: packSeconds(row.Runtime), paused: packSeconds(row.Paused), cpu: packSeconds(row.CPUTime), ran: packSeconds(row.Ran),
-		memory: row.MemoryPeak, written: row.Written,
+		memory: row.MemoryPeak, memoryRank: row.MemoryRank, written: row.Written,
 		given: row.Memory, gpus: uint32(row.GPUs), counted: r.word(string(row.Counted)), limit: uint32(row.Limit),
 		token: r.sum(string(row.Token)), manifest: r.sum(row.Manifest),
 		node: r.word(row.Node), signal: r.word(row.Signal), reason: r.word(row.Reason), from: r.word(row.From), after: r.word(row.After), said: r.word(row.Said),
@@ -172,7 +173,7 @@ func (r *rows) unpack(p *packed, row *job.Row) {
 	row.Started, row.Ended = unpackTime(p.started), unpackTime(p.ended)
 	row.Runtime, row.Paused, row.CPUTime = unpackSeconds(p.runtime), unpackSeconds(p.paused), unpackSeconds(p.cpu)
 	row.Ran, row.From, row.After = unpackSeconds(p.ran), r.words[p.from], r.words[p.after]
-	row.MemoryPeak, row.Written = p.memory, p.written
+	row.MemoryPeak, row.MemoryRank, row.Written = p.memory, p.memoryRank, p.written
 	row.Memory, row.GPUs, row.Counted, row.Limit = p.given, job.GPUs(p.gpus), job.Counts(r.words[p.counted]), int64(p.limit)
 	row.Token, row.Manifest = job.Token(r.text(&p.token)), r.text(&p.manifest)
 	row.Node, row.Signal, row.Reason, row.Said = r.words[p.node], r.words[p.signal], r.words[p.reason], r.words[p.said]

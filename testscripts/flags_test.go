@@ -13,7 +13,7 @@ import (
 // word that its value is called in a synopsis, or "" for none.
 var letters = map[string][]string{
 	"H": {"head"}, "b": {"batch"}, "f": {""}, "j": {""}, "t": {""}, "c": {"fields", "capability"}, "n": {""}, "o": {"directory", "dir", "file"},
-	"q": {""}, "v": {""}, "r": {""}, "h": {""}, "V": {""}, "S": {"spool"}, "D": {"dir", "directory"}, "l": {"address"},
+	"q": {""}, "v": {""}, "r": {"", "rank"}, "h": {""}, "V": {""}, "S": {"spool"}, "D": {"dir", "directory"}, "l": {"address"},
 }
 
 // words are the options without a value that are a word and not some letters:

@@ -11,19 +11,25 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dlog [-Bfqv] [-H head] [-L lines] [operand ...]`
+const usage = `usage: dlog [-Bfqv] [-H head] [-L lines] [-r rank] [operand ...]`
 
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	build, follow := c.Bool("B"), c.Bool("f")
 	quiet, verbose := c.Bool("q"), c.Bool("v")
-	head, lines := c.String("H", ""), c.Int("L", 0)
+	head, lines, rank := c.String("H", ""), c.Int("L", 0), c.Int("r", 0)
 	if err := c.Parse(); err != nil {
 		return err
 	}
 	if c.Given("L") && *lines < 1 {
 		return cli.Usagef("-L %d: at least one line has to be wanted", *lines)
+	}
+	switch {
+	case *rank < 0:
+		return cli.Usagef("-r %d: ranks are numbered from 0", *rank)
+	case *build && c.Given("r"):
+		return cli.Usagef("-B and -r exclude each other: a build has no ranks")
 	}
 	ops, err := ask.Read(c, true)
 	if err != nil || ops.None {
@@ -40,7 +46,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if !*quiet {
 		out.header = len(ids) > 1 || *verbose
 	}
-	want := wire.Log{Build: *build, Lines: *lines, Follow: *follow}
+	want := wire.Log{Build: *build, Rank: *rank, Lines: *lines, Follow: *follow}
 	if *follow {
 		return follows(ctx, c, *head, ids, want, out)
 	}

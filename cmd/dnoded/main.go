@@ -86,7 +86,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		Caps: &in.caps, Presence: presenceConfig(file), Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	}
 	in.tellLacks(log)
-	settings.Pausers = pausers(ctx, file, log)
+	settings.Pausers, settings.Ports = pausers(ctx, file, log), file.Ports
 	changes := make([]chan noded.Given, max(1, len(in.parts)))
 	for i := range changes {
 		changes[i] = make(chan noded.Given)

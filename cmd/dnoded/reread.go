@@ -86,7 +86,7 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 	} else if os.Geteuid() == 0 {
 		g.As = onlyOf(account.UserName(0))
 	}
-	g.Pausers = pausers(ctx, f, r.log)
+	g.Pausers, g.Ports = pausers(ctx, f, r.log), f.Ports
 	in.tellLacks(r.log)
 	r.file, r.parts = f, in.parts
 	r.log.Info("node's file reread", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))

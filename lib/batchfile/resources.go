@@ -38,6 +38,11 @@ func (r *reader) resources(n conf.Node, outer job.Resources) job.Resources {
 			v.Errorf("%s: %v", key, err)
 		}
 	}
+	if res.Ranks > 0 {
+		if err := res.Check(); err != nil {
+			n.Errorf("%w", err)
+		}
+	}
 	return res
 }
 
@@ -49,6 +54,9 @@ func resourcesYAML(r, outer job.Resources) string {
 		cpus = strconv.Itoa(r.CPUs)
 	}
 	text := "{cpus: " + cpus
+	if r.Ranks != outer.Ranks {
+		text += fmt.Sprintf(", ranks: %d", r.Ranks)
+	}
 	for name := range r.Counted.Plus(outer.Counted).All() {
 		if n := r.Counted.Of(name); n != outer.Counted.Of(name) {
 			text += fmt.Sprintf(", %s: %d", name, n)

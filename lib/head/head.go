@@ -382,6 +382,9 @@ func (h *Head) grant(a sched.Grant) {
 			g.prints = job.BuildOutput
 		} else if err == nil { // without its name nothing is said of it
 			g.prints = job.OutputName(name)
+			if k := live.Result.Rank; k != nil && *k > 0 {
+				g.prints = job.RankOutputName(name, *k)
+			}
 		}
 	}
 	if g.takeSmall() {

@@ -24,6 +24,9 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 	if err != nil || name == "" {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
 	}
+	if m.Rank < 0 {
+		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("no job has a rank %d", m.Rank)}
+	}
 	if m.From < 0 {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("no output begins at byte %d", m.From)}
 	}
@@ -57,7 +60,7 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 	if try == 0 {
 		try = row.Attempt
 	}
-	f, err := t.output(row, try)
+	f, err := t.output(row, try, m.Rank)
 	if err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (h *Head) session(a sched.Attempt) (s *session) {
 // tailed sends what the node sends of an attempt's output. What that does not
 // have any more is here.
 func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a sched.Attempt) error {
-	ask := wire.Tail{Attempt: a.Token, Build: m.Build, From: m.From, Lines: m.Lines, Follow: m.Follow}
+	ask := wire.Tail{Attempt: a.Token, Build: m.Build, Rank: m.Rank, From: m.From, Lines: m.Lines, Follow: m.Follow}
 	log, end := s.tail(ask, maxTails)
 	if log == nil {
 		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: fmt.Sprintf(
@@ -164,7 +167,7 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 			case err != nil || why == nil || ctx.Err() != nil:
 				return t.unlessGone(ctx, err)
 			case why == errNotThere && !m.Build:
-				return t.sendRest(out, id, a.Try, ask.From)
+				return t.sendRest(out, id, a.Try, m.Rank, ask.From)
 			case why == errNotThere || why == errAway:
 				return why
 			}
@@ -199,7 +202,7 @@ func (t *tool) cameHome(m *wire.Log, id job.ID, try int) error {
 	if err != nil {
 		return err
 	}
-	f, err := t.output(row, try)
+	f, err := t.output(row, try, m.Rank)
 	if err != nil {
 		return err
 	}
@@ -208,12 +211,12 @@ func (t *tool) cameHome(m *wire.Log, id job.ID, try int) error {
 
 // sendRest goes on at a byte with what an attempt printed, from the file that
 // came home.
-func (t *tool) sendRest(w io.Writer, id job.ID, try int, from int64) error {
+func (t *tool) sendRest(w io.Writer, id job.ID, try, rank int, from int64) error {
 	row, err := t.row(id)
 	if err != nil {
 		return err
 	}
-	f, err := t.output(row, try)
+	f, err := t.output(row, try, rank)
 	if err != nil {
 		return err
 	}
@@ -239,8 +242,8 @@ func copyFrames(out *wire.Writer, frames <-chan []byte) (n int64, err error) {
 	return n, nil
 }
 
-// output opens the file of what an attempt that is over printed.
-func (t *tool) output(r *job.Row, try int) (*os.File, error) {
+// output opens the file of what an attempt that is over printed, or a rank of it.
+func (t *tool) output(r *job.Row, try, rank int) (*os.File, error) {
 	id := r.ID.Try(try)
 	if try == 0 || r.State == job.Done && r.Attempt == try { // its result is the job's
 		id, try = string(r.ID), 0
@@ -264,7 +267,14 @@ func (t *tool) output(r *job.Row, try int) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := openRegular(root, job.OutputName(r.Job))
+	name := job.OutputName(r.Job)
+	if rank > 0 {
+		name = job.RankOutputName(r.Job, rank)
+	}
+	f, err := openRegular(root, name)
+	if errors.Is(err, fs.ErrNotExist) && rank > 0 {
+		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that a rank %d of %q printed is here", rank, id)}
+	}
 	if errors.Is(err, fs.ErrNotExist) && try > 0 { // it has just been moved out of there
 		f, err = t.spool.Printed(r.ID, try)
 	}

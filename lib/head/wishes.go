@@ -1,15 +1,24 @@
 package head
 
 import (
+	"fmt"
+
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/sched"
+	"distribute/lib/unit"
 )
 
 // wishes are what a submission asks of nodes.
 type wishes struct {
 	spec job.Spec
-	of   map[sched.Ask]string // the first job that asks for that
+	of   map[sched.Ask]wisher // the first job that asks for that
+}
+
+// A wisher is a job that asks for something.
+type wisher struct {
+	name  string
+	ranks int
 }
 
 // add takes in what a job asks for. There are more different asks than may be only
@@ -25,9 +34,9 @@ func (w *wishes) add(j *job.Job) {
 		return
 	}
 	if w.of == nil {
-		w.of = map[sched.Ask]string{}
+		w.of = map[sched.Ask]wisher{}
 	}
-	w.of[ask] = j.Name
+	w.of[ask] = wisher{j.Name, r.Ranks}
 }
 
 // impossible is a refusal of what no node could ever run, as far as that is known:
@@ -41,11 +50,17 @@ func (h *Head) impossible(w *wishes) (err error) {
 				return
 			}
 		}
-		for ask, name := range w.of {
-			if why := h.machine.Impossible(&w.spec, ask); why != "" && (first == "" || name < first) {
-				first = name
-				err = cli.Errorf(cli.Input, "no node could ever run %q: %s (dsubmit -Q queues it all the same)", name, why)
+		for ask, by := range w.of {
+			why := h.machine.Impossible(&w.spec, ask)
+			if why == "" || first != "" && by.name >= first {
+				continue
 			}
+			what, elsewhere := "", ""
+			if first = by.name; by.ranks > 0 {
+				what = fmt.Sprintf("with all of its %s, ", unit.Count(by.ranks, "rank"))
+				elsewhere = "; d2slurm takes it to a cluster"
+			}
+			err = cli.Errorf(cli.Input, "no node could ever run %q: %s%s (dsubmit -Q queues it all the same%s)", first, what, why, elsewhere)
 		}
 	})
 	return err

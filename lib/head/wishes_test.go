@@ -27,6 +27,7 @@ func TestNoNodeCouldEver(t *testing.T) {
 		s.h.now += time.Minute
 		s.h.apply(sched.Tick{})
 	})
+	ranks := 0
 	try := func(batch job.BatchID, queue bool, cpus ...int) wire.Message {
 		t.Helper()
 		c, ref := s.tool(), job.NewToken()
@@ -35,7 +36,7 @@ func TestNoNodeCouldEver(t *testing.T) {
 		s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command","resources":{"cpus":1}}`)
 		var jobs []byte
 		for i, n := range cpus {
-			j := job.Job{Name: fmt.Sprint("j", i), Run: []string{"true"}, Resources: &job.Resources{CPUs: n}}
+			j := job.Job{Name: fmt.Sprint("j", i), Run: []string{"true"}, Resources: &job.Resources{CPUs: n, Ranks: ranks}}
 			jobs = append(job.AppendJob(jobs, &j), '\n')
 		}
 		s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, string(jobs))
@@ -67,6 +68,12 @@ func TestNoNodeCouldEver(t *testing.T) {
 	if m := try("ns/c", false, 1); !accepted(m) {
 		t.Errorf("of what a node can run it is answered %+v", m)
 	}
+	ranks = 5
+	e, ok := try("ns/e", false, 1000).(*wire.Error)
+	if !ok || !strings.Contains(e.Text, "with all of its 5 ranks, none of 1 nodes offers 5000 cpus") || !strings.HasSuffix(e.Text, "; d2slurm takes it to a cluster)") {
+		t.Errorf("of more ranks than there is room for it is answered %+v", e)
+	}
+	ranks = 0
 	// A node of the list that was not here yet may be what is wanted.
 	list := func(text string) {
 		t.Helper()

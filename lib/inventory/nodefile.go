@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type File struct {
 	Reserve      *int64           // bytes of disk that jobs leave free
 	Cache        *int64           // bytes of inputs and builds that are kept after use
 	Output       *int64           // bytes that one job may print
+	Ports        [2]int           // the first and the last at which the ranks of jobs meet; 0: the usual ones
 	RunAs        string           // as whom jobs run: Submitter, or the name of an account
 	Users        []string         // with Submitter: whose jobs; a name with a leading @ is that of a group
 	AutoPause    time.Duration    // for how long nobody is to have been at the machine; 0: jobs do not wait for that
@@ -93,7 +95,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	m := doc.Root().Map(conf.Keys{
-		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "counted", "nodes", "keep", "admit", "reserve", "cache", "output", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
+		Known: []string{"name", "head", "head_key", "capabilities", "cpus", "memory", "gpus", "counted", "nodes", "keep", "admit", "reserve", "cache", "output", "ports", "run_as", "users", "owners", "auto_pause", "hours", "presence"},
 		Refused: map[string]string{
 			"capability": `write "capabilities" with a list: [gfortran, fftw]`,
 			"cores":      `write "cpus": how many cpus jobs may have together`,
@@ -112,6 +114,7 @@ func Parse(name string, data []byte) (*File, error) {
 		n.Errorf("\"owners\" is an empty list: name who may pause the node, as [ana, '@lab'], or leave it out if each user of the machine may")
 	}
 	f.Name = nameIn(m.Get("name"))
+	f.Ports = ports(m.Get("ports"))
 	if n := m.Get("head_key"); !n.Absent() {
 		f.HeadKey = node.Fingerprint(n.Text())
 		if err := f.HeadKey.Check(); n.IsText() && err != nil {
@@ -266,6 +269,22 @@ func gpus(n conf.Node) []int {
 		}
 	}
 	return list
+}
+
+// ports reads a range as 29500-29999.
+func ports(n conf.Node) (of [2]int) {
+	if n.Absent() || !n.IsText() {
+		n.Text() // for its mistake
+		return of
+	}
+	first, last, _ := strings.Cut(n.Text(), "-")
+	var err [2]error
+	of[0], err[0] = strconv.Atoi(first)
+	of[1], err[1] = strconv.Atoi(last)
+	if err != [2]error{} || of[0] < 1024 || of[1] < of[0] || of[1] > 65535 {
+		n.Errorf("%s is no range of ports from 1024 to 65535: write the first and the last, as 29500-29999", msg.Quote(n.Text()))
+	}
+	return of
 }
 
 // size reads a number of bytes, nil if absent.

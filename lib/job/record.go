@@ -1,6 +1,9 @@
 package job
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"distribute/lib/line"
@@ -57,6 +60,8 @@ type Outcome struct {
 	Paused     float64   `json:"paused,omitempty"`              // seconds
 	CPUTime    float64   `json:"cpu_time,omitempty"`            // seconds, user and system, of the whole tree
 	MemoryPeak int64     `json:"memory_peak,omitempty"`         // bytes
+	MemoryRank int64     `json:"memory_rank,omitempty"`         // bytes: of that one of several ranks which had most
+	Rank       *int      `json:"rank,omitempty"`                // which of several ranks has failed, of which exit and signal are
 	Cache      int64     `json:"cache,omitempty"`               // bytes of files in that which the kernel could do without, as far as is known
 	Written    int64     `json:"written,omitempty"`             // bytes
 	Machine    string    `json:"machine,omitempty" line:"word"` // of a node that is a cluster: where on it
@@ -65,8 +70,30 @@ type Outcome struct {
 // BuildOutput is the file, of an attempt whose build has failed, with what that printed.
 const BuildOutput = "build_output.txt"
 
-// OutputName names the file of a result with what its job printed.
+// OutputName names the file of a result with what its job printed; of one of several ranks
+// what the first of them did.
 func OutputName(job string) string { return job + "_output.txt" }
+
+// PrintedFiles are the files into which a job of so many ranks prints, or one of none, by the
+// paths that they have at home. The first of several ranks has two.
+func PrintedFiles(job string, ranks int, output func(rank int) string) map[string]string {
+	files := map[string]string{OutputName(job): output(0)}
+	for k := range ranks {
+		files[RankOutputName(job, k)] = output(k)
+	}
+	return files
+}
+
+// IsRankOutput says whether a file of a result of a job of so many ranks is what one of these
+// printed.
+func IsRankOutput(job string, ranks int, path string) bool {
+	k, cut := strings.CutPrefix(path, job+"_output.")
+	n, err := strconv.Atoi(strings.TrimSuffix(k, ".txt"))
+	return cut && err == nil && n >= 0 && n < ranks && path == RankOutputName(job, n)
+}
+
+// RankOutputName names the file of a result with what a rank of its job printed.
+func RankOutputName(job string, rank int) string { return fmt.Sprintf("%s_output.%d.txt", job, rank) }
 
 // SkippedName names the one with what a job left that did not come home, and why.
 func SkippedName(job string) string { return job + "_skipped.txt" }

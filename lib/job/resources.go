@@ -15,15 +15,17 @@ import (
 )
 
 // ResourceNames are the names of what jobs ask for but what is counted by its name.
-var ResourceNames = []string{"cpus", "memory", "gpus", "disk", "time"}
+var ResourceNames = []string{"cpus", "memory", "gpus", "disk", "time", "ranks"}
 
-// Resources is what a job needs of its node, and what it may use of it.
+// Resources is what a job needs of its node, and what it may use of it. Of a job of several
+// ranks the cpus, the memory and the GPUs are what each has; see [Resources.Together].
 type Resources struct {
 	CPUs   int   `json:"cpus,omitempty"`   // 0: the whole node
 	Disk   int64 `json:"disk,omitempty"`   // bytes that it writes at most; 0: nothing is said
 	Memory int64 `json:"memory,omitempty"` // bytes that its processes have together at most; 0: nothing is said
 	Time   int64 `json:"time,omitempty"`   // seconds that it runs at most, without paused time; 0: no limit
 	GPUs   GPUs  `json:"gpus,omitempty"`   // that it has for itself, or the part of one
+	Ranks  int   `json:"ranks,omitempty"`  // so many processes of its command run side by side; 0: one, which is no rank
 
 	Counted Counts `json:"counted,omitempty"` // of what the site or its nodes count by name
 }
@@ -44,7 +46,15 @@ const (
 	MinMemory = 1 << 20
 	MaxMemory = 1 << 50
 	MaxTime   = MaxKeep // seconds
+	MaxRanks  = 1024
 )
+
+// Together is what a job needs with all its ranks.
+func (r Resources) Together() Resources {
+	n := max(1, r.Ranks)
+	r.CPUs, r.Memory, r.GPUs = r.CPUs*n, r.Memory*int64(n), r.GPUs*GPUs(n)
+	return r
+}
 
 // Check reports why no job can ask for r.
 func (r Resources) Check() error {
@@ -57,8 +67,28 @@ func (r Resources) Check() error {
 		return fmt.Errorf("%d bytes of memory make no sense", r.Memory)
 	case r.Time < 0 || r.Time > MaxTime:
 		return fmt.Errorf("a time of %d seconds makes no sense", r.Time)
+	case r.Ranks < 0 || r.Ranks > MaxRanks:
+		return fmt.Errorf("%d ranks make no sense", r.Ranks)
+	case r.Ranks > 0:
+		return cmp.Or(r.GPUs.check(), r.checkRanks())
 	}
 	return r.GPUs.check()
+}
+
+// checkRanks reports why what is asked for cannot be had by each of several ranks.
+func (r Resources) checkRanks() error {
+	all := r.Together()
+	switch {
+	case r.CPUs == 0:
+		return errors.New("ranks: each needs a number of cpus, and a whole node has none: say cpus, which each rank gets")
+	case r.GPUs.Part():
+		return fmt.Errorf("ranks: each has whole GPUs of its own, and not %s of one", r.GPUs)
+	case all.CPUs > MaxCPUs:
+		return fmt.Errorf("%d ranks of %s have %d together, and %d is the limit", r.Ranks, unit.Count(r.CPUs, "cpu"), all.CPUs, MaxCPUs)
+	case all.Memory > MaxMemory:
+		return fmt.Errorf("%d ranks of %s of memory have more together than a machine: at most 1P", r.Ranks, unit.FormatBytes(r.Memory))
+	}
+	return all.GPUs.check()
 }
 
 // Read reads one of the resources as a person wrote it. The error says what to
@@ -77,6 +107,8 @@ func (r *Resources) Read(key, s string) (err error) {
 		r.Memory, err = parseMemory(s)
 	case "time":
 		r.Time, err = parseTime(s)
+	case "ranks":
+		r.Ranks, err = wholeNumber(s, 1, MaxRanks)
 	default:
 		return r.setCounted(key, s)
 	}
@@ -138,9 +170,9 @@ func gets(key, value string) bool {
 }
 
 // ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, memory=SIZE,
-// gpus=N, disk=SIZE, time=LENGTH, NAME=N of what is counted by its name, and
+// gpus=N, disk=SIZE, time=LENGTH, ranks=N, NAME=N of what is counted by its name, and
 // capabilities, joined by commas. What is written with an = and is no key of
-// capabilities but one of these five is what a job gets. What is not said is as of a
+// capabilities but one of these six is what a job gets. What is not said is as of a
 // command.
 func ParseRequests(requests []string) (res Resources, caps []string, err error) {
 	res = Unsaid(Command)
@@ -150,7 +182,7 @@ func ParseRequests(requests []string) (res Resources, caps []string, err error) 
 			if !ok || !gets(key, value) {
 				e, err := capability.Written(word)
 				if err != nil {
-					return res, nil, fmt.Errorf("request %w (cpus=N, memory=SIZE, gpus=N, disk=SIZE, time=LENGTH, and NAME=N of what is counted, are what a job gets; all else is what its node is to be)", err)
+					return res, nil, fmt.Errorf("request %w (cpus=N, memory=SIZE, gpus=N, disk=SIZE, time=LENGTH, ranks=N, and NAME=N of what is counted, are what a job gets; all else is what its node is to be)", err)
 				}
 				caps = append(caps, e.String())
 				continue
@@ -164,5 +196,5 @@ func ParseRequests(requests []string) (res Resources, caps []string, err error) 
 			}
 		}
 	}
-	return res, caps, nil
+	return res, caps, res.Check()
 }

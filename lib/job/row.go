@@ -37,6 +37,7 @@ type Row struct {
 	Counted    Counts    `json:"counted,omitempty"`                // given to it of what is counted by its name
 	Limit      int64     `json:"time,omitempty" is:"seconds"`      // seconds that it may run
 	MemoryPeak int64     `json:"memory_peak,omitempty" is:"bytes"` // bytes
+	MemoryRank int64     `json:"memory_rank,omitempty" is:"bytes"` // bytes: of that one of several ranks which had most
 	CPUTime    float64   `json:"cpu_time,omitempty"`               // seconds
 	Written    int64     `json:"written,omitempty" is:"bytes"`     // bytes
 	Priority   int       `json:"priority"`                         // of the batch
@@ -177,6 +178,6 @@ func (r *Row) end(o Outcome, manifest string) {
 	r.Exit, r.Signal, r.Reason, r.Said = o.Exit, o.Signal, o.Reason, ""
 	r.Started, r.Ended = o.Started, o.Ended
 	r.Paused, r.CPUTime, r.Machine = o.Paused, o.CPUTime, o.Machine
-	r.MemoryPeak, r.Written, r.Manifest = o.MemoryPeak, o.Written, manifest
+	r.MemoryPeak, r.MemoryRank, r.Written, r.Manifest = o.MemoryPeak, o.MemoryRank, o.Written, manifest
 	r.Saved = false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -183,7 +184,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	if asked.GPUs > 0 || len(a.GPUs) > 0 {
 		n.lookAtCards(ctx)
 	}
-	want, err := n.shareOf(a.cpus, asked, a.GPUs...)
+	want, err := n.shareOf(a.cpus, asked.Together(), a.GPUs...)
 	if err != nil {
 		return false, err
 	}
@@ -195,10 +196,14 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	}
 	defer func() { n.release(a.attempt, got, slot) }()
 	n.do(func() { a.has, got.pid = got, slot.Pid() })
+	if asked.Ranks > 0 {
+		if got.port, err = n.takePort(); err != nil {
+			return false, err
+		}
+	}
 	got.note(started)
-	started.Time = asked.Time
-	o := n.order(a, b, got)
-	o.Limits = got.limits(asked)
+	started.Time, started.Ranks = asked.Time, asked.Ranks
+	o := n.order(a, b, got, asked)
 	if begun, a.status, slot, err = n.start(ctx, a.attempt, o, started, slot); begun && a.status == nil {
 		// The cpus are free again only when nothing of the tree is left.
 		ctx, cancel := n.untilOver()
@@ -263,7 +268,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 		}
 	}
 	// What was saved is none of what was there before: all of it comes home again.
-	if err := n.lay(a, b.Spec.Kind, s.As); err != nil {
+	if err := n.lay(a, &b.Spec, s.As); err != nil {
 		return nil, err
 	}
 	return s, s.As.Open(a.Dir, "work", "tmp")
@@ -323,37 +328,51 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 	return true, st, slot, nil
 }
 
-// order is how a job is run.
-func (n *daemon) order(a *attemptRun, b *desk.Build, s *share) *proc.Order {
-	argv := a.Work.Run
-	if b.Spec.Kind == job.Python {
-		argv = append([]string{"python3"}, append(argv[:len(argv):len(argv)], strconv.Itoa(a.cpus))...)
-	}
-	id := a.Job
-	env := append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
-		"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name())
-	set, path := job.Environ(b.Spec.Env, a.Work.Env), n.Path
-	if b.Spec.Kind == job.Apptainer {
+// order is how a job is run that asks for that.
+func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resources) *proc.Order {
+	cpus := strconv.Itoa(s.cpus / max(1, asked.Ranks))
+	argv, set, path := a.Work.Run, job.Environ(b.Spec.Env, a.Work.Env), n.Path
+	env := func(s *share, own []string) []string { return job.Environ(slices.Concat(n.ownEnv(a, s), own), set) }
+	switch b.Spec.Kind {
+	case job.Python:
+		argv = append([]string{"python3"}, append(argv[:len(argv):len(argv)], cpus)...)
+	case job.Apptainer:
 		c := n.container()
-		argv, env = n.containerArgv(c, a, &b.Spec, s), c.env(env, set, a.attempt)
-	} else {
-		env, path = withSet(env, set, path)
+		argv = n.containerArgv(c, a, &b.Spec, s, cpus)
+		env = func(s *share, own []string) []string {
+			return c.env(slices.Concat(n.ownEnv(a, s), own), set, a.attempt)
+		}
 	}
-	return &proc.Order{
+	if b.Spec.Kind != job.Apptainer {
+		path = pathIn(set, path)
+	}
+	o := &proc.Order{
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(), Keep: n.given().printed(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
 		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
-		Env: env,
+		Limits: s.limits(asked.Together()), Ranks: ranksOf(s, asked, a.rankOutput, env),
 	}
+	if len(o.Ranks) > 0 {
+		o.Env = o.Ranks[0].Env
+	} else {
+		o.Env = env(s, nil)
+	}
+	return o
 }
 
-// withSet is an environment with what a batch sets in it, and where programs are looked
-// for then.
-func withSet(env, set []string, path string) ([]string, string) {
+// ownEnv is the environment of a job before what its batch sets.
+func (n *daemon) ownEnv(a *attemptRun, s *share) []string {
+	id := a.Job
+	return append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
+		"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name())
+}
+
+// pathIn is where programs are looked for with what a batch sets, or else the path.
+func pathIn(set []string, path string) string {
 	if own, ok := job.ParamOf(set, "PATH"); ok {
-		path = own
+		return own
 	}
-	return job.Environ(env, set), path
+	return path
 }
 
 // jobEnv is the environment that builds and jobs have in common; the

@@ -159,12 +159,11 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 		return err
 	}
 	n.Log.Info("build started", "batch", b.Batch)
-	env, path := withSet(n.jobEnv(acc, got, b.Tree(), b.Tmp()), b.Spec.Env, n.Path)
 	var st *proc.Status
 	st, slot, err = n.supervise(ctx, slot, &proc.Order{
-		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: path, Cwd: b.Tree(), Output: b.Output(), Keep: n.given().printed(),
+		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: pathIn(b.Spec.Env, n.Path), Cwd: b.Tree(), Output: b.Output(), Keep: n.given().printed(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(""),
-		Env:    env,
+		Env:    job.Environ(n.jobEnv(acc, got, b.Tree(), b.Tmp()), b.Spec.Env),
 		Limits: got.limits(job.Resources{}),
 	}, string(b.Batch)+" (build)", func() {})
 	if err != nil {

@@ -69,7 +69,7 @@ func makeMounts(work *os.Root, spec *job.Spec) error {
 }
 
 // containerArgv is how a job is run in its container.
-func (n *daemon) containerArgv(c container, a *attemptRun, spec *job.Spec, s *share) []string {
+func (n *daemon) containerArgv(c container, a *attemptRun, spec *job.Spec, s *share, cpus string) []string {
 	argv := []string{c.program, "exec"}
 	if len(a.Work.Run) == 0 {
 		argv = []string{c.program, "run", "--app", "distribute"}
@@ -97,7 +97,7 @@ func (n *daemon) containerArgv(c container, a *attemptRun, spec *job.Spec, s *sh
 	}
 	argv = append(argv, "../"+filepath.Base(a.Image()))
 	if len(a.Work.Run) == 0 {
-		return append(argv, strconv.Itoa(a.cpus))
+		return append(argv, cpus)
 	}
 	return append(argv, a.Work.Run...)
 }

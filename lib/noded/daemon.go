@@ -56,7 +56,7 @@ type Settings struct {
 	Ordered func(*proc.Order) // nil, or called with each run before it begins, by any goroutine
 
 	// What may change while the node runs comes through Changes, if that is not nil:
-	// it counts from then on in the place of Offer, Most, Caps, As, Pausers and Presence.
+	// it counts from then on in the place of Offer, Most, Caps, As, Pausers, Ports and Presence.
 	Changes  <-chan Given
 	Measured bool  // jobs that say nothing of memory are admitted by what they use
 	Most     int64 // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
@@ -69,7 +69,11 @@ type Settings struct {
 	// its own; nil: all. Pauses says that it goes by pauses, which a machine that a
 	// simulation brings does not unless this is set.
 	Pausers []int
-	Pauses  bool
+
+	// Ports is the first and the last that jobs of several ranks get, to meet at; 0: the
+	// usual ones.
+	Ports  [2]int
+	Pauses bool
 
 	// Presence is when the node pauses by itself, and Host where it looks for people:
 	// the zero value is this machine.

@@ -29,11 +29,12 @@ func stops(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errS
 
 // A watched is an attempt or a build that runs.
 type watched struct {
-	a        *attempt
-	b        *build
-	run      *buildRun
-	dir, out string
-	disk     diskUse // as it was when the look began
+	a    *attempt
+	b    *build
+	run  *buildRun
+	dir  string
+	outs []string // into which it prints
+	disk diskUse  // as it was when the look began
 }
 
 // A diskWatch looks at the disk for as long as something runs.
@@ -85,12 +86,12 @@ func (n *daemon) allRunning() []*watched {
 	var all []*watched
 	for _, a := range n.attempts {
 		if a.runs() {
-			all = append(all, &watched{a: a, dir: a.Dir, out: a.Output(), disk: a.disk})
+			all = append(all, &watched{a: a, dir: a.Dir, outs: a.outputs(), disk: a.disk})
 		}
 	}
 	for _, b := range n.builds {
 		if b.run != nil {
-			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, out: b.Output(), disk: diskUse{base: b.run.base, writes: b.Spec.Resources.Disk}})
+			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, outs: []string{b.Output()}, disk: diskUse{base: b.run.base, writes: b.Spec.Resources.Disk}})
 		}
 	}
 	return all
@@ -100,8 +101,11 @@ func (n *daemon) allRunning() []*watched {
 func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	most := w.n.given().printed()
 	for _, x := range all {
-		if info, err := os.Lstat(x.out); err == nil && most > 0 && info.Size() > most {
-			w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(most))
+		for _, out := range x.outs {
+			if info, err := os.Lstat(out); err == nil && most > 0 && info.Size() > most {
+				w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(most))
+				break
+			}
 		}
 	}
 	space, err := w.n.desk.Space()

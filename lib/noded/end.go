@@ -192,10 +192,13 @@ func (n *daemon) untilOver() (context.Context, context.CancelFunc) {
 // outcome is what the head is told of a status.
 func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 	o := job.Outcome{Exit: st.Exit, Reason: st.Error, Started: st.Started, Ended: st.Ended,
-		Runtime: st.Wall.Seconds(), CPUTime: (st.User + st.System).Seconds(), MemoryPeak: st.Memory, Cache: st.Cache, Written: st.Written, Paused: st.Paused.Seconds(),
+		Runtime: st.Wall.Seconds(), CPUTime: (st.User + st.System).Seconds(), MemoryPeak: st.Memory, MemoryRank: st.OfRank, Cache: st.Cache, Written: st.Written, Paused: st.Paused.Seconds(),
 		Signal: st.SignalName()}
 	if why := limitReached(st); why != "" {
 		o.Reason = why
+	}
+	if s := a.Started(); st.Rank != nil && st.Error == "" && s != nil {
+		o.Rank, o.Reason = st.Rank, rankFailed(*st.Rank, s.Ranks, &o)
 	}
 	if st.Stopped == proc.StoppedOrder || st.Stopped == proc.StoppedSignal {
 		why := ""

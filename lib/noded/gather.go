@@ -52,11 +52,11 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	if changed != "" && r.OK() {
 		r.Reason = fmt.Sprintf("the shared input %q was changed while it ran", changed)
 	}
-	output, err := printed(a)
+	outputs, err := printed(a)
 	if err != nil {
 		return nil, err
 	}
-	m, lost := merge(m, pack.Manifest{output})
+	m, lost := merge(m, outputs)
 	skipped = append(skipped, lost...)
 	if len(skipped) == 0 {
 		return m, nil
@@ -90,25 +90,32 @@ func openPlain(name string) (*os.File, error) {
 	return f, nil
 }
 
-// printed is the entry of what the job printed. Nothing of the job writes to it
+// printed is the entries of what the job printed. Nothing of the job writes to it
 // any more, and what another process of its user adds is not waited for. What is
 // no file is replaced by an empty one.
-func printed(a *attempt) (e pack.Entry, err error) {
-	if info, err := os.Lstat(a.Output()); err != nil || !info.Mode().IsRegular() {
-		if err := errors.Join(os.RemoveAll(a.Output()), os.WriteFile(a.Output(), nil, 0o600)); err != nil {
-			return e, err
+func printed(a *attempt) (m pack.Manifest, err error) {
+	for path, name := range a.printedFiles() {
+		name = filepath.Join(a.Dir, name)
+		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
+			if err := errors.Join(os.RemoveAll(name), os.WriteFile(name, nil, 0o600)); err != nil {
+				return nil, err
+			}
 		}
+		f, err := openPlain(name)
+		if err != nil {
+			return nil, err
+		}
+		e, err := printedEntry(f, path)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		m = append(m, e)
 	}
-	f, err := openPlain(a.Output())
-	if err != nil {
-		return e, err
-	}
-	defer f.Close()
-	return printedEntry(f, a.Job.Name())
+	return m, nil
 }
 
-// printedEntry is the entry of a file with what a job printed.
-func printedEntry(f *os.File, of string) (e pack.Entry, err error) {
+// printedEntry is the entry of a file with what a job printed, of that path at home.
+func printedEntry(f *os.File, path string) (e pack.Entry, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return e, err
@@ -117,7 +124,7 @@ func printedEntry(f *os.File, of string) (e pack.Entry, err error) {
 	if err != nil {
 		return e, err
 	}
-	return pack.Entry{Path: job.OutputName(of), Type: pack.File, Size: size, Mode: 0o644,
+	return pack.Entry{Path: path, Type: pack.File, Size: size, Mode: 0o644,
 		Time: info.ModTime().UTC(), Sum: sum}, nil
 }
 
@@ -324,12 +331,13 @@ func skippedText(skipped []pack.Skipped) []byte {
 	return b.Bytes()
 }
 
-// openHome opens a file of the manifest of a job that has printed into output. A file of
+// openHome opens a file of the manifest of a job that has printed into those files, by their
+// paths in the manifest. A file of
 // that path can lie in several places; it is the one that is as the manifest has it. Its
 // content is checked on the way. What the job left is opened with the rights of as.
-func openHome(root *os.Root, of, output string, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
+func openHome(root *os.Root, printed map[string]string, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
 	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
-	if e.Path == job.OutputName(of) {
+	if output, is := printed[e.Path]; is {
 		places = append([]string{output}, places...)
 	}
 	for _, p := range places {

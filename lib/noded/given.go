@@ -19,7 +19,8 @@ type Given struct {
 	Most     int64      // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
 	Caps     *desk.Caps // nil: the disk is not looked at
 	As       func(ctx context.Context, submitter string) (*account.Account, error)
-	Pausers  []int // nil: all
+	Pausers  []int  // nil: all
+	Ports    [2]int // the first and the last that jobs of several ranks get; 0: the usual ones
 
 	Presence presence.Config // when the node pauses by itself
 
@@ -33,7 +34,7 @@ func (n *daemon) given() *Given {
 		return g
 	}
 	s := n.Settings
-	return &Given{Offer: s.Offer, Most: s.Most, Measured: s.Measured, Caps: s.Caps, As: s.As, Pausers: s.Pausers, Presence: s.Presence}
+	return &Given{Offer: s.Offer, Most: s.Most, Measured: s.Measured, Caps: s.Caps, As: s.As, Pausers: s.Pausers, Ports: s.Ports, Presence: s.Presence}
 }
 
 // most is how much memory all jobs together get.

@@ -32,11 +32,11 @@ type Ran struct {
 type Left struct {
 	Job     string
 	Open    func() (*os.Root, error)
-	Output  string    // the file with what it has printed
-	Kind    string    // of its batch
-	Outputs []string  // what comes home; none: everything
-	Inputs  []string  // paths below work/ that were there before it began,
-	Started time.Time // when these were older than this
+	Printed map[string]string // the files with what it has printed, by their paths at home
+	Kind    string            // of its batch
+	Outputs []string          // what comes home; none: everything
+	Inputs  []string          // paths below work/ that were there before it began,
+	Started time.Time         // when these were older than this
 }
 
 var (
@@ -325,12 +325,16 @@ func (t *tree) read(ctx context.Context) error {
 	if t.m, t.skipped, err = t.work(ctx); err != nil {
 		return err
 	}
-	if info, err := t.root.Lstat(t.of.Output); err == nil && info.Mode().IsRegular() {
-		f, err := openSame(t.root, t.of.Output, info)
+	for path, name := range t.of.Printed {
+		info, err := t.root.Lstat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		f, err := openSame(t.root, name, info)
 		if err != nil {
 			return err
 		}
-		e, err := printedEntry(f, t.of.Job)
+		e, err := printedEntry(f, path)
 		f.Close()
 		if err != nil {
 			return err
@@ -391,5 +395,5 @@ func (t *tree) open(_ int, e pack.Entry) (io.ReadCloser, error) {
 	if e.Path == job.SkippedName(t.of.Job) && len(t.skipped) > 0 {
 		return io.NopCloser(bytes.NewReader(skippedText(t.skipped))), nil
 	}
-	return openHome(t.root, t.of.Job, t.of.Output, e, nil)
+	return openHome(t.root, t.of.Printed, e, nil)
 }

@@ -24,7 +24,7 @@ func leftIn(t *testing.T, files map[string]string) (*Ran, string) {
 	}
 	exit := 0
 	return &Ran{Attempt: job.NewToken(), Result: &job.Result{Outcome: job.Outcome{Exit: &exit}}, Over: func(bool) {},
-		Left: &Left{Job: "j", Kind: job.Command, Output: "printed", Inputs: []string{"in/mesh"}, Open: func() (*os.Root, error) { return os.OpenRoot(dir) }}}, dir
+		Left: &Left{Job: "j", Kind: job.Command, Printed: map[string]string{"j_output.txt": "printed"}, Inputs: []string{"in/mesh"}, Open: func() (*os.Root, error) { return os.OpenRoot(dir) }}}, dir
 }
 
 // telling begins to tell a head of attempts.

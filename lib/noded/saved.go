@@ -87,7 +87,7 @@ func (n *daemon) receiveSaved(ctx context.Context, a *attemptRun, root *os.Root)
 
 // lay moves what was saved to its places in the job's directory. What stands there
 // already gives way to it. What the node itself had added stays behind.
-func (n *daemon) lay(a *attemptRun, kind string, as *desk.Owner) error {
+func (n *daemon) lay(a *attemptRun, spec *job.Spec, as *desk.Owner) error {
 	if a.saved == nil {
 		return nil
 	}
@@ -97,12 +97,13 @@ func (n *daemon) lay(a *attemptRun, kind string, as *desk.Owner) error {
 	}
 	defer top.Close()
 	into := "work"
-	if kind != job.Command {
+	if spec.Kind != job.Command {
 		into = path.Join("work", saveDir)
 	}
+	name, asked := a.Job.Name(), a.resources(spec)
 	for i := range a.saved {
 		e := &a.saved[i]
-		if name := a.Job.Name(); e.Path == job.OutputName(name) || e.Path == job.SkippedName(name) {
+		if e.Path == job.OutputName(name) || e.Path == job.SkippedName(name) || job.IsRankOutput(name, asked.Ranks, e.Path) {
 			continue
 		}
 		if err := layOne(top, path.Join(filepath.Base(a.SavedDir()), e.Path), path.Join(into, e.Path), e); err != nil {

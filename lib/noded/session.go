@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -411,9 +410,9 @@ func (n *daemon) writeTree(w io.Writer, a *attempt, m pack.Manifest, want pack.W
 		return err
 	}
 	defer root.Close()
-	as := identity(a.owner())
+	as, printed := identity(a.owner()), a.printedFiles()
 	return pack.Sender(dial.Local(n.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
-		f, err := openHome(root, a.Job.Name(), filepath.Base(a.Output()), e, as)
+		f, err := openHome(root, printed, e, as)
 		if err == nil && seen.same(f) {
 			return trusted{f}, nil
 		}

@@ -34,6 +34,7 @@ type share struct {
 
 	adoptedIn string // the directory of the cgroups, of what an earlier daemon began
 
+	port  int       // for its ranks to meet; 0: it has none
 	on    []int     // numbers of its cpus; none: any
 	cards job.Cards // which GPUs; of one that has none yet those that the head has chosen, or nothing
 }
@@ -142,6 +143,7 @@ func (n *daemon) give(s *share) {
 	n.free += s.cpus
 	n.stock.memory += s.memory
 	n.stock.cpus.give(s.on)
+	ports.give(s.port)
 	n.meter.correct(s.batch, s.most)
 	delete(n.held, s)
 	if s.alone = len(n.held) == 0; s.alone {
@@ -154,6 +156,7 @@ func (n *daemon) retake(s *share) {
 	n.free -= s.cpus
 	n.stock.memory -= s.memory
 	s.on = n.stock.cpus.retake(s.on)
+	ports.hold(s.port)
 	n.held[s] = true
 }
 
@@ -167,7 +170,7 @@ func (a *attempt) shareIn(s *desk.Started) *share {
 	if gpus == 0 {
 		gpus = job.GPUs(len(s.GPUs)) * job.OneGPU
 	}
-	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), adoptedIn: s.Cgroup,
+	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), adoptedIn: s.Cgroup, port: s.Port,
 		batch: a.Job.Batch(), never: true}
 }
 
@@ -178,7 +181,7 @@ func (s *share) setBatch(batch job.BatchID, spec *job.Spec) {
 
 // note keeps the share for the daemon that may take the attempt over.
 func (s *share) note(to *desk.Started) {
-	to.CPUs, to.GPUs, to.Memory = s.on, s.cards.Indexes(), s.memory
+	to.CPUs, to.GPUs, to.Memory, to.Port = s.on, s.cards.Indexes(), s.memory, s.port
 	if s.gpus.Part() {
 		to.Part = s.gpus
 	}

@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,7 +50,7 @@ func catches(pid int, sig unix.Signal) bool {
 func (s *supervisor) expel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped == "" && s.pid != 0 {
+	if s.stopped == "" && len(s.firsts) > 0 {
 		s.terminate()
 	}
 }
@@ -79,9 +80,9 @@ func (s *supervisor) terminate() {
 		s.kill()
 		return
 	}
-	pid, token := s.pid, s.token
+	token := s.token
 	for _, p := range descendants(os.Getpid()) {
-		if p.pid != pid && servesFiles(p.pid) {
+		if !slices.Contains(s.firsts, p.pid) && servesFiles(p.pid) {
 			continue
 		}
 		signalSame(p.pid, p.start, unix.SIGTERM)
@@ -90,7 +91,7 @@ func (s *supervisor) terminate() {
 	time.AfterFunc(s.grace, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.pid == pid && s.token == token {
+		if len(s.firsts) > 0 && s.token == token {
 			s.kill()
 		}
 	})

@@ -45,13 +45,13 @@ func (s *supervisor) mind(o *Order, g *group, out *lookout) *keeper {
 	return k
 }
 
-// signalGroup signals the process group of the first process, unless that has been waited
-// for: another may have its number then.
+// signalGroup signals the process groups of the first processes that have not been waited
+// for: others may have the numbers of the rest.
 func (s *supervisor) signalGroup(sig unix.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pid > 1 {
-		unix.Kill(-s.pid, sig)
+	for _, pid := range s.firsts {
+		unix.Kill(-pid, sig)
 	}
 }
 

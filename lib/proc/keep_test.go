@@ -625,7 +625,7 @@ func TestP71StopOfEvicted(t *testing.T) {
 // TestP71TimeOfEvicted has the time of a job run out while it saves itself: that is
 // no reason to end it before its grace time does.
 func TestP71TimeOfEvicted(t *testing.T) {
-	s := &supervisor{token: "t", pid: 1 << 30, grace: time.Hour}
+	s := &supervisor{token: "t", firsts: []int{1 << 30}, grace: time.Hour}
 	if begun, stopped := s.setEvicted(); !begun || stopped {
 		t.Fatal("it cannot be asked to leave")
 	}

@@ -106,15 +106,24 @@ func countIn(text, word string) (n int64, known bool) {
 // measure adds what the kernel counted for the whole group, as far as it does. A
 // process that nobody waited for is only in that; what was written is counted there
 // when it goes to the disk, which may be later than the end.
-func (st *Status) measure(g *group, peak int64) {
+func (st *Status) measure(o *Order, g *group, w *watch) {
 	greatest := st.Memory
-	st.Memory = max(st.Memory, peak)
+	st.Memory = max(st.Memory, w.peak)
+	if len(o.Ranks) > 0 {
+		st.OfRank = max(greatest, w.most)
+	}
 	if g == nil {
 		return
 	}
 	if n, ok := g.number("memory.peak"); ok {
 		st.Memory = n
 		st.Cache = max(0, min(g.stat("active_file", "inactive_file"), n-greatest))
+	}
+	for k := range o.Ranks {
+		of := &group{dir: filepath.Join(g.dir, rankGroup(k)), has: g.has}
+		if n, ok := of.number("memory.peak"); ok {
+			st.OfRank = max(st.OfRank, n)
+		}
 	}
 	cpu, _ := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
 	user, _ := countIn(string(cpu), "user_usec")

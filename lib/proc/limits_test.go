@@ -88,7 +88,7 @@ func TestN60WhichLimit(t *testing.T) {
 	} {
 		g := standIn(t, map[string]string{"memory.events": c.events, "pids.events": c.pids})
 		got := c.st
-		got.judge(o, g)
+		got.judge(o, g, &watch{})
 		if got.NoMemory != c.want.NoMemory || got.Had != c.want.Had || got.Crowded != c.want.Crowded {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -98,20 +98,20 @@ func TestN60WhichLimit(t *testing.T) {
 // TestMeasure prefers what the kernel counted for all.
 func TestMeasure(t *testing.T) {
 	st := Status{User: time.Second, System: time.Second, Memory: 5, Written: 100}
-	st.measure(nil, 7)
+	st.measure(&Order{}, nil, &watch{peak: 7})
 	if st.Memory != 7 {
 		t.Errorf("memory %d", st.Memory)
 	}
-	st.measure(standIn(t, map[string]string{"memory.peak": "3\n", "cpu.stat": "usage_usec 5000000\nuser_usec 4000000\nsystem_usec 1000000\n",
-		"io.stat": "8:0 rbytes=1 wbytes=4096\n"}), 7)
+	st.measure(&Order{}, standIn(t, map[string]string{"memory.peak": "3\n", "cpu.stat": "usage_usec 5000000\nuser_usec 4000000\nsystem_usec 1000000\n",
+		"io.stat": "8:0 rbytes=1 wbytes=4096\n"}), &watch{peak: 7})
 	if st.Memory != 3 || st.Cache != 0 || st.User != 4*time.Second || st.System != time.Second || st.Written != 4096 {
 		t.Errorf("%+v", st)
 	}
-	st.measure(standIn(t, map[string]string{"memory.peak": "9\n", "memory.stat": "anon 5\nfile 6\nshmem 2\ninactive_file 3\nactive_file 1\n"}), 0)
+	st.measure(&Order{}, standIn(t, map[string]string{"memory.peak": "9\n", "memory.stat": "anon 5\nfile 6\nshmem 2\ninactive_file 3\nactive_file 1\n"}), &watch{})
 	if st.Memory != 9 || st.Cache != 4 {
 		t.Errorf("%d bytes of which %d are of files", st.Memory, st.Cache)
 	}
-	st.measure(standIn(t, map[string]string{"cpu.stat": "user_usec 1\nsystem_usec 1\n"}), 0)
+	st.measure(&Order{}, standIn(t, map[string]string{"cpu.stat": "user_usec 1\nsystem_usec 1\n"}), &watch{})
 	if st.User != 4*time.Second {
 		t.Errorf("%+v", st)
 	}

@@ -42,7 +42,7 @@ func asJob(fork func() error) error {
 
 // judge says which limit the order has come up against, if it was one. Without a group
 // that counts what the kernel killed for want of memory it is not known.
-func (st *Status) judge(o *Order, g *group) {
+func (st *Status) judge(o *Order, g *group, w *watch) {
 	if g == nil {
 		st.NoMemory = st.Stopped == StoppedMemory
 	} else {
@@ -52,6 +52,12 @@ func (st *Status) judge(o *Order, g *group) {
 	}
 	if st.NoMemory && o.Memory > 0 && (st.Stopped == StoppedMemory || g.reached() || st.Memory > o.Memory) {
 		st.Had = o.Memory
+		if w.rank != nil {
+			st.Rank = w.rank
+		}
+		if st.Rank != nil {
+			st.Had = o.Ranks[*st.Rank].Memory
+		}
 	}
 	if failed := st.Exit != nil && *st.Exit != 0 || st.Signal != 0; failed && g != nil && o.Pids > 0 {
 		if n, _ := g.count("pids.events", "max"); n > 0 {

@@ -35,8 +35,27 @@ type Order struct {
 
 	Limits // what it may use
 
+	Ranks []Rank `json:"ranks,omitempty"` // so many first processes, all of the same command; none: one
+
 	Pause      *Pausing    `json:"pause,omitempty"`      // what it is paused by; nil: nothing
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how it is asked to save itself; nil: by the usual signal, for the usual time
+}
+
+// A Rank is what one of several first processes of an order has for itself. Together they
+// are in the order's group, each in one of its own below that.
+type Rank struct {
+	Env    []string `json:"env"`              // its whole environment; Marker is added
+	Output string   `json:"output"`           // its standard output and error are appended to it
+	CPUs   []int    `json:"cpus,omitempty"`   // of those of the order
+	Memory int64    `json:"memory,omitempty"` // bytes that its processes have at most; 0: no limit of its own
+}
+
+// ranks are the first processes of an order: one, unless it says otherwise.
+func (o *Order) ranks() []Rank {
+	if len(o.Ranks) > 0 {
+		return o.Ranks
+	}
+	return []Rank{{Env: o.Env, Output: o.Output, CPUs: o.CPUs}}
 }
 
 // Shell is a line for a shell that does the same as an order, in the same directory.
@@ -89,6 +108,7 @@ type Status struct {
 	Boot      string        `json:"boot"`                // id of the boot it ran in
 	Exit      *int          `json:"exit,omitempty"`      // exit status, if it exited
 	Signal    int           `json:"signal,omitempty"`    // that ended it
+	Rank      *int          `json:"rank,omitempty"`      // which of several first processes Exit and Signal are of; nil: all exited with 0, or there was one
 	Error     string        `json:"error,omitempty"`     // why it could not be started
 	NoMemory  bool          `json:"no_memory,omitempty"` // it was killed for want of memory
 	Had       int64         `json:"had,omitempty"`       // with NoMemory: its limit in bytes, which it had reached; else it was the machine's memory
@@ -97,12 +117,13 @@ type Status struct {
 	Evicted   bool          `json:"evicted,omitempty"`   // it had to go, was asked to save itself, and then ended
 	Started   time.Time     `json:"started"`
 	Ended     time.Time     `json:"ended"`
-	Wall      time.Duration `json:"wall"`             // by a clock that goes on while the machine sleeps, but not in pauses
-	Paused    time.Duration `json:"paused,omitempty"` // by the same clock: with Wall it is all the time
-	User      time.Duration `json:"user"`             // CPU time of the whole tree
-	System    time.Duration `json:"system"`           //
-	Memory    int64         `json:"memory"`           // bytes: the peak of the whole tree as the kernel counts it, or else as it was seen, at least that of the greatest process
-	Cache     int64         `json:"cache,omitempty"`  // bytes of files in that which the kernel could have done without, as far as is known
+	Wall      time.Duration `json:"wall"`              // by a clock that goes on while the machine sleeps, but not in pauses
+	Paused    time.Duration `json:"paused,omitempty"`  // by the same clock: with Wall it is all the time
+	User      time.Duration `json:"user"`              // CPU time of the whole tree
+	System    time.Duration `json:"system"`            //
+	Memory    int64         `json:"memory"`            // bytes: the peak of the whole tree as the kernel counts it, or else as it was seen, at least that of the greatest process
+	OfRank    int64         `json:"of_rank,omitempty"` // bytes: the same of the rank that had most, as far as is known
+	Cache     int64         `json:"cache,omitempty"`   // bytes of files in that which the kernel could have done without, as far as is known
 	Written   int64         `json:"written"`
 	Swept     int           `json:"swept"`     // processes left when the first one ended
 	Contained string        `json:"contained"` // ByCgroup or BestEffort
@@ -161,7 +182,24 @@ func (s *Status) SignalName() string {
 	return name
 }
 
-// set takes over what the kernel says of the ended first process.
+// take takes over how one of the first processes has ended, and says whether the order has
+// failed by that now. The first that fails tells how the order ended. Saves says that the
+// order has been asked to save itself, so that who exits with [Checkpointed] has.
+func (s *Status) take(o *Order, rank int, ws syscall.WaitStatus, saves bool) (failed bool) {
+	ok := ws.Exited() && (ws.ExitStatus() == 0 || saves && ws.ExitStatus() == Checkpointed)
+	switch {
+	case s.Rank != nil:
+		return false
+	case ok && s.Exit != nil && ws.ExitStatus() == 0:
+		return false // of another one that has saved itself
+	case !ok && len(o.Ranks) > 0:
+		s.Rank, s.Exit = &rank, nil
+	}
+	s.set(ws)
+	return !ok
+}
+
+// set takes over what the kernel says of an ended first process.
 func (s *Status) set(ws syscall.WaitStatus) {
 	if ws.Signaled() {
 		s.Signal = int(ws.Signal())

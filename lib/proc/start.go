@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,28 +24,61 @@ const (
 	ioprioOf   = 1       // IOPRIO_WHO_PROCESS: a thread
 )
 
-// begin makes the order's cgroup and starts the first process, unless the machine is
-// paused. The group is made before the pauses are read: who has paused the machine and
+// begin makes the order's cgroup and starts the first processes, unless the machine is
+// paused. If one cannot be started, those before it are killed, and the error goes with
+// their pids. The group is made before the pauses are read: who has paused the machine and
 // then finds no group of an order, or only frozen ones, knows that nothing runs.
-func (s *supervisor) begin(o *Order, name string, out *os.File) (g *group, pid int, where *lookout, err error) {
+func (s *supervisor) begin(o *Order, name string, outs []*os.File) (g *group, pids []int, where *lookout, err error) {
 	where = s.lookFrom(o)
 	if o.Cgroup != "" {
 		if g, err = newGroup(o.Cgroup, o.Token); err != nil {
-			return nil, 0, nil, &notBegunError{fmt.Errorf("no cgroup for it: %w", err)}
+			return nil, nil, nil, &notBegunError{fmt.Errorf("no cgroup for it: %w", err)}
 		}
 		g.has = s.controllersOf(o.Cgroup)
 		g.limit(&o.Limits)
-	}
-	if err = where.mayStart(); err == nil {
-		if pid, err = s.fork(g, o, name, out); err != nil {
-			err = fmt.Errorf("cannot start %q: %w", o.Argv[0], unstarted(name, o, err))
+		if len(o.Ranks) > 0 {
+			control(g.dir)
 		}
 	}
-	if err != nil && g != nil {
+	err = where.mayStart()
+	for k, r := range o.ranks() {
+		if err != nil {
+			break
+		}
+		pid := 0
+		if pid, err = s.startRank(g, o, k, &r, name, outs[k]); pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	if err != nil && len(pids) > 0 {
+		s.mu.Lock()
+		s.kill()
+		s.mu.Unlock()
+		err = errors.New(err.Error()) // it has begun, whatever that was
+	} else if err != nil && g != nil {
 		g.remove()
 	}
-	return g, pid, where, err
+	return g, pids, where, err
 }
+
+// startRank starts one of the first processes of an order, in a group of its own if there
+// are several.
+func (s *supervisor) startRank(of *group, o *Order, k int, r *Rank, name string, out *os.File) (pid int, err error) {
+	g := of
+	if of != nil && len(o.Ranks) > 0 {
+		if g, err = newGroup(of.dir, rankGroup(k)); err != nil {
+			return 0, fmt.Errorf("no cgroup for rank %d: %w", k, err)
+		}
+		defer unix.Close(g.fd)
+		g.limit(&Limits{CPUs: r.CPUs, Memory: r.Memory})
+	}
+	if pid, err = s.fork(of, g, o, r, name, out); err != nil {
+		err = fmt.Errorf("cannot start %q: %w", o.Argv[0], unstarted(name, o, err))
+	}
+	return pid, err
+}
+
+func rankGroup(k int) string { return "rank" + strconv.Itoa(k) }
 
 // controllersOf is the controllers that groups in a directory have, as they were when it
 // was first asked for.
@@ -56,16 +90,17 @@ func (s *supervisor) controllersOf(parent string) string {
 	return s.controllers
 }
 
-// fork starts the first process as the leader of a session, in the order's group. If the
-// order has been stopped already nothing is started, and the pid is 0.
-func (s *supervisor) fork(g *group, o *Order, name string, out *os.File) (pid int, err error) {
+// fork starts a first process as the leader of a session, in the group g, which is that of
+// its order or below it. If the order has been stopped already nothing is started, and the
+// pid is 0.
+func (s *supervisor) fork(of, g *group, o *Order, r *Rank, name string, out *os.File) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped != "" {
 		return 0, nil
 	}
 	attr := &syscall.ProcAttr{
-		Dir: o.Cwd, Env: append(o.Env[:len(o.Env):len(o.Env)], Marker+"="+o.Token),
+		Dir: o.Cwd, Env: append(r.Env[:len(r.Env):len(r.Env)], Marker+"="+o.Token),
 		Files: []uintptr{s.null.Fd(), out.Fd(), out.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
@@ -84,10 +119,11 @@ func (s *supervisor) fork(g *group, o *Order, name string, out *os.File) (pid in
 		}
 		s.starter = newStarter()
 	}
-	pid, err = s.starter.start(o, name, attr)
-	s.pid, s.group = pid, g
+	pid, err = s.starter.start(o, r.CPUs, name, attr)
+	s.group = of
 	if pid > 0 {
-		s.lowerSession(g, pid)
+		s.firsts = append(s.firsts, pid)
+		s.lowerSession(of, pid)
 	}
 	return pid, err
 }
@@ -128,8 +164,8 @@ func (s *starter) run() {
 	}
 }
 
-// start starts the first process of an order, on the order's cpus.
-func (s *starter) start(o *Order, name string, attr *syscall.ProcAttr) (pid int, err error) {
+// start starts a first process of an order, on these cpus; none: any.
+func (s *starter) start(o *Order, cpus []int, name string, attr *syscall.ProcAttr) (pid int, err error) {
 	done := make(chan struct{})
 	s.calls <- func() {
 		defer close(done)
@@ -139,7 +175,6 @@ func (s *starter) start(o *Order, name string, attr *syscall.ProcAttr) (pid int,
 			}
 			s.renounced = true
 		}
-		cpus := o.CPUs
 		if len(cpus) == 0 {
 			cpus = s.all
 		}
@@ -163,7 +198,7 @@ const (
 	sessionAgain = 130 * time.Millisecond // when the kernel has refused
 )
 
-// lowerSession takes the weight from the session of the first process.
+// lowerSession takes the weight from the session of a first process.
 func (s *supervisor) lowerSession(g *group, pid int) {
 	if !s.autogroups {
 		return
@@ -177,7 +212,7 @@ func (s *supervisor) lowerSession(g *group, pid int) {
 	lower = func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.pid == pid && errors.Is(os.WriteFile("/proc/"+strconv.Itoa(pid)+"/autogroup", []byte(strconv.Itoa(lowestNice)), 0), unix.EAGAIN) {
+		if slices.Contains(s.firsts, pid) && errors.Is(os.WriteFile("/proc/"+strconv.Itoa(pid)+"/autogroup", []byte(strconv.Itoa(lowestNice)), 0), unix.EAGAIN) {
 			time.AfterFunc(sessionAgain, lower)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -103,7 +104,7 @@ type supervisor struct {
 	mu      sync.Mutex
 	token   string // of the order at hand
 	tied    bool   // it is stopped when the daemon goes
-	pid     int    // its first process, until that has been waited for; else 0
+	firsts  []int  // its first processes that have not been waited for
 	stopped string // who stopped it
 	evicted bool   // it has been asked to save itself and go
 	frozen  bool   // a pause holds it, or is about to
@@ -236,7 +237,7 @@ func (s *supervisor) heed(st *Status) {
 func (s *supervisor) expect(o *Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token, s.tied, s.pid, s.stopped, s.grace, s.group = o.Token, o.Tied, 0, "", o.Grace, nil
+	s.token, s.tied, s.firsts, s.stopped, s.grace, s.group = o.Token, o.Tied, nil, "", o.Grace, nil
 	s.evicted, s.frozen = false, false
 }
 
@@ -328,60 +329,80 @@ func (s *supervisor) record(l *Lock, st *Status) error {
 	return l.f.Sync()
 }
 
-// run starts the first process, waits for it, and ends its tree.
+// run starts the first processes, waits for them, and ends their trees.
 func (s *supervisor) run(o *Order, st *Status) error {
 	name, err := lookPath(o.Argv, o.Path, o.Cwd)
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(o.Output, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	outs, err := openOutputs(o)
+	defer func() {
+		for _, out := range outs {
+			out.Close()
+		}
+	}()
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	if o.As != nil {
-		unix.Umask(0o022) // whatever that of dnoded is: nobody else gets into his directory
-		if err := out.Chown(o.As.UID, o.As.GID); err != nil {
-			return err
-		}
-	}
-	g, pid, where, err := s.begin(o, name, out)
-	if err != nil {
+	g, pids, where, err := s.begin(o, name, outs)
+	if err != nil && len(pids) == 0 {
 		return err
 	}
 	if g != nil {
 		st.Contained = ByCgroup
 		defer g.remove()
 	}
-	if pid == 0 {
+	if len(pids) == 0 {
 		st.Stopped = s.stopped
 		return nil
 	}
-	s.report(Report{Started: pid})
-	w := s.watchOver(o, g)
+	s.report(Report{Started: pids[0]})
+	w := s.watchOver(o, g, pids)
 	k := s.mind(o, g, where)
-	s.await(pid, st)
+	s.await(o, pids, st)
 	w.over()
 	k.end()
 	st.Evicted = s.isEvicted()
 	s.sweep(g, st)
-	if info, err := out.Stat(); err == nil && o.Keep > 0 && info.Size() > o.Keep {
-		out.Truncate(o.Keep) // if that fails all of it is kept
+	for _, out := range outs {
+		if info, err := out.Stat(); err == nil && o.Keep > 0 && info.Size() > o.Keep {
+			out.Truncate(o.Keep) // if that fails all of it is kept
+		}
 	}
 	s.heed(st)
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
-	st.judge(o, g)
-	st.measure(g, w.peak)
-	return nil
+	st.judge(o, g, w)
+	st.measure(o, g, w)
+	return err
 }
 
-// await waits until the first process has ended. Orphans that end before it
-// are waited for on the way. The process is a zombie while s.pid is cleared, so
-// that a stop never meets a pid that is used again.
-func (s *supervisor) await(pid int, st *Status) {
-	for {
+// openOutputs opens what the first processes of an order print into.
+func openOutputs(o *Order) (outs []*os.File, err error) {
+	for _, r := range o.ranks() {
+		out, err := os.OpenFile(r.Output, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return outs, err
+		}
+		outs = append(outs, out)
+		if o.As == nil {
+			continue
+		}
+		unix.Umask(0o022) // whatever that of dnoded is: nobody else gets into his directory
+		if err := out.Chown(o.As.UID, o.As.GID); err != nil {
+			return outs, err
+		}
+	}
+	return outs, nil
+}
+
+// await waits until the first processes have ended. When one of them fails the others are
+// asked to end, as by a stop. Orphans that end before are waited for on the way. A process
+// is a zombie while it is taken out of s.firsts, so that a stop never meets a pid that is
+// used again.
+func (s *supervisor) await(o *Order, pids []int, st *Status) {
+	for left := len(pids); left > 0; {
 		var info unix.Siginfo
 		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil); err != nil && err != unix.EINTR {
 			return
@@ -390,18 +411,17 @@ func (s *supervisor) await(pid int, st *Status) {
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
 		got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WALL, &ru)
-		if got == pid {
-			s.pid = 0
+		if err == nil && got > 0 {
+			st.add(&ru)
+			if rank := slices.Index(pids, got); rank >= 0 {
+				left--
+				s.firsts = slices.DeleteFunc(s.firsts, func(pid int) bool { return pid == got })
+				if st.take(o, rank, ws, s.evicted) && len(s.firsts) > 0 && s.stopped == "" && !s.evicted {
+					s.terminate()
+				}
+			}
 		}
 		s.mu.Unlock()
-		if err != nil || got <= 0 {
-			continue
-		}
-		st.add(&ru)
-		if got == pid {
-			st.set(ws)
-			return
-		}
 	}
 }
 
@@ -416,7 +436,7 @@ func (s *supervisor) stop(token, who string) {
 	}
 	limit := who == StoppedTime || who == StoppedMemory
 	switch {
-	case limit && (s.stopped == StoppedMemory || s.pid == 0):
+	case limit && (s.stopped == StoppedMemory || len(s.firsts) == 0):
 		return // it is being killed, or over
 	case who == StoppedTime && s.evicted:
 		return // it ends anyhow, and saves what it has
@@ -427,7 +447,7 @@ func (s *supervisor) stop(token, who string) {
 		return // it has its grace time
 	}
 	s.stopped = who
-	if s.pid == 0 {
+	if len(s.firsts) == 0 {
 		return // not started yet, or its sweep is under way
 	}
 	if who == StoppedMemory {
@@ -439,19 +459,21 @@ func (s *supervisor) stop(token, who string) {
 
 // kill kills the order at hand; its sweep has the rest. The caller has the lock.
 func (s *supervisor) kill() {
-	if s.pid == 0 {
+	if len(s.firsts) == 0 {
 		return // not started yet, or over
 	}
 	if s.group != nil {
 		s.group.kill()
 	}
-	unix.Kill(-s.pid, unix.SIGKILL)
-	unix.Kill(s.pid, unix.SIGKILL)
-	pid, token := s.pid, s.token
+	for _, pid := range s.firsts {
+		unix.Kill(-pid, unix.SIGKILL)
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	token := s.token
 	time.AfterFunc(stuckAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.pid == pid && s.token == token {
+		if len(s.firsts) > 0 && s.token == token {
 			s.report(Report{Stuck: 1})
 		}
 	})

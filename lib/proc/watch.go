@@ -25,14 +25,17 @@ type watch struct {
 	o     *Order
 	quit  chan struct{}
 	done  chan struct{}
+	pids  []int // of the first processes
 	count bool  // the kernel does not count memory
 	bound bool  // nor limits it, and it is to be limited
 	peak  int64 // of the memory, as far as it was looked at
+	most  int64 // the same of that one of several first processes, with those below it, that had most
+	rank  *int  // which of several has had more than it may
 }
 
 // watchOver begins a watch.
-func (s *supervisor) watchOver(o *Order, g *group) *watch {
-	w := &watch{s: s, o: o, quit: make(chan struct{}), done: make(chan struct{}), count: true, bound: o.Memory > 0}
+func (s *supervisor) watchOver(o *Order, g *group, pids []int) *watch {
+	w := &watch{s: s, o: o, pids: pids, quit: make(chan struct{}), done: make(chan struct{}), count: true, bound: o.Memory > 0}
 	if g != nil {
 		_, counted := g.number("memory.peak")
 		_, limited := g.number("memory.max")
@@ -96,6 +99,13 @@ func (w *watch) look(after time.Duration, was int64) (next time.Duration, has in
 		n = proportional(pids, n)
 	}
 	w.peak = max(w.peak, n)
+	for k := range w.o.Ranks {
+		if w.lookAtRank(k) {
+			w.rank = &k
+			w.s.stop(w.o.Token, StoppedMemory)
+			return lookEvery, n
+		}
+	}
 	switch {
 	case !w.bound:
 		return min(2*after, lookSeldom), n
@@ -105,6 +115,18 @@ func (w *watch) look(after time.Duration, was int64) (next time.Duration, has in
 		return lookFirst, n
 	}
 	return min(2*after, lookEvery), n
+}
+
+// lookAtRank measures one of several first processes with those below it, and says whether
+// they have more than they may. What has lost its parent is below none.
+func (w *watch) lookAtRank(k int) (beyond bool) {
+	pids := append(pidsBelow(w.pids[k]), w.pids[k])
+	n, most := resident(pids), w.o.Ranks[k].Memory
+	if n > w.most || w.bound && n > most {
+		n = proportional(pids, n)
+	}
+	w.most = max(w.most, n)
+	return w.bound && most > 0 && n > most
 }
 
 // resident is the main memory that processes have, in bytes. What several of them

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -160,7 +161,7 @@ func (w *writer) list() error {
 	for i := range w.Batch.Jobs {
 		j := &w.Batch.Jobs[i]
 		at := w.plan.at[i]
-		row := FolderJob{Job: j.Name, Dir: "jobs/" + j.Name, Group: at.group, Index: at.index, Outputs: job.OutputsOf(&w.Batch.Spec, j)}
+		row := FolderJob{Job: j.Name, Dir: "jobs/" + j.Name, Group: at.group, Index: at.index, Outputs: job.OutputsOf(&w.Batch.Spec, j), Ranks: cmp.Or(j.Resources, &w.Batch.Spec.Resources).Ranks}
 		for _, list := range [][]job.Input{w.Batch.Spec.Inputs, j.Inputs} {
 			for _, in := range list {
 				row.Inputs = append(row.Inputs, in.Path)

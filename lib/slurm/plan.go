@@ -36,6 +36,7 @@ type settings struct {
 	cpus    string // a number, or "tasks" or "node"
 	memory  int64
 	gpus    string
+	ranks   int // that srun starts; 0: the job is one process
 }
 
 func (s *settings) words() string {
@@ -49,7 +50,7 @@ func (s *settings) words() string {
 }
 
 func (s *settings) key() string {
-	return fmt.Sprintf("%s %d %s %s", s.cpus, s.memory, s.gpus, s.words())
+	return fmt.Sprintf("%s %d %s %d %s", s.cpus, s.memory, s.gpus, s.ranks, s.words())
 }
 
 // planOf groups the jobs of a batch.
@@ -157,7 +158,7 @@ func (p *plan) ranges(jobs []uint32) string {
 // script is what submit.sh does.
 func (p *plan) script() string {
 	var b strings.Builder
-	b.WriteString("# shellcheck shell=bash disable=SC2016\n# build CPUS MEMORY GPUS OPTION ...\n# group NUMBER JOBS LIMIT CPUS MEMORY GPUS NEEDS OPTION ...\n")
+	b.WriteString("# shellcheck shell=bash disable=SC2016\n# build CPUS MEMORY GPUS OPTION ...\n# group NUMBER JOBS LIMIT CPUS MEMORY GPUS RANKS NEEDS OPTION ...\n")
 	if s := p.build; s != nil {
 		fmt.Fprintf(&b, "build %s %d %s %s\n", s.cpus, s.memory, s.gpus, s.words())
 	}
@@ -166,7 +167,7 @@ func (p *plan) script() string {
 		if g.limit > 0 {
 			limit = strconv.Itoa(g.limit)
 		}
-		fmt.Fprintf(&b, "group %d %d %s %s %d %s %s %s\n", k, len(g.jobs), quote(limit), g.cpus, g.memory, g.gpus, quote(g.needs), g.words())
+		fmt.Fprintf(&b, "group %d %d %s %s %d %s %d %s %s\n", k, len(g.jobs), quote(limit), g.cpus, g.memory, g.gpus, g.ranks, quote(g.needs), g.words())
 	}
 	return strings.ReplaceAll(b.String(), " \n", "\n")
 }
@@ -238,7 +239,17 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 	if err := r.Check(); err != nil {
 		return s, err
 	}
-	s.cpus, s.memory, s.gpus = "node", r.Memory, strconv.Itoa(r.GPUs.Cards())
+	s.cpus, s.memory, s.gpus, s.ranks = "node", r.Memory, strconv.Itoa(r.GPUs.Cards()), r.Ranks
+	if r.Ranks > 0 {
+		for _, o := range []string{"ntasks", "ntasks-per-node", "nodes", "cpus-per-task"} {
+			if has(o) {
+				return s, fmt.Errorf("%s: \"ranks\" and the option %q of sbatch exclude each other: take one out", name, o)
+			}
+		}
+		add("nodes", "1")
+		add("ntasks", strconv.Itoa(r.Ranks))
+	}
+	all := r.Together()
 	clash := func(what string, names ...string) bool {
 		if has(names...) {
 			note("resources: %s is left out: slurm: says it", what)
@@ -246,7 +257,7 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 		}
 		return false
 	}
-	switch sized := has("ntasks", "cpus-per-task", "ntasks-per-node", "exclusive", "oversubscribe", "mincpus", "cpus-per-gpu"); {
+	switch sized := r.Ranks == 0 && has("ntasks", "cpus-per-task", "ntasks-per-node", "exclusive", "oversubscribe", "mincpus", "cpus-per-gpu"); {
 	case r.CPUs == 1 && sized && spec.Kind == job.Command: // which it need not have said
 	case r.CPUs > 0 && !clash("cpus", "cpus-per-task", "cpus-per-gpu"):
 		s.cpus = strconv.Itoa(r.CPUs)
@@ -255,14 +266,14 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 		note("no cpus are said: each job gets a whole node (--exclusive); resources: {cpus: N} asks for less")
 		add("exclusive", "")
 	}
-	if has("ntasks") {
+	if has("ntasks") && r.Ranks == 0 {
 		s.cpus = "tasks"
 	}
 	if r.Memory > 0 && !clash("memory", "mem", "mem-per-cpu", "mem-per-gpu") {
-		add("mem", strconv.FormatInt((r.Memory+1023)/1024, 10)+"K")
+		add("mem", strconv.FormatInt((all.Memory+1023)/1024, 10)+"K")
 	}
 	if r.GPUs > 0 && !clash("gpus", "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task") {
-		add("gres", "gpu:"+s.gpus)
+		add("gres", "gpu:"+strconv.Itoa(all.GPUs.Cards()))
 		if r.GPUs.Part() {
 			note("resources: a part of a GPU is a whole one on the cluster")
 		}

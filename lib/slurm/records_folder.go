@@ -66,6 +66,17 @@ type FolderJob struct {
 	Inputs []string `json:"inputs,omitempty"` // paths below the directory in which it runs that were there before it began
 
 	Outputs []string `json:"outputs,omitempty"` // what comes home; none: everything
+	Ranks   int      `json:"ranks,omitempty"`   // so many processes of its command run side by side
+}
+
+// Printed are the files into which the job has printed, by the paths that they have at home.
+func (j *FolderJob) Printed() map[string]string {
+	return job.PrintedFiles(j.Job, j.Ranks, func(k int) string {
+		if k == 0 {
+			return OutputFile
+		}
+		return fmt.Sprintf("output.%d.txt", k)
+	})
 }
 
 // ReadFolder reads the list of a folder. Every error is [ErrFolder] or one of r.
@@ -133,6 +144,9 @@ func (j *FolderJob) check() error {
 		if !local(p) {
 			return fmt.Errorf("%.200q is no path below the directory of a job", p)
 		}
+	}
+	if j.Ranks < 0 || j.Ranks > job.MaxRanks {
+		return fmt.Errorf("%d ranks make no sense", j.Ranks)
 	}
 	if err := job.CheckOutputs(job.Command, j.Outputs); err != nil {
 		return err

@@ -1,6 +1,7 @@
 #!/bin/bash
-# run.sh FOLDER GROUP FIRST CPUS MEMORY GPUS: runs one job of a folder of d2slurm(1),
-# as a task of an array; GROUP is "build" for what all jobs wait for. Slurm starts it.
+# run.sh FOLDER GROUP FIRST CPUS MEMORY GPUS RANKS: runs one job of a folder of d2slurm(1),
+# as a task of an array; GROUP is "build" for what all jobs wait for. Slurm starts it. With
+# RANKS the job is so many processes, and the amounts are those of each.
 # Functions are named to others; what follows && || only says what is wrong.
 # shellcheck disable=SC2015,SC2317
 set -u
@@ -12,9 +13,9 @@ fail() {
 	exit 75
 }
 
-[ $# -eq 6 ] || fail 'this is started by submit.sh'
+[ $# -eq 7 ] || fail 'this is started by submit.sh'
 cd -- "$1" || fail "the folder is not on this node: is it on a disk that all nodes see?"
-root=$PWD group=$2 first=$3
+root=$PWD group=$2 first=$3 ranks=$7
 case $4 in
 tasks) cpus=${SLURM_NTASKS:-1} ;;
 node) cpus=${SLURM_CPUS_ON_NODE:-$(nproc)} ;;
@@ -169,6 +170,48 @@ fi
 # What the batch sets is for the job, and for no shell before it.
 [ ${#env[@]} -eq 0 ] || argv=(env "${env[@]}" "$BASH" -p -c 'exec -- "$@"' - "${argv[@]}")
 
+# rank PRINT TMP GPUS COMMAND ...: one of several, as srun starts it. The first that fails
+# tells how. Its cards are its part of those of the job, of which all have as many.
+rank() {
+	local k=$SLURM_PROCID n=$SLURM_NTASKS print=$1 tmp=$2 cards own exit
+	IFS=, read -ra cards <<<"$3"
+	shift 3
+	own=$((${#cards[@]} / n))
+	cards=("${cards[@]:k*own:own}")
+	own=$(IFS=, && printf '%s' "${cards[*]}")
+	[ "$k" = 0 ] || print=${print%.txt}.$k.txt
+	export DISTRIBUTE_RANK=$k DISTRIBUTE_RANKS=$n RANK=$k WORLD_SIZE=$n LOCAL_RANK=$k LOCAL_WORLD_SIZE=$n DISTRIBUTE_GPUS=${#cards[@]}
+	for v in CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES; do
+		[ -z "${!v:-}" ] || export "$v=$own"
+	done
+	for v in "${!DISTRIBUTE_@}" RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT "${!CUDA_@}" "${!HIP_@}" "${!ROCR_@}"; do
+		case $v in DISTRIBUTE_INPUT | DISTRIBUTE_SAVE) continue ;; esac
+		export "APPTAINERENV_$v=${!v}" "SINGULARITYENV_$v=${!v}"
+	done
+	trap : TERM
+	exec 8>&2 2>"$tmp/.how.$k"
+	(exec -- "$@") >"$print" 2>&1 </dev/null 8>&-
+	exit=$?
+	exec 2>&8 8>&-
+	if [ "$exit" != 0 ] && mkdir "$tmp/failed" 2>/dev/null; then
+		mv "$tmp/.how.$k" "$tmp/.failed"
+		printf '%d %d\n' "$k" "$exit" >"$tmp/.rank"
+	fi
+	{ printf 'after\n' && times && sed -n 's/^write_bytes: //p' "/proc/$BASHPID/io"; } >"$tmp/used.$k" 2>/dev/null
+	return "$exit"
+}
+
+# Where ranks meet: at a port of this node on which nobody listens.
+if [ "$ranks" -gt 0 ]; then
+	port=$((29500 + (${SLURM_JOB_ID:-0} * 7) % 500))
+	while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+	export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+	export -f rank
+	argv=(srun --nodes=1 --ntasks="$ranks" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --export=ALL --input=none --quiet --
+		"$BASH" -c 'rank "$@"' - "$print" "$tmp" "${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}" "${argv[@]}")
+	rank0=$print print=$tmp/srun.txt
+fi
+
 # used notes the processor time, and what was written, of all that has ended here.
 used() {
 	{ times && sed -n 's/^write_bytes: //p' "/proc/$$/io"; } >"$tmp/used" 2>/dev/null
@@ -189,7 +232,7 @@ usage() {
 		esac
 		;;
 	esac
-	printf '%s\nafter\n%s\n' "$before" "$used" | LC_ALL=C awk -v peak="$peak" 'BEGIN { sign = -1 }
+	{ printf '%s\nafter\n%s\n' "$before" "$used" && cat "$tmp"/used.* 2>/dev/null; } | LC_ALL=C awk -v peak="$peak" 'BEGIN { sign = -1 }
 		{ gsub(",", "."); n++ }
 		$1 == "after" { sign = 1; n = 0 }
 		n == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); cpu += sign * (t[1] * 60 + t[2]) } }
@@ -213,6 +256,16 @@ trap 'asked=1; pkill -TERM -P "$pid" 2>/dev/null' TERM
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
 exec 2>&8 8>&-
 exit=$(<"$tmp/.exit") || exit=137
+failed=''
+if [ "$ranks" -gt 0 ]; then
+	: >"$tmp/.how"
+	if [ -s "$tmp/.rank" ]; then
+		read -r failed exit <"$tmp/.rank"
+		mv "$tmp/.failed" "$tmp/.how"
+	elif [ "$exit" != 0 ]; then
+		cat "$print" >>"$rank0" # why srun has started none
+	fi
+fi
 [ -n "$asked" ] || [ "$exit" != 143 ] || sleep 0.1 # this script may be asked after the job was
 trap '' TERM
 used
@@ -248,6 +301,11 @@ if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
 	ended='"exit":null,"signal":"SIG'$(kill -l $((exit - 128)))'"'
 fi
 [ -z "$asked" ] || [ "$exit" = 0 ] || ended+=',"terminated":true'
+if [ -n "$failed" ]; then
+	words="exit $exit"
+	case $ended in *null*) words=SIG$(kill -l $((exit - 128))) ;; esac
+	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
+fi
 printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"%s}\n' "$ended" "$began" "$(now)" \
 	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" "$(usage)" >status.json.new && sync status.json.new && mv status.json.new status.json ||
 	fail 'how the job ended cannot be noted: is the disk full?'

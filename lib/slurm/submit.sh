@@ -123,14 +123,14 @@ build() {
 	[ ! -e built ] || return 0
 	built=$(awk -F '\t' '$1 == "build" { id = $4 } END { print id }' submitted.tsv)
 	[ -n "$built" ] && return
-	send $'build\t\t' --output=slurm/build.out "$@" ./run.sh "$PWD" build 0 "$cpus" "$memory" "$gpus"
+	send $'build\t\t' --output=slurm/build.out "$@" ./run.sh "$PWD" build 0 "$cpus" "$memory" "$gpus" 0
 	built=$id
 }
 
-# group NUMBER JOBS LIMIT CPUS MEMORY GPUS NEEDS OPTION ...: limit and needs may be empty.
+# group NUMBER JOBS LIMIT CPUS MEMORY GPUS RANKS NEEDS OPTION ...: limit and needs may be empty.
 group() {
-	local number=$1 jobs=$2 limit=$3 cpus=$4 memory=$5 gpus=$6 needs=$7 first last after=''
-	shift 7
+	local number=$1 jobs=$2 limit=$3 cpus=$4 memory=$5 gpus=$6 ranks=$7 needs=$8 first last after=''
+	shift 8
 	first=$(awk -F '\t' -v g="$number" '$1 == g && $3 >= n { n = $3 + 1 } END { print n + 0 }' submitted.tsv)
 	[ "$first" -lt "$jobs" ] || return 0
 	[ -z "$built" ] || after=:$built
@@ -143,7 +143,7 @@ group() {
 		last=$((first + most - 1))
 		[ "$last" -lt "$jobs" ] || last=$((jobs - 1))
 		send "$number"$'\t'"$first"$'\t'"$last" --output=slurm/%A_%a.out --array="0-$((last - first))${limit:+%$limit}" \
-			${after:+"--dependency=afterok$after"} "$@" ./run.sh "$PWD" "$number" "$first" "$cpus" "$memory" "$gpus"
+			${after:+"--dependency=afterok$after"} "$@" ./run.sh "$PWD" "$number" "$first" "$cpus" "$memory" "$gpus" "$ranks"
 	done
 }
 

@@ -225,6 +225,7 @@ type (
 		X       uint64    `json:"x"`
 		Attempt job.Token `json:"attempt"`
 		Build   bool      `json:"build,omitempty"`
+		Rank    int       `json:"rank,omitempty"`   // what that one of several ranks printed
 		From    int64     `json:"from,omitempty"`   // byte to begin at; negative: that many before the end
 		Lines   int       `json:"lines,omitempty"`  // instead: only so many last ones
 		Follow  bool      `json:"follow,omitempty"` // until the attempt is over
@@ -312,6 +313,7 @@ type (
 		Ref    job.Token `json:"ref"`
 		ID     string    `json:"id"`
 		Build  bool      `json:"build,omitempty"`
+		Rank   int       `json:"rank,omitempty"`  // what that one of several ranks printed
 		Lines  int       `json:"lines,omitempty"` // only so many last ones; 0: all
 		From   int64     `json:"from,omitempty"`  // instead: byte to begin at
 		Follow bool      `json:"follow,omitempty"`

@@ -11,7 +11,7 @@ _distribute_options() {
 	dfsck) options='-D: -S: -j -q -r -s -v' ;;
 	dhold) options='-H: -n -p -q -r -v' ;;
 	dlocal) options='-d: -s' ;;
-	dlog) options='-B -H: -L: -f -q -v' ;;
+	dlog) options='-B -H: -L: -f -q -r: -v' ;;
 	dnew) options='' ;;
 	dnoded) options='-D: -H: -init -insecure -n -stdio -v' ;;
 	dnotify) options='-D: -H: -O: -a -m: -q -v' ;;

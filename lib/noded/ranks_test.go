@@ -1,0 +1,70 @@
+package noded
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+
+	"distribute/lib/job"
+)
+
+// Each rank has its own part of what the job has, and nobody else's.
+func TestRankShares(t *testing.T) {
+	s := &share{cpus: 6, memory: 300, gpus: 6 * job.OneGPU, on: []int{7, 6, 5, 4, 3, 2}, cards: job.AllCards([]int{0, 1, 2, 4, 5, 9}), port: 29500}
+	asked := job.Resources{CPUs: 2, Memory: 100, GPUs: 2 * job.OneGPU, Ranks: 3}
+	var got []string
+	list := ranksOf(s, asked, func(k int) string { return fmt.Sprint("out", k) }, func(part *share, own []string) []string {
+		got = append(got, fmt.Sprintln(part.cpus, part.memory, part.on, part.cards.Indexes(), own[0], own[3]))
+		return own
+	})
+	if want := []string{
+		"2 100 [7 6] [0 1] DISTRIBUTE_RANK=0 MASTER_PORT=29500\n",
+		"2 100 [5 4] [2 4] DISTRIBUTE_RANK=1 MASTER_PORT=29500\n",
+		"2 100 [3 2] [5 9] DISTRIBUTE_RANK=2 MASTER_PORT=29500\n",
+	}; !slices.Equal(got, want) {
+		t.Errorf("they have %q", got)
+	}
+	for k, r := range list {
+		if r.Output != fmt.Sprint("out", k) || r.Memory != 100 || !slices.Equal(r.CPUs, s.on[2*k:2*k+2]) {
+			t.Errorf("rank %d is %+v", k, r)
+		}
+	}
+	if whole := (&share{cpus: 4}).rank(1, 2); whole.cpus != 2 || whole.on != nil || whole.cards != (job.Cards{}) {
+		t.Errorf("of cpus that cannot be told apart it has %+v", whole)
+	}
+}
+
+// A port is nobody else's, of our own jobs or not, and is had again.
+func TestRankPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().(*net.TCPAddr).Port
+	p := &portPool{used: map[int]bool{}}
+	if port, err := p.take(taken, taken); err == nil {
+		t.Errorf("%d is given, at which somebody listens", port)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	if port, err := p.take(one, one); err != nil || port != one {
+		t.Fatalf("%d, %v", port, err)
+	}
+	if port, err := p.take(one, one); err == nil {
+		t.Errorf("%d is given twice", port)
+	}
+	p.give(one)
+	if port, err := p.take(one, one); err != nil || port != one {
+		t.Errorf("given back it is not had again: %d, %v", port, err)
+	}
+	p.give(one)
+	if p.hold(one); !p.used[one] {
+		t.Error("a job of an earlier daemon does not keep its port")
+	}
+}

@@ -1,0 +1,182 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"distribute/lib/pause"
+)
+
+// inRanks makes an order one of so many ranks.
+func inRanks(n int) func(*Order) {
+	return func(o *Order) {
+		for k := range n {
+			o.Ranks = append(o.Ranks, Rank{Env: append(o.Env[:len(o.Env):len(o.Env)], fmt.Sprint("RANK=", k)), Output: filepath.Join(o.Dir, fmt.Sprint("output.", k))})
+		}
+	}
+}
+
+// start gives a supervisor an order that need not say that it is up.
+func start(t *testing.T, s *Slot, cgroup, script string, also func(*Order)) *Order {
+	t.Helper()
+	o := order(newDir(t), script)
+	o.Cgroup = cgroup
+	also(o)
+	if err := s.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// Several first processes are one order: it ends when all of them have, with the first
+// failure if there is one, which ends the others.
+func TestRanks(t *testing.T) {
+	t.Parallel()
+	groups(t, func(t *testing.T, cgroup string) {
+		for script, want := range map[string]struct {
+			exit, signal, rank int // rank -1: none
+			said               string
+		}{
+			"echo $RANK; sleep 0.$RANK":                                {0, 0, -1, "0\n1\n2\n"},
+			"test $RANK != 1 || exit 3; exec sleep 1000":               {3, 0, 1, ""},
+			"test $RANK != 2 || kill -KILL $$; exec sleep 1000":        {-1, 9, 2, ""},
+			"test $RANK != 0 || exit 85; exec sleep 1000":              {85, 0, 0, ""},
+			"trap '' TERM; test $RANK != 2 || exit 4; exec sleep 1000": {4, 0, 2, ""},
+		} {
+			t.Run(script, func(t *testing.T) {
+				s := newSlot(t)
+				o := start(t, s, cgroup, script, inRanks(3))
+				st := ended(t, s)
+				rank := -1
+				if st.Rank != nil {
+					rank = *st.Rank
+				}
+				exit := -1
+				if st.Exit != nil {
+					exit = *st.Exit
+				}
+				if exit != want.exit || st.Signal != want.signal || rank != want.rank || st.Stopped != "" || st.Error != "" {
+					t.Errorf("status %+v of rank %d", st, rank)
+				}
+				var said strings.Builder
+				for _, r := range o.Ranks {
+					b, err := os.ReadFile(r.Output)
+					if err != nil {
+						t.Error(err)
+					}
+					said.Write(b)
+				}
+				if said.String() != want.said {
+					t.Errorf("they said %q", said.String())
+				}
+				if st.OfRank <= 0 || st.OfRank > st.Memory {
+					t.Errorf("all had %d bytes, and the one with most %d", st.Memory, st.OfRank)
+				}
+			})
+		}
+	})
+}
+
+// A stop ends all ranks, a pause holds all, and one that has to go has saved itself if all
+// its ranks have, or were done.
+func TestRanksTogether(t *testing.T) {
+	t.Parallel()
+	groups(t, func(t *testing.T, cgroup string) {
+		t.Run("stopped", func(t *testing.T) {
+			s := newSlot(t)
+			o := start(t, s, cgroup, "exec sleep 1000", inRanks(2))
+			started(t, s)
+			s.Stop(o.Token)
+			if st := ended(t, s); st.Stopped != StoppedOrder {
+				t.Errorf("status %+v", st)
+			}
+		})
+		t.Run("paused", func(t *testing.T) {
+			d := newDesk(t, cgroup, "echo >said; while :; do :; done", inRanks(2))
+			p := d.put(pause.Pause{})
+			d.frozen()
+			before := d.still()
+			if len(before) < 2 {
+				t.Errorf("%d processes", len(before))
+			}
+			d.remove(p)
+			d.goesOn(before)
+			d.slot.Stop(d.order.Token)
+			ended(t, d.slot)
+		})
+		for what, script := range map[string]string{
+			"saved":     `trap 'exit 85' USR1; echo up >>up; echo >said; while :; do sleep 0.02; done`,
+			"done":      `test $RANK = 0 && exit 0; trap 'exit 85' USR1; echo up >>up; echo >said; while :; do sleep 0.02; done`,
+			"not saved": `trap 'test $RANK = 0 && exit 85; exit 1' USR1; echo up >>up; echo >said; while :; do sleep 0.02; done`,
+		} {
+			t.Run(what, func(t *testing.T) {
+				d := newDesk(t, cgroup, script, func(o *Order) {
+					inRanks(2)(o)
+					o.Checkpoint = &Checkpoint{Signal: int(unix.SIGUSR1), Grace: time.Hour}
+				})
+				up := map[bool]int{true: 3, false: 6}[what == "done"]
+				for b := []byte(nil); len(b) < up; time.Sleep(time.Millisecond) {
+					b, _ = os.ReadFile(filepath.Join(d.order.Dir, "up"))
+				}
+				d.put(pause.Pause{Out: true})
+				st := ended(t, d.slot)
+				want := Checkpointed
+				if what == "not saved" {
+					want = 1
+				}
+				if st.Exit == nil || *st.Exit != want || !st.Evicted {
+					t.Errorf("status %+v", st)
+				}
+			})
+		}
+	})
+}
+
+// A rank that has more memory than it may is named, whatever the others leave.
+func TestRankMemory(t *testing.T) {
+	t.Parallel()
+	groups(t, func(t *testing.T, cgroup string) {
+		s := newSlot(t)
+		start(t, s, cgroup, "test $RANK = 0 && exec sleep 1000; head -c 100000000 /dev/zero | tail -n 1", func(o *Order) {
+			inRanks(2)(o)
+			o.Memory = 128 << 20
+			for k := range o.Ranks {
+				o.Ranks[k].Memory = 64 << 20
+			}
+		})
+		if st := ended(t, s); !st.NoMemory || st.Had != 64<<20 || st.Rank == nil || *st.Rank != 1 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// Each rank begins on its own cpus.
+func TestRankCPUs(t *testing.T) {
+	t.Parallel()
+	cpus := CPUs()
+	if len(cpus) < 2 {
+		t.Skip("there is one cpu, and two are needed")
+	}
+	groups(t, func(t *testing.T, cgroup string) {
+		s := newSlot(t)
+		o := start(t, s, cgroup, "grep Cpus_allowed_list: /proc/self/status", func(o *Order) {
+			inRanks(2)(o)
+			o.CPUs = cpus[:2]
+			for k := range o.Ranks {
+				o.Ranks[k].CPUs = cpus[k : k+1]
+			}
+		})
+		ended(t, s)
+		for k, r := range o.Ranks {
+			if b, err := os.ReadFile(r.Output); err != nil || strings.TrimSpace(strings.TrimPrefix(string(b), "Cpus_allowed_list:")) != fmt.Sprint(cpus[k]) {
+				t.Errorf("rank %d: %q, %v", k, b, err)
+			}
+		}
+	})
+}
