@@ -213,7 +213,7 @@ func condition(name string) (bool, error) {
 		return here(wantSlurm())
 	case "pytest":
 		return here(built("python"))
-	case "apptainer", "matrix":
+	case "apptainer", "matrix", "jax":
 		return here(built(name))
 	case "accounts":
 		for _, program := range []string{"setpriv", "unshare", "mount", "getent", "ps", "pgrep"} {
