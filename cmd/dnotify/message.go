@@ -94,14 +94,9 @@ func causeLines(causes []query.Cause) (lines []string) {
 		if i == maxCauses {
 			return append(lines, "and "+unit.Count(len(causes)-i, "other cause"))
 		}
-		var how []string
-		if c.Exit != nil {
-			how = append(how, fmt.Sprintf("exit %d", *c.Exit))
-		}
-		for _, s := range []string{c.Signal, c.Reason} {
-			if s != "" {
-				how = append(how, short(s))
-			}
+		how := job.How(c.Exit, c.Signal, c.Reason)
+		for i := range how {
+			how[i] = short(how[i])
 		}
 		text := fmt.Sprintf("%d failed: %s", c.Jobs, strings.Join(how, ", "))
 		if len(c.Nodes) > 0 {

@@ -76,6 +76,7 @@ func sized(b *job.Batch) string {
 		if own := b.Jobs[i].Resources; own != nil {
 			r = *own
 		}
+		r = r.Together()
 		if r.CPUs == 0 {
 			whole++
 			continue

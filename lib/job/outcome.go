@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,22 @@ func (o *Outcome) Words() string {
 		return fmt.Sprintf("exit %d", *o.Exit)
 	}
 	return "it ended, nobody knows how"
+}
+
+// How is exit status, signal and reason in words, each that there is, but for what the reason
+// ends in, as that of a rank does.
+func How(exit *int, signal, reason string) (how []string) {
+	if exit != nil {
+		how = append(how, fmt.Sprintf("exit %d", *exit))
+	}
+	if signal != "" {
+		how = append(how, signal)
+	}
+	how = slices.DeleteFunc(how, func(s string) bool { return strings.HasSuffix(reason, ": "+s) })
+	if reason != "" {
+		how = append(how, reason)
+	}
+	return how
 }
 
 // lastTime stands before how a job ended that failed more than once.

@@ -198,16 +198,7 @@ func (c *Cause) text() string {
 	if c.State != job.Failed {
 		return cmp.Or(c.Reason, "nothing more is known")
 	}
-	var how []string
-	if c.Exit != nil {
-		how = append(how, fmt.Sprintf("exit %d", *c.Exit))
-	}
-	for _, s := range []string{c.Signal, c.Reason} {
-		if s != "" {
-			how = append(how, s)
-		}
-	}
-	text := strings.Join(how, ", ") + c.where()
+	text := strings.Join(job.How(c.Exit, c.Signal, c.Reason), ", ") + c.where()
 	if c.Said != "" {
 		text += ": " + c.Said
 	}

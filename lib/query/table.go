@@ -341,14 +341,11 @@ func note(r *job.Row) string {
 	if !r.State.Over() && r.State != job.Stranded && r.Phase != "" && string(r.Phase) != r.State.String() && (r.State != job.Paused || r.Phase != job.PhaseRunning) {
 		parts = append(parts, string(r.Phase))
 	}
-	if r.Exit != nil && *r.Exit != 0 {
-		parts = append(parts, fmt.Sprintf("exit %d", *r.Exit))
+	exit := r.Exit
+	if exit != nil && *exit == 0 {
+		exit = nil
 	}
-	for _, s := range []string{r.Signal, r.Reason} {
-		if s != "" {
-			parts = append(parts, s)
-		}
-	}
+	parts = append(parts, job.How(exit, r.Signal, r.Reason)...)
 	if r.Attempt > 1 {
 		parts = append(parts, fmt.Sprintf("attempt %d", r.Attempt))
 	}
