@@ -180,3 +180,36 @@ func TestRankCPUs(t *testing.T) {
 		}
 	})
 }
+
+// A stop that comes while ranks are being started leaves some that never were, which nobody
+// looks for.
+func TestRanksStoppedEarly(t *testing.T) {
+	t.Parallel()
+	groups(t, func(t *testing.T, cgroup string) {
+		s := newSlot(t)
+		o := start(t, s, cgroup, `trap "" TERM; : >"up.$RANK"; while :; do sleep 1; done`, func(o *Order) {
+			inRanks(600)(o)
+			o.Grace = time.Second
+			o.Memory = 1 << 50
+		})
+		for up := []string(nil); len(up) == 0; time.Sleep(time.Millisecond) {
+			up, _ = filepath.Glob(filepath.Join(o.Dir, "up.*"))
+		}
+		s.Stop(o.Token)
+		if st := ended(t, s); st.Stopped != StoppedOrder {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// When a rank has been waited for, another process may have its number: that has nothing of
+// the memory of the order.
+func TestRankOver(t *testing.T) {
+	w := &watch{s: &supervisor{}, o: &Order{Ranks: []Rank{{Memory: 1}}}, pids: []int{os.Getpid()}, bound: true}
+	if w.lookAtRank(0) || w.most != 0 {
+		t.Errorf("a process of somebody else is taken for a rank that had %d bytes", w.most)
+	}
+	if w.s.firsts = w.pids; !w.lookAtRank(0) {
+		t.Error("a rank with more than it may is none")
+	}
+}

@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -99,7 +100,7 @@ func (w *watch) look(after time.Duration, was int64) (next time.Duration, has in
 		n = proportional(pids, n)
 	}
 	w.peak = max(w.peak, n)
-	for k := range w.o.Ranks {
+	for k := range min(len(w.pids), len(w.o.Ranks)) { // a stop may have come before the rest was started
 		if w.lookAtRank(k) {
 			w.rank = &k
 			w.s.stop(w.o.Token, StoppedMemory)
@@ -118,15 +119,26 @@ func (w *watch) look(after time.Duration, was int64) (next time.Duration, has in
 }
 
 // lookAtRank measures one of several first processes with those below it, and says whether
-// they have more than they may. What has lost its parent is below none.
+// they have more than they may. What has lost its parent is below none. When it has been
+// waited for another process may have its number, of whomever.
 func (w *watch) lookAtRank(k int) (beyond bool) {
 	pids := append(pidsBelow(w.pids[k]), w.pids[k])
 	n, most := resident(pids), w.o.Ranks[k].Memory
 	if n > w.most || w.bound && n > most {
 		n = proportional(pids, n)
 	}
+	if !w.s.awaits(w.pids[k]) {
+		return false
+	}
 	w.most = max(w.most, n)
 	return w.bound && most > 0 && n > most
+}
+
+// awaits says whether a first process has not been waited for.
+func (s *supervisor) awaits(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.firsts, pid)
 }
 
 // resident is the main memory that processes have, in bytes. What several of them
