@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"distribute/lib/durable"
@@ -164,7 +167,26 @@ func (a *Attempt) Tmp() string { return filepath.Join(a.Dir, "tmp") }
 func (a *Attempt) Image() string { return filepath.Join(a.Dir, imageFile) }
 
 // Output is the file with what the job printed.
-func (a *Attempt) Output() string { return filepath.Join(a.Dir, "output") }
+func (a *Attempt) Output() string { return filepath.Join(a.Dir, outputFile) }
+
+// RankOutput is the file with what a rank of the job printed: the first one into that of
+// the attempt.
+func (a *Attempt) RankOutput(rank int) string {
+	if rank == 0 {
+		return a.Output()
+	}
+	return a.Output() + "." + strconv.Itoa(rank)
+}
+
+const outputFile = "output"
+
+// ofRank says whether a file in the directory of an attempt is what a rank of the job has
+// printed, but for the first.
+func ofRank(name string) bool {
+	k, cut := strings.CutPrefix(name, outputFile+".")
+	n, err := strconv.Atoi(k)
+	return cut && err == nil && n > 0 && n < job.MaxRanks && k == strconv.Itoa(n)
+}
 
 // Extra is the directory of files that come home beside those of the job.
 func (a *Attempt) Extra() string { return filepath.Join(a.Dir, "extra") }
@@ -470,7 +492,15 @@ func (a *Attempt) Manifest() (pack.Manifest, error) {
 // Sweep removes everything of an attempt that was not started but its note, so
 // that it can be prepared from the beginning.
 func (a *Attempt) Sweep() error {
-	for _, n := range []string{"work", "tmp", "extra", "output", beforeFile, savedDir, imageFile} {
+	list, err := os.ReadDir(a.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		n := e.Name()
+		if !ofRank(n) && !slices.Contains([]string{"work", "tmp", "extra", outputFile, beforeFile, savedDir, imageFile}, n) {
+			continue
+		}
 		if err := RemoveAll(filepath.Join(a.Dir, n)); err != nil {
 			return err
 		}

@@ -151,8 +151,8 @@ func (c *checker) setTree(uid int, isPassable bool) {
 // inAttempt and inBuild are the names that the directories of an attempt and of
 // a build have.
 var (
-	inAttempt = []string{proc.RecordFile, "output", "work", "tmp", beforeFile, manifestFile, "extra", savedDir, imageFile}
-	inBuild   = []string{proc.RecordFile, "output", "tree", "tmp", builtFile}
+	inAttempt = []string{proc.RecordFile, outputFile, "work", "tmp", beforeFile, manifestFile, "extra", savedDir, imageFile}
+	inBuild   = []string{proc.RecordFile, outputFile, "tree", "tmp", builtFile}
 )
 
 // order looks at the directory of an attempt or of a build.
@@ -178,7 +178,7 @@ func (c *checker) order(u *check.Unit, name string) error {
 	}
 	for _, e := range list {
 		switch {
-		case slices.Contains(known, e.Name()):
+		case slices.Contains(known, e.Name()), u.Attempts > 0 && ofRank(e.Name()):
 		case durable.IsTemp(e.Name()) || strings.HasSuffix(e.Name(), ".new"):
 			u.Find(check.Finding{Kind: check.Left, Path: name + "/" + e.Name(), What: "a file that was being written",
 				Cure: "nothing: it goes with its directory"})

@@ -62,6 +62,11 @@ func fullDesk(t *testing.T) (dir string, over, given, started *Attempt, in job.I
 
 func TestCheckWhole(t *testing.T) {
 	dir, _, _, started, _ := fullDesk(t)
+	for _, name := range []string{"output", "output.1", "output.12"} {
+		if err := os.WriteFile(filepath.Join(dir, "attempts", string(started.Token), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if got := checkDesk(t, dir, false, string(started.Token)); got != "" {
 		t.Errorf("told\n%s", got)
 	}
@@ -114,6 +119,7 @@ func TestCheckFindsAndMends(t *testing.T) {
 		{"no manifest", at(over, proc.RecordFile), add(`{"result":{"manifest":"` + strings.Repeat("0", 64) + `"}}` + "\n"), "^damaged\t.*manifest.jsonl\tit is missing", false},
 		{"a damaged manifest", at(over, proc.RecordFile), add(`{"result":{"manifest":"` + strings.Repeat("0", 64) + `"},"list":[1]}` + "\n"), "^damaged\t.*attempt.jsonl\tit has no manifest", false},
 		{"a stranger in an attempt", at(over, "notes"), write("mine"), "^strange\tattempts/.*/notes\t.*\tmove it to found/attempts/", true},
+		{"an output of no rank", at(started, "output.01"), write("mine"), "^strange\tattempts/.*/output.01\t.*\tmove it to found/attempts/", true},
 		{"a stranger", "thesis.tex", write("mine"), "^strange\tthesis.tex\t", true},
 		{"a stranger among attempts", "attempts/mine", write("mine"), "^strange\tattempts/mine\tit is not the directory of an attempt", true},
 		{"an open mode", "node.json", func(name string) error { return os.Chmod(name, 0o666) }, "^strange\tnode.json\tits mode is 0666, more than 0600\tset its mode to 0600", false},

@@ -541,3 +541,23 @@ func TestBallast(t *testing.T) {
 		t.Errorf("it is not made anew: %v", err)
 	}
 }
+
+// An attempt that was not started has nothing that a rank of an earlier try printed.
+func TestSweepRanks(t *testing.T) {
+	d := open(t, filepath.Join(t.TempDir(), "node"), "b1")
+	as, errs := d.Begin([]Note{note("a")})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 3 {
+		if err := os.WriteFile(as[0].RankOutput(k), []byte("said"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := as[0].Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(as[0].Dir); err != nil || len(list) != 1 || list[0].Name() != proc.RecordFile {
+		t.Errorf("it has %v, %v", list, err)
+	}
+}

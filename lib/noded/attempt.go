@@ -350,7 +350,7 @@ func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resourc
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(), Keep: n.given().printed(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
 		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
-		Limits: s.limits(asked.Together()), Ranks: ranksOf(s, asked, a.rankOutput, env),
+		Limits: s.limits(asked.Together()), Ranks: ranksOf(s, asked, a.RankOutput, env),
 	}
 	if len(o.Ranks) > 0 {
 		o.Env = o.Ranks[0].Env

@@ -42,20 +42,12 @@ func rankEnv(k, of, port int) []string {
 		"RANK=" + rank, "WORLD_SIZE=" + ranks, "LOCAL_RANK=" + rank, "LOCAL_WORLD_SIZE=" + ranks}
 }
 
-// rankOutput is the file into which a rank prints: the first one into that of the attempt.
-func (a *attempt) rankOutput(k int) string {
-	if k == 0 {
-		return a.Output()
-	}
-	return a.Output() + "." + strconv.Itoa(k)
-}
-
 // outputs are the files into which an attempt prints.
 func (a *attempt) outputs() []string {
 	all := []string{a.Output()}
 	if s := a.Started(); s != nil {
 		for k := 1; k < s.Ranks; k++ {
-			all = append(all, a.rankOutput(k))
+			all = append(all, a.RankOutput(k))
 		}
 	}
 	return all
@@ -67,7 +59,7 @@ func (a *attempt) printedFiles() map[string]string {
 	if s := a.Started(); s != nil {
 		ranks = s.Ranks
 	}
-	return job.PrintedFiles(a.Job.Name(), ranks, func(k int) string { return filepath.Base(a.rankOutput(k)) })
+	return job.PrintedFiles(a.Job.Name(), ranks, func(k int) string { return filepath.Base(a.RankOutput(k)) })
 }
 
 // Where nothing else is said the ports of a node for its jobs of several ranks are those that

@@ -135,7 +135,7 @@ func (n *daemon) attemptOf(m *wire.Tail) (a *attempt, err error) {
 // openOutput opens what is asked for of an attempt. If it is not there yet the file is
 // nil; over says then that it will never be.
 func (n *daemon) openOutput(a *attempt, m *wire.Tail) (f *os.File, over bool, err error) {
-	name := a.rankOutput(m.Rank)
+	name := a.RankOutput(m.Rank)
 	if s := a.Started(); s != nil && m.Rank > 0 && m.Rank >= s.Ranks {
 		return nil, true, fmt.Errorf("it has no rank %d", m.Rank)
 	}
