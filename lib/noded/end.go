@@ -197,7 +197,7 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 	if why := limitReached(st); why != "" {
 		o.Reason = why
 	}
-	if s := a.Started(); st.Rank != nil && st.Error == "" && s != nil {
+	if s := a.Started(); failedItself(st) && s != nil {
 		o.Rank, o.Reason = st.Rank, rankFailed(*st.Rank, s.Ranks, &o)
 	}
 	if st.Stopped == proc.StoppedOrder || st.Stopped == proc.StoppedSignal {

@@ -125,6 +125,12 @@ func (n *daemon) takePort() (int, error) {
 	return ports.take(first, last)
 }
 
+// failedItself says that one of several ranks has failed. When all are asked to end, as at the
+// limit of time, which of them was the first says nothing.
+func failedItself(st *proc.Status) bool {
+	return st.Rank != nil && st.Error == "" && (st.Stopped == "" || st.Stopped == proc.StoppedMemory) && !st.Evicted
+}
+
 // rankFailed is why a job of several ranks has failed, from how its failing rank has ended
 // and what else is known.
 func rankFailed(rank, of int, o *job.Outcome) string {

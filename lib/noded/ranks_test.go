@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/proc"
 )
 
 // Each rank has its own part of what the job has, and nobody else's.
@@ -66,5 +67,20 @@ func TestRankPorts(t *testing.T) {
 	p.give(one)
 	if p.hold(one); !p.used[one] {
 		t.Error("a job of an earlier daemon does not keep its port")
+	}
+}
+
+// A rank is named that failed by itself, and none where all were asked to end.
+func TestFailedItself(t *testing.T) {
+	rank := 1
+	for want, list := range map[bool][]proc.Status{
+		true:  {{Rank: &rank}, {Rank: &rank, Stopped: proc.StoppedMemory, NoMemory: true}},
+		false: {{}, {Rank: &rank, Stopped: proc.StoppedTime}, {Rank: &rank, Stopped: proc.StoppedOrder}, {Rank: &rank, Error: "cannot start"}, {Rank: &rank, Evicted: true}},
+	} {
+		for _, st := range list {
+			if failedItself(&st) != want {
+				t.Errorf("%+v: %v", st, !want)
+			}
+		}
 	}
 }

@@ -52,7 +52,7 @@ func (st *Status) judge(o *Order, g *group, w *watch) {
 	}
 	if st.NoMemory && o.Memory > 0 && (st.Stopped == StoppedMemory || g.reached() || st.Memory > o.Memory) {
 		st.Had = o.Memory
-		if w.rank != nil {
+		if st.Stopped == StoppedMemory { // all were killed, and which was reaped first says nothing
 			st.Rank = w.rank
 		}
 		if st.Rank != nil {

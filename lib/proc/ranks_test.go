@@ -213,3 +213,35 @@ func TestRankOver(t *testing.T) {
 		t.Error("a rank with more than it may is none")
 	}
 }
+
+// Who fails first tells how the order ended, whatever limit the others come up against while
+// they are asked to end.
+func TestRankFailedBeforeLimit(t *testing.T) {
+	t.Parallel()
+	groups(t, func(t *testing.T, cgroup string) {
+		s := newSlot(t)
+		start(t, s, cgroup, `test $RANK = 1 && exit 3; trap "" TERM; while :; do sleep 0.05; done`, func(o *Order) {
+			inRanks(2)(o)
+			o.Time, o.Grace = 500*time.Millisecond, time.Second
+		})
+		if st := ended(t, s); st.Stopped != "" || st.Rank == nil || *st.Rank != 1 || st.Exit == nil || *st.Exit != 3 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// When all together have more than they may, no rank is to blame.
+func TestRanksMemoryTogether(t *testing.T) {
+	t.Parallel()
+	s := newSlot(t)
+	start(t, s, "", `test $RANK = 0 && exec sleep 1000; (setsid sh -c "head -c 100000000 /dev/zero | tail -n 1" &); exec sleep 1000`, func(o *Order) {
+		inRanks(2)(o)
+		o.Memory = 64 << 20
+		for k := range o.Ranks {
+			o.Ranks[k].Memory = 32 << 20
+		}
+	})
+	if st := ended(t, s); !st.NoMemory || st.Had != 64<<20 || st.Rank != nil {
+		t.Errorf("status %+v", st)
+	}
+}

@@ -107,6 +107,7 @@ type supervisor struct {
 	firsts  []int  // its first processes that have not been waited for
 	stopped string // who stopped it
 	evicted bool   // it has been asked to save itself and go
+	failed  bool   // one of its first processes has, and the others are asked to end
 	frozen  bool   // a pause holds it, or is about to
 	grace   time.Duration
 	group   *group
@@ -238,7 +239,7 @@ func (s *supervisor) expect(o *Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.tied, s.firsts, s.stopped, s.grace, s.group = o.Token, o.Tied, nil, "", o.Grace, nil
-	s.evicted, s.frozen = false, false
+	s.evicted, s.failed, s.frozen = false, false, false
 }
 
 // report writes to the daemon. That it is gone is no concern here.
@@ -417,6 +418,7 @@ func (s *supervisor) await(o *Order, pids []int, st *Status) {
 				left--
 				s.firsts = slices.DeleteFunc(s.firsts, func(pid int) bool { return pid == got })
 				if st.take(o, rank, ws, s.evicted) && len(s.firsts) > 0 && s.stopped == "" && !s.evicted {
+					s.failed = true
 					s.terminate()
 				}
 			}
@@ -438,7 +440,7 @@ func (s *supervisor) stop(token, who string) {
 	switch {
 	case limit && (s.stopped == StoppedMemory || len(s.firsts) == 0):
 		return // it is being killed, or over
-	case who == StoppedTime && s.evicted:
+	case who == StoppedTime && (s.evicted || s.failed):
 		return // it ends anyhow, and saves what it has
 	case s.stopped != "" && who != StoppedTime:
 		s.kill()
