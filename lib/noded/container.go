@@ -165,8 +165,12 @@ func (n *daemon) explain(a *attempt, r *job.Result, st *proc.Status) (lacks stri
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil && b.Spec.Image != nil {
 		image = fmt.Sprintf("the image %.100q", b.Spec.Image.Path)
 	}
-	why, lacks := whyNoContainer(lastLine(a.Output()), *st.Exit, image)
-	if why != "" && r.Reason == "" {
+	why, lacks := whyNoContainer(lastLine(a.failedOutput(r)), *st.Exit, image)
+	switch {
+	case why == "" || st.Crowded > 0:
+	case r.Rank != nil:
+		r.Reason = rankFailed(*r.Rank, s.Ranks, &job.Outcome{Reason: why})
+	case r.Reason == "":
 		r.Reason = why
 	}
 	return lacks
@@ -222,14 +226,14 @@ func whyNoContainer(last string, exit int, image string) (why, lacks string) {
 // noContainer ends an attempt of which nothing ran because its node can start no
 // container. It is tried elsewhere as one is whose build failed; what the
 // program has printed goes home.
-func (n *daemon) noContainer(a *attemptRun, lacks string) error {
+func (n *daemon) noContainer(a *attemptRun, lacks, output string) error {
 	n.Log.Warn("cannot start a container", "job", a.Job, "attempt", a.Token, "why", lacks)
-	(&buildError{lacks, a.Output()}).tell()
+	(&buildError{lacks, output}).tell()
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil { // where dlog -B looks
 		fresh := b.Output() + "." + string(a.Token) + ".new"
-		if err := errors.Join(copyFile(fresh, a.Output()), os.Rename(fresh, b.Output())); err != nil {
+		if err := errors.Join(copyFile(fresh, output), os.Rename(fresh, b.Output())); err != nil {
 			return err
 		}
 	}
-	return n.unable(a, fmt.Sprintf("no container can be started on %s: %s", n.Name, lacks), a.Output())
+	return n.unable(a, fmt.Sprintf("no container can be started on %s: %s", n.Name, lacks), output)
 }

@@ -126,7 +126,7 @@ func (n *daemon) finish(a *attemptRun) (err error) {
 	switch {
 	case stopped:
 	case lacks != "":
-		return n.noContainer(a, lacks)
+		return n.noContainer(a, lacks, a.failedOutput(r))
 	case st.Stopped == proc.StoppedSignal:
 		r.Fate, r.Reason = job.FateLost, "its node was going down"
 	case st.Evicted:

@@ -53,6 +53,15 @@ func (a *attempt) outputs() []string {
 	return all
 }
 
+// failedOutput is the file of what the rank printed that has failed, or else of what the
+// attempt did.
+func (a *attempt) failedOutput(r *job.Result) string {
+	if r.Rank != nil {
+		return a.RankOutput(*r.Rank)
+	}
+	return a.Output()
+}
+
 // printedFiles are those in the attempt's directory, by the paths that they have at home.
 func (a *attempt) printedFiles() map[string]string {
 	ranks := 0
