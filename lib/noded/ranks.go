@@ -88,7 +88,8 @@ type portPool struct {
 }
 
 // take is a port of the range that no other job of ours has and at which nobody listens, from
-// one of chance on: another dnoded may be on the machine.
+// one of chance on: another dnoded may be on the machine. It is tried at all addresses, as
+// torchrun and others listen, whatever they were told.
 func (p *portPool) take(first, last int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +99,7 @@ func (p *portPool) take(first, last int) (int, error) {
 		if p.used[port] {
 			continue
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
 		if err != nil {
 			continue
 		}

@@ -38,15 +38,17 @@ func TestRankShares(t *testing.T) {
 
 // A port is nobody else's, of our own jobs or not, and is had again.
 func TestRankPorts(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	taken := l.Addr().(*net.TCPAddr).Port
 	p := &portPool{used: map[int]bool{}}
-	if port, err := p.take(taken, taken); err == nil {
-		t.Errorf("%d is given, at which somebody listens", port)
+	for _, at := range []string{"127.0.0.1:0", "127.0.0.2:0"} { // the second is in the way of who listens at all addresses
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		taken := l.Addr().(*net.TCPAddr).Port
+		if port, err := p.take(taken, taken); err == nil {
+			t.Errorf("%d is given, at which somebody listens at %s", port, at)
+		}
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
