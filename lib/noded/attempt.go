@@ -352,9 +352,7 @@ func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resourc
 		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
 		Limits: s.limits(asked.Together()), Ranks: ranksOf(s, asked, a.RankOutput, env),
 	}
-	if len(o.Ranks) > 0 {
-		o.Env = o.Ranks[0].Env
-	} else {
+	if len(o.Ranks) == 0 {
 		o.Env = env(s, nil)
 	}
 	return o

@@ -58,20 +58,29 @@ func (o *Order) ranks() []Rank {
 	return []Rank{{Env: o.Env, Output: o.Output, CPUs: o.CPUs}}
 }
 
-// Shell is a line for a shell that does the same as an order, in the same directory.
+// Shell is a line for a shell that does the same as an order, in the same directory. It
+// prints what all first processes do.
 func (o *Order) Shell() string {
-	before, words, id := msg.Shell("cd", o.Cwd)+" && ", []string{"env", "-i"}, "build"
-	for _, kv := range append(slices.Clone(o.Env), Marker+"="+o.Token) {
-		name, value, _ := strings.Cut(kv, "=")
-		words = append(words, kv)
-		switch name {
-		case "TMPDIR":
-			before += msg.Shell("mkdir", "-p", value) + " && "
-		case "DISTRIBUTE_ID":
-			id = value
+	before, id, all := msg.Shell("cd", o.Cwd)+" && ", "build", []string(nil)
+	for k, r := range o.ranks() {
+		words := []string{"env", "-i"}
+		for _, kv := range append(slices.Clone(r.Env), Marker+"="+o.Token) {
+			name, value, _ := strings.Cut(kv, "=")
+			words = append(words, kv)
+			switch {
+			case k > 0:
+			case name == "TMPDIR":
+				before += msg.Shell("mkdir", "-p", value) + " && "
+			case name == "DISTRIBUTE_ID":
+				id = value
+			}
 		}
+		all = append(all, msg.Shell(append(words, o.Argv...)...))
 	}
-	return before + msg.Shell(append(words, o.Argv...)...) + " # " + id
+	if len(all) == 1 {
+		return before + all[0] + " # " + id
+	}
+	return before + "{ " + strings.Join(all, " & ") + " & wait; } # " + id
 }
 
 // Pausing is where the pauses are that an order obeys, and what they can ask for.

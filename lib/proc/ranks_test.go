@@ -3,6 +3,7 @@ package proc
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -243,5 +244,17 @@ func TestRanksMemoryTogether(t *testing.T) {
 	})
 	if st := ended(t, s); !st.NoMemory || st.Had != 64<<20 || st.Rank != nil {
 		t.Errorf("status %+v", st)
+	}
+}
+
+// What a shell is to do is the same, for all ranks.
+func TestRanksShell(t *testing.T) {
+	o := order(t.TempDir(), "echo $RANK >by.$RANK; while ! test -e by.0 -a -e by.1 -a -e by.2; do sleep 0.01; done")
+	inRanks(3)(o)
+	if out, err := exec.Command("sh", "-c", o.Shell()).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if met, _ := filepath.Glob(filepath.Join(o.Cwd, "by.?")); len(met) != 3 {
+		t.Errorf("there were %q", met)
 	}
 }
