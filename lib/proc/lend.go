@@ -33,6 +33,9 @@ func (k *keeper) lend(d demand) (again bool) {
 			cpus = l.cpus
 		}
 		again = !l.keepTo(cpus) && left != nil
+		if left == nil {
+			k.s.spread(k.o, k.pids)
+		}
 	}
 	l.left = left
 	k.tell()
@@ -89,4 +92,21 @@ func (l *returnedCPUs) keepTo(cpus []int) (kept bool) {
 		}
 	}
 	return false
+}
+
+// spread gives each of several first processes, and what is below it, its own cpus again.
+func (s *supervisor) spread(o *Order, pids []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range min(len(pids), len(o.Ranks)) {
+		set, some := cpuSet(o.Ranks[k].CPUs)
+		if !some || !slices.Contains(s.firsts, pids[k]) {
+			continue
+		}
+		for _, pid := range append(pidsBelow(pids[k]), pids[k]) {
+			for _, tid := range threads(pid) {
+				unix.SchedSetaffinity(tid, &set)
+			}
+		}
+	}
 }

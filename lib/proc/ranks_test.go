@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,4 +258,58 @@ func TestRanksShell(t *testing.T) {
 	if met, _ := filepath.Glob(filepath.Join(o.Cwd, "by.?")); len(met) != 3 {
 		t.Errorf("there were %q", met)
 	}
+}
+
+// When one cannot be started those before it are killed, and that is all that is said.
+func TestRankNotStarted(t *testing.T) {
+	t.Parallel()
+	groups(t, func(t *testing.T, cgroup string) {
+		s := newSlot(t)
+		start(t, s, cgroup, "exec sleep 1000", func(o *Order) {
+			inRanks(3)(o)
+			o.Ranks[1].Env = []string{"a\x00b"}
+		})
+		if st := ended(t, s); !strings.HasPrefix(st.Error, `cannot start "sh": `) || st.Exit != nil || st.Signal != 0 || st.Rank != nil {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// Who gives cpus back for a while has its own again, and not those of other ranks.
+func TestRankCPUsBack(t *testing.T) {
+	t.Parallel()
+	cpus := CPUs()
+	if len(cpus) < 2 {
+		t.Skip("there is one cpu, and two are needed")
+	}
+	groups(t, func(t *testing.T, cgroup string) {
+		d := newDesk(t, cgroup, "echo >said; while :; do sleep 0.05; done", func(o *Order) {
+			inRanks(2)(o)
+			o.Pause.CPUs, o.CPUs = cpus[:2], cpus[:2]
+			for k := range o.Ranks {
+				o.Ranks[k].CPUs = cpus[k : k+1]
+			}
+		})
+		p := d.put(pause.Pause{Give: &pause.Give{CPUs: 1}})
+		d.holds("lent", func(h *Hold) bool { return slices.Equal(h.CPUs, cpus[:1]) })
+		d.remove(p)
+		d.holds("had back", func(h *Hold) bool { return h.CPUs == nil })
+		own := map[int]int{}
+		for _, p := range descendants(d.slot.Pid()) {
+			var set unix.CPUSet
+			if p.parent != d.slot.Pid() || unix.SchedGetaffinity(p.pid, &set) != nil {
+				continue
+			}
+			for _, c := range cpus[:2] {
+				if set.IsSet(c) {
+					own[c]++
+				}
+			}
+		}
+		if own[cpus[0]] != 1 || own[cpus[1]] != 1 {
+			t.Errorf("so many ranks run on each: %v", own)
+		}
+		d.slot.Stop(d.order.Token)
+		ended(t, d.slot)
+	})
 }

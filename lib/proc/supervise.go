@@ -359,7 +359,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	}
 	s.report(Report{Started: pids[0]})
 	w := s.watchOver(o, g, pids)
-	k := s.mind(o, g, where)
+	k := s.mind(o, g, pids, where)
 	s.await(o, pids, st)
 	w.over()
 	k.end()
@@ -376,6 +376,9 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	s.mu.Unlock()
 	st.judge(o, g, w)
 	st.measure(o, g, w)
+	if err != nil { // who had been started before was killed for that
+		st.Rank, st.Exit, st.Signal = nil, nil, 0
+	}
 	return err
 }
 
