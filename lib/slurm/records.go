@@ -296,7 +296,7 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 			if !known || !terminated || !again {
 				f.Stand = Ended
 				if known {
-					f.Outcome.Reason = firstOf(f.Outcome.Reason, reasonOf(rec.State))
+					f.Outcome.Reason = reasonWith(reasonOf(rec.State), f.Outcome.Reason)
 					rec.use(&f.Outcome)
 				}
 				return f
@@ -374,6 +374,15 @@ func reasonOf(state string) string {
 		return "cancelled on the cluster"
 	}
 	return ""
+}
+
+// reasonWith is why a task was ended that says itself something of it, as which rank has
+// failed.
+func reasonWith(slurm, own string) string {
+	if slurm == "" || own == "" {
+		return firstOf(slurm, own)
+	}
+	return slurm + " (" + own + ")"
 }
 
 // use adds to an outcome where the task was and what it used, where that is not said.

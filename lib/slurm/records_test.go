@@ -111,6 +111,8 @@ func TestFate(t *testing.T) {
 		{"ended by the cluster, too long", "5_0|TIMEOUT|0:15|1768212000|1768212090|n1", "", ended, Ended, job.ReasonTime},
 		{"ended by the cluster, cancelled", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=CANCELLED ExitCode=0:15", ended, Ended, "cancelled on the cluster"},
 		{"ended by the cluster, which knows nothing of it any more", "-", "", ended, Ended, "SIGTERM"},
+		{"a rank was too large", "5_0|OUT_OF_MEMORY|0:125|1768212000|1768212090|n1", "", []byte(`{"exit":null,"signal":"SIGKILL","reason":"rank 1 of 2: SIGKILL"}`), Ended,
+			job.ReasonMemory + " (rank 1 of 2: SIGKILL)"},
 		{"another's", "6_0|FAILED|3:0|1768212000|1768212090|n1", "", nil, Unknown, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

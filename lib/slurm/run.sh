@@ -219,16 +219,23 @@ used() {
 }
 
 # usage is what the job has used, as members of its status. Its memory is known where
-# Slurm has put it into a group of its own.
+# Slurm has put it into a group of its own; ranks are in another one than this script, below
+# that of the whole job.
 usage() {
 	local group peak=''
 	group=$(sed -n 's/^0:://p' "/proc/$$/cgroup" 2>/dev/null)
 	case $group in
-	*/job_"${SLURM_JOB_ID:-none}"/*) peak=$(cat "/sys/fs/cgroup$group/memory.peak" 2>/dev/null) ;;
+	*/job_"${SLURM_JOB_ID:-none}"/*)
+		[ "$ranks" -eq 0 ] || group=${group%%"/job_$SLURM_JOB_ID/"*}/job_$SLURM_JOB_ID
+		peak=$(cat "/sys/fs/cgroup$group/memory.peak" 2>/dev/null)
+		;;
 	*)
 		group=$(sed -n 's/^[0-9]*:memory://p' "/proc/$$/cgroup" 2>/dev/null)
 		case $group in
-		*/job_"${SLURM_JOB_ID:-none}"/*) peak=$(cat "/sys/fs/cgroup/memory$group/memory.max_usage_in_bytes" 2>/dev/null) ;;
+		*/job_"${SLURM_JOB_ID:-none}"/*)
+			[ "$ranks" -eq 0 ] || group=${group%%"/job_$SLURM_JOB_ID/"*}/job_$SLURM_JOB_ID
+			peak=$(cat "/sys/fs/cgroup/memory$group/memory.max_usage_in_bytes" 2>/dev/null)
+			;;
 		esac
 		;;
 	esac
@@ -301,7 +308,8 @@ if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
 	ended='"exit":null,"signal":"SIG'$(kill -l $((exit - 128)))'"'
 fi
 [ -z "$asked" ] || [ "$exit" = 0 ] || ended+=',"terminated":true'
-if [ -n "$failed" ]; then
+# Where all are asked to end, which rank did first says nothing.
+if [ -n "$failed" ] && [ -z "$asked" ]; then
 	words="exit $exit"
 	case $ended in *null*) words=SIG$(kill -l $((exit - 128))) ;; esac
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
