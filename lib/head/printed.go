@@ -267,14 +267,18 @@ func (t *tool) output(r *job.Row, try, rank int) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	name := job.OutputName(r.Job)
 	if rank > 0 {
-		name = job.RankOutputName(r.Job, rank)
+		f, err := openRegular(root, job.RankOutputName(r.Job, 0)) // else a file of that name is the job's own
+		if err == nil {
+			f.Close()
+			f, err = openRegular(root, job.RankOutputName(r.Job, rank))
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that a rank %d of %q printed is here", rank, id)}
+		}
+		return f, err
 	}
-	f, err := openRegular(root, name)
-	if errors.Is(err, fs.ErrNotExist) && rank > 0 {
-		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that a rank %d of %q printed is here", rank, id)}
-	}
+	f, err := openRegular(root, job.OutputName(r.Job))
 	if errors.Is(err, fs.ErrNotExist) && try > 0 { // it has just been moved out of there
 		f, err = t.spool.Printed(r.ID, try)
 	}

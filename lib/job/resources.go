@@ -52,7 +52,7 @@ const (
 // Together is what a job needs with all its ranks.
 func (r Resources) Together() Resources {
 	n := max(1, r.Ranks)
-	r.CPUs, r.Memory, r.GPUs = r.CPUs*n, r.Memory*int64(n), r.GPUs*GPUs(n)
+	r.CPUs, r.Memory, r.GPUs, r.Ranks = r.CPUs*n, r.Memory*int64(n), r.GPUs*GPUs(n), 0
 	return r
 }
 
