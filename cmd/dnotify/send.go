@@ -14,6 +14,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/matrix"
 	"distribute/lib/timing"
+	"distribute/lib/unit"
 )
 
 const (
@@ -22,8 +23,10 @@ const (
 	maxTries  = 8               // of a command: about four minutes
 )
 
-// giveUpAfter is for how long a message is tried.
-var giveUpAfter = timing.Wait(24 * time.Hour)
+var (
+	giveUpAfter   = timing.Wait(24 * time.Hour)   // for so long a message is tried
+	commandWithin = timing.Wait(10 * time.Minute) // a command that hangs would hold all up
+)
 
 // A sender sends messages, those to one recipient one after the other, each until it was
 // sent and the cursor says so. A recipient who cannot be reached delays no other.
@@ -102,9 +105,14 @@ func (s *sender) deliver(ctx context.Context, m *message) bool {
 
 // byCommand gives a message to a command.
 func byCommand(ctx context.Context, c *cli.Cmd, m *message) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, commandWithin, fmt.Errorf("it took longer than %s, and was killed", unit.FormatDuration(commandWithin)))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(m.text), c.Stdout, c.Stderr
 	cmd.Env = append(os.Environ(), "D_EVENT="+m.event, "D_OF="+m.subject, "D_ID="+m.id, "D_USER="+m.to)
 	cmd.WaitDelay = time.Second
-	return cmd.Run()
+	if err := cmd.Run(); err == nil || ctx.Err() == nil {
+		return err
+	}
+	return context.Cause(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"distribute/lib/cli"
 	"distribute/lib/durable"
 	"distribute/lib/matrix"
 )
@@ -184,5 +186,21 @@ func TestPowerCutAtEachStep(t *testing.T) {
 		if whole = done; whole && cut < 10 {
 			t.Errorf("%d steps are too few", cut)
 		}
+	}
+}
+
+// A command that hangs is killed, and has failed.
+func TestCommandHangs(t *testing.T) {
+	usual := commandWithin
+	commandWithin = 50 * time.Millisecond
+	defer func() { commandWithin = usual }()
+	c := &cli.Cmd{Command: []string{"sleep", "1000"}, Stdout: io.Discard, Stderr: io.Discard}
+	err := byCommand(t.Context(), c, &message{text: "x"})
+	if err == nil || !strings.Contains(err.Error(), "it took longer than") {
+		t.Errorf("%v", err)
+	}
+	commandWithin = usual
+	if err := byCommand(t.Context(), &cli.Cmd{Command: []string{"false"}, Stdout: io.Discard, Stderr: io.Discard}, &message{}); err == nil || strings.Contains(err.Error(), "longer") {
+		t.Errorf("of one that fails: %v", err)
 	}
 }
