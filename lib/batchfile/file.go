@@ -198,6 +198,7 @@ func (r *reader) batch() {
 	if !all.Has() {
 		return
 	}
+	keys.Refused["ranks"] = inResources
 	keys.Refused["docker"] = dockerText(all.Get("docker"))
 	if !all.Key("singularity").Absent() {
 		keys.Known = append([]string{"singularity"}, keys.Known...)

@@ -55,11 +55,14 @@ var keysOf = map[string]kindKeys{
 
 var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
 
+const inResources = `"ranks" is one of the resources: write resources: {ranks: N}`
+
 // jobRefused adds to m the keys of jobs that dbatch(5) reserves.
 func jobRefused(m map[string]string) map[string]string {
 	for k, text := range notYet("notify") {
 		m[k] = text
 	}
+	m["ranks"] = inResources
 	m["sweep"] = `"sweep" is of the whole batch: write it at the top level, and {NAME} here`
 	for _, k := range []string{"keep", "retry", "private", "priority", "max_running", "canary", "stop_after"} {
 		m[k] = fmt.Sprintf("%q is of the whole batch: write it at the top level", k)
