@@ -197,7 +197,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	defer func() { n.release(a.attempt, got, slot) }()
 	n.do(func() { a.has, got.pid = got, slot.Pid() })
 	if asked.Ranks > 0 {
-		if got.port, err = n.takePort(); err != nil {
+		if got.port, err = n.reservePort(); err != nil {
 			return false, err
 		}
 	}

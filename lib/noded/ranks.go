@@ -87,10 +87,10 @@ type portPool struct {
 	used map[int]bool
 }
 
-// take is a port of the range that no other job of ours has and at which nobody listens, from
+// reservePort is a port of the range that no other job of ours has and at which nobody listens, from
 // one of chance on: another dnoded may be on the machine. It is tried at all addresses, as
 // torchrun and others listen, whatever they were told.
-func (p *portPool) take(first, last int) (int, error) {
+func (p *portPool) reservePort(first, last int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all, from := last-first+1, rand.IntN(last-first+1)
@@ -110,8 +110,8 @@ func (p *portPool) take(first, last int) (int, error) {
 	return 0, fmt.Errorf("no port from %d to %d is free for its ranks", first, last)
 }
 
-// hold takes a port that a job has already; 0 is none.
-func (p *portPool) hold(port int) {
+// holdPort takes a port that a job has already; 0 is none.
+func (p *portPool) holdPort(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if port != 0 {
@@ -119,20 +119,20 @@ func (p *portPool) hold(port int) {
 	}
 }
 
-// give gives it back.
-func (p *portPool) give(port int) {
+// releasePort gives it back.
+func (p *portPool) releasePort(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.used, port)
 }
 
-// takePort is a port for an attempt of several ranks.
-func (n *daemon) takePort() (int, error) {
+// reservePort is a port for an attempt of several ranks.
+func (n *daemon) reservePort() (int, error) {
 	first, last := n.given().Ports[0], n.given().Ports[1]
 	if first == 0 {
 		first, last = firstPort, lastPort
 	}
-	return ports.take(first, last)
+	return ports.reservePort(first, last)
 }
 
 // failedItself says that one of several ranks has failed. When all are asked to end, as at the

@@ -46,7 +46,7 @@ func TestRankPorts(t *testing.T) {
 		}
 		defer l.Close()
 		taken := l.Addr().(*net.TCPAddr).Port
-		if port, err := p.take(taken, taken); err == nil {
+		if port, err := p.reservePort(taken, taken); err == nil {
 			t.Errorf("%d is given, at which somebody listens at %s", port, at)
 		}
 	}
@@ -56,18 +56,18 @@ func TestRankPorts(t *testing.T) {
 	}
 	one := free.Addr().(*net.TCPAddr).Port
 	free.Close()
-	if port, err := p.take(one, one); err != nil || port != one {
+	if port, err := p.reservePort(one, one); err != nil || port != one {
 		t.Fatalf("%d, %v", port, err)
 	}
-	if port, err := p.take(one, one); err == nil {
+	if port, err := p.reservePort(one, one); err == nil {
 		t.Errorf("%d is given twice", port)
 	}
-	p.give(one)
-	if port, err := p.take(one, one); err != nil || port != one {
+	p.releasePort(one)
+	if port, err := p.reservePort(one, one); err != nil || port != one {
 		t.Errorf("given back it is not had again: %d, %v", port, err)
 	}
-	p.give(one)
-	if p.hold(one); !p.used[one] {
+	p.releasePort(one)
+	if p.holdPort(one); !p.used[one] {
 		t.Error("a job of an earlier daemon does not keep its port")
 	}
 }

@@ -143,7 +143,7 @@ func (n *daemon) give(s *share) {
 	n.free += s.cpus
 	n.stock.memory += s.memory
 	n.stock.cpus.give(s.on)
-	ports.give(s.port)
+	ports.releasePort(s.port)
 	n.meter.correct(s.batch, s.most)
 	delete(n.held, s)
 	if s.alone = len(n.held) == 0; s.alone {
@@ -156,7 +156,7 @@ func (n *daemon) retake(s *share) {
 	n.free -= s.cpus
 	n.stock.memory -= s.memory
 	s.on = n.stock.cpus.retake(s.on)
-	ports.hold(s.port)
+	ports.holdPort(s.port)
 	n.held[s] = true
 }
 

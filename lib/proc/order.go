@@ -191,10 +191,10 @@ func (s *Status) SignalName() string {
 	return name
 }
 
-// take takes over how one of the first processes has ended, and says whether the order has
+// rankEnded takes over how one of the first processes has ended, and says whether the order has
 // failed by that now. The first that fails tells how the order ended. Saves says that the
 // order has been asked to save itself, so that who exits with [Checkpointed] has.
-func (s *Status) take(o *Order, rank int, ws syscall.WaitStatus, saves bool) (failed bool) {
+func (s *Status) rankEnded(o *Order, rank int, ws syscall.WaitStatus, saves bool) (failed bool) {
 	ok := ws.Exited() && (ws.ExitStatus() == 0 || saves && ws.ExitStatus() == Checkpointed)
 	switch {
 	case s.Rank != nil:

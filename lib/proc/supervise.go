@@ -420,7 +420,7 @@ func (s *supervisor) await(o *Order, pids []int, st *Status) {
 			if rank := slices.Index(pids, got); rank >= 0 {
 				left--
 				s.firsts = slices.DeleteFunc(s.firsts, func(pid int) bool { return pid == got })
-				if st.take(o, rank, ws, s.evicted) && len(s.firsts) > 0 && s.stopped == "" && !s.evicted {
+				if st.rankEnded(o, rank, ws, s.evicted) && len(s.firsts) > 0 && s.stopped == "" && !s.evicted {
 					s.failed = true
 					s.terminate()
 				}
