@@ -80,7 +80,7 @@ func (s *supervisor) terminate() {
 		s.kill()
 		return
 	}
-	token := s.token
+	orders := s.orders
 	for _, p := range descendants(os.Getpid()) {
 		if !slices.Contains(s.firsts, p.pid) && servesFiles(p.pid) {
 			continue
@@ -91,7 +91,7 @@ func (s *supervisor) terminate() {
 	time.AfterFunc(s.grace, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.firsts) > 0 && s.token == token {
+		if len(s.firsts) > 0 && s.orders == orders {
 			s.kill()
 		}
 	})

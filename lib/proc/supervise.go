@@ -103,6 +103,7 @@ type supervisor struct {
 
 	mu      sync.Mutex
 	token   string // of the order at hand
+	orders  int    // that there were, with this one: what is to be done later is of one of them
 	tied    bool   // it is stopped when the daemon goes
 	firsts  []int  // its first processes that have not been waited for
 	stopped string // who stopped it
@@ -240,6 +241,7 @@ func (s *supervisor) expect(o *Order) {
 	defer s.mu.Unlock()
 	s.token, s.tied, s.firsts, s.stopped, s.grace, s.group = o.Token, o.Tied, nil, "", o.Grace, nil
 	s.evicted, s.failed, s.frozen = false, false, false
+	s.orders++
 }
 
 // report writes to the daemon. That it is gone is no concern here.
@@ -474,11 +476,11 @@ func (s *supervisor) kill() {
 		unix.Kill(-pid, unix.SIGKILL)
 		unix.Kill(pid, unix.SIGKILL)
 	}
-	token := s.token
+	orders := s.orders
 	time.AfterFunc(stuckAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.firsts) > 0 && s.token == token {
+		if len(s.firsts) > 0 && s.orders == orders {
 			s.report(Report{Stuck: 1})
 		}
 	})
