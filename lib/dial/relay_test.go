@@ -7,15 +7,22 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
-// What is relayed comes whole, both ways, and the relay ends with the stream.
+// What is relayed comes whole, both ways, and the relay ends with the stream. It
+// goes on after the limit of what was written before it.
 func TestRelay(t *testing.T) {
 	here, there := socketPair(t)
+	here.SetDeadline(time.Unix(1, 0))
 	in, typed := io.Pipe()
 	var out bytes.Buffer
 	over := make(chan error, 1)
-	go func() { over <- Relay(context.Background(), here, in, &out) }()
+	go func() {
+		err := Relay(context.Background(), here, in, &out)
+		here.Close()
+		over <- err
+	}()
 	text := strings.Repeat("much ", 1<<19)
 	go io.WriteString(typed, text)
 	got := make([]byte, len(text))
