@@ -224,7 +224,7 @@ func TestRankFailedBeforeLimit(t *testing.T) {
 		s := newSlot(t)
 		start(t, s, cgroup, `test $RANK = 1 && exit 3; trap "" TERM; while :; do sleep 0.05; done`, func(o *Order) {
 			inRanks(2)(o)
-			o.Time, o.Grace = 500*time.Millisecond, time.Second
+			o.Time, o.Grace = 4*time.Second, 6*time.Second
 		})
 		if st := ended(t, s); st.Stopped != "" || st.Rank == nil || *st.Rank != 1 || st.Exit == nil || *st.Exit != 3 {
 			t.Errorf("status %+v", st)
