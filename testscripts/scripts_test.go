@@ -162,13 +162,13 @@ func setup(env *testscript.Env) error {
 	env.Defer(func() {
 		end.Close()
 		guard.Wait()
-		tellLogs(env)
+		showLogs(env)
 	})
 	return nil
 }
 
-// tellLogs shows the ends of what the daemons of a script that failed have logged.
-func tellLogs(env *testscript.Env) {
+// showLogs shows the ends of what the daemons of a script that failed have logged.
+func showLogs(env *testscript.Env) {
 	if t, ok := env.T().(interface{ Failed() bool }); !ok || !t.Failed() {
 		return
 	}

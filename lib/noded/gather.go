@@ -332,9 +332,9 @@ func skippedText(skipped []pack.Skipped) []byte {
 }
 
 // openHome opens a file of the manifest of a job that has printed into those files, by their
-// paths in the manifest. A file of
-// that path can lie in several places; it is the one that is as the manifest has it. Its
-// content is checked on the way. What the job left is opened with the rights of as.
+// paths in the manifest. A file of that path can lie in several places; it is the one that is
+// as the manifest has it. Its content is checked on the way. The job's own files are opened
+// with the rights of as.
 func openHome(root *os.Root, printed map[string]string, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
 	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
 	if output, is := printed[e.Path]; is {

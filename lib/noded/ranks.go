@@ -87,9 +87,9 @@ type portPool struct {
 	used map[int]bool
 }
 
-// reservePort is a port of the range that no other job of ours has and at which nobody listens, from
-// one of chance on: another dnoded may be on the machine. It is tried at all addresses, as
-// torchrun and others listen, whatever they were told.
+// reservePort is a port of the range that no other job of ours has and at which nobody listens,
+// searched from a random one on: another dnoded may be on the machine. It is tried at all
+// addresses, as torchrun and others listen, whatever they were told.
 func (p *portPool) reservePort(first, last int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +110,8 @@ func (p *portPool) reservePort(first, last int) (int, error) {
 	return 0, fmt.Errorf("no port from %d to %d is free for its ranks", first, last)
 }
 
-// holdPort takes a port that a job has already; 0 is none.
-func (p *portPool) holdPort(port int) {
+// claimPort marks a port as used that a job of an earlier daemon has; 0 is none.
+func (p *portPool) claimPort(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if port != 0 {

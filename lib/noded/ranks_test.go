@@ -67,7 +67,7 @@ func TestRankPorts(t *testing.T) {
 		t.Errorf("given back it is not had again: %d, %v", port, err)
 	}
 	p.releasePort(one)
-	if p.holdPort(one); !p.used[one] {
+	if p.claimPort(one); !p.used[one] {
 		t.Error("a job of an earlier daemon does not keep its port")
 	}
 }

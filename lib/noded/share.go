@@ -156,7 +156,7 @@ func (n *daemon) retake(s *share) {
 	n.free -= s.cpus
 	n.stock.memory -= s.memory
 	s.on = n.stock.cpus.retake(s.on)
-	ports.holdPort(s.port)
+	ports.claimPort(s.port)
 	n.held[s] = true
 }
 
