@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"distribute/lib/capability"
@@ -337,7 +338,7 @@ func (r *reader) name(n conf.Node) string {
 }
 
 // imageName is what may stand in a command line that is to be copied.
-var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
+var imageName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`) })
 
 // dockerText says how to make a file of a Docker image.
 func dockerText(section conf.Node) string {
@@ -349,7 +350,7 @@ func dockerText(section conf.Node) string {
 			if n.IsMap() {
 				n = n.AnyMap().Get("path")
 			}
-			if n.IsText() && imageName.MatchString(n.Text()) {
+			if n.IsText() && imageName().MatchString(n.Text()) {
 				image = n.Text()
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"distribute/lib/conf"
@@ -49,7 +50,7 @@ type Template struct {
 // placeText is the form of what a line fills.
 const placeText = `(|#|[1-9][0-9]{0,3}|[A-Za-z_][A-Za-z0-9_.-]*)`
 
-var placeForm = regexp.MustCompile(`\{\{` + placeText + `\}\}|\{` + placeText + `\}`)
+var placeForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{` + placeText + `\}\}|\{` + placeText + `\}`) })
 
 // A segment is a piece of a word: text, or a place.
 type segment struct {
@@ -61,7 +62,7 @@ type segment struct {
 // segments cuts a word into text and places.
 func segments(word string) (segs []segment, fill bool) {
 	last := 0
-	for _, m := range placeForm.FindAllStringSubmatchIndex(word, -1) {
+	for _, m := range placeForm().FindAllStringSubmatchIndex(word, -1) {
 		if m[0] > last {
 			segs = append(segs, segment{text: word[last:m[0]]})
 		}
@@ -209,7 +210,7 @@ func (b *templating) common() {
 
 // Literal is a text as a word of a [Template] that means just it.
 func Literal(text string) string {
-	return placeForm.ReplaceAllStringFunc(text, func(place string) string { return "{" + place + "}" })
+	return placeForm().ReplaceAllStringFunc(text, func(place string) string { return "{" + place + "}" })
 }
 
 // join is the text of segments that have nothing to fill.

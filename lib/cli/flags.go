@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // option is one letter, or one word, of a command's options.
@@ -171,14 +172,14 @@ func (c *Cmd) option(name string) *option {
 }
 
 // shown finds the options in a usage.
-var shown = regexp.MustCompile(`[\s\[|(]-([A-Za-z0-9]+)`)
+var shown = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\s\[|(]-([A-Za-z0-9]+)`) })
 
 // checkUsage compares the options that are defined with those of the usage.
 func (c *Cmd) checkUsage() error {
 	seen := map[string]bool{"h": true, "V": true}
 	for line := range strings.Lines(c.usage) {
 		line, _, _ = strings.Cut(line, "-- ")
-		for _, m := range shown.FindAllStringSubmatch(line, -1) {
+		for _, m := range shown().FindAllStringSubmatch(line, -1) {
 			if c.option(m[1]) != nil {
 				seen[m[1]] = true
 				continue

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"distribute/lib/msg"
@@ -157,7 +158,9 @@ func tooLong(name string) error {
 
 // laterVersion is what a document may say first of its version, where the library knows 1.1
 // alone and reads what is common to both.
-var laterVersion = regexp.MustCompile(`\A((?:[ \t]*(?:#[^\n]*)?\r?\n)*%YAML[ \t]+1\.)[2-9]`)
+var laterVersion = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\A((?:[ \t]*(?:#[^\n]*)?\r?\n)*%YAML[ \t]+1\.)[2-9]`)
+})
 
 // Parse reads data as the one YAML document of the file of that name, which is
 // used in messages only. The error holds every mistake that keeps the document
@@ -167,7 +170,7 @@ func Parse(name string, data []byte) (*Doc, error) {
 	if len(data) > MaxSize {
 		return nil, tooLong(name)
 	}
-	data = laterVersion.ReplaceAll(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("${1}1"))
+	data = laterVersion().ReplaceAll(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("${1}1"))
 	if d.notText(data); d.Any() {
 		return nil, d.Err()
 	}

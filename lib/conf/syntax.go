@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"distribute/lib/msg"
 )
@@ -40,8 +41,8 @@ var syntaxTexts = []struct{ library, mark, text string }{
 }
 
 var (
-	libraryLine  = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
-	unknownAlias = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
+	libraryLine  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`) })
+	unknownAlias = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`unknown anchor '(.*)' referenced`) })
 )
 
 // syntax notes in our words what the library found, at a place that is worked
@@ -53,7 +54,7 @@ func (d *Doc) syntax(data []byte, err error) {
 		d.Errorf(Place{File: d.name, Line: max(second.line, 1), Col: 1}, `a second document starts here: a file holds one ("---" stands only at the top)`)
 		return
 	}
-	parts := libraryLine.FindStringSubmatch(err.Error())
+	parts := libraryLine().FindStringSubmatch(err.Error())
 	if parts == nil {
 		parts = []string{"", "", err.Error()}
 	}
@@ -62,7 +63,7 @@ func (d *Doc) syntax(data []byte, err error) {
 		at.Line = n
 	}
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	if m := unknownAlias.FindStringSubmatch(parts[2]); m != nil {
+	if m := unknownAlias().FindStringSubmatch(parts[2]); m != nil {
 		at.Line, at.Col = find(lines, "*"+m[1])
 		d.Errorf(at, "alias %s has no anchor %s before it: quote the text if no alias is meant", msg.Quote("*"+m[1]), msg.Quote("&"+m[1]))
 		return

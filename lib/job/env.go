@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"distribute/lib/msg"
@@ -15,7 +16,7 @@ import (
 // they have no more bytes than a command.
 const MaxEnv = 1000
 
-var envForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
 // ownEnv are variables that tell a job what is its own, and are not to be set by a batch.
 var ownEnv = []string{"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
@@ -23,7 +24,7 @@ var ownEnv = []string{"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORD
 // CheckEnvName reports why a batch cannot set the variable of that name.
 func CheckEnvName(name string) error {
 	switch {
-	case !envForm.MatchString(name):
+	case !envForm().MatchString(name):
 		return fmt.Errorf("%s cannot be the name of a variable: letters, digits and _ can, and no digit first", msg.Quote(name))
 	case strings.HasPrefix(name, "DISTRIBUTE_") || slices.Contains(ownEnv, name):
 		return fmt.Errorf("%s is set by the node: use another name", name)

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"regexp"
+	"sync"
 )
 
 // MaxJobs is how many jobs a batch has at most.
@@ -115,10 +116,12 @@ type Option struct {
 
 // matrixID is the form of a Matrix user id: a localpart of printable ASCII
 // and a server's name, with a port perhaps.
-var matrixID = regexp.MustCompile(`^@[!-9;-~]+:([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+var matrixID = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^@[!-9;-~]+:([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+})
 
 // IsMatrixUser says whether s is the id of a user of Matrix, as @user:server.
-func IsMatrixUser(s string) bool { return len(s) <= 255 && matrixID.MatchString(s) }
+func IsMatrixUser(s string) bool { return len(s) <= 255 && matrixID().MatchString(s) }
 
 // MaxArgv is the limit in bytes of a command with its arguments, and of each
 // argument: what Linux takes of a single one.

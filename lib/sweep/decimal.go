@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A decimal is a number as it was typed: digits / 10^scale.
@@ -22,11 +23,13 @@ const (
 	maxExponent = 300
 )
 
-var decimalForm = regexp.MustCompile(`^([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?$`)
+var decimalForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?$`)
+})
 
 // parseDecimal reads 3, -0.25 or 1e-3. There is neither an infinity nor a NaN.
 func parseDecimal(s string) (decimal, error) {
-	m := decimalForm.FindStringSubmatch(s)
+	m := decimalForm().FindStringSubmatch(s)
 	if m == nil || m[2]+m[3] == "" {
 		return decimal{}, fmt.Errorf("%s is not a number, which a range is of, without a unit (text of this form stands in double quotes)", quote(s))
 	}

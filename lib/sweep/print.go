@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // AppendLine appends a case as a line of name=value, parted by a TAB, without
@@ -33,7 +34,7 @@ func Params(list []string) []Param {
 }
 
 // number is a number of JSON.
-var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+var number = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`) })
 
 // AppendObject appends a case as a JSON object, in which what JSON takes for a
 // number is one, as it is written.
@@ -44,7 +45,7 @@ func AppendObject(b []byte, params []Param) []byte {
 			b = append(b, ',')
 		}
 		b = append(append(append(b, '"'), p.Name...), '"', ':')
-		if number.MatchString(p.Value) {
+		if number().MatchString(p.Value) {
 			b = append(b, p.Value...)
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -26,12 +27,12 @@ const (
 	maxLen = 1 << 60 // values of a range, and cases that a sample is drawn of
 )
 
-var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`) })
 
 // CheckName reports why s cannot name a parameter: what can is what is a place
 // in dsubmit(1), a letter or _ first, then also digits, points and dashes.
 func CheckName(s string) error {
-	if !nameForm.MatchString(s) || len(s) > MaxName {
+	if !nameForm().MatchString(s) || len(s) > MaxName {
 		return fmt.Errorf("%s cannot name a parameter: a letter or _ comes first, then letters, digits, _ . and -, at most %d", quote(s), MaxName)
 	}
 	return nil
@@ -252,14 +253,14 @@ func cutItem(s string) (item, rest string, more, quoted bool, err error) {
 }
 
 // clockForm is of a time of day, and of a range that may be taken for one.
-var clockForm = regexp.MustCompile(`^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]$`)
+var clockForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]$`) })
 
 // parseRange reads a range, if the item has the form of one.
 func parseRange(item string, quoted bool) (*run, error) {
 	if quoted {
 		return nil, nil
 	}
-	if clockForm.MatchString(item) {
+	if clockForm().MatchString(item) {
 		if strings.Contains(":"+item, ":0") {
 			return nil, nil // no range is written so
 		}
