@@ -155,7 +155,7 @@ func (w *adder) look() error {
 	}
 	var j job.Job
 	return eachLine(w.b.lines, w.b.index().end, func(i int, _ int64, text []byte) error {
-		if err := readJob(text, job.JobLine, &j); err != nil {
+		if err := readJob(text, job.JobLine(), &j); err != nil {
 			return w.b.lineProblem(i, err)
 		}
 		w.needs = w.needs || len(j.Needs) > 0
@@ -184,7 +184,7 @@ func blocks(n int64) int64 { return (n + tarBlock - 1) / tarBlock * tarBlock }
 // line takes a job of the submission.
 func (w *adder) line(i int, _ int64, text []byte) error {
 	var j job.Job
-	if err := readJob(text, job.JobLine, &j); err != nil {
+	if err := readJob(text, job.JobLine(), &j); err != nil {
 		return err
 	}
 	if k, there := w.b.index().number(j.Name); there {

@@ -66,7 +66,7 @@ func (b *Batch) scan(from, end int64, f func(i int, j *Brief) error) error {
 	var j job.Job
 	brief := Brief{}
 	return eachLine(io.NewSectionReader(b.lines, from, end-from), end-from, func(i int, _ int64, text []byte) error {
-		if err := readJob(text, briefLine, &j); err != nil {
+		if err := readJob(text, briefLine(), &j); err != nil {
 			return b.lineProblem(i, err)
 		}
 		brief = Brief{Name: j.Name, Param: j.Param, Needs: j.Needs, Capabilities: j.Capabilities, Retries: b.Head.Spec.Retries, Resources: b.Head.Spec.Resources}
@@ -136,7 +136,7 @@ func (b *Batch) Job(i int) (job.Job, error) {
 	if err != nil {
 		return j, err
 	}
-	if err := readJob(text, job.JobLine, &j); err != nil {
+	if err := readJob(text, job.JobLine(), &j); err != nil {
 		return j, b.lineProblem(i, err)
 	}
 	return j, nil
@@ -149,7 +149,7 @@ func (b *Batch) Name(i int) (string, error) {
 		return "", err
 	}
 	var j job.Job
-	if err := readJob(text, nameLine, &j); err != nil {
+	if err := readJob(text, nameLine(), &j); err != nil {
 		return "", b.lineProblem(i, err)
 	}
 	return j.Name, nil

@@ -264,7 +264,7 @@ func (b *batchCheck) checkCommon() {
 func (b *batchCheck) checkJob(text []byte) (string, error) {
 	b.read += int64(len(text)) + 1
 	var one job.Job
-	err := readJob(text, job.JobLine, &one)
+	err := readJob(text, job.JobLine(), &one)
 	switch {
 	case err != nil:
 	case b.about == nil:

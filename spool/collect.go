@@ -218,7 +218,7 @@ func (b *Batch) inputs(f func([]job.Input)) error {
 	}
 	var j job.Job
 	err = eachLine(file, info.Size(), func(i int, at int64, text []byte) error {
-		if err := readJob(text, job.JobLine, &j); err != nil {
+		if err := readJob(text, job.JobLine(), &j); err != nil {
 			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
 		}
 		f(j.Inputs)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"sync"
 
 	"distribute/lib/job"
 	"distribute/lib/line"
@@ -41,7 +42,7 @@ func readRecord(b []byte, r *job.Record, words map[string]string) error {
 		return err
 	}
 	*r = job.Record{}
-	return job.RecordLine.Read(object, r, words)
+	return job.RecordLine().Read(object, r, words)
 }
 
 // readJob decodes what a form wants of a line of jobs.jsonl, without its newline.
@@ -56,7 +57,11 @@ func readJob(b []byte, form *line.Table, j *job.Job) error {
 
 // What is read of a job by who does not want all of it.
 var (
-	nameLine  = job.JobLine.Only("name")
-	needsLine = job.JobLine.Only("name", "needs")
-	briefLine = job.JobLine.Only("name", "param", "needs", "retries", "capabilities", "resources")
+	nameLine  = only("name")
+	needsLine = only("name", "needs")
+	briefLine = only("name", "param", "needs", "retries", "capabilities", "resources")
 )
+
+func only(names ...string) func() *line.Table {
+	return sync.OnceValue(func() *line.Table { return job.JobLine().Only(names...) })
+}

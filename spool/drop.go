@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"distribute/lib/durable"
@@ -33,8 +34,8 @@ type Drop struct {
 	UID        int         `json:"-"`              // who left it
 }
 
-// dropLine is the form of the first line of a drop file.
-var dropLine = line.TableOf[Drop]()
+// dropLine() is the form of the first line of a drop file.
+var dropLine = sync.OnceValue(line.TableOf[Drop])
 
 // endLen is the length of the last line of a drop file.
 const endLen = len(`{"sha256":""}`) + 2*sha256.Size + 1
@@ -172,9 +173,9 @@ func leave(f *os.File, d *Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.
 	}
 	sum := sha256.New()
 	w := bufio.NewWriterSize(io.MultiWriter(f, sum), 256<<10)
-	w.Write(append(dropLine.Append(nil, d), "}\n"...)) // w keeps its first error
+	w.Write(append(dropLine().Append(nil, d), "}\n"...)) // w keeps its first error
 	w.Write(file)
-	w.Write(append(job.SpecLine.Append(nil, spec), "}\n"...))
+	w.Write(append(job.SpecLine().Append(nil, spec), "}\n"...))
 	contents := contents{}
 	contents.add(spec.Inputs)
 	if spec.Image != nil {

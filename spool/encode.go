@@ -32,7 +32,7 @@ func appendSum(b []byte, from int) []byte {
 // appendRecord appends the line of r, which normalise has passed.
 func appendRecord(b []byte, r *job.Record) []byte {
 	from := len(b)
-	return appendSum(job.RecordLine.Append(b, r), from)
+	return appendSum(job.RecordLine().Append(b, r), from)
 }
 
 // normalise rounds r to what its line can say, so that what is read back from
@@ -69,5 +69,5 @@ func seconds(f float64) float64 {
 // appendJobLine appends the line of j.
 func appendJobLine(b []byte, j *job.Job) []byte {
 	from := len(b)
-	return appendSum(job.JobLine.Append(b, j), from)
+	return appendSum(job.JobLine().Append(b, j), from)
 }

@@ -102,7 +102,7 @@ func TestRecordsComeBack(t *testing.T) {
 			t.Fatalf("%s\nencoding/json reads %+v, %v\nwant %+v", text, slow, err, *rec)
 		}
 		back = job.Record{}
-		if s := (line.Scan{B: object}); job.RecordLine.Scan(&s, &back) && s.I == len(object) {
+		if s := (line.Scan{B: object}); job.RecordLine().Scan(&s, &back) && s.I == len(object) {
 			if fast++; !reflect.DeepEqual(&back, rec) {
 				t.Fatalf("%s is read fast as %+v", text, back)
 			}
@@ -155,14 +155,14 @@ func TestJobsComeBack(t *testing.T) {
 			t.Fatalf("%s\nread %+v, %v", job.AppendJob(nil, j), back, err)
 		}
 		text := bytes.TrimSuffix(appendJobLine(nil, j), []byte("\n"))
-		if err := readJob(text, job.JobLine, &back); err != nil || !reflect.DeepEqual(&back, j) {
+		if err := readJob(text, job.JobLine(), &back); err != nil || !reflect.DeepEqual(&back, j) {
 			t.Fatalf("%s\nread %+v, %v", text, back, err)
 		}
 		if err := json.Unmarshal(job.AppendJob(nil, j), &slow); err != nil || !reflect.DeepEqual(&slow, j) {
 			t.Fatalf("%s\nencoding/json reads %+v, %v", text, slow, err)
 		}
 		var brief job.Job
-		if err := readJob(text, briefLine, &brief); err != nil || brief.Run != nil || !reflect.DeepEqual(brief.Needs, j.Needs) || !reflect.DeepEqual(brief.Resources, j.Resources) {
+		if err := readJob(text, briefLine(), &brief); err != nil || brief.Run != nil || !reflect.DeepEqual(brief.Needs, j.Needs) || !reflect.DeepEqual(brief.Resources, j.Resources) {
 			t.Fatalf("%s\nread in brief %+v, %v", text, brief, err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestLinesThatAreRefused(t *testing.T) {
 	}
 	for _, object := range []string{`{"name":"a","inputs":[}]`, `{"name":"a","slurm":[}]`, `{"name":"a","run":["b",]`,
 		`{"name":"a","resources":{"cpus":1,}`, `{"name":"a","inputs":[{"path":"p","size":01,"mode":1,"sum":""}]`} {
-		if err := readJob(sealed(object), job.JobLine, new(job.Job)); err == nil {
+		if err := readJob(sealed(object), job.JobLine(), new(job.Job)); err == nil {
 			t.Errorf("it was read: %s", object)
 		}
 	}
@@ -244,7 +244,7 @@ func FuzzLogLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
 		var fast, slow job.Record
-		if s := (line.Scan{B: object}); !job.RecordLine.Scan(&s, &fast) || s.I != len(object) {
+		if s := (line.Scan{B: object}); !job.RecordLine().Scan(&s, &fast) || s.I != len(object) {
 			return
 		}
 		if err := strict(object, &slow); err != nil {
@@ -271,14 +271,14 @@ func FuzzJobLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, object []byte) {
 		var fast, slow job.Job
 		errSlow := strict(object, &slow)
-		if s := (line.Scan{B: object}); job.JobLine.Scan(&s, &fast) && s.I == len(object) {
+		if s := (line.Scan{B: object}); job.JobLine().Scan(&s, &fast) && s.I == len(object) {
 			if errSlow != nil || !reflect.DeepEqual(fast, slow) {
 				t.Fatalf("%q is read as\n%+v, and by encoding/json as\n%+v, %v", object, fast, slow, errSlow)
 			}
 		}
 		// In brief it is the same, where the whole can be read.
 		var brief job.Job
-		if s := (line.Scan{B: object}); errSlow == nil && briefLine.Scan(&s, &brief) && s.I == len(object) {
+		if s := (line.Scan{B: object}); errSlow == nil && briefLine().Scan(&s, &brief) && s.I == len(object) {
 			slow.Run, slow.Env, slow.Inputs, slow.Slurm = nil, nil, nil, nil
 			if !reflect.DeepEqual(brief, slow) {
 				t.Fatalf("%q is in brief %+v, and whole %+v", object, brief, slow)
@@ -325,7 +325,7 @@ func BenchmarkLines(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		if err := readJob(lines[3], briefLine, j); err != nil {
+		if err := readJob(lines[3], briefLine(), j); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -109,7 +109,7 @@ func (l *loader) indexLines() error {
 	name := l.jobName
 	if name == nil {
 		var j job.Job
-		name = func(text []byte) (string, error) { err := readJob(text, nameLine, &j); return j.Name, err }
+		name = func(text []byte) (string, error) { err := readJob(text, nameLine(), &j); return j.Name, err }
 	}
 	x := newIndex(int(min(int64(l.jobs), info.Size()/int64(minLine))))
 	l.names.Store(x)

@@ -33,11 +33,11 @@ func TestManual(t *testing.T) {
 	}
 	var rows, want []string
 	for row := range strings.Lines(page) {
-		if cells := strings.Split(strings.TrimPrefix(row, ".It "), " Ta "); len(cells) == 3 && cells[0] != "Sy member" && len(rows) < len(job.RecordLine.Members) {
+		if cells := strings.Split(strings.TrimPrefix(row, ".It "), " Ta "); len(cells) == 3 && cells[0] != "Sy member" && len(rows) < len(job.RecordLine().Members) {
 			rows = append(rows, cells[0])
 		}
 	}
-	for _, m := range job.RecordLine.Members {
+	for _, m := range job.RecordLine().Members {
 		want = append(want, m.Name)
 	}
 	if !slices.Equal(rows, want) {

@@ -23,7 +23,7 @@ func needsIn(lines io.ReaderAt, size int64) (*job.Needs, []*job.NeedError, error
 	var needs [][]string
 	var j job.Job
 	err := eachLine(lines, size, func(i int, at int64, text []byte) error {
-		if err := readJob(text, needsLine, &j); err != nil {
+		if err := readJob(text, needsLine(), &j); err != nil {
 			return &Problem{Line: i + 1, Offset: at, Why: err.Error()}
 		}
 		names, needs = append(names, j.Name), append(needs, j.Needs)

@@ -182,7 +182,7 @@ func appendSpec(dst []byte, spec *job.Spec) []byte {
 	if spec.Image != nil {
 		bare.Image = &without([]job.Input{*spec.Image})[0]
 	}
-	return append(job.SpecLine.Append(dst, &bare), "}\n"...)
+	return append(job.SpecLine().Append(dst, &bare), "}\n"...)
 }
 
 // without is the inputs without the places that a sender may have given.
@@ -198,7 +198,7 @@ func without(in []job.Input) []job.Input {
 func appendContent(dst []byte, j *job.Job) []byte {
 	bare := *j
 	bare.Inputs = without(j.Inputs)
-	return append(job.JobLine.Append(dst, &bare), "}\n"...)
+	return append(job.JobLine().Append(dst, &bare), "}\n"...)
 }
 
 // AddJob adds the next job. It writes j.Inputs' places. It costs some 3 µs.
