@@ -12,13 +12,7 @@ import (
 // wishes are what a submission asks of nodes.
 type wishes struct {
 	spec job.Spec
-	of   map[sched.Ask]wisher // the first job that asks for that
-}
-
-// A wisher is a job that asks for something.
-type wisher struct {
-	name  string
-	ranks int
+	of   map[sched.Ask]string // the name of the first job that asks for that
 }
 
 // add takes in what a job asks for. There are more different asks than may be only
@@ -34,9 +28,9 @@ func (w *wishes) add(j *job.Job) {
 		return
 	}
 	if w.of == nil {
-		w.of = map[sched.Ask]wisher{}
+		w.of = map[sched.Ask]string{}
 	}
-	w.of[ask] = wisher{j.Name, r.Ranks}
+	w.of[ask] = j.Name
 }
 
 // impossible is a refusal of what no node could ever run, as far as that is known:
@@ -50,14 +44,14 @@ func (h *Head) impossible(w *wishes) (err error) {
 				return
 			}
 		}
-		for ask, by := range w.of {
+		for ask, name := range w.of {
 			why := h.machine.Impossible(&w.spec, ask)
-			if why == "" || first != "" && by.name >= first {
+			if why == "" || first != "" && name >= first {
 				continue
 			}
 			what, elsewhere := "", ""
-			if first = by.name; by.ranks > 0 {
-				what = fmt.Sprintf("with all of its %s, ", unit.Count(by.ranks, "rank"))
+			if first = name; ask.Ranks > 0 {
+				what = fmt.Sprintf("with all of its %s, ", unit.Count(int(ask.Ranks), "rank"))
 				elsewhere = "; d2slurm takes it to a cluster"
 			}
 			err = cli.Errorf(cli.Input, "no node could ever run %q: %s%s (dsubmit -Q queues it all the same%s)", first, what, why, elsewhere)

@@ -24,6 +24,7 @@ type Record struct {
 	CPUs    int       `json:"cpus,omitempty"`             // given to the attempt
 	Memory  int64     `json:"memory,omitempty"`           // bytes given to it; 0: nothing is said
 	GPUs    GPUs      `json:"gpus,omitempty"`             // given to it
+	Also    []Portion `json:"also,omitempty"`             // the other nodes of its machine on which some of its ranks are
 	Counted Counts    `json:"counted,omitempty"`          // given to it of what is counted by its name
 	Limit   int64     `json:"time,omitempty"`             // seconds that it may run; 0: no limit
 
@@ -45,6 +46,19 @@ type Record struct {
 	First   uint64 `json:"first,omitempty"`               // of a deleted batch: the Seq of its log's first line
 
 	Head *Head `json:"head,omitempty"` // of a first line
+}
+
+// A Portion is how many ranks of an attempt are on a node that is not its own, but of the same
+// machine.
+type Portion struct {
+	Node  string `json:"node"`
+	Ranks int    `json:"ranks"`
+}
+
+// A Visit is what an attempt is given of such a node.
+type Visit struct {
+	Portion
+	GPUs []int `json:"gpus,omitempty"` // indexes
 }
 
 // An Outcome is how an attempt ended, as its node saw it. Times are of the

@@ -30,6 +30,7 @@ type Offer struct {
 	Soon         float64  `json:"soon,omitempty"`         // seconds from when it is said, until it pauses by its hours; 0: it does not
 
 	Counted job.Counts `json:"counted,omitempty"` // by a name, as licences
+	Machine string     `json:"machine,omitempty"` // the same of all nodes that one process is: ranks of a job may be on several; "": it is the only one
 }
 
 // What is kept of an offer.
@@ -48,7 +49,7 @@ func (o *Offer) Space() int64 { return o.Disk + o.Kept }
 func (o Offer) Bounded() Offer {
 	o.Memory, o.Disk, o.Kept = max(0, o.Memory), min(max(0, o.Disk), maxSpace), min(max(0, o.Kept), maxSpace)
 	o.DiskSize = min(max(0, o.DiskSize), maxSpace)
-	o.Arch, o.Containment = word(o.Arch), word(o.Containment)
+	o.Arch, o.Containment, o.Machine = word(o.Arch), word(o.Containment), word(o.Machine)
 	o.Capabilities = slices.DeleteFunc(slices.Clone(o.Capabilities), func(c string) bool { return CheckCapability(c) != nil })
 	o.Capabilities = o.Capabilities[:min(len(o.Capabilities), maxCaps)]
 	var there [job.MaxCards]bool

@@ -35,8 +35,9 @@ type Start struct {
 	Attempt job.Token
 	Try     int
 	CPUs    int
-	GPUs    []int     // the indexes of those that it gets, or of the one of which it gets a part
-	Saved   job.Token // the attempt that it goes on with, if one has saved something
+	GPUs    []int       // the indexes of those that it gets, or of the one of which it gets a part
+	Also    []job.Visit // what it gets of other nodes of the machine
+	Saved   job.Token   // the attempt that it goes on with, if one has saved something
 }
 
 // Keep answers an attempt in a node's list: it is wanted, let it go on; or, if Still,

@@ -23,13 +23,15 @@ type Ask struct {
 	Disk   int64  // bytes that it writes at most; 0: nothing is said. Nor does this.
 
 	Counts job.Counts // of what is counted by its name
+	Ranks  uint16     // among which the cpus, the GPUs and the memory are dealt out; 0: it has none
 }
 
 // AskOf is what a job asks for that needs r and has those capabilities of its own.
 func AskOf(r job.Resources, own []string) Ask {
+	ranks := r.Ranks
 	r = r.Together()
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
-	return Ask{CPUs: count(r.CPUs), GPUs: uint32(min(max(0, r.GPUs), math.MaxUint32)), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Disk: max(0, r.Disk), Counts: r.Counted}
+	return Ask{CPUs: count(r.CPUs), GPUs: uint32(min(max(0, r.GPUs), math.MaxUint32)), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Disk: max(0, r.Disk), Counts: r.Counted, Ranks: count(ranks)}
 }
 
 // entries is a list of capabilities in order, each once.
@@ -73,7 +75,11 @@ func wishOf(common []string, ask Ask) wish {
 func (w wish) class() *policy.Class {
 	s := w.ask.share()
 	cards := s.CPUs == 0 && s.GPUs == 0 && slices.Contains(w.caps, "gpu")
-	return &policy.Class{Name: fmt.Sprint(s) + "\x00" + strings.Join(w.caps, "\x00"), Wants: parsed(w.caps), Share: s, Cards: cards}
+	c := &policy.Class{Name: fmt.Sprint(s, w.ask.Ranks) + "\x00" + strings.Join(w.caps, "\x00"), Wants: parsed(w.caps), Share: s, Cards: cards}
+	if n := int(w.ask.Ranks); n > 0 {
+		c.Ranks, c.Each = n, policy.Share{CPUs: s.CPUs / n, GPUs: s.GPUs / job.GPUs(n), Memory: s.Memory / int64(n)}
+	}
+	return c
 }
 
 // parsed reads what was checked when it was submitted. What cannot be read all the same

@@ -63,9 +63,8 @@ func (e Item) apply(m *Machine) {
 	}
 	a.listed = p.Session
 	m.mark(a)
-	if cards := job.CardsOf(a.Share.GPUs, e.GPUs); cards != (job.Cards{}) {
-		a.Share.Cards = cards
-	}
+	a.told = e.GPUs
+	m.takeCards(a)
 	if a.result != nil && e.Ended == nil {
 		m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
 		a.result = nil
@@ -143,7 +142,8 @@ func (m *Machine) answerRunning(a *attempt) {
 func (m *Machine) adopt(a *attempt, wanted bool) {
 	if b := m.batches[a.ref.Batch]; wanted && !a.current && !a.void && b.States[a.ref.Job] == job.Queued {
 		rec := a.record(job.KindAdopt, job.Outcome{})
-		rec.CPUs, rec.Memory, rec.GPUs, rec.Counted = a.Share.CPUs, a.Share.Memory, a.Share.GPUs, a.Share.Counts
+		all := a.all()
+		rec.CPUs, rec.Memory, rec.GPUs, rec.Counted = all.CPUs, all.Memory, all.GPUs, all.Counts
 		m.log(a.ref, rec)
 	}
 }
@@ -251,6 +251,8 @@ func (m *Machine) ended(a *attempt, r Result) {
 		r = fromAbroad(r)
 	}
 	switch {
+	case len(a.beside) > 0 && (r.Fate == job.FateNodePaused || r.Fate.Evicted()): // of which of its nodes it says nothing
+		m.haltBeside(a)
 	case a.peer.abroad || a.recalled || a.stopped || r.Fate.Unstarted() && (a.stilled || b.still(a.ref.Job)):
 	case r.Fate == job.FateNoMemory:
 		m.refuseRoom(b, a.peer, r.Reason)

@@ -156,7 +156,7 @@ func (m *Machine) ready(b *batch) {
 		m.letGoOf(b)
 	}
 	for p := range m.everyone() {
-		if p.Session != 0 && p.hasOf(b) { // it must send its list again, with these
+		if p.Session != 0 && (p.hasOf(b) || p.hosts(b)) { // it must send its list again, with these
 			m.do(Refuse{Session: p.Session, Why: "a batch of which it may have attempts was read in"})
 			m.down(p)
 		}

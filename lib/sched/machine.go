@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"slices"
 	"time"
 
 	"distribute/lib/capability"
@@ -85,6 +86,7 @@ type attempt struct {
 	unread  string   // why what it should have begun with cannot be read
 	disk    int64    // bytes that its job asks for, if it is known to ask for some
 	current bool     // it is its job's attempt
+	beside  []*guest // what it has of other nodes of its machine
 	runs    bool     // it is counted among the running ones of its batch
 	counted bool     // it has what it was given of what is counted
 	void    bool     // its job was over since it started: it cannot be accepted
@@ -113,6 +115,8 @@ type attempt struct {
 
 	stopping bool // see stops
 
+	told []int // the indexes of its GPUs, as its node has said last
+
 	way    way // how its job runs by it, as was told last
 	marked bool
 }
@@ -128,6 +132,7 @@ type peer struct {
 	came   bool // and somebody was there since the head was started
 
 	first, last *attempt             // live attempts given to it, in order of start
+	guests      []*guest             // what attempts have of it that were given to nodes beside it, in order of start
 	gone        map[key]*settledNote // settled attempts that it may still hold
 
 	expired  bool // it was silent for a lease: what it was given may run elsewhere
@@ -141,8 +146,19 @@ type peer struct {
 // runs is the attempts of a node that have not ended, as a decision looks at them, in the
 // order in which they were started.
 func (p *peer) runs(yield func(*policy.Run) bool) {
+	guests := p.guests
 	for a := p.first; a != nil; a = a.after {
+		for ; len(guests) > 0 && guests[0].of.order < a.order; guests = guests[1:] {
+			if !yield(&guests[0].Run) {
+				return
+			}
+		}
 		if a.result == nil && !yield(a.run()) {
+			return
+		}
+	}
+	for _, g := range guests {
+		if !yield(&g.Run) {
 			return
 		}
 	}
@@ -150,8 +166,20 @@ func (p *peer) runs(yield func(*policy.Run) bool) {
 
 // back is runs, the latest first.
 func (p *peer) back(yield func(*policy.Run) bool) {
+	guests := p.guests
 	for a := p.last; a != nil; a = a.before {
+		for n := len(guests) - 1; n >= 0 && guests[n].of.order > a.order; n-- {
+			if !yield(&guests[n].Run) {
+				return
+			}
+			guests = guests[:n]
+		}
 		if a.result == nil && !yield(a.run()) {
+			return
+		}
+	}
+	for _, g := range slices.Backward(guests) {
+		if !yield(&g.Run) {
 			return
 		}
 	}

@@ -101,6 +101,9 @@ func (m *Machine) down(p *peer) {
 		a.moving, a.recalled, a.stopped = false, false, false
 		m.count(a)
 	}
+	for _, g := range p.guests {
+		g.counted = false
+	}
 }
 
 func (e NodeGone) apply(m *Machine) {
@@ -235,6 +238,7 @@ func (e ListEnd) apply(m *Machine) {
 		p.gone = map[key]*settledNote{} // a map keeps the room that it once had
 	}
 	p.Listed = true
+	m.learnCards(p)
 	m.recount(p)
 	m.takeBack(p)
 }
@@ -267,13 +271,23 @@ func (m *Machine) recount(p *peer) {
 	for _, s := range p.held {
 		p.occupy(s, true)
 	}
-	for a := p.first; a != nil; a = a.after {
-		a.Active = a.result == nil && a.phase != job.PhaseWaiting
-		if a.result == nil {
-			a.Share = p.Given(a.Share)
-			p.occupy(a.Share, a.Active)
+	for _, known := range []bool{true, false} { // who has GPUs of which it is not known which has some of the rest
+		for _, g := range p.guests {
+			if known == g.Share.Settled() {
+				g.Share = p.Given(g.Share)
+				g.occupy()
+			}
 		}
-		m.count(a)
+		for a := p.first; a != nil; a = a.after {
+			if known == a.Share.Settled() {
+				a.Active = a.result == nil && a.phase != job.PhaseWaiting
+				if a.result == nil {
+					a.Share = p.Given(a.Share)
+					p.occupy(a.Share, a.Active)
+				}
+				m.count(a)
+			}
+		}
 	}
 	m.promote(p)
 }
@@ -301,6 +315,7 @@ func (m *Machine) promote(p *peer) {
 // idle takes an attempt out of the count of its node.
 func (m *Machine) idle(a *attempt) {
 	p := a.peer
+	a.leaveBeside()
 	if a.dead || a.result != nil && !a.Active || p.abroad || !m.batches[a.ref.Batch].Ready {
 		return // it is not counted
 	}

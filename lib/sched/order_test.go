@@ -232,7 +232,7 @@ func (f *fleet) give(ev Event) {
 	}
 	for _, r := range keepsOf(f.m) {
 		is[r.Of]++
-		if !slices.Contains(keeps, r) && was[r.Of] == len(r.Of.Kept) {
+		if !slices.ContainsFunc(keeps, func(o policy.Reservation) bool { return sameKeep(o, r) }) && was[r.Of] == len(r.Of.Kept) {
 			f.moved++
 		}
 	}

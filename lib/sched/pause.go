@@ -40,10 +40,28 @@ func (m *Machine) takeBack(p *peer) {
 	if !p.Listed || !p.Offer.Pause.Full() && p.Drained == "" {
 		return
 	}
-	for a := p.first; a != nil; a = a.after {
-		if a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) {
+	back := func(a *attempt) {
+		if a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) && a.peer.Listed {
 			m.recall(a)
 		}
+	}
+	for a := p.first; a != nil; a = a.after {
+		back(a)
+	}
+	for _, g := range p.guests {
+		back(g.of)
+	}
+}
+
+// haltBeside takes in that an attempt came back because one of its nodes is paused. If its own
+// is not, as far as that has said, the others are given nothing for a moment, or until they say
+// what they offer.
+func (m *Machine) haltBeside(a *attempt) {
+	if a.peer.Offer.Pause != nil {
+		return
+	}
+	for _, g := range a.beside {
+		g.on.HaltedUntil = m.lab.Now + resting
 	}
 }
 

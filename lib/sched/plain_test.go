@@ -39,6 +39,7 @@ type plainRun struct {
 	share policy.Share
 	began time.Duration
 	ends  time.Duration // at the latest; 0: that is not known
+	order uint64        // of its start
 }
 
 type placed struct {
@@ -69,16 +70,20 @@ func comparePlain(m *Machine, keeps []policy.Reservation, actions []Action) erro
 	if want := d.decide(); !slices.Equal(got, want) {
 		return fmt.Errorf("placed %v, should be %v", got, want)
 	}
-	if got := keepsOf(m); !slices.Equal(got, d.keeps) {
+	if got := keepsOf(m); !slices.EqualFunc(got, d.keeps, sameKeep) {
 		return fmt.Errorf("kept are %v, should be %v", got, d.keeps)
 	}
 	return nil
 }
 
+func sameKeep(a, b policy.Reservation) bool {
+	return a.Of == b.Of && a.On == b.On && a.Priority == b.Priority && a.Since == b.Since && a.Patience == b.Patience && slices.Equal(a.Beside, b.Beside)
+}
+
 // keepsOf is what is kept for classes.
 func keepsOf(m *Machine) (all []policy.Reservation) {
 	for _, r := range m.lab.Kept {
-		all = append(all, policy.Reservation{Of: r.Of, On: r.On, Priority: r.Priority, Since: r.Since, Patience: r.Patience})
+		all = append(all, policy.Reservation{Of: r.Of, On: r.On, Priority: r.Priority, Since: r.Since, Patience: r.Patience, Beside: slices.Clone(r.Beside)})
 	}
 	return all
 }
@@ -102,7 +107,7 @@ func (d *plain) begin(started map[*attempt]bool) {
 				n.waits = n.waits.Minus(a.Share)
 				n.waiting--
 			case a.result == nil:
-				n.runs = append(n.runs, plainRun{a.Share, a.Began, plainEnd(d.m.queueOf(a.ref), a.Began, a.Active)})
+				n.runs = append(n.runs, plainRun{a.Share, a.Began, plainEnd(d.m.queueOf(a.ref), a.Began, a.Active), a.order})
 			}
 			if started[a] {
 				d.waits[a.ref] = true
@@ -116,6 +121,15 @@ func (d *plain) begin(started map[*attempt]bool) {
 				d.take(a.Share.Counts)
 			}
 		}
+		for _, g := range p.guests {
+			if started[g.of] {
+				n.used = n.used.Minus(g.Share)
+				n.active--
+				continue
+			}
+			n.runs = append(n.runs, plainRun{g.Share, g.Began, plainEnd(g.Queue, g.Began, true), g.of.order})
+		}
+		slices.SortFunc(n.runs, func(a, b plainRun) int { return cmp.Compare(a.order, b.order) })
 	}
 }
 
@@ -127,6 +141,9 @@ func (d *plain) decide() (all []placed) {
 			d.keeps = slices.Delete(d.keeps, i, i+1)
 		}
 	}
+	for i := 0; i < len(d.keeps); i++ {
+		d.widen(i)
+	}
 	for {
 		ref, n := d.first()
 		if n == nil {
@@ -136,14 +153,16 @@ func (d *plain) decide() (all []placed) {
 			continue
 		}
 		c := d.m.queueOf(ref).Class
-		s := plainShare(c, n.p)
-		s.Cards = job.CardsOf(s.GPUs, plainGPUs(n.p, n.used, s))
-		n.used = n.used.Plus(s)
-		n.active++
-		n.runs = append(n.runs, plainRun{s, d.m.lab.Now, plainEnd(d.m.queueOf(ref), d.m.lab.Now, true)})
+		for _, o := range d.deal(n, c, true) {
+			n, s := d.nodes[o.On], o.Share
+			s.Cards = job.CardsOf(s.GPUs, plainGPUs(n.p, n.used, s))
+			n.used = n.used.Plus(s)
+			n.active++
+			n.runs = append(n.runs, plainRun{s, d.m.lab.Now, plainEnd(d.m.queueOf(ref), d.m.lab.Now, true), math.MaxUint64})
+		}
 		d.run[ref.Batch]++
-		d.rates[d.m.batches[ref.Batch].Owner] += policy.Weight(s, n.p.Could)
-		d.take(s.Counts)
+		d.rates[d.m.batches[ref.Batch].Owner] += policy.Weight(plainShare(c, n.p), n.p.Could)
+		d.take(c.Share.Counts)
 		d.waits[ref] = false
 		d.release(c, n.p)
 		all = append(all, placed{ref, string(n.p.Name)})
@@ -191,8 +210,60 @@ func (d *plain) takes(n *plainNode, ref Ref) bool {
 	if able = able && !plainShuns(d.m, ref, p) && d.countable(p, q.Class); !able {
 		return false
 	}
-	return !d.tooFull(ref, p) && p.Listed && p.Drained == "" && p.HaltedUntil == 0 && p.RestsUntil == 0 && (p.Offer.Pause == nil || p.Offer.Pause.Give != nil) && !plainDoomed(d.m, q) &&
-		!q.Batch.BuildFailed(p) && q.Batch.Refusals[p].Until == 0 && p.Offer.CPUs > 0 && plainRoom(p, policy.Share{}, plainShare(q.Class, p))
+	return !d.tooFull(ref, p) && plainOpen(p) && !plainDoomed(d.m, q) &&
+		!q.Batch.BuildFailed(p) && q.Batch.Refusals[p].Until == 0 && d.deal(n, q.Class, false) != nil
+}
+
+// plainOpen says that a node gives something at the moment.
+func plainOpen(p *policy.Node) bool {
+	return p.Listed && p.Drained == "" && p.HaltedUntil == 0 && p.RestsUntil == 0 && (p.Offer.Pause == nil || p.Offer.Pause.Give != nil) && p.Offer.CPUs > 0
+}
+
+// deal is what a job of a class has of a node, and of others of its machine if it does not fit
+// there; now, or if nothing ran there. Nil if it does not fit.
+func (d *plain) deal(n *plainNode, c *policy.Class, now bool) (all []policy.Portion) {
+	fits := func(n *plainNode, s policy.Share) bool {
+		if now {
+			return plainRoom(n.p, n.used, s) && n.waiting == 0
+		}
+		return plainRoom(n.p, policy.Share{}, s)
+	}
+	if s := plainShare(c, n.p); fits(n, s) && n.p.Offer.CPUs > 0 {
+		return []policy.Portion{{On: n.p, Ranks: c.Ranks, Share: s}}
+	}
+	left := c.Ranks
+	for _, p := range append([]*policy.Node{n.p}, plainBeside(d.m, n.p)...) {
+		o := d.nodes[p]
+		r := d.keptFor(o)
+		if o != n && !(plainOpen(p) && plainWants(c, p) && (!now || r == nil || r.Of == c)) {
+			continue
+		}
+		for k := left; k > 0; k-- {
+			s := policy.Share{CPUs: c.Share.CPUs / c.Ranks * k, Memory: c.Share.Memory / int64(c.Ranks) * int64(k), GPUs: c.Share.GPUs / job.GPUs(c.Ranks) * job.GPUs(k)}
+			if o == n {
+				s.Counts = c.Share.Counts
+			}
+			if fits(o, s) {
+				all = append(all, policy.Portion{On: p, Ranks: k, Share: s})
+				left -= k
+				break
+			}
+		}
+	}
+	if left > 0 || len(all) < 2 || all[0].On != n.p {
+		return nil
+	}
+	return all
+}
+
+// plainBeside is the other nodes of the machine that a node is of.
+func plainBeside(m *Machine, p *policy.Node) (all []*policy.Node) {
+	for _, o := range m.lab.Nodes {
+		if o != p && p.Offer.Machine != "" && o.Offer.Machine == p.Offer.Machine {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // plainWants says that a node has each capability that a class wants.
@@ -207,7 +278,7 @@ func (d *plain) tooFull(ref Ref, p *policy.Node) bool {
 	room := func(p *policy.Node) int64 { return (p.Offer.Disk + p.Offer.Kept) + (p.Offer.Disk+p.Offer.Kept)/16 }
 	for _, o := range d.m.lab.Nodes {
 		t := q.Batch.Refusals[o]
-		able := plainWants(q.Class, o) && o.CouldHold(q.Class) && d.countable(o, q.Class) && !plainShuns(d.m, ref, o) && plainRoom(o, policy.Share{}, plainShare(q.Class, o))
+		able := plainWants(q.Class, o) && o.CouldHold(q.Class) && d.countable(o, q.Class) && !plainShuns(d.m, ref, o) && d.deal(d.nodes[o], q.Class, false) != nil
 		lasts := t.Until != 0 && (t.Barred || t.Long >= policy.LongestRefusal)
 		open := o.Session != 0 && o.RestsUntil == 0 && o.Drained == "" && (o.Offer.Pause == nil || o.Offer.Pause.Give != nil) && o.Offer.CPUs > 0
 		if able && open && !lasts && !q.Batch.BuildFailed(o) {
@@ -262,7 +333,7 @@ func (d *plain) waitsFor(c *policy.Class, n *plainNode) (Ref, bool) {
 
 // keptFor is the reservation of a node, or nil.
 func (d *plain) keptFor(n *plainNode) *policy.Reservation {
-	if i := slices.IndexFunc(d.keeps, func(r policy.Reservation) bool { return r.On == n.p }); i >= 0 {
+	if i := slices.IndexFunc(d.keeps, func(r policy.Reservation) bool { return r.On == n.p || slices.Contains(r.Beside, n.p) }); i >= 0 {
 		return &d.keeps[i]
 	}
 	return nil
@@ -295,7 +366,7 @@ func (d *plain) waiting(c *policy.Class) (n int) {
 func (d *plain) release(c *policy.Class, p *policy.Node) {
 	at := -1
 	for i, r := range d.keeps {
-		if r.Of == c && (at < 0 || d.keeps[at].On != p) {
+		if r.Of == c && (at < 0 || d.keptFor(d.nodes[p]) != &d.keeps[at]) {
 			at = i
 		}
 	}
@@ -309,6 +380,9 @@ func (d *plain) spares(n *plainNode, ref Ref) bool {
 	r, q := d.keptFor(n), d.m.queueOf(ref)
 	if r == nil || r.Of == q.Class || q.Batch.Priority > r.Priority {
 		return true
+	}
+	if len(r.Beside) > 0 {
+		return false
 	}
 	asks := plainShare(r.Of, n.p)
 	stays := n.used.Plus(n.waits)
@@ -353,6 +427,21 @@ func plainEnd(q *policy.Queue, began time.Duration, active bool) time.Duration {
 // wait is how long the last of the youngest attempts has run that have to end before
 // a node has room.
 func (d *plain) wait(c *policy.Class, n *plainNode) time.Duration {
+	if !plainRoom(n.p, policy.Share{}, plainShare(c, n.p)) {
+		oldest := d.m.lab.Now
+		for _, p := range append([]*policy.Node{n.p}, plainBeside(d.m, n.p)...) {
+			for _, r := range d.nodes[p].runs {
+				oldest = min(oldest, r.began)
+			}
+		}
+		switch {
+		case d.deal(n, c, true) != nil:
+			return 0
+		case oldest == d.m.lab.Now:
+			return math.MaxInt64 / 2
+		}
+		return d.m.lab.Now - oldest
+	}
 	used := n.used.Plus(n.waits)
 	for i := len(n.runs); i >= 0; i-- {
 		if i < len(n.runs) {
@@ -388,7 +477,26 @@ func (d *plain) reserve(ref Ref, n *plainNode) bool {
 	first, _ := d.waitsFor(c, n)
 	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Priority: d.m.batches[first.Batch].Priority, Since: d.m.lab.Now,
 		Patience: max(time.Minute, patience, min(d.wait(c, n), time.Hour))})
+	d.widen(len(d.keeps) - 1)
 	return true
+}
+
+// widen keeps all of a machine where a node of it is kept for ranks which that alone never
+// holds, but for what is kept since longer.
+func (d *plain) widen(i int) {
+	r := &d.keeps[i]
+	if r.Beside = nil; plainRoom(r.On, policy.Share{}, plainShare(r.Of, r.On)) {
+		return
+	}
+	for _, p := range plainBeside(d.m, r.On) {
+		at := slices.IndexFunc(d.keeps, func(r policy.Reservation) bool { return r.On == p || slices.Contains(r.Beside, p) })
+		if at > i {
+			d.keeps = slices.Delete(d.keeps, at, at+1)
+		}
+		if r = &d.keeps[i]; at < 0 || at > i {
+			r.Beside = append(r.Beside, p)
+		}
+	}
 }
 
 // keeper is the node that is to be kept for a job where n was about to be given to another,
@@ -436,7 +544,7 @@ func (d *plain) best(ref Ref) *plainNode {
 	var all []*plainNode
 	for _, p := range d.m.lab.Nodes {
 		n := d.nodes[p]
-		fits := d.free(q.Class) && plainRoom(p, n.used, plainShare(q.Class, p)) && (q.Class.Share.CPUs > 0 || n.active == 0)
+		fits := d.free(q.Class) && d.deal(n, q.Class, true) != nil && (q.Class.Share.CPUs > 0 || n.active == 0)
 		if d.takes(n, ref) && fits && n.waiting == 0 && d.spares(n, ref) {
 			all = append(all, n)
 		}
@@ -458,7 +566,8 @@ func (d *plain) prefers(q *policy.Queue, a, b *plainNode) int {
 			opens = len(on) == 0 || n.used.Cards.At(on[0]) == 0
 		}
 		left := n.p.Offered + time.Duration(n.p.Offer.Soon*float64(time.Second)) - d.m.lab.Now
-		return []int{rankOf(0 < left && left < time.Hour), rankOf(!built), rankOf(spared), rankOf(opens), n.p.Offer.CPUs - n.used.CPUs, n.p.Index}
+		parted := q.Class.Ranks > 1 && len(plainBeside(d.m, n.p)) > 0 && !plainRoom(n.p, n.used, q.Class.Share)
+		return []int{rankOf(0 < left && left < time.Hour), rankOf(parted), rankOf(!built), rankOf(spared), rankOf(opens), n.p.Offer.CPUs - n.used.CPUs, n.p.Index}
 	}
 	return slices.Compare(rank(a), rank(b))
 }
@@ -476,7 +585,14 @@ func plainWeight(m *Machine, a *attempt) int64 {
 	if _, still := m.batches[a.ref.Batch].frozen[a.ref.Job]; still || !a.Active || !p.Listed || p.Offer.Pause != nil && p.Offer.Pause.Give == nil {
 		return 0
 	}
-	return policy.Weight(a.Share, p.Could)
+	s := a.Share
+	for _, g := range a.beside {
+		if g.on.Offer.Pause != nil && g.on.Offer.Pause.Give == nil {
+			return 0
+		}
+		s = s.Plus(g.Share)
+	}
+	return policy.Weight(s, p.Could)
 }
 
 // A plainUse is what an owner has used, reckoned after every event from what his
@@ -649,7 +765,7 @@ func rightlyAhead(m *Machine, a *attempt) error {
 			waiting, waits = waiting+1, waits.Plus(o.Share)
 		}
 	}
-	if waiting > p.Active*most || a.Share.Counts != "" || a.Share.GPUs > 0 || !known || ran < 0 || ran >= 5*time.Second ||
+	if len(a.beside) > 0 || waiting > p.Active*most || a.Share.Counts != "" || a.Share.GPUs > 0 || !known || ran < 0 || ran >= 5*time.Second ||
 		waits.CPUs > p.Offer.CPUs*most || waits.Memory > p.Offer.Memory*int64(most) && waits.Memory > 0 {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.Token, p.Name, waiting, p.Active)
 	}

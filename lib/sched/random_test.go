@@ -23,6 +23,8 @@ type fakeNode struct {
 	cpus    int
 	memory  int64
 	gpus    int
+	first   int    // the index of the first of these
+	machine string // of which several nodes are; "": only this one
 	counted job.Counts
 	pause   *node.Pause // what is taken back
 	soon    float64     // seconds until its hours
@@ -42,6 +44,7 @@ type fakeAttempt struct {
 	ref    Ref
 	token  job.Token
 	share  policy.Share
+	beside map[*fakeNode]policy.Share // what it has of others
 	phase  job.Phase
 	result *Result
 	still  bool
@@ -50,9 +53,9 @@ type fakeAttempt struct {
 
 // offer is what a node says that it has.
 func (n *fakeNode) offer() node.Offer {
-	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Disk: n.disk, DiskSize: n.size, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon}
+	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Disk: n.disk, DiskSize: n.size, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon, Machine: n.machine}
 	for i := range n.gpus {
-		o.GPUs = append(o.GPUs, node.GPU{Index: i})
+		o.GPUs = append(o.GPUs, node.GPU{Index: n.first + i})
 	}
 	if n.pause != nil && n.pause.Give != nil {
 		o.CPUs, o.Memory = o.CPUs-n.pause.Give.CPUs, o.Memory-n.pause.Give.Memory
@@ -63,7 +66,7 @@ func (n *fakeNode) offer() node.Offer {
 // cards is all of its GPUs.
 func (n *fakeNode) cards() (all job.Cards) {
 	for i := range n.gpus {
-		all = all.Plus(job.AllCards([]int{i}))
+		all = all.Plus(job.AllCards([]int{n.first + i}))
 	}
 	return all
 }
@@ -122,6 +125,10 @@ func newSim(t testing.TB, seed uint64) *sim {
 		}
 		if s.rand.IntN(3) == 0 {
 			n.size = 1 + s.rand.Int64N(3)
+		}
+		if i > 0 && s.rand.IntN(2) == 0 {
+			n.machine, s.nodes[i-1].machine = "m", "m"
+			n.first = s.nodes[i-1].first + 2 // as many as it has at most
 		}
 		s.nodes = append(s.nodes, n)
 	}
@@ -196,8 +203,19 @@ func (s *sim) deliver(n *fakeNode) {
 			if c.Cards {
 				had.GPUs = job.GPUs(len(a.GPUs)) * job.OneGPU
 			}
+			beside := map[*fakeNode]policy.Share{}
+			for _, o := range a.Also {
+				part := policy.Share{CPUs: c.Share.CPUs / c.Ranks * o.Ranks, GPUs: c.Share.GPUs / job.GPUs(c.Ranks) * job.GPUs(o.Ranks), Memory: c.Share.Memory / int64(c.Ranks) * int64(o.Ranks)}
+				part.Cards = job.CardsOf(part.GPUs, o.GPUs)
+				i := slices.IndexFunc(s.nodes, func(n *fakeNode) bool { return n.name == o.Node })
+				beside[s.nodes[i]] = part
+				had.CPUs, had.GPUs, had.Memory = had.CPUs-part.CPUs, had.GPUs-part.GPUs, had.Memory-part.Memory
+			}
+			if had.CPUs != a.CPUs && c.Share.CPUs > 0 {
+				s.t.Fatalf("attempt %s has %d cpus of %s, should have %d", a.Attempt, a.CPUs, n.name, had.CPUs)
+			}
 			had.CPUs, had.Cards = a.CPUs, job.CardsOf(had.GPUs, a.GPUs)
-			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, phase: job.PhaseWaiting, step: s.steps[a.Saved]})
+			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, beside: beside, phase: job.PhaseWaiting, step: s.steps[a.Saved]})
 		}
 	case Keep:
 		s.keep(n, a)
@@ -263,7 +281,11 @@ func (s *sim) connect(n *fakeNode) {
 	n.say(NodeUp{n.session, node.Name(n.name), fmt.Sprint("b", n.boot), fmt.Sprint("s", n.state),
 		n.offer()})
 	for _, a := range n.has {
-		n.say(Item{n.session, a.token, a.phase, a.share.CPUs, a.share.Cards.Indexes(), a.result})
+		cards := a.share.Cards
+		for _, part := range a.beside {
+			cards = cards.Plus(part.Cards)
+		}
+		n.say(Item{n.session, a.token, a.phase, a.share.CPUs, cards.Indexes(), a.result})
 	}
 	n.say(ListEnd{n.session})
 }
@@ -275,14 +297,39 @@ func (s *sim) disconnect(n *fakeNode, tell bool) {
 	n.session, n.in, n.out = 0, nil, nil
 }
 
-// progress moves one attempt of a node on.
-func (s *sim) progress(n *fakeNode) {
-	used := policy.Share{}
-	for _, a := range n.has {
-		if a.result == nil && a.phase != job.PhaseWaiting {
-			used = used.Plus(a.share)
+// used is what attempts that run have of a node, also such as were given to others.
+func (s *sim) used(n *fakeNode) (used policy.Share) {
+	for _, o := range s.nodes {
+		for _, a := range o.has {
+			switch {
+			case a.result != nil || a.phase == job.PhaseWaiting:
+			case o == n:
+				used = used.Plus(a.share)
+			default:
+				used = used.Plus(a.beside[n])
+			}
 		}
 	}
+	return used
+}
+
+// mayRun says that there is room for an attempt on all nodes on which it is.
+func (s *sim) mayRun(n *fakeNode, a *fakeAttempt) bool {
+	fits := func(n *fakeNode, share policy.Share) bool {
+		o, used := n.offer(), s.used(n)
+		return used.CPUs+share.CPUs <= o.CPUs && n.cards().Hold(used.Cards.Plus(share.Cards)) && used.Memory+share.Memory <= o.Memory
+	}
+	for o, share := range a.beside {
+		if o.pause.Full() || !fits(o, share) {
+			return false
+		}
+	}
+	return fits(n, a.share)
+}
+
+// progress moves one attempt of a node on.
+func (s *sim) progress(n *fakeNode) {
+	used := s.used(n)
 	if used.CPUs > n.cpus || !n.cards().Hold(used.Cards) || used.Memory > n.memory {
 		s.t.Fatalf("%s runs %+v of %d, %v, %d (I9)", n.name, used, n.cpus, n.cards(), n.memory)
 	}
@@ -303,8 +350,7 @@ func (s *sim) progress(n *fakeNode) {
 			n.say(Ended{n.session, a.token, *a.result}) // said again
 		}
 	case a.phase == job.PhaseWaiting:
-		o := n.offer()
-		if used.CPUs+a.share.CPUs > o.CPUs || !n.cards().Hold(used.Cards.Plus(a.share.Cards)) || used.Memory+a.share.Memory > o.Memory {
+		if !s.mayRun(n, a) {
 			return
 		}
 		if s.rand.IntN(20) == 0 {
@@ -495,6 +541,13 @@ func (s *sim) addBatch() AddBatch {
 	}
 	if s.rand.IntN(4) == 0 {
 		b.Spec.Capabilities = []string{"gpu"}
+	}
+	if s.rand.IntN(4) == 0 {
+		b.Asks = nil
+		b.Spec.Resources = job.Resources{Ranks: 1 + s.rand.IntN(4), CPUs: 1, Counted: []job.Counts{"", "", "lic=1", "tape=1"}[s.rand.IntN(4)]}
+		if r := &b.Spec.Resources; r.Ranks < 3 { // so that heal has enough
+			r.CPUs, r.Memory, r.GPUs = 1+s.rand.IntN(2), s.rand.Int64N(2), job.GPUs(s.rand.IntN(4)/3)*job.OneGPU
+		}
 	}
 	b.Spec.Resources.Time, b.Spec.Resources.Disk = max(0, s.rand.Int64N(60)-20), max(0, s.rand.Int64N(9)-5)
 	if s.rand.IntN(2) == 0 {

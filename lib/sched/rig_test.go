@@ -132,6 +132,9 @@ func (m *Machine) Snapshot() string {
 			for a := first; a != nil; a = a.next {
 				lines = append(lines, fmt.Sprintf(" attempt %s job=%d try=%d node=%s cpus=%d current=%v void=%v\n",
 					a.Token, a.ref.Job, a.try, a.peer.Name, a.Share.CPUs, a.current, a.void))
+				for _, g := range a.beside {
+					lines = append(lines, fmt.Sprintf(" attempt %s has %d ranks and %d cpus of %s\n", a.Token, g.ranks, g.Share.CPUs, g.on.Name))
+				}
 				if a.from.try != 0 {
 					lines = append(lines, fmt.Sprintf(" attempt %s goes on with %s\n", a.Token, a.from.token))
 				}
@@ -283,8 +286,16 @@ func (r *rig) checkActions(got []Action) error {
 				return fmt.Errorf("attempt %s is given away without a record", a.Attempt)
 			}
 			at := r.m.live[must(a.Attempt)]
-			if at.Active && !plainRoom(p.Node, p.Used.Minus(at.Share), plainShare(r.m.queueOf(a.Ref).Class, p.Node)) {
+			if asks := plainShare(r.m.queueOf(a.Ref).Class, p.Node); at.all().CPUs != asks.CPUs || at.all().GPUs != asks.GPUs || at.all().Memory != asks.Memory {
+				return fmt.Errorf("attempt %s is given %+v, and asks for %+v", a.Attempt, at.all(), asks)
+			}
+			if at.Active && !plainRoom(p.Node, p.Used.Minus(at.Share), at.Share) {
 				return fmt.Errorf("%s is given %+v of %+v (I9)", p.Name, p.Used, p.Has)
+			}
+			for _, g := range at.beside {
+				if !plainOpen(g.on.Node) || g.on.Offer.Machine != p.Offer.Machine || !plainRoom(g.on.Node, g.on.Used.Minus(g.Share), g.Share) {
+					return fmt.Errorf("%s is given %+v of %+v beside %s (I9)", g.on.Name, g.on.Used, g.on.Has, p.Name)
+				}
 			}
 			if err := r.checkAgain(a.Ref, p); err != nil {
 				return err
@@ -522,6 +533,14 @@ func consistentPeers(m *Machine) error {
 			used = used.Plus(s)
 			active++
 		}
+		for _, a := range m.live {
+			for _, g := range a.beside {
+				if g.on == p && a.result == nil {
+					used = used.Plus(g.Share)
+					active++
+				}
+			}
+		}
 		for a := p.first; a != nil; a = a.after {
 			listed++
 			if a.after == nil && p.last != a {
@@ -545,7 +564,7 @@ func consistentPeers(m *Machine) error {
 		if p.Expects != nil && (m.live[must(p.Expects.Token)] == nil || !m.live[must(p.Expects.Token)].recalled) {
 			return fmt.Errorf("%s waits for an attempt that nobody recalls", p.Name)
 		}
-		if r := p.Kept; r != nil && (r.On != p.Node || !slices.Contains(m.lab.Kept, r) || !slices.Contains(r.Of.Kept, r)) {
+		if r := p.Kept; r != nil && (r.On != p.Node && !slices.Contains(r.Beside, p.Node) || !slices.Contains(m.lab.Kept, r) || !slices.Contains(r.Of.Kept, r)) {
 			return fmt.Errorf("%s is kept for a class that keeps none", p.Name)
 		}
 		if (p.Session != 0) != (m.session[p.Session] == p) {

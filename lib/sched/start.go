@@ -36,18 +36,25 @@ func (m *Machine) recall(a *attempt) {
 // there for room.
 func (m *Machine) start(q *policy.Queue, p *peer, active bool) {
 	ref := Ref{q.Batch.Num, q.Jobs.First()}
-	s := p.Given(q.Class.ShareOf(p.Node))
+	all := q.Class.ShareOf(p.Node)
+	var portions []job.Portion
+	if active && q.Class.Ranks > 1 {
+		for _, o := range p.Portions(q.Class)[1:] {
+			portions = append(portions, job.Portion{Node: string(o.On.Name), Ranks: o.Ranks})
+		}
+	}
 	token, k := m.draw(p)
 	try := int(m.batches[ref.Batch].tries[ref.Job]) + 1
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.Name),
-		CPUs: s.CPUs, Memory: s.Memory, GPUs: s.GPUs, Counted: s.Counts})
+		CPUs: all.CPUs, Memory: all.Memory, GPUs: all.GPUs, Also: portions, Counted: all.Counts})
 	a := m.live[k]
-	a.Share.Cards = s.Cards
+	a.Share = p.Given(a.Share)
 	a.phase, a.Active, a.listed, a.Began = job.PhaseWaiting, active, p.Session, m.lab.Now
 	p.LastGiven = m.lab.Now
 	p.occupy(a.Share, active)
+	also := a.takePortions()
 	m.count(a)
-	m.do(Start{p.Session, ref, token, try, s.CPUs, s.Cards.Indexes(), a.from.token})
+	m.do(Start{p.Session, ref, token, try, a.Share.CPUs, a.Share.Cards.Indexes(), also, a.from.token})
 }
 
 // draw draws the token of an attempt. Drawing one that is taken is as likely

@@ -26,8 +26,8 @@ func (m *Machine) count(a *attempt) {
 	}
 	m.takeCounts(a)
 	takes := int64(0)
-	if _, still := b.frozen[a.ref.Job]; a.Active && !a.dead && p.Listed && !p.Offer.Pause.Full() && !still {
-		takes = policy.Weight(a.Share, p.Could)
+	if _, still := b.frozen[a.ref.Job]; a.Active && !a.dead && p.Listed && a.pausedOn() == nil && !still {
+		takes = policy.Weight(a.all(), p.Could)
 	}
 	if takes != a.takes {
 		b.Owner.Take(takes-a.takes, m.lab.Now)
@@ -39,6 +39,9 @@ func (m *Machine) count(a *attempt) {
 func (m *Machine) countAll(p *peer) {
 	for a := p.first; a != nil; a = a.after {
 		m.count(a)
+	}
+	for _, g := range p.guests {
+		m.count(g.of)
 	}
 }
 

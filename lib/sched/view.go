@@ -93,12 +93,13 @@ type Attempt struct {
 
 func (m *Machine) shown(a *attempt) Attempt {
 	b, p := m.batches[a.ref.Batch], a.peer
-	s := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: p.Name, CPUs: a.Share.CPUs, Phase: a.phase, State: job.Running,
+	s := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: p.Name, CPUs: a.all().CPUs, Phase: a.phase, State: job.Running,
 		Current: a.current, Stopping: m.stopping(a), Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try}
 	f, frozen := b.frozen[a.ref.Job]
 	given := a.phase == job.PhaseWaiting || a.phase == job.PhaseSending
 	begun := a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning
-	switch full := p.Offer.Pause.Full(); {
+	on := a.pausedOn()
+	switch full := on != nil; {
 	case a.stranded:
 		s.State = job.Stranded
 	case p.Session == 0 && !p.abroad:
@@ -112,6 +113,8 @@ func (m *Machine) shown(a *attempt) Attempt {
 	case a.phase != job.PhasePaused && !(begun && (frozen || full)):
 	case frozen && !full:
 		s.State, s.Frozen, s.Said, s.Since = job.Paused, true, f.at, f.logged
+	case full:
+		s.State, s.Pause, s.Said = job.Paused, on.Offer.Pause, on.Offered
 	default:
 		s.State, s.Pause, s.Said = job.Paused, p.Offer.Pause, p.Offered
 	}
@@ -208,7 +211,7 @@ func (m *Machine) row(p *peer) Node {
 		}
 	}
 	if p.Session != 0 {
-		r.Jobs += len(p.held)
+		r.Jobs += len(p.held) + len(p.guests)
 		r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.Used.CPUs, p.Used.Memory, p.Used.GPUs
 		r.CountedUsed = p.Used.Counts
 		r.Pause, r.Said = p.Offer.Pause, p.Offered

@@ -167,16 +167,17 @@ type (
 	// Start gives the node an attempt. The head has logged it. Said again, it
 	// changes nothing.
 	Start struct {
-		Attempt job.Token `json:"attempt"`
-		Job     job.ID    `json:"job"`
-		Try     int       `json:"try"`
-		CPUs    int       `json:"cpus"`            // given to it
-		GPUs    []int     `json:"gpus,omitempty"`  // indexes of those given to it, or of the one of which it has a part
-		User    string    `json:"user,omitempty"`  // who has submitted it, as the head has proven
-		Spec    string    `json:"spec"`            // SHA-256 of the batch's spec as JSON; fetched once for each batch
-		Work    *job.Job  `json:"work,omitempty"`  // absent when it is long: fetched
-		Time    *int64    `json:"time,omitempty"`  // seconds that it may run, where that is not what the job says; 0: no limit
-		Never   bool      `json:"never,omitempty"` // its batch says retry: never
+		Attempt job.Token   `json:"attempt"`
+		Job     job.ID      `json:"job"`
+		Try     int         `json:"try"`
+		CPUs    int         `json:"cpus"`            // given to it, of this node
+		GPUs    []int       `json:"gpus,omitempty"`  // indexes of those given to it, or of the one of which it has a part
+		Also    []job.Visit `json:"also,omitempty"`  // given to it of other nodes of the machine
+		User    string      `json:"user,omitempty"`  // who has submitted it, as the head has proven
+		Spec    string      `json:"spec"`            // SHA-256 of the batch's spec as JSON; fetched once for each batch
+		Work    *job.Job    `json:"work,omitempty"`  // absent when it is long: fetched
+		Time    *int64      `json:"time,omitempty"`  // seconds that it may run, where that is not what the job says; 0: no limit
+		Never   bool        `json:"never,omitempty"` // its batch says retry: never
 
 		Saved job.Token `json:"saved,omitempty"` // the attempt whose saved files it goes on with: fetched
 	}

@@ -119,7 +119,7 @@ func (t *Teller) count(r *policy.Round, q *policy.Queue) (n *census, why string)
 		case policy.Paused:
 			n.taken = append(n.taken, t.paused(p))
 		case policy.Lent:
-			n.taken = append(n.taken, t.lent(p))
+			n.taken = append(n.taken, t.lent(q.Class, p))
 		}
 	}
 	slices.Sort(n.taken)
@@ -138,9 +138,6 @@ func (t *Teller) count(r *policy.Round, q *policy.Queue) (n *census, why string)
 		why = n.disks.less(q.AsksDisk())
 	case big == 0:
 		why = n.lacks.tooSmall(q.Class)
-		if most := n.lacks.most(q.Class); most != "none" {
-			why += ", the most is " + most
-		}
 	case of[policy.NotBuilt] == big:
 		why = unable(q.Batch, fmt.Sprintf(" on %d of %d nodes", big, big))
 	case len(n.taken) > 0 && shut+of[policy.Refused]+len(n.taken) == big:
@@ -177,7 +174,7 @@ func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 	case small.most > 0:
 		return small.less(disk)
 	}
-	return l.tooSmall(c) + ", the most is " + l.most(c)
+	return l.tooSmall(c)
 }
 
 // A lacks is what nodes lack of what a class asks for.
@@ -212,8 +209,39 @@ func (l *lacks) missing(c *policy.Class, of int) string {
 	return fmt.Sprintf("none of %d nodes has %s%s", of, l.last, near)
 }
 
-// tooSmall says what no node has enough of.
+// tooSmall says what no node has enough of, and the most that there is.
 func (l *lacks) tooSmall(c *policy.Class) string {
+	if ranks, on := l.together(c); len(on) > 0 {
+		return fmt.Sprintf("the nodes of no machine have room for all of it, the most is %s on %s", unit.Count(ranks, "rank"), Nodes(on))
+	}
+	why := l.scarce(c)
+	if most := l.most(c); most != "" {
+		why += ", the most is " + most
+	}
+	return why
+}
+
+// together is the most ranks of a job of the class for which the nodes of a machine have room,
+// and these; none where each is a machine by itself.
+func (l *lacks) together(c *policy.Class) (ranks int, on []*policy.Node) {
+	if c.Ranks < 2 || !slices.ContainsFunc(l.fit, func(p *policy.Node) bool { return len(p.Beside) > 0 }) {
+		return 0, nil
+	}
+	for _, p := range l.fit {
+		all, left := p.CouldTogether(c)
+		if n := c.Ranks - left; n > ranks {
+			ranks, on = n, nil
+			for _, o := range all {
+				on = append(on, o.On)
+			}
+		}
+	}
+	slices.SortFunc(on, func(p, o *policy.Node) int { return strings.Compare(string(p.Name), string(o.Name)) })
+	return ranks, on
+}
+
+// scarce says what no node has enough of.
+func (l *lacks) scarce(c *policy.Class) string {
 	gpus, memory := c.Share.GPUs.Words("gpu"), unit.FormatBytes(c.Share.Memory)+" of memory"
 	cpus := unit.Count(max(1, c.Share.CPUs), "cpu")
 	switch {
@@ -257,9 +285,6 @@ func (l *lacks) most(c *policy.Class) string {
 	say(!l.cpus || each && c.Share.CPUs > 0, unit.Count(most.CPUs, "cpu"), on[0])
 	say(!l.gpus || each && c.Share.GPUs > 0, most.GPUs.Words("gpu"), on[1])
 	say(!l.memory || each && c.Share.Memory > 0, unit.FormatBytes(most.Memory), on[2])
-	if len(words) == 0 {
-		return "none"
-	}
 	return strings.Join(words, " and ")
 }
 

@@ -199,7 +199,7 @@ func (t *Teller) obstacle(r *policy.Round, q *policy.Queue, p *policy.Node) (wha
 	case policy.Paused:
 		return own(t.paused(p)), max(pauseEnd(p), p.HaltedUntil)
 	case policy.Lent:
-		return own(t.lent(p)), pauseEnd(p)
+		return own(t.lent(q.Class, p)), pauseEnd(p)
 	case policy.Resting:
 		return "resting" + t.clock(" until ", p.RestsUntil), p.RestsUntil
 	case policy.KeptForOthers:

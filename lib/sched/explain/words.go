@@ -175,14 +175,35 @@ func (t *Teller) paused(p *policy.Node) string {
 	return fmt.Sprintf("%s paused by %s%s", p.Name, pause.Who(), t.clock(" until ", pauseEnd(p)))
 }
 
-// lent tells what of a node is lent back, and until when. Without that it offers less
-// than it could only where somebody else is on its GPUs.
-func (t *Teller) lent(p *policy.Node) string {
+// lent tells what of a node is lent back that jobs of the class need, and until when. Without
+// that it offers less than it could only where it is short of those beside it, or where
+// somebody else is on its GPUs.
+func (t *Teller) lent(c *policy.Class, p *policy.Node) string {
 	pause := p.Offer.Pause
 	if pause == nil || pause.Give == nil {
+		if why := t.short(p); c.Ranks > 1 && why != "" {
+			return fmt.Sprintf("%s has no room for all ranks, and %s", p.Name, why)
+		}
 		return fmt.Sprintf("%s has %s left, and somebody else uses the rest", p.Name, p.Has.GPUs.Words("gpu"))
 	}
 	return fmt.Sprintf("%s lent back %s to %s%s", p.Name, pause.Give, pause.Who(), t.clock(" until ", pauseEnd(p)))
+}
+
+// short tells which of the nodes beside one gives less than it has, and why; "" if none does.
+func (t *Teller) short(p *policy.Node) string {
+	for _, o := range p.Beside {
+		switch {
+		case !o.Listed:
+			return string(o.Name) + " is not connected"
+		case o.Paused():
+			return t.paused(o)
+		case o.RestsUntil != 0:
+			return string(o.Name) + " is resting" + t.clock(" until ", o.RestsUntil)
+		case o.Offer.Pause != nil:
+			return t.lent(&policy.Class{}, o)
+		}
+	}
+	return ""
 }
 
 // pauseEnd is when the pause of a node ends; 0: that is not known.

@@ -18,6 +18,8 @@
 //   - fit.go: what is in the way of a queue on a node, from what never passes (it has not
 //     what the jobs ask for) to what passes soonest (other jobs run there). These few
 //     predicates are all that speaks against a node; package explain puts them in words.
+//   - beside.go: ranks that have no room on one of several nodes of a machine are dealt out
+//     over some of them.
 //   - round.go: the first queue that has room on some node gives its first job to the best
 //     of these (rank), and so on until none has.
 //   - keep.go: before each start it is seen whether a job that goes first is passed over on

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"distribute/lib/capability"
 )
 
 // What speaks against a node, from what never changes to what passes in a moment.
@@ -22,20 +24,28 @@ func (p *Node) Able(c *Class) bool { return p.able[c.slot] }
 // Lacks is what of the class's wants the node is not, or of what it counts the node
 // could never give; "" if there is nothing.
 func (p *Node) Lacks(c *Class) string {
-	for _, e := range c.Wants {
-		if !e.Holds(p.Facts) {
-			return e.String()
-		}
+	if e := p.misses(c); e != nil {
+		return e.String()
 	}
 	return p.site.lacks(c, p)
 }
 
-// CouldHold says that the node would have room for a job of the class if it ran
-// nothing else and its owner used none of it.
+// misses is the first of the class's wants that the node is not.
+func (p *Node) misses(c *Class) *capability.Expr {
+	for i := range c.Wants {
+		if !c.Wants[i].Holds(p.Facts) {
+			return &c.Wants[i]
+		}
+	}
+	return nil
+}
+
+// CouldHold says that the node, or it and those beside it, would have room for a job of the
+// class if they ran nothing else and their owners used none of them.
 func (p *Node) CouldHold(c *Class) bool {
 	least := c.Share
 	least.CPUs = max(1, least.CPUs)
-	return Fits(p.Could, Share{}, least)
+	return Fits(p.Could, Share{}, least) || p.couldTogether(c)
 }
 
 // DiskBelow says that a node's whole disk is less than so many bytes.
@@ -132,10 +142,10 @@ func (p *Node) Paused() bool { return p.Offer.Pause.Full() || p.HaltedUntil != 0
 // Open says that a node may be given jobs.
 func (p *Node) Open() bool { return p.Listed && p.RestsUntil == 0 && !p.Paused() }
 
-// OffersEnough says that the node has room for a job of the class as long as it offers
-// what it does now.
+// OffersEnough says that the node, or it and those beside it, have room for a job of the
+// class as long as they offer what they do now.
 func (p *Node) OffersEnough(c *Class) bool {
-	return p.Has.CPUs > 0 && !p.cardless(c) && Fits(p.Has, Share{}, c.ShareOf(p))
+	return p.Has.CPUs > 0 && !p.cardless(c) && (p.alone(c) || p.offersTogether(c))
 }
 
 // couldStart says that the first job of a queue could start on a node if nothing else ran.
@@ -143,16 +153,16 @@ func (q *Queue) couldStart(p *Node) bool {
 	return p.Open() && p.OffersEnough(q.Class) && q.Takes(p)
 }
 
-// HasRoom says that a node has room for a job of the class now. What waits on it goes
-// first.
+// HasRoom says that a node, or it and those beside it, have room for a job of the class now.
+// What waits there goes first.
 func (p *Node) HasRoom(c *Class) bool {
 	switch {
-	case p.Used.CPUs+c.Share.CPUs > p.Has.CPUs: // most nodes are full, and most are told so here
+	case p.Used.CPUs+c.Share.CPUs > p.Has.CPUs && !c.spreads(p): // most nodes are full, and most are told so here
 		return false
 	case !p.Open() || p.Waiting > 0 || p.Has.CPUs == 0 || p.cardless(c):
 		return false
 	}
-	return p.holds(c.ShareOf(p)) && p.site.HasRoom(c)
+	return (p.holds(c.ShareOf(p)) || p.Portions(c) != nil) && p.site.HasRoom(c)
 }
 
 // ahead says that one more attempt of a queue may wait on a busy node.
@@ -164,6 +174,8 @@ func (p *Node) ahead(q *Queue) bool {
 	case p.RestsUntil != 0 || p.Paused() || p.Has.CPUs == 0:
 		return false
 	case c.Share.Counts != "" || c.Share.GPUs > 0 || c.Cards: // what waits would keep that from others
+		return false
+	case c.Ranks > 1 && !p.alone(c):
 		return false
 	}
 	room := Share{CPUs: p.Has.CPUs * most, Memory: p.Has.Memory * int64(most)}

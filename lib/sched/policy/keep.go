@@ -24,6 +24,7 @@ type Reservation struct {
 	Priority int // of the job it is for; from those of a higher one the node is not kept
 	Since    time.Duration
 	Patience time.Duration // how long it stays where it is
+	Beside   []*Node       // which are kept, too: those beside it, where no one alone offers enough
 	outlook  *outlook      // nil: not reckoned since what it depends on has changed
 }
 
@@ -73,7 +74,7 @@ func (k *Reservation) taken() Share {
 // beside that: there is room for both.
 func (p *Node) spares(c *Class) bool {
 	k := p.Kept
-	return k == nil || k.Of == c || Fits(p.Has, k.forecast().taken, c.ShareOf(p))
+	return k == nil || k.Of == c || len(k.Beside) == 0 && Fits(p.Has, k.forecast().taken, c.ShareOf(p))
 }
 
 // beside says that a node may be given the first job of q though it is kept for another:
@@ -93,7 +94,7 @@ func (r *Round) lets(q *Queue, p *Node) bool {
 func (r *Round) Opens(p *Node) time.Duration {
 	o := p.Kept.forecast()
 	if o.opens == nil {
-		at := p.FreeAt(p.Kept.Of, func(a *Run) time.Duration {
+		at := p.Kept.On.FreeAt(p.Kept.Of, func(a *Run) time.Duration {
 			long := a.Queue.Says.Longest()
 			if !a.Active || a.Began == 0 || long == 0 {
 				return 0
@@ -109,6 +110,9 @@ func (r *Round) Opens(p *Node) time.Duration {
 // as one can tell without knowing how long anything runs: what has run for long is
 // taken to run for as long again. Of what is longer than most it says only that.
 func (l *Lab) wait(c *Class, p *Node, most time.Duration) (long time.Duration) {
+	if !p.alone(c) {
+		return l.waitTogether(c, p)
+	}
 	asks, used := c.ShareOf(p), p.Used.Plus(p.Waits)
 	if Fits(p.Has, used, asks) {
 		return 0
@@ -125,17 +129,58 @@ func (l *Lab) wait(c *Class, p *Node, most time.Duration) (long time.Duration) {
 	return endless // it has attempts of which nothing is known
 }
 
+// waitTogether is that of ranks that no node of a machine can hold alone: until all has ended
+// that runs there.
+func (l *Lab) waitTogether(c *Class, p *Node) (long time.Duration) {
+	if p.Portions(c) != nil {
+		return 0
+	}
+	for _, o := range append([]*Node{p}, p.Beside...) {
+		for a := range o.Runs {
+			long = max(long, l.Now-a.Began)
+		}
+	}
+	if long == 0 {
+		return endless // it has attempts of which nothing is known
+	}
+	return long
+}
+
 // endless is longer than any job runs.
 const endless = math.MaxInt64 / 2
 
 // unkeep gives a node free that is kept.
 func (r *Round) unkeep(k *Reservation) {
 	gone := func(o *Reservation) bool { return o == k }
-	k.On.Kept = nil
 	k.Of.Kept, r.lab.Kept = slices.DeleteFunc(k.Of.Kept, gone), slices.DeleteFunc(r.lab.Kept, gone)
-	for _, nodes := range r.places {
-		if i := slices.Index(nodes.kept, k.On); i >= 0 {
-			nodes.kept, nodes.free = slices.Delete(nodes.kept, i, i+1), append(nodes.free, k.On)
+	for _, p := range append([]*Node{k.On}, k.Beside...) {
+		p.Kept = nil
+		for slot, nodes := range r.places {
+			if i := slices.Index(nodes.kept, p); nodes.ranks && len(p.Beside) > 0 {
+				delete(r.places, slot) // other nodes have more room with this one
+			} else if i >= 0 {
+				nodes.kept, nodes.free = slices.Delete(nodes.kept, i, i+1), append(nodes.free, p)
+			}
+		}
+	}
+}
+
+// widen keeps the nodes beside one that is kept for ranks which it cannot hold alone, unless
+// they are kept for others since longer: two that need the same nodes never wait for each other.
+func (r *Round) widen(k *Reservation) {
+	for _, p := range k.Beside {
+		p.Kept = nil
+	}
+	if k.Beside = nil; k.On.alone(k.Of) {
+		return
+	}
+	older := r.lab.Kept[:slices.Index(r.lab.Kept, k)]
+	for _, p := range k.On.Beside {
+		if p.Kept != nil && !slices.Contains(older, p.Kept) {
+			r.unkeep(p.Kept)
+		}
+		if p.Kept == nil {
+			p.Kept, k.Beside = k, append(k.Beside, p)
 		}
 	}
 }
@@ -161,6 +206,9 @@ func (r *Round) review() {
 		if at < 0 || r.queues[at].Batch.Priority != k.Priority || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
 			r.unkeep(k)
 		}
+	}
+	for i := 0; i < len(l.Kept); i++ { // which gets shorter
+		r.widen(l.Kept[i])
 	}
 }
 
@@ -228,6 +276,7 @@ func (r *Round) keep(c *Class, on *Node, patience time.Duration) {
 	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Batch.Priority, Since: l.Now,
 		Patience: max(leastPatience, patience, min(l.wait(c, on, mostPatience), mostPatience))}
 	c.Kept, l.Kept = append(c.Kept, on.Kept), append(l.Kept, on.Kept)
+	r.widen(on.Kept)
 }
 
 // latest is that of a class's nodes which may be given free for a better one, and

@@ -24,8 +24,9 @@ type Lab struct {
 	Kept    []*Reservation // the latest last
 	Site    *Site
 
-	named map[string]*Class // the classes by their names
-	slots []int             // that classes have had and none has
+	named    map[string]*Class // the classes by their names
+	slots    []int             // that classes have had and none has
+	machines map[string][]*Node
 }
 
 // SettleTime is how long after its start the head waits for nodes before it takes those
@@ -131,6 +132,8 @@ type Class struct {
 	Name  string
 	Wants []capability.Expr
 	Share Share          // no cpus: the whole node
+	Ranks int            // of each job; 0: it has none
+	Each  Share          // of one of these
 	Cards bool           // and all its GPUs: gpu is wanted, and no number of them
 	Users int            // queues in all
 	Kept  []*Reservation // the nodes that are kept for it, the latest last
@@ -202,6 +205,9 @@ type Node struct {
 	HaltedUntil time.Duration // it is given nothing, for it is paused and its offer did not say so
 	PausesAt    time.Duration // by its hours; 0: it does not
 	RestsUntil  time.Duration // it is given nothing, because jobs fail there; 0: it does not rest
+
+	Beside  []*Node // the others of its machine, where that is several nodes
+	machine string  // see join
 
 	Offer   node.Offer
 	Offered time.Duration     // when it said so

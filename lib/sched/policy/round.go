@@ -73,6 +73,9 @@ func (r *Round) Starts() iter.Seq2[*Queue, *Node] {
 			}
 			r.release(q.Class, p)
 			p.changed()
+			for _, o := range p.Beside { // some may have got a portion
+				o.changed()
+			}
 			r.reorder(q.Batch.Owner)
 		}
 	}
@@ -95,17 +98,18 @@ type place struct {
 	free  []*Node // for any
 	kept  []*Node // for jobs of a higher priority than those for which they are kept, or that are over in time
 	least int     // the least of those priorities
+	ranks bool    // the class has several
 }
 
 // place looks at the nodes for a class.
 func (r *Round) place(c *Class) *place {
 	nodes := r.places[c.slot]
 	if nodes == nil {
-		nodes = &place{least: math.MaxInt}
+		nodes = &place{ranks: c.Ranks > 1, least: math.MaxInt}
 		r.places[c.slot] = nodes
 		for _, s := range r.free {
 			switch p := s.on; {
-			case s.cpus < c.Share.CPUs || !p.Able(c) || !p.HasRoom(c): // Able saves a look at each for each start
+			case s.cpus < c.Share.CPUs && !c.spreads(p) || !p.Able(c) || !p.HasRoom(c): // Able saves a look at each for each start
 			case p.spares(c):
 				nodes.free = append(nodes.free, p)
 			default:
@@ -117,7 +121,7 @@ func (r *Round) place(c *Class) *place {
 }
 
 // best is the node for the first job of a queue: one that is not paused soon before
-// others, then one that has built the batch, then, if the job needs none, one without
+// others, then one that has room for all ranks, then one that has built the batch, then, if the job needs none, one without
 // GPUs, or if it needs a part of one, where others have parts of one that is enough,
 // then the one it fills best, then the one known longest.
 func (r *Round) best(q *Queue) *Node {
@@ -146,11 +150,11 @@ func (r *Round) best(q *Queue) *Node {
 }
 
 // A rank is how good a node is for a queue: the lower the better, the first difference counts.
-type rank [6]int
+type rank [7]int
 
 func (l *Lab) rank(q *Queue, p *Node) rank {
 	_, built := q.Batch.Pace[p]
-	return rank{one(l.Leaves(p)), one(!built), one(p.Has.GPUs > 0), one(!p.freeGPUs().Shared(q.Class.Share.GPUs)), p.Has.CPUs - p.Used.CPUs, p.Index}
+	return rank{one(l.Leaves(p)), one(q.Class.spreads(p) && !p.holds(q.Class.Share)), one(!built), one(p.Has.GPUs > 0), one(!p.freeGPUs().Shared(q.Class.Share.GPUs)), p.Has.CPUs - p.Used.CPUs, p.Index}
 }
 
 func one(yes bool) int {

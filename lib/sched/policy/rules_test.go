@@ -60,7 +60,7 @@ func (s *sketch) batch(owner, cpus int, change ...func(*Queue)) *sketch {
 	for _, f := range change {
 		f(q)
 	}
-	q.Class.Name = fmt.Sprint(q.Class.Share, q.Class.Wants, q.Class.Cards)
+	q.Class.Name = fmt.Sprint(q.Class.Share, q.Class.Ranks, q.Class.Wants, q.Class.Cards)
 	q.Class = s.ClassFor(q.Class)
 	b.Queues = []*Queue{q}
 	s.AddBatch(b)
@@ -78,6 +78,14 @@ func (s *sketch) offers(on int, change func(*node.Offer)) *sketch {
 	o := s.Nodes[on].Offer
 	change(&o)
 	s.Offers(s.Nodes[on], o)
+	return s
+}
+
+// together has all nodes be one machine.
+func (s *sketch) together() *sketch {
+	for i := range s.Nodes {
+		s.offers(i, func(o *node.Offer) { o.Machine = "m" })
+	}
 	return s
 }
 
@@ -168,15 +176,23 @@ func (s *sketch) kept(batch, on int, since time.Duration) *sketch {
 func (s *sketch) decide() string {
 	var all []string
 	for q, p := range s.Decide().Starts() {
-		s.start(q, p, p.Given(q.Class.ShareOf(p)), s.Now)
+		on := []string{}
+		for _, o := range p.Portions(q.Class) {
+			s.start(q, o.On, o.On.Given(o.Share), s.Now)
+			on = append(on, string(o.On.Name))
+		}
 		q.Jobs.Remove(q.Jobs.First())
 		q.Batch.Running++
 		q.Batch.Owner.Take(Weight(q.Class.Share, p.Could), s.Now)
 		s.Site.Taken = s.Site.Taken.Plus(q.Class.Share.Counts)
-		all = append(all, fmt.Sprintf("%d on %s", q.Batch.Num, p.Name))
+		all = append(all, fmt.Sprintf("%d on %s", q.Batch.Num, strings.Join(on, "+")))
 	}
 	for _, k := range s.Kept {
-		all = append(all, fmt.Sprintf("%s is kept", k.On.Name))
+		kept := string(k.On.Name)
+		for _, p := range k.Beside {
+			kept += "+" + string(p.Name)
+		}
+		all = append(all, kept+" is kept")
 	}
 	return strings.Join(all, ", ")
 }
@@ -229,6 +245,15 @@ func counts(text job.Counts) func(*Queue) { return func(q *Queue) { q.Class.Shar
 
 func gpus(n int) func(*Queue) {
 	return func(q *Queue) { q.Class.Share.GPUs = job.GPUs(n) * job.OneGPU }
+}
+
+// ranks has a job be of so many that each ask for what it did.
+func ranks(n int) func(*Queue) {
+	return func(q *Queue) {
+		c := q.Class
+		c.Ranks, c.Each = n, c.Share
+		c.Share = Share{CPUs: n * c.Each.CPUs, Memory: int64(n) * c.Each.Memory, GPUs: job.GPUs(n) * c.Each.GPUs}
+	}
 }
 
 func part(q *Queue) { q.Class.Share.GPUs = 500 }
@@ -390,6 +415,41 @@ func TestRules(t *testing.T) {
 			with(refused(0, 1, Refusal{Until: 25 * time.Hour, Barred: true})), "1 on a"},
 		{"another had no room once", draw().node("a").node("b").batch(1, 1).failed(0, 0).
 			with(refused(0, 1, Refusal{Long: LongestRefusal})), "1 on b"},
+
+		// Ranks, on several nodes of a machine.
+		{"ranks where all have room", draw().node("a").node("b").together().running(0, 1, 0).batch(1, 2, ranks(2)), "1 on b"},
+		{"ranks where all have room, though it is not built there", draw().node("a").node("b").together().running(0, 1, 0).batch(1, 2, ranks(2)).
+			with(func(s *sketch) { s.Batches[0].Pace[s.Nodes[0]] = NoPace }), "1 on b"},
+		{"ranks on two", draw().node("a").node("b").together().batch(1, 2, ranks(4)), "1 on a+b"},
+		{"ranks beside what runs", draw().node("a").node("b").together().running(0, 2, 0).batch(1, 2, ranks(3)), "1 on a+b"},
+		{"ranks whose node is the one with a licence", draw().node("a").node("b").together().
+			offers(1, func(o *node.Offer) { o.Counted = "seat=1" }).batch(1, 2, ranks(4), counts("seat=1")), "1 on b+a"},
+		{"no rank on parts of two nodes", draw().node("a").node("b").together().batch(1, 3, ranks(3)), ""},
+		{"none on a node with no room for one", draw().node("a").node("b").node("c").together().running(0, 3, 0).batch(1, 2, ranks(4)), "1 on b+c"},
+		{"ranks as far as there is memory", draw().node("a").node("b").together().batch(1, 1, func(q *Queue) { q.Class.Share.Memory = 5 << 30 }, ranks(2)), "1 on a+b"},
+		{"ranks with GPUs", draw().node("a").node("b").together().offers(0, has(1)).offers(1, has(1)).batch(1, 1, gpus(1), ranks(2)), "1 on a+b"},
+		{"ranks on two machines", draw().node("a").node("b").batch(1, 2, ranks(4)), ""},
+		{"one job of many cpus", draw().node("a").node("b").together().batch(1, 8), ""},
+		{"ranks beside a node that is another", draw().node("a").node("b").together().batch(1, 2, ranks(4), wants("a")), ""},
+		{"one that is paused", draw().node("a").node("b").together().offers(1, func(o *node.Offer) { o.Pause = &node.Pause{} }).batch(1, 2, ranks(4)), ""},
+		{"one that rests", draw().node("a").node("b").together().with(func(s *sketch) { s.Nodes[1].RestsUntil = 1 }).batch(1, 2, ranks(4)), ""},
+		{"one where something waits", draw().node("a").node("b").together().with(func(s *sketch) { s.Nodes[1].Waiting = 1 }).batch(1, 2, ranks(4)), ""},
+		{"one that is of another machine now", draw().node("a").node("b").together().offers(1, func(o *node.Offer) { o.Machine = "n" }).batch(1, 2, ranks(4)), ""},
+		{"one that was of another machine", draw().node("a").node("b").batch(1, 2, ranks(4)).together(), "1 on a+b"},
+		{"a machine is kept for ranks", draw().node("a").node("b").together().running(0, 1, 0).running(1, 1, 0).
+			batch(1, 2, ranks(4)).batch(1, 1), "a+b is kept"},
+		{"nothing beside ranks for which it is kept", draw().node("a").node("b").together().running(0, 1, 0).with(limited).running(1, 1, 0).
+			batch(1, 2, ranks(4)).batch(1, 1, asks(60, 0)), "a+b is kept"},
+		{"where the oldest runs for the least", draw().node("a").node("b").node("c").node("d").
+			offers(0, func(o *node.Offer) { o.Machine = "m" }).offers(1, func(o *node.Offer) { o.Machine = "m" }).
+			offers(2, func(o *node.Offer) { o.Machine = "n" }).offers(3, func(o *node.Offer) { o.Machine = "n" }).
+			running(0, 1, time.Minute).running(1, 1, time.Hour).running(2, 1, 10*time.Minute).running(3, 4, 10*time.Minute).
+			batch(1, 2, ranks(4)).batch(1, 1), "2 on a, d+c is kept"},
+		{"but for one that is kept for another", draw().node("a").node("b").node("c").together().running(0, 1, 0).running(1, 1, 0).running(2, 3, 0).
+			batch(1, 4, wants("c")).batch(1, 2, ranks(4)).batch(1, 1).kept(0, 2, 0), "c is kept, a+b is kept"},
+		{"a machine for the older one of two that need all of it", draw().node("a").node("b").node("c").together().running(2, 1, 0).
+			batch(1, 2, ranks(6)).batch(1, 2, ranks(5)).kept(0, 1, time.Hour).kept(1, 0, 0), "b+a+c is kept"},
+		{"until it starts", draw().node("a").node("b").together().batch(1, 2, ranks(4)).batch(1, 1).kept(0, 0, 0), "1 on a+b"},
 
 		// The best of these.
 		{"pauses last", draw().node("a", func(p *Node) { p.PausesAt = 24*time.Hour + time.Minute }).node("b").batch(1, 1), "1 on b"},

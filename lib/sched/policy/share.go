@@ -78,6 +78,9 @@ func (p *Node) Given(s Share) Share {
 	return s
 }
 
+// Settled says that it is known which GPUs it is of, or that it is of none.
+func (s Share) Settled() bool { return s.GPUs == 0 || s.Cards != (job.Cards{}) }
+
 // awaited is what a job asks for with the GPUs that it is to be expected to get beside
 // what stays there.
 func (p *Node) awaited(asks, stays Share) Share {
@@ -137,9 +140,7 @@ func (l *Lab) Offers(p *Node, o node.Offer) {
 	whole := o
 	whole.CPUs, whole.Memory = p.Could.CPUs, p.Could.Memory
 	p.Facts = whole.Facts(p.Name)
-	for _, c := range l.Classes {
-		p.Judge(c)
-	}
+	l.join(p, o.Machine)
 }
 
 // MaxCPUs is how many cpus a node has at most: more of an offer is taken as this.
