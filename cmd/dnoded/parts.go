@@ -99,26 +99,31 @@ func capsOf(of *desk.Caps, nodes int) *desk.Caps {
 }
 
 // settings is what each node of the machine is started with: its part of all, and cpus
-// of its own, as far as the machine has as many as it offers.
+// of its own, if the machine has as many as it offers.
 func (m *machine) settings(dir string) (all []noded.Settings, err error) {
 	var cpus []int
-	for _, p := range m.parts {
-		cpus = append(cpus, p.Offer.CPUs)
-	}
-	cores, disk := noded.Deal(proc.CPUs(), cpus), &noded.Disk{}
 	var offers []pause.Give
+	var names []node.Name
+	left := len(proc.CPUs())
 	for _, p := range m.parts {
+		cpus, left = append(cpus, p.Offer.CPUs), left-p.Offer.CPUs
 		offers = append(offers, pause.Give{CPUs: p.Offer.CPUs, Memory: p.Offer.Memory})
+		names = append(names, p.Name)
 	}
+	cores := make([][]int, len(m.parts)) // all, if they offer more than there are
+	if left >= 0 {
+		cores = noded.Deal(proc.CPUs(), cpus)
+	}
+	beside := noded.NewBeside(names, dir)
 	for i, p := range m.parts {
 		s := m.all
-		s.Part = &pause.Part{Of: offers, Index: i}
+		s.Part = &pause.Part{Of: offers, Index: i, Same: left < 0}
 		s.Name, s.Offer, s.Most, s.Cores, s.Nodes = p.Name, p.Offer, p.Most, cores[i], len(m.parts)
 		s.Log = m.all.Log.With("node", string(p.Name))
 		if s.Dir, err = partDir(dir, p.Name); err != nil {
 			return nil, err
 		}
-		s.Disk = disk
+		s.Beside = beside
 		s.Caps, s.Changes = capsOf(m.all.Caps, len(m.parts)), m.changes[i]
 		if err := m.key(&s); err != nil {
 			return nil, err

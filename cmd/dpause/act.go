@@ -174,11 +174,16 @@ func (m *machine) still(put pause.Pause, until string) error {
 	return nil
 }
 
-// meant is the jobs of the nodes that this user may pause.
+// meant is the jobs of the nodes that this user may pause: one whose ranks are on several of
+// them once.
 func (m *machine) meant() (jobs []job) {
 	for _, n := range m.nodes {
 		if n.may(os.Geteuid()) {
-			jobs = append(jobs, n.here()...)
+			for _, j := range n.here() {
+				if !slices.ContainsFunc(jobs, func(o job) bool { return o.pid == j.pid && o.group == j.group }) {
+					jobs = append(jobs, j)
+				}
+			}
 		}
 	}
 	return jobs

@@ -238,10 +238,12 @@ func (n *node) jobsHere() (jobs []job) {
 	return jobs
 }
 
-// ownGroup says whether a directory may be that of the node's cgroups, and is not one of
-// somebody else's processes.
+// ownGroup says whether a directory may be that of the node's cgroups, or of those whose ranks
+// are on several nodes of its machine, and is not one of somebody else's processes.
 func (n *node) ownGroup(dir string) bool {
-	return filepath.Base(dir) == proc.GroupName(n.now.Node, n.now.Dir) && filepath.Base(filepath.Dir(dir)) == "distribute"
+	name, whole := filepath.Base(dir), filepath.Dir(filepath.Dir(n.now.Dir))
+	its := name == proc.GroupName(n.now.Node, n.now.Dir) || n.now.Part != nil && name == proc.GroupName(pause.Parts, whole)
+	return its && filepath.Base(filepath.Dir(dir)) == "distribute"
 }
 
 // Bounds of await.

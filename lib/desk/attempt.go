@@ -22,18 +22,19 @@ import (
 
 // A Note is what is known of an attempt before it runs.
 type Note struct {
-	Boot  string    `json:"boot"`  // id of the boot in which it was given
-	Order int       `json:"order"` // grows from one to the next that is given
-	Token job.Token `json:"attempt"`
-	Job   job.ID    `json:"job"`
-	Try   int       `json:"try"`
-	CPUs  int       `json:"cpus"`
-	GPUs  []int     `json:"gpus,omitempty"`  // indexes of those that the head gave it
-	User  string    `json:"user,omitempty"`  // who has submitted it, as the head has proven
-	Spec  string    `json:"spec"`            // SHA-256 of the batch's spec
-	Work  *job.Job  `json:"work,omitempty"`  // absent while it is still to be fetched
-	Time  *int64    `json:"time,omitempty"`  // seconds that it may run, where that is not what the job says; 0: no limit
-	Never bool      `json:"never,omitempty"` // its batch says retry: never
+	Boot  string      `json:"boot"`  // id of the boot in which it was given
+	Order int         `json:"order"` // grows from one to the next that is given
+	Token job.Token   `json:"attempt"`
+	Job   job.ID      `json:"job"`
+	Try   int         `json:"try"`
+	CPUs  int         `json:"cpus"`
+	GPUs  []int       `json:"gpus,omitempty"`  // indexes of those that the head gave it
+	Also  []job.Visit `json:"also,omitempty"`  // what the head gave it of other nodes of the machine
+	User  string      `json:"user,omitempty"`  // who has submitted it, as the head has proven
+	Spec  string      `json:"spec"`            // SHA-256 of the batch's spec
+	Work  *job.Job    `json:"work,omitempty"`  // absent while it is still to be fetched
+	Time  *int64      `json:"time,omitempty"`  // seconds that it may run, where that is not what the job says; 0: no limit
+	Never bool        `json:"never,omitempty"` // its batch says retry: never
 
 	Saved job.Token `json:"saved,omitempty"` // the attempt with whose saved files it goes on
 }
@@ -49,6 +50,8 @@ func (n *Note) Check() error {
 		return err
 	case batch == "" || name == "" || try != 0:
 		return fmt.Errorf("%.300q is not the id of a job", string(n.Job))
+	case slices.ContainsFunc(n.Also, func(v job.Visit) bool { return v.Ranks < 1 || v.Ranks > job.MaxRanks }):
+		return errors.New("no rank is on one of its nodes")
 	case n.Saved != "" && n.Saved.Check() != nil:
 		return n.Saved.Check()
 	case n.Work != nil && n.Work.Name != name:
@@ -388,10 +391,20 @@ type Started struct {
 	Time   int64        `json:"time,omitempty"`   // seconds that it may run; 0: no limit
 	Ranks  int          `json:"ranks,omitempty"`  // so many processes of its command run side by side; 0: one, which is no rank
 	Port   int          `json:"port,omitempty"`   // at which these can meet
+	Also   []Portion    `json:"also,omitempty"`   // what it has of other nodes of the machine
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were
 
 	Outputs []string `json:"outputs,omitempty"` // what comes home of it; none: everything
+}
+
+// A Portion is what an attempt has, on another node than its own, for some of its ranks.
+type Portion struct {
+	job.Portion
+	CPUs   int   `json:"cpus"`             // so many
+	On     []int `json:"on,omitempty"`     // the numbers of these; none: any
+	GPUs   []int `json:"gpus,omitempty"`   // the indexes of those that it has
+	Memory int64 `json:"memory,omitempty"` // bytes of the node's memory that are counted for it
 }
 
 // SetStarted keeps s. From then on the attempt is not prepared again.

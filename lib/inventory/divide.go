@@ -14,9 +14,6 @@ import (
 // what the machine offers as a whole. Together they cannot have more than that.
 func (in *Inventory) Parts(f *File) (all []*Inventory, err error) {
 	whole, memory := in.Offer.CPUs, in.Offer.Memory
-	if in.here > 0 {
-		whole = min(whole, in.here) // each has cpus of its own, which cannot be shared out twice
-	}
 	cpus := whole
 	for _, p := range f.Nodes {
 		part := &Inventory{Name: p.Name, Offer: in.Offer}

@@ -44,10 +44,6 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", text, strings.Join(got, "; "), want)
 		}
 	}
-	whole.here = 4
-	if _, err := whole.Parts(parse("{name: a, cpus: 5}")); err == nil || !strings.Contains(err.Error(), "1 cpu more together than the 4") {
-		t.Errorf("more cpus than there are: %v", err)
-	}
 	if parts, err := whole.Parts(&File{}); parts != nil || err != nil {
 		t.Errorf("a machine that is one node: %v, %v", parts, err)
 	}

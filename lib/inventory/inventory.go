@@ -28,8 +28,6 @@ type Inventory struct {
 	Facts []Fact
 	Lacks []Fact // what keeps it from offering more: What is missing, Value for what, Why what to do
 
-	here int // cpus that there are, whatever is offered; 0: that is not known
-
 	NameErr error // why the host's name is none for a node, if the file has none
 }
 
@@ -117,7 +115,6 @@ func (in *Inventory) name(f *File) {
 // kept, and no more than the file says. The file alone may say more than there are.
 func (in *Inventory) cpus(s *Source, f *File) error {
 	has, why := max(1, s.CPUs), "what this process may use"
-	in.here = has
 	if quota := s.quota(); quota > 0 && quota < float64(has) {
 		has, why = max(1, int(quota)), fmt.Sprintf("the cgroup's limit of %s cpus", strconv.FormatFloat(quota, 'f', -1, 64))
 	}

@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -87,6 +88,14 @@ func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 			n.watchMemory()
 		}
 	})
+	if a.has != nil {
+		for _, p := range a.has.beside {
+			p.on.do(func() {
+				p.share.setBatch(a.Job.Batch(), &b.Spec)
+				tell(p.on.nowNews)
+			})
+		}
+	}
 	tell(n.nowNews)
 }
 
@@ -126,10 +135,10 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 		switch {
 		case begun:
 			return func() error { return n.finish(a) }
-		case n.atEnd(ctx):
+		case n.atEnd(ctx), errors.Is(err, errOver):
 			return func() error { return err }
 		case errors.Is(err, errPaused):
-			return back(errPaused)
+			return back(err)
 		case ctx.Err() != nil || errors.Is(err, errStopped):
 			return back(errStopped)
 		case errors.As(err, &failed):
@@ -181,16 +190,15 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 		return false, err
 	}
 	asked := a.resources(&b.Spec)
-	if asked.GPUs > 0 || len(a.GPUs) > 0 {
-		n.lookAtCards(ctx)
-	}
-	want, err := n.shareOf(a.cpus, asked.Together(), a.GPUs...)
+	want, err := n.wantOf(ctx, a.attempt, asked)
 	if err != nil {
 		return false, err
 	}
-	want.setBatch(a.Job.Batch(), &b.Spec)
+	for _, p := range want.portions(n) {
+		p.share.setBatch(a.Job.Batch(), &b.Spec)
+	}
 	n.measureFirst()
-	got, slot, err := n.acquire(ctx, a.Order, want)
+	got, slot, err := n.acquireAll(ctx, a.attempt, want)
 	if err != nil {
 		return false, err
 	}
@@ -330,17 +338,19 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 
 // order is how a job is run that asks for that.
 func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resources) *proc.Order {
-	cpus := strconv.Itoa(s.cpus / max(1, asked.Ranks))
+	cpus := strconv.Itoa(s.cpus / max(1, s.ranks))
 	argv, set, path := a.Work.Run, job.Environ(b.Spec.Env, a.Work.Env), n.Path
-	env := func(s *share, own []string) []string { return job.Environ(slices.Concat(n.ownEnv(a, s), own), set) }
+	env := func(on *daemon, s *share, own []string) []string {
+		return job.Environ(slices.Concat(on.ownEnv(a, s), own), set)
+	}
 	switch b.Spec.Kind {
 	case job.Python:
 		argv = append([]string{"python3"}, append(argv[:len(argv):len(argv)], cpus)...)
 	case job.Apptainer:
 		c := n.container()
 		argv = n.containerArgv(c, a, &b.Spec, s, cpus)
-		env = func(s *share, own []string) []string {
-			return c.env(slices.Concat(n.ownEnv(a, s), own), set, a.attempt)
+		env = func(on *daemon, s *share, own []string) []string {
+			return c.env(slices.Concat(on.ownEnv(a, s), own), set, a.attempt)
 		}
 	}
 	if b.Spec.Kind != job.Apptainer {
@@ -348,12 +358,12 @@ func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resourc
 	}
 	o := &proc.Order{
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(), Keep: n.given().printed(),
-		Cgroup: n.cgroup, Grace: grace, As: identity(ownerOf(a.account)),
-		Pause: n.pausing.ask(a.Token), Checkpoint: checkpointOf(&b.Spec),
-		Limits: s.limits(asked.Together()), Ranks: ranksOf(s, asked, a.RankOutput, env),
+		Cgroup: cmp.Or(s.group, n.cgroup), Grace: grace, As: identity(ownerOf(a.account)),
+		Pause: n.pausing.ask(a.Token, s.beside...), Checkpoint: checkpointOf(&b.Spec),
+		Limits: n.limits(s, asked), Ranks: n.ranksOf(s, asked, a.RankOutput, env),
 	}
 	if len(o.Ranks) == 0 {
-		o.Env = env(s, nil)
+		o.Env = env(n, s, nil)
 	}
 	return o
 }

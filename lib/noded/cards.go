@@ -44,13 +44,26 @@ func (n *daemon) lookAtCards(ctx context.Context) {
 		n.Log.Warn("cannot find out who uses the GPUs; jobs get none", "why", told)
 	}
 	n.cards.told = told
-	// Before the state is asked: this reads /proc.
+	trees := [][2]string{{n.cgroup, n.desk.Dir()}}
+	n.do(func() {
+		for s := range n.held {
+			switch {
+			case s.guest != nil:
+				trees = append(trees, [2]string{s.guest.group, s.guest.of.desk.Dir()})
+			case len(s.beside) > 0:
+				trees = append(trees, [2]string{s.group, n.desk.Dir()})
+			}
+		}
+	})
+	// Before the state is asked for more: this reads /proc.
 	type use struct{ ours, seen bool }
 	looks := map[int]use{}
 	for _, pids := range users {
 		for _, pid := range pids {
-			ours, seen := proc.InTree(pid, n.cgroup, n.desk.Dir())
-			looks[pid] = use{ours, seen}
+			for _, t := range trees {
+				ours, seen := proc.InTree(pid, t[0], t[1])
+				looks[pid] = use{ours || looks[pid].ours, seen}
+			}
 		}
 	}
 	n.do(func() {
@@ -155,8 +168,16 @@ func (n *daemon) cardsFor(s *share) (job.Cards, bool) {
 
 // gpus is which GPUs an attempt has, or will have as far as the head has chosen them.
 func (a *attempt) gpus() []int {
-	if a.has != nil {
-		return a.has.cards.Indexes()
+	if a.has == nil {
+		all := a.GPUs
+		for _, v := range a.Also {
+			all = append(slices.Clip(all), v.GPUs...)
+		}
+		return all
 	}
-	return a.GPUs
+	all := a.has.cards
+	for _, p := range a.has.beside {
+		all = all.Plus(p.share.cards)
+	}
+	return all.Indexes()
 }

@@ -36,21 +36,21 @@ var grace = timing.Wait(10 * time.Second) // between SIGTERM and SIGKILL
 
 // Settings is what a node knows before it starts.
 type Settings struct {
-	Addr  string     // of the head
-	Terms dial.Terms // on which it is dialled
-	Name  node.Name
-	Offer node.Offer  // Containment is found by Run
-	Dir   string      // the node's directory
-	Env   []string    // what jobs get of the daemon's environment
-	Path  string      // PATH
-	Cores []int       // the numbers of the cpus that jobs may run on; nil: those that this process may
-	Nodes int         // that this machine is, this one among them; 0: only this one
-	Part  *pause.Part // of what the machine is to give back; nil: the node is the machine
-	Caps  *desk.Caps  // nil: the disk is not looked at
-	Disk  *Disk       // that these share; nil: there is only this one
-	Log   *slog.Logger
-	Once  bool   // the daemon ends with its first session
-	Up    func() // nil, or called when what an earlier daemon left has been taken over
+	Addr   string     // of the head
+	Terms  dial.Terms // on which it is dialled
+	Name   node.Name
+	Offer  node.Offer  // Containment is found by Run
+	Dir    string      // the node's directory
+	Env    []string    // what jobs get of the daemon's environment
+	Path   string      // PATH
+	Cores  []int       // the numbers of the cpus that jobs may run on; nil: those that this process may
+	Nodes  int         // that this machine is, this one among them; 0: only this one
+	Part   *pause.Part // of what the machine is to give back; nil: the node is the machine
+	Caps   *desk.Caps  // nil: the disk is not looked at
+	Beside *Beside     // what these have in common; nil: there is only this one
+	Log    *slog.Logger
+	Once   bool   // the daemon ends with its first session
+	Up     func() // nil, or called when what an earlier daemon left has been taken over
 
 	Keep    bool              // the directories of attempts stay when the head has what is in them
 	Ordered func(*proc.Order) // nil, or called with each run before it begins, by any goroutine
@@ -95,6 +95,7 @@ type Settings struct {
 	Stand   func() (Stand, <-chan struct{}) // how the pauses stand, and what is closed when that changes; nil: they are read
 
 	boot   string
+	spread string                                                         // as cgroup, of attempts whose ranks are on several nodes
 	bounds bool                                                           // the kernel bounds the memory of all jobs together
 	cgroup string                                                         // below which trees get their cgroups; empty: none
 	ticks  func(ctx context.Context, every time.Duration) <-chan struct{} // by Uptime; nil: none
@@ -130,6 +131,12 @@ func Run(ctx context.Context, s Settings) error {
 	if s.cgroup != "" {
 		defer os.Remove(s.cgroup) // if nothing runs on
 	}
+	if s.cgroup != "" && s.Beside.machine != "" {
+		if s.spread, err = s.Machine.Cgroup(pause.Parts, s.Beside.whole); err != nil {
+			return err
+		}
+		defer os.Remove(s.spread)
+	}
 	return newDaemon(&s, d).run(ctx)
 }
 
@@ -147,9 +154,10 @@ func (s *Settings) fill() {
 	if s.Uptime == nil {
 		s.Uptime = proc.Uptime
 	}
-	if s.Disk == nil {
-		s.Disk = &Disk{}
+	if s.Beside == nil {
+		s.Beside = &Beside{}
 	}
+	s.Offer.Machine = s.Beside.machine
 }
 
 // absolute is a path that does not depend on where this process is, nor, if it is
@@ -200,6 +208,7 @@ type daemon struct {
 	bounded      int64             // bytes of memory that all jobs together get
 	queue        []*want           // for cpus
 	pause        standing          // what is paused
+	frozen       atomic.Bool       // pause.frozen, for nodes beside this one
 	patience     *float64          // seconds that the head lets jobs wait for the end of a pause; nil: for ever
 	slots        []Slot            // supervisors without an order
 	leaving      leaving
@@ -233,6 +242,9 @@ type attempt struct {
 	longer  *int64   // seconds that the head has let it run since it was given, 0: for ever; nil: not, or not longer
 	keeping bool     // a goroutine writes own and longer down
 
+	elsewhere bool               // it waits for its portion of a node beside its own
+	halted    map[node.Name]bool // nodes beside its own on which it has ranks, and that are paused
+
 	has  *share  // of the node, from when it got that; its last one if it runs no more
 	disk diskUse // as far as it was looked at
 
@@ -245,7 +257,7 @@ func newDaemon(s *Settings, d *desk.Desk) *daemon {
 	s.fill()
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{}, held: map[*share]bool{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs),
+		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs, s.sharesCPUs()),
 		patienceNews: make(chan struct{}, 1), presenceNews: make(chan struct{}, 1), nowNews: make(chan struct{}, 1)}
 	n.link = newLink(n)
 	g := n.given()
@@ -259,12 +271,13 @@ func newDaemon(s *Settings, d *desk.Desk) *daemon {
 func (n *daemon) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	n.Disk.join(n) // before the others ask for what its attempts have, which it takes over now
-	defer n.Disk.leave(n)
+	n.Beside.join(n) // before the others ask for what its attempts have, which it takes over now
+	defer n.Beside.leave(n)
 	if err := n.takeOver(); err != nil {
 		close(n.over)
 		return err
 	}
+	n.returnBeside(ctx)
 	if s, err := n.Machine.NewSlot(); err == nil {
 		n.slots = append(n.slots, s)
 	}

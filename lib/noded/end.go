@@ -98,12 +98,15 @@ func (n *daemon) finish(a *attemptRun) (err error) {
 			return err
 		}
 		a.status = st
+		var had share
 		n.do(func() {
 			if a.stage == stageAdopted {
 				n.giveUp(a.attempt, a.has)
 				n.pump()
+				had = *a.has
 			}
 		})
+		had.leaveBeside()
 	}
 	if err != nil {
 		return n.giveBack(a, err)
@@ -213,6 +216,7 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 // giveBack ends an attempt that never ran.
 func (n *daemon) giveBack(a *attemptRun, why error) error {
 	reason, paused := why.Error(), false
+	var beside *besidePaused
 	n.do(func() {
 		if errors.Is(why, errPaused) {
 			a.setEnding(endPaused, "")
@@ -221,6 +225,10 @@ func (n *daemon) giveBack(a *attemptRun, why error) error {
 		case a.own == ownFrozen:
 			reason = "its job is held"
 		case !errors.Is(why, errStopped):
+		case a.end == endPaused && errors.As(why, &beside):
+			reason, paused = beside.reason, true
+		case a.end == endPaused && a.has != nil && len(a.has.beside) > 0 && n.pauseNow() == nil:
+			reason, paused = "a node on which it has ranks is paused", true
 		case a.end == endPaused:
 			reason, paused = n.pausedReason(), true
 		case a.why != "":

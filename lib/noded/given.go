@@ -57,12 +57,12 @@ func (g *Given) printed() int64 {
 // it has; what waits and would never begin is given back. It is called by the state.
 func (n *daemon) change(g Given) {
 	was := n.given()
-	g.Offer.Containment = was.Offer.Containment
+	g.Offer.Containment, g.Offer.Machine = was.Offer.Containment, was.Offer.Machine
 	g.Offer.GPUs = slices.Clone(g.Offer.GPUs)
 	for i, c := range g.Offer.GPUs {
 		g.Offer.GPUs[i].Busy = slices.ContainsFunc(was.Offer.GPUs, func(o node.GPU) bool { return o.Index == c.Index && o.Busy })
 	}
-	n.free, n.stock = g.Offer.CPUs, newStock(g.Offer, n.cpuIDs)
+	n.free, n.stock = g.Offer.CPUs, newStock(g.Offer, n.cpuIDs, n.sharesCPUs())
 	g.cpus = n.stock.cpus.all
 	n.now.Store(&g)
 	for s := range n.held {
@@ -84,10 +84,13 @@ func (n *daemon) change(g Given) {
 	tell(n.nowNews)
 }
 
-// refuse gives up the waiting of those who want more than the node has now.
+// sharesCPUs says that its cpus are those of other nodes, too.
+func (s *Settings) sharesCPUs() bool { return s.Part != nil && s.Part.Same }
+
+// refuse gives up the waiting of those who can get nothing of the node as it is now.
 func (n *daemon) refuse() {
 	n.queue = slices.DeleteFunc(n.queue, func(w *want) bool {
-		if w.refused = n.beyond(&w.share); w.refused == nil {
+		if w.refused = n.never(w); w.refused == nil {
 			return false
 		}
 		close(w.given)

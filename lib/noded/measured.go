@@ -157,10 +157,16 @@ func (n *daemon) measure() {
 	var most int64
 	var begun int
 	n.do(func() { most, begun = n.memory()-n.mark(), n.meter.begun })
-	use, err := n.Machine.Memory(n.supervisors(), most)
+	pids, here := n.supervisors()
+	use, err := n.Machine.Memory(pids, most)
 	if err != nil {
 		n.Log.Warn("cannot read the memory use of jobs", "why", err)
 		return
+	}
+	for pid, part := range here {
+		if all, ok := use.Of[pid]; ok {
+			use.Of[pid] = int64(float64(all) * part)
+		}
 	}
 	var goes *attempt
 	var why string
@@ -204,12 +210,23 @@ func (n *daemon) askToSave(a *attempt, why string, left int64) bool {
 }
 
 // supervisors is those of what runs. One of an attempt that an earlier daemon began, or of
-// a build, is known as soon as it says of itself who it is.
-func (n *daemon) supervisors() (pids []int) {
+// a build or of a node beside this one, is known as soon as it says of itself who it is. Of
+// an attempt whose ranks are on several nodes a part is here, that of its ranks.
+func (n *daemon) supervisors() (pids []int, here map[int]float64) {
+	here = map[int]float64{}
 	var unknown []*attempt
 	var builds []string
+	var guests []*share
 	n.do(func() {
+		for s := range n.held {
+			if s.guest != nil {
+				guests = append(guests, s)
+			}
+		}
 		for _, a := range n.attempts {
+			if a.runs() && a.has.pid > 0 && len(a.has.beside) > 0 {
+				here[a.has.pid] = float64(a.has.ranks) / float64(a.has.allRanks())
+			}
 			switch {
 			case a.runs() && a.has.pid > 0:
 				pids = append(pids, a.has.pid)
@@ -234,7 +251,13 @@ func (n *daemon) supervisors() (pids []int) {
 			pids = append(pids, pid)
 		}
 	}
-	return pids
+	for _, s := range guests {
+		if pid, err := n.Machine.Holder(s.guest.a.Dir); err == nil {
+			n.do(func() { s.pid = pid })
+			pids, here[pid] = append(pids, pid), float64(s.ranks)/float64(s.guest.ranks)
+		}
+	}
+	return pids, here
 }
 
 // measured takes in a look at the memory, before which so many attempts were begun: what
@@ -252,6 +275,12 @@ func (n *daemon) measured(use *proc.MemoryUse, begun int) (goes *attempt, why st
 			n.meter.other -= uses
 			a.has.uses, a.has.most = uses, max(a.has.most, uses)
 			n.meter.learn(a.has.batch, uses)
+		}
+	}
+	for s := range n.held {
+		if uses, ok := use.Of[s.pid]; ok && s.guest != nil {
+			n.meter.other -= uses
+			s.uses, s.most = uses, max(s.most, uses)
 		}
 	}
 	slices.SortFunc(running, func(a, b *attempt) int { return cmp.Or(b.has.begun-a.has.begun, b.Order-a.Order) })

@@ -104,6 +104,15 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 				list = append(list, r)
 			}
 		}
+		for s := range n.held {
+			if g := s.guest; g != nil {
+				r := given{pause.Running{User: g.a.User, CPUs: s.cpus, Cgroup: g.cgroup()}, g.a.Dir}
+				if s.open {
+					r.Job = string(g.a.Job)
+				}
+				list = append(list, r)
+			}
+		}
 		for _, b := range n.builds {
 			if b.run != nil && b.run.begun {
 				r := given{pause.Running{User: b.Batch.Namespace(), Build: true, CPUs: b.run.cpus}, b.Dir}
@@ -131,8 +140,8 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 // groupOf is the cgroup of an attempt, if it has one.
 func (n *daemon) groupOf(a *attempt) string {
 	parent := n.cgroup
-	if a.stage == stageAdopted {
-		parent = a.has.adoptedIn
+	if a.stage == stageAdopted || len(a.has.beside) > 0 {
+		parent = a.has.group
 	}
 	if parent == "" {
 		return ""

@@ -55,21 +55,26 @@ type pausing struct {
 }
 
 func newPausing(n *daemon) *pausing {
-	part := n.Part
-	if part != nil {
-		part = &pause.Part{Own: pause.OwnPlace(n.desk.Dir()), Of: part.Of, Index: part.Index}
-	}
 	dir := n.desk.Dir()
+	var part *pause.Part
+	if n.Part != nil {
+		own := *n.Part
+		own.Own, part = pause.OwnPlace(dir), &own
+	}
 	reader := pause.Reader{Places: pause.PlacesOf(dir), Ended: pause.EndedOf(dir), Owners: pause.OwnersOf(dir), May: n.may}
 	return &pausing{n: n, Reader: reader, part: part, names: map[int]string{}, odd: map[string]bool{}}
 }
 
-// ask is what an order goes by.
-func (p *pausing) ask(attempt job.Token) *proc.Pausing {
+// ask is what an order goes by, of an attempt that has portions of other nodes, too.
+func (p *pausing) ask(attempt job.Token, beside ...*portion) *proc.Pausing {
 	if p == nil {
 		return nil
 	}
-	return &proc.Pausing{Attempt: string(attempt), Places: p.Places, Ended: p.Ended, Owners: p.Owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory, Part: p.part}
+	o := &proc.Pausing{Attempt: string(attempt), Places: p.Places, Ended: p.Ended, Owners: p.Owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory, Part: p.part}
+	for _, b := range beside {
+		o.Beside = append(o.Beside, *b.on.pausing.ask(attempt))
+	}
+	return o
 }
 
 // beginPauses reads what is paused, before the head is told anything, and begins to
@@ -251,7 +256,7 @@ func (p *pausing) stand(c pause.Clock, s pause.State, patience *float64) standin
 	st := standing{frozen: s.Frozen(), out: s.Out(), give: p.part.Gives(s), until: -1, leave: -1, since: p.since}
 	// Of a node of which nothing is left nothing can run.
 	offer := &p.n.given().Offer
-	st.frozen = st.frozen || st.give.CPUs >= p.n.realCPUs() || offer.Memory > 0 && st.give.Memory >= offer.Memory
+	st.frozen = st.frozen || st.give.CPUs >= p.n.realCPUs() || len(p.n.cpuIDs) > 0 && p.part.Loses(s) >= len(p.n.cpuIDs) || offer.Memory > 0 && st.give.Memory >= offer.Memory
 	by := map[string]bool{}
 	for _, q := range s.Live {
 		st.live = append(st.live, q.Place+"/"+q.ID)
@@ -321,6 +326,7 @@ func (p *pausing) own(c pause.Clock, s pause.State, st standing) {
 func (n *daemon) setPause(st standing) {
 	was := n.pause
 	n.pause = st
+	n.frozen.Store(st.frozen)
 	same := slices.Equal(was.live, st.live) && was.leave == st.leave
 	if same {
 		return
@@ -340,7 +346,9 @@ func (n *daemon) setPause(st standing) {
 			n.sendBack(a)
 		}
 	}
+	n.haltGuests()
 	tell(n.nowNews)
+	n.refuse()
 	n.pump()
 }
 

@@ -12,12 +12,14 @@ import (
 	"distribute/lib/proc"
 )
 
-// ranksOf is the first processes of a job of several ranks, each with its part of the share,
-// from what each asks for and the environment that one with a part has.
-func ranksOf(s *share, asked job.Resources, output func(k int) string, env func(part *share, own []string) []string) (list []proc.Rank) {
-	for k := range asked.Ranks {
-		part := s.rank(k, asked.Ranks)
-		list = append(list, proc.Rank{Env: env(part, rankEnv(k, asked.Ranks, s.port)), Output: output(k), CPUs: part.on, Memory: asked.Memory})
+// ranksOf is the first processes of a job of several ranks, each with its part of the share of
+// its node, from what each asks for and the environment that one with a part has.
+func (n *daemon) ranksOf(s *share, asked job.Resources, output func(k int) string, env func(on *daemon, part *share, own []string) []string) (list []proc.Rank) {
+	for _, p := range s.portions(n) {
+		for i := range p.share.ranks {
+			k, part := len(list), p.share.rank(i, p.share.ranks)
+			list = append(list, proc.Rank{Env: env(p.on, part, rankEnv(k, asked.Ranks, s.port)), Output: output(k), CPUs: part.on, Memory: asked.Memory})
+		}
 	}
 	return list
 }

@@ -7,29 +7,48 @@ import (
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/proc"
 )
 
 // Each rank has its own part of what the job has, and nobody else's.
 func TestRankShares(t *testing.T) {
-	s := &share{cpus: 6, memory: 300, gpus: 6 * job.OneGPU, on: []int{7, 6, 5, 4, 3, 2}, cards: job.AllCards([]int{0, 1, 2, 4, 5, 9}), port: 29500}
-	asked := job.Resources{CPUs: 2, Memory: 100, GPUs: 2 * job.OneGPU, Ranks: 3}
+	offer := func(memory int64) *Settings { return &Settings{Offer: node.Offer{CPUs: 8, Memory: memory}} }
+	n, other := &daemon{Settings: offer(1600)}, &daemon{Settings: offer(3200)}
+	n.Name, other.Name = "ws1", "ws2"
+	beside := &share{cpus: 2, memory: 100, gpus: 2 * job.OneGPU, on: []int{9, 8}, cards: job.AllCards([]int{10, 11}), ranks: 1}
+	s := &share{cpus: 6, memory: 300, gpus: 6 * job.OneGPU, on: []int{7, 6, 5, 4, 3, 2}, cards: job.AllCards([]int{0, 1, 2, 4, 5, 9}), port: 29500,
+		ranks: 3, beside: []*portion{{other, beside}}}
+	asked := job.Resources{CPUs: 2, Memory: 100, GPUs: 2 * job.OneGPU, Ranks: 4}
 	var got []string
-	list := ranksOf(s, asked, func(k int) string { return fmt.Sprint("out", k) }, func(part *share, own []string) []string {
-		got = append(got, fmt.Sprintln(part.cpus, part.memory, part.on, part.cards.Indexes(), own[0], own[3]))
+	list := n.ranksOf(s, asked, func(k int) string { return fmt.Sprint("out", k) }, func(on *daemon, part *share, own []string) []string {
+		got = append(got, fmt.Sprintln(on.Name, part.cpus, part.memory, part.on, part.cards.Indexes(), own[0], own[3]))
 		return own
 	})
 	if want := []string{
-		"2 100 [7 6] [0 1] DISTRIBUTE_RANK=0 MASTER_PORT=29500\n",
-		"2 100 [5 4] [2 4] DISTRIBUTE_RANK=1 MASTER_PORT=29500\n",
-		"2 100 [3 2] [5 9] DISTRIBUTE_RANK=2 MASTER_PORT=29500\n",
+		"ws1 2 100 [7 6] [0 1] DISTRIBUTE_RANK=0 MASTER_PORT=29500\n",
+		"ws1 2 100 [5 4] [2 4] DISTRIBUTE_RANK=1 MASTER_PORT=29500\n",
+		"ws1 2 100 [3 2] [5 9] DISTRIBUTE_RANK=2 MASTER_PORT=29500\n",
+		"ws2 2 100 [9 8] [10 11] DISTRIBUTE_RANK=3 MASTER_PORT=29500\n",
 	}; !slices.Equal(got, want) {
 		t.Errorf("they have %q", got)
 	}
+	all := n.limits(s, asked)
 	for k, r := range list {
-		if r.Output != fmt.Sprint("out", k) || r.Memory != 100 || !slices.Equal(r.CPUs, s.on[2*k:2*k+2]) {
+		if r.Output != fmt.Sprint("out", k) || r.Memory != 100 || !slices.Equal(r.CPUs, all.CPUs[2*k:2*k+2]) {
 			t.Errorf("rank %d is %+v", k, r)
 		}
+	}
+	if all.Memory != 400 || all.Pids != 1024+8*256 {
+		t.Errorf("together they are held to %+v", all)
+	}
+	asked.Memory = 0
+	if all := n.limits(s, asked); all.Memory != 1500+3000 {
+		t.Errorf("who say nothing of memory have %d", all.Memory)
+	}
+	beside.on = nil
+	if all := n.limits(s, asked); all.CPUs != nil {
+		t.Errorf("where some cpus cannot be told apart they are held to %v", all.CPUs)
 	}
 	if whole := (&share{cpus: 4}).rank(1, 2); whole.cpus != 2 || whole.on != nil || whole.cards != (job.Cards{}) {
 		t.Errorf("of cpus that cannot be told apart it has %+v", whole)

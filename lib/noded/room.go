@@ -161,7 +161,7 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 	}
 	var enough <-chan time.Time
 	for cleared := false; ; {
-		news := n.Disk.next()
+		news := n.Beside.next()
 		has, others, err := n.promise(ctx, a, need, wait)
 		switch {
 		case err != nil:
@@ -199,13 +199,13 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 // promise claims the room that an attempt needs, if it is there: it says how much no
 // other attempt of the machine has claimed, and whether others will give room back.
 func (n *daemon) promise(ctx context.Context, a *attempt, need needs, wait bool) (has int64, others bool, err error) {
-	n.Disk.deciding.Lock()
-	defer n.Disk.deciding.Unlock()
+	n.Beside.deciding.Lock()
+	defer n.Beside.deciding.Unlock()
 	space, err := n.desk.Space()
 	if err != nil {
 		return 0, false, err
 	}
-	theirs, others := n.Disk.promised(ctx, n)
+	theirs, others := n.Beside.promised(ctx, n)
 	n.do(func() {
 		has = space.Free - n.given().Caps.Reserve - theirs
 		for _, o := range n.attempts {
@@ -225,7 +225,7 @@ func (n *daemon) promise(ctx context.Context, a *attempt, need needs, wait bool)
 }
 
 // roomChanged tells those who wait for room that there may be more.
-func (n *daemon) roomChanged() { n.Disk.changed() }
+func (n *daemon) roomChanged() { n.Beside.changed() }
 
 // shrink removes so many bytes of what is kept for later, as far as nobody
 // needs it now, and says whether it removed any: first builds of batches that are

@@ -23,15 +23,15 @@ import (
 func liveDaemon(t *testing.T, caps *desk.Caps) *daemon { return liveDaemonOn(t, caps, nil) }
 
 // liveDaemonOn is one that shares a disk with others.
-func liveDaemonOn(t *testing.T, caps *desk.Caps, disk *Disk) *daemon {
+func liveDaemonOn(t *testing.T, caps *desk.Caps, disk *Beside) *daemon {
 	t.Helper()
 	d, err := desk.Open(t.TempDir(), "boot")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 4}, Caps: caps, Disk: disk, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 4}, Caps: caps, Beside: disk, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
 	done := make(chan struct{})
-	n.Disk.join(n)
+	n.Beside.join(n)
 	go func() {
 		defer close(done)
 		for {
@@ -100,7 +100,7 @@ func TestShrinkBuilds(t *testing.T) {
 // What one node of a machine has promised another does not promise again, and it waits
 // for it as for its own.
 func TestRoomOfOtherNodes(t *testing.T) {
-	disk := &Disk{}
+	disk := &Beside{}
 	nodes := []*daemon{liveDaemonOn(t, &desk.Caps{}, disk), liveDaemonOn(t, &desk.Caps{}, disk)}
 	space, err := nodes[0].desk.Space()
 	if err != nil {

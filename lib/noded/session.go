@@ -155,7 +155,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	notes := make([]desk.Note, len(starts))
 	for i, s := range starts {
 		n.noted++
-		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, GPUs: s.GPUs, User: s.User, Spec: s.Spec, Work: s.Work, Time: s.Time, Never: s.Never, Saved: s.Saved}
+		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, GPUs: s.GPUs, Also: s.Also, User: s.User, Spec: s.Spec, Work: s.Work, Time: s.Time, Never: s.Never, Saved: s.Saved}
 	}
 	if notes = n.keepOff(notes); len(notes) == 0 {
 		return

@@ -32,7 +32,11 @@ type share struct {
 	most  int64 // the most of it that was seen
 	alone bool  // nobody else had a share when it was given back
 
-	adoptedIn string // the directory of the cgroups, of what an earlier daemon began
+	group string // the directory of the cgroups, of what an earlier daemon began or has ranks on other nodes
+
+	ranks  int        // so many of the attempt's have it; 0: it has none
+	beside []*portion // what the others have of other nodes
+	guest  *guest     // whose ranks have it, of a node beside this one; nil: it is for this node's own
 
 	port  int       // for its ranks to meet; 0: it has none
 	on    []int     // numbers of its cpus; none: any
@@ -109,10 +113,11 @@ type stock struct {
 
 // newStock is all that a node offers: with the numbers of so many cpus of those
 // that it may run on, so that the last ones are the person's at the machine. If it
-// offers more than there are, they cannot be told apart, and jobs may run on any.
-func newStock(o node.Offer, cpus []int) stock {
+// offers more than there are, or other nodes have the same, they cannot be told apart, and
+// jobs may run on any.
+func newStock(o node.Offer, cpus []int, shared bool) stock {
 	s := stock{memory: o.Memory, sized: o.Memory > 0}
-	if o.CPUs <= len(cpus) {
+	if o.CPUs <= len(cpus) && !shared {
 		core := map[int]string{}
 		for _, c := range cpus {
 			core[c] = siblings(c)
@@ -136,6 +141,7 @@ func (n *daemon) take(s *share) {
 	s.on = n.stock.cpus.take(s.cpus)
 	s.cards, _ = n.cardsFor(s)
 	n.held[s] = true
+	n.tellGuest(s)
 }
 
 // give gives it back.
@@ -146,6 +152,7 @@ func (n *daemon) give(s *share) {
 	ports.releasePort(s.port)
 	n.meter.correct(s.batch, s.most)
 	delete(n.held, s)
+	n.tellGuest(s)
 	if s.alone = len(n.held) == 0; s.alone {
 		n.rebound()
 	}
@@ -170,7 +177,7 @@ func (a *attempt) shareIn(s *desk.Started) *share {
 	if gpus == 0 {
 		gpus = job.GPUs(len(s.GPUs)) * job.OneGPU
 	}
-	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), adoptedIn: s.Cgroup, port: s.Port,
+	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), group: s.Cgroup, port: s.Port,
 		batch: a.Job.Batch(), never: true}
 }
 
@@ -184,6 +191,11 @@ func (s *share) note(to *desk.Started) {
 	to.CPUs, to.GPUs, to.Memory, to.Port = s.on, s.cards.Indexes(), s.memory, s.port
 	if s.gpus.Part() {
 		to.Part = s.gpus
+	}
+	for _, p := range s.beside {
+		to.Cgroup = s.group
+		to.Also = append(to.Also, desk.Portion{Portion: job.Portion{Node: string(p.on.Name), Ranks: p.share.ranks},
+			CPUs: p.share.cpus, On: p.share.on, GPUs: p.share.cards.Indexes(), Memory: p.share.memory})
 	}
 }
 

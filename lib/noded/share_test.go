@@ -120,7 +120,7 @@ func TestStock(t *testing.T) {
 // TestMoreThanThereAre is a node that offers more cpus than it has: then nobody has
 // cpus of his own.
 func TestMoreThanThereAre(t *testing.T) {
-	s := newStock(node.Offer{CPUs: 4}, []int{0, 1})
+	s := newStock(node.Offer{CPUs: 4}, []int{0, 1}, false)
 	if s.cpus.all != nil || s.cpus.take(1) != nil {
 		t.Errorf("%+v", s.cpus)
 	}

@@ -23,31 +23,44 @@ type want struct {
 // Who arrived first goes first: nobody is overtaken by one who needs less, only
 // while he waits for the head or for a build.
 func (n *daemon) acquire(ctx context.Context, order int, s share) (*share, Slot, error) {
+	w, err := n.await(ctx, order, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if w.slot == nil {
+		if w.slot, err = n.Machine.NewSlot(); err != nil {
+			n.release(nil, &w.share, nil)
+		}
+	}
+	return &w.share, w.slot, err
+}
+
+// errOver says that a node whose share was wanted is at its end, and with it this process.
+var errOver = fmt.Errorf("%w: its node ends", errStopped)
+
+// await waits until a share is free, and takes it, and a supervisor if one has nothing to do.
+func (n *daemon) await(ctx context.Context, order int, s share) (*want, error) {
 	w := &want{order: order, share: s, given: make(chan struct{})}
 	n.do(func() {
-		if w.refused = n.beyond(&w.share); w.refused != nil {
+		if w.refused = n.never(w); w.refused != nil {
 			close(w.given)
 			return
 		}
-		at, _ := slices.BinarySearchFunc(n.queue, order, func(w *want, order int) int { return w.order - order })
+		at, _ := slices.BinarySearchFunc(n.queue, order, func(w *want, order int) int { // behind those of the same order
+			if w.order <= order {
+				return -1
+			}
+			return 1
+		})
 		n.queue = slices.Insert(n.queue, at, w)
 		n.pump()
 	})
 	select {
 	case <-w.given:
-		if w.refused != nil {
-			return nil, nil, w.refused
-		}
-		if w.slot != nil {
-			return &w.share, w.slot, nil
-		}
-		slot, err := n.Machine.NewSlot()
-		if err != nil {
-			n.release(nil, &w.share, nil)
-		}
-		return &w.share, slot, err
+		return w, w.refused
 	case <-ctx.Done():
 	case <-n.over:
+		return nil, errOver
 	}
 	n.do(func() {
 		select {
@@ -61,7 +74,7 @@ func (n *daemon) acquire(ctx context.Context, order int, s share) (*share, Slot,
 		}
 		n.pump()
 	})
-	return nil, nil, errors.Join(ctx.Err(), errStopped)
+	return nil, errors.Join(ctx.Err(), errStopped)
 }
 
 // release gives the share of an attempt, or of a build, back, and the supervisor if
@@ -72,7 +85,10 @@ func (n *daemon) release(a *attempt, s *share, slot Slot) {
 		n.putSlot(slot)
 		n.pump()
 	})
-	if !ok && slot != nil {
+	switch {
+	case ok:
+		s.leaveBeside()
+	case slot != nil:
 		slot.Close()
 	}
 }
@@ -107,7 +123,7 @@ func (n *daemon) pump() {
 			continue
 		}
 		n.take(&w.share)
-		if last := len(n.slots) - 1; last >= 0 {
+		if last := len(n.slots) - 1; last >= 0 && w.guest == nil {
 			w.slot, n.slots = n.slots[last], n.slots[:last]
 		}
 		close(w.given)

@@ -57,7 +57,7 @@ func (a *attempt) began() bool { return stageRunning <= a.stage && a.stage < sta
 
 // firstInLine says that attempts that were given later wait until this one has its share.
 func (a *attempt) firstInLine() bool {
-	return !a.unknown && (a.stage == stageGiven || a.stage == stageReady)
+	return !a.unknown && !a.elsewhere && (a.stage == stageGiven || a.stage == stageReady)
 }
 
 const illegalMove = "an attempt made an illegal move, which is a mistake of this program"
@@ -84,7 +84,7 @@ func (n *daemon) setStage(a *attempt, to stage) {
 // it is told the result instead.
 func (n *daemon) tellPhase(a *attempt) {
 	phase := stages[a.stage].phase
-	if phase == job.PhaseRunning && (n.pause.frozen || a.own == ownFrozen) {
+	if phase == job.PhaseRunning && (n.pause.frozen || a.own == ownFrozen || len(a.halted) > 0) {
 		phase = job.PhasePaused
 	}
 	if phase == "" || phase == a.phase {

@@ -10,9 +10,10 @@ import (
 // somebody wants back of the machine they give back together, each as much as goes with
 // what it offers.
 type Part struct {
-	Own   string `json:"own,omitempty"` // the node's own place: what somebody wants back there is the node's alone
-	Of    []Give `json:"of"`            // all that each node of the machine offers
-	Index int    `json:"index"`         // which of these it is
+	Own   string `json:"own,omitempty"`  // the node's own place: what somebody wants back there is the node's alone
+	Of    []Give `json:"of"`             // all that each node of the machine offers
+	Index int    `json:"index"`          // which of these it is
+	Same  bool   `json:"same,omitempty"` // the cpus of all are the same, and fewer than they offer
 }
 
 // What a part can be.
@@ -36,18 +37,37 @@ func (p *Part) Gives(s State) Give {
 	if p == nil {
 		return s.Give()
 	}
-	of := func(own bool) Give {
-		var some State
-		for _, q := range s.Live {
-			if (q.Place == p.Own) == own {
-				some.Live = append(some.Live, q)
-			}
-		}
-		return some.Give()
-	}
-	own, whole := of(true), p.share(of(false))
+	own, whole := p.wanted(s)
+	whole = p.share(whole)
 	return Give{max(own.CPUs, whole.CPUs), max(own.Memory, whole.Memory)}
 }
+
+// wanted is what the pauses want of the node alone, and of the machine.
+func (p *Part) wanted(s State) (own, whole Give) {
+	var here, there State
+	for _, q := range s.Live {
+		if q.Place == p.Own {
+			here.Live = append(here.Live, q)
+		} else {
+			there.Live = append(there.Live, q)
+		}
+	}
+	return here.Give(), there.Give()
+}
+
+// Loses is how many of the cpus on which its jobs run the node loses by the pauses of s: what
+// it gives back, or of cpus that are those of all nodes, all that is wanted of these.
+func (p *Part) Loses(s State) int {
+	if p == nil || !p.Same {
+		return p.Gives(s).CPUs
+	}
+	own, whole := p.wanted(s)
+	return max(own.CPUs, whole.CPUs)
+}
+
+// Whole says that it is all that the node offers of cpus. Nobody knows that of a node that is
+// the machine.
+func (p *Part) Whole(g Give) bool { return p != nil && g.CPUs >= p.Of[p.Index].CPUs }
 
 // share is the node's share of what the machine gives back. Those of all nodes are
 // together what that is, or all that there is if that is less.

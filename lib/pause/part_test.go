@@ -57,6 +57,13 @@ func TestPartGives(t *testing.T) {
 	p := &Part{Own: "/m/nodes/a/pause", Of: []Give{{6, 6 << 30}, {2, 2 << 30}}, Index: 0}
 	at := func(place string, g *Give) Pause { return Pause{Place: place, Give: g, Made: time.Unix(1, 0)} }
 	machine := at("/m/pause", &Give{4, 4 << 30})
+	same := &Part{Of: []Give{{6, 6 << 30}, {2, 2 << 30}}, Index: 1, Same: true} // its cpus are also those of the other
+	if s := (State{Live: []Pause{machine}}); same.Gives(s) != (Give{1, 1 << 30}) || same.Loses(s) != 4 || same.Whole(same.Gives(s)) {
+		t.Errorf("one with the cpus of another gives %+v, and loses %d", same.Gives(s), same.Loses(s))
+	}
+	if s := (State{Live: []Pause{at("/m/pause", &Give{CPUs: 8})}}); !same.Whole(same.Gives(s)) || p.Loses(s) != 6 || (*Part)(nil).Loses(s) != 8 {
+		t.Errorf("all of it is not, with %+v", same.Gives(s))
+	}
 	for _, c := range []struct {
 		live []Pause
 		want Give

@@ -25,7 +25,9 @@ type returnedCPUs struct {
 // whether it must be looked after.
 func (k *keeper) lend(d demand) (again bool) {
 	l := &k.lent
-	l.bound(k.out.of.Memory, d.memory)
+	if len(k.out.of) == 1 { // else the limit of the attempt is that of all its nodes
+		l.bound(k.out.of[0].Memory, d.memory)
+	}
 	left := l.rest(d.cpus)
 	if left != nil || l.left != nil {
 		cpus := left

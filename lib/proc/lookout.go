@@ -14,11 +14,11 @@ import (
 // A lookout is how a supervisor learns of pauses. It is kept from one order to the
 // next, as long as they go by the same places.
 type lookout struct {
-	of Pausing
-	pause.Reader
-	news  <-chan struct{} // something may have changed
-	close context.CancelFunc
-	state pause.State // as it was read last, for the order at hand
+	of      []Pausing // of each node on which the order is
+	readers []*pause.Reader
+	states  []pause.State   // as they were read last, for the order at hand
+	news    <-chan struct{} // something may have changed
+	close   context.CancelFunc
 }
 
 // lookFrom has the supervisor look where the order's pauses are. It must be called
@@ -31,13 +31,19 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 	}
 	if s.out == nil && o.Pause != nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		s.out = &lookout{news: pause.Watch(ctx, o.Pause.Places, o.Pause.Ended, o.Pause.Owners), close: cancel}
-		s.out.Reader = pause.Reader{Places: o.Pause.Places, Ended: o.Pause.Ended, Owners: o.Pause.Owners}
+		s.out = &lookout{close: cancel}
+		var places, files []string
+		for _, p := range o.Pause.nodes() {
+			s.out.readers = append(s.out.readers, &pause.Reader{Places: p.Places, Ended: p.Ended, Owners: p.Owners})
+			places, files = append(places, p.Places...), append(files, p.Ended, p.Owners)
+		}
+		slices.Sort(places)
+		s.out.news = pause.Watch(ctx, slices.Compact(places), files...)
 	}
 	if s.out == nil {
 		return nil
 	}
-	s.out.of = *o.Pause
+	s.out.of = o.Pause.nodes()
 	// What was told until now is seen by whoever reads now.
 	for _, told := range []<-chan struct{}{s.out.news, s.look} {
 		select {
@@ -50,15 +56,21 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 
 // same says whether the places of p are those that are looked at.
 func (l *lookout) same(p *Pausing) bool {
-	return l.of.Ended == p.Ended && l.of.Owners == p.Owners && slices.Equal(l.of.Places, p.Places)
+	return slices.EqualFunc(l.of, p.nodes(), func(p, q Pausing) bool {
+		return p.Ended == q.Ended && p.Owners == q.Owners && slices.Equal(p.Places, q.Places)
+	})
 }
 
 // read reads the pauses that count for the order at hand. With an error something of them
 // could not be read.
 func (l *lookout) read() error {
-	state, err := l.Read()
-	l.state = state.For(l.of.Attempt)
-	return err
+	var all []error
+	l.states = l.states[:0]
+	for _, r := range l.readers {
+		state, err := r.Read()
+		l.states, all = append(l.states, state.For(l.of[0].Attempt)), append(all, err)
+	}
+	return errors.Join(all...)
 }
 
 // errPaused is why an order is not begun: it can be given again.
@@ -107,19 +119,26 @@ type demand struct {
 // ones that the node offers; who wants all of them, or all of the memory, wants
 // that nothing runs.
 func (l *lookout) demand() demand {
-	d := demand{frozen: l.state.Frozen(), out: l.state.Out()}
-	if next, ok := l.state.Next(); ok {
-		d.stays = max(next, time.Millisecond)
-	}
-	give := l.of.Part.Gives(l.state)
-	if give.CPUs > 0 && len(l.of.CPUs) > 0 {
-		if d.cpus = l.of.CPUs[:max(0, len(l.of.CPUs)-give.CPUs)]; len(d.cpus) == 0 {
-			d.frozen = true
+	var d demand
+	left := []int{}
+	for i, o := range l.of {
+		s := l.states[i]
+		d.frozen, d.out = d.frozen || s.Frozen(), d.out || s.Out()
+		if next, ok := s.Next(); ok && (d.stays == 0 || next < d.stays) {
+			d.stays = max(next, time.Millisecond)
 		}
-	}
-	if give.Memory > 0 && l.of.Memory > 0 {
-		if d.memory = l.of.Memory - give.Memory; d.memory <= 0 {
-			d.frozen = true
+		give, cpus := o.Part.Gives(s), o.CPUs
+		if n := o.Part.Loses(s); n > 0 && len(cpus) > 0 {
+			cpus = cpus[:max(0, len(cpus)-n)]
+			d.frozen = d.frozen || len(cpus) == 0 || o.Part.Whole(give)
+		}
+		if left = append(left, cpus...); len(cpus) < len(o.CPUs) || d.cpus != nil {
+			d.cpus = left
+		}
+		if give.Memory > 0 && o.Memory > 0 {
+			if d.memory = o.Memory - give.Memory; d.memory <= 0 {
+				d.frozen = true
+			}
 		}
 	}
 	return d

@@ -93,7 +93,12 @@ type Pausing struct {
 	Memory  int64    `json:"memory,omitempty"`  // bytes that the node offers
 
 	Part *pause.Part `json:"part,omitempty"` // of its machine that the node is; nil: it is the machine
+
+	Beside []Pausing `json:"beside,omitempty"` // the same of other nodes of the machine on which it has ranks
 }
+
+// nodes is one for each node on which the order is, its own first.
+func (p *Pausing) nodes() []Pausing { return append([]Pausing{*p}, p.Beside...) }
 
 // A Checkpoint is how an order is asked to save itself before it must go.
 type Checkpoint struct {
