@@ -262,6 +262,9 @@ func (s *share) leaveBeside() {
 // none has begun to answer, so that mu guards it.
 func (n *daemon) returnBeside(ctx context.Context) {
 	n.Beside.meet(ctx)
+	if ctx.Err() != nil {
+		return // another may be at its beginning still, or have failed there
+	}
 	for _, a := range n.attempts {
 		s := a.Started()
 		if s == nil || len(s.Also) == 0 || a.stage != stageAdopted {

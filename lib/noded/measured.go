@@ -163,9 +163,9 @@ func (n *daemon) measure() {
 		n.Log.Warn("cannot read the memory use of jobs", "why", err)
 		return
 	}
-	for pid, part := range here {
+	for pid, fraction := range here {
 		if all, ok := use.Of[pid]; ok {
-			use.Of[pid] = int64(float64(all) * part)
+			use.Of[pid] = int64(float64(all) * fraction)
 		}
 	}
 	var goes *attempt
@@ -211,7 +211,7 @@ func (n *daemon) askToSave(a *attempt, why string, left int64) bool {
 
 // supervisors is those of what runs. One of an attempt that an earlier daemon began, or of
 // a build or of a node beside this one, is known as soon as it says of itself who it is. Of
-// an attempt whose ranks are on several nodes a part is here, that of its ranks.
+// an attempt whose ranks are on several nodes here is the fraction of them that is on this one.
 func (n *daemon) supervisors() (pids []int, here map[int]float64) {
 	here = map[int]float64{}
 	var unknown []*attempt

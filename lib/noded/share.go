@@ -192,8 +192,10 @@ func (s *share) note(to *desk.Started) {
 	if s.gpus.Part() {
 		to.Part = s.gpus
 	}
-	for _, p := range s.beside {
+	if s.group != "" {
 		to.Cgroup = s.group
+	}
+	for _, p := range s.beside {
 		to.Also = append(to.Also, desk.Portion{Portion: job.Portion{Node: string(p.on.Name), Ranks: p.share.ranks},
 			CPUs: p.share.cpus, On: p.share.on, GPUs: p.share.cards.Indexes(), Memory: p.share.memory})
 	}

@@ -101,7 +101,7 @@ func (m *Machine) takeCards(a *attempt) {
 		return
 	}
 	all := job.AllCards(a.told)
-	take := func(s *policy.Share, of *peer) {
+	setCards := func(s *policy.Share, of *peer) {
 		has := all.Minus(all.Minus(of.Could.Cards))
 		if has.Len() != s.GPUs.Cards() || has == s.Cards {
 			return
@@ -110,9 +110,9 @@ func (m *Machine) takeCards(a *attempt) {
 			m.recount(of)
 		}
 	}
-	take(&a.Share, a.peer)
+	setCards(&a.Share, a.peer)
 	for _, g := range a.beside {
-		take(&g.Share, g.on)
+		setCards(&g.Share, g.on)
 	}
 }
 

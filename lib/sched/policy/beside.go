@@ -104,7 +104,7 @@ func (p *Node) couldTogether(c *Class) bool {
 func (p *Node) alone(c *Class) bool { return Fits(p.Has, Share{}, c.ShareOf(p)) }
 
 // join notes which machine a node is of, by a text that only its nodes know, and judges
-// those beside it anew: what they could hold together has changed.
+// those beside it anew: what fits on them together has changed.
 func (l *Lab) join(p *Node, machine string) {
 	if l.machines == nil {
 		l.machines = map[string][]*Node{}

@@ -129,7 +129,7 @@ func (l *Lab) wait(c *Class, p *Node, most time.Duration) (long time.Duration) {
 	return endless // it has attempts of which nothing is known
 }
 
-// waitTogether is that of ranks that no node of a machine can hold alone: until all has ended
+// waitTogether is that of ranks that fit on no node of a machine alone: until all has ended
 // that runs there.
 func (l *Lab) waitTogether(c *Class, p *Node) (long time.Duration) {
 	if p.Portions(c) != nil {
@@ -165,7 +165,7 @@ func (r *Round) unkeep(k *Reservation) {
 	}
 }
 
-// widen keeps the nodes beside one that is kept for ranks which it cannot hold alone, unless
+// widen keeps the nodes beside one that is kept for ranks which do not fit on it alone, unless
 // they are kept for others since longer: two that need the same nodes never wait for each other.
 func (r *Round) widen(k *Reservation) {
 	for _, p := range k.Beside {
