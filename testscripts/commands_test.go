@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/proc"
 )
 
 // misuse ends a script's command that was written wrongly.
@@ -219,7 +223,36 @@ func mainGuard() {
 	io.Copy(io.Discard, os.Stdin)
 	for _, home := range os.Args[1:] {
 		sweep(home)
+		removeGroups(filepath.Dir(home))
 	}
+}
+
+// removeGroups removes the cgroups, with nothing in them, of the nodes whose directories
+// are in dir: a daemon that was killed leaves one, and thousands make each new one slow.
+func removeGroups(dir string) {
+	group, _, err := proc.WouldContain("any", dir)
+	if err != nil {
+		return
+	}
+	for _, name := range directories(dir) {
+		groups, _ := filepath.Glob(filepath.Join(filepath.Dir(group), proc.GroupName("*", name)))
+		for _, g := range groups {
+			for _, below := range slices.Backward(directories(g)) {
+				os.Remove(below)
+			}
+		}
+	}
+}
+
+// directories is a directory and those below it, each before what is in it.
+func directories(dir string) (all []string) {
+	filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all = append(all, name)
+		}
+		return nil
+	})
+	return all
 }
 
 // sweep kills every process of this user whose HOME is that of an ended script,
