@@ -19,6 +19,8 @@ type rows struct {
 
 	priority *int // of the batch, if it was set
 
+	old map[int][]packed // attempts that their jobs went on without, if these are wanted
+
 	words []string // texts, each once; the first is empty
 	ids   map[string]uint32
 }

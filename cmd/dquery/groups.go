@@ -10,8 +10,8 @@ import (
 	"distribute/lib/unit"
 )
 
-// batches prints the batches with jobs that fit.
-func (d *dquery) batches(ctx context.Context) error {
+// showBatches prints the batches with jobs that fit.
+func (d *dquery) showBatches(ctx context.Context) error {
 	rows, err := gather(ctx, d, query.BatchFields(), query.DefaultBatch, query.NewBatchTable, batchesOf)
 	if err != nil {
 		return err
@@ -27,8 +27,8 @@ func (d *dquery) batches(ctx context.Context) error {
 	return answer(len(rows))
 }
 
-// causes prints why jobs failed, or do not go on.
-func (d *dquery) causes(ctx context.Context) error {
+// showCauses prints why jobs failed, or do not go on.
+func (d *dquery) showCauses(ctx context.Context) error {
 	rows, err := gather(ctx, d, query.CauseFields(), query.DefaultCause, query.NewCauseTable, causesOf)
 	if err != nil {
 		return err

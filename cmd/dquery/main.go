@@ -14,7 +14,7 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dquery [-afjNqstvw] [-c fields] [-H head] [operand ...]`
+const usage = `usage: dquery [-AafjNqstvw] [-c fields] [-H head] [operand ...]`
 
 func main() { cli.Main(usage, run) }
 
@@ -22,42 +22,106 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	d := &dquery{c: c, now: time.Now}
 	c.Bool("q")
 	c.Bool("v")
-	all, follow := c.Bool("a"), c.Bool("f")
+	all, follow, attempts := c.Bool("a"), c.Bool("f"), c.Bool("A")
 	json, nodes, batches, table, why := c.Bool("j"), c.Bool("N"), c.Bool("s"), c.Bool("t"), c.Bool("w")
 	fields, head := c.String("c", ""), c.String("H", "")
 	if err := c.Parse(); err != nil {
 		return err
 	}
-	d.all, d.follow, d.json, d.head, d.fields = *all, *follow, *json, *head, *fields
+	d.all, d.follow, d.attempts, d.json, d.head, d.fields = *all, *follow, *attempts, *json, *head, *fields
 	d.table = *table || c.StdoutTTY() && !d.json
+	d.nodes, d.batches, d.why = *nodes, *batches, *why
+	refresh := *table && d.follow && c.StdoutTTY()
 	switch {
-	case *nodes && *batches:
+	case d.nodes && d.batches:
 		return cli.Usagef("-N and -s exclude each other: a line is a node or a batch")
-	case *why && (*nodes || *batches):
+	case d.why && (d.nodes || d.batches):
 		return cli.Usagef("-w excludes -N and -s: a line is a cause")
-	case *table && *json:
+	case *table && d.json:
 		return cli.Usagef("-t and -j exclude each other")
-	case *follow && (*batches || *nodes || *why):
-		return cli.Usagef("-f follows jobs, not batches, nodes or causes")
-	case *nodes:
-		return d.nodes(ctx)
-	case *batches:
-		return d.batches(ctx)
-	case *why:
-		return d.causes(ctx)
+	case d.attempts && (d.nodes || d.batches || d.why):
+		return cli.Usagef("-A excludes -N, -s and -w: a line is an attempt")
+	case d.follow && !refresh && (d.batches || d.nodes || d.why || d.attempts):
+		return cli.Usagef("-f follows jobs alone, but with -t on a terminal any table")
+	case !refresh:
+		return d.show(ctx)
 	}
-	return d.jobs(ctx)
+	ops, err := ask.Read(c, false)
+	if err != nil || ops.None {
+		return err
+	}
+	d.follow, d.keeps, c.Args = false, true, ops.Args
+	defer d.hangUp()
+	return c.Refresh(ctx, func(ctx context.Context, c *cli.Cmd) error {
+		d.c = c
+		err := d.show(ctx)
+		if cli.Status(err) == cli.No { // nothing fits now
+			return nil
+		}
+		if err != nil {
+			d.hangUp()
+		}
+		return err
+	})
+}
+
+// show prints what is asked for, once or as long as that is followed.
+func (d *dquery) show(ctx context.Context) error {
+	switch {
+	case d.nodes:
+		return d.showNodes(ctx)
+	case d.batches:
+		return d.showBatches(ctx)
+	case d.why:
+		return d.showCauses(ctx)
+	}
+	return d.showJobs(ctx)
 }
 
 // dquery is what the command line says.
 type dquery struct {
-	c                        *cli.Cmd
-	all, follow, json, table bool
-	head, fields             string
-	now                      func() time.Time
+	c            *cli.Cmd
+	all, follow  bool
+	json, table  bool
+	attempts     bool // -A
+	nodes        bool // -N
+	batches      bool // -s
+	why          bool // -w
+	head, fields string
+	now          func() time.Time
+
+	keeps   bool      // the session with the head, for the next picture
+	session *ask.Head // that is kept
 }
 
-func (d *dquery) jobs(ctx context.Context) error {
+// dial makes a session with the head, or gives the one that is kept.
+func (d *dquery) dial(ctx context.Context) (h *ask.Head, err error) {
+	if d.session != nil {
+		return d.session, nil
+	}
+	if h, err = ask.Dial(ctx, d.c, d.head); err == nil && d.keeps {
+		d.session = h
+	}
+	return h, err
+}
+
+// leave ends a session that is not kept.
+func (d *dquery) leave(h *ask.Head) error {
+	if d.keeps {
+		return nil
+	}
+	return h.Close()
+}
+
+// hangUp ends the session that is kept.
+func (d *dquery) hangUp() {
+	if d.session != nil {
+		d.session.Close()
+		d.session = nil
+	}
+}
+
+func (d *dquery) showJobs(ctx context.Context) error {
 	ops, err := ask.Read(d.c, false)
 	if err != nil {
 		return err
@@ -70,7 +134,7 @@ func (d *dquery) jobs(ctx context.Context) error {
 		return cli.Usagef("%w", err)
 	}
 	out, err := printer(d, query.JobFields(), query.DefaultJob, func(l query.Look) query.Printer[job.Row] {
-		return query.NewJobTable(l, d.follow || q.NamesJobs())
+		return query.NewJobTable(l, d.follow || d.attempts || q.NamesJobs())
 	})
 	if err != nil {
 		return err
@@ -95,7 +159,7 @@ func (d *dquery) jobs(ctx context.Context) error {
 		return err
 	}
 	d.sayStranded(stranded)
-	if d.table && !d.follow {
+	if d.table && !d.follow && !d.attempts {
 		if err := d.sum(ctx, s, ops, n); err != nil {
 			return err
 		}
@@ -150,7 +214,7 @@ func (d *dquery) summary(batches []query.Batch) string {
 	return text
 }
 
-func (d *dquery) nodes(ctx context.Context) error {
+func (d *dquery) showNodes(ctx context.Context) error {
 	if _, err := query.ParseNodes(d.c.Args, d.now()); err != nil {
 		return cli.Usagef("%w", err)
 	}
@@ -158,11 +222,11 @@ func (d *dquery) nodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := ask.Dial(ctx, d.c, d.head)
+	h, err := d.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer h.Close()
+	defer d.leave(h)
 	n, err := pour(d, nil, out, func(each func(*node.Row) error) error {
 		return ask.Rows(ctx, h, wire.Query{Of: "nodes"}, &ask.Operands{Args: d.c.Args}, each)
 	})

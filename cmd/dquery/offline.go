@@ -20,7 +20,7 @@ import (
 // open finds the source: the head, or the files of its spool if that is here
 // and no dsched runs on it.
 func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
-	h, err := ask.Dial(ctx, d.c, d.head)
+	h, err := d.dial(ctx)
 	if err == nil {
 		d.sayWaiting(h.Addr)
 		return &live{h, d, ops}, nil
@@ -63,8 +63,16 @@ func (f *files) jobs(ctx context.Context, _ bool, each func(*job.Row) error) err
 		return err
 	}
 	return f.read(ctx, q, infos, func(r *job.Row) error {
-		if q.Match(r) {
+		if !q.Match(r) {
+			return nil
+		}
+		if !f.d.attempts {
 			return each(r)
+		}
+		for _, a := range r.Attempts() {
+			if err := each(&a); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
@@ -158,7 +166,11 @@ func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, ea
 			doubt = true
 			f.d.c.Talk("what is shown may be lost if the power goes: %v", err)
 		}
-		err := f.Read(i.ID, -1, func(r *job.Row) error { delete(missing, r.ID); return each(r) })
+		read := f.Read
+		if f.d.attempts {
+			read = f.ReadAttempts
+		}
+		err := read(i.ID, -1, func(r *job.Row) error { delete(missing, r.ID); return each(r) })
 		var damage *spool.Problem
 		if errors.As(err, &damage) {
 			f.d.c.Talk("%s", damage)

@@ -13,7 +13,7 @@ import (
 // source is where rows come from: a head, or the files of a spool.
 type source interface {
 	// jobs gives the rows that the operands fit, and with follow each again
-	// when it changes.
+	// when it changes; with -A a row for each attempt of those that fit.
 	jobs(ctx context.Context, follow bool, each func(*job.Row) error) error
 	// count gives the batches with jobs that fit other operands.
 	count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error)
@@ -33,7 +33,11 @@ func (l *live) jobs(ctx context.Context, follow bool, each func(*job.Row) error)
 	if follow {
 		return l.follow(ctx, each)
 	}
-	return ask.Rows(ctx, l.Head, wire.Query{Of: "jobs", All: l.d.all}, l.ops, each)
+	of := "jobs"
+	if l.d.attempts {
+		of = "attempts"
+	}
+	return ask.Rows(ctx, l.Head, wire.Query{Of: of, All: l.d.all}, l.ops, each)
 }
 
 // follow gives the rows that fit, and each again when it changes. When the head
@@ -75,7 +79,7 @@ func (l *live) Close() error {
 	if l.Head == nil {
 		return nil
 	}
-	return l.Head.Close()
+	return l.d.leave(l.Head)
 }
 
 func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error) {

@@ -126,7 +126,7 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 	switch m.Of {
 	case "nodes":
 		return t.queryNodes(m)
-	case "jobs", "batches", "causes":
+	case "jobs", "batches", "causes", "attempts":
 	default:
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Of)}
 	}
@@ -149,7 +149,11 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 		if m.Of == "causes" {
 			why = t.reasons
 		}
-		err := t.rowsWhy(snap, q, why, func(r, _ *job.Row, until time.Time) error {
+		read := t.spool.Read
+		if m.Of == "attempts" {
+			read = t.spool.ReadAttempts
+		}
+		err := t.rowsWhy(snap, q, read, why, func(r, _ *job.Row, until time.Time) error {
 			switch {
 			case m.Of == "batches":
 				tally.Add(r)
@@ -161,7 +165,14 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 			if !q.Match(r) {
 				return nil
 			}
-			text = append(job.AppendRow(text[:0], r), '\n')
+			text = text[:0]
+			if m.Of == "jobs" {
+				text = append(job.AppendRow(text, r), '\n')
+			} else {
+				for _, a := range r.Attempts() {
+					text = append(job.AppendRow(text, &a), '\n')
+				}
+			}
 			_, err := w.Write(text)
 			return err
 		})
@@ -328,15 +339,18 @@ func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
 // batch that cannot be read is left out, and said in the log;
 // when all others are told, it is an error if it was named.
 func (t *tool) rows(snap *snapshot, q *query.Query, f func(r, log *job.Row) error) error {
-	return t.rowsWhy(snap, q, t.stuck, func(r, log *job.Row, _ time.Time) error { return f(r, log) })
+	return t.rowsWhy(snap, q, t.spool.Read, t.stuck, func(r, log *job.Row, _ time.Time) error { return f(r, log) })
 }
 
 // A why tells why jobs of a batch that wait do, by their numbers, and when that may
 // change by itself, if that is known; nil if there is nothing to tell.
 type why func(job int) (string, time.Time)
 
+// reads is how a batch is read: [spool.Spool.Read] or its ReadAttempts.
+type reads func(id job.BatchID, upto int64, f func(*job.Row) error) error
+
 // rowsWhy is rows, with why those jobs wait of which waits tells.
-func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) why, f func(r, log *job.Row, until time.Time) error) error {
+func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(job.BatchID) why, f func(r, log *job.Row, until time.Time) error) error {
 	if snap == nil {
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
@@ -357,7 +371,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 			continue
 		}
 		waits, next := waits(i.ID), 0
-		err := t.read(i.ID, i.Head.Jobs, upto, func(r *job.Row) error {
+		each := func(r *job.Row) error {
 			number := next
 			next++
 			if r.UID != i.Head.UID {
@@ -373,7 +387,8 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 				}
 			}
 			return f(r, &log, until)
-		})
+		}
+		err := t.whenRoom(i.Head.Jobs, func() error { return read(i.ID, upto, each) })
 		var p *spool.Problem
 		if errors.As(err, &p) {
 			t.log.Error("cannot read a batch", "problem", p.Error())
@@ -394,9 +409,13 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, waits func(job.BatchID) w
 // more waits its turn.
 const maxReading = 4_000_000
 
-// read is [spool.Spool.Read] of a batch of so many jobs, when there is memory for
-// it.
+// read is [spool.Spool.Read] of a batch of so many jobs, when there is memory for it.
 func (t *tool) read(id job.BatchID, jobs int, upto int64, f func(*job.Row) error) error {
+	return t.whenRoom(jobs, func() error { return t.spool.Read(id, upto, f) })
+}
+
+// whenRoom reads a batch of so many jobs when there is memory for that.
+func (t *tool) whenRoom(jobs int, read func() error) error {
 	n := min(int64(jobs), maxReading)
 	t.tools.readers.Add(1)
 	err := t.tools.reading.Acquire(t.over, n)
@@ -408,7 +427,7 @@ func (t *tool) read(id job.BatchID, jobs int, upto int64, f func(*job.Row) error
 	done := make(chan struct{})
 	defer close(done)
 	go t.endIfWanted(done)
-	return t.spool.Read(id, upto, f)
+	return read()
 }
 
 // endIfWanted ends the session of a tool that reads its answer so slowly that

@@ -50,6 +50,7 @@ type Row struct {
 	Manifest string `json:"-"` // of what is kept of it: of the accepted result, or of the last attempt
 	From     string `json:"-"` // the node of the attempt with whose saved files it goes on
 	After    string `json:"-"` // how the attempt before ended, and where, if the job was tried again since that failed
+	Old      []Row  `json:"-"` // of the attempts that the job went on without, as Superseded tells, if they were asked for
 	Saved    bool   `json:"-"` // the last attempt has saved that, and it is gone with the end of the job
 }
 

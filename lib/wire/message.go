@@ -272,7 +272,7 @@ type (
 	// Query asks for rows: a Send of OfRows.
 	Query struct {
 		Ref    job.Token `json:"ref"`
-		Of     string    `json:"of"`             // jobs, batches, nodes
+		Of     string    `json:"of"`             // jobs, batches, causes, nodes; attempts: a row of a job for each of its attempts
 		Args   []string  `json:"args,omitempty"` // operands, as the tool got them
 		All    bool      `json:"all,omitempty"`  // everybody's
 		Follow bool      `json:"follow,omitempty"`

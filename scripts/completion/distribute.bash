@@ -17,7 +17,7 @@ _distribute_options() {
 	dnotify) options='-D: -H: -O: -a -m: -q -v' ;;
 	dpause) options='-D: -e -g: -q -r' ;;
 	dpull) options='-H: -i: -n -o: -q -v -x:' ;;
-	dquery) options='-H: -N -a -c: -f -j -q -s -t -v -w' ;;
+	dquery) options='-A -H: -N -a -c: -f -j -q -s -t -v -w' ;;
 	dretry) options='-H: -n -q -v' ;;
 	drm) options='-H: -a -n -q -v' ;;
 	drun) options='-H: -c: -k -n -o: -q -v' ;;
