@@ -9,63 +9,71 @@ import (
 	"testing"
 )
 
-const completion = "../scripts/completion/distribute.bash"
-
-// The completion offers, for each command, the options of its page.
-func TestCompletionIsTheManuals(t *testing.T) {
-	data, err := os.ReadFile(completion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	offered := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^\t(\w+)\) options='(.*)' ;;$`).FindAllStringSubmatch(string(data), -1) {
-		offered[m[1]] = m[2]
-	}
-	registered := strings.Fields(string(data[strings.LastIndex(string(data), "\\\n"):]))[1:]
-	names := append(commands(t), "dlocal")
-	slices.Sort(names)
-	if !slices.Equal(registered, names) {
-		t.Errorf("registered for %q, and the commands are %q", registered, names)
-	}
-	for _, name := range names {
-		var want []string
-		for option, value := range options(synopsis(t, name)) {
-			if option == "h" || option == "V" {
-				continue
-			}
-			if value != "" {
-				option += ":"
-			}
-			want = append(want, "-"+option)
+// The completions know every command.
+func TestCompletionIsForAll(t *testing.T) {
+	want := append(commands(t), "dlocal")
+	slices.Sort(want)
+	for shell, list := range map[string]string{"bash": `\\\n\t(.*)\n$`, "zsh": `^#compdef (.*)\n`, "fish": `\nfor command in (.*)\n`} {
+		data, err := os.ReadFile("../scripts/completion/distribute." + shell)
+		if err != nil {
+			t.Fatal(err)
 		}
-		slices.Sort(want)
-		if got := offered[name]; got != strings.Join(want, " ") {
-			t.Errorf("%s) options='%s' is offered, the page has '%s'", name, got, strings.Join(want, " "))
+		if m := regexp.MustCompile(list).FindSubmatch(data); m == nil || !slices.Equal(strings.Fields(string(m[1])), want) {
+			t.Errorf("%s: %q, and the commands are %q", shell, m, want)
 		}
-		delete(offered, name)
-	}
-	for name := range offered {
-		t.Errorf("options are offered for %s, which is no command", name)
 	}
 }
 
+// What each shell offers for a line, as words.
+var completers = map[string]string{
+	"bash": `source ../scripts/completion/distribute.bash
+		read -ra COMP_WORDS <<<"$1"
+		[[ $1 != *" " ]] || COMP_WORDS+=("")
+		COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+		_distribute "${COMP_WORDS[0]}"
+		echo "${COMPREPLY[*]}"`,
+	// compadd takes of what it is given what begins as the word does.
+	"zsh": `compadd() { shift; print -r -- ${(M)@:#$words[CURRENT]*} }
+		_files() { }
+		words=(${=1})
+		[[ $1 != *" " ]] || words+=("")
+		CURRENT=$#words
+		source ../scripts/completion/distribute.zsh`,
+	"fish": `source ../scripts/completion/distribute.fish
+		complete -C $argv[1] | string replace -rf '^([^\t]*).*' '$1' | string match -rv '/|\.'`,
+}
+
+// The options are those that the command itself prints.
 func TestCompletionOffers(t *testing.T) {
-	need(t, "bash")
-	for _, c := range []struct{ line, want string }{
-		{"dwait -", "-H -T -q -v -h -V"},
-		{"/usr/bin/dwait -T", "-T"},
-		{"dwait -T -", ""},
-		{"dwait x", ""},
-		{"dadm ", "accept drain init lost remove resume"},
-		{"dadm re", "remove resume"},
-		{"dadm accept ", ""},
-		{"dwait -q -v -", "-H -T -q -v -h -V"},
-	} {
-		script := `source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _distribute "$1"; echo "${COMPREPLY[*]}"`
-		args := append([]string{"-c", script, "bash", completion}, strings.Split(c.line, " ")...)
-		out, err := exec.Command("bash", args...).CombinedOutput()
-		if got := strings.TrimSpace(string(out)); err != nil || got != c.want {
-			t.Errorf("%q: %q, %v; want %q", c.line, got, err, c.want)
-		}
+	for shell, script := range completers {
+		t.Run(shell, func(t *testing.T) {
+			need(t, shell)
+			for _, c := range []struct{ line, want string }{
+				{"dwait -", "-H -T -V -h -q -v"},
+				{"dwait -T -", ""},
+				{"dwait -q -v -", "-H -T -V -h -q -v"},
+				{"dnoded -i", "-init -insecure"},
+				{"dlocal -", "-V -d -h -s"},
+				{"d2slurm -x -", "-A -C -H -M -N -U -V -b -h -k -n -o -q -r -s -u -v -x"},
+				{"dadm ", "accept drain init lost remove resume"},
+				{"dadm re", "remove resume"},
+			} {
+				args := []string{"-c", script, c.line}
+				switch shell {
+				case "bash":
+					args = []string{"-c", script, shell, c.line}
+				case "zsh":
+					args = []string{"-fc", script, shell, c.line}
+				case "fish":
+					args = append([]string{"--no-config"}, args...)
+				}
+				out, err := exec.Command(shell, args...).CombinedOutput()
+				got := strings.Fields(string(out))
+				slices.Sort(got)
+				if offered := strings.Join(got, " "); err != nil && shell != "fish" || offered != c.want {
+					t.Errorf("%q: %q, %v; want %q", c.line, offered, err, c.want)
+				}
+			}
+		})
 	}
 }

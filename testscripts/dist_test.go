@@ -80,7 +80,7 @@ func TestDist(t *testing.T) {
 	}
 	for _, f := range []struct{ name, text string }{
 		{"bin/dlocal", ""}, {"bin/dplot", ""}, {"bin/dtasks", ""}, {"share/man/man1/dwait.1", ""}, {"lib/sysusers.d/distribute-node.conf", ""},
-		{"share/bash-completion/completions/dnoded", "complete "},
+		{"share/bash-completion/completions/dnoded", "complete "}, {"share/zsh/site-functions/_distribute", "#compdef "}, {"share/fish/vendor_completions.d/dnoded.fish", "complete "},
 		{"share/man/man8/dnoded.8", "\ncp " + home + "/.local/share/distribute/run-as.conf "},
 		{"share/systemd/user/distribute-node.service", "\nExecStart=" + home + "/.local/bin/dnoded\n"},
 	} {
