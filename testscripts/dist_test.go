@@ -68,7 +68,7 @@ func TestDist(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree := filepath.Join(dir, "distribute-1.2.3-linux-amd64")
-	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md", "scripts/dplot", "scripts/dtasks"} {
+	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md", "scripts/dplot", "scripts/dreport", "scripts/dtasks"} {
 		if _, err := os.Stat(filepath.Join(tree, name)); err != nil {
 			t.Error(err)
 		}
@@ -79,7 +79,7 @@ func TestDist(t *testing.T) {
 		t.Fatalf("install: %v: %s", err, out)
 	}
 	for _, f := range []struct{ name, text string }{
-		{"bin/dlocal", ""}, {"bin/dplot", ""}, {"bin/dtasks", ""}, {"share/man/man1/dwait.1", ""}, {"lib/sysusers.d/distribute-node.conf", ""},
+		{"bin/dlocal", ""}, {"bin/dplot", ""}, {"bin/dreport", ""}, {"bin/dtasks", ""}, {"share/man/man1/dwait.1", ""}, {"lib/sysusers.d/distribute-node.conf", ""},
 		{"share/bash-completion/completions/dnoded", "complete "}, {"share/zsh/site-functions/_distribute", "#compdef "}, {"share/fish/vendor_completions.d/dnoded.fish", "complete "},
 		{"share/man/man8/dnoded.8", "\ncp " + home + "/.local/share/distribute/run-as.conf "},
 		{"share/systemd/user/distribute-node.service", "\nExecStart=" + home + "/.local/bin/dnoded\n"},

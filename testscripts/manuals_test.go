@@ -1,6 +1,7 @@
 package testscripts
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,7 +100,8 @@ func shellFiles(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			if e.Type().IsRegular() {
+			text, err := os.ReadFile(dir + e.Name())
+			if e.Type().IsRegular() && err == nil && !bytes.HasPrefix(text, []byte("#!/usr/bin/env python3\n")) {
 				files = append(files, dir+e.Name())
 			}
 		}
