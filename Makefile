@@ -14,6 +14,7 @@
 # make html     the manuals, in html/ (takes mandoc)
 # make install  PREFIX=/usr/local, DESTDIR= for packages
 # make dist     archives for other machines (ARCHS='amd64 arm64'), in dist/
+# make deb      Debian packages of these, in dist/
 
 GO       = go
 PREFIX   = /usr/local
@@ -87,6 +88,9 @@ install: all
 dist:
 	@GO='$(GO)' scripts/dist $(or $(ARCHS),amd64 arm64)
 
+deb:
+	@GO='$(GO)' scripts/deb $(or $(ARCHS),amd64 arm64)
+
 wheel:
 	cd lib/python && python3 -m pip wheel -q --no-deps -w dist .
 
@@ -100,4 +104,4 @@ clean:
 size:
 	@scripts/size
 
-.PHONY: all demo test race full flaky lint fuzz bench chaos cuts sim lab soak size cover wheel html install dist clean
+.PHONY: all demo test race full flaky lint fuzz bench chaos cuts sim lab soak size cover wheel html install dist deb clean
