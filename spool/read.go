@@ -212,7 +212,8 @@ func (r *rows) leave(i int, rec *job.Record, row *job.Row) {
 		old.Late(rec)
 		r.pack(&all[k], &old)
 	}
-	if old, ok := row.Superseded(rec); ok {
+	old, ok := row.Superseded(rec)
+	if ok && !slices.ContainsFunc(all, func(p packed) bool { return r.text(&p.token) == string(old.Token) }) {
 		all = append(all, packed{})
 		r.pack(&all[len(all)-1], &old)
 	}

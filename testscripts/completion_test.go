@@ -11,7 +11,7 @@ import (
 
 // The completions know every command.
 func TestCompletionIsForAll(t *testing.T) {
-	want := append(commands(t), "dlocal")
+	want := append(commands(t), "dlocal", "dplot", "dreport")
 	slices.Sort(want)
 	for shell, list := range map[string]string{"bash": `\\\n\t(.*)\n$`, "zsh": `^#compdef (.*)\n`, "fish": `\nfor command in (.*)\n`} {
 		data, err := os.ReadFile("../scripts/completion/distribute." + shell)

@@ -46,11 +46,14 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	case !refresh:
 		return d.show(ctx)
 	}
-	ops, err := ask.Read(c, false)
-	if err != nil || ops.None {
-		return err
+	if !d.nodes { // whose operands are others
+		ops, err := ask.Read(c, false)
+		if err != nil || ops.None {
+			return err
+		}
+		c.Args = ops.Args
 	}
-	d.follow, d.keeps, c.Args = false, true, ops.Args
+	d.follow, d.keeps = false, true
 	defer d.hangUp()
 	return c.Refresh(ctx, func(ctx context.Context, c *cli.Cmd) error {
 		d.c = c

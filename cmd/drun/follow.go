@@ -164,7 +164,7 @@ func (f *running) row(r *job.Row) error {
 		f.fail(cli.Errorf(cli.IO, "%s: %s", r.ID, r.Reason))
 	case r.State == job.Queued && r.Attempt > 0:
 		f.shown(attempt)
-		if r.Reason != sched.ReasonBuild { // of which the job fails
+		if r.Reason != sched.ReasonBuild && r.Reason != sched.ReasonAhead { // it fails, or has not begun yet
 			f.Talk("%s: tried again: %s", r.ID, r.Reason)
 		}
 	case r.State.Over():

@@ -37,7 +37,7 @@ func (h *Head) why(a sched.Attempt) string {
 	case a.State == job.Queued && a.Node.Abroad():
 		return fmt.Sprintf("taken to %s, where it waits as far as is known", a.Node)
 	case a.State == job.Queued:
-		return "given to its node, where it begins as soon as another job ends"
+		return sched.ReasonAhead
 	case a.State != job.Unreachable:
 		return ""
 	case a.Until == 0:

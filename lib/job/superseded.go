@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -49,6 +50,7 @@ func (r *Row) Attempts() (all []Row) {
 	if last {
 		all = append(all, *r)
 	}
+	slices.SortStableFunc(all, func(a, b Row) int { return a.Attempt - b.Attempt })
 	return all
 }
 

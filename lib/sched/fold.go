@@ -14,6 +14,9 @@ import (
 // what the reason of a failed begins with whose batch could not be built on any.
 const ReasonBuild = explain.ReasonBuild
 
+// ReasonAhead is why a job waits that a busy node has already.
+const ReasonAhead = "given to its node, where it begins as soon as another job ends"
+
 // ReasonBox is that of a batch of which no container could be started on any node.
 const ReasonBox = explain.ReasonBox
 

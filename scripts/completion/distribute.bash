@@ -22,4 +22,4 @@ _distribute() {
 }
 
 complete -o default -F _distribute \
-	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dnotify dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dtable dwait
+	d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dnotify dpause dplot dpull dquery dreport dretry drm drun dsched dset dsubmit dsweep dtable dwait

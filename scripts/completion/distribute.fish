@@ -26,7 +26,7 @@ function __distribute_at_option
     and not contains -- (commandline -opc)[-1] (__distribute_options | string replace -rf '\tvalue$' '')
 end
 
-for command in d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dnotify dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dtable dwait
+for command in d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dnotify dpause dplot dpull dquery dreport dretry drm drun dsched dset dsubmit dsweep dtable dwait
     complete -c $command -n __distribute_at_option -a '(__distribute_options)'
 end
 complete -c dadm -n 'test (count (commandline -opc)) = 1' -f -a '(__distribute_usage | string replace -rf \'.* *dadm ([a-z]+) .*\' \'$1\' | sort -u)'

@@ -1,4 +1,4 @@
-#compdef d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dnotify dpause dpull dquery dretry drm drun dsched dset dsubmit dsweep dtable dwait
+#compdef d2slurm dadm dcancel dfsck dhold dlocal dlog dnew dnoded dnotify dpause dplot dpull dquery dreport dretry drm drun dsched dset dsubmit dsweep dtable dwait
 # zsh completion for the commands of distribute: what each prints with -h.
 
 _distribute() {
