@@ -3,6 +3,7 @@ package proc
 import (
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestL40Shutdown ends a job and its supervisor as the machine's shutdown does: all
@@ -22,6 +23,12 @@ func TestL40Shutdown(t *testing.T) {
 			for _, p := range []int{pid, s.Pid()} {
 				if err := syscall.Kill(p, sig); err != nil {
 					t.Fatal(err)
+				}
+				for sig == syscall.SIGSTOP { // else SIGTERM may come before it
+					if now, err := stat(p); err != nil || now.all(stopped) {
+						break
+					}
+					time.Sleep(time.Millisecond)
 				}
 			}
 		}
