@@ -191,7 +191,7 @@ func (r *rows) fold(i int, rec *job.Record) error {
 		p = r.make(i)
 	}
 	if r.old != nil {
-		r.leave(i, rec, &row)
+		r.noteSuperseded(i, rec, &row)
 	}
 	if err := row.Fold(rec); err != nil {
 		return err
@@ -200,8 +200,9 @@ func (r *rows) fold(i int, rec *job.Record) error {
 	return nil
 }
 
-// leave notes what a record says of attempts that job i, which has that row, goes on without.
-func (r *rows) leave(i int, rec *job.Record, row *job.Row) {
+// noteSuperseded notes what a record says of attempts that job i, which has that row, goes on
+// without.
+func (r *rows) noteSuperseded(i int, rec *job.Record, row *job.Row) {
 	all := r.old[i]
 	if rec.Kind == job.KindAdopt { // an attempt runs on
 		all = slices.DeleteFunc(all, func(p packed) bool { return r.text(&p.token) == string(rec.Attempt) })

@@ -108,8 +108,8 @@ func (d *dquery) dial(ctx context.Context) (h *ask.Head, err error) {
 	return h, err
 }
 
-// leave ends a session that is not kept.
-func (d *dquery) leave(h *ask.Head) error {
+// closeUnlessKept ends a session that is not kept.
+func (d *dquery) closeUnlessKept(h *ask.Head) error {
 	if d.keeps {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (d *dquery) showNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.leave(h)
+	defer d.closeUnlessKept(h)
 	n, err := pour(d, nil, out, func(each func(*node.Row) error) error {
 		return ask.Rows(ctx, h, wire.Query{Of: "nodes"}, &ask.Operands{Args: d.c.Args}, each)
 	})

@@ -79,7 +79,7 @@ func (l *live) Close() error {
 	if l.Head == nil {
 		return nil
 	}
-	return l.d.leave(l.Head)
+	return l.d.closeUnlessKept(l.Head)
 }
 
 func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error) {

@@ -49,11 +49,11 @@ func (c *Cmd) Refresh(ctx context.Context, draw func(context.Context, *Cmd) erro
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		below := talk + c.Name + ": " + time.Now().Format(time.TimeOnly)
+		status := c.Name + ": " + time.Now().Format(time.TimeOnly)
 		if err != nil {
-			below = talk + broken(c.Name+": "+harmless(err.Error()), c.Width()) + below[len(talk):]
+			status = wrap(c.Name+": "+harmless(err.Error()), c.Width()) + status
 		}
-		if _, err := io.WriteString(c.Stdout, fit(table, below, lines(terminal.Fd()))); err != nil {
+		if _, err := io.WriteString(c.Stdout, fit(table, talk+status, height(terminal.Fd()))); err != nil {
 			return err
 		}
 		select {
@@ -64,8 +64,8 @@ func (c *Cmd) Refresh(ctx context.Context, draw func(context.Context, *Cmd) erro
 	}
 }
 
-// lines is the height of a terminal.
-func lines(fd uintptr) int {
+// height is how many lines a terminal has.
+func height(fd uintptr) int {
 	size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
 	if err != nil || size.Row == 0 {
 		return 24
@@ -73,8 +73,8 @@ func lines(fd uintptr) int {
 	return int(size.Row)
 }
 
-// broken is a text in lines of so many characters.
-func broken(text string, width int) string {
+// wrap is a text in lines of so many characters.
+func wrap(text string, width int) string {
 	var b strings.Builder
 	for chunk := range slices.Chunk([]rune(text), width) {
 		b.WriteString(string(chunk) + "\n")

@@ -22,9 +22,8 @@ func (r *Row) Superseded(rec *Record) (old Row, ok bool) {
 	case rec.Kind == KindBack:
 		old.stop(&rec.Outcome, rec.Time)
 		if old.State = Failed; rec.Fate != FateEnded {
-			old.State = Queued
-			old.Reason = strings.TrimPrefix(strings.ReplaceAll(string(rec.Fate), "_", " ")+": "+old.Reason, ": ")
-			old.Reason = strings.TrimSuffix(old.Reason, ": ")
+			fate := strings.ReplaceAll(string(rec.Fate), "_", " ")
+			old.State, old.Reason = Queued, strings.TrimSuffix(fate+": "+old.Reason, ": ")
 		}
 		return old, true
 	case rec.Kind == KindDone && rec.Attempt != r.Token:
