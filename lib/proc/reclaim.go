@@ -61,30 +61,34 @@ const NotBegun = -1
 func Void(dir, token string) error { return Append(dir, Line{Void: token}) }
 
 // killMarked kills the processes that carry the token and those below them, until two
-// scans on end have found none.
+// scans on end have found none. One that was killed counts until it is gone, also if its
+// parent, by which it was found, ended before it.
 func killMarked(token string, pause func(time.Duration) error) (int, error) {
-	seen := map[int]bool{}
+	killed := map[int]uint64{} // pid to start
 	for wait, clean := time.Millisecond, 0; clean < 2; wait = min(2*wait, 250*time.Millisecond) {
 		ps, err := processes()
 		if err != nil {
-			return len(seen), err
+			return len(killed), err
 		}
-		found := below(ps, func(p process) bool { return p.pid != os.Getpid() && hasMarker(p.pid, token) })
+		found := below(ps, func(p process) bool {
+			start, was := killed[p.pid]
+			return was && start == p.start || p.pid != os.Getpid() && hasMarker(p.pid, token)
+		})
 		for _, p := range found {
 			err := signalSame(p.pid, p.start, unix.SIGKILL)
 			if err != nil && !errors.Is(err, errNotSame) && !errors.Is(err, unix.ESRCH) {
-				return len(seen), err
+				return len(killed), err
 			}
-			seen[p.pid] = true
+			killed[p.pid] = p.start
 		}
 		if clean++; len(found) > 0 {
 			clean = 0
 		}
 		if err := pause(wait); err != nil {
-			return len(seen), err
+			return len(killed), err
 		}
 	}
-	return len(seen), nil
+	return len(killed), nil
 }
 
 // hasMarker says whether the environment that pid was started with names the
