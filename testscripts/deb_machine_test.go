@@ -15,7 +15,7 @@ import (
 func deb(t *testing.T, out, version string) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv("TOP"), "scripts", "deb"), "amd64")
-	cmd.Env = append(os.Environ(), "OUT="+out, "VERSION="+version, "SOURCE_DATE_EPOCH=1700000000", "PACKAGES=./cmd/dadm ./cmd/dnoded ./cmd/dquery ./cmd/dsched ./cmd/dsubmit ./cmd/dwait", "GOFLAGS=-buildvcs=false")
+	cmd.Env = append(os.Environ(), "OUT="+out, "VERSION="+version, "SOURCE_DATE_EPOCH=1700000000", "PACKAGES=./cmd/dadm ./cmd/dnoded ./cmd/dpull ./cmd/dquery ./cmd/dsched ./cmd/dsubmit ./cmd/dwait", "GOFLAGS=-buildvcs=false")
 	var talk strings.Builder
 	cmd.Stderr = &talk
 	name, err := cmd.Output()

@@ -221,6 +221,38 @@ func TestLabPage(t *testing.T) {
 	r.trouble()
 }
 
+// TestLabPackage does the same from a Debian package, as far as the first batch: dpkg takes
+// the place of the lines that the page names.
+func TestLabPackage(t *testing.T) {
+	need(t, "dpkg-deb")
+	desks := []string{"ws1", "ws2", "ws3"}
+	s := newSite(t, append([]string{"lab", "laptop"}, desks...)...)
+	s.people("lab", []string{"laptop"}, "maria")
+	file := deb(t, s.dir, "0.1.0")
+	r := &reader{site: s, desks: desks, keys: map[string]string{}}
+	for host := range s.hosts {
+		if err := run("cp", file, s.own(host, "root")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.do("laptop", "root", "dpkg -i ~/distribute_*.deb")
+	replaced := regexp.MustCompile(`(?m)^((tar .*\n)?systemd-sysusers .*\nsystemd-tmpfiles|tar|systemctl daemon-reload).*\n`)
+	for _, step := range steps(t, filepath.Join("..", "man", "distribute-lab.7"))[1:] {
+		step.text = replaced.ReplaceAllStringFunc(step.text, func(line string) string {
+			if step.user == "root" && strings.HasPrefix(line, "tar") {
+				return "dpkg -i ~/distribute_*.deb\n"
+			}
+			return ""
+		})
+		t.Logf("line %d, %s:\n%s", step.line, step.where, step.text)
+		r.do(step, "")
+		if step.print && step.text == "400\n" {
+			return
+		}
+	}
+	t.Error("the page has no first batch")
+}
+
 // trouble makes what the page says that may be printed instead be printed. Says is
 // in the page, too, but for what ... stands for there.
 func (r *reader) trouble() {

@@ -120,7 +120,7 @@ func (s *site) close() {
 func furnish(m *machine, book string) error {
 	const script = `set -e
 cd "$0"
-for d in etc var/lib; do
+for d in etc usr var/lib; do
 	mkdir -p own/$d work/$d
 	mount -t overlay overlay -o lowerdir=/$d,upperdir=own/$d,workdir=work/$d /$d
 done

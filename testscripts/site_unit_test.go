@@ -55,7 +55,11 @@ func mainUnit() {
 // unitFile reads a unit and what is dropped in beside it: of each key all values,
 // where an empty one takes those before it away.
 func unitFile(name string) (map[string][]string, error) {
-	files := []string{"/usr/local/lib/systemd/system/" + name + ".service"}
+	file := "lib/systemd/system/" + name + ".service"
+	if _, err := os.Stat("/usr/local/" + file); err == nil {
+		file = "local/" + file
+	}
+	files := []string{"/usr/" + file}
 	more, _ := filepath.Glob("/etc/systemd/system/" + name + ".service.d/*.conf")
 	said := map[string][]string{}
 	for _, file := range append(files, more...) {
