@@ -198,7 +198,8 @@ var mistakes = []struct{ in, want string }{
 	{"command: {jobs: [{name: j, run: [a], capabilities: [memory>=64]}]}\nresources: {disk: 20}\nkeep: 90", "2:53: capability \"memory>=64\": \"64\" has no unit: write 64M or 64G\n" +
 		"3:19: \"20\" has no unit: write 20M or 20G\n4:7: \"90\" has no unit: write 90s, 90m or 90h"},
 	{"command: {jobs: []}\nresources: {disk: lots}", `3:19: "lots" is not a size: write it like 512M, 2G or 1.5T`},
-	{"command: {jobs: []}\nlease: 1d", "3:1: \"lease\" is not supported by this version: remove it"},
+	{"command: {jobs: [{run: [a], notify: me}]}\nlease: 1d\nnotify: me", "2:18: \"name\" is missing in \"jobs\"\n2:29: \"notify\" is not supported by this version: remove it\n" +
+		"3:1: \"lease\" is not supported by this version: remove it\n4:1: \"notify\" is not supported by this version: remove it"},
 	{"command: {jobs: []}\nretry: 3\nkeep: long", "3:8: \"retry\" is \"never\" or left out, other values are not supported by this version: not \"3\"\n" +
 		"4:7: \"long\" is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00"},
 	{"command: {jobs: []}\npriority: high\nmax_running: 0", "3:11: \"priority\" must be a whole number from -1000 to 1000, not \"high\"\n" +
@@ -250,6 +251,49 @@ func TestMistakes(t *testing.T) {
 		want := "f:" + strings.ReplaceAll(c.want, "\n", "\nf:")
 		if err == nil || err.Error() != want {
 			t.Errorf("%s\n got %v\nwant %s", c.in, err, want)
+		}
+	}
+}
+
+// What dbatch(5) says of how much of something a batch has at most.
+func TestLimits(t *testing.T) {
+	list := func(n int, format string) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf(format, i)
+		}
+		return strings.Join(all, ", ")
+	}
+	for what, c := range map[string]struct {
+		most int
+		text func(n int) string
+	}{
+		"bytes of a name": {100, func(n int) string { return "command: {jobs: [{name: " + strings.Repeat("j", n) + ", run: [a]}]}" }},
+		"parameters": {100, func(n int) string {
+			return "command: {jobs: [{name: j, run: [a], param: {" + list(n, "p%d: 1") + "}}]}"
+		}},
+		"bytes of a parameter": {1000, func(n int) string {
+			return "command: {jobs: [{name: j, run: [a], param: {p: " + strings.Repeat("x", n) + "}}]}"
+		}},
+		"variables": {1000, func(n int) string {
+			return "env: {B: 1}\ncommand: {jobs: [{name: j, run: [a], env: {" + list(n-1, "v%d: 1") + "}}]}"
+		}},
+		"bytes of variables": {128 << 10, func(n int) string {
+			return "command: {jobs: [{name: j, run: [a], env: {A: " + strings.Repeat("x", n-len("A=\x00")) + "}}]}"
+		}},
+		"bytes of a command": {128 << 10, func(n int) string {
+			return "command: {jobs: [{name: j, run: [a, " + strings.Repeat("x", n-len("a\x00\x00")) + "]}]}"
+		}},
+		"outputs": {100, func(n int) string { return "command: {jobs: [{name: j, run: [a], outputs: [" + list(n, "o%d") + "]}]}" }},
+		"mounts": {100, func(n int) string {
+			return "apptainer: {initialize: {sif: x, required_mounts: [" + list(n, "/m%d") + "]}, jobs: [{name: j}]}"
+		}},
+	} {
+		if _, err := ParseFile("f", []byte(meta+c.text(c.most))); err != nil {
+			t.Errorf("%d %s are too many: %.200s", c.most, what, err)
+		}
+		if _, err := ParseFile("f", []byte(meta+c.text(c.most+1))); err == nil {
+			t.Errorf("more than %d %s are none too many", c.most, what)
 		}
 	}
 }

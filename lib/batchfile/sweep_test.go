@@ -117,6 +117,20 @@ command:
 	}
 }
 
+// A template has a limit, and so has all that is made of templates.
+func TestFillLimits(t *testing.T) {
+	for size, ok := range map[int]bool{1 << 20: true, 1<<20 + 1: false} {
+		_, err := read(t, "a.in\n"+strings.Repeat("x", size), "b.yaml\n"+meta+"command: {jobs: [{name: j, run: [x], required_files: [{path: a.in, fill: true}]}]}")
+		if (err == nil) != ok || !ok && !strings.Contains(err.Error(), "which is the limit of a template") {
+			t.Errorf("a template of %d bytes: %v", size, err)
+		}
+	}
+	s := sizes{bytes: 256<<20 - 1}
+	if !s.add("x") || !s.add("x") || s.add("y") {
+		t.Error("not 256 MiB can be made of templates, or more")
+	}
+}
+
 func TestSweepMistakes(t *testing.T) {
 	job := "\ncommand: {jobs: [{run: [x, \"{a}\"]}]}"
 	for _, c := range []struct{ in, want string }{

@@ -7,8 +7,8 @@ import (
 
 // What ranks ask for is had by each of them, and checked for all together.
 func TestRanks(t *testing.T) {
-	r, _, err := ParseRequests([]string{"ranks=4,cpus=2,memory=1G", "gpus=1,disk=5G,time=1h"})
-	if all := r.Together(); err != nil || all.CPUs != 8 || all.Memory != 4<<30 || all.GPUs != 4*OneGPU || all.Disk != 5<<30 || all.Time != 3600 {
+	r, _, err := ParseRequests([]string{"ranks=4,cpus=2,memory=1G", "gpus=1,disk=5G,time=1h,matlab=1"})
+	if all := r.Together(); err != nil || all.CPUs != 8 || all.Memory != 4<<30 || all.GPUs != 4*OneGPU || all.Disk != 5<<30 || all.Time != 3600 || all.Counted != "matlab=1" {
 		t.Errorf("%+v, %v", r.Together(), err)
 	}
 	if one := (Resources{CPUs: 3, Memory: 5}); one.Together() != one {
