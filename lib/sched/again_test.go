@@ -41,6 +41,9 @@ var again = ruleBook{
 		{3, ended(2, 2, exited(2, "")), "back 1/0 a2 failed; HAVE 2 a2; start 1/0 a3~3 ws1/4; START 1 1/0 a3"},
 		{4, ended(1, 3, exited(3, "")), "failed 1/0 a3 (failed 3 times, on ws2 and ws1, the last time: exit 3); HAVE 1 a3"},
 	}},
+	{"also if a signal ended it", trying(1), []step{
+		{1, ended(1, 1, Result{Outcome: job.Outcome{Signal: "SIGSEGV", Runtime: 60}}), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
+	}},
 	{"it ends well elsewhere", trying(1), []step{
 		{1, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
 		{2, ended(2, 2, exited(0, "m")), "GRANT 2 a2"},

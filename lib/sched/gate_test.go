@@ -68,6 +68,26 @@ func TestGates(t *testing.T) {
 			{"3 retry", "retry 1/3"},
 			{"1 ok", "done 1/1, start 1/3"},
 		}},
+		{"a canary that is cancelled", make([][]string, 3), job.Spec{Canary: 1}, [][2]string{
+			{"", "start 1/0"},
+			{"0 cancel", "cancelled 1/0, cancelled 1/1 (canary j0 was cancelled), cancelled 1/2 (canary j0 was cancelled)"},
+		}},
+		{"a need that is tried again", [][]string{nil, {"j0"}}, job.Spec{Retries: 1}, [][2]string{
+			{"", "start 1/0"},
+			{"0 bad", "back 1/0, start 1/0"},
+			{"0 bad", "failed 1/0 (failed 2 times, on ws1, the last time: exit 1), failed 1/1 (needs j0, which failed)"},
+		}},
+		{"a canary that is tried again", make([][]string, 2), job.Spec{Canary: 1, Retries: 1}, [][2]string{
+			{"", "start 1/0"},
+			{"0 bad", "back 1/0, start 1/0"},
+			{"0 ok", "done 1/0, start 1/1"},
+		}},
+		{"the last failure counts, and then nothing is tried again", make([][]string, 2), job.Spec{StopAfter: 1, Retries: 1}, [][2]string{
+			{"", "start 1/0, start 1/1"},
+			{"0 bad", "back 1/0, start 1/0"},
+			{"0 bad", "failed 1/0 (failed 2 times, on ws1, the last time: exit 1)"},
+			{"1 bad", "failed 1/1"},
+		}},
 		{"what a canary needs goes with it", [][]string{{"j3"}, nil, {"j3"}, nil}, job.Spec{Canary: 1}, [][2]string{
 			{"", "start 1/3"},
 			{"3 ok", "done 1/3, start 1/0"},

@@ -296,11 +296,12 @@ func TestRules(t *testing.T) {
 		want string
 	}{
 		// Which job goes first.
-		{"max_running", draw().node("a").batch(1, 1, jobs(3), func(q *Queue) { q.Batch.Most = 1 }), "1 on a"},
+		{"max_running", draw().node("a").node("b").batch(1, 1, jobs(3), func(q *Queue) { q.Batch.Most = 1 }), "1 on a"},
 		{"stop_after", draw().node("a").batch(1, 1, func(q *Queue) { q.Batch.Stopped = true }), ""},
 		{"as many classes as may be", draw().node("a").batch(1, 1, func(q *Queue) { q.Index = MaxClasses - 1 }), "1 on a"},
 		{"too many classes", draw().node("a").batch(1, 1, func(q *Queue) { q.Index, q.Batch.Mixed = MaxClasses-1, true }), ""},
 		{"priority", draw().node("a").batch(1, 4).batch(1, 4, priority(1)), "2 on a"},
+		{"priority before turn", draw().node("a").batch(1, 4).batch(2, 4, priority(1), func(q *Queue) { q.Batch.Owner.Used = 1e6 }), "2 on a"},
 		{"turn", draw().node("a").batch(1, 4, func(q *Queue) { q.Batch.Owner.Used = 1e6 }).batch(2, 4), "2 on a"},
 		{"turns of jobs that start at once", draw().node("a").batch(1, 1, jobs(4)).batch(2, 1, jobs(4)), "1 on a, 2 on a, 1 on a, 2 on a"},
 		{"age", draw().node("a").batch(1, 4).batch(1, 4), "1 on a"},
@@ -379,6 +380,7 @@ func TestRules(t *testing.T) {
 		// Which job goes where.
 		{"capabilities", draw().node("a").node("b").batch(1, 1, wants("b")), "1 on b"},
 		{"measured ones of what the node has when nothing is lent back", draw().node("a").lends(0, 2).batch(1, 1, wants("cpus>=4")), "1 on a"},
+		{"measured ones of what it has when nothing runs", draw().node("a").running(0, 2, 0).batch(1, 1, wants("cpus>=4")), "1 on a"},
 		{"too small", draw().node("a").batch(1, 5), ""},
 		{"the whole disk", draw().node("a").batch(1, 1, asks(0, 2000)), ""},
 		{"what is left of the disk", draw().node("a", disk(1)).node("b").batch(1, 1, asks(0, 50)), "1 on b"},
