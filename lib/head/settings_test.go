@@ -20,6 +20,13 @@ func TestReserveSetting(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, s.Reserve, err)
 		}
 	}
+	for text, want := range map[string]time.Duration{"": 30 * 24 * time.Hour, "lease: 1h\n": 30 * 24 * time.Hour, "keep: 1d\n": 24 * time.Hour} {
+		name := filepath.Join(t.TempDir(), "head.yaml")
+		write(t, name, text)
+		if s, err := readSettings(name); err != nil || s.Keep != want {
+			t.Errorf("%q: inputs are kept %v, %v", text, s.Keep, err)
+		}
+	}
 	for text, want := range map[string]string{"": "4h0m0s", "patience: 2h\n": "2h0m0s", "patience: 0s\n": "0s", "patience: never\n": "never"} {
 		name := filepath.Join(t.TempDir(), "head.yaml")
 		write(t, name, text)
