@@ -299,7 +299,7 @@ func TestLimits(t *testing.T) {
 }
 
 // What a job's own resources leave out is as the batch has it, also when it has
-// been written and read again.
+// been written and read again; a batch that says nothing has no limits.
 func TestResources(t *testing.T) {
 	_, err := ParseFile("f", []byte(meta+"command: {jobs: [{name: a, run: [x], resources: {gpus: 0, time: 00:00:01.5}}, {name: b, run: [x], resources: {cpus: all, memory: 1048576, disk: 0, time: 1500ms}}]}\n"+
 		"resources: {cpus: 4, memory: 4G, gpus: 2, disk: 20G, time: 1h30m}"))
@@ -321,6 +321,15 @@ func TestResources(t *testing.T) {
 			}
 		}
 		f, err = ParseFile("f", f.YAML())
+	}
+	for text, want := range map[string]job.Resources{
+		"command: {jobs: []}":                             {CPUs: 1},
+		"python: {initialize: {build_file: b}, jobs: []}": {},
+		"apptainer: {initialize: {sif: s}, jobs: []}":     {},
+	} {
+		if f, err := ParseFile("f", []byte(meta+text)); err != nil || f.Spec.Resources != want {
+			t.Errorf("%s: %+v, %v", text, f.Spec.Resources, err)
+		}
 	}
 }
 

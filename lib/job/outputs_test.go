@@ -7,10 +7,10 @@ import (
 )
 
 func TestOutputs(t *testing.T) {
-	list := []string{"results", "*.csv", "a/*/b", "x[12]", "y[1]", "none/*"}
+	list := []string{"results", "*.csv", "a/*/b", "x[12]", "y[1]", "z[^ab]", "none/*"}
 	o := NewOutputs(list)
 	for p, want := range map[string]bool{"results": true, "results/deep/x": true, "result": false, "t.csv": true, "sub/t.csv": false,
-		"a/b": false, "a/c/b": true, "a/c/b/d": true, "a/c/d/b": false, "x1/z": true, "x3": false, "y[1]": true, "none": false, "/x": false} {
+		"a/b": false, "a/c/b": true, "a/c/b/d": true, "a/c/d/b": false, "x1/z": true, "x3": false, "y[1]": true, "zc": true, "za": false, "z": false, "none": false, "/x": false} {
 		if o.Have(p) != want {
 			t.Errorf("%s comes home: %v", p, !want)
 		}
