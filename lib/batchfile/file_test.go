@@ -326,9 +326,10 @@ func TestResources(t *testing.T) {
 		"command: {jobs: []}":                             {CPUs: 1},
 		"python: {initialize: {build_file: b}, jobs: []}": {},
 		"apptainer: {initialize: {sif: s}, jobs: []}":     {},
+		"singularity: {initialize: {sif: s}, jobs: []}":   {},
 	} {
 		if f, err := ParseFile("f", []byte(meta+text)); err != nil || f.Spec.Resources != want {
-			t.Errorf("%s: %+v, %v", text, f.Spec.Resources, err)
+			t.Errorf("%s: %+v, %v", text, f, err)
 		}
 	}
 }
