@@ -157,6 +157,21 @@ func TestAbroadFails(t *testing.T) {
 	}
 }
 
+// What is given back is queued, but for what may have begun and must not begin twice.
+func TestAbroadNever(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 2, Once: true, Spec: single}, claim(0, 1), up(1, hpc, 1), ListEnd{1}} {
+		r.apply(ev)
+	}
+	r.apply(ended(1, 100, unstarted))
+	r.apply(ended(1, 101, Result{Fate: job.FateLost}))
+	for i, want := range []job.State{job.Queued, job.Failed} {
+		if s := r.m.State(Ref{1, uint32(i)}); s != want {
+			t.Errorf("job %d is %s, want %s", i, s, want)
+		}
+	}
+}
+
 // takeAbroad is a person who takes jobs to a cluster.
 func (s *sim) takeAbroad(batch uint32, jobs []uint32) {
 	s.give(Claim{Batch: batch, Jobs: jobs, Node: hpc, By: "u", Token: func(uint32, int) job.Token {
