@@ -125,9 +125,9 @@ func TestLineMistakes(t *testing.T) {
 
 // Files that words name go along, those that all jobs share once.
 func TestLineFiles(t *testing.T) {
-	dir := tree(t, "run!", "common/par.txt", "cases/a.toml", "cases/b.toml", "extra/a/f", "extra/b/f", "data/x", "data/y", "1")
+	dir := tree(t, "run!", "common/par.txt", "cases/a.toml", "cases/b.toml", "extra/a/f", "extra/b/f", "data/x", "data/y", "glob/x.in", "1")
 	tm := &Template{Namespace: "n", Name: "b", Dir: dir, Command: []string{"./run", "common/par.txt", "cases/{}.toml", "{#}"},
-		Inputs: []string{"data", "extra/{}", filepath.Join(dir, "1")}, Requests: []string{"cpus=2,gfortran", "big"}}
+		Inputs: []string{"data", "extra/{}", filepath.Join(dir, "1"), "glob/*.in"}, Requests: []string{"cpus=2,gfortran", "big"}}
 	f, err := tm.File([]string{"a", "b"})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestLineFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := list(t, b, b.Spec.Inputs), "data/x:644=data/x data/y:644=data/y input/1:644=1 run:755=run common/par.txt:644=common/par.txt"; got != want {
+	if got, want := list(t, b, b.Spec.Inputs), "data/x:644=data/x data/y:644=data/y input/1:644=1 glob/x.in:644=glob/x.in run:755=run common/par.txt:644=common/par.txt"; got != want {
 		t.Errorf("batch:\n got %s\nwant %s", got, want)
 	}
 	if got, want := list(t, b, b.Jobs[0].Inputs), "extra/a/f:644=extra/a/f cases/a.toml:644=cases/a.toml 1:644=1"; got != want {
@@ -157,6 +157,23 @@ func TestLineFiles(t *testing.T) {
 		if _, err := f.Collect(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "program ") {
 			t.Errorf("%q: %v", words, err)
 		}
+	}
+}
+
+// A template, and all that is made of templates, have limits; equal files count once.
+func TestTemplateLimits(t *testing.T) {
+	dir := t.TempDir()
+	for size, ok := range map[int]bool{1 << 20: true, 1<<20 + 1: false} {
+		if err := os.WriteFile(filepath.Join(dir, "a.in"), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readTemplate(dir, "a.in"); (err == nil) != ok {
+			t.Errorf("of %d bytes: %v", size, err)
+		}
+	}
+	s := sizes{bytes: 256<<20 - 1}
+	if !s.add("x") || !s.add("x") || s.add("y") {
+		t.Errorf("%d bytes are made", s.bytes)
 	}
 }
 
