@@ -189,9 +189,30 @@ func TestPowerCutAtEachStep(t *testing.T) {
 	}
 }
 
+// A command that fails is run eight times.
+func TestCommandFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, "")
+		l.tries = maxTries
+		n := 0
+		l.send = func(context.Context, *message) error {
+			n++
+			return errors.New("exit 1")
+		}
+		l.put("", "1")
+		l.sending.Wait()
+		if n != 8 || !strings.Contains(l.log.String(), "given up") {
+			t.Errorf("it was run %d times: %s", n, &l.log)
+		}
+	})
+}
+
 // A command that hangs is killed, and has failed.
 func TestCommandHangs(t *testing.T) {
 	usual := commandWithin
+	if usual != 10*time.Minute {
+		t.Errorf("a command may take %v", usual)
+	}
 	commandWithin = 50 * time.Millisecond
 	defer func() { commandWithin = usual }()
 	c := &cli.Cmd{Command: []string{"sleep", "1000"}, Stdout: io.Discard, Stderr: io.Discard}
