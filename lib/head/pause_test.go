@@ -177,7 +177,7 @@ func TestCancelledIsStopping(t *testing.T) {
 		}
 		switch end {
 		case "its node vanishes":
-			s.pass(2 * time.Minute)
+			s.pass(time.Minute)
 		case "its node comes back without it":
 			s.desk("ws1", "boot1")
 		case "it ended while its node was away":
