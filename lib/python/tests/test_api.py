@@ -50,6 +50,11 @@ def test_command(tmp_path):
     assert (tmp_path / "a.yaml").read_text() == batch.text()
 
 
+def test_namespace(monkeypatch):
+    monkeypatch.setenv("LOGNAME", "ben")
+    assert distribute.Batch("a").namespace == "ben"
+
+
 def test_kinds():
     batch = distribute.Batch("a", "b", kind="python", build="make.py", sweep={"n": range(2)})
     batch.job(file="run.py")
@@ -157,6 +162,26 @@ def test_advice(tmp_path, monkeypatch):
     batch.job("a", ["true"])
     with pytest.raises(distribute.RefusedError, match=r'^dsubmit: no node .* "a": too large \(queue=True queues it all the same\)$'):
         batch.submit()
+
+
+@pytest.mark.parametrize(
+    "status, raised",
+    [
+        (1, distribute.DistributeError), (64, distribute.UsageError), (65, distribute.RefusedError), (66, distribute.NotFoundError),
+        (69, distribute.UnreachableError), (74, distribute.DamagedError), (75, distribute.NoRoomError), (77, distribute.DeniedError),
+    ],
+)  # fmt: skip
+def test_submit(tmp_path, monkeypatch, status, raised):
+    tool = tmp_path / "dsubmit"
+    tool.write_text(f"#!/bin/sh\necho \"$@\" >'{tmp_path}/words'\necho dsubmit: no >&2\nexit {status}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    batch = distribute.Batch("b", "ana", directory=tmp_path)
+    batch.job("a", ["true"])
+    with pytest.raises(distribute.DistributeError, match="^dsubmit: no$") as told:
+        batch.submit(head="lab", free_name=True, queue=True)
+    assert type(told.value) is raised and told.value.status == status
+    assert (tmp_path / "words").read_text().startswith("-H lab -q -u -Q ./")
 
 
 def test_frame(tmp_path, monkeypatch):
