@@ -135,6 +135,30 @@ func TestBoundReplayed(t *testing.T) {
 	}
 }
 
+// What owners have used is not known any more after a start of the head.
+func TestUseAfterAStart(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(asks(1, 1, 1, 0, 0))
+	r.joins(1, "ws1", 1)
+	r.now = time.Hour
+	r.apply(Heard{1})
+	r.apply(ended(1, 1, exited(1, "")))
+	r.apply(gone(1, 1))
+	m, err := r.replayed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.m, r.uses = m, map[int]*plainUse{}
+	r.apply(Loaded{})
+	r.apply(asks(2, 1, 1, 0, 0))
+	r.apply(asks(3, 2, 1, 0, 0))
+	r.apply(up(2, "ws1", 1))
+	if got, want := show(r.apply(ListEnd{2})), "start 2/0 a2~1 ws1/1; START 2 2/0 a2; CLOSED 1"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // TestWhyOrder tells of who goes first.
 func TestWhyOrder(t *testing.T) {
 	r := newRig(t, Config{})

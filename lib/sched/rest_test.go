@@ -206,9 +206,15 @@ func TestL47NotTheNode(t *testing.T) {
 	t.Run("slowly", func(t *testing.T) {
 		r := black(t, 20)
 		r.fail(2, 3)
-		r.apply(ended(1, 4, exited(1, "")))
+		r.apply(ended(1, 4, ran(10, exited(1, ""))))
 		r.fail(5, 6)
 		r.expectRest(node.Busy, 0)
+	})
+	t.Run("nearly slowly", func(t *testing.T) {
+		r := black(t, 20)
+		r.fail(2, 3)
+		r.apply(ended(1, 4, ran(9.9, exited(1, ""))))
+		r.expectRest(node.Resting, time.Minute)
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		r := black(t, 20)

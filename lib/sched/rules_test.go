@@ -283,6 +283,9 @@ var rules = ruleBook{
 		{1, NodeGone{Node: "ws1"}, ""},
 		{1, NodeDown{1}, ""},
 		{2, NodeGone{Node: "ws1"}, "back 1/0 a1 lost (ws1 was given up); late 1/0 a1 (ws1 was given up)"},
+		{3, up(2, "ws1", 4), ""},
+		{3, itemEnded(2, 1, exited(0, "m")), "HOLD 2 a1"},
+		{3, ListEnd{2}, "start 1/0 a2~2 ws1/4; START 2 1/0 a2"},
 	}},
 	{"cancel of a job that waits", begin[:2], []step{
 		{1, cancel, "cancelled 1/0 (cancelled by u); CLOSED 1"},

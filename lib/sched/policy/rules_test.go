@@ -455,6 +455,7 @@ func TestRules(t *testing.T) {
 
 		// The best of these.
 		{"pauses last", draw().node("a", func(p *Node) { p.PausesAt = 24*time.Hour + time.Minute }).node("b").batch(1, 1), "1 on b"},
+		{"one that pauses after an hour is as good", draw().node("a", func(p *Node) { p.PausesAt = 25*time.Hour + time.Minute }).node("b").batch(1, 1), "1 on a"},
 		{"built already", draw().node("a").node("b").batch(1, 1).with(func(s *sketch) { s.Batches[0].Pace[s.Nodes[1]] = NoPace }), "1 on b"},
 		{"one without GPUs", draw().node("a").offers(0, has(1)).node("b").batch(1, 1), "1 on b"},
 		{"a GPU that others have parts of", draw().node("a").offers(0, has(1)).running(0, 2, 0).node("b").offers(1, has(1)).part(1, 1).batch(1, 1, part), "1 on b"},
@@ -488,6 +489,8 @@ func TestAheads(t *testing.T) {
 	}{
 		{"one for each that runs", quick(), "1 on a, 1 on a, 1 on a, 1 on a"},
 		{"as many as are over soon", draw().node("a").batch(1, 1, jobs(9)).of(0, 0, 1).pace(0, 0, 40*time.Millisecond), "1 on a, 1 on a"},
+		{"one where they take less than five seconds", draw().node("a").batch(1, 1, jobs(9)).of(0, 0, 1).pace(0, 0, 4999*time.Millisecond), "1 on a"},
+		{"none where they take as long", draw().node("a").batch(1, 1, jobs(9)).of(0, 0, 1).pace(0, 0, 5*time.Second), ""},
 		{"eight at most", draw().node("a").batch(1, 1, jobs(9)).of(0, 0, 1).pace(0, 0, 0), strings.Repeat("1 on a, ", 7) + "1 on a"},
 		{"so often what the node has", draw().node("a").batch(1, 3, jobs(9)).of(0, 0, 1).pace(0, 0, 50*time.Millisecond), "1 on a, 1 on a"},
 		{"also of memory", draw().node("a").batch(1, 1, jobs(9), func(q *Queue) { q.Class.Share.Memory = 8 << 30 }).of(0, 0, 4).pace(0, 0, 50*time.Millisecond), "1 on a, 1 on a"},
