@@ -3,7 +3,16 @@ package main
 import (
 	"bytes"
 	"testing"
+
+	"distribute/lib/desk"
 )
+
+// Of what a machine may use of its disk each of its nodes has an equal part of the cache.
+func TestCapsOf(t *testing.T) {
+	if got, want := *capsOf(&desk.Caps{Reserve: 3, Cache: 60, Output: 5}, 3), (desk.Caps{Reserve: 3, Cache: 20, Output: 5}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
 
 func TestWrap(t *testing.T) {
 	tests := map[string]string{

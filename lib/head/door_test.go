@@ -318,7 +318,10 @@ func TestWaiters(t *testing.T) {
 	if !slices.ContainsFunc(ws.all, func(w waiter) bool { return w.name == "lap7" }) {
 		t.Error("lap7 was pushed out")
 	}
-	if !ws.add(waiter{"lap8", "SHA256:lap8", "10.0.0.8", now.Add(2 * waitersFor)}) || ws.len() != 1 {
+	if ws.add(waiter{"lap9", "SHA256:lap9", "10.0.0.8", now.Add(59 * time.Minute)}); ws.len() != maxWaiters {
+		t.Errorf("within an hour %d wait", ws.len())
+	}
+	if !ws.add(waiter{"lap8", "SHA256:lap8", "10.0.0.8", now.Add(2 * time.Hour)}) || ws.len() != 1 {
 		t.Errorf("after two hours %d wait", ws.len())
 	}
 }
@@ -518,6 +521,9 @@ func TestX98OnlyAsTheListSays(t *testing.T) {
 		{dial.Peer{UID: -1, Node: "ws4"}, "ws4", ""},
 		{dial.Peer{UID: -1, Node: "ws4"}, "ws5", "is that of node"},
 		{dial.Peer{UID: s.h.uid, Proven: true}, "ws2", "known by its key"},
+		{dial.Peer{UID: s.h.uid, Proven: true}, "ws4", ""},
+		{dial.Peer{UID: 0, Proven: true}, "ws4", ""},
+		{dial.Peer{UID: s.h.uid + 12345, Proven: true}, "ws4", "may not serve as a node"},
 		{dial.Peer{UID: -1, Key: key}, "ws2", ""},
 		{dial.Peer{UID: -1, Key: key}, "ws1", "is the key of node \"ws2\""},
 		{dial.Peer{UID: -1, Node: "ws3", Addr: "ssh://ws3"}, "ws3", ""},

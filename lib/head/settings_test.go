@@ -16,8 +16,8 @@ func TestReserveSetting(t *testing.T) {
 	for text, want := range map[string]int64{"": -1, "lease: 1h\n": -1, "reserve: 0\n": 0, "reserve: 2G\n": 2 << 30} {
 		name := filepath.Join(t.TempDir(), "head.yaml")
 		write(t, name, text)
-		if s, err := readSettings(name); err != nil || s.Reserve != want {
-			t.Errorf("%q: %d, %v", text, s.Reserve, err)
+		if s, err := readSettings(name); err != nil || s.Reserve != want || s.Keep != 30*24*time.Hour {
+			t.Errorf("%q: %d, kept for %v, %v", text, s.Reserve, s.Keep, err)
 		}
 	}
 	for text, want := range map[string]time.Duration{"": 30 * 24 * time.Hour, "lease: 1h\n": 30 * 24 * time.Hour, "keep: 1d\n": 24 * time.Hour} {

@@ -67,6 +67,7 @@ func TestCPUsAndMemory(t *testing.T) {
 		{"more cpus than here", map[string]string{}, File{CPUs: 9, Memory: 64 << 30}, 9, 8192, "the machine's; node.yaml says 64G"},
 		{"a large one", map[string]string{"/proc/meminfo": "MemTotal: 67108864 kB"}, File{}, 4, 58983, "64G (the machine's), 6.4G kept for its owner"},
 		{"a small one", map[string]string{"/proc/meminfo": "MemTotal: 1048576 kB"}, File{}, 4, 512, "512M kept for its owner"},
+		{"several nodes", map[string]string{}, File{Nodes: []*File{{Name: "a", CPUs: 4}}}, 4, 8192, "the machine's"},
 		{"nothing is kept", map[string]string{}, File{Keep: Keep{CPUs: 1, NoMemory: true}}, 3, 8192, "the machine's"},
 		{"kept, but no memory is said", map[string]string{}, File{Keep: Keep{CPUs: 1}}, 3, 7168, "1G kept for its owner"},
 		{"kept", map[string]string{}, File{Keep: Keep{CPUs: 1, Memory: 2 << 30}}, 3, 6144, "8G (the machine's), 2G kept"},

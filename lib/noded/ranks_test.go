@@ -91,6 +91,18 @@ func TestRankPorts(t *testing.T) {
 	}
 }
 
+// Where the node's file says no ports they are 29500 to 29999.
+func TestUsualRankPorts(t *testing.T) {
+	n := givenNode(t)
+	for range 20 {
+		port, err := n.reservePort()
+		if err != nil || port < 29500 || port > 29999 {
+			t.Fatalf("%d, %v", port, err)
+		}
+		ports.releasePort(port)
+	}
+}
+
 // A rank is named that failed by itself, and none where all were asked to end.
 func TestFailedItself(t *testing.T) {
 	rank := 1
