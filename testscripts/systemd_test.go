@@ -31,7 +31,7 @@ var (
 
 var units = []unit{
 	{"distribute-head.service", "/usr/local/bin/dsched",
-		[]string{"Type=notify", "User=distribute", "Restart=on-failure", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet="},
+		[]string{"Type=notify", "User=distribute", "Restart=on-failure", "RestartPreventExitStatus=64 65", "NoNewPrivileges=yes", "ProtectSystem=strict", "ReadWritePaths=-/srv/spool", "ProtectHome=yes", "CapabilityBoundingSet="},
 		[]string{"PrivateUsers", "RestrictSUIDSGID", "DynamicUser", "Requires", "BindsTo"}},
 	{"distribute-notify.service", "/usr/local/bin/dnotify -a -H /srv/spool -D ${STATE_DIRECTORY} -m /etc/distribute/matrix.json",
 		[]string{"User=distribute", "Restart=on-failure", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet="},
