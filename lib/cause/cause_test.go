@@ -8,7 +8,7 @@ import (
 )
 
 func TestSaid(t *testing.T) {
-	long := strings.Repeat("ä", MaxSaid)
+	long := strings.Repeat("ä", 160)
 	for _, c := range []struct{ tail, want string }{
 		{"", ""},
 		{"\n \n", ""},
@@ -20,7 +20,8 @@ func TestSaid(t *testing.T) {
 		{"\x1b[31merror:\x1b[0m\tno  mesh\x07\n", "error: no mesh"},
 		{"a\xffb\n", "a\ufffdb"},
 		{"x\x1b[", "x"},
-		{long, long[:MaxSaid-2]},
+		{long, long[:158]},
+		{long[:158] + "ab", long[:158] + "a"},
 	} {
 		if got := Said([]byte(c.tail)); got != c.want {
 			t.Errorf("the last line of %q is %q, want %q", c.tail, got, c.want)

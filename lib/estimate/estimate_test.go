@@ -98,13 +98,13 @@ func TestEndIsWithin(t *testing.T) {
 // Nothing is told while nothing is known.
 func TestEndIsNotKnown(t *testing.T) {
 	few := &Sample{Queued: 100}
-	for range leastEnded - 1 {
+	for range 9 {
 		few.Ended(10)
 		few.Running(3)
 	}
 	stopped := &Sample{Queued: 1}
 	over := &Sample{}
-	for range leastEnded {
+	for range 10 {
 		stopped.Ended(10)
 		stopped.Stopped(3)
 		over.Ended(10)
@@ -113,6 +113,13 @@ func TestEndIsNotKnown(t *testing.T) {
 		if e, ok := s.End(); ok {
 			t.Errorf("%s: it is over at %+v", name, e)
 		}
+	}
+	if v, ok := few.Typical(); ok {
+		t.Errorf("a job takes %v, which nine have told", v)
+	}
+	few.Ended(10)
+	if _, ok := few.End(); !ok {
+		t.Error("when ten have ended and nine run the end is not known")
 	}
 }
 
@@ -142,7 +149,7 @@ func TestEndOfMany(t *testing.T) {
 // Jobs that run longer than all that have ended count.
 func TestTypical(t *testing.T) {
 	s := &Sample{}
-	for range leastEnded {
+	for range 10 {
 		s.Ended(10)
 	}
 	if v, ok := s.Typical(); !ok || v != 10 {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"strings"
@@ -341,6 +342,41 @@ func TestTally(t *testing.T) {
 	}
 	if s := Summary(got); s != "3 jobs, 2 done, 1 failed (dquery -w)" {
 		t.Errorf("the sum is %q", s)
+	}
+}
+
+// The end is estimated of the first fifty batches of which that can be, and takes no
+// notice of what is held; a batch ended when its last job did.
+func TestEnds(t *testing.T) {
+	q, err := Parse([]string{"job=*"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tally := NewTally(q)
+	add := func(batch string, n int, row job.Row) {
+		for range n {
+			row.ID, row.Job = job.BatchID("n/"+batch).Job("j"), "j"
+			tally.Add(&row)
+		}
+	}
+	for i := range 52 {
+		batch := fmt.Sprint("b", i)
+		add(batch, 10, job.Row{State: job.Done, Attempt: 1, Runtime: 60, Ended: now.Add(-time.Hour)})
+		add(batch, 1, job.Row{State: job.Running, Attempt: 1, Runtime: 30})
+		if i == 1 {
+			add(batch, 1000, job.Row{State: job.Held})
+		}
+	}
+	add("over", 1, job.Row{State: job.Done, Ended: now.Add(-time.Minute)})
+	add("over", 1, job.Row{State: job.Failed, Ended: now.Add(-time.Hour)})
+	rows := tally.Rows(now)
+	for i, r := range rows {
+		if r.Ends.IsZero() != (i >= 50) || r.Ended.IsZero() != (i < 52) {
+			t.Errorf("batch %d: %+v", i, r)
+		}
+	}
+	if rows[1].Held != 1000 || !rows[1].EndsBy.Equal(rows[0].EndsBy) || !rows[52].Ended.Equal(now.Add(-time.Minute)) {
+		t.Errorf("they end %v, %v; %v", rows[0].EndsBy, rows[1].EndsBy, rows[52].Ended)
 	}
 }
 
