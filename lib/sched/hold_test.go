@@ -68,7 +68,7 @@ var heldRules = ruleBook{
 		{5, Retry{Ref: Ref{1, 1}}, "retry 1/1"},
 	}},
 	{"a job that comes back is queued", oneRuns, []step{
-		{1, hold(1, 1, 2), "hold 1/all"},
+		{1, hold(1, 0, 1, 2), "hold 1/all"},
 		{2, NodeDown{1}, ""},
 		{3, NodeGone{Node: "ws1"}, "back 1/0 a1 lost (ws1 was given up); late 1/0 a1 (ws1 was given up)"},
 		{4, up(2, "ws2", 1), "node ws2 s1"},
