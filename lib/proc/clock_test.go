@@ -37,3 +37,19 @@ func TestP75ClockOfAnOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestP75LimitOfAnOrder has the time limit of an order go by the same clock.
+func TestP75LimitOfAnOrder(t *testing.T) {
+	for paused, want := range map[time.Duration]string{2 * time.Hour: "", time.Hour: StoppedTime} {
+		s := &supervisor{token: "t", firsts: []int{1 << 30}, grace: time.Hour}
+		now := Uptime()
+		s.clock.start(now - 150*time.Minute)
+		s.clock.hold(now - 150*time.Minute)
+		s.clock.release(now - 150*time.Minute + paused)
+		w := &watch{s: s, o: &Order{Dir: t.TempDir(), Token: "t", Limits: Limits{Time: time.Hour}}, quit: make(chan struct{}), done: make(chan struct{})}
+		close(w.quit)
+		if w.run(); s.stopped != want {
+			t.Errorf("paused for %v of 2.5 hours, with a limit of one, it is stopped: %q", paused, s.stopped)
+		}
+	}
+}
