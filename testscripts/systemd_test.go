@@ -24,7 +24,8 @@ type unit struct {
 // jobs in it: those that run when dnoded is stopped, and GPUs, compilers, debuggers
 // and containers in all.
 var (
-	forJobs    = []string{"Type=notify", "KillMode=process", "Delegate=yes", "DelegateSubgroup=dnoded", "OOMPolicy=continue", "TasksMax=infinity", "Restart=on-failure"}
+	forJobs = []string{"Type=notify", "KillMode=process", "Delegate=yes", "DelegateSubgroup=dnoded", "OOMPolicy=continue", "TasksMax=infinity", "Restart=on-failure",
+		"RestartPreventExitStatus=64 65 69"}
 	notForJobs = []string{"PrivateTmp", "RemoveIPC", "RuntimeDirectory", "PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectControlGroups",
 		"MemoryDenyWriteExecute", "RestrictNamespaces", "LockPersonality", "RestrictSUIDSGID", "PrivateUsers", "DynamicUser", "Requires", "BindsTo", "PartOf"}
 )
@@ -37,9 +38,10 @@ var units = []unit{
 		[]string{"User=distribute", "Restart=on-failure", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet="},
 		[]string{"PrivateUsers", "DynamicUser", "Requires", "BindsTo", "PartOf"}},
 	{"distribute-node.service", "/usr/local/bin/dnoded",
-		append([]string{"User=distribute-node", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes", "CapabilityBoundingSet="}, forJobs...), notForJobs},
+		append([]string{"User=distribute-node", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes", "ProtectProc=invisible", "CapabilityBoundingSet=",
+			"StateDirectory=distribute/node distribute/home", "ReadWritePaths=/tmp /var/tmp -/var/lib/distribute/pause -/run/distribute/pause"}, forJobs...), notForJobs},
 	{"user/distribute-node.service", "/usr/local/bin/dnoded", forJobs, append([]string{"User"}, notForJobs...)},
-	{"run-as.conf", "", []string{"User=", "ProtectHome=no"}, notForJobs},
+	{"run-as.conf", "", []string{"User=", "ProtectSystem=full", "ProtectHome=no"}, notForJobs},
 }
 
 // TestN54Units holds what the units say, so that a restart of one ends no job, and

@@ -80,6 +80,12 @@ func TestCPUsAndMemory(t *testing.T) {
 			t.Errorf("%s: %d cpus, %d bytes, %v, %v", tt.name, in.Offer.CPUs, in.Offer.Memory, in.Facts, err)
 		}
 	}
+	// All jobs together may have what is offered, and not all of the machine's 8 GiB.
+	for offered, most := range map[int64]int64{1 << 30: 1 << 30, 8 << 30: 15 << 29} {
+		if in, err := kernel(t, map[string]string{}).Take(context.Background(), &File{Memory: offered}); err != nil || in.Most != most {
+			t.Errorf("of %d bytes jobs may have %d together, not %d; %v", offered, in.Most, most, err)
+		}
+	}
 	for _, k := range []Keep{{CPUs: 4}, {Memory: 8 << 30}} {
 		in, err := kernel(t, map[string]string{}).Take(context.Background(), &File{Keep: k})
 		var status interface{ ExitStatus() int }

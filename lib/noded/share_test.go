@@ -11,6 +11,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/proc"
+	"distribute/lib/timing"
 )
 
 // threads is eight cpus of four cores, numbered as most machines do it.
@@ -66,7 +67,7 @@ func TestStock(t *testing.T) {
 	n := newDaemon(&Settings{Name: "ws1", Offer: o, Addr: "tcp://127.0.0.1:1"}, nil)
 	n.cpuIDs = []int{0, 1, 2, 3, 4, 5}
 	n.change(Given{Offer: o})
-	if got := n.offeredCPUs(); len(got) != 4 {
+	if got := n.offeredCPUs(); !slices.Equal(got, []int{0, 1, 2, 3}) { // the last ones are the owner's
 		t.Fatalf("it offers %v", got)
 	}
 	wants := func(cpus int, r job.Resources) *want {
@@ -123,6 +124,20 @@ func TestMoreThanThereAre(t *testing.T) {
 	s := newStock(node.Offer{CPUs: 4}, []int{0, 1}, false)
 	if s.cpus.all != nil || s.cpus.take(1) != nil {
 		t.Errorf("%+v", s.cpus)
+	}
+}
+
+// These are the limits that dnoded(8) gives.
+func TestLimitsOfTheManual(t *testing.T) {
+	s, all := &Settings{Nodes: 1}, proc.MaxThreads()
+	if got, want := s.mostProcesses(), max(256, 3*all/4); got != want {
+		t.Errorf("of %d threads all jobs together may have %d, want %d", all, got, want)
+	}
+	if l := (&share{cpus: 2}).limits(job.Resources{}); l.Pids != 1024+2*256 || l.Memory != 0 || l.Time != 0 {
+		t.Errorf("a build, which asks for nothing, has %+v", l)
+	}
+	if grace != timing.Wait(10*time.Second) || roomWithin != timing.Wait(30*time.Second) || 100/inodesFree != 2 {
+		t.Errorf("SIGKILL comes after %v, an attempt waits for room for %v, and 1/%d of the inodes is to be free", grace, roomWithin, inodesFree)
 	}
 }
 
