@@ -153,6 +153,24 @@ func TestT82Garbage(t *testing.T) {
 	expect[*wire.Pong](t, bystander)
 }
 
+// A message that is not known, or not for a tool, is answered, and the session goes on.
+func TestUnknownIsAnswered(t *testing.T) {
+	s := newSite(t)
+	c := s.raw(s.dir)
+	w := wire.New(c)
+	if _, err := wire.Greet(w, wire.Hello{Role: wire.RoleTool}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("{\"m\":\"later\",\"z\":1}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if e := expect[*wire.Error](t, w); !strings.Contains(e.Text, `unknown message "later"`) {
+		t.Errorf("told %+v", e)
+	}
+	s.send(w, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, w)
+}
+
 // A peer of other versions is told both ranges, whatever it wants to be.
 func TestT85OtherVersions(t *testing.T) {
 	s := newSite(t)

@@ -160,6 +160,36 @@ func TestT80FrozenNode(t *testing.T) {
 	})
 }
 
+// A node that is asked for a result and sends nothing of it loses its session, though
+// it answers.
+func TestAskedAndSendsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, h *Head) {
+		m, c := greets(t, h, "ws1")
+		synctest.Wait()
+		token, place := job.NewToken(), make(chan struct{}, 1)
+		place <- struct{}{}
+		h.do(func() {
+			for _, s := range h.nodes.sessions {
+				s.mu.Lock()
+				s.grants[token], s.moved = &grant{session: s, attempt: token, done: place, taken: true}, time.Now()
+				s.mu.Unlock()
+			}
+		})
+		for {
+			got, err := c.Recv()
+			if p, ok := got.(*wire.Ping); ok {
+				err = c.Send(&wire.Pong{N: p.N})
+			}
+			if err != nil {
+				break
+			}
+		}
+		if got := <-m.over; got <= stallLimit || got > stallLimit+time.Minute || stallLimit != 5*time.Minute {
+			t.Errorf("the head lets it go after %v", got)
+		}
+	})
+}
+
 // A node that reads nothing, not even the pings, is let go too.
 func TestT80NeverReads(t *testing.T) {
 	bubble(t, func(t *testing.T, h *Head) {

@@ -1,4 +1,5 @@
-// Package suite says how much of the tests runs. Only tests import it.
+// Package suite says how much of the tests runs, and compares tables of manuals with what
+// there is. Only tests import it.
 //
 //	make test     the quick tests; what is not installed here is left out
 //	D_PARTS=1     the same, and what is not installed fails (.ci/run)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,8 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/line"
+	"distribute/lib/node"
+	"distribute/lib/suite"
 )
 
 // stream makes a Conn of what is written to it and what it reads.
@@ -81,6 +85,63 @@ func TestExamples(t *testing.T) {
 		}
 		if !seen[kind] {
 			t.Errorf("the manual has no example of %q", kind)
+		}
+	}
+}
+
+// Every member of every message is in the manual, and so are the sums of transfers.
+func TestManual(t *testing.T) {
+	text, err := os.ReadFile("../../man/dwire.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	words := map[string]bool{}
+	for _, w := range strings.FieldsFunc(page, func(r rune) bool { return strings.ContainsRune(" \n,;:()\"{}[]", r) }) {
+		words[w] = true
+	}
+	src, err := os.ReadFile("message.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{"answer": true}
+	for _, verb := range strings.Fields("cancel retry hold release set lost drain resume remove accept delete claim") {
+		known[verb] = true
+	}
+	for _, tag := range regexp.MustCompile(`json:"([a-z_]+)`).FindAllStringSubmatch(string(src), -1) {
+		if known[tag[1]] = true; !words[tag[1]] {
+			t.Errorf("the manual does not have the member %q", tag[1])
+		}
+	}
+	for _, v := range []any{node.Offer{}, node.Pause{}, node.Give{}, job.Result{}} {
+		for _, name := range suite.Members(v) {
+			known[name] = true
+		}
+	}
+	for _, display := range []string{".Ss Sessions", ".Ss Transfers", "The node sends:", "The head sends:", ".Ss A tool"} {
+		for _, name := range suite.Column(t, "../../man/dwire.5", display, 2) {
+			if !known[name] {
+				t.Errorf("after %q the manual has the member %q, which no message has", display, name)
+			}
+		}
+	}
+	const id = "ana/cavity/re=100\n"
+	sha, crc := fmt.Sprintf("%x", sha256.Sum256([]byte(id))), fmt.Sprintf("%08x", crc32.Checksum([]byte(id), castagnoli))
+	if !strings.Contains(page, fmt.Sprintf(`"bytes":%d,"sum":"%s..."`, len(id), sha[:4])) {
+		t.Errorf("the sum of the manual's example is %s", sha)
+	}
+	for _, of := range []string{OfManifest, OfTree, OfSaved, OfInputs, OfSpec, OfJob, OfJobs, OfBatch, OfRows, OfIDs, OfLog} {
+		var out bytes.Buffer
+		err := New(stream{nil, &out}).SendTransfer(&Send{X: 1, Of: of}, func(w io.Writer) error {
+			_, err := io.WriteString(w, id)
+			return err
+		})
+		want := sha
+		if of == OfTree || of == OfInputs {
+			want = crc
+		}
+		if err != nil || !strings.HasSuffix(out.String(), fmt.Sprintf(`"bytes":%d,"sum":"%s"}`+"\n", len(id), want)) {
+			t.Errorf("of %s, %v: %s", of, err, out.String())
 		}
 	}
 }
