@@ -23,6 +23,16 @@ func checkSpool(t testing.TB, dir string, mend bool) (found []*check.Finding) {
 	t.Helper()
 	r := &check.Run{Dir: dir, Sums: true, Mend: mend, Tell: func(f *check.Finding) error {
 		found = append(found, f)
+		if mend {
+			s, err := Open(dir)
+			if err != nil {
+				return err
+			}
+			_, err = s.Lock()
+			if !errors.Is(err, ErrLocked) {
+				t.Errorf("a head can start while it mends: %v", err)
+			}
+		}
 		return nil
 	}}
 	if err := Check(t.Context(), r); err != nil {
@@ -221,6 +231,14 @@ var wounds = []wound{
 			t.Fatal(err)
 		}
 	}, "^strange\tbatches/ns/b/log.jsonl\tits mode is 0666, more than 0640\tset its mode to 0640\n$", ""},
+	{"an owner", func(t *testing.T, at func(string) string) {
+		if os.Getuid() != 0 {
+			suite.Missing(t, "only root can give files away")
+		}
+		if err := os.Chown(at(batchLog), 61000, -1); err != nil {
+			t.Fatal(err)
+		}
+	}, "^strange\tbatches/ns/b/log.jsonl\tit belongs to user 61000 and not to 0\tnothing: chown 0, .*\n$", "^strange\tbatches/ns/b/log.jsonl\tit belongs to user 61000"},
 	{"closed too early", appendTo("head.jsonl", string(appendRecord(nil, &job.Record{Seq: 1000, Kind: job.KindClosed, Batch: "ns/b"}))),
 		"damaged\tbatches/ns/b\thead.jsonl lists it as closed with 2 jobs to be done, .*\tlist it as open in head.jsonl\n", ""},
 	{"no directory", remove("batches/ns/b/build"), "^damaged\tbatches/ns/b/build\tthe directory is missing\tmake it, empty\n$", ""},
