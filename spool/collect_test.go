@@ -211,7 +211,10 @@ func TestS16NothingIsCollectedInDoubt(t *testing.T) {
 	over(t, h, submit(t, h, "ns/b", []string{"a"}, content), job.KindDone)
 	submit(t, h, "ns/other", []string{"a"}, "y")
 	now := h.now
-	h.now = func() time.Time { return now().Add(100 * 24 * time.Hour) }
+	collect(t, h, 0)
+	h.now = func() time.Time { return now().Add(59 * time.Minute) }
+	collect(t, h, 0)
+	h.now = func() time.Time { return now().Add(2 * time.Hour) }
 	_, err := h.Collect(t.Context(), 0)
 	wantErr(t, "after a jump of the clock", err, ErrClock)
 	h.now = now

@@ -1,13 +1,14 @@
 package spool
 
 import (
+	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"distribute/lib/job"
+	"distribute/lib/suite"
 )
 
 // dspool(5) has the test vector, every member of every object, and every event.
@@ -25,7 +26,7 @@ func TestManual(t *testing.T) {
 		words[w] = true
 	}
 	for _, v := range []any{job.Record{}, job.Set{}, job.Head{}, job.Spec{}, job.Job{}, job.Input{}, job.Resources{}, job.Option{}} {
-		for _, name := range members(reflect.TypeOf(v)) {
+		for _, name := range suite.Members(v) {
 			if !words[name] {
 				t.Errorf("the member %q of a %T is not in the manual", name, v)
 			}
@@ -50,18 +51,16 @@ func TestManual(t *testing.T) {
 			t.Errorf("the event %q is not in the manual", k)
 		}
 	}
-}
-
-// members are the names of the JSON members of a type.
-func members(typ reflect.Type) (names []string) {
-	for i := range typ.NumField() {
-		f := typ.Field(i)
-		if f.Anonymous {
-			names = append(names, members(f.Type)...)
-			continue
+	const at = "../man/dspool.5"
+	suite.SameWords(t, "head", suite.Column(t, at, "\nMembers of\n.Cm head :", 0), suite.Members(job.Head{}))
+	suite.SameWords(t, "spec", suite.Column(t, at, "\nMembers of\n.Cm head :", 2), suite.Members(job.Spec{}))
+	suite.SameWords(t, "a job", suite.Column(t, at, "\nA line of\n.Pa jobs.jsonl :", 0), suite.Members(job.Job{}))
+	plain := strings.Join(strings.Fields(page), " ")
+	for _, limit := range []string{fmt.Sprintf("at most %d letters", job.MaxName), fmt.Sprintf("lines of at most %d MiB", MaxLine>>20),
+		fmt.Sprintf("inputs of %d KiB and more", job.SmallFile>>10), fmt.Sprintf("inputs of less than %d KiB", job.SmallFile>>10),
+		fmt.Sprintf("an input of %d MiB or more", largeInput>>20), fmt.Sprintf("%d MiB that dsched frees", ballastSize>>20)} {
+		if !strings.Contains(plain, limit) {
+			t.Errorf("the manual does not say %q", limit)
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		names = append(names, name)
 	}
-	return names
 }

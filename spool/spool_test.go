@@ -5,22 +5,29 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/suite"
 )
 
 // newHead makes a spool and takes it.
@@ -282,6 +289,74 @@ func TestSubmission(t *testing.T) {
 	}
 }
 
+// By its content a submission is known that is sent again, also to a later release.
+func TestContent(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a", "b"}, "small", large("x"))
+	log, err := os.ReadFile(filepath.Join(b.dir, "log.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, err := os.ReadFile(filepath.Join(b.dir, "jobs.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first struct {
+		Head struct {
+			Content string
+			Spec    json.RawMessage
+		}
+	}
+	if err := json.NewDecoder(bytes.NewReader(log)).Decode(&first); err != nil {
+		t.Fatal(err)
+	}
+	jobs = regexp.MustCompile(`,"at":[0-9]+|,"crc":"[0-9a-f]{8}"`).ReplaceAll(jobs, nil)
+	if want := sumOf(string(first.Head.Spec) + "\n" + string(jobs)); first.Head.Content != want {
+		t.Errorf("its content is %s, and the sum of\n%s\n%sis %s", first.Head.Content, first.Head.Spec, jobs, want)
+	}
+}
+
+// What may be read goes by owner, group and others of the modes. Of an ACL the kernel shows
+// the mask as the group's bits, and its entries do not count.
+func TestReadable(t *testing.T) {
+	if os.Getuid() != 0 {
+		suite.Missing(t, "only root can give directories away")
+	}
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	const gid, other = 61001, 61002
+	for _, dir := range []string{h.path(), h.path("batches"), h.path("batches", "ns"), b.dir} {
+		if err := os.Chown(dir, -1, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named, member, stranger := Reader{UID: 61000}, Reader{UID: 61003, Groups: []int{gid}}, Reader{UID: 61004, Groups: []int{other}}
+	look := func(when string, want ...bool) {
+		t.Helper()
+		for i, r := range []Reader{named, member, stranger} {
+			if got := h.Readable("ns/b", r); got != want[i] {
+				t.Errorf("%s: %+v may read: %v", when, r, got)
+			}
+		}
+	}
+	look("as made", false, true, false)
+	acl := []byte{2, 0, 0, 0}
+	for _, e := range []struct {
+		tag, perm uint16
+		id        uint32
+	}{{1, 7, math.MaxUint32}, {2, 5, 61000}, {4, 0, math.MaxUint32}, {0x10, 5, math.MaxUint32}, {0x20, 0, math.MaxUint32}} {
+		acl = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(acl, e.tag), e.perm), e.id)
+	}
+	if err := unix.Setxattr(b.dir, "system.posix_acl_access", acl, 0); err != nil {
+		suite.Missing(t, fmt.Sprint("no ACLs here: ", err))
+	}
+	look("with an ACL for one user, and nothing for the group", false, true, false)
+	if err := errors.Join(unix.Removexattr(b.dir, "system.posix_acl_access"), os.Chmod(b.dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	look("closed", false, false, false)
+}
+
 func readInput(t *testing.T, b *Batch, in job.Input) string {
 	t.Helper()
 	r, size, err := b.OpenInput(in)
@@ -499,7 +574,7 @@ func TestBlobsOfOthersAreSentAgain(t *testing.T) {
 	h := newHead(t)
 	big := strings.Repeat("b", job.SmallFile)
 	submit(t, h, "ns/b", []string{"a"}, big)
-	for uid, want := range map[int]bool{os.Getuid(): false, os.Getuid() + 1: true} {
+	for uid, want := range map[int]bool{0: false, os.Getuid(): false, os.Getuid() + 1: true} {
 		s, err := h.Begin(job.NewToken(), "ns/c", "bob", uid)
 		if err != nil {
 			t.Fatal(err)

@@ -180,6 +180,28 @@ func TestUploadsAreBounded(t *testing.T) {
 	if got := asked(t, h, 7, content); got != 0 {
 		t.Errorf("it is wanted from %d", got)
 	}
+	s, err := h.Begin(job.NewToken(), "ns/b", "bob", 7)
+	if err == nil {
+		err = fillIn(s, plain, []string{"a"}, content)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Finish(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, look := range []struct {
+		after time.Duration
+		there bool
+	}{{blobAge - 26*time.Hour, true}, {2 * time.Hour, false}} { // 25 hours have gone by
+		later(h, look.after)
+		collect(t, h, 0)
+		if there := exists(h.uploads(7, sumOf(content))) == nil; there != look.there {
+			t.Errorf("%v later it is known that he has sent it: %v", look.after, there)
+		}
+	}
 }
 
 // A disk that gets full in the middle of a large input keeps nothing of it.

@@ -157,12 +157,19 @@ func TestNeverIsDurable(t *testing.T) {
 	if _, errs := d.Begin([]Note{again}); errs[0] != nil || synced != nil {
 		t.Errorf("synced %q, %v", synced, errs[0])
 	}
-	if _, errs := d.Begin([]Note{never}); errs[0] != nil {
-		t.Error(errs[0])
+	as, errs := d.Begin([]Note{never})
+	if errs[0] != nil {
+		t.Fatal(errs[0])
 	}
 	own := "/attempts/" + string(never.Token)
 	if slices.Sort(synced); !slices.Equal(synced, []string{"/attempts", own, own + "/attempt.jsonl"}) {
 		t.Errorf("synced %q", synced)
+	}
+	for what, set := range map[string]func() error{"job": func() error { return as[0].SetWork(never.Work) }, "limit": func() error { return as[0].SetLimit(7) }} {
+		synced = nil
+		if err := set(); err != nil || !slices.Contains(synced, own+"/attempt.jsonl") {
+			t.Errorf("with a %s synced %q, %v", what, synced, err)
+		}
 	}
 }
 
