@@ -237,6 +237,28 @@ func TestDocumentedManifest(t *testing.T) {
 	}
 }
 
+// What is small is so by as much as dspool(5) says.
+func TestSmall(t *testing.T) {
+	page, err := os.ReadFile("../../man/dspool.5")
+	must(t, err)
+	if said := fmt.Sprintf("A result of at most %d entries and %d KiB", SmallEntries, SmallBytes>>10); !strings.Contains(string(page), said) {
+		t.Errorf("the manual does not say %q", said)
+	}
+	for _, tt := range []struct {
+		entries int
+		bytes   int64
+		want    bool
+	}{{0, 0, true}, {SmallEntries, SmallBytes, true}, {SmallEntries + 1, 0, false}, {1, SmallBytes + 1, false}} {
+		m := make(Manifest, tt.entries)
+		if tt.entries > 0 {
+			m[0].Size = tt.bytes
+		}
+		if m.Small() != tt.want {
+			t.Errorf("%+v: %v", tt, m.Small())
+		}
+	}
+}
+
 func TestEncodeRefuses(t *testing.T) {
 	good := Entry{Path: "f", Type: File, Mode: 0o644, Time: minTime, Sum: sumHex(nil)}
 	for name, change := range map[string]func(*Entry){
