@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"distribute/lib/dial"
 	"distribute/lib/job"
@@ -70,6 +71,22 @@ func TestClaim(t *testing.T) {
 	s.addr = tcp
 	expect[*wire.Keep](t, d.c)
 	s.becomes("ns/b/a", job.Running)
+	s.send(d.down, &wire.Fetch{Attempt: first[0].Attempt, Of: wire.OfSpec})
+	expect[*wire.Error](t, d.down)
+	s.h.do(func() { s.h.nodes.probe = time.Minute })
+	second := make(chan error, 1)
+	go func() {
+		_, _, err := s.greet(socket, wire.Hello{Role: wire.RoleNode, Name: "slurm:hpc", Boot: "-", State: "-"})
+		second <- err
+	}()
+	asked, ok := d.received().(*wire.Ping)
+	if !ok {
+		t.Fatal("the first session is not asked whether it is there")
+	}
+	s.send(d.c, &wire.Pong{N: asked.N})
+	if err := <-second; err == nil || !strings.Contains(err.Error(), "somebody brings back what was taken to slurm:hpc just now") {
+		t.Errorf("a second session at a time: %v", err)
+	}
 	m, _ := result("text")
 	s.send(d.c, ended(first[0].Attempt, 0, m))
 	d.give(expect[*wire.Grant](t, d.c), "text")
