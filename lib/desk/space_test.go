@@ -126,6 +126,11 @@ func TestTrashThatStays(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(d.Dir(), "trash")); err != nil || len(left) != 2 {
 		t.Errorf("left: %v, %v", left, err)
 	}
+	d.Close()
+	d = open(t, d.Dir(), "b1")
+	if left, err := os.ReadDir(filepath.Join(d.Dir(), "trash")); err != nil || len(left) != 0 {
+		t.Errorf("left after a start: %v, %v", left, err)
+	}
 }
 
 // TestN66Deep removes a tree that is deeper than a path can be long, whose

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,13 +115,41 @@ func TestStillBeforeItBegins(t *testing.T) {
 	if e := awaited[*wire.Ended](s); e.Attempt != waits.Attempt || e.Fate != job.FateUnstarted || e.Reason != "stopped: its job is held" {
 		t.Errorf("it says %+v", e)
 	}
+	unstarted := h.start("true")
+	s.say(unstarted, &wire.Stop{Attempt: runs.Attempt, Unstarted: true}, &wire.Stop{Attempt: unstarted.Attempt, Unstarted: true})
+	if e := awaited[*wire.Ended](s); e.Attempt != unstarted.Attempt || e.Fate != job.FateUnstarted {
+		t.Errorf("it says %+v", e)
+	}
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	s.say(&wire.Stop{Attempt: runs.Attempt, Why: "cancelled"})
-	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || e.Signal == "" {
+	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || e.Signal == "" || !strings.Contains(e.Reason, "cancelled") {
 		t.Errorf("it says %+v", e)
 	}
 	eventually(t, "its pause is gone", stills(t, dir, 0))
+}
+
+// Jobs of one batch have one spec, which is fetched once.
+func TestSpecIsFetchedOnce(t *testing.T) {
+	h := newFakeHead(t)
+	var specs atomic.Int32
+	h.answer = func(_ *wire.Conn, _ uint64, f *wire.Fetch) bool {
+		if f.Of == wire.OfSpec {
+			specs.Add(1)
+		}
+		return false
+	}
+	h.live(filepath.Join(t.TempDir(), "node"), nil)
+	s, _ := h.session()
+	for range 2 {
+		s.say(h.start("true"))
+		if e := awaited[*wire.Ended](s); !e.OK() {
+			t.Errorf("it says %+v", e)
+		}
+	}
+	if n := specs.Load(); n != 1 {
+		t.Errorf("it was fetched %d times", n)
+	}
 }
 
 // A pause of an attempt that is not here is removed by a daemon that begins.
