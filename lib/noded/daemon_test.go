@@ -20,13 +20,6 @@ import (
 	"distribute/lib/node"
 )
 
-// What dbatch(5) says of how long a job has between SIGTERM and SIGKILL.
-func TestGrace(t *testing.T) {
-	if grace != 10*time.Second {
-		t.Errorf("it has %v", grace)
-	}
-}
-
 // Attempts that wait go on in the order in which they were given, and those
 // that are given later come after them.
 func TestTakeOverInOrder(t *testing.T) {

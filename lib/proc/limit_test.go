@@ -64,20 +64,3 @@ func TestN61OutputIsCut(t *testing.T) {
 		}
 	}
 }
-
-// Time in which an order is paused is none of what it may run. Not parallel: a stop signals
-// all children of this process.
-func TestLimitWithoutPauses(t *testing.T) {
-	for paused, want := range map[bool]string{false: StoppedTime, true: ""} {
-		s := &supervisor{token: "t", firsts: []int{1 << 30}, grace: time.Hour}
-		w := &watch{s: s, o: &Order{Dir: t.TempDir(), Token: "t", Limits: Limits{Time: time.Minute}}, quit: make(chan struct{}), done: make(chan struct{})}
-		begin := Uptime() - time.Hour
-		if s.clock.start(begin); paused {
-			s.clock.hold(begin + time.Second)
-		}
-		go w.run()
-		if w.over(); s.stopped != want {
-			t.Errorf("begun an hour ago with a limit of a minute, paused %v: stopped by %q", paused, s.stopped)
-		}
-	}
-}
