@@ -22,6 +22,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		case *release:
 			return wire.Change{Verb: "release"}, "released", nil
 		}
-		return wire.Change{Verb: "hold", Freeze: *freeze}, "held: neither what is over nor what is on a cluster can be, and what runs only by -p", nil
+		return wire.Change{Verb: "hold", Freeze: *freeze}, "held: finished jobs and jobs on a cluster cannot be held; -p freezes running ones", nil
 	})
 }

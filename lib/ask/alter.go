@@ -56,7 +56,7 @@ func AlterAs(ctx context.Context, c *cli.Cmd, what func() (change wire.Change, d
 		err = flushed
 	}
 	if err == nil && n == 0 {
-		return cli.Errorf(cli.No, "no job to be %s", done)
+		return cli.Errorf(cli.No, "nothing %s", done)
 	}
 	return err
 }
