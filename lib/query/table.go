@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -237,6 +238,11 @@ func (t *jobTable) Print(r *job.Row) error {
 		}
 		t.batch = batch
 	}
+	if r.State == job.Held || r.State == job.Paused {
+		own := *r
+		own.Reason = recordedTime.ReplaceAllStringFunc(r.Reason, t.shortTime)
+		r = &own
+	}
 	switch {
 	case t.each:
 	case r.State == job.Queued:
@@ -247,6 +253,17 @@ func (t *jobTable) Print(r *job.Row) error {
 		return nil
 	}
 	return t.job(r)
+}
+
+// recordedTime is how the reason of a job that somebody has held gives a time.
+var recordedTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`)
+
+func (t *jobTable) shortTime(recorded string) string {
+	at, err := time.Parse(time.RFC3339, recorded)
+	if err != nil {
+		return recorded
+	}
+	return humanTime(at, t.look.Now())
 }
 
 // add takes one job in.

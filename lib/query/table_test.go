@@ -76,6 +76,22 @@ maria/cavity/re=400_n=256  done     ws3   12m  Thu 10:00
 `[1:])
 }
 
+// The times of who has held a job are those of the one who reads.
+func TestTimesOfHeld(t *testing.T) {
+	var out bytes.Buffer
+	held, paused, over := some3()[1], some3()[0], *failed()
+	held.State, paused.State = job.Held, job.Paused
+	held.Reason = "by ana since " + now.Add(-time.Hour).UTC().Format(time.RFC3339)
+	paused.Reason = "by ana since " + now.Add(-26*time.Hour).UTC().Format(time.RFC3339)
+	over.Exit, over.Signal, over.Reason = nil, "", "2026-10-01T10:00:00Z" // the job's own words
+	show(t, NewJobTable(look(&out), false), &out, []job.Row{held, paused, over}, `
+JOB                        STATE   NODE  RAN    END    NOTE
+maria/cavity/re=100_n=256  paused  ws1   1h02m  -      by ana since Thu 10:00
+maria/cavity/re=100        failed  ws1   1h30m  11:30  2026-10-01T10:00:00Z…
+maria/cavity/q1            held    -     -      -      by ana since 11:00
+`[1:])
+}
+
 func TestTableFits(t *testing.T) {
 	long := strings.Repeat("n", 60)
 	rows := some3()
