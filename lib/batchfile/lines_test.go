@@ -160,23 +160,6 @@ func TestLineFiles(t *testing.T) {
 	}
 }
 
-// A template, and all that is made of templates, have limits; equal files count once.
-func TestTemplateLimits(t *testing.T) {
-	dir := t.TempDir()
-	for size, ok := range map[int]bool{1 << 20: true, 1<<20 + 1: false} {
-		if err := os.WriteFile(filepath.Join(dir, "a.in"), make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readTemplate(dir, "a.in"); (err == nil) != ok {
-			t.Errorf("of %d bytes: %v", size, err)
-		}
-	}
-	s := sizes{bytes: 256<<20 - 1}
-	if !s.add("x") || !s.add("x") || s.add("y") {
-		t.Errorf("%d bytes are made", s.bytes)
-	}
-}
-
 // What compares is what a node is to be, and nothing that is counted by its name.
 func TestRequestsThatCompare(t *testing.T) {
 	for _, r := range []string{"cpus>=2", "cpus<=64", "cpus!=3", "gpus>=1", "gfortran|cpus>=64", "!cpus=4", "memory>=64G", "gpu.memory=1073741824..2147483648"} {
