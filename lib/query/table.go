@@ -3,7 +3,6 @@ package query
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -240,7 +239,7 @@ func (t *jobTable) Print(r *job.Row) error {
 	}
 	if r.State == job.Held || r.State == job.Paused {
 		own := *r
-		own.Reason = recordedTime.ReplaceAllStringFunc(r.Reason, t.shortTime)
+		own.Reason = t.shortHold(r.Reason)
 		r = &own
 	}
 	switch {
@@ -255,15 +254,14 @@ func (t *jobTable) Print(r *job.Row) error {
 	return t.job(r)
 }
 
-// recordedTime is how the reason of a job that somebody has held gives a time.
-var recordedTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`)
-
-func (t *jobTable) shortTime(recorded string) string {
-	at, err := time.Parse(time.RFC3339, recorded)
+// shortHold is who has held a job since when, with that time as a table has it.
+func (t *jobTable) shortHold(reason string) string {
+	who, since, _ := strings.Cut(reason, " since ")
+	at, err := time.Parse(time.RFC3339, since)
 	if err != nil {
-		return recorded
+		return reason
 	}
-	return humanTime(at, t.look.Now())
+	return who + " since " + humanTime(at, t.look.Now())
 }
 
 // add takes one job in.
