@@ -330,10 +330,10 @@ func TestReadable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	named, member, stranger := Reader{UID: 61000}, Reader{UID: 61003, Groups: []int{gid}}, Reader{UID: 61004, Groups: []int{other}}
+	named, member, outsider := Reader{UID: 61000}, Reader{UID: 61003, Groups: []int{gid}}, Reader{UID: 61004, Groups: []int{other}}
 	look := func(when string, want ...bool) {
 		t.Helper()
-		for i, r := range []Reader{named, member, stranger} {
+		for i, r := range []Reader{named, member, outsider} {
 			if got := h.Readable("ns/b", r); got != want[i] {
 				t.Errorf("%s: %+v may read: %v", when, r, got)
 			}
