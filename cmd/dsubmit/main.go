@@ -21,9 +21,7 @@ import (
 const usage = `usage: dsubmit [-aknQquvw] [-b batch] [-H head] [-m user] [-s ids] file
        dsubmit [-ajknQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
                [-m user] [-R request ...] [-T template ...] -b batch
-               -- command ...
-       dsubmit [-ajknQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
-               [-m user] [-R request ...] [-T template ...] -b batch`
+               [-- command ...]`
 
 func main() { cli.Main(usage, run) }
 
