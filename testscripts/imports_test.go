@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +79,7 @@ var processToo = map[string]string{
 	"../lib/proc/supervise.go os.Args": "a supervisor is told from dnoded by the name it is started with",
 }
 
-// distribute-hacking(7) tells of each room.
+// distribute-hacking(7) tells of each room, and the files that it names are there.
 func TestRoomsAreTold(t *testing.T) {
 	page, err := os.ReadFile("../man/distribute-hacking.7")
 	if err != nil {
@@ -87,6 +88,14 @@ func TestRoomsAreTold(t *testing.T) {
 	for room := range rooms {
 		if !strings.Contains(string(page), "\n.It Pa "+room+"\n") {
 			t.Errorf("distribute-hacking(7) does not tell of %s", room)
+		}
+	}
+	for _, file := range regexp.MustCompile(`(?m)^\.Pa (\S+/\S+\.(?:go|md))(?: , (\S+\.go))?`).FindAllStringSubmatch(string(page), -1) {
+		beside := filepath.Join(filepath.Dir(file[1]), file[2])
+		for _, path := range []string{file[1], beside} {
+			if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+				t.Errorf("distribute-hacking(7) names what is not there: %v", err)
+			}
 		}
 	}
 }
