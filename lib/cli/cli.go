@@ -135,7 +135,8 @@ func saysCancelled(err error) bool {
 			return true
 		}
 	}
-	return false
+	var cause interrupted
+	return errors.As(err, &cause)
 }
 
 // died is Run's status for "ended as the signal asked"; it is what a shell

@@ -32,6 +32,11 @@ func TestMain(m *testing.M) {
 			<-ctx.Done()
 			return ctx.Err()
 		},
+		"cause": func(ctx context.Context, c *Cmd) error {
+			fmt.Fprintln(c.Stdout, "ready")
+			<-ctx.Done()
+			return context.Cause(ctx)
+		},
 		"clean": func(ctx context.Context, c *Cmd) error { fmt.Fprintln(c.Stdout, "ready"); <-ctx.Done(); return nil },
 		"stay": func(ctx context.Context, c *Cmd) error {
 			fmt.Fprintln(c.Stdout, "ready")
@@ -371,6 +376,8 @@ func TestSignals(t *testing.T) {
 		{"wait", syscall.SIGTERM, "signal: terminated"},
 		{"clean", syscall.SIGTERM, "exit status 0"},
 		{"read", syscall.SIGINT, "signal: interrupt"},
+		{"cause", syscall.SIGINT, "signal: interrupt"},
+		{"cause", syscall.SIGTERM, "signal: terminated"},
 	} {
 		if signal.Ignored(c.signal) {
 			t.Logf("%v is ignored here, and so it is by what this test starts", c.signal)
