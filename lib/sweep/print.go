@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 // AppendLine appends a case as a line of name=value, parted by a TAB, without
@@ -18,7 +19,7 @@ func AppendLine(b []byte, params []Param) []byte {
 		}
 		b = append(append(append(b, p.Name...), '='), p.Value...)
 	}
-	if len(params) == 1 && strings.ContainsRune(params[0].Value, ' ') {
+	if len(params) == 1 && strings.ContainsFunc(params[0].Value, unicode.IsSpace) {
 		b = append(b, '\t')
 	}
 	return b
