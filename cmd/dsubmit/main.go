@@ -235,18 +235,22 @@ func total(b *job.Batch) (n int64) {
 
 // wait waits until every job of the batch is over.
 func (s *submission) wait(ctx context.Context, id job.BatchID) error {
-	h, err := ask.Dial(ctx, s.Cmd, *s.head)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	ops := &ask.Operands{Args: []string{string(id)}}
 	notDone := 0
-	err = ask.Rows(ctx, h, wire.Query{Of: "jobs", All: true, Follow: true, Until: "over"}, ops, func(r *job.Row) error {
-		if r.State != job.Done {
-			notDone++
+	err := ask.Again(ctx, s.Cmd, func(progress func()) error {
+		h, err := ask.Dial(ctx, s.Cmd, *s.head)
+		if err != nil {
+			return err
 		}
-		return nil
+		defer h.Close()
+		progress()
+		notDone = 0
+		ops := &ask.Operands{Args: []string{string(id)}}
+		return ask.Rows(ctx, h, wire.Query{Of: "jobs", All: true, Follow: true, Until: "over"}, ops, func(r *job.Row) error {
+			if r.State != job.Done {
+				notDone++
+			}
+			return nil
+		})
 	})
 	if err == nil && notDone > 0 {
 		are := "are"
