@@ -35,7 +35,7 @@ func renamed(words []string, id job.BatchID) []string {
 			return append(out, words[i:]...)
 		}
 		flags, value, found := strings.Cut(w, "b")
-		if !found || !strings.HasPrefix(w, "-") || strings.Trim(flags, "-knquvw") != "" {
+		if !found || !strings.HasPrefix(w, "-") || strings.Trim(flags, "-ajknQquvw") != "" {
 			out = append(out, w)
 			continue
 		}
