@@ -170,12 +170,13 @@ fi
 # What the batch sets is for the job, and for no shell before it.
 [ ${#env[@]} -eq 0 ] || argv=(env "${env[@]}" "$BASH" -p -c 'exec -- "$@"' - "${argv[@]}")
 
-# rank PRINT TMP GPUS COMMAND ...: one of several, as srun starts it. The first that fails
-# tells how. Its cards are its part of those of the job, of which all have as many.
+# rank PRINT TMP GPUS: one of several, as srun starts it. Its words come by a file: anybody
+# there can read those of srun, and an env may hold a secret. The first that fails tells
+# how. Its cards are its part of those of the job, of which all have as many.
 rank() {
-	local k=$SLURM_PROCID n=$SLURM_NTASKS print=$1 tmp=$2 cards own exit
+	local k=$SLURM_PROCID n=$SLURM_NTASKS print=$1 tmp=$2 cards own exit word argv=()
 	IFS=, read -ra cards <<<"$3"
-	shift 3
+	while IFS= read -r -d '' word; do argv+=("$word"); done <"$tmp/argv"
 	own=$((${#cards[@]} / n))
 	cards=("${cards[@]:k*own:own}")
 	own=$(IFS=, && printf '%s' "${cards[*]}")
@@ -190,7 +191,7 @@ rank() {
 	done
 	trap : TERM
 	exec 8>&2 2>"$tmp/.how.$k"
-	(exec -- "$@") >"$print" 2>&1 </dev/null 8>&-
+	(exec -- "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
 	exit=$?
 	exec 2>&8 8>&-
 	if [ "$exit" != 0 ] && mkdir "$tmp/failed" 2>/dev/null; then
@@ -207,8 +208,9 @@ if [ "$ranks" -gt 0 ]; then
 	while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 	export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
 	export -f rank
+	printf '%s\0' "${argv[@]}" >"$tmp/argv"
 	argv=(srun --nodes=1 --ntasks="$ranks" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --export=ALL --input=none --quiet --
-		"$BASH" -c 'rank "$@"' - "$print" "$tmp" "${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}" "${argv[@]}")
+		"$BASH" -c 'rank "$@"' - "$print" "$tmp" "${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}")
 	rank0=$print print=$tmp/srun.txt
 fi
 
