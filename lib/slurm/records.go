@@ -107,9 +107,22 @@ func (r *Records) account1(l string) {
 	r.put(r.account, words[0], rec)
 }
 
-// control1 reads a line of scontrol.
+// control1 reads a line of scontrol. Behind the name of a job, which may be anybody's and
+// have blanks, nothing is its id.
 func (r *Records) control1(l string) {
 	of := map[string]string{}
+	ids, _, _ := strings.Cut(l, " JobName=")
+	for _, w := range strings.Fields(ids) {
+		key, value, _ := strings.Cut(w, "=")
+		of[key] = value
+	}
+	id := of["JobId"]
+	if array := of["ArrayJobId"]; array != "" && of["ArrayTaskId"] != "" {
+		id = array + "_" + of["ArrayTaskId"]
+		if strings.ContainsAny(of["ArrayTaskId"], ",-%") {
+			id = array + "_[" + of["ArrayTaskId"] + "]"
+		}
+	}
 	for _, w := range strings.Fields(l) {
 		if key, value, ok := strings.Cut(w, "="); ok && of[key] == "" {
 			of[key] = value
@@ -118,13 +131,6 @@ func (r *Records) control1(l string) {
 	rec := Record{State: first(of["JobState"]), Started: when(of["StartTime"]), Ended: when(of["EndTime"]), Machine: machine(of["NodeList"])}
 	rec.Unmet = unmet(rec.State, of["Reason"])
 	rec.Exit, rec.Signal = exitOf(of["ExitCode"])
-	id := of["JobId"]
-	if array := of["ArrayJobId"]; array != "" && of["ArrayTaskId"] != "" {
-		id = array + "_" + of["ArrayTaskId"]
-		if strings.ContainsAny(of["ArrayTaskId"], ",-%") {
-			id = array + "_[" + of["ArrayTaskId"] + "]"
-		}
-	}
 	r.put(r.control, id, rec)
 }
 

@@ -113,6 +113,8 @@ func TestFate(t *testing.T) {
 		{"ended by the cluster, which knows nothing of it any more", "-", "", ended, Ended, "SIGTERM"},
 		{"a rank was too large", "5_0|OUT_OF_MEMORY|0:125|1768212000|1768212090|n1", "", []byte(`{"exit":null,"signal":"SIGKILL","reason":"rank 1 of 2: SIGKILL"}`), Ended,
 			job.ReasonMemory + " (rank 1 of 2: SIGKILL)"},
+		{"another's, who names it so", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobName=a JobState=RUNNING\n" +
+			"JobId=9 JobName=x ArrayJobId=5 ArrayTaskId=0 JobState=FAILED ExitCode=1:0 UserId=eve(1) JobState=PENDING", nil, Running, ""},
 		{"another's", "6_0|FAILED|3:0|1768212000|1768212090|n1", "", nil, Unknown, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
