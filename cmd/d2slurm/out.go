@@ -151,6 +151,9 @@ func (o *out) check() (string, error) {
 	if strings.ContainsAny(o.dir+o.upload, "\n\r\x00") {
 		return "", cli.Usagef("a folder for Slurm cannot have a line break in its name")
 	}
+	if host, to, ok := strings.Cut(o.upload, ":"); ok && !strings.Contains(host, "/") {
+		o.upload = host + ":" + fromHome(to)
+	}
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
 		return "", err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -52,7 +53,7 @@ func placeOf(ctx context.Context, c *cli.Cmd, folder string) (*place, error) {
 	if _, err := exec.LookPath("rsync"); err != nil {
 		return nil, cli.Errorf(cli.Unreachable, "rsync copies a folder of another machine, and is not installed here: install it, or run d2slurm there")
 	}
-	p := &place{host: host, from: from}
+	p := &place{host: host, from: fromHome(from)}
 	switch said, err := p.shell(ctx, "command -v rsync || :\n"); {
 	case err != nil:
 		return nil, err
@@ -60,6 +61,14 @@ func placeOf(ctx context.Context, c *cli.Cmd, folder string) (*place, error) {
 		return nil, cli.Errorf(cli.Unreachable, "rsync copies the folder, and is not installed on %s: install it there, or run d2slurm there", host)
 	}
 	return p, p.lock(c)
+}
+
+// fromHome is a path on a host as from the home there, where no shell expands a ~.
+func fromHome(p string) string {
+	if p == "" || p == "~" {
+		return "."
+	}
+	return cmp.Or(strings.TrimPrefix(p, "~/"), ".")
 }
 
 // lock makes the directory of a copy, and keeps other processes from using it.
