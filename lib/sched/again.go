@@ -133,13 +133,13 @@ func (m *Machine) avoidingQueue(of *policy.Queue, t *trial) *policy.Queue {
 }
 
 // leaveAvoiding takes in that one job fewer has a queue, and drops it with the last one, if
-// its jobs keep away from nodes.
+// its jobs keep away from nodes. Who walks through the queues goes on with those of before.
 func (b *batch) leaveAvoiding(q *policy.Queue) {
 	switch n := b.tried[q]; {
 	case n > 1:
 		b.tried[q]--
 	case n == 1:
 		delete(b.tried, q)
-		b.Avoiding = slices.DeleteFunc(b.Avoiding, func(o *policy.Queue) bool { return o == q })
+		b.Avoiding = slices.DeleteFunc(slices.Clone(b.Avoiding), func(o *policy.Queue) bool { return o == q })
 	}
 }

@@ -234,3 +234,20 @@ func TestAgainBounded(t *testing.T) {
 		t.Errorf("%d attempts, %s", n, r.m.State(Ref{1, 0}))
 	}
 }
+
+// Jobs that keep away from different nodes fail at once where their batch can be built on no
+// other.
+func TestDoomedQueues(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{
+		Loaded{}, AddBatch{Batch: 1, Jobs: 2, Spec: &job.Spec{Kind: job.Command, Retries: 3}},
+		up(1, "ws1", 1), ListEnd{1}, up(2, "ws2", 1), ListEnd{2}, phase(1, 1, job.PhaseRunning), phase(2, 2, job.PhaseRunning),
+		Drain{"ws1", "m"}, Drain{"ws2", "m"}, ended(1, 1, exited(1, "")), ended(2, 2, exited(1, "")), up(3, "ws3", 1), ListEnd{3},
+	} {
+		r.apply(ev)
+	}
+	want := "back 1/0 a3 build_failed (build failed); HAVE 3 a3; failed 1/0 (build failed on ws3); failed 1/1 (build failed on ws3)"
+	if got := show(r.apply(ended(3, 3, buildFailed))); got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}
