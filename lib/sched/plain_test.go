@@ -765,7 +765,7 @@ func rightlyAhead(m *Machine, a *attempt) error {
 			waiting, waits = waiting+1, waits.Plus(o.Share)
 		}
 	}
-	if len(a.beside) > 0 || waiting > p.Active*most || a.Share.Counts != "" || a.Share.GPUs > 0 || !known || ran < 0 || ran >= 5*time.Second ||
+	if len(a.beside) > 0 || !p.OffersEnough(m.queueOf(a.ref).Class) || waiting > p.Active*most || a.Share.Counts != "" || a.Share.GPUs > 0 || !known || ran < 0 || ran >= 5*time.Second ||
 		waits.CPUs > p.Offer.CPUs*most || waits.Memory > p.Offer.Memory*int64(most) && waits.Memory > 0 {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.Token, p.Name, waiting, p.Active)
 	}

@@ -171,7 +171,7 @@ func (p *Node) ahead(q *Queue) bool {
 	switch {
 	case p.Waiting >= p.Active*most:
 		return false
-	case p.RestsUntil != 0 || p.Paused() || p.Has.CPUs == 0:
+	case p.RestsUntil != 0 || p.Paused() || !p.OffersEnough(c):
 		return false
 	case c.Share.Counts != "" || c.Share.GPUs > 0 || c.Cards: // what waits would keep that from others
 		return false

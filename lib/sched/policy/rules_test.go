@@ -506,6 +506,8 @@ func TestAheads(t *testing.T) {
 		{"all GPUs", draw().node("a").offers(0, has(1)).batch(1, 0, jobs(5), func(q *Queue) { q.Class.Cards = true }).of(0, 0, 1), ""},
 		{"whole nodes", draw().node("a").batch(1, 0, jobs(5)).of(0, 0, 1), "1 on a"},
 		{"whole nodes, where nothing is offered", draw().node("a").batch(1, 0, jobs(5)).of(0, 0, 1).lends(0, 4), ""},
+		{"what needs what is lent back", draw().node("a").batch(1, 1, jobs(5)).of(0, 0, 1).batch(1, 4, jobs(5), priority(1)).of(1, 0, 0).
+			pace(1, 0, 40*time.Millisecond).lends(0, 2), ""},
 		{"no more than the node has", draw().node("a").batch(1, 1, jobs(5)).of(0, 0, 4).batch(1, 3, jobs(5), priority(1)).of(1, 0, 0), "2 on a"},
 		{"not where it is kept for others", quick().batch(1, 0).kept(1, 0, 0), ""},
 		{"but for what has room beside these", draw().node("a").offers(0, cpus(8)).batch(1, 4).batch(1, 1, jobs(5)).of(0, 0, 2).of(1, 0, 0).
