@@ -271,15 +271,15 @@ func (a *Attempt) note(durably bool) ([]*os.File, error) {
 	return []*os.File{f, dir}, nil
 }
 
-// Attempts is every attempt in the directory. Those that were not noted whole
-// are removed, as are those that their jobs have renamed; those whose note cannot be understood are left and told in the
-// error.
+// Attempts is every attempt in the directory, nil only if that cannot be listed. Those that
+// were not noted whole are removed, as are those that their jobs have renamed; those whose
+// note cannot be understood are left and told in the error.
 func (d *Desk) Attempts() ([]*Attempt, error) {
 	entries, err := os.ReadDir(d.path("attempts"))
 	if err != nil {
 		return nil, err
 	}
-	var as []*Attempt
+	as := []*Attempt{}
 	var errs []error
 	for _, e := range entries {
 		dir := d.path("attempts", e.Name())

@@ -18,6 +18,7 @@ import (
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/proc"
 )
 
 // Attempts that wait go on in the order in which they were given, and those
@@ -78,6 +79,27 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 	}
 	close(n.over)
 	n.work.Wait()
+}
+
+// What is damaged in attempts/, or a stranger there, keeps no daemon from its work,
+// also where it is alone.
+func TestTakeOverDamaged(t *testing.T) {
+	dir := t.TempDir()
+	d, err := desk.Open(dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for name, text := range map[string]string{"mine": "a note", string(job.NewToken()) + "/" + proc.RecordFile: "{}\n"} {
+		name = filepath.Join(dir, "attempts", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
+	if err := n.takeOver(); err != nil || len(n.attempts) > 0 {
+		t.Errorf("it takes over %v, %v", n.attempts, err)
+	}
 }
 
 // oneAttempt is a daemon whose state acts, and an attempt that was noted and is not known
