@@ -21,7 +21,7 @@ import (
 // maxSpec is the greatest length of a spec or a job as JSON.
 const maxSpec = 64 << 20
 
-// claims says which inputs are on their way, so that each comes once.
+// claims says which inputs and specs are on their way, so that each comes once.
 type claims struct {
 	mu sync.Mutex
 	on map[string]chan struct{} // closed when it has come, or will not
@@ -87,7 +87,30 @@ type cannotError struct{ why string }
 
 func (e *cannotError) Error() string { return e.why }
 
+// fetchSpec fetches the spec of an attempt's batch, unless it is here. Attempts that come
+// together fetch it once: the record of a build that runs is not to be replaced.
 func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
+	for {
+		if b, err := n.spec(a); !errors.Is(err, fs.ErrNotExist) {
+			return b, err
+		}
+		n.do(func() { n.setStage(a, stageFetching) })
+		mine, others := n.claims.take([]string{a.Spec})
+		if len(mine) > 0 {
+			defer n.claims.giveUp(mine)
+			if b, err := n.spec(a); !errors.Is(err, fs.ErrNotExist) { // it came meanwhile
+				return b, err
+			}
+			return n.fetchNewSpec(ctx, a)
+		}
+		if err := awaitAll(ctx, others); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// spec is what is known here of an attempt's batch.
+func (n *daemon) spec(a *attempt) (*desk.Build, error) {
 	b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec)
 	if err == nil {
 		n.do(func() {
@@ -96,15 +119,16 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 			}
 		})
 	}
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return b, err
-	}
-	n.do(func() { n.setStage(a, stageFetching) })
+	return b, err
+}
+
+func (n *daemon) fetchNewSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
 	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSpec})
 	if err != nil {
 		return nil, err
 	}
-	if b, err = n.desk.SetBuild(a.Job.Batch(), n.builder(a.User), a.Spec, raw); err != nil {
+	b, err := n.desk.SetBuild(a.Job.Batch(), n.builder(a.User), a.Spec, raw)
+	if err != nil {
 		return nil, err
 	}
 	n.do(func() {
@@ -168,14 +192,22 @@ func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Inp
 		if err != nil {
 			return err
 		}
-		for _, ch := range others {
-			select {
-			case <-ch:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if err := awaitAll(ctx, others); err != nil {
+			return err
 		}
 	}
+}
+
+// awaitAll waits until what others fetch has come, or will not.
+func awaitAll(ctx context.Context, others []chan struct{}) error {
+	for _, ch := range others {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // fetchMine fetches inputs, whatever cuts come between. What has come before a

@@ -129,23 +129,29 @@ func TestStillBeforeItBegins(t *testing.T) {
 	eventually(t, "its pause is gone", stills(t, dir, 0))
 }
 
-// Jobs of one batch have one spec, which is fetched once.
+// Jobs of one batch have one spec, which is fetched once, also if they come together.
 func TestSpecIsFetchedOnce(t *testing.T) {
 	h := newFakeHead(t)
 	var specs atomic.Int32
+	together := make(chan struct{})
 	h.answer = func(_ *wire.Conn, _ uint64, f *wire.Fetch) bool {
 		if f.Of == wire.OfSpec {
 			specs.Add(1)
+			<-together
 		}
 		return false
 	}
 	h.live(filepath.Join(t.TempDir(), "node"), nil)
 	s, _ := h.session()
-	for range 2 {
-		s.say(h.start("true"))
-		if e := awaited[*wire.Ended](s); !e.OK() {
-			t.Errorf("it says %+v", e)
-		}
+	s.say(h.start("true"), h.start("true"))
+	s.phase(job.PhaseSending)
+	s.phase(job.PhaseSending)
+	close(together)
+	awaited[*wire.Ended](s)
+	awaited[*wire.Ended](s)
+	s.say(h.start("true"))
+	if e := awaited[*wire.Ended](s); !e.OK() {
+		t.Errorf("it says %+v", e)
 	}
 	if n := specs.Load(); n != 1 {
 		t.Errorf("it was fetched %d times", n)
