@@ -184,8 +184,11 @@ func (b *Build) Unbuild() error {
 			return err
 		}
 	}
-	return appendRecord(b.Dir, record{Unstarted: true}, false)
+	return b.Unstart()
 }
+
+// Unstart takes SetStarted back.
+func (b *Build) Unstart() error { return appendRecord(b.Dir, record{Unstarted: true}, false) }
 
 // DiscardBuild forgets all that is known of a batch, at once; rest removes what
 // it built, which can take a while.

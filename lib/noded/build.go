@@ -191,7 +191,7 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
 		return false, err
 	}
-	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil && st.Boot == n.boot && st.Stopped == "" && st.Exit != nil && *st.Exit == 0 {
+	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil && st.Boot == n.boot && st.Stopped == "" && !st.Evicted && st.Exit != nil && *st.Exit == 0 {
 		return true, n.judgeBuild(b, st, s)
 	}
 	release, _, err := n.Machine.Reclaim(ctx, b.Dir, string(s.Token), s.Cgroup)
@@ -282,7 +282,7 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 	}
 	if why != "" {
 		n.Log.Info("build failed", "batch", b.Batch, "why", why)
-		return &buildError{why, b.Output()}
+		return errors.Join(&buildError{why, b.Output()}, b.Unstart()) // oldBuild is not to judge it again
 	}
 	if err := n.desk.Unplace(b.Tree(), b.Spec.Inputs); err != nil {
 		return err
