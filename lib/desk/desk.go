@@ -75,14 +75,13 @@ func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
+	if err := d.private(); err != nil { // of another user nothing is written
+		return nil, err
+	}
 	if d.lock, err = hold(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	err = d.private()
-	if err == nil {
-		err = d.begin()
-	}
-	if err != nil {
+	if err := d.begin(); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -195,12 +194,17 @@ func (d *Desk) check() error {
 const forking = time.Second
 
 // hold takes the lock of the directory. The file is never removed: two holders
-// could have two files of that name.
+// could have two files of that name. What jobs have put in its place, root neither
+// follows nor waits for.
 func hold(name string) (*flock.Flock, error) {
-	l := flock.New(name, flock.SetPermissions(0o600))
+	const own = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	l := flock.New(name, flock.SetFlag(os.O_RDWR|os.O_CREATE|own), flock.SetPermissions(0o600))
 	ok, err := l.TryLock()
 	for begun := time.Now(); !ok && err == nil && time.Since(begun) < forking; ok, err = l.TryLock() {
 		time.Sleep(forking / 100)
+	}
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%q is a link: remove it", name)
 	}
 	if err != nil {
 		return nil, err
@@ -211,7 +215,12 @@ func hold(name string) (*flock.Flock, error) {
 			filepath.Dir(name), ErrInUse, strings.TrimSpace(string(who)))
 	}
 	host, _ := os.Hostname()
-	if err := os.WriteFile(name, []byte("pid "+strconv.Itoa(os.Getpid())+" on "+host+"\n"), 0o600); err != nil {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_TRUNC|own, 0)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "pid %d on %s\n", os.Getpid(), host)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}

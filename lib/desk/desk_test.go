@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -88,6 +89,25 @@ func TestOpenRefuses(t *testing.T) {
 		if b, err := os.ReadFile(file); err != nil || string(b) != content {
 			t.Errorf("%s is %q now, %v", name, b, err)
 		}
+	}
+}
+
+// A job of the daemon's user may put a link in the place of the lock, and root come by.
+func TestLockIsALink(t *testing.T) {
+	dir, _, _, _, _ := fullDesk(t)
+	lock, file := filepath.Join(dir, "lock"), filepath.Join(t.TempDir(), "shadow")
+	if err := errors.Join(os.WriteFile(file, []byte("secrets"), 0o600), os.Remove(lock), os.Symlink(file, lock)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(dir, "b1")
+	alive := func(string) (bool, error) { return false, nil }
+	for _, err := range []error{err, Check(t.Context(), &check.Run{Dir: dir, Mend: true}, "b1", alive)} {
+		if err == nil || !strings.Contains(err.Error(), lock+`" is a link: remove it`) {
+			t.Errorf("it says %v", err)
+		}
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "secrets" {
+		t.Errorf("what the link leads to is %q now, %v", b, err)
 	}
 }
 
