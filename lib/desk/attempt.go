@@ -153,8 +153,9 @@ const (
 	manifestFile = "manifest.jsonl"
 	beforeFile   = "before.jsonl"
 	savedDir     = "saved"
-	imageFile    = "image.sif"
-	builtFile    = "built" // of a build
+	imageDir     = "image"
+	imageFile    = "image.sif" // in imageDir; in an attempt of the release before beside it
+	builtFile    = "built"     // of a build
 )
 
 // manyEntries is from how many entries on a manifest has a file of its own.
@@ -166,8 +167,9 @@ func (a *Attempt) WorkDir() string { return filepath.Join(a.Dir, "work") }
 // Tmp is the job's TMPDIR.
 func (a *Attempt) Tmp() string { return filepath.Join(a.Dir, "tmp") }
 
-// Image is the image in which the job runs, if it needs one.
-func (a *Attempt) Image() string { return filepath.Join(a.Dir, imageFile) }
+// Image is the image in which the job runs, if it needs one. All may read the file, and
+// only the job's user goes through its directory.
+func (a *Attempt) Image() string { return filepath.Join(a.Dir, imageDir, imageFile) }
 
 // Output is the file with what the job printed.
 func (a *Attempt) Output() string { return filepath.Join(a.Dir, outputFile) }
@@ -511,7 +513,7 @@ func (a *Attempt) Sweep() error {
 	}
 	for _, e := range list {
 		n := e.Name()
-		if !ofRank(n) && !slices.Contains([]string{"work", "tmp", "extra", outputFile, beforeFile, savedDir, imageFile}, n) {
+		if !ofRank(n) && !slices.Contains([]string{"work", "tmp", "extra", outputFile, beforeFile, savedDir, imageDir, imageFile}, n) {
 			continue
 		}
 		if err := RemoveAll(filepath.Join(a.Dir, n)); err != nil {

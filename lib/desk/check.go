@@ -151,7 +151,7 @@ func (c *checker) setTree(uid int, isPassable bool) {
 // inAttempt and inBuild are the names that the directories of an attempt and of
 // a build have.
 var (
-	inAttempt = []string{proc.RecordFile, outputFile, "work", "tmp", beforeFile, manifestFile, "extra", savedDir, imageFile}
+	inAttempt = []string{proc.RecordFile, outputFile, "work", "tmp", beforeFile, manifestFile, "extra", savedDir, imageDir, imageFile}
 	inBuild   = []string{proc.RecordFile, outputFile, "tree", "tmp", builtFile}
 )
 

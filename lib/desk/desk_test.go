@@ -570,7 +570,7 @@ func TestBallast(t *testing.T) {
 }
 
 // An attempt that was not started has nothing that a rank of an earlier try printed.
-func TestSweepRanks(t *testing.T) {
+func TestSweep(t *testing.T) {
 	d := open(t, filepath.Join(t.TempDir(), "node"), "b1")
 	as, errs := d.Begin([]Note{note("a")})
 	if err := errors.Join(errs...); err != nil {
@@ -580,6 +580,9 @@ func TestSweepRanks(t *testing.T) {
 		if err := os.WriteFile(as[0].RankOutput(k), []byte("said"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := d.PlaceImage(as[0], cache(t, d, []byte("an image"))); err != nil {
+		t.Fatal(err)
 	}
 	if err := as[0].Sweep(); err != nil {
 		t.Fatal(err)

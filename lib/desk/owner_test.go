@@ -45,6 +45,9 @@ func TestHandOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := d.PlaceImage(a, cache(t, d, []byte("an image"))); err != nil {
+		t.Fatal(err)
+	}
 	o := &Owner{UID: 4711, GID: 4712}
 	if err := o.Give(a.WorkDir()); err != nil {
 		t.Fatal(err)
@@ -52,14 +55,14 @@ func TestHandOver(t *testing.T) {
 	if uid, mode := whose(t, a.WorkDir()); uid != 0 || mode != 0o700 {
 		t.Errorf("before it is opened it is that of %d, mode %o", uid, mode)
 	}
-	if err := o.Open(a.Dir, "work", "tmp"); err != nil {
+	if err := o.Open(a.Dir, "work", "tmp", "image"); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]struct {
 		uid  int
 		mode os.FileMode
 	}{"work": {4711, 0o700}, "tmp": {4711, 0o700}, "work/in": {4711, 0o755}, "work/in/closed": {4711, 0o755}, "work/in/x": {4711, 0o644}, "work/link": {4711, 0o777},
-		"work/shared": {0, 0o444}, ".": {0, 0o711}, "..": {0, 0o711}, "../../cache": {0, 0o700}, "../../trash": {0, 0o700}, "../..": {0, 0o711}, "attempt.jsonl": {0, 0o600}} {
+		"work/shared": {0, 0o444}, "image": {4711, 0o700}, "image/image.sif": {0, 0o444}, ".": {0, 0o711}, "..": {0, 0o711}, "../../cache": {0, 0o700}, "../../trash": {0, 0o700}, "../..": {0, 0o711}, "attempt.jsonl": {0, 0o600}} {
 		if uid, mode := whose(t, filepath.Join(a.Dir, path)); uid != want.uid || mode != want.mode {
 			t.Errorf("%s is that of %d with mode %o, not of %d with %o", path, uid, mode, want.uid, want.mode)
 		}

@@ -167,6 +167,9 @@ func (d *Desk) share(root *os.Root, in job.Input, src *os.File) (*SharedFile, er
 // directory that its job runs in, and returns how it is. It is shared with all who
 // use it; only where the file system takes no more names of it it is copied.
 func (d *Desk) PlaceImage(a *Attempt, in job.Input) (at SharedFile, err error) {
+	if err := os.Mkdir(filepath.Dir(a.Image()), 0o700); err != nil {
+		return at, err
+	}
 	err = d.with(in.Sum, func(from string) error {
 		err := os.Link(from, a.Image())
 		if errors.Is(err, syscall.EMLINK) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) {

@@ -257,7 +257,9 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 			return nil, err
 		}
 	}
+	opened := []string{"work", "tmp"}
 	if b.Spec.Kind == job.Apptainer {
+		opened = append(opened, "image")
 		at, err := n.desk.PlaceImage(a.Attempt, *b.Spec.Image)
 		if err != nil {
 			return nil, err
@@ -279,7 +281,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 	if err := n.lay(a, &b.Spec, s.As); err != nil {
 		return nil, err
 	}
-	return s, s.As.Open(a.Dir, "work", "tmp")
+	return s, s.As.Open(a.Dir, opened...)
 }
 
 // copyTree copies what a build left into a job's directory, as far as who built

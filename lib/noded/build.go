@@ -309,16 +309,16 @@ func lastLine(name string) string {
 }
 
 // copyFile copies a small file.
-func copyFile(dst, src string) error {
+func copyFile(dst, src string, mode fs.FileMode) error {
 	in, err := openPlain(src)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.WriteFile(dst, nil, 0o600)
+		return os.WriteFile(dst, nil, mode)
 	}
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.Create(dst)
+	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"distribute/lib/proc"
 )
 
-// How jobs of apptainer batches run. The image lies beside the directory of the job,
+// How jobs of apptainer batches run. The image lies in a directory beside that of the job,
 // which has what the container sees: input, distribute_save, a home, and the
 // mounts. All of it is named relative to that directory, so that no path of the node
 // is ever read by Apptainer's own grammar, in which colons and commas mean something.
@@ -95,7 +95,8 @@ func (n *daemon) containerArgv(c container, a *attemptRun, spec *job.Spec, s *sh
 	for _, i := range order {
 		argv = append(argv, "--bind", mountsDir+"/"+strconv.Itoa(i)+":"+spec.Mounts[i])
 	}
-	argv = append(argv, "../"+filepath.Base(a.Image()))
+	image, _ := filepath.Rel(a.WorkDir(), a.Image())
+	argv = append(argv, image)
 	if len(a.Work.Run) == 0 {
 		return append(argv, cpus)
 	}
@@ -231,7 +232,7 @@ func (n *daemon) noContainer(a *attemptRun, lacks, output string) error {
 	(&buildError{lacks, output}).tell()
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil { // where dlog -B looks
 		fresh := b.Output() + "." + string(a.Token) + ".new"
-		if err := errors.Join(copyFile(fresh, output), os.Rename(fresh, b.Output())); err != nil {
+		if err := errors.Join(copyFile(fresh, output, 0o600), os.Rename(fresh, b.Output())); err != nil {
 			return err
 		}
 	}

@@ -262,7 +262,7 @@ func (n *daemon) unable(a *attemptRun, why, output string) error {
 	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
 		return err
 	}
-	if err := copyFile(filepath.Join(a.Extra(), job.BuildOutput), output); err != nil {
+	if err := copyFile(filepath.Join(a.Extra(), job.BuildOutput), output, 0o644); err != nil {
 		return err
 	}
 	r := &job.Result{Fate: job.FateBuildFailed, Outcome: job.Outcome{Reason: why}}

@@ -81,7 +81,7 @@ func (n *daemon) copyBuild(ctx context.Context, b, from *desk.Build, as *desk.Ow
 	if err = errors.Join(err, tree.Close()); err != nil {
 		return err
 	}
-	if err := errors.Join(as.Give(b.Tree()), as.Open(b.Dir, "tree"), copyFile(b.Output(), from.Output())); err != nil {
+	if err := errors.Join(as.Give(b.Tree()), as.Open(b.Dir, "tree"), copyFile(b.Output(), from.Output(), 0o600)); err != nil {
 		return err
 	}
 	return n.desk.SetReady(b)
