@@ -83,7 +83,6 @@ func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 	n.do(func() {
 		a.disk = diskUse{need.writes, need.writes, need.copies}
 		if a.has != nil {
-			a.has.asked = a.resources(&b.Spec).Memory > 0
 			a.has.setBatch(a.Job.Batch(), &b.Spec)
 			n.watchMemory()
 		}
@@ -390,7 +389,7 @@ func pathIn(set []string, path string) string {
 func (n *daemon) jobEnv(acc *account.Account, s *share, work, tmp string) []string {
 	return append(append(n.env(acc), s.env()...),
 		"DISTRIBUTE_NODE="+string(n.Name), "DISTRIBUTE_CPUS="+strconv.Itoa(s.cpus),
-		"DISTRIBUTE_MEMORY="+strconv.FormatInt(s.memory, 10),
+		"DISTRIBUTE_MEMORY="+strconv.FormatInt(cmp.Or(s.memory, n.memoryOf(s.cpus)), 10),
 		"DISTRIBUTE_INPUT="+filepath.Join(work, "input"), "DISTRIBUTE_SAVE="+filepath.Join(work, saveDir),
 		"OMP_NUM_THREADS="+strconv.Itoa(s.cpus), "TMPDIR="+tmp)
 }

@@ -139,7 +139,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	}
 	n.desk.Pin(b.Spec.Inputs)
 	defer n.desk.Unpin(b.Spec.Inputs)
-	got, slot, err := n.acquire(ctx, order, share{cpus: cpus, memory: n.memoryOf(cpus)})
+	got, slot, err := n.acquire(ctx, order, share{cpus: cpus})
 	if err != nil {
 		return err
 	}

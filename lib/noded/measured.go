@@ -84,10 +84,8 @@ func (n *daemon) mark() int64 {
 func (n *daemon) unused() int64 {
 	left, free := n.memory()-n.meter.other, n.meter.free
 	for s := range n.held {
-		claim := s.uses
-		if s.asked {
-			claim = max(claim, s.memory)
-		} else {
+		claim := max(s.uses, s.memory)
+		if s.memory == 0 {
 			claim = max(claim, n.meter.known[s.batch])
 		}
 		left -= claim
@@ -100,7 +98,7 @@ func (n *daemon) unused() int64 {
 // with what he is taken to use there is still as much free as is to stay free, so that
 // he is not the next to go. Where nothing runs anybody can.
 func (n *daemon) admits(s *share) error {
-	if !n.given().Measured || s.asked || s.batch == "" || len(n.held) == 0 || n.memory() <= 0 {
+	if !n.given().Measured || s.memory > 0 || s.batch == "" || len(n.held) == 0 || n.memory() <= 0 {
 		return nil
 	}
 	mark := n.mark()
@@ -305,7 +303,7 @@ func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) (goes *attempt
 	switch {
 	case len(running) > 1:
 		return n.relieveMany(running, use)
-	case !last.has.asked && !last.stopped() && use.Of[last.has.pid] > n.given().Offer.Memory:
+	case last.has.memory == 0 && !last.stopped() && use.Of[last.has.pid] > n.given().Offer.Memory:
 		return last, job.ReasonNodeMemory
 	}
 	return nil, ""
@@ -329,7 +327,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 		}
 		return nil, ""
 	}
-	i := slices.IndexFunc(running, func(a *attempt) bool { return !a.has.asked && !a.has.never && a.end == endNot })
+	i := slices.IndexFunc(running, func(a *attempt) bool { return a.has.memory == 0 && !a.has.never && a.end == endNot })
 	if i < 0 {
 		return nil, ""
 	}
@@ -343,7 +341,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 // ranOut takes into a result that memory ran out, of which its job had said nothing:
 // it is given back, or has failed if there was nobody else who had some when it ended.
 func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
-	killed := st.NoMemory && st.Had == 0 && n.given().Measured && a.has != nil && !a.has.alone && !a.has.asked && !a.has.never
+	killed := st.NoMemory && st.Had == 0 && n.given().Measured && a.has != nil && !a.has.alone && a.has.memory == 0 && !a.has.never
 	switch {
 	case r.OK(), r.Fate == job.FateLost:
 	case (a.end == endAsked || a.end == endMemory) && (st.Stopped == proc.StoppedOrder || r.Fate.Evicted()):

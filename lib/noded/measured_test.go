@@ -200,7 +200,7 @@ func TestMeasuredStays(t *testing.T) {
 	r.begin("a/0", nil)
 	r.begin("a/1", nil)
 	r.begin("n/0", func(s *share) { s.never = true })
-	r.expect(r.begin("d/0", func(s *share) { s.asked, s.memory = true, 15*gib/2 }), "")
+	r.expect(r.begin("d/0", func(s *share) { s.memory = 15 * gib / 2 }), "")
 	r.expect(r.begin("a/2", nil), "no room: 512M of memory are free")
 	r.uses("d/0", 7.5)
 	if got := r.look(); !strings.HasPrefix(got, "a/1 (back true") {
@@ -279,7 +279,7 @@ func TestMeasuredAloneStays(t *testing.T) {
 	for what, change := range map[string]func(r *meterRig, a *attempt){
 		"a build":            func(r *meterRig, a *attempt) { r.use.Of[a.has.pid], r.use.Of[1] = 5*gib, 5*gib },
 		"a person":           func(r *meterRig, a *attempt) { r.pause.give.Memory, r.use.Of[a.has.pid] = 4*gib, 5*gib },
-		"a limit of its own": func(_ *meterRig, a *attempt) { a.has.asked = true },
+		"a limit of its own": func(_ *meterRig, a *attempt) { a.has.memory = gib },
 		"a stop":             func(_ *meterRig, a *attempt) { a.end = endStopped },
 	} {
 		r := newMeterRig(t)

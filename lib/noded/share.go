@@ -17,10 +17,9 @@ import (
 // A share is what an attempt or a build has of the node while it runs.
 type share struct {
 	cpus   int
-	memory int64 // bytes that are counted for it
+	memory int64 // bytes that it asked for; 0: it may take what there is
 	gpus   job.GPUs
 
-	asked bool        // it said how much memory it needs
 	never bool        // it is never to be started twice
 	saves bool        // its batch says how it is asked to save what it has
 	open  bool        // its batch is not private: every user may see its id
@@ -60,17 +59,13 @@ func (a *attempt) resources(spec *job.Spec) job.Resources {
 	return r
 }
 
-// shareOf is what an attempt that asks for r gets with its cpus. Who says nothing
-// of memory is counted with what goes with the cpus. The GPUs are those that the head
-// has chosen, if it has; who says no number of them has all of these.
+// shareOf is what an attempt that asks for r gets with its cpus. The GPUs are those that
+// the head has chosen, if it has; who says no number of them has all of these.
 func (n *daemon) shareOf(cpus int, r job.Resources, chosen ...int) (share, error) {
 	if r.GPUs == 0 {
 		r.GPUs = job.GPUs(len(chosen)) * job.OneGPU
 	}
-	s := share{cpus: cpus, memory: n.memoryOf(cpus), gpus: r.GPUs, cards: job.CardsOf(r.GPUs, chosen)}
-	if r.Memory > 0 {
-		s.memory, s.asked = r.Memory, true
-	}
+	s := share{cpus: cpus, memory: r.Memory, gpus: r.GPUs, cards: job.CardsOf(r.GPUs, chosen)}
 	return s, n.beyond(&s)
 }
 
@@ -131,7 +126,7 @@ func newStock(o node.Offer, cpus []int, shared bool) stock {
 func (n *daemon) has(w *want) bool {
 	lent := &n.pause.give
 	_, cards := n.cardsFor(&w.share)
-	return !n.pause.frozen && w.cpus <= n.free-lent.CPUs && (!n.stock.sized || w.memory <= n.stock.memory-lent.Memory) && cards
+	return !n.pause.frozen && w.cpus <= n.free-lent.CPUs && (!n.stock.sized || w.memory == 0 || w.memory <= n.stock.memory-lent.Memory) && cards
 }
 
 // take takes a share.

@@ -81,11 +81,11 @@ func TestStock(t *testing.T) {
 		return w
 	}
 	a := wants(1, job.Resources{Memory: 5 << 30, GPUs: job.OneGPU})
-	b := wants(1, job.Resources{GPUs: job.OneGPU}) // counts with 2G
+	b := wants(1, job.Resources{GPUs: job.OneGPU})
 	if !given(a) || !given(b) || !slices.Equal(a.cards.Indexes(), []int{0}) || !slices.Equal(b.cards.Indexes(), []int{3}) || slices.Equal(a.on, b.on) {
 		t.Fatalf("%+v %+v", a.share, b.share)
 	}
-	c, d := wants(1, job.Resources{}), wants(1, job.Resources{GPUs: job.OneGPU})
+	c, d := wants(1, job.Resources{Memory: 4 << 30}), wants(1, job.Resources{GPUs: job.OneGPU})
 	if given(c) || given(d) {
 		t.Errorf("more memory was given than there is: %d", n.stock.memory)
 	}
@@ -115,6 +115,29 @@ func TestStock(t *testing.T) {
 	}
 	if f := wants(1, job.Resources{Memory: 2 << 30}); given(f) {
 		t.Error("its memory was given again")
+	}
+}
+
+// Who asks for no memory begins whatever of it is free, and takes none from who asks, also
+// when the node's daemon was started anew.
+func TestNoMemoryAsked(t *testing.T) {
+	n := givenNode(t)
+	if n.queued(t, 1, job.Resources{Memory: 7 << 30}); n.stock.memory != 1<<30 {
+		t.Fatalf("%d are left", n.stock.memory)
+	}
+	w := n.queued(t, 1, job.Resources{})
+	if !given(w) || n.stock.memory != 1<<30 {
+		t.Errorf("it is given %v, and %d are left", given(w), n.stock.memory)
+	}
+	var s desk.Started
+	w.share.note(&s)
+	n.give(&w.share)
+	n.retake((&attempt{Attempt: &desk.Attempt{}, cpus: 1}).shareIn(&s))
+	if env := n.jobEnv(nil, &w.share, "", ""); n.stock.memory != 1<<30 || !slices.Contains(env, "DISTRIBUTE_MEMORY=2147483648") {
+		t.Errorf("%d are left; it is told %q", n.stock.memory, env)
+	}
+	if last := n.queued(t, 1, job.Resources{Memory: 1 << 30}); !given(last) {
+		t.Error("who asks does not get what is left")
 	}
 }
 
