@@ -327,7 +327,7 @@ func (n *daemon) setPause(st standing) {
 	was := n.pause
 	n.pause = st
 	n.frozen.Store(st.frozen)
-	same := slices.Equal(was.live, st.live) && was.leave == st.leave
+	same := slices.Equal(was.live, st.live) && was.leave == st.leave && was.frozen == st.frozen // which the offer decides, too
 	if same {
 		return
 	}

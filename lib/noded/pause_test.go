@@ -317,6 +317,21 @@ func TestLentCPUs(t *testing.T) {
 	}
 }
 
+// A pause that takes cpus back counts anew against what the node offers from then on.
+func TestLentOfOtherOffer(t *testing.T) {
+	h := newFakeHead(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	changes := make(chan Given)
+	h.liveAs(dir, func(s *Settings) { s.Offer.CPUs, s.Changes = 2, changes })
+	s, _ := h.session()
+	put(t, dir, time.Hour, func(p *pause.Pause) { p.Give = &pause.Give{CPUs: 1} })
+	s.offered("it lends one of two", lendsCPUs)
+	changes <- Given{Offer: node.Offer{CPUs: 1}}
+	s.offered("it lends all", paused)
+	changes <- Given{Offer: node.Offer{CPUs: 2}}
+	s.offered("it lends one of two again", lendsCPUs)
+}
+
 // P75: a pause that is longer than jobs wait lets them leave, and no longer than
 // somebody holds it.
 func TestP75Patience(t *testing.T) {
