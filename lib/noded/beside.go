@@ -289,21 +289,19 @@ func (n *daemon) returnBeside(ctx context.Context) {
 	n.Beside.meet(ctx)
 }
 
-// A besidePaused is errPaused, of another node than the attempt's own.
-type besidePaused struct{ reason string }
+// A pausedError is errPaused of a node, which may be another than the attempt's own.
+type pausedError struct{ reason string }
 
-func (e *besidePaused) Error() string { return e.reason }
-func (e *besidePaused) Unwrap() error { return errPaused }
+func (e *pausedError) Error() string { return e.reason }
+func (e *pausedError) Unwrap() error { return errPaused }
 
-// never is why one who waits will get no share of the node as it is now; nil if he may. Who
-// waits here for the ranks of an attempt that was given to another node goes back as an own
-// one would.
+// never is why one who waits will get no share of the node as it is now; nil if he may.
 func (n *daemon) never(w *want) error {
-	if err := n.beyond(&w.share); err != nil || w.guest == nil {
+	if err := n.beyond(&w.share); err != nil {
 		return err
 	}
-	if n.pause.frozen || w.cpus > n.given().Offer.CPUs-n.lent() {
-		return &besidePaused{n.pausedReason()}
+	if n.pause.frozen || w.cpus > n.given().Offer.CPUs-n.lent() || n.stock.sized && w.memory > max(0, n.memory()) {
+		return &pausedError{n.pausedReason()}
 	}
 	return nil
 }

@@ -216,7 +216,7 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 // giveBack ends an attempt that never ran.
 func (n *daemon) giveBack(a *attemptRun, why error) error {
 	reason, paused := why.Error(), false
-	var beside *besidePaused
+	var its *pausedError
 	n.do(func() {
 		if errors.Is(why, errPaused) {
 			a.setEnding(endPaused, "")
@@ -225,8 +225,8 @@ func (n *daemon) giveBack(a *attemptRun, why error) error {
 		case a.own == ownFrozen:
 			reason = "its job is held"
 		case !errors.Is(why, errStopped):
-		case a.end == endPaused && errors.As(why, &beside):
-			reason, paused = beside.reason, true
+		case a.end == endPaused && errors.As(why, &its):
+			reason, paused = its.reason, true
 		case a.end == endPaused && a.has != nil && len(a.has.beside) > 0 && n.pauseNow() == nil:
 			reason, paused = "a node on which it has ranks is paused", true
 		case a.end == endPaused:

@@ -393,10 +393,11 @@ func (n *daemon) keepOff(notes []desk.Note) (rest []desk.Note) {
 
 // pausedReason is why an attempt is given back.
 func (n *daemon) pausedReason() string {
-	if n.pause.frozen || n.pause.give.CPUs == 0 {
+	give := node.Give(n.pause.give)
+	if n.pause.frozen || give == (node.Give{}) {
 		return string(n.Name) + " is paused"
 	}
-	return string(n.Name) + " has lent cpus back"
+	return string(n.Name) + " has lent back " + give.String()
 }
 
 // lent is how many cpus are given back.

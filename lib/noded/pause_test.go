@@ -302,7 +302,7 @@ func TestLentCPUs(t *testing.T) {
 	small.Attempt, large.Attempt = job.NewToken(), job.NewToken()
 	large.CPUs = 2
 	s.say(large)
-	if e := awaited[*wire.Ended](s); e.Attempt != large.Attempt || e.Fate != job.FateNodePaused || e.Reason != "ws1 has lent cpus back" {
+	if e := awaited[*wire.Ended](s); e.Attempt != large.Attempt || e.Fate != job.FateNodePaused || e.Reason != "ws1 has lent back 1 cpu" {
 		t.Errorf("it says %+v", e)
 	}
 	s.say(small)
@@ -314,6 +314,38 @@ func TestLentCPUs(t *testing.T) {
 	}
 	if o := s.offered("it lends none", notPaused); o.CPUs != 2 {
 		t.Errorf("it offers %d", o.CPUs)
+	}
+}
+
+// Who waits for more memory than is left is given back, and so is who comes for it.
+func TestLentMemory(t *testing.T) {
+	h := newFakeHead(t)
+	h.spec = `{"kind":"command","resources":{"cpus":1,"memory":6442450944}}`
+	dir := filepath.Join(t.TempDir(), "node")
+	h.liveAs(dir, func(s *Settings) { s.Offer = node.Offer{CPUs: 2, Memory: 8 << 30} })
+	s, _ := h.session()
+	gate := filepath.Join(dir, "gate")
+	h.begun(s, gate)
+	first, second := h.start("true"), h.start("true")
+	s.say(first)
+	p := put(t, dir, time.Hour, func(p *pause.Pause) { p.Give = &pause.Give{Memory: 4 << 30} })
+	s.offered("it lends memory", func(o *wire.Offer) bool { return o.Memory == 4<<30 })
+	for _, st := range []*wire.Start{first, second} {
+		if st == second {
+			s.say(st)
+		}
+		if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || e.Fate != job.FateNodePaused || e.Reason != "ws1 has lent back 4G" {
+			t.Errorf("it says %+v", e)
+		}
+	}
+	if err := pause.Remove(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := awaited[*wire.Ended](s); !e.OK() {
+		t.Errorf("it says %+v", e)
 	}
 }
 
