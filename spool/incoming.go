@@ -130,12 +130,14 @@ func (h *Head) Taken(name string) error {
 
 // Reject moves a file of incoming/ to rejected/, beside a file NAME.why that
 // says why, unless the file is its owner's alone: the group reads NAME.why.
-// Nothing is deleted: where that name is there, a number is added.
+// Nothing is deleted: where that name is there, a number is added, and one of more
+// than 240 bytes is cut. What its owner alone may move stays: that is fs.ErrPermission.
 func (h *Head) Reject(name string, why error) error {
 	name = filepath.Base(name)
-	to := h.path("rejected", name)
+	base := h.path("rejected", name[:min(len(name), 240)]) // leaves room for the rest in 255 bytes
+	to := base
 	for n := 2; exists(to) == nil; n++ { // a lone .why is of an earlier start that was stopped here
-		to = h.path("rejected", fmt.Sprintf("%s.%d", name, n))
+		to = fmt.Sprintf("%s.%d", base, n)
 	}
 	if err := durable.Step("reject.why"); err != nil {
 		return err
@@ -153,6 +155,9 @@ func (h *Head) Reject(name string, why error) error {
 	err := durable.Publish(h.path("incoming", name), to)
 	if errors.Is(err, fs.ErrNotExist) { // its owner has taken it back meanwhile
 		err = os.Remove(to + ".why")
+	}
+	if errors.Is(err, fs.ErrPermission) { // no fault of the disk
+		return err
 	}
 	if err != nil {
 		return classed(err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/proc"
 	"distribute/lib/suite"
 )
 
@@ -424,5 +425,44 @@ func TestX99RejectedPrivate(t *testing.T) {
 		if err != nil || strings.Contains(string(text), "secret") != told {
 			t.Errorf("%#o: %q, %v", mode, text, err)
 		}
+	}
+}
+
+// S09: the longest name that a file can have leaves room for what is added to it.
+func TestS09LongestName(t *testing.T) {
+	h := newHead(t)
+	name := strings.Repeat("x", 255)
+	for range 2 {
+		if err := os.WriteFile(h.path("incoming", name), nil, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Reject(name, ErrInput); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := h.Waiting(); err != nil || len(list) != 2 || list[0].Why != ErrInput.Error() || list[1].Why != ErrInput.Error() {
+		t.Errorf("rejected: %+v, %v", list, err)
+	}
+}
+
+// S09: a directory whose owner alone may move it stays; nothing is broken by that.
+func TestS09DirectoryStays(t *testing.T) {
+	if os.Getuid() != 0 {
+		suite.Missing(t, "only root can become somebody else")
+	}
+	h := newHead(t)
+	const somebody = 65534
+	for _, dir := range []string{"", "incoming", "rejected"} {
+		if err := os.Chown(h.path(dir), somebody, somebody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(h.path("../.."), 0o755), os.Mkdir(h.path("incoming", "x"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	as := proc.Identity{UID: somebody, GID: somebody}
+	err := as.Do(func() error { return h.Reject("x", ErrInput) })
+	if !errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrBroken) {
+		t.Error(err)
 	}
 }
