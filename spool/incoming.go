@@ -136,7 +136,7 @@ func (h *Head) Reject(name string, why error) error {
 	name = filepath.Base(name)
 	base := h.path("rejected", name[:min(len(name), 240)]) // leaves room for the rest in 255 bytes
 	to := base
-	for n := 2; exists(to) == nil; n++ { // a lone .why is of an earlier start that was stopped here
+	for n := 2; exists(to) == nil || strings.HasSuffix(to, ".why"); n++ { // a lone .why is of an earlier start that was stopped here
 		to = fmt.Sprintf("%s.%d", base, n)
 	}
 	if err := durable.Step("reject.why"); err != nil {

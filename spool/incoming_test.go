@@ -466,3 +466,15 @@ func TestS09DirectoryStays(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// S09: what is rejected is not taken for the reason of another, and is not replaced by it.
+func TestS09NamedLikeAReason(t *testing.T) {
+	h := newHead(t)
+	err := errors.Join(os.Mkdir(h.path("incoming", "x.why"), 0o750), os.WriteFile(h.path("incoming", "x"), nil, 0o640))
+	if err := errors.Join(err, h.Reject("x.why", ErrInput), h.Reject("x", ErrInput)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := h.Waiting(); err != nil || len(list) != 2 {
+		t.Errorf("rejected: %+v, %v", list, err)
+	}
+}
