@@ -287,7 +287,7 @@ func (w *adder) write() (err error) {
 		return classed(err)
 	}
 	if _, err := f.WriteAt(w.lines, at); err != nil {
-		return classed(err)
+		return classed(errors.Join(err, f.Truncate(at)))
 	}
 	if w.needs {
 		if _, wrong, err := needsIn(f, w.names.end); err != nil {

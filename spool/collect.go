@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -44,9 +45,6 @@ func (h *Head) Collect(ctx context.Context, keep time.Duration) (c Collected, er
 	now := h.now()
 	err = errors.Join(h.collectNew(ctx, &c, now), h.collectUploads(&c, now))
 	named, nerr := h.named(ctx, keep, now)
-	if errors.Is(nerr, errAdding) {
-		return c, err
-	}
 	if nerr != nil {
 		return c, errors.Join(err, nerr)
 	}
@@ -178,7 +176,8 @@ func (h *Head) nameBlobs(all *sums, id job.BatchID, said listing, keep time.Dura
 		if past := now.Sub(said.at); past >= 0 && past > keep {
 			return nil
 		}
-		if done, err := h.allDone(b); done || err != nil {
+		// No job ceases to be done.
+		if jobs, done, err := h.counts(b, -1); done >= jobs || err != nil {
 			return err
 		}
 	}
@@ -187,13 +186,14 @@ func (h *Head) nameBlobs(all *sums, id job.BatchID, said listing, keep time.Dura
 	if spec.Image != nil {
 		all.add([]job.Input{*spec.Image})
 	}
-	return b.inputs(all.add)
+	return h.inputs(b, all.add)
 }
 
-// allDone says that every job of a batch is done, which none ceases to be.
-func (s *Spool) allDone(b *Batch) (bool, error) {
-	done, jobs := 0, b.Head.Jobs
-	_, err := s.events(b, 0, -1, func(_ *logReader, rec *job.Record) error {
+// counts is how many jobs a batch has, and how many of them are done, as the first upto
+// bytes of its log tell, or all of them if upto is negative.
+func (s *Spool) counts(b *Batch, upto int64) (jobs, done int, err error) {
+	jobs = b.Head.Jobs
+	_, err = s.events(b, 0, upto, func(_ *logReader, rec *job.Record) error {
 		switch rec.Kind {
 		case job.KindDone:
 			done++
@@ -202,11 +202,16 @@ func (s *Spool) allDone(b *Batch) (bool, error) {
 		}
 		return nil
 	})
-	return done >= jobs, err
+	return jobs, done, err
 }
 
-// inputs calls f for the inputs of each job of a batch that is not open.
-func (b *Batch) inputs(f func([]job.Input)) error {
+// inputs calls f for the inputs of each job of a batch that is not open. It ends at lines
+// that do not count and are not whole: who writes them holds what they read.
+func (s *Spool) inputs(b *Batch, f func([]job.Input)) error {
+	log, err := os.Stat(filepath.Join(b.dir, "log.jsonl")) // before a line that is being written now counts
+	if err != nil {
+		return err
+	}
 	file, bad := b.openFile("jobs.jsonl")
 	if bad != nil {
 		return stop(bad)
@@ -227,16 +232,14 @@ func (b *Batch) inputs(f func([]job.Input)) error {
 	var p *Problem
 	if errors.As(err, &p) {
 		if p.Line > b.Head.Jobs {
-			return errAdding
+			if jobs, _, err := s.counts(b, log.Size()); p.Line > jobs || err != nil {
+				return err
+			}
 		}
 		p.Batch, p.File, p.Stops = b.ID, batchFile(b.ID, "jobs.jsonl"), true
 	}
 	return err
 }
-
-// errAdding is that lines of jobs are being written, so that nobody knows yet what
-// they read.
-var errAdding = errors.New("jobs are being added")
 
 // sums is a set of blobs, 32 bytes each.
 type sums struct {

@@ -279,3 +279,43 @@ func TestCollectBesideSubmissions(t *testing.T) {
 		}
 	}
 }
+
+// What is left of an addition that came to nothing keeps no blob from being collected. A
+// bad line of one that counts does.
+func TestS16CollectionAfterACutAddition(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	bad, err := adding(t, h, b, plain, []string{"b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Added(bad, &job.Record{By: "ana"})
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	bad.End()
+	content := large("done")
+	over(t, h, submit(t, h, "ns/done", []string{"a"}, content), job.KindDone)
+	name := filepath.Join(b.dir, "jobs.jsonl")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later(h, 8*24*time.Hour)
+	write(string(text[:len(text)-3]))
+	var p *Problem
+	if _, err := h.Collect(t.Context(), 0); !errors.As(err, &p) || p.Line != 2 || len(blobs(h, content)) != 1 {
+		t.Errorf("with an added line that is cut: %v", err)
+	}
+	write(string(text) + `{"name":"x"`)
+	collect(t, h, 0)
+	if len(blobs(h, content)) != 0 {
+		t.Error("with the beginning of a line that is not added a blob is still there")
+	}
+}

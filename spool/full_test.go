@@ -238,3 +238,28 @@ func TestS04WaitsForRoomWhereverItLacks(t *testing.T) {
 		b.Close()
 	}
 }
+
+// S04: of an addition for which there is no room nothing half made stays.
+func TestS04NoAddedLineIsLeft(t *testing.T) {
+	disk := smallDisk(t, "40m")
+	dir := filepath.Join(disk, "spool")
+	if err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ := loadHead(t, dir)
+	b := submit(t, h, "ns/b", []string{"a"})
+	s, err := h.Begin(job.NewToken(), "ns/b", "ana", os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &job.Job{Name: "b", Run: []string{strings.Repeat("x", 64<<10)}}
+	if err := errors.Join(s.Spec(plain), s.AddJob(j), s.out.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	fillDisk(t, disk)
+	_, err = s.Add(b)
+	wantErr(t, "on a full disk", err, ErrFull)
+	if info, err := os.Stat(filepath.Join(b.dir, "jobs.jsonl")); err != nil || info.Size() != b.index().end {
+		t.Errorf("%d bytes of lines, want %d, %v", info.Size(), b.index().end, err)
+	}
+}
