@@ -498,3 +498,43 @@ func summed(text []byte) (out []byte) {
 	}
 	return out
 }
+
+// A directory that is made anew has the mode that a new spool gives it, and one that is
+// open to too many keeps the rest of its mode.
+func TestCheckModesOfDirectories(t *testing.T) {
+	dir := newClosed(t)
+	mode := func(name string) os.FileMode {
+		t.Helper()
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode()
+	}
+	want := make(map[string]os.FileMode)
+	for _, d := range tree {
+		if d.name == "run" { // which holds the lock
+			continue
+		}
+		want[d.name] = mode(d.name)
+		if err := os.RemoveAll(filepath.Join(dir, d.name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkSpool(t, dir, true)
+	for name, want := range want {
+		if got := mode(name); got != want {
+			t.Errorf("%s has mode %v, want %v", name, got, want)
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "incoming"), os.ModeSetgid|os.ModeSticky|0o777); err != nil {
+		t.Fatal(err)
+	}
+	told := lines(checkSpool(t, dir, true))
+	if want := "strange\tincoming\tits mode is 3777, more than 0773\tset its mode to 3773\n"; told != want {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if got, want := mode("incoming"), os.ModeDir|os.ModeSetgid|os.ModeSticky|0o773; got != want {
+		t.Errorf("incoming has mode %v, want %v", got, want)
+	}
+}

@@ -100,7 +100,7 @@ func (b *batchCheck) listDirs(ctx context.Context) error {
 			return err
 		}
 		if d == "staging" || d == "build" {
-			b.lists[d], err = b.u.List(b.name(d))
+			b.lists[d], err = b.u.List(b.name(d), 0o750)
 		} else {
 			b.kept[d], err = b.namesIn(d)
 		}
@@ -113,7 +113,7 @@ func (b *batchCheck) listDirs(ctx context.Context) error {
 func (b *batchCheck) namesIn(dir string) (map[string]bool, error) {
 	f, err := os.OpenFile(b.path(b.name(dir)), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		_, err := b.u.List(b.name(dir)) // tells what is wrong
+		_, err := b.u.List(b.name(dir), 0o750) // tells what is wrong
 		return nil, err
 	}
 	defer f.Close()

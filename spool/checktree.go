@@ -23,7 +23,10 @@ const inBatch = "batches/<name>/<name>/"
 // staging/, out/, attempts/ and manifests/, of which logs tell.
 func (c *checker) setTree() {
 	const dir = fs.ModeDir
-	t := &check.Tree{UID: c.uid, Starts: starts, Name: func(s string) bool { return job.CheckName(s) == nil }}
+	t := &check.Tree{UID: c.uid, Starts: starts, Name: func(s string) bool { return job.CheckName(s) == nil }, Made: map[string]fs.FileMode{}}
+	for _, d := range tree {
+		t.Made[d.name] = d.mode
+	}
 	c.tree = t
 	t.Places = []check.Place{
 		{Path: ".", Odd: "nothing of that name belongs into a spool", Temps: true},

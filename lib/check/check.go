@@ -384,18 +384,20 @@ func Broken(err error) bool {
 // Mode finds what is wrong with the owner and the mode of path: that it has
 // another owner than uid, or a permission bit beyond those of most.
 func (u *Unit) Mode(path string, info fs.FileInfo, uid int, most fs.FileMode) {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != uid {
+	st := info.Sys().(*syscall.Stat_t)
+	if int(st.Uid) != uid {
 		u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("it belongs to user %d and not to %d", st.Uid, uid),
 			Cure: fmt.Sprintf("nothing: chown %d, or find out who put it there", uid)})
 		return
 	}
-	perm := info.Mode().Perm()
-	if perm&^most == 0 {
+	more := info.Mode().Perm() &^ most
+	if more == 0 {
 		return
 	}
+	mode := st.Mode & 0o7777
 	name := filepath.Join(u.run.Dir, path)
-	u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("its mode is %04o, more than %04o", perm, most),
-		Cure: fmt.Sprintf("set its mode to %04o", perm&most), Mend: func() error { return os.Chmod(name, perm&most) }})
+	u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("its mode is %04o, more than %04o", mode, most),
+		Cure: fmt.Sprintf("set its mode to %04o", mode&^uint32(more)), Mend: func() error { return os.Chmod(name, info.Mode()&^more) }})
 }
 
 // Odd finds something that does not belong, which is moved aside when mended.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -32,10 +33,11 @@ const Anything = fs.ModeIrregular
 
 // A Tree is every place of a directory, but for those that something else is told of.
 type Tree struct {
-	Places []Place           // the first one that fits counts; "." is the directory itself
-	UID    int               // the owner of all
-	Starts string            // the cure of a file that was being written
-	Name   func(string) bool // whether something is a name, for <name>
+	Places []Place                // the first one that fits counts; "." is the directory itself
+	UID    int                    // the owner of all
+	Starts string                 // the cure of a file that was being written
+	Name   func(string) bool      // whether something is a name, for <name>
+	Made   map[string]fs.FileMode // with which a missing directory is made, if not with 0750
 }
 
 // LeftBehind is a Check that finds what a crash has left.
@@ -112,14 +114,14 @@ func (t *Tree) CheckSeen(ctx context.Context, u *Unit, at, dir string) error {
 	return t.CheckDir(ctx, u, at, dir)
 }
 
-// List reads a directory. One that is missing is found.
-func (u *Unit) List(dir string) ([]fs.DirEntry, error) {
+// List reads a directory. One that is missing is found, and made with that mode.
+func (u *Unit) List(dir string, mode fs.FileMode) ([]fs.DirEntry, error) {
 	name := filepath.Join(u.run.Dir, dir)
 	list, err := os.ReadDir(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		u.Report(Damaged, dir, "the directory is missing", "make it, empty").Mend = func() error {
-			return errors.Join(os.Mkdir(name, 0o750), durable.SyncDir(filepath.Dir(name)))
+			return errors.Join(os.Mkdir(name, 0o700), os.Chmod(name, mode), durable.SyncDir(filepath.Dir(name)))
 		}
 		return nil, nil
 	case err != nil && Broken(err):
@@ -132,7 +134,7 @@ func (u *Unit) List(dir string) ([]fs.DirEntry, error) {
 // CheckDir lists dir, which is at the place with the path at, and compares what is in it
 // with the places there.
 func (t *Tree) CheckDir(ctx context.Context, u *Unit, at, dir string) error {
-	list, err := u.List(dir)
+	list, err := u.List(dir, cmp.Or(t.Made[dir], 0o750))
 	return errors.Join(t.CheckList(ctx, u, at, dir, list), err)
 }
 
