@@ -3,6 +3,7 @@ package spool
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -108,7 +109,7 @@ func (h *Head) Unstage(b *Batch, attempt job.Token) error {
 	}
 	dir := filepath.Join(b.dir, "staging", string(attempt))
 	h.note(dir, false)
-	return os.RemoveAll(dir)
+	return removeTree(context.Background(), dir, true)
 }
 
 // note keeps whether all that is in a directory of staging/ was written by this

@@ -13,6 +13,8 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/proc"
+	"distribute/lib/suite"
 )
 
 // resultOf is the manifest of a tree of one directory and one file.
@@ -361,5 +363,56 @@ func TestSmallResults(t *testing.T) {
 	overwrite("batches/ns/b/out/d/out/x.csv", "of", "on")(t, func(name string) string { return h.path(name) })
 	if got := lines(checkSpool(t, h.Dir(), false)); !strings.Contains(got, "damaged\tbatches/ns/b/out/d/out/x.csv\tit is not what the manifest says") {
 		t.Errorf("dfsck: %s", got)
+	}
+}
+
+// D88: what is wrong in a directory that its owner may not write is asked for again, and
+// what is of no use in one is removed.
+func TestD88ResumeInAReadOnlyDirectory(t *testing.T) {
+	if os.Getuid() != 0 {
+		suite.Missing(t, "only root can become somebody else")
+	}
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	token, m := job.NewToken(), resultOf("1,2,3\n")
+	m[0].Mode = 0o555
+	root, err := h.Stage(b, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := errors.Join(h.Note(b, token, m), root.Mkdir("out", 0o700), root.WriteFile("out/x.csv", []byte("4,5,6\n"), 0o600),
+		root.Chmod("out", 0o555), os.Chmod(h.path("../.."), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	const somebody = 65534
+	if err := filepath.WalkDir(h.dir, func(name string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(name, somebody, somebody))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	as := proc.Identity{UID: somebody, GID: somebody}
+	if err := as.Do(func() error {
+		got, want, err := h.Resume(t.Context(), b, token, m.Sum())
+		if got.Sum() != m.Sum() || want.Bytes(m) != 6 {
+			t.Errorf("a file is wrong: %v, %+v", got, want)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for what, remove := range map[string]func() error{
+		"Unstage": func() error { return h.Unstage(b, token) },
+		"Sweep":   func() error { return h.Sweep(b) },
+	} {
+		again := filepath.Join(b.dir, "staging", string(token), "tree/again")
+		if err := as.Do(func() error {
+			return errors.Join(os.MkdirAll(again, 0o700), os.WriteFile(filepath.Join(again, "x"), nil, 0o600), os.Chmod(again, 0o555), remove())
+		}); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if left, _ := os.ReadDir(filepath.Join(b.dir, "staging")); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }

@@ -90,7 +90,7 @@ func (h *Head) Sweep(b *Batch) error {
 	for _, e := range list {
 		dir := filepath.Join(b.dir, "staging", e.Name())
 		h.note(dir, false)
-		err = errors.Join(err, os.RemoveAll(dir))
+		err = errors.Join(err, removeTree(context.Background(), dir, e.IsDir()))
 	}
 	return err
 }

@@ -60,7 +60,7 @@ func Clear(root *os.Root, m Manifest, entries []int) error {
 	for _, i := range entries {
 		parent, err := d.at(dirOf(m[i].Path), nil)
 		if err == nil {
-			err = parent.RemoveAll(baseOf(m[i].Path))
+			err = within(parent, func() error { return parent.RemoveAll(baseOf(m[i].Path)) })
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			errs = append(errs, err)
