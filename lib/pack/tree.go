@@ -124,6 +124,8 @@ func (t *Tree) stays(path string) error {
 	case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission),
 		errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
 		return nil
+	case errors.As(err, new(syscall.Errno)): // of the machine, as that it has no descriptor
+		return err
 	}
 	return errors.Join(fmt.Errorf("%w: a link out of the tree: %w", ErrFormat, err), t.d.top.Remove(path))
 }
