@@ -56,7 +56,7 @@ func TestManual(t *testing.T) {
 	suite.SameWords(t, "spec", suite.Column(t, at, "\nMembers of\n.Cm head :", 2), suite.Members(job.Spec{}))
 	suite.SameWords(t, "a job", suite.Column(t, at, "\nA line of\n.Pa jobs.jsonl :", 0), suite.Members(job.Job{}))
 	plain := strings.Join(strings.Fields(page), " ")
-	for _, limit := range []string{fmt.Sprintf("at most %d letters", job.MaxName), fmt.Sprintf("lines of at most %d MiB", MaxLine>>20),
+	for _, limit := range []string{fmt.Sprintf("lines of at most %d MiB", MaxLine>>20),
 		fmt.Sprintf("inputs of %d KiB and more", job.SmallFile>>10), fmt.Sprintf("inputs of less than %d KiB", job.SmallFile>>10),
 		fmt.Sprintf("an input of %d MiB or more", largeInput>>20), fmt.Sprintf("%d MiB that dsched frees", ballastSize>>20)} {
 		if !strings.Contains(plain, limit) {

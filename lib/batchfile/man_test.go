@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,9 @@ func examples(t *testing.T) []string {
 	page, err := os.ReadFile(filepath.Join("..", "..", "man", "dbatch.5"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if limit := fmt.Sprintf("at most %d letters", job.MaxName); !strings.Contains(string(page), limit) {
+		t.Errorf("dbatch(5) does not say %q", limit)
 	}
 	var all []string
 	for _, part := range strings.Split(string(page), "\n.Bd -literal")[1:] {
