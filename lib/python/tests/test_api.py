@@ -229,3 +229,4 @@ def test_json():
     for case in [None, 1, 0.1, "ä\n", [1, {"a": [True]}]]:
         assert json.loads(_map._dump(case, False, "case 1")) == case
     assert _batch._json("\u2028\x85ä😀") == '"\\u2028\\u0085ä😀"'
+    assert _batch._json("\U000e0067") == '"\U000e0067"'

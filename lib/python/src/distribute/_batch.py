@@ -306,5 +306,5 @@ def _json(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_json(v) for v in value) + "]"
     if isinstance(value, str):
-        return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in json.dumps(value, ensure_ascii=False))
+        return "".join(c if c.isprintable() or c > "\uffff" else json.dumps(c)[1:-1] for c in json.dumps(value, ensure_ascii=False))
     return json.dumps(value)
