@@ -26,7 +26,7 @@ type unit struct {
 var (
 	forJobs = []string{"Type=notify", "KillMode=process", "Delegate=yes", "DelegateSubgroup=dnoded", "OOMPolicy=continue", "TasksMax=infinity", "Restart=on-failure",
 		"RestartPreventExitStatus=64 65 69"}
-	notForJobs = []string{"PrivateTmp", "RemoveIPC", "RuntimeDirectory", "PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectControlGroups",
+	notForJobs = []string{"PrivateTmp", "RemoveIPC", "RuntimeDirectory", "PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectControlGroups", "ProtectKernelTunables", "ProtectKernelLogs",
 		"MemoryDenyWriteExecute", "RestrictNamespaces", "LockPersonality", "RestrictSUIDSGID", "PrivateUsers", "DynamicUser", "Requires", "BindsTo", "PartOf"}
 )
 
