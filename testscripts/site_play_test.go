@@ -94,7 +94,11 @@ func (g *group) install(host, of string) {
 ln -s %[1]s/* /usr/local/bin
 cp -r %[2]s /usr/local/lib/systemd/system
 systemd-sysusers %[2]s/distribute-%[3]s.sysusers
-systemd-tmpfiles --create %[2]s/distribute-%[3]s.tmpfiles
+case %[3]s in
+head) install -d -o distribute -g distribute -m 750 /srv/spool ;;
+node) systemd-tmpfiles --create %[2]s/distribute-node.tmpfiles
+	install -d -o distribute-node -g distribute-node -m 711 /var/lib/distribute/node ;;
+esac
 `, os.Getenv("BIN"), filepath.Join(os.Getenv("TOP"), "scripts", "systemd"), of))
 }
 
