@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched"
@@ -334,16 +335,17 @@ func TestL42TwoAtOnce(t *testing.T) {
 func TestI16Sessions(t *testing.T) {
 	h := newState(t)
 	h.background(t)
+	ana := dial.Peer{UID: 1000}
 	for range maxTools {
-		if !h.admit(1000) {
+		if h.admit(ana) != nil {
 			t.Fatal("too few are let in")
 		}
 	}
-	if h.admit(1000) || !h.admit(1001) {
+	if h.admit(ana) == nil || h.admit(dial.Peer{UID: 1001}) != nil {
 		t.Error("the limit is not each user's own")
 	}
 	h.do(func() { h.tools.count(1000, user{tools: -1}); h.tools.count(1001, user{tools: -1}) })
-	if !h.admit(1000) || h.admit(1000) || len(h.tools.users) != 1 {
+	if h.admit(ana) != nil || h.admit(ana) == nil || len(h.tools.users) != 1 {
 		t.Error("who has left is counted still")
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"distribute/lib/cli"
+	"distribute/lib/dial"
 	"distribute/lib/wire"
 )
 
 // Limits of what peers may have at one time, in dwire(5) LIMITS.
 const (
-	maxTools   = 512        // sessions of the tools of one user: each costs descriptors
+	maxTools   = 512        // sessions of the tools of one user, and of his at clusters: each costs descriptors
 	maxNodes   = 4096       // sessions of nodes
 	maxJoins   = 8          // of one node: one is there, and others begin or end
 	maxOpen    = 10_000     // batches of one user that are not over: each costs two descriptors
@@ -51,13 +52,17 @@ func (t *tools) count(uid int, by user) {
 }
 
 // admit counts a session in, if there is room for one more of that user.
-func (h *Head) admit(uid int) (ok bool) {
+func (h *Head) admit(p dial.Peer) error {
+	ok := false
 	h.do(func() {
-		if ok = h.tools.users[uid] == nil || h.tools.users[uid].tools < maxTools; ok {
-			h.tools.count(uid, user{tools: 1})
+		if ok = h.tools.users[p.UID] == nil || h.tools.users[p.UID].tools < maxTools; ok {
+			h.tools.count(p.UID, user{tools: 1})
 		}
 	})
-	return ok
+	if !ok {
+		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", p.User, maxTools)}
+	}
+	return nil
 }
 
 // allow counts a batch of a user in, or jobs of one, if he may have as many; the
@@ -79,9 +84,9 @@ func (h *Head) allow(uid int, more user) (err error) {
 	return err
 }
 
-// giveBack takes out what allow has counted in.
+// giveBack takes out what admit or allow has counted in.
 func (h *Head) giveBack(uid int, more user) {
-	h.do(func() { h.tools.count(uid, user{batches: -more.batches, jobs: -more.jobs}) })
+	h.do(func() { h.tools.count(uid, user{tools: -more.tools, batches: -more.batches, jobs: -more.jobs}) })
 }
 
 // addJoin counts a session of a node in, if there is room for one more: of all,
@@ -89,16 +94,19 @@ func (h *Head) giveBack(uid int, more user) {
 func (h *Head) addJoin(s *session) error {
 	err := error(net.ErrClosed)
 	h.do(func() {
-		same := 0
+		same, all := 0, 0
 		for _, o := range h.nodes.joins {
 			if o.name == s.name {
 				same++
+			}
+			if !o.name.Abroad() {
+				all++
 			}
 		}
 		switch {
 		case same >= maxJoins:
 			err = &wire.Error{Status: cli.Later, Text: fmt.Sprintf("node %q has begun %d sessions that are not over, which is the limit", s.name, maxJoins)}
-		case len(h.nodes.joins) >= maxNodes:
+		case all >= maxNodes && !s.name.Abroad():
 			err = &wire.Error{Status: cli.Later, Text: fmt.Sprintf("%d nodes are connected, which is the limit", maxNodes)}
 		default:
 			h.nodes.joins[s.join], err = s, nil

@@ -321,6 +321,38 @@ func TestI16Nodes(t *testing.T) {
 	s.desk("ws1", "b")
 }
 
+// I16: who brings back what he took to clusters has one more session, and keeps no node out.
+func TestI16Clusters(t *testing.T) {
+	s := newSite(t)
+	uid := os.Getuid()
+	s.h.do(func() {
+		s.h.tools.count(uid, user{tools: maxTools})
+		for i := range maxNodes {
+			s.h.nodes.joins[job.NewToken()] = &session{name: node.Abroad(fmt.Sprint(i))}
+		}
+	})
+	hello := wire.Hello{Role: wire.RoleNode, Name: "slurm:hpc", Boot: "-", State: "-"}
+	if _, _, err := s.greet(s.dir, hello); err == nil || !strings.Contains(err.Error(), fmt.Sprint(maxTools)+" sessions with this head already") {
+		t.Errorf("told %v", err)
+	}
+	s.desk("ws1", "b")
+	s.h.do(func() { s.h.tools.count(uid, user{tools: -maxTools}) })
+	c, _, err := s.greet(s.dir, hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.h.do(func() {
+		if u := s.h.tools.users[uid]; u == nil || u.tools != 1 {
+			t.Errorf("counted are %+v", u)
+		}
+	})
+	c.Close()
+	await(t, func() (over bool) {
+		s.h.do(func() { over = s.h.tools.users[uid] == nil })
+		return over
+	})
+}
+
 // I16, X98: a node that begins sessions without end keeps itself out, and no other.
 func TestI16SessionsOfOneNode(t *testing.T) {
 	s := newSite(t)

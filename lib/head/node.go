@@ -79,6 +79,10 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	defer h.door.leave(g)
 	s.log = h.logOf(s.name)
 	if s.name.Abroad() {
+		if err := h.admit(peer); err != nil {
+			return err
+		}
+		defer h.giveBack(peer.UID, user{tools: 1})
 		s.abroad = h.mayBring(peer)
 	}
 	if err := h.addJoin(s); err != nil {

@@ -36,10 +36,10 @@ func (h *Head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer, know
 	if !peer.Tool() {
 		return &wire.Error{Status: cli.NotAllowed, Text: "this stream does not prove which user you are: use the spool's socket, or ssh"}
 	}
-	if !h.admit(peer.UID) {
-		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", peer.User, maxTools)}
+	if err := h.admit(peer); err != nil {
+		return err
 	}
-	defer h.do(func() { h.tools.count(peer.UID, user{tools: -1}) })
+	defer h.giveBack(peer.UID, user{tools: 1})
 	known()
 	if err := c.Send(h.hello(wire.Hello{User: peer.User})); err != nil {
 		return err

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"iter"
+	"slices"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -25,7 +26,7 @@ type Claim struct {
 
 func (e Claim) apply(m *Machine) {
 	b := m.batches[e.Batch]
-	if b == nil || !b.Ready || !m.loaded || !e.Node.Abroad() || m.named[e.Node] == nil && len(m.abroad) >= MaxNodes {
+	if b == nil || !b.Ready || !m.loaded || !e.Node.Abroad() || m.named[e.Node] == nil && m.fullAbroad() {
 		return
 	}
 	jobs := b.those(e.Jobs, "", func(s job.State) bool { return s == job.Queued || s == job.Held })
@@ -33,6 +34,21 @@ func (e Claim) apply(m *Machine) {
 		return
 	}
 	b.inTurn(jobs, func(i uint32) bool { return m.claim(b, i, &e) }, func(i uint32) bool { return m.isThere(b, i, &e) })
+}
+
+// fullAbroad says that no more clusters can be known, once those are forgotten that have
+// nothing: anybody may make up their names.
+func (m *Machine) fullAbroad() bool {
+	if len(m.abroad) >= MaxNodes {
+		m.abroad = slices.DeleteFunc(m.abroad, func(p *peer) bool {
+			idle := p.Session == 0 && p.first == nil && len(p.gone) == 0
+			if idle {
+				delete(m.named, p.Name)
+			}
+			return idle
+		})
+	}
+	return len(m.abroad) >= MaxNodes
 }
 
 // claim takes one job abroad, unless it cannot be.

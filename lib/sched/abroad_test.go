@@ -2,6 +2,7 @@ package sched
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -133,6 +134,50 @@ func TestAbroadEnds(t *testing.T) {
 	r.apply(ListEnd{2})
 	if got := r.apply(claim(2)); len(got) != 1 {
 		t.Errorf("taken again: %s", show(got))
+	}
+}
+
+// Names that people make up keep no cluster out, and take none from another that has a job
+// or may still hold one.
+func TestAbroadForgotten(t *testing.T) {
+	m := New(Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 2, Spec: single}, claim(0)} {
+		m.step(ev, 0)
+	}
+	session := uint64(0)
+	come := func(name string, says ...Event) {
+		t.Helper()
+		session++
+		if got := m.step(up(session, name, 1), 0); len(got) > 0 {
+			t.Fatalf("%s: %s", name, show(got))
+		}
+		for _, ev := range says {
+			m.step(ev, 0)
+		}
+		m.step(NodeDown{session}, 0)
+	}
+	makeUp := func() {
+		t.Helper()
+		for i := range MaxNodes + 1 {
+			come(fmt.Sprint("slurm:made-up-", session, "-", i))
+		}
+		if len(m.abroad) > MaxNodes || len(m.named) != len(m.abroad) {
+			t.Errorf("%d clusters are known, %d by a name", len(m.abroad), len(m.named))
+		}
+	}
+	makeUp()
+	if _, ok := m.Current(Ref{1, 0}); !ok || m.named[hpc] == nil {
+		t.Error("a cluster that has a job is forgotten")
+	}
+	come(hpc, ended(session+1, 100, unstarted))
+	makeUp()
+	if p := m.named[hpc]; p == nil || len(p.gone) != 1 {
+		t.Error("a cluster that may still hold what is settled is forgotten")
+	}
+	come(hpc, gone(session+1, 100))
+	makeUp()
+	if m.step(claim(1), 0); m.State(Ref{1, 1}) != job.Running {
+		t.Error("no job is taken to a cluster that is new")
 	}
 }
 

@@ -38,7 +38,7 @@ func (e NodeUp) apply(m *Machine) {
 	case p != nil && p.Session != 0:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("a node named %s is connected", e.Node)})
 		return
-	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes, p == nil && e.Node.Abroad() && len(m.abroad) >= MaxNodes:
+	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes, p == nil && e.Node.Abroad() && m.fullAbroad():
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
 		return
 	case p != nil && !p.mayBe(e.State, m.lab.Now):
