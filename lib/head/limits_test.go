@@ -503,6 +503,32 @@ func TestI16Tails(t *testing.T) {
 	refused(t, follow(), 75, fmt.Sprintf("%d logs", maxTails), "which is the limit")
 }
 
+// I16: what one build printed is asked for once at a time, however often it is said to be over.
+func TestI16BuildLogOnce(t *testing.T) {
+	s, d, start := givenJob(t)
+	for range 100 {
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding}, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	}
+	s.send(d.c, &wire.Ping{N: 1})
+	var tails []*wire.Tail
+	for answered := false; !answered; {
+		switch m := d.received().(type) {
+		case *wire.Tail:
+			tails = append(tails, m)
+		case *wire.Pong:
+			answered = true
+		}
+	}
+	if len(tails) != 1 || !tails[0].Build {
+		t.Fatalf("it is asked for %d times", len(tails))
+	}
+	s.send(d.c, &wire.Send{X: tails[0].X, Of: wire.OfLog}, &wire.Data{X: tails[0].X, N: 3, Payload: []byte("one")}, &wire.End{X: tails[0].X})
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	if got := s.file("ns/b/build/ws1.log"); got != "one" {
+		t.Errorf("kept is %q", got)
+	}
+}
+
 // A node that does not read loses its session when too much waits for it.
 func TestI16Outbox(t *testing.T) {
 	a, b := pipe(t)

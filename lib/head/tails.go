@@ -162,6 +162,9 @@ func (h *Head) buildLog(s *session, t job.Token, building, failed bool) {
 		return
 	}
 	log := buildOf{b.ID, string(s.name)}
+	if h.transfers.copying[log] != nil { // else a node could have it asked for without end
+		return
+	}
 	copied := make(chan struct{})
 	h.transfers.copying[log] = copied
 	l, stop := s.tail(wire.Tail{Attempt: t, Build: true}, math.MaxInt)
@@ -171,11 +174,7 @@ func (h *Head) buildLog(s *session, t job.Token, building, failed bool) {
 			s.log.Warn("cannot keep the output of a build", "batch", string(b.ID), "why", err)
 		}
 		close(copied)
-		h.do(func() {
-			if h.transfers.copying[log] == copied {
-				delete(h.transfers.copying, log)
-			}
-		})
+		h.do(func() { delete(h.transfers.copying, log) })
 	})
 }
 
