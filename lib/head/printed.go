@@ -159,8 +159,9 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 		out := w.(*wire.Writer)
 		for {
 			cut := end
-			context.AfterFunc(ctx, func() { cut() })
+			uncut := context.AfterFunc(ctx, func() { cut() })
 			n, err := copyFrames(out, log.frames)
+			uncut()
 			ask.From += n
 			why := end()
 			switch {
