@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"distribute/lib/sched"
 	"distribute/lib/timing"
 	"distribute/lib/unit"
+	"distribute/lib/wire"
 )
 
 // settings is what head.yaml says.
@@ -114,10 +116,19 @@ func (h *Head) rereadSettings(ctx context.Context) {
 	}
 	h.set.Store(&s)
 	h.transfers.room.reserve.Store(s.Reserve)
+	var old []*wire.Conn
 	h.do(func() {
 		h.apply(sched.Leased{For: s.Lease})
 		h.apply(sched.Counted{Site: s.Counted})
+		for _, n := range h.nodes.joins {
+			if !n.name.Abroad() && !reflect.DeepEqual(s.Patience, before.Patience) {
+				old = append(old, n.conn)
+			}
+		}
 	})
+	for _, c := range old { // they hear of it when they come again
+		c.Close()
+	}
 	h.log.Info("head.yaml reread")
 	h.checkOperators(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"distribute/lib/sched"
+	"distribute/lib/wire"
 )
 
 // How much of the disk is left to others is a size, nothing at all included;
@@ -92,5 +93,37 @@ func TestSettingsReadAgain(t *testing.T) {
 	}
 	if said := s.log.String(); !strings.Contains(said, "the previous settings stay in use") || !strings.Contains(said, "head.yaml:2:8") {
 		t.Errorf("it says\n%s", said)
+	}
+}
+
+// Nodes hear of another patience: their sessions end, and they come again. Who brings back
+// what he took to a cluster goes on, and so do all when it is what it was.
+func TestPatienceReadAgain(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "b")
+	socket, tcp := s.dir, s.addr
+	s.addr = socket
+	abroad := s.desk("slurm:hpc", "-")
+	s.addr = tcp
+	goesOn := func(d *desk) {
+		t.Helper()
+		s.send(d.c, &wire.Ping{N: 1})
+		expect[*wire.Pong](t, d.c)
+	}
+	name := filepath.Join(s.dir, "head.yaml")
+	write(t, name, "patience: 240m\n")
+	s.h.rereadSettings(t.Context())
+	goesOn(d)
+	write(t, name, "patience: 1h\n")
+	s.h.rereadSettings(t.Context())
+	streamEnds(t, d.c)
+	goesOn(abroad)
+	await(t, func() (gone bool) {
+		s.h.do(func() { gone = s.h.nodes.byName["ws1"] == 0 })
+		return gone
+	})
+	_, hello, err := s.greet(s.addr, helloOf("ws1"))
+	if err != nil || hello.Patience == nil || *hello.Patience != 3600 {
+		t.Errorf("it is told %+v, %v", hello, err)
 	}
 }
