@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"distribute/lib/cli"
@@ -50,7 +51,9 @@ func attached(ctx context.Context, c *cli.Cmd, asked *wire.Attach, dir string) e
 	if node != "" {
 		getenv = homeOnly(c.Getenv)
 	} else if dir == "" {
-		dir = asked.Spool
+		if dir = asked.Spool; dir != "" && !filepath.IsAbs(dir) { // nor any other socket of this user
+			return &untold{cli.Errorf(cli.Input, "%q is no path of a spool: it begins with /", dir)}
+		}
 	}
 	stream, err := connect(ctx, getenv, dir)
 	if err != nil {

@@ -25,7 +25,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	if *carry {
-		if len(c.Args) > 0 && !c.Given("S") {
+		if !c.Given("S") { // DSPOOL is of a dsched that serves
 			*dir = ""
 		}
 		return attach(ctx, c, *dir)
