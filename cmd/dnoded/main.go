@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"distribute/lib/account"
 	"distribute/lib/cli"
@@ -64,6 +66,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if len(c.Args) > 1 {
 		return cli.Usagef("one node.yaml at most, %d operands were given", len(c.Args))
 	}
+	log := c.Log(*verbose)
+	defer cli.TellFigures(log)()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // one that comes before the node is up counts
 	file, err := readFile(*dir, c.Args)
 	if err != nil {
 		return err
@@ -79,8 +85,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if in.NameErr != nil {
 		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", in.NameErr)
 	}
-	log := c.Log(*verbose)
-	defer cli.TellFigures(log)()
 	settings := noded.Settings{
 		Name: in.Name, Offer: in.Offer, Most: in.Most, Measured: file.Measured, Dir: *dir, CardUsers: source.Cards().Users,
 		Caps: &in.caps, Presence: presenceConfig(file), Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
@@ -92,7 +96,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		changes[i] = make(chan noded.Given)
 	}
 	settings.Changes = changes[0]
-	again := &reread{file: file, args: c.Args, dir: *dir, source: source, log: log}
+	again := &reread{file: file, args: c.Args, dir: *dir, source: source, log: log, asked: hangup}
 	again.watch(ctx, changes)
 	proc.Precious()
 	m := machine{c: c, all: settings, file: file, head: cmp.Or(*head, file.Head), insecure: *insecure, parts: in.parts, changes: changes}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"distribute/lib/account"
 	"distribute/lib/inventory"
@@ -20,18 +19,17 @@ type reread struct {
 	dir    string
 	source *inventory.Source
 	log    *slog.Logger
+	asked  chan os.Signal         // SIGHUP
 	parts  []*inventory.Inventory // of what was said last; of the goroutine that watches
 }
 
 // watch tells each node of the machine how it changes from now on.
 func (r *reread) watch(ctx context.Context, nodes []chan noded.Given) {
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGHUP)
 	go func() {
-		defer signal.Stop(asked)
+		defer signal.Stop(r.asked)
 		for {
 			select {
-			case <-asked:
+			case <-r.asked:
 			case <-ctx.Done():
 				return
 			}

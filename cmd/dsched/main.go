@@ -38,10 +38,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	syscall.Umask(0o027) // what the spool's files may be read by is said in dspool(5)
 	log := c.Log(*verbose)
+	defer cli.TellFigures(log)()
 	h, err := head.Open(*dir, log)
 	if err != nil {
 		return err
 	}
-	defer cli.TellFigures(log)()
 	return h.Serve(ctx, *addrs, *insecure, func() { c.Ready(log) })
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type Head struct {
 	set    atomic.Pointer[settings] // what head.yaml says now
 	terms  dial.Terms               // on which it listens
 	log    *slog.Logger
+	hangup chan os.Signal // SIGHUP
 	uid    int
 	proven func(net.Conn) (dial.Peer, error) // who is at the other end
 	names  account.Memory[int, string]       // of users

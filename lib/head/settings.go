@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"os/signal"
 	"reflect"
 	"slices"
-	"syscall"
 	"time"
 
 	"distribute/lib/conf"
@@ -88,12 +86,10 @@ func (h *Head) settings() *settings { return h.set.Load() }
 
 // watchSettings reads head.yaml again whenever a SIGHUP asks for it.
 func (h *Head) watchSettings(ctx context.Context) {
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGHUP)
-	defer signal.Stop(asked)
+	defer signal.Stop(h.hangup)
 	for {
 		select {
-		case <-asked:
+		case <-h.hangup:
 			h.rereadSettings(ctx)
 		case <-ctx.Done():
 			return
