@@ -162,6 +162,10 @@ func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
 				r.addSwept(n, texts, func(c conf.Node) { r.addJob(c, keys, all, names) })
 				continue
 			}
+			n = n.Fill(r.isParam, func(_ string, _ conf.Node, text string) string {
+				segs, _ := segments(text)
+				return join(segs)
+			})
 		}
 		r.addJob(n, keys, all, names)
 	}

@@ -31,7 +31,7 @@ func TestSweep(t *testing.T) {
 			`n=1_nu=0.1 [n=1 nu=0.1] ["x" "1" "--nu=0.1"]; n=1_nu=0.3 [n=1 nu=0.3] ["x" "1" "--nu=0.3"]; ` +
 				`n=2_nu=0.1 [n=2 nu=0.1] ["x" "2" "--nu=0.1"]; n=2_nu=0.3 [n=2 nu=0.3] ["x" "2" "--nu=0.3"]`},
 		{"sweep: {n: 007:9:1}\ncommand: {jobs: [{name: all, run: [y, \"{{n}}\"]}, {name: \"c{#}\", run: [x, {n}, \"{{n}} ${{HOME}} {a b}\"], param: {m: 3}}]}",
-			`all [] ["y" "{{n}}"]; c1 [n=7 m=3] ["x" "7" "{n} ${HOME} {a b}"]; c2 [n=8 m=3] ["x" "8" "{n} ${HOME} {a b}"]; c3 [n=9 m=3] ["x" "9" "{n} ${HOME} {a b}"]`},
+			`all [] ["y" "{n}"]; c1 [n=7 m=3] ["x" "7" "{n} ${HOME} {a b}"]; c2 [n=8 m=3] ["x" "8" "{n} ${HOME} {a b}"]; c3 [n=9 m=3] ["x" "9" "{n} ${HOME} {a b}"]`},
 		{"sweep: \"@t.csv:n,mesh\"\ncommand: {jobs: [{name: \"{mesh}\", run: [x, \"{mesh}\"]}, {name: \"then-{n}\", run: [y], needs: [\"{mesh}\"]}]}",
 			`a__b [n=64 mesh=a, b] ["x" "a, b"]; c_d [n=128 mesh=c/d] ["x" "c/d"]; then-64 [n=64 mesh=a, b] ["y"] after [a__b]; then-128 [n=128 mesh=c/d] ["y"] after [c_d]`},
 		{"sweep: [a=1:9:1, -k 2, -s 3, -x, 2]\ncommand: {jobs: [{run: [x, \"{}\"]}]}",
