@@ -81,7 +81,10 @@ func ParseFile(name string, data []byte) (*File, error) {
 // fields end with a TAB, is the id of a job or of an attempt, or the name alone. It
 // returns how many different jobs are named; the error tells of each that the file lacks.
 func (f *File) Choose(lines []string) (named int, err error) {
-	want, has := map[string]bool{}, f.names()
+	want, has, there := map[string]bool{}, f.names(), map[string]bool{}
+	for _, name := range has {
+		there[name] = true
+	}
 	var missing []error
 	for _, l := range lines {
 		id, _, _ := strings.Cut(l, "\t")
@@ -89,7 +92,7 @@ func (f *File) Choose(lines []string) (named int, err error) {
 		if id == "" || want[name] {
 			continue
 		}
-		if want[name] = true; !slices.Contains(has, name) {
+		if want[name] = true; !there[name] {
 			some := strings.Join(has[:min(3, len(has))], ", ")
 			if more := len(has) - 3; more > 0 {
 				some += fmt.Sprintf(" and %d more", more)
