@@ -113,7 +113,7 @@ func (w *wait) try(ctx context.Context, head string, progress func()) error {
 	for len(w.left) > 0 {
 		before := len(w.left)
 		err := ask.Rows(ctx, h, wire.Query{Of: "jobs", Follow: true, Until: "over"}, w.rest(), w.ended)
-		if err != nil {
+		if err != nil && !errors.Is(err, errNoneLeft) {
 			return err
 		}
 		if len(w.left) == before {
@@ -149,6 +149,9 @@ func (w *wait) begin(ctx context.Context, h *ask.Head) error {
 	return nil
 }
 
+// errNoneLeft ends the answer of a head that was asked for whole batches.
+var errNoneLeft = errors.New("all are over")
+
 // ended tells a job that is over, if it was waited for.
 func (w *wait) ended(r *job.Row) error {
 	if !w.left[r.ID] || !r.State.Over() {
@@ -156,7 +159,11 @@ func (w *wait) ended(r *job.Row) error {
 	}
 	delete(w.left, r.ID)
 	w.progress.Add(1)
-	return w.tell(r)
+	err := w.tell(r)
+	if err == nil && len(w.left) == 0 {
+		err = errNoneLeft
+	}
+	return err
 }
 
 func (w *wait) tell(r *job.Row) error {
