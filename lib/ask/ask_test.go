@@ -216,6 +216,15 @@ func TestOperands(t *testing.T) {
 	if a, err := h.Attempts(t.Context(), ops); err != nil || !slices.Equal(a, []string{"n/c/2", "n/c/2~1"}) || len(ops.Args) != 5 {
 		t.Errorf("attempts %q (%v), left %q", a, err, ops.Args)
 	}
+	ops.Args = []string{"n/c/2~1", "n/d/1~1", "state=done"}
+	if a, err := h.Attempts(t.Context(), ops); err != nil || !slices.Equal(a, []string{"n/c/2~1"}) || len(ops.Args) != 0 {
+		t.Errorf("attempts %q (%v), left %q", a, err, ops.Args)
+	}
+	for word, is := range map[string]bool{"re=1.yaml": true, "x/state=a.yml": true, "param.conf=a.yaml": false, "said~case.yml": false} {
+		if IsFile(word) != is {
+			t.Errorf("%s is a file: %v", word, !is)
+		}
+	}
 	if err := os.WriteFile(file, []byte("jobs: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

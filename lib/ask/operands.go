@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -73,8 +74,12 @@ func Check(args []string) error {
 	return nil
 }
 
-// IsFile says whether an operand names a batch file.
+// IsFile says whether an operand names a batch file: it ends as one, and is no filter on a
+// field.
 func IsFile(word string) bool {
+	if isFilter(word) && Check([]string{word}) == nil {
+		return false
+	}
 	return strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml")
 }
 
@@ -124,32 +129,36 @@ func (o *Operands) Parts() [][]string {
 	return append(parts, part)
 }
 
-// Attempts takes the ids of attempts out of the operands. That of the attempt
-// whose result was accepted becomes its job's id, under which the result is.
-func (h *Head) Attempts(ctx context.Context, o *Operands) ([]string, error) {
-	ids := o.attempts()
-	if ids == nil {
+// Attempts takes the ids of attempts out of the operands, and returns those of jobs that
+// fit the filters. That of the attempt whose result was accepted becomes its job's id,
+// under which the result is.
+func (h *Head) Attempts(ctx context.Context, o *Operands) (ids []string, err error) {
+	attempts, filters := o.attempts()
+	if attempts == nil {
 		return nil, nil
 	}
-	accepted := map[string]job.ID{}
-	err := Rows(ctx, h, wire.Query{Of: "jobs"}, &Operands{Args: ids}, func(r *job.Row) error {
+	fits, accepted := map[string]bool{}, map[string]job.ID{}
+	err = Rows(ctx, h, wire.Query{Of: "jobs"}, &Operands{Args: slices.Concat(attempts, filters)}, func(r *job.Row) error {
+		fits[string(r.ID)] = true
 		if r.State == job.Done {
 			accepted[r.ID.Try(r.Attempt)] = r.ID
 		}
 		return nil
 	})
-	for i, id := range ids {
-		if job, ok := accepted[id]; ok {
-			ids[i] = string(job)
+	for _, id := range attempts {
+		if of, _, _ := strings.Cut(id, "~"); fits[of] {
+			ids = append(ids, cmp.Or(string(accepted[id]), id))
 		}
 	}
 	return ids, err
 }
 
-func (o *Operands) attempts() []string {
-	var attempts []string
+// attempts takes the ids of attempts out of the operands, and with the last of other ids
+// the filters, which alone would mean all jobs.
+func (o *Operands) attempts() (attempts, filters []string) {
 	o.Args = slices.DeleteFunc(o.Args, func(a string) bool {
-		if isFilter(a) || !strings.Contains(a, "/") {
+		if isFilter(a) {
+			filters = append(filters, a)
 			return false
 		}
 		_, _, try, err := job.ParseID(a)
@@ -158,5 +167,8 @@ func (o *Operands) attempts() []string {
 		}
 		return err == nil && try > 0
 	})
-	return attempts
+	if attempts != nil && len(filters) == len(o.Args) {
+		o.Args = nil
+	}
+	return attempts, filters
 }
