@@ -66,11 +66,12 @@ func (c *Cards) ask(ctx context.Context, tool string, args ...string) (string, e
 	cmd.WaitDelay = 100 * time.Millisecond
 	var out limited
 	cmd.Stdout, cmd.Stderr = &out, &out
-	done := make(chan error, 1)
+	done, ended := make(chan error, 1), false
 	go func() {
 		err := cmd.Run()
 		cancel()
 		c.mu.Lock()
+		ended = true
 		delete(c.hangs, tool)
 		c.mu.Unlock()
 		done <- err
@@ -83,11 +84,13 @@ func (c *Cards) ask(ctx context.Context, tool string, args ...string) (string, e
 		case err = <-done: // it could be killed
 		case <-time.After(time.Second):
 			c.mu.Lock()
+			defer c.mu.Unlock()
 			if c.hangs == nil {
 				c.hangs = map[string]string{}
 			}
-			c.hangs[tool] = time.Now().Format(time.TimeOnly)
-			c.mu.Unlock()
+			if !ended { // after which nobody takes it out
+				c.hangs[tool] = time.Now().Format(time.TimeOnly)
+			}
 			return "", fmt.Errorf("%s %w, and cannot be killed", tool, errHangs)
 		}
 	}
