@@ -65,7 +65,7 @@ func (h *Head) reach(ctx context.Context) {
 		addr string
 		end  context.CancelFunc
 	}
-	now := map[node.Name]kept{}
+	now, ended := map[node.Name]kept{}, map[node.Name]chan struct{}{}
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
@@ -82,8 +82,14 @@ func (h *Head) reach(ctx context.Context) {
 			}
 			one, end := context.WithCancel(ctx)
 			now[l.Node] = kept{l.Addr, end}
+			before, done := ended[l.Node], make(chan struct{})
+			ended[l.Node] = done
 			all.Go(func() {
+				defer close(done)
 				defer end()
+				if before != nil { // which removes the directory that both have
+					<-before
+				}
 				h.keepReached(one, l.Node, l.Addr)
 			})
 		}
