@@ -148,6 +148,12 @@ systemd-analyze security --no-pager --threshold=25 distribute-head >/tmp/scores 
 systemd-analyze security --no-pager --threshold=50 distribute-node >>/tmp/scores || fail "$(cat /tmp/scores)"
 `)
 	m.Log(m.do("grep Overall /tmp/scores"))
+	m.contains("contained")
+}
+
+// contains has a job make what a container has: namespaces of a user, with a /proc.
+func (m *unitMachine) contains(batch string) {
+	m.do("maria dsubmit -wb " + batch + " -R cpus=1 -- unshare -Urmpf --mount-proc true || fail \"$(maria dlog " + batch + " 2>&1)\"")
 }
 
 // joins is an example in which a node joins the head of this machine.
@@ -275,6 +281,7 @@ printf 'run_as: submitter\nusers: [maria]\n' >>/var/lib/distribute/node/node.yam
 systemd-analyze security --no-pager --threshold=65 distribute-node >/tmp/scores || fail "$(cat /tmp/scores)"
 `)
 	m.Log(m.do("grep Overall /tmp/scores"))
+	m.contains("contained.own")
 	m.begin("own")
 	m.do(`
 [ "$(cat /var/tmp/own.user)" = maria ] || fail 'another user'
