@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,22 @@ func TestI08ReplayEqualsMemory(t *testing.T) {
 	}
 	if last := memory[len(memory)-1].Seq; h2.seq.Load() < last {
 		t.Errorf("the next seq is %d, and %d was given out", h2.seq.Load()+1, last)
+	}
+}
+
+// A release of a whole batch is no record of the jobs in it that are not held.
+func TestReleasePassesOver(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a", "b", "c"})
+	commit(t, h, b, job.Record{Kind: job.KindHold, Job: "a", By: "ana"}, job.Record{Kind: job.KindHold, Job: "b", By: "ana"},
+		job.Record{Kind: job.KindRelease, By: "ana"})
+	var seqs []uint64
+	if err := h.Read(b.ID, -1, func(r *job.Row) error { seqs = append(seqs, r.Seq); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	last := records(t, b)[2].Seq
+	if want := []uint64{last, last, b.seq}; !slices.Equal(seqs, want) {
+		t.Errorf("the jobs have seq %d; want %d", seqs, want)
 	}
 }
 

@@ -187,14 +187,18 @@ func (r *rows) fold(i int, rec *job.Record) error {
 	p, ok := r.at(i)
 	if ok {
 		r.unpack(p, &row)
-	} else {
-		p = r.make(i)
 	}
 	if r.old != nil {
 		r.noteSuperseded(i, rec, &row)
 	}
 	if err := row.Fold(rec); err != nil {
 		return err
+	}
+	if !ok {
+		if row.Seq == 0 {
+			return nil // the record, of the whole batch, does not move it
+		}
+		p = r.make(i)
 	}
 	r.pack(p, &row)
 	return nil
