@@ -228,6 +228,8 @@ func (h *Head) record(a sched.Action) {
 		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(a.Node), State: a.State})
 	case sched.Reopened:
 		h.ticks.closing = slices.DeleteFunc(h.ticks.closing, func(n uint32) bool { return n == a.Batch })
+		b := h.batches[a.Batch].Batch // which those who follow what is not over may not have read
+		h.ticks.logged = append(h.ticks.logged, logged{batch: b, upto: b.Durable()})
 	}
 }
 

@@ -477,3 +477,22 @@ func TestFrozenBefore(t *testing.T) {
 		t.Errorf("it is shown to have run for %g seconds, and stood still after 60", row.Runtime)
 	}
 }
+
+// Who follows what is not over is told of a job that is tried again after its batch was over,
+// and of what that job did before.
+func TestFollowsRetry(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	s.over(d, "ns/b", 1)
+	await(t, func() (closed bool) {
+		s.h.do(func() { _, open := s.h.byID["ns/b"]; closed = !open })
+		return closed
+	})
+	_, row := s.follows(wire.Query{Args: []string{"state=queued,running"}})
+	if ids, err := s.ask(s.tool(), &wire.Change{Verb: "retry", Args: []string{"ns/b/j"}}); err != nil || len(ids) != 1 {
+		t.Fatalf("retried %q, %v", ids, err)
+	}
+	if r := row(); r.State != job.Queued || r.Attempt != 1 {
+		t.Errorf("he is shown %+v", r)
+	}
+}
