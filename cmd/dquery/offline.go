@@ -145,7 +145,7 @@ func (f *files) query(ops *ask.Operands) (*query.Query, []spool.Info, error) {
 	return q, infos, nil
 }
 
-// read calls each for every job of the batches that may be meant. What is
+// read calls each for every job of the batches that may be meant, or are named. What is
 // damaged is named and passed over; a job that is named and is not there is an
 // error.
 func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, each func(*job.Row) error) error {
@@ -159,7 +159,7 @@ func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, ea
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !q.MayFit(i.ID, &i.Head) || q.OnlyLive() && !i.Open {
+		if !q.About(i.ID) && (!q.MayFit(i.ID, &i.Head) || q.OnlyLive() && !i.Open) {
 			continue
 		}
 		if err := f.Settle(i.ID); err != nil && !doubt {
