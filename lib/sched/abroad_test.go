@@ -2,6 +2,7 @@ package sched
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -134,6 +135,27 @@ func TestAbroadEnds(t *testing.T) {
 	r.apply(ListEnd{2})
 	if got := r.apply(claim(2)); len(got) != 1 {
 		t.Errorf("taken again: %s", show(got))
+	}
+}
+
+// A result whose transfer was cut is granted to the next session that tells of it.
+func TestAbroadComesAgain(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, claim(0), up(1, hpc, 1), ListEnd{1}, ended(1, 100, exited(0, "m")),
+		NodeDown{1}, Staged{Attempt: tok(100), Err: errors.New("cut")}} {
+		r.apply(ev)
+	}
+	r.now += time.Minute
+	for _, ev := range []Event{Tick{}, up(2, hpc, 1), ListEnd{2}} {
+		r.apply(ev)
+	}
+	const want = "GRANT 2 a64"
+	if got := show(r.apply(ended(2, 100, exited(0, "n")))); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	r.apply(Staged{Attempt: tok(100), Manifest: "n"})
+	if s := r.m.State(Ref{1, 0}); s != job.Done {
+		t.Errorf("it is %s", s)
 	}
 }
 

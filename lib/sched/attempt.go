@@ -214,6 +214,9 @@ func (e Ended) apply(m *Machine) {
 	switch {
 	case a.result == nil:
 		m.ended(a, e.Result)
+	case p.abroad && !a.moving: // of a session before; a folder has no list, and may have changed
+		a.result, a.stranded, a.note = nil, false, ""
+		m.ended(a, e.Result)
 	case e.Result.Fate == job.FateLost && a.result.Fate != job.FateLost:
 		m.spoiled(a, e.Result)
 	}
