@@ -40,7 +40,7 @@ case $most_after in *[!0-9]* | 0*) stop 'D2SLURM_AFTER is a number from 1' ;; es
 # explain TEXT: what to do when sbatch refused.
 explain() {
 	case $1 in
-	*imed\ out*)
+	'' | *imed\ out* | *"Zero Bytes"* | *"eset by peer"* | *"Unexpected message"*)
 		stop "it is not known whether sbatch was heard: look with squeue --me. If Slurm has it, add its line ($(cat submitting), its id) to" \
 			'submitted.tsv; then remove the file submitting, and run this again'
 		;;
