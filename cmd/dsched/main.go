@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/signal"
 	"syscall"
 
 	"distribute/lib/cli"
@@ -39,9 +41,12 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	syscall.Umask(0o027) // what the spool's files may be read by is said in dspool(5)
 	log := c.Log(*verbose)
 	defer cli.TellFigures(log)()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // one that comes while the spool is read counts
 	h, err := head.Open(*dir, log)
 	if err != nil {
 		return err
 	}
+	h.Hangup = hangup
 	return h.Serve(ctx, *addrs, *insecure, func() { c.Ready(log) })
 }

@@ -38,14 +38,14 @@ var tickEvery = time.Second
 // A Head is the state of dsched. One goroutine owns it (run); the others do I/O and hand
 // it functions to call (do). What guards itself, and what is written once, others use, too.
 type Head struct {
-	Closed func() // nil, or called when a batch is closed; set before Serve
+	Closed func()         // nil, or called when a batch is closed; set before Serve
+	Hangup chan os.Signal // nil, or where SIGHUP has come since before Open; set before Serve
 
 	spool  *spool.Spool
 	store  *spool.Head
 	set    atomic.Pointer[settings] // what head.yaml says now
 	terms  dial.Terms               // on which it listens
 	log    *slog.Logger
-	hangup chan os.Signal // SIGHUP
 	uid    int
 	proven func(net.Conn) (dial.Peer, error) // who is at the other end
 	names  account.Memory[int, string]       // of users

@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -52,9 +51,8 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: semaphore.NewWeighted(maxReading)},
 		transfers: transfers{room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 			sealing: semaphore.NewWeighted(maxSeals), small: newQueue[*grant](math.MaxInt), copying: map[buildOf]chan struct{}{}},
-		sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}}, hangup: make(chan os.Signal, 1),
+		sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
 	}
-	signal.Notify(h.hangup, syscall.SIGHUP) // one that comes while the spool is read counts
 	h.over, h.stop = context.WithCancel(context.Background())
 	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes})
 	h.apply(sched.Counted{Site: settings.Counted})

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"os/signal"
 	"reflect"
 	"slices"
+	"syscall"
 	"time"
 
 	"distribute/lib/conf"
@@ -86,10 +88,15 @@ func (h *Head) settings() *settings { return h.set.Load() }
 
 // watchSettings reads head.yaml again whenever a SIGHUP asks for it.
 func (h *Head) watchSettings(ctx context.Context) {
-	defer signal.Stop(h.hangup)
+	asked := h.Hangup
+	if asked == nil {
+		asked = make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGHUP)
+	}
+	defer signal.Stop(asked)
 	for {
 		select {
-		case <-h.hangup:
+		case <-asked:
 			h.rereadSettings(ctx)
 		case <-ctx.Done():
 			return
