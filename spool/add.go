@@ -19,7 +19,8 @@ import (
 
 // An Addition is jobs that are to be added to a batch. Their lines and their inputs
 // are on the disk, behind those of the batch, where they mean nothing before
-// [Head.Added]. No other is made meanwhile: it has to be ended.
+// [Addition.Added]. No other is made meanwhile, and no blob that they read is collected: it
+// has to be ended, after the commit of what Added returns.
 type Addition struct {
 	Batch *Batch
 	Jobs  int // that the batch had not
@@ -27,6 +28,8 @@ type Addition struct {
 
 	names *index
 	ended bool
+	kept  *kept
+	held  []key // blobs that are not collected meanwhile
 }
 
 // Add makes an Addition of the submission: the jobs that b, which its owner has
@@ -37,7 +40,10 @@ type Addition struct {
 func (s *Submission) Add(b *Batch) (a *Addition, err error) {
 	defer func() {
 		s.full = errors.Is(err, ErrFull)
-		err = errors.Join(err, s.Abort())
+		if err = errors.Join(err, s.Abort()); err != nil && a != nil {
+			a.End()
+			a = nil
+		}
 	}()
 	if err := s.complete(); err != nil {
 		return nil, err
@@ -57,7 +63,9 @@ func (s *Submission) Add(b *Batch) (a *Addition, err error) {
 		b.adding.Unlock()
 		return nil, err
 	}
-	return &Addition{Batch: b, Jobs: w.names.len() - b.Jobs(), Had: w.had, names: w.names}, nil
+	a = &Addition{Batch: b, Jobs: w.names.len() - b.Jobs(), Had: w.had, names: w.names, kept: s.head.kept, held: s.held}
+	s.held = nil
+	return a, nil
 }
 
 // Scan calls f for each of its jobs, numbered from 0, as [Batch.Scan] does.
@@ -79,16 +87,16 @@ func (a *Addition) Needs() (*job.Needs, error) {
 func (a *Addition) End() {
 	if !a.ended {
 		a.ended = true
+		a.kept.release(a.held...)
 		a.Batch.adding.Unlock()
 	}
 }
 
-// Added has the batch of an Addition have its jobs, from the next tick on. The record
-// is that of it.
-func (h *Head) Added(a *Addition, rec *job.Record) {
+// Added has the batch have the jobs, and returns the record that says so, which has to
+// be appended behind what was decided before and in front of what is said of these jobs.
+func (a *Addition) Added() job.Record {
 	a.Batch.names.Store(a.names)
-	rec.Kind, rec.Jobs = job.KindAdded, a.Jobs
-	h.Append(a.Batch, rec)
+	return job.Record{Kind: job.KindAdded, Jobs: a.Jobs}
 }
 
 // like makes sure that the jobs have in common what those of the batch have.

@@ -11,6 +11,13 @@ import (
 	"distribute/lib/job"
 )
 
+// appendAdded has a batch have the jobs of an addition.
+func appendAdded(h *Head, a *Addition) {
+	rec := a.Added()
+	rec.By = "ana"
+	h.Append(a.Batch, &rec)
+}
+
 // adding makes an Addition of jobs that read contents.
 func adding(t *testing.T, h *Head, b *Batch, spec job.Spec, names []string, contents ...string) (*Addition, error) {
 	t.Helper()
@@ -56,7 +63,7 @@ func TestAdd(t *testing.T) {
 			t.Errorf("addition %d has %d jobs and had %d, want %d and %d", i, a.Jobs, a.Had, tt.jobs, tt.had)
 		}
 		if a.Jobs > 0 {
-			h.Added(a, &job.Record{By: "ana"})
+			appendAdded(h, a)
 		}
 		if err := h.Commit(); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -289,7 +290,7 @@ func TestS16CollectionAfterACutAddition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Added(bad, &job.Record{By: "ana"})
+	appendAdded(h, bad)
 	if err := h.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -317,5 +318,77 @@ func TestS16CollectionAfterACutAddition(t *testing.T) {
 	collect(t, h, 0)
 	if len(blobs(h, content)) != 0 {
 		t.Error("with the beginning of a line that is not added a blob is still there")
+	}
+}
+
+// A damaged line of head.jsonl that opened a batch again takes no input from its jobs.
+func TestS16CollectionAfterADamagedLine(t *testing.T) {
+	h := newHead(t)
+	content := large("x")
+	b := submit(t, h, "ns/b", []string{"a"}, content)
+	over(t, h, b, job.KindFailed)
+	commit(t, h, b, job.Record{Kind: job.KindRetry, Job: "a"})
+	name := h.path("head.jsonl")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[bytes.LastIndex(text, []byte(`"opened"`))+2] ^= 1
+	if err := os.WriteFile(name, text, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	h, open, problems := restart(t, h, b)
+	if len(open) != 1 || len(problems) != 1 || problems[0].Stops {
+		t.Fatal(open, problems)
+	}
+	later(h, 8*24*time.Hour)
+	collect(t, h, 0)
+	j, err := open[0].Job(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if readInput(t, open[0], j.Inputs[0]) != content {
+		t.Error("the input is not whole")
+	}
+}
+
+// What jobs that are being added read stays until the record of them is durable.
+func TestI18WhatAddedJobsReadStays(t *testing.T) {
+	h := newHead(t)
+	content := large("x")
+	b := submit(t, h, "ns/b", []string{"a"}, content)
+	over(t, h, b, job.KindDone)
+	later(h, 8*24*time.Hour)
+	for _, name := range []string{"b", "c"} { // the addition of b comes to nothing
+		a, err := adding(t, h, b, plain, []string{name}, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		collect(t, h, 0)
+		if name == "c" {
+			appendAdded(h, a)
+			if err := h.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.End()
+	}
+	collect(t, h, 0)
+	j, err := b.Job(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if readInput(t, b, j.Inputs[0]) != content {
+		t.Error("the input is not whole")
+	}
+	began, exit := start("c", 1), 0
+	commit(t, h, b, began, job.Record{Kind: job.KindDone, Job: "c", Attempt: began.Attempt, Try: 1, Node: "ws1", Outcome: job.Outcome{Exit: &exit}})
+	h.CloseBatch(b)
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, h, 0)
+	if there := blobs(h, content); len(there) > 0 {
+		t.Error("what nobody needs is still there")
 	}
 }

@@ -108,7 +108,7 @@ func (t *Tick) sweep() error {
 	if err := durable.Step("commit.sweep"); err != nil {
 		return err
 	}
-	if err := syncDirs(dirs); err != nil {
+	if err := syncPresent(dirs); err != nil {
 		return err
 	}
 	t.closed = nil
@@ -225,14 +225,28 @@ func (h *Head) syncSealed() error {
 	dirs := slices.Collect(maps.Keys(h.sealed))
 	clear(h.sealed)
 	h.mu.Unlock()
-	dirs = slices.DeleteFunc(dirs, func(d string) bool { return errors.Is(exists(d), fs.ErrNotExist) }) // its batch was deleted
 	if len(dirs) == 0 {
 		return nil
 	}
 	if err := durable.Step("commit.staging"); err != nil {
 		return err
 	}
-	return syncDirs(dirs)
+	return syncPresent(dirs)
+}
+
+// syncPresent is syncDirs for directories of batches. It passes over those that are
+// missing: their batch may have been deleted.
+func syncPresent(dirs []string) error {
+	for {
+		err := syncDirs(dirs)
+		n := len(dirs)
+		if errors.Is(err, fs.ErrNotExist) {
+			dirs = slices.DeleteFunc(dirs, func(d string) bool { return errors.Is(exists(d), fs.ErrNotExist) })
+		}
+		if len(dirs) == n {
+			return err
+		}
+	}
 }
 
 // maxDirs is how many directories are open at a time to be synced together.

@@ -220,7 +220,7 @@ func runAdd(dir string) error {
 			return err
 		}
 		if a.Jobs > 0 {
-			h.Added(a, &job.Record{By: "ana"})
+			appendAdded(h, a)
 		}
 		if err := h.Commit(); err != nil {
 			return err

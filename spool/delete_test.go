@@ -113,3 +113,52 @@ func TestJ28AnotherOfItsName(t *testing.T) {
 		t.Errorf("there are %v", all)
 	}
 }
+
+// A closed batch that was opened, and forgotten as it was, may be deleted before names are
+// made durable; those of others still are.
+func TestDeletedAfterItWasOpened(t *testing.T) {
+	h := newHead(t)
+	old, b := submit(t, h, "ns/old", []string{"a"}), submit(t, h, "ns/b", []string{"a"})
+	one, two := start("a", 1), start("a", 1)
+	commit(t, h, old, one)
+	commit(t, h, b, two)
+	m, err := bring(h, old, one.Attempt, "1\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, old, endOf(job.KindDone, one, m))
+	if err := errors.Join(h.Publish(old, "a", one.Attempt), h.SyncPublished()); err != nil {
+		t.Fatal(err)
+	}
+	h.CloseBatch(old)
+	if err := errors.Join(h.Commit(), old.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again, problems, err := h.Open("ns/old")
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	if err := errors.Join(again.Close(), h.Trash(deleted(t, h, "ns/old"))); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = bring(h, b, two.Attempt, "2\n"); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, b, endOf(job.KindDone, two, m))
+	if err := h.Publish(b, "a", two.Attempt); err != nil {
+		t.Fatal(err)
+	}
+	synced := map[string]bool{}
+	var mu sync.Mutex // directories are synced side by side
+	end := durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		synced[f.Name()] = true
+		return nil
+	}})
+	err = h.SyncPublished()
+	end()
+	if err != nil || !synced[h.path("batches/ns/b/out")] || !synced[h.path("batches/ns/b/manifests")] {
+		t.Errorf("the next result: %v, synced %v", err, synced)
+	}
+}

@@ -72,7 +72,12 @@ func (s *Spool) Lock() (*Head, error) {
 	if err != nil {
 		host = "localhost"
 	}
-	if err := os.WriteFile(name, fmt.Appendf(nil, "%s %d\n", host, os.Getpid()), 0o640); err != nil {
+	f, err := os.OpenFile(name, os.O_WRONLY|syscall.O_NOFOLLOW, 0)
+	if err == nil {
+		err = durable.Overwrite(f, fmt.Appendf(nil, "%s %d\n", host, os.Getpid())) // also on a full disk
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), headLog: newHeadLog(),

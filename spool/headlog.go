@@ -77,7 +77,8 @@ func (h *headLog) forgetClosed() {
 }
 
 // listing is what head.jsonl says last of each batch. Lines that are damaged or
-// unfinished are passed over, as a head passes over them.
+// unfinished are passed over, as a head passes over them: a batch that was closed
+// before a damaged line is not known to be closed.
 func (s *Spool) listing() (map[job.BatchID]listing, error) {
 	h := newHeadLog()
 	f, err := os.Open(s.path("head.jsonl"))
@@ -88,7 +89,11 @@ func (s *Spool) listing() (map[job.BatchID]listing, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if _, err = h.readHeadLog(f, func(p *Problem) error { return p.err }); err != nil && !errors.Is(err, errTorn) {
+	_, err = h.readHeadLog(f, func(p *Problem) error {
+		h.forgetClosed()
+		return p.err
+	})
+	if err != nil && !errors.Is(err, errTorn) {
 		return nil, err
 	}
 	return h.listed, nil

@@ -51,11 +51,13 @@ func (k *kept) hold(sum key) {
 	}
 }
 
-func (k *kept) release(sum key) {
+func (k *kept) release(sums ...key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.held[sum]--; k.held[sum] <= 0 {
-		delete(k.held, sum)
+	for _, sum := range sums {
+		if k.held[sum]--; k.held[sum] <= 0 {
+			delete(k.held, sum)
+		}
 	}
 }
 

@@ -273,10 +273,10 @@ func lastResult(rec, before *job.Record) *job.Record {
 	return &keep
 }
 
-// readStaged lists the attempts that have something in staging/.
+// readStaged lists the attempts that have something in staging/. If that is missing, none has.
 func readStaged(b *Batch) (map[job.Token]*job.Record, error) {
 	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
-	if err != nil {
+	if gone(err) != nil {
 		return nil, err
 	}
 	found := make(map[job.Token]*job.Record, len(list))

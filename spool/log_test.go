@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -287,6 +288,20 @@ func TestJ24AndOtherDamage(t *testing.T) {
 		if _, stopped, problems := tryLog(t, dir, name, bad); !stopped || len(problems) != 1 || !problems[0].Stops {
 			t.Errorf("%s: stopped %v, %v", what, stopped, problems)
 		}
+	}
+}
+
+// A batch that is deleted while it is read is not damaged.
+func TestReadDeleted(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	err := h.Read("ns/b", -1, func(*job.Row) error { return os.Rename(b.dir, filepath.Join(t.TempDir(), "b")) })
+	if err != nil {
+		t.Errorf("while it is read: %v", err)
+	}
+	var bad *Problem
+	if err := h.Read("ns/b", -1, func(*job.Row) error { return nil }); !errors.Is(err, fs.ErrNotExist) || errors.As(err, &bad) {
+		t.Errorf("after: %v", err)
 	}
 }
 

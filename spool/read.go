@@ -72,7 +72,8 @@ func (s *Spool) batches(match func(job.BatchID) bool, going func(Doomed) bool) (
 // Read folds a batch into rows and calls f for each, in the order of the file.
 // The row is valid during the call. Only the first upto bytes of the log count,
 // which a dsched gives as Batch.Durable; with -1 all of it does. An unfinished
-// last line is ignored: it is being written. Damage is a *Problem. A million
+// last line is ignored: it is being written. Damage is a *Problem; of a batch that is
+// deleted meanwhile the error is [fs.ErrNotExist]. A million
 // jobs with two million records take a second and a half on two processors and,
 // when all of them have run, 200 MB while it lasts.
 func (s *Spool) Read(id job.BatchID, upto int64, f func(*job.Row) error) error {
@@ -85,6 +86,15 @@ func (s *Spool) ReadAttempts(id job.BatchID, upto int64, f func(*job.Row) error)
 }
 
 func (s *Spool) read(id job.BatchID, upto int64, old map[int][]packed, f func(*job.Row) error) error {
+	err := s.readAll(id, upto, old, f)
+	var bad *Problem
+	if errors.As(err, &bad) && errors.Is(exists(s.batchDir(id)), fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", id, fs.ErrNotExist)
+	}
+	return err
+}
+
+func (s *Spool) readAll(id job.BatchID, upto int64, old map[int][]packed, f func(*job.Row) error) error {
 	b, err := s.Jobs(id)
 	if err != nil {
 		return err

@@ -32,10 +32,7 @@ func (h *Head) Stage(b *Batch, attempt job.Token) (*os.Root, error) {
 	tree := filepath.Join(dir, "tree")
 	err := os.Mkdir(tree, 0o750)
 	if errors.Is(err, fs.ErrNotExist) {
-		switch err := os.Mkdir(dir, 0o750); {
-		case err == nil:
-			h.note(dir, true)
-		case !errors.Is(err, fs.ErrExist):
+		if err := h.mkStaged(dir); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 		if err := durable.Step("stage.tree"); err != nil {
@@ -55,14 +52,37 @@ func (h *Head) StageNew(b *Batch, attempt job.Token) (*os.Root, error) {
 	if err := attempt.Check(); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(filepath.Join(b.dir, "staging", string(attempt)), 0o750); err != nil {
+	if err := h.mkStaged(filepath.Join(b.dir, "staging", string(attempt))); err != nil {
 		return nil, err
 	}
-	h.note(filepath.Join(b.dir, "staging", string(attempt)), true)
 	if err := durable.Step("stage.tree"); err != nil {
 		return nil, err
 	}
 	return h.Stage(b, attempt)
+}
+
+// mkStaged makes a directory of staging/.
+func (h *Head) mkStaged(dir string) error {
+	err := os.Mkdir(dir, 0o750)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = remakeDir(filepath.Dir(dir)); err == nil {
+			err = os.Mkdir(dir, 0o750)
+		}
+	}
+	if err == nil {
+		h.note(dir, true)
+	}
+	return err
+}
+
+// remakeDir makes a directory of a batch durably as its submission did: somebody removed
+// it, or a copy of the spool left it out since it was empty. Another goroutine may do
+// the same.
+func remakeDir(dir string) error {
+	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncPresent([]string{filepath.Dir(dir)})
 }
 
 // Staged is the manifest of a result that was sealed and not yet published. If
@@ -176,7 +196,7 @@ func classed(err error) error {
 		return nil
 	case errors.Is(err, ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return full(err)
-	case few(err):
+	case few(err) || errors.Is(err, ErrBroken):
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
@@ -314,7 +334,7 @@ func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 // moveOne renames from to dir/to, unless that was done before.
 func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 	target := filepath.Join(b.dir, dir, to)
-	err := durable.Publish(from, target)
+	err := publishInBatch(from, target)
 	switch {
 	case err == nil:
 		return nil
@@ -328,6 +348,18 @@ func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 			Why: fmt.Sprintf("the log says that it is there, but neither it nor %q is", from)}
 	}
 	return classed(err)
+}
+
+// publishInBatch is durable.Publish into a directory of a batch, which it makes anew if that is
+// missing.
+func publishInBatch(from, target string) error {
+	err := durable.Publish(from, target)
+	if errors.Is(err, fs.ErrNotExist) && exists(from) == nil {
+		if err = remakeDir(filepath.Dir(target)); err == nil {
+			err = durable.Publish(from, target)
+		}
+	}
+	return err
 }
 
 // SyncPublished makes durable what Publish and Aside have put in place since.
@@ -345,7 +377,7 @@ func (h *Head) SyncPublished() error {
 	if err := durable.Step("publish.sync"); err != nil {
 		return err
 	}
-	if err := syncDirs(dirs); err != nil {
+	if err := syncPresent(dirs); err != nil {
 		return err
 	}
 	for b, n := range owed {

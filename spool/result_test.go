@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -415,4 +416,134 @@ func TestD88ResumeInAReadOnlyDirectory(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(b.dir, "staging")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
+}
+
+// batchDirs is the directories of a batch with what comes of its attempts.
+var batchDirs = []string{"staging", "out", "attempts", "manifests"}
+
+// A head starts although a directory of an open batch is missing, and the batch goes on.
+func TestStartWithoutADirectory(t *testing.T) {
+	for _, dir := range batchDirs {
+		for _, small := range []bool{false, true} {
+			h := newHead(t)
+			b := submit(t, h, "ns/b", []string{"a", "b", "c"})
+			for _, name := range []string{"a", "b"} {
+				began := start(name, 1)
+				m, err := bring(h, b, began.Attempt, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kind := map[string]job.Kind{"a": job.KindDone, "b": job.KindFailed}[name]
+				commit(t, h, b, began, endOf(kind, began, m))
+			}
+			if err := os.RemoveAll(filepath.Join(b.dir, dir)); err != nil {
+				t.Fatal(err)
+			}
+			h, open, _ := restart(t, h, b)
+			if len(open) != 1 {
+				t.Fatalf("without %s/ there are open %v", dir, open)
+			}
+			b = open[0]
+			began := start("c", 1)
+			if small {
+				root, err := h.StageNew(b, began.Attempt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				root.Close()
+			}
+			m, err := bring(h, b, began.Attempt, "c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit(t, h, b, began, endOf(job.KindDone, began, m))
+			if err := errors.Join(h.Publish(b, "c", began.Attempt), h.SyncPublished()); err != nil {
+				t.Fatal(err)
+			}
+			whole(t, h.Spool, "ns/b/c", 0, m.Sum())
+		}
+	}
+}
+
+// A batch without staging/ is closed as others are.
+func TestCloseWithoutStaging(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	if err := os.Remove(filepath.Join(b.dir, "staging")); err != nil {
+		t.Fatal(err)
+	}
+	h, open, problems := restart(t, h, b)
+	if len(open) != 1 || len(problems) > 0 {
+		t.Fatal(open, problems)
+	}
+	over(t, h, open[0], job.KindFailed)
+	if err := h.Sweep(open[0]); err != nil || !h.Closed("ns/b") {
+		t.Errorf("it is closed: %v; %v", h.Closed("ns/b"), err)
+	}
+}
+
+// A result gets its place although the directory of that was removed, and the new one is
+// durable before that.
+func TestResultsOfMissingDirectories(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a", "b"})
+	one, two := start("a", 1), start("b", 1)
+	m, err := bring(h, b, one.Attempt, "1,2,3\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed, err := bring(h, b, two.Attempt, "oh\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, b, one, two, endOf(job.KindDone, one, m), endOf(job.KindFailed, two, failed))
+	for _, dir := range batchDirs[1:] {
+		if err := os.RemoveAll(filepath.Join(b.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synced := 0
+	end := durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		if f.Name() == b.dir {
+			synced++
+		}
+		return nil
+	}})
+	err = errors.Join(h.Publish(b, "a", one.Attempt), h.Aside(b, "b", 1, two.Attempt))
+	end()
+	if err := errors.Join(err, h.SyncPublished()); err != nil {
+		t.Fatal(err)
+	}
+	if synced < len(batchDirs[1:]) {
+		t.Errorf("the directory of the batch was synced %d times", synced)
+	}
+	whole(t, h.Spool, "ns/b/a", 0, m.Sum())
+	whole(t, h.Spool, "ns/b/b", 1, failed.Sum())
+}
+
+// What an attempt printed of which no more is kept gets its place, too.
+func TestPrintedWithoutAttempts(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	for try := range 2 {
+		began := start("a", try+1)
+		m := resultOf("x")
+		m[1].Path = "a_output.txt"
+		m, err := bringAs(h, b, began.Attempt, m[1:], "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := endOf(job.KindBack, began, m)
+		back.Fate = job.FateEvicted
+		commit(t, h, b, began, back)
+	}
+	if err := os.Remove(filepath.Join(b.dir, "attempts")); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ = restart(t, h, b)
+	f, err := h.Printed("ns/b/a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }

@@ -87,6 +87,7 @@ func (h *Head) Sweep(b *Batch) error {
 		return nil
 	}
 	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
+	err = gone(err)
 	for _, e := range list {
 		dir := filepath.Join(b.dir, "staging", e.Name())
 		h.note(dir, false)

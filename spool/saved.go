@@ -106,7 +106,7 @@ func keepPrinted(file, place string) error {
 	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
 		return nil // it was moved before, or is nothing that could be shown
 	}
-	switch err := durable.Publish(file, place); {
+	switch err := publishInBatch(file, place); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist):
 		return nil
 	case err != nil:

@@ -122,6 +122,17 @@ func (r *Results) Open(name string, try int) (pack.Manifest, *os.Root, error) {
 	return m, root, nil
 }
 
+// ManifestSize is how many bytes the manifest of a result has that stands in a file of its
+// own. It is 0 of a small result, and if there is none.
+func (r *Results) ManifestSize(name string, try int) int64 {
+	_, name = resultPlace(name, try, try == 0)
+	info, err := os.Stat(filepath.Join(r.batch.dir, "manifests", name+".jsonl"))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // manifest is the manifest of the result whose directory has that name.
 func (r *Results) manifest(name string) (pack.Manifest, error) {
 	m, err := readManifest(filepath.Join(r.batch.dir, "manifests", name+".jsonl"))

@@ -470,7 +470,7 @@ func TestS06TwoAtOnce(t *testing.T) {
 
 func TestS13AndWhatElseIsRefused(t *testing.T) {
 	h := newHead(t)
-	for _, id := range []job.BatchID{"b", "../b", "ns/-rf", "ns/.new", "ns/b/c", "ns/b.yaml"} {
+	for _, id := range []job.BatchID{"b", "../b", "ns/-rf", "ns/.new", "ns/b/c", "ns/b.yaml", "run=7/b"} {
 		_, err := h.Begin(job.NewToken(), id, "ana", 1)
 		wantErr(t, string(id), err, ErrInput)
 	}

@@ -78,7 +78,7 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	if err := id.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	if _, err := job.ParseBatchID(string(batch)); err != nil {
+	if _, err := job.NameBatch("", string(batch)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	s := &Submission{head: h, id: batch, content: sha256.New(), index: newIndex(0),
@@ -501,9 +501,7 @@ func (s *Submission) Abort() error {
 	}
 	errs = append(errs, s.nameArrivals(), s.unname(), s.letGoAll())
 	s.head.kept.filled(s.filling)
-	for _, sum := range s.held {
-		s.head.kept.release(sum)
-	}
+	s.head.kept.release(s.held...)
 	s.held = nil
 	return errors.Join(errs...)
 }

@@ -206,7 +206,6 @@ func TestUploadsAreBounded(t *testing.T) {
 
 // A disk that gets full in the middle of a large input keeps nothing of it.
 func TestS04NoBeginningIsLeft(t *testing.T) {
-	t.Parallel()
 	dir := filepath.Join(smallDisk(t, "40m"), "spool")
 	if err := Init(dir); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ var rooms = map[string][]string{
 	"lib/cli":           {"lib/unit", "golang.org/x/sys/unix"},
 	"lib/conf":          {"lib/msg", "gopkg.in/yaml.v3"},
 	"lib/desk":          {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "lib/pause", "lib/proc", "github.com/gofrs/flock"},
-	"lib/dial":          {"lib/account", "lib/durable", "lib/node", "lib/timing", "lib/wire", "golang.org/x/sys/unix"},
+	"lib/dial":          {"lib/account", "lib/durable", "lib/msg", "lib/node", "lib/timing", "lib/wire", "golang.org/x/sys/unix"},
 	"lib/durable":       {"golang.org/x/sys/unix"},
 	"lib/inventory":     {"lib/conf", "lib/hours", "lib/job", "lib/msg", "lib/node", "lib/presence", "lib/unit"},
 	"lib/head":          {"lib/account", "lib/cause", "lib/cli", "lib/conf", "lib/dial", "lib/durable", "lib/estimate", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/query", "lib/sched", "lib/timing", "lib/unit", "lib/wire", "spool", "golang.org/x/sync/errgroup", "golang.org/x/sync/semaphore"},

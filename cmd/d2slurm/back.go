@@ -39,6 +39,7 @@ type back struct {
 	folder    *slurm.Folder
 	submitted *slurm.Submitted
 	records   *slurm.Records
+	inputs    bool              // those of the folder are here
 	status    map[string][]byte // of status files, and of what says that all is built, by their names
 	problems  []error
 	cancel    []string // what is to be cancelled in Slurm
@@ -73,15 +74,11 @@ func (b *back) run(ctx context.Context) (err error) {
 	if b.name == "" {
 		b.name = b.folder.Name
 	}
-	h, err := ask.Dial(ctx, b.c, b.head)
+	h, fresh, err := b.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	fresh, err := b.make(ctx, h)
-	if err != nil {
-		return err
-	}
 	if (b.claim || fresh) && !b.dry {
 		if err = b.take(ctx, h); err == nil && fresh {
 			err = b.mark(ctx, "")
@@ -174,9 +171,11 @@ func (b *back) note(ctx context.Context, works []*work) error {
 			names = append(names, w.job.Job)
 		}
 	}
-	if len(names) == 0 || ctx.Err() != nil {
+	if len(names) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin) // the head has them
+	defer cancel()
 	_, err := b.p.shell(ctx, "[ -w . ] || exit 0\ncat >>"+slurm.HomeFile+" <<'/'\n"+strings.Join(names, "\n")+"\n/\n")
 	return err
 }
@@ -226,6 +225,9 @@ func (b *back) look(ctx context.Context, works []*work) error {
 			of[t.Job] = true
 		}
 	}
+	if b.submitted.Build != 0 {
+		of[b.submitted.Build] = true
+	}
 	// Slurm is asked first: what ends in between has written its status by then.
 	if len(of) > 0 {
 		ids := make([]int64, 0, len(of))
@@ -263,6 +265,7 @@ func statusOf(j *slurm.FolderJob) string { return path.Join(j.Dir, slurm.StatusF
 // judge finds out what has become of each work, and what the head is told. What it was
 // told of before, and Slurm still has, is to be cancelled.
 func (b *back) judge(works []*work, told map[string]bool) {
+	unbuilt, why := b.submitted.Build != 0 && b.status[slurm.BuiltFile] == nil, slurm.NotBuilt(b.submitted, b.records)
 	for _, w := range works {
 		w.fate = slurm.FateOf(w.job, b.submitted, b.records, b.status[statusOf(w.job)])
 		f := &w.fate
@@ -275,10 +278,14 @@ func (b *back) judge(works []*work, told map[string]bool) {
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "nobody wants it any more"}}
 		case f.Stand == slurm.Ended:
 			w.say, w.left = &job.Result{Outcome: f.Outcome}, true
-		case f.Stand == slurm.Unmet && b.submitted.Build && b.status[slurm.BuiltFile] == nil:
+		case f.Stand == slurm.Unmet && unbuilt && why != "":
+			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: why}}
+		case f.Stand == slurm.Unmet && unbuilt:
 			f.Stand, w.say = slurm.Ended, &job.Result{Outcome: job.Outcome{Reason: "the build failed on the cluster (build_output.txt)"}}
 		case f.Stand == slurm.Unmet:
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "what it needs did not end well on the cluster"}}
+		case f.Stand == slurm.Unbegun:
+			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: f.Outcome}
 		case f.Stand == slurm.Lost:
 			w.say = &job.Result{Fate: job.FateLost, Outcome: f.Outcome}
 		case b.giveUp && (f.Stand == slurm.Waiting || f.Stand == slurm.Unsubmitted):
@@ -370,6 +377,10 @@ func (b *back) report(ctx context.Context, works []*work) error {
 			fmt.Fprintln(out, w.Job)
 		case f == slurm.Unmet && (w.done || b.dry):
 			n["not to run there: what they need did not end well"]++
+		case f == slurm.Unbegun && (w.done || b.dry):
+			n["back in the queue at home, as they could not begin there (slurm/ says why)"]++
+		case w.say != nil && w.say.Fate == job.FateLost && (w.done || b.dry): // by "retry: never" it has failed
+			n["given back to the head"]++
 		case w.say != nil && (w.done || b.dry):
 			n["back in the queue at home"]++
 		case w.say != nil:
@@ -389,14 +400,15 @@ func (b *back) report(ctx context.Context, works []*work) error {
 		}
 	}
 	err := out.Flush()
-	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home", "not wanted any more",
+	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home",
+		"back in the queue at home, as they could not begin there (slurm/ says why)", "given back to the head", "not wanted any more",
 		"ended there without a status file", "running by Slurm's accounting, and unknown to its controller", "unknown to Slurm"} {
 		if n[what] > 0 {
 			b.c.Talk("%d %s", n[what], what)
 		}
 	}
 	if n["ended there without a status file"]+n["running by Slurm's accounting, and unknown to its controller"]+n["unknown to Slurm"] > 0 {
-		b.c.Talk("d2slurm -r -x gives what Slurm has lost back to the queue at home, with all else that has not ended")
+		b.c.Talk("d2slurm -r -x gives what Slurm has lost back to the head, with all else that has not ended")
 	}
 	if len(b.problems) > 0 {
 		return errors.Join(err, b.scancel(ctx), cli.Errorf(cli.Input, "%w", errors.Join(b.problems...)))

@@ -20,6 +20,27 @@ import (
 // A batch that no head knew when it went to the cluster becomes known with its jobs held,
 // from its first moment on: none can begin at home before it is taken to the cluster.
 
+// dial makes a session with the head, and has it know the batch; fresh is as make says. The
+// inputs that the head lacks come between two sessions, since that may take hours.
+func (b *back) dial(ctx context.Context) (h *ask.Head, fresh bool, err error) {
+	for {
+		if h, err = ask.Dial(ctx, b.c, b.head); err != nil {
+			return nil, false, err
+		}
+		if fresh, err = b.make(ctx, h); err == nil {
+			return h, fresh, nil
+		}
+		h.Close()
+		if b.inputs || !errors.Is(err, ask.ErrNotHere) {
+			return nil, false, err
+		}
+		if err := b.p.copy(ctx, []string{slurm.InputsDir}, "-r"); err != nil {
+			return nil, false, err
+		}
+		b.inputs = true
+	}
+}
+
 // make submits the batch of the folder, if the head does not know it. Whether it was
 // submitted for the cluster, now or by what was cut then, is fresh: its jobs are to be
 // taken there, and that is to be marked.
@@ -52,6 +73,9 @@ func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 		return false, err
 	}
 	if err := b.submit(ctx, h, batch); err != nil {
+		if refused := (*wire.Error)(nil); errors.As(err, &refused) || errors.Is(err, ask.ErrNotHere) {
+			err = errors.Join(err, b.unmark(ctx)) // a batch of this name is from now on another one
+		}
 		return false, err
 	}
 	b.c.Talk("%s: submitted, for the cluster", b.folder.Batch)
@@ -75,6 +99,12 @@ const maxPart = 16 << 20
 // text it may be known, and its jobs are to be taken.
 func (b *back) mark(ctx context.Context, text string) error {
 	_, err := b.p.shell(ctx, "printf %s '"+text+"' >"+slurm.KnownFile+"\n")
+	return err
+}
+
+// unmark removes the mark.
+func (b *back) unmark(ctx context.Context) error {
+	_, err := b.p.shell(ctx, "rm -f "+slurm.KnownFile+"\n")
 	return err
 }
 
@@ -122,17 +152,17 @@ func (b *back) submit(ctx context.Context, h *ask.Head, batch *job.Batch) error 
 	for i := range batch.Jobs {
 		add(batch.Jobs[i].Inputs...)
 	}
-	bring := func() error {
-		err := b.p.copy(ctx, []string{slurm.InputsDir}, "-r")
+	if b.inputs {
 		for sum := range batch.Sources {
-			if err == nil {
-				batch.Sources[sum], err = job.SourceOf(filepath.Join(b.p.dir, slurm.InputsDir, path.Base(sum)), sum)
+			src, err := job.SourceOf(filepath.Join(b.p.dir, slurm.InputsDir, path.Base(sum)), sum)
+			if err != nil {
+				return err
 			}
+			batch.Sources[sum] = src
 		}
-		return err
 	}
 	what := wire.Submit{Ref: b.folder.ID, Queue: true, Held: true} // the same again is the same batch
-	_, _, err := h.SubmitFrom(ctx, b.c, batch, what, bring)
+	_, _, err := h.Submit(ctx, b.c, batch, what)
 	if err == nil {
 		b.p.drop(slurm.InputsDir)
 	}

@@ -151,8 +151,10 @@ func (o *out) check() (string, error) {
 	if strings.ContainsAny(o.dir+o.upload, "\n\r\x00") {
 		return "", cli.Usagef("a folder for Slurm cannot have a line break in its name")
 	}
-	if host, to, ok := strings.Cut(o.upload, ":"); ok && !strings.Contains(host, "/") {
+	if host, to, remote := o.destination(); remote {
 		o.upload = host + ":" + fromHome(to)
+	} else if _, err := os.Lstat(filepath.Join(to, slurm.SubmittedFile)); to != "" && err == nil {
+		return "", cli.Errorf(cli.Input, "at %s %s: name another place", unit.Quote(o.upload), occupied)
 	}
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
@@ -200,11 +202,34 @@ func (o *out) only(f *batchfile.File) error {
 	return nil
 }
 
-// send copies the folder to where it is to be submitted.
+// destination is where the folder is sent to: a path on a host, or here.
+func (o *out) destination() (host, path string, remote bool) {
+	host, path, remote = strings.Cut(o.upload, ":")
+	if !remote || strings.Contains(host, "/") {
+		return "", o.upload, false
+	}
+	return host, path, true
+}
+
+// occupied is why a folder is not sent to where another one is in use.
+const occupied = "is a folder of which jobs were submitted"
+
+// send copies the folder to where it is to be submitted. That no other is in use there is
+// found out in the same login.
 func (o *out) send(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "rsync", "-a", "-s", "--", dir+"/", o.upload+"/")
-	cmd.Stdout, cmd.Stderr = o.c.Stderr, o.c.Stderr
-	if err := cmd.Run(); err != nil {
+	args := []string{"-a", "-s"}
+	if _, to, remote := o.destination(); remote {
+		check := "[ ! -e \"$0/" + slurm.SubmittedFile + "\" ] || { echo " + occupied + " >&2; exit 1; }; exec rsync \"$@\""
+		args = append(args, "--rsync-path=sh -c "+quote(check)+" "+quote(to))
+	}
+	cmd := exec.CommandContext(ctx, "rsync", append(args, "--", dir+"/", o.upload+"/")...)
+	said, err := cmd.CombinedOutput()
+	if err != nil && strings.Contains(string(said), occupied) { // rsync's own status may hide the other
+		return cli.Errorf(cli.Input, "the folder %s is whole here, and was not sent: at %s %s: send it to another place, with rsync -a -s -- %s DESTINATION",
+			unit.Quote(o.dir), unit.Quote(o.upload), occupied, quote(o.dir+"/"))
+	}
+	o.c.Stderr.Write(said)
+	if err != nil {
 		return cli.Errorf(cli.Unreachable, "the folder %s is whole here, and was not sent to %s (rsync: %w): send it with rsync -a -s -- %s %s",
 			unit.Quote(o.dir), unit.Quote(o.upload), err, quote(o.dir+"/"), quote(o.upload+"/"))
 	}

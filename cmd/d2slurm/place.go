@@ -65,7 +65,7 @@ func placeOf(ctx context.Context, c *cli.Cmd, folder string) (*place, error) {
 
 // fromHome is a path on a host as from the home there, where no shell expands a ~.
 func fromHome(p string) string {
-	if p == "" || p == "~" {
+	if p == "~" {
 		return "."
 	}
 	return cmp.Or(strings.TrimPrefix(p, "~/"), ".")

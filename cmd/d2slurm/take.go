@@ -56,6 +56,9 @@ func (o *out) fromHead(ctx context.Context, dir string) error {
 	if err := t.choose(ctx, ops); err != nil {
 		return err
 	}
+	if err := t.check(ctx); err != nil {
+		return err
+	}
 	return t.take(ctx)
 }
 
@@ -91,6 +94,28 @@ func (t *take) choose(ctx context.Context, ops *ask.Operands) error {
 		t.c.Talk("%s left: they run or are over", unit.Count(left, "job"))
 	}
 	return nil
+}
+
+// check finds out whether a folder can be made of these jobs, before they are taken: one
+// that was held may begin when it is given back.
+func (t *take) check(ctx context.Context) error {
+	batch, err := t.head.Describe(ctx, t.operands())
+	if err != nil {
+		return err
+	}
+	if err := slurm.Check(batch); err != nil {
+		return cli.Errorf(cli.Input, "%w", err)
+	}
+	return nil
+}
+
+// operands are the jobs that may be taken.
+func (t *take) operands() *ask.Operands {
+	ops := &ask.Operands{}
+	for _, id := range t.ids {
+		ops.Args = append(ops.Args, string(id))
+	}
+	return ops
 }
 
 // take takes the jobs, fetches them and makes the folder, or gives them back.
@@ -134,11 +159,8 @@ func (t *take) fill(ctx context.Context, folder job.Token) (*job.Batch, []string
 
 // claim takes the jobs to the cluster, and returns those that are there.
 func (t *take) claim(ctx context.Context, folder job.Token) (*ask.Operands, error) {
-	ops, taken := &ask.Operands{}, &ask.Operands{}
-	for _, id := range t.ids {
-		ops.Args = append(ops.Args, string(id))
-	}
-	err := t.head.Claim(ctx, string(node.Abroad(t.name)), folder, ops, func(c *wire.Claimed) error {
+	taken := &ask.Operands{}
+	err := t.head.Claim(ctx, string(node.Abroad(t.name)), folder, t.operands(), func(c *wire.Claimed) error {
 		if !c.Void && !c.Ended {
 			taken.Args = append(taken.Args, string(c.Job))
 		}
@@ -163,14 +185,14 @@ func (t *take) giveBack(ctx context.Context, why error) error {
 	c := *t.c
 	c.Args = []string{t.tmp}
 	b := &back{c: &c, head: t.out.head, giveUp: true, silent: true}
-	err := b.run(ctx)
-	if err == nil && len(t.held) > 0 {
-		err = t.hold(ctx, b.given)
-	}
-	if err != nil {
+	if err := b.run(ctx); err != nil {
 		return errors.Join(why, fmt.Errorf("what was taken from the head was not given back: %w: when it can be, d2slurm -r -x %s does that", err, t.tmp))
 	}
-	return errors.Join(why, os.RemoveAll(t.tmp))
+	err := t.hold(ctx, b.given)
+	if err != nil {
+		err = fmt.Errorf("what was taken from the head is given back and queued, and not held again as it was: %w", err)
+	}
+	return errors.Join(why, err, os.RemoveAll(t.tmp))
 }
 
 // hold holds again what was held before it was taken.

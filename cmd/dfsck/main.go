@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"distribute/lib/account"
 	"distribute/lib/check"
 	"distribute/lib/cli"
 	"distribute/lib/desk"
@@ -56,13 +57,16 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		kinds[f.Kind]++
 		return tell(out, f, *asJSON)
 	}
+	examine := spool.Check
+	if r.Dir = *spoolDir; c.Given("D") {
+		r.Dir, examine = *nodeDir, checkNode
+	}
 	var err error
-	if c.Given("S") {
-		r.Dir = *spoolDir
-		err = spool.Check(ctx, r)
-	} else {
-		r.Dir = *nodeDir
-		err = checkNode(ctx, r)
+	if *mend { // what root would do there by path, jobs of that user could lead elsewhere
+		err = account.BecomeOwner(r.Dir)
+	}
+	if err == nil {
+		err = examine(ctx, r)
 	}
 	read.Done()
 	if err != nil {

@@ -20,8 +20,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		case *freeze && *release:
 			return wire.Change{}, "", cli.Usagef("-p and -r exclude each other: -r releases what -p has paused, too")
 		case *release:
-			return wire.Change{Verb: "release"}, "released", nil
+			return wire.Change{Verb: "release"}, "released: none of these jobs is held", nil
+		case *freeze:
+			return wire.Change{Verb: "hold", Freeze: true}, "held: no job fits, or they are over, held already or on a cluster", nil
 		}
-		return wire.Change{Verb: "hold", Freeze: *freeze}, "held: finished jobs and jobs on a cluster cannot be held; -p freezes running ones", nil
+		return wire.Change{Verb: "hold"}, "held: no job fits, or they are over, held already, on a cluster or running; -p freezes running ones", nil
 	})
 }

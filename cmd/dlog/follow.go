@@ -56,7 +56,9 @@ func (l *log) show(ctx context.Context, heads *ask.Sessions, out *output) error 
 		}
 	}
 	n, err := out.copy(l.id, h.RecvTransfer(s), func(err error) error { return h.Failed(ctx, err) })
-	l.ask.From += n
+	if l.ask.From += n; errors.Is(err, wire.ErrGaveUp) {
+		err = fmt.Errorf("%s: %w", l.id, err)
+	}
 	return err
 }
 

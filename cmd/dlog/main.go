@@ -83,14 +83,14 @@ func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands, buil
 }
 
 // each shows one job after another. Those of which the head has nothing to
-// show are named in the end.
+// show, or not all, are named in the end.
 func each(ids []string, show func(id string) error) error {
 	var problems []error
 	for _, id := range ids {
 		err := show(id)
 		problems = append(problems, err)
 		var refused *wire.Error
-		if err != nil && !errors.As(err, &refused) {
+		if err != nil && !errors.As(err, &refused) && !errors.Is(err, wire.ErrGaveUp) {
 			break
 		}
 	}

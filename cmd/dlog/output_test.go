@@ -2,10 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"distribute/lib/wire"
 )
 
 func same(err error) error { return err }
@@ -48,6 +51,25 @@ func TestTerminal(t *testing.T) {
 	var b strings.Builder
 	if _, err := (&output{w: &b}).copy("n/b/1", strings.NewReader(printed), same); err != nil || b.String() != printed {
 		t.Errorf("into a pipe: %v, %q", err, b.String())
+	}
+}
+
+// A log that its node stops sending does not keep the others from being shown.
+func TestTheOthersAreShown(t *testing.T) {
+	lost := errors.New("the head is lost")
+	var shown []string
+	err := each([]string{"n/b/1", "n/b/2", "n/b/3", "n/b/4"}, func(id string) error {
+		shown = append(shown, id)
+		switch id {
+		case "n/b/1":
+			return fmt.Errorf("the head: %w", wire.ErrGaveUp)
+		case "n/b/3":
+			return lost
+		}
+		return nil
+	})
+	if strings.Join(shown, " ") != "n/b/1 n/b/2 n/b/3" || !errors.Is(err, wire.ErrGaveUp) || !errors.Is(err, lost) {
+		t.Errorf("shown are %q, %v", shown, err)
 	}
 }
 

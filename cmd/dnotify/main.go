@@ -25,8 +25,8 @@ func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
 	all, head, dir := c.Bool("a"), c.String("H", ""), c.String("D", "")
-	file, operator := c.String("m", ""), c.String("O", "")
-	quiet, verbose := c.Bool("q"), c.Bool("v")
+	file, operator, quiet := c.String("m", ""), c.String("O", ""), c.Bool("q")
+	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
 	}
@@ -49,12 +49,8 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	defer cursor.close()
-	// What is told is seen where it is told; of Matrix the log is all that is here.
 	level := slog.LevelWarn
-	switch {
-	case *verbose:
-		level = slog.LevelDebug
-	case *file != "" && !*quiet:
+	if *file != "" && !*quiet { // of what Matrix is told nothing else is seen here
 		level = slog.LevelInfo
 	}
 	within, stop := context.WithCancelCause(ctx)
@@ -70,7 +66,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		}
 		defer m.Close()
 		s.send = func(ctx context.Context, n *message) error {
-			return m.Send(ctx, n.to, n.id, strings.TrimSuffix(n.text, "\n"))
+			return m.Send(ctx, n.to, n.id(), strings.TrimSuffix(n.text, "\n"))
 		}
 	case c.Dashed:
 		s.tries = maxTries
@@ -84,23 +80,21 @@ func run(ctx context.Context, c *cli.Cmd) error {
 			return err
 		}
 	}
-	w := &watch{args: ops.Args, all: *all, matrix: *file != "", operator: *operator, fresh: cursor.fresh,
-		nodes: len(ops.Args) == 0 && (*file == "" || *operator != ""),
+	w := &watch{args: ops.Args, named: len(ops.Args) > 0, all: *all, matrix: *file != "", operator: *operator,
+		nodes: len(ops.Args) == 0 && (*file == "" || *operator != ""), fresh: cursor.fresh,
+		dial:  func(ctx context.Context) (*ask.Head, error) { return ask.Dial(ctx, c, *head) },
 		known: maps.Clone(cursor.told), send: func(m *message) { s.add(within, m) }, advance: s.advance}
-	if w.sessions, err = ask.NewSessions(c, *head); err != nil {
-		return err
+	if err = w.find(ctx); err == nil {
+		err = ask.Again(within, c, func(progress func()) error { return w.session(within, progress) })
 	}
-	if err = ask.Again(within, c, func(progress func()) error { return w.session(within, progress) }); err != nil {
+	if err != nil {
 		stop(err)
 	}
 	s.sending.Wait()
-	switch {
-	case ctx.Err() == nil:
-		return context.Cause(within)
-	case len(ops.Args) == 0: // nothing else would end it
+	if ctx.Err() != nil && !w.named { // nothing else would end it
 		return nil
 	}
-	return ctx.Err()
+	return context.Cause(within)
 }
 
 // device is one for each directory of a cursor: by the device and the id a server knows a
@@ -110,8 +104,6 @@ func device(dir string) string {
 		return ""
 	}
 	host, _ := os.Hostname() // without one the directory is all
-	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs
-	}
-	return idOf("device", host, dir)
+	path, _ := filepath.Abs(dir)
+	return idOf("device", host, path)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,18 +20,20 @@ const (
 
 // A message is one event to be told, once.
 type message struct {
-	event   string // over, failing, lost
-	subject string // the batch or node
-	id      string // the same for the same event, also after a crash
-	to      string // a user of Matrix, or nobody
-	text    string // none: it moves the cursor and is not sent
-	told    told   // what the cursor says then
+	event string    // over, failing, lost
+	of    string    // the batch or node
+	at    time.Time // tells it from another that comes later; zero: what was told is forgotten
+	to    string    // a user of Matrix, or nobody
+	text  string    // none: it moves the cursor and is not sent
 }
 
-func newMessage(event, subject, to string, at time.Time, lines ...string) *message {
-	id := idOf(event, subject, at.UTC().Format(time.RFC3339Nano))
-	return &message{event, subject, id, to, strings.Join(lines, "\n") + "\n", told{event + " " + subject: at}}
-}
+func (m *message) key() string { return m.event + " " + m.of }
+
+// moves is what the cursor says when it was told.
+func (m *message) moves() told { return told{m.key(): m.at} }
+
+// id is the same for the same event, also after a crash.
+func (m *message) id() string { return idOf(m.event, m.of, m.at.UTC().Format(time.RFC3339Nano)) }
 
 // idOf is the same for the same words, and safe in a path.
 func idOf(kind string, words ...string) string {
@@ -40,74 +41,59 @@ func idOf(kind string, words ...string) string {
 	return fmt.Sprintf("dnotify-%s-%x", kind, sum[:16])
 }
 
-// overMessage tells that a batch is over. The failed are those that failed first.
-func overMessage(b *query.Batch, failed []job.Row, causes []query.Cause) *message {
-	head := fmt.Sprintf("%s is over: %s", b.ID, counts(b))
-	if took := b.Ended.Sub(b.Submitted); took >= 0 && !b.Submitted.IsZero() {
-		head += ", in " + unit.FormatDuration(took)
+// batchMessage tells that a batch is over, or that jobs of it have failed meanwhile.
+func batchMessage(b *query.Batch) *message {
+	m := &message{event: "over", of: string(b.ID), at: b.Ended, to: b.Matrix}
+	if live := b.Live(); live > 0 {
+		m.event, m.at = "failing", b.Submitted
+		m.text = fmt.Sprintf("%s fails: %s, %d not over\n", b.ID, counts(b), live)
+		return m
 	}
-	lines := append([]string{head}, causeLines(causes)...)
-	if len(failed) > 0 {
-		words := "first failed:"
-		for i := range failed {
-			words += " " + string(failed[i].ID)
-		}
-		if b.Failed > len(failed) {
-			words += fmt.Sprintf(" and %d more", b.Failed-len(failed))
-		}
-		lines = append(lines, words)
-	}
-	return newMessage("over", string(b.ID), b.Matrix, b.Ended, lines...)
-}
-
-// failingMessage tells that the first job of a batch has failed.
-func failingMessage(b *query.Batch, causes []query.Cause) *message {
-	head := fmt.Sprintf("%s fails: %s, %d not over", b.ID, counts(b), b.Live())
-	return newMessage("failing", string(b.ID), b.Matrix, b.Submitted, append([]string{head}, causeLines(causes)...)...)
-}
-
-// lostMessage tells that a node is lost.
-func lostMessage(n *node.Row, to string) *message {
-	lines := []string{fmt.Sprintf("the node %s is lost: it was last heard of at %s", n.Node, n.Seen.UTC().Format(time.RFC3339))}
-	if n.Note != "" {
-		lines = append(lines, short(n.Note))
-	}
-	return newMessage("lost", string(n.Node), to, n.Seen.Truncate(time.Second), lines...)
+	took := unit.FormatDuration(max(0, b.Ended.Sub(b.Submitted)))
+	m.text = fmt.Sprintf("%s is over: %s, in %s\n", b.ID, counts(b), took)
+	return m
 }
 
 // counts tells how the jobs of a batch are.
 func counts(b *query.Batch) string {
 	text := unit.Count(b.Jobs, "job")
-	for i, s := range []job.State{job.Done, job.Failed, job.Cancelled} {
-		if n := *b.Count(s); n > 0 || i == 0 {
+	for _, s := range []job.State{job.Done, job.Failed, job.Cancelled} {
+		if n := *b.Count(s); n > 0 || s == job.Done {
 			text += fmt.Sprintf(", %d %s", n, s)
 		}
 	}
 	return text
 }
 
-// causeLines tells why jobs failed, the most frequent cause first.
-func causeLines(causes []query.Cause) (lines []string) {
-	causes = slices.DeleteFunc(slices.Clone(causes), func(c query.Cause) bool { return c.State != job.Failed })
-	slices.SortStableFunc(causes, func(a, b query.Cause) int { return b.Jobs - a.Jobs })
-	for i, c := range causes {
-		if i == maxCauses {
-			return append(lines, "and "+unit.Count(len(causes)-i, "other cause"))
-		}
-		how := job.How(c.Exit, c.Signal, c.Reason)
-		for i := range how {
-			how[i] = short(how[i])
-		}
-		text := fmt.Sprintf("%d failed: %s", c.Jobs, strings.Join(how, ", "))
-		if len(c.Nodes) > 0 {
-			text += " on " + short(strings.Join(c.Nodes, ", "))
-		}
-		if c.Said != "" {
-			text += ": " + short(c.Said)
-		}
-		lines = append(lines, fmt.Sprintf("%s (e.g. %s)", text, c.ID))
+// explain adds why jobs failed, the most frequent cause first, and which of them did first.
+func (m *message) explain(causes []query.Cause, first []job.Row, failed int) {
+	for i := range causes[:min(len(causes), maxCauses)] {
+		c := &causes[i]
+		m.text += fmt.Sprintf("%d failed: %s (e.g. %s)\n", c.Jobs, short(c.Text()), c.ID)
 	}
-	return lines
+	if more := len(causes) - maxCauses; more > 0 {
+		m.text += "and " + unit.Count(more, "other cause") + "\n"
+	}
+	if len(first) == 0 {
+		return
+	}
+	m.text += "first failed:"
+	for i := range first {
+		m.text += " " + string(first[i].ID)
+	}
+	if more := failed - len(first); more > 0 {
+		m.text += fmt.Sprintf(" and %d more", more)
+	}
+	m.text += "\n"
+}
+
+// lostMessage tells that a node is lost.
+func lostMessage(n *node.Row, to string) *message {
+	text := fmt.Sprintf("the node %s is lost: it was last heard of at %s\n", n.Node, n.Seen.UTC().Format(time.RFC3339))
+	if n.Note != "" {
+		text += short(n.Note) + "\n"
+	}
+	return &message{"lost", string(n.Node), n.Seen.Truncate(time.Second), to, text}
 }
 
 // short is what somebody said, in a line.

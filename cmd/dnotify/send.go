@@ -39,9 +39,8 @@ type sender struct {
 	last    map[string]chan struct{} // of each recipient: closed when the last message is done with
 	sending sync.WaitGroup
 
-	mu     sync.Mutex // guards those below, and send
+	mu     sync.Mutex // guards the cursor, and send
 	cursor *cursor
-	said   string // how the last try went
 }
 
 // add sends a message behind those to the same recipient.
@@ -54,7 +53,7 @@ func (s *sender) add(ctx context.Context, m *message) {
 			<-before
 		}
 		if m.text == "" || s.deliver(ctx, m) {
-			s.advance(m.told)
+			s.advance(m.moves())
 		}
 	})
 }
@@ -70,13 +69,10 @@ func (s *sender) advance(by told) {
 
 // deliver tries a message until it is sent or given up. It returns false when ctx ends.
 func (s *sender) deliver(ctx context.Context, m *message) bool {
-	log, since, said := s.log.With("event", m.event, "of", m.subject, "whom", m.to), time.Now(), ""
+	log, since, said := s.log.With("event", m.event, "of", m.of, "whom", m.to), time.Now(), ""
 	for try, wait := 1, firstWait; ctx.Err() == nil; try++ {
 		s.mu.Lock()
 		err := s.send(ctx, m)
-		why := fmt.Sprint(err)
-		news := why != said && why != s.said
-		said, s.said = why, why
 		s.mu.Unlock()
 		e := matrix.Answer(err)
 		switch {
@@ -86,10 +82,11 @@ func (s *sender) deliver(ctx context.Context, m *message) bool {
 		case ctx.Err() != nil:
 			return false
 		case e.Lasting(), try == s.tries, time.Since(since) > giveUpAfter && !errors.Is(err, matrix.ErrCredentials):
-			log.Error("a message is given up", "since", since, "why", why)
+			log.Error("a message is given up", "since", since, "why", err)
 			return true
-		case news:
-			log.Warn("a message waits, and is tried again", "why", why)
+		case err.Error() != said:
+			said = err.Error()
+			log.Warn("a message waits, and is tried again", "why", said)
 		}
 		pause := e.After
 		if pause == 0 {
@@ -109,7 +106,7 @@ func byCommand(ctx context.Context, c *cli.Cmd, m *message) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(m.text), c.Stdout, c.Stderr
-	cmd.Env = append(os.Environ(), "D_EVENT="+m.event, "D_OF="+m.subject, "D_ID="+m.id, "D_USER="+m.to)
+	cmd.Env = append(os.Environ(), "D_EVENT="+m.event, "D_OF="+m.of, "D_ID="+m.id(), "D_USER="+m.to)
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err == nil || ctx.Err() == nil {
 		return err

@@ -42,16 +42,17 @@ func newLab(t *testing.T, dir string) *lab {
 		stop: func(error) { stop() },
 		send: func(_ context.Context, m *message) error {
 			if l.away[m.to] == nil {
-				l.sent = append(l.sent, m.to+" "+m.subject)
+				l.sent = append(l.sent, m.to+" "+m.of)
 			}
 			return l.away[m.to]
 		}}
 	return l
 }
 
-func (l *lab) put(to, subject string) {
-	l.add(l.ctx, newMessage("over", subject, to, time.Unix(1, 0), "x"))
-}
+// over is the message that a batch is over.
+func over(of, to string) *message { return &message{"over", of, time.Unix(1, 0), to, "x"} }
+
+func (l *lab) put(to, of string) { l.add(l.ctx, over(of, to)) }
 
 // now is what was sent.
 func (l *lab) now() string {
@@ -144,7 +145,7 @@ func TestPowerCutAtEachStep(t *testing.T) {
 			l, steps := newLab(t, dir), 0
 			defer l.cursor.close()
 			l.send = func(_ context.Context, m *message) error {
-				sent = append(sent, m.id)
+				sent = append(sent, m.id())
 				return nil
 			}
 			end := durable.Observe(&durable.Observer{Step: func(string) error {
@@ -155,7 +156,7 @@ func TestPowerCutAtEachStep(t *testing.T) {
 			}})
 			defer end()
 			for key := range l.cursor.told {
-				if id := newMessage("over", strings.TrimPrefix(key, "over "), "", time.Unix(1, 0)).id; !slices.Contains(sent, id) {
+				if id := over(strings.TrimPrefix(key, "over "), "").id(); !slices.Contains(sent, id) {
 					t.Errorf("cut at %d: %s is told and was not sent", cut, key)
 				}
 			}

@@ -48,9 +48,7 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	}
 	if err == nil && !put.Out {
 		m.others(put, end)
-		if put.Full() {
-			m.wait(put.Made, end)
-		}
+		m.wait(put, end)
 		m.dead()
 	}
 	for _, n := range m.nodes {
@@ -227,7 +225,7 @@ func (m *machine) given(put pause.Pause, until string) error {
 	}
 	m.c.Talk("%s until %s", giveWords(*put.Give), until)
 	for _, n := range m.nodes {
-		if n.now != nil && n.now.Part.Gives(pause.State{Live: []pause.Pause{put}}).CPUs >= n.now.CPUs {
+		if n.standsStill(put) {
 			m.c.Talk("that is all that %s has for jobs: they stand still", unit.Quote(n.name))
 		}
 		if put.Give.Memory > 0 && n.now != nil && !n.now.Memory {
@@ -235,6 +233,11 @@ func (m *machine) given(put pause.Pause, until string) error {
 		}
 	}
 	return nil
+}
+
+// standsStill says whether a pause is one of everything for a node that says what it has.
+func (n *node) standsStill(p pause.Pause) bool {
+	return n.now != nil && (p.Full() || n.now.Part.Gives(pause.State{Live: []pause.Pause{p}}).CPUs >= n.now.CPUs)
 }
 
 // giveWords is what is given back, in words.
@@ -260,16 +263,16 @@ func (m *machine) others(put pause.Pause, end time.Time) {
 	}
 }
 
-// wait says when jobs go on elsewhere, if the pause is longer than they wait.
-func (m *machine) wait(made, end time.Time) {
+// wait says when jobs go on elsewhere that stand still for longer than they wait.
+func (m *machine) wait(put pause.Pause, end time.Time) {
 	for _, n := range m.nodes {
-		if n.now == nil {
+		if !n.standsStill(put) {
 			continue
 		}
 		waits, forever := n.now.Waits()
-		since := made
+		since := put.Made
 		for _, p := range n.state.Live {
-			if p.Full() && p.Made.Before(since) {
+			if n.standsStill(p) && p.Made.Before(since) {
 				since = p.Made
 			}
 		}

@@ -22,11 +22,11 @@ func parseEnd(clock pause.Clock, s string) (pause.Pause, error) {
 	}
 	d, err := unit.ParseDuration(s)
 	switch {
-	case err != nil && strings.Contains(s, ":"):
+	case err != nil && d == 0 && strings.Contains(s, ":"):
 		err = fmt.Errorf("%q is no time of day: write it like 17:30", s)
-	case err != nil:
+	case err != nil && d == 0:
 		err = fmt.Errorf("%q is no length of time and no time of day: write it like 2h, 90m or 17:30", s)
-	case strings.Trim(s, "0123456789.") == "":
+	case d > 0 && strings.Trim(s, "0123456789.") == "":
 		err = fmt.Errorf("%q of what? write %sm, %sh or a time of day like 17:30", s, s, s)
 	case strings.Contains(s, ":"):
 		err = fmt.Errorf("%q may be a time of day or a length of time: write it like 17:30 or 2h", s)

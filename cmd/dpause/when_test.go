@@ -58,7 +58,7 @@ func TestParseEnd(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{"": "no length of time", "17:75": `"17:75" is no time of day`, "24:00": "no time of day", "2": "2m, 2h or", "17.5": "of what?",
-		"tea": "2h, 90m or 17:30", "2 h": "no length of time", "17:30:00": "may be a time of day or", "0h": "less than a second", "367d": "longer than 366 days",
+		"tea": "2h, 90m or 17:30", "2 h": "no length of time", "17:30:00": "may be a time of day or", "0h": `"0h" is less than a second`, "0": `"0" is less than a second`, "0.0": "less than a second", "0.5": "of what?", "367d": "longer than 366 days", "99999w": "longer than 366 days", "99999w:": "no time of day",
 		"1:2": "no time of day", "17:30pm": "no time of day", "::": "no time of day", "\x1b[2J": `"\x1b[2J"`} {
 		if p, err := parseEnd(c, s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want %q", s, p, err, want)

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,7 +134,7 @@ func (p *puller) groups(ctx context.Context, ids <-chan string) func(func()) err
 				}
 				p.Another()
 			}
-			if err := ask.Check(group); err != nil {
+			if err := cmp.Or(ask.CheckIDs(group), ask.Check(group)); err != nil {
 				return err
 			}
 			if err := p.Pull(ctx, &ask.Operands{Args: group}, progress); err != nil {

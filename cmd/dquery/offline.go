@@ -127,6 +127,12 @@ func (f *files) query(ops *ask.Operands) (*query.Query, []spool.Info, error) {
 			}
 		}
 	})
+	for _, p := range problems {
+		named := q.About(p.Batch) || errors.Is(err, query.ErrNone) && q.Names(p.Batch)
+		if p.Batch != "" && !p.Closed && !there[p.Batch] && named {
+			return nil, nil, errDamaged(p.Batch)
+		}
+	}
 	switch {
 	case errors.Is(err, query.ErrNone):
 		return nil, nil, cli.Errorf(cli.NoSuch, "%w", err)
@@ -154,7 +160,7 @@ func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, ea
 	for _, id := range jobs {
 		missing[id] = true
 	}
-	doubt := false
+	doubt, damaged := false, error(nil)
 	for _, i := range infos {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -172,16 +178,27 @@ func (f *files) read(ctx context.Context, q *query.Query, infos []spool.Info, ea
 		}
 		err := read(i.ID, -1, func(r *job.Row) error { delete(missing, r.ID); return each(r) })
 		var damage *spool.Problem
-		if errors.As(err, &damage) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // a head that has begun deleted it
+		case errors.As(err, &damage):
 			f.d.c.Talk("%s", damage)
-			continue
-		}
-		if err != nil {
+			if damaged == nil && q.About(i.ID) {
+				damaged = errDamaged(i.ID)
+			}
+		case err != nil:
 			return err
 		}
+	}
+	if damaged != nil {
+		return damaged
 	}
 	for id := range missing {
 		return cli.Errorf(cli.NoSuch, "no job %q", id)
 	}
 	return nil
+}
+
+// errDamaged is the error where a batch that is named cannot be read.
+func errDamaged(id job.BatchID) error {
+	return cli.Errorf(cli.IO, "the files of %q are damaged: dfsck tells what is whole", id)
 }

@@ -12,4 +12,6 @@ const usage = `usage: dretry [-nqv] [-H head] [operand ...]`
 
 func main() { cli.Main(usage, run) }
 
-func run(ctx context.Context, c *cli.Cmd) error { return ask.Alter(ctx, c, "retry", "tried again") }
+func run(ctx context.Context, c *cli.Cmd) error {
+	return ask.Alter(ctx, c, "retry", "tried again: none of these jobs has failed or was cancelled")
+}

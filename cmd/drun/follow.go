@@ -63,7 +63,11 @@ func (r *runner) run(ctx context.Context) (err error) {
 	err = errors.Join(err, f.Close(r.keep || f.failed != nil))
 	switch {
 	case f.failed != nil:
-		return errors.Join(f.failed, cli.Errorf(cli.IO, "what jobs left that has no place yet lies below %s: take it from there, and remove that", dir))
+		where := dir
+		if !strings.HasPrefix(f.Spool, dir) {
+			where += " and " + f.Spool
+		}
+		return errors.Join(f.failed, cli.Errorf(cli.IO, "what jobs left that has no place yet lies below %s: take it from there, and remove that", where))
 	case r.keep:
 		fmt.Fprintf(r.Stderr, "%s # kept, as is %s\n", msg.Shell("dquery", "-H", f.Spool, string(r.b.ID())), f.Node)
 		return err

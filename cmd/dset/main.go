@@ -33,6 +33,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		if *change.Set == (job.Set{}) {
 			return change, "", cli.Usagef("nothing is to be changed: give -T, -m or -p")
 		}
-		return change, "changed", nil
+		return change, "changed: no job fits, or they are over or have that already", nil
 	})
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"os"
-	"path/filepath"
 	"syscall"
 
 	"distribute/lib/ask"
@@ -50,8 +48,15 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 	}
 	defer h.Close()
 	reached()
-	answer, begun, err := h.Submit(ctx, s.Cmd, b, wire.Submit{Ref: ref, Unique: *s.unique, Queue: *s.queue, Held: *s.held, Add: *s.adds})
-	s.begun = s.begun || begun
+	offer := func() (*wire.Accepted, error) {
+		answer, begun, err := h.Submit(ctx, s.Cmd, b, wire.Submit{Ref: ref, Unique: *s.unique, Queue: *s.queue, Held: *s.held, Add: *s.adds})
+		s.begun = s.begun || begun
+		return answer, err
+	}
+	answer, err := offer()
+	if *s.adds && freeName(err) != "" { // the batch may have been made since the head looked for it: add to it
+		answer, err = offer()
+	}
 	if err != nil {
 		return "", s.otherwise(err)
 	}
@@ -111,14 +116,14 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 	if err != nil {
 		return "", cli.Errorf(cli.Unreachable, "%w; and %w", unreached, err)
 	}
-	if *s.adds && !errors.Is(statBatch(dir, b.ID()), fs.ErrNotExist) {
-		return "", cli.Errorf(cli.Unreachable, "%w: -a adds to a batch that is there only with its help (start it: dsched -S %s)", unreached, dir)
+	if *s.adds {
+		return "", cli.Errorf(cli.Unreachable, "%w: -a adds jobs only with its help", unreached)
 	}
 	if *s.waiting {
-		return "", cli.Errorf(cli.Unreachable, "%w: there is nothing to wait for (start it: dsched -S %s)", unreached, dir)
+		return "", cli.Errorf(cli.Unreachable, "%w: there is nothing to wait for", unreached)
 	}
 	if *s.held {
-		return "", cli.Errorf(cli.Unreachable, "%w: -k holds jobs only with its help (start it: dsched -S %s)", unreached, dir)
+		return "", cli.Errorf(cli.Unreachable, "%w: -k holds jobs only with its help", unreached)
 	}
 	d := spool.Drop{Submission: ref, Batch: b.ID(), Free: *s.unique, Jobs: len(b.Jobs)}
 	open := func(sum string) (io.ReadCloser, error) { return b.Sources[sum].Open() }
@@ -130,7 +135,7 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 	case errors.Is(err, spool.ErrTaken):
 		return "", s.otherwise(&wire.Error{Status: cli.Input, Text: err.Error(), Free: sp.FreeName(b.ID())})
 	case errors.Is(err, spool.ErrPrivate):
-		return "", cli.Errorf(cli.Unreachable, "%w, and the batch is private: in incoming/ others could read it (start dsched: dsched -S %s)", unreached, dir)
+		return "", cli.Errorf(cli.Unreachable, "%w, and the batch is private: in incoming/ others could read it", unreached)
 	case errors.Is(err, spool.ErrFull):
 		return "", cli.Errorf(cli.Later, "the batch could not be left in %q: %w (make room there, and submit it again)", dir, err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO):
@@ -155,10 +160,4 @@ func each(jobs []job.Job) iter.Seq[*job.Job] {
 			}
 		}
 	}
-}
-
-// statBatch is fs.ErrNotExist if a spool has no batch of that name.
-func statBatch(dir string, id job.BatchID) error {
-	_, err := os.Stat(filepath.Join(dir, "batches", string(id)))
-	return err
 }

@@ -10,20 +10,31 @@ import (
 	"distribute/lib/wire"
 )
 
-// otherwise adds to the refusal of a name that is taken the lines that would
-// work.
-func (s *submission) otherwise(err error) error {
+// freeName is the next free name that the refusal of a name that is taken tells, "" if
+// err is another.
+func freeName(err error) job.BatchID {
 	var refusal *wire.Error
-	if !errors.As(err, &refusal) || refusal.Free == "" {
-		return err
+	if !errors.As(err, &refusal) {
+		return ""
 	}
 	free, wrong := job.ParseBatchID(string(refusal.Free))
 	if wrong != nil {
+		return ""
+	}
+	return free
+}
+
+// otherwise adds to the refusal of a name that is taken the lines that would
+// work.
+func (s *submission) otherwise(err error) error {
+	free := freeName(err)
+	if free == "" {
 		return err
 	}
-	return errors.Join(err,
-		cli.Errorf(cli.Input, "the next free name: %s -u %s", s.Name, msg.Shell(s.words...)),
-		cli.Errorf(cli.Input, "or another name: %s %s", s.Name, msg.Shell(renamed(s.words, free)...)))
+	if !*s.adds {
+		err = errors.Join(err, cli.Errorf(cli.Input, "the next free name: %s -u %s", s.Name, msg.Shell(s.words...)))
+	}
+	return errors.Join(err, cli.Errorf(cli.Input, "or another name: %s %s", s.Name, msg.Shell(renamed(s.words, free)...)))
 }
 
 // renamed is the command line with the batch named id.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"regexp"
-	"strings"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -52,27 +51,27 @@ func run(ctx context.Context, c *cli.Cmd) error {
 // named is an operand that says what is to be read, or asks for a field.
 var named = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*)=`)
 
-// parseReadings takes the readings out of the operands.
+// parseReadings takes the readings out of the operands: what is named as no field is.
 func parseReadings(operands []string) (rest []string, readings []*reading.Reading, err error) {
-	fields, names := map[string]bool{}, map[string]bool{}
-	for _, f := range query.JobFields() {
-		fields[f.Name] = true
-	}
 	var errs []error
+	names := map[string]bool{}
 	for _, o := range operands {
 		m := named.FindStringSubmatch(o)
-		if m == nil || fields[m[1]] || strings.HasPrefix(o, "param.") {
+		if m == nil || isField(m[1]) {
 			rest = append(rest, o)
 			continue
 		}
 		r, err := reading.Parse(o)
-		switch {
-		case err == nil && names[r.Name]:
-			err = cli.Usagef("%s is there twice", r.Name)
-		case err == nil:
-			names[r.Name] = true
+		if err == nil && names[m[1]] {
+			err = cli.Usagef("%s is there twice", m[1])
 		}
+		names[m[1]] = true
 		readings, errs = append(readings, r), append(errs, err)
 	}
 	return rest, readings, errors.Join(errs...)
+}
+
+func isField(name string) bool {
+	_, err := query.Pick(query.JobFields(), name)
+	return err == nil
 }

@@ -8,103 +8,96 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 
 	"distribute/lib/ask"
-	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/reading"
 	"distribute/lib/wire"
 )
 
-// read reads the values of a job that is done, empty where one is missing. An error is one of
-// the session.
-func (t *table) read(ctx context.Context, h *ask.Head, row *job.Row) ([]string, error) {
-	values, errs := make([]string, len(t.readings)), make([]error, len(t.readings))
-	ref := job.NewToken()
-	in, err := h.Answer(ctx, &wire.Pull{Ref: ref, ID: string(row.ID)})
-	if refused := (*wire.Error)(nil); errors.As(err, &refused) {
-		t.tellMissing(row.ID, slices.Repeat([]error{err}, len(errs)))
-		return values, nil
+// A value is what was read, or why it is missing.
+type value struct {
+	text string
+	why  error
+}
+
+// A result is read as a [pack.Sink].
+type result struct {
+	row      *job.Row
+	readings []*reading.Reading
+	values   []value       // of the readings
+	files    map[int][]int // by the entry of the manifest those that read it
+}
+
+// read reads the values of a job that is done. An error is one of the session.
+func (t *table) read(ctx context.Context, h *ask.Head, row *job.Row) ([]value, error) {
+	values, err := t.readResult(ctx, h, row)
+	if refused := (*wire.Error)(nil); errors.As(err, &refused) || errors.Is(err, wire.ErrGaveUp) {
+		return slices.Repeat([]value{{why: err}}, len(t.readings)), nil
 	}
+	return values, err
+}
+
+func (t *table) readResult(ctx context.Context, h *ask.Head, row *job.Row) ([]value, error) {
+	left, err := h.Result(ctx, string(row.ID))
 	if err != nil {
 		return nil, err
 	}
-	m, err := pack.DecodeManifest(in, pack.DefaultLimits())
-	if err == nil {
-		err = wire.Drain(in)
-	}
-	if err != nil {
-		return nil, wrong(ctx, h, row.ID, err)
-	}
-	files, parsers, entries := sink{}, make([]reading.Parser, len(errs)), make([]int, len(errs))
-	for i, r := range t.readings {
-		if entries[i], errs[i] = find(m, r, row); errs[i] == nil {
-			parsers[i] = r.NewParser()
-			files[entries[i]] = append(files[entries[i]], parsers[i])
+	r := &result{row, t.readings, make([]value, len(t.readings)), map[int][]int{}}
+	for i := range r.readings {
+		entry, err := r.find(left.Manifest, i)
+		if r.values[i].why = err; err == nil {
+			r.files[entry] = append(r.files[entry], i)
 		}
 	}
-	if len(files) == 0 {
-		t.tellMissing(row.ID, errs)
-		return values, h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true}))
+	if len(r.files) == 0 {
+		return r.values, left.Leave(ctx)
 	}
-	want := pack.WantOf(slices.Collect(maps.Keys(files))...)
-	if in, err = h.Answer(ctx, &wire.Pick{Ref: ref, Want: wire.Want(want)}); err != nil {
-		return nil, err
-	}
-	if err := pack.Receive(in, m, want, files); err != nil {
-		return nil, wrong(ctx, h, row.ID, err)
-	}
-	if err := h.Failed(ctx, wire.Drain(in)); err != nil {
-		return nil, err
-	}
-	for i, p := range parsers {
-		if p == nil {
-			continue
-		}
-		if values[i], err = p.Value(); err != nil {
-			errs[i] = fmt.Errorf("%.300q %w", m[entries[i]].Path, err)
-		}
-	}
-	t.tellMissing(row.ID, errs)
-	return values, nil
+	return r.values, left.Take(ctx, pack.WantOf(slices.Collect(maps.Keys(r.files))...), r)
 }
 
 // find finds the entry of a manifest that is the file of a reading.
-func find(m pack.Manifest, r *reading.Reading, row *job.Row) (int, error) {
-	path, err := r.File(row.ID.Name(), func(name string) (string, bool) { return job.ParamOf(row.Param, name) })
+func (r *result) find(m pack.Manifest, i int) (int, error) {
+	file, err := r.readings[i].File(r.row.ID.Name(), func(name string) (string, bool) { return job.ParamOf(r.row.Param, name) })
 	if err != nil {
 		return 0, err
 	}
-	i, there := m.Find(path)
+	entry, there := m.Find(file)
 	switch {
 	case !there:
-		return 0, fmt.Errorf("it left no %.300q", path)
-	case m[i].Type != pack.File:
-		return 0, fmt.Errorf("%.300q is a directory or a link, and a file is wanted", path)
+		return 0, fmt.Errorf("it left no %.300q", file)
+	case m[entry].Type != pack.File:
+		return 0, fmt.Errorf("%.300q is a directory or a link, and a file is wanted", file)
 	}
-	return i, nil
+	return entry, nil
 }
 
-// A sink is a [pack.Sink] that writes a file to all who read it, by the entry of the manifest.
-type sink map[int][]io.Writer
-
-func (s sink) Put(i int, e pack.Entry, _ int64, in io.Reader) error {
-	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(append(s[i], sum)...), in); err != nil {
+// Put reads a file once for all values that are wanted of it.
+func (r *result) Put(entry int, e pack.Entry, _ int64, in io.Reader) error {
+	sum, parsers := sha256.New(), map[int]reading.Parser{}
+	readers := []io.Writer{sum}
+	for _, i := range r.files[entry] {
+		parsers[i] = r.readings[i].NewParser()
+		readers = append(readers, parsers[i])
+	}
+	if _, err := io.Copy(io.MultiWriter(readers...), in); err != nil {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != e.Sum {
-		return fmt.Errorf("%w: %.300q", pack.ErrSum, e.Path)
+		for i := range parsers {
+			r.values[i].why = ask.Damaged(path.Join(string(r.row.ID), e.Path))
+		}
+		return nil
+	}
+	for i, p := range parsers {
+		text, err := p.Value()
+		if err != nil {
+			err = fmt.Errorf("%.300q %w", e.Path, err)
+		}
+		r.values[i] = value{text, err}
 	}
 	return nil
-}
-
-// wrong tells what was sent wrong from a head that went away.
-func wrong(ctx context.Context, h *ask.Head, id job.ID, err error) error {
-	if errors.Is(err, pack.ErrSum) || errors.Is(err, pack.ErrFormat) || errors.Is(err, pack.ErrLimit) {
-		return cli.Errorf(cli.IO, "%s: what the head sent is wrong: %w", id, err)
-	}
-	return h.Failed(ctx, err)
 }

@@ -2,35 +2,36 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
-	"distribute/lib/line"
 	"distribute/lib/query"
 	"distribute/lib/reading"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
+// maxTold is how many missing values are told of.
+const maxTold = 10
+
 // A table is what the command line asks for, and how far it is printed.
 type table struct {
 	c         *cli.Cmd
 	all, json bool
 	readings  []*reading.Reading
-	fields    []query.Field[job.Row] // before the values
+	fields    []query.Field[job.Row] // the columns
 
 	rows     []job.Row // nil: the head has not answered yet
 	left     int       // jobs that are not done
 	next     int       // the first row that is not printed yet
+	values   []value   // of the row that is printed
 	missing  int       // values
 	out      *bufio.Writer
+	printer  query.Printer[job.Row]
 	progress *cli.Progress
 }
 
@@ -49,14 +50,14 @@ func (t *table) session(ctx context.Context, flag string, ops *ask.Operands, pro
 	}
 	for ; t.next < len(t.rows); t.next++ {
 		row := &t.rows[t.next]
-		values := make([]string, len(t.readings))
-		if row.State == job.Done && len(t.readings) > 0 {
-			if values, err = t.read(ctx, h, row); err != nil {
+		t.values = make([]value, len(t.readings))
+		if row.State == job.Done && len(t.values) > 0 {
+			if t.values, err = t.read(ctx, h, row); err != nil {
 				return err
 			}
 			progress()
 		}
-		if err := t.print(row, values); err != nil {
+		if err := t.print(row); err != nil {
 			return err
 		}
 		t.progress.Add(1)
@@ -112,69 +113,33 @@ func (t *table) header() error {
 			t.fields, names = append(t.fields, f[0]), append(names, f[0].Name)
 		}
 	}
-	for _, r := range t.readings {
+	for i, r := range t.readings {
 		if slices.Contains(names, r.Name) {
 			return cli.Usagef("there is a column %q already: give the value another name", r.Name)
 		}
+		t.fields = append(t.fields, query.Column(r.Name, func(*job.Row) string { return t.values[i].text }))
 		names = append(names, r.Name)
 	}
 	if t.json {
+		t.printer = &query.Objects[job.Row]{W: t.out, Fields: t.fields}
 		return nil
 	}
+	t.printer = &query.Records[job.Row]{W: t.out, Fields: t.fields}
 	_, err := t.out.WriteString(strings.Join(names, "\t") + "\n")
 	return err
 }
 
-// print prints the line of a job; a value that is missing is empty.
-func (t *table) print(row *job.Row, values []string) error {
-	if !t.json {
-		var cells []string
-		for _, f := range t.fields {
-			cells = append(cells, f.Text(row))
-		}
-		for _, v := range values {
-			cells = append(cells, cmp.Or(v, "-"))
-		}
-		_, err := t.out.WriteString(strings.Join(cells, "\t") + "\n")
-		return err
-	}
-	var object bytes.Buffer
-	fields := query.Objects[job.Row]{W: &object, Fields: t.fields}
-	if err := fields.Print(row); err != nil {
-		return err
-	}
-	b := bytes.TrimSuffix(object.Bytes(), []byte("}\n"))
-	for i, v := range values {
-		if len(b) > len("{") {
-			b = append(b, ',')
-		}
-		b = append(line.AppendText(b, t.readings[i].Name), ':')
-		switch {
-		case v == "":
-			b = append(b, "null"...)
-		case v[0] != '"' && v != "null" && json.Valid([]byte(v)):
-			b = append(b, v...)
-		default:
-			b = line.AppendText(b, v)
-		}
-	}
-	_, err := t.out.Write(append(b, "}\n"...))
-	return err
-}
-
-// maxTold is how many missing values are told of.
-const maxTold = 10
-
-// tellMissing tells why values of a job are missing.
-func (t *table) tellMissing(id job.ID, why []error) {
-	for i, err := range why {
-		if err == nil {
+// print prints the line of a job, and tells why values are missing from it.
+func (t *table) print(row *job.Row) error {
+	for i, v := range t.values {
+		if v.why == nil {
 			continue
 		}
 		if t.missing++; t.missing <= maxTold {
-			t.c.Talk("%s: %s: %v", id, t.readings[i].Name, err)
+			t.c.Talk("%s: %s: %v", row.ID, t.readings[i].Name, v.why)
 		}
 	}
+	return t.printer.Print(row)
 }
 
 // verdict says what is missing from the table, and is the exit status.

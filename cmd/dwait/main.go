@@ -128,6 +128,9 @@ func (w *wait) try(ctx context.Context, head string, progress func()) error {
 func (w *wait) begin(ctx context.Context, h *ask.Head) error {
 	clear(w.left)
 	err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, w.ops, func(r *job.Row) error {
+		if _, _, _, err := job.ParseID(string(r.ID)); err != nil {
+			return h.Odd(ctx, err)
+		}
 		switch {
 		case w.told[r.ID]:
 			return nil

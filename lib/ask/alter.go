@@ -11,14 +11,15 @@ import (
 
 // Alter is the whole of a tool that changes jobs: it reads the operands, asks
 // the head, and prints the id of every job that was changed. The verb is that
-// of [wire.Change], done its participle, for the person.
+// of [wire.Change]; done is its participle and why no job may have been changed, for the
+// person.
 func Alter(ctx context.Context, c *cli.Cmd, verb, done string) error {
 	return AlterAs(ctx, c, func() (wire.Change, string, error) { return wire.Change{Verb: verb}, done, nil })
 }
 
 // AlterAs is Alter for a tool with options and operands of its own: what tells, when
-// they are parsed, which change that is, and its participle. It leaves in c.Args
-// the operands that name jobs.
+// they are parsed, which change that is, and done. It leaves in c.Args the
+// operands that name jobs.
 func AlterAs(ctx context.Context, c *cli.Cmd, what func() (change wire.Change, done string, err error)) error {
 	head, dry := c.String("H", ""), c.Bool("n")
 	c.Bool("q")

@@ -25,7 +25,8 @@ import (
 )
 
 // A Head is a session with the head. It is used by one goroutine, one request
-// after another. After any error but one of the head itself it is of no use.
+// after another. After any error but one of the head itself, or that it gave up a transfer,
+// it is of no use.
 type Head struct {
 	*wire.Conn
 	Addr string // where it is

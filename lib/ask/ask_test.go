@@ -2,9 +2,11 @@ package ask
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
+	"distribute/lib/pack"
 	"distribute/lib/wire"
 )
 
@@ -80,11 +83,14 @@ func (f *fake) serve(c *wire.Conn) {
 			return
 		}
 		for _, m := range ms {
-			if l, ok := m.(*lines); ok {
-				c.SendTransfer(&wire.Send{X: 1, Of: wire.OfRows}, l.write)
-				continue
+			switch m := m.(type) {
+			case *lines:
+				c.SendTransfer(&wire.Send{X: 1, Of: wire.OfRows}, m.write)
+			case *inputs:
+				c.SendTransfer(&wire.Send{X: 1, Of: wire.OfInputs}, m.write)
+			default:
+				c.Send(m)
 			}
-			c.Send(m)
 		}
 	}
 }
@@ -104,6 +110,24 @@ func (l *lines) write(w io.Writer) error {
 	}
 	return l.err
 }
+
+// inputs is a transfer of one input, which has these bytes for those of its sum.
+type inputs struct {
+	*wire.Pong
+	pack.Entry
+	text string
+}
+
+func (in *inputs) write(w io.Writer) error {
+	m := pack.Blobs(map[string]int64{in.Sum: in.Size})
+	return pack.Send(w, m, pack.Want{}, func(int, pack.Entry) (io.ReadCloser, error) { return asItIs{strings.NewReader(in.text)}, nil })
+}
+
+// An asItIs is a file that is sent as it is found.
+type asItIs struct{ *strings.Reader }
+
+func (asItIs) Close() error     { return nil }
+func (asItIs) Unchanged() error { return nil }
 
 func one(text ...string) []wire.Message { return []wire.Message{&lines{text: text}} }
 
@@ -154,6 +178,7 @@ func TestAlter(t *testing.T) {
 		{"what it says is no id", one("../../x"), "", []string{"n/b"}, cli.Unreachable},
 		{"empty stdin is no work", nil, "", nil, cli.OK},
 		{"a filter alone on empty stdin too", nil, "", []string{"-", "state=failed"}, cli.OK},
+		{"a filter on stdin", nil, "n/b/1\nn=4\n", nil, cli.Input},
 		{"stdin twice", nil, "n/b/1\n", []string{"-", "-"}, cli.Usage},
 		{"a wrong filter", nil, "", []string{"sate=x"}, cli.Usage},
 		{"a file that is not there", nil, "", []string{"nothing.yaml"}, cli.IO},
@@ -313,6 +338,35 @@ func TestLostInWords(t *testing.T) {
 	} {
 		if got := (&Lost{"x", c.err, false}).Error(); got != `lost the head at "x": `+c.want {
 			t.Errorf("%v is %s", c.err, got)
+		}
+	}
+}
+
+// What is wrong with an input, or with the disk here, does not mean that the head is lost.
+func TestInputsThatDoNotCome(t *testing.T) {
+	const right = "the right content"
+	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(right)))
+	b := &job.Batch{Namespace: "n", Name: "b", Sources: map[string]job.Source{}, Jobs: []job.Job{{Name: "1"}}}
+	b.Spec.Inputs = []job.Input{{Path: "x", Sum: sum, Size: int64(len(right))}}
+	for _, tt := range []struct {
+		name, text, dir string
+		want            error
+	}{
+		{"other bytes", "the wrong content", t.TempDir(), pack.ErrSum},
+		{"no place for it", right, filepath.Join(t.TempDir(), "nowhere"), fs.ErrNotExist},
+		{"all is well", right, t.TempDir(), nil},
+	} {
+		f := head(t, &inputs{Entry: pack.Entry{Sum: sum, Size: int64(len(right))}, text: tt.text})
+		c, _ := tool("")
+		h, err := Dial(t.Context(), c, f.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = h.Inputs(t.Context(), c, b, tt.dir)
+		h.Close()
+		var lost *Lost
+		if !errors.Is(err, tt.want) || errors.As(err, &lost) || err != nil && cli.Status(err) != cli.IO {
+			t.Errorf("%s: %v (status %d)", tt.name, err, cli.Status(err))
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (h *Head) Inputs(ctx context.Context, c *cli.Cmd, b *job.Batch, dir string)
 				return err
 			}
 			if err := pack.Receive(in, m, pack.Want{}, all); err != nil {
-				return h.Failed(ctx, err)
+				return h.wrong(ctx, ask.ID, in, err)
 			}
 			return h.Failed(ctx, wire.Drain(in))
 		})

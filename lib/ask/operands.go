@@ -45,7 +45,7 @@ func Read(c *cli.Cmd, act bool) (*Operands, error) {
 			return nil, cli.Usagef(`"-" stands twice, and there is one standard input`)
 		case w == "-":
 			ids, err := c.IDs()
-			if err != nil {
+			if err = cmp.Or(err, CheckIDs(ids)); err != nil {
 				return nil, err
 			}
 			stdin, ops.Args = true, append(ops.Args, ids...)
@@ -70,6 +70,17 @@ func Read(c *cli.Cmd, act bool) (*Operands, error) {
 func Check(args []string) error {
 	if _, err := query.Parse(args, time.Now()); err != nil {
 		return cli.Usagef("%w", err)
+	}
+	return nil
+}
+
+// CheckIDs reports a filter among words that came on standard input: they are ids there, and
+// the name of a job, as n=4, would mean all that were given four.
+func CheckIDs(words []string) error {
+	for _, w := range words {
+		if isFilter(w) {
+			return cli.Errorf(cli.Input, "standard input: %q is a filter, and ids are wanted there", w)
+		}
 	}
 	return nil
 }

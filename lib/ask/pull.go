@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -132,8 +131,12 @@ func (p *Puller) job(ctx context.Context, h *Head, id string) error {
 			p.problem(cli.Errorf(cli.No, "%w", err))
 			return nil
 		}
-		if errors.As(err, &refused) {
+		if errors.As(err, &refused) || errors.Is(err, wire.ErrGaveUp) {
 			p.problem(fmt.Errorf("%s: %w", id, err))
+			return nil
+		}
+		if errors.Is(err, pack.ErrSum) {
+			p.problem(err)
 			return nil
 		}
 		if err != nil {
@@ -158,37 +161,29 @@ func (p *Puller) open(id string) (*pull.Place, error) {
 // portion pulls as much of a job as one request can name, and says whether
 // that was all.
 func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, err error) {
-	ref := job.NewToken()
-	r, err := h.Answer(ctx, &wire.Pull{Ref: ref, ID: id})
+	r, err := h.Result(ctx, id)
 	if err != nil {
 		return false, err
 	}
-	m, err := pack.DecodeManifest(r, pack.DefaultLimits())
-	if err != nil {
-		return false, p.wrong(ctx, h, id, r, err)
-	}
-	if err := wire.Drain(r); err != nil {
-		return false, h.Failed(ctx, err)
-	}
 	place, err := p.open(id)
 	if errors.Is(err, pull.ErrInTheWay) {
-		return false, errors.Join(err, h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true})))
+		return false, errors.Join(err, r.Leave(ctx))
 	}
 	if err != nil {
 		return false, err
 	}
 	defer place.Close()
-	n, err := place.Plan(ctx, m, &p.Choice, !p.Dry)
+	n, err := place.Plan(ctx, r.Manifest, &p.Choice, !p.Dry)
 	if err != nil {
 		return false, err
 	}
 	defer n.Close()
 	p.Files, p.Bytes = p.Files+n.Files, p.Bytes+n.Bytes
 	if n.Whole || p.Dry {
-		p.note(id, m)
+		p.note(id, r.Manifest)
 	}
 	if p.Dry {
-		return true, h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true}))
+		return true, r.Leave(ctx)
 	}
 	p.Progress.Grow(n.Bytes)
 	err = n.Prepare(func(e pack.Entry) { p.Cmd.Verbose("%s", unit.Quote(path.Join(id, e.Path))) }, p.Progress.Add)
@@ -196,9 +191,9 @@ func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, e
 		return false, err
 	}
 	if n.None {
-		err = h.Failed(ctx, h.Send(&wire.Pick{Ref: ref, None: true}))
+		err = r.Leave(ctx)
 	} else {
-		err = p.receive(ctx, h, n, m, ref, id)
+		err = r.Take(ctx, n.Want, n)
 	}
 	if err != nil {
 		return false, err
@@ -206,7 +201,11 @@ func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, e
 	for _, changed := range n.Changed {
 		p.problem(cli.Errorf(cli.No, "%q was changed here and is left as it is", path.Join(id, changed)))
 	}
-	return n.Whole, nil
+	var wrong []error
+	for _, file := range n.Damaged {
+		wrong = append(wrong, Damaged(path.Join(id, file)))
+	}
+	return n.Whole, errors.Join(wrong...)
 }
 
 // note notes a job that left what did not come to the head.
@@ -218,37 +217,6 @@ func (p *Puller) note(id string, m pack.Manifest) {
 			p.List = path.Join(id, list)
 		}
 	}
-}
-
-// receive asks for what the plan wants and takes it.
-func (p *Puller) receive(ctx context.Context, h *Head, n *pull.Plan, m pack.Manifest, ref job.Token, id string) error {
-	r, err := h.Answer(ctx, &wire.Pick{Ref: ref, Want: wire.Want(n.Want)})
-	if err != nil {
-		return err
-	}
-	if err := pack.Receive(r, m, n.Want, n); err != nil {
-		return p.wrong(ctx, h, id, r, err)
-	}
-	return h.Failed(ctx, wire.Drain(r))
-}
-
-// wrong tells what did not arrive as it should have from what could not be
-// written and from a head that went away, which r still knows.
-func (p *Puller) wrong(ctx context.Context, h *Head, id string, r io.Reader, err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		if _, rerr := r.Read(make([]byte, 1)); rerr != nil && rerr != io.EOF {
-			return h.Failed(ctx, rerr)
-		}
-	}
-	switch {
-	case errors.Is(err, wire.ErrCut), errors.Is(err, wire.ErrGaveUp):
-		return h.Failed(ctx, err)
-	case errors.Is(err, pack.ErrSum):
-		return cli.Errorf(cli.IO, "%w (what came of it is removed: pull again; if that is wrong too the file is damaged on the head, which dfsck -s shows there)", err)
-	case errors.Is(err, pack.ErrFormat), errors.Is(err, pack.ErrLimit), errors.Is(err, io.ErrUnexpectedEOF):
-		return cli.Errorf(cli.IO, "%s: what the head sent is wrong: %w", id, err)
-	}
-	return err
 }
 
 func (p *Puller) problem(err error) {

@@ -36,23 +36,17 @@ type submission struct {
 	c     *cli.Cmd
 	h     *Head
 	b     *job.Batch
-	bring func() error // brings the sources of b to where they are read
-	begun bool         // a large input was begun to be sent
+	begun bool // a large input was begun to be sent
 }
 
 // Submit gives a batch to the head as what says, which needs no name and number of jobs:
 // it sends the inputs that the head lacks, and when it returns an answer the batch is
 // durable. Begun says that a large input was begun to be sent, of which the head keeps
-// what it has. It tells c's user how far that is.
+// what it has. It tells c's user how far that is. Sources that are not here have no more
+// than their sizes: if the head lacks any, the error is ErrNotHere.
 func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.Submit) (answer *wire.Accepted, begun bool, err error) {
-	return h.SubmitFrom(ctx, c, b, what, func() error { return nil })
-}
-
-// SubmitFrom is Submit of a batch whose sources are not here, but for their sizes: bring
-// brings them, and is called if the head lacks any.
-func (h *Head) SubmitFrom(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.Submit, bring func() error) (answer *wire.Accepted, begun bool, err error) {
 	what.Batch, what.Jobs = b.ID(), len(b.Jobs)
-	s := &submission{c: c, h: h, b: b, bring: bring}
+	s := &submission{c: c, h: h, b: b}
 	answer, err = s.offer(&what)
 	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
 		return nil, s.begun, unreadable.error // the head's refusal says the same, from further away
@@ -136,8 +130,10 @@ func (s *submission) sendInputs(ref job.Token, want pack.Want) error {
 	if err := want.Check(m); err != nil {
 		return err
 	}
-	if err := s.bring(); err != nil {
-		return unsendable(err)
+	for _, src := range b.Sources {
+		if src.Path == "" {
+			return unsendable(ErrNotHere)
+		}
 	}
 	what := "sending inputs"
 	if want.From > 0 {
@@ -163,6 +159,9 @@ func (s *submission) sendInputs(ref job.Token, want pack.Want) error {
 		})
 	})
 }
+
+// ErrNotHere is that the head lacks inputs of a batch whose sources are not here.
+var ErrNotHere = errors.New("the head lacks inputs that are not here")
 
 // unsendable is why a file cannot be sent.
 func unsendable(err error) error {

@@ -90,7 +90,7 @@ func (b *templating) ownEnv(l *given, others []string) []string {
 	}
 	own = job.Environ(own, others)
 	if err := job.CheckEnvSize(job.Environ(b.f.Spec.Env, own)); err != nil {
-		b.errs.Errorf(l.at, "-e: %w", err)
+		b.errs.Repeatf("-e", l.at, "-e: %w", err)
 	}
 	return own
 }

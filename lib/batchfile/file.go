@@ -300,8 +300,8 @@ func (r *reader) retries(n conf.Node) *int {
 }
 
 func (r *reader) meta(m conf.Map) {
-	r.f.Name = r.name(m.Need("batch_name"))
-	r.f.Namespace = r.name(m.Need("namespace"))
+	r.f.Name = r.name(m.Need("batch_name"), job.CheckName)
+	r.f.Namespace = r.name(m.Need("namespace"), job.CheckNamespace)
 	if n := m.Get("matrix"); !n.Absent() {
 		r.f.Spec.Matrix = n.Text()
 		if n.IsText() && !job.IsMatrixUser(n.Text()) || len(n.Text()) > 255 {
@@ -329,12 +329,12 @@ func (r *reader) capabilities(n conf.Node) (list []string) {
 }
 
 // name reads a name and checks it.
-func (r *reader) name(n conf.Node) string {
+func (r *reader) name(n conf.Node, check func(string) error) string {
 	s := n.Text()
 	if n.Absent() || !n.IsText() {
 		return s
 	}
-	if err := job.CheckName(s); err != nil {
+	if err := check(s); err != nil {
 		n.Errorf("%v", err)
 	}
 	return s

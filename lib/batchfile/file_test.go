@@ -125,6 +125,7 @@ var rejected = map[string][]string{
 		`:2:61: bad name "-rf": it must not start with '-'`,
 		`:2:76: bad name "x/y": '/' is not allowed (letters, digits and . _ - + = @ % are)`,
 		`:2:91: bad name: it is empty`},
+	"namespace-as-filter":       {`:1:37: bad name "run=7": a namespace has no =`},
 	"no-kind":                   {`:1:1: the batch says nothing to run: add one of "python", "apptainer" or "command" (dnew prints one to fill in)`},
 	"required-mounts-in-python": {`:2:49: "required_mounts" is for apptainer batches: a python job writes below distribute_save`},
 	"unknown-key-in-meta":       {`:1:37: unknown key "capabilites" (did you mean "capabilities"?)`},
@@ -172,7 +173,7 @@ var mistakes = []struct{ in, want string }{
 		"3:10: \"retries\" must be a whole number from 0 to 100, not \"few\""},
 	{"command: {jobs: [{name: j, run: [a], retries: 3}]}\nretries: 2\nretry: never", "2:47: \"retries: 3\" and \"retry: never\" contradict each other: remove one of them\n" +
 		"3:10: \"retries: 2\" and \"retry: never\" contradict each other: remove one of them"},
-	{"command: {jobs: [{name: j, rnu: [a]}]}", "2:18: \"run\" is missing in \"jobs\"\n2:28: unknown key \"rnu\" (did you mean \"run\"?)"},
+	{"command: {jobs: [{name: j, rnu: [a]}]}", `2:28: unknown key "rnu" (did you mean "run"?)`},
 	{"command: {jobs: []}\nresources: {cpus: 0}", `3:19: "cpus" must be a whole number from 1 to 65536, not "0"`},
 	{"command: {jobs: []}\nresources: {cpus: 1.5}", `3:19: "cpus" must be a whole number, or "all" for the whole machine, not "1.5"`},
 	{"command: {jobs: []}\nresources: {memory: 0, gpus: -1, time: 0}", "3:21: memory: no job runs in \"0\" of memory: leave it out if there is to be no limit\n" +
@@ -239,7 +240,7 @@ var mistakes = []struct{ in, want string }{
 		"2:56: mount \"a\" must be an absolute path of a directory in the container\n2:59: mount \"/\" must be an absolute path of a directory in the container\n" +
 			"2:62: mount \"/input\" is there without being asked for: remove it\n2:70: mount \"/a:b\" must not contain \":\", \",\" or control characters\n2:82: mount \"/s/\" is here twice: remove one"},
 	{"apptainer: {initialize: {sif: x.sif}, jobs: []}\nsingularity: {initialize: {sif: x.sif, sfi: 1}, jobs: []}",
-		"3:1: both \"apptainer\" and \"singularity\" are here: a batch has one kind; split it into two files\n3:40: unknown key \"sfi\" (did you mean \"sif\"?)"},
+		"3:1: both \"apptainer\" and \"singularity\" are here: a batch has one kind; split it into two files\n3:40: unknown key \"sfi\" (known in \"initialize\": sif, run, contain, required_files, required_mounts)"},
 	{"docker: 3", "2:1: docker images are not run: make a .sif of it with `apptainer build NAME.sif docker://IMAGE`, and write \"apptainer\" for \"docker\", \"sif: NAME.sif\" for \"image\""},
 	{"docker: {initialize: {image: \"x; rm -rf /\"}}", "2:1: docker images are not run: make a .sif of it with `apptainer build NAME.sif docker://IMAGE`, and write \"apptainer\" for \"docker\", \"sif: NAME.sif\" for \"image\""},
 	{"pyhton: {}", "1:1: the batch says nothing to run: add one of \"python\", \"apptainer\" or \"command\" (dnew prints one to fill in)\n2:1: unknown key \"pyhton\" (did you mean \"python\"?)"},

@@ -193,7 +193,7 @@ func (r *reader) job(m conf.Map, batch *places) (j job.Job, wants []want, files 
 	if r.param != nil && m.Get("name").Absent() {
 		j.Name = safeName(strings.Join(r.param, "_"))
 	} else {
-		j.Name = r.name(m.Need("name"))
+		j.Name = r.name(m.Need("name"), job.CheckName)
 	}
 	j.Param = r.params(m.Get("param"))
 	switch r.f.Spec.Kind {

@@ -118,8 +118,10 @@ func ReadLines(r io.Reader) ([]string, error) {
 			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("the line is longer than %d bytes, which is the limit", job.MaxArgv)}
 		case len(lines) == job.MaxJobs:
 			return nil, &conf.Mistake{Place: at, Text: fmt.Sprintf("there are more than %d lines, which is the limit", job.MaxJobs)}
-		case !utf8.ValidString(line) || strings.ContainsRune(line, 0):
+		case !utf8.ValidString(line):
 			return nil, &conf.Mistake{Place: at, Text: "the line is not UTF-8 text"}
+		case strings.ContainsRune(line, 0):
+			return nil, &conf.Mistake{Place: at, Text: "the line holds a zero byte"}
 		}
 		lines = append(lines, line)
 	}
@@ -182,8 +184,11 @@ func (b *templating) common() {
 		b.errs.Errorf(at, "there is no command after --")
 	}
 	for _, w := range b.t.Command {
-		if strings.ContainsRune(w, 0) || !utf8.ValidString(w) {
+		switch {
+		case !utf8.ValidString(w):
 			b.errs.Errorf(at, "the word %s is not UTF-8 text", msg.Quote(w))
+		case strings.ContainsRune(w, 0):
+			b.errs.Errorf(at, "the word %s holds a zero byte", msg.Quote(w))
 		}
 		segs, fill := segments(w)
 		b.words = append(b.words, segs)
@@ -296,7 +301,7 @@ func (b *templating) take(l *given, j job.Job, own *places, names map[string]int
 			size += len(j.Run[k]) + 1
 		}
 		if j.Run[0] == "" || size > job.MaxArgv {
-			b.errs.Errorf(l.at, "the command is empty, or longer than %d bytes", job.MaxArgv)
+			b.errs.Repeatf("command", l.at, "the command is empty, or longer than %d bytes", job.MaxArgv)
 		}
 	}
 	j.Env = b.ownEnv(l, j.Env)
@@ -330,16 +335,17 @@ func (b *templating) jobName(l *given, names map[string]int) string {
 		name = b.fill(l, b.name)
 		l.safe = false
 		if err := job.CheckName(name); err != nil {
-			b.errs.Errorf(l.at, "-J: %v", err)
+			b.errs.Repeatf("-J", l.at, "-J: %v", err)
 		}
 	}
 	switch first := names[name]; {
 	case first > 0 && b.t.Job != "":
-		b.errs.Errorf(l.at, "-J: a second job is named %s (the first is of line %d): add {#} or another field", msg.Quote(name), first)
+		b.errs.Repeatf("-J", l.at, "-J: a second job is named %s (the first is of line %d): add {#} or another field", msg.Quote(name), first)
 	case first > 0:
 		b.errs.Errorf(l.at, "a second job is named %s (the first is of line %d): names in a batch differ", msg.Quote(name), first)
+	default:
+		names[name] = l.at.Line
 	}
-	names[name] = l.at.Line
 	return name
 }
 
@@ -366,7 +372,7 @@ func (b *templating) fillOf(l *given, segs []segment, of string) string {
 		if g.fill {
 			var err error
 			if text, err = l.value(g.name); err != nil {
-				b.errs.Errorf(l.at, "%s%v", of, err)
+				b.errs.Repeatf(of+"{"+g.name+"}", l.at, "%s%v", of, err)
 			}
 			if l.safe {
 				text = strings.Map(safeRune, text)

@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,11 +86,14 @@ func TestLineMistakes(t *testing.T) {
 		{Template{Command: []string{"x", "{3}", "{n}"}}, []string{"a b", "n=1 b c"}, "standard input:1: {3} is wanted, and the line has fields up to {2}\n" +
 			"standard input:1: {n} is wanted, and the line has no field n=… (write {{n}} if that is meant as text)"},
 		{Template{Command: []string{"x", "{}"}, Job: "j"}, []string{"a", "b"}, `standard input:2: -J: a second job is named "j" (the first is of line 1): add {#} or another field`},
+		{Template{Command: []string{"x", "{}"}, Job: "j"}, []string{"", "a", "b", "c"}, `standard input:3: -J: a second job is named "j" (the first is of line 2): add {#} or another field` + "\n" +
+			`standard input:4: -J: a second job is named "j" (the first is of line 2): add {#} or another field`},
 		{Template{Command: []string{"x", "{}"}, Job: "-{}"}, []string{"a"}, `standard input:1: -J: bad name "-a": it must not start with '-'`},
 		{Template{Command: []string{"x"}, Job: "a b"}, nil, `-J: bad name "a b": ' ' is not allowed (letters, digits and . _ - + = @ % are)`},
 		{Template{Command: []string{"{1}"}}, []string{"\tx"}, "standard input:1: the command is empty, or longer than 131072 bytes"},
 		{Template{}, nil, "the command: there is no command after --"},
 		{Template{Command: []string{"x", "\xff"}}, nil, `the command: the word "\xff" is not UTF-8 text`},
+		{Template{Command: []string{"x\x00"}}, nil, `the command: the word "x\x00" holds a zero byte`},
 		{Template{Command: []string{"x"}, Requests: []string{"cores=2"}}, nil, `-R: request "cores=2": "cores" is nothing that is counted by its name (did you mean "cpus"?)`},
 		{Template{Command: []string{"x"}, Requests: []string{"matlab=two"}}, nil, `-R: request "matlab=two": there is no "matlab" to compare: known are node, arch, cpus, memory, disk, gpus, gpu.memory, gpu.model, capability (cpus=N, memory=SIZE, gpus=N, disk=SIZE, time=LENGTH, ranks=N, and NAME=N of what is counted, are what a job gets; all else is what its node is to be)`},
 		{Template{Command: []string{"x"}, Requests: []string{"matlab=1000001"}}, nil, `-R: request "matlab=1000001": a whole number from 0 to 1000000 is wanted`},
@@ -102,11 +106,40 @@ func TestLineMistakes(t *testing.T) {
 		{Template{Command: []string{"x"}, Requests: []string{"cpus=0"}}, nil, `-R: request "cpus=0": cpus must be a whole number from 1 to 65536, or all`},
 		{Template{Command: []string{"x"}, Requests: []string{"a||b"}}, nil, `-R: request "a||b": an alternative is empty (cpus=N, memory=SIZE, gpus=N, disk=SIZE, time=LENGTH, ranks=N, and NAME=N of what is counted, are what a job gets; all else is what its node is to be)`},
 		{Template{Command: []string{"x"}, Inputs: []string{"", "."}}, nil, "-i: a path is empty\n-i: \".\" is the whole directory: name what is wanted in it"},
+		{Template{Command: []string{"x"}, Inputs: []string{"..", "/.", "a/../.."}}, nil, "-i: \"..\" is the whole directory: name what is wanted in it\n" +
+			"-i: \"/.\" is the whole directory: name what is wanted in it\n-i: \"a/../..\" is the whole directory: name what is wanted in it"},
 		{Template{Command: []string{"x"}, Inputs: []string{"/a/x", "../x"}}, nil, `-i: "../x" would lie at "input/x", where "/a/x" lies`},
 	} {
 		c.t.Namespace, c.t.Name = "n", "b"
 		if _, err := c.t.File(c.lines); err == nil || err.Error() != c.want {
 			t.Errorf("%q:\n got %v\nwant %s", c.t.Command, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		t    Template
+		line string // of each job; %d is its number
+		want string // of each line that is told
+	}{
+		{Template{Command: []string{"x"}, Job: "-{#}"}, "", `: -J: bad name "-%d": it must not start with '-'`},
+		{Template{Command: []string{"x", "{}"}, Job: "-x"}, "a", `: -J: bad name "-x": it must not start with '-'`},
+		{Template{Command: []string{"x", "{n}", "{n}", "{}"}}, "a", ": {n} is wanted, and the line has no field n=… (write {{n}} if that is meant as text)"},
+		{Template{Command: []string{"x"}, Env: []string{"A={n}"}}, "a", ": -e: {n} is wanted, and the line has no field n=… (write {{n}} if that is meant as text)"},
+		{Template{Objects: true}, `{"run": ["x"], "need": "a"}`, `: unknown key "need" (did you mean "needs"?)`},
+	} {
+		c.t.Namespace, c.t.Name = "n", "b"
+		var lines []string
+		want := ""
+		for i := range 2000 {
+			lines = append(lines, cmp.Or(c.line, fmt.Sprint(i+1)))
+			if i < 3 {
+				want += fmt.Sprintf("standard input:%d%s\n", i+1, strings.ReplaceAll(c.want, "%d", fmt.Sprint(i+1)))
+			}
+		}
+		if _, err := c.t.File(lines); err == nil || err.Error() != want+"standard input: and 1997 more mistakes" {
+			t.Errorf("%q of 2000 lines:\n got %.600v\nwant %s", c.t.Command, err, want)
+		}
+		if _, err := c.t.File(lines[:4]); err == nil || err.Error() != want+"standard input: and 1 more mistake" {
+			t.Errorf("%q of 4 lines:\n got %.600v\nwant %s", c.t.Command, err, want)
 		}
 	}
 	tm := template("x")
@@ -179,7 +212,7 @@ func TestReadLines(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"a\nb\x00":                          "standard input:2: the line is not UTF-8 text",
+		"a\nb\x00":                          "standard input:2: the line holds a zero byte",
 		"\xff":                              "standard input:1: the line is not UTF-8 text",
 		"a\n" + strings.Repeat("x", 1<<18):  "standard input:2: the line is longer than 131072 bytes, which is the limit",
 		strings.Repeat("\n", job.MaxJobs+1): "standard input:1000001: there are more than 1000000 lines, which is the limit",

@@ -45,7 +45,7 @@ func (b *templating) objects(lines []string) {
 		m := doc.Root().Map(keys)
 		l.fields = r.params(m.Get("param"))
 		if n := m.Get("name"); b.t.Job == "" {
-			l.name = r.name(n)
+			l.name = r.name(n, job.CheckName)
 		} else if !n.Absent() {
 			n.Errorf(`"name" is what -J says: leave one of them out`)
 		}
@@ -94,7 +94,7 @@ func (b *templating) doc(at conf.Place, err error) {
 		if m := (*conf.Mistake)(nil); errors.As(err, &m) {
 			err = errors.New(m.Text)
 		}
-		b.errs.Errorf(at, "%v", err)
+		b.errs.Repeatf(err.Error(), at, "%v", err)
 	}
 }
 

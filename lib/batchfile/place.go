@@ -73,10 +73,11 @@ func (w *want) check() error {
 		return nil
 	}
 	base := path.Base(w.source())
-	if w.keep && base == "." {
+	nameless := base == ".." || base == "." || base == "/"
+	if w.keep && nameless {
 		return errors.New(msg.Quote(w.path) + " is the whole directory: name what is wanted in it")
 	}
-	if w.alias == "" && (base == ".." || base == "." || base == "/") {
+	if w.alias == "" && nameless {
 		return errors.New(msg.Quote(w.path) + " has no name to lie under: give it an alias")
 	}
 	place := w.place()

@@ -24,6 +24,7 @@ const (
 	MaxDepth    = 100       // nested lists and mappings
 	MaxAliased  = 1_000_000 // values that aliases add to a document
 	MaxMistakes = 100       // mistakes that are told of one file; the rest is counted
+	MaxRepeats  = 3         // likewise of one kind; see [Mistakes.Repeatf]
 )
 
 // A Place is where in a file something stands. Line and Col count from 1; a
@@ -67,8 +68,15 @@ func (m *Mistake) ExitStatus() int { return 65 }
 // Mistakes collects what is wrong in the files of one reading. The zero value
 // is ready for use. It is not safe for use by several goroutines at once.
 type Mistakes struct {
-	list []*Mistake
-	more int
+	list    []*Mistake
+	more    int
+	repeats map[string]repeats
+}
+
+// repeats is how many mistakes of a kind there are, and where the last is.
+type repeats struct {
+	n    int
+	last Place
 }
 
 // Errorf notes a mistake. An error formatted with %w becomes its cause.
@@ -81,6 +89,25 @@ func (l *Mistakes) Errorf(at Place, format string, a ...any) {
 	l.list = append(l.list, &Mistake{Place: at, Text: strings.ReplaceAll(err.Error(), "\n", "; "), Err: errors.Unwrap(err)})
 }
 
+// Repeatf is Errorf for a mistake that each line of the input may have, as one in an
+// option has it. Of a kind the first [MaxRepeats] are told and the others counted; a
+// second one at the same place is left out.
+func (l *Mistakes) Repeatf(kind string, at Place, format string, a ...any) {
+	r := l.repeats[kind]
+	if r.n > 0 && r.last == at {
+		return
+	}
+	if l.repeats == nil {
+		l.repeats = map[string]repeats{}
+	}
+	l.repeats[kind] = repeats{r.n + 1, at}
+	if r.n >= MaxRepeats {
+		l.more++
+		return
+	}
+	l.Errorf(at, format, a...)
+}
+
 // Full says that so much is wrong that further mistakes are counted only: it is
 // time to stop looking for them at length.
 func (l *Mistakes) Full() bool { return len(l.list) >= 10*MaxMistakes }
@@ -89,8 +116,8 @@ func (l *Mistakes) Full() bool { return len(l.list) >= 10*MaxMistakes }
 func (l *Mistakes) Any() bool { return len(l.list) > 0 }
 
 // Err returns every mistake once, in the order of the places, as one error
-// made by [errors.Join] of [*Mistake]s; nil if there is none. Beyond
-// [MaxMistakes] the others are counted in a last one.
+// made by [errors.Join] of [*Mistake]s; nil if there is none. Those that are not
+// told are counted in a last one.
 func (l *Mistakes) Err() error {
 	if len(l.list) == 0 {
 		return nil
@@ -111,7 +138,10 @@ func (l *Mistakes) Err() error {
 	}
 	if more > 0 {
 		text := fmt.Sprintf("and %d more mistakes", more)
-		if l.Full() {
+		switch {
+		case more == 1:
+			text = "and 1 more mistake"
+		case l.Full():
 			text = fmt.Sprintf("and more than %d other mistakes", more)
 		}
 		errs = append(errs, &Mistake{Place: Place{File: list[0].Place.File}, Text: text})

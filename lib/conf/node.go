@@ -1,7 +1,9 @@
 package conf
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -236,6 +238,7 @@ type Map struct {
 	at    Node
 	pairs []Pair
 	index map[string]int // pairs by name, if they are many
+	meant []string       // missing keys of which a near one is here
 }
 
 // Map is the mapping with the keys that are known, empty if absent. Anything
@@ -255,7 +258,9 @@ func (n Node) Map(keys Keys) Map {
 			p.Key.Errorf("%s", text)
 			continue
 		}
-		p.Key.Errorf("unknown key %s%s", msg.Quote(p.Name), n.hint(p.Name, keys.Known))
+		near := msg.Nearest(p.Name, slices.DeleteFunc(slices.Clone(keys.Known), m.has))
+		m.meant = append(m.meant, near)
+		p.Key.Errorf("unknown key %s%s", msg.Quote(p.Name), cmp.Or(msg.Meant(near), n.knownKeys(keys.Known)))
 	}
 	return m
 }
@@ -269,10 +274,7 @@ func known(keys []string, name string) bool {
 	return false
 }
 
-func (n Node) hint(name string, keys []string) string {
-	if near := msg.DidYouMean(name, keys); near != "" {
-		return near
-	}
+func (n Node) knownKeys(keys []string) string {
 	if n.label == "" {
 		return fmt.Sprintf(" (known here: %s)", strings.Join(keys, ", "))
 	}
@@ -387,6 +389,8 @@ func (m Map) Key(name string) Node {
 	return Node{d: m.at.d, at: m.at.n, label: name}
 }
 
+func (m Map) has(name string) bool { return m.find(name) >= 0 }
+
 // Get is the value of a key, absent if it is left out.
 func (m Map) Get(name string) Node {
 	if i := m.find(name); i >= 0 {
@@ -396,11 +400,12 @@ func (m Map) Get(name string) Node {
 }
 
 // Need is Get; that the key is left out or empty is a mistake, unless the
-// whole mapping is missing, which has been told.
+// whole mapping is missing, or a key near it is here, which has been told.
 func (m Map) Need(name string) Node {
 	n := m.Get(name)
 	switch {
 	case !m.Has():
+	case n.n == nil && slices.Contains(m.meant, name):
 	case n.n == nil && m.at.label != "":
 		m.at.Errorf("%s is missing in %s", msg.Quote(name), msg.Quote(m.at.label))
 	case n.n == nil:

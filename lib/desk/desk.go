@@ -215,9 +215,9 @@ func hold(name string) (*flock.Flock, error) {
 			filepath.Dir(name), ErrInUse, strings.TrimSpace(string(who)))
 	}
 	host, _ := os.Hostname()
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_TRUNC|own, 0)
+	f, err := os.OpenFile(name, os.O_WRONLY|own, 0)
 	if err == nil {
-		_, err = fmt.Fprintf(f, "pid %d on %s\n", os.Getpid(), host)
+		err = durable.Overwrite(f, fmt.Appendf(nil, "pid %d on %s\n", os.Getpid(), host)) // also on a full disk
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {

@@ -21,7 +21,7 @@ func TestManual(t *testing.T) {
 	}
 	words := strings.Join(strings.Fields(string(text)), " ")
 	for _, limit := range []string{fmt.Sprintf("if of more than %d entries", manyEntries-1), fmt.Sprintf("of at most %d entries", manyEntries-1),
-		fmt.Sprintf("below %d MiB not synced", syncedFrom>>20), "the supervisor: " + strings.ReplaceAll(strings.Join(suite.Members(proc.Holder{}), ", "), "start", "start (ticks after boot)")} {
+		fmt.Sprintf("below %d MiB not synced", syncedFrom>>20), "the supervisor: " + strings.NewReplacer("start", "start (ticks after boot)", "began", "began (nanoseconds after boot, later by its pauses)").Replace(strings.Join(suite.Members(proc.Holder{}), ", "))} {
 		if !strings.Contains(words, limit) {
 			t.Errorf("the manual does not say %q", limit)
 		}

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"distribute/lib/msg"
 	"distribute/lib/node"
 	"distribute/lib/wire"
 )
@@ -110,6 +111,9 @@ func silent(dir string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("it is for its owner and its group, which ls -ld %s shows (%w)", dir, bare(err))
 	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("it is no directory; name that of the spool, or unix:PATH for a socket (%w)", bare(err))
+	}
 	if !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
@@ -129,7 +133,14 @@ type Idle struct {
 }
 
 func (e *Idle) Error() string {
-	return fmt.Sprintf("no dsched runs on it; dlocal starts your own (%v)", e.Err)
+	if info, err := os.Stat(e.Spool); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return fmt.Sprintf("no dsched runs on it; its owner, whom %s shows, starts it (%v)", msg.Shell("ls", "-ld", e.Spool), e.Err)
+	}
+	start := msg.Shell("dsched", "-S", e.Spool)
+	if dir, name := filepath.Split(filepath.Clean(e.Spool)); name == "spool" && exists(filepath.Join(dir, "dlocal.lock")) {
+		start = msg.Shell("dlocal", "-d", filepath.Clean(dir))
+	}
+	return fmt.Sprintf("no dsched runs on it; start it: %s (%v)", start, e.Err)
 }
 
 // Unwrap returns the cause.

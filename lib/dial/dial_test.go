@@ -45,6 +45,42 @@ func TestErrorNamesTheFile(t *testing.T) {
 	}
 }
 
+// A spool on which no dsched runs is told with what starts one on it: dlocal where its
+// lock lies beside the spool.
+func TestErrorSaysWhatStartsTheHead(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "site", "spool", "spool.json"), "{}")
+	write(t, filepath.Join(dir, "my own", "spool", "spool.json"), "{}")
+	write(t, filepath.Join(dir, "my own", "other", "spool.json"), "{}")
+	write(t, filepath.Join(dir, "my own", "dlocal.lock"), "")
+	for spool, want := range map[string]string{
+		"site/spool":   "dsched -S " + dir + "/site/spool",
+		"my own/spool": "dlocal -d '" + dir + "/my own'",
+		"my own/other": "dsched -S '" + dir + "/my own/other'",
+	} {
+		_, err := Dial(t.Context(), filepath.Join(dir, spool))
+		if want := "cannot be reached: no dsched runs on it; start it: " + want + " (connect: no such file or directory)"; err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s:\n got %v\nwant %s", spool, err, want)
+		}
+	}
+}
+
+// Whose spool it is not is told that its owner starts the head.
+func TestErrorSaysWhoStartsTheHead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory to somebody")
+	}
+	dir := filepath.Join(t.TempDir(), "spool")
+	write(t, filepath.Join(dir, "spool.json"), "{}")
+	if err := os.Chown(dir, 61000, -1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Dial(t.Context(), dir)
+	if want := "no dsched runs on it; its owner, whom ls -ld " + dir + " shows, starts it ("; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
 func TestHead(t *testing.T) {
 	home := t.TempDir()
 	env := map[string]string{"HOME": home}
@@ -169,7 +205,12 @@ func TestGreet(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	for _, addr := range []string{t.TempDir(), "unix:/nonexistent/s", "ssh://x", "tcp://127.0.0.1:1"} {
+	file := filepath.Join(t.TempDir(), "socket")
+	write(t, file, "")
+	if _, err := Dial(t.Context(), file); err == nil || !strings.Contains(err.Error(), "it is no directory; name that of the spool, or unix:PATH for a socket") {
+		t.Errorf("a file: %v", err)
+	}
+	for _, addr := range []string{file, t.TempDir(), "unix:/nonexistent/s", "ssh://x", "tcp://127.0.0.1:1"} {
 		_, _, err := Greet(context.Background(), addr, wire.Hello{Role: wire.RoleTool})
 		var e *Error
 		if !errors.As(err, &e) || e.ExitStatus() != 69 || !strings.Contains(err.Error(), addr) {

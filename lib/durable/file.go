@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -107,21 +106,45 @@ func fill(f *os.File, data []byte, mode fs.FileMode) error {
 // something is there already, the error is fs.ErrExist and nothing changes. A
 // plain rename would replace an empty directory in silence. Publish syncs
 // neither parent: the caller does, once for many, with SyncDir.
+//
+// File systems of a network do not rename so. There a directory first makes an
+// empty one of that name, which a crash may leave.
 func Publish(oldpath, newpath string) error {
 	for {
 		err := unix.Renameat2(unix.AT_FDCWD, oldpath, unix.AT_FDCWD, newpath, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+			err = publishInSteps(oldpath, newpath)
+		}
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS):
-			return fmt.Errorf("%w (this file system may not know how to rename without replacing: use a local one)",
-				&os.LinkError{Op: "publish", Old: oldpath, New: newpath, Err: err})
 		default:
 			return &os.LinkError{Op: "publish", Old: oldpath, New: newpath, Err: err}
 		}
 	}
+}
+
+// publishInSteps renames to a name that is made first, and with that is found to be free.
+func publishInSteps(oldpath, newpath string) error {
+	info, err := os.Lstat(oldpath)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		if err := unix.Link(oldpath, newpath); err != nil {
+			return err
+		}
+		return unix.Unlink(oldpath)
+	}
+	if err := unix.Mkdir(newpath, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Rename(oldpath, newpath); err != nil {
+		return errors.Join(err, unix.Rmdir(newpath))
+	}
+	return nil
 }
 
 // SyncFile makes the content of the file path durable.

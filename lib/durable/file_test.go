@@ -96,24 +96,39 @@ func TestCreateNewReplacesNothing(t *testing.T) {
 }
 
 func TestS08PublishReplacesNothing(t *testing.T) {
-	dir := t.TempDir()
-	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-	for _, d := range []string{from, to} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			t.Fatal(err)
+	for name, publish := range map[string]func(from, to string) error{"at once": Publish, "in steps": publishInSteps} {
+		for kind, make := range map[string]func(string) error{
+			"directory": func(p string) error { return os.Mkdir(p, 0o750) },
+			"file":      func(p string) error { return os.WriteFile(p, []byte("new"), 0o640) },
+			"link":      func(p string) error { return os.Symlink("nowhere", p) },
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				dir := t.TempDir()
+				from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+				if err := errors.Join(make(from), os.Mkdir(to, 0o700)); err != nil {
+					t.Fatal(err)
+				}
+				before, _ := os.Lstat(from)
+				if err := publish(from, to); !errors.Is(err, fs.ErrExist) {
+					t.Errorf("onto an empty directory: %v, want fs.ErrExist", err)
+				}
+				if err := os.Remove(to); err != nil {
+					t.Fatal(err)
+				}
+				if err := publish(from, to); err != nil {
+					t.Error(err)
+				}
+				if after, err := os.Lstat(to); err != nil || !os.SameFile(before, after) {
+					t.Errorf("it is not there: %v", err)
+				}
+				if err := publish(from, to); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("a second time: %v, want fs.ErrNotExist", err)
+				}
+				if left, _ := os.ReadDir(dir); len(left) != 1 {
+					t.Errorf("left: %v", left)
+				}
+			})
 		}
-	}
-	if err := Publish(from, to); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("onto an empty directory: %v, want fs.ErrExist", err)
-	}
-	if err := os.Remove(to); err != nil {
-		t.Fatal(err)
-	}
-	if err := Publish(from, to); err != nil {
-		t.Error(err)
-	}
-	if err := Publish(from, to); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a second time: %v, want fs.ErrNotExist", err)
 	}
 }
 

@@ -26,3 +26,13 @@ func AppendLine(f *os.File, line []byte) error {
 	_, err = f.Write(append(append(text, line...), '\n'))
 	return err
 }
+
+// Overwrite makes text the content of a file that is open for writing. It needs no room on
+// the disk if the file has had as much before, which a disk that others fill may not have
+// a moment later. It syncs nothing.
+func Overwrite(f *os.File, text []byte) error {
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return err
+	}
+	return f.Truncate(int64(len(text)))
+}

@@ -179,6 +179,7 @@ func (h *Head) serveData(c *wire.Conn, peer dial.Peer, hello *wire.Hello, known 
 	if err := c.Send(h.hello(wire.Hello{})); err != nil {
 		return err
 	}
+	c.NoWriteLimit()
 	switch hello.State {
 	case "up":
 		err := errors.New("a panic")

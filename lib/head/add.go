@@ -79,8 +79,8 @@ func (h *Head) endAdd(n uint32) {
 func (h *Head) added(n uint32, a *spool.Addition, m *wire.Submit, said askedJobs, whom *job.Needs) {
 	b := h.batches[n]
 	from := b.known
-	rec := &job.Record{By: b.Head.Owner, Request: m.Ref}
-	h.store.Added(a, rec)
+	rec := a.Added()
+	rec.By, rec.Request = b.Head.Owner, m.Ref
 	b.known += a.Jobs
 	b.needs = b.needs || said.needs
 	if b.limits != nil || said.limits != nil {
@@ -92,7 +92,8 @@ func (h *Head) added(n uint32, a *spool.Addition, m *wire.Submit, said askedJobs
 	for i := range jobs {
 		jobs[i] = uint32(from + i)
 	}
-	h.tellAll(b, rec, jobs)
+	// Its record comes behind those of what was decided of the jobs before it.
+	h.ticks.actions = append(h.ticks.actions, sched.Log{Ref: sched.Ref{Batch: n, Job: sched.AllJobs}, Rec: rec, Jobs: jobs})
 	h.apply(sched.AddJobs{Batch: n, Spec: &b.Head.Spec, Jobs: a.Jobs, Asks: said.asks, Again: said.again, Needs: whom})
 }
 

@@ -189,6 +189,11 @@ func TestS05StagingFails(t *testing.T) {
 	}
 }
 
+// reading is done while its end is read.
+type reading func()
+
+func (f reading) Read([]byte) (int, error) { f(); return 0, io.EOF }
+
 // A node that was asked for a result, for which there is room set aside, and
 // sends nothing loses its session; one whose result is being made durable, or
 // that was asked for nothing, does not.
@@ -201,10 +206,18 @@ func TestI17SendsNothing(t *testing.T) {
 	if !s.stalled() {
 		t.Error("it sends nothing")
 	}
-	if s.seals = 1; s.stalled() {
+	if s.busy = 1; s.stalled() {
 		t.Error("the head's disk is slow")
 	}
-	s.seals = 0
+	io.ReadAll(busyReader{moving{reading(func() {
+		if s.moved = (time.Time{}); !s.stalled() {
+			t.Error("the head waits for it")
+		}
+	}), s}})
+	if s.moved = (time.Time{}); s.stalled() {
+		t.Error("the head is at work with what has come")
+	}
+	s.busy = 0
 	io.ReadAll(moving{strings.NewReader("x"), s})
 	if s.stalled() {
 		t.Error("it sends")

@@ -17,7 +17,7 @@ import (
 )
 
 // farewellWithin is how long a node that is put out may take to hear why.
-const farewellWithin = 500 * time.Millisecond
+const farewellWithin = 2 * time.Second
 
 // A door says who is let in as a node, and puts out those who are not any more.
 type door struct {

@@ -167,6 +167,7 @@ func TestX98TakenOutByHand(t *testing.T) {
 	for _, c := range []*wire.Conn{d.c, d.up, d.down} {
 		streamEnds(t, c)
 	}
+	s.h.rereadNodes() // it may have been read when half of it was written
 	s.deskOver(ws2, "ws2")
 	if _, e := s.ask(s.tool(), &wire.Change{Verb: "remove", Args: []string{"ws1"}}); e != nil || strings.Contains(s.list(), "\nws1") {
 		t.Errorf("one that is taken out is removed: %v, and the list is %q", e, s.list())

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -316,6 +317,25 @@ func TestD88AskedWhenItsNodeGoes(t *testing.T) {
 	h.nodeDown(s, io.EOF)
 	if s.addGrant(&grant{session: s, attempt: job.NewToken()}) {
 		t.Error("a result was asked for of a session that is over")
+	}
+}
+
+// What a failed attempt has printed is read, as its result is made durable, while its node
+// goes: the race detector finds who looks at it then.
+func TestReadAsItsNodeGoes(t *testing.T) {
+	h := newState(t)
+	a, _ := pipe(t)
+	s := newSession(h, wire.New(a))
+	h.nodeUp(s, &wire.Hello{Boot: "b", State: "s"}, node.Offer{CPUs: 8})
+	g := &grant{session: s, batch: made(t, h, "ns/b", "j"), attempt: job.NewToken(), prints: "j_output.txt", done: make(chan struct{}, 1), taken: true}
+	g.done <- struct{}{}
+	s.addGrant(g)
+	var reading sync.WaitGroup
+	reading.Go(func() { g.readSaid(h) })
+	h.nodeDown(s, io.EOF)
+	reading.Wait()
+	if s.drop(g) {
+		t.Error("it is wanted still")
 	}
 }
 

@@ -87,8 +87,8 @@ type tools struct {
 	operators account.Memory[string, numbered]
 	users     map[int]*user // by their numbers
 	watchers  map[*watcher]bool
-	reading   *semaphore.Weighted // of jobs in memory for what they ask: maxReading
-	readers   atomic.Int32        // who wait for it
+	reading   *quota // of jobs in memory for what they ask: maxReading
+	pulling   *quota // of bytes of manifests that they get: maxPulling
 	sending   sendings
 	rest      int64 // bytes that are read of what is refused: maxRest
 }
@@ -116,6 +116,7 @@ type batch struct {
 	told    int64 // bytes of its log that watchers have been told of
 
 	priority int      // as it is now
+	atOnce   int      // how many of its jobs may run at once, as it is now; 0: no bound
 	known    int      // jobs that are in the state: while the log is replayed there may be more
 	limits   []uint32 // seconds that each job may run, if they differ
 	needs    bool     // some job needs others
@@ -137,7 +138,7 @@ func newBatch(b *spool.Batch) (*batch, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(spec)
-	return &batch{Batch: b, spec: spec, specSum: hex.EncodeToString(sum[:]), told: b.Durable(), priority: b.Head.Spec.Priority, known: b.Head.Jobs}, nil
+	return &batch{Batch: b, spec: spec, specSum: hex.EncodeToString(sum[:]), told: b.Durable(), priority: b.Head.Spec.Priority, atOnce: b.Head.Spec.MaxRunning, known: b.Head.Jobs}, nil
 }
 
 // do has f called by the state's goroutine and waits until it was. What f
@@ -233,15 +234,10 @@ func (h *Head) record(a sched.Action) {
 	}
 }
 
-// recordAll appends a record about a whole batch to its log.
+// recordAll appends a record about a whole batch to its log, and has those who follow
+// told of the jobs that it changes.
 func (h *Head) recordAll(b *batch, rec *job.Record, jobs []uint32) {
 	h.store.Append(b.Batch, rec)
-	h.tellAll(b, rec, jobs)
-}
-
-// tellAll has those who follow told of the jobs that a record about a whole batch
-// changes.
-func (h *Head) tellAll(b *batch, rec *job.Record, jobs []uint32) {
 	h.log.Info(string(rec.Kind), "batch", string(b.ID), "jobs", len(jobs), "by", rec.By)
 	l := logged{batch: b.Batch, rec: rec, priority: b.priority}
 	if len(h.tools.watchers) > 0 && len(jobs) > 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"path"
 	"syscall"
@@ -35,7 +36,7 @@ func (h *Head) serveDown(s *session, c *wire.Conn, local bool) error {
 		}
 		w, err := h.work(s, f.Attempt)
 		if err == nil {
-			err = h.send(w, c, &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}, f, local)
+			err = h.send(w, c, &wire.Send{X: x, Of: f.Of, Attempt: f.Attempt}, f, local, s.log)
 		}
 		if refusal := asRefusal(err); refusal != nil {
 			s.log.Warn("request of a node refused", "attempt", f.Attempt, "why", refusal.Text)
@@ -69,8 +70,8 @@ func (h *Head) work(s *session, t job.Token) (*work, error) {
 	return w, err
 }
 
-// send answers one fetch.
-func (h *Head) send(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bool) error {
+// send answers one fetch. What cannot be read it tells log.
+func (h *Head) send(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bool, log *slog.Logger) error {
 	switch f.Of {
 	case wire.OfManifest, wire.OfSaved:
 		return h.sendSaved(w, c, s, f, local)
@@ -86,12 +87,20 @@ func (h *Head) send(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bo
 		if err != nil {
 			return err
 		}
-		return c.SendTransfer(s, func(out io.Writer) error {
-			return pack.Sender(local)(out, m, pack.Want{From: f.From}, func(_ int, e pack.Entry) (io.ReadCloser, error) {
+		want := pack.Want{From: f.From}
+		if err := want.Check(m); err != nil {
+			return &wire.Error{Status: cli.Usage, Text: err.Error()}
+		}
+		err = c.SendTransfer(s, func(out io.Writer) error {
+			return pack.Sender(local)(out, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 				r, _, err := w.batch.OpenInput(inputs[e.Sum])
 				return unhashed{r}, err
 			})
 		})
+		if asRefusal(err) != nil {
+			log.Error("cannot send an input", "job", w.batch.ID.Job(w.job.Name), "why", err)
+		}
+		return onlyStream(err)
 	}
 	return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", f.Of)}
 }

@@ -21,7 +21,7 @@ const (
 	maxTails   = 64         // logs that are followed on one node
 
 	toolWithin   = time.Hour        // between two requests of a tool, and before its pick
-	answerWithin = 10 * time.Minute // for the rows of a batch that a tool reads, when others wait
+	answerWithin = 10 * time.Minute // for the rows of a batch, or a large result, that a tool reads, when others wait
 )
 
 // A user is what one user has of the head.

@@ -56,7 +56,7 @@ type session struct {
 	heard    time.Time            // last message
 	answered uint64               // the last ping of ours that it has answered
 	moved    time.Time            // when something of what was asked for came last
-	seals    int                  // results being made durable
+	busy     int                  // results at which the head is at work, and does not wait for the node
 	grants   map[job.Token]*grant // asked for, not yet received
 	tails    map[uint64]*tailing  // logs on their way to tools
 	lastX    uint64
@@ -247,12 +247,12 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		if phase == job.PhaseReturning && m.Result == nil {
 			phase = job.PhaseRunning // what it left is being read: it is not over yet
 		}
-		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Ended: m.Result})
+		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Ended: m.Result, Ran: m.Ran})
 	case *wire.ListEnd:
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:
 		h.buildLog(s, m.Attempt, m.Phase == job.PhaseBuilding, false)
-		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase})
+		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, Ran: m.Ran})
 	case *wire.Ended:
 		brief(&m.Result)
 		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)

@@ -1,23 +1,24 @@
 package head
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/pack"
 	"distribute/lib/wire"
 )
 
@@ -357,7 +358,7 @@ func TestT79OthersGetIn(t *testing.T) {
 // Who reads an answer slowly does not keep the others waiting for ever.
 func TestT79SlowReader(t *testing.T) {
 	bubble(t, func(t *testing.T, h *Head) {
-		h.tools.reading = semaphore.NewWeighted(30_000)
+		h.tools.reading = newQuota(30_000)
 		names := make([]string, 30_000)
 		for i := range names {
 			names[i] = fmt.Sprint("a-job-with-a-name-that-is-not-short-", i)
@@ -393,6 +394,54 @@ func TestT79SlowReader(t *testing.T) {
 		}
 		slow.ends(t, answerWithin)
 		<-ended
+		quick.Close()
+		<-quick.over
+	})
+}
+
+// A tool that does not take a large result, whose manifest is in memory meanwhile, does not
+// keep the others waiting for ever.
+func TestSlowPull(t *testing.T) {
+	bubble(t, func(t *testing.T, h *Head) {
+		h.tools.pulling = newQuota(1 << 20)
+		b := made(t, h, "ns/b", "j")
+		if err := h.accept(b); err != nil {
+			t.Fatal(err)
+		}
+		var m pack.Manifest
+		for i := range 20_000 {
+			m = append(m, pack.Entry{Path: fmt.Sprintf("directory-%05d", i), Type: pack.Dir, Mode: 0o755, Time: time.Now()})
+		}
+		var text bytes.Buffer
+		batch := filepath.Join(h.spool.Dir(), "batches/ns/b")
+		if err := errors.Join(m.Encode(&text), os.MkdirAll(filepath.Join(batch, "out/j"), 0o777),
+			os.WriteFile(filepath.Join(batch, "manifests/j.jsonl"), text.Bytes(), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		pull := func() (*met, *wire.Conn, error) {
+			m, c, _ := serves(t, h)
+			err := c.Send(&wire.Pull{Ref: job.NewToken(), ID: "ns/b/j"})
+			var s *wire.Send
+			if err == nil {
+				s, err = wire.Expect[*wire.Send](c)
+			}
+			if err == nil {
+				err = wire.Drain(c.RecvTransfer(s))
+			}
+			return m, c, err
+		}
+		idle, _, err := pull()
+		if err != nil {
+			t.Fatal(err)
+		}
+		quick, c, err := pull()
+		if err == nil {
+			err = c.Send(&wire.Pick{None: true})
+		}
+		if err != nil {
+			t.Errorf("the other one is told %v", err)
+		}
+		idle.ends(t, answerWithin)
 		quick.Close()
 		<-quick.over
 	})

@@ -131,6 +131,31 @@ func TestFollowsItsNode(t *testing.T) {
 	}
 }
 
+// A job that stands still does so also when its time is set.
+func TestFollowsASetWhilePaused(t *testing.T) {
+	s := newSite(t)
+	s.submitAs("ns/b", `{"kind":"command","resources":{"cpus":1,"time":60}}`, "j", "k")
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhasePaused})
+	s.becomes(start.Job, job.Paused)
+	_, row := s.follows(wire.Query{Args: []string{string(start.Job)}})
+	if r := row(); r.State != job.Paused {
+		t.Fatalf("shown is %+v", r)
+	}
+	longer := int64(3600)
+	if ids, err := s.ask(s.tool(), &wire.Change{Verb: "set", Args: []string{string(start.Job)}, Set: &job.Set{Time: &longer}}); err != nil || len(ids) != 1 {
+		t.Fatal(ids, err)
+	}
+	if r := row(); r.State != job.Paused || r.Limit != 3600 {
+		t.Errorf("after it was set: %+v", r)
+	}
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	if r := row(); r.State != job.Running {
+		t.Errorf("when it runs: %+v", r)
+	}
+}
+
 // A job that was cancelled is running, and stopping, until its processes are gone or
 // their node is: who waits for its end waits for that, and who follows is told.
 func TestCancelledIsStopping(t *testing.T) {
@@ -475,6 +500,42 @@ func TestFrozenBefore(t *testing.T) {
 	row := job.Row{State: job.Running, Token: "t", Started: began}
 	if l.over(&row, time.Now()); row.Runtime != 60 {
 		t.Errorf("it is shown to have run for %g seconds, and stood still after 60", row.Runtime)
+	}
+}
+
+// How long a job has run is what its node said, and the time since in which it runs; before
+// its processes have begun it is nothing. Of what a node does not say, it is as long as the
+// job was given to it.
+func TestRanWithoutPauses(t *testing.T) {
+	h := newState(t)
+	const said = 10 * time.Minute
+	for _, c := range []struct {
+		name  string
+		a     sched.Attempt
+		wants float64 // a minute after it was said
+	}{
+		{"it runs again", sched.Attempt{State: job.Running, Phase: job.PhaseRunning, Ran: said}, 660},
+		{"it is paused", sched.Attempt{State: job.Paused, Phase: job.PhasePaused, Ran: said}, 600},
+		{"it was paused before the head was started", sched.Attempt{State: job.Paused, Phase: job.PhasePaused, Ran: said, Frozen: true, Since: time.Now().Add(-40 * time.Minute)}, 600},
+		{"it was paused when its node went away", sched.Attempt{State: job.Unreachable, Phase: job.PhasePaused, Ran: said}, 600},
+		{"its processes do not die", sched.Attempt{State: job.Running, Phase: job.PhaseStuck, Ran: said}, 660},
+		{"its batch is built", sched.Attempt{State: job.Running, Phase: job.PhaseBuilding}, 0},
+		{"its build is paused", sched.Attempt{State: job.Paused, Phase: job.PhaseBuilding}, 0},
+		{"its inputs are sent", sched.Attempt{State: job.Running, Phase: job.PhaseSending}, 0},
+		{"its node does not say", sched.Attempt{State: job.Running, Phase: job.PhaseRunning}, 3660},
+		{"its node was not heard", sched.Attempt{State: job.Unreachable}, 3660},
+		{"it ran for longer than it was there", sched.Attempt{State: job.Running, Phase: job.PhaseRunning, Ran: 1000 * time.Hour}, 3660},
+	} {
+		c.a.Token, c.a.RanAt = "t", h.clock.tell()
+		l := h.liveJob(c.a)
+		at := time.Now()
+		if c.a.Ran == said {
+			at = l.began.Add(said)
+		}
+		row := job.Row{State: job.Running, Token: "t", Started: at.Add(-time.Hour)}
+		if l.over(&row, at.Add(time.Minute)); row.Runtime != c.wants {
+			t.Errorf("%s: it is shown to have run for %g seconds, and not %g", c.name, row.Runtime, c.wants)
+		}
 	}
 }
 

@@ -15,6 +15,11 @@ import (
 	"distribute/lib/wire"
 )
 
+const (
+	maxPulling  = 512 << 20 // bytes of manifests of results that are pulled at once; in memory they have up to three times that
+	largeToPull = 256 << 10 // bytes of a manifest that counts for that
+)
+
 // pull sends the result of a job, or what an attempt left; or what the job is.
 func (t *tool) pull(m *wire.Pull) error {
 	if m.Of != "" {
@@ -27,6 +32,14 @@ func (t *tool) pull(m *wire.Pull) error {
 	if t.results == nil || t.resultsOf != batch {
 		t.results, t.resultsOf = t.spool.Results(batch), batch
 	}
+	if n := t.results.ManifestSize(name, try); n >= largeToPull {
+		return t.whenRoom(t.tools.pulling, n, func() error { return t.pullResult(m, batch, name, try) })
+	}
+	return t.pullResult(m, batch, name, try)
+}
+
+// pullResult sends what is kept of a job of the batch whose results are at hand.
+func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int) error {
 	manifest, root, err := t.results.Open(name, try)
 	if err == nil {
 		defer root.Close()
@@ -40,7 +53,7 @@ func (t *tool) pull(m *wire.Pull) error {
 	s := t.send(wire.OfManifest)
 	s.Ref = m.Ref
 	if err := t.c.SendTransfer(s, func(w io.Writer) error { return manifest.Encode(w) }); err != nil {
-		return err
+		return onlyStream(err)
 	}
 	t.c.ReadWithin(toolWithin)
 	pick, err := wire.Expect[*wire.Pick](t.c)
@@ -91,7 +104,11 @@ func (t *tool) pullWork(m *wire.Pull) error {
 	if w.job, err = t.jobs.Job(i); err != nil {
 		return err
 	}
-	if w.spec, err = json.Marshal(&t.jobs.Head.Spec); err != nil {
+	spec := t.jobs.Head.Spec
+	if !t.do(func() { t.applySets(t.jobs, i, &spec, &w.job) }) {
+		return errEndingNow
+	}
+	if w.spec, err = json.Marshal(&spec); err != nil {
 		return err
 	}
 	if m.Of == wire.OfInputs {
@@ -101,15 +118,12 @@ func (t *tool) pullWork(m *wire.Pull) error {
 	}
 	s := t.send(m.Of)
 	s.Ref = m.Ref
-	err = t.Head.send(w, t.c, s, &wire.Fetch{Of: m.Of, Sums: m.Sums}, t.peer.Local)
+	err = t.Head.send(w, t.c, s, &wire.Fetch{Of: m.Of, Sums: m.Sums}, t.peer.Local, t.log)
 	if own := (*wire.Error)(nil); errors.As(err, &own) { // before the transfer
 		own.Ref = m.Ref
 		return own
 	}
-	if asRefusal(err) != nil {
-		t.log.Warn("cannot send a job's inputs", "job", m.ID, "why", err)
-	}
-	return onlyStream(err)
+	return err
 }
 
 // kept says which of the inputs that have these sums is no more on the head.

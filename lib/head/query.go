@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -35,6 +39,7 @@ type liveJob struct {
 	phase    job.Phase
 	result   *job.Result // when it is over on its node
 	why      string      // it is stranded, or paused, or what becomes of it while its node is away
+	began    time.Time   // when it would have begun to run, had there been no pauses; zero: its node did not say
 	since    time.Time   // when it was paused
 	stopping bool        // the job was cancelled, and is not quite over
 	half     float64     // seconds that half of its batch took, if that is known
@@ -51,6 +56,12 @@ func (h *Head) liveJob(a sched.Attempt) liveJob {
 	}
 	if a.Pause != nil {
 		l.since = h.when(a.Said - seconds(a.Pause.Since))
+	}
+	if a.Ran > 0 {
+		said := h.when(a.RanAt)
+		if l.began = said.Add(-a.Ran); a.Phase == job.PhasePaused {
+			l.since = said
+		}
 	}
 	if b := h.batches[a.Ref.Batch]; b != nil {
 		l.half = b.pace.half()
@@ -101,10 +112,19 @@ func (l *liveJob) over(r *job.Row, at time.Time) {
 		r.Started, r.Reason = time.Time{}, l.why
 		return
 	}
-	if l.state == job.Paused && l.since.After(r.Started) && l.since.Before(at) {
+	began := r.Started
+	switch l.phase {
+	case job.PhaseWaiting, job.PhaseSending, job.PhaseBuilding:
+		began = at // none of its processes has
+	default:
+		if l.began.After(began) { // else its node did not say, or said more than can be
+			began = l.began
+		}
+	}
+	if l.since.After(began) && l.since.Before(at) {
 		at = l.since // the pause that lasts is no part of it
 	}
-	ran := at.Sub(r.Started).Round(time.Millisecond).Seconds()
+	ran := at.Sub(began).Round(time.Millisecond).Seconds()
 	if l.result != nil {
 		ran = l.result.Runtime
 	}
@@ -209,17 +229,17 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 			}
 		}
 	})
+	for _, p := range problems {
+		read := slices.ContainsFunc(infos, func(i spool.Info) bool { return i.ID == p.Batch })
+		if p.Batch != "" && !read && (q.About(p.Batch) || errors.Is(err, query.ErrNone) && q.Names(p.Batch)) && t.seesID(p.Batch) {
+			return nil, errDamaged(p.Batch)
+		}
+	}
 	switch {
 	case errors.Is(err, query.ErrNone):
 		return nil, &wire.Error{Status: cli.NoSuch, Text: err.Error()}
 	case err != nil:
 		return nil, &wire.Error{Status: cli.Input, Text: err.Error()}
-	}
-	for _, p := range problems {
-		read := slices.ContainsFunc(infos, func(i spool.Info) bool { return i.ID == p.Batch })
-		if p.Batch != "" && !read && q.About(p.Batch) && t.seesID(p.Batch) {
-			return nil, errDamaged(p.Batch)
-		}
 	}
 	return q, t.checkIDs(q, infos)
 }
@@ -239,9 +259,14 @@ func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
 	var missing []error
 	batches, jobs := q.IDs()
 	for _, id := range batches {
-		if !there[id] {
-			missing = append(missing, fmt.Errorf("no batch %q", id))
+		if there[id] {
+			continue
 		}
+		meant := ""
+		if missing == nil { // one hint is enough
+			meant = t.meantJob(id)
+		}
+		missing = append(missing, fmt.Errorf("no batch %q%s", id, meant))
 	}
 	for _, id := range jobs {
 		if !there[id.Batch()] {
@@ -257,6 +282,25 @@ func (t *tool) checkIDs(q *query.Query, infos []spool.Info) error {
 		missing = append(missing[:maxMissing], fmt.Errorf("and %d others that are not there", more))
 	}
 	return &wire.Error{Status: cli.NoSuch, Text: errors.Join(missing...).Error()}
+}
+
+// meantJob is the end of a message that there is no such batch: the job of the peer whose
+// batch and name were written as namespace/batch. It is "" if there is none.
+func (t *tool) meantJob(id job.BatchID) string {
+	infos, _, err := t.store.Batches(func(b job.BatchID) bool { return b.Name() == id.Namespace() })
+	if err != nil {
+		return ""
+	}
+	for _, i := range infos {
+		if !t.owns(i.Head.UID) {
+			continue
+		}
+		of := i.ID.Job(id.Name())
+		if missing := t.missingOf(i.ID, []job.ID{of}); missing != nil && !missing[of] {
+			return fmt.Sprintf(" (did you mean %q?)", of)
+		}
+	}
+	return ""
 }
 
 // visible is which of the batches that the query names, or jobs of, are there
@@ -388,16 +432,18 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(jo
 			}
 			return f(r, &log, until)
 		}
-		err := t.whenRoom(i.Head.Jobs, func() error { return read(i.ID, upto, each) })
+		err := t.whenRoom(t.tools.reading, int64(i.Head.Jobs), func() error { return read(i.ID, upto, each) })
 		var p *spool.Problem
-		if errors.As(err, &p) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // it was deleted meanwhile
+			continue
+		case errors.As(err, &p):
 			t.log.Error("cannot read a batch", "problem", p.Error())
 			if damaged == nil && q.About(i.ID) {
 				damaged = errDamaged(i.ID)
 			}
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 	}
@@ -405,42 +451,51 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(jo
 }
 
 // maxReading is how many jobs may be in memory at once for what tools ask: of a
-// batch that is read, some 200 bytes for each job that has run. What asks for
-// more waits its turn.
+// batch that is read, some 200 bytes for each job that has run.
 const maxReading = 4_000_000
 
 // read is [spool.Spool.Read] of a batch of so many jobs, when there is memory for it.
 func (t *tool) read(id job.BatchID, jobs int, upto int64, f func(*job.Row) error) error {
-	return t.whenRoom(jobs, func() error { return t.spool.Read(id, upto, f) })
+	return t.whenRoom(t.tools.reading, int64(jobs), func() error { return t.spool.Read(id, upto, f) })
 }
 
-// whenRoom reads a batch of so many jobs when there is memory for that.
-func (t *tool) whenRoom(jobs int, read func() error) error {
-	n := min(int64(jobs), maxReading)
-	t.tools.readers.Add(1)
-	err := t.tools.reading.Acquire(t.over, n)
-	t.tools.readers.Add(-1)
+// A quota bounds what is in memory at once for the answers to tools. What asks for more
+// waits its turn.
+type quota struct {
+	room    *semaphore.Weighted
+	most    int64
+	waiting atomic.Int32
+}
+
+func newQuota(most int64) *quota { return &quota{room: semaphore.NewWeighted(most), most: most} }
+
+// whenRoom answers when there is memory for so much.
+func (t *tool) whenRoom(q *quota, n int64, answer func() error) error {
+	n = min(n, q.most)
+	q.waiting.Add(1)
+	err := q.room.Acquire(t.over, n)
+	q.waiting.Add(-1)
 	if err != nil {
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
-	defer t.tools.reading.Release(n)
+	defer q.room.Release(n)
 	done := make(chan struct{})
 	defer close(done)
-	go t.endIfWanted(done)
-	return read()
+	go t.endIfWanted(q, done)
+	return answer()
 }
 
 // endIfWanted ends the session of a tool that reads its answer so slowly that
 // others wait for the memory, unless it is done before.
-func (t *tool) endIfWanted(done <-chan struct{}) {
+func (t *tool) endIfWanted(q *quota, done <-chan struct{}) {
 	for wait := answerWithin; ; wait = time.Minute {
 		select {
 		case <-done:
 			return
 		case <-time.After(wait):
 		}
-		if t.tools.readers.Load() > 0 {
-			t.log.Warn("query cut off: its answer was read too slowly while others wait", "user", t.peer.User)
+		if q.waiting.Load() > 0 {
+			t.log.Warn("tool cut off: its answer was read too slowly while others wait", "user", t.peer.User)
 			t.c.Close()
 			return
 		}

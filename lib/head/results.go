@@ -66,7 +66,11 @@ func (g *grant) settled(h *Head, t job.Token, err error) {
 	if a, live := h.machine.Attempt(t); full && live && a.State != job.Stranded {
 		g.session.log.Warn("no room for a result (stranded): it stays on its node", "attempt", string(t), "why", err)
 	}
-	h.apply(sched.Staged{Attempt: t, Manifest: g.sum, List: g.list, Said: g.said, Err: err, NoRoom: full, Permanent: permanent(err)})
+	e := sched.Staged{Attempt: t, Manifest: g.sum, Err: err, NoRoom: full, Permanent: permanent(err)}
+	if err == nil { // else a stream may be at it yet
+		e.List, e.Said = g.list, g.said
+	}
+	h.apply(e)
 }
 
 // permanent says that a result is not as it has to be, however often it comes.
@@ -221,20 +225,22 @@ func (s *session) addGrant(g *grant) bool {
 func (s *session) stalled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.grants) > 0 && s.seals == 0 && time.Since(s.moved) > stallLimit
+	return len(s.grants) > 0 && s.busy == 0 && time.Since(s.moved) > stallLimit
+}
+
+// countBusy counts a result at which the head is at work, or, with -1, no longer so.
+func (s *session) countBusy(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy += n
+	s.moved = time.Now()
 }
 
 // seal makes a result durable of which all is here.
 func (h *Head) seal(s *session, g *grant) {
-	count := func(n int) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seals += n
-		s.moved = time.Now()
-	}
-	count(1)
+	s.countBusy(1)
 	err := h.sealed(g)
-	count(-1)
+	s.countBusy(-1)
 	h.finish(s, g, err)
 }
 
@@ -284,6 +290,23 @@ func (m moving) Read(b []byte) (int, error) {
 	m.s.moved = time.Now()
 	m.s.mu.Unlock()
 	return n, err
+}
+
+// A busyReader is a moving whose result the head is at work with, but while it reads: it may
+// first read for long what it has of a file.
+type busyReader struct{ moving }
+
+func (t busyReader) Read(b []byte) (int, error) {
+	t.s.countBusy(-1)
+	defer t.s.countBusy(1)
+	return t.r.Read(b)
+}
+
+// receiveBusy is take, during which the node does not count as stalled.
+func (h *Head) receiveBusy(s *session, g *grant, of string, m moving) error {
+	s.countBusy(1)
+	defer s.countBusy(-1)
+	return h.take(g, of, busyReader{m})
 }
 
 // dropGrants settles what was asked for and has not come. What a stream is at
@@ -388,7 +411,7 @@ func (h *Head) takeUp(s *session, c *wire.Conn) error {
 			return err
 		}
 		g := s.claim(send.Attempt)
-		r := io.Reader(moving{c.RecvTransfer(send), s})
+		r := moving{c.RecvTransfer(send), s}
 		if g == nil {
 			if err := wire.Drain(r); err != nil && !errors.Is(err, wire.ErrGaveUp) {
 				return err
@@ -402,7 +425,7 @@ func (h *Head) takeUp(s *session, c *wire.Conn) error {
 			begun = g
 		}
 		at = g
-		err = h.take(g, send.Of, r)
+		err = h.receiveBusy(s, g, send.Of, r)
 		if err != nil || send.Of == wire.OfTree {
 			if rest := wire.Drain(r); rest != nil && !errors.Is(rest, wire.ErrGaveUp) {
 				err = errors.Join(err, rest)

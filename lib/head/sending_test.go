@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -98,6 +99,45 @@ func TestD88SubmissionOnAnotherStream(t *testing.T) {
 	expect[*wire.Accepted](t, c)
 	if _, m := s.lacking(ref, content); !m.(*wire.Accepted).Same {
 		t.Errorf("the same once more: %+v", m)
+	}
+}
+
+// An input that is lost on the head is one answer to the node that fetches it: what it
+// fetches then it gets.
+func TestLostInputIsOneAnswer(t *testing.T) {
+	s := newSite(t)
+	content := strings.Repeat("0123456789abcdef", 3<<16)
+	c, _ := s.lacking(job.NewToken(), content)
+	s.transfer(c, &wire.Send{X: 4, Of: wire.OfInputs}, string(inputs(t, content, 0)))
+	expect[*wire.Accepted](t, c)
+	sum := sha256.Sum256([]byte(content))
+	name := hex.EncodeToString(sum[:])
+	if err := os.Remove(filepath.Join(s.dir, "blobs", name[:2], name)); err != nil {
+		t.Fatal(err)
+	}
+	d := s.desk("ws1", "boot1")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfInputs, Sums: []string{name}})
+	if err := wire.Drain(d.down.RecvTransfer(expect[*wire.Send](t, d.down))); !errors.Is(err, wire.ErrGaveUp) {
+		t.Errorf("the input: %v", err)
+	}
+	for range 2 * nodeLines { // nor does it fill the log
+		s.send(d.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfInputs, Sums: []string{name}})
+		if err := wire.Drain(d.down.RecvTransfer(expect[*wire.Send](t, d.down))); !errors.Is(err, wire.ErrGaveUp) {
+			t.Errorf("the input once more: %v", err)
+		}
+	}
+	if n := strings.Count(s.log.String(), "cannot send an input"); n == 0 || n > nodeLines {
+		t.Errorf("%d lines of it are in the log", n)
+	}
+	s.send(d.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfInputs, Sums: []string{name}, From: 1 << 50})
+	if e := expect[*wire.Error](t, d.down); e.Status != cli.Usage {
+		t.Errorf("what is behind its end: %v", e)
+	}
+	s.send(d.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfSpec})
+	m, err := d.down.Recv()
+	if send, ok := m.(*wire.Send); !ok || send.Of != wire.OfSpec {
+		t.Errorf("the next answer is %+v, %v", m, err)
 	}
 }
 

@@ -48,7 +48,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 		ticks: ticks{committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1)},
 		nodes: nodes{sessions: map[uint64]*session{}, byName: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 			removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
-		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: semaphore.NewWeighted(maxReading)},
+		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), pulling: newQuota(maxPulling)},
 		transfers: transfers{room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 			sealing: semaphore.NewWeighted(maxSeals), small: newQueue[*grant](math.MaxInt), copying: map[buildOf]chan struct{}{}},
 		sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
@@ -71,6 +71,8 @@ func spoolError(err error) error {
 		return cli.Errorf(cli.Later, "%w", err)
 	case errors.Is(err, spool.ErrNoSpool), errors.Is(err, spool.ErrFormat), errors.Is(err, spool.ErrNetwork):
 		return cli.Errorf(cli.Input, "%w", err)
+	case errors.Is(err, fs.ErrPermission):
+		return cli.Errorf(cli.NotAllowed, "%w", err)
 	}
 	return err
 }

@@ -1,12 +1,14 @@
 package head
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
 	"distribute/lib/job"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // set changes what is asked for of jobs, and returns the ids of those that are not
@@ -63,6 +65,9 @@ func (b *batch) take(i int, s *job.Set) {
 	if s.Priority != nil {
 		b.priority = *s.Priority
 	}
+	if s.MaxRunning != nil {
+		b.atOnce = *s.MaxRunning
+	}
 	if s.Time == nil {
 		return
 	}
@@ -92,4 +97,18 @@ func (b *batch) otherTime(i int, j *job.Job) *int64 {
 		return &limit
 	}
 	return nil
+}
+
+// applySets changes what a job, and its batch, say to what is asked for now, if the batch is
+// open.
+func (h *Head) applySets(of *spool.Batch, i int, spec *job.Spec, j *job.Job) {
+	b := h.batches[h.byID[of.ID]]
+	if b == nil || b.Head.Submission != of.Head.Submission || i >= b.known {
+		return
+	}
+	spec.Priority, spec.MaxRunning = b.priority, b.atOnce
+	if time := b.otherTime(i, j); time != nil {
+		r := *cmp.Or(j.Resources, &spec.Resources)
+		r.Time, j.Resources = *time, &r
+	}
 }

@@ -120,11 +120,12 @@ func (h *Head) rereadSettings(ctx context.Context) {
 	h.set.Store(&s)
 	h.transfers.room.reserve.Store(s.Reserve)
 	var old []*wire.Conn
+	patience := !reflect.DeepEqual(s.Patience, before.Patience)
 	h.do(func() {
 		h.apply(sched.Leased{For: s.Lease})
 		h.apply(sched.Counted{Site: s.Counted})
 		for _, n := range h.nodes.joins {
-			if !n.name.Abroad() && !reflect.DeepEqual(s.Patience, before.Patience) {
+			if patience && !n.name.Abroad() {
 				old = append(old, n.conn)
 			}
 		}

@@ -431,7 +431,7 @@ func (n *simNode) start() {
 	n.w.hands.Go(func() {
 		defer close(d.over)
 		err := noded.Run(ctx, noded.Settings{Addr: "sim://head", Name: node.Name(n.name), Dir: d.root, Log: n.w.logger(n.name),
-			Offer: node.Offer{CPUs: n.cpus, Memory: 1 << 31, GPUs: simGPUs}, Machine: d, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
+			Offer: node.Offer{CPUs: n.cpus, Memory: 1 << 31, GPUs: simGPUs}, Machine: d, Uptime: n.w.at, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
 		if err != nil && !d.dead() {
 			n.w.wrong("%s ended by itself: %v", n.name, err)
 		}

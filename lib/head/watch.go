@@ -40,8 +40,9 @@ type watcher struct {
 	records *queue[logged]
 }
 
-// lookAt adds to what starts a job that it waits on its node, and to what cancels one that
-// its processes are there, if that is so when it is told.
+// lookAt adds to what starts a job that it waits on its node, to what cancels one that its
+// processes are there, and to what sets the time of one how it runs, if that is so when it
+// is told.
 func (h *Head) lookAt(ls []logged) {
 	if len(h.tools.watchers) == 0 {
 		return
@@ -57,6 +58,8 @@ func (h *Head) lookAt(ls []logged) {
 			shown = shown && a.Current && a.State == job.Queued
 		case l.rec.Kind == job.KindCancelled:
 			a, shown = h.machine.Stopping(l.ref)
+		case l.rec.Kind == job.KindSet && l.rec.Job != "":
+			a, shown = h.machine.Current(l.ref)
 		}
 		if shown {
 			live := h.liveJob(a)

@@ -2,6 +2,7 @@ package head
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -65,6 +66,15 @@ func TestX99ForgedNames(t *testing.T) {
 		lines, e = s.ask(as(tt.uid, tt.name), &wire.Change{Verb: "cancel", Args: []string{"b"}, Dry: true})
 		if e == nil != (tt.status == 0) || e != nil && e.Status != 66 {
 			t.Errorf("%d as %s, a name of his own: %q, %v", tt.uid, tt.name, lines, e)
+		}
+		for id, meant := range map[string]string{"b/j": ` (did you mean "ns/b/j"?)`, "b/none": "", "c/j": ""} {
+			if tt.status != 0 {
+				meant = "" // which batches there are is not told to others
+			}
+			_, e = s.ask(as(tt.uid, tt.name), &wire.Change{Verb: "cancel", Args: []string{id}, Dry: true})
+			if want := fmt.Sprintf("no batch %q%s", id, meant); e == nil || e.Status != 66 || e.Text != want {
+				t.Errorf("%d as %s: %+v, want %s", tt.uid, tt.name, e, want)
+			}
 		}
 	}
 }

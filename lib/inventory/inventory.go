@@ -127,10 +127,10 @@ func (in *Inventory) cpus(s *Source, f *File) error {
 	}
 	switch {
 	case f.CPUs > 0 && (f.Keep.CPUs == 0 || f.CPUs <= n):
-		if n = f.CPUs; n > has {
-			in.lacks("cpus", "that many", fmt.Sprintf("%d are offered and %d are here, so jobs share them: take cpus out of node.yaml", n, has))
+		n, why = f.CPUs, fmt.Sprintf("%s; %d here", said, has)
+		if n > has {
+			why += ", so jobs share them"
 		}
-		why = fmt.Sprintf("%s; %d here", said, has)
 	case f.CPUs > 0:
 		why += fmt.Sprintf("; %s says %d", said, f.CPUs)
 	}

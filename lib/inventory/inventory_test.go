@@ -65,6 +65,7 @@ func TestCPUsAndMemory(t *testing.T) {
 		{"garbage", with(map[string]string{group + "cpu.max": "x\n", group + "memory.max": "-5\n", "/proc/meminfo": "MemTotal: 1024 kB"}), File{}, 4, 1, "the machine's"},
 		{"the file", map[string]string{}, File{CPUs: 2, Memory: 1 << 30}, 2, 1024, "node.yaml; 4 here"},
 		{"more cpus than here", map[string]string{}, File{CPUs: 9, Memory: 64 << 30}, 9, 8192, "the machine's; node.yaml says 64G"},
+		{"cpus that jobs share", map[string]string{}, File{CPUs: 9}, 9, 7168, "node.yaml; 4 here, so jobs share them"},
 		{"a large one", map[string]string{"/proc/meminfo": "MemTotal: 67108864 kB"}, File{}, 4, 58983, "64G (the machine's), 6.4G kept for its owner"},
 		{"a small one", map[string]string{"/proc/meminfo": "MemTotal: 1048576 kB"}, File{}, 4, 512, "512M kept for its owner"},
 		{"several nodes", map[string]string{}, File{Nodes: []*File{{Name: "a", CPUs: 4}}}, 4, 8192, "the machine's"},
@@ -78,6 +79,9 @@ func TestCPUsAndMemory(t *testing.T) {
 		in, err := kernel(t, tt.files).Take(context.Background(), &tt.file)
 		if err != nil || in.Offer.CPUs != tt.cpus || in.Offer.Memory != tt.memory<<20 || !slices.ContainsFunc(in.Facts, func(f Fact) bool { return strings.Contains(f.Why, tt.why) }) {
 			t.Errorf("%s: %d cpus, %d bytes, %v, %v", tt.name, in.Offer.CPUs, in.Offer.Memory, in.Facts, err)
+		}
+		if slices.ContainsFunc(in.Lacks, func(f Fact) bool { return f.What == "cpus" }) {
+			t.Errorf("%s: cpus that are offered are missing: %v", tt.name, in.Lacks)
 		}
 	}
 	// All jobs together may have what is offered, and not all of the machine's 8 GiB.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +45,18 @@ func NameRune(r rune) bool {
 		strings.ContainsRune("._-+=@%", r)
 }
 
+// CheckNamespace reports why s cannot name the namespace of a new batch: it is a name
+// without "=", behind which an id would be read as the pattern of a filter.
+func CheckNamespace(s string) error {
+	if err := CheckName(s); err != nil {
+		return err
+	}
+	if strings.Contains(s, "=") {
+		return fmt.Errorf("%w %q: a namespace has no =", ErrName, s)
+	}
+	return nil
+}
+
 // A BatchID names a batch: namespace/batch.
 type BatchID string
 
@@ -65,10 +78,14 @@ func ParseBatchID(s string) (BatchID, error) {
 // NameBatch is the id that a user gives a batch: namespace/batch, or the name alone of one
 // in the namespace.
 func NameBatch(namespace, s string) (BatchID, error) {
-	if strings.Contains(s, "/") {
-		return ParseBatchID(s)
+	if !strings.Contains(s, "/") {
+		s = namespace + "/" + s
 	}
-	return ParseBatchID(namespace + "/" + s)
+	id, err := ParseBatchID(s)
+	if err != nil {
+		return "", err
+	}
+	return id, CheckNamespace(id.Namespace())
 }
 
 // Namespace is the part before the slash.
@@ -115,7 +132,7 @@ func (id ID) Try(n int) string { return string(id) + "~" + strconv.Itoa(n) }
 // 0) or of an attempt.
 func ParseID(s string) (batch BatchID, name string, try int, err error) {
 	parts := strings.Split(s, "/")
-	if len(parts) != 2 && len(parts) != 3 {
+	if len(parts) != 2 && len(parts) != 3 || slices.Contains(parts, "") {
 		return "", "", 0, fmt.Errorf("%w %q: an id is namespace/batch or namespace/batch/job", ErrName, s)
 	}
 	if batch, err = ParseBatchID(parts[0] + "/" + parts[1]); err != nil || len(parts) == 2 {
@@ -123,6 +140,9 @@ func ParseID(s string) (batch BatchID, name string, try int, err error) {
 	}
 	name, n, ok := strings.Cut(parts[2], "~")
 	if ok {
+		if name == "" {
+			return "", "", 0, fmt.Errorf("%w %q: before ~ comes the name of a job", ErrName, s)
+		}
 		if try, err = strconv.Atoi(n); err != nil || try < 1 || n[0] == '+' || n[0] == '0' {
 			return "", "", 0, fmt.Errorf("%w %q: after ~ comes the number of an attempt, from 1", ErrName, s)
 		}

@@ -54,6 +54,9 @@ func TestParseID(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %q, %v, want %q", s, got, err, want)
 		}
+		if err != nil && !strings.Contains(err.Error(), s) && !strings.Contains(s, "..") {
+			t.Errorf("%q is not named: %v", s, err)
+		}
 	}
 	id := NewBatchID("ns", "b").Job("j")
 	if id != "ns/b/j" || id.Batch() != "ns/b" || id.Name() != "j" || id.Try(2) != "ns/b/j~2" ||

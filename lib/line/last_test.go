@@ -8,7 +8,8 @@ import (
 )
 
 func TestLast(t *testing.T) {
-	long := strings.Repeat("x", lastBytes)
+	long := strings.Repeat("x", 64<<10)
+	hundred := strings.Repeat("x", 99) + "\n"
 	for _, tt := range []struct {
 		text  string
 		lines int
@@ -22,7 +23,11 @@ func TestLast(t *testing.T) {
 		{"one\ntwo\n", 3, "one\ntwo\n"},
 		{"one\n\n\n", 2, "\n\n"},
 		{"one\n" + long, 1, long},
-		{"one\n" + long, 9, long},
+		{"one\n" + long, 9, "one\n" + long},
+		{"one\n" + long + "\n", 1, long + "\n"},
+		{"\n" + long[1:] + "\n", 2, "\n" + long[1:] + "\n"},
+		{"one\n" + long[1:] + "\n", 1, long[1:] + "\n"},
+		{strings.Repeat(hundred, 3000), 1000, strings.Repeat(hundred, 1000)},
 	} {
 		name := filepath.Join(t.TempDir(), "f")
 		if err := os.WriteFile(name, []byte(tt.text), 0o600); err != nil {

@@ -38,6 +38,7 @@ const (
 	Length              // of time, seconds
 	Moment              // a time
 	Either              // text, compared as a number with what is one
+	JSON                // as it is written in JSON, or text
 )
 
 // A Value is what is compared.
@@ -99,6 +100,8 @@ func (v Value) Append(b []byte, k Kind) []byte {
 		return append(b, '-')
 	}
 	switch k {
+	case JSON:
+		return append(b, v.Text...)
 	case Either:
 		if v.Text == "" {
 			return append(b, '-')

@@ -29,12 +29,12 @@ const maxFile = 64 << 10 // bytes of a file of credentials
 // server refuses what it says.
 var ErrCredentials = errors.New("bad credentials")
 
-// read reads a file of credentials, unless every user of this machine may read it.
-func read(path string) (credentials, error) {
-	var c credentials
-	info, err := os.Stat(path)
+// read reads the file of credentials, unless every user of this machine may read it, and
+// takes the token that it has.
+func (c *Client) read() error {
+	info, err := os.Stat(c.path)
 	if err != nil {
-		return c, err
+		return err
 	}
 	switch {
 	case !info.Mode().IsRegular():
@@ -44,16 +44,17 @@ func read(path string) (credentials, error) {
 	case info.Size() > maxFile:
 		err = errors.New("it is longer than 64 KiB")
 	default:
-		b, failed := os.ReadFile(path)
+		b, failed := os.ReadFile(c.path)
 		if failed != nil {
-			return c, failed
+			return failed
 		}
-		c, err = parse(b)
+		c.file, err = parse(b)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: %w: %w", path, ErrCredentials, err)
+		return fmt.Errorf("%s: %w: %w", c.path, ErrCredentials, err)
 	}
-	return c, err
+	c.token = c.file.Token
+	return nil
 }
 
 // parse reads the content of a file of credentials. Its errors show nothing that may be

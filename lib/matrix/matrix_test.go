@@ -73,15 +73,15 @@ func TestReadRefuses(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := read(path); !errors.Is(err, want) {
+		if _, err := Open(path, ""); !errors.Is(err, want) {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}
-	if _, err := read(filepath.Dir(path)); !errors.Is(err, ErrCredentials) {
+	if _, err := Open(filepath.Dir(path), ""); !errors.Is(err, ErrCredentials) {
 		t.Errorf("a directory: %v", err)
 	}
 	write(t, path+"2", strings.Repeat(" ", maxFile+1))
-	if _, err := read(path + "2"); !errors.Is(err, ErrCredentials) {
+	if _, err := Open(path+"2", ""); !errors.Is(err, ErrCredentials) {
 		t.Errorf("a long file: %v", err)
 	}
 }
@@ -169,11 +169,11 @@ func TestRooms(t *testing.T) {
 	}))
 	defer s.Close()
 	c := open(t, s.URL)
-	if room, err := c.room(context.Background(), "@bo:b"); room != "rooms/%21there:b" || err != nil || noted != "" {
+	if room, err := c.room(context.Background(), "@bo:b"); room != "!there:b" || err != nil || noted != "" {
 		t.Errorf("%q, %v, and noted %s", room, err, noted)
 	}
 	room, err := c.room(context.Background(), "@ana:b")
-	if want := `{"@ana:b":["!kicked:b","!left:b","no room","../../x","!new:b"],"@bo:b":["!there:b","!left:b"]}`; room != "rooms/%21new:b" || err != nil || noted != want {
+	if want := `{"@ana:b":["!kicked:b","!left:b","no room","../../x","!new:b"],"@bo:b":["!there:b","!left:b"]}`; room != "!new:b" || err != nil || noted != want {
 		t.Errorf("%q, %v, and noted %s", room, err, noted)
 	}
 	made = "../x"

@@ -83,6 +83,15 @@ const (
 	Pending  State = "pending"  // it asks to be let in, and nobody has accepted it yet
 )
 
+// States are the names of all states, in this order.
+func States() []string {
+	var names []string
+	for _, s := range [...]State{Idle, Busy, Paused, Draining, Resting, Silent, Lost, Site, Pending} {
+		names = append(names, string(s))
+	}
+	return names
+}
+
 // A Row is everything that is shown of a node. Members are named here for
 // JSON, filters and columns.
 type Row struct {

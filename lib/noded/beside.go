@@ -300,7 +300,7 @@ func (n *daemon) never(w *want) error {
 	if err := n.beyond(&w.share); err != nil {
 		return err
 	}
-	if n.pause.frozen || w.cpus > n.given().Offer.CPUs-n.lent() || n.stock.sized && w.memory > max(0, n.memory()) {
+	if n.pause.frozen || w.cpus > n.given().Offer.CPUs-n.lent() || n.stock.sized && w.memory > max(0, n.unlentMemory()) {
 		return &pausedError{n.pausedReason()}
 	}
 	return nil

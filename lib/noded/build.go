@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -35,8 +36,9 @@ type buildRun struct {
 	cancel  context.CancelCauseFunc
 	begun   bool // it has its cpus and a supervisor
 	cpus    int
-	adopted bool  // it runs under a supervisor of an earlier daemon
-	base    int64 // bytes of inputs in its directory
+	group   string // its cgroup, if it has one
+	adopted bool   // it runs under a supervisor of an earlier daemon
+	base    int64  // bytes of inputs in its directory
 	done    chan struct{}
 	why     string // for what reason it is to end
 	err     error  // set when done is closed
@@ -145,7 +147,6 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	}
 	defer func() { n.release(nil, got, slot) }()
 	n.do(func() { run.begun = true })
-	tell(n.nowNews)
 	if err := b.Unbuild(); err != nil {
 		return err
 	}
@@ -158,6 +159,8 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	if err := b.SetStarted(started); err != nil {
 		return err
 	}
+	n.do(func() { run.group = groupOfBuild(started) })
+	tell(n.nowNews)
 	n.Log.Info("build started", "batch", b.Batch)
 	var st *proc.Status
 	st, slot, err = n.supervise(ctx, slot, &proc.Order{
@@ -186,7 +189,8 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	}
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	n.do(func() { run.adopted, run.begun = true, true })
+	n.do(func() { run.adopted, run.begun, run.group = true, true, groupOfBuild(s) })
+	tell(n.nowNews)
 	defer n.do(func() { run.adopted, run.begun = false, false })
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
 		return false, err
@@ -199,6 +203,14 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 		return false, err
 	}
 	return false, errors.Join(proc.Void(b.Dir, string(s.Token)), release())
+}
+
+// groupOfBuild is the cgroup of a build's run, if it has one.
+func groupOfBuild(s *desk.Started) string {
+	if s.Cgroup == "" {
+		return ""
+	}
+	return filepath.Join(s.Cgroup, string(s.Token))
 }
 
 // prepareBuild makes the directory that a build runs in.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"distribute/lib/desk"
 	"distribute/lib/job"
@@ -41,6 +42,23 @@ func TestBuildThatLeft(t *testing.T) {
 	s.say(st)
 	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Errorf("it says %s, %s", e.Fate, e.Reason)
+	}
+}
+
+// dpause is told of a build that an earlier dnoded began.
+func TestOldBuildIsTold(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	b := built(t, n, "lab/old", time.Now())
+	if err := b.SetStarted(&desk.Started{Kind: job.Command, Token: job.NewToken()}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := n.oldBuild(b.Build, &buildRun{}); done || err != nil {
+		t.Fatal(done, err)
+	}
+	select {
+	case <-n.nowNews:
+	default:
+		t.Error("nobody is told")
 	}
 }
 

@@ -231,6 +231,7 @@ type attempt struct {
 	*desk.Attempt
 	cpus    int         // that it has when it runs
 	stage   stage       // how far it is
+	clock   *proc.Clock // how long its processes have run; nil: they have not begun, or that is not known
 	phase   job.Phase   // that the head was told last; see tellPhase
 	unknown bool        // the head said that it does not know it, so it is not started; at any stage
 	result  *job.Result // once it is over
@@ -421,6 +422,9 @@ func (n *daemon) resume(da *desk.Attempt) error {
 	}
 	switch {
 	case alive:
+		if h, ok := n.holder(da.Dir); ok && h.Began != 0 { // else its supervisor is of an earlier release
+			a.clock = &h.Clock
+		}
 		n.setStage(a, stageAdopted)
 		n.watchDisk()
 		a.has = a.shareIn(started)

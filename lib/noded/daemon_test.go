@@ -81,7 +81,7 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 	n.work.Wait()
 }
 
-// What is damaged in attempts/, or a stranger there, keeps no daemon from its work,
+// What is damaged in attempts/, or a file that is no attempt, keeps no daemon from its work,
 // also where it is alone.
 func TestTakeOverDamaged(t *testing.T) {
 	dir := t.TempDir()

@@ -91,14 +91,14 @@ func (e *cannotError) Error() string { return e.why }
 // together fetch it once: the record of a build that runs is not to be replaced.
 func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error) {
 	for {
-		if b, err := n.spec(a); !errors.Is(err, fs.ErrNotExist) {
+		if b, err := n.knownBuild(a); !errors.Is(err, fs.ErrNotExist) {
 			return b, err
 		}
 		n.do(func() { n.setStage(a, stageFetching) })
 		mine, others := n.claims.take([]string{a.Spec})
 		if len(mine) > 0 {
 			defer n.claims.giveUp(mine)
-			if b, err := n.spec(a); !errors.Is(err, fs.ErrNotExist) { // it came meanwhile
+			if b, err := n.knownBuild(a); !errors.Is(err, fs.ErrNotExist) { // it came meanwhile
 				return b, err
 			}
 			return n.fetchNewSpec(ctx, a)
@@ -109,8 +109,8 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 	}
 }
 
-// spec is what is known here of an attempt's batch.
-func (n *daemon) spec(a *attempt) (*desk.Build, error) {
+// knownBuild is what is known here of an attempt's batch.
+func (n *daemon) knownBuild(a *attempt) (*desk.Build, error) {
 	b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec)
 	if err == nil {
 		n.do(func() {
@@ -215,7 +215,7 @@ func awaitAll(ctx context.Context, others []chan struct{}) error {
 func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes map[string]int64) error {
 	defer n.keepInputs()
 	anew := map[string]bool{} // begun again from their first byte, for what had come was wrong
-	for {
+	for ctx.Err() == nil {
 		f, m := n.nextFetch(a, sums, sizes)
 		if f == nil {
 			return nil
@@ -232,6 +232,7 @@ func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes
 			return err
 		}
 	}
+	return ctx.Err()
 }
 
 // keepAfter is how long inputs that have come wait for their sync. A job that
@@ -254,10 +255,14 @@ func (n *daemon) keepInputs() {
 	})
 }
 
+// maxQuestion is how many bytes of inputs one question asks for, if it asks for more than
+// one: between two questions what others fetch has its turn, and a stop is seen.
+const maxQuestion = 64 << 20
+
 // nextFetch is the next question for inputs, and what is to come; nil if all
 // are here. One of which a part is here is asked for alone, from there on.
 func (n *daemon) nextFetch(a *attempt, sums []string, sizes map[string]int64) (*wire.Fetch, pack.Manifest) {
-	f, part := &wire.Fetch{Attempt: a.Token, Of: wire.OfInputs}, map[string]int64{}
+	f, part, size := &wire.Fetch{Attempt: a.Token, Of: wire.OfInputs}, map[string]int64{}, int64(0)
 	for _, s := range sums {
 		if _, here := n.desk.Cached(s); here {
 			continue
@@ -268,8 +273,9 @@ func (n *daemon) nextFetch(a *attempt, sums []string, sizes map[string]int64) (*
 				return f, pack.Blobs(map[string]int64{s: sizes[s]})
 			}
 		}
-		if len(part) < wire.MaxSums {
+		if len(part) == 0 || len(part) < wire.MaxSums && size+sizes[s] <= maxQuestion {
 			part[s] = sizes[s]
+			size += sizes[s]
 		}
 	}
 	if len(part) == 0 {

@@ -22,6 +22,7 @@ var (
 	silentAfter = timing.Wait(45 * time.Second)
 	retryAfter  = timing.Wait(time.Second)     // until the second try to reach the head
 	slowest     = timing.Wait(time.Minute)     // between two tries to reach the head
+	slowestHere = timing.Wait(5 * time.Second) // the same, where the head is on this machine
 	pendingWait = timing.Wait(4 * time.Second) // between two questions whether the node is accepted
 )
 
@@ -152,6 +153,8 @@ func (l *link) next(wait time.Duration, err error) time.Duration {
 		return pendingWait
 	case errors.As(err, &refusal):
 		return min(max(2*wait, 5*retryAfter), slowest)
+	case dial.Local(l.n.Addr):
+		return min(2*wait, slowestHere)
 	}
 	return min(2*wait, slowest)
 }
@@ -274,8 +277,9 @@ func (l *link) detach() {
 // list is everything that the node holds.
 func (n *daemon) list() []wire.Message {
 	var ms []wire.Message
+	now := n.Uptime()
 	for t, a := range n.attempts {
-		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, GPUs: a.gpus(), Result: a.result})
+		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, GPUs: a.gpus(), Ran: a.ranFor(now), Result: a.result})
 	}
 	seen := map[job.BatchID]bool{}
 	for _, b := range n.builds {
@@ -303,6 +307,7 @@ func (s *session) data(ctx context.Context, way string, use func(context.Context
 	}
 	defer c.Close()
 	c.LimitFrames(wire.FrameWithin)
+	c.NoWriteLimit()
 	return use(ctx, c)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"distribute/lib/job"
@@ -65,8 +66,17 @@ func (m *meter) correct(b job.BatchID, most int64) {
 // busy says that one is being given back.
 func (m *meter) busy() bool { return m.leaving != nil && m.leaving.runs() }
 
-// memory is how much jobs may use together.
-func (n *daemon) memory() int64 { return n.given().Offer.Memory - n.pause.give.Memory }
+// memory is how much jobs may use together. What a person takes back counts only where jobs
+// are measured: elsewhere only the kernel takes memory from jobs.
+func (n *daemon) memory() int64 {
+	if !n.given().Measured {
+		return n.given().Offer.Memory
+	}
+	return n.unlentMemory()
+}
+
+// unlentMemory is how much of the offered memory is not given back to a person.
+func (n *daemon) unlentMemory() int64 { return n.given().Offer.Memory - n.pause.give.Memory }
 
 // looks says that it is looked how much memory jobs use.
 func (n *daemon) looks() bool { return n.given().Measured || !n.bounds && n.Nodes > 1 }
@@ -340,12 +350,17 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 
 // ranOut takes into a result that memory ran out, of which its job had said nothing:
 // it is given back, or has failed if there was nobody else who had some when it ended.
+// One that somebody has killed while it stood still, as the kernel does for want of
+// memory, has used none up: it is given back.
 func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
 	killed := st.NoMemory && st.Had == 0 && n.given().Measured && a.has != nil && !a.has.alone && a.has.memory == 0 && !a.has.never
+	killedStill := st.Frozen && st.Signal == int(syscall.SIGKILL) && st.Stopped == "" && st.Had == 0 && a.has != nil && !a.has.never
 	switch {
 	case r.OK(), r.Fate == job.FateLost:
 	case (a.end == endAsked || a.end == endMemory) && (st.Stopped == proc.StoppedOrder || r.Fate.Evicted()):
 		r.Fate, r.Reason = job.FateNoMemory, a.why
+	case killedStill:
+		r.Fate, r.Reason = job.FateNoMemory, "killed while it stood still"
 	case killed:
 		r.Fate, r.Reason = job.FateNoMemory, "the memory of its node was used up, by it and others"
 	case a.why == job.ReasonNodeMemory:

@@ -153,6 +153,26 @@ func TestPartIsBounded(t *testing.T) {
 	}
 }
 
+// Where jobs are not measured none is ended for memory that a person takes back: only the
+// kernel could take it from them. It is not given to others either.
+func TestReturnedMemoryEndsNoJob(t *testing.T) {
+	r := newMeterRig(t)
+	r.Measured, r.Nodes = false, 2
+	for i, gibs := range []float64{5, 2} {
+		name := fmt.Sprint("a/", i)
+		r.expect(r.begin(name, nil), "")
+		r.uses(name, gibs)
+	}
+	r.pause.give.Memory = 4 * gib
+	r.expect(r.look(), "")
+	r.stock.sized = true
+	if err := r.never(&want{share: share{memory: 5 * gib}}); !errors.Is(err, errPaused) {
+		t.Errorf("one that needs more than is left: %v", err)
+	}
+	r.uses("a/1", 3.5)
+	r.expect(r.look(), "a/1 (back true, at once true): the node had no memory left, and it began last")
+}
+
 // Who is begun and uses what others of its batch did is not ended for it.
 func TestMeasuredIsNoLoop(t *testing.T) {
 	for eighths := range 64 {
@@ -333,11 +353,13 @@ func TestMeasuredAsks(t *testing.T) {
 }
 
 // What is known of how one ended says whether it goes back: it was ended for that, or
-// the kernel was quicker, while others ran; alone, or with a limit of its own, or never
+// the kernel was quicker, while others ran or it stood still; alone, or with a limit of its own, or never
 // to be started twice, it has failed.
 func TestMeasuredResult(t *testing.T) {
 	ended := proc.Status{Stopped: proc.StoppedOrder}
 	killed := proc.Status{NoMemory: true}
+	still := proc.Status{Frozen: true, Signal: 9}
+	declared := func(r *meterRig, a *attempt) { r.Measured, a.has.memory = false, gib }
 	for _, c := range []struct {
 		what   string
 		st     proc.Status
@@ -356,6 +378,12 @@ func TestMeasuredResult(t *testing.T) {
 		{"killed alone", killed, func(r *meterRig, a *attempt) { r.over("a/0"); r.over("a/1") }, false, "stopped"},
 		{"killed alone, and another has begun", killed, func(r *meterRig, a *attempt) { r.over("a/0"); r.over("a/1"); r.begin("a/2", nil) }, false, "stopped"},
 		{"killed where nothing is measured", killed, func(r *meterRig, _ *attempt) { r.Measured = false }, false, "stopped"},
+		{"killed while it stood still", still, declared, true, "killed while it stood still"},
+		{"killed for want of memory while it stood still", proc.Status{Frozen: true, Signal: 9, NoMemory: true}, declared, true, "killed while it stood still"},
+		{"killed while it stood still, never to be started twice", still, func(_ *meterRig, a *attempt) { a.has.never = true }, false, "stopped"},
+		{"killed by its own limit, and stood still", proc.Status{Frozen: true, Signal: 9, NoMemory: true, Had: gib}, declared, false, "stopped"},
+		{"stopped while it stood still", proc.Status{Frozen: true, Signal: 9, Stopped: proc.StoppedOrder}, declared, false, "stopped"},
+		{"exited as it was to stand still", proc.Status{Frozen: true}, declared, false, "stopped"},
 		{"too big alone", ended, func(_ *meterRig, a *attempt) { a.end, a.why = endStopped, job.ReasonNodeMemory }, false, job.ReasonNodeMemory},
 	} {
 		r := newMeterRig(t)

@@ -3,6 +3,7 @@ package noded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -151,6 +152,7 @@ func TestWaitForTheHead(t *testing.T) {
 	}{
 		{"tcp://127.0.0.1:1", 0, errAway, 200 * time.Millisecond},
 		{"/spool", 0, errAway, 200 * time.Millisecond},
+		{"/spool", 4 * time.Second, errAway, 5 * time.Second},
 		{"tls://head", 0, errAway, time.Second},
 		{"tls://head", time.Second, errAway, 2 * time.Second},
 		{"tls://head", 50 * time.Second, errAway, time.Minute},
@@ -182,5 +184,26 @@ func TestAtEnd(t *testing.T) {
 	cancel2(nil)
 	if n.atEnd(t.Context()) || n.atEnd(stopped) || !n.atEnd(ended) {
 		t.Error("a stop and the daemon's end are not told apart")
+	}
+}
+
+// A question for inputs is for many small ones, or for a few large ones.
+func TestQuestionsForInputs(t *testing.T) {
+	n := testDaemon(1)
+	var err error
+	if n.desk, err = desk.Open(t.TempDir(), "boot"); err != nil {
+		t.Fatal(err)
+	}
+	defer n.desk.Close()
+	for size, want := range map[int64]int{1: 20, 10 << 20: 6, 1 << 30: 1} {
+		var sums []string
+		sizes := map[string]int64{}
+		for i := range 20 {
+			s := fmt.Sprintf("%064x", i)
+			sums, sizes[s] = append(sums, s), size
+		}
+		if f, m := n.nextFetch(&attempt{Attempt: &desk.Attempt{}}, sums, sizes); len(f.Sums) != want || len(m) != want {
+			t.Errorf("of %d bytes each: %d, %d", size, len(f.Sums), len(m))
+		}
 	}
 }

@@ -115,7 +115,7 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 		}
 		for _, b := range n.builds {
 			if b.run != nil && b.run.begun {
-				r := given{pause.Running{User: b.Batch.Namespace(), Build: true, CPUs: b.run.cpus}, b.Dir}
+				r := given{pause.Running{User: b.Batch.Namespace(), Build: true, CPUs: b.run.cpus, Cgroup: b.run.group}, b.Dir}
 				if !b.Spec.Private {
 					r.Job = string(b.Batch)
 				}

@@ -173,7 +173,9 @@ func (p *pausing) read(before standing, patience *float64) (st standing, next ti
 			p.n.Log.Warn("file in a directory of pauses is no pause", "why", text)
 		}
 	}
-	if pause.Tidy(&s, p.Places); !s.Frozen() {
+	pause.Tidy(&s, p.Places)
+	give := p.part.Gives(s)
+	if s = p.whole(s); !s.Frozen() {
 		p.since = 0
 	} else if p.since == 0 {
 		p.since = max(1, c.Uptime)
@@ -183,7 +185,7 @@ func (p *pausing) read(before standing, patience *float64) (st standing, next ti
 			}
 		}
 	}
-	st = p.stand(c, s, patience)
+	st = p.stand(c, s, give, patience)
 	p.own(c, s, st)
 	if next = st.stays(c, s); err != nil || unkept {
 		next = min(next, lostAgain)
@@ -251,12 +253,28 @@ func (st *standing) stays(c pause.Clock, s pause.State) time.Duration {
 // may have the numbers of thousands.
 const maxNamed = 8
 
-// stand sums up what the pauses ask.
-func (p *pausing) stand(c pause.Clock, s pause.State, patience *float64) standing {
-	st := standing{frozen: s.Frozen(), out: s.Out(), give: p.part.Gives(s), until: -1, leave: -1, since: p.since}
-	// Of a node of which nothing is left nothing can run.
-	offer := &p.n.given().Offer
-	st.frozen = st.frozen || st.give.CPUs >= p.n.realCPUs() || len(p.n.cpuIDs) > 0 && p.part.Loses(s) >= len(p.n.cpuIDs) || offer.Memory > 0 && st.give.Memory >= offer.Memory
+// whole is the state as it is for the node: a pause that takes back all that it has is one
+// of everything, as nothing can run then.
+func (p *pausing) whole(s pause.State) pause.State {
+	s.Live = slices.Clone(s.Live)
+	for i := range s.Live {
+		if q := &s.Live[i]; !q.Full() && p.leavesNothing(*q) {
+			q.Give = nil
+		}
+	}
+	return s
+}
+
+// leavesNothing says whether a pause takes back all that the node has.
+func (p *pausing) leavesNothing(q pause.Pause) bool {
+	s := pause.State{Live: []pause.Pause{q}}
+	give, memory, cpus := p.part.Gives(s), p.n.given().Offer.Memory, len(p.n.cpuIDs)
+	return give.CPUs >= p.n.realCPUs() || cpus > 0 && p.part.Loses(s) >= cpus || memory > 0 && give.Memory >= memory
+}
+
+// stand sums up what the pauses ask of the node, by which it gives so much back.
+func (p *pausing) stand(c pause.Clock, s pause.State, give pause.Give, patience *float64) standing {
+	st := standing{frozen: s.Frozen(), out: s.Out(), give: give, until: -1, leave: -1, since: p.since}
 	by := map[string]bool{}
 	for _, q := range s.Live {
 		st.live = append(st.live, q.Place+"/"+q.ID)

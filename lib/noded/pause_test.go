@@ -179,6 +179,11 @@ func TestStand(t *testing.T) {
 		p.Give = &pause.Give{CPUs: cpus}
 		return p
 	}
+	long := func(cpus int) pause.Pause {
+		p := pause.For(ago(time.Hour), 5*time.Hour)
+		p.Give = &pause.Give{CPUs: cpus}
+		return p
+	}
 	memory := func(bytes int64) pause.Pause {
 		p := give(0)
 		p.Give.Memory = bytes
@@ -201,16 +206,20 @@ func TestStand(t *testing.T) {
 		{"without an end", []pause.Pause{pause.To(c, time.Time{})}, &four, true, 0, 0, -1, 4 * time.Hour},
 		{"a part", []pause.Pause{give(3)}, &four, false, 3, time.Hour, time.Hour, -1},
 		{"all of it", []pause.Pause{give(4)}, &four, true, 4, time.Hour, time.Hour, -1},
+		{"all of it, longer than jobs wait", []pause.Pause{long(4)}, &four, true, 4, time.Hour, 4 * time.Hour, 3 * time.Hour},
+		{"all of it, and a part for longer", []pause.Pause{give(4), long(1)}, &four, true, 4, time.Hour, time.Hour, -1},
+		{"all of it for longer than all stands still", []pause.Pause{pause.For(c, 2*time.Hour), long(4)}, &four, true, 4, time.Hour, 4 * time.Hour, 3 * time.Hour},
 		{"all of its memory", []pause.Pause{memory(8 << 30)}, &four, true, 0, time.Hour, time.Hour, -1},
 		{"most of its memory", []pause.Pause{memory(8<<30 - 1)}, &four, false, 0, time.Hour, time.Hour, -1},
 	}
 	for _, tt := range tests {
 		p := &pausing{n: n, names: map[int]string{}}
 		s := pause.State{At: c, Live: tt.live}
-		if s.Frozen() {
+		whole := p.whole(s)
+		if whole.Frozen() {
 			p.since = c.Uptime - tt.since
 		}
-		st := p.stand(c, s, tt.patience)
+		st := p.stand(c, whole, p.part.Gives(s), tt.patience)
 		until, leave := time.Duration(-1), time.Duration(-1)
 		if st.until >= 0 {
 			until = st.until - c.Uptime
@@ -282,7 +291,7 @@ func TestManyHolders(t *testing.T) {
 		p.names[q.UID] = fmt.Sprint("user", uid)
 		s.Live = append(s.Live, q)
 	}
-	if st := p.stand(c, s, nil); len(st.by) != maxNamed || !slices.Contains(st.by, "user0") {
+	if st := p.stand(c, s, pause.Give{}, nil); len(st.by) != maxNamed || !slices.Contains(st.by, "user0") {
 		t.Errorf("%d are named: %.100q", len(st.by), st.by)
 	}
 }

@@ -149,6 +149,7 @@ func (r *results) tell(ctx context.Context) error {
 			return err
 		}
 		w := &sending{Ran: a}
+		r.restartTimer()
 		ended, err := r.read(ctx, w)
 		if err != nil {
 			r.fail(err)
@@ -157,7 +158,7 @@ func (r *results) tell(ctx context.Context) error {
 		r.mu.Lock()
 		r.sending[a.Attempt] = w
 		r.mu.Unlock()
-		r.late.Reset(stuckAfter)
+		r.restartTimer()
 		if err := r.c.Send(ended); err != nil {
 			return err
 		}
@@ -167,6 +168,7 @@ func (r *results) tell(ctx context.Context) error {
 			return err
 		}
 	}
+	r.late.Reset(stuckAfter)
 	if err := r.c.Send(&wire.Ping{N: lastPing}); err != nil {
 		return err
 	}
@@ -175,6 +177,18 @@ func (r *results) tell(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// restartTimer gives the head its time for the next step anew, if it has one to take. What is read
+// here meanwhile is none of its time.
+func (r *results) restartTimer() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.sending) == 0 {
+		r.late.Stop()
+	} else {
+		r.late.Reset(stuckAfter)
 	}
 }
 
@@ -255,13 +269,12 @@ func (r *results) over(t job.Token, have bool) {
 	}
 	w.close()
 	w.Over(have)
-	r.late.Reset(stuckAfter)
+	r.restartTimer()
 	<-r.room
 }
 
 // deliver sends one result.
 func (r *results) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
-	r.late.Reset(stuckAfter)
 	r.mu.Lock()
 	w := r.sending[g.Attempt]
 	r.mu.Unlock()
@@ -273,6 +286,7 @@ func (r *results) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	if w.tree == nil {
 		return nil
 	}
+	r.late.Reset(stuckAfter)
 	if err := pack.Want(g.Want).Check(w.tree.m); err != nil {
 		return fmt.Errorf("it wants what is not there: %w", err)
 	}
@@ -331,6 +345,10 @@ func (t *tree) read(ctx context.Context) error {
 			continue
 		}
 		f, err := openSame(t.root, name, info)
+		if err != nil && ofOwner(err) {
+			t.skipped = append(t.skipped, pack.Skipped{Path: path, Why: reason(err)})
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -2,11 +2,15 @@ package noded
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -67,6 +71,9 @@ func TestTellOfWhatRanElsewhere(t *testing.T) {
 	}
 	if e = awaited[*wire.Ended](s); e.Attempt != large.Attempt || e.Manifest == "" || len(e.Data) > 0 {
 		t.Errorf("the large result: %+v", e)
+	}
+	if e = awaited[*wire.Ended](s); e.Attempt != unwanted.Attempt {
+		t.Errorf("the unwanted result: attempt %s", e.Attempt)
 	}
 	s.say(&wire.Have{Attempt: small.Attempt}, &wire.Grant{Attempt: large.Attempt, Manifest: true})
 	up := <-s.up
@@ -136,6 +143,69 @@ func TestTellingEndsEarly(t *testing.T) {
 			if err := <-told; !c.want(err) {
 				t.Errorf("it ends with %v", err)
 			}
+		})
+	}
+}
+
+// How long it takes to read what was left is not the head's time: only what the head has
+// not taken, or not answered, for so long is.
+func TestTellReadsForLong(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		takes, answered bool
+		want            error
+	}{
+		{"the head takes everything", true, true, nil},
+		{"the head takes nothing", false, true, ErrStuck},
+		{"the head does not answer the last ping", true, false, ErrStuck},
+	} {
+		var all []*Ran
+		for range 2 {
+			r, _ := leftIn(t, map[string]string{"work/out": "2"})
+			open := r.Left.Open
+			r.Left.Open = func() (*os.Root, error) {
+				time.Sleep(2 * stuckAfter)
+				return open()
+			}
+			all = append(all, r)
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				serve := func(c *wire.Conn) {
+					defer c.Close()
+					_, err := c.Recv()
+					answer := wire.Message(&wire.Hello{Proto: wire.Proto, Role: wire.RoleHead, Join: job.NewToken(), Spool: "s"})
+					for m := wire.Message(nil); err == nil; m, err = c.Recv() {
+						switch m := m.(type) {
+						case *wire.Ping:
+							if m.N != lastPing || tt.answered {
+								answer = &wire.Pong{N: m.N}
+							}
+						case *wire.Ended:
+							if tt.takes {
+								answer = &wire.Have{Attempt: m.Attempt}
+							}
+						}
+						if answer != nil {
+							err = c.Send(answer)
+							answer = nil
+						}
+						if err != nil {
+							return
+						}
+					}
+				}
+				err := Tell(t.Context(), Settings{Addr: "/spool", Name: "slurm:hpc", Machine: bareMachine{}, Uptime: func() time.Duration { return time.Since(began) },
+					Dial: func(context.Context, string) (net.Conn, error) {
+						a, b := net.Pipe()
+						go serve(wire.New(b))
+						return a, nil
+					}}, all)
+				if !errors.Is(err, tt.want) {
+					t.Errorf("it ends with %v after %v", err, time.Since(began))
+				}
+			})
 		})
 	}
 }

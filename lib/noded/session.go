@@ -167,7 +167,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 			case known != nil && known.result != nil:
 				n.link.tell(&wire.Ended{Attempt: known.Token, Result: *known.result})
 			case known != nil:
-				n.link.tell(&wire.Phase{Attempt: known.Token, Phase: known.phase})
+				n.link.tell(&wire.Phase{Attempt: known.Token, Phase: known.phase, Ran: known.ranFor(n.Uptime())})
 			case err == nil && n.letGo.has(as[i].Token):
 				n.Log.Debug("a start came again after its attempt was let go", "attempt", as[i].Token)
 				if err := n.desk.Discard(as[i]); err != nil {

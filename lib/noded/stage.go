@@ -3,8 +3,10 @@ package noded
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
 
@@ -73,7 +75,12 @@ func (n *daemon) setStage(a *attempt, to stage) {
 		return
 	}
 	waited := a.firstInLine()
-	a.stage = to
+	switch a.stage = to; to {
+	case stageRunning:
+		a.clock = &proc.Clock{Began: n.Uptime()}
+	case stageReady: // nothing of it has begun, if it was to run before
+		a.clock = nil
+	}
 	n.tellPhase(a)
 	if waited && !a.firstInLine() {
 		n.pump()
@@ -90,9 +97,26 @@ func (n *daemon) tellPhase(a *attempt) {
 	if phase == "" || phase == a.phase {
 		return
 	}
-	if a.phase = phase; a.stage != stageOver {
-		n.link.tell(&wire.Phase{Attempt: a.Token, Phase: phase})
+	now := n.Uptime()
+	switch {
+	case a.clock == nil:
+	case phase == job.PhasePaused:
+		a.clock.Hold(now)
+	default:
+		a.clock.Release(now)
 	}
+	if a.phase = phase; a.stage != stageOver {
+		n.link.tell(&wire.Phase{Attempt: a.Token, Phase: phase, Ran: a.ranFor(now)})
+	}
+}
+
+// ranFor is how many seconds the processes of an attempt have run, without pauses; 0 if they
+// have not begun, or that is not known.
+func (a *attempt) ranFor(now time.Duration) float64 {
+	if a.clock == nil {
+		return 0
+	}
+	return max(0.001, a.clock.Ran(now).Round(time.Millisecond).Seconds())
 }
 
 // An ending is why an attempt is to end before it does so by itself.

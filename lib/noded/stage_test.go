@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/wire"
 )
 
 // A strict handler panics on an illegal move of an attempt.
@@ -83,6 +85,45 @@ func TestPhases(t *testing.T) {
 	} {
 		if c.do(); a.phase != c.want {
 			t.Errorf("%d: in stage %s the head is told %s, and not %s", i, a.stage, a.phase, c.want)
+		}
+	}
+}
+
+// How long an attempt has run is told with each phase, and in the list, without pauses.
+func TestRan(t *testing.T) {
+	n := testDaemon(1)
+	at := time.Hour
+	n.Uptime = func() time.Duration { return at }
+	n.link.out = newOutbox()
+	a, _ := waits(n, 1)
+	for i, c := range []struct {
+		after time.Duration
+		do    func()
+		ran   float64
+	}{
+		{0, func() { n.setStage(a, stageFetching) }, 0},
+		{time.Minute, func() { n.setStage(a, stageBuilding) }, 0},
+		{time.Minute, func() { n.setStage(a, stageReady) }, 0},
+		{time.Minute, func() { n.setStage(a, stageRunning) }, 0.001},
+		{10 * time.Second, func() {}, 10},
+		{5 * time.Second, func() { n.pause.frozen = true; n.tellPhase(a) }, 15},
+		{8 * time.Hour, func() { a.own = ownFrozen; n.tellPhase(a) }, 15},
+		{8 * time.Hour, func() { n.pause.frozen, a.own = false, ownNone; n.tellPhase(a) }, 15},
+		{time.Second, func() {}, 16},
+		{time.Second, func() { n.setStage(a, stageReady) }, 0},
+		{time.Second, func() { n.setStage(a, stageRunning) }, 0.001},
+		{16 * time.Second, func() {}, 16},
+		{4 * time.Second, func() { n.setStage(a, stageStuck) }, 20},
+	} {
+		at += c.after
+		c.do()
+		if item := n.list()[0].(*wire.Item); item.Ran != c.ran {
+			t.Errorf("%d: the list has that it ran for %g seconds, and not %g", i, item.Ran, c.ran)
+		}
+		for _, m := range n.link.out.take() {
+			if p := m.(*wire.Phase); p.Ran != c.ran {
+				t.Errorf("%d: with phase %s the head is told that it ran for %g seconds, and not %g", i, p.Phase, p.Ran, c.ran)
+			}
 		}
 	}
 }

@@ -42,22 +42,42 @@ func TestStandsStill(t *testing.T) {
 	stop := h.live(dir, nil)
 	s, _ := h.session()
 	runs := h.begun(s, gate)
+	var clock proc.Clock // of its supervisor
+	noted := func(still bool) {
+		t.Helper()
+		eventually(t, "its supervisor has noted whether it stands still", func() bool {
+			boot, _ := proc.Boot()
+			holder, ok := proc.HolderOf(filepath.Join(dir, "attempts", string(runs.Attempt)), boot)
+			if ok {
+				clock = holder.Clock
+			}
+			return ok && still == (clock.Since != 0)
+		})
+	}
 	for range 2 { // said twice, it is so once
 		s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
 	}
 	s.phase(job.PhasePaused)
 	eventually(t, "its pause is kept", stills(t, dir, 1))
+	noted(true)
 	s.say(&wire.Keep{Attempt: runs.Attempt})
 	s.phase(job.PhaseRunning)
 	eventually(t, "its pause is gone", stills(t, dir, 0))
+	noted(false)
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
 	s.phase(job.PhasePaused)
 	eventually(t, "its pause is kept", stills(t, dir, 1))
+	noted(true)
 	stop()
+	anew := proc.Uptime()
 	stop = h.live(dir, nil)
 	s, items := h.session()
 	if len(items) != 1 || items[0].Phase != job.PhasePaused {
 		t.Errorf("a daemon that is started anew lists %+v", items)
+	}
+	ran, least := items[0].Ran, (clock.Since - clock.Began).Seconds()
+	if ran < least-0.001 || ran > least+(proc.Uptime()-anew).Seconds()+0.001 {
+		t.Errorf("a daemon that is started anew says that it has run for %g seconds, and its supervisor %g", ran, least)
 	}
 	s.say(&wire.Keep{Attempt: runs.Attempt, Still: true})
 	stop()
@@ -65,8 +85,11 @@ func TestStandsStill(t *testing.T) {
 		t.Error("a daemon that ends lets it go on")
 	}
 	h.live(dir, nil)
-	s, _ = h.session()
+	s, items = h.session()
 	s.say(&wire.Keep{Attempt: runs.Attempt}) // released while nobody was here
+	if p := awaited[*wire.Phase](s); p.Phase != job.PhaseRunning || p.Ran < least-0.001 || p.Ran != items[0].Ran {
+		t.Errorf("it has run for %g seconds, and in phase %s for %g", items[0].Ran, p.Phase, p.Ran)
+	}
 	eventually(t, "its pause is gone", stills(t, dir, 0))
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)

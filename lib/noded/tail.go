@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,8 +109,12 @@ func outputFrom(f *os.File, a *attempt, m *wire.Tail) (*output, error) {
 func (n *daemon) follow(ctx context.Context, o *output, m *wire.Tail, w *wire.Writer) error {
 	for {
 		over := n.isOver(o.of, m.Build)
-		if _, err := io.Copy(w, o); err != nil {
-			return err
+		for {
+			if _, err := io.CopyN(w, o, 1<<20); err == io.EOF {
+				break
+			} else if err = cmp.Or(err, ctx.Err()); err != nil {
+				return err
+			}
 		}
 		if err := w.Flush(); err != nil {
 			return err

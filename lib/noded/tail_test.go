@@ -49,6 +49,41 @@ func TestTailBeforeItIsLetGo(t *testing.T) {
 	}
 }
 
+// Of an output that nobody wants any more the rest is not sent.
+func TestTailIsBrokenOff(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "output"))
+	if err == nil {
+		err = f.Truncate(64 << 20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n := &daemon{acts: make(chan func()), over: make(chan struct{})}
+	close(n.over)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	go wire.New(ours).SendTransfer(&wire.Send{X: 1, Of: wire.OfLog}, func(w io.Writer) error {
+		return n.follow(ctx, &output{File: f, of: &attempt{}}, &wire.Tail{}, w.(*wire.Writer))
+	})
+	c := wire.New(theirs)
+	defer c.Close()
+	send, err := wire.Expect[*wire.Send](c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.RecvTransfer(send)
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if rest, err := io.Copy(io.Discard, r); rest > 4<<20 || !errors.Is(err, wire.ErrGaveUp) {
+		t.Errorf("%d bytes come, %v", rest, err)
+	}
+}
+
 // What a job has printed until its node ends is not taken for the whole.
 func TestTailUntilTheNodeEnds(t *testing.T) {
 	n := &daemon{acts: make(chan func()), over: make(chan struct{})}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // Skipped is something in a tree that its manifest leaves out. Path is fit to
@@ -218,8 +219,11 @@ func (s *scanner) readNames(root *os.Root) ([]string, error) {
 }
 
 func (s *scanner) unfit(path, name string) string {
-	if why := badText(name); why != "" {
-		return "its name has or is " + why
+	if !utf8.ValidString(name) {
+		return "its name is not UTF-8"
+	}
+	if badText(name) != "" {
+		return "its name has a control character"
 	}
 	if len(path) > s.lim.PathBytes {
 		return fmt.Sprintf("its path is longer than %d bytes", s.lim.PathBytes)

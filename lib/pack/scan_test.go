@@ -86,7 +86,7 @@ func TestN66OutputTreeOfAllKinds(t *testing.T) {
 	want := map[string]string{
 		"fifo": "FIFO", "socket": "socket", "shadow": "absolute", "up": "out of the tree", "out": "out of the tree",
 		`"bad\nlink"`: "control", "l-esc": "control", `"new\nline"`: "control", `"esc\x1b[2J"`: "control",
-		`"bad\xff"`: "UTF-8", `"del\x7f"`: "control", `"c1\u009b"`: "control", "huge": "bytes",
+		`"bad\xff"`: "its name is not UTF-8", `"del\x7f"`: "its name has a control character", `"c1\u009b"`: "its name has a control character", "huge": "bytes",
 	}
 	if device {
 		want["null"] = "device"

@@ -97,6 +97,16 @@ func (p Pause) Live(c Clock) bool {
 	return forever || t.After(c.Now)
 }
 
+// aheadFor is for how long the clock may be ahead, as after a start of the machine.
+const aheadFor = 24 * time.Hour
+
+// mayReturn says of a pause that is over whether it counts again if the clock is ahead now,
+// and is set back.
+func (p Pause) mayReturn(c Clock) bool {
+	ago := c.Now.Sub(p.Until)
+	return !p.Until.IsZero() && !(p.Deadline > 0 && p.Boot == c.Boot) && ago >= 0 && ago <= aheadFor
+}
+
 // Full says that everything stands still.
 func (p Pause) Full() bool { return p.Give == nil }
 
@@ -184,7 +194,7 @@ func (s State) Until() (t time.Time, forever bool) {
 const clockEvery = 10 * time.Second
 
 // Next is after how long the state is to be read again though the places have not changed;
-// false if nothing of it ends by itself.
+// false if no pause ends by itself, or may return.
 func (s State) Next() (d time.Duration, ok bool) {
 	d = clockEvery
 	for _, p := range s.Live {
@@ -192,6 +202,7 @@ func (s State) Next() (d time.Duration, ok bool) {
 			d, ok = min(d, t.Sub(s.At.Now)), true
 		}
 	}
+	ok = ok || slices.ContainsFunc(s.Over, func(p Pause) bool { return p.mayReturn(s.At) })
 	return d, ok
 }
 

@@ -152,7 +152,7 @@ func TestOwnerOf(t *testing.T) {
 	}
 }
 
-// here is this machine's clock, and a place with the state as it is read there.
+// here returns a place for pauses, and a function that reads the state of that place.
 func here(t *testing.T) (place string, read func() State) {
 	t.Helper()
 	place = filepath.Join(t.TempDir(), "pause")
@@ -169,12 +169,15 @@ func here(t *testing.T) (place string, read func() State) {
 	}
 }
 
+// clock returns the clock of this machine as if it had started a hundred hours earlier: a
+// deadline before the start of the machine is invalid, and tests run right after a start too.
 func clock(t *testing.T) Clock {
 	t.Helper()
 	c, err := Here()
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Uptime += 100 * time.Hour
 	return c
 }
 
@@ -333,7 +336,8 @@ func TestThinPause(t *testing.T) {
 func TestTidy(t *testing.T) {
 	place, read := here(t)
 	c := clock(t)
-	live, over, fresh := put(t, place, For(c, time.Hour)), put(t, place, To(c, c.Now.Add(-time.Hour))), put(t, place, For(c, -time.Second))
+	live, over, fresh := put(t, place, For(c, time.Hour)), put(t, place, To(c, c.Now.Add(-25*time.Hour))), put(t, place, To(c, c.Now.Add(-23*time.Hour)))
+	done := put(t, place, For(c, -time.Hour))
 	temp := filepath.Join(place, ".x.0.tmp~")
 	young := filepath.Join(place, ".x.1.tmp~")
 	for _, name := range []string{temp, young} {
@@ -354,7 +358,35 @@ func TestTidy(t *testing.T) {
 	want := []string{live.ID, fresh.ID, filepath.Base(young)}
 	slices.Sort(want)
 	if err != nil || !slices.Equal(left, want) {
-		t.Errorf("%s is over; left are %q, want %q; %v", over.ID, left, want, err)
+		t.Errorf("%s and %s are over; left are %q, want %q; %v", over.ID, done.ID, left, want, err)
+	}
+}
+
+// A clock that is ahead for a while, as after a start of the machine, ends no pause for good.
+func TestClockAhead(t *testing.T) {
+	place, read := here(t)
+	c := clock(t)
+	p := put(t, place, To(c, c.Now.Add(time.Hour)))
+	for ahead, again := range map[time.Duration]bool{2 * time.Hour: true, 24 * time.Hour: true, 26 * time.Hour: false} {
+		s, err := readPlaces(Clock{c.Now.Add(ahead), time.Second, "next"}, []string{place}, "", nil)
+		if err != nil || s.Frozen() {
+			t.Errorf("%v ahead: %+v, %v", ahead, s, err)
+		}
+		if next, ok := s.Next(); ok != again || ok && next != clockEvery {
+			t.Errorf("%v ahead: read again after %v, %v", ahead, next, ok)
+		}
+		if again {
+			Tidy(&s, []string{place})
+		}
+	}
+	put(t, place, For(c, -time.Minute)) // which the clock of the boot has ended
+	s := read()
+	if len(s.Live) != 1 || s.Live[0].ID != p.ID || len(s.Over) != 1 {
+		t.Errorf("when the clock is right again: %+v", s)
+	}
+	s.Live = nil
+	if next, ok := s.Next(); ok {
+		t.Errorf("one that cannot count again is read again after %v", next)
 	}
 }
 

@@ -154,7 +154,7 @@ const oldFrom = time.Minute
 // remove: pauses that are over in s, and what one that was killed left unfinished.
 func Tidy(s *State, places []string) {
 	for _, p := range s.Over {
-		if end, forever := p.End(s.At); !forever && s.At.Now.Sub(end) > oldFrom {
+		if end, forever := p.End(s.At); !forever && s.At.Now.Sub(end) > oldFrom && !p.mayReturn(s.At) {
 			os.Remove(filepath.Join(p.Place, p.ID))
 		}
 	}

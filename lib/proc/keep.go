@@ -20,10 +20,16 @@ type keeper struct {
 	over    chan struct{}
 	done    chan struct{}
 
-	frozen  bool // the tree is held, or is to be
-	running int  // so many of it are not
-	told    Hold
+	frozen   bool          // the tree is held, or is to be
+	running  int           // so many of it are not
+	saveBy   time.Duration // by its run clock, when an evicted one must have saved itself; 0: no matter
+	told     Hold
+	recorded int // how often that was recorded
 }
+
+// maxRecorded is how often it is recorded that an order stands still, or goes on, so
+// that it stays small. It is even: the last time says that it goes on.
+const maxRecorded = 1000
 
 // How often a tree that a pause holds or restricts is looked at again: its user may have
 // let it go on, and what was started since is to be kept to its cpus where the kernel
@@ -86,8 +92,12 @@ func (k *keeper) run() {
 			timer = time.After(wait)
 			wait = min(2*wait, checkSeldom)
 		}
-		if now.stays > 0 && (!again || now.stays < wait) {
-			timer = time.After(now.stays)
+		stays := now.stays
+		if left := k.saves(); left > 0 && (stays == 0 || left < stays) {
+			stays = left
+		}
+		if stays > 0 && (!again || stays < wait) {
+			timer = time.After(stays)
 		}
 		if !k.rest(timer) {
 			return
@@ -113,10 +123,11 @@ func (k *keeper) rest(timer <-chan time.Time) bool {
 // nothing else happens.
 func (k *keeper) meet(d demand) (again bool) {
 	switch {
-	case d.out && k.evict():
+	case (d.out || k.s.isEvicted() && !d.frozen) && k.evict(d.memory):
 		return false
 	case d.frozen:
 		k.freeze()
+		k.lendMemory(d.memory)
 		return true
 	}
 	k.thaw()
@@ -190,42 +201,49 @@ func (k *keeper) tell() {
 	if h.same(k.told) {
 		return
 	}
+	if h.Frozen != k.told.Frozen && k.recorded < maxRecorded {
+		k.recorded++
+		k.s.recordClock(k.o.Token)
+	}
 	k.told = h
 	_, h.Paused = k.s.clock.times(Uptime())
 	k.s.report(Report{Hold: &h})
 }
 
-// evict asks the tree to save itself and go, and returns when its first process has
-// ended, whatever the pauses say meanwhile. One that somebody has stopped has its
-// time for that instead, unless it is held: then evict returns false.
-func (k *keeper) evict() bool {
-	switch begun, stopped := k.s.setEvicted(); {
-	case stopped:
+// evict asks the tree to save itself and go, and sees to it that it goes when its time
+// for that is over, in which a pause does not count. It has all cpus for that, and what is
+// left of the memory. One that somebody has stopped has its time for that instead, unless
+// it is held: then evict returns false.
+func (k *keeper) evict(memory int64) bool {
+	begun, stopped := k.s.setEvicted()
+	if stopped {
+		k.saveBy = 0
 		return !k.frozen
-	case !begun:
-		return true
 	}
 	k.thaw()
-	k.lend(demand{})
-	k.tell()
-	how := k.o.Checkpoint
-	if how == nil {
-		how = &Checkpoint{Signal: int(CheckpointSignal), Grace: CheckpointGrace}
+	k.lend(demand{memory: memory})
+	wall, _ := k.s.clock.times(Uptime())
+	if begun {
+		how := k.o.Checkpoint
+		if how == nil {
+			how = &Checkpoint{Signal: int(CheckpointSignal), Grace: CheckpointGrace}
+		}
+		if k.saveBy = wall; askToSave(unix.Signal(how.Signal)) > 0 {
+			k.saveBy += how.Grace
+		}
 	}
-	if askToSave(unix.Signal(how.Signal)) > 0 && !k.wait(how.Grace) {
-		return true
+	if k.saveBy > 0 && wall >= k.saveBy {
+		k.saveBy = 0
+		k.s.expel()
 	}
-	k.s.expel()
-	<-k.over
 	return true
 }
 
-// wait returns true after d, or false when the first process has ended.
-func (k *keeper) wait(d time.Duration) bool {
-	select {
-	case <-k.over:
-		return false
-	case <-time.After(d):
-		return true
+// saves is how long the tree has yet to save itself; 0 if it need not, or is held.
+func (k *keeper) saves() time.Duration {
+	if k.saveBy == 0 || k.frozen {
+		return 0
 	}
+	wall, _ := k.s.clock.times(Uptime())
+	return max(k.saveBy-wall, time.Millisecond)
 }

@@ -175,6 +175,71 @@ func TestP70P72Paused(t *testing.T) {
 	})
 }
 
+// TestClockIsNoted has the record say when an order began, and when it is paused, and
+// moves its begin by the pause when that is over.
+func TestClockIsNoted(t *testing.T) {
+	d := newDesk(t, "", restless["alone"], nil)
+	noted := func() Clock {
+		t.Helper()
+		boot, _ := Boot()
+		h, ok := HolderOf(d.order.Dir, boot)
+		if !ok || h.Token != d.order.Token || h.Pid != d.slot.Pid() {
+			t.Fatalf("the record names the supervisor %+v", h)
+		}
+		return h.Clock
+	}
+	was := noted()
+	for range 2 {
+		p := d.put(pause.Pause{})
+		d.frozen()
+		held := noted()
+		d.remove(p)
+		d.thawed()
+		now := noted()
+		if was.Began == 0 || was.Since != 0 || held.Began != was.Began || held.Since <= was.Began || now.Began <= was.Began || now.Began > was.Began+Uptime()-held.Since || now.Since != 0 {
+			t.Errorf("noted is %+v, in a pause %+v, and then %+v", was, held, now)
+		}
+		was = now
+	}
+	d.slot.Stop(d.order.Token)
+	d.slot.Stop(d.order.Token)
+	if st := ended(t, d.slot); st.Paused == 0 || st.Wall > Uptime()-was.Began {
+		t.Errorf("it ran for %v and was paused for %v", st.Wall, st.Paused)
+	}
+}
+
+// TestRecordStaysSmall has a record of an order that is paused very often stay small, and
+// say in the end that the order goes on.
+func TestRecordStaysSmall(t *testing.T) {
+	dir := t.TempDir()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	lock, err := LockFile(filepath.Join(dir, RecordFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	boot, _ := Boot()
+	s := &supervisor{control: null, lock: lock, boot: boot, start: 1}
+	s.clock.start(Uptime())
+	k := &keeper{s: s, o: &Order{Dir: dir, Token: "t"}}
+	for range 2001 {
+		k.frozen = !k.frozen
+		s.setFrozen(k.frozen)
+		k.tell()
+	}
+	info, err := os.Stat(filepath.Join(dir, RecordFile))
+	if err != nil || info.Size() > 200<<10 {
+		t.Errorf("it is %d bytes long, %v", info.Size(), err)
+	}
+	if h, _ := HolderOf(dir, boot); h.Token != "t" || h.Since != 0 {
+		t.Errorf("it says %+v", h)
+	}
+}
+
 // TestP78OtherHolders goes on only when the last pause has ended, by whomever, and
 // heeds those who may pause only.
 func TestP78OtherHolders(t *testing.T) {
@@ -398,12 +463,7 @@ echo up > said; while :; do (true); done`, nil)
 		t.Fatal("nothing is stopped")
 	}
 	before := descendants(d.slot.Pid())[at]
-	p := d.put(pause.Pause{})
-	d.frozen()
-	since := d.still()
-	d.remove(p)
-	d.thawed()
-	d.goesOn(since)
+	d.pauseOnce()
 	if now, err := stat(before.pid); err != nil || !stopped(now.state) || now.start != before.start {
 		t.Errorf("it goes on: %+v, %v", now, err)
 	}
@@ -460,17 +520,44 @@ echo up > said; while :; do :; done`, nil)
 	ended(t, d.slot)
 }
 
+// TestKilledWhilePaused kills a job that stands still, and one that has gone on.
+func TestKilledWhilePaused(t *testing.T) {
+	groups(t, func(t *testing.T, cgroup string) {
+		for _, paused := range []bool{true, false} {
+			d := newDesk(t, cgroup, restless["alone"], nil)
+			p := d.put(pause.Pause{})
+			d.frozen()
+			if !paused {
+				d.remove(p)
+				d.thawed()
+			}
+			if err := unix.Kill(d.first, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if st := ended(t, d.slot); st.Signal != int(unix.SIGKILL) || st.Frozen != paused || st.Stopped != "" {
+				t.Errorf("paused %v: %+v", paused, st)
+			}
+		}
+	})
+}
+
+// pauseOnce pauses the machine, sees that the order stands still, and that it goes on behind
+// the pause.
+func (d *desk) pauseOnce() {
+	p := d.put(pause.Pause{})
+	d.frozen()
+	since := d.still()
+	d.remove(p)
+	d.thawed()
+	d.goesOn(since)
+}
+
 // TestP76JobControl pauses a shell that minds whether its children are stopped: it
 // finds none that is.
 func TestP76JobControl(t *testing.T) {
 	d := newDesk(t, "", `set -m; trap 'echo changed >> changed' CHLD; sleep 1000 & echo up > said; while :; do jobs -l > jobs; done`, nil)
 	for range 5 {
-		p := d.put(pause.Pause{})
-		d.frozen()
-		since := d.still()
-		d.remove(p)
-		d.thawed()
-		d.goesOn(since)
+		d.pauseOnce()
 		if b, err := os.ReadFile(filepath.Join(d.order.Dir, "jobs")); err != nil || strings.Contains(string(b), "top") {
 			t.Errorf("%q, %v", b, err)
 		}
@@ -622,6 +709,46 @@ func TestP71StopOfEvicted(t *testing.T) {
 	}
 }
 
+// TestPauseOfLeaving pauses the machine while a job saves itself that is asked to by a
+// pause of its own: it stands still, and has the rest of its time afterwards.
+func TestPauseOfLeaving(t *testing.T) {
+	groups(t, func(t *testing.T, cgroup string) {
+		const attempt = "0123456789abcdef0123456789abcdef"
+		d := newDesk(t, cgroup, `trap 'echo asked' USR1; echo up > said; until test -e saved; do (:); done; exit 85`, func(o *Order) {
+			o.Pause.Attempt = attempt
+			o.Checkpoint, o.Grace = &Checkpoint{Signal: int(unix.SIGUSR1), Grace: time.Hour}, time.Hour
+		})
+		if err := pause.PutFor(d.place, pause.Pause{Made: time.Now(), Attempt: attempt, Out: true}); err != nil {
+			t.Fatal(err)
+		}
+		d.holds("evicted", func(h *Hold) bool { return h.Evicted && !h.Frozen })
+		for range 2 {
+			d.pauseOnce()
+		}
+		if err := os.WriteFile(filepath.Join(d.order.Dir, "saved"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		st := ended(t, d.slot)
+		if out, err := os.ReadFile(d.order.Output); st.Exit == nil || *st.Exit != 85 || !st.Evicted || st.Paused == 0 || string(out) != "asked\n" {
+			t.Errorf("status %+v, it said %q, %v", st, out, err)
+		}
+	})
+}
+
+// What a job has for saving itself are minutes in which it runs.
+func TestTimeToSave(t *testing.T) {
+	k, now := &keeper{s: &supervisor{}, saveBy: 20 * time.Minute}, Uptime()
+	k.s.clock.start(now - 50*time.Minute)
+	k.s.clock.hold(now - 45*time.Minute)
+	k.s.clock.release(now - 5*time.Minute)
+	if left := k.saves(); left > 10*time.Minute || left < 5*time.Minute {
+		t.Errorf("it has %v left", left)
+	}
+	if k.frozen = true; k.saves() != 0 {
+		t.Errorf("it has %v left while it stands still", k.saves())
+	}
+}
+
 // TestP71TimeOfEvicted has the time of a job run out while it saves itself: that is
 // no reason to end it before its grace time does.
 func TestP71TimeOfEvicted(t *testing.T) {
@@ -740,12 +867,7 @@ func TestP70Unwatched(t *testing.T) {
 		t.Fatalf("there are watches: %d, %v", fd, err)
 	}
 	d := newDesk(t, "", restless["alone"], nil)
-	p := d.put(pause.Pause{})
-	d.frozen()
-	since := d.still()
-	d.remove(p)
-	d.thawed()
-	d.goesOn(since)
+	d.pauseOnce()
 	d.slot.Stop(d.order.Token)
 	ended(t, d.slot)
 }

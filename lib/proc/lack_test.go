@@ -140,7 +140,7 @@ func TestN65DiedBeforeItBegan(t *testing.T) {
 	if err != nil || n != NotBegun {
 		t.Fatalf("%d, %v", n, err)
 	}
-	if err := appendTo(lock.f, Line{Supervised: &Holder{"x", 2, 1, "boot"}}); err != nil {
+	if err := appendTo(lock.f, Line{Supervised: &Holder{Token: "x", Pid: 2, Start: 1, Boot: "boot"}}); err != nil {
 		t.Fatal(err)
 	}
 	lock.Release()

@@ -18,16 +18,15 @@ type returnedCPUs struct {
 	parent string // the group of all orders; empty: none
 	cpus   []int  // of the order; none: all that this process may run on
 
-	left []int // what it has; nil: nothing is given back
+	left  []int // what it has; nil: nothing is given back
+	swaps bool  // its memory may go to swap space, as some is given back
 }
 
 // lend gives back what is wanted, and takes again what is not wanted any more. It says
 // whether it must be looked after.
 func (k *keeper) lend(d demand) (again bool) {
 	l := &k.lent
-	if len(k.out.of) == 1 { // else the limit of the attempt is that of all its nodes
-		l.bound(k.out.of[0].Memory, d.memory)
-	}
+	k.lendMemory(d.memory)
 	left := l.rest(d.cpus)
 	if left != nil || l.left != nil {
 		cpus := left
@@ -61,6 +60,29 @@ func (l *returnedCPUs) rest(jobs []int) []int {
 		return jobs
 	}
 	return both
+}
+
+// lendMemory has the jobs of the node make do with what is left to them of its memory; 0: all.
+func (k *keeper) lendMemory(left int64) {
+	if len(k.out.of) > 1 {
+		return // the limit of the attempt is that of all its nodes
+	}
+	k.lent.swap(k.o, left > 0)
+	k.lent.bound(k.out.of[0].Memory, left)
+}
+
+// swap lets the memory of an order that has a limit of it go to swap space, or no more: what
+// limit forbids is how the kernel takes memory from a group.
+func (l *returnedCPUs) swap(o *Order, may bool) {
+	if l.group == nil || may == l.swaps {
+		return
+	}
+	l.swaps = may
+	l.group.swap(o.Memory, may)
+	for i, r := range o.Ranks {
+		of := group{dir: filepath.Join(l.group.dir, rankGroup(i)), has: l.group.has}
+		of.swap(r.Memory, may)
+	}
 }
 
 // bound bounds the memory of all orders of the node at what is left to them: the

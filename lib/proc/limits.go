@@ -28,7 +28,8 @@ type Limits struct {
 
 // limit lets the kernel enforce what it can in the order's group. Memory is all
 // that the tree gets: it may not go on in the swap space, which is the person's at
-// the machine, and to which a tree that had enough would have to be brought back.
+// the machine, and to which a tree that had enough would have to be brought back. Only
+// while that person wants memory back it may (see returnedCPUs.swap).
 // One process of a tree that is killed for want of memory takes the others along,
 // for a part of a tree rarely ends well.
 func (g *group) limit(l *Limits) {
@@ -36,11 +37,22 @@ func (g *group) limit(l *Limits) {
 		g.set("cpuset.cpus", cpuList(l.CPUs))
 	}
 	if l.Memory > 0 && g.set("memory.max", strconv.FormatInt(l.Memory, 10)) == nil {
-		g.set("memory.swap.max", "0")
+		g.swap(l.Memory, false)
 		g.set("memory.oom.group", "1")
 	}
 	if l.Pids > 0 {
 		g.set("pids.max", strconv.Itoa(l.Pids))
+	}
+}
+
+// swap lets a group with a limit of memory have as much in swap space, or none.
+func (g *group) swap(limit int64, may bool) {
+	switch {
+	case limit <= 0:
+	case may:
+		g.set("memory.swap.max", strconv.FormatInt(limit, 10))
+	default:
+		g.set("memory.swap.max", "0")
 	}
 }
 

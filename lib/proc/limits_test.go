@@ -2,6 +2,7 @@ package proc
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"distribute/lib/pause"
 	"distribute/lib/suite"
 )
 
@@ -61,6 +63,102 @@ func TestN60GroupLimits(t *testing.T) {
 	bare.limit(&Limits{CPUs: []int{0}, Memory: 1, Pids: 1})
 	if left, err := os.ReadDir(bare.dir); err != nil || len(left) > 0 {
 		t.Errorf("made %v, %v", left, err)
+	}
+}
+
+// given is the keeper of an order with these limits, on a node of 16 GiB, in groups with files in
+// their place, and what it writes there for a demand.
+func given(t *testing.T, l Limits, ranks ...Rank) (k *keeper, writes func(demand) map[string]string) {
+	t.Helper()
+	parent := standIn(t, map[string]string{"memory.high": "max\n"})
+	k = &keeper{s: &supervisor{}, o: &Order{Limits: l, Ranks: ranks, Checkpoint: &Checkpoint{}}, out: &lookout{of: []Pausing{{Memory: 16 << 30}}}, group: &group{dir: filepath.Join(parent.dir, "t")}}
+	k.lent = returnedCPUs{group: k.group, parent: parent.dir}
+	dirs := []string{"t"}
+	for i := range ranks {
+		dirs = append(dirs, filepath.Join("t", rankGroup(i)))
+	}
+	for _, dir := range dirs {
+		if err := os.Mkdir(filepath.Join(parent.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return k, func(d demand) map[string]string {
+		t.Helper()
+		for _, dir := range dirs {
+			if err := os.WriteFile(filepath.Join(parent.dir, dir, "memory.swap.max"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.meet(d)
+		says := map[string]string{}
+		for _, dir := range dirs {
+			b, _ := os.ReadFile(filepath.Join(parent.dir, dir, "memory.swap.max"))
+			says[dir] = string(b)
+		}
+		b, err := os.ReadFile(filepath.Join(parent.dir, "memory.high"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		says["high"] = strings.TrimSpace(string(b))
+		if err := os.Truncate(filepath.Join(parent.dir, "memory.high"), 0); err != nil {
+			t.Fatal(err)
+		}
+		return says
+	}
+}
+
+// TestMemoryOfLimited gives memory back of an order that has a limit of it: what it has can go
+// to swap space meanwhile, which else is not for it.
+func TestMemoryOfLimited(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		l           Limits
+		ranks       []Rank
+		wants, back map[string]string
+	}{
+		{"one", Limits{Memory: 4 << 30}, nil, map[string]string{"t": "4294967296"}, map[string]string{"t": "0"}},
+		{"ranks", Limits{Memory: 4 << 30}, []Rank{{Memory: 1 << 30}, {}},
+			map[string]string{"t": "4294967296", "t/rank0": "1073741824", "t/rank1": ""}, map[string]string{"t": "0", "t/rank0": "0", "t/rank1": ""}},
+		{"without a limit", Limits{}, nil, map[string]string{"t": ""}, map[string]string{"t": ""}},
+	} {
+		_, writes := given(t, c.l, c.ranks...)
+		c.wants["high"], c.back["high"] = "8589934592", "max"
+		if got := writes(demand{memory: 8 << 30}); !maps.Equal(got, c.wants) {
+			t.Errorf("%s: %q is written, want %q", c.name, got, c.wants)
+		}
+		if got := writes(demand{}); !maps.Equal(got, c.back) {
+			t.Errorf("%s: afterwards %q is written, want %q", c.name, got, c.back)
+		}
+	}
+}
+
+// TestMemoryOfOthers gives memory back of an order that stands still, that alone leaves, and
+// that leaves with all others: these have all of it for saving themselves.
+func TestMemoryOfOthers(t *testing.T) {
+	full, give := pause.Pause{}, pause.Pause{Give: &pause.Give{Memory: 8 << 30}}
+	all := pause.Pause{Give: &pause.Give{Memory: 16 << 30}}
+	leaves, out := pause.Pause{Out: true, Attempt: "t"}, pause.Pause{Out: true}
+	for _, c := range []struct {
+		name string
+		live []pause.Pause
+		want string
+	}{
+		{"frozen", []pause.Pause{full, give}, "8589934592"},
+		{"all of it", []pause.Pause{all}, "1"},
+		{"leaves alone", []pause.Pause{give, leaves}, "8589934592"},
+		{"leaves alone and is frozen", []pause.Pause{full, give, leaves}, "8589934592"},
+		{"all leave", []pause.Pause{give, out}, "max"},
+	} {
+		k, writes := given(t, Limits{})
+		k.out.states = []pause.State{{Live: c.live}}
+		d := k.out.demand()
+		writes(demand{memory: 1 << 30})
+		if got := writes(d)["high"]; got != c.want {
+			t.Errorf("%s: %q is written, want %q", c.name, got, c.want)
+		}
+		if got := writes(demand{})["high"]; got != "max" {
+			t.Errorf("%s: afterwards %q is written", c.name, got)
+		}
 	}
 }
 

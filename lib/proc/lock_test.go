@@ -23,7 +23,7 @@ func TestHolderPid(t *testing.T) {
 	if pid, err := HolderPid(dir); err == nil {
 		t.Errorf("of a lock that is not signed: %d", pid)
 	}
-	if err := appendTo(lock.f, Line{Supervised: &Holder{"x", os.Getpid(), start, boot}}); err != nil {
+	if err := appendTo(lock.f, Line{Supervised: &Holder{Token: "x", Pid: os.Getpid(), Start: start, Boot: boot}}); err != nil {
 		t.Fatal(err)
 	}
 	if pid, err := HolderPid(dir); err != nil || pid != os.Getpid() {

@@ -117,12 +117,16 @@ type demand struct {
 
 // demand works out what the pauses want. The cpus that are given back are the last
 // ones that the node offers; who wants all of them, or all of the memory, wants
-// that nothing runs.
+// that nothing runs. Jobs that are all to leave have all memory for that. An order that
+// is to leave alone leaves while nothing has the jobs of its nodes frozen.
 func (l *lookout) demand() demand {
 	var d demand
-	left := []int{}
+	left, leaves := []int{}, false
 	for i, o := range l.of {
 		s := l.states[i]
+		alone := func(p pause.Pause) bool { return p.Out && p.Attempt != "" }
+		leaves = leaves || slices.ContainsFunc(s.Live, alone)
+		s.Live = slices.DeleteFunc(slices.Clone(s.Live), alone)
 		d.frozen, d.out = d.frozen || s.Frozen(), d.out || s.Out()
 		if next, ok := s.Next(); ok && (d.stays == 0 || next < d.stays) {
 			d.stays = max(next, time.Millisecond)
@@ -136,10 +140,15 @@ func (l *lookout) demand() demand {
 			d.cpus = left
 		}
 		if give.Memory > 0 && o.Memory > 0 {
-			if d.memory = o.Memory - give.Memory; d.memory <= 0 {
-				d.frozen = true
-			}
+			d.memory = max(1, o.Memory-give.Memory)
+			d.frozen = d.frozen || d.memory == 1
 		}
+	}
+	switch {
+	case d.out:
+		d.memory = 0
+	case leaves && !d.frozen:
+		d.frozen, d.out = true, true
 	}
 	return d
 }

@@ -128,6 +128,7 @@ type Status struct {
 	Had       int64         `json:"had,omitempty"`       // with NoMemory: its limit in bytes, which it had reached; else it was the machine's memory
 	Crowded   int           `json:"crowded,omitempty"`   // it failed, and had wanted more processes than the so many that it might have
 	Stopped   string        `json:"stopped,omitempty"`   // who or what stopped it: one of the Stopped constants
+	Frozen    bool          `json:"frozen,omitempty"`    // it failed while a pause held it: somebody has killed it
 	Evicted   bool          `json:"evicted,omitempty"`   // it had to go, was asked to save itself, and then ended
 	Started   time.Time     `json:"started"`
 	Ended     time.Time     `json:"ended"`

@@ -18,7 +18,7 @@ const RecordFile = "attempt.jsonl"
 
 // A Line is a line of that file about a run. Exactly one member is set.
 type Line struct {
-	Supervised *Holder `json:"supervised,omitempty"` // a supervisor has the lock, and is about to begin
+	Supervised *Holder `json:"supervised,omitempty"` // a supervisor has the lock, and is about to begin; again when a pause has begun or ended
 	Unbegun    string  `json:"unbegun,omitempty"`    // the token of a run of which nothing ran
 	Limit      *int64  `json:"limit,omitempty"`      // the seconds that it may run which runs already; 0: as long as it likes
 	Ended      *Status `json:"ended,omitempty"`
@@ -31,6 +31,8 @@ type Holder struct {
 	Pid   int    `json:"pid"`
 	Start uint64 `json:"start"` // of that process, in clock ticks after boot
 	Boot  string `json:"boot"`
+
+	Clock // of the run, as it was when that began, or when a pause last began or ended
 }
 
 // A Run is what a record says of one run.

@@ -298,11 +298,11 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	case run.Void:
 		return nil, errors.New(o.Dir + ": was given up")
 	}
-	if err := appendTo(lock.f, Line{Supervised: &Holder{o.Token, os.Getpid(), s.start, s.boot}}); err != nil {
+	s.clock.start(Uptime())
+	if err := s.recordSupervised(lock, o.Token); err != nil {
 		return nil, notBegun(err)
 	}
 	st := &Status{Token: o.Token, Boot: s.boot, Started: time.Now().UTC(), Contained: BestEffort}
-	s.clock.start(Uptime())
 	if err := s.run(o, st); err != nil {
 		var before *notBegunError
 		if err = notBegun(err); errors.As(err, &before) {
@@ -321,6 +321,22 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 		err = s.record(lock, st)
 	}
 	return st, err
+}
+
+// recordSupervised writes down that this supervisor has the order, and its clock.
+func (s *supervisor) recordSupervised(l *Lock, token string) error {
+	return appendTo(l.f, Line{Supervised: &Holder{Token: token, Pid: os.Getpid(), Start: s.start, Boot: s.boot, Clock: s.clock.read()}})
+}
+
+// recordClock is recordSupervised for the order at hand, whose clock stands still or goes on. Nothing
+// depends on it but what the next daemon says of how long the order has run.
+func (s *supervisor) recordClock(token string) {
+	s.mu.Lock()
+	lock := s.lock
+	s.mu.Unlock()
+	if lock != nil {
+		s.recordSupervised(lock, token)
+	}
 }
 
 // record writes down how an order ended. That of an order that ran for less than
@@ -422,7 +438,9 @@ func (s *supervisor) await(o *Order, pids []int, st *Status) {
 			if rank := slices.Index(pids, got); rank >= 0 {
 				left--
 				s.firsts = slices.DeleteFunc(s.firsts, func(pid int) bool { return pid == got })
-				if st.rankEnded(o, rank, ws, s.evicted) && len(s.firsts) > 0 && s.stopped == "" && !s.evicted {
+				failed := st.rankEnded(o, rank, ws, s.evicted)
+				st.Frozen = st.Frozen || failed && s.frozen
+				if failed && len(s.firsts) > 0 && s.stopped == "" && !s.evicted {
 					s.failed = true
 					s.terminate()
 				}

@@ -31,6 +31,7 @@ type Plan struct {
 	Whole   bool      // nothing is left when they have come
 	Right   int       // files that are here
 	Changed []string  // paths of what was changed here, and is left
+	Damaged []string  // paths of files that came with another content, and were removed
 
 	m        pack.Manifest
 	place    *Place

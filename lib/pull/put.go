@@ -87,8 +87,8 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 	}
 	part := path.Base(t.name)
 	if t.fill.Sum() != e.Sum {
-		err := fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), pack.ErrSum)
-		return errors.Join(err, dir.Remove(part))
+		n.Damaged = append(n.Damaged, e.Path)
+		return dir.Remove(part)
 	}
 	if err := dir.Chtimes(part, e.Time, e.Time); err != nil {
 		return err

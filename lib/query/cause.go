@@ -177,7 +177,7 @@ func (t *causeTable) Print(c *Cause) error {
 		head = "\x1b[31m" + head + "\x1b[0m"
 	}
 	t.b.WriteString(head + "\n")
-	for _, line := range foldWords(unit.Quote(c.text()), max(t.look.Width-causeIndent, leastFold), causeLines) {
+	for _, line := range foldWords(unit.Quote(c.Text()), max(t.look.Width-causeIndent, leastFold), causeLines) {
 		t.b.WriteString(strings.Repeat(" ", causeIndent) + line + "\n")
 	}
 	return nil
@@ -193,8 +193,8 @@ func (t *causeTable) Flush() error {
 	return flush(t.look.W)
 }
 
-// text is what is told of a cause beyond its jobs.
-func (c *Cause) text() string {
+// Text is what is told of a cause beyond its jobs. It is not quoted.
+func (c *Cause) Text() string {
 	if c.State != job.Failed {
 		return cmp.Or(c.Reason, "nothing more is known")
 	}

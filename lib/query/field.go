@@ -1,6 +1,7 @@
 package query
 
 import (
+	"encoding/json"
 	"reflect"
 	"strconv"
 	"strings"
@@ -68,11 +69,17 @@ func humanTime(t, now time.Time) string {
 	return t.Format(time.DateOnly)
 }
 
+// Column is a field that only the caller knows. Text is what it is in a row, a line, or empty;
+// in JSON a text that is JSON stands as it is, and for an empty one null.
+func Column[R any](name string, text func(*R) string) Field[R] {
+	return Field[R]{Name: name, kind: match.JSON, get: func(r *R) match.Value { return match.OfText(text(r)) }}
+}
+
 // json appends the field of r as a member of an object, or nothing if it is
 // empty.
 func (f *Field[R]) json(b []byte, r *R) []byte {
 	v := f.get(r)
-	if !v.Set {
+	if !v.Set && f.kind != match.JSON {
 		return b
 	}
 	if len(b) > 1 {
@@ -80,6 +87,14 @@ func (f *Field[R]) json(b []byte, r *R) []byte {
 	}
 	b = append(strconv.AppendQuote(b, f.Name), ':')
 	switch f.kind {
+	case match.JSON:
+		switch {
+		case !v.Set:
+			return append(b, "null"...)
+		case v.Text[0] != '"' && v.Text != "null" && json.Valid([]byte(v.Text)):
+			return append(b, v.Text...)
+		}
+		return appendJSON(b, v.Text)
 	case match.Word:
 		return appendJSON(b, v.Text)
 	case match.Either:
@@ -158,8 +173,11 @@ func NodeFields() []Field[node.Row] { return fieldsOf[node.Row]() }
 func fieldsOf[R any]() (all []Field[R]) {
 	for _, m := range line.TableOf[R]().Members {
 		f := Field[R]{Name: m.Name, kind: kindOf(&m), get: func(r *R) match.Value { return valueOf(m.Field(r), m.Always) }}
-		if m.Type == reflect.TypeFor[job.State]() {
+		switch m.Type {
+		case reflect.TypeFor[job.State]():
 			f.words = states()
+		case reflect.TypeFor[node.State]():
+			f.words = node.States()
 		}
 		all = append(all, f)
 	}

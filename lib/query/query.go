@@ -151,6 +151,7 @@ func (q *Query) Resolve(uid int, user string, batches func(yield func(id job.Bat
 			errs = append(errs, fmt.Errorf("%q: %w: %s", name, ErrSeveral, list[1:len(list)-1]))
 		}
 	}
+	q.names = slices.DeleteFunc(q.names, func(name string) bool { return len(fit[name]) == 1 })
 	return errors.Join(errs...)
 }
 
@@ -164,7 +165,8 @@ func (q *Query) IDs() ([]job.BatchID, []job.ID) {
 // About says whether a batch, or a job of it, is among the ids of the query.
 func (q *Query) About(id job.BatchID) bool { return q.batches[id] || q.of[id] }
 
-// Names says whether the query is about a batch of that id or, before Resolve, may be.
+// Names says whether the query is about a batch of that id or, by a name that is not
+// resolved, may be.
 func (q *Query) Names(id job.BatchID) bool {
 	return q.About(id) || slices.Contains(q.names, id.Name())
 }

@@ -240,6 +240,9 @@ func TestNames(t *testing.T) {
 	if len(ids) != 2 || ids[0] != "a/pipe" || ids[1] != "c/cavity" || jobs != nil {
 		t.Errorf("the ids are %q and %q", ids, jobs)
 	}
+	if q.Names("b/pipe") {
+		t.Error("a name that is resolved may be of another batch")
+	}
 	if _, err := resolve("cavity"); !errors.Is(err, ErrSeveral) || !strings.Contains(err.Error(), "a/cavity b/cavity") {
 		t.Errorf("a name of two batches: %v", err)
 	}
@@ -393,6 +396,8 @@ func TestNodes(t *testing.T) {
 		{"lap", false},
 		{"state=busy", true},
 		{"state=idle", false},
+		{"state=idle,paused,draining,resting,silent,lost,site,pending", false},
+		{"state=b*", true},
 		{"cpus=8.. memory=32G..", true},
 		{"jobs=0", false},
 		{"capabilities=gpu", true},
@@ -410,10 +415,13 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%q: %v, %v", tt.args, !tt.want, err)
 		}
 	}
-	for _, arg := range []string{"a/b", "state", "stat=idle", "cpus<x", "[", "capabilities<a"} {
+	for _, arg := range []string{"a/b", "state", "stat=idle", "cpus<x", "[", "capabilities<a", "state=idle,pausd"} {
 		if _, err := ParseNodes([]string{arg}, now); !errors.Is(err, ErrUsage) {
 			t.Errorf("%q: %v", arg, err)
 		}
+	}
+	if _, err := ParseNodes([]string{"state=pausd"}, now); err == nil || !strings.HasSuffix(err.Error(), `there is no "pausd" (did you mean "paused"?)`) {
+		t.Errorf("a state that no node has: %v", err)
 	}
 }
 

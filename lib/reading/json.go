@@ -13,11 +13,11 @@ import (
 
 // A step of a path leads to a member of an object or to an element of a list.
 type step struct {
-	key  any    // a string or an int
+	key  any    // a string, or a number as encoding/json reads it
 	path string // up to and with the step, as it was written
 }
 
-var stepForm = regexp.MustCompile(`^(?:\.([A-Za-z_][A-Za-z0-9_-]*)|\.?\["((?:[^"\\]|\\.)*)"\]|\.?\[(-?[0-9]{1,9})\])`)
+var stepForm = regexp.MustCompile(`^(?:\.([A-Za-z_][A-Za-z0-9_-]*)|\.?\[("(?:[^"\\]|\\.)*"|-?[0-9]{1,9})\])`)
 
 // parsePath parses a path into a file of JSON.
 func parsePath(text string) (func() Parser, error) {
@@ -28,16 +28,11 @@ func parsePath(text string) (func() Parser, error) {
 			return nil, fmt.Errorf(`%s is no path in JSON at %s: write .member, ["member"] or [index]`, quote(text), quote(text[at:]))
 		}
 		at += len(m[0])
-		s := step{key: m[1], path: text[:at]}
-		switch {
-		case m[3] != "":
-			s.key, _ = strconv.Atoi(m[3])
-		case m[1] == "":
-			var name string
-			if err := json.Unmarshal([]byte(`"`+m[2]+`"`), &name); err != nil {
-				return nil, fmt.Errorf("%s is no text of JSON", quote(m[2]))
+		s := step{m[1], text[:at]}
+		if m[2] != "" {
+			if err := json.Unmarshal([]byte(m[2]), &s.key); err != nil {
+				return nil, fmt.Errorf("%s is no text of JSON", quote(strings.Trim(m[2], `"`)))
 			}
-			s.key = name
 		}
 		steps = append(steps, s)
 	}
@@ -74,13 +69,14 @@ func (p *jsonParser) Value() (string, error) {
 		case string:
 			object, _ := v.(map[string]any)
 			v, ok = object[key]
-		case int:
+		case float64:
 			list, _ := v.([]any)
-			if key < 0 {
-				key += len(list)
+			i := int(key)
+			if i < 0 {
+				i += len(list)
 			}
-			if ok = key >= 0 && key < len(list); ok {
-				v = list[key]
+			if ok = i >= 0 && i < len(list); ok {
+				v = list[i]
 			}
 		}
 		if !ok {

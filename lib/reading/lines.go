@@ -1,10 +1,10 @@
 package reading
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"distribute/lib/unit"
 )
@@ -71,25 +71,24 @@ func (l *lines) Value() (string, error) {
 	return clean(l.kept[0])
 }
 
+var expressionForm = regexp.MustCompile(`(?s)^/(.*)/([^/]*)$`)
+
 // parseExpression parses /EXPRESSION/ or /EXPRESSION/n.
 func parseExpression(text string) (func() Parser, error) {
-	end := strings.LastIndexByte(text, '/')
-	if end == 0 {
+	m := expressionForm.FindStringSubmatch(text)
+	if m == nil {
 		return nil, fmt.Errorf("%s has no second /, which ends an expression", quote(text))
 	}
-	n := -1
-	if number := text[end+1:]; number != "" {
-		var err error
-		if n, err = strconv.Atoi(number); err != nil || n == 0 || n < -maxBack {
-			return nil, fmt.Errorf("%s behind the expression is no number that says which line, from 1, or from -1 to -%d", quote(number), maxBack)
-		}
+	n, err := strconv.Atoi(cmp.Or(m[2], "-1"))
+	if err != nil || n == 0 || n < -maxBack {
+		return nil, fmt.Errorf("%s behind the expression is no number that says which line, from 1, or from -1 to -%d", quote(m[2]), maxBack)
 	}
-	if end == 1 {
+	if m[1] == "" {
 		return nil, fmt.Errorf("the expression is empty")
 	}
-	re, err := regexp.Compile(text[1:end])
+	re, err := regexp.Compile(m[1])
 	if err != nil {
-		return nil, fmt.Errorf("%s is no expression: %w", quote(text[1:end]), err)
+		return nil, fmt.Errorf("%s is no expression: %w", quote(m[1]), err)
 	}
 	return func() Parser {
 		l := &lines{n: n}
@@ -100,10 +99,11 @@ func parseExpression(text string) (func() Parser, error) {
 			return nil
 		}
 		l.none = func() error {
-			if l.seen == 0 {
-				return fmt.Errorf("has no line that /%s/ fits: it is not there", re)
+			fit := "no line"
+			if l.seen > 0 {
+				fit = unit.Count(l.seen, "line")
 			}
-			return fmt.Errorf("has %s that /%s/ fits: it is not there", unit.Count(l.seen, "line"), re)
+			return fmt.Errorf("has %s that /%s/ fits: it is not there", fit, re)
 		}
 		return l
 	}, nil

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -40,8 +40,9 @@ type Parser interface {
 }
 
 var (
-	pathOrExpression = regexp.MustCompile(`:[./]`)
-	place            = regexp.MustCompile(`\{[^}]*\}?`) // of a parameter in the name of a file
+	// form is FILE:WHAT. The first path or expression ends the name of the file, else the last colon does.
+	form  = regexp.MustCompile(`(?s)^(?:(.+?):([./].*)|(.+):(.+))$`)
+	place = regexp.MustCompile(`\{[^}]*\}?`) // of a parameter in the name of a file
 )
 
 // Parse makes a Reading of an operand.
@@ -50,16 +51,13 @@ func Parse(operand string) (*Reading, error) {
 	if err := sweep.CheckName(name); err != nil {
 		return nil, err
 	}
-	colon := strings.LastIndexByte(text, ':')
-	if first := pathOrExpression.FindStringIndex(text); first != nil {
-		colon = first[0]
-	}
-	if colon <= 0 || colon == len(text)-1 {
+	m := form.FindStringSubmatch(text)
+	if m == nil {
 		return nil, fmt.Errorf("%s: %s says not what is to be read of which file: write FILE:.MEMBER, FILE:/EXPRESSION/ or FILE:COLUMN",
 			name, quote(text))
 	}
-	file, what := text[:colon], text[colon+1:]
-	if file[0] == '/' || slices.Contains(strings.Split(file, "/"), "..") {
+	file, what := m[1]+m[3], m[2]+m[4]
+	if !filepath.IsLocal(file) {
 		return nil, fmt.Errorf("%s: %s leaves the result: write a path in it, as dpull would have it", name, quote(file))
 	}
 	for _, p := range place.FindAllString(file, -1) {
@@ -89,11 +87,11 @@ func (r *Reading) File(job string, param func(name string) (string, bool)) (stri
 	var missing error
 	file := place.ReplaceAllStringFunc(r.file, func(p string) string {
 		name := p[1 : len(p)-1]
-		if name == "job" {
-			return job
-		}
 		value, ok := param(name)
-		if !ok && missing == nil {
+		if name == "job" {
+			value, ok = job, true
+		}
+		if !ok {
 			missing = fmt.Errorf("it has no parameter %q, which the name of the file has", name)
 		}
 		return value

@@ -28,29 +28,20 @@ type table struct {
 	at     int    // the column, from 0
 }
 
-var columnForm = regexp.MustCompile(`^(.+?)(?:\[(-?[0-9]{1,9}|max|min)\])?$`)
+var columnForm = regexp.MustCompile(`(?s)^(.+?)(?:\[(-?[0-9]{1,9}|max|min)\])?$`)
 
 // parseColumn parses COLUMN or COLUMN[ROW].
 func parseColumn(text string) (func() Parser, error) {
 	m := columnForm.FindStringSubmatch(text)
-	if m == nil {
-		return nil, fmt.Errorf("%s is no column", quote(text))
-	}
-	n, extreme := -1, 0.0
-	switch m[2] {
-	case "":
-	case "max":
-		extreme = 1
-	case "min":
-		extreme = -1
-	default:
-		n, _ = strconv.Atoi(m[2])
-		if n < -maxBack {
-			return nil, fmt.Errorf("row %d: no more than %d from the end can be asked for", n, maxBack)
-		}
-		if n >= 0 {
-			n++
-		}
+	extreme := map[string]float64{"max": 1, "min": -1}[m[2]]
+	n, err := strconv.Atoi(m[2])
+	switch {
+	case err != nil:
+		n = -1
+	case n < -maxBack:
+		return nil, fmt.Errorf("row %d: no more than %d from the end can be asked for", n, maxBack)
+	case n >= 0:
+		n++
 	}
 	return func() Parser {
 		t := &table{column: m[1], extreme: extreme, best: math.NaN()}
@@ -72,21 +63,20 @@ func (t *table) readLine(b []byte) error {
 	case !commented:
 		return t.readRow(line)
 	case t.cells == 0:
-		t.above = comment
+		t.above = strings.TrimSpace(comment)
 	}
 	return nil
 }
 
 func (t *table) readRow(line string) error {
-	first := t.cells == 0
-	if first {
+	if t.cells == 0 {
 		t.comma = separator(line)
 	}
 	cells, err := split(line, t.comma)
 	if err != nil {
 		return fmt.Errorf("has a line, number %d, that is no row of a table: %w", t.number, err)
 	}
-	if first {
+	if t.cells == 0 {
 		if header, err := t.findColumn(cells); err != nil || header {
 			return err
 		}
@@ -140,27 +130,25 @@ func split(line string, comma rune) ([]string, error) {
 // names of columns.
 func (t *table) findColumn(cells []string) (header bool, err error) {
 	header = slices.ContainsFunc(cells, func(c string) bool { _, ok := number(c); return !ok })
-	t.cells, t.at = len(cells), -1
-	names, has := cells, unit.Count(t.cells, "column")
+	names, has := cells, unit.Count(len(cells), "column")
 	if !header {
-		above := strings.TrimSpace(t.above)
-		names, _ = split(above, separator(above))
+		names, _ = split(t.above, separator(t.above))
 	}
+	t.cells, t.at = len(cells), -1
 	if len(names) == t.cells {
 		has = strings.Join(names, ", ")
-		for i, name := range names {
-			if strings.TrimSpace(name) == t.column {
-				if t.at >= 0 {
-					return false, fmt.Errorf("has two columns %s", quote(t.column))
-				}
-				t.at = i
-			}
+		for i := range names {
+			names[i] = strings.TrimSpace(names[i])
 		}
+		t.at = slices.Index(names, t.column)
 	}
-	if n, err := strconv.Atoi(t.column); t.at < 0 && err == nil && n >= 1 && n <= t.cells {
+	if t.at >= 0 && slices.Contains(names[t.at+1:], t.column) {
+		return false, fmt.Errorf("has two columns %s", quote(t.column))
+	}
+	if n, err := strconv.Atoi(t.column); t.at < 0 && err == nil {
 		t.at = n - 1
 	}
-	if t.at < 0 {
+	if t.at < 0 || t.at >= t.cells {
 		return false, fmt.Errorf("has no column %s, but %.300s: it is not there", quote(t.column), has)
 	}
 	return header, nil

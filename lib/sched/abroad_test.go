@@ -266,7 +266,7 @@ func (s *sim) comeHome(all bool) {
 		how := s.rand.IntN(8)
 		switch {
 		case how == 0 && !all:
-			give(Phase{mine, t, job.PhaseRunning})
+			give(Phase{mine, t, job.PhaseRunning, 0})
 		case how < 4 && !all:
 		case how == 4:
 			give(Ended{mine, t, unstarted})

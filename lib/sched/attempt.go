@@ -64,6 +64,7 @@ func (e Item) apply(m *Machine) {
 	a.listed = p.Session
 	m.mark(a)
 	a.told = e.GPUs
+	a.ran, a.ranAt = seconds(e.Ran), m.lab.Now
 	m.takeCards(a)
 	if a.result != nil && e.Ended == nil {
 		m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
@@ -77,8 +78,10 @@ func (e Item) apply(m *Machine) {
 		m.ended(a, *e.Ended)
 		return
 	}
-	if a.worked && a.boot != p.Boot && !p.abroad && a.current && works(e.Phase) {
-		m.lose(a, fmt.Sprintf("%s was restarted under it", p.Name), job.FateLost)
+	if a.worked && a.boot != p.Boot && !p.abroad && (works(e.Phase) || !a.current) {
+		if a.current {
+			m.lose(a, fmt.Sprintf("%s was restarted under it", p.Name), job.FateLost)
+		} // else it was lost already, and is not adopted: that would be a loss that does not count
 		m.stop(a, "its machine was restarted under it")
 		a.phase = e.Phase
 		return
@@ -173,7 +176,7 @@ func (e Phase) apply(m *Machine) {
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %.40q", e.Phase)})
 	case e.Phase != job.PhaseWaiting:
 		m.mark(a)
-		a.phase = e.Phase
+		a.phase, a.ran, a.ranAt = e.Phase, seconds(e.Ran), m.lab.Now
 		m.saw(a)
 	}
 }

@@ -73,7 +73,7 @@ func TestBeside(t *testing.T) {
 		t.Errorf("from its log it has %+v and %d portions", b.Share, len(b.beside))
 	}
 
-	script{{Phase{3, tok(1), job.PhaseRunning}, ""}, {ended(3, 1, exited(1, "")), "failed 1/0 a1; HAVE 3 a1; start 1/1 a2~1 ws1/6; START 3 1/1 a2"}}.run(t, r)
+	script{{Phase{3, tok(1), job.PhaseRunning, 0}, ""}, {ended(3, 1, exited(1, "")), "failed 1/0 a1; HAVE 3 a1; start 1/1 a2~1 ws1/6; START 3 1/1 a2"}}.run(t, r)
 	if len(a.beside) != 1 || len(r.m.peers[1].guests) != 1 || r.m.peers[1].guests[0].of == a {
 		t.Errorf("ws2 has %d portions", len(r.m.peers[1].guests))
 	}

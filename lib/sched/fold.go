@@ -121,6 +121,7 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	switch rec.Kind {
 	case job.KindAdopt:
 		a.current = true
+		delete(b.losses, ref.Job) // it was not lost after all
 	case job.KindDone, job.KindLate:
 		m.settle(a, rec.Manifest != "")
 	case job.KindFailed:

@@ -109,7 +109,7 @@ func (t *tape) event() Event {
 	case 10:
 		return Built{session, ref.Batch}
 	case 11:
-		return Phase{session, t.token(), phases[t.next(len(phases))]}
+		return Phase{session, t.token(), phases[t.next(len(phases))], 0}
 	case 12, 13:
 		return Ended{session, t.token(), t.result()}
 	case 14:

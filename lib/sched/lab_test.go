@@ -234,7 +234,7 @@ func (l *lab) start(a Start) {
 	}
 	l.asked -= float64(b.wants())
 	l.going(run)
-	l.give(Phase{a.Session, a.Attempt, job.PhaseRunning})
+	l.give(Phase{a.Session, a.Attempt, job.PhaseRunning, 0})
 }
 
 // wants is how many cpus a job is counted with while it waits.

@@ -98,6 +98,8 @@ type attempt struct {
 	before   *attempt
 	after    *attempt // its neighbours in the list of its node
 	phase    job.Phase
+	ran      time.Duration // see Attempt.Ran
+	ranAt    time.Duration
 	worked   bool   // it was seen building or running
 	boot     string // of its node, then
 	listed   uint64 // the session in whose list it was named last

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -82,6 +83,35 @@ func TestSoonPaused(t *testing.T) {
 		if got := r.m.Nodes()[1].Note; got != c.want {
 			t.Errorf("of one that pauses in %v it says %q, should be %q", c.in, got, c.want)
 		}
+	}
+}
+
+// What a node says of how long an attempt has run is shown, as of then; a node that comes
+// again and does not say it is not believed to have said it.
+func TestRan(t *testing.T) {
+	r := begun(t, ofFour(1))
+	says := func(ev Event, ran, at time.Duration) {
+		t.Helper()
+		r.now += time.Minute
+		r.apply(ev)
+		if a, _ := r.m.Attempt(tok(1)); a.Ran != ran || a.Ran != 0 && a.RanAt != at {
+			t.Errorf("after %+v it has run for %v at %v, and not %v at %v", ev, a.Ran, a.RanAt, ran, at)
+		}
+	}
+	ran := func(p job.Phase, seconds float64) Event {
+		return Phase{Session: 1, Attempt: tok(1), Phase: p, Ran: seconds}
+	}
+	says(ran(job.PhaseRunning, 0.5), time.Second/2, time.Minute)
+	says(ran(job.PhasePaused, 60.5), 60*time.Second+time.Second/2, 2*time.Minute)
+	says(Offered{1, node.Offer{CPUs: 4}}, 60*time.Second+time.Second/2, 2*time.Minute)
+	says(NodeDown{1}, 60*time.Second+time.Second/2, 2*time.Minute)
+	says(up(3, "ws1", 4), 60*time.Second+time.Second/2, 2*time.Minute)
+	says(Item{Session: 3, Attempt: tok(1), Phase: job.PhaseRunning, Ran: 90}, 90*time.Second, 6*time.Minute)
+	says(NodeDown{3}, 90*time.Second, 6*time.Minute)
+	says(up(4, "ws1", 4), 90*time.Second, 6*time.Minute)
+	says(Item{Session: 4, Attempt: tok(1), Phase: job.PhaseRunning}, 0, 0)
+	for _, odd := range []float64{-1, math.Inf(1), math.NaN(), 1e300} {
+		says(Phase{Session: 4, Attempt: tok(1), Phase: job.PhaseRunning, Ran: odd}, 0, 0)
 	}
 }
 

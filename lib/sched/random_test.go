@@ -240,7 +240,7 @@ func (s *sim) keep(n *fakeNode, a Keep) {
 		n.end(x, unstarted)
 	case a.Still != x.still:
 		x.still = a.Still
-		n.say(Phase{n.session, x.token, map[bool]job.Phase{true: job.PhasePaused, false: job.PhaseRunning}[x.still]})
+		n.say(Phase{n.session, x.token, map[bool]job.Phase{true: job.PhasePaused, false: job.PhaseRunning}[x.still], 0})
 	}
 }
 
@@ -285,7 +285,7 @@ func (s *sim) connect(n *fakeNode) {
 		for _, part := range a.beside {
 			cards = cards.Plus(part.Cards)
 		}
-		n.say(Item{n.session, a.token, a.phase, a.share.CPUs, cards.Indexes(), a.result})
+		n.say(Item{n.session, a.token, a.phase, a.share.CPUs, cards.Indexes(), a.result, 0})
 	}
 	n.say(ListEnd{n.session})
 }
@@ -428,7 +428,7 @@ func (s *sim) keepSaved(ref Ref, rec *job.Record) {
 func (s *sim) run(n *fakeNode, a *fakeAttempt) {
 	if n.breaks != 0 && int(a.ref.Batch)%n.breaks == 0 {
 		a.phase = job.PhaseBuilding
-		n.say(Phase{n.session, a.token, job.PhaseBuilding})
+		n.say(Phase{n.session, a.token, job.PhaseBuilding, 0})
 		n.end(a, Result{Fate: job.FateBuildFailed, Manifest: []string{"", s.manifest(a)}[s.rand.IntN(2)]})
 		return
 	}
@@ -445,7 +445,7 @@ func (s *sim) run(n *fakeNode, a *fakeAttempt) {
 	if s.runs[a.token]++; s.runs[a.token] > 1 {
 		s.t.Fatalf("attempt %s runs twice (I5)", a.token)
 	}
-	n.say(Phase{n.session, a.token, job.PhaseRunning})
+	n.say(Phase{n.session, a.token, job.PhaseRunning, 0})
 }
 
 func (s *sim) reboot(n *fakeNode) {

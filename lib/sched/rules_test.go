@@ -2,6 +2,7 @@ package sched
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -69,6 +70,22 @@ var silent = append(begin[:len(begin):len(begin)],
 	step{900, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s); start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
 	step{901, phase(2, 2, job.PhaseRunning), ""},
 )
+
+// sleeps goes on from begin: ws1 sleeps longer than its lease, so many times, and each
+// time has the job still when it wakes.
+func sleeps(times int) (all []step) {
+	for i := 1; i <= times; i++ {
+		at, next := 1000*i, uint64(i+1)
+		all = append(all,
+			step{at, Heard{uint64(i)}, ""},
+			step{at, NodeDown{uint64(i)}, ""},
+			step{at + 900, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
+			step{at + 901, up(next, "ws1", 4), ""},
+			step{at + 901, item(next, 1, job.PhaseRunning), fmt.Sprintf("adopt 1/0 a1; KEEP %d a1", next)},
+			step{at + 901, ListEnd{next}, ""})
+	}
+	return all
+}
 
 var rules = ruleBook{
 	{"a job from start to end", begin, []step{
@@ -241,6 +258,17 @@ var rules = ruleBook{
 		{902, up(3, "ws1", 4), ""},
 		{902, item(3, 1, job.PhaseRunning), "adopt 1/0 a1; KEEP 3 a1"},
 		{902, ListEnd{3}, ""},
+	}},
+	{"an attempt that returns each time is not lost in a row", slices.Concat(begin, sleeps(6)), []step{
+		{7000, ended(7, 1, lost), "back 1/0 a1 lost (lost by ws1); late 1/0 a1; HAVE 7 a1; start 1/0 a2~2 ws1/4; START 7 1/0 a2"},
+	}},
+	{"an attempt whose machine was restarted while it was lost is not adopted", begin, []step{
+		{1, NodeDown{1}, ""},
+		{900, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s)"},
+		{902, NodeUp{Session: 2, Node: "ws1", Boot: "b2", State: "s1"}, ""},
+		{902, item(2, 1, job.PhaseWaiting), "STOP 2 a1"},
+		{902, ListEnd{2}, ""},
+		{903, ended(2, 1, unstarted), "late 1/0 a1; FORGET 2 a1"},
 	}},
 	{"a result that returns while its job waits is adopted too", begin, []step{
 		{1, NodeDown{1}, ""},

@@ -79,6 +79,9 @@ type Attempt struct {
 	Result   *Result   // how it ended, when its node has said so; not to be changed
 	Note     string    // of one that is stranded: for want of what
 
+	Ran   time.Duration // how long its processes had run, without pauses, when its node told last; 0: they had not begun, or it did not say
+	RanAt time.Duration // when that was
+
 	Saved    job.Token // the attempt with whose saved files it began
 	SavedTry int       // and its number
 
@@ -94,7 +97,7 @@ type Attempt struct {
 func (m *Machine) shown(a *attempt) Attempt {
 	b, p := m.batches[a.ref.Batch], a.peer
 	s := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: p.Name, CPUs: a.all().CPUs, Phase: a.phase, State: job.Running,
-		Current: a.current, Stopping: m.stopping(a), Result: a.result, Note: a.note, Saved: a.from.token, SavedTry: a.from.try}
+		Current: a.current, Stopping: m.stopping(a), Result: a.result, Note: a.note, Ran: max(0, a.ran), RanAt: a.ranAt, Saved: a.from.token, SavedTry: a.from.try}
 	f, frozen := b.frozen[a.ref.Job]
 	given := a.phase == job.PhaseWaiting || a.phase == job.PhaseSending
 	begun := a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning

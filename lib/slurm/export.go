@@ -52,12 +52,9 @@ func (e *Export) Write(ctx context.Context, dir string, progress func(n int64)) 
 			return nil, fmt.Errorf("%q is more than one line", line)
 		}
 	}
-	p, err := planOf(e.Batch)
-	if err == nil {
-		err = checkPlaces(e.Batch)
-	}
+	p, err := checked(e.Batch)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBatch, err)
+		return nil, err
 	}
 	if _, err := os.Lstat(dir); err == nil {
 		return nil, &os.PathError{Op: "create", Path: dir, Err: os.ErrExist}
@@ -88,6 +85,24 @@ func (e *Export) Write(ctx context.Context, dir string, progress func(n int64)) 
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return p.notes, nil
+}
+
+// Check says why no folder can be made of a batch: an [ErrBatch].
+func Check(b *job.Batch) error {
+	_, err := checked(b)
+	return err
+}
+
+// checked is the plan of a batch of which a folder can be made.
+func checked(b *job.Batch) (*plan, error) {
+	p, err := planOf(b)
+	if err == nil {
+		err = checkPlaces(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBatch, err)
+	}
+	return p, nil
 }
 
 // A writer writes a folder.
@@ -136,23 +151,23 @@ func (w *writer) scripts() error {
 	}
 	// One that lies in another comes after it.
 	fmt.Fprintf(&b, "mounts=(%s)\nbuild=(%s)\nenv=(%s)\n", words(byLength(spec.Mounts)), words(spec.Build), words(spec.Env))
-	inputsFunc(&b, "batch_inputs", spec.Inputs)
+	inputsList(&b, "batch_inputs", spec.Inputs)
 	modules := "# shellcheck shell=bash\n# Lines for the shell before each job, as: module load apptainer\n" + strings.Join(append(w.Modules, ""), "\n")
 	errs = append(errs, w.file("batch.sh", b.String(), 0o644), w.file("modules.sh", modules, 0o644), w.file("plan.sh", w.plan.script(), 0o644))
 	return errors.Join(errs...)
 }
 
-// inputsFunc writes a function that calls what it is told to with each input.
-func inputsFunc(b *strings.Builder, name string, inputs []job.Input) {
-	fmt.Fprintf(b, "%s() {\n\t:", name)
+// inputsList writes what run.sh is to place: of each input four words.
+func inputsList(b *strings.Builder, name string, inputs []job.Input) {
+	fmt.Fprintf(b, "%s=(\n", name)
 	for _, in := range inputs {
 		shared := 0
 		if in.Size >= sharedFrom {
 			shared = 1
 		}
-		fmt.Fprintf(b, " &&\n\t\t\"$1\" %s %04o %d %s", in.Sum, in.Mode&0o777|0o600, shared, quote(in.Path))
+		fmt.Fprintf(b, "\t%s %04o %d %s\n", in.Sum, in.Mode&0o777|0o600, shared, quote(in.Path))
 	}
-	b.WriteString("\n}\n")
+	b.WriteString(")\n")
 }
 
 // list writes which jobs there are.
@@ -227,7 +242,7 @@ func (w *writer) jobs() error {
 		j := &w.Batch.Jobs[i]
 		var b strings.Builder
 		fmt.Fprintf(&b, "# shellcheck shell=bash disable=SC2016,SC2034\nargv=(%s) env=(%s)\n", words(j.Run), words(job.Environ(w.Batch.Spec.Env, j.Env)))
-		inputsFunc(&b, "job_inputs", j.Inputs)
+		inputsList(&b, "job_inputs", j.Inputs)
 		if err := w.file(filepath.Join("run", j.Name+".sh"), b.String(), 0o644); err != nil {
 			return err
 		}

@@ -182,7 +182,7 @@ var ours = map[string]string{
 	"quiet": "d2slurm reads the answer of sbatch", "verbose": "d2slurm reads the answer of sbatch", "test-only": "nothing would be submitted",
 	"help": "nothing would be submitted", "usage": "nothing would be submitted", "version": "nothing would be submitted", "wait": "submit.sh does not wait",
 	"kill-on-invalid-dep": "what needs a job that failed does not run", "ignore-pbs": "there is no script of PBS",
-	"export-file": "a job gets nothing of who submits it",
+	"export-file": "a job gets nothing of who submits it", "clusters": "results are asked for on the cluster where the folder is",
 }
 
 // bare are the options of sbatch that have no value, or need none.

@@ -12,13 +12,13 @@ import (
 
 // Ask is the shell command that has Slurm tell of jobs: what its accounting has, if there
 // is any, of them and of the scripts that they are, and what its controller does. Its
-// times are seconds since 1970.
+// times are seconds since 1970, and it names all tasks of an array, not only the first.
 func Ask(ids []int64) string {
 	words := make([]string, len(ids))
 	for i, id := range ids {
 		words[i] = strconv.FormatInt(id, 10)
 	}
-	return `export SLURM_TIME_FORMAT=%s LC_ALL=C
+	return `export SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0 LC_ALL=C
 echo == sacct
 sacct -n -P -D -S 2000-01-01 -o JobID,State,ExitCode,Start,End,NodeList,Reason,TotalCPU,MaxRSS,MaxDiskWrite -j ` + strings.Join(words, ",") + ` 2>&1; echo "== $?"
 echo == scontrol
@@ -102,7 +102,7 @@ func (r *Records) account1(l string) {
 		return
 	}
 	rec := Record{State: first(words[1]), Started: when(words[3]), Ended: when(words[4]), Machine: machine(words[5]), CPUTime: spent(words[7])}
-	rec.Unmet = unmet(rec.State, words[6])
+	rec.Unmet = unmet(words[1], words[5], words[6])
 	rec.Exit, rec.Signal = exitOf(words[2])
 	r.put(r.account, words[0], rec)
 }
@@ -129,14 +129,17 @@ func (r *Records) control1(l string) {
 		}
 	}
 	rec := Record{State: first(of["JobState"]), Started: when(of["StartTime"]), Ended: when(of["EndTime"]), Machine: machine(of["NodeList"])}
-	rec.Unmet = unmet(rec.State, of["Reason"])
+	rec.Unmet = unmet(of["JobState"], of["NodeList"], of["Reason"])
 	rec.Exit, rec.Signal = exitOf(of["ExitCode"])
 	r.put(r.control, id, rec)
 }
 
-// unmet says that Slurm has cancelled a task for what it waited for.
-func unmet(state, reason string) bool {
-	return state == "CANCELLED" && strings.HasPrefix(reason, "Dependency")
+// unmet says that Slurm itself has cancelled a task, which had no machine yet, for what it
+// waited for. In the accounting the reason for which a task waited stays while it runs and
+// after, and a state that a person is the cause of says by whom: CANCELLED by 1000.
+func unmet(state, machines, reason string) bool {
+	waited := machines == "" || machines == "(null)" || machines == "None assigned"
+	return state == "CANCELLED" && waited && strings.HasPrefix(reason, "Dependency")
 }
 
 // put notes a record for each task that an id names.
@@ -267,10 +270,11 @@ const (
 	Waiting                  // in the queue
 	Running                  //
 	Runaway                  // the accounting says that it runs or waits, and the controller does not know it
-	Unwritten                // it has ended well by Slurm, and has not written how
+	Unwritten                // it has ended, and has not written how
 	Ended                    // its outcome says how
 	Lost                     // Slurm ended it for its own reasons: nothing speaks against the job
 	Unmet                    // it will not run: what it waited for did not end well
+	Unbegun                  // its script ended before it began the job
 )
 
 // A Fate is what has become of a job on the cluster.
@@ -281,6 +285,12 @@ type Fate struct {
 	Wrong   error       // its status file says nothing
 }
 
+// Exit statuses of run.sh that are none of a job's, which has written its own.
+const (
+	exitUnwritten = 74
+	exitUnbegun   = 75
+)
+
 // FateOf is what has become of a job: status is what its status file has, nil if there is
 // none.
 func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
@@ -289,12 +299,7 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 	if f.Task, submitted = s.Of(j); !submitted && status == nil {
 		return f
 	}
-	account, accounted := r.in(r.account, f.Task)
-	control, controlled := r.in(r.control, f.Task)
-	rec, known := account, accounted
-	if controlled && (!accounted || live(control.State) || live(account.State)) {
-		rec, known = control, true
-	}
+	rec, known, controlled := r.lastRecord(f.Task)
 	if status != nil {
 		var terminated bool
 		if f.Outcome, terminated, f.Wrong = ReadStatus(status); f.Wrong == nil {
@@ -319,8 +324,10 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		f.Stand = Waiting
 	case live(rec.State):
 		f.Stand = Running
-	case rec.State == "COMPLETED":
+	case rec.State == "COMPLETED", rec.State == "FAILED" && rec.Exit == exitUnwritten:
 		f.Stand = Unwritten
+	case rec.State == "FAILED" && rec.Exit == exitUnbegun:
+		f.Stand, f.Outcome = Unbegun, job.Outcome{Reason: "could not begin on the cluster: see slurm/" + f.Task.String() + ".out there"}
 	case rec.Unmet:
 		f.Stand = Unmet
 	case lost(rec.State):
@@ -329,6 +336,29 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		f.Stand, f.Outcome = Ended, rec.outcome()
 	}
 	return f
+}
+
+// NotBuilt is why the build that the jobs of a folder wait for has not begun, or was ended
+// by Slurm for its own reasons; "" if neither is known.
+func NotBuilt(s *Submitted, r *Records) string {
+	switch rec, known, _ := r.lastRecord(TaskID{s.Build, -1}); {
+	case !known:
+	case rec.State == "FAILED" && rec.Exit == exitUnbegun:
+		return "the build could not begin on the cluster: see slurm/build.out there"
+	case lost(rec.State):
+		return "the build was ended: Slurm says " + clean(rec.State)
+	}
+	return ""
+}
+
+// lastRecord is the record of a task that counts, and whether the controller has one.
+func (r *Records) lastRecord(t TaskID) (rec Record, known, controlled bool) {
+	account, accounted := r.in(r.account, t)
+	control, controlled := r.in(r.control, t)
+	if controlled && (!accounted || live(control.State) || live(account.State)) {
+		return control, true, true
+	}
+	return account, accounted, controlled
 }
 
 // in is a record of a task, or of the job that is no array.

@@ -165,7 +165,7 @@ func local(p string) bool {
 // Submitted tells under which ids Slurm has the jobs of a folder.
 type Submitted struct {
 	waves map[int][]wave // by group
-	Build bool           // they wait for what is built
+	Build int64          // the job that builds what they wait for; 0: there is none
 	Odd   []string       // lines that say nothing
 }
 
@@ -190,12 +190,14 @@ func ReadSubmitted(r io.Reader) (*Submitted, error) {
 			return nil, fmt.Errorf("%w: %s has more than %d lines", ErrFolder, SubmittedFile, maxWaves)
 		}
 		words := strings.Split(string(b), "\t")
-		switch words[0] {
-		case "build":
-			s.Build = true
+		switch {
+		case words[0] == "after":
 			continue
-		case "after":
-			continue
+		case words[0] == "build" && len(words) > 3:
+			if id, err := strconv.ParseInt(strings.TrimSpace(words[3]), 10, 64); err == nil && id > 0 {
+				s.Build = id
+				continue
+			}
 		}
 		if group, w, ok := readWave(words); ok {
 			s.waves[group] = append(s.waves[group], w)

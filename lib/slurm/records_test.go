@@ -2,6 +2,10 @@ package slurm
 
 import (
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,6 +89,10 @@ func TestFate(t *testing.T) {
 		{"pending", "5_[0-9%2]|PENDING|0:0|Unknown|Unknown|", "JobId=5 ArrayJobId=5 ArrayTaskId=0-9%2 JobState=PENDING ExitCode=0:0", nil, Waiting, ""},
 		{"what it needs failed", "5_0|CANCELLED|0:0|Unknown|1768212090|None assigned|DependencyNeverSatisfied", "", nil, Unmet, ""},
 		{"what it needs failed, no accounting", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=CANCELLED Reason=DependencyNeverSatisfied ExitCode=0:0", nil, Unmet, ""},
+		{"what it waited for failed", "5_0|CANCELLED|0:0|1768212090|1768212090|None assigned|Dependency", "", nil, Unmet, ""},
+		{"cancelled by a person while it waited for the build", "5_0|CANCELLED by 1000|0:0|1768212090|1768212090|None assigned|Dependency", "", nil, Ended, "cancelled on the cluster"},
+		{"cancelled by a person, and it had waited for the build", "5_0|CANCELLED by 1000|0:15|1768212000|1768212090|n1|Dependency", "", nil, Ended, "cancelled on the cluster"},
+		{"cancelled where it ran, and it had waited for the build", "5_0|CANCELLED|0:0|1768212000|1768212090|n[1-2]|Dependency", "", nil, Ended, "cancelled on the cluster"},
 		{"cancelled while it waited", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=CANCELLED Reason=None ExitCode=0:0", nil, Ended, "cancelled on the cluster"},
 		{"pending, no accounting", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0-9%2 JobState=PENDING ExitCode=0:0", nil, Waiting, ""},
 		{"running", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=RUNNING", nil, Running, ""},
@@ -94,6 +102,10 @@ func TestFate(t *testing.T) {
 		{"well", "5_0|COMPLETED|0:0|1768212000|1768212090|n1", "", good, Ended, ""},
 		{"well, unwritten", "5_0|COMPLETED|0:0|1768212000|1768212090|n1", "", nil, Unwritten, ""},
 		{"failed, unwritten", "5_0|FAILED|3:0|1768212000|1768212090|n1", "", nil, Ended, "exit 3"},
+		{"not begun", "5_0|FAILED|75:0|1768212000|1768212001|n1", "", nil, Unbegun, "could not begin on the cluster: see slurm/5_0.out there"},
+		{"not begun, no accounting", "-", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=FAILED ExitCode=75:0", nil, Unbegun, ""},
+		{"it says 75 itself", "5_0|FAILED|75:0|1768212000|1768212090|n1", "", []byte(`{"exit":75}`), Ended, "exit 75"},
+		{"begun, and how it ended could not be written", "5_0|FAILED|74:0|1768212000|1768212090|n1", "", nil, Unwritten, ""},
 		{"killed", "5_0|FAILED|0:9|1768212000|1768212090|n1", "", nil, Ended, "SIGKILL"},
 		{"too long", "5_0|TIMEOUT|0:0|1768212000|1768212090|n1", "", nil, Ended, job.ReasonTime},
 		{"too long, and it says that it was well", "5_0|TIMEOUT|0:0|1768212000|1768212090|n1", "", good, Ended, job.ReasonTime},
@@ -125,6 +137,61 @@ func TestFate(t *testing.T) {
 				t.Errorf("it is %d with %q, want %d with %q", f.Stand, f.Outcome.Words(), tt.want, tt.words)
 			}
 		})
+	}
+}
+
+// A build that has not begun, or that Slurm ended for its own reasons, has not failed.
+func TestNotBuilt(t *testing.T) {
+	s, _ := ReadSubmitted(strings.NewReader("build\t\t\t4\n0\t0\t9\t5\n"))
+	for account, want := range map[string]string{
+		"":                     "",
+		"4|FAILED|74:0|||n1":   "",
+		"4|FAILED|75:0|||n1":   "the build could not begin on the cluster: see slurm/build.out there",
+		"4|NODE_FAIL|0:0|||n1": "the build was ended: Slurm says NODE_FAIL",
+		"4|COMPLETED|0:0|||n1": "",
+		"5_0|FAILED|75:0|||n1": "",
+	} {
+		if got := NotBuilt(s, ReadRecords("== sacct\n"+account+"\n== 0\n", map[int64]bool{4: true, 5: true})); got != want {
+			t.Errorf("%q: %q", account, got)
+		}
+	}
+	if s, _ := ReadSubmitted(strings.NewReader("build\n0\t0\t9\t5\n")); s.Build != 0 || len(s.Odd) != 1 {
+		t.Errorf("a build without an id: %+v", s)
+	}
+}
+
+// Slurm names all tasks of an array that wait, however scattered they are.
+func TestAskedOfMany(t *testing.T) {
+	const tasks = 60
+	dir, list := t.TempDir(), "0"
+	for i := 2; i < tasks; i += 2 {
+		list += "," + strconv.Itoa(i)
+	}
+	for name, says := range map[string]string{
+		"sacct":    "5_[%s]|PENDING|0:0|Unknown|Unknown|None assigned|None",
+		"scontrol": "JobId=5 ArrayJobId=5 ArrayTaskId=%s JobState=PENDING ExitCode=0:0",
+	} {
+		text := "#!/bin/sh\nlist=" + list + "\n[ \"$SLURM_BITSTR_LEN\" = 0 ] || list=$(printf %.61s \"$list\")...\nprintf '" + says + "\\n' \"$list\"\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("sh", "-c", Ask([]int64{5}))
+	cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := ReadSubmitted(strings.NewReader("0\t0\t59\t5\n"))
+	r := ReadRecords(string(text), s.IDs())
+	for i := range tasks {
+		want := Waiting
+		if i%2 == 1 {
+			want = Unknown
+		}
+		if f := FateOf(&FolderJob{Index: i}, s, r, nil); f.Stand != want {
+			t.Errorf("task %d is %d, want %d", i, f.Stand, want)
+		}
 	}
 }
 

@@ -8,9 +8,10 @@ set -u
 umask 022
 unset CDPATH BASH_ENV SLURM_EXPORT_ENV
 
+code=75 # the job has not begun
 fail() {
 	printf 'd2slurm: %s\n' "$*" >&2
-	exit 75
+	exit "$code"
 }
 
 [ $# -eq 7 ] || fail 'this is started by submit.sh'
@@ -34,6 +35,10 @@ place() {
 	cp -p -- "$from" "$to" && chmod "$2" "$to"
 }
 
+# open_dirs DIR lets its directories be removed, and changes no file: one may be a link of an
+# input of all jobs.
+open_dirs() { find "$1" -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null; }
+
 # keep is place where the build has left nothing.
 keep() { [ -e "./$4" ] || [ -L "./$4" ] || place "$@"; }
 
@@ -42,6 +47,14 @@ unplace() {
 	local from=$root/inputs/$1 to=./$4
 	[ -f "$to" ] && [ ! -L "$to" ] || return 0
 	[ "$to" -nt "$from" ] || [ "$to" -ot "$from" ] || rm -f -- "$to"
+}
+
+# each ACTION INPUTS: the action with each input, of which there are four words.
+each() {
+	local action=$1 list=("${@:2}") i
+	for ((i = 0; i < ${#list[@]}; i += 4)); do
+		"$action" "${list[i]}" "${list[i + 1]}" "${list[i + 2]}" "${list[i + 3]}" || return
+	done
 }
 
 # unbuild removes what is as the build left it.
@@ -59,9 +72,9 @@ unbuild() {
 	done < <(cd "$root/build" && find . -depth -type d -print0)
 }
 
-# What the batch says: kind name batch mounts argv env, and its inputs.
+# What the batch says, and the job.
 kind='' name='' namespace='' batch='' runtime='' uncontained=''
-mounts=() argv=() build=() env=()
+mounts=() argv=() build=() env=() batch_inputs=() job_inputs=()
 # shellcheck source=/dev/null
 . ./batch.sh || fail 'batch.sh is missing: export the batch again'
 
@@ -85,9 +98,9 @@ if [ "$group" = build ]; then
 	[ ! -e built ] || exit 0
 	job='' dir=$root/build print=$root/build_output.txt
 	argv=("${build[@]}")
-	chmod -R u+rwX build 2>/dev/null
+	open_dirs "$root/build"
 	rm -rf -- build && mkdir build && cd build || fail 'the directory of the build cannot be made'
-	batch_inputs place || fail 'an input cannot be put in its place'
+	each place "${batch_inputs[@]}" || fail 'an input cannot be put in its place'
 	if [ "$kind" = python ]; then
 		mkdir -p input
 		[ -e initial_files ] || ln -s input initial_files
@@ -103,10 +116,10 @@ else
 		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$at" >&2
 		exit 0
 	fi
-	chmod -R u+rwX -- "$at" 2>/dev/null
+	open_dirs "$at"
 	rm -rf -- "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
-	batch_inputs keep && job_inputs place || fail 'an input cannot be put in its place'
+	each keep "${batch_inputs[@]}" && each place "${job_inputs[@]}" || fail 'an input cannot be put in its place'
 	case $kind in
 	python)
 		mkdir -p input && rm -rf distribute_save && mkdir distribute_save || fail 'no directories can be made'
@@ -253,6 +266,7 @@ now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
 began=$(now) asked=''
 used
 before=$used
+code=74                  # it has, and how it ended is not written
 exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
 	# What is asked to end is the job: Slurm asks each process, or this script alone.
@@ -289,7 +303,7 @@ cd -- "$root" || fail 'the folder is gone'
 if [ "$group" = build ]; then
 	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
 	own "$dir" || fail 'the build has removed its own directory, or has put something else in its place'
-	batch_inputs unplace
+	each unplace "${batch_inputs[@]}"
 	cd -- "$root" || fail 'the folder is gone'
 	[ ! -L build/initial_files ] || rm -f build/initial_files
 	printf '%s\n' "${SLURM_JOB_ID:-0}" >built || fail 'the build cannot be noted'
@@ -297,8 +311,8 @@ if [ "$group" = build ]; then
 fi
 
 if own "$at" && own "$dir"; then
-	batch_inputs unplace
-	job_inputs unplace
+	each unplace "${batch_inputs[@]}"
+	each unplace "${job_inputs[@]}"
 	[ ${#build[@]} -eq 0 ] || unbuild
 	[ "$kind" != apptainer ] || rm -rf home mounts
 fi

@@ -99,7 +99,7 @@ afters() {
 	shift
 	for option; do
 		case $option in
-		--account=* | --partition=* | --qos=* | --reservation=* | --clusters=* | --wckey=*) options+=("$option") ;;
+		--account=* | --partition=* | --qos=* | --reservation=* | --wckey=*) options+=("$option") ;;
 		esac
 	done
 	mapfile -t waits

@@ -142,6 +142,7 @@ var spans = [...]struct {
 // 2d, 1.5h), or hh:mm:ss with days before a dash (00:30:00, 1-12:00:00). Two
 // numbers with one colon are refused: nobody knows whether they begin with
 // hours or with minutes. A day is 24 hours. A sign is an error; errors quote s.
+// With the error of one that is too long the greatest is returned.
 func ParseDuration(s string) (time.Duration, error) {
 	d, ok := time.Duration(0), false
 	switch {
@@ -152,8 +153,11 @@ func ParseDuration(s string) (time.Duration, error) {
 	default:
 		d, ok = parseSpans(s)
 	}
-	if !ok {
+	switch {
+	case !ok:
 		return 0, fmt.Errorf("%q is not a length of time: write it like 90s, 1h30m, 2d or 00:30:00", s)
+	case d == math.MaxInt64:
+		return d, fmt.Errorf("%q is longer than can be counted", s)
 	}
 	return d, nil
 }
@@ -180,6 +184,7 @@ func WrittenBytes(s string) (int64, error) {
 
 func bare(s string) bool { return strings.Trim(s, "0123456789.") == "" }
 
+// parseSpans reads numbers with units; the greatest is what is too long.
 func parseSpans(s string) (time.Duration, bool) {
 	var total time.Duration
 	next := 0
@@ -204,7 +209,7 @@ func parseSpans(s string) (time.Duration, bool) {
 		}
 		part, ok := scaled(whole, fraction, uint64(spans[next].unit))
 		if !ok || time.Duration(part) > math.MaxInt64-total {
-			return 0, false
+			part, total = math.MaxInt64, 0
 		}
 		total += time.Duration(part)
 		next++

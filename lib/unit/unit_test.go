@@ -62,10 +62,17 @@ func TestParseDuration(t *testing.T) {
 		{"1-12:00:00", 36 * time.Hour}, {"106751d", 106751 * day},
 		{"", -1}, {"s", -1}, {"h1", -1}, {"1h30", -1}, {"30m1h", -1}, {"1h1h", -1}, {"1y", -1}, {"1H", -1}, {"-1h", -1}, {"+1h", -1},
 		{" 1h", -1}, {"1 h", -1}, {".5h", -1}, {"1.h", -1}, {"1..5h", -1}, {".", -1}, {"30:00", -1}, {"1:60:00", -1}, {"1:00:60", -1}, {"1:0:0", -1},
-		{"::", -1}, {"1-24:00:00", -1}, {"-1-02:00:00", -1}, {"1-1:00:00", -1}, {"a:00:00", -1}, {"1.5:00:00", -1}, {"106752d", -1},
-		{"106751d24h", -1}, {"9999999999999999999s", -1}, {"1:0x:00", -1}, {"1h\n", -1},
+		{"::", -1}, {"1-24:00:00", -1}, {"-1-02:00:00", -1}, {"1-1:00:00", -1}, {"a:00:00", -1}, {"1.5:00:00", -1}, {"106752d", math.MaxInt64},
+		{"106751d24h", math.MaxInt64}, {"9999999999999999999s", math.MaxInt64}, {"1:0x:00", -1}, {"1h\n", -1},
+		{"99999w", math.MaxInt64}, {"1w9999999999d", math.MaxInt64}, {"99999wx", -1}, {"99999w1w", -1}, {"99999999-00:00:00", math.MaxInt64},
 	} {
 		got, err := ParseDuration(c.in)
+		if c.want == math.MaxInt64 {
+			if want := strconv.Quote(c.in) + " is longer than can be counted"; got != c.want || err == nil || err.Error() != want {
+				t.Errorf("ParseDuration(%q) = %v, %v; want the greatest, and %s", c.in, got, err, want)
+			}
+			continue
+		}
 		if c.want < 0 {
 			if err == nil || !strings.Contains(err.Error(), strconv.Quote(c.in)) {
 				t.Errorf("ParseDuration(%q) = %v, %v; want an error that quotes it", c.in, got, err)

@@ -9,6 +9,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -108,10 +109,13 @@ func (c *Conn) LimitFrames(each time.Duration) { c.frameLimit = each }
 
 // encode appends the message's line to b.
 func encode(b []byte, m Message) ([]byte, error) {
-	j, err := json.Marshal(m)
-	if err != nil {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(m); err != nil {
 		return b, err
 	}
+	j := bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 	b = append(b, `{"m":"`...)
 	b = append(b, m.kind()...)
 	b = append(b, '"')
@@ -156,6 +160,17 @@ func (c *Conn) write(m Message) error {
 func (c *Conn) flush() error {
 	c.arm()
 	return c.out.Flush()
+}
+
+// NoWriteLimit takes away the limit of [WriteWithin]: of a stream whose reader may be at
+// work for long with what has come, and which is closed when the peer is gone.
+func (c *Conn) NoWriteLimit() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.patient = 0
+	if s, ok := c.rwc.(deadliner); ok {
+		s.SetWriteDeadline(time.Time{})
+	}
 }
 
 func (c *Conn) arm() {

@@ -122,6 +122,7 @@ type (
 		Phase   job.Phase   `json:"phase,omitempty"`
 		CPUs    int         `json:"cpus,omitempty"` // that it was given
 		GPUs    []int       `json:"gpus,omitempty"` // indexes of those that it was given, or of the one of which it has a part
+		Ran     float64     `json:"ran,omitempty"`  // seconds that its processes have run, without pauses; 0: they have not begun, or that is not known
 		Result  *job.Result `json:"result,omitempty"`
 		Build   job.BatchID `json:"build,omitempty"` // instead of an attempt: a batch that is built here
 	}
@@ -134,6 +135,7 @@ type (
 	Phase struct {
 		Attempt job.Token `json:"attempt"`
 		Phase   job.Phase `json:"phase"`
+		Ran     float64   `json:"ran,omitempty"` // as in an Item
 	}
 	// Ended says that an attempt is over on the node, which keeps what it left
 	// until it is told otherwise. It may be said again. A small result may come with it.

@@ -146,6 +146,15 @@ func TestManual(t *testing.T) {
 	}
 }
 
+// A value that is sent as it stands has the same bytes in the message.
+func TestRaw(t *testing.T) {
+	raw := line.Raw(`[["a&b<c>.csv"]]`)
+	b, err := encode(nil, &Ended{List: raw})
+	if err != nil || !bytes.Contains(b, raw) {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
 func TestT82Malformed(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{`{"m":"ping","n":1,"n":2}`, "twice"},
@@ -323,6 +332,31 @@ func TestT81Transfer(t *testing.T) {
 	}
 	if got, err := receive(iotest.OneByteReader(bytes.NewReader(b))); err != nil || !bytes.Equal(got, payload[:3000]) {
 		t.Fatalf("byte by byte: %v", err)
+	}
+}
+
+// Who reads a stream without a limit of writes late gets all.
+func TestNoWriteLimit(t *testing.T) {
+	for _, limited := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			defer b.Close()
+			c := New(a)
+			if err := c.Send(); !limited && err == nil {
+				c.NoWriteLimit()
+			}
+			sent := make(chan error)
+			go func() { sent <- c.Send(&Ping{N: 1}) }()
+			time.Sleep(2 * WriteWithin) // of the bubble's clock
+			if !limited {
+				if _, err := Expect[*Ping](New(b)); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := <-sent; errors.Is(err, os.ErrDeadlineExceeded) != limited {
+				t.Errorf("limited %v: %v", limited, err)
+			}
+		})
 	}
 }
 

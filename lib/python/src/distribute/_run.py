@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import sys
+import tempfile
 import traceback
 from typing import Any, BinaryIO, List
 
@@ -46,12 +47,32 @@ def dump(value: Any, pickled: bool, what: str) -> bytes:
         raise TypeError(f"{what} cannot be pickled: {e}" if pickled else f"{what} is not JSON: {e}: give pickle=True to map()") from None
 
 
+_SHIM = """\
+import importlib.util
+import sys
+
+spec = importlib.util.spec_from_file_location({name!a}, {path!a})
+sys.modules[{name!a}] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+"""
+
+
+def importable(path: str) -> None:
+    """Lets processes that a function of the script starts import the script by its name."""
+    where = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
+    with open(os.path.join(where, MAIN + ".py"), "w", encoding="ascii") as out:
+        out.write(_SHIM.format(name=MAIN, path=path))
+    sys.path.append(where)
+
+
 def main(args: List[str]) -> int:
     path, module, name, kind = args
     path, here = os.path.abspath(path), os.getcwd()
     try:
         beside = os.path.dirname(path)
         sys.path[:1] = [beside, os.path.dirname(beside)]  # instead of this file's own
+        if module == MAIN:
+            importable(path)
         spec = importlib.util.spec_from_file_location(module, path)
         assert spec is not None and spec.loader is not None
         loaded = importlib.util.module_from_spec(spec)

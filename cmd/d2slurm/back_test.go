@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"distribute/lib/job"
+	"distribute/lib/slurm"
+)
+
+// What is home when a run is interrupted is noted, so that it does not come a second time.
+func TestNotedWhenInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := &back{p: &place{dir: dir}}
+	works := []*work{
+		{job: &slurm.FolderJob{Job: "home"}, say: &job.Result{}, done: true},
+		{job: &slurm.FolderJob{Job: "there"}, say: &job.Result{}},
+	}
+	if err := b.note(ctx, works); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, slurm.HomeFile)); string(text) != "home\n" {
+		t.Errorf("noted is %q, %v", text, err)
+	}
+}
+
+// What could not begin on the cluster has not failed, also where it is never begun twice;
+// what has run there, and could not say how it ended, waits to be given up.
+func TestNotBegunThere(t *testing.T) {
+	s, err := slurm.ReadSubmitted(strings.NewReader("0\t0\t1\t5\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := slurm.ReadRecords("== sacct\n5_0|FAILED|75:0|1768212000|1768212001|n1\n5_1|FAILED|74:0|1768212000|1768212090|n1\n== 0\n", s.IDs())
+	b := &back{folder: &slurm.Folder{}, submitted: s, records: r}
+	works := []*work{{job: &slurm.FolderJob{Job: "a"}}, {job: &slurm.FolderJob{Job: "b", Index: 1}}}
+	b.judge(works, nil)
+	if say := works[0].say; say == nil || say.Fate != job.FateUnstarted || works[0].left {
+		t.Errorf("what could not begin is %+v", say)
+	}
+	if say := works[1].say; say != nil {
+		t.Errorf("what has run is %+v", say)
+	}
+}
