@@ -17,6 +17,7 @@
 # make deb      Debian packages of these, in dist/
 
 GO       = go
+GOTEST   = $(GO) test
 PREFIX   = /usr/local
 BIN      = bin
 FUZZTIME = 10s
@@ -32,11 +33,11 @@ demo: all
 
 # Scripts mostly wait: they begin beside the other packages, and many are under way at once.
 test:
-	$(GO) test -ldflags='-s -w' -p 3 -parallel 8 $(ARGS) ./testscripts ./...
+	$(GOTEST) -ldflags='-s -w' -p 3 -parallel 8 $(ARGS) ./testscripts ./...
 
 # Where there are goroutines, but not the scripts.
 race:
-	CGO_ENABLED=1 $(GO) test -race -p 4 $$($(GO) list ./... | grep -v -e /testscripts -e lib/sched)
+	CGO_ENABLED=1 $(GOTEST) -race -p 4 $$($(GO) list ./... | grep -v -e /testscripts -e lib/sched)
 
 full:
 	.ci/run full
