@@ -35,7 +35,9 @@ func TestRetest(t *testing.T) {
 		{name: "all pass", test: `func TestA(t *testing.T) {}`},
 		{name: "one fails once", test: `func TestA(t *testing.T) { t.Run("good", func(t *testing.T) {}); t.Run("v1.2", func(t *testing.T) {` + once + `}) }`, flaky: []string{"distribute.TestA/v1.2"}},
 		{name: "one fails always", test: `func TestA(t *testing.T) {` + once + `}; func TestB(t *testing.T) { t.Error("every run fails") }`, fails: true, flaky: []string{"distribute.TestA"}},
-		{name: "its package fails", test: `func TestA(t *testing.T) {}; func TestMain(m *testing.M) { m.Run(); if len(os.Args) > 0 { os.Exit(1) } }`, fails: true},
+		{name: "its package fails once", test: `func TestA(t *testing.T) {}; func TestMain(m *testing.M) { m.Run(); if os.Mkdir("once", 0o755) == nil { os.Exit(1) } }`, fails: true},
+		{name: "a test ends its program once", test: `func TestA(t *testing.T) { if os.Mkdir("once", 0o755) == nil { os.Exit(1) } }; func TestB(t *testing.T) {}`, fails: true},
+		{name: "a test fails and its program ends once", test: `func TestA(t *testing.T) {` + once + `}; func TestB(t *testing.T) { if os.Mkdir("once", 0o755) == nil { os.Exit(1) } }`, fails: true},
 		{name: "it panics", test: `func TestA(t *testing.T) {` + once + `; if len(runs) == 0 { panic("it panics") } }`, fails: true},
 		{name: "six fail once", test: `func TestA(t *testing.T) { for _, n := range "abcdef" { t.Run(string(n), func(t *testing.T) {` + once + `}) } }`, fails: true},
 	} {
