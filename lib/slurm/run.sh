@@ -180,8 +180,31 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 	export APPTAINERENV_TMPDIR=/tmp SINGULARITYENV_TMPDIR=/tmp
 	env=("${env[@]/#/APPTAINERENV_}" "${env[@]/#/SINGULARITYENV_}")
 fi
-# What the batch sets is for the job, and for no shell before it.
-[ ${#env[@]} -eq 0 ] || argv=(env "${env[@]}" "$BASH" -p -c 'exec -- "$@"' - "${argv[@]}")
+
+# What the batch sets is for the job, and may be secret: anybody on the node can read the
+# arguments of a program, and nobody else its variables. So become sets them, and env is
+# given only those that are bash's own, which bash would not pass on as they are.
+own=() vars=()
+for v in "${env[@]}"; do
+	case ${v%%=*} in
+	_ | UID | EUID | PPID | SHLVL | SHELLOPTS | BASHOPTS | EXECIGNORE | RANDOM | SRANDOM | SECONDS | LINENO | \
+		EPOCHSECONDS | EPOCHREALTIME | HISTCMD | FUNCNAME | DIRSTACK | GROUPS | PIPESTATUS) own+=("$v") ;;
+	BASH_ENV) vars+=("$v") ;;
+	BASH | BASHPID | BASH_*) own+=("$v") ;;
+	*) vars+=("$v") ;;
+	esac
+done
+[ ${#own[@]} -eq 0 ] || argv=(env "${own[@]}" "${argv[@]}")
+argv=("${#vars[@]}" "${vars[@]%%=*}" "${vars[@]}" "${argv[@]}")
+
+# become COUNT NAME... NAME=VALUE... WORD...: replaces this shell by the program that the
+# words name, with these variables. It has none of its own, as each may have the name of one
+# that is set; an array cannot be exported. What a locale lacks is not for the job's output.
+become() {
+	[ "$1" = 0 ] || { unset -v "${@:2:$1}" && export "${@:2+$1:$1}"; } 2>/dev/null
+	shift "$((1 + 2 * $1))"
+	exec -- "$@"
+}
 
 # rank PRINT TMP GPUS: one of several, as srun starts it. Its words come by a file: anybody
 # there can read those of srun, and an env may hold a secret. The first that fails tells
@@ -202,9 +225,10 @@ rank() {
 		case $v in DISTRIBUTE_INPUT | DISTRIBUTE_SAVE) continue ;; esac
 		export "APPTAINERENV_$v=${!v}" "SINGULARITYENV_$v=${!v}"
 	done
+	export -nf rank become
 	trap : TERM
 	exec 8>&2 2>"$tmp/.how.$k"
-	(exec -- "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
+	(become "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
 	exit=$?
 	exec 2>&8 8>&-
 	if [ "$exit" != 0 ] && mkdir "$tmp/failed" 2>/dev/null; then
@@ -220,9 +244,9 @@ if [ "$ranks" -gt 0 ]; then
 	port=$((29500 + (${SLURM_JOB_ID:-0} * 7) % 500))
 	while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 	export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
-	export -f rank
+	export -f rank become
 	printf '%s\0' "${argv[@]}" >"$tmp/argv"
-	argv=(srun --nodes=1 --ntasks="$ranks" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --export=ALL --input=none --quiet --
+	argv=(0 srun --nodes=1 --ntasks="$ranks" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --export=ALL --input=none --quiet --
 		"$BASH" -c 'rank "$@"' - "$print" "$tmp" "${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}")
 	rank0=$print print=$tmp/srun.txt
 fi
@@ -271,7 +295,7 @@ exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
 	# What is asked to end is the job: Slurm asks each process, or this script alone.
 	trap : TERM
-	(exec -- "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
+	(become "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
 	printf '%d\n' $? >"$tmp/.exit"
 ) &
 pid=$!
