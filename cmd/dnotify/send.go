@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"distribute/lib/cli"
@@ -107,6 +108,8 @@ func byCommand(ctx context.Context, c *cli.Cmd, m *message) error {
 	cmd := exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(m.text), c.Stdout, c.Stderr
 	cmd.Env = append(os.Environ(), "D_EVENT="+m.event, "D_OF="+m.of, "D_ID="+m.id(), "D_USER="+m.to)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it has started ends with it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err == nil || ctx.Err() == nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/durable"
 	"distribute/lib/matrix"
+	"distribute/lib/suite"
 )
 
 // A lab has a sender that reaches everybody but some.
@@ -208,7 +209,7 @@ func TestCommandFails(t *testing.T) {
 	})
 }
 
-// A command that hangs is killed, and has failed.
+// A command that hangs is killed with what it has started, and has failed.
 func TestCommandHangs(t *testing.T) {
 	usual := commandWithin
 	if usual != 10*time.Minute {
@@ -216,11 +217,13 @@ func TestCommandHangs(t *testing.T) {
 	}
 	commandWithin = 50 * time.Millisecond
 	defer func() { commandWithin = usual }()
-	c := &cli.Cmd{Command: []string{"sleep", "1000"}, Stdout: io.Discard, Stderr: io.Discard}
+	var child bytes.Buffer
+	c := &cli.Cmd{Command: []string{"sh", "-c", "sleep 1000 & echo $!; wait"}, Stdout: &child, Stderr: io.Discard}
 	err := byCommand(t.Context(), c, &message{text: "x"})
 	if err == nil || !strings.Contains(err.Error(), "it took longer than") {
 		t.Errorf("%v", err)
 	}
+	suite.Gone(t, child.String())
 	commandWithin = usual
 	if err := byCommand(t.Context(), &cli.Cmd{Command: []string{"false"}, Stdout: io.Discard, Stderr: io.Discard}, &message{}); err == nil || strings.Contains(err.Error(), "longer") {
 		t.Errorf("of one that fails: %v", err)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"distribute/lib/node"
@@ -63,6 +64,8 @@ func (c *Cards) ask(ctx context.Context, tool string, args ...string) (string, e
 	ctx, cancel := context.WithTimeout(ctx, within)
 	cmd := exec.CommandContext(ctx, where, args...)
 	cmd.Env = []string{"PATH=" + c.path, "LC_ALL=C"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it may be a script, whose programs hang
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 100 * time.Millisecond
 	var out limited
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"distribute/lib/node"
+	"distribute/lib/suite"
 )
 
 // tool puts a script into a directory, as a program of that name.
@@ -66,20 +67,22 @@ func TestNvidia(t *testing.T) {
 	}
 }
 
-// A tool that hangs costs its time once, and is not piled up.
+// A tool that hangs costs its time once, and is not piled up; nor is what it has started.
 func TestHanging(t *testing.T) {
 	dir := t.TempDir()
-	tool(t, dir, "nvidia-smi", "echo x >>"+dir+"/begun; trap '' TERM; while :; do sleep 1000 & wait; done")
+	tool(t, dir, "nvidia-smi", "echo x >>"+dir+"/begun; trap '' TERM; while :; do sleep 1000 & echo $! >"+dir+"/child; wait; done")
 	c := &Cards{path: dir + ":/bin:/usr/bin", within: 50 * time.Millisecond}
 	list, lacks := c.List(context.Background())
 	if list != nil || len(lacks) != 1 || !strings.Contains(lacks[0].Why, "does not answer within 50ms") {
 		t.Errorf("%v, %v", list, lacks)
 	}
+	child, _ := os.ReadFile(dir + "/child") // on a busy machine it may not have come that far
+	suite.Gone(t, string(child))
 	c.hangs = map[string]string{"nvidia-smi": "12:00:00"}
 	if _, lacks := c.List(context.Background()); len(lacks) != 1 || !strings.Contains(lacks[0].Why, "does not answer since 12:00:00") {
 		t.Errorf("one that hangs: %v", lacks)
 	}
-	if b, _ := os.ReadFile(dir + "/begun"); len(b) > len("x\n") { // on a busy machine it may not have come that far
+	if b, _ := os.ReadFile(dir + "/begun"); len(b) > len("x\n") {
 		t.Errorf("it was started again: %q", b)
 	}
 }

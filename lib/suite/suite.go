@@ -7,8 +7,13 @@
 package suite
 
 import (
+	"fmt"
 	"os"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // Full says that the long tests run too: long searches, real machines, chaos.
@@ -43,4 +48,24 @@ func Missing(t testing.TB, what any) {
 		t.Fatal("nothing may be left out here, and: ", what)
 	}
 	t.Skip(what)
+}
+
+// Gone waits up to ten seconds until there is no process with the id that line has, and else
+// kills it and fails the test. Nothing is done if line is no number: what was to write it may
+// have been killed before.
+func Gone(t testing.TB, line string) {
+	t.Helper()
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || pid <= 0 {
+		return
+	}
+	for range 1000 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") { // nobody may have asked how it ended
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+	t.Errorf("process %d is left", pid)
 }
