@@ -28,8 +28,7 @@ func checkSpool(t testing.TB, dir string, mend bool) (found []*check.Finding) {
 			if err != nil {
 				return err
 			}
-			_, err = s.Lock()
-			if !errors.Is(err, ErrLocked) {
+			if live, err := s.Live(); err != nil || !live {
 				t.Errorf("a head can start while it mends: %v", err)
 			}
 		}

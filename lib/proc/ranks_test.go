@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"distribute/lib/pause"
+	"distribute/lib/suite"
 )
 
 // inRanks makes an order one of so many ranks.
@@ -219,6 +220,7 @@ func TestRankOver(t *testing.T) {
 // Who fails first tells how the order ended, whatever limit the others come up against while
 // they are asked to end.
 func TestRankFailedBeforeLimit(t *testing.T) {
+	suite.Long(t, "") // it waits for the limit
 	t.Parallel()
 	groups(t, func(t *testing.T, cgroup string) {
 		s := newSlot(t)

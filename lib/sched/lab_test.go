@@ -16,6 +16,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched/policy"
+	"distribute/lib/suite"
 )
 
 const (
@@ -404,6 +405,9 @@ func about(median time.Duration) func(*rand.Rand) time.Duration {
 // has paid for having been alone, and of what could be used 95 % is. With D_LAB=1
 // it draws the day.
 func TestLab(t *testing.T) {
+	if os.Getenv("D_LAB") == "" {
+		suite.Long(t, "make lab")
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is there, time is not
 	l := newLab(t, 1)
 	gib := int64(1 << 30)
