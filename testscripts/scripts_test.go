@@ -52,6 +52,14 @@ func TestMain(m *testing.M) {
 type withCommands struct{ *testing.M }
 
 func (b withCommands) Run() int {
+	// Sockets lie below the directory of a script, and the name of one has 107 bytes, of which
+	// ssh wants 17 for itself.
+	if len(os.TempDir()) > len("/var/tmp") {
+		if err := os.Setenv("TMPDIR", "/tmp"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	dir, err := os.MkdirTemp("", "distribute-bin")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
