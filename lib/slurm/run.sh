@@ -183,15 +183,17 @@ fi
 
 # What the batch sets is for the job, and may be secret: anybody on the node can read the
 # arguments of a program, and nobody else its variables. So become sets them, and env is
-# given only those that are bash's own, which bash would not pass on as they are.
+# given only those that bash does not pass on as they are: its own, and those that it or a
+# module has made read-only.
 own=() vars=()
+fixed=" $(readonly -p | sed -n 's/^declare -[A-Za-z]* \([A-Za-z0-9_]*\).*/\1/p' | tr '\n' ' ')"
 for v in "${env[@]}"; do
 	case ${v%%=*} in
-	_ | UID | EUID | PPID | SHLVL | SHELLOPTS | BASHOPTS | EXECIGNORE | RANDOM | SRANDOM | SECONDS | LINENO | \
-		EPOCHSECONDS | EPOCHREALTIME | HISTCMD | FUNCNAME | DIRSTACK | GROUPS | PIPESTATUS) own+=("$v") ;;
+	_ | SHLVL | EXECIGNORE | RANDOM | SRANDOM | SECONDS | LINENO | EPOCHSECONDS | EPOCHREALTIME | HISTCMD | \
+		FUNCNAME | DIRSTACK | GROUPS | PIPESTATUS) own+=("$v") ;;
 	BASH_ENV) vars+=("$v") ;;
 	BASH | BASHPID | BASH_*) own+=("$v") ;;
-	*) vars+=("$v") ;;
+	*) case $fixed in *" ${v%%=*} "*) own+=("$v") ;; *) vars+=("$v") ;; esac ;;
 	esac
 done
 [ ${#own[@]} -eq 0 ] || argv=(env "${own[@]}" "${argv[@]}")
@@ -201,7 +203,7 @@ argv=("${#vars[@]}" "${vars[@]%%=*}" "${vars[@]}" "${argv[@]}")
 # words name, with these variables. It has none of its own, as each may have the name of one
 # that is set; an array cannot be exported. What a locale lacks is not for the job's output.
 become() {
-	[ "$1" = 0 ] || { unset -v "${@:2:$1}" && export "${@:2+$1:$1}"; } 2>/dev/null
+	[ "$1" = 0 ] || { unset -v "${@:2:$1}" || :; export "${@:2+$1:$1}"; } 2>/dev/null
 	shift "$((1 + 2 * $1))"
 	exec -- "$@"
 }
