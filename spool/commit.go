@@ -235,18 +235,29 @@ func (h *Head) syncSealed() error {
 }
 
 // syncPresent is syncDirs for directories of batches. It passes over those that are
-// missing: their batch may have been deleted.
+// missing, as their batch may have been deleted, and those that are none or may not be opened.
 func syncPresent(dirs []string) error {
 	for {
 		err := syncDirs(dirs)
 		n := len(dirs)
-		if errors.Is(err, fs.ErrNotExist) {
-			dirs = slices.DeleteFunc(dirs, func(d string) bool { return errors.Is(exists(d), fs.ErrNotExist) })
+		if errors.Is(err, fs.ErrNotExist) || atPath(err) { // nothing is synced yet
+			dirs = slices.DeleteFunc(dirs, func(d string) bool {
+				f, err := openDir(d)
+				if err == nil {
+					f.Close()
+				}
+				return errors.Is(err, fs.ErrNotExist) || OfPath(err)
+			})
 		}
 		if len(dirs) == n {
 			return err
 		}
 	}
+}
+
+// openDir opens a directory, and waits for nobody if it is a FIFO.
+func openDir(name string) (*os.File, error) {
+	return os.OpenFile(filepath.Clean(name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 }
 
 // maxDirs is how many directories are open at a time to be synced together.
@@ -288,7 +299,7 @@ func syncSome(dirs []string) (n int, err error) {
 		}
 	}()
 	for _, d := range dirs {
-		f, err := os.Open(filepath.Clean(d))
+		f, err := openDir(d)
 		if len(files) > 0 && few(err) {
 			break
 		}

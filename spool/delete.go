@@ -141,7 +141,7 @@ func (h *Head) trashOne(d Doomed, to string) (moved bool, err error) {
 	if err := durable.Step("delete.rename"); err != nil {
 		return false, full(err)
 	}
-	err = durable.Publish(h.batchDir(d.ID), to)
+	err = publishAnew(h.batchDir(d.ID), to, 0o700)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -193,7 +193,7 @@ func (s *Spool) going(id job.BatchID) (bool, error) {
 func (h *Head) EmptyTrash(ctx context.Context) error {
 	list, err := os.ReadDir(h.path("trash"))
 	if err != nil {
-		return err
+		return gone(err)
 	}
 	var errs []error
 	for _, e := range list {
@@ -207,6 +207,17 @@ func (h *Head) EmptyTrash(ctx context.Context) error {
 // removeTree removes a file or a directory with all that is in it, also what
 // its modes protect from its owner. It stops between two files when ctx ends.
 func removeTree(ctx context.Context, name string, dir bool) error {
+	top, err := os.OpenRoot(filepath.Dir(name))
+	if err != nil {
+		return gone(err)
+	}
+	defer top.Close()
+	return removeBelow(ctx, top, filepath.Base(name), dir)
+}
+
+// removeBelow is removeTree of what lies below top. The path of a result may be as long as
+// the kernel takes one, so that it is too long with that of the spool before it.
+func removeBelow(ctx context.Context, top *os.Root, name string, dir bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -214,32 +225,48 @@ func removeTree(ctx context.Context, name string, dir bool) error {
 		return err
 	}
 	if !dir {
-		return gone(os.Remove(name))
+		return gone(top.Remove(name))
 	}
-	if err := os.Chmod(name, 0o700); err != nil {
+	if err := top.Chmod(name, 0o700); err != nil {
 		return gone(err)
 	}
 	for {
-		list, err := someOf(name)
+		n, err := removeSome(ctx, top, name)
 		if err != nil {
-			return gone(err)
+			return err
 		}
-		if len(list) == 0 {
-			return gone(os.Remove(name))
-		}
-		for _, e := range list {
-			if err := removeTree(ctx, filepath.Join(name, e.Name()), e.IsDir()); err != nil {
-				return err
-			}
+		if n == 0 {
+			return gone(top.Remove(name))
 		}
 	}
 }
 
-// someOf is a part of what is in a directory, nothing if nothing is.
-func someOf(name string) ([]fs.DirEntry, error) {
-	f, err := os.Open(name)
+// removeSome removes a part of what is in a directory, and says how much: 0 if nothing is.
+func removeSome(ctx context.Context, top *os.Root, name string) (int, error) {
+	d, err := top.OpenRoot(name)
 	if err != nil {
-		return nil, err
+		return 0, gone(err)
+	}
+	list, err := someOf(d)
+	for _, e := range list {
+		if err == nil && !e.IsDir() {
+			err = removeBelow(ctx, d, e.Name(), false)
+		}
+	}
+	err = errors.Join(err, d.Close()) // before others are opened
+	for _, e := range list {
+		if err == nil && e.IsDir() {
+			err = removeBelow(ctx, top, name+"/"+e.Name(), true)
+		}
+	}
+	return len(list), err
+}
+
+// someOf is a part of what is in a directory, nothing if nothing is.
+func someOf(d *os.Root) ([]fs.DirEntry, error) {
+	f, err := d.Open(".")
+	if err != nil {
+		return nil, gone(err)
 	}
 	defer f.Close()
 	list, err := f.ReadDir(1000)
@@ -247,6 +274,26 @@ func someOf(name string) ([]fs.DirEntry, error) {
 		err = nil
 	}
 	return list, err
+}
+
+// eachBelow calls f for a directory and all that lies below it. What is removed meanwhile,
+// or the directory itself if there is none, is passed over.
+func eachBelow(dir string, f func(fs.FileInfo) error) error {
+	top, err := os.OpenRoot(dir)
+	if err != nil {
+		return gone(err)
+	}
+	defer top.Close()
+	return fs.WalkDir(durable.Tree(top), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return gone(err)
+		}
+		info, err := top.Lstat(path)
+		if err != nil {
+			return gone(err)
+		}
+		return f(info)
+	})
 }
 
 // gone is err, where that a file is not there is as good as its removal.
@@ -260,19 +307,9 @@ func gone(err error) error {
 // Weight is how many bytes of the disk the files of a batch take. It looks at
 // each.
 func (s *Spool) Weight(ctx context.Context, id job.BatchID) (bytes int64, err error) {
-	err = filepath.WalkDir(s.batchDir(id), func(_ string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return gone(err)
-		}
-		info, err := d.Info()
-		if err != nil {
-			return gone(err)
-		}
+	err = eachBelow(s.batchDir(id), func(info fs.FileInfo) error {
 		bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
-		return nil
+		return ctx.Err()
 	})
 	return bytes, err
 }

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -160,5 +161,28 @@ func TestDeletedAfterItWasOpened(t *testing.T) {
 	end()
 	if err != nil || !synced[h.path("batches/ns/b/out")] || !synced[h.path("batches/ns/b/manifests")] {
 		t.Errorf("the next result: %v, synced %v", err, synced)
+	}
+}
+
+// Where trash/ is missing, as in a copy of a spool that leaves out what is empty, it is made
+// anew: what is deleted is gone.
+func TestDeleteWithoutTrash(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	over(t, h, b, job.KindCancelled)
+	if err := os.Remove(h.path("trash")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.EmptyTrash(t.Context()); err != nil {
+		t.Errorf("nothing is to be emptied: %v", err)
+	}
+	if err := h.Trash(deleted(t, h, "ns/b")); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(h.path("trash")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("trash/ is %v, %v", info, err)
+	}
+	if err := exists(b.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its directory is there: %v", err)
 	}
 }

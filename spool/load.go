@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -174,11 +175,64 @@ func (h *Head) Open(id job.BatchID) (*Batch, []*Problem, error) {
 	if errors.As(err, &bad) {
 		err = nil
 		problems = append(problems, bad)
+	} else if err != nil && !ofAll(err) {
+		problems = append(problems, &Problem{Batch: id, File: "batches/" + string(id), Stops: true, Why: err.Error(), err: err})
+		err = nil
 	}
-	if err == nil && !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Stops }) {
-		return b, problems, nil
+	if slices.ContainsFunc(problems, func(p *Problem) bool { return p.Stops }) {
+		h.leave(b)
+		return nil, problems, errors.Join(err, b.Close())
 	}
-	return nil, problems, errors.Join(err, b.Close())
+	if err == nil {
+		err = h.settle(b)
+	}
+	if err != nil {
+		return nil, problems, errors.Join(err, b.Close())
+	}
+	return b, problems, nil
+}
+
+// leave forgets what was to be made durable in the directory of b, which stops.
+func (h *Head) leave(b *Batch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.owed, b)
+	for _, d := range b.places() {
+		delete(h.moved, d)
+	}
+}
+
+// places is the directories of b in which results and what belongs to them are.
+func (b *Batch) places() []string {
+	return []string{filepath.Join(b.dir, "out"), filepath.Join(b.dir, "attempts"), filepath.Join(b.dir, "manifests")}
+}
+
+// ofAll says that err is of the whole disk or of this process: a batch that met it is as
+// good as the others. Any other error in the files of a batch stops that batch alone.
+func ofAll(err error) bool {
+	for _, e := range []error{ErrFull, ErrBroken, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return few(err)
+}
+
+// settle makes durable what the opening of b has put in place or removed, so that b can be
+// closed again: SyncPublished, which does so after Load, comes only with the next result.
+func (h *Head) settle(b *Batch) error {
+	h.mu.Lock()
+	n := h.owed[b]
+	delete(h.owed, b)
+	h.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	if err := syncPresent(b.places()); err != nil {
+		return err
+	}
+	b.owed.Add(int64(-n))
+	return nil
 }
 
 func (h *Head) openBatch(b *Batch) (problems []*Problem, err error) {

@@ -65,7 +65,7 @@ func (h *Head) StageNew(b *Batch, attempt job.Token) (*os.Root, error) {
 func (h *Head) mkStaged(dir string) error {
 	err := os.Mkdir(dir, 0o750)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = remakeDir(filepath.Dir(dir)); err == nil {
+		if err = remakeDir(filepath.Dir(dir), 0o750); err == nil {
 			err = os.Mkdir(dir, 0o750)
 		}
 	}
@@ -75,11 +75,11 @@ func (h *Head) mkStaged(dir string) error {
 	return err
 }
 
-// remakeDir makes a directory of a batch durably as its submission did: somebody removed
-// it, or a copy of the spool left it out since it was empty. Another goroutine may do
-// the same.
-func remakeDir(dir string) error {
-	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+// remakeDir makes a directory of a batch, or trash/, durably as it was made at first:
+// somebody removed it, or a copy of the spool left it out since it was empty. Another
+// goroutine may do the same.
+func remakeDir(dir string, mode fs.FileMode) error {
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return syncPresent([]string{filepath.Dir(dir)})
@@ -149,8 +149,8 @@ func (h *Head) note(dir string, mine bool) {
 // checked against its manifest m: the manifest is written beside the tree, and
 // everything is synced. Only then may a record with m's sum be appended; the
 // Commit of it makes the name of the directory durable too. An error is
-// [ErrFull] or [ErrBroken], or fs.ErrNotExist if it was removed meanwhile, since
-// its node is given up and its batch is over. It is safe for concurrent use.
+// [ErrFull], [ErrBroken] or of a path in the batch, or fs.ErrNotExist if it was removed
+// meanwhile, since its node is given up and its batch is over. It is safe for concurrent use.
 func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	if err := attempt.Check(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 		return err
 	}
 	if err != nil {
-		return classed(err)
+		return classedIn(err)
 	}
 	return nil
 }
@@ -188,6 +188,16 @@ func (h *Head) seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	return nil
 }
 
+// OfPath says that err is of one path, at which somebody has put something that this
+// process cannot use: the disk is as good as before.
+func OfPath(err error) bool { return !ofAll(err) && atPath(err) }
+
+// atPath is OfPath of what may be said to be [ErrBroken] already.
+func atPath(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EACCES, syscall.EPERM, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EXDEV, syscall.ENOTEMPTY},
+		func(e error) bool { return errors.Is(err, e) })
+}
+
 // classed is err as ErrFull or ErrBroken. For want of descriptors nothing is
 // broken: that is neither, and may be tried again. No error stays none.
 func classed(err error) error {
@@ -200,6 +210,15 @@ func classed(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
+}
+
+// classedIn is classed of what was done in the directory of one batch: an error of a path
+// there is neither, as the other batches go on.
+func classedIn(err error) error {
+	if OfPath(err) {
+		return err
+	}
+	return classed(err)
 }
 
 // writeManifest makes the file name the manifest m, unless it is that already.
@@ -265,8 +284,8 @@ func readManifest(name string) (pack.Manifest, error) {
 // Publish puts the sealed result of an attempt in place as that of its job:
 // staging/<attempt>/tree becomes out/<job>. The record that accepts it has been
 // committed. Doing it again changes nothing. An error that is a *Problem says
-// that the spool is not as its log tells; any other is [ErrFull] or
-// [ErrBroken]. It is safe for concurrent use.
+// that the spool is not as its log tells; any other is [ErrFull], [ErrBroken] or of a path
+// in the batch. It is safe for concurrent use.
 func (h *Head) Publish(b *Batch, name string, attempt job.Token) error {
 	return h.move(b, attempt, "out", name)
 }
@@ -303,7 +322,7 @@ func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 	}
 	for _, m := range moves {
 		if err := durable.Step(m.step); err != nil {
-			return classed(err)
+			return classedIn(err)
 		}
 		if err := h.moveOne(b, filepath.Join(staged, m.from), m.dir, m.to); err != nil {
 			return err
@@ -334,7 +353,7 @@ func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 // moveOne renames from to dir/to, unless that was done before.
 func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 	target := filepath.Join(b.dir, dir, to)
-	err := publishInBatch(from, target)
+	err := publishAnew(from, target, 0o750)
 	switch {
 	case err == nil:
 		return nil
@@ -347,15 +366,15 @@ func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 		return &Problem{Batch: b.ID, File: batchFile(b.ID, dir+"/"+to),
 			Why: fmt.Sprintf("the log says that it is there, but neither it nor %q is", from)}
 	}
-	return classed(err)
+	return classedIn(err)
 }
 
-// publishInBatch is durable.Publish into a directory of a batch, which it makes anew if that is
-// missing.
-func publishInBatch(from, target string) error {
+// publishAnew is durable.Publish into a directory of a batch, or into trash/, which it makes
+// anew, with that mode, if it is missing.
+func publishAnew(from, target string, mode fs.FileMode) error {
 	err := durable.Publish(from, target)
 	if errors.Is(err, fs.ErrNotExist) && exists(from) == nil {
-		if err = remakeDir(filepath.Dir(target)); err == nil {
+		if err = remakeDir(filepath.Dir(target), mode); err == nil {
 			err = durable.Publish(from, target)
 		}
 	}

@@ -30,8 +30,8 @@ func (h *Head) Owe(b *Batch) { b.owed.Add(1) }
 // for what it printed unless nothing is to be kept, after the record has been
 // committed that says so: it goes to trash/. Doing it again changes nothing.
 // [Head.SyncPublished] makes it durable. It says whether there is something in
-// trash/ now. An error is [ErrFull] or [ErrBroken]. It is safe for concurrent
-// use.
+// trash/ now. An error is [ErrFull], [ErrBroken] or of a path in the batch. It is safe for
+// concurrent use.
 func (h *Head) Shed(b *Batch, name string, try int, nothing bool) (bool, error) {
 	l := leaver{job.Less{Leaver: job.Leaver{Try: try}, Nothing: nothing}, name}
 	moved, err := h.shed(b, &l)
@@ -46,7 +46,7 @@ func (h *Head) shed(b *Batch, l *leaver) (moved bool, err error) {
 	tree := filepath.Join(attempts, l.name())
 	printed := filepath.Join(attempts, job.OutputName(l.name()))
 	if err := durable.Step("shed.printed"); err != nil {
-		return false, classed(err)
+		return false, classedIn(err)
 	}
 	if l.Nothing {
 		moved, err = h.toTrash(printed)
@@ -54,21 +54,21 @@ func (h *Head) shed(b *Batch, l *leaver) (moved bool, err error) {
 		err = keepPrinted(filepath.Join(tree, job.OutputName(l.job)), printed)
 	}
 	if err != nil {
-		return moved, classed(err)
+		return moved, classedIn(err)
 	}
 	if err := durable.Step("shed.tree"); err != nil {
-		return moved, classed(err)
+		return moved, classedIn(err)
 	}
 	too, err := h.toTrash(tree)
 	moved = moved || too
 	if err != nil {
-		return moved, classed(err)
+		return moved, classedIn(err)
 	}
 	if err := durable.Step("shed.manifest"); err != nil {
-		return moved, classed(err)
+		return moved, classedIn(err)
 	}
 	if err := gone(os.Remove(filepath.Join(b.dir, "manifests", l.name()+".jsonl"))); err != nil {
-		return moved, classed(err)
+		return moved, classedIn(err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,11 +94,11 @@ func (h *Head) unstageOnce(b *Batch, l *leaver) error {
 	if !l.Nothing {
 		printed := filepath.Join(b.dir, "attempts", job.OutputName(l.name()))
 		if err := keepPrinted(filepath.Join(dir, "tree", job.OutputName(l.job)), printed); err != nil {
-			return classed(err)
+			return classedIn(err)
 		}
 	}
 	_, err := h.toTrash(dir)
-	return classed(err)
+	return classedIn(err)
 }
 
 // keepPrinted gives a file its place, durably, if it is there and nothing has that.
@@ -106,7 +106,7 @@ func keepPrinted(file, place string) error {
 	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
 		return nil // it was moved before, or is nothing that could be shown
 	}
-	switch err := publishInBatch(file, place); {
+	switch err := publishAnew(file, place, 0o750); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist):
 		return nil
 	case err != nil:
@@ -117,7 +117,7 @@ func keepPrinted(file, place string) error {
 
 // toTrash moves something into trash/, and says whether it was there.
 func (h *Head) toTrash(name string) (bool, error) {
-	err := durable.Publish(name, h.path("trash", string(job.NewToken())))
+	err := publishAnew(name, h.path("trash", string(job.NewToken())), 0o700)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -55,6 +55,32 @@ func TestCheckSaved(t *testing.T) {
 	}
 }
 
+// A batch in which jobs had to leave nodes, and that is opened again when it is over, is
+// closed again.
+func TestOpenedIsClosedAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	prepareBatch(t, dir)
+	if _, finished := runScene(t, "evict", dir, ""); !finished {
+		t.Fatal("the scene did not end")
+	}
+	h, open, _ := loadHead(t, dir)
+	if len(open) != 0 {
+		t.Fatalf("%v is open", open)
+	}
+	b, problems, err := h.Open("ns/b")
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	commit(t, h, b, job.Record{Kind: job.KindRetry, Job: "b", By: "ana"}, job.Record{Kind: job.KindCancelled, Job: "b", By: "ana"})
+	h.CloseBatch(b)
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if !h.Closed("ns/b") {
+		t.Error("it stays open, and nothing runs")
+	}
+}
+
 // A job that had to leave nodes again and again, and saved nothing, keeps all of
 // what the last attempt left, and what so many before it printed; also when all of
 // that is put right at once by a start, and dfsck finds nothing wrong with it.

@@ -30,8 +30,9 @@ func (r *Small) dir() string { return filepath.Join(r.Batch.dir, "staging", stri
 const syncedEach = 8
 
 // SealSmall makes small results durable, together, as [Head.Seal] does for one result. All
-// of them were checked against their manifests. An error is [ErrFull] or [ErrBroken]; or
-// fs.ErrNotExist if one of a few was removed meanwhile. It is safe for concurrent use.
+// of them were checked against their manifests. An error is [ErrFull], [ErrBroken] or of a path
+// ([OfPath]), or fs.ErrNotExist if one of a few was removed meanwhile. It is safe for
+// concurrent use.
 func (h *Head) SealSmall(all []Small) error {
 	for _, r := range all {
 		if err := r.Attempt.Check(); err != nil {
@@ -43,7 +44,7 @@ func (h *Head) SealSmall(all []Small) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: a small result was removed", fs.ErrNotExist)
 	}
-	return classed(err)
+	return classedIn(err)
 }
 
 func (h *Head) sealSmall(all []Small) error {

@@ -1,7 +1,6 @@
 package spool
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,19 +49,12 @@ func (h *Head) StagedBytes(b *Batch, attempt job.Token) (n int64, err error) {
 	if err := attempt.Check(); err != nil {
 		return 0, err
 	}
-	err = filepath.WalkDir(filepath.Join(b.dir, "staging", string(attempt), "tree"), func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil {
+	err = eachBelow(filepath.Join(b.dir, "staging", string(attempt), "tree"), func(info fs.FileInfo) error {
+		if info.Mode().IsRegular() {
 			n += info.Size()
 		}
-		return err
+		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
 	return n, err
 }
 

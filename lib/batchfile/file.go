@@ -300,8 +300,8 @@ func (r *reader) retries(n conf.Node) *int {
 }
 
 func (r *reader) meta(m conf.Map) {
-	r.f.Name = r.name(m.Need("batch_name"), job.CheckName)
-	r.f.Namespace = r.name(m.Need("namespace"), job.CheckNamespace)
+	r.f.Name = r.name(m.Need("batch_name"), job.CheckBatchName)
+	r.f.Namespace = r.name(m.Need("namespace"), job.CheckBatchName)
 	if n := m.Get("matrix"); !n.Absent() {
 		r.f.Spec.Matrix = n.Text()
 		if n.IsText() && !job.IsMatrixUser(n.Text()) || len(n.Text()) > 255 {

@@ -125,7 +125,9 @@ var rejected = map[string][]string{
 		`:2:61: bad name "-rf": it must not start with '-'`,
 		`:2:76: bad name "x/y": '/' is not allowed (letters, digits and . _ - + = @ % are)`,
 		`:2:91: bad name: it is empty`},
-	"namespace-as-filter":       {`:1:37: bad name "run=7": a namespace has no =`},
+	"namespace-as-filter": {
+		`:1:20: bad name "re=1": with = it would be taken for a filter ("re-1" would not)`,
+		`:1:37: bad name "run=7": with = it would be taken for a filter ("run-7" would not)`},
 	"no-kind":                   {`:1:1: the batch says nothing to run: add one of "python", "apptainer" or "command" (dnew prints one to fill in)`},
 	"required-mounts-in-python": {`:2:49: "required_mounts" is for apptainer batches: a python job writes below distribute_save`},
 	"unknown-key-in-meta":       {`:1:37: unknown key "capabilites" (did you mean "capabilities"?)`},

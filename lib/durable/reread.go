@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +17,7 @@ func Reread(path string) error {
 	if err := SyncFile(path); err != nil {
 		return err
 	}
-	return forget(path)
+	return forget(os.OpenFile(path, readPlain, 0))
 }
 
 // RereadTree is Reread for every regular file below root. Links are not
@@ -27,18 +26,22 @@ func RereadTree(root string) error {
 	if err := SyncTree(root); err != nil {
 		return err
 	}
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	top, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	return fs.WalkDir(Tree(top), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
-		return forget(path)
+		return forget(top.OpenFile(path, readPlain, 0))
 	})
 }
 
-// forget drops what is cached of a file that was synced. One that may not be
-// read is none that anybody reads.
-func forget(path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// forget drops what is cached of a file that was synced, and closes it. One that may not
+// be read is none that anybody reads.
+func forget(f *os.File, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
@@ -46,7 +49,7 @@ func forget(path string) error {
 		return err
 	}
 	if err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		err = &fs.PathError{Op: "fadvise", Path: path, Err: err}
+		err = &fs.PathError{Op: "fadvise", Path: f.Name(), Err: err}
 	}
 	return errors.Join(err, f.Close())
 }

@@ -361,9 +361,13 @@ func (h *Head) place(all []placing) error {
 	for _, p := range all {
 		err := h.placeOne(p)
 		var odd *spool.Problem
-		if errors.As(err, &odd) {
+		switch {
+		case err == nil:
+		case errors.As(err, &odd):
 			h.log.Error("result not where the log says", "problem", odd.Error())
-		} else if err != nil {
+		case spool.OfPath(err): // of this batch alone
+			h.log.Error("what an attempt left is not in its place before the next start", "batch", p.batch.ID, "job", p.job, "why", err)
+		default:
 			return err
 		}
 	}

@@ -45,14 +45,14 @@ func NameRune(r rune) bool {
 		strings.ContainsRune("._-+=@%", r)
 }
 
-// CheckNamespace reports why s cannot name the namespace of a new batch: it is a name
-// without "=", behind which an id would be read as the pattern of a filter.
-func CheckNamespace(s string) error {
+// CheckBatchName reports why s cannot be the name of a new batch, or its namespace: it is a
+// name without "=", which tools take for a filter.
+func CheckBatchName(s string) error {
 	if err := CheckName(s); err != nil {
 		return err
 	}
 	if strings.Contains(s, "=") {
-		return fmt.Errorf("%w %q: a namespace has no =", ErrName, s)
+		return fmt.Errorf("%w %q: with = it would be taken for a filter (%q would not)", ErrName, s, strings.ReplaceAll(s, "=", "-"))
 	}
 	return nil
 }
@@ -85,7 +85,10 @@ func NameBatch(namespace, s string) (BatchID, error) {
 	if err != nil {
 		return "", err
 	}
-	return id, CheckNamespace(id.Namespace())
+	if err := CheckBatchName(id.Namespace()); err != nil {
+		return id, err
+	}
+	return id, CheckBatchName(id.Name())
 }
 
 // Namespace is the part before the slash.

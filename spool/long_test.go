@@ -1,0 +1,138 @@
+package spool
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"distribute/lib/durable"
+	"distribute/lib/job"
+	"distribute/lib/pack"
+)
+
+// A result may have a path that is as long as the kernel takes one, and too long when the
+// path of the spool is before it: it is received, goes on after a restart, is put in place,
+// weighed, deleted and removed as any other.
+func TestLongPath(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	began := start("a", 1)
+	commit(t, h, b, began)
+	const text = "of a long path\n"
+	short := resultOf(text)
+	deep := short[0]
+	deep.Path = "d"
+	m := pack.Manifest{deep}
+	for len(deep.Path) < 4077-200 {
+		deep.Path += "/" + strings.Repeat("d", min(199, 4077-7-len(deep.Path)))
+		m = append(m, deep)
+	}
+	file := short[1]
+	file.Path = deep.Path + "/" + strings.Repeat("f", 4077-len(deep.Path)-1)
+	m, err := bringAs(h, b, began.Attempt, append(m, file), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := h.StagedBytes(b, began.Attempt); n != int64(len(text)) || err != nil {
+		t.Errorf("%d bytes are staged, %v", n, err)
+	}
+	h, open, problems := restart(t, h, b)
+	if len(open) != 1 {
+		t.Fatalf("a batch with a long path in staging/ does not open: %v", problems)
+	}
+	b = open[0]
+	if _, want, err := h.Resume(t.Context(), b, began.Attempt, m.Sum()); err != nil || !want.Empty(m) {
+		t.Errorf("after a restart %+v is wanted: %v", want, err)
+	}
+	commit(t, h, b, endOf(job.KindDone, began, m))
+	h, open, problems = restart(t, h, b) // which puts it in place
+	if len(open) != 1 {
+		t.Fatal(problems)
+	}
+	whole(t, h.Spool, "ns/b/a", 0, m.Sum())
+	if n, err := h.Weight(t.Context(), "ns/b"); n < int64(len(text)) || err != nil {
+		t.Errorf("it weighs %d, %v", n, err)
+	}
+	for _, f := range checkSpool(t, h.Dir(), false) {
+		t.Errorf("dfsck says: %s", f.Text())
+	}
+	h.CloseBatch(open[0])
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Trash(deleted(t, h, "ns/b")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.EmptyTrash(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(h.path("trash")); len(list) > 0 || err != nil {
+		t.Errorf("left in trash/: %v, %v", list, err)
+	}
+}
+
+// What cannot be used in the directory of one batch stops that batch, and no other.
+func TestOneBatchAlone(t *testing.T) {
+	for what, put := range map[string]func(name string) error{
+		"a file":                      func(name string) error { return os.WriteFile(name, nil, 0o600) },
+		"a FIFO":                      func(name string) error { return syscall.Mkfifo(name, 0o600) },
+		"a link to itself":            func(name string) error { return os.Symlink("out", name) },
+		"a link to what is not there": func(name string) error { return os.Symlink("nothing", name) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHead(t)
+			bad, good := submit(t, h, "ns/bad", []string{"a"}), submit(t, h, "ns/good", []string{"a"})
+			began := start("a", 1)
+			commit(t, h, bad, began)
+			m, err := bring(h, bad, began.Attempt, "1\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit(t, h, bad, endOf(job.KindDone, began, m))
+			out := filepath.Join(bad.dir, "out")
+			if err := errors.Join(os.Remove(out), put(out)); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Publish(bad, "a", began.Attempt); err == nil || errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) {
+				t.Errorf("a result that cannot be put in place: %v", err)
+			}
+			if err := h.SyncPublished(); err != nil {
+				t.Errorf("what is in place: %v", err)
+			}
+			commit(t, h, good, start("a", 1))
+			h, open, problems := restart(t, h, bad, good)
+			if open[len(open)-1].ID != "ns/good" || len(problems) != 1 || problems[0].Batch != "ns/bad" || problems[0].Stops != (len(open) == 1) {
+				t.Fatalf("open %v, problems %v", open, problems)
+			}
+			if err := errors.Join(os.Remove(out), os.Mkdir(out, 0o750)); err != nil {
+				t.Fatal(err)
+			}
+			if h, open, problems = restart(t, h, open...); len(open) != 2 || len(problems) > 0 {
+				t.Errorf("when it is mended: open %v, problems %v", open, problems)
+			}
+			whole(t, h.Spool, "ns/bad/a", 0, m.Sum())
+		})
+	}
+}
+
+// An error of the disk in the files of a batch ends the start, as it may be of all.
+func TestDiskErrorEndsTheStart(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	dir := h.Dir()
+	if err := errors.Join(b.Close(), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		if f != nil && strings.HasSuffix(f.Name(), "/ns/b/log.jsonl") {
+			return syscall.EIO
+		}
+		return nil
+	}})()
+	if _, _, err := lockAndLoad(dir); !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v", err)
+	}
+}
