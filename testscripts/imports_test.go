@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 	"lib/presence":      {"lib/account", "lib/hours", "golang.org/x/sys/unix"},
 	"lib/node":          {"lib/capability", "lib/job", "lib/msg", "lib/unit"},
 	"lib/noded":         {"lib/account", "lib/desk", "lib/dial", "lib/durable", "lib/hours", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/pause", "lib/presence", "lib/proc", "lib/timing", "lib/unit", "lib/wire"},
-	"lib/pack":          {"github.com/klauspost/compress/zstd"},
+	"lib/pack":          {"lib/durable", "github.com/klauspost/compress/zstd"},
 	"lib/pause":         {"lib/durable", "github.com/fsnotify/fsnotify", "golang.org/x/sys/unix"},
 	"lib/proc":          {"lib/durable", "lib/msg", "lib/pause", "lib/timing", "golang.org/x/sys/unix"},
 	"lib/pull":          {"lib/durable", "lib/job", "lib/line", "lib/pack"},

@@ -396,6 +396,7 @@ type Started struct {
 	Also   []Portion    `json:"also,omitempty"`   // what it has of other nodes of the machine
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were
+	Base   int64        `json:"base,omitempty"`   // bytes of disk that were there before; 0: as many as its small inputs, what was built and what was saved have
 
 	Outputs []string `json:"outputs,omitempty"` // what comes home of it; none: everything
 }

@@ -179,13 +179,16 @@ func (b *Build) Started() (*Started, error) {
 
 // Unbuild removes what a build left, so that it can be built from the beginning.
 func (b *Build) Unbuild() error {
-	for _, n := range []string{builtFile, "output", "tmp", "tree"} {
+	for _, n := range []string{builtFile, "output", "tmp", "tree", beforeFile} {
 		if err := RemoveAll(filepath.Join(b.Dir, n)); err != nil {
 			return err
 		}
 	}
 	return b.Unstart()
 }
+
+// SetAside takes what a build left, and its TMPDIR, out of the way, where it cannot be removed.
+func (d *Desk) SetAside(b *Build) error { return errors.Join(d.discard(b.Tree()), d.discard(b.Tmp())) }
 
 // Unstart takes SetStarted back.
 func (b *Build) Unstart() error { return appendRecord(b.Dir, record{Unstarted: true}, false) }

@@ -152,7 +152,7 @@ func (c *checker) setTree(uid int, isPassable bool) {
 // a build have.
 var (
 	inAttempt = []string{proc.RecordFile, outputFile, "work", "tmp", beforeFile, manifestFile, "extra", savedDir, imageDir, imageFile}
-	inBuild   = []string{proc.RecordFile, outputFile, "tree", "tmp", builtFile}
+	inBuild   = []string{proc.RecordFile, outputFile, "tree", "tmp", beforeFile, builtFile}
 )
 
 // order looks at the directory of an attempt or of a build.

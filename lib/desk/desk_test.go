@@ -373,7 +373,7 @@ func TestKeepFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, at := []job.Input{in}, []SharedFile{{info.Size(), info.ModTime()}}
+	shared, at := []job.Input{in}, []SharedFile{{Size: info.Size(), Time: info.ModTime()}}
 	end := durable.Observe(&durable.Observer{Sync: func(*os.File, bool) error { return syscall.EIO }})
 	defer end()
 	ended, cancel := context.WithCancel(t.Context())
@@ -481,6 +481,52 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// What a build has done to inputs is what its jobs get, also where size and time are as they
+// were; what it has left alone is theirs anew.
+func TestBuildChangesInputs(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	var ins []job.Input
+	for _, name := range []string{"a.cfg", "b.cfg", "c.cfg", "d.cfg", "run.sh"} {
+		in := cache(t, d, []byte(name[:1]))
+		in.Path, in.Mode = "input/"+name, 0o644
+		ins = append(ins, in)
+	}
+	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}, Inputs: ins})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	if err == nil {
+		err = os.Mkdir(b.Tree(), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(b.Tree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if _, _, err := d.Place(root, ins, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Record(),
+		root.Rename("input/b.cfg", "input/a.cfg"), root.Chmod("input/run.sh", 0o755),
+		root.Remove("input/c.cfg"), root.WriteFile("input/c.cfg", []byte("x"), 0o644), root.Chtimes("input/c.cfg", placedTime, placedTime),
+		b.Unplace()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"a.cfg": "b", "b.cfg": "", "c.cfg": "x", "d.cfg": "", "run.sh": "r"} {
+		got, _ := root.ReadFile("input/" + name)
+		if string(got) != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if info, err := root.Stat("input/run.sh"); err != nil || info.Mode() != 0o755 {
+		t.Errorf("run.sh: %v, %v", info, err)
+	}
+}
+
 func TestBuild(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, "b1")
@@ -513,7 +559,7 @@ func TestBuild(t *testing.T) {
 	if _, _, err := d.Place(root, b.Spec.Inputs, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), d.Unplace(b.Tree(), b.Spec.Inputs), d.SetReady(b)); err != nil {
+	if err := errors.Join(b.Record(), root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), b.Unplace(), d.SetReady(b)); err != nil {
 		t.Fatal(err)
 	}
 	for p, want := range map[string]bool{"solver": true, in.Path: false, "initial_files": false} {

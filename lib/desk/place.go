@@ -28,8 +28,17 @@ var placedTime = time.Unix(1e9, 0)
 
 // A SharedFile is a file of the cache as it was before somebody used it.
 type SharedFile struct {
-	Size int64     `json:"size"`
-	Time time.Time `json:"time"`
+	Size  int64     `json:"size"`
+	Time  time.Time `json:"time"`
+	Inode uint64    `json:"inode,omitempty"` // by which it is known in the directory of who uses it
+}
+
+func sharedFile(info fs.FileInfo) SharedFile {
+	at := SharedFile{Size: info.Size(), Time: info.ModTime()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		at.Inode = st.Ino
+	}
+	return at
 }
 
 // checkInputs reports inputs whose paths or sums are not fit for use.
@@ -110,24 +119,26 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	return nil, root.Chtimes(in.Path, placedTime, placedTime)
 }
 
-// Unplace removes from a built tree the inputs that are as they were placed, and
-// the link to them: each job gets its own.
-func (d *Desk) Unplace(tree string, ins []job.Input) error {
-	root, err := os.OpenRoot(tree)
+// Unplace removes from what was built the inputs that are the very files that Record wrote
+// down, unchanged, and the link to them: each job gets its own. What the build has written,
+// replaced, renamed or made executable stays, and jobs get that.
+func (b *Build) Unplace() error {
+	root, err := os.OpenRoot(b.Tree())
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	for _, in := range ins {
+	before, err := readBefore(b.Dir)
+	if err != nil {
+		return err
+	}
+	for _, in := range b.Spec.Inputs {
 		info, err := root.Lstat(in.Path)
-		if err != nil || !info.Mode().IsRegular() || info.Size() != in.Size {
+		if err != nil || !info.Mode().IsRegular() || before.Changed(in.Path, info) {
 			continue
 		}
-		cached, err := d.stat(in.Sum)
-		if info.ModTime().Equal(placedTime) || err == nil && os.SameFile(info, cached) {
-			if err := root.Remove(in.Path); err != nil {
-				return err
-			}
+		if err := root.Remove(in.Path); err != nil {
+			return err
 		}
 	}
 	if to, err := root.Readlink("initial_files"); err == nil && to == "input" {
@@ -160,7 +171,8 @@ func (d *Desk) share(root *os.Root, in job.Input, src *os.File) (*SharedFile, er
 	if err != nil {
 		return nil, err
 	}
-	return &SharedFile{info.Size(), info.ModTime()}, nil
+	at := sharedFile(info)
+	return &at, nil
 }
 
 // PlaceImage puts the image of an attempt, which must be in the cache, beside the
@@ -182,7 +194,7 @@ func (d *Desk) PlaceImage(a *Attempt, in job.Input) (at SharedFile, err error) {
 	}
 	info, err := d.stat(in.Sum)
 	if err == nil {
-		at = SharedFile{info.Size(), info.ModTime()}
+		at = sharedFile(info)
 	}
 	return at, err
 }
@@ -270,21 +282,27 @@ func markOf(path string, info fs.FileInfo) mark {
 
 // Record writes down what is in the attempt's directory before it starts; of an
 // empty one nothing.
-func (a *Attempt) Record() error {
-	if d, err := os.Open(a.WorkDir()); err == nil {
+func (a *Attempt) Record() error { return recordTree(a.Dir, a.WorkDir()) }
+
+// Record writes down what is in the build's directory before it starts; of an
+// empty one nothing.
+func (b *Build) Record() error { return recordTree(b.Dir, b.Tree()) }
+
+// recordTree writes into dir what is in the directory work.
+func recordTree(dir, work string) error {
+	if d, err := os.Open(work); err == nil {
 		_, err = d.Readdirnames(1)
 		d.Close()
 		if err == io.EOF {
 			return nil
 		}
 	}
-	f, err := os.OpenFile(filepath.Join(a.Dir, beforeFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, beforeFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(f)
 	enc := json.NewEncoder(w)
-	work := a.WorkDir()
 	err = filepath.WalkDir(work, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || p == work {
 			return err
@@ -302,12 +320,14 @@ func (a *Attempt) Record() error {
 	return errors.Join(err, w.Flush(), f.Close())
 }
 
-// Before is what Record wrote down; an attempt without it began empty.
+// Before is what Record wrote down; what is without it began empty.
 type Before map[string]mark
 
 // Before reads what Record wrote down.
-func (a *Attempt) Before() (Before, error) {
-	f, err := os.Open(filepath.Join(a.Dir, beforeFile))
+func (a *Attempt) Before() (Before, error) { return readBefore(a.Dir) }
+
+func readBefore(dir string) (Before, error) {
+	f, err := os.Open(filepath.Join(dir, beforeFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Before{}, nil
 	}

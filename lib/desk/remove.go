@@ -11,9 +11,13 @@ import (
 
 // RemoveAll is os.RemoveAll for trees as jobs leave them: directories that are
 // closed to their owner, and trees deeper than there are descriptors, or than a
-// path can be long. Whoever owns what is in the tree may change it meanwhile, to
-// no harm of what is elsewhere; the directory that path is in must be ours.
+// path can be long. Where something is mounted in it, nothing is removed. Whoever owns what
+// is in the tree may change it meanwhile, to no harm of what is elsewhere; the directory that
+// path is in must be ours.
 func RemoveAll(path string) error {
+	if err := unmounted(path); err != nil {
+		return err
+	}
 	if os.RemoveAll(path) == nil {
 		return nil
 	}

@@ -22,10 +22,8 @@ func (a *Attempt) Restore() error {
 	if err := plainIn(a.Dir, proc.RecordFile, manifestFile, beforeFile); err != nil {
 		return err
 	}
-	if _, err := a.Before(); err != nil {
-		if err := os.Remove(filepath.Join(a.Dir, beforeFile)); err != nil {
-			return err
-		}
+	if err := cleanBefore(a.Dir); err != nil {
+		return err
 	}
 	if err := RemoveAll(a.Extra()); err != nil {
 		return err
@@ -39,7 +37,18 @@ func (b *Build) Restore() error {
 	if err := ownDir(b.Dir); err != nil {
 		return err
 	}
-	return plainIn(b.Dir, proc.RecordFile, builtFile)
+	if err := plainIn(b.Dir, proc.RecordFile, builtFile, beforeFile); err != nil {
+		return err
+	}
+	return cleanBefore(b.Dir)
+}
+
+// cleanBefore removes what was to be in the directory before, if it makes no sense any more.
+func cleanBefore(dir string) error {
+	if _, err := readBefore(dir); err != nil {
+		return os.Remove(filepath.Join(dir, beforeFile))
+	}
+	return nil
 }
 
 // rerecord writes the record again as far as it is known, unless it is there.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"distribute/lib/durable"
@@ -93,9 +94,10 @@ const block = 4096
 func Rounded(size int64) int64 { return (size + block - 1) / block * block }
 
 // Use is how many bytes and inodes a tree has on the disk; of a file with
-// several names a part for each. It costs a look at every file, and ends early
-// with ctx. What vanishes meanwhile, or may not be looked at, is not counted.
-func Use(ctx context.Context, dir string) (bytes, inodes int64) {
+// several names a part for each, and of the shared inputs nothing: they are the cache's. It
+// costs a look at every file, and ends early with ctx. What vanishes meanwhile, or may not be
+// looked at, is not counted.
+func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes int64) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return 0, 0
@@ -112,8 +114,12 @@ func Use(ctx context.Context, dir string) (bytes, inodes int64) {
 		if info, err = e.Info(); err != nil {
 			return nil
 		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if ok && st.Nlink > 1 && slices.ContainsFunc(shared, func(f SharedFile) bool { return f.Inode == st.Ino }) {
+			return nil
+		}
 		inodes++
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.IsDir() {
+		if ok && info.IsDir() {
 			bytes += st.Blocks * 512
 		} else if ok {
 			bytes += st.Blocks * 512 / max(1, int64(st.Nlink))

@@ -189,3 +189,33 @@ func TestN62SpaceIsCountedInFragments(t *testing.T) {
 		t.Errorf("with no word of fragments: %+v", sp)
 	}
 }
+
+// A large input of a job is the cache's: nothing of it counts as the job's, whether it is
+// linked or, which is known before the job starts, cloned.
+func TestLargeInputIsNobodysUse(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	in := cache(t, d, make([]byte, SharedFrom))
+	dir := t.TempDir()
+	if where := filepath.Join(d.dir, "attempts", "x"); os.Mkdir(where, 0o700) == nil { // of the same file system
+		dir = where
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	_, at, err := d.Place(root, []job.Input{in}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, _ := Use(t.Context(), dir, at...)
+	if len(at) > 0 && base > 1<<20 {
+		t.Errorf("a linked input takes %d bytes", base)
+	}
+	if err := root.WriteFile("out", make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, _ := Use(t.Context(), dir, at...); all-base < 1<<20 || all-base > 2<<20 {
+		t.Errorf("%d bytes are written, and %d were there", all-base, base)
+	}
+}

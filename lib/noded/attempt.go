@@ -82,6 +82,9 @@ func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 	need := n.needs(ctx, a, b)
 	n.do(func() {
 		a.disk = diskUse{need.writes, need.writes, need.copies}
+		if s := a.Started(); s != nil && s.Base > 0 {
+			a.disk.base = s.Base
+		}
 		if a.has != nil {
 			a.has.setBatch(a.Job.Batch(), &b.Spec)
 			n.watchMemory()
@@ -279,6 +282,9 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 	// What was saved is none of what was there before: all of it comes home again.
 	if err := n.lay(a, &b.Spec, s.As); err != nil {
 		return nil, err
+	}
+	if based(ctx, s, a.Dir, b.Spec.Inputs, a.Work.Inputs); s.Base > 0 {
+		n.do(func() { a.disk.base = s.Base })
 	}
 	return s, s.As.Open(a.Dir, opened...)
 }

@@ -36,9 +36,10 @@ type buildRun struct {
 	cancel  context.CancelCauseFunc
 	begun   bool // it has its cpus and a supervisor
 	cpus    int
-	group   string // its cgroup, if it has one
-	adopted bool   // it runs under a supervisor of an earlier daemon
-	base    int64  // bytes of inputs in its directory
+	group   string            // its cgroup, if it has one
+	adopted bool              // it runs under a supervisor of an earlier daemon
+	base    int64             // bytes of disk that were in its directory before it began
+	at      []desk.SharedFile // its shared inputs
 	done    chan struct{}
 	why     string // for what reason it is to end
 	err     error  // set when done is closed
@@ -150,7 +151,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	if err := b.Unbuild(); err != nil {
 		return err
 	}
-	started, err := n.prepareBuild(b, ownerOf(acc))
+	started, err := n.prepareBuild(ctx, b, ownerOf(acc))
 	if err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	if err := b.SetStarted(started); err != nil {
 		return err
 	}
-	n.do(func() { run.group = groupOfBuild(started) })
+	n.do(func() { run.began(started) })
 	tell(n.nowNews)
 	n.Log.Info("build started", "batch", b.Batch)
 	var st *proc.Status
@@ -189,7 +190,10 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	}
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	n.do(func() { run.adopted, run.begun, run.group = true, true, groupOfBuild(s) })
+	n.do(func() {
+		run.adopted, run.begun = true, true
+		run.began(s)
+	})
 	tell(n.nowNews)
 	defer n.do(func() { run.adopted, run.begun = false, false })
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
@@ -205,6 +209,14 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	return false, errors.Join(proc.Void(b.Dir, string(s.Token)), release())
 }
 
+// began takes up how a build was started.
+func (run *buildRun) began(s *desk.Started) {
+	run.group, run.at = groupOfBuild(s), s.At
+	if s.Base > 0 {
+		run.base = s.Base
+	}
+}
+
 // groupOfBuild is the cgroup of a build's run, if it has one.
 func groupOfBuild(s *desk.Started) string {
 	if s.Cgroup == "" {
@@ -214,7 +226,7 @@ func groupOfBuild(s *desk.Started) string {
 }
 
 // prepareBuild makes the directory that a build runs in.
-func (n *daemon) prepareBuild(b *desk.Build, as *desk.Owner) (*desk.Started, error) {
+func (n *daemon) prepareBuild(ctx context.Context, b *desk.Build, as *desk.Owner) (*desk.Started, error) {
 	for _, dir := range []string{b.Tree(), b.Tmp()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
@@ -239,9 +251,10 @@ func (n *daemon) prepareBuild(b *desk.Build, as *desk.Owner) (*desk.Started, err
 			}
 		}
 	}
-	if err := as.Give(b.Tree()); err != nil {
+	if err := errors.Join(as.Give(b.Tree()), b.Record()); err != nil {
 		return nil, err
 	}
+	based(ctx, s, b.Dir, b.Spec.Inputs)
 	return s, as.Open(b.Dir, "tree", "tmp")
 }
 
@@ -249,15 +262,24 @@ func (n *daemon) prepareBuild(b *desk.Build, as *desk.Owner) (*desk.Started, err
 // the disk. What it left is kept if it went well, less the inputs, of which every job gets
 // its own.
 func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (err error) {
+	mounts, err := desk.Mounts(b.Dir)
+	if err != nil {
+		return err
+	}
 	if err := b.Restore(); err != nil {
 		return err
+	}
+	if len(mounts) > 0 {
+		if err := n.desk.SetAside(b); err != nil {
+			n.Log.Error("cannot remove what a build left", "batch", b.Batch, "why", err)
+		}
 	}
 	if st == nil {
 		if st, err = proc.ReadStatus(b.Dir, string(s.Token)); err != nil {
 			return fmt.Errorf("it is not known how the build of %s ended: %w", b.Batch, err)
 		}
 	}
-	os.RemoveAll(b.Tmp())
+	desk.RemoveAll(b.Tmp())
 	switch {
 	case st.Stopped != "":
 		return errStopped
@@ -277,6 +299,8 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 		if last := lastLine(b.Output()); last != "" {
 			why += ": " + last
 		}
+	case len(mounts) > 0:
+		why = fmt.Sprintf("something is mounted at %q in its directory, which no job would have", mounts[0])
 	default:
 		why = pack.Gone(os.Lstat(b.Tree()))
 	}
@@ -296,7 +320,7 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 		n.Log.Info("build failed", "batch", b.Batch, "why", why)
 		return errors.Join(&buildError{why, b.Output()}, b.Unstart()) // oldBuild is not to judge it again
 	}
-	if err := n.desk.Unplace(b.Tree(), b.Spec.Inputs); err != nil {
+	if err := b.Unplace(); err != nil {
 		return err
 	}
 	n.Log.Info("build done", "batch", b.Batch)

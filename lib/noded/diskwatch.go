@@ -35,6 +35,7 @@ type watched struct {
 	dir  string
 	outs []string // into which it prints
 	disk diskUse  // as it was when the look began
+	at   []desk.SharedFile
 }
 
 // A diskWatch looks at the disk for as long as something runs.
@@ -86,12 +87,16 @@ func (n *daemon) allRunning() []*watched {
 	var all []*watched
 	for _, a := range n.attempts {
 		if a.runs() {
-			all = append(all, &watched{a: a, dir: a.Dir, outs: a.outputs(), disk: a.disk})
+			x := &watched{a: a, dir: a.Dir, outs: a.outputs(), disk: a.disk}
+			if s := a.Started(); s != nil {
+				x.at = s.At
+			}
+			all = append(all, x)
 		}
 	}
 	for _, b := range n.builds {
 		if b.run != nil {
-			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, outs: []string{b.Output()}, disk: diskUse{base: b.run.base, writes: b.Spec.Resources.Disk}})
+			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, outs: []string{b.Output()}, at: b.run.at, disk: diskUse{base: b.run.base, writes: b.Spec.Resources.Disk}})
 		}
 	}
 	return all
@@ -103,7 +108,7 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	for _, x := range all {
 		for _, out := range x.outs {
 			if info, err := os.Lstat(out); err == nil && most > 0 && info.Size() > most {
-				w.n.stopRunning(x, errStopped, "it printed more than "+unit.FormatBytes(most))
+				w.n.stopRunning(x, errStopped, printedMore+unit.FormatBytes(most))
 				break
 			}
 		}
@@ -128,7 +133,7 @@ func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 		if x.disk.writes == 0 {
 			continue
 		}
-		bytes, _ := desk.Use(ctx, x.dir)
+		bytes, _ := desk.Use(ctx, x.dir, x.at...)
 		used := max(0, bytes-x.disk.base)
 		w.n.do(func() {
 			if x.a != nil && x.a.runs() {
@@ -196,7 +201,7 @@ func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, ino
 		free, missing = inodes, inodes-s.Inodes
 	}
 	for _, x := range all {
-		bytes, files := desk.Use(ctx, x.dir)
+		bytes, files := desk.Use(ctx, x.dir, x.at...)
 		bytes = max(0, bytes-x.disk.base)
 		part := bytes
 		if few {

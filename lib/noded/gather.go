@@ -32,7 +32,7 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 	if s == nil {
 		return nil, fmt.Errorf("%s does not say how it was started", a.Dir)
 	}
-	if err := os.RemoveAll(a.Extra()); err != nil {
+	if err := desk.RemoveAll(a.Extra()); err != nil {
 		return nil, err
 	}
 	a.seen = seen{}
@@ -97,7 +97,7 @@ func printed(a *attempt) (m pack.Manifest, err error) {
 	for path, name := range a.printedFiles() {
 		name = filepath.Join(a.Dir, name)
 		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
-			if err := errors.Join(os.RemoveAll(name), os.WriteFile(name, nil, 0o600)); err != nil {
+			if err := errors.Join(desk.RemoveAll(name), os.WriteFile(name, nil, 0o600)); err != nil {
 				return nil, err
 			}
 		}
@@ -146,6 +146,13 @@ func gatherExtra(a *attempt) (pack.Manifest, error) {
 // with it.
 func saved(ctx context.Context, a *attempt, s *desk.Started, asIs bool) (pack.Manifest, []pack.Skipped, error) {
 	as := identity(s.As)
+	mounts, err := desk.Mounts(a.WorkDir())
+	if err != nil {
+		return nil, nil, err
+	}
+	if slices.Contains(mounts, ".") {
+		return nil, pack.NothingOf("something is mounted over the job's directory"), nil
+	}
 	if why := pack.Gone(os.Lstat(a.WorkDir())); why != "" {
 		return nil, pack.NothingOf(why), nil
 	}
@@ -153,14 +160,23 @@ func saved(ctx context.Context, a *attempt, s *desk.Started, asIs bool) (pack.Ma
 		return nil, nil, err
 	}
 	l := &left{kind: s.Kind, outputs: s.Outputs, asIs: asIs, scan: func(dir string, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error) {
-		return scan(ctx, as, filepath.Join(a.WorkDir(), dir), a.look(keep))
+		return scan(ctx, as, filepath.Join(a.WorkDir(), dir), a.look(func(p string, info fs.FileInfo) bool {
+			return !slices.Contains(mounts, path.Join(dir, p)) && (keep == nil || keep(p, info))
+		}))
 	}}
 	info, err := os.Lstat(filepath.Join(a.WorkDir(), saveDir))
 	l.saves = err == nil && info.IsDir()
 	if l.before, err = a.Before(); err != nil {
 		return nil, nil, err
 	}
-	return l.gather()
+	m, skipped, err := l.gather()
+	outputs := job.NewOutputs(s.Outputs)
+	for _, p := range mounts {
+		if l.kind == job.Command && outputs.Have(p) || strings.HasPrefix(p+"/", saveDir+"/") {
+			skipped = append(skipped, pack.Skipped{Path: p, Why: "something is mounted there"})
+		}
+	}
+	return m, skipped, err
 }
 
 // A left is what there is in the directory of a job when it is over.

@@ -98,6 +98,16 @@ func (n *daemon) needs(ctx context.Context, a *attemptRun, b *desk.Build) needs 
 	return r
 }
 
+// based notes what is in the directory of an attempt or a build before it starts, where that
+// is more than small inputs and copies: a large input may have been cloned, or copied for
+// want of links. It costs a look at each file.
+func based(ctx context.Context, s *desk.Started, dir string, lists ...[]job.Input) {
+	large := func(in job.Input) bool { return in.Size >= desk.SharedFrom }
+	if s.Kind == job.Apptainer || slices.ContainsFunc(lists, func(list []job.Input) bool { return slices.ContainsFunc(list, large) }) {
+		s.Base, _ = desk.Use(ctx, dir, s.At...)
+	}
+}
+
 // copied is how many bytes of disk inputs take that lie in a directory of their
 // own; the others are cloned or linked.
 func copied(inputs []job.Input) (size int64) {

@@ -115,7 +115,7 @@ func (n *daemon) lay(a *attemptRun, spec *job.Spec, as *desk.Owner) error {
 			}
 		}
 	}
-	return os.RemoveAll(a.SavedDir())
+	return desk.RemoveAll(a.SavedDir())
 }
 
 // layOne moves one entry. Each directory comes before what is in it, so that no

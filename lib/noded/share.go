@@ -238,6 +238,8 @@ func (n *daemon) realCPUs() int {
 	return offered
 }
 
+const printedMore = "it printed more than "
+
 // limitReached is the reason that a status gives by itself: which limit it was.
 func limitReached(st *proc.Status) string {
 	switch {
@@ -249,6 +251,8 @@ func limitReached(st *proc.Status) string {
 		return job.ReasonTime
 	case st.Crowded > 0:
 		return fmt.Sprintf("it wanted more than %d processes, and may have no more", st.Crowded)
+	case st.Printed > 0:
+		return printedMore + unit.FormatBytes(st.Printed)
 	}
 	return ""
 }

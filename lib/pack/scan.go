@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"distribute/lib/durable"
 )
 
 // Skipped is something in a tree that its manifest leaves out. Path is fit to
@@ -66,6 +68,9 @@ func NothingOf(why string) []Skipped {
 	return []Skipped{{Path: ".", Why: why + ", so nothing of that was kept"}}
 }
 
+// isMounted is why what is mounted in a tree is left out: it is not of the tree.
+const isMounted = "it is mounted there from elsewhere"
+
 // maxSkipped is how many Skipped are named; one more says how many others.
 const maxSkipped = 1000
 
@@ -73,7 +78,8 @@ const maxSkipped = 1000
 // regular files only, and hashes them with two goroutines, so it costs reading
 // the tree once; memory depends on the number of entries, not on sizes.
 //
-// Left out and named in the second result are: sockets, FIFOs and devices; links
+// Left out and named in the second result are: what is mounted in the tree, if Linux tells
+// (5.8); sockets, FIFOs and devices; links
 // that are absolute or lead out of the tree; what may not be or cannot be read;
 // names that are not UTF-8 or have control characters; what is too deep, too
 // long or too large for the limits, one by one; and files that change while
@@ -277,9 +283,16 @@ func (s *scanner) sub(ctx context.Context, parent *os.Root, name, path string, i
 		s.fail(path, err)
 		return nil
 	}
+	defer dir.Close()
+	if d, err := dir.Open("."); err == nil {
+		mounted := durable.Mounted(d)
+		if d.Close(); mounted {
+			s.skip(path+"/", isMounted)
+			return nil
+		}
+	}
 	s.add(Entry{Path: path, Type: Dir, Mode: info.Mode().Perm(), Time: bounded(info.ModTime())})
-	err = s.dir(ctx, dir, path, depth)
-	return errors.Join(err, dir.Close())
+	return s.dir(ctx, dir, path, depth)
 }
 
 func (s *scanner) link(parent *os.Root, name, path string) {
@@ -307,6 +320,11 @@ func (s *scanner) file(parent *os.Root, name, path string, info fs.FileInfo) {
 	f, err := openFile(parent, name, info, os.O_RDONLY)
 	if err != nil {
 		s.fail(path, err)
+		return
+	}
+	if durable.Mounted(f) {
+		f.Close()
+		s.skip(path, isMounted)
 		return
 	}
 	s.left -= info.Size()

@@ -56,8 +56,12 @@ func TestN61OutputIsCut(t *testing.T) {
 		if err := s.Run(o); err != nil {
 			t.Fatal(err)
 		}
-		if st := ended(t, s); st.Exit == nil || *st.Exit != 3 {
-			t.Errorf("status %+v", st)
+		more := int64(0)
+		if keep == 4 {
+			more = keep
+		}
+		if st := ended(t, s); st.Exit == nil || *st.Exit != 3 || st.Printed != more {
+			t.Errorf("with %d: status %+v", keep, st)
 		}
 		if got, err := os.ReadFile(o.Output); err != nil || string(got) != want {
 			t.Errorf("of 10 bytes, %d of which are kept: %q, %v", keep, got, err)

@@ -383,8 +383,10 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	k.end()
 	st.Evicted = s.isEvicted()
 	s.sweep(g, st)
+	printed := false
 	for _, out := range outs {
 		if info, err := out.Stat(); err == nil && o.Keep > 0 && info.Size() > o.Keep {
+			printed = true
 			out.Truncate(o.Keep) // if that fails all of it is kept
 		}
 	}
@@ -392,6 +394,9 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
+	if printed && st.Stopped == "" && !st.Evicted {
+		st.Printed = o.Keep
+	}
 	st.judge(o, g, w)
 	st.measure(o, g, w)
 	if err != nil { // who had been started before was killed for that

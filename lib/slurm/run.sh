@@ -23,8 +23,20 @@ node) cpus=${SLURM_CPUS_ON_NODE:-$(nproc)} ;;
 *) cpus=$4 ;;
 esac
 
-# place SUM MODE SHARED PATH: a large input that no copy can share is linked, read-only.
-place() {
+# mark FILE tells one file from another, and from itself after a change. When its inode has
+# changed is no part of that for one with several names: each new one of a shared input counts.
+mark() {
+	local m
+	m=$(stat -c '%h|%z|%i %a %s %y' -- "./$1") || return
+	case $m in 1\|*) printf '%s' "$m" ;; *) printf '%s' "${m##*|}" ;; esac
+}
+
+# place SUM MODE SHARED PATH puts an input at its path, and notes it.
+declare -A placed=()
+place() { put "$@" && placed[/$4]=$(mark "$4"); }
+
+# put is place without the note: a large input that no copy can share is linked, read-only.
+put() {
 	local from=$root/inputs/$1 to=./$4
 	mkdir -p -- "$(dirname -- "$to")" && rm -rf -- "$to" || return
 	if [ "$3" = 1 ]; then
@@ -42,11 +54,10 @@ open_dirs() { find "$1" -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null
 # keep is place where the build has left nothing.
 keep() { [ -e "./$4" ] || [ -L "./$4" ] || place "$@"; }
 
-# unplace removes an input that is as it was placed.
+# unplace removes an input that is the very file which was placed, unchanged.
 unplace() {
-	local from=$root/inputs/$1 to=./$4
-	[ -f "$to" ] && [ ! -L "$to" ] || return 0
-	[ "$to" -nt "$from" ] || [ "$to" -ot "$from" ] || rm -f -- "$to"
+	[ -n "${placed[/$4]:-}" ] && [ -f "./$4" ] && [ ! -L "./$4" ] || return 0
+	[ "$(mark "$4")" != "${placed[/$4]}" ] || rm -f -- "./$4"
 }
 
 # each ACTION INPUTS: the action with each input, of which there are four words.

@@ -1,0 +1,66 @@
+package desk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Mounts is the paths below dir, "." for dir itself, at which something is mounted. What is
+// there is not the job's, which has mounted it, and must be neither read nor removed. It is
+// not unmounted either: on a machine whose mounts are shared that could take the same away
+// from where it was mounted before. It costs reading the list of what is mounted here.
+func Mounts(dir string) (paths []string, err error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dir = filepath.Join(parent, filepath.Base(dir)) // which may be a link itself: not followed
+	for l := range strings.Lines(string(b)) {
+		words := strings.Split(l, " ")
+		if len(words) < 5 {
+			continue
+		}
+		if below, err := filepath.Rel(dir, unescaped(words[4])); err == nil && filepath.IsLocal(below) {
+			paths = append(paths, below)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths), nil
+}
+
+// unescaped is a path in which blanks and the like are written as octal numbers.
+func unescaped(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// unmounted is an error if something is mounted in or below path.
+func unmounted(path string) error {
+	mounts, err := Mounts(path)
+	if err == nil && len(mounts) > 0 {
+		err = fmt.Errorf("%q is mounted, and stays with all that is around it (umount it; what is in trash/ goes when dnoded starts)", filepath.Join(path, mounts[0]))
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package desk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"distribute/lib/durable"
+	"distribute/lib/pack"
+	"distribute/lib/suite"
+)
+
+// mounted is a directory in which a directory and a file of another one are mounted, as a job
+// of root's node can do.
+func mounted(t *testing.T) (dir, other string) {
+	t.Helper()
+	dir, other = filepath.Join(t.TempDir(), "a b"), t.TempDir() // a blank is written as a number
+	for _, d := range []string{dir + "/work/data/in", other + "/sub"} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{dir + "/work/out", dir + "/work/file", other + "/precious", other + "/sub/precious"} {
+		if err := os.WriteFile(f, []byte("x\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from, to := range map[string]string{other: dir + "/work/data", other + "/precious": dir + "/work/file"} {
+		if err := syscall.Mount(from, to, "", syscall.MS_BIND, ""); err != nil {
+			suite.Missing(t, fmt.Sprintf("nothing can be mounted here: %v", err))
+		}
+		t.Cleanup(func() { syscall.Unmount(to, syscall.MNT_DETACH) })
+	}
+	return dir, other
+}
+
+func untouched(t *testing.T, other string) {
+	t.Helper()
+	for _, f := range []string{other + "/precious", other + "/sub/precious"} {
+		if _, err := os.Stat(f); err != nil {
+			t.Errorf("of what was mounted: %v", err)
+		}
+	}
+}
+
+// A directory in which something is mounted is not removed, nor is what is mounted; when it
+// is unmounted, the directory goes.
+func TestRemoveAllLeavesMounts(t *testing.T) {
+	dir, other := mounted(t)
+	if err := RemoveAll(dir); err == nil || !strings.Contains(err.Error(), "work/data\" is mounted") {
+		t.Errorf("%v", err)
+	}
+	untouched(t, other)
+	if _, err := os.Stat(dir + "/work/out"); err != nil {
+		t.Errorf("what is beside it: %v", err)
+	}
+	if err := errors.Join(syscall.Unmount(dir+"/work/data", 0), syscall.Unmount(dir+"/work/file", 0), RemoveAll(dir)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is left: %v", err)
+	}
+	untouched(t, other)
+}
+
+// What is mounted elsewhere is not in the way of a link to there.
+func TestRemoveAllOfALink(t *testing.T) {
+	dir, other := mounted(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Symlink(dir, link), RemoveAll(link)); err != nil {
+		t.Error(err)
+	}
+	untouched(t, other)
+}
+
+// What is mounted is neither a part of what comes home nor of what the job takes of the disk.
+func TestMountedIsForeign(t *testing.T) {
+	dir, _ := mounted(t)
+	paths, err := Mounts(dir)
+	if err != nil || !slices.Equal(paths, []string{"work/data", "work/file"}) {
+		t.Errorf("mounted are %q, %v", paths, err)
+	}
+	d, err := os.Open(dir + "/work/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if !durable.Mounted(d) {
+		t.Skip("the kernel does not tell of a file whether it is mounted") // before 5.8
+	}
+	if _, files := Use(t.Context(), dir); files != 5 { // dir itself, work, out, data and file: nothing that is in data
+		t.Errorf("%d files", files)
+	}
+	root, err := os.OpenRoot(dir + "/work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	m, skipped, err := pack.Scan(t.Context(), root, nil, pack.Limits{})
+	if err != nil || len(m) != 1 || m[0].Path != "out" || len(skipped) != 2 || skipped[0].Path != "data/" || skipped[1].Path != "file" {
+		t.Errorf("found %v, skipped %v, %v", m, skipped, err)
+	}
+}
+
+// The list of what is mounted writes a few letters as numbers, and others, which look like
+// blanks, as they are.
+func TestMountsOfOddNames(t *testing.T) {
+	top := t.TempDir()
+	for _, name := range []string{"a\rb", "a\u00a0b", "a\vb", "a b\n", "a\\040", " x", "#"} {
+		dir := filepath.Join(top, "dir", name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("none", dir, "tmpfs", 0, ""); err != nil {
+			suite.Missing(t, fmt.Sprintf("nothing can be mounted here: %v", err))
+		}
+		paths, err := Mounts(filepath.Dir(dir))
+		if err := errors.Join(err, syscall.Unmount(dir, 0)); err != nil || !slices.Equal(paths, []string{name}) {
+			t.Errorf("%q: %q, %v", name, paths, err)
+		}
+	}
+}
