@@ -26,18 +26,11 @@ func (o *Owner) Give(top string) error {
 	if o == nil {
 		return nil
 	}
-	return filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || path == top {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
+	return eachBelow(top, func(root *os.Root, path string, info fs.FileInfo) error {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() && st.Nlink > 1 {
 			return nil
 		}
-		return os.Lchown(path, o.UID, o.GID)
+		return root.Lchown(path, o.UID, o.GID)
 	})
 }
 

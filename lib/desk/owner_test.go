@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -182,5 +183,34 @@ func TestN66FIFOInPlaceOfADirectory(t *testing.T) {
 		if names, err := someNames(root, name); len(names) != max(want, 0) || (err == nil) != (want >= 0) {
 			t.Errorf("%s: %q, %v", name, names, err)
 		}
+	}
+}
+
+// A build may leave a path that is as long as the kernel takes one, which is too long with
+// that of the job's directory before it: it is recorded and given to the job's user.
+func TestLongestPath(t *testing.T) {
+	dir := t.TempDir()
+	a := &Attempt{Dir: dir}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := strings.TrimSuffix(strings.Repeat(strings.Repeat("l", 200)+"/", 20), "/")
+	far := in + "/" + strings.Repeat("f", 4095-len(in)-1)
+	for _, err := range []error{root.Mkdir("work", 0o700), root.MkdirAll("work/"+in, 0o700), root.WriteFile("work/"+far, nil, 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Record(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := a.Before()
+	if err != nil || !before.Was(far) || len(before) != 21 {
+		t.Errorf("%d entries are recorded: %v", len(before), err)
+	}
+	if err := (&Owner{UID: os.Getuid(), GID: os.Getgid()}).Give(a.WorkDir()); err != nil {
+		t.Error(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 )
 
@@ -303,21 +304,30 @@ func recordTree(dir, work string) error {
 	}
 	w := bufio.NewWriter(f)
 	enc := json.NewEncoder(w)
-	err = filepath.WalkDir(work, func(p string, e fs.DirEntry, err error) error {
-		if err != nil || p == work {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(work, p)
-		if err != nil {
-			return err
-		}
-		return enc.Encode(markOf(filepath.ToSlash(rel), info))
+	err = eachBelow(work, func(_ *os.Root, path string, info fs.FileInfo) error {
+		return enc.Encode(markOf(path, info))
 	})
 	return errors.Join(err, w.Flush(), f.Close())
+}
+
+// eachBelow calls do with everything below top, a directory before what is in it. Paths are
+// relative to root, which is top: from the start they may be longer than the kernel takes.
+func eachBelow(top string, do func(root *os.Root, path string, info fs.FileInfo) error) error {
+	root, err := os.OpenRoot(top)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(durable.Tree(root), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		info, err := root.Lstat(path)
+		if err != nil {
+			return err
+		}
+		return do(root, path, info)
+	})
 }
 
 // Before is what Record wrote down; what is without it began empty.
