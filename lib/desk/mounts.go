@@ -2,13 +2,17 @@ package desk
 
 import (
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
+
+// noFollow is UMOUNT_NOFOLLOW of umount2(2).
+const noFollow = 8
 
 // Mounts is the paths below dir, "." for dir itself, at which something is mounted. What is
 // there is not the job's, which has mounted it, and must be neither read nor removed. It is
@@ -60,7 +64,36 @@ func unescaped(s string) string {
 func unmounted(path string) error {
 	mounts, err := Mounts(path)
 	if err == nil && len(mounts) > 0 {
-		err = fmt.Errorf("%q is mounted, and stays with all that is around it (umount it; what is in trash/ goes when dnoded starts)", filepath.Join(path, mounts[0]))
+		err = mountedError(filepath.Join(path, mounts[0]), "it is mounted, and stays with all that is around it (umount it; what is in trash/ goes when dnoded starts)")
 	}
 	return err
+}
+
+func mountedError(path, why string) error {
+	return &fs.PathError{Op: "remove", Path: path, Err: errors.New(why)}
+}
+
+// Uncover unmounts what hides the node's own files in the directory of an attempt or a build
+// whose processes have ended: only these can have mounted it. In and below the directories
+// kept, everything stays mounted. An error, which has the path, is what cannot be unmounted;
+// if something else is mounted in it, that may be the machine's own and is not touched.
+func Uncover(dir string, kept ...string) error {
+	hidden := func(p string) bool {
+		return !slices.ContainsFunc(kept, func(k string) bool { return p == k || strings.HasPrefix(p, k+"/") })
+	}
+	for {
+		mounts, err := Mounts(dir)
+		if err != nil {
+			return err
+		}
+		first := slices.IndexFunc(mounts, hidden) // what is above the others, which it may hide
+		if first < 0 {
+			return nil
+		}
+		path := filepath.Join(dir, mounts[first])
+		err = syscall.Unmount(path, noFollow)
+		if err != nil {
+			return mountedError(path, "its job has mounted something there that cannot be unmounted (umount it)")
+		}
+	}
 }

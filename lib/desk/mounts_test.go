@@ -52,7 +52,7 @@ func untouched(t *testing.T, other string) {
 // is unmounted, the directory goes.
 func TestRemoveAllLeavesMounts(t *testing.T) {
 	dir, other := mounted(t)
-	if err := RemoveAll(dir); err == nil || !strings.Contains(err.Error(), "work/data\" is mounted") {
+	if err := RemoveAll(dir); err == nil || !strings.Contains(err.Error(), "work/data: it is mounted") {
 		t.Errorf("%v", err)
 	}
 	untouched(t, other)

@@ -148,6 +148,9 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	}
 	defer func() { n.release(nil, got, slot) }()
 	n.do(func() { run.begun = true })
+	if err := n.setMountsAside(b); err != nil {
+		return err
+	}
 	if err := b.Unbuild(); err != nil {
 		return err
 	}
@@ -198,6 +201,9 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	defer n.do(func() { run.adopted, run.begun = false, false })
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
 		return false, err
+	}
+	if err := desk.Uncover(b.Dir, "tree", "tmp"); err != nil {
+		return false, &buildError{reason(err), b.Output()}
 	}
 	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil && st.Boot == n.boot && st.Stopped == "" && !st.Evicted && st.Exit != nil && *st.Exit == 0 {
 		return true, n.judgeBuild(b, st, s)
@@ -266,13 +272,11 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 	if err != nil {
 		return err
 	}
-	if err := b.Restore(); err != nil {
+	if err := n.setMountsAside(b); err != nil {
 		return err
 	}
-	if len(mounts) > 0 {
-		if err := n.desk.SetAside(b); err != nil {
-			n.Log.Error("cannot remove what a build left", "batch", b.Batch, "why", err)
-		}
+	if err := b.Restore(); err != nil {
+		return err
 	}
 	if st == nil {
 		if st, err = proc.ReadStatus(b.Dir, string(s.Token)); err != nil {
@@ -325,6 +329,23 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 	}
 	n.Log.Info("build done", "batch", b.Batch)
 	return n.desk.SetReady(b)
+}
+
+// setMountsAside moves the directories of a build that has ended out of the way if it has left
+// something mounted there. If that hides the node's files and cannot be unmounted, the build
+// has failed.
+func (n *daemon) setMountsAside(b *desk.Build) error {
+	if err := desk.Uncover(b.Dir, "tree", "tmp"); err != nil {
+		return &buildError{reason(err), b.Output()}
+	}
+	mounts, err := desk.Mounts(b.Dir)
+	if err != nil || len(mounts) == 0 {
+		return err
+	}
+	if err := n.desk.SetAside(b); err != nil {
+		n.Log.Error("cannot remove what a build left", "batch", b.Batch, "why", err)
+	}
+	return nil
 }
 
 // lastLine is the last line with anything in it of a file, shortened.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -20,6 +21,10 @@ import (
 // toEnd makes the end of an attempt durable and known, by what does that, again until it
 // succeeds. It returns early when the daemon is at its end.
 func (n *daemon) toEnd(ctx context.Context, a *attemptRun, end func() error) {
+	if err := desk.Uncover(a.Dir, "work", "tmp"); err != nil {
+		n.unkept(a, err)
+		return
+	}
 	err := end()
 	for wait, restored := time.Second, 0; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
 		switch {
