@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"distribute/lib/check"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 )
@@ -336,18 +337,16 @@ func (b *batchCheck) readManifest(r *result, name string) (m pack.Manifest, why 
 
 // findBeside finds what is in a result and not in its manifest.
 func findBeside(root *os.Root, m pack.Manifest, dir string, bad func(file, what string)) error {
-	err := fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+	err := durable.Walk(root, func(e durable.Entry, err error) error {
 		if err != nil {
 			return err
 		}
-		if _, ok := m.Find(name); !ok && name != "." {
-			bad(path.Join(dir, name), "it is not in the manifest: somebody put it there")
-			if e.IsDir() {
-				return fs.SkipDir
-			}
+		if _, ok := m.Find(e.Path); !ok && e.Path != "." {
+			bad(path.Join(dir, e.Path), "it is not in the manifest: somebody put it there")
+			return fs.SkipDir
 		}
 		return nil
-	})
+	}, nil)
 	if err != nil && (check.Broken(err) || errors.Is(err, fs.ErrNotExist)) {
 		bad(dir, "it cannot be listed: "+err.Error())
 		return nil

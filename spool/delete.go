@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -212,68 +211,39 @@ func removeTree(ctx context.Context, name string, dir bool) error {
 		return gone(err)
 	}
 	defer top.Close()
-	return removeBelow(ctx, top, filepath.Base(name), dir)
-}
-
-// removeBelow is removeTree of what lies below top. The path of a result may be as long as
-// the kernel takes one, so that it is too long with that of the spool before it.
-func removeBelow(ctx context.Context, top *os.Root, name string, dir bool) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err := durable.Step("delete.remove"); err != nil {
-		return err
-	}
-	if !dir {
-		return gone(top.Remove(name))
-	}
-	if err := top.Chmod(name, 0o700); err != nil {
-		return gone(err)
-	}
-	for {
-		n, err := removeSome(ctx, top, name)
-		if err != nil {
+	remove := func(in *os.Root, name string, dir bool) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := durable.Step("delete.remove"); err != nil {
 			return err
 		}
-		if n == 0 {
-			return gone(top.Remove(name))
+		if dir {
+			return gone(in.Chmod(name, 0o700)) // its content is first
 		}
+		return gone(in.Remove(name))
 	}
-}
-
-// removeSome removes a part of what is in a directory, and says how much: 0 if nothing is.
-func removeSome(ctx context.Context, top *os.Root, name string) (int, error) {
-	d, err := top.OpenRoot(name)
+	base := filepath.Base(name)
+	if err := remove(top, base, dir); err != nil || !dir {
+		return err
+	}
+	root, err := top.OpenRoot(base + "/.")
 	if err != nil {
-		return 0, gone(err)
+		return gone(err)
 	}
-	list, err := someOf(d)
-	for _, e := range list {
-		if err == nil && !e.IsDir() {
-			err = removeBelow(ctx, d, e.Name(), false)
+	defer root.Close()
+	err = durable.Walk(root, func(e durable.Entry, err error) error {
+		if err != nil || e.Path == "." {
+			return gone(err)
 		}
-	}
-	err = errors.Join(err, d.Close()) // before others are opened
-	for _, e := range list {
-		if err == nil && e.IsDir() {
-			err = removeBelow(ctx, top, name+"/"+e.Name(), true)
-		}
-	}
-	return len(list), err
-}
-
-// someOf is a part of what is in a directory, nothing if nothing is.
-func someOf(d *os.Root) ([]fs.DirEntry, error) {
-	f, err := d.Open(".")
+		return remove(e.Dir, e.Name, e.Info.IsDir())
+	}, func(e durable.Entry) error {
+		return gone(e.Dir.Remove(e.Name))
+	})
 	if err != nil {
-		return nil, gone(err)
+		return err
 	}
-	defer f.Close()
-	list, err := f.ReadDir(1000)
-	if err == io.EOF {
-		err = nil
-	}
-	return list, err
+	return gone(top.Remove(base))
 }
 
 // eachBelow calls f for a directory and all that lies below it. What is removed meanwhile,
@@ -284,16 +254,12 @@ func eachBelow(dir string, f func(fs.FileInfo) error) error {
 		return gone(err)
 	}
 	defer top.Close()
-	return fs.WalkDir(durable.Tree(top), ".", func(path string, _ fs.DirEntry, err error) error {
+	return durable.Walk(top, func(e durable.Entry, err error) error {
 		if err != nil {
 			return gone(err)
 		}
-		info, err := top.Lstat(path)
-		if err != nil {
-			return gone(err)
-		}
-		return f(info)
-	})
+		return f(e.Info)
+	}, nil)
 }
 
 // gone is err, where that a file is not there is as good as its removal.

@@ -1,10 +1,11 @@
 package desk
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"distribute/lib/durable"
 )
 
 // An Owner is the user whose an attempt's or a build's own files are, where that
@@ -26,11 +27,11 @@ func (o *Owner) Give(top string) error {
 	if o == nil {
 		return nil
 	}
-	return eachBelow(top, func(root *os.Root, path string, info fs.FileInfo) error {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() && st.Nlink > 1 {
+	return eachBelow(top, func(e durable.Entry) error {
+		if st, ok := e.Info.Sys().(*syscall.Stat_t); ok && e.Info.Mode().IsRegular() && st.Nlink > 1 {
 			return nil
 		}
-		return root.Lchown(path, o.UID, o.GID)
+		return e.Dir.Lchown(e.Name, o.UID, o.GID)
 	})
 }
 

@@ -304,30 +304,25 @@ func recordTree(dir, work string) error {
 	}
 	w := bufio.NewWriter(f)
 	enc := json.NewEncoder(w)
-	err = eachBelow(work, func(_ *os.Root, path string, info fs.FileInfo) error {
-		return enc.Encode(markOf(path, info))
+	err = eachBelow(work, func(e durable.Entry) error {
+		return enc.Encode(markOf(e.Path, e.Info))
 	})
 	return errors.Join(err, w.Flush(), f.Close())
 }
 
-// eachBelow calls do with everything below top, a directory before what is in it. Paths are
-// relative to root, which is top: from the start they may be longer than the kernel takes.
-func eachBelow(top string, do func(root *os.Root, path string, info fs.FileInfo) error) error {
+// eachBelow calls do with everything below top, a directory before what is in it.
+func eachBelow(top string, do func(durable.Entry) error) error {
 	root, err := os.OpenRoot(top)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return fs.WalkDir(durable.Tree(root), ".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || path == "." {
+	return durable.Walk(root, func(e durable.Entry, err error) error {
+		if err != nil || e.Path == "." {
 			return err
 		}
-		info, err := root.Lstat(path)
-		if err != nil {
-			return err
-		}
-		return do(root, path, info)
-	})
+		return do(e)
+	}, nil)
 }
 
 // Before is what Record wrote down; what is without it began empty.

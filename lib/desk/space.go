@@ -103,28 +103,21 @@ func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes i
 		return 0, 0
 	}
 	defer root.Close()
-	fs.WalkDir(durable.Tree(root), ".", func(_ string, e fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
+	durable.Walk(root, func(e durable.Entry, err error) error {
+		if err != nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil {
-			return nil
-		}
-		var info os.FileInfo
-		if info, err = e.Info(); err != nil {
-			return nil
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
+		st, ok := e.Info.Sys().(*syscall.Stat_t)
 		if ok && st.Nlink > 1 && slices.ContainsFunc(shared, func(f SharedFile) bool { return f.Inode == st.Ino }) {
 			return nil
 		}
 		inodes++
-		if ok && info.IsDir() {
+		if ok && e.Info.IsDir() {
 			bytes += st.Blocks * 512
 		} else if ok {
 			bytes += st.Blocks * 512 / max(1, int64(st.Nlink))
 		}
 		return nil
-	})
+	}, nil)
 	return bytes, inodes
 }

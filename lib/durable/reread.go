@@ -31,12 +31,12 @@ func RereadTree(root string) error {
 		return err
 	}
 	defer top.Close()
-	return fs.WalkDir(Tree(top), ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+	return Walk(top, func(e Entry, err error) error {
+		if err != nil || !e.Info.Mode().IsRegular() {
 			return err
 		}
-		return forget(top.OpenFile(path, readPlain, 0))
-	})
+		return forget(openEntry(e))
+	}, nil)
 }
 
 // forget drops what is cached of a file that was synced, and closes it. One that may not

@@ -69,25 +69,28 @@ func SyncTree(root string) error {
 		return err
 	}
 	defer top.Close()
-	t := &treeSync{todo: make(chan string, poolSize)}
+	t := &treeSync{todo: make(chan *os.File)}
 	var wg sync.WaitGroup
 	for range poolSize {
 		wg.Go(func() {
-			for path := range t.todo {
-				t.note(syncBelow(top, path))
+			for f := range t.todo {
+				t.note(syncAndClose(f, nil))
 			}
 		})
 	}
-	walk := fs.WalkDir(Tree(top), ".", func(path string, d fs.DirEntry, err error) error {
+	walk := Walk(top, func(e Entry, err error) error {
+		if err != nil || !e.Info.IsDir() && !e.Info.Mode().IsRegular() {
+			t.note(err)
+			return nil
+		}
+		f, err := openEntry(e)
 		if err != nil {
 			t.note(err)
 			return nil
 		}
-		if d.IsDir() || d.Type().IsRegular() {
-			t.todo <- path
-		}
+		t.todo <- f
 		return nil
-	})
+	}, nil)
 	close(t.todo)
 	wg.Wait()
 	if err := errors.Join(walk, t.err); err != nil {
@@ -101,7 +104,7 @@ func SyncTree(root string) error {
 
 // treeSync is what the goroutines of one SyncTree share.
 type treeSync struct {
-	todo chan string
+	todo chan *os.File
 
 	mu   sync.Mutex // guards what follows
 	err  error      // the first, but one for want of descriptors gives way to any other
@@ -124,10 +127,6 @@ func (t *treeSync) note(err error) {
 
 // readPlain opens what there is, and waits for nobody.
 const readPlain = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-
-func syncBelow(top *os.Root, path string) error {
-	return syncAndClose(top.OpenFile(path, readPlain, 0))
-}
 
 func syncPath(path string) error { return syncAndClose(os.OpenFile(path, readPlain, 0)) }
 
