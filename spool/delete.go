@@ -83,8 +83,8 @@ func (h *Head) Going(d Doomed) bool {
 
 // Trash moves the directories of deleted batches into trash/, durably: then
 // their names are free. One that was moved before, and another batch that has
-// the name by now, is left alone. An error is [ErrFull], [ErrBroken] or a
-// [*Problem]; what is not moved, the next start moves. It is safe for concurrent
+// the name by now, is left alone. An error is [ErrFull], [ErrBroken], a
+// [*Problem] or of a path; what is not moved, the next start moves. It is safe for concurrent
 // use.
 func (h *Head) Trash(doomed ...Doomed) error {
 	dirs := []string{h.path("trash")}
@@ -145,7 +145,7 @@ func (h *Head) trashOne(d Doomed, to string) (moved bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, classed(err)
+		return false, classedIn(err)
 	}
 	return true, nil
 }

@@ -186,3 +186,33 @@ func TestDeleteWithoutTrash(t *testing.T) {
 		t.Errorf("its directory is there: %v", err)
 	}
 }
+
+// Where trash/ cannot be used, no deletion is reported, and the batch is moved when it can.
+func TestDeleteWithoutUsableTrash(t *testing.T) {
+	for what, put := range map[string]func(name string) error{
+		"a link that leads nowhere": func(name string) error { return os.Symlink("nothing", name) },
+		"a file":                    func(name string) error { return os.WriteFile(name, nil, 0o600) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHead(t)
+			b := submit(t, h, "ns/b", []string{"a"})
+			over(t, h, b, job.KindCancelled)
+			if err := errors.Join(os.Remove(h.path("trash")), put(h.path("trash"))); err != nil {
+				t.Fatal(err)
+			}
+			d := deleted(t, h, "ns/b")
+			if err := h.Trash(d); err == nil || errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) {
+				t.Errorf("the batch is not moved: %v", err)
+			}
+			if !h.Going(d) || exists(b.dir) != nil {
+				t.Error("the batch counts as moved")
+			}
+			if err := errors.Join(os.Remove(h.path("trash")), os.Mkdir(h.path("trash"), 0o700), h.Trash(d)); err != nil {
+				t.Error(err)
+			}
+			if err := exists(b.dir); h.Going(d) || !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("its directory is there: %v", err)
+			}
+		})
+	}
+}

@@ -49,7 +49,7 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 				Why: "the directory of an open batch is missing (was it moved away?)"})
 		}
 	}
-	if ids, err = h.finishDeleted(ids); errors.Is(err, ErrFull) {
+	if ids, err = h.finishDeleted(ids); errors.Is(err, ErrFull) || OfPath(err) {
 		problems = append(problems, &Problem{File: "trash", Why: fmt.Sprintf("what was deleted is not moved there before the next start: %v", err)})
 	} else if err != nil {
 		return nil, problems, err

@@ -370,12 +370,15 @@ func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 }
 
 // publishAnew is durable.Publish into a directory of a batch, or into trash/, which it makes
-// anew, with that mode, if it is missing.
+// anew, with that mode, if it is missing. The error is fs.ErrNotExist only if from is not there.
 func publishAnew(from, target string, mode fs.FileMode) error {
 	err := durable.Publish(from, target)
 	if errors.Is(err, fs.ErrNotExist) && exists(from) == nil {
 		if err = remakeDir(filepath.Dir(target), mode); err == nil {
 			err = durable.Publish(from, target)
+		}
+		if errors.Is(err, fs.ErrNotExist) && exists(from) == nil { // a link that leads nowhere is there
+			err = &fs.PathError{Op: "rename into", Path: filepath.Dir(target), Err: syscall.ENOTDIR}
 		}
 	}
 	return err
