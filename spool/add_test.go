@@ -155,3 +155,44 @@ func TestAdd(t *testing.T) {
 		}
 	}
 }
+
+// A batch that an older version made, with = in its name, can be added to. No new one is made.
+func TestAddToAnOldName(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "lab/re-1", []string{"one"})
+	dir := h.Dir()
+	if err := errors.Join(b.Close(), h.Close(), os.Rename(b.dir, filepath.Join(filepath.Dir(b.dir), "re=1"))); err != nil {
+		t.Fatal(err)
+	}
+	h, open, problems := loadHead(t, dir)
+	if len(open) != 1 || len(problems) > 0 {
+		t.Fatalf("open %v, problems %v", open, problems)
+	}
+	b = open[0]
+	a, err := adding(t, h, b, plain, []string{"two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendAdded(h, a)
+	if err := h.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	a.End()
+	if got := rowsOf(t, h.Spool, "lab/re=1"); len(got) != 2 {
+		t.Errorf("the rows are %q", got)
+	}
+	if _, err := h.Begin(job.NewToken(), "lab/re=2", "ana", os.Getuid()); !errors.Is(err, ErrInput) {
+		t.Errorf("a new batch of such a name: %v", err)
+	}
+	for free, want := range map[bool]error{false: ErrTaken, true: ErrInput} {
+		s, err := h.Begin(job.NewToken(), "lab/re=1", "ana", os.Getuid())
+		if err == nil {
+			err = fillIn(s, plain, []string{"other"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Finish(free)
+		wantErr(t, "a new batch beside it", err, want)
+	}
+}

@@ -151,6 +151,9 @@ func (s *Submission) Finish(free bool) (b *Batch, err error) {
 		id := s.id.Numbered(n)
 		b, err := s.head.compare(id, s.first.Head, free)
 		if err == nil {
+			if _, err := job.NameBatch("", string(id)); err != nil { // of no new batch
+				return nil, fmt.Errorf("%w: %w", ErrInput, err)
+			}
 			b, err = s.claim(id)
 		}
 		if err == nil || !errors.Is(err, ErrTaken) && !errors.Is(err, fs.ErrExist) || !free && errors.Is(err, ErrTaken) {

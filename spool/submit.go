@@ -78,8 +78,11 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	if err := id.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	if _, err := job.NameBatch("", string(batch)); err != nil {
+	if _, err := job.ParseBatchID(string(batch)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if _, err := job.NameBatch("", string(batch)); err != nil && exists(h.batchDir(batch)) != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err) // an older batch of such a name can be added to
 	}
 	s := &Submission{head: h, id: batch, content: sha256.New(), index: newIndex(0),
 		inputs: make(map[[32]byte]*input), blobs: make(map[string]bool)}

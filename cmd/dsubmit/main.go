@@ -192,6 +192,9 @@ func (s *submission) variables() (list []string, err error) {
 // id takes -b apart; without a namespace in it, it is ns.
 func (s *submission) id(ns string) (namespace, name string, err error) {
 	id, err := job.NameBatch(ns, *s.name)
+	if old, perr := job.ParseBatchID(string(id)); err != nil && *s.adds && perr == nil {
+		id, err = old, nil // the head knows whether there is an older batch of that name
+	}
 	if err != nil {
 		return "", "", cli.Errorf(cli.Input, "-b: %w", err)
 	}
