@@ -122,7 +122,7 @@ func (s *Spool) Jobs(id job.BatchID) (*Batch, error) {
 
 // foldRows folds the log into rows.
 func (s *Spool) foldRows(b *Batch, upto int64, old map[int][]packed) (*rows, error) {
-	all := newRows(b.Jobs())
+	all := newRows(b.Jobs(), b.Submitted)
 	all.old = old
 	all.jobs, all.known = b.Head.Jobs, []known{{0, b.seq}}
 	started := -1
@@ -193,7 +193,7 @@ func (r *rows) set(s *job.Set) {
 
 // fold takes a record into the row of job i.
 func (r *rows) fold(i int, rec *job.Record) error {
-	var row job.Row
+	row := job.Row{Submitted: r.submitted}
 	p, ok := r.at(i)
 	if ok {
 		r.unpack(p, &row)

@@ -11,6 +11,8 @@ import (
 // rows are the rows of a batch while its log is folded: 4 bytes for a job
 // without a record, some 160 for one with.
 type rows struct {
+	submitted time.Time // the batch
+
 	jobs  int      // that the log has told of so far
 	known []known  // since when, where that changes
 	of    []uint32 // by job: the number of its row plus one, or 0
@@ -43,8 +45,8 @@ func (r *rows) since(i int) uint64 {
 
 const slab = 1024 // rows
 
-func newRows(jobs int) *rows {
-	return &rows{of: make([]uint32, jobs), words: []string{""}, ids: map[string]uint32{}}
+func newRows(jobs int, submitted time.Time) *rows {
+	return &rows{submitted: submitted, of: make([]uint32, jobs), words: []string{""}, ids: map[string]uint32{}}
 }
 
 // at is the packed row of job i, and whether it has one.

@@ -242,7 +242,9 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 			}
 			return
 		}
-		brief(m.Result)
+		if m.Result != nil {
+			checkResult(m.Result, time.Now())
+		}
 		phase := m.Phase
 		if phase == job.PhaseReturning && m.Result == nil {
 			phase = job.PhaseRunning // what it left is being read: it is not over yet
@@ -254,7 +256,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		h.buildLog(s, m.Attempt, m.Phase == job.PhaseBuilding, false)
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, Ran: m.Ran})
 	case *wire.Ended:
-		brief(&m.Result)
+		checkResult(&m.Result, time.Now())
 		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)
 		s.keepSmall(m)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
@@ -270,18 +272,6 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		s.log.Error("error message from a node", "text", m.Text)
 	default:
 		h.apply(sched.Heard{Session: s.id})
-	}
-}
-
-// maxReason is how many bytes of a peer's words are kept of why something
-// happened.
-const maxReason = 1000
-
-// brief cuts off what is no reason for an end, but would fill a log.
-func brief(r *job.Result) {
-	if r != nil {
-		r.Reason, r.Signal = r.Reason[:min(len(r.Reason), maxReason)], r.Signal[:min(len(r.Signal), 20)]
-		r.Skipped, r.Machine = r.Skipped[:min(len(r.Skipped), maxReason)], r.Machine[:min(len(r.Machine), maxReason)]
 	}
 }
 

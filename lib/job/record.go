@@ -61,8 +61,8 @@ type Visit struct {
 	GPUs []int `json:"gpus,omitempty"` // indexes
 }
 
-// An Outcome is how an attempt ended, as its node saw it. Times are of the
-// node's clock and informational; durations are measured.
+// An Outcome is how an attempt ended, as its node saw it. In logs the times are of the
+// head's clock, in messages of the node's; durations are measured by the node.
 type Outcome struct {
 	Exit       *int      `json:"exit,omitempty"`                // exit status, if it exited
 	Signal     string    `json:"signal,omitempty" line:"word"`  // the name of the signal that ended it: SIGKILL

@@ -82,16 +82,18 @@ func (r *Row) Fold(rec *Record) error {
 		r.Memory, r.GPUs, r.Counted, r.Limit = rec.Memory, rec.GPUs, rec.Counted, rec.Limit
 		r.Runtime = 0 // which Ran has
 		r.end(Outcome{}, "")
-		r.Started = rec.Time
+		r.Started, r.Ended = rec.Time, time.Time{}
 		r.wentOn()
 	case KindDone, KindFailed:
+		given := r.Started
+		if rec.Attempt != r.Token {
+			given = r.Submitted
+		}
 		if rec.Attempt != "" {
 			r.Attempt, r.Token, r.Node = rec.Try, rec.Attempt, rec.Node
 		}
 		r.end(rec.Outcome, rec.Manifest)
-		if r.Ended.IsZero() {
-			r.Ended = rec.Time
-		}
+		r.setTimes(&rec.Outcome, given, rec.Time)
 		r.Said = rec.Said
 		if rec.Kind == KindDone {
 			r.Reason = rec.Skipped
@@ -116,6 +118,7 @@ func (r *Row) Fold(rec *Record) error {
 	case KindRetry:
 		r.Runtime, r.After = 0, ""
 		r.end(Outcome{}, "")
+		r.Started, r.Ended = time.Time{}, time.Time{}
 	case KindHold, KindFreeze:
 		r.Reason = rec.heldBy()
 	case KindRelease:
@@ -132,6 +135,7 @@ func (r *Row) Fold(rec *Record) error {
 			if r.State == Cancelled {
 				reason, ended := r.Reason, r.Ended
 				r.end(rec.Outcome, rec.Manifest)
+				r.setTimes(&rec.Outcome, r.Started, rec.Time)
 				r.Reason, r.Ended = reason, ended
 			}
 		}
@@ -177,8 +181,23 @@ func sum(a, b float64) float64 { return min(max(0, math.Round((a+b)*1000)/1000),
 func (r *Row) end(o Outcome, manifest string) {
 	r.Take(o.Runtime)
 	r.Exit, r.Signal, r.Reason, r.Said = o.Exit, o.Signal, o.Reason, ""
-	r.Started, r.Ended = o.Started, o.Ended
 	r.Paused, r.CPUTime, r.Machine = o.Paused, o.CPUTime, o.Machine
 	r.MemoryPeak, r.MemoryRank, r.Written, r.Manifest = o.MemoryPeak, o.MemoryRank, o.Written, manifest
 	r.Saved = false
+}
+
+// setTimes sets when an attempt began and ended that was given to its node and whose end was
+// logged at these times. Times of the record that do not lie between them are of the clock of
+// the node, which earlier releases have logged: such an attempt ended when that was logged.
+func (r *Row) setTimes(o *Outcome, given, logged time.Time) {
+	r.Started, r.Ended = o.Started, o.Ended
+	if r.Ended.IsZero() || r.Ended.Before(given) || r.Ended.After(logged) {
+		r.Ended = logged
+	}
+	if !r.Started.IsZero() && (r.Started.Before(given) || r.Started.After(r.Ended)) {
+		ran := min(max(o.Runtime+o.Paused, 0), 1e9)
+		if r.Started = r.Ended.Add(-time.Duration(ran * float64(time.Second))); r.Started.Before(given) {
+			r.Started = given
+		}
+	}
 }

@@ -75,3 +75,34 @@ func TestRowOfTriedAgain(t *testing.T) {
 		}
 	}
 }
+
+// Times of a log that a release has written which took them from the clocks of nodes count
+// only if they can be.
+func TestRowBoundsTimes(t *testing.T) {
+	zero := 0
+	at := func(n int) time.Time { return time.Unix(int64(n), 0).UTC() }
+	const given, logged, ran = 1000, 2000, 60
+	for what, c := range map[string]struct {
+		began, ended         time.Time
+		wantBegan, wantEnded time.Time
+	}{
+		"none":           {time.Time{}, time.Time{}, time.Time{}, at(logged)},
+		"between":        {at(1100), at(1200), at(1100), at(1200)},
+		"long ago":       {at(10), at(20), at(logged - ran), at(logged)},
+		"to come":        {at(9000), at(9100), at(logged - ran), at(logged)},
+		"backwards":      {at(1500), at(1400), at(1400 - ran), at(1400)},
+		"began before":   {at(900), at(1020), at(given), at(1020)},
+		"ended too late": {at(1100), at(2001), at(1100), at(logged)},
+	} {
+		r := NewRow("ns/b", "j", &Head{Owner: "ana"}, at(500))
+		end := Record{Time: at(logged), Kind: KindDone, Job: "j", Attempt: "a", Outcome: Outcome{Exit: &zero, Started: c.began, Ended: c.ended, Runtime: ran - 10, Paused: 10}}
+		for _, rec := range []Record{{Time: at(given), Kind: KindStart, Job: "j", Attempt: "a"}, end} {
+			if err := r.Fold(&rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !r.Started.Equal(c.wantBegan) || !r.Ended.Equal(c.wantEnded) {
+			t.Errorf("%s: from %v to %v; want %v to %v", what, r.Started, r.Ended, c.wantBegan, c.wantEnded)
+		}
+	}
+}

@@ -62,14 +62,12 @@ func (r *Row) Late(rec *Record) {
 	}
 }
 
-// stop is the end of an attempt. Of one of which the node says no times it began when it was
-// given to its node, and was over at that time.
+// stop ends an attempt. If its node has not said when it began, that is when it was given
+// to the node.
 func (r *Row) stop(o *Outcome, at time.Time) {
 	given := r.Started
-	if r.end(*o, ""); r.Started.IsZero() {
+	r.end(*o, "")
+	if r.setTimes(o, given, at); r.Started.IsZero() {
 		r.Started = given
-	}
-	if r.Ended.IsZero() {
-		r.Ended = at
 	}
 }
