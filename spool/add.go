@@ -133,6 +133,8 @@ type adder struct {
 	needs bool
 	lines []byte
 
+	requests job.Requests // of the jobs of the batch, and of these
+
 	at    map[key]int64 // where small inputs lie in files.tar of the batch
 	end   int64         // behind the last of them
 	moves []move
@@ -168,6 +170,7 @@ func (w *adder) look() error {
 		}
 		w.needs = w.needs || len(j.Needs) > 0
 		w.knows(j.Inputs)
+		w.requests.Add(spec, &j) // one of an earlier release may make too many
 		return nil
 	})
 }
@@ -208,6 +211,9 @@ func (w *adder) line(i int, _ int64, text []byte) error {
 	}
 	if w.names.len() >= MaxJobs {
 		return fmt.Errorf("%w: with these the batch has more than %d jobs, which is the limit", ErrInput, MaxJobs)
+	}
+	if err := w.requests.Add(w.s.spec, &j); err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	w.needs = w.needs || len(j.Needs) > 0
 	w.place(j.Inputs)

@@ -183,7 +183,11 @@ func leave(f *os.File, d *Drop, file []byte, spec *job.Spec, jobs iter.Seq[*job.
 	}
 	n := 0
 	var text []byte
+	var requests job.Requests
 	for j := range jobs {
+		if err := requests.Add(spec, j); err != nil {
+			return fmt.Errorf("%w: %w", ErrInput, err)
+		}
 		contents.add(j.Inputs)
 		text = append(job.AppendJob(text[:0], j), '\n')
 		w.Write(text)

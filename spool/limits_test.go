@@ -146,3 +146,66 @@ func TestS12TakenBack(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// A batch of more different requests than may be is refused however it comes; so are jobs
+// that would make it one. As many as may be are taken.
+func TestTooManyRequests(t *testing.T) {
+	h := newHead(t)
+	jobs := func(from, to int) func(func(*job.Job) bool) {
+		return func(yield func(*job.Job) bool) {
+			for i := from; i < to; i++ {
+				if !yield(&job.Job{Name: fmt.Sprint("j", i), Run: []string{"./run"}, Resources: &job.Resources{CPUs: i + 1}}) {
+					return
+				}
+			}
+		}
+	}
+	filled := func(id job.BatchID, from, to int) (*Submission, error) {
+		s, err := h.Begin(job.NewToken(), id, "ana", os.Getuid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = errors.Join(s.BatchFile(strings.NewReader("command:\n")), s.Spec(plain))
+		for j := range jobs(from, to) {
+			err = errors.Join(err, s.AddJob(j))
+		}
+		return s, err
+	}
+	refused := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ErrInput) || !strings.Contains(fmt.Sprint(err), "more than 256 different requests") {
+			t.Errorf("it ends with %v", err)
+		}
+	}
+	s, err := filled("ns/many", 0, job.MaxRequests+1)
+	refused(errors.Join(err, s.Abort()))
+	refused(h.Leave(Drop{Submission: job.NewToken(), Batch: "ns/left", Jobs: job.MaxRequests + 1}, nil, &plain, jobs(0, job.MaxRequests+1), nil))
+	if left, err := h.Waiting(); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+
+	s, err = filled("ns/b", 0, job.MaxRequests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Finish(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Made(b)
+	more, err := filled("ns/b", job.MaxRequests-1, job.MaxRequests+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = more.Add(b)
+	refused(err)
+	same, err := filled("ns/b", 0, job.MaxRequests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := same.Add(b)
+	if err != nil || a.Jobs != 0 {
+		t.Fatalf("the same jobs again: %v", err)
+	}
+	a.End()
+}

@@ -42,6 +42,8 @@ type Submission struct {
 	content hash.Hash
 	index   *index
 
+	requests job.Requests // of its jobs
+
 	inputs map[[32]byte]*input
 	order  []*input // as they were first named
 	bytes  int64    // of all of them
@@ -214,6 +216,9 @@ func (s *Submission) AddJob(j *job.Job) error {
 	}
 	if err := checkJob(s.spec, &s.common, j); err != nil {
 		return fmt.Errorf("%w: job %d, %.100q: %w", ErrInput, s.index.len()+1, j.Name, err)
+	}
+	if err := s.requests.Add(s.spec, j); err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	s.text = appendContent(s.text[:0], j)
 	s.content.Write(s.text)

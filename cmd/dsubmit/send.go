@@ -136,6 +136,8 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 		return "", s.otherwise(&wire.Error{Status: cli.Input, Text: err.Error(), Free: sp.FreeName(b.ID())})
 	case errors.Is(err, spool.ErrPrivate):
 		return "", cli.Errorf(cli.Unreachable, "%w, and the batch is private: in incoming/ others could read it", unreached)
+	case errors.Is(err, spool.ErrInput):
+		return "", cli.Errorf(cli.Input, "%w", err)
 	case errors.Is(err, spool.ErrFull):
 		return "", cli.Errorf(cli.Later, "the batch could not be left in %q: %w (make room there, and submit it again)", dir, err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO):

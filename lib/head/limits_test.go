@@ -73,7 +73,7 @@ var limits = map[string]struct {
 	"bytes of its file, as read":                             {conf.MaxSize, "TestReadFile"},
 	"bytes of its file, as kept":                             {spool.MaxFile, "TestS11TooMuch"},
 	"names that its needs are compared with":                 {job.MaxNeeds, "TestNeedsOfMany"},
-	"different requests that its jobs may make":              {sched.MaxClasses, "TestTooMixed"},
+	"different requests that its jobs may make":              {job.MaxRequests, "TestRequests"},
 	"different input files":                                  {spool.MaxInputs, "TestS11TooMuch"},
 	"bytes of these":                                         {spool.MaxBytes, "TestS11TooMuch"},
 	"bytes of a submission in incoming/":                     {spool.MaxDrop, "TestS11HugeDrop"},

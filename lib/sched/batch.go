@@ -101,7 +101,7 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 	}
 	q := queueFor(dflt)
 	if asks != nil || len(b.Queues) > 1 {
-		b.class = append(b.class, make([]uint8, jobs-len(b.class))...)
+		b.class = append(b.class, make([]uint16, jobs-len(b.class))...)
 	}
 	for i := from; i < jobs; i++ {
 		if n := i - from; n < len(asks) {
@@ -112,7 +112,7 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 			q.Says.Ask(dflt.Time, dflt.Disk)
 		}
 		if b.class != nil {
-			b.class[i] = uint8(q.Index)
+			b.class[i] = uint16(q.Index)
 		}
 		if b.free(uint32(i)) {
 			q.Jobs.Add(uint32(i))

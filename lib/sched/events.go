@@ -34,9 +34,9 @@ func (c *Config) takes() func(batch, job uint32, ran time.Duration) time.Duratio
 	return func(batch, job uint32, ran time.Duration) time.Duration { return c.Takes(Ref{batch, job}, ran) }
 }
 
-// MaxClasses is how many different amounts of resources the jobs of one batch
-// may ask for. Jobs that go beyond it fail with a reason as soon as the batch is
-// added; the check of a submission should refuse them before.
+// MaxClasses is the number of classes of the jobs of one batch. With more of them those of
+// the last fail, with a reason, as soon as the batch is added. A submission of which that is
+// so is refused: see [job.Requests].
 const MaxClasses = policy.MaxClasses
 
 // An Event is something that happened and that the machine must know: one of

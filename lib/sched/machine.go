@@ -48,7 +48,7 @@ type batch struct {
 	once    bool
 	closed  bool                   // Closed was said
 	tries   []uint32               // the number of the last attempt
-	class   []uint8                // index into Queues; nil: all are of the first
+	class   []uint16               // index into Queues; nil: all are of the first
 	trials  map[uint32]*trial      // of jobs that failed and are tried again
 	tried   map[*policy.Queue]int  // how many of these have each queue of Avoiding
 	again   []uint8                // how often each job may be; nil: all as often

@@ -124,8 +124,10 @@ func (b *Batch) All() iter.Seq[*Queue] {
 	}
 }
 
-// MaxClasses is how many classes the jobs of a batch may be of.
-const MaxClasses = 256
+// MaxClasses is how many classes the jobs of a batch may be of: one for each request that
+// they may make, one for what the batch asks for if none of them does, and one for all
+// jobs that go beyond them in a batch of an earlier release.
+const MaxClasses = job.MaxRequests + 2
 
 // A Class is all jobs that ask for the same of a node.
 type Class struct {
