@@ -15,9 +15,18 @@ import (
 type headLog struct {
 	listed  map[job.BatchID]listing // what it says last of each batch
 	drained map[string]string       // the nodes that are drained, and by whom
+	states  map[string]nodeState    // what it says last of each node
 }
 
-func newHeadLog() headLog { return headLog{map[job.BatchID]listing{}, map[string]string{}} }
+func newHeadLog() headLog {
+	return headLog{map[job.BatchID]listing{}, map[string]string{}, map[string]nodeState{}}
+}
+
+// A nodeState names the directory of a node.
+type nodeState struct {
+	id    string
+	since uint64 // seq of the first record of it
+}
 
 // A listing is what head.jsonl says last of a batch.
 type listing struct {
@@ -55,6 +64,9 @@ func (h *headLog) readHeadLog(f io.Reader, report func(*Problem) error) (*logRea
 			}
 			h.listed[rec.Batch] = h.listed[rec.Batch].then(rec)
 		case job.KindNode:
+			if h.states[rec.Node].id != rec.State {
+				h.states[rec.Node] = nodeState{rec.State, rec.Seq}
+			}
 		case job.KindDrained:
 			h.drained[rec.Node] = rec.By
 		case job.KindResumed:

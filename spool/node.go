@@ -27,6 +27,14 @@ func (h *Head) Drained(f func(name, by string)) {
 	}
 }
 
+// NodeStates calls f for each node with the state id that it had last as Load has found
+// it, and the seq of the first record of that.
+func (h *Head) NodeStates(f func(name, state string, since uint64)) {
+	for name, s := range h.states {
+		f(name, s.id, s.since)
+	}
+}
+
 // NodeSeen writes nodes/<name>.json, for the eye: the last thing that a node
 // said. It is not made durable. It is safe for concurrent use for nodes of
 // different names.

@@ -290,14 +290,21 @@ func TestL50OwnPause(t *testing.T) {
 // told the node. The job is started once more, as another attempt, which is told
 // of; the one that nobody ever heard of counts against nothing.
 func TestJ27LoggedAndNotTold(t *testing.T) {
-	s, _, first := givenJob(t)
+	t.Run("once more", func(t *testing.T) { loggedAndNotTold(t, `{"kind":"command"}`, "1 job moves at ") })
+	t.Run("never twice", func(t *testing.T) { loggedAndNotTold(t, `{"kind":"command","retry":"never"}`, "1 job waits for it") })
+}
+
+func loggedAndNotTold(t *testing.T, spec, note string) {
+	s := newSite(t)
+	s.submitAs("ns/b", spec, "j")
+	first := expect[*wire.Start](t, s.desk("ws1", "boot1").c)
 	s.stop()
 	s.start()
 	s.becomes("ns/b/j", job.Unreachable)
 	var rows []node.Row
 	s.h.do(func() { rows = s.h.nodeRows(true, nil) })
 	if len(rows) != 1 || rows[0].State != node.Silent || !rows[0].Seen.IsZero() ||
-		!strings.HasPrefix(rows[0].Note, "not back since dsched started; 1 job moves at ") {
+		!strings.HasPrefix(rows[0].Note, "not back since dsched started; "+note) {
 		t.Errorf("its node is shown as %+v", rows)
 	}
 	d := s.desk("ws1", "boot1") // it has nothing, as if the start had never come

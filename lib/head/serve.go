@@ -102,6 +102,9 @@ func (h *Head) load() error {
 		}
 	}
 	h.store.Drained(func(name, by string) { h.apply(sched.Drain{Node: node.Name(name), By: by}) })
+	h.store.NodeStates(func(name, state string, since uint64) {
+		h.apply(sched.HadState{Node: node.Name(name), State: state, Since: since})
+	})
 	h.apply(sched.Loaded{})
 	h.log.Info("loaded", "spool", h.spool.Dir(), "open", len(h.batches))
 	return nil

@@ -160,6 +160,15 @@ type Drain struct {
 	By   string // who has said so; not for the decision
 }
 
+// HadState tells which state id a node had last in an earlier life of the head, and the seq of
+// the record of it. Attempts that were started before that were given to another directory.
+// It is given before Loaded.
+type HadState struct {
+	Node  node.Name
+	State string
+	Since uint64
+}
+
 // Heard says that a message of the session arrived, whatever it was: it renews
 // the lease. The other events with a session do so by themselves.
 type Heard struct{ Session uint64 }

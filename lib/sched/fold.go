@@ -120,7 +120,7 @@ func (m *Machine) foldAttempt(b *batch, ref Ref, rec *job.Record) error {
 	}
 	switch rec.Kind {
 	case job.KindAdopt:
-		a.current = true
+		a.current, a.seq = true, 0
 		delete(b.losses, ref.Job) // it was not lost after all
 	case job.KindDone, job.KindLate:
 		m.settle(a, rec.Manifest != "")
@@ -179,7 +179,7 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 		got.GPUs = rec.GPUs
 	}
 	a := &attempt{Run: policy.Run{Token: rec.Attempt, Job: ref.Job, Queue: m.queueOf(ref), Share: got}, ref: ref, key: k, try: rec.Try, peer: p, current: true,
-		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts}
+		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts, seq: rec.Seq}
 	m.addPortions(a, rec.Also)
 	b.of[ref.Job] = a
 	m.live[k] = a

@@ -100,6 +100,7 @@ type attempt struct {
 	phase    job.Phase
 	ran      time.Duration // see Attempt.Ran
 	ranAt    time.Duration
+	seq      uint64 // of the record that started it, in an earlier life of the head; 0: of this one, or it was found again
 	worked   bool   // it was seen building or running
 	boot     string // of its node, then
 	listed   uint64 // the session in whose list it was named last
@@ -123,10 +124,6 @@ type attempt struct {
 	marked bool
 }
 
-// seen says that the attempt was seen at work. Of attempts of an earlier life
-// of the head nothing is known, and the worst is assumed.
-func (a *attempt) seen() bool { return a.worked || a.phase == "" }
-
 // A peer is a node as the machine knows it.
 type peer struct {
 	*policy.Node
@@ -139,6 +136,7 @@ type peer struct {
 
 	expired  bool // it was silent for a lease: what it was given may run elsewhere
 	state    string
+	had      HadState             // of an earlier life of the head
 	states   int                  // new ones since statesAt
 	statesAt time.Duration        //
 	held     map[key]policy.Share // attempts unknown to the head

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -55,7 +56,7 @@ func (e NodeUp) apply(m *Machine) {
 	if p.state != e.State {
 		m.do(LogNode{e.Node, e.State})
 		p.states++
-		if p.state != "" {
+		if was := cmp.Or(p.state, p.had.State); was != "" && was != e.State {
 			m.wipe(p, string(p.Name)+" lost its directory")
 		}
 	}
@@ -74,6 +75,12 @@ func (p *peer) mayBe(state string, now time.Duration) bool {
 		p.statesAt, p.states = now, 0
 	}
 	return state == p.state || p.states < MaxStates
+}
+
+func (e HadState) apply(m *Machine) {
+	if p := m.named[e.Node]; p != nil {
+		p.had = e
+	}
 }
 
 func (e Leased) apply(m *Machine) {
@@ -151,12 +158,19 @@ func (e Gone) apply(m *Machine) {
 	}
 }
 
+// startedIn reports whether an attempt of an earlier life of the head was given to its node
+// when this had that directory already, and was not found on it later.
+func (a *attempt) startedIn(had HadState) bool { return had.Since > 0 && a.seq > had.Since }
+
 // vanish ends an attempt of which nothing is left on its node. wiped says that
-// this is no proof that it never started.
+// this is no proof that it never started. Of an attempt of an earlier life of the head it is
+// not known whether it was seen at work, and the worst is assumed; but one that is not to be
+// started twice has never begun if its node has the same directory without it, for nodes note
+// these durably before they run.
 func (m *Machine) vanish(a *attempt, why string, wiped bool) {
 	if a.current {
 		fate := job.FateUnstarted
-		if a.seen() || wiped && m.batches[a.ref.Batch].once {
+		if once := m.batches[a.ref.Batch].once; a.worked || once && wiped || a.phase == "" && !(once && a.startedIn(a.peer.had)) {
 			fate = job.FateLost
 		}
 		m.lose(a, why, fate)

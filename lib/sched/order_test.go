@@ -135,6 +135,72 @@ func TestBoundReplayed(t *testing.T) {
 	}
 }
 
+// A head was restarted after it had logged a start of a job that is never started twice. A
+// node that comes back with its directory and without the attempt has never begun it. One
+// that comes with another directory may have, and so may one on which it was seen at work.
+func TestNeverAfterAStart(t *testing.T) {
+	const startedAt = 10
+	had := func(since uint64) Event { return HadState{Node: "ws1", State: "s1", Since: since} }
+	other := up(2, "ws1", 1).(NodeUp)
+	other.State = "s2"
+	failed := func(why string) string {
+		return "failed 1/0 a1 lost (" + why + "; it is never started twice); late 1/0 a1 (" + why + ")"
+	}
+	for what, steps := range map[string]script{
+		"never begun": {
+			{had(startedAt - 1), ""},
+			{Loaded{}, ""},
+			{up(2, "ws1", 1), "node ws1 s1"},
+			{ListEnd{2}, "back 1/0 a1 unstarted (ws1 came back without it); start 1/0 a2~2 ws1/1; START 2 1/0 a2"},
+		},
+		"another directory": {
+			{had(startedAt - 1), ""},
+			{Loaded{}, ""},
+			{other, "node ws1 s2; " + failed("ws1 lost its directory") + "; CLOSED 1"},
+		},
+		"another directory before": {
+			{had(startedAt + 1), ""},
+			{Loaded{}, ""},
+			{up(2, "ws1", 1), "node ws1 s1"},
+			{ListEnd{2}, failed("ws1 came back without it") + "; CLOSED 1"},
+		},
+		"a directory of which nothing is known": {
+			{Loaded{}, ""},
+			{up(2, "ws1", 1), "node ws1 s1"},
+			{ListEnd{2}, failed("ws1 came back without it") + "; CLOSED 1"},
+		},
+		"given up": {
+			{had(startedAt - 1), ""},
+			{Loaded{}, ""},
+			{NodeGone{Node: "ws1"}, failed("ws1 was given up") + "; CLOSED 1"},
+		},
+		"seen at work": {
+			{had(startedAt - 1), ""},
+			{Loaded{}, ""},
+			{up(2, "ws1", 1), "node ws1 s1"},
+			{item(2, 1, job.PhaseRunning), "KEEP 2 a1"},
+			{ListEnd{2}, ""},
+			{NodeDown{2}, ""},
+			{up(3, "ws1", 1), ""},
+			{ListEnd{3}, failed("ws1 came back without it") + "; CLOSED 1"},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.apply(Loaded{})
+			r.apply(AddBatch{Batch: 1, Jobs: 1, Once: true, Spec: single})
+			r.joins(1, "ws1", 1)
+			r.logs[1][0].rec.Seq = startedAt
+			m, err := r.replayed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.m, r.begun = m, map[job.Token]bool{}
+			steps.run(t, r)
+		})
+	}
+}
+
 // What owners have used is not known any more after a start of the head.
 func TestUseAfterAStart(t *testing.T) {
 	r := newRig(t, Config{})
