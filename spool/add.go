@@ -101,7 +101,11 @@ func (a *Addition) Added() job.Record {
 
 // like makes sure that the jobs have in common what those of the batch have.
 func (s *Submission) like(b *Batch) error {
-	mine, its := appendSpec(nil, s.spec), appendSpec(nil, &b.Head.Spec)
+	spec := *s.spec
+	if spec.StopShare > 0 && spec.StopShare == b.Head.Spec.StopShare {
+		spec.StopAfter = b.Head.Spec.StopAfter // which follows from the number of jobs
+	}
+	mine, its := appendSpec(nil, &spec), appendSpec(nil, &b.Head.Spec)
 	if bytes.Equal(mine, its) {
 		return nil
 	}

@@ -42,8 +42,8 @@ func checkSpec(spec *job.Spec) error {
 	if spec.Retry != "" && spec.Retry != job.Never {
 		errs = append(errs, fmt.Errorf("a retry of %.40q is not known", spec.Retry))
 	}
-	if spec.Canary < 0 || spec.Canary > MaxJobs || spec.StopAfter < 0 || spec.StopAfter > MaxJobs {
-		errs = append(errs, fmt.Errorf("it cannot have %d canaries, or stop after %d failed jobs", spec.Canary, spec.StopAfter))
+	if spec.Canary < 0 || spec.Canary > MaxJobs || spec.StopAfter < 0 || spec.StopAfter > MaxJobs || spec.StopShare < 0 || spec.StopShare > 100 {
+		errs = append(errs, fmt.Errorf("it cannot have %d canaries, or stop after %d failed jobs, or %d %% of them", spec.Canary, spec.StopAfter, spec.StopShare))
 	}
 	if spec.Image != nil {
 		errs = append(errs, checkInput(spec.Image))

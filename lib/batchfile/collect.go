@@ -462,9 +462,7 @@ func (c *collector) result(image, shared []placed) *job.Batch {
 		b.Spec.Image = &c.inputs(image)[0]
 	}
 	b.Spec.Inputs = c.inputs(shared)
-	if c.f.share > 0 {
-		b.Spec.StopAfter = (len(b.Jobs)*c.f.share + 99) / 100
-	}
+	b.Spec.StopAfter = b.Spec.StopsAfter(len(b.Jobs))
 	lists := make([][]job.Input, len(c.lists))
 	for i, l := range c.lists {
 		lists[i] = c.inputs(l)

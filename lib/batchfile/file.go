@@ -42,7 +42,6 @@ type File struct {
 	unkept   int      // lines that Note tells of
 	jobAt    []conf.Place
 	needAt   map[int][]conf.Place // of the needs of jobs
-	share    int                  // of 100 jobs, after the failure of which the rest is cancelled
 	jobsAt   conf.Place
 	buildAt  conf.Place
 }
@@ -225,7 +224,7 @@ func (r *reader) batch() {
 	r.f.Spec.Priority = int(top.Get("priority").Int(-job.MaxPriority, job.MaxPriority))
 	r.f.Spec.MaxRunning = int(top.Get("max_running").Int(1, job.MaxJobs))
 	r.f.Spec.Canary = int(top.Get("canary").Int(1, job.MaxJobs))
-	r.f.Spec.StopAfter, r.f.share = stopAfter(top.Get("stop_after"))
+	r.f.Spec.StopAfter, r.f.Spec.StopShare = stopAfter(top.Get("stop_after"))
 	r.sweeps = !top.Get("sweep").Absent()
 	r.sweep(top.Get("sweep"))
 	r.f.Spec.Env = r.batchEnv(top.Get("env"))

@@ -74,7 +74,7 @@ func TestStopAfter(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, err := f.Collect(t.Context(), nil)
-		if err != nil || b.Spec.StopAfter != want || b.Spec.Canary != 2 {
+		if err != nil || b.Spec.StopAfter != want || b.Spec.Canary != 2 || (b.Spec.StopShare > 0) != strings.HasSuffix(in, "%") {
 			t.Errorf("%s: %+v, %v", in, b.Spec, err)
 		}
 	}

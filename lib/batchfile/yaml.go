@@ -59,8 +59,8 @@ func (f *File) YAML() []byte {
 	if f.Spec.Canary > 0 {
 		fmt.Fprintf(&w, "canary: %d\n", f.Spec.Canary)
 	}
-	if f.share > 0 {
-		fmt.Fprintf(&w, "stop_after: %d%%\n", f.share)
+	if f.Spec.StopShare > 0 {
+		fmt.Fprintf(&w, "stop_after: %d%%\n", f.Spec.StopShare)
 	} else if f.Spec.StopAfter > 0 {
 		fmt.Fprintf(&w, "stop_after: %d\n", f.Spec.StopAfter)
 	}

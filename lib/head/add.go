@@ -43,8 +43,17 @@ func (t *tool) add(m *wire.Submit, sub *spool.Submission) (*wire.Accepted, error
 			return nil, err
 		}
 	}
-	if !t.settled(func() { t.added(n, a, m, said, whom) }) {
+	var ended string
+	if !t.settled(func() {
+		if ended = t.machine.EndsAdded(n, a.Jobs); ended == "" {
+			t.added(n, a, m, said, whom)
+		}
+	}) {
 		return nil, errEnding
+	}
+	if ended != "" {
+		return nil, &wire.Error{Status: cli.Input, Text: fmt.Sprintf(
+			"jobs added to %q would be cancelled at once: %s (dretry what failed first, or make another batch of these)", b.ID, ended)}
 	}
 	return &wire.Accepted{Ref: m.Ref, Batch: b.ID, Jobs: b.Jobs(), Added: a.Jobs}, nil
 }

@@ -37,11 +37,21 @@ type Spec struct {
 	MaxRunning   int       `json:"max_running,omitempty"`  // so many of its jobs run at once at most, on all nodes together; 0: no bound
 	Canary       int       `json:"canary,omitempty"`       // so many jobs, the first, have to be done before the others start
 	StopAfter    int       `json:"stop_after,omitempty"`   // after so many failed jobs the rest is cancelled; 0: never
+	StopShare    int       `json:"stop_share,omitempty"`   // of 100 jobs: StopAfter follows from it, also when jobs are added; 0: it is a number
 	Retries      int       `json:"retries,omitempty"`      // so often a job is tried again that fails, unless it says something else itself
 
 	Outputs []string `json:"outputs,omitempty"` // of a command batch: what comes home of each job; none: everything
 
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // how its jobs are asked to save what they have; nil: as others are
+}
+
+// StopsAfter returns the number of failed jobs after which a batch of so many jobs is
+// stopped; 0: it never is.
+func (s *Spec) StopsAfter(jobs int) int {
+	if s.StopShare > 0 {
+		return (jobs*s.StopShare + 99) / 100
+	}
+	return s.StopAfter
 }
 
 // Never is the Retry of a batch of which no job is started twice.

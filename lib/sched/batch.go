@@ -33,7 +33,7 @@ func (e AddBatch) apply(m *Machine) {
 	}
 	b.Priority, b.Most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
 	b.Add(e.Jobs)
-	b.gates = newGates(e.Spec.Canary, e.Spec.StopAfter, e.Needs, b.States)
+	b.gates = newGates(e.Spec.Canary, e.Spec, e.Needs, b.States)
 	b.counts[job.Queued] = e.Jobs
 	m.batches[e.Batch] = b
 	m.lab.AddBatch(b.Batch)

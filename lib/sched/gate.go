@@ -24,8 +24,9 @@ type gates struct {
 	in      table       // of each job, the lists that it is in
 	shut    *policy.Set // queued jobs that wait for a list
 
-	stop  int // after so many failed jobs the rest is cancelled; 0: never
-	fails int // since the last retry; counted only if some number of them stops it
+	spec  *job.Spec // says after how many failed jobs the rest is cancelled
+	stop  int       // that number, for the jobs that there are; 0: never
+	fails int       // since the last retry; counted only if some number of them stops it
 
 	failing []sweep // of lists that cannot be done
 }
@@ -63,8 +64,8 @@ func gather(rows int, each func(f func(row, n uint32))) table {
 }
 
 // newGates is the gates of a batch whose jobs are in these states; nil if it has none.
-func newGates(canaries, stop int, needs *job.Needs, states []job.State) *gates {
-	g := &gates{stop: max(0, stop), lists: make([]gate, 1)}
+func newGates(canaries int, spec *job.Spec, needs *job.Needs, states []job.State) *gates {
+	g := &gates{spec: spec, stop: max(0, spec.StopsAfter(len(states))), lists: make([]gate, 1)}
 	for i := range min(max(0, canaries), len(states)) {
 		g.canaries = append(g.canaries, uint32(i))
 	}
@@ -106,11 +107,12 @@ func newGates(canaries, stop int, needs *job.Needs, states []job.State) *gates {
 // regate makes the gates of a batch anew that has more jobs than before, from one on.
 // A job that waits for a node may turn out to need one of these.
 func (m *Machine) regate(b *batch, from int, needs *job.Needs) {
-	was := cmp.Or(b.gates, &gates{})
-	if b.gates = newGates(len(was.canaries), was.stop, needs, b.States); b.gates == nil {
+	was := cmp.Or(b.gates, &gates{spec: &job.Spec{}})
+	if b.gates = newGates(len(was.canaries), was.spec, needs, b.States); b.gates == nil {
 		return
 	}
 	b.gates.fails = was.fails
+	b.Stopped = b.gates.stops()
 	for i := range uint32(from) {
 		if b.States[i] == job.Queued {
 			b.queue(i).Jobs.Remove(i)

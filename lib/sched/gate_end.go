@@ -20,8 +20,31 @@ func (m *Machine) tally(b *batch, rec *job.Record) {
 	case rec.Kind == job.KindRetry:
 		g.fails = 0
 	}
-	b.Stopped = g.fails >= g.stop
+	b.Stopped = g.stops()
 }
+
+// stops reports whether so many jobs have failed that no other of the batch is started.
+func (g *gates) stops() bool { return g.stop > 0 && g.fails >= g.stop }
+
+// EndsAdded returns why jobs would be cancelled at once if so many were added to a batch;
+// "" if they would not. It does not look at what each of them needs.
+func (m *Machine) EndsAdded(batch uint32, jobs int) (why string) {
+	b := m.batches[batch]
+	if b == nil || b.gates == nil {
+		return ""
+	}
+	g := b.gates
+	if stop := g.spec.StopsAfter(len(b.States) + jobs); stop > 0 && g.fails >= stop {
+		return g.whyStopped()
+	}
+	if g.lists[0].bad > 0 {
+		_, why = b.spoiled(0, g.canaries[0])
+	}
+	return why
+}
+
+// whyStopped returns the reason of jobs that are cancelled because others failed.
+func (g *gates) whyStopped() string { return unit.Count(g.fails, "job") + " failed (stop_after)" }
 
 // A sweep ends the jobs that wait for a list which can never be done.
 type sweep struct {
@@ -75,7 +98,7 @@ func (b *batch) nextEnd() (i uint32, rec job.Record, ok bool) {
 	g := b.gates
 	if b.Stopped {
 		if i, ok := b.waiting(); ok {
-			return i, over(job.Cancelled, unit.Count(g.fails, "job")+" failed (stop_after)"), true
+			return i, over(job.Cancelled, g.whyStopped()), true
 		}
 	}
 	for ; len(g.failing) > 0; g.failing = g.failing[1:] {

@@ -109,6 +109,17 @@ func TestGates(t *testing.T) {
 			{"7 bad", "failed 1/7"},
 			{"7 retry", "retry 1/7, start 1/7"},
 		}},
+		{"a share of all, with those that are added", make([][]string, 6), job.Spec{StopShare: 16}, [][2]string{
+			{"", "start 1/0, start 1/1, start 1/2, start 1/3"},
+			{"0 bad", "start 1/4, failed 1/0, cancelled 1/5 (1 job failed (stop_after))"},
+			{"crash", ""},
+			{"2 ok", "done 1/2"},
+			{"6 add", "start 1/6"},
+			{"crash", ""},
+			{"1 bad", "failed 1/1"},
+			{"7 add", "cancelled 1/7 (2 jobs failed (stop_after))"},
+			{"crash", ""},
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSteps(t, AddBatch{Batch: 1, Jobs: len(c.needs), Needs: needing(t, c.needs), Spec: &c.spec,
@@ -160,6 +171,12 @@ func (s *steps) step(what string) string {
 		give(Cancel{Ref: ref})
 	case verb == "retry":
 		give(Retry{Ref: ref})
+	case verb == "add":
+		ended := s.m.EndsAdded(1, 1)
+		give(AddJobs{Batch: 1, Spec: s.add.Spec, Jobs: 1})
+		if text := logged(got); strings.Contains(text, "cancelled") != (ended != "") || !strings.Contains(text, ended) {
+			s.t.Errorf("EndsAdded says %q, and then: %s", ended, text)
+		}
 	default:
 		a := s.m.batches[1].of[i]
 		r := exited(map[string]int{"ok": 0, "bad": 1}[verb], "m")

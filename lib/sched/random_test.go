@@ -574,6 +574,9 @@ func (s *sim) addGates(b *AddBatch) {
 	}
 	if s.rand.IntN(3) == 0 {
 		b.Spec.StopAfter = s.rand.IntN(4)
+		if s.rand.IntN(3) == 0 {
+			b.Spec.StopShare = s.rand.IntN(101)
+		}
 	}
 	if s.rand.IntN(2) > 0 {
 		return
