@@ -3,6 +3,8 @@ package head
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,5 +82,62 @@ func TestFollowWhole(t *testing.T) {
 	}
 	if got := bytes.Count(out.Bytes(), []byte(`"state":"held"`)); got != 3 {
 		t.Errorf("he is shown %s", out.String())
+	}
+}
+
+// What is set for a whole batch shows each job of it again: that runs as it runs, that is
+// over if its priority is another.
+func TestFollowSetOfWhole(t *testing.T) {
+	h := newState(t)
+	n, err := h.open(made(t, h, "ns/b", "a", "b", "c"), false)
+	must(t, err)
+	b := h.batches[n]
+	h.tools.watchers[&watcher{newQueue[logged](maxBehind)}] = true
+	var out bytes.Buffer
+	f := follower{rows: map[job.ID]*job.Row{}, enc: json.NewEncoder(&out)}
+	f.q, err = query.Parse([]string{"ns/b"}, time.Now())
+	must(t, err)
+	for _, name := range []string{"a", "b", "c"} {
+		row := job.NewRow(b.ID, name, &b.Head, b.Submitted)
+		f.rows[row.ID] = &row
+	}
+	running, over := f.rows["ns/b/b"], f.rows["ns/b/c"]
+	token := job.NewToken()
+	running.State, running.Token, running.Limit = job.Running, token, 60
+	over.State = job.Done
+	shown := func(set job.Set) string {
+		out.Reset()
+		h.ticks.actions, h.ticks.logged = nil, nil
+		h.apply(sched.SetBatch{Batch: n, Set: set, Timed: []uint32{0, 1, 2}, By: "ana", Request: job.NewToken()})
+		for _, a := range h.ticks.actions {
+			h.record(a)
+		}
+		if len(h.ticks.logged) != 1 {
+			t.Fatalf("handed on: %+v", h.ticks.logged)
+		}
+		l := h.ticks.logged[0]
+		l.lives = map[string]*liveJob{"b": {token: token, state: job.Running, phase: job.PhasePaused}}
+		must(t, f.changeBatch(l))
+		var all []string
+		for dec := json.NewDecoder(&out); ; {
+			var r job.Row
+			if dec.Decode(&r) != nil {
+				return strings.Join(all, ", ")
+			}
+			all = append(all, fmt.Sprintf("%s %s %s %d %d", r.Job, r.State, r.Phase, r.Priority, r.Limit))
+		}
+	}
+	seven, hour, most := 7, int64(3600), 5
+	for _, c := range []struct {
+		set  job.Set
+		want string
+	}{
+		{job.Set{Priority: &seven}, "a queued  7 0, b running paused 7 60, c done  7 0"},
+		{job.Set{Time: &hour}, "a queued  7 0, b running paused 7 3600"},
+		{job.Set{MaxRunning: &most}, "a queued  7 0, b running paused 7 3600"},
+	} {
+		if got := shown(c.set); got != c.want {
+			t.Errorf("shown: %s\nwant   %s", got, c.want)
+		}
 	}
 }

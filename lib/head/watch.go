@@ -29,7 +29,8 @@ type logged struct {
 	priority int // of the batch then
 	rec      *job.Record
 	ref      sched.Ref
-	jobs     []string // that it changes, if it is about the whole batch
+	jobs     []string            // that it changes, if it is about the whole batch
+	lives    map[string]*liveJob // of the jobs that run, if it sets something for the whole batch
 	job      string
 	live     *liveJob
 	upto     int64 // of a new batch: how long its log was
@@ -53,6 +54,8 @@ func (h *Head) lookAt(ls []logged) {
 		shown := false
 		switch {
 		case l.rec == nil:
+		case l.rec.Kind == job.KindSet && l.rec.Job == "":
+			l.lives = h.livesOf(l.batch.ID)
 		case l.rec.Kind == job.KindStart:
 			a, shown = h.machine.Attempt(l.rec.Attempt)
 			shown = shown && a.Current && a.State == job.Queued
@@ -66,6 +69,21 @@ func (h *Head) lookAt(ls []logged) {
 			l.live = &live
 		}
 	}
+}
+
+// livesOf returns how the jobs of a batch run, by their names.
+func (h *Head) livesOf(id job.BatchID) map[string]*liveJob {
+	lives := map[string]*liveJob{}
+	n := h.byID[id]
+	h.machine.Live(func(a sched.Attempt) {
+		if b := h.batches[n]; b != nil && a.Ref.Batch == n && (a.Current || a.Stopping) {
+			if name, err := b.Name(int(a.Ref.Job)); err == nil {
+				live := h.liveJob(a)
+				lives[name] = &live
+			}
+		}
+	})
+	return lives
 }
 
 // tellWatchers hands on records that are durable, and whose results are in
@@ -265,16 +283,44 @@ func (f *follower) newBatch(l logged) error {
 // changeBatch takes a record about a whole batch, as if each job that it changes had
 // one of its own.
 func (f *follower) changeBatch(l logged) error {
-	for id, r := range f.rows {
-		if id.Batch() == l.batch.ID && !l.batch.Submitted.After(r.Submitted) {
-			r.Priority = l.priority
-			r.Lengthen(l.rec)
-		}
+	if l.rec.Kind == job.KindSet {
+		return f.setBatch(l)
 	}
 	for _, name := range l.jobs {
 		rec := *l.rec
 		rec.Job = name
 		if err := f.change(logged{batch: l.batch, priority: l.priority, rec: &rec}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setBatch takes that something is set for a whole batch, and tells of each job for which
+// that is different then.
+func (f *follower) setBatch(l logged) error {
+	var set []*job.Row
+	for id, r := range f.rows {
+		if id.Batch() != l.batch.ID || l.batch.Submitted.After(r.Submitted) || r.Seq >= l.rec.Seq {
+			continue
+		}
+		was := *r
+		if err := r.Fold(l.rec); err == nil && (r.Seq != was.Seq || r.Priority != was.Priority) {
+			set = append(set, r)
+		}
+	}
+	if f.untilOver || f.ends {
+		return nil
+	}
+	slices.SortFunc(set, func(a, b *job.Row) int { return cmp.Compare(a.ID, b.ID) })
+	for _, r := range set {
+		row := *r
+		if live := l.lives[r.Job]; live != nil {
+			live.over(&row, time.Now())
+		}
+		if !f.q.Match(&row) {
+			f.knows(&row)
+		} else if err := f.tell(&row); err != nil {
 			return err
 		}
 	}
