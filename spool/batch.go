@@ -38,6 +38,7 @@ type Batch struct {
 	adding sync.Mutex            // held by who adds jobs
 
 	staged atomic.Bool  // something may have been in staging/ since that was last synced
+	swept  atomic.Bool  // a tick that closes it has put something into trash/
 	undone atomic.Bool  // a tick has lines of it that are not durable
 	owed   atomic.Int64 // results that the log tells of and that are not yet durably in place
 }

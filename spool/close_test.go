@@ -54,6 +54,47 @@ func TestJ28NothingIsBackInStaging(t *testing.T) {
 	}
 }
 
+// What is left in staging/ of a batch goes to trash/ as it is, however much it is: nothing
+// else is committed meanwhile. Whoever empties that is told, once.
+func TestClosingRemovesNothing(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	left := start("a", 1).Attempt
+	root, err := h.Stage(b, left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(root.WriteFile("x", nil, 0o600), root.WriteFile("y", nil, 0o600), root.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	over(t, h, b, job.KindCancelled)
+	if !h.Closed("ns/b") {
+		t.Fatal("it is open")
+	}
+	if list, err := os.ReadDir(filepath.Join(b.dir, "staging")); err != nil || len(list) > 0 {
+		t.Errorf("in staging/: %v, %v", list, err)
+	}
+	list, err := os.ReadDir(h.path("trash"))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("in trash/: %v, %v", list, err)
+	}
+	if files, err := os.ReadDir(h.path("trash", list[0].Name(), "tree")); err != nil || len(files) != 2 {
+		t.Errorf("of two files are there: %v, %v", files, err)
+	}
+	for i, want := range []bool{true, false} {
+		if moved, err := h.Sweep(b); moved != want || err != nil {
+			t.Errorf("Sweep %d says %v, %v", i, moved, err)
+		}
+	}
+	if err := h.EmptyTrash(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(h.path("trash")); err != nil || len(list) > 0 {
+		t.Errorf("still in trash/: %v, %v", list, err)
+	}
+}
+
 // A head that was killed after it had put a result in place, and before it had
 // synced that, leaves names that are in the cache alone. The next one syncs them
 // before it tells anybody anything: a node would delete what a power cut then

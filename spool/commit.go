@@ -93,12 +93,20 @@ func (h *Head) closeBatches() (closed []*Batch) {
 }
 
 // sweep empties staging/ of the batches that a Tick closes, before that is on
-// the disk: nobody looks there again. What is not removed Sweep tells of later;
+// the disk: nobody looks there again. It moves what is there into trash/, however much
+// that is, since every other commit waits. What is not moved Sweep tells of later;
 // what is must not be back after a power cut.
 func (t *Tick) sweep() error {
 	var dirs []string
 	for _, b := range t.closed {
-		if b.staged.Load() && t.head.Sweep(b) == nil {
+		if !b.staged.Load() {
+			continue
+		}
+		moved, err := t.head.Sweep(b)
+		if moved {
+			b.swept.Store(true)
+		}
+		if err == nil {
 			dirs = append(dirs, filepath.Join(b.dir, "staging"))
 		}
 	}

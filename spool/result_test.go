@@ -175,14 +175,14 @@ func TestSweepKeepsWhatIsCommitted(t *testing.T) {
 	}
 	root.Close()
 	commit(t, h, b, one, endOf(job.KindDone, one, m))
-	if err := h.Sweep(b); err != nil {
+	if _, err := h.Sweep(b); err != nil {
 		t.Error(err)
 	}
 	if err := errors.Join(h.Publish(b, "a", one.Attempt), h.SyncPublished()); err != nil {
 		t.Fatal(err)
 	}
 	whole(t, h.Spool, "ns/b/a", 0, m.Sum())
-	if err := h.Sweep(b); err != nil {
+	if _, err := h.Sweep(b); err != nil {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(b.dir, "staging")); len(left) > 0 {
@@ -404,7 +404,7 @@ func TestD88ResumeInAReadOnlyDirectory(t *testing.T) {
 	}
 	for what, remove := range map[string]func() error{
 		"Unstage": func() error { return h.Unstage(b, token) },
-		"Sweep":   func() error { return h.Sweep(b) },
+		"Sweep":   func() error { _, err := h.Sweep(b); return err },
 	} {
 		again := filepath.Join(b.dir, "staging", string(token), "tree/again")
 		if err := as.Do(func() error {
@@ -477,7 +477,7 @@ func TestCloseWithoutStaging(t *testing.T) {
 		t.Fatal(open, problems)
 	}
 	over(t, h, open[0], job.KindFailed)
-	if err := h.Sweep(open[0]); err != nil || !h.Closed("ns/b") {
+	if _, err := h.Sweep(open[0]); err != nil || !h.Closed("ns/b") {
 		t.Errorf("it is closed: %v; %v", h.Closed("ns/b"), err)
 	}
 }

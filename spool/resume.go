@@ -78,20 +78,25 @@ func (h *Head) reread(dir string) error {
 	return nil
 }
 
-// Sweep removes what is left in staging/ of a batch that is closed: beginnings
+// Sweep moves into trash/ what is left in staging/ of a batch that is closed: beginnings
 // of results that no node will send the rest of. No node was ever told that the
 // head has them. While a result that the log accepts is not in its place, nothing
-// is removed.
-func (h *Head) Sweep(b *Batch) error {
+// is moved. It reports whether something went to trash/ since it was called last.
+func (h *Head) Sweep(b *Batch) (moved bool, err error) {
+	moved = b.swept.Swap(false)
 	if b.owed.Load() != 0 {
-		return nil
+		return moved, nil
 	}
 	list, err := os.ReadDir(filepath.Join(b.dir, "staging"))
 	err = gone(err)
 	for _, e := range list {
 		dir := filepath.Join(b.dir, "staging", e.Name())
 		h.note(dir, false)
-		err = errors.Join(err, removeTree(context.Background(), dir, e.IsDir()))
+		went, merr := h.toTrash(dir)
+		if errors.Is(full(merr), ErrFull) { // for want of room for a name
+			merr = removeTree(context.Background(), dir, e.IsDir())
+		}
+		moved, err = moved || went, errors.Join(err, merr)
 	}
-	return err
+	return moved, err
 }

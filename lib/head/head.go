@@ -414,8 +414,12 @@ func (h *Head) closed(ns []uint32) {
 		if h.Closed != nil {
 			h.Closed()
 		}
-		if err := h.store.Sweep(b.Batch); err != nil {
+		moved, err := h.store.Sweep(b.Batch)
+		if err != nil {
 			h.log.Warn("cannot remove leftovers in staging/", "batch", string(b.ID), "why", err)
+		}
+		if moved {
+			h.sweeper.wake()
 		}
 		h.forget(n)
 		for _, s := range h.nodes.sessions {
