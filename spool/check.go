@@ -141,7 +141,8 @@ func (c *checker) foldHeadLog(u *check.Unit) error {
 	}
 	defer f.Close()
 	d := damages{u: u, cure: "nothing: dsched passes over it, and looks at every batch that it may have told of"}
-	l, err := c.readHeadLog(f, func(p *Problem) error {
+	l := newLogReader(f, -1, "", name)
+	err = c.readHeadLog(l, func(p *Problem) error {
 		c.blind = true
 		return c.report(&d, p)
 	})

@@ -145,7 +145,8 @@ func (h *Head) readHead() (problems []*Problem, err error) {
 
 // foldHead reads head.jsonl and mends its end.
 func (h *Head) foldHead(f *os.File) (problems []*Problem, err error) {
-	l, err := h.readHeadLog(f, func(p *Problem) error {
+	l := newLogReader(f, -1, "", "head.jsonl")
+	err = h.readHeadLog(l, func(p *Problem) error {
 		if p.err != nil {
 			return p.err
 		}

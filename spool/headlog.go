@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"math"
 	"os"
+	"sync"
 	"time"
 
 	"distribute/lib/job"
@@ -51,12 +54,11 @@ func (l listing) of(seq uint64) job.Kind {
 	return l.kind
 }
 
-// readHeadLog folds the records of head.jsonl. A line that cannot be read, or is none of a
-// head.jsonl, is told to report and passed over; an error of report ends the reading.
-// Where the last line is unfinished the error is errTorn.
-func (h *headLog) readHeadLog(f io.Reader, report func(*Problem) error) (*logReader, error) {
-	l := newLogReader(f, -1, "", "head.jsonl")
-	return l, l.eachRecord(report, func(rec *job.Record) error {
+// readHeadLog folds the records of head.jsonl that l reads. A line that cannot be read, or
+// is none of a head.jsonl, is told to report and passed over; an error of report ends the
+// reading. Where the last line is unfinished the error is errTorn.
+func (h *headLog) readHeadLog(l *logReader, report func(*Problem) error) error {
+	return l.eachRecord(report, func(rec *job.Record) error {
 		switch rec.Kind {
 		case job.KindOpened, job.KindClosed, job.KindDeleted:
 			if _, err := job.ParseBatchID(string(rec.Batch)); err != nil {
@@ -88,25 +90,67 @@ func (h *headLog) forgetClosed() {
 	}
 }
 
-// listing is what head.jsonl says last of each batch. Lines that are damaged or
-// unfinished are passed over, as a head passes over them: a batch that was closed
-// before a damaged line is not known to be closed.
+// A headReader remembers what it has read of head.jsonl, which only grows.
+type headReader struct {
+	mu     sync.Mutex // guards the rest
+	listed map[job.BatchID]listing
+	file   fs.FileInfo // nil: nothing is remembered
+	next   int64       // where the next line starts
+	seq    uint64      // of the last record
+}
+
+// listing is what head.jsonl says last of each batch, which is not to be changed. Lines that
+// are damaged or unfinished are passed over, as a head passes over them: a batch that was closed
+// before a damaged line is not known to be closed. It reads what was appended since it was
+// called last; a file that was replaced, or is damaged, it reads from the start.
 func (s *Spool) listing() (map[job.BatchID]listing, error) {
-	h := newHeadLog()
+	r := &s.headRead
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	f, err := os.Open(s.path("head.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return h.listed, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	_, err = h.readHeadLog(f, func(p *Problem) error {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if r.file != nil && os.SameFile(r.file, info) && info.Size() >= r.next {
+		if info.Size() == r.next {
+			return r.listed, nil
+		}
+		if whole, err := r.goOn(f, maps.Clone(r.listed), r.next, r.seq); whole || err != nil {
+			return r.listed, err
+		}
+	}
+	r.file = info
+	whole, err := r.goOn(f, map[job.BatchID]listing{}, 0, 0)
+	if !whole {
+		r.file = nil
+	}
+	return r.listed, err
+}
+
+// goOn reads f from a byte on, behind the record with that seq, and adds it to what is
+// listed before. It reports whether no line is damaged.
+func (r *headReader) goOn(f *os.File, listed map[job.BatchID]listing, from int64, seq uint64) (whole bool, err error) {
+	h := newHeadLog()
+	h.listed = listed
+	whole = true
+	l := newLogReader(io.NewSectionReader(f, from, math.MaxInt64-from), -1, "", "head.jsonl")
+	l.next, l.seq = from, seq
+	err = h.readHeadLog(l, func(p *Problem) error {
+		whole = false
 		h.forgetClosed()
 		return p.err
 	})
 	if err != nil && !errors.Is(err, errTorn) {
-		return nil, err
+		return false, err
 	}
-	return h.listed, nil
+	r.listed, r.next, r.seq = h.listed, l.next, l.seq
+	return whole, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -468,5 +469,60 @@ func TestJ33AppendWhileCommitting(t *testing.T) {
 	}
 	if got := records(t, b); !reflect.DeepEqual(got, memory) {
 		t.Errorf("in the log:\n%+v\nin memory:\n%+v", got, memory)
+	}
+}
+
+// Readers read only what was appended to head.jsonl since they read it last, and say the
+// same as who reads all of it: also behind a line that was unfinished, and of a file that
+// is damaged or another.
+func TestHeadLogIsReadOnce(t *testing.T) {
+	h := newHead(t)
+	name := h.path("head.jsonl")
+	seq := uint64(0)
+	line := func(kind job.Kind, id job.BatchID) string {
+		seq++
+		return string(appendRecord(nil, &job.Record{Seq: seq, Kind: kind, Batch: id}))
+	}
+	text := ""
+	last := line(job.KindClosed, "ns/torn")
+	for _, step := range []struct {
+		what string
+		text func() string
+		goOn bool // what was read is not read again
+	}{
+		{"the first", func() string { return line(job.KindOpened, "ns/a") + line(job.KindClosed, "ns/a") }, false},
+		{"nothing more", func() string { return text }, true},
+		{"one more", func() string { return text + line(job.KindOpened, "ns/a") }, true},
+		{"a part of a line", func() string { last = line(job.KindClosed, "ns/b"); return text + last[:10] }, true},
+		{"the rest of it", func() string { return text + last[10:] }, true},
+		{"another, that is shorter", func() string { return line(job.KindOpened, "ns/c") }, false},
+		{"damage", func() string { return text + "damage\n" + line(job.KindClosed, "ns/d") }, false},
+		{"more behind it", func() string { return text + line(job.KindClosed, "ns/e") }, false},
+	} {
+		was := h.headRead.next
+		text = step.text()
+		if err := os.WriteFile(name, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if step.goOn {
+			if err := os.WriteFile(name, []byte(strings.Repeat("x", int(was))+text[was:]), 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := h.listing()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		all, err := Open(h.Dir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := all.listing()
+		if err != nil || len(want) == 0 || !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v (%v)", step.what, got, want, err)
+		}
 	}
 }

@@ -45,11 +45,13 @@ var (
 )
 
 // A Spool is the directory of a head, as anybody may read it. Its methods are
-// safe for concurrent use and take no lock.
+// safe for concurrent use and take no lock on the directory.
 type Spool struct {
 	dir string
 	id  string
 	uid int // who owns it
+
+	headRead headReader
 }
 
 // Open finds the spool in dir. It fails with [ErrNoSpool], [ErrFormat] or
