@@ -35,6 +35,7 @@ type gates struct {
 type gate struct {
 	left uint32 // of them are not done
 	bad  uint32 // of these failed, or were cancelled
+	off  uint32 // of these were cancelled
 }
 
 // A table is rows of numbers.
@@ -223,6 +224,12 @@ func (x *gate) turn(from, to job.State) bool {
 	if spoils(to) {
 		x.bad++
 	}
+	if from == job.Cancelled {
+		x.off--
+	}
+	if to == job.Cancelled {
+		x.off++
+	}
 	if to == job.Done {
 		x.left--
 	}
@@ -248,7 +255,7 @@ func (m *Machine) pass(b *batch, i uint32, from, to job.State) {
 				}
 			}
 		}
-		if spoils(to) && g.lists[k].bad == 1 { // else those that wait for it are ended already
+		if spoils(to) && g.lists[k].bad == 1 || to == job.Cancelled && g.lists[k].off == 1 { // else those that wait for it are ended already
 			g.startSweep(k, i)
 		}
 	}

@@ -53,6 +53,7 @@ type sweep struct {
 	next int    // of its waiters
 	how  job.State
 	why  string // "": that is not found yet
+	held string // the same of jobs that are held, which are cancelled
 }
 
 // startSweep ends, from the next decision on, the jobs that wait for a list, if they can
@@ -104,11 +105,20 @@ func (b *batch) nextEnd() (i uint32, rec job.Record, ok bool) {
 	for ; len(g.failing) > 0; g.failing = g.failing[1:] {
 		s := &g.failing[0]
 		for all := g.waiters.row(s.list); s.next < len(all) && g.lists[s.list].bad > 0; s.next++ {
-			if b.States[all[s.next]] == job.Queued {
+			switch b.States[all[s.next]] {
+			case job.Queued:
 				if s.why == "" {
 					s.how, s.why = b.spoiled(s.list, s.by)
 				}
 				return all[s.next], over(s.how, s.why), true
+			case job.Held: // one that needs what failed is told so when it is released
+				if s.held == "" {
+					s.held = b.calledOff(s.list)
+				}
+				if s.held == "" {
+					continue
+				}
+				return all[s.next], over(job.Cancelled, s.held), true
 			}
 		}
 	}
@@ -122,6 +132,11 @@ func (b *batch) spoiled(k, i uint32) (how job.State, why string) {
 	if !spoils(b.States[i]) || !slices.Contains(b.gates.in.row(i), k) {
 		i = list[slices.IndexFunc(list, func(i uint32) bool { return spoils(b.States[i]) })]
 	}
+	return b.spoiledBy(k, i)
+}
+
+// spoiledBy is spoiled for what job i did.
+func (b *batch) spoiledBy(k, i uint32) (how job.State, why string) {
 	how, name := b.States[i], b.name(int(i))
 	words := "failed"
 	if how == job.Cancelled {
@@ -131,6 +146,22 @@ func (b *batch) spoiled(k, i uint32) (how job.State, why string) {
 		return job.Cancelled, "canary " + name + " " + words
 	}
 	return how, "needs " + name + ", which " + words
+}
+
+// calledOff returns why jobs that wait for a list are cancelled also if they are held; ""
+// if they are not: somebody may have the job that failed tried again.
+func (b *batch) calledOff(k uint32) (why string) {
+	if k > 0 && b.gates.lists[k].off == 0 {
+		return ""
+	}
+	list := b.gates.list(k)
+	i := slices.IndexFunc(list, func(i uint32) bool { return b.States[i] == job.Cancelled })
+	if i < 0 {
+		_, why = b.spoiled(k, list[0])
+	} else {
+		_, why = b.spoiledBy(k, list[i])
+	}
+	return why
 }
 
 // over is the record of a job that comes to such an end without having been tried.

@@ -40,6 +40,20 @@ func TestGates(t *testing.T) {
 			{"", "start 1/0"},
 			{"0 cancel", "cancelled 1/0, cancelled 1/1 (needs j0, which was cancelled), cancelled 1/2 (needs j1, which was cancelled)"},
 		}},
+		{"a need of held jobs that is cancelled", [][]string{nil, nil, {"j[01]"}, {"j2"}}, job.Spec{}, [][2]string{
+			{"", "start 1/0, start 1/1"},
+			{"2 hold", "hold 1/2"},
+			{"3 hold", "hold 1/3"},
+			{"0 bad", "failed 1/0"}, // it may be tried again
+			{"crash", ""},
+			{"1 cancel", "cancelled 1/1, cancelled 1/2 (needs j1, which was cancelled), cancelled 1/3 (needs j2, which was cancelled)"},
+			{"crash", ""},
+		}},
+		{"a canary of held jobs that fails", make([][]string, 2), job.Spec{Canary: 1}, [][2]string{
+			{"", "start 1/0"},
+			{"1 hold", "hold 1/1"},
+			{"0 bad", "failed 1/0, cancelled 1/1 (canary j0 failed)"},
+		}},
 		{"all of a list", [][]string{{"j[12]"}, nil, nil}, job.Spec{}, [][2]string{
 			{"", "start 1/1, start 1/2"},
 			{"2 ok", "done 1/2"},
@@ -171,6 +185,8 @@ func (s *steps) step(what string) string {
 		give(Cancel{Ref: ref})
 	case verb == "retry":
 		give(Retry{Ref: ref})
+	case verb == "hold":
+		give(hold(1, i))
 	case verb == "add":
 		ended := s.m.EndsAdded(1, 1)
 		give(AddJobs{Batch: 1, Spec: s.add.Spec, Jobs: 1})

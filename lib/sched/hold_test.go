@@ -245,8 +245,9 @@ func TestReadBesideNodes(t *testing.T) {
 	}
 }
 
-// Jobs that are held wait for those that they need when they are released, and are
-// ended then if that is in vain: all of them, for one of which all have need.
+// Jobs that are held wait for those that they need when they are released, and fail
+// then if that is in vain: all of them, for one of which all have need. They are cancelled
+// with that.
 func TestHeldBehindGates(t *testing.T) {
 	const jobs = 5000
 	names, needs := make([]string, jobs), make([][]string, jobs)
@@ -274,13 +275,19 @@ func TestHeldBehindGates(t *testing.T) {
 		t.Errorf("%d wait for others, one of them: %q", r.m.batches[1].gates.shut.N, got)
 	}
 	r.apply(hold(1, every[1:]...))
-	r.apply(Cancel{Ref: Ref{1, 0}})
+	r.joins(1, "ws1", 1)
+	r.apply(ended(1, 1, exited(1, "")))
 	if got := r.m.State(Ref{1, 7}); got != job.Held {
-		t.Errorf("a held one is %s when what it needs is given up", got)
+		t.Errorf("a held one is %s when what it needs has failed", got)
 	}
-	r.apply(hold(1, 1)) // so that they are released one by one
+	// that the first is not meant has them released one by one
 	r.apply(release(1, every[2:]...))
-	if n := len(r.m.batches[1].gates.failing); n != 0 || r.m.State(Ref{1, 7}) != job.Cancelled || r.m.State(Ref{1, 1}) != job.Held {
+	if n := len(r.m.batches[1].gates.failing); n != 0 || r.m.State(Ref{1, 7}) != job.Failed || r.m.State(Ref{1, 1}) != job.Held {
 		t.Errorf("%d sweeps are left, a released one is %s, one that is held still %s", n, r.m.State(Ref{1, 7}), r.m.State(Ref{1, 1}))
+	}
+	r.apply(Retry{Ref: Ref{1, 0}})
+	r.apply(Cancel{Ref: Ref{1, 0}})
+	if got := r.m.State(Ref{1, 1}); got != job.Cancelled {
+		t.Errorf("a held one is %s when what it needs is cancelled", got)
 	}
 }
