@@ -10,6 +10,7 @@ import (
 const usage = `usage: dadm init directory
        dadm accept [-nq] [-H head] node fingerprint
        dadm accept [-nq] [-H head] node ssh://[user@]host[:port]
+       dadm accept [-nq] [-H head] node -
        dadm drain [-nq] [-H head] node
        dadm lost [-nq] [-H head] node
        dadm remove [-nq] [-H head] node

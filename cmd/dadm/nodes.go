@@ -16,7 +16,7 @@ import (
 // accept has the head let a node in, and prints by what it is known then.
 func accept(ctx context.Context, c *cli.Cmd, head string, dry bool, args []string) error {
 	if len(args) != 2 {
-		return cli.Usagef("accept takes a node and its fingerprint, or the address where the head starts it")
+		return cli.Usagef("accept takes a node and its fingerprint, the address where the head starts it, or - if it was removed and has neither")
 	}
 	by := args[1]
 	if strings.HasPrefix(by, "SHA256:") {

@@ -30,7 +30,14 @@ func (t *tool) admit(m *wire.Change) error {
 	if err != nil {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
+	known := false
+	if !t.do(func() { _, known = t.given(line.Node) }) {
+		return errEndingNow
+	}
 	changed, err := t.changeNodes(m.Dry, func(l *spool.NodeList) (*spool.NodeList, error) {
+		if line.Shut() {
+			return unshut(l, line.Node, known)
+		}
 		after, err := l.With(line)
 		if err != nil {
 			return nil, cli.Errorf(cli.Input, "%w", err)
@@ -51,8 +58,21 @@ func (t *tool) admit(m *wire.Change) error {
 	})
 }
 
+// unshut returns the list without the line that shuts a node out, which was removed and
+// proves itself by no key.
+func unshut(l *spool.NodeList, name node.Name, known bool) (*spool.NodeList, error) {
+	switch line, listed := l.Named(name); {
+	case listed && !line.Shut():
+		return nil, cli.Errorf(cli.Input, "%s is let in by %s", name, line.By())
+	case !listed && !known:
+		return nil, cli.Errorf(cli.Input, "no node %q was removed; one that is new is let in by its fingerprint, or its address", name)
+	}
+	return l.Without(name), nil
+}
+
 // lineFor is the line that lets a node in by what an operator says of it: a
-// fingerprint, the beginning of that of a node that waits, or an address.
+// fingerprint, the beginning of that of a node that waits, or an address; or, of "-", the
+// one that shuts it out.
 func (t *tool) lineFor(name node.Name, by string) (line spool.NodeLine, err error) {
 	digits, key := strings.CutPrefix(by, "SHA256:")
 	whole := node.Fingerprint(by).Check() == nil
@@ -61,17 +81,17 @@ func (t *tool) lineFor(name node.Name, by string) (line spool.NodeLine, err erro
 		if line, err = t.lineOfPrefix(name, by, digits); err != nil {
 			return line, err
 		}
-	case by == "-":
-		return line, fmt.Errorf("a node is let in by its fingerprint, or its address, and %q is neither", by)
 	default:
 		if line, err = spool.ReadNodeLine(string(name), by); err != nil {
 			return line, err
 		}
 	}
-	if line.Addr != "" {
+	switch {
+	case line.Shut():
+		return line, nil
+	case line.Addr != "":
 		return line, dial.Terms{}.Check(line.Addr)
-	}
-	if line.Key == t.terms.Key.Fingerprint() {
+	case line.Key == t.terms.Key.Fingerprint():
 		return line, fmt.Errorf("%s is the key of this head, and no node's", line.Key)
 	}
 	for _, w := range t.door.waiting() {

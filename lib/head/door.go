@@ -66,7 +66,7 @@ func (d *door) refuses(p dial.Peer, name node.Name) *wire.Error {
 	case p.Addr != "", !listed:
 		return nil
 	case line.Shut():
-		return refusal("node %q is shut out: its line in the head's list of nodes says so", name)
+		return refusal("node %q is shut out: its line in the head's list of nodes says so (on the head: dadm accept %[1]s -)", name)
 	case line.Key != "":
 		return refusal("node %q is known by its key, and this stream shows none: its node.yaml should say head: tls://HOST", name)
 	}

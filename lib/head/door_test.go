@@ -423,7 +423,7 @@ func TestAcceptMistakes(t *testing.T) {
 	}{
 		{"..", key(lap7), "are to be named", 64},
 		{"lap7", "", "is neither a fingerprint", 65},
-		{"lap7", "-", "is neither", 65},
+		{"lap7", "-", "was removed; one that is new is let in by", 65},
 		{"lap7", "SHA256:", "at least 4 characters", 65},
 		{"lap7", key(lap7)[:10], "too short", 65},
 		{"lap7", "SHA256:AAAA", "these wait:\nlap7 " + key(lap7) + "\n", 65},
