@@ -59,7 +59,7 @@ type batch struct {
 	of      map[uint32]*attempt    // the live attempts of each job that has any
 	losses  map[uint32]int         // losses in a row
 	asked   map[request]struct{}   // requests taken
-	seen    map[*peer]uint8        // how its jobs ended there
+	seen    map[*peer]*endings     // how its jobs ended there
 	saved   map[uint32]saved       // what jobs go on with
 	less    []job.Less             // attempts of which less is kept, by the last record
 	frozen  map[uint32]freeze      // jobs that run and whose attempts stand still

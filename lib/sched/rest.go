@@ -22,11 +22,11 @@ const (
 
 var firstRest = timing.Wait(time.Minute) // doubled each time
 
-// What has been seen of a batch on a node.
-const (
-	passed     = 1 << iota // a job ended well
-	failedFast             // a job failed at once
-)
+// An endings counts what has been seen of a batch on a node.
+type endings struct {
+	passed     int // jobs that ended well
+	failedFast int // jobs that failed at once
+}
 
 // A cooldown is a time in which a node is given nothing, and what led to it. It is in no
 // log: a head that is started again begins anew.
@@ -88,7 +88,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 	}
 	b, p := m.batches[a.ref.Batch], a.peer
 	if r.OK() {
-		b.note(p, passed)
+		b.seenOn(p).passed++
 		p.trusted()
 		return
 	}
@@ -100,7 +100,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		p.trusted()
 		return
 	}
-	b.note(p, failedFast)
+	b.seenOn(p).failedFast++
 	if slices.Contains(p.failed, a.ref) {
 		return
 	}
@@ -111,7 +111,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		p.failed = p.failed[1:]
 	}
 	limit := suspicious
-	if b.seen[p]&passed != 0 {
+	if b.seenOn(p).passed > 0 {
 		limit = mixedBatch
 	}
 	if len(p.failed) >= limit && p.RestsUntil == 0 && m.othersCan(a) { // what ends while it rests was begun before
@@ -159,27 +159,32 @@ func (m *Machine) atFault(a *attempt) bool {
 }
 
 // othersCan says that it is the node's fault, as far as one can tell: there is
-// another node that can run the job of an attempt, and jobs of its batch have not failed
-// at once elsewhere, unless they have also ended well elsewhere.
+// another node that can run the job of an attempt, and not more jobs of its batch have
+// failed at once elsewhere than have ended well there.
 func (m *Machine) othersCan(a *attempt) bool {
 	b, q := m.batches[a.ref.Batch], m.queueOf(a.ref)
-	var able, better, worse bool
+	able, lead := false, 0
 	for _, p := range m.peers {
 		if p == a.peer {
 			continue
 		}
 		able = able || p.Open() && q.Suits(p.Node) && !b.BuildFailed(p.Node)
-		better = better || b.seen[p]&passed != 0
-		worse = worse || b.seen[p]&failedFast != 0
+		if e := b.seen[p]; e != nil {
+			lead += e.passed - e.failedFast
+		}
 	}
-	return able && (better || !worse)
+	return able && lead >= 0
 }
 
-func (b *batch) note(p *peer, what uint8) {
+// seenOn returns what has been seen of a batch on a node, to be counted on.
+func (b *batch) seenOn(p *peer) *endings {
 	if b.seen == nil {
-		b.seen = map[*peer]uint8{}
+		b.seen = map[*peer]*endings{}
 	}
-	b.seen[p] |= what
+	if b.seen[p] == nil {
+		b.seen[p] = &endings{}
+	}
+	return b.seen[p]
 }
 
 // witness takes in, of a record that is replayed, how an attempt ended by itself: where
@@ -191,9 +196,9 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 	failed := (rec.Kind == job.KindFailed || rec.Kind == job.KindBack) && rec.Fate == job.FateEnded
 	switch {
 	case rec.Kind == job.KindDone:
-		b.note(a.peer, passed)
+		b.seenOn(a.peer).passed++
 	case failed && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
-		b.note(a.peer, failedFast)
+		b.seenOn(a.peer).failedFast++
 	}
 }
 

@@ -197,6 +197,36 @@ func TestL47NotTheNode(t *testing.T) {
 		r.fail(4, 9)
 		r.expectRest(node.Busy, 0)
 	})
+	for _, well := range []int{1, 4} {
+		t.Run(fmt.Sprintf("of 4 elsewhere %d end well", well), func(t *testing.T) {
+			r := black(t, 60)
+			ends := func(session uint64, name node.Name, exit int) {
+				a := r.m.named[name].first
+				for !a.Active {
+					a = a.after
+				}
+				var n int
+				fmt.Sscanf(string(a.Token), "%x", &n)
+				r.now += time.Second
+				r.apply(phase(session, n, job.PhaseRunning))
+				r.apply(ended(session, n, quickly(exited(exit, "m"))))
+				r.apply(staged(n, "m"))
+				r.apply(gone(session, n))
+			}
+			for i := range 4 {
+				ends(2, "ws2", max(0, i-well+1))
+			}
+			for range 3 {
+				r.expectRest(node.Busy, 0)
+				ends(1, "ws1", 1)
+			}
+			if well == 1 {
+				r.expectRest(node.Busy, 0)
+			} else {
+				r.expectRest(node.Resting, time.Minute)
+			}
+		})
+	}
 	t.Run("nowhere else", func(t *testing.T) {
 		r := black(t, 20)
 		r.apply(NodeDown{2})
