@@ -64,21 +64,27 @@ func (t *tool) ofNode(m *wire.Change, only string) (node.Name, error) {
 	return node.Name(m.Args[0]), nil
 }
 
-// given is the jobs of which a node has attempts, as far as the head knows, and
+// given is the jobs of which a node has attempts or ranks, as far as the head knows, and
 // whether it knows the node.
 func (h *Head) given(name node.Name) (ids []job.ID, known bool) {
 	known = h.machine.Drained(name) != "" ||
 		slices.ContainsFunc(h.machine.Nodes(), func(r sched.Node) bool { return r.Node == name })
-	h.machine.Live(func(a sched.Attempt) {
+	add := func(a sched.Attempt) {
 		b := h.batches[a.Ref.Batch]
-		if a.Node != name || b == nil {
+		if b == nil {
 			return
 		}
 		known = true
 		if name, err := b.Name(int(a.Ref.Job)); err == nil {
 			ids = append(ids, b.ID.Job(name))
 		}
+	}
+	h.machine.Live(func(a sched.Attempt) {
+		if a.Node == name {
+			add(a)
+		}
 	})
+	h.machine.Guests(name, add)
 	for n := range h.batches {
 		known = known || slices.ContainsFunc(h.machine.Holders(n), func(p sched.Holder) bool { return p.Node == name })
 	}

@@ -133,6 +133,16 @@ func (m *Machine) Live(f func(Attempt)) {
 	}
 }
 
+// Guests calls f with every attempt of which ranks are on the node, that was given to
+// another one of its machine.
+func (m *Machine) Guests(name node.Name, f func(Attempt)) {
+	if p := m.named[name]; p != nil {
+		for _, g := range p.guests {
+			f(m.shown(g.of))
+		}
+	}
+}
+
 // Current is the attempt that a running job has.
 func (m *Machine) Current(ref Ref) (Attempt, bool) {
 	return m.one(ref, func(a *attempt) bool { return a.current })
