@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -34,9 +35,11 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 	c := &checker{Spool: s, run: r}
 	c.setTree()
 	if r.Mend {
+		noRun := errors.Is(exists(s.path("run")), fs.ErrNotExist)
 		if c.head, err = s.Lock(); err != nil {
 			return err
 		}
+		c.madeRun = noRun
 		defer func() { err = errors.Join(err, c.head.Close()) }()
 	}
 	if err := r.Unit(ctx, "the spool", func(u *check.Unit) error { return c.checkTop(ctx, u) }); err != nil {
@@ -45,12 +48,7 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 	if err := r.Unit(ctx, "head.jsonl", func(u *check.Unit) error { return c.checkHeadLog(ctx, u) }); err != nil {
 		return err
 	}
-	for _, name := range c.batches {
-		id := batchAt(name)
-		if err := r.Unit(ctx, string(id), func(u *check.Unit) error { return c.checkBatch(ctx, u, id) }); err != nil {
-			return err
-		}
-	}
+	// Blobs come before batches, which then miss those that were moved aside.
 	if err := r.Unit(ctx, "blobs", func(u *check.Unit) error {
 		c.blobs = c.blobs[:0]
 		return c.tree.CheckDir(ctx, u, "blobs", "blobs")
@@ -59,6 +57,12 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 	}
 	for _, dir := range c.blobs {
 		if err := r.Unit(ctx, dir, func(u *check.Unit) error { return c.tree.CheckSeen(ctx, u, "blobs/<xx>", dir) }); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.batches {
+		id := batchAt(name)
+		if err := r.Unit(ctx, string(id), func(u *check.Unit) error { return c.checkBatch(ctx, u, id) }); err != nil {
 			return err
 		}
 	}
@@ -75,11 +79,14 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 type checker struct {
 	*Spool
 	headLog
-	head   *Head // nil: nothing is mended
-	run    *check.Run
-	tree   *check.Tree
-	blind  bool          // some lines of head.jsonl cannot be read
-	reopen []job.BatchID // to be listed as open, when every seq is known
+	head    *Head // nil: nothing is mended
+	run     *check.Run
+	tree    *check.Tree
+	madeRun bool          // run/ was missing, and Lock made it
+	blind   bool          // some lines of head.jsonl cannot be read
+	noList  string        // why head.jsonl tells of no batch; empty: it does
+	relist  bool          // it is to be made anew, when every seq is known
+	reopen  []job.BatchID // to be listed as open, when every seq is known
 
 	batches, blobs []string // the directories of batches, and those in blobs/
 }
@@ -87,8 +94,11 @@ type checker struct {
 // batchAt is the batch that has a directory.
 func batchAt(dir string) job.BatchID { return job.BatchID(strings.TrimPrefix(dir, "batches/")) }
 
-// listOpen appends to head.jsonl that batches are open.
+// listOpen appends to head.jsonl that batches are open, or makes it anew with all of them.
 func (c *checker) listOpen() (err error) {
+	if c.relist {
+		return c.relistAll()
+	}
 	if len(c.reopen) == 0 {
 		return nil
 	}
@@ -99,6 +109,20 @@ func (c *checker) listOpen() (err error) {
 		c.head.list(&job.Record{Kind: job.KindOpened, Batch: id})
 	}
 	return c.head.Commit()
+}
+
+// relistAll makes head.jsonl anew, in one step, with every batch as open. They are also
+// listed as closed before, since inputs of jobs that are over may have been collected.
+func (c *checker) relistAll() error {
+	var text []byte
+	for _, name := range c.batches {
+		for _, kind := range []job.Kind{job.KindClosed, job.KindOpened} {
+			rec := &job.Record{Kind: kind, Batch: batchAt(name)}
+			c.head.complete(rec)
+			text = appendRecord(text, rec)
+		}
+	}
+	return durable.WriteFile(c.path("head.jsonl"), text, 0o640)
 }
 
 // seenSeq makes sure that a record which mends something gets another seq.
@@ -117,6 +141,9 @@ func (c *checker) checkHeadLog(ctx context.Context, u *check.Unit) error {
 	if err := c.tree.CheckDir(ctx, u, "batches", "batches"); err != nil {
 		return err
 	}
+	if c.noList != "" {
+		c.reportNoList(u)
+	}
 	gone := make(map[job.BatchID]job.Kind)
 	for id, said := range c.listed {
 		if said.kind != job.KindDeleted {
@@ -132,10 +159,57 @@ func (c *checker) checkHeadLog(ctx context.Context, u *check.Unit) error {
 	return nil
 }
 
+// reportNoList finds that head.jsonl is missing, or is empty although there are batches.
+func (c *checker) reportNoList(u *check.Unit) {
+	what, n := c.noList, len(c.batches)
+	if c.noList == emptyList && !slices.ContainsFunc(c.batches, c.isBegun) {
+		return
+	}
+	if n > 0 {
+		what += ", and there "
+		if n == 1 {
+			what += "is 1 batch"
+		} else {
+			what += fmt.Sprintf("are %d batches", n)
+		}
+		what += "; which are over and which nodes are drained is forgotten"
+	}
+	u.Report(check.Damaged, "head.jsonl", what, "make it anew, with every batch as open").Mend =
+		func() error { c.relist = true; return nil }
+}
+
+// isBegun reports whether the log of a batch has a record of which head.jsonl is told first:
+// any but those that come with the submission.
+func (c *checker) isBegun(dir string) bool {
+	f, err := check.Open(c.path(dir, "log.jsonl"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	begun := false
+	l := newLogReader(f, -1, batchAt(dir), dir+"/log.jsonl")
+	l.eachRecord(stop, func(rec *job.Record) error {
+		begun = rec.Kind != job.KindBatch && rec.Kind != job.KindHold
+		if begun {
+			return io.EOF
+		}
+		return nil
+	})
+	return begun
+}
+
+// emptyList is the noList of a new spool, and of a file that was emptied.
+const emptyList = "it is empty"
+
+// foldHeadLog reads head.jsonl.
 func (c *checker) foldHeadLog(u *check.Unit) error {
 	const name = "head.jsonl"
-	c.headLog, c.blind = newHeadLog(), false
+	c.headLog, c.blind, c.noList = newHeadLog(), false, ""
 	f, err := check.Open(c.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		c.noList = "it is missing"
+		return nil
+	}
 	if err != nil {
 		return c.unreadable(u, name, err, "nothing: dsched makes it anew, and looks at every batch")
 	}
@@ -150,6 +224,9 @@ func (c *checker) foldHeadLog(u *check.Unit) error {
 	u.Count(l.next)
 	if err == errTorn {
 		return c.checkTorn(u, f, l)
+	}
+	if l.next == 0 && err == nil {
+		c.noList = emptyList
 	}
 	return err
 }

@@ -21,7 +21,7 @@ import (
 // checkSpool is what Check tells of a spool on which no head runs.
 func checkSpool(t testing.TB, dir string, mend bool) (found []*check.Finding) {
 	t.Helper()
-	r := &check.Run{Dir: dir, Sums: true, Mend: mend, Tell: func(f *check.Finding) error {
+	r := &check.Run{Dir: dir, Sums: true, Mend: mend, Key: check.PEM, Tell: func(f *check.Finding) error {
 		found = append(found, f)
 		if mend {
 			s, err := Open(dir)
@@ -211,7 +211,7 @@ var wounds = []wound{
 	{"I2 no result", remove("batches/ns/b/out/a"), `^damaged\tbatches/ns/b/out/a\tthe log accepts it of attempt [0-9a-f]{32}, and it is nowhere\t`, "^damaged"},
 	{"I2 a result of nobody", makeFile("batches/ns/b/out/d/x"), "^strange\tbatches/ns/b/out/d\tno record of the log accepts it\tmove it to found/batches/ns/b/out/d\n$", ""},
 	{"no blob", remove(blobName), "^damaged\t" + blobName + "\tit is missing, and ns/b reads it", "^damaged"},
-	{"a short blob", overwrite(blobName, "big", ""), "^damaged\t" + blobName + "\tit has 196605 bytes, and ns/b reads it as one of 196608", "^damaged"},
+	{"a short blob", overwrite(blobName, "big", ""), "(?m)^damaged\t" + blobName + "\tit has 196605 bytes, and ns/b reads it as one of 196608", "^damaged"},
 	{"no files.tar", remove("batches/ns/b/files.tar"), "^damaged\tbatches/ns/b/files.tar\tit is missing", "^damaged"},
 	{"a stranger at the top", makeFile("thesis.tex"), "^strange\tthesis.tex\t", ""},
 	{"a stranger in a batch", makeFile("batches/ns/b/notes"), "^strange\tbatches/ns/b/notes\t", ""},
@@ -240,6 +240,33 @@ var wounds = []wound{
 	}, "^strange\tbatches/ns/b/log.jsonl\tit belongs to user 61000 and not to 0\tnothing: chown 0, .*\n$", "^strange\tbatches/ns/b/log.jsonl\tit belongs to user 61000"},
 	{"closed too early", appendTo("head.jsonl", string(appendRecord(nil, &job.Record{Seq: 1000, Kind: job.KindClosed, Batch: "ns/b"}))),
 		"damaged\tbatches/ns/b\thead.jsonl lists it as closed with 2 jobs to be done, .*\tlist it as open in head.jsonl\n", ""},
+	{"the spool is open to all", func(t *testing.T, at func(string) string) {
+		if err := os.Chmod(at("."), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}, "^strange\t.\tits mode is 0777, more than 0755\tset its mode to 0755\n$", ""},
+	{"a log that its owner cannot write", func(t *testing.T, at func(string) string) {
+		if err := os.Chmod(at(batchLog), 0o440); err != nil {
+			t.Fatal(err)
+		}
+	}, "^strange\tbatches/ns/b/log.jsonl\tits mode is 0440, less than 0600\tset its mode to 0640\n$", ""},
+	{"a key that was cut", func(t *testing.T, at func(string) string) {
+		if err := os.WriteFile(at("keys/head"), []byte("-----BEGIN"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}, "^damaged\tkeys/head\tit is not a key: .*\tnothing: put it back from a copy, or remove it and run dadm init", "^damaged\tkeys/head"},
+	{"an ssh key that was emptied", func(t *testing.T, at func(string) string) {
+		if err := os.WriteFile(at("keys/ssh_key"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}, "^damaged\tkeys/ssh_key\tit is not a key: .*\tnothing: put it back from a copy, or make another", "^damaged\tkeys/ssh_key"},
+	{"head.jsonl was emptied", func(t *testing.T, at func(string) string) {
+		if err := os.Truncate(at("head.jsonl"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}, "^damaged\thead.jsonl\tit is empty, and there is 1 batch; .*\tmake it anew, with every batch as open\n$", ""},
+	{"no head.jsonl", remove("head.jsonl"), "^damaged\thead.jsonl\tit is missing, and there is 1 batch; .*\tmake it anew, with every batch as open\n$", ""},
+	{"no run", remove("run"), "^damaged\trun\tthe directory is missing\tmake it, empty\n$", ""},
 	{"no directory", remove("batches/ns/b/build"), "^damaged\tbatches/ns/b/build\tthe directory is missing\tmake it, empty\n$", ""},
 	{"J30 another format of a batch", reformat, "^damaged\tbatches/ns/b/log.jsonl\tline 1 .*its format is 2, this program knows 1", "^damaged"},
 }
@@ -512,9 +539,6 @@ func TestCheckModesOfDirectories(t *testing.T) {
 	}
 	want := make(map[string]os.FileMode)
 	for _, d := range tree {
-		if d.name == "run" { // which holds the lock
-			continue
-		}
 		want[d.name] = mode(d.name)
 		if err := os.RemoveAll(filepath.Join(dir, d.name)); err != nil {
 			t.Fatal(err)
@@ -536,4 +560,119 @@ func TestCheckModesOfDirectories(t *testing.T) {
 	if got, want := mode("incoming"), os.ModeDir|os.ModeSetgid|os.ModeSticky|0o773; got != want {
 		t.Errorf("incoming has mode %v, want %v", got, want)
 	}
+}
+
+// A rotted blob that jobs read is not whole when it was moved aside.
+func TestCheckTellsWhoMissesARottedBlob(t *testing.T) {
+	dir, _ := fullSpool(t)
+	overwrite(blobName, "big", "bug")(t, func(name string) string { return filepath.Join(dir, name) })
+	first, second := checkSpool(t, dir, true), lines(checkSpool(t, dir, false))
+	if len(first) != 2 || !first[0].Cured || first[1].Cured || second != lines(first[1:]) || second == "" {
+		t.Errorf("told\n%sand after that\n%s", lines(first), second)
+	}
+}
+
+// Without head.jsonl, inputs of a batch that is over may have been collected, and a repair
+// keeps that so. What a job that is not over reads is missed.
+func TestCheckCollectedInputsWithoutAHeadLog(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"}, crashContents...)
+	started := start("a", 1)
+	commit(t, h, b, started)
+	m, err := bring(h, b, started.Attempt, "of a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, b, endOf(job.KindDone, started, m))
+	if err := errors.Join(h.Publish(b, "a", started.Attempt), h.SyncPublished()); err != nil {
+		t.Fatal(err)
+	}
+	h.CloseBatch(b)
+	dir := h.Dir()
+	if err := errors.Join(h.Commit(), b.Close(), h.Close(), os.Remove(filepath.Join(dir, blobName)), os.Remove(filepath.Join(dir, "head.jsonl"))); err != nil {
+		t.Fatal(err)
+	}
+	want := "damaged\thead.jsonl\tit is missing, and there is 1 batch; which are over and which nodes are drained is forgotten\tmake it anew, with every batch as open\n"
+	for _, mend := range []bool{false, true} {
+		if got := lines(checkSpool(t, dir, mend)); got != want {
+			t.Errorf("mend %v: told\n%s", mend, got)
+		}
+	}
+	if got := lines(checkSpool(t, dir, false)); got != "" {
+		t.Errorf("after that: told\n%s", got)
+	}
+
+	dir, _ = fullSpool(t)
+	if err := errors.Join(os.Remove(filepath.Join(dir, blobName)), os.Remove(filepath.Join(dir, "head.jsonl"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, mend := range []bool{true, false} {
+		if got := lines(checkSpool(t, dir, mend)); !strings.Contains(got, "damaged\t"+blobName+"\tit is missing, and ns/b reads it") {
+			t.Errorf("mend %v: told\n%s", mend, got)
+		}
+	}
+}
+
+// The log of another batch moves nothing of what is in place.
+func TestCheckLogOfAnotherBatch(t *testing.T) {
+	for _, names := range [][]string{{"a", "b", "c", "d"}, {"x"}} {
+		dir, _ := fullSpool(t)
+		h, open, _ := loadHead(t, dir)
+		other := submit(t, h, "ns/other", names, crashContents...)
+		text, err := os.ReadFile(filepath.Join(other.dir, "log.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range open {
+			b.Close()
+		}
+		if err := errors.Join(other.Close(), h.Close(), os.WriteFile(filepath.Join(dir, batchLog), text, 0o640)); err != nil {
+			t.Fatal(err)
+		}
+		before := contentsBelow(t, filepath.Join(dir, "batches"))
+		told := lines(checkSpool(t, dir, true))
+		if !strings.Contains(told, "strange\tbatches/ns/b\tits log is that of the batch \"ns/other\"\tnothing: ") ||
+			exists(filepath.Join(dir, check.Found)) == nil || !slices.Equal(before, contentsBelow(t, filepath.Join(dir, "batches"))) {
+			t.Errorf("%q: told\n%s", names, told)
+		}
+		if again := lines(checkSpool(t, dir, false)); again != told {
+			t.Errorf("%q: told\n%sand then\n%s", names, told, again)
+		}
+	}
+}
+
+// A head makes the empty directories anew that a copy left out, with the modes of a new spool.
+func TestHeadMakesDirectoriesAnew(t *testing.T) {
+	dir := newClosed(t)
+	want := map[string]os.FileMode{}
+	for _, d := range tree {
+		info, err := os.Stat(filepath.Join(dir, d.name))
+		if err := errors.Join(err, os.RemoveAll(filepath.Join(dir, d.name))); err != nil {
+			t.Fatal(err)
+		}
+		want[d.name] = info.Mode()
+	}
+	loadHead(t, dir)
+	for name, want := range want {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, want %v: %v", name, info, want, err)
+		}
+	}
+}
+
+// Root does not run on the spool of another user: what it makes, that user cannot use.
+func TestLockOfAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		suite.Missing(t, "only root can give files away")
+	}
+	dir := newClosed(t)
+	if err := os.Chown(filepath.Join(dir, "spool.json"), 61000, -1); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Lock()
+	wantErr(t, "a spool of another user", err, os.ErrPermission)
 }

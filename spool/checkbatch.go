@@ -23,6 +23,10 @@ type batchCheck struct {
 	u    *check.Unit
 	open bool // as head.jsonl lists it
 
+	early   bool // it is listed as closed before all its jobs are over
+	renamed bool // its log is that of a batch of another name
+	other   bool // its log is that of other jobs: what is in place is not compared with it
+
 	// What was in its directories before the log was read.
 	lists map[string][]fs.DirEntry   // staging and build
 	kept  map[string]map[string]bool // out, attempts and manifests
@@ -44,6 +48,7 @@ type batchCheck struct {
 	read    int64 // bytes of jobs.jsonl
 	needs   bool  // some job needs others
 	inputs  map[[32]byte]inputAt
+	awaited map[string]bool // blobs that jobs read which are not over; nil: not looked at
 }
 
 // inputAt is where an input of the batch lies.
@@ -151,7 +156,9 @@ func (b *batchCheck) checkLog(context.Context) error {
 			b.u.Mode(b.name(""), info, b.uid, 0o700)
 		}
 		if named != b.Batch.ID {
-			b.u.Report(check.Strange, b.name(""), fmt.Sprintf("its log is that of the batch %.200q", named), "nothing: give it its name again")
+			b.u.Report(check.Strange, b.name(""), fmt.Sprintf("its log is that of the batch %.200q", named),
+				"nothing: give it its name again, or put its own log back from a copy")
+			b.renamed = true
 		}
 		if err := checkSpec(&b.about.Spec); err != nil {
 			what, _, _ := strings.Cut(err.Error(), "\n")
@@ -207,7 +214,7 @@ func (b *batchCheck) checkClosed(context.Context) error {
 			left++
 		}
 	}
-	if left > 0 {
+	if b.early = left > 0; b.early {
 		b.u.Report(check.Damaged, b.name(""), fmt.Sprintf("head.jsonl lists it as closed with %s to be done, so dsched does not look at it", count(left, "job")),
 			"list it as open in head.jsonl").Mend = func() error { b.reopen = append(b.reopen, b.Batch.ID); return nil }
 	}
@@ -233,6 +240,7 @@ func (b *batchCheck) checkJobs() error {
 		return b.unreadable(b.u, file, err, noLogCure)
 	}
 	if h != nil && !b.badJobs && fmt.Sprintf("%x", b.content.Sum(nil)) != h.Content {
+		b.other = true
 		b.jobDamages.damaged(file, "it is whole, but not what the log says was asked for")
 	}
 	return nil

@@ -55,13 +55,16 @@ func (b *batchCheck) checkInputs(ctx context.Context) error {
 }
 
 // checkBlobOf looks whether a blob that jobs read is there. Those of a batch that is over
-// may have been collected.
+// may have been collected. Of one that was over, or of which head.jsonl does not tell, only
+// what its other jobs read must be there.
 func (b *batchCheck) checkBlobOf(d *damages, sum string, size int64) error {
 	name := "blobs/" + sum[:2] + "/" + sum
-	said := b.listed[b.Batch.ID]
 	switch info, err := os.Lstat(b.path(name)); {
 	case errors.Is(err, fs.ErrNotExist):
-		if b.open && !said.again && (!b.blind || said.kind != "") {
+		if !b.open && !b.early {
+			return nil
+		}
+		if said := b.listed[b.Batch.ID]; said.kind == job.KindOpened && !said.again || b.isAwaited(sum) {
 			d.damaged(name, fmt.Sprintf("it is missing, and %s reads it", b.Batch.ID))
 		}
 	case err != nil:
@@ -70,6 +73,47 @@ func (b *batchCheck) checkBlobOf(d *damages, sum string, size int64) error {
 		d.damaged(name, fmt.Sprintf("it has %d bytes, and %s reads it as one of %d", info.Size(), b.Batch.ID, size))
 	}
 	return nil
+}
+
+// isAwaited reports whether a job that is not over reads the blob.
+func (b *batchCheck) isAwaited(sum string) bool {
+	if b.awaited == nil {
+		b.awaited = map[string]bool{}
+		if !b.badLog && !b.badJobs {
+			b.addAwaited()
+		}
+	}
+	return b.awaited[sum]
+}
+
+// addAwaited notes the blobs that jobs read which are not over. The lines of jobs.jsonl
+// have been checked; one that cannot be read now has changed meanwhile.
+func (b *batchCheck) addAwaited() {
+	add := func(in []job.Input) {
+		for i := range in {
+			b.awaited[in[i].Sum] = true
+		}
+	}
+	var bad *Problem
+	if b.lines, bad = b.openFile("jobs.jsonl"); bad != nil {
+		return
+	}
+	defer b.lines.Close()
+	var j job.Job
+	for i, s := range b.history.States {
+		if s.Over() || i >= b.Batch.Jobs() {
+			continue
+		}
+		if len(b.awaited) == 0 {
+			add(b.about.Spec.Inputs)
+			if b.about.Spec.Image != nil {
+				add([]job.Input{*b.about.Spec.Image})
+			}
+		}
+		if text, err := b.JobLine(i); err == nil && readJob(text, job.JobLine(), &j) == nil {
+			add(j.Inputs)
+		}
+	}
 }
 
 // checkFilesTar looks at each small input where it should lie.

@@ -74,6 +74,10 @@ const resultCure = "nothing: put it back from a copy, or submit the job again"
 // checkResults compares what the log accepts with what is in out/, attempts/, manifests/
 // and staging/.
 func (b *batchCheck) checkResults(ctx context.Context) error {
+	if b.other {
+		b.results = nil
+		return b.tree.CheckList(ctx, b.u, inBatch+"build", b.name("build"), b.lists["build"])
+	}
 	b.settleResults()
 	staged := make(map[job.Token]bool)
 	for _, e := range b.lists["staging"] {
@@ -94,7 +98,7 @@ func (b *batchCheck) checkResults(ctx context.Context) error {
 		}
 		delete(staged, r.token())
 	}
-	if !b.badLog { // else not every record is known
+	if !b.badLog && !b.renamed { // else not every record is known
 		b.checkUnknown(staged)
 	}
 	return b.tree.CheckList(ctx, b.u, inBatch+"build", b.name("build"), b.lists["build"])
@@ -164,7 +168,7 @@ func (b *batchCheck) checkPlaced(r *result, d *damages, staged bool) error {
 		f.Kind = check.Damaged
 		f.What += ", of a batch that is closed"
 	}
-	if h := b.checker.head; h != nil {
+	if h := b.checker.head; h != nil && !b.renamed {
 		token, small := r.token(), r.small
 		f.Mend = func() error {
 			if small {
@@ -198,7 +202,7 @@ func (b *batchCheck) checkShed(l *leaver, staged bool) error {
 		return nil
 	}
 	f := b.u.Report(check.Left, b.name(at), "it was left by an attempt that had to leave its node, and does not count any more", cure)
-	if h := b.checker.head; h != nil {
+	if h := b.checker.head; h != nil && !b.renamed {
 		f.Mend = func() error {
 			err := h.unstage(b.Batch, l)
 			if err == nil {

@@ -29,7 +29,7 @@ func (c *checker) setTree() {
 	}
 	c.tree = t
 	t.Places = []check.Place{
-		{Path: ".", Odd: "nothing of that name belongs into a spool", Temps: true},
+		{Path: ".", Mode: dir | 0o755, Odd: "nothing of that name belongs into a spool", Temps: true},
 		{Path: "spool.json|head.jsonl|head.jsonl.<number>.broken|ballast", Mode: 0o640},
 		{Path: "README|head.yaml|lost+found|" + check.Found, Mode: check.Anything},
 		{Path: "incoming", Mode: dir | 0o773},
@@ -55,7 +55,8 @@ func (c *checker) setTree() {
 		{Path: "nodes", Mode: dir | 0o755, Odd: "it is not the file of a node", Temps: true},
 		{Path: "nodes/<name>.json", Mode: 0o640},
 		{Path: "keys", Mode: dir | 0o700, Odd: "it is no key, and no list of nodes", Temps: true},
-		{Path: "keys/head|ssh_key", Mode: 0o600},
+		{Path: "keys/head", Mode: 0o600, Check: check.Key(c.run.Key, "nothing: put it back from a copy, or remove it and run dadm init, and let every node take the new key")},
+		{Path: "keys/ssh_key", Mode: 0o600, Check: check.Key(check.PEM, "nothing: put it back from a copy, or make another with ssh-keygen and take it to the nodes")},
 		{Path: "keys/nodes", Mode: 0o600, Check: c.checkNodeList},
 		{Path: "keys/ssh_key.pub|known_hosts<any>", Mode: 0o644},
 		{Path: "run", Mode: dir | 0o755, Odd: "nothing of that name belongs there"},
@@ -74,6 +75,9 @@ const starts = "nothing: dsched removes it when it starts"
 func (c *checker) checkTop(ctx context.Context, u *check.Unit) error {
 	if err := c.tree.CheckDir(ctx, u, ".", "."); err != nil {
 		return err
+	}
+	if c.madeRun {
+		u.MissingDir("run", 0).Mend = func() error { return nil }
 	}
 	for _, dir := range []string{"incoming", "rejected", "nodes", "keys", "run", "trash", "uploads"} {
 		if dir == "uploads" && errors.Is(exists(c.path(dir)), fs.ErrNotExist) {

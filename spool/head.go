@@ -51,8 +51,15 @@ const looking = 500 * time.Millisecond
 
 // Lock takes the spool for this process until Close or its end. It fails with
 // [ErrLocked] if another has it, and says which. The lock file is never
-// removed: a file made anew could be locked by a second.
+// removed: a file made anew could be locked by a second. If the spool belongs to another
+// user, the error is fs.ErrPermission: root would make files that its owner cannot use.
 func (s *Spool) Lock() (*Head, error) {
+	if uid := os.Geteuid(); uid != s.uid {
+		return nil, fmt.Errorf("%w: the spool %q belongs to user %d, and this runs as %d (run it as that user)", fs.ErrPermission, s.dir, s.uid, uid)
+	}
+	if err := s.remakeTop("run"); err != nil {
+		return nil, err
+	}
 	name := s.path("run", "lock")
 	lock := flock.New(name, flock.SetFlag(os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW), flock.SetPermissions(0o640))
 	ok, err := lock.TryLock()

@@ -39,6 +39,16 @@ var tree = []struct {
 	{"nodes", 0o750}, {"keys", 0o700}, {"run", 0o750}, {"trash", 0o700},
 }
 
+// remakeTop makes a directory of the spool durably as Init made it, if it is missing.
+func (s *Spool) remakeTop(name string) error {
+	for _, d := range tree {
+		if d.name == name && errors.Is(exists(s.path(name)), fs.ErrNotExist) {
+			return remakeDir(s.path(name), d.mode)
+		}
+	}
+	return nil
+}
+
 // Init makes a spool in dir, which may be missing, empty, or what an Init cut
 // short has left. The file that makes it a spool comes last. A spool that is
 // there is left alone, and the error is fs.ErrExist.

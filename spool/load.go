@@ -100,8 +100,14 @@ func (h *Head) openAll(ids []job.BatchID) (open []*Batch, problems []*Problem, e
 	return open, problems, err
 }
 
-// clean removes what a crash has left half made and nothing names.
+// clean removes what a crash has left half made and nothing names, and makes the
+// directories anew that a copy of the spool left out since they were empty.
 func (h *Head) clean() error {
+	for _, d := range tree {
+		if err := h.remakeTop(d.name); err != nil {
+			return err
+		}
+	}
 	for _, glob := range []string{"batches/*/.new-*", "blobs/??/.*", "keys/.*", "nodes/.*", "rejected/.*", ".*"} {
 		if err := removeAll(h.dir, glob, func(name string) bool {
 			return strings.HasPrefix(glob, "batches/") || durable.IsTemp(name)

@@ -75,11 +75,15 @@ func (h *Head) mkStaged(dir string) error {
 	return err
 }
 
-// remakeDir makes a directory of a batch, or trash/, durably as it was made at first:
+// remakeDir makes a directory of a batch or of the spool durably, with that mode:
 // somebody removed it, or a copy of the spool left it out since it was empty. Another
 // goroutine may do the same.
 func remakeDir(dir string, mode fs.FileMode) error {
-	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Mkdir(dir, mode.Perm())
+	if err == nil {
+		err = os.Chmod(dir, mode)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return syncPresent([]string{filepath.Dir(dir)})

@@ -16,6 +16,7 @@ import (
 	"distribute/lib/check"
 	"distribute/lib/cli"
 	"distribute/lib/desk"
+	"distribute/lib/dial"
 	"distribute/lib/proc"
 	"distribute/lib/timing"
 	"distribute/lib/unit"
@@ -51,7 +52,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	out := bufio.NewWriter(c.Stdout)
 	kinds := make(map[check.Kind]int)
 	read := c.Progress("reading", 0, unit.FormatBytes)
-	r := &check.Run{Sums: *sums, Mend: *mend, Wait: settles, Seen: read.Add,
+	r := &check.Run{Sums: *sums, Mend: *mend, Wait: settles, Key: dial.CheckKey, Seen: read.Add,
 		Part: func(name string) { c.Verbose("looking at %s", name) }}
 	r.Tell = func(f *check.Finding) error {
 		kinds[f.Kind]++

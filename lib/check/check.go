@@ -49,6 +49,8 @@ type Finding struct {
 
 	// Mend does what Cure says; nil: nothing can be done here.
 	Mend func() error `json:"-"`
+
+	tried bool
 }
 
 // Text is the finding as a line of four fields, without its newline.
@@ -91,6 +93,7 @@ type Run struct {
 	Live func() (bool, error) // whether a daemon has the directory
 	Wait time.Duration        // between two looks at what is in use
 	Tell func(*Finding) error // takes each finding
+	Key  func([]byte) error   // why the content of a file is not a key; nil: keys are not read
 	Seen func(bytes int64)    // hears of each amount that was read; may be nil
 	Part func(name string)    // hears of each part that is looked at; may be nil
 
@@ -263,13 +266,7 @@ func (r *Run) again(ctx context.Context, first []*Finding, look func(*Unit) erro
 
 func (r *Run) tell(found []*Finding) error {
 	for _, f := range found {
-		if r.Mend && f.Mend != nil {
-			if err := f.Mend(); err != nil {
-				f.Cure = fmt.Sprintf("nothing: it failed: %v", err)
-			} else {
-				f.Cured = true
-			}
-		}
+		r.mend(f)
 		if !f.Cured {
 			r.Open++
 		}
@@ -280,49 +277,105 @@ func (r *Run) tell(found []*Finding) error {
 	return nil
 }
 
+// mend does what the cure of a finding says, if that is asked for and was not done.
+func (r *Run) mend(f *Finding) {
+	if !r.Mend || f.Mend == nil || f.Cured || f.tried {
+		return
+	}
+	f.tried = true
+	if err := f.Mend(); err != nil {
+		f.Cure = fmt.Sprintf("nothing: it failed: %v", err)
+	} else {
+		f.Cured = true
+	}
+}
+
+// mendNow mends a finding before more is looked at: what is behind it is found then.
+func (u *Unit) mendNow(f *Finding) { u.run.mend(f) }
+
+// inside calls f with the directory that is checked. A path below that root leads
+// nowhere else, also where others can put a link into it.
+func (r *Run) inside(f func(*os.Root) error) error {
+	root, err := os.OpenRoot(r.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return f(root)
+}
+
+// syncIn makes the names in a directory below root durable.
+func syncIn(root *os.Root, dir string) error {
+	d, err := openIn(root, dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(durable.Sync(d), d.Close())
+}
+
+// openIn opens a directory below root. It waits for no FIFO.
+func openIn(root *os.Root, dir string) (*os.File, error) {
+	return root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+}
+
 // Found is the directory, below the one that is checked, into which what does
 // not belong is moved. Only a person removes what is in it.
 const Found = "found"
 
 // Aside moves path, below dir, to the same path below dir/found; where that is
-// there, a number is added. Nothing is deleted, and the move is durable.
+// there, a number is added. Nothing is deleted, and the move is durable. Nothing outside
+// of dir is touched, whatever others put there meanwhile.
 func Aside(dir, path string) (to string, err error) {
-	if err := os.Mkdir(filepath.Join(dir, Found), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	err = (&Run{Dir: dir}).inside(func(root *os.Root) error {
+		to, err = aside(root, path)
+		return err
+	})
+	return to, err
+}
+
+func aside(root *os.Root, path string) (to string, err error) {
+	if err := root.Mkdir(Found, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	if info, err := os.Lstat(filepath.Join(dir, Found)); err != nil || !info.IsDir() {
-		return "", errors.Join(err, fmt.Errorf("%q is not a directory (move it away)", filepath.Join(dir, Found)))
+	if info, err := root.Lstat(Found); err != nil || !info.IsDir() {
+		return "", errors.Join(err, fmt.Errorf("%q is not a directory (move it away)", filepath.Join(root.Name(), Found)))
 	}
-	root, err := os.OpenRoot(filepath.Join(dir, Found))
+	parent := filepath.Dir(path)
+	if err := root.MkdirAll(filepath.Join(Found, parent), 0o700); err != nil {
+		return "", err
+	}
+	from, err := openIn(root, parent)
 	if err != nil {
 		return "", err
 	}
-	defer root.Close()
-	parent := filepath.Dir(path)
-	if err := root.MkdirAll(parent, 0o700); err != nil {
+	defer from.Close()
+	into, err := openIn(root, filepath.Join(Found, parent))
+	if err != nil {
 		return "", err
 	}
+	defer into.Close()
+	name := filepath.Base(path)
 	for n := 1; ; n++ {
-		to = filepath.Join(Found, path)
+		as := name
 		if n > 1 {
-			to += "." + strconv.Itoa(n)
+			as += "." + strconv.Itoa(n)
 		}
-		err := durable.Publish(filepath.Join(dir, path), filepath.Join(dir, to))
+		err := durable.PublishIn(from, name, into, as)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
-		return to, syncAside(dir, parent)
+		return filepath.Join(Found, parent, as), syncAside(root, parent)
 	}
 }
 
 // syncAside makes the names durable that Aside has changed.
-func syncAside(dir, parent string) error {
-	errs := []error{durable.SyncDir(filepath.Join(dir, parent)), durable.SyncDir(dir)}
+func syncAside(root *os.Root, parent string) error {
+	errs := []error{syncIn(root, parent), syncIn(root, ".")}
 	for p := parent; ; p = filepath.Dir(p) {
-		errs = append(errs, durable.SyncDir(filepath.Join(dir, Found, p)))
+		errs = append(errs, syncIn(root, filepath.Join(Found, p)))
 		if p == "." {
 			return errors.Join(errs...)
 		}
@@ -382,22 +435,38 @@ func Broken(err error) bool {
 }
 
 // Mode finds what is wrong with the owner and the mode of path: that it has
-// another owner than uid, or a permission bit beyond those of most.
+// another owner than uid, a permission bit beyond those of most, or lacks what its
+// owner needs of these.
 func (u *Unit) Mode(path string, info fs.FileInfo, uid int, most fs.FileMode) {
+	least := most & 0o700
+	if !info.IsDir() && most&0o077 == 0 {
+		least = 0o400 // a key need not be written
+	}
 	st := info.Sys().(*syscall.Stat_t)
 	if int(st.Uid) != uid {
 		u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("it belongs to user %d and not to %d", st.Uid, uid),
 			Cure: fmt.Sprintf("nothing: chown %d, or find out who put it there", uid)})
 		return
 	}
-	more := info.Mode().Perm() &^ most
-	if more == 0 {
+	perm := info.Mode().Perm()
+	right := perm&most | least
+	if right == perm {
 		return
 	}
 	mode := st.Mode & 0o7777
-	name := filepath.Join(u.run.Dir, path)
-	u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("its mode is %04o, more than %04o", mode, most),
-		Cure: fmt.Sprintf("set its mode to %04o", mode&^uint32(more)), Mend: func() error { return os.Chmod(name, info.Mode()&^more) }})
+	what := fmt.Sprintf("its mode is %04o, more than %04o", mode, most)
+	if perm&^most == 0 {
+		what = fmt.Sprintf("its mode is %04o, less than %04o", mode, least)
+	}
+	u.mendNow(u.Find(Finding{Kind: Strange, Path: path, What: what, Cure: fmt.Sprintf("set its mode to %04o", mode&^0o777|uint32(right)),
+		Mend: func() error {
+			return u.run.inside(func(root *os.Root) error {
+				if now, err := root.Lstat(path); err != nil || !os.SameFile(now, info) {
+					return errors.Join(err, errors.New("it was replaced meanwhile"))
+				}
+				return root.Chmod(path, info.Mode()&^0o777|right)
+			})
+		}}))
 }
 
 // Odd finds something that does not belong, which is moved aside when mended.

@@ -113,3 +113,31 @@ func TestOpenWaitsForNothing(t *testing.T) {
 		}
 	}
 }
+
+// What others put in the place of a directory leads a mend nowhere else.
+func TestMendsStayInside(t *testing.T) {
+	elsewhere := t.TempDir()
+	r, _ := run(t, false)
+	r.Mend = true
+	secret := filepath.Join(elsewhere, "b")
+	err := errors.Join(os.WriteFile(secret, []byte("mine"), 0o644), os.Symlink(elsewhere, filepath.Join(r.Dir, "a")))
+	info, serr := os.Lstat(secret)
+	if err := errors.Join(err, serr); err != nil {
+		t.Fatal(err)
+	}
+	err = r.Unit(t.Context(), "part", func(u *Unit) error {
+		u.Odd("a/b", "odd")
+		u.MissingDir("a/c", 0o700)
+		u.Mode("a/b", info, os.Getuid(), 0o600)
+		return nil
+	})
+	if err != nil || r.Open != 3 {
+		t.Errorf("%d of 3 left, %v", r.Open, err)
+	}
+	if after, err := os.Lstat(secret); err != nil || after.Mode() != info.Mode() {
+		t.Errorf("what is elsewhere has changed: %v, %v", after, err)
+	}
+	if list, _ := os.ReadDir(elsewhere); len(list) != 1 {
+		t.Errorf("elsewhere: %v", list)
+	}
+}

@@ -120,15 +120,24 @@ func (u *Unit) List(dir string, mode fs.FileMode) ([]fs.DirEntry, error) {
 	list, err := os.ReadDir(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		u.Report(Damaged, dir, "the directory is missing", "make it, empty").Mend = func() error {
-			return errors.Join(os.Mkdir(name, 0o700), os.Chmod(name, mode), durable.SyncDir(filepath.Dir(name)))
-		}
+		u.mendNow(u.MissingDir(dir, mode))
 		return nil, nil
 	case err != nil && Broken(err):
 		u.Report(Damaged, dir, "it cannot be listed: "+Reason(err), "nothing: put it back from a copy")
 		return list, nil
 	}
 	return list, err
+}
+
+// MissingDir finds that a directory is missing, which is made with that mode when mended.
+func (u *Unit) MissingDir(dir string, mode fs.FileMode) *Finding {
+	f := u.Report(Damaged, dir, "the directory is missing", "make it, empty")
+	f.Mend = func() error {
+		return u.run.inside(func(root *os.Root) error {
+			return errors.Join(root.Mkdir(dir, 0o700), root.Chmod(dir, mode), syncIn(root, path.Dir(dir)))
+		})
+	}
+	return f
 }
 
 // CheckDir lists dir, which is at the place with the path at, and compares what is in it
@@ -149,6 +158,13 @@ func (t *Tree) CheckList(ctx context.Context, u *Unit, at, dir string, list []fs
 		case path.Dir(p.Path) == at:
 			in = append(in, p)
 		}
+	}
+	if at == "." && of.Mode != 0 {
+		info, err := os.Stat(filepath.Join(u.run.Dir, dir))
+		if err != nil {
+			return err
+		}
+		u.Mode(".", info, t.UID, of.Mode.Perm())
 	}
 	for _, e := range list {
 		name := path.Join(dir, e.Name())
@@ -184,9 +200,9 @@ func (t *Tree) checkMode(u *Unit, name string, e fs.DirEntry, want fs.FileMode) 
 		u.Mode(name, info, t.UID, want.Perm())
 		return true
 	case want.IsDir():
-		u.Odd(name, "it should be a directory")
+		u.mendNow(u.Odd(name, "it should be a directory"))
 	default:
-		u.Odd(name, "it should be a regular file")
+		u.mendNow(u.Odd(name, "it should be a regular file"))
 	}
 	return false
 }

@@ -124,8 +124,10 @@ func (c *checker) setTree(uid int, isPassable bool) {
 	t := &check.Tree{UID: uid, Starts: starts}
 	c.tree = t
 	t.Places = []check.Place{
-		{Path: ".", Odd: "nothing of that name belongs into a node's directory", Temps: true},
-		{Path: "node.json|lock|ballast|key|ssh_key", Mode: 0o600},
+		{Path: ".", Mode: dir | passable, Odd: "nothing of that name belongs into a node's directory", Temps: true},
+		{Path: "node.json|lock|ballast", Mode: 0o600},
+		{Path: "key", Mode: 0o600, Check: check.Key(c.run.Key, "nothing: put it back from a copy, or remove it and run dnoded -init, and let the head accept the new key")},
+		{Path: "ssh_key", Mode: 0o600, Check: check.Key(check.PEM, "nothing: put it back from a copy, or remove it and run dnoded -init")},
 		{Path: "pause-ended|pause-owners", Mode: 0o644},
 		{Path: "node.yaml|ssh_key.pub|known_hosts|lost+found|.<any>|" + check.Found, Mode: check.Anything},
 		{Path: "head|ssh", Mode: fs.ModeSocket | check.Anything, Only: true},

@@ -123,6 +123,8 @@ func TestCheckFindsAndMends(t *testing.T) {
 		{"a stranger", "thesis.tex", write("mine"), "^strange\tthesis.tex\t", true},
 		{"a stranger among attempts", "attempts/mine", write("mine"), "^strange\tattempts/mine\tit is not the directory of an attempt", true},
 		{"an open mode", "node.json", func(name string) error { return os.Chmod(name, 0o666) }, "^strange\tnode.json\tits mode is 0666, more than 0600\tset its mode to 0600", false},
+		{"an open directory", ".", func(name string) error { return os.Chmod(name, 0o777) }, "^strange\t.\tits mode is 0777, more than 0711\tset its mode to 0711", false},
+		{"a key that was cut", "ssh_key", write("-----BEGIN"), "^damaged\tssh_key\tit is not a key: .*\tnothing: put it back from a copy", false},
 		{"a damaged build", build + "/attempt.jsonl", write("{}\n"), "^damaged\tbuilds/.*/attempt.jsonl\tits first line does not say what is built", false},
 		{"another build", build + "/attempt.jsonl", write(`{"build":{"batch":"lab/c","sum":"","spec":{}}}` + "\n"), "^damaged\tbuilds/.*/attempt.jsonl\tit is that of another build", false},
 		{"D89 rot", cached, write("an inbut"), "^damaged\tcache/.*\tits content has another sum than its name: it has rotted\tmove it to found/cache/", true},

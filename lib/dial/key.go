@@ -97,6 +97,9 @@ func exposed(path string, info fs.FileInfo) string {
 	return ""
 }
 
+// CheckKey reports why data, the content of a file, is not a key.
+func CheckKey(data []byte) error { _, err := parseKey(data); return err }
+
 // parseKey reads the content of a file with a key.
 func parseKey(data []byte) (ed25519.PrivateKey, error) {
 	if len(bytes.TrimSpace(data)) == 0 {

@@ -110,10 +110,19 @@ func fill(f *os.File, data []byte, mode fs.FileMode) error {
 // File systems of a network do not rename so. There a directory first makes an
 // empty one of that name, which a crash may leave.
 func Publish(oldpath, newpath string) error {
+	return publish(unix.AT_FDCWD, oldpath, unix.AT_FDCWD, newpath)
+}
+
+// PublishIn is Publish from a path below one open directory to a path below another.
+func PublishIn(from *os.File, oldpath string, into *os.File, newpath string) error {
+	return publish(int(from.Fd()), oldpath, int(into.Fd()), newpath)
+}
+
+func publish(from int, oldpath string, into int, newpath string) error {
 	for {
-		err := unix.Renameat2(unix.AT_FDCWD, oldpath, unix.AT_FDCWD, newpath, unix.RENAME_NOREPLACE)
+		err := unix.Renameat2(from, oldpath, into, newpath, unix.RENAME_NOREPLACE)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-			err = publishInSteps(oldpath, newpath)
+			err = publishInSteps(from, oldpath, into, newpath)
 		}
 		switch {
 		case err == nil:
@@ -127,22 +136,23 @@ func Publish(oldpath, newpath string) error {
 }
 
 // publishInSteps renames to a name that is made first, and with that is found to be free.
-func publishInSteps(oldpath, newpath string) error {
-	info, err := os.Lstat(oldpath)
+func publishInSteps(from int, oldpath string, into int, newpath string) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(from, oldpath, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case err != nil:
 		return err
-	case !info.IsDir():
-		if err := unix.Link(oldpath, newpath); err != nil {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		if err := unix.Linkat(from, oldpath, into, newpath, 0); err != nil {
 			return err
 		}
-		return unix.Unlink(oldpath)
+		return unix.Unlinkat(from, oldpath, 0)
 	}
-	if err := unix.Mkdir(newpath, 0o700); err != nil {
+	if err := unix.Mkdirat(into, newpath, 0o700); err != nil {
 		return err
 	}
-	if err := unix.Rename(oldpath, newpath); err != nil {
-		return errors.Join(err, unix.Rmdir(newpath))
+	if err := unix.Renameat(from, oldpath, into, newpath); err != nil {
+		return errors.Join(err, unix.Unlinkat(into, newpath, unix.AT_REMOVEDIR))
 	}
 	return nil
 }

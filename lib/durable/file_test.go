@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain lets a test run this program again as one that writes a file and is
@@ -96,7 +98,25 @@ func TestCreateNewReplacesNothing(t *testing.T) {
 }
 
 func TestS08PublishReplacesNothing(t *testing.T) {
-	for name, publish := range map[string]func(from, to string) error{"at once": Publish, "in steps": publishInSteps} {
+	for name, publish := range map[string]func(from, to string) error{
+		"at once": Publish,
+		"in steps": func(from, to string) error {
+			return publishInSteps(unix.AT_FDCWD, from, unix.AT_FDCWD, to)
+		},
+		"in directories": func(from, to string) error {
+			a, err := os.Open(filepath.Dir(from))
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			b, err := os.Open(filepath.Dir(to))
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			return PublishIn(a, filepath.Base(from), b, filepath.Base(to))
+		},
+	} {
 		for kind, make := range map[string]func(string) error{
 			"directory": func(p string) error { return os.Mkdir(p, 0o750) },
 			"file":      func(p string) error { return os.WriteFile(p, []byte("new"), 0o640) },
