@@ -27,7 +27,7 @@ type work struct {
 	saved int // the number of the attempt with whose saved files it goes on; 0: of none
 }
 
-// serveDown answers what a node fetches, on its down stream.
+// serveDown answers what a node fetches, on a down stream.
 func (h *Head) serveDown(s *session, c *wire.Conn, local bool) error {
 	for x := uint64(1); ; x++ {
 		f, err := wire.Expect[*wire.Fetch](c)

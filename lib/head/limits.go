@@ -17,7 +17,7 @@ const (
 	maxJoins   = 8          // of one node: one is there, and others begin or end
 	maxOpen    = 10_000     // batches of one user that are not over: each costs two descriptors
 	maxWaiting = 10_000_000 // jobs of these
-	maxData    = 2          // data streams of a node
+	maxData    = 3          // data streams of a node
 	maxTails   = 64         // logs that are followed on one node
 
 	toolWithin   = time.Hour        // between two requests of a tool, and before its pick

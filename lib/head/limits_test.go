@@ -462,9 +462,10 @@ func TestI16StateIDs(t *testing.T) {
 func TestI16DataStreams(t *testing.T) {
 	s := newSite(t)
 	d := s.desk("ws1", "b")
+	d.data("down")
 	_, _, err := d.greet(d.addr, wire.Hello{Role: wire.RoleData, Name: d.name, Join: d.join, State: "up"})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%d data streams at most", maxData)) {
-		t.Errorf("the third stream is told %v", err)
+		t.Errorf("the fourth stream is told %v", err)
 	}
 }
 

@@ -337,7 +337,7 @@ func (s *session) end() {
 }
 
 // addData joins a data stream to the session; it says false if it is over or
-// has two.
+// has as many as it may.
 func (s *session) addData(c *wire.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

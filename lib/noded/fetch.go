@@ -1,12 +1,14 @@
 package noded
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,9 +189,7 @@ func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Inp
 		}
 		n.do(func() { n.setStage(a, stageFetching) })
 		mine, others := n.claims.take(lack)
-		err := n.fetchMine(ctx, a, mine, sizes)
-		n.claims.giveUp(mine)
-		if err != nil {
+		if err := n.fetchMine(ctx, a, mine, sizes); err != nil {
 			return err
 		}
 		if err := awaitAll(ctx, others); err != nil {
@@ -210,22 +210,29 @@ func awaitAll(ctx context.Context, others []chan struct{}) error {
 	return nil
 }
 
-// fetchMine fetches inputs, whatever cuts come between. What has come before a
-// cut, or before the daemon was killed, does not come again.
+// fetchMine fetches inputs that were claimed, whatever cuts come between, the smallest
+// first, and gives each claim up when its input has come. Bytes that came before a cut, or
+// before the daemon was killed, do not come again.
 func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes map[string]int64) error {
 	defer n.keepInputs()
+	defer func() { n.claims.giveUp(sums) }()
+	slices.SortFunc(sums, func(x, y string) int { return cmp.Or(cmp.Compare(sizes[x], sizes[y]), cmp.Compare(x, y)) })
 	anew := map[string]bool{} // begun again from their first byte, for what had come was wrong
 	for ctx.Err() == nil {
-		f, m := n.nextFetch(a, sums, sizes)
-		if f == nil {
+		q := n.nextQuestion(sums, sizes)
+		if q == nil {
 			return nil
 		}
-		err := n.link.ask(ctx, f, func(r io.Reader) error {
-			return pack.Receive(r, m, pack.Want{From: f.From}, n.desk.Cacher())
+		f := &wire.Fetch{Attempt: a.Token, Of: wire.OfInputs, Sums: q.sums(), From: q.from}
+		err := n.link.ask(ctx, f, q.size, func(r io.Reader) error {
+			return pack.Receive(r, q.inputs, pack.Want{From: q.from}, n.desk.Cacher())
 		})
 		switch {
-		case err == nil, errors.Is(err, errAway) && ctx.Err() == nil:
-		case errors.Is(err, pack.ErrSum) && f.From > 0 && !anew[f.Sums[0]]:
+		case err == nil:
+			n.claims.giveUp(sums[:q.upTo])
+			sums = sums[q.upTo:]
+		case errors.Is(err, errAway) && ctx.Err() == nil:
+		case errors.Is(err, pack.ErrSum) && q.from > 0 && !anew[f.Sums[0]]:
 			n.Log.Warn("partial input is wrong; fetching all of it", "attempt", a.Token, "input", f.Sums[0])
 			anew[f.Sums[0]] = true
 		default:
@@ -255,35 +262,54 @@ func (n *daemon) keepInputs() {
 	})
 }
 
-// maxQuestion is how many bytes of inputs one question asks for, if it asks for more than
-// one: between two questions what others fetch has its turn, and a stop is seen.
+// maxQuestion is the largest size in bytes of a large question for several inputs. Between
+// two questions other requests have their turn.
 const maxQuestion = 64 << 20
 
-// nextFetch is the next question for inputs, and what is to come; nil if all
-// are here. One of which a part is here is asked for alone, from there on.
-func (n *daemon) nextFetch(a *attempt, sums []string, sizes map[string]int64) (*wire.Fetch, pack.Manifest) {
-	f, part, size := &wire.Fetch{Attempt: a.Token, Of: wire.OfInputs}, map[string]int64{}, int64(0)
-	for _, s := range sums {
-		if _, here := n.desk.Cached(s); here {
-			continue
-		}
-		if from := n.desk.Part(s); from > 0 {
-			if from < sizes[s] {
-				f.Sums, f.From = []string{s}, from
-				return f, pack.Blobs(map[string]int64{s: sizes[s]})
+// A question is a list of inputs for one fetch.
+type question struct {
+	inputs pack.Manifest
+	from   int64 // byte of the first of these to begin at
+	size   int64 // bytes that have to come
+	upTo   int   // how many of the sums are here when it is answered, from the first on
+}
+
+func (q *question) sums() (sums []string) {
+	for _, e := range q.inputs {
+		sums = append(sums, e.Sum)
+	}
+	return sums
+}
+
+// nextQuestion returns the next question for inputs, the first of sums that are not here;
+// nil if all are. If a part of an input is here, the rest is asked for alone.
+func (n *daemon) nextQuestion(sums []string, sizes map[string]int64) *question {
+	q, ask := &question{}, map[string]int64{}
+	for i, s := range sums {
+		if _, here := n.desk.Cached(s); !here {
+			size, from := sizes[s], n.desk.Part(s)
+			if from >= size { // it is begun anew
+				from = 0
 			}
+			most := int64(maxSmall)
+			if q.size > maxSmall {
+				most = maxQuestion
+			}
+			if len(ask) > 0 && (from > 0 || len(ask) == wire.MaxSums || q.size+size > most) {
+				break
+			}
+			ask[s] = size
+			q.size += size - from
+			q.from = from
 		}
-		if len(part) == 0 || len(part) < wire.MaxSums && size+sizes[s] <= maxQuestion {
-			part[s] = sizes[s]
-			size += sizes[s]
+		q.upTo = i + 1
+		if q.from > 0 {
+			break
 		}
 	}
-	if len(part) == 0 {
-		return nil, nil
+	if len(ask) == 0 {
+		return nil
 	}
-	m := pack.Blobs(part)
-	for _, e := range m {
-		f.Sums = append(f.Sums, e.Sum)
-	}
-	return f, m
+	q.inputs = pack.Blobs(ask)
+	return q
 }

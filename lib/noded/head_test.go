@@ -51,15 +51,17 @@ type fakeHead struct {
 	sessions chan *fakeSession
 	spec     string
 
-	skew atomic.Bool // it speaks another version
+	skew   atomic.Bool // it speaks another version
+	narrow bool        // it lets one down stream in, as earlier releases do; set before a node comes
 
 	answer func(*wire.Conn, uint64, *wire.Fetch) bool // to a fetch, if it is not nil; set before a node comes
 	asked  []wire.Want                                // of what is saved
 
 	patience *float64 // that it tells; set before a node comes
 
-	mu sync.Mutex // guards up
-	up map[job.Token]chan *wire.Conn
+	mu    sync.Mutex // guards up and downs
+	up    map[job.Token]chan *wire.Conn
+	downs map[job.Token]int // how many down streams the session has
 }
 
 // A fakeSession is a node's control stream.
@@ -76,7 +78,7 @@ func newFakeHead(t *testing.T) *fakeHead {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &fakeHead{t: t, l: l, sessions: make(chan *fakeSession, 10), up: map[job.Token]chan *wire.Conn{},
+	h := &fakeHead{t: t, l: l, sessions: make(chan *fakeSession, 10), up: map[job.Token]chan *wire.Conn{}, downs: map[job.Token]int{},
 		spec: `{"kind":"command","resources":{"cpus":1}}`}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -106,7 +108,15 @@ func (h *fakeHead) greet(c *wire.Conn) {
 	} else {
 		up = h.up[join]
 	}
+	if hello.State == "down" {
+		h.downs[join]++
+	}
+	refused := h.narrow && h.downs[join] > 1
 	h.mu.Unlock()
+	if refused {
+		c.Send(&wire.Error{Status: 77, Text: "a session has 2 data streams at most"})
+		return
+	}
 	proto := wire.Proto
 	if h.skew.Load() {
 		proto = [2]int{wire.Proto[1] + 6, wire.Proto[1] + 8}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"distribute/lib/dial"
@@ -29,17 +30,55 @@ var (
 // A link is what connects the node with the head: one session after another.
 type link struct {
 	n     *daemon
-	asked chan *request // fetches, for whichever session is up
+	small chan *request // fetches, for whichever session is up
+	large chan *request // the same, of more than maxSmall bytes
 
 	mu  sync.Mutex // guards out
 	out *outbox    // of the session that is up, or nil
 }
 
-// A request is a fetch and what to do with the answer.
+// maxSmall is the largest size in bytes of a small request. Small requests have a data
+// stream of their own, so that none waits for a large one.
+const maxSmall = 1 << 20
+
+// A request is a fetch with the function that reads its answer.
 type request struct {
 	*wire.Fetch
-	take func(io.Reader) error
-	done chan error // takes one
+	take  func(io.Reader) error
+	gone  <-chan struct{} // closed when the answer is not needed any more
+	taken atomic.Bool     // take has been called, or will never be
+	done  chan error      // has room for one
+}
+
+// answer ends the request, unless it has ended.
+func (r *request) answer(err error) {
+	select {
+	case r.done <- err:
+	default:
+	}
+}
+
+// cancelled reports whether the answer is not needed any more.
+func (r *request) cancelled() bool {
+	select {
+	case <-r.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// An answer is the stream of bytes for a request, until the request is cancelled.
+type answer struct {
+	io.Reader
+	of *request
+}
+
+func (a answer) Read(p []byte) (int, error) {
+	if a.of.cancelled() {
+		return 0, context.Canceled
+	}
+	return a.Reader.Read(p)
 }
 
 // An outbox is what waits to be sent on a control stream.
@@ -49,7 +88,9 @@ type outbox struct {
 	news chan struct{} // has room for one
 }
 
-func newLink(n *daemon) *link { return &link{n: n, asked: make(chan *request)} }
+func newLink(n *daemon) *link {
+	return &link{n: n, small: make(chan *request), large: make(chan *request)}
+}
 
 func newOutbox() *outbox { return &outbox{news: make(chan struct{}, 1)} }
 
@@ -90,26 +131,38 @@ func (l *link) tell(m wire.Message) {
 // errAway says that the head went away before it had answered.
 var errAway = errors.New("the head went away")
 
-// fetch asks the head and gives the answer to take. While the head is away it
-// waits; what was cut is asked for again. A refusal is a *wire.Error.
+// fetch asks the head for something small and gives the answer to take. While the head
+// is away it waits; what was cut is asked for again. A refusal is a *wire.Error.
 func (l *link) fetch(ctx context.Context, f *wire.Fetch, take func(io.Reader) error) error {
 	for {
-		if err := l.ask(ctx, f, take); !errors.Is(err, errAway) || ctx.Err() != nil {
+		if err := l.ask(ctx, f, 0, take); !errors.Is(err, errAway) || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// ask is fetch for one time: an answer that was cut is errAway.
-func (l *link) ask(ctx context.Context, f *wire.Fetch, take func(io.Reader) error) error {
-	r := &request{f, take, make(chan error, 1)}
+// ask asks the head once, for so many bytes: an answer that was cut is errAway. When ctx
+// ends, the answer is not waited for.
+func (l *link) ask(ctx context.Context, f *wire.Fetch, size int64, take func(io.Reader) error) error {
+	r := &request{Fetch: f, take: take, gone: ctx.Done(), done: make(chan error, 1)}
+	to := l.small
+	if size > maxSmall {
+		to = l.large
+	}
 	select {
-	case l.asked <- r:
+	case to <- r:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// The answer is waited for even if ctx ends: take uses what is the caller's.
-	return <-r.done
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		if r.taken.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+	}
+	return <-r.done // take uses what is the caller's
 }
 
 // run keeps a session with the head until ctx ends. If there is to be one only,
@@ -173,8 +226,8 @@ type holder interface {
 	obey(ctx context.Context, s *session, ms []wire.Message)
 	// deliver sends a result. Its error is that of the stream.
 	deliver(c *wire.Conn, x *uint64, g *wire.Grant) error
-	// beside is what else goes on in the session, which ends with it.
-	beside(s *session) func(context.Context) error
+	// beside returns what else goes on in the session, which ends with any of these.
+	beside(s *session) []func(context.Context) error
 }
 
 // session is one session of a holder: its control stream and its data streams. It
@@ -211,7 +264,9 @@ func (n *Settings) session(ctx context.Context, of holder) (up bool, err error) 
 	part(s.read)
 	part(s.obey)
 	part(func(ctx context.Context) error { return s.data(ctx, "up", s.up) })
-	part(of.beside(s))
+	for _, f := range of.beside(s) {
+		part(f)
+	}
 	err = <-ends
 	if slept := s.watch.slept(); slept != nil {
 		err = slept
@@ -311,16 +366,19 @@ func (s *session) data(ctx context.Context, way string, use func(context.Context
 	return use(ctx, c)
 }
 
-// beside is the data stream by which attempts fetch what they lack.
-func (l *link) beside(s *session) func(context.Context) error {
-	return func(ctx context.Context) error { return s.data(ctx, "down", l.down) }
+// beside returns the data streams by which attempts fetch what they lack.
+func (l *link) beside(s *session) []func(context.Context) error {
+	return []func(context.Context) error{
+		func(ctx context.Context) error { return s.data(ctx, "down", l.fetchSmall) },
+		func(ctx context.Context) error { return l.fetchLarge(ctx, s) },
+	}
 }
 
-// down fetches what attempts ask for.
-func (l *link) down(ctx context.Context, c *wire.Conn) error {
+// fetchSmall makes small requests on a data stream.
+func (l *link) fetchSmall(ctx context.Context, c *wire.Conn) error {
 	for {
 		select {
-		case r := <-l.asked:
+		case r := <-l.small:
 			err := fetchOne(c, r)
 			if err != nil {
 				return err
@@ -331,51 +389,112 @@ func (l *link) down(ctx context.Context, c *wire.Conn) error {
 	}
 }
 
-// fetchOne makes one request. Its error is that of the stream; what speaks
-// against the answer goes to who asked.
-func fetchOne(c *wire.Conn, r *request) error {
-	answered := false
-	defer func() {
-		if !answered { // a panic is under way: who asked is not to wait for ever
-			r.done <- fmt.Errorf("%w: a panic", errAway)
+// errCancelled is returned when a data stream was closed because its request was cancelled.
+var errCancelled = errors.New("the request was cancelled")
+
+// fetchLarge makes large requests on a data stream, which begins with the first one. A
+// request that is cancelled ends the stream, and the next one begins another. If the head
+// is of an earlier release and refuses that stream, all requests share the other one.
+func (l *link) fetchLarge(ctx context.Context, s *session) error {
+	for refused := false; ; {
+		var r *request
+		select {
+		case r = <-l.large:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-	}()
-	err := fetchFor(c, r, func(err error) {
-		answered = true
-		r.done <- err
+		err := errors.New("refused")
+		if !refused {
+			err = s.data(ctx, "down", func(ctx context.Context, c *wire.Conn) error {
+				err := fetchUntilCancelled(c, r)
+				for r = nil; err == nil; {
+					select {
+					case next := <-l.large:
+						err = fetchUntilCancelled(c, next)
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+				return err
+			})
+			refused = errors.As(err, new(*wire.Error))
+		}
+		switch {
+		case errors.Is(err, errCancelled):
+			continue
+		case !refused:
+			if r != nil {
+				r.answer(fmt.Errorf("%w: %w", errAway, err))
+			}
+			return err
+		}
+		select {
+		case l.small <- r:
+		case <-r.gone:
+			r.answer(errAway)
+		case <-ctx.Done():
+			r.answer(errAway)
+			return ctx.Err()
+		}
+	}
+}
+
+// fetchUntilCancelled makes one request. It closes the stream if that is cancelled.
+func fetchUntilCancelled(c *wire.Conn, r *request) error {
+	answered := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-r.gone:
+			c.Close()
+		case <-answered:
+		}
 	})
+	defer watch.Wait()
+	defer close(answered)
+	err := fetchOne(c, r)
+	if r.cancelled() {
+		return errCancelled
+	}
 	return err
 }
 
-// fetchFor is fetchOne; done is for who asked.
-func fetchFor(c *wire.Conn, r *request, done func(error)) error {
+// fetchOne makes one request. Its error is that of the stream; what speaks
+// against the answer goes to the request.
+func fetchOne(c *wire.Conn, r *request) error {
+	defer r.answer(fmt.Errorf("%w: a panic", errAway)) // nothing else has answered it then
 	if err := c.Send(r.Fetch); err != nil {
-		done(fmt.Errorf("%w: %w", errAway, err))
+		r.answer(fmt.Errorf("%w: %w", errAway, err))
 		return err
 	}
 	send, err := wire.Expect[*wire.Send](c)
 	var refusal *wire.Error
 	if errors.As(err, &refusal) {
-		done(refusal)
+		r.answer(refusal)
 		return nil
 	}
 	if err == nil && send.Of != r.Of {
 		err = fmt.Errorf("the head sends %.20q for %q", send.Of, r.Of)
 	}
 	if err != nil {
-		done(fmt.Errorf("%w: %w", errAway, err))
+		r.answer(fmt.Errorf("%w: %w", errAway, err))
 		return err
 	}
 	in := c.RecvTransfer(send)
-	err = r.take(in)
+	if r.taken.CompareAndSwap(false, true) {
+		err = r.take(answer{in, r})
+	}
+	if r.cancelled() {
+		r.answer(errAway) // before the rest comes, which nobody needs
+	}
 	rest := wire.Drain(in)
 	switch {
 	case errors.Is(rest, wire.ErrCut):
-		done(fmt.Errorf("%w: %w", errAway, rest))
+		r.answer(fmt.Errorf("%w: %w", errAway, rest))
 		return rest
 	case rest != nil:
 		err = rest // it gave up, and says why
 	}
-	done(err)
+	r.answer(err)
 	return nil
 }

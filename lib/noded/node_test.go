@@ -195,15 +195,15 @@ func TestQuestionsForInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.desk.Close()
-	for size, want := range map[int64]int{1: 20, 10 << 20: 6, 1 << 30: 1} {
+	for size, want := range map[int64]int{1: 20, 100 << 10: 10, 10 << 20: 6, 1 << 30: 1} {
 		var sums []string
 		sizes := map[string]int64{}
 		for i := range 20 {
 			s := fmt.Sprintf("%064x", i)
 			sums, sizes[s] = append(sums, s), size
 		}
-		if f, m := n.nextFetch(&attempt{Attempt: &desk.Attempt{}}, sums, sizes); len(f.Sums) != want || len(m) != want {
-			t.Errorf("of %d bytes each: %d, %d", size, len(f.Sums), len(m))
+		if q := n.nextQuestion(sums, sizes); len(q.inputs) != want || q.upTo != want || q.size != size*int64(want) {
+			t.Errorf("of %d bytes each: %d, up to %d, of %d bytes", size, len(q.inputs), q.upTo, q.size)
 		}
 	}
 }

@@ -122,7 +122,9 @@ func (r *results) attach(_ context.Context, s *session, _ *wire.Hello) error {
 
 func (r *results) detach() {}
 
-func (r *results) beside(*session) func(context.Context) error { return r.tell }
+func (r *results) beside(*session) []func(context.Context) error {
+	return []func(context.Context) error{r.tell}
+}
 
 // lastPing is the number of the ping behind all that is told; those of the session are
 // far less.

@@ -69,7 +69,7 @@ func (n *daemon) fetchSaved(ctx context.Context, a *attemptRun, b *desk.Build) e
 func (n *daemon) receiveSaved(ctx context.Context, a *attemptRun, root *os.Root) error {
 	var want pack.Want
 	for {
-		err := n.link.ask(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSaved, Want: wire.Want(want)}, func(r io.Reader) error {
+		err := n.link.ask(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSaved, Want: wire.Want(want)}, a.savedBytes, func(r io.Reader) error {
 			tree := pack.NewTree(root, ownFiles)
 			return errors.Join(pack.Receive(r, a.saved, want, tree), tree.Close())
 		})

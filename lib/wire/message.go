@@ -150,7 +150,7 @@ type (
 	Gone struct {
 		Attempt job.Token `json:"attempt"`
 	}
-	// Fetch asks, on the node's down stream, for what one of its attempts
+	// Fetch asks, on a down stream of the node, for what one of its attempts
 	// needs: the answer is a Send of the same kind, or an Error.
 	Fetch struct {
 		Attempt job.Token `json:"attempt"`
