@@ -309,6 +309,10 @@ func (h *Head) act(a sched.Action) {
 		if s := h.nodes.sessions[a.Session]; s != nil {
 			s.log.Warn("protocol violation by node", "attempt", string(a.Attempt), "why", a.Why)
 		}
+	case sched.Strayed:
+		if s := h.nodes.sessions[a.Session]; s != nil {
+			s.log.Warn("node has an attempt that was given to another node; was it renamed?", "attempt", string(a.Attempt), "given_to", string(a.Of))
+		}
 	}
 }
 

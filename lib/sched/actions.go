@@ -144,6 +144,14 @@ type Odd struct {
 	Why     string
 }
 
+// Strayed is for the shell's log alone: a node has an attempt that was given to another
+// node. See [stray].
+type Strayed struct {
+	Session uint64
+	Attempt job.Token
+	Of      node.Name
+}
+
 func (Log) action()      {}
 func (LogNode) action()  {}
 func (Start) action()    {}
@@ -160,3 +168,4 @@ func (Closed) action()   {}
 func (Reopened) action() {}
 func (Refuse) action()   {}
 func (Odd) action()      {}
+func (Strayed) action()  {}

@@ -29,7 +29,9 @@ func (m *Machine) find(p *peer, token job.Token, told func(*settledNote)) *attem
 		if a.peer == p {
 			return a
 		}
-		m.do(Odd{p.Session, token, fmt.Sprintf("it names an attempt of %s", a.peer.Name)})
+		if _, told := p.strays[k]; !told {
+			m.do(Odd{p.Session, token, fmt.Sprintf("it names an attempt of %s", a.peer.Name)})
+		}
 		return nil
 	}
 	if note := p.gone[k]; note != nil {
@@ -52,6 +54,9 @@ func (e Item) apply(m *Machine) {
 	if !known(e.Phase) || (e.Phase == job.PhaseReturning) != (e.Ended != nil) {
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("its list has an attempt in phase %.40q", e.Phase)})
 		e.Phase, e.Ended = job.PhaseRunning, nil // it is there: it must not count as lost
+	}
+	if m.stray(p, e) {
+		return
 	}
 	a := m.find(p, e.Attempt, func(n *settledNote) {
 		n.listed = p.Session
@@ -95,7 +100,7 @@ func (e Item) apply(m *Machine) {
 // runs, so that no more is given to the node than it has room for.
 func (m *Machine) hold(p *peer, e Item) {
 	k, ok := e.Attempt.Key()
-	if !ok || p.abroad || e.Ended != nil || e.Phase == job.PhaseWaiting || len(p.held) >= maxHeld || m.live[k] != nil || p.gone[k] != nil {
+	if !ok || p.abroad || e.Ended != nil || e.Phase == job.PhaseWaiting || len(p.held) >= maxHeld || p.gone[k] != nil {
 		return
 	}
 	if e.CPUs < 1 {
@@ -203,6 +208,9 @@ func (m *Machine) saw(a *attempt) {
 func (e Ended) apply(m *Machine) {
 	p := m.from(e.Session)
 	if p == nil {
+		return
+	}
+	if m.strayEnded(p, e.Attempt, &e.Result) {
 		return
 	}
 	a := m.find(p, e.Attempt, func(n *settledNote) {
@@ -431,6 +439,7 @@ func (e Tick) apply(m *Machine) {
 	m.ticked = m.lab.Now
 	m.retryRefusals()
 	for _, p := range m.peers {
+		m.stopStrays(p)
 		if p.RestsUntil != 0 && m.lab.Now >= p.RestsUntil {
 			m.rested(p)
 		}

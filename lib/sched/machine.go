@@ -139,7 +139,8 @@ type peer struct {
 	had      HadState             // of an earlier life of the head
 	states   int                  // new ones since statesAt
 	statesAt time.Duration        //
-	held     map[key]policy.Share // attempts unknown to the head
+	held     map[key]policy.Share // attempts unknown to the head, and strays
+	strays   map[key]*stray
 	cooldown
 }
 

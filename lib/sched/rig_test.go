@@ -656,6 +656,8 @@ func showOne(a Action) string {
 		return fmt.Sprintf("REFUSE %d", a.Session)
 	case Odd:
 		return fmt.Sprintf("ODD %d %s", a.Session, short8(a.Attempt))
+	case Strayed:
+		return fmt.Sprintf("STRAYED %d %s of %s", a.Session, short8(a.Attempt), a.Of)
 	case Closed:
 		return fmt.Sprintf("CLOSED %d", a.Batch)
 	case Reopened:

@@ -1,0 +1,80 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+)
+
+// A stray is an attempt that one node lists and that was given to another, disconnected
+// node: most likely the same one under its former name. The attempt remains that node's,
+// which may come back: its token does not prove that the other is the same. But the stray
+// uses cpus of the node that lists it, and is stopped there when no job needs it any more.
+type stray struct {
+	token   job.Token
+	of      node.Name
+	stopped bool
+}
+
+// stray takes in an item of a list if it is a stray, and reports whether it is.
+func (m *Machine) stray(p *peer, e Item) bool {
+	k, ok := e.Attempt.Key()
+	a := m.live[k]
+	if !ok || a == nil || a.peer == p || a.peer.Session != 0 || p.abroad {
+		return false
+	}
+	if p.strays == nil {
+		p.strays = map[key]*stray{}
+	}
+	p.strays[k] = &stray{token: e.Attempt, of: a.peer.Name}
+	m.do(Strayed{p.Session, e.Attempt, a.peer.Name})
+	if e.Ended != nil {
+		return m.strayEnded(p, e.Attempt, e.Ended)
+	}
+	m.hold(p, e)
+	if !works(e.Phase) { // its job loses nothing
+		m.stopStray(p, k)
+	}
+	return true
+}
+
+// strayEnded answers that a stray is over, and reports whether it is one. Its result is
+// kept on its node, for when that has its former name again.
+func (m *Machine) strayEnded(p *peer, token job.Token, r *Result) bool {
+	k, _ := token.Key()
+	s := p.strays[k]
+	switch {
+	case s == nil:
+		return false
+	case r.Fate.Unstarted():
+		m.do(Forget{p.Session, token})
+	default:
+		m.do(Hold{p.Session, token, fmt.Sprintf("it was given to %s", s.of)})
+	}
+	delete(p.strays, k)
+	m.unhold(p, token)
+	return true
+}
+
+// stopStrays stops the strays on a node that no job needs: those of jobs that are over, or
+// were given up as lost.
+func (m *Machine) stopStrays(p *peer) {
+	byToken := func(x, y key) int { return cmp.Compare(p.strays[x].token, p.strays[y].token) }
+	for _, k := range slices.SortedFunc(maps.Keys(p.strays), byToken) {
+		if a := m.live[k]; a == nil || !a.current {
+			m.stopStray(p, k)
+		}
+	}
+}
+
+// stopStray tells a node to end a stray, once a session.
+func (m *Machine) stopStray(p *peer, k key) {
+	if s := p.strays[k]; !s.stopped {
+		s.stopped = true
+		m.do(Stop{p.Session, s.token, fmt.Sprintf("its node was named %s when it began", s.of)})
+	}
+}
