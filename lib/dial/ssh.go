@@ -160,9 +160,11 @@ func (t Terms) startSSH(ctx context.Context, a sshAddr, command string) (net.Con
 // prints it.
 type sshSettings string
 
-// settings asks ssh for what the user has set, which costs some milliseconds.
+// settings asks ssh for what the user has set, which costs some milliseconds. In batch
+// mode Debian's ssh sets ServerAliveInterval to 300 by itself, which would pass for the
+// user's setting; ssh takes the first value of an option.
 func settings(ctx context.Context, options []string, a sshAddr) sshSettings {
-	out, err := exec.CommandContext(ctx, "ssh", slices.Concat([]string{"-G"}, options, a.words())...).Output()
+	out, err := exec.CommandContext(ctx, "ssh", slices.Concat([]string{"-G", "-o", "BatchMode=no"}, options, a.words())...).Output()
 	if err != nil {
 		return "" // ssh itself will say why
 	}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -86,6 +88,60 @@ func TestX100SSHWrite(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "no sshd listens there") {
 		t.Error(err)
+	}
+}
+
+// An ssh without a terminal notices a dead network as soon as one with a terminal, also
+// where batch mode has an interval of its own, as on Debian. What the user has set counts.
+func TestPatienceInBatchMode(t *testing.T) {
+	a := sshAddr{host: "desk"}
+	for _, own := range []string{"0", "300", "7"} {
+		bin := t.TempDir()
+		debian := `#!/bin/sh
+interval=` + own + `
+for word; do
+	case $word in
+	BatchMode=no) break;;
+	BatchMode=yes) test $interval != 0 || interval=300; break;;
+	esac
+done
+echo "batchmode no
+serveraliveinterval $interval
+connecttimeout none"
+`
+		if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(debian), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", bin)
+		for _, options := range [][]string{sshOptions, slices.Concat(sshOptions, []string{"-o", "BatchMode=yes"})} {
+			terms := Terms{Sharing: []string{filepath.Join(bin, "sharing", "distribute")}}
+			more, connected, err := terms.shareSSH(t.Context(), options, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			connected()
+			ours := slices.Contains(more, "ServerAliveInterval=15") && slices.Contains(more, "ServerAliveCountMax=3")
+			if shares := slices.Contains(more, "ControlMaster=auto"); !shares || ours != (own == "0") {
+				t.Errorf("an interval of %s, options %q: more are %q", own, options, more)
+			}
+		}
+	}
+}
+
+// The ssh of this machine prints no interval in batch mode that the user has not set.
+func TestIntervalOfThisSSH(t *testing.T) {
+	if _, err := exec.LookPath("ssh"); err != nil {
+		t.Skip("no ssh")
+	}
+	config := filepath.Join(t.TempDir(), "config")
+	for own, want := range map[string]bool{"": false, "ServerAliveInterval 300\n": true, "BatchMode yes\n": false} {
+		if err := os.WriteFile(config, []byte(own), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		set := settings(t.Context(), []string{"-F", config, "-o", "BatchMode=yes"}, sshAddr{host: "desk"})
+		if set == "" || set.has("serveraliveinterval", "0") != want {
+			t.Errorf("with %q it counts as set: %v\n%s", own, !want, set)
+		}
 	}
 }
 
