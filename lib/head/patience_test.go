@@ -446,3 +446,45 @@ func TestSlowPull(t *testing.T) {
 		<-quick.over
 	})
 }
+
+// A node may be at work for long with what has come, as with the first part of a large
+// file that was cut: what it has asked for waits until it reads on.
+func TestNodeReadsDataLate(t *testing.T) {
+	bubble(t, func(t *testing.T, h *Head) {
+		session := wire.New(meets(t, h, nil))
+		head, err := wire.Greet(session, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "b", State: "s"})
+		if err == nil {
+			err = session.Send(&wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for err := error(nil); err == nil; {
+				var m wire.Message
+				m, err = session.Recv()
+				if p, ok := m.(*wire.Ping); ok {
+					err = session.Send(&wire.Pong{N: p.N})
+				}
+			}
+		}()
+		for _, way := range []string{"down", "down"} {
+			data := wire.New(meets(t, h, nil))
+			if _, err := wire.Greet(data, wire.Hello{Role: wire.RoleData, Name: "ws1", Join: head.Join, State: way}); err != nil {
+				t.Fatal(err)
+			}
+			if err := data.Send(&wire.Fetch{Attempt: job.NewToken(), Of: wire.OfSpec}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * wire.WriteWithin) // of the bubble's clock
+			if m, err := data.Recv(); err != nil {
+				t.Errorf("after two minutes it gets %v, %v", m, err)
+			}
+			data.Close()
+		}
+		session.Close()
+		<-ended
+	})
+}

@@ -3,8 +3,10 @@ package head
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +56,42 @@ func TestSmallResult(t *testing.T) {
 		t.Errorf("its manifest is %v", manifest)
 	}
 	await(t, s.nothingPromised)
+}
+
+// A small result whose names have letters that JSON may write otherwise is not asked for
+// either: its manifest comes, and is kept, as it stands.
+func TestSmallResultOfOddNames(t *testing.T) {
+	s, d, start := givenJob(t)
+	text := "hello\n"
+	m := pack.Manifest{{Path: "a&b <c>\u2028.csv", Type: pack.File, Size: int64(len(text)), Mode: 0o644, Time: time.Unix(1, 0).UTC(), Sum: sumOf(text)}}
+	var data bytes.Buffer
+	err := pack.Send(&data, m, pack.Want{}, func(int, pack.Entry) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := ended(start.Attempt, 0, m)
+	e.List, e.Data = m.List(), data.Bytes()
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, e)
+	for got := d.received(); ; got = d.received() {
+		if _, ok := got.(*wire.Grant); ok {
+			t.Fatal("it is asked for")
+		}
+		if _, ok := got.(*wire.Have); ok {
+			break
+		}
+	}
+	s.becomes("ns/b/j", job.Done)
+	kept, root, err := s.h.spool.Result("ns/b/j", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root.Close()
+	if kept.Sum() != m.Sum() {
+		t.Errorf("its manifest is %v", kept)
+	}
+	if got := s.file("ns/b/out/j/" + m[0].Path); got != text {
+		t.Errorf("it is %q", got)
+	}
 }
 
 // received is the next message from the head.

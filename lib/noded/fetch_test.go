@@ -2,14 +2,17 @@ package noded
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -274,5 +277,78 @@ func TestSmallInputsFirst(t *testing.T) {
 	out, err := os.ReadFile(filepath.Join(dir, "attempts", string(st.Attempt), "output"))
 	if all := slices.Concat(d.text[ins[0].Sum], d.text[ins[1].Sum], d.text[ins[2].Sum], d.text[ins[3].Sum]); err != nil || !bytes.Equal(out, all) {
 		t.Errorf("%v, it has %d bytes of %d", err, len(out), len(all))
+	}
+}
+
+// A lateStream notes the limit of the last write.
+type lateStream struct {
+	net.Conn
+	limited atomic.Bool
+}
+
+func (s *lateStream) SetWriteDeadline(at time.Time) error {
+	s.limited.Store(!at.IsZero())
+	return s.Conn.SetWriteDeadline(at)
+}
+
+// What a node writes to a data stream may wait for long: the head may be at work with what
+// came before. Only the control stream has a limit.
+func TestDataStreamsWriteLate(t *testing.T) {
+	h := newFakeHead(t)
+	d := h.newDepot()
+	var mu sync.Mutex
+	var streams []*lateStream
+	h.liveAs(filepath.Join(t.TempDir(), "node"), func(s *Settings) {
+		s.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			c, err := s.Terms.Dial(ctx, addr)
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			streams = append(streams, &lateStream{Conn: c})
+			return streams[len(streams)-1], nil
+		}
+	})
+	s, _ := h.session()
+	s.say(with(h.start("true"), d.add("small", 6), d.add("huge", large)))
+	awaited[*wire.Ended](s)
+	<-s.up
+	mu.Lock()
+	defer mu.Unlock()
+	limited := 0
+	for _, c := range streams {
+		if c.limited.Load() {
+			limited++
+		}
+	}
+	if len(streams) != 4 || limited > 2 { // the one for results may have said no more than its hello
+		t.Errorf("%d streams of %d have a limit", limited, len(streams))
+	}
+}
+
+// An answer that belongs to the question of another job ends the session, and is given to
+// nobody.
+func TestAnswerOfAnother(t *testing.T) {
+	h := newFakeHead(t)
+	var wrong atomic.Bool
+	wrong.Store(true)
+	h.answer = func(c *wire.Conn, x uint64, f *wire.Fetch) bool {
+		if f.Of != wire.OfSpec || !wrong.CompareAndSwap(true, false) {
+			return false
+		}
+		c.SendTransfer(&wire.Send{X: x, Of: wire.OfSpec, Attempt: job.NewToken()}, func(w io.Writer) error {
+			_, err := io.WriteString(w, h.spec)
+			return err
+		})
+		return true
+	}
+	h.live(filepath.Join(t.TempDir(), "node"), nil)
+	s, _ := h.session()
+	st := h.start("true")
+	s.say(st)
+	s, _ = h.session()
+	if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.OK() {
+		t.Errorf("%+v", e)
 	}
 }

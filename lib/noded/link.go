@@ -473,8 +473,8 @@ func fetchOne(c *wire.Conn, r *request) error {
 		r.answer(refusal)
 		return nil
 	}
-	if err == nil && send.Of != r.Of {
-		err = fmt.Errorf("the head sends %.20q for %q", send.Of, r.Of)
+	if err == nil && (send.Of != r.Of || send.Attempt != r.Attempt) {
+		err = fmt.Errorf("the head sends %.20q of attempt %.40q for %q of %s", send.Of, string(send.Attempt), r.Of, r.Attempt)
 	}
 	if err != nil {
 		r.answer(fmt.Errorf("%w: %w", errAway, err))
