@@ -58,36 +58,77 @@ func checkInputs(ins []job.Input) error {
 	return nil
 }
 
+// A PlaceError is returned when the tree of a job has no place for an input or a
+// directory.
+type PlaceError struct {
+	Path string // of the input or the directory, in the tree
+	Err  error
+}
+
+func (e *PlaceError) Error() string { return fmt.Sprintf("place %q: %v", e.Path, e.Err) }
+
+func (e *PlaceError) Unwrap() error { return e.Err }
+
 // Place puts inputs, which must be in the cache, at their paths below root.
-// What stands at such a path is replaced, or with keep left alone. It returns
+// What stands at such a path is replaced, or with keep left alone. A directory that is
+// closed to its owner is opened meanwhile. It returns
 // the inputs that are shared with others, and how those files are now.
 func (d *Desk) Place(root *os.Root, ins []job.Input, keep bool) (shared []job.Input, at []SharedFile, err error) {
 	if err := checkInputs(ins); err != nil {
 		return nil, nil, err
 	}
 	for _, in := range ins {
-		if dir := path.Dir(in.Path); dir != "." {
-			if err := root.MkdirAll(dir, 0o755); err != nil {
-				return nil, nil, err
+		var is *SharedFile
+		var put bool
+		err := opened(root, path.Dir(in.Path), func() (err error) {
+			if put, err = clearFor(root, in.Path, keep); err != nil || !put {
+				return err
 			}
-		}
-		if _, err := root.Lstat(in.Path); err == nil {
-			if keep {
-				continue
-			}
-			if err := root.RemoveAll(in.Path); err != nil {
-				return nil, nil, err
-			}
-		}
-		is, err := d.placeOne(root, in)
+			is, err = d.placeOne(root, in)
+			return err
+		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("input %q: %w", in.Path, err)
+			return nil, nil, err
 		}
 		if is != nil {
 			shared, at = append(shared, in), append(at, *is)
 		}
 	}
 	return shared, at, nil
+}
+
+// clearFor makes the directory of an input and removes what stands at its path. It reports
+// false if something stands there and is to be kept.
+func clearFor(root *os.Root, name string, keep bool) (free bool, err error) {
+	if dir := path.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o755); err != nil {
+			return false, &PlaceError{name, err}
+		}
+	}
+	if _, err := root.Lstat(name); err != nil {
+		return true, nil
+	}
+	if keep {
+		return false, nil
+	}
+	if err := root.RemoveAll(name); err != nil {
+		return false, &PlaceError{name, err}
+	}
+	return true, nil
+}
+
+// opened calls do, and where that is not permitted once more with the directory dir
+// opened to its owner, whose mode is set back then.
+func opened(root *os.Root, dir string, do func() error) error {
+	err := do()
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	info, serr := root.Stat(dir)
+	if serr != nil || !info.IsDir() || info.Mode().Perm()&0o700 == 0o700 || root.Chmod(dir, info.Mode().Perm()|0o700) != nil {
+		return err
+	}
+	return errors.Join(do(), root.Chmod(dir, info.Mode().Perm()))
 }
 
 // placeOne clones or copies an input, or links a large one that cannot be
@@ -99,13 +140,13 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("input %q: %w", in.Path, err)
 	}
 	defer src.Close()
 	mode := fs.FileMode(in.Mode).Perm() | 0o600
 	dst, err := root.OpenFile(in.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, &PlaceError{in.Path, err}
 	}
 	if in.Size >= SharedFrom && !clone(dst, src) {
 		dst.Close()
@@ -115,7 +156,7 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 		_, err = io.Copy(dst, src)
 	}
 	if err = errors.Join(err, dst.Chmod(mode), dst.Close()); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("input %q: %w", in.Path, err)
 	}
 	return nil, root.Chtimes(in.Path, placedTime, placedTime)
 }
@@ -138,7 +179,7 @@ func (b *Build) Unplace() error {
 		if err != nil || !info.Mode().IsRegular() || before.Changed(in.Path, info) {
 			continue
 		}
-		if err := root.Remove(in.Path); err != nil {
+		if err := opened(root, path.Dir(in.Path), func() error { return root.Remove(in.Path) }); err != nil {
 			return err
 		}
 	}
@@ -161,7 +202,7 @@ const ficlone = 0x40049409
 // share makes the input a link to the cache's file.
 func (d *Desk) share(root *os.Root, in job.Input, src *os.File) (*SharedFile, error) {
 	if err := root.Remove(in.Path); err != nil {
-		return nil, err
+		return nil, &PlaceError{in.Path, err}
 	}
 	// The path was made by this process a moment ago and holds no links.
 	to := filepath.Join(root.Name(), filepath.FromSlash(in.Path))

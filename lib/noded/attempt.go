@@ -189,7 +189,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	n.do(func() { n.setStage(a.attempt, stageReady) })
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
-		return false, err
+		return false, blameBuild(b, err)
 	}
 	asked := a.resources(&b.Spec)
 	want, err := n.wantOf(ctx, a.attempt, asked)
@@ -253,9 +253,9 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 	}
 	if b.Spec.Kind != job.Command {
 		if err := work.MkdirAll("input", 0o755); err != nil {
-			return nil, err
+			return nil, &desk.PlaceError{Path: "input", Err: err}
 		}
-		if err := errors.Join(work.RemoveAll(saveDir), work.Mkdir(saveDir, 0o755)); err != nil {
+		if err := emptyDir(work, saveDir); err != nil {
 			return nil, err
 		}
 	}

@@ -49,6 +49,7 @@ type buildRun struct {
 type buildError struct {
 	why    string // in a few words
 	output string // the file with what it printed
+	later  bool   // it had ended well: the output of an attempt is told, and not that file
 }
 
 func (e *buildError) Error() string { return "build failed: " + e.why }
@@ -58,9 +59,14 @@ func (e *buildError) tell() {
 	if strings.HasPrefix(e.why, "exit ") {
 		return
 	}
-	f, err := os.OpenFile(e.output, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	appendWhy(e.output, e.why)
+}
+
+// appendWhy adds why something failed to a file with what it printed.
+func appendWhy(output, why string) {
+	f, err := os.OpenFile(output, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err == nil {
-		fmt.Fprintf(f, "\n[%s]\n", clean(e.why))
+		fmt.Fprintf(f, "\n[%s]\n", clean(why))
 		f.Close()
 	}
 }
@@ -117,7 +123,7 @@ func (n *daemon) beginBuild(ctx context.Context, b *build, a *attemptRun) *build
 		err := n.runBuild(ctx, b.Build, run, order, cpus, acc)
 		n.do(func() {
 			if run.why != "" && errors.Is(err, errStopped) {
-				err = &buildError{"stopped: " + run.why, b.Output()}
+				err = &buildError{why: "stopped: " + run.why, output: b.Output()}
 			}
 		})
 		if failed := (*buildError)(nil); errors.As(err, &failed) {
@@ -203,7 +209,7 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 		return false, err
 	}
 	if err := desk.Uncover(b.Dir, "tree", "tmp"); err != nil {
-		return false, &buildError{reason(err), b.Output()}
+		return false, &buildError{why: reason(err)}
 	}
 	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil && st.Boot == n.boot && st.Stopped == "" && !st.Evicted && st.Exit != nil && *st.Exit == 0 {
 		return true, n.judgeBuild(b, st, s)
@@ -322,9 +328,11 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 	}
 	if why != "" {
 		n.Log.Info("build failed", "batch", b.Batch, "why", why)
-		return errors.Join(&buildError{why, b.Output()}, b.Unstart()) // oldBuild is not to judge it again
+		return errors.Join(&buildError{why: why, output: b.Output()}, b.Unstart()) // oldBuild is not to judge it again
 	}
-	if err := b.Unplace(); err != nil {
+	if err := b.Unplace(); ofOwner(err) {
+		return errors.Join(&buildError{why: "an input cannot be removed: " + reason(err), output: b.Output()}, b.Unstart())
+	} else if err != nil {
 		return err
 	}
 	n.Log.Info("build done", "batch", b.Batch)
@@ -336,7 +344,7 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 // has failed.
 func (n *daemon) setMountsAside(b *desk.Build) error {
 	if err := desk.Uncover(b.Dir, "tree", "tmp"); err != nil {
-		return &buildError{reason(err), b.Output()}
+		return &buildError{why: reason(err)}
 	}
 	mounts, err := desk.Mounts(b.Dir)
 	if err != nil || len(mounts) == 0 {
@@ -344,6 +352,30 @@ func (n *daemon) setMountsAside(b *desk.Build) error {
 	}
 	if err := n.desk.SetAside(b); err != nil {
 		n.Log.Error("cannot remove what a build left", "batch", b.Batch, "why", err)
+	}
+	return nil
+}
+
+// blameBuild returns why the directory of a job of that build could not be made: a
+// *buildError if what the build left is the cause, so that it would fail again, and else err.
+func blameBuild(b *desk.Build, err error) error {
+	var copied *pack.CopyError
+	var placed *desk.PlaceError
+	switch {
+	case len(b.Spec.Build) == 0, ofDisk(err):
+		return err
+	case errors.As(err, &placed):
+		return &buildError{fmt.Sprintf("what it left has no place for %q of its jobs: %s", placed.Path, reason(placed.Err)), b.Output(), true}
+	case errors.As(err, &copied) && errors.Is(err, fs.ErrPermission):
+		return &buildError{fmt.Sprintf("its jobs cannot have %q, which it left: %s", copied.Path, reason(copied.Err)), b.Output(), true}
+	}
+	return err
+}
+
+// emptyDir makes an empty directory in the tree of a job, also where something is.
+func emptyDir(work *os.Root, name string) error {
+	if err := errors.Join(work.RemoveAll(name), work.Mkdir(name, 0o755)); err != nil {
+		return &desk.PlaceError{Path: name, Err: err}
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func makeMounts(work *os.Root, spec *job.Spec) error {
 		dirs = append(dirs, mountsDir+"/"+strconv.Itoa(i))
 	}
 	for _, d := range dirs {
-		if err := errors.Join(work.RemoveAll(d), work.Mkdir(d, 0o755)); err != nil {
+		if err := emptyDir(work, d); err != nil {
 			return err
 		}
 	}
@@ -229,12 +229,12 @@ func whyNoContainer(last string, exit int, image string) (why, lacks string) {
 // program has printed goes home.
 func (n *daemon) noContainer(a *attemptRun, lacks, output string) error {
 	n.Log.Warn("cannot start a container", "job", a.Job, "attempt", a.Token, "why", lacks)
-	(&buildError{lacks, output}).tell()
+	(&buildError{why: lacks, output: output}).tell()
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil { // where dlog -B looks
 		fresh := b.Output() + "." + string(a.Token) + ".new"
 		if err := errors.Join(copyFile(fresh, output, 0o600), os.Rename(fresh, b.Output())); err != nil {
 			return err
 		}
 	}
-	return n.unable(a, fmt.Sprintf("no container can be started on %s: %s", n.Name, lacks), output)
+	return n.unable(a, fmt.Sprintf("no container can be started on %s: %s", n.Name, lacks), output, "")
 }

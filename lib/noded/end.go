@@ -258,17 +258,24 @@ func (n *daemon) giveBack(a *attemptRun, why error) error {
 // buildFailed ends an attempt whose batch could not be built here; what the
 // build printed goes home with it.
 func (n *daemon) buildFailed(a *attemptRun, failed *buildError) error {
-	return n.unable(a, fmt.Sprintf("build failed on %s: %s", n.Name, failed.why), failed.output)
+	note := ""
+	if failed.later {
+		note = failed.why
+	}
+	return n.unable(a, fmt.Sprintf("build failed on %s: %s", n.Name, failed.why), failed.output, note)
 }
 
 // unable ends an attempt of a batch whose jobs cannot run here; what was printed goes
-// home with it.
-func (n *daemon) unable(a *attemptRun, why, output string) error {
+// home with it, and the note below it.
+func (n *daemon) unable(a *attemptRun, why, output, note string) error {
 	if err := os.MkdirAll(a.Extra(), 0o700); err != nil {
 		return err
 	}
 	if err := copyFile(filepath.Join(a.Extra(), job.BuildOutput), output, 0o644); err != nil {
 		return err
+	}
+	if note != "" {
+		appendWhy(filepath.Join(a.Extra(), job.BuildOutput), note)
 	}
 	r := &job.Result{Fate: job.FateBuildFailed, Outcome: job.Outcome{Reason: why}}
 	m, err := gatherExtra(a.attempt)

@@ -191,9 +191,8 @@ func (n *daemon) startAll(starts []*wire.Start) {
 
 // reason is an error without the paths of this machine.
 func reason(err error) string {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err.Error()
+	for p := (*fs.PathError)(nil); errors.As(err, &p); {
+		err = p.Err
 	}
 	return err.Error()
 }

@@ -30,6 +30,24 @@ func Copy(ctx context.Context, dst, src *os.Root, as func(func() error) error) (
 	return c.named(), nil
 }
 
+// A CopyError is returned by Copy when something in the tree cannot be copied.
+type CopyError struct {
+	Path string // relative to the top
+	Err  error
+}
+
+func (e *CopyError) Error() string { return fmt.Sprintf("copy %q: %v", e.Path, e.Err) }
+
+func (e *CopyError) Unwrap() error { return e.Err }
+
+// copyError returns err as that of path, unless it names a path below that already.
+func copyError(path string, err error) error {
+	if deeper := (*CopyError)(nil); errors.As(err, &deeper) {
+		return err
+	}
+	return &CopyError{path, err}
+}
+
 type copier struct {
 	as func(func() error) error
 	skips
@@ -38,7 +56,7 @@ type copier struct {
 func (c *copier) dir(ctx context.Context, dst, src *os.Root, path string) error {
 	d, err := src.Open(".")
 	if err != nil {
-		return fmt.Errorf("copy %q: %w", path, err)
+		return copyError(path, err)
 	}
 	defer d.Close()
 	for {
@@ -48,14 +66,14 @@ func (c *copier) dir(ctx context.Context, dst, src *os.Root, path string) error 
 				return err
 			}
 			if err := c.one(ctx, dst, src, name, path+name); err != nil {
-				return fmt.Errorf("copy %q: %w", path+name, err)
+				return copyError(path+name, err)
 			}
 		}
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("copy %q: %w", path, err)
+			return copyError(path, err)
 		}
 	}
 }
