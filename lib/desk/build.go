@@ -119,14 +119,18 @@ func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 	if err := errors.Join(checkInputs(b.Spec.Inputs), checkInputs(b.Image()), job.CheckMounts(b.Spec.Mounts), job.CheckEnv(b.Spec.Env), job.CheckOutputs(b.Spec.Kind, b.Spec.Outputs)); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
-	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
 	raw, err := json.Marshal(record{Build: &buildNote{batch, user, sum, spec}})
 	if err != nil {
 		return nil, err
 	}
-	return b, durable.WriteFile(filepath.Join(b.Dir, proc.RecordFile), append(raw, '\n'), 0o600)
+	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := durable.WriteFile(filepath.Join(b.Dir, proc.RecordFile), append(raw, '\n'), 0o600); err != nil {
+		os.Remove(b.Dir) // if it is empty
+		return nil, err
+	}
+	return b, nil
 }
 
 // Builds is every batch that something is known of. What is damaged is removed:

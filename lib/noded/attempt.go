@@ -126,6 +126,7 @@ func linger(ctx context.Context, d time.Duration) {
 // its end durable and known, to be called until it succeeds.
 func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 	back := func(why error) func() error { return func() error { return n.giveBack(a, why) } }
+	shrunk := false
 	for try := 1; ; try++ {
 		begun, err := n.tryOnce(ctx, a)
 		var failed *buildError
@@ -151,6 +152,12 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 			}
 		case errors.As(err, &lacks), errors.As(err, &barred):
 			return back(err)
+		case full(err) && !shrunk && n.shrink(ctx, leastRoom):
+			shrunk = true
+			if err := a.Sweep(); err != nil {
+				return back(err)
+			}
+			continue
 		case full(err):
 			return back(&noRoomError{why: reason(err)})
 		case errors.As(err, &tooMuch), errors.As(err, &refusal) || try == tries:

@@ -2,6 +2,7 @@ package noded
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -325,6 +326,12 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 	}
 	if why == "" && changed != "" {
 		why = fmt.Sprintf("it changed its input %q, which is shared and read-only", changed)
+	}
+	if filled := n.filledDisk(ctx, b.Dir, cmp.Or(s.Base, copied(b.Spec.Inputs)), s.At); why == "" && filled != "" {
+		why = filled
+		if err := desk.RemoveAll(b.Tree()); err != nil {
+			return err
+		}
 	}
 	if why != "" {
 		n.Log.Info("build failed", "batch", b.Batch, "why", why)

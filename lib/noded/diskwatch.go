@@ -21,6 +21,11 @@ const (
 	worthStop    = 16 // who has less than this part of what is to be free is not stopped for it
 )
 
+// fullBelow is the free bytes below which a disk counts as full: writes may have failed.
+const fullBelow = 1 << 20
+
+const diskFull = "the node's disk was nearly full; it had written "
+
 // errKilled is errStopped, without a time to end.
 var errKilled = fmt.Errorf("%w, at once", errStopped)
 
@@ -186,7 +191,7 @@ func (w *diskWatch) nearlyFull(ctx context.Context, all []*watched, s desk.Space
 		return
 	}
 	w.victim = worst
-	w.n.stopRunning(worst, errKilled, "the node's disk was nearly full; it had written "+unit.FormatBytes(has))
+	w.n.stopRunning(worst, errKilled, diskFull+unit.FormatBytes(has))
 }
 
 // worst is who is to be stopped on a disk that is nearly full, and the bytes that
@@ -217,6 +222,26 @@ func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, ino
 		return nil, 0
 	}
 	return worst, has
+}
+
+// filledDisk returns why a build in dir that has ended well is not to be trusted: it has
+// filled the disk, and may have ignored that it could not write all. Base is the bytes that
+// were there before it began. It returns nothing if there is room, or others have filled the
+// disk.
+func (n *daemon) filledDisk(ctx context.Context, dir string, base int64, shared []desk.SharedFile) string {
+	if n.given().Caps == nil {
+		return ""
+	}
+	space, err := n.desk.Space()
+	if err != nil || space.Free >= fullBelow {
+		return ""
+	}
+	bytes, _ := desk.Use(ctx, dir, shared...)
+	bytes -= base
+	if bytes < max(n.given().Caps.Reserve-space.Free, fullBelow) {
+		return ""
+	}
+	return diskFull + unit.FormatBytes(bytes)
 }
 
 // lives says whether what was stopped still runs.

@@ -160,7 +160,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	if notes = n.keepOff(notes); len(notes) == 0 {
 		return
 	}
-	as, errs := n.desk.Begin(notes)
+	as, errs := n.beginAll(notes)
 	n.do(func() {
 		for i, err := range errs {
 			switch known := n.attempts[notes[i].Token]; {
@@ -187,6 +187,29 @@ func (n *daemon) startAll(starts []*wire.Start) {
 			}
 		}
 	})
+}
+
+// beginAll notes attempts. Where the disk is full, it removes what is kept for later and
+// notes those again that had no room.
+func (n *daemon) beginAll(notes []desk.Note) ([]*desk.Attempt, []error) {
+	as, errs := n.desk.Begin(notes)
+	var of []int
+	var again []desk.Note
+	for i, err := range errs {
+		if full(err) {
+			of, again = append(of, i), append(again, notes[i])
+		}
+	}
+	ctx, cancel := n.untilOver()
+	defer cancel()
+	if len(again) == 0 || !n.shrink(ctx, leastRoom) {
+		return as, errs
+	}
+	more, how := n.desk.Begin(again)
+	for k, i := range of {
+		as[i], errs[i] = more[k], how[k]
+	}
+	return as, errs
 }
 
 // reason is an error without the paths of this machine.
