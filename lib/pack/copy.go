@@ -14,7 +14,7 @@ import (
 // their permission bits and times, directories, and links as they stand, wherever
 // they point, since none is followed. Where the file system can share blocks
 // between files (btrfs, XFS), the kernel does that and no content is copied.
-// Special files are left out and named. Set-id bits are dropped. Owners are those
+// Holes of files stay holes. Special files are left out and named. Set-id bits are dropped. Owners are those
 // of any file that the caller makes.
 //
 // If as is not nil, files of src are opened by a function that it is given, so
@@ -138,6 +138,48 @@ func (c *copier) file(dst, src *os.Root, name string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(to, from) // copy_file_range(2), which shares blocks where it can
-	return errors.Join(err, to.Close())
+	return errors.Join(copyData(to, from, info.Size()), to.Close())
 }
+
+// copyData copies the data of a file of that size to an empty one, and leaves its holes
+// out. What the file grows by meanwhile is not copied.
+func copyData(to, from *os.File, size int64) error {
+	for at := int64(0); at < size; {
+		data, err := from.Seek(at, seekData)
+		if errors.Is(err, syscall.ENXIO) { // a hole up to the end
+			break
+		}
+		end := size
+		if err == nil {
+			end, err = from.Seek(data, seekHole)
+		} else if errors.Is(err, syscall.EINVAL) { // the file system does not tell
+			data, err = at, nil
+		}
+		if err != nil {
+			return err
+		}
+		if end = min(end, size); data >= end {
+			break
+		}
+		if _, err := from.Seek(data, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := to.Seek(data, io.SeekStart); err != nil {
+			return err
+		}
+		// copy_file_range(2), which shares blocks where it can
+		if n, err := io.CopyN(to, from, end-data); err == io.EOF && n < end-data {
+			break // it was cut meanwhile
+		} else if err != nil {
+			return err
+		}
+		at = end
+	}
+	return to.Truncate(size)
+}
+
+// seekData and seekHole are SEEK_DATA and SEEK_HOLE of lseek(2).
+const (
+	seekData = 3
+	seekHole = 4
+)
