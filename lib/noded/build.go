@@ -35,10 +35,11 @@ type build struct {
 type buildRun struct {
 	waiting int
 	cancel  context.CancelCauseFunc
-	begun   bool // it has its cpus and a supervisor
+	begun   bool // it is being given to a supervisor, or was
 	cpus    int
 	group   string            // its cgroup, if it has one
 	adopted bool              // it runs under a supervisor of an earlier daemon
+	ending  bool              // it is being stopped, since no attempt needs it: none is to wait for it
 	base    int64             // bytes of disk that were in its directory before it began
 	at      []desk.SharedFile // its shared inputs
 	done    chan struct{}
@@ -72,46 +73,140 @@ func appendWhy(output, why string) {
 	}
 }
 
+// errEarlierBuild is returned for a run of an earlier daemon that nothing is left of: who waited
+// for it looks how it ended, and builds anew if need be.
+var errEarlierBuild = errors.New("the build of an earlier dnoded is finished")
+
 // built waits until the attempt's batch is built here, and builds it if nobody
 // does yet. All who wait for a build that fails fail with it. A build that
-// nobody waits for any more is stopped.
+// nobody waits for any more is stopped, and waited for before the batch is built again.
 func (n *daemon) built(ctx context.Context, a *attemptRun, b *desk.Build) error {
-	if n.desk.Ready(b) {
-		return nil
-	}
-	var run *buildRun
-	n.do(func() {
-		known := n.builds[b.Dir]
-		if known == nil {
-			known = &build{Build: b}
-			n.builds[b.Dir] = known
+	for !n.desk.Ready(b) {
+		var run *buildRun
+		ending := false
+		n.do(func() {
+			known := n.builds[b.Dir]
+			if known == nil {
+				known = &build{Build: b}
+				n.builds[b.Dir] = known
+			}
+			if known.run == nil {
+				known.run = n.beginBuild(ctx, known, a)
+				n.watchDisk()
+			}
+			if run, ending = known.run, known.run.ending; !ending {
+				run.waiting++
+			}
+			n.setStage(a.attempt, stageBuilding)
+		})
+		if run == nil {
+			return errStopped
 		}
-		if known.run == nil {
-			known.run = n.beginBuild(ctx, known, a)
-			n.watchDisk()
+		select {
+		case <-run.done:
+			if ending || errors.Is(run.err, errEarlierBuild) {
+				n.do(func() { n.sendBack(a.attempt) })
+				continue
+			}
+			return run.err
+		case <-ctx.Done():
+		case <-n.over:
 		}
-		run = known.run
-		run.waiting++
-		n.setStage(a.attempt, stageBuilding)
-	})
-	if run == nil {
+		if !ending {
+			n.do(func() {
+				if run.waiting--; run.waiting == 0 {
+					n.endBuild(b.Dir, run)
+				}
+			})
+		}
 		return errStopped
 	}
-	select {
-	case <-run.done:
-		return run.err
-	case <-ctx.Done():
-	case <-n.over:
+	return nil
+}
+
+// endBuild stops a build that no attempt needs.
+func (n *daemon) endBuild(dir string, run *buildRun) {
+	run.ending = true
+	if run.cancel(errStopped); run.adopted {
+		n.stopAdopted(dir)
 	}
-	n.do(func() {
-		if run.waiting--; run.waiting > 0 {
-			return
+}
+
+// adoptBuilds takes up the builds that an earlier daemon began, and whose end is not known.
+func (n *daemon) adoptBuilds() {
+	for _, b := range n.builds {
+		s, err := b.Started()
+		switch {
+		case err != nil:
+			n.Log.Error("cannot read what is known of a build", "batch", b.Batch, "why", err)
+		case s == nil || n.desk.Ready(b.Build):
+		default:
+			if _, err := proc.ReadStatus(b.Dir, string(s.Token)); errors.Is(err, fs.ErrNotExist) {
+				n.adoptBuild(b, s)
+			}
 		}
-		if run.cancel(errStopped); run.adopted {
-			n.stopAdopted(b.Dir)
+	}
+}
+
+// adoptBuild takes up one of them. It has its cpus until nothing of it lives.
+func (n *daemon) adoptBuild(b *build, s *desk.Started) {
+	has := &share{cpus: len(s.CPUs), on: s.CPUs, group: s.Cgroup}
+	if has.cpus == 0 { // any
+		if has.cpus = b.Spec.Resources.CPUs; has.cpus < 1 || has.cpus > n.given().Offer.CPUs {
+			has.cpus = n.given().Offer.CPUs
 		}
+	}
+	run := &buildRun{cancel: func(error) {}, adopted: true, cpus: has.cpus, base: copied(b.Spec.Inputs), done: make(chan struct{}), err: errEarlierBuild}
+	run.began(s)
+	n.retake(has)
+	b.run = run
+	n.watchDisk()
+	n.Log.Info("build taken up", "batch", b.Batch)
+	n.work.Go(func() {
+		ctx, cancel := n.untilOver()
+		defer cancel()
+		for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+			_, err := n.awaitBuild(ctx, b.Build, s)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				break
+			}
+			n.Log.Error("cannot end what is left of a build; trying again", "batch", b.Batch, "why", err)
+			linger(ctx, wait)
+		}
+		n.do(func() {
+			if run.why != "" {
+				failed := &buildError{why: "stopped: " + run.why, output: b.Output()}
+				failed.tell()
+				run.err = failed
+			}
+			b.run, b.size = nil, 0
+			close(run.done)
+			n.give(has)
+			n.pump()
+			n.clear()
+		})
+		tell(n.nowNews)
 	})
-	return errStopped
+}
+
+// stopUnneeded stops the builds of an earlier daemon that no attempt here needs any more.
+func (n *daemon) stopUnneeded() {
+	for _, b := range n.builds {
+		if b.run == nil || !b.run.adopted || b.run.ending || b.run.waiting > 0 {
+			continue
+		}
+		needed := false
+		for _, a := range n.attempts {
+			needed = needed || a.Job.Batch() == b.Batch && a.result == nil && !a.began()
+		}
+		if !needed {
+			n.Log.Info("build of an earlier dnoded stopped, since no job here needs it", "batch", b.Batch)
+			n.endBuild(b.Dir, b.run)
+		}
+	}
 }
 
 // beginBuild starts the goroutine of a build that an attempt needs.
@@ -154,7 +249,6 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 		return err
 	}
 	defer func() { n.release(nil, got, slot) }()
-	n.do(func() { run.begun = true })
 	if err := n.setMountsAside(b); err != nil {
 		return err
 	}
@@ -201,30 +295,40 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	ctx, cancel := n.untilOver()
 	defer cancel()
 	n.do(func() {
-		run.adopted, run.begun = true, true
+		run.adopted = true
 		run.began(s)
 	})
 	tell(n.nowNews)
 	defer n.do(func() { run.adopted, run.begun = false, false })
+	st, err := n.awaitBuild(ctx, b, s)
+	if err == nil && st != nil && st.Boot == n.boot && st.Stopped == "" && !st.Evicted && st.Exit != nil && *st.Exit == 0 {
+		return true, n.judgeBuild(b, st, s)
+	}
+	return false, err
+}
+
+// awaitBuild waits until nothing is left of a build that was started with s, and returns how it
+// ended; nil if nobody knows. What is left of one whose supervisor died is killed.
+func (n *daemon) awaitBuild(ctx context.Context, b *desk.Build, s *desk.Started) (*proc.Status, error) {
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
-		return false, err
+		return nil, err
 	}
 	if err := desk.Uncover(b.Dir, "tree", "tmp"); err != nil {
-		return false, &buildError{why: reason(err)}
+		return nil, &buildError{why: reason(err)}
 	}
-	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil && st.Boot == n.boot && st.Stopped == "" && !st.Evicted && st.Exit != nil && *st.Exit == 0 {
-		return true, n.judgeBuild(b, st, s)
+	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return st, err
 	}
 	release, _, err := n.Machine.Reclaim(ctx, b.Dir, string(s.Token), s.Cgroup)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return false, errors.Join(proc.Void(b.Dir, string(s.Token)), release())
+	return nil, errors.Join(proc.Void(b.Dir, string(s.Token)), release())
 }
 
 // began takes up how a build was started.
 func (run *buildRun) began(s *desk.Started) {
-	run.group, run.at = groupOfBuild(s), s.At
+	run.begun, run.group, run.at = true, groupOfBuild(s), s.At
 	if s.Base > 0 {
 		run.base = s.Base
 	}

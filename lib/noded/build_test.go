@@ -10,6 +10,7 @@ import (
 
 	"distribute/lib/desk"
 	"distribute/lib/job"
+	"distribute/lib/pause"
 	"distribute/lib/proc"
 	"distribute/lib/wire"
 )
@@ -80,5 +81,155 @@ func TestBuildFailedIsDoneAgain(t *testing.T) {
 	s.say(h.start("true"))
 	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Errorf("it says %s, %s", e.Fate, e.Reason)
+	}
+}
+
+// awaitFile waits until there is a file.
+func awaitFile(t *testing.T, name string) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(time.Millisecond) {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not come", name)
+		}
+	}
+}
+
+// An attempt that comes while a build is being stopped, which nobody needs any more, does not
+// end with that build: the batch is built again for it.
+func TestBuildIsBeingStopped(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	first, gate := filepath.Join(top, "first"), filepath.Join(top, "gate")
+	h.spec = fmt.Sprintf(`{"kind":"command","build":["sh","-c","test ! -e %[1]s || exit 0; trap '' TERM; touch %[1]s; until test -e %[2]s; do sleep 0.02; done; exit 1"],"resources":{"cpus":1}}`, first, gate)
+	h.live(filepath.Join(top, "node"), nil)
+	s, _ := h.session()
+	cancelled := h.start("true")
+	s.say(cancelled)
+	awaitFile(t, first)
+	s.say(&wire.Stop{Attempt: cancelled.Attempt})
+	if e := awaited[*wire.Ended](s); e.Attempt != cancelled.Attempt || !e.Fate.Unstarted() {
+		t.Fatalf("it says %+v", e)
+	}
+	again := h.start("true")
+	s.say(again)
+	s.phase(job.PhaseBuilding)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := awaited[*wire.Ended](s); e.Attempt != again.Attempt || !e.OK() {
+		t.Errorf("it says %s, %s", e.Fate, e.Reason)
+	}
+}
+
+// adoptable returns a build that an earlier dnoded began on these cpus, and the lock of its
+// supervisor, which the test holds.
+func adoptable(t *testing.T, n *daemon, cpus ...int) (*build, *proc.Lock) {
+	t.Helper()
+	b := built(t, n, "lab/old", time.Now())
+	if err := errors.Join(b.Unbuild(), b.SetStarted(&desk.Started{Kind: job.Command, Token: job.NewToken(), CPUs: cpus})); err != nil {
+		t.Fatal(err)
+	}
+	supervised, err := proc.TakeLock(b.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, supervised
+}
+
+// A build that an earlier dnoded began has its cpus for as long as it runs.
+func TestOldBuildHasItsCPUs(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	_, supervised := adoptable(t, n, 0, 1, 2)
+	free := func() (cpus int) {
+		n.do(func() { cpus = n.free })
+		return cpus
+	}
+	n.do(n.goOn)
+	if got := free(); got != 1 {
+		t.Errorf("%d of 4 cpus are free beside a build that has 3", got)
+	}
+	if err := supervised.Release(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); free() != 4; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of 4 cpus are free after the build", free())
+		}
+	}
+}
+
+// A build that stands still when dnoded begins anew stands still for the attempt that needs it,
+// and is ended with that: it does not run on after the pause beside other jobs.
+func TestOldBuildInPause(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	dir, begun := filepath.Join(top, "node"), filepath.Join(top, "begun")
+	h.spec = fmt.Sprintf(`{"kind":"command","build":["sh","-c","touch %s; while :; do sleep 0.02; done"],"resources":{"cpus":1}}`, begun)
+	stop := h.live(dir, nil)
+	s, _ := h.session()
+	st := h.start("true")
+	s.say(st)
+	awaitFile(t, begun)
+	stop()
+	p := put(t, dir, time.Hour, nil)
+	h.live(dir, nil)
+	s, items := h.session()
+	if len(items) != 1 || items[0].Result != nil {
+		t.Fatalf("the attempt did not stay: %+v", items)
+	}
+	if items[0].Phase != job.PhaseBuilding {
+		s.phase(job.PhaseBuilding)
+	}
+	s.say(&wire.Stop{Attempt: st.Attempt, Why: "its job is held"})
+	if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.Fate.Unstarted() {
+		t.Fatalf("it says %+v", e)
+	}
+	builds, err := filepath.Glob(filepath.Join(dir, "builds", "*"))
+	if err != nil || len(builds) != 1 {
+		t.Fatal(builds, err)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(time.Millisecond) {
+		alive, err := proc.Alive(builds[0])
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the build lives on: %v", err)
+		}
+		if !alive {
+			break
+		}
+	}
+	if err := pause.Remove(p); err != nil {
+		t.Fatal(err)
+	}
+	s.offered("it is not paused", notPaused)
+}
+
+// A build that stands still when dnoded begins anew, and whose attempt is gone before that can
+// wait for it again, is ended too.
+func TestOldBuildOfNobody(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	b, supervised := adoptable(t, n, 0)
+	defer supervised.Release()
+	stopped := func() (is bool) {
+		n.do(func() { is = n.builds[b.Dir].run != nil && n.builds[b.Dir].run.ending })
+		return is
+	}
+	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.NewToken(), Job: "lab/old/j"}}, done: make(chan struct{})}
+	n.do(func() {
+		n.adoptBuilds()
+		n.attempts[a.Token] = a
+		n.stopUnneeded()
+	})
+	if stopped() {
+		t.Error("a build is stopped that an attempt needs")
+	}
+	n.do(func() {
+		delete(n.attempts, a.Token)
+		n.stopUnneeded()
+	})
+	if !stopped() {
+		t.Error("a build goes on that no attempt needs")
 	}
 }

@@ -388,12 +388,14 @@ func (n *daemon) takeOver() error {
 // goOn has the attempts go on that takeOver took up, in the order in which they
 // came. Only now is it known what holds them back.
 func (n *daemon) goOn() {
+	n.adoptBuilds()
 	as := slices.SortedFunc(maps.Values(n.attempts), func(a, b *attempt) int { return cmp.Compare(a.Order, b.Order) })
 	for _, a := range as {
 		if a.result == nil {
 			n.begin(a)
 		}
 	}
+	n.stopUnneeded()
 }
 
 // damageLevel is at which level damage of an attempt is told. A power cut damages
@@ -481,6 +483,7 @@ func (n *daemon) ended(a *attempt, r *job.Result, news *wire.Ended) {
 			b.used = time.Now()
 		}
 	}
+	n.stopUnneeded()
 	n.roomChanged()
 	tell(n.nowNews)
 	n.Log.Info("attempt over", "job", a.Job, "attempt", a.Token, "ok", r.OK(), "reason", r.Reason)

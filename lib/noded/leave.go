@@ -59,6 +59,7 @@ func (l *leaving) end(ts []job.Token) {
 // durable.
 func (n *daemon) remove(a *attempt) {
 	delete(n.attempts, a.Token)
+	n.stopUnneeded()
 	n.letGo.add(a.Token)
 	n.leaving.begin(a.Token)
 	n.work.Go(func() {

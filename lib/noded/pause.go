@@ -379,16 +379,17 @@ func (n *daemon) sendBack(a *attempt) {
 }
 
 // mustWait says whether an attempt that has not started is given back because of a
-// pause. One whose build stands still waits for that, unless jobs are to leave.
+// pause. One whose build stands still waits for that, unless jobs are to leave: also if an
+// earlier daemon began the build, and the attempt has not come to wait for it again.
 func (n *daemon) mustWait(a *attempt) bool {
 	if !n.pause.frozen {
 		return a.cpus > n.given().Offer.CPUs-n.pause.give.CPUs
 	}
-	if a.stage != stageBuilding || n.pause.out {
+	if n.pause.out {
 		return true
 	}
 	return !slices.ContainsFunc(slices.Collect(maps.Values(n.builds)), func(b *build) bool {
-		return b.Batch == a.Job.Batch() && b.run != nil && b.run.begun
+		return b.Batch == a.Job.Batch() && b.run != nil && b.run.begun && !b.run.ending && (a.stage == stageBuilding || b.run.adopted)
 	})
 }
 
