@@ -80,7 +80,6 @@ func (s *supervisor) terminate() {
 		s.kill()
 		return
 	}
-	orders := s.orders
 	for _, p := range descendants(os.Getpid()) {
 		if !slices.Contains(s.firsts, p.pid) && servesFiles(p.pid) {
 			continue
@@ -88,13 +87,41 @@ func (s *supervisor) terminate() {
 		signalSame(p.pid, p.start, unix.SIGTERM)
 		signalSame(p.pid, p.start, unix.SIGCONT)
 	}
-	time.AfterFunc(s.grace, func() {
+	wall, _ := s.clock.times(Uptime())
+	s.killAt = wall + s.grace
+	s.armKill()
+}
+
+// armKill has the tree killed when its grace time is over, unless a pause holds it then: it is
+// called again after the pause. The caller has the lock.
+func (s *supervisor) armKill() {
+	if s.killTimer != nil {
+		s.killTimer.Stop()
+	}
+	wall, _ := s.clock.times(Uptime())
+	orders := s.orders
+	s.killTimer = time.AfterFunc(s.killAt-wall, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.firsts) > 0 && s.orders == orders {
+		switch {
+		case len(s.firsts) == 0 || s.orders != orders:
+		case s.graceOver():
 			s.kill()
+		case !s.frozen:
+			s.armKill()
 		}
 	})
+}
+
+// graceOver reports whether a tree that was asked to end is to be killed now. A pause does not
+// count in its grace time; but one that somebody stopped is not kept until the end of the pause.
+// The caller has the lock.
+func (s *supervisor) graceOver() bool {
+	if s.frozen && (s.stopped == StoppedOrder || s.stopped == StoppedSignal) {
+		return true
+	}
+	wall, _ := s.clock.times(Uptime())
+	return wall >= s.killAt
 }
 
 // signals is a set of signals in /proc/PID/status.

@@ -190,8 +190,10 @@ func (s *supervisor) setFrozen(frozen bool) {
 	defer s.mu.Unlock()
 	if s.frozen = frozen; frozen {
 		s.clock.hold(Uptime())
-	} else {
-		s.clock.release(Uptime())
+		return
+	}
+	if s.clock.release(Uptime()); s.killAt > 0 {
+		s.armKill()
 	}
 }
 

@@ -735,6 +735,91 @@ func TestPauseOfLeaving(t *testing.T) {
 	})
 }
 
+// TestPauseOfGrace pauses the machine while a job ends that has reached its limit of time: it
+// stands still for longer than its grace time is, and ends by itself after the pause.
+func TestPauseOfGrace(t *testing.T) {
+	t.Parallel()
+	groups(t, func(t *testing.T, cgroup string) {
+		for grace := time.Second; ; grace *= 2 { // a busy machine may need longer to pause, or the job to end
+			st, thawed := graceInPause(t, cgroup, grace)
+			if st.Stopped == StoppedTime && st.Exit != nil && *st.Exit == 7 && st.Paused >= grace {
+				return
+			}
+			if st.Paused > 0 && !thawed || grace > time.Minute {
+				t.Fatalf("with a grace time of %v, and let go: %v, status %+v", grace, thawed, st)
+			}
+		}
+	})
+}
+
+// graceInPause returns how such a job ended, and whether it was let go before.
+func graceInPause(t *testing.T, cgroup string, grace time.Duration) (st *Status, thawed bool) {
+	d := newDesk(t, cgroup, `trap 'echo > told; until test -e go; do :; done; exit 7' TERM; echo up > said; while :; do :; done`, func(o *Order) {
+		o.Time, o.Grace = 100*time.Millisecond, grace
+	})
+	told := filepath.Join(d.order.Dir, "told")
+	for tries := 0; tries < 60_000; tries++ {
+		if _, err := os.Stat(told); err == nil {
+			break
+		}
+		unix.Poll(nil, 1)
+	}
+	p := d.put(pause.Pause{})
+	for r := range d.slot.Reports() {
+		switch {
+		case r.Ended != nil:
+			return r.Ended, thawed
+		case r.Hold == nil:
+		case r.Hold.Frozen && r.Hold.Running == 0:
+			time.Sleep(grace + grace/4)
+			if err := os.WriteFile(filepath.Join(d.order.Dir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d.remove(p)
+		case !r.Hold.Frozen:
+			thawed = true
+		}
+	}
+	t.Fatal("the supervisor is gone")
+	return nil, false
+}
+
+// The grace time of an order goes by its clock, and is over at once in a pause if somebody
+// stopped it.
+func TestGraceOver(t *testing.T) {
+	for stopped, want := range map[string]bool{StoppedTime: false, StoppedOrder: true, StoppedSignal: true, "": false} {
+		s, now := &supervisor{stopped: stopped, killAt: 20 * time.Minute}, Uptime()
+		s.clock.start(now - 50*time.Minute)
+		s.clock.hold(now - 45*time.Minute)
+		s.frozen = true
+		if s.graceOver() != want {
+			t.Errorf("%q: 5 minutes before a pause of 45: %v", stopped, !want)
+		}
+		s.clock.release(now - 5*time.Minute)
+		s.frozen = false
+		if s.graceOver() {
+			t.Errorf("%q: 10 minutes without the pause", stopped)
+		}
+		s.killAt = 9 * time.Minute
+		if !s.graceOver() {
+			t.Errorf("%q: 10 minutes of 9", stopped)
+		}
+	}
+}
+
+// A limit of time that is reached when a pause has just begun does not end what it holds.
+func TestLimitInPause(t *testing.T) {
+	s := &supervisor{token: "t", firsts: []int{1 << 30}, grace: time.Hour}
+	s.setFrozen(true)
+	if s.stop("t", StoppedTime) || s.stopped != "" {
+		t.Errorf("it is stopped: %q", s.stopped)
+	}
+	s.setFrozen(false)
+	if !s.stop("t", StoppedTime) || s.stopped != StoppedTime {
+		t.Errorf("it is not stopped after the pause: %q", s.stopped)
+	}
+}
+
 // What a job has for saving itself are minutes in which it runs.
 func TestTimeToSave(t *testing.T) {
 	k, now := &keeper{s: &supervisor{}, saveBy: 20 * time.Minute}, Uptime()

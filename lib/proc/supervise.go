@@ -113,6 +113,9 @@ type supervisor struct {
 	grace   time.Duration
 	group   *group
 	lock    *Lock // that is held
+
+	killAt    time.Duration // by its clock, when it is to be killed if it was asked to end; 0: it was not
+	killTimer *time.Timer   // of that
 }
 
 // serve reads words and runs orders. A stop is read by a goroutine of its own
@@ -240,7 +243,7 @@ func (s *supervisor) expect(o *Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.tied, s.firsts, s.stopped, s.grace, s.group = o.Token, o.Tied, nil, "", o.Grace, nil
-	s.evicted, s.failed, s.frozen = false, false, false
+	s.evicted, s.failed, s.frozen, s.killAt = false, false, false, 0
 	s.orders++
 }
 
@@ -457,34 +460,38 @@ func (s *supervisor) await(o *Order, pids []int, st *Status) {
 
 // stop asks the tree of the order to end, and kills it when the grace time is
 // over, or at once if it was asked before or is held by a pause. An empty token
-// means the order at hand, whichever it is.
-func (s *supervisor) stop(token, who string) {
+// means the order at hand, whichever it is. It reports false if a limit of time is reached
+// in the moment in which a pause begins: the order is to be stopped after that.
+func (s *supervisor) stop(token, who string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.token == "" || token != "" && token != s.token {
-		return
+		return true
 	}
 	limit := who == StoppedTime || who == StoppedMemory
 	switch {
 	case limit && (s.stopped == StoppedMemory || len(s.firsts) == 0):
-		return // it is being killed, or over
+		return true // it is being killed, or over
+	case who == StoppedTime && s.stopped == "" && s.frozen:
+		return false
 	case who == StoppedTime && (s.evicted || s.failed):
-		return // it ends anyhow, and saves what it has
+		return true // it ends anyhow, and saves what it has
 	case s.stopped != "" && who != StoppedTime:
 		s.kill()
-		return
+		return true
 	case s.stopped != "":
-		return // it has its grace time
+		return true // it has its grace time
 	}
 	s.stopped = who
 	if len(s.firsts) == 0 {
-		return // not started yet, or its sweep is under way
+		return true // not started yet, or its sweep is under way
 	}
 	if who == StoppedMemory {
 		s.kill()
-		return
+		return true
 	}
 	s.terminate()
+	return true
 }
 
 // kill kills the order at hand; its sweep has the rest. The caller has the lock.

@@ -70,8 +70,9 @@ func (w *watch) run() {
 				limit = longer
 				continue
 			}
-			w.s.stop(w.o.Token, StoppedTime)
-			limit = 0
+			if w.s.stop(w.o.Token, StoppedTime) {
+				limit = 0
+			}
 		}
 		if limit > 0 {
 			wait = min(wait, max(lookFirst, limit-wall)) // the clock may stand still
