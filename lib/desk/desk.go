@@ -105,7 +105,7 @@ func (d *Desk) private() error {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "attempts", "builds", "pause", "pause-ended", "pause-owners", pause.Parts:
+		case "attempts", "builds", "pause", "pause-ended", "pause-made", "pause-owners", pause.Parts:
 		default:
 			if err := shut(d.path(e.Name())); err != nil {
 				return err
@@ -180,7 +180,7 @@ func (d *Desk) check() error {
 	}
 	for _, e := range entries {
 		switch n := e.Name(); {
-		case n == "lock", n == "pause", n == "pause-ended", n == "pause-owners", n == pause.Parts, n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
+		case n == "lock", n == "pause", n == "pause-ended", n == "pause-made", n == "pause-owners", n == pause.Parts, n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
 		case n == "key", n == "ssh_key", n == "ssh_key.pub", n == "known_hosts": // what dnoded -init makes
 		default:
 			return fmt.Errorf("%q is %w: it has %q and no node.json; name an empty or a new one with -D", d.dir, ErrNoDesk, n)

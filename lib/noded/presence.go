@@ -1,13 +1,17 @@
 package noded
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/hours"
 	"distribute/lib/pause"
 	"distribute/lib/presence"
@@ -25,6 +29,7 @@ type presenceWatcher struct {
 	watcher  *presence.Watcher
 	somebody ownReason // somebody is at the machine
 	hours    ownReason // it is one of the hours
+	kept     []byte    // what is in the file of keepOwn; nil: it is not there
 	failed   string    // the error that was logged last
 }
 
@@ -35,7 +40,19 @@ type ownReason struct {
 	id        string    // of its pause; empty: it has none
 	until     time.Time // when that ends by itself; zero: it does not
 	overruled bool      // somebody has ended the pause while the reason held
+	last      ownPaused // its last pause, while the reason holds, also if somebody has ended that
 }
+
+// An ownPaused is what is kept of a pause that the node has made, so that the next daemon
+// knows whether somebody has ended it.
+type ownPaused struct {
+	ID    string    `json:"id"`
+	Until time.Time `json:"until,omitzero"` // when it ends by itself; zero: it does not
+	Boot  string    `json:"boot"`
+}
+
+// name returns the name of the reason.
+func (r *ownReason) name() string { return strings.TrimRight(r.prefix, ": ") }
 
 // beginWatch looks whether the node is to pause by itself, before anything is
 // started, and again every presenceEvery.
@@ -46,6 +63,7 @@ func (n *daemon) beginWatch(ctx context.Context) {
 	dir := n.desk.Dir()
 	w := &presenceWatcher{n: n, reader: pause.Reader{Places: []string{pause.OwnPlace(dir)}, Ended: pause.EndedOf(dir)},
 		somebody: ownReason{prefix: "somebody "}, hours: ownReason{prefix: "hours: "}}
+	w.readOwn()
 	w.look(ctx)
 	n.work.Go(func() {
 		for {
@@ -107,7 +125,59 @@ func (w *presenceWatcher) update(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil // dnoded ends: a source that was interrupted says nothing
 	}
-	return errors.Join(w.updatePause(&w.hours, s, text, until), w.updatePause(&w.somebody, s, why, time.Time{}))
+	return errors.Join(w.updatePause(&w.hours, s, text, until), w.updatePause(&w.somebody, s, why, time.Time{}), w.keepOwn())
+}
+
+// reasons returns the reasons for which the node pauses itself.
+func (w *presenceWatcher) reasons() []*ownReason { return []*ownReason{&w.hours, &w.somebody} }
+
+// readOwn reads what an earlier daemon has kept of its pauses. Of one without an end it counts
+// only in the same boot: nobody knows how long its reason held.
+func (w *presenceWatcher) readOwn() {
+	b, err := os.ReadFile(pause.MadeOf(w.n.desk.Dir()))
+	if err != nil {
+		return
+	}
+	var all map[string]ownPaused
+	if err := json.Unmarshal(b, &all); err != nil {
+		w.n.Log.Warn("cannot read which pauses the node has made", "why", err)
+	}
+	w.kept = b
+	for _, r := range w.reasons() {
+		if p := all[r.name()]; !p.Until.IsZero() || p.Boot == w.n.boot {
+			r.id, r.until, r.last = p.ID, p.Until, p
+		}
+	}
+}
+
+// keepOwn keeps durably which pauses the node has made, if that has changed.
+func (w *presenceWatcher) keepOwn() error {
+	all := map[string]ownPaused{}
+	for _, r := range w.reasons() {
+		if r.last.ID != "" {
+			all[r.name()] = r.last
+		}
+	}
+	name := pause.MadeOf(w.n.desk.Dir())
+	if len(all) == 0 {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		w.kept = nil
+		return nil
+	}
+	b, err := json.Marshal(all)
+	if b = append(b, '\n'); err != nil || bytes.Equal(b, w.kept) {
+		return err
+	}
+	err = durable.WriteFile(name, b, 0o644)
+	if err != nil && w.n.desk.MakeRoom(err) {
+		err = durable.WriteFile(name, b, 0o644)
+	}
+	if err == nil {
+		w.kept = b
+	}
+	return err
 }
 
 // pauses returns the pauses that the node has made for the reason.
@@ -132,7 +202,7 @@ func (w *presenceWatcher) updatePause(r *ownReason, s pause.State, why string, u
 	}
 	if why == "" && r.overruled {
 		r.overruled = false
-		w.n.Log.Info("reason of the node's own pause is over", "reason", strings.TrimRight(r.prefix, ": "))
+		w.n.Log.Info("reason of the node's own pause is over", "reason", r.name())
 	}
 	id := ""
 	if why != "" && !r.overruled {
@@ -156,6 +226,12 @@ func (w *presenceWatcher) updatePause(r *ownReason, s pause.State, why string, u
 		}
 	}
 	r.id, r.until = id, until
+	switch {
+	case id != "":
+		r.last = ownPaused{id, until.UTC(), w.n.boot}
+	case why == "":
+		r.last = ownPaused{}
+	}
 	return nil
 }
 

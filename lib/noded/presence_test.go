@@ -2,6 +2,7 @@ package noded
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/hours"
 	"distribute/lib/job"
 	"distribute/lib/pause"
 	"distribute/lib/presence"
@@ -226,6 +228,65 @@ func TestSomebodyOverrules(t *testing.T) {
 	<-over
 	d.typed(0)
 	s.offered("it is paused again", paused)
+}
+
+// What somebody has ended of the node's own pauses stays ended for the next dnoded, until the
+// reason is over: also if it was ended while none ran.
+func TestOverruledStays(t *testing.T) {
+	t.Parallel()
+	always, err := hours.Parse("daily 0-24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDesktop(t)
+	d.typed(0)
+	for what, change := range map[string]func(*Settings){
+		"hours":    func(s *Settings) { s.Presence = presence.Config{Hours: always} },
+		"somebody": d.settings,
+	} {
+		for _, down := range []bool{false, true} {
+			t.Run(fmt.Sprint(what, ", without dnoded: ", down), func(t *testing.T) {
+				h := newFakeHead(t)
+				dir := filepath.Join(t.TempDir(), "node")
+				overruled := make(chan struct{})
+				stop := h.liveAs(dir, func(s *Settings) {
+					change(s)
+					s.Log = strictLog(slog.NewTextHandler(&listener{t.Output(), "the node's own pause was ended by somebody", overruled}, nil))
+				})
+				h.session()
+				p := own(t, dir)
+				if len(p) != 1 {
+					t.Fatalf("it holds %+v", p)
+				}
+				if down {
+					stop()
+				}
+				if err := pause.Remove(p[0]); err != nil {
+					t.Fatal(err)
+				}
+				if !down {
+					<-overruled
+					stop()
+				}
+				for range 2 {
+					stop = h.liveAs(dir, change)
+					h.session()
+					if p := own(t, dir); len(p) != 0 {
+						t.Errorf("it pauses again: %+v", p)
+					}
+					stop()
+				}
+				stop = h.live(dir, nil) // for which there is no such reason
+				h.session()
+				stop()
+				h.liveAs(dir, change)
+				h.session()
+				if p := own(t, dir); len(p) != 1 {
+					t.Errorf("when its reason comes again it holds %+v", p)
+				}
+			})
+		}
+	}
 }
 
 // A listener closes a channel when it hears a text.

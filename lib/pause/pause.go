@@ -48,6 +48,10 @@ func OwnPlace(dir string) string { return filepath.Join(dir, "pause") }
 // longer though their files are there.
 func EndedOf(dir string) string { return filepath.Join(dir, "pause-ended") }
 
+// MadeOf is the file of a node's directory that names the pauses which the node has
+// made and whose reasons hold, so that it knows when somebody has ended one.
+func MadeOf(dir string) string { return filepath.Join(dir, "pause-made") }
+
 // A Pause is one person's wish that the jobs of a machine stand still, or that a
 // part of the machine is given back.
 type Pause struct {
