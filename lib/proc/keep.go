@@ -16,7 +16,6 @@ type keeper struct {
 	group   *group  // of its tree; nil: there is none
 	stopper stopper // of a tree without one
 	lent    returnedCPUs
-	pids    []int // of the first processes
 	over    chan struct{}
 	done    chan struct{}
 
@@ -41,11 +40,11 @@ const (
 
 // mind begins to see to the pauses of an order that has been started; nil if it
 // has none.
-func (s *supervisor) mind(o *Order, g *group, pids []int, out *lookout) *keeper {
+func (s *supervisor) mind(o *Order, g *group, out *lookout) *keeper {
 	if out == nil {
 		return nil
 	}
-	k := &keeper{s: s, o: o, out: out, group: g, pids: pids, over: make(chan struct{}), done: make(chan struct{})}
+	k := &keeper{s: s, o: o, out: out, group: g, over: make(chan struct{}), done: make(chan struct{})}
 	k.stopper = stopper{top: os.Getpid(), lead: s.signalGroup}
 	k.lent = returnedCPUs{group: g, parent: o.Cgroup, cpus: o.CPUs}
 	go k.run()

@@ -891,6 +891,75 @@ func TestP78GivenBack(t *testing.T) {
 	})
 }
 
+// TestPinsOfJob gives cpus back for a while of a job whose processes have chosen theirs: each has
+// what is left of its own, and all of its own afterwards; also one that it starts meanwhile.
+func TestPinsOfJob(t *testing.T) {
+	cpus := CPUs()
+	if len(cpus) < 2 {
+		suite.Missing(t, "this machine has one cpu")
+	}
+	first, last, all := cpus[:1], cpus[len(cpus)-1:], len(cpus)
+	groups(t, func(t *testing.T, cgroup string) {
+		d := newDesk(t, cgroup, `waits='until test -e go; do :; done; sh -c "echo \$\$ >$0.new; mv $0.new $0.child; while :; do :; done" & while :; do :; done'
+for p in one two three; do sh -c "echo \$\$ >$p; $waits" $p & done
+until test -s one -a -s two -a -s three; do :; done; echo up > said; wait`, func(o *Order) { o.Pause.CPUs = cpus })
+		pid := func(name string) int {
+			t.Helper()
+			b, err := os.ReadFile(filepath.Join(d.order.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		on := func(name string, want []int) {
+			t.Helper()
+			var set unix.CPUSet
+			if err := unix.SchedGetaffinity(pid(name), &set); err != nil {
+				t.Fatal(err)
+			}
+			if should, _ := cpuSet(want); set != should {
+				t.Errorf("%q runs on %v, want %v", name, set, want)
+			}
+		}
+		for name, cpus := range map[string][]int{"one": first, "two": last} {
+			set, _ := cpuSet(cpus)
+			if err := unix.SchedSetaffinity(pid(name), &set); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := d.put(pause.Pause{Give: &pause.Give{CPUs: 1}})
+		d.holds("lent", func(h *Hold) bool { return h.CPUs != nil })
+		on("one", first)
+		on("two", cpus[:all-1])
+		on("three", cpus[:all-1])
+		if err := os.WriteFile(filepath.Join(d.order.Dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		children := []string{"one.child", "two.child", "three.child"}
+		for _, name := range children {
+			for {
+				if _, err := os.Stat(filepath.Join(d.order.Dir, name)); err == nil {
+					break
+				}
+				unix.Poll(nil, 1)
+			}
+		}
+		d.remove(p)
+		d.holds("had back", func(h *Hold) bool { return h.CPUs == nil })
+		for i, want := range [][]int{first, last, cpus} {
+			on(children[i][:len(children[i])-len(".child")], want)
+			on(children[i], want)
+		}
+		d.slot.Stop(d.order.Token)
+		d.slot.Stop(d.order.Token)
+		ended(t, d.slot)
+	})
+}
+
 // masks is what each thread of a job may run on.
 func masks(t *testing.T, d *desk) map[name]unix.CPUSet {
 	t.Helper()

@@ -12,14 +12,16 @@ import (
 
 // returnedCPUs are those cpus of an order that are given back for a while. The kernel keeps
 // a group to the rest, where it has the controller; else each thread of the tree is moved
-// at every look, which threads can undo: best effort.
+// at every look, which threads can undo: best effort. Of the cpus that a thread has chosen
+// for itself it has those that are left, and all of them again afterwards.
 type returnedCPUs struct {
 	group  *group
 	parent string // the group of all orders; empty: none
 	cpus   []int  // of the order; none: all that this process may run on
 
-	left  []int // what it has; nil: nothing is given back
-	swaps bool  // its memory may go to swap space, as some is given back
+	left  []int          // what it has; nil: nothing is given back
+	pins  map[thread]pin // of its threads, while something is given back
+	swaps bool           // its memory may go to swap space, as some is given back
 }
 
 // lend gives back what is wanted, and takes again what is not wanted any more. It says
@@ -28,15 +30,11 @@ func (k *keeper) lend(d demand) (again bool) {
 	l := &k.lent
 	k.lendMemory(d.memory)
 	left := l.rest(d.cpus)
-	if left != nil || l.left != nil {
-		cpus := left
-		if left == nil {
-			cpus = l.cpus
-		}
-		again = !l.keepTo(cpus) && left != nil
-		if left == nil {
-			k.s.spread(k.o, k.pids)
-		}
+	switch {
+	case left != nil:
+		again = !l.keepTo(left)
+	case l.left != nil:
+		l.giveBack()
 	}
 	l.left = left
 	k.tell()
@@ -100,37 +98,125 @@ func (l *returnedCPUs) bound(offered, left int64) {
 	}
 }
 
-// keepTo keeps the tree to these cpus, none being all, and says whether the kernel does
-// that by itself from now on.
-func (l *returnedCPUs) keepTo(cpus []int) (kept bool) {
-	if l.group != nil && l.group.set("cpuset.cpus", cpuList(cpus)+"\n") == nil {
-		return true
-	}
-	if len(cpus) == 0 {
-		cpus = CPUs()
-	}
-	set, _ := cpuSet(cpus)
-	for _, p := range descendants(os.Getpid()) {
-		for _, tid := range threads(p.pid) {
-			unix.SchedSetaffinity(tid, &set)
-		}
-	}
-	return false
+// A thread is one of a process of the tree.
+type thread struct {
+	of  name
+	tid int
 }
 
-// spread gives each of several first processes, and what is below it, its own cpus again.
-func (s *supervisor) spread(o *Order, pids []int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k := range min(len(pids), len(o.Ranks)) {
-		set, some := cpuSet(o.Ranks[k].CPUs)
-		if !some || !slices.Contains(s.firsts, pids[k]) {
-			continue
-		}
-		for _, pid := range append(pidsBelow(pids[k]), pids[k]) {
-			for _, tid := range threads(pid) {
-				unix.SchedSetaffinity(tid, &set)
-			}
+// A pin is the cpus of a thread: its own, and those that it was kept to when it was seen last.
+type pin struct{ own, kept unix.CPUSet }
+
+// keepTo keeps the tree to these cpus, and reports whether the kernel does that by itself from
+// now on.
+func (l *returnedCPUs) keepTo(cpus []int) (kept bool) {
+	l.learn()
+	kept = l.setGroup(cpus)
+	l.pinThreads(cpus)
+	return kept
+}
+
+// giveBack gives each thread its own cpus again. It looks again for those that were started
+// meanwhile.
+func (l *returnedCPUs) giveBack() {
+	for range 10 {
+		l.learn()
+		l.setGroup(l.cpus)
+		if l.pinThreads(nil) == 0 {
+			break
 		}
 	}
+	l.pins = nil
+}
+
+// setGroup has the kernel keep the group of the order to cpus, none being all, if it can.
+func (l *returnedCPUs) setGroup(cpus []int) bool {
+	return l.group != nil && l.group.set("cpuset.cpus", cpuList(cpus)+"\n") == nil
+}
+
+// learn looks which cpus each thread has chosen. What it was kept to is no choice.
+func (l *returnedCPUs) learn() {
+	was := l.pins
+	l.pins = map[thread]pin{}
+	tree := descendants(os.Getpid())
+	for _, p := range tree {
+		for _, tid := range threads(p.pid) {
+			var now unix.CPUSet
+			if unix.SchedGetaffinity(tid, &now) != nil {
+				continue
+			}
+			who := thread{p.name(), tid}
+			of, known := was[who]
+			switch {
+			case was == nil || known && now != of.kept && now != of.own:
+				of = pin{now, now}
+			case !known:
+				of = l.inherited(was, tree, p, now)
+			}
+			l.pins[who] = of
+		}
+	}
+}
+
+// inherited returns the pin of a thread that is new: that of the thread of its process, or of one
+// above it, which was kept to the same cpus.
+func (l *returnedCPUs) inherited(was map[thread]pin, tree []process, p process, now unix.CPUSet) pin {
+	for found := true; found; {
+		for who, of := range was {
+			if who.of == p.name() && of.kept == now {
+				return of
+			}
+		}
+		i := slices.IndexFunc(tree, func(q process) bool { return q.pid == p.parent })
+		if found = i >= 0; found {
+			p = tree[i]
+		}
+	}
+	if all := l.all(); now == among(all, l.left) { // what was above it has ended
+		return pin{all, now}
+	}
+	return pin{now, now}
+}
+
+// all returns the cpus of the order.
+func (l *returnedCPUs) all() unix.CPUSet {
+	set, some := cpuSet(l.cpus)
+	if !some {
+		set, _ = cpuSet(CPUs())
+	}
+	return set
+}
+
+// among returns those of a thread's own cpus that are left; all that are left if it has none of
+// these, and its own if nothing is given back.
+func among(own unix.CPUSet, left []int) (set unix.CPUSet) {
+	if left == nil {
+		return own
+	}
+	for _, c := range left {
+		if own.IsSet(c) {
+			set.Set(c)
+		}
+	}
+	if set.Count() == 0 {
+		set, _ = cpuSet(left)
+	}
+	return set
+}
+
+// pinThreads keeps each thread to those of its own cpus that are left, and returns how many were
+// elsewhere. The kernel may have done it for those of a group, and newer ones have.
+func (l *returnedCPUs) pinThreads(left []int) (moved int) {
+	for who, of := range l.pins {
+		set := among(of.own, left)
+		var now unix.CPUSet
+		if unix.SchedGetaffinity(who.tid, &now) == nil && now != set && unix.SchedSetaffinity(who.tid, &set) == nil {
+			moved++
+		}
+		if left != nil {
+			of.kept = set
+			l.pins[who] = of
+		}
+	}
+	return moved
 }

@@ -380,7 +380,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	}
 	s.report(Report{Started: pids[0]})
 	w := s.watchOver(o, g, pids)
-	k := s.mind(o, g, pids, where)
+	k := s.mind(o, g, where)
 	s.await(o, pids, st)
 	w.over()
 	k.end()
