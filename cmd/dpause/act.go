@@ -160,7 +160,7 @@ func (m *machine) still(put pause.Pause, until string) error {
 		case j.does == proc.InKernel:
 			return cli.Errorf(cli.Later, "paused until %s, but a process of %s waits in the kernel, as for a disk; it stands still when it comes out of it", until, j.what())
 		default:
-			return cli.Errorf(cli.Later, "paused until %s, but %s has not stopped after %d seconds", until, j.what(), patience/time.Second)
+			return cli.Errorf(cli.Later, "paused until %s, but %s not stopped after %d seconds", until, j.whatRuns(), patience/time.Second)
 		}
 	}
 	if len(jobs) == 0 {

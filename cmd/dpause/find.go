@@ -43,8 +43,9 @@ type job struct {
 	user  string // empty: not known
 	cpus  int
 	does  proc.Standing
-	group string // its cgroup; empty: it is held by best effort
-	pid   int    // of its supervisor; 0: not known
+	group string       // its cgroup; empty: it is held by best effort
+	pid   int          // of its supervisor; 0: not known
+	loose []proc.Loose // what runs of it that nothing has stopped, as far as that is seen
 }
 
 // still says that nothing of the job runs.
@@ -220,8 +221,10 @@ func (n *node) jobsHere() (jobs []job) {
 			i := slices.IndexFunc(jobs, func(j job) bool { return j.group == r.Cgroup })
 			if i >= 0 {
 				j.does = jobs[i].does
+				j.seeLoose(r.Start)
 				jobs[i] = j
 			} else if j.does = proc.StandingOf(r.Cgroup); j.does != proc.Gone && n.ownGroup(filepath.Dir(r.Cgroup)) {
+				j.seeLoose(r.Start)
 				jobs = append(jobs, j) // an earlier daemon began it elsewhere
 			}
 			continue
@@ -232,10 +235,32 @@ func (n *node) jobsHere() (jobs []job) {
 			continue
 		case proc.HoldsTree(r.PID, r.Start):
 			j.does = proc.Frozen
+		default:
+			j.seeLoose(r.Start)
 		}
 		jobs = append(jobs, j)
 	}
 	return jobs
+}
+
+// seeLoose looks for processes of the job that its group does not hold: they are in other groups,
+// and stand still if its supervisor has stopped them. Of a job by best effort these are all.
+func (j *job) seeLoose(start uint64) {
+	if j.group != "" && j.does == proc.Runs {
+		return
+	}
+	all := proc.LooseOf(j.pid, start, j.group)
+	for _, l := range all {
+		if !l.Stopped {
+			j.loose = append(j.loose, l)
+		}
+	}
+	switch {
+	case len(j.loose) > 0:
+		j.does = proc.Runs
+	case j.does == proc.Empty && len(all) > 0:
+		j.does = proc.Frozen
+	}
 }
 
 // ownGroup says whether a directory may be that of the node's cgroups, or of those whose ranks

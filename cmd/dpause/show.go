@@ -167,6 +167,21 @@ func (j job) what() string {
 	return "a job"
 }
 
+// whatRuns names the job that has, or the processes of it that have, not stopped.
+func (j job) whatRuns() string {
+	var all []string
+	for _, l := range j.loose {
+		all = append(all, fmt.Sprintf("%d (%s)", l.PID, unit.Quote(l.Name)))
+	}
+	switch len(all) {
+	case 0:
+		return j.what() + " has"
+	case 1:
+		return "process " + all[0] + " of " + j.what() + " has"
+	}
+	return "processes " + names(all) + " of " + j.what() + " have"
+}
+
 // sentence is jobs with their users, and what they do.
 func sentence(jobs []job, one, many string) string {
 	var users []string

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -265,4 +266,95 @@ func TestHoldsTree(t *testing.T) {
 	}
 	d.slot.Stop(d.order.Token)
 	ended(t, d.slot)
+}
+
+// TestHeldBesideItsGroup holds what a job has moved to another group, which the freezing of its
+// own does not reach.
+func TestHeldBesideItsGroup(t *testing.T) {
+	groups(t, func(t *testing.T, cgroup string) {
+		if cgroup == "" {
+			return
+		}
+		other, err := newGroup(cgroup+"-other", "scope")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { other.remove(); removeGroup(cgroup + "-other") })
+		d := newDesk(t, cgroup, `sh -c 'echo $$ >$OTHER/cgroup.procs; setsid sh -c "while :; do (true); done" & echo up > said; while :; do (true); done' & while :; do (true); done`,
+			func(o *Order) { o.Env = append(o.Env, "OTHER="+other.dir) })
+		start, err := StartOf(d.slot.Pid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		loose := func(want bool) {
+			t.Helper()
+			all := LooseOf(d.slot.Pid(), start, filepath.Join(cgroup, d.order.Token))
+			if len(all) < 2 {
+				t.Fatalf("beside its group are %+v", all)
+			}
+			for _, l := range all {
+				if l.Name == "" || want && !l.Stopped {
+					t.Errorf("beside its group is %+v", l)
+				}
+			}
+		}
+		loose(false)
+		for range 2 {
+			p := d.put(pause.Pause{})
+			d.frozen()
+			before := d.still()
+			loose(true)
+			d.remove(p)
+			d.thawed()
+			d.goesOn(before)
+			for len(d.stopped()) > 0 {
+				unix.Poll(nil, 1)
+			}
+		}
+		d.slot.Stop(d.order.Token)
+		d.slot.Stop(d.order.Token)
+		ended(t, d.slot)
+	})
+}
+
+// TestStopperOfOthers counts the processes of a tree that this user may not stop, and does not
+// wait for these.
+func TestStopperOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		suite.Missing(t, "not root")
+	}
+	top := exec.Command("sh", "-c", `setpriv --reuid 65534 --clear-groups sh -c 'while :; do :; done' & (while :; do :; done) & wait`)
+	top.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := top.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		unix.Kill(-top.Process.Pid, unix.SIGKILL)
+		top.Wait()
+	})
+	its := func() (uids []int) {
+		for _, p := range descendants(top.Process.Pid) {
+			var st unix.Stat_t
+			if unix.Stat(fmt.Sprintf("/proc/%d", p.pid), &st) == nil {
+				uids = append(uids, int(st.Uid))
+			}
+		}
+		slices.Sort(uids)
+		return uids
+	}
+	for !slices.Equal(its(), []int{0, 65534}) {
+		unix.Poll(nil, 1)
+	}
+	running := make(chan int)
+	go func() {
+		runtime.LockOSThread() // for good: the thread is of another user from now on
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); e != 0 {
+			t.Error(e)
+		}
+		h := &stopper{top: top.Process.Pid, lead: func(unix.Signal) {}}
+		running <- h.stop(nil)
+	}()
+	if n := <-running; n != 1 {
+		t.Errorf("%d run on, want the one of root", n)
+	}
 }

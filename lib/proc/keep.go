@@ -14,7 +14,7 @@ type keeper struct {
 	o       *Order
 	out     *lookout
 	group   *group  // of its tree; nil: there is none
-	stopper stopper // of a tree without one
+	stopper stopper // of a tree without one, or of what has left it
 	lent    returnedCPUs
 	over    chan struct{}
 	done    chan struct{}
@@ -46,6 +46,9 @@ func (s *supervisor) mind(o *Order, g *group, out *lookout) *keeper {
 	}
 	k := &keeper{s: s, o: o, out: out, group: g, over: make(chan struct{}), done: make(chan struct{})}
 	k.stopper = stopper{top: os.Getpid(), lead: s.signalGroup}
+	if g != nil {
+		k.stopper.held = inside(g.dir)
+	}
 	k.lent = returnedCPUs{group: g, parent: o.Cgroup, cpus: o.CPUs}
 	go k.run()
 	return k
@@ -149,14 +152,13 @@ func (k *keeper) freeze() {
 // hold holds every process of the tree, and says how many run on, which was tried for
 // patientFor. It is cheap when they are held already.
 func (k *keeper) hold() (running int) {
-	if k.group == nil {
-		return k.stopper.stop(k.over)
+	if k.group != nil {
+		var err error
+		if running, err = k.group.freeze(k.over); err != nil {
+			running = max(1, running)
+		}
 	}
-	running, err := k.group.freeze(k.over)
-	if err != nil {
-		return max(1, running)
-	}
-	return running
+	return running + k.stopper.stop(k.over)
 }
 
 // rename takes back [ArgvHeld].
@@ -172,10 +174,9 @@ func (k *keeper) thaw() {
 		return
 	}
 	k.rename()
+	k.stopper.release()
 	if k.group != nil {
 		k.group.thaw()
-	} else {
-		k.stopper.release()
 	}
 	k.frozen, k.running = false, 0
 	k.s.setFrozen(false)

@@ -72,6 +72,7 @@ func given(t *testing.T, l Limits, ranks ...Rank) (k *keeper, writes func(demand
 	t.Helper()
 	parent := standIn(t, map[string]string{"memory.high": "max\n"})
 	k = &keeper{s: &supervisor{}, o: &Order{Limits: l, Ranks: ranks, Checkpoint: &Checkpoint{}}, out: &lookout{of: []Pausing{{Memory: 16 << 30}}}, group: &group{dir: filepath.Join(parent.dir, "t")}}
+	k.stopper = stopper{top: os.Getpid(), held: func(int) bool { return true }}
 	k.lent = returnedCPUs{group: k.group, parent: parent.dir}
 	dirs := []string{"t"}
 	for i := range ranks {

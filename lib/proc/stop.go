@@ -21,46 +21,67 @@ type name struct {
 
 func (p process) name() name { return name{p.pid, p.start} }
 
-// A stopper stops a tree that no group holds, by SIGSTOP: best effort. The process group
-// of the first process is stopped at once, the other descendants one by one, until two
-// looks on end find nothing new and nothing that runs. What starts processes faster than
-// they can be looked at can escape it.
+// A stopper stops a tree that no group holds, or what of a tree is in other groups, by SIGSTOP:
+// best effort. The process group of the first process is stopped at once, the other
+// descendants one by one, until two looks on end find nothing new and nothing that runs. What
+// starts processes faster than they can be looked at can escape it.
 type stopper struct {
-	top    int               // whose descendants are the tree
-	lead   func(unix.Signal) // signals the process group of the first process, if that lives
-	before map[name]bool     // what was stopped before the pause and stays so; nil: nothing is held
+	top    int                // whose descendants are the tree
+	held   func(pid int) bool // says of a process that its group holds it; nil: none does
+	lead   func(unix.Signal)  // signals the process group of the first process, if that lives
+	before map[name]bool      // what was stopped before the pause and stays so; nil: nothing is held
 }
 
-// stop stops the tree and says how many processes of it run on after patientFor. Called
-// again it stops what was let go meanwhile. It returns early when over is closed.
+// tree returns the processes that are to be stopped.
+func (h *stopper) tree() []process {
+	all := descendants(h.top)
+	if h.held != nil {
+		all = slices.DeleteFunc(all, func(p process) bool { return h.held(p.pid) })
+	}
+	return all
+}
+
+// stop stops the tree and says how many processes of it run on after patientFor, or may not be
+// stopped by this user. Called again it stops what was let go meanwhile. It returns early when
+// over is closed.
 func (h *stopper) stop(over <-chan struct{}) (running int) {
 	if h.before == nil {
 		h.before = map[name]bool{}
-		for _, p := range descendants(h.top) {
+		for _, p := range h.tree() {
 			if p.all(stopped) {
 				h.before[p.name()] = true
 			}
 		}
-		if len(h.before) == 0 {
+		if len(h.before) == 0 && h.held == nil {
 			h.lead(unix.SIGSTOP)
 		}
 	}
 	seen := map[name]bool{}
 	for begin, clean, wait := time.Now(), 0, 100*time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		running = 0
-		fresh := false
-		for _, p := range descendants(h.top) {
+		fresh, others := false, 0
+		for _, p := range h.tree() {
 			if h.before[p.name()] {
 				continue
 			}
 			fresh = fresh || !seen[p.name()]
 			seen[p.name()] = true
-			if !p.all(stopped) && signalSame(p.pid, p.start, unix.SIGSTOP) == nil && p.state != 'D' {
+			if p.all(stopped) {
+				continue
+			}
+			switch err := signalSame(p.pid, p.start, unix.SIGSTOP); {
+			case err == unix.EPERM:
+				others++
+			case err == nil && p.state != 'D':
 				running++
 			}
 		}
 		if clean++; fresh || running > 0 {
 			clean = 0
+		}
+		running += others
+		if h.held != nil && len(seen) == 0 {
+			return 0
 		}
 		select {
 		case <-over:
@@ -79,7 +100,7 @@ func (h *stopper) release() {
 	if h.before == nil {
 		return
 	}
-	for _, p := range slices.Backward(descendants(h.top)) {
+	for _, p := range slices.Backward(h.tree()) {
 		if !h.before[p.name()] {
 			signalSame(p.pid, p.start, unix.SIGCONT)
 		}

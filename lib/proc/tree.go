@@ -50,3 +50,50 @@ func inGroup(pid int, dir string) bool {
 	}
 	return false
 }
+
+// inside returns a function that reports whether a process is in a cgroup, or in one below it.
+// One that has ended is.
+func inside(dir string) func(pid int) bool {
+	mount, _ := cgroupMount()
+	group := strings.TrimPrefix(dir, mount)
+	return func(pid int) bool {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+		if err != nil {
+			return true
+		}
+		for l := range strings.Lines(string(b)) {
+			if own, ok := strings.CutPrefix(strings.TrimSpace(l), "0::"); ok {
+				return strings.HasPrefix(own+"/", group+"/")
+			}
+		}
+		return false
+	}
+}
+
+// A Loose is a process of an order that the order's cgroup does not hold.
+type Loose struct {
+	PID     int
+	Name    string // of its program, as the kernel cuts it
+	Stopped bool   // by a signal
+}
+
+// LooseOf returns the processes below the supervisor that was started at start and that are not
+// in the cgroup of its order, or below it; all of them if the order has none.
+func LooseOf(supervisor int, start uint64, cgroup string) (all []Loose) {
+	if !Lives(supervisor, start) {
+		return nil
+	}
+	held := func(int) bool { return false }
+	if cgroup != "" {
+		held = inside(cgroup)
+	}
+	for _, pid := range pidsBelow(supervisor) {
+		if held(pid) {
+			continue
+		}
+		if p, comm, err := statNamed(pid); err == nil && !p.gone() {
+			all = append(all, Loose{pid, comm, p.all(stopped)})
+		}
+	}
+	return all
+}
