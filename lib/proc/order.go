@@ -123,7 +123,7 @@ type Status struct {
 	Exit      *int          `json:"exit,omitempty"`      // exit status, if it exited
 	Signal    int           `json:"signal,omitempty"`    // that ended it
 	Rank      *int          `json:"rank,omitempty"`      // which of several first processes Exit and Signal are of; nil: all exited with 0, or there was one
-	Error     string        `json:"error,omitempty"`     // why it could not be started
+	Error     string        `json:"error,omitempty"`     // why it could not be started, or what it printed not be kept
 	NoMemory  bool          `json:"no_memory,omitempty"` // it was killed for want of memory
 	Had       int64         `json:"had,omitempty"`       // with NoMemory: its limit in bytes, which it had reached; else it was the machine's memory
 	Crowded   int           `json:"crowded,omitempty"`   // it failed, and had wanted more processes than the so many that it might have

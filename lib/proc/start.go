@@ -28,7 +28,7 @@ const (
 // paused. If one cannot be started, those before it are killed, and the error goes with
 // their pids. The group is made before the pauses are read: who has paused the machine and
 // then finds no group of an order, or only frozen ones, knows that nothing runs.
-func (s *supervisor) begin(o *Order, name string, outs []*os.File) (g *group, pids []int, where *lookout, err error) {
+func (s *supervisor) begin(o *Order, name string, outs []*output) (g *group, pids []int, where *lookout, err error) {
 	where = s.lookFrom(o)
 	if o.Cgroup != "" {
 		if g, err = newGroup(o.Cgroup, o.Token); err != nil {
@@ -46,7 +46,7 @@ func (s *supervisor) begin(o *Order, name string, outs []*os.File) (g *group, pi
 			break
 		}
 		pid := 0
-		if pid, err = s.startRank(g, o, k, &r, name, outs[k]); pid > 0 {
+		if pid, err = s.startRank(g, o, k, &r, name, outs[k].write); pid > 0 {
 			pids = append(pids, pid)
 		}
 	}

@@ -48,7 +48,7 @@ func Supervise(makeRoom func(dir string, err error) bool) error {
 	call(Argv0)
 	// What is ignored stays ignored in jobs, what is noted does not.
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGPIPE, unix.SIGTERM, unix.SIGUSR2, unix.SIGINT, unix.SIGHUP, barrier)
+	signal.Notify(signals, unix.SIGPIPE, unix.SIGXFSZ, unix.SIGTERM, unix.SIGUSR2, unix.SIGINT, unix.SIGHUP, barrier)
 	keepToOurselves()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become the reaper of orphans: %w", err)
@@ -316,14 +316,7 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	st.Wall, st.Paused = s.clock.times(Uptime())
 	st.Ended = time.Now().UTC()
 	// Nobody else knows how it ended, so a full disk is waited for.
-	err = s.record(lock, st)
-	for errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		if !s.makeRoom(o.Dir, err) {
-			time.Sleep(time.Second)
-		}
-		err = s.record(lock, st)
-	}
-	return st, err
+	return st, s.untilRoom(o, func() error { return s.record(lock, st) })
 }
 
 // recordSupervised writes down that this supervisor has the order, and its clock.
@@ -360,7 +353,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	outs, err := openOutputs(o)
 	defer func() {
 		for _, out := range outs {
-			out.Close()
+			out.close()
 		}
 	}()
 	if err != nil {
@@ -378,6 +371,11 @@ func (s *supervisor) run(o *Order, st *Status) error {
 		st.Stopped = s.stopped
 		return nil
 	}
+	for _, out := range outs {
+		out.write.Close()
+		out.write = nil
+		go s.copyOutput(o, out)
+	}
 	s.report(Report{Started: pids[0]})
 	w := s.watchOver(o, g, pids)
 	k := s.mind(o, g, where)
@@ -386,11 +384,14 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	k.end()
 	st.Evicted = s.isEvicted()
 	s.sweep(g, st)
-	printed := false
+	printed, size := false, int64(0)
+	var unkept error
 	for _, out := range outs {
-		if info, err := out.Stat(); err == nil && o.Keep > 0 && info.Size() > o.Keep {
+		unkept = errors.Join(unkept, s.finishOutput(o, out))
+		size += out.size
+		if info, err := out.file.Stat(); err == nil && o.Keep > 0 && info.Size() > o.Keep {
 			printed = true
-			out.Truncate(o.Keep) // if that fails all of it is kept
+			out.file.Truncate(o.Keep) // if that fails all of it is kept
 		}
 	}
 	s.heed(st)
@@ -402,29 +403,14 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	}
 	st.judge(o, g, w)
 	st.measure(o, g, w)
+	st.Written += size // by this process
+	if err == nil && unkept != nil {
+		st.Error = "what it printed cannot be kept: " + unkept.Error()
+	}
 	if err != nil { // who had been started before was killed for that
 		st.Rank, st.Exit, st.Signal = nil, nil, 0
 	}
 	return err
-}
-
-// openOutputs opens what the first processes of an order print into.
-func openOutputs(o *Order) (outs []*os.File, err error) {
-	for _, r := range o.ranks() {
-		out, err := os.OpenFile(r.Output, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		if err != nil {
-			return outs, err
-		}
-		outs = append(outs, out)
-		if o.As == nil {
-			continue
-		}
-		unix.Umask(0o022) // whatever that of dnoded is: nobody else gets into his directory
-		if err := out.Chown(o.As.UID, o.As.GID); err != nil {
-			return outs, err
-		}
-	}
-	return outs, nil
 }
 
 // await waits until the first processes have ended. When one of them fails the others are

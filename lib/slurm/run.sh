@@ -219,6 +219,29 @@ become() {
 	exec -- "$@"
 }
 
+# printing FILE opens descriptor 9 for what a job prints. What opens the file itself again, as
+# "echo x > /dev/stderr" does, would truncate it, so that is a pipe.
+printing() {
+	exec 7>"$1" # now: the job may remove the directory
+	exec 9> >(trap '' HUP INT TERM && { cat >&7 || : >"$tmp/.unkept"; } 2>/dev/null)
+	exec 7>&-
+	writer=$! pipe=$(readlink "/proc/$BASHPID/fd/9")
+}
+
+# printed returns when all of that is in the file. A process that the job has left, and that
+# still has the pipe, is killed, as on a node.
+printed() {
+	local n pid
+	exec 9>&-
+	for ((n = 0; n < 500; n++)); do
+		kill -0 "$writer" 2>/dev/null || return
+		for pid in $(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3); do
+			kill -KILL "$pid" 2>/dev/null
+		done
+		sleep 0.02
+	done
+}
+
 # rank PRINT TMP GPUS: one of several, as srun starts it. Its words come by a file: anybody
 # there can read those of srun, and an env may hold a secret. The first that fails tells
 # how. Its cards are its part of those of the job, of which all have as many.
@@ -238,12 +261,14 @@ rank() {
 		case $v in DISTRIBUTE_INPUT | DISTRIBUTE_SAVE) continue ;; esac
 		export "APPTAINERENV_$v=${!v}" "SINGULARITYENV_$v=${!v}"
 	done
-	export -nf rank become
+	export -nf rank become printing printed
 	trap : TERM
+	printing "$print"
 	exec 8>&2 2>"$tmp/.how.$k"
-	(become "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
+	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
 	exit=$?
 	exec 2>&8 8>&-
+	printed
 	if [ "$exit" != 0 ] && mkdir "$tmp/failed" 2>/dev/null; then
 		mv "$tmp/.how.$k" "$tmp/.failed"
 		printf '%d %d\n' "$k" "$exit" >"$tmp/.rank"
@@ -257,7 +282,7 @@ if [ "$ranks" -gt 0 ]; then
 	port=$((29500 + (${SLURM_JOB_ID:-0} * 7) % 500))
 	while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 	export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
-	export -f rank become
+	export -f rank become printing printed
 	printf '%s\0' "${argv[@]}" >"$tmp/argv"
 	argv=(0 srun --nodes=1 --ntasks="$ranks" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --export=ALL --input=none --quiet --
 		"$BASH" -c 'rank "$@"' - "$print" "$tmp" "${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}")
@@ -303,19 +328,22 @@ now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
 began=$(now) asked=''
 used
 before=$used
-code=74                  # it has, and how it ended is not written
+code=74 # it has, and how it ended is not written
+printing "$print"
 exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
 	# What is asked to end is the job: Slurm asks each process, or this script alone.
 	trap : TERM
-	(become "${argv[@]}") >"$print" 2>&1 </dev/null 8>&-
+	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
 	printf '%d\n' $? >"$tmp/.exit"
 ) &
 pid=$!
 trap 'asked=1; pkill -TERM -P "$pid" 2>/dev/null' TERM
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
 exec 2>&8 8>&-
+printed
 exit=$(<"$tmp/.exit") || exit=137
+[ ! -e "$tmp/.unkept" ] || [ "$exit" != 0 ] || exit=74
 failed=''
 if [ "$ranks" -gt 0 ]; then
 	: >"$tmp/.how"
@@ -366,6 +394,8 @@ if [ -n "$failed" ] && [ -z "$asked" ]; then
 	words="exit $exit"
 	case $ended in *null*) words=SIG$(kill -l $((exit - 128))) ;; esac
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
+elif [ -e "$tmp/.unkept" ]; then
+	ended+=',"reason":"what it printed cannot be kept"'
 fi
 printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"%s}\n' "$ended" "$began" "$(now)" \
 	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" "$(usage)" >status.json.new && sync status.json.new && mv status.json.new status.json ||

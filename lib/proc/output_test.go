@@ -1,0 +1,126 @@
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// runOrder gives a new supervisor an order and returns how it ended.
+func runOrder(t *testing.T, o *Order) *Status {
+	t.Helper()
+	s := newSlot(t)
+	if err := s.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	return ended(t, s)
+}
+
+// Whatever opens its standard error or output anew loses nothing that was printed before.
+func TestOutputIsOpenedAnew(t *testing.T) {
+	t.Parallel()
+	for name, as := range map[string]*Identity{"own": nil, "other": {UID: 65534, GID: 65534}} {
+		t.Run(name, func(t *testing.T) {
+			if as != nil && os.Geteuid() != 0 {
+				t.Skip("only root runs what belongs to others")
+			}
+			o := order(newDir(t), `echo 1; echo 2 >/dev/stderr; echo 3 >&2; sh -c 'echo 4 >/dev/stdout'; echo 5 >/proc/self/fd/1; : >/dev/stderr`)
+			o.As, o.Cwd = as, "/"
+			if st := runOrder(t, o); st.Exit == nil || *st.Exit != 0 {
+				t.Errorf("status %+v", st)
+			}
+			if got, err := os.ReadFile(o.Output); err != nil || string(got) != "1\n2\n3\n4\n5\n" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
+// All of a large output is in the file when the end is told, also what processes have
+// printed that had to be killed.
+func TestOutputIsWhole(t *testing.T) {
+	t.Parallel()
+	const size = 5<<20 + 17
+	o := order(newDir(t), fmt.Sprintf("head -c %d /dev/urandom | tee copy; sleep 1000 & sleep 1000 & printf end", size))
+	st := runOrder(t, o)
+	want, err := os.ReadFile(o.Cwd + "/copy")
+	if err != nil || len(want) != size {
+		t.Fatal(len(want), err)
+	}
+	if got, err := os.ReadFile(o.Output); err != nil || !bytes.Equal(got, append(want, "end"...)) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if st.Swept != 2 || st.Written < size {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// A process that is none of the order's may have its output open: that is not waited for.
+func TestOutputIsOpenElsewhere(t *testing.T) {
+	t.Parallel()
+	s, o := newSlot(t), order(newDir(t), "")
+	open := newGate(t, o.Dir)
+	o.Argv[2] = "echo 1; read _ <go; echo 2"
+	if err := s.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/1", started(t, s)), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	open()
+	if st := ended(t, s); st.Exit == nil || *st.Exit != 0 {
+		t.Errorf("status %+v", st)
+	}
+	if got, err := os.ReadFile(o.Output); err != nil || string(got) != "1\n2\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// An order fails if what it printed cannot be kept, even if it does not notice.
+func TestOutputCannotBeKept(t *testing.T) {
+	t.Parallel()
+	s, o := newSlot(t), order(newDir(t), "trap '' PIPE; head -c 1M /dev/zero; exit 0")
+	if err := unix.Prlimit(s.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 8192, Max: unix.RLIM_INFINITY}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	if st := ended(t, s); !strings.HasPrefix(st.Error, "what it printed cannot be kept: ") {
+		t.Errorf("status %+v", st)
+	}
+	if info, err := os.Stat(o.Output); err != nil || info.Size() != 8192 {
+		t.Errorf("%v, %v", info.Size(), err)
+	}
+}
+
+// What was printed waits for room on a full disk.
+func TestOutputWaitsForRoom(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	dir := t.TempDir()
+	room, err := os.Create(dir + "/room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &output{file: full}
+	s := &supervisor{makeRoom: func(of string, err error) bool {
+		out.file = room
+		return of == dir
+	}}
+	if err := s.appendOutput(&Order{Dir: dir}, out, []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(room.Name()); err != nil || string(got) != "kept" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
