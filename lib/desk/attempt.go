@@ -164,7 +164,7 @@ const manyEntries = 65
 // WorkDir is the directory that the job runs in.
 func (a *Attempt) WorkDir() string { return filepath.Join(a.Dir, "work") }
 
-// Tmp is the job's TMPDIR.
+// Tmp is the directory that the job has as its TMPDIR, by the name that [ShortTmp] returns.
 func (a *Attempt) Tmp() string { return filepath.Join(a.Dir, "tmp") }
 
 // Image is the image in which the job runs, if it needs one. All may read the file, and
@@ -529,6 +529,7 @@ func (a *Attempt) Spent() {
 	if os.Remove(a.Tmp()) != nil {
 		RemoveAll(a.Tmp())
 	}
+	dropShort(a.Dir)
 }
 
 // Discard removes the attempt.

@@ -47,7 +47,7 @@ func (b *Build) Tree() string { return filepath.Join(b.Dir, "tree") }
 // Output is the file with what the build printed.
 func (b *Build) Output() string { return filepath.Join(b.Dir, "output") }
 
-// Tmp is the build's TMPDIR.
+// Tmp is the directory that the build has as its TMPDIR, by the name that [ShortTmp] returns.
 func (b *Build) Tmp() string { return filepath.Join(b.Dir, "tmp") }
 
 // buildKey names a build by all that decides it.
@@ -179,6 +179,12 @@ func (b *Build) Started() (*Started, error) {
 		return nil, err
 	}
 	return t.started, nil
+}
+
+// Spent removes what nobody needs of a build once it has run.
+func (b *Build) Spent() {
+	RemoveAll(b.Tmp())
+	dropShort(b.Dir)
 }
 
 // Unbuild removes what a build left, so that it can be built from the beginning.

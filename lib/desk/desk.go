@@ -307,6 +307,7 @@ func (d *Desk) discard(path string) error {
 
 // trash takes a directory out of sight; rest removes it.
 func (d *Desk) trash(path string) (rest func() error, err error) {
+	dropShort(path)
 	var to string
 	for taken := true; taken; taken = errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ENOTDIR) {
 		d.mu.Lock()

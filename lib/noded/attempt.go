@@ -385,7 +385,7 @@ func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resourc
 // ownEnv is the environment of a job before what its batch sets.
 func (n *daemon) ownEnv(a *attemptRun, s *share) []string {
 	id := a.Job
-	return append(n.jobEnv(a.account, s, a.WorkDir(), a.Tmp()),
+	return append(n.jobEnv(a.account, s, a.WorkDir(), desk.ShortTmp(a.Dir)),
 		"DISTRIBUTE_NAMESPACE="+id.Batch().Namespace(), "DISTRIBUTE_BATCH="+id.Batch().Name(), "DISTRIBUTE_ID="+string(id), "DISTRIBUTE_JOB="+id.Name())
 }
 

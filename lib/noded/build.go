@@ -271,7 +271,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	st, slot, err = n.supervise(ctx, slot, &proc.Order{
 		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: pathIn(b.Spec.Env, n.Path), Cwd: b.Tree(), Output: b.Output(), Keep: n.given().printed(),
 		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(""),
-		Env:    job.Environ(n.jobEnv(acc, got, b.Tree(), b.Tmp()), b.Spec.Env),
+		Env:    job.Environ(n.jobEnv(acc, got, b.Tree(), desk.ShortTmp(b.Dir)), b.Spec.Env),
 		Limits: got.limits(job.Resources{}),
 	}, string(b.Batch)+" (build)", func() {})
 	if err != nil {
@@ -394,7 +394,7 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 			return fmt.Errorf("it is not known how the build of %s ended: %w", b.Batch, err)
 		}
 	}
-	desk.RemoveAll(b.Tmp())
+	b.Spent()
 	switch {
 	case st.Stopped != "":
 		return errStopped

@@ -102,8 +102,14 @@ set -u
 [ "$PWD" = "$root" ] || cd -- "$root" || fail 'the folder is gone'
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
-trap 'rm -rf -- "$tmp"' EXIT
+short='' work=$tmp
+trap 'rm -rf -- "$tmp" ${short:+"$short"}' EXIT
 mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
+# A socket has 107 bytes, of which Python appends 32 to TMPDIR.
+if [ "$(printf '%s/job' "$tmp" | wc -c)" -gt 75 ]; then
+	short=$(mktemp -d /tmp/d-XXXXXX) && ln -s -- "$tmp" "$short/t" || fail 'there is no room in /tmp'
+	work=$short/t
+fi
 
 if [ "$group" = build ]; then
 	[ ! -e built ] || exit 0
@@ -159,7 +165,7 @@ fi
 [ -z "$gpus" ] || gpus=${gpus//[!,]/}, # a comma for each
 gpus=${#gpus}
 export DISTRIBUTE_NAMESPACE=$namespace DISTRIBUTE_BATCH=$batch DISTRIBUTE_NODE=slurm:$name DISTRIBUTE_CPUS=$cpus DISTRIBUTE_MEMORY=$5 \
-	DISTRIBUTE_GPUS=$gpus DISTRIBUTE_INPUT=$dir/input DISTRIBUTE_SAVE=$dir/distribute_save OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-$cpus} TMPDIR=$tmp/job \
+	DISTRIBUTE_GPUS=$gpus DISTRIBUTE_INPUT=$dir/input DISTRIBUTE_SAVE=$dir/distribute_save OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-$cpus} TMPDIR=$work/job \
 	DISTRIBUTE_ATTEMPT=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-0}}_${SLURM_ARRAY_TASK_ID:-0}
 [ -z "$job" ] || export DISTRIBUTE_ID=$namespace/$batch/$job DISTRIBUTE_JOB=$job
 
