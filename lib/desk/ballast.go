@@ -33,6 +33,15 @@ func makeRoom(dir string, err error) (some bool) {
 	return some
 }
 
+// Ballast returns the bytes of free space that are there only because the ballast was given
+// up: what ran when the disk was full had less.
+func (d *Desk) Ballast() int64 {
+	if _, err := os.Lstat(d.path("ballast")); err == nil {
+		return 0
+	}
+	return ballastSize
+}
+
 // spare is the name of a file that holds an inode.
 func spare(dir string, i int) string { return filepath.Join(dir, "spare", strconv.Itoa(i)) }
 

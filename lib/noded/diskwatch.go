@@ -233,7 +233,7 @@ func (n *daemon) filledDisk(ctx context.Context, dir string, base int64, shared 
 		return ""
 	}
 	space, err := n.desk.Space()
-	if err != nil || space.Free >= fullBelow {
+	if space.Free -= n.desk.Ballast(); err != nil || space.Free >= fullBelow {
 		return ""
 	}
 	bytes, _ := desk.Use(ctx, dir, shared...)
