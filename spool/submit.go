@@ -190,11 +190,12 @@ func appendSpec(dst []byte, spec *job.Spec) []byte {
 	return append(job.SpecLine().Append(dst, &bare), "}\n"...)
 }
 
-// without is the inputs without the places that a sender may have given.
+// without returns the inputs without their times, as a touched file has the same content, and
+// without the places that a sender may have given.
 func without(in []job.Input) []job.Input {
 	out := append([]job.Input(nil), in...)
 	for i := range out {
-		out[i].At = nil
+		out[i].MTime, out[i].At = nil, nil
 	}
 	return out
 }

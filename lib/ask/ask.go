@@ -30,6 +30,8 @@ import (
 type Head struct {
 	*wire.Conn
 	Addr string // where it is
+
+	mtime bool // jobs may give the mtime of inputs: heads of release 0.1.0 refuse it
 }
 
 // Dial makes a session with the head that flag, the value of -H, or the
@@ -66,7 +68,7 @@ func greet(ctx context.Context, c *cli.Cmd, addr, from string, stream func(conte
 		return nil, err
 	}
 	c.Verbose("asking the head at %q as %q", addr, hello.User)
-	return &Head{conn, addr}, nil
+	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime}, nil
 }
 
 // Failed explains an error of the session: the context's if that has ended,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"distribute/lib/batchfile"
 	"distribute/lib/cli"
@@ -73,7 +74,7 @@ func (s *submission) offer(what *wire.Submit) (*wire.Accepted, error) {
 	}{
 		{wire.OfBatch, func(w io.Writer) error { _, err := w.Write(b.Data); return err }},
 		{wire.OfSpec, func(w io.Writer) error { return json.NewEncoder(w).Encode(b.Spec) }},
-		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs) }},
+		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs, h.mtime) }},
 	}
 	for i, p := range parts {
 		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: p.of, Ref: what.Ref}, p.write); err != nil {
@@ -103,11 +104,19 @@ func (s *submission) offer(what *wire.Submit) (*wire.Accepted, error) {
 	}
 }
 
-func writeJobs(w io.Writer, jobs []job.Job) error {
+// writeJobs writes a line for each job, with the mtimes of inputs if the head takes them.
+func writeJobs(w io.Writer, jobs []job.Job, mtime bool) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	var text []byte
 	for i := range jobs {
-		text = append(job.AppendJob(text[:0], &jobs[i]), '\n')
+		j := jobs[i]
+		if !mtime {
+			j.Inputs = slices.Clone(j.Inputs)
+			for k := range j.Inputs {
+				j.Inputs[k].MTime = nil
+			}
+		}
+		text = append(job.AppendJob(text[:0], &j), '\n')
 		if _, err := out.Write(text); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"distribute/lib/conf"
 	"distribute/lib/job"
@@ -33,6 +34,8 @@ type collector struct {
 	listOf map[string]int32 // lists by what is in them
 	bases  map[string]*base // by what is wanted
 	jobs   []int32          // the list of each job
+
+	now int64 // the time of the files that are made of templates, in nanoseconds since 1970
 }
 
 // placed is a source at its place in the job's directory.
@@ -68,7 +71,7 @@ func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*job
 		return nil, &conf.Mistake{Place: f.jobsAt, Text: "there are no jobs: nothing to run"}
 	}
 	c := &collector{f: f, index: map[string]int32{}, found: map[string]*found{}, words: map[string]int32{},
-		listOf: map[string]int32{}, bases: map[string]*base{}, batch: newClaims(nil)}
+		listOf: map[string]int32{}, bases: map[string]*base{}, batch: newClaims(nil), now: time.Now().UnixNano()}
 	image := c.image()
 	shared := c.shared()
 	for i := range f.Jobs {
@@ -460,6 +463,7 @@ func (c *collector) result(image, shared []placed) *job.Batch {
 		Jobs: slices.Clone(c.f.Jobs), Sources: make(map[string]job.Source, len(c.sources))}
 	if len(image) == 1 {
 		b.Spec.Image = &c.inputs(image)[0]
+		b.Spec.Image.MTime = nil // no job sees it
 	}
 	b.Spec.Inputs = c.inputs(shared)
 	b.Spec.StopAfter = b.Spec.StopsAfter(len(b.Jobs))
@@ -488,7 +492,11 @@ func (c *collector) inputs(list []placed) []job.Input {
 	out := make([]job.Input, len(list))
 	for i, p := range list {
 		s := &c.sources[p.src]
-		out[i] = job.Input{Path: p.place, Size: s.Size, Mode: s.mode, Sum: s.Sum}
+		mtime := s.MTime()
+		if s.Data != nil {
+			mtime = c.now
+		}
+		out[i] = job.Input{Path: p.place, Size: s.Size, Mode: s.mode, Sum: s.Sum, MTime: &mtime}
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"distribute/lib/job"
 )
@@ -114,6 +115,42 @@ func TestCollect(t *testing.T) {
 	b, err := collect(t, dir, "apptainer: {initialize: {sif: {path: x.sif, alias: y.sif}}, jobs: [{name: j}]}")
 	if err != nil || b.Spec.Image == nil || list(t, b, []job.Input{*b.Spec.Image}) != "y.sif:644=x.sif" || len(b.Spec.Inputs) != 0 {
 		t.Errorf("image: %v %+v", err, b)
+	}
+}
+
+// An input has the time of its file, each file of the same content its own; what is made of a
+// template has the time at which it was made.
+func TestCollectTimes(t *testing.T) {
+	dir := tree(t, "a", "b", "case.in")
+	content := []byte("the same")
+	times := map[string]time.Time{"input/a": time.Unix(-2, 5e8), "input/b": time.Unix(1764400000, 123456789), "input/case": time.Unix(1, 0)}
+	for path, at := range times {
+		name := filepath.Join(dir, filepath.Base(path))
+		if path == "input/case" {
+			name += ".in"
+		}
+		if err := errors.Join(os.WriteFile(name, content, 0o644), os.Chtimes(name, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := time.Now()
+	b, err := collect(t, dir, "command: {initialize: {required_files: [a]}, jobs: [{name: j, run: [\"true\"], required_files: [b, {path: case.in, fill: true}]}]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range append(b.Spec.Inputs, b.Jobs[0].Inputs...) {
+		got := in.ModTime()
+		if in.Path == "input/case" {
+			if got.Before(before) || got.After(time.Now()) {
+				t.Errorf("%s: %v", in.Path, got)
+			}
+		} else if !got.Equal(times[in.Path]) {
+			t.Errorf("%s: %v, want %v", in.Path, got, times[in.Path])
+		}
+		delete(times, in.Path)
+	}
+	if len(times) > 0 {
+		t.Errorf("there is no %v", times)
 	}
 }
 

@@ -40,6 +40,8 @@ type hoard struct {
 	pins  map[string]int  // of inputs that are needed: by how many
 	fresh map[string]bool // inputs that have come and were not synced yet
 
+	times map[string]time.Time // that were set of inputs
+
 	evicting, keeping sync.Mutex
 }
 
@@ -148,6 +150,7 @@ func (d *Desk) drop(path string, size int64) error {
 	err := os.Remove(path)
 	if err == nil {
 		d.hoard.bytes -= size
+		delete(d.hoard.times, strings.TrimPrefix(filepath.Base(path), freshPrefix))
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -424,7 +425,7 @@ func TestPlaceAndChanged(t *testing.T) {
 		t.Errorf("run.sh: %v, %v", info.Mode(), err)
 	}
 	// The same length, and the time set back.
-	if err := errors.Join(root.WriteFile("run.sh", []byte("eno"), 0), root.Chtimes("run.sh", placedTime, placedTime),
+	if err := errors.Join(root.WriteFile("run.sh", []byte("eno"), 0), root.Chtimes("run.sh", one.ModTime(), one.ModTime()),
 		root.WriteFile("new", nil, 0o600), root.WriteFile("sub/two", []byte("twoo"), 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -448,12 +449,6 @@ func TestShared(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
 	in := cache(t, d, []byte("content"))
 	in.Path = "big"
-	from, _ := d.Cached(in.Sum)
-	src, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -462,7 +457,7 @@ func TestShared(t *testing.T) {
 	if err := root.WriteFile("big", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at, err := d.share(root, in, src)
+	at, err := d.share(root, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,6 +473,85 @@ func TestShared(t *testing.T) {
 	}
 	if _, ok := d.Cached(in.Sum); ok {
 		t.Error("it is still in the cache")
+	}
+}
+
+// An input has the time of the submitter's file, and 2001 if that is not known; a link has it if
+// no other link of the same content is in use.
+func TestTimes(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := cache(t, d, []byte("content"))
+	timed := func(path string, ns int64) job.Input {
+		in.Path, in.MTime = path, &ns
+		return in
+	}
+	least, most := time.Unix(-1<<31, 0), time.Unix(1<<31-1, 0) // on ext4 with short inodes
+	for _, ns := range []int64{math.MinInt64, -1500000001, -1, 0, 1, 1764400000123456789, math.MaxInt64} {
+		if _, _, err := d.Place(root, []job.Input{timed("in", ns)}, false); err != nil {
+			t.Fatal(err)
+		}
+		info, err := root.Stat("in")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := time.Unix(0, ns)
+		if got := info.ModTime(); !got.Equal(want) && want.After(least) && want.Before(most) {
+			t.Errorf("%v became %v", want, got)
+		}
+	}
+	in.MTime = nil
+	if _, _, err := d.Place(root, []job.Input{in}, false); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := root.Stat(in.Path); err != nil || info.ModTime().Year() != 2001 {
+		t.Errorf("without a time: %v, %v", info.ModTime(), err)
+	}
+
+	link := func(path string, ns int64) (job.Input, SharedFile) {
+		if err := root.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in := timed(path, ns)
+		at, err := d.share(root, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := root.Stat(path); err != nil || !info.ModTime().Equal(at.Time) {
+			t.Errorf("%s: %v, %v, want %v", path, info.ModTime(), err, at.Time)
+		}
+		return in, *at
+	}
+	check := func(in job.Input, at SharedFile) {
+		t.Helper()
+		if changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{at}); changed != "" || err != nil {
+			t.Errorf("%q was changed, %v", changed, err)
+		}
+	}
+	one, atOne := link("one", 1)
+	two, atTwo := link("two", 2)
+	if ns := atTwo.Time.UnixNano(); atOne.Time.UnixNano() != 1 || ns != 1 {
+		t.Errorf("the links have %v and %v", atOne.Time, atTwo.Time)
+	}
+	check(one, atOne)
+	if err := errors.Join(root.Remove("one"), root.Remove("two")); err != nil {
+		t.Fatal(err)
+	}
+	three, atThree := link("three", 3)
+	if atThree.Time.UnixNano() != 3 {
+		t.Errorf("the link has %v", atThree.Time)
+	}
+	check(two, atTwo) // whose job has removed its link
+	check(three, atThree)
+	if err := root.Chtimes("three", time.Time{}, time.Unix(0, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if changed, _ := d.CheckShared(t.Context(), []job.Input{two}, []SharedFile{atTwo}); changed != "two" {
+		t.Errorf("%q was changed", changed)
 	}
 }
 
@@ -512,7 +586,7 @@ func TestBuildChangesInputs(t *testing.T) {
 	}
 	if err := errors.Join(b.Record(),
 		root.Rename("input/b.cfg", "input/a.cfg"), root.Chmod("input/run.sh", 0o755),
-		root.Remove("input/c.cfg"), root.WriteFile("input/c.cfg", []byte("x"), 0o644), root.Chtimes("input/c.cfg", placedTime, placedTime),
+		root.Remove("input/c.cfg"), root.WriteFile("input/c.cfg", []byte("x"), 0o644), root.Chtimes("input/c.cfg", ins[2].ModTime(), ins[2].ModTime()),
 		b.Unplace()); err != nil {
 		t.Fatal(err)
 	}

@@ -23,10 +23,6 @@ import (
 // where the file system cannot clone it.
 const SharedFrom = 64 << 20
 
-// placedTime is when inputs say that they last changed: whatever writes to one
-// makes it differ.
-var placedTime = time.Unix(1e9, 0)
-
 // A SharedFile is a file of the cache as it was before somebody used it.
 type SharedFile struct {
 	Size  int64     `json:"size"`
@@ -150,7 +146,7 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	}
 	if in.Size >= SharedFrom && !clone(dst, src) {
 		dst.Close()
-		return d.share(root, in, src)
+		return d.share(root, in)
 	}
 	if _, err = src.Seek(0, io.SeekStart); err == nil && in.Size < SharedFrom {
 		_, err = io.Copy(dst, src)
@@ -158,7 +154,7 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err = errors.Join(err, dst.Chmod(mode), dst.Close()); err != nil {
 		return nil, fmt.Errorf("input %q: %w", in.Path, err)
 	}
-	return nil, root.Chtimes(in.Path, placedTime, placedTime)
+	return nil, root.Chtimes(in.Path, in.ModTime(), in.ModTime())
 }
 
 // Unplace removes from what was built the inputs that are the very files that Record wrote
@@ -199,22 +195,32 @@ func clone(dst, src *os.File) bool {
 // ficlone is FICLONE of ioctl_ficlone(2).
 const ficlone = 0x40049409
 
-// share makes the input a link to the cache's file.
-func (d *Desk) share(root *os.Root, in job.Input, src *os.File) (*SharedFile, error) {
+// share makes the input a link to the cache's file. All links have one time: that of the
+// input, if no other link is in use.
+func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err := root.Remove(in.Path); err != nil {
 		return nil, &PlaceError{in.Path, err}
 	}
 	// The path was made by this process a moment ago and holds no links.
 	to := filepath.Join(root.Name(), filepath.FromSlash(in.Path))
-	if err := d.with(in.Sum, func(from string) error { return os.Link(from, to) }); err != nil {
-		return nil, err
-	}
-	info, err := src.Stat()
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	from := d.cached(in.Sum)
+	info, err := os.Lstat(from)
 	if err != nil {
 		return nil, err
 	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 && in.MTime != nil {
+		if err := os.Chtimes(from, time.Time{}, in.ModTime()); err != nil {
+			return nil, err
+		}
+		if info, err = os.Lstat(from); err != nil {
+			return nil, err
+		}
+		d.hoard.times[in.Sum] = info.ModTime()
+	}
 	at := sharedFile(info)
-	return &at, nil
+	return &at, os.Link(from, to)
 }
 
 // PlaceImage puts the image of an attempt, which must be in the cache, beside the
@@ -267,7 +273,8 @@ func (d *Desk) stat(sum string) (info fs.FileInfo, err error) {
 
 // CheckShared reports the first shared input that was changed, or that the disk
 // did not take, and takes it out of the cache. It waits until all of them are
-// synced, or for ctx.
+// synced, or for ctx. A time that was set for another job, after this one removed its
+// link, is no change.
 func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedFile) (changed string, err error) {
 	if len(shared) > 0 {
 		if err := d.Keep(ctx); d.anyFresh(shared) {
@@ -276,7 +283,7 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 	}
 	for i, in := range shared {
 		info, err := d.stat(in.Sum)
-		if err == nil && i < len(at) && info.Size() == at[i].Size && info.ModTime().Equal(at[i].Time) {
+		if err == nil && i < len(at) && info.Size() == at[i].Size && (info.ModTime().Equal(at[i].Time) || info.ModTime().Equal(d.setTime(in.Sum))) {
 			continue
 		}
 		d.Uncache(in.Sum)
@@ -285,6 +292,13 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 		}
 	}
 	return changed, nil
+}
+
+// setTime returns the time of an input in the cache that was set last; zero if none was.
+func (d *Desk) setTime(sum string) time.Time {
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	return d.hoard.times[sum]
 }
 
 // anyFresh says whether one of the inputs is not synced yet.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"syscall"
+	"time"
 
 	"distribute/lib/msg"
 )
@@ -56,12 +58,27 @@ func SourceOf(name, sum string) (Source, error) {
 }
 
 func sourceOf(name, sum string, st fs.FileInfo) Source {
-	s := Source{Sum: sum, Path: name, Size: st.Size(), mtime: st.ModTime().UnixNano()}
+	s := Source{Sum: sum, Path: name, Size: st.Size(), mtime: nanoseconds(st.ModTime())}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		s.device, s.inode = sys.Dev, sys.Ino
 	}
 	return s
 }
+
+// nanoseconds returns the nanoseconds from 1970 to t, and the nearest number for the times
+// before 1677 and after 2262.
+func nanoseconds(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+// MTime returns the time of the file's last change, in nanoseconds since 1970.
+func (s *Source) MTime() int64 { return s.mtime }
 
 // OpenSource opens a regular file without waiting for anything else, and is the source
 // that it is now, without its sum.

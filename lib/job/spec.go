@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"time"
 )
 
 // MaxJobs is how many jobs a batch has at most.
@@ -106,11 +107,20 @@ type Job struct {
 
 // An Input is one file that a job reads, as it lies in the job's directory.
 type Input struct {
-	Path string `json:"path" line:"word"` // slash-separated, relative to the job's directory: "input/mesh.h5", "main.py"
-	Size int64  `json:"size"`             // bytes
-	Mode uint32 `json:"mode"`             // permission bits
-	Sum  string `json:"sum"`              // SHA-256 of the content, hexadecimal
-	At   *int64 `json:"at,omitempty"`     // where the content starts in files.tar; nil: it is a blob. Set by the head.
+	Path  string `json:"path" line:"word"` // slash-separated, relative to the job's directory: "input/mesh.h5", "main.py"
+	Size  int64  `json:"size"`             // bytes
+	Mode  uint32 `json:"mode"`             // permission bits
+	Sum   string `json:"sum"`              // SHA-256 of the content, hexadecimal
+	MTime *int64 `json:"mtime,omitempty"`  // time of its last change on the submitter's machine, in nanoseconds since 1970; nil: not known
+	At    *int64 `json:"at,omitempty"`     // where the content starts in files.tar; nil: it is a blob. Set by the head.
+}
+
+// ModTime returns the time of the last change that the input has in a job's directory.
+func (in *Input) ModTime() time.Time {
+	if in.MTime == nil {
+		return time.Unix(1e9, 0)
+	}
+	return time.Unix(0, *in.MTime)
 }
 
 // SmallFile is the size in bytes from which an input is kept as a blob of its

@@ -27,9 +27,6 @@ var scripts embed.FS
 // sharedFrom is from how many bytes on an input is linked and not copied, as on a node.
 const sharedFrom = 64 << 20
 
-// placedTime is when inputs say that they last changed, as on a node.
-var placedTime = time.Unix(1e9, 0)
-
 // ErrBatch is what every error is of a batch that cannot go to a cluster.
 var ErrBatch = errors.New("this cannot go to a cluster")
 
@@ -157,7 +154,7 @@ func (w *writer) scripts() error {
 	return errors.Join(errs...)
 }
 
-// inputsList writes what run.sh is to place: of each input four words.
+// inputsList writes what run.sh is to place: of each input five words.
 func inputsList(b *strings.Builder, name string, inputs []job.Input) {
 	fmt.Fprintf(b, "%s=(\n", name)
 	for _, in := range inputs {
@@ -165,7 +162,7 @@ func inputsList(b *strings.Builder, name string, inputs []job.Input) {
 		if in.Size >= sharedFrom {
 			shared = 1
 		}
-		fmt.Fprintf(b, "\t%s %04o %d %s\n", in.Sum, in.Mode&0o777|0o600, shared, quote(in.Path))
+		fmt.Fprintf(b, "\t%s %04o %d %s %s\n", in.Sum, in.Mode&0o777|0o600, shared, quote(in.Path), in.ModTime().UTC().Format(time.RFC3339Nano))
 	}
 	b.WriteString(")\n")
 }
@@ -267,8 +264,21 @@ func checkPlaces(b *job.Batch) error {
 	return nil
 }
 
-// inputs copies each content once.
+// inputs copies each content once, with the time of the first input that has it: links of a
+// large one have that.
 func (w *writer) inputs(ctx context.Context) error {
+	times := map[string]time.Time{}
+	note := func(inputs []job.Input) {
+		for i := range inputs {
+			if _, ok := times[inputs[i].Sum]; !ok {
+				times[inputs[i].Sum] = inputs[i].ModTime()
+			}
+		}
+	}
+	note(w.Batch.Spec.Inputs)
+	for i := range w.Batch.Jobs {
+		note(w.Batch.Jobs[i].Inputs)
+	}
 	for sum, src := range w.Batch.Sources {
 		name := filepath.Join(w.dir, "inputs", sum)
 		if image := w.Batch.Spec.Image; image != nil && image.Sum == sum {
@@ -282,6 +292,11 @@ func (w *writer) inputs(ctx context.Context) error {
 		}
 		if err := w.copy(ctx, name, src, mode); err != nil {
 			return err
+		}
+		if t, ok := times[sum]; ok {
+			if err := os.Chtimes(name, t, t); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -305,10 +320,7 @@ func (w *writer) copy(ctx context.Context, name string, src job.Source, mode os.
 	if err = errors.Join(err, out.Chmod(mode), out.Close()); err != nil {
 		return err
 	}
-	if err := src.Unchanged(in); err != nil {
-		return err
-	}
-	return os.Chtimes(name, placedTime, placedTime)
+	return src.Unchanged(in)
 }
 
 // quote is s as one word of a shell.

@@ -31,20 +31,21 @@ mark() {
 	case $m in 1\|*) printf '%s' "$m" ;; *) printf '%s' "${m##*|}" ;; esac
 }
 
-# place SUM MODE SHARED PATH puts an input at its path, and notes it.
+# place SUM MODE SHARED PATH TIME puts an input at its path, and notes it.
 declare -A placed=()
 place() { put "$@" && placed[/$4]=$(mark "$4"); }
 
-# put is place without the note: a large input that no copy can share is linked, read-only.
+# put is place without the note: a large input that no copy can share is linked, read-only, with
+# the time that all links have.
 put() {
 	local from=$root/inputs/$1 to=./$4
 	mkdir -p -- "$(dirname -- "$to")" && rm -rf -- "$to" || return
 	if [ "$3" = 1 ]; then
-		cp -p --reflink=always -- "$from" "$to" 2>/dev/null && chmod "$2" "$to" && return
+		cp --reflink=always -- "$from" "$to" 2>/dev/null && chmod "$2" "$to" && touch -d "$5" "$to" && return
 		rm -f -- "$to"
 		ln -- "$from" "$to" 2>/dev/null && return
 	fi
-	cp -p -- "$from" "$to" && chmod "$2" "$to"
+	cp -- "$from" "$to" && chmod "$2" "$to" && touch -d "$5" "$to"
 }
 
 # open_dirs DIR lets its directories be removed, and changes no file: one may be a link of an
@@ -60,11 +61,11 @@ unplace() {
 	[ "$(mark "$4")" != "${placed[/$4]}" ] || rm -f -- "./$4"
 }
 
-# each ACTION INPUTS: the action with each input, of which there are four words.
+# each ACTION INPUTS: the action with each input, of which there are five words.
 each() {
 	local action=$1 list=("${@:2}") i
-	for ((i = 0; i < ${#list[@]}; i += 4)); do
-		"$action" "${list[i]}" "${list[i + 1]}" "${list[i + 2]}" "${list[i + 3]}" || return
+	for ((i = 0; i < ${#list[@]}; i += 5)); do
+		"$action" "${list[@]:i:5}" || return
 	done
 }
 

@@ -35,6 +35,8 @@ type (
 		User    string    `json:"user,omitempty"`    // from the head: who the peer was proven to be
 		Version string    `json:"version,omitempty"` // of the program; informational
 
+		MTime bool `json:"mtime,omitempty"` // from the head to a tool: jobs may give the mtime of inputs
+
 		Patience *float64 `json:"patience,omitempty"` // from the head to a node: seconds that its jobs wait for the end of a pause; nil: as long as it takes
 	}
 	// Error answers a message that could not be honoured. Status is the exit
