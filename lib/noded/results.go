@@ -36,7 +36,8 @@ type Left struct {
 	Kind    string            // of its batch
 	Outputs []string          // what comes home; none: everything
 	Inputs  []string          // paths below work/ that were there before it began,
-	Started time.Time         // when these were older than this
+	MTimes  []int64           // with these times in nanoseconds since 1970, where they are known,
+	Started time.Time         // or older than this
 }
 
 var (
@@ -386,14 +387,18 @@ func (t *tree) work(ctx context.Context) (pack.Manifest, []pack.Skipped, error) 
 
 // inputs are those that were placed before the job began.
 type inputs struct {
-	files, dirs map[string]bool
-	started     time.Time
+	files   map[string]time.Time // their times; zero: not known
+	dirs    map[string]bool
+	started time.Time
 }
 
 func (l *Left) inputs() *inputs {
-	in := &inputs{map[string]bool{}, map[string]bool{}, l.Started}
-	for _, p := range l.Inputs {
-		in.files[p] = true
+	in := &inputs{map[string]time.Time{}, map[string]bool{}, l.Started}
+	for i, p := range l.Inputs {
+		in.files[p] = time.Time{}
+		if i < len(l.MTimes) {
+			in.files[p] = time.Unix(0, l.MTimes[i])
+		}
 		for d := path.Dir(p); d != "."; d = path.Dir(d) {
 			in.dirs[d] = true
 		}
@@ -402,12 +407,20 @@ func (l *Left) inputs() *inputs {
 }
 
 // Was says that a path is one of an input, or of a directory above one.
-func (in *inputs) Was(p string) bool { return in.files[p] || in.dirs[p] }
+func (in *inputs) Was(p string) bool {
+	_, is := in.files[p]
+	return is || in.dirs[p]
+}
 
-// Changed says that a file is no input, or that the job has changed it. What the files of
-// a disk are told is a little behind the clock.
+// Changed says that a file is no input, or that the job has changed it. An input may be younger
+// than the job, by the clock of the submitter's machine; some disks keep whole seconds. What the
+// files of a disk are told is a little behind the clock.
 func (in *inputs) Changed(p string, info fs.FileInfo) bool {
-	return !in.files[p] || !in.started.IsZero() && !info.ModTime().Before(in.started.Add(-time.Second))
+	had, is := in.files[p]
+	if is && info.ModTime().Sub(had).Abs() < time.Second {
+		return false
+	}
+	return !is || !in.started.IsZero() && !info.ModTime().Before(in.started.Add(-time.Second))
 }
 
 // open opens a file of the result. That it is still as it was is seen on the way.

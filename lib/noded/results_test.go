@@ -220,3 +220,36 @@ func TestT82AnsweredTwice(t *testing.T) {
 	}
 	<-r.answered
 }
+
+// An input that a killed job has left is no output, also when it is younger than the job by the
+// clock of the submitter's machine; one that the job has changed is.
+func TestLeftInputs(t *testing.T) {
+	started := time.Unix(1764400000, 0)
+	placed := map[string]time.Time{"old": started.Add(-time.Hour), "young": started.Add(time.Hour + 123), "old2": started.Add(-time.Hour), "young2": started.Add(time.Hour)}
+	files := map[string]string{"work/out": "1"}
+	for name := range placed {
+		files["work/"+name] = name
+	}
+	r, dir := leftIn(t, files)
+	l := r.Left
+	l.Started, l.Inputs = started, nil
+	for name, at := range placed {
+		l.Inputs, l.MTimes = append(l.Inputs, name), append(l.MTimes, at.UnixNano())
+		if name == "old2" || name == "young2" {
+			at = started.Add(time.Minute) // the job has written to it
+		}
+		if err := os.Chtimes(filepath.Join(dir, "work", name), at, at.Truncate(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := l.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.root.Close()
+	for name, want := range map[string]bool{"out": true, "old": false, "young": false, "old2": true, "young2": true} {
+		if _, got := tree.m.Find(name); got != want {
+			t.Errorf("%s comes home: %v, want %v", name, got, want)
+		}
+	}
+}

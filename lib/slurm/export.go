@@ -176,7 +176,7 @@ func (w *writer) list() error {
 		row := FolderJob{Job: j.Name, Dir: "jobs/" + j.Name, Group: at.group, Index: at.index, Outputs: job.OutputsOf(&w.Batch.Spec, j), Ranks: cmp.Or(j.Resources, &w.Batch.Spec.Resources).Ranks}
 		for _, list := range [][]job.Input{w.Batch.Spec.Inputs, j.Inputs} {
 			for _, in := range list {
-				row.Inputs = append(row.Inputs, in.Path)
+				row.Inputs, row.MTimes = append(row.Inputs, in.Path), append(row.MTimes, in.ModTime().UnixNano())
 			}
 		}
 		f.Jobs = append(f.Jobs, row)

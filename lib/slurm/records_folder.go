@@ -64,6 +64,7 @@ type FolderJob struct {
 	Group  int      `json:"group"`            // which array it is in
 	Index  int      `json:"index"`            // and where
 	Inputs []string `json:"inputs,omitempty"` // paths below the directory in which it runs that were there before it began
+	MTimes []int64  `json:"mtimes,omitempty"` // their times, in nanoseconds since 1970; missing in folders of earlier releases
 
 	Outputs []string `json:"outputs,omitempty"` // what comes home; none: everything
 	Ranks   int      `json:"ranks,omitempty"`   // so many processes of its command run side by side
