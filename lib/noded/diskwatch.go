@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"distribute/lib/desk"
 	"distribute/lib/job"
+	"distribute/lib/proc"
 	"distribute/lib/unit"
 )
 
@@ -138,7 +140,7 @@ func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 		if x.disk.writes == 0 {
 			continue
 		}
-		bytes, _ := desk.Use(ctx, x.dir, x.at...)
+		bytes, _ := w.n.use(ctx, x)
 		used := max(0, bytes-x.disk.base)
 		w.n.do(func() {
 			if x.a != nil && x.a.runs() {
@@ -206,7 +208,7 @@ func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, ino
 		free, missing = inodes, inodes-s.Inodes
 	}
 	for _, x := range all {
-		bytes, files := desk.Use(ctx, x.dir, x.at...)
+		bytes, files := w.n.use(ctx, x)
 		bytes = max(0, bytes-x.disk.base)
 		part := bytes
 		if few {
@@ -222,6 +224,22 @@ func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, ino
 		return nil, 0
 	}
 	return worst, has
+}
+
+// use returns the bytes and inodes that an attempt or a build has on the disk, with those of
+// files that it has removed and still has open.
+func (n *daemon) use(ctx context.Context, x *watched) (bytes, inodes int64) {
+	bytes, inodes = desk.Use(ctx, x.dir, x.at...)
+	info, err := os.Lstat(x.dir)
+	if err != nil {
+		return bytes, inodes
+	}
+	h, held := n.holder(x.dir)
+	if st, ok := info.Sys().(*syscall.Stat_t); held && ok {
+		open, files := proc.Unlinked(ctx, h.Pid, h.Start, st.Dev)
+		bytes, inodes = bytes+open, inodes+files
+	}
+	return bytes, inodes
 }
 
 // filledDisk returns why a build in dir that has ended well is not to be trusted: it has
