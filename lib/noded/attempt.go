@@ -347,6 +347,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 		})
 		return false, nil, slot, err
 	}
+	n.noteFull(a)
 	return true, st, slot, nil
 }
 

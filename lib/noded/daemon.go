@@ -249,6 +249,8 @@ type attempt struct {
 	has  *share  // of the node, from when it got that; its last one if it runs no more
 	disk diskUse // as far as it was looked at
 
+	metFull bool // the disk was full while it ran
+
 	cancel context.CancelCauseFunc // ends its context; nil: it does not go on yet
 	done   chan struct{}           // closed when it is over
 	seen   seen                    // its large files, when they were hashed; of its goroutine until it is over, then of the up stream

@@ -26,6 +26,9 @@ const (
 // fullBelow is the free bytes below which a disk counts as full: writes may have failed.
 const fullBelow = 1 << 20
 
+// wasFull is said of a job that ended well and may have ignored that a write failed.
+const wasFull = "the node's disk was full while it ran: its files may be cut short"
+
 const diskFull = "the node's disk was nearly full; it had written "
 
 // errKilled is errStopped, without a time to end.
@@ -56,6 +59,9 @@ type diskWatch struct {
 
 	again time.Time // when to look again who has most, after it was nobody's fault
 	told  bool      // that it is
+
+	last    []*watched // what ran at the last look
+	ballast bool       // it was there after that
 }
 
 // watchDisk begins to watch, if nobody does.
@@ -125,11 +131,31 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 		w.n.Log.Warn("cannot read the use of the disk", "why", err)
 		return
 	}
+	w.meetFull(all, space)
 	w.n.desk.Stock()
+	w.last, w.ballast = all, w.n.desk.Ballast() == 0
 	if w.looks++; w.looks%measureEvery == 0 && !time.Now().Before(w.measure) {
 		w.measured(ctx, all)
 	}
 	w.nearlyFull(ctx, all, space)
+}
+
+// meetFull notes of attempts that the disk was full while they ran: it is now, or the ballast
+// has been given up since the last look, at which they ran.
+func (w *diskWatch) meetFull(all []*watched, s desk.Space) {
+	full, gone := isFull(s), w.ballast && w.n.desk.Ballast() > 0
+	w.n.do(func() {
+		for _, x := range all {
+			if x.a != nil && x.a.runs() && (full || gone && x.lives(w.last)) {
+				x.a.metFull = true
+			}
+		}
+	})
+}
+
+// isFull reports whether a disk is full.
+func isFull(s desk.Space) bool {
+	return s.Free < fullBelow || s.AllInodes > 0 && s.Inodes == 0
 }
 
 // measured stops who has written more than he said; a build, more than its batch
@@ -247,11 +273,8 @@ func (n *daemon) use(ctx context.Context, x *watched) (bytes, inodes int64) {
 // were there before it began. It returns nothing if there is room, or others have filled the
 // disk.
 func (n *daemon) filledDisk(ctx context.Context, dir string, base int64, shared []desk.SharedFile) string {
-	if n.given().Caps == nil {
-		return ""
-	}
-	space, err := n.desk.Space()
-	if space.Free -= n.desk.Ballast(); err != nil || space.Free >= fullBelow {
+	space, full := n.fullNow()
+	if !full {
 		return ""
 	}
 	bytes, _ := desk.Use(ctx, dir, shared...)
@@ -260,6 +283,24 @@ func (n *daemon) filledDisk(ctx context.Context, dir string, base int64, shared 
 		return ""
 	}
 	return diskFull + unit.FormatBytes(bytes)
+}
+
+// fullNow reports whether the disk is full for what has just ended, and what is left of it. The
+// ballast may have been given up to write that it has ended.
+func (n *daemon) fullNow() (desk.Space, bool) {
+	if n.given().Caps == nil {
+		return desk.Space{}, false
+	}
+	space, err := n.desk.Space()
+	space.Free -= n.desk.Ballast()
+	return space, err == nil && isFull(space)
+}
+
+// noteFull notes of an attempt that has just ended whether the disk is full.
+func (n *daemon) noteFull(a *attempt) {
+	if _, full := n.fullNow(); full {
+		n.do(func() { a.metFull = true })
+	}
 }
 
 // lives says whether what was stopped still runs.

@@ -104,6 +104,7 @@ func (n *daemon) finish(a *attemptRun) (err error) {
 		}
 		a.status = st
 		var had share
+		n.noteFull(a.attempt)
 		n.do(func() {
 			if a.stage == stageAdopted {
 				n.giveUp(a.attempt, a.has)
@@ -145,6 +146,11 @@ func (n *daemon) finish(a *attemptRun) (err error) {
 	if err != nil {
 		return err
 	}
+	n.do(func() {
+		if a.metFull && r.OK() {
+			r.Skipped = strings.TrimSuffix(wasFull+"; "+r.Skipped, "; ")
+		}
+	})
 	return n.keep(a, r, m, st.Wall >= worthFrom || r.Saved)
 }
 
