@@ -29,6 +29,13 @@ func (s *supervisor) isEvicted() bool {
 	return s.evicted
 }
 
+// isStopped reports whether the order at hand was stopped, or asked to go.
+func (s *supervisor) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped != "" || s.evicted
+}
+
 // askToSave sends the signal to those processes of the tree that catch it, and
 // says how many do. Others would die of it, with what they have not saved.
 func askToSave(sig unix.Signal) (asked int) {

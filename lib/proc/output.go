@@ -15,7 +15,8 @@ type output struct {
 	file   *os.File
 	write  *os.File // end for the first process; nil after the start
 	read   *os.File
-	fd     int // of read, in non-blocking mode
+	fd     int           // of read, in non-blocking mode
+	over   chan struct{} // closed when the order's processes have ended
 	copied chan struct{}
 	size   int64 // bytes copied; like err it is read when copied is closed
 	err    error // why something is not in the file
@@ -48,7 +49,7 @@ func openOutput(name string, as *Identity) (*output, error) {
 	unix.SetNonblock(fds[0], true) // so that reads have deadlines
 	out := &output{
 		file: file, write: os.NewFile(uintptr(fds[1]), "output"),
-		read: os.NewFile(uintptr(fds[0]), "output"), fd: fds[0], copied: make(chan struct{}),
+		read: os.NewFile(uintptr(fds[0]), "output"), fd: fds[0], over: make(chan struct{}), copied: make(chan struct{}),
 	}
 	if as != nil {
 		unix.Umask(0o022) // whatever that of dnoded is: nobody else gets into his directory
@@ -88,32 +89,44 @@ func (s *supervisor) copyOutput(o *Order, out *output) {
 }
 
 // appendOutput appends to an output. It waits while the disk is full: nobody else has
-// what was printed.
+// what was printed. The room that is held back for ends is not for what still runs, which
+// would fill that too. After the processes have ended it returns the error if somebody has
+// stopped the order: what they have left may be what fills the disk, and stays until the
+// end is told.
 func (s *supervisor) appendOutput(o *Order, out *output, b []byte) error {
-	return s.untilRoom(o, func() error {
+	for {
 		n, err := out.file.Write(b)
 		b, out.size = b[n:], out.size+int64(n)
-		return err
-	})
-}
-
-// untilRoom calls write until it does not fail for want of disk space.
-func (s *supervisor) untilRoom(o *Order, write func() error) error {
-	for {
-		err := write()
-		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		if !noRoom(err) {
 			return err
 		}
-		if !s.makeRoom(o.Dir, err) {
-			time.Sleep(time.Second)
+		select {
+		case <-out.over:
+			switch {
+			case s.makeRoom(o.Dir, err):
+			case s.isStopped():
+				return err
+			default:
+				time.Sleep(time.Second)
+			}
+			continue
+		default:
+		}
+		select {
+		case <-out.over:
+		case <-time.After(time.Second):
 		}
 	}
 }
+
+// noRoom reports whether an error is for want of disk space.
+func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // finishOutput ends [supervisor.copyOutput] when the order's processes have ended. What
 // they have printed is in the file then. A process elsewhere that was handed the pipe is
 // not waited for.
 func (s *supervisor) finishOutput(o *Order, out *output) error {
+	close(out.over)
 	out.read.SetReadDeadline(time.Unix(1, 0))
 	<-out.copied
 	if out.err != nil {

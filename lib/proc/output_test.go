@@ -100,27 +100,59 @@ func TestOutputCannotBeKept(t *testing.T) {
 	}
 }
 
-// What was printed waits for room on a full disk.
+// What was printed waits for room on a full disk, and has that which is held back for ends
+// when the processes have ended.
 func TestOutputWaitsForRoom(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
 	dir := t.TempDir()
+	out, over := fullOutput(t), make(chan struct{})
 	room, err := os.Create(dir + "/room")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &output{file: full}
 	s := &supervisor{makeRoom: func(of string, err error) bool {
+		select {
+		case <-over:
+		default:
+			t.Error("what still runs has the room for ends")
+		}
 		out.file = room
 		return of == dir
 	}}
-	if err := s.appendOutput(&Order{Dir: dir}, out, []byte("kept")); err != nil {
+	written := make(chan error)
+	go func() { written <- s.appendOutput(&Order{Dir: dir}, out, []byte("kept")) }()
+	for range 10 {
+		unix.Poll(nil, 1)
+	}
+	close(over)
+	close(out.over)
+	if err := <-written; err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(room.Name()); err != nil || string(got) != "kept" {
 		t.Errorf("%q, %v", got, err)
 	}
+}
+
+// What a stopped order has printed does not keep it from its end where no room comes: what it
+// has left may fill the disk.
+func TestOutputOfStoppedHasNoRoom(t *testing.T) {
+	for _, s := range []*supervisor{{stopped: StoppedOrder}, {evicted: true}} {
+		s.makeRoom = func(string, error) bool { return false }
+		out := fullOutput(t)
+		close(out.over)
+		if err := s.appendOutput(&Order{}, out, []byte("lost")); !noRoom(err) {
+			t.Error(err)
+		}
+	}
+}
+
+// fullOutput returns an output whose file is on a full disk.
+func fullOutput(t *testing.T) *output {
+	t.Helper()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { full.Close() })
+	return &output{file: full, over: make(chan struct{})}
 }

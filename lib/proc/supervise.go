@@ -316,7 +316,14 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	st.Wall, st.Paused = s.clock.times(Uptime())
 	st.Ended = time.Now().UTC()
 	// Nobody else knows how it ended, so a full disk is waited for.
-	return st, s.untilRoom(o, func() error { return s.record(lock, st) })
+	err = s.record(lock, st)
+	for noRoom(err) {
+		if !s.makeRoom(o.Dir, err) {
+			time.Sleep(time.Second)
+		}
+		err = s.record(lock, st)
+	}
+	return st, err
 }
 
 // recordSupervised writes down that this supervisor has the order, and its clock.
@@ -404,7 +411,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	st.judge(o, g, w)
 	st.measure(o, g, w)
 	st.Written += size // by this process
-	if err == nil && unkept != nil {
+	if err == nil && unkept != nil && st.Stopped == "" {
 		st.Error = "what it printed cannot be kept: " + unkept.Error()
 	}
 	if err != nil { // who had been started before was killed for that
