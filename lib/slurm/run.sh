@@ -106,10 +106,10 @@ tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'ther
 short='' work=$tmp
 trap 'rm -rf -- "$tmp" ${short:+"$short"}' EXIT
 mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
-# A socket has 107 bytes, of which Python appends 32 to TMPDIR.
-if [ "$(printf '%s/job' "$tmp" | wc -c)" -gt 75 ]; then
-	short=$(mktemp -d /tmp/d-XXXXXX) && ln -s -- "$tmp" "$short/t" || fail 'there is no room in /tmp'
-	work=$short/t
+# A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
+# /tmp, most jobs do without.
+if [ "$(printf '%s/job' "$tmp" | wc -c)" -gt 75 ] && short=$(mktemp -d /tmp/d-XXXXXX 2>/dev/null); then
+	ln -s -- "$tmp" "$short/t" && work=$short/t
 fi
 
 if [ "$group" = build ]; then
