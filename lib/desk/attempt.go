@@ -281,8 +281,7 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	as := []*Attempt{}
-	var errs []error
+	as, errs := []*Attempt{}, []error{d.uncoverRecords("attempts")}
 	for _, e := range entries {
 		dir := d.path("attempts", e.Name())
 		record := filepath.Join(dir, proc.RecordFile)

@@ -123,7 +123,10 @@ func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(b.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err = os.Mkdir(b.Dir, 0o700); errors.Is(err, fs.ErrExist) {
+		err = Uncover(b.Dir, "tree", "tmp")
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := durable.WriteFile(filepath.Join(b.Dir, proc.RecordFile), append(raw, '\n'), 0o600); err != nil {
@@ -133,25 +136,24 @@ func (d *Desk) SetBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 	return b, nil
 }
 
-// Builds is every batch that something is known of. What is damaged is removed:
-// it is fetched and built again.
+// Builds is every batch that something is known of, nil only if they cannot be listed. What is
+// damaged is removed: it is fetched and built again. What cannot be is left and told in the
+// error.
 func (d *Desk) Builds() ([]*Build, error) {
 	entries, err := os.ReadDir(d.path("builds"))
 	if err != nil {
 		return nil, err
 	}
-	var bs []*Build
+	bs, errs := []*Build{}, []error{d.uncoverRecords("builds")}
 	for _, e := range entries {
 		b, err := readBuild(d.path("builds", e.Name()))
 		if err != nil {
-			if err := d.discard(d.path("builds", e.Name())); err != nil {
-				return nil, err
-			}
+			errs = append(errs, d.discard(d.path("builds", e.Name())))
 			continue
 		}
 		bs = append(bs, b)
 	}
-	return bs, nil
+	return bs, errors.Join(errs...)
 }
 
 // Ready says whether the batch has been built in this boot or needs no build.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"distribute/lib/proc"
 )
 
 // noFollow is UMOUNT_NOFOLLOW of umount2(2).
@@ -64,23 +66,30 @@ func unescaped(s string) string {
 func unmounted(path string) error {
 	mounts, err := Mounts(path)
 	if err == nil && len(mounts) > 0 {
-		err = mountedError(filepath.Join(path, mounts[0]), "it is mounted, and stays with all that is around it (umount it; what is in trash/ goes when dnoded starts)")
+		err = &fs.PathError{Op: "remove", Path: filepath.Join(path, mounts[0]), Err: errMounted}
 	}
 	return err
 }
 
-func mountedError(path, why string) error {
-	return &fs.PathError{Op: "remove", Path: path, Err: errors.New(why)}
-}
+var errMounted = errors.New("it is mounted, and stays with all that is around it (umount it; what is in trash/ goes when dnoded starts)")
+
+// ErrCovered is returned when the node's own files are hidden by something that cannot be
+// unmounted.
+var ErrCovered = errors.New("its job has mounted something there that cannot be unmounted (umount it)")
 
 // Uncover unmounts what hides the node's own files in the directory of an attempt or a build
 // whose processes have ended: only these can have mounted it. In and below the directories
-// kept, everything stays mounted. An error, which has the path, is what cannot be unmounted;
-// if something else is mounted in it, that may be the machine's own and is not touched.
+// kept, everything stays mounted. An error, which has the path, is ErrCovered for what cannot
+// be unmounted; if something else is mounted in it, that may be the machine's own and is not
+// touched.
 func Uncover(dir string, kept ...string) error {
-	hidden := func(p string) bool {
+	return uncover(dir, func(p string) bool {
 		return !slices.ContainsFunc(kept, func(k string) bool { return p == k || strings.HasPrefix(p, k+"/") })
-	}
+	})
+}
+
+// uncover unmounts in dir what hidden reports of its path.
+func uncover(dir string, hidden func(path string) bool) error {
 	for {
 		mounts, err := Mounts(dir)
 		if err != nil {
@@ -91,9 +100,17 @@ func Uncover(dir string, kept ...string) error {
 			return nil
 		}
 		path := filepath.Join(dir, mounts[first])
-		err = syscall.Unmount(path, noFollow)
-		if err != nil {
-			return mountedError(path, "its job has mounted something there that cannot be unmounted (umount it)")
+		if syscall.Unmount(path, noFollow) != nil {
+			return &fs.PathError{Op: "unmount", Path: path, Err: ErrCovered}
 		}
 	}
+}
+
+// uncoverRecords unmounts what hides whole attempts or builds in one of the node's
+// directories, or their records: also while they run, as else nobody knows of them.
+func (d *Desk) uncoverRecords(in string) error {
+	return uncover(d.path(in), func(p string) bool {
+		_, below, _ := strings.Cut(p, "/")
+		return p != "." && (below == "" || below == proc.RecordFile)
+	})
 }

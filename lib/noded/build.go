@@ -165,20 +165,24 @@ func (n *daemon) adoptBuild(b *build, s *desk.Started) {
 	n.work.Go(func() {
 		ctx, cancel := n.untilOver()
 		defer cancel()
+		var failed *buildError // what hides it would be there at the next try, too
 		for wait := time.Second; ; wait = min(2*wait, time.Minute) {
 			_, err := n.awaitBuild(ctx, b.Build, s)
 			if ctx.Err() != nil {
 				return
 			}
-			if err == nil {
+			if err == nil || errors.As(err, &failed) {
 				break
 			}
 			n.Log.Error("cannot end what is left of a build; trying again", "batch", b.Batch, "why", err)
 			linger(ctx, wait)
 		}
 		n.do(func() {
-			if run.why != "" {
-				failed := &buildError{why: "stopped: " + run.why, output: b.Output()}
+			switch {
+			case failed != nil:
+				run.err = failed
+			case run.why != "":
+				failed = &buildError{why: "stopped: " + run.why, output: b.Output()}
 				failed.tell()
 				run.err = failed
 			}
@@ -313,8 +317,8 @@ func (n *daemon) awaitBuild(ctx context.Context, b *desk.Build, s *desk.Started)
 	if err := n.Machine.AwaitFree(ctx, b.Dir); err != nil {
 		return nil, err
 	}
-	if err := desk.Uncover(b.Dir, "tree", "tmp"); err != nil {
-		return nil, &buildError{why: reason(err)}
+	if err := uncoverBuild(b); err != nil {
+		return nil, err
 	}
 	if st, err := proc.ReadStatus(b.Dir, string(s.Token)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return st, err
@@ -454,8 +458,8 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 // something mounted there. If that hides the node's files and cannot be unmounted, the build
 // has failed.
 func (n *daemon) setMountsAside(b *desk.Build) error {
-	if err := desk.Uncover(b.Dir, "tree", "tmp"); err != nil {
-		return &buildError{why: reason(err)}
+	if err := uncoverBuild(b); err != nil {
+		return err
 	}
 	mounts, err := desk.Mounts(b.Dir)
 	if err != nil || len(mounts) == 0 {
@@ -465,6 +469,16 @@ func (n *daemon) setMountsAside(b *desk.Build) error {
 		n.Log.Error("cannot remove what a build left", "batch", b.Batch, "why", err)
 	}
 	return nil
+}
+
+// uncoverBuild unmounts what hides the node's files of a build. It returns a *buildError if that
+// cannot be unmounted.
+func uncoverBuild(b *desk.Build) error {
+	err := desk.Uncover(b.Dir, "tree", "tmp")
+	if errors.Is(err, desk.ErrCovered) {
+		return &buildError{why: reason(err)}
+	}
+	return err
 }
 
 // blameBuild returns why the directory of a job of that build could not be made: a

@@ -351,8 +351,11 @@ func (n *daemon) do(f func()) bool {
 // with goOn.
 func (n *daemon) takeOver() error {
 	bs, err := n.desk.Builds()
-	if err != nil {
+	if err != nil && (bs == nil || passing(err)) {
 		return err
+	}
+	if err != nil {
+		n.Log.Error("cannot use builds in the node's directory", "why", err)
 	}
 	for _, b := range bs {
 		n.builds[b.Dir] = &build{Build: b, used: madeAt(b.Dir)}

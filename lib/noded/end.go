@@ -18,12 +18,14 @@ import (
 	"distribute/lib/wire"
 )
 
-// toEnd makes the end of an attempt durable and known, by what does that, again until it
+// toEnd makes the end of an attempt durable and known, by do, again until it
 // succeeds. It returns early when the daemon is at its end.
-func (n *daemon) toEnd(ctx context.Context, a *attemptRun, end func() error) {
-	if err := desk.Uncover(a.Dir, "work", "tmp"); err != nil {
-		n.unkept(a, err)
-		return
+func (n *daemon) toEnd(ctx context.Context, a *attemptRun, do func() error) {
+	end := func() error {
+		if err := desk.Uncover(a.Dir, "work", "tmp"); err != nil {
+			return err
+		}
+		return do()
 	}
 	err := end()
 	for wait, restored := time.Second, 0; err != nil && !n.atEnd(ctx); wait = min(2*wait, time.Minute) {
@@ -31,6 +33,9 @@ func (n *daemon) toEnd(ctx context.Context, a *attemptRun, end func() error) {
 		case n.desk.MakeRoom(err):
 			err = end()
 			continue
+		case errors.Is(err, desk.ErrCovered):
+			n.unkept(a, err)
+			return
 		case ofDisk(err):
 		case restored < restores:
 			restored++

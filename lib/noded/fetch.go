@@ -130,6 +130,9 @@ func (n *daemon) fetchNewSpec(ctx context.Context, a *attempt) (*desk.Build, err
 		return nil, err
 	}
 	b, err := n.desk.SetBuild(a.Job.Batch(), n.builder(a.User), a.Spec, raw)
+	if errors.Is(err, desk.ErrCovered) {
+		return nil, &buildError{why: reason(err)}
+	}
 	if err != nil {
 		return nil, err
 	}
