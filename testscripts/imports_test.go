@@ -28,7 +28,7 @@ var rooms = map[string][]string{
 	"lib/check":         {"lib/durable"},
 	"lib/cli":           {"lib/unit", "golang.org/x/sys/unix"},
 	"lib/conf":          {"lib/msg", "gopkg.in/yaml.v3"},
-	"lib/desk":          {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "lib/pause", "lib/proc", "github.com/gofrs/flock"},
+	"lib/desk":          {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "lib/pause", "lib/proc", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"lib/dial":          {"lib/account", "lib/durable", "lib/msg", "lib/node", "lib/timing", "lib/wire", "golang.org/x/sys/unix"},
 	"lib/durable":       {"golang.org/x/sys/unix"},
 	"lib/inventory":     {"lib/conf", "lib/hours", "lib/job", "lib/msg", "lib/node", "lib/presence", "lib/unit"},

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxTmp is how long a TMPDIR may be so that sockets can be made in it: the kernel takes
@@ -28,6 +30,14 @@ func ShortTmp(dir string) string {
 		return tmp
 	}
 	return filepath.Join(link, "tmp")
+}
+
+// KeepShort keeps the link that ShortTmp made from being removed by what cleans /tmp of all
+// that is old, and makes it again if it is gone.
+func KeepShort(dir string) {
+	if tmp := ShortTmp(dir); tmp != filepath.Join(dir, "tmp") {
+		unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Dir(tmp), nil, unix.AT_SYMLINK_NOFOLLOW) // now
+	}
 }
 
 // dropShort removes the link that ShortTmp made.

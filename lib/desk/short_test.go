@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A TMPDIR has room for the names of sockets, and leaves no link behind.
@@ -32,6 +34,28 @@ func TestShortTmp(t *testing.T) {
 	(&Attempt{Dir: long}).Spent()
 	if _, err := os.Lstat(filepath.Dir(got)); !os.IsNotExist(err) {
 		t.Errorf("the link is left: %v", err)
+	}
+}
+
+// A link does not get old while a job runs, and comes back if it was removed.
+func TestKeepShort(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	link := filepath.Dir(ShortTmp(long))
+	defer dropShort(long)
+	old := unix.Timespec{Sec: 1e9}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, link, []unix.Timespec{old, old}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		t.Fatal(err)
+	}
+	KeepShort(long)
+	if info, err := os.Lstat(link); err != nil || info.ModTime().Unix() == old.Sec {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	KeepShort(long)
+	if to, err := os.Readlink(link); err != nil || to != long {
+		t.Error(to, err)
 	}
 }
 

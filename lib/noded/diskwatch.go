@@ -57,6 +57,7 @@ type diskWatch struct {
 	low     desk.Space
 	acted   bool // low is what was left when the last one stopped was over
 
+	kept  time.Time // when links to the TMPDIRs were kept last
 	again time.Time // when to look again who has most, after it was nobody's fault
 	told  bool      // that it is
 
@@ -115,8 +116,23 @@ func (n *daemon) allRunning() []*watched {
 	return all
 }
 
+// linksEvery is how often links to TMPDIRs are kept: what cleans /tmp removes what is some days old.
+const linksEvery = time.Hour
+
+// keepLinks keeps the links in /tmp by which what runs has its TMPDIR.
+func (w *diskWatch) keepLinks(all []*watched) {
+	if time.Since(w.kept) < linksEvery {
+		return
+	}
+	for _, x := range all {
+		desk.KeepShort(x.dir)
+	}
+	w.kept = time.Now()
+}
+
 // look is one look at the disk.
 func (w *diskWatch) look(ctx context.Context, all []*watched) {
+	w.keepLinks(all)
 	most := w.n.given().printed()
 	for _, x := range all {
 		for _, out := range x.outs {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"distribute/lib/desk"
@@ -50,5 +51,20 @@ func TestN61WhoIsToBlame(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// The link by which a job has its TMPDIR is made again if something has removed it.
+func TestLinksAreKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	link := filepath.Dir(desk.ShortTmp(dir))
+	defer os.Remove(link)
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	w := &diskWatch{}
+	w.keepLinks([]*watched{{dir: dir}})
+	if to, err := os.Readlink(link); err != nil || to != dir {
+		t.Error(to, err)
 	}
 }
