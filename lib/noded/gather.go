@@ -160,6 +160,9 @@ func saved(ctx context.Context, a *attempt, s *desk.Started, asIs bool) (pack.Ma
 		return nil, nil, err
 	}
 	l := &left{kind: s.Kind, outputs: s.Outputs, asIs: asIs, scan: func(dir string, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error) {
+		if slices.Contains(mounts, dir) { // all that is there is of elsewhere
+			return nil, nil, nil
+		}
 		return scan(ctx, as, filepath.Join(a.WorkDir(), dir), a.look(func(p string, info fs.FileInfo) bool {
 			return !slices.Contains(mounts, path.Join(dir, p)) && (keep == nil || keep(p, info))
 		}))
@@ -173,7 +176,7 @@ func saved(ctx context.Context, a *attempt, s *desk.Started, asIs bool) (pack.Ma
 	outputs := job.NewOutputs(s.Outputs)
 	for _, p := range mounts {
 		if l.kind == job.Command && outputs.Have(p) || strings.HasPrefix(p+"/", saveDir+"/") {
-			skipped = append(skipped, pack.Skipped{Path: p, Why: "something is mounted there"})
+			skipped = append(skipped, pack.LeftOut(p, "something is mounted there"))
 		}
 	}
 	return m, skipped, err

@@ -152,10 +152,15 @@ func (s *skips) skip(path, why string) {
 		s.more++
 		return
 	}
+	s.list = append(s.list, LeftOut(path, why))
+}
+
+// LeftOut returns a Skipped for a path, which is quoted if it is not fit to print.
+func LeftOut(path, why string) Skipped {
 	if badText(path) != "" {
 		path = strconv.QuoteToASCII(path)
 	}
-	s.list = append(s.list, Skipped{path, why})
+	return Skipped{path, why}
 }
 
 func (s *skips) named() []Skipped {
