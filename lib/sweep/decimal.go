@@ -114,7 +114,7 @@ func (r *run) value(i int64) string {
 		lo, _ := r.lo.rat().Float64()
 		hi, _ := r.hi.rat().Float64()
 		x := math.Log10(math.Abs(lo)) + float64(i)/float64(r.n-1)*(math.Log10(math.Abs(hi))-math.Log10(math.Abs(lo)))
-		return strconv.FormatFloat(rounded(math.Copysign(math.Pow(10, x), lo), 12), 'g', -1, 64)
+		return format(math.Copysign(math.Pow(10, x), lo), 12)
 	}
 	lo := r.lo.rat()
 	v := new(big.Rat).Sub(r.hi.rat(), lo)
@@ -123,13 +123,18 @@ func (r *run) value(i int64) string {
 		return v.FloatString(digits)
 	}
 	x, _ := v.Float64()
-	return strconv.FormatFloat(rounded(x, 15), 'g', -1, 64)
+	return format(x, 15)
 }
 
-// rounded is x to so many digits.
-func rounded(x float64, digits int) float64 {
+// format writes x with so many digits, and with an exponent only below 0.0001 and from 1e15
+// on: many programs do not read 1e+06 as a whole number.
+func format(x float64, digits int) string {
 	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'e', digits-1, 64), 64)
-	return x
+	form := byte('g')
+	if size := math.Abs(x); size >= 1 && size < 1e15 {
+		form = 'f'
+	}
+	return strconv.FormatFloat(x, form, -1, 64)
 }
 
 // parseStep reads lo:hi:step.
