@@ -111,8 +111,12 @@ func byCommand(ctx context.Context, c *cli.Cmd, m *message) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it has started ends with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err == nil || ctx.Err() == nil {
-		return err
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrWaitDelay): // it exited with 0, and left a process that has its output open
+		return nil
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	return context.Cause(ctx)
+	return err
 }

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,5 +229,20 @@ func TestCommandHangs(t *testing.T) {
 	commandWithin = usual
 	if err := byCommand(t.Context(), &cli.Cmd{Command: []string{"false"}, Stdout: io.Discard, Stderr: io.Discard}, &message{}); err == nil || strings.Contains(err.Error(), "longer") {
 		t.Errorf("of one that fails: %v", err)
+	}
+}
+
+// A command that exits with 0 has sent its message, also when it leaves a process that has its
+// output open.
+func TestCommandLeavesProcess(t *testing.T) {
+	var out bytes.Buffer
+	c := &cli.Cmd{Command: []string{"sh", "-c", "sleep 1000 & echo $!"}, Stdout: &out, Stderr: io.Discard}
+	err := byCommand(t.Context(), c, &message{text: "x"})
+	pid, perr := strconv.Atoi(strings.TrimSpace(out.String()))
+	if err != nil || perr != nil {
+		t.Fatalf("%v; it printed %q", err, &out)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Errorf("what it left was ended: %v", err)
 	}
 }
