@@ -90,13 +90,14 @@ mounts=() argv=() build=() env=() batch_inputs=() job_inputs=()
 # shellcheck source=/dev/null
 . ./batch.sh || fail 'batch.sh is missing: export the batch again'
 
+# What a cluster's administrators write need not bear set -u, which would end this without a word.
+set +u
 if ! type module >/dev/null 2>&1; then
 	for file in /etc/profile.d/{lmod,z00_lmod,modules}.sh; do
 		# shellcheck source=/dev/null
 		[ ! -r "$file" ] || . "$file" >/dev/null 2>&1
 	done
 fi
-set +u
 # shellcheck source=/dev/null
 . ./modules.sh || fail 'modules.sh failed: mend its module lines'
 set -u
