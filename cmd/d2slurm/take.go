@@ -178,38 +178,45 @@ func (t *take) claim(ctx context.Context, folder job.Token) (*ask.Operands, erro
 	return taken, nil
 }
 
-// giveBack gives back what was taken, since no folder came of it.
+// giveBack gives back what was taken, since no folder came of it. What was held is to be held
+// before it is back: on the way a free node could begin it.
 func (t *take) giveBack(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 	defer cancel()
 	c := *t.c
 	c.Args = []string{t.tmp}
 	b := &back{c: &c, head: t.out.head, giveUp: true, silent: true}
-	if err := b.run(ctx); err != nil {
-		return errors.Join(why, fmt.Errorf("what was taken from the head was not given back: %w: when it can be, d2slurm -r -x %s does that", err, t.tmp))
+	left, err := t.hold(ctx, t.held)
+	if back := b.run(ctx); back != nil {
+		return errors.Join(why, fmt.Errorf("what was taken from the head was not given back: %w: when it can be, d2slurm -r -x %s does that", back, t.tmp))
 	}
-	err := t.hold(ctx, b.given)
+	if left = slices.DeleteFunc(left, func(id job.ID) bool { return !b.given[id] }); len(left) > 0 {
+		_, err = t.hold(ctx, left) // what was taken behind the first hold
+	}
 	if err != nil {
 		err = fmt.Errorf("what was taken from the head is given back and queued, and not held again as it was: %w", err)
 	}
 	return errors.Join(why, err, os.RemoveAll(t.tmp))
 }
 
-// hold holds again what was held before it was taken.
-func (t *take) hold(ctx context.Context, given map[job.ID]bool) error {
-	ops := &ask.Operands{}
-	for _, id := range t.held {
-		if given[id] {
-			ops.Args = append(ops.Args, string(id))
-		}
-	}
-	if len(ops.Args) == 0 {
-		return nil
+// hold holds jobs that were held before they were taken, or has them be held when they come
+// back. It returns those of which nothing was changed.
+func (t *take) hold(ctx context.Context, ids []job.ID) (left []job.ID, err error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
 	h, err := ask.Dial(ctx, t.c, t.out.head)
 	if err != nil {
-		return err
+		return ids, err
 	}
 	defer h.Close()
-	return h.Change(ctx, wire.Change{Verb: "hold"}, ops, func(string) error { return nil })
+	ops, held := &ask.Operands{}, map[string]bool{}
+	for _, id := range ids {
+		ops.Args = append(ops.Args, string(id))
+	}
+	err = h.Change(ctx, wire.Change{Verb: "hold", Freeze: true}, ops, func(id string) error {
+		held[id] = true
+		return nil
+	})
+	return slices.DeleteFunc(slices.Clone(ids), func(id job.ID) bool { return held[string(id)] }), err
 }

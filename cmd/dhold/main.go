@@ -22,7 +22,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		case *release:
 			return wire.Change{Verb: "release"}, "released: none of these jobs is held", nil
 		case *freeze:
-			return wire.Change{Verb: "hold", Freeze: true}, "held: no job fits, or they are over, held already or on a cluster", nil
+			return wire.Change{Verb: "hold", Freeze: true}, "held: no job fits, or they are over, held already or running on a cluster", nil
 		}
 		return wire.Change{Verb: "hold"}, "held: no job fits, or they are over, held already, on a cluster or running; -p freezes running ones", nil
 	})

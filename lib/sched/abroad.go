@@ -73,10 +73,11 @@ func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
 	return true
 }
 
-// isAbroad says that a job is on a cluster, where nobody here has it stand still.
-func (m *Machine) isAbroad(ref Ref) bool {
+// runsAbroad reports whether a job runs on a cluster, as far as is known: nothing here can
+// pause it. One that waits there can be held when it comes back.
+func (m *Machine) runsAbroad(ref Ref) bool {
 	a, ok := m.Current(ref)
-	return ok && a.Node.Abroad()
+	return ok && a.Node.Abroad() && a.Phase == job.PhaseRunning
 }
 
 // isThere says that a job is where a claim takes others.

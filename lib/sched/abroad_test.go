@@ -286,3 +286,26 @@ func (s *sim) comeHome(all bool) {
 	}
 	give(NodeDown{mine})
 }
+
+// A job that is to be held while it waits abroad goes on there, and is held in the same step
+// in which it comes back, before a free node can have it. One that runs there cannot be held.
+func TestHeldOnTheWayBack(t *testing.T) {
+	r := abroad(t, 2)
+	r.apply(claim(0, 1))
+	r.joins(9, hpc, 1)
+	r.apply(phase(9, 101, job.PhaseRunning))
+	r.joins(1, "ws1", 4)
+	hold := HoldJobs{Batch: 1, Jobs: []uint32{0, 1}, By: "ana", Freeze: true, Request: tok(900)}
+	r.apply(hold)
+	if !r.m.Holds(Ref{1, 0}, true, false) || r.m.Holds(Ref{1, 1}, true, false) || r.m.Holds(Ref{1, 1}, false, true) {
+		t.Error("not the job that waits there is to be held, or the one that runs there is")
+	}
+	if a, _ := r.m.Current(Ref{1, 0}); a.State != job.Queued || a.Node != hpc {
+		t.Errorf("meanwhile it is %+v", a)
+	}
+	r.apply(ended(9, 100, unstarted))
+	r.apply(ended(9, 101, unstarted))
+	if a, _ := r.m.Current(Ref{1, 1}); r.m.State(Ref{1, 0}) != job.Held || a.Node != "ws1" {
+		t.Errorf("they are %s, and %+v", r.m.State(Ref{1, 0}), a)
+	}
+}

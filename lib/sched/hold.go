@@ -52,7 +52,7 @@ func (m *Machine) Holds(ref Ref, release, freeze bool) bool {
 		return release
 	case job.Running:
 		_, frozen := m.batches[ref.Batch].frozen[ref.Job]
-		return frozen == release && (release || freeze && !m.isAbroad(ref))
+		return frozen == release && (release || freeze && !m.runsAbroad(ref))
 	}
 	return false
 }
@@ -86,10 +86,11 @@ func (b *batch) still(i uint32) bool {
 	return frozen || b.States[i] == job.Held
 }
 
-// tellKept tells the nodes of a job's attempts how these go on, when that has changed.
+// tellKept tells the nodes of a job's attempts how these go on, when that has changed. No
+// cluster is told.
 func (m *Machine) tellKept(b *batch, i uint32) {
 	for a := b.of[i]; a != nil; a = a.next {
-		if a.result == nil && !a.void && a.peer.Session != 0 && a.listed == a.peer.Session {
+		if !a.peer.abroad && a.result == nil && !a.void && a.peer.Session != 0 && a.listed == a.peer.Session {
 			m.tellWay(a)
 		}
 	}
@@ -103,7 +104,8 @@ func (m *Machine) tellWay(a *attempt) {
 }
 
 // foldFreeze takes in what a record says of whether the attempts of a job stand still.
-// One that comes to nothing leaves the job to be held: see [Machine.holdFrozen].
+// One that comes to nothing, or back from a cluster, leaves the job to be held: see
+// [Machine.holdFrozen].
 func (m *Machine) foldFreeze(b *batch, i uint32, rec *job.Record) {
 	switch rec.Kind {
 	case job.KindFreeze:

@@ -99,6 +99,7 @@ func (m *Machine) shown(a *attempt) Attempt {
 	s := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: p.Name, CPUs: a.all().CPUs, Phase: a.phase, State: job.Running,
 		Current: a.current, Stopping: m.stopping(a), Result: a.result, Note: a.note, Ran: max(0, a.ran), RanAt: a.ranAt, Saved: a.from.token, SavedTry: a.from.try}
 	f, frozen := b.frozen[a.ref.Job]
+	frozen = frozen && !p.abroad
 	given := a.phase == job.PhaseWaiting || a.phase == job.PhaseSending
 	begun := a.phase == job.PhaseBuilding || a.phase == job.PhaseRunning
 	on := a.pausedOn()
