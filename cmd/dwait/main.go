@@ -195,22 +195,20 @@ func because(r *job.Row) string {
 // for whole.
 const fewIDs = 1000
 
-// rest is what is left, as operands.
+// rest is what is left, as operands. It names the batches if the ids of the jobs are too
+// many, or too long, for one question.
 func (w *wait) rest() *ask.Operands {
-	ids := make([]string, 0, len(w.left))
-	if len(w.left) <= fewIDs {
-		for id := range w.left {
-			ids = append(ids, string(id))
-		}
-	} else {
-		batches := map[job.BatchID]bool{}
-		for id := range w.left {
-			batches[id.Batch()] = true
-		}
-		for b := range batches {
-			ids = append(ids, string(b))
-		}
+	ops := &ask.Operands{}
+	for id := range w.left {
+		ops.Args = append(ops.Args, string(id))
 	}
-	slices.Sort(ids)
-	return &ask.Operands{Args: ids}
+	if len(ops.Args) > fewIDs || len(ops.Parts()) > 1 {
+		batches := map[string]bool{}
+		for id := range w.left {
+			batches[string(id.Batch())] = true
+		}
+		ops.Args = slices.Collect(maps.Keys(batches))
+	}
+	slices.Sort(ops.Args)
+	return ops
 }
