@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -221,8 +222,9 @@ func (c *collector) word(w string, at conf.Place) (placed, bool) {
 	if !ok {
 		src = -1
 		if w != "" && w[0] != '-' && job.CheckPath(place) == nil && !c.f.makes(place) {
-			if st, err := os.Stat(filepath.Join(c.f.dir, w)); err == nil && st.Mode().IsRegular() {
-				src = c.source(filepath.Join(c.f.dir, w), at, st)
+			name := locate(c.f.dir, w)
+			if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+				src = c.source(name, at, st)
 			}
 		}
 		c.words[w] = src
@@ -232,7 +234,6 @@ func (c *collector) word(w string, at conf.Place) (placed, bool) {
 
 // source is the number of the file of that path, which has been seen.
 func (c *collector) source(name string, at conf.Place, st fs.FileInfo) int32 {
-	name = filepath.Clean(name)
 	n, ok := c.index[name]
 	if !ok {
 		n = int32(len(c.sources))
@@ -267,10 +268,7 @@ func (c *collector) find(w *want) []placed {
 
 // look finds the file, or the files of a directory or a glob.
 func (c *collector) look(r *found, w *want) {
-	name := w.path
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(c.f.dir, name)
-	}
+	name := locate(c.f.dir, w.path)
 	st, err := os.Stat(name)
 	switch {
 	case err == nil:
@@ -280,6 +278,31 @@ func (c *collector) look(r *found, w *want) {
 	default:
 		r.errs = append(r.errs, cannot(w.path, name, err))
 	}
+}
+
+// locate returns the path of the file that a batch file in dir names so. Where the name goes up
+// from a link to a directory, it goes up from the directory itself, as in other programs.
+func locate(dir, name string) string {
+	if !filepath.IsAbs(name) {
+		name = cmp.Or(dir, ".") + "/" + name
+	}
+	short := filepath.Clean(name)
+	i := strings.LastIndex(name+"/", "/../")
+	if i < 0 {
+		return short
+	}
+	above, err := filepath.EvalSymlinks(name[:i+len("/..")])
+	if err != nil && strings.ContainsAny(name[:i], "*?[") {
+		return short
+	} else if err != nil {
+		return name
+	}
+	here, err1 := os.Stat(filepath.Clean(name[:i+len("/..")]))
+	there, err2 := os.Stat(above)
+	if err1 == nil && err2 == nil && os.SameFile(here, there) {
+		return short
+	}
+	return filepath.Join(above, name[i+len("/.."):])
 }
 
 // cannot says why a file cannot be had, and where it was sought if that is not

@@ -154,6 +154,38 @@ func TestCollectTimes(t *testing.T) {
 	}
 }
 
+// A name that goes up from a link to a directory is what it is to other programs.
+func TestUpFromLink(t *testing.T) {
+	dir := tree(t, "x.csv", "y.csv", "real/x.csv", "real/2.in", "real/deep/down/z", "link -> real/deep", "sub/f", "1.in", "cases.csv", "real/cases.csv")
+	for name, want := range map[string]string{
+		"link/../x.csv":           "input/x.csv:644=real/x.csv",
+		"link/../../y.csv":        "input/y.csv:644=y.csv",
+		"link/down/../../2.in":    "input/2.in:644=real/2.in",
+		"link/../*.in":            "input/2.in:644=real/2.in",
+		"link/../deep":            "input/deep/down/z:644=real/deep/down/z",
+		"sub/../x.csv":            "input/x.csv:644=x.csv",
+		dir + "/link/../x.csv":    "input/x.csv:644=real/x.csv",
+		dir + "/sub/.././x.csv":   "input/x.csv:644=x.csv",
+		"link/down/../../../1.in": "input/1.in:644=1.in",
+	} {
+		b, err := collect(t, dir, "command: {initialize: {required_files: [\""+name+"\"]}, jobs: [{name: j, run: [\"true\"]}]}")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got := list(t, b, b.Spec.Inputs); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+	for _, name := range []string{"link/../y.csv", "none/../x.csv"} {
+		if _, err := collect(t, dir, "command: {initialize: {required_files: ["+name+"]}, jobs: [{name: j, run: [\"true\"]}]}"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b, err := collect(t, dir, "command: {jobs: [{name: j, run: [cat, link/../x.csv]}]}")
+	if err != nil || list(t, b, b.Jobs[0].Inputs) != "x.csv:644=real/x.csv" {
+		t.Errorf("of a command: %v", err)
+	}
+}
+
 // Many files are held apart as a few are.
 func TestCollectMany(t *testing.T) {
 	var names, jobs []string

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -66,10 +65,7 @@ func (b *templating) template(name string) {
 
 // readTemplate reads a template, of which the path is relative to dir.
 func readTemplate(dir, name string) (*fileOf, error) {
-	where := name
-	if !filepath.IsAbs(where) {
-		where = filepath.Join(dir, name)
-	}
+	where := locate(dir, name)
 	f, _, err := job.OpenSource(where)
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		return nil, cannot(name, where, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,10 +147,7 @@ func (r *reader) sweepOf(n conf.Node, words []string) {
 
 // cased reads a file of cases.
 func (r *reader) cased(name string) ([]byte, error) {
-	where := name
-	if !filepath.IsAbs(where) {
-		where = filepath.Join(r.f.dir, name)
-	}
+	where := locate(r.f.dir, name)
 	f, _, err := job.OpenSource(where)
 	if err != nil {
 		return nil, cannot(name, where, err)
