@@ -47,7 +47,7 @@ var rooms = map[string][]string{
 	"lib/pack":          {"lib/durable", "github.com/klauspost/compress/zstd"},
 	"lib/pause":         {"lib/durable", "github.com/fsnotify/fsnotify", "golang.org/x/sys/unix"},
 	"lib/proc":          {"lib/durable", "lib/msg", "lib/pause", "lib/timing", "golang.org/x/sys/unix"},
-	"lib/pull":          {"lib/durable", "lib/job", "lib/line", "lib/pack"},
+	"lib/pull":          {"lib/durable", "lib/job", "lib/line", "lib/pack", "golang.org/x/sys/unix"},
 	"lib/query":         {"lib/cause", "lib/estimate", "lib/job", "lib/line", "lib/match", "lib/msg", "lib/node", "lib/sweep", "lib/unit"},
 	"lib/sched":         {"lib/capability", "lib/job", "lib/node", "lib/sched/explain", "lib/sched/policy", "lib/timing", "lib/unit"},
 	"lib/sched/explain": {"lib/capability", "lib/msg", "lib/node", "lib/sched/policy", "lib/unit"},

@@ -199,7 +199,7 @@ func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, e
 		return false, err
 	}
 	for _, changed := range n.Changed {
-		p.problem(cli.Errorf(cli.No, "%q was changed here and is left as it is", path.Join(id, changed)))
+		p.problem(cli.Errorf(cli.No, "%q is not as in the result, and is left (changed here, or of an older result: move it away to pull it)", path.Join(id, changed)))
 	}
 	var wrong []error
 	for _, file := range n.Damaged {

@@ -113,8 +113,8 @@ type found uint8
 
 const (
 	nothing found = iota
-	right         // what the manifest says
-	near          // a file of the right size with another time: its content decides
+	right         // what the manifest says; of a file its size and time
+	near          // a file of the right size with another time
 	other         // anything else
 )
 

@@ -183,6 +183,25 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// What comes from an older result is told from what the result has now, also if size and time
+// are the same.
+func TestOlderResult(t *testing.T) {
+	m, contents := result(t)
+	p := at(t, t.TempDir())
+	if err := carry(t, plan(t, p, m, &Choice{}), contents, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := plan(t, p, m, &Choice{}); !n.None || n.Right != 4 || n.Changed != nil {
+		t.Errorf("the plan for the same result: %+v", n)
+	}
+	m[5] = file("log.txt", "lost\n")
+	for range 2 {
+		if n := plan(t, p, m, &Choice{}); !n.None || n.Right != 3 || !slices.Equal(n.Changed, []string{"log.txt"}) {
+			t.Errorf("the plan for a later one: %+v", n)
+		}
+	}
+}
+
 // What was changed here is left and named, whatever it became.
 func TestChanged(t *testing.T) {
 	m, contents := result(t)

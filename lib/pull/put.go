@@ -93,6 +93,7 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 	if err := dir.Chtimes(part, e.Time, e.Time); err != nil {
 		return err
 	}
+	note(t.f, e.Sum)
 	if err := durable.Step("pull.rename"); err != nil {
 		return err
 	}
