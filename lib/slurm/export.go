@@ -131,10 +131,14 @@ func (w *writer) file(name, text string, mode os.FileMode) error {
 
 // scripts writes what a shell reads but for the jobs.
 func (w *writer) scripts() error {
-	var errs []error
 	for _, name := range []string{"run.sh", "submit.sh"} {
 		text, err := scripts.ReadFile(name)
-		errs = append(errs, err, w.file(name, string(text), 0o755))
+		if err == nil {
+			err = w.file(name, string(text), 0o755)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	spec := &w.Batch.Spec
 	uncontained := ""
@@ -150,8 +154,7 @@ func (w *writer) scripts() error {
 	fmt.Fprintf(&b, "mounts=(%s)\nbuild=(%s)\nenv=(%s)\n", words(byLength(spec.Mounts)), words(spec.Build), words(spec.Env))
 	inputsList(&b, "batch_inputs", spec.Inputs)
 	modules := "# shellcheck shell=bash\n# Lines for the shell before each job, as: module load apptainer\n" + strings.Join(append(w.Modules, ""), "\n")
-	errs = append(errs, w.file("batch.sh", b.String(), 0o644), w.file("modules.sh", modules, 0o644), w.file("plan.sh", w.plan.script(), 0o644))
-	return errors.Join(errs...)
+	return cmp.Or(w.file("batch.sh", b.String(), 0o644), w.file("modules.sh", modules, 0o644), w.file("plan.sh", w.plan.script(), 0o644))
 }
 
 // inputsList writes what run.sh is to place: of each input five words.
@@ -198,10 +201,10 @@ func (w *writer) batch() error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	err = enc.Encode(&w.Batch.Spec)
-	for i := range w.Batch.Jobs {
-		err = errors.Join(err, enc.Encode(&w.Batch.Jobs[i]))
+	for i := 0; err == nil && i < len(w.Batch.Jobs); i++ {
+		err = enc.Encode(&w.Batch.Jobs[i])
 	}
-	return errors.Join(err, out.Flush(), f.Close(), w.file(SourceFile, string(w.Batch.Data), 0o644))
+	return cmp.Or(err, out.Flush(), f.Close(), w.file(SourceFile, string(w.Batch.Data), 0o644))
 }
 
 // Write writes the list of a folder into dir.
@@ -215,22 +218,23 @@ func (f *Folder) Write(dir string) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	err = enc.Encode(f)
-	for i := range f.Jobs {
-		err = errors.Join(err, enc.Encode(&f.Jobs[i]))
+	for i := 0; err == nil && i < len(f.Jobs); i++ {
+		err = enc.Encode(&f.Jobs[i])
 	}
-	return errors.Join(err, out.Flush(), file.Close())
+	return cmp.Or(err, out.Flush(), file.Close())
 }
 
 func (w *writer) groups() error {
-	var errs []error
 	for k, g := range w.plan.groups {
 		var b strings.Builder
 		for _, i := range g.jobs {
 			b.WriteString(w.Batch.Jobs[i].Name + "\n")
 		}
-		errs = append(errs, w.file(filepath.Join("groups", strconv.Itoa(k)), b.String(), 0o644))
+		if err := w.file(filepath.Join("groups", strconv.Itoa(k)), b.String(), 0o644); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // jobs writes what each job is.
