@@ -82,8 +82,11 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(c.Stdout, id); err != nil || !*s.waiting {
-		return err
+	if _, err := fmt.Fprintln(c.Stdout, id); err != nil {
+		return fmt.Errorf("%s is submitted, and its id cannot be printed: %w", id, err)
+	}
+	if !*s.waiting {
+		return nil
 	}
 	return s.wait(ctx, id)
 }
