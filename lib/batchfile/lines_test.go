@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -202,6 +203,10 @@ func TestRequestsThatCompare(t *testing.T) {
 	}
 	if res, _, err := job.ParseRequests([]string{"matlab=2,cpus=all"}); err != nil || res.CPUs != 0 || res.Counted.Of("matlab") != 2 {
 		t.Errorf("%+v, %v", res, err)
+	}
+	res, caps, err := job.ParseRequests([]string{"cpus=2, memory=1G , matlab = 2, gfortran, node!=ws1"})
+	if err != nil || res.CPUs != 2 || res.Memory != 1<<30 || res.Counted.Of("matlab") != 2 || !slices.Equal(caps, []string{"gfortran", "node!=ws1"}) {
+		t.Errorf("with blanks: %+v, %q, %v", res, caps, err)
 	}
 }
 

@@ -172,13 +172,14 @@ func gets(key, value string) bool {
 // ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, memory=SIZE,
 // gpus=N, disk=SIZE, time=LENGTH, ranks=N, NAME=N of what is counted by its name, and
 // capabilities, joined by commas. What is written with an = and is no key of
-// capabilities but one of these six is what a job gets. What is not said is as of a
-// command.
+// capabilities but one of these six is what a job gets. Blanks around words count nothing.
+// What is not said is as of a command.
 func ParseRequests(requests []string) (res Resources, caps []string, err error) {
 	res = Unsaid(Command)
 	for _, r := range requests {
 		for word := range strings.SplitSeq(r, ",") {
 			key, value, ok := strings.Cut(word, "=")
+			key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 			if !ok || !gets(key, value) {
 				e, err := capability.Written(word)
 				if err != nil {
