@@ -48,6 +48,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	want := wire.Log{Build: *build, Rank: *rank, Lines: *lines, Follow: *follow}
 	if *follow {
+		c.EndWithReader()
 		return follows(ctx, c, *head, ids, want, out)
 	}
 	heads, err := ask.NewSessions(c, *head)

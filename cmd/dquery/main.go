@@ -70,6 +70,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 
 // show prints what is asked for, once or as long as that is followed.
 func (d *dquery) show(ctx context.Context) error {
+	if d.follow {
+		d.c.EndWithReader()
+	}
 	switch {
 	case d.nodes:
 		return d.showNodes(ctx)

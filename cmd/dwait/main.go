@@ -36,6 +36,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil || ops.None {
 		return err
 	}
+	c.EndWithReader()
 	if patience > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, patience)

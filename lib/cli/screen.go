@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -79,6 +80,34 @@ func (o *output) Write(p []byte) (n int, err error) {
 		o.broken()
 	}
 	return n, err
+}
+
+// EndWithReader ends the command when nobody reads its standard output any more, and not only
+// when it writes there: for one that may write nothing for hours.
+func (c *Cmd) EndWithReader() {
+	o, ok := c.Stdout.(*output)
+	if !ok {
+		return
+	}
+	// What waits in the background goes on when its terminal is closed.
+	if info, err := o.Stat(); err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+		go o.await()
+	}
+}
+
+// await waits until the other end of a pipe or socket is closed.
+func (o *output) await() {
+	fds := []unix.PollFd{{Fd: int32(o.Fd())}}
+	for {
+		_, err := unix.Poll(fds, -1)
+		switch {
+		case err == nil && fds[0].Revents&unix.POLLNVAL == 0:
+			o.broken()
+			return
+		case err != unix.EINTR:
+			return
+		}
+	}
 }
 
 // WriteString is Write: the one of os.File would go past it.
