@@ -274,8 +274,8 @@ func (a *Attempt) note(durably bool) ([]*os.File, error) {
 }
 
 // Attempts is every attempt in the directory, nil only if that cannot be listed. Those that
-// were not noted whole are removed, as are those that their jobs have renamed; those whose
-// note cannot be understood are left and told in the error.
+// were not noted whole are removed, as are those that their jobs have renamed, and what is
+// not a directory; those whose note cannot be understood are left and told in the error.
 func (d *Desk) Attempts() ([]*Attempt, error) {
 	entries, err := os.ReadDir(d.path("attempts"))
 	if err != nil {
@@ -284,6 +284,10 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 	as, errs := []*Attempt{}, []error{d.uncoverRecords("attempts")}
 	for _, e := range entries {
 		dir := d.path("attempts", e.Name())
+		if !e.IsDir() { // a job has put it there
+			errs = append(errs, d.discard(dir))
+			continue
+		}
 		record := filepath.Join(dir, proc.RecordFile)
 		t, err := readTold(dir)
 		if err == nil && t.given == nil && !readable(record) || errors.Is(err, fs.ErrNotExist) {

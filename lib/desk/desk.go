@@ -328,9 +328,10 @@ func (d *Desk) trash(path string) (rest func() error, err error) {
 }
 
 // removeFlat removes a directory of files and empty directories with few system
-// calls, which is what most attempts leave; it says false if more is there.
+// calls, which is what most attempts leave; it says false if more is there, or if it is no
+// directory but a link to one.
 func removeFlat(dir string) bool {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}

@@ -186,6 +186,26 @@ func TestN66FIFOInPlaceOfADirectory(t *testing.T) {
 	}
 }
 
+// A job of the node's own user can put links and FIFOs into the directory of attempts. They
+// are removed, and what a link leads to stays.
+func TestLinkInPlaceOfAnAttempt(t *testing.T) {
+	d, others := open(t, t.TempDir(), "b1"), t.TempDir()
+	precious := filepath.Join(others, "precious")
+	if err := errors.Join(os.WriteFile(precious, nil, 0o600), os.Symlink(others, filepath.Join(d.Dir(), "attempts", "link")),
+		syscall.Mkfifo(filepath.Join(d.Dir(), "attempts", "fifo"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	d.Attempts()
+	if _, err := os.Lstat(precious); err != nil {
+		t.Error(err)
+	}
+	for _, place := range []string{"attempts", "trash"} {
+		if left, err := os.ReadDir(filepath.Join(d.Dir(), place)); err != nil || len(left) != 0 {
+			t.Errorf("left in %s: %v, %v", place, left, err)
+		}
+	}
+}
+
 // A build may leave a path that is as long as the kernel takes one, which is too long with
 // that of the job's directory before it: it is recorded and given to the job's user.
 func TestLongestPath(t *testing.T) {
