@@ -383,26 +383,16 @@ func syncAside(root *os.Root, parent string) error {
 }
 
 // ErrKind says that something is no regular file.
-var ErrKind = errors.New("it is not a regular file")
+var ErrKind = durable.ErrKind
 
 // Open opens a regular file for reading. It follows no link, and waits for no
 // FIFO: that is ErrKind.
 func Open(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+	f, err := durable.Open(name, os.O_RDONLY, 0)
+	if errors.Is(err, ErrKind) {
 		return nil, ErrKind
 	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = ErrKind
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return f, err
 }
 
 // Locked says whether a process holds the lock of a file (flock(2)). It holds the lock

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -112,7 +114,7 @@ func (t *told) fold(r *record) {
 // readTold folds the record in a directory; fs.ErrNotExist if there is none. What is no line
 // is passed over: its writer was killed, or the disk was full.
 func readTold(dir string) (*told, error) {
-	b, err := os.ReadFile(filepath.Join(dir, proc.RecordFile))
+	b, err := proc.ReadRecord(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -274,8 +276,9 @@ func (a *Attempt) note(durably bool) ([]*os.File, error) {
 }
 
 // Attempts is every attempt in the directory, nil only if that cannot be listed. Those that
-// were not noted whole are removed, as are those that their jobs have renamed, and what is
-// not a directory; those whose note cannot be understood are left and told in the error.
+// were not noted whole are removed, as are those that their jobs have renamed or left without
+// a record, and what is not a directory; those whose note cannot be understood are left and
+// told in the error.
 func (d *Desk) Attempts() ([]*Attempt, error) {
 	entries, err := os.ReadDir(d.path("attempts"))
 	if err != nil {
@@ -290,7 +293,7 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 		}
 		record := filepath.Join(dir, proc.RecordFile)
 		t, err := readTold(dir)
-		if err == nil && t.given == nil && !readable(record) || errors.Is(err, fs.ErrNotExist) {
+		if err == nil && t.given == nil && !readable(dir) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrKind) {
 			errs = append(errs, d.discard(dir))
 			continue
 		}
@@ -316,9 +319,9 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 	return as, errors.Join(errs...)
 }
 
-// readable says whether a record has a whole line.
-func readable(name string) bool {
-	b, err := os.ReadFile(name)
+// readable says whether the record in a directory has a whole line.
+func readable(dir string) bool {
+	b, err := proc.ReadRecord(dir)
 	return err != nil || bytes.IndexByte(b, '\n') >= 0
 }
 
@@ -337,13 +340,16 @@ func (d *Desk) Settle(as []*Attempt) error {
 		if a.told.result != nil || !d.ThisBoot(a) {
 			continue
 		}
-		for _, name := range []string{filepath.Join(a.Dir, proc.RecordFile), a.Dir} {
-			f, err := os.Open(name)
-			if err != nil {
-				return err
-			}
-			files = append(files, f)
+		f, err := durable.Open(filepath.Join(a.Dir, proc.RecordFile), os.O_RDONLY, 0)
+		if err != nil {
+			return err
 		}
+		files = append(files, f)
+		dir, err := os.Open(a.Dir)
+		if err != nil {
+			return err
+		}
+		files = append(files, dir)
 	}
 	return errors.Join(append(durable.SyncAll(files), d.SyncAttempts())...)
 }
@@ -446,6 +452,9 @@ func (a *Attempt) Started() *Started {
 
 // Settle makes all that is left of an attempt that is over durable.
 func (a *Attempt) Settle() error {
+	if info, err := os.Lstat(a.Dir); err != nil || !info.IsDir() { // SyncTree would wait for a FIFO
+		return cmp.Or(err, error(&fs.PathError{Op: "sync", Path: a.Dir, Err: syscall.ENOTDIR}))
+	}
 	if err := durable.SyncTree(a.Dir); err != nil {
 		return err
 	}
@@ -478,7 +487,7 @@ func (a *Attempt) SetResult(r *job.Result, m pack.Manifest, worth bool) error {
 }
 
 func (a *Attempt) writeManifest(m pack.Manifest) error {
-	f, err := os.OpenFile(filepath.Join(a.Dir, manifestFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := durable.Open(filepath.Join(a.Dir, manifestFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -500,7 +509,7 @@ func (a *Attempt) Manifest() (pack.Manifest, error) {
 	if list != nil {
 		return pack.ParseList(list, pack.Limits{})
 	}
-	f, err := os.Open(filepath.Join(a.Dir, manifestFile))
+	f, err := durable.Open(filepath.Join(a.Dir, manifestFile), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -559,8 +568,18 @@ func (d *Desk) ThisBoot(a *Attempt) bool { return a.Boot == d.boot }
 // writeNew makes name hold data, in one step but not durably.
 func writeNew(name string, data []byte) error {
 	tmp := name + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	if err := writeFile(tmp, data); err != nil {
 		return err
 	}
 	return os.Rename(tmp, name)
+}
+
+// writeFile writes data into the regular file of that name.
+func writeFile(name string, data []byte) error {
+	f, err := durable.Open(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }

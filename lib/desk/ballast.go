@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"distribute/lib/durable"
 )
 
 // ballastSize is how many bytes are given up on a full disk, so that the end of
@@ -67,7 +69,7 @@ func (d *Desk) Stock() {
 		return
 	}
 	for i := range spares {
-		if f, err := os.OpenFile(spare(d.dir, i), os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
+		if f, err := durable.Open(spare(d.dir, i), os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
 			f.Close()
 		}
 	}

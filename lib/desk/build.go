@@ -162,8 +162,12 @@ func (d *Desk) Ready(b *Build) bool {
 	if len(b.Spec.Build) == 0 {
 		return true
 	}
-	boot, err := os.ReadFile(filepath.Join(b.Dir, builtFile))
-	return err == nil && string(boot) == d.boot
+	boot, err := durable.ReadFile(filepath.Join(b.Dir, builtFile), maxBoot)
+	if err != nil || string(boot) != d.boot {
+		return false
+	}
+	info, err := os.Lstat(b.Tree()) // a job may have removed or replaced it
+	return err == nil && info.IsDir()
 }
 
 // SetReady keeps that the batch has been built.

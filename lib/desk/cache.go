@@ -148,6 +148,9 @@ func (d *Desk) Uncache(sum string) error {
 // drop removes a file of the cache; the caller has the hoard's lock.
 func (d *Desk) drop(path string, size int64) error {
 	err := os.Remove(path)
+	if errors.Is(err, syscall.ENOTEMPTY) {
+		err = RemoveAll(path) // a job has replaced it
+	}
 	if err == nil {
 		d.hoard.bytes -= size
 		delete(d.hoard.times, strings.TrimPrefix(filepath.Base(path), freshPrefix))
@@ -337,11 +340,14 @@ func (s *source) Read(p []byte) (int, error) {
 // bootFile tells in which boot the cache was used last.
 const bootFile = "boot"
 
+// maxBoot is the size in bytes of the longest id of a boot that is read.
+const maxBoot = 1 << 10
+
 // cleanCache counts the cache, and removes, in a new boot, the inputs that may
 // never have been synced. Parts stay: they are checked when they are whole.
 func (d *Desk) cleanCache() error {
 	mark := d.path("cache", bootFile)
-	was, _ := os.ReadFile(mark)
+	was, _ := durable.ReadFile(mark, maxBoot)
 	again := string(was) == d.boot
 	err := d.eachCached(func(path, sum string, info fs.FileInfo) error {
 		fresh := strings.HasPrefix(filepath.Base(path), freshPrefix)
@@ -357,5 +363,5 @@ func (d *Desk) cleanCache() error {
 	if err != nil || again {
 		return err
 	}
-	return os.WriteFile(mark, []byte(d.boot), 0o600)
+	return errors.Join(plain(mark), writeFile(mark, []byte(d.boot)))
 }

@@ -204,9 +204,6 @@ type orderLook struct {
 	old   bool // what it has but the first line may be of before a power cut, and was not all synced
 }
 
-// maxRecord is the greatest record that is read.
-const maxRecord = 64 << 20
-
 // record reads the record, which is nil if there is none that can be read. What is wrong
 // with its lines is found; missing is what a directory without a whole line is.
 func (o *orderLook) record(missing, cure string) (t *told, run *proc.Run, err error) {
@@ -218,7 +215,7 @@ func (o *orderLook) record(missing, cure string) (t *told, run *proc.Run, err er
 	var text []byte
 	if err == nil {
 		defer f.Close()
-		text, err = io.ReadAll(io.LimitReader(f, maxRecord))
+		text, err = io.ReadAll(io.LimitReader(f, proc.MaxRecord))
 		o.u.Count(int64(len(text)))
 	}
 	if err != nil && check.Broken(err) {
@@ -362,7 +359,7 @@ func (c *checker) checkInput(ctx context.Context, u *check.Unit, name string) er
 		return nil // it has gone meanwhile
 	}
 	sum, fresh := strings.CutPrefix(filepath.Base(name), freshPrefix)
-	was, _ := os.ReadFile(filepath.Join(c.dir, "cache", "boot"))
+	was, _ := durable.ReadFile(filepath.Join(c.dir, "cache", "boot"), maxBoot)
 	if string(was) != c.boot && (fresh || info.Size() < syncedFrom) {
 		return nil
 	}

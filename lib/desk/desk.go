@@ -210,12 +210,12 @@ func hold(name string) (*flock.Flock, error) {
 		return nil, err
 	}
 	if !ok {
-		who, _ := os.ReadFile(name)
+		who, _ := durable.ReadFile(name, 1<<10)
 		return nil, fmt.Errorf("%q is %w by another dnoded (%.100q); stop that one, or give this one a directory of its own with -D",
 			filepath.Dir(name), ErrInUse, strings.TrimSpace(string(who)))
 	}
 	host, _ := os.Hostname()
-	f, err := os.OpenFile(name, os.O_WRONLY|own, 0)
+	f, err := durable.Open(name, os.O_WRONLY, 0)
 	if err == nil {
 		err = durable.Overwrite(f, fmt.Appendf(nil, "pid %d on %s\n", os.Getpid(), host)) // also on a full disk
 		err = errors.Join(err, f.Close())
@@ -240,7 +240,7 @@ func (d *Desk) begin() error {
 		}
 	}
 	name := filepath.Join(d.dir, "node.json")
-	b, err := os.ReadFile(name)
+	b, err := durable.ReadFile(name, 1<<20)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		b, err = json.Marshal(about{Format, string(job.NewToken())})

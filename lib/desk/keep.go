@@ -46,13 +46,15 @@ func (d *Desk) keep(sums []string) error {
 	var errs []error
 	for _, sum := range sums {
 		path, _ := d.Cached(sum)
-		f, err := os.Open(path)
+		f, err := durable.Open(path, os.O_RDONLY, 0)
 		switch {
 		case err == nil:
 			defer f.Close()
 			files, of = append(files, f), append(of, sum)
 		case errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
 			d.named(sum, nil)
+		case errors.Is(err, durable.ErrKind): // a job has replaced it
+			errs = append(errs, d.named(sum, err))
 		default:
 			errs = append(errs, err)
 		}

@@ -132,9 +132,12 @@ func opened(root *os.Root, dir string, do func() error) error {
 func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	var src *os.File
 	err := d.with(in.Sum, func(from string) (err error) {
-		src, err = os.Open(from)
+		src, err = durable.Open(from, os.O_RDONLY, 0)
 		return err
 	})
+	if errors.Is(err, durable.ErrKind) {
+		d.Uncache(in.Sum) // a job has replaced it
+	}
 	if err != nil {
 		return nil, fmt.Errorf("input %q: %w", in.Path, err)
 	}
@@ -161,7 +164,7 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 // down, unchanged, and the link to them: each job gets its own. What the build has written,
 // replaced, renamed or made executable stays, and jobs get that.
 func (b *Build) Unplace() error {
-	root, err := os.OpenRoot(b.Tree())
+	root, err := durable.OpenRoot(b.Tree())
 	if err != nil {
 		return err
 	}
@@ -249,7 +252,7 @@ func (d *Desk) PlaceImage(a *Attempt, in job.Input) (at SharedFile, err error) {
 
 // copyPlain makes dst, which all may read, of src.
 func copyPlain(dst, src string) error {
-	in, err := os.Open(src)
+	in, err := durable.Open(src, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -346,14 +349,14 @@ func (b *Build) Record() error { return recordTree(b.Dir, b.Tree()) }
 
 // recordTree writes into dir what is in the directory work.
 func recordTree(dir, work string) error {
-	if d, err := os.Open(work); err == nil {
+	if d, err := os.Open(work + "/."); err == nil {
 		_, err = d.Readdirnames(1)
 		d.Close()
 		if err == io.EOF {
 			return nil
 		}
 	}
-	f, err := os.OpenFile(filepath.Join(dir, beforeFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := durable.Open(filepath.Join(dir, beforeFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -367,7 +370,7 @@ func recordTree(dir, work string) error {
 
 // eachBelow calls do with everything below top, a directory before what is in it.
 func eachBelow(top string, do func(durable.Entry) error) error {
-	root, err := os.OpenRoot(top)
+	root, err := durable.OpenRoot(top)
 	if err != nil {
 		return err
 	}
@@ -387,7 +390,7 @@ type Before map[string]mark
 func (a *Attempt) Before() (Before, error) { return readBefore(a.Dir) }
 
 func readBefore(dir string) (Before, error) {
-	f, err := os.Open(filepath.Join(dir, beforeFile))
+	f, err := durable.Open(filepath.Join(dir, beforeFile), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Before{}, nil
 	}

@@ -5,8 +5,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"distribute/lib/durable"
 )
 
 // RemoveAll is os.RemoveAll for trees as jobs leave them: directories that are
@@ -18,7 +21,7 @@ func RemoveAll(path string) error {
 	if err := unmounted(path); err != nil {
 		return err
 	}
-	if os.RemoveAll(path) == nil {
+	if removeAll(path) == nil {
 		return nil
 	}
 	info, err := os.Lstat(path)
@@ -34,13 +37,24 @@ func RemoveAll(path string) error {
 	return os.Remove(path)
 }
 
+// removeAll is [os.RemoveAll], which would wait for the other end of a FIFO in the place of
+// the directory that path is in.
+func removeAll(path string) error {
+	parent, err := durable.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return parent.RemoveAll(filepath.Base(path))
+}
+
 // flatten empties a directory. What is two deep is moved one up, so that no path
 // grows, and no more than two directories are open.
 func flatten(dir string) error {
 	if err := unlock(os.Chmod, dir); err != nil {
 		return err
 	}
-	top, err := os.OpenRoot(dir)
+	top, err := durable.OpenRoot(dir)
 	if err != nil {
 		return err
 	}

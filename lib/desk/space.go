@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -98,7 +97,7 @@ func Rounded(size int64) int64 { return (size + block - 1) / block * block }
 // costs a look at every file, and ends early with ctx. What vanishes meanwhile, or may not be
 // looked at, is not counted.
 func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes int64) {
-	root, err := os.OpenRoot(dir)
+	root, err := durable.OpenRoot(dir)
 	if err != nil {
 		return 0, 0
 	}

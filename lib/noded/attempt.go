@@ -12,6 +12,7 @@ import (
 
 	"distribute/lib/account"
 	"distribute/lib/desk"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -237,7 +238,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 			return nil, err
 		}
 	}
-	work, err := os.OpenRoot(a.WorkDir())
+	work, err := durable.OpenRoot(a.WorkDir())
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +300,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 // copyTree copies what a build left into a job's directory, as far as who built
 // it may read that.
 func copyTree(ctx context.Context, dst *os.Root, tree string, as *proc.Identity) error {
-	src, err := os.OpenRoot(tree)
+	src, err := durable.OpenRoot(tree)
 	if err != nil {
 		return err
 	}

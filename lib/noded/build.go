@@ -11,11 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"distribute/lib/account"
 	"distribute/lib/desk"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -66,7 +66,7 @@ func (e *buildError) tell() {
 
 // appendWhy adds why something failed to a file with what it printed.
 func appendWhy(output, why string) {
-	f, err := os.OpenFile(output, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := durable.Open(output, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err == nil {
 		fmt.Fprintf(f, "\n[%s]\n", clean(why))
 		f.Close()
@@ -353,7 +353,7 @@ func (n *daemon) prepareBuild(ctx context.Context, b *desk.Build, as *desk.Owner
 			return nil, err
 		}
 	}
-	tree, err := os.OpenRoot(b.Tree())
+	tree, err := durable.OpenRoot(b.Tree())
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"distribute/lib/desk"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -77,17 +78,11 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 // it. A job may have put anything in its place, and to open a FIFO would wait
 // for ever.
 func openPlain(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+	f, err := durable.Open(name, os.O_RDONLY, 0)
+	if errors.Is(err, durable.ErrKind) {
 		return nil, fs.ErrNotExist
 	}
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(fs.ErrNotExist, err, f.Close())
-	}
-	return f, nil
+	return f, err
 }
 
 // printed is the entries of what the job printed. Nothing of the job writes to it
@@ -280,7 +275,7 @@ func ofOwner(err error) bool {
 func scan(ctx context.Context, as *proc.Identity, dir string, keep func(string, fs.FileInfo) bool) (m pack.Manifest, skipped []pack.Skipped, err error) {
 	err = as.Do(func() (err error) {
 		unlocked(dir)
-		root, err := os.OpenRoot(dir + "/.") // nobody waits for a FIFO's other end
+		root, err := durable.OpenRoot(dir)
 		m, skipped, err = scanRoot(ctx, filepath.Base(dir), root, err, keep)
 		return err
 	})

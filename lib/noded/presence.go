@@ -131,10 +131,13 @@ func (w *presenceWatcher) update(ctx context.Context) error {
 // reasons returns the reasons for which the node pauses itself.
 func (w *presenceWatcher) reasons() []*ownReason { return []*ownReason{&w.hours, &w.somebody} }
 
+// maxKept is the size in bytes of the largest file of these pauses that is read.
+const maxKept = 1 << 20
+
 // readOwn reads what an earlier daemon has kept of its pauses. Of one without an end it counts
 // only in the same boot: nobody knows how long its reason held.
 func (w *presenceWatcher) readOwn() {
-	b, err := os.ReadFile(pause.MadeOf(w.n.desk.Dir()))
+	b, err := durable.ReadFile(pause.MadeOf(w.n.desk.Dir()), maxKept)
 	if err != nil {
 		return
 	}

@@ -379,7 +379,7 @@ func (t *tree) work(ctx context.Context) (pack.Manifest, []pack.Skipped, error) 
 	info, err := t.root.Lstat(path.Join("work", saveDir))
 	l := &left{kind: t.of.Kind, outputs: t.of.Outputs, before: t.of.inputs(), saves: err == nil && info.IsDir()}
 	l.scan = func(dir string, keep func(string, fs.FileInfo) bool) (pack.Manifest, []pack.Skipped, error) {
-		root, err := t.root.OpenRoot(path.Join("work", dir))
+		root, err := t.root.OpenRoot(path.Join("work", dir) + "/.")
 		return scanRoot(ctx, path.Base(path.Join("work", dir)), root, err, keep)
 	}
 	return l.gather()

@@ -9,6 +9,7 @@ import (
 
 	"distribute/lib/account"
 	"distribute/lib/desk"
+	"distribute/lib/durable"
 )
 
 // A build of which the batch is over stays in the cache, under its cap, for a batch
@@ -73,7 +74,7 @@ func (n *daemon) copyBuild(ctx context.Context, b, from *desk.Build, as *desk.Ow
 	if err := os.Mkdir(b.Tree(), 0o700); err != nil {
 		return err
 	}
-	tree, err := os.OpenRoot(b.Tree())
+	tree, err := durable.OpenRoot(b.Tree())
 	if err != nil {
 		return err
 	}

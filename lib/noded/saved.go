@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"distribute/lib/desk"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -57,7 +58,7 @@ func (n *daemon) fetchSaved(ctx context.Context, a *attemptRun, b *desk.Build) e
 	if err := os.Mkdir(a.SavedDir(), 0o700); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(a.SavedDir())
+	root, err := durable.OpenRoot(a.SavedDir())
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (n *daemon) lay(a *attemptRun, spec *job.Spec, as *desk.Owner) error {
 	if a.saved == nil {
 		return nil
 	}
-	top, err := os.OpenRoot(a.Dir)
+	top, err := durable.OpenRoot(a.Dir)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -427,7 +426,7 @@ func sendResult(c *wire.Conn, x *uint64, g *wire.Grant, m pack.Manifest, write f
 // writeTree writes what is wanted of a result as a stream of package pack. A file that is
 // as it was seen is not hashed again.
 func (n *daemon) writeTree(w io.Writer, a *attempt, m pack.Manifest, want pack.Want, seen seen) error {
-	root, err := os.OpenRoot(a.Dir)
+	root, err := durable.OpenRoot(a.Dir)
 	if err != nil {
 		return err
 	}

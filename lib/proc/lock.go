@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/durable"
 )
 
 // ErrHeld says that an order's lock is held: its supervisor lives.
@@ -27,7 +29,7 @@ func TakeLock(dir string) (*Lock, error) { return LockFile(filepath.Join(dir, Re
 
 // LockFile is TakeLock for a file by its name.
 func LockFile(name string) (*Lock, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := durable.Open(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +69,9 @@ func flock(f *os.File, how int) error {
 
 // Alive says whether a supervisor holds the lock of dir.
 func Alive(dir string) (bool, error) {
-	f, err := os.OpenFile(filepath.Join(dir, RecordFile), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	f, err := durable.Open(filepath.Join(dir, RecordFile), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrKind) {
+		return false, nil // what runs may have replaced it
 	}
 	if err != nil {
 		return false, err
@@ -84,7 +86,7 @@ func Alive(dir string) (bool, error) {
 
 // lastHolder is the last supervisor that a record names, of whatever run.
 func lastHolder(dir string) (h *Holder, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, RecordFile))
+	b, err := ReadRecord(dir)
 	if err != nil {
 		return nil, err
 	}

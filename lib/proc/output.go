@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/durable"
 )
 
 // An output is the pipe into which a first process and all below it print, and the file to
@@ -37,7 +39,7 @@ func openOutputs(o *Order) (outs []*output, err error) {
 // openOutput opens the file of that name and makes a pipe. Both belong to the identity,
 // unless that is nil: who does not own a pipe cannot open it as /dev/stderr.
 func openOutput(name string, as *Identity) (*output, error) {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	file, err := durable.Open(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

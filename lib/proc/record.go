@@ -59,11 +59,20 @@ func (r *Run) Fold(token string, l *Line) {
 	}
 }
 
+// MaxRecord is the size in bytes of the largest record that is read.
+const MaxRecord = 64 << 20
+
+// ReadRecord reads the record in an order's directory. Where no other user runs jobs, what
+// ran there may have put anything in its place.
+func ReadRecord(dir string) ([]byte, error) {
+	return durable.ReadFile(filepath.Join(dir, RecordFile), MaxRecord)
+}
+
 // ReadRun is what the record in an order's directory says of the run with that token;
 // fs.ErrNotExist if there is no record. What is no line is passed over: its writer was
 // killed, or the disk was full.
 func ReadRun(dir, token string) (*Run, error) {
-	b, err := os.ReadFile(filepath.Join(dir, RecordFile))
+	b, err := ReadRecord(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +100,7 @@ func ReadStatus(dir, token string) (*Status, error) {
 
 // Append adds a line to the record in an order's directory. It is not synced.
 func Append(dir string, l any) error {
-	f, err := os.OpenFile(filepath.Join(dir, RecordFile), os.O_RDWR|os.O_APPEND, 0)
+	f, err := durable.Open(filepath.Join(dir, RecordFile), os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}

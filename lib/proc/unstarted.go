@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/durable"
 )
 
 // unstarted is why the program of an order cannot be started, with what the kernel does
@@ -25,7 +27,7 @@ func unstarted(name string, o *Order, err error) error {
 		}
 		name = below
 	}
-	root, odd := os.OpenRoot(o.Cwd)
+	root, odd := durable.OpenRoot(o.Cwd)
 	if odd != nil {
 		return err
 	}
