@@ -101,9 +101,18 @@ func (n *daemon) giveUp(a *attempt, s *share) {
 	n.give(s)
 }
 
+// maxIdle is how many supervisors that have nothing to do are kept. To start one takes
+// milliseconds; each has some 3 MB and perhaps an inotify instance, of which a user has 128.
+const maxIdle = 8
+
+// putSlot keeps a supervisor for the next order, or lets it go if enough have nothing to do.
 func (n *daemon) putSlot(s Slot) {
-	if s != nil {
+	switch {
+	case s == nil:
+	case len(n.slots) < maxIdle:
 		n.slots = append(n.slots, s)
+	default:
+		s.Close()
 	}
 }
 
