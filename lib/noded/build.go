@@ -58,7 +58,7 @@ func (e *buildError) Error() string { return "build failed: " + e.why }
 
 // tell adds why it failed to what it printed, if that cannot tell.
 func (e *buildError) tell() {
-	if strings.HasPrefix(e.why, "exit ") {
+	if strings.HasPrefix(e.why, "exit ") && lastLine(e.output) != "" {
 		return
 	}
 	appendWhy(e.output, e.why)
