@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/line"
@@ -176,7 +177,7 @@ func (b *Batch) Replay(f func(i int, rec *job.Record) error) error {
 	if b.log.Written() == b.bare {
 		return nil
 	}
-	file, err := os.Open(b.log.Path())
+	file, err := check.Open(b.log.Path())
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (b *Batch) OpenInput(in job.Input) (io.ReadSeekCloser, int64, error) {
 	if in.At == nil {
 		return openBlob(filepath.Dir(filepath.Dir(filepath.Dir(b.dir))), in)
 	}
-	f, err := os.Open(filepath.Join(b.dir, "files.tar"))
+	f, err := check.Open(filepath.Join(b.dir, "files.tar"))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -222,7 +223,7 @@ func openBlob(spool string, in job.Input) (io.ReadSeekCloser, int64, error) {
 	if !isSum(in.Sum) {
 		return nil, 0, fmt.Errorf("%q is not the name of a blob", in.Sum)
 	}
-	f, err := os.Open(filepath.Join(spool, "blobs", in.Sum[:2], in.Sum))
+	f, err := check.Open(filepath.Join(spool, "blobs", in.Sum[:2], in.Sum))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -296,7 +296,7 @@ func (c *checker) checkTorn(u *check.Unit, f *os.File, l *logReader) error {
 		found.Kind, found.Cure = check.Damaged, "nothing: put the newline back, if that is all that is wrong"
 	} else if c.head != nil {
 		found.Mend = func() error {
-			f, err := os.Open(c.path(l.file))
+			f, err := check.Open(c.path(l.file))
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"bytes"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -86,6 +87,75 @@ func fullSpool(t testing.TB) (dir string, token job.Token) {
 		t.Fatal(err)
 	}
 	return h.Dir(), starts[0].Attempt
+}
+
+// variedSpool makes a spool with batches in all states: that of fullSpool; one that is over
+// and whose inputs were collected; one with small results; one that was opened again; one
+// that nobody began; and one in a directory that is private.
+func variedSpool(t testing.TB) string {
+	dir, _ := fullSpool(t)
+	h, open, _ := loadHead(t, dir)
+	run := func(id job.BatchID, kinds ...job.Kind) *Batch {
+		names := []string{"a", "b", "c"}[:len(kinds)]
+		b := submit(t, h, id, names, string(id)+" small", strings.Repeat(string(id)[3:5], job.SmallFile))
+		for i, name := range names {
+			if kinds[i] == "" {
+				continue
+			}
+			s := start(name, 1)
+			commit(t, h, b, s)
+			m, err := bring(h, b, s.Attempt, string(id)+" of "+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit(t, h, b, endOf(kinds[i], s, m))
+			if kinds[i] == job.KindDone {
+				err = h.Publish(b, name, s.Attempt)
+			} else {
+				err = h.Aside(b, name, 1, s.Attempt)
+			}
+			if err := errors.Join(err, h.SyncPublished()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return b
+	}
+	over := run("ns/over", job.KindDone, job.KindFailed)
+	again := run("ns/again", job.KindDone, job.KindFailed)
+	for _, b := range []*Batch{over, again} {
+		h.CloseBatch(b)
+		if err := h.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sealsSmall = true
+	run("ns/tiny", job.KindDone, job.KindFailed, "")
+	sealsSmall = false
+	commit(t, h, again, job.Record{Kind: job.KindRetry, Job: "b", By: "ana"})
+	run("no/waits", "", "")
+	private := run("no/private", job.KindDone, "")
+	h.AppendHead(&job.Record{Kind: job.KindDrained, Node: "ws2", By: "ana"})
+	log, err := h.BuildLog(private, "ws1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(err, log.Close(), os.WriteFile(h.KeyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY"}), 0o600), h.Commit(), os.Remove(blobOf(dir, "over")), os.Truncate(filepath.Join(dir, "ballast"), 4096), os.Chmod(private.dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "keys/nodes"), []byte("ws1 -\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range open {
+		b.Close()
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// blobOf is the path of the blob that a batch of variedSpool reads.
+func blobOf(dir, batch string) string {
+	sum := sumOf(strings.Repeat(batch[:2], job.SmallFile))
+	return filepath.Join(dir, "blobs", sum[:2], sum)
 }
 
 // copyTree copies a spool, so that each case damages its own.

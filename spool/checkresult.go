@@ -274,7 +274,11 @@ func (b *batchCheck) checkTree(ctx context.Context, r *result, d *damages) error
 		return nil
 	}
 	dir += "/" + name
-	root, err := os.OpenRoot(b.path(b.name(dir)))
+	if info, err := os.Lstat(b.path(b.name(dir))); err == nil && !info.IsDir() {
+		bad(dir, "it is not a directory")
+		return nil
+	}
+	root, err := os.OpenRoot(b.path(b.name(dir)) + "/.")
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil

@@ -154,7 +154,7 @@ func (c *checker) checkRejected(_ context.Context, u *check.Unit, name string) e
 // checkNodeList finds what is wrong in the list of nodes. People write it, so they put
 // it right.
 func (c *checker) checkNodeList(_ context.Context, u *check.Unit, name string) error {
-	text, err := os.ReadFile(c.NodesFile())
+	text, err := readRegular(c.NodesFile())
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 )
 
@@ -131,7 +132,7 @@ func (h *Head) Close() error {
 // batch's own log says too.
 func (h *Head) readHead() (problems []*Problem, err error) {
 	name := h.path("head.jsonl")
-	f, err := os.Open(name)
+	f, err := check.Open(name)
 	if err == nil {
 		err = durable.Reread(name)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"distribute/lib/check"
 	"distribute/lib/job"
 )
 
@@ -107,7 +108,7 @@ func (s *Spool) listing() (map[job.BatchID]listing, error) {
 	r := &s.headRead
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f, err := os.Open(s.path("head.jsonl"))
+	f, err := check.Open(s.path("head.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

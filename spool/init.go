@@ -157,7 +157,7 @@ func fill(dir string) error {
 // makeBallast makes the ballast anew. It is allocated and not written: what
 // counts is that its blocks are its own.
 func makeBallast(name string) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o640)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
 	if err != nil {
 		return err
 	}

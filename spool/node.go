@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
+	"distribute/lib/check"
 	"distribute/lib/job"
 )
 
@@ -59,7 +61,7 @@ func (h *Head) BuildLog(b *Batch, name string) (*os.File, error) {
 	if err := job.CheckName(name); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(filepath.Join(b.dir, "build", name+".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	return os.OpenFile(filepath.Join(b.dir, "build", name+".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
 }
 
 // OpenBuildLog opens what the build of a batch on a node printed. If there is
@@ -68,5 +70,5 @@ func (s *Spool) OpenBuildLog(id job.BatchID, node string) (*os.File, error) {
 	if err := job.CheckName(node); err != nil {
 		return nil, fs.ErrNotExist
 	}
-	return os.Open(filepath.Join(s.batchDir(id), "build", node+".log"))
+	return check.Open(filepath.Join(s.batchDir(id), "build", node+".log"))
 }

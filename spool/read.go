@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 )
@@ -264,7 +264,7 @@ func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 // may read the log may do so. It is for readers beside whom no dsched runs; one
 // that runs tells only what is durable.
 func (s *Spool) Settle(id job.BatchID) error {
-	f, err := os.Open(filepath.Join(s.batchDir(id), "log.jsonl"))
+	f, err := check.Open(filepath.Join(s.batchDir(id), "log.jsonl"))
 	if err != nil {
 		return err
 	}

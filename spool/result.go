@@ -14,6 +14,7 @@ import (
 	"slices"
 	"syscall"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -43,7 +44,7 @@ func (h *Head) Stage(b *Batch, attempt job.Token) (*os.Root, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	return os.OpenRoot(tree)
+	return os.OpenRoot(tree + "/.")
 }
 
 // StageNew is Stage of an attempt of which nothing was received: else it fails with
@@ -104,7 +105,7 @@ func (h *Head) StagedTail(b *Batch, attempt job.Token, file string, most int64) 
 	if err := attempt.Check(); err != nil {
 		return nil, err
 	}
-	tree, err := os.OpenRoot(filepath.Join(b.dir, "staging", string(attempt), "tree"))
+	tree, err := os.OpenRoot(filepath.Join(b.dir, "staging", string(attempt), "tree") + "/.")
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +231,7 @@ func writeManifest(name string, m pack.Manifest) error {
 	if sameManifest(name, m) {
 		return nil
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o640)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
 	if err != nil {
 		return err
 	}
@@ -242,7 +243,7 @@ func writeManifest(name string, m pack.Manifest) error {
 }
 
 func sameManifest(name string, m pack.Manifest) bool {
-	f, err := os.Open(name)
+	f, err := check.Open(name)
 	if err != nil {
 		return false
 	}
@@ -273,7 +274,7 @@ func (s *sameBytes) Write(b []byte) (int, error) {
 }
 
 func readManifest(name string) (pack.Manifest, error) {
-	f, err := os.Open(name)
+	f, err := check.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum stri
 	if err != nil || m.Sum() != sum {
 		return nil, pack.Want{}, h.Unstage(b, attempt)
 	}
-	root, err := os.OpenRoot(filepath.Join(dir, "tree"))
+	root, err := os.OpenRoot(filepath.Join(dir, "tree") + "/.")
 	if err != nil {
 		return nil, pack.Want{}, h.Unstage(b, attempt)
 	}

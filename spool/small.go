@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -105,7 +106,7 @@ func (s *Spool) Result(id job.ID, try int) (pack.Manifest, *os.Root, error) {
 // that of its attempt number try. If there is none, the error is fs.ErrNotExist.
 func (s *Spool) OpenTree(batch job.BatchID, name string, try int) (*os.Root, error) {
 	dir, name := resultPlace(name, try, try == 0)
-	return os.OpenRoot(filepath.Join(s.batchDir(batch), dir, name))
+	return os.OpenRoot(filepath.Join(s.batchDir(batch), dir, name) + "/.") // a FIFO in its place is not waited for
 }
 
 // Open opens what is kept of a job: its accepted result (try 0), or that of its attempt
@@ -140,7 +141,7 @@ func (r *Results) manifest(name string) (pack.Manifest, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return m, err
 	}
-	log, err := os.Open(filepath.Join(r.batch.dir, "log.jsonl"))
+	log, err := check.Open(filepath.Join(r.batch.dir, "log.jsonl"))
 	if err != nil {
 		return nil, err
 	}

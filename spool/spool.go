@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/line"
@@ -62,7 +64,7 @@ func Open(dir string) (*Spool, error) {
 		return nil, err
 	}
 	name := filepath.Join(abs, "spool.json")
-	b, err := os.ReadFile(name)
+	b, err := readRegular(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, fmt.Errorf("%w in %q: %s is missing (mount what belongs there, or make one with dadm init)",
 			ErrNoSpool, dir, name)
@@ -80,6 +82,19 @@ func Open(dir string) (*Spool, error) {
 	}
 	s.uid = int(info.Sys().(*syscall.Stat_t).Uid)
 	return s, refuseNetwork(abs)
+}
+
+// readRegular reads a regular file. It follows no link and waits for no FIFO.
+func readRegular(name string) ([]byte, error) {
+	f, err := check.Open(name)
+	if errors.Is(err, check.ErrKind) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // identity is spool.json.
