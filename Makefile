@@ -6,6 +6,7 @@
 # make flaky    the quick tests N times with every core loaded, in an order of chance
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
 # make sim      N histories of a simulated lab, from SEED on (default: 1000)
+# make harm     N random damages of a spool and of a node's directory, repaired (default: 1000)
 # make lab      a day of a simulated lab of 100 desks, as a chart
 # make bench    how fast it is, beside the machine's limits and other programs: minutes
 # make cuts     CUTS power cuts of a head in an emulator, which scripts/peers/machine builds
@@ -58,6 +59,9 @@ brief = awk '/^ *(===|--- PASS|PASS$$)/ { next } { print } /^FAIL/ { bad = 1 } E
 
 sim:
 	D_SIM=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./lib/head | $(brief)
+
+harm:
+	D_HARM=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -run '^TestRepairs$$' ./spool ./lib/desk
 
 lint:
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "gofmt -w $$out"; exit 1; }
@@ -113,4 +117,4 @@ clean:
 size:
 	@scripts/size
 
-.PHONY: all demo test race full rehearse flaky lint fuzz bench chaos cuts sim lab soak size cover wheel html install dist deb clean
+.PHONY: all demo test race full rehearse flaky lint fuzz bench chaos cuts sim harm lab soak size cover wheel html install dist deb clean

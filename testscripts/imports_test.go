@@ -26,6 +26,7 @@ var rooms = map[string][]string{
 	"lib/capability":    {"lib/match", "lib/msg"},
 	"lib/cause":         {},
 	"lib/check":         {"lib/durable"},
+	"lib/check/harm":    {"lib/check", "lib/suite"},
 	"lib/cli":           {"lib/unit", "golang.org/x/sys/unix"},
 	"lib/conf":          {"lib/msg", "gopkg.in/yaml.v3"},
 	"lib/desk":          {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "lib/pause", "lib/proc", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
@@ -65,7 +66,7 @@ var rooms = map[string][]string{
 
 // A command may import spool, any room of lib, and no dependency. Tests may
 // import, besides what their room may, these.
-var testsToo = []string{"golang.org/x/sys/unix", "lib/ask", "lib/check", "lib/desk", "lib/durable", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/suite", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
+var testsToo = []string{"golang.org/x/sys/unix", "lib/ask", "lib/check", "lib/check/harm", "lib/desk", "lib/durable", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/pack", "lib/pause", "lib/proc", "lib/suite", "lib/unit", "lib/wire", "spool", "github.com/rogpeppe/go-internal/testscript"}
 
 // withoutIO is what the state machine of decisions must not know.
 var withoutIO = []string{"os", "net", "io/fs", "io/ioutil", "syscall", "os/exec", "os/signal", "log", "log/slog", "math/rand"}
