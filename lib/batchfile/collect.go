@@ -351,7 +351,14 @@ func (c *collector) path(r *found, w *want, name, place string, st fs.FileInfo) 
 	}
 }
 
-// tree takes every file below a directory. Links to files are taken as what
+// isPassing reports whether a file is a batch file that the Python package makes for the
+// time of a submission.
+func isPassing(name string) bool {
+	ok, _ := path.Match(".distribute-*.yaml", name)
+	return ok
+}
+
+// tree takes every file below a directory, except those that are passing. Links to files are taken as what
 // they name; links to directories are refused, because they may lead back.
 func (c *collector) tree(r *found, w *want, dir, place string) {
 	entries, err := os.ReadDir(dir)
@@ -360,6 +367,9 @@ func (c *collector) tree(r *found, w *want, dir, place string) {
 		return
 	}
 	for _, e := range entries {
+		if isPassing(e.Name()) {
+			continue
+		}
 		name := filepath.Join(dir, e.Name())
 		st, err := os.Stat(name)
 		switch {
@@ -397,7 +407,7 @@ func (c *collector) glob(r *found, w *want, pattern string) {
 		r.errs = append(r.errs, fmt.Errorf("%s is no pattern: check its brackets", msg.Quote(w.path)))
 		return
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return hidden(pattern, n) })
+	names = slices.DeleteFunc(names, func(n string) bool { return hidden(pattern, n) || isPassing(filepath.Base(n)) })
 	slices.Sort(names)
 	if len(names) == 0 {
 		r.errs = append(r.errs, fmt.Errorf("%s fits no file", msg.Quote(w.path)))

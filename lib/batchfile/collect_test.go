@@ -85,8 +85,8 @@ func list(t *testing.T, b *job.Batch, in []job.Input) string {
 }
 
 func TestCollect(t *testing.T) {
-	dir := tree(t, "solve!", "-x", "b.py", "main.py", "x.sif", "a.txt", "d/one", "d/sub/two", "d/.dot", "d/empty/", "link -> a.txt", "dirlink -> d",
-		"g/1.in", "g/2.in", "g/.3.in", "g/x[1]", "sub/run.sh!", "sub/par.txt")
+	dir := tree(t, "solve!", "-x", "b.py", "main.py", "x.sif", "a.txt", "d/one", "d/sub/two", "d/.dot", "d/.distribute-q7x.yaml", "d/empty/", "link -> a.txt", "dirlink -> d",
+		"g/1.in", "g/2.in", "g/.3.in", "g/.distribute-q7x.yaml", "g/x[1]", "sub/run.sh!", "sub/par.txt")
 	for _, c := range []struct{ in, batch, jobs string }{
 		{"python: {initialize: {build_file: b.py, required_files: [a.txt]}, jobs: [{name: j, file: {path: main.py, alias: m.py}, required_files: [{path: link, alias: q/c.txt}]}, {name: k, file: b.py}]}",
 			"b.py:644=b.py input/a.txt:644=a.txt", "m.py:644=main.py input/q/c.txt:644=a.txt; "},

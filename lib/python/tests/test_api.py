@@ -6,7 +6,9 @@ import doctest
 import importlib
 import io
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import types
 
@@ -153,6 +155,35 @@ def test_commands(tmp_path, monkeypatch):
         distribute.open("b").frame()
 
 
+def test_param(tmp_path, monkeypatch):
+    tool = tmp_path / "dquery"
+    tool.write_text("""#!/bin/sh\necho '{"id":"a/b/c","state":"done","param":{"x":1.10,"n":100000000000000000001,"t":"a b","on":true}}'\n""")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (job,) = distribute.Submitted("a/b").jobs()
+    assert job.param == {"x": "1.10", "n": "100000000000000000001", "t": "a b", "on": "true"}
+    assert distribute.Submitted("a/b").table()[0]["param.x"] == 1.1
+
+
+def test_tried_again(tmp_path, monkeypatch):
+    """A job failed, and somebody had it tried again before wait() looked."""
+    for name, lines in [
+        ("dwait", 'test -e again || { touch again; exit 1; }\necho "$@" >>words\n'),
+        ("dquery", """test -e words && state=done || state=running; echo '{"id":"a/b/c","state":"'$state'"}'\n"""),
+    ]:
+        (tmp_path / name).write_text("#!/bin/sh\n" + lines)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    for timeout in None, 1000:
+        assert distribute.Submitted("a/b").wait(timeout) is True
+        for name in "again", "words":
+            (tmp_path / name).unlink()
+    (tmp_path / "dwait").write_text("#!/bin/sh\necho 'dwait: not over after -T 1s: a/b/c' >&2; exit 1\n")
+    with pytest.raises(distribute.NotOverError, match="^a/b: not over yet: 1 job$"):
+        distribute.Submitted("a/b").wait("1s")
+
+
 def test_advice(tmp_path, monkeypatch):
     tool = tmp_path / "dsubmit"
     tool.write_text("#!/bin/sh\necho 'dsubmit: no node could ever run \"a\": too large (dsubmit -Q queues it all the same)' >&2\nexit 65\n")
@@ -223,6 +254,19 @@ def test_not_json(case):
     with pytest.raises(TypeError, match="pickle=True"):
         _map._dump(case, False, "case 1")
     assert _run.load(io.BytesIO(_map._dump(case, True, "case 1")), True, "m") == case
+
+
+def test_sets():
+    """The same case is the same file in each process."""
+    code = "import sys; from distribute import _map; sys.stdout.buffer.write(_map._dump(" \
+        "[{'alpha', 'beta', 'gamma'}, frozenset({('x', 1), ('y', frozenset('abc'))}), {'s': set()}], True, 'case 1'))"  # fmt: skip
+    told = set()
+    for seed in "1", "2", "3":
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        told.add(subprocess.run([sys.executable, "-c", code], env=env, check=True, stdout=subprocess.PIPE).stdout)
+    (data,) = told
+    case = _run.load(io.BytesIO(data), True, "m")
+    assert case == [{"alpha", "beta", "gamma"}, frozenset({("x", 1), ("y", frozenset("abc"))}), {"s": set()}]
 
 
 def test_json():

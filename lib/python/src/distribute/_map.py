@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
+import pickle as pickle_module
 import sys
 import tempfile
 import types
 import uuid
+from pickle import ADDITEMS, EMPTY_SET, FROZENSET, MARK
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Union
 
 from distribute_compute_config import _check
@@ -143,9 +146,48 @@ def _absolute(f: File) -> File:
 
 def _dump(case: object, pickle: bool, what: str) -> bytes:
     data = _run.dump(case, pickle, what)
+    if pickle and (EMPTY_SET in data or FROZENSET in data):
+        data = _stable(case)
     if not pickle and not _kept(case):
         raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is no text): give pickle=True to map()")
     return data
+
+
+_Pickler: Any = getattr(pickle_module, "_Pickler")  # the one in Python, whose parts can be replaced
+
+
+class _Stable(_Pickler):  # type: ignore[misc]
+    """Pickles sets in an order of their own, which does not differ from one process
+    to the next: the same call of map() is the same batch."""
+
+    dispatch = dict(_Pickler.dispatch)
+
+    def save_set(self, obj: Any) -> None:
+        self.write(EMPTY_SET)
+        self.memoize(obj)
+        self.write(MARK)
+        for item in _sorted(obj):
+            self.save(item)
+        self.write(ADDITEMS)
+
+    def save_frozenset(self, obj: Any) -> None:
+        self.save_reduce(frozenset, (_sorted(obj),), obj=obj)
+
+    dispatch[set] = save_set
+    dispatch[frozenset] = save_frozenset
+
+
+def _stable(value: Any) -> bytes:
+    out = io.BytesIO()
+    _Stable(out, protocol=4).dump(value)
+    return out.getvalue()
+
+
+def _sorted(items: Any) -> List[Any]:
+    try:
+        return sorted(items, key=_stable)
+    except RecursionError:  # one of them refers to the set
+        return list(items)
 
 
 def _kept(case: object) -> bool:

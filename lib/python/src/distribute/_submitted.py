@@ -7,9 +7,10 @@ import math
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _commands
 
@@ -45,9 +46,13 @@ class Job:
         return self.state in OVER
 
 
-def _job(record: Dict[str, Any]) -> Job:
-    known = {key: record[key] for key in Job.__dataclass_fields__ if key in record and key != "record"}
-    return Job(**known, record=record)
+def _job(line: str) -> Job:
+    record = json.loads(line)
+    known = {key: record[key] for key in Job.__dataclass_fields__ if key in record and key not in ("param", "record")}
+    # As they were written: 1.10 is not 1.1.
+    param = json.loads(line, parse_float=str, parse_int=str).get("param", {})
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in param.items()}
+    return Job(**known, param=texts, record=record)
 
 
 class Submitted:
@@ -64,7 +69,7 @@ class Submitted:
     def jobs(self, *filters: str) -> List[Job]:
         """Its jobs, of those that fit filters of dquery(1) as ``state=failed``."""
         out = _commands.call(["dquery", "-q", "-j", self.id, *filters], self.head, (0, 1))
-        return [_job(json.loads(line)) for line in out.splitlines()]
+        return [_job(line) for line in out.splitlines()]
 
     def status(self) -> Dict[str, int]:
         """How many of its jobs are in which state."""
@@ -75,15 +80,31 @@ class Submitted:
 
         ``progress`` is called with how many are over, and of how many; with
         True a line on standard error says it. After ``timeout``, seconds or a
-        text as ``1h30m``, NotOverError is raised.
+        text as ``1h30m``, NotOverError is raised. Jobs that somebody tries again
+        meanwhile are waited for, too.
         """
-        args = ["dwait", "-q"]
-        if isinstance(timeout, str):
-            args += ["-T", timeout]
-        elif timeout is not None and timeout != math.inf:
-            if not timeout >= 0:
-                raise ValueError(f"timeout {timeout} is no time to wait: give seconds, from 0")
-            args += ["-T", f"{max(timeout, 0.001):f}".rstrip("0").rstrip(".") + "s"]
+        began = time.monotonic()
+        while True:
+            limit: List[str] = []
+            if isinstance(timeout, str):
+                limit = ["-T", timeout]
+            elif timeout is not None and timeout != math.inf:
+                if not timeout >= 0:
+                    raise ValueError(f"timeout {timeout} is no time to wait: give seconds, from 0")
+                left = max(timeout - (time.monotonic() - began), 0.001)
+                limit = ["-T", f"{left:f}".rstrip("0").rstrip(".") + "s"]
+            status, said = self._wait(limit, progress)
+            if status == 0:
+                return True
+            running = sum(not j.over for j in self.jobs())
+            if not running:
+                return False
+            if said:  # it says that the time is over; of jobs that failed it says nothing
+                raise _commands.NotOverError(f"{self.id}: not over yet: {running} job" + "s" * (running != 1))
+
+    def _wait(self, limit: List[str], progress: Progress) -> Tuple[int, str]:
+        """The status of dwait, 0 or 1, and its words."""
+        args = ["dwait", "-q", *limit]
         show: Optional[Callable[[int, int], None]] = (_line if progress is True else progress) or None
         total = len(self.jobs()) if show else 0
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape") as said:
@@ -105,11 +126,7 @@ class Submitted:
             err = said.read()
         if status not in (0, 1):
             raise _commands.error(status, err, "dwait")
-        if status == 1:
-            left = sum(not j.over for j in self.jobs())
-            if left:
-                raise _commands.NotOverError(f"{self.id}: not over yet: {left} job" + "s" * (left != 1))
-        return status == 0
+        return status, err
 
     def pull(
         self, directory: Union[str, "os.PathLike[str]"] = ".", include: Sequence[str] = (), exclude: Sequence[str] = ()
@@ -134,7 +151,7 @@ class Submitted:
         rows = []
         for j in self.jobs():
             row = {key: value for key, value in j.record.items() if key != "param"}
-            row.update({f"param.{key}": value for key, value in j.param.items()})
+            row.update({f"param.{key}": value for key, value in j.record.get("param", {}).items()})
             rows.append(row)
         return rows
 
