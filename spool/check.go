@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"distribute/lib/check"
 	"distribute/lib/durable"
@@ -35,11 +36,12 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 	c := &checker{Spool: s, run: r}
 	c.setTree()
 	if r.Mend {
-		noRun := errors.Is(exists(s.path("run")), fs.ErrNotExist)
+		if err := c.mendRun(); err != nil {
+			return err
+		}
 		if c.head, err = s.Lock(); err != nil {
 			return err
 		}
-		c.madeRun = noRun
 		defer func() { err = errors.Join(err, c.head.Close()) }()
 	}
 	if err := r.Unit(ctx, "the spool", func(u *check.Unit) error { return c.checkTop(ctx, u) }); err != nil {
@@ -75,18 +77,42 @@ func Check(ctx context.Context, r *check.Run) (err error) {
 	return c.listOpen()
 }
 
+// mendRun puts run/ right, in which the lock is: it is needed before anything else is mended.
+func (c *checker) mendRun() error {
+	info, err := os.Lstat(c.path("run"))
+	if err == nil && !info.IsDir() {
+		to, err := check.Aside(c.dir, "run")
+		if err != nil {
+			return err
+		}
+		c.before = append(c.before, check.Finding{Kind: check.Strange, Path: "run", What: "it should be a directory", Cure: "move it to " + to})
+	}
+	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() {
+		mode := info.Mode().Perm() | 0o700
+		if err := os.Chmod(c.path("run"), mode); err != nil {
+			return err
+		}
+		c.before = append(c.before, check.Finding{Kind: check.Strange, Path: "run", What: fmt.Sprintf("its mode is %04o, less than 0700", info.Mode().Perm()),
+			Cure: fmt.Sprintf("set its mode to %04o", mode)})
+	}
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() { // Lock makes it
+		c.before = append(c.before, check.Finding{Kind: check.Damaged, Path: "run", What: "the directory is missing", Cure: "make it, empty"})
+	}
+	return nil
+}
+
 // A checker is one check of one spool.
 type checker struct {
 	*Spool
 	headLog
-	head    *Head // nil: nothing is mended
-	run     *check.Run
-	tree    *check.Tree
-	madeRun bool          // run/ was missing, and Lock made it
-	blind   bool          // some lines of head.jsonl cannot be read
-	noList  string        // why head.jsonl tells of no batch; empty: it does
-	relist  bool          // it is to be made anew, when every seq is known
-	reopen  []job.BatchID // to be listed as open, when every seq is known
+	head   *Head // nil: nothing is mended
+	run    *check.Run
+	tree   *check.Tree
+	before []check.Finding // of run/, which was mended before the lock was taken
+	blind  bool            // some lines of head.jsonl cannot be read
+	noList string          // why head.jsonl tells of no batch; empty: it does
+	relist bool            // it is to be made anew, when every seq is known
+	reopen []job.BatchID   // to be listed as open, when every seq is known
 
 	batches, blobs []string // the directories of batches, and those in blobs/
 }
@@ -222,11 +248,11 @@ func (c *checker) foldHeadLog(u *check.Unit) error {
 	})
 	c.seenSeq(l.seq)
 	u.Count(l.next)
+	if l.next == 0 && (err == nil || err == errTorn) {
+		c.noList = emptyList // or will be, when its end is cut off
+	}
 	if err == errTorn {
 		return c.checkTorn(u, f, l)
-	}
-	if l.next == 0 && err == nil {
-		c.noList = emptyList
 	}
 	return err
 }

@@ -336,6 +336,16 @@ var wounds = []wound{
 		}
 	}, "^damaged\thead.jsonl\tit is empty, and there is 1 batch; .*\tmake it anew, with every batch as open\n$", ""},
 	{"no head.jsonl", remove("head.jsonl"), "^damaged\thead.jsonl\tit is missing, and there is 1 batch; .*\tmake it anew, with every batch as open\n$", ""},
+	{"head.jsonl was cut in its first line", func(t *testing.T, at func(string) string) {
+		if err := os.Truncate(at("head.jsonl"), 10); err != nil {
+			t.Fatal(err)
+		}
+	}, "^torn\thead.jsonl\t.*\ndamaged\thead.jsonl\tit is empty, and there is 1 batch; .*\tmake it anew, with every batch as open\n$", ""},
+	{"settings that their owner cannot read", func(t *testing.T, at func(string) string) {
+		if err := os.Chmod(at("head.yaml"), 0o240); err != nil {
+			t.Fatal(err)
+		}
+	}, "^strange\thead.yaml\tits mode is 0240, less than 0400\tset its mode to 0640\n$", ""},
 	{"no run", remove("run"), "^damaged\trun\tthe directory is missing\tmake it, empty\n$", ""},
 	{"no directory", remove("batches/ns/b/build"), "^damaged\tbatches/ns/b/build\tthe directory is missing\tmake it, empty\n$", ""},
 	{"J30 another format of a batch", reformat, "^damaged\tbatches/ns/b/log.jsonl\tline 1 .*its format is 2, this program knows 1", "^damaged"},
@@ -745,4 +755,40 @@ func TestLockOfAnotherUser(t *testing.T) {
 	}
 	_, err = s.Lock()
 	wantErr(t, "a spool of another user", err, os.ErrPermission)
+}
+
+// Nobody takes a lock in a directory elsewhere, to which run leads. A repair puts a
+// directory there.
+func TestCheckRun(t *testing.T) {
+	elsewhere := t.TempDir()
+	for what, harm := range map[string]func(run string) error{
+		"a link":  func(run string) error { return os.Symlink(elsewhere, run) },
+		"no link": func(run string) error { return os.Symlink("nowhere", run) },
+		"a file":  func(run string) error { return os.WriteFile(run, nil, 0o600) },
+		"a FIFO":  func(run string) error { return syscall.Mkfifo(run, 0o600) },
+	} {
+		dir, _ := fullSpool(t)
+		run := filepath.Join(dir, "run")
+		if err := errors.Join(os.RemoveAll(run), harm(run)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, err := s.Lock(); err == nil {
+			h.Close()
+			t.Errorf("%s: a head has its lock there", what)
+		}
+		told := lines(checkSpool(t, dir, true))
+		if want := "strange\trun\tit should be a directory\tmove it to found/run\ndamaged\trun\tthe directory is missing\tmake it, empty\n"; told != want {
+			t.Errorf("%s: told\n%s", what, told)
+		}
+		if told := lines(checkSpool(t, dir, false)); told != "" {
+			t.Errorf("%s: told again\n%s", what, told)
+		}
+	}
+	if list, err := os.ReadDir(elsewhere); err != nil || len(list) > 0 {
+		t.Errorf("elsewhere: %v, %v", list, err)
+	}
 }

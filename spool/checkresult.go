@@ -283,17 +283,23 @@ func (b *batchCheck) checkTree(ctx context.Context, r *result, d *damages) error
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		r.whole = false
-		return b.unreadable(b.u, b.name(dir), err, d.cure)
+		if check.Unreadable(err, b.path(b.name(dir))) {
+			bad(dir, "it cannot be read: "+check.Reason(err))
+			return nil
+		}
+		return err
 	}
 	defer root.Close()
-	want, wrong, err := pack.Verify(ctx, root, m)
-	if err != nil {
-		if ctx.Err() == nil && check.Broken(err) {
+	unread := func(err error) error {
+		if err != nil && ctx.Err() == nil && check.Unreadable(err, b.path(b.name(dir))) {
 			bad(dir, "it cannot be read: "+err.Error())
 			return nil
 		}
 		return err
+	}
+	want, wrong, err := pack.Verify(ctx, root, m)
+	if err != nil {
+		return unread(err)
 	}
 	b.u.Count(m.Bytes())
 	b.u.Files += len(m)
@@ -305,7 +311,7 @@ func (b *batchCheck) checkTree(ctx context.Context, r *result, d *damages) error
 	for _, i := range wrong {
 		bad(dir+"/"+m[i].Path, "it is not what the manifest says: it has rotted or was changed")
 	}
-	return findBeside(root, m, dir, bad)
+	return unread(findBeside(root, m, dir, bad))
 }
 
 // readManifest reads the manifest of a result, which must be that of its record.
@@ -323,9 +329,10 @@ func (b *batchCheck) readManifest(r *result, name string) (m pack.Manifest, why 
 		}
 		return m, "", err
 	}
-	f, err := check.Open(b.path(b.name("manifests/" + name + ".jsonl")))
+	file := b.path(b.name("manifests/" + name + ".jsonl"))
+	f, err := check.Open(file)
 	if err != nil {
-		if check.Broken(err) || errors.Is(err, fs.ErrNotExist) {
+		if check.Unreadable(err, file) || errors.Is(err, fs.ErrNotExist) {
 			return nil, "it cannot be read: " + check.Reason(err), nil
 		}
 		return nil, "", err

@@ -76,8 +76,9 @@ func (c *checker) checkTop(ctx context.Context, u *check.Unit) error {
 	if err := c.tree.CheckDir(ctx, u, ".", "."); err != nil {
 		return err
 	}
-	if c.madeRun {
-		u.MissingDir("run", 0).Mend = func() error { return nil }
+	for _, f := range c.before {
+		f.Mend = func() error { return nil } // it was done
+		u.Find(f)
 	}
 	for _, dir := range []string{"incoming", "rejected", "nodes", "keys", "run", "trash", "uploads"} {
 		if dir == "uploads" && errors.Is(exists(c.path(dir)), fs.ErrNotExist) {

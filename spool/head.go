@@ -61,6 +61,9 @@ func (s *Spool) Lock() (*Head, error) {
 	if err := s.remakeTop("run"); err != nil {
 		return nil, err
 	}
+	if info, err := os.Lstat(s.path("run")); err == nil && !info.IsDir() { // a lock elsewhere keeps nobody out
+		return nil, fmt.Errorf("%q is not a directory (dfsck -r moves it away)", s.path("run"))
+	}
 	name := s.path("run", "lock")
 	lock := flock.New(name, flock.SetFlag(os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW), flock.SetPermissions(0o640))
 	ok, err := lock.TryLock()

@@ -26,7 +26,7 @@ var rooms = map[string][]string{
 	"lib/capability":    {"lib/match", "lib/msg"},
 	"lib/cause":         {},
 	"lib/check":         {"lib/durable"},
-	"lib/check/harm":    {"lib/check", "lib/suite"},
+	"lib/check/harm":    {"lib/check", "lib/durable", "lib/suite"},
 	"lib/cli":           {"lib/unit", "golang.org/x/sys/unix"},
 	"lib/conf":          {"lib/msg", "gopkg.in/yaml.v3"},
 	"lib/desk":          {"lib/check", "lib/durable", "lib/job", "lib/line", "lib/pack", "lib/pause", "lib/proc", "github.com/gofrs/flock", "golang.org/x/sys/unix"},

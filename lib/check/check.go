@@ -163,7 +163,7 @@ func (u *Unit) Named(ctx context.Context, path, sum string) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil && !Broken(err):
+	case err != nil && !Unreadable(err, filepath.Join(u.run.Dir, path)):
 		return err
 	case err != nil:
 		u.Odd(path, "it cannot be read: "+Reason(err)).Kind = Damaged
@@ -399,7 +399,7 @@ func Open(name string) (*os.File, error) {
 // itself for a moment, which who takes the lock waits out. A missing file is not locked.
 func Locked(name string) (bool, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
 	if err != nil {
@@ -422,6 +422,16 @@ func Broken(err error) bool {
 		}
 	}
 	return false
+}
+
+// chmod sets the mode of the file of which info is.
+func (r *Run) chmod(path string, info fs.FileInfo, mode fs.FileMode) error {
+	return r.inside(func(root *os.Root) error {
+		if now, err := root.Lstat(path); err != nil || !os.SameFile(now, info) {
+			return errors.Join(err, errors.New("it was replaced meanwhile"))
+		}
+		return root.Chmod(path, mode)
+	})
 }
 
 // Mode finds what is wrong with the owner and the mode of path: that it has
@@ -449,14 +459,38 @@ func (u *Unit) Mode(path string, info fs.FileInfo, uid int, most fs.FileMode) {
 		what = fmt.Sprintf("its mode is %04o, less than %04o", mode, least)
 	}
 	u.mendNow(u.Find(Finding{Kind: Strange, Path: path, What: what, Cure: fmt.Sprintf("set its mode to %04o", mode&^0o777|uint32(right)),
-		Mend: func() error {
-			return u.run.inside(func(root *os.Root) error {
-				if now, err := root.Lstat(path); err != nil || !os.SameFile(now, info) {
-					return errors.Join(err, errors.New("it was replaced meanwhile"))
-				}
-				return root.Chmod(path, info.Mode()&^0o777|right)
-			})
-		}}))
+		Mend: func() error { return u.run.chmod(path, info, info.Mode()&^0o777|right) }}))
+}
+
+// Own reports whether a file belongs to the user of this process.
+func Own(name string) bool {
+	info, err := os.Lstat(name)
+	return err == nil && ownedBy(info, os.Geteuid())
+}
+
+// Unreadable reports whether err, of opening a file by that name, is of that file alone:
+// it is Broken, or its owner may not read it.
+func Unreadable(err error, name string) bool {
+	return Broken(err) || errors.Is(err, fs.ErrPermission) && Own(name)
+}
+
+func ownedBy(info fs.FileInfo, uid int) bool { return int(info.Sys().(*syscall.Stat_t).Uid) == uid }
+
+// Usable finds a file or directory of uid that uid cannot use. It reports whether that can
+// be looked into now.
+func (u *Unit) Usable(path string, info fs.FileInfo, uid int) bool {
+	need := fs.FileMode(0o400)
+	if info.IsDir() {
+		need = 0o700
+	}
+	perm := info.Mode().Perm()
+	if !info.IsDir() && !info.Mode().IsRegular() || !ownedBy(info, uid) || perm&need == need {
+		return true
+	}
+	f := u.Find(Finding{Kind: Strange, Path: path, What: fmt.Sprintf("its mode is %04o, less than %04o", perm, need), Cure: fmt.Sprintf("set its mode to %04o", perm|need),
+		Mend: func() error { return u.run.chmod(path, info, info.Mode()|need) }})
+	u.mendNow(f)
+	return f.Cured
 }
 
 // Odd finds something that does not belong, which is moved aside when mended.

@@ -189,10 +189,10 @@ func (t *Tree) CheckList(ctx context.Context, u *Unit, at, dir string, list []fs
 // checkMode finds what is of another type than it should be, which is false, or may be
 // read or written by more people.
 func (t *Tree) checkMode(u *Unit, name string, e fs.DirEntry, want fs.FileMode) bool {
-	if want&Anything != 0 {
-		return true
-	}
 	info, err := e.Info()
+	if err == nil && want&Anything != 0 {
+		return u.Usable(name, info, t.UID)
+	}
 	switch {
 	case err != nil:
 		return false // it has gone meanwhile

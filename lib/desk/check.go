@@ -218,7 +218,7 @@ func (o *orderLook) record(missing, cure string) (t *told, run *proc.Run, err er
 		text, err = io.ReadAll(io.LimitReader(f, proc.MaxRecord))
 		o.u.Count(int64(len(text)))
 	}
-	if err != nil && check.Broken(err) {
+	if err != nil && check.Unreadable(err, filepath.Join(o.dir, o.name, proc.RecordFile)) {
 		o.damaged(proc.RecordFile, "it cannot be read: "+err.Error(), cure)
 		return nil, nil, nil
 	}
@@ -310,7 +310,7 @@ func (o *orderLook) manifest(t *told, cure string) error {
 				o.damaged(name, "it is missing, and the result names it", cure)
 			}
 			return nil
-		case fault != nil && check.Broken(fault):
+		case fault != nil && check.Unreadable(fault, filepath.Join(o.dir, o.name, manifestFile)):
 			o.damaged(name, "it cannot be read: "+fault.Error(), cure)
 			return nil
 		case fault != nil:
