@@ -188,7 +188,7 @@ func (c *checker) order(u *check.Unit, name string) error {
 			u.Odd(name+"/"+e.Name(), "nothing of that name belongs there")
 		}
 	}
-	o := &orderLook{checker: c, u: u, name: name, alive: alive}
+	o := &orderLook{checker: c, u: u, name: name, alive: alive, strangers: len(u.Found())}
 	if strings.HasPrefix(name, "builds/") {
 		return o.build()
 	}
@@ -198,10 +198,11 @@ func (c *checker) order(u *check.Unit, name string) error {
 // An orderLook is one look at the directory of one attempt or build.
 type orderLook struct {
 	*checker
-	u     *check.Unit
-	name  string
-	alive bool // its supervisor lives
-	old   bool // what it has but the first line may be of before a power cut, and was not all synced
+	u         *check.Unit
+	name      string
+	alive     bool // its supervisor lives
+	strangers int  // findings of names that do not belong there, which say nothing of its state
+	old       bool // what it has but the first line may be of before a power cut, and was not all synced
 }
 
 // record reads the record, which is nil if there is none that can be read. What is wrong
@@ -267,7 +268,7 @@ func (o *orderLook) attempt() error {
 	case err != nil || t == nil:
 		return err
 	case t.given == nil:
-		if len(o.u.Found()) == 0 {
+		if len(o.u.Found()) == o.strangers {
 			o.damaged(proc.RecordFile, "its first line does not say what was given", alone)
 		}
 		return nil
@@ -283,7 +284,7 @@ func (o *orderLook) attempt() error {
 	switch r := t.result; {
 	case r != nil && r.Manifest != "":
 		return o.manifest(t, cure)
-	case r != nil || o.alive || len(o.u.Found()) > 0:
+	case r != nil || o.alive || len(o.u.Found()) > o.strangers:
 	case o.old:
 		o.left("", "an attempt of an earlier boot, which is lost", "nothing: dnoded tells the head")
 	case run.Ended == nil && t.started != nil:
