@@ -249,7 +249,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		if phase == job.PhaseReturning && m.Result == nil {
 			phase = job.PhaseRunning // what it left is being read: it is not over yet
 		}
-		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Ended: m.Result, Ran: m.Ran})
+		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Also: m.Also, Ended: m.Result, Ran: m.Ran})
 	case *wire.ListEnd:
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:

@@ -61,6 +61,9 @@ type Visit struct {
 	GPUs []int `json:"gpus,omitempty"` // indexes
 }
 
+// A Lodging tells how many cpus an attempt has of other nodes of its machine, by their names.
+type Lodging map[string]int
+
 // An Outcome is how an attempt ended, as its node saw it. In logs the times are of the
 // head's clock, in messages of the node's; durations are measured by the node.
 type Outcome struct {

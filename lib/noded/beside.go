@@ -154,6 +154,20 @@ func (s *share) portions(n *daemon) []*portion {
 	return append([]*portion{{n, s}}, s.beside...)
 }
 
+// lodging returns how many cpus the attempt has of nodes beside its own; nil if it has none.
+func (s *share) lodging() (all job.Lodging) {
+	if s == nil {
+		return nil
+	}
+	for _, p := range s.beside {
+		if all == nil {
+			all = job.Lodging{}
+		}
+		all[string(p.on.Name)] += p.share.cpus
+	}
+	return all
+}
+
 // allRanks is how many ranks the attempt has on all nodes.
 func (s *share) allRanks() (ranks int) {
 	for _, p := range s.portions(nil) {

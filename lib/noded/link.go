@@ -334,7 +334,7 @@ func (n *daemon) list() []wire.Message {
 	var ms []wire.Message
 	now := n.Uptime()
 	for t, a := range n.attempts {
-		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, GPUs: a.gpus(), Ran: a.ranFor(now), Result: a.result})
+		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, GPUs: a.gpus(), Also: a.has.lodging(), Ran: a.ranFor(now), Result: a.result})
 	}
 	seen := map[job.BatchID]bool{}
 	for _, b := range n.builds {

@@ -106,9 +106,49 @@ func (m *Machine) hold(p *peer, e Item) {
 	if e.CPUs < 1 {
 		e.CPUs = max(1, p.Could.CPUs) // what its owner uses now is offered later
 	}
-	has := p.Could.Cards.Minus(p.Could.Cards.Minus(job.AllCards(e.GPUs))) // of what it offers
-	p.held[k] = policy.Share{CPUs: min(e.CPUs, policy.MaxCPUs), GPUs: job.GPUs(has.Len()) * job.OneGPU, Cards: has}
+	u := unknown{gpus: job.AllCards(e.GPUs)}
+	u.own = u.of(p, e.CPUs)
+	if p.lodges+len(e.Also) <= maxHeld {
+		u.also = e.Also
+		p.lodges += len(e.Also)
+	}
+	p.held[k] = u
 	p.Unknown = true
+}
+
+// An unknown is what an attempt has that its node lists, and the head does not know.
+type unknown struct {
+	own  policy.Share // of that node
+	also job.Lodging  // of others of the machine
+	gpus job.Cards    // of all of them
+}
+
+// of returns a share of a node with so many cpus, and the GPUs that the node offers.
+func (u *unknown) of(p *peer, cpus int) policy.Share {
+	has := p.Could.Cards.Minus(p.Could.Cards.Minus(u.gpus))
+	return policy.Share{CPUs: min(cpus, policy.MaxCPUs), GPUs: job.GPUs(has.Len()) * job.OneGPU, Cards: has}
+}
+
+// lodge finds what unknown attempts of the nodes beside a node have of it.
+func (m *Machine) lodge(p *peer) {
+	p.lodged = nil
+	for _, o := range p.Beside {
+		for _, u := range m.peers[o.Index].held {
+			if cpus := u.also[string(p.Name)]; cpus > 0 {
+				p.lodged = append(p.lodged, u.of(p, cpus))
+			}
+		}
+	}
+}
+
+// recountLodged counts the room of the nodes beside a node anew, if that may have changed by
+// what it lists.
+func (m *Machine) recountLodged(p *peer) {
+	for _, o := range p.Beside {
+		if q := m.peers[o.Index]; q.Listed && (p.lodges > 0 || len(q.lodged) > 0) {
+			m.recount(q)
+		}
+	}
 }
 
 // answerSettled answers a node that still has a settled attempt. It may delete
@@ -243,12 +283,14 @@ func (m *Machine) spoiled(a *attempt, r Result) {
 
 func (m *Machine) unhold(p *peer, token job.Token) {
 	k, _ := token.Key()
-	if s, ok := p.held[k]; ok {
+	if u, ok := p.held[k]; ok {
 		delete(p.held, k)
-		p.Unknown = len(p.held) > 0
+		p.Unknown = len(p.held)+len(p.lodged) > 0
 		if p.Listed {
-			p.vacate(s, true)
+			p.vacate(u.own, true)
 		}
+		m.recountLodged(p)
+		p.lodges -= len(u.also)
 	}
 }
 

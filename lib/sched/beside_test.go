@@ -19,6 +19,47 @@ func partOf(session uint64, name string, cpus int, gpus ...int) NodeUp {
 	return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: o}
 }
 
+// The ranks of an attempt that the head does not know any more are the load of all nodes on
+// which they are, whichever node connects first, until the attempt ends.
+func TestUnknownBeside(t *testing.T) {
+	list := script{
+		{Item{Session: 1, Attempt: tok(21), Phase: job.PhaseRunning, CPUs: 2, GPUs: []int{0, 2}, Also: job.Lodging{"ws2": 3, "other": 1, "ws1": 1}}, "HOLD 1 a15"},
+		{Item{Session: 1, Attempt: tok(22), Phase: job.PhaseWaiting, CPUs: 2, Also: job.Lodging{"ws2": 1}}, "HOLD 1 a16"},
+		{ListEnd{1}, ""},
+	}
+	first := append(script{{partOf(1, "ws1", 4, 0, 1), "node ws1 s1"}}, list...)
+	second := script{{partOf(2, "ws2", 4, 2, 3), "node ws2 s1"}, {ListEnd{2}, ""}}
+	for _, s := range []script{slices.Concat(first, second), slices.Concat(second, first)} {
+		r := newRig(t, Config{})
+		script{{Loaded{}, ""}, {NodeUp{Session: 9, Node: "other", Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 4, Machine: "another"}}, "node other s1"}, {ListEnd{9}, ""}}.run(t, r)
+		s.run(t, r)
+		p, other := r.m.named["ws2"], r.m.named["other"]
+		if p.Used.CPUs != 3 || !slices.Equal(p.Used.Cards.Indexes(), []int{2}) || p.Active != 1 || !p.Unknown || other.Active != 0 {
+			t.Errorf("ws2 has %+v in use by %d, other by %d", p.Used, p.Active, other.Active)
+		}
+		if rows := r.m.Nodes(); rows[p.Index].Jobs != 1 || rows[p.Index].State != node.Busy {
+			t.Errorf("ws2 is shown as %+v", rows[p.Index].Row)
+		}
+		script{{NodeDown{9}, ""}, {AddBatch{Batch: 1, Jobs: 4, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 2}}}, "start 1/0 a1~1 ws1/2; START 1 1/0 a1"}}.run(t, r)
+
+		// It ends while its node is away, which lists it no more then; or while it is there.
+		again := newRig(t, Config{})
+		again.apply(Loaded{})
+		slices.Concat(s, script{
+			{NodeDown{1}, ""}, {partOf(3, "ws1", 4, 0, 1), ""}, {ListEnd{3}, ""},
+		}).run(t, again)
+		if p := again.m.named["ws2"]; p.Active != 0 || p.Unknown || p.Used != (policy.Share{}) {
+			t.Errorf("ws2 has %+v in use after its end", p.Used)
+		}
+		once := newRig(t, Config{})
+		once.apply(Loaded{})
+		slices.Concat(s, script{{ended(1, 21, exited(0, "m")), "HOLD 1 a15"}}).run(t, once)
+		if p := once.m.named["ws2"]; p.Active != 0 || p.Unknown || p.Used != (policy.Share{}) {
+			t.Errorf("ws2 has %+v in use after it ended", p.Used)
+		}
+	}
+}
+
 // A job whose ranks have no room on one node of a machine is the load of several, until it
 // ends: also when the head or the nodes have been started anew meanwhile.
 func TestBeside(t *testing.T) {

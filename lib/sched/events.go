@@ -122,10 +122,11 @@ type Item struct {
 	Session uint64
 	Attempt job.Token
 	Phase   job.Phase
-	CPUs    int     // that it occupies; used only for attempts unknown to the head, 0: all of the node's
-	GPUs    []int   // the indexes of those that it has; nil: none, or that is not known
-	Ended   *Result // set if and only if Phase is Returning
-	Ran     float64 // seconds that its processes have run, without pauses; 0: they have not begun, or that is not known
+	CPUs    int         // that it occupies; used only for attempts unknown to the head, 0: all of the node's
+	GPUs    []int       // the indexes of those that it has; nil: none, or that is not known
+	Also    job.Lodging // of the other nodes of its machine; used as CPUs is
+	Ended   *Result     // set if and only if Phase is Returning
+	Ran     float64     // seconds that its processes have run, without pauses; 0: they have not begun, or that is not known
 }
 
 // Built says that a batch is built on a node: jobs of it go there before they

@@ -136,10 +136,12 @@ type peer struct {
 
 	expired  bool // it was silent for a lease: what it was given may run elsewhere
 	state    string
-	had      HadState             // of an earlier life of the head
-	states   int                  // new ones since statesAt
-	statesAt time.Duration        //
-	held     map[key]policy.Share // attempts unknown to the head, and strays
+	had      HadState        // of an earlier life of the head
+	states   int             // new ones since statesAt
+	statesAt time.Duration   //
+	held     map[key]unknown // attempts unknown to the head, and strays
+	lodges   int             // entries in their also
+	lodged   []policy.Share  // what held attempts of nodes beside it have of it, as counted
 	strays   map[key]*stray
 	cooldown
 }

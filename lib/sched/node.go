@@ -64,7 +64,7 @@ func (e NodeUp) apply(m *Machine) {
 		m.acquit(p)
 	}
 	p.Boot, p.state = e.Boot, e.State
-	p.held, p.strays, p.Unknown = map[key]policy.Share{}, nil, false
+	p.held, p.lodges, p.strays, p.Unknown = map[key]unknown{}, 0, nil, false
 	m.unbar(p)
 	m.take(p, e.Offer)
 }
@@ -101,7 +101,7 @@ func (e NodeDown) apply(m *Machine) {
 // log is to be told again.
 func (m *Machine) down(p *peer) {
 	delete(m.session, p.Session)
-	p.Session, p.Listed, p.Expects, p.held, p.strays, p.Unknown = 0, false, nil, nil, nil, false
+	p.Session, p.Listed, p.Expects, p.held, p.lodged, p.strays, p.Unknown = 0, false, nil, nil, nil, nil, false
 	p.Used, p.Active, p.Waiting, p.Waits = policy.Share{}, 0, 0, policy.Share{}
 	for a := p.first; a != nil; a = a.after {
 		m.resolve(a)
@@ -254,6 +254,7 @@ func (e ListEnd) apply(m *Machine) {
 	p.Listed = true
 	m.learnCards(p)
 	m.recount(p)
+	m.recountLodged(p)
 	m.takeBack(p)
 }
 
@@ -282,9 +283,14 @@ func (m *Machine) recount(p *peer) {
 		return
 	}
 	p.Used, p.Active, p.Waiting, p.Waits = policy.Share{}, 0, 0, policy.Share{}
-	for _, s := range p.held {
+	for _, u := range p.held {
+		p.occupy(u.own, true)
+	}
+	m.lodge(p)
+	for _, s := range p.lodged {
 		p.occupy(s, true)
 	}
+	p.Unknown = len(p.held)+len(p.lodged) > 0
 	for _, known := range []bool{true, false} { // who has GPUs of which it is not known which has some of the rest
 		for _, g := range p.guests {
 			if known == g.Share.Settled() {

@@ -281,11 +281,12 @@ func (s *sim) connect(n *fakeNode) {
 	n.say(NodeUp{n.session, node.Name(n.name), fmt.Sprint("b", n.boot), fmt.Sprint("s", n.state),
 		n.offer()})
 	for _, a := range n.has {
-		cards := a.share.Cards
-		for _, part := range a.beside {
+		cards, also := a.share.Cards, job.Lodging{}
+		for on, part := range a.beside {
 			cards = cards.Plus(part.Cards)
+			also[on.name] = part.CPUs
 		}
-		n.say(Item{n.session, a.token, a.phase, a.share.CPUs, cards.Indexes(), a.result, 0})
+		n.say(Item{n.session, a.token, a.phase, a.share.CPUs, cards.Indexes(), also, a.result, 0})
 	}
 	n.say(ListEnd{n.session})
 }

@@ -529,7 +529,11 @@ func consistentPeers(m *Machine) error {
 			unacked[note.ref.Batch]++
 		}
 		used, active, waiting, waits := policy.Share{}, 0, 0, policy.Share{}
-		for _, s := range p.held {
+		for _, u := range p.held {
+			used = used.Plus(u.own)
+			active++
+		}
+		for _, s := range p.lodged {
 			used = used.Plus(s)
 			active++
 		}

@@ -35,6 +35,7 @@ func (m *Machine) stray(p *peer, e Item) bool {
 	if e.Ended != nil {
 		return m.strayEnded(p, e.Attempt, e.Ended)
 	}
+	e.Also = nil // that is counted with the attempt
 	m.hold(p, e)
 	if !works(e.Phase) { // its job loses nothing
 		m.stopStray(p, k)

@@ -225,7 +225,7 @@ func (m *Machine) row(p *peer) Node {
 		}
 	}
 	if p.Session != 0 {
-		r.Jobs += len(p.held) + len(p.guests)
+		r.Jobs += len(p.held) + len(p.lodged) + len(p.guests)
 		r.CPUsUsed, r.MemoryUsed, r.GPUsUsed = p.Used.CPUs, p.Used.Memory, p.Used.GPUs
 		r.CountedUsed = p.Used.Counts
 		r.Pause, r.Said = p.Offer.Pause, p.Offered

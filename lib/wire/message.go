@@ -124,7 +124,8 @@ type (
 		Phase   job.Phase   `json:"phase,omitempty"`
 		CPUs    int         `json:"cpus,omitempty"` // that it was given
 		GPUs    []int       `json:"gpus,omitempty"` // indexes of those that it was given, or of the one of which it has a part
-		Ran     float64     `json:"ran,omitempty"`  // seconds that its processes have run, without pauses; 0: they have not begun, or that is not known
+		Also    job.Lodging `json:"also,omitempty"`
+		Ran     float64     `json:"ran,omitempty"` // seconds that its processes have run, without pauses; 0: they have not begun, or that is not known
 		Result  *job.Result `json:"result,omitempty"`
 		Build   job.BatchID `json:"build,omitempty"` // instead of an attempt: a batch that is built here
 	}
