@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -37,12 +38,18 @@ func (h *Head) Closed(id job.BatchID) bool { return h.listed[id].kind == job.Kin
 // Deleted says that head.jsonl lists the batch that has this name, or had it
 // last, as deleted. Like Closed it is for the goroutine that owns the state.
 func (h *Head) Deleted(id job.BatchID) bool {
+	_, deleted := h.DeletedAt(id)
+	return deleted
+}
+
+// DeletedAt is Deleted, and returns when the batch was deleted.
+func (h *Head) DeletedAt(id job.BatchID) (at time.Time, deleted bool) {
 	said := h.listed[id]
 	if said.kind != job.KindDeleted {
-		return false
+		return at, false
 	}
 	b, err := h.firstRecord(id)
-	return err != nil || b.seq == said.first
+	return said.at, err != nil || b.seq == said.first
 }
 
 // Delete appends the record that a batch is deleted. When a Commit has made it

@@ -200,6 +200,7 @@ func (t *tool) deleteAll(ctx context.Context, m *wire.Change, batches []spool.In
 	if !ok {
 		return nil, errEndingNow
 	}
+	t.do(func() { t.letGoOf(doomed) })
 	err = t.store.Trash(doomed...)
 	t.sweeper.wake()
 	if err != nil {

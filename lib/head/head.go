@@ -331,7 +331,7 @@ func (h *Head) tell(session uint64, m wire.Message) {
 }
 
 func (h *Head) hold(a sched.Hold) {
-	if s := h.nodes.sessions[a.Session]; s != nil {
+	if s := h.nodes.sessions[a.Session]; s != nil && !s.letGo(h, a.Attempt) {
 		s.log.Error("node has an attempt unknown to this head; it keeps the files, and its log says where", "attempt", string(a.Attempt), "why", a.Why)
 		s.tell(&wire.Hold{Attempt: a.Attempt})
 	}

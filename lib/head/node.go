@@ -50,7 +50,8 @@ type session struct {
 	small      map[job.Token]*wire.Ended // results that came with these and are not granted yet; of the state's goroutine
 	smallBytes atomic.Int64              // in them, and in those that are being written
 
-	building map[job.Token]bool // attempts for which their batch is being built; of the state's goroutine
+	unknown  map[job.Token]unknown // of the state's goroutine
+	building map[job.Token]bool    // attempts for which their batch is being built; of the state's goroutine
 
 	mu       sync.Mutex           // guards the rest
 	heard    time.Time            // last message
@@ -71,7 +72,7 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	s := &session{name: node.Name(hello.Name), byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		heard:  time.Now(),
-		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}, small: map[job.Token]*wire.Ended{}}
+		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}, unknown: map[job.Token]unknown{}, small: map[job.Token]*wire.Ended{}}
 	g, err := h.enter(peer, hello.Name, true, func(why *wire.Error) { h.putOut(s, why) })
 	if err != nil {
 		return err
@@ -242,6 +243,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 			}
 			return
 		}
+		s.noteUnknown(m.Attempt, m.Job, m.Result)
 		if m.Result != nil {
 			checkResult(m.Result, time.Now())
 		}
@@ -256,6 +258,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		h.buildLog(s, m.Attempt, m.Phase == job.PhaseBuilding, false)
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, Ran: m.Ran})
 	case *wire.Ended:
+		s.noteUnknown(m.Attempt, "", &m.Result)
 		checkResult(&m.Result, time.Now())
 		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)
 		s.keepSmall(m)
@@ -267,6 +270,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 			s.unask(h, m.Attempt)
 		}
 	case *wire.Gone:
+		delete(s.unknown, m.Attempt)
 		h.apply(sched.Gone{Session: s.id, Attempt: m.Attempt})
 	case *wire.Error:
 		s.log.Error("error message from a node", "text", m.Text)

@@ -19,6 +19,14 @@ func (m *Machine) State(ref Ref) job.State {
 	return b.States[ref.Job]
 }
 
+// Recalls reports whether a token names an attempt that is not settled, or one that is and that
+// the node of a session may still hold.
+func (m *Machine) Recalls(session uint64, token job.Token) bool {
+	k, ok := token.Key()
+	p := m.session[session]
+	return ok && (m.live[k] != nil || p != nil && p.gone[k] != nil)
+}
+
 // Closed says that Closed was said of a batch, and Reopened not since: both may
 // come in one tick, so this is to be asked before a batch is dropped.
 func (m *Machine) Closed(batch uint32) bool {
