@@ -123,8 +123,18 @@ func unused(dir string) error {
 	return nil
 }
 
+// fill makes what is in a new spool. If its directory has another group than this process,
+// directories have the set-group-id bit, so that files have that group whoever makes them.
 func fill(dir string) error {
-	if err := os.Chmod(dir, 0o750); err != nil {
+	var bit fs.FileMode
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if int(st.Gid) != os.Getegid() {
+		bit = fs.ModeSetgid
+	}
+	if err := os.Chmod(dir, bit|0o750); err != nil {
 		return err
 	}
 	for _, d := range tree {
@@ -135,7 +145,7 @@ func fill(dir string) error {
 		if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if err := os.Chmod(name, d.mode); err != nil {
+		if err := os.Chmod(name, bit|d.mode); err != nil {
 			return err
 		}
 	}

@@ -52,6 +52,7 @@ type Spool struct {
 	dir string
 	id  string
 	uid int // who owns it
+	gid int
 
 	headRead headReader
 }
@@ -80,7 +81,8 @@ func Open(dir string) (*Spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.uid = int(info.Sys().(*syscall.Stat_t).Uid)
+	st := info.Sys().(*syscall.Stat_t)
+	s.uid, s.gid = int(st.Uid), int(st.Gid)
 	return s, refuseNetwork(abs)
 }
 
@@ -151,6 +153,9 @@ func (s *Spool) Dir() string { return s.dir }
 
 // User is the number of who made the spool, and alone may write in it.
 func (s *Spool) User() int { return s.uid }
+
+// Group is the number of the group to which what is made in the spool belongs.
+func (s *Spool) Group() int { return s.gid }
 
 // Socket is the path of the socket on which dsched listens.
 func (s *Spool) Socket() string { return s.path("run", "socket") }

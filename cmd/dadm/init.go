@@ -52,7 +52,7 @@ func initSpool(c *cli.Cmd, dir string) error {
 		c.Talk("%q is a spool already; its head has a key now, whose fingerprint is", dir)
 	} else {
 		c.Talk("it is for %s and the group %s, which may use the head and read (dspool(5), USERS, has the lines for others)",
-			account.UserName(os.Geteuid()), account.GroupName(os.Getegid()))
+			account.UserName(os.Geteuid()), account.GroupName(s.Group()))
 		c.Talk("%q is a spool now (dsched -S %s starts its head); the fingerprint of the head's key is", dir, dir)
 	}
 	_, err = fmt.Fprintln(c.Stdout, key.Fingerprint())
