@@ -151,7 +151,9 @@ func (e Gone) apply(m *Machine) {
 		return
 	}
 	k, ok := e.Attempt.Key()
-	if p.gone[k] != nil {
+	if s := p.strays[k]; s != nil && s.over {
+		delete(p.strays, k)
+	} else if p.gone[k] != nil {
 		m.letGo(p, k)
 	} else if !ok || m.live[k] != nil {
 		m.do(Odd{e.Session, e.Attempt, "it says that nothing is left of an attempt that is not settled"})

@@ -410,6 +410,8 @@ var rules = ruleBook{
 		{1, item(2, 1, job.PhaseSending), "STRAYED 2 a1 of ws1; STOP 2 a1"},
 		{1, ListEnd{2}, ""},
 		{2, ended(2, 1, unstarted), "FORGET 2 a1"},
+		{2, gone(2, 1), ""},
+		{3, gone(2, 1), "ODD 2 a1"},
 		{900, Tick{}, "back 1/0 a1 lost (ws1 was silent for 15m0s); start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
 	}},
 	{"and one that is cancelled meanwhile is stopped", begin, []step{

@@ -18,6 +18,7 @@ type stray struct {
 	token   job.Token
 	of      node.Name
 	stopped bool
+	over    bool // nothing of it has run: its node deletes it, and says so
 }
 
 // stray takes in an item of a list if it is a stray, and reports whether it is.
@@ -52,11 +53,12 @@ func (m *Machine) strayEnded(p *peer, token job.Token, r *Result) bool {
 	case s == nil:
 		return false
 	case r.Fate.Unstarted():
+		s.stopped, s.over = true, true
 		m.do(Forget{p.Session, token})
 	default:
+		delete(p.strays, k)
 		m.do(Hold{p.Session, token, fmt.Sprintf("it was given to %s", s.of)})
 	}
-	delete(p.strays, k)
 	m.unhold(p, token)
 	return true
 }
