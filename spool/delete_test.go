@@ -216,3 +216,14 @@ func TestDeleteWithoutUsableTrash(t *testing.T) {
 		})
 	}
 }
+
+// What is made anew in a spool whose directories hand their group on does so, too.
+func TestMadeAnewHandsItsGroupOn(t *testing.T) {
+	h := newHead(t)
+	if err := errors.Join(os.Chmod(h.Dir(), fs.ModeSetgid|0o750), os.Remove(h.path("trash")), h.remakeTop("trash")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(h.path("trash")); err != nil || info.Mode() != fs.ModeDir|fs.ModeSetgid|0o700 {
+		t.Errorf("trash/ is %v, %v", info.Mode(), err)
+	}
+}

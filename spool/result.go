@@ -82,7 +82,10 @@ func (h *Head) mkStaged(dir string) error {
 func remakeDir(dir string, mode fs.FileMode) error {
 	err := os.Mkdir(dir, mode.Perm())
 	if err == nil {
-		err = os.Chmod(dir, mode)
+		var info fs.FileInfo
+		if info, err = os.Lstat(dir); err == nil { // the directory above may hand its group on
+			err = os.Chmod(dir, info.Mode()&fs.ModeSetgid|mode)
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
