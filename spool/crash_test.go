@@ -66,6 +66,7 @@ var scenes = map[string]scene{
 	"drop":    {prepareEmpty, runDrop},
 	"take":    {prepareDrop, runTake},
 	"delete":  {prepareOver, runDelete},
+	"compact": {prepareDeleted, runLoad},
 	"collect": {prepareOld, runCollect},
 	"upload":  {prepareEmpty, runUpload},
 	"add":     {prepareBatch, runAdd},
@@ -126,6 +127,12 @@ func prepareDrop(t *testing.T, dir string) {
 func prepareOver(t *testing.T, dir string) {
 	prepareBatch(t, dir)
 	runScene(t, "run", dir, "")
+}
+
+// prepareDeleted leaves, beside a batch that is over, a long head.jsonl of deleted ones.
+func prepareDeleted(t *testing.T, dir string) {
+	prepareOver(t, dir)
+	listDeleted(t, dir, 5000)
 }
 
 // prepareOld leaves, beside a batch, what a collection removes, which is a blob
@@ -893,7 +900,7 @@ func TestJ25FailedSync(t *testing.T) {
 
 // The steps that the code has are the steps that the scenes pass.
 func TestEveryStepIsTested(t *testing.T) {
-	prefixes := regexp.MustCompile(`^"((init|torn|add|clean|commit|stage|seal|publish|submit|upload|drop|taken|reject|delete|collect|shed)\.[a-z.]+)"$`)
+	prefixes := regexp.MustCompile(`^"((init|torn|add|clean|commit|stage|seal|publish|submit|upload|drop|taken|reject|delete|collect|compact|shed)\.[a-z.]+)"$`)
 	code := make(map[string]bool)
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -91,7 +91,7 @@ func (h *headLog) forgetClosed() {
 	}
 }
 
-// A headReader remembers what it has read of head.jsonl, which only grows.
+// A headReader remembers what it has read of head.jsonl, which only grows, or is replaced.
 type headReader struct {
 	mu     sync.Mutex // guards the rest
 	listed map[job.BatchID]listing
