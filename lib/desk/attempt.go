@@ -278,7 +278,7 @@ func (a *Attempt) note(durably bool) ([]*os.File, error) {
 // Attempts is every attempt in the directory, nil only if that cannot be listed. Those that
 // were not noted whole are removed, as are those that their jobs have renamed or left without
 // a record, and what is not a directory; those whose note cannot be understood are left and
-// told in the error.
+// told in the error, each by an [UnreadableError]; so are those whose record is no file.
 func (d *Desk) Attempts() ([]*Attempt, error) {
 	entries, err := os.ReadDir(d.path("attempts"))
 	if err != nil {
@@ -293,8 +293,12 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 		}
 		record := filepath.Join(dir, proc.RecordFile)
 		t, err := readTold(dir)
-		if err == nil && t.given == nil && !readable(dir) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrKind) {
+		replaced := errors.Is(err, durable.ErrKind) // by its job: it has begun
+		if err == nil && t.given == nil && !readable(dir) || errors.Is(err, fs.ErrNotExist) || replaced {
 			errs = append(errs, d.discard(dir))
+			if replaced {
+				errs = append(errs, &UnreadableError{job.Token(e.Name()), err})
+			}
 			continue
 		}
 		a := &Attempt{Dir: dir}
@@ -311,7 +315,7 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", record, err))
+			errs = append(errs, &UnreadableError{job.Token(e.Name()), fmt.Errorf("%s: %w", record, err)})
 			continue
 		}
 		as = append(as, a)

@@ -200,6 +200,7 @@ type daemon struct {
 	work sync.WaitGroup
 
 	attempts     map[job.Token]*attempt
+	unreadable   []job.Token       // attempts whose notes are damaged, until the head has heard of it
 	builds       map[string]*build // that are known of, by directory
 	forgotten    map[string]bool   // builds to be removed when no attempt needs them
 	free         int               // cpus
@@ -367,6 +368,7 @@ func (n *daemon) takeOver() error {
 	if err != nil {
 		n.Log.Error("cannot use parts of the node's directory", "why", err)
 	}
+	n.unreadable = desk.Unreadable(err)
 	if err := n.desk.Settle(as); err != nil {
 		return err
 	}
@@ -384,10 +386,15 @@ func (n *daemon) takeOver() error {
 		}
 		if err != nil {
 			n.Log.Log(context.Background(), n.damageLevel(a), "an attempt cannot be taken up and counts as lost", "job", a.Job, "attempt", a.Token, "why", err)
-			n.ended(n.attempts[a.Token], &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}}, &wire.Ended{})
+			n.ended(n.attempts[a.Token], lostByDamage(), &wire.Ended{})
 		}
 	}
 	return nil
+}
+
+// lostByDamage returns how an attempt ended that cannot be taken up.
+func lostByDamage() *job.Result {
+	return &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "what its node kept of it is damaged"}}
 }
 
 // goOn has the attempts go on that takeOver took up, in the order in which they

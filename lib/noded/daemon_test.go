@@ -19,6 +19,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/proc"
+	"distribute/lib/wire"
 )
 
 // Attempts that wait go on in the order in which they were given, and those
@@ -82,7 +83,8 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 }
 
 // What is damaged in attempts/, or a file that is no attempt, keeps no daemon from its work,
-// also where it is alone.
+// also where it is alone. The head is told of an attempt whose note is damaged that it is lost,
+// until it has heard of it: a job that is not to be started twice may have run there.
 func TestTakeOverDamaged(t *testing.T) {
 	dir := t.TempDir()
 	d, err := desk.Open(dir, "boot")
@@ -90,7 +92,8 @@ func TestTakeOverDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	for name, text := range map[string]string{"mine": "a note", string(job.NewToken()) + "/" + proc.RecordFile: "{}\n"} {
+	token := job.NewToken()
+	for name, text := range map[string]string{"mine": "a note", string(token) + "/" + proc.RecordFile: "{}\n"} {
 		name = filepath.Join(dir, "attempts", name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
@@ -99,6 +102,14 @@ func TestTakeOverDamaged(t *testing.T) {
 	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
 	if err := n.takeOver(); err != nil || len(n.attempts) > 0 {
 		t.Errorf("it takes over %v, %v", n.attempts, err)
+	}
+	list := n.list()
+	if len(list) != 1 || list[0].(*wire.Item).Attempt != token || list[0].(*wire.Item).Result.Fate != job.FateLost {
+		t.Errorf("the list is %+v", list)
+	}
+	n.have(token)
+	if list := n.list(); len(list) != 0 {
+		t.Errorf("when the head has heard of it the list is %+v", list)
 	}
 }
 

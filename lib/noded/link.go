@@ -336,6 +336,9 @@ func (n *daemon) list() []wire.Message {
 	for t, a := range n.attempts {
 		ms = append(ms, &wire.Item{Attempt: t, Job: a.Job, Try: a.Try, Phase: a.phase, CPUs: a.cpus, GPUs: a.gpus(), Also: a.has.lodging(), Ran: a.ranFor(now), Result: a.result})
 	}
+	for _, t := range n.unreadable { // one that is not in the list has never begun
+		ms = append(ms, &wire.Item{Attempt: t, Phase: job.PhaseReturning, Result: lostByDamage()})
+	}
 	seen := map[job.BatchID]bool{}
 	for _, b := range n.builds {
 		if !seen[b.Batch] && !b.over {

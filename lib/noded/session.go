@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -293,6 +294,7 @@ func (n *daemon) have(t job.Token) {
 
 // isGone says that an attempt is not here, unless that is said soon.
 func (n *daemon) isGone(t job.Token) {
+	n.unreadable = slices.DeleteFunc(n.unreadable, func(u job.Token) bool { return u == t })
 	if !n.leaving.on[t] {
 		n.link.tell(&wire.Gone{Attempt: t})
 	}

@@ -153,6 +153,14 @@ func TestNeverAfterAStart(t *testing.T) {
 			{up(2, "ws1", 1), "node ws1 s1"},
 			{ListEnd{2}, "back 1/0 a1 unstarted (ws1 came back without it); start 1/0 a2~2 ws1/1; START 2 1/0 a2"},
 		},
+		"its note is damaged": {
+			{had(startedAt - 1), ""},
+			{Loaded{}, ""},
+			{up(2, "ws1", 1), "node ws1 s1"},
+			{itemEnded(2, 1, lost), "failed 1/0 a1 lost (lost by ws1; it is never started twice); late 1/0 a1; HAVE 2 a1"},
+			{gone(2, 1), "CLOSED 1"},
+			{ListEnd{2}, ""},
+		},
 		"another directory": {
 			{had(startedAt - 1), ""},
 			{Loaded{}, ""},
