@@ -159,6 +159,31 @@ func TestAbroadComesAgain(t *testing.T) {
 	}
 }
 
+// A batch is closed though nobody has said that the cluster let go of its attempts: whoever
+// was to say so has lost the head, or the head was started again. Nobody asks the cluster again.
+func TestAbroadCloses(t *testing.T) {
+	closed := func(what string, got []Action) {
+		t.Helper()
+		if text := show(got); text != "CLOSED 1" {
+			t.Errorf("%s: %q", what, text)
+		}
+	}
+	r := newRig(t, Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single}, claim(0), up(1, hpc, 1), ListEnd{1}, ended(1, 100, exited(1, ""))} {
+		r.apply(ev)
+	}
+	closed("the session ends", r.apply(NodeDown{1}))
+	m := New(Config{})
+	m.step(AddBatch{Batch: 1, Jobs: 1, Spec: single, Replay: true}, 0)
+	for _, rec := range []job.Record{{Kind: job.KindStart, Attempt: tok(100), Try: 1, Node: hpc, CPUs: 1},
+		{Kind: job.KindFailed, Attempt: tok(100), Try: 1, Node: hpc, Outcome: exited(1, "").Outcome}} {
+		if err := m.Replay(Ref{1, 0}, &rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed("after a restart", m.step(Loaded{}, 0))
+}
+
 // Names that people make up keep no cluster out, and take none from another that has a job
 // or may still hold one.
 func TestAbroadForgotten(t *testing.T) {
@@ -192,11 +217,6 @@ func TestAbroadForgotten(t *testing.T) {
 		t.Error("a cluster that has a job is forgotten")
 	}
 	come(hpc, ended(session+1, 100, unstarted))
-	makeUp()
-	if p := m.named[hpc]; p == nil || len(p.gone) != 1 {
-		t.Error("a cluster that may still hold what is settled is forgotten")
-	}
-	come(hpc, gone(session+1, 100))
 	makeUp()
 	if m.step(claim(1), 0); m.State(Ref{1, 1}) != job.Running {
 		t.Error("no job is taken to a cluster that is new")

@@ -155,6 +155,11 @@ func (m *Machine) ready(b *batch) {
 	if b.closed {
 		m.letGoOf(b)
 	}
+	for _, p := range m.abroad {
+		if p.Session == 0 {
+			m.letGoAll(p)
+		}
+	}
 	for p := range m.everyone() {
 		if p.Session != 0 && (p.hasOf(b) || p.hosts(b)) { // it must send its list again, with these
 			m.do(Refuse{Session: p.Session, Why: "a batch of which it may have attempts was read in"})

@@ -111,6 +111,9 @@ func (m *Machine) down(p *peer) {
 	for _, g := range p.guests {
 		g.counted = false
 	}
+	if p.abroad {
+		m.letGoAll(p) // who comes next brings back what is not settled, and nothing else
+	}
 }
 
 func (e NodeGone) apply(m *Machine) {
@@ -131,6 +134,11 @@ func (m *Machine) wipe(p *peer, why string) {
 		m.vanish(a, why, true)
 		a = next
 	}
+	m.letGoAll(p)
+}
+
+// letGoAll forgets all settled attempts of a node.
+func (m *Machine) letGoAll(p *peer) {
 	for k := range p.gone {
 		m.letGo(p, k)
 	}
