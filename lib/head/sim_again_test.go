@@ -7,7 +7,7 @@ import (
 
 // often is how often a job of the batch is tried again.
 func (b *simBatch) often(name string) int {
-	for _, j := range b.jobs {
+	for _, j := range b.known() {
 		if j.Name == name && j.Retries != nil {
 			return *j.Retries
 		}

@@ -169,9 +169,14 @@ func (c *cutting) build(key inode, path string) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		panic(err)
 	}
+	dir, short, err := within(path)
+	if err != nil {
+		panic(err)
+	}
+	defer dir.Close()
 	names := c.names(key)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		c.build(names[name], filepath.Join(path, name))
+		c.build(names[name], filepath.Join(short, name))
 	}
 	os.Chmod(path, im.mode.Perm())
 }
@@ -192,6 +197,9 @@ func (c *cutting) content(old, now *image) []byte {
 	if bytes.HasPrefix(was, is) { // cut
 		return [][]byte{was, is}[c.r.IntN(2)]
 	}
+	if same := common(is, was); same >= 512 && same < len(was) { // its end was written over, in place
+		return [][]byte{was, is, is[:same+c.r.IntN(len(is)-same+1)], append(slices.Clone(is[:same]), make([]byte, len(is)-same)...)}[c.r.IntN(4)]
+	}
 	if !bytes.HasPrefix(is, was) { // written anew
 		return [][]byte{was, is, nil, is[:c.r.IntN(len(is)+1)]}[c.r.IntN(4)]
 	}
@@ -203,4 +211,12 @@ func (c *cutting) content(old, now *image) []byte {
 		return append(slices.Clone(part), make([]byte, len(is)-len(part))...)
 	}
 	return part
+}
+
+// common is how many bytes two texts begin with that are the same.
+func common(a, b []byte) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -190,16 +191,22 @@ func (d *simDisk) look() (root inode, now map[inode]*image) {
 		now[key] = im
 		switch {
 		case mode.IsDir():
-			list, err := os.ReadDir(path)
+			dir, short, err := within(path)
+			var list []os.DirEntry
+			if err == nil {
+				defer dir.Close()
+				list, err = dir.ReadDir(-1)
+			}
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				panic(err)
 			}
+			slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 			im.names, im.kinds = map[string]inode{}, map[string]fs.FileMode{}
 			for _, e := range list {
 				if leftOut(e) {
 					continue
 				}
-				if child, there := visit(path + "/" + e.Name()); there {
+				if child, there := visit(short + "/" + e.Name()); there {
 					im.names[e.Name()], im.kinds[e.Name()] = child, now[child].mode
 				}
 			}
@@ -215,6 +222,16 @@ func (d *simDisk) look() (root inode, now map[inode]*image) {
 	}
 	root, _ = visit(d.root)
 	return root, now
+}
+
+// within opens a directory, and returns a path that leads to it as long as it is open, since
+// that of a file can be longer than a path may be.
+func within(path string) (*os.File, string, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
+	}
+	return dir, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), nil
 }
 
 // leftOut says that a file is not looked at: the ballast is large and has
@@ -255,8 +272,13 @@ func (d *simDisk) kill(to string) *simDisk {
 			if err := os.Mkdir(path, 0o700); err != nil {
 				panic(err)
 			}
+			dir, short, err := within(path)
+			if err != nil {
+				panic(err)
+			}
+			defer dir.Close()
 			for name, child := range im.names {
-				build(child, path+"/"+name)
+				build(child, short+"/"+name)
 			}
 			os.Chmod(path, im.mode.Perm())
 		} else {
@@ -346,7 +368,12 @@ func (d *simDisk) of(path string, images map[inode]*image) ([]byte, bool) {
 // holds says that all that a file has in it now would survive a power cut, if no sync
 // were pretended, or that there is no such file.
 func (d *simDisk) holds(path string) bool {
-	now, err := os.ReadFile(d.root + "/" + path)
+	root, err := os.OpenRoot(d.root)
+	if err != nil {
+		return true
+	}
+	defer root.Close()
+	now, err := root.ReadFile(path)
 	if err != nil {
 		return true
 	}

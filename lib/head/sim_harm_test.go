@@ -155,6 +155,16 @@ func (w *world) harmOnce(until func(time.Duration, func())) {
 		w.rollBack()
 		return
 	}
+	if w.plan.renames && w.r.IntN(16) == 0 {
+		w.rename(n, until)
+		return
+	}
+	if w.plan.verbs && w.r.IntN(16) == 0 {
+		off := []time.Duration{0, time.Minute, -time.Hour, 20000 * time.Hour, -200000 * time.Hour}[w.r.IntN(5)]
+		w.act("the clock of %s is off by %v", n.name, off)
+		n.setClock(off)
+		return
+	}
 	all := 0
 	for _, h := range harms {
 		all += h.weight
@@ -294,6 +304,10 @@ func (w *world) heal() {
 		w.net.partition(n.name, false)
 		n.setPause(noded.Stand{})
 		n.setBroken(false)
+		if n.renamed {
+			n.halt(false)
+			n.setRenamed(false)
+		}
 		n.start()
 	}
 	w.startHead()

@@ -34,6 +34,7 @@ func (w *world) startHead() {
 	own, over, root := &owner{host: "head"}, make(chan struct{}), s.disk.root
 	s.own, s.over = own, over
 	w.cancel[own] = cancel
+	w.set(func() { w.hurt = false })
 	w.hands.Go(func() {
 		defer close(over)
 		h, err := Open(root, w.logger("head"))
@@ -87,9 +88,13 @@ func (w *world) incoming(ctx context.Context, root string) <-chan string {
 // fails or is full.
 func (w *world) headEnded(own *owner, err error) {
 	w.mu.Lock()
-	mine := w.head.own == own
+	mine, hurt := w.head.own == own, w.hurt
 	w.mu.Unlock()
 	if !mine || err == nil {
+		return
+	}
+	if !hurt {
+		w.wrong("dsched ended by itself, and nothing is wrong with its disk: %v", err)
 		return
 	}
 	if errors.Is(err, spool.ErrBroken) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENOSPC) {

@@ -28,14 +28,17 @@ type simNode struct {
 	name string
 	cpus int
 
-	mu     sync.Mutex // guards the rest
-	boot   int
-	disk   *simDisk
-	daemon *nodeDaemon // nil: down
-	pause  simPause
-	broken bool // everything that begins fails at once
-	orders map[string]*simOrder
-	stills map[string]bool // the tokens of those that are to stand still
+	mu      sync.Mutex // guards the rest
+	boot    int
+	disk    *simDisk
+	daemon  *nodeDaemon // nil: down
+	pause   simPause
+	clock   time.Duration // how far it is off
+	ahead   bool          // it was ahead once
+	renamed bool          // it has its other name
+	broken  bool          // everything that begins fails at once
+	orders  map[string]*simOrder
+	stills  map[string]bool // the tokens of those that are to stand still
 }
 
 // A nodeDaemon is one incarnation of a node's daemon, and the machine as it
@@ -62,7 +65,8 @@ type simOrder struct {
 	stop  chan struct{} // closed: it is to end
 	over  chan struct{} // closed: the lock is free
 	ended bool          // stop is closed
-	last  bool          // it writes its status: it is not killed any more
+	began time.Time
+	last  bool // it writes its status: it is not killed any more
 }
 
 // A simSlot is a supervisor.
@@ -81,11 +85,13 @@ type simRun struct {
 	node    *simNode
 	rel     string
 	text    string // of its file
-	more    string // of its second file
+	at      string // the path of its second file
+	more    string // what is in that
 	began   int    // the step from which it went on
 	saved   int    // the step that it saved
 	over    bool
 	ok      bool
+	abroad  bool // on the cluster
 	excused bool // its node lost power before its end was on the disk
 	gone    bool // its directory is gone, and that was looked at
 }
@@ -315,8 +321,9 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 		return nil, errors.New("it was given up")
 	}
 	d := o.slot.d
+	o.began = time.Now()
 	boot, _ := d.Boot()
-	st := &proc.Status{Token: o.Token, Boot: boot, Started: time.Now().UTC(), Contained: proc.BestEffort}
+	st := &proc.Status{Token: o.Token, Boot: boot, Started: n.now(), Contained: proc.BestEffort}
 	if strings.HasPrefix(o.rel, "builds/") {
 		return n.build(o, st)
 	}
@@ -347,7 +354,7 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 		return nil, err
 	}
 	if st.Signal == 0 && st.Exit == nil {
-		if err := errors.Join(os.MkdirAll(n.path(o.rel, "work/sub"), 0o700), write("work/sub/more.bin", r.more), os.RemoveAll(n.path(o.rel, "work/step"))); err != nil {
+		if err := errors.Join(writeAt(n.path(o.rel, "work"), r.at, r.more), os.RemoveAll(n.path(o.rel, "work/step"))); err != nil {
 			return nil, n.w.odd(o, err)
 		}
 		st.Exit = &exit
@@ -357,6 +364,16 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	}
 	n.w.ends(r, st)
 	return st, nil
+}
+
+// writeAt writes a file below a directory, at a path of whatever length.
+func writeAt(dir, at, text string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return errors.Join(root.MkdirAll(filepath.Dir(at), 0o700), root.WriteFile(at, []byte(text), 0o600))
 }
 
 // build runs a build, which fails on some nodes.
@@ -384,8 +401,8 @@ func (n *simNode) build(o *simOrder, st *proc.Status) (*proc.Status, error) {
 
 // end writes how an order ended, wherever the disk is by now.
 func (n *simNode) end(o *simOrder, st *proc.Status) error {
-	st.Ended = time.Now().UTC()
-	st.Wall = st.Ended.Sub(st.Started) - st.Paused
+	st.Ended = n.now()
+	st.Wall = time.Since(o.began) - st.Paused
 	n.mu.Lock()
 	o.last = true
 	n.mu.Unlock()
@@ -417,6 +434,19 @@ func (n *simNode) keep(o *simOrder, st *proc.Status) error {
 	return err
 }
 
+// now is the time of day as the machine has it.
+func (n *simNode) now() time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Now().Add(n.clock).UTC()
+}
+
+func (n *simNode) setClock(off time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.clock, n.ahead = off, n.ahead || off > 0
+}
+
 // start starts the daemon on the disk as it is.
 func (n *simNode) start() {
 	n.mu.Lock()
@@ -427,10 +457,14 @@ func (n *simNode) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &nodeDaemon{simNode: n, root: n.disk.root, own: &owner{host: n.name}, ctx: ctx, over: make(chan struct{})}
 	n.daemon = d
+	name := node.Name(n.name)
+	if n.renamed {
+		name = n.alias()
+	}
 	n.w.cancel[d.own] = cancel
 	n.w.hands.Go(func() {
 		defer close(d.over)
-		err := noded.Run(ctx, noded.Settings{Addr: "sim://head", Name: node.Name(n.name), Dir: d.root, Log: n.w.logger(n.name),
+		err := noded.Run(ctx, noded.Settings{Addr: "sim://head", Name: name, Dir: d.root, Log: n.w.logger(n.name),
 			Offer: node.Offer{CPUs: n.cpus, Memory: 1 << 31, GPUs: simGPUs}, Machine: d, Uptime: n.w.at, Stand: n.standing, Dial: n.w.dialer(d.own, n.w.nodePeer())})
 		if err != nil && !d.dead() {
 			n.w.wrong("%s ended by itself: %v", n.name, err)

@@ -127,7 +127,7 @@ func (w *world) stepsAtRest(s *spool.Spool, b *simBatch) {
 		switch {
 		case rec.Kind == job.KindDone || rec.Kind == job.KindFailed || rec.Kind == job.KindCancelled:
 			delete(steps, rec.Job)
-		case r == nil:
+		case r == nil || r.abroad:
 		case rec.Kind == job.KindStart && r.began != steps[rec.Job]:
 			w.wrong("attempt %s of %s/%s goes on from step %d, and %d was saved", rec.Attempt, b.id, rec.Job, r.began, steps[rec.Job])
 		case rec.Kind == job.KindBack && rec.Saved && r.saved <= steps[rec.Job]:

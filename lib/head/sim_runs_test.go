@@ -37,7 +37,7 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 	w.mu.Lock()
 	twice := w.runs[job.Token(o.Token)]
 	r := &simRun{token: job.Token(o.Token), job: job.ID(id), node: n, rel: o.rel,
-		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), more: strings.Repeat(o.Token, w.large(w.r.IntN(200))), began: began}
+		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), at: w.path(), more: strings.Repeat(o.Token, w.large(w.r.IntN(200))), began: began}
 	earlier := 0
 	for _, other := range w.runs {
 		if other.job == r.job && other.saved == 0 { // one that has saved itself is meant to go on
@@ -89,7 +89,7 @@ func (w *world) excuse(n *simNode) {
 			record, _ := n.disk.trusted(r.rel + "/" + proc.RecordFile)
 			text, _ := n.disk.trusted(r.rel + "/work/result.txt")
 			r.excused = !hasResult(record) || string(text) != r.text || !n.disk.holds(r.rel+"/"+proc.RecordFile) ||
-				!n.disk.holds(r.rel+"/work/sub/more.bin")
+				!n.disk.holds(r.rel+"/work/"+r.at)
 		}
 	}
 }
@@ -104,6 +104,18 @@ func (w *world) excuseAll(n *simNode) {
 		r.excused = r.excused || r.node == n
 	}
 }
+
+// path is where an attempt leaves its second file: some paths are as long as they may be.
+func (w *world) path() string {
+	if !w.plan.verbs || w.r.IntN(16) > 0 {
+		return "sub/more.bin"
+	}
+	long := strings.Repeat(strings.Repeat("d", 250)+"/", 17)
+	return long[:maxPath-w.r.IntN(3)]
+}
+
+// maxPath is how long the path of a file can be that a job makes in its directory.
+const maxPath = 4077
 
 // large makes some of so many words more than a small result has, which comes by a stream
 // of its own and has a file for its manifest.

@@ -130,6 +130,13 @@ func TestSimulationRemoved(t *testing.T) {
 // and retries at any time), N53, N55 (daemons and supervisors killed), P73, P75 (desks
 // that are paused, and jobs that leave them with what they saved), T80, T81,
 // D88 (streams that are silent, split, and cut at any byte).
+//
+// In three of four histories several users, of whom one is an operator, say all that users
+// can say, each also about batches of the others; the clocks of nodes are off, and paths of
+// results are as long as they may be. In some of these an operator drains, resumes, removes,
+// accepts and gives up nodes, in others nodes get another name, or jobs are taken to a
+// cluster and back. At the end all of that is taken back, every job has to come to its end,
+// and when all batches are deleted nothing is left anywhere.
 func TestSimulation(t *testing.T) {
 	n, first := suite.Size(4, 100), uint64(1) // the full run is under the race detector; make sim lives thousands
 	if v := os.Getenv("D_SIM"); v != "" {
@@ -202,5 +209,5 @@ func share(t *testing.T, n int, first uint64) {
 
 func planOf(seed uint64) plan {
 	return plan{acts: 10 + int(seed%30), gap: []time.Duration{time.Second, 5 * time.Second, 10 * time.Second}[seed%3],
-		disk: []time.Duration{2, 20, 300}[seed/3%3] * time.Millisecond, rolls: seed%10 == 0, gates: seed%5 == 0}
+		disk: []time.Duration{2, 20, 300}[seed/3%3] * time.Millisecond, rolls: seed%10 == 0, gates: seed%5 == 0, verbs: seed%4 != 1, words: seed%4 == 2, renames: seed%16 == 2 && seed%10 > 0, cluster: seed%4 == 3}
 }

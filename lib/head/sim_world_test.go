@@ -19,6 +19,7 @@ import (
 	"distribute/lib/dial"
 	"distribute/lib/durable"
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/spool"
 )
 
@@ -32,15 +33,16 @@ type world struct {
 	net  *simNet
 	plan plan
 
-	nodes  []*simNode
-	people []*person
-	head   simHead
-	cancel map[*owner]context.CancelFunc
-	hands  sync.WaitGroup // all that runs
-	began  time.Time
-	ctx    context.Context // ends with the history
-	end    context.CancelFunc
-	calm   bool // the faults are over
+	nodes   []*simNode
+	people  []*person
+	head    simHead
+	cancel  map[*owner]context.CancelFunc
+	hands   sync.WaitGroup // all that runs
+	began   time.Time
+	ctx     context.Context // ends with the history
+	end     context.CancelFunc
+	calm    bool // the faults are over
+	keptFor int  // looks for which nothing was open but what a node keeps that was given up
 
 	mu      sync.Mutex // guards the rest
 	gens    map[string]int
@@ -53,7 +55,9 @@ type world struct {
 	stall   map[string]time.Duration // of the syncs of a machine
 	broken  map[string]bool          // the next sync of a machine fails
 	full    bool                     // the head's disk
+	hurt    bool                     // something was not written on it since dsched started
 	trap    *trap
+	words   map[node.Name]*nodeWord
 	never   map[job.BatchID]bool // batches of which no job is started twice
 	rolled  bool                 // the spool was put back to an older state
 	deleted map[job.BatchID]bool // somebody asked for that
@@ -67,6 +71,10 @@ type plan struct {
 	disk    time.Duration // the longest sync
 	rolls   bool          // the spool may be put back
 	gates   bool          // jobs wait for others of their batch
+	verbs   bool          // several users say everything that users can say
+	words   bool          // and operators
+	renames bool          // nodes get other names
+	cluster bool          // jobs are taken to a cluster
 	without string        // a sync that does not happen: see mutations
 }
 
@@ -74,6 +82,7 @@ type plan struct {
 type fact struct {
 	state   job.State // Done, Failed or Cancelled: it was told; else nothing was
 	retries int       // that somebody asked for
+	cancels bool      // somebody has asked for that
 	retried bool      // since the state was told somebody asked for another try
 	token   job.Token // whose result it is
 	held    bool      // it was told to be
@@ -118,6 +127,7 @@ func (w *world) step(name string) error {
 	}
 	for _, of := range []string{"log.write", "submit.", "stage.", "seal.", "publish.", "commit."} {
 		if strings.HasPrefix(name, of) {
+			w.hurt = true
 			return fmt.Errorf("%s: %w", name, syscall.ENOSPC)
 		}
 	}
@@ -140,6 +150,7 @@ func (w *world) newDisk(machine, root string) *simDisk {
 		defer w.mu.Unlock()
 		if w.broken[machine] {
 			w.broken[machine] = false
+			w.hurt = w.hurt || machine == "head"
 			return syscall.EIO
 		}
 		return nil
@@ -215,15 +226,11 @@ func (w *world) dialer(own *owner, peer dial.Peer) func(context.Context, string)
 // loopback.
 func (w *world) nodePeer() dial.Peer { return dial.Peer{UID: -1, Local: w.plan.acts%2 == 0} }
 
-func (w *world) toolPeer() dial.Peer {
-	return dial.Peer{UID: os.Getuid(), User: "ana", Proven: true, Local: true}
-}
-
 // newWorld makes the disks and the machines of a history.
 func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 	w := &world{t: t, base: base, r: rand.New(&source64{src: rand.NewPCG(seed, 7)}), plan: p, began: time.Now(),
 		cancel: map[*owner]context.CancelFunc{}, gens: map[string]int{}, disks: map[string]*simDisk{},
-		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, never: map[job.BatchID]bool{}, deleted: map[job.BatchID]bool{}, built: map[job.BatchID]bool{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
+		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, words: map[node.Name]*nodeWord{}, never: map[job.BatchID]bool{}, deleted: map[job.BatchID]bool{}, built: map[job.BatchID]bool{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
 	w.net = newSimNet(w.r)
 	w.ctx, w.end = context.WithCancel(context.Background())
 	root := w.newRoot("head")
@@ -272,6 +279,10 @@ func (w *world) live() {
 		p := newPerson(w, i)
 		w.people = append(w.people, p)
 		w.hands.Go(p.live)
+	}
+	if w.plan.words {
+		r := rand.New(rand.NewPCG(w.r.Uint64(), 1))
+		w.hands.Go(func() { w.operate(r) })
 	}
 	w.harm()
 	if !w.failed() {
