@@ -160,7 +160,7 @@ func (w *world) nodesAreBack() {
 	back := map[node.Name]bool{}
 	w.ask(func(h *Head) {
 		for _, r := range h.machine.Nodes() {
-			back[r.Node] = r.State != node.Lost
+			back[r.Node] = r.State != node.Lost && h.nodes.sessions[h.nodes.byName[r.Node]] != nil
 		}
 	})
 	for _, n := range w.nodes {
