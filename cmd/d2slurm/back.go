@@ -342,7 +342,7 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 			continue
 		case w.left:
 			r.Left = &noded.Left{Job: w.job.Job, Open: func() (*os.Root, error) { return b.p.open(w.job.Dir) }, Printed: w.job.Printed(),
-				Kind: b.folder.Kind, Outputs: w.job.Outputs, Inputs: w.job.Inputs, MTimes: w.job.MTimes, Started: w.fate.Outcome.Started}
+				Kind: b.folder.Kind, Outputs: w.job.Outputs, Inputs: w.job.Inputs, MTimes: w.job.MTimes, Started: w.fate.Outcome.Started, Cleared: w.fate.Cleared}
 		}
 		all = append(all, r)
 	}

@@ -38,6 +38,7 @@ type Left struct {
 	Inputs  []string          // paths below work/ that were there before it began,
 	MTimes  []int64           // with these times in nanoseconds since 1970, where they are known,
 	Started time.Time         // or older than this
+	Cleared bool              // of the inputs only those are there that the job has changed
 }
 
 var (
@@ -390,10 +391,11 @@ type inputs struct {
 	files   map[string]time.Time // their times; zero: not known
 	dirs    map[string]bool
 	started time.Time
+	cleared bool
 }
 
 func (l *Left) inputs() *inputs {
-	in := &inputs{map[string]time.Time{}, map[string]bool{}, l.Started}
+	in := &inputs{map[string]time.Time{}, map[string]bool{}, l.Started, l.Cleared}
 	for i, p := range l.Inputs {
 		in.files[p] = time.Time{}
 		if i < len(l.MTimes) {
@@ -416,6 +418,9 @@ func (in *inputs) Was(p string) bool {
 // than the job, by the clock of the submitter's machine; some disks keep whole seconds. What the
 // files of a disk are told is a little behind the clock.
 func (in *inputs) Changed(p string, info fs.FileInfo) bool {
+	if in.cleared {
+		return true
+	}
 	had, is := in.files[p]
 	if is && info.ModTime().Sub(had).Abs() < time.Second {
 		return false

@@ -283,6 +283,7 @@ type Fate struct {
 	Task    TaskID
 	Outcome job.Outcome // of one that has ended, or why it is lost
 	Wrong   error       // its status file says nothing
+	Cleared bool        // its script has removed the inputs that it left as they were
 }
 
 // Exit statuses of run.sh that are none of a job's, which has written its own.
@@ -305,7 +306,7 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		if f.Outcome, terminated, f.Wrong = ReadStatus(status); f.Wrong == nil {
 			again := live(rec.State) && (controlled || !r.Known) || lost(rec.State)
 			if !known || !terminated || !again {
-				f.Stand = Ended
+				f.Stand, f.Cleared = Ended, true
 				if known {
 					f.Outcome.Reason = reasonWith(reasonOf(rec.State), f.Outcome.Reason)
 					rec.use(&f.Outcome)

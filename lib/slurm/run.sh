@@ -379,6 +379,7 @@ if [ "$group" = build ]; then
 	each unplace "${batch_inputs[@]}"
 	cd -- "$root" || fail 'the folder is gone'
 	[ ! -L build/initial_files ] || rm -f build/initial_files
+	find build ! -type f ! -type d ! -type l -delete 2>/dev/null # jobs get none
 	printf '%s\n' "${SLURM_JOB_ID:-0}" >built || fail 'the build cannot be noted'
 	exit 0
 fi
