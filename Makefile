@@ -7,6 +7,7 @@
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
 # make sim      N histories of a simulated lab, from SEED on (default: 1000)
 # make harm     N random damages of a spool and of a node's directory, repaired (default: 1000)
+# make programs N small programs of chance, run in a directory, on nodes and on a cluster
 # make lab      a day of a simulated lab of 100 desks, as a chart
 # make bench    how fast it is, beside the machine's limits and other programs: minutes
 # make cuts     CUTS power cuts of a head in an emulator, which scripts/peers/machine builds
@@ -63,6 +64,9 @@ sim:
 harm:
 	D_HARM=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -run '^TestRepairs$$' ./spool ./lib/desk
 
+programs:
+	D_PROGRAMS=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestScripts$$/^job_programs$$' ./testscripts | $(brief)
+
 lint:
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "gofmt -w $$out"; exit 1; }
 	$(GO) vet ./...
@@ -117,4 +121,4 @@ clean:
 size:
 	@scripts/size
 
-.PHONY: all demo test race full rehearse flaky lint fuzz bench chaos cuts sim harm lab soak size cover wheel html install dist deb clean
+.PHONY: all demo test race full rehearse flaky lint fuzz bench chaos cuts sim harm programs lab soak size cover wheel html install dist deb clean

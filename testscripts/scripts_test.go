@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 
 		"powercut": mainPowercut,
 		"fuse":     mainFuse,
+		"programs": mainPrograms,
 		"machine":  mainMachine,
 		"unit":     mainUnit,
 	})
@@ -157,7 +158,9 @@ func setup(env *testscript.Env) error {
 	env.Setenv("TOP", os.Getenv("TOP"))
 	env.Setenv("BIN", os.Getenv("BIN"))
 	env.Setenv("GORACE", "atexit_sleep_ms=10")
-	env.Setenv("PEERS", os.Getenv("PEERS"))
+	for _, name := range []string{"PEERS", "D_PROGRAMS", "D_SEED"} {
+		env.Setenv(name, os.Getenv(name))
+	}
 	guard := exec.Command("guard", home)
 	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	end, err := guard.StdinPipe()
