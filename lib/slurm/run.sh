@@ -138,6 +138,7 @@ else
 	open_dirs "$at"
 	rm -rf -- "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
+	chmod u+rwx . # which the build may have closed
 	each keep "${batch_inputs[@]}" && each place "${job_inputs[@]}" || fail 'an input cannot be put in its place'
 	case $kind in
 	python)
@@ -385,6 +386,7 @@ if [ "$group" = build ]; then
 fi
 
 if own "$at" && own "$dir"; then
+	find . -type d -perm -500 ! -perm -200 -exec chmod u+w {} \; 2>/dev/null # else no input goes
 	each unplace "${batch_inputs[@]}"
 	each unplace "${job_inputs[@]}"
 	[ ${#build[@]} -eq 0 ] || unbuild
