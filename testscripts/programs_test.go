@@ -28,10 +28,11 @@ func (p program) without(i, n int) program {
 // A programBatch is programs that share a build and inputs. With ranks, each program
 // runs so many times at once, and each rank works in a directory of its own.
 type programBatch struct {
-	name  string
-	build *program // nil: none
-	jobs  []program
-	ranks int
+	number int
+	name   string
+	build  *program // nil: none
+	jobs   []program
+	ranks  int
 }
 
 // The inputs of each batch, by their paths in the batch's directory: two of one size and
@@ -59,6 +60,7 @@ type programmer struct {
 	*rand.Rand
 	paths    []string // that earlier steps have made
 	ends     bool     // it may end itself, or fail
+	closed   string   // a mode of files
 	farthest string   // the longest path that it makes
 	mount    string   // a step that mounts the canary, and leaves it mounted
 }
@@ -66,18 +68,18 @@ type programmer struct {
 // newProgramBatch writes a batch with so many jobs.
 func newProgramBatch(seed uint64, number, jobs int) programBatch {
 	r := rand.New(rand.NewPCG(seed, uint64(number)))
-	b := programBatch{name: fmt.Sprintf("b%d", number)}
+	b := programBatch{number: number, name: fmt.Sprintf("b%d", number)}
 	if number%7 == 6 {
 		b.ranks = 2
 	}
 	var made []string
 	if r.IntN(5) > 0 {
-		w := &programmer{Rand: r, farthest: "3500", mount: "mkdir -p m"}
+		w := &programmer{Rand: r, closed: "555", farthest: "3500", mount: "mkdir -p m"}
 		p := w.program("build", 1+r.IntN(8))
 		b.build, made = &p, w.paths
 	}
 	for i := range jobs {
-		w := &programmer{Rand: r, paths: slices.Clone(made), farthest: "4076"}
+		w := &programmer{Rand: r, paths: slices.Clone(made), closed: "000", farthest: "4076"}
 		w.ends = b.ranks == 0 // if one rank fails, when the others end is chance
 		w.mount = `mkdir -p m && mount --bind "$CANARY" m 2>/dev/null && ls m >/dev/null`
 		b.jobs = append(b.jobs, w.program(fmt.Sprintf("p%d", i), 1+r.IntN(12)))
@@ -163,7 +165,7 @@ func (w *programmer) step() string {
 		func() string { return dir + "ln -sf " + w.one("f", "g.csv", "./n1", "nothing", "sub/x") + " " + p },
 		func() string { return "ln -sf " + w.one("/nowhere/x", strings.Repeat("../", 40)+"nowhere/x") + " " + p },
 		func() string {
-			return "chmod " + w.one("755", "644", "600", "444", "400", "500", "4755", "000") + " " + q
+			return "chmod " + w.one("755", "644", "600", "444", "400", "500", "4755", w.closed) + " " + q
 		},
 		func() string {
 			return dir + "chmod " + w.one("700", "755", "500", "1777", "2755") + " " + quoted(trimName(new))
@@ -175,7 +177,7 @@ func (w *programmer) step() string {
 		func() string { return fmt.Sprintf("truncate -s %d ", w.IntN(2000)) + q },
 		func() string { return "mkdir -p " + p },
 		func() string { return "mkfifo fifo" }, // no other step waits for its other end
-		func() string { return `python3 -c 'import socket,sys; socket.socket(socket.AF_UNIX).bind("sock")'` },
+		func() string { return `python3 -ISc 'import socket,sys; socket.socket(socket.AF_UNIX).bind("sock")'` },
 		func() string { return "(exec 9>./gone && rm gone && " + w.content() + " >&9)" },
 		func() string { return "(" + w.content() + " >" + p + ") & wait $!" },
 		func() string { return "sleep 30 >/dev/null 2>&1 &" },
@@ -207,7 +209,7 @@ func (w *programmer) ending() string {
 
 // longPath makes a file whose path from here has so many bytes, which no shell can name.
 func longPath(bytes string) string {
-	return `python3 -c '
+	return `python3 -ISc '
 import os
 left = ` + bytes + `
 while left > 255:

@@ -186,7 +186,11 @@ func expected(before, after tree, person bool) (home tree, skipped, maybe []stri
 		switch e.kind {
 		case fs.ModeDir:
 			if person && e.mode&0o500 != 0o500 {
-				skipped, closed[at] = append(skipped, at), true
+				if closed[at] = true; there {
+					maybe = append(maybe, at)
+				} else {
+					skipped = append(skipped, at)
+				}
 				continue
 			}
 		case fs.ModeSymlink:
@@ -195,8 +199,12 @@ func expected(before, after tree, person bool) (home tree, skipped, maybe []stri
 				continue
 			}
 		case 0:
-			if !old && person && e.mode&0o400 == 0 {
-				skipped = append(skipped, at)
+			if person && e.mode&0o400 == 0 {
+				if old {
+					maybe = append(maybe, at)
+				} else {
+					skipped = append(skipped, at)
+				}
 				continue
 			}
 		default:
