@@ -18,8 +18,9 @@ const (
 
 // compact replaces head.jsonl by the records of it that still decide something, if it is
 // large and most of it does not. Load calls it when all directories of deleted batches are
-// in trash/. Where there is no room, the file stays as it is.
-func (h *Head) compact() error {
+// in trash/, but those in there: the log of such a batch cannot be read. Where there is no
+// room, the file stays as it is.
+func (h *Head) compact(there map[job.BatchID]bool) error {
 	name := h.path("head.jsonl")
 	f, err := os.Open(name)
 	if err != nil {
@@ -30,7 +31,7 @@ func (h *Head) compact() error {
 	if err != nil || info.Size() < compactFrom {
 		return err
 	}
-	text, err := compacted(f)
+	text, err := compacted(f, there)
 	if err != nil || int64(len(text)) > info.Size()/2 {
 		return err
 	}
@@ -67,8 +68,9 @@ func (h *Head) refold() error {
 }
 
 // compacted returns the records of a head.jsonl without damage that decide something: what
-// is folded from them is what is folded from all, but for old deletions.
-func compacted(f io.Reader) ([]byte, error) {
+// is folded from them is what is folded from all, but for old deletions of batches of which
+// there has no directory.
+func compacted(f io.Reader, there map[job.BatchID]bool) ([]byte, error) {
 	type batch struct{ closed, last *job.Record } // closed: before an opened
 	batches := map[job.BatchID]batch{}
 	nodes, drained := map[string]*job.Record{}, map[string]*job.Record{}
@@ -87,8 +89,10 @@ func compacted(f io.Reader) ([]byte, error) {
 		case job.KindClosed:
 			batches[rec.Batch] = batch{nil, &rec}
 		case job.KindDeleted:
-			delete(batches, rec.Batch)
-			deleted = append(deleted, &rec)
+			if delete(batches, rec.Batch); there[rec.Batch] {
+				batches[rec.Batch] = batch{nil, &rec}
+			}
+			deleted = append(deleted[max(0, len(deleted)+1-keptDeleted):], &rec)
 		case job.KindNode:
 			if was := nodes[rec.Node]; was == nil || was.State != rec.State {
 				nodes[rec.Node] = &rec
@@ -103,8 +107,7 @@ func compacted(f io.Reader) ([]byte, error) {
 	if err != nil || last == nil {
 		return nil, err
 	}
-	keep = append(keep, last)
-	keep = append(keep, deleted[max(0, len(deleted)-keptDeleted):]...)
+	keep = append(append(keep, last), deleted...)
 	for _, b := range batches {
 		if keep = append(keep, b.last); b.closed != nil {
 			keep = append(keep, b.closed)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -202,5 +203,36 @@ func TestCompactNotDamaged(t *testing.T) {
 	}
 	if after, err := os.ReadFile(name); err != nil || !bytes.Equal(after, text) {
 		t.Errorf("it was changed, %v", err)
+	}
+}
+
+// A deleted batch whose log could not be read when head.jsonl was replaced is not back when
+// it can be read again.
+func TestCompactUnreadable(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/old", []string{"a"})
+	over(t, h, b, job.KindDone)
+	dir := h.Dir()
+	if _, err := h.Delete("ns/old", b.seq, "ana", job.NewToken()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(h.Commit(), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	listDeleted(t, dir, 5000)
+	log := filepath.Join(dir, "batches/ns/old/log.jsonl")
+	if err := os.Rename(log, log+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	h, _, problems := loadHead(t, dir)
+	if recs := headRecords(t, dir); len(problems) != 1 || len(recs) > 1100 {
+		t.Errorf("%d records are left, problems %v", len(recs), problems)
+	}
+	if err := errors.Join(h.Close(), os.Rename(log+".aside", log)); err != nil {
+		t.Fatal(err)
+	}
+	_, open, problems := loadHead(t, dir)
+	if err := exists(filepath.Dir(log)); len(open) > 0 || len(problems) > 0 || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the batch is back: open %v, problems %v, %v", open, problems, err)
 	}
 }

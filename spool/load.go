@@ -55,7 +55,7 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	} else if err != nil {
 		return nil, problems, err
 	} else if sound {
-		if err := h.compact(); err != nil {
+		if err := h.compact(there); err != nil {
 			return nil, problems, err
 		}
 	}
