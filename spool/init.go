@@ -70,7 +70,7 @@ func Init(dir string) error {
 	if err := refuseNetwork(dir); err != nil {
 		return err
 	}
-	if err := fill(dir); err != nil {
+	if err := fill(dir, made); err != nil {
 		return err
 	}
 	if err := durable.Step("init.identity"); err != nil {
@@ -123,15 +123,16 @@ func unused(dir string) error {
 	return nil
 }
 
-// fill makes what is in a new spool. If its directory has another group than this process,
-// directories have the set-group-id bit, so that files have that group whoever makes them.
-func fill(dir string) error {
+// fill makes what is in a new spool. If its directory was there before, or has another group
+// than this process, directories have the set-group-id bit, so that files have that group
+// whoever makes them: a service may run in another group than dadm has.
+func fill(dir string, made bool) error {
 	var bit fs.FileMode
 	var st syscall.Stat_t
 	if err := syscall.Stat(dir, &st); err != nil {
 		return &fs.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	if int(st.Gid) != os.Getegid() {
+	if !made || int(st.Gid) != os.Getegid() {
 		bit = fs.ModeSetgid
 	}
 	if err := os.Chmod(dir, bit|0o750); err != nil {
