@@ -57,6 +57,14 @@ func TestUnknownBeside(t *testing.T) {
 		if p := once.m.named["ws2"]; p.Active != 0 || p.Unknown || p.Used != (policy.Share{}) {
 			t.Errorf("ws2 has %+v in use after it ended", p.Used)
 		}
+
+		// Its node is away and is given up: nobody would tell of its end.
+		gone := newRig(t, Config{})
+		gone.apply(Loaded{})
+		slices.Concat(s, script{{NodeDown{1}, ""}, {NodeGone{Node: "ws1", Removed: true}, ""}}).run(t, gone)
+		if p := gone.m.named["ws2"]; p.Active != 0 || p.Unknown || p.Used != (policy.Share{}) {
+			t.Errorf("ws2 has %+v in use after its node was given up", p.Used)
+		}
 	}
 }
 

@@ -122,6 +122,7 @@ func (e NodeGone) apply(m *Machine) {
 		return
 	}
 	m.wipe(p, string(p.Name)+" was given up")
+	m.recountLodged(p)
 	if e.Removed {
 		m.acquit(p)
 	}
