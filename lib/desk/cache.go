@@ -40,7 +40,7 @@ type hoard struct {
 	pins  map[string]int  // of inputs that are needed: by how many
 	fresh map[string]bool // inputs that have come and were not synced yet
 
-	times map[string]time.Time // that were set of inputs
+	times map[string]time.Time // of inputs, when they were linked last and no other link was there
 
 	evicting, keeping sync.Mutex
 }
@@ -282,6 +282,7 @@ func (c cacher) Put(_ int, e pack.Entry, from int64, r io.Reader) (err error) {
 		delete(c.d.hoard.fresh, e.Sum)
 		return err
 	}
+	delete(c.d.hoard.times, e.Sum)
 	return nil
 }
 

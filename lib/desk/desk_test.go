@@ -555,6 +555,51 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// A job that has changed a shared input and removed its link to it does not hide that: nobody
+// gets the changed file, and its time is not set.
+func TestSharedChangedAndRemoved(t *testing.T) {
+	for _, ns := range []*int64{new(int64), nil} {
+		d := open(t, t.TempDir(), "b1")
+		root, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		in := cache(t, d, []byte("content"))
+		in.MTime = ns
+		link := func(path string) (*SharedFile, error) {
+			if err := root.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			in.Path = path
+			return d.share(root, in)
+		}
+		at, err := link("one")
+		if err == nil {
+			err = root.Chmod("one", 0o600)
+		}
+		if err == nil {
+			err = root.WriteFile("one", []byte("changed"), 0)
+		}
+		if err = errors.Join(err, root.Chtimes("one", time.Time{}, time.Unix(5, 0)), root.Remove("one")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := link("two"); err == nil {
+			t.Errorf("another job has got the changed file")
+		}
+		if path, there := d.Cached(in.Sum); there {
+			t.Errorf("%s is still there", path)
+		}
+		if changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{*at}); changed == "" || err != nil {
+			t.Errorf("the change is not told, %v", err)
+		}
+		cache(t, d, []byte("content"))
+		if _, err := link("three"); err != nil {
+			t.Errorf("after it has come again: %v", err)
+		}
+	}
+}
+
 // What a build has done to inputs is what its jobs get, also where size and time are as they
 // were; what it has left alone is theirs anew.
 func TestBuildChangesInputs(t *testing.T) {

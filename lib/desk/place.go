@@ -199,7 +199,7 @@ func clone(dst, src *os.File) bool {
 const ficlone = 0x40049409
 
 // share makes the input a link to the cache's file. All links have one time: that of the
-// input, if no other link is in use.
+// input, if no other link is in use. A file that was changed since is removed from the cache.
 func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err := root.Remove(in.Path); err != nil {
 		return nil, &PlaceError{in.Path, err}
@@ -213,12 +213,18 @@ func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 && in.MTime != nil {
-		if err := os.Chtimes(from, time.Time{}, in.ModTime()); err != nil {
-			return nil, err
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 {
+		if was, known := d.hoard.times[in.Sum]; known && !was.Equal(info.ModTime()) {
+			err := fmt.Errorf("input %q: a job has changed it in the cache", in.Path)
+			return nil, errors.Join(err, d.drop(from, Rounded(info.Size())))
 		}
-		if info, err = os.Lstat(from); err != nil {
-			return nil, err
+		if in.MTime != nil {
+			if err := os.Chtimes(from, time.Time{}, in.ModTime()); err != nil {
+				return nil, err
+			}
+			if info, err = os.Lstat(from); err != nil {
+				return nil, err
+			}
 		}
 		d.hoard.times[in.Sum] = info.ModTime()
 	}
