@@ -35,11 +35,25 @@ mark() {
 declare -A placed=()
 place() { put "$@" && placed[/$4]=$(mark "$4"); }
 
+# opened DIR ACTION: the action, for which a directory that is closed to its owner is opened.
+opened() {
+	local mode='' status
+	[ -w "$1" ] && [ -x "$1" ] || { mode=$(stat -Lc %a -- "$1") && chmod u+rwx -- "$1"; } || return
+	"${@:2}"
+	status=$?
+	[ -z "$mode" ] || chmod "$mode" -- "$1"
+	return "$status"
+}
+
 # put is place without the note: a large input that no copy can share is linked, read-only, with
 # the time that all links have.
 put() {
+	local dir
+	dir=$(dirname -- "./$4") && mkdir -p -- "$dir" && opened "$dir" put_there "$@"
+}
+put_there() {
 	local from=$root/inputs/$1 to=./$4
-	mkdir -p -- "$(dirname -- "$to")" && rm -rf -- "$to" || return
+	rm -rf -- "$to" || return
 	if [ "$3" = 1 ]; then
 		cp --reflink=always -- "$from" "$to" 2>/dev/null && chmod "$2" "$to" && touch -d "$5" "$to" && return
 		rm -f -- "$to"
@@ -58,7 +72,7 @@ keep() { [ -e "./$4" ] || [ -L "./$4" ] || place "$@"; }
 # unplace removes an input that is the very file which was placed, unchanged.
 unplace() {
 	[ -n "${placed[/$4]:-}" ] && [ -f "./$4" ] && [ ! -L "./$4" ] || return 0
-	[ "$(mark "$4")" != "${placed[/$4]}" ] || rm -f -- "./$4"
+	[ "$(mark "$4")" != "${placed[/$4]}" ] || opened "$(dirname -- "./$4")" rm -f -- "./$4"
 }
 
 # each ACTION INPUTS: the action with each input, of which there are five words.
