@@ -295,10 +295,16 @@ func (n *daemon) filledDisk(ctx context.Context, dir string, base int64, shared 
 	}
 	bytes, _ := desk.Use(ctx, dir, shared...)
 	bytes -= base
-	if bytes < max(n.given().Caps.Reserve-space.Free, fullBelow) {
+	if !filled(space, n.given().Caps.Reserve, bytes) {
 		return ""
 	}
 	return diskFull + unit.FormatBytes(bytes)
+}
+
+// filled reports whether who has that many bytes on a full disk has filled it. Of its inodes
+// that says nothing.
+func filled(s desk.Space, reserve, bytes int64) bool {
+	return s.Free < fullBelow && bytes >= max(reserve-s.Free, fullBelow)
 }
 
 // fullNow reports whether the disk is full for what has just ended, and what is left of it. The

@@ -54,6 +54,27 @@ func TestN61WhoIsToBlame(t *testing.T) {
 	}
 }
 
+// A build has filled the disk if it has what is missing, and not if others have taken its inodes.
+func TestBuildFilledDisk(t *testing.T) {
+	const reserve = 16 << 20
+	tests := []struct {
+		space desk.Space
+		bytes int64
+		want  bool
+	}{
+		{desk.Space{Free: 0, Inodes: 500, AllInodes: 1000}, 16 << 20, true},
+		{desk.Space{Free: -4 << 20, Inodes: 500, AllInodes: 1000}, 20 << 20, true}, // the ballast is given up
+		{desk.Space{Free: 0, Inodes: 500, AllInodes: 1000}, 15 << 20, false},
+		{desk.Space{Free: 0}, 16 << 20, true}, // a disk that does not count inodes
+		{desk.Space{Free: 1 << 30, Inodes: 0, AllInodes: 1000}, 16 << 20, false},
+	}
+	for _, tt := range tests {
+		if got := filled(tt.space, reserve, tt.bytes); got != tt.want || !isFull(tt.space) {
+			t.Errorf("%+v with %d bytes: %v, want %v", tt.space, tt.bytes, got, tt.want)
+		}
+	}
+}
+
 // The link by which a job has its TMPDIR is made again if something has removed it.
 func TestLinksAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
