@@ -415,14 +415,14 @@ func (in *inputs) Was(p string) bool {
 }
 
 // Changed says that a file is no input, or that the job has changed it. An input may be younger
-// than the job, by the clock of the submitter's machine; some disks keep whole seconds. What the
-// files of a disk are told is a little behind the clock.
+// than the job, by the clock of the submitter's machine; some disks cut times to whole seconds.
+// What the files of a disk are told is a little behind the clock.
 func (in *inputs) Changed(p string, info fs.FileInfo) bool {
 	if in.cleared {
 		return true
 	}
 	had, is := in.files[p]
-	if is && info.ModTime().Sub(had).Abs() < time.Second {
+	if less := had.Sub(info.ModTime()); is && less >= 0 && less < time.Second {
 		return false
 	}
 	return !is || !in.started.IsZero() && !info.ModTime().Before(in.started.Add(-time.Second))

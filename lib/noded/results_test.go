@@ -225,7 +225,7 @@ func TestT82AnsweredTwice(t *testing.T) {
 // clock of the submitter's machine; one that the job has changed is.
 func TestLeftInputs(t *testing.T) {
 	started := time.Unix(1764400000, 0)
-	placed := map[string]time.Time{"old": started.Add(-time.Hour), "young": started.Add(time.Hour + 123), "old2": started.Add(-time.Hour), "young2": started.Add(time.Hour)}
+	placed := map[string]time.Time{"old": started.Add(-time.Hour), "young": started.Add(time.Hour + 123), "old2": started.Add(-time.Hour), "young2": started.Add(time.Hour), "template": started.Add(-time.Second / 4)}
 	files := map[string]string{"work/out": "1"}
 	for name := range placed {
 		files["work/"+name] = name
@@ -238,7 +238,11 @@ func TestLeftInputs(t *testing.T) {
 		if name == "old2" || name == "young2" {
 			at = started.Add(time.Minute) // the job has written to it
 		}
-		if err := os.Chtimes(filepath.Join(dir, "work", name), at, at.Truncate(time.Second)); err != nil {
+		at = at.Truncate(time.Second)
+		if name == "template" {
+			at = started.Add(time.Second / 4) // as soon as it had begun
+		}
+		if err := os.Chtimes(filepath.Join(dir, "work", name), at, at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,7 +251,7 @@ func TestLeftInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.root.Close()
-	for name, want := range map[string]bool{"out": true, "old": false, "young": false, "old2": true, "young2": true} {
+	for name, want := range map[string]bool{"out": true, "old": false, "young": false, "old2": true, "young2": true, "template": true} {
 		if _, got := tree.m.Find(name); got != want {
 			t.Errorf("%s comes home: %v, want %v", name, got, want)
 		}
