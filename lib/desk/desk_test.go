@@ -555,6 +555,49 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// The next daemon does not take a time that was set for another job for a change, and sees one.
+func TestSharedTimesOfEarlierDaemon(t *testing.T) {
+	for _, content := range []string{"content", "changed"} {
+		dir := t.TempDir()
+		d := open(t, dir, "b1")
+		root, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		in := cache(t, d, []byte("content"))
+		link := func(ns int64) *SharedFile {
+			in.Path, in.MTime = "in", &ns
+			if err := root.WriteFile(in.Path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			at, err := d.share(root, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		one := link(1)
+		if err := root.Remove(in.Path); err != nil {
+			t.Fatal(err)
+		}
+		link(2)
+		if content != "content" {
+			if err := errors.Join(root.Chmod(in.Path, 0o600), root.WriteFile(in.Path, []byte(content), 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d = open(t, dir, "b1")
+		changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{*one})
+		if err != nil || (changed != "") != (content == "changed") {
+			t.Errorf("with %s: %q was changed, %v", content, changed, err)
+		}
+	}
+}
+
 // A job that has changed a shared input and removed its link to it does not hide that: nobody
 // gets the changed file, and its time is not set.
 func TestSharedChangedAndRemoved(t *testing.T) {

@@ -3,6 +3,8 @@ package desk
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -283,7 +285,7 @@ func (d *Desk) stat(sum string) (info fs.FileInfo, err error) {
 // CheckShared reports the first shared input that was changed, or that the disk
 // did not take, and takes it out of the cache. It waits until all of them are
 // synced, or for ctx. A time that was set for another job, after this one removed its
-// link, is no change.
+// link, is no change; if an earlier daemon may have set it, the content is read.
 func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedFile) (changed string, err error) {
 	if len(shared) > 0 {
 		if err := d.Keep(ctx); d.anyFresh(shared) {
@@ -292,8 +294,15 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 	}
 	for i, in := range shared {
 		info, err := d.stat(in.Sum)
-		if err == nil && i < len(at) && info.Size() == at[i].Size && (info.ModTime().Equal(at[i].Time) || info.ModTime().Equal(d.setTime(in.Sum))) {
-			continue
+		if err == nil && i < len(at) && info.Size() == at[i].Size {
+			set, known := d.setTime(in.Sum)
+			earlier := !known && sharedFile(info).Inode == at[i].Inode
+			if info.ModTime().Equal(at[i].Time) || known && info.ModTime().Equal(set) || earlier && d.isWhole(ctx, in.Sum) {
+				continue
+			}
+			if earlier && ctx.Err() != nil {
+				return "", ctx.Err()
+			}
 		}
 		d.Uncache(in.Sum)
 		if changed == "" {
@@ -303,11 +312,29 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 	return changed, nil
 }
 
-// setTime returns the time of an input in the cache that was set last; zero if none was.
-func (d *Desk) setTime(sum string) time.Time {
+// setTime returns the time of an input in the cache that was set last, if this daemon knows it.
+func (d *Desk) setTime(sum string) (set time.Time, known bool) {
 	d.hoard.mu.Lock()
 	defer d.hoard.mu.Unlock()
-	return d.hoard.times[sum]
+	set, known = d.hoard.times[sum]
+	return set, known
+}
+
+// isWhole reports whether the content of an input in the cache is what its name says. It costs
+// a read of all of it, and ends early with ctx.
+func (d *Desk) isWhole(ctx context.Context, sum string) bool {
+	h := sha256.New()
+	err := d.with(sum, func(path string) error {
+		f, err := durable.Open(path, os.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		defer context.AfterFunc(ctx, func() { f.Close() })()
+		_, err = io.Copy(h, f)
+		return err
+	})
+	return err == nil && hex.EncodeToString(h.Sum(nil)) == sum
 }
 
 // anyFresh says whether one of the inputs is not synced yet.
