@@ -1,7 +1,7 @@
 # make          the commands, static, in bin/
 # make demo     a head, two nodes and a batch on this machine (KEEP=1: left running)
 # make test     the quick tests, which need nothing installed but Go and python3
-# make full     every test there is, with all that must be installed: an hour, as root
+# make full     every test there is, with all that must be installed: hours, as root
 # make rehearse what decides whether HEAD is taken, in a fresh clone and a bare environment
 # make flaky    the quick tests N times with every core loaded, in an order of chance
 # make chaos    faults for T on six machines of namespaces, as root (SEED=n: those again)
