@@ -159,6 +159,7 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err = errors.Join(err, dst.Chmod(mode), dst.Close()); err != nil {
 		return nil, fmt.Errorf("input %q: %w", in.Path, err)
 	}
+	durable.AwaitWriters(root, in.Path)
 	return nil, root.Chtimes(in.Path, in.ModTime(), in.ModTime())
 }
 

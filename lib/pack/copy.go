@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"distribute/lib/durable"
 )
 
 // Copy copies the tree below src into dst, which has to be empty: files with
@@ -138,7 +140,13 @@ func (c *copier) file(dst, src *os.Root, name string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyData(to, from, info.Size()), to.Close())
+	if err := errors.Join(copyData(to, from, info.Size()), to.Close()); err != nil {
+		return err
+	}
+	if info.Mode()&0o111 != 0 {
+		durable.AwaitWriters(dst, name)
+	}
+	return nil
 }
 
 // copyData copies the data of a file of that size to an empty one, and leaves its holes

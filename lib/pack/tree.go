@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"distribute/lib/durable"
 )
 
 // Perm changes the permission bits of what is unpacked: those of Set are set and
@@ -156,6 +158,9 @@ func (t *Tree) file(parent *os.Root, name string, e *Entry, from int64, r io.Rea
 	}
 	if err != nil {
 		return err
+	}
+	if e.Mode&0o111 != 0 {
+		durable.AwaitWriters(parent, name)
 	}
 	return parent.Chtimes(name, e.Time, e.Time)
 }

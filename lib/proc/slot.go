@@ -75,20 +75,9 @@ func (s *Slot) listen() {
 }
 
 // Run gives the supervisor an order. It must have reported the end of the one
-// before. An error says that it is gone. The order may run files that this process has
-// written and closed.
-func (s *Slot) Run(o *Order) error {
-	awaitForks()
-	return s.say(word{Order: o})
-}
-
-// awaitForks waits until each program that this process is starting is executed. Until
-// then it has open what was open here, and what it has open to be written cannot be
-// executed (ETXTBSY).
-func awaitForks() {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-}
+// before. An error says that it is gone. For what this process has written, and the order may
+// run, [durable.AwaitWriters] must have been called.
+func (s *Slot) Run(o *Order) error { return s.say(word{Order: o}) }
 
 // Stop asks the supervisor to end the order of that token, with the order's
 // grace time; said again, without it. Without effect if that order is not the

@@ -1,14 +1,10 @@
 package proc
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,39 +21,6 @@ func standing(t *testing.T, tid int) string {
 	nice, _ := unix.Getpriority(unix.PRIO_PROCESS, tid) // 20 less than it, so that none is an error
 	io, _, _ := unix.Syscall(unix.SYS_IOPRIO_GET, ioprioOf, uintptr(tid), 0)
 	return fmt.Sprintf("policy %d nice %d io %d", a.Policy, 20-nice, io>>13)
-}
-
-// TestRunsWhatWasWritten has an order run a file that was just written, of which a program
-// that is being started has a descriptor yet.
-func TestRunsWhatWasWritten(t *testing.T) {
-	s, o := newSlot(t), order(newDir(t), "")
-	o.Argv = []string{"./solve"}
-	f, err := os.OpenFile(filepath.Join(o.Cwd, "solve"), os.O_WRONLY|os.O_CREATE, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	syscall.ForkLock.Lock()
-	its, err := unix.Dup(int(f.Fd()))
-	_, err2 := f.WriteString("#!/bin/sh\nexit 3\n")
-	if err := errors.Join(err, err2, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	ran := make(chan error, 1)
-	go func() { ran <- s.Run(o) }()
-	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("proc.awaitForks")); runtime.Gosched() {
-		if len(ran) > 0 {
-			t.Error("the order was given before the program was executed")
-			break
-		}
-	}
-	unix.Close(its)
-	syscall.ForkLock.Unlock()
-	if err := <-ran; err != nil {
-		t.Fatal(err)
-	}
-	if st := ended(t, s); st.Exit == nil || *st.Exit != 3 {
-		t.Errorf("it ended as %+v", st)
-	}
 }
 
 // TestLowest is the priority of a job, of what it starts before anybody can have
