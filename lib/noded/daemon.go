@@ -211,7 +211,9 @@ type daemon struct {
 	pause        standing          // what is paused
 	frozen       atomic.Bool       // pause.frozen, for nodes beside this one
 	patience     *float64          // seconds that the head lets jobs wait for the end of a pause; nil: for ever
-	slots        []Slot            // supervisors without an order
+	slots        []Slot            // supervisors without an order; the last one is taken first
+	fewest       int               // so many of them there were at least since endIdleLater was called
+	ending       bool              // endIdle will be called
 	leaving      leaving
 	watching     bool       // somebody looks at the disk
 	spaceTold    int64      // bytes of it that are free or can be had, as the head heard last

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"distribute/lib/proc"
+	"distribute/lib/timing"
 )
 
 // A want is somebody who waits for a share of the node.
@@ -102,18 +103,44 @@ func (n *daemon) giveUp(a *attempt, s *share) {
 }
 
 // maxIdle is how many supervisors that have nothing to do are kept. To start one takes
-// milliseconds; each has some 3 MB and perhaps an inotify instance, of which a user has 128.
+// milliseconds; each has some 3 MB and perhaps an inotify instance.
 const maxIdle = 8
+
+// maxWatching is how many orders may run of which the supervisor has an inotify instance: a user
+// has 128 for all programs. With more, each new one looks for pauses at intervals.
+const maxWatching = 16
+
+// idleFor is how long more than one supervisor stay that have nothing to do.
+var idleFor = timing.Wait(10 * time.Second)
 
 // putSlot keeps a supervisor for the next order, or lets it go if enough have nothing to do.
 func (n *daemon) putSlot(s Slot) {
 	switch {
 	case s == nil:
 	case len(n.slots) < maxIdle:
-		n.slots = append(n.slots, s)
+		if n.slots = append(n.slots, s); !n.ending {
+			n.endIdleLater()
+		}
 	default:
 		s.Close()
 	}
+}
+
+// endIdleLater lets supervisors go in a while, if there is more than one.
+func (n *daemon) endIdleLater() {
+	n.fewest, n.ending = len(n.slots), len(n.slots) > 1
+	if n.ending {
+		time.AfterFunc(idleFor, func() { n.do(n.endIdle) })
+	}
+}
+
+// endIdle lets those supervisors go that had nothing to do for a while, but one.
+func (n *daemon) endIdle() {
+	for range min(n.fewest, len(n.slots)-1) { // the last one is taken first
+		n.slots[0].Close()
+		n.slots = n.slots[1:]
+	}
+	n.endIdleLater()
 }
 
 // pump gives what is free to those who wait. An attempt that arrived earlier is
@@ -134,6 +161,7 @@ func (n *daemon) pump() {
 		n.take(&w.share)
 		if last := len(n.slots) - 1; last >= 0 && w.guest == nil {
 			w.slot, n.slots = n.slots[last], n.slots[:last]
+			n.fewest = min(n.fewest, last)
 		}
 		close(w.given)
 		n.queue = n.queue[1:]
@@ -147,6 +175,9 @@ func (n *daemon) pump() {
 // not told is on disk. The error says that nothing of it ran. Stuck is called by
 // the state if what runs does not die.
 func (n *daemon) supervise(ctx context.Context, s Slot, o *proc.Order, what string, stuck func()) (*proc.Status, Slot, error) {
+	if o.Pause != nil {
+		n.do(func() { o.Pause.Poll = len(n.held) > maxWatching })
+	}
 	if n.Ordered != nil {
 		n.Ordered(o)
 	}

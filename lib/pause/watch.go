@@ -31,13 +31,27 @@ const (
 // It costs nothing while nothing happens. The channel is closed when ctx has ended. Where
 // the kernel grants no watch the places are looked at four times a second.
 func Watch(ctx context.Context, places []string, files ...string) <-chan struct{} {
-	out := make(chan struct{}, 1)
-	files = slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == "" })
-	w := &watcher{places: places, files: files}
+	w := newWatcher(places, files)
 	var err error
 	if w.events, err = fsnotify.NewWatcher(); err == nil {
 		err = w.arm()
 	}
+	return w.follow(ctx, err)
+}
+
+// Poll is [Watch], but looks at the places four times a second. It is for programs of
+// which many run at once: a user has 128 watchers (inotify instances) for all programs.
+func Poll(ctx context.Context, places []string, files ...string) <-chan struct{} {
+	return newWatcher(places, files).follow(ctx, errors.ErrUnsupported)
+}
+
+func newWatcher(places, files []string) *watcher {
+	return &watcher{places: places, files: slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == "" })}
+}
+
+// follow tells of changes until ctx ends. The error is why it has to poll; nil: it need not.
+func (w *watcher) follow(ctx context.Context, err error) <-chan struct{} {
+	out := make(chan struct{}, 1)
 	go func() {
 		defer close(out)
 		tell := meter(ctx, out)
@@ -48,7 +62,7 @@ func Watch(ctx context.Context, places []string, files ...string) <-chan struct{
 			w.events.Close()
 		}
 		if err != nil {
-			poll(ctx, slices.Concat(files, places), tell)
+			poll(ctx, slices.Concat(w.files, w.places), tell)
 		}
 	}()
 	return out
@@ -174,7 +188,9 @@ func (w *watcher) heed(e fsnotify.Event) (news, anew bool) {
 }
 
 // poll looks four times a second whether a directory or a file has changed since it
-// first looked, which it tells too: what was done before then may not be known.
+// first looked, which it tells too: what was done before then may not be known. It tells
+// each change twice: the kernel's times go by some milliseconds, so that a second change
+// may have the time of the first.
 func poll(ctx context.Context, paths []string, tell func()) {
 	look := func() []unix.Timespec {
 		times := make([]unix.Timespec, len(paths))
@@ -188,16 +204,18 @@ func poll(ctx context.Context, paths []string, tell func()) {
 	}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	before := look()
+	before, again := look(), true
 	for tell(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if now := look(); !slices.Equal(now, before) {
-			before = now
+		now := look()
+		changed := !slices.Equal(now, before)
+		if changed || again {
 			tell()
 		}
+		before, again = now, changed
 	}
 }

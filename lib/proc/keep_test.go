@@ -1026,6 +1026,37 @@ func TestP70Unwatched(t *testing.T) {
 	ended(t, d.slot)
 }
 
+// TestP70Polled has a supervisor that is to do without an inotify instance hear of a pause. It
+// gives up the instance that it had for an order before.
+func TestP70Polled(t *testing.T) {
+	instances := func(pid int) (n int) {
+		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+		for _, name := range infos {
+			if b, _ := os.ReadFile(name); strings.Contains(string(b), "\ninotify ") {
+				n++
+			}
+		}
+		return n
+	}
+	d := newDesk(t, "", restless["alone"], nil)
+	if n := instances(d.slot.Pid()); n != 1 {
+		t.Errorf("the supervisor has %d inotify instances", n)
+	}
+	d.slot.Stop(d.order.Token)
+	ended(t, d.slot)
+	d.order = run(t, d.slot, "", restless["alone"], func(o *Order) {
+		o.Pause = d.pausing()
+		o.Pause.Poll = true
+	})
+	d.first = started(t, d.slot)
+	d.pauseOnce()
+	for instances(d.slot.Pid()) != 0 { // it is closed beside
+		time.Sleep(time.Millisecond)
+	}
+	d.slot.Stop(d.order.Token)
+	ended(t, d.slot)
+}
+
 // TestP70PlacesChange runs orders that go by other places one after the other.
 func TestP70PlacesChange(t *testing.T) {
 	s := newSlot(t)

@@ -38,7 +38,11 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 			places, files = append(places, p.Places...), append(files, p.Ended, p.Owners)
 		}
 		slices.Sort(places)
-		s.out.news = pause.Watch(ctx, slices.Compact(places), files...)
+		follow := pause.Watch
+		if o.Pause.Poll {
+			follow = pause.Poll
+		}
+		s.out.news = follow(ctx, slices.Compact(places), files...)
 	}
 	if s.out == nil {
 		return nil
@@ -54,10 +58,10 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 	return s.out
 }
 
-// same says whether the places of p are those that are looked at.
+// same says whether the places of p are those that are looked at, in its way.
 func (l *lookout) same(p *Pausing) bool {
 	return slices.EqualFunc(l.of, p.nodes(), func(p, q Pausing) bool {
-		return p.Ended == q.Ended && p.Owners == q.Owners && slices.Equal(p.Places, q.Places)
+		return p.Poll == q.Poll && p.Ended == q.Ended && p.Owners == q.Owners && slices.Equal(p.Places, q.Places)
 	})
 }
 

@@ -92,6 +92,8 @@ type Pausing struct {
 	CPUs    []int    `json:"cpus,omitempty"`    // that the node offers: those that are given back come from their end
 	Memory  int64    `json:"memory,omitempty"`  // bytes that the node offers
 
+	Poll bool `json:"poll,omitempty"` // it is looked at four times a second, by [pause.Poll]
+
 	Part *pause.Part `json:"part,omitempty"` // of its machine that the node is; nil: it is the machine
 
 	Beside []Pausing `json:"beside,omitempty"` // the same of other nodes of the machine on which it has ranks
