@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"distribute/lib/check"
+	"distribute/lib/check/harm"
 	"distribute/lib/job"
 	"distribute/lib/suite"
 )
@@ -42,13 +43,7 @@ func checkSpool(t testing.TB, dir string, mend bool) (found []*check.Finding) {
 }
 
 // lines are findings as they are printed.
-func lines(found []*check.Finding) string {
-	var b strings.Builder
-	for _, f := range found {
-		b.WriteString(f.Text() + "\n")
-	}
-	return b.String()
-}
+var lines = harm.Lines
 
 // fullSpool is a spool, closed, with something of everything: a batch with
 // inputs, a done, a failed and a queued job, and a result that is on its way in.

@@ -1,8 +1,6 @@
 package spool
 
 import (
-	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -27,51 +25,11 @@ func TestRepairs(t *testing.T) {
 }
 
 func repair(t *testing.T, whole string, seed uint64) {
-	dir := copyTree(t, whole)
-	harmed, err := harm.Do(t, rand.New(rand.NewPCG(seed, 48)), dir, whole, "run/lock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := harmed.Before
-	delete(before, "run/lock")
-	tell := func(how string, found []*check.Finding) { t.Errorf("%s; %s:\n%s", harmed.Told, how, lines(found)) }
-	look := func(mend bool) (found []*check.Finding, err error) {
-		r := &check.Run{Dir: dir, Sums: true, Mend: mend, Key: check.PEM, Tell: func(f *check.Finding) error { found = append(found, f); return nil }}
-		return found, Check(t.Context(), r)
-	}
-	defer func() {
-		if !harmed.Outside() {
-			t.Errorf("%s: a link was followed", harmed.Told)
-		}
-	}()
-	first, err := look(true)
-	if err != nil && harmed.At("spool.json") { // no program goes on without it
+	harmed, first, mended := harm.Repair(t, rand.New(rand.NewPCG(seed, 48)), whole, "run/lock", "spool.json", func(r *check.Run) error { return Check(t.Context(), r) })
+	if mended == nil {
 		return
 	}
-	if err != nil {
-		t.Fatalf("%s: %v", harmed.Told, err)
-	}
-	second, err := look(false)
-	if err != nil {
-		t.Fatalf("%s; a second time: %v", harmed.Told, err)
-	}
-	if !harm.Known(first, second) {
-		tell("told", first)
-		tell("after that", second)
-	}
-	mended, err := harm.Files(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, gone := range harmed.Lost(before, mended) {
-		tell(gone+" is not what it was", first)
-	}
-	third, err := look(true)
-	if again, ferr := harm.Files(dir); err != nil || ferr != nil || !maps.Equal(mended, again) ||
-		slices.ContainsFunc(third, func(f *check.Finding) bool { return f.Cured }) {
-		tell(fmt.Sprintf("mending again (%v, %v)", err, ferr), third)
-	}
-	s, err := Open(dir)
+	s, err := Open(harmed.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,20 +48,20 @@ func repair(t *testing.T, whole string, seed uint64) {
 			return strings.HasPrefix(f.Path, "batches/"+string(id)) || strings.HasPrefix("batches/"+string(id)+"/", f.Path+"/")
 		})
 		if !isOpen && !told && !harmed.At("batches/"+string(id)) {
-			tell("the head has no "+string(id), first)
+			harmed.Fail(t, "the head has no "+string(id), first)
 		}
 	}
 	for _, b := range open {
 		b.Close()
 	}
-	started, err := harm.Files(dir)
+	started, err := harm.Files(harmed.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	delete(mended, "run/lock")
 	for _, gone := range harmed.Lost(mended, started) {
 		if !strings.HasPrefix(gone, "ballast") {
-			tell("of the head that started, "+gone+" is not what it was", first)
+			harmed.Fail(t, "of the head that started, "+gone+" is not what it was", first)
 		}
 	}
 }

@@ -2,13 +2,9 @@ package desk
 
 import (
 	"errors"
-	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -39,65 +35,16 @@ func TestRepairs(t *testing.T) {
 }
 
 func repair(t *testing.T, whole string, seed uint64) {
-	dir := filepath.Join(t.TempDir(), "node")
-	if out, err := exec.Command("cp", "-a", whole, dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	harmed, first, mended := harm.Repair(t, rand.New(rand.NewPCG(seed, 49)), whole, "lock", "node.json", func(r *check.Run) error { return Check(t.Context(), r, "b1", proc.Alive) })
+	if mended == nil {
+		return
 	}
-	harmed, err := harm.Do(t, rand.New(rand.NewPCG(seed, 49)), dir, whole, "lock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	delete(harmed.Before, "lock")
-	lines := func(found []*check.Finding) string {
-		var b strings.Builder
-		for _, f := range found {
-			b.WriteString(f.Text() + "\n")
-		}
-		return b.String()
-	}
-	tell := func(how string, found []*check.Finding) { t.Errorf("%s; %s:\n%s", harmed.Told, how, lines(found)) }
-	look := func(mend bool) (found []*check.Finding, err error) {
-		r := &check.Run{Dir: dir, Sums: true, Mend: mend, Key: check.PEM, Tell: func(f *check.Finding) error { found = append(found, f); return nil }}
-		return found, Check(t.Context(), r, "b1", proc.Alive)
-	}
-	defer func() {
-		if !harmed.Outside() {
-			t.Errorf("%s: a link was followed", harmed.Told)
-		}
-	}()
-	first, err := look(true)
-	if err != nil && harmed.At("node.json") { // no program goes on without it
+	d, err := Open(harmed.Dir, "b1")
+	if err != nil && strings.Contains(harm.Lines(first), "it belongs to user ") { // which people have to put right
 		return
 	}
 	if err != nil {
-		t.Fatalf("%s: %v", harmed.Told, err)
-	}
-	second, err := look(false)
-	if err != nil {
-		t.Fatalf("%s; a second time: %v", harmed.Told, err)
-	}
-	if !harm.Known(first, second) {
-		tell("told", first)
-		tell("after that", second)
-	}
-	mended, err := harm.Files(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, gone := range harmed.Lost(harmed.Before, mended) {
-		tell(gone+" is not what it was", first)
-	}
-	third, err := look(true)
-	if again, ferr := harm.Files(dir); err != nil || ferr != nil || !maps.Equal(mended, again) ||
-		slices.ContainsFunc(third, func(f *check.Finding) bool { return f.Cured }) {
-		tell(fmt.Sprintf("mending again (%v, %v)", err, ferr), third)
-	}
-	d, err := Open(dir, "b1")
-	if err != nil && strings.Contains(lines(first), "it belongs to user ") { // which people have to put right
-		return
-	}
-	if err != nil {
-		t.Fatalf("%s: no daemon opens it: %v\n%s", harmed.Told, err, lines(first))
+		t.Fatalf("%s: no daemon opens it: %v\n%s", harmed.Told, err, harm.Lines(first))
 	}
 	defer d.Close()
 	as, err := d.Attempts()

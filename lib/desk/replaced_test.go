@@ -171,6 +171,7 @@ func TestDirectoryIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		replace(dir, "cache", bootFile)
+		replace(dir, "ballast")
 		replace(dir, "spare", "0")
 		if err := os.RemoveAll(filepath.Join(dir, "spare", strconv.Itoa(spares-1))); err != nil {
 			t.Fatal(err)

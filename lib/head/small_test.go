@@ -37,24 +37,8 @@ func TestSmallResult(t *testing.T) {
 	start := expect[*wire.Start](t, d.c)
 	m, _ := result("hello\n")
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, withResult(t, ended(start.Attempt, 0, m), "hello\n"))
-	for got := d.received(); ; got = d.received() {
-		if _, ok := got.(*wire.Grant); ok {
-			t.Fatal("it is asked for")
-		}
-		if _, ok := got.(*wire.Have); ok {
-			break
-		}
-	}
-	s.becomes("ns/b/j", job.Done)
+	s.comesUnasked(d, m)
 	s.resultIs("hello\n")
-	manifest, root, err := s.h.spool.Result("ns/b/j", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root.Close()
-	if manifest.Sum() != m.Sum() {
-		t.Errorf("its manifest is %v", manifest)
-	}
 	await(t, s.nothingPromised)
 }
 
@@ -72,9 +56,19 @@ func TestSmallResultOfOddNames(t *testing.T) {
 	e := ended(start.Attempt, 0, m)
 	e.List, e.Data = m.List(), data.Bytes()
 	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, e)
+	s.comesUnasked(d, m)
+	if got := s.file("ns/b/out/j/" + m[0].Path); got != text {
+		t.Errorf("it is %q", got)
+	}
+}
+
+// comesUnasked waits until the head has the result of ns/b/j, with this manifest, which it does
+// not ask for.
+func (s *site) comesUnasked(d *desk, m pack.Manifest) {
+	s.t.Helper()
 	for got := d.received(); ; got = d.received() {
 		if _, ok := got.(*wire.Grant); ok {
-			t.Fatal("it is asked for")
+			s.t.Fatal("it is asked for")
 		}
 		if _, ok := got.(*wire.Have); ok {
 			break
@@ -83,14 +77,11 @@ func TestSmallResultOfOddNames(t *testing.T) {
 	s.becomes("ns/b/j", job.Done)
 	kept, root, err := s.h.spool.Result("ns/b/j", 0)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	root.Close()
 	if kept.Sum() != m.Sum() {
-		t.Errorf("its manifest is %v", kept)
-	}
-	if got := s.file("ns/b/out/j/" + m[0].Path); got != text {
-		t.Errorf("it is %q", got)
+		s.t.Errorf("its manifest is %v", kept)
 	}
 }
 

@@ -70,6 +70,7 @@ const other = 61000
 
 // A Harm is the damages of one directory.
 type Harm struct {
+	Dir    string            // the directory
 	Told   string            // the damages, in words
 	Paths  []string          // of the damaged files and directories
 	Before map[string]string // content of each regular file, after the damages
@@ -79,9 +80,13 @@ type Harm struct {
 	unharmed map[string]string // content of the files outside
 }
 
-// Do damages between one and four files or directories below dir, but not the file named
-// lock. Outside is a directory to which links may lead.
-func Do(t *testing.T, r *rand.Rand, dir, outside, lock string) (*Harm, error) {
+// damage copies the directory whole and damages between one and four files or directories
+// of the copy, but not the file named lock. Links may lead to whole.
+func damage(t *testing.T, r *rand.Rand, whole, lock string) (*Harm, error) {
+	dir := filepath.Join(t.TempDir(), "copy")
+	if out, err := exec.Command("cp", "-a", whole, dir).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
 	t.Cleanup(func() { // so that all can be removed
 		filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 			if e != nil && e.IsDir() {
@@ -90,14 +95,14 @@ func Do(t *testing.T, r *rand.Rand, dir, outside, lock string) (*Harm, error) {
 			return nil
 		})
 	})
-	h := &Harm{outside: outside}
+	h := &Harm{Dir: dir, outside: whole}
 	n := 1
 	if r.IntN(2) == 0 {
 		n += r.IntN(4)
 	}
 	var modes []func() error // they come last: no mode is to hinder another damage
 	for range n {
-		told, path, mode, err := one(r, dir, outside, lock)
+		told, path, mode, err := one(r, dir, whole, lock)
 		h.Told, h.Paths = strings.TrimPrefix(h.Told+"; "+told, "; "), append(h.Paths, path)
 		if err != nil {
 			return h, fmt.Errorf("%s: %w", h.Told, err)
@@ -107,7 +112,7 @@ func Do(t *testing.T, r *rand.Rand, dir, outside, lock string) (*Harm, error) {
 		}
 	}
 	var err, err2 error
-	h.unharmed, err = Files(outside)
+	h.unharmed, err = Files(whole)
 	h.Before, err2 = Files(dir)
 	if err := errors.Join(err, err2); err != nil {
 		return h, err
@@ -304,8 +309,75 @@ func Files(dir string) (map[string]string, error) {
 	return all, err
 }
 
-// Outside reports whether the directory to which links lead is as it was.
-func (h *Harm) Outside() bool {
+// Repair copies the directory whole, damages the copy at random, and has look find and mend
+// that. It looks twice more: the second time it tells nothing but what the first left to
+// people, and the third time it changes nothing. Files that were not damaged are there as
+// they were, but for the one named lock, and no link was followed. Repair returns the first
+// findings and the files after the repair; these are nil if look fails for damages of the
+// file named vital, without which no program goes on.
+func Repair(t *testing.T, r *rand.Rand, whole, lock, vital string, look func(*check.Run) error) (h *Harm, first []*check.Finding, mended map[string]string) {
+	t.Helper()
+	h, err := damage(t, r, whole, lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := h.Dir
+	run := func(mend bool) (found []*check.Finding, err error) {
+		r := &check.Run{Dir: dir, Sums: true, Mend: mend, Key: check.PEM, Tell: func(f *check.Finding) error { found = append(found, f); return nil }}
+		return found, look(r)
+	}
+	defer func() {
+		if !h.untouched() {
+			t.Errorf("%s: a link was followed", h.Told)
+		}
+	}()
+	delete(h.Before, lock)
+	first, err = run(true)
+	if err != nil && h.At(vital) {
+		return h, first, nil
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", h.Told, err)
+	}
+	second, err := run(false)
+	if err != nil {
+		t.Fatalf("%s; a second time: %v", h.Told, err)
+	}
+	if !known(first, second) {
+		h.Fail(t, "told", first)
+		h.Fail(t, "after that", second)
+	}
+	if mended, err = Files(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range h.Lost(h.Before, mended) {
+		h.Fail(t, gone+" is not what it was", first)
+	}
+	third, err := run(true)
+	if again, ferr := Files(dir); err != nil || ferr != nil || !maps.Equal(mended, again) ||
+		slices.ContainsFunc(third, func(f *check.Finding) bool { return f.Cured }) {
+		h.Fail(t, fmt.Sprintf("mending again (%v, %v)", err, ferr), third)
+	}
+	return h, first, mended
+}
+
+// Fail fails the test with the damages and what was found.
+func (h *Harm) Fail(t *testing.T, how string, found []*check.Finding) {
+	t.Helper()
+	t.Errorf("%s; %s:\n%s", h.Told, how, Lines(found))
+}
+
+// Lines returns findings as text, a line for each.
+func Lines(found []*check.Finding) string {
+	var b strings.Builder
+	for _, f := range found {
+		b.WriteString(f.Text() + "\n")
+	}
+	return b.String()
+}
+
+// untouched reports whether the directory to which links lead is as it was.
+func (h *Harm) untouched() bool {
 	now, err := Files(h.outside)
 	return err == nil && maps.Equal(now, h.unharmed)
 }
@@ -353,9 +425,9 @@ func (h *Harm) Lost(before, now map[string]string) (lost []string) {
 	return lost
 }
 
-// Known reports whether all that a later check has found is what an earlier one found and
+// known reports whether all that a later check has found is what an earlier one found and
 // did not mend.
-func Known(first, later []*check.Finding) bool {
+func known(first, later []*check.Finding) bool {
 	for _, f := range later {
 		if !slices.ContainsFunc(first, func(was *check.Finding) bool {
 			return !was.Cured && was.Kind == f.Kind && was.Path == f.Path
