@@ -12,6 +12,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/pause"
+	"distribute/lib/proc"
 )
 
 // twoNodes is a machine that is two of four cpus each.
@@ -36,7 +37,8 @@ func (idleMachine) Holder(d string) (int, error) { return 100 + len(d), nil }
 
 type idleSlot struct{ Slot }
 
-func (idleSlot) Close() error { return nil }
+func (idleSlot) Close() error                { return nil }
+func (idleSlot) Reports() <-chan proc.Report { return nil }
 
 // visiting is an attempt that was given to a node, with so many ranks on another.
 func visiting(token string, on string, ranks int) *attempt {

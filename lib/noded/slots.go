@@ -126,6 +126,22 @@ func (n *daemon) putSlot(s Slot) {
 	}
 }
 
+// takeSlot takes a supervisor that has nothing to do; nil: there is none. Those that somebody
+// has killed are let go.
+func (n *daemon) takeSlot() Slot {
+	for last := len(n.slots) - 1; last >= 0; last-- {
+		s := n.slots[last]
+		n.slots, n.fewest = n.slots[:last], min(n.fewest, last)
+		select {
+		case <-s.Reports(): // closed: one without an order says nothing
+			s.Close()
+		default:
+			return s
+		}
+	}
+	return nil
+}
+
 // endIdleLater lets supervisors go in a while, if there is more than one.
 func (n *daemon) endIdleLater() {
 	n.fewest, n.ending = len(n.slots), len(n.slots) > 1
@@ -159,9 +175,8 @@ func (n *daemon) pump() {
 			continue
 		}
 		n.take(&w.share)
-		if last := len(n.slots) - 1; last >= 0 && w.guest == nil {
-			w.slot, n.slots = n.slots[last], n.slots[:last]
-			n.fewest = min(n.fewest, last)
+		if w.guest == nil {
+			w.slot = n.takeSlot()
 		}
 		close(w.given)
 		n.queue = n.queue[1:]

@@ -2,6 +2,7 @@ package noded
 
 import (
 	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,36 @@ func TestIdleSupervisorsEnd(t *testing.T) {
 		close(n.over)
 		n.work.Wait()
 	})
+}
+
+// TestKilledSupervisors has somebody kill two of three supervisors without an order: no order is
+// given to them.
+func TestKilledSupervisors(t *testing.T) {
+	n := liveDaemon(t, nil)
+	slots := make([]*proc.Slot, 3)
+	n.do(func() {
+		for i := range slots {
+			var err error
+			if slots[i], err = proc.NewSlot("idle"); err != nil {
+				t.Error(err)
+				return
+			}
+			n.putSlot(slots[i])
+		}
+	})
+	for _, s := range slots[1:] {
+		if err := syscall.Kill(s.Pid(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-s.Reports()
+	}
+	_, slot, err := n.acquire(t.Context(), 1, share{cpus: 1})
+	if err != nil || slot != Slot(slots[0]) {
+		t.Fatalf("supervisor %v, %v; expected the one that lives", slot, err)
+	}
+	slot.Close()
+	for range slot.Reports() {
+	}
 }
 
 // TestFewWatch has so many orders run that the supervisors of further ones poll.
