@@ -49,8 +49,9 @@ func LockFile(name string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// Release gives the lock up.
-func (l *Lock) Release() error { return l.f.Close() }
+// Release gives the lock up. It does not leave that to the end of the descriptor: a program
+// that this process is starting has that for a moment, too.
+func (l *Lock) Release() error { return errors.Join(flock(l.f, unix.LOCK_UN), l.f.Close()) }
 
 // there says whether the lock is where it was taken.
 func (l *Lock) there() bool {
@@ -77,6 +78,7 @@ func Alive(dir string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
+	defer flock(f, unix.LOCK_UN) // see Release
 	err = flock(f, unix.LOCK_SH|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {
 		return true, nil
