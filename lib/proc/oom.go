@@ -47,8 +47,7 @@ func (st *Status) judge(o *Order, g *group, w *watch) {
 		st.NoMemory = st.Stopped == StoppedMemory
 	} else {
 		killed, _ := g.count("memory.events", "oom_kill")
-		failed := st.Exit == nil || *st.Exit != 0
-		st.NoMemory = st.Stopped == StoppedMemory || killed > 0 && failed && st.Stopped == "" && !st.Evicted
+		st.NoMemory = st.Stopped == StoppedMemory || killed > 0 && st.failed() && st.Stopped == "" && !st.Evicted
 	}
 	if st.NoMemory && o.Memory > 0 && (st.Stopped == StoppedMemory || g.reached() || st.Memory > o.Memory) {
 		st.Had = o.Memory
@@ -59,12 +58,15 @@ func (st *Status) judge(o *Order, g *group, w *watch) {
 			st.Had = o.Ranks[*st.Rank].Memory
 		}
 	}
-	if failed := st.Exit != nil && *st.Exit != 0 || st.Signal != 0; failed && g != nil && o.Pids > 0 {
+	if st.failed() && g != nil && o.Pids > 0 {
 		if n, _ := g.count("pids.events", "max"); n > 0 {
 			st.Crowded = o.Pids
 		}
 	}
 }
+
+// failed reports whether the order did not exit with 0.
+func (st *Status) failed() bool { return st.Exit == nil || *st.Exit != 0 }
 
 // reached says that the group has come up against its own limit of memory, and not
 // only against what the machine has.

@@ -6,6 +6,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"distribute/lib/pause"
 
 	"golang.org/x/sys/unix"
 )
@@ -97,6 +100,27 @@ func TestOutputCannotBeKept(t *testing.T) {
 	}
 	if info, err := os.Stat(o.Output); err != nil || info.Size() != 8192 {
 		t.Errorf("%v, %v", info.Size(), err)
+	}
+}
+
+// An order that had to leave has left also if what it printed cannot be kept, unless it ended
+// well meanwhile: then it has failed, as else it would count as done without that.
+func TestOutputOfEvictedCannotBeKept(t *testing.T) {
+	t.Parallel()
+	for exit, unkept := range map[int]bool{85: false, 4: false, 0: true} {
+		d := &desk{T: t, place: t.TempDir(), slot: newSlot(t)}
+		if err := unix.Prlimit(d.slot.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 8192, Max: unix.RLIM_INFINITY}, nil); err != nil {
+			t.Fatal(err)
+		}
+		script := fmt.Sprintf(`trap '' PIPE; trap 'head -c 1M /dev/zero; exit %d' USR1; echo up > said; while :; do (true); done`, exit)
+		d.order = run(t, d.slot, "", script, func(o *Order) {
+			o.Pause, o.Checkpoint, o.Grace = d.pausing(), &Checkpoint{Signal: int(unix.SIGUSR1), Grace: time.Hour}, time.Hour
+		})
+		d.put(pause.Pause{Out: true})
+		st := ended(t, d.slot)
+		if st.Exit == nil || *st.Exit != exit || !st.Evicted || strings.HasPrefix(st.Error, "what it printed cannot be kept: ") != unkept {
+			t.Errorf("exit %d: status %+v", exit, st)
+		}
 	}
 }
 

@@ -411,7 +411,8 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	st.judge(o, g, w)
 	st.measure(o, g, w)
 	st.Written += size // by this process
-	if err == nil && unkept != nil && st.Stopped == "" {
+	// An order that was stopped or had to leave has ended for that reason.
+	if err == nil && unkept != nil && st.Stopped == "" && !(st.Evicted && st.failed()) {
 		st.Error = "what it printed cannot be kept: " + unkept.Error()
 	}
 	if err != nil { // who had been started before was killed for that
