@@ -75,6 +75,7 @@ type record struct {
 	Started   *Started    `json:"started,omitempty"`
 	Unstarted bool        `json:"unstarted,omitempty"` // that was taken back
 	Ending    string      `json:"ending,omitempty"`    // why it is about to be ended
+	Full      bool        `json:"full,omitempty"`      // the disk was full while it ran
 	Result    *job.Result `json:"result,omitempty"`
 	List      line.Raw    `json:"list,omitempty"` // its manifest, if that has few entries
 
@@ -87,6 +88,7 @@ type told struct {
 	build   *buildNote
 	started *Started
 	ending  string
+	full    bool
 	result  *job.Result
 	list    line.Raw
 }
@@ -106,6 +108,8 @@ func (t *told) fold(r *record) {
 		t.started = nil
 	case r.Ending != "":
 		t.ending = r.Ending
+	case r.Full:
+		t.full = true
 	case r.Result != nil:
 		t.result, t.list = r.Result, r.List
 	}
@@ -441,6 +445,18 @@ func (a *Attempt) Ending() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.told.ending
+}
+
+// SetFull keeps that the disk was full while the attempt ran, for the daemon that comes next in
+// this boot. It needs no room where the last block of the record has some, as most have, and
+// the ballast is not given up for it: what still runs would fill that too.
+func (a *Attempt) SetFull() error { return a.add(record{Full: true}, false) }
+
+// MetFull reports whether SetFull was called.
+func (a *Attempt) MetFull() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.told.full
 }
 
 // Unstart takes SetStarted back: nothing of the attempt ran.

@@ -424,6 +424,7 @@ func (n *daemon) damageLevel(a *desk.Attempt) slog.Level {
 // resume takes up one attempt as it is found on disk.
 func (n *daemon) resume(da *desk.Attempt) error {
 	a := n.add(da)
+	a.metFull = da.MetFull()
 	if r := da.Result(); r != nil {
 		a.result = r
 		n.setStage(a, stageOver)

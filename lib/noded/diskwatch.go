@@ -160,13 +160,27 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 // has been given up since the last look, at which they ran.
 func (w *diskWatch) meetFull(all []*watched, s desk.Space) {
 	full, gone := isFull(s), w.ballast && w.n.desk.Ballast() > 0
+	var met []*attempt
 	w.n.do(func() {
 		for _, x := range all {
-			if x.a != nil && x.a.runs() && (full || gone && x.lives(w.last)) {
-				x.a.metFull = true
+			if x.a != nil && x.a.runs() {
+				if x.a.metFull = x.a.metFull || full || gone && x.lives(w.last); x.a.metFull {
+					met = append(met, x.a)
+				}
 			}
 		}
 	})
+	for _, a := range met {
+		keepFull(a)
+	}
+}
+
+// keepFull writes down that the disk was full while an attempt ran. If that cannot be written
+// now, the next look tries again.
+func keepFull(a *attempt) {
+	if !a.MetFull() {
+		a.SetFull()
+	}
 }
 
 // isFull reports whether a disk is full.
@@ -322,6 +336,7 @@ func (n *daemon) fullNow() (desk.Space, bool) {
 func (n *daemon) noteFull(a *attempt) {
 	if _, full := n.fullNow(); full {
 		n.do(func() { a.metFull = true })
+		keepFull(a)
 	}
 }
 

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"distribute/lib/desk"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/proc"
 )
 
 // On a disk that is nearly full it is stopped who has most, if he has more than
@@ -72,6 +75,39 @@ func TestBuildFilledDisk(t *testing.T) {
 		if got := filled(tt.space, reserve, tt.bytes); got != tt.want || !isFull(tt.space) {
 			t.Errorf("%+v with %d bytes: %v, want %v", tt.space, tt.bytes, got, tt.want)
 		}
+	}
+}
+
+// A job that runs while the disk is full meets that also if dnoded is started anew before it ends.
+func TestFullDiskIsRemembered(t *testing.T) {
+	dir := t.TempDir()
+	d, da, n := oneAttempt(t, dir)
+	if err := da.SetStarted(&desk.Started{Kind: job.Command}); err != nil {
+		t.Fatal(err)
+	}
+	var a *attempt
+	n.do(func() {
+		a = n.add(da)
+		a.stage = stageRunning
+	})
+	w := &diskWatch{n: n}
+	for _, free := range []int64{0, 1 << 30, 0} {
+		w.meetFull([]*watched{{a: a}}, desk.Space{Free: free})
+	}
+	close(n.over)
+	n.work.Wait()
+	d.Close()
+	text, err := os.ReadFile(filepath.Join(da.Dir, proc.RecordFile))
+	if got := strings.Count(string(text), "\n{\"full\":true}\n"); err != nil || got != 1 {
+		t.Errorf("it is noted %d times, %v:\n%s", got, err, text)
+	}
+	if d, err = desk.Open(dir, "boot"); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	n = newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
+	if err := n.takeOver(); err != nil || n.attempts[da.Token] == nil || !n.attempts[da.Token].metFull {
+		t.Errorf("it is forgotten: %v, %+v", err, n.attempts[da.Token])
 	}
 }
 
