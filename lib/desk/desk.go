@@ -229,8 +229,15 @@ func hold(name string) (*flock.Flock, error) {
 
 // begin reads or makes node.json and removes what a crash left half done.
 func (d *Desk) begin() error {
-	for _, sub := range []string{"attempts", "builds", "cache", "trash"} {
-		if err := os.Mkdir(d.path(sub), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	for _, sub := range []string{"attempts", "builds", "cache", "trash", "spare"} {
+		info, err := os.Lstat(d.path(sub))
+		switch {
+		case err == nil && !info.IsDir():
+			return fmt.Errorf("%w: %q should be a directory, which no link replaces: remove it; to use another disk, give dnoded a directory there with -D", ErrNoDesk, d.path(sub))
+		case errors.Is(err, fs.ErrNotExist) && sub != "spare": // which Stock makes
+			err = os.Mkdir(d.path(sub), 0o700)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -62,6 +62,39 @@ func put(t *testing.T, d *Desk, in job.Input, content []byte) {
 	}
 }
 
+// A link in the place of a directory of the node is neither followed, which would remove what
+// is there, nor removed.
+func TestOpenLinked(t *testing.T) {
+	for _, sub := range []string{"attempts", "builds", "cache", "trash", "spare"} {
+		dir, elsewhere := t.TempDir(), t.TempDir()
+		d, err := Open(dir, "b1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		link, file := filepath.Join(dir, sub), filepath.Join(elsewhere, "1")
+		if err := errors.Join(os.RemoveAll(link), os.Symlink(elsewhere, link), os.WriteFile(file, nil, 0o600), os.Chmod(elsewhere, 0o750)); err != nil {
+			t.Fatal(err)
+		}
+		for _, boot := range []string{"b1", "b2"} {
+			d, err := Open(dir, boot)
+			if !errors.Is(err, ErrNoDesk) || !strings.Contains(err.Error(), link) {
+				t.Errorf("%s in boot %s: %v", sub, boot, err)
+			}
+			if err == nil {
+				d.Close()
+			}
+		}
+		_, err = os.Lstat(file)
+		if to, lerr := os.Readlink(link); to != elsewhere || err != nil {
+			t.Errorf("%s: it leads to %q, %v; %v", sub, to, lerr, err)
+		}
+		if _, mode := whose(t, elsewhere); mode != 0o750 {
+			t.Errorf("%s: what it leads to has mode %o", sub, mode)
+		}
+	}
+}
+
 func TestOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "node")
 	d := open(t, dir, "b1")
