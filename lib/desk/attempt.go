@@ -282,7 +282,8 @@ func (a *Attempt) note(durably bool) ([]*os.File, error) {
 // Attempts is every attempt in the directory, nil only if that cannot be listed. Those that
 // were not noted whole are removed, as are those that their jobs have renamed or left without
 // a record, and what is not a directory; those whose note cannot be understood are left and
-// told in the error, each by an [UnreadableError]; so are those whose record is no file.
+// told in the error, each by an [UnreadableError]; so are those whose record is no file. Where
+// the directory has not the name of an attempt it is moved to found/.
 func (d *Desk) Attempts() ([]*Attempt, error) {
 	entries, err := os.ReadDir(d.path("attempts"))
 	if err != nil {
@@ -297,12 +298,8 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 		}
 		record := filepath.Join(dir, proc.RecordFile)
 		t, err := readTold(dir)
-		replaced := errors.Is(err, durable.ErrKind) // by its job: it has begun
-		if err == nil && t.given == nil && !readable(dir) || errors.Is(err, fs.ErrNotExist) || replaced {
+		if err == nil && t.given == nil && !readable(dir) || errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, d.discard(dir))
-			if replaced {
-				errs = append(errs, &UnreadableError{job.Token(e.Name()), err})
-			}
 			continue
 		}
 		a := &Attempt{Dir: dir}
@@ -319,7 +316,13 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 			continue
 		}
 		if err != nil {
-			errs = append(errs, &UnreadableError{job.Token(e.Name()), fmt.Errorf("%s: %w", record, err)})
+			err = fmt.Errorf("%s: %w", record, err)
+			if token := job.Token(e.Name()); token.Check() == nil {
+				errs = append(errs, &UnreadableError{token, err})
+			} else { // of which the head knows nothing
+				_, aside := d.SetUnreadableAside(token)
+				errs = append(errs, err, aside)
+			}
 			continue
 		}
 		as = append(as, a)

@@ -261,7 +261,7 @@ func (o *orderLook) left(file, what, cure string) {
 // attempt looks at the directory of an attempt, which has one of the states
 // that dspool(5) lists.
 func (o *orderLook) attempt() error {
-	const alone = "nothing: dnoded leaves it alone; save what is in it, and remove it"
+	const alone = "nothing: dnoded tells the head that it is lost, and then moves it to found/"
 	const cure = "nothing: dnoded counts it as lost when it starts, and the head goes on with the job"
 	t, run, err := o.record("a start that was not completed", cure)
 	switch {

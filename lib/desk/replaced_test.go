@@ -3,7 +3,6 @@ package desk
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,8 +83,9 @@ func TestAttemptIsReplaced(t *testing.T) {
 		if m, err := a.Manifest(); err != nil || len(m) != len(many) {
 			t.Errorf("%d entries, %v", len(m), err)
 		}
-		if _, err := os.Lstat(other.Dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("an attempt without a record: %v", err)
+		_, err = d.SetUnreadableAside(other.Token)
+		if left, lerr := d.Attempts(); err != nil || lerr != nil || len(left) != 1 {
+			t.Errorf("without the attempt that has no record: %+v, %v, %v", left, lerr, err)
 		}
 	})
 }

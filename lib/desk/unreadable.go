@@ -1,10 +1,15 @@
 package desk
 
-import "distribute/lib/job"
+import (
+	"path/filepath"
+
+	"distribute/lib/check"
+	"distribute/lib/job"
+)
 
 // An UnreadableError is returned for an attempt whose note cannot be understood.
 type UnreadableError struct {
-	Token job.Token // by the name of its directory, which may be none
+	Token job.Token // by the name of its directory
 	Err   error
 }
 
@@ -15,13 +20,17 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 func Unreadable(err error) (all []job.Token) {
 	switch e := err.(type) {
 	case *UnreadableError:
-		if e.Token.Check() == nil {
-			all = append(all, e.Token)
-		}
+		all = append(all, e.Token)
 	case interface{ Unwrap() []error }:
 		for _, err := range e.Unwrap() {
 			all = append(all, Unreadable(err)...)
 		}
 	}
 	return all
+}
+
+// SetUnreadableAside moves the directory of an attempt whose note cannot be understood to found/,
+// where nobody meets it again, and returns its new path in the node's directory.
+func (d *Desk) SetUnreadableAside(t job.Token) (path string, err error) {
+	return check.Aside(d.dir, filepath.Join("attempts", string(t)))
 }

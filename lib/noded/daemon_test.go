@@ -84,7 +84,8 @@ func TestN55GivenBackByADeadSupervisor(t *testing.T) {
 
 // What is damaged in attempts/, or a file that is no attempt, keeps no daemon from its work,
 // also where it is alone. The head is told of an attempt whose note is damaged that it is lost,
-// until it has heard of it: a job that is not to be started twice may have run there.
+// until it has heard of it: a job that is not to be started twice may have run there. Then it is
+// out of the way of the next daemon.
 func TestTakeOverDamaged(t *testing.T) {
 	dir := t.TempDir()
 	d, err := desk.Open(dir, "boot")
@@ -93,7 +94,7 @@ func TestTakeOverDamaged(t *testing.T) {
 	}
 	defer d.Close()
 	token := job.NewToken()
-	for name, text := range map[string]string{"mine": "a note", string(token) + "/" + proc.RecordFile: "{}\n"} {
+	for name, text := range map[string]string{"mine": "a note", string(token) + "/" + proc.RecordFile: "{}\n", "odd/" + proc.RecordFile: "{}\n"} {
 		name = filepath.Join(dir, "attempts", name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
@@ -110,6 +111,15 @@ func TestTakeOverDamaged(t *testing.T) {
 	n.have(token)
 	if list := n.list(); len(list) != 0 {
 		t.Errorf("when the head has heard of it the list is %+v", list)
+	}
+	n.work.Wait()
+	if as, err := d.Attempts(); err != nil || len(as) > 0 {
+		t.Errorf("the next daemon finds %v, %v", as, err)
+	}
+	for _, name := range []string{string(token), "odd"} {
+		if text, err := os.ReadFile(filepath.Join(dir, "found", "attempts", name, proc.RecordFile)); err != nil || string(text) != "{}\n" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -294,10 +295,28 @@ func (n *daemon) have(t job.Token) {
 
 // isGone says that an attempt is not here, unless that is said soon.
 func (n *daemon) isGone(t job.Token) {
-	n.unreadable = slices.DeleteFunc(n.unreadable, func(u job.Token) bool { return u == t })
+	if i := slices.Index(n.unreadable, t); i >= 0 {
+		n.unreadable = slices.Delete(n.unreadable, i, i+1)
+		n.setAside(t)
+	}
 	if !n.leaving.on[t] {
 		n.link.tell(&wire.Gone{Attempt: t})
 	}
+}
+
+// setAside moves the directory of an attempt with a damaged note away, of which the head has
+// heard, so that the next daemon does not tell of it again. It stays on the disk, as there may
+// be results in it.
+func (n *daemon) setAside(t job.Token) {
+	n.work.Go(func() {
+		path, err := n.desk.SetUnreadableAside(t)
+		switch {
+		case err == nil:
+			n.Log.Warn("damaged attempt moved; delete it if nothing in it is needed", "attempt", t, "to", filepath.Join(n.desk.Dir(), path))
+		case !errors.Is(err, fs.ErrNotExist): // else it was removed
+			n.Log.Error("cannot move a damaged attempt", "attempt", t, "why", err)
+		}
+	})
 }
 
 // forget deletes an attempt that never started. One that has says how it ended
