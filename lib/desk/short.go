@@ -3,6 +3,8 @@ package desk
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -33,10 +35,14 @@ func ShortTmp(dir string) string {
 }
 
 // KeepShort keeps the link that ShortTmp made from being removed by what cleans /tmp of all
-// that is old, and makes it again if it is gone.
+// that is old, and makes it again if it is gone. Meanwhile what ran there may have ended: its
+// TMPDIR is removed first then, and the link after it.
 func KeepShort(dir string) {
 	if tmp := ShortTmp(dir); tmp != filepath.Join(dir, "tmp") {
 		unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Dir(tmp), nil, unix.AT_SYMLINK_NOFOLLOW) // now
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "tmp")); errors.Is(err, fs.ErrNotExist) {
+		dropShort(dir)
 	}
 }
 

@@ -40,6 +40,9 @@ func TestShortTmp(t *testing.T) {
 // A link does not get old while a job runs, and comes back if it was removed.
 func TestKeepShort(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.MkdirAll(long+"/tmp", 0o700); err != nil {
+		t.Fatal(err)
+	}
 	link := filepath.Dir(ShortTmp(long))
 	defer dropShort(long)
 	old := unix.Timespec{Sec: 1e9}
@@ -56,6 +59,11 @@ func TestKeepShort(t *testing.T) {
 	KeepShort(long)
 	if to, err := os.Readlink(link); err != nil || to != long {
 		t.Error(to, err)
+	}
+	(&Attempt{Dir: long}).Spent()
+	KeepShort(long)
+	if _, err := os.Lstat(link); !os.IsNotExist(err) {
+		t.Errorf("the link of a job that has ended is made again: %v", err)
 	}
 }
 

@@ -114,6 +114,9 @@ func TestFullDiskIsRemembered(t *testing.T) {
 // The link by which a job has its TMPDIR is made again if something has removed it.
 func TestLinksAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	link := filepath.Dir(desk.ShortTmp(dir))
 	defer os.Remove(link)
 	if err := os.Remove(link); err != nil {
