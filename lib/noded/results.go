@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ type Left struct {
 	Printed map[string]string // the files with what it has printed, by their paths at home
 	Kind    string            // of its batch
 	Outputs []string          // what comes home; none: everything
-	Inputs  []string          // paths below work/ that were there before it began,
+	Inputs  []string          // paths below work/ that were there before it began, once for each time that one may have,
 	MTimes  []int64           // with these times in nanoseconds since 1970, where they are known,
 	Started time.Time         // or older than this
 	Cleared bool              // of the inputs only those are there that the job has changed
@@ -388,19 +389,20 @@ func (t *tree) work(ctx context.Context) (pack.Manifest, []pack.Skipped, error) 
 
 // inputs are those that were placed before the job began.
 type inputs struct {
-	files   map[string]time.Time // their times; zero: not known
+	files   map[string][]time.Time // the times that each may have; none: not known
 	dirs    map[string]bool
 	started time.Time
 	cleared bool
 }
 
 func (l *Left) inputs() *inputs {
-	in := &inputs{map[string]time.Time{}, map[string]bool{}, l.Started, l.Cleared}
+	in := &inputs{map[string][]time.Time{}, map[string]bool{}, l.Started, l.Cleared}
 	for i, p := range l.Inputs {
-		in.files[p] = time.Time{}
+		times := in.files[p]
 		if i < len(l.MTimes) {
-			in.files[p] = time.Unix(0, l.MTimes[i])
+			times = append(times, time.Unix(0, l.MTimes[i]))
 		}
+		in.files[p] = times
 		for d := path.Dir(p); d != "."; d = path.Dir(d) {
 			in.dirs[d] = true
 		}
@@ -422,7 +424,10 @@ func (in *inputs) Changed(p string, info fs.FileInfo) bool {
 		return true
 	}
 	had, is := in.files[p]
-	if less := had.Sub(info.ModTime()); is && less >= 0 && less < time.Second {
+	if slices.ContainsFunc(had, func(t time.Time) bool {
+		less := t.Sub(info.ModTime())
+		return less >= 0 && less < time.Second
+	}) {
 		return false
 	}
 	return !is || !in.started.IsZero() && !info.ModTime().Before(in.started.Add(-time.Second))

@@ -172,6 +172,7 @@ func inputsList(b *strings.Builder, name string, inputs []job.Input) {
 
 // list writes which jobs there are.
 func (w *writer) list() error {
+	linked := w.contentTimes()
 	f := &Folder{Version: 1, ID: w.ID, Name: w.Name, Batch: w.Batch.ID(), Kind: w.Batch.Spec.Kind}
 	for i := range w.Batch.Jobs {
 		j := &w.Batch.Jobs[i]
@@ -180,6 +181,9 @@ func (w *writer) list() error {
 		for _, list := range [][]job.Input{w.Batch.Spec.Inputs, j.Inputs} {
 			for _, in := range list {
 				row.Inputs, row.MTimes = append(row.Inputs, in.Path), append(row.MTimes, in.ModTime().UnixNano())
+				if t := linked[in.Sum]; in.Size >= sharedFrom && !t.Equal(in.ModTime()) { // which it has as a link
+					row.Inputs, row.MTimes = append(row.Inputs, in.Path), append(row.MTimes, t.UnixNano())
+				}
 			}
 		}
 		f.Jobs = append(f.Jobs, row)
@@ -268,9 +272,9 @@ func checkPlaces(b *job.Batch) error {
 	return nil
 }
 
-// inputs copies each content once, with the time of the first input that has it: links of a
-// large one have that.
-func (w *writer) inputs(ctx context.Context) error {
+// contentTimes returns the time of each content, by its sum: that of the first input that has it.
+// All links of a large one have that.
+func (w *writer) contentTimes() map[string]time.Time {
 	times := map[string]time.Time{}
 	note := func(inputs []job.Input) {
 		for i := range inputs {
@@ -283,6 +287,12 @@ func (w *writer) inputs(ctx context.Context) error {
 	for i := range w.Batch.Jobs {
 		note(w.Batch.Jobs[i].Inputs)
 	}
+	return times
+}
+
+// inputs copies each content once, with its time.
+func (w *writer) inputs(ctx context.Context) error {
+	times := w.contentTimes()
 	for sum, src := range w.Batch.Sources {
 		name := filepath.Join(w.dir, "inputs", sum)
 		if image := w.Batch.Spec.Image; image != nil && image.Sum == sum {

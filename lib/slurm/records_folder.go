@@ -63,7 +63,7 @@ type FolderJob struct {
 	Dir    string   `json:"dir"`              // below jobs/: what it has printed, how it ended, and [WorkDir]
 	Group  int      `json:"group"`            // which array it is in
 	Index  int      `json:"index"`            // and where
-	Inputs []string `json:"inputs,omitempty"` // paths below the directory in which it runs that were there before it began
+	Inputs []string `json:"inputs,omitempty"` // paths below the directory in which it runs that were there before it began; one that may have either of two times stands twice
 	MTimes []int64  `json:"mtimes,omitempty"` // their times, in nanoseconds since 1970; missing in folders of earlier releases
 
 	Outputs []string `json:"outputs,omitempty"` // what comes home; none: everything

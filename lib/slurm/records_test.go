@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,42 @@ func TestReadFolder(t *testing.T) {
 	} {
 		if _, err := ReadFolder(strings.NewReader(strings.Replace(list, change[0], change[1], 1))); !errors.Is(err, ErrFolder) {
 			t.Errorf("with %q: %v", change[1], err)
+		}
+	}
+}
+
+// A large content that inputs of several times have is linked with the time of the first of
+// them, or cloned with that of each: the list of a folder has both.
+func TestListHasTimesOfLinks(t *testing.T) {
+	sum, first, second := strings.Repeat("0", 64), int64(1764400000e9), int64(1764300000e9)
+	input := func(path string, size int64, at *int64) job.Input {
+		return job.Input{Path: path, Sum: sum, Size: size, MTime: at}
+	}
+	b := &job.Batch{Namespace: "ns", Name: "b", Spec: job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1}}}
+	b.Jobs = []job.Job{{Name: "large", Run: []string{"true"}, Inputs: []job.Input{input("a", sharedFrom, &first), input("b", sharedFrom, &second)}}}
+	for size, want := range map[int64]string{sharedFrom: "[a b b] [1764400000000000000 1764300000000000000 1764400000000000000]", 1: "[a b] [1764400000000000000 1764300000000000000]"} {
+		for i := range b.Jobs[0].Inputs {
+			b.Jobs[0].Inputs[i].Size = size
+		}
+		p, err := planOf(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := writer{Export: &Export{Batch: b, ID: job.NewToken(), Name: "hpc"}, plan: p, dir: t.TempDir()}
+		if err := w.list(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.Open(filepath.Join(w.dir, ListFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := ReadFolder(text)
+		text.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(f.Jobs[0].Inputs, " ", f.Jobs[0].MTimes); got != want {
+			t.Errorf("of %d bytes: %s, want %s", size, got, want)
 		}
 	}
 }
