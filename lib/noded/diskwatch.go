@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,8 +27,12 @@ const (
 // fullBelow is the free bytes below which a disk counts as full: writes may have failed.
 const fullBelow = 1 << 20
 
-// wasFull is said of a job that ended well and may have ignored that a write failed.
-const wasFull = "the node's disk was full while it ran: its files may be cut short"
+// wasFull is said of a job that failed, and with cutShort of one that ended well and may have
+// ignored that a write failed.
+const (
+	wasFull  = "the node's disk was full while it ran"
+	cutShort = ": its files may be cut short"
+)
 
 const diskFull = "the node's disk was nearly full; it had written "
 
@@ -337,6 +342,21 @@ func (n *daemon) noteFull(a *attempt) {
 	if _, full := n.fullNow(); full {
 		n.do(func() { a.metFull = true })
 		keepFull(a)
+	}
+}
+
+// blameDisk takes into the result of an attempt that the disk was full while it ran, unless
+// something else has ended it. Of a file that is mapped, its job is told of that by SIGBUS.
+func (a *attempt) blameDisk(st *proc.Status, r *job.Result) {
+	switch {
+	case !a.metFull:
+	case r.OK(): // also of one that had to leave, and was done first
+		r.Skipped = strings.TrimSuffix(wasFull+cutShort+"; "+r.Skipped, "; ")
+	case r.Fate != job.FateEnded || st.Stopped != "":
+	case r.Reason == "":
+		r.Reason = wasFull
+	case r.Rank != nil && limitReached(st) == "":
+		r.Reason = wasFull + "; " + r.Reason
 	}
 }
 

@@ -111,6 +111,36 @@ func TestFullDiskIsRemembered(t *testing.T) {
 	}
 }
 
+// A full disk is told of a job that was not ended by something else.
+func TestFullDiskIsTold(t *testing.T) {
+	code := func(n int) *int { return &n }
+	rank := 1
+	for what, c := range map[string]struct {
+		st           proc.Status
+		r            job.Result
+		reason, left string
+	}{
+		"done":         {proc.Status{}, job.Result{Outcome: job.Outcome{Exit: code(0)}}, "", "the node's disk was full while it ran: its files may be cut short"},
+		"with more":    {proc.Status{}, job.Result{Outcome: job.Outcome{Exit: code(0), Skipped: "2 sockets"}}, "", "the node's disk was full while it ran: its files may be cut short; 2 sockets"},
+		"done first":   {proc.Status{Evicted: true}, job.Result{Fate: job.FateEvicted, Outcome: job.Outcome{Exit: code(0)}}, "", "the node's disk was full while it ran: its files may be cut short"},
+		"mapped":       {proc.Status{}, job.Result{Outcome: job.Outcome{Signal: "SIGBUS"}}, "the node's disk was full while it ran", ""},
+		"failed":       {proc.Status{}, job.Result{Outcome: job.Outcome{Exit: code(1)}}, "the node's disk was full while it ran", ""},
+		"mapped, rank": {proc.Status{}, job.Result{Outcome: job.Outcome{Signal: "SIGBUS", Rank: &rank, Reason: "rank 1 of 2: SIGBUS"}}, "the node's disk was full while it ran; rank 1 of 2: SIGBUS", ""},
+		"no memory":    {proc.Status{NoMemory: true}, job.Result{Outcome: job.Outcome{Signal: "SIGKILL", Reason: "out of memory"}}, "out of memory", ""},
+		"stopped":      {proc.Status{Stopped: proc.StoppedOrder}, job.Result{Outcome: job.Outcome{Signal: "SIGTERM"}}, "", ""},
+		"had to leave": {proc.Status{Evicted: true}, job.Result{Fate: job.FateEvicted, Outcome: job.Outcome{Exit: code(85)}}, "", ""},
+	} {
+		other := c.r
+		if (&attempt{}).blameDisk(&c.st, &other); other.Reason != c.r.Reason || other.Skipped != c.r.Skipped {
+			t.Errorf("%s: with room it is %+v", what, other)
+		}
+		(&attempt{metFull: true}).blameDisk(&c.st, &c.r)
+		if c.r.Reason != c.reason || c.r.Skipped != c.left {
+			t.Errorf("%s: %q, %q, want %q, %q", what, c.r.Reason, c.r.Skipped, c.reason, c.left)
+		}
+	}
+}
+
 // The link by which a job has its TMPDIR is made again if something has removed it.
 func TestLinksAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 100))

@@ -151,11 +151,7 @@ func (n *daemon) finish(a *attemptRun) (err error) {
 	if err != nil {
 		return err
 	}
-	n.do(func() {
-		if a.metFull && r.OK() {
-			r.Skipped = strings.TrimSuffix(wasFull+"; "+r.Skipped, "; ")
-		}
-	})
+	n.do(func() { a.blameDisk(st, r) })
 	return n.keep(a, r, m, st.Wall >= worthFrom || r.Saved)
 }
 
