@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -218,7 +219,7 @@ func (r *results) read(ctx context.Context, w *sending) (*wire.Ended, error) {
 	}
 	w.tree = t
 	noteManifest(&ended.Result, t.m)
-	ended.Skipped = clean(pack.InWords(t.skipped))
+	ended.Skipped = clean(strings.Trim(ended.Skipped+"; "+pack.InWords(t.skipped), "; "))
 	var data bytes.Buffer
 	if len(t.m) > 0 && t.m.Small() && r.writeTree(&data, t, pack.Want{}) == nil {
 		ended.List, ended.Data = t.m.List(), data.Bytes()

@@ -267,6 +267,7 @@ func ReadStatus(text []byte) (o job.Outcome, terminated bool, err error) {
 		Started    any     `json:"started"`
 		Ended      any     `json:"ended"`
 		Reason     string  `json:"reason"`
+		Skipped    string  `json:"skipped"`
 		Node       string  `json:"node"`
 		CPUTime    float64 `json:"cpu_time"`
 		MemoryPeak float64 `json:"memory_peak"`
@@ -299,7 +300,7 @@ func ReadStatus(text []byte) (o job.Outcome, terminated bool, err error) {
 			*amount = 0 // it is not known
 		}
 	}
-	o.Reason, o.Machine = clean(s.Reason), machine(s.Node)
+	o.Reason, o.Skipped, o.Machine = clean(s.Reason), clean(s.Skipped), machine(s.Node)
 	o.CPUTime, o.MemoryPeak, o.Written = math.Round(s.CPUTime*1000)/1000, int64(s.MemoryPeak), int64(s.Written)
 	o.Runtime = lasted(o.Started, o.Ended)
 	return o, s.Terminated, nil

@@ -381,6 +381,22 @@ fi
 trap '' TERM
 used
 
+# full DIR tells whether nothing more can be written there, for want of room or by a quota. What
+# is removed after a job has ended makes room for its status: without a look before that, one
+# that has ignored a failed write would be done without a word.
+full() {
+	local said file
+	if said=$(LC_ALL=C mktemp "$1/.full-XXXXXX" 2>&1); then
+		file=$said
+		said=$(LC_ALL=C dd if=/dev/zero of="$file" bs=65536 count=1 conv=fsync 2>&1)
+		rm -f -- "$file"
+	fi
+	case $said in *': No space left on device'* | *': Disk quota exceeded'*) return 0 ;; esac
+	return 1
+}
+cut=''
+[ "$group" = build ] || ! full "$at" || cut='the disk was full, or a quota reached, when it ended'
+
 # What ran may have removed its own directory, closed it, or put something else there.
 own() {
 	[ -d "$1" ] && [ ! -L "$1" ] && chmod u+rwx -- "$1" || return
@@ -421,6 +437,10 @@ if [ -n "$failed" ] && [ -z "$asked" ]; then
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
 elif [ -e "$tmp/.unkept" ]; then
 	ended+=',"reason":"what it printed cannot be kept"'
+elif [ -n "$cut" ] && [ "$exit" != 0 ] && [ -z "$asked" ]; then
+	ended+=",\"reason\":\"$cut\""
+elif [ -n "$cut" ] && [ "$exit" = 0 ]; then
+	ended+=",\"skipped\":\"$cut: its files may be cut short\""
 fi
 printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"%s}\n' "$ended" "$began" "$(now)" \
 	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" "$(usage)" >status.json.new && sync status.json.new && mv status.json.new status.json ||
