@@ -82,7 +82,7 @@ func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 	}
 	need := n.needs(ctx, a, b)
 	n.do(func() {
-		a.disk = diskUse{need.writes, need.writes, need.copies}
+		a.disk = diskUse{need.writes, need.writes, need.copies, need.files}
 		if s := a.Started(); s != nil && s.Base > 0 {
 			a.disk.base = s.Base
 		}

@@ -24,11 +24,12 @@ import (
 // A build is a batch that is known here. Its fields belong to the state.
 type build struct {
 	*desk.Build
-	run  *buildRun // while it is built
-	size int64     // bytes of disk that it left, once that was looked at
-	used time.Time // when an attempt of it was over last
-	over bool      // its batch is; it is kept for others
-	lent int       // so many are about to copy it
+	run    *buildRun // while it is built
+	size   int64     // bytes of disk that it left, once that was looked at
+	inodes int64     // and inodes
+	used   time.Time // when an attempt of it was over last
+	over   bool      // its batch is; it is kept for others
+	lent   int       // so many are about to copy it
 }
 
 // A buildRun is one run of a build and those who wait for it.

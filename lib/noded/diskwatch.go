@@ -273,7 +273,7 @@ func (w *diskWatch) worst(ctx context.Context, all []*watched, s desk.Space, ino
 		bytes = max(0, bytes-x.disk.base)
 		part := bytes
 		if few {
-			part = files
+			part = max(0, files-x.disk.files)
 		}
 		together += part
 		granted := !few && x.disk.writes > 0 && bytes <= x.disk.writes

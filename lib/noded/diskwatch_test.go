@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,6 +55,24 @@ func TestN61WhoIsToBlame(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// Where few inodes are left, those that a job was given, as with what was built, are not its own.
+func TestWhoTookInodes(t *testing.T) {
+	const few = 160
+	for had, want := range map[int64]bool{0: true, 100: false} {
+		n := newDaemon(&Settings{Caps: &desk.Caps{Reserve: 1 << 20}, Log: strictLog(slog.DiscardHandler)}, nil)
+		x := &watched{a: &attempt{}, dir: t.TempDir(), disk: diskUse{files: had}}
+		for i := range 100 {
+			if err := os.WriteFile(filepath.Join(x.dir, strconv.Itoa(i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		who, _ := (&diskWatch{n: n}).worst(t.Context(), []*watched{x}, desk.Space{Free: 1 << 30, Inodes: few - 50}, few)
+		if got := who == x; got != want {
+			t.Errorf("with %d that it was given: %v, want %v", had, got, want)
+		}
 	}
 }
 

@@ -55,6 +55,7 @@ type needs struct {
 	copies int64 // in its directory before it starts
 	build  int64 // in the build's directory, if that is still to be built
 	writes int64 // that it says it writes
+	files  int64 // so many inodes of inputs and of what was built are in its directory before it starts
 }
 
 func (r needs) all() int64 { return r.fetch + r.copies + r.build + r.writes }
@@ -66,6 +67,7 @@ func (n *daemon) needs(ctx context.Context, a *attemptRun, b *desk.Build) needs 
 	seen := map[string]bool{}
 	for i, list := range [][]job.Input{b.Spec.Inputs, a.Work.Inputs} {
 		for _, in := range list {
+			r.files++
 			size := desk.Rounded(in.Size)
 			if len(in.Sum) == 64 && !seen[in.Sum] {
 				seen[in.Sum] = true
@@ -88,7 +90,8 @@ func (n *daemon) needs(ctx context.Context, a *attemptRun, b *desk.Build) needs 
 	case len(b.Spec.Build) == 0:
 		r.build = 0
 	case n.desk.Ready(b):
-		r.build, r.copies = 0, r.copies+n.buildSize(ctx, b)
+		size, files := n.buildSize(ctx, b)
+		r.build, r.copies, r.files = 0, r.copies+size, r.files+files
 	}
 	r.copies += a.savedBytes
 	r.writes = b.Spec.Resources.Disk
@@ -119,23 +122,23 @@ func copied(inputs []job.Input) (size int64) {
 	return size
 }
 
-// buildSize is how many bytes of disk a build left.
-func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size int64) {
+// buildSize returns the bytes and the inodes that a build left on the disk.
+func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size, inodes int64) {
 	n.do(func() {
 		if known := n.builds[b.Dir]; known != nil {
-			size = known.size
+			size, inodes = known.size, known.inodes
 		}
 	})
 	if size > 0 {
-		return size
+		return size, inodes
 	}
-	size, _ = desk.Use(ctx, b.Tree())
+	size, inodes = desk.Use(ctx, b.Tree())
 	n.do(func() {
 		if known := n.builds[b.Dir]; known != nil {
-			known.size = size
+			known.size, known.inodes = size, inodes
 		}
 	})
-	return size
+	return size, inodes
 }
 
 // A diskUse is what an attempt or a build takes of the disk, in bytes.
@@ -143,6 +146,7 @@ type diskUse struct {
 	claim  int64 // of what is free, that an attempt may still take; not counted once it has run
 	writes int64 // that it said it writes; 0: it said nothing
 	base   int64 // that were in its directory before it started
+	files  int64 // inodes that were there
 }
 
 // claim is how much of what is free an attempt may still take.
@@ -226,7 +230,7 @@ func (n *daemon) promise(ctx context.Context, a *attempt, need needs, wait bool)
 		}
 		a.disk.claim = 0
 		if has >= need.all()+leastRoom {
-			a.disk = diskUse{need.all(), need.writes, need.copies}
+			a.disk = diskUse{need.all(), need.writes, need.copies, need.files}
 		} else if others && wait {
 			n.setStage(a, stageStalled)
 		}
@@ -283,7 +287,7 @@ func (n *daemon) idleBuilds(ctx context.Context) []idleBuild {
 		}
 	})
 	for i, b := range idle {
-		idle[i].size = n.buildSize(ctx, b.Build)
+		idle[i].size, _ = n.buildSize(ctx, b.Build)
 	}
 	slices.SortFunc(idle, func(a, b idleBuild) int { return a.used.Compare(b.used) })
 	return idle
