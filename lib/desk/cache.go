@@ -198,7 +198,10 @@ func (d *Desk) eachCached(f func(path, sum string, info fs.FileInfo) error) erro
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err != nil || e.IsDir() {
+		if err == nil && e.IsDir() {
+			return reopen(path)
+		}
+		if err != nil {
 			return err
 		}
 		info, err := e.Info()
@@ -210,6 +213,15 @@ func (d *Desk) eachCached(f func(path, sum string, info fs.FileInfo) error) erro
 		}
 		return f(path, strings.TrimPrefix(strings.TrimPrefix(e.Name(), partPrefix), freshPrefix), info)
 	})
+}
+
+// reopen opens a directory of the node to its owner, who may have closed it with others.
+func reopen(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil || info.Mode().Perm()&0o700 == 0o700 {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
 }
 
 // Part is how many bytes have come of an input that is not in the cache yet.

@@ -236,6 +236,8 @@ func (d *Desk) begin() error {
 			return fmt.Errorf("%w: %q should be a directory, which no link replaces: remove it; to use another disk, give dnoded a directory there with -D", ErrNoDesk, d.path(sub))
 		case errors.Is(err, fs.ErrNotExist) && sub != "spare": // which Stock makes
 			err = os.Mkdir(d.path(sub), 0o700)
+		case err == nil:
+			err = reopen(d.path(sub))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -95,6 +95,32 @@ func TestOpenLinked(t *testing.T) {
 	}
 }
 
+// Directories of the node that its user has closed, as with all of his, are opened again.
+func TestOpenClosed(t *testing.T) {
+	dir := t.TempDir()
+	d, err := Open(dir, "b1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := cache(t, d, []byte("an input"))
+	d.Close()
+	closed := []string{"attempts", "builds", "cache/" + in.Sum[:2], "cache", "trash", "spare"}
+	for _, sub := range closed {
+		if err := os.Chmod(filepath.Join(dir, sub), 0o500); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = open(t, dir, "b2")
+	for _, sub := range closed {
+		if _, mode := whose(t, filepath.Join(dir, sub)); mode != 0o700 {
+			t.Errorf("%s has mode %o", sub, mode)
+		}
+	}
+	if has(d, in) {
+		t.Error("an input of an earlier boot is there")
+	}
+}
+
 func TestOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "node")
 	d := open(t, dir, "b1")
