@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,7 +71,7 @@ func (h *Head) CloseBatch(b *Batch) {
 
 // Pending says that Commit has something to write.
 func (h *Head) Pending() bool {
-	return len(h.dirty) > 0 || len(h.next) > 0 || h.tick.undone() || slices.ContainsFunc(h.closing, (*Batch).closable)
+	return len(h.dirty) > 0 || len(h.next) > 0 || h.compacted != nil || h.tick.undone() || slices.ContainsFunc(h.closing, (*Batch).closable)
 }
 
 // closable says that nothing of b is on its way any more.
@@ -140,6 +141,8 @@ type Tick struct {
 	batches []*Batch
 	closed  []*Batch // that it says are closed
 	done    atomic.Bool
+
+	compacted *Compaction // to be put in the place of head.jsonl
 }
 
 func (t *Tick) undone() bool { return t != nil && !t.done.Load() }
@@ -148,9 +151,10 @@ func (t *Tick) undone() bool { return t != nil && !t.done.Load() }
 // had no room for. Its Commit may run in another goroutine while more is
 // appended here. The next Tick comes after that Commit has returned.
 func (h *Head) Tick() *Tick {
-	t := &Tick{head: h, closed: h.closeBatches()}
+	t := &Tick{head: h, closed: h.closeBatches(), compacted: h.compacted}
+	h.compacted = nil
 	if h.tick.undone() {
-		t.batches = h.tick.batches
+		t.batches, t.compacted = h.tick.batches, cmp.Or(t.compacted, h.tick.compacted)
 		t.closed = append(t.closed, h.tick.closed...)
 	}
 	for _, b := range h.dirty {
@@ -206,6 +210,9 @@ func (t *Tick) write() error {
 		return err
 	}
 	if err := h.log.Sync(); err != nil {
+		return err
+	}
+	if err := t.useCompacted(); err != nil {
 		return err
 	}
 	if err := h.syncSealed(); err != nil {

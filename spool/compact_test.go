@@ -70,8 +70,46 @@ func listDeleted(t *testing.T, dir string, n int) {
 	appendHead(t, dir, recs...)
 }
 
-// A head.jsonl that is mostly of deleted batches is replaced at the start by what decides
-// something. Who has read it reads on, and no seq is given again.
+// compactHead compacts head.jsonl as a running head does, if it has grown, and calls between
+// while the smaller file is not in place yet.
+func compactHead(h *Head, between func() error) error {
+	upto := h.Grown()
+	if upto == 0 {
+		return nil
+	}
+	c, err := h.Compact(upto)
+	if err != nil || c == nil {
+		return err
+	}
+	if err := between(); err != nil {
+		return err
+	}
+	h.UseCompacted(c)
+	if !h.Pending() {
+		return errors.New("nothing is to be committed")
+	}
+	return errors.Join(h.Commit(), h.Compacted(c))
+}
+
+func nothing() error { return nil }
+
+// foldedHead folds a head.jsonl.
+func foldedHead(t *testing.T, dir string) headLog {
+	t.Helper()
+	h := newHeadLog()
+	text, err := os.ReadFile(filepath.Join(dir, "head.jsonl"))
+	if err == nil {
+		err = h.readHeadLog(newLogReader(bytes.NewReader(text), -1, "", "head.jsonl"), func(p *Problem) error { return p })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// A head.jsonl that is mostly of deleted batches is replaced, while the head runs, by the
+// lines that decide something. The head goes by the new file, a reader of the old one reads
+// on, and no seq is given again.
 func TestCompact(t *testing.T) {
 	h := newHead(t)
 	over(t, h, submit(t, h, "ns/closed", []string{"a"}), job.KindDone)
@@ -88,81 +126,52 @@ func TestCompact(t *testing.T) {
 		job.Record{Kind: job.KindClosed, Batch: "ns/open"}, job.Record{Kind: job.KindOpened, Batch: "ns/open"}, job.Record{Kind: job.KindOpened, Batch: "ns/open"},
 		job.Record{Kind: job.KindDeleted, Batch: "ns/closed", By: "ana", Request: job.NewToken(), First: 1 << 30}, job.Record{Kind: job.KindClosed, Batch: "ns/closed"})
 	listDeleted(t, dir, 5000)
-	appendHead(t, dir, job.Record{Kind: job.KindResumed, Node: "ws3", By: "ana"})
+	back := job.BatchID("ns/gone-0-" + strings.Repeat("x", 40)) // its name was used again
+	appendHead(t, dir, job.Record{Kind: job.KindOpened, Batch: back}, job.Record{Kind: job.KindClosed, Batch: back},
+		job.Record{Kind: job.KindResumed, Node: "ws3", By: "ana"})
+	h, open, problems := loadHead(t, dir)
+	if len(problems) > 0 || len(open) != 1 || open[0].ID != "ns/open" {
+		t.Fatalf("open %v, problems %v", open, problems)
+	}
 	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := s.listing()
-	if err != nil {
+	if _, err := s.listing(); err != nil {
 		t.Fatal(err)
 	}
-	all, old := headRecords(t, dir), newHeadLog()
-	foldAll := func(h *headLog) {
-		text, err := os.ReadFile(filepath.Join(dir, "head.jsonl"))
-		if err == nil {
-			err = h.readHeadLog(newLogReader(bytes.NewReader(text), -1, "", "head.jsonl"), func(p *Problem) error { return p })
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	between := func() error { // records that come meanwhile: one durable, one in the same Commit
+		h.AppendHead(&job.Record{Kind: job.KindDrained, Node: "ws4", By: "ana"})
+		err := h.Commit()
+		h.list(&job.Record{Kind: job.KindClosed, Batch: "ns/open"})
+		return err
 	}
-	foldAll(&old)
-
-	// Without the sync of what was moved, nothing is replaced.
-	undo := durable.Observe(&durable.Observer{Step: func(name string) error {
-		if name == "compact.sync" {
-			return syscall.EIO
-		}
-		return nil
-	}})
-	if _, _, err := lockAndLoad(dir); !errors.Is(err, syscall.EIO) {
-		t.Errorf("a sync that failed: %v", err)
-	}
-	undo()
-	if got := headRecords(t, dir); len(got) != len(all) {
-		t.Errorf("%d of %d records are left by a start that failed", len(got), len(all))
-	}
-
-	// Where there is no room, it stays as it is.
-	compacts := false
-	undo = durable.Observe(&durable.Observer{Step: func(name string) error {
-		if compacts = compacts || name == "compact.replace"; compacts && name == "file.write" {
-			return syscall.ENOSPC
-		}
-		return nil
-	}})
-	h, open, problems := loadHead(t, dir)
-	undo()
-	if len(problems) > 0 || len(open) != 1 || !compacts || len(h.listed) != len(before) || len(headRecords(t, dir)) != len(all) {
-		t.Errorf("without room %d batches are open, %d listed of %d, problems %v", len(open), len(h.listed), len(before), problems)
-	}
-	if err := errors.Join(open[0].Close(), h.Close()); err != nil {
+	if err := compactHead(h, between); err != nil {
 		t.Fatal(err)
 	}
-
-	h, open, problems = loadHead(t, dir)
-	if len(problems) > 0 || len(open) != 1 || open[0].ID != "ns/open" {
-		t.Fatalf("open %v, problems %v", open, problems)
-	}
-	got := headRecords(t, dir)
-	if len(got) > 1100 || got[len(got)-1].Seq != all[len(all)-1].Seq {
-		t.Errorf("%d records are left, the last is %+v", len(got), got[len(got)-1])
-	}
-	fresh := newHeadLog()
-	foldAll(&fresh)
+	after := foldedHead(t, dir)
 	deletions := 0
-	for id, said := range before {
-		if _, kept := fresh.listed[id]; said.kind == job.KindDeleted && !kept {
-			delete(old.listed, id)
+	for _, said := range after.listed {
+		if said.kind == job.KindDeleted {
 			deletions++
 		}
 	}
-	if !maps.Equal(fresh.listed, old.listed) || !maps.Equal(fresh.drained, old.drained) || !maps.Equal(fresh.states, old.states) || deletions != 4000 {
-		t.Errorf("it says %d, %v, %v, should say %d, %v, %v", len(fresh.listed), fresh.drained, fresh.states, len(old.listed), old.drained, old.states)
+	got := headRecords(t, dir)
+	if last := got[len(got)-1]; len(got) > 1100 || last.Kind != job.KindClosed || last.Seq != h.seq.Load() || deletions != keptDeleted {
+		t.Errorf("%d records are left with %d deletions, the last is %+v", len(got), deletions, last)
 	}
-	if !maps.Equal(h.listed, fresh.listed) {
-		t.Error("the head goes by something else than what it has written")
+	want := map[job.BatchID]job.Kind{"ns/open": job.KindClosed, "ns/closed": job.KindClosed, back: job.KindClosed}
+	for id, kind := range want {
+		if after.listed[id].kind != kind {
+			t.Errorf("%s is listed as %q", id, after.listed[id].kind)
+		}
+	}
+	if len(after.listed) != deletions+len(want) || !maps.Equal(after.drained, map[string]string{"ws1": "ana", "ws4": "ana"}) ||
+		len(after.states) != 1 || after.states["ws1"].id != "s1" {
+		t.Errorf("it says %d, %v, %v", len(after.listed), after.drained, after.states)
+	}
+	if !maps.Equal(h.listed, after.listed) {
+		t.Errorf("the head goes by %d batches, its file by %d", len(h.listed), len(after.listed))
 	}
 	h.AppendHead(&job.Record{Kind: job.KindDrained, Node: "ws9", By: "ana"})
 	if err := h.Commit(); err != nil {
@@ -171,15 +180,106 @@ func TestCompact(t *testing.T) {
 	if recs := headRecords(t, dir); len(recs) != len(got)+1 || recs[len(got)].Node != "ws9" {
 		t.Errorf("after the next record there are %d of %d", len(recs), len(got)+1)
 	}
-	if after, err := s.listing(); err != nil || !maps.Equal(after, fresh.listed) {
-		t.Errorf("who has read it before reads %d batches, %v", len(after), err)
+	if read, err := s.listing(); err != nil || !maps.Equal(read, after.listed) {
+		t.Errorf("who has read it before reads %d batches, %v", len(read), err)
 	}
 	size := len(headRecords(t, dir))
-	if err := errors.Join(open[0].Close(), h.Close()); err != nil {
+	if err := compactHead(h, nothing); err != nil || len(headRecords(t, dir)) != size {
+		t.Errorf("it is changed again, %v", err)
+	}
+	if h.log.Path() != filepath.Join(dir, "head.jsonl") {
+		t.Errorf("the log calls itself %s", h.log.Path())
+	}
+}
+
+// What fails before the smaller file is in place changes nothing: the head goes on with the
+// old one, and tries again when that has grown to twice its size. Only a rename that may not
+// be durable ends it. A full disk leaves the Commit to be called again.
+func TestCompactFails(t *testing.T) {
+	for _, fault := range []struct {
+		step   string
+		err    error
+		broken bool
+	}{
+		{"compact.sync", syscall.EIO, false},
+		{"compact.write", syscall.EMFILE, false},
+		{"compact.tail", syscall.EIO, false},
+		{"compact.tail", syscall.ENOSPC, false},
+		{"compact.rename", syscall.EACCES, false},
+		{"compact.syncdir", syscall.EIO, true},
+	} {
+		t.Run(fault.step+" "+fault.err.Error(), func(t *testing.T) {
+			h := newHead(t)
+			dir := h.Dir()
+			h.Close()
+			listDeleted(t, dir, 2500)
+			h, _, _ = loadHead(t, dir)
+			h.compactAt = 1
+			before := headRecords(t, dir)
+			undo := durable.Observe(&durable.Observer{Step: func(name string) error {
+				if name == fault.step {
+					return fault.err
+				}
+				return nil
+			}})
+			err := compactHead(h, nothing)
+			undo()
+			if !errors.Is(err, fault.err) || errors.Is(err, ErrBroken) != fault.broken {
+				t.Fatalf("error %v", err)
+			}
+			if fault.broken {
+				return
+			}
+			h.AppendHead(&job.Record{Kind: job.KindDrained, Node: "ws1", By: "ana"})
+			if err := h.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if after := headRecords(t, dir); len(after) != len(before)+1 || h.Grown() != 0 {
+				t.Errorf("%d records became %d, grown %d", len(before), len(after), h.Grown())
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+				t.Errorf("left over: %v", left)
+			}
+			h.Close()
+			h, _, _ = loadHead(t, dir)
+			h.compactAt = 1
+			if err := compactHead(h, nothing); err != nil || len(headRecords(t, dir)) > 1100 {
+				t.Errorf("the next head: %d records, %v", len(headRecords(t, dir)), err)
+			}
+		})
+	}
+}
+
+// A Commit that has no room yet puts the smaller file in place when it is called again.
+func TestCompactFull(t *testing.T) {
+	h := newHead(t)
+	dir := h.Dir()
+	h.Close()
+	listDeleted(t, dir, 2500)
+	h, _, _ = loadHead(t, dir)
+	h.compactAt = 1
+	c, err := h.Compact(h.Grown())
+	if err != nil || c == nil {
+		t.Fatal(c, err)
+	}
+	h.UseCompacted(c)
+	h.AppendHead(&job.Record{Kind: job.KindDrained, Node: "ws1", By: "ana"})
+	undo := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "log.write" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})
+	err = h.Commit()
+	undo()
+	if !errors.Is(err, ErrFull) || !h.Pending() {
+		t.Fatalf("a full disk: %v", err)
+	}
+	if err := errors.Join(h.Commit(), h.Compacted(c)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, problems = loadHead(t, dir); len(problems) > 0 || len(headRecords(t, dir)) != size {
-		t.Errorf("the next start changes it again: %v", problems)
+	if recs := headRecords(t, dir); len(recs) > 1100 || recs[len(recs)-1].Node != "ws1" {
+		t.Errorf("%d records, the last %+v", len(recs), recs[len(recs)-1])
 	}
 }
 
@@ -198,8 +298,12 @@ func TestCompactNotDamaged(t *testing.T) {
 	if err := os.WriteFile(name, text, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, problems := loadHead(t, dir); len(problems) != 1 {
+	h, _, problems := loadHead(t, dir)
+	if len(problems) != 1 {
 		t.Errorf("problems: %v", problems)
+	}
+	if err := compactHead(h, nothing); err == nil {
+		t.Error("it is compacted")
 	}
 	if after, err := os.ReadFile(name); err != nil || !bytes.Equal(after, text) {
 		t.Errorf("it was changed, %v", err)
@@ -225,6 +329,9 @@ func TestCompactUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, _, problems := loadHead(t, dir)
+	if err := compactHead(h, nothing); err != nil {
+		t.Fatal(err)
+	}
 	if recs := headRecords(t, dir); len(problems) != 1 || len(recs) > 1100 {
 		t.Errorf("%d records are left, problems %v", len(recs), problems)
 	}

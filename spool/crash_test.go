@@ -66,7 +66,7 @@ var scenes = map[string]scene{
 	"drop":    {prepareEmpty, runDrop},
 	"take":    {prepareDrop, runTake},
 	"delete":  {prepareOver, runDelete},
-	"compact": {prepareDeleted, runLoad},
+	"compact": {prepareDeleted, runCompact},
 	"collect": {prepareOld, runCollect},
 	"upload":  {prepareEmpty, runUpload},
 	"add":     {prepareBatch, runAdd},
@@ -179,6 +179,18 @@ func runInit(dir string) error {
 func runLoad(dir string) error {
 	_, _, err := lockAndLoad(dir)
 	return err
+}
+
+// runCompact compacts head.jsonl while a node is drained.
+func runCompact(dir string) error {
+	h, _, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	return compactHead(h, func() error {
+		h.AppendHead(&job.Record{Kind: job.KindDrained, Node: "ws1", By: "ana"})
+		return h.Commit()
+	})
 }
 
 // runSubmit sends one submission twice, as who was not answered does.

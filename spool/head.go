@@ -29,6 +29,9 @@ type Head struct {
 	next []byte        // lines of head.jsonl for the next tick
 	tick *Tick         // the last one
 
+	compacted *Compaction // for the next tick
+	compactAt int64       // bytes of head.jsonl from which it may pay to compact it
+
 	dirty   []*Batch // with records that are not durable
 	closing []*Batch // to be closed when all of them is durable and in place
 	headLog          // what head.jsonl says
@@ -91,7 +94,7 @@ func (s *Spool) Lock() (*Head, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), headLog: newHeadLog(),
+	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), headLog: newHeadLog(), compactAt: compactFrom,
 		small: make(map[string]bool), staged: make(map[string]bool), sealed: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int)}
 	h.bare.Store(true)
 	h.steady() // from here on

@@ -32,7 +32,6 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	if problems, err = h.readHead(); err != nil {
 		return nil, problems, err
 	}
-	sound := len(problems) == 0
 	if err := h.clean(); err != nil {
 		return nil, problems, err
 	}
@@ -54,10 +53,6 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 		problems = append(problems, &Problem{File: "trash", Why: fmt.Sprintf("what was deleted is not moved there before the next start: %v", err)})
 	} else if err != nil {
 		return nil, problems, err
-	} else if sound {
-		if err := h.compact(there); err != nil {
-			return nil, problems, err
-		}
 	}
 	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool { return h.listed[id].kind == job.KindClosed })
 	for _, id := range ids { // their names may be younger than the last sync of who made them

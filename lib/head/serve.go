@@ -45,7 +45,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 	}
 	h := &Head{spool: s, store: store, log: log, uid: os.Getuid(), door: newDoor(list), clock: clock{lastWake: time.Now()},
 		in: make(chan func(), maxBatchN), batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
-		ticks: ticks{committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1)},
+		ticks: ticks{committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1), compacted: make(chan compacted, 1)},
 		nodes: nodes{sessions: map[uint64]*session{}, byName: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 			removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
 		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), pulling: newQuota(maxPulling)},

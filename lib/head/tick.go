@@ -40,6 +40,9 @@ type ticks struct {
 	placed     chan error     // how that went
 	stocking   bool           // the ballast is being made anew
 	stocked    chan error     // how that went
+	compacting bool           // a smaller head.jsonl is being written
+	compacted  chan compacted // how that went
+	replacing  bool           // a tick puts it in place
 	full       bool           // the tick waits for room on the disk
 	fullAt     time.Time      // when there was none last
 	failed     error          // dsched ends with it as soon as it can
@@ -54,6 +57,12 @@ type placing struct {
 	try     int // 0: it is accepted
 	drop    bool
 	nothing bool // is kept of what is removed; else what it printed is
+}
+
+// A compacted is what [spool.Head.Compact] returns.
+type compacted struct {
+	c   *spool.Compaction
+	err error
 }
 
 // run owns the state until ctx ends or the disk fails.
@@ -88,6 +97,7 @@ func (h *Head) run(ctx context.Context) error {
 			h.apply(sched.Tick{})
 			h.startPlacing() // what a full disk has kept from its place
 			h.restock()
+			h.compact()
 			h.dropStalled()
 		case err = <-h.ticks.committed:
 			err = h.whenCommitted(err)
@@ -95,6 +105,8 @@ func (h *Head) run(ctx context.Context) error {
 			err = h.whenPlaced(err)
 		case err := <-h.ticks.stocked:
 			h.whenStocked(err)
+		case c := <-h.ticks.compacted:
+			h.whenCompacted(c)
 		case <-ctx.Done():
 			return h.end()
 		}
@@ -125,6 +137,9 @@ func (h *Head) fail() error {
 	if h.ticks.stocking {
 		<-h.ticks.stocked
 	}
+	if h.ticks.compacting {
+		<-h.ticks.compacted
+	}
 	return h.ticks.failed
 }
 
@@ -151,6 +166,9 @@ func (h *Head) end() error {
 			err = h.whenPlaced(<-h.ticks.placed)
 		case h.ticks.stocking:
 			h.whenStocked(<-h.ticks.stocked)
+		case h.ticks.compacting: // the next start removes what it has written
+			<-h.ticks.compacted
+			h.ticks.compacting = false
 		default:
 			return nil
 		}
@@ -246,6 +264,42 @@ func (h *Head) whenStocked(err error) {
 	h.ticks.stocking = false
 	if err != nil && !errors.Is(err, spool.ErrFull) {
 		h.log.Warn("cannot make the ballast", "why", err)
+	}
+}
+
+// compact has head.jsonl written anew, in a goroutine of its own, if it has grown.
+func (h *Head) compact() {
+	if h.ticks.compacting || h.ticks.replacing {
+		return
+	}
+	if upto := h.store.Grown(); upto > 0 {
+		h.ticks.compacting = true
+		go func() {
+			c, err := h.store.Compact(upto)
+			h.ticks.compacted <- compacted{c, err}
+		}()
+	}
+}
+
+// whenCompacted takes how that went, and has the next tick put it in place.
+func (h *Head) whenCompacted(made compacted) {
+	h.ticks.compacting = false
+	if made.c == nil {
+		h.notCompacted(made.err)
+		return
+	}
+	h.ticks.replacing = true
+	h.store.UseCompacted(made.c)
+	h.ticks.after = append(h.ticks.after, func() {
+		h.ticks.replacing = false
+		h.notCompacted(h.store.Compacted(made.c))
+	})
+}
+
+// notCompacted logs why head.jsonl stays as it is.
+func (h *Head) notCompacted(err error) {
+	if err != nil {
+		h.log.Warn("cannot compact head.jsonl; going on with it as it is", "why", err)
 	}
 }
 
