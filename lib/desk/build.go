@@ -206,6 +206,15 @@ func (b *Build) Unbuild() error {
 // SetAside takes what a build left, and its TMPDIR, out of the way, where it cannot be removed.
 func (d *Desk) SetAside(b *Build) error { return errors.Join(d.discard(b.Tree()), d.discard(b.Tmp())) }
 
+// Unready takes SetReady and SetStarted back: the batch is built again for the next attempt.
+// What the build left stays until then.
+func (b *Build) Unready() error {
+	if err := os.Remove(filepath.Join(b.Dir, builtFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return b.Unstart()
+}
+
 // Unstart takes SetStarted back.
 func (b *Build) Unstart() error { return appendRecord(b.Dir, record{Unstarted: true}, false) }
 

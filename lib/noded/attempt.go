@@ -197,7 +197,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	n.do(func() { n.setStage(a.attempt, stageReady) })
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {
-		return false, blameBuild(b, err)
+		return false, n.blameBuild(b, err)
 	}
 	asked := a.resources(&b.Spec)
 	want, err := n.wantOf(ctx, a.attempt, asked)

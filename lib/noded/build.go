@@ -484,7 +484,24 @@ func uncoverBuild(b *desk.Build) error {
 
 // blameBuild returns why the directory of a job of that build could not be made: a
 // *buildError if what the build left is the cause, so that it would fail again, and else err.
-func blameBuild(b *desk.Build, err error) error {
+// Such a build is done again for the next attempt.
+func (n *daemon) blameBuild(b *desk.Build, err error) error {
+	blamed := blamedBuild(b, err)
+	if failed := (*buildError)(nil); errors.As(blamed, &failed) {
+		n.do(func() {
+			if known := n.builds[b.Dir]; known != nil && known.run != nil {
+				return // another attempt has it done again already
+			}
+			if err := b.Unready(); err != nil {
+				n.Log.Error("cannot have a build that failed done again", "batch", b.Batch, "why", err)
+			}
+		})
+	}
+	return blamed
+}
+
+// blamedBuild is blameBuild, and changes nothing.
+func blamedBuild(b *desk.Build, err error) error {
 	var copied *pack.CopyError
 	var placed *desk.PlaceError
 	switch {

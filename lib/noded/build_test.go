@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,31 @@ func TestBuildFailedIsDoneAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.say(h.start("true"))
+	if e := awaited[*wire.Ended](s); !e.OK() {
+		t.Errorf("it says %s, %s", e.Fate, e.Reason)
+	}
+}
+
+// A build in whose tree an input of a job has no place is done again, too: what it left is not
+// what it leaves the next time.
+func TestBuildWithoutPlaceIsDoneAgain(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	mended := filepath.Join(top, "mended")
+	h.spec = fmt.Sprintf(`{"kind":"command","build":["sh","-c","test -e %s || echo x >data"],"resources":{"cpus":1}}`, mended)
+	in := h.newDepot().add("data/in", 6)
+	h.live(filepath.Join(top, "node"), nil)
+	s, _ := h.session()
+	for range 2 {
+		s.say(with(h.start("true"), in))
+		if e := awaited[*wire.Ended](s); e.Fate != job.FateBuildFailed || !strings.Contains(e.Reason, "no place") {
+			t.Fatalf("it says %s, %s", e.Fate, e.Reason)
+		}
+	}
+	if err := os.WriteFile(mended, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.say(with(h.start("test -e data/in"), in))
 	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Errorf("it says %s, %s", e.Fate, e.Reason)
 	}
