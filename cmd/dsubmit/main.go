@@ -115,7 +115,11 @@ func (s *submission) file() (*batchfile.File, error) {
 	case s.Given("e") || s.Given("i") || s.Given("J") || s.Given("R") || s.Given("T"):
 		return nil, cli.Usagef("-e, -i, -J, -R and -T go with a command, not with a batch file")
 	}
-	f, err := batchfile.ReadFile(s.Args[0])
+	read := batchfile.ReadFile
+	if *s.adds || *s.name != "" { // the head, or -b, decides on the name
+		read = batchfile.ReadOlder
+	}
+	f, err := read(s.Args[0])
 	if err != nil {
 		return nil, err
 	}

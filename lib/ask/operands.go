@@ -95,7 +95,7 @@ func IsFile(word string) bool {
 }
 
 func fileID(name string) (string, error) {
-	f, err := batchfile.ReadFile(name)
+	f, err := batchfile.ReadOlder(name)
 	var path *fs.PathError
 	switch {
 	case errors.As(err, &path):
