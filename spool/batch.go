@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -211,6 +212,26 @@ func (b *Batch) OpenInput(in job.Input) (io.ReadSeekCloser, int64, error) {
 	return &section{io.NewSectionReader(f, *in.At, in.Size), f}, in.Size, nil
 }
 
+// Lost reports whether an input is certainly not there, or not of its size: a job that needs
+// it cannot run before somebody has mended the spool.
+func (b *Batch) Lost(in job.Input) bool {
+	name := filepath.Join(b.dir, "files.tar")
+	if in.At == nil {
+		if !isSum(in.Sum) {
+			return true
+		}
+		name = blobFile(filepath.Dir(filepath.Dir(filepath.Dir(b.dir))), in.Sum)
+	}
+	info, err := os.Lstat(name)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return in.At == nil && (!info.Mode().IsRegular() || info.Size() != in.Size)
+}
+
+// blobFile is the file of a blob.
+func blobFile(spool, sum string) string { return filepath.Join(spool, "blobs", sum[:2], sum) }
+
 // section is a part of a file that closes the file.
 type section struct {
 	*io.SectionReader
@@ -223,7 +244,7 @@ func openBlob(spool string, in job.Input) (io.ReadSeekCloser, int64, error) {
 	if !isSum(in.Sum) {
 		return nil, 0, fmt.Errorf("%q is not the name of a blob", in.Sum)
 	}
-	f, err := check.Open(filepath.Join(spool, "blobs", in.Sum[:2], in.Sum))
+	f, err := check.Open(blobFile(spool, in.Sum))
 	if err != nil {
 		return nil, 0, err
 	}

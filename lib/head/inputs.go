@@ -91,6 +91,11 @@ func (h *Head) send(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bo
 		if err := want.Check(m); err != nil {
 			return &wire.Error{Status: cli.Usage, Text: err.Error()}
 		}
+		for _, e := range m {
+			if in := inputs[e.Sum]; w.batch.Lost(in) {
+				return &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("its input %q is missing on the head: see dfsck(8)", in.Path)}
+			}
+		}
 		err = c.SendTransfer(s, func(out io.Writer) error {
 			return pack.Sender(local)(out, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 				r, _, err := w.batch.OpenInput(inputs[e.Sum])

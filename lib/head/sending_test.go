@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -118,16 +117,16 @@ func TestLostInputIsOneAnswer(t *testing.T) {
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
 	s.send(d.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfInputs, Sums: []string{name}})
-	if err := wire.Drain(d.down.RecvTransfer(expect[*wire.Send](t, d.down))); !errors.Is(err, wire.ErrGaveUp) {
-		t.Errorf("the input: %v", err)
+	if e := expect[*wire.Error](t, d.down); e.Status != cli.NoSuch || !strings.Contains(e.Text, "is missing on the head") {
+		t.Errorf("the input: %v", e)
 	}
 	for range 2 * nodeLines { // nor does it fill the log
 		s.send(d.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfInputs, Sums: []string{name}})
-		if err := wire.Drain(d.down.RecvTransfer(expect[*wire.Send](t, d.down))); !errors.Is(err, wire.ErrGaveUp) {
-			t.Errorf("the input once more: %v", err)
+		if e := expect[*wire.Error](t, d.down); e.Status != cli.NoSuch {
+			t.Errorf("the input once more: %v", e)
 		}
 	}
-	if n := strings.Count(s.log.String(), "cannot send an input"); n == 0 || n > nodeLines {
+	if n := strings.Count(s.log.String(), "is missing on the head"); n == 0 || n > nodeLines {
 		t.Errorf("%d lines of it are in the log", n)
 	}
 	s.send(d.down, &wire.Fetch{Attempt: start.Attempt, Of: wire.OfInputs, Sums: []string{name}, From: 1 << 50})

@@ -84,7 +84,8 @@ func (n *daemon) fetchAll(ctx context.Context, a *attemptRun) (*desk.Build, erro
 	return b, n.fetchInputs(ctx, a.attempt, a.pinned...)
 }
 
-// A cannotError says that an attempt can run on no node like this one.
+// A cannotError says that an attempt can run on no node like this one, or lacks an input that
+// the head has lost.
 type cannotError struct{ why string }
 
 func (e *cannotError) Error() string { return e.why }
@@ -213,6 +214,9 @@ func awaitAll(ctx context.Context, others []chan struct{}) error {
 	return nil
 }
 
+// lostInput is the status of the head's refusal to send an input that it does not have.
+const lostInput = 66
+
 // fetchMine fetches inputs that were claimed, whatever cuts come between, the smallest
 // first, and gives each claim up when its input has come. Bytes that came before a cut, or
 // before the daemon was killed, do not come again.
@@ -230,6 +234,7 @@ func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes
 		err := n.link.ask(ctx, f, q.size, func(r io.Reader) error {
 			return pack.Receive(r, q.inputs, pack.Want{From: q.from}, n.desk.Cacher())
 		})
+		var refusal *wire.Error
 		switch {
 		case err == nil:
 			n.claims.giveUp(sums[:q.upTo])
@@ -238,6 +243,8 @@ func (n *daemon) fetchMine(ctx context.Context, a *attempt, sums []string, sizes
 		case errors.Is(err, pack.ErrSum) && q.from > 0 && !anew[f.Sums[0]]:
 			n.Log.Warn("partial input is wrong; fetching all of it", "attempt", a.Token, "input", f.Sums[0])
 			anew[f.Sums[0]] = true
+		case errors.As(err, &refusal) && refusal.Status == lostInput: // the head has lost it: no node is to blame
+			return &cannotError{refusal.Text}
 		default:
 			return err
 		}
