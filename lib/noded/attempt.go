@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,6 +135,7 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 		var refusal *wire.Error
 		var tooMuch *tooMuchError
 		var cannot *cannotError
+		var rotten *rottenError
 		var lacks *noRoomError
 		var barred *barredError
 		switch {
@@ -147,6 +149,9 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 			return back(errStopped)
 		case errors.As(err, &failed):
 			return func() error { return n.buildFailed(a, failed) }
+		case errors.As(err, &rotten) && try == tries: // each time from the first byte on: so it lies on the head
+			cannot = &cannotError{fmt.Sprintf("its input %q has other content on the head than its sum says: see dfsck(8)", rotten.path)}
+			fallthrough
 		case errors.As(err, &cannot):
 			return func() error {
 				return n.keep(a, &job.Result{Outcome: job.Outcome{Reason: cannot.why}}, nil, false)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -193,13 +194,33 @@ func (n *daemon) fetchInputs(ctx context.Context, a *attempt, lists ...[]job.Inp
 		}
 		n.do(func() { n.setStage(a, stageFetching) })
 		mine, others := n.claims.take(lack)
-		if err := n.fetchMine(ctx, a, mine, sizes); err != nil {
+		if err := n.fetchMine(ctx, a, mine, sizes); errors.Is(err, pack.ErrSum) {
+			return &rottenError{err, wrongInput(err, lists)}
+		} else if err != nil {
 			return err
 		}
 		if err := awaitAll(ctx, others); err != nil {
 			return err
 		}
 	}
+}
+
+// A rottenError is returned when an input comes whole, and is not what its sum says.
+type rottenError struct {
+	error
+	path string
+}
+
+func (e *rottenError) Unwrap() error { return e.error }
+
+// wrongInput returns the path of the input that err names by its sum.
+func wrongInput(err error, lists [][]job.Input) string {
+	for _, in := range slices.Concat(lists...) {
+		if strings.Contains(err.Error(), in.Sum) {
+			return in.Path
+		}
+	}
+	return ""
 }
 
 // awaitAll waits until what others fetch has come, or will not.

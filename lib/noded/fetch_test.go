@@ -280,6 +280,38 @@ func TestSmallInputsFirst(t *testing.T) {
 	}
 }
 
+// A job whose input has rotted on the head, or is lost there, fails and says so. The node keeps
+// its name as one that begins what it is given.
+func TestInputOfNoUse(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		h := newFakeHead(t)
+		d := h.newDepot()
+		good, bad := d.add("input/good", 6), d.add("input/bad", 600)
+		d.text[bad.Sum] = bytes.Repeat([]byte{'x'}, 600)
+		reason := `its input "input/bad" has other content on the head than its sum says: see dfsck(8)`
+		if lost {
+			reason = "is lost"
+			h.answer = func(c *wire.Conn, x uint64, f *wire.Fetch) bool {
+				if slices.Contains(f.Sums, bad.Sum) {
+					c.Send(&wire.Error{Status: lostInput, Text: reason})
+					return true
+				}
+				return d.answer(c, x, f)
+			}
+		}
+		h.live(filepath.Join(t.TempDir(), "node"), nil)
+		s, _ := h.session()
+		s.say(with(h.start("true"), good, bad))
+		if e := awaited[*wire.Ended](s); e.Fate != job.FateEnded || e.Reason != reason || e.Exit != nil {
+			t.Errorf("lost %v: it says %q, %s", lost, e.Fate, e.Reason)
+		}
+		s.say(with(h.start("true"), good))
+		if e := awaited[*wire.Ended](s); !e.OK() {
+			t.Errorf("another job: %q, %s", e.Fate, e.Reason)
+		}
+	}
+}
+
 // A lateStream notes the limit of the last write.
 type lateStream struct {
 	net.Conn
