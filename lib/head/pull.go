@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -162,9 +163,9 @@ func onlyStream(err error) error {
 }
 
 // openRegular opens a file of a result, which nothing of ours makes anything
-// else than a regular file.
+// else than a regular file. It waits for no FIFO.
 func openRegular(root *os.Root, path string) (*os.File, error) {
-	f, err := root.Open(path)
+	f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

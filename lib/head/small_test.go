@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -173,5 +174,22 @@ func TestSmallResultBesideLeftovers(t *testing.T) {
 	s.becomes("ns/b/j", job.Done)
 	if list, err := os.ReadDir(filepath.Join(s.dir, "batches/ns/b/out/j")); err != nil || len(list) != 1 {
 		t.Errorf("the result holds %v, %v", list, err)
+	}
+}
+
+// A FIFO in the place of a file of a result is refused; the head does not wait for its
+// other end.
+func TestFIFOInResult(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "x.csv"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if f, err := openRegular(root, "x.csv"); f != nil || err == nil {
+		t.Errorf("it is opened: %v, %v", f, err)
 	}
 }
