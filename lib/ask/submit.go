@@ -156,9 +156,10 @@ func (s *submission) sendInputs(ref job.Token, want pack.Want) error {
 	}
 	p := s.c.Progress(what, want.Bytes(m), unit.FormatBytes)
 	defer p.Done()
-	return h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
+	var src job.Source
+	err := h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
 		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
-			src := b.Sources[e.Sum]
+			src = b.Sources[e.Sum]
 			f, err := src.Open()
 			if err != nil {
 				return nil, unsendable(err)
@@ -167,6 +168,10 @@ func (s *submission) sendInputs(ref job.Token, want pack.Want) error {
 			return counted{f, src, p}, nil
 		})
 	})
+	if errors.Is(err, pack.ErrChanged) { // it has become shorter or longer
+		err = unsendable(src.Changed())
+	}
+	return err
 }
 
 // ErrNotHere is that the head lacks inputs of a batch whose sources are not here.

@@ -111,7 +111,7 @@ func (s Source) Open() (*os.File, error) {
 	}
 	if now.Sum = s.Sum; now != s {
 		f.Close()
-		return nil, s.changed()
+		return nil, s.Changed()
 	}
 	return f, nil
 }
@@ -125,12 +125,13 @@ func (s Source) Unchanged(f *os.File) error {
 	}
 	st, err := f.Stat()
 	if err == nil && sourceOf(s.Path, s.Sum, st) != s {
-		err = s.changed()
+		err = s.Changed()
 	}
 	return err
 }
 
-func (s Source) changed() error { return fmt.Errorf("%s %w", msg.Quote(s.Path), ErrChanged) }
+// Changed returns the error of a file that is not what was hashed.
+func (s Source) Changed() error { return fmt.Errorf("%s %w", msg.Quote(s.Path), ErrChanged) }
 
 // nameless is a file with that content, which has no name.
 func nameless(data string) (*os.File, error) {
