@@ -248,6 +248,39 @@ func TestDownloadOnOneStream(t *testing.T) {
 	}
 }
 
+// A head may notice late that the node has closed the stream of a stopped download. The
+// next large input waits for its stream, and small ones do not wait for that.
+func TestDownloadAfterLateClose(t *testing.T) {
+	h := newFakeHead(t)
+	h.late = 20
+	d := h.newDepot()
+	huge, next, own := d.add("huge", large), d.add("next", large+1), d.add("own", 6)
+	free := d.stop(huge)
+	defer close(free)
+	then := d.stop(next)
+	h.liveWith(filepath.Join(t.TempDir(), "node"), 4, nil)
+	s, _ := h.session()
+	slow := with(h.start("true"), huge)
+	s.say(slow)
+	<-d.begun
+	s.say(&wire.Stop{Attempt: slow.Attempt, Why: "cancelled by maria"})
+	if e := awaited[*wire.Ended](s); e.Attempt != slow.Attempt {
+		t.Fatalf("the stopped one: %+v", e)
+	}
+	second := with(h.start("cat next"), next)
+	s.say(second)
+	<-d.begun
+	quick := with(h.start("cat own"), own)
+	s.say(quick)
+	if e := awaited[*wire.Ended](s); e.Attempt != quick.Attempt || !e.OK() {
+		t.Fatalf("beside a large input: %+v", e)
+	}
+	close(then)
+	if e := awaited[*wire.Ended](s); e.Attempt != second.Attempt || !e.OK() {
+		t.Errorf("the large one: %+v", e)
+	}
+}
+
 // Small inputs come before large ones, and a question for small ones is small.
 func TestSmallInputsFirst(t *testing.T) {
 	h := newFakeHead(t)

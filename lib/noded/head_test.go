@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	// Tests that wait for these do so on the clock of the machine.
-	presenceEvery, tryAfter = presenceEvery/5, tryAfter/20
+	presenceEvery, tryAfter, joinWithin = presenceEvery/5, tryAfter/20, joinWithin/20
 	// A pause of this machine is none of theirs.
 	places, err := os.MkdirTemp("", "places")
 	if err != nil {
@@ -53,6 +53,7 @@ type fakeHead struct {
 
 	skew   atomic.Bool // it speaks another version
 	narrow bool        // it lets one down stream in, as earlier releases do; set before a node comes
+	late   int         // how often it refuses a third down stream, as if it had not noticed the end of the second; set before a node comes
 
 	answer func(*wire.Conn, uint64, *wire.Fetch) bool // to a fetch, if it is not nil; set before a node comes
 	asked  []wire.Want                                // of what is saved
@@ -111,7 +112,7 @@ func (h *fakeHead) greet(c *wire.Conn) {
 	if hello.State == "down" {
 		h.downs[join]++
 	}
-	refused := h.narrow && h.downs[join] > 1
+	refused := h.narrow && h.downs[join] > 1 || h.downs[join] > 2 && h.downs[join] <= 2+h.late
 	h.mu.Unlock()
 	if refused {
 		c.Send(&wire.Error{Status: 77, Text: "a session has 2 data streams at most"})

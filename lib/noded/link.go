@@ -25,6 +25,7 @@ var (
 	slowest     = timing.Wait(time.Minute)     // between two tries to reach the head
 	slowestHere = timing.Wait(5 * time.Second) // the same, where the head is on this machine
 	pendingWait = timing.Wait(4 * time.Second) // between two questions whether the node is accepted
+	joinWithin  = timing.Wait(2 * time.Second) // until a data stream that is refused is given up
 )
 
 // A link is what connects the node with the head: one session after another.
@@ -354,7 +355,7 @@ func (n *daemon) list() []wire.Message {
 func (s *session) data(ctx context.Context, way string, use func(context.Context, *wire.Conn) error) error {
 	h := wire.Hello{Role: wire.RoleData, Name: string(s.n.Name), Join: s.join, State: way}
 	c, _, err := s.n.greet(ctx, h)
-	for wait := 5 * time.Millisecond; err != nil && wait < 2*time.Second; wait *= 2 {
+	for wait := 5 * time.Millisecond; err != nil && wait < joinWithin; wait *= 2 {
 		if linger(ctx, wait); ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -396,19 +397,23 @@ func (l *link) fetchSmall(ctx context.Context, c *wire.Conn) error {
 var errCancelled = errors.New("the request was cancelled")
 
 // fetchLarge makes large requests on a data stream, which begins with the first one. A
-// request that is cancelled ends the stream, and the next one begins another. If the head
-// is of an earlier release and refuses that stream, all requests share the other one.
+// request that is cancelled ends the stream, and the next one begins another, as soon as
+// the head has noticed the end of the one before. If the head is of an earlier release and
+// never accepts that stream, all requests share the other one.
 func (l *link) fetchLarge(ctx context.Context, s *session) error {
-	for refused := false; ; {
-		var r *request
-		select {
-		case r = <-l.large:
-		case <-ctx.Done():
-			return ctx.Err()
+	var r *request
+	for accepted, refused := false, false; ; {
+		if r == nil {
+			select {
+			case r = <-l.large:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 		err := errors.New("refused")
 		if !refused {
 			err = s.data(ctx, "down", func(ctx context.Context, c *wire.Conn) error {
+				accepted = true
 				err := fetchUntilCancelled(c, r)
 				for r = nil; err == nil; {
 					select {
@@ -430,6 +435,11 @@ func (l *link) fetchLarge(ctx context.Context, s *session) error {
 				r.answer(fmt.Errorf("%w: %w", errAway, err))
 			}
 			return err
+		case accepted:
+			if refused = false; r.cancelled() {
+				r = nil
+			}
+			continue
 		}
 		select {
 		case l.small <- r:
@@ -439,6 +449,7 @@ func (l *link) fetchLarge(ctx context.Context, s *session) error {
 			r.answer(errAway)
 			return ctx.Err()
 		}
+		r = nil
 	}
 }
 
