@@ -108,10 +108,14 @@ func Append(dir string, l any) error {
 	return appendTo(f, l)
 }
 
+// appendTo adds a line in which <, > and & stand as they are: one that holds the lines of
+// a manifest must have them unchanged.
 func appendTo(f *os.File, l any) error {
-	b, err := json.Marshal(l)
-	if err != nil {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(l); err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return durable.AppendLine(f, b)
+	return durable.AppendLine(f, bytes.TrimSuffix(text.Bytes(), []byte("\n")))
 }
