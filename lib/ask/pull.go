@@ -205,6 +205,9 @@ func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, e
 	for _, file := range n.Damaged {
 		wrong = append(wrong, Damaged(path.Join(id, file)))
 	}
+	if n.Whole && len(n.Changed)+len(wrong) == 0 && p.Choice.All() {
+		place.Tidy(r.Manifest)
+	}
 	return n.Whole, errors.Join(wrong...)
 }
 

@@ -180,9 +180,12 @@ func (t *part) close() error {
 	return t.f.Close()
 }
 
+// partPrefix begins the names of hidden files, before 32 hexadecimal digits.
+const partPrefix = ".dpull-"
+
 // hidden is the name of the hidden file of e. Files with the same content may
 // share it; they are written one after another.
-func hidden(e *pack.Entry) string { return path.Join(path.Dir(e.Path), ".dpull-"+e.Sum[:32]) }
+func hidden(e *pack.Entry) string { return path.Join(path.Dir(e.Path), partPrefix+e.Sum[:32]) }
 
 // open opens a hidden file of that name, alone. It is nil if another process
 // has it, or something else is there.
@@ -212,7 +215,7 @@ func (p *Place) open(name string, e *pack.Entry) (*part, error) {
 func (p *Place) begin(e *pack.Entry) (*part, error) {
 	t, err := p.open(hidden(e), e)
 	if t == nil && err == nil {
-		t, err = p.open(path.Join(path.Dir(e.Path), ".dpull-"+string(job.NewToken())), e)
+		t, err = p.open(path.Join(path.Dir(e.Path), partPrefix+string(job.NewToken())), e)
 	}
 	if err != nil {
 		return nil, err
