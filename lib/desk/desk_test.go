@@ -703,6 +703,111 @@ func TestSharedChangedAndRemoved(t *testing.T) {
 	}
 }
 
+// While a job that has changed a shared input still runs, no other gets the changed file.
+func TestSharedChangedInUse(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := cache(t, d, []byte("content"))
+	link := func(path string) (*SharedFile, error) {
+		if err := root.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in.Path = path
+		return d.share(root, in)
+	}
+	if _, err := link("one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(root.Chmod("one", 0o600), root.WriteFile("one", []byte("changed"), 0), root.Chtimes("one", time.Time{}, time.Unix(5, 0))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := link("two"); err == nil {
+		t.Error("another job has got the changed file")
+	}
+	cache(t, d, []byte("content"))
+	if _, err := link("three"); err != nil {
+		t.Errorf("after it has come again: %v", err)
+	}
+	if got, err := root.ReadFile("three"); string(got) != "content" || err != nil {
+		t.Errorf("it is %q, %v", got, err)
+	}
+}
+
+// A shared input is executable if it is to be for any of its jobs, and stays the same file for
+// the others, which have it as it was. Nobody can write it.
+func TestSharedExecutable(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	as, errs := d.Begin([]Note{note("a")})
+	if err := errors.Join(append(errs, os.Mkdir(as[0].WorkDir(), 0o700))...); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(as[0].WorkDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := cache(t, d, []byte("content"))
+	link := func(path string, mode uint32) {
+		in.Path, in.Mode = path, mode
+		if err := root.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.share(root, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("data", 0o644)
+	if info, err := root.Stat("data"); err != nil || info.Mode() != 0o444 {
+		t.Errorf("data is %v, %v", info, err)
+	}
+	if err := as[0].Record(); err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Chmod("data", 0o644); err != nil { // by its job
+		t.Fatal(err)
+	}
+	link("program", 0o755)
+	if info, err := root.Stat("program"); err != nil || info.Mode() != 0o555 {
+		t.Errorf("the program is %v, %v", info, err)
+	}
+	before, err := as[0].Before()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := root.Lstat("data"); err != nil || before.Changed("data", info) {
+		t.Errorf("data counts as changed by its job, %v", err)
+	}
+}
+
+// A file of the cache that a job has closed by its link to it is opened all the same.
+func TestCachedClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path, []byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	var as *proc.Identity
+	if os.Geteuid() == 0 { // whom no mode stops
+		as = &proc.Identity{UID: 4711, GID: 4711}
+		if err := errors.Join(os.Chown(path, as.UID, as.GID), os.Chmod(filepath.Dir(path), 0o755), os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := as.Do(func() error {
+		f, err := openCached(path)
+		if err == nil {
+			err = f.Close()
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // What a build has done to inputs is what its jobs get, also where size and time are as they
 // were; what it has left alone is theirs anew.
 func TestBuildChangesInputs(t *testing.T) {

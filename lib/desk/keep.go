@@ -46,7 +46,7 @@ func (d *Desk) keep(sums []string) error {
 	var errs []error
 	for _, sum := range sums {
 		path, _ := d.Cached(sum)
-		f, err := durable.Open(path, os.O_RDONLY, 0)
+		f, err := openCached(path)
 		switch {
 		case err == nil:
 			defer f.Close()

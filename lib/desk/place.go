@@ -134,7 +134,7 @@ func opened(root *os.Root, dir string, do func() error) error {
 func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	var src *os.File
 	err := d.with(in.Sum, func(from string) (err error) {
-		src, err = durable.Open(from, os.O_RDONLY, 0)
+		src, err = openCached(from)
 		return err
 	})
 	if errors.Is(err, durable.ErrKind) {
@@ -201,8 +201,18 @@ func clone(dst, src *os.File) bool {
 // ficlone is FICLONE of ioctl_ficlone(2).
 const ficlone = 0x40049409
 
+// openCached opens a file of the cache, also one that a job with a link to it has closed.
+func openCached(path string) (*os.File, error) {
+	f, err := durable.Open(path, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrPermission) && os.Chmod(path, 0o444) == nil {
+		f, err = durable.Open(path, os.O_RDONLY, 0)
+	}
+	return f, err
+}
+
 // share makes the input a link to the cache's file. All links have one time: that of the
-// input, if no other link is in use. A file that was changed since is removed from the cache.
+// input, if no other link is in use. They have one mode, which is executable from the first
+// input on that is. A file that was changed since is removed from the cache.
 func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err := root.Remove(in.Path); err != nil {
 		return nil, &PlaceError{in.Path, err}
@@ -216,11 +226,16 @@ func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 {
-		if was, known := d.hoard.times[in.Sum]; known && !was.Equal(info.ModTime()) {
-			err := fmt.Errorf("input %q: a job has changed it in the cache", in.Path)
-			return nil, errors.Join(err, d.drop(from, Rounded(info.Size())))
+	if was, known := d.hoard.times[in.Sum]; known && !was.Equal(info.ModTime()) {
+		err := fmt.Errorf("input %q: a job has changed it in the cache", in.Path)
+		return nil, errors.Join(err, d.drop(from, Rounded(info.Size())))
+	}
+	if mode := 0o444 | (info.Mode()|fs.FileMode(in.Mode))&0o111; info.Mode() != mode {
+		if err := os.Chmod(from, mode); err != nil {
+			return nil, err
 		}
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 {
 		if in.MTime != nil {
 			if err := os.Chtimes(from, time.Time{}, in.ModTime()); err != nil {
 				return nil, err
@@ -326,7 +341,7 @@ func (d *Desk) setTime(sum string) (set time.Time, known bool) {
 func (d *Desk) isWhole(ctx context.Context, sum string) bool {
 	h := sha256.New()
 	err := d.with(sum, func(path string) error {
-		f, err := durable.Open(path, os.O_RDONLY, 0)
+		f, err := openCached(path)
 		if err != nil {
 			return err
 		}
@@ -357,7 +372,8 @@ type mark struct {
 }
 
 // markOf is the mark of a file. The time of the last change of an inode that
-// has several names is no part of it: each new name of a shared input sets it.
+// has several names is no part of it: each new name of a shared input sets it. Nor are the
+// bits of its mode, which another job can need to be others.
 func markOf(path string, info fs.FileInfo) mark {
 	m := mark{Path: path, Mode: info.Mode()}
 	if m.Mode.IsDir() {
@@ -368,6 +384,8 @@ func markOf(path string, info fs.FileInfo) mark {
 		m.Inode = st.Ino
 		if st.Nlink == 1 {
 			m.CTime = st.Ctim.Nano()
+		} else {
+			m.Mode = m.Mode.Type()
 		}
 	}
 	return m
