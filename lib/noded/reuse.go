@@ -13,19 +13,19 @@ import (
 )
 
 // A build of which the batch is over stays in the cache, under its cap, for a batch
-// that builds the same: the same program with the same words from inputs of the same
-// content at the same places, for the same user and in the same namespace, which is
-// one person's. What a build is told must be the same for both, so it is not told its
-// batch.
+// that builds the same: the same program with the same words and variables from inputs of
+// the same content and time at the same places, for the same user and in the same namespace,
+// which is one person's. What a build is told must be the same for both, so it is not told
+// its batch.
 
 // sameBuild says whether two builds do the same.
 func sameBuild(a, b *desk.Build) bool {
 	if a.User != b.User || a.Batch.Namespace() != b.Batch.Namespace() || a.Spec.Kind != b.Spec.Kind ||
-		!slices.Equal(a.Spec.Build, b.Spec.Build) || len(a.Spec.Inputs) != len(b.Spec.Inputs) {
+		!slices.Equal(a.Spec.Build, b.Spec.Build) || !slices.Equal(a.Spec.Env, b.Spec.Env) || len(a.Spec.Inputs) != len(b.Spec.Inputs) {
 		return false
 	}
 	for i, in := range a.Spec.Inputs {
-		if o := b.Spec.Inputs[i]; in.Path != o.Path || in.Sum != o.Sum || in.Mode != o.Mode {
+		if o := b.Spec.Inputs[i]; in.Path != o.Path || in.Sum != o.Sum || in.Mode != o.Mode || !in.ModTime().Equal(o.ModTime()) {
 			return false
 		}
 	}
