@@ -358,3 +358,53 @@ func TestStopperOfOthers(t *testing.T) {
 		t.Errorf("%d run on, want the one of root", n)
 	}
 }
+
+// What a job had stopped before a pause stays so afterwards; what it lets go on after the
+// pause has begun, as who traces or limits it does, is stopped like all else.
+func TestStopperOfStopped(t *testing.T) {
+	top := exec.Command("sh", "-c", "sleep 1000 & sleep 1000 & wait")
+	if err := top.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		for _, p := range descendants(top.Process.Pid) {
+			unix.Kill(p.pid, unix.SIGKILL)
+		}
+		top.Process.Kill()
+		top.Wait()
+	}()
+	var sleeps []process
+	for len(sleeps) < 2 {
+		unix.Poll(nil, 1)
+		sleeps = descendants(top.Process.Pid)
+	}
+	await := func(stop bool) {
+		for p := sleeps[0]; ; unix.Poll(nil, 1) {
+			if now, err := stat(p.pid); err != nil || now.all(stopped) == stop {
+				return
+			}
+		}
+	}
+	one, over := sleeps[0].pid, make(chan struct{})
+	h := &stopper{top: top.Process.Pid, lead: func(unix.Signal) {}}
+	for _, goes := range []bool{false, true} {
+		unix.Kill(one, unix.SIGSTOP)
+		await(true)
+		for h.stop(over) > 0 {
+		}
+		if goes {
+			unix.Kill(one, unix.SIGCONT)
+			await(false)
+			for h.stop(over) > 0 {
+			}
+		}
+		if p, err := stat(one); err != nil || !p.all(stopped) {
+			t.Errorf("it runs in the pause: %c, %v", p.state, err)
+		}
+		h.release()
+		await(!goes)
+		if p, err := stat(one); err != nil || p.all(stopped) == goes {
+			t.Errorf("let go on: %v; after the pause it is %c, %v", goes, p.state, err)
+		}
+	}
+}

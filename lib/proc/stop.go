@@ -62,7 +62,10 @@ func (h *stopper) stop(over <-chan struct{}) (running int) {
 		fresh, others := false, 0
 		for _, p := range h.tree() {
 			if h.before[p.name()] {
-				continue
+				if p.all(stopped) {
+					continue
+				}
+				delete(h.before, p.name()) // somebody let it go on
 			}
 			fresh = fresh || !seen[p.name()]
 			seen[p.name()] = true
