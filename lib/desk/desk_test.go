@@ -783,6 +783,42 @@ func TestSharedExecutable(t *testing.T) {
 	}
 }
 
+// What an earlier release noted of a shared input and of a directory is still the same.
+func TestBeforeOfEarlierRelease(t *testing.T) {
+	dir := t.TempDir()
+	work := filepath.Join(dir, "work")
+	shared := filepath.Join(work, "sub", "shared")
+	err := errors.Join(os.MkdirAll(filepath.Dir(shared), 0o700), os.WriteFile(shared, []byte("x"), 0o444), os.Link(shared, filepath.Join(dir, "cached")))
+	if err == nil {
+		err = recordTree(dir, work)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, beforeFile)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := bytes.Replace(b, []byte(`"mode":0`), []byte(`"mode":292`), 1)
+	if bytes.Equal(old, b) {
+		t.Fatalf("the mode of a shared input is noted: %s", b)
+	}
+	if err := os.WriteFile(name, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := readBefore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"sub", "sub/shared"} {
+		info, err := os.Lstat(filepath.Join(work, path))
+		if err != nil || before.Changed(path, info) {
+			t.Errorf("%s counts as changed, %v", path, err)
+		}
+	}
+}
+
 // A file of the cache that a job has closed by its link to it is opened all the same.
 func TestCachedClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")

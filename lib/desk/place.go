@@ -458,6 +458,9 @@ func readBefore(dir string) (Before, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name(), err)
 		}
+		if m.CTime == 0 && !m.Mode.IsDir() { // dnoded of an earlier release noted all of the mode
+			m.Mode = m.Mode.Type()
+		}
 		b[m.Path] = m
 	}
 }
