@@ -106,7 +106,10 @@ func (b *back) run(ctx context.Context) (err error) {
 	}
 	b.judge(works, told)
 	if !b.dry {
-		err = errors.Join(b.bring(ctx, h.Addr, works), b.note(ctx, works))
+		err = b.bring(ctx, h.Addr, works)
+	}
+	if !b.dry && !b.silent { // else the folder goes, and its disk may be full
+		err = errors.Join(err, b.note(ctx, works))
 	}
 	if b.silent {
 		b.given = map[job.ID]bool{}
