@@ -30,7 +30,7 @@ type place struct {
 	root *os.Root
 
 	host, from string   // the folder of which it is a copy; "": dir is the folder
-	locked     *os.File // the copy, which one process uses at a time
+	locked     *os.File // the directory, which one process uses at a time
 }
 
 // placeOf is the place of a folder: DIR, or [user@]host:path. A path with a colon of its
@@ -45,7 +45,11 @@ func placeOf(ctx context.Context, c *cli.Cmd, folder string) (*place, error) {
 		case err != nil && info != nil && !info.IsDir():
 			return nil, cli.Errorf(cli.Input, "%w: %s is no directory", slurm.ErrFolder, unit.Quote(folder))
 		}
-		return &place{dir: folder, root: root}, err
+		p := &place{dir: folder, root: root}
+		if err == nil {
+			err = p.lock(folder)
+		}
+		return p, err
 	}
 	if host == "" || strings.HasPrefix(host, "-") || from == "" || strings.ContainsAny(folder, "\x00\n") {
 		return nil, cli.Usagef("%q is no folder: DIR, or user@host:path", folder)
@@ -60,7 +64,7 @@ func placeOf(ctx context.Context, c *cli.Cmd, folder string) (*place, error) {
 	case strings.TrimSpace(said) == "":
 		return nil, cli.Errorf(cli.Unreachable, "rsync copies the folder, and is not installed on %s: install it there, or run d2slurm there", host)
 	}
-	return p, p.lock(c)
+	return p, p.makeCopy(c, folder)
 }
 
 // fromHome is a path on a host as from the home there, where no shell expands a ~.
@@ -71,8 +75,8 @@ func fromHome(p string) string {
 	return cmp.Or(strings.TrimPrefix(p, "~/"), ".")
 }
 
-// lock makes the directory of a copy, and keeps other processes from using it.
-func (p *place) lock(c *cli.Cmd) error {
+// makeCopy makes the directory of a copy, and keeps other processes from using it.
+func (p *place) makeCopy(c *cli.Cmd, folder string) error {
 	base := c.Getenv("XDG_CACHE_HOME")
 	if base == "" {
 		base = filepath.Join(c.Getenv("HOME"), ".cache")
@@ -83,12 +87,21 @@ func (p *place) lock(c *cli.Cmd) error {
 		p.root, err = os.OpenRoot(p.dir)
 	}
 	if err == nil {
-		p.locked, err = p.root.Open(".")
-	}
-	if err == nil && syscall.Flock(int(p.locked.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		err = cli.Errorf(cli.Later, "somebody else brings results from %s:%s just now: try again when that is done", p.host, p.from)
+		err = p.lock(folder)
 	}
 	return err
+}
+
+// lock keeps other processes from using the directory, as far as its disk can lock: one of a
+// network may not.
+func (p *place) lock(folder string) (err error) {
+	if p.locked, err = p.root.Open("."); err != nil {
+		return err
+	}
+	if errors.Is(syscall.Flock(int(p.locked.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
+		return cli.Errorf(cli.Later, "somebody else brings results from %s just now: try again when that is done", folder)
+	}
+	return nil
 }
 
 // quote makes one word of a text for a shell.
