@@ -22,10 +22,36 @@ const (
 
 var firstRest = timing.Wait(time.Minute) // doubled each time
 
-// An endings counts what has been seen of a batch on a node.
+// An endings is what has been seen of a batch on a node: jobs that ended well, or failed at
+// once.
 type endings struct {
-	passed     int // jobs that ended well
-	failedFast int // jobs that failed at once
+	passed bool   // some ended well
+	last   []bool // whether the last ones did, at most lastSeen
+}
+
+// lastSeen is so many as have to fail in a row until a node rests: what is wrong with the jobs
+// of a batch from one of them on is seen on other nodes at the same time.
+const lastSeen = mixedBatch
+
+// add takes in how a job ended.
+func (e *endings) add(well bool) {
+	e.passed = e.passed || well
+	if len(e.last) == lastSeen {
+		e.last = append(e.last[:0], e.last[1:]...)
+	}
+	e.last = append(e.last, well)
+}
+
+// lead returns how many more of the last ones ended well than failed.
+func (e *endings) lead() (n int) {
+	for _, well := range e.last {
+		if well {
+			n++
+		} else {
+			n--
+		}
+	}
+	return n
 }
 
 // A cooldown is a time in which a node is given nothing, and what led to it. It is in no
@@ -88,7 +114,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 	}
 	b, p := m.batches[a.ref.Batch], a.peer
 	if r.OK() {
-		b.seenOn(p).passed++
+		b.seenOn(p).add(true)
 		p.trusted()
 		return
 	}
@@ -100,7 +126,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		p.trusted()
 		return
 	}
-	b.seenOn(p).failedFast++
+	b.seenOn(p).add(false)
 	if slices.Contains(p.failed, a.ref) {
 		return
 	}
@@ -111,7 +137,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		p.failed = p.failed[1:]
 	}
 	limit := suspicious
-	if b.seenOn(p).passed > 0 {
+	if b.seenOn(p).passed {
 		limit = mixedBatch
 	}
 	if len(p.failed) >= limit && p.RestsUntil == 0 && m.othersCan(a) { // what ends while it rests was begun before
@@ -159,8 +185,8 @@ func (m *Machine) atFault(a *attempt) bool {
 }
 
 // othersCan says that it is the node's fault, as far as one can tell: there is
-// another node that can run the job of an attempt, and not more jobs of its batch have
-// failed at once elsewhere than have ended well there.
+// another node that can run the job of an attempt, and of the last jobs of its batch on each
+// other node not more have failed at once than have ended well.
 func (m *Machine) othersCan(a *attempt) bool {
 	b, q := m.batches[a.ref.Batch], m.queueOf(a.ref)
 	able, lead := false, 0
@@ -170,13 +196,13 @@ func (m *Machine) othersCan(a *attempt) bool {
 		}
 		able = able || p.Open() && q.Suits(p.Node) && !b.BuildFailed(p.Node)
 		if e := b.seen[p]; e != nil {
-			lead += e.passed - e.failedFast
+			lead += e.lead()
 		}
 	}
 	return able && lead >= 0
 }
 
-// seenOn returns what has been seen of a batch on a node, to be counted on.
+// seenOn returns what has been seen of a batch on a node, to be added to.
 func (b *batch) seenOn(p *peer) *endings {
 	if b.seen == nil {
 		b.seen = map[*peer]*endings{}
@@ -196,9 +222,9 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 	failed := (rec.Kind == job.KindFailed || rec.Kind == job.KindBack) && rec.Fate == job.FateEnded
 	switch {
 	case rec.Kind == job.KindDone:
-		b.seenOn(a.peer).passed++
+		b.seenOn(a.peer).add(true)
 	case failed && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
-		b.seenOn(a.peer).failedFast++
+		b.seenOn(a.peer).add(false)
 	}
 }
 

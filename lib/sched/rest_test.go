@@ -37,6 +37,20 @@ func (r *rig) fail(from, to int) {
 	}
 }
 
+// end ends, a second later, the job that runs on a node, with that status.
+func (r *rig) end(session uint64, name node.Name, exit int) {
+	a := r.m.named[name].first
+	for !a.Active {
+		a = a.after
+	}
+	var n int
+	fmt.Sscanf(string(a.Token), "%x", &n)
+	r.now += time.Second
+	for _, ev := range []Event{phase(session, n, job.PhaseRunning), ended(session, n, quickly(exited(exit, "m"))), staged(n, "m"), gone(session, n)} {
+		r.apply(ev)
+	}
+}
+
 // later lets time pass, with both nodes heard.
 func (r *rig) later(d time.Duration) {
 	r.now += d
@@ -200,25 +214,12 @@ func TestL47NotTheNode(t *testing.T) {
 	for _, well := range []int{1, 4} {
 		t.Run(fmt.Sprintf("of 4 elsewhere %d end well", well), func(t *testing.T) {
 			r := black(t, 60)
-			ends := func(session uint64, name node.Name, exit int) {
-				a := r.m.named[name].first
-				for !a.Active {
-					a = a.after
-				}
-				var n int
-				fmt.Sscanf(string(a.Token), "%x", &n)
-				r.now += time.Second
-				r.apply(phase(session, n, job.PhaseRunning))
-				r.apply(ended(session, n, quickly(exited(exit, "m"))))
-				r.apply(staged(n, "m"))
-				r.apply(gone(session, n))
-			}
 			for i := range 4 {
-				ends(2, "ws2", max(0, i-well+1))
+				r.end(2, "ws2", max(0, i-well+1))
 			}
 			for range 3 {
 				r.expectRest(node.Busy, 0)
-				ends(1, "ws1", 1)
+				r.end(1, "ws1", 1)
 			}
 			if well == 1 {
 				r.expectRest(node.Busy, 0)
@@ -227,6 +228,20 @@ func TestL47NotTheNode(t *testing.T) {
 			}
 		})
 	}
+	t.Run("elsewhere too after many ended well", func(t *testing.T) {
+		r := black(t, 200)
+		for i := range 90 {
+			r.expectRest(node.Busy, 0)
+			r.end(2, "ws2", i/60)
+			r.end(1, "ws1", i/60)
+		}
+		for range 5 { // half of the last ten there
+			r.expectRest(node.Busy, 0)
+			r.end(2, "ws2", 0)
+			r.end(1, "ws1", 1)
+		}
+		r.expectRest(node.Resting, time.Minute)
+	})
 	t.Run("nowhere else", func(t *testing.T) {
 		r := black(t, 20)
 		r.apply(NodeDown{2})
