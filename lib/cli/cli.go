@@ -68,13 +68,17 @@ type Cmd struct {
 // end. An error of run is printed to stderr, each of its lines after the
 // command's name; a usage error is followed by the usage.
 //
-// The first SIGINT or SIGTERM cancels ctx, a second one kills the process. When
+// The first SIGINT or SIGTERM cancels ctx, a second one kills the process, but not one that
+// comes with the first: timeout(1) signals the process, and then its group. When
 // run returns an error after a signal that says no more than that ctx was
 // cancelled, the process dies of that signal, as a shell expects. SIGPIPE is
 // caught, so a broken stderr or socket is an error and not the end.
 func Main(usage string, run func(ctx context.Context, c *Cmd) error) {
 	os.Exit(start(usage, run))
 }
+
+// doubled is for how long after the first signal others belong to it.
+var doubled = 100 * time.Millisecond
 
 func start(usage string, run func(ctx context.Context, c *Cmd) error) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -88,8 +92,9 @@ func start(usage string, run func(ctx context.Context, c *Cmd) error) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		s := (<-signals).(syscall.Signal)
-		signal.Stop(signals)
 		cancel(interrupted{s})
+		<-time.After(doubled)
+		signal.Stop(signals)
 	}()
 
 	screen := &screen{}

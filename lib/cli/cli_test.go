@@ -44,6 +44,16 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(c.Stdout, "asked")
 			select {}
 		},
+		"doubled": func(ctx context.Context, c *Cmd) error {
+			fmt.Fprintln(c.Stdout, "ready")
+			<-ctx.Done()
+			for {
+				fmt.Fprintln(c.Stdout, "asked")
+				if n, _ := os.Stdin.Read(make([]byte, 1)); n == 0 {
+					return nil
+				}
+			}
+		},
 		"ids": func(ctx context.Context, c *Cmd) error {
 			ids, err := c.IDs()
 			fmt.Fprintf(c.Stdout, "%q\n", ids)
@@ -66,7 +76,11 @@ func TestMain(m *testing.M) {
 			return Quiet(No)
 		},
 	}
-	if run := acts[os.Getenv("CLI_TEST_ACT")]; run != nil {
+	name := os.Getenv("CLI_TEST_ACT")
+	if run := acts[name]; run != nil {
+		if name == "doubled" {
+			doubled = time.Hour
+		}
 		Main("usage: act", run)
 	}
 	os.Exit(m.Run())
@@ -412,11 +426,41 @@ func TestSecondSignalKills(t *testing.T) {
 		expect(t, out, "ready")
 		cmd.Process.Signal(syscall.SIGTERM)
 		expect(t, out, "asked")
-		cmd.Process.Signal(second)
-		cmd.Wait()
+		ended := make(chan error)
+		go func() { ended <- cmd.Wait() }()
+		for over := false; !over; { // the first of them may still belong to the one before
+			cmd.Process.Signal(second)
+			select {
+			case <-ended:
+				over = true
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
 		if got, want := cmd.ProcessState.String(), "signal: "+second.String(); got != want {
 			t.Errorf("ended by %s, not by %s", got, want)
 		}
+	}
+}
+
+// One that comes with the first, as those of timeout(1), does not.
+func TestDoubledSignal(t *testing.T) {
+	cmd := act(t, "doubled")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := launch(t, cmd)
+	expect(t, out, "ready")
+	for range 50 {
+		cmd.Process.Signal(syscall.SIGTERM)
+		expect(t, out, "asked")
+		io.WriteString(stdin, "x")
+	}
+	expect(t, out, "asked")
+	stdin.Close()
+	cmd.Wait()
+	if got := cmd.ProcessState.String(); got != "exit status 0" {
+		t.Errorf("ended by %s", got)
 	}
 }
 
