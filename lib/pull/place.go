@@ -82,7 +82,7 @@ func Open(root *os.Root, name string, create bool) (*Place, error) {
 			}
 		}
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist) && !create:
 			return &Place{name: name}, nil
 		case err != nil:
 			return nil, err

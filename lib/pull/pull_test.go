@@ -328,6 +328,25 @@ func TestLinkOnTheWay(t *testing.T) {
 	}
 }
 
+// Where no directory can be made, as in one that is removed meanwhile, that is an error.
+func TestPlaceRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "home")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Open(root, "n/b/j", true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the place is %v, and the error %v", p, err)
+	}
+}
+
 // Many separate files are asked for in portions.
 func TestManyRanges(t *testing.T) {
 	var m pack.Manifest
