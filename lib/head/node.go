@@ -36,6 +36,7 @@ const (
 type session struct {
 	id     uint64
 	name   node.Name
+	state  string             // names its directory
 	abroad func(uid int) bool // of who brings back what was taken to a cluster: whose batches these may be; nil: it is a node
 	byLine bool               // the list of nodes lets it in, by its key or where the head has started it
 	conn   *wire.Conn
@@ -69,7 +70,7 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	if err := errors.Join(checkNode(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
-	s := &session{name: node.Name(hello.Name), byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
+	s := &session{name: node.Name(hello.Name), state: hello.State, byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		heard:  time.Now(),
 		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}, unknown: map[job.Token]unknown{}, small: map[job.Token]*wire.Ended{}}
@@ -90,7 +91,7 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 		return err
 	}
 	defer h.do(func() { delete(h.nodes.joins, s.join) })
-	if err := h.replaceOld(ctx, s.name, peer); err != nil {
+	if err := h.replaceOld(ctx, s, peer); err != nil {
 		return err
 	}
 	known()
@@ -143,14 +144,33 @@ func checkOpaque(what, s string) error {
 }
 
 // replaceOld makes room for a new session of a node: an old one that does not
-// answer is ended, one that does is kept, and the new one refused (L42).
-func (h *Head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) error {
-	var old *session
+// answer is ended, one that does is kept, and the new one refused (L42). An old session of
+// the same directory under another name is ended too if it does not answer: the node was
+// renamed, and the head would take that name for connected.
+func (h *Head) replaceOld(ctx context.Context, s *session, peer dial.Peer) error {
+	var all []*session
 	var within time.Duration
-	h.do(func() { old, within = h.nodes.sessions[h.nodes.byName[name]], cmp.Or(h.nodes.probe, probeWithin) })
-	if old == nil {
-		return nil
+	h.do(func() {
+		within = cmp.Or(h.nodes.probe, probeWithin)
+		for _, old := range h.nodes.sessions {
+			if old.name == s.name && h.nodes.byName[s.name] == old.id || old.name != s.name && old.state == s.state && s.abroad == nil && old.abroad == nil {
+				all = append(all, old)
+			}
+		}
+	})
+	for _, old := range all {
+		switch answers, err := h.probe(ctx, old, within); {
+		case err != nil:
+			return err
+		case answers && old.name == s.name:
+			return twice(old, peer)
+		}
 	}
+	return nil
+}
+
+// probe reports whether a session answers within so long. It ends one that does not.
+func (h *Head) probe(ctx context.Context, old *session, within time.Duration) (answers bool, err error) {
 	n := uint64(time.Now().UnixNano())
 	old.out.put(&wire.Ping{N: n})
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -158,17 +178,17 @@ func (h *Head) replaceOld(ctx context.Context, name node.Name, peer dial.Peer) e
 	for end := time.After(within); ; {
 		select {
 		case <-old.gone:
-			return nil
+			return false, nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		case <-end:
 			old.log.Warn("new session of a node replaces a silent one")
 			h.do(func() { h.nodeDown(old, errors.New("silent, and the node came again")) })
 			old.close()
-			return nil
+			return false, nil
 		case <-tick.C:
 			if old.hasAnswered(n) {
-				return twice(old, peer)
+				return true, nil
 			}
 		}
 	}

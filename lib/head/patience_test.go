@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,9 +100,15 @@ func TestT79SlowHello(t *testing.T) {
 // greets begins a node's session by hand.
 func greets(t *testing.T, h *Head, name string) (*met, *wire.Conn) {
 	t.Helper()
+	return greetsWith(t, h, name, "state-"+name)
+}
+
+// greetsWith is greets of a node with that directory.
+func greetsWith(t *testing.T, h *Head, name, state string) (*met, *wire.Conn) {
+	t.Helper()
 	m := meets(t, h, nil)
 	c := wire.New(m)
-	_, err := wire.Greet(c, wire.Hello{Role: wire.RoleNode, Name: name, Boot: "b", State: "s"})
+	_, err := wire.Greet(c, wire.Hello{Role: wire.RoleNode, Name: name, Boot: "b", State: state})
 	if err == nil {
 		err = c.Send(&wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{})
 	}
@@ -158,6 +165,47 @@ func TestT80FrozenNode(t *testing.T) {
 		alive.Close()
 		<-alive.over
 		<-stop
+	})
+}
+
+// A node that comes with another name, after a power loss of which the head knows nothing,
+// ends the session that it had with its former one. One whose directory was copied, and that
+// answers, stays.
+func TestRenamedNodeEndsItsOldSession(t *testing.T) {
+	bubble(t, func(t *testing.T, h *Head) {
+		dead, _ := greetsWith(t, h, "ws1", "state")
+		synctest.Wait()
+		alive, c := greetsWith(t, h, "ws2", "state")
+		var hands sync.WaitGroup
+		hands.Go(func() {
+			for {
+				m, err := c.Recv()
+				if p, ok := m.(*wire.Ping); ok {
+					err = c.Send(&wire.Pong{N: p.N})
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+		synctest.Wait()
+		h.do(func() {
+			if h.nodes.byName["ws1"] != 0 || h.nodes.byName["ws2"] == 0 {
+				t.Errorf("connected are %v", h.nodes.byName)
+			}
+		})
+		copied, _ := greetsWith(t, h, "ws3", "state")
+		synctest.Wait()
+		h.do(func() {
+			if h.nodes.byName["ws2"] == 0 || h.nodes.byName["ws3"] == 0 {
+				t.Errorf("connected are %v", h.nodes.byName)
+			}
+		})
+		for _, m := range []*met{dead, alive, copied} {
+			m.Close()
+			<-m.over
+		}
+		hands.Wait()
 	})
 }
 

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -56,7 +55,7 @@ func (e NodeUp) apply(m *Machine) {
 	if p.state != e.State {
 		m.do(LogNode{e.Node, e.State})
 		p.states++
-		if was := cmp.Or(p.state, p.had.State); was != "" && was != e.State {
+		if was := p.directory(); was != "" && was != e.State {
 			m.wipe(p, string(p.Name)+" lost its directory")
 		}
 	}
@@ -65,6 +64,7 @@ func (e NodeUp) apply(m *Machine) {
 	}
 	p.Boot, p.state = e.Boot, e.State
 	p.held, p.lodges, p.strays, p.Unknown = map[key]unknown{}, 0, nil, false
+	m.inherit(p)
 	m.unbar(p)
 	m.take(p, e.Offer)
 }

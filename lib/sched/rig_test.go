@@ -683,6 +683,13 @@ func up(session uint64, name string, cpus int, caps ...string) Event {
 	return NodeUp{Session: session, Node: node.Name(name), Boot: "b1", State: "s1", Offer: node.Offer{CPUs: cpus, Capabilities: caps}}
 }
 
+// upIn is up of a node with that directory.
+func upIn(session uint64, name string, cpus int, state string) Event {
+	e := up(session, name, cpus).(NodeUp)
+	e.State = state
+	return e
+}
+
 func item(session uint64, n int, phase job.Phase) Event {
 	return Item{Session: session, Attempt: tok(n), Phase: phase}
 }

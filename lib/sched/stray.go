@@ -49,9 +49,13 @@ func (m *Machine) stray(p *peer, e Item) bool {
 func (m *Machine) strayEnded(p *peer, token job.Token, r *Result) bool {
 	k, _ := token.Key()
 	s := p.strays[k]
-	switch {
-	case s == nil:
+	if s == nil {
 		return false
+	}
+	switch {
+	case m.loseStray(p, k, r):
+		delete(p.strays, k)
+		m.answerSettled(p, p.gone[k], token, r)
 	case r.Fate.Unstarted():
 		s.stopped, s.over = true, true
 		m.do(Forget{p.Session, token})
@@ -62,6 +66,42 @@ func (m *Machine) strayEnded(p *peer, token job.Token, r *Result) bool {
 	m.unhold(p, token)
 	return true
 }
+
+// loseStray gives up the attempt that a stray is if its node has the directory of the one to
+// which it was given: this says of itself that the attempt never began, or that it was lost.
+// It reports whether that settles the attempt.
+func (m *Machine) loseStray(p *peer, k key, r *Result) (over bool) {
+	a := m.live[k]
+	if a == nil || a.peer.directory() != p.state || !r.Fate.Unstarted() && r.Fate != job.FateLost {
+		return false
+	}
+	a.listed = p.Session
+	why := orElse(r.Reason, "lost by "+string(a.peer.Name))
+	if a.current {
+		m.lose(a, why, r.Fate)
+	}
+	if over = r.Fate.Unstarted() || r.Manifest == ""; over {
+		if !a.dead {
+			m.log(a.ref, a.record(job.KindLate, job.Outcome{}))
+		}
+		m.inherit(p)
+	}
+	return over
+}
+
+// inherit gives a node that has come the settled attempts of disconnected ones with the same
+// directory: it is the same under another name.
+func (m *Machine) inherit(p *peer) {
+	for _, q := range m.peers {
+		if len(q.gone) > 0 && q != p && q.Session == 0 && !q.abroad && q.directory() == p.state {
+			maps.Copy(p.gone, q.gone)
+			clear(q.gone)
+		}
+	}
+}
+
+// directory returns the state id that the node had last; "" if none is known.
+func (p *peer) directory() string { return cmp.Or(p.state, p.had.State) }
 
 // stopStrays stops the strays on a node that no job needs: those of jobs that are over, or
 // were given up as lost.
