@@ -14,7 +14,7 @@ import (
 // when is the time of day of a moment that the machine knows, as long as dsched
 // is not stopped.
 func (h *Head) when(moment time.Duration) time.Time {
-	return time.Now().Add(moment - h.clock.tell())
+	return h.wall().Add(moment - h.clock.tell())
 }
 
 // clockTime is when, for a person near the head: the nearest minute.

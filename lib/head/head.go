@@ -54,6 +54,7 @@ type Head struct {
 	over context.Context // ends when run has
 	stop func()          // ends it
 	clock
+	wall func() time.Time // the time of day
 
 	machine   *sched.Machine
 	batches   map[uint32]*batch
@@ -96,6 +97,7 @@ type tools struct {
 // transfers are the results that come home, and what is printed.
 type transfers struct {
 	room    *room
+	large   int64 // bytes from which on a result is a large one; 0: largeResult
 	staging holds
 	small   *queue[*grant]            // results that came with their ends
 	sealing *semaphore.Weighted       // of results that are being made durable: maxSeals

@@ -265,7 +265,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		}
 		s.noteUnknown(m.Attempt, m.Job, m.Result)
 		if m.Result != nil {
-			checkResult(m.Result, time.Now())
+			checkResult(m.Result, h.wall())
 		}
 		phase := m.Phase
 		if phase == job.PhaseReturning && m.Result == nil {
@@ -279,7 +279,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, Ran: m.Ran})
 	case *wire.Ended:
 		s.noteUnknown(m.Attempt, "", &m.Result)
-		checkResult(&m.Result, time.Now())
+		checkResult(&m.Result, h.wall())
 		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)
 		s.keepSmall(m)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})

@@ -72,7 +72,7 @@ func (h *Head) liveJob(a sched.Attempt) liveJob {
 // snapshot must be called by the state's goroutine. It has only what may be
 // told: what is on its way to a disk that takes long is not waited for (J33).
 func (h *Head) snapshot() *snapshot {
-	s := &snapshot{at: time.Now(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
+	s := &snapshot{at: h.wall(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
 	for id, n := range h.byID {
 		s.open[id] = h.batches[n].told
 	}
@@ -211,7 +211,7 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 
 // parse reads the operands of a request, and refuses ids of what is not there.
 func (t *tool) parse(args []string, all bool) (*query.Query, error) {
-	q, err := query.Parse(args, time.Now())
+	q, err := query.Parse(args, t.wall())
 	if err != nil {
 		return nil, &wire.Error{Status: cli.Usage, Text: err.Error()}
 	}
@@ -523,7 +523,7 @@ func (h *Head) reasons(id job.BatchID) why {
 	var now time.Duration
 	h.do(func() {
 		if n, open := h.byID[id]; open {
-			reason, at, now = h.machine.Reasons(n), time.Now(), h.clock.tell()
+			reason, at, now = h.machine.Reasons(n), h.wall(), h.clock.tell()
 		}
 	})
 	if reason == nil {
@@ -540,7 +540,7 @@ func (h *Head) reasons(id job.BatchID) why {
 
 // queryNodes answers a question about nodes.
 func (t *tool) queryNodes(m *wire.Query) error {
-	which, err := query.ParseNodes(m.Args, time.Now())
+	which, err := query.ParseNodes(m.Args, t.wall())
 	if err != nil {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: err.Error()}
 	}

@@ -137,7 +137,7 @@ func (s *session) askResults(h *Head) {
 func (g *grant) prepare(h *Head) bool {
 	s := g.session
 	size, files := sizeOf(g.bytes, g.entries)
-	if size >= largeResult && !g.large {
+	if size >= h.transfers.largeResult() && !g.large {
 		if !h.transfers.room.enter(s.name, s, func() { g.large = true; g.again(h) }) {
 			return false // it may have had its turn by now
 		}

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,9 @@ const (
 	maxLarge     = 8        // large ones under way at a time
 	maxLargeNode = 2        // of one node: one comes, and the next is known to it
 )
+
+// largeResult returns how many bytes make a result a large one.
+func (t *transfers) largeResult() int64 { return cmp.Or(t.large, largeResult) }
 
 // A room is what is free on the spool's disk, and to whom it is promised. What
 // may be promised is what is free, less the reserve, less what is promised

@@ -43,7 +43,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 	if err != nil {
 		return nil, spoolError(err)
 	}
-	h := &Head{spool: s, store: store, log: log, uid: os.Getuid(), door: newDoor(list), clock: clock{lastWake: time.Now()},
+	h := &Head{spool: s, store: store, log: log, uid: os.Getuid(), door: newDoor(list), clock: clock{lastWake: time.Now()}, wall: time.Now,
 		in: make(chan func(), maxBatchN), batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		ticks: ticks{committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1), compacted: make(chan compacted, 1)},
 		nodes: nodes{sessions: map[uint64]*session{}, byName: map[node.Name]uint64{}, joins: map[job.Token]*session{},

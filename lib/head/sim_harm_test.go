@@ -121,6 +121,17 @@ var harms = []harm{
 		w.set(func() { w.full = true })
 		until(time.Minute, func() { w.act("the head's disk has room"); w.set(func() { w.full = false }) })
 	}},
+	{4, func(w *world, _ *simNode, until func(time.Duration, func())) {
+		w.act("the head has no descriptors left")
+		w.set(func() { w.few = true })
+		until(time.Minute, func() { w.act("the head has descriptors"); w.set(func() { w.few = false }) })
+	}},
+	{4, func(w *world, _ *simNode, until func(time.Duration, func())) {
+		w.act("the disks of the nodes are full")
+		w.set(func() { w.filled = true })
+		until(time.Minute, func() { w.act("the disks of the nodes have room"); w.set(func() { w.filled = false }) })
+	}},
+	{6, (*world).stepClock},
 	{3, func(w *world, n *simNode, _ func(time.Duration, func())) {
 		if n.killSupervisor() {
 			w.act("a supervisor of %s killed", n.name)
@@ -155,8 +166,7 @@ func (w *world) harmOnce(until func(time.Duration, func())) {
 		w.rollBack()
 		return
 	}
-	if w.plan.renames && w.r.IntN(16) == 0 {
-		w.rename(n, until)
+	if w.themedHarm(n, until) {
 		return
 	}
 	if w.plan.verbs && w.r.IntN(16) == 0 {
@@ -200,9 +210,14 @@ func (w *world) ambush(n *simNode, until func(time.Duration, func())) {
 	if w.r.IntN(3) == 0 {
 		t.machine = n.name
 	}
-	power, how := w.power()
 	some := traps[t.machine == "head"]
 	t.of = some[w.r.IntN(len(some))]
+	w.ambushAt(t, n, until)
+}
+
+// ambushAt waits for the sync of a trap, and strikes there.
+func (w *world) ambushAt(t *trap, n *simNode, until func(time.Duration, func())) {
+	power, how := w.power()
 	w.set(func() { w.trap = t })
 	select {
 	case <-t.sprung:
@@ -298,7 +313,7 @@ func (w *world) rollBack() {
 // heal ends all faults; then everything must come right.
 func (w *world) heal() {
 	w.act("everything is healed")
-	w.set(func() { w.full, w.calm = false, true; clear(w.stall); clear(w.broken) })
+	w.set(func() { w.full, w.few, w.filled, w.calm = false, false, false, true; clear(w.stall); clear(w.broken) })
 	w.net.take(10 * time.Millisecond)
 	for _, n := range w.nodes {
 		w.net.partition(n.name, false)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"distribute/lib/check"
+	"distribute/lib/pack"
 	"distribute/spool"
 )
 
@@ -47,6 +48,11 @@ func (w *world) startHead() {
 			return
 		}
 		h.proven = w.net.proven
+		h.wall = w.headTime
+		h.store.SetClock(w.headTime, func() (time.Duration, error) { return w.at() + time.Hour, nil })
+		if w.plan.long {
+			h.transfers.large = pack.SmallBytes
+		}
 		w.mu.Lock()
 		if s.own == own {
 			s.h = h

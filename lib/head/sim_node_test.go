@@ -331,6 +331,11 @@ func (n *simNode) run(o *simOrder) (*proc.Status, error) {
 	if b, err := os.ReadFile(n.path(o.rel, "work/built.txt")); n.w.isBuilt(r.job.Batch()) && (err != nil || string(b) != "built\n") {
 		n.w.wrong("%s runs on %s without what its build left: %q, %v", r.job, n.name, b, err)
 	}
+	if want, known := n.w.inputOf(r.job); known {
+		if got, err := os.ReadFile(n.path(o.rel, "work/in/data")); err != nil || string(got) != want {
+			n.w.wrong("%s runs on %s without its input: %d bytes, and not %d: %v", r.job, n.name, len(got), len(want), err)
+		}
+	}
 	seconds, _ := strconv.ParseFloat(o.Argv[1], 64)
 	exit, _ := strconv.Atoi(o.Argv[2])
 	if n.isBroken() {

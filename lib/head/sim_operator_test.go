@@ -34,7 +34,8 @@ func (w *world) word(name node.Name) *nodeWord {
 func (w *world) operate(r *rand.Rand) {
 	p := &person{w: w, name: "ana", uid: os.Getuid(), r: r, own: &owner{host: "ana"}}
 	other := &person{w: w, name: "ben", uid: 61001, r: r, own: &owner{host: "ana"}}
-	for p.wait(60 * time.Second); !p.calm(); p.wait(60 * time.Second) {
+	gap := 20 * time.Second
+	for p.wait(gap); !p.calm(); p.wait(gap) {
 		name := w.nodes[r.IntN(len(w.nodes))].nameNow()
 		verb := []string{"drain", "drain", "resume", "remove", "accept", "accept", "lost", "lost"}[r.IntN(8)]
 		if r.IntN(8) == 0 {
@@ -74,8 +75,10 @@ func (w *world) operate(r *rand.Rand) {
 func (p *person) say(verb string, name node.Name) error {
 	w := p.w
 	w.act("%s asks to %s %s", p.name, verb, name)
+	shut := false
 	w.set(func() {
 		word := w.word(name)
+		shut = word.shut && !word.loose && !w.rolled
 		word.drained = word.drained && verb != "resume" && verb != "remove"
 		word.shut = word.shut && verb != "accept"
 		word.lost = word.lost || verb == "lost" || verb == "remove"
@@ -89,6 +92,9 @@ func (p *person) say(verb string, name node.Name) error {
 	})
 	refusal := (*wire.Error)(nil)
 	refused := errors.As(err, &refusal)
+	if refused && verb == "accept" && shut && refusal.Status == cli.Input {
+		w.wrong("I4: %s was said to be removed, and cannot be accepted: %v", name, err)
+	}
 	if refused && (refusal.Status == cli.NotAllowed || refusal.Status == cli.Usage) {
 		w.wrong("an operator may not %s %s: %v", verb, name, err)
 	}

@@ -72,7 +72,7 @@ func (p *person) invent(id job.BatchID) *simBatch {
 	b := &simBatch{of: p, id: id, ref: job.NewToken(), blobs: map[string]string{},
 		spec: job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: p.r.IntN(3), GPUs: []job.GPUs{0, 0, 400, 1000}[p.r.IntN(4)]}, Priority: p.r.IntN(3) - 1, MaxRunning: p.r.IntN(4)}}
 	input := b.input(p.r)
-	if p.r.IntN(4) == 0 {
+	if p.r.IntN(4) == 0 || p.w.plan.never && p.r.IntN(4) > 0 {
 		b.spec.Retry = job.Never
 		p.w.set(func() { p.w.never[id] = true })
 	} else {
@@ -100,7 +100,9 @@ func (b *simBatch) input(r *rand.Rand) func(size int) []job.Input {
 	return func(size int) []job.Input {
 		text := strings.Repeat(fmt.Sprint(r.Uint64(), " "), size)
 		sum := sumOf(text)
+		b.mu.Lock()
 		b.blobs[sum] = text
+		b.mu.Unlock()
 		return []job.Input{{Path: "in/data", Size: int64(len(text)), Mode: 0o644, Sum: sum}}
 	}
 }
@@ -449,11 +451,14 @@ func (p *person) busy(b *simBatch) {
 		return
 	}
 	err := p.once(func(h *ask.Head) error {
+		jobs := b.all()
+		id := b.id.Job(jobs[p.r.IntN(len(jobs))].Name)
+		if done, err := p.themed(h, b, id); done {
+			return err
+		}
 		if p.w.plan.verbs && p.r.IntN(2) == 0 {
 			return p.verb(h, b)
 		}
-		jobs := b.all()
-		id := b.id.Job(jobs[p.r.IntN(len(jobs))].Name)
 		switch x := p.r.IntN(16); {
 		case x < 5:
 			return p.query(h, b)
@@ -490,8 +495,10 @@ func (p *person) query(h *ask.Head, b *simBatch) error {
 		if gone && !p.w.isRolled() {
 			p.w.wrong("I4: %s was said to be deleted, and there is %s", b.id, r.ID)
 		}
+		var clocks [2]time.Duration
+		p.w.set(func() { clocks = p.w.clocks })
 		for _, at := range []time.Time{r.Started, r.Ended, r.Submitted} {
-			if !at.IsZero() && (at.Before(p.w.began.Add(-time.Minute)) || at.After(time.Now())) {
+			if !at.IsZero() && (at.Before(p.w.began.Add(clocks[0]-time.Minute)) || at.After(time.Now().Add(clocks[1]))) {
 				p.w.wrong("times of %s are not of the head's clock: submitted %v, started %v, ended %v", r.ID, r.Submitted, r.Started, r.Ended)
 			}
 		}
@@ -512,10 +519,10 @@ func (p *person) query(h *ask.Head, b *simBatch) error {
 
 // set asks for another priority and another bound of a batch.
 func (p *person) set(h *ask.Head, b *simBatch) error {
-	priority, most := p.r.IntN(5)-2, p.r.IntN(4)
+	priority, most, limit := p.r.IntN(5)-2, p.r.IntN(4), []int64{0, 3600, 7200}[p.r.IntN(3)]
 	b.priority = nil
 	p.w.act("%s asks to set the priority of %s to %d, and its bound to %d", p.name, b.id, priority, most)
-	change := wire.Change{Verb: "set", Set: &job.Set{Priority: &priority, MaxRunning: &most}}
+	change := wire.Change{Verb: "set", Set: &job.Set{Priority: &priority, MaxRunning: &most, Time: &limit}}
 	err := h.Change(p.w.ctx, change, &ask.Operands{Args: []string{string(b.id)}}, func(string) error {
 		b.priority = &priority
 		return nil

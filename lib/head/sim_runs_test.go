@@ -3,6 +3,7 @@ package head
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"distribute/lib/job"
@@ -56,6 +57,27 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 	return r
 }
 
+// inputOf is what the job's input has in it, if it has one.
+func (w *world) inputOf(id job.ID) (text string, known bool) {
+	if w.isDeleted(id.Batch()) {
+		return "", false // it may be another's now
+	}
+	for _, b := range w.allBatches() {
+		for _, j := range b.known() {
+			if b.id.Job(j.Name) != id {
+				continue
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, in := range slices.Concat(b.spec.Inputs, j.Inputs) {
+				text, known = b.blobs[in.Sum], true
+			}
+			return text, known
+		}
+	}
+	return "", false
+}
+
 // isBuilt says that a batch has a build.
 func (w *world) isBuilt(id job.BatchID) bool {
 	w.mu.Lock()
@@ -107,7 +129,7 @@ func (w *world) excuseAll(n *simNode) {
 
 // path is where an attempt leaves its second file: some paths are as long as they may be.
 func (w *world) path() string {
-	if !w.plan.verbs || w.r.IntN(16) > 0 {
+	if !w.plan.verbs || w.r.IntN(16) > 0 && !(w.plan.long && w.r.IntN(2) == 0) {
 		return "sub/more.bin"
 	}
 	long := strings.Repeat(strings.Repeat("d", 250)+"/", 17)

@@ -59,6 +59,11 @@ type world struct {
 	trap    *trap
 	words   map[node.Name]*nodeWord
 	never   map[job.BatchID]bool // batches of which no job is started twice
+	clock   time.Duration        // how far the head's is off
+	clocks  [2]time.Duration     // the least and the greatest that it ever was
+	few     bool                 // dsched gets no descriptors for what is submitted and for results
+	filled  bool                 // the disks of the nodes are full
+	bared   bool                 // the spool was a copy without its empty directories
 	rolled  bool                 // the spool was put back to an older state
 	deleted map[job.BatchID]bool // somebody asked for that
 	built   map[job.BatchID]bool // batches that are built
@@ -75,6 +80,9 @@ type plan struct {
 	words   bool          // and operators
 	renames bool          // nodes get other names
 	cluster bool          // jobs are taken to a cluster
+	theme   string        // what is frequent: see themes
+	never   bool          // most jobs are never started twice
+	long    bool          // many paths are as long as they may be
 	without string        // a sync that does not happen: see mutations
 }
 
@@ -122,6 +130,16 @@ func (w *world) sync(f *os.File, all bool) error {
 func (w *world) step(name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, of := range []string{"cache.", "attempt."} {
+		if w.filled && strings.HasPrefix(name, of) {
+			return fmt.Errorf("%s: %w", name, syscall.ENOSPC)
+		}
+	}
+	for _, of := range []string{"submit.", "stage.", "seal."} {
+		if w.few && strings.HasPrefix(name, of) {
+			return fmt.Errorf("%s: %w", name, syscall.EMFILE)
+		}
+	}
 	if !w.full {
 		return nil
 	}
@@ -191,7 +209,7 @@ func (w *world) failed() bool {
 
 // Write takes a line of a log.
 func (w *world) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("an attempt made an illegal move")) {
+	if bytes.Contains(b, []byte("an attempt made an illegal move")) || bytes.Contains(b, []byte("protocol violation")) && !w.isRolled() {
 		w.wrong("%s", b)
 	}
 	w.mu.Lock()
