@@ -132,6 +132,17 @@ var harms = []harm{
 		until(time.Minute, func() { w.act("the disks of the nodes have room"); w.set(func() { w.filled = false }) })
 	}},
 	{6, (*world).stepClock},
+	{4, func(w *world, _ *simNode, until func(time.Duration, func())) {
+		if h := w.headNow(); h != nil {
+			w.act("the clock of the head is in another century, and what nobody needs is collected")
+			w.setClock(1e6 * time.Hour)
+			w.hands.Go(func() { // the first time the clock was just set
+				h.collect(w.ctx)
+				h.collect(w.ctx)
+			})
+			until(time.Second, func() { w.setClock(0) })
+		}
+	}},
 	{3, func(w *world, n *simNode, _ func(time.Duration, func())) {
 		if n.killSupervisor() {
 			w.act("a supervisor of %s killed", n.name)
@@ -334,6 +345,7 @@ func (w *world) heal() {
 		w.wrong("dsched is down three minutes after the last fault")
 		return
 	}
+	w.awaitUnsaid()
 	w.nodesAreBack()
 	for range 240 {
 		if w.allOver() {

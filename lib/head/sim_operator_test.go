@@ -69,6 +69,24 @@ func (w *world) operate(r *rand.Rand) {
 			}
 		}
 	}
+	w.set(func() { w.unsaid = true })
+}
+
+// awaitUnsaid waits until the operator has taken back what was said about nodes, and those that
+// were shut out have knocked again.
+func (w *world) awaitUnsaid() {
+	if !w.plan.words {
+		return
+	}
+	unsaid := false
+	for range 30 {
+		w.sleep(2 * time.Minute)
+		if unsaid {
+			return
+		}
+		w.set(func() { unsaid = w.unsaid })
+	}
+	w.wrong("what was said about nodes cannot be taken back within an hour")
 }
 
 // say has an operator say something about a node, and keeps what must be true from then on.

@@ -88,6 +88,11 @@ func (w *world) bare() {
 func (w *world) stepClock(*simNode, func(time.Duration, func())) {
 	off := []time.Duration{0, time.Minute, -time.Hour, 20 * time.Hour, 20000 * time.Hour, -20000 * time.Hour}[w.r.IntN(6)]
 	w.act("the clock of the head is off by %v", off)
+	w.setClock(off)
+}
+
+// setClock sets by how much the clock of the head is off.
+func (w *world) setClock(off time.Duration) {
 	w.set(func() { w.clock, w.clocks = off, [2]time.Duration{min(w.clocks[0], off), max(w.clocks[1], off)} })
 }
 

@@ -63,6 +63,7 @@ type world struct {
 	clocks  [2]time.Duration     // the least and the greatest that it ever was
 	few     bool                 // dsched gets no descriptors for what is submitted and for results
 	filled  bool                 // the disks of the nodes are full
+	unsaid  bool                 // what was said about nodes is taken back
 	bared   bool                 // the spool was a copy without its empty directories
 	rolled  bool                 // the spool was put back to an older state
 	deleted map[job.BatchID]bool // somebody asked for that
