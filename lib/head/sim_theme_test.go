@@ -29,7 +29,7 @@ const (
 	themeStarts  = "starts"  // jobs are never started twice, and the head dies when it starts them
 )
 
-var themes = []string{"", "", themeAll, themeNodes, themeNames, themeCluster, themeHolds, themeClosed, themeStarts}
+var themes = []string{"", "", themeAll, themeNodes, themeNames, themeCluster, themeHolds, themeHolds, themeClosed, themeStarts}
 
 // themed does one of the things about a batch that the theme of the history makes frequent.
 func (p *person) themed(h *ask.Head, b *simBatch, id job.ID) (done bool, err error) {
@@ -37,6 +37,8 @@ func (p *person) themed(h *ask.Head, b *simBatch, id job.ID) (done bool, err err
 	switch {
 	case p.r.IntN(3) == 0:
 		return false, nil
+	case p.w.plan.theme == themeHolds && x < 2:
+		return true, p.holdsBehind(h, b)
 	case p.w.plan.theme == themeHolds && x < 3:
 		some := p.idsOf(b.id)
 		return true, p.hold(h, "hold", some[p.r.IntN(len(some)):])
@@ -53,6 +55,20 @@ func (p *person) themed(h *ask.Head, b *simBatch, id job.ID) (done bool, err err
 		return true, err
 	}
 	return false, nil
+}
+
+// holdsBehind holds a job that needs others, and cancels one of these.
+func (p *person) holdsBehind(h *ask.Head, b *simBatch) error {
+	jobs := b.all()
+	for _, i := range p.r.Perm(len(jobs)) {
+		if needs := jobs[i].Needs; len(needs) > 0 {
+			if err := p.hold(h, "hold", []job.ID{b.id.Job(jobs[i].Name)}); err != nil {
+				return err
+			}
+			return p.change(h, "cancel", b.id.Job(needs[p.r.IntN(len(needs))]), job.Cancelled)
+		}
+	}
+	return nil
 }
 
 // themedHarm does one of the things that the theme of the history makes frequent.
