@@ -148,7 +148,11 @@ func (s *submission) template() (*batchfile.File, error) {
 	case *s.ids != "":
 		return nil, cli.Usagef("-s goes with a batch file, not with a command")
 	}
-	ns, name, err := s.id(account.UserName(os.Getuid()))
+	me, err := account.Name(os.Getuid())
+	if err != nil && !errors.Is(err, account.ErrUnknown) {
+		return nil, cli.Errorf(cli.Later, "your name, which is the namespace, cannot be looked up now: %w", err)
+	}
+	ns, name, err := s.id(me)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,10 @@ type Memory[K comparable, V any] struct {
 	Ask func(K) V
 	For time.Duration // how long an answer counts
 
+	// Passing reports whether an answer is an error that may pass: it counts for those who
+	// ask while it is on its way, and for nobody later. Nil: none is.
+	Passing func(V) bool
+
 	mu    sync.Mutex // guards known
 	known map[K]*recollection[V]
 }
@@ -49,6 +53,8 @@ func (m *Memory[K, V]) Of(k K) V {
 	m.mu.Unlock()
 	defer close(r.done)
 	r.v = m.Ask(k)
-	r.at = time.Now()
+	if m.Passing == nil || !m.Passing(r.v) {
+		r.at = time.Now()
+	}
 	return r.v
 }

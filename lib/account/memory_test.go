@@ -1,6 +1,7 @@
 package account
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,4 +42,18 @@ func TestI16Memory(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// An error that passes counts for nobody who asks later.
+func TestMemoryPassing(t *testing.T) {
+	asked := 0
+	m := Memory[int, error]{For: time.Hour, Ask: func(int) error {
+		if asked++; asked == 1 {
+			return errors.New("no descriptors")
+		}
+		return nil
+	}, Passing: func(err error) bool { return err != nil }}
+	if m.Of(1) == nil || m.Of(1) != nil || m.Of(1) != nil || asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
 }

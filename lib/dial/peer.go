@@ -16,6 +16,7 @@ import (
 type Peer struct {
 	UID    int              // on this machine; -1 if no user is proven
 	User   string           // its name, for the eye: what it may do goes by UID and Groups
+	Named  error            // why User is a number instead, if the name cannot be looked up now
 	Groups []int            // that the user is of, as the kernel has them for its process
 	Proven bool             // by the kernel: the user is who it says
 	Local  bool             // it is on this machine, where bytes cost less than squeezing them
@@ -34,10 +35,10 @@ func (p Peer) As(node string) Peer { return Peer{UID: -1, Local: p.Local, Node: 
 // Proven says who is at the other end of a stream that was accepted: over a
 // Unix socket the kernel tells, over TLS the peer proves its key within
 // [wire.HelloWithin], and over TCP nothing does.
-func Proven(c net.Conn) (Peer, error) { return ProvenAs(c, account.UserName) }
+func Proven(c net.Conn) (Peer, error) { return ProvenAs(c, account.Name) }
 
 // ProvenAs is Proven for who has another way to ask for users' names.
-func ProvenAs(c net.Conn, name func(uid int) string) (Peer, error) {
+func ProvenAs(c net.Conn, name func(uid int) (string, error)) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		ip, err := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -52,7 +53,11 @@ func ProvenAs(c net.Conn, name func(uid int) string) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{UID: uid, User: name(uid), Groups: groups, Proven: true, Local: true}, nil
+	p := Peer{UID: uid, Groups: groups, Proven: true, Local: true}
+	if p.User, err = name(uid); !errors.Is(err, account.ErrUnknown) {
+		p.Named = err
+	}
+	return p, nil
 }
 
 // credentials is the user at the other end of a Unix socket, and his groups.

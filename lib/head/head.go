@@ -48,7 +48,7 @@ type Head struct {
 	log    *slog.Logger
 	uid    int
 	proven func(net.Conn) (dial.Peer, error) // who is at the other end
-	names  account.Memory[int, string]       // of users
+	names  account.Memory[int, named]        // of users
 
 	in   chan func()
 	over context.Context // ends when run has

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"distribute/lib/account"
 	"distribute/spool"
 )
 
@@ -61,7 +62,11 @@ func (h *Head) takeOne(name string) (err error) {
 			return "", err
 		}
 		who, his = uid, user{batches: 1}
-		return h.names.Of(uid), nil
+		who, err := h.nameOfUser(uid)
+		if errors.Is(err, account.ErrUnknown) {
+			err = nil
+		}
+		return who, err
 	}, room)
 	if err == nil {
 		if err = h.allow(who, user{jobs: sub.Jobs()}); err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"distribute/lib/account"
 	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
@@ -57,9 +56,9 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes})
 	h.apply(sched.Counted{Site: settings.Counted})
 	h.set.Store(&settings)
-	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.names.Of) }
-	h.names.Ask, h.names.For = account.UserName, nameFor
-	h.tools.operators.Ask, h.tools.operators.For = numberOf, operatorFor
+	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.nameOfUser) }
+	h.names.Ask, h.names.For, h.names.Passing = nameOf, nameFor, named.passing
+	h.tools.operators.Ask, h.tools.operators.For, h.tools.operators.Passing = numberOf, operatorFor, numbered.passing
 	h.transfers.room.makes = h.dropUploads
 	return h, h.load()
 }

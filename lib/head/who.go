@@ -2,13 +2,17 @@ package head
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"distribute/lib/account"
+	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
+	"distribute/lib/wire"
 	"distribute/spool"
 )
 
@@ -18,6 +22,34 @@ const operatorFor = time.Minute
 
 // nameFor is how long a user's name is remembered.
 const nameFor = 5 * time.Second
+
+// A named is the name of a user, or its number and why.
+type named struct {
+	name string
+	err  error
+}
+
+func nameOf(uid int) named {
+	name, err := account.Name(uid)
+	return named{name, err}
+}
+
+func (n named) passing() bool { return n.err != nil && !errors.Is(n.err, account.ErrUnknown) }
+
+// nameOfUser returns the name of a user, as [account.Name] does.
+func (h *Head) nameOfUser(uid int) (string, error) {
+	n := h.names.Of(uid)
+	return n.name, n.err
+}
+
+// nameless refuses what would keep the name of the peer while it cannot be looked up: nodes
+// know the user of a job by that name, for as long as the job is there.
+func (t *tool) nameless() error {
+	if t.peer.Named == nil {
+		return nil
+	}
+	return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("the name of the user %d cannot be looked up now (%v): try again", t.peer.UID, t.peer.Named)}
+}
 
 // operator says whether the peer may act on everybody's batches, and see them:
 // whom head.yaml names, the user who runs dsched, and root.
@@ -29,6 +61,9 @@ func (t *tool) operator() bool {
 		t.by, t.asked = set, time.Now()
 		t.named = slices.ContainsFunc(set.Operators, func(o string) bool {
 			is, err := t.isOperator(o, t.peer)
+			if (numbered{err: err}).passing() {
+				t.asked = time.Now().Add(nameFor - operatorFor) // it may be one soon
+			}
 			return err == nil && is
 		})
 	}
@@ -50,6 +85,8 @@ type numbered struct {
 	id  int
 	err error
 }
+
+func (n numbered) passing() bool { return n.err != nil && !errors.Is(n.err, account.ErrUnknown) }
 
 // numberOf is the number of an operator of head.yaml.
 func numberOf(o string) numbered {

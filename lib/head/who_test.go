@@ -2,11 +2,13 @@ package head
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // X99: whatever name a tool gives itself, who it is goes by the number that is
@@ -321,4 +324,52 @@ func TestWorkOfJobs(t *testing.T) {
 	refused(t, hers, 64, `nothing is known of "tree"`)
 	ask(hers, wire.OfJob, "ns/none/j")
 	refused(t, hers, 66, `no job "ns/none/j"`)
+}
+
+// While the name of a user cannot be looked up nothing is submitted by a number, which
+// nodes would take for its name ever after.
+func TestNameless(t *testing.T) {
+	s := newSite(t)
+	s.stop()
+	var fails atomic.Bool
+	s.proven = func(c net.Conn) (dial.Peer, error) {
+		return dial.ProvenAs(c, func(uid int) (string, error) {
+			if fails.Load() {
+				return "uid7", errors.New("no descriptors")
+			}
+			return "ana", nil
+		})
+	}
+	s.start()
+	fails.Store(true)
+	c := s.tool()
+	s.send(c, &wire.Submit{Ref: job.NewToken(), Batch: "ns/b", Jobs: 1})
+	s.transfer(c, &wire.Send{X: 1, Of: wire.OfBatch}, "")
+	s.transfer(c, &wire.Send{X: 2, Of: wire.OfSpec}, `{"kind":"command"}`)
+	s.transfer(c, &wire.Send{X: 3, Of: wire.OfJobs}, "")
+	refused(t, c, 75, "no descriptors", "try again")
+	fails.Store(false)
+	s.submit("ns/b", "j")
+	s.stop()
+	list, _, err := s.h.spool.Batches(nil)
+	if err != nil || len(list) != 1 || list[0].Head.Owner != "ana" {
+		t.Errorf("there is %+v, %v", list, err)
+	}
+
+	h := newState(t)
+	h.background(t)
+	d := spool.Drop{Submission: job.NewToken(), Batch: "ns/b", Jobs: 1}
+	jobs := slices.Values([]*job.Job{{Name: "j", Run: []string{"true"}}})
+	if err := h.spool.Leave(d, nil, &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1}}, jobs, nil); err != nil {
+		t.Fatal(err)
+	}
+	was := h.names.Ask
+	h.names.Ask = func(int) named { return named{"uid7", errors.New("no descriptors")} }
+	if err := h.takeOne(string(d.Submission)); err == nil || !strings.Contains(err.Error(), "no descriptors") {
+		t.Errorf("of incoming/: %v", err)
+	}
+	h.names.Ask = was
+	if err := h.takeOne(string(d.Submission)); err != nil {
+		t.Errorf("later, of incoming/: %v", err)
+	}
 }

@@ -301,12 +301,16 @@ func (p *pausing) stand(c pause.Clock, s pause.State, give pause.Give, patience 
 	return st
 }
 
-// name is that of a user, asked for once.
+// name returns that of a user, which is asked for until it is known whether it has one.
 func (p *pausing) name(uid int) string {
-	if p.names[uid] == "" {
-		p.names[uid] = account.UserName(uid)
+	if name := p.names[uid]; name != "" {
+		return name
 	}
-	return p.names[uid]
+	name, err := account.Name(uid)
+	if err == nil || errors.Is(err, account.ErrUnknown) {
+		p.names[uid] = name
+	}
+	return name
 }
 
 // own asks the jobs to leave that have waited for as long as the head lets them,
