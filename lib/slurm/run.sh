@@ -48,12 +48,13 @@ opened() {
 # put is place without the note: a large input that no copy can share is linked, read-only, with
 # the time that all links have.
 put() {
-	local dir
-	dir=$(dirname -- "./$4") && mkdir -p -- "$dir" && opened "$dir" put_there "$@"
+	local dir=./$4
+	dir=${dir%/*}
+	[ -d "$dir" ] || mkdir -p -- "$dir" && opened "$dir" put_there "$@"
 }
 put_there() {
 	local from=$root/inputs/$1 to=./$4
-	rm -rf -- "$to" || return
+	! [ -e "$to" ] && ! [ -L "$to" ] || rm -rf -- "$to" || return
 	if [ "$3" = 1 ]; then
 		cp --reflink=always -- "$from" "$to" 2>/dev/null && chmod "$2" "$to" && touch -d "$5" "$to" && return
 		rm -f -- "$to"
@@ -72,7 +73,8 @@ keep() { [ -e "./$4" ] || [ -L "./$4" ] || place "$@"; }
 # unplace removes an input that is the very file which was placed, unchanged.
 unplace() {
 	[ -n "${placed[/$4]:-}" ] && [ -f "./$4" ] && [ ! -L "./$4" ] || return 0
-	[ "$(mark "$4")" != "${placed[/$4]}" ] || opened "$(dirname -- "./$4")" rm -f -- "./$4"
+	local at=./$4
+	[ "$(mark "$4")" != "${placed[/$4]}" ] || opened "${at%/*}" rm -f -- "$at"
 }
 
 # each ACTION INPUTS: the action with each input, of which there are five words.
@@ -258,7 +260,7 @@ printed() {
 	exec 9>&-
 	for ((n = 0; n < 500; n++)); do
 		kill -0 "$writer" 2>/dev/null || return
-		for pid in $(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3); do
+		[ "$n" = 0 ] || for pid in $(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3); do
 			kill -KILL "$pid" 2>/dev/null
 		done
 		sleep 0.02
