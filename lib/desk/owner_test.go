@@ -227,8 +227,12 @@ func TestLongestPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, err := a.Before()
-	if err != nil || !before.Was(far) || len(before) != 21 {
+	if _, is := before[far]; err != nil || !is || len(before) != 21 {
 		t.Errorf("%d entries are recorded: %v", len(before), err)
+	}
+	// A directory in the place of a file is new, also if nothing is in it.
+	if !before.WasDir(in) || before.WasDir(far) {
+		t.Errorf("directories that were there: %q %v, the file %v", in, before.WasDir(in), before.WasDir(far))
 	}
 	if err := (&Owner{UID: os.Getuid(), GID: os.Getgid()}).Give(a.WorkDir()); err != nil {
 		t.Error(err)

@@ -465,11 +465,8 @@ func readBefore(dir string) (Before, error) {
 	}
 }
 
-// Was says whether something was at path.
-func (b Before) Was(path string) bool {
-	_, was := b[path]
-	return was
-}
+// WasDir reports whether a directory was at path.
+func (b Before) WasDir(path string) bool { return b[path].Mode.IsDir() }
 
 // Changed says whether what is at path now is new or differs from what was
 // there.

@@ -191,7 +191,7 @@ type left struct {
 
 // A before says what was there before the job began.
 type before interface {
-	Was(path string) bool
+	WasDir(path string) bool
 	Changed(path string, info fs.FileInfo) bool // or it is new
 }
 
@@ -218,7 +218,7 @@ func (l *left) gather() (pack.Manifest, []pack.Skipped, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m = m.Pruned(func(p string) bool { return l.before.Was(p) || !outputs.Have(p) })
+	m = m.Pruned(func(p string) bool { return l.before.WasDir(p) || !outputs.Have(p) })
 	if l.saves && !l.asIs {
 		under := func(p string) string { return path.Join(saveDir, p) }
 		inner, more, err := l.scan(saveDir, func(p string, info fs.FileInfo) bool {
@@ -231,7 +231,7 @@ func (l *left) gather() (pack.Manifest, []pack.Skipped, error) {
 			return nil, nil, err
 		}
 		inner = inner.Pruned(func(p string) bool {
-			return l.before.Was(under(p)) || !outputs.Have(p) && !outputs.Have(under(p))
+			return l.before.WasDir(under(p)) || !outputs.Have(p) && !outputs.Have(under(p))
 		})
 		var lost []pack.Skipped
 		m, lost = merge(m, inner)

@@ -411,11 +411,8 @@ func (l *Left) inputs() *inputs {
 	return in
 }
 
-// Was says that a path is one of an input, or of a directory above one.
-func (in *inputs) Was(p string) bool {
-	_, is := in.files[p]
-	return is || in.dirs[p]
-}
+// WasDir reports whether a path is of a directory above an input.
+func (in *inputs) WasDir(p string) bool { return in.dirs[p] }
 
 // Changed says that a file is no input, or that the job has changed it. An input may be younger
 // than the job, by the clock of the submitter's machine; some disks cut times to whole seconds.

@@ -252,12 +252,19 @@ func TestLeftInputs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	l.Inputs = append(l.Inputs, "replaced", "in/put") // by directories with nothing in them
+	for _, name := range []string{"replaced", "in"} {
+		if err := os.Mkdir(filepath.Join(dir, "work", name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tree, err := l.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tree.root.Close()
-	for name, want := range map[string]bool{"out": true, "old": false, "young": false, "old2": true, "young2": true, "template": true, "linked": false, "cloned": false} {
+	for name, want := range map[string]bool{"out": true, "replaced": true, "in": false, "old": false, "young": false, "old2": true,
+		"young2": true, "template": true, "linked": false, "cloned": false} {
 		if _, got := tree.m.Find(name); got != want {
 			t.Errorf("%s comes home: %v, want %v", name, got, want)
 		}
