@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,21 @@ type outcome struct {
 	home    tree              // what came home
 	skipped []string          // what could not, by its path
 	maybe   []string          // what may be among these, too
+	mounted bool              // something that is mounted there, or was, could not
+	said    string            // the last line of a build that has failed
+	build   string            // how a build ended that has failed, or printed too much
+	begins  string            // the beginning of what was printed, if that is more than a node keeps
+}
+
+// outputLimit is what the nodes of job_programs keep of what a job prints.
+const outputLimit = 8 << 20
+
+// begins returns what a node keeps of a text that is too long, "" of others.
+func begins(text []byte) string {
+	if len(text) <= outputLimit {
+		return ""
+	}
+	return summed(text[:outputLimit])
 }
 
 // programs runs batches in each way.
@@ -42,8 +58,9 @@ type programs struct {
 	work   string
 	ways   []way
 	canary string
-	runs   int  // how often a batch was run anywhere
-	half   bool // each batch runs in two of four ways only
+	runs   int        // how often a batch was run anywhere
+	half   bool       // each batch runs in two of four ways only
+	taking sync.Mutex // held while a folder's results are brought home, one at a time
 }
 
 // mainPrograms is the command "programs WAY[=USER] ...": it writes D_PROGRAMS programs of
@@ -72,39 +89,132 @@ func mainPrograms() {
 		name, as, _ := strings.Cut(arg, "=")
 		p.ways = append(p.ways, way{name: name, as: as, cluster: name == "cluster"})
 	}
-	const jobs = 10
 	was, err := readTree(p.canary)
 	p.must(err)
-	bad := 0
-	tries := time.Now().Add(2 * time.Minute) // until then differences are shortened
-	for first := 0; first < n/jobs && bad < 10; first += 10 {
-		var round []programBatch
-		for i := first; i < min(first+10, n/jobs); i++ {
-			round = append(round, newProgramBatch(seed, i, jobs))
+	const jobs, size, most = 10, 10, 100
+	var (
+		all       sync.WaitGroup
+		mu        sync.Mutex // guards what follows
+		bad, done int
+		active    = map[int]bool{} // the first batches of the rounds that run
+		tries     = 20 * time.Minute
+	)
+	free := make(chan bool, 2) // while one round waits the other keeps the processors busy
+	for first := 0; first < n/jobs; first += size {
+		free <- true
+		mu.Lock()
+		enough := bad >= most
+		active[first] = true
+		mu.Unlock()
+		if enough {
+			break
 		}
-		found := p.compare(round)
-		is, err := readTree(p.canary)
-		p.must(err)
-		harm := was.differs(is)
-		for _, d := range found {
-			if bad++; harm == "" { // else nothing is as it was
-				d = p.shrink(d, tries)
+		all.Go(func() {
+			defer func() { <-free }()
+			var round []programBatch
+			for i := first; i < min(first+size, n/jobs); i++ {
+				round = append(round, newProgramBatch(seed, i, jobs))
 			}
-			d.print(seed)
-		}
-		if harm != "" {
-			fail("programs: seed %d, batches %d to %d: of what is outside of the directories of jobs %s", seed, first, first+len(round)-1, harm)
-		}
+			found, err := p.compare(round)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				bad++
+				p.say("seed %d, batches %d to %d: %v", seed, first, first+len(round)-1, err)
+			}
+			is, err := readTree(p.canary)
+			p.must(err)
+			harm := was.differs(is)
+			for _, d := range found {
+				bad++
+				if began := time.Now(); harm == "" && tries > 0 { // else nothing is as it was
+					d = p.shrink(d, began.Add(min(tries, 2*time.Minute)))
+					tries -= time.Since(began)
+				}
+				p.say("%s", d.text(seed))
+			}
+			if harm != "" {
+				bad++
+				p.say("seed %d, one of %d batches from each of %v on: of what is outside of the directories of jobs %s", seed, size, slices.Sorted(maps.Keys(active)), harm)
+				p.restore(was)
+			}
+			delete(active, first)
+			if done += len(round) * jobs; n > 1000 && done/500 > (done-len(round)*jobs)/500 {
+				p.say("%d of %d programs, %d differences", done, n, bad)
+			}
+		})
 	}
+	all.Wait()
 	if bad > 0 {
 		fail("programs: %d differences", bad)
 	}
 }
 
+// say prints a line on the terminal, if the tests have one: a test's output comes at its end.
+func (p *programs) say(format string, args ...any) {
+	line := fmt.Sprintf(time.Now().Format("15:04:05 ")+format+"\n", args...)
+	fmt.Print(line)
+	if progress, err := os.OpenFile(os.Getenv("PROGRESS"), os.O_APPEND|os.O_WRONLY, 0); err == nil {
+		progress.WriteString(line)
+		progress.Close()
+	}
+}
+
+// restore makes the canary as it was.
+func (p *programs) restore(was tree) {
+	p.exec(p.canary, "find", ".", "-mindepth", "1", "-delete")
+	for _, at := range slices.Sorted(maps.Keys(was)) {
+		if e := was[at]; e.kind == 0 {
+			p.put(filepath.Join(p.canary, at), e.content)
+			p.must(os.Chtimes(filepath.Join(p.canary, at), e.time, e.time))
+		}
+	}
+}
+
+// A broken is what makes a round of batches impossible, in a panic.
+type broken string
+
+func (b broken) Error() string { return string(b) }
+
+func (p *programs) fail(format string, args ...any) { panic(broken(fmt.Sprintf(format, args...))) }
+
 func (p *programs) must(err error) {
 	if err != nil {
-		fail("programs: %v", err)
+		p.fail("%v", err)
 	}
+}
+
+// A team does things at once, so many at a time, and keeps the first that breaks.
+type team struct {
+	all  sync.WaitGroup
+	free chan bool
+	once sync.Once
+	err  error
+}
+
+func newTeam(size int) *team { return &team{free: make(chan bool, size)} }
+
+func (t *team) do(f func()) {
+	t.free <- true
+	t.all.Go(func() {
+		defer func() {
+			<-t.free
+			if r := recover(); r != nil {
+				err, ok := r.(broken)
+				if !ok {
+					panic(r)
+				}
+				t.once.Do(func() { t.err = err })
+			}
+		}()
+		f()
+	})
+}
+
+// wait returns when all is done. The first error of it is the team's.
+func (t *team) wait() error {
+	t.all.Wait()
+	return t.err
 }
 
 // A difference is a batch with one program that does not end in a way as it does in a
@@ -115,7 +225,7 @@ type difference struct {
 	what  string
 }
 
-func (d difference) print(seed uint64) {
+func (d difference) text(seed uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, batch %s, %s, as %q, ranks %d: %s\n", seed, d.batch.name, d.way.name, d.way.as, d.batch.ranks, d.what)
 	if d.batch.build != nil {
@@ -124,49 +234,51 @@ func (d difference) print(seed uint64) {
 	for _, j := range d.batch.jobs {
 		fmt.Fprintf(&b, "%s:\n\t%s\n", j.name, strings.Join(j.steps, "\n\t"))
 	}
-	fmt.Print(b.String())
+	return b.String()
 }
 
 // compare runs batches in all ways at once, and returns where they differ: at most one
 // difference of each batch in each way.
-func (p *programs) compare(batches []programBatch) []difference {
-	plain := map[string]map[string]map[string]outcome{} // by user, batch, job
+func (p *programs) compare(batches []programBatch) ([]difference, error) {
+	type key struct{ user, batch string }
+	plain := map[key]map[string]outcome{}
 	gots := make([]map[string]map[string]outcome, len(p.ways))
 	there := make([][]programBatch, len(p.ways))
-	need := map[string][]programBatch{} // by user, what runs plainly
+	ways, runs := newTeam(len(p.ways)), newTeam(2)
+	var mu sync.Mutex // guards plain
 	for i, w := range p.ways {
 		for _, b := range batches {
-			if p.half && (b.number+i)%4 > 1 {
-				continue
-			}
-			there[i] = append(there[i], b)
-			if !slices.ContainsFunc(need[w.as], func(o programBatch) bool { return o.name == b.name }) {
-				need[w.as] = append(need[w.as], b)
+			if !p.half || (b.number+i)%4 < 2 {
+				there[i] = append(there[i], b)
 			}
 		}
-	}
-	var all sync.WaitGroup
-	for i, w := range p.ways {
 		if len(there[i]) > 0 {
-			all.Go(func() { gots[i] = p.run(there[i], w) })
+			ways.do(func() { gots[i] = p.run(there[i], w) })
 		}
 	}
-	for user, run := range need {
-		of := map[string]map[string]outcome{}
-		plain[user] = of
-		all.Go(func() {
-			for _, b := range run {
-				of[b.name] = p.plainly(b, user)
+	asked := map[key]bool{}
+	for i, w := range p.ways {
+		for _, b := range there[i] {
+			if k := (key{w.as, b.name}); !asked[k] {
+				asked[k] = true
+				runs.do(func() {
+					of := p.plainly(b, w.as)
+					mu.Lock()
+					defer mu.Unlock()
+					plain[k] = of
+				})
 			}
-		})
+		}
 	}
-	all.Wait()
+	if err := errors.Join(ways.wait(), runs.wait()); err != nil {
+		return nil, err
+	}
 	var found []difference
 	for i, w := range p.ways {
 		got := gots[i]
 		for _, b := range there[i] {
 			for _, j := range b.jobs {
-				if d := plain[w.as][b.name][j.name].differs(got[b.name][j.name]); d != "" {
+				if d := plain[key{w.as, b.name}][j.name].differs(w, got[b.name][j.name]); d != "" {
 					alone := b
 					alone.jobs = []program{j}
 					found = append(found, difference{alone, w, d})
@@ -175,7 +287,7 @@ func (p *programs) compare(batches []programBatch) []difference {
 			}
 		}
 	}
-	return found
+	return found, nil
 }
 
 // shrink leaves out of a difference each step without which there still is one, as long as
@@ -188,8 +300,8 @@ func (p *programs) shrink(d difference, until time.Time) difference {
 		p.runs++
 		b.name = fmt.Sprintf("s%d", p.runs)
 		only := &programs{work: p.work, canary: p.canary, ways: []way{d.way}}
-		got := only.compare([]programBatch{b})
-		if len(got) == 0 {
+		got, err := only.compare([]programBatch{b})
+		if err != nil || len(got) == 0 {
 			return false
 		}
 		d.batch.build, d.batch.jobs, d.what = b.build, b.jobs, got[0].what
@@ -244,17 +356,17 @@ func (p *programs) tool(user, dir string, statuses []int, words ...string) strin
 	c.Stderr = &talk
 	out, err := c.Output()
 	if status := exitStatus(err); !slices.Contains(statuses, status) {
-		fail("programs: %q in %s as %q: status %d\n%s%s", words, dir, user, status, out, talk.Bytes())
+		p.fail("%q in %s as %q: status %d\n%s%s", words, dir, user, status, out, talk.Bytes())
 	}
 	return string(out)
 }
 
-// shell runs a command of root in a directory.
-func (p *programs) shell(dir, command string) {
-	c := exec.Command("sh", "-c", command)
+// exec runs a command of root in a directory.
+func (p *programs) exec(dir string, words ...string) {
+	c := exec.Command(words[0], words[1:]...)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
-		fail("programs: %s: %v\n%s", command, err, out)
+		p.fail("%q: %v\n%s", words, err, out)
 	}
 }
 
@@ -272,7 +384,12 @@ func (p *programs) write(b programBatch, w way) string {
 	if b.ranks > 0 {
 		fmt.Fprintf(&y, ", ranks: %d", b.ranks)
 	}
-	fmt.Fprintf(&y, "}\ncommand:\n  initialize:\n    required_files: [a.cfg, b.cfg, tool.sh, sub, build.sh]\n")
+	big := ""
+	if b.big {
+		big = ", big.dat"
+		p.large(filepath.Join(dir, "big.dat"))
+	}
+	fmt.Fprintf(&y, "}\ncommand:\n  initialize:\n    required_files: [a.cfg, b.cfg, tool.sh, sub, build.sh%s]\n", big)
 	p.put(filepath.Join(dir, "build.sh"), "exit 99\n")
 	if b.build != nil {
 		p.put(filepath.Join(dir, "build.sh"), b.build.script())
@@ -287,6 +404,26 @@ func (p *programs) write(b programBatch, w way) string {
 	return dir
 }
 
+// largeSum is the beginning of the sum of such an input.
+var largeSum = fmt.Sprintf("%d bytes ", 64<<20+len("ends\n"))
+
+// lastOf returns the last line of a text, or the beginning of a long one.
+func lastOf(text []byte) string {
+	text = bytes.TrimSpace(text)
+	text = text[bytes.LastIndexByte(text, '\n')+1:]
+	return string(text[:min(len(text), 20)])
+}
+
+// large makes an input that the jobs of a node may share, of little but zeros.
+func (p *programs) large(name string) {
+	p.put(name, "begins\n")
+	p.must(os.Truncate(name, 64<<20))
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	p.must(err)
+	_, err = f.WriteString("ends\n")
+	p.must(errors.Join(err, f.Close()))
+}
+
 func (p *programs) put(name, text string) {
 	p.must(os.MkdirAll(filepath.Dir(name), 0o755))
 	p.must(os.WriteFile(name, []byte(text), 0o644))
@@ -294,25 +431,36 @@ func (p *programs) put(name, text string) {
 
 // run submits batches in a way, and returns what became of their jobs, by batch and job.
 func (p *programs) run(batches []programBatch, w way) map[string]map[string]outcome {
-	var ids []string
-	for _, b := range batches {
-		dir := p.write(b, w)
-		ids = append(ids, "t/"+b.name+"-"+w.name)
-		if !w.cluster {
-			p.tool(w.as, dir, []int{0}, "dsubmit", "-q", "batch.yaml")
-			continue
-		}
-		p.must(os.Chown(dir, p.id(w.as), p.id(w.as)))
-		p.tool(w.as, dir, []int{0}, "env", "-u", "DHEAD", "d2slurm", "-q", "-o", "folder", "-N", "hpc", "batch.yaml")
-		p.tool(w.as, dir, []int{0}, "env", "-u", "DHEAD", "folder/submit.sh")
-		p.tool(w.as, dir, []int{0, 1}, "d2slurm", "-q", "-r", "folder")
+	ids := make([]string, len(batches))
+	submits := newTeam(2)
+	for i, b := range batches {
+		ids[i] = "t/" + b.name + "-" + w.name
+		submits.do(func() {
+			dir := p.write(b, w)
+			if !w.cluster {
+				p.tool(w.as, dir, []int{0}, "dsubmit", "-q", "batch.yaml")
+				return
+			}
+			p.must(os.Chown(dir, p.id(w.as), p.id(w.as)))
+			p.tool(w.as, dir, []int{0}, "env", "-u", "DHEAD", "d2slurm", "-q", "-o", "folder", "-N", "hpc", "batch.yaml")
+			p.tool(w.as, dir, []int{0}, "env", "-u", "DHEAD", "folder/submit.sh")
+			p.taking.Lock()
+			defer p.taking.Unlock()
+			p.tool(w.as, dir, []int{0, 1}, "d2slurm", "-q", "-r", "folder")
+		})
 	}
+	p.must(submits.wait())
 	p.tool(w.as, p.work, []int{0, 1, 124}, append([]string{"timeout", "300", "dwait", "-q"}, ids...)...)
-	home := filepath.Join(p.work, "home", w.name)
-	p.must(os.RemoveAll(home))
+	home := filepath.Join(p.work, "home", w.name+"-"+batches[0].name)
 	p.must(os.MkdirAll(home, 0o755))
 	p.must(os.Chown(home, p.id(w.as), p.id(w.as)))
 	p.tool(w.as, home, []int{0, 1}, append([]string{"dpull", "-q"}, ids...)...)
+	if !w.cluster { // there Slurm does it
+		for _, pid := range left(ids) {
+			cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			p.fail("of %v, %q is left on the node %s", ids, cmd, w.name)
+		}
+	}
 	all := map[string]map[string]outcome{}
 	for i, b := range batches {
 		all[b.name] = map[string]outcome{}
@@ -322,15 +470,16 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 		case w.cluster:
 			text, err := os.ReadFile(filepath.Join(p.work, "batches", w.name, b.name, "folder", "build_output.txt"))
 			p.must(err)
-			built = summed(text)
+			built = summed(text) // a cluster keeps all of it
 		default:
-			built = summed([]byte(p.tool(w.as, p.work, []int{0, 66}, "dlog", "-q", "-B", ids[i]+"/"+b.jobs[0].name)))
+			text := p.tool(w.as, p.work, []int{0, 66}, "dlog", "-q", "-B", ids[i]+"/"+b.jobs[0].name)
+			built = summed([]byte(remark.ReplaceAllString(text[:min(len(text), outputLimit)], "")))
 		}
 		rows := p.tool(w.as, p.work, []int{0}, "dquery", ids[i], "-c", "job,state,exit,signal,reason")
 		for line := range strings.Lines(rows) {
 			f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 			if len(f) != 5 {
-				fail("programs: dquery printed %q", line)
+				p.fail("dquery printed %q", line)
 			}
 			end := f[1]
 			if end == "failed" {
@@ -343,7 +492,31 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 	}
 	p.tool(w.as, p.work, []int{0, 1}, append([]string{"dcancel", "-q"}, ids...)...)
 	p.tool(w.as, p.work, []int{0, 1}, append([]string{"drm", "-q"}, ids...)...)
+	p.must(os.RemoveAll(home))
+	for _, b := range batches {
+		p.must(os.RemoveAll(filepath.Join(p.work, "batches", w.name, b.name)))
+	}
 	return all
+}
+
+// remark is what dlog adds to the output of a build that has failed.
+var remark = regexp.MustCompile(`\n\[[^\n]*\]\n$`)
+
+// left returns the processes of batches that have not ended, by their variables.
+func left(ids []string) (pids []int) {
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, at := range environs {
+		b, _ := os.ReadFile(at)
+		for v := range strings.SplitSeq(string(b), "\x00") {
+			if name, ok := strings.CutPrefix(v, "DISTRIBUTE_BATCH="); ok && slices.Contains(ids, "t/"+name) {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(at)))
+				if !gone(pid) {
+					pids = append(pids, pid)
+				}
+			}
+		}
+	}
+	return pids
 }
 
 // id returns the number of a user; that of root is 0.
@@ -383,7 +556,9 @@ func (p *programs) pulled(dir, job, end, reason string) outcome {
 	}
 	// Of where something is mounted, or was, it depends on the user how it ends.
 	maps.DeleteFunc(home, func(at string, _ treeEntry) bool { return path.Base(at) == "m" })
+	n := len(o.skipped)
 	o.home, o.skipped = home, slices.DeleteFunc(o.skipped, func(at string) bool { return path.Base(at) == "m" })
+	o.mounted = len(o.skipped) < n
 	return o
 }
 
@@ -393,41 +568,38 @@ func (p *programs) plainly(b programBatch, user string) map[string]outcome {
 	p.must(os.RemoveAll(top))
 	build := filepath.Join(top, "tree")
 	p.must(os.MkdirAll(build, 0o755))
-	inputs, built := p.inputs(b), ""
+	inputs, built, all := p.inputs(b), "", map[string]outcome{}
 	if b.build != nil {
-		p.place(build, user, inputs, nil)
-		_, built = p.plain(build, user, "input/build.sh")
-		p.shell(build, "find . '(' -type p -o -type s ')' -delete") // jobs get none
+		p.place(b, build, user, inputs, nil)
+		var ended *os.ProcessState
+		var text []byte
+		ended, text = p.plain(context.Background(), build, build, user, "input/build.sh")
+		if built = summed(text); !ended.Success() || len(text) > outputLimit {
+			for _, j := range b.jobs {
+				all[j.name] = outcome{build: howEnded(ended), said: lastOf(text), printed: map[string]string{" of the build": built}, begins: begins(text)}
+			}
+			p.must(os.RemoveAll(top))
+			return all
+		}
+		p.unlink(build, inputs)
+		p.exec(build, "find", ".", "(", "-type", "p", "-o", "-type", "s", ")", "-delete") // jobs get none
 	}
-	all := map[string]outcome{}
 	for i, j := range b.jobs {
 		dir := filepath.Join(top, j.name)
-		p.shell(build, "cp -a . ../"+j.name) // a whole path may be too long
-		p.must(os.Chmod(dir, 0o755))         // which the build may have closed
-		p.place(dir, user, inputs, map[string]string{
+		p.exec(build, "cp", "-a", ".", "../"+j.name) // a whole path may be too long
+		p.must(os.Chmod(dir, 0o755))                 // which the build may have closed
+		p.place(b, dir, user, inputs, map[string]string{
 			j.name + ".sh": j.script(),
 			"table":        strings.NewReplacer("{{n}}", "{n}", "{n}", programValue(i)).Replace(programInputs["table.in"]),
 		})
 		before, err := readTree(dir)
 		p.must(err)
 		o := outcome{printed: map[string]string{" of the build": built}}
-		var state *os.ProcessState
 		if b.ranks == 0 {
-			state, o.printed[""] = p.plain(dir, user, "input/"+j.name+".sh")
-		}
-		for r := range b.ranks {
-			state, o.printed[fmt.Sprintf(".%d", r)] = p.plain(dir, user, "input/"+j.name+".sh", fmt.Sprintf("RANK=%d", r))
-		}
-		if b.ranks > 0 {
-			o.printed[""] = o.printed[".0"]
-		}
-		switch status := state.Sys().(syscall.WaitStatus); {
-		case status.Signaled():
-			o.end = "failed " + signalName(status.Signal())
-		case status.ExitStatus() != 0:
-			o.end = fmt.Sprintf("failed %d", status.ExitStatus())
-		default:
-			o.end = "done"
+			state, text := p.plain(context.Background(), dir, dir, user, "input/"+j.name+".sh")
+			o.end, o.printed[""], o.begins = howEnded(state), summed(text), begins(text)
+		} else {
+			p.plainRanks(b.ranks, dir, user, "input/"+j.name+".sh", &o)
 		}
 		p.must(os.Chmod(dir, 0o755))
 		after, err := readTree(dir)
@@ -437,6 +609,17 @@ func (p *programs) plainly(b programBatch, user string) map[string]outcome {
 	}
 	p.must(os.RemoveAll(top))
 	return all
+}
+
+// howEnded returns an end as an outcome has it.
+func howEnded(state *os.ProcessState) string {
+	switch status := state.Sys().(syscall.WaitStatus); {
+	case status.Signaled():
+		return "failed " + signalName(status.Signal())
+	case status.ExitStatus() != 0:
+		return fmt.Sprintf("failed %d", status.ExitStatus())
+	}
+	return "done"
 }
 
 func signalName(s syscall.Signal) string {
@@ -458,7 +641,7 @@ func (p *programs) inputs(b programBatch) map[string]string {
 }
 
 // place puts inputs into a directory: those of all jobs where nothing is, and a job's own.
-func (p *programs) place(dir, user string, inputs, own map[string]string) {
+func (p *programs) place(b programBatch, dir, user string, inputs, own map[string]string) {
 	for at, text := range inputs {
 		name := filepath.Join(dir, "input", at)
 		if _, err := os.Lstat(name); err != nil && own[at] == "" {
@@ -468,16 +651,38 @@ func (p *programs) place(dir, user string, inputs, own map[string]string) {
 			}
 		}
 	}
+	if name := filepath.Join(dir, "input/big.dat"); b.big {
+		if _, err := os.Lstat(name); err != nil {
+			p.large(name)
+		}
+	}
 	for at, text := range own {
 		os.Remove(filepath.Join(dir, "input", at))
 		p.put(filepath.Join(dir, "input", at), text)
 	}
-	p.shell(dir, fmt.Sprintf("chown -hR %d:%[1]d .", p.id(user)))
+	p.exec(dir, "chown", "-hR", fmt.Sprintf("%d:%[1]d", p.id(user)), ".")
+}
+
+// unlink gives each input that a build has left unchanged a file of its own: a job gets it
+// anew, and no link that the build has made leads to it.
+func (p *programs) unlink(build string, inputs map[string]string) {
+	for at, text := range inputs {
+		name := filepath.Join(build, "input", at)
+		info, err := os.Lstat(name)
+		if err != nil || !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Nlink == 1 {
+			continue
+		}
+		if b, err := os.ReadFile(name); err == nil && string(b) == text {
+			p.exec(build, "cp", "-p", "--remove-destination", name, name+".own")
+			p.must(os.Rename(name+".own", name))
+		}
+	}
 }
 
 // plain runs a script in a directory, and returns how it ended and what it printed until
-// then. What it has left behind is killed.
-func (p *programs) plain(dir, user, script string, env ...string) (*os.ProcessState, string) {
+// then. What it has left behind in the directory left is killed. When ctx ends, it is asked to
+// end.
+func (p *programs) plain(ctx context.Context, dir, left, user, script string, env ...string) (*os.ProcessState, []byte) {
 	c := p.as(user, dir, "sh", script)
 	c.Env = append(c.Env, env...)
 	read, write, err := os.Pipe()
@@ -487,19 +692,55 @@ func (p *programs) plain(dir, user, script string, env ...string) (*os.ProcessSt
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p.must(c.Start())
 	write.Close()
-	printed := make(chan string)
+	printed := make(chan []byte)
 	go func() {
 		b, _ := io.ReadAll(read) // until the deadline, if something is left behind
-		printed <- summed(b)
+		printed <- b
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	context.AfterFunc(ctx, func() { syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
+	context.AfterFunc(ctx, func() {
+		syscall.Kill(-c.Process.Pid, syscall.SIGTERM)
+		time.AfterFunc(time.Second, func() { syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
+	})
 	c.Wait()
-	p.killIn(dir)
-	text := <-printed
-	read.Close()
-	return c.ProcessState, text
+	for {
+		p.killIn(left)
+		select {
+		case b := <-printed:
+			read.Close()
+			return c.ProcessState, b
+		case <-time.After(20 * time.Millisecond): // something that is left behind began meanwhile
+		}
+	}
+}
+
+// plainRanks runs a script as ranks, of which the first that fails ends the others, and
+// notes how they ended and what they printed.
+func (p *programs) plainRanks(n int, dir, user, script string, o *outcome) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var mu sync.Mutex // guards o
+	o.end = "done"
+	ranks := newTeam(n)
+	for r := range n {
+		ranks.do(func() {
+			state, b := p.plain(ctx, dir, filepath.Join(dir, fmt.Sprintf("r%d", r)), user, script, fmt.Sprintf("RANK=%d", r))
+			mu.Lock()
+			defer mu.Unlock()
+			o.printed[fmt.Sprintf(".%d", r)] = summed(b)
+			if end := howEnded(state); end != "done" && ctx.Err() == nil {
+				cancel()
+				how := strings.TrimPrefix(end, "failed ")
+				if !strings.HasPrefix(how, "SIG") {
+					how = "exit " + how
+				}
+				o.end, o.reason = end, fmt.Sprintf("rank %d of %d: %s", r, n, how)
+			}
+		})
+	}
+	p.must(ranks.wait())
+	o.printed[""] = o.printed[".0"]
 }
 
 // killIn kills the processes whose directory is dir or below it.

@@ -33,6 +33,7 @@ type programBatch struct {
 	build  *program // nil: none
 	jobs   []program
 	ranks  int
+	big    bool // there is an input of 64 MiB
 }
 
 // The inputs of each batch, by their paths in the batch's directory: two of one size and
@@ -60,9 +61,11 @@ type programmer struct {
 	*rand.Rand
 	paths    []string // that earlier steps have made
 	ends     bool     // it may end itself, or fail
+	build    bool     // the program is a build
 	closed   string   // a mode of files
 	farthest string   // the longest path that it makes
 	mount    string   // a step that mounts the canary, and leaves it mounted
+	big      bool     // it has a large input
 }
 
 // newProgramBatch writes a batch with so many jobs.
@@ -72,17 +75,31 @@ func newProgramBatch(seed uint64, number, jobs int) programBatch {
 	if number%7 == 6 {
 		b.ranks = 2
 	}
+	b.big = number%40 == 17
 	var made []string
 	if r.IntN(5) > 0 {
-		w := &programmer{Rand: r, closed: "555", farthest: "3500", mount: "mkdir -p m"}
+		w := &programmer{Rand: r, build: true, closed: "555", farthest: "3500", mount: "mkdir -p m", big: b.big}
 		p := w.program("build", 1+r.IntN(8))
+		switch r.IntN(20) {
+		case 0:
+			p.steps = append(p.steps, w.ending())
+		case 1:
+			p.steps = append(p.steps, tooMuch)
+		}
 		b.build, made = &p, w.paths
 	}
 	for i := range jobs {
 		w := &programmer{Rand: r, paths: slices.Clone(made), closed: "000", farthest: "4076"}
 		w.ends = b.ranks == 0 // if one rank fails, when the others end is chance
 		w.mount = `mkdir -p m && mount --bind "$CANARY" m 2>/dev/null && ls m >/dev/null`
-		b.jobs = append(b.jobs, w.program(fmt.Sprintf("p%d", i), 1+r.IntN(12)))
+		w.big = b.big
+		p := w.program(fmt.Sprintf("p%d", i), 1+r.IntN(12))
+		if b.ranks > 0 && r.IntN(2) == 0 {
+			p.steps = append(p.steps, w.rankEnding())
+		} else if b.ranks == 0 && r.IntN(50) == 0 {
+			p.steps = append(p.steps, tooMuch)
+		}
+		b.jobs = append(b.jobs, p)
 	}
 	return b
 }
@@ -147,6 +164,10 @@ func (w *programmer) step() string {
 	if w.ends && w.IntN(8) == 0 {
 		return w.ending()
 	}
+	if w.big && w.IntN(4) == 0 { // nothing that needs it to be writable, or the user's own
+		return w.one("wc -c <input/big.dat", "tail -c 5 input/big.dat", "rm -f input/big.dat", "mv -f input/big.dat big",
+			"cp input/a.cfg input/new && mv -f input/new input/big.dat", "ln -sf input/big.dat leads", "head -n 1 input/big.dat | tr -d '\\000'")
+	}
 	new, dir := w.fresh()
 	p, q := quoted(new), quoted(w.some())
 	steps := []func() string{
@@ -165,7 +186,11 @@ func (w *programmer) step() string {
 		func() string { return dir + "ln -sf " + w.one("f", "g.csv", "./n1", "nothing", "sub/x") + " " + p },
 		func() string { return "ln -sf " + w.one("/nowhere/x", strings.Repeat("../", 40)+"nowhere/x") + " " + p },
 		func() string {
-			return "chmod " + w.one("755", "644", "600", "444", "400", "500", "4755", w.closed) + " " + q
+			before := "" // a build whose user may not read all that it leaves fails
+			if w.build {
+				before = "test -d " + q + " || "
+			}
+			return before + "chmod " + w.one("755", "644", "600", "444", "400", "500", "4755", w.closed) + " " + q
 		},
 		func() string {
 			return dir + "chmod " + w.one("700", "755", "500", "1777", "2755") + " " + quoted(trimName(new))
@@ -206,6 +231,19 @@ func (w *programmer) step() string {
 func (w *programmer) ending() string {
 	return w.one("exit 0", "exit 1", "exit 85", "exit 255", "kill -TERM $$; sleep 1", "kill -KILL $$", "kill -SEGV $$", "false", "exec false", "exec ./nothing", "cd /nowhere || exit 3")
 }
+
+// rankEnding writes a step that ends one rank of two: it fails or is killed while the other
+// works on, or it ends well before the other.
+func (w *programmer) rankEnding() string {
+	end := w.one("exit 3", "kill -KILL $$", "kill -TERM $$; sleep 1", "exit 0")
+	if end == "exit 0" {
+		return "test $RANK = 0 || exit 0; sleep 0.2; echo later"
+	}
+	return "if test $RANK = 0; then : >../at0; exec sleep 45; fi; until test -e ../at0; do sleep 0.02; done; " + end
+}
+
+// tooMuch prints more than a node keeps.
+const tooMuch = "seq 1500000"
 
 // longPath makes a file whose path from here has so many bytes, which no shell can name.
 func longPath(bytes string) string {

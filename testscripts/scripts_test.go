@@ -157,6 +157,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("TOP", os.Getenv("TOP"))
 	env.Setenv("BIN", os.Getenv("BIN"))
+	env.Setenv("PROGRESS", fmt.Sprintf("/proc/%d/fd/2", os.Getpid())) // seen before the end
 	env.Setenv("GORACE", "atexit_sleep_ms=10")
 	for _, name := range []string{"PEERS", "D_PROGRAMS", "D_SEED"} {
 		env.Setenv(name, os.Getenv(name))
