@@ -150,24 +150,27 @@ var harms = []harm{
 	}},
 	{3, func(w *world, n *simNode, _ func(time.Duration, func())) { w.rot(n) }},
 	{6, (*world).breaks},
-	{16, func(w *world, n *simNode, until func(time.Duration, func())) {
-		for _, other := range w.nodes {
-			if other.busy() {
-				n = other
-			}
-		}
-		out := w.r.IntN(3) > 0
-		w.act("%s is paused (out: %v)", n.name, out)
-		n.setPause(noded.Stand{Frozen: true, Out: out})
-		until(time.Duration(1+w.r.IntN(300))*time.Second, func() {
-			w.act("%s is used again", n.name)
-			n.setPause(noded.Stand{})
-		})
-	}},
+	{16, func(w *world, n *simNode, until func(time.Duration, func())) { w.pauses(n, until, w.r.IntN(3) > 0) }},
 	{12, func(w *world, _ *simNode, _ func(time.Duration, func())) {
 		w.act("nothing for a while")
 		w.sleep(time.Duration(w.r.IntN(60)) * time.Second)
 	}},
+}
+
+// pauses has a person pause a node, if there is one, one that has something to do: its jobs
+// leave it, or wait.
+func (w *world) pauses(n *simNode, until func(time.Duration, func()), out bool) {
+	for _, other := range w.nodes {
+		if other.busy() {
+			n = other
+		}
+	}
+	w.act("%s is paused (out: %v)", n.name, out)
+	n.setPause(noded.Stand{Frozen: true, Out: out})
+	until(time.Duration(1+w.r.IntN(300))*time.Second, func() {
+		w.act("%s is used again", n.name)
+		n.setPause(noded.Stand{})
+	})
 }
 
 // harmOnce does one thing.

@@ -36,6 +36,7 @@ type simNode struct {
 	clock   time.Duration // how far it is off
 	ahead   bool          // it was ahead once
 	renamed bool          // it has its other name
+	wiped   bool          // it was installed anew once
 	broken  bool          // everything that begins fails at once
 	orders  map[string]*simOrder
 	stills  map[string]bool // the tokens of those that are to stand still
@@ -524,6 +525,7 @@ func (n *simNode) setDisk(d *simDisk) {
 func (n *simNode) wipe() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.wiped = true
 	n.w.excuseAll(n)
 	root := n.w.newRoot(n.name)
 	if err := os.Mkdir(root, 0o700); err != nil {

@@ -177,11 +177,16 @@ func (n *simNode) alias() node.Name { return node.Name(n.name + "b") }
 
 // rename gives a node its other name, or its own again.
 func (w *world) rename(n *simNode, until func(time.Duration, func())) {
+	for _, other := range w.nodes {
+		if other.busy() {
+			n = other
+		}
+	}
 	power, how := w.power()
 	w.act("%s %s, and gets another name", n.nameNow(), how)
 	n.halt(power)
 	n.setRenamed(!n.renamed)
-	until(w.shortly(), n.start)
+	until(3*time.Second, n.start)
 }
 
 func (n *simNode) setRenamed(is bool) {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,6 +80,8 @@ func (w *world) themedHarm(n *simNode, until func(time.Duration, func())) (done 
 		w.bare()
 	case w.plan.theme == themeNames && x < 2:
 		w.rename(n, until)
+	case w.plan.theme == themeClosed && x < 2:
+		w.pauses(n, until, true)
 	case w.plan.theme == themeStarts && x < 2: // a start is in the log, and its node was not told
 		w.ambushAt(&trap{"head", "/log.jsonl", true, make(chan struct{})}, n, until)
 	default:
@@ -148,6 +151,9 @@ func (w *world) startsAtRest(s *spool.Spool, b *simBatch) {
 		w.mu.Lock()
 		r := w.runs[rec.Attempt]
 		w.mu.Unlock()
+		if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return n.wiped }) {
+			return nil // its directory may have been there when dsched ended, and not when it came back
+		}
 		if rec.Kind == job.KindFailed && rec.Fate == job.FateLost && r == nil && strings.Contains(rec.Reason, " came back without it") {
 			w.wrong("%s of %s has failed, and attempt %s never began: %s", rec.Job, b.id, rec.Attempt, rec.Reason)
 		}
@@ -175,7 +181,7 @@ func (w *world) askedAgain() {
 	w.openedAgain(p)
 }
 
-// openedAgain has jobs tried again while no node takes any, and cancels them: their batches
+// openedAgain has jobs added and tried again while no node takes any, and cancels them: their batches
 // are closed again, though no result ever comes.
 func (w *world) openedAgain(p *person) {
 	all := func(verb string) {
@@ -187,10 +193,17 @@ func (w *world) openedAgain(p *person) {
 	}
 	all("drain")
 	for _, b := range w.allBatches() {
+		if w.isDeleted(b.id) {
+			continue
+		}
+		b.of.once(func(h *ask.Head) error { // one that has stopped is refused
+			_, err := b.of.offer(h, b, &wire.Submit{Ref: job.NewToken(), Batch: b.id, Add: true}, []job.Job{{Name: "late", Run: []string{"sim", "0", "0"}}})
+			return err
+		})
 		for _, verb := range []string{"retry", "cancel"} {
 			if err := p.once(func(h *ask.Head) error {
 				return h.Change(w.ctx, wire.Change{Verb: verb}, &ask.Operands{Args: []string{string(b.id)}}, func(string) error { return nil })
-			}); err != nil && !w.isDeleted(b.id) {
+			}); err != nil && !inputsGone(err) {
 				w.wrong("%s of %s at the end: %v", verb, b.id, err)
 			}
 		}

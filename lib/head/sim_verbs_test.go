@@ -236,7 +236,7 @@ func (p *person) others(b *simBatch, err error) error {
 	if errors.As(err, &refusal) && (refusal.Status == cli.NotAllowed && !p.mayAll() || refusal.Status == cli.NoSuch) {
 		return nil
 	}
-	if errors.As(err, &refusal) && refusal.Status != cli.Later && refusal.Status != cli.IO && !p.w.isRolled() {
+	if errors.As(err, &refusal) && refusal.Status != cli.Later && refusal.Status != cli.IO && !inputsGone(err) && !p.w.isRolled() {
 		p.w.wrong("the head refuses %s of another to %s: status %d: %v", b.id, p.name, refusal.Status, refusal)
 	}
 	return nil
