@@ -1,11 +1,14 @@
 package desk
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -75,4 +78,41 @@ func executeCopies(d *Desk, in job.Input, dir string) error {
 		}
 	}
 	return nil
+}
+
+// TestSharedWhenWritten shares an input of which a program that is being started has a
+// descriptor from when it came, and executes it at once.
+func TestSharedWhenWritten(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	in := cache(t, d, []byte("#!/bin/true\n"))
+	in.Path, in.Mode = "solve", 0o755
+	root, err := durable.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	from, _ := d.Cached(in.Sum)
+	if err := errors.Join(os.Chmod(from, 0o600), root.WriteFile(in.Path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	its, err := os.OpenFile(from, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := d.share(root, in)
+		done <- errors.Join(err, exec.Command(filepath.Join(root.Name(), in.Path)).Run())
+	}()
+	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("durable.AwaitWriters(")); runtime.Gosched() {
+		select {
+		case err := <-done:
+			t.Fatal("a writer was not waited for: ", err)
+		default:
+		}
+	}
+	its.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

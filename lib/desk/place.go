@@ -210,10 +210,18 @@ func openCached(path string) (*os.File, error) {
 	return f, err
 }
 
-// share makes the input a link to the cache's file. All links have one time: that of the
+// share makes the input a link to the cache's file, which can be executed then, even if it has
+// come a moment ago.
+func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
+	at, err := d.linkCached(root, in)
+	durable.AwaitWriters(root, in.Path)
+	return at, err
+}
+
+// linkCached makes the input a link to the cache's file. All links have one time: that of the
 // input, if no other link is in use. They have one mode, which is executable from the first
 // input on that is. A file that was changed since is removed from the cache.
-func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
+func (d *Desk) linkCached(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err := root.Remove(in.Path); err != nil {
 		return nil, &PlaceError{in.Path, err}
 	}
