@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -30,6 +32,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if len(os.Args) == 3 && os.Args[1] == "guard" {
+		guard("-" + os.Args[2])
+		return
 	}
 	if len(os.Args) == 4 && os.Args[1] == "daemon" {
 		daemon(os.Args[2], os.Args[3])
@@ -73,8 +79,50 @@ func order(dir, script string) *Order {
 		Cwd: dir, Output: filepath.Join(dir, "output"), Grace: 200 * time.Millisecond}
 }
 
+// startGuard starts a process that kills the jobs of this one when this one ends, however it
+// does: supervisors and what they run survive a test that is killed or takes too long.
+var startGuard = sync.OnceValue(func() (err error) {
+	cmd := exec.Command("/proc/self/exe", "guard", strconv.Itoa(os.Getpid()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if guarded, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	return cmd.Start()
+})
+
+// guarded is the input of the guard, which is open as long as this process lives.
+var guarded io.Closer
+
+// guard waits for the end of its input and kills the processes of orders of which the token
+// ends so, until two scans on end have found none.
+func guard(suffix string) {
+	io.Copy(io.Discard, os.Stdin)
+	for clean := 0; clean < 2; clean++ {
+		ps, _ := processes()
+		for _, p := range below(ps, func(p process) bool { return strings.HasSuffix(variable(p.pid, Marker), suffix) }) {
+			signalSame(p.pid, p.start, unix.SIGKILL)
+			clean = -1
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// variable returns the value of a variable in the environment that pid was started with.
+func variable(pid int, name string) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	for v := range strings.SplitSeq(string(b), "\x00") {
+		if value, is := strings.CutPrefix(v, name+"="); is {
+			return value
+		}
+	}
+	return ""
+}
+
 func newDir(t *testing.T) string {
 	t.Helper()
+	if err := startGuard(); err != nil {
+		t.Fatal(err)
+	}
 	dir := filepath.Join(t.TempDir(), fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), os.Getpid()))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
