@@ -418,6 +418,8 @@ type Started struct {
 	At     []SharedFile `json:"at,omitempty"`     // as they were
 	Base   int64        `json:"base,omitempty"`   // bytes of disk that were there before; 0: as many as its small inputs, what was built and what was saved have
 
+	SavedFiles int64 `json:"saved_files,omitempty"` // inodes that what was saved takes
+
 	Outputs []string `json:"outputs,omitempty"` // what comes home of it; none: everything
 }
 

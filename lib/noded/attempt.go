@@ -38,6 +38,7 @@ type attemptRun struct {
 	pinned     [][]job.Input    // what the cache keeps for it
 	saved      pack.Manifest    // the files of an earlier attempt with which it goes on
 	savedBytes int64            // that these take of the disk
+	savedFiles int64            // and inodes
 	status     *proc.Status     // how it ended, if its supervisor told or that was read; nil: not known
 }
 
@@ -79,7 +80,7 @@ func (n *daemon) recall(ctx context.Context, a *attemptRun) {
 	}
 	n.pin(a, b)
 	if s := a.Started(); s != nil {
-		a.savedBytes = s.Saved
+		a.savedBytes, a.savedFiles = s.Saved, s.SavedFiles
 	}
 	need := n.needs(ctx, a, b)
 	n.do(func() {
@@ -253,7 +254,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 			return nil, err
 		}
 	}
-	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account), Saved: a.savedBytes, Outputs: job.OutputsOf(&b.Spec, a.Work)}
+	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account), Saved: a.savedBytes, SavedFiles: a.savedFiles, Outputs: job.OutputsOf(&b.Spec, a.Work)}
 	for _, part := range []struct {
 		inputs []job.Input
 		keep   bool

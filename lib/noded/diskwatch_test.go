@@ -76,6 +76,19 @@ func TestWhoTookInodes(t *testing.T) {
 	}
 }
 
+// What an earlier attempt saved, of which this one was given the files, counts as given.
+func TestSavedInodesAreGiven(t *testing.T) {
+	d, da, n := oneAttempt(t, t.TempDir())
+	defer d.Close()
+	da.Work = &job.Job{Inputs: []job.Input{{Path: "in", Size: 1}}}
+	need := n.needs(t.Context(), &attemptRun{attempt: &attempt{Attempt: da}, savedBytes: 4096, savedFiles: 100}, &desk.Build{})
+	if need.files != 101 || need.copies <= 4096 {
+		t.Errorf("it was given %d inodes and %d bytes", need.files, need.copies)
+	}
+	close(n.over)
+	n.work.Wait()
+}
+
 // A build has filled the disk if it has what is missing, and not if others have taken its inodes.
 func TestBuildFilledDisk(t *testing.T) {
 	const reserve = 16 << 20

@@ -55,7 +55,7 @@ type needs struct {
 	copies int64 // in its directory before it starts
 	build  int64 // in the build's directory, if that is still to be built
 	writes int64 // that it says it writes
-	files  int64 // so many inodes of inputs and of what was built are in its directory before it starts
+	files  int64 // so many inodes of inputs, of what was built and of what was saved are in its directory before it starts
 }
 
 func (r needs) all() int64 { return r.fetch + r.copies + r.build + r.writes }
@@ -93,7 +93,7 @@ func (n *daemon) needs(ctx context.Context, a *attemptRun, b *desk.Build) needs 
 		size, files := n.buildSize(ctx, b)
 		r.build, r.copies, r.files = 0, r.copies+size, r.files+files
 	}
-	r.copies += a.savedBytes
+	r.copies, r.files = r.copies+a.savedBytes, r.files+a.savedFiles
 	r.writes = b.Spec.Resources.Disk
 	if a.Work.Resources != nil {
 		r.writes = a.Work.Resources.Disk

@@ -48,7 +48,7 @@ func (n *daemon) fetchSaved(ctx context.Context, a *attemptRun, b *desk.Build) e
 	if err != nil {
 		return err
 	}
-	a.saved, a.savedBytes = m, 0
+	a.saved, a.savedBytes, a.savedFiles = m, 0, int64(len(m))
 	for _, e := range m {
 		a.savedBytes += desk.Rounded(e.Size)
 	}

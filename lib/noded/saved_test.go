@@ -117,11 +117,11 @@ func runsWith(t *testing.T, spec, command string, cut int, files ...savedFile) (
 // What was saved lies in the job's directory when it starts, with its times, and
 // can be changed; what the node had added does not.
 func TestSavedIsLaid(t *testing.T) {
-	e, out, _ := runsWith(t, "", `find . | sort; cat a/b step; test -w step && echo $(stat -c %Y step); echo x >>a/b; readlink l`, 0,
+	e, out, _ := runsWith(t, "", `find . | sort; cat a/b step; test -w step && echo $(stat -c %Y step); echo x >>a/b; readlink l; grep -o '"saved_files":[0-9]*' ../attempt.jsonl`, 0,
 		savedFile{path: "a/"}, savedFile{path: "a/b", text: "of b\n"}, savedFile{path: "distribute_save/"},
 		savedFile{path: "distribute_save/c", text: "c"}, savedFile{path: "j_output.txt", text: "printed"}, savedFile{path: "j_skipped.txt", text: "none"},
 		savedFile{path: "l", link: "a/b"}, savedFile{path: "step", text: "7\n"})
-	want := ".\n./a\n./a/b\n./distribute_save\n./distribute_save/c\n./l\n./step\nof b\n7\n7\na/b\n"
+	want := ".\n./a\n./a/b\n./distribute_save\n./distribute_save/c\n./l\n./step\nof b\n7\n7\na/b\n\"saved_files\":8\n"
 	if out != want || !e.OK() {
 		t.Errorf("it prints %q, should be %q; %+v", out, want, e.Result)
 	}
