@@ -250,7 +250,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 	}
 	defer work.Close()
 	if len(b.Spec.Build) > 0 {
-		if err := copyTree(ctx, work, b.Tree(), identity(ownerOf(a.account))); err != nil {
+		if err := n.copyTree(ctx, work, b, identity(ownerOf(a.account))); err != nil {
 			return nil, err
 		}
 	}
@@ -304,16 +304,33 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 }
 
 // copyTree copies what a build left into a job's directory, as far as who built
-// it may read that.
-func copyTree(ctx context.Context, dst *os.Root, tree string, as *proc.Identity) error {
-	src, err := durable.OpenRoot(tree)
+// it may read that. It fails if the build is done again meanwhile: something can be missing.
+func (n *daemon) copyTree(ctx context.Context, dst *os.Root, b *desk.Build, as *proc.Identity) error {
+	src, err := durable.OpenRoot(b.Tree())
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	_, err = pack.Copy(ctx, dst, src, as.Do)
-	return err
+	if _, err := pack.Copy(ctx, dst, src, as.Do); err != nil {
+		return err
+	}
+	again := false
+	n.do(func() {
+		known := n.builds[b.Dir]
+		again = known != nil && known.run != nil
+	})
+	was, err := src.Stat(".")
+	if err != nil {
+		return err
+	}
+	if is, err := os.Lstat(b.Tree()); again || err != nil || !os.SameFile(was, is) {
+		return errRebuilt
+	}
+	return nil
 }
+
+// errRebuilt is returned for a copy of a build that is done again.
+var errRebuilt = errors.New("the build is done again")
 
 // start gives the attempt to a supervisor and waits until that is done with it.
 // It returns the supervisor if it can be used again.

@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -107,6 +108,52 @@ func TestBuildWithoutPlaceIsDoneAgain(t *testing.T) {
 	s.say(with(h.start("test -e data/in"), in))
 	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Errorf("it says %s, %s", e.Fate, e.Reason)
+	}
+}
+
+// A meantime is a context in which something happens as soon as it is asked for its end.
+type meantime struct {
+	context.Context
+	do func()
+}
+
+func (m meantime) Err() error {
+	m.do()
+	return nil
+}
+
+// A copy of a build that is done again meanwhile can lack files.
+func TestCopyOfBuildDoneAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		do   func(n *daemon, b *build) error
+		want error
+	}{
+		"nothing":    {func(*daemon, *build) error { return nil }, nil},
+		"to be done": {func(_ *daemon, b *build) error { return b.Unready() }, nil},
+		"begun": {func(n *daemon, b *build) error {
+			n.do(func() { b.run = &buildRun{} })
+			return nil
+		}, errRebuilt},
+		"removed": {func(_ *daemon, b *build) error { return os.Rename(b.Tree(), b.Tmp()) }, errRebuilt},
+		"over": {func(_ *daemon, b *build) error {
+			return errors.Join(os.Rename(b.Tree(), b.Tmp()), os.Mkdir(b.Tree(), 0o700))
+		}, errRebuilt},
+	} {
+		n := liveDaemon(t, &desk.Caps{})
+		b := built(t, n, "lab/a", time.Now())
+		dst, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dst.Close()
+		err = n.copyTree(meantime{t.Context(), func() {
+			if err := c.do(n, b); err != nil {
+				t.Error(what, err)
+			}
+		}}, dst, b.Build, nil)
+		if err != c.want {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (n *daemon) copyBuild(ctx context.Context, b, from *desk.Build, as *desk.Ow
 	if err != nil {
 		return err
 	}
-	err = copyTree(ctx, tree, from.Tree(), identity(as))
+	err = n.copyTree(ctx, tree, from, identity(as))
 	if err = errors.Join(err, tree.Close()); err != nil {
 		return err
 	}
