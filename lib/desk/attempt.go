@@ -526,13 +526,21 @@ func (a *Attempt) Result() *job.Result {
 	return a.told.result
 }
 
+// rawLetters replaces the letters that dnoded of an earlier release escaped in a record.
+var rawLetters = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\u2028`, "\u2028", `\u2029`, "\u2029")
+
+// parseList returns the manifest of a record, which has these letters as they are.
+func parseList(list line.Raw) (pack.Manifest, error) {
+	return pack.ParseList([]byte(rawLetters.Replace(string(list))), pack.Limits{})
+}
+
 // Manifest is the manifest that SetResult kept.
 func (a *Attempt) Manifest() (pack.Manifest, error) {
 	a.mu.Lock()
 	list := a.told.list
 	a.mu.Unlock()
 	if list != nil {
-		return pack.ParseList(list, pack.Limits{})
+		return parseList(list)
 	}
 	f, err := durable.Open(filepath.Join(a.Dir, manifestFile), os.O_RDONLY, 0)
 	if err != nil {

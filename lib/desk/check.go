@@ -301,7 +301,7 @@ func (o *orderLook) manifest(t *told, cure string) error {
 	name := proc.RecordFile
 	var err error
 	if t.list != nil {
-		m, err = pack.ParseList(t.list, pack.Limits{})
+		m, err = parseList(t.list)
 	} else {
 		name = manifestFile
 		f, fault := check.Open(filepath.Join(o.dir, o.name, manifestFile))

@@ -783,6 +783,32 @@ func TestSharedExecutable(t *testing.T) {
 	}
 }
 
+// A result of which an earlier release has escaped letters in the list of its files is whole.
+func TestResultOfEarlierRelease(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	as, errs := d.Begin([]Note{note("a")})
+	m := pack.Manifest{{Path: "a&b <c>\u2028 \\u003c.csv", Type: pack.File, Mode: 0o644, Time: time.Unix(1, 0).UTC(), Sum: sumOf(nil)}}
+	text, err := json.Marshal(record{Result: &job.Result{Manifest: m.Sum()}, List: m.List()}) // which escapes
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(as[0].Dir, proc.RecordFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(append(text, '\n')); err != nil || !bytes.Contains(text, []byte(`a\u0026b \u003cc\u003e\u2028 \\u003c.csv`)) {
+		t.Fatalf("%v: %s", err, text)
+	}
+	f.Close()
+	found, err := d.Attempts()
+	if err != nil || len(found) != 1 {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	if got, err := found[0].Manifest(); err != nil || got.Sum() != m.Sum() {
+		t.Errorf("it has %v, %v", got, err)
+	}
+}
+
 // What an earlier release noted of a shared input and of a directory is still the same.
 func TestBeforeOfEarlierRelease(t *testing.T) {
 	dir := t.TempDir()
