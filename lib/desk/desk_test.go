@@ -737,6 +737,43 @@ func TestSharedChangedInUse(t *testing.T) {
 	}
 }
 
+// The next daemon gives no other job a shared input that a running job has changed, whenever it
+// did.
+func TestSharedChangedBeforeRestart(t *testing.T) {
+	for _, content := range []string{"content", "changed"} {
+		dir := t.TempDir()
+		d := open(t, dir, "b1")
+		root, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		in := cache(t, d, []byte("content"))
+		link := func(path string) error {
+			if err := root.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			in.Path = path
+			_, err := d.share(root, in)
+			return err
+		}
+		if err := link("one"); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(root.Chmod("one", 0o600), root.WriteFile("one", []byte(content), 0), root.Chtimes("one", time.Time{}, time.Unix(5, 0))); err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		d = open(t, dir, "b1")
+		if err := link("two"); (err == nil) != (content == "content") {
+			t.Errorf("with %q: %v", content, err)
+		}
+		if _, here := d.Cached(in.Sum); here != (content == "content") {
+			t.Errorf("with %q it is in the cache: %v", content, here)
+		}
+	}
+}
+
 // A shared input is executable if it is to be for any of its jobs, and stays the same file for
 // the others, which have it as it was. Nobody can write it.
 func TestSharedExecutable(t *testing.T) {

@@ -213,9 +213,38 @@ func openCached(path string) (*os.File, error) {
 // share makes the input a link to the cache's file, which can be executed then, even if it has
 // come a moment ago.
 func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
+	if err := d.checkInUse(in); err != nil {
+		return nil, err
+	}
 	at, err := d.linkCached(root, in)
 	durable.AwaitWriters(root, in.Path)
 	return at, err
+}
+
+// checkInUse reads an input in the cache to which a job of an earlier daemon may have a link, and
+// removes it if it was changed. One that has the time of the input is believed.
+func (d *Desk) checkInUse(in job.Input) error {
+	info, err := d.stat(in.Sum)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if _, known := d.setTime(in.Sum); known || !ok || st.Nlink == 1 {
+		return nil
+	}
+	if (in.MTime == nil || !info.ModTime().Equal(in.ModTime())) && !d.isWhole(context.Background(), in.Sum) {
+		return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
+	}
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	if _, known := d.hoard.times[in.Sum]; !known {
+		d.hoard.times[in.Sum] = info.ModTime()
+	}
+	return nil
+}
+
+func errChangedInCache(in job.Input) error {
+	return fmt.Errorf("input %q: a job has changed it in the cache", in.Path)
 }
 
 // linkCached makes the input a link to the cache's file. All links have one time: that of the
@@ -235,8 +264,7 @@ func (d *Desk) linkCached(root *os.Root, in job.Input) (*SharedFile, error) {
 		return nil, err
 	}
 	if was, known := d.hoard.times[in.Sum]; known && !was.Equal(info.ModTime()) {
-		err := fmt.Errorf("input %q: a job has changed it in the cache", in.Path)
-		return nil, errors.Join(err, d.drop(from, Rounded(info.Size())))
+		return nil, errors.Join(errChangedInCache(in), d.drop(from, Rounded(info.Size())))
 	}
 	if mode := 0o444 | (info.Mode()|fs.FileMode(in.Mode))&0o111; info.Mode() != mode {
 		if err := os.Chmod(from, mode); err != nil {
