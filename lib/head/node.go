@@ -30,6 +30,7 @@ var (
 const (
 	probeWithin = 2 * time.Second // for the old session of a node that connects again
 	maxOutbox   = 1 << 17         // messages that may wait for one node
+	firstProbe  = 1 << 32         // before the numbers of the pings of probes; those of others are far less
 )
 
 // A session is one node's control stream, and what hangs on it.
@@ -54,6 +55,7 @@ type session struct {
 	unknown  map[job.Token]unknown // of the state's goroutine
 	building map[job.Token]bool    // attempts for which their batch is being built; of the state's goroutine
 
+	probes   atomic.Uint64        // pings that asked whether it still answers
 	mu       sync.Mutex           // guards the rest
 	heard    time.Time            // last message
 	answered uint64               // the last ping of ours that it has answered
@@ -171,7 +173,7 @@ func (h *Head) replaceOld(ctx context.Context, s *session, peer dial.Peer) error
 
 // probe reports whether a session answers within so long. It ends one that does not.
 func (h *Head) probe(ctx context.Context, old *session, within time.Duration) (answers bool, err error) {
-	n := uint64(time.Now().UnixNano())
+	n := old.probes.Add(1) + firstProbe
 	old.out.put(&wire.Ping{N: n})
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -207,12 +209,12 @@ func twice(old *session, peer dial.Peer) error {
 	return refusal("a node named %q is connected already: give one of the two another name in its node.yaml", old.name)
 }
 
-// hasAnswered says that the node has answered that ping: anything else that is read may
-// have been sent before its connection was cut.
+// hasAnswered reports whether the node has answered that ping or a later one of a probe:
+// anything else that is read may have been sent before its connection was cut.
 func (s *session) hasAnswered(n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.answered == n
+	return s.answered >= n
 }
 
 // readNode takes the node's messages to the state until the stream ends.
@@ -230,7 +232,7 @@ func (h *Head) readNode(s *session) error {
 		s.mu.Lock()
 		s.heard = time.Now()
 		if p, ok := m.(*wire.Pong); ok {
-			s.answered = p.N
+			s.answered = max(s.answered, p.N)
 		}
 		s.mu.Unlock()
 		s.log.Debug("received", "message", fmt.Sprintf("%T", m))

@@ -209,6 +209,47 @@ func TestRenamedNodeEndsItsOldSession(t *testing.T) {
 	})
 }
 
+// Two copies of a node's directory that come within a moment both ask the node whether it is
+// there. It answers both, and stays.
+func TestProbedTwiceAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, h *Head) {
+		alive, c := greetsWith(t, h, "ws1", "state")
+		var hands sync.WaitGroup
+		hands.Go(func() {
+			for {
+				m, err := c.Recv()
+				if p, ok := m.(*wire.Ping); ok {
+					err = c.Send(&wire.Pong{N: p.N})
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+		synctest.Wait()
+		copies := make(chan *met, 2)
+		for i := range 2 {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Millisecond) // of the bubble's clock
+				m, _ := greetsWith(t, h, fmt.Sprint("copy", i), "state")
+				copies <- m
+			}()
+		}
+		all := []*met{alive, <-copies, <-copies}
+		synctest.Wait()
+		h.do(func() {
+			if len(h.nodes.byName) != 3 {
+				t.Errorf("connected are %v", h.nodes.byName)
+			}
+		})
+		for _, m := range all {
+			m.Close()
+			<-m.over
+		}
+		hands.Wait()
+	})
+}
+
 // A node that is asked for a result and sends nothing of it loses its session, though
 // it answers.
 func TestAskedAndSendsNothing(t *testing.T) {
