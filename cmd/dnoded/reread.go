@@ -82,7 +82,7 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 		}
 		g.As = rule.As
 	} else if os.Geteuid() == 0 {
-		g.As = onlyOf(account.UserName(0))
+		g.As = onlyOf(0, account.Name)
 	}
 	g.Pausers, g.Ports = pausers(ctx, f, r.log), f.Ports
 	in.tellLacks(r.log)

@@ -32,7 +32,7 @@ func runAs(ctx context.Context, s *noded.Settings, f *inventory.File, asRoot boo
 			"\trun_as: submitter\n\tusers: [maria, '@lab']\nor, for all jobs,\n\trun_as: USER\nor start dnoded as a user of its own")
 	case f.RunAs == "":
 		s.Log.Warn("only root's jobs run, as root: dnoded is root, and its node.yaml does not say run_as", "head", s.Addr)
-		s.As = onlyOf(account.UserName(uid))
+		s.As = onlyOf(uid, account.Name)
 		return nil
 	}
 	rule := ruleOf(f)
@@ -72,9 +72,14 @@ func ruleOf(f *inventory.File) *account.Rule {
 	return &account.Rule{One: f.RunAs}
 }
 
-// onlyOf is for a daemon of whose own user alone jobs run, as that user.
-func onlyOf(name string) func(context.Context, string) (*account.Account, error) {
+// onlyOf is for a daemon of whose own user alone jobs run, as that user. It asks nameOf for
+// each job: a name that cannot be looked up now can be later.
+func onlyOf(uid int, nameOf func(uid int) (string, error)) func(context.Context, string) (*account.Account, error) {
 	return func(_ context.Context, submitter string) (*account.Account, error) {
+		name, err := nameOf(uid)
+		if err != nil && !errors.Is(err, account.ErrUnknown) {
+			return nil, fmt.Errorf("the name of the user %d cannot be looked up now: %w", uid, err)
+		}
 		if submitter != name {
 			return nil, fmt.Errorf("it runs jobs as %s, and so only those of %[1]s; run_as in its node.yaml says otherwise", name)
 		}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"distribute/lib/account"
@@ -33,5 +35,29 @@ func TestRunsAs(t *testing.T) {
 		if got := runsAs(&tt.file, tt.uid, tt.dir); got.Value != tt.value || got.Why != tt.why {
 			t.Errorf("%q, %d, %s: %s, %s", tt.file.RunAs, tt.uid, tt.dir, got.Value, got.Why)
 		}
+	}
+}
+
+// A daemon that cannot look up the name of its user for a moment runs the jobs of this user
+// later, and never those of a user whose name is the number.
+func TestOnlyOfLater(t *testing.T) {
+	fails := true
+	as := onlyOf(0, func(int) (string, error) {
+		if fails {
+			return "uid0", errors.New("no descriptors")
+		}
+		return "root", nil
+	})
+	for _, submitter := range []string{"root", "uid0"} {
+		if _, err := as(t.Context(), submitter); err == nil || !strings.Contains(err.Error(), "no descriptors") {
+			t.Errorf("of %s: %v", submitter, err)
+		}
+	}
+	fails = false
+	if _, err := as(t.Context(), "root"); err != nil {
+		t.Error(err)
+	}
+	if _, err := as(t.Context(), "uid0"); err == nil {
+		t.Error("a job of uid0 runs as root")
 	}
 }
