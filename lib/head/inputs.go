@@ -93,7 +93,7 @@ func (h *Head) send(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bo
 		}
 		for _, e := range m {
 			if in := inputs[e.Sum]; w.batch.Lost(in) {
-				return &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("its input %q is missing on the head: see dfsck(8)", in.Path)}
+				return &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf(job.ReasonInput+"%q is missing on the head: see dfsck(8)", in.Path)}
 			}
 		}
 		err = c.SendTransfer(s, func(out io.Writer) error {

@@ -16,6 +16,10 @@ const (
 	ReasonNodeMemory = ReasonMemory + ": its node had no more" // and the job had no limit of its own
 )
 
+// ReasonInput begins the reason of an attempt that did not run since the head does not have an
+// input of its job.
+const ReasonInput = "its input "
+
 // Words is how an attempt ended, in words.
 func (o *Outcome) Words() string {
 	switch {
@@ -73,6 +77,12 @@ func (o *Outcome) Last() string {
 func (o *Outcome) OwnLimit() bool {
 	return strings.HasPrefix(o.Reason, ReasonTime) || strings.HasPrefix(o.Reason, ReasonStopped+ReasonDisk) ||
 		strings.HasPrefix(o.Reason, ReasonMemory) && !o.NodeMemory()
+}
+
+// NoInput reports whether the attempt ended since the head does not have an input of its job:
+// no node is to blame for that.
+func (o *Outcome) NoInput() bool {
+	return o.Exit == nil && o.Signal == "" && strings.HasPrefix(o.Reason, ReasonInput)
 }
 
 // NodeMemory says that the attempt was ended because its node had no more memory.

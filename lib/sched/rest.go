@@ -109,7 +109,7 @@ func (m *Machine) acquit(p *peer) {
 
 // blame takes in how an attempt ended by itself, for its node.
 func (m *Machine) blame(a *attempt, r *Result) {
-	if r.Fate.Unstarted() || r.Fate == job.FateBuildFailed || r.Fate == job.FateLost || r.Fate.Evicted() && !r.OK() || a.stopped || a.void || a.peer.abroad {
+	if r.Fate.Unstarted() || r.Fate == job.FateBuildFailed || r.Fate == job.FateLost || r.Fate.Evicted() && !r.OK() || r.NoInput() || a.stopped || a.void || a.peer.abroad {
 		return
 	}
 	b, p := m.batches[a.ref.Batch], a.peer
@@ -219,7 +219,7 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 	if a.peer.abroad {
 		return
 	}
-	failed := (rec.Kind == job.KindFailed || rec.Kind == job.KindBack) && rec.Fate == job.FateEnded
+	failed := (rec.Kind == job.KindFailed || rec.Kind == job.KindBack) && rec.Fate == job.FateEnded && !rec.NoInput()
 	switch {
 	case rec.Kind == job.KindDone:
 		b.seenOn(a.peer).add(true)

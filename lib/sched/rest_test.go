@@ -242,6 +242,22 @@ func TestL47NotTheNode(t *testing.T) {
 		}
 		r.expectRest(node.Resting, time.Minute)
 	})
+	t.Run("of an input that the head has not", func(t *testing.T) {
+		r := black(t, 20)
+		for n := 2; n <= 9; n++ {
+			r.now += time.Second
+			r.apply(ended(1, n, Result{Outcome: job.Outcome{Reason: job.ReasonInput + `"input/a" is missing on the head`}}))
+			r.apply(gone(1, n))
+		}
+		r.expectRest(node.Busy, 0)
+		m, err := r.replayed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen := m.batches[1].seen; len(seen) > 0 {
+			t.Errorf("by the log %d nodes failed jobs at once", len(seen))
+		}
+	})
 	t.Run("nowhere else", func(t *testing.T) {
 		r := black(t, 20)
 		r.apply(NodeDown{2})
