@@ -437,6 +437,16 @@ var rules = ruleBook{
 		{1, ListEnd{2}, ""},
 		{2, gone(2, 1), "CLOSED 1"},
 	}},
+	{"but not while the former name is connected: the directory is a copy", begin[:4], []step{
+		{1, NodeDown{1}, ""},
+		{1, up(2, "ws2", 4), "node ws2 s1"},
+		{1, item(2, 1, job.PhaseSending), "STRAYED 2 a1 of ws1; STOP 2 a1"},
+		{1, ListEnd{2}, ""},
+		{2, up(3, "ws1", 4), ""},
+		{2, item(3, 1, job.PhaseRunning), "KEEP 3 a1"},
+		{2, ListEnd{3}, ""},
+		{3, ended(2, 1, unstarted), "FORGET 2 a1"},
+	}},
 	{"but not of one that shows another", begin, []step{
 		{1, NodeDown{1}, ""},
 		{1, upIn(2, "ws2", 4, "s2"), "node ws2 s2"},

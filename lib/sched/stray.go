@@ -68,11 +68,11 @@ func (m *Machine) strayEnded(p *peer, token job.Token, r *Result) bool {
 }
 
 // loseStray gives up the attempt that a stray is if its node has the directory of the one to
-// which it was given: this says of itself that the attempt never began, or that it was lost.
-// It reports whether that settles the attempt.
+// which it was given, and which is still disconnected: this says of itself that the attempt
+// never began, or that it was lost. It reports whether that settles the attempt.
 func (m *Machine) loseStray(p *peer, k key, r *Result) (over bool) {
 	a := m.live[k]
-	if a == nil || a.peer.directory() != p.state || !r.Fate.Unstarted() && r.Fate != job.FateLost {
+	if a == nil || a.peer.Session != 0 || a.peer.abroad || a.peer.directory() != p.state || !r.Fate.Unstarted() && r.Fate != job.FateLost {
 		return false
 	}
 	a.listed = p.Session
