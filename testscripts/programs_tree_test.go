@@ -247,8 +247,12 @@ func expected(before, after tree, person bool) (home tree, skipped, maybe []stri
 				continue
 			}
 		case fs.ModeSymlink:
-			if to := path.Join(path.Dir(at), e.content); !old && (path.IsAbs(e.content) || to == ".." || strings.HasPrefix(to, "../")) {
-				skipped = append(skipped, at)
+			if to := path.Join(path.Dir(at), e.content); path.IsAbs(e.content) || to == ".." || strings.HasPrefix(to, "../") {
+				if old {
+					maybe = append(maybe, at)
+				} else {
+					skipped = append(skipped, at)
+				}
 				continue
 			}
 		case 0:
