@@ -82,7 +82,7 @@ func (o *Outcome) OwnLimit() bool {
 // NoInput reports whether the attempt ended since the head does not have an input of its job:
 // no node is to blame for that.
 func (o *Outcome) NoInput() bool {
-	return o.Exit == nil && o.Signal == "" && strings.HasPrefix(o.Reason, ReasonInput)
+	return o.Exit == nil && o.Signal == "" && strings.HasPrefix(o.Last(), ReasonInput)
 }
 
 // NodeMemory says that the attempt was ended because its node had no more memory.

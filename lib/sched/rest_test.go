@@ -258,6 +258,26 @@ func TestL47NotTheNode(t *testing.T) {
 			t.Errorf("by the log %d nodes failed jobs at once", len(seen))
 		}
 	})
+	t.Run("of an input that the head has not, of jobs that are tried again", func(t *testing.T) {
+		again := *single
+		again.Retries = 1
+		r := newRig(t, Config{})
+		for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: &again}, up(1, "ws1", 1), ListEnd{1}} {
+			r.apply(ev)
+		}
+		for n := 1; n <= 2; n++ {
+			r.now += time.Second
+			r.apply(ended(1, n, Result{Outcome: job.Outcome{Reason: job.ReasonInput + `"input/a" is missing on the head`}}))
+			r.apply(gone(1, n))
+		}
+		m, err := r.replayed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen := m.batches[1].seen; len(seen) > 0 || r.m.batches[1].States[0] != job.Failed {
+			t.Errorf("by the log %d nodes failed jobs at once; it is %v", len(seen), r.m.batches[1].States[0])
+		}
+	})
 	t.Run("nowhere else", func(t *testing.T) {
 		r := black(t, 20)
 		r.apply(NodeDown{2})
