@@ -20,6 +20,10 @@ const (
 // input of its job.
 const ReasonInput = "its input "
 
+// ReasonRotten begins the reason of an attempt that did not run since an input of its job came with
+// wrong content each time. A node with bad memory says so of all inputs: it is not NoInput.
+const ReasonRotten = "the head sent other content than the sum of its input "
+
 // Words is how an attempt ended, in words.
 func (o *Outcome) Words() string {
 	switch {

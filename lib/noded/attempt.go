@@ -151,7 +151,7 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 		case errors.As(err, &failed):
 			return func() error { return n.buildFailed(a, failed) }
 		case errors.As(err, &rotten) && try == tries: // each time from the first byte on: so it lies on the head
-			cannot = &cannotError{fmt.Sprintf(job.ReasonInput+"%q has other content on the head than its sum says: see dfsck(8)", rotten.path)}
+			cannot = &cannotError{fmt.Sprintf(job.ReasonRotten+"%q says: see dfsck(8)", rotten.path)}
 			fallthrough
 		case errors.As(err, &cannot):
 			return func() error {

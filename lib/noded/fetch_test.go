@@ -321,7 +321,7 @@ func TestInputOfNoUse(t *testing.T) {
 		d := h.newDepot()
 		good, bad := d.add("input/good", 6), d.add("input/bad", 600)
 		d.text[bad.Sum] = bytes.Repeat([]byte{'x'}, 600)
-		reason := `its input "input/bad" has other content on the head than its sum says: see dfsck(8)`
+		reason := `the head sent other content than the sum of its input "input/bad" says: see dfsck(8)`
 		if lost {
 			reason = "is lost"
 			h.answer = func(c *wire.Conn, x uint64, f *wire.Fetch) bool {

@@ -278,6 +278,16 @@ func TestL47NotTheNode(t *testing.T) {
 			t.Errorf("by the log %d nodes failed jobs at once; it is %v", len(seen), r.m.batches[1].States[0])
 		}
 	})
+	t.Run("but of inputs that come wrong to it", func(t *testing.T) {
+		r := black(t, 20)
+		for n := 2; n <= 4; n++ {
+			r.expectRest(node.Busy, 0)
+			r.now += time.Second
+			r.apply(ended(1, n, Result{Outcome: job.Outcome{Reason: job.ReasonRotten + `"input/a" says: see dfsck(8)`}}))
+			r.apply(gone(1, n))
+		}
+		r.expectRest(node.Resting, time.Minute)
+	})
 	t.Run("nowhere else", func(t *testing.T) {
 		r := black(t, 20)
 		r.apply(NodeDown{2})
