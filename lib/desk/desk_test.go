@@ -719,7 +719,8 @@ func TestSharedChangedInUse(t *testing.T) {
 		in.Path = path
 		return d.share(root, in)
 	}
-	if _, err := link("one"); err != nil {
+	at, err := link("one")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(root.Chmod("one", 0o600), root.WriteFile("one", []byte("changed"), 0), root.Chtimes("one", time.Time{}, time.Unix(5, 0))); err != nil {
@@ -734,6 +735,12 @@ func TestSharedChangedInUse(t *testing.T) {
 	}
 	if got, err := root.ReadFile("three"); string(got) != "content" || err != nil {
 		t.Errorf("it is %q, %v", got, err)
+	}
+	if changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{*at}); changed == "" || err != nil {
+		t.Errorf("the change is not told, %v", err)
+	}
+	if _, here := d.Cached(in.Sum); !here {
+		t.Error("the file that has come again is removed")
 	}
 }
 

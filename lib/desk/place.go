@@ -337,7 +337,8 @@ func (d *Desk) stat(sum string) (info fs.FileInfo, err error) {
 // CheckShared reports the first shared input that was changed, or that the disk
 // did not take, and takes it out of the cache. It waits until all of them are
 // synced, or for ctx. A time that was set for another job, after this one removed its
-// link, is no change; if an earlier daemon may have set it, the content is read.
+// link, is no change; if an earlier daemon may have set it, the content is read. An input that
+// was removed from the cache since, and has come again, was changed.
 func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedFile) (changed string, err error) {
 	if len(shared) > 0 {
 		if err := d.Keep(ctx); d.anyFresh(shared) {
@@ -346,9 +347,12 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 	}
 	for i, in := range shared {
 		info, err := d.stat(in.Sum)
-		if err == nil && i < len(at) && info.Size() == at[i].Size {
+		noted := err == nil && i < len(at)
+		inode := noted && at[i].Inode != 0 // an earlier release did not note it
+		anew := inode && sharedFile(info).Inode != at[i].Inode
+		if noted && !anew && info.Size() == at[i].Size {
 			set, known := d.setTime(in.Sum)
-			earlier := !known && sharedFile(info).Inode == at[i].Inode
+			earlier := inode && !known
 			if info.ModTime().Equal(at[i].Time) || known && info.ModTime().Equal(set) || earlier && d.isWhole(ctx, in.Sum) {
 				continue
 			}
@@ -356,7 +360,9 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 				return "", ctx.Err()
 			}
 		}
-		d.Uncache(in.Sum)
+		if !anew {
+			d.Uncache(in.Sum)
+		}
 		if changed == "" {
 			changed = in.Path
 		}
