@@ -65,7 +65,7 @@ func executeCopies(d *Desk, in job.Input, dir string) error {
 		}
 		defer root.Close()
 		if last == nil {
-			_, _, err = d.Place(root, []job.Input{in}, false)
+			_, _, err = d.Place(context.Background(), root, []job.Input{in}, false)
 		} else {
 			_, err = pack.Copy(context.Background(), root, last, nil)
 		}
@@ -101,7 +101,7 @@ func TestSharedWhenWritten(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() {
-		_, err := d.share(root, in)
+		_, err := d.share(t.Context(), root, in)
 		done <- errors.Join(err, exec.Command(filepath.Join(root.Name(), in.Path)).Run())
 	}()
 	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("durable.AwaitWriters(")); runtime.Gosched() {

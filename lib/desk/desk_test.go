@@ -468,13 +468,13 @@ func TestPlaceAndChanged(t *testing.T) {
 	one, two, same := cache(t, d, []byte("one")), cache(t, d, []byte("two")), cache(t, d, []byte("same"))
 	one.Path, two.Path, same.Path = "run.sh", "sub/two", "same"
 	one.Mode = 0o755
-	if _, _, err := d.Place(root, []job.Input{one, two, same}, false); err != nil {
+	if _, _, err := d.Place(t.Context(), root, []job.Input{one, two, same}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []string{"../x", "/etc/x", "a/../../x", ""} {
 		in := one
 		in.Path = p
-		if _, _, err := d.Place(root, []job.Input{in}, false); err == nil {
+		if _, _, err := d.Place(t.Context(), root, []job.Input{in}, false); err == nil {
 			t.Errorf("%q was placed", p)
 		}
 	}
@@ -517,7 +517,7 @@ func TestShared(t *testing.T) {
 	if err := root.WriteFile("big", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at, err := d.share(root, in)
+	at, err := d.share(t.Context(), root, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -552,7 +552,7 @@ func TestTimes(t *testing.T) {
 	}
 	least, most := time.Unix(-1<<31, 0), time.Unix(1<<31-1, 0) // on ext4 with short inodes
 	for _, ns := range []int64{math.MinInt64, -1500000001, -1, 0, 1, 1764400000123456789, math.MaxInt64} {
-		if _, _, err := d.Place(root, []job.Input{timed("in", ns)}, false); err != nil {
+		if _, _, err := d.Place(t.Context(), root, []job.Input{timed("in", ns)}, false); err != nil {
 			t.Fatal(err)
 		}
 		info, err := root.Stat("in")
@@ -565,7 +565,7 @@ func TestTimes(t *testing.T) {
 		}
 	}
 	in.MTime = nil
-	if _, _, err := d.Place(root, []job.Input{in}, false); err != nil {
+	if _, _, err := d.Place(t.Context(), root, []job.Input{in}, false); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := root.Stat(in.Path); err != nil || info.ModTime().Year() != 2001 {
@@ -577,7 +577,7 @@ func TestTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := timed(path, ns)
-		at, err := d.share(root, in)
+		at, err := d.share(t.Context(), root, in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -631,7 +631,7 @@ func TestSharedTimesOfEarlierDaemon(t *testing.T) {
 			if err := root.WriteFile(in.Path, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			at, err := d.share(root, in)
+			at, err := d.share(t.Context(), root, in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -675,7 +675,7 @@ func TestSharedChangedAndRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			in.Path = path
-			return d.share(root, in)
+			return d.share(t.Context(), root, in)
 		}
 		at, err := link("one")
 		if err == nil {
@@ -717,7 +717,7 @@ func TestSharedChangedInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		in.Path = path
-		return d.share(root, in)
+		return d.share(t.Context(), root, in)
 	}
 	at, err := link("one")
 	if err != nil {
@@ -761,7 +761,7 @@ func TestSharedChangedBeforeRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			in.Path = path
-			_, err := d.share(root, in)
+			_, err := d.share(t.Context(), root, in)
 			return err
 		}
 		if err := link("one"); err != nil {
@@ -778,6 +778,40 @@ func TestSharedChangedBeforeRestart(t *testing.T) {
 		if _, here := d.Cached(in.Sum); here != (content == "content") {
 			t.Errorf("with %q it is in the cache: %v", content, here)
 		}
+	}
+}
+
+// A job that ends before the next daemon has read a shared input that is in use has removed
+// nothing from the cache.
+func TestSharedStoppedWhileRead(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := cache(t, d, []byte("content"))
+	link := func(ctx context.Context, path string) error {
+		if err := root.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in.Path = path
+		_, err := d.share(ctx, root, in)
+		return err
+	}
+	if err := link(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	d = open(t, dir, "b1")
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := link(ctx, "two"); !errors.Is(err, context.Canceled) {
+		t.Errorf("it says %v", err)
+	}
+	if _, here := d.Cached(in.Sum); !here {
+		t.Error("it is no longer in the cache")
 	}
 }
 
@@ -800,7 +834,7 @@ func TestSharedExecutable(t *testing.T) {
 		if err := root.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.share(root, in); err != nil {
+		if _, err := d.share(t.Context(), root, in); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -940,7 +974,7 @@ func TestBuildChangesInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if _, _, err := d.Place(root, ins, false); err != nil {
+	if _, _, err := d.Place(t.Context(), root, ins, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(b.Record(),
@@ -989,7 +1023,7 @@ func TestBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if _, _, err := d.Place(root, b.Spec.Inputs, false); err != nil {
+	if _, _, err := d.Place(t.Context(), root, b.Spec.Inputs, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(b.Record(), root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), b.Unplace(), d.SetReady(b)); err != nil {

@@ -71,7 +71,7 @@ func (e *PlaceError) Unwrap() error { return e.Err }
 // What stands at such a path is replaced, or with keep left alone. A directory that is
 // closed to its owner is opened meanwhile. It returns
 // the inputs that are shared with others, and how those files are now.
-func (d *Desk) Place(root *os.Root, ins []job.Input, keep bool) (shared []job.Input, at []SharedFile, err error) {
+func (d *Desk) Place(ctx context.Context, root *os.Root, ins []job.Input, keep bool) (shared []job.Input, at []SharedFile, err error) {
 	if err := checkInputs(ins); err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +82,7 @@ func (d *Desk) Place(root *os.Root, ins []job.Input, keep bool) (shared []job.In
 			if put, err = clearFor(root, in.Path, keep); err != nil || !put {
 				return err
 			}
-			is, err = d.placeOne(root, in)
+			is, err = d.placeOne(ctx, root, in)
 			return err
 		})
 		if err != nil {
@@ -131,7 +131,7 @@ func opened(root *os.Root, dir string, do func() error) error {
 
 // placeOne clones or copies an input, or links a large one that cannot be
 // cloned; then it returns how that is.
-func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
+func (d *Desk) placeOne(ctx context.Context, root *os.Root, in job.Input) (*SharedFile, error) {
 	var src *os.File
 	err := d.with(in.Sum, func(from string) (err error) {
 		src, err = openCached(from)
@@ -151,7 +151,7 @@ func (d *Desk) placeOne(root *os.Root, in job.Input) (*SharedFile, error) {
 	}
 	if in.Size >= SharedFrom && !clone(dst, src) {
 		dst.Close()
-		return d.share(root, in)
+		return d.share(ctx, root, in)
 	}
 	if _, err = src.Seek(0, io.SeekStart); err == nil && in.Size < SharedFrom {
 		_, err = io.Copy(dst, src)
@@ -212,8 +212,8 @@ func openCached(path string) (*os.File, error) {
 
 // share makes the input a link to the cache's file, which can be executed then, even if it has
 // come a moment ago.
-func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
-	if err := d.checkInUse(in); err != nil {
+func (d *Desk) share(ctx context.Context, root *os.Root, in job.Input) (*SharedFile, error) {
+	if err := d.checkInUse(ctx, in); err != nil {
 		return nil, err
 	}
 	at, err := d.linkCached(root, in)
@@ -222,8 +222,9 @@ func (d *Desk) share(root *os.Root, in job.Input) (*SharedFile, error) {
 }
 
 // checkInUse reads an input in the cache to which a job of an earlier daemon may have a link, and
-// removes it if it was changed. One that has the time of the input is believed.
-func (d *Desk) checkInUse(in job.Input) error {
+// removes it if it was changed. One that has the time of the input is believed. It ends early with
+// ctx, and removes nothing then.
+func (d *Desk) checkInUse(ctx context.Context, in job.Input) error {
 	info, err := d.stat(in.Sum)
 	if err != nil {
 		return err
@@ -232,7 +233,10 @@ func (d *Desk) checkInUse(in job.Input) error {
 	if _, known := d.setTime(in.Sum); known || !ok || st.Nlink == 1 {
 		return nil
 	}
-	if (in.MTime == nil || !info.ModTime().Equal(in.ModTime())) && !d.isWhole(context.Background(), in.Sum) {
+	if (in.MTime == nil || !info.ModTime().Equal(in.ModTime())) && !d.isWhole(ctx, in.Sum) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
 	}
 	d.hoard.mu.Lock()
@@ -379,7 +383,7 @@ func (d *Desk) setTime(sum string) (set time.Time, known bool) {
 }
 
 // isWhole reports whether the content of an input in the cache is what its name says. It costs
-// a read of all of it, and ends early with ctx.
+// a read of all of it, and ends early with ctx: then it reports false.
 func (d *Desk) isWhole(ctx context.Context, sum string) bool {
 	h := sha256.New()
 	err := d.with(sum, func(path string) error {
@@ -392,7 +396,7 @@ func (d *Desk) isWhole(ctx context.Context, sum string) bool {
 		_, err = io.Copy(h, f)
 		return err
 	})
-	return err == nil && hex.EncodeToString(h.Sum(nil)) == sum
+	return err == nil && ctx.Err() == nil && hex.EncodeToString(h.Sum(nil)) == sum
 }
 
 // anyFresh says whether one of the inputs is not synced yet.

@@ -144,14 +144,14 @@ func TestInputIsReplaced(t *testing.T) {
 		}
 		defer root.Close()
 		replace(file)
-		if _, _, err := d.Place(root, []job.Input{in}, false); !errors.Is(err, durable.ErrKind) {
+		if _, _, err := d.Place(t.Context(), root, []job.Input{in}, false); !errors.Is(err, durable.ErrKind) {
 			t.Errorf("place: %v", err)
 		}
 		if _, there := d.Cached(in.Sum); there {
 			t.Error("what replaced it is still there")
 		}
 		cache(t, d, []byte("mesh"))
-		if _, _, err := d.Place(root, []job.Input{in}, false); err != nil {
+		if _, _, err := d.Place(t.Context(), root, []job.Input{in}, false); err != nil {
 			t.Error(err)
 		}
 		d.hoard.fresh[in.Sum] = true

@@ -204,7 +204,7 @@ func TestLargeInputIsNobodysUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	_, at, err := d.Place(root, []job.Input{in}, false)
+	_, at, err := d.Place(t.Context(), root, []job.Input{in}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -259,7 +259,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 		inputs []job.Input
 		keep   bool
 	}{{b.Spec.Inputs, true}, {a.Work.Inputs, false}} {
-		shared, at, err := n.desk.Place(work, part.inputs, part.keep)
+		shared, at, err := n.desk.Place(ctx, work, part.inputs, part.keep)
 		if err != nil {
 			return nil, err
 		}

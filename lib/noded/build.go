@@ -360,7 +360,7 @@ func (n *daemon) prepareBuild(ctx context.Context, b *desk.Build, as *desk.Owner
 	}
 	defer tree.Close()
 	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: as}
-	if s.Shared, s.At, err = n.desk.Place(tree, b.Spec.Inputs, false); err != nil {
+	if s.Shared, s.At, err = n.desk.Place(ctx, tree, b.Spec.Inputs, false); err != nil {
 		return nil, err
 	}
 	if b.Spec.Kind == job.Python {
