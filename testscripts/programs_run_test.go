@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // A way is a place where programs run: a node that offers the capability of that name, or
@@ -407,11 +408,20 @@ func (p *programs) write(b programBatch, w way) string {
 // largeSum is the beginning of the sum of such an input.
 var largeSum = fmt.Sprintf("%d bytes ", 64<<20+len("ends\n"))
 
-// lastOf returns the last line of a text, or the beginning of a long one.
+// lastOf returns the last line of a text that has a letter, or the last one if none has, or the
+// beginning of a long one.
 func lastOf(text []byte) string {
 	text = bytes.TrimSpace(text)
-	text = text[bytes.LastIndexByte(text, '\n')+1:]
-	return string(text[:min(len(text), 20)])
+	lines := bytes.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	last := text[max(bytes.LastIndexAny(text, "\n\r"), 0):]
+	for _, line := range slices.Backward(lines) {
+		if bytes.ContainsFunc(line, unicode.IsLetter) {
+			last = line
+			break
+		}
+	}
+	last = bytes.TrimSpace(last)
+	return string(last[:min(len(last), 20)])
 }
 
 // large makes an input that the jobs of a node may share, of little but zeros.
