@@ -171,6 +171,10 @@ func (b *Batch) Index(name string) (int, bool) {
 // Durable is how many bytes of the batch's log are durable: what may be told.
 func (b *Batch) Durable() int64 { return b.log.Size() }
 
+// Unchanged says that nobody else has opened the batch and changed it since this Batch was
+// made: its log is in its place, and as long as this Batch left it.
+func (b *Batch) Unchanged() bool { return b.log.InPlace() }
+
 // Replay calls f for each record of the log behind the first, in its order,
 // with the number of its job, or -1 if it has none. The record is valid during
 // the call. Three million take some 0.9 s.

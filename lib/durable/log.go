@@ -215,6 +215,22 @@ func (l *Log) Written() int64 {
 	return l.written
 }
 
+// InPlace says that the file at Path is that of the log, and has what the log has Written and
+// nothing more.
+func (l *Log) InPlace() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return false
+	}
+	there, err := os.Lstat(l.path)
+	if err != nil {
+		return false
+	}
+	mine, err := l.file.Stat()
+	return err == nil && os.SameFile(there, mine) && mine.Size() == l.written
+}
+
 // Path is the name the log was opened by, or has been Moved to.
 func (l *Log) Path() string { return l.path }
 

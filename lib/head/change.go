@@ -244,7 +244,8 @@ func (h *Head) dropUnchanged(after uint32) {
 	}
 }
 
-// number is the machine's number of a batch. One that is over is loaded.
+// number is the machine's number of a batch. One that is over is loaded, and so is one that is
+// just being made.
 func (h *Head) number(id job.BatchID) (n uint32, err error) {
 	n, open := h.byID[id]
 	if open {
@@ -261,7 +262,7 @@ func (h *Head) number(id job.BatchID) (n uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return h.open(b, true)
+	return h.open(b, h.store.Closed(id))
 }
 
 // ref is the machine's number of a job. A batch that is over is loaded.

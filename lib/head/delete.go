@@ -166,7 +166,10 @@ func (h *Head) undeletable(b spool.Info) (why string, soon bool) {
 	case h.store.Deleted(b.ID):
 		return "it was deleted just now", false
 	case !open:
-		return "its files are damaged, and nothing is done with it (see the log of dsched)", false
+		var err error
+		if n, err = h.number(b.ID); err != nil {
+			return "its files are damaged, and nothing is done with it (see the log of dsched)", false
+		}
 	}
 	if live := h.machine.Open(n); live > 0 {
 		of := fmt.Sprintf("of its %d jobs", h.batches[n].Jobs())

@@ -71,6 +71,60 @@ func made(t *testing.T, h *Head, id job.BatchID, names ...string) *spool.Batch {
 	return b
 }
 
+// Who finds a batch before dsched has taken it in may cancel it, and delete it too: dsched
+// takes in what is left of it then.
+func TestChangedBeforeItIsTakenIn(t *testing.T) {
+	s := newSite(t)
+	s.desk("ws1", "boot1") // it would be given the job
+	c := s.tool()
+	for _, deleted := range []bool{false, true} {
+		b := made(t, s.h, "ns/b", "j")
+		if got, refusal := s.ask(c, &wire.Change{Verb: "cancel", Args: []string{"ns/b"}}); refusal != nil || len(got) != 1 {
+			t.Fatal(got, refusal)
+		}
+		for open := true; open; {
+			s.h.do(func() { _, open = s.h.byID["ns/b"] })
+		}
+		if deleted {
+			if got, refusal := s.ask(c, &wire.Change{Verb: "delete", Args: []string{"ns/b"}}); refusal != nil {
+				t.Fatal(got, refusal)
+			}
+		}
+		if err := s.h.accept(b); err != nil {
+			t.Fatal(err)
+		}
+		s.h.settled(func() {
+			if n, open := s.h.byID["ns/b"]; open {
+				t.Errorf("deleted %v: it is open, and its job is %v", deleted, s.h.machine.State(sched.Ref{Batch: n}))
+			}
+		})
+		if deleted {
+			return
+		}
+		s.becomes("ns/b/j", job.Cancelled)
+		if _, refusal := s.ask(c, &wire.Change{Verb: "delete", Args: []string{"ns/b"}}); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
+}
+
+// Who asks that a batch be deleted that dsched has not yet taken in is told that its jobs are
+// not over, and they run all the same.
+func TestDeletedBeforeItIsTakenIn(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	b := made(t, s.h, "ns/b", "j")
+	got, refusal := s.ask(s.tool(), &wire.Change{Verb: "delete", Args: []string{"ns/b"}})
+	if said := fmt.Sprint(got, refusal); !strings.Contains(said, "is not over") {
+		t.Error(said)
+	}
+	next[*wire.Start](d)
+	if err := s.h.accept(b); err != nil {
+		t.Fatal(err)
+	}
+	s.becomes("ns/b/j", job.Running)
+}
+
 // What jobs of a new batch ask for and whom they need is found before the batch comes
 // into the state, which reads none of their lines for it.
 func TestReadBeside(t *testing.T) {

@@ -229,14 +229,30 @@ func (h *Head) accept(b *spool.Batch) error {
 		return err
 	}
 	ok := h.settled(func() {
-		h.store.Made(b)
-		if _, err = h.enlist(read, false); err == nil {
+		if err = h.takeIn(read); err == nil {
 			h.log.Info("submitted", "batch", string(b.ID), "jobs", b.Jobs(), "owner", b.Head.Owner)
 		}
 	})
 	if !ok {
 		return errEnding
 	}
+	return err
+}
+
+// takeIn is enlist for a batch that was just made. Others can find it from when it has its
+// name, before that is durable: who has changed it by now, or ended or deleted it, stays right.
+func (h *Head) takeIn(read asked) error {
+	b := read.Batch
+	if _, there := h.byID[b.ID]; !there && !b.Unchanged() {
+		err := b.Close()
+		if h.store.Closed(b.ID) || h.store.Deleted(b.ID) {
+			return err
+		}
+		_, nerr := h.number(b.ID)
+		return errors.Join(err, nerr)
+	}
+	h.store.Made(b)
+	_, err := h.enlist(read, false)
 	return err
 }
 
