@@ -32,21 +32,33 @@ type result struct {
 	files    map[int][]int // by the entry of the manifest those that read it
 }
 
-// read reads the values of a job that is done. An error is one of the session.
-func (t *table) read(ctx context.Context, h *ask.Head, row *job.Row) ([]value, error) {
-	values, err := t.readResult(ctx, h, row)
+// read reads the values of a job that is done. An error is one of the session. A file
+// that cannot be read on the head keeps no value of another file from being read.
+func read(ctx context.Context, h *ask.Head, row *job.Row, readings []*reading.Reading) ([]value, error) {
+	values, err := readResult(ctx, h, row, readings)
+	if errors.Is(err, wire.ErrGaveUp) && len(readings) > 1 {
+		values = nil
+		for i := range readings {
+			one, err := read(ctx, h, row, readings[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			values = append(values, one...)
+		}
+		return values, nil
+	}
 	if refused := (*wire.Error)(nil); errors.As(err, &refused) || errors.Is(err, wire.ErrGaveUp) {
-		return slices.Repeat([]value{{why: err}}, len(t.readings)), nil
+		return slices.Repeat([]value{{why: err}}, len(readings)), nil
 	}
 	return values, err
 }
 
-func (t *table) readResult(ctx context.Context, h *ask.Head, row *job.Row) ([]value, error) {
+func readResult(ctx context.Context, h *ask.Head, row *job.Row, readings []*reading.Reading) ([]value, error) {
 	left, err := h.Result(ctx, string(row.ID))
 	if err != nil {
 		return nil, err
 	}
-	r := &result{row, t.readings, make([]value, len(t.readings)), map[int][]int{}}
+	r := &result{row, readings, make([]value, len(readings)), map[int][]int{}}
 	for i := range r.readings {
 		entry, err := r.find(left.Manifest, i)
 		if r.values[i].why = err; err == nil {

@@ -52,7 +52,7 @@ func (t *table) session(ctx context.Context, flag string, ops *ask.Operands, pro
 		row := &t.rows[t.next]
 		t.values = make([]value, len(t.readings))
 		if row.State == job.Done && len(t.values) > 0 {
-			if t.values, err = t.read(ctx, h, row); err != nil {
+			if t.values, err = read(ctx, h, row, t.readings); err != nil {
 				return err
 			}
 			progress()

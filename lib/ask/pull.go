@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
+	"syscall"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -53,7 +55,7 @@ func (p *Puller) Pull(ctx context.Context, ops *Operands, progress func()) error
 	if err != nil {
 		return err
 	}
-	defer h.Close()
+	defer func() { h.Close() }()
 	progress()
 	ids, err := p.meant(ctx, h, ops)
 	if err != nil {
@@ -66,10 +68,18 @@ func (p *Puller) Pull(ctx context.Context, ops *Operands, progress func()) error
 		if p.told[id] {
 			continue
 		}
-		if err := p.job(ctx, h, id); err != nil {
+		usable, err := p.job(ctx, h, id)
+		if err != nil {
 			return err
 		}
-		p.told[id] = true
+		if p.told[id] = true; !usable {
+			h.Close()
+			next, err := Dial(ctx, p.Cmd, p.Head)
+			if err != nil {
+				return err
+			}
+			h = next
+		}
 	}
 	return nil
 }
@@ -117,33 +127,49 @@ func (p *Puller) meant(ctx context.Context, h *Head, ops *Operands) ([]string, e
 }
 
 // job pulls one job, or one attempt. What concerns it alone is a problem and
-// no error.
-func (p *Puller) job(ctx context.Context, h *Head, id string) error {
+// no error. It reports whether the session can be used for the next one.
+func (p *Puller) job(ctx context.Context, h *Head, id string) (usable bool, err error) {
+	j := &pulled{id: id, Choice: p.Choice}
+	j.Skip = map[string]bool{}
+	all := false // of the job is there
+	usable = true
 	for whole := false; !whole; {
-		var err error
 		var refused *wire.Error
-		whole, err = p.portion(ctx, h, id)
-		if errors.As(err, &refused) && refused.Status == cli.NoSuch && hasTry(id) && !p.named[id] {
+		whole, err = p.portion(ctx, h, j)
+		switch {
+		case err == nil:
+			all = whole && len(j.Skip) == 0
+			continue
+		case errors.As(err, &refused) && refused.Status == cli.NoSuch && hasTry(id) && !p.named[id]:
 			p.Empty++
-			return nil
+		case errors.As(err, &refused) && refused.Status == cli.NoSuch && !hasTry(id):
+			j.problems = append(j.problems, cli.Errorf(cli.IO, "%s: %w: the job is done, so its files on the head are damaged (dfsck -s shows that there), or it was deleted meanwhile", id, err))
+		case errors.Is(err, pull.ErrInTheWay):
+			j.problems = append(j.problems, cli.Errorf(cli.No, "%w", err))
+		case errors.As(err, new(*placeError)):
+			usable = false // the rest of a transfer is not received
+			j.problems = append(j.problems, err)
+		case errors.As(err, &refused), errors.Is(err, wire.ErrGaveUp):
+			j.problems = append(j.problems, fmt.Errorf("%s: %w", id, err))
+		default:
+			return false, err
 		}
-		if errors.Is(err, pull.ErrInTheWay) {
-			p.problem(cli.Errorf(cli.No, "%w", err))
-			return nil
-		}
-		if errors.As(err, &refused) || errors.Is(err, wire.ErrGaveUp) {
-			p.problem(fmt.Errorf("%s: %w", id, err))
-			return nil
-		}
-		if errors.Is(err, pack.ErrSum) {
-			p.problem(err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+		break
 	}
-	return p.Brought(id)
+	for _, err := range j.problems {
+		p.problem(err)
+	}
+	if all {
+		return usable, p.Brought(id)
+	}
+	return usable, nil
+}
+
+// A pulled job is one that is on its way.
+type pulled struct {
+	id          string
+	pull.Choice         // with the files that cannot be had
+	problems    []error // told when all has come: the session may be lost before, and all this is done again
 }
 
 func hasTry(id string) bool {
@@ -159,8 +185,10 @@ func (p *Puller) open(id string) (*pull.Place, error) {
 }
 
 // portion pulls as much of a job as one request can name, and says whether
-// that was all.
-func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, err error) {
+// that was all. The files that the head cannot send, or sends with another
+// content, are problems, and are skipped from then on.
+func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, err error) {
+	id := j.id
 	r, err := h.Result(ctx, id)
 	if err != nil {
 		return false, err
@@ -170,12 +198,12 @@ func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, e
 		return false, errors.Join(err, r.Leave(ctx))
 	}
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%q: %w", p.Root.Name(), err)
 	}
 	defer place.Close()
-	n, err := place.Plan(ctx, r.Manifest, &p.Choice, !p.Dry)
+	n, err := place.Plan(ctx, r.Manifest, &j.Choice, !p.Dry)
 	if err != nil {
-		return false, err
+		return false, p.here(id, err)
 	}
 	defer n.Close()
 	p.Files, p.Bytes = p.Files+n.Files, p.Bytes+n.Bytes
@@ -186,29 +214,91 @@ func (p *Puller) portion(ctx context.Context, h *Head, id string) (whole bool, e
 		return true, r.Leave(ctx)
 	}
 	p.Progress.Grow(n.Bytes)
-	err = n.Prepare(func(e pack.Entry) { p.Cmd.Verbose("%s", unit.Quote(path.Join(id, e.Path))) }, p.Progress.Add)
+	left, files := n.Bytes, n.Files
+	err = n.Prepare(func(e pack.Entry) {
+		files--
+		p.Cmd.Verbose("%s", unit.Quote(path.Join(id, e.Path)))
+	}, func(bytes int64) {
+		left -= bytes
+		p.Progress.Add(bytes)
+	})
 	if err != nil {
-		return false, err
+		return false, p.here(id, err)
 	}
 	if n.None {
 		err = r.Leave(ctx)
 	} else {
 		err = r.Take(ctx, n.Want, n)
 	}
-	if err != nil {
-		return false, err
+	gaveUp := errors.Is(err, wire.ErrGaveUp)
+	if err != nil && !gaveUp {
+		return false, p.here(id, err)
+	}
+	for _, file := range n.Damaged {
+		j.Skip[file] = true
+		j.problems = append(j.problems, Damaged(path.Join(id, file)))
+	}
+	if gaveUp {
+		p.Progress.Grow(-left)
+		return false, j.narrow(r.Manifest[n.Want.Ranges[0][0]].Path, n.Files, files, err)
+	}
+	j.Most *= 2
+	if !n.Whole {
+		return false, nil
 	}
 	for _, changed := range n.Changed {
-		p.problem(cli.Errorf(cli.No, "%q is not as in the result, and is left (changed here, or of an older result: move it away to pull it)", path.Join(id, changed)))
+		j.problems = append(j.problems, cli.Errorf(cli.No, "%q is not as in the result, and is left (changed here, or of an older result: move it away to pull it)", path.Join(id, changed)))
 	}
-	var wrong []error
-	for _, file := range n.Damaged {
-		wrong = append(wrong, Damaged(path.Join(id, file)))
-	}
-	if n.Whole && len(n.Changed)+len(wrong) == 0 && p.Choice.All() {
+	if len(n.Changed)+len(j.Skip) == 0 && j.All() {
 		place.Tidy(r.Manifest)
 	}
-	return n.Whole, errors.Join(wrong...)
+	return true, nil
+}
+
+// A placeError is returned when the directory of one job cannot be used here.
+type placeError struct {
+	dir string
+	err error
+}
+
+func (e *placeError) Error() string {
+	return fmt.Sprintf("%q: %v (mend that, or pull into another directory)", e.dir, e.err)
+}
+
+func (e *placeError) Unwrap() error { return e.err }
+
+// ExitStatus returns the status with which a tool ends for it.
+func (*placeError) ExitStatus() int { return cli.IO }
+
+// here returns err, as a placeError if it concerns the directory of this job only: a full
+// disk, for example, concerns all.
+func (p *Puller) here(id string, err error) error {
+	if errors.As(err, new(*Lost)) {
+		return err
+	}
+	for _, one := range []error{fs.ErrPermission, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EINVAL} {
+		if errors.Is(err, one) {
+			return &placeError{path.Join(p.Root.Name(), id), err}
+		}
+	}
+	return err
+}
+
+// narrow has the next request name fewer files after the head gave up one of
+// asked files, of which left did not come. A file that was asked for alone is a
+// problem, and is skipped.
+func (j *pulled) narrow(first string, asked, left int, err error) error {
+	switch {
+	case left == 0: // it has more bytes on the head than in the result
+	case asked > 1:
+		j.Most = max(1, left/2)
+	case len(j.Skip) < maxProblems:
+		j.Skip[first] = true
+		j.problems = append(j.problems, fmt.Errorf("%.300q cannot be read on the head (dfsck -s shows there what is damaged): %w", path.Join(j.id, first), err))
+	default:
+		return err
+	}
+	return nil
 }
 
 // note notes a job that left what did not come to the head.

@@ -16,6 +16,9 @@ import (
 type Choice struct {
 	Include []*regexp.Regexp // one of them is found in the path; none: any path
 	Exclude []*regexp.Regexp // none of them is
+
+	Skip map[string]bool // files that are not asked for, by their paths
+	Most int             // files of a plan, at most; 0: as many as one request can name
 }
 
 // All says that every path is taken.

@@ -72,7 +72,8 @@ func (p *Place) Plan(ctx context.Context, m pack.Manifest, c *Choice, write bool
 			}
 		case what == nothing && e.Type != pack.File:
 			n.make = append(n.make, i)
-		case what == nothing && len(ranges) == maxRanges && ranges[maxRanges-1][1] != i:
+		case what == nothing && c.Skip[e.Path]:
+		case what == nothing && (len(ranges) == maxRanges && ranges[maxRanges-1][1] != i || c.Most > 0 && n.Files == c.Most):
 			n.Whole = false
 		case what == nothing:
 			ranges = grow(ranges, i)
