@@ -9,9 +9,10 @@ set -u
 unset CDPATH
 
 stop() {
-	printf 'submit.sh: %s\n' "$*" >&2
+	say "$*"
 	exit 1
 }
+say() { printf 'submit.sh: %s\n' "$*" >&2; }
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 1
 command -v sbatch >/dev/null || stop 'there is no sbatch here: run this where jobs are submitted from'
@@ -37,36 +38,50 @@ esac
 most_after=${D2SLURM_AFTER:-1000}
 case $most_after in *[!0-9]* | 0*) stop 'D2SLURM_AFTER is a number from 1' ;; esac
 
-# explain TEXT: what to do when sbatch refused.
+# What is not in Slurm: how many jobs of how many, as words GROUP:FIRST-LAST, and those groups
+# between blanks. Once ended is set nothing more is submitted.
+left=0 total=0 lacking='' refused=' ' ended='' told=''
+
+# explain TEXT: says what to do when sbatch refused. What may be refused for its own options
+# keeps no other from being submitted.
 explain() {
 	case $1 in
 	'' | *imed\ out* | *"Zero Bytes"* | *"eset by peer"* | *"Unexpected message"*)
-		stop "it is not known whether sbatch was heard: look with squeue --me. If Slurm has it, add its line ($(cat submitting), its id) to" \
+		ended=1
+		say "it is not known whether sbatch was heard: look with squeue --me. If Slurm has it, add its line ($(cat submitting), its id) to" \
 			'submitted.tsv; then remove the file submitting, and run this again'
+		return
 		;;
 	esac
 	rm -f submitting
 	case $1 in
 	*SubmitJob* | *policy* | *"Job/step already"* | *"Unable to contact"* | *temporarily*)
-		stop 'the cluster takes no more now: what was submitted is noted, so run this again later'
+		ended=1
+		say 'the cluster takes no more now: what was submitted is noted, so run this again later'
 		;;
-	*"job array"*) stop "arrays may have fewer than $most tasks here: D2SLURM_ARRAY=100 ./submit.sh" ;;
-	*account*) stop 'give the batch an account of yours ("slurm: {account: NAME}"), and export it again; or mend plan.sh' ;;
-	*partition*) stop 'give the batch a partition that is there (sinfo; "slurm: {partition: NAME}"), and export it again; or mend plan.sh' ;;
-	*"not available"*) stop 'no node has what the jobs ask for (sinfo -N -l): ask for less, and export the batch again; or mend plan.sh' ;;
-	*) stop 'mend the options in plan.sh, or in the batch file and export it again, and run this again' ;;
+	*"job array"*) say "arrays may have fewer than $most tasks here: D2SLURM_ARRAY=100 ./submit.sh" ;;
+	*account*) say 'give the batch an account of yours ("slurm: {account: NAME}"), and export it again; or mend plan.sh' ;;
+	*partition*) say 'give the batch a partition that is there (sinfo; "slurm: {partition: NAME}"), and export it again; or mend plan.sh' ;;
+	*"not available"*) say 'no node has what the jobs ask for (sinfo -N -l): ask for less, and export the batch again; or mend plan.sh' ;;
+	*) say 'mend the options in plan.sh, or in the batch file and export it again, and run this again' ;;
 	esac
 }
 
-# send WHAT ARGUMENT ...: submits, and notes it as WHAT with its id.
+# send WHAT ARGUMENT ...: submits, and notes it as WHAT with its id. It fails if sbatch refuses.
 send() {
 	local what=$1 answer said
 	shift
 	printf '%s\n' "$what" | tr '\t' ' ' >submitting || stop 'nothing can be written here: is the disk full?'
 	if ! answer=$(sbatch --parsable --chdir="$PWD" --kill-on-invalid-dep=yes "$@" 2>sbatch.err 9>&-); then
 		said=$(<sbatch.err)
-		printf '%s\n' "${said:-sbatch failed and said nothing}" >&2
-		explain "$said"
+		if [ "$said" != "$told" ] || [ -z "$said" ]; then
+			printf '%s\n' "${said:-sbatch failed and said nothing}" >&2
+			explain "$said"
+		fi
+		rm -f sbatch.err
+		told=$said
+		[ -n "$ended" ] || rm -f submitting
+		return 1
 	fi
 	cat sbatch.err >&2
 	id=${answer%%;*}
@@ -93,7 +108,7 @@ after() {
 
 # afters GROUP OPTION ...: what a group waits for, of the lines of after on standard input,
 # as ids in the array waits. So many that they are no argument are waited for by jobs that do
-# nothing else, each for some of them.
+# nothing else, each for some of them. It fails if one of these is refused.
 afters() {
 	local group=$1 option some key options=() at=0
 	shift
@@ -111,7 +126,7 @@ afters() {
 		key=$group-$(printf '%s' "$some" | cksum | tr ' ' -)
 		id=$(awk -F '\t' -v key="$key" '$1 == "after" && $2 == key { id = $4 } END { print id }' submitted.tsv)
 		[ -n "$id" ] || send after$'\t'"$key"$'\t' --output=/dev/null --time=1 --job-name=after --export=NONE "${options[@]}" \
-			--dependency="afterok$some" --wrap=:
+			--dependency="afterok$some" --wrap=: || return 1
 		waits+=("$id")
 	done
 }
@@ -123,30 +138,56 @@ build() {
 	[ ! -e built ] || return 0
 	built=$(awk -F '\t' '$1 == "build" { id = $4 } END { print id }' submitted.tsv)
 	[ -n "$built" ] && return
-	send $'build\t\t' --output=slurm/build.out "$@" ./run.sh "$PWD" build 0 "$cpus" "$memory" "$gpus" 0
+	if ! send $'build\t\t' --output=slurm/build.out "$@" ./run.sh "$PWD" build 0 "$cpus" "$memory" "$gpus" 0; then
+		ended=1 # all wait for it
+		return
+	fi
 	built=$id
+}
+
+# lacks GROUP FIRST JOBS: notes that a group is not submitted from its job FIRST on.
+lacks() {
+	refused+="$1 " left=$((left + $3 - $2)) lacking+=" $1:$2-$(($3 - 1))"
 }
 
 # group NUMBER JOBS LIMIT CPUS MEMORY GPUS RANKS NEEDS OPTION ...: limit and needs may be empty.
 group() {
-	local number=$1 jobs=$2 limit=$3 cpus=$4 memory=$5 gpus=$6 ranks=$7 needs=$8 first last after=''
+	local number=$1 jobs=$2 limit=$3 cpus=$4 memory=$5 gpus=$6 ranks=$7 needs=$8 first last after='' need
 	shift 8
+	total=$((total + jobs))
 	first=$(awk -F '\t' -v g="$number" '$1 == g && $3 >= n { n = $3 + 1 } END { print n + 0 }' submitted.tsv)
 	[ "$first" -lt "$jobs" ] || return 0
+	for need in $needs; do
+		case $refused in *" ${need%%:*} "*)
+			lacks "$number" "$first" "$jobs"
+			return
+			;;
+		esac
+	done
 	[ -z "$built" ] || after=:$built
-	if [ -n "$needs" ]; then
+	if [ -n "$needs" ] && [ -z "$ended" ]; then
 		# shellcheck disable=SC2086 # they are words
-		afters "$number" "$@" < <(after $needs)
-		after+=$(printf ':%s' "${waits[@]}")
+		if afters "$number" "$@" < <(after $needs); then
+			after+=$(printf ':%s' "${waits[@]}")
+		else
+			lacks "$number" "$first" "$jobs"
+			return
+		fi
 	fi
 	for (( ; first < jobs; first = last + 1)); do
 		last=$((first + most - 1))
 		[ "$last" -lt "$jobs" ] || last=$((jobs - 1))
-		send "$number"$'\t'"$first"$'\t'"$last" --output=slurm/%A_%a.out --array="0-$((last - first))${limit:+%$limit}" \
-			${after:+"--dependency=afterok$after"} "$@" ./run.sh "$PWD" "$number" "$first" "$cpus" "$memory" "$gpus" "$ranks"
+		if [ -n "$ended" ] || ! send "$number"$'\t'"$first"$'\t'"$last" --output=slurm/%A_%a.out \
+			--array="0-$((last - first))${limit:+%$limit}" ${after:+"--dependency=afterok$after"} "$@" \
+			./run.sh "$PWD" "$number" "$first" "$cpus" "$memory" "$gpus" "$ranks"; then
+			lacks "$number" "$first" "$jobs"
+			return
+		fi
 	done
 }
 
 built=''
 # shellcheck source=/dev/null
 . ./plan.sh
+[ "$left" = 0 ] || stop "Slurm has $((total - left)) of $total jobs. It lacks those (group:first-last, as in plan.sh)$lacking:" \
+	'what it has is in submitted.tsv and is not submitted again when this is run again'
