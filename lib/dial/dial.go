@@ -330,6 +330,9 @@ func Over(ctx context.Context, stream net.Conn, addr string, h wire.Hello) (*wir
 		if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status != unreached {
 			return nil, nil, err
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("it does not answer: its log, and ps -C dsched -o pid,stat,wchan there, show whether it was stopped (T) or its disk hangs (D) (%w)", bare(err))
+		}
 		return nil, nil, &Error{Addr: addr, Err: err}
 	}
 	return c, head, nil

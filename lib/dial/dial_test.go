@@ -3,10 +3,13 @@ package dial
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"distribute/lib/wire"
 )
@@ -217,4 +220,16 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("%s: %v", addr, err)
 		}
 	}
+}
+
+// A head that takes connections and never answers, as one that was stopped, is told as that.
+func TestErrorOfASilentHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		go io.Copy(io.Discard, there)
+		_, _, err := Over(t.Context(), here, "/spool", wire.Hello{Role: wire.RoleTool})
+		if want := `the head at "/spool" cannot be reached: it does not answer: `; err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	})
 }
