@@ -159,10 +159,16 @@ func (t *take) fill(ctx context.Context, folder job.Token) (*job.Batch, []string
 
 // claim takes the jobs to the cluster, and returns those that are there.
 func (t *take) claim(ctx context.Context, folder job.Token) (*ask.Operands, error) {
-	taken := &ask.Operands{}
+	taken, held := &ask.Operands{}, map[job.ID]bool{}
+	for _, id := range t.held {
+		held[id] = true
+	}
 	err := t.head.Claim(ctx, string(node.Abroad(t.name)), folder, t.operands(), func(c *wire.Claimed) error {
 		if !c.Void && !c.Ended {
 			taken.Args = append(taken.Args, string(c.Job))
+		}
+		if c.Held && !held[c.Job] { // since it was chosen
+			t.held = append(t.held, c.Job)
 		}
 		return nil
 	})

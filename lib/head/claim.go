@@ -42,7 +42,7 @@ func (t *tool) claim(m *wire.Change) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: err.Error()}
 	}
 	if m.Dry {
-		return t.tellClaimed(m, nil)
+		return t.tellClaimed(m, nil, nil)
 	}
 	q, err := t.parse(m.Args, m.All)
 	if err != nil {
@@ -69,19 +69,21 @@ func (t *tool) claim(m *wire.Change) error {
 		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: fmt.Sprintf(
 			"these are jobs of %s: only %s and operators may take them to a cluster", others, others)}
 	}
-	if err := t.claimAll(m, ids); err != nil {
+	held, err := t.claimAll(m, ids)
+	if err != nil {
 		return err
 	}
 	of := make(map[job.ID]bool, len(ids))
 	for _, id := range ids {
 		of[id] = true
 	}
-	return t.tellClaimed(m, of)
+	return t.tellClaimed(m, of, held)
 }
 
-// claimAll has jobs taken to a cluster, durably.
-func (t *tool) claimAll(m *wire.Change, ids []job.ID) (err error) {
+// claimAll has jobs taken to a cluster, durably. It returns which of them were held until then.
+func (t *tool) claimAll(m *wire.Change, ids []job.ID) (held map[job.ID]bool, err error) {
 	any := t.operator()
+	held = map[job.ID]bool{}
 	ok := t.settled(func() {
 		defer t.dropUnchanged(t.lastBatch)
 		refs := make([]sched.Ref, len(ids))
@@ -92,6 +94,9 @@ func (t *tool) claimAll(m *wire.Change, ids []job.ID) (err error) {
 			if !any && !t.owns(t.batches[refs[i].Batch].Head.UID) { // the name has passed to another's
 				err = &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", id)}
 				return
+			}
+			if t.machine.State(refs[i]) == job.Held {
+				held[id] = true
 			}
 		}
 		for n, jobs := range byBatch(refs) {
@@ -106,14 +111,14 @@ func (t *tool) claimAll(m *wire.Change, ids []job.ID) (err error) {
 		}
 	})
 	if !ok {
-		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}
+		return nil, &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}
 	}
-	return err
+	return held, err
 }
 
 // tellClaimed answers with the attempts that a cluster has in a folder, of these jobs or
-// of all.
-func (t *tool) tellClaimed(m *wire.Change, of map[job.ID]bool) error {
+// of all, and which of the jobs were held until they were taken.
+func (t *tool) tellClaimed(m *wire.Change, of, held map[job.ID]bool) error {
 	var rows []wire.Claimed
 	may := t.mayBring(t.peer)
 	t.settled(func() { // what is told is durable
@@ -124,7 +129,7 @@ func (t *tool) tellClaimed(m *wire.Change, of map[job.ID]bool) error {
 			}
 			name, err := b.Name(int(a.Ref.Job))
 			if id := b.ID.Job(name); err == nil && (of == nil || of[id]) && takenAs(m.Folder, id, a.Try) == a.Token {
-				rows = append(rows, wire.Claimed{Job: id, Attempt: a.Token, Try: a.Try, Void: !a.Current, Ended: a.Result != nil})
+				rows = append(rows, wire.Claimed{Job: id, Attempt: a.Token, Try: a.Try, Void: !a.Current, Ended: a.Result != nil, Held: held[id]})
 			}
 		})
 	})

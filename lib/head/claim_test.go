@@ -2,6 +2,7 @@ package head
 
 import (
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -31,6 +32,24 @@ func (s *site) claims(folder job.Token, jobs ...string) (got []wire.Claimed) {
 		got = append(got, one)
 	}
 	return got
+}
+
+// The answer to a claim says which jobs were held until it took them, so that they can be
+// held again if they come back unbegun: also one that was held after it was chosen.
+func TestClaimSaysWhatWasHeld(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "a", "b")
+	if lines, refusal := s.ask(s.tool(), &wire.Change{Verb: "hold", Args: []string{"ns/b/a"}}); refusal != nil || len(lines) != 1 {
+		t.Fatalf("held %v, %v", lines, refusal)
+	}
+	folder := job.NewToken()
+	held := map[job.ID]bool{}
+	for _, c := range s.claims(folder, "ns/b") {
+		held[c.Job] = c.Held
+	}
+	if want := map[job.ID]bool{"ns/b/a": true, "ns/b/b": false}; !maps.Equal(held, want) {
+		t.Errorf("held are %v, want %v", held, want)
+	}
 }
 
 // What was taken to a cluster is found again by its folder, by no other, and after a

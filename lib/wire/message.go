@@ -263,6 +263,7 @@ type Claimed struct {
 	Try     int       `json:"try"`
 	Void    bool      `json:"void,omitempty"`  // nobody wants its result
 	Ended   bool      `json:"ended,omitempty"` // the head knows how it ended, and waits for its result
+	Held    bool      `json:"held,omitempty"`  // the job was held until this request took it
 }
 
 // A Want names entries of a manifest.
