@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,12 +40,12 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	if !*dry {
 		if err := os.MkdirAll(*dir, 0o777); err != nil {
-			return err
+			return fmt.Errorf("-o %q cannot be made: %w", *dir, err)
 		}
 	}
 	root, err := os.OpenRoot(*dir)
 	if err != nil && !(*dry && errors.Is(err, os.ErrNotExist)) {
-		return err
+		return fmt.Errorf("-o %q cannot be used: %w", *dir, err)
 	}
 	if root != nil {
 		defer root.Close()
@@ -134,7 +133,7 @@ func (p *puller) groups(ctx context.Context, ids <-chan string) func(func()) err
 				}
 				p.Another()
 			}
-			if err := cmp.Or(ask.CheckIDs(group), ask.Check(group)); err != nil {
+			if err := ask.CheckIDs(group); err != nil {
 				return err
 			}
 			if err := p.Pull(ctx, &ask.Operands{Args: group}, progress); err != nil {

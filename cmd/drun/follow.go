@@ -39,12 +39,13 @@ var errOver = errors.New("all jobs are over")
 
 // run runs the batch in a lab below the directory for results.
 func (r *runner) run(ctx context.Context) (err error) {
-	if err := os.MkdirAll(r.out, 0o777); err != nil {
-		return err
+	err = os.MkdirAll(r.out, 0o777)
+	var dir string
+	if err == nil {
+		dir, err = os.MkdirTemp(r.out, ".drun-")
 	}
-	dir, err := os.MkdirTemp(r.out, ".drun-")
 	if err != nil {
-		return err
+		return fmt.Errorf("nothing can be written in the directory of -o, %q: %w", r.out, err)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err

@@ -74,13 +74,16 @@ func Check(args []string) error {
 	return nil
 }
 
-// CheckIDs reports a filter among words that came on standard input: they are ids there, and
-// the name of a job, as n=4, would mean all that were given four.
+// CheckIDs reports what is no id among words that came on standard input. A filter is none: the
+// name of a job, as n=4, would mean all that were given four.
 func CheckIDs(words []string) error {
 	for _, w := range words {
 		if isFilter(w) {
 			return cli.Errorf(cli.Input, "standard input: %q is a filter, and ids are wanted there", w)
 		}
+	}
+	if _, err := query.Parse(words, time.Now()); err != nil {
+		return cli.Errorf(cli.Input, "standard input: %w", err)
 	}
 	return nil
 }
