@@ -368,3 +368,31 @@ func TestManyRanges(t *testing.T) {
 		t.Errorf("the plan: %d ranges, whole %v, %v", len(n.Want.Ranges), n.Whole, err)
 	}
 }
+
+// A plan leaves out the files to skip, and names no more than it may: the rest is for the next.
+func TestSomeFiles(t *testing.T) {
+	m, contents := result(t)
+	p := at(t, t.TempDir())
+	c := &Choice{Most: 2, Skip: map[string]bool{"fields/b.csv": true}}
+	for _, want := range []struct {
+		whole bool
+		files string
+	}{{false, "fields/a.vtk log.txt"}, {true, "z.csv"}} {
+		n := plan(t, p, m, c)
+		var got []string
+		for _, r := range n.Want.Ranges {
+			for _, e := range m[r[0]:r[1]] {
+				got = append(got, e.Path)
+			}
+		}
+		if files := strings.Join(got, " "); n.Whole != want.whole || files != want.files {
+			t.Errorf("the plan: %q, whole %v; want %q, %v", files, n.Whole, want.files, want.whole)
+		}
+		if err := carry(t, n, contents, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := plan(t, p, m, c); !n.None || !n.Whole {
+		t.Errorf("in the end %+v is wanted, whole %v", n.Want, n.Whole)
+	}
+}
