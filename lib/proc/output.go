@@ -20,7 +20,7 @@ type output struct {
 	fd     int           // of read, in non-blocking mode
 	over   chan struct{} // closed when the order's processes have ended
 	copied chan struct{}
-	size   int64 // bytes copied; like err it is read when copied is closed
+	size   int64 // bytes appended; like err it is read when copied is closed
 	err    error // why something is not in the file
 }
 
@@ -94,8 +94,12 @@ func (s *supervisor) copyOutput(o *Order, out *output) {
 // what was printed. The room that is held back for ends is not for what still runs, which
 // would fill that too. After the processes have ended it returns the error if somebody has
 // stopped the order: what they have left may be what fills the disk, and stays until the
-// end is told.
+// end is told. It drops all but one byte of what is printed beyond o.Keep: that byte shows
+// that the order has printed more, also to a daemon that starts later.
 func (s *supervisor) appendOutput(o *Order, out *output, b []byte) error {
+	if o.Keep > 0 {
+		b = b[:min(int64(len(b)), max(0, o.Keep+1-out.size))]
+	}
 	for {
 		n, err := out.file.Write(b)
 		b, out.size = b[n:], out.size+int64(n)

@@ -180,3 +180,19 @@ func fullOutput(t *testing.T) *output {
 	t.Cleanup(func() { full.Close() })
 	return &output{file: full, over: make(chan struct{})}
 }
+
+// No more of what is printed goes to the disk than may be kept, also while nobody looks at it
+// and stops the order.
+func TestOutputDoesNotFillTheDisk(t *testing.T) {
+	t.Parallel()
+	o := order(newDir(t), "")
+	o.Argv[2], o.Keep = "head -c 1M /dev/zero; wc -c <"+o.Output+" >size", 4096
+	st := runOrder(t, o)
+	size, err := os.ReadFile(o.Cwd + "/size")
+	if err != nil || strings.TrimSpace(string(size)) != "4097" {
+		t.Errorf("it has %s bytes while it runs, %v", size, err)
+	}
+	if info, err := os.Stat(o.Output); err != nil || info.Size() != o.Keep || st.Printed != o.Keep {
+		t.Errorf("%v, %v, status %+v", info.Size(), err, st)
+	}
+}
