@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"distribute/lib/durable"
 	"distribute/lib/pack"
@@ -93,7 +94,7 @@ func TestMountedIsForeign(t *testing.T) {
 	if !durable.Mounted(d) {
 		t.Skip("the kernel does not tell of a file whether it is mounted") // before 5.8
 	}
-	if _, files := Use(t.Context(), dir); files != 5 { // dir itself, work, out, data and file: nothing that is in data
+	if _, files := Use(t.Context(), dir); files != 3 { // dir itself, work and out
 		t.Errorf("%d files", files)
 	}
 	root, err := os.OpenRoot(dir + "/work")
@@ -104,6 +105,30 @@ func TestMountedIsForeign(t *testing.T) {
 	m, skipped, err := pack.Scan(t.Context(), root, nil, pack.Limits{})
 	if err != nil || len(m) != 1 || m[0].Path != "out" || len(skipped) != 2 || skipped[0].Path != "data/" || skipped[1].Path != "file" {
 		t.Errorf("found %v, skipped %v, %v", m, skipped, err)
+	}
+}
+
+// A file system that never answers, as that of a paused job, is not waited for.
+func TestUseAsksNothingOfMounted(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "work")
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		suite.Missing(t, fmt.Sprintf("no FUSE here: %v", err))
+	}
+	defer server.Close()
+	how := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())
+	if err := errors.Join(os.Mkdir(at, 0o755), syscall.Mount("test", at, "fuse", 0, how)); err != nil {
+		suite.Missing(t, fmt.Sprintf("nothing can be mounted here: %v", err))
+	}
+	defer syscall.Unmount(at, syscall.MNT_DETACH)
+	late := time.AfterFunc(10*time.Second, func() {
+		t.Error("it waits for an answer")
+		server.Close() // which ends the file system
+	})
+	defer late.Stop()
+	if _, files := Use(t.Context(), dir); files != 1 {
+		t.Errorf("%d files", files)
 	}
 }
 

@@ -95,14 +95,19 @@ func Rounded(size int64) int64 { return (size + block - 1) / block * block }
 // Use is how many bytes and inodes a tree has on the disk; of a file with
 // several names a part for each, and of the shared inputs nothing: they are the cache's. It
 // costs a look at every file, and ends early with ctx. What vanishes meanwhile, or may not be
-// looked at, is not counted.
+// looked at, is not counted. Nor is what is mounted in it, of which nothing is asked: a file
+// system of the job's own may never answer, as that of a paused job.
 func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes int64) {
+	mounts, err := Mounts(dir)
+	if err != nil || slices.Contains(mounts, ".") {
+		return 0, 0
+	}
 	root, err := durable.OpenRoot(dir)
 	if err != nil {
 		return 0, 0
 	}
 	defer root.Close()
-	durable.Walk(root, func(e durable.Entry, err error) error {
+	durable.WalkExcept(root, mounts, func(e durable.Entry, err error) error {
 		if err != nil || ctx.Err() != nil {
 			return ctx.Err()
 		}

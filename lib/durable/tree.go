@@ -33,12 +33,21 @@ type Entry struct {
 // A walk takes a few system calls for each entry, however deep it lies. Some 64
 // directories are open at a time, and one more for each 64 levels.
 func Walk(root *os.Root, enter func(Entry, error) error, leave func(Entry) error) error {
+	return WalkExcept(root, nil, enter, leave)
+}
+
+// WalkExcept is [Walk] that leaves out the paths except, and what is below them: it does not ask
+// for their metadata, which a mounted file system may never tell.
+func WalkExcept(root *os.Root, except []string, enter func(Entry, error) error, leave func(Entry) error) error {
+	if slices.Contains(except, ".") {
+		return nil
+	}
 	e := Entry{Path: ".", Name: ".", Dir: root}
 	var err error
 	if e.Info, err = root.Lstat("."); err != nil {
 		return enter(e, err)
 	}
-	w := &walk{enter, leave, []level{{dir: root}}}
+	w := &walk{except, enter, leave, []level{{dir: root}}}
 	err = enter(e, nil)
 	if err == nil {
 		err = w.below(e)
@@ -54,6 +63,7 @@ func Walk(root *os.Root, enter func(Entry, error) error, leave func(Entry) error
 const openLevels = 64
 
 type walk struct {
+	except []string
 	enter  func(Entry, error) error
 	leave  func(Entry) error
 	levels []level // from the root to the directory that is walked
@@ -100,6 +110,9 @@ func (w *walk) one(at int, up Entry, name string) error {
 	e := Entry{Path: name, Name: name, Dir: dir}
 	if at > 0 {
 		e.Path = up.Path + "/" + name
+	}
+	if slices.Contains(w.except, e.Path) {
+		return nil
 	}
 	if e.Info, err = dir.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return nil
