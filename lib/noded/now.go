@@ -26,7 +26,8 @@ const (
 const nowSoon = 5 * time.Millisecond
 
 // tellNow writes into the places what is here, for dpause(1), when it has changed.
-// It is removed at the end if nothing is left that runs.
+// What cannot be written, as on a full disk, is tried again. It is removed at the end if nothing
+// is left that runs.
 func (n *daemon) tellNow(ctx context.Context) {
 	places := slices.DeleteFunc(pause.PlacesOf(n.desk.Dir()), func(place string) bool { return place == pause.RunPlace })
 	var last []byte
@@ -35,16 +36,22 @@ func (n *daemon) tellNow(ctx context.Context) {
 	for again := nowSoon; ; {
 		now, whole := n.nowHere()
 		content, err := now.Encode()
+		unwritten := false
 		if err == nil && !bytes.Equal(content, last) {
 			last = content
 			for _, place := range places {
 				if _, missing := os.Lstat(place); missing != nil {
 					continue
 				}
-				if err := pause.PutNow(place, string(n.Name), content); err != nil && !complained {
-					n.Log.Warn("cannot write the list of running jobs for dpause", "why", err)
+				err := pause.PutNow(place, string(n.Name), content)
+				if err != nil && !complained {
+					n.Log.Warn("cannot write the list of running jobs for dpause; trying again", "why", err)
 					complained = true
 				}
+				unwritten = unwritten || err != nil
+			}
+			if unwritten {
+				last = nil
 			}
 			left.take(ctx)
 		}
@@ -53,6 +60,9 @@ func (n *daemon) tellNow(ctx context.Context) {
 			again = nowSoon
 		} else {
 			supervised = time.After(again)
+		}
+		if unwritten {
+			supervised = time.After(nowEvery)
 		}
 		select {
 		case <-supervised:

@@ -1,10 +1,14 @@
 package noded
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -435,4 +439,57 @@ func TestNowHere(t *testing.T) {
 	if n, err := pause.OwnNow(pause.OwnPlace(dir), "ws1"); err == nil {
 		t.Errorf("left: %+v", n)
 	}
+}
+
+// What a node could not say of itself, as on a full disk, it says later.
+func TestNowIsWrittenLater(t *testing.T) {
+	h := newFakeHead(t)
+	patience := 4 * 3600.0
+	h.patience = &patience
+	top := t.TempDir()
+	dir, failed := filepath.Join(top, "node"), make(chan struct{})
+	place := pause.OwnPlace(dir)
+	h.liveAs(dir, func(s *Settings) { s.Log = slog.New(untilLogged{s.Log.Handler(), "list of running jobs", failed}) })
+	s, _ := h.session()
+	said := func(fits func(pause.Now) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+			n, err := pause.OwnNow(place, "ws1")
+			if err == nil && fits(n) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it says %+v, %v", n, err)
+			}
+		}
+	}
+	said(func(n pause.Now) bool { return n.Patience != nil })
+	if err := errors.Join(os.Rename(place, top+"/aside"), os.WriteFile(place, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	gate := filepath.Join(top, "gate")
+	h.begun(s, gate)
+	<-failed
+	if err := errors.Join(os.Remove(place), os.Rename(top+"/aside", place)); err != nil {
+		t.Fatal(err)
+	}
+	said(func(n pause.Now) bool { return len(n.Running) == 1 })
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaited[*wire.Ended](s)
+}
+
+// An untilLogged closes a channel when a message with a text is logged, which happens once.
+type untilLogged struct {
+	slog.Handler
+	text   string
+	logged chan struct{}
+}
+
+func (u untilLogged) Handle(ctx context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, u.text) {
+		close(u.logged)
+	}
+	return u.Handler.Handle(ctx, r)
 }
