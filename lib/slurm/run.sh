@@ -121,7 +121,7 @@ set -u
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
 short='' work=$tmp
-trap 'rm -rf -- "$tmp" ${short:+"$short"}' EXIT
+trap 'rm -rf -- "$tmp" 2>/dev/null || { open_dirs "$tmp"; rm -rf -- "$tmp"; }; rm -rf -- ${short:+"$short"}' EXIT
 mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
 # A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
 # /tmp, most jobs do without.
