@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/proc"
 )
@@ -167,6 +169,9 @@ func (n *daemon) explain(a *attempt, r *job.Result, st *proc.Status) (lacks stri
 		image = fmt.Sprintf("the image %.100q", b.Spec.Image.Path)
 	}
 	why, lacks := whyNoContainer(lastLine(a.failedOutput(r)), *st.Exit, image)
+	if lacks != "" && s.SavedFiles == 0 && a.hasSaved() {
+		return "" // a program in the container has printed that, as one that starts another container
+	}
 	switch {
 	case why == "" || st.Crowded > 0:
 	case r.Rank != nil:
@@ -175,6 +180,22 @@ func (n *daemon) explain(a *attempt, r *job.Result, st *proc.Status) (lacks stri
 		r.Reason = why
 	}
 	return lacks
+}
+
+// hasSaved reports whether something is in the directory of what is saved.
+func (a *attempt) hasSaved() bool {
+	work, err := durable.OpenRoot(a.WorkDir())
+	if err != nil {
+		return false
+	}
+	defer work.Close()
+	dir, err := work.OpenFile(saveDir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(1)
+	return len(names) > 0
 }
 
 var (
