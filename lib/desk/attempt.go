@@ -296,6 +296,7 @@ func (d *Desk) Attempts() ([]*Attempt, error) {
 			errs = append(errs, d.discard(dir))
 			continue
 		}
+		errs = append(errs, reopenRecord(dir))
 		record := filepath.Join(dir, proc.RecordFile)
 		t, err := readTold(dir)
 		if err == nil && t.given == nil && !readable(dir) || errors.Is(err, fs.ErrNotExist) {

@@ -146,6 +146,9 @@ func (d *Desk) Builds() ([]*Build, error) {
 	}
 	bs, errs := []*Build{}, []error{d.uncoverRecords("builds")}
 	for _, e := range entries {
+		if e.IsDir() {
+			errs = append(errs, reopenRecord(d.path("builds", e.Name())))
+		}
 		b, err := readBuild(d.path("builds", e.Name()))
 		if err != nil {
 			errs = append(errs, d.discard(d.path("builds", e.Name())))

@@ -17,6 +17,7 @@ import (
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/proc"
 )
 
 // syncedFrom is the size in bytes from which an input in the cache is synced.
@@ -215,13 +216,30 @@ func (d *Desk) eachCached(f func(path, sum string, info fs.FileInfo) error) erro
 	})
 }
 
-// reopen opens a directory of the node to its owner, who may have closed it with others.
-func reopen(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil || info.Mode().Perm()&0o700 == 0o700 {
+// reopen opens a directory or a file of the node to its owner, who may have closed it with others.
+func reopen(name string) error {
+	info, err := os.Lstat(name)
+	if err != nil {
 		return err
 	}
-	return os.Chmod(dir, 0o700)
+	want := fs.FileMode(0o600)
+	if info.IsDir() {
+		want = 0o700
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() || info.Mode().Perm()&want == want {
+		return nil
+	}
+	return os.Chmod(name, want)
+}
+
+// reopenRecord opens the directory of an attempt or a build, and its record, to their owner: what
+// runs in it as that user may have closed them.
+func reopenRecord(dir string) error {
+	err := errors.Join(reopen(dir), reopen(filepath.Join(dir, proc.RecordFile)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Part is how many bytes have come of an input that is not in the cache yet.

@@ -121,6 +121,40 @@ func TestOpenClosed(t *testing.T) {
 	}
 }
 
+// What runs as the user of the daemon may close the directory and the record of its attempt or
+// build: the next daemon opens them, as it could not begin otherwise.
+func TestClosedRecords(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	as, errs := d.Begin([]Note{note("a")})
+	spec := []byte(`{"kind":"command"}`)
+	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+	modes := map[string]fs.FileMode{}
+	for _, dir := range []string{as[0].Dir, b.Dir} {
+		modes[dir], modes[filepath.Join(dir, proc.RecordFile)] = 0o700, 0o600
+	}
+	for name := range modes {
+		if filepath.Base(name) == proc.RecordFile {
+			err = errors.Join(err, os.Chmod(name, 0))
+		}
+	}
+	if err = errors.Join(err, os.Chmod(as[0].Dir, 0o111), os.Chmod(b.Dir, 0)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := d.Attempts()
+	builds, berr := d.Builds()
+	if len(found) != 1 || len(builds) != 1 || err != nil || berr != nil {
+		t.Errorf("%v, %v, %v, %v", found, builds, err, berr)
+	}
+	for name, want := range modes {
+		if info, err := os.Lstat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+}
+
 func TestOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "node")
 	d := open(t, dir, "b1")
