@@ -41,9 +41,10 @@ type hoard struct {
 	pins  map[string]int  // of inputs that are needed: by how many
 	fresh map[string]bool // inputs that have come and were not synced yet
 
-	times map[string]time.Time // of inputs, when they were linked last and no other link was there
+	times map[string]time.Time // of inputs that were whole then: they had come, were linked while no other link was there, or were read
 
 	evicting, keeping sync.Mutex
+	reading           chan struct{} // holds one value while an input is read
 }
 
 func checkSum(sum string) error {
@@ -313,6 +314,9 @@ func (c cacher) Put(_ int, e pack.Entry, from int64, r io.Reader) (err error) {
 		return err
 	}
 	delete(c.d.hoard.times, e.Sum)
+	if info, err := f.Stat(); err == nil && e.Size >= syncedFrom { // smaller ones are seldom shared
+		c.d.hoard.times[e.Sum] = info.ModTime()
+	}
 	return nil
 }
 
@@ -375,11 +379,13 @@ const bootFile = "boot"
 const maxBoot = 1 << 10
 
 // cleanCache counts the cache, and removes, in a new boot, the inputs that may
-// never have been synced. Parts stay: they are checked when they are whole.
+// never have been synced. Parts stay: they are checked when they are whole. The other inputs get
+// another time than they had: a job may have changed one a moment before a power cut, and the
+// time of that is not on the disk. So each is read before it is shared.
 func (d *Desk) cleanCache() error {
 	mark := d.path("cache", bootFile)
 	was, _ := durable.ReadFile(mark, maxBoot)
-	again := string(was) == d.boot
+	again, now := string(was) == d.boot, time.Now()
 	err := d.eachCached(func(path, sum string, info fs.FileInfo) error {
 		fresh := strings.HasPrefix(filepath.Base(path), freshPrefix)
 		if checkSum(sum) != nil || !again && (fresh || info.Size() < syncedFrom) {
@@ -387,6 +393,9 @@ func (d *Desk) cleanCache() error {
 		}
 		if fresh {
 			d.hoard.fresh[sum] = true
+		}
+		if !again && !strings.HasPrefix(filepath.Base(path), partPrefix) && info.Mode().IsRegular() && os.Chtimes(path, time.Time{}, now) != nil {
+			return os.Remove(path)
 		}
 		d.hoard.bytes += Rounded(info.Size())
 		return nil

@@ -71,7 +71,7 @@ func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &Desk{dir: dir, boot: boot, mode: mode, hoard: hoard{pins: map[string]int{}, fresh: map[string]bool{}, times: map[string]time.Time{}}, specs: map[string]*Build{}}
+	d := &Desk{dir: dir, boot: boot, mode: mode, hoard: hoard{pins: map[string]int{}, fresh: map[string]bool{}, times: map[string]time.Time{}, reading: make(chan struct{}, 1)}, specs: map[string]*Build{}}
 	if err := d.check(); err != nil {
 		return nil, err
 	}

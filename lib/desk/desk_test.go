@@ -13,8 +13,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -778,40 +780,163 @@ func TestSharedChangedInUse(t *testing.T) {
 	}
 }
 
-// The next daemon gives no other job a shared input that a running job has changed, whenever it
-// did.
+// TestSharedChangedBeforeRestart changes a shared input or an image, with and without a removal
+// of the link to it: the next dnoded gives it to no other job, and reads it at most once.
 func TestSharedChangedBeforeRestart(t *testing.T) {
-	for _, content := range []string{"content", "changed"} {
-		dir := t.TempDir()
-		d := open(t, dir, "b1")
-		root, err := os.OpenRoot(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer root.Close()
-		in := cache(t, d, []byte("content"))
-		link := func(path string) error {
-			if err := root.WriteFile(path, nil, 0o600); err != nil {
+	images := 0
+	for _, c := range []struct {
+		name                        string
+		content                     string
+		removed, kept, image, power bool // kept: the file has the time of the input
+		reads                       int32
+	}{
+		{name: "in use", content: "content", reads: 1},
+		{name: "in use, changed", content: "changed", reads: 1},
+		{name: "removed", content: "content", removed: true, reads: 1},
+		{name: "removed, changed", content: "changed", removed: true, reads: 1},
+		{name: "in use, with its time", content: "content", kept: true},
+		{name: "removed, with its time", content: "content", removed: true, kept: true},
+		{name: "image", content: "content", image: true, kept: true},
+		{name: "image, changed", content: "changed", image: true, reads: 1},
+		{name: "power cut", content: "content", kept: true, power: true, reads: 1},
+		{name: "power cut, changed, time not on the disk", content: "changed", kept: true, power: true, reads: 1},
+		{name: "power cut, removed, changed, time not on the disk", content: "changed", removed: true, kept: true, power: true, reads: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			d := open(t, dir, "b1")
+			root, err := os.OpenRoot(t.TempDir())
+			if err != nil {
 				t.Fatal(err)
 			}
-			in.Path = path
-			_, err := d.share(t.Context(), root, in)
-			return err
-		}
-		if err := link("one"); err != nil {
+			defer root.Close()
+			content := make([]byte, syncedFrom)
+			copy(content, "content")
+			in := cache(t, d, content)
+			in.MTime = new(int64)
+			link := func(path string) error {
+				if c.image {
+					images++
+					as, errs := d.Begin([]Note{note(strconv.Itoa(images))})
+					if err := errors.Join(errs...); err != nil {
+						t.Fatal(err)
+					}
+					_, err := d.PlaceImage(t.Context(), as[0], in)
+					return errors.Join(err, os.Rename(as[0].Image(), filepath.Join(root.Name(), path)))
+				}
+				if err := root.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				in.Path = path
+				_, err := d.share(t.Context(), root, in)
+				return err
+			}
+			var reads atomic.Int32
+			defer durable.Observe(&durable.Observer{Step: func(name string) error {
+				if name == "cache.read" {
+					reads.Add(1)
+				}
+				return nil
+			}})()
+			if err := link("one"); err != nil {
+				t.Fatal(err)
+			}
+			if reads.Load() != 0 {
+				t.Error("an input was read that has just come")
+			}
+			info, err := root.Stat("one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !c.kept {
+				info = nil
+			}
+			copy(content, c.content)
+			if err := errors.Join(root.Chmod("one", 0o600), root.WriteFile("one", content, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if c.kept {
+				if err := root.Chtimes("one", time.Time{}, info.ModTime()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.removed {
+				if err := root.Remove("one"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(d.Keep(t.Context()), d.Close()); err != nil {
+				t.Fatal(err)
+			}
+			boot := "b1"
+			if c.power {
+				boot = "b2"
+				d = open(t, dir, boot)
+				d.Close() // a dnoded that needed no input
+			}
+			d = open(t, dir, boot)
+			for _, path := range []string{"two", "three"} {
+				if err := link(path); (err == nil) != (c.content == "content") {
+					t.Fatalf("%s: %v", path, err)
+				}
+				if _, here := d.Cached(in.Sum); here != (c.content == "content") {
+					t.Fatalf("it is in the cache: %v", here)
+				}
+				if c.content != "content" {
+					break
+				}
+			}
+			if n := reads.Load(); n != c.reads {
+				t.Errorf("it was read %d times, want %d", n, c.reads)
+			}
+		})
+	}
+}
+
+// TestSharedUnreadable has the disk refuse to read a shared input: that is told, and is no change.
+func TestSharedUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := cache(t, d, []byte("content"))
+	in.MTime = new(int64)
+	link := func(path string) (*SharedFile, error) {
+		in.Path = path
+		if err := root.WriteFile(in.Path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(root.Chmod("one", 0o600), root.WriteFile("one", []byte(content), 0), root.Chtimes("one", time.Time{}, time.Unix(5, 0))); err != nil {
-			t.Fatal(err)
+		return d.share(t.Context(), root, in)
+	}
+	at, err := link("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(root.Chtimes(in.Path, time.Time{}, time.Unix(5, 0)), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, dir, "b1")
+	end := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "cache.read" {
+			return syscall.EIO
 		}
-		d.Close()
-		d = open(t, dir, "b1")
-		if err := link("two"); (err == nil) != (content == "content") {
-			t.Errorf("with %q: %v", content, err)
-		}
-		if _, here := d.Cached(in.Sum); here != (content == "content") {
-			t.Errorf("with %q it is in the cache: %v", content, here)
-		}
+		return nil
+	}})
+	if changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{*at}); changed != "" || !errors.Is(err, syscall.EIO) {
+		t.Errorf("at the end of its job: %q was changed, %v", changed, err)
+	}
+	if _, err := link("two"); !errors.Is(err, syscall.EIO) || errors.Is(err, ErrChanged) {
+		t.Errorf("it is shared: %v", err)
+	}
+	if !has(d, in) {
+		t.Error("it is no longer in the cache")
+	}
+	end()
+	if _, err := link("three"); err != nil {
+		t.Errorf("when the disk reads again: %v", err)
 	}
 }
 
@@ -1128,7 +1253,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := d.PlaceImage(as[0], cache(t, d, []byte("an image"))); err != nil {
+	if _, err := d.PlaceImage(t.Context(), as[0], cache(t, d, []byte("an image"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := as[0].Sweep(); err != nil {

@@ -46,7 +46,7 @@ func TestHandOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := d.PlaceImage(a, cache(t, d, []byte("an image"))); err != nil {
+	if _, err := d.PlaceImage(t.Context(), a, cache(t, d, []byte("an image"))); err != nil {
 		t.Fatal(err)
 	}
 	o := &Owner{UID: 4711, GID: 4712}

@@ -213,105 +213,111 @@ func openCached(path string) (*os.File, error) {
 // share makes the input a link to the cache's file, which can be executed then, even if it has
 // come a moment ago.
 func (d *Desk) share(ctx context.Context, root *os.Root, in job.Input) (*SharedFile, error) {
-	if err := d.checkInUse(ctx, in); err != nil {
+	if err := d.checkCached(ctx, in); err != nil {
 		return nil, err
 	}
-	at, err := d.linkCached(root, in)
-	durable.AwaitWriters(root, in.Path)
-	return at, err
-}
-
-// checkInUse reads an input in the cache to which a job of an earlier daemon may have a link, and
-// removes it if it was changed. One that has the time of the input is believed. It ends early with
-// ctx, and removes nothing then.
-func (d *Desk) checkInUse(ctx context.Context, in job.Input) error {
-	info, err := d.stat(in.Sum)
-	if err != nil {
-		return err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if _, known := d.setTime(in.Sum); known || !ok || st.Nlink == 1 {
-		return nil
-	}
-	if (in.MTime == nil || !info.ModTime().Equal(in.ModTime())) && !d.isWhole(ctx, in.Sum) {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
-	}
-	d.hoard.mu.Lock()
-	defer d.hoard.mu.Unlock()
-	if _, known := d.hoard.times[in.Sum]; !known {
-		d.hoard.times[in.Sum] = info.ModTime()
-	}
-	return nil
-}
-
-func errChangedInCache(in job.Input) error {
-	return fmt.Errorf("input %q: a job has changed it in the cache", in.Path)
-}
-
-// linkCached makes the input a link to the cache's file. All links have one time: that of the
-// input, if no other link is in use. They have one mode, which is executable from the first
-// input on that is. A file that was changed since is removed from the cache.
-func (d *Desk) linkCached(root *os.Root, in job.Input) (*SharedFile, error) {
 	if err := root.Remove(in.Path); err != nil {
 		return nil, &PlaceError{in.Path, err}
 	}
 	// The path was made by this process a moment ago and holds no links.
-	to := filepath.Join(root.Name(), filepath.FromSlash(in.Path))
+	at, err := d.linkCached(filepath.Join(root.Name(), filepath.FromSlash(in.Path)), in)
+	if err != nil {
+		return nil, err
+	}
+	durable.AwaitWriters(root, in.Path)
+	return &at, nil
+}
+
+// checkCached reads an input in the cache of which this dnoded does not know that it is whole: a
+// job that has a link to it, or had one, may have changed it. One that has the time of the input
+// is believed. A changed input is removed, and the error is [ErrChanged]. One that the disk does
+// not read stays. One input is read at a time. It ends early with ctx, and removes nothing then.
+func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
+	if _, known := d.setTime(in.Sum); known {
+		return nil
+	}
+	select {
+	case d.hoard.reading <- struct{}{}:
+		defer func() { <-d.hoard.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if _, known := d.setTime(in.Sum); known { // another job has waited for it
+		return nil
+	}
+	info, err := d.stat(in.Sum)
+	if err != nil {
+		return err
+	}
+	if in.MTime == nil || !info.ModTime().Equal(in.ModTime()) {
+		whole, err := d.isWhole(ctx, in)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
+		}
+	}
+	d.setWhole(in.Sum, info)
+	return nil
+}
+
+// ErrChanged is returned for an input that a job has changed in the cache.
+var ErrChanged = errors.New("a job has changed it in the cache")
+
+func errChangedInCache(in job.Input) error { return fmt.Errorf("input %q: %w", in.Path, ErrChanged) }
+
+// linkCached makes the path to a link to the cache's file of an input. All links have one time:
+// that of the input, if no other link is in use. They have one mode, which is executable from the
+// first input on that is. A file that was changed since is removed from the cache.
+func (d *Desk) linkCached(to string, in job.Input) (at SharedFile, err error) {
 	d.hoard.mu.Lock()
 	defer d.hoard.mu.Unlock()
 	from := d.cached(in.Sum)
 	info, err := os.Lstat(from)
 	if err != nil {
-		return nil, err
+		return at, err
 	}
 	if was, known := d.hoard.times[in.Sum]; known && !was.Equal(info.ModTime()) {
-		return nil, errors.Join(errChangedInCache(in), d.drop(from, Rounded(info.Size())))
+		return at, errors.Join(errChangedInCache(in), d.drop(from, Rounded(info.Size())))
 	}
 	if mode := 0o444 | (info.Mode()|fs.FileMode(in.Mode))&0o111; info.Mode() != mode {
 		if err := os.Chmod(from, mode); err != nil {
-			return nil, err
+			return at, err
 		}
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 {
-		if in.MTime != nil {
+		// A job that still writes to it is seen by the time, which is not set without need.
+		if in.MTime != nil && !info.ModTime().Equal(in.ModTime()) {
 			if err := os.Chtimes(from, time.Time{}, in.ModTime()); err != nil {
-				return nil, err
+				return at, err
 			}
 			if info, err = os.Lstat(from); err != nil {
-				return nil, err
+				return at, err
 			}
 		}
 		d.hoard.times[in.Sum] = info.ModTime()
 	}
-	at := sharedFile(info)
-	return &at, os.Link(from, to)
+	return sharedFile(info), os.Link(from, to)
 }
 
 // PlaceImage puts the image of an attempt, which must be in the cache, beside the
 // directory that its job runs in, and returns how it is. It is shared with all who
-// use it; only where the file system takes no more names of it it is copied.
-func (d *Desk) PlaceImage(a *Attempt, in job.Input) (at SharedFile, err error) {
+// use it, as an input is; only where the file system takes no more names of it it is copied.
+func (d *Desk) PlaceImage(ctx context.Context, a *Attempt, in job.Input) (at SharedFile, err error) {
 	if err := os.Mkdir(filepath.Dir(a.Image()), 0o700); err != nil {
 		return at, err
 	}
-	err = d.with(in.Sum, func(from string) error {
-		err := os.Link(from, a.Image())
-		if errors.Is(err, syscall.EMLINK) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) {
-			err = copyPlain(a.Image(), from)
-		}
-		return err
-	})
+	if err = d.checkCached(ctx, in); err == nil {
+		at, err = d.linkCached(a.Image(), in)
+	}
+	if errors.Is(err, syscall.EMLINK) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) {
+		err = d.with(in.Sum, func(from string) error { return copyPlain(a.Image(), from) })
+	}
 	if err != nil {
 		return at, fmt.Errorf("image %q: %w", in.Path, err)
 	}
-	info, err := d.stat(in.Sum)
-	if err == nil {
-		at = sharedFile(info)
-	}
-	return at, err
+	return at, nil
 }
 
 // copyPlain makes dst, which all may read, of src.
@@ -356,12 +362,18 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 		anew := inode && sharedFile(info).Inode != at[i].Inode
 		if noted && !anew && info.Size() == at[i].Size {
 			set, known := d.setTime(in.Sum)
-			earlier := inode && !known
-			if info.ModTime().Equal(at[i].Time) || known && info.ModTime().Equal(set) || earlier && d.isWhole(ctx, in.Sum) {
+			if info.ModTime().Equal(at[i].Time) || known && info.ModTime().Equal(set) {
 				continue
 			}
-			if earlier && ctx.Err() != nil {
-				return "", ctx.Err()
+			if inode && !known {
+				whole, err := d.isWhole(ctx, in)
+				if err != nil {
+					return "", err
+				}
+				if whole {
+					d.setWhole(in.Sum, info)
+					continue
+				}
 			}
 		}
 		if !anew {
@@ -374,7 +386,8 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 	return changed, nil
 }
 
-// setTime returns the time of an input in the cache that was set last, if this daemon knows it.
+// setTime returns the time that an input in the cache had when it was whole, if this daemon knows
+// it.
 func (d *Desk) setTime(sum string) (set time.Time, known bool) {
 	d.hoard.mu.Lock()
 	defer d.hoard.mu.Unlock()
@@ -382,21 +395,39 @@ func (d *Desk) setTime(sum string) (set time.Time, known bool) {
 	return set, known
 }
 
+// setWhole notes the time that an input in the cache had before it was found to be whole.
+func (d *Desk) setWhole(sum string, info fs.FileInfo) {
+	d.hoard.mu.Lock()
+	defer d.hoard.mu.Unlock()
+	if _, known := d.hoard.times[sum]; !known {
+		d.hoard.times[sum] = info.ModTime()
+	}
+}
+
 // isWhole reports whether the content of an input in the cache is what its name says. It costs
-// a read of all of it, and ends early with ctx: then it reports false.
-func (d *Desk) isWhole(ctx context.Context, sum string) bool {
+// a read of all of it, and ends early with ctx. The error is that of ctx or of the disk.
+func (d *Desk) isWhole(ctx context.Context, in job.Input) (bool, error) {
 	h := sha256.New()
-	err := d.with(sum, func(path string) error {
+	err := d.with(in.Sum, func(path string) error {
 		f, err := openCached(path)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		defer context.AfterFunc(ctx, func() { f.Close() })()
+		if err := durable.Step("cache.read"); err != nil {
+			return err
+		}
 		_, err = io.Copy(h, f)
 		return err
 	})
-	return err == nil && ctx.Err() == nil && hex.EncodeToString(h.Sum(nil)) == sum
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if err != nil {
+		return false, fmt.Errorf("input %q cannot be read in the node's cache: %w", in.Path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)) == in.Sum, nil
 }
 
 // anyFresh says whether one of the inputs is not synced yet.

@@ -276,7 +276,7 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 	opened := []string{"work", "tmp"}
 	if b.Spec.Kind == job.Apptainer {
 		opened = append(opened, "image")
-		at, err := n.desk.PlaceImage(a.Attempt, *b.Spec.Image)
+		at, err := n.desk.PlaceImage(ctx, a.Attempt, *b.Spec.Image)
 		if err != nil {
 			return nil, err
 		}

@@ -47,7 +47,12 @@ func (n *daemon) gather(ctx context.Context, a *attempt, r *job.Result) (pack.Ma
 		return nil, err
 	}
 	changed, err := n.desk.CheckShared(ctx, s.Shared, s.At)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EIO): // it would be the same at the next try
+		if r.OK() {
+			r.Reason = "it is not known whether a shared input was changed: " + err.Error()
+		}
+	case err != nil:
 		return nil, err
 	}
 	if changed != "" && r.OK() {
