@@ -44,8 +44,15 @@ type attemptRun struct {
 
 // pin keeps the inputs of an attempt in the cache until unpin.
 func (n *daemon) pin(a *attemptRun, b *desk.Build) {
-	a.pinned = [][]job.Input{b.Spec.Inputs, a.Work.Inputs, b.Image()}
-	n.desk.Pin(a.pinned...)
+	n.pinLists(a, b.Spec.Inputs, a.Work.Inputs, b.Image())
+}
+
+// pinLists keeps inputs for an attempt instead of those that are kept for it now.
+func (n *daemon) pinLists(a *attemptRun, lists ...[]job.Input) {
+	was := a.pinned
+	n.desk.Pin(lists...)
+	n.desk.Unpin(was...)
+	a.pinned = lists
 }
 
 // unpin takes that back. It comes before it is told that the attempt is over: who waits

@@ -160,6 +160,7 @@ func (n *daemon) adoptBuild(b *build, s *desk.Started) {
 	run := &buildRun{cancel: func(error) {}, adopted: true, cpus: has.cpus, base: copied(b.Spec.Inputs), done: make(chan struct{}), err: errEarlierBuild}
 	run.began(s)
 	n.retake(has)
+	n.desk.Pin(s.Shared)
 	b.run = run
 	n.watchDisk()
 	n.Log.Info("build taken up", "batch", b.Batch)
@@ -188,6 +189,7 @@ func (n *daemon) adoptBuild(b *build, s *desk.Started) {
 				run.err = failed
 			}
 			b.run, b.size = nil, 0
+			n.desk.Unpin(s.Shared)
 			close(run.done)
 			n.give(has)
 			n.pump()

@@ -479,9 +479,13 @@ func (n *daemon) begin(a *attempt) {
 	if a.stage == stageAdopted && a.stopped() {
 		n.stopAdopted(a.Dir) // an earlier daemon was about to
 	}
+	run := &attemptRun{attempt: a}
+	if s := a.Started(); s != nil { // before another attempt can have the cache trimmed
+		n.pinLists(run, s.Shared)
+	}
 	n.work.Go(func() {
 		defer cancel(nil)
-		n.live(ctx, &attemptRun{attempt: a})
+		n.live(ctx, run)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"distribute/lib/desk"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/pack"
 	"distribute/lib/proc"
 )
 
@@ -243,4 +244,60 @@ func TestClaim(t *testing.T) {
 		t.Errorf("begun: %v, %v", begun, err)
 	}
 	claims("when it could not start", 0, 0)
+}
+
+// TestTakenOverInputsStay has the cache trimmed at once after a start: the shared inputs of an
+// attempt and of a build that an earlier dnoded began stay while these run. The attempt has no
+// record of its batch.
+func TestTakenOverInputsStay(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	ins := []job.Input{cachedInput(t, n, "of the attempt"), cachedInput(t, n, "of the build"), cachedInput(t, n, "of nobody")}
+	as, errs := n.desk.Begin([]desk.Note{{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if err := as[0].SetStarted(&desk.Started{Kind: job.Command, Shared: ins[:1]}); err != nil {
+		t.Fatal(err)
+	}
+	b, build := adoptable(t, n, 0)
+	s, err := b.Started()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Shared = ins[1:2]
+	attempt, err := proc.TakeLock(as[0].Dir)
+	if err := errors.Join(err, b.SetStarted(s)); err != nil {
+		t.Fatal(err)
+	}
+	n.do(func() {
+		if err := n.takeOver(); err != nil {
+			t.Error(err)
+		}
+		n.goOn()
+		_, err = n.desk.Evict(0)
+	})
+	for i, want := range []bool{true, true, false} {
+		if _, here := n.desk.Cached(ins[i].Sum); here != want || err != nil {
+			t.Errorf("the input %s is here: %v, %v", ins[i].Path, here, err)
+		}
+	}
+	if err := errors.Join(attempt.Release(), build.Release()); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); n.desk.CacheSize() > 0; <-time.After(time.Millisecond) {
+		if _, err := n.desk.Evict(0); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the cache keeps %d bytes, %v", n.desk.CacheSize(), err)
+		}
+	}
+}
+
+// cachedInput puts an input into the cache.
+func cachedInput(t *testing.T, n *daemon, content string) job.Input {
+	t.Helper()
+	h := sha256.Sum256([]byte(content))
+	in := job.Input{Path: content, Sum: hex.EncodeToString(h[:]), Size: int64(len(content))}
+	if err := n.desk.Cacher().Put(0, pack.Blobs(map[string]int64{in.Sum: in.Size})[0], 0, strings.NewReader(content)); err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
