@@ -1139,7 +1139,7 @@ func TestBuildChangesInputs(t *testing.T) {
 	if err := errors.Join(b.Record(),
 		root.Rename("input/b.cfg", "input/a.cfg"), root.Chmod("input/run.sh", 0o755),
 		root.Remove("input/c.cfg"), root.WriteFile("input/c.cfg", []byte("x"), 0o644), root.Chtimes("input/c.cfg", ins[2].ModTime(), ins[2].ModTime()),
-		b.Unplace()); err != nil {
+		b.Unplace(nil)); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"a.cfg": "b", "b.cfg": "", "c.cfg": "x", "d.cfg": "", "run.sh": "r"} {
@@ -1150,6 +1150,59 @@ func TestBuildChangesInputs(t *testing.T) {
 	}
 	if info, err := root.Stat("input/run.sh"); err != nil || info.Mode() != 0o755 {
 		t.Errorf("run.sh: %v, %v", info, err)
+	}
+}
+
+// TestBuildMovesSharedInput renames a shared input in a build, and then changes it by another link:
+// what was built stays as it was.
+func TestBuildMovesSharedInput(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	in := cache(t, d, []byte("content"))
+	in.Path, in.Mode, in.MTime = "big", 0o755, new(int64)
+	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}, Inputs: []job.Input{in}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	if err == nil {
+		err = os.Mkdir(b.Tree(), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(b.Tree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.WriteFile("big", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at, err := d.share(t.Context(), root, in)
+	if err == nil {
+		err = errors.Join(b.Record(), root.Mkdir("data", 0o755), root.Rename("big", "data/mesh"), root.Link("data/mesh", "also"),
+			root.Chmod("data", 0o555), os.Mkdir(b.Tree()+".new", 0o700), b.Unplace([]SharedFile{*at}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, _ := d.Cached(in.Sum)
+	if err := errors.Join(os.Chmod(file, 0o600), os.WriteFile(file, []byte("changed"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"data/mesh", "also"} {
+		got, err := root.ReadFile(name)
+		if string(got) != "content" || err != nil {
+			t.Errorf("%s is %q, %v", name, got, err)
+		}
+		if info, err := root.Stat(name); err != nil || info.Mode() != 0o555 || !info.ModTime().Equal(in.ModTime()) {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	for dir, want := range map[string]int{".": 2, "data": 1} {
+		if list, err := fs.ReadDir(root.FS(), dir); len(list) != want || err != nil {
+			t.Errorf("%s has %v, %v", dir, list, err)
+		}
 	}
 }
 
@@ -1185,7 +1238,7 @@ func TestBuild(t *testing.T) {
 	if _, _, err := d.Place(t.Context(), root, b.Spec.Inputs, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(b.Record(), root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), b.Unplace(), d.SetReady(b)); err != nil {
+	if err := errors.Join(b.Record(), root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), b.Unplace(nil), d.SetReady(b)); err != nil {
 		t.Fatal(err)
 	}
 	for p, want := range map[string]bool{"solver": true, in.Path: false, "initial_files": false} {

@@ -165,8 +165,9 @@ func (d *Desk) placeOne(ctx context.Context, root *os.Root, in job.Input) (*Shar
 
 // Unplace removes from what was built the inputs that are the very files that Record wrote
 // down, unchanged, and the link to them: each job gets its own. What the build has written,
-// replaced, renamed or made executable stays, and jobs get that.
-func (b *Build) Unplace() error {
+// replaced, renamed or made executable stays, and jobs get that. Shared inputs among these, which
+// were at, become files of the build's own.
+func (b *Build) Unplace(at []SharedFile) error {
 	root, err := durable.OpenRoot(b.Tree())
 	if err != nil {
 		return err
@@ -186,9 +187,72 @@ func (b *Build) Unplace() error {
 		}
 	}
 	if to, err := root.Readlink("initial_files"); err == nil && to == "input" {
-		return root.Remove("initial_files")
+		if err := root.Remove("initial_files"); err != nil {
+			return err
+		}
 	}
-	return nil
+	return b.unshare(root, at)
+}
+
+// unshare replaces each link to a shared file in what was built by a copy: a job with another
+// link could change the file later, and nothing would tell.
+func (b *Build) unshare(tree *os.Root, at []SharedFile) error {
+	if len(at) == 0 {
+		return nil
+	}
+	top, err := durable.OpenRoot(b.Dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	var links []string
+	err = durable.Walk(tree, func(e durable.Entry, err error) error {
+		if err != nil {
+			return nil // no job can have it
+		}
+		st, ok := e.Info.Sys().(*syscall.Stat_t)
+		if ok && e.Info.Mode().IsRegular() && st.Nlink > 1 && slices.ContainsFunc(at, func(f SharedFile) bool { return f.Inode == st.Ino }) {
+			links = append(links, path.Join("tree", e.Path))
+		}
+		return nil
+	}, nil)
+	for _, p := range links {
+		err = errors.Join(err, opened(top, path.Dir(p), func() error { return replaceByCopy(top, p, "tree.new") }))
+	}
+	return err
+}
+
+// replaceByCopy replaces a file below root by a copy with the same mode and time, which has the
+// name tmp until it is whole.
+func replaceByCopy(root *os.Root, name, tmp string) error {
+	src, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	info, err := src.Stat()
+	if err != nil {
+		return err
+	}
+	if err := root.RemoveAll(tmp); err != nil {
+		return err
+	}
+	dst, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	err = errors.Join(err, dst.Chmod(info.Mode().Perm()), dst.Close())
+	if err == nil {
+		err = root.Chtimes(tmp, info.ModTime(), info.ModTime())
+	}
+	if err == nil {
+		err = root.Rename(tmp, name)
+	}
+	if err != nil {
+		root.Remove(tmp)
+	}
+	return err
 }
 
 // clone lets dst have the content of src without copying, where the file system

@@ -448,7 +448,7 @@ func (n *daemon) judgeBuild(b *desk.Build, st *proc.Status, s *desk.Started) (er
 		n.Log.Info("build failed", "batch", b.Batch, "why", why)
 		return errors.Join(&buildError{why: why, output: b.Output()}, b.Unstart()) // oldBuild is not to judge it again
 	}
-	if err := b.Unplace(); ofOwner(err) {
+	if err := b.Unplace(s.At); ofOwner(err) {
 		return errors.Join(&buildError{why: "an input cannot be removed: " + reason(err), output: b.Output()}, b.Unstart())
 	} else if err != nil {
 		return err
