@@ -450,6 +450,17 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 	return changed, nil
 }
 
+// HaveShared reports whether the cache has the very files of shared inputs that were at.
+func (d *Desk) HaveShared(shared []job.Input, at []SharedFile) bool {
+	for i, in := range shared {
+		info, err := d.stat(in.Sum)
+		if err != nil || i >= len(at) || at[i].Inode != 0 && at[i].Inode != sharedFile(info).Inode {
+			return false
+		}
+	}
+	return true
+}
+
 // setTime returns the time that an input in the cache had when it was whole, if this daemon knows
 // it.
 func (d *Desk) setTime(sum string) (set time.Time, known bool) {

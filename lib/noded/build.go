@@ -293,7 +293,8 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 }
 
 // oldBuild waits for a build that an earlier daemon began and says whether it
-// is done with that. What is left of one whose supervisor died is killed.
+// is done with that. What is left of one whose supervisor died is killed. A build is done again if
+// a shared input has left the cache meanwhile: nothing tells whether the build has changed it.
 func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	s, err := b.Started()
 	if err != nil || s == nil {
@@ -308,7 +309,7 @@ func (n *daemon) oldBuild(b *desk.Build, run *buildRun) (done bool, err error) {
 	tell(n.nowNews)
 	defer n.do(func() { run.adopted, run.begun = false, false })
 	st, err := n.awaitBuild(ctx, b, s)
-	if err == nil && st != nil && st.Boot == n.boot && st.Stopped == "" && !st.Evicted && st.Exit != nil && *st.Exit == 0 {
+	if err == nil && st != nil && st.Boot == n.boot && st.Stopped == "" && !st.Evicted && st.Exit != nil && *st.Exit == 0 && n.desk.HaveShared(s.Shared, s.At) {
 		return true, n.judgeBuild(b, st, s)
 	}
 	return false, err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,6 +63,37 @@ func TestOldBuildIsTold(t *testing.T) {
 	case <-n.nowNews:
 	default:
 		t.Error("nobody is told")
+	}
+}
+
+// TestOldBuildWithoutItsInput has a build end well while no dnoded is there, and its shared input
+// leave the cache and come again: the build has not changed it, and is done again.
+func TestOldBuildWithoutItsInput(t *testing.T) {
+	for _, evicted := range []bool{false, true} {
+		n := liveDaemon(t, &desk.Caps{})
+		b := built(t, n, "lab/old", time.Now())
+		in := cachedInput(t, n, "mesh")
+		file, _ := n.desk.Cached(in.Sum)
+		info, err := os.Lstat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := desk.SharedFile{Size: info.Size(), Time: info.ModTime(), Inode: info.Sys().(*syscall.Stat_t).Ino}
+		run, exit := job.NewToken(), 0
+		if err := errors.Join(b.SetStarted(&desk.Started{Kind: job.Command, Token: run, Shared: []job.Input{in}, At: []desk.SharedFile{at}}),
+			proc.Append(b.Dir, proc.Line{Ended: &proc.Status{Token: string(run), Boot: "boot", Exit: &exit}})); err != nil {
+			t.Fatal(err)
+		}
+		if evicted {
+			err := os.Link(file, filepath.Join(b.Tree(), "link")) // so that the new file has another inode
+			if _, eerr := n.desk.Evict(0); errors.Join(err, eerr) != nil {
+				t.Fatal(err, eerr)
+			}
+			cachedInput(t, n, "mesh")
+		}
+		if done, err := n.oldBuild(b.Build, &buildRun{}); done == evicted || err != nil {
+			t.Errorf("with the input evicted: %v; done: %v, %v", evicted, done, err)
+		}
 	}
 }
 
