@@ -398,6 +398,12 @@ full() {
 }
 cut=''
 [ "$group" = build ] || ! full "$at" || cut='the disk was full, or a quota reached, when it ended'
+# Jobs would go on with what a build has not written.
+if [ "$group" = build ] && full "$root"; then
+	rm -rf -- "$root/build"
+	printf '\nd2slurm: the disk was full, or a quota reached, when the build ended\n' >>"$print"
+	fail 'the build failed, as the disk was full, or a quota reached: see build_output.txt'
+fi
 
 # What ran may have removed its own directory, closed it, or put something else there.
 own() {
