@@ -64,7 +64,7 @@ type cooldown struct {
 	length time.Duration // of the last rest for jobs that failed or had to leave: the next is twice as long
 	calm   time.Duration // when that rest ends
 
-	failed []Ref         // jobs that failed fast, in a row
+	failed []Ref         // jobs that failed fast, in a row, within longRest or soon after a rest
 	since  time.Duration // when the first of them began
 
 	left   time.Duration // when jobs had to leave last, that were given after the time before
@@ -127,6 +127,9 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		return
 	}
 	b.seenOn(p).add(false)
+	if m.lab.Now-max(p.since, p.calm) > longRest {
+		p.failed = nil
+	}
 	if slices.Contains(p.failed, a.ref) {
 		return
 	}

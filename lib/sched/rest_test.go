@@ -111,8 +111,8 @@ func TestL47BlackHole(t *testing.T) {
 	r.expectRest(node.Busy, 0)
 }
 
-// After its rest a node is given as much as it has room for; one failure has it rest
-// again, for twice as long if that is within an hour.
+// After its rest a node is given as much as it has room for; one failure within an hour has it
+// rest again, for twice as long. After that it rests as if it had never rested.
 func TestL47AfterItsRest(t *testing.T) {
 	r := newRig(t, Config{})
 	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 90, Spec: single}, up(2, "ws2", 1), ListEnd{2}, phase(2, 1, job.PhaseRunning),
@@ -121,7 +121,11 @@ func TestL47AfterItsRest(t *testing.T) {
 	}
 	r.fail(2, 5)
 	r.expectRest(node.Resting, time.Minute-time.Second)
-	for _, c := range []struct{ after, rest time.Duration }{{0, 2 * time.Minute}, {longRest / 2, 4 * time.Minute}, {2 * longRest, time.Minute}} {
+	for _, c := range []struct {
+		after time.Duration
+		fails int
+		rest  time.Duration
+	}{{0, 1, 2 * time.Minute}, {longRest / 2, 1, 4 * time.Minute}, {2 * longRest, 3, time.Minute}} {
 		for r.row("ws1").State == node.Resting {
 			r.later(time.Second)
 		}
@@ -139,12 +143,15 @@ func TestL47AfterItsRest(t *testing.T) {
 		if len(runs) != 4 {
 			t.Fatalf("%d jobs run after its rest", len(runs))
 		}
-		r.fail(runs[0], runs[0])
-		r.expectRest(node.Resting, c.rest)
-		for _, n := range runs[1:] { // what was begun before does not have it rest longer
+		for _, n := range runs[:c.fails] {
+			r.expectRest(node.Busy, 0)
 			r.fail(n, n)
 		}
-		r.expectRest(node.Resting, c.rest-3*time.Second)
+		r.expectRest(node.Resting, c.rest)
+		for _, n := range runs[c.fails:] { // what was begun before does not have it rest longer
+			r.fail(n, n)
+		}
+		r.expectRest(node.Resting, c.rest-time.Duration(4-c.fails)*time.Second)
 	}
 }
 
