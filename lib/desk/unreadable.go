@@ -29,6 +29,9 @@ func Unreadable(err error) (all []job.Token) {
 	return all
 }
 
+// UnreadableDir returns the directory of an attempt whose note cannot be understood.
+func (d *Desk) UnreadableDir(t job.Token) string { return d.path("attempts", string(t)) }
+
 // SetUnreadableAside moves the directory of an attempt whose note cannot be understood to found/,
 // where nobody meets it again, and returns its new path in the node's directory.
 func (d *Desk) SetUnreadableAside(t job.Token) (path string, err error) {

@@ -371,6 +371,11 @@ func (n *daemon) takeOver() error {
 		n.Log.Error("cannot use parts of the node's directory", "why", err)
 	}
 	n.unreadable = desk.Unreadable(err)
+	for _, t := range n.unreadable {
+		if err := n.endUnreadable(t); err != nil {
+			n.Log.Error("cannot end a damaged attempt; it runs beside others", "attempt", t, "why", err)
+		}
+	}
 	if err := n.desk.Settle(as); err != nil {
 		return err
 	}
@@ -392,6 +397,26 @@ func (n *daemon) takeOver() error {
 		}
 	}
 	return nil
+}
+
+// unreadableWithin bounds the wait for the end of an attempt whose note is damaged.
+const unreadableWithin = time.Minute
+
+// endUnreadable ends what still runs of an attempt whose note is damaged. Nothing says which
+// cpus it has, and the head is told that it is lost.
+func (n *daemon) endUnreadable(t job.Token) error {
+	ctx, cancel := context.WithTimeout(context.Background(), unreadableWithin)
+	defer cancel()
+	dir := n.desk.UnreadableDir(t)
+	n.stopAdopted(dir)
+	if err := n.Machine.AwaitFree(ctx, dir); err != nil {
+		return err
+	}
+	release, _, err := n.Machine.Reclaim(ctx, dir, string(t), n.cgroup)
+	if err != nil {
+		return err
+	}
+	return release()
 }
 
 // lostByDamage returns how an attempt ended that cannot be taken up.

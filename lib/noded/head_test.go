@@ -340,6 +340,42 @@ func TestL44HaveIsLost(t *testing.T) {
 	}
 }
 
+// Nothing of an attempt whose note is damaged runs when the next daemon tells the head that it
+// is lost.
+func TestUnreadableIsStopped(t *testing.T) {
+	h := newFakeHead(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	stop := h.live(dir, nil)
+	s, _ := h.session()
+	start := h.start("exec sleep 1000")
+	s.say(start)
+	for awaited[*wire.Phase](s).Phase != job.PhaseRunning {
+	}
+	attempt := filepath.Join(dir, "attempts", string(start.Attempt))
+	for _, err := proc.HolderPid(attempt); err != nil; _, err = proc.HolderPid(attempt) {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	f, err := os.OpenFile(filepath.Join(attempt, proc.RecordFile), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("rotten"), 0); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	h.live(dir, nil)
+	s, items := h.session()
+	if len(items) != 1 || items[0].Result == nil || items[0].Result.Fate != job.FateLost {
+		t.Fatalf("it lists %+v", items)
+	}
+	if alive, err := proc.Alive(attempt); alive || err != nil {
+		t.Errorf("its supervisor lives: %v, %v", alive, err)
+	}
+	s.say(&wire.Have{Attempt: start.Attempt})
+	awaited[*wire.Gone](s)
+}
+
 // After a sleep of its machine a node does nothing of what the session of before
 // says, and begins a new one.
 func TestL49Slept(t *testing.T) {
