@@ -408,3 +408,32 @@ func TestStopperOfStopped(t *testing.T) {
 		}
 	}
 }
+
+// A tree that a pause has stopped is known to be still by a look at its own processes, until one
+// of them is let go.
+func TestCalm(t *testing.T) {
+	d := newDesk(t, "", `sh -c 'sleep 1000 & wait' & echo up > said; wait`, nil)
+	for len(descendants(d.slot.Pid())) < 3 {
+		unix.Poll(nil, 1)
+	}
+	h := stopper{top: d.slot.Pid(), lead: func(unix.Signal) {}}
+	if h.calm() {
+		t.Error("a tree that runs is calm")
+	}
+	if n := h.stop(nil); n != 0 || !h.calm() {
+		t.Errorf("%d processes run, or a tree that is stopped is not calm", n)
+	}
+	for _, p := range h.tree() {
+		unix.Kill(p.pid, unix.SIGCONT)
+		if h.calm() {
+			t.Errorf("process %d runs, and its tree is calm", p.pid)
+		}
+		if n := h.stop(nil); n != 0 || !h.calm() {
+			t.Errorf("stopped again, %d run", n)
+		}
+	}
+	h.release()
+	d.slot.Stop(d.order.Token)
+	d.slot.Stop(d.order.Token)
+	ended(t, d.slot)
+}
