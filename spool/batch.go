@@ -158,6 +158,10 @@ func (b *Batch) Name(i int) (string, error) {
 	return j.Name, nil
 }
 
+// First is the seq of the first line of the log, as in [Info]: another batch of that name has
+// another.
+func (b *Batch) First() uint64 { return b.seq }
+
 // Index finds the number of a job by its name.
 func (b *Batch) Index(name string) (int, bool) {
 	i, ok := b.index().number(name)

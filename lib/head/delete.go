@@ -171,6 +171,9 @@ func (h *Head) undeletable(b spool.Info) (why string, soon bool) {
 			return "its files are damaged, and nothing is done with it (see the log of dsched)", false
 		}
 	}
+	if h.batches[n].First() != b.First { // the name has passed to another batch, perhaps of another user
+		return "it was deleted just now", false
+	}
 	if live := h.machine.Open(n); live > 0 {
 		of := fmt.Sprintf("of its %d jobs", h.batches[n].Jobs())
 		return some(live, of+" is not over", of+" are not over") + " (dcancel gives them up)", false

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"distribute/lib/account"
 	"distribute/lib/dial"
@@ -140,6 +141,44 @@ func TestDeletedWhileItIsPulled(t *testing.T) {
 	if e := expect[*wire.Error](t, c); e.Status != 66 {
 		t.Errorf("asked again he is told %+v", e)
 	}
+}
+
+// A deletion of a batch whose name has passed to another one meanwhile does not
+// give up what that has on its nodes.
+func TestDeleteLeavesAnotherOfItsName(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	s.over(d, "ns/b", 0)
+	infos, _, err := s.h.store.Batches(nil)
+	if err != nil || len(infos) != 1 {
+		t.Fatal(infos, err)
+	}
+	if lines, e := s.ask(s.tool(), &wire.Change{Verb: "delete", Args: []string{"ns/b"}}); e != nil || len(lines) != 1 {
+		t.Fatalf("%q, %v", lines, e)
+	}
+	s.submit("ns/b", "j")
+	start := next[*wire.Start](d)
+	if lines, e := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/b"}}); e != nil || len(lines) != 1 {
+		t.Fatalf("%q, %v", lines, e)
+	}
+	next[*wire.Stop](d)
+	s.free(1)
+	m, _ := result("hello\n")
+	s.send(d.c, ended(start.Attempt, 1, m))
+	await(t, func() (waits bool) {
+		s.h.do(func() { waits = s.h.machine.Waits(s.h.byID["ns/b"]) })
+		return waits
+	})
+	tool := &tool{Head: s.h}
+	why, err := tool.whyKept(t.Context(), infos[0], time.Now(), true)
+	if err != nil || why != "it was deleted just now" {
+		t.Errorf("it says %q, %v", why, err)
+	}
+	s.h.do(func() {
+		if !s.h.machine.Waits(s.h.byID["ns/b"]) {
+			t.Error("what the other batch has on its node is given up")
+		}
+	})
 }
 
 // One who deletes a batch and one who tries its job again at the same time:
