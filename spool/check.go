@@ -19,7 +19,13 @@ import (
 )
 
 // Live says whether a dsched has the spool.
-func (s *Spool) Live() (bool, error) { return check.Locked(s.path("run", "lock")) }
+func (s *Spool) Live() (bool, error) {
+	live, err := check.Locked(s.path("run", "lock"))
+	if live || err != nil {
+		return live, err
+	}
+	return check.Locked(s.path("spool.json")) // somebody may have removed run/
+}
 
 // Check compares the spool in r.Dir with dspool(5), whether a dsched runs on it
 // or not, and mends it if r.Mend says so. It reads all logs and lists all

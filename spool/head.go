@@ -22,7 +22,8 @@ import (
 // A Head is the right to write the spool. One process has it at a time.
 type Head struct {
 	*Spool
-	lock *flock.Flock
+	held *flock.Flock // spool.json, which stays when somebody removes run/
+	lock *flock.Flock // run/lock, which says who has the spool
 	log  *durable.Log // head.jsonl
 	now  func() time.Time
 	seq  atomic.Uint64 // the last one given out
@@ -54,21 +55,29 @@ type Head struct {
 const looking = 500 * time.Millisecond
 
 // Lock takes the spool for this process until Close or its end. It fails with
-// [ErrLocked] if another has it, and says which. The lock file is never
-// removed: a file made anew could be locked by a second. If the spool belongs to another
-// user, the error is fs.ErrPermission: root would make files that its owner cannot use.
+// [ErrLocked] if another has it, and says which. The lock file is never removed: a file made
+// anew could be locked by a second, so spool.json is locked, too, in case somebody removes
+// run/. If the spool belongs to another user, the error is fs.ErrPermission: root would make
+// files that its owner cannot use.
 func (s *Spool) Lock() (*Head, error) {
 	if uid := os.Geteuid(); uid != s.uid {
 		return nil, fmt.Errorf("%w: the spool %q belongs to user %d, and this runs as %d (run it as that user)", fs.ErrPermission, s.dir, s.uid, uid)
 	}
-	if err := s.remakeTop("run"); err != nil {
+	held, err := s.lockFile(s.path("spool.json"), os.O_RDONLY, 0)
+	if err != nil {
 		return nil, err
 	}
-	if info, err := os.Lstat(s.path("run")); err == nil && !info.IsDir() { // a lock elsewhere keeps nobody out
-		return nil, fmt.Errorf("%q is not a directory (dfsck -r moves it away)", s.path("run"))
+	h, err := s.lockRun()
+	if err != nil {
+		return nil, errors.Join(err, held.Close())
 	}
-	name := s.path("run", "lock")
-	lock := flock.New(name, flock.SetFlag(os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW), flock.SetPermissions(0o640))
+	h.held = held
+	return h, nil
+}
+
+// lockFile locks a file, or says who has the spool.
+func (s *Spool) lockFile(name string, flag int, mode fs.FileMode) (*flock.Flock, error) {
+	lock := flock.New(name, flock.SetFlag(flag|syscall.O_NOFOLLOW), flock.SetPermissions(mode))
 	ok, err := lock.TryLock()
 	for begun := time.Now(); !ok && err == nil && time.Since(begun) < looking; ok, err = lock.TryLock() {
 		time.Sleep(looking / 100)
@@ -77,10 +86,26 @@ func (s *Spool) Lock() (*Head, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w: %s (stop it first, or name another spool)", ErrLocked, holder(name))
+		return nil, fmt.Errorf("%w: %s (stop it first, or name another spool)", ErrLocked, holder(s.path("run", "lock")))
 	}
 	if err := sameFile(lock, name); err != nil {
 		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// lockRun makes a Head with the lock of run/lock, which it fills in.
+func (s *Spool) lockRun() (*Head, error) {
+	if err := s.remakeTop("run"); err != nil {
+		return nil, err
+	}
+	if info, err := os.Lstat(s.path("run")); err == nil && !info.IsDir() { // a lock elsewhere keeps nobody out
+		return nil, fmt.Errorf("%q is not a directory (dfsck -r moves it away)", s.path("run"))
+	}
+	name := s.path("run", "lock")
+	lock, err := s.lockFile(name, os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, err
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -130,7 +155,7 @@ func (h *Head) Close() error {
 	if h.log != nil {
 		err = h.log.Close()
 	}
-	return errors.Join(err, h.lock.Close())
+	return errors.Join(err, h.lock.Close(), h.held.Close())
 }
 
 // readHead folds head.jsonl, mends its end, and opens it for appending. Damage

@@ -247,6 +247,39 @@ func TestS19TwoHeads(t *testing.T) {
 	again.Close()
 }
 
+// A spool has one head also if somebody removes run/, with its lock, under it.
+func TestTwoHeadsWithoutRun(t *testing.T) {
+	t.Parallel()
+	h := newHead(t)
+	s, err := Open(h.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(h.path("run")); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := s.Lock(); !errors.Is(err, ErrLocked) {
+		t.Errorf("a second head: %v", err)
+		if err == nil {
+			second.Close()
+		}
+	}
+	if live, err := s.Live(); !live || err != nil {
+		t.Errorf("a head has it: %v, %v", live, err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if live, err := s.Live(); live || err != nil {
+		t.Errorf("no head has it: %v, %v", live, err)
+	}
+	again, err := s.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
 func TestSubmission(t *testing.T) {
 	h := newHead(t)
 	big := strings.Repeat("big", job.SmallFile)
