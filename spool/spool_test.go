@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/suite"
@@ -351,6 +352,25 @@ func TestContent(t *testing.T) {
 
 // What may be read goes by owner, group and others of the modes. Of an ACL the kernel shows
 // the mask as the group's bits, and its entries do not count.
+// The group can read what is submitted into a namespace that a crash has left half made.
+func TestReadableInNamespaceCutShort(t *testing.T) {
+	h := newHead(t)
+	undo := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "submit.namespace" {
+			return errors.New("cut")
+		}
+		return nil
+	}})
+	_, err := h.Begin(job.NewToken(), "new/b", "ana", os.Getuid())
+	if undo(); err == nil {
+		t.Fatal("the namespace is made without a step")
+	}
+	submit(t, h, "new/b", []string{"a"}).Close()
+	if !h.Readable("new/b", Reader{UID: os.Getuid() + 1, Groups: []int{os.Getgid()}}) {
+		t.Error("the group cannot read it")
+	}
+}
+
 func TestReadable(t *testing.T) {
 	if os.Getuid() != 0 {
 		suite.Missing(t, "only root can give directories away")
