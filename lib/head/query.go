@@ -418,8 +418,8 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(jo
 		each := func(r *job.Row) error {
 			number := next
 			next++
-			if r.UID != i.Head.UID {
-				return nil // another's batch, which has got the name meanwhile
+			if r.UID != i.Head.UID || !r.Submitted.Equal(i.Submitted) {
+				return nil // of another batch, perhaps a private one, which has got the name meanwhile
 			}
 			log := *r
 			told := snap.over(r)

@@ -269,7 +269,7 @@ func (f *follower) newBatch(l logged) error {
 	}
 	err := f.read(l.batch.ID, l.batch.Head.Jobs, l.upto, func(r *job.Row) error {
 		was, there := f.rows[r.ID]
-		if r.UID != l.batch.Head.UID || there && !r.Submitted.After(was.Submitted) {
+		if r.UID != l.batch.Head.UID || !r.Submitted.Equal(l.batch.Submitted) || there && !r.Submitted.After(was.Submitted) {
 			return nil // another's, which has got the name meanwhile; or the file had it already
 		}
 		return f.first(r, r)

@@ -373,3 +373,30 @@ func TestNameless(t *testing.T) {
 		t.Errorf("later, of incoming/: %v", err)
 	}
 }
+
+// Who may read a batch is not told of a private one that gets its name while it is read.
+func TestPrivateBatchGetsTheName(t *testing.T) {
+	s := newSite(t)
+	s.over(s.desk("ws1", "boot1"), "ns/b", 0)
+	ben := &tool{Head: s.h, peer: dial.Peer{User: "ben", UID: os.Getuid() + 1, Groups: []int{os.Getgid()}}}
+	q, err := ben.parse([]string{"ns/b"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var snap *snapshot
+	s.h.do(func() { snap = s.h.snapshot() })
+	read := func(id job.BatchID, _ int64, f func(*job.Row) error) error {
+		if lines, e := s.ask(s.tool(), &wire.Change{Verb: "delete", Args: []string{"ns/b"}}); e != nil || len(lines) != 1 {
+			t.Errorf("%q, %v", lines, e)
+		}
+		s.submitAs("ns/b", `{"kind":"command","resources":{"cpus":1},"private":true}`, "secret")
+		return s.h.spool.Read(id, -1, f)
+	}
+	err = ben.rowsWhy(snap, q, read, ben.stuck, func(r, _ *job.Row, _ time.Time) error {
+		t.Errorf("he is told of %s", r.ID)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
