@@ -45,11 +45,17 @@ func (t *tool) add(m *wire.Submit, sub *spool.Submission) (*wire.Accepted, error
 	}
 	var ended string
 	if !t.settled(func() {
+		if t.aside[n] {
+			return
+		}
 		if ended = t.machine.EndsAdded(n, a.Jobs); ended == "" {
 			t.added(n, a, m, said, whom)
 		}
 	}) {
 		return nil, errEnding
+	}
+	if err := t.keptIn(sched.Ref{Batch: n}); err != nil {
+		return nil, err
 	}
 	if ended != "" {
 		return nil, &wire.Error{Status: cli.Input, Text: fmt.Sprintf(

@@ -115,9 +115,10 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 	hold := t.store.NewHold()
 	defer hold.Release()
 	any := t.operator()
+	var refs []sched.Ref
 	ok := t.settled(func() {
 		defer t.dropUnchanged(t.lastBatch)
-		refs := make([]sched.Ref, len(ids))
+		refs = make([]sched.Ref, len(ids))
 		for i, id := range ids {
 			if refs[i], err = t.ref(id); err != nil {
 				return
@@ -146,7 +147,13 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 	if !ok {
 		return nil, &wire.Error{Ref: m.Ref, Status: cli.Later, Text: "dsched is ending"}
 	}
-	return changed, err
+	if err == nil {
+		err = t.keptIn(refs...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return changed, nil
 }
 
 // ask asks the machine for each change, and returns the ids of the jobs that are

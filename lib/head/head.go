@@ -59,6 +59,7 @@ type Head struct {
 	machine   *sched.Machine
 	batches   map[uint32]*batch
 	byID      map[job.BatchID]uint32
+	aside     map[uint32]bool // batches that were open and turned out to be damaged
 	lastBatch uint32
 
 	ticks     ticks
@@ -202,7 +203,7 @@ func (c *clock) tell() time.Duration {
 	return c.now
 }
 
-// record appends what a of the machine's actions says to a log.
+// record appends what a of the machine's actions says to a log, after readNames.
 func (h *Head) record(a sched.Action) {
 	switch a := a.(type) {
 	case sched.Log:
@@ -212,12 +213,6 @@ func (h *Head) record(a sched.Action) {
 			h.recordAll(b, &rec, a.Jobs)
 			return
 		}
-		name, err := b.Name(int(a.Ref.Job))
-		if err != nil {
-			h.ticks.failed = unreadable(err)
-			return
-		}
-		rec.Job = name
 		if rec.Kind == job.KindStart || rec.Kind == job.KindAdopt {
 			rec.Limit = b.limit(int(a.Ref.Job))
 		}
@@ -250,8 +245,8 @@ func (h *Head) recordAll(b *batch, rec *job.Record, jobs []uint32) {
 			}
 			return nil
 		})
-		if err != nil {
-			h.ticks.failed = unreadable(err)
+		if err != nil { // who follows misses it, and it stands in the log all the same
+			h.log.Error("cannot tell those who follow of a change", "batch", string(b.ID), "why", err)
 		}
 	}
 	h.ticks.logged = append(h.ticks.logged, l)

@@ -186,6 +186,9 @@ func (h *Head) begin() {
 		return
 	}
 	h.decide()
+	if h.readNames(); h.ticks.failed != nil {
+		return
+	}
 	switch {
 	case t == nil && len(h.ticks.actions)+len(h.ticks.after) == 0 && !h.store.Pending():
 		return
@@ -378,8 +381,15 @@ func (h *Head) places(t *tick) (all []placing) {
 			continue
 		}
 		b := h.batches[ref.Batch]
+		if b == nil { // set aside while the disk was full: the next start puts it in place
+			continue
+		}
 		var err error
-		if p.job, err = b.Name(int(ref.Job)); err != nil {
+		switch p.job, err = b.Name(int(ref.Job)); {
+		case errors.As(err, new(*spool.Problem)): // so does the next start, when the batch is mended
+			h.log.Error("spool damaged; a result is not put in place", "attempt", string(p.attempt), "problem", err.Error())
+			continue
+		case err != nil:
 			h.ticks.failed = unreadable(err)
 			return nil
 		}
