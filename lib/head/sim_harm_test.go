@@ -91,7 +91,7 @@ var harms = []harm{
 	}},
 	{15, func(w *world, n *simNode, until func(time.Duration, func())) {
 		w.act("%s cut off", n.name)
-		w.net.partition(n.name, true)
+		w.cutOff(n)
 		until(time.Duration(1+w.r.IntN(200))*time.Second, func() {
 			w.act("%s back", n.name)
 			w.net.partition(n.name, false)
@@ -100,17 +100,15 @@ var harms = []harm{
 	{17, func(w *world, n *simNode, _ func(time.Duration, func())) {
 		host := []string{n.name, "ana"}[w.r.IntN(2)]
 		w.act("streams of %s reset", host)
+		n.parted.Store(true)
 		w.net.reset(w.net.of(host))
 	}},
 	{5, func(w *world, _ *simNode, _ func(time.Duration, func())) {
+		w.allParted()
 		w.act("the network takes up to %v", w.net.take(time.Duration(1+w.r.IntN(2000))*time.Millisecond))
 	}},
 	{6, func(w *world, n *simNode, until func(time.Duration, func())) {
-		who := []string{"head", n.name}[w.r.IntN(2)]
-		d := time.Duration(1+w.r.IntN(30)) * time.Second
-		w.act("the disk of %s takes %v a sync", who, d)
-		w.set(func() { w.stall[who] = d })
-		until(40*time.Second, func() { w.set(func() { w.stall[who] = 0 }) })
+		w.slowDisk([]string{"head", n.name}[w.r.IntN(2)], until)
 	}},
 	{3, func(w *world, _ *simNode, _ func(time.Duration, func())) {
 		w.act("the next sync of the head fails")
@@ -155,6 +153,14 @@ var harms = []harm{
 		w.act("nothing for a while")
 		w.sleep(time.Duration(w.r.IntN(60)) * time.Second)
 	}},
+}
+
+// slowDisk has the disk of a machine take long for each sync.
+func (w *world) slowDisk(who string, until func(time.Duration, func())) {
+	d := time.Duration(1+w.r.IntN(30)) * time.Second
+	w.act("the disk of %s takes %v a sync", who, d)
+	w.set(func() { w.stall[who] = d })
+	until(40*time.Second, func() { w.set(func() { w.stall[who] = 0 }) })
 }
 
 // pauses has a person pause a node, if there is one, one that has something to do: its jobs
@@ -329,6 +335,7 @@ func (w *world) heal() {
 	w.act("everything is healed")
 	w.set(func() { w.full, w.few, w.filled, w.calm = false, false, false, true; clear(w.stall); clear(w.broken) })
 	w.net.take(10 * time.Millisecond)
+	w.endTwins()
 	for _, n := range w.nodes {
 		w.net.partition(n.name, false)
 		n.setPause(noded.Stand{})
@@ -350,7 +357,14 @@ func (w *world) heal() {
 	}
 	w.awaitUnsaid()
 	w.nodesAreBack()
-	for range 240 {
+	if w.plan.theme == themeLimits {
+		w.moreTime()
+	}
+	rounds := 240
+	if w.plan.theme == themeLimits { // whose jobs are long
+		rounds = 2000
+	}
+	for range rounds {
 		if w.allOver() {
 			w.sleep(10 * time.Second) // the nodes hear of it
 			w.atRest()

@@ -207,9 +207,12 @@ func (w *world) allOver() bool {
 	return w.keptFor > 20
 }
 
-// someLost reports whether something was given up by the word of an operator, or cannot
-// come home because its node has another name.
+// someLost reports whether something was given up by the word of an operator, or of a copy of
+// its node, or cannot come home because its node has another name.
 func (w *world) someLost() bool {
+	if w.hasCopies() {
+		return true
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, word := range w.words {
@@ -414,6 +417,8 @@ func (w *world) batchAtRest(s *spool.Spool, b *simBatch) {
 	if !rolled {
 		w.startsAtRest(s, b)
 		w.stepsAtRest(s, b)
+		w.limitsAtRest(s, b)
+		w.lossesAtRest(s, b)
 	}
 }
 

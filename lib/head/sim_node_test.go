@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"distribute/lib/check"
@@ -39,6 +40,11 @@ type simNode struct {
 	wiped   bool          // it was installed anew once
 	broken  bool          // everything that begins fails at once
 	orders  map[string]*simOrder
+	parted  atomic.Bool     // it was not connected once, since it first was
+	image   *simDisk        // an older copy of its disk
+	twin    *simNode        // the machine to which its directory was copied
+	copied  bool            // it began as a copy of another
+	called  node.Name       // its name on the head, if that is not its own
 	stills  map[string]bool // the tokens of those that are to stand still
 }
 
@@ -92,9 +98,13 @@ type simRun struct {
 	saved   int    // the step that it saved
 	over    bool
 	ok      bool
-	abroad  bool // on the cluster
-	excused bool // its node lost power before its end was on the disk
-	gone    bool // its directory is gone, and that was looked at
+	abroad  bool          // on the cluster
+	excused bool          // its node lost power before its end was on the disk
+	limit   time.Duration // that it was given; 0: none
+	ran     time.Duration // until its end, without pauses
+	timed   bool          // its limit has ended it
+	dropped bool          // power was cut, or its supervisor killed, while it ran
+	gone    bool          // its directory is gone, and that was looked at
 }
 
 var errDead = errors.New("this incarnation is over")
@@ -463,10 +473,7 @@ func (n *simNode) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &nodeDaemon{simNode: n, root: n.disk.root, own: &owner{host: n.name}, ctx: ctx, over: make(chan struct{})}
 	n.daemon = d
-	name := node.Name(n.name)
-	if n.renamed {
-		name = n.alias()
-	}
+	name := n.knownAs()
 	n.w.cancel[d.own] = cancel
 	n.w.hands.Go(func() {
 		defer close(d.over)
@@ -483,6 +490,7 @@ func (n *simNode) start() {
 func (n *simNode) halt(power bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.parted.Store(true)
 	defer n.leave(power) // last: what it does when it ends is not seen any more
 	to := n.w.newRoot(n.name)
 	if !power {
@@ -510,8 +518,18 @@ func (n *simNode) leave(power bool) {
 // drop ends all orders without a word; it needs mu.
 func (n *simNode) drop() {
 	for rel, o := range n.orders {
+		n.w.drops(o)
 		delete(n.orders, rel)
 		close(o.lost)
+	}
+}
+
+// drops notes that an attempt is lost on its way.
+func (w *world) drops(o *simOrder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.runs[job.Token(o.Token)]; r != nil {
+		r.dropped = true
 	}
 }
 
@@ -543,6 +561,7 @@ func (n *simNode) killSupervisor() bool {
 	defer n.mu.Unlock()
 	for rel, o := range n.orders {
 		if !o.last {
+			n.w.drops(o)
 			delete(n.orders, rel)
 			close(o.lost)
 			return true

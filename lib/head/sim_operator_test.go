@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -166,10 +167,15 @@ func (w *world) wordsHold(h *Head) {
 func (n *simNode) nameNow() node.Name {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.knownAs()
+}
+
+// knownAs is nameNow; it needs mu.
+func (n *simNode) knownAs() node.Name {
 	if n.renamed {
 		return n.alias()
 	}
-	return node.Name(n.name)
+	return cmp.Or(n.called, node.Name(n.name))
 }
 
 // alias is the other name that a node may have for a time.

@@ -50,8 +50,10 @@ func (n *simNode) busy() bool {
 }
 
 // lives lets an attempt run for so many seconds, without those in which its machine
-// is paused, and says how it ended; errDead if it was lost on the way.
+// is paused, or until it has run for as long as it may, and says how it ended; errDead if
+// it was lost on the way.
 func (n *simNode) lives(o *simOrder, r *simRun, st *proc.Status, left time.Duration) error {
+	ran, limit := time.Duration(0), o.Time
 	for {
 		pause, news := n.standing()
 		if pause.Frozen && pause.Out {
@@ -60,14 +62,29 @@ func (n *simNode) lives(o *simOrder, r *simRun, st *proc.Status, left time.Durat
 		pause.Frozen = pause.Frozen || n.isStill(o.Token)
 		var end <-chan time.Time
 		if !pause.Frozen {
-			t := time.NewTimer(left)
+			wait := left
+			if limit > 0 && ran+left > limit {
+				wait = max(0, limit-ran)
+			}
+			t := time.NewTimer(wait)
 			defer t.Stop()
 			end = t.C
 		}
 		began := time.Now()
 		select {
-		case <-end:
-			return nil
+		case now := <-end:
+			if limit == 0 || ran+left <= limit {
+				return nil
+			}
+			ran, left = ran+now.Sub(began), left-now.Sub(began)
+			longer := proc.LongerLimit(n.path(o.rel), o.Token, limit)
+			if longer == limit {
+				n.timeIsUp(o, r, ran)
+				st.Signal, st.Stopped = 15, proc.StoppedTime
+				return nil
+			}
+			limit = longer
+			continue
 		case <-o.stop:
 			st.Signal, st.Stopped = 15, proc.StoppedOrder
 			return nil
@@ -75,10 +92,10 @@ func (n *simNode) lives(o *simOrder, r *simRun, st *proc.Status, left time.Durat
 			return errDead
 		case <-news:
 		}
-		if ran := time.Since(began); pause.Frozen {
-			st.Paused += ran
+		if took := time.Since(began); pause.Frozen {
+			st.Paused += took
 		} else {
-			left = max(0, left-ran)
+			ran, left = ran+took, max(0, left-took)
 		}
 	}
 }

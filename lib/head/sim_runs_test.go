@@ -38,9 +38,12 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 	w.mu.Lock()
 	twice := w.runs[job.Token(o.Token)]
 	r := &simRun{token: job.Token(o.Token), job: job.ID(id), node: n, rel: o.rel,
-		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), at: w.path(), more: strings.Repeat(o.Token, w.large(w.r.IntN(200))), began: began}
+		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), at: w.path(), more: strings.Repeat(o.Token, w.large(w.r.IntN(200))), began: began, limit: o.Time}
 	earlier := 0
 	for _, other := range w.runs {
+		if w.hasCopies() && other.node.parted.Load() {
+			continue // a copy of its node may have been taken for it
+		}
 		if other.job == r.job && other.saved == 0 { // one that has saved itself is meant to go on
 			earlier++
 		}
@@ -88,6 +91,7 @@ func (w *world) isBuilt(id job.BatchID) bool {
 func (w *world) ends(r *simRun, st *proc.Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	r.ran, r.timed = st.Wall, st.Stopped == proc.StoppedTime
 	r.over, r.ok = true, st.Exit != nil && *st.Exit == 0 && st.Stopped == ""
 }
 

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -118,7 +119,8 @@ func TestSimulationRemoved(t *testing.T) {
 
 // TestSimulation lives histories of a head, its nodes and its people: D_SIM of
 // them from the seed D_SEED on, 12 if nothing is said, 100 in a full
-// run, which has the race detector; make sim lives any number without it. Of each
+// run, which has the race detector; make sim lives any number without it, and D_THEME
+// gives all of them one theme. Of each
 // the real state machines are checked all the time and at its end, when all
 // faults are over and everything must have come right. It is repeated by its
 // seed as far as goroutines can be: what one seed decides is what happens and
@@ -216,11 +218,13 @@ func share(t *testing.T, n int, first uint64) {
 func planOf(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 11)) // so that what one seed leaves out, the next has
 	p := plan{acts: 10 + int(seed%30), gap: []time.Duration{time.Second, 5 * time.Second, 10 * time.Second}[seed%3],
-		disk: []time.Duration{2, 20, 300}[seed/3%3] * time.Millisecond, theme: themes[r.IntN(len(themes))], rolls: r.IntN(12) == 0, gates: r.IntN(5) == 0, never: r.IntN(6) == 0, long: r.IntN(4) == 0}
+		disk: []time.Duration{2, 20, 300}[seed/3%3] * time.Millisecond, theme: cmp.Or(os.Getenv("D_THEME"), themes[r.IntN(len(themes))]), rolls: r.IntN(12) == 0, gates: r.IntN(5) == 0, never: r.IntN(6) == 0, long: r.IntN(4) == 0}
 	p.verbs = p.theme != ""
 	switch p.theme {
 	case themeNames:
 		p.words, p.renames, p.rolls = true, true, false
+	case themeCopies:
+		p.rolls = false
 	case themeNodes:
 		p.words = true
 	case themeCluster:

@@ -28,9 +28,12 @@ const (
 	themeHolds   = "holds"   // jobs wait for others, which are held, cancelled and tried again
 	themeClosed  = "closed"  // batches that are closed are asked about, tried again and deleted
 	themeStarts  = "starts"  // jobs are never started twice, and the head dies when it starts them
+	themeCopies  = "copies"  // directories of nodes are copied, and put back to older states
+	themeLimits  = "limits"  // jobs reach their limits of time, which are changed
+	themeFresh   = "fresh"   // batches are changed before they are accepted, on a slow disk
 )
 
-var themes = []string{"", "", themeAll, themeNodes, themeNames, themeCluster, themeHolds, themeHolds, themeClosed, themeStarts}
+var themes = []string{"", "", themeAll, themeNodes, themeNames, themeCluster, themeHolds, themeHolds, themeClosed, themeStarts, themeFresh, themeLimits, themeCopies}
 
 // themed does one of the things about a batch that the theme of the history makes frequent.
 func (p *person) themed(h *ask.Head, b *simBatch, id job.ID) (done bool, err error) {
@@ -38,6 +41,8 @@ func (p *person) themed(h *ask.Head, b *simBatch, id job.ID) (done bool, err err
 	switch {
 	case p.r.IntN(3) == 0:
 		return false, nil
+	case p.w.plan.theme == themeLimits && x < 4:
+		return true, p.set(h, b)
 	case p.w.plan.theme == themeHolds && x < 2:
 		return true, p.holdsBehind(h, b)
 	case p.w.plan.theme == themeHolds && x < 3:
@@ -82,6 +87,12 @@ func (w *world) themedHarm(n *simNode, until func(time.Duration, func())) (done 
 		w.rename(n, until)
 	case w.plan.theme == themeClosed && x < 2:
 		w.pauses(n, until, true)
+	case w.plan.theme == themeCopies && x < 3:
+		w.copies(n, until)
+	case w.plan.theme == themeLimits && x < 2:
+		w.pauses(n, until, w.r.IntN(3) == 0)
+	case w.plan.theme == themeFresh && x < 4:
+		w.slowDisk("head", until)
 	case w.plan.theme == themeStarts && x < 2: // a start is in the log, and its node was not told
 		w.ambushAt(&trap{"head", "/log.jsonl", true, make(chan struct{})}, n, until)
 	default:
@@ -151,7 +162,7 @@ func (w *world) startsAtRest(s *spool.Spool, b *simBatch) {
 		w.mu.Lock()
 		r := w.runs[rec.Attempt]
 		w.mu.Unlock()
-		if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return n.wiped }) {
+		if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return n.wiped || n.twin != nil }) {
 			return nil // its directory may have been there when dsched ended, and not when it came back
 		}
 		if rec.Kind == job.KindFailed && rec.Fate == job.FateLost && r == nil && strings.Contains(rec.Reason, " came back without it") {
@@ -227,7 +238,7 @@ func (p *person) would(h *ask.Head, verb, arg string) error {
 // lastBatch checks that a batch comes to its end after all others were deleted.
 func (w *world) lastBatch() {
 	p := w.operator()
-	b := &simBatch{of: p, id: job.NewBatchID("lab", "last"), ref: job.NewToken(), jobs: []job.Job{{Name: "j", Run: []string{"sim", "1", "0"}}}, spec: job.Spec{Kind: job.Command}}
+	b := &simBatch{of: p, id: job.NewBatchID("lab", "last"), ref: job.NewToken(), first: 1, jobs: []job.Job{{Name: "j", Run: []string{"sim", "1", "0"}}}, spec: job.Spec{Kind: job.Command}}
 	for tries := 0; !b.accepted.Load(); tries++ {
 		if err := p.once(func(h *ask.Head) error { return p.submit(h, b) }); err != nil && tries == 20 {
 			w.wrong("no batch can be submitted at the end: %v", err)

@@ -25,7 +25,7 @@ func TestLongerLimit(t *testing.T) {
 
 func TestLonger(t *testing.T) {
 	o := &Order{Dir: t.TempDir(), Token: "t"}
-	if got := longer(o, time.Minute); got != time.Minute {
+	if got := LongerLimit(o.Dir, o.Token, time.Minute); got != time.Minute {
 		t.Errorf("without a record: %v", got)
 	}
 	for text, want := range map[string]time.Duration{
@@ -33,7 +33,7 @@ func TestLonger(t *testing.T) {
 		"3155760001": time.Minute, "-1": time.Minute, `"61"`: time.Minute, "": time.Minute, "1h": time.Minute,
 	} {
 		writeRecord(t, o.Dir, `{"limit":`+text+"}")
-		if got := longer(o, time.Minute); got != want {
+		if got := LongerLimit(o.Dir, o.Token, time.Minute); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}

@@ -66,7 +66,7 @@ func (w *watch) run() {
 		wait := lookAt
 		wall, _ := w.s.clock.times(Uptime())
 		if limit > 0 && wall >= limit {
-			if longer := longer(w.o, limit); longer != limit {
+			if longer := LongerLimit(w.o.Dir, w.o.Token, limit); longer != limit {
 				limit = longer
 				continue
 			}

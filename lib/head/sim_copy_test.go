@@ -1,0 +1,130 @@
+package head
+
+import (
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/spool"
+)
+
+// copies has the directory of a node be that of two: somebody has copied a desk's disk to another
+// machine, which has another name or, as an image of the same machine, the same one. Both
+// connect, and the first is often cut off meanwhile. Or a virtual machine is put back to an image
+// of an hour ago.
+func (w *world) copies(n *simNode, until func(time.Duration, func())) {
+	switch x := w.r.IntN(4); {
+	case n.image != nil && x < 2 && n.twin == nil:
+		w.act("%s is put back to its image", n.name)
+		n.halt(true)
+		n.restore()
+		until(3*time.Second, n.start)
+	case n.twin != nil:
+		w.act("%s cut off, and the copy of its directory starts again", n.name)
+		w.cutOff(n)
+		n.twin.halt(w.r.IntN(2) == 0)
+		until(3*time.Second, n.twin.start)
+		until(20*time.Second, func() { w.act("%s back", n.name); w.net.partition(n.name, false) })
+	case x == 0:
+		w.act("an image of %s is made", n.name)
+		n.image = n.copyDisk()
+	default:
+		w.twin(n, until)
+	}
+}
+
+// twin starts a copy of a node on another machine.
+func (w *world) twin(n *simNode, until func(time.Duration, func())) {
+	t := &simNode{w: w, name: n.name + "copy", cpus: n.cpus, orders: map[string]*simOrder{}, stills: map[string]bool{}, pause: simPause{news: make(chan struct{})}, disk: n.copyDisk(), copied: true}
+	if w.r.IntN(3) == 0 {
+		t.called = node.Name(n.name)
+	}
+	w.act("the directory of %s is copied to %s, which is called %q", n.name, t.name, t.nameNow())
+	w.addDisk(t.disk)
+	n.twin = t
+	if w.r.IntN(2) == 0 {
+		w.cutOff(n)
+		until(20*time.Second, func() { w.act("%s back", n.name); w.net.partition(n.name, false) })
+	}
+	if t.called == "" {
+		w.nodes = append(w.nodes, t) // one as others, from now on
+	}
+	until(5*time.Second, t.start)
+}
+
+// endTwins ends the copies of nodes that have the name of these.
+func (w *world) endTwins() {
+	for _, n := range w.nodes {
+		if n.twin != nil && n.twin.called != "" && n.twin.isUp() {
+			n.twin.halt(true)
+		}
+	}
+}
+
+// isUp reports whether the machine runs a daemon, or a job.
+func (n *simNode) isUp() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.daemon != nil || len(n.orders) > 0
+}
+
+// hasCopies reports whether some directory of a node was copied, or put back.
+func (w *world) hasCopies() bool { return w.plan.theme == themeCopies }
+
+// copyDisk copies the disk of a machine while it runs.
+func (n *simNode) copyDisk() *simDisk {
+	synctest.Wait() // nothing is written meanwhile
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := n.disk.kill(n.w.newRoot(n.name + "copy"))
+	n.disk.mu.Lock()
+	defer n.disk.mu.Unlock()
+	n.disk.dead = false
+	return d
+}
+
+// restore puts the disk of the machine back to its image.
+func (n *simNode) restore() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wiped = true
+	n.w.excuseAll(n)
+	n.setDisk(n.image)
+	n.image = nil
+}
+
+// cutOff has nothing reach a node.
+func (w *world) cutOff(n *simNode) {
+	n.parted.Store(true)
+	w.net.partition(n.name, true)
+}
+
+// allParted notes that nodes were not connected for a moment.
+func (w *world) allParted() {
+	for _, n := range w.nodes {
+		n.parted.Store(true)
+	}
+}
+
+// lossesAtRest checks by a log that no attempt was taken for lost, or for one that never began, that
+// runs on a node which was always connected. A copy of one that is not connected is taken for the same
+// node with another name.
+func (w *world) lossesAtRest(s *spool.Spool, b *simBatch) {
+	_, err := s.Events(b.id, 0, -1, func(rec *job.Record) error {
+		w.mu.Lock()
+		r := w.runs[rec.Attempt]
+		w.mu.Unlock()
+		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || r.node.wiped || r.node.copied || r.node.parted.Load() {
+			return nil
+		}
+		if rec.Fate == job.FateLost && !strings.Contains(rec.Reason, "silent for") || rec.Fate.Unstarted() {
+			w.wrong("attempt %s of %s/%s has run on %s, which never lost it, and is taken for %s: %s", rec.Attempt, b.id, rec.Job, r.node.name, rec.Fate, rec.Reason)
+		}
+		return nil
+	})
+	if err != nil {
+		w.wrong("the log of %s: %v", b.id, err)
+	}
+}
