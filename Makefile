@@ -56,7 +56,7 @@ flaky:
 	@scripts/flaky $(N)
 
 # What go test -v prints without its account of tests, and with its failure.
-brief = awk '/^ *(===|--- PASS|PASS$$)/ { next } { print } /^FAIL/ { bad = 1 } END { exit bad }'
+brief = awk '/^ *(===|--- PASS|PASS$$)/ { next } { print; fflush() } /^FAIL/ { bad = 1 } END { exit bad }'
 
 sim:
 	D_SIM=$(or $(N),1000) D_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./lib/head | $(brief)
