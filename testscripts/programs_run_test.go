@@ -40,6 +40,8 @@ type outcome struct {
 	mounted bool              // something that is mounted there, or was, could not
 	said    string            // the last line of a build that has failed
 	build   string            // how a build ended that has failed, or printed too much
+	spoil   bool              // a job of the batch may have changed a shared input
+	unbuilt bool              // or its build may have, and has failed then
 	begins  string            // the beginning of what was printed, if that is more than a node keeps
 }
 
@@ -375,12 +377,11 @@ func (p *programs) exec(dir string, words ...string) {
 func (p *programs) write(b programBatch, w way) string {
 	dir := filepath.Join(p.work, "batches", w.name, b.name)
 	for name, text := range programInputs {
-		p.put(filepath.Join(dir, name), text)
+		p.input(filepath.Join(dir, name), text)
 	}
-	p.must(os.Chmod(filepath.Join(dir, "tool.sh"), 0o755))
 	var y strings.Builder
 	fmt.Fprintf(&y, "meta: {namespace: t, batch_name: %s-%s, capabilities: [%s]}\n", b.name, w.name, w.name)
-	fmt.Fprintf(&y, "env: {CANARY: %q}\n", p.canary)
+	fmt.Fprintf(&y, "env: {CANARY: %q, SPOIL: %q}\n", p.canary, map[bool]string{true: "yes"}[b.spoil && !w.cluster])
 	fmt.Fprintf(&y, "resources: {cpus: 1, memory: 100M")
 	if b.ranks > 0 {
 		fmt.Fprintf(&y, ", ranks: %d", b.ranks)
@@ -388,7 +389,8 @@ func (p *programs) write(b programBatch, w way) string {
 	big := ""
 	if b.big {
 		big = ", big.dat"
-		p.large(filepath.Join(dir, "big.dat"))
+		fmt.Fprintf(&y, ", disk: 40M") // which does not count it
+		p.large(b, filepath.Join(dir, "big.dat"))
 	}
 	fmt.Fprintf(&y, "}\ncommand:\n  initialize:\n    required_files: [a.cfg, b.cfg, tool.sh, sub, build.sh%s]\n", big)
 	p.put(filepath.Join(dir, "build.sh"), "exit 99\n")
@@ -424,15 +426,28 @@ func lastOf(text []byte) string {
 	return string(last[:min(len(last), 20)])
 }
 
-// large makes an input that the jobs of a node may share, of little but zeros.
-func (p *programs) large(name string) {
-	p.put(name, "begins\n")
+// large makes the input that the jobs of a batch may share, of little but zeros. Each batch
+// has another, so that none changes that of others.
+func (p *programs) large(b programBatch, name string) {
+	p.put(name, fmt.Sprintf("begins %d\n", b.number))
 	p.must(os.Truncate(name, 64<<20))
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
 	p.must(err)
 	_, err = f.WriteString("ends\n")
-	p.must(errors.Join(err, f.Close()))
+	p.must(errors.Join(err, f.Close(), os.Chtimes(name, inputTime, inputTime)))
 }
+
+// input makes an input, which can be executed if it is a program.
+func (p *programs) input(name, text string) {
+	p.put(name, text)
+	if path.Base(name) == "tool.sh" {
+		p.must(os.Chmod(name, 0o755))
+	}
+	p.must(os.Chtimes(name, inputTime, inputTime))
+}
+
+// inputTime is the time of inputs, which jobs see.
+var inputTime = time.Unix(1577836801, 0)
 
 func (p *programs) put(name, text string) {
 	p.must(os.MkdirAll(filepath.Dir(name), 0o755))
@@ -579,6 +594,7 @@ func (p *programs) plainly(b programBatch, user string) map[string]outcome {
 	build := filepath.Join(top, "tree")
 	p.must(os.MkdirAll(build, 0o755))
 	inputs, built, all := p.inputs(b), "", map[string]outcome{}
+	spoiledBuild := b.build != nil && strings.Contains(b.build.script(), "$SPOIL")
 	if b.build != nil {
 		p.place(b, build, user, inputs, nil)
 		var ended *os.ProcessState
@@ -586,7 +602,7 @@ func (p *programs) plainly(b programBatch, user string) map[string]outcome {
 		ended, text = p.plain(context.Background(), build, build, user, "input/build.sh")
 		if built = summed(text); !ended.Success() || len(text) > outputLimit {
 			for _, j := range b.jobs {
-				all[j.name] = outcome{build: howEnded(ended), said: lastOf(text), printed: map[string]string{" of the build": built}, begins: begins(text)}
+				all[j.name] = outcome{spoil: b.spoil, unbuilt: spoiledBuild, build: howEnded(ended), said: lastOf(text), printed: map[string]string{" of the build": built}, begins: begins(text)}
 			}
 			p.must(os.RemoveAll(top))
 			return all
@@ -604,7 +620,7 @@ func (p *programs) plainly(b programBatch, user string) map[string]outcome {
 		})
 		before, err := readTree(dir)
 		p.must(err)
-		o := outcome{printed: map[string]string{" of the build": built}}
+		o := outcome{spoil: b.spoil, unbuilt: spoiledBuild, printed: map[string]string{" of the build": built}}
 		if b.ranks == 0 {
 			state, text := p.plain(context.Background(), dir, dir, user, "input/"+j.name+".sh")
 			o.end, o.printed[""], o.begins = howEnded(state), summed(text), begins(text)
@@ -655,15 +671,12 @@ func (p *programs) place(b programBatch, dir, user string, inputs, own map[strin
 	for at, text := range inputs {
 		name := filepath.Join(dir, "input", at)
 		if _, err := os.Lstat(name); err != nil && own[at] == "" {
-			p.put(name, text)
-			if at == "tool.sh" {
-				p.must(os.Chmod(name, 0o755))
-			}
+			p.input(name, text)
 		}
 	}
 	if name := filepath.Join(dir, "input/big.dat"); b.big {
 		if _, err := os.Lstat(name); err != nil {
-			p.large(name)
+			p.large(b, name)
 		}
 	}
 	for at, text := range own {

@@ -34,6 +34,7 @@ type programBatch struct {
 	jobs   []program
 	ranks  int
 	big    bool // there is an input of 64 MiB
+	spoil  bool // the build, or some of the programs, may change it where it is shared
 }
 
 // The inputs of each batch, by their paths in the batch's directory: two of one size and
@@ -66,6 +67,7 @@ type programmer struct {
 	farthest string   // the longest path that it makes
 	mount    string   // a step that mounts the canary, and leaves it mounted
 	big      bool     // it has a large input
+	spoils   bool     // it changes that where it is shared
 }
 
 // newProgramBatch writes a batch with so many jobs.
@@ -75,10 +77,12 @@ func newProgramBatch(seed uint64, number, jobs int) programBatch {
 	if number%7 == 6 {
 		b.ranks = 2
 	}
-	b.big = number%40 == 17
+	b.big = number%20 == 7
+	b.spoil = b.big && b.ranks == 0 && r.IntN(4) > 0
 	var made []string
 	if r.IntN(5) > 0 {
 		w := &programmer{Rand: r, build: true, closed: "555", farthest: "3500", mount: "mkdir -p m", big: b.big}
+		w.spoils = b.spoil && r.IntN(6) == 0
 		p := w.program("build", 1+r.IntN(8))
 		switch r.IntN(20) {
 		case 0:
@@ -92,7 +96,7 @@ func newProgramBatch(seed uint64, number, jobs int) programBatch {
 		w := &programmer{Rand: r, paths: slices.Clone(made), closed: "000", farthest: "4076"}
 		w.ends = b.ranks == 0 // if one rank fails, when the others end is chance
 		w.mount = `mkdir -p m && mount --bind "$CANARY" m 2>/dev/null && ls m >/dev/null`
-		w.big = b.big
+		w.big, w.spoils = b.big, b.spoil && r.IntN(4) == 0
 		p := w.program(fmt.Sprintf("p%d", i), 1+r.IntN(12))
 		if b.ranks > 0 && r.IntN(2) == 0 {
 			p.steps = append(p.steps, w.rankEnding())
@@ -164,6 +168,9 @@ func (w *programmer) step() string {
 	if w.ends && w.IntN(8) == 0 {
 		return w.ending()
 	}
+	if w.spoils && w.IntN(4) == 0 {
+		return w.spoiling()
+	}
 	if w.big && w.IntN(4) == 0 { // nothing that needs it to be writable, or the user's own
 		return w.one("wc -c <input/big.dat", "tail -c 5 input/big.dat", "rm -f input/big.dat", "mv -f input/big.dat big",
 			"cp input/a.cfg input/new && mv -f input/new input/big.dat", "ln -sf input/big.dat leads", "head -n 1 input/big.dat | tr -d '\\000'")
@@ -217,6 +224,18 @@ func (w *programmer) step() string {
 		func() string { return "cat input/table input/a.cfg" },
 		func() string { return "test -x " + q + " && echo can be executed" },
 		func() string { return "stat -c '%s %F' " + q },
+		func() string {
+			return "find input -type f -size -100k -name '*.*' ! -name '*d.sh' ! -newermt 2020-06-01 | sort"
+		},
+		func() string {
+			return "stat -c '%b %s' " + q + " | awk '$1 * 512 < $2 { print \"has holes\" }'"
+		},
+		func() string {
+			return dir + fmt.Sprintf("truncate -s %d ", 8192+w.IntN(1<<20)) + p + "; echo end >>" + p
+		},
+		func() string { return "rm -rf " + w.one("input", "input/sub", "distribute_save", "d", "out*") },
+		func() string { return w.one("wc -c", "cat", "test -t 0 || echo no terminal", "yes | head -n 1") },
+		func() string { return tmpSocket },
 		func() string { return "ls -A " + w.one(".", "input", "d", "input/sub") },
 		func() string { return longPath(w.farthest) },
 		func() string {
@@ -231,6 +250,20 @@ func (w *programmer) step() string {
 func (w *programmer) ending() string {
 	return w.one("exit 0", "exit 1", "exit 85", "exit 255", "kill -TERM $$; sleep 1", "kill -KILL $$", "kill -SEGV $$", "false", "exec false", "exec ./nothing", "cd /nowhere || exit 3")
 }
+
+// spoiling writes a step that changes the large input where it is a file that jobs share, if
+// the program may do that, and leaves word of it. Elsewhere it does nothing.
+func (w *programmer) spoiling() string {
+	does := w.one("echo more >>input/big.dat", "printf X | dd conv=notrunc of=input/big.dat", "truncate -s 5 input/big.dat",
+		"touch -d 1999-12-31 input/big.dat", "cp input/a.cfg input/big.dat")
+	after := w.one("", " && sleep 0.1", " && rm -f input/big.dat", " && mv -f input/a.cfg input/big.dat")
+	return `test ! "$SPOIL" || test ! -f input/big.dat || test $(stat -c %h input/big.dat) = 1 || {
+	chmod u+w input/big.dat; ` + does + " && echo 1 >" + spoiled + after + `
+} >/dev/null 2>&1`
+}
+
+// spoiled is the file that tells of a change of a shared input.
+const spoiled = "spoiled.txt"
 
 // rankEnding writes a step that ends one rank of two: it fails or is killed while the other
 // works on, or it ends well before the other.
@@ -255,6 +288,14 @@ while left > 255:
     os.makedirs("l" * n, exist_ok=True); os.chdir("l" * n); left -= n + 1
 open("f" * left, "w").write("far")'`
 }
+
+// tmpSocket makes a socket with a name as long as Python's multiprocessing has it, where
+// temporary files belong.
+const tmpSocket = `python3 -ISc '
+import os, socket
+name = os.environ["TMPDIR"] + "/" + "%031d" % os.getpid()
+socket.socket(socket.AF_UNIX).bind(name)
+os.unlink(name)' && echo a socket`
 
 // trimName returns the directory of a path.
 func trimName(path string) string { return path[:strings.LastIndexByte(path, '/')] }

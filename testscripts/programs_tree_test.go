@@ -128,6 +128,17 @@ func (e treeEntry) String() string {
 // differs tells how an outcome differs from o, what it should be, in one line, or returns "".
 // What it lets pass, as expected does, is listed in dbatch(5), "Other than by hand".
 func (o outcome) differs(w way, got outcome) string {
+	if o.spoil && !w.cluster {
+		switch _, did := got.home[spoiled]; {
+		case strings.HasPrefix(got.end, "failed") && strings.HasPrefix(got.reason, `the shared input "input/big.dat" was changed`),
+			o.unbuilt && got.end == "failed " && strings.HasPrefix(got.reason, "build failed on "+w.name):
+			return ""
+		case did && got.end == "done":
+			return "it is done, and has changed a shared input"
+		case got.end != "done" && got.end == o.end:
+			return "" // it may have failed for the change
+		}
+	}
 	switch {
 	case o.build != "":
 		return o.buildDiffers(w, got)
