@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path"
@@ -64,6 +65,8 @@ type programs struct {
 	runs   int        // how often a batch was run anywhere
 	half   bool       // each batch runs in two of four ways only
 	taking sync.Mutex // held while a folder's results are brought home, one at a time
+	nodes  sync.Mutex // held while a node is interrupted, or asked; guards kills
+	kills  int        // how often the daemon of a node was killed
 }
 
 // mainPrograms is the command "programs WAY[=USER] ...": it writes D_PROGRAMS programs of
@@ -148,6 +151,7 @@ func mainPrograms() {
 		})
 	}
 	all.Wait()
+	fmt.Printf("daemons of nodes were killed and started again %d times\n", p.kills)
 	if bad > 0 {
 		fail("programs: %d differences", bad)
 	}
@@ -474,14 +478,20 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 			p.tool(w.as, dir, []int{0, 1}, "d2slurm", "-q", "-r", "folder")
 		})
 	}
-	p.must(submits.wait())
+	uninterrupted := p.interrupt(w)
+	err := submits.wait()
+	if err == nil {
+		time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
+	}
+	uninterrupted()
+	p.must(err)
 	p.tool(w.as, p.work, []int{0, 1, 124}, append([]string{"timeout", "300", "dwait", "-q"}, ids...)...)
 	home := filepath.Join(p.work, "home", w.name+"-"+batches[0].name)
 	p.must(os.MkdirAll(home, 0o755))
 	p.must(os.Chown(home, p.id(w.as), p.id(w.as)))
 	p.tool(w.as, home, []int{0, 1}, append([]string{"dpull", "-q"}, ids...)...)
 	if !w.cluster { // there Slurm does it
-		for _, pid := range left(ids) {
+		for _, pid := range p.left(ids) {
 			cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			p.fail("of %v, %q is left on the node %s", ids, cmd, w.name)
 		}
@@ -497,7 +507,7 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 			p.must(err)
 			built = summed(text) // a cluster keeps all of it
 		default:
-			text := p.tool(w.as, p.work, []int{0, 66}, "dlog", "-q", "-B", ids[i]+"/"+b.jobs[0].name)
+			text := p.builtOutput(w, ids[i]+"/"+b.jobs[0].name)
 			built = summed([]byte(remark.ReplaceAllString(text[:min(len(text), outputLimit)], "")))
 		}
 		rows := p.tool(w.as, p.work, []int{0}, "dquery", ids[i], "-c", "job,state,exit,signal,reason")
@@ -524,16 +534,69 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 	return all
 }
 
+// builtOutput returns what a build printed, which its node has.
+func (p *programs) builtOutput(w way, job string) string {
+	p.nodes.Lock()
+	defer p.nodes.Unlock()
+	for range 300 {
+		rows := p.tool(w.as, p.work, []int{0}, "dquery", "-N", "-c", "node,state")
+		if !strings.Contains(rows, w.name+"\tunreachable") {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return p.tool(w.as, p.work, []int{0, 66}, "dlog", "-q", "-B", job)
+}
+
+// interrupt kills the daemon of a node at moments of chance, and starts it again by the script
+// "again" of job_programs, until the function is called that it returns. No program notices.
+func (p *programs) interrupt(w way) (end func()) {
+	if w.cluster {
+		return func() {}
+	}
+	ended, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Duration(200+rand.IntN(2000)) * time.Millisecond):
+			}
+			p.restart(w.name)
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
+// restart kills the daemon of a node and starts it again, at once or a moment later.
+func (p *programs) restart(name string) {
+	p.nodes.Lock()
+	defer p.nodes.Unlock()
+	p.kills++
+	for _, words := range [][]string{{"signal", name, "KILL"}, {"sleep", fmt.Sprintf("0.%d", rand.IntN(4))}, {"sh", "again", name}} {
+		c := exec.Command(words[0], words[1:]...)
+		c.Dir = p.work
+		if out, err := c.CombinedOutput(); err != nil {
+			p.say("%q: %v\n%s", words, err, out)
+			return
+		}
+	}
+}
+
 // remark is what dlog adds to the output of a build that has failed.
 var remark = regexp.MustCompile(`\n\[[^\n]*\]\n$`)
 
-// left returns the processes of batches that have not ended, by their variables.
-func left(ids []string) (pids []int) {
+// left returns the processes of batches that have not ended, by their variables. Another run
+// of this test has another canary.
+func (p *programs) left(ids []string) (pids []int) {
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, at := range environs {
 		b, _ := os.ReadFile(at)
-		for v := range strings.SplitSeq(string(b), "\x00") {
-			if name, ok := strings.CutPrefix(v, "DISTRIBUTE_BATCH="); ok && slices.Contains(ids, "t/"+name) {
+		env := strings.Split(string(b), "\x00")
+		for _, v := range env {
+			name, ok := strings.CutPrefix(v, "DISTRIBUTE_BATCH=")
+			if ok && slices.Contains(ids, "t/"+name) && slices.Contains(env, "CANARY="+p.canary) {
 				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(at)))
 				if !gone(pid) {
 					pids = append(pids, pid)

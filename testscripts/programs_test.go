@@ -256,7 +256,7 @@ func (w *programmer) ending() string {
 func (w *programmer) spoiling() string {
 	does := w.one("echo more >>input/big.dat", "printf X | dd conv=notrunc of=input/big.dat", "truncate -s 5 input/big.dat",
 		"touch -d 1999-12-31 input/big.dat", "cp input/a.cfg input/big.dat")
-	after := w.one("", " && sleep 0.1", " && rm -f input/big.dat", " && mv -f input/a.cfg input/big.dat")
+	after := w.one("", " && sleep 0.5", " && rm -f input/big.dat", " && rm -f input/big.dat && sleep 0.5", " && mv -f input/a.cfg input/big.dat")
 	return `test ! "$SPOIL" || test ! -f input/big.dat || test $(stat -c %h input/big.dat) = 1 || {
 	chmod u+w input/big.dat; ` + does + " && echo 1 >" + spoiled + after + `
 } >/dev/null 2>&1`
