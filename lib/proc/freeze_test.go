@@ -105,7 +105,7 @@ var restless = map[string]string{
 	"holds stdout":    `(while :; do echo x; sleep 0.001; done) & echo up > said; while :; do echo y; sleep 0.001; done`,
 	"forks":           `echo up > said; while :; do (true); done`,
 	"threads": `exec python3 -c 'import threading
-for i in range(4): threading.Thread(target=lambda: [0 for x in iter(int, 1)]).start()
+for i in range(4): threading.Thread(target=lambda: any(x for x in iter(int, 1))).start()
 open("said", "w").write("up")'`,
 	"no first thread": `exec python3 -c 'import threading, ctypes
 def go():
