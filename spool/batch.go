@@ -122,7 +122,9 @@ func (b *Batch) JobLine(i int) ([]byte, error) {
 	}
 	at, n := b.index().line(i)
 	text := make([]byte, n)
-	if _, err := b.lines.ReadAt(text, at); err != nil {
+	if _, err := b.lines.ReadAt(text, at); err == io.EOF {
+		return nil, b.lineProblem(i, errors.New("the file ends before it"))
+	} else if err != nil {
 		return nil, err
 	}
 	text = text[:n-1]
