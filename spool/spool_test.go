@@ -350,8 +350,6 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// What may be read goes by owner, group and others of the modes. Of an ACL the kernel shows
-// the mask as the group's bits, and its entries do not count.
 // The group can read what is submitted into a namespace that a crash has left half made.
 func TestReadableInNamespaceCutShort(t *testing.T) {
 	h := newHead(t)
@@ -371,6 +369,8 @@ func TestReadableInNamespaceCutShort(t *testing.T) {
 	}
 }
 
+// What may be read goes by owner, group and others of the modes. Of an ACL the kernel shows
+// the mask as the group's bits, and its entries do not count.
 func TestReadable(t *testing.T) {
 	if os.Getuid() != 0 {
 		suite.Missing(t, "only root can give directories away")
