@@ -940,6 +940,33 @@ func TestSharedUnreadable(t *testing.T) {
 	}
 }
 
+// TestSharedUnreadWaitsForNoRead shares an input that has its time while another input is read.
+func TestSharedUnreadWaitsForNoRead(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, "b1")
+	in := cache(t, d, []byte("content"))
+	in.Path, in.MTime = "one", new(int64)
+	file, _ := d.Cached(in.Sum)
+	if err := errors.Join(os.Chtimes(file, time.Time{}, in.ModTime()), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, dir, "b1")
+	d.hoard.reading <- struct{}{}
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.WriteFile(in.Path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // so that it does not wait for ever
+	if _, err := d.share(ctx, root, in); err != nil {
+		t.Errorf("it waits: %v", err)
+	}
+}
+
 // A job that ends before the next daemon has read a shared input that is in use has removed
 // nothing from the cache.
 func TestSharedStoppedWhileRead(t *testing.T) {

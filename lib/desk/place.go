@@ -295,10 +295,11 @@ func (d *Desk) share(ctx context.Context, root *os.Root, in job.Input) (*SharedF
 // checkCached reads an input in the cache of which this dnoded does not know that it is whole: a
 // job that has a link to it, or had one, may have changed it. One that has the time of the input
 // is believed. A changed input is removed, and the error is [ErrChanged]. One that the disk does
-// not read stays. One input is read at a time. It ends early with ctx, and removes nothing then.
+// not read stays. One input is read at a time; what need not be read does not wait for that. It
+// ends early with ctx, and removes nothing then.
 func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
-	if _, known := d.setTime(in.Sum); known {
-		return nil
+	if believed, err := d.believe(in); believed || err != nil {
+		return err
 	}
 	select {
 	case d.hoard.reading <- struct{}{}:
@@ -306,24 +307,35 @@ func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if _, known := d.setTime(in.Sum); known { // another job has waited for it
-		return nil
+	if believed, err := d.believe(in); believed || err != nil { // another job has waited for it
+		return err
 	}
 	info, err := d.stat(in.Sum)
 	if err != nil {
 		return err
 	}
-	if in.MTime == nil || !info.ModTime().Equal(in.ModTime()) {
-		whole, err := d.isWhole(ctx, in)
-		if err != nil {
-			return err
-		}
-		if !whole {
-			return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
-		}
+	whole, err := d.isWhole(ctx, in)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
 	}
 	d.setWhole(in.Sum, info)
 	return nil
+}
+
+// believe reports whether an input in the cache is known to be whole, or has the time of the input.
+func (d *Desk) believe(in job.Input) (bool, error) {
+	if _, known := d.setTime(in.Sum); known {
+		return true, nil
+	}
+	info, err := d.stat(in.Sum)
+	if err != nil || in.MTime == nil || !info.ModTime().Equal(in.ModTime()) {
+		return false, err
+	}
+	d.setWhole(in.Sum, info)
+	return true, nil
 }
 
 // ErrChanged is returned for an input that a job has changed in the cache.
