@@ -279,7 +279,7 @@ func (n *daemon) run(ctx context.Context) error {
 	defer stop()
 	n.Beside.join(n) // before the others ask for what its attempts have, which it takes over now
 	defer n.Beside.leave(n)
-	if err := n.takeOver(); err != nil {
+	if err := n.takeOver(ctx); err != nil {
 		close(n.over)
 		return err
 	}
@@ -351,8 +351,8 @@ func (n *daemon) do(f func()) bool {
 }
 
 // takeOver takes up what an earlier daemon left in the directory, which goes on
-// with goOn.
-func (n *daemon) takeOver() error {
+// with goOn. When ctx ends it waits for no damaged attempt.
+func (n *daemon) takeOver(ctx context.Context) error {
 	bs, err := n.desk.Builds()
 	if err != nil && (bs == nil || passing(err)) {
 		return err
@@ -371,11 +371,7 @@ func (n *daemon) takeOver() error {
 		n.Log.Error("cannot use parts of the node's directory", "why", err)
 	}
 	n.unreadable = desk.Unreadable(err)
-	for _, t := range n.unreadable {
-		if err := n.endUnreadable(t); err != nil {
-			n.Log.Error("cannot end a damaged attempt; it runs beside others", "attempt", t, "why", err)
-		}
-	}
+	n.endUnreadable(ctx)
 	if err := n.desk.Settle(as); err != nil {
 		return err
 	}
@@ -399,14 +395,27 @@ func (n *daemon) takeOver() error {
 	return nil
 }
 
-// unreadableWithin bounds the wait for the end of an attempt whose note is damaged.
+// unreadableWithin bounds the wait for the end of the attempts whose notes are damaged.
 const unreadableWithin = time.Minute
 
-// endUnreadable ends what still runs of an attempt whose note is damaged. Nothing says which
-// cpus it has, and the head is told that it is lost.
-func (n *daemon) endUnreadable(t job.Token) error {
-	ctx, cancel := context.WithTimeout(context.Background(), unreadableWithin)
+// endUnreadable ends what still runs of the attempts whose notes are damaged, all at once. Nothing
+// says which cpus they have, and the head is told that they are lost.
+func (n *daemon) endUnreadable(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, unreadableWithin)
 	defer cancel()
+	var all sync.WaitGroup
+	for _, t := range n.unreadable {
+		all.Go(func() {
+			if err := n.endDamaged(ctx, t); err != nil {
+				n.Log.Error("cannot end a damaged attempt; it runs beside others", "attempt", t, "why", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// endDamaged ends what still runs of an attempt whose note is damaged.
+func (n *daemon) endDamaged(ctx context.Context, t job.Token) error {
 	dir := n.desk.UnreadableDir(t)
 	n.stopAdopted(dir)
 	if err := n.Machine.AwaitFree(ctx, dir); err != nil {

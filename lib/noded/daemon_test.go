@@ -39,7 +39,7 @@ func TestTakeOverInOrder(t *testing.T) {
 		t.Fatal(errs)
 	}
 	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
-	if err := n.takeOver(); err != nil {
+	if err := n.takeOver(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, note := range notes {
@@ -101,7 +101,7 @@ func TestTakeOverDamaged(t *testing.T) {
 		}
 	}
 	n := newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: slog.New(slog.DiscardHandler)}, d)
-	if err := n.takeOver(); err != nil || len(n.attempts) > 0 {
+	if err := n.takeOver(t.Context()); err != nil || len(n.attempts) > 0 {
 		t.Errorf("it takes over %v, %v", n.attempts, err)
 	}
 	list := n.list()

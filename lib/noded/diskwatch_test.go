@@ -138,7 +138,7 @@ func TestFullDiskIsRemembered(t *testing.T) {
 	}
 	defer d.Close()
 	n = newDaemon(&Settings{Offer: node.Offer{CPUs: 1}, boot: "boot", Log: strictLog(slog.DiscardHandler)}, d)
-	if err := n.takeOver(); err != nil || n.attempts[da.Token] == nil || !n.attempts[da.Token].metFull {
+	if err := n.takeOver(t.Context()); err != nil || n.attempts[da.Token] == nil || !n.attempts[da.Token].metFull {
 		t.Errorf("it is forgotten: %v, %+v", err, n.attempts[da.Token])
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -374,6 +375,51 @@ func TestUnreadableIsStopped(t *testing.T) {
 	}
 	s.say(&wire.Have{Attempt: start.Attempt})
 	awaited[*wire.Gone](s)
+}
+
+// TestUnreadableAreStoppedAtOnce has two attempts with damaged notes whose ends are awaited: the
+// node does not wait for one before it stops the other.
+func TestUnreadableAreStoppedAtOnce(t *testing.T) {
+	n := liveDaemon(t, nil)
+	as, errs := n.desk.Begin([]desk.Note{{Order: 1, Token: job.NewToken(), Job: "lab/b/j", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)},
+		{Order: 2, Token: job.NewToken(), Job: "lab/b/k", Try: 1, CPUs: 1, Spec: strings.Repeat("0", 64)}})
+	err := errors.Join(errs...)
+	for _, a := range as {
+		err = errors.Join(err, os.WriteFile(filepath.Join(a.Dir, proc.RecordFile), []byte("rotten\n"), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &meetingMachine{Machine: n.Machine, all: make(chan struct{})}
+	m.missing.Store(int32(len(as)))
+	n.Machine = m
+	n.Log = slog.New(slog.NewTextHandler(t.Output(), nil)) // what is damaged is an error
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := n.takeOver(ctx); err != nil || len(n.unreadable) != len(as) {
+		t.Fatalf("%v; damaged: %v", err, n.unreadable)
+	}
+	if left := m.missing.Load(); left != 0 || ctx.Err() != nil {
+		t.Errorf("%d were not waited for beside the others, %v", left, ctx.Err())
+	}
+}
+
+// A meetingMachine waits for the end of each attempt until all are waited for.
+type meetingMachine struct {
+	Machine
+	missing atomic.Int32
+	all     chan struct{} // closed when none is missing
+}
+
+func (m *meetingMachine) AwaitFree(ctx context.Context, dir string) error {
+	if m.missing.Add(-1) == 0 {
+		close(m.all)
+	}
+	select {
+	case <-m.all:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 // After a sleep of its machine a node does nothing of what the session of before

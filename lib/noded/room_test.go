@@ -270,7 +270,7 @@ func TestTakenOverInputsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.do(func() {
-		if err := n.takeOver(); err != nil {
+		if err := n.takeOver(t.Context()); err != nil {
 			t.Error(err)
 		}
 		n.goOn()
