@@ -198,7 +198,7 @@ func (b *Build) Spent() {
 
 // Unbuild removes what a build left, so that it can be built from the beginning.
 func (b *Build) Unbuild() error {
-	for _, n := range []string{builtFile, "output", "tmp", "tree", beforeFile} {
+	for _, n := range []string{builtFile, "output", "tmp", "tree", copyFile, beforeFile} {
 		if err := RemoveAll(filepath.Join(b.Dir, n)); err != nil {
 			return err
 		}

@@ -1231,6 +1231,60 @@ func TestBuildMovesSharedInput(t *testing.T) {
 			t.Errorf("%s has %v, %v", dir, list, err)
 		}
 	}
+	if err := errors.Join(os.WriteFile(b.Tree()+".new", nil, 0o600), b.Unbuild()); err != nil { // as after a crash
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(b.Dir); len(list) != 1 || err != nil { // its record
+		t.Errorf("when it is done again it has %v, %v", list, err)
+	}
+}
+
+// TestBuildMovesSharedInputAside has a process of a build's user put a link to the directory above
+// in the place of the directory with a shared input, while dnoded copies that: the record of the
+// build stays.
+func TestBuildMovesSharedInputAside(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	in := cache(t, d, []byte("content"))
+	in.Path, in.MTime = proc.RecordFile, new(int64)
+	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}, Inputs: []job.Input{in}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(b.Tree(), "data"), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(b.Tree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.WriteFile(in.Path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at, err := d.share(t.Context(), root, in)
+	moved := "data/" + proc.RecordFile
+	if err := errors.Join(err, b.Record(), root.Rename(in.Path, moved)); err != nil {
+		t.Fatal(err)
+	}
+	was, err := proc.ReadRecord(b.Dir)
+	swaps := 0
+	defer durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name != "build.unshare" {
+			return nil
+		}
+		swaps++
+		return errors.Join(root.Rename("data", "aside"), root.Symlink("..", "data"))
+	}})()
+	if err := errors.Join(err, b.Unplace([]SharedFile{*at})); err != nil || swaps != 1 {
+		t.Errorf("%v, %d swaps", err, swaps)
+	}
+	if is, err := proc.ReadRecord(b.Dir); string(is) != string(was) || err != nil {
+		t.Errorf("the record is %q, %v", is, err)
+	}
 }
 
 func TestBuild(t *testing.T) {

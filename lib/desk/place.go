@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"distribute/lib/durable"
 	"distribute/lib/job"
 )
@@ -200,57 +202,64 @@ func (b *Build) unshare(tree *os.Root, at []SharedFile) error {
 	if len(at) == 0 {
 		return nil
 	}
-	top, err := durable.OpenRoot(b.Dir)
-	if err != nil {
-		return err
+	shared := func(info fs.FileInfo) bool {
+		st, ok := info.Sys().(*syscall.Stat_t)
+		return ok && info.Mode().IsRegular() && st.Nlink > 1 && slices.ContainsFunc(at, func(f SharedFile) bool { return f.Inode == st.Ino })
 	}
-	defer top.Close()
 	var links []string
-	err = durable.Walk(tree, func(e durable.Entry, err error) error {
-		if err != nil {
-			return nil // no job can have it
-		}
-		st, ok := e.Info.Sys().(*syscall.Stat_t)
-		if ok && e.Info.Mode().IsRegular() && st.Nlink > 1 && slices.ContainsFunc(at, func(f SharedFile) bool { return f.Inode == st.Ino }) {
-			links = append(links, path.Join("tree", e.Path))
+	err := durable.Walk(tree, func(e durable.Entry, err error) error {
+		if err == nil && shared(e.Info) { // what cannot be looked at no job can have
+			links = append(links, e.Path)
 		}
 		return nil
 	}, nil)
 	for _, p := range links {
-		err = errors.Join(err, opened(top, path.Dir(p), func() error { return replaceByCopy(top, p, "tree.new") }))
+		err = errors.Join(err, opened(tree, path.Dir(p), func() error { return b.replaceByCopy(tree, p, shared) }))
 	}
 	return err
 }
 
-// replaceByCopy replaces a file below root by a copy with the same mode and time, which has the
-// name tmp until it is whole.
-func replaceByCopy(root *os.Root, name, tmp string) error {
-	src, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+// copyFile is the file of a build in which a copy for its tree is made.
+const copyFile = "tree.new"
+
+// replaceByCopy replaces a shared file in what was built by a copy with the same mode and time,
+// which lies beside the tree until it is whole. Other processes of the build's user can change
+// the tree meanwhile: the copy gets into the directory that was opened, wherever that is then.
+func (b *Build) replaceByCopy(tree *os.Root, name string, shared func(fs.FileInfo) bool) error {
+	dir, err := tree.OpenFile(path.Dir(name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	src, err := tree.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	info, err := src.Stat()
-	if err != nil {
+	if err != nil || !shared(info) {
 		return err
 	}
-	if err := root.RemoveAll(tmp); err != nil {
+	tmp := filepath.Join(b.Dir, copyFile)
+	if err := RemoveAll(tmp); err != nil {
 		return err
 	}
-	dst, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	dst, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(dst, src)
-	err = errors.Join(err, dst.Chmod(info.Mode().Perm()), dst.Close())
-	if err == nil {
-		err = root.Chtimes(tmp, info.ModTime(), info.ModTime())
+	if err = errors.Join(err, dst.Chmod(info.Mode().Perm()), dst.Close()); err == nil {
+		err = os.Chtimes(tmp, info.ModTime(), info.ModTime())
 	}
 	if err == nil {
-		err = root.Rename(tmp, name)
+		err = durable.Step("build.unshare")
+	}
+	if err == nil {
+		err = unix.Renameat(unix.AT_FDCWD, tmp, int(dir.Fd()), path.Base(name))
 	}
 	if err != nil {
-		root.Remove(tmp)
+		os.Remove(tmp)
 	}
 	return err
 }
