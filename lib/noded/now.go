@@ -30,29 +30,31 @@ const nowSoon = 5 * time.Millisecond
 // is left that runs.
 func (n *daemon) tellNow(ctx context.Context) {
 	places := slices.DeleteFunc(pause.PlacesOf(n.desk.Dir()), func(place string) bool { return place == pause.RunPlace })
-	var last []byte
+	last := make([][]byte, len(places)) // that was written into each
 	complained := false
 	left := ration{nowBurst, time.Now()}
 	for again := nowSoon; ; {
 		now, whole := n.nowHere()
 		content, err := now.Encode()
-		unwritten := false
-		if err == nil && !bytes.Equal(content, last) {
-			last = content
-			for _, place := range places {
-				if _, missing := os.Lstat(place); missing != nil {
+		tried, unwritten := false, false
+		for i, place := range places {
+			if err != nil || bytes.Equal(content, last[i]) {
+				continue
+			}
+			tried = true
+			if _, missing := os.Lstat(place); missing == nil {
+				if err := pause.PutNow(place, string(n.Name), content); err != nil {
+					if unwritten = true; !complained {
+						n.Log.Warn("cannot write the list of running jobs for dpause; trying again", "why", err)
+						complained = true
+					}
+					last[i] = nil
 					continue
 				}
-				err := pause.PutNow(place, string(n.Name), content)
-				if err != nil && !complained {
-					n.Log.Warn("cannot write the list of running jobs for dpause; trying again", "why", err)
-					complained = true
-				}
-				unwritten = unwritten || err != nil
 			}
-			if unwritten {
-				last = nil
-			}
+			last[i] = content
+		}
+		if tried {
 			left.take(ctx)
 		}
 		var supervised <-chan time.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -478,6 +479,50 @@ func TestNowIsWrittenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaited[*wire.Ended](s)
+}
+
+// TestNowIsWrittenOnce has one of two places take nothing for a while: what the other one has is
+// not written again.
+func TestNowIsWrittenOnce(t *testing.T) {
+	h := newFakeHead(t)
+	patience := 4 * 3600.0
+	h.patience = &patience
+	top := t.TempDir()
+	dir, failed := filepath.Join(top, pause.Parts, "ws1"), make(chan struct{})
+	shared, own := pause.OwnPlace(top), pause.OwnPlace(dir)
+	if err := errors.Join(os.WriteFile(filepath.Join(top, "node.json"), nil, 0o600), os.WriteFile(shared, nil, 0o600), os.Mkdir(filepath.Dir(dir), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	h.liveAs(dir, func(s *Settings) { s.Log = slog.New(untilLogged{s.Log.Handler(), "list of running jobs", failed}) })
+	h.session()
+	<-failed
+	said := func(place string) (fs.FileInfo, []byte) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
+			n, err := pause.OwnNow(place, "ws1")
+			names, _ := filepath.Glob(filepath.Join(place, "*now*"))
+			if err == nil && n.Patience != nil && len(names) == 1 {
+				info, ierr := os.Stat(names[0])
+				b, err := os.ReadFile(names[0])
+				if err := errors.Join(ierr, err); err != nil {
+					t.Fatal(err)
+				}
+				return info, b
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it says %+v, %v", n, err)
+			}
+		}
+	}
+	was, content := said(own)
+	if err := errors.Join(os.Remove(shared), os.Mkdir(shared, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	said(shared)
+	is, later := said(own)
+	if string(later) == string(content) && !os.SameFile(was, is) {
+		t.Error("it was written again")
+	}
 }
 
 // An untilLogged closes a channel when a message with a text is logged, which happens once.
