@@ -242,7 +242,7 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 		p.Progress.Grow(-left)
 		return false, j.narrow(r.Manifest[n.Want.Ranges[0][0]].Path, n.Files, files, err)
 	}
-	j.Most *= 2
+	j.Most *= narrowing
 	if !n.Whole {
 		return false, nil
 	}
@@ -284,14 +284,20 @@ func (p *Puller) here(id string, err error) error {
 	return err
 }
 
+// narrowing is the factor by which a request names fewer files after one that brought none,
+// and more after one that brought all.
+const narrowing = 16
+
 // narrow has the next request name fewer files after the head gave up one of
 // asked files, of which left did not come. A file that was asked for alone is a
 // problem, and is skipped.
 func (j *pulled) narrow(first string, asked, left int, err error) error {
 	switch {
 	case left == 0: // it has more bytes on the head than in the result
+	case left < asked: // files come in order
+		j.Most = 1
 	case asked > 1:
-		j.Most = max(1, left/2)
+		j.Most = max(1, asked/narrowing)
 	case len(j.Skip) < maxProblems:
 		j.Skip[first] = true
 		j.problems = append(j.problems, fmt.Errorf("%.300q cannot be read on the head (dfsck -s shows there what is damaged): %w", path.Join(j.id, first), err))

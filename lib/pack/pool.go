@@ -2,6 +2,7 @@ package pack
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"hash"
 	"io"
@@ -89,27 +90,28 @@ func newDecoder() any {
 }
 
 // squeezed calls use with an encoder that writes to w, and ends the frame if use has no
-// error. Otherwise the frame has no end, and a receiver knows that it is not whole.
+// error. Otherwise the frame has no end, and a receiver knows that it is not whole. All that
+// use wrote before its error is sent.
 func squeezed(w io.Writer, use func(io.Writer) error) error {
 	e := encoders.Get().(*zstd.Encoder)
 	e.Reset(w)
 	err := use(e)
 	if err == nil {
 		err = e.Close()
+	} else {
+		_ = e.Flush() // the error of use says why the rest does not come
 	}
 	e.Reset(nil) // lets go of w
 	encoders.Put(e)
 	return err
 }
 
-// stored calls use with a buffer before w, for many small files.
+// stored calls use with a buffer before w, for many small files. All that use wrote is sent,
+// also before its error.
 func stored(w io.Writer, use func(io.Writer) error) error {
 	b := writers.Get().(*bufio.Writer)
 	b.Reset(w)
-	err := use(b)
-	if err == nil {
-		err = b.Flush()
-	}
+	err := cmp.Or(use(b), b.Flush())
 	b.Reset(nil)
 	writers.Put(b)
 	return err

@@ -306,3 +306,40 @@ func (zeroReader) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }
+
+// The files before one that cannot be read are sent whole: the first that did not come is the bad one.
+func TestFilesBeforeABadOneCome(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+	}
+	m := scan(t, dir)
+	for name, send := range map[string]func(io.Writer, Manifest, Want, func(int, Entry) (io.ReadCloser, error)) error{"Send": Send, "SendStored": SendStored} {
+		var sent bytes.Buffer
+		err := send(&sent, m, Want{}, func(_ int, e Entry) (io.ReadCloser, error) {
+			if e.Path == "b" {
+				return nil, fs.ErrNotExist
+			}
+			return os.Open(filepath.Join(dir, e.Path))
+		})
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got sinkOf
+		err = Receive(&sent, m, Want{}, &got)
+		if err == nil || !slices.Equal(got, sinkOf{"a"}) {
+			t.Errorf("%s: %v came, and %v", name, got, err)
+		}
+	}
+}
+
+// A sinkOf notes the paths of the files that came whole.
+type sinkOf []string
+
+func (s *sinkOf) Put(_ int, e Entry, _ int64, r io.Reader) error {
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return err
+	}
+	*s = append(*s, e.Path)
+	return nil
+}

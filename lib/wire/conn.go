@@ -10,6 +10,7 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -246,10 +247,7 @@ func (c *Conn) SendTransfer(s *Send, write func(io.Writer) error) error {
 	}
 	f := &framer{c: c, x: s.X, sum: s.digest(), last: time.Now()}
 	w := &Writer{bufio.NewWriterSize(f, MaxFrame), f}
-	err := write(w)
-	if err == nil {
-		err = w.Flush()
-	}
+	err := cmp.Or(write(w), w.Flush()) // what was written before an error is of use, too
 	if f.err != nil {
 		return f.err
 	}
