@@ -207,10 +207,8 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	}
 	defer n.Close()
 	p.Files, p.Bytes = p.Files+n.Files, p.Bytes+n.Bytes
-	if n.Whole || p.Dry {
-		p.note(id, r.Manifest)
-	}
 	if p.Dry {
+		p.note(id, r.Manifest)
 		return true, r.Leave(ctx)
 	}
 	p.Progress.Grow(n.Bytes)
@@ -246,6 +244,7 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	if !n.Whole {
 		return false, nil
 	}
+	p.note(id, r.Manifest)
 	for _, changed := range n.Changed {
 		j.problems = append(j.problems, cli.Errorf(cli.No, "%q is not as in the result, and is left (changed here, or of an older result: move it away to pull it)", path.Join(id, changed)))
 	}
