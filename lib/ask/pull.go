@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 
 	"distribute/lib/cli"
@@ -196,6 +197,9 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	place, err := p.open(id)
 	if errors.Is(err, pull.ErrInTheWay) {
 		return false, errors.Join(err, r.Leave(ctx))
+	}
+	if at := (*fs.PathError)(nil); errors.As(err, &at) && strings.Contains(at.Path, "/") { // else no job can be pulled
+		return false, p.here(id, err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%q: %w", p.Root.Name(), err)

@@ -71,7 +71,10 @@ explain() {
 send() {
 	local what=$1 answer said
 	shift
-	printf '%s\n' "$what" | tr '\t' ' ' >submitting && sync submitting || stop 'nothing can be written here: is the disk full?'
+	printf '%s\n' "$what" | tr '\t' ' ' >submitting && sync submitting || {
+		rm -f submitting
+		stop 'nothing can be written here: is the disk full?'
+	}
 	if ! answer=$(sbatch --parsable --chdir="$PWD" --kill-on-invalid-dep=yes "$@" 2>sbatch.err 9>&-); then
 		said=$(<sbatch.err)
 		if [ "$said" != "$told" ] || [ -z "$said" ]; then
