@@ -1134,16 +1134,9 @@ func TestCachedClosed(t *testing.T) {
 	}
 }
 
-// What a build has done to inputs is what its jobs get, also where size and time are as they
-// were; what it has left alone is theirs anew.
-func TestBuildChangesInputs(t *testing.T) {
-	d := open(t, t.TempDir(), "b1")
-	var ins []job.Input
-	for _, name := range []string{"a.cfg", "b.cfg", "c.cfg", "d.cfg", "run.sh"} {
-		in := cache(t, d, []byte(name[:1]))
-		in.Path, in.Mode = "input/"+name, 0o644
-		ins = append(ins, in)
-	}
+// treeOf returns a build with these inputs, and its tree, which is empty.
+func treeOf(t *testing.T, d *Desk, ins ...job.Input) (*Build, *os.Root) {
+	t.Helper()
 	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}, Inputs: ins})
 	if err != nil {
 		t.Fatal(err)
@@ -1159,7 +1152,21 @@ func TestBuildChangesInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
+	t.Cleanup(func() { root.Close() })
+	return b, root
+}
+
+// What a build has done to inputs is what its jobs get, also where size and time are as they
+// were; what it has left alone is theirs anew.
+func TestBuildChangesInputs(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	var ins []job.Input
+	for _, name := range []string{"a.cfg", "b.cfg", "c.cfg", "d.cfg", "run.sh"} {
+		in := cache(t, d, []byte(name[:1]))
+		in.Path, in.Mode = "input/"+name, 0o644
+		ins = append(ins, in)
+	}
+	b, root := treeOf(t, d, ins...)
 	if _, _, err := d.Place(t.Context(), root, ins, false); err != nil {
 		t.Fatal(err)
 	}
@@ -1186,22 +1193,7 @@ func TestBuildMovesSharedInput(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
 	in := cache(t, d, []byte("content"))
 	in.Path, in.Mode, in.MTime = "big", 0o755, new(int64)
-	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}, Inputs: []job.Input{in}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
-	if err == nil {
-		err = os.Mkdir(b.Tree(), 0o700)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenRoot(b.Tree())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
+	b, root := treeOf(t, d, in)
 	if err := root.WriteFile("big", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -1246,23 +1238,8 @@ func TestBuildMovesSharedInputAside(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
 	in := cache(t, d, []byte("content"))
 	in.Path, in.MTime = proc.RecordFile, new(int64)
-	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}, Inputs: []job.Input{in}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
-	if err == nil {
-		err = os.MkdirAll(filepath.Join(b.Tree(), "data"), 0o700)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenRoot(b.Tree())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	if err := root.WriteFile(in.Path, nil, 0o600); err != nil {
+	b, root := treeOf(t, d, in)
+	if err := errors.Join(root.Mkdir("data", 0o700), root.WriteFile(in.Path, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	at, err := d.share(t.Context(), root, in)

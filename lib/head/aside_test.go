@@ -38,10 +38,21 @@ func (s *site) spoil(batch job.BatchID, name string) {
 // A batch whose jobs.jsonl is damaged while dsched runs ends nothing: it is set aside as
 // soon as something of it is to be logged, and the others go on.
 func TestDamagedBeforeItStarts(t *testing.T) {
+	t.Run("changed", func(t *testing.T) { damagedBeforeItStarts(t, func(s *site) { s.spoil("ns/bad", "a") }) })
+	t.Run("cut off", func(t *testing.T) {
+		damagedBeforeItStarts(t, func(s *site) {
+			if err := os.Truncate(filepath.Join(s.dir, "batches/ns/bad/jobs.jsonl"), 10); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+}
+
+func damagedBeforeItStarts(t *testing.T, damage func(*site)) {
 	s := newSite(t)
 	s.submit("ns/bad", "a", "b")
 	s.submit("ns/good", "j")
-	s.spoil("ns/bad", "a")
+	damage(s)
 	c, _, err := s.greet(s.addr, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "boot1", State: "state-ws1"})
 	if err != nil {
 		t.Fatal(err)
@@ -120,28 +131,5 @@ func TestDamagedWhileItIsChanged(t *testing.T) {
 	}
 	if log := s.file("ns/bad/log.jsonl"); strings.Contains(log, "cancelled") {
 		t.Errorf("the log has\n%s", log)
-	}
-}
-
-// A batch whose jobs.jsonl was cut off while dsched runs ends nothing either.
-func TestCutOffBeforeItStarts(t *testing.T) {
-	s := newSite(t)
-	s.submit("ns/bad", "a", "b")
-	s.submit("ns/good", "j")
-	if err := os.Truncate(filepath.Join(s.dir, "batches/ns/bad/jobs.jsonl"), 10); err != nil {
-		t.Fatal(err)
-	}
-	c, _, err := s.greet(s.addr, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "boot1", State: "state-ws1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{})
-	for { // the session in which it was to be started ends
-		if _, err := c.Recv(); err != nil {
-			break
-		}
-	}
-	if start := next[*wire.Start](s.desk("ws1", "boot1")); start.Job != "ns/good/j" {
-		t.Errorf("%s is started", start.Job)
 	}
 }
