@@ -218,8 +218,13 @@ func (n *daemon) outcome(a *attempt, st *proc.Status) job.Outcome {
 	if st.Stopped == proc.StoppedOrder || st.Stopped == proc.StoppedSignal {
 		why := ""
 		n.do(func() { why = a.why })
-		if o.Reason = "stopped"; why != "" {
+		switch {
+		case why != "":
 			o.Reason = job.ReasonStopped + why
+		case st.Printed > 0: // the dnoded that stopped it for that was killed before it noted the end
+			o.Reason = job.ReasonStopped + limitReached(st)
+		default:
+			o.Reason = "stopped"
 		}
 	}
 	return o

@@ -129,7 +129,7 @@ type Status struct {
 	NoMemory  bool          `json:"no_memory,omitempty"` // it was killed for want of memory
 	Had       int64         `json:"had,omitempty"`       // with NoMemory: its limit in bytes, which it had reached; else it was the machine's memory
 	Crowded   int           `json:"crowded,omitempty"`   // it failed, and had wanted more processes than the so many that it might have
-	Printed   int64         `json:"printed,omitempty"`   // it printed more than so many bytes, and was over before somebody stopped it for that
+	Printed   int64         `json:"printed,omitempty"`   // it printed more than so many bytes; it may have been stopped for that, or for something else
 	Stopped   string        `json:"stopped,omitempty"`   // who or what stopped it: one of the Stopped constants
 	Frozen    bool          `json:"frozen,omitempty"`    // it failed while a pause held it: somebody has killed it
 	Evicted   bool          `json:"evicted,omitempty"`   // it had to go, was asked to save itself, and then ended

@@ -196,3 +196,20 @@ func TestOutputDoesNotFillTheDisk(t *testing.T) {
 		t.Errorf("%v, %v, status %+v", info.Size(), err, st)
 	}
 }
+
+// The status of an order that has printed too much says so also if it was stopped: who stopped
+// it for that may not live when it has ended.
+func TestPrintedAndStopped(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "", "head -c 8K /dev/zero; echo up >said; exec sleep 1000", func(o *Order) { o.Keep = 4096 })
+	for { // until all that is kept has come
+		if info, err := os.Stat(d.order.Output); err == nil && info.Size() > d.order.Keep {
+			break
+		}
+		unix.Poll(nil, 1)
+	}
+	d.slot.Stop(d.order.Token)
+	if st := ended(t, d.slot); st.Stopped != StoppedOrder || st.Printed != d.order.Keep {
+		t.Errorf("%+v", st)
+	}
+}

@@ -405,7 +405,7 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	s.mu.Lock()
 	s.token, s.group, st.Stopped = "", nil, s.stopped
 	s.mu.Unlock()
-	if printed && st.Stopped == "" && !st.Evicted {
+	if printed && (st.Stopped == "" || st.Stopped == StoppedOrder) && !st.Evicted {
 		st.Printed = o.Keep
 	}
 	st.judge(o, g, w)
