@@ -65,8 +65,13 @@ type programs struct {
 	runs   int        // how often a batch was run anywhere
 	half   bool       // each batch runs in two of four ways only
 	taking sync.Mutex // held while a folder's results are brought home, one at a time
-	nodes  sync.Mutex // held while a node is interrupted, or asked; guards kills
-	kills  int        // how often the daemon of a node was killed
+	nodes  *interrupted
+}
+
+// An interrupted is what is interrupted: held while a node is, or is asked.
+type interrupted struct {
+	sync.Mutex
+	kills int // how often the daemon of a node was killed
 }
 
 // mainPrograms is the command "programs WAY[=USER] ...": it writes D_PROGRAMS programs of
@@ -90,7 +95,7 @@ func mainPrograms() {
 			misuse("D_SEED=NUMBER")
 		}
 	}
-	p := &programs{work: os.Getenv("WORK"), canary: filepath.Join(os.Getenv("WORK"), "canary"), half: os.Getenv("D_PROGRAMS") == ""}
+	p := &programs{work: os.Getenv("WORK"), canary: filepath.Join(os.Getenv("WORK"), "canary"), half: os.Getenv("D_PROGRAMS") == "", nodes: new(interrupted)}
 	for _, arg := range os.Args[1:] {
 		name, as, _ := strings.Cut(arg, "=")
 		p.ways = append(p.ways, way{name: name, as: as, cluster: name == "cluster"})
@@ -151,7 +156,7 @@ func mainPrograms() {
 		})
 	}
 	all.Wait()
-	fmt.Printf("daemons of nodes were killed and started again %d times\n", p.kills)
+	fmt.Printf("daemons of nodes were killed and started again %d times\n", p.nodes.kills)
 	if bad > 0 {
 		fail("programs: %d differences", bad)
 	}
@@ -306,7 +311,7 @@ func (p *programs) shrink(d difference, until time.Time) difference {
 		}
 		p.runs++
 		b.name = fmt.Sprintf("s%d", p.runs)
-		only := &programs{work: p.work, canary: p.canary, ways: []way{d.way}}
+		only := &programs{work: p.work, canary: p.canary, ways: []way{d.way}, nodes: p.nodes}
 		got, err := only.compare([]programBatch{b})
 		if err != nil || len(got) == 0 {
 			return false
@@ -499,7 +504,7 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 	all := map[string]map[string]outcome{}
 	for i, b := range batches {
 		all[b.name] = map[string]outcome{}
-		built := ""
+		built, known := "", true
 		switch {
 		case b.build == nil:
 		case w.cluster:
@@ -507,21 +512,24 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 			p.must(err)
 			built = summed(text) // a cluster keeps all of it
 		default:
-			text := p.builtOutput(w, ids[i]+"/"+b.jobs[0].name)
+			var text string
+			text, known = p.builtOutput(w, ids[i]+"/"+b.jobs[0].name)
 			built = summed([]byte(remark.ReplaceAllString(text[:min(len(text), outputLimit)], "")))
 		}
-		rows := p.tool(w.as, p.work, []int{0}, "dquery", ids[i], "-c", "job,state,exit,signal,reason")
+		rows := p.tool(w.as, p.work, []int{0}, "dquery", ids[i], "-c", "job,state,exit,signal,reason,attempt")
 		for line := range strings.Lines(rows) {
 			f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-			if len(f) != 5 {
+			if len(f) != 6 {
 				p.fail("dquery printed %q", line)
 			}
 			end := f[1]
 			if end == "failed" {
 				end += " " + strings.Trim(f[2]+f[3], "-")
 			}
-			o := p.pulled(filepath.Join(home, ids[i]), f[0], end, strings.TrimPrefix(f[4], "-"))
-			o.printed[" of the build"] = built
+			o := p.pulled(filepath.Join(home, ids[i]), f[0], f[5], end, strings.TrimPrefix(f[4], "-"))
+			if known {
+				o.printed[" of the build"] = built
+			}
 			all[b.name][f[0]] = o
 		}
 	}
@@ -534,8 +542,9 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 	return all
 }
 
-// builtOutput returns what a build printed, which its node has.
-func (p *programs) builtOutput(w way, job string) string {
+// builtOutput returns what a build printed, and whether its node has that: it does not keep it
+// when its daemon starts again and the batch is over.
+func (p *programs) builtOutput(w way, job string) (text string, known bool) {
 	p.nodes.Lock()
 	defer p.nodes.Unlock()
 	for range 300 {
@@ -545,7 +554,8 @@ func (p *programs) builtOutput(w way, job string) string {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	return p.tool(w.as, p.work, []int{0, 66}, "dlog", "-q", "-B", job)
+	text = p.tool(w.as, p.work, []int{0, 66}, "dlog", "-q", "-B", job)
+	return text, text != "" || p.nodes.kills == 0
 }
 
 // interrupt kills the daemon of a node at moments of chance, and starts it again by the script
@@ -573,7 +583,7 @@ func (p *programs) interrupt(w way) (end func()) {
 func (p *programs) restart(name string) {
 	p.nodes.Lock()
 	defer p.nodes.Unlock()
-	p.kills++
+	p.nodes.kills++
 	for _, words := range [][]string{{"signal", name, "KILL"}, {"sleep", fmt.Sprintf("0.%d", rand.IntN(4))}, {"sh", "again", name}} {
 		c := exec.Command(words[0], words[1:]...)
 		c.Dir = p.work
@@ -617,12 +627,12 @@ func (p *programs) id(user string) int {
 	return n
 }
 
-// pulled returns the outcome of a job whose files dpull has brought.
-func (p *programs) pulled(dir, job, end, reason string) outcome {
+// pulled returns the outcome of a job, of which dpull has brought the files of its last attempt.
+func (p *programs) pulled(dir, job, attempt, end, reason string) outcome {
 	o := outcome{end: end, reason: reason, printed: map[string]string{}}
 	at := filepath.Join(dir, job)
 	if _, err := os.Lstat(at); err != nil {
-		at += "~1"
+		at += "~" + attempt
 	}
 	home, err := readTree(at)
 	if errors.Is(err, fs.ErrNotExist) {
