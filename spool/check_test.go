@@ -130,11 +130,11 @@ func variedSpool(t testing.TB) string {
 	run("no/waits", "", "")
 	private := run("no/private", job.KindDone, "")
 	h.AppendHead(&job.Record{Kind: job.KindDrained, Node: "ws2", By: "ana"})
-	log, err := h.BuildLog(private, "ws1")
+	log, whole, err := h.BuildLog(private, "ws1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(err, log.Close(), os.WriteFile(h.KeyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY"}), 0o600), h.Commit(), os.Remove(blobOf(dir, "over")), os.Truncate(filepath.Join(dir, "ballast"), 4096), os.Chmod(private.dir, 0o700),
+	if err := errors.Join(err, log.Close(), whole(), os.WriteFile(h.KeyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY"}), 0o600), h.Commit(), os.Remove(blobOf(dir, "over")), os.Truncate(filepath.Join(dir, "ballast"), 4096), os.Chmod(private.dir, 0o700),
 		os.WriteFile(filepath.Join(dir, "keys/nodes"), []byte("ws1 -\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}

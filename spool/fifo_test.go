@@ -48,8 +48,9 @@ func TestFIFOs(t *testing.T) {
 					f.Close()
 				}
 			}
-			if f, err := h.BuildLog(b, "ws1"); err == nil {
+			if f, whole, err := h.BuildLog(b, "ws1"); err == nil {
 				f.Close()
+				whole()
 			}
 			b.Close()
 		}

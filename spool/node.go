@@ -55,13 +55,16 @@ func (h *Head) NodeSeen(name string, said any) error {
 	return os.Rename(temp, h.path("nodes", name+".json"))
 }
 
-// BuildLog opens what the build of b on a node printed, build/<node>.log, for
-// writing anew. It is not made durable. It is safe for concurrent use.
-func (h *Head) BuildLog(b *Batch, name string) (*os.File, error) {
+// BuildLog opens a new file for what the build of b on a node printed. It takes the place of
+// build/<node>.log by whole, which is called when it is written and closed. It is not made
+// durable. BuildLog is safe for concurrent use, for different nodes.
+func (h *Head) BuildLog(b *Batch, name string) (f *os.File, whole func() error, err error) {
 	if err := job.CheckName(name); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return os.OpenFile(filepath.Join(b.dir, "build", name+".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
+	temp := filepath.Join(b.dir, "build", "."+name+".tmp~")
+	f, err = os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
+	return f, func() error { return os.Rename(temp, filepath.Join(b.dir, "build", name+".log")) }, err
 }
 
 // OpenBuildLog opens what the build of a batch on a node printed. If there is

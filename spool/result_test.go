@@ -260,7 +260,7 @@ func TestTokensAreNoPaths(t *testing.T) {
 	}
 	for _, name := range []string{"", "..", "a/b"} {
 		wantErr(t, "NodeSeen", h.NodeSeen(name, 1), job.ErrName)
-		_, err := h.BuildLog(b, name)
+		_, _, err := h.BuildLog(b, name)
 		wantErr(t, "BuildLog", err, job.ErrName)
 	}
 	for _, id := range []job.ID{"", "a/b", "../../x", "ns/b/../../x"} {
@@ -279,12 +279,19 @@ func TestNodeSeenAndBuildLog(t *testing.T) {
 	if text, _ := os.ReadFile(h.path("nodes", "ws1.json")); string(text) != "{\n  \"cpus\": 4\n}\n" {
 		t.Errorf("nodes/ws1.json: %q", text)
 	}
-	f, err := h.BuildLog(b, "ws1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString("cc\n"); err != nil || f.Close() != nil {
-		t.Error(err)
+	for _, text := range []string{"cc\n", "gcc\n"} { // the first stays until all of the second is there
+		f, whole, err := h.BuildLog(b, "ws1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteString(text)
+		before, _ := os.ReadFile(filepath.Join(b.dir, "build/ws1.log"))
+		if err = errors.Join(err, f.Close(), whole()); err != nil || string(before) == text {
+			t.Errorf("there was %q, %v", before, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(b.dir, "build/ws1.log")); string(got) != text {
+			t.Errorf("what the build printed is %q, %v", got, err)
+		}
 	}
 }
 

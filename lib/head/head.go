@@ -125,6 +125,15 @@ type batch struct {
 	needs    bool     // some job needs others
 	adding   int      // who is about to add jobs: it is not forgotten
 	pace     pace
+	logs     map[string]logState // by nodes
+}
+
+// logged notes where what the build printed on a node is.
+func (b *batch) logged(node string, state logState) {
+	if b.logs == nil {
+		b.logs = map[string]logState{}
+	}
+	b.logs[node] = state
 }
 
 // limit is how many seconds a job may run; 0: as long as it likes.

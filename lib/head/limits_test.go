@@ -603,24 +603,62 @@ func TestI16Behind(t *testing.T) {
 	}
 }
 
+// What a build prints comes whole also if its node was not connected when the build ended, or
+// when its output was on the way. What is there of it then says that it is a part.
+func TestBuildLogOfNodeThatWasAway(t *testing.T) {
+	s, d, start := givenJob(t)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding})
+	await(t, func() bool { return s.state("ns/b/j").Phase == job.PhaseBuilding })
+	d.c.Close()
+	back := func() *wire.Tail {
+		d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseRunning})
+		for {
+			if tail, ok := d.received().(*wire.Tail); ok {
+				return tail
+			}
+		}
+	}
+	tail := back()
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 3, Payload: []byte("one")})
+	d.c.Close()
+	await(t, func() bool { return strings.Contains(s.file("ns/b/build/ws1.log"), "not here") })
+	if got := s.file("ns/b/build/ws1.log"); got != "one\n(what it printed then is not here: the node is not connected any more)\n" {
+		t.Errorf("kept is %q", got)
+	}
+	tail = back()
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 7, Payload: []byte("one two")}, &wire.End{X: tail.X})
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	if got := s.file("ns/b/build/ws1.log"); got != "one two" {
+		t.Errorf("kept is %q", got)
+	}
+}
+
+// What a build prints comes whole however slowly it is written.
+func TestBuildLogThatComesFast(t *testing.T) {
+	s, d, start := givenJob(t)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding}, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	tail := expect[*wire.Tail](t, d.c)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 2, Payload: []byte("al")}, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, d.c)
+	var node *session
+	s.h.do(func() { node = s.h.nodes.sessions[s.h.nodes.byName["ws1"]] })
+	node.endTail(tail.X, errSlow)
+	if tail = expect[*wire.Tail](t, d.c); tail.From != 2 {
+		t.Errorf("it is asked for from byte %d", tail.From)
+	}
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 1, Payload: []byte("l")}, &wire.End{X: tail.X})
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	if got := s.file("ns/b/build/ws1.log"); got != "all" {
+		t.Errorf("kept is %q", got)
+	}
+}
+
 // What a build prints does not fill the head's disk.
 func TestI16BuildLog(t *testing.T) {
 	h := newState(t)
 	b := made(t, h, "ns/b", "j")
 	defer b.Close()
-	frames := make(chan []byte)
-	go func() {
-		defer close(frames)
-		part := make([]byte, wire.MaxFrame-1)
-		for range maxBuildLog/len(part) + 2 {
-			select {
-			case frames <- part:
-			case <-t.Context().Done():
-				return
-			}
-		}
-	}()
-	if err := h.copyLog(b, "ws1", frames); err != nil {
+	if err := h.copyLog(b, "ws1", bytes.NewReader(make([]byte, maxBuildLog+2*wire.MaxFrame))); err != nil {
 		t.Fatal(err)
 	}
 	f, err := h.spool.OpenBuildLog("ns/b", "ws1")

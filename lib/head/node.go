@@ -52,8 +52,7 @@ type session struct {
 	small      map[job.Token]*wire.Ended // results that came with these and are not granted yet; of the state's goroutine
 	smallBytes atomic.Int64              // in them, and in those that are being written
 
-	unknown  map[job.Token]unknown // of the state's goroutine
-	building map[job.Token]bool    // attempts for which their batch is being built; of the state's goroutine
+	unknown map[job.Token]unknown // of the state's goroutine
 
 	probes   atomic.Uint64        // pings that asked whether it still answers
 	mu       sync.Mutex           // guards the rest
@@ -75,7 +74,7 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	s := &session{name: node.Name(hello.Name), state: hello.State, byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
 		out: newQueue[wire.Message](maxOutbox), asks: newQueue[*grant](maxOutbox), gone: make(chan struct{}),
 		heard:  time.Now(),
-		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, building: map[job.Token]bool{}, unknown: map[job.Token]unknown{}, small: map[job.Token]*wire.Ended{}}
+		grants: map[job.Token]*grant{}, tails: map[uint64]*tailing{}, unknown: map[job.Token]unknown{}, small: map[job.Token]*wire.Ended{}}
 	g, err := h.enter(peer, hello.Name, true, func(why *wire.Error) { h.putOut(s, why) })
 	if err != nil {
 		return err
@@ -273,16 +272,17 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		if phase == job.PhaseReturning && m.Result == nil {
 			phase = job.PhaseRunning // what it left is being read: it is not over yet
 		}
+		h.buildNews(s, m.Attempt, phase, true, m.Result != nil && m.Result.Fate == job.FateBuildFailed)
 		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Also: m.Also, Ended: m.Result, Ran: m.Ran})
 	case *wire.ListEnd:
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:
-		h.buildLog(s, m.Attempt, m.Phase == job.PhaseBuilding, false)
+		h.buildNews(s, m.Attempt, m.Phase, false, false)
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, Ran: m.Ran})
 	case *wire.Ended:
 		s.noteUnknown(m.Attempt, "", &m.Result)
 		checkResult(&m.Result, h.wall())
-		h.buildLog(s, m.Attempt, false, m.Fate == job.FateBuildFailed)
+		h.buildNews(s, m.Attempt, job.PhaseReturning, false, m.Fate == job.FateBuildFailed)
 		s.keepSmall(m)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})
 		if a, live := h.machine.Attempt(m.Attempt); !live || a.Result == nil {

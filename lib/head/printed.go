@@ -300,7 +300,7 @@ func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no build of %s has printed anything on %q", r.ID.Batch(), r.Node)}
+		return nil, &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("nothing that a build of %s printed on %q is here", r.ID.Batch(), r.Node)}
 	}
 	return f, err
 }

@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
-	"os"
+	"slices"
 
 	"distribute/lib/job"
 	"distribute/lib/wire"
@@ -145,38 +146,111 @@ func (s *session) takeLog(m wire.Message) bool {
 	return false
 }
 
-// buildLog brings home what the build of an attempt's batch printed, once the
-// build is over. It is called with every news of an attempt.
-func (h *Head) buildLog(s *session, t job.Token, building, failed bool) {
-	was := s.building[t]
+// buildNews brings home what the build of an attempt's batch printed, once the build is over.
+// It is called with all news of an attempt, before the machine has them; listed are those of
+// a node that has just connected. What a node could not send, since it was not connected any
+// more, it is asked for when it is.
+func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, failed bool) {
 	a, known := h.machine.Attempt(t)
 	b := h.batches[a.Ref.Batch]
-	if known = known && a.Node == s.name; building {
-		if known { // else a node could name attempts without end
-			s.building[t] = true
-		}
-		return
-	}
-	delete(s.building, t)
-	if !was && !failed || !known || b == nil {
+	if !known || a.Node != s.name || b == nil {
 		return
 	}
 	log := buildOf{b.ID, string(s.name)}
+	waited := a.Phase == job.PhaseWaiting || a.Phase == job.PhaseSending
+	built := a.Phase == job.PhaseBuilding && phase != job.PhaseBuilding || failed
+	if built || phase == job.PhaseBuilding || waited && listed { // it may have been built while the node was away
+		b.logged(log.node, logStale)
+	}
+	unbuilt := []job.Phase{job.PhaseWaiting, job.PhaseSending, job.PhaseBuilding}
+	if !built && (slices.Contains(unbuilt, phase) || waited && !listed) {
+		return
+	}
+	if b.logs[log.node] != logStale && b.Head.Spec.Build == nil && b.Head.Spec.Image == nil {
+		return
+	}
 	if h.transfers.copying[log] != nil { // else a node could have it asked for without end
 		return
 	}
+	switch b.logs[log.node] {
+	case logHere:
+		return
+	case logUnknown:
+		if f, err := h.spool.OpenBuildLog(b.ID, log.node); err == nil {
+			f.Close()
+			b.logged(log.node, logHere)
+			return
+		}
+	}
 	copied := make(chan struct{})
 	h.transfers.copying[log] = copied
-	l, stop := s.tail(wire.Tail{Attempt: t, Build: true}, math.MaxInt)
+	b.logged(log.node, logComing)
+	r := s.newTailReader(wire.Tail{Attempt: t, Build: true})
 	s.hands.Go(func() {
-		err := h.copyLog(b.Batch, log.node, l.frames)
-		if err = cmp.Or(err, stop()); err != nil {
+		err := h.copyLog(b.Batch, log.node, r)
+		if r.stop(); err != nil {
 			s.log.Warn("cannot keep the output of a build", "batch", string(b.ID), "why", err)
 		}
 		close(copied)
-		h.do(func() { delete(h.transfers.copying, log) })
+		h.do(func() {
+			delete(h.transfers.copying, log)
+			switch {
+			case b.logs[log.node] != logComing: // it was built again meanwhile
+			case errors.Is(err, errAway):
+				b.logged(log.node, logStale)
+				if now := h.nodes.sessions[h.nodes.byName[s.name]]; now != nil && now != s {
+					h.buildNews(now, t, phase, true, failed)
+				}
+			default:
+				b.logged(log.node, logHere)
+			}
+		})
 	})
 }
+
+// A tailReader reads what a node sends of an attempt's output. When it has come faster than it
+// was read the rest is asked for again.
+type tailReader struct {
+	s    *session
+	ask  wire.Tail // for what follows
+	log  *tailing
+	stop func() (why error)
+	rest []byte // of a frame
+}
+
+func (s *session) newTailReader(ask wire.Tail) *tailReader {
+	r := &tailReader{s: s, ask: ask}
+	r.log, r.stop = s.tail(ask, math.MaxInt)
+	return r
+}
+
+// Read reads the next bytes; its error may be errNotThere or errAway.
+func (r *tailReader) Read(p []byte) (n int, err error) {
+	for len(r.rest) == 0 {
+		var more bool
+		if r.rest, more = <-r.log.frames; more {
+			continue
+		}
+		if why := r.stop(); why != errSlow {
+			return 0, cmp.Or(why, io.EOF)
+		}
+		r.log, r.stop = r.s.tail(r.ask, math.MaxInt)
+	}
+	n = copy(p, r.rest)
+	r.rest = r.rest[n:]
+	r.ask.From += int64(n)
+	return n, nil
+}
+
+// A logState says where what the last build of a batch on a node printed is.
+type logState int8
+
+const (
+	logUnknown logState = iota // dsched has not looked since it began
+	logStale                   // what is in the spool is not, or not all, of the last build
+	logComing                  // on its way into the spool
+	logHere                    // in the spool, or nowhere
+)
 
 // A buildOf names a build: of a batch, on a node.
 type buildOf struct {
@@ -187,39 +261,42 @@ type buildOf struct {
 // maxBuildLog is how many bytes are kept of what a build printed on one node.
 const maxBuildLog = 64 << 20
 
-// copyLog writes what a build printed into the spool. What is there of an
-// earlier time stays until something comes.
-func (h *Head) copyLog(b *spool.Batch, node string, frames <-chan []byte) (err error) {
-	var f *os.File
+// copyLog writes what a build printed into the spool. What is there of an earlier build stays
+// until something comes. If only a part comes the file says so in its end.
+func (h *Head) copyLog(b *spool.Batch, node string, r io.Reader) (err error) {
+	part := make([]byte, wire.MaxFrame)
+	n, err := r.Read(part)
+	if n == 0 {
+		if err == io.EOF {
+			err = nil
+		}
+		return err
+	}
 	room := promise{room: h.transfers.room}
 	defer room.end()
+	f, whole, err := h.store.BuildLog(b, node)
+	if err != nil {
+		return err
+	}
 	size := 0
-	for p := range frames {
-		if err := room.set(int64(len(p)), 1); err != nil {
-			if f != nil {
-				err = errors.Join(err, f.Close())
-			}
-			return err
+	for ; err == nil && size <= maxBuildLog; n, err = r.Read(part) {
+		if err = room.set(int64(n), 1); err != nil {
+			break
 		}
-		if f == nil {
-			if f, err = h.store.BuildLog(b, node); err != nil {
-				return err
-			}
-		}
-		rest := maxBuildLog - size
-		size += len(p)
-		if _, err := f.Write(p[:min(len(p), rest)]); err != nil {
-			return errors.Join(err, f.Close())
-		}
-		if size > maxBuildLog {
-			_, err := fmt.Fprintf(f, "\n(it printed more than %d bytes, which is the limit of what is kept)\n", maxBuildLog)
-			return errors.Join(err, f.Close())
+		_, err = f.Write(part[:min(n, maxBuildLog-size)])
+		if size += n; err != nil {
+			break
 		}
 	}
-	if f == nil {
-		return nil
+	switch {
+	case err == io.EOF:
+		err = nil
+	case err != nil:
+		fmt.Fprintf(f, "\n(what it printed then is not here: %v)\n", err)
+	case size > maxBuildLog:
+		_, err = fmt.Fprintf(f, "\n(it printed more than %d bytes, which is the limit of what is kept)\n", maxBuildLog)
 	}
-	return f.Close()
+	return errors.Join(err, f.Close(), whole())
 }
 
 // awaitLog waits until what a build printed is in the spool, if it is on its
