@@ -150,3 +150,24 @@ func TestMountsOfOddNames(t *testing.T) {
 		}
 	}
 }
+
+// What a process of a job mounts after the look at what is mounted, such as a network file
+// system that answers late, is not removed either.
+func TestRemovalLeavesLateMounts(t *testing.T) {
+	for name, remove := range map[string]func(string) error{"removeAll": removeAll, "flatten": flatten} {
+		t.Run(name, func(t *testing.T) {
+			dir, other := mounted(t)
+			if err := remove(dir); err == nil {
+				t.Error("no error")
+			}
+			untouched(t, other)
+			if err := remove(filepath.Join(dir, "work/data")); err == nil {
+				t.Error("no error for what is mounted")
+			}
+			untouched(t, other)
+			if err := errors.Join(syscall.Unmount(dir+"/work/data", 0), syscall.Unmount(dir+"/work/file", 0), RemoveAll(dir)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

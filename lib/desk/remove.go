@@ -37,19 +37,54 @@ func RemoveAll(path string) error {
 	return os.Remove(path)
 }
 
-// removeAll is [os.RemoveAll], which would wait for the other end of a FIFO in the place of
-// the directory that path is in.
+// removeAll removes a tree, or as much of it as it can. Where something is mounted now, also
+// if that was not so when the caller looked, what is there stays.
 func removeAll(path string) error {
 	parent, err := durable.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer parent.Close()
-	return parent.RemoveAll(filepath.Base(path))
+	name := filepath.Base(path)
+	if err = parent.Remove(name); gone(err) {
+		return nil
+	}
+	root, oerr := parent.OpenRoot(name + "/.") // a link that has come in its place leads nowhere else
+	if oerr != nil {
+		return errors.Join(err, oerr)
+	}
+	defer root.Close()
+	if err := notMounted(root); err != nil {
+		return err
+	}
+	durable.Walk(root, func(e durable.Entry, err error) error { // what cannot be removed keeps path
+		if err == nil && !e.Info.IsDir() {
+			e.Dir.Remove(e.Name)
+		}
+		return nil
+	}, func(e durable.Entry) error {
+		e.Dir.Remove(e.Name)
+		return nil
+	})
+	return parent.Remove(name)
+}
+
+// notMounted returns an error if root is where something is mounted. What is mounted there
+// later does not concern root, which is open.
+func notMounted(root *os.Root) error {
+	f, err := root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if durable.Mounted(f) {
+		return &fs.PathError{Op: "remove", Path: root.Name(), Err: errMounted}
+	}
+	return nil
 }
 
 // flatten empties a directory. What is two deep is moved one up, so that no path
-// grows, and no more than two directories are open.
+// grows, and no more than three directories are open. What is mounted in it stays.
 func flatten(dir string) error {
 	if err := unlock(os.Chmod, dir); err != nil {
 		return err
@@ -59,25 +94,19 @@ func flatten(dir string) error {
 		return err
 	}
 	defer top.Close()
+	if err := notMounted(top); err != nil {
+		return err
+	}
 	moved := 0
 	for {
-		names, err := someNames(top, ".")
+		names, err := someNames(top)
 		if err != nil || len(names) == 0 {
 			return err
 		}
 		for _, name := range names {
 			for !gone(top.Remove(name)) { // not a file, and not empty
-				inner, err := someNames(top, name)
-				if err == nil && len(inner) == 0 {
-					err = top.Remove(name)
-				}
-				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				if err := raiseAll(top, name, &moved); err != nil {
 					return err
-				}
-				for _, in := range inner {
-					if err := raise(top, name+"/"+in, &moved); err != nil {
-						return err
-					}
 				}
 			}
 		}
@@ -95,28 +124,61 @@ func unlock(chmod func(string, fs.FileMode) error, name string) error {
 	return chmod(name, 0o700)
 }
 
-// raise removes a file or an empty directory, and moves another to the top.
-func raise(top *os.Root, path string, moved *int) error {
-	if gone(top.Remove(path)) {
+// raiseAll removes the first files and empty directories of a directory, which is opened to
+// its owner, and moves other directories to the top. It does nothing if the directory vanishes.
+func raiseAll(top *os.Root, name string, moved *int) error {
+	err := unlock(top.Chmod, name)
+	if err == nil {
+		err = raiseSome(top, name, moved)
+	}
+	if gone(err) {
 		return nil
 	}
-	unlock(top.Chmod, path) // its own .. changes
+	return err
+}
+
+func raiseSome(top *os.Root, name string, moved *int) error {
+	dir, err := top.OpenRoot(name + "/.") // so that a FIFO that has come in its place is not waited for
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := notMounted(dir); err != nil {
+		return err
+	}
+	inner, err := someNames(dir)
+	if err == nil && len(inner) == 0 {
+		err = top.Remove(name)
+	}
+	if err != nil {
+		return err
+	}
+	for _, in := range inner {
+		if gone(dir.Remove(in)) {
+			continue
+		}
+		unlock(dir.Chmod, in) // its own .. changes
+		if err := top.Rename(name+"/"+in, freeName(top, moved)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freeName returns a name that nothing in top has.
+func freeName(top *os.Root, moved *int) string {
 	for {
 		*moved++
-		to := ".up-" + strconv.Itoa(*moved)
-		if _, err := top.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-			return top.Rename(path, to)
+		name := ".up-" + strconv.Itoa(*moved)
+		if _, err := top.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return name
 		}
 	}
 }
 
-// someNames is the first names in a directory, which is opened to its owner.
-// Nobody waits for a FIFO that has come in its place.
-func someNames(top *os.Root, name string) ([]string, error) {
-	if err := unlock(top.Chmod, name); err != nil {
-		return nil, err
-	}
-	f, err := top.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+// someNames returns the first names in a directory.
+func someNames(dir *os.Root) ([]string, error) {
+	f, err := dir.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
