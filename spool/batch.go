@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"distribute/lib/check"
@@ -115,17 +116,20 @@ func (b *Batch) lineProblem(i int, err error) *Problem {
 func batchFile(id job.BatchID, name string) string { return "batches/" + string(id) + "/" + name }
 
 // JobLine is line i of jobs.jsonl, from 0, without its newline. Its checksum
-// has been checked.
+// has been checked. Damage of the file, or of the disk below it, is a [*Problem].
 func (b *Batch) JobLine(i int) ([]byte, error) {
 	if i < 0 || i >= b.index().len() {
 		return nil, fmt.Errorf("%s has no job number %d", b.ID, i)
 	}
 	at, n := b.index().line(i)
 	text := make([]byte, n)
-	if _, err := b.lines.ReadAt(text, at); err == io.EOF {
+	switch _, err := b.lines.ReadAt(text, at); {
+	case err == io.EOF:
 		return nil, b.lineProblem(i, errors.New("the file ends before it"))
-	} else if err != nil {
+	case errors.Is(err, syscall.ENOMEM), errors.Is(err, os.ErrClosed):
 		return nil, err
+	case err != nil: // the disk does not read this file
+		return nil, b.lineProblem(i, err)
 	}
 	text = text[:n-1]
 	if _, err := body(text); err != nil {

@@ -45,7 +45,7 @@ func (t *tool) add(m *wire.Submit, sub *spool.Submission) (*wire.Accepted, error
 	}
 	var ended string
 	if !t.settled(func() {
-		if t.aside[n] {
+		if t.aside[n] != "" {
 			return
 		}
 		if ended = t.machine.EndsAdded(n, a.Jobs); ended == "" {

@@ -60,9 +60,9 @@ func (h *Head) setAside(n uint32, why error) {
 		return batch == n || its[attempt]
 	})
 	if h.aside == nil {
-		h.aside = map[uint32]bool{}
+		h.aside = map[uint32]job.BatchID{}
 	}
-	h.aside[n] = true
+	h.aside[n] = b.ID
 	delete(h.batches, n)
 	delete(h.byID, b.ID)
 	h.tools.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs()})
@@ -79,7 +79,7 @@ func (h *Head) setAside(n uint32, why error) {
 // batch was set aside.
 func (h *Head) keptIn(refs ...sched.Ref) (err error) {
 	h.do(func() {
-		if len(h.aside) > 0 && slices.ContainsFunc(refs, func(r sched.Ref) bool { return h.aside[r.Batch] }) {
+		if len(h.aside) > 0 && slices.ContainsFunc(refs, func(r sched.Ref) bool { return h.aside[r.Batch] != "" }) {
 			err = &wire.Error{Status: cli.IO, Text: "the files of a batch turned out to be damaged, and of its jobs none is changed: dfsck on the head's machine tells what is whole"}
 		}
 	})

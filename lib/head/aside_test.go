@@ -2,10 +2,14 @@ package head
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
@@ -46,6 +50,43 @@ func TestDamagedBeforeItStarts(t *testing.T) {
 			}
 		})
 	})
+	t.Run("on bad blocks", func(t *testing.T) {
+		damagedBeforeItStarts(t, func(s *site) { unread(t, filepath.Join(s.dir, "batches/ns/bad/jobs.jsonl")) })
+	})
+}
+
+// unread has all reads of a file that this process has open fail, as on a disk with bad blocks.
+func unread(t *testing.T, path string) {
+	t.Helper()
+	bad, err := os.Open("/proc/self/mem") // at 0 nothing is mapped: EIO
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bad.Close()
+	if _, err := bad.ReadAt(make([]byte, 1), 1); !errors.Is(err, unix.EIO) {
+		t.Fatal(err)
+	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, e := range fds {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err != nil || to != path {
+			continue
+		}
+		fd, err := strconv.Atoi(e.Name())
+		if err == nil {
+			err = unix.Dup3(int(bad.Fd()), fd, unix.O_CLOEXEC)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = true
+	}
+	if !found {
+		t.Fatalf("%s is not open", path)
+	}
 }
 
 func damagedBeforeItStarts(t *testing.T, damage func(*site)) {

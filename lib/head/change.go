@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
+	"slices"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
@@ -261,10 +263,14 @@ func (h *Head) number(id job.BatchID) (n uint32, err error) {
 	if h.store.Deleted(id) {
 		return 0, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no batch %q: it was deleted", id)}
 	}
+	damaged := &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %s are damaged: see the log of dsched", id)}
+	if !h.store.Closed(id) && slices.Contains(slices.Collect(maps.Values(h.aside)), id) {
+		return 0, damaged // also if they can be read again: a tick may still have them open
+	}
 	b, problems, err := h.store.Open(id)
 	h.logProblems(problems)
 	if err == nil && b == nil {
-		err = &wire.Error{Status: cli.IO, Text: fmt.Sprintf("the files of %s are damaged: see the log of dsched", id)}
+		err = damaged
 	}
 	if err != nil {
 		return 0, err

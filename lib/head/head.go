@@ -59,7 +59,7 @@ type Head struct {
 	machine   *sched.Machine
 	batches   map[uint32]*batch
 	byID      map[job.BatchID]uint32
-	aside     map[uint32]bool // batches that were open and turned out to be damaged
+	aside     map[uint32]job.BatchID // batches that were open and turned out to be damaged
 	lastBatch uint32
 
 	ticks     ticks
