@@ -83,28 +83,13 @@ func executeCopies(d *Desk, in job.Input, dir string) error {
 // TestSharedWhenWritten shares an input of which a program that is being started has a
 // descriptor from when it came, and executes it at once.
 func TestSharedWhenWritten(t *testing.T) {
-	d := open(t, t.TempDir(), "b1")
-	in := cache(t, d, []byte("#!/bin/true\n"))
-	in.Path, in.Mode = "solve", 0o755
-	root, err := durable.OpenRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	from, _ := d.Cached(in.Sum)
-	if err := errors.Join(os.Chmod(from, 0o600), root.WriteFile(in.Path, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	its, err := os.OpenFile(from, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, in, root, its := written(t, 0o755)
 	done := make(chan error)
 	go func() {
 		_, err := d.share(t.Context(), root, in)
 		done <- errors.Join(err, exec.Command(filepath.Join(root.Name(), in.Path)).Run())
 	}()
-	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("durable.AwaitWriters(")); runtime.Gosched() {
+	for !waitsForWriters() {
 		select {
 		case err := <-done:
 			t.Fatal("a writer was not waited for: ", err)
@@ -115,4 +100,60 @@ func TestSharedWhenWritten(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestSharedDataWhenWritten shares an input that is not executable while another job has it
+// open for writing, as some programs open all their data: nobody waits until it is closed.
+func TestSharedDataWhenWritten(t *testing.T) {
+	d, in, root, its := written(t, 0o644)
+	defer its.Close()
+	done := make(chan error)
+	go func() {
+		_, err := d.share(t.Context(), root, in)
+		done <- err
+	}()
+	for waited := false; ; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+			if !waited && waitsForWriters() {
+				waited = true
+				t.Error("the other job is waited for")
+			}
+		}
+	}
+}
+
+// waitsForWriters reports whether this process waits for writers of a file.
+func waitsForWriters() bool {
+	runtime.Gosched()
+	stacks := make([]byte, 1<<20)
+	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("durable.AwaitWriters("))
+}
+
+// written returns an input of that mode in the cache, a directory for a job, with a file in the
+// input's place, and the input as it is open for writing.
+func written(t *testing.T, mode uint32) (*Desk, job.Input, *os.Root, *os.File) {
+	t.Helper()
+	d := open(t, t.TempDir(), "b1")
+	in := cache(t, d, []byte("#!/bin/true\n"))
+	in.Path, in.Mode = "solve", mode
+	root, err := durable.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	from, _ := d.Cached(in.Sum)
+	if err := errors.Join(os.Chmod(from, 0o600), root.WriteFile(in.Path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	its, err := os.OpenFile(from, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, in, root, its
 }

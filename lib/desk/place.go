@@ -161,7 +161,9 @@ func (d *Desk) placeOne(ctx context.Context, root *os.Root, in job.Input) (*Shar
 	if err = errors.Join(err, dst.Chmod(mode), dst.Close()); err != nil {
 		return nil, fmt.Errorf("input %q: %w", in.Path, err)
 	}
-	durable.AwaitWriters(root, in.Path)
+	if mode&0o111 != 0 {
+		durable.AwaitWriters(root, in.Path)
+	}
 	return nil, root.Chtimes(in.Path, in.ModTime(), in.ModTime())
 }
 
@@ -297,7 +299,9 @@ func (d *Desk) share(ctx context.Context, root *os.Root, in job.Input) (*SharedF
 	if err != nil {
 		return nil, err
 	}
-	durable.AwaitWriters(root, in.Path)
+	if in.Mode&0o111 != 0 { // a data file may be open for writing in another job, as long as that runs
+		durable.AwaitWriters(root, in.Path)
+	}
 	return &at, nil
 }
 
