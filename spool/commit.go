@@ -74,9 +74,12 @@ func (h *Head) Pending() bool {
 	return len(h.dirty) > 0 || len(h.next) > 0 || h.compacted != nil || h.tick.undone() || slices.ContainsFunc(h.closing, (*Batch).closable)
 }
 
+// Owes reports whether a result that the log tells of is not yet durably in place.
+func (b *Batch) Owes() bool { return b.owed.Load() != 0 }
+
 // closable says that nothing of b is on its way any more.
 func (b *Batch) closable() bool {
-	return len(b.next) == 0 && !b.undone.Load() && b.owed.Load() == 0
+	return len(b.next) == 0 && !b.undone.Load() && !b.Owes()
 }
 
 // closeBatches records the batches that are over, and returns them.

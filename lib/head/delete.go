@@ -185,6 +185,9 @@ func (h *Head) undeletable(b spool.Info) (why string, soon bool) {
 			away, soon = append(away, string(p.Node)), false
 		}
 	}
+	if soon && h.batches[n].Owes() {
+		return "a result of it is not in its place yet (try again in a moment; then see the log of dsched, and dfsck(8))", true
+	}
 	if soon {
 		return "it is being closed (try again in a moment)", true
 	}

@@ -20,6 +20,7 @@ import (
 	"distribute/lib/line"
 	"distribute/lib/pack"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // over runs a batch of one job to its end on a node, and says how it ended.
@@ -51,6 +52,25 @@ func (s *site) ask(c *wire.Conn, m *wire.Change) (lines []string, refusal *wire.
 		s.t.Fatal(err)
 	}
 	return strings.Fields(string(text)), nil
+}
+
+// A batch that stays open since something else is in the place of a result says so.
+func TestDeleteWithResultNotInPlace(t *testing.T) {
+	s, d, start := runningJob(t)
+	if err := os.WriteFile(filepath.Join(s.dir, "batches/ns/b/out/j"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := result("hello\n")
+	s.send(d.c, ended(start.Attempt, 0, m))
+	d.give(next[*wire.Grant](d), "hello\n")
+	next[*wire.Have](d)
+	s.send(d.c, &wire.Gone{Attempt: start.Attempt})
+	s.h.do(func() {
+		first := s.h.batches[s.h.byID["ns/b"]].First()
+		if why, _ := s.h.undeletable(spool.Info{ID: "ns/b", First: first}); !strings.Contains(why, "a result of it is not in its place") {
+			t.Errorf("it stays, as %q", why)
+		}
+	})
 }
 
 // Nobody deletes what is another's, or gives up nodes, but operators.
