@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -88,6 +89,42 @@ func TestAttemptIsReplaced(t *testing.T) {
 			t.Errorf("without the attempt that has no record: %+v, %v, %v", left, lerr, err)
 		}
 	})
+}
+
+// TestAttemptIsClosed closes the files of an attempt: when they are restored, they have what
+// they had.
+func TestAttemptIsClosed(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	as, errs := d.Begin([]Note{note("a")})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	a := as[0]
+	if err := errors.Join(os.Mkdir(a.WorkDir(), 0o700), os.WriteFile(filepath.Join(a.WorkDir(), "x"), nil, 0o600), a.Record(),
+		a.SetResult(&job.Result{}, nil, false)); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{filepath.Join(a.Dir, proc.RecordFile), filepath.Join(a.Dir, beforeFile)}
+	had := map[string][]byte{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err := errors.Join(err, os.Chmod(name, 0)); err != nil {
+			t.Fatal(err)
+		}
+		had[name] = text
+	}
+	if err := a.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil || info.Mode() != 0o600 {
+			t.Errorf("%v, %v", info, err)
+		}
+		if text, err := os.ReadFile(name); err != nil || !bytes.Equal(text, had[name]) {
+			t.Errorf("%s has %q, had %q, %v", name, text, had[name], err)
+		}
+	}
 }
 
 // TestBuildIsReplaced replaces the files of a build: it is built again.

@@ -103,16 +103,18 @@ func plainIn(dir string, names ...string) error {
 	return nil
 }
 
-// plain removes what name is, unless it is a file that we may read and write.
+// plain opens the file name to its owner, and removes what else name is.
 func plain(name string) error {
 	info, err := os.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o600 == 0o600:
-		return nil
 	case err != nil:
 		return err
+	case info.Mode().IsRegular() && info.Mode().Perm()&0o600 == 0o600:
+		return nil
+	case info.Mode().IsRegular() && os.Chmod(name, info.Mode().Perm()|0o600) == nil:
+		return nil
 	}
 	return RemoveAll(name)
 }
