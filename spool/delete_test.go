@@ -217,6 +217,34 @@ func TestDeleteWithoutUsableTrash(t *testing.T) {
 	}
 }
 
+// A crash while dsched makes a directory of the spool anew leaves none with another mode.
+func TestMadeAnewAfterACrash(t *testing.T) {
+	h := newHead(t)
+	if err := os.RemoveAll(h.path("incoming")); err != nil {
+		t.Fatal(err)
+	}
+	crash := errors.New("crash")
+	end := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "remake.publish" {
+			return crash
+		}
+		return nil
+	}})
+	err := h.clean()
+	if end(); !errors.Is(err, crash) {
+		t.Fatal(err)
+	}
+	if err := h.clean(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(h.path("incoming")); err != nil || info.Mode() != fs.ModeDir|fs.ModeSetgid|fs.ModeSticky|0o730 {
+		t.Errorf("incoming/ is %v, %v", info, err)
+	}
+	if left, err := filepath.Glob(h.path(".*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
 // What is made anew in a spool whose directories hand their group on does so, too.
 func TestMadeAnewHandsItsGroupOn(t *testing.T) {
 	h := newHead(t)

@@ -39,14 +39,32 @@ var tree = []struct {
 	{"nodes", 0o750}, {"keys", 0o700}, {"run", 0o750}, {"trash", 0o700},
 }
 
-// remakeTop makes a directory of the spool durably as Init made it, if it is missing.
+// remakeTop makes a directory of the spool durably as Init made it, if it is missing. It has
+// its mode before it has its name: nobody would set the mode after a crash.
 func (s *Spool) remakeTop(name string) error {
+	if !errors.Is(exists(s.path(name)), fs.ErrNotExist) {
+		return nil
+	}
+	var mode fs.FileMode
 	for _, d := range tree {
-		if d.name == name && errors.Is(exists(s.path(name)), fs.ErrNotExist) {
-			return remakeDir(s.path(name), d.mode)
+		if d.name == name {
+			mode = d.mode
 		}
 	}
-	return nil
+	temp := s.path("." + name + ".tmp~") // Load removes it
+	if err := os.RemoveAll(temp); err != nil {
+		return err
+	}
+	if err := makeDir(temp, mode); err != nil {
+		return err
+	}
+	if err := durable.Step("remake.publish"); err != nil {
+		return err
+	}
+	if err := durable.Publish(temp, s.path(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncPresent([]string{s.dir})
 }
 
 // Init makes a spool in dir, which may be missing, empty, or what an Init cut

@@ -76,21 +76,26 @@ func (h *Head) mkStaged(dir string) error {
 	return err
 }
 
-// remakeDir makes a directory of a batch or of the spool durably, with that mode:
+// remakeDir makes a directory of a batch durably, with that mode:
 // somebody removed it, or a copy of the spool left it out since it was empty. Another
 // goroutine may do the same.
 func remakeDir(dir string, mode fs.FileMode) error {
-	err := os.Mkdir(dir, mode.Perm())
-	if err == nil {
-		var info fs.FileInfo
-		if info, err = os.Lstat(dir); err == nil { // the directory above may hand its group on
-			err = os.Chmod(dir, info.Mode()&fs.ModeSetgid|mode)
-		}
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := makeDir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return syncPresent([]string{filepath.Dir(dir)})
+}
+
+// makeDir makes a directory with that mode.
+func makeDir(dir string, mode fs.FileMode) error {
+	if err := os.Mkdir(dir, mode.Perm()); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, info.Mode()&fs.ModeSetgid|mode) // the directory above may hand its group on
 }
 
 // Staged is the manifest of a result that was sealed and not yet published. If
