@@ -57,7 +57,8 @@ explain() {
 	case $1 in
 	*SubmitJob* | *policy* | *"Job/step already"* | *"Unable to contact"* | *temporarily*)
 		ended=1
-		say 'the cluster takes no more now: what was submitted is noted, so run this again later'
+		say 'the cluster takes no more now: what was submitted is noted, so run this again later. If none of your jobs is in squeue --me,' \
+			'these ask for more than you may have: ask for less, and export the batch again; or mend plan.sh'
 		;;
 	*"job array"*) say "arrays may have fewer than $most tasks here: D2SLURM_ARRAY=100 ./submit.sh" ;;
 	*account*) say 'give the batch an account of yours ("slurm: {account: NAME}"), and export it again; or mend plan.sh' ;;
