@@ -146,6 +146,9 @@ func (c *checker) listOpen() (err error) {
 // relistAll makes head.jsonl anew, in one step, with every batch as open. They are also
 // listed as closed before, since inputs of jobs that are over may have been collected.
 func (c *checker) relistAll() error {
+	if err := c.head.syncNamespaces(); err != nil { // a dsched that was killed may not have done so
+		return err
+	}
 	var text []byte
 	for _, name := range c.batches {
 		for _, kind := range []job.Kind{job.KindClosed, job.KindOpened} {

@@ -24,6 +24,7 @@ import (
 // open again by any record.
 func (h *Head) Append(b *Batch, rec *job.Record) {
 	if h.listed[b.ID].kind != job.KindOpened {
+		h.nameSoon(b)
 		h.list(&job.Record{Kind: job.KindOpened, Batch: b.ID})
 	}
 	h.complete(rec)
@@ -36,6 +37,18 @@ func (h *Head) Append(b *Batch, rec *job.Record) {
 	if rec.Manifest != "" {
 		b.owed.Add(1)
 	}
+}
+
+// nameSoon has the next Commit make the name of b durable before head.jsonl lists b, unless
+// it is durable. A batch can be opened as soon as it has its name.
+func (h *Head) nameSoon(b *Batch) {
+	if b.named {
+		return
+	}
+	b.named = true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unsynced[h.path("batches", b.ID.Namespace())], h.unsynced[h.path("batches")] = true, true
 }
 
 // Made says that b is a new batch. If head.jsonl lists its name as that of one
@@ -129,8 +142,8 @@ func (t *Tick) sweep() error {
 
 // Commit makes all that was appended durable: head.jsonl first, then the logs
 // of the batches together. Only when it has returned nil may anything be done
-// or told because of those records. It also makes the names of what Seal has
-// sealed durable, before the logs that tell of it.
+// or told because of those records. Before the records it makes the names durable that they
+// tell of: of what Seal has sealed, and of batches.
 //
 // With [ErrFull] there was no room, although the ballast was given up: nothing
 // may be done, the records are kept, and Commit can be called again. Any other
@@ -209,6 +222,9 @@ func (t *Tick) write() error {
 	if err := t.sweep(); err != nil {
 		return err
 	}
+	if err := h.syncNames(); err != nil {
+		return err
+	}
 	if err := h.log.Flush(); err != nil {
 		return err
 	}
@@ -216,9 +232,6 @@ func (t *Tick) write() error {
 		return err
 	}
 	if err := t.useCompacted(); err != nil {
-		return err
-	}
-	if err := h.syncSealed(); err != nil {
 		return err
 	}
 	if err := durable.Step("commit.write"); err != nil {
@@ -237,11 +250,12 @@ func (t *Tick) write() error {
 	return errors.Join(durable.SyncLogs(logs)...)
 }
 
-// syncSealed makes the names in staging/ durable that Seal has noted.
-func (h *Head) syncSealed() error {
+// syncNames makes the names durable that the records of a Tick tell of: those in staging/ that
+// Seal has noted, and those of batches that are listed as open.
+func (h *Head) syncNames() error {
 	h.mu.Lock()
-	dirs := slices.Collect(maps.Keys(h.sealed))
-	clear(h.sealed)
+	dirs := slices.Collect(maps.Keys(h.unsynced))
+	clear(h.unsynced)
 	h.mu.Unlock()
 	if len(dirs) == 0 {
 		return nil

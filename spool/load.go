@@ -66,6 +66,9 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	if err := h.SyncPublished(); err != nil {
 		return open, problems, err
 	}
+	for _, b := range open {
+		b.named = true
+	}
 	if err := h.Restock(0); err != nil && !errors.Is(err, ErrFull) {
 		return open, problems, err
 	}

@@ -5,9 +5,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
+	"distribute/lib/check"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 )
@@ -26,13 +30,92 @@ func TestI03SealedWhenItsBatchIsGone(t *testing.T) {
 		t.Errorf("swept meanwhile: %v", err)
 	}
 	d := deleted(t, h, "ns/b")
-	h.sealed[filepath.Join(b.dir, "staging")] = true // as Seal notes that ended just now
+	h.unsynced[filepath.Join(b.dir, "staging")] = true // as Seal notes that ended just now
 	if err := h.Trash(d); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Commit(); err != nil {
 		t.Errorf("deleted meanwhile: %v", err)
 	}
+}
+
+// A batch can be opened as soon as it has its name. Before head.jsonl lists it as open, its
+// name is durable: after a power cut its directory would be missing otherwise.
+func TestNameIsDurableBeforeItIsListed(t *testing.T) {
+	var dir string
+	var mu sync.Mutex // guards synced
+	var synced []string
+	var h *Head
+	observe := func(meanwhile func() error) func() {
+		synced = nil
+		return durable.Observe(&durable.Observer{
+			Step: func(name string) error {
+				if name == "submit.name" {
+					return meanwhile()
+				}
+				return nil
+			},
+			Sync: func(f *os.File, _ bool) error {
+				mu.Lock()
+				defer mu.Unlock()
+				synced = append(synced, strings.TrimPrefix(f.Name(), dir+"/"))
+				return nil
+			},
+		})
+	}
+	listed := func(as string) {
+		t.Helper()
+		at := slices.IndexFunc(synced, func(name string) bool { return strings.HasPrefix(strings.TrimPrefix(name, "."), "head.jsonl") })
+		if at < 0 || !slices.Contains(synced[:at], "batches/ns") || !slices.Contains(synced[:at], "batches") {
+			t.Errorf("%s: synced in this order: %q", as, synced)
+		}
+	}
+	begin := func() *Submission {
+		h = newHead(t)
+		dir = h.Dir()
+		s, err := h.Begin(job.NewToken(), "ns/b", "ana", os.Getuid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fillIn(s, plain, []string{"a"}); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+
+	s := begin()
+	end := observe(func() error {
+		synced = nil
+		b, problems, err := h.Open("ns/b")
+		if err != nil || len(problems) > 0 {
+			t.Fatal(problems, err)
+		}
+		defer b.Close()
+		commit(t, h, b, job.Record{Kind: job.KindHold, Job: "a", By: "ana"})
+		listed("by a hold")
+		return nil
+	})
+	b, err := s.Finish(false)
+	if end(); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+
+	s = begin()
+	killed := errors.New("killed")
+	end = observe(func() error { return killed })
+	_, err = s.Finish(false)
+	end()
+	wantErr(t, "a name that is not durable", err, killed)
+	if err := errors.Join(h.Close(), os.Remove(filepath.Join(dir, "head.jsonl"))); err != nil {
+		t.Fatal(err)
+	}
+	end = observe(func() error { return nil })
+	err = Check(t.Context(), &check.Run{Dir: dir, Mend: true, Tell: func(*check.Finding) error { return nil }})
+	if end(); err != nil {
+		t.Fatal(err)
+	}
+	listed("by dfsck -r")
 }
 
 // A batch that is opened again, while its closing still waits for what is not

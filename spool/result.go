@@ -197,7 +197,7 @@ func (h *Head) seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sealed[filepath.Dir(dir)] = true
+	h.unsynced[filepath.Dir(dir)] = true
 	return nil
 }
 
