@@ -70,3 +70,27 @@ func (p *person) cancelAll(h *ask.Head, b *simBatch) error {
 		return nil
 	})
 }
+
+// offered notes that a batch is submitted, perhaps again.
+func (w *world) offered(b *simBatch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if b.offers++; w.deleted[b.id] {
+		w.madeAgain(b)
+	}
+}
+
+// madeAgain reports whether a batch that was deleted before it was accepted may be made again. A
+// repeated submission may do so: the head keeps nothing of a deleted batch by which it could
+// recognise the submission. Answers about the jobs then count no more. It needs mu.
+func (w *world) madeAgain(b *simBatch) bool {
+	if b.offers < 2 {
+		return false
+	}
+	b.gone.Store(false)
+	for _, j := range b.known() {
+		f := w.fact(b.id.Job(j.Name))
+		*f = fact{retries: f.retries + 1, cancels: f.cancels, retried: true, freed: true}
+	}
+	return true
+}

@@ -50,6 +50,7 @@ type simBatch struct {
 	blobs    map[string]string // inputs by their sums
 	spec     job.Spec
 	accepted atomic.Bool
+	offers   int         // how often it was submitted
 	left     bool        // in incoming/, and perhaps not yet taken up
 	gone     atomic.Bool // he was told that it is deleted
 	priority *int        // that he was told it has; nil: it may have another
@@ -372,6 +373,7 @@ func inputsGone(err error) bool {
 // submit gives the batch to the head.
 func (p *person) submit(h *ask.Head, b *simBatch) error {
 	jobs := b.all()[:b.first] // others may have been added since it could be found
+	p.w.offered(b)
 	m, err := p.offer(h, b, &wire.Submit{Ref: b.ref, Batch: b.id}, jobs)
 	if err != nil {
 		return err
@@ -450,6 +452,7 @@ func (p *person) leave(b *simBatch) {
 	if err != nil {
 		return
 	}
+	p.w.offered(b)
 	err = s.Leave(spool.Drop{Submission: b.ref, Batch: b.id, Jobs: len(b.jobs)}, []byte("simulated\n"), &b.spec,
 		func(yield func(*job.Job) bool) {
 			for i := range b.jobs {
@@ -607,7 +610,13 @@ func (p *person) idsOf(id job.BatchID) (all []job.ID) {
 // remove deletes the batch if it is over.
 func (p *person) remove(h *ask.Head, b *simBatch) error {
 	p.w.act("%s asks to delete %s", p.name, b.id)
-	p.w.set(func() { p.w.deleted[b.id] = true })
+	var early bool // its submission is under way
+	p.w.set(func() {
+		p.w.deleted[b.id] = true
+		if early = !b.accepted.Load() || b.left; early {
+			p.w.madeAgain(b)
+		}
+	})
 	r, err := h.Answer(p.w.ctx, &wire.Change{Ref: job.NewToken(), Verb: "delete", Args: []string{string(b.id)}})
 	if err != nil {
 		return err
@@ -619,7 +628,7 @@ func (p *person) remove(h *ask.Head, b *simBatch) error {
 	var d wire.Deletion
 	if len(text) > 0 && json.Unmarshal(text, &d) == nil && d.Why == "" {
 		p.w.act("%s is told that %s is deleted", p.name, b.id)
-		b.gone.Store(true)
+		p.w.set(func() { b.gone.Store(!early || !p.w.madeAgain(b)) })
 	}
 	return nil
 }

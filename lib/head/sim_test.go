@@ -179,7 +179,7 @@ func lived(t *testing.T, seed uint64) {
 			os.WriteFile(name, w.log.Bytes(), 0o600)
 			story = w.story()
 		}
-		t.Errorf("history %d (again: make sim N=1 SEED=%d; its logs are in %s):\n%s", seed, seed, name, story)
+		t.Errorf("history %d (again: GOMAXPROCS=%d make sim N=1 SEED=%d; its logs are in %s):\n%s", seed, runtime.GOMAXPROCS(0), seed, name, story)
 	}
 }
 
