@@ -109,14 +109,17 @@ func (w *world) allParted() {
 }
 
 // lossesAtRest checks by a log that no attempt was taken for lost, or for one that never began, that
-// runs on a node which was always connected. A copy of one that is not connected is taken for the same
-// node with another name.
+// runs on a node which was always connected and which no operator gave up. A copy of one that is
+// not connected is taken for the same node with another name.
 func (w *world) lossesAtRest(s *spool.Spool, b *simBatch) {
 	_, err := s.Events(b.id, 0, -1, func(rec *job.Record) error {
 		w.mu.Lock()
 		r := w.runs[rec.Attempt]
 		w.mu.Unlock()
 		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || r.node.wiped || r.node.copied || r.node.parted.Load() {
+			return nil
+		}
+		if strings.HasSuffix(rec.Reason, " was given up") && w.givenUp(r.node) {
 			return nil
 		}
 		if rec.Fate == job.FateLost && !strings.Contains(rec.Reason, "silent for") || rec.Fate.Unstarted() {
@@ -127,4 +130,11 @@ func (w *world) lossesAtRest(s *spool.Spool, b *simBatch) {
 	if err != nil {
 		w.wrong("the log of %s: %v", b.id, err)
 	}
+}
+
+// givenUp reports whether an operator ever gave a node up, or asked for that.
+func (w *world) givenUp(n *simNode) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.word(node.Name(n.name)).lost || w.word(n.alias()).lost
 }
