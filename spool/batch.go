@@ -36,7 +36,7 @@ type Batch struct {
 	// Of the goroutine that owns the state.
 	next    []byte // lines for the next tick
 	closing bool
-	named   bool // its name is durable, or will be before the next records are
+	named   bool // its name and those of its directories are durable, or will be before the next records are
 
 	names  atomic.Pointer[index] // of its jobs, which become more by an Addition
 	adding sync.Mutex            // held by who adds jobs

@@ -98,7 +98,7 @@ func TestClosingRemovesNothing(t *testing.T) {
 // A head that was killed after it had put a result in place, and before it had
 // synced that, leaves names that are in the cache alone. The next one syncs them
 // before it tells anybody anything: a node would delete what a power cut then
-// takes away.
+// takes away. The directories themselves may have been made anew by it.
 func TestI03PlacedByOneThatWasKilled(t *testing.T) {
 	h := newHead(t)
 	b := submit(t, h, "ns/b", []string{"a", "b"})
@@ -124,7 +124,7 @@ func TestI03PlacedByOneThatWasKilled(t *testing.T) {
 	}})()
 	next, _, _ := loadHead(t, h.Dir())
 	defer next.Close()
-	for _, dir := range []string{"/batches", "/batches/ns", "/batches/ns/b/out", "/batches/ns/b/attempts", "/batches/ns/b/manifests"} {
+	for _, dir := range []string{"", "/batches", "/batches/ns", "/batches/ns/b", "/batches/ns/b/out", "/batches/ns/b/attempts", "/batches/ns/b/manifests"} {
 		if !synced[dir] {
 			t.Errorf("%s is not synced (%v)", dir, synced)
 		}

@@ -23,8 +23,8 @@ import (
 // does not list as open is listed there first, so a batch that was closed is
 // open again by any record.
 func (h *Head) Append(b *Batch, rec *job.Record) {
+	h.nameSoon(b)
 	if h.listed[b.ID].kind != job.KindOpened {
-		h.nameSoon(b)
 		h.list(&job.Record{Kind: job.KindOpened, Batch: b.ID})
 	}
 	h.complete(rec)
@@ -39,8 +39,10 @@ func (h *Head) Append(b *Batch, rec *job.Record) {
 	}
 }
 
-// nameSoon has the next Commit make the name of b durable before head.jsonl lists b, unless
-// it is durable. A batch can be opened as soon as it has its name.
+// nameSoon has the next Commit make the name of b, and the names of its directories, durable
+// before head.jsonl lists b and before its log tells of results, unless they are durable. A batch
+// can be opened as soon as it has its name, and a process that was killed may have made its
+// directories anew.
 func (h *Head) nameSoon(b *Batch) {
 	if b.named {
 		return
@@ -48,7 +50,9 @@ func (h *Head) nameSoon(b *Batch) {
 	b.named = true
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.unsynced[h.path("batches", b.ID.Namespace())], h.unsynced[h.path("batches")] = true, true
+	for _, dir := range []string{h.path("batches"), filepath.Dir(b.dir), b.dir} {
+		h.unsynced[dir] = true
+	}
 }
 
 // Made says that b is a new batch. If head.jsonl lists its name as that of one

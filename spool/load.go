@@ -55,8 +55,8 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 		return nil, problems, err
 	}
 	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool { return h.listed[id].kind == job.KindClosed })
-	for _, id := range ids { // their names may be younger than the last sync of who made them
-		h.moved[h.path("batches", id.Namespace())], h.moved[h.path("batches")] = true, true
+	for _, id := range ids { // names there may be younger than the last sync of who made them
+		h.moved[h.path("batches", id.Namespace())], h.moved[h.path("batches")], h.moved[h.batchDir(id)] = true, true, true
 	}
 	open, more, err := h.openAll(ids)
 	problems = append(problems, more...)
@@ -110,6 +110,9 @@ func (h *Head) clean() error {
 		if err := h.remakeTop(d.name); err != nil {
 			return err
 		}
+	}
+	if err := syncDirs([]string{h.dir}); err != nil { // a process that was killed may have made some of them
+		return err
 	}
 	for _, glob := range []string{"batches/*/.new-*", "blobs/??/.*", "keys/.*", "nodes/.*", "rejected/.*", ".*"} {
 		if err := removeAll(h.dir, glob, func(name string) bool {
@@ -211,9 +214,9 @@ func (h *Head) leave(b *Batch) {
 	}
 }
 
-// places is the directories of b in which results and what belongs to them are.
+// places returns the directory of b, and those in it in which results and what belongs to them are.
 func (b *Batch) places() []string {
-	return []string{filepath.Join(b.dir, "out"), filepath.Join(b.dir, "attempts"), filepath.Join(b.dir, "manifests")}
+	return []string{b.dir, filepath.Join(b.dir, "out"), filepath.Join(b.dir, "attempts"), filepath.Join(b.dir, "manifests")}
 }
 
 // ofAll says that err is of the whole disk or of this process: a batch that met it is as
