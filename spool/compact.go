@@ -198,7 +198,7 @@ func (c *Compaction) fold(f *os.File, ids []job.BatchID) ([]byte, error) {
 	}
 	type batch struct{ closed, last *headLine } // closed: before an opened
 	batches := map[job.BatchID]batch{}
-	nodes, drained := map[string]*headLine{}, map[string]*headLine{}
+	nodes, newest, drained := map[string]*headLine{}, map[string]*headLine{}, map[string]*headLine{}
 	var deleted, keep []*headLine
 	var last *headLine
 	c.forgot = map[job.BatchID]uint64{}
@@ -229,6 +229,7 @@ func (c *Compaction) fold(f *os.File, ids []job.BatchID) ([]byte, error) {
 			if was := nodes[rec.Node]; was == nil || was.state != rec.State {
 				nodes[rec.Node] = r
 			}
+			newest[rec.Node] = r
 		case job.KindDrained:
 			drained[rec.Node] = r
 		case job.KindResumed:
@@ -251,7 +252,7 @@ func (c *Compaction) fold(f *os.File, ids []job.BatchID) ([]byte, error) {
 	for _, id := range names {
 		delete(c.forgot, id)
 	}
-	for _, of := range []map[string]*headLine{nodes, drained} {
+	for _, of := range []map[string]*headLine{nodes, newest, drained} {
 		for _, r := range of {
 			keep = append(keep, r)
 		}

@@ -28,8 +28,10 @@ func newHeadLog() headLog {
 
 // A nodeState names the directory of a node.
 type nodeState struct {
-	id    string
-	since uint64 // seq of the first record of it
+	id      string
+	since   uint64 // seq of the first record of it
+	machine string // of the last one
+	session uint64 //
 }
 
 // A listing is what head.jsonl says last of a batch.
@@ -67,9 +69,11 @@ func (h *headLog) readHeadLog(l *logReader, report func(*Problem) error) error {
 			}
 			h.listed[rec.Batch] = h.listed[rec.Batch].then(rec)
 		case job.KindNode:
-			if h.states[rec.Node].id != rec.State {
-				h.states[rec.Node] = nodeState{rec.State, rec.Seq}
+			s := nodeState{rec.State, rec.Seq, rec.Machine, rec.Session}
+			if was, known := h.states[rec.Node]; known && was.id == s.id {
+				s.since = was.since
 			}
+			h.states[rec.Node] = s
 		case job.KindDrained:
 			h.drained[rec.Node] = rec.By
 		case job.KindResumed:

@@ -30,10 +30,10 @@ func (h *Head) Drained(f func(name, by string)) {
 }
 
 // NodeStates calls f for each node with the state id that it had last as Load has found
-// it, and the seq of the first record of that.
-func (h *Head) NodeStates(f func(name, state string, since uint64)) {
+// it, the seq of the first record of that, and the machine and the session of the last.
+func (h *Head) NodeStates(f func(name, state string, since uint64, machine string, session uint64)) {
 	for name, s := range h.states {
-		f(name, s.id, s.since)
+		f(name, s.id, s.since, s.machine, s.session)
 	}
 }
 

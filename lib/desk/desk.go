@@ -41,14 +41,16 @@ type Desk struct {
 	hoard hoard
 
 	mu      sync.Mutex
+	session uint64            // as in about
 	trashed int               // names in trash/
 	specs   map[string]*Build // that were read, by directory; they are not changed
 }
 
 // about is node.json.
 type about struct {
-	Format int    `json:"format"`
-	State  string `json:"state"`
+	Format  int    `json:"format"`
+	State   string `json:"state"`
+	Session uint64 `json:"session,omitempty"` // the number of the last session with a head
 }
 
 // Open opens the directory, which it makes if it is not there or is empty, and
@@ -168,6 +170,30 @@ func (d *Desk) Dir() string { return d.dir }
 // has another.
 func (d *Desk) State() string { return d.state }
 
+// Session returns the number of the last session that the directory knows; 0: of none.
+func (d *Desk) Session() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.session
+}
+
+// SetSession makes the number of a session durable, unless the directory knows a later one.
+func (d *Desk) SetSession(n uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n <= d.session {
+		return nil
+	}
+	b, err := json.Marshal(about{Format, d.state, n})
+	if err == nil {
+		err = durable.WriteFile(d.path("node.json"), append(b, '\n'), 0o600)
+	}
+	if err == nil {
+		d.session = n
+	}
+	return err
+}
+
 // check refuses a directory with somebody else's files, before anything is
 // written into it.
 func (d *Desk) check() error {
@@ -252,7 +278,7 @@ func (d *Desk) begin() error {
 	b, err := durable.ReadFile(name, 1<<20)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		b, err = json.Marshal(about{Format, string(job.NewToken())})
+		b, err = json.Marshal(about{Format: Format, State: string(job.NewToken())})
 		if err == nil {
 			err = durable.WriteFile(name, append(b, '\n'), 0o600)
 		}
@@ -271,7 +297,7 @@ func (d *Desk) begin() error {
 	if a.Format != Format {
 		return fmt.Errorf("%w: %q has format %d, and this version reads %d: use the dnoded that made it, or give this one a new directory with -D", ErrNoDesk, d.dir, a.Format, Format)
 	}
-	d.state = a.State
+	d.state, d.session = a.State, a.Session
 	if err := d.emptyTrash(); err != nil {
 		return err
 	}

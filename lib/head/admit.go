@@ -184,6 +184,7 @@ func (t *tool) giveUpOn(name node.Name) (ids []job.ID, err error) {
 		ids, _ = t.given(name)
 		t.log.Warn("node removed by an operator", "node", string(name), "by", t.peer.User)
 		t.apply(sched.NodeGone{Node: name, Removed: true})
+		t.forgetHome(name)
 		t.undrain(name)
 		t.nodes.removed[name] = true
 	})

@@ -80,8 +80,9 @@ type nodes struct {
 	joins    map[job.Token]*session // also of those that have not said yet what they offer
 	last     uint64                 // the number of the session that began last
 	probe    time.Duration          // how long an old session may take to answer; 0: probeWithin
-	removed  map[node.Name]bool     // by operators, since dsched was started, and not back
-	byLine   map[node.Name]bool     // whose last session was by a line of the list
+	homes    map[node.Name]home
+	removed  map[node.Name]bool // by operators, since dsched was started, and not back
+	byLine   map[node.Name]bool // whose last session was by a line of the list
 }
 
 // tools are what people's tools have of the head.
@@ -232,7 +233,7 @@ func (h *Head) record(a sched.Action) {
 	case sched.Drop:
 		h.store.Owe(h.batches[a.Ref.Batch].Batch)
 	case sched.LogNode:
-		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(a.Node), State: a.State})
+		h.recordHome(a.Node, home{state: a.State, machine: a.Machine, session: a.Number})
 	case sched.Reopened:
 		h.ticks.closing = slices.DeleteFunc(h.ticks.closing, func(n uint32) bool { return n == a.Batch })
 		b := h.batches[a.Batch].Batch // which those who follow what is not over may not have read

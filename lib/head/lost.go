@@ -21,6 +21,7 @@ func (t *tool) lost(m *wire.Change) error {
 		case !m.Dry:
 			t.log.Warn("attempt given up by an operator", "node", string(name), "by", t.peer.User)
 			t.apply(sched.NodeGone{Node: name})
+			t.forgetHome(name)
 		}
 		return nil
 	})
@@ -37,7 +38,11 @@ func (t *tool) aboutNode(m *wire.Change, only string, do func(name node.Name, s 
 	var ids []job.ID
 	ok := t.settled(func() {
 		known, s := false, t.nodes.sessions[t.nodes.byName[name]]
-		if ids, known = t.given(name); !known && s == nil {
+		ids, known = t.given(name)
+		if its, had := t.nodes.homes[name]; m.Verb == "lost" && had && (its.machine != "" || its.session > 0) {
+			known = true // its directory may be refused
+		}
+		if !known && s == nil {
 			err = &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no node %q was ever here", name)}
 			return
 		}

@@ -38,6 +38,7 @@ type session struct {
 	id     uint64
 	name   node.Name
 	state  string             // names its directory
+	number uint64             // that the node has noted there; 0: none
 	abroad func(uid int) bool // of who brings back what was taken to a cluster: whose batches these may be; nil: it is a node
 	byLine bool               // the list of nodes lets it in, by its key or where the head has started it
 	conn   *wire.Conn
@@ -68,7 +69,7 @@ type session struct {
 
 // serveNode runs a node's control stream until it ends.
 func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello, known func()) error {
-	if err := errors.Join(checkNode(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State)); err != nil {
+	if err := errors.Join(checkNode(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State), checkSession(hello)); err != nil {
 		return &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
 	s := &session{name: node.Name(hello.Name), state: hello.State, byLine: peer.Key != "" || peer.Addr != "", conn: c, join: job.NewToken(),
@@ -88,6 +89,13 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 		defer h.giveBack(peer.UID, user{tools: 1})
 		s.abroad = h.mayBring(peer)
 	}
+	var number *uint64 // of the session
+	if s.abroad == nil {
+		var why *wire.Error
+		if number, why = h.checkHome(s, hello, peer); why != nil {
+			return why
+		}
+	}
 	if err := h.addJoin(s); err != nil {
 		return err
 	}
@@ -98,12 +106,15 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	known()
 	defer s.end() // also of one that never says what it offers, and has data streams
 	c.ReadWithin(silentAfter)
-	if err := c.Send(h.hello(wire.Hello{Join: s.join, Patience: h.patience()})); err != nil {
+	if err := c.Send(h.hello(wire.Hello{Join: s.join, Session: number, Patience: h.patience()})); err != nil {
 		return err
 	}
 	offer, err := wire.Expect[*wire.Offer](c)
 	if err != nil {
 		return err
+	}
+	if number != nil && offer.Session == *number {
+		s.number = *number
 	}
 	out := false
 	ok := h.do(func() {
@@ -400,7 +411,7 @@ func (h *Head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 	}
 	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
 	s.offer = offer
-	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Offer: offer})
+	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Machine: hello.Machine, Number: s.number, Offer: offer})
 	if h.machine.Knows(s.name) && s.abroad == nil { // names that are refused leave no file
 		h.store.NodeSeen(string(s.name), offer)
 	}

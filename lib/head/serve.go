@@ -46,7 +46,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 		in: make(chan func(), maxBatchN), batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		ticks: ticks{committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1), compacted: make(chan compacted, 1)},
 		nodes: nodes{sessions: map[uint64]*session{}, byName: map[node.Name]uint64{}, joins: map[job.Token]*session{},
-			removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
+			homes: map[node.Name]home{}, removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
 		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), pulling: newQuota(maxPulling)},
 		transfers: transfers{room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 			sealing: semaphore.NewWeighted(maxSeals), small: newQueue[*grant](math.MaxInt), copying: map[buildOf]chan struct{}{}},
@@ -101,8 +101,9 @@ func (h *Head) load() error {
 		}
 	}
 	h.store.Drained(func(name, by string) { h.apply(sched.Drain{Node: node.Name(name), By: by}) })
-	h.store.NodeStates(func(name, state string, since uint64) {
+	h.store.NodeStates(func(name, state string, since uint64, machine string, session uint64) {
 		h.apply(sched.HadState{Node: node.Name(name), State: state, Since: since})
+		h.nodes.homes[node.Name(name)] = home{state: state, machine: machine, session: session}
 	})
 	h.apply(sched.Loaded{})
 	h.log.Info("loaded", "spool", h.spool.Dir(), "open", len(h.batches))

@@ -119,6 +119,8 @@ func (d *nodeDaemon) Boot() (string, error) {
 	return fmt.Sprintf("boot-%s-%d", d.name, d.boot), nil
 }
 
+func (d *nodeDaemon) ID() string { return "machine-" + d.name }
+
 func (d *nodeDaemon) Cgroup(string, string) (string, error) { return "", errors.New("simulated") }
 
 func (d *nodeDaemon) NewSlot() (noded.Slot, error) {

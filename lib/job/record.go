@@ -43,6 +43,7 @@ type Record struct {
 	Set     *Set   `json:"set,omitempty"`                 // what is asked for from then on
 	Jobs    int    `json:"jobs,omitempty"`                // of an added: how many more
 	State   string `json:"state,omitempty" line:"word"`   // of a node: its state id
+	Session uint64 `json:"session,omitempty"`             // of a node: the number of its last session
 	First   uint64 `json:"first,omitempty"`               // of a deleted batch: the Seq of its log's first line
 
 	Head *Head `json:"head,omitempty"` // of a first line
@@ -81,7 +82,7 @@ type Outcome struct {
 	Rank       *int      `json:"rank,omitempty"`                // which of several ranks has failed, of which exit and signal are
 	Cache      int64     `json:"cache,omitempty"`               // bytes of files in that which the kernel could do without, as far as is known
 	Written    int64     `json:"written,omitempty"`             // bytes
-	Machine    string    `json:"machine,omitempty" line:"word"` // of a node that is a cluster: where on it
+	Machine    string    `json:"machine,omitempty" line:"word"` // of a node that is a cluster: where on it; in head.jsonl: the id of a node's machine
 }
 
 // BuildOutput is the file, of an attempt whose build has failed, with what that printed.

@@ -104,7 +104,7 @@ const (
 	KindOpened  Kind = "opened"  // a batch has jobs that are not over
 	KindClosed  Kind = "closed"  // every job of a batch is over
 	KindDeleted Kind = "deleted" // a batch is deleted
-	KindNode    Kind = "node"    // a node was seen for the first time, or after it lost its directory
+	KindNode    Kind = "node"    // a node began a session
 	KindDrained Kind = "drained" // a node is given nothing
 	KindResumed Kind = "resumed" // and is again
 )

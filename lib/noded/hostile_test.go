@@ -26,6 +26,7 @@ import (
 // bareMachine is one on which nothing runs.
 type bareMachine struct{}
 
+func (bareMachine) ID() string                                   { return "" }
 func (bareMachine) Boot() (string, error)                        { return "boot", nil }
 func (bareMachine) Cgroup(string, string) (string, error)        { return "", errors.New("none") }
 func (bareMachine) NewSlot() (Slot, error)                       { return nil, errors.New("none") }

@@ -302,14 +302,33 @@ func (n *Settings) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.H
 	return dial.Over(ctx, stream, n.Addr, h)
 }
 
-func (l *link) hello() wire.Hello { return wire.Hello{Boot: l.n.boot, State: l.n.desk.State()} }
+func (l *link) hello() wire.Hello {
+	last := l.n.desk.Session()
+	return wire.Hello{Boot: l.n.boot, State: l.n.desk.State(), Machine: l.n.Machine.ID(), Session: &last}
+}
+
+// note makes the number that the head gave to a session durable, and returns it; 0 if there
+// is none, or it cannot be written, as on a full disk.
+func (l *link) note(session *uint64) uint64 {
+	if session == nil {
+		return 0
+	}
+	if err := l.n.desk.SetSession(*session); err != nil {
+		l.n.Log.Warn("cannot note the number of this session; a copy of the node's directory may not be noticed", "why", err)
+		return 0
+	}
+	return *session
+}
 
 // attach makes s the session that is up, and begins it with the list of what
 // the node holds. Everything that happens from then on is told.
 func (l *link) attach(ctx context.Context, s *session, head *wire.Hello) error {
+	number := l.note(head.Session)
 	ok := l.n.allLeft(ctx, func() {
 		l.n.letGo = recent{}
-		s.out.put(l.n.telling(l.n.offer()), &wire.List{})
+		offer := l.n.telling(l.n.offer())
+		offer.Session = number
+		s.out.put(offer, &wire.List{})
 		items := l.n.list()
 		s.out.put(items...)
 		s.out.put(&wire.ListEnd{Items: len(items)})

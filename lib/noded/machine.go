@@ -14,6 +14,7 @@ import (
 // (dspool(5)) is the same with both.
 type Machine interface {
 	Boot() (string, error)                                                                           // [proc.Boot]
+	ID() string                                                                                      // [proc.MachineID]
 	Cgroup(node, dir string) (string, error)                                                         // [proc.CgroupParent]
 	NewSlot() (Slot, error)                                                                          // [proc.NewSlot]
 	Alive(dir string) (bool, error)                                                                  // [proc.Alive]
@@ -41,6 +42,7 @@ type thisMachine struct {
 }
 
 func (thisMachine) Boot() (string, error)                   { return proc.Boot() }
+func (thisMachine) ID() string                              { return proc.MachineID() }
 func (thisMachine) Cgroup(node, dir string) (string, error) { return proc.CgroupParent(node, dir) }
 func (thisMachine) Alive(dir string) (bool, error)          { return proc.Alive(dir) }
 func (thisMachine) Holder(dir string) (int, error)          { return proc.HolderPid(dir) }

@@ -2,8 +2,11 @@ package proc
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -20,6 +23,31 @@ func Boot() (string, error) {
 		return "", err
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// machineIDFile names the machine; systemd makes it, once.
+const machineIDFile = "/etc/machine-id"
+
+// MachineID returns an id of the machine that stays over boots, as 32 hexadecimal digits: a
+// hash of /etc/machine-id. It returns "" if there is none, or none that stays: of a system
+// in memory, or in a container.
+func MachineID() string {
+	f, err := os.Open(machineIDFile)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var on unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &on) != nil || on.Type == unix.TMPFS_MAGIC || on.Type == unix.RAMFS_MAGIC || on.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		return ""
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 100))
+	id := strings.TrimSpace(string(b))
+	if err != nil || len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("distribute node " + id))
+	return hex.EncodeToString(sum[:16])
 }
 
 // Uptime is the time since the machine was started, the time it slept included.

@@ -20,12 +20,13 @@ type Log struct {
 	Jobs []uint32 // of a record about a whole batch: those that it changes, in order; not to be changed
 }
 
-// LogNode appends a record of kind "node" to the head's log: a node was seen
-// for the first time, or has lost its directory. It is for people; nothing
-// depends on its replay.
+// LogNode appends a record of kind "node" to the head's log, if it says something new: a
+// node began a session.
 type LogNode struct {
-	Node  node.Name
-	State string
+	Node    node.Name
+	State   string
+	Machine string // as in NodeUp
+	Number  uint64 // as in NodeUp
 }
 
 // Start gives an attempt to a node: wire message start.

@@ -107,6 +107,8 @@ type NodeUp struct {
 	Node    node.Name
 	Boot    string // differs after a restart of the machine
 	State   string // differs after the node lost its directory
+	Machine string // the id of its machine; not for the decision, as the next
+	Number  uint64 // of the session, as the node's directory knows it; 0: not known
 	Offer   node.Offer
 }
 

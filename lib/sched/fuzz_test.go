@@ -91,8 +91,8 @@ func (t *tape) event() Event {
 	case 1:
 		return Ready{ref.Batch}
 	case 2, 3:
-		return NodeUp{session, node.Name([]string{"ws1", "ws2"}[t.next(2)]), []string{"b1", "b2"}[t.next(2)],
-			[]string{"s1", "s2"}[t.next(8)/7], t.offer()}
+		return NodeUp{Session: session, Node: node.Name([]string{"ws1", "ws2"}[t.next(2)]), Boot: []string{"b1", "b2"}[t.next(2)],
+			State: []string{"s1", "s2"}[t.next(8)/7], Offer: t.offer()}
 	case 4:
 		it := Item{Session: session, Attempt: t.token(), Phase: phases[t.next(len(phases))], CPUs: t.next(4) - 1}
 		if t.next(2) == 0 {

@@ -137,6 +137,7 @@ type peer struct {
 	expired  bool // it was silent for a lease: what it was given may run elsewhere
 	state    string
 	had      HadState        // of an earlier life of the head
+	logged   LogNode         // that was logged last
 	states   int             // new ones since statesAt
 	statesAt time.Duration   //
 	held     map[key]unknown // attempts unknown to the head, and strays

@@ -52,8 +52,11 @@ func (e NodeUp) apply(m *Machine) {
 		p.came = true
 		return
 	}
+	if l := (LogNode{e.Node, e.State, e.Machine, e.Number}); l != p.logged {
+		p.logged = l
+		m.do(l)
+	}
 	if p.state != e.State {
-		m.do(LogNode{e.Node, e.State})
 		p.states++
 		if was := p.directory(); was != "" && was != e.State {
 			m.wipe(p, string(p.Name)+" lost its directory")
@@ -122,6 +125,7 @@ func (e NodeGone) apply(m *Machine) {
 		return
 	}
 	m.wipe(p, string(p.Name)+" was given up")
+	p.logged.Machine, p.logged.Number = "", 0
 	m.recountLodged(p)
 	if e.Removed {
 		m.acquit(p)

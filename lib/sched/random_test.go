@@ -278,8 +278,8 @@ func (s *sim) remove(n *fakeNode, t job.Token) {
 func (s *sim) connect(n *fakeNode) {
 	s.sessions++
 	n.session, n.in, n.out = s.sessions, nil, nil
-	n.say(NodeUp{n.session, node.Name(n.name), fmt.Sprint("b", n.boot), fmt.Sprint("s", n.state),
-		n.offer()})
+	n.say(NodeUp{Session: n.session, Node: node.Name(n.name), Boot: fmt.Sprint("b", n.boot), State: fmt.Sprint("s", n.state),
+		Offer: n.offer()})
 	for _, a := range n.has {
 		cards, also := a.share.Cards, job.Lodging{}
 		for on, part := range a.beside {

@@ -37,6 +37,9 @@ type (
 
 		MTime bool `json:"mtime,omitempty"` // from the head to a tool: jobs may give the mtime of inputs
 
+		Machine string  `json:"machine,omitempty"` // of a node: the id of its machine; "": not known
+		Session *uint64 `json:"session,omitempty"` // of a node: the number of the last session that its directory knows; from the head: of this one, for a node that sent one
+
 		Patience *float64 `json:"patience,omitempty"` // from the head to a node: seconds that its jobs wait for the end of a pause; nil: as long as it takes
 	}
 	// Error answers a message that could not be honoured. Status is the exit
@@ -113,7 +116,10 @@ const (
 type (
 	// Offer says what the node has for jobs; it comes after hello and whenever
 	// that changes.
-	Offer struct{ node.Offer }
+	Offer struct {
+		node.Offer
+		Session uint64 `json:"session,omitempty"` // the number that the head gave to this session, and that is durable in the node's directory
+	}
 	// List begins the list of everything the node holds. Items and a ListEnd follow.
 	List struct{}
 	// Item is one attempt that the node holds, or one build.

@@ -1,0 +1,112 @@
+package head
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"distribute/lib/dial"
+	"distribute/lib/job"
+	"distribute/lib/node"
+	"distribute/lib/wire"
+)
+
+// A home is where a node's directory was when the head saw it last, by which a copy of it is
+// told from it.
+//
+// The number of a session is one more than those of the sessions before. The head sends it with
+// its hello, the node writes it into its directory, and then says so with its offer; only then
+// the head notes it. So a directory never has a smaller number than the head, whatever loses
+// power between two writes, unless it is an older copy. It has a larger one where the
+// head was put back to an older copy of its spool.
+type home struct {
+	state   string        // names the directory
+	machine string        // "": not known
+	session uint64        // number of the last session; 0: not known
+	at      time.Duration // when a session got a number of its own last
+}
+
+// sessionEvery is how long sessions of a node have the same number: each new one is written to
+// a log.
+const sessionEvery = time.Minute
+
+// maxSession is the largest number of a session: JSON readers know larger ones by halves.
+const maxSession = 1 << 53
+
+// checkHome reports why a node may not come with its directory, nil if it may: the directory
+// was on another machine before, also under another name of the node, or it is an older copy.
+// It returns the number for the session, nil if the node knows none.
+func (h *Head) checkHome(s *session, hello *wire.Hello, peer dial.Peer) (number *uint64, why *wire.Error) {
+	name, was := s.name, home{}
+	h.do(func() {
+		if was = h.nodes.homes[name]; was.state == s.state {
+			return
+		}
+		was = home{}
+		for other, its := range h.nodes.homes {
+			if its.state == s.state && (was.state == "" || its.session > was.session) {
+				name, was = other, its
+			}
+		}
+	})
+	if was.machine != "" && hello.Machine != "" && hello.Machine != was.machine {
+		s.log.Error("node refused: its directory was on another machine before (if it is a copy: there, remove it, then dnoded -init; if the node has moved: dadm lost "+string(name)+")", "of", string(name), "from", peer.From)
+		return nil, refusal("this directory is that of node %[1]q, which is on another machine: if it is a copy, remove it, then dnoded -init; if the node has moved here, on the head: dadm lost %[1]s", name)
+	}
+	if hello.Session == nil {
+		return nil, nil
+	}
+	if *hello.Session < was.session {
+		s.log.Error("node refused: its directory is an older copy, as of a backup (if the newer one is gone: dadm lost "+string(name)+", and its jobs start again elsewhere)", "of", string(name), "session", *hello.Session, "expected", was.session, "from", peer.From)
+		return nil, refusal("this directory is an older copy of that of node %[1]q (session %[2]d, expected %[3]d): if the newer one is gone, on the head: dadm lost %[1]s; else remove it, then dnoded -init", name, *hello.Session, was.session)
+	}
+	return h.numberSession(s.name, max(*hello.Session, was.session)), nil
+}
+
+// numberSession returns the number of a session that comes after one with that number.
+func (h *Head) numberSession(name node.Name, last uint64) *uint64 {
+	h.do(func() {
+		if its := h.nodes.homes[name]; its.at == 0 || h.clock.tell()-its.at >= sessionEvery {
+			last++
+		}
+	})
+	return &last
+}
+
+// checkSession reports why what a node says of its machine and its last session is not taken.
+func checkSession(hello *wire.Hello) error {
+	switch {
+	case len(hello.Machine) > 100:
+		return errors.New("a machine id has at most 100 bytes")
+	case hello.Session != nil && *hello.Session > maxSession:
+		return fmt.Errorf("the number of a session is at most %d", uint64(maxSession))
+	}
+	return nil
+}
+
+// recordHome appends to the head's log where the directory of a node is, unless that is known.
+func (h *Head) recordHome(name node.Name, now home) {
+	was := h.nodes.homes[name]
+	if was.state == now.state {
+		if now.machine == "" {
+			now.machine = was.machine
+		}
+		now.session = max(now.session, was.session)
+		now.at = was.at
+	}
+	if now.session > was.session {
+		now.at = h.clock.tell()
+	}
+	if now != was {
+		h.nodes.homes[name] = now
+		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(name), State: now.state, Outcome: job.Outcome{Machine: now.machine}, Session: now.session})
+	}
+}
+
+// forgetHome has the node of that name come with whatever directory it has.
+func (h *Head) forgetHome(name node.Name) {
+	if was := h.nodes.homes[name]; was.machine != "" || was.session > 0 {
+		h.nodes.homes[name] = home{state: was.state}
+		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(name), State: was.state})
+	}
+}
