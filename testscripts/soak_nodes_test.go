@@ -98,6 +98,7 @@ func (l *lab) connected() int {
 type idleMachine struct{}
 
 func (idleMachine) Boot() (string, error)                        { return "boot", nil }
+func (idleMachine) ID() string                                   { return "" }
 func (idleMachine) Cgroup(string, string) (string, error)        { return "", errors.ErrUnsupported }
 func (idleMachine) Alive(string) (bool, error)                   { return false, nil }
 func (idleMachine) Holder(string) (int, error)                   { return 0, errors.ErrUnsupported }

@@ -1,19 +1,26 @@
 package head
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing/synctest"
 	"time"
 
+	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/wire"
 	"distribute/spool"
 )
 
 // copies has the directory of a node be that of two: somebody has copied a desk's disk to another
 // machine, which has another name or, as an image of the same machine, the same one. Both
-// connect, and the first is often cut off meanwhile. Or a virtual machine is put back to an image
-// of an hour ago.
+// try to connect, and the first is often cut off meanwhile. Or a virtual machine is put back to an
+// image of an hour ago: an operator lets it in again, if it is refused.
 func (w *world) copies(n *simNode, until func(time.Duration, func())) {
 	switch x := w.r.IntN(4); {
 	case n.image != nil && x < 2 && n.twin == nil:
@@ -21,13 +28,14 @@ func (w *world) copies(n *simNode, until func(time.Duration, func())) {
 		n.halt(true)
 		n.restore()
 		until(3*time.Second, n.start)
+		w.hands.Go(func() { w.operator().loses(n) })
 	case n.twin != nil:
 		w.act("%s cut off, and the copy of its directory starts again", n.name)
-		w.cutOff(n)
+		w.net.partition(n.name, true)
 		n.twin.halt(w.r.IntN(2) == 0)
 		until(3*time.Second, n.twin.start)
 		until(20*time.Second, func() { w.act("%s back", n.name); w.net.partition(n.name, false) })
-	case x == 0:
+	case x == 0, n.wiped, !w.knows(n): // a copy is let in if an operator gives the node up, or it comes first
 		w.act("an image of %s is made", n.name)
 		n.image = n.copyDisk()
 	default:
@@ -45,7 +53,7 @@ func (w *world) twin(n *simNode, until func(time.Duration, func())) {
 	w.addDisk(t.disk)
 	n.twin = t
 	if w.r.IntN(2) == 0 {
-		w.cutOff(n)
+		w.net.partition(n.name, true)
 		until(20*time.Second, func() { w.act("%s back", n.name); w.net.partition(n.name, false) })
 	}
 	if t.called == "" {
@@ -89,34 +97,44 @@ func (n *simNode) copyDisk() *simDisk {
 func (n *simNode) restore() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.wiped = true
+	n.wiped, n.putBack = true, true
 	n.w.excuseAll(n)
 	n.setDisk(n.image)
 	n.image = nil
 }
 
-// cutOff has nothing reach a node.
-func (w *world) cutOff(n *simNode) {
-	n.parted.Store(true)
-	w.net.partition(n.name, true)
+// knows reports whether the head has noted where the directory of a node is.
+func (w *world) knows(n *simNode) bool {
+	var its struct{ State string }
+	about, _ := os.ReadFile(n.path("node.json"))
+	log, _ := os.ReadFile(filepath.Join(w.head.disk.root, "head.jsonl"))
+	return json.Unmarshal(about, &its) == nil && bytes.Contains(log, []byte(its.State))
 }
 
-// allParted notes that nodes were not connected for a moment.
-func (w *world) allParted() {
-	for _, n := range w.nodes {
-		n.parted.Store(true)
+// loses gives up a node that was put back to an image, unless that is not refused: then the node
+// stays connected for longer than its old session could seem to last.
+func (p *person) loses(n *simNode) {
+	for connected := 0; connected < 6 && p.w.ctx.Err() == nil; {
+		p.sleep(10 * time.Second)
+		err := p.say("lost", n.nameNow())
+		if err == nil {
+			return
+		}
+		if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status == cli.Input {
+			connected++
+		}
 	}
 }
 
 // lossesAtRest checks by a log that no attempt was taken for lost, or for one that never began, that
-// runs on a node which was always connected and which no operator gave up. A copy of one that is
-// not connected is taken for the same node with another name.
+// runs on a node which has its directory, whatever copies of that there are, and which no operator
+// gave up.
 func (w *world) lossesAtRest(s *spool.Spool, b *simBatch) {
 	_, err := s.Events(b.id, 0, -1, func(rec *job.Record) error {
 		w.mu.Lock()
 		r := w.runs[rec.Attempt]
 		w.mu.Unlock()
-		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || r.node.wiped || r.node.copied || r.node.parted.Load() {
+		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || r.node.wiped {
 			return nil
 		}
 		if strings.HasSuffix(rec.Reason, " was given up") && w.givenUp(r.node) {

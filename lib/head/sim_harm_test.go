@@ -91,7 +91,7 @@ var harms = []harm{
 	}},
 	{15, func(w *world, n *simNode, until func(time.Duration, func())) {
 		w.act("%s cut off", n.name)
-		w.cutOff(n)
+		w.net.partition(n.name, true)
 		until(time.Duration(1+w.r.IntN(200))*time.Second, func() {
 			w.act("%s back", n.name)
 			w.net.partition(n.name, false)
@@ -100,11 +100,9 @@ var harms = []harm{
 	{17, func(w *world, n *simNode, _ func(time.Duration, func())) {
 		host := []string{n.name, "ana"}[w.r.IntN(2)]
 		w.act("streams of %s reset", host)
-		n.parted.Store(true)
 		w.net.reset(w.net.of(host))
 	}},
 	{5, func(w *world, _ *simNode, _ func(time.Duration, func())) {
-		w.allParted()
 		w.act("the network takes up to %v", w.net.take(time.Duration(1+w.r.IntN(2000))*time.Millisecond))
 	}},
 	{6, func(w *world, n *simNode, until func(time.Duration, func())) {
@@ -340,6 +338,10 @@ func (w *world) heal() {
 		w.net.partition(n.name, false)
 		n.setPause(noded.Stand{})
 		n.setBroken(false)
+		if n.copied { // as the logs say
+			n.halt(true)
+			n.wipe()
+		}
 		if n.renamed {
 			n.halt(false)
 			n.setRenamed(false)

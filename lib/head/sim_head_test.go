@@ -112,7 +112,6 @@ func (w *world) headEnded(own *owner, err error) {
 // haltHead kills dsched, or cuts the power of its machine.
 func (w *world) haltHead(power bool) {
 	s, to := &w.head, w.newRoot("head")
-	w.allParted()
 	next := (*simDisk)(nil)
 	synctest.Wait() // the head stands still: asked for something, it would go on while its disk is copied
 	if power {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"distribute/lib/check"
@@ -38,9 +37,9 @@ type simNode struct {
 	ahead   bool          // it was ahead once
 	renamed bool          // it has its other name
 	wiped   bool          // it was installed anew once
+	putBack bool          // its disk was put back to an image once
 	broken  bool          // everything that begins fails at once
 	orders  map[string]*simOrder
-	parted  atomic.Bool     // it was not connected once, since it first was
 	image   *simDisk        // an older copy of its disk
 	twin    *simNode        // the machine to which its directory was copied
 	copied  bool            // it began as a copy of another
@@ -492,7 +491,6 @@ func (n *simNode) start() {
 func (n *simNode) halt(power bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.parted.Store(true)
 	defer n.leave(power) // last: what it does when it ends is not seen any more
 	to := n.w.newRoot(n.name)
 	if !power {

@@ -162,7 +162,7 @@ func (w *world) startsAtRest(s *spool.Spool, b *simBatch) {
 		w.mu.Lock()
 		r := w.runs[rec.Attempt]
 		w.mu.Unlock()
-		if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return n.wiped || n.twin != nil }) {
+		if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return n.wiped }) {
 			return nil // its directory may have been there when dsched ended, and not when it came back
 		}
 		if rec.Kind == job.KindFailed && rec.Fate == job.FateLost && r == nil && strings.Contains(rec.Reason, " came back without it") {
