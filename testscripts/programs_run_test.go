@@ -526,7 +526,11 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 			if end == "failed" {
 				end += " " + strings.Trim(f[2]+f[3], "-")
 			}
-			o := p.pulled(filepath.Join(home, ids[i]), f[0], f[5], end, strings.TrimPrefix(f[4], "-"))
+			reason := strings.TrimPrefix(f[4], "-")
+			if plain, err := strconv.Unquote(reason); err == nil {
+				reason = plain
+			}
+			o := p.pulled(filepath.Join(home, ids[i]), f[0], f[5], end, reason)
 			if known {
 				o.printed[" of the build"] = built
 			}

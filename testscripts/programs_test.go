@@ -228,7 +228,7 @@ func (w *programmer) step() string {
 			return "find input -type f -size -100k -name '*.*' ! -name '*d.sh' ! -newermt 2020-06-01 | sort"
 		},
 		func() string {
-			return "stat -c '%b %s' " + q + " | awk '$1 * 512 < $2 { print \"has holes\" }'"
+			return "stat -c '%b %s' " + q + " | awk '$1 < int($2 / 512) { print \"has holes\" }'"
 		},
 		func() string {
 			return dir + fmt.Sprintf("truncate -s %d ", 8192+w.IntN(1<<20)) + p + "; echo end >>" + p
