@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,7 +72,8 @@ type programs struct {
 // An interrupted is what is interrupted: held while a node is, or is asked.
 type interrupted struct {
 	sync.Mutex
-	kills int // how often the daemon of a node was killed
+	kills  int // how often the daemon of a node was killed
+	pauses int // how often a node was paused
 }
 
 // mainPrograms is the command "programs WAY[=USER] ...": it writes D_PROGRAMS programs of
@@ -156,7 +158,7 @@ func mainPrograms() {
 		})
 	}
 	all.Wait()
-	fmt.Printf("daemons of nodes were killed and started again %d times\n", p.nodes.kills)
+	fmt.Printf("daemons of nodes were killed %d times, and nodes paused %d times\n", p.nodes.kills, p.nodes.pauses)
 	if bad > 0 {
 		fail("programs: %d differences", bad)
 	}
@@ -483,14 +485,12 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 			p.tool(w.as, dir, []int{0, 1}, "d2slurm", "-q", "-r", "folder")
 		})
 	}
-	uninterrupted := p.interrupt(w)
-	err := submits.wait()
-	if err == nil {
-		time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
-	}
-	uninterrupted()
-	p.must(err)
-	p.tool(w.as, p.work, []int{0, 1, 124}, append([]string{"timeout", "300", "dwait", "-q"}, ids...)...)
+	uninterrupted := p.interrupt(w, ids)
+	submits.wait()
+	submits.do(func() {
+		p.tool(w.as, p.work, []int{0, 1, 124}, append([]string{"timeout", "300", "dwait", "-q"}, ids...)...)
+	})
+	p.must(errors.Join(submits.wait(), uninterrupted()))
 	home := filepath.Join(p.work, "home", w.name+"-"+batches[0].name)
 	p.must(os.MkdirAll(home, 0o755))
 	p.must(os.Chown(home, p.id(w.as), p.id(w.as)))
@@ -563,40 +563,78 @@ func (p *programs) builtOutput(w way, job string) (text string, known bool) {
 	return text, (text != "" && !part) || p.nodes.kills == 0
 }
 
-// interrupt kills the daemon of a node at moments of chance, and starts it again by the script
-// "again" of job_programs, until the function is called that it returns. No program notices.
-func (p *programs) interrupt(w way) (end func()) {
-	if w.cluster {
-		return func() {}
-	}
-	ended, done := make(chan bool), make(chan bool)
-	go func() {
-		defer close(done)
-		for {
+// interrupt kills the daemon of a node and pauses its jobs at moments of chance, until the
+// function is called that it returns. No program notices.
+func (p *programs) interrupt(w way, ids []string) (end func() error) {
+	ended, interrupts := make(chan bool), newTeam(1)
+	interrupts.do(func() {
+		for n := 0; !w.cluster && (n < 2 || !p.half); n++ {
 			select {
 			case <-ended:
 				return
 			case <-time.After(time.Duration(200+rand.IntN(2000)) * time.Millisecond):
+				p.disturb(w, ids)
 			}
-			p.restart(w.name)
 		}
-	}()
-	return func() { close(ended); <-done }
+	})
+	return func() error { close(ended); return interrupts.wait() }
 }
 
-// restart kills the daemon of a node and starts it again, at once or a moment later.
-func (p *programs) restart(name string) {
+// disturb pauses a node, or kills its daemon and starts it again by the script "again" of
+// job_programs, or does that during a pause.
+func (p *programs) disturb(w way, ids []string) {
 	p.nodes.Lock()
 	defer p.nodes.Unlock()
-	p.nodes.kills++
-	for _, words := range [][]string{{"signal", name, "KILL"}, {"sleep", fmt.Sprintf("0.%d", rand.IntN(4))}, {"sh", "again", name}} {
-		c := exec.Command(words[0], words[1:]...)
-		c.Dir = p.work
-		if out, err := c.CombinedOutput(); err != nil {
-			p.say("%q: %v\n%s", words, err, out)
+	does := rand.IntN(3)
+	if does > 0 {
+		p.nodes.pauses++
+		dpause := []string{"dpause", "-q", "-D", w.name}
+		if w.name == "user" {
+			dpause[3] = "people/ana/user"
+		}
+		kinds := [][]string{{"1m"}, {"-g", strconv.Itoa(runtime.NumCPU()), "1m"}, {"-g", "1", "1m"}, {"-e", "1m"}}
+		if p.half {
+			kinds = kinds[:3] // jobs that leave take time to begin again
+		}
+		kind := kinds[rand.IntN(len(kinds))]
+		p.tool(w.as, p.work, []int{0}, append(dpause, kind...)...)
+		defer p.tool(w.as, p.work, []int{0}, append(dpause, "-r")...)
+		if len(kind) == 1 || kind[1] != "1" {
+			p.standStill(ids)
+		}
+	}
+	if does < 2 {
+		p.nodes.kills++
+		p.exec(p.work, "signal", w.name, "KILL")
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+		p.exec(p.work, "sh", "again", w.name)
+	}
+}
+
+// standStill checks that no process of batches runs. One that has ended soon was killed.
+func (p *programs) standStill(ids []string) {
+	before := p.switches(ids)
+	time.Sleep(50 * time.Millisecond)
+	ran := p.switches(ids)
+	maps.DeleteFunc(ran, func(pid int, n string) bool { return n == before[pid] })
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		is := p.switches(ids)
+		maps.DeleteFunc(ran, func(pid int, _ string) bool { return is[pid] == "" })
+		if len(ran) == 0 {
 			return
 		}
 	}
+	p.fail("of %v, processes run in a pause: %v, and were %v", ids, ran, before)
+}
+
+// switches returns how often each process of batches gave up a processor and lost one.
+func (p *programs) switches(ids []string) map[int]string {
+	all := map[int]string{}
+	for _, pid := range p.left(ids) {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		_, all[pid], _ = strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+	}
+	return all
 }
 
 // remark is what dlog adds to the output of a build that has failed.
