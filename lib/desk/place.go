@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -117,18 +118,37 @@ func clearFor(root *os.Root, name string, keep bool) (free bool, err error) {
 	return true, nil
 }
 
-// opened calls do, and where that is not permitted once more with the directory dir
-// opened to its owner, whose mode is set back then.
+// opened calls do, and where that is not permitted once more with the directories on the way
+// to dir, and dir, opened to their owner. Their modes are set back then.
 func opened(root *os.Root, dir string, do func() error) error {
 	err := do()
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	info, serr := root.Stat(dir)
-	if serr != nil || !info.IsDir() || info.Mode().Perm()&0o700 == 0o700 || root.Chmod(dir, info.Mode().Perm()|0o700) != nil {
-		return err
+	var back []func() error
+	way := strings.Split(path.Join(".", dir), "/")
+	for i := range len(way) + 1 {
+		at := path.Join(".", path.Join(way[:i]...))
+		info, serr := root.Stat(at)
+		if serr != nil || !info.IsDir() {
+			break
+		}
+		mode := info.Mode().Perm()
+		if mode&0o700 == 0o700 {
+			continue
+		}
+		if root.Chmod(at, mode|0o700) != nil {
+			break
+		}
+		back = append(back, func() error { return root.Chmod(at, mode) })
 	}
-	return errors.Join(do(), root.Chmod(dir, info.Mode().Perm()))
+	if len(back) > 0 {
+		err = do()
+	}
+	for _, undo := range slices.Backward(back) {
+		err = errors.Join(err, undo())
+	}
+	return err
 }
 
 // placeOne clones or copies an input, or links a large one that cannot be

@@ -35,13 +35,24 @@ mark() {
 declare -A placed=()
 place() { put "$@" && placed[/$4]=$(mark "$4"); }
 
-# opened DIR ACTION: the action, for which a directory that is closed to its owner is opened.
+# opened DIR ACTION: the action, for which directories on the way to DIR that are closed to
+# their owner are opened.
 opened() {
-	local mode='' status
-	[ -w "$1" ] && [ -x "$1" ] || { mode=$(stat -Lc %a -- "$1") && chmod u+rwx -- "$1"; } || return
-	"${@:2}"
-	status=$?
-	[ -z "$mode" ] || chmod "$mode" -- "$1"
+	local at=. rest=${1#./}/ closed=() mode status=0
+	while [ -d "$at" ]; do
+		if ! [ -w "$at" ] || ! [ -x "$at" ]; then
+			mode=$(stat -Lc %a -- "$at") && chmod u+rwx -- "$at" || { status=1 && break; }
+			closed=("$mode" "$at" ${closed[@]+"${closed[@]}"})
+		fi
+		[ -n "$rest" ] || break
+		at+=/${rest%%/*} rest=${rest#*/}
+	done
+	[ "$status" != 0 ] || "${@:2}" || status=$?
+	set -- ${closed[@]+"${closed[@]}"}
+	while [ $# -gt 0 ]; do
+		chmod "$1" -- "$2"
+		shift 2
+	done
 	return "$status"
 }
 
@@ -50,10 +61,11 @@ opened() {
 put() {
 	local dir=./$4
 	dir=${dir%/*}
-	[ -d "$dir" ] || mkdir -p -- "$dir" && opened "$dir" put_there "$@"
+	opened "$dir" put_there "$@"
 }
 put_there() {
 	local from=$root/inputs/$1 to=./$4
+	[ -d "${to%/*}" ] || mkdir -p -- "${to%/*}" || return
 	! [ -e "$to" ] && ! [ -L "$to" ] || rm -rf -- "$to" || return
 	if [ "$3" = 1 ]; then
 		cp --reflink=always -- "$from" "$to" 2>/dev/null && chmod "$2" "$to" && touch -d "$5" "$to" && return
