@@ -285,6 +285,8 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		}
 		h.buildNews(s, m.Attempt, phase, true, m.Result != nil && m.Result.Fate == job.FateBuildFailed)
 		h.apply(sched.Item{Session: s.id, Attempt: m.Attempt, Phase: phase, CPUs: m.CPUs, GPUs: m.GPUs, Also: m.Also, Ended: m.Result, Ran: m.Ran})
+	case *wire.Visit:
+		h.apply(sched.Visit{Session: s.id, Attempt: m.Attempt, CPUs: m.CPUs, Memory: m.Memory, GPUs: m.GPUs})
 	case *wire.ListEnd:
 		h.apply(sched.ListEnd{Session: s.id})
 	case *wire.Phase:

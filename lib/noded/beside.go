@@ -11,6 +11,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/proc"
+	"distribute/lib/wire"
 )
 
 // Beside is what the nodes that one process is have in common. Their directories are on one
@@ -320,12 +321,23 @@ func (n *daemon) never(w *want) error {
 	return nil
 }
 
-// tellGuest has it told for dpause(1) that ranks of an attempt of another node came here, or
+// tellGuest tells dpause(1) and the head that ranks of an attempt of another node came here, or
 // went.
-func (n *daemon) tellGuest(s *share) {
+func (n *daemon) tellGuest(s *share, came bool) {
 	if s.guest != nil {
 		tell(n.nowNews)
+		n.link.tell(s.visit(came))
 	}
+}
+
+// visit returns the message that tells the head of the share of a guest. The guest's own node
+// tells of it, too, but only while the head listens to that node.
+func (s *share) visit(is bool) *wire.Visit {
+	v := &wire.Visit{Attempt: s.guest.a.Token}
+	if is {
+		v.CPUs, v.Memory, v.GPUs = s.cpus, s.memory, s.cards.Indexes()
+	}
+	return v
 }
 
 // haltGuests tells the nodes whose attempts have ranks here whether this one is paused.

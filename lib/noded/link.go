@@ -332,6 +332,11 @@ func (l *link) attach(ctx context.Context, s *session, head *wire.Hello) error {
 		items := l.n.list()
 		s.out.put(items...)
 		s.out.put(&wire.ListEnd{Items: len(items)})
+		for share := range l.n.held {
+			if share.guest != nil {
+				s.out.put(share.visit(true))
+			}
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.out = s.out

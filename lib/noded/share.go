@@ -136,7 +136,7 @@ func (n *daemon) take(s *share) {
 	s.on = n.stock.cpus.take(s.cpus)
 	s.cards, _ = n.cardsFor(s)
 	n.held[s] = true
-	n.tellGuest(s)
+	n.tellGuest(s, true)
 }
 
 // give gives it back.
@@ -147,7 +147,7 @@ func (n *daemon) give(s *share) {
 	ports.releasePort(s.port)
 	n.meter.correct(s.batch, s.most)
 	delete(n.held, s)
-	n.tellGuest(s)
+	n.tellGuest(s, false)
 	if s.alone = len(n.held) == 0; s.alone {
 		n.rebound()
 	}

@@ -129,28 +129,6 @@ func (u *unknown) of(p *peer, cpus int) policy.Share {
 	return policy.Share{CPUs: min(cpus, policy.MaxCPUs), GPUs: job.GPUs(has.Len()) * job.OneGPU, Cards: has}
 }
 
-// lodge finds what unknown attempts of the nodes beside a node have of it.
-func (m *Machine) lodge(p *peer) {
-	p.lodged = nil
-	for _, o := range p.Beside {
-		for _, u := range m.peers[o.Index].held {
-			if cpus := u.also[string(p.Name)]; cpus > 0 {
-				p.lodged = append(p.lodged, u.of(p, cpus))
-			}
-		}
-	}
-}
-
-// recountLodged counts the room of the nodes beside a node anew, if that may have changed by
-// what it lists.
-func (m *Machine) recountLodged(p *peer) {
-	for _, o := range p.Beside {
-		if q := m.peers[o.Index]; q.Listed && (p.lodges > 0 || len(q.lodged) > 0) {
-			m.recount(q)
-		}
-	}
-}
-
 // answerSettled answers a node that still has a settled attempt. It may delete
 // what is safe or not wanted. What the head had taken for lost and is there
 // after all is kept, for an operator to look at.

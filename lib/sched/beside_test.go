@@ -68,6 +68,58 @@ func TestUnknownBeside(t *testing.T) {
 	}
 }
 
+// The ranks of an attempt whose node is removed run on beside it: they are the load of the
+// other node, with their memory, until that says that they are gone.
+func TestVisitOfRemoved(t *testing.T) {
+	visit := Visit{Session: 2, Attempt: tok(1), CPUs: 2, Memory: 1 << 30, GPUs: []int{2}}
+	r := newRig(t, Config{})
+	script{
+		{Loaded{}, ""},
+		{partOf(1, "ws1", 4, 0, 1), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{partOf(2, "ws2", 4, 2, 3), "node ws2 s1"},
+		{ListEnd{2}, ""},
+		{AddBatch{Batch: 1, Jobs: 1, Once: true, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{Ranks: 3, CPUs: 2, Memory: 1 << 30, GPUs: job.OneGPU}}}, "start 1/0 a1~1 ws1/6; START 1 1/0 a1"},
+	}.run(t, r)
+	p := r.m.named["ws2"]
+	used := func(cpus int, memory int64, cards ...int) {
+		t.Helper()
+		if p.Used.CPUs != cpus || p.Used.Memory != memory || !slices.Equal(p.Used.Cards.Indexes(), cards) || p.Active != cpus/2 {
+			t.Errorf("ws2 has %+v in use by %d, should have %d cpus, %d bytes, GPUs %v", p.Used, p.Active, cpus, memory, cards)
+		}
+	}
+	used(2, 1<<30, 2)
+	r.apply(visit)
+	used(2, 1<<30, 2)
+	r.apply(Phase{Session: 1, Attempt: tok(1), Phase: job.PhaseRunning})
+	r.apply(NodeDown{1})
+	used(2, 1<<30, 2)
+	r.apply(NodeGone{Node: "ws1", Removed: true})
+	if got := r.m.State(Ref{1, 0}); got != job.Failed {
+		t.Errorf("its job is %s", got)
+	}
+	used(2, 1<<30, 2)
+
+	// Its own node is let in again, and lists it.
+	script{
+		{partOf(3, "ws1", 4, 0, 1), ""},
+		{Item{Session: 3, Attempt: tok(1), Phase: job.PhaseRunning, CPUs: 4, GPUs: []int{0, 1, 2}, Also: job.Lodging{"ws2": 2}}, "HOLD 3 a1"},
+		{ListEnd{3}, ""},
+	}.run(t, r)
+	used(2, 1<<30, 2)
+	r.apply(NodeDown{3})
+
+	// The neighbour connects again, and says so after its list.
+	script{{NodeDown{2}, ""}, {partOf(4, "ws2", 4, 2, 3), ""}, {ListEnd{4}, ""}}.run(t, r)
+	used(0, 0)
+	visit.Session = 4
+	r.apply(visit)
+	used(2, 1<<30, 2)
+	r.apply(Visit{Session: 4, Attempt: tok(1)})
+	used(0, 0)
+	script{{Visit{Session: 4, Attempt: "no token", CPUs: 1}, `ODD 4 "no token"`}}.run(t, r)
+}
+
 // A job whose ranks have no room on one node of a machine is the load of several, until it
 // ends: also when the head or the nodes have been started anew meanwhile.
 func TestBeside(t *testing.T) {

@@ -131,6 +131,16 @@ type Item struct {
 	Ran     float64     // seconds that its processes have run, without pauses; 0: they have not begun, or that is not known
 }
 
+// Visit says what an attempt of another node of the machine has of the node: with no cpus
+// nothing any more. It counts while the head does not know better.
+type Visit struct {
+	Session uint64
+	Attempt job.Token
+	CPUs    int
+	Memory  int64
+	GPUs    []int // indexes
+}
+
 // Built says that a batch is built on a node: jobs of it go there before they
 // go elsewhere. A node that runs a job of a batch has built it, too.
 type Built struct {

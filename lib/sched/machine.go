@@ -142,7 +142,8 @@ type peer struct {
 	statesAt time.Duration   //
 	held     map[key]unknown // attempts unknown to the head, and strays
 	lodges   int             // entries in their also
-	lodged   []policy.Share  // what held attempts of nodes beside it have of it, as counted
+	lodged   []policy.Share  // what unknown attempts of nodes beside it have of it, as counted
+	visits   map[key]visit   // what attempts of nodes beside it have of it, as it says itself
 	strays   map[key]*stray
 	cooldown
 }

@@ -66,7 +66,7 @@ func (e NodeUp) apply(m *Machine) {
 		m.acquit(p)
 	}
 	p.Boot, p.state = e.Boot, e.State
-	p.held, p.lodges, p.strays, p.Unknown = map[key]unknown{}, 0, nil, false
+	p.held, p.lodges, p.visits, p.strays, p.Unknown = map[key]unknown{}, 0, map[key]visit{}, nil, false
 	m.inherit(p)
 	m.unbar(p)
 	m.take(p, e.Offer)
@@ -104,7 +104,7 @@ func (e NodeDown) apply(m *Machine) {
 // log is to be told again.
 func (m *Machine) down(p *peer) {
 	delete(m.session, p.Session)
-	p.Session, p.Listed, p.Expects, p.held, p.lodged, p.strays, p.Unknown = 0, false, nil, nil, nil, nil, false
+	p.Session, p.Listed, p.Expects, p.held, p.lodged, p.visits, p.strays, p.Unknown = 0, false, nil, nil, nil, nil, nil, false
 	p.Used, p.Active, p.Waiting, p.Waits = policy.Share{}, 0, 0, policy.Share{}
 	for a := p.first; a != nil; a = a.after {
 		m.resolve(a)

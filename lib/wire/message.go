@@ -135,6 +135,14 @@ type (
 		Result  *job.Result `json:"result,omitempty"`
 		Build   job.BatchID `json:"build,omitempty"` // instead of an attempt: a batch that is built here
 	}
+	// Visit says what an attempt of another node of the machine has of this one. Without
+	// cpus it has nothing any more.
+	Visit struct {
+		Attempt job.Token `json:"attempt"`
+		CPUs    int       `json:"cpus,omitempty"`
+		Memory  int64     `json:"memory,omitempty"` // bytes that it asked for
+		GPUs    []int     `json:"gpus,omitempty"`   // indexes
+	}
 	// ListEnd ends the list. What the head gave this node and is not in it, the
 	// node does not have.
 	ListEnd struct {
@@ -371,6 +379,7 @@ func (*End) kind() string      { return "end" }
 func (*Offer) kind() string    { return "offer" }
 func (*List) kind() string     { return "list" }
 func (*Item) kind() string     { return "item" }
+func (*Visit) kind() string    { return "visit" }
 func (*ListEnd) kind() string  { return "list-end" }
 func (*Phase) kind() string    { return "phase" }
 func (*Ended) kind() string    { return "ended" }
@@ -420,6 +429,8 @@ func blank(kind string) Message {
 		return new(List)
 	case "item":
 		return new(Item)
+	case "visit":
+		return new(Visit)
 	case "list-end":
 		return new(ListEnd)
 	case "phase":
