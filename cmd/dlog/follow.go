@@ -11,6 +11,7 @@ import (
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
@@ -35,7 +36,7 @@ func newLog(id string, ask wire.Log) *log {
 
 // show prints what one job printed, from where it is. It takes a session of its
 // own, since one over which output was sent as it came cannot be used for more.
-func (l *log) show(ctx context.Context, heads *ask.Sessions, out *output) error {
+func (l *log) show(ctx context.Context, c *cli.Cmd, heads *ask.Sessions, out *output) error {
 	h, err := heads.Dial(ctx)
 	if err != nil {
 		return err
@@ -56,8 +57,11 @@ func (l *log) show(ctx context.Context, heads *ask.Sessions, out *output) error 
 		}
 	}
 	n, err := out.copy(l.id, h.RecvTransfer(s), func(err error) error { return h.Failed(ctx, err) })
-	if l.ask.From += n; errors.Is(err, wire.ErrGaveUp) {
+	switch l.ask.From += n; {
+	case errors.Is(err, wire.ErrGaveUp):
 		err = fmt.Errorf("%s: %w", l.id, err)
+	case err == nil && s.Cut != "":
+		c.Talk("%s: the end of the output is missing: %s; the first %s are kept", l.id, s.Cut, unit.FormatBytes(l.ask.From))
 	}
 	return err
 }
@@ -67,7 +71,7 @@ func (l *log) show(ctx context.Context, heads *ask.Sessions, out *output) error 
 func (l *log) follow(ctx context.Context, c *cli.Cmd, heads *ask.Sessions, out *output) error {
 	for more := true; ; {
 		from := l.ask.From
-		err := l.show(ctx, heads, out)
+		err := l.show(ctx, c, heads, out)
 		var refusal *wire.Error
 		none := errors.As(err, &refusal) && refusal.Status == cli.NoSuch
 		if l.ask.Build || !more || !none && !errors.Is(err, wire.ErrGaveUp) {

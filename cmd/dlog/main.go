@@ -55,7 +55,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return err
 	}
-	return each(ids, func(id string) error { return newLog(id, want).show(ctx, heads, out) })
+	return each(ids, func(id string) error { return newLog(id, want).show(ctx, c, heads, out) })
 }
 
 // meant asks which jobs are meant, and gives the ids of those that have

@@ -9,11 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/sched"
+	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
@@ -55,7 +57,7 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 		if err != nil {
 			return err
 		}
-		return t.sendFile(m, batch, f, row.Attempt)
+		return t.sendFile(m, batch, f, row.Attempt, "")
 	}
 	if try == 0 {
 		try = row.Attempt
@@ -64,7 +66,7 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 	if err != nil {
 		return err
 	}
-	return t.sendFile(m, batch, f, try)
+	return t.sendOutput(m, row, f, try)
 }
 
 // stillSees is called when an output is open: its batch may have been made
@@ -76,7 +78,7 @@ func (t *tool) stillSees(m *wire.Log, batch job.BatchID) error {
 	return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", m.ID)}
 }
 
-// row is the row of one job.
+// row is the row of one job, with its earlier attempts.
 func (t *tool) row(id job.ID) (*job.Row, error) {
 	q, err := t.parse([]string{string(id)}, true)
 	if err != nil {
@@ -85,7 +87,7 @@ func (t *tool) row(id job.ID) (*job.Row, error) {
 	var snap *snapshot
 	t.do(func() { snap = t.snapshot() })
 	var row *job.Row
-	err = t.rows(snap, q, func(r, _ *job.Row) error {
+	err = t.rowsWhy(snap, q, t.spool.ReadAttempts, t.stuck, func(r, _ *job.Row, _ time.Time) error {
 		if r.ID == id {
 			keep := *r
 			row = &keep
@@ -207,7 +209,7 @@ func (t *tool) cameHome(m *wire.Log, id job.ID, try int) error {
 	if err != nil {
 		return err
 	}
-	return t.sendFile(m, id.Batch(), f, try)
+	return t.sendOutput(m, row, f, try)
 }
 
 // sendRest goes on at a byte with what an attempt printed, from the file that
@@ -305,9 +307,35 @@ func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 	return f, err
 }
 
+// sendOutput is sendFile, of an attempt that has finished.
+func (t *tool) sendOutput(m *wire.Log, r *job.Row, f *os.File, try int) error {
+	cut := ""
+	for _, a := range r.Attempts() {
+		if a.Attempt == try {
+			cut = whyCut(a.Reason, f)
+		}
+	}
+	return t.sendFile(m, r.ID.Batch(), f, try, cut)
+}
+
+// whyCut returns why an output of an attempt that ended for that reason lacks its end; "" if
+// it does not: of several ranks only one may have printed too much.
+func whyCut(reason string, f *os.File) string {
+	_, limit, ok := strings.Cut(reason, job.ReasonPrinted)
+	if !ok {
+		return ""
+	}
+	limit, _, _ = strings.Cut(limit, " ")
+	info, err := f.Stat()
+	if bytes, bad := unit.ParseBytes(limit); err != nil || bad == nil && info.Size() < bytes-bytes/16 { // it is rounded
+		return ""
+	}
+	return job.ReasonPrinted + limit
+}
+
 // sendFile sends what an attempt of the batch printed from a file, which it
-// closes, or its last lines.
-func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *os.File, try int) (err error) {
+// closes, or its last lines. With cut the file lacks the end, for that reason.
+func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *os.File, try int, cut string) (err error) {
 	defer f.Close()
 	if err := t.stillSees(m, batch); err != nil {
 		return err
@@ -321,7 +349,9 @@ func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *os.File, try int) (er
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return err
 	}
-	return onlyStream(t.c.SendTransfer(t.sendLog(m, from, try), func(w io.Writer) error {
+	send := t.sendLog(m, from, try)
+	send.Cut = cut
+	return onlyStream(t.c.SendTransfer(send, func(w io.Writer) error {
 		_, err := io.Copy(w, f)
 		return err
 	}))

@@ -13,6 +13,7 @@ const (
 	ReasonStopped    = "stopped: " // and then why, where its node has ended it
 	ReasonDisk       = "it had written"
 	ReasonMemory     = "out of memory"
+	ReasonPrinted    = "it printed more than "                 // and then of how much the beginning is kept
 	ReasonNodeMemory = ReasonMemory + ": its node had no more" // and the job had no limit of its own
 )
 

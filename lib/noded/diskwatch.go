@@ -142,7 +142,7 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	for _, x := range all {
 		for _, out := range x.outs {
 			if info, err := os.Lstat(out); err == nil && most > 0 && info.Size() > most {
-				w.n.stopRunning(x, errStopped, printedMore+unit.FormatBytes(most))
+				w.n.stopRunning(x, errStopped, job.ReasonPrinted+unit.FormatBytes(most))
 				break
 			}
 		}

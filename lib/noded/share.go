@@ -238,8 +238,6 @@ func (n *daemon) realCPUs() int {
 	return offered
 }
 
-const printedMore = "it printed more than "
-
 // limitReached is the reason that a status gives by itself: which limit it was.
 func limitReached(st *proc.Status) string {
 	switch {
@@ -252,7 +250,7 @@ func limitReached(st *proc.Status) string {
 	case st.Crowded > 0:
 		return fmt.Sprintf("it wanted more than %d processes, and may have no more", st.Crowded)
 	case st.Printed > 0:
-		return printedMore + unit.FormatBytes(st.Printed)
+		return job.ReasonPrinted + unit.FormatBytes(st.Printed)
 	}
 	return ""
 }

@@ -80,6 +80,7 @@ type (
 		Ref     job.Token `json:"ref,omitempty"`     // the request that it answers
 		From    int64     `json:"from,omitempty"`    // of a log: the byte at which it begins
 		Try     int       `json:"try,omitempty"`     // of a log: the attempt that printed it
+		Cut     string    `json:"cut,omitempty"`     // of a log: why it lacks its end
 	}
 	// Data is one frame of a transfer: N bytes follow its line.
 	Data struct {
