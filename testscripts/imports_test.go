@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 	"lib/inventory":     {"lib/conf", "lib/hours", "lib/job", "lib/msg", "lib/node", "lib/presence", "lib/unit"},
 	"lib/head":          {"lib/account", "lib/cause", "lib/cli", "lib/conf", "lib/dial", "lib/durable", "lib/estimate", "lib/job", "lib/line", "lib/node", "lib/pack", "lib/query", "lib/sched", "lib/timing", "lib/unit", "lib/wire", "spool", "golang.org/x/sync/errgroup", "golang.org/x/sync/semaphore"},
 	"lib/job":           {"lib/capability", "lib/line", "lib/msg", "lib/sweep", "lib/unit"},
-	"lib/lab":           {"lib/ask", "lib/cli", "lib/desk", "lib/head", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/proc", "lib/sched", "lib/wire", "spool"},
+	"lib/lab":           {"lib/ask", "lib/cli", "lib/desk", "lib/head", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/proc", "lib/sched", "lib/unit", "lib/wire", "spool"},
 	"lib/line":          {},
 	"lib/match":         {"lib/msg", "lib/unit"},
 	"lib/matrix":        {"lib/job", "lib/unit"},

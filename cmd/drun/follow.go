@@ -14,6 +14,7 @@ import (
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/msg"
+	"distribute/lib/noded"
 	"distribute/lib/proc"
 	"distribute/lib/sched"
 	"distribute/lib/unit"
@@ -23,16 +24,23 @@ import (
 // A running is a batch in a lab.
 type running struct {
 	*runner
-	dir    string               // of this run, below that of the results
-	pull   ask.Puller           // to the directory home of this run
-	left   int                  // jobs that are not over
-	bad    int                  // jobs that are over and not done
-	late   []job.Row            // jobs that were cancelled when they ran
-	build  ask.Lines            // of the build
-	prints map[string]*printing // of attempts that run
-	place  string               // of the last result that was put
-	failed error                // a result has no place, or the lab has ended
+	dir       string               // of this run, below that of the results
+	pull      ask.Puller           // to the directory home of this run
+	left      int                  // jobs that are not over
+	bad       int                  // jobs that are over and not done
+	late      []job.Row            // jobs that were cancelled when they ran
+	build     ask.Lines            // of the build
+	prints    map[string]*printing // of attempts that run
+	place     string               // of the last result that was put
+	failed    error                // a result has no place, or the lab has ended
+	given     map[job.ID]bool      // jobs that are on the node
+	fruitless int                  // how often jobs came back for want of room since one began to run or ended
+	full      error                // the disk has no room for any job
 }
+
+// maxFruitless is how often jobs are tried for which the disk has no room, while none of the
+// others gives any back.
+const maxFruitless = 2
 
 // errOver ends the head's answer.
 var errOver = errors.New("all jobs are over")
@@ -50,7 +58,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	f := &running{runner: r, dir: dir, left: len(r.b.Jobs), prints: map[string]*printing{}}
+	f := &running{runner: r, dir: dir, left: len(r.b.Jobs), prints: map[string]*printing{}, given: map[job.ID]bool{}}
 	var kept func(*proc.Order)
 	if r.keep {
 		kept = func(o *proc.Order) { fmt.Fprintln(r.Stderr, o.Shell()) }
@@ -131,6 +139,8 @@ func (f *running) follow(ctx context.Context) error {
 		f.failed = cmp.Or(f.failed, context.Cause(f.Over), err)
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case f.full != nil:
+		return f.full
 	case f.bad > 0 && f.failed == nil:
 		return cli.Errorf(cli.No, "%s of %d not done", unit.Count(f.bad, "job"), len(f.b.Jobs))
 	}
@@ -162,6 +172,10 @@ func (f *running) row(r *job.Row) error {
 	attempt := r.ID.Try(r.Attempt)
 	switch {
 	case r.State == job.Running:
+		f.given[r.ID] = true
+		if r.Phase == job.PhaseRunning {
+			f.fruitless = 0
+		}
 		f.show(r, attempt)
 	case r.State == job.Paused:
 		f.Talk("%s: paused: %s", r.ID, r.Reason)
@@ -169,10 +183,20 @@ func (f *running) row(r *job.Row) error {
 		f.fail(cli.Errorf(cli.IO, "%s: %s", r.ID, r.Reason))
 	case r.State == job.Queued && r.Attempt > 0:
 		f.shown(attempt)
-		if r.Reason != sched.ReasonBuild && r.Reason != sched.ReasonAhead { // it fails, or has not begun yet
+		came := f.given[r.ID]
+		delete(f.given, r.ID)
+		switch {
+		case r.Reason == sched.ReasonBuild, r.Reason == sched.ReasonAhead: // it fails, or has not begun yet
+		case strings.Contains(r.Reason, noded.NoRoom):
+			if came {
+				f.noRoom(r)
+			}
+		default:
 			f.Talk("%s: tried again: %s", r.ID, r.Reason)
 		}
 	case r.State.Over():
+		f.fruitless = 0
+		delete(f.given, r.ID)
 		f.shown(attempt)
 		if r.State == job.Cancelled && r.Attempt > 0 { // what it has left comes later
 			f.late = append(f.late, *r)
@@ -184,6 +208,20 @@ func (f *running) row(r *job.Row) error {
 		}
 	}
 	return nil
+}
+
+// noRoom takes in that a job came back since the disk has no room for it. It cancels all jobs
+// if that happens again and again while no other job is on the node.
+func (f *running) noRoom(r *job.Row) {
+	f.fruitless++
+	switch why := r.Reason[strings.Index(r.Reason, noded.NoRoom)+len(noded.NoRoom):]; {
+	case f.full != nil || len(f.given) > 0:
+	case f.fruitless >= maxFruitless:
+		f.full = f.NoRoom(fmt.Sprintf("%s %s", r.ID, why))
+		f.cancel("the disk has no room")
+	case f.fruitless == 1:
+		f.Talk("%s: no room on the disk: %s; tried again", r.ID, why)
+	}
 }
 
 // A printing is what an attempt prints.

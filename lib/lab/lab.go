@@ -6,6 +6,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"distribute/lib/noded"
 	"distribute/lib/proc"
 	"distribute/lib/sched"
+	"distribute/lib/unit"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -35,6 +37,7 @@ type Lab struct {
 	Done  chan struct{}   // is closed when nothing of the batch, which there is one of, is on the node
 
 	c    *cli.Cmd
+	dir  string // on whose disk it is
 	here noded.Settings
 	end  context.CancelCauseFunc
 	both sync.WaitGroup
@@ -64,7 +67,7 @@ func New(ctx context.Context, c *cli.Cmd, dir string, capabilities []string) (*L
 		return nil, err
 	}
 	in.Offer.Disk = max(0, space.Free-caps.Reserve)
-	l := &Lab{Done: make(chan struct{}), c: c, here: noded.Settings{
+	l := &Lab{Done: make(chan struct{}), c: c, dir: dir, here: noded.Settings{
 		Name: in.Name, Offer: in.Offer, Most: in.Most, Caps: &caps, CardUsers: source.Cards().Users,
 		Path: c.Getenv("PATH"), Log: slog.New(slog.DiscardHandler),
 	}}
@@ -82,9 +85,18 @@ func New(ctx context.Context, c *cli.Cmd, dir string, capabilities []string) (*L
 	return l, nil
 }
 
+// NoRoom returns the error that jobs cannot begin for want of room on the lab's disk, and why.
+func (l *Lab) NoRoom(why string) error {
+	return cli.Errorf(cli.IO, "the disk of %s has too little room: %s (%s): remove something there, or name a directory on another disk with -o",
+		l.dir, why, unit.FormatBytes(l.here.Caps.Reserve)+" are reserved for others")
+}
+
 // Fits says which jobs of a batch could never run here. A head does not say so in its first
 // minute, since there may be other nodes.
 func (l *Lab) Fits(b *job.Batch) error {
+	if has := l.here.Offer.Disk; has < noded.LeastRoom {
+		return l.NoRoom(fmt.Sprintf("a job needs %s, and %s are free", unit.FormatBytes(noded.LeastRoom), unit.FormatBytes(has)))
+	}
 	m := sched.New(sched.Config{})
 	m.Apply(sched.Loaded{}, 0)
 	m.Apply(sched.NodeUp{Session: 1, Node: l.here.Name, Boot: "-", State: "-", Offer: l.here.Offer.Bounded()}, time.Hour)

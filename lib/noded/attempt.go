@@ -166,7 +166,7 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 			}
 		case errors.As(err, &lacks), errors.As(err, &barred):
 			return back(err)
-		case full(err) && !shrunk && n.shrink(ctx, leastRoom):
+		case full(err) && !shrunk && n.shrink(ctx, LeastRoom):
 			shrunk = true
 			if err := a.Sweep(); err != nil {
 				return back(err)

@@ -208,7 +208,7 @@ func (w *diskWatch) measured(ctx context.Context, all []*watched) {
 				x.a.disk.claim = max(0, x.disk.writes-used)
 			}
 		})
-		if used > x.disk.writes+leastRoom/16 {
+		if used > x.disk.writes+LeastRoom/16 {
 			w.n.stopRunning(x, errStopped, fmt.Sprintf(job.ReasonDisk+" %s, and %s were asked for", unit.FormatBytes(used), unit.FormatBytes(x.disk.writes)))
 		}
 	}

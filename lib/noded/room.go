@@ -15,16 +15,19 @@ import (
 	"distribute/lib/unit"
 )
 
-// leastRoom is what must be free above the reserve beside what a start needs,
-// and roomWithin how long an attempt waits for room here that others have.
-const leastRoom = 16 << 20
+// LeastRoom is how many bytes must be free above the reserve beside what a start needs.
+const LeastRoom = 16 << 20
 
+// roomWithin is how long an attempt waits for room here that others have.
 var roomWithin = timing.Wait(30 * time.Second)
+
+// NoRoom begins the reason of an attempt that did not start for want of room on the disk.
+const NoRoom = "no room: "
 
 // A noRoomError says that the disk has no room for an attempt.
 type noRoomError struct{ why string }
 
-func (e *noRoomError) Error() string { return "no room: " + e.why }
+func (e *noRoomError) Error() string { return NoRoom + e.why }
 
 func noRoom(need, has int64) error {
 	return &noRoomError{fmt.Sprintf("needs %s, has %s above the reserve", unit.FormatBytes(need), unit.FormatBytes(max(0, has)))}
@@ -182,17 +185,17 @@ func (n *daemon) roomFor(ctx context.Context, a *attempt, need needs, wait bool)
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case has >= need.all()+leastRoom:
+		case has >= need.all()+LeastRoom:
 			return nil
 		}
 		if !cleared {
 			cleared = true
-			if n.shrink(ctx, need.all()+leastRoom-has) {
+			if n.shrink(ctx, need.all()+LeastRoom-has) {
 				continue
 			}
 		}
 		if !others || !wait {
-			return noRoom(need.all()+leastRoom, has)
+			return noRoom(need.all()+LeastRoom, has)
 		}
 		if enough == nil {
 			enough = time.After(roomWithin)
@@ -229,7 +232,7 @@ func (n *daemon) promise(ctx context.Context, a *attempt, need needs, wait bool)
 			}
 		}
 		a.disk.claim = 0
-		if has >= need.all()+leastRoom {
+		if has >= need.all()+LeastRoom {
 			a.disk = diskUse{need.all(), need.writes, need.copies, need.files}
 		} else if others && wait {
 			n.setStage(a, stageStalled)

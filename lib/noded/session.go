@@ -203,7 +203,7 @@ func (n *daemon) beginAll(notes []desk.Note) ([]*desk.Attempt, []error) {
 	}
 	ctx, cancel := n.untilOver()
 	defer cancel()
-	if len(again) == 0 || !n.shrink(ctx, leastRoom) {
+	if len(again) == 0 || !n.shrink(ctx, LeastRoom) {
 		return as, errs
 	}
 	more, how := n.desk.Begin(again)
