@@ -32,6 +32,7 @@ type Head struct {
 	Addr string // where it is
 
 	mtime bool // jobs may give the mtime of inputs: heads of release 0.1.0 refuse it
+	picks bool // the head takes several picks of one result
 }
 
 // Dial makes a session with the head that flag, the value of -H, or the
@@ -68,7 +69,7 @@ func greet(ctx context.Context, c *cli.Cmd, addr, from string, stream func(conte
 		return nil, err
 	}
 	c.Verbose("asking the head at %q as %q", addr, hello.User)
-	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime}, nil
+	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime, picks: hello.Picks}, nil
 }
 
 // Failed explains an error of the session: the context's if that has ended,

@@ -153,17 +153,25 @@ func (p *Puller) job(ctx context.Context, h *Head, id string) (usable bool, err 
 		case errors.As(err, &refused), errors.Is(err, wire.ErrGaveUp):
 			j.problems = append(j.problems, fmt.Errorf("%s: %w", id, err))
 		default:
+			if ctx.Err() != nil { // nothing of this is done again
+				p.report(j)
+			}
 			return false, err
 		}
 		break
 	}
-	for _, err := range j.problems {
-		p.problem(err)
-	}
+	p.report(j)
 	if all {
 		return usable, p.Brought(id)
 	}
 	return usable, nil
+}
+
+// report takes in the problems of a job.
+func (p *Puller) report(j *pulled) {
+	for _, err := range j.problems {
+		p.problem(err)
+	}
 }
 
 // A pulled job is one that is on its way.
@@ -215,10 +223,8 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 		p.note(id, r.Manifest)
 		return true, r.Leave(ctx)
 	}
-	p.Progress.Grow(n.Bytes)
-	left, files := n.Bytes, n.Files
+	left := int64(0) // bytes of the request that have not come
 	err = n.Prepare(func(e pack.Entry) {
-		files--
 		p.Cmd.Verbose("%s", unit.Quote(path.Join(id, e.Path)))
 	}, func(bytes int64) {
 		left -= bytes
@@ -227,30 +233,46 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	if err != nil {
 		return false, p.here(id, err)
 	}
-	if n.None {
-		err = r.Leave(ctx)
-	} else {
-		err = r.Take(ctx, n.Want, n)
+	more := true // the head waits to be told what is wanted
+	for whole = n.None; !whole; whole = whole || n.None {
+		left = n.Bytes
+		p.Progress.Grow(left)
+		more, err = r.TakePart(ctx, n.Want, n)
+		gaveUp := errors.Is(err, wire.ErrGaveUp)
+		if err != nil && !gaveUp {
+			return false, p.here(id, err)
+		}
+		for _, file := range n.Damaged {
+			j.Skip[file] = true
+			j.problem(Damaged(path.Join(id, file)))
+		}
+		n.Damaged = nil
+		skip := false
+		if gaveUp {
+			p.Progress.Grow(-left)
+			skip = j.narrow(n, err)
+		} else {
+			j.Most *= narrowing
+		}
+		if whole = !gaveUp && n.Whole; whole {
+			break
+		}
+		if !more {
+			return false, nil
+		}
+		if err := n.Next(j.Most, skip); err != nil {
+			return false, p.here(id, err)
+		}
+		p.Files, p.Bytes = p.Files+n.Files, p.Bytes+n.Bytes
 	}
-	gaveUp := errors.Is(err, wire.ErrGaveUp)
-	if err != nil && !gaveUp {
-		return false, p.here(id, err)
-	}
-	for _, file := range n.Damaged {
-		j.Skip[file] = true
-		j.problems = append(j.problems, Damaged(path.Join(id, file)))
-	}
-	if gaveUp {
-		p.Progress.Grow(-left)
-		return false, j.narrow(r.Manifest[n.Want.Ranges[0][0]].Path, n.Files, files, err)
-	}
-	j.Most *= narrowing
-	if !n.Whole {
-		return false, nil
+	if more {
+		if err := r.Leave(ctx); err != nil {
+			return false, err
+		}
 	}
 	p.note(id, r.Manifest)
 	for _, changed := range n.Changed {
-		j.problems = append(j.problems, cli.Errorf(cli.No, "%q is not as in the result, and is left (changed here, or of an older result: move it away to pull it)", path.Join(id, changed)))
+		j.problem(cli.Errorf(cli.No, "%q is not as in the result, and is left (changed here, or of an older result: move it away to pull it)", path.Join(id, changed)))
 	}
 	if len(n.Changed)+len(j.Skip) == 0 && j.All() {
 		place.Tidy(r.Manifest)
@@ -291,23 +313,22 @@ func (p *Puller) here(id string, err error) error {
 // and more after one that brought all.
 const narrowing = 16
 
-// narrow has the next request name fewer files after the head gave up one of
-// asked files, of which left did not come. A file that was asked for alone is a
-// problem, and is skipped.
-func (j *pulled) narrow(first string, asked, left int, err error) error {
+// narrow has the next request name fewer files after the head gave up the one of the plan. It
+// reports whether its first file is to be skipped: one that was asked for alone, and is a
+// problem then.
+func (j *pulled) narrow(n *pull.Plan, err error) (skip bool) {
 	switch {
-	case left == 0: // it has more bytes on the head than in the result
-	case left < asked: // files come in order
+	case n.Came() == n.Files: // the last has more bytes on the head than in the result
+	case n.Came() > 0: // files come in order
 		j.Most = 1
-	case asked > 1:
-		j.Most = max(1, asked/narrowing)
-	case len(j.Skip) < maxProblems:
-		j.Skip[first] = true
-		j.problems = append(j.problems, fmt.Errorf("%.300q cannot be read on the head (dfsck -s shows there what is damaged): %w", path.Join(j.id, first), err))
+	case n.Files > 1:
+		j.Most = max(1, n.Files/narrowing)
 	default:
-		return err
+		skip = true
+		j.Skip[n.First()] = true
+		j.problem(fmt.Errorf("%.300q cannot be read on the head (dfsck -s shows there what is damaged): %w", path.Join(j.id, n.First()), err))
 	}
-	return nil
+	return skip
 }
 
 // note notes a job that left what did not come to the head.
@@ -321,11 +342,30 @@ func (p *Puller) note(id string, m pack.Manifest) {
 	}
 }
 
-func (p *Puller) problem(err error) {
-	if len(p.Problems) == maxProblems {
-		err = cli.Errorf(cli.Status(err), "and more")
+func (p *Puller) problem(err error) { p.Problems = addProblem(p.Problems, err) }
+
+func (j *pulled) problem(err error) { j.problems = addProblem(j.problems, err) }
+
+// addProblem adds a problem to a list, which ends in the number of those beyond [maxProblems].
+func addProblem(list []error, err error) []error {
+	if len(list) < maxProblems {
+		return append(list, err)
 	}
-	if len(p.Problems) <= maxProblems {
-		p.Problems = append(p.Problems, err)
+	added := 1
+	if more := (*moreError)(nil); errors.As(err, &more) {
+		added = more.n
 	}
+	if len(list) == maxProblems {
+		return append(list, &moreError{added, cli.Status(err)})
+	}
+	list[maxProblems].(*moreError).n += added
+	return list
 }
+
+// A moreError stands for problems that are not named.
+type moreError struct{ n, status int }
+
+func (e *moreError) Error() string { return fmt.Sprintf("and %d more", e.n) }
+
+// ExitStatus returns the status of the first of them.
+func (e *moreError) ExitStatus() int { return e.status }

@@ -13,7 +13,7 @@ import (
 )
 
 // A Result is what a job or an attempt left, of which the head has sent the manifest. It
-// waits to be told what is wanted of it: one of Take and Leave has to be called.
+// waits to be told what is wanted of it: one of Take, TakePart and Leave has to be called.
 type Result struct {
 	Manifest pack.Manifest
 
@@ -38,7 +38,18 @@ func (h *Head) Result(ctx context.Context, id string) (*Result, error) {
 // Take gives to sink what is wanted, which is something. An error of the sink is returned
 // as it is.
 func (r *Result) Take(ctx context.Context, want pack.Want, sink pack.Sink) error {
-	in, err := r.h.Answer(ctx, &wire.Pick{Ref: r.ref, Want: wire.Want(want)})
+	return r.take(ctx, want, sink, false)
+}
+
+// TakePart is Take, after which the head waits to be told what else is wanted, also if it gave
+// up: TakePart or Leave has to be called. It does not if more is false, as that of an early
+// release.
+func (r *Result) TakePart(ctx context.Context, want pack.Want, sink pack.Sink) (more bool, err error) {
+	return r.h.picks, r.take(ctx, want, sink, r.h.picks)
+}
+
+func (r *Result) take(ctx context.Context, want pack.Want, sink pack.Sink, more bool) error {
+	in, err := r.h.Answer(ctx, &wire.Pick{Ref: r.ref, Want: wire.Want(want), More: more})
 	if err != nil {
 		return err
 	}

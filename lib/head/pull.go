@@ -56,23 +56,45 @@ func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int)
 	if err := t.c.SendTransfer(s, func(w io.Writer) error { return manifest.Encode(w) }); err != nil {
 		return onlyStream(err)
 	}
-	t.c.ReadWithin(toolWithin)
-	pick, err := wire.Expect[*wire.Pick](t.c)
-	if err != nil || pick.None {
-		return err
+	for told, first := false, true; ; first = false {
+		t.c.ReadWithin(toolWithin)
+		pick, err := wire.Expect[*wire.Pick](t.c)
+		if err != nil || pick.None {
+			return err
+		}
+		if !first && !t.isThere(batch, name, try) { // it was deleted meanwhile, and none of its files can be opened
+			return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("there is no result of %q any more", m.ID)}
+		}
+		err = t.sendPicked(m, pick, manifest, root)
+		if asRefusal(err) != nil && !told { // and not that the tool has gone
+			told = true
+			t.log.Error("cannot send all of a result", "job", m.ID, "first", err)
+		}
+		if err = onlyStream(err); err != nil || !pick.More {
+			return err
+		}
 	}
-	s = t.send(wire.OfTree)
+}
+
+// isThere reports whether the result of a job can be opened.
+func (t *tool) isThere(batch job.BatchID, name string, try int) bool {
+	root, err := t.spool.OpenTree(batch, name, try)
+	if err == nil {
+		root.Close()
+	}
+	return err == nil
+}
+
+// sendPicked sends the wanted entries of a result.
+func (t *tool) sendPicked(m *wire.Pull, pick *wire.Pick, manifest pack.Manifest, root *os.Root) error {
+	s := t.send(wire.OfTree)
 	s.Ref = m.Ref
-	err = t.c.SendTransfer(s, func(w io.Writer) error {
+	return t.c.SendTransfer(s, func(w io.Writer) error {
 		return pack.Sender(t.peer.Local)(w, manifest, pack.Want(pick.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
 			f, err := openRegular(root, e.Path)
 			return unhashed{f}, err
 		})
 	})
-	if asRefusal(err) != nil { // and not that the tool has gone
-		t.log.Error("cannot send a result", "job", m.ID, "why", err)
-	}
-	return onlyStream(err)
 }
 
 // pullWork sends what a job is, or reads, which is for its node and for who runs it

@@ -37,6 +37,8 @@ type Plan struct {
 
 	m        pack.Manifest
 	place    *Place
+	lacking  []int // files that are not here, in order, from the first of this request on
+	came     int   // of this request: those that are done with
 	make     []int // directories and links that are not there
 	put      func(pack.Entry)
 	progress func(int64)
@@ -51,7 +53,6 @@ func (p *Place) Plan(ctx context.Context, m pack.Manifest, c *Choice, write bool
 	n := &Plan{m: m, place: p, Whole: true, put: func(pack.Entry) {}, progress: func(int64) {}}
 	needed := c.directories(m)
 	blocked := "" // a directory's place that something else has taken
-	var ranges [][2]int
 	for i := range m {
 		e := &m[i]
 		if blocked != "" && strings.HasPrefix(e.Path, blocked) || !needed(i) {
@@ -73,20 +74,49 @@ func (p *Place) Plan(ctx context.Context, m pack.Manifest, c *Choice, write bool
 		case what == nothing && e.Type != pack.File:
 			n.make = append(n.make, i)
 		case what == nothing && c.Skip[e.Path]:
-		case what == nothing && (len(ranges) == maxRanges && ranges[maxRanges-1][1] != i || c.Most > 0 && n.Files == c.Most):
-			n.Whole = false
 		case what == nothing:
-			ranges = grow(ranges, i)
-			n.Files, n.Bytes = n.Files+1, n.Bytes+e.Size
+			n.lacking = append(n.lacking, i)
 		case e.Type == pack.File:
 			n.Right++
 		}
 	}
-	n.Want.Ranges, n.None = ranges, ranges == nil
-	if write && !n.None {
-		return n, n.resume(&m[ranges[0][0]])
+	return n, n.ask(c.Most, write)
+}
+
+// ask makes the request for the first files that are not here: at most so many, if most is not 0.
+func (n *Plan) ask(most int, resume bool) error {
+	var ranges [][2]int
+	n.Files, n.Bytes, n.Whole, n.came = 0, 0, true, 0
+	for _, i := range n.lacking {
+		if len(ranges) == maxRanges && ranges[maxRanges-1][1] != i || most > 0 && n.Files == most {
+			n.Whole = false
+			break
+		}
+		ranges = grow(ranges, i)
+		n.Files, n.Bytes = n.Files+1, n.Bytes+n.m[i].Size
 	}
-	return n, nil
+	n.Want, n.None = pack.Want{Ranges: ranges}, ranges == nil
+	if resume && !n.None {
+		return n.resume(&n.m[ranges[0][0]])
+	}
+	return nil
+}
+
+// First returns the path of the first file of the request that is not done with.
+func (n *Plan) First() string { return n.m[n.lacking[n.came]].Path }
+
+// Came returns how many files of the request are done with: the first ones of it.
+func (n *Plan) Came() int { return n.came }
+
+// Next makes the request for what is still lacking: at most so many files, if most is not 0.
+// With skip the first of these files is left out from then on. The place is not looked at again.
+func (n *Plan) Next(most int, skip bool) error {
+	n.Close()
+	n.lacking = n.lacking[n.came:]
+	if skip {
+		n.lacking = n.lacking[1:]
+	}
+	return n.ask(most, true)
 }
 
 // directories says which entries are needed: the files and links that are

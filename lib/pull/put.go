@@ -65,7 +65,11 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 			return err
 		}
 	}
-	return errors.Join(n.finish(t, &e, r), t.close())
+	if err := errors.Join(n.finish(t, &e, r), t.close()); err != nil {
+		return err
+	}
+	n.came++
+	return nil
 }
 
 // finish writes the rest of a part, checks the whole and gives it its name.

@@ -36,6 +36,7 @@ type (
 		Version string    `json:"version,omitempty"` // of the program; informational
 
 		MTime bool `json:"mtime,omitempty"` // from the head to a tool: jobs may give the mtime of inputs
+		Picks bool `json:"picks,omitempty"` // from the head to a tool: a Pick may say that more follow
 
 		Machine string  `json:"machine,omitempty"` // of a node: the id of its machine; "": not known
 		Session *uint64 `json:"session,omitempty"` // of a node: the number of the last session that its directory knows; from the head: of this one, for a node that sent one
@@ -324,11 +325,13 @@ type (
 		Sums []string  `json:"sums,omitempty"` // of inputs, ascending, at most MaxSums
 	}
 	// Pick names the entries wanted of the manifest just sent. With None, none
-	// is, and nothing follows.
+	// is, and nothing follows. With More another Pick of the same manifest follows
+	// the tree, also one that was given up.
 	Pick struct {
 		Ref  job.Token `json:"ref"`
 		Want Want      `json:"want,omitzero"`
 		None bool      `json:"none,omitempty"`
+		More bool      `json:"more,omitempty"`
 	}
 	// Log asks for what a job printed, or its build: a Send of OfLog.
 	Log struct {
