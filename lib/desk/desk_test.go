@@ -894,6 +894,7 @@ func TestSharedChangedBeforeRestart(t *testing.T) {
 }
 
 // TestSharedUnreadable has the disk refuse to read a shared input: that is told, and is no change.
+// It leaves the cache before another job gets it.
 func TestSharedUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, "b1")
@@ -931,12 +932,40 @@ func TestSharedUnreadable(t *testing.T) {
 	if _, err := link("two"); !errors.Is(err, syscall.EIO) || errors.Is(err, ErrChanged) {
 		t.Errorf("it is shared: %v", err)
 	}
-	if !has(d, in) {
-		t.Error("it is no longer in the cache")
+	if has(d, in) {
+		t.Error("it is still in the cache")
 	}
 	end()
+	cache(t, d, []byte("content"))
 	if _, err := link("three"); err != nil {
-		t.Errorf("when the disk reads again: %v", err)
+		t.Errorf("when it has come again: %v", err)
+	}
+}
+
+// TestUnreadable has the disk refuse to read an input of which a job gets a copy: it leaves the
+// cache, so that it comes again.
+func TestUnreadable(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	defer d.Close()
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := cache(t, d, []byte("content"))
+	in.Path = "input"
+	end := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "cache.read" {
+			return syscall.EIO
+		}
+		return nil
+	}})
+	defer end()
+	if _, _, err := d.Place(t.Context(), root, []job.Input{in}, false); !errors.Is(err, syscall.EIO) {
+		t.Errorf("it is placed: %v", err)
+	}
+	if has(d, in) {
+		t.Error("it is still in the cache")
 	}
 }
 

@@ -176,7 +176,10 @@ func (d *Desk) placeOne(ctx context.Context, root *os.Root, in job.Input) (*Shar
 		return d.share(ctx, root, in)
 	}
 	if _, err = src.Seek(0, io.SeekStart); err == nil && in.Size < SharedFrom {
-		_, err = io.Copy(dst, src)
+		if err = durable.Step("cache.read"); err == nil {
+			_, err = io.Copy(dst, src)
+		}
+		err = d.unread(in, err)
 	}
 	if err = errors.Join(err, dst.Chmod(mode), dst.Close()); err != nil {
 		return nil, fmt.Errorf("input %q: %w", in.Path, err)
@@ -328,7 +331,7 @@ func (d *Desk) share(ctx context.Context, root *os.Root, in job.Input) (*SharedF
 // checkCached reads an input in the cache of which this dnoded does not know that it is whole: a
 // job that has a link to it, or had one, may have changed it. One that has the time of the input
 // is believed. A changed input is removed, and the error is [ErrChanged]. One that the disk does
-// not read stays. One input is read at a time; what need not be read does not wait for that. It
+// not read is removed, too: it can come again, to another place of the disk. One input is read at a time; what need not be read does not wait for that. It
 // ends early with ctx, and removes nothing then.
 func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
 	if believed, err := d.believe(in); believed || err != nil {
@@ -349,13 +352,21 @@ func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
 	}
 	whole, err := d.isWhole(ctx, in)
 	if err != nil {
-		return err
+		return d.unread(in, err)
 	}
 	if !whole {
 		return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
 	}
 	d.setWhole(in.Sum, info)
 	return nil
+}
+
+// unread removes an input from the cache that the disk does not read, and returns err.
+func (d *Desk) unread(in job.Input, err error) error {
+	if errors.Is(err, syscall.EIO) {
+		err = errors.Join(err, d.Uncache(in.Sum))
+	}
+	return err
 }
 
 // believe reports whether an input in the cache is known to be whole, or has the time of the input.
