@@ -37,8 +37,14 @@ func RemoveAll(path string) error {
 	return os.Remove(path)
 }
 
-// removeAll removes a tree, or as much of it as it can. Where something is mounted now, also
-// if that was not so when the caller looked, what is there stays.
+// maxWalked limits the length of the paths of directories that a walk enters in a tree of a job.
+// A walk holds the paths of all directories above the one that it is in, so its memory grows with
+// the square of the depth.
+const maxWalked = 1 << 14
+
+// removeAll removes a tree, or as much of it as it can, without what is below paths of maxWalked
+// bytes. Where something is mounted now, also if that was not so when the caller looked, what is
+// there stays.
 func removeAll(path string) error {
 	parent, err := durable.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -58,8 +64,11 @@ func removeAll(path string) error {
 		return err
 	}
 	durable.Walk(root, func(e durable.Entry, err error) error { // what cannot be removed keeps path
-		if err == nil && !e.Info.IsDir() {
+		switch {
+		case err == nil && !e.Info.IsDir():
 			e.Dir.Remove(e.Name)
+		case len(e.Path) >= maxWalked:
+			return fs.SkipDir
 		}
 		return nil
 	}, func(e durable.Entry) error {

@@ -95,7 +95,8 @@ func Rounded(size int64) int64 { return (size + block - 1) / block * block }
 // Use is how many bytes and inodes a tree has on the disk; of a file with
 // several names a part for each, and of the shared inputs nothing: they are the cache's. It
 // costs a look at every file, and ends early with ctx. What vanishes meanwhile, or may not be
-// looked at, is not counted. Nor is what is mounted in it, of which nothing is asked: a file
+// looked at, is not counted, nor is what is in directories with paths of maxWalked bytes and
+// more. Nor is what is mounted in it, of which nothing is asked: a file
 // system of the job's own may never answer, as that of a paused job.
 func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes int64) {
 	mounts, err := Mounts(dir)
@@ -120,6 +121,9 @@ func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes i
 			bytes += st.Blocks * 512
 		} else if ok {
 			bytes += st.Blocks * 512 / max(1, int64(st.Nlink))
+		}
+		if e.Info.IsDir() && len(e.Path) >= maxWalked {
+			return fs.SkipDir
 		}
 		return nil
 	}, nil)

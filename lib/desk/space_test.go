@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -174,6 +176,49 @@ func TestN66Deep(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	if _, err := os.Lstat(as[0].Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+}
+
+// Neither a look at how much a tree takes nor its removal holds the paths of all directories of a
+// tree that is as deep as a job can make it: they have gigabytes.
+func TestDeepTreeTakesLittleMemory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep")
+	err := os.Mkdir(dir, 0o700)
+	fd, oerr := syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	err = errors.Join(err, oerr)
+	name := strings.Repeat("d", 250)
+	for range 1200 {
+		next := -1
+		if err == nil {
+			if err = syscall.Mkdirat(fd, name, 0o700); err == nil {
+				next, err = syscall.Openat(fd, name, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+			}
+		}
+		syscall.Close(fd)
+		fd = next
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(fd)
+	allocated := func(do func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	used := allocated(func() { Use(t.Context(), dir) })
+	removed := allocated(func() {
+		if err := RemoveAll(dir); err != nil {
+			t.Errorf("%.200v", err)
+		}
+	})
+	if most := uint64(100 << 20); used > most || removed > most {
+		t.Errorf("%d bytes were allocated by the look, %d by the removal", used, removed)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is there: %v", err)
 	}
 }
