@@ -245,6 +245,29 @@ func TestMadeAnewAfterACrash(t *testing.T) {
 	}
 }
 
+// Two processes that start at once make run/ anew, and neither fails.
+func TestMadeAnewByTwo(t *testing.T) {
+	h := newHead(t)
+	if err := os.RemoveAll(h.path("run")); err != nil {
+		t.Fatal(err)
+	}
+	second := false
+	end := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name != "remake.publish" || second {
+			return nil
+		}
+		second = true
+		return h.remakeTop("run")
+	}})
+	err := h.remakeTop("run")
+	if end(); err != nil || !second {
+		t.Error(second, err)
+	}
+	if left, err := filepath.Glob(h.path(".*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
 // What is made anew in a spool whose directories hand their group on does so, too.
 func TestMadeAnewHandsItsGroupOn(t *testing.T) {
 	h := newHead(t)

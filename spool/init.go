@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"distribute/lib/durable"
+	"distribute/lib/job"
 )
 
 // ballastSize is what is given up so that ends can be written on a full disk.
@@ -51,17 +52,18 @@ func (s *Spool) remakeTop(name string) error {
 			mode = d.mode
 		}
 	}
-	temp := s.path("." + name + ".tmp~") // Load removes it
-	if err := os.RemoveAll(temp); err != nil {
-		return err
+	temp := s.path("." + name + "." + string(job.NewToken()) + ".tmp~") // Load removes it
+	err := makeDir(temp, mode)
+	if err == nil {
+		err = durable.Step("remake.publish")
 	}
-	if err := makeDir(temp, mode); err != nil {
-		return err
+	if err == nil {
+		err = durable.Publish(temp, s.path(name))
 	}
-	if err := durable.Step("remake.publish"); err != nil {
-		return err
+	if err != nil && exists(s.path(name)) == nil { // another process has made it at the same time
+		err = os.RemoveAll(temp)
 	}
-	if err := durable.Publish(temp, s.path(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err != nil {
 		return err
 	}
 	return syncPresent([]string{s.dir})
