@@ -633,6 +633,22 @@ func TestBuildLogOfNodeThatWasAway(t *testing.T) {
 	}
 }
 
+// A node that was away is not asked for the output of a build where its batch has none.
+func TestNoBuildLogOfNodeThatWasAway(t *testing.T) {
+	s, d, start := givenJob(t)
+	d.c.Close()
+	d = s.desk("ws1", "boot1", &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseRunning})
+	s.send(d.c, &wire.Ping{N: 1})
+	for {
+		switch m := d.received().(type) {
+		case *wire.Tail:
+			t.Fatalf("got %+v", m)
+		case *wire.Pong:
+			return
+		}
+	}
+}
+
 // What a build prints comes whole however slowly it is written.
 func TestBuildLogThatComesFast(t *testing.T) {
 	s, d, start := givenJob(t)

@@ -159,14 +159,15 @@ func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, faile
 	log := buildOf{b.ID, string(s.name)}
 	waited := a.Phase == job.PhaseWaiting || a.Phase == job.PhaseSending
 	built := a.Phase == job.PhaseBuilding && phase != job.PhaseBuilding || failed
-	if built || phase == job.PhaseBuilding || waited && listed { // it may have been built while the node was away
+	builds := b.Head.Spec.Build != nil || b.Head.Spec.Image != nil
+	if built || phase == job.PhaseBuilding || waited && listed && builds { // it may have been built while the node was away
 		b.logged(log.node, logStale)
 	}
 	unbuilt := []job.Phase{job.PhaseWaiting, job.PhaseSending, job.PhaseBuilding}
 	if !built && (slices.Contains(unbuilt, phase) || waited && !listed) {
 		return
 	}
-	if b.logs[log.node] != logStale && b.Head.Spec.Build == nil && b.Head.Spec.Image == nil {
+	if b.logs[log.node] != logStale && !builds {
 		return
 	}
 	if h.transfers.copying[log] != nil { // else a node could have it asked for without end
