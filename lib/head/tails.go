@@ -196,12 +196,12 @@ func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, faile
 		h.do(func() {
 			delete(h.transfers.copying, log)
 			switch {
-			case b.logs[log.node] != logComing: // it was built again meanwhile
 			case errors.Is(err, errAway):
 				b.logged(log.node, logStale)
 				if now := h.nodes.sessions[h.nodes.byName[s.name]]; now != nil && now != s {
 					h.buildNews(now, t, phase, true, failed)
 				}
+			case b.logs[log.node] != logComing: // it was built again meanwhile
 			default:
 				b.logged(log.node, logHere)
 			}
