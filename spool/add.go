@@ -57,10 +57,10 @@ func (s *Submission) Add(b *Batch) (a *Addition, err error) {
 	if err := s.syncBlobs(); err != nil {
 		return nil, err
 	}
-	b.adding.Lock()
+	b.adding <- struct{}{}
 	w := &adder{s: s, b: b, at: map[key]int64{}, names: b.index().first(b.Jobs())}
 	if err := w.add(); err != nil {
-		b.adding.Unlock()
+		<-b.adding
 		return nil, err
 	}
 	a = &Addition{Batch: b, Jobs: w.names.len() - b.Jobs(), Had: w.had, names: w.names, kept: s.head.kept, held: s.held}
@@ -88,7 +88,7 @@ func (a *Addition) End() {
 	if !a.ended {
 		a.ended = true
 		a.kept.release(a.held...)
-		a.Batch.adding.Unlock()
+		<-a.Batch.adding
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"distribute/lib/job"
 )
@@ -29,6 +31,44 @@ func adding(t *testing.T, h *Head, b *Batch, spec job.Spec, names []string, cont
 		t.Fatal(err)
 	}
 	return s.Add(b)
+}
+
+// While an Addition waits for its commit on a slow disk, the next waits for it without keeping the
+// clock of a synctest bubble from going on: a history of the simulation in which a user added jobs
+// twice never ended.
+func TestAddWaitsForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHead(t)
+		b := submit(t, h, "ns/b", []string{"a"})
+		first, err := adding(t, h, b, plain, []string{"b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan *Addition)
+		go func() {
+			a, err := adding(t, h, b, plain, []string{"b", "c"})
+			if err != nil {
+				t.Error(err)
+			}
+			next <- a
+		}()
+		time.Sleep(time.Second)
+		select {
+		case <-next:
+			t.Fatal("two Additions at once")
+		default:
+		}
+		appendAdded(h, first)
+		if err := h.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		first.End()
+		a := <-next
+		if a == nil || a.Jobs != 1 || a.Had != 1 {
+			t.Fatalf("the next Addition is %+v", a)
+		}
+		a.End()
+	})
 }
 
 // rowsOf are the names and states of a batch's jobs.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,7 +38,7 @@ type Batch struct {
 	named   bool // its name and those of its directories are durable, or will be before the next records are
 
 	names  atomic.Pointer[index] // of its jobs, which become more by an Addition
-	adding sync.Mutex            // held by who adds jobs
+	adding chan struct{}         // is full while jobs are added; no mutex, since that may wait long for the disk
 
 	staged atomic.Bool  // something may have been in staging/ since that was last synced
 	swept  atomic.Bool  // a tick that closes it has put something into trash/

@@ -269,7 +269,7 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 	}
 	s.index.trim()
 	b := &Batch{ID: id, Head: *s.first.Head, Submitted: s.first.Time, seq: s.first.Seq,
-		dir: s.head.batchDir(id), lines: s.lines, log: log, bare: log.Written(), named: true}
+		dir: s.head.batchDir(id), lines: s.lines, log: log, bare: log.Written(), named: true, adding: make(chan struct{}, 1)}
 	b.names.Store(s.index)
 	if s.hold {
 		b.bare = 0

@@ -180,7 +180,7 @@ func (s *Spool) batchIDs() ([]job.BatchID, error) {
 // and the Batch is nil. The same batch must not be open twice. It is safe for
 // concurrent use.
 func (h *Head) Open(id job.BatchID) (*Batch, []*Problem, error) {
-	b := &Batch{ID: id, dir: h.batchDir(id)}
+	b := &Batch{ID: id, dir: h.batchDir(id), adding: make(chan struct{}, 1)}
 	b.staged.Store(true)
 	problems, err := h.openBatch(b)
 	var bad *Problem
