@@ -127,17 +127,20 @@ func (p *person) loses(n *simNode) {
 }
 
 // lossesAtRest checks by a log that no attempt was taken for lost, or for one that never began, that
-// runs on a node which has its directory, whatever copies of that there are, and which no operator
-// gave up.
+// runs on a node which has its directory, whatever copies of that there are. An attempt was given up
+// only if an operator has asked for that since it began.
 func (w *world) lossesAtRest(s *spool.Spool, b *simBatch) {
 	_, err := s.Events(b.id, 0, -1, func(rec *job.Record) error {
 		w.mu.Lock()
 		r := w.runs[rec.Attempt]
 		w.mu.Unlock()
-		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || r.node.wiped {
+		if name, _, given := strings.Cut(rec.Reason, " was given up"); given {
+			if !w.givenUp(node.Name(name), r) {
+				w.wrong("attempt %s of %s/%s is taken for %s, and no operator has asked for that: %s", rec.Attempt, b.id, rec.Job, rec.Fate, rec.Reason)
+			}
 			return nil
 		}
-		if strings.HasSuffix(rec.Reason, " was given up") && w.givenUp(r.node) {
+		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || r.node.wiped {
 			return nil
 		}
 		if rec.Fate == job.FateLost && !strings.Contains(rec.Reason, "silent for") || rec.Fate.Unstarted() {
@@ -150,9 +153,10 @@ func (w *world) lossesAtRest(s *spool.Spool, b *simBatch) {
 	}
 }
 
-// givenUp reports whether an operator ever gave a node up, or asked for that.
-func (w *world) givenUp(n *simNode) bool {
+// givenUp reports whether an operator may have given a node up since a run began, if it did.
+func (w *world) givenUp(name node.Name, r *simRun) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.word(node.Name(n.name)).lost || w.word(n.alias()).lost
+	word := w.word(name)
+	return word.asking || word.lost && (r == nil || !word.since.Before(r.since))
 }

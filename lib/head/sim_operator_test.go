@@ -21,6 +21,9 @@ type nodeWord struct {
 	shut    bool // it is not let in
 	lost    bool // somebody has ever asked to give up what it had
 	loose   bool // a request was not answered, and may count at any time
+
+	asking bool      // it is being given up, or that was not answered
+	since  time.Time // when it was given up last
 }
 
 // word is what was said about a node; it needs mu.
@@ -100,7 +103,9 @@ func (p *person) say(verb string, name node.Name) error {
 		shut = word.shut && !word.loose && !w.rolled
 		word.drained = word.drained && verb != "resume" && verb != "remove"
 		word.shut = word.shut && verb != "accept"
-		word.lost = word.lost || verb == "lost" || verb == "remove"
+		if verb == "lost" || verb == "remove" {
+			word.lost, word.asking = true, true
+		}
 	})
 	err := p.once(func(h *ask.Head) error {
 		if verb == "accept" {
@@ -119,6 +124,9 @@ func (p *person) say(verb string, name node.Name) error {
 	}
 	w.set(func() {
 		word := w.word(name)
+		if answered := err == nil || refused && refusal.Status != cli.Later; answered && (verb == "lost" || verb == "remove") {
+			word.asking, word.since = word.loose, time.Now()
+		}
 		word.drained = word.drained || verb == "drain" && err == nil
 		word.shut = word.shut || verb == "remove" && err == nil
 		word.loose = word.loose || err != nil && !(refused && refusal.Status != cli.Later)
