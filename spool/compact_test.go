@@ -121,7 +121,7 @@ func TestCompact(t *testing.T) {
 	}
 	appendHead(t, dir,
 		job.Record{Kind: job.KindNode, Node: "ws1", State: "s0"}, job.Record{Kind: job.KindNode, Node: "ws1", State: "s1"},
-		job.Record{Kind: job.KindNode, Node: "ws1", State: "s1", Outcome: job.Outcome{Machine: "m1"}, Session: 7}, job.Record{Kind: job.KindDrained, Node: "ws1", By: "ana"},
+		job.Record{Kind: job.KindNode, Node: "ws1", State: "s1", Outcome: job.Outcome{Machine: "m1"}, First: 7}, job.Record{Kind: job.KindDrained, Node: "ws1", By: "ana"},
 		job.Record{Kind: job.KindDrained, Node: "ws2", By: "ana"}, job.Record{Kind: job.KindResumed, Node: "ws2", By: "ana"},
 		job.Record{Kind: job.KindClosed, Batch: "ns/open"}, job.Record{Kind: job.KindOpened, Batch: "ns/open"}, job.Record{Kind: job.KindOpened, Batch: "ns/open"},
 		job.Record{Kind: job.KindDeleted, Batch: "ns/closed", By: "ana", Request: job.NewToken(), First: 1 << 30}, job.Record{Kind: job.KindClosed, Batch: "ns/closed"})

@@ -69,7 +69,7 @@ func (h *headLog) readHeadLog(l *logReader, report func(*Problem) error) error {
 			}
 			h.listed[rec.Batch] = h.listed[rec.Batch].then(rec)
 		case job.KindNode:
-			s := nodeState{rec.State, rec.Seq, rec.Machine, rec.Session}
+			s := nodeState{rec.State, rec.Seq, rec.Machine, rec.First}
 			if was, known := h.states[rec.Node]; known && was.id == s.id {
 				s.since = was.since
 			}

@@ -99,7 +99,7 @@ func (h *Head) recordHome(name node.Name, now home) {
 	}
 	if now != was {
 		h.nodes.homes[name] = now
-		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(name), State: now.state, Outcome: job.Outcome{Machine: now.machine}, Session: now.session})
+		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(name), State: now.state, Outcome: job.Outcome{Machine: now.machine}, First: now.session})
 	}
 }
 

@@ -1,9 +1,13 @@
 package head
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -221,6 +225,39 @@ func TestNoGoodNodeIsRefused(t *testing.T) {
 	next()
 	s.again()
 	next()
+}
+
+// An earlier release takes a line of head.jsonl for damaged if it has a member that it does not know.
+func TestEarlierReleaseReadsWhereNodesAre(t *testing.T) {
+	s := newSite(t)
+	n := &homely{site: s, name: "ws1", state: "s1", machine: "m1"}
+	n.visits()
+	s.stop()
+	log, err := os.ReadFile(filepath.Join(s.dir, "head.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := 0
+	for line := range bytes.Lines(log) {
+		var members map[string]any
+		if err := json.Unmarshal(line, &members); err != nil {
+			t.Fatal(err)
+		}
+		if members["e"] != string(job.KindNode) {
+			continue
+		}
+		nodes++
+		got := slices.Sorted(maps.Keys(members))
+		if want := []string{"crc", "e", "first", "machine", "node", "seq", "state", "t"}; !slices.Equal(got, want) {
+			t.Errorf("the record of a node has %q, expected %q", got, want)
+		}
+	}
+	if nodes != 1 {
+		t.Errorf("%d records of nodes", nodes)
+	}
+	s.start()
+	n.session = 0
+	n.refusedFor("older copy")
 }
 
 // A number that a node did not give to its directory is not noted, and one out of reach is refused.

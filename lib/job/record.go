@@ -43,8 +43,7 @@ type Record struct {
 	Set     *Set   `json:"set,omitempty"`                 // what is asked for from then on
 	Jobs    int    `json:"jobs,omitempty"`                // of an added: how many more
 	State   string `json:"state,omitempty" line:"word"`   // of a node: its state id
-	Session uint64 `json:"session,omitempty"`             // of a node: the number of its last session
-	First   uint64 `json:"first,omitempty"`               // of a deleted batch: the Seq of its log's first line
+	First   uint64 `json:"first,omitempty"`               // of a deleted batch: the Seq of its log's first line; of a node: the number of its last session, as earlier releases refuse a line with a member that they do not know
 
 	Head *Head `json:"head,omitempty"` // of a first line
 }
