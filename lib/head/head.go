@@ -81,8 +81,9 @@ type nodes struct {
 	last     uint64                 // the number of the session that began last
 	probe    time.Duration          // how long an old session may take to answer; 0: probeWithin
 	homes    map[node.Name]home
-	removed  map[node.Name]bool // by operators, since dsched was started, and not back
-	byLine   map[node.Name]bool // whose last session was by a line of the list
+	copies   map[node.Name]node.Name // names under which a copy of the directory of a node was refused last
+	removed  map[node.Name]bool      // by operators, since dsched was started, and not back
+	byLine   map[node.Name]bool      // whose last session was by a line of the list
 }
 
 // tools are what people's tools have of the head.

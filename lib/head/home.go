@@ -3,6 +3,7 @@ package head
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"distribute/lib/dial"
@@ -50,6 +51,7 @@ func (h *Head) checkHome(s *session, hello *wire.Hello, peer dial.Peer) (number 
 		}
 	})
 	if was.machine != "" && hello.Machine != "" && hello.Machine != was.machine {
+		h.noteCopy(s.name, name)
 		s.log.Error("node refused: its directory was on another machine before (if it is a copy: there, remove it, then dnoded -init; if the node has moved: dadm lost "+string(name)+")", "of", string(name), "from", peer.From)
 		return nil, refusal("this directory is that of node %[1]q, which is on another machine: if it is a copy, remove it, then dnoded -init; if the node has moved here, on the head: dadm lost %[1]s", name)
 	}
@@ -57,10 +59,33 @@ func (h *Head) checkHome(s *session, hello *wire.Hello, peer dial.Peer) (number 
 		return nil, nil
 	}
 	if *hello.Session < was.session {
+		h.noteCopy(s.name, name)
 		s.log.Error("node refused: its directory is an older copy, as of a backup (if the newer one is gone: dadm lost "+string(name)+", and its jobs start again elsewhere)", "of", string(name), "session", *hello.Session, "expected", was.session, "from", peer.From)
 		return nil, refusal("this directory is an older copy of that of node %[1]q (session %[2]d, expected %[3]d): if the newer one is gone, on the head: dadm lost %[1]s; else remove it, then dnoded -init", name, *hello.Session, was.session)
 	}
 	return h.numberSession(s.name, max(*hello.Session, was.session)), nil
+}
+
+// noteCopy keeps for dquery that a node that it shows was refused with a copy of the directory
+// of node of, until one of its name is let in, or one of either is given up.
+func (h *Head) noteCopy(name, of node.Name) {
+	list, _ := h.door.nodes()
+	_, listed := list.Named(name)
+	h.do(func() {
+		if listed || h.machine.Knows(name) {
+			h.nodes.copies[name] = of
+		}
+	})
+}
+
+// copyNote says why a node is away that was refused with a copy of a directory, and what lets it
+// in; "" for another one. It is of the state's goroutine.
+func (h *Head) copyNote(name node.Name) string {
+	of, refused := h.nodes.copies[name]
+	if !refused {
+		return ""
+	}
+	return fmt.Sprintf("refused as a copy: dadm lost %s lets it in, see dnoded(8)", of)
 }
 
 // numberSession returns the number of a session that comes after one with that number.
@@ -105,6 +130,7 @@ func (h *Head) recordHome(name node.Name, now home) {
 
 // forgetHome has the node of that name come with whatever directory it has.
 func (h *Head) forgetHome(name node.Name) {
+	maps.DeleteFunc(h.nodes.copies, func(at, of node.Name) bool { return at == name || of == name })
 	if was := h.nodes.homes[name]; was.machine != "" || was.session > 0 {
 		h.nodes.homes[name] = home{state: was.state}
 		h.store.AppendHead(&job.Record{Kind: job.KindNode, Node: string(name), State: was.state})

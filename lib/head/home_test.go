@@ -83,6 +83,19 @@ func (n *homely) refusedFor(texts ...string) {
 	}
 }
 
+// noted checks that dquery shows the node as silent, with this after how long.
+func (n *homely) noted(want string) {
+	n.t.Helper()
+	var rows []node.Row
+	n.h.settled(func() { rows = n.h.nodeRows(true, nil) })
+	if len(rows) != 1 || rows[0].State != node.Silent {
+		n.t.Fatalf("dquery shows %+v", rows)
+	}
+	if _, got, _ := strings.Cut(rows[0].Note, "; "); got != want {
+		n.t.Errorf("dquery shows %q, expected %q", rows[0].Note, want)
+	}
+}
+
 func (s *site) again() {
 	s.stop()
 	s.start()
@@ -165,9 +178,13 @@ func TestOlderCopy(t *testing.T) {
 		s.again()
 		backup.refusedFor("older copy")
 		n.visits()
+		n.noted("")
+		backup.refusedFor("older copy")
+		n.noted("refused as a copy: dadm lost ws1 lets it in, see dnoded(8)")
 		if _, e := s.lose("ws1"); e != nil {
 			t.Errorf("it cannot be given up: %v", e)
 		}
+		n.noted("")
 		backup.visits()
 	}
 }

@@ -404,6 +404,7 @@ func (h *Head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 	s.id = h.nodes.last
 	delete(h.nodes.removed, s.name)
 	delete(h.nodes.byLine, s.name)
+	delete(h.nodes.copies, s.name)
 	if s.byLine {
 		h.nodes.byLine[s.name] = true
 	}

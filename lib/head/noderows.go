@@ -94,7 +94,7 @@ func (h *Head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 			n.Note += "; until " + h.clockTime(n.Until)
 		case node.Silent, node.Lost:
 			n.Note = h.awayNote(&n)
-			if why := h.reachNote(n.Node); why != "" {
+			if why := cmp.Or(h.reachNote(n.Node), h.copyNote(n.Node)); why != "" {
 				n.Note += "; " + why
 			}
 		}
@@ -129,7 +129,7 @@ func (h *Head) absentRows(seen map[node.Name]bool) (rows []node.Row) {
 	list, _ := h.door.nodes()
 	for _, l := range list.Lines() {
 		if !seen[l.Node] && !l.Shut() {
-			rows = append(rows, node.Row{Node: l.Node, State: node.Lost, Note: cmp.Or(h.reachNote(l.Node), "let in, and not here since dsched started")})
+			rows = append(rows, node.Row{Node: l.Node, State: node.Lost, Note: cmp.Or(h.reachNote(l.Node), h.copyNote(l.Node), "let in, and not here since dsched started")})
 		}
 	}
 	return rows
