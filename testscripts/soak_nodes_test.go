@@ -99,6 +99,7 @@ type idleMachine struct{}
 
 func (idleMachine) Boot() (string, error)                        { return "boot", nil }
 func (idleMachine) ID() string                                   { return "" }
+func (idleMachine) Stays(string) bool                            { return false }
 func (idleMachine) Cgroup(string, string) (string, error)        { return "", errors.ErrUnsupported }
 func (idleMachine) Alive(string) (bool, error)                   { return false, nil }
 func (idleMachine) Holder(string) (int, error)                   { return 0, errors.ErrUnsupported }

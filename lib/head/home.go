@@ -52,8 +52,8 @@ func (h *Head) checkHome(s *session, hello *wire.Hello, peer dial.Peer) (number 
 	})
 	if was.machine != "" && hello.Machine != "" && hello.Machine != was.machine {
 		h.noteCopy(s.name, name)
-		s.log.Error("node refused: its directory was on another machine before (if it is a copy: there, remove it, then dnoded -init; if the node has moved: dadm lost "+string(name)+")", "of", string(name), "from", peer.From)
-		return nil, refusal("this directory is that of node %[1]q, which is on another machine: if it is a copy, remove it, then dnoded -init; if the node has moved here, on the head: dadm lost %[1]s", name)
+		s.log.Error("node refused: its directory was on another machine before (if it is a copy: there, remove it, then dnoded -init; if the node has moved or was installed anew: dadm lost "+string(name)+")", "of", string(name), "from", peer.From)
+		return nil, refusal("this directory is that of node %[1]q, which is on another machine: if it is a copy, remove it, then dnoded -init; if the node has moved here, or this machine was installed anew, on the head: dadm lost %[1]s", name)
 	}
 	if hello.Session == nil {
 		return nil, nil

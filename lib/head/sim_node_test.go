@@ -121,6 +121,8 @@ func (d *nodeDaemon) Boot() (string, error) {
 
 func (d *nodeDaemon) ID() string { return "machine-" + d.name }
 
+func (d *nodeDaemon) Stays(string) bool { return true }
+
 func (d *nodeDaemon) Cgroup(string, string) (string, error) { return "", errors.New("simulated") }
 
 func (d *nodeDaemon) NewSlot() (noded.Slot, error) {

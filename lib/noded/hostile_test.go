@@ -27,6 +27,7 @@ import (
 type bareMachine struct{}
 
 func (bareMachine) ID() string                                   { return "" }
+func (bareMachine) Stays(string) bool                            { return false }
 func (bareMachine) Boot() (string, error)                        { return "boot", nil }
 func (bareMachine) Cgroup(string, string) (string, error)        { return "", errors.New("none") }
 func (bareMachine) NewSlot() (Slot, error)                       { return nil, errors.New("none") }

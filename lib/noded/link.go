@@ -303,8 +303,12 @@ func (n *Settings) greet(ctx context.Context, h wire.Hello) (*wire.Conn, *wire.H
 }
 
 func (l *link) hello() wire.Hello {
-	last := l.n.desk.Session()
-	return wire.Hello{Boot: l.n.boot, State: l.n.desk.State(), Machine: l.n.Machine.ID(), Session: &last}
+	h := wire.Hello{Boot: l.n.boot, State: l.n.desk.State(), Machine: l.n.Machine.ID()}
+	if l.n.Machine.Stays(l.n.desk.Dir()) { // else each start of a container or live system shows an older directory
+		last := l.n.desk.Session()
+		h.Session = &last
+	}
+	return h
 }
 
 // note makes the number that the head gave to a session durable, and returns it; 0 if there

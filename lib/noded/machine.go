@@ -15,6 +15,7 @@ import (
 type Machine interface {
 	Boot() (string, error)                                                                           // [proc.Boot]
 	ID() string                                                                                      // [proc.MachineID]
+	Stays(dir string) bool                                                                           // [proc.Stays]
 	Cgroup(node, dir string) (string, error)                                                         // [proc.CgroupParent]
 	NewSlot() (Slot, error)                                                                          // [proc.NewSlot]
 	Alive(dir string) (bool, error)                                                                  // [proc.Alive]
@@ -43,6 +44,7 @@ type thisMachine struct {
 
 func (thisMachine) Boot() (string, error)                   { return proc.Boot() }
 func (thisMachine) ID() string                              { return proc.MachineID() }
+func (thisMachine) Stays(dir string) bool                   { return proc.Stays(dir) }
 func (thisMachine) Cgroup(node, dir string) (string, error) { return proc.CgroupParent(node, dir) }
 func (thisMachine) Alive(dir string) (bool, error)          { return proc.Alive(dir) }
 func (thisMachine) Holder(dir string) (int, error)          { return proc.HolderPid(dir) }

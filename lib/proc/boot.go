@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,18 +30,16 @@ func Boot() (string, error) {
 const machineIDFile = "/etc/machine-id"
 
 // MachineID returns an id of the machine that stays over boots, as 32 hexadecimal digits: a
-// hash of /etc/machine-id. It returns "" if there is none, or none that stays: of a system
-// in memory, or in a container.
+// hash of /etc/machine-id. It returns "" if there is none, or none that stays.
 func MachineID() string {
+	if !Stays(machineIDFile) {
+		return ""
+	}
 	f, err := os.Open(machineIDFile)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	var on unix.Statfs_t
-	if unix.Fstatfs(int(f.Fd()), &on) != nil || on.Type == unix.TMPFS_MAGIC || on.Type == unix.RAMFS_MAGIC || on.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return ""
-	}
 	b, err := io.ReadAll(io.LimitReader(f, 100))
 	id := strings.TrimSpace(string(b))
 	if err != nil || len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
@@ -48,6 +47,19 @@ func MachineID() string {
 	}
 	sum := sha256.Sum256([]byte("distribute node " + id))
 	return hex.EncodeToString(sum[:16])
+}
+
+// passing are the file systems that may begin anew with each boot: of a system in memory, or in
+// a container.
+var passing = []int64{unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, aufsMagic, unix.FUSE_SUPER_MAGIC}
+
+const aufsMagic = 0x61756673
+
+// Stays reports whether a file or directory is on a file system that stays as it is over boots, as
+// far as its type tells.
+func Stays(path string) bool {
+	var on unix.Statfs_t
+	return unix.Statfs(path, &on) == nil && !slices.Contains(passing, int64(on.Type))
 }
 
 // Uptime is the time since the machine was started, the time it slept included.
