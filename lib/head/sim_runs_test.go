@@ -42,7 +42,7 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), at: w.path(), more: strings.Repeat(o.Token, w.large(w.r.IntN(200))), began: began, limit: o.Time}
 	earlier := 0
 	for _, other := range w.runs {
-		if other.node.putBack {
+		if !other.abroad && other.node.putBack {
 			continue // its image may have been as new as its last session
 		}
 		if other.job == r.job && other.saved == 0 { // one that has saved itself is meant to go on
