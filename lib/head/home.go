@@ -35,8 +35,9 @@ const sessionEvery = time.Minute
 const maxSession = 1 << 53
 
 // checkHome reports why a node may not come with its directory, nil if it may: the directory
-// was on another machine before, also under another name of the node, or it is an older copy.
-// It returns the number for the session, nil if the node knows none.
+// was on another machine before, also under another name of the node, or it is an older copy. An
+// older copy of a node that has no job does no harm under its name: machines of pools are put
+// back to an image at each boot. It returns the number for the session, nil if the node knows none.
 func (h *Head) checkHome(s *session, hello *wire.Hello, peer dial.Peer) (number *uint64, why *wire.Error) {
 	name, was := s.name, home{}
 	h.do(func() {
@@ -58,12 +59,19 @@ func (h *Head) checkHome(s *session, hello *wire.Hello, peer dial.Peer) (number 
 	if hello.Session == nil {
 		return nil, nil
 	}
-	if *hello.Session < was.session {
+	if *hello.Session < was.session && (name != s.name || h.hasJobs(name)) {
 		h.noteCopy(s.name, name)
 		s.log.Error("node refused: its directory is an older copy, as of a backup (if the newer one is gone: dadm lost "+string(name)+", and its jobs start again elsewhere)", "of", string(name), "session", *hello.Session, "expected", was.session, "from", peer.From)
 		return nil, refusal("this directory is an older copy of that of node %[1]q (session %[2]d, expected %[3]d): if the newer one is gone, on the head: dadm lost %[1]s; else remove it, then dnoded -init", name, *hello.Session, was.session)
 	}
 	return h.numberSession(s.name, max(*hello.Session, was.session)), nil
+}
+
+// hasJobs reports whether a node has jobs, as far as the head knows.
+func (h *Head) hasJobs(name node.Name) bool {
+	var ids []job.ID
+	h.do(func() { ids, _ = h.given(name) })
+	return len(ids) > 0
 }
 
 // noteCopy keeps for dquery that a node that it shows was refused with a copy of the directory

@@ -59,6 +59,24 @@ func (n *homely) up(want bool) {
 	})
 }
 
+// runs has the node come, begin a job of retry: never, and go. It returns what it then lists.
+func (n *homely) runs() *wire.Item {
+	n.t.Helper()
+	n.submitAs("ns/b", `{"kind":"command","resources":{"cpus":1},"retry":"never"}`, "j")
+	c, head, err := n.greet(n.addr, wire.Hello{Role: wire.RoleNode, Name: n.name, Boot: "boot-" + n.machine, State: n.state, Machine: n.machine, Session: &n.session})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.session = *head.Session
+	n.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}, Session: n.session}, &wire.List{}, &wire.ListEnd{})
+	start := expect[*wire.Start](n.t, c)
+	n.send(c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	n.becomes("ns/b/j", job.Running)
+	c.Close()
+	n.up(false)
+	return &wire.Item{Attempt: start.Attempt, Phase: job.PhaseRunning}
+}
+
 // visits has the node come and go.
 func (n *homely) visits() {
 	n.t.Helper()
@@ -83,7 +101,7 @@ func (n *homely) refusedFor(texts ...string) {
 	}
 }
 
-// noted checks that dquery shows the node as silent, with this after how long.
+// noted checks that dquery shows the node as silent, with this before how long.
 func (n *homely) noted(want string) {
 	n.t.Helper()
 	var rows []node.Row
@@ -91,7 +109,7 @@ func (n *homely) noted(want string) {
 	if len(rows) != 1 || rows[0].State != node.Silent {
 		n.t.Fatalf("dquery shows %+v", rows)
 	}
-	if _, got, _ := strings.Cut(rows[0].Note, "; "); got != want {
+	if got, _, _ := strings.Cut(rows[0].Note, "silent"); got != want {
 		n.t.Errorf("dquery shows %q, expected %q", rows[0].Note, want)
 	}
 }
@@ -111,19 +129,8 @@ func (s *site) lose(name string) (lines []string, refusal *wire.Error) {
 // of the head. The job stays the node's, until an operator gives the node up.
 func TestCopyOnAnotherMachine(t *testing.T) {
 	s := newSite(t)
-	s.submitAs("ns/b", `{"kind":"command","resources":{"cpus":1},"retry":"never"}`, "j")
 	n := &homely{site: s, name: "ws1", state: "s1", machine: "m1"}
-	c, head, err := s.greet(s.addr, wire.Hello{Role: wire.RoleNode, Name: "ws1", Boot: "boot-m1", State: "s1", Machine: "m1", Session: new(uint64)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.session = *head.Session
-	s.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}, Session: n.session}, &wire.List{}, &wire.ListEnd{})
-	start := expect[*wire.Start](t, c)
-	s.send(c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
-	s.becomes("ns/b/j", job.Running)
-	c.Close()
-	n.up(false)
+	item := n.runs()
 	for _, name := range []string{"ws1", "ws2"} {
 		copied := *n
 		copied.name, copied.machine = name, "m2"
@@ -134,7 +141,7 @@ func TestCopyOnAnotherMachine(t *testing.T) {
 	if r := s.state("ns/b/j"); r.State != job.Running && r.State != job.Unreachable {
 		t.Errorf("the job is %s: %s", r.State, r.Reason)
 	}
-	end, err := n.comes(&wire.Item{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	end, err := n.comes(item)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +162,8 @@ func TestCopyOnAnotherMachine(t *testing.T) {
 	n.refusedFor("another machine")
 }
 
-// A directory that is older than the head knows it is refused, whatever machine has it, until an operator
-// gives the node up.
+// A directory that is older than the head knows it is refused under another name, and while the
+// node has a job, whatever machine has it, until an operator gives the node up.
 func TestOlderCopy(t *testing.T) {
 	for _, machine := range []string{"m1", ""} {
 		s := newSite(t)
@@ -170,6 +177,12 @@ func TestOlderCopy(t *testing.T) {
 		backup.visits()
 		s.later(sessionEvery)
 		n.visits()
+		image := backup // of a machine that is put back to it at each boot
+		image.name = "ws2"
+		image.refusedFor("older copy", "dadm lost ws1")
+		image.name = "ws1"
+		image.visits()
+		item := n.runs()
 		for _, name := range []string{"ws1", "ws2"} {
 			copied := backup
 			copied.name = name
@@ -177,10 +190,15 @@ func TestOlderCopy(t *testing.T) {
 		}
 		s.again()
 		backup.refusedFor("older copy")
-		n.visits()
+		end, err := n.comes(item)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.becomes("ns/b/j", job.Running)
+		end()
 		n.noted("")
 		backup.refusedFor("older copy")
-		n.noted("refused as a copy: dadm lost ws1 lets it in, see dnoded(8)")
+		n.noted("refused as a copy: dadm lost ws1 lets it in, see dnoded(8); ")
 		if _, e := s.lose("ws1"); e != nil {
 			t.Errorf("it cannot be given up: %v", e)
 		}
@@ -273,6 +291,7 @@ func TestEarlierReleaseReadsWhereNodesAre(t *testing.T) {
 		t.Errorf("%d records of nodes", nodes)
 	}
 	s.start()
+	n.runs()
 	n.session = 0
 	n.refusedFor("older copy")
 }

@@ -94,8 +94,11 @@ func (h *Head) nodeRows(all bool, sees func(*spool.Batch) bool) []node.Row {
 			n.Note += "; until " + h.clockTime(n.Until)
 		case node.Silent, node.Lost:
 			n.Note = h.awayNote(&n)
-			if why := cmp.Or(h.reachNote(n.Node), h.copyNote(n.Node)); why != "" {
+			if why := h.reachNote(n.Node); why != "" {
 				n.Note += "; " + why
+			}
+			if why := h.copyNote(n.Node); why != "" {
+				n.Note = why + "; " + n.Note
 			}
 		}
 		if by := h.machine.Drained(n.Node); by != "" {
