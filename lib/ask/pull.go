@@ -233,15 +233,21 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	if err != nil {
 		return false, p.here(id, err)
 	}
-	more := true // the head waits to be told what is wanted
+	more, first := true, true // the head waits to be told what is wanted
 	for whole = n.None; !whole; whole = whole || n.None {
 		left = n.Bytes
 		p.Progress.Grow(left)
 		more, err = r.TakePart(ctx, n.Want, n)
 		gaveUp := errors.Is(err, wire.ErrGaveUp)
+		if refused := (*wire.Error)(nil); !first && errors.As(err, &refused) && refused.Status == cli.NoSuch {
+			p.Progress.Grow(-left)
+			j.Skip, j.Most, j.problems = map[string]bool{}, p.Choice.Most, nil // of a result that was deleted: another may have its name
+			return false, nil
+		}
 		if err != nil && !gaveUp {
 			return false, p.here(id, err)
 		}
+		first = false
 		for _, file := range n.Damaged {
 			j.Skip[file] = true
 			j.problem(Damaged(path.Join(id, file)))

@@ -163,6 +163,36 @@ func TestDeletedWhileItIsPulled(t *testing.T) {
 	}
 }
 
+// A result that is replaced by that of a later batch of its name while it is pulled: the next
+// pick of its files is refused, as no file is there to be read.
+func TestReplacedWhileItIsPulled(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	s.over(d, "ns/b", 0)
+	c := s.tool()
+	s.send(c, &wire.Pull{Ref: job.NewToken(), ID: "ns/b/j"})
+	if _, err := pack.DecodeManifest(c.RecvTransfer(expect[*wire.Send](t, c)), pack.DefaultLimits()); err != nil {
+		t.Fatal(err)
+	}
+	s.send(c, &wire.Pick{Ref: job.NewToken(), More: true})
+	if err := wire.Drain(c.RecvTransfer(expect[*wire.Send](t, c))); err != nil {
+		t.Fatal(err)
+	}
+	if lines, e := s.ask(s.tool(), &wire.Change{Verb: "delete", Args: []string{"ns/b"}}); e != nil || len(lines) != 1 {
+		t.Fatalf("%q, %v", lines, e)
+	}
+	s.over(d, "ns/b", 0)
+	for { // until it is in its place
+		if _, err := os.Stat(filepath.Join(s.dir, "batches/ns/b/out/j/out.txt")); err == nil {
+			break
+		}
+	}
+	s.send(c, &wire.Pick{Ref: job.NewToken(), More: true})
+	if e := expect[*wire.Error](t, c); e.Status != 66 {
+		t.Errorf("it is told %+v", e)
+	}
+}
+
 // A deletion of a batch whose name has passed to another one meanwhile does not
 // give up what that has on its nodes.
 func TestDeleteLeavesAnotherOfItsName(t *testing.T) {

@@ -62,7 +62,7 @@ func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int)
 		if err != nil || pick.None {
 			return err
 		}
-		if !first && !t.isThere(batch, name, try) { // it was deleted meanwhile, and none of its files can be opened
+		if !first && !t.isStill(root, batch, name, try) { // it was deleted meanwhile, and none of its files can be opened
 			return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("there is no result of %q any more", m.ID)}
 		}
 		err = t.sendPicked(m, pick, manifest, root)
@@ -76,13 +76,16 @@ func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int)
 	}
 }
 
-// isThere reports whether the result of a job can be opened.
-func (t *tool) isThere(batch job.BatchID, name string, try int) bool {
-	root, err := t.spool.OpenTree(batch, name, try)
-	if err == nil {
-		root.Close()
+// isStill reports whether root is the result that a job has now.
+func (t *tool) isStill(root *os.Root, batch job.BatchID, name string, try int) bool {
+	now, err := t.spool.OpenTree(batch, name, try)
+	if err != nil {
+		return false
 	}
-	return err == nil
+	defer now.Close()
+	was, werr := root.Stat(".")
+	is, err := now.Stat(".")
+	return werr == nil && err == nil && os.SameFile(was, is)
 }
 
 // sendPicked sends the wanted entries of a result.
