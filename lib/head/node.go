@@ -106,7 +106,7 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	known()
 	defer s.end() // also of one that never says what it offers, and has data streams
 	c.ReadWithin(silentAfter)
-	if err := c.Send(h.hello(wire.Hello{Join: s.join, Session: number, Patience: h.patience()})); err != nil {
+	if err := c.Send(h.hello(wire.Hello{Join: s.join, Session: number, Patience: h.patience(), Visits: true})); err != nil {
 		return err
 	}
 	offer, err := wire.Expect[*wire.Offer](c)

@@ -326,7 +326,7 @@ func (n *daemon) never(w *want) error {
 func (n *daemon) tellGuest(s *share, came bool) {
 	if s.guest != nil {
 		tell(n.nowNews)
-		n.link.tell(s.visit(came))
+		n.link.tellVisit(s.visit(came))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"distribute/lib/node"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
+	"distribute/lib/wire"
 )
 
 // twoNodes is a machine that is two of four cpus each.
@@ -222,6 +223,35 @@ func TestGuestsInOrder(t *testing.T) {
 		case <-two.nowNews:
 		default:
 			t.Error("nobody is told")
+		}
+	}
+}
+
+// A head that does not know visits is sent none: it would log each of them as an error.
+func TestVisitsAreAskedFor(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		one, two := twoNodes(t)
+		visits := func(s *session) (n int) {
+			for _, m := range s.out.take() {
+				if _, ok := m.(*wire.Visit); ok {
+					n++
+				}
+			}
+			return n
+		}
+		has, slot, err := acquired(t.Context(), one, visiting("first", "two", 1), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{out: newOutbox()}
+		if err := two.link.attach(t.Context(), s, &wire.Hello{Visits: known}); err != nil {
+			t.Fatal(err)
+		}
+		came := visits(s)
+		one.release(nil, has, slot)
+		two.do(func() {})
+		if left := visits(s); came != left || came == 1 != known {
+			t.Errorf("with a head that knows them %t: %d and %d are sent", known, came, left)
 		}
 	}
 }

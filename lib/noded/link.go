@@ -34,8 +34,9 @@ type link struct {
 	small chan *request // fetches, for whichever session is up
 	large chan *request // the same, of more than maxSmall bytes
 
-	mu  sync.Mutex // guards out
-	out *outbox    // of the session that is up, or nil
+	mu     sync.Mutex // guards out and visits
+	out    *outbox    // of the session that is up, or nil
+	visits bool       // the head of that session takes visits
 }
 
 // maxSmall is the largest size in bytes of a small request. Small requests have a data
@@ -126,6 +127,15 @@ func (l *link) tell(m wire.Message) {
 	defer l.mu.Unlock()
 	if l.out != nil {
 		l.out.put(m)
+	}
+}
+
+// tellVisit is tell, of a visit: an early head does not know that message.
+func (l *link) tellVisit(v *wire.Visit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.out != nil && l.visits {
+		l.out.put(v)
 	}
 }
 
@@ -337,13 +347,13 @@ func (l *link) attach(ctx context.Context, s *session, head *wire.Hello) error {
 		s.out.put(items...)
 		s.out.put(&wire.ListEnd{Items: len(items)})
 		for share := range l.n.held {
-			if share.guest != nil {
+			if head.Visits && share.guest != nil {
 				s.out.put(share.visit(true))
 			}
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.out = s.out
+		l.out, l.visits = s.out, head.Visits
 	})
 	if !ok {
 		return context.Canceled

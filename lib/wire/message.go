@@ -38,6 +38,8 @@ type (
 		MTime bool `json:"mtime,omitempty"` // from the head to a tool: jobs may give the mtime of inputs
 		Picks bool `json:"picks,omitempty"` // from the head to a tool: a Pick may say that more follow
 
+		Visits bool `json:"visits,omitempty"` // from the head to a node: it may send a Visit
+
 		Machine string  `json:"machine,omitempty"` // of a node: the id of its machine; "": not known
 		Session *uint64 `json:"session,omitempty"` // of a node: the number of the last session that its directory knows; from the head: of this one, for a node that sent one
 
