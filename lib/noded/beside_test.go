@@ -233,8 +233,13 @@ func TestVisitsAreAskedFor(t *testing.T) {
 		one, two := twoNodes(t)
 		visits := func(s *session) (n int) {
 			for _, m := range s.out.take() {
-				if _, ok := m.(*wire.Visit); ok {
+				switch m.(type) {
+				case *wire.Visit:
 					n++
+				case *wire.ListEnd:
+					if known && n == 0 {
+						t.Error("the list ends before the visit: the head may start jobs in its place")
+					}
 				}
 			}
 			return n

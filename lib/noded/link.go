@@ -345,12 +345,12 @@ func (l *link) attach(ctx context.Context, s *session, head *wire.Hello) error {
 		s.out.put(offer, &wire.List{})
 		items := l.n.list()
 		s.out.put(items...)
-		s.out.put(&wire.ListEnd{Items: len(items)})
 		for share := range l.n.held {
 			if head.Visits && share.guest != nil {
 				s.out.put(share.visit(true))
 			}
 		}
+		s.out.put(&wire.ListEnd{Items: len(items)})
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.out, l.visits = s.out, head.Visits

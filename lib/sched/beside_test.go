@@ -109,14 +109,17 @@ func TestVisitOfRemoved(t *testing.T) {
 	used(2, 1<<30, 2)
 	r.apply(NodeDown{3})
 
-	// The neighbour connects again, and says so after its list.
-	script{{NodeDown{2}, ""}, {partOf(4, "ws2", 4, 2, 3), ""}, {ListEnd{4}, ""}}.run(t, r)
-	used(0, 0)
+	// The neighbour connects again, and says so in its list: no job is started that has no room.
 	visit.Session = 4
-	r.apply(visit)
+	script{
+		{NodeDown{2}, ""},
+		{AddBatch{Batch: 2, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 4}}}, ""},
+		{partOf(4, "ws2", 4, 2, 3), ""},
+		{visit, ""},
+		{ListEnd{4}, ""},
+	}.run(t, r)
 	used(2, 1<<30, 2)
-	r.apply(Visit{Session: 4, Attempt: tok(1)})
-	used(0, 0)
+	script{{Visit{Session: 4, Attempt: tok(1)}, "start 2/0 a2~1 ws2/4; START 4 2/0 a2"}}.run(t, r)
 	script{{Visit{Session: 4, Attempt: "no token", CPUs: 1}, `ODD 4 "no token"`}}.run(t, r)
 }
 
