@@ -64,11 +64,21 @@ type cooldown struct {
 	length time.Duration // of the last rest for jobs that failed or had to leave: the next is twice as long
 	calm   time.Duration // when that rest ends
 
-	failed []Ref         // jobs that failed fast, in a row, within longRest or soon after a rest
-	since  time.Duration // when the first of them began
+	failed []failure // of jobs in a row, the last of each in their order, within longRest or soon after a rest
 
 	left   time.Duration // when jobs had to leave last, that were given after the time before
 	starts uint64        // so many attempts had been started by then; 0: none had to leave
+}
+
+// A failure is that of a job that failed fast.
+type failure struct {
+	ref   Ref
+	began time.Duration
+}
+
+// against returns the place of a job among those that count against the node; -1 if it does not.
+func (c *cooldown) against(ref Ref) int {
+	return slices.IndexFunc(c.failed, func(f failure) bool { return f.ref == ref })
 }
 
 // trusted takes in that a job has run on a node: not everything fails there at once.
@@ -127,16 +137,15 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		return
 	}
 	b.seenOn(p).add(false)
-	if m.lab.Now-max(p.since, p.calm) > longRest {
-		p.failed = nil
+	p.failed = slices.DeleteFunc(p.failed, func(f failure) bool { return m.lab.Now-max(f.began, p.calm) > longRest })
+	again := p.against(a.ref)
+	if again >= 0 {
+		p.failed = slices.Delete(p.failed, again, again+1)
 	}
-	if slices.Contains(p.failed, a.ref) {
+	if p.failed = append(p.failed, failure{a.ref, m.lab.Now - max(0, ran)}); again >= 0 {
 		return
 	}
-	if len(p.failed) == 0 {
-		p.since = m.lab.Now - max(0, ran)
-	}
-	if p.failed = append(p.failed, a.ref); len(p.failed) > maxBlame {
+	if len(p.failed) > maxBlame {
 		p.failed = p.failed[1:]
 	}
 	limit := suspicious
@@ -144,7 +153,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		limit = mixedBatch
 	}
 	if len(p.failed) >= limit && p.RestsUntil == 0 && m.othersCan(a) { // what ends while it rests was begun before
-		m.cool(p, firstRest, fmt.Sprintf("%d jobs failed within %v", len(p.failed), max(time.Second, (m.lab.Now-p.since).Round(time.Second))), "")
+		m.cool(p, firstRest, fmt.Sprintf("%d jobs failed within %v", len(p.failed), max(time.Second, (m.lab.Now-p.failed[0].began).Round(time.Second))), "")
 		p.blamed = true
 		m.recallIdle(p)
 	}
@@ -174,7 +183,7 @@ func (m *Machine) atFault(a *attempt) bool {
 	}
 	for _, on := range t.on {
 		p := m.named[on.Name]
-		i := slices.Index(p.failed, a.ref)
+		i := p.against(a.ref)
 		if i < 0 {
 			continue
 		}

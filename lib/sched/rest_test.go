@@ -155,6 +155,48 @@ func TestL47AfterItsRest(t *testing.T) {
 	}
 }
 
+// The jobs that count against a node are those of the last hour: an older one is forgotten
+// alone, and one that fails once more counts from then on.
+func TestRestWithinAnHour(t *testing.T) {
+	for _, c := range []struct {
+		minutes []int
+		again   bool // the second failure is of the first job, tried again
+		rests   bool
+	}{
+		{[]int{0, 59, 61, 62}, false, true},
+		{[]int{0, 30, 61, 62}, false, true},
+		{[]int{0, 30, 61, 91}, false, false},
+		{[]int{0, 59, 60, 61}, true, true},
+		{[]int{0, 10, 60, 71}, true, false},
+	} {
+		r := black(t, 2)
+		first, minute := r.m.named["ws1"].first.ref, 0
+		for i, at := range c.minutes {
+			for ; minute < at; minute++ {
+				r.later(time.Minute)
+			}
+			r.expectRest(node.Busy, 0)
+			a := r.m.named["ws1"].first
+			if (a.ref == first) != (i == 0 || i == 1 && c.again) {
+				t.Fatalf("%v: failure %d is of %v", c.minutes, i, a.ref)
+			}
+			var n int
+			fmt.Sscanf(string(a.Token), "%x", &n)
+			for _, ev := range append(failing(n), gone(1, n)) {
+				r.apply(ev)
+			}
+			if c.again && i == 0 {
+				r.apply(Retry{Ref: first, By: "u"})
+			} else {
+				r.apply(AddBatch{Batch: uint32(i + 2), Jobs: 1, Spec: single})
+			}
+		}
+		if got := r.row("ws1").State == node.Resting; got != c.rests {
+			t.Errorf("jobs failed at minutes %v: it rests: %v", c.minutes, got)
+		}
+	}
+}
+
 // An operator ends a rest, and so does another start of the head. What a batch has done
 // on a node follows from its log.
 func TestL47RestEnds(t *testing.T) {
