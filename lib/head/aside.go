@@ -66,6 +66,7 @@ func (h *Head) setAside(n uint32, why error) {
 	delete(h.batches, n)
 	delete(h.byID, b.ID)
 	h.tools.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs()})
+	h.tellWatchers([]logged{{batch: b.Batch, aside: true}})
 	h.apply(sched.BatchGone{Batch: n})
 	for name := range on {
 		if s := h.nodes.sessions[h.nodes.byName[name]]; s != nil {

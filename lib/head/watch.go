@@ -34,6 +34,7 @@ type logged struct {
 	job      string
 	live     *liveJob
 	upto     int64 // of a new batch: how long its log was
+	aside    bool  // the batch was set aside, since its files are damaged
 }
 
 // A watcher is told of every record once it is durable.
@@ -209,6 +210,8 @@ func (f *follower) run(w *watcher) error {
 		for _, l := range logged {
 			take := f.change
 			switch {
+			case l.aside:
+				take = f.setAside
 			case l.rec == nil && l.live != nil:
 				take = f.changeWay
 			case l.rec == nil:
@@ -260,6 +263,22 @@ func (f *follower) changeWay(l logged) error {
 		return nil
 	}
 	return f.tell(&row)
+}
+
+// setAside takes that a batch was set aside, of which no more records come. It ends the answer
+// of a query that is about the batch, or waits for its jobs.
+func (f *follower) setAside(l logged) error {
+	waits := false
+	for id, r := range f.rows {
+		if id.Batch() == l.batch.ID && !l.batch.Submitted.After(r.Submitted) {
+			waits = true
+			delete(f.rows, id)
+		}
+	}
+	if f.q.About(l.batch.ID) && f.sees(l.batch) || waits && f.untilOver {
+		return errDamaged(l.batch.ID)
+	}
+	return nil
 }
 
 // newBatch takes the jobs of a batch that is new.
