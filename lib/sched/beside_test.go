@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +122,20 @@ func TestVisitOfRemoved(t *testing.T) {
 	used(2, 1<<30, 2)
 	script{{Visit{Session: 4, Attempt: tok(1)}, "start 2/0 a2~1 ws2/4; START 4 2/0 a2"}}.run(t, r)
 	script{{Visit{Session: 4, Attempt: "no token", CPUs: 1}, `ODD 4 "no token"`}}.run(t, r)
+}
+
+// A node that says that visits have more memory than there can be is full, and not empty.
+func TestVisitsOfAllMemory(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(partOf(1, "ws1", 4, 0, 1))
+	for i := range maxHeld {
+		r.apply(Visit{Session: 1, Attempt: tok(i + 1), CPUs: 1, Memory: math.MaxInt64})
+	}
+	r.apply(ListEnd{1})
+	if used := r.m.named["ws1"].Used; used.Memory < 1<<50 || used.Memory+1<<50 < 0 {
+		t.Errorf("%d bytes are in use", used.Memory)
+	}
 }
 
 // A job whose ranks have no room on one node of a machine is the load of several, until it

@@ -16,6 +16,9 @@ type visit struct {
 	gpus   job.Cards
 }
 
+// maxVisit is how many bytes of memory a visit counts at most: the sum of all has room in an int64.
+const maxVisit = 1 << 45
+
 func (e Visit) apply(m *Machine) {
 	p := m.from(e.Session)
 	k, ok := e.Attempt.Key()
@@ -26,7 +29,7 @@ func (e Visit) apply(m *Machine) {
 		m.do(Odd{p.Session, e.Attempt, "it names a visit by what is no token"})
 		return
 	case e.CPUs > 0 && len(p.visits) < maxHeld:
-		p.visits[k] = visit{min(e.CPUs, policy.MaxCPUs), max(0, e.Memory), job.AllCards(e.GPUs)}
+		p.visits[k] = visit{min(e.CPUs, policy.MaxCPUs), min(max(0, e.Memory), maxVisit), job.AllCards(e.GPUs)}
 	default:
 		delete(p.visits, k)
 	}
