@@ -72,7 +72,9 @@ func (e Item) apply(m *Machine) {
 	a.ran, a.ranAt = seconds(e.Ran), m.lab.Now
 	m.takeCards(a)
 	if a.result != nil && e.Ended == nil {
-		m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
+		if a.boot == p.Boot { // else the end was lost with the power of the machine
+			m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
+		}
 		a.result = nil
 		m.count(a)
 	}

@@ -284,6 +284,18 @@ var rules = ruleBook{
 		{2, ListEnd{2}, ""},
 		{3, ended(2, 1, lost), "late 1/0 a1; HAVE 2 a1"},
 	}},
+	{"a machine that restarts and had not kept that it was over", begin, []step{
+		{1, ended(1, 1, exited(0, "m")), "GRANT 1 a1"},
+		{1, NodeDown{1}, ""},
+		{2, NodeUp{Session: 2, Node: "ws1", Boot: "b2", State: "s1"}, ""},
+		{2, item(2, 1, job.PhaseRunning), "back 1/0 a1 lost (ws1 was restarted under it); STOP 2 a1"},
+	}},
+	{"an attempt that had ended, and runs", begin, []step{
+		{1, ended(1, 1, exited(0, "m")), "GRANT 1 a1"},
+		{1, NodeDown{1}, ""},
+		{2, up(2, "ws1", 4), ""},
+		{2, item(2, 1, job.PhaseRunning), "ODD 2 a1; KEEP 2 a1"},
+	}},
 	{"a machine that restarts and says itself what is lost", begin, []step{
 		{1, NodeDown{1}, ""},
 		{2, NodeUp{Session: 2, Node: "ws1", Boot: "b2", State: "s1"}, ""},
