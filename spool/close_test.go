@@ -131,6 +131,29 @@ func TestI03PlacedByOneThatWasKilled(t *testing.T) {
 	}
 }
 
+// Somebody removes the empty directories of a batch, and does it again while dsched makes one
+// anew for a result.
+func TestPlacedWhileDirectoriesAreRemoved(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	done := start("a", 1)
+	m, err := bring(h, b, done.Attempt, "x\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, h, b, done, endOf(job.KindDone, done, m))
+	bare := func() {
+		for _, dir := range []string{"out", "manifests"} {
+			os.Remove(filepath.Join(b.dir, dir)) // that is not empty stays
+		}
+	}
+	bare()
+	defer durable.Observe(&durable.Observer{Sync: func(*os.File, bool) error { bare(); return nil }})()
+	if err := errors.Join(h.Publish(b, "a", done.Attempt), h.SyncPublished()); err != nil {
+		t.Error(err)
+	}
+}
+
 // What a dsched had written when it was killed is made durable before a reader
 // tells it.
 func TestI04ToldFromFiles(t *testing.T) {

@@ -3,6 +3,7 @@ package spool
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -385,16 +386,20 @@ func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 // publishAnew is durable.Publish into a directory of a batch, or into trash/, which it makes
 // anew, with that mode, if it is missing. The error is fs.ErrNotExist only if from is not there.
 func publishAnew(from, target string, mode fs.FileMode) error {
+	dir := filepath.Dir(target)
 	err := durable.Publish(from, target)
-	if errors.Is(err, fs.ErrNotExist) && exists(from) == nil {
-		if err = remakeDir(filepath.Dir(target), mode); err == nil {
-			err = durable.Publish(from, target)
+	if !errors.Is(err, fs.ErrNotExist) || exists(from) != nil {
+		return err
+	}
+	for range 10 { // who removes empty directories can do it again
+		if err := makeDir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-		if errors.Is(err, fs.ErrNotExist) && exists(from) == nil { // a link that leads nowhere is there
-			err = &fs.PathError{Op: "rename into", Path: filepath.Dir(target), Err: syscall.ENOTDIR}
+		if err = durable.Publish(from, target); !errors.Is(err, fs.ErrNotExist) || exists(from) != nil {
+			return cmp.Or(err, syncPresent([]string{filepath.Dir(dir)}))
 		}
 	}
-	return err
+	return &fs.PathError{Op: "rename into", Path: dir, Err: syscall.ENOTDIR} // a link that leads nowhere is there
 }
 
 // SyncPublished makes durable what Publish and Aside have put in place since.
