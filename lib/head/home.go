@@ -27,8 +27,8 @@ type home struct {
 	at      time.Duration // when a session got a number of its own last
 }
 
-// sessionEvery is how long sessions of a node have the same number: each new one is written to
-// a log.
+// sessionEvery is how long sessions of a node have the same number, but for older copies: each
+// new one is written to a log.
 const sessionEvery = time.Minute
 
 // maxSession is the largest number of a session: JSON readers know larger ones by halves.
@@ -59,12 +59,29 @@ func (h *Head) checkHome(s *session, hello *wire.Hello, peer dial.Peer) (number 
 	if hello.Session == nil {
 		return nil, nil
 	}
-	if *hello.Session < was.session && (name != s.name || h.hasJobs(name)) {
+	s.older = *hello.Session < was.session
+	if s.older && (name != s.name || h.hasJobs(name)) {
 		h.noteCopy(s.name, name)
 		s.log.Error("node refused: its directory is an older copy, as of a backup (if the newer one is gone: dadm lost "+string(name)+", and its jobs start again elsewhere)", "of", string(name), "session", *hello.Session, "expected", was.session, "from", peer.From)
 		return nil, refusal("this directory is an older copy of that of node %[1]q (session %[2]d, expected %[3]d): if the newer one is gone, on the head: dadm lost %[1]s; else remove it, then dnoded -init", name, *hello.Session, was.session)
 	}
-	return h.numberSession(s.name, max(*hello.Session, was.session)), nil
+	return h.numberSession(s, max(*hello.Session, was.session)), nil
+}
+
+// noteOlder records the number of a session of an older copy before its node can know it: the
+// directory that was newer before is the older one from then on.
+func (h *Head) noteOlder(s *session, hello *wire.Hello, number *uint64) {
+	if s.older {
+		h.settled(func() { h.recordHome(s.name, home{state: s.state, machine: hello.Machine, session: *number}) })
+	}
+}
+
+// outnumbered reports whether the node's directory would be an older copy in its next session: a
+// copy had a later session since this one got its number, or it is an older copy now and has not
+// noted the number. It is of the state's goroutine.
+func (h *Head) outnumbered(s *session) bool {
+	now := h.nodes.homes[s.name]
+	return s.state == now.state && s.number < now.session && (s.older || s.number > 0)
 }
 
 // hasJobs reports whether a node has jobs, as far as the head knows.
@@ -97,9 +114,9 @@ func (h *Head) copyNote(name node.Name) string {
 }
 
 // numberSession returns the number of a session that comes after one with that number.
-func (h *Head) numberSession(name node.Name, last uint64) *uint64 {
+func (h *Head) numberSession(s *session, last uint64) *uint64 {
 	h.do(func() {
-		if its := h.nodes.homes[name]; its.at == 0 || h.clock.tell()-its.at >= sessionEvery {
+		if its := h.nodes.homes[s.name]; s.older || its.at == 0 || h.clock.tell()-its.at >= sessionEvery {
 			last++
 		}
 	})

@@ -320,3 +320,73 @@ func TestHostileSession(t *testing.T) {
 	s.later(time.Second)
 	n.visits()
 }
+
+// An older copy that is let in is the node from then on: the directory that was newer before is
+// refused while the copy has a job, also if both came within a minute.
+func TestOlderCopyIsNewerThen(t *testing.T) {
+	s := newSite(t)
+	n := &homely{site: s, name: "ws1", state: "s1", machine: "m1"}
+	n.visits()
+	image := *n
+	s.later(sessionEvery)
+	n.visits()
+	item := image.runs()
+	n.refusedFor("older copy")
+	end, err := image.comes(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image.becomes("ns/b/j", job.Running)
+	end()
+}
+
+// An older copy that greets while the node has no job, and goes on when it has one, is refused,
+// also with the number that it was given.
+func TestOlderCopyWaits(t *testing.T) {
+	s := newSite(t)
+	n := &homely{site: s, name: "ws1", state: "s1", machine: "m1"}
+	n.visits()
+	backup := *n
+	s.later(sessionEvery)
+	n.visits()
+	c, head, err := n.greet(n.addr, wire.Hello{Role: wire.RoleNode, Name: n.name, Boot: "boot-m1", State: n.state, Machine: n.machine, Session: &backup.session})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	item := n.runs()
+	n.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}, Session: *head.Session}, &wire.List{}, &wire.ListEnd{})
+	if m, err := c.Recv(); err == nil {
+		t.Errorf("it is told %+v", m)
+	}
+	backup.session = *head.Session
+	backup.refusedFor("older copy")
+	end, err := n.comes(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.becomes("ns/b/j", job.Running)
+	end()
+}
+
+// An older copy that cannot note its number, as on a full disk, gets no job: it would be refused
+// with that.
+func TestOlderCopyWithoutNumber(t *testing.T) {
+	s := newSite(t)
+	n := &homely{site: s, name: "ws1", state: "s1", machine: "m1"}
+	n.visits()
+	image := *n
+	s.later(sessionEvery)
+	n.visits()
+	s.submit("ns/b", "j")
+	c, _, err := n.greet(n.addr, wire.Hello{Role: wire.RoleNode, Name: n.name, Boot: "boot-m1", State: n.state, Machine: n.machine, Session: &image.session})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	n.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.ListEnd{})
+	if m, err := c.Recv(); err == nil {
+		t.Errorf("it is told %+v", m)
+	}
+	image.visits()
+}

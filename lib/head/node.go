@@ -39,6 +39,7 @@ type session struct {
 	name   node.Name
 	state  string             // names its directory
 	number uint64             // that the node has noted there; 0: none
+	older  bool               // it is an older copy, which was let in
 	abroad func(uid int) bool // of who brings back what was taken to a cluster: whose batches these may be; nil: it is a node
 	byLine bool               // the list of nodes lets it in, by its key or where the head has started it
 	conn   *wire.Conn
@@ -103,6 +104,7 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	if err := h.replaceOld(ctx, s, peer); err != nil {
 		return err
 	}
+	h.noteOlder(s, hello, number)
 	known()
 	defer s.end() // also of one that never says what it offers, and has data streams
 	c.ReadWithin(silentAfter)
@@ -118,7 +120,7 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 	}
 	out := false
 	ok := h.do(func() {
-		if out = h.door.isOut(g); !out {
+		if out = h.door.isOut(g) || h.outnumbered(s); !out {
 			h.nodeUp(s, hello, offer.Offer.Bounded())
 		}
 	})
