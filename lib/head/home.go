@@ -91,13 +91,13 @@ func (h *Head) hasJobs(name node.Name) bool {
 	return len(ids) > 0
 }
 
-// noteCopy keeps for dquery that a node that it shows was refused with a copy of the directory
-// of node of, until one of its name is let in, or one of either is given up.
+// noteCopy keeps for dquery that a node that it shows as away was refused with a copy of the
+// directory of node of, until one of its name is let in, or one of either is given up.
 func (h *Head) noteCopy(name, of node.Name) {
 	list, _ := h.door.nodes()
 	_, listed := list.Named(name)
 	h.do(func() {
-		if listed || h.machine.Knows(name) {
+		if h.nodes.byName[name] == 0 && (listed || h.machine.Knows(name)) {
 			h.nodes.copies[name] = of
 		}
 	})

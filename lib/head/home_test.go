@@ -390,3 +390,18 @@ func TestOlderCopyWithoutNumber(t *testing.T) {
 	}
 	image.visits()
 }
+
+// A copy that is refused while the node is connected is not why the node is away later.
+func TestCopyRefusedBesideItsNode(t *testing.T) {
+	s := newSite(t)
+	n := &homely{site: s, name: "ws1", state: "s1", machine: "m1"}
+	end, err := n.comes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := *n
+	copied.machine = "m2"
+	copied.refusedFor("another machine")
+	end()
+	n.noted("")
+}
