@@ -13,6 +13,7 @@ import (
 	"distribute/lib/query"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // What is set is compared with what was set last, whether that is durable or not.
@@ -82,6 +83,27 @@ func TestFollowWhole(t *testing.T) {
 	}
 	if got := bytes.Count(out.Bytes(), []byte(`"state":"held"`)); got != 3 {
 		t.Errorf("he is shown %s", out.String())
+	}
+}
+
+// A record that was made before its batch was set aside, and is told after that, shows all that
+// is known of its job to a follower of all batches.
+func TestFollowRecordOfBatchSetAside(t *testing.T) {
+	h := newState(t)
+	n, err := h.open(made(t, h, "ns/b", "a"), false)
+	must(t, err)
+	b := h.batches[n]
+	var out bytes.Buffer
+	f := follower{rows: map[job.ID]*job.Row{}, enc: json.NewEncoder(&out), sees: func(*spool.Batch) bool { return true }}
+	f.q, err = query.Parse([]string{"namespace=ns"}, time.Now())
+	must(t, err)
+	row := job.NewRow(b.ID, "a", &b.Head, b.Submitted)
+	row.State, row.Attempt, row.Node = job.Running, 2, "ws1"
+	f.rows[row.ID] = &row
+	must(t, f.setAside(logged{batch: b.Batch, aside: true}))
+	must(t, f.change(logged{batch: b.Batch, rec: &job.Record{Kind: job.KindDone, Seq: 9, Job: "a", Try: 2, Time: time.Now()}}))
+	if got := out.String(); !strings.Contains(got, `"state":"done"`) || !strings.Contains(got, `"node":"ws1"`) {
+		t.Errorf("he is shown %s", got)
 	}
 }
 

@@ -265,15 +265,12 @@ func (f *follower) changeWay(l logged) error {
 	return f.tell(&row)
 }
 
-// setAside takes that a batch was set aside, of which no more records come. It ends the answer
+// setAside takes that a batch was set aside, of which nothing more is recorded. It ends the answer
 // of a query that is about the batch, or waits for its jobs.
 func (f *follower) setAside(l logged) error {
 	waits := false
-	for id, r := range f.rows {
-		if id.Batch() == l.batch.ID && !l.batch.Submitted.After(r.Submitted) {
-			waits = true
-			delete(f.rows, id)
-		}
+	for id, r := range f.rows { // they stay: the end of a job may have been recorded before, and is told later
+		waits = waits || id.Batch() == l.batch.ID && !l.batch.Submitted.After(r.Submitted)
 	}
 	if f.q.About(l.batch.ID) && f.sees(l.batch) || waits && f.untilOver {
 		return errDamaged(l.batch.ID)
