@@ -1403,3 +1403,44 @@ func TestSweep(t *testing.T) {
 		t.Errorf("it has %v, %v", list, err)
 	}
 }
+
+// TestOpenedKeepsModes opens closed directories on the way to an input: they have their whole
+// modes again afterwards.
+func TestOpenedKeepsModes(t *testing.T) {
+	top := t.TempDir()
+	root, err := os.OpenRoot(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	modes := map[string]fs.FileMode{"input": fs.ModeDir | fs.ModeSetgid | 0o555, "input/sub": fs.ModeDir | fs.ModeSticky | 0o500}
+	if err := os.MkdirAll(filepath.Join(top, "input/sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(filepath.Join(top, "input"), 0o700)
+	for _, at := range []string{"input/sub", "input"} {
+		if err := os.Chmod(filepath.Join(top, at), modes[at]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tries := 0
+	err = opened(root, "input/sub", func() error {
+		if tries++; tries == 1 { // root is permitted
+			return fs.ErrPermission
+		}
+		for at := range modes {
+			if info, err := root.Stat(at); err != nil || info.Mode().Perm()&0o700 != 0o700 {
+				t.Errorf("%s is not open: %v", at, err)
+			}
+		}
+		return nil
+	})
+	if err != nil || tries != 2 {
+		t.Errorf("%d tries: %v", tries, err)
+	}
+	for at, mode := range modes {
+		if info, err := root.Stat(at); err != nil || info.Mode() != mode {
+			t.Errorf("%s has mode %v, not %v: %v", at, info.Mode(), mode, err)
+		}
+	}
+}

@@ -133,7 +133,7 @@ func opened(root *os.Root, dir string, do func() error) error {
 		if serr != nil || !info.IsDir() {
 			break
 		}
-		mode := info.Mode().Perm()
+		mode := info.Mode() // with the set-group-id bit
 		if mode&0o700 == 0o700 {
 			continue
 		}
@@ -331,8 +331,9 @@ func (d *Desk) share(ctx context.Context, root *os.Root, in job.Input) (*SharedF
 // checkCached reads an input in the cache of which this dnoded does not know that it is whole: a
 // job that has a link to it, or had one, may have changed it. One that has the time of the input
 // is believed. A changed input is removed, and the error is [ErrChanged]. One that the disk does
-// not read is removed, too: it can come again, to another place of the disk. One input is read at a time; what need not be read does not wait for that. It
-// ends early with ctx, and removes nothing then.
+// not read is removed, too: it can come again, to another place of the disk. One input is read
+// at a time; what need not be read does not wait for that. It ends early with ctx, and removes
+// nothing then.
 func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
 	if believed, err := d.believe(in); believed || err != nil {
 		return err
