@@ -233,8 +233,11 @@ func (b *Build) unshare(tree *os.Root, at []SharedFile) error {
 	}
 	var links []string
 	err := durable.Walk(tree, func(e durable.Entry, err error) error {
-		if err == nil && shared(e.Info) { // what cannot be looked at no job can have
+		switch { // what cannot be looked at, or is very deep, no job can have
+		case err == nil && shared(e.Info):
 			links = append(links, e.Path)
+		case len(e.Path) > maxWalked:
+			return fs.SkipDir
 		}
 		return nil
 	}, nil)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"distribute/lib/account"
@@ -512,6 +513,8 @@ func blamedBuild(b *desk.Build, err error) error {
 		return err
 	case errors.As(err, &placed):
 		return &buildError{fmt.Sprintf("what it left has no place for %q of its jobs: %s", placed.Path, reason(placed.Err)), b.Output(), true}
+	case errors.As(err, &copied) && errors.Is(err, syscall.ENAMETOOLONG):
+		return &buildError{fmt.Sprintf("its jobs cannot have a directory with a path of %d bytes, which it left", len(copied.Path)), b.Output(), true}
 	case errors.As(err, &copied) && errors.Is(err, fs.ErrPermission):
 		return &buildError{fmt.Sprintf("its jobs cannot have %q, which it left: %s", copied.Path, reason(copied.Err)), b.Output(), true}
 	}

@@ -19,6 +19,9 @@ import (
 // Holes of files stay holes. Special files are left out and named. Set-id bits are dropped. Owners are those
 // of any file that the caller makes.
 //
+// The error is syscall.ENAMETOOLONG if a directory has a path of more than 16 KiB: a copy holds the
+// paths of all directories above the one that it is in, which are gigabytes in very deep trees.
+//
 // If as is not nil, files of src are opened by a function that it is given, so
 // that the caller can do that with the rights of whoever may change that tree.
 func Copy(ctx context.Context, dst, src *os.Root, as func(func() error) error) ([]Skipped, error) {
@@ -49,6 +52,9 @@ func copyError(path string, err error) error {
 	}
 	return &CopyError{path, err}
 }
+
+// maxCopied limits the length of the paths of directories in a tree that is copied.
+const maxCopied = 1 << 14
 
 type copier struct {
 	as func(func() error) error
@@ -110,6 +116,9 @@ func (c *copier) one(ctx context.Context, dst, src *os.Root, name, path string) 
 }
 
 func (c *copier) sub(ctx context.Context, dst, src *os.Root, name, path string) error {
+	if len(path) > maxCopied {
+		return syscall.ENAMETOOLONG
+	}
 	from, err := openDir(src, name)
 	if err != nil {
 		return err

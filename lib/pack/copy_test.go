@@ -2,8 +2,10 @@ package pack
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -51,6 +53,34 @@ func TestCopySparse(t *testing.T) {
 		}
 		if had, has := onDisk(t, from, name), onDisk(t, to, name); has > had+64<<10 {
 			t.Errorf("%s takes %d bytes of disk, and its copy %d", name, had, has)
+		}
+	}
+}
+
+// A tree in which paths are longer than any path that Linux takes is copied, but none that is so
+// deep that the paths of its directories take gigabytes of memory.
+func TestCopyDeep(t *testing.T) {
+	for _, c := range []struct {
+		levels int
+		want   error
+	}{{60, nil}, {80, syscall.ENAMETOOLONG}} {
+		from, to := openRoot(t, t.TempDir()), openRoot(t, t.TempDir())
+		at := from
+		for range c.levels {
+			name := strings.Repeat("d", 250)
+			if err := at.Mkdir(name, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			next, err := at.OpenRoot(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer next.Close()
+			at = next
+		}
+		_, err := Copy(t.Context(), to, from, nil)
+		if copied := (*CopyError)(nil); !errors.Is(err, c.want) || err != nil && !errors.As(err, &copied) {
+			t.Errorf("%d levels: %.200v", c.levels, err)
 		}
 	}
 }
