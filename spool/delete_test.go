@@ -268,6 +268,28 @@ func TestMadeAnewByTwo(t *testing.T) {
 	}
 }
 
+// If run/ cannot be made anew, however often that is tried, nothing is left of it: Load, which
+// removes what a crash has left, comes later.
+func TestNotMadeAnew(t *testing.T) {
+	h := newHead(t)
+	if err := os.RemoveAll(h.path("run")); err != nil {
+		t.Fatal(err)
+	}
+	end := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "remake.publish" {
+			return fs.ErrPermission
+		}
+		return nil
+	}})
+	err := h.remakeTop("run")
+	if end(); !errors.Is(err, fs.ErrPermission) {
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(h.path(".*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
 // What is made anew in a spool whose directories hand their group on does so, too.
 func TestMadeAnewHandsItsGroupOn(t *testing.T) {
 	h := newHead(t)

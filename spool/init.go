@@ -52,7 +52,7 @@ func (s *Spool) remakeTop(name string) error {
 			mode = d.mode
 		}
 	}
-	temp := s.path("." + name + "." + string(job.NewToken()) + ".tmp~") // Load removes it
+	temp := s.path("." + name + "." + string(job.NewToken()) + ".tmp~") // after a crash Load removes it
 	err := makeDir(temp, mode)
 	if err == nil {
 		err = durable.Step("remake.publish")
@@ -60,11 +60,14 @@ func (s *Spool) remakeTop(name string) error {
 	if err == nil {
 		err = durable.Publish(temp, s.path(name))
 	}
-	if err != nil && exists(s.path(name)) == nil { // another process has made it at the same time
-		err = os.RemoveAll(temp)
-	}
 	if err != nil {
-		return err
+		removed := os.RemoveAll(temp)
+		if exists(s.path(name)) != nil {
+			return errors.Join(err, removed)
+		}
+		if removed != nil { // else another process has made it at the same time
+			return removed
+		}
 	}
 	return syncPresent([]string{s.dir})
 }
