@@ -33,7 +33,11 @@ mark() {
 
 # place SUM MODE SHARED PATH TIME puts an input at its path, and notes it.
 declare -A placed=()
-place() { put "$@" && placed[/$4]=$(mark "$4"); }
+place() {
+	local at=./$4
+	opened "${at%/*}" place_there "$@"
+}
+place_there() { put_there "$@" && placed[/$4]=$(mark "$4"); }
 
 # opened DIR ACTION: the action, for which directories on the way to DIR that are closed to
 # their owner are opened.
@@ -56,13 +60,8 @@ opened() {
 	return "$status"
 }
 
-# put is place without the note: a large input that no copy can share is linked, read-only, with
-# the time that all links have.
-put() {
-	local dir=./$4
-	dir=${dir%/*}
-	opened "$dir" put_there "$@"
-}
+# put_there is place without the note, in a directory that is open: a large input that no copy can
+# share is linked, read-only, with the time that all links have.
 put_there() {
 	local from=$root/inputs/$1 to=./$4
 	[ -d "${to%/*}" ] || mkdir -p -- "${to%/*}" || return
@@ -80,13 +79,21 @@ put_there() {
 open_dirs() { find "$1" -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null; }
 
 # keep is place where the build has left nothing.
-keep() { [ -e "./$4" ] || [ -L "./$4" ] || place "$@"; }
+keep() {
+	local at=./$4
+	opened "${at%/*}" keep_there "$@"
+}
+keep_there() { [ -e "./$4" ] || [ -L "./$4" ] || place_there "$@"; }
 
 # unplace removes an input that is the very file which was placed, unchanged.
 unplace() {
-	[ -n "${placed[/$4]:-}" ] && [ -f "./$4" ] && [ ! -L "./$4" ] || return 0
+	[ -n "${placed[/$4]:-}" ] || return 0
 	local at=./$4
-	[ "$(mark "$4")" != "${placed[/$4]}" ] || opened "${at%/*}" rm -f -- "$at"
+	opened "${at%/*}" unplace_there "$@" || :
+}
+unplace_there() {
+	[ -f "./$4" ] && [ ! -L "./$4" ] && [ "$(mark "$4")" = "${placed[/$4]}" ] || return 0
+	rm -f -- "./$4"
 }
 
 # each ACTION INPUTS: the action with each input, of which there are five words.
