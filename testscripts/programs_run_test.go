@@ -597,7 +597,11 @@ func (p *programs) disturb(w way, ids []string) {
 			kinds = kinds[:3] // jobs that leave take time to begin again
 		}
 		kind := kinds[rand.IntN(len(kinds))]
-		p.tool(w.as, p.work, []int{0}, append(dpause, kind...)...)
+		ends := []int{0}
+		if p.half {
+			ends = []int{0, 75} // a busy machine stops nothing within its time
+		}
+		p.tool(w.as, p.work, ends, append(dpause, kind...)...)
 		defer p.tool(w.as, p.work, []int{0}, append(dpause, "-r")...)
 		if len(kind) == 1 || kind[1] == strconv.Itoa(runtime.NumCPU()) { // after -e they have some time to save
 			p.standStill(ids)
