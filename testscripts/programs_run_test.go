@@ -496,6 +496,9 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 	p.must(os.Chown(home, p.id(w.as), p.id(w.as)))
 	p.tool(w.as, home, []int{0, 1}, append([]string{"dpull", "-q"}, ids...)...)
 	if !w.cluster { // there Slurm does it
+		for end := time.Now().Add(15 * time.Second); len(p.left(ids)) > 0 && time.Now().Before(end); {
+			time.Sleep(100 * time.Millisecond) // an attempt whose daemon was killed may still be ended
+		}
 		for _, pid := range p.left(ids) {
 			cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			p.fail("of %v, %q is left on the node %s", ids, cmd, w.name)
