@@ -360,8 +360,8 @@ func TestX98NodeFillsNoLog(t *testing.T) {
 	expect[*wire.Pong](t, other.c)
 	s.stop()
 	hands.Wait()
-	if n := strings.Count(s.log.String(), "node=ws1"); n > nodeLines || s.log.Len() > nodeLines*2*maxReason {
-		t.Errorf("%d lines, and %d bytes in all", n, s.log.Len())
+	if n := strings.Count(s.log.String(), "node=ws1"); n > nodeLines || len(s.log.String()) > nodeLines*2*maxReason {
+		t.Errorf("%d lines, and %d bytes in all", n, len(s.log.String()))
 	}
 	if !strings.Contains(s.log.String(), "node=ws2") {
 		t.Error("of ws2 nothing is said")

@@ -31,7 +31,7 @@ type site struct {
 	t    *testing.T
 	dir  string
 	addr string // of TCP, or of TLS
-	log  *bytes.Buffer
+	log  *sheet
 	h    *Head
 	stop func()
 
@@ -47,7 +47,7 @@ func newSiteIn(t *testing.T, dir string) *site {
 	if err := spool.Init(dir); err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, dir: dir, log: &bytes.Buffer{}}
+	s := &site{t: t, dir: dir, log: &sheet{}}
 	s.start()
 	t.Cleanup(func() { s.stop() })
 	return s
