@@ -273,16 +273,18 @@ printing() {
 }
 
 # printed returns when all of that is in the file. A process that the job has left, and that
-# still has the pipe, is killed, as on a node.
+# still has the pipe, is killed, as on a node; one that cannot be is waited for ten seconds. The
+# writer has it too at its start, which may be later than the end of a short job.
 printed() {
-	local n pid
+	local n=0 held pid
 	exec 9>&-
-	for ((n = 0; n < 500; n++)); do
-		kill -0 "$writer" 2>/dev/null || return
-		[ "$n" = 0 ] || for pid in $(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3); do
+	while [ "$n" -lt 500 ] && kill -0 "$writer" 2>/dev/null; do
+		sleep 0.02
+		held=$(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3 | grep -vx "$writer")
+		for pid in $held; do
 			kill -KILL "$pid" 2>/dev/null
 		done
-		sleep 0.02
+		[ -z "$held" ] || n=$((n + 1))
 	done
 }
 
