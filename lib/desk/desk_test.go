@@ -969,6 +969,32 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// TestUnwritable has the disk of a job's directory refuse to write an input: that stays in the cache.
+func TestUnwritable(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	defer d.Close()
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := cache(t, d, []byte("content"))
+	in.Path = "input"
+	end := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "place.write" {
+			return syscall.EIO
+		}
+		return nil
+	}})
+	defer end()
+	if _, _, err := d.Place(t.Context(), root, []job.Input{in}, false); !errors.Is(err, syscall.EIO) {
+		t.Errorf("it is placed: %v", err)
+	}
+	if !has(d, in) {
+		t.Error("it is no longer in the cache")
+	}
+}
+
 // TestSharedUnreadWaitsForNoRead shares an input that has its time while another input is read.
 func TestSharedUnreadWaitsForNoRead(t *testing.T) {
 	dir := t.TempDir()

@@ -176,10 +176,13 @@ func (d *Desk) placeOne(ctx context.Context, root *os.Root, in job.Input) (*Shar
 		return d.share(ctx, root, in)
 	}
 	if _, err = src.Seek(0, io.SeekStart); err == nil && in.Size < SharedFrom {
-		if err = durable.Step("cache.read"); err == nil {
+		if err = errors.Join(durable.Step("cache.read"), durable.Step("place.write")); err == nil {
 			_, err = io.Copy(dst, src)
 		}
-		err = d.unread(in, err)
+		if errors.Is(err, syscall.EIO) { // the job's directory may be on the disk that fails
+			_, rerr := d.isWhole(ctx, in)
+			err = errors.Join(err, d.unread(in, rerr))
+		}
 	}
 	if err = errors.Join(err, dst.Chmod(mode), dst.Close()); err != nil {
 		return nil, fmt.Errorf("input %q: %w", in.Path, err)
