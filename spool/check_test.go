@@ -727,7 +727,17 @@ func TestHeadMakesDirectoriesAnew(t *testing.T) {
 		}
 		want[d.name] = info.Mode()
 	}
+	left := "." + tree[0].name + "." + string(job.NewToken()) + ".tmp~" // of a head that was killed meanwhile
+	if err := os.Mkdir(filepath.Join(dir, left), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := lines(checkSpool(t, dir, false)), "left\t"+left+"\ta directory that was being made\t"+starts; !strings.Contains(got, want) {
+		t.Errorf("dfsck: %s", got)
+	}
 	loadHead(t, dir)
+	if err := exists(filepath.Join(dir, left)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
 	for name, want := range want {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, want %v: %v", name, info, want, err)
