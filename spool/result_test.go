@@ -374,6 +374,51 @@ func TestSmallResults(t *testing.T) {
 	}
 }
 
+// The log of a later batch of the same name is told from the log that was read, also if its file
+// has the inode of the other.
+func TestSmallResultsOfALaterBatch(t *testing.T) {
+	sealsSmall = true
+	defer func() { sealsSmall = false }()
+	withResults := func(names ...string) (*Head, *Batch) {
+		h := newHead(t)
+		b := submit(t, h, "ns/b", names)
+		for _, name := range names {
+			began := start(name, 1)
+			commit(t, h, b, began)
+			m, err := bring(h, b, began.Attempt, "of "+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit(t, h, b, endOf(job.KindDone, began, m))
+			if err := h.Publish(b, name, began.Attempt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return h, b
+	}
+	h, b := withResults("a")
+	all := h.Results("ns/b")
+	open := func() {
+		t.Helper()
+		m, root, err := all.Open("a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		root.Close()
+		if m.Sum() != resultOf("of a").Sum() {
+			t.Errorf("it is %v", m)
+		}
+	}
+	open()
+	_, later := withResults("before", "a")
+	log, old := filepath.Join(later.dir, "log.jsonl"), filepath.Join(b.dir, "log.jsonl")
+	text, err := os.ReadFile(log)
+	if err := errors.Join(err, os.WriteFile(old, text, 0o640), os.Rename(old, log), os.RemoveAll(b.dir), os.Rename(later.dir, b.dir)); err != nil {
+		t.Fatal(err)
+	}
+	open()
+}
+
 // D88: what is wrong in a directory that its owner may not write is asked for again, and
 // what is of no use in one is removed.
 func TestD88ResumeInAReadOnlyDirectory(t *testing.T) {

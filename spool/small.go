@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +84,7 @@ func (h *Head) noteSmall(b *Batch, attempt job.Token) {
 type Results struct {
 	spool   *Spool
 	batch   *Batch
-	log     fs.FileInfo      // the file that was read; nil: none
+	first   []byte           // first bytes of the log that was read; nil: none
 	next    int64            // byte up to which it was read
 	offsets map[string]int64 // of the records with small results, by the names of their directories
 }
@@ -161,13 +162,25 @@ func (r *Results) manifest(name string) (pack.Manifest, error) {
 	return r.manifestAt(log, at, name)
 }
 
-// forgetOther forgets what was read of another file: a later batch may have the same name.
+// firstRead is how many bytes tell the log of a batch from that of a later one with the same name:
+// the time and the seq of its first record are in these.
+const firstRead = 256
+
+// forgetOther forgets what was read of another file: a later batch may have the same name. The
+// number of its inode may be the same, too.
 func (r *Results) forgetOther(log *os.File) error {
 	info, err := log.Stat()
-	if err == nil && (r.log == nil || !os.SameFile(r.log, info) || info.Size() < r.next) {
-		r.log, r.next, r.offsets = info, 0, map[string]int64{}
+	if err != nil {
+		return err
 	}
-	return err
+	first := make([]byte, min(firstRead, info.Size()))
+	if _, err := log.ReadAt(first, 0); err != nil {
+		return err
+	}
+	if r.first == nil || !bytes.HasPrefix(first, r.first) || info.Size() < r.next {
+		r.first, r.next, r.offsets = first, 0, map[string]int64{}
+	}
+	return nil
 }
 
 // indexLog notes where in the log the records with small results are.
