@@ -117,7 +117,7 @@ func (h *Head) copyNote(name node.Name) string {
 func (h *Head) numberSession(s *session, last uint64) *uint64 {
 	h.do(func() {
 		if its := h.nodes.homes[s.name]; s.older || its.at == 0 || h.clock.tell()-its.at >= sessionEvery {
-			last++
+			last = min(last+1, maxSession)
 		}
 	})
 	return &last

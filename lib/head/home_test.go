@@ -314,6 +314,10 @@ func TestHostileSession(t *testing.T) {
 	if _, err := n.comes(); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("told %v", err)
 	}
+	last := &homely{site: s, name: "ws3", state: "s3", machine: "m3", session: maxSession}
+	last.visits()
+	s.later(sessionEvery)
+	last.visits() // it was not given a larger one
 	other := &homely{site: s, name: "ws2", state: "s1", machine: "m1", session: maxSession - 1} // whoever knows the state id
 	other.visits()
 	n.session = 1
