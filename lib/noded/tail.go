@@ -15,10 +15,12 @@ import (
 	"distribute/lib/wire"
 )
 
-// How often a file is looked at while somebody follows it, and how many may.
+// How often a file is looked at while somebody follows it, how many files may be followed, and how
+// many may be sent at a time with the logs of builds. The head asks for each of these once.
 const (
-	lookEvery = 100 * time.Millisecond
-	MaxTails  = 64
+	lookEvery     = 100 * time.Millisecond
+	MaxTails      = 64
+	maxBuildTails = 1024
 )
 
 // tail begins to send what an attempt or its build printed. It is called in the order
@@ -26,11 +28,15 @@ const (
 // attempt go.
 func (s *session) tail(ctx context.Context, n *daemon, m *wire.Tail) {
 	ctx, cancel := context.WithCancel(ctx)
+	most := MaxTails
+	if m.Build && !m.Follow {
+		most = maxBuildTails
+	}
 	s.mu.Lock()
-	if s.tails[m.X] != nil || len(s.tails) >= MaxTails {
+	if s.tails[m.X] != nil || len(s.tails) >= most {
 		s.mu.Unlock()
 		cancel()
-		s.out.put(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, &wire.End{X: m.X, Error: fmt.Sprintf("%d logs are followed on this node, which is the limit", MaxTails)})
+		s.out.put(&wire.Send{X: m.X, Of: wire.OfLog, Attempt: m.Attempt}, &wire.End{X: m.X, Error: fmt.Sprintf("%d logs are followed on this node, which is the limit", most)})
 		return
 	}
 	s.tails[m.X] = cancel
