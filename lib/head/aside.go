@@ -63,6 +63,12 @@ func (h *Head) setAside(n uint32, why error) {
 		h.aside = map[uint32]job.BatchID{}
 	}
 	h.aside[n] = b.ID
+	for name := range h.nodes.homes {
+		h.machine.Guests(name, func(a sched.Attempt) { on[name] = on[name] || a.Ref.Batch == n })
+		if on[name] {
+			h.nodes.aside[name] = true
+		}
+	}
 	delete(h.batches, n)
 	delete(h.byID, b.ID)
 	h.tools.count(b.Head.UID, user{batches: -1, jobs: -b.Jobs()})

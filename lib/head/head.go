@@ -81,6 +81,7 @@ type nodes struct {
 	last     uint64                 // the number of the session that began last
 	probe    time.Duration          // how long an old session may take to answer; 0: probeWithin
 	homes    map[node.Name]home
+	aside    map[node.Name]bool      // those that had a job of a batch when that was set aside
 	copies   map[node.Name]node.Name // names under which a copy of the directory of a node was refused last
 	removed  map[node.Name]bool      // by operators, since dsched was started, and not back
 	byLine   map[node.Name]bool      // whose last session was by a line of the list

@@ -9,6 +9,7 @@ import (
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 )
 
@@ -84,11 +85,15 @@ func (h *Head) outnumbered(s *session) bool {
 	return s.state == now.state && s.number < now.session && (s.older || s.number > 0)
 }
 
-// hasJobs reports whether a node has jobs, as far as the head knows.
-func (h *Head) hasJobs(name node.Name) bool {
-	var ids []job.ID
-	h.do(func() { ids, _ = h.given(name) })
-	return len(ids) > 0
+// hasJobs reports whether a node has jobs, as far as the head knows. Those of a batch that was set
+// aside since dsched began are counted until an operator gives the node up.
+func (h *Head) hasJobs(name node.Name) (has bool) {
+	h.do(func() {
+		has = h.nodes.aside[name]
+		h.machine.Live(func(a sched.Attempt) { has = has || a.Node == name })
+		h.machine.Guests(name, func(sched.Attempt) { has = true })
+	})
+	return has
 }
 
 // noteCopy keeps for dquery that a node that it shows as away was refused with a copy of the
@@ -155,6 +160,7 @@ func (h *Head) recordHome(name node.Name, now home) {
 
 // forgetHome has the node of that name come with whatever directory it has.
 func (h *Head) forgetHome(name node.Name) {
+	delete(h.nodes.aside, name)
 	maps.DeleteFunc(h.nodes.copies, func(at, of node.Name) bool { return at == name || of == name })
 	if was := h.nodes.homes[name]; was.machine != "" || was.session > 0 {
 		h.nodes.homes[name] = home{state: was.state}

@@ -3,6 +3,7 @@ package head
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -207,6 +208,32 @@ func TestOlderCopy(t *testing.T) {
 	}
 }
 
+// A node has a job also when the batch of that is damaged, and was set aside or will be: an older
+// copy of its directory would be taken for a node that has lost the job.
+func TestOlderCopyWithJobOfDamagedBatch(t *testing.T) {
+	for _, aside := range []bool{false, true} {
+		s := newSite(t)
+		n := &homely{site: s, name: "ws1", state: "s1", machine: "m1"}
+		n.visits()
+		backup := *n
+		s.later(sessionEvery)
+		n.runs()
+		s.spoil("ns/b", "j")
+		if aside {
+			s.h.settled(func() { s.h.setAside(s.h.byID["ns/b"], errors.New("it is damaged")) })
+		}
+		if _, err := backup.comes(); err == nil || !strings.Contains(err.Error(), "older copy") {
+			t.Errorf("set aside %v: told %v", aside, err)
+		}
+		if _, e := s.lose("ws1"); e != nil {
+			t.Errorf("it cannot be given up: %v", e)
+		}
+		if aside {
+			backup.visits()
+		}
+	}
+}
+
 // No node is refused, of whatever release it and its head are, and whatever lost power or was
 // put back to an older copy, but the node.
 func TestNoGoodNodeIsRefused(t *testing.T) {
@@ -317,7 +344,7 @@ func TestHostileSession(t *testing.T) {
 	last := &homely{site: s, name: "ws3", state: "s3", machine: "m3", session: maxSession}
 	last.visits()
 	s.later(sessionEvery)
-	last.visits() // it was not given a larger one
+	last.visits()                                                                               // it was not given a larger one
 	other := &homely{site: s, name: "ws2", state: "s1", machine: "m1", session: maxSession - 1} // whoever knows the state id
 	other.visits()
 	n.session = 1

@@ -46,7 +46,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 		in: make(chan func(), maxBatchN), batches: map[uint32]*batch{}, byID: map[job.BatchID]uint32{},
 		ticks: ticks{committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1), compacted: make(chan compacted, 1)},
 		nodes: nodes{sessions: map[uint64]*session{}, byName: map[node.Name]uint64{}, joins: map[job.Token]*session{},
-			homes: map[node.Name]home{}, copies: map[node.Name]node.Name{}, removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
+			homes: map[node.Name]home{}, copies: map[node.Name]node.Name{}, aside: map[node.Name]bool{}, removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
 		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), pulling: newQuota(maxPulling)},
 		transfers: transfers{room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 			sealing: semaphore.NewWeighted(maxSeals), small: newQueue[*grant](math.MaxInt), copying: map[buildOf]chan struct{}{}},
