@@ -84,6 +84,9 @@ func (h *Head) openAll(ids []job.BatchID) (open []*Batch, problems []*Problem, e
 		wg.Go(func() {
 			for id := range next {
 				b, p, e := h.Open(id)
+				if b != nil {
+					b.keepCutLogs()
+				}
 				mu.Lock()
 				problems, err = append(problems, p...), errors.Join(err, e)
 				if b != nil {

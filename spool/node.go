@@ -1,13 +1,19 @@
 package spool
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"distribute/lib/check"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 )
 
@@ -65,6 +71,51 @@ func (h *Head) BuildLog(b *Batch, name string) (f *os.File, whole func() error, 
 	temp := filepath.Join(b.dir, "build", "."+name+".tmp~")
 	f, err = os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
 	return f, func() error { return os.Rename(temp, filepath.Join(b.dir, "build", name+".log")) }, err
+}
+
+// cutBuild begins the last line of a log of a build that lacks its end.
+const cutBuild = "\n(what it printed then is not here: "
+
+// CutBuildLog writes at the end of a build's log that the rest is missing, and why.
+func CutBuildLog(w io.Writer, why error) error {
+	_, err := fmt.Fprintf(w, cutBuild+"%v)\n", why)
+	return err
+}
+
+// IsCutBuildLog reports whether the last bytes of a build's log say that the rest is missing. A
+// build that prints such a line itself only has its log copied once more.
+func IsCutBuildLog(end []byte) bool {
+	at := bytes.LastIndex(end, []byte(cutBuild))
+	return at >= 0 && bytes.HasSuffix(end, []byte(")\n"))
+}
+
+// errKilled is why a build's log lacks its end after dsched was killed.
+var errKilled = errors.New("dsched ended while it came")
+
+// keepCutLogs puts logs of builds in place that an earlier process was writing, marked as cut. An
+// earlier log would be taken for the last build's. One that cannot be kept is removed.
+func (b *Batch) keepCutLogs() {
+	list, err := os.ReadDir(filepath.Join(b.dir, "build"))
+	if err != nil {
+		return // dfsck tells
+	}
+	for _, e := range list {
+		if !durable.IsTemp(e.Name()) || !e.Type().IsRegular() {
+			continue
+		}
+		temp := filepath.Join(b.dir, "build", e.Name())
+		f, err := os.OpenFile(temp, os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			err = errors.Join(CutBuildLog(f, errKilled), f.Close())
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(e.Name(), "."), ".tmp~")
+		if err = errors.Join(err, job.CheckName(name)); err == nil {
+			err = os.Rename(temp, filepath.Join(b.dir, "build", name+".log"))
+		}
+		if err != nil {
+			os.Remove(temp)
+		}
+	}
 }
 
 // OpenBuildLog opens what the build of a batch on a node printed. If there is

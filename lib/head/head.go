@@ -103,9 +103,9 @@ type transfers struct {
 	room    *room
 	large   int64 // bytes from which on a result is a large one; 0: largeResult
 	staging holds
-	small   *queue[*grant]            // results that came with their ends
-	sealing *semaphore.Weighted       // of results that are being made durable: maxSeals
-	copying map[buildOf]chan struct{} // closed when what a build printed is in the spool
+	small   *queue[*grant]       // results that came with their ends
+	sealing *semaphore.Weighted  // of results that are being made durable: maxSeals
+	copying map[buildOf]*logCopy // of what builds printed, into the spool
 }
 
 // A clock is for how long dsched has been seen running.

@@ -524,10 +524,82 @@ func TestI16BuildLogOnce(t *testing.T) {
 		t.Fatalf("it is asked for %d times", len(tails))
 	}
 	s.send(d.c, &wire.Send{X: tails[0].X, Of: wire.OfLog}, &wire.Data{X: tails[0].X, N: 3, Payload: []byte("one")}, &wire.End{X: tails[0].X})
+	again := next[*wire.Tail](d) // another build had begun before that came
+	if got := s.file("ns/b/build/ws1.log"); got != "one\n(what it printed then is not here: it was built again meanwhile)\n" {
+		t.Errorf("kept is %q", got)
+	}
+	s.send(d.c, &wire.Send{X: again.X, Of: wire.OfLog}, &wire.Data{X: again.X, N: 3, Payload: []byte("two")}, &wire.End{X: again.X}, &wire.Ping{N: 2})
+	for answered := false; !answered; {
+		switch m := d.received().(type) {
+		case *wire.Tail:
+			t.Errorf("it is asked for once more: %+v", m)
+		case *wire.Pong:
+			answered = true
+		}
+	}
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	if got := s.file("ns/b/build/ws1.log"); got != "two" {
+		t.Errorf("kept is %q", got)
+	}
+}
+
+// A log that a node has and does not send at first, as it sends too many, comes later.
+func TestBuildLogOfBusyNode(t *testing.T) {
+	s, d, start := givenJob(t)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding}, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	tail := expect[*wire.Tail](t, d.c)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.End{X: tail.X, Error: "64 logs are followed on this node, which is the limit"})
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	await(t, func() (gone bool) {
+		s.h.do(func() { gone = len(s.h.transfers.copying) == 0 })
+		return gone
+	})
+	m, _ := result("hello\n")
+	s.send(d.c, ended(start.Attempt, 0, m))
+	tail = next[*wire.Tail](d)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 3, Payload: []byte("one")}, &wire.End{X: tail.X})
 	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
 	if got := s.file("ns/b/build/ws1.log"); got != "one" {
 		t.Errorf("kept is %q", got)
 	}
+}
+
+// What has come of a build's log before the head was stopped or killed does not count as the whole
+// for the next one, which asks for it again.
+func TestPartOfBuildLogAfterRestart(t *testing.T) {
+	s := newSite(t)
+	s.submitAs("ns/b", `{"kind":"command","build":["make"],"resources":{"cpus":1}}`, "j")
+	d := s.desk("ws1", "boot1")
+	start := next[*wire.Start](d)
+	running := &wire.Item{Attempt: start.Attempt, Job: "ns/b/j", Try: 1, CPUs: 1, Phase: job.PhaseRunning}
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding}, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	tail := next[*wire.Tail](d)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 3, Payload: []byte("one")})
+	d.c.Close()
+	await(t, func() bool { return strings.Contains(s.file("ns/b/build/ws1.log"), "not here") })
+	s.again()
+	d = s.desk("ws1", "boot1", running)
+	tail = next[*wire.Tail](d)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 7, Payload: []byte("one two")}, &wire.End{X: tail.X})
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	if got := s.file("ns/b/build/ws1.log"); got != "one two" {
+		t.Errorf("kept is %q", got)
+	}
+
+	s.stop()
+	dir := filepath.Join(s.dir, "batches/ns/b/build")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, ".ws1.tmp~"), []byte("on"), 0o640), os.WriteFile(filepath.Join(dir, ".no name.tmp~"), nil, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	if got := s.file("ns/b/build/ws1.log"); got != "on\n(what it printed then is not here: dsched ended while it came)\n" {
+		t.Errorf("kept is %q", got)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("there is %v, %v", list, err)
+	}
+	d = s.desk("ws1", "boot1", running)
+	next[*wire.Tail](d)
 }
 
 // A node that does not read loses its session when too much waits for it.
@@ -666,6 +738,30 @@ func TestBuildLogThatComesFast(t *testing.T) {
 	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
 	if got := s.file("ns/b/build/ws1.log"); got != "all" {
 		t.Errorf("kept is %q", got)
+	}
+}
+
+// The rest of what a build printed is not asked for when another build has begun meanwhile: it
+// would be of that.
+func TestBuildLogThatComesFastOfAnEarlierBuild(t *testing.T) {
+	s, d, start := givenJob(t)
+	building, running := &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding}, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}
+	s.send(d.c, building, running)
+	tail := expect[*wire.Tail](t, d.c)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 2, Payload: []byte("al")}, building, &wire.Ping{N: 1})
+	expect[*wire.Pong](t, d.c)
+	s.h.do(func() { s.h.nodes.sessions[s.h.nodes.byName["ws1"]].endTail(tail.X, errSlow) })
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	if got := s.file("ns/b/build/ws1.log"); got != "al\n(what it printed then is not here: it was built again meanwhile)\n" {
+		t.Errorf("kept is %q", got)
+	}
+	await(t, func() (gone bool) {
+		s.h.do(func() { gone = len(s.h.transfers.copying) == 0 })
+		return gone
+	})
+	s.send(d.c, running)
+	if tail = expect[*wire.Tail](t, d.c); tail.From != 0 {
+		t.Errorf("it is asked for from byte %d", tail.From)
 	}
 }
 

@@ -49,7 +49,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 			homes: map[node.Name]home{}, copies: map[node.Name]node.Name{}, aside: map[node.Name]bool{}, removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
 		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), pulling: newQuota(maxPulling)},
 		transfers: transfers{room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
-			sealing: semaphore.NewWeighted(maxSeals), small: newQueue[*grant](math.MaxInt), copying: map[buildOf]chan struct{}{}},
+			sealing: semaphore.NewWeighted(maxSeals), small: newQueue[*grant](math.MaxInt), copying: map[buildOf]*logCopy{}},
 		sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
 	}
 	h.over, h.stop = context.WithCancel(context.Background())

@@ -42,6 +42,7 @@ var (
 	errSlow     = errors.New("the job prints faster than this is read")
 	errNotThere = errors.New("the node does not have it any more")
 	errAway     = errors.New("the node is not connected any more")
+	errAgain    = errors.New("it was built again meanwhile")
 )
 
 // tail asks the node for what an attempt prints. The frames come on a
@@ -163,6 +164,10 @@ func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, faile
 	if built || phase == job.PhaseBuilding || waited && listed && builds { // it may have been built while the node was away
 		b.logged(log.node, logStale)
 	}
+	copying := h.transfers.copying[log]
+	if copying != nil && phase == job.PhaseBuilding {
+		copying.again = true
+	}
 	unbuilt := []job.Phase{job.PhaseWaiting, job.PhaseSending, job.PhaseBuilding}
 	if !built && (slices.Contains(unbuilt, phase) || waited && !listed) {
 		return
@@ -170,29 +175,38 @@ func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, faile
 	if b.logs[log.node] != logStale && !builds {
 		return
 	}
-	if h.transfers.copying[log] != nil { // else a node could have it asked for without end
+	if copying != nil { // else a node could have it asked for without end
+		copying.missed = func() { h.buildNews(s, t, phase, listed, failed) }
 		return
 	}
 	switch b.logs[log.node] {
 	case logHere:
 		return
 	case logUnknown:
-		if f, err := h.spool.OpenBuildLog(b.ID, log.node); err == nil {
-			f.Close()
+		if h.hasBuildLog(log) {
 			b.logged(log.node, logHere)
 			return
 		}
 	}
-	copied := make(chan struct{})
-	h.transfers.copying[log] = copied
+	copying = &logCopy{done: make(chan struct{})}
+	h.transfers.copying[log] = copying
 	b.logged(log.node, logComing)
 	r := s.newTailReader(wire.Tail{Attempt: t, Build: true})
+	r.other = func() error {
+		other := false
+		h.do(func() { other = copying.again })
+		if other {
+			return errAgain
+		}
+		return nil
+	}
 	s.hands.Go(func() {
 		err := h.copyLog(b.Batch, log.node, r)
 		if r.stop(); err != nil {
 			s.log.Warn("cannot keep the output of a build", "batch", string(b.ID), "why", err)
 		}
-		close(copied)
+		_, begun := s.start(r.log)
+		close(copying.done)
 		h.do(func() {
 			delete(h.transfers.copying, log)
 			switch {
@@ -201,12 +215,35 @@ func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, faile
 				if now := h.nodes.sessions[h.nodes.byName[s.name]]; now != nil && now != s {
 					h.buildNews(now, t, phase, true, failed)
 				}
-			case b.logs[log.node] != logComing: // it was built again meanwhile
+			case errors.Is(err, errAgain):
+				b.logged(log.node, logStale)
+				if copying.missed != nil {
+					copying.missed()
+				}
+			case errors.Is(err, errNotThere) && begun: // the node has it, and could not send it now
+				b.logged(log.node, logStale)
+			case b.logs[log.node] != logComing: // news of the same build came meanwhile
 			default:
 				b.logged(log.node, logHere)
 			}
 		})
 	})
+}
+
+// hasBuildLog reports whether the spool has all that a build printed, as far as the file says.
+func (h *Head) hasBuildLog(log buildOf) bool {
+	f, err := h.spool.OpenBuildLog(log.batch, log.node)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	end := make([]byte, min(info.Size(), 4096))
+	_, err = f.ReadAt(end, info.Size()-int64(len(end)))
+	return err == nil && !spool.IsCutBuildLog(end)
 }
 
 // A tailReader reads what a node sends of an attempt's output. When it has come faster than it
@@ -217,6 +254,15 @@ type tailReader struct {
 	log  *tailing
 	stop func() (why error)
 	rest []byte // of a frame
+
+	other func() error // why what follows may be of another output; nil: it never is
+}
+
+// A logCopy copies what a build printed into the spool. Its fields are of the state's goroutine.
+type logCopy struct {
+	done   chan struct{} // closed when the copy has ended
+	again  bool          // another build of the batch has begun on the node
+	missed func()        // takes the last news that came meanwhile
 }
 
 func (s *session) newTailReader(ask wire.Tail) *tailReader {
@@ -225,14 +271,18 @@ func (s *session) newTailReader(ask wire.Tail) *tailReader {
 	return r
 }
 
-// Read reads the next bytes; its error may be errNotThere or errAway.
+// Read reads the next bytes; its error may be errNotThere, errAway or errAgain.
 func (r *tailReader) Read(p []byte) (n int, err error) {
 	for len(r.rest) == 0 {
 		var more bool
 		if r.rest, more = <-r.log.frames; more {
 			continue
 		}
-		if why := r.stop(); why != errSlow {
+		why := r.stop()
+		if (why == nil || why == errSlow) && r.other != nil {
+			why = cmp.Or(r.other(), why)
+		}
+		if why != errSlow {
 			return 0, cmp.Or(why, io.EOF)
 		}
 		r.log, r.stop = r.s.tail(r.ask, math.MaxInt)
@@ -293,7 +343,7 @@ func (h *Head) copyLog(b *spool.Batch, node string, r io.Reader) (err error) {
 	case err == io.EOF:
 		err = nil
 	case err != nil:
-		fmt.Fprintf(f, "\n(what it printed then is not here: %v)\n", err)
+		spool.CutBuildLog(f, err)
 	case size > maxBuildLog:
 		_, err = fmt.Fprintf(f, "\n(it printed more than %d bytes, which is the limit of what is kept)\n", maxBuildLog)
 	}
@@ -303,13 +353,13 @@ func (h *Head) copyLog(b *spool.Batch, node string, r io.Reader) (err error) {
 // awaitLog waits until what a build printed is in the spool, if it is on its
 // way.
 func (h *Head) awaitLog(ctx context.Context, log buildOf) {
-	var copied chan struct{}
-	h.do(func() { copied = h.transfers.copying[log] })
-	if copied == nil {
+	var copying *logCopy
+	h.do(func() { copying = h.transfers.copying[log] })
+	if copying == nil {
 		return
 	}
 	select {
-	case <-copied:
+	case <-copying.done:
 	case <-ctx.Done():
 	case <-h.over.Done():
 	}
