@@ -244,7 +244,7 @@ func (n *daemon) told(m wire.Message) {
 		n.endPauses(m.By)
 	case *wire.Hold:
 		if a := n.attempts[m.Attempt]; a != nil {
-			n.Log.Error("attempt unknown to the head: kept until drm deletes its batch, or its directory is deleted while dnoded is stopped",
+			n.Log.Error("attempt unknown to the head: kept until the head lets it go, at the latest when drm deletes its batch, or its directory is deleted while dnoded is stopped",
 				"job", a.Job, "attempt", a.Token, "dir", a.Dir)
 			a.unknown = true
 			n.stand(a, false) // nobody is left who would let it go on

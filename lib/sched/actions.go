@@ -82,8 +82,8 @@ type Forget struct {
 }
 
 // Hold tells a node to keep all of an attempt and to go on with it: the head
-// does not know it (its log was rolled back), or cannot take its result. The
-// shell logs Why as an error: an operator must look.
+// does not know it (its log was rolled back), took it for lost, or cannot take its
+// result. A Have may follow. The shell logs Why as an error: an operator must look.
 type Hold struct {
 	Session uint64
 	Attempt job.Token

@@ -143,7 +143,8 @@ func (m *Machine) answerSettled(p *peer, n *settledNote, token job.Token, ended 
 	case n.kept || ended.Manifest == "" || s == job.Done || s == job.Cancelled:
 		m.do(Have{p.Session, token})
 	default:
-		m.do(Hold{p.Session, token, "its result comes after the head was told that it is lost"})
+		k, _ := token.Key()
+		m.keep(remain{p, k, n}, "its result comes after the head was told that it is lost")
 	}
 }
 
@@ -339,7 +340,7 @@ func (m *Machine) grant(a *attempt) {
 	if a.moving || a.peer.Session == 0 || a.result == nil {
 		return
 	}
-	a.moving = true
+	a.moving, a.refused = true, false
 	m.do(Grant{a.peer.Session, a.ref, a.Token, a.try, a.result.Manifest, a.result.Bytes, a.result.Entries})
 }
 
@@ -368,7 +369,7 @@ func (e Staged) apply(m *Machine) {
 }
 
 // refuse deals with a result that cannot be brought home: its job fails, and
-// the node keeps what it has.
+// the node keeps what it has until the job is done by another attempt, or cancelled.
 func (m *Machine) refuse(a *attempt, err error) {
 	why := "its result could not be brought home: " + err.Error()
 	if a.current {
@@ -376,6 +377,11 @@ func (m *Machine) refuse(a *attempt, err error) {
 		rec.Reason, rec.Fate = why, job.FateLost
 		m.log(a.ref, rec)
 	}
+	if s := m.State(a.ref); s == job.Done || s == job.Cancelled {
+		m.abandon(a)
+		return
+	}
+	a.refused = true
 	if a.peer.Session != 0 {
 		m.do(Hold{a.peer.Session, a.Token, why})
 	}

@@ -281,17 +281,57 @@ func (e Cancel) apply(m *Machine) {
 func (e Unwanted) apply(m *Machine) {
 	kept := m.remains(e.Batch)
 	for _, a := range m.unwanted(e.Batch) {
-		r := *a.result
-		r.Manifest, r.Entries, r.Files, r.Bytes = "", 0, 0, 0
-		a.result = &r
-		m.finish(a, "")
-		if n := a.peer.gone[a.key]; n != nil {
-			n.kept = true
-		}
+		m.abandon(a)
 	}
 	for _, r := range kept {
-		r.note.kept = true // it need not be
-		m.do(Have{r.peer.Session, job.Token(hex.EncodeToString(r.key[:]))})
+		m.release(r)
+	}
+}
+
+// abandon settles an attempt that has ended, without its result, and lets its node delete that.
+func (m *Machine) abandon(a *attempt) {
+	r := *a.result
+	r.Manifest, r.Entries, r.Files, r.Bytes = "", 0, 0, 0
+	a.result = &r
+	m.finish(a, "")
+	if n := a.peer.gone[a.key]; n != nil {
+		n.kept = true
+	}
+}
+
+// keep tells a node to keep the result of a settled attempt, until the job is done or cancelled,
+// or its batch is deleted.
+func (m *Machine) keep(r remain, why string) {
+	if b := m.batches[r.note.ref.Batch]; !slices.Contains(b.remains[r.note.ref.Job], r) {
+		if b.remains == nil {
+			b.remains = map[uint32][]remain{}
+		}
+		b.remains[r.note.ref.Job] = append(b.remains[r.note.ref.Job], r)
+	}
+	m.do(Hold{r.peer.Session, r.token(), why})
+}
+
+// release lets a node delete the result of a settled attempt.
+func (m *Machine) release(r remain) {
+	r.note.kept = true // it need not be
+	m.do(Have{r.peer.Session, r.token()})
+}
+
+// releaseKept lets the nodes delete the results of a job that they were told to keep: it is done
+// by another attempt, or cancelled. A node that is not connected is told when it comes back.
+func (m *Machine) releaseKept(b *batch, i uint32) {
+	for _, r := range b.remains[i] {
+		if r.peer.gone[r.key] == r.note && r.peer.Session != 0 && r.note.listed == r.peer.Session {
+			m.release(r)
+		}
+	}
+	delete(b.remains, i)
+	for a := b.of[i]; a != nil; {
+		next := a.next
+		if a.refused {
+			m.abandon(a)
+		}
+		a = next
 	}
 }
 
@@ -302,6 +342,9 @@ type remain struct {
 	key  key
 	note *settledNote
 }
+
+// token returns the token of the attempt.
+func (r remain) token() job.Token { return job.Token(hex.EncodeToString(r.key[:])) }
 
 // remains is what nodes that are connected so keep of a batch whose jobs are all
 // over.

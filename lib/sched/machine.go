@@ -56,6 +56,7 @@ type batch struct {
 	counts  [job.Cancelled + 1]int // jobs in each state
 	open    int                    // jobs that are not over
 	unacked int                    // settled attempts that their nodes may still hold
+	remains map[uint32][]remain    // results of settled attempts of each job that their nodes were told to keep
 	of      map[uint32]*attempt    // the live attempts of each job that has any
 	losses  map[uint32]int         // losses in a row
 	asked   map[request]struct{}   // requests taken
@@ -109,6 +110,7 @@ type attempt struct {
 	stilled  bool          // its node was told that it stands still, and hands it back if it has not begun
 	result   *Result       // it has ended
 	moving   bool          // granted
+	refused  bool          // its result cannot be brought home, and its node was told to keep it
 	stranded bool          // no room for its result
 	note     string        // in words
 	said     string        // the last line that it has printed, once its result is here
@@ -272,6 +274,9 @@ func (m *Machine) log(ref Ref, rec job.Record) {
 	}
 	if why := whyOver[rec.Kind]; why != "" {
 		m.stopVoid(b, ref.Job, why)
+	}
+	if rec.Kind == job.KindDone || rec.Kind == job.KindCancelled {
+		m.releaseKept(b, ref.Job)
 	}
 }
 
