@@ -89,7 +89,6 @@ type simRun struct {
 	token   job.Token
 	job     job.ID
 	node    *simNode
-	since   time.Time // when it was started; zero on the cluster
 	rel     string
 	text    string // of its file
 	at      string // the path of its second file

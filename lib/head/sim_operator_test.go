@@ -22,8 +22,7 @@ type nodeWord struct {
 	lost    bool // somebody has ever asked to give up what it had
 	loose   bool // a request was not answered, and may count at any time
 
-	asking bool      // it is being given up, or that was not answered
-	since  time.Time // when it was given up last
+	asking int // requests to give up what it has that were not answered yet
 }
 
 // word is what was said about a node; it needs mu.
@@ -104,7 +103,8 @@ func (p *person) say(verb string, name node.Name) error {
 		word.drained = word.drained && verb != "resume" && verb != "remove"
 		word.shut = word.shut && verb != "accept"
 		if verb == "lost" || verb == "remove" {
-			word.lost, word.asking = true, true
+			word.lost = true
+			word.asking++
 		}
 	})
 	err := p.once(func(h *ask.Head) error {
@@ -124,8 +124,8 @@ func (p *person) say(verb string, name node.Name) error {
 	}
 	w.set(func() {
 		word := w.word(name)
-		if answered := err == nil || refused && refusal.Status != cli.Later; answered && (verb == "lost" || verb == "remove") {
-			word.asking, word.since = word.loose, time.Now()
+		if (err == nil || refused) && (verb == "lost" || verb == "remove") {
+			word.asking--
 		}
 		word.drained = word.drained || verb == "drain" && err == nil
 		word.shut = word.shut || verb == "remove" && err == nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -38,7 +37,7 @@ func (w *world) begins(n *simNode, o *simOrder) *simRun {
 	began := n.goesOn(o)
 	w.mu.Lock()
 	twice := w.runs[job.Token(o.Token)]
-	r := &simRun{token: job.Token(o.Token), job: job.ID(id), node: n, since: time.Now(), rel: o.rel,
+	r := &simRun{token: job.Token(o.Token), job: job.ID(id), node: n, rel: o.rel,
 		text: fmt.Sprintf("%s %s %s\n", id, o.Token, n.name), at: w.path(), more: strings.Repeat(o.Token, w.large(w.r.IntN(200))), began: began, limit: o.Time}
 	earlier := 0
 	for _, other := range w.runs {

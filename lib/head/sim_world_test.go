@@ -217,6 +217,7 @@ func (w *world) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte("an attempt made an illegal move")) || bytes.Contains(b, []byte("protocol violation")) && !w.isRolled() && !(w.hasCopies() && bytes.Contains(b, []byte("it names an attempt of"))) {
 		w.wrong("%s", b)
 	}
+	w.givenUp(string(b))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.log.Len() < 4<<20 {
