@@ -168,6 +168,7 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 			return back(err)
 		case full(err) && !shrunk && n.shrink(ctx, LeastRoom):
 			shrunk = true
+			n.do(func() { n.setStage(a.attempt, stageStalled) })
 			if err := a.Sweep(); err != nil {
 				return back(err)
 			}

@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/wire"
@@ -246,5 +249,40 @@ func TestSavedTakesThePlace(t *testing.T) {
 	}
 	if list, err := os.ReadDir(outside); err != nil || len(list) > 0 {
 		t.Errorf("something lies outside: %v, %v", list, err)
+	}
+}
+
+// TestSavedFetchedAfterFullDisk has the disk fill up once everything of an attempt is there: the
+// node removes an input that no job needs, fetches the saved files again, and runs the job.
+func TestSavedFetchedAfterFullDisk(t *testing.T) {
+	h := newFakeHead(t)
+	d := h.newDepot()
+	old, in := d.add("old", 600), d.add("in", 6)
+	m, text := savedOf(savedFile{path: "state", text: "half"})
+	h.gives(m, text, 0, nil)
+	saved := h.answer
+	h.answer = func(c *wire.Conn, x uint64, f *wire.Fetch) bool { return d.answer(c, x, f) || saved(c, x, f) }
+	h.live(filepath.Join(t.TempDir(), "node"), nil)
+	s, _ := h.session()
+	first := with(h.start("true"), old)
+	s.say(first)
+	awaited[*wire.Ended](s)
+	s.say(&wire.Have{Attempt: first.Attempt})
+	awaited[*wire.Gone](s)
+	var full atomic.Bool
+	defer durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "cache.read" && full.CompareAndSwap(false, true) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})()
+	next := with(h.start("cat in state"), in)
+	next.Saved = job.NewToken()
+	s.say(next)
+	if e := awaited[*wire.Ended](s); !e.OK() || !full.Load() {
+		t.Errorf("disk was full: %v; it ended as %q, %s", full.Load(), e.Fate, e.Reason)
+	}
+	if len(h.asked) != 2 {
+		t.Errorf("its saved files were fetched %d times, expected 2", len(h.asked))
 	}
 }
