@@ -103,13 +103,13 @@ type results struct {
 // A sending is an attempt that the head is told of, with what of it is to be sent.
 type sending struct {
 	*Ran
-	tree *tree      // nil: nothing
-	use  sync.Mutex // is held while tree is sent, or closed
+	tree *tree         // nil: nothing
+	use  chan struct{} // is full while tree is sent, or closed: a transfer may take long
 }
 
 func (w *sending) close() {
-	w.use.Lock()
-	defer w.use.Unlock()
+	w.use <- struct{}{}
+	defer func() { <-w.use }()
 	if w.tree != nil {
 		w.tree.root.Close()
 		w.tree = nil
@@ -154,7 +154,7 @@ func (r *results) tell(ctx context.Context) error {
 		if err := take(); err != nil {
 			return err
 		}
-		w := &sending{Ran: a}
+		w := &sending{Ran: a, use: make(chan struct{}, 1)}
 		r.restartTimer()
 		ended, err := r.read(ctx, w)
 		if err != nil {
@@ -287,8 +287,8 @@ func (r *results) deliver(c *wire.Conn, x *uint64, g *wire.Grant) error {
 	if w == nil {
 		return nil
 	}
-	w.use.Lock()
-	defer w.use.Unlock()
+	w.use <- struct{}{}
+	defer func() { <-w.use }()
 	if w.tree == nil {
 		return nil
 	}

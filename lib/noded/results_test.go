@@ -270,3 +270,35 @@ func TestLeftInputs(t *testing.T) {
 		}
 	}
 }
+
+// TestSendingOnSimulatedClock closes a result while it is sent over a slow connection. The clock of
+// a simulation goes on meanwhile, as it would not if one of the two waited for a mutex.
+func TestSendingOnSimulatedClock(t *testing.T) {
+	left, _ := leftIn(t, map[string]string{"work/out": "1"})
+	synctest.Test(t, func(t *testing.T) {
+		n := Settings{}
+		r := &results{n: &n, all: []*Ran{left}, late: time.NewTimer(time.Hour), sending: map[job.Token]*sending{}}
+		tree, err := left.Left.read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &sending{Ran: left, tree: tree, use: make(chan struct{}, 1)}
+		r.sending[left.Attempt] = w
+		ours, theirs := net.Pipe()
+		go func() {
+			time.Sleep(time.Second)
+			io.Copy(io.Discard, theirs)
+		}()
+		sent := make(chan error, 1)
+		go func() {
+			var x uint64
+			sent <- r.deliver(wire.New(ours), &x, &wire.Grant{Attempt: left.Attempt, Manifest: true})
+		}()
+		synctest.Wait()
+		w.close()
+		if err := <-sent; err != nil || w.tree != nil {
+			t.Errorf("sent: %v; closed: %v", err, w.tree == nil)
+		}
+		ours.Close()
+	})
+}
