@@ -75,7 +75,7 @@ func (p *person) cancelAll(h *ask.Head, b *simBatch) error {
 func (w *world) offered(b *simBatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if b.offers++; w.deleted[b.id] {
+	if b.offers++; w.deleted[b.id] > 0 {
 		w.madeAgain(b)
 	}
 }

@@ -88,10 +88,10 @@ func (w *world) replays(h *Head) {
 func (w *world) unsafe(r *simRun) string {
 	dir := "batches/" + string(r.job.Batch())
 	w.mu.Lock()
-	deleted := w.deleted[r.job.Batch()]
+	doomed := w.doomed[r.job.Batch()] // a deletion that is refused lets go of results, too
 	lost := w.word(node.Name(r.node.name)).lost || w.word(r.node.alias()).lost
 	w.mu.Unlock()
-	if deleted {
+	if doomed {
 		return ""
 	}
 	text, ok := w.head.disk.durably(dir + "/log.jsonl")
@@ -373,7 +373,7 @@ func (w *world) empty(who, root string, globs ...string) {
 func (w *world) batchAtRest(s *spool.Spool, b *simBatch) {
 	dir := filepath.Join(w.head.disk.root, "batches", string(b.id))
 	w.mu.Lock()
-	deleted, rolled := w.deleted[b.id], w.rolled
+	deleted, rolled := w.deleted[b.id] > 0, w.rolled
 	w.mu.Unlock()
 	if deleted {
 		if _, err := os.Lstat(dir); err == nil && b.gone.Load() && !rolled {

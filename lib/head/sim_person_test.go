@@ -356,7 +356,7 @@ func (p *person) refused(b *simBatch, err error) {
 		return
 	}
 	p.w.mu.Lock()
-	rolled, hurt := p.w.rolled || p.w.deleted[b.id] || b.left, own.Status != cli.NoSuch
+	rolled, hurt := p.w.rolled || p.w.deleted[b.id] > 0 || b.left, own.Status != cli.NoSuch
 	p.w.mu.Unlock()
 	if !rolled && !(hurt && own.Status == cli.IO) && !inputsGone(own) {
 		p.w.wrong("the head refuses %s (accepted: %v): status %d: %v", b.id, b.accepted.Load(), own.Status, err)
@@ -536,7 +536,7 @@ func (p *person) query(h *ask.Head, b *simBatch) error {
 		}
 		p.w.toldSince(was[r.ID], r.ID, state)
 		p.w.mu.Lock()
-		another := b.priority != nil && r.Priority != *b.priority && !p.w.rolled && !p.w.deleted[b.id]
+		another := b.priority != nil && r.Priority != *b.priority && !p.w.rolled && p.w.deleted[b.id] == 0
 		p.w.mu.Unlock()
 		if another {
 			p.w.wrong("I4: the priority of %s was said to be %d, and is said to be %d", r.ID, *b.priority, r.Priority)
@@ -612,12 +612,16 @@ func (p *person) remove(h *ask.Head, b *simBatch) error {
 	p.w.act("%s asks to delete %s", p.name, b.id)
 	var early bool // its submission is under way
 	p.w.set(func() {
-		p.w.deleted[b.id] = true
+		p.w.doomed[b.id] = true
+		p.w.deleted[b.id]++
 		if early = !b.accepted.Load() || b.left; early {
 			p.w.madeAgain(b)
 		}
 	})
 	r, err := h.Answer(p.w.ctx, &wire.Change{Ref: job.NewToken(), Verb: "delete", Args: []string{string(b.id)}})
+	if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status != cli.Later && refusal.Status != cli.IO {
+		p.w.set(func() { p.w.deleted[b.id]-- })
+	}
 	if err != nil {
 		return err
 	}
@@ -626,7 +630,11 @@ func (p *person) remove(h *ask.Head, b *simBatch) error {
 		return err
 	}
 	var d wire.Deletion
-	if len(text) > 0 && json.Unmarshal(text, &d) == nil && d.Why == "" {
+	switch {
+	case len(text) == 0 || json.Unmarshal(text, &d) != nil:
+	case strings.Contains(d.Why, " not over (dcancel"):
+		p.w.set(func() { p.w.deleted[b.id]-- })
+	case d.Why == "":
 		p.w.act("%s is told that %s is deleted", p.name, b.id)
 		p.w.set(func() { b.gone.Store(!early || !p.w.madeAgain(b)) })
 	}
@@ -704,7 +712,7 @@ func (p *person) pull(h *ask.Head, id job.ID) error {
 	s, err := wire.Expect[*wire.Send](h.Conn)
 	if own := (*wire.Error)(nil); errors.As(err, &own) && own.Status == cli.NoSuch {
 		p.w.mu.Lock()
-		done := p.w.fact(id).state == job.Done && !p.w.deleted[id.Batch()] && p.sees(id.Batch())
+		done := p.w.fact(id).state == job.Done && p.w.deleted[id.Batch()] == 0 && p.sees(id.Batch())
 		p.w.mu.Unlock()
 		if done {
 			p.w.wrong("I2: %s was said to be done, and there is no result: %v", id, err)

@@ -42,11 +42,11 @@ func (p *person) verb(h *ask.Head, b *simBatch) error {
 	return p.meddle(h)
 }
 
-// isDeleted reports whether somebody has asked for the deletion of the batch.
+// isDeleted reports whether somebody has asked for the deletion of the batch, and was not refused.
 func (w *world) isDeleted(id job.BatchID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.deleted[id]
+	return w.deleted[id] > 0
 }
 
 // isRolled reports whether the spool was put back to an older state.
@@ -205,7 +205,7 @@ func (p *person) intrude(h *ask.Head, verb string, b *simBatch, id job.ID) error
 			p.w.wrong("%s has added to %s, which is another's: %+v", p.name, b.id, m)
 		}
 		if err == nil {
-			p.w.set(func() { p.w.deleted[b.id] = true }) // it is his now
+			p.w.set(func() { p.w.doomed[b.id] = true; p.w.deleted[b.id]++ }) // it is his now
 		}
 		if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status == cli.Input {
 			return nil

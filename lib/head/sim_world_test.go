@@ -66,7 +66,8 @@ type world struct {
 	unsaid  bool                 // what was said about nodes is taken back
 	bared   bool                 // the spool was a copy without its empty directories
 	rolled  bool                 // the spool was put back to an older state
-	deleted map[job.BatchID]bool // somebody asked for that
+	doomed  map[job.BatchID]bool // somebody asked for its deletion
+	deleted map[job.BatchID]int  // deletions that were asked for and not refused
 	built   map[job.BatchID]bool // batches that are built
 }
 
@@ -254,7 +255,7 @@ func (w *world) nodePeer() dial.Peer { return dial.Peer{UID: -1, Local: w.plan.a
 func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 	w := &world{t: t, base: base, r: rand.New(&source64{src: rand.NewPCG(seed, 7)}), plan: p, began: time.Now(),
 		cancel: map[*owner]context.CancelFunc{}, gens: map[string]int{}, disks: map[string]*simDisk{},
-		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, words: map[node.Name]*nodeWord{}, never: map[job.BatchID]bool{}, deleted: map[job.BatchID]bool{}, built: map[job.BatchID]bool{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
+		runs: map[job.Token]*simRun{}, facts: map[job.ID]*fact{}, words: map[node.Name]*nodeWord{}, never: map[job.BatchID]bool{}, doomed: map[job.BatchID]bool{}, deleted: map[job.BatchID]int{}, built: map[job.BatchID]bool{}, stall: map[string]time.Duration{}, broken: map[string]bool{}}
 	w.net = newSimNet(w.r)
 	w.ctx, w.end = context.WithCancel(context.Background())
 	root := w.newRoot("head")
