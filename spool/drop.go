@@ -132,7 +132,7 @@ func sameEnd(temp, name string) error {
 
 // full makes err an ErrFull if it is for want of space.
 func full(err error) error {
-	if !errors.Is(err, ErrFull) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+	if !errors.Is(err, ErrFull) && durable.NoRoom(err) {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return err

@@ -225,12 +225,12 @@ func (b *Batch) places() []string {
 // ofAll says that err is of the whole disk or of this process: a batch that met it is as
 // good as the others. Any other error in the files of a batch stops that batch alone.
 func ofAll(err error) bool {
-	for _, e := range []error{ErrFull, ErrBroken, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.ENOMEM} {
+	for _, e := range []error{ErrBroken, syscall.EROFS, syscall.EIO, syscall.ENOMEM} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
-	return few(err)
+	return durable.NoRoom(err) || few(err)
 }
 
 // settle makes durable what the opening of b has put in place or removed, so that b can be

@@ -218,7 +218,7 @@ func classed(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+	case durable.NoRoom(err):
 		return full(err)
 	case few(err) || errors.Is(err, ErrBroken):
 		return err

@@ -219,6 +219,20 @@ func TestOnlyDurableSyncs(t *testing.T) {
 	}
 }
 
+// A full disk and a quota that is reached are one thing to all.
+func TestOnlyDurableTellsWantOfRoom(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.room == "lib/durable" {
+			continue
+		}
+		for name, at := range s.selectors {
+			if _, errno, _ := strings.Cut(name, "."); errno == "ENOSPC" || errno == "EDQUOT" {
+				t.Errorf("%s: durable.NoRoom is for errors of that kind, not %s", at, name)
+			}
+		}
+	}
+}
+
 func TestOnlyCLITouchesTheProcess(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test || s.room == "lib/cli" {

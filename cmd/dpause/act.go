@@ -10,6 +10,7 @@ import (
 
 	"distribute/lib/account"
 	"distribute/lib/cli"
+	"distribute/lib/durable"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
 	"distribute/lib/unit"
@@ -103,7 +104,7 @@ func (m *machine) put(p pause.Pause) (pause.Pause, error) {
 			return put, nil
 		}
 	}
-	if pause.NoRoom(err) && (!p.Full() || p.Out) {
+	if durable.NoRoom(err) && (!p.Full() || p.Out) {
 		all := p
 		all.Give, all.Out = nil, false
 		if put, e := pause.Put(m.place, all); e == nil {

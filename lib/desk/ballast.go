@@ -25,7 +25,7 @@ const spares = 16
 func (d *Desk) MakeRoom(err error) bool { return makeRoom(d.dir, err) }
 
 func makeRoom(dir string, err error) (some bool) {
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if !durable.NoRoom(err) {
 		return false
 	}
 	some = os.Remove(filepath.Join(dir, "ballast")) == nil

@@ -1397,13 +1397,15 @@ func TestBallast(t *testing.T) {
 	if d.MakeRoom(syscall.EIO) || d.MakeRoom(nil) {
 		t.Error("room is made for what wants none")
 	}
-	full := &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
-	if !d.MakeRoom(full) || d.MakeRoom(full) {
-		t.Error("the ballast is to be given up once")
-	}
-	d.Begin(nil)
-	if _, err := os.Stat(name); err != nil {
-		t.Errorf("it is not made anew: %v", err)
+	for _, errno := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		full := &fs.PathError{Op: "write", Path: "x", Err: errno}
+		if !d.MakeRoom(full) || d.MakeRoom(full) {
+			t.Error("the ballast is to be given up once")
+		}
+		d.Begin(nil)
+		if _, err := os.Stat(name); err != nil {
+			t.Errorf("it is not made anew: %v", err)
+		}
 	}
 }
 

@@ -27,6 +27,12 @@ var (
 	ErrTorn = errors.New("the last line is unfinished")
 )
 
+// NoRoom reports whether err is for want of room: the disk is full, or a user's quota on it is
+// reached. Both are the same to every caller.
+func NoRoom(err error) bool {
+	return errors.Is(err, ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
 // Log is a file of lines that only grows. Append and Flush are for one
 // goroutine; Sync and the sizes may be used from others at the same time.
 type Log struct {
@@ -146,7 +152,7 @@ func (l *Log) Flush() error {
 		l.written += int64(len(l.buffer))
 		l.buffer = l.emptied()
 		return nil
-	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+	case NoRoom(err):
 		if cut := l.file.Truncate(l.written); cut != nil {
 			return l.breakWith("cut back "+l.path, cut)
 		}

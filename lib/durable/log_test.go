@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -97,6 +98,17 @@ func halfWrite(l *Log, n int, err error) func([]byte) (int, error) {
 	return func(b []byte) (int, error) {
 		n, _ := l.file.Write(b[:min(n, len(b))])
 		return n, err
+	}
+}
+
+func TestNoRoomOfAFullDiskAndOfAQuota(t *testing.T) {
+	for err, want := range map[error]bool{
+		ErrFull: true, syscall.ENOSPC: true, syscall.EDQUOT: true,
+		nil: false, ErrBroken: false, syscall.EIO: false, syscall.EROFS: false,
+	} {
+		if got := NoRoom(fmt.Errorf("write: %w", err)); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
 	}
 }
 

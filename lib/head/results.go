@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"distribute/lib/cause"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/sched"
@@ -59,7 +60,7 @@ type grant struct {
 
 // settled tells the machine how the transfer ended.
 func (g *grant) settled(h *Head, t job.Token, err error) {
-	full := errors.Is(err, spool.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	full := durable.NoRoom(err)
 	if short := (*noRoom)(nil); full && !errors.As(err, &short) {
 		err = fmt.Errorf("head's disk: %w", err)
 	}

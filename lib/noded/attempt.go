@@ -166,14 +166,14 @@ func (n *daemon) fresh(ctx context.Context, a *attemptRun) (end func() error) {
 			}
 		case errors.As(err, &lacks), errors.As(err, &barred):
 			return back(err)
-		case full(err) && !shrunk && n.shrink(ctx, LeastRoom):
+		case durable.NoRoom(err) && !shrunk && n.shrink(ctx, LeastRoom):
 			shrunk = true
 			n.do(func() { n.setStage(a.attempt, stageStalled) })
 			if err := a.Sweep(); err != nil {
 				return back(err)
 			}
 			continue
-		case full(err):
+		case durable.NoRoom(err):
 			return back(&noRoomError{why: reason(err)})
 		case errors.As(err, &tooMuch), errors.As(err, &refusal) || try == tries:
 			return back(err)

@@ -153,6 +153,13 @@ func oneAttempt(t *testing.T, dir string) (*desk.Desk, *desk.Attempt, *daemon) {
 // An attempt that never began is given back when there is room again, though
 // there was none to write that down at first.
 func TestN62GivenBackOnAFullDisk(t *testing.T) {
+	for _, errno := range []error{syscall.ENOSPC, syscall.EDQUOT} { // the disk is full, or its user's quota reached
+		givenBack(t, errno)
+	}
+}
+
+// givenBack has an attempt given back whose end cannot be written down at first.
+func givenBack(t *testing.T, errno error) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		d, da, n := oneAttempt(t, dir)
@@ -160,7 +167,7 @@ func TestN62GivenBackOnAFullDisk(t *testing.T) {
 		var room atomic.Bool
 		defer durable.Observe(&durable.Observer{Step: func(name string) error {
 			if name == "attempt.result" && !room.Load() {
-				return syscall.ENOSPC
+				return errno
 			}
 			return nil
 		}})()

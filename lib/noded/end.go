@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"distribute/lib/desk"
+	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/proc"
@@ -63,7 +64,7 @@ const restores = 3
 
 // ofDisk says that an error comes of the disk, or of want, and passes.
 func ofDisk(err error) bool {
-	return full(err) || passing(err) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)
+	return durable.NoRoom(err) || passing(err) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)
 }
 
 // inDir says that an error is of what is in a directory, or of the directory itself.

@@ -2,10 +2,8 @@ package noded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 	"time"
 
 	"distribute/lib/desk"
@@ -45,11 +43,6 @@ func (n *daemon) offer() node.Offer {
 	n.lend(&o)
 	o.Soon = n.nextHours()
 	return o
-}
-
-// full says that an error is for want of disk.
-func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // A needs is what an attempt needs of the disk, in bytes.

@@ -180,7 +180,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 			default:
 				n.Log.Error("cannot write the note of an attempt; it is given back", "attempt", fmt.Sprintf("%.40q", string(notes[i].Token)), "why", err)
 				fate := job.FateUnstarted
-				if full(err) {
+				if durable.NoRoom(err) {
 					fate = job.FateNoRoom
 				}
 				n.link.tell(&wire.Ended{Attempt: notes[i].Token, Result: job.Result{Fate: fate,
@@ -197,7 +197,7 @@ func (n *daemon) beginAll(notes []desk.Note) ([]*desk.Attempt, []error) {
 	var of []int
 	var again []desk.Note
 	for i, err := range errs {
-		if full(err) {
+		if durable.NoRoom(err) {
 			of, again = append(of, i), append(again, notes[i])
 		}
 	}

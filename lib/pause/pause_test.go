@@ -517,7 +517,7 @@ func TestPutForOnAFullDisk(t *testing.T) {
 	if err := PutFor(place, p); err != nil || synced != 2 {
 		t.Errorf("put again: %v, %d syncs", err, synced)
 	}
-	if err := PutFor(place, Pause{Made: p.Made, Attempt: token[:16] + token[:16]}); !NoRoom(err) {
+	if err := PutFor(place, Pause{Made: p.Made, Attempt: token[:16] + token[:16]}); !durable.NoRoom(err) {
 		t.Errorf("of another attempt with the same name: %v", err)
 	}
 	if s, err := readPlaces(clock(t), []string{place}, "", nil); err != nil || !s.For(token).Frozen() {

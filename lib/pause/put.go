@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"distribute/lib/durable"
 )
 
@@ -35,7 +33,7 @@ func Put(place string, p Pause) (Pause, error) {
 	}
 	path := filepath.Join(place, p.ID)
 	err = durable.WriteFile(path, b, 0o644)
-	if NoRoom(err) && p.Full() && !p.Out && !p.Until.IsZero() {
+	if durable.NoRoom(err) && p.Full() && !p.Out && !p.Until.IsZero() {
 		// After a rename that was not synced it may be there.
 		err = thin(path, p.Until)
 		p.Boot, p.Deadline = "", 0
@@ -89,9 +87,6 @@ func RemoveFor(place, attempt string) error {
 func idFor(attempt string) string {
 	return strconv.Itoa(os.Geteuid()) + "." + attempt[:min(16, len(attempt))]
 }
-
-// NoRoom says that a disk is full, or somebody's share of it.
-func NoRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // thin makes a pause of a file without content.
 func thin(path string, until time.Time) error {

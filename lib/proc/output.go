@@ -103,7 +103,7 @@ func (s *supervisor) appendOutput(o *Order, out *output, b []byte) error {
 	for {
 		n, err := out.file.Write(b)
 		b, out.size = b[n:], out.size+int64(n)
-		if !noRoom(err) {
+		if !durable.NoRoom(err) {
 			return err
 		}
 		select {
@@ -124,9 +124,6 @@ func (s *supervisor) appendOutput(o *Order, out *output, b []byte) error {
 		}
 	}
 }
-
-// noRoom reports whether an error is for want of disk space.
-func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // finishOutput ends [supervisor.copyOutput] when the order's processes have ended. What
 // they have printed is in the file then. A process elsewhere that was handed the pipe is

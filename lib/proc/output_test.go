@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/pause"
 
 	"golang.org/x/sys/unix"
@@ -164,7 +165,7 @@ func TestOutputOfStoppedHasNoRoom(t *testing.T) {
 		s.makeRoom = func(string, error) bool { return false }
 		out := fullOutput(t)
 		close(out.over)
-		if err := s.appendOutput(&Order{}, out, []byte("lost")); !noRoom(err) {
+		if err := s.appendOutput(&Order{}, out, []byte("lost")); !durable.NoRoom(err) {
 			t.Error(err)
 		}
 	}

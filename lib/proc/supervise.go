@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/durable"
 )
 
 // Argv0 is the name under which a supervisor is started.
@@ -275,10 +277,12 @@ func (e *notBegunError) Unwrap() error { return e.error }
 
 // notBegun makes err a notBegunError if it is of that kind.
 func notBegun(err error) error {
-	for _, errno := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC, unix.EDQUOT} {
-		if errors.Is(err, errno) && !errors.Is(err, ErrHeld) {
-			return &notBegunError{err}
-		}
+	passes := durable.NoRoom(err)
+	for _, errno := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
+		passes = passes || errors.Is(err, errno)
+	}
+	if passes && !errors.Is(err, ErrHeld) {
+		return &notBegunError{err}
 	}
 	return err
 }
@@ -317,7 +321,7 @@ func (s *supervisor) carryOut(o *Order) (*Status, error) {
 	st.Ended = time.Now().UTC()
 	// Nobody else knows how it ended, so a full disk is waited for.
 	err = s.record(lock, st)
-	for noRoom(err) {
+	for durable.NoRoom(err) {
 		if !s.makeRoom(o.Dir, err) {
 			time.Sleep(time.Second)
 		}
