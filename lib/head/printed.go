@@ -15,7 +15,6 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/sched"
-	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
@@ -168,9 +167,11 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 			why := end()
 			switch {
 			case err != nil || why == nil || ctx.Err() != nil:
+				send.Cut = s.cut(log)
 				return t.unlessGone(ctx, err)
 			case why == errNotThere && !m.Build:
-				return t.sendRest(out, id, a.Try, m.Rank, ask.From)
+				send.Cut, err = t.sendRest(out, id, a.Try, m.Rank, ask.From)
+				return err
 			case why == errNotThere || why == errAway:
 				return why
 			}
@@ -213,22 +214,22 @@ func (t *tool) cameHome(m *wire.Log, id job.ID, try int) error {
 }
 
 // sendRest goes on at a byte with what an attempt printed, from the file that
-// came home.
-func (t *tool) sendRest(w io.Writer, id job.ID, try, rank int, from int64) error {
+// came home. It returns why that lacks its end, or "".
+func (t *tool) sendRest(w io.Writer, id job.ID, try, rank int, from int64) (cut string, err error) {
 	row, err := t.row(id)
 	if err != nil {
-		return err
+		return "", err
 	}
 	f, err := t.output(row, try, rank)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer f.Close()
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		return err
+		return "", err
 	}
 	_, err = io.Copy(w, f)
-	return err
+	return whyCut(row, try, f), err
 }
 
 // copyFrames sends frames on as they come, and says how many bytes.
@@ -309,28 +310,21 @@ func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 
 // sendOutput is sendFile, of an attempt that has finished.
 func (t *tool) sendOutput(m *wire.Log, r *job.Row, f *os.File, try int) error {
-	cut := ""
-	for _, a := range r.Attempts() {
-		if a.Attempt == try {
-			cut = whyCut(a.Reason, f)
-		}
-	}
-	return t.sendFile(m, r.ID.Batch(), f, try, cut)
+	return t.sendFile(m, r.ID.Batch(), f, try, whyCut(r, try, f))
 }
 
-// whyCut returns why an output of an attempt that ended for that reason lacks its end; "" if
-// it does not: of several ranks only one may have printed too much.
-func whyCut(reason string, f *os.File) string {
-	_, limit, ok := strings.Cut(reason, job.ReasonPrinted)
-	if !ok {
-		return ""
-	}
-	limit, _, _ = strings.Cut(limit, " ")
+// whyCut returns why the output of an attempt that has finished lacks its end, or "".
+func whyCut(r *job.Row, try int, f *os.File) string {
 	info, err := f.Stat()
-	if bytes, bad := unit.ParseBytes(limit); err != nil || bad == nil && info.Size() < bytes-bytes/16 { // it is rounded
+	if err != nil {
 		return ""
 	}
-	return job.ReasonPrinted + limit
+	for _, a := range r.Attempts() {
+		if a.Attempt == try {
+			return job.WhyCut(a.Reason, info.Size())
+		}
+	}
+	return ""
 }
 
 // sendFile sends what an attempt of the batch printed from a file, which it

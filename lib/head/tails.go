@@ -24,9 +24,10 @@ type tailing struct {
 	begun  chan struct{} // closed when the node has begun to send it, or it has ended
 
 	// Guarded by the session's mu.
-	from    int64 // byte at which the node has begun
-	started bool  // it has
-	why     error // it ended before what there is did
+	from    int64  // byte at which the node has begun
+	started bool   // it has
+	why     error  // it ended before what there is did
+	lacks   string // why what the node has lacks its end
 }
 
 // begin notes where the node has begun. It needs the session's mu.
@@ -95,6 +96,13 @@ func (s *session) start(l *tailing) (from int64, ok bool) {
 	return l.from, l.started
 }
 
+// cut returns why what a node has sent of a log to its end lacks the end, or "".
+func (s *session) cut(l *tailing) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.lacks
+}
+
 // endTail ends a log; it says false if it had ended.
 func (s *session) endTail(x uint64, why error) bool {
 	s.mu.Lock()
@@ -141,6 +149,11 @@ func (s *session) takeLog(m wire.Message) bool {
 		if m.Error != "" {
 			why = errNotThere
 		}
+		s.mu.Lock()
+		if l, ok := s.tails[m.X]; ok {
+			l.lacks = job.WhyCut(m.Cut, math.MaxInt64)
+		}
+		s.mu.Unlock()
 		s.endTail(m.X, why)
 		return true
 	}

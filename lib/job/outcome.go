@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"distribute/lib/unit"
 )
 
 // What the reasons of attempts begin with that were ended for what they took of
@@ -92,3 +94,19 @@ func (o *Outcome) NoInput() bool {
 
 // NodeMemory says that the attempt was ended because its node had no more memory.
 func (o *Outcome) NodeMemory() bool { return strings.HasPrefix(o.Reason, ReasonNodeMemory) }
+
+// WhyCut returns why an output of size bytes lacks its end, if the reason of its attempt says
+// that it printed too much; else "". Of several ranks only one may have done so.
+func WhyCut(reason string, size int64) string {
+	_, limit, ok := strings.Cut(reason, ReasonPrinted)
+	if !ok {
+		return ""
+	}
+	if end := strings.IndexAny(limit, " ;,:"); end >= 0 {
+		limit = limit[:end]
+	}
+	if bytes, err := unit.ParseBytes(limit); len(limit) > 16 || err != nil || size < bytes-bytes/16 { // it is rounded
+		return ""
+	}
+	return ReasonPrinted + limit
+}

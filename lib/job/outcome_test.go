@@ -1,6 +1,9 @@
 package job
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // What came to a limit that the job has set itself is told from what its node lacked.
 func TestOwnLimit(t *testing.T) {
@@ -33,6 +36,27 @@ func TestOutcomeWords(t *testing.T) {
 	} {
 		if got := o.Words(); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestWhyCut(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		size   int64
+		want   string
+	}{
+		{"it printed more than 1M", 1 << 20, "it printed more than 1M"},
+		{"stopped: it printed more than 1M", 1 << 20, "it printed more than 1M"},
+		{"failed twice, the last time: it printed more than 1.5M; exit 1", 1 << 21, "it printed more than 1.5M"},
+		{"it printed more than 1M", 5, ""}, // another rank did
+		{"it printed more than \x1b[2J", 1 << 20, ""},
+		{"it printed more than " + strings.Repeat("0", 1000) + "1M", 1 << 20, ""},
+		{"time limit", 1 << 20, ""},
+		{"", 0, ""},
+	} {
+		if got := WhyCut(c.reason, c.size); got != c.want {
+			t.Errorf("%.60q of %d bytes: %q, want %q", c.reason, c.size, got, c.want)
 		}
 	}
 }

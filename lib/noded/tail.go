@@ -69,7 +69,11 @@ func (s *session) tail(ctx context.Context, n *daemon, m *wire.Tail) {
 				if o == nil {
 					return err
 				}
-				return n.follow(ctx, o, m, w.(*wire.Writer))
+				err := n.follow(ctx, o, m, w.(*wire.Writer))
+				if err == nil && !m.Build {
+					send.Cut = n.whyCut(o)
+				}
+				return err
 			})
 		})
 	})
@@ -130,6 +134,20 @@ func (n *daemon) follow(ctx context.Context, o *output, m *wire.Tail, w *wire.Wr
 		}
 		linger(ctx, lookEvery)
 	}
+}
+
+// whyCut returns why an output of an attempt lacks its end, or "".
+func (n *daemon) whyCut(o *output) (why string) {
+	info, err := o.Stat()
+	if err != nil {
+		return ""
+	}
+	n.do(func() {
+		if r := o.of.result; r != nil {
+			why = job.WhyCut(r.Reason, info.Size())
+		}
+	})
+	return why
 }
 
 var errNotHere = errors.New("the attempt is not on this node")

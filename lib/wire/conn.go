@@ -240,7 +240,8 @@ func (c *Conn) readPayload(n int) ([]byte, error) {
 // SendTransfer sends one transfer: its Send, all that write writes, in frames,
 // and its End. If write fails the transfer is ended with the reason, and the
 // error is returned; the stream goes on. The writer that write is given is a
-// [*Writer]: transfers that go on as something happens flush it.
+// [*Writer]: transfers that go on as something happens flush it. A Cut that write sets is sent
+// with the End.
 func (c *Conn) SendTransfer(s *Send, write func(io.Writer) error) error {
 	if err := c.Send(s); err != nil {
 		return err
@@ -251,7 +252,7 @@ func (c *Conn) SendTransfer(s *Send, write func(io.Writer) error) error {
 	if f.err != nil {
 		return f.err
 	}
-	end := &End{X: s.X, Bytes: f.n, Sum: hex.EncodeToString(f.sum.Sum(nil))}
+	end := &End{X: s.X, Bytes: f.n, Sum: hex.EncodeToString(f.sum.Sum(nil)), Cut: s.Cut}
 	if err != nil {
 		end.Error = err.Error()
 	}
@@ -328,9 +329,9 @@ func (f *framer) Write(p []byte) (n int, err error) {
 // received. Reading ends with io.EOF only when the End has come and its count
 // and sum are right; otherwise with an error that is [ErrCut] or [ErrGaveUp].
 // Nothing else may be received until then. The reader must be read to its end
-// (see [Drain]), or the Conn closed.
+// (see [Drain]), or the Conn closed. A Cut that comes with the End is in s then.
 func (c *Conn) RecvTransfer(s *Send) io.Reader {
-	return &transfer{c: c, x: s.X, sum: s.digest()}
+	return &transfer{c: c, x: s.X, send: s, sum: s.digest()}
 }
 
 // A transfer is the receiving end of one transfer. Its frames are read into what
@@ -338,6 +339,7 @@ func (c *Conn) RecvTransfer(s *Send) io.Reader {
 type transfer struct {
 	c    *Conn
 	x    uint64
+	send *Send // with which it began
 	n    int64
 	sum  hash.Hash
 	left int           // bytes of the frame at hand that are to be read
@@ -404,6 +406,7 @@ func (t *transfer) next() error {
 		case m.Error != "":
 			return fmt.Errorf("%w: %q", ErrGaveUp, m.Error)
 		}
+		t.send.Cut = cmp.Or(m.Cut, t.send.Cut)
 		return io.EOF
 	}
 	return fmt.Errorf("%w: a message %q within a transfer", ErrCut, m.kind())

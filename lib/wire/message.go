@@ -98,6 +98,7 @@ type (
 		Bytes int64  `json:"bytes"`           // sent in all frames
 		Sum   string `json:"sum"`             // over them: SHA-256, of trees and inputs CRC-32C, hexadecimal
 		Error string `json:"error,omitempty"` // the sender gave up: why
+		Cut   string `json:"cut,omitempty"`   // of a log: why it lacks its end, as in Send
 	}
 )
 
