@@ -136,6 +136,27 @@ func (r *Results) ManifestSize(name string, try int) int64 {
 	return info.Size()
 }
 
+// FileSize returns the size in bytes that the manifest of a result says of a file. If there is
+// no such manifest, or no such file in it, the error is fs.ErrNotExist.
+func (r *Results) FileSize(name string, try int, file string) (int64, error) {
+	_, name = resultPlace(name, try, try == 0)
+	f, err := check.Open(filepath.Join(r.batch.dir, "manifests", name+".jsonl"))
+	if err == nil {
+		defer f.Close()
+		e, err := pack.FindEntry(f, file)
+		return e.Size, err
+	}
+	m, err := r.manifest(name)
+	if err != nil {
+		return 0, err
+	}
+	i, ok := m.Find(file)
+	if !ok {
+		return 0, fs.ErrNotExist
+	}
+	return m[i].Size, nil
+}
+
 // manifest is the manifest of the result whose directory has that name.
 func (r *Results) manifest(name string) (pack.Manifest, error) {
 	m, err := readManifest(filepath.Join(r.batch.dir, "manifests", name+".jsonl"))

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 		if err != nil {
 			return err
 		}
-		return t.sendFile(m, batch, f, row.Attempt, "")
+		return t.sendFile(m, batch, &outputFile{File: f}, row.Attempt, "")
 	}
 	if try == 0 {
 		try = row.Attempt
@@ -66,6 +67,12 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 		return err
 	}
 	return t.sendOutput(m, row, f, try)
+}
+
+// An outputFile is the file of what an attempt printed, which has finished.
+type outputFile struct {
+	*os.File
+	damage error // it is shorter than its manifest says
 }
 
 // stillSees is called when an output is open: its batch may have been made
@@ -229,7 +236,7 @@ func (t *tool) sendRest(w io.Writer, id job.ID, try, rank int, from int64) (cut 
 		return "", err
 	}
 	_, err = io.Copy(w, f)
-	return whyCut(row, try, f), err
+	return whyCut(row, try, f.File), cmp.Or(err, f.damage)
 }
 
 // copyFrames sends frames on as they come, and says how many bytes.
@@ -247,7 +254,7 @@ func copyFrames(out *wire.Writer, frames <-chan []byte) (n int64, err error) {
 }
 
 // output opens the file of what an attempt that is over printed, or a rank of it.
-func (t *tool) output(r *job.Row, try, rank int) (*os.File, error) {
+func (t *tool) output(r *job.Row, try, rank int) (*outputFile, error) {
 	id := r.ID.Try(try)
 	if try == 0 || r.State == job.Done && r.Attempt == try { // its result is the job's
 		id, try = string(r.ID), 0
@@ -258,7 +265,7 @@ func (t *tool) output(r *job.Row, try, rank int) (*os.File, error) {
 	}
 	if errors.Is(err, fs.ErrNotExist) && try > 0 { // or it is all that is kept
 		if f, err := t.spool.Printed(r.ID, try); !errors.Is(err, fs.ErrNotExist) {
-			return f, err
+			return &outputFile{File: f}, err
 		}
 	}
 	switch {
@@ -271,6 +278,9 @@ func (t *tool) output(r *job.Row, try, rank int) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
+	whole := func(f *os.File, file string) *outputFile {
+		return &outputFile{f, t.shortened(f, root, r.ID.Batch(), r.Job, try, file)}
+	}
 	if rank > 0 {
 		f, err := openRegular(root, job.RankOutputName(r.Job, 0)) // else a file of that name is the job's own
 		if err == nil {
@@ -280,16 +290,36 @@ func (t *tool) output(r *job.Row, try, rank int) (*os.File, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that a rank %d of %q printed is here", rank, id)}
 		}
-		return f, err
+		if err != nil {
+			return nil, err
+		}
+		return whole(f, job.RankOutputName(r.Job, rank)), nil
 	}
 	f, err := openRegular(root, job.OutputName(r.Job))
+	if err == nil {
+		return whole(f, job.OutputName(r.Job)), nil
+	}
 	if errors.Is(err, fs.ErrNotExist) && try > 0 { // it has just been moved out of there
 		f, err = t.spool.Printed(r.ID, try)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here", id)}
 	}
-	return f, err
+	return &outputFile{File: f}, err
+}
+
+// shortened returns an error if a file of a result, whose directory is root, is shorter than the
+// manifest says. Of what has no manifest that can be read it says nothing.
+func (t *tool) shortened(f *os.File, root *os.Root, batch job.BatchID, name string, try int, file string) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size, err := t.resultsIn(batch).FileSize(name, try, file)
+	if err != nil || info.Size() >= size || !t.isStill(root, batch, name, try) {
+		return nil
+	}
+	return fmt.Errorf("the file is damaged on the head: %d of its %d bytes are left (dfsck -s shows that there)", info.Size(), size)
 }
 
 // built opens what the batch's build printed on the node of the job's attempt.
@@ -309,8 +339,8 @@ func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 }
 
 // sendOutput is sendFile, of an attempt that has finished.
-func (t *tool) sendOutput(m *wire.Log, r *job.Row, f *os.File, try int) error {
-	return t.sendFile(m, r.ID.Batch(), f, try, whyCut(r, try, f))
+func (t *tool) sendOutput(m *wire.Log, r *job.Row, f *outputFile, try int) error {
+	return t.sendFile(m, r.ID.Batch(), f, try, whyCut(r, try, f.File))
 }
 
 // whyCut returns why the output of an attempt that has finished lacks its end, or "".
@@ -329,14 +359,14 @@ func whyCut(r *job.Row, try int, f *os.File) string {
 
 // sendFile sends what an attempt of the batch printed from a file, which it
 // closes, or its last lines. With cut the file lacks the end, for that reason.
-func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *os.File, try int, cut string) (err error) {
+func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *outputFile, try int, cut string) (err error) {
 	defer f.Close()
 	if err := t.stillSees(m, batch); err != nil {
 		return err
 	}
 	from := m.From
 	if m.Lines > 0 {
-		if from, err = line.Last(f, m.Lines); err != nil {
+		if from, err = line.Last(f.File, m.Lines); err != nil {
 			return err
 		}
 	}
@@ -347,6 +377,6 @@ func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *os.File, try int, cut
 	send.Cut = cut
 	return onlyStream(t.c.SendTransfer(send, func(w io.Writer) error {
 		_, err := io.Copy(w, f)
-		return err
+		return cmp.Or(err, f.damage)
 	}))
 }

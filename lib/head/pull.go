@@ -14,6 +14,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/pack"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 const (
@@ -30,13 +31,18 @@ func (t *tool) pull(m *wire.Pull) error {
 	if err != nil || name == "" {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("%.300q is not the id of a job or an attempt", m.ID)}
 	}
-	if t.results == nil || t.resultsOf != batch {
-		t.results, t.resultsOf = t.spool.Results(batch), batch
-	}
-	if n := t.results.ManifestSize(name, try); n >= largeToPull {
+	if n := t.resultsIn(batch).ManifestSize(name, try); n >= largeToPull {
 		return t.whenRoom(t.tools.pulling, n, func() error { return t.pullResult(m, batch, name, try) })
 	}
 	return t.pullResult(m, batch, name, try)
+}
+
+// resultsIn returns the results of a batch, with what was read of them for earlier requests.
+func (t *tool) resultsIn(batch job.BatchID) *spool.Results {
+	if t.results == nil || t.resultsOf != batch {
+		t.results, t.resultsOf = t.spool.Results(batch), batch
+	}
+	return t.results
 }
 
 // pullResult sends what is kept of a job of the batch whose results are at hand.

@@ -155,6 +155,28 @@ func DecodeManifest(r io.Reader, lim Limits) (Manifest, error) {
 	return m, nil
 }
 
+// FindEntry reads a manifest up to the entry with the path, and no more of it in memory than a
+// line. If there is none, the error is fs.ErrNotExist. It checks neither the other entries nor
+// the sum.
+func FindEntry(r io.Reader, path string) (Entry, error) {
+	in := bufio.NewReaderSize(r, longestLine(DefaultLimits()))
+	for {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return Entry{}, fmt.Errorf("%w: manifest: %w", ErrFormat, err)
+		}
+		if bytes.HasPrefix(line, []byte(`{"end":`)) {
+			return Entry{}, fs.ErrNotExist
+		}
+		switch e, ok := parseEntry(line); {
+		case !ok:
+			return Entry{}, fmt.Errorf("%w: manifest: not the members of an entry in their order", ErrFormat)
+		case e.Path == path:
+			return e, nil
+		}
+	}
+}
+
 // longestLine is the size of the longest line within the limits: a path and a
 // target of which every byte is escaped, and the rest.
 func longestLine(lim Limits) int { return 4*lim.PathBytes + 512 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"slices"
@@ -417,4 +418,29 @@ func FuzzManifest(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestFindEntry(t *testing.T) {
+	var m Manifest
+	for i, p := range []string{"a", "b\"c", "d"} {
+		m = append(m, Entry{Path: p, Type: File, Size: int64(i + 1), Mode: 0o644, Time: time.Unix(1, 0).UTC(), Sum: strings.Repeat("0", 64)})
+	}
+	var b bytes.Buffer
+	if err := m.Encode(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, e := range m {
+		if got, err := FindEntry(strings.NewReader(text), e.Path); err != nil || got.Size != e.Size {
+			t.Errorf("%q: %+v, %v", e.Path, got, err)
+		}
+	}
+	if _, err := FindEntry(strings.NewReader(text), "c"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of a path that is not in it: %v", err)
+	}
+	for _, bad := range []string{"", text[:len(text)/2], "{}\n", strings.Repeat("x", 1<<20)} {
+		if _, err := FindEntry(strings.NewReader(bad), "d"); !errors.Is(err, ErrFormat) {
+			t.Errorf("of %.20q: %v", bad, err)
+		}
+	}
 }
