@@ -154,7 +154,17 @@ func TestMountsOfOddNames(t *testing.T) {
 // What a process of a job mounts after the look at what is mounted, such as a network file
 // system that answers late, is not removed either.
 func TestRemovalLeavesLateMounts(t *testing.T) {
-	for name, remove := range map[string]func(string) error{"removeAll": removeAll, "flatten": flatten} {
+	in := func(do func(*os.Root, string) error) func(string) error {
+		return func(p string) error {
+			parent, err := durable.OpenRoot(filepath.Dir(p))
+			if err != nil {
+				return err
+			}
+			defer parent.Close()
+			return do(parent, filepath.Base(p))
+		}
+	}
+	for name, remove := range map[string]func(string) error{"removeAll": in(removeAll), "flatten": in(flatten), "RemoveIn": in(RemoveIn)} {
 		t.Run(name, func(t *testing.T) {
 			dir, other := mounted(t)
 			if err := remove(dir); err == nil {
@@ -169,5 +179,22 @@ func TestRemovalLeavesLateMounts(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What is mounted at the path of an input when that is to be placed, or below it, is not emptied.
+func TestPlacingLeavesLateMounts(t *testing.T) {
+	dir, other := mounted(t)
+	root, err := durable.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{"work/data", "work/file", "work"} {
+		var placed *PlaceError
+		if free, err := clearFor(root, name, false); free || !errors.As(err, &placed) {
+			t.Errorf("%s: free is %v, %v", name, free, err)
+		}
+		untouched(t, other)
 	}
 }

@@ -112,7 +112,7 @@ func clearFor(root *os.Root, name string, keep bool) (free bool, err error) {
 	if keep {
 		return false, nil
 	}
-	if err := root.RemoveAll(name); err != nil {
+	if err := RemoveIn(root, name); err != nil {
 		return false, &PlaceError{name, err}
 	}
 	return true, nil

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -21,20 +22,48 @@ func RemoveAll(path string) error {
 	if err := unmounted(path); err != nil {
 		return err
 	}
-	if removeAll(path) == nil {
+	parent, err := durable.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	defer parent.Close()
+	return removeFrom(parent, filepath.Base(path))
+}
+
+// RemoveIn removes what is at a path below root, which may be in the tree of a job. It is
+// [RemoveAll] without a look at the list of what is mounted: what is mounted there stays, and
+// what is around it may go.
+func RemoveIn(root *os.Root, name string) error {
+	parent, err := root.OpenRoot(path.Dir(name) + "/.")
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	defer parent.Close()
+	return removeFrom(parent, path.Base(name))
+}
+
+// removeFrom removes what has that name in a directory.
+func removeFrom(parent *os.Root, name string) error {
+	if removeAll(parent, name) == nil {
 		return nil
 	}
-	info, err := os.Lstat(path)
+	info, err := parent.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil && info.IsDir() {
-		err = flatten(path)
+		err = flatten(parent, name)
 	}
 	if err != nil {
 		return err
 	}
-	return os.Remove(path)
+	return parent.Remove(name)
 }
 
 // maxWalked limits the length of the paths of directories that a walk enters in a tree of a job.
@@ -45,14 +74,9 @@ const maxWalked = 1 << 14
 // removeAll removes a tree, or as much of it as it can, without what is below paths of maxWalked
 // bytes. Where something is mounted now, also if that was not so when the caller looked, what is
 // there stays.
-func removeAll(path string) error {
-	parent, err := durable.OpenRoot(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	name := filepath.Base(path)
-	if err = parent.Remove(name); gone(err) {
+func removeAll(parent *os.Root, name string) error {
+	err := parent.Remove(name)
+	if gone(err) {
 		return nil
 	}
 	root, oerr := parent.OpenRoot(name + "/.") // a link that has come in its place leads nowhere else
@@ -94,11 +118,11 @@ func notMounted(root *os.Root) error {
 
 // flatten empties a directory. What is two deep is moved one up, so that no path
 // grows, and no more than three directories are open. What is mounted in it stays.
-func flatten(dir string) error {
-	if err := unlock(os.Chmod, dir); err != nil {
+func flatten(parent *os.Root, name string) error {
+	if err := unlock(parent.Chmod, name); err != nil {
 		return err
 	}
-	top, err := durable.OpenRoot(dir)
+	top, err := parent.OpenRoot(name + "/.")
 	if err != nil {
 		return err
 	}

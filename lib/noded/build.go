@@ -523,7 +523,7 @@ func blamedBuild(b *desk.Build, err error) error {
 
 // emptyDir makes an empty directory in the tree of a job, also where something is.
 func emptyDir(work *os.Root, name string) error {
-	if err := errors.Join(work.RemoveAll(name), work.Mkdir(name, 0o755)); err != nil {
+	if err := errors.Join(desk.RemoveIn(work, name), work.Mkdir(name, 0o755)); err != nil {
 		return &desk.PlaceError{Path: name, Err: err}
 	}
 	return nil

@@ -125,7 +125,7 @@ func layOne(top *os.Root, from, to string, e *pack.Entry) error {
 	info, err := top.Lstat(to)
 	there := err == nil
 	if there && (e.Type != pack.Dir || !info.IsDir()) {
-		if err := top.RemoveAll(to); err != nil {
+		if err := desk.RemoveIn(top, to); err != nil {
 			return err
 		}
 		there = false
