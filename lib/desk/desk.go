@@ -325,7 +325,7 @@ func (d *Desk) emptyTrash() error {
 		return err
 	}
 	for _, e := range entries {
-		RemoveAll(d.path("trash", e.Name()))
+		removeTrash(d.path("trash", e.Name()))
 	}
 	return nil
 }
@@ -358,8 +358,14 @@ func (d *Desk) trash(path string) (rest func() error, err error) {
 		if removeFlat(to) {
 			return nil
 		}
-		return RemoveAll(to)
+		return removeTrash(to)
 	}, err
+}
+
+// removeTrash removes a directory in trash/.
+func removeTrash(dir string) error {
+	unmountFUSE(dir)
+	return RemoveAll(dir)
 }
 
 // removeFlat removes a directory of files and empty directories with few system

@@ -1,15 +1,19 @@
 package desk
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"distribute/lib/durable"
 	"distribute/lib/proc"
 )
 
@@ -21,7 +25,7 @@ const noFollow = 8
 // not unmounted either: on a machine whose mounts are shared that could take the same away
 // from where it was mounted before. It costs reading the list of what is mounted here.
 func Mounts(dir string) (paths []string, err error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	all, err := readMounts()
 	if err != nil {
 		return nil, err
 	}
@@ -33,18 +37,104 @@ func Mounts(dir string) (paths []string, err error) {
 		return nil, err
 	}
 	dir = filepath.Join(parent, filepath.Base(dir)) // which may be a link itself: not followed
-	for l := range strings.Lines(string(b)) {
-		words := strings.Split(l, " ")
-		if len(words) < 5 {
-			continue
-		}
-		if below, err := filepath.Rel(dir, unescaped(words[4])); err == nil && filepath.IsLocal(below) {
+	for _, m := range all {
+		if below, ok := m.below(dir); ok {
 			paths = append(paths, below)
 		}
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths), nil
 }
+
+// A mount is a line of mountinfo of proc(5).
+type mount struct {
+	id     string
+	device string // of the file system
+	path   string
+	kind   string // of the file system
+}
+
+// below returns the path of a mount relative to dir, if it is dir or below it.
+func (m mount) below(dir string) (path string, ok bool) {
+	path, err := filepath.Rel(dir, m.path)
+	return path, err == nil && filepath.IsLocal(path)
+}
+
+func readMounts() (all []mount, err error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	for l := range strings.Lines(string(b)) {
+		about, of, _ := strings.Cut(l, " - ")
+		words := strings.Split(about, " ")
+		if len(words) < 5 {
+			continue
+		}
+		kind, _, _ := strings.Cut(of, " ")
+		all = append(all, mount{words[0], words[2], unescaped(words[4]), kind})
+	}
+	return all, nil
+}
+
+// unmountFUSE unmounts the file systems in user space below the directory of an attempt or a build
+// that is to be removed: its processes have ended, and so have the servers that it started. It
+// asks such a file system nothing, which may never answer. What is also mounted elsewhere, or
+// has other mounts below it, stays.
+func unmountFUSE(dir string) {
+	all, err := readMounts()
+	if err != nil {
+		return
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if err != nil {
+		return
+	}
+	dir = filepath.Join(parent, filepath.Base(dir))
+	for _, m := range all {
+		at, ok := m.below(dir)
+		if !ok || at == "." || m.kind != "fuse" && !strings.HasPrefix(m.kind, "fuse.") {
+			continue
+		}
+		if !slices.ContainsFunc(all, func(o mount) bool {
+			_, here := o.below(dir)
+			_, under := o.below(m.path)
+			_, over := m.below(o.path)
+			return o.id != m.id && (under || here && over || !here && o.device == m.device)
+		}) {
+			detach(dir, at)
+		}
+	}
+}
+
+// detach unmounts what is mounted at a path below dir, also while it is in use. No link on the
+// way leads out of dir.
+func detach(dir, at string) {
+	root, err := durable.OpenRoot(dir)
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	parent, err := root.OpenFile(filepath.Dir(at), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer parent.Close()
+	within := filepath.Join("/proc/self/fd", strconv.Itoa(int(parent.Fd())), filepath.Base(at))
+	if syscall.Unmount(within, syscall.MNT_DETACH|noFollow) == nil {
+		return
+	}
+	for _, helper := range []string{"fusermount3", "fusermount"} { // of a user who is not root
+		ctx, cancel := context.WithTimeout(context.Background(), helperWithin)
+		err := exec.CommandContext(ctx, helper, "-u", "-z", filepath.Join(dir, at)).Run()
+		if cancel(); err == nil {
+			return
+		}
+	}
+}
+
+// helperWithin is how long fusermount3(1) may take.
+const helperWithin = 10 * time.Second
 
 // unescaped is a path in which blanks and the like are written as octal numbers.
 func unescaped(s string) string {

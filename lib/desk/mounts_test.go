@@ -198,3 +198,43 @@ func TestPlacingLeavesLateMounts(t *testing.T) {
 		untouched(t, other)
 	}
 }
+
+// Of the file systems in user space in a directory that is removed, only what no other place has,
+// and what holds no other mount, is unmounted. One that never answers is not waited for.
+func TestUnmountFUSE(t *testing.T) {
+	top := t.TempDir()
+	dir, elsewhere := filepath.Join(top, "trash", "1"), filepath.Join(top, "elsewhere")
+	names := []string{"hangs", "dead", "shared", "bound"}
+	for _, name := range append(names, "../../elsewhere") {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount := func(from, to, kind string, flags uintptr, how string) {
+		t.Helper()
+		if err := syscall.Mount(from, to, kind, flags, how); err != nil {
+			suite.Missing(t, fmt.Sprintf("nothing can be mounted here: %v", err))
+		}
+		t.Cleanup(func() { syscall.Unmount(to, syscall.MNT_DETACH) })
+	}
+	for _, name := range names[:3] {
+		server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+		if err != nil {
+			suite.Missing(t, fmt.Sprintf("no FUSE here: %v", err))
+		}
+		defer server.Close()
+		mount("test", filepath.Join(dir, name), "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd()))
+		if name == "dead" {
+			server.Close()
+		}
+	}
+	mount(filepath.Join(dir, "shared"), elsewhere, "", syscall.MS_BIND, "")
+	mount(top, filepath.Join(dir, "bound"), "", syscall.MS_BIND, "")
+	unmountFUSE(dir)
+	if left, err := Mounts(dir); err != nil || !slices.Equal(left, []string{"bound", "shared"}) {
+		t.Errorf("left are %q, %v", left, err)
+	}
+	if left, err := Mounts(elsewhere); err != nil || !slices.Equal(left, []string{"."}) {
+		t.Errorf("elsewhere: %q, %v", left, err)
+	}
+}
