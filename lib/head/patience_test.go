@@ -492,21 +492,7 @@ func TestT79SlowReader(t *testing.T) {
 // keep the others waiting for ever.
 func TestSlowPull(t *testing.T) {
 	bubble(t, func(t *testing.T, h *Head) {
-		h.tools.pulling = newQuota(1 << 20)
-		b := made(t, h, "ns/b", "j")
-		if err := h.accept(b); err != nil {
-			t.Fatal(err)
-		}
-		var m pack.Manifest
-		for i := range 20_000 {
-			m = append(m, pack.Entry{Path: fmt.Sprintf("directory-%05d", i), Type: pack.Dir, Mode: 0o755, Time: time.Now()})
-		}
-		var text bytes.Buffer
-		batch := filepath.Join(h.spool.Dir(), "batches/ns/b")
-		if err := errors.Join(m.Encode(&text), os.MkdirAll(filepath.Join(batch, "out/j"), 0o777),
-			os.WriteFile(filepath.Join(batch, "manifests/j.jsonl"), text.Bytes(), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		fillPulling(t, h)
 		pull := func() (*met, *wire.Conn, error) {
 			m, c, _ := serves(t, h)
 			err := c.Send(&wire.Pull{Ref: job.NewToken(), ID: "ns/b/j"})
@@ -533,6 +519,55 @@ func TestSlowPull(t *testing.T) {
 		idle.ends(t, answerWithin)
 		quick.Close()
 		<-quick.over
+	})
+}
+
+// fillPulling makes a job ns/b/j with a result whose manifest takes all memory that pulls may have.
+func fillPulling(t *testing.T, h *Head) {
+	t.Helper()
+	h.tools.pulling = newQuota(1 << 20)
+	b := made(t, h, "ns/b", "j")
+	if err := h.accept(b); err != nil {
+		t.Fatal(err)
+	}
+	var m pack.Manifest
+	for i := range 20_000 {
+		m = append(m, pack.Entry{Path: fmt.Sprintf("directory-%05d", i), Type: pack.Dir, Mode: 0o755, Time: time.Now()})
+	}
+	var text bytes.Buffer
+	batch := filepath.Join(h.spool.Dir(), "batches/ns/b")
+	if err := errors.Join(m.Encode(&text), os.MkdirAll(filepath.Join(batch, "out/j"), 0o777),
+		os.WriteFile(filepath.Join(batch, "manifests/j.jsonl"), text.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The manifest of a result is let go when its tool has all that it wants of it: a tool pulls any
+// number of large results over one session.
+func TestPullsOneAfterAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, h *Head) {
+		fillPulling(t, h)
+		m, c, _ := serves(t, h)
+		late := time.AfterFunc(answerWithin, func() { c.Close() })
+		defer late.Stop()
+		for range 5 {
+			err := c.Send(&wire.Pull{Ref: job.NewToken(), ID: "ns/b/j"})
+			var s *wire.Send
+			if err == nil {
+				s, err = wire.Expect[*wire.Send](c)
+			}
+			if err == nil {
+				err = wire.Drain(c.RecvTransfer(s))
+			}
+			if err == nil {
+				err = c.Send(&wire.Pick{None: true})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.Close()
+		<-m.over
 	})
 }
 
