@@ -273,19 +273,21 @@ printing() {
 }
 
 # printed returns when all of that is in the file. A process that the job has left, and that
-# still has the pipe, is killed, as on a node; one that cannot be is waited for ten seconds. The
-# writer has it too at its start, which may be later than the end of a short job.
+# still has the pipe, is killed, as on a node; one that cannot be killed, or seen, is waited for
+# ten seconds. The writer has it too at its start, which may be later than the end of a short job.
+# While the pipe can be read, the writer has something to do: there is output, or its end.
 printed() {
-	local n=0 held pid
+	local n=0 pid
+	{ exec 8<"/proc/$BASHPID/fd/9"; } 2>/dev/null
 	exec 9>&-
 	while [ "$n" -lt 500 ] && kill -0 "$writer" 2>/dev/null; do
 		sleep 0.02
-		held=$(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3 | grep -vx "$writer")
-		for pid in $held; do
+		for pid in $(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3 | grep -vx "$writer"); do
 			kill -KILL "$pid" 2>/dev/null
 		done
-		[ -z "$held" ] || n=$((n + 1))
+		read -r -t 0 -u 8 || n=$((n + 1))
 	done
+	exec 8<&-
 }
 
 # rank PRINT TMP GPUS: one of several, as srun starts it. Its words come by a file: anybody
