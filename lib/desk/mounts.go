@@ -107,8 +107,8 @@ func unmountFUSE(dir string) {
 	}
 }
 
-// detach unmounts what is mounted at a path below dir, also while it is in use. No link on the
-// way leads out of dir.
+// detach unmounts what is mounted at a path below dir, also while it is in use. If root runs it,
+// no link on the way leads out of dir.
 func detach(dir, at string) {
 	root, err := durable.OpenRoot(dir)
 	if err != nil {
@@ -121,10 +121,11 @@ func detach(dir, at string) {
 	}
 	defer parent.Close()
 	within := filepath.Join("/proc/self/fd", strconv.Itoa(int(parent.Fd())), filepath.Base(at))
-	if syscall.Unmount(within, syscall.MNT_DETACH|noFollow) == nil {
+	if syscall.Unmount(within, syscall.MNT_DETACH|noFollow) == nil || os.Geteuid() == 0 {
 		return
 	}
-	for _, helper := range []string{"fusermount3", "fusermount"} { // of a user who is not root
+	// These follow links to the directory, but unmount only what their user has mounted.
+	for _, helper := range []string{"fusermount3", "fusermount"} {
 		ctx, cancel := context.WithTimeout(context.Background(), helperWithin)
 		err := exec.CommandContext(ctx, helper, "-u", "-z", filepath.Join(dir, at)).Run()
 		if cancel(); err == nil {

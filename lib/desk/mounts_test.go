@@ -238,3 +238,29 @@ func TestUnmountFUSE(t *testing.T) {
 		t.Errorf("elsewhere: %q, %v", left, err)
 	}
 }
+
+// Root has no fusermount3(1) unmount what a link in the tree leads to, which has come after the look
+// at what is mounted: that may be anything on the machine.
+func TestDetachFollowsNoLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		suite.Missing(t, "needs root")
+	}
+	top := t.TempDir()
+	dir, helpers, used := filepath.Join(top, "trash"), filepath.Join(top, "bin"), filepath.Join(top, "used")
+	if err := errors.Join(os.MkdirAll(filepath.Join(top, "other", "data"), 0o755), os.Mkdir(dir, 0o755), os.Mkdir(helpers, 0o755),
+		os.Symlink("../other", filepath.Join(dir, "work")), os.Mkdir(filepath.Join(dir, "own"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	helper := "#!/bin/sh\necho \"$@\" >" + used + "\n"
+	if err := os.WriteFile(filepath.Join(helpers, "fusermount3"), []byte(helper), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", helpers+":"+os.Getenv("PATH"))
+	for _, at := range []string{"own", "work/data"} {
+		detach(dir, at)
+		if b, err := os.ReadFile(used); err == nil {
+			os.Remove(used)
+			t.Errorf("%s: fusermount3 %s", at, b)
+		}
+	}
+}
