@@ -54,10 +54,17 @@ type mount struct {
 	kind   string // of the file system
 }
 
-// below returns the path of a mount relative to dir, if it is dir or below it.
+// below returns the path of a mount relative to dir, a clean absolute path, if it is dir or below it.
+// It is called for each two of the mounts below a directory that is removed.
 func (m mount) below(dir string) (path string, ok bool) {
-	path, err := filepath.Rel(dir, m.path)
-	return path, err == nil && filepath.IsLocal(path)
+	if m.path == dir {
+		return ".", true
+	}
+	path, ok = strings.CutPrefix(m.path, strings.TrimSuffix(dir, "/"))
+	if !ok || !strings.HasPrefix(path, "/") {
+		return "", false
+	}
+	return path[1:], true
 }
 
 func readMounts() (all []mount, err error) {

@@ -264,3 +264,22 @@ func TestDetachFollowsNoLinks(t *testing.T) {
 		}
 	}
 }
+
+func TestMountBelow(t *testing.T) {
+	for _, c := range []struct{ path, dir, want string }{
+		{"/a/b/c", "/a/b", "c"},
+		{"/a/b/c/d", "/a/b", "c/d"},
+		{"/a/b", "/a/b", "."},
+		{"/a/b", "/", "a/b"},
+		{"/", "/", "."},
+		{"/a/bc", "/a/b", ""},
+		{"/a", "/a/b", ""},
+		{"/", "/a", ""},
+		{"/a/b//deleted", "/a/c", ""},
+	} {
+		got, ok := mount{path: c.path}.below(c.dir)
+		if got != c.want || ok != (c.want != "") {
+			t.Errorf("%s below %s: %q, %v", c.path, c.dir, got, ok)
+		}
+	}
+}
