@@ -75,7 +75,7 @@ func (e Item) apply(m *Machine) {
 		if a.boot == p.Boot { // else the end was lost with the power of the machine
 			m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
 		}
-		a.result = nil
+		a.result, a.refused = nil, false
 		m.count(a)
 	}
 	if e.Ended != nil {
