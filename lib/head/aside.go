@@ -50,6 +50,7 @@ func (h *Head) setAside(n uint32, why error) {
 			its[a.Token], on[a.Node] = true, true
 		}
 	})
+	h.machine.Settled(n, func(t job.Token) { its[t] = true })
 	for _, a := range h.ticks.actions {
 		if l, ok := a.(sched.Log); ok && l.Ref.Batch == n && l.Rec.Attempt != "" { // it may be settled by that
 			its[l.Rec.Attempt], on[node.Name(l.Rec.Node)] = true, true

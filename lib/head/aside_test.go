@@ -174,3 +174,33 @@ func TestDamagedWhileItIsChanged(t *testing.T) {
 		t.Errorf("the log has\n%s", log)
 	}
 }
+
+// The result that a node was told to keep stays when the job's cancellation is not recorded, as its
+// batch turns out to be damaged just then.
+func TestKeptResultOfDamagedBatch(t *testing.T) {
+	s := newSite(t)
+	s.submitAs("ns/b", `{"kind":"command","resources":{"cpus":1},"canary":1}`, "j", "other")
+	d := s.desk("ws1", "boot1")
+	start := next[*wire.Start](d)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	m, _ := result("hello\n")
+	lost := &wire.Ended{Attempt: start.Attempt, Result: job.Result{Fate: job.FateLost}}
+	s.send(d.c, &wire.Offer{Offer: node.Offer{}}, lost)
+	next[*wire.Have](d)
+	s.send(d.c, ended(start.Attempt, 0, m))
+	next[*wire.Hold](d)
+	s.spoil("ns/b", "other") // which is cancelled since its canary is
+	tool := &tool{Head: s.h, peer: dial.Peer{UID: os.Getuid()}}
+	if _, err := tool.changeAll(&wire.Change{Ref: job.NewToken(), Verb: "cancel"}, []job.ID{"ns/b/j"}); err == nil {
+		t.Error("it is cancelled")
+	}
+	s.send(d.c, &wire.Ping{N: 1})
+	for {
+		switch m := d.received().(type) {
+		case *wire.Have:
+			t.Fatalf("told to delete %s", m.Attempt)
+		case *wire.Pong:
+			return
+		}
+	}
+}

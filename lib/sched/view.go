@@ -67,6 +67,18 @@ func (m *Machine) Holders(batch uint32) (on []Holder) {
 	return on
 }
 
+// Settled calls f with every settled attempt of a batch that its node may still hold, in no
+// particular order.
+func (m *Machine) Settled(batch uint32, f func(job.Token)) {
+	for p := range m.everyone() {
+		for k, note := range p.gone {
+			if note.ref.Batch == batch {
+				f(remain{p, k, note}.token())
+			}
+		}
+	}
+}
+
 // Waits says that attempts of a batch whose jobs are all over wait on their
 // nodes: [Unwanted] lets them go.
 func (m *Machine) Waits(batch uint32) bool {
