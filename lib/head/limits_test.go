@@ -543,6 +543,25 @@ func TestI16BuildLogOnce(t *testing.T) {
 	}
 }
 
+// The log of the last build is asked for also when that of an earlier one could not be kept.
+func TestBuildLogAfterOneThatWasNotKept(t *testing.T) {
+	s, d, start := givenJob(t)
+	building, running := &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding}, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}
+	s.send(d.c, building, running)
+	tail := next[*wire.Tail](d)
+	s.send(d.c, building, running, &wire.Ping{N: 1})
+	next[*wire.Pong](d)
+	s.free(0)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 3, Payload: []byte("one")})
+	tail = next[*wire.Tail](d)
+	s.free(1 << 40)
+	s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog}, &wire.Data{X: tail.X, N: 3, Payload: []byte("two")}, &wire.End{X: tail.X})
+	s.h.awaitLog(t.Context(), buildOf{"ns/b", "ws1"})
+	if got := s.file("ns/b/build/ws1.log"); got != "two" {
+		t.Errorf("kept is %q", got)
+	}
+}
+
 // A log that a node has and does not send at first, as it sends too many, comes later.
 func TestBuildLogOfBusyNode(t *testing.T) {
 	s, d, start := givenJob(t)

@@ -228,7 +228,7 @@ func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, faile
 				if now := h.nodes.sessions[h.nodes.byName[s.name]]; now != nil && now != s {
 					h.buildNews(now, t, phase, true, failed)
 				}
-			case errors.Is(err, errAgain):
+			case copying.again: // what has come, in whole or in part, is of an earlier build
 				b.logged(log.node, logStale)
 				if copying.missed != nil {
 					copying.missed()
