@@ -65,7 +65,11 @@ func (h *Head) setAside(n uint32, why error) {
 	}
 	h.aside[n] = b.ID
 	for name := range h.nodes.homes {
-		h.machine.Guests(name, func(a sched.Attempt) { on[name] = on[name] || a.Ref.Batch == n })
+		h.machine.Guests(name, func(a sched.Attempt) {
+			if a.Ref.Batch == n {
+				on[name] = true
+			}
+		})
 		if on[name] {
 			h.nodes.aside[name] = true
 		}

@@ -15,6 +15,7 @@ import (
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 )
 
@@ -202,5 +203,38 @@ func TestKeptResultOfDamagedBatch(t *testing.T) {
 		case *wire.Pong:
 			return
 		}
+	}
+}
+
+// A node on which ranks of another batch are stays connected when a batch is set aside.
+func TestNodeWithRanksOfAnotherBatch(t *testing.T) {
+	s := newSite(t)
+	var desks []*desk
+	for _, name := range []string{"ws1", "ws2"} {
+		d := s.desk(name, "boot1")
+		s.send(d.c, &wire.Offer{Offer: node.Offer{CPUs: 1, Machine: "m"}}, &wire.Ping{N: 1})
+		next[*wire.Pong](d)
+		desks = append(desks, d)
+	}
+	s.submitAs("ns/b", `{"kind":"command","resources":{"cpus":1,"ranks":2}}`, "j")
+	s.becomes("ns/b/j", job.Running)
+	s.submitAs("ns/bad", `{"kind":"command","resources":{"cpus":1},"canary":1}`, "first", "other")
+	s.spoil("ns/bad", "other")
+	guests := map[string]bool{}
+	s.h.do(func() {
+		for _, name := range []node.Name{"ws1", "ws2"} {
+			s.h.machine.Guests(name, func(sched.Attempt) { guests[string(name)] = true })
+		}
+	})
+	if len(guests) != 1 {
+		t.Fatalf("ranks are on %v", guests)
+	}
+	tool := &tool{Head: s.h, peer: dial.Peer{UID: os.Getuid()}}
+	if _, err := tool.changeAll(&wire.Change{Ref: job.NewToken(), Verb: "cancel"}, []job.ID{"ns/bad/first"}); err == nil {
+		t.Error("it is cancelled")
+	}
+	for _, d := range desks {
+		s.send(d.c, &wire.Ping{N: 2})
+		next[*wire.Pong](d)
 	}
 }
