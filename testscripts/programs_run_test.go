@@ -491,6 +491,9 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 		p.tool(w.as, p.work, []int{0, 1, 124}, append([]string{"timeout", "300", "dwait", "-q"}, ids...)...)
 	})
 	p.must(errors.Join(submits.wait(), uninterrupted()))
+	if late := p.unfinished(w, ids); late != "" {
+		p.fail("jobs of %v have not finished on %s after 5 minutes (state, job, attempt, reason):\n%s", ids, w.name, late)
+	}
 	home := filepath.Join(p.work, "home", w.name+"-"+batches[0].name)
 	p.must(os.MkdirAll(home, 0o755))
 	p.must(os.Chown(home, p.id(w.as), p.id(w.as)))
@@ -549,6 +552,17 @@ func (p *programs) run(batches []programBatch, w way) map[string]map[string]outc
 	return all
 }
 
+// unfinished returns a row of each job that has not finished.
+func (p *programs) unfinished(w way, ids []string) (late string) {
+	rows := p.tool(w.as, p.work, []int{0}, slices.Concat([]string{"dquery", "-c", "state,id,attempt,reason"}, ids)...)
+	for row := range strings.Lines(rows) {
+		if state, _, _ := strings.Cut(row, "\t"); !slices.Contains([]string{"done", "failed", "cancelled"}, state) {
+			late += row
+		}
+	}
+	return late
+}
+
 // builtOutput returns what a build printed, and whether all of it is known: the node does not
 // keep it when its daemon starts again and the batch is over.
 func (p *programs) builtOutput(w way, job string) (text string, known bool) {
@@ -576,16 +590,21 @@ func (p *programs) interrupt(w way, ids []string) (end func() error) {
 			case <-ended:
 				return
 			case <-time.After(time.Duration(200+rand.IntN(2000)) * time.Millisecond):
-				p.disturb(w, ids)
+				p.disturb(w, ids, n)
 			}
 		}
 	})
 	return func() error { close(ended); return interrupts.wait() }
 }
 
+// leavingUntil is how many times batches are disturbed until none of their jobs has to leave
+// any more. A node whose jobs leave again and again rests, for twice as long each time: the
+// last jobs would not end in the time of dwait.
+const leavingUntil = 20
+
 // disturb pauses a node, or kills its daemon and starts it again by the script "again" of
-// job_programs, or does that during a pause.
-func (p *programs) disturb(w way, ids []string) {
+// job_programs, or does that during a pause. It has been called n times for these batches.
+func (p *programs) disturb(w way, ids []string, n int) {
 	p.nodes.Lock()
 	defer p.nodes.Unlock()
 	does := rand.IntN(3)
@@ -596,7 +615,7 @@ func (p *programs) disturb(w way, ids []string) {
 			dpause[3] = "people/ana/user"
 		}
 		kinds := [][]string{{"1m"}, {"-g", strconv.Itoa(runtime.NumCPU()), "1m"}, {"-g", "1", "1m"}, {"-e", "1m"}}
-		if p.half {
+		if p.half || n >= leavingUntil {
 			kinds = kinds[:3] // jobs that leave take time to begin again
 		}
 		kind := kinds[rand.IntN(len(kinds))]

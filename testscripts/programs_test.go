@@ -266,9 +266,10 @@ func (w *programmer) spoiling() string {
 const spoiled = "spoiled.txt"
 
 // rankEnding writes a step that ends one rank of two: it fails or is killed while the other
-// works on, or it ends well before the other.
+// works on, or it ends well before the other. A rank that ignored its SIGTERM would end well,
+// and the other would sleep for 45 s: on a node whose jobs have to leave, it might never end.
 func (w *programmer) rankEnding() string {
-	end := w.one("exit 3", "kill -KILL $$", "kill -TERM $$; sleep 1", "exit 0")
+	end := w.one("exit 3", "kill -KILL $$", "trap - TERM; kill -TERM $$; sleep 1", "exit 0")
 	if end == "exit 0" {
 		return "test $RANK = 0 || exit 0; sleep 0.2; echo later"
 	}
