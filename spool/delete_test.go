@@ -3,8 +3,10 @@ package spool
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -84,6 +86,44 @@ func TestJ28TrashIsEmptiedAfterIt(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(h.path("trash")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// A process that was killed has moved a batch into trash/ and has not synced that. The next does,
+// before it removes any of it: power that is cut then may put the batch back.
+func TestTrashOfAKilledProcess(t *testing.T) {
+	h := newHead(t)
+	over(t, h, submit(t, h, "ns/b", []string{"a"}), job.KindDone)
+	d := deleted(t, h, "ns/b")
+	killed := errors.New("killed")
+	end := durable.Observe(&durable.Observer{Step: func(name string) error {
+		if name == "delete.sync" {
+			return killed
+		}
+		return nil
+	}})
+	err := h.Trash(d)
+	end()
+	if !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	dir := h.path()
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	synced := map[string]bool{}
+	defer durable.Observe(&durable.Observer{Sync: func(f *os.File, all bool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		synced[f.Name()] = true
+		return nil
+	}})()
+	h, _, _ = loadHead(t, dir)
+	for _, name := range []string{h.path("trash"), h.path("batches", "ns")} {
+		if !synced[name] {
+			t.Errorf("%s is not synced: %v", name, slices.Sorted(maps.Keys(synced)))
+		}
 	}
 }
 

@@ -19,6 +19,12 @@ import (
 	"distribute/lib/job"
 )
 
+// trashed reports whether something is in trash/.
+func (h *Head) trashed() bool {
+	list, _ := os.ReadDir(h.path("trash"))
+	return len(list) > 0
+}
+
 // Load reads what the spool holds and puts right what a crash has left, as the
 // table in dspool(5) says: submissions that were not finished are removed, torn
 // last lines cut off and kept aside, results that their log accepts and that
@@ -53,6 +59,13 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 		problems = append(problems, &Problem{File: "trash", Why: fmt.Sprintf("what was deleted is not moved there before the next start: %v", err)})
 	} else if err != nil {
 		return nil, problems, err
+	}
+	// Who was killed may have moved batches into trash/ and not synced that: power that is cut
+	// after EmptyTrash has begun with one would put back a part of it.
+	if h.trashed() {
+		if err := h.syncNamespaces(); err != nil {
+			return nil, problems, err
+		}
 	}
 	ids = slices.DeleteFunc(ids, func(id job.BatchID) bool { return h.listed[id].kind == job.KindClosed })
 	for _, id := range ids { // names there may be younger than the last sync of who made them
