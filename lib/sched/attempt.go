@@ -76,6 +76,7 @@ func (e Item) apply(m *Machine) {
 			m.do(Odd{e.Session, e.Attempt, "an attempt that had ended runs"})
 		}
 		a.result, a.refused = nil, false
+		a.returnBeside()
 		m.count(a)
 	}
 	if e.Ended != nil {

@@ -64,6 +64,23 @@ func (a *attempt) leaveBeside() {
 	}
 }
 
+// returnBeside has an attempt that had ended, and runs again, have what it left of the nodes beside
+// its own.
+func (a *attempt) returnBeside() {
+	for _, g := range a.beside {
+		at := slices.IndexFunc(g.on.guests, func(o *guest) bool { return o.of.order >= a.order })
+		if at < 0 {
+			at = len(g.on.guests)
+		} else if g.on.guests[at] == g {
+			continue
+		}
+		g.on.guests = slices.Insert(g.on.guests, at, g)
+		if g.on.Listed { // else it is counted when the list is complete
+			g.occupy()
+		}
+	}
+}
+
 // hosts says that attempts of a batch are guests of the node.
 func (p *peer) hosts(b *batch) bool {
 	return slices.ContainsFunc(p.guests, func(g *guest) bool { return g.of.ref.Batch == b.Num })

@@ -325,3 +325,31 @@ func TestPortionsThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// An attempt had ended, and runs again, as its node has lost the end with its power: its ranks are
+// the load of the other node again.
+func TestRanksOfAttemptThatRunsAgain(t *testing.T) {
+	r := newRig(t, Config{})
+	again := partOf(3, "ws1", 4, 0, 1)
+	again.Boot = "b2"
+	script{
+		{Loaded{}, ""},
+		{partOf(1, "ws1", 4, 0, 1), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{partOf(2, "ws2", 4, 2, 3), "node ws2 s1"},
+		{ListEnd{2}, ""},
+		{AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{Ranks: 3, CPUs: 2}}}, "start 1/0 a1~1 ws1/6; START 1 1/0 a1"},
+		{ended(1, 1, exited(0, "m")), "GRANT 1 a1"},
+		{NodeDown{1}, ""},
+		{again, ""},
+		{Item{Session: 3, Attempt: tok(1), Phase: job.PhaseRunning, CPUs: 4, Also: job.Lodging{"ws2": 2}}, "KEEP 3 a1"},
+		{ListEnd{3}, ""},
+	}.run(t, r)
+	if p := r.m.named["ws2"]; p.Used.CPUs != 2 || p.Active != 1 {
+		t.Errorf("ws2 has %d cpus in use by %d", p.Used.CPUs, p.Active)
+	}
+	script{{ended(3, 1, exited(0, "m")), "GRANT 3 a1"}}.run(t, r)
+	if p := r.m.named["ws2"]; p.Used.CPUs != 0 || p.Active != 0 {
+		t.Errorf("ws2 has %d cpus in use by %d after its end", p.Used.CPUs, p.Active)
+	}
+}
