@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,12 @@ func (p *person) loses(n *simNode) {
 	}
 }
 
+// replaced reports whether a node was installed anew, or is a copy of the directory of one that
+// was: the head takes what comes then for a new installation.
+func (w *world) replaced(n *simNode) bool {
+	return n.wiped || slices.ContainsFunc(w.nodes, func(of *simNode) bool { return of.twin == n && of.wiped })
+}
+
 // lossesAtRest checks by a log that no attempt was taken for lost, or for one that never began, that
 // runs on a node which has its directory, whatever copies of that there are. Of attempts that an
 // operator gave up, see givenUp.
@@ -137,7 +144,7 @@ func (w *world) lossesAtRest(s *spool.Spool, b *simBatch) {
 		if strings.Contains(rec.Reason, gaveUp) {
 			return nil
 		}
-		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || r.node.wiped {
+		if rec.Kind != job.KindBack && rec.Kind != job.KindFailed || r == nil || r.abroad || r.dropped || r.excused || w.replaced(r.node) {
 			return nil
 		}
 		if rec.Fate == job.FateLost && !strings.Contains(rec.Reason, "silent for") || rec.Fate.Unstarted() {
