@@ -277,13 +277,14 @@ printing() {
 # ten seconds. The writer has it too at its start, which may be later than the end of a short job.
 # While the pipe can be read, the writer has something to do: there is output, or its end.
 printed() {
-	local n=0 pid
+	local n=0 holder
 	{ exec 8<"/proc/$BASHPID/fd/9"; } 2>/dev/null
 	exec 9>&-
 	while [ "$n" -lt 500 ] && kill -0 "$writer" 2>/dev/null; do
-		sleep 0.02
-		for pid in $(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3 | grep -vx "$writer"); do
-			kill -KILL "$pid" 2>/dev/null
+		sleep 0.02 # which Slurm may end, too
+		kill -0 "$writer" 2>/dev/null || break
+		for holder in $(find /proc/[0-9]*/fd -lname "${pipe//[][]/?}" -perm -u=w 2>/dev/null | cut -d/ -f3 | grep -vx "$writer"); do
+			kill -KILL "$holder" 2>/dev/null
 		done
 		read -r -t 0 -u 8 || n=$((n + 1))
 	done
@@ -378,6 +379,13 @@ used
 before=$used
 code=74 # it has, and how it ended is not written
 printing "$print"
+# asked has the job end. Slurm may ask before it has begun.
+asked() {
+	asked=1
+	while [ -n "$pid" ] && ! pkill -TERM -P "$pid" && kill -0 "$pid"; do sleep 0.02; done 2>/dev/null
+}
+pid=''
+trap asked TERM
 exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
 	# What is asked to end is the job: Slurm asks each process, or this script alone.
@@ -386,11 +394,12 @@ exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 	printf '%d\n' $? >"$tmp/.exit"
 ) &
 pid=$!
-trap 'asked=1; pkill -TERM -P "$pid" 2>/dev/null' TERM
+[ -z "$asked" ] || asked
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
+pid=''
 exec 2>&8 8>&-
 printed
-exit=$(<"$tmp/.exit") || exit=137
+read -r exit <"$tmp/.exit" || exit=137
 [ ! -e "$tmp/.unkept" ] || [ "$exit" != 0 ] || exit=74
 failed=''
 if [ "$ranks" -gt 0 ]; then
