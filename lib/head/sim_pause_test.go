@@ -86,6 +86,9 @@ func (n *simNode) lives(o *simOrder, r *simRun, st *proc.Status, left time.Durat
 			limit = longer
 			continue
 		case <-o.stop:
+			if pause.Frozen {
+				st.Paused += time.Since(began)
+			}
 			st.Signal, st.Stopped = 15, proc.StoppedOrder
 			return nil
 		case <-o.lost:
