@@ -103,6 +103,13 @@ func (c *cutting) decide() {
 					set(was.dir, false) // its directory was removed after it had gone
 				}
 			}
+			if !there && old && c.late[key] && c.d.saved[was.dir].kinds[was.name].IsRegular() {
+				if in := c.now[was.dir]; in != nil {
+					if other, taken := in.names[was.name]; taken && !c.late[other] && in.kinds[was.name].IsRegular() {
+						set(key, false) // what replaced it in one step did not come
+					}
+				}
+			}
 			if there && old && is != was && !c.late[key] {
 				if in := c.now[was.dir]; in != nil {
 					if other, taken := in.names[was.name]; taken && other != key && c.late[other] {

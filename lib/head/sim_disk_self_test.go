@@ -85,6 +85,36 @@ func TestSimDiskOldDirectoryGone(t *testing.T) {
 	}
 }
 
+// A file that another one replaced by a rename is there until the other one is.
+func TestSimDiskReplaced(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(60) {
+		dir := simBase(t)
+		root := filepath.Join(dir, "0")
+		must(t, errors.Join(os.Mkdir(root, 0o700), os.WriteFile(root+"/node.json", []byte("1"), 0o600)))
+		d := newSimDisk(root)
+		must(t, os.WriteFile(root+"/new", []byte("2"), 0o600))
+		f, err := os.Open(root + "/new")
+		must(t, err)
+		must(t, errors.Join(d.sync(f, false), f.Close()))
+		if seed%2 == 0 {
+			f, err := os.Open(root)
+			must(t, err)
+			must(t, errors.Join(d.sync(f, false), f.Close()))
+		}
+		must(t, os.Rename(root+"/new", root+"/node.json"))
+		d.cut(filepath.Join(dir, "cut"), rand.New(rand.NewPCG(seed, 1)))
+		b, err := os.ReadFile(filepath.Join(dir, "cut/node.json"))
+		if err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		seen[string(b)]++
+	}
+	if seen["1"] == 0 || seen["2"] == 0 {
+		t.Errorf("it had %v", seen)
+	}
+}
+
 // What is durable does not go back in time, whichever of two syncs of one file
 // begins first, reads it first, or returns first.
 func TestSimDiskOverlap(t *testing.T) {
