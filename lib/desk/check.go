@@ -129,7 +129,7 @@ func (c *checker) setTree(uid int, isPassable bool) {
 		{Path: "key", Mode: 0o600, Check: check.Key(c.run.Key, "nothing: put it back from a copy, or remove it and run dnoded -init, and let the head accept the new key")},
 		{Path: "ssh_key", Mode: 0o600, Check: check.Key(check.PEM, "nothing: put it back from a copy, or remove it and run dnoded -init")},
 		{Path: "pause-ended|pause-made|pause-owners", Mode: 0o644},
-		{Path: "node.yaml|ssh_key.pub|known_hosts|lost+found|.<any>|" + check.Found, Mode: check.Anything},
+		{Path: "node.yaml<any>|#node.yaml#|ssh_key.pub|known_hosts<any>|lost+found|.<any>|" + check.Found, Mode: check.Anything},
 		{Path: "head|ssh", Mode: fs.ModeSocket | check.Anything, Only: true},
 		{Path: "pause", Mode: dir | 0o777},
 		{Path: pause.Parts, Mode: dir | 0o711}, // directories of nodes, to be looked at one by one

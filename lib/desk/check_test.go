@@ -76,6 +76,26 @@ func TestCheckWhole(t *testing.T) {
 	}
 }
 
+// What editors leave beside the node's file, and ssh-keygen beside known_hosts, is in nobody's way.
+func TestBackupsInTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"node.yaml", "node.yaml~", "node.yaml.bak", "#node.yaml#", ".node.yaml.swp", "known_hosts", "known_hosts.old"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := Open(dir, "b1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := checkDesk(t, dir, false); got != "" {
+		t.Errorf("told\n%s", got)
+	}
+}
+
 // Each thing that is wrong is found, and mending deletes nothing.
 func TestCheckFindsAndMends(t *testing.T) {
 	dir, over, given, started, in := fullDesk(t)

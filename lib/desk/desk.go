@@ -206,8 +206,9 @@ func (d *Desk) check() error {
 	}
 	for _, e := range entries {
 		switch n := e.Name(); {
-		case n == "lock", n == "pause", n == "pause-ended", n == "pause-made", n == "pause-owners", n == pause.Parts, n == "node.yaml", n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
-		case n == "key", n == "ssh_key", n == "ssh_key.pub", n == "known_hosts": // what dnoded -init makes
+		case n == "lock", n == "pause", n == "pause-ended", n == "pause-made", n == "pause-owners", n == pause.Parts, n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
+		case strings.HasPrefix(n, "node.yaml"), n == "#node.yaml#": // also what editors leave
+		case n == "key", n == "ssh_key", n == "ssh_key.pub", strings.HasPrefix(n, "known_hosts"): // what dnoded -init and ssh-keygen make
 		default:
 			return fmt.Errorf("%q is %w: it has %q and no node.json; name an empty or a new one with -D", d.dir, ErrNoDesk, n)
 		}
