@@ -48,7 +48,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	here, err := find(c, clock, *dir)
-	if err != nil {
+	switch {
+	case err != nil && *dir == "" && c.Given("q") && wish == nil && !*back:
+		return cli.Quiet(cli.Unreachable) // a login script is the same on machines without a node
+	case err != nil:
 		return err
 	}
 	if wish != nil {
