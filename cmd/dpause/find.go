@@ -114,13 +114,19 @@ func (m *machine) meet(own []string) {
 		}
 	}
 	for _, dir := range own {
-		if isDir(pause.OwnPlace(dir)) && (m.place == pause.MachinePlace || m.place == pause.OwnPlace(dir)) {
+		if isDir(pause.OwnPlace(dir)) && (m.place == pause.MachinePlace || m.place == pause.OwnPlace(dir)) && !m.isSeveral(dir) {
 			m.add(node{name: "this node", dir: dir})
 		}
 	}
 	if len(m.nodes) == 0 {
 		m.nodes = append(m.nodes, node{name: "this machine"})
 	}
+}
+
+// isSeveral reports whether a directory is that of a machine of which several nodes are known:
+// nothing else runs jobs there.
+func (m *machine) isSeveral(dir string) bool {
+	return slices.ContainsFunc(m.nodes, func(n node) bool { return pause.MachineOf(n.dir) == dir })
 }
 
 // credible says whether a node is one of the user who says so: anybody may put
@@ -196,7 +202,9 @@ func (m *machine) look() error {
 	for i := range m.nodes {
 		m.nodes[i].jobs = m.nodes[i].jobsHere()
 	}
-	m.nodes = slices.DeleteFunc(m.nodes, func(n node) bool { return n.over() && len(m.nodes) > 1 })
+	if slices.ContainsFunc(m.nodes, func(n node) bool { return !n.over() }) {
+		m.nodes = slices.DeleteFunc(m.nodes, func(n node) bool { return n.over() })
+	}
 	return m.read()
 }
 

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"distribute/lib/cli"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
 )
@@ -64,6 +66,33 @@ func TestP70NodeOfAnotherIsClosed(t *testing.T) {
 		if err := m.read(); (err == nil) != tt.want {
 			t.Errorf("the node of %d, for %d: %v", tt.uid, me, err)
 		}
+	}
+}
+
+// The directory of a machine that is several nodes is no node besides these, whom anybody may
+// pause. Those whose daemons were killed are the nodes that there are, if nothing runs.
+func TestSeveralNodes(t *testing.T) {
+	clock, err := pause.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := real(t.TempDir())
+	if err := errors.Join(os.Mkdir(pause.OwnPlace(dir), 0o700), os.WriteFile(filepath.Join(dir, "node.json"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"left", "right"} {
+		n := pause.Now{Node: name, Dir: filepath.Join(dir, pause.Parts, name), Boot: clock.Boot}
+		content, err := n.Encode()
+		if err := errors.Join(err, os.MkdirAll(pause.OwnPlace(n.Dir), 0o700), pause.PutNow(pause.OwnPlace(dir), name, content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := find(&cli.Cmd{Getenv: os.Getenv}, clock, dir)
+	if err == nil {
+		err = m.look()
+	}
+	if err != nil || len(m.nodes) != 2 || m.nodes[0].name != "left" || m.nodes[1].name != "right" {
+		t.Errorf("%v, nodes %+v", err, m.nodes)
 	}
 }
 
