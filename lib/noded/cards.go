@@ -31,6 +31,15 @@ func (n *daemon) lookAtCards(ctx context.Context) {
 	if n.cards.looked && time.Since(n.cards.at) < cardsRecent {
 		return
 	}
+	given := map[int]bool{} // GPUs of jobs, also of those that end during the look
+	noteGiven := func() {
+		for s := range n.held {
+			for _, c := range s.cards.Indexes() {
+				given[c] = true
+			}
+		}
+	}
+	n.do(noteGiven)
 	users, err := n.CardUsers(ctx)
 	if ctx.Err() != nil {
 		return
@@ -67,15 +76,11 @@ func (n *daemon) lookAtCards(ctx context.Context) {
 		}
 	}
 	n.do(func() {
-		given := map[int]bool{}
-		for s := range n.held {
-			for _, c := range s.cards.Indexes() {
-				given[c] = true
-			}
-		}
+		noteGiven()
 		busy := map[int]bool{}
 		for _, g := range n.given().Offer.GPUs {
-			// A process that cannot be seen is taken for the job's that has the GPU.
+			// A process that cannot be seen, as one that has ended since, is taken for the job's
+			// that has or had the GPU.
 			busy[g.Index] = err != nil || slices.ContainsFunc(users[g.Index], func(pid int) bool {
 				return !looks[pid].ours && (looks[pid].seen || !given[g.Index])
 			})

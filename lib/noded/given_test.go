@@ -181,10 +181,20 @@ func TestLookAtCards(t *testing.T) {
 	if got := look(); !slices.Equal(got, []int{3}) {
 		t.Errorf("one that cannot be seen uses the GPU 3; busy are %v", got)
 	}
-	n.do(func() { n.held[&share{gpus: job.OneGPU, cards: job.AllCards([]int{3})}] = true })
+	has := &share{gpus: job.OneGPU, cards: job.AllCards([]int{3})}
+	n.do(func() { n.held[has] = true })
 	if got := look(); got != nil {
 		t.Errorf("a job has the GPU; busy are %v", got)
 	}
+	ask := n.CardUsers
+	n.CardUsers = func(ctx context.Context) (map[int][]int, error) {
+		n.do(func() { delete(n.held, has) })
+		return ask(ctx)
+	}
+	if got := look(); got != nil {
+		t.Errorf("the job ended during the look; busy are %v", got)
+	}
+	n.CardUsers = ask
 	failure = errors.New("nvidia-smi does not answer")
 	if got := look(); !slices.Equal(got, []int{0, 3}) || !strings.Contains(n.cards.told, "does not answer") {
 		t.Errorf("it is not known; busy are %v", got)
