@@ -5,11 +5,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"time"
 
 	"distribute/lib/account"
 	"distribute/lib/inventory"
 	"distribute/lib/node"
 	"distribute/lib/noded"
+	"distribute/lib/timing"
 )
 
 // A reread is what reads the node's file again whenever a SIGHUP asks for it.
@@ -23,17 +25,30 @@ type reread struct {
 	parts  []*inventory.Inventory // of what was said last; of the goroutine that watches
 }
 
+// cardsAgain is how often the vendor's program is asked for the GPUs again after it failed.
+var cardsAgain = timing.Wait(time.Minute)
+
 // watch tells each node of the machine how it changes from now on.
 func (r *reread) watch(ctx context.Context, nodes []chan noded.Given) {
 	go func() {
 		defer signal.Stop(r.asked)
 		for {
+			var again <-chan time.Time
+			if r.source.Cards().Failed() {
+				again = time.After(cardsAgain)
+			}
+			var g *noded.Given
 			select {
 			case <-r.asked:
+				g = r.again(ctx)
+			case <-again:
+				if list, _ := r.source.Cards().List(ctx); !r.source.Cards().Failed() {
+					r.log.Info("the GPUs of this machine are known now", "gpus", len(list))
+					g = r.change(ctx, r.file)
+				}
 			case <-ctx.Done():
 				return
 			}
-			g := r.again(ctx)
 			if g == nil {
 				continue
 			}
@@ -58,16 +73,28 @@ func (r *reread) of(g *noded.Given, i int) *noded.Given {
 	return &part
 }
 
+// kept is logged when the node's file, or what is found of the machine, cannot be used.
+const kept = "cannot read the changed node's file; the previous settings stay in use"
+
 // again reads the file, and says what changes with it; nil if nothing does. With a
 // mistake in it the previous settings stay in use.
 func (r *reread) again(ctx context.Context) *noded.Given {
-	const kept = "cannot read the changed node's file; the previous settings stay in use"
 	f, err := readFile(r.dir, r.args)
 	if err != nil {
 		r.log.Error(kept, "why", err)
 		return nil
 	}
 	r.staying(f)
+	g := r.change(ctx, f)
+	if g != nil {
+		r.log.Info("node's file reread", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))
+	}
+	return g
+}
+
+// change looks at the machine again, and returns what changes with that and with the file; nil if
+// nothing does.
+func (r *reread) change(ctx context.Context, f *inventory.File) *noded.Given {
 	in, err := take(ctx, r.source, f, r.dir)
 	if err != nil {
 		r.log.Error(kept, "why", err)
@@ -87,7 +114,6 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 	g.Pausers, g.Ports = pausers(ctx, f, r.log), f.Ports
 	in.tellLacks(r.log)
 	r.file, r.parts = f, in.parts
-	r.log.Info("node's file reread", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))
 	return g
 }
 

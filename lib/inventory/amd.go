@@ -24,7 +24,8 @@ func (c *Cards) amd(ctx context.Context) ([]Card, []Fact) {
 		list, err = parseRadeons(text)
 	}
 	if err != nil {
-		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": mend the driver, and send SIGHUP to dnoded"}}
+		c.setFailed(true)
+		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": mend the driver"}}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,6 +38,7 @@ type Cards struct {
 	hangs   map[string]string // the tools of which a process hangs, and since when
 	uuids   map[string]int    // of NVIDIA's cards: their indexes
 	radeons []int             // indexes of AMD's
+	failed  bool              // see Failed
 }
 
 // errHangs says that a tool does not answer.
@@ -134,12 +135,27 @@ func printable(s string) string {
 
 // List is the GPUs that are here, and what keeps others from being found.
 func (c *Cards) List(ctx context.Context) (list []Card, lacks []Fact) {
+	c.setFailed(false)
 	list, lacks = c.nvidia(ctx)
 	if len(list) > 0 {
 		return list, lacks
 	}
 	amd, more := c.amd(ctx)
 	return amd, append(lacks, more...)
+}
+
+// Failed reports whether a tool could not tell at the last List which GPUs are here, as while
+// the driver is built anew after a boot.
+func (c *Cards) Failed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+func (c *Cards) setFailed(failed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = failed
 }
 
 // Users is the processes that compute on each GPU of those that were listed last,
@@ -214,9 +230,11 @@ func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
 	case strings.Contains(text, "No devices were found"):
 		return nil, []Fact{{"gpu", "jobs that want one", "nvidia-smi finds no device"}}
 	case errors.Is(err, errHangs):
-		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": a card or its driver is broken; look at dmesg, and send SIGHUP to dnoded when it is mended"}}
+		c.setFailed(true)
+		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": a card or its driver is broken; look at dmesg"}}
 	case err != nil:
-		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": mend the driver, and send SIGHUP to dnoded"}}
+		c.setFailed(true)
+		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": mend the driver"}}
 	}
 	list, lacks = parseNvidia(text)
 	c.mu.Lock()
