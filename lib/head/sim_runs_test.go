@@ -115,7 +115,7 @@ func (w *world) excuse(n *simNode) {
 			record, _ := n.disk.trusted(r.rel + "/" + proc.RecordFile)
 			text, _ := n.disk.trusted(r.rel + "/work/result.txt")
 			r.excused = !hasResult(record) || string(text) != r.text || !n.disk.holds(r.rel+"/"+proc.RecordFile) ||
-				!n.disk.holds(r.rel+"/work/"+r.at)
+				!n.disk.holds(r.rel+"/work/"+r.at) || !n.disk.holds(r.rel+"/output")
 		}
 	}
 }
