@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 
 	"distribute/lib/ask"
@@ -27,7 +28,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err := c.Parse(); err != nil {
 		return err
 	}
-	p := &puller{Puller: ask.Puller{Cmd: c, Head: *head, Dry: *dry}}
+	p := &puller{Puller: ask.Puller{Cmd: c, Head: *head, Dry: *dry}, dir: *dir}
 	p.Brought = func(id string) error {
 		_, err := fmt.Fprintln(c.Stdout, id)
 		return err
@@ -89,7 +90,8 @@ func (p *puller) all(ctx context.Context) error {
 // A puller pulls what the command line means.
 type puller struct {
 	ask.Puller
-	idle bool // it is no surprise if there is nothing to do
+	dir  string // the directory of -o
+	idle bool   // it is no surprise if there is nothing to do
 }
 
 // stream pulls the jobs whose ids come on stdin.
@@ -179,8 +181,11 @@ func (p *puller) verdict(err error) error {
 	if p.Empty > 0 {
 		p.Cmd.Talk("jobs that left nothing: %d", p.Empty)
 	}
-	if p.Skipped > 0 {
-		p.Cmd.Talk("jobs that left what could not come home: %d; what and why stands in %s", p.Skipped, unit.Quote(p.List))
+	switch {
+	case p.Skipped > 0 && p.Dry:
+		p.Cmd.Talk("jobs that left what could not come home: %d", p.Skipped)
+	case p.Skipped > 0:
+		p.Cmd.Talk("jobs that left what could not come home: %d; what and why stands in %s", p.Skipped, unit.Quote(filepath.Join(p.dir, p.List)))
 	}
 	if p.Met == 0 && !p.idle && len(p.Problems) == 0 {
 		return cli.Errorf(cli.No, "no job fits")
