@@ -166,11 +166,11 @@ func (s *Submission) Finish(free bool) (b *Batch, err error) {
 }
 
 // FreeName is the name that a submission as id would get now with free: id
-// itself, or the first of its numbered names that no batch has. It is safe for
-// concurrent use.
+// itself, or the first of its numbered names that no batch has, as far as the
+// caller may see. It is safe for concurrent use.
 func (s *Spool) FreeName(id job.BatchID) job.BatchID {
 	for n := 1; ; n++ {
-		if name := id.Numbered(n); errors.Is(exists(s.batchDir(name)), fs.ErrNotExist) {
+		if name := id.Numbered(n); exists(s.batchDir(name)) != nil {
 			return name
 		}
 	}

@@ -145,12 +145,13 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 	case err != nil:
 		return "", fmt.Errorf("the batch could not be left in %q: %w", dir, err)
 	}
-	name := ""
+	id, name := b.ID(), ""
 	if *s.unique {
-		name = ", and then gets the next free name"
+		id = sp.FreeName(id)
+		name = ", and then is " + string(id) + ", or the next if that is taken then"
 	}
 	s.talk("no dsched serves %q: the batch waits in its incoming/ until one does%s", dir, name)
-	return b.ID(), nil
+	return id, nil
 }
 
 // each yields the address of each job.
