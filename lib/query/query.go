@@ -97,7 +97,7 @@ func (q *Query) id(arg string) error {
 
 func (q *Query) name(fields []Field[job.Row], arg string) error {
 	if slices.ContainsFunc(fields, func(f Field[job.Row]) bool { return f.Name == arg }) {
-		return usagef("%q is a field without a condition (did the shell take the > ?)", arg)
+		return usagef("%q is a field without a condition (did the shell take the > ?); a batch of that name is written with its namespace, as NAMESPACE/%s", arg, arg)
 	}
 	if err := job.CheckName(arg); err != nil {
 		return usagef("%s", err)
