@@ -468,7 +468,13 @@ func (c *collector) programs() {
 // program says whether it told of a mistake.
 func (c *collector) program(prog string, list int32, at conf.Place, built bool) bool {
 	place := path.Clean(prog)
-	if !strings.Contains(prog, "/") || job.CheckPath(place) != nil {
+	switch {
+	case !strings.Contains(prog, "/"):
+		return false
+	case strings.HasPrefix(place, "../"):
+		c.errs.Errorf(at, "program %s is not sent, as it is not below this directory: among the required files (-i) it is input/%s", msg.Quote(prog), path.Base(place))
+		return true
+	case job.CheckPath(place) != nil:
 		return false
 	}
 	src, ok := c.batch.find(place)

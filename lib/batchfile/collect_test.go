@@ -236,6 +236,7 @@ func TestCollectMistakes(t *testing.T) {
 				"2:78: \"DIR/plain\" would lie at \"input/c/b\", where another file needs a directory, or is one: give one of them another alias\n" +
 				"2:105: \"DIR/b\" would lie at \"input/c/a/z\", where another file needs a directory, or is one: give one of them another alias"},
 		{"{build: [./plain, x]}", "2:31: program \"./plain\" cannot be run: chmod +x \"DIR/plain\""},
+		{"{build: [sub/../../plain, x]}", "2:31: program \"sub/../../plain\" is not sent, as it is not below this directory: among the required files (-i) it is input/plain"},
 		{"{build: [./none, x]}", "2:31: program \"./none\" is not there: there is no such file, and no build to make it"},
 	} {
 		_, err := collect(t, dir, "command: {initialize: "+c.in+", jobs: [{name: j, run: [\"true\"]}]}")
@@ -244,10 +245,11 @@ func TestCollectMistakes(t *testing.T) {
 			t.Errorf("%s\n got %v\nwant %s", c.in, err, want)
 		}
 	}
-	_, err := collect(t, dir, "command: {jobs: [{name: j, run: [./plain]}, {name: k, run: [bin/none]}, {name: l, run: [/bin/sh]}, {name: m, run: [a], required_files: [no]}]}")
+	_, err := collect(t, dir, "command: {jobs: [{name: j, run: [./plain]}, {name: k, run: [bin/none]}, {name: l, run: [/bin/sh]}, {name: m, run: [a], required_files: [no]}, {name: n, run: [../run.sh, ../a]}]}")
 	want := fmt.Sprintf("%[1]s/f.yaml:2:18: program \"./plain\" cannot be run: chmod +x \"%[1]s/plain\"\n"+
 		"%[1]s/f.yaml:2:45: program \"bin/none\" is not there: there is no such file, and no build to make it\n"+
-		"%[1]s/f.yaml:2:137: \"no\" does not exist (sought at \"%[1]s/no\")", dir)
+		"%[1]s/f.yaml:2:137: \"no\" does not exist (sought at \"%[1]s/no\")\n"+
+		"%[1]s/f.yaml:2:143: program \"../run.sh\" is not sent, as it is not below this directory: among the required files (-i) it is input/run.sh", dir)
 	if err == nil || err.Error() != want || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf(" got %v\nwant %s", err, want)
 	}
