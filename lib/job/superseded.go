@@ -23,7 +23,11 @@ func (r *Row) Superseded(rec *Record) (old Row, ok bool) {
 		old.stop(&rec.Outcome, rec.Time)
 		if old.State = Failed; rec.Fate != FateEnded {
 			fate := strings.ReplaceAll(string(rec.Fate), "_", " ")
-			old.State, old.Reason = Queued, strings.TrimSuffix(fate+": "+old.Reason, ": ")
+			if old.State = Queued; old.Reason == "" {
+				old.Reason = fate
+			} else if old.Reason != fate {
+				old.Reason = fate + ": " + old.Reason
+			}
 		}
 		return old, true
 	case rec.Kind == KindDone && rec.Attempt != r.Token:
