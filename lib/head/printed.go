@@ -303,9 +303,18 @@ func (t *tool) output(r *job.Row, try, rank int) (*outputFile, error) {
 		f, err = t.spool.Printed(r.ID, try)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("nothing that %q printed is here", id)}
+		text := fmt.Sprintf("nothing that %q printed is here", id)
+		if unbuilt(r) && try == r.Attempt {
+			text = fmt.Sprintf("%q did not run: %s", id, r.Reason)
+		}
+		return nil, &wire.Error{Status: cli.NoSuch, Text: text}
 	}
 	return &outputFile{File: f}, err
+}
+
+// unbuilt reports whether a job failed as its batch could not be built.
+func unbuilt(r *job.Row) bool {
+	return strings.HasPrefix(r.Reason, sched.ReasonBuild) || strings.HasPrefix(r.Reason, sched.ReasonBox)
 }
 
 // shortened returns an error if a file of a result, whose directory is root, is shorter than the
@@ -325,8 +334,7 @@ func (t *tool) shortened(f *os.File, root *os.Root, batch job.BatchID, name stri
 // built opens what the batch's build printed on the node of the job's attempt.
 func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 	f, err := t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
-	unable := strings.HasPrefix(r.Reason, sched.ReasonBuild) || strings.HasPrefix(r.Reason, sched.ReasonBox)
-	if errors.Is(err, fs.ErrNotExist) && unable && t.settled(func() {}) { // it has come with the attempt
+	if errors.Is(err, fs.ErrNotExist) && unbuilt(r) && t.settled(func() {}) { // it has come with the attempt
 		if root, rerr := t.spool.OpenTree(r.ID.Batch(), r.Job, r.Attempt); rerr == nil {
 			defer root.Close()
 			f, err = openRegular(root, job.BuildOutput)
