@@ -123,6 +123,31 @@ func TestOpenClosed(t *testing.T) {
 	}
 }
 
+// A spec that cannot be written, as on a full disk, leaves nothing in builds/.
+func TestNoRoomForSpec(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	spec := []byte(`{"kind":"command"}`)
+	for _, step := range []string{"file.write", "file.sync", "file.rename"} {
+		end := durable.Observe(&durable.Observer{Step: func(name string) error {
+			if name == step {
+				return syscall.ENOSPC
+			}
+			return nil
+		}})
+		_, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+		end()
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%s: %v", step, err)
+		}
+		if left, err := os.ReadDir(d.path("builds")); len(left) > 0 || err != nil {
+			t.Errorf("%s: left are %v, %v", step, left, err)
+		}
+	}
+	if _, err := d.SetBuild("lab/b", "", sumOf(spec), spec); err != nil {
+		t.Errorf("with room: %v", err)
+	}
+}
+
 // What runs as the user of the daemon may close the directory and the record of its attempt or
 // build: the next daemon opens them, as it could not begin otherwise.
 func TestClosedRecords(t *testing.T) {
