@@ -1,6 +1,7 @@
 package head
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -222,6 +223,28 @@ func TestI17SendsNothing(t *testing.T) {
 	if s.stalled() {
 		t.Error("it sends")
 	}
+}
+
+// What an earlier transfer of a large result has left cannot be read: it is removed, and the
+// result comes whole.
+func TestLargeResultBesideUnreadable(t *testing.T) {
+	s, d, start := givenJob(t)
+	staged := filepath.Join(s.dir, "batches/ns/b/staging", string(start.Attempt))
+	if err := errors.Join(os.Mkdir(staged, 0o750), os.WriteFile(filepath.Join(staged, "tree"), nil, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := result("hello\n")
+	said := ended(start.Attempt, 0, m)
+	said.Result.Bytes = largeResult
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, said)
+	g := expect[*wire.Grant](t, d.c)
+	if !g.Manifest {
+		t.Errorf("asked for %+v", g)
+	}
+	d.give(g, "hello\n")
+	expect[*wire.Have](t, d.c)
+	s.resultIs("hello\n")
+	await(t, s.nothingPromised)
 }
 
 // A manifest for which there is no room, although its node had announced less,

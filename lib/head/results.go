@@ -182,8 +182,8 @@ func (g *grant) promised(h *Head, size, files int64) (err error) {
 	defer h.caught(&err)
 	if g.large { // a look at what is staged costs more than a small result
 		staged, err := h.store.StagedBytes(g.batch, g.attempt)
-		if err != nil {
-			return ofDisk(err)
+		if err := ofDisk(err); errors.Is(err, spool.ErrBroken) { // else Resume discards what cannot be read
+			return err
 		}
 		size = max(size-staged, files*perEntry)
 	}
