@@ -228,7 +228,8 @@ func cancelOn(t *testing.T, s *site, when string, m pack.Manifest, cancel func()
 }
 
 // The clocks of nodes stand at 1970, centuries ahead, or run backwards: jobs begin and end by
-// the head's clock, also after a restart, and ran for as long as their nodes have measured.
+// the head's clock, also after a restart, and ran for as long as their nodes have measured. The
+// head's log has what the clocks of their nodes said.
 func TestL48Clocks(t *testing.T) {
 	s := newSite(t)
 	s.submit("ns/b", "j", "k", "l")
@@ -259,6 +260,12 @@ func TestL48Clocks(t *testing.T) {
 		next[*wire.Have](d)
 		s.send(d.c, &wire.Gone{Attempt: st.Attempt})
 		check(s.becomes(st.Job, job.Done))
+	}
+	for _, said := range []string{"node_started=1970-01-01T00:00:00.000Z node_ended=1970-01-01T00:00:01.000Z",
+		"node_started=9999-01-01T00:00:00.000Z node_ended=9999-12-31T00:00:00.000Z", "node_ended=" + times[2][1].Format("2006-01-02T15:04")} {
+		if log := s.log.String(); !strings.Contains(log, said) {
+			t.Errorf("the log lacks %s: %s", said, log)
+		}
 	}
 	s.stop()
 	s.start()

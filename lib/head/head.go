@@ -281,6 +281,9 @@ func (h *Head) say(b *batch, rec *job.Record) {
 			attrs = append(attrs, s[0], s[1])
 		}
 	}
+	if !rec.NodeEnded.IsZero() {
+		attrs = append(attrs, "node_started", rec.NodeStarted, "node_ended", rec.NodeEnded)
+	}
 	h.log.Info(string(rec.Kind), attrs...)
 }
 

@@ -14,12 +14,15 @@ const (
 	maxSignal  = 20      // bytes of the name of a signal
 	maxSeconds = 1e9     // of a length of time
 	maxAmount  = 1 << 60 // of bytes or files
+
+	clockSlack = time.Minute // by how much the clock of a node may differ before its times are kept, too
 )
 
 // checkResult makes what a node says of the end of an attempt fit for a log. The times
 // become those of the head's clock, which is at now: the attempt ended when the head heard
-// of it, and began as much earlier as the node has measured. An exit status that cannot be
-// makes the attempt one that failed; lengths and amounts that cannot be are dropped.
+// of it, and began as much earlier as the node has measured. The node's own times are kept
+// beside, if they are others. An exit status that cannot be makes the attempt one that failed;
+// lengths and amounts that cannot be are dropped.
 func checkResult(r *job.Result, now time.Time) {
 	r.Reason, r.Signal = r.Reason[:min(len(r.Reason), maxReason)], r.Signal[:min(len(r.Signal), maxSignal)]
 	r.Skipped, r.Machine = r.Skipped[:min(len(r.Skipped), maxReason)], r.Machine[:min(len(r.Machine), maxReason)]
@@ -42,6 +45,9 @@ func checkResult(r *job.Result, now time.Time) {
 	}
 	for _, n := range []*int{&r.Entries, &r.Files} {
 		*n = max(*n, 0)
+	}
+	if !r.Ended.IsZero() && r.Ended.Sub(now).Abs() > clockSlack {
+		r.NodeStarted, r.NodeEnded = r.Started, r.Ended
 	}
 	if !r.Started.IsZero() {
 		r.Started = now.Add(-seconds(r.Runtime + r.Paused))

@@ -24,7 +24,12 @@ func TestCheckResult(t *testing.T) {
 			job.Result{Outcome: job.Outcome{Exit: number(255), Rank: number(1023), Started: now.Add(-time.Hour), Ended: now.Add(time.Hour),
 				Runtime: 50, Paused: 10, CPUTime: 70, MemoryPeak: 1, MemoryRank: 2, Cache: 3, Written: 4}, Entries: 5, Files: 6, Bytes: 7},
 			job.Result{Outcome: job.Outcome{Exit: number(255), Rank: number(1023), Started: now.Add(-time.Minute), Ended: now,
+				NodeStarted: now.Add(-time.Hour), NodeEnded: now.Add(time.Hour),
 				Runtime: 50, Paused: 10, CPUTime: 70, MemoryPeak: 1, MemoryRank: 2, Cache: 3, Written: 4}, Entries: 5, Files: 6, Bytes: 7},
+		},
+		"heard of a moment later": {
+			outcome(job.Outcome{Started: now.Add(-time.Hour), Ended: now.Add(-time.Second), Runtime: 60}),
+			outcome(job.Outcome{Started: now.Add(-time.Minute), Ended: now, Runtime: 60}),
 		},
 		"below zero": {
 			job.Result{Outcome: job.Outcome{Exit: number(0), Rank: number(-1), Runtime: -1, Paused: -1, CPUTime: -1, MemoryPeak: -1,

@@ -82,6 +82,10 @@ type Outcome struct {
 	Cache      int64     `json:"cache,omitempty"`               // bytes of files in that which the kernel could do without, as far as is known
 	Written    int64     `json:"written,omitempty"`             // bytes
 	Machine    string    `json:"machine,omitempty" line:"word"` // of a node that is a cluster: where on it; in head.jsonl: the id of a node's machine
+
+	// The times of its node's clock, if that ended the attempt at another time than the head's.
+	// No line has them: earlier releases refuse members that they do not know.
+	NodeStarted, NodeEnded time.Time `json:"-"`
 }
 
 // BuildOutput is the file, of an attempt whose build has failed, with what that printed.
