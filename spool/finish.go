@@ -84,7 +84,7 @@ func (s *Spool) compare(id job.BatchID, mine *job.Head, free bool) (*Batch, erro
 		return nil, &TakenError{Batch: id}
 	}
 	if err != nil {
-		return nil, classed(err)
+		return nil, classedIn(err)
 	}
 	switch {
 	case b.Head.Content == mine.Content && b.Head.UID == mine.UID && (!free || b.Head.Submission == mine.Submission):
@@ -246,22 +246,22 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 		line = appendRecord(line, &held)
 	}
 	if err := os.WriteFile(name, line, 0o640); err != nil {
-		return nil, classed(err)
+		return nil, s.ofPlace(err)
 	}
 	if !s.spec.Private {
 		if err := likeAbove(s.dir); err != nil {
-			return nil, classed(err)
+			return nil, s.ofPlace(err)
 		}
 	}
 	if err := durable.Step("submit.sync"); err != nil {
-		return nil, classed(err)
+		return nil, s.ofPlace(err)
 	}
 	if err := durable.SyncTree(s.dir); err != nil {
-		return nil, classed(err)
+		return nil, s.ofPlace(err)
 	}
 	log, err := durable.OpenLog(name, 0o640) // before there is a batch: what is there must not fail to be open
 	if err != nil {
-		return nil, classed(err)
+		return nil, s.ofPlace(err)
 	}
 	if err := s.named(id); err != nil {
 		log.Close()
@@ -288,7 +288,7 @@ func (s *Submission) named(id job.BatchID) error {
 	if err := durable.Publish(s.dir, s.head.batchDir(id)); errors.Is(err, fs.ErrExist) {
 		return err
 	} else if err != nil {
-		return classed(err)
+		return s.ofPlace(err)
 	}
 	s.dir = ""
 	if err := durable.Step("submit.name"); err != nil {

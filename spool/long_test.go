@@ -118,6 +118,42 @@ func TestOneBatchAlone(t *testing.T) {
 	}
 }
 
+// Where the directory of a namespace cannot be used, or becomes so while a batch is taken in,
+// no batch is made in it. The disk counts as whole, and others are made.
+func TestOneNamespaceAlone(t *testing.T) {
+	for what, put := range map[string]func(name string) error{
+		"a file":                      func(name string) error { return os.WriteFile(name, nil, 0o600) },
+		"a link to itself":            func(name string) error { return os.Symlink("bad", name) },
+		"a link to what is not there": func(name string) error { return os.Symlink("nothing", name) },
+		"nothing":                     func(string) error { return nil },
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHead(t)
+			bad := h.path("batches", "bad")
+			refused := func(when string, err error) {
+				t.Helper()
+				if err == nil || errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) {
+					t.Errorf("%s: %v", when, err)
+				}
+			}
+			late, err := h.Begin(job.NewToken(), "bad/b", "ana", os.Getuid())
+			if err == nil {
+				err = fillIn(late, plain, []string{"a"})
+			}
+			if err := errors.Join(err, os.Rename(bad, h.path("moved")), put(bad)); err != nil {
+				t.Fatal(err)
+			}
+			_, err = late.Finish(false)
+			refused("at its end", err)
+			if what != "nothing" {
+				_, err = h.Begin(job.NewToken(), "bad/c", "ana", os.Getuid())
+				refused("at its beginning", err)
+			}
+			submit(t, h, "ns/good", []string{"a"}).Close()
+		})
+	}
+}
+
 // An error of the disk in the files of a batch ends the start, as it may be of all.
 func TestDiskErrorEndsTheStart(t *testing.T) {
 	h := newHead(t)

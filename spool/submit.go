@@ -91,7 +91,7 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	s.first = job.Record{Kind: job.KindBatch, Head: &job.Head{Format: Format, Submission: id, Owner: owner, UID: uid}}
 	space := h.path("batches", batch.Namespace())
 	if err := h.namespace(space); err != nil {
-		return nil, classed(err)
+		return nil, s.ofPlace(err)
 	}
 	if err := durable.Step("submit.begin"); err != nil {
 		return nil, err
@@ -101,12 +101,22 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	h.kept.fill(s.filling)
 	if err := os.Mkdir(s.dir, 0o700); err != nil { // until it is known whether it is private
 		h.kept.filled(s.filling)
-		return nil, classed(err)
+		return nil, s.ofPlace(err)
 	}
 	if err := s.open(); err != nil {
-		return nil, errors.Join(classed(err), s.Abort())
+		return nil, errors.Join(s.ofPlace(err), s.Abort())
 	}
 	return s, nil
+}
+
+// ofPlace is classed of an error in the directory of the submission's namespace. One of a path
+// there, as where somebody has put a file in its place or moved it away, keeps the batches of
+// that namespace from being made, and no others.
+func (s *Submission) ofPlace(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || OfPath(err) {
+		return fmt.Errorf("nothing can be made in the directory of the namespace %q: %w", s.id.Namespace(), err)
+	}
+	return classed(err)
 }
 
 func (s *Submission) open() (err error) {
