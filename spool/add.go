@@ -266,23 +266,23 @@ func (w *adder) copyInputs() (err error) {
 	made := errors.Is(exists(name), fs.ErrNotExist)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o640)
 	if err != nil {
-		return classed(err)
+		return ofBatch(err)
 	}
-	defer func() { err = errors.Join(err, classed(f.Close())) }()
+	defer func() { err = errors.Join(err, ofBatch(f.Close())) }()
 	for _, m := range w.moves {
 		from := io.NewSectionReader(w.s.tar, m.from-tarBlock, tarBlock+blocks(m.size))
 		if _, err := io.Copy(io.NewOffsetWriter(f, m.to-tarBlock), from); err != nil {
-			return classed(err)
+			return ofBatch(err)
 		}
 	}
 	if err := f.Truncate(w.end); err != nil {
-		return classed(err)
+		return ofBatch(err)
 	}
 	if err := f.Truncate(w.end + 2*tarBlock); err != nil {
-		return classed(err)
+		return ofBatch(err)
 	}
 	if err := durable.Sync(f); err != nil {
-		return classed(err)
+		return ofBatch(err)
 	}
 	if made {
 		return syncDirs([]string{w.b.dir})
@@ -297,19 +297,19 @@ func (w *adder) write() (err error) {
 	}
 	f, err := os.OpenFile(filepath.Join(w.b.dir, "jobs.jsonl"), os.O_RDWR, 0)
 	if err != nil {
-		return classed(err)
+		return ofBatch(err)
 	}
-	defer func() { err = errors.Join(err, classed(f.Close())) }()
+	defer func() { err = errors.Join(err, ofBatch(f.Close())) }()
 	at := w.b.index().end
 	if err := f.Truncate(at); err != nil { // of what came to nothing
-		return classed(err)
+		return ofBatch(err)
 	}
 	if _, err := f.WriteAt(w.lines, at); err != nil {
-		return classed(errors.Join(err, f.Truncate(at)))
+		return ofBatch(errors.Join(err, f.Truncate(at)))
 	}
 	if w.needs {
 		if _, wrong, err := needsIn(f, w.names.end); err != nil {
-			return classed(err)
+			return ofBatch(err)
 		} else if len(wrong) > 0 {
 			return fmt.Errorf("%w: %w", ErrInput, job.NeedErrors(wrong))
 		}
@@ -317,5 +317,13 @@ func (w *adder) write() (err error) {
 	if err := durable.Step("add.sync"); err != nil {
 		return err
 	}
-	return classed(durable.Sync(f))
+	return ofBatch(durable.Sync(f))
+}
+
+// ofBatch is classedIn of an error in the files of a batch that should be there.
+func ofBatch(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return classedIn(err)
 }

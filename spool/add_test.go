@@ -236,3 +236,28 @@ func TestAddToAnOldName(t *testing.T) {
 		wantErr(t, "a new batch beside it", err, want)
 	}
 }
+
+// Jobs are not added to a batch whose files cannot be written, and that ends nothing else.
+func TestAddToUnwritable(t *testing.T) {
+	for _, name := range []string{"jobs.jsonl", "files.tar"} {
+		for what, put := range map[string]func(name string) error{
+			"a directory":      func(name string) error { return os.Mkdir(name, 0o700) },
+			"a link to itself": func(name string) error { return os.Symlink(filepath.Base(name), name) },
+			"moved away":       func(name string) error { return os.Rename(filepath.Dir(name), filepath.Dir(name)+".old") },
+		} {
+			h := newHead(t)
+			b := submit(t, h, "ns/b", []string{"a"}, "small")
+			file := filepath.Join(b.dir, name)
+			if err := errors.Join(os.Remove(file), put(file)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := adding(t, h, b, plain, []string{"b"}, "small", "another"); err == nil || errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) {
+				t.Errorf("%s is %s: %v", name, what, err)
+			}
+			if n := b.Jobs(); n != 1 {
+				t.Errorf("%s is %s: the batch has %d jobs", name, what, n)
+			}
+			submit(t, h, "ns/good", []string{"a"})
+		}
+	}
+}
