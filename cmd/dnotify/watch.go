@@ -61,19 +61,50 @@ func (w *watch) batches(ctx context.Context, args ...string) (bs []query.Batch, 
 }
 
 // find makes of the operands the batches that have such jobs: what they fit may be true
-// of them only now. Without operands all are meant.
+// of them only now. Without operands all are meant. A batch that was told of as over, and was
+// deleted since, is left out.
 func (w *watch) find(ctx context.Context) error {
 	if !w.named {
 		w.args = []string{"job=*"}
 		return nil
 	}
-	var ids []string
-	err := rows(ctx, w, "batches", w.args, func(b *query.Batch) { ids = append(ids, string(b.ID)) })
-	if err == nil && len(ids) == 0 {
+	found, err := w.batches(ctx, w.args...)
+	if cli.Status(err) == cli.NoSuch {
+		left := slices.DeleteFunc(slices.Clone(w.args), func(arg string) bool {
+			if !w.toldOver(arg) {
+				return false
+			}
+			_, err := w.batches(ctx, arg)
+			return cli.Status(err) == cli.NoSuch
+		})
+		switch {
+		case len(left) == len(w.args):
+			return err
+		case !slices.ContainsFunc(left, func(arg string) bool { return !ask.IsFilter(arg) }):
+			w.args = nil // all was told of
+			return nil
+		}
+		found, err = w.batches(ctx, left...)
+	}
+	if err == nil && len(found) == 0 {
 		err = cli.Errorf(cli.No, "no job fits")
 	}
-	w.args = ids
+	w.args = nil
+	for i := range found {
+		w.args = append(w.args, string(found[i].ID))
+	}
 	return err
+}
+
+// toldOver reports whether an operand names a batch, or a job of one, that was told of as over.
+func (w *watch) toldOver(arg string) bool {
+	for key := range w.known {
+		event, of, _ := strings.Cut(key, " ")
+		if event == "over" && (strings.HasPrefix(arg+"/", of+"/") || strings.HasSuffix(of, "/"+arg)) {
+			return true
+		}
+	}
+	return false
 }
 
 // session is what is done while the head is there: all batches are looked at once, and

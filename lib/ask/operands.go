@@ -56,7 +56,7 @@ func Read(c *cli.Cmd, act bool) (*Operands, error) {
 			ops.Args, selects = append(ops.Args, id), true
 		default:
 			ops.Args = append(ops.Args, w)
-			selects = selects || !isFilter(w)
+			selects = selects || !IsFilter(w)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -78,7 +78,7 @@ func Check(args []string) error {
 // name of a job, as n=4, would mean all that were given four.
 func CheckIDs(words []string) error {
 	for _, w := range words {
-		if isFilter(w) {
+		if IsFilter(w) {
 			return cli.Errorf(cli.Input, "standard input: %q is a filter, and ids are wanted there", w)
 		}
 	}
@@ -91,7 +91,7 @@ func CheckIDs(words []string) error {
 // IsFile says whether an operand names a batch file: it ends as one, and is no filter on a
 // field.
 func IsFile(word string) bool {
-	if isFilter(word) && Check([]string{word}) == nil {
+	if IsFilter(word) && Check([]string{word}) == nil {
 		return false
 	}
 	return strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml")
@@ -109,7 +109,8 @@ func fileID(name string) (string, error) {
 	return string(f.ID()), nil
 }
 
-func isFilter(word string) bool {
+// IsFilter reports whether an operand is a filter on a field.
+func IsFilter(word string) bool {
 	i := strings.IndexAny(word, "/=!~<>")
 	return i >= 0 && word[i] != '/'
 }
@@ -119,7 +120,7 @@ func isFilter(word string) bool {
 func (o *Operands) Parts() [][]string {
 	var filters, others []string
 	for _, a := range o.Args {
-		if isFilter(a) {
+		if IsFilter(a) {
 			filters = append(filters, a)
 		} else {
 			others = append(others, a)
@@ -171,7 +172,7 @@ func (h *Head) Attempts(ctx context.Context, o *Operands) (ids []string, err err
 // the filters, which alone would mean all jobs.
 func (o *Operands) attempts() (attempts, filters []string) {
 	o.Args = slices.DeleteFunc(o.Args, func(a string) bool {
-		if isFilter(a) {
+		if IsFilter(a) {
 			filters = append(filters, a)
 			return false
 		}
