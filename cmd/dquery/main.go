@@ -145,14 +145,14 @@ func (d *dquery) showJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancel(ctx) // before the session is opened, which ends with it
+	defer stop()
 	s, err := d.open(ctx, ops)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	stranded := 0
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	n, err := pour(d, stop, out, func(each func(*job.Row) error) error {
 		return s.jobs(ctx, d.follow, func(r *job.Row) error {
 			if r.State == job.Stranded {
