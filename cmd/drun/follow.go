@@ -11,6 +11,7 @@ import (
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
+	"distribute/lib/desk"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/msg"
@@ -69,7 +70,8 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err == nil {
 		err = f.follow(ctx)
 	}
-	err = errors.Join(err, f.Close(r.keep || f.failed != nil))
+	unclosed := f.Close(r.keep || f.failed != nil)
+	err = errors.Join(err, unclosed)
 	switch {
 	case f.failed != nil:
 		where := dir
@@ -81,7 +83,10 @@ func (r *runner) run(ctx context.Context) (err error) {
 		fmt.Fprintf(r.Stderr, "%s # kept, as is %s\n", msg.Shell("dquery", "-H", f.Spool, string(r.b.ID())), f.Node)
 		return err
 	}
-	return errors.Join(err, os.RemoveAll(dir))
+	if unclosed != nil { // something stays, as what a job has mounted
+		return err
+	}
+	return errors.Join(err, desk.RemoveAll(dir))
 }
 
 // submit gives the batch to the head of the lab.
