@@ -229,7 +229,7 @@ func (w *watch) ended(ctx context.Context, r *job.Row) error {
 	}
 	delete(w.left, id)
 	from := time.Now()
-	batches, err := w.batches(ctx, string(id))
+	batches, err := w.batches(ctx, about(string(id))...)
 	for i := range batches {
 		err = w.tell(ctx, &batches[i])
 	}
@@ -241,6 +241,16 @@ func (w *watch) ended(ctx context.Context, r *job.Row) error {
 		return nil
 	}
 	return err
+}
+
+// about returns the operands that mean a batch. The namespace of an older one may have "=", so
+// that its id would be taken for a filter.
+func about(id string) []string {
+	space, name, _ := strings.Cut(id, "/")
+	if strings.Contains(space, "=") {
+		return []string{"namespace=" + space, "batch=" + name}
+	}
+	return []string{id}
 }
 
 // tell tells what is to be told of a batch.
@@ -258,7 +268,7 @@ func (w *watch) tell(ctx context.Context, b *query.Batch) error {
 	}
 	var causes []query.Cause
 	var first []job.Row
-	if failed := []string{m.of, "state=failed"}; b.Failed > 0 {
+	if failed := append(about(m.of), "state=failed"); b.Failed > 0 {
 		err := rows(ctx, w, "causes", failed, func(c *query.Cause) { causes = append(causes, *c) })
 		if err == nil && m.event == "over" {
 			err = rows(ctx, w, "jobs", failed, func(r *job.Row) { first = firstFailed(append(first, *r)) })
