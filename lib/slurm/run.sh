@@ -74,9 +74,38 @@ put_there() {
 	cp -- "$from" "$to" && chmod "$2" "$to" && touch -d "$5" "$to"
 }
 
-# open_dirs DIR lets its directories be removed, and changes no file: one may be a link of an
-# input of all jobs.
-open_dirs() { find "$1" -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null; }
+# mounted DIR... lists in points what is mounted there or below, the last first.
+mounted() {
+	local dir at
+	points=()
+	for dir; do
+		[ ! -L "$dir" ] && dir=$(readlink -f -- "$dir") || continue
+		while read -r _ _ _ _ at _; do
+			printf -v at %b "$at" # a blank is \040 there
+			case $at in "$dir" | "$dir"/*) points=("$at" ${points[@]+"${points[@]}"}) ;; esac
+		done </proc/self/mountinfo
+	done
+}
+
+# unmount DIR... unmounts what was left mounted there or below, or fails.
+unmount() {
+	local at points
+	mounted "$@"
+	[ ${#points[@]} -gt 0 ] || return 0
+	for at in "${points[@]}"; do
+		{ umount -l -- "$at" || fusermount3 -uz -- "$at" || fusermount -uz -- "$at"; } >/dev/null 2>&1
+	done
+	mounted "$@"
+	[ ${#points[@]} -eq 0 ] || { printf 'd2slurm: something is mounted at %s: unmount it\n' "${points[@]}" >&2 && return 1; }
+}
+
+# remove DIR removes it, and nothing that is mounted below. It lets its directories be removed,
+# and changes no file: one may be a link of an input of all jobs.
+remove() {
+	unmount "$1" || return
+	find "$1" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null
+	rm -rf --one-file-system -- "$1"
+}
 
 # keep is place where the build has left nothing.
 keep() {
@@ -140,7 +169,7 @@ set -u
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
 short='' work=$tmp
-trap 'rm -rf -- "$tmp" 2>/dev/null || { open_dirs "$tmp"; rm -rf -- "$tmp"; }; rm -rf -- ${short:+"$short"}' EXIT
+trap 'remove "$tmp"; rm -rf -- ${short:+"$short"}' EXIT
 mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
 # A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
 # /tmp, most jobs do without.
@@ -152,8 +181,7 @@ if [ "$group" = build ]; then
 	[ ! -e built ] || exit 0
 	job='' dir=$root/build print=$root/build_output.txt
 	argv=("${build[@]}")
-	open_dirs "$root/build"
-	rm -rf -- build && mkdir build && cd build || fail 'the directory of the build cannot be made'
+	remove "$root/build" && mkdir build && cd build || fail 'the directory of the build cannot be made'
 	each place "${batch_inputs[@]}" || fail 'an input cannot be put in its place'
 	if [ "$kind" = python ]; then
 		mkdir -p input
@@ -170,8 +198,7 @@ else
 		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$at" >&2
 		exit 0
 	fi
-	open_dirs "$at"
-	rm -rf -- "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
+	remove "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
 	chmod u+rwx . # which the build may have closed
 	each keep "${batch_inputs[@]}" && each place "${job_inputs[@]}" || fail 'an input cannot be put in its place'
@@ -415,6 +442,14 @@ fi
 trap '' TERM
 used
 
+points=()
+[ "$group" != build ] || mounted "$dir"
+if [ ${#points[@]} -gt 0 ]; then
+	unmount "$dir"
+	fail "the build has left something mounted at ${points[0]}, which no job would have"
+fi
+unmount "${at:-$dir}" "$tmp"
+
 # full DIR tells whether nothing more can be written there, for want of room or by a quota. What
 # is removed after a job has ended makes room for its status: without a look before that, one
 # that has ignored a failed write would be done without a word.
@@ -432,7 +467,7 @@ cut=''
 [ "$group" = build ] || ! full "$at" || cut='the disk was full, or a quota reached, when it ended'
 # Jobs would go on with what a build has not written.
 if [ "$group" = build ] && full "$root"; then
-	rm -rf -- "$root/build"
+	remove "$root/build"
 	printf '\nd2slurm: the disk was full, or a quota reached, when the build ended\n' >>"$print"
 	fail 'the build failed, as the disk was full, or a quota reached: see build_output.txt'
 fi
@@ -456,14 +491,14 @@ if [ "$group" = build ]; then
 fi
 
 if own "$at" && own "$dir"; then
-	find . -type d -perm -500 ! -perm -200 -exec chmod u+w {} \; 2>/dev/null # else no input goes
+	find . -xdev -type d -perm -500 ! -perm -200 -exec chmod u+w {} \; 2>/dev/null # else no input goes
 	each unplace "${batch_inputs[@]}"
 	each unplace "${job_inputs[@]}"
 	[ ${#build[@]} -eq 0 ] || unbuild
-	[ "$kind" != apptainer ] || rm -rf home mounts
+	[ "$kind" != apptainer ] || { remove home && remove mounts; }
 fi
-own "$at" || { rm -rf -- "$at" && mkdir -p -- "$at" && cd -- "$at"; } || fail "$at cannot be made"
-rm -rf -- status.json status.json.new
+own "$at" || { remove "$at" && mkdir -p -- "$at" && cd -- "$at"; } || fail "$at cannot be made"
+remove status.json && remove status.json.new
 ended='"exit":'$exit',"signal":""'
 # The shell tells of a signal, and else the status of the job is its own.
 if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
