@@ -124,9 +124,11 @@ func (m *machine) meet(own []string) {
 }
 
 // isSeveral reports whether a directory is that of a machine of which several nodes are known:
-// nothing else runs jobs there.
+// nothing else runs jobs there. Only root and the owner of the directory can say so.
 func (m *machine) isSeveral(dir string) bool {
-	return slices.ContainsFunc(m.nodes, func(n node) bool { return pause.MachineOf(n.dir) == dir })
+	return slices.ContainsFunc(m.nodes, func(n node) bool {
+		return n.now != nil && pause.MachineOf(n.dir) == dir && credible(&pause.Now{Dir: dir, UID: n.now.UID})
+	})
 }
 
 // credible says whether a node is one of the user who says so: anybody may put

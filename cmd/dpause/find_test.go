@@ -96,6 +96,25 @@ func TestSeveralNodes(t *testing.T) {
 	}
 }
 
+// A stranger who says that a node of theirs is a part of another's machine does not take that
+// machine's own node away, which everybody may pause.
+func TestStrangerIsNoPart(t *testing.T) {
+	dir := real(t.TempDir())
+	if err := errors.Join(os.Mkdir(pause.OwnPlace(dir), 0o700), os.WriteFile(filepath.Join(dir, "node.json"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		uid  int
+		want bool
+	}{{os.Geteuid(), true}, {0, true}, {os.Geteuid() + 1, false}} {
+		part := filepath.Join(dir, pause.Parts, "none")
+		m := &machine{nodes: []node{{name: "ws1", dir: part, now: &pause.Now{Node: "ws1", Dir: part, UID: tt.uid}}}}
+		if got := m.isSeveral(dir); got != tt.want {
+			t.Errorf("as the user %d says: %v", tt.uid, got)
+		}
+	}
+}
+
 // P72: under hidepid a process that cannot be seen may live.
 func TestP72Concealed(t *testing.T) {
 	ended := exec.Command("true")
