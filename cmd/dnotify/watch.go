@@ -90,8 +90,13 @@ func (w *watch) find(ctx context.Context) error {
 		err = cli.Errorf(cli.No, "no job fits")
 	}
 	w.args = nil
+	older := false
 	for i := range found {
 		w.args = append(w.args, string(found[i].ID))
+		older = older || isOlder(w.args[i])
+	}
+	if older { // ids alone would not do
+		w.args = []string{"id=" + strings.Join(w.args, "/*,") + "/*"}
 	}
 	return err
 }
@@ -229,7 +234,7 @@ func (w *watch) ended(ctx context.Context, r *job.Row) error {
 	}
 	delete(w.left, id)
 	from := time.Now()
-	batches, err := w.batches(ctx, about(string(id))...)
+	batches, err := w.batches(ctx, about(string(id)))
 	for i := range batches {
 		err = w.tell(ctx, &batches[i])
 	}
@@ -243,14 +248,19 @@ func (w *watch) ended(ctx context.Context, r *job.Row) error {
 	return err
 }
 
-// about returns the operands that mean a batch. The namespace of an older one may have "=", so
-// that its id would be taken for a filter.
-func about(id string) []string {
-	space, name, _ := strings.Cut(id, "/")
-	if strings.Contains(space, "=") {
-		return []string{"namespace=" + space, "batch=" + name}
+// isOlder reports whether the id of a batch would be taken for a filter: the namespace of an
+// older one may have "=".
+func isOlder(id string) bool {
+	space, _, _ := strings.Cut(id, "/")
+	return strings.Contains(space, "=")
+}
+
+// about returns the operand that means a batch.
+func about(id string) string {
+	if isOlder(id) {
+		return "id=" + id + "/*"
 	}
-	return []string{id}
+	return id
 }
 
 // tell tells what is to be told of a batch.
@@ -268,7 +278,7 @@ func (w *watch) tell(ctx context.Context, b *query.Batch) error {
 	}
 	var causes []query.Cause
 	var first []job.Row
-	if failed := append(about(m.of), "state=failed"); b.Failed > 0 {
+	if failed := []string{about(m.of), "state=failed"}; b.Failed > 0 {
 		err := rows(ctx, w, "causes", failed, func(c *query.Cause) { causes = append(causes, *c) })
 		if err == nil && m.event == "over" {
 			err = rows(ctx, w, "jobs", failed, func(r *job.Row) { first = firstFailed(append(first, *r)) })
