@@ -84,7 +84,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	if unclosed != nil { // something stays, as what a job has mounted
-		return err
+		return errors.Join(err, cli.Errorf(cli.IO, "%s stays with it: remove it afterwards", dir))
 	}
 	return errors.Join(err, desk.RemoveAll(dir))
 }
