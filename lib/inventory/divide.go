@@ -53,6 +53,9 @@ func (part *Inventory) own(in *Inventory, p *File) error {
 	part.Offer.GPUs, part.Offer.Counted = nil, p.Counted
 	for _, i := range p.GPUs {
 		at := slices.IndexFunc(in.Offer.GPUs, func(g node.GPU) bool { return g.Index == i })
+		if at < 0 && in.cardsFailed {
+			continue // it may be here: the vendor's program is asked again
+		}
 		if at < 0 {
 			return p.Mistake("gpus", "the machine offers no GPU %d", i)
 		}

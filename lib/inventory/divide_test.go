@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -46,5 +47,33 @@ func TestParts(t *testing.T) {
 	}
 	if parts, err := whole.Parts(&File{}); parts != nil || err != nil {
 		t.Errorf("a machine that is one node: %v, %v", parts, err)
+	}
+}
+
+// A node of a machine does without its GPU while the vendor's program fails: else none would run.
+func TestPartsWithoutDriver(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Parse("node.yaml", []byte("nodes: [{name: a, cpus: 1, gpus: [0]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for script, want := range map[string]string{
+		"echo no driver; exit 9":     "a: 1 cpu",
+		"echo No devices were found": "node.yaml:1:34: the machine offers no GPU 0",
+	} {
+		tool(t, dir, "nvidia-smi", script)
+		in := &Inventory{Offer: node.Offer{CPUs: 1}}
+		in.gpus(context.Background(), &Cards{path: dir}, f)
+		parts, err := in.Parts(f)
+		got := ""
+		switch {
+		case err != nil:
+			got = err.Error()
+		case len(parts) == 1:
+			got = string(parts[0].Name) + ": " + parts[0].Words()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", script, got, want)
+		}
 	}
 }

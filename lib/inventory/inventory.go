@@ -29,6 +29,8 @@ type Inventory struct {
 	Lacks []Fact // what keeps it from offering more: What is missing, Value for what, Why what to do
 
 	NameErr error // why the host's name is none for a node, if the file has none
+
+	cardsFailed bool // which GPUs are here could not be told: see [Cards.Failed]
 }
 
 // A Source is where the inventory looks. Its zero value is this machine, with no
@@ -189,6 +191,7 @@ func (in *Inventory) gpus(ctx context.Context, c *Cards, f *File) {
 		return
 	}
 	list, lacks := c.List(ctx)
+	in.cardsFailed = c.Failed()
 	in.Lacks = append(in.Lacks, lacks...)
 	for _, i := range f.GPUs {
 		if !slices.ContainsFunc(list, func(g Card) bool { return g.Index == i }) {
