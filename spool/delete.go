@@ -144,6 +144,11 @@ func (h *Head) trashOne(d Doomed, to string) (moved bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	space, err := openDir(filepath.Dir(h.batchDir(d.ID))) // else the removal of its name could not be synced
+	if err != nil {
+		return false, classedIn(err)
+	}
+	defer space.Close()
 	if err := durable.Step("delete.rename"); err != nil {
 		return false, full(err)
 	}

@@ -121,7 +121,21 @@ func (s *Spool) settle(id job.BatchID) error {
 	if err := durable.Step("submit.same"); err != nil {
 		return classed(err)
 	}
-	return syncDirs([]string{s.path("batches", id.Namespace()), s.path("batches")})
+	space, err := openDir(s.path("batches", id.Namespace()))
+	if err != nil {
+		return ofNamespace(id, err)
+	}
+	defer space.Close()
+	return s.syncSpace(space)
+}
+
+// syncSpace makes durable the names in the directory of a namespace, which is open, and the
+// names of namespaces. An error is ErrBroken.
+func (s *Spool) syncSpace(space *os.File) error {
+	if err := durable.Sync(space); err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return syncDirs([]string{s.path("batches")})
 }
 
 // Hold has the jobs held from the first moment of the batch on.
@@ -282,6 +296,11 @@ func (s *Submission) claim(id job.BatchID) (*Batch, error) {
 // named gives the batch its name, durably. When the name is there, an error
 // leaves nothing but to start again.
 func (s *Submission) named(id job.BatchID) error {
+	space, err := openDir(s.head.path("batches", id.Namespace())) // before there is a name that must be synced
+	if err != nil {
+		return s.ofPlace(err)
+	}
+	defer space.Close()
 	if err := durable.Step("submit.rename"); err != nil {
 		return err
 	}
@@ -294,5 +313,5 @@ func (s *Submission) named(id job.BatchID) error {
 	if err := durable.Step("submit.name"); err != nil {
 		return err
 	}
-	return syncDirs([]string{s.head.path("batches", id.Namespace()), s.head.path("batches")})
+	return s.head.syncSpace(space)
 }

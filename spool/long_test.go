@@ -2,11 +2,15 @@ package spool
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
@@ -151,6 +155,78 @@ func TestOneNamespaceAlone(t *testing.T) {
 			}
 			submit(t, h, "ns/good", []string{"a"}).Close()
 		})
+	}
+}
+
+// Where the directory of a namespace can be written and not read, no batch is made, found again or
+// removed in it, as that could not be synced. The disk counts as whole.
+func TestUnreadableNamespace(t *testing.T) {
+	h := newHead(t)
+	bad := h.path("batches", "bad")
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrBroken) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	old := submit(t, h, "bad/old", []string{"a"})
+	h.CloseBatch(old)
+	check(errors.Join(h.Commit(), old.Close()))
+	doomed, err := h.Delete("bad/old", old.seq, "ana", job.NewToken())
+	check(errors.Join(err, h.Commit()))
+	there := submit(t, h, "bad/there", []string{"a"})
+	defer there.Close()
+	var late []*Submission
+	for _, id := range []job.BatchID{"bad/new", "bad/there"} {
+		s, err := h.Begin(job.NewToken(), id, "ana", os.Getuid())
+		check(err)
+		check(fillIn(s, plain, []string{"a"}))
+		late = append(late, s)
+	}
+	check(os.Chmod(bad, 0o300))
+	bound(t, func() {
+		_, err := h.Begin(job.NewToken(), "bad/c", "ana", os.Getuid())
+		refused("at the beginning of a batch", err)
+		_, err = late[0].Finish(false)
+		refused("at the end of a batch", err)
+		_, err = late[1].Finish(false)
+		refused("at the end of one that is there", err)
+		refused("at a deletion", h.Trash(doomed))
+	})
+	check(os.Chmod(bad, 0o700))
+	for name, want := range map[string]error{"new": fs.ErrNotExist, "old": nil, "there": nil} {
+		if err := exists(filepath.Join(bad, name)); !errors.Is(err, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	submit(t, h, "bad/c", []string{"a"}).Close()
+}
+
+// bound calls f as a user to whom the modes of directories apply.
+func bound(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread stays without what it gives up
+		var err error
+		if os.Geteuid() == 0 {
+			head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var none [2]unix.CapUserData
+			err = unix.Capset(&head, &none[0])
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
 

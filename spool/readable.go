@@ -30,12 +30,17 @@ func (s *Spool) Readable(id job.BatchID, r Reader) bool {
 	return r.may(s.dir, search) && r.may(filepath.Dir(space), list|search) && r.may(space, list|search) && r.may(batch, list|search)
 }
 
-// namespace makes the directory of a namespace, unless it is there. A crash leaves one that
-// the group may list and search at least: whoever finds it does not look at its mode.
+// namespace makes the directory of a namespace, unless it is there and can be read, as the next
+// start has to. A crash leaves one that the group may list and search at least: whoever finds it
+// does not look at its mode.
 func (h *Head) namespace(dir string) error {
 	err := os.Mkdir(dir, 0o750)
 	if errors.Is(err, fs.ErrExist) {
-		return nil
+		d, err := openDir(dir)
+		if err != nil {
+			return err
+		}
+		return d.Close()
 	}
 	if err == nil {
 		err = durable.Step("submit.namespace")

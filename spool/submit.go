@@ -109,12 +109,15 @@ func (h *Head) Begin(id job.Token, batch job.BatchID, owner string, uid int) (*S
 	return s, nil
 }
 
-// ofPlace is classed of an error in the directory of the submission's namespace. One of a path
-// there, as where somebody has put a file in its place or moved it away, keeps the batches of
-// that namespace from being made, and no others.
-func (s *Submission) ofPlace(err error) error {
+// ofPlace is ofNamespace of an error in the directory of the submission's namespace.
+func (s *Submission) ofPlace(err error) error { return ofNamespace(s.id, err) }
+
+// ofNamespace is classed of an error in the directory of the namespace of a batch. One of a path
+// there, as where somebody has put a file in its place, moved it away or made it unreadable, keeps
+// the batches of that namespace from being made, and no others.
+func ofNamespace(id job.BatchID, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || OfPath(err) {
-		return fmt.Errorf("nothing can be made in the directory of the namespace %q: %w", s.id.Namespace(), err)
+		return fmt.Errorf("nothing can be made in the directory of the namespace %q: %w", id.Namespace(), err)
 	}
 	return classed(err)
 }
