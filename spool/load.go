@@ -32,8 +32,8 @@ func (h *Head) trashed() bool {
 // synced made durable, deletions that were cut short taken up. What is in
 // trash/ is left to EmptyTrash. It returns the batches that are open, the oldest
 // first, each with its log checked: a Replay of it does not fail. A batch that
-// is damaged is left alone and told of by a Problem that stops it. It is called
-// once, before anything else.
+// is damaged, or in a namespace that cannot be read, is left alone and told of by a Problem that
+// stops it. It is called once, before anything else.
 func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	if problems, err = h.readHead(); err != nil {
 		return nil, problems, err
@@ -42,7 +42,9 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 		return nil, problems, err
 	}
 	ids, err := h.batchIDs()
-	if err != nil {
+	if ids != nil && errors.Is(err, fs.ErrPermission) {
+		problems = append(problems, &Problem{File: "batches", Why: fmt.Sprintf("the batches of a namespace are left alone: %v", err)})
+	} else if err != nil {
 		return nil, problems, err
 	}
 	there := make(map[job.BatchID]bool, len(ids))
@@ -51,8 +53,11 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	}
 	for id, said := range h.listed {
 		if said.kind == job.KindOpened && !there[id] {
-			problems = append(problems, &Problem{Batch: id, File: "batches/" + string(id), Stops: true,
-				Why: "the directory of an open batch is missing (was it moved away?)"})
+			why := "the directory of an open batch is missing (was it moved away?)"
+			if exists(h.batchDir(id)) == nil {
+				why = "the directory of its namespace cannot be read"
+			}
+			problems = append(problems, &Problem{Batch: id, File: "batches/" + string(id), Stops: true, Why: why})
 		}
 	}
 	if ids, err = h.finishDeleted(ids); errors.Is(err, ErrFull) || OfPath(err) {

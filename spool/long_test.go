@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -206,6 +207,52 @@ func TestUnreadableNamespace(t *testing.T) {
 		}
 	}
 	submit(t, h, "bad/c", []string{"a"}).Close()
+}
+
+// Where the directory of a namespace cannot be read at a start, its open batches are left alone,
+// and the others open.
+func TestStartBesideUnreadable(t *testing.T) {
+	h := newHead(t)
+	var began []*Batch
+	for _, id := range []job.BatchID{"bad/a", "good/a"} {
+		b := submit(t, h, id, []string{"a"})
+		commit(t, h, b, start("a", 1))
+		began = append(began, b)
+	}
+	bad := h.path("batches", "bad")
+	if err := os.Chmod(bad, 0o300); err != nil {
+		t.Fatal(err)
+	}
+	bound(t, func() {
+		for _, b := range began {
+			b.Close()
+		}
+		h.Close()
+		s, err := Open(h.Dir())
+		if err == nil {
+			h, err = s.Lock()
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		open, problems, err := h.Load()
+		if err != nil || len(open) != 1 || open[0].ID != "good/a" {
+			t.Errorf("it opens %v, %v", open, err)
+		}
+		if !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Stops && p.Batch == "bad/a" }) {
+			t.Errorf("it tells of %v", problems)
+		}
+		for _, b := range open {
+			b.Close()
+		}
+	})
+	if err := os.Chmod(bad, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, open, problems := restart(t, h); len(open) != 2 {
+		t.Errorf("it can be read again: %d batches open, %v", len(open), problems)
+	}
 }
 
 // bound calls f as a user to whom the modes of directories apply.
