@@ -247,6 +247,39 @@ func TestLargeResultBesideUnreadable(t *testing.T) {
 	await(t, s.nothingPromised)
 }
 
+// While there are no descriptors to look at what is staged of a large result, it is not asked for
+// anew: what came before stays, and is looked at later.
+func TestLargeResultNoDescriptor(t *testing.T) {
+	s, _, start := givenJob(t)
+	g := &grant{attempt: start.Attempt, large: true, room: promise{room: s.h.transfers.room}}
+	if !s.h.do(func() {
+		for _, session := range s.h.nodes.sessions {
+			g.session = session
+		}
+		g.batch = s.h.batches[s.h.byID["ns/b"]].Batch
+	}) {
+		t.Fatal("the head has ended")
+	}
+	defer g.room.end()
+	if err := os.MkdirAll(filepath.Join(s.dir, "batches/ns/b/staging", string(start.Attempt), "tree"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := g.promised(s.h, largeResult, 1)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("it is asked for: %v", err)
+	}
+}
+
 // A manifest for which there is no room, although its node had announced less,
 // is not followed by a byte of its tree; the result comes when there is room.
 func TestD94MoreThanItSaid(t *testing.T) {

@@ -182,6 +182,9 @@ func (g *grant) promised(h *Head, size, files int64) (err error) {
 	defer h.caught(&err)
 	if g.large { // a look at what is staged costs more than a small result
 		staged, err := h.store.StagedBytes(g.batch, g.attempt)
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // what is staged may be good
+			return err
+		}
 		if err := ofDisk(err); errors.Is(err, spool.ErrBroken) { // else Resume discards what cannot be read
 			return err
 		}
