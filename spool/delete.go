@@ -80,6 +80,16 @@ func (h *Head) Batches(match func(job.BatchID) bool) ([]Info, []*Problem, error)
 	return h.batches(match, h.Going)
 }
 
+// Batch is Batches for one id, at a cost that does not grow with the number of batches.
+func (h *Head) Batch(id job.BatchID) ([]Info, []*Problem, error) {
+	for _, dir := range []string{filepath.Dir(h.batchDir(id)), h.batchDir(id)} {
+		if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+			return nil, nil, nil
+		}
+	}
+	return h.infos([]job.BatchID{id}, h.Going)
+}
+
 // Going says that a batch is deleted and not yet moved. It is safe for
 // concurrent use.
 func (h *Head) Going(d Doomed) bool {

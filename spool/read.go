@@ -39,6 +39,14 @@ func (s *Spool) batches(match func(job.BatchID) bool, going func(Doomed) bool) (
 	if err != nil && (ids == nil || !errors.Is(err, fs.ErrPermission)) {
 		return nil, nil, err
 	}
+	if match != nil {
+		ids = slices.DeleteFunc(ids, func(id job.BatchID) bool { return !match(id) })
+	}
+	return s.infos(ids, going)
+}
+
+// infos is batches of these ids.
+func (s *Spool) infos(ids []job.BatchID, going func(Doomed) bool) ([]Info, []*Problem, error) {
 	listed, err := s.listing()
 	if err != nil {
 		return nil, nil, err
@@ -46,9 +54,6 @@ func (s *Spool) batches(match func(job.BatchID) bool, going func(Doomed) bool) (
 	var found []Info
 	var problems []*Problem
 	for _, id := range ids {
-		if match != nil && !match(id) {
-			continue
-		}
 		b, err := s.firstRecord(id)
 		var bad *Problem
 		switch {
@@ -86,7 +91,12 @@ func (s *Spool) ReadAttempts(id job.BatchID, upto int64, f func(*job.Row) error)
 }
 
 func (s *Spool) read(id job.BatchID, upto int64, old map[int][]packed, f func(*job.Row) error) error {
-	err := s.readAll(id, upto, old, f)
+	return s.unlessDeleted(id, s.readAll(id, upto, old, f))
+}
+
+// unlessDeleted returns err of reading a batch, or fs.ErrNotExist if that is damage as the batch
+// was deleted meanwhile.
+func (s *Spool) unlessDeleted(id job.BatchID, err error) error {
 	var bad *Problem
 	if errors.As(err, &bad) && errors.Is(exists(s.batchDir(id)), fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", id, fs.ErrNotExist)
@@ -126,7 +136,8 @@ func (s *Spool) foldRows(b *Batch, upto int64, old map[int][]packed) (*rows, err
 	all.old = old
 	all.jobs, all.known = b.Head.Jobs, []known{{0, b.seq}}
 	started := -1
-	_, err := s.events(b, 0, upto, func(l *logReader, rec *job.Record) error {
+	var err error
+	all.upto, err = s.events(b, 0, upto, func(l *logReader, rec *job.Record) error {
 		if rec.Kind == job.KindBatch {
 			return nil
 		}
@@ -241,22 +252,28 @@ func (r *rows) noteSuperseded(i int, rec *job.Record, row *job.Row) {
 func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 	var row job.Row
 	return b.scan(0, b.index().upTo(all.jobs), func(i int, j *Brief) error {
-		row = job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
-		row.Param, row.Seq = j.Param, all.since(i)
-		if all.priority != nil {
-			row.Priority = *all.priority
-		}
-		for _, old := range all.old[i] {
-			was := row
-			was.Old = nil
-			all.unpack(&old, &was)
-			row.Old = append(row.Old, was)
-		}
-		if p, ok := all.at(i); ok {
-			all.unpack(p, &row)
-		}
+		row = b.row(all, i, j.Name, j.Param)
 		return f(&row)
 	})
+}
+
+// row returns the row of job i.
+func (b *Batch) row(all *rows, i int, name string, param []string) job.Row {
+	row := job.NewRow(b.ID, name, &b.Head, b.Submitted)
+	row.Param, row.Seq = param, all.since(i)
+	if all.priority != nil {
+		row.Priority = *all.priority
+	}
+	for _, old := range all.old[i] {
+		was := row
+		was.Old = nil
+		all.unpack(&old, &was)
+		row.Old = append(row.Old, was)
+	}
+	if p, ok := all.at(i); ok {
+		all.unpack(p, &row)
+	}
+	return row
 }
 
 // Settle makes durable what a dsched that is no more had written to the log of

@@ -12,6 +12,7 @@ import (
 // without a record, some 160 for one with.
 type rows struct {
 	submitted time.Time // the batch
+	upto      int64     // bytes of the log that were folded: whole lines
 
 	jobs  int      // that the log has told of so far
 	known []known  // since when, where that changes

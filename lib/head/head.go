@@ -94,6 +94,7 @@ type tools struct {
 	watchers  map[*watcher]bool
 	reading   *quota // of jobs in memory for what they ask: maxReading
 	pulling   *quota // of bytes of manifests that they get: maxPulling
+	table     keptTable
 	sending   sendings
 	rest      int64 // bytes that are read of what is refused: maxRest
 }

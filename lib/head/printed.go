@@ -10,13 +10,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // printed sends what a job or its build printed: from its node while it runs,
@@ -84,42 +84,93 @@ func (t *tool) stillSees(m *wire.Log, batch job.BatchID) error {
 	return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", m.ID)}
 }
 
-// row is the row of one job, with its earlier attempts.
+// row is the row of one job, with its earlier attempts, without its parameters.
 func (t *tool) row(id job.ID) (*job.Row, error) {
-	q, err := t.parse([]string{string(id)}, true)
-	if err != nil {
+	batch := id.Batch()
+	none := &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", id)}
+	infos, problems, err := t.store.Batch(batch)
+	switch {
+	case err != nil:
 		return nil, err
+	case len(problems) > 0 && t.seesID(batch):
+		return nil, errDamaged(batch)
+	case len(infos) == 0 || !t.sees(batch, &infos[0].Head):
+		none.Text += ": there is no such batch"
+		return nil, none
 	}
 	var snap *snapshot
-	t.do(func() { snap = t.snapshot() })
-	var row *job.Row
-	err = t.rowsWhy(snap, q, t.spool.ReadAttempts, t.stuck, func(r, _ *job.Row, _ time.Time) error {
-		if r.ID == id {
-			keep := *r
-			row = &keep
-		}
-		return nil
-	})
-	if err == nil && row == nil {
-		err = &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", id)}
+	t.do(func() { snap = t.snapshotOf(id) })
+	if snap == nil {
+		return nil, &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
-	return row, err
+	upto, open := snap.open[batch]
+	if !open {
+		if upto, err = t.spool.LogSize(batch); err != nil {
+			upto = -1 // reading it tells why
+		}
+	}
+	table, err := t.table(&infos[0], upto)
+	var bad *spool.Problem
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // it was deleted meanwhile
+		return nil, none
+	case errors.As(err, &bad):
+		t.log.Error("cannot read a batch", "problem", bad.Error())
+		return nil, errDamaged(batch)
+	case err != nil:
+		return nil, err
+	case !table.Of(&infos[0]): // another one, perhaps a private one, has got the name meanwhile
+		return nil, none
+	}
+	row, number, ok := table.Row(id.Name())
+	if !ok {
+		return nil, none
+	}
+	var waits why
+	if row.State == job.Queued {
+		waits = t.stuck(batch)
+	}
+	snap.tell(row, number, waits)
+	return row, nil
+}
+
+// table returns the rows of a batch up to a byte of its log: those that are kept, or else it
+// reads them.
+func (t *tool) table(i *spool.Info, upto int64) (table *spool.Table, err error) {
+	kept := &t.tools.table
+	if table = kept.get(i, upto); table != nil {
+		return table, nil
+	}
+	err = t.whenRoom(t.tools.reading, int64(i.Head.Jobs), func() error {
+		table, err = kept.read(i.ID, upto)
+		return err
+	})
+	if err == nil {
+		kept.put(table)
+	}
+	return table, err
 }
 
 // live is the attempt of a job that a node has now.
 func (h *Head) live(id job.ID) (a sched.Attempt, ok bool) {
-	h.do(func() {
-		n, open := h.byID[id.Batch()]
-		if !open {
-			return
-		}
-		if i, found := h.batches[n].Index(id.Name()); found {
-			ref := sched.Ref{Batch: n, Job: uint32(i)}
-			if a, ok = h.machine.Current(ref); !ok {
-				a, ok = h.machine.Stopping(ref)
-			}
-		}
-	})
+	h.do(func() { a, ok = h.attemptOf(id) })
+	return a, ok
+}
+
+// attemptOf is live, for the state's goroutine.
+func (h *Head) attemptOf(id job.ID) (a sched.Attempt, ok bool) {
+	n, open := h.byID[id.Batch()]
+	if !open {
+		return a, false
+	}
+	i, found := h.batches[n].Index(id.Name())
+	if !found {
+		return a, false
+	}
+	ref := sched.Ref{Batch: n, Job: uint32(i)}
+	if a, ok = h.machine.Current(ref); !ok {
+		a, ok = h.machine.Stopping(ref)
+	}
 	return a, ok
 }
 

@@ -72,7 +72,7 @@ func (h *Head) liveJob(a sched.Attempt) liveJob {
 // snapshot must be called by the state's goroutine. It has only what may be
 // told: what is on its way to a disk that takes long is not waited for (J33).
 func (h *Head) snapshot() *snapshot {
-	s := &snapshot{at: h.wall(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
+	s := h.emptySnapshot()
 	for id, n := range h.byID {
 		s.open[id] = h.batches[n].told
 	}
@@ -83,6 +83,24 @@ func (h *Head) snapshot() *snapshot {
 			}
 		}
 	})
+	return s
+}
+
+func (h *Head) emptySnapshot() *snapshot {
+	return &snapshot{at: h.wall(), live: map[job.ID]liveJob{}, open: map[job.BatchID]int64{}}
+}
+
+// snapshotOf is snapshot of one job alone.
+func (h *Head) snapshotOf(id job.ID) *snapshot {
+	s := h.emptySnapshot()
+	n, open := h.byID[id.Batch()]
+	if !open {
+		return s
+	}
+	s.open[id.Batch()] = h.batches[n].told
+	if a, ok := h.attemptOf(id); ok {
+		s.live[id] = h.liveJob(a)
+	}
 	return s
 }
 
@@ -422,14 +440,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(jo
 				return nil // of another batch, perhaps a private one, which has got the name meanwhile
 			}
 			log := *r
-			told := snap.over(r)
-			var until time.Time
-			if r.State == job.Queued && waits != nil && !told {
-				var reason string
-				if reason, until = waits(number); reason != "" {
-					r.Reason = strings.TrimPrefix(r.After+"; "+reason, "; ")
-				}
-			}
+			until := snap.tell(r, number, waits)
 			return f(r, &log, until)
 		}
 		err := t.whenRoom(t.tools.reading, int64(i.Head.Jobs), func() error { return read(i.ID, upto, each) })
@@ -448,6 +459,19 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(jo
 		}
 	}
 	return damaged
+}
+
+// tell puts what is known besides the log into the row of the job with that number, and why it
+// waits. It returns when that may change by itself, if that is known.
+func (s *snapshot) tell(r *job.Row, number int, waits why) (until time.Time) {
+	told := s.over(r)
+	if r.State == job.Queued && waits != nil && !told {
+		var reason string
+		if reason, until = waits(number); reason != "" {
+			r.Reason = strings.TrimPrefix(r.After+"; "+reason, "; ")
+		}
+	}
+	return until
 }
 
 // maxReading is how many jobs may be in memory at once for what tools ask: of a

@@ -59,6 +59,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.nameOfUser) }
 	h.names.Ask, h.names.For, h.names.Passing = nameOf, nameFor, named.passing
 	h.tools.operators.Ask, h.tools.operators.For, h.tools.operators.Passing = numberOf, operatorFor, numbered.passing
+	h.tools.table.read = s.ReadTable
 	h.transfers.room.makes = h.dropUploads
 	return h, h.load()
 }
