@@ -34,22 +34,70 @@ func newLog(id string, ask wire.Log) *log {
 	return &log{id: id, ask: ask}
 }
 
-// show prints what one job printed, from where it is. It takes a session of its
-// own, since one over which output was sent as it came cannot be used for more.
-func (l *log) show(ctx context.Context, c *cli.Cmd, heads *ask.Sessions, out *output) error {
-	h, err := heads.Dial(ctx)
+// A session is the session with the head over which logs are asked for, one after another.
+type session struct {
+	heads *ask.Sessions
+	head  *ask.Head // nil: it is dialled for the next one
+}
+
+// ask asks for a log. The head hangs up after output that it sent as it came, and when nothing is
+// asked for long: then it is dialled anew and asked again, once.
+func (s *session) ask(ctx context.Context, l *log) (answer *wire.Send, err error) {
+	used := s.head != nil
+	if !used {
+		if s.head, err = s.heads.Dial(ctx); err != nil {
+			return nil, err
+		}
+	}
+	l.ask.Ref = job.NewToken()
+	if err = s.head.Send(&l.ask); err != nil {
+		err = s.head.Failed(ctx, err)
+	} else if answer, err = wire.Expect[*wire.Send](s.head.Conn); err != nil {
+		err = fmt.Errorf("%s: %w", l.id, s.head.Failed(ctx, err))
+	}
+	if used && err != nil && hungUp(err) {
+		s.close()
+		return s.ask(ctx, l)
+	}
+	return answer, err
+}
+
+// hungUp reports whether the head has ended a session, with or without a word.
+func hungUp(err error) bool {
+	var lost *ask.Lost
+	var refusal *wire.Error
+	return errors.As(err, &lost) && !lost.Odd || errors.As(err, &refusal) && refusal.Status == cli.Later
+}
+
+// keepIf closes the session unless it can be used for more after err.
+func (s *session) keepIf(err error) {
+	if err != nil && !answered(err) {
+		s.close()
+	}
+}
+
+func (s *session) close() {
+	if s.head != nil {
+		s.head.Close()
+	}
+	s.head = nil
+}
+
+// answered reports whether err is an answer of the head about one log, after which it can be asked
+// for others.
+func answered(err error) bool {
+	var refusal *wire.Error
+	return errors.As(err, &refusal) || errors.Is(err, wire.ErrGaveUp)
+}
+
+// show prints what one job printed, from where it is.
+func (l *log) show(ctx context.Context, c *cli.Cmd, in *session, out *output) (err error) {
+	defer func() { in.keepIf(err) }()
+	s, err := in.ask(ctx, l)
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	l.ask.Ref = job.NewToken()
-	if err := h.Send(&l.ask); err != nil {
-		return h.Failed(ctx, err)
-	}
-	s, err := wire.Expect[*wire.Send](h.Conn)
-	if err != nil {
-		return fmt.Errorf("%s: %w", l.id, h.Failed(ctx, err))
-	}
+	h := in.head
 	if !l.begun {
 		l.begun, l.ask.Lines, l.ask.From = true, 0, max(s.From, 0)
 		if batch, name, try, err := job.ParseID(l.id); err == nil && try == 0 && s.Try > 0 {
@@ -71,7 +119,9 @@ func (l *log) show(ctx context.Context, c *cli.Cmd, heads *ask.Sessions, out *ou
 func (l *log) follow(ctx context.Context, c *cli.Cmd, heads *ask.Sessions, out *output) error {
 	for more := true; ; {
 		from := l.ask.From
-		err := l.show(ctx, c, heads, out)
+		in := &session{heads: heads}
+		err := l.show(ctx, c, in, out)
+		in.close()
 		var refusal *wire.Error
 		none := errors.As(err, &refusal) && refusal.Status == cli.NoSuch
 		if l.ask.Build || !more || !none && !errors.Is(err, wire.ErrGaveUp) {

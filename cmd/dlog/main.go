@@ -55,7 +55,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return err
 	}
-	return each(ids, func(id string) error { return newLog(id, want).show(ctx, c, heads, out) })
+	in := &session{heads: heads}
+	defer in.close()
+	return each(ids, func(id string) error { return newLog(id, want).show(ctx, c, in, out) })
 }
 
 // meant asks which jobs are meant, and gives the ids of those that have
@@ -90,8 +92,7 @@ func each(ids []string, show func(id string) error) error {
 	for _, id := range ids {
 		err := show(id)
 		problems = append(problems, err)
-		var refused *wire.Error
-		if err != nil && !errors.As(err, &refused) && !errors.Is(err, wire.ErrGaveUp) {
+		if err != nil && !answered(err) {
 			break
 		}
 	}
