@@ -54,7 +54,7 @@ func (h *Head) Load() (open []*Batch, problems []*Problem, err error) {
 	for id, said := range h.listed {
 		if said.kind == job.KindOpened && !there[id] {
 			why := "the directory of an open batch is missing (was it moved away?)"
-			if exists(h.batchDir(id)) == nil {
+			if !errors.Is(exists(h.batchDir(id)), fs.ErrNotExist) {
 				why = "the directory of its namespace cannot be read"
 			}
 			problems = append(problems, &Problem{Batch: id, File: "batches/" + string(id), Stops: true, Why: why})

@@ -212,6 +212,12 @@ func TestUnreadableNamespace(t *testing.T) {
 // Where the directory of a namespace cannot be read at a start, its open batches are left alone,
 // and the others open.
 func TestStartBesideUnreadable(t *testing.T) {
+	for name, mode := range map[string]os.FileMode{"it can be entered": 0o300, "it cannot be entered": 0} {
+		t.Run(name, func(t *testing.T) { startBesideUnreadable(t, mode) })
+	}
+}
+
+func startBesideUnreadable(t *testing.T, mode os.FileMode) {
 	h := newHead(t)
 	var began []*Batch
 	for _, id := range []job.BatchID{"bad/a", "good/a"} {
@@ -220,7 +226,7 @@ func TestStartBesideUnreadable(t *testing.T) {
 		began = append(began, b)
 	}
 	bad := h.path("batches", "bad")
-	if err := os.Chmod(bad, 0o300); err != nil {
+	if err := os.Chmod(bad, mode); err != nil {
 		t.Fatal(err)
 	}
 	bound(t, func() {
@@ -240,7 +246,9 @@ func TestStartBesideUnreadable(t *testing.T) {
 		if err != nil || len(open) != 1 || open[0].ID != "good/a" {
 			t.Errorf("it opens %v, %v", open, err)
 		}
-		if !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Stops && p.Batch == "bad/a" }) {
+		if !slices.ContainsFunc(problems, func(p *Problem) bool {
+			return p.Stops && p.Batch == "bad/a" && p.Why == "the directory of its namespace cannot be read"
+		}) {
 			t.Errorf("it tells of %v", problems)
 		}
 		for _, b := range open {
