@@ -89,15 +89,11 @@ func (w *watch) find(ctx context.Context) error {
 	if err == nil && len(found) == 0 {
 		err = cli.Errorf(cli.No, "no job fits")
 	}
-	w.args = nil
-	older := false
+	var ids []string
 	for i := range found {
-		w.args = append(w.args, string(found[i].ID))
-		older = older || isOlder(w.args[i])
+		ids = append(ids, string(found[i].ID))
 	}
-	if older { // ids alone would not do
-		w.args = []string{"id=" + strings.Join(w.args, "/*,") + "/*"}
-	}
+	w.args = about(ids...)
 	return err
 }
 
@@ -234,7 +230,7 @@ func (w *watch) ended(ctx context.Context, r *job.Row) error {
 	}
 	delete(w.left, id)
 	from := time.Now()
-	batches, err := w.batches(ctx, about(string(id)))
+	batches, err := w.batches(ctx, about(string(id))...)
 	for i := range batches {
 		err = w.tell(ctx, &batches[i])
 	}
@@ -255,12 +251,22 @@ func isOlder(id string) bool {
 	return strings.Contains(space, "=")
 }
 
-// about returns the operand that means a batch.
-func about(id string) string {
-	if isOlder(id) {
-		return "id=" + id + "/*"
+// about returns the operands that mean these batches. Where one is older, filters mean them: on the
+// ids, and on the names, so that the head reads no other batches for that.
+func about(ids ...string) []string {
+	if !slices.ContainsFunc(ids, isOlder) {
+		return ids
 	}
-	return id
+	var spaces, names []string
+	for _, id := range ids {
+		space, name, _ := strings.Cut(id, "/")
+		spaces, names = append(spaces, space), append(names, name)
+	}
+	anyOf := func(values []string) string {
+		slices.Sort(values)
+		return strings.Join(slices.Compact(values), ",")
+	}
+	return []string{"id=" + strings.Join(ids, "/*,") + "/*", "namespace=" + anyOf(spaces), "batch=" + anyOf(names)}
 }
 
 // tell tells what is to be told of a batch.
@@ -278,7 +284,7 @@ func (w *watch) tell(ctx context.Context, b *query.Batch) error {
 	}
 	var causes []query.Cause
 	var first []job.Row
-	if failed := []string{about(m.of), "state=failed"}; b.Failed > 0 {
+	if failed := append(about(m.of), "state=failed"); b.Failed > 0 {
 		err := rows(ctx, w, "causes", failed, func(c *query.Cause) { causes = append(causes, *c) })
 		if err == nil && m.event == "over" {
 			err = rows(ctx, w, "jobs", failed, func(r *job.Row) { first = firstFailed(append(first, *r)) })
