@@ -76,14 +76,16 @@ put_there() {
 
 # mounted DIR... lists in points what is mounted there or below, the last first.
 mounted() {
-	local dir at
+	local dir at line lines=()
 	points=()
+	mapfile -t lines </proc/self/mountinfo # at once: others mount and unmount meanwhile
 	for dir; do
 		[ ! -L "$dir" ] && dir=$(readlink -f -- "$dir") || continue
-		while read -r _ _ _ _ at _; do
-			printf -v at %b "$at" # a blank is \040 there
+		for line in ${lines[@]+"${lines[@]}"}; do
+			at=${line#* * * * } at=${at%% *}
+			printf -v at %b "${at//\\/\\0}" # a blank is \040 there
 			case $at in "$dir" | "$dir"/*) points=("$at" ${points[@]+"${points[@]}"}) ;; esac
-		done </proc/self/mountinfo
+		done
 	done
 }
 
