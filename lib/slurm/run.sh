@@ -171,7 +171,8 @@ set -u
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
 short='' work=$tmp
-trap 'remove "$tmp"; rm -rf -- ${short:+"$short"}' EXIT
+# A subshell that is asked to end as it starts runs this too, and there && and || are not sure.
+trap 'case $BASHPID in "$$") remove "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
 mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
 # A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
 # /tmp, most jobs do without.
@@ -428,7 +429,10 @@ while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
 pid=''
 exec 2>&8 8>&-
 printed
-read -r exit <"$tmp/.exit" || exit=137
+if ! read -r exit <"$tmp/.exit"; then
+	exit=137
+	[ -z "$asked" ] || { exit=143 && echo Terminated >"$tmp/.how"; } # before its first command
+fi 2>/dev/null
 [ ! -e "$tmp/.unkept" ] || [ "$exit" != 0 ] || exit=74
 failed=''
 if [ "$ranks" -gt 0 ]; then
