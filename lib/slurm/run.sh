@@ -4,7 +4,7 @@
 # RANKS the job is so many processes, and the amounts are those of each.
 # Functions are named to others; what follows && || only says what is wrong.
 # shellcheck disable=SC2015,SC2317
-set -u
+[ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -lt 44 ] || set -u # for older ones an empty array is unset
 umask 022
 unset CDPATH BASH_ENV SLURM_EXPORT_ENV
 
@@ -166,7 +166,7 @@ if ! type module >/dev/null 2>&1; then
 fi
 # shellcheck source=/dev/null
 . ./modules.sh || fail 'modules.sh failed: mend its module lines'
-set -u
+[ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -lt 44 ] || set -u
 [ "$PWD" = "$root" ] || cd -- "$root" || fail 'the folder is gone'
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
