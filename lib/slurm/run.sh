@@ -101,12 +101,12 @@ unmount() {
 	[ ${#points[@]} -eq 0 ] || { printf 'd2slurm: something is mounted at %s: unmount it\n' "${points[@]}" >&2 && return 1; }
 }
 
-# remove DIR removes it, and nothing that is mounted below. It lets its directories be removed,
-# and changes no file: one may be a link of an input of all jobs.
+# remove DIR... removes them, and nothing that is mounted below. It lets what is in them be
+# removed, and changes no file: one may be a link of an input of all jobs.
 remove() {
-	unmount "$1" || return
-	find "$1" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null
-	rm -rf --one-file-system -- "$1"
+	unmount "$@" || return
+	find "$@" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null
+	rm -rf --one-file-system -- "$@"
 }
 
 # keep is place where the build has left nothing.
@@ -171,7 +171,7 @@ fi
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
 short='' work=$tmp
-# A subshell that is asked to end as it starts runs this too, and there && and || are not sure.
+# A subshell that is ended as it starts runs this, too.
 trap 'case $BASHPID in "$$") remove "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
 mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
 # A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
@@ -501,10 +501,10 @@ if own "$at" && own "$dir"; then
 	each unplace "${batch_inputs[@]}"
 	each unplace "${job_inputs[@]}"
 	[ ${#build[@]} -eq 0 ] || unbuild
-	[ "$kind" != apptainer ] || { remove home && remove mounts; }
+	[ "$kind" != apptainer ] || remove home mounts
 fi
 own "$at" || { remove "$at" && mkdir -p -- "$at" && cd -- "$at"; } || fail "$at cannot be made"
-remove status.json && remove status.json.new
+remove status.json status.json.new
 ended='"exit":'$exit',"signal":""'
 # The shell tells of a signal, and else the status of the job is its own.
 if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
