@@ -168,14 +168,20 @@ func (b *Batch) Name(i int) (string, error) {
 // another.
 func (b *Batch) First() uint64 { return b.seq }
 
-// Index finds the number of a job by its name.
+// Index finds the number of a job by its name. It finds none whose line cannot be read.
 func (b *Batch) Index(name string) (int, bool) {
-	i, ok := b.index().number(name)
+	i, ok, err := b.Find(name)
+	return i, ok && err == nil
+}
+
+// Find is Index with an error if the line of the job cannot be read.
+func (b *Batch) Find(name string) (i int, ok bool, err error) {
+	i, ok = b.index().number(name)
 	if !ok {
-		return 0, false
+		return 0, false, nil
 	}
 	got, err := b.Name(i)
-	return i, err == nil && got == name
+	return i, err == nil && got == name, err
 }
 
 // Durable is how many bytes of the batch's log are durable: what may be told.

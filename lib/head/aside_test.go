@@ -176,6 +176,21 @@ func TestDamagedWhileItIsChanged(t *testing.T) {
 	}
 }
 
+// A job whose line turns out to be damaged is not told of as one that is not there.
+func TestDamagedIsNotMissing(t *testing.T) {
+	s := newSite(t)
+	s.submitAs("ns/bad", `{"kind":"command","resources":{"cpus":1}}`, "first", "other")
+	s.spoil("ns/bad", "other")
+	tool := &tool{Head: s.h, peer: dial.Peer{UID: os.Getuid()}}
+	if missing := tool.missingJobs([]job.ID{"ns/bad/none", "ns/bad/other"}); len(missing) != 1 || missing[0].Error() != `no job "ns/bad/none"` {
+		t.Errorf("missing are %q", missing)
+	}
+	changed, err := tool.changeAll(&wire.Change{Ref: job.NewToken(), Verb: "cancel"}, []job.ID{"ns/bad/other"})
+	if len(changed) > 0 || cli.Status(err) != cli.IO {
+		t.Errorf("changed %q, %v", changed, err)
+	}
+}
+
 // The result that a node was told to keep stays when the job's cancellation is not recorded, as its
 // batch turns out to be damaged just then.
 func TestKeptResultOfDamagedBatch(t *testing.T) {

@@ -284,7 +284,11 @@ func (h *Head) ref(id job.ID) (sched.Ref, error) {
 	if err != nil {
 		return sched.Ref{}, err
 	}
-	i, ok := h.batches[n].Index(id.Name())
+	i, ok, err := h.batches[n].Find(id.Name())
+	if err != nil {
+		h.log.Error("cannot read a job", "job", string(id), "why", err)
+		return sched.Ref{}, errDamaged(id.Batch())
+	}
 	if !ok {
 		return sched.Ref{}, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no job %q", id)}
 	}

@@ -128,7 +128,10 @@ func (t *tool) pullWork(m *wire.Pull) error {
 	if err != nil {
 		return err
 	}
-	i, there := t.jobs.Index(name)
+	i, there, err := t.jobs.Find(name)
+	if err != nil {
+		return err
+	}
 	if !there {
 		return none
 	}

@@ -356,7 +356,7 @@ func (t *tool) missingJobs(ids []job.ID) (missing []error) {
 }
 
 // missingOf is which of these jobs a batch does not have. A batch that is not
-// there is told of elsewhere.
+// there, or is damaged, is told of elsewhere.
 func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 	missing := make(map[job.ID]bool, len(ids))
 	open := false
@@ -366,7 +366,7 @@ func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 			return
 		}
 		for _, id := range ids {
-			if _, ok := t.batches[n].Index(id.Name()); !ok {
+			if _, ok, err := t.batches[n].Find(id.Name()); !ok && err == nil {
 				missing[id] = true
 			}
 		}
@@ -380,7 +380,7 @@ func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 	}
 	defer jobs.Close()
 	for _, id := range ids {
-		if _, ok := jobs.Index(id.Name()); !ok {
+		if _, ok, err := jobs.Find(id.Name()); !ok && err == nil {
 			missing[id] = true
 		}
 	}
