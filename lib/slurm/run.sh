@@ -23,22 +23,6 @@ node) cpus=${SLURM_CPUS_ON_NODE:-$(nproc)} ;;
 *) cpus=$4 ;;
 esac
 
-# mark FILE tells one file from another, and from itself after a change. When its inode has
-# changed is no part of that for one with several names: each new one of a shared input counts.
-mark() {
-	local m
-	m=$(stat -c '%h|%z|%i %a %s %y' -- "./$1") || return
-	case $m in 1\|*) printf '%s' "$m" ;; *) printf '%s' "${m##*|}" ;; esac
-}
-
-# place SUM MODE SHARED PATH TIME puts an input at its path, and notes it.
-declare -A placed=()
-place() {
-	local at=./$4
-	opened "${at%/*}" place_there "$@"
-}
-place_there() { put_there "$@" && placed[/$4]=$(mark "$4"); }
-
 # opened DIR ACTION: the action, for which directories on the way to DIR that are closed to
 # their owner are opened.
 opened() {
@@ -60,9 +44,13 @@ opened() {
 	return "$status"
 }
 
-# put_there is place without the note, in a directory that is open: a large input that no copy can
-# share is linked, read-only, with the time that all links have.
-put_there() {
+# place SUM MODE SHARED PATH TIME puts an input at its path. A large one that no copy can share is
+# linked, read-only, with the time that all links have.
+place() {
+	local at=./$4
+	opened "${at%/*}" place_there "$@"
+}
+place_there() {
 	local from=$root/inputs/$1 to=./$4
 	[ -d "${to%/*}" ] || mkdir -p -- "${to%/*}" || return
 	! [ -e "$to" ] && ! [ -L "$to" ] || rm -rf -- "$to" || return
@@ -116,16 +104,63 @@ keep() {
 }
 keep_there() { [ -e "./$4" ] || [ -L "./$4" ] || place_there "$@"; }
 
-# unplace removes an input that is the very file which was placed, unchanged.
+# marks prints the marks of each file in this directory, with its path, as words that end with a
+# zero: before a program runs, and with "new" after it, when a file that was left alone has one of
+# those that it had. What was renamed or replaced has another inode, and the time of the last change
+# of the inode tells of a write after which size and time were set back. That time is left out of
+# the mark of a file with several names, as each new name sets it, and the mode of an input that is
+# shared with other jobs, which may need another.
+marks() {
+	local linked=(-printf '3 %i %s %T@ %p\0') once=(-printf '1 %i %m %s %T@ %C@ %p\0') named=(-printf '2 %i %m %s %T@ %p\0')
+	if [ "${1:-}" = new ]; then
+		find . -xdev ! -type d \( -links 1 "${once[@]}" -o "${named[@]}" \) "${linked[@]}"
+	else
+		find . -xdev ! -type d \( -links 1 "${once[@]}" "${named[@]}" -o "${linked[@]}" \)
+	fi
+}
+
+# same prints the paths of the files that are as they were when $tmp/marks was written, each with a
+# zero after it.
+same() {
+	{ cat "$tmp/marks" && marks new 2>/dev/null; } | LC_ALL=C sort -z | LC_ALL=C uniq -zd | LC_ALL=C sed -z 's#^[^/]*/#./#'
+}
+
+# all_opened MODE ACTION: the action, for which all directories here that do not permit MODE to their
+# owner are opened. Those that cannot be entered are one after the other: others may be below.
+all_opened() {
+	local line closed=() names status=0
+	while IFS= read -r -d '' line; do
+		closed+=("$line")
+	done < <(find . -xdev -type d ! -perm "-$1" -printf '%m %p\0' \( -perm -500 -exec chmod u+w {} + -o -exec chmod u+rwx {} \; \) 2>/dev/null)
+	"${@:2}" || status=$?
+	set -- ${#closed[@]}
+	while [ "$1" -gt 0 ]; do
+		names=() line=${closed[$1 - 1]%% *}
+		while [ "$1" -gt 0 ] && [ "${closed[$1 - 1]%% *}" = "$line" ]; do
+			names+=("${closed[$1 - 1]#* }")
+			set -- $(($1 - 1))
+		done
+		printf '%s\0' "${names[@]}" | xargs -0 chmod "$line" -- 2>/dev/null
+	done
+	return "$status"
+}
+
+# unplace INPUTS: removes those that the build has left alone, as each job gets its own.
 unplace() {
-	[ -n "${placed[/$4]:-}" ] || return 0
-	local at=./$4
-	opened "${at%/*}" unplace_there "$@" || :
+	local at
+	local -A left=()
+	while IFS= read -r -d '' at; do left[$at]=1; done < <(same)
+	while [ $# -gt 0 ]; do
+		[ -z "${left[./$4]:-}" ] || rm -f -- "./$4"
+		shift 5
+	done
 }
-unplace_there() {
-	[ -f "./$4" ] && [ ! -L "./$4" ] && [ "$(mark "$4")" = "${placed[/$4]}" ] || return 0
-	rm -f -- "./$4"
-}
+
+# unbuild removes what the job has left alone, and directories of the build that are empty then.
+unbuild() {
+	same | xargs -0 rm -f --
+	[ ${#build[@]} -eq 0 ] || (cd -- "$root/build" && find . -depth -type d -print0) | xargs -0 rmdir --
+} 2>/dev/null
 
 # each ACTION INPUTS: the action with each input, of which there are five words.
 each() {
@@ -133,21 +168,6 @@ each() {
 	for ((i = 0; i < ${#list[@]}; i += 5)); do
 		"$action" "${list[@]:i:5}" || return
 	done
-}
-
-# unbuild removes what is as the build left it.
-unbuild() {
-	local p
-	while IFS= read -r -d '' p; do
-		if [ -L "$root/build/$p" ]; then
-			[ ! -L "$p" ] || [ "$(readlink -- "$p")" != "$(readlink -- "$root/build/$p")" ] || rm -f -- "$p"
-		elif [ -f "$p" ] && [ ! -L "$p" ] && [ ! "$p" -nt "$root/build/$p" ] && [ ! "$p" -ot "$root/build/$p" ]; then
-			rm -f -- "$p"
-		fi
-	done < <(cd "$root/build" && find . ! -type d -print0)
-	while IFS= read -r -d '' p; do
-		[ "$p" = . ] || rmdir -- "$p" 2>/dev/null
-	done < <(cd "$root/build" && find . -depth -type d -print0)
 }
 
 # What the batch says, and the job.
@@ -186,6 +206,7 @@ if [ "$group" = build ]; then
 	argv=("${build[@]}")
 	remove "$root/build" && mkdir build && cd build || fail 'the directory of the build cannot be made'
 	each place "${batch_inputs[@]}" || fail 'an input cannot be put in its place'
+	all_opened 500 marks >"$tmp/marks" || fail 'there is no room for temporary files'
 	if [ "$kind" = python ]; then
 		mkdir -p input
 		[ -e initial_files ] || ln -s input initial_files
@@ -205,6 +226,7 @@ else
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
 	chmod u+rwx . # which the build may have closed
 	each keep "${batch_inputs[@]}" && each place "${job_inputs[@]}" || fail 'an input cannot be put in its place'
+	all_opened 500 marks >"$tmp/marks" || fail 'there is no room for temporary files'
 	case $kind in
 	python)
 		mkdir -p input && rm -rf distribute_save && mkdir distribute_save || fail 'no directories can be made'
@@ -488,7 +510,7 @@ cd -- "$root" || fail 'the folder is gone'
 if [ "$group" = build ]; then
 	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
 	own "$dir" || fail 'the build has removed its own directory, or has put something else in its place'
-	each unplace "${batch_inputs[@]}"
+	all_opened 700 unplace "${batch_inputs[@]}"
 	cd -- "$root" || fail 'the folder is gone'
 	[ ! -L build/initial_files ] || rm -f build/initial_files
 	find build ! -type f ! -type d ! -type l -delete 2>/dev/null # jobs get none
@@ -497,10 +519,7 @@ if [ "$group" = build ]; then
 fi
 
 if own "$at" && own "$dir"; then
-	find . -xdev -type d -perm -500 ! -perm -200 -exec chmod u+w {} \; 2>/dev/null # else no input goes
-	each unplace "${batch_inputs[@]}"
-	each unplace "${job_inputs[@]}"
-	[ ${#build[@]} -eq 0 ] || unbuild
+	all_opened 700 unbuild
 	[ "$kind" != apptainer ] || remove home mounts
 fi
 own "$at" || { remove "$at" && mkdir -p -- "$at" && cd -- "$at"; } || fail "$at cannot be made"
