@@ -72,8 +72,9 @@ type programs struct {
 // An interrupted is what is interrupted: held while a node is, or is asked.
 type interrupted struct {
 	sync.Mutex
-	kills  int // how often the daemon of a node was killed
-	pauses int // how often a node was paused
+	kills  int            // how often the daemon of a node was killed
+	pauses int            // how often a node was paused
+	long   map[string]int // of each node, batches that were disturbed leavingUntil times
 }
 
 // mainPrograms is the command "programs WAY[=USER] ...": it writes D_PROGRAMS programs of
@@ -97,7 +98,7 @@ func mainPrograms() {
 			misuse("D_SEED=NUMBER")
 		}
 	}
-	p := &programs{work: os.Getenv("WORK"), canary: filepath.Join(os.Getenv("WORK"), "canary"), half: os.Getenv("D_PROGRAMS") == "", nodes: new(interrupted)}
+	p := &programs{work: os.Getenv("WORK"), canary: filepath.Join(os.Getenv("WORK"), "canary"), half: os.Getenv("D_PROGRAMS") == "", nodes: &interrupted{long: map[string]int{}}}
 	for _, arg := range os.Args[1:] {
 		name, as, _ := strings.Cut(arg, "=")
 		p.ways = append(p.ways, way{name: name, as: as, cluster: name == "cluster"})
@@ -586,25 +587,36 @@ func (p *programs) interrupt(w way, ids []string) (end func() error) {
 	ended, interrupts := make(chan bool), newTeam(1)
 	interrupts.do(func() {
 		for n := 0; !w.cluster && (n < 2 || !p.half); n++ {
+			if n == leavingUntil {
+				p.lasts(w, 1)
+				defer p.lasts(w, -1)
+			}
 			select {
 			case <-ended:
 				return
 			case <-time.After(time.Duration(200+rand.IntN(2000)) * time.Millisecond):
-				p.disturb(w, ids, n)
+				p.disturb(w, ids)
 			}
 		}
 	})
 	return func() error { close(ended); return interrupts.wait() }
 }
 
-// leavingUntil is how many times batches are disturbed until none of their jobs has to leave
+// leavingUntil is how many times batches are disturbed until no job of their node has to leave
 // any more. A node whose jobs leave again and again rests, for twice as long each time: the
 // last jobs would not end in the time of dwait.
 const leavingUntil = 20
 
+// lasts notes that so many more batches were disturbed leavingUntil times.
+func (p *programs) lasts(w way, n int) {
+	p.nodes.Lock()
+	defer p.nodes.Unlock()
+	p.nodes.long[w.name] += n
+}
+
 // disturb pauses a node, or kills its daemon and starts it again by the script "again" of
-// job_programs, or does that during a pause. It has been called n times for these batches.
-func (p *programs) disturb(w way, ids []string, n int) {
+// job_programs, or does that during a pause.
+func (p *programs) disturb(w way, ids []string) {
 	p.nodes.Lock()
 	defer p.nodes.Unlock()
 	does := rand.IntN(3)
@@ -615,7 +627,7 @@ func (p *programs) disturb(w way, ids []string, n int) {
 			dpause[3] = "people/ana/user"
 		}
 		kinds := [][]string{{"1m"}, {"-g", strconv.Itoa(runtime.NumCPU()), "1m"}, {"-g", "1", "1m"}, {"-e", "1m"}}
-		if p.half || n >= leavingUntil {
+		if p.half || p.nodes.long[w.name] > 0 {
 			kinds = kinds[:3] // jobs that leave take time to begin again
 		}
 		kind := kinds[rand.IntN(len(kinds))]
