@@ -320,10 +320,10 @@ func (w *adder) write() (err error) {
 	return ofBatch(durable.Sync(f))
 }
 
-// ofBatch is classedIn of an error in the files of a batch that should be there.
+// ofBatch is classed of an error in the files of a batch that should be there.
 func ofBatch(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return classedIn(err)
+	return classed(err)
 }

@@ -156,7 +156,7 @@ func (h *Head) trashOne(d Doomed, to string) (moved bool, err error) {
 	}
 	space, err := openDir(filepath.Dir(h.batchDir(d.ID))) // else the removal of its name could not be synced
 	if err != nil {
-		return false, classedIn(err)
+		return false, classed(err)
 	}
 	defer space.Close()
 	if err := durable.Step("delete.rename"); err != nil {
@@ -167,7 +167,7 @@ func (h *Head) trashOne(d Doomed, to string) (moved bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, classedIn(err)
+		return false, classed(err)
 	}
 	return true, nil
 }

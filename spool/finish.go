@@ -84,7 +84,7 @@ func (s *Spool) compare(id job.BatchID, mine *job.Head, free bool) (*Batch, erro
 		return nil, &TakenError{Batch: id}
 	}
 	if err != nil {
-		return nil, classedIn(err)
+		return nil, classed(err)
 	}
 	switch {
 	case b.Head.Content == mine.Content && b.Head.UID == mine.UID && (!free || b.Head.Submission == mine.Submission):

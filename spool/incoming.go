@@ -131,9 +131,13 @@ func (h *Head) Taken(name string) error {
 // Reject moves a file of incoming/ to rejected/, beside a file NAME.why that
 // says why, unless the file is its owner's alone: the group reads NAME.why.
 // Nothing is deleted: where that name is there, a number is added, and one of more
-// than 240 bytes is cut. What its owner alone may move stays: that is fs.ErrPermission.
+// than 240 bytes is cut. What cannot be moved, as what its owner alone may move, stays: that is an
+// error of a path.
 func (h *Head) Reject(name string, why error) error {
 	name = filepath.Base(name)
+	if err := h.remakeTop("rejected"); err != nil {
+		return classed(err)
+	}
 	base := h.path("rejected", name[:min(len(name), 240)]) // leaves room for the rest in 255 bytes
 	to := base
 	for n := 2; exists(to) == nil || strings.HasSuffix(to, ".why"); n++ { // a lone .why is of an earlier start that was stopped here
@@ -155,9 +159,6 @@ func (h *Head) Reject(name string, why error) error {
 	err := durable.Publish(h.path("incoming", name), to)
 	if errors.Is(err, fs.ErrNotExist) { // its owner has taken it back meanwhile
 		err = os.Remove(to + ".why")
-	}
-	if errors.Is(err, fs.ErrPermission) { // no fault of the disk
-		return err
 	}
 	if err != nil {
 		return classed(err)

@@ -285,6 +285,41 @@ func bound(t *testing.T, f func()) {
 	}
 }
 
+// Where something else is in the place of a directory for inputs, or for what is refused, what
+// needs it is not done. The disk counts as whole, and others are served.
+func TestOnePlaceAlone(t *testing.T) {
+	h := newHead(t)
+	const other = 4242 // no owner of the spool
+	big := strings.Repeat("big", job.SmallFile)
+	refused := func(what string, err error) {
+		t.Helper()
+		if err == nil || errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	begin := func(uid int, contents ...string) error {
+		s, err := h.Begin(job.NewToken(), "ns/b", "ana", uid)
+		if err != nil {
+			return err
+		}
+		return errors.Join(fillIn(s, plain, []string{"a"}, contents...), s.Abort())
+	}
+	rejected := h.path("rejected")
+	if err := errors.Join(os.WriteFile(h.path("blobs", sumOf(big)[:2]), nil, 0o600),
+		os.Mkdir(h.path("uploads"), 0o700), os.WriteFile(h.uploads(other), nil, 0o600), os.Remove(rejected), os.WriteFile(rejected, nil, 0o600), os.WriteFile(h.path("incoming", "garbage"), nil, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	refused("an input", begin(h.uid, big))
+	refused("an input of another user", begin(other, big+"another"))
+	refused("what waits", h.Reject("garbage", ErrInput))
+	if err := errors.Join(begin(h.uid, big+"another"), os.Remove(rejected), h.Reject("garbage", ErrInput)); err != nil {
+		t.Error(err)
+	}
+	if list, err := h.Waiting(); err != nil || len(list) != 1 || list[0].Why != ErrInput.Error() {
+		t.Errorf("refused: %+v, %v", list, err)
+	}
+}
+
 // An error of the disk in the files of a batch ends the start, as it may be of all.
 func TestDiskErrorEndsTheStart(t *testing.T) {
 	h := newHead(t)

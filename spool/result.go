@@ -174,7 +174,7 @@ func (h *Head) Seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 		return err
 	}
 	if err != nil {
-		return classedIn(err)
+		return classed(err)
 	}
 	return nil
 }
@@ -212,27 +212,18 @@ func atPath(err error) bool {
 		func(e error) bool { return errors.Is(err, e) })
 }
 
-// classed is err as ErrFull or ErrBroken. For want of descriptors nothing is
-// broken: that is neither, and may be tried again. No error stays none.
+// classed is err as ErrFull or ErrBroken. For want of descriptors, or at one path, nothing is
+// broken: that is neither, as all else goes on. No error stays none.
 func classed(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case durable.NoRoom(err):
 		return full(err)
-	case few(err) || errors.Is(err, ErrBroken):
+	case few(err) || OfPath(err) || errors.Is(err, ErrBroken):
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
-}
-
-// classedIn is classed of what was done in the directory of one batch: an error of a path
-// there is neither, as the other batches go on.
-func classedIn(err error) error {
-	if OfPath(err) {
-		return err
-	}
-	return classed(err)
 }
 
 // writeManifest makes the file name the manifest m, unless it is that already.
@@ -336,7 +327,7 @@ func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 	}
 	for _, m := range moves {
 		if err := durable.Step(m.step); err != nil {
-			return classedIn(err)
+			return classed(err)
 		}
 		if err := h.moveOne(b, filepath.Join(staged, m.from), m.dir, m.to); err != nil {
 			return err
@@ -380,7 +371,7 @@ func (h *Head) moveOne(b *Batch, from, dir, to string) error {
 		return &Problem{Batch: b.ID, File: batchFile(b.ID, dir+"/"+to),
 			Why: fmt.Sprintf("the log says that it is there, but neither it nor %q is", from)}
 	}
-	return classedIn(err)
+	return classed(err)
 }
 
 // publishAnew is durable.Publish into a directory of a batch, or into trash/, which it makes

@@ -72,7 +72,7 @@ func (h *Head) reread(dir string) error {
 		return nil
 	}
 	if err := durable.RereadTree(dir); err != nil {
-		return classedIn(err)
+		return classed(err)
 	}
 	h.note(dir, true)
 	return nil

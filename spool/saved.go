@@ -46,7 +46,7 @@ func (h *Head) shed(b *Batch, l *leaver) (moved bool, err error) {
 	tree := filepath.Join(attempts, l.name())
 	printed := filepath.Join(attempts, job.OutputName(l.name()))
 	if err := durable.Step("shed.printed"); err != nil {
-		return false, classedIn(err)
+		return false, classed(err)
 	}
 	if l.Nothing {
 		moved, err = h.toTrash(printed)
@@ -54,21 +54,21 @@ func (h *Head) shed(b *Batch, l *leaver) (moved bool, err error) {
 		err = keepPrinted(filepath.Join(tree, job.OutputName(l.job)), printed)
 	}
 	if err != nil {
-		return moved, classedIn(err)
+		return moved, classed(err)
 	}
 	if err := durable.Step("shed.tree"); err != nil {
-		return moved, classedIn(err)
+		return moved, classed(err)
 	}
 	too, err := h.toTrash(tree)
 	moved = moved || too
 	if err != nil {
-		return moved, classedIn(err)
+		return moved, classed(err)
 	}
 	if err := durable.Step("shed.manifest"); err != nil {
-		return moved, classedIn(err)
+		return moved, classed(err)
 	}
 	if err := gone(os.Remove(filepath.Join(b.dir, "manifests", l.name()+".jsonl"))); err != nil {
-		return moved, classedIn(err)
+		return moved, classed(err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,11 +94,11 @@ func (h *Head) unstageOnce(b *Batch, l *leaver) error {
 	if !l.Nothing {
 		printed := filepath.Join(b.dir, "attempts", job.OutputName(l.name()))
 		if err := keepPrinted(filepath.Join(dir, "tree", job.OutputName(l.job)), printed); err != nil {
-			return classedIn(err)
+			return classed(err)
 		}
 	}
 	_, err := h.toTrash(dir)
-	return classedIn(err)
+	return classed(err)
 }
 
 // keepPrinted gives a file its place, durably, if it is there and nothing has that.

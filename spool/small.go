@@ -46,7 +46,7 @@ func (h *Head) SealSmall(all []Small) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: a small result was removed", fs.ErrNotExist)
 	}
-	return classedIn(err)
+	return classed(err)
 }
 
 func (h *Head) sealSmall(all []Small) error {
