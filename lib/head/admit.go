@@ -152,7 +152,7 @@ func (t *tool) shutOut(m *wire.Change) error {
 	var known, gone bool // gone: no line lets it in any more
 	if !t.do(func() {
 		ids, known = t.given(name)
-		gone = t.nodes.removed[name] || t.nodes.byLine[name]
+		gone = t.nodes.byLine[name]
 	}) {
 		return errEndingNow
 	}
@@ -160,6 +160,7 @@ func (t *tool) shutOut(m *wire.Change) error {
 		line, listed := l.Named(name)
 		switch {
 		case listed && !line.Shut():
+			gone = true
 			return l.Without(name), nil
 		case listed, gone:
 			return l, nil
@@ -169,7 +170,7 @@ func (t *tool) shutOut(m *wire.Change) error {
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no node %q is let in, or was here", name)}
 	})
 	if err == nil && !m.Dry {
-		ids, err = t.giveUpOn(name)
+		ids, err = t.giveUpOn(name, gone)
 	}
 	if err != nil {
 		return err
@@ -178,8 +179,9 @@ func (t *tool) shutOut(m *wire.Change) error {
 }
 
 // giveUpOn loses what a node had whose streams have ended, and forgets that it was
-// drained and what spoke against it: who is let in by its name begins anew.
-func (t *tool) giveUpOn(name node.Name) (ids []job.ID, err error) {
+// drained and what spoke against it: who is let in by its name begins anew. byLine says
+// that it was let in by a line, which is gone.
+func (t *tool) giveUpOn(name node.Name, byLine bool) (ids []job.ID, err error) {
 	ok := t.settled(func() {
 		ids, _ = t.given(name)
 		t.log.Warn("node removed by an operator", "node", string(name), "by", t.peer.User)
@@ -187,6 +189,9 @@ func (t *tool) giveUpOn(name node.Name) (ids []job.ID, err error) {
 		t.forgetHome(name)
 		t.undrain(name)
 		t.nodes.removed[name] = true
+		if byLine {
+			t.nodes.byLine[name] = true
+		}
 	})
 	if !ok {
 		return nil, errEndingNow

@@ -489,6 +489,21 @@ func TestTwoOperators(t *testing.T) {
 	}
 }
 
+// A node that was shut out, whose line somebody took out of the list, and that has not come
+// since, is shut out when it is removed again.
+func TestX98RemovedAgain(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	for range 2 {
+		if _, e := s.ask(s.tool(), &wire.Change{Verb: "remove", Args: []string{"ws1"}}); e != nil || s.list() != "ws1 -\n" {
+			t.Fatalf("%v, and the list is %q", e, s.list())
+		}
+		streamEnds(t, d.c)
+		write(t, s.h.spool.NodesFile(), "")
+		s.h.rereadNodes()
+	}
+}
+
 // A name that has a line is let in by that line and by nothing else; one that is
 // shut out by none.
 func TestX98OnlyAsTheListSays(t *testing.T) {

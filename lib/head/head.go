@@ -84,7 +84,7 @@ type nodes struct {
 	aside    map[node.Name]bool      // those that had a job of a batch when that was set aside
 	copies   map[node.Name]node.Name // names under which a copy of the directory of a node was refused last
 	removed  map[node.Name]bool      // by operators, since dsched was started, and not back
-	byLine   map[node.Name]bool      // whose last session was by a line of the list
+	byLine   map[node.Name]bool      // whose last session was by a line of the list, or whose line was removed
 }
 
 // tools are what people's tools have of the head.
