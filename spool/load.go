@@ -146,7 +146,7 @@ func (h *Head) clean() error {
 }
 
 // removeAll removes what is below dir and matches glob, if its last element is
-// one to be removed.
+// one to be removed. What cannot be removed, as in a directory of another user, stays.
 func removeAll(dir, glob string, remove func(name string) bool) error {
 	names, err := fs.Glob(os.DirFS(dir), glob)
 	if err != nil {
@@ -159,7 +159,7 @@ func removeAll(dir, glob string, remove func(name string) bool) error {
 		if err := durable.Step("clean.remove"); err != nil {
 			return err
 		}
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil && !OfPath(err) {
 			return err
 		}
 	}

@@ -320,6 +320,27 @@ func TestOnePlaceAlone(t *testing.T) {
 	}
 }
 
+// What a crash has left where it cannot be removed does not keep a head from starting.
+func TestStartBesideWhatStays(t *testing.T) {
+	h := newHead(t)
+	submit(t, h, "ns/b", []string{"a"}).Close()
+	space := h.path("batches", "bad")
+	if err := errors.Join(h.Close(), os.MkdirAll(filepath.Join(space, ".new-left"), 0o700), os.Chmod(space, 0o500)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.Spool.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	bound(t, func() {
+		open, problems, err := again.Load()
+		if err != nil || len(open) != 1 || len(problems) > 0 {
+			t.Errorf("%d batches, %v, %v", len(open), problems, err)
+		}
+	})
+}
+
 // An error of the disk in the files of a batch ends the start, as it may be of all.
 func TestDiskErrorEndsTheStart(t *testing.T) {
 	h := newHead(t)
