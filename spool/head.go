@@ -127,6 +127,10 @@ func (s *Spool) lockRun() (*Head, error) {
 	return h, nil
 }
 
+// RemakeRun makes run/ anew, as Init made it, if somebody has removed it. It is safe for
+// concurrent use.
+func (h *Head) RemakeRun() error { return h.remakeTop("run") }
+
 // sameFile makes sure that what was locked is what is there now.
 func sameFile(lock *flock.Flock, name string) error {
 	held, err := lock.Stat()

@@ -137,6 +137,9 @@ func (h *Head) reachOnce(ctx context.Context, name node.Name, addr string) error
 	if err != nil {
 		return err
 	}
+	if err := h.store.RemakeRun(); err != nil {
+		return err
+	}
 	dir := h.spool.DeskDir(string(name))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -163,8 +163,8 @@ func (h *Head) serve(ctx context.Context, addrs []string, up func()) error {
 // socketEvery is how soon the socket of the spool is there again that somebody removed.
 const socketEvery = 10 * time.Second
 
-// watchSocket listens again where the socket was removed, without which nobody on this
-// machine finds the head.
+// watchSocket listens again where the socket was removed, or all of run/, without which nobody
+// on this machine finds the head.
 func (h *Head) watchSocket(ctx context.Context, all *sync.WaitGroup) {
 	path, told := h.spool.Socket(), false
 	for {
@@ -176,7 +176,11 @@ func (h *Head) watchSocket(ctx context.Context, all *sync.WaitGroup) {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		l, err := h.terms.Listen("unix:" + path)
+		err := h.store.RemakeRun()
+		var l net.Listener
+		if err == nil {
+			l, err = h.terms.Listen("unix:" + path)
+		}
 		if err != nil {
 			if !told {
 				h.log.Error("the socket was removed; cannot make it again", "socket", path, "why", err)
