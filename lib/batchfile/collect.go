@@ -123,8 +123,7 @@ func (c *collector) shared() []placed {
 		all = append(all, c.claim(c.batch, c.f.wants[i].at, c.find(&c.f.wants[i]))...)
 	}
 	for _, w := range c.f.words {
-		if p, ok := c.word(w, c.f.buildAt); ok && c.batch.free(p.place) {
-			c.batch.take(p)
+		if p, ok := c.word(c.batch, w, c.f.buildAt); ok {
 			all = append(all, p)
 		}
 	}
@@ -142,8 +141,7 @@ func (c *collector) job(i int) {
 			if c.f.fills(i, path.Clean(w)) {
 				continue // that, and not what lies beside the batch file
 			}
-			if p, ok := c.word(w, c.f.jobAt[i]); ok && own.free(p.place) {
-				own.take(p)
+			if p, ok := c.word(own, w, c.f.jobAt[i]); ok {
 				more = append(more, p)
 			}
 		}
@@ -179,10 +177,7 @@ func (c *collector) list(b *base, more []placed) int32 {
 	}
 	key := binary.AppendUvarint(nil, uint64(b.number))
 	for _, p := range more {
-		key = binary.AppendUvarint(key, uint64(p.src)) // a word's place follows from its source
-		if c.sources[p.src].Data != nil {
-			key = append(append(key, p.place...), 0)
-		}
+		key = append(append(binary.AppendUvarint(key, uint64(p.src)), p.place...), 0)
 	}
 	n, ok := c.listOf[string(key)]
 	if !ok {
@@ -214,12 +209,16 @@ func (c *collector) claim(to *claims, at conf.Place, list []placed) []placed {
 	return out
 }
 
-// word looks whether a word of a command is the relative path of a file that
-// goes along. One that cannot be is just a word.
-func (c *collector) word(w string, at conf.Place) (placed, bool) {
+// word takes the place of a file that goes along, since a word of a command is its relative
+// path. One that cannot be is just a word. Where the place is not free the file is not looked
+// at: it would be a source that no job has.
+func (c *collector) word(to *claims, w string, at conf.Place) (placed, bool) {
 	place := path.Clean(w)
-	src, ok := c.words[w]
-	if !ok {
+	src, known := c.words[w]
+	if known && src < 0 || !to.free(place) {
+		return placed{}, false
+	}
+	if !known {
 		src = -1
 		if w != "" && w[0] != '-' && job.CheckPath(place) == nil && !c.f.makes(place) {
 			name := locate(c.f.dir, w)
@@ -229,7 +228,11 @@ func (c *collector) word(w string, at conf.Place) (placed, bool) {
 		}
 		c.words[w] = src
 	}
-	return placed{place, src}, src >= 0
+	p := placed{place, src}
+	if src >= 0 {
+		to.take(p)
+	}
+	return p, src >= 0
 }
 
 // source is the number of the file of that path, which has been seen.

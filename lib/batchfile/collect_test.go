@@ -118,6 +118,41 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// A file whose place has another one is no source: the head does not know of it, and counts
+// differently what it lacks.
+func TestCollectSources(t *testing.T) {
+	dir := tree(t, "solve!", "input/case", "data/case", "far/a/", "far/x", "up -> far/a", "x")
+	for _, text := range []string{
+		"command: {jobs: [{name: j, run: [./solve, input/case], required_files: [{path: data/case}]}]}",
+		"command: {initialize: {build: [./solve, input/case], required_files: [data/case]}, jobs: [{name: j, run: [./solve, input/case]}]}",
+		"command: {jobs: [{name: j, run: [./solve, up/../x, x]}, {name: k, run: [./solve]}]}",
+	} {
+		b, err := collect(t, dir, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := map[string]bool{}
+		for _, in := range b.Spec.Inputs {
+			named[in.Sum] = true
+		}
+		for _, j := range b.Jobs {
+			for _, in := range j.Inputs {
+				named[in.Sum] = true
+			}
+		}
+		if len(b.Sources) != len(named) {
+			t.Errorf("%s: %d sources for %d files", text, len(b.Sources), len(named))
+		}
+	}
+	b, err := collect(t, dir, "command: {jobs: [{name: j, run: [./solve, up/../x]}, {name: k, run: [./solve, far/x]}]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := list(t, b, b.Jobs[1].Inputs); got != "solve:755=solve far/x:644=far/x" {
+		t.Errorf("the same file at another place: %s", got)
+	}
+}
+
 // An input has the time of its file, each file of the same content its own; what is made of a
 // template has the time at which it was made.
 func TestCollectTimes(t *testing.T) {
