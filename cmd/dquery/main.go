@@ -145,8 +145,11 @@ func (d *dquery) showJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx) // before the session is opened, which ends with it
-	defer stop()
+	var stop context.CancelFunc
+	if d.follow { // else the session may be kept
+		ctx, stop = context.WithCancel(ctx) // before the session is opened, which ends with it
+		defer stop()
+	}
 	s, err := d.open(ctx, ops)
 	if err != nil {
 		return err
