@@ -96,9 +96,10 @@ class Submitted:
             status, said = self._wait(limit, progress)
             if status == 0:
                 return True
-            running = sum(not j.over for j in self.jobs())
-            if not running:
-                return False
+            jobs = self.jobs()
+            running = sum(not j.over for j in jobs)
+            if not running:  # also if the time was too short for an answer
+                return all(j.state == "done" for j in jobs)
             if said:  # it says that the time is over; of jobs that failed it says nothing
                 raise _commands.NotOverError(f"{self.id}: not over yet: {running} job" + "s" * (running != 1))
 
