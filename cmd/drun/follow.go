@@ -34,6 +34,7 @@ type running struct {
 	prints    map[string]*printing // of attempts that run
 	place     string               // of the last result that was put
 	failed    error                // a result has no place, or the lab has ended
+	unprinted error                // a place could not be printed
 	given     map[job.ID]bool      // jobs that are on the node
 	fruitless int                  // how often jobs came back for want of room since one began to run or ended
 	full      error                // the disk has no room for any job
@@ -147,9 +148,9 @@ func (f *running) follow(ctx context.Context) error {
 	case f.full != nil:
 		return f.full
 	case f.bad > 0 && f.failed == nil:
-		return cli.Errorf(cli.No, "%s of %d not done", unit.Count(f.bad, "job"), len(f.b.Jobs))
+		return errors.Join(f.unprinted, cli.Errorf(cli.No, "%s of %d not done", unit.Count(f.bad, "job"), len(f.b.Jobs)))
 	}
-	return nil
+	return f.unprinted
 }
 
 // cancel gives all jobs up.
@@ -287,7 +288,9 @@ func (f *running) ended(r *job.Row) {
 		f.Talk("%s: %s", r.ID, text)
 	}
 	if f.place != "" {
-		fmt.Fprintln(f.Stdout, f.place) // an error ends the context
+		if _, err := fmt.Fprintln(f.Stdout, f.place); err != nil {
+			f.unprinted = fmt.Errorf("results are in their places, and these cannot be printed: %w", err)
+		}
 	}
 }
 
