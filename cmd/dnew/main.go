@@ -30,7 +30,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return cli.Usagef("%q is no kind of batch", c.Args[0])
 	}
 	namespace := c.Getenv("USER")
-	if job.CheckName(namespace) != nil {
+	if job.CheckBatchName(namespace) != nil {
 		namespace = "me"
 	}
 	_, err = io.WriteString(c.Stdout, strings.ReplaceAll(string(text), "namespace: NAMESPACE", "namespace: "+namespace))

@@ -67,7 +67,9 @@ func TestUsage(t *testing.T) {
 	if _, _, talk := dnew("", "docker"); !strings.HasPrefix(talk, "dnew: \"docker\" is no kind of batch\n") {
 		t.Errorf("another kind: %q", talk)
 	}
-	if _, out, _ := dnew("a b", "python"); !strings.Contains(out, "namespace: me\n") {
-		t.Errorf("a user's name that is no name: %s", out)
+	for _, user := range []string{"a b", "a=b"} {
+		if _, out, _ := dnew(user, "python"); !strings.Contains(out, "namespace: me\n") {
+			t.Errorf("a user's name that cannot be a namespace: %s", out)
+		}
 	}
 }
