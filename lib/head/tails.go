@@ -325,15 +325,13 @@ type buildOf struct {
 // maxBuildLog is how many bytes are kept of what a build printed on one node.
 const maxBuildLog = 64 << 20
 
-// copyLog writes what a build printed into the spool. What is there of an earlier build stays
-// until something comes. If only a part comes the file says so in its end.
+// copyLog writes what a build printed into the spool, also if that is nothing. What is there of
+// an earlier build stays until something comes, or all. If only a part comes the file says so in
+// its end.
 func (h *Head) copyLog(b *spool.Batch, node string, r io.Reader) (err error) {
 	part := make([]byte, wire.MaxFrame)
 	n, err := r.Read(part)
-	if n == 0 {
-		if err == io.EOF {
-			err = nil
-		}
+	if n == 0 && err != io.EOF {
 		return err
 	}
 	room := promise{room: h.transfers.room}
