@@ -21,7 +21,7 @@ func (r *Row) Superseded(rec *Record) (old Row, ok bool) {
 		return old, false
 	case rec.Kind == KindBack:
 		old.stop(&rec.Outcome, rec.Time)
-		if old.State = Failed; rec.Fate != FateEnded {
+		if old.State = Failed; rec.Fate != FateEnded && rec.Fate != FateBuildFailed {
 			fate := strings.ReplaceAll(string(rec.Fate), "_", " ")
 			if old.State = Queued; old.Reason == "" {
 				old.Reason = fate
