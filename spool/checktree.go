@@ -31,7 +31,7 @@ func (c *checker) setTree() {
 	t.Places = []check.Place{
 		{Path: ".", Mode: dir | 0o755, Odd: "nothing of that name belongs into a spool", Temps: true},
 		{Path: "spool.json|head.jsonl|head.jsonl.<number>.broken|ballast", Mode: 0o640},
-		{Path: "README|head.yaml|lost+found|" + check.Found, Mode: check.Anything},
+		{Path: "README|head.yaml<any>|#head.yaml#|.head.yaml<any>|lost+found|" + check.Found, Mode: check.Anything},
 		{Path: ".<any>.tmp~", Mode: dir | check.Anything, Only: true, Check: check.LeftBehind("a directory that was being made", starts)},
 		{Path: "incoming", Mode: dir | 0o773},
 		{Path: "incoming/<any>", Mode: check.Anything, Check: c.checkSubmission},
