@@ -24,10 +24,14 @@ node) cpus=${SLURM_CPUS_ON_NODE:-$(nproc)} ;;
 esac
 
 # opened DIR ACTION: the action, for which directories on the way to DIR that are closed to
-# their owner are opened.
+# their owner are opened. A link on the way that leads out of this directory is not followed.
 opened() {
 	local at=. rest=${1#./}/ closed=() mode status=0
 	while [ -d "$at" ]; do
+		if [ -L "$at" ] && [[ $(readlink -f -- "$at")/ != "$(readlink -f .)"/* ]]; then
+			printf 'd2slurm: the build has left a link in place of the directory %s, which leads out of the directory of the job\n' "$at" >&2
+			status=1 && break
+		fi
 		if ! [ -w "$at" ] || ! [ -x "$at" ]; then
 			mode=$(stat -Lc %a -- "$at") && chmod u+rwx -- "$at" || { status=1 && break; }
 			closed=("$mode" "$at" ${closed[@]+"${closed[@]}"})
