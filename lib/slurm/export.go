@@ -234,8 +234,14 @@ func (w *writer) groups() error {
 		for _, i := range g.jobs {
 			b.WriteString(w.Batch.Jobs[i].Name + "\n")
 		}
-		if err := w.file(filepath.Join("groups", strconv.Itoa(k)), b.String(), 0o644); err != nil {
+		name := filepath.Join("groups", strconv.Itoa(k))
+		if err := w.file(name, b.String(), 0o644); err != nil {
 			return err
+		}
+		if g.needs != "" {
+			if err := w.file(name+".needs", strings.ReplaceAll(g.needs, " ", "\n")+"\n", 0o644); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

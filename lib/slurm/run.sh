@@ -166,6 +166,19 @@ unbuild() {
 	[ ${#build[@]} -eq 0 ] || (cd -- "$root/build" && find . -depth -type d -print0) | xargs -0 rmdir --
 } 2>/dev/null
 
+# needed prints which job that this one needs has not ended well, if there is one. Slurm itself does not
+# know it: what it has forgotten, as it does minutes after the end, has ended well for it.
+needed() {
+	local in at name said
+	while IFS=: read -r in at; do
+		while read -r name; do
+			said=''
+			read -r said <"$root/jobs/$name/status.json"
+			case $said in '{"exit":0,'*) ;; *) printf '%s' "$name" && return ;; esac
+		done < <(sed -n "$((${at%-*} + 1)),$((${at#*-} + 1))p" "$root/groups/$in")
+	done <"$root/groups/$group.needs"
+} 2>/dev/null
+
 # each ACTION INPUTS: the action with each input, of which there are five words.
 each() {
 	local action=$1 list=("${@:2}") i
@@ -226,6 +239,9 @@ else
 		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$at" >&2
 		exit 0
 	fi
+	[ ${#build[@]} -eq 0 ] || [ -e built ] || fail 'the build has not ended well: see build_output.txt'
+	need=$(needed)
+	[ -z "$need" ] || fail "it needs $need, which has not ended well here"
 	remove "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
 	chmod u+rwx . # which the build may have closed
