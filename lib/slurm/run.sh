@@ -335,11 +335,15 @@ become() {
 	exec -- "$@"
 }
 
+# signalled ACTION: the action at each signal that is for the job. Slurm sends one to each process
+# of the job, to the ranks, or to this script alone.
+signalled() { trap -- "$1" HUP INT QUIT TERM USR1 USR2 XCPU; }
+
 # printing FILE opens descriptor 9 for what a job prints. What opens the file itself again, as
 # "echo x > /dev/stderr" does, would truncate it, so that is a pipe.
 printing() {
 	exec 7>"$1" # now: the job may remove the directory
-	exec 9> >(trap '' HUP INT TERM && { cat >&7 || : >"$tmp/.unkept"; } 2>/dev/null)
+	exec 9> >(signalled '' && { cat >&7 || : >"$tmp/.unkept"; } 2>/dev/null)
 	exec 7>&-
 	writer=$! pipe=$(readlink "/proc/$BASHPID/fd/9")
 }
@@ -382,8 +386,8 @@ rank() {
 		case $v in DISTRIBUTE_INPUT | DISTRIBUTE_SAVE) continue ;; esac
 		export "APPTAINERENV_$v=${!v}" "SINGULARITYENV_$v=${!v}"
 	done
-	export -nf rank become printing printed
-	trap : TERM
+	export -nf rank become signalled printing printed
+	signalled :
 	printing "$print"
 	exec 8>&2 2>"$tmp/.how.$k"
 	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
@@ -403,7 +407,7 @@ if [ "$ranks" -gt 0 ]; then
 	port=$((29500 + (${SLURM_JOB_ID:-0} * 7) % 500))
 	while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 	export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
-	export -f rank become printing printed
+	export -f rank become signalled printing printed
 	printf '%s\0' "${argv[@]}" >"$tmp/argv"
 	argv=(0 srun --nodes=1 --ntasks="$ranks" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --export=ALL --input=none --quiet --
 		"$BASH" -c 'rank "$@"' - "$print" "$tmp" "${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}")
@@ -456,12 +460,17 @@ asked() {
 	asked=1
 	while [ -n "$pid" ] && ! pkill -TERM -P "$pid" && kill -0 "$pid"; do sleep 0.02; done 2>/dev/null
 }
+# passed has the job get a signal that this script alone may have got.
+passed() { [ -z "$pid" ] || pkill "-$1" -P "$pid"; }
 pid=''
+for v in HUP INT QUIT USR1 USR2 XCPU; do
+	# shellcheck disable=SC2064 # which it is now
+	trap "passed $v" "$v"
+done
 trap asked TERM
 exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
-	# What is asked to end is the job: Slurm asks each process, or this script alone.
-	trap : TERM
+	signalled :
 	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
 	printf '%d\n' $? >"$tmp/.exit"
 ) &
@@ -487,7 +496,7 @@ if [ "$ranks" -gt 0 ]; then
 	fi
 fi
 [ -n "$asked" ] || [ "$exit" != 143 ] || sleep 0.1 # this script may be asked after the job was
-trap '' TERM
+signalled ''
 used
 
 points=()
