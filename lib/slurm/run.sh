@@ -210,7 +210,8 @@ tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'ther
 short='' work=$tmp
 # A subshell that is ended as it starts runs this, too.
 trap 'case $BASHPID in "$$") remove "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
-mkdir "$tmp/job" || fail 'there is no room for temporary files' # what is beside it is this script's
+# What is beside job is this script's. How the job ends has its room there: a job may fill the disk.
+mkdir "$tmp/job" && echo '   ' >"$tmp/.exit" || fail 'there is no room for temporary files'
 # A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
 # /tmp, most jobs do without.
 if [ "$(printf '%s/job' "$tmp" | wc -c)" -gt 75 ] && short=$(mktemp -d /tmp/d-XXXXXX 2>/dev/null); then
@@ -472,7 +473,7 @@ exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
 (
 	signalled :
 	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
-	printf '%d\n' $? >"$tmp/.exit"
+	printf '%-3d\n' $? 1<>"$tmp/.exit"
 ) &
 pid=$!
 [ -z "$asked" ] || asked
@@ -480,7 +481,9 @@ while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
 pid=''
 exec 2>&8 8>&-
 printed
-if ! read -r exit <"$tmp/.exit"; then
+exit=''
+read -r exit 2>/dev/null <"$tmp/.exit"
+if [ -z "$exit" ]; then
 	exit=137
 	[ -z "$asked" ] || { exit=143 && echo Terminated >"$tmp/.how"; } # before its first command
 fi 2>/dev/null
