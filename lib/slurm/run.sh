@@ -124,9 +124,9 @@ marks() {
 }
 
 # same prints the paths of the files that are as they were when $tmp/marks was written, each with a
-# zero after it.
+# zero after it. The job may have removed its TMPDIR.
 same() {
-	{ cat "$tmp/marks" && marks new 2>/dev/null; } | LC_ALL=C sort -z | LC_ALL=C uniq -zd | LC_ALL=C sed -z 's#^[^/]*/#./#'
+	{ cat "$tmp/marks" && marks new 2>/dev/null; } | LC_ALL=C sort -z -T "$tmp" | LC_ALL=C uniq -zd | LC_ALL=C sed -z 's#^[^/]*/#./#'
 }
 
 # all_opened MODE ACTION: the action, for which all directories here that do not permit MODE to their
@@ -538,6 +538,7 @@ own() {
 	cd -- "$1" || return
 }
 
+remove "$tmp/job" # which may have filled a disk
 cd -- "$root" || fail 'the folder is gone'
 if [ "$group" = build ]; then
 	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
