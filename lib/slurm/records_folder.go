@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -323,17 +324,18 @@ func signalOf(v any) (string, error) {
 		if v == 0 {
 			return "", nil
 		}
-		if name := unix.SignalName(syscall.Signal(int(v))); v == math.Trunc(v) && name != "" {
-			return name, nil
+		if n := int(v); v == math.Trunc(v) && 0 < n && n <= 64 { // those for real time have no name
+			return cmp.Or(unix.SignalName(syscall.Signal(n)), "SIG"+strconv.Itoa(n)), nil
 		}
 	case string:
 		if v == "" || v == "0" {
 			return "", nil
 		}
+		v = strings.TrimPrefix(v, "SIG")
 		if n, err := strconv.Atoi(v); err == nil {
 			return signalOf(float64(n))
 		}
-		name := "SIG" + strings.TrimPrefix(v, "SIG")
+		name := "SIG" + v
 		if unix.SignalNum(name) != 0 {
 			return name, nil
 		}

@@ -101,6 +101,11 @@ func TestReadStatus(t *testing.T) {
 			t.Errorf("signal %s: %+v, %v", signal, o, err)
 		}
 	}
+	for _, signal := range []string{`34`, `"SIG34"`} {
+		if o, _, err := ReadStatus([]byte(`{"exit":null,"signal":` + signal + `}`)); err != nil || o.Signal != "SIG34" || o.Exit != nil {
+			t.Errorf("signal %s: %+v, %v", signal, o, err)
+		}
+	}
 	for _, bad := range []string{"", "{}", "[]", `{"exit":-1}`, `{"exit":256}`, `{"exit":0`, `{"exit":"0"}`, `{"signal":99}`, `{"signal":true}`,
 		`{"exit":0,"started":"soon"}`, `{"exit":0,"ended":-1}`, `{"exit":0,"ended":1e300}`, `{"exit":0,"exit":1}`,
 		`{"exit":0,"written":"1"}`, "{" + strings.Repeat(" ", MaxStatus) + "}"} {

@@ -557,16 +557,23 @@ if own "$at" && own "$dir"; then
 fi
 own "$at" || { remove "$at" && mkdir -p -- "$at" && cd -- "$at"; } || fail "$at cannot be made"
 remove status.json status.json.new
+# signal NUMBER prints what a signal is called at home, where those without a name have their number.
+signal() {
+	local name
+	name=$(kill -l "$1")
+	case $name in '' | RT*) name=$1 ;; esac
+	printf 'SIG%s' "$name"
+}
 ended='"exit":'$exit',"signal":""'
 # The shell tells of a signal, and else the status of the job is its own.
 if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
-	ended='"exit":null,"signal":"SIG'$(kill -l $((exit - 128)))'"'
+	ended='"exit":null,"signal":"'$(signal $((exit - 128)))'"'
 fi
 [ -z "$asked" ] || [ "$exit" = 0 ] || ended+=',"terminated":true'
 # Where all are asked to end, which rank did first says nothing.
 if [ -n "$failed" ] && [ -z "$asked" ]; then
 	words="exit $exit"
-	case $ended in *null*) words=SIG$(kill -l $((exit - 128))) ;; esac
+	case $ended in *null*) words=$(signal $((exit - 128))) ;; esac
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
 elif [ -e "$tmp/.unkept" ]; then
 	ended+=',"reason":"what it printed cannot be kept"'
