@@ -48,6 +48,21 @@ opened() {
 	return "$status"
 }
 
+# unchanged SUM: the input of that sum, which jobs share, is as the first of them got it, or has that sum.
+unchanged() {
+	local at=$root/inputs/$1 is was=''
+	is=$(find "$at" -printf '%s %T@')
+	{
+		(set -C && printf '%s\n' "$is" >"$at.was")
+		read -r was <"$at.was"
+	} 2>/dev/null
+	[ "${was:-$is}" = "$is" ] && return
+	[ "$(sha256sum <"$at")" = "$1  -" ] && printf '%s\n' "$is" >"$at.was"
+}
+
+# look SUM MODE SHARED PATH TIME notes in changed the first input that is not.
+look() { [ "$3" = 0 ] || [ -n "$changed" ] || unchanged "$1" || changed=${4//[[:cntrl:]\\\"]/?}; }
+
 # place SUM MODE SHARED PATH TIME puts an input at its path. A large one that no copy can share is
 # linked, read-only, with the time that all links have.
 place() {
@@ -61,6 +76,7 @@ place_there() {
 	if [ "$3" = 1 ]; then
 		cp --reflink=always -- "$from" "$to" 2>/dev/null && chmod "$2" "$to" && touch -d "$5" "$to" && return
 		rm -f -- "$to"
+		unchanged "$1" || { printf 'd2slurm: a job has changed the input %s, which all share\n' "$4" >&2 && return 1; }
 		ln -- "$from" "$to" 2>/dev/null && return
 	fi
 	cp -- "$from" "$to" && chmod "$2" "$to" && touch -d "$5" "$to"
@@ -174,6 +190,7 @@ needed() {
 		while read -r name; do
 			said=''
 			read -r said <"$root/jobs/$name/status.json"
+			case $said in *'"reason":'*) said='' ;; esac
 			case $said in '{"exit":0,'*) ;; *) printf '%s' "$name" && return ;; esac
 		done < <(sed -n "$((${at%-*} + 1)),$((${at#*-} + 1))p" "$root/groups/$in")
 	done <"$root/groups/$group.needs"
@@ -523,6 +540,8 @@ full() {
 	case $said in *': No space left on device'* | *': Disk quota exceeded'*) return 0 ;; esac
 	return 1
 }
+changed=''
+each look "${batch_inputs[@]}" "${job_inputs[@]}"
 cut=''
 [ "$group" = build ] || ! full "$at" || cut='the disk was full, or a quota reached, when it ended'
 # Jobs would go on with what a build has not written.
@@ -542,6 +561,7 @@ remove "$tmp/job" # which may have filled a disk
 cd -- "$root" || fail 'the folder is gone'
 if [ "$group" = build ]; then
 	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
+	[ -z "$changed" ] || fail "the build has changed its input $changed, which is shared and read-only"
 	own "$dir" || fail 'the build has removed its own directory, or has put something else in its place'
 	all_opened 700 unplace "${batch_inputs[@]}"
 	cd -- "$root" || fail 'the folder is gone'
@@ -570,8 +590,11 @@ if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
 	ended='"exit":null,"signal":"'$(signal $((exit - 128)))'"'
 fi
 [ -z "$asked" ] || [ "$exit" = 0 ] || ended+=',"terminated":true'
+if [ -n "$changed" ] && [ "$exit" = 0 ]; then
+	ended+=",\"reason\":\"the shared input \\\"$changed\\\" was changed while it ran\""
+	exit=1 # for Slurm: what needs it does not run
 # Where all are asked to end, which rank did first says nothing.
-if [ -n "$failed" ] && [ -z "$asked" ]; then
+elif [ -n "$failed" ] && [ -z "$asked" ]; then
 	words="exit $exit"
 	case $ended in *null*) words=$(signal $((exit - 128))) ;; esac
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
