@@ -99,6 +99,21 @@ func Rounded(size int64) int64 { return (size + block - 1) / block * block }
 // more. Nor is what is mounted in it, of which nothing is asked: a file
 // system of the job's own may never answer, as that of a paused job.
 func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes int64) {
+	return use(ctx, dir, func(st *syscall.Stat_t) int64 {
+		if st.Nlink > 1 && slices.ContainsFunc(shared, func(f SharedFile) bool { return f.Inode == st.Ino }) {
+			return 0
+		}
+		return max(1, int64(st.Nlink))
+	})
+}
+
+// CopyUse is Use of a copy of the tree, in which each name is a file of its own.
+func CopyUse(ctx context.Context, dir string) (bytes, inodes int64) {
+	return use(ctx, dir, func(*syscall.Stat_t) int64 { return 1 })
+}
+
+// use is Use with a part of each file, one in so many; 0: nothing.
+func use(ctx context.Context, dir string, part func(*syscall.Stat_t) int64) (bytes, inodes int64) {
 	mounts, err := Mounts(dir)
 	if err != nil || slices.Contains(mounts, ".") {
 		return 0, 0
@@ -113,14 +128,15 @@ func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes i
 			return ctx.Err()
 		}
 		st, ok := e.Info.Sys().(*syscall.Stat_t)
-		if ok && st.Nlink > 1 && slices.ContainsFunc(shared, func(f SharedFile) bool { return f.Inode == st.Ino }) {
+		in := int64(1)
+		if ok && !e.Info.IsDir() {
+			in = part(st)
+		}
+		if in == 0 {
 			return nil
 		}
-		inodes++
-		if ok && e.Info.IsDir() {
-			bytes += st.Blocks * 512
-		} else if ok {
-			bytes += st.Blocks * 512 / max(1, int64(st.Nlink))
+		if inodes++; ok {
+			bytes += st.Blocks * 512 / in
 		}
 		if e.Info.IsDir() && len(e.Path) >= maxWalked {
 			return fs.SkipDir

@@ -26,7 +26,7 @@ import (
 type build struct {
 	*desk.Build
 	run    *buildRun // while it is built
-	size   int64     // bytes of disk that it left, once that was looked at
+	size   int64     // bytes of disk that a copy of it takes, once that was looked at
 	inodes int64     // and inodes
 	used   time.Time // when an attempt of it was over last
 	over   bool      // its batch is; it is kept for others

@@ -118,7 +118,8 @@ func copied(inputs []job.Input) (size int64) {
 	return size
 }
 
-// buildSize returns the bytes and the inodes that a build left on the disk.
+// buildSize returns the bytes and the inodes that a copy of what a build left takes of the disk.
+// The build itself can have less: its files may be links to each other, or to files elsewhere.
 func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size, inodes int64) {
 	n.do(func() {
 		if known := n.builds[b.Dir]; known != nil {
@@ -128,7 +129,7 @@ func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size, inodes int
 	if size > 0 {
 		return size, inodes
 	}
-	size, inodes = desk.Use(ctx, b.Tree())
+	size, inodes = desk.CopyUse(ctx, b.Tree())
 	n.do(func() {
 		if known := n.builds[b.Dir]; known != nil {
 			known.size, known.inodes = size, inodes

@@ -98,6 +98,35 @@ func TestShrinkBuilds(t *testing.T) {
 	}
 }
 
+// What a build has linked, as programs that install packages do, is in each job's directory a file
+// of its own, and counts as there before the job began.
+func TestNeedsOfLinkedBuild(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	b, copied := built(t, n, "lab/linked", time.Now()), t.TempDir()
+	big := filepath.Join(b.Tree(), "big")
+	if err := errors.Join(os.Link(big, big+"2"), os.Link(big, filepath.Join(t.TempDir(), "elsewhere"))); err != nil {
+		t.Fatal(err)
+	}
+	src, err := os.OpenRoot(b.Tree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dst, err := os.OpenRoot(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	if _, err := pack.Copy(t.Context(), dst, src, nil); err != nil {
+		t.Fatal(err)
+	}
+	has, files := desk.Use(t.Context(), copied)
+	need := n.needs(t.Context(), &attemptRun{attempt: &attempt{Attempt: &desk.Attempt{Note: desk.Note{Work: &job.Job{}}}}}, b.Build)
+	if need.copies != has || need.files != files {
+		t.Errorf("a copy has %d bytes and %d files, and counts as %d and %d", has, files, need.copies, need.files)
+	}
+}
+
 // What one node of a machine has promised another does not promise again, and it waits
 // for it as for its own.
 func TestRoomOfOtherNodes(t *testing.T) {
