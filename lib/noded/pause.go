@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,7 @@ type pausing struct {
 	part   *pause.Part    // of the machine that the node is; nil: it is the machine
 	kept   []int          // what the file of owners says
 	isKept bool           // it says that
+	offers []byte         // what the file of the offer says; nil: that is not known
 	since  time.Duration  // when everything came to stand still, after the machine's start; 0: it does not
 	names  map[int]string // of users, by number
 	odd    map[string]bool
@@ -70,11 +72,17 @@ func (p *pausing) ask(attempt job.Token, beside ...*portion) *proc.Pausing {
 	if p == nil {
 		return nil
 	}
-	o := &proc.Pausing{Attempt: string(attempt), Places: p.Places, Ended: p.Ended, Owners: p.Owners, CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory, Part: p.part}
+	has := p.offer()
+	o := &proc.Pausing{Attempt: string(attempt), Places: p.Places, Ended: p.Ended, Owners: p.Owners, Offer: pause.OfferOf(p.n.desk.Dir()), CPUs: has.CPUs, Memory: has.Memory, Part: has.Part}
 	for _, b := range beside {
 		o.Beside = append(o.Beside, *b.on.pausing.ask(attempt))
 	}
 	return o
+}
+
+// offer is what somebody can take back of the node.
+func (p *pausing) offer() pause.Offer {
+	return pause.Offer{CPUs: p.n.offeredCPUs(), Memory: p.n.given().Offer.Memory, Part: p.part}
 }
 
 // beginPauses reads what is paused, before the head is told anything, and begins to
@@ -160,6 +168,7 @@ const never = 24 * time.Hour
 // to the node's own pauses.
 func (p *pausing) read(before standing, patience *float64) (st standing, next time.Duration, err error) {
 	unkept := p.keepOwners()
+	unkept = p.keepOffer() || unkept
 	s, err := p.Read()
 	p.complain(err)
 	c := s.At
@@ -210,6 +219,27 @@ func (p *pausing) keepOwners() (unkept bool) {
 		return true
 	}
 	p.kept, p.isKept = may, true
+	return false
+}
+
+// keepOffer is keepOwners for what the node offers.
+func (p *pausing) keepOffer() (unkept bool) {
+	content, err := p.offer().Encode()
+	if bytes.Equal(content, p.offers) {
+		return false
+	}
+	put := func() error { return pause.PutOffer(pause.OfferOf(p.n.desk.Dir()), content) }
+	if err == nil {
+		err = put()
+	}
+	if err != nil && p.n.desk.MakeRoom(err) {
+		err = put()
+	}
+	if err != nil {
+		p.n.Log.Warn("cannot tell supervisors what the node offers; they use what they have", "why", err)
+		return true
+	}
+	p.offers = content
 	return false
 }
 

@@ -35,7 +35,7 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 		var places, files []string
 		for _, p := range o.Pause.nodes() {
 			s.out.readers = append(s.out.readers, &pause.Reader{Places: p.Places, Ended: p.Ended, Owners: p.Owners})
-			places, files = append(places, p.Places...), append(files, p.Ended, p.Owners)
+			places, files = append(places, p.Places...), append(files, p.Ended, p.Owners, p.Offer)
 		}
 		slices.Sort(places)
 		follow := pause.Watch
@@ -61,7 +61,7 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 // same says whether the places of p are those that are looked at, in its way.
 func (l *lookout) same(p *Pausing) bool {
 	return slices.EqualFunc(l.of, p.nodes(), func(p, q Pausing) bool {
-		return p.Poll == q.Poll && p.Ended == q.Ended && p.Owners == q.Owners && slices.Equal(p.Places, q.Places)
+		return p.Poll == q.Poll && p.Ended == q.Ended && p.Owners == q.Owners && p.Offer == q.Offer && slices.Equal(p.Places, q.Places)
 	})
 }
 
@@ -70,11 +70,19 @@ func (l *lookout) same(p *Pausing) bool {
 func (l *lookout) read() error {
 	var all []error
 	l.states = l.states[:0]
-	for _, r := range l.readers {
+	for i, r := range l.readers {
 		state, err := r.Read()
 		l.states, all = append(l.states, state.For(l.of[0].Attempt)), append(all, err)
+		l.of[i].renew()
 	}
 	return errors.Join(all...)
+}
+
+// renew takes in what the node offers now, which can have changed since the order began.
+func (p *Pausing) renew() {
+	if o, err := pause.ReadOffer(p.Offer); err == nil {
+		p.CPUs, p.Memory, p.Part = o.CPUs, o.Memory, o.Part
+	}
 }
 
 // errPaused is why an order is not begun: it can be given again.

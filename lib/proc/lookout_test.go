@@ -2,7 +2,9 @@ package proc
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"distribute/lib/pause"
 )
@@ -43,6 +45,36 @@ func TestDemandBeside(t *testing.T) {
 		}
 		if d := l.demand(); fmt.Sprint(d.frozen, d.cpus) != c.want {
 			t.Errorf("%s gives %+v: %v %v, want %s", c.place, c.give, d.frozen, d.cpus, c.want)
+		}
+	}
+}
+
+// What a pause takes is taken of what the node offers now.
+func TestDemandOfNewOffer(t *testing.T) {
+	place := t.TempDir()
+	p := pause.To(pause.Clock{Now: time.Now()}, time.Time{})
+	p.Give = &pause.Give{CPUs: 1}
+	if _, err := pause.Put(place, p); err != nil {
+		t.Fatal(err)
+	}
+	of := Pausing{CPUs: []int{0}, Offer: filepath.Join(t.TempDir(), "offer")}
+	l := &lookout{of: []Pausing{of}, readers: []*pause.Reader{{Places: []string{place}}}}
+	for _, c := range []struct{ content, want string }{
+		{"", "true []"},
+		{`{"cpus":[0,1]}`, "false [0]"},
+		{`{"cpus":[0,1],"part":{"of":[],"index":1}}`, "false [0]"}, // no offer
+		{`{"cpus":[2,3,4],"memory":1024}`, "false [2 3]"},
+	} {
+		if c.content != "" {
+			if err := pause.PutOffer(of.Offer, []byte(c.content)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.read(); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.demand(); fmt.Sprint(d.frozen, d.cpus) != c.want {
+			t.Errorf("%q: %v %v, want %s", c.content, d.frozen, d.cpus, c.want)
 		}
 	}
 }

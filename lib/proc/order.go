@@ -91,6 +91,7 @@ type Pausing struct {
 	Owners  string   `json:"owners,omitempty"`  // the file that says whose pauses count; without it everybody's do
 	CPUs    []int    `json:"cpus,omitempty"`    // that the node offers: those that are given back come from their end
 	Memory  int64    `json:"memory,omitempty"`  // bytes that the node offers
+	Offer   string   `json:"offer,omitempty"`   // the file that says what of CPUs, Memory and Part has become; without it they stay
 
 	Poll bool `json:"poll,omitempty"` // it is looked at four times a second, by [pause.Poll]
 
