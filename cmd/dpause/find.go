@@ -273,11 +273,12 @@ func (j *job) seeLoose(start uint64) {
 	}
 }
 
-// ownGroup says whether a directory may be that of the node's cgroups, or of those whose ranks
-// are on several nodes of its machine, and is not one of somebody else's processes.
+// ownGroup says whether a directory may be that of the node's cgroups, also if the node had another
+// name, or of those whose ranks are on several nodes of its machine, and is not one of somebody
+// else's processes.
 func (n *node) ownGroup(dir string) bool {
 	name, whole := filepath.Base(dir), filepath.Dir(filepath.Dir(n.now.Dir))
-	its := name == proc.GroupName(n.now.Node, n.now.Dir) || n.now.Part != nil && name == proc.GroupName(pause.Parts, whole)
+	its := filepath.Ext(name) == filepath.Ext(proc.GroupName(n.now.Node, n.now.Dir)) || n.now.Part != nil && name == proc.GroupName(pause.Parts, whole)
 	return its && filepath.Base(filepath.Dir(dir)) == "distribute"
 }
 

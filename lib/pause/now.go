@@ -143,8 +143,8 @@ func isNow(name string, uid int, node string) bool {
 }
 
 // ReadNow is what the nodes of this boot say of themselves in the places, each
-// once, what it said last; sorted by their names. What is not understood is passed
-// over.
+// once, what it said last, by its last name; sorted by their names. What is not understood
+// is passed over.
 func ReadNow(c Clock, places []string) (all []Now) {
 	for _, place := range places {
 		dir, err := openPlace(place)
@@ -158,7 +158,7 @@ func ReadNow(c Clock, places []string) (all []Now) {
 			if err != nil || n.Boot != c.Boot {
 				continue
 			}
-			i := slices.IndexFunc(all, func(o Now) bool { return o.UID == n.UID && o.Node == n.Node })
+			i := slices.IndexFunc(all, func(o Now) bool { return o.UID == n.UID && o.Dir == n.Dir })
 			switch {
 			case i < 0:
 				all = append(all, n)
