@@ -159,7 +159,6 @@ func busy(ctx context.Context, t *taken, s *inventory.Source, dir string) (facts
 	if err != nil {
 		return []inventory.Fact{{What: "busy", Value: "all GPUs", Why: err.Error()}}
 	}
-	dir, _ = filepath.Abs(dir)
 	cgroup, _, _ := proc.WouldContain(string(t.Name), dir)
 	for _, g := range t.Offer.GPUs {
 		for _, pid := range users[g.Index] {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -143,7 +142,7 @@ func Run(ctx context.Context, s Settings) error {
 // fill sets what is not set.
 func (s *Settings) fill() {
 	if s.Machine == nil {
-		s.Machine, s.cpuIDs, s.Pauses = thisMachine{absolute(s.Dir)}, proc.CPUs(), true
+		s.Machine, s.cpuIDs, s.Pauses = thisMachine{proc.Absolute(s.Dir)}, proc.CPUs(), true
 		if s.Cores != nil {
 			s.cpuIDs = s.Cores
 		}
@@ -158,18 +157,6 @@ func (s *Settings) fill() {
 		s.Beside = &Beside{}
 	}
 	s.Offer.Machine = s.Beside.machine
-}
-
-// absolute is a path that does not depend on where this process is, nor, if it is
-// there, on links by which it is named: dpause may be given another.
-func absolute(dir string) string {
-	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs
-	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		return real
-	}
-	return dir
 }
 
 // A daemon is the node. The state below acts belongs to the goroutine of run;

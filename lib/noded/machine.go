@@ -67,7 +67,7 @@ func (thisMachine) Leave(place, token string) error {
 }
 
 func (m thisMachine) NewSlot() (Slot, error) {
-	s, err := proc.NewSlot(absolute(m.dir)) // which may not have been there before
+	s, err := proc.NewSlot(proc.Absolute(m.dir)) // which may not have been there before
 	if err != nil {
 		return nil, err // and no Slot that holds a nil
 	}

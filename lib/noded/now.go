@@ -105,7 +105,7 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 	}
 	var list []given
 	n.do(func() {
-		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience, Part: n.pausing.part,
+		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: proc.Absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience, Part: n.pausing.part,
 			Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot, Cgroup: n.cgroup}
 		for _, a := range n.attempts {
 			if a.runs() {

@@ -20,14 +20,21 @@ import (
 // GroupName is the name of the group of all orders of a node, whose directory is dir:
 // two nodes of one name may be on a machine, as of two labs.
 func GroupName(node, dir string) string {
+	sum := sha256.Sum256([]byte(Absolute(dir)))
+	return node + "." + hex.EncodeToString(sum[:4])
+}
+
+// Absolute is the path by which a node's directory is known to supervisors and to dpause(1): one
+// that does not depend on where this process is, nor, if it is there, on links by which it is
+// named.
+func Absolute(dir string) string {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+		return real
 	}
-	sum := sha256.Sum256([]byte(dir))
-	return node + "." + hex.EncodeToString(sum[:4])
+	return dir
 }
 
 // CgroupParent makes the directory below which the trees of the orders of a node get

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// InTree says whether a process is of an order: below a supervisor that was started
-// with these words, or in the cgroup of an order below a directory that CgroupParent
-// returned, if there is one. Seen says whether there is such a process, as far as
-// this one may know: it may live in another namespace, or be hidden.
-func InTree(pid int, cgroup string, words ...string) (in, seen bool) {
+// InTree says whether a process is of an order of the node with a directory: below a
+// supervisor that was started for that, or in the cgroup of an order below a directory that
+// CgroupParent returned, if there is one. Seen says whether there is such a process, as far
+// as this one may know: it may live in another namespace, or be hidden.
+func InTree(pid int, cgroup, dir string) (in, seen bool) {
 	p, err := stat(pid)
 	if err != nil || p.gone() {
 		return false, false
@@ -19,7 +19,7 @@ func InTree(pid int, cgroup string, words ...string) (in, seen bool) {
 	if cgroup != "" && inGroup(pid, cgroup) {
 		return true, true
 	}
-	argv := strings.Join(append([]string{Argv0}, words...), "\x00") + "\x00"
+	argv := Argv0 + "\x00" + Absolute(dir) + "\x00"
 	const deepest = 1 << 16 // a chain that changes meanwhile is not followed for ever
 	for range deepest {
 		if b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline"); err == nil && string(b) == argv {

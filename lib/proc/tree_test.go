@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,13 +12,18 @@ import (
 
 // A process is of a node's trees by the supervisor above it, however far that is.
 func TestInTree(t *testing.T) {
-	if in, seen := InTree(os.Getpid(), ""); in || !seen {
+	if in, seen := InTree(os.Getpid(), "", "x"); in || !seen {
 		t.Errorf("this process: %v, %v", in, seen)
 	}
 	if in, seen := InTree(1<<30, "", "x"); in || seen {
 		t.Errorf("one that is not: %v, %v", in, seen)
 	}
-	s, err := NewSlot("/a/node")
+	top := t.TempDir()
+	node, link := filepath.Join(top, "node"), filepath.Join(top, "link")
+	if err := errors.Join(os.Mkdir(node, 0o700), os.Symlink(node, link)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSlot(Absolute(link))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,10 +43,10 @@ func TestInTree(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		pid  int
-		word string
+		node string
 		in   bool
-	}{{pid, "/a/node", true}, {pid, "/another", false}, {s.Pid(), "/a/node", false}} {
-		if in, seen := InTree(tt.pid, "", tt.word); in != tt.in || !seen {
+	}{{pid, node, true}, {pid, link, true}, {pid, "/another", false}, {s.Pid(), node, false}} {
+		if in, seen := InTree(tt.pid, "", tt.node); in != tt.in || !seen {
 			t.Errorf("%+v: %v, %v", tt, in, seen)
 		}
 	}
