@@ -44,7 +44,10 @@ func (r *reread) watch(ctx context.Context, nodes []chan noded.Given) {
 			case <-again:
 				if list, _ := r.source.Cards().List(ctx); !r.source.Cards().Failed() {
 					r.log.Info("the GPUs of this machine are known now", "gpus", len(list))
-					g = r.change(ctx, r.file)
+					var err error
+					if g, err = r.change(ctx, r.file); err != nil {
+						r.log.Error("cannot offer the GPUs; they are asked for again at a SIGHUP", "why", err)
+					}
 				}
 			case <-ctx.Done():
 				return
@@ -73,7 +76,7 @@ func (r *reread) of(g *noded.Given, i int) *noded.Given {
 	return &part
 }
 
-// kept is logged when the node's file, or what is found of the machine, cannot be used.
+// kept is logged when the node's file, or what is found of the machine by it, cannot be used.
 const kept = "cannot read the changed node's file; the previous settings stay in use"
 
 // again reads the file, and says what changes with it; nil if nothing does. With a
@@ -85,27 +88,26 @@ func (r *reread) again(ctx context.Context) *noded.Given {
 		return nil
 	}
 	r.staying(f)
-	g := r.change(ctx, f)
-	if g != nil {
+	g, err := r.change(ctx, f)
+	if err != nil {
+		r.log.Error(kept, "why", err)
+	} else {
 		r.log.Info("node's file reread", "cpus", g.Offer.CPUs, "memory", g.Offer.Memory, "gpus", len(g.Offer.GPUs), "capabilities", len(g.Offer.Capabilities))
 	}
 	return g
 }
 
-// change looks at the machine again, and returns what changes with that and with the file; nil if
-// nothing does.
-func (r *reread) change(ctx context.Context, f *inventory.File) *noded.Given {
+// change looks at the machine again, and returns what changes with that and with the file.
+func (r *reread) change(ctx context.Context, f *inventory.File) (*noded.Given, error) {
 	in, err := take(ctx, r.source, f, r.dir)
 	if err != nil {
-		r.log.Error(kept, "why", err)
-		return nil
+		return nil, err
 	}
 	g := &noded.Given{Offer: in.Offer, Most: in.Most, Measured: f.Measured, Caps: &in.caps, Presence: presenceConfig(f)}
 	if os.Geteuid() == 0 && f.RunAs != "" {
 		rule := ruleOf(f)
 		if err := people(ctx, f, r.log); err != nil {
-			r.log.Error(kept, "why", err)
-			return nil
+			return nil, err
 		}
 		g.As = rule.As
 	} else if os.Geteuid() == 0 {
@@ -114,7 +116,7 @@ func (r *reread) change(ctx context.Context, f *inventory.File) *noded.Given {
 	g.Pausers, g.Ports = pausers(ctx, f, r.log), f.Ports
 	in.tellLacks(r.log)
 	r.file, r.parts = f, in.parts
-	return g
+	return g, nil
 }
 
 // staying puts back in f what counts only from the next start, and says so.
