@@ -24,7 +24,8 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err := m.allowed(); err != nil {
 		return err
 	}
-	before := m.meant() // soon they are gone, if they are to leave
+	before := m.meant()       // soon they are gone, if they are to leave
+	last, unread := m.owned() // before the new one: of two at once, none takes the other's for its last
 	put, err := m.put(p)
 	if err != nil {
 		return err
@@ -34,7 +35,7 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	} else {
 		err = m.look()
 	}
-	if err := errors.Join(m.removeOwn(func(q pause.Pause) bool { return q.ID != put.ID }), err); err != nil {
+	if err := errors.Join(unread, remove(last), err); err != nil {
 		return err
 	}
 	end, _ := put.End(m.clock)
@@ -118,9 +119,8 @@ func (m *machine) put(p pause.Pause) (pause.Pause, error) {
 	return pause.Pause{}, cli.Errorf(cli.IO, "the pause cannot be kept: %w", err)
 }
 
-// removeOwn ends the pauses of this user, root those of all, that match.
-func (m *machine) removeOwn(match func(pause.Pause) bool) error {
-	var errs []error
+// owned is the pauses of this user. With an error it may be not all.
+func (m *machine) owned() (all []pause.Pause, err error) {
 	places := slices.Clone(m.scope)
 	if m.dir == "" {
 		for _, n := range m.nodes {
@@ -130,11 +130,14 @@ func (m *machine) removeOwn(match func(pause.Pause) bool) error {
 		}
 	}
 	s, err := (&pause.Reader{Places: places}).Read()
-	errs = append(errs, err)
-	for _, p := range slices.Concat(s.Live, s.Over) {
-		if m.own(p) && match(p) {
-			errs = append(errs, pause.Remove(p))
-		}
+	return slices.DeleteFunc(slices.Concat(s.Live, s.Over), func(p pause.Pause) bool { return !m.own(p) }), err
+}
+
+// remove ends pauses.
+func remove(all []pause.Pause) error {
+	var errs []error
+	for _, p := range all {
+		errs = append(errs, pause.Remove(p))
 	}
 	return errors.Join(errs...)
 }
@@ -328,7 +331,8 @@ func (m *machine) resume(ctx context.Context) error {
 			}
 		}
 	}
-	if err := m.removeOwn(func(pause.Pause) bool { return true }); err != nil {
+	own, err := m.owned()
+	if err := errors.Join(err, remove(own)); err != nil {
 		return err
 	}
 	if err := m.read(); err != nil {
