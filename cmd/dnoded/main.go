@@ -90,6 +90,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		Caps: &in.caps, Presence: presenceConfig(file), Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	}
 	in.tellLacks(log)
+	tellLeft(log, *dir, in.parts)
 	settings.Pausers, settings.Ports = pausers(ctx, file, log), file.Ports
 	changes := make([]chan noded.Given, max(1, len(in.parts)))
 	for i := range changes {

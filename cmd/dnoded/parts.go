@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,6 +91,35 @@ func (m *machine) one(ctx context.Context, s *noded.Settings) (err error) {
 		return err
 	}
 	return noded.Run(ctx, *s)
+}
+
+// tellLeft logs which nodes this machine is no more by its file, and of which something runs in
+// their directories: nobody counts that, and nobody takes what it leaves.
+func tellLeft(log *slog.Logger, dir string, parts []*inventory.Inventory) {
+	var all []string
+	nodes, _ := os.ReadDir(filepath.Join(dir, pause.Parts))
+	for _, d := range nodes {
+		if !slices.ContainsFunc(parts, func(p *inventory.Inventory) bool { return string(p.Name) == d.Name() }) {
+			all = append(all, filepath.Join(dir, pause.Parts, d.Name()))
+		}
+	}
+	if len(parts) > 0 {
+		all = append(all, dir)
+	}
+	for _, d := range all {
+		running := 0
+		for _, in := range []string{"attempts", "builds"} {
+			orders, _ := os.ReadDir(filepath.Join(d, in))
+			for _, o := range orders {
+				if alive, err := proc.Alive(filepath.Join(d, in, o.Name())); err == nil && alive {
+					running++
+				}
+			}
+		}
+		if running > 0 {
+			log.Warn("jobs of a node that this machine is no more run on, uncounted; they come home when it is in the node's file again", "dir", d, "running", running)
+		}
+	}
 }
 
 // capsOf is what a node may use of the disk, when a machine of so many may use so much.
