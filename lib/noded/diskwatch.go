@@ -66,6 +66,8 @@ type diskWatch struct {
 	again time.Time // when to look again who has most, after it was nobody's fault
 	told  bool      // that it is
 
+	unread string // why the disk could not be looked at last, as it was logged
+
 	last    []*watched // what ran at the last look
 	ballast bool       // it was there after that
 }
@@ -149,9 +151,13 @@ func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	}
 	space, err := w.n.desk.Space()
 	if err != nil {
-		w.n.Log.Warn("cannot read the use of the disk", "why", err)
+		if why := err.Error(); why != w.unread {
+			w.n.Log.Warn("cannot read the use of the disk", "why", why)
+			w.unread = why
+		}
 		return
 	}
+	w.unread = ""
 	w.meetFull(all, space)
 	w.n.desk.Stock()
 	w.last, w.ballast = all, w.n.desk.Ballast() == 0

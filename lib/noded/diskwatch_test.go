@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -188,5 +189,32 @@ func TestLinksAreKept(t *testing.T) {
 	w.keepLinks([]*watched{{dir: dir}})
 	if to, err := os.Readlink(link); err != nil || to != dir {
 		t.Error(to, err)
+	}
+}
+
+// A disk that cannot be looked at is told of once, and again when it could be meanwhile.
+func TestUnreadDiskIsToldOnce(t *testing.T) {
+	n := liveDaemon(t, &desk.Caps{})
+	var log bytes.Buffer
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w := &diskWatch{n: n}
+	looks := func() {
+		for range 3 {
+			w.look(t.Context(), nil)
+		}
+	}
+	dir := n.desk.Dir()
+	for range 2 {
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		looks()
+		if err := os.Rename(dir+".away", dir); err != nil {
+			t.Fatal(err)
+		}
+		looks()
+	}
+	if told := strings.Count(log.String(), "cannot read the use of the disk"); told != 2 {
+		t.Errorf("told %d times: %s", told, &log)
 	}
 }
