@@ -384,12 +384,16 @@ func (t *tool) shortened(f *os.File, root *os.Root, batch job.BatchID, name stri
 
 // built opens what the batch's build printed on the node of the job's attempt.
 func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
-	f, err := t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
-	if errors.Is(err, fs.ErrNotExist) && unbuilt(r) && t.settled(func() {}) { // it has come with the attempt
+	var f *os.File
+	err := fs.ErrNotExist
+	if unbuilt(r) && t.settled(func() {}) { // it has come with the attempt, and says why, as a copy made before may not
 		if root, rerr := t.spool.OpenTree(r.ID.Batch(), r.Job, r.Attempt); rerr == nil {
 			defer root.Close()
 			f, err = openRegular(root, job.BuildOutput)
 		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = t.spool.OpenBuildLog(r.ID.Batch(), r.Node)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("nothing that a build of %s printed on %q is here", r.ID.Batch(), r.Node)}
