@@ -724,6 +724,37 @@ func TestBuildLogOfNodeThatWasAway(t *testing.T) {
 	}
 }
 
+// That a build printed nothing is kept; that a node has no output of a build is not, and what is
+// there of an earlier one stays.
+func TestBuildLogOfNothing(t *testing.T) {
+	s, d, start := givenJob(t)
+	for _, c := range []struct {
+		from    int64 // -1: the node has no output
+		printed string
+		kept    string
+	}{{-1, "", "none"}, {0, "", ""}, {0, "one", "one"}, {-1, "", "one"}, {0, "", ""}} {
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseBuilding}, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+		tail := next[*wire.Tail](d)
+		s.send(d.c, &wire.Send{X: tail.X, Of: wire.OfLog, From: c.from})
+		if c.printed != "" {
+			s.send(d.c, &wire.Data{X: tail.X, N: len(c.printed), Payload: []byte(c.printed)})
+		}
+		s.send(d.c, &wire.End{X: tail.X})
+		await(t, func() (over bool) {
+			s.h.do(func() { over = len(s.h.transfers.copying) == 0 })
+			return over
+		})
+		kept := "none"
+		if f, err := s.h.spool.OpenBuildLog("ns/b", "ws1"); err == nil {
+			kept = s.file("ns/b/build/ws1.log")
+			f.Close()
+		}
+		if kept != c.kept {
+			t.Errorf("%+v: kept is %q", c, kept)
+		}
+	}
+}
+
 // A node that was away is not asked for the output of a build where its batch has none.
 func TestNoBuildLogOfNodeThatWasAway(t *testing.T) {
 	s, d, start := givenJob(t)

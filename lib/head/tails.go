@@ -215,10 +215,11 @@ func (h *Head) buildNews(s *session, t job.Token, phase job.Phase, listed, faile
 	}
 	s.hands.Go(func() {
 		err := h.copyLog(b.Batch, log.node, r)
-		if r.stop(); err != nil {
+		r.stop()
+		_, begun := s.start(r.log)
+		if err != nil && (begun || err != errNotThere) {
 			s.log.Warn("cannot keep the output of a build", "batch", string(b.ID), "why", err)
 		}
-		_, begun := s.start(r.log)
 		close(copying.done)
 		h.do(func() {
 			delete(h.transfers.copying, log)
@@ -294,6 +295,9 @@ func (r *tailReader) Read(p []byte) (n int, err error) {
 		why := r.stop()
 		if (why == nil || why == errSlow) && r.other != nil {
 			why = cmp.Or(r.other(), why)
+		}
+		if _, begun := r.s.start(r.log); why == nil && !begun { // there is no output
+			why = errNotThere
 		}
 		if why != errSlow {
 			return 0, cmp.Or(why, io.EOF)
