@@ -274,9 +274,9 @@ func (h *Head) syncNames() error {
 // missing, as their batch may have been deleted, and those that are none or may not be opened.
 func syncPresent(dirs []string) error {
 	for {
-		err := syncDirs(dirs)
+		err := syncMany(dirs)
 		n := len(dirs)
-		if errors.Is(err, fs.ErrNotExist) || atPath(err) { // nothing is synced yet
+		if errors.Is(err, fs.ErrNotExist) || OfPath(err) { // nothing is synced yet
 			dirs = slices.DeleteFunc(dirs, func(d string) bool {
 				f, err := openDir(d)
 				if err == nil {
@@ -286,7 +286,7 @@ func syncPresent(dirs []string) error {
 			})
 		}
 		if len(dirs) == n {
-			return err
+			return broken(err)
 		}
 	}
 }
@@ -305,14 +305,24 @@ const (
 	fewLook   = 50 * time.Millisecond
 )
 
-// syncDirs makes the names in the directories durable, many together. For want
-// of descriptors it syncs fewer together, and waits for one: somebody closes a
-// file soon. An error is ErrBroken.
-func syncDirs(dirs []string) error {
+// syncDirs makes the names in the directories durable, many together. An error is ErrBroken.
+func syncDirs(dirs []string) error { return broken(syncMany(dirs)) }
+
+// broken is err as ErrBroken. No error stays none.
+func broken(err error) error {
+	if err == nil || errors.Is(err, ErrBroken) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrBroken, err)
+}
+
+// syncMany is syncDirs with an error as it is. For want of descriptors it syncs fewer together,
+// and waits for one: somebody closes a file soon.
+func syncMany(dirs []string) error {
 	for until := time.Now().Add(fewWithin); len(dirs) > 0; {
 		n, err := syncSome(dirs[:min(len(dirs), maxDirs)])
 		if err != nil && (!few(err) || time.Now().After(until)) {
-			return fmt.Errorf("%w: %w", ErrBroken, err)
+			return err
 		}
 		if err != nil {
 			time.Sleep(fewLook)

@@ -133,7 +133,7 @@ func (s *Spool) settle(id job.BatchID) error {
 // names of namespaces. An error is ErrBroken.
 func (s *Spool) syncSpace(space *os.File) error {
 	if err := durable.Sync(space); err != nil {
-		return fmt.Errorf("%w: %w", ErrBroken, err)
+		return broken(err)
 	}
 	return syncDirs([]string{s.path("batches")})
 }
@@ -237,7 +237,11 @@ func (s *Submission) syncBlobs() error {
 	for d := range s.blobs {
 		dirs = append(dirs, d)
 	}
-	return syncDirs(dirs)
+	err := syncMany(dirs)
+	if OfPath(err) { // one that may not be opened keeps this batch from being made
+		return err
+	}
+	return broken(err)
 }
 
 // claim writes the log's first line, makes everything durable, and takes the

@@ -320,6 +320,37 @@ func TestOnePlaceAlone(t *testing.T) {
 	}
 }
 
+// Nor does the disk count as broken where a directory may be written to, and not be opened to be
+// synced. What is in it is not durable then, and no batch is made with it.
+func TestUnreadablePlace(t *testing.T) {
+	h := newHead(t)
+	big := strings.Repeat("big", job.SmallFile)
+	bad := h.path("blobs", sumOf(big)[:2])
+	if err := errors.Join(os.Mkdir(bad, 0o700), os.Chmod(bad, 0o300), os.Chmod(h.path("rejected"), 0o300),
+		os.WriteFile(h.path("incoming", "garbage"), nil, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	bound(t, func() {
+		s, err := h.Begin(job.NewToken(), "ns/b", "ana", h.uid)
+		if err == nil {
+			err = fillIn(s, plain, []string{"a"}, big)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, err = s.Finish(false)
+		for what, err := range map[string]error{"an input": err, "what waits": h.Reject("garbage", ErrInput)} {
+			if !errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrBroken) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if exists(h.batchDir("ns/b")) == nil {
+			t.Error("the batch is there")
+		}
+	})
+}
+
 // What a crash has left where it cannot be removed does not keep a head from starting.
 func TestStartBesideWhatStays(t *testing.T) {
 	h := newHead(t)

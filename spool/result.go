@@ -204,11 +204,8 @@ func (h *Head) seal(b *Batch, attempt job.Token, m pack.Manifest) error {
 
 // OfPath says that err is of one path, at which somebody has put something that this
 // process cannot use: the disk is as good as before.
-func OfPath(err error) bool { return !ofAll(err) && atPath(err) }
-
-// atPath is OfPath of what may be said to be [ErrBroken] already.
-func atPath(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EACCES, syscall.EPERM, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EXDEV, syscall.ENOTEMPTY},
+func OfPath(err error) bool {
+	return !ofAll(err) && slices.ContainsFunc([]error{syscall.EACCES, syscall.EPERM, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EXDEV, syscall.ENOTEMPTY},
 		func(e error) bool { return errors.Is(err, e) })
 }
 
@@ -220,10 +217,10 @@ func classed(err error) error {
 		return nil
 	case durable.NoRoom(err):
 		return full(err)
-	case few(err) || OfPath(err) || errors.Is(err, ErrBroken):
+	case few(err) || OfPath(err):
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrBroken, err)
+	return broken(err)
 }
 
 // writeManifest makes the file name the manifest m, unless it is that already.
