@@ -42,7 +42,7 @@ func TestReadAttempts(t *testing.T) {
 		"cancelled, retried":   {[]job.Record{first, cancelled, retry, second}, "1 cancelled by ana, 2 running"},
 		"failed, cancelled":    {[]job.Record{first, of(first, job.KindFailed, exits(&one)), retry, cancelled, retry, cancelled, retry}, "1 failed 5s"},
 		"lost, not built":      {[]job.Record{first, of(first, job.KindBack, lost), {Kind: job.KindFailed, Job: "a", Outcome: job.Outcome{Reason: "build failed"}}, retry, second}, "1 queued lost: ws1 is gone, 2 running"},
-		"not built":            {[]job.Record{first, of(first, job.KindBack, func(r *job.Record) { r.Fate, r.Reason = job.FateBuildFailed, "build failed" })}, "1 queued build failed"},
+		"not built":            {[]job.Record{first, of(first, job.KindBack, func(r *job.Record) { r.Fate, r.Reason = job.FateBuildFailed, "build failed" })}, "1 failed build failed"},
 		"found again, later":   {[]job.Record{first, of(first, job.KindBack, lost), second, of(second, job.KindBack, lost), of(first, job.KindAdopt, nil)}, "1 running, 2 queued lost: ws1 is gone"},
 		"found running":        {[]job.Record{first, of(first, job.KindBack, lost), of(first, job.KindAdopt, nil)}, "1 running"},
 		"an earlier one done":  {[]job.Record{first, of(first, job.KindBack, lost), second, of(first, job.KindDone, exits(&zero))}, "1 done 5s, 2 cancelled another attempt was done first"},
