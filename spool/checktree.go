@@ -31,7 +31,7 @@ func (c *checker) setTree() {
 	t.Places = []check.Place{
 		{Path: ".", Mode: dir | 0o755, Odd: "nothing of that name belongs into a spool", Temps: true},
 		{Path: "spool.json|head.jsonl|head.jsonl.<number>.broken|ballast", Mode: 0o640},
-		{Path: "README|head.yaml<any>|#head.yaml#|.head.yaml<any>|lost+found|" + check.Found, Mode: check.Anything},
+		{Path: "README|head.yaml<any>|#head.yaml#|.head.yaml<any>|.#head.yaml|lost+found|" + check.Found, Mode: check.Anything},
 		{Path: ".<any>.tmp~", Mode: dir | check.Anything, Only: true, Check: check.LeftBehind("a directory that was being made", starts)},
 		{Path: "incoming", Mode: dir | 0o773},
 		{Path: "incoming/<any>", Mode: check.Anything, Check: c.checkSubmission},
@@ -59,6 +59,7 @@ func (c *checker) setTree() {
 		{Path: "keys/head", Mode: 0o600, Check: check.Key(c.run.Key, "nothing: put it back from a copy, or remove it and run dadm init, and let every node take the new key")},
 		{Path: "keys/ssh_key", Mode: 0o600, Check: check.Key(check.PEM, "nothing: put it back from a copy, or make another with ssh-keygen and take it to the nodes")},
 		{Path: "keys/nodes", Mode: 0o600, Check: c.checkNodeList},
+		{Path: "keys/nodes~|#nodes#|.nodes.sw<any>|.#nodes", Mode: check.Anything},
 		{Path: "keys/ssh_key.pub|known_hosts<any>", Mode: 0o644},
 		{Path: "run", Mode: dir | 0o755, Odd: "nothing of that name belongs there"},
 		{Path: "run/lock", Mode: 0o640},
