@@ -182,8 +182,9 @@ def test_tried_again(tmp_path, monkeypatch):
     (tmp_path / "dwait").write_text("#!/bin/sh\necho 'dwait: not over after -T 1s: a/b/c' >&2; exit 1\n")
     with pytest.raises(distribute.NotOverError, match="^a/b: not over yet: 1 job$"):
         distribute.Submitted("a/b").wait("1s")
-    for state, done in ("done", True), ("failed", False):  # it was over before dwait had an answer
-        (tmp_path / "dquery").write_text("#!/bin/sh\necho '" + json.dumps({"id": "a/b/c", "state": state}) + "'\n")
+    for state, done in ("done", True), ("failed", False), (None, False):  # it was over before dwait had an answer, or is none
+        said = f"echo '{json.dumps({'id': 'a/b/c', 'state': state})}'" if state else "exit 1"
+        (tmp_path / "dquery").write_text(f"#!/bin/sh\n{said}\n")
         assert distribute.Submitted("a/b").wait(0) is done
 
 

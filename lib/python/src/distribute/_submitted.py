@@ -99,7 +99,7 @@ class Submitted:
             jobs = self.jobs()
             running = sum(not j.over for j in jobs)
             if not running:  # also if the time was too short for an answer
-                return all(j.state == "done" for j in jobs)
+                return {j.state for j in jobs} == {"done"}
             if said:  # it says that the time is over; of jobs that failed it says nothing
                 raise _commands.NotOverError(f"{self.id}: not over yet: {running} job" + "s" * (running != 1))
 
