@@ -187,7 +187,7 @@ func (w *world) allOver() bool {
 			return false
 		}
 	}
-	if waiting, _ := filepath.Glob(w.head.disk.root + "/incoming/*"); len(waiting) > 0 {
+	if waiting, _ := filepath.Glob(w.head.disk.root + "/incoming/[^.]*"); len(waiting) > 0 { // not what a dsubmit that was cut was making
 		return false
 	}
 	open, kept := 1, 0
