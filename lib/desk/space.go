@@ -107,9 +107,15 @@ func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes i
 	})
 }
 
-// CopyUse is Use of a copy of the tree, in which each name is a file of its own.
-func CopyUse(ctx context.Context, dir string) (bytes, inodes int64) {
-	return use(ctx, dir, func(*syscall.Stat_t) int64 { return 1 })
+// CopyUse is Use, and says how many bytes a copy of the tree has, in which each name is a file of
+// its own.
+func CopyUse(ctx context.Context, dir string) (bytes, copied, inodes int64) {
+	bytes, inodes = use(ctx, dir, func(st *syscall.Stat_t) int64 {
+		in := max(1, int64(st.Nlink))
+		copied += st.Blocks*512 - st.Blocks*512/in
+		return in
+	})
+	return bytes, bytes + copied, inodes
 }
 
 // use is Use with a part of each file, one in so many; 0: nothing.

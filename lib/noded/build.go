@@ -26,8 +26,9 @@ import (
 type build struct {
 	*desk.Build
 	run    *buildRun // while it is built
-	size   int64     // bytes of disk that a copy of it takes, once that was looked at
-	inodes int64     // and inodes
+	size   int64     // bytes of disk that it left, once that was looked at
+	copied int64     // that a copy of it takes
+	inodes int64     // likewise
 	used   time.Time // when an attempt of it was over last
 	over   bool      // its batch is; it is kept for others
 	lent   int       // so many are about to copy it

@@ -86,8 +86,8 @@ func (n *daemon) needs(ctx context.Context, a *attemptRun, b *desk.Build) needs 
 	case len(b.Spec.Build) == 0:
 		r.build = 0
 	case n.desk.Ready(b):
-		size, files := n.buildSize(ctx, b)
-		r.build, r.copies, r.files = 0, r.copies+size, r.files+files
+		_, copied, files := n.buildSize(ctx, b)
+		r.build, r.copies, r.files = 0, r.copies+copied, r.files+files
 	}
 	r.copies, r.files = r.copies+a.savedBytes, r.files+a.savedFiles
 	r.writes = b.Spec.Resources.Disk
@@ -118,24 +118,24 @@ func copied(inputs []job.Input) (size int64) {
 	return size
 }
 
-// buildSize returns the bytes and the inodes that a copy of what a build left takes of the disk.
-// The build itself can have less: its files may be links to each other, or to files elsewhere.
-func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size, inodes int64) {
+// buildSize returns the bytes that a build left on the disk, and the bytes and the inodes that a
+// copy takes, which can be more: its files may be links to each other, or to files elsewhere.
+func (n *daemon) buildSize(ctx context.Context, b *desk.Build) (size, copied, inodes int64) {
 	n.do(func() {
 		if known := n.builds[b.Dir]; known != nil {
-			size, inodes = known.size, known.inodes
+			size, copied, inodes = known.size, known.copied, known.inodes
 		}
 	})
 	if size > 0 {
-		return size, inodes
+		return size, copied, inodes
 	}
-	size, inodes = desk.CopyUse(ctx, b.Tree())
+	size, copied, inodes = desk.CopyUse(ctx, b.Tree())
 	n.do(func() {
 		if known := n.builds[b.Dir]; known != nil {
-			known.size, known.inodes = size, inodes
+			known.size, known.copied, known.inodes = size, copied, inodes
 		}
 	})
-	return size, inodes
+	return size, copied, inodes
 }
 
 // A diskUse is what an attempt or a build takes of the disk, in bytes.
@@ -284,7 +284,7 @@ func (n *daemon) idleBuilds(ctx context.Context) []idleBuild {
 		}
 	})
 	for i, b := range idle {
-		idle[i].size, _ = n.buildSize(ctx, b.Build)
+		idle[i].size, _, _ = n.buildSize(ctx, b.Build)
 	}
 	slices.SortFunc(idle, func(a, b idleBuild) int { return a.used.Compare(b.used) })
 	return idle

@@ -99,7 +99,7 @@ func TestShrinkBuilds(t *testing.T) {
 }
 
 // What a build has linked, as programs that install packages do, is in each job's directory a file
-// of its own, and counts as there before the job began.
+// of its own, and counts as there before the job began. The build counts as what it has itself.
 func TestNeedsOfLinkedBuild(t *testing.T) {
 	n := liveDaemon(t, &desk.Caps{})
 	b, copied := built(t, n, "lab/linked", time.Now()), t.TempDir()
@@ -124,6 +124,10 @@ func TestNeedsOfLinkedBuild(t *testing.T) {
 	need := n.needs(t.Context(), &attemptRun{attempt: &attempt{Attempt: &desk.Attempt{Note: desk.Note{Work: &job.Job{}}}}}, b.Build)
 	if need.copies != has || need.files != files {
 		t.Errorf("a copy has %d bytes and %d files, and counts as %d and %d", has, files, need.copies, need.files)
+	}
+	left, _ := desk.Use(t.Context(), b.Tree())
+	if n.do(func() { left -= n.kept() }); left != 0 {
+		t.Errorf("the build itself has %d bytes more than are counted as kept", left)
 	}
 }
 
