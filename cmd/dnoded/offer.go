@@ -159,10 +159,19 @@ func busy(ctx context.Context, t *taken, s *inventory.Source, dir string) (facts
 	if err != nil {
 		return []inventory.Fact{{What: "busy", Value: "all GPUs", Why: err.Error()}}
 	}
-	cgroup, _, _ := proc.WouldContain(string(t.Name), dir)
+	trees := [][2]string{{string(t.Name), dir}} // also of what ran before the machine was several nodes
+	for _, p := range t.parts {
+		trees = append(trees, [2]string{string(p.Name), filepath.Join(dir, pause.Parts, string(p.Name))})
+	}
+	for i, of := range trees {
+		trees[i][0], _, _ = proc.WouldContain(of[0], of[1])
+	}
 	for _, g := range t.Offer.GPUs {
 		for _, pid := range users[g.Index] {
-			if ours, _ := proc.InTree(pid, cgroup, dir); !ours {
+			if !slices.ContainsFunc(trees, func(of [2]string) bool {
+				ours, _ := proc.InTree(pid, of[0], of[1])
+				return ours
+			}) {
 				facts = append(facts, inventory.Fact{What: "busy", Value: "gpu " + strconv.Itoa(g.Index), Why: fmt.Sprintf("process %d, which is no job's, uses it", pid)})
 			}
 		}
