@@ -406,6 +406,7 @@ rank() {
 	done
 	export -nf rank become signalled printing printed
 	signalled :
+	echo "$BASHPID" >>"$tmp/.ranks"
 	printing "$print"
 	exec 8>&2 2>"$tmp/.how.$k"
 	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
@@ -473,13 +474,18 @@ used
 before=$used
 code=74 # it has, and how it ended is not written
 printing "$print"
+# passed has the job get a signal that this script alone may have got. With ranks these get it: srun
+# kills them at most signals.
+passed() {
+	local all=''
+	[ ! -s "$tmp/.ranks" ] || all=$(paste -sd , "$tmp/.ranks")
+	[ -z "$pid" ] || pkill "-$1" -P "${all:-$pid}"
+}
 # asked has the job end. Slurm may ask before it has begun.
 asked() {
 	asked=1
-	while [ -n "$pid" ] && ! pkill -TERM -P "$pid" && kill -0 "$pid"; do sleep 0.02; done 2>/dev/null
+	while ! passed TERM && kill -0 "$pid"; do sleep 0.02; done 2>/dev/null
 }
-# passed has the job get a signal that this script alone may have got.
-passed() { [ -z "$pid" ] || pkill "-$1" -P "$pid"; }
 pid=''
 for v in HUP INT QUIT USR1 USR2 XCPU; do
 	# shellcheck disable=SC2064 # which it is now
