@@ -604,7 +604,7 @@ elif [ -n "$failed" ] && [ -z "$asked" ]; then
 	words="exit $exit"
 	case $ended in *null*) words=$(signal $((exit - 128))) ;; esac
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
-elif [ -e "$tmp/.unkept" ]; then
+elif [ -e "$tmp/.unkept" ] && [ "$exit" != 137 ]; then # the writer is killed with the job
 	ended+=',"reason":"what it printed cannot be kept"'
 elif [ -n "$cut" ] && [ "$exit" != 0 ] && [ -z "$asked" ]; then
 	ended+=",\"reason\":\"$cut\""
