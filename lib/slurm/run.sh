@@ -228,7 +228,7 @@ short='' work=$tmp
 # A subshell that is ended as it starts runs this, too.
 trap 'case $BASHPID in "$$") remove "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
 # What is beside job is this script's. How the job ends has its room there: a job may fill the disk.
-mkdir "$tmp/job" && echo '   ' >"$tmp/.exit" || fail 'there is no room for temporary files'
+mkdir "$tmp/job" && echo '   ' >"$tmp/.exit" && echo >"$tmp/.how" || fail 'there is no room for temporary files'
 # A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
 # /tmp, most jobs do without.
 if [ "$(printf '%s/job' "$tmp" | wc -c)" -gt 75 ] && short=$(mktemp -d /tmp/d-XXXXXX 2>/dev/null); then
@@ -408,7 +408,8 @@ rank() {
 	signalled :
 	echo "$BASHPID" >>"$tmp/.ranks"
 	printing "$print"
-	exec 8>&2 2>"$tmp/.how.$k"
+	echo >"$tmp/.how.$k"
+	exec 8>&2 2<>"$tmp/.how.$k"
 	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
 	exit=$?
 	exec 2>&8 8>&-
@@ -492,7 +493,7 @@ for v in HUP INT QUIT USR1 USR2 XCPU; do
 	trap "passed $v" "$v"
 done
 trap asked TERM
-exec 8>&2 2>"$tmp/.how" # of a signal the shell tells there
+exec 8>&2 2<>"$tmp/.how" # of a signal the shell tells there
 (
 	signalled :
 	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
@@ -508,7 +509,7 @@ exit=''
 read -r exit 2>/dev/null <"$tmp/.exit"
 if [ -z "$exit" ]; then
 	exit=137
-	[ -z "$asked" ] || { exit=143 && echo Terminated >"$tmp/.how"; } # before its first command
+	[ -z "$asked" ] || { exit=143 && echo Terminated 1<>"$tmp/.how"; } # before its first command
 fi 2>/dev/null
 [ ! -e "$tmp/.unkept" ] || [ "$exit" != 0 ] || exit=74
 failed=''
@@ -592,7 +593,7 @@ signal() {
 }
 ended='"exit":'$exit',"signal":""'
 # The shell tells of a signal, and else the status of the job is its own.
-if [ "$exit" -gt 128 ] && [ -s "$tmp/.how" ]; then
+if [ "$exit" -gt 128 ] && [ -n "$(cat "$tmp/.how" 2>/dev/null)" ]; then
 	ended='"exit":null,"signal":"'$(signal $((exit - 128)))'"'
 fi
 [ -z "$asked" ] || [ "$exit" = 0 ] || ended+=',"terminated":true'
