@@ -548,7 +548,7 @@ full() {
 	return 1
 }
 changed=''
-each look "${batch_inputs[@]}" "${job_inputs[@]}"
+[ "$exit" != 0 ] || each look "${batch_inputs[@]}" "${job_inputs[@]}"
 cut=''
 [ "$group" = build ] || ! full "$at" || cut='the disk was full, or a quota reached, when it ended'
 # Jobs would go on with what a build has not written.
