@@ -42,11 +42,11 @@ type Head struct {
 	ballast sync.Mutex  // guards the file
 	bare    atomic.Bool // it may be gone
 
-	mu     sync.Mutex      // guards what follows
-	small  map[string]bool // directories of staging/ with small results, whose manifest is in their record
-	staged map[string]bool // directories of staging/ that this Head has made, and not put in place
-	moved  map[string]bool // directories with published names that are not durable
-	owed   map[*Batch]int  // results published whose names are not durable
+	mu     sync.Mutex                 // guards what follows
+	small  map[string]bool            // directories of staging/ with small results, whose manifest is in their record
+	staged map[string]bool            // directories of staging/ that this Head has made, and not put in place
+	moved  map[string]bool            // directories with published names that are not durable
+	owed   map[*Batch]map[string]bool // results put in place, or removed, whose names are not durable
 
 	unsynced map[string]bool // directories with names that are not durable, of which the next records tell
 }
@@ -121,7 +121,7 @@ func (s *Spool) lockRun() (*Head, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	h := &Head{Spool: s, lock: lock, now: time.Now, uptime: uptime, kept: newKept(), headLog: newHeadLog(), compactAt: compactFrom,
-		small: make(map[string]bool), staged: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]int), unsynced: make(map[string]bool)}
+		small: make(map[string]bool), staged: make(map[string]bool), moved: make(map[string]bool), owed: make(map[*Batch]map[string]bool), unsynced: make(map[string]bool)}
 	h.bare.Store(true)
 	h.steady() // from here on
 	return h, nil

@@ -255,7 +255,7 @@ func ofAll(err error) bool {
 // closed again: SyncPublished, which does so after Load, comes only with the next result.
 func (h *Head) settle(b *Batch) error {
 	h.mu.Lock()
-	n := h.owed[b]
+	n := len(h.owed[b])
 	delete(h.owed, b)
 	h.mu.Unlock()
 	if n == 0 {

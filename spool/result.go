@@ -348,8 +348,17 @@ func (h *Head) moveAll(b *Batch, attempt job.Token, into, name string) error {
 	if !small {
 		h.moved[filepath.Join(b.dir, "manifests")] = true
 	}
-	h.owed[b]++
+	h.owes(b, filepath.Join(into, name))
 	return nil
+}
+
+// owes notes that something in b awaits [Head.SyncPublished]; noted twice, it counts once: on a
+// full disk all that was to be put in place is tried again. The caller holds h.mu.
+func (h *Head) owes(b *Batch, name string) {
+	if h.owed[b] == nil {
+		h.owed[b] = make(map[string]bool)
+	}
+	h.owed[b][name] = true
 }
 
 // moveOne renames from to dir/to, unless that was done before.
@@ -408,8 +417,8 @@ func (h *Head) SyncPublished() error {
 	if err := syncPresent(dirs); err != nil {
 		return err
 	}
-	for b, n := range owed {
-		b.owed.Add(int64(-n))
+	for b, names := range owed {
+		b.owed.Add(int64(-len(names)))
 	}
 	return nil
 }

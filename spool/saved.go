@@ -74,7 +74,7 @@ func (h *Head) shed(b *Batch, l *leaver) (moved bool, err error) {
 	defer h.mu.Unlock()
 	h.moved[attempts] = true
 	h.moved[filepath.Join(b.dir, "manifests")] = true
-	h.owed[b]++
+	h.owes(b, fmt.Sprintf("%s without, nothing %t", l.name(), l.Nothing))
 	return moved, nil
 }
 

@@ -81,6 +81,28 @@ func TestOpenedIsClosedAgain(t *testing.T) {
 	}
 }
 
+// On a full disk all that is to be put in place or removed is tried again, also what went
+// well before. It is owed once.
+func TestOwedOnce(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	defer b.Close()
+	for range 2 {
+		h.Owe(b)
+		for range 3 {
+			if _, err := h.Shed(b, "a", 1, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.SyncPublished(); err != nil {
+			t.Fatal(err)
+		}
+		if b.Owes() {
+			t.Fatal("something is owed, and all is done: the batch is never closed")
+		}
+	}
+}
+
 // A job that had to leave nodes again and again, and saved nothing, keeps all of
 // what the last attempt left, and what so many before it printed; also when all of
 // that is put right at once by a start, and dfsck finds nothing wrong with it.
