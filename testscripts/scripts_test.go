@@ -21,6 +21,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"distribute/lib/proc"
 	"distribute/lib/suite"
 )
 
@@ -227,6 +228,9 @@ func condition(name string) (bool, error) {
 		return here(built("python"))
 	case "apptainer", "matrix", "jax":
 		return here(built(name))
+	case "cgroup":
+		_, _, err := proc.WouldContain("test", "/")
+		return here(err)
 	case "accounts":
 		for _, program := range []string{"setpriv", "unshare", "mount", "getent", "ps", "pgrep"} {
 			if err := installed(program); err != nil {

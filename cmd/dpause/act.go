@@ -161,6 +161,8 @@ func (m *machine) still(put pause.Pause, until string) error {
 			return m.allowed()
 		case j.group == "" && concealed(j.pid):
 			return cli.Errorf(cli.Later, "paused until %s, but this machine hides the processes of others (hidepid), and it cannot be seen whether %s stands still", until, j.what())
+		case j.does == proc.Hidden:
+			return cli.Errorf(cli.Later, "paused until %s, but you may not look into %s, and it cannot be seen whether %s stands still", until, j.group, j.what())
 		case j.does == proc.InKernel:
 			return cli.Errorf(cli.Later, "paused until %s, but a process of %s waits in the kernel, as for a disk; it stands still when it comes out of it", until, j.what())
 		default:

@@ -234,8 +234,11 @@ func (n *node) jobsHere() (jobs []job) {
 				j.seeLoose(r.Start)
 				jobs[i] = j
 			} else if j.does = proc.StandingOf(r.Cgroup); j.does != proc.Gone && n.ownGroup(filepath.Dir(r.Cgroup)) {
+				if j.does == proc.Hidden && !proc.Lives(r.PID, r.Start) && !concealed(r.PID) {
+					continue
+				}
 				j.seeLoose(r.Start)
-				jobs = append(jobs, j) // an earlier daemon began it elsewhere
+				jobs = append(jobs, j) // an earlier daemon began it elsewhere, or this user may not look
 			}
 			continue
 		}
@@ -296,7 +299,9 @@ func (m *machine) await(ctx context.Context) error {
 			return err
 		}
 		waited := time.Since(begin)
-		moves := func(j job) bool { return !j.still() && (j.does != proc.Empty || waited < starting) }
+		moves := func(j job) bool {
+			return !j.still() && j.does != proc.Hidden && (j.does != proc.Empty || waited < starting)
+		}
 		if waited > patience || !slices.ContainsFunc(m.nodes, func(n node) bool { return n.may(os.Geteuid()) && slices.ContainsFunc(n.jobs, moves) }) {
 			return nil
 		}

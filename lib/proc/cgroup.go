@@ -52,7 +52,7 @@ func CgroupParent(node, dir string) (string, error) {
 		return "", err
 	}
 	group := filepath.Join(top, "distribute", GroupName(node, dir))
-	if err := os.MkdirAll(group, 0o755); err != nil {
+	if err := makeGroup(group, 2); err != nil {
 		return "", err
 	}
 	if ownScope(top) {
@@ -66,6 +66,21 @@ func CgroupParent(node, dir string) (string, error) {
 		return "", err
 	}
 	return group, nil
+}
+
+// makeGroup makes a group, and those above it that are missing. Everybody may look into it and
+// into so many above it as depth says less one, also if umask 077 made them before: dpause(1)
+// asks the kernel what stands still.
+func makeGroup(dir string, depth int) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for ; depth > 0; dir, depth = filepath.Dir(dir), depth-1 {
+		if info, err := os.Stat(dir); err == nil && info.Mode()&0o055 != 0o055 {
+			os.Chmod(dir, info.Mode().Perm()|0o055) // if it is of another user, dpause says that it cannot see
+		}
+	}
+	return nil
 }
 
 // cgroupTop is the group in which distribute/ is made.
@@ -212,13 +227,7 @@ type group struct {
 // earlier try is used again if nothing lives in it.
 func newGroup(parent, token string) (*group, error) {
 	dir := filepath.Join(parent, token)
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(parent, 0o755); err == nil {
-			err = os.Mkdir(dir, 0o755)
-		}
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := makeGroup(dir, 3); err != nil {
 		return nil, err
 	}
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ const (
 	Empty                    // no process is in it: the first is about to be started, or the last has ended
 	Frozen                   // nothing runs, as the kernel says
 	InKernel                 // the group is being frozen, and waits for what is in the kernel, as for a disk
+	Hidden                   // this process may not look into the group, nor see whether it is there
 	Runs
 )
 
@@ -29,7 +31,10 @@ const (
 // group that is being frozen.
 func StandingOf(dir string) Standing {
 	events, err := openEvents(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission) && isCgroup(dir):
+		return Hidden
+	case err != nil:
 		return Gone
 	}
 	defer events.Close()
@@ -60,6 +65,17 @@ func openEvents(dir string) (*os.File, error) {
 		return nil, fs.ErrInvalid
 	}
 	return os.NewFile(uintptr(fd), "cgroup.events"), nil
+}
+
+// isCgroup says whether a path leads into a cgroup file system, by the part of it that this
+// process may follow.
+func isCgroup(dir string) bool {
+	for ; ; dir = filepath.Dir(dir) {
+		var of unix.Statfs_t
+		if err := unix.Statfs(dir, &of); err == nil || dir == filepath.Dir(dir) {
+			return err == nil && of.Type == unix.CGROUP2_SUPER_MAGIC
+		}
+	}
 }
 
 // readEvents is what that file says; nil if the group is gone.
