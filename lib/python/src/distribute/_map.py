@@ -18,7 +18,7 @@ from distribute_compute_config import _check
 
 from . import _run
 from ._batch import FREE_NAME, Batch, File, Value
-from ._commands import DistributeError
+from ._commands import DistributeError, NotFoundError
 from ._submitted import Job, Progress, Submitted
 
 
@@ -72,30 +72,39 @@ def map(
     all_cases = list(cases)
     if not all_cases:
         return []
-    with tempfile.TemporaryDirectory(prefix="distribute-") as work:
-        batch = Batch(
-            name or f"{function.__name__[:60]}-{uuid.uuid4().hex[:12]}", namespace,
-            resources=resources, capabilities=capabilities, directory=work,
-            files=[{"path": path, "alias": "map/" + os.path.basename(path)}, *_packages(), *(_absolute(f) for f in files)],
-        )  # fmt: skip
-        kind = "pickle" if pickle else "json"
-        names = [f"{number:0{len(str(len(all_cases)))}}" for number in range(1, len(all_cases) + 1)]
-        for job, case in zip(names, all_cases):
-            with open(os.path.join(work, job), "wb") as out:
-                out.write(_dump(case, pickle, f"case {job}"))
-            batch.job(
-                job,
-                [python, "input/map/distribute/_run.py", "input/map/" + os.path.basename(path), module, function.__name__, kind],
-                files=[{"path": job, "alias": "map/case"}],
-            )
-        submitted = _submit(batch, head)
+    batch_name = name or f"{function.__name__[:60]}-{uuid.uuid4().hex[:12]}"
+    kind = "pickle" if pickle else "json"
+    names = [f"{number:0{len(str(len(all_cases)))}}" for number in range(1, len(all_cases) + 1)]
     try:
+        with tempfile.TemporaryDirectory(prefix="distribute-") as work:
+            batch = Batch(
+                batch_name, namespace,
+                resources=resources, capabilities=capabilities, directory=work,
+                files=[{"path": path, "alias": "map/" + os.path.basename(path)}, *_packages(), *(_absolute(f) for f in files)],
+            )  # fmt: skip
+            for job, case in zip(names, all_cases):
+                with open(os.path.join(work, job), "wb") as out:
+                    out.write(_dump(case, pickle, f"case {job}"))
+                batch.job(
+                    job,
+                    [python, "input/map/distribute/_run.py", "input/map/" + os.path.basename(path), module, function.__name__, kind],
+                    files=[{"path": job, "alias": "map/case"}],
+                )
+            submitted = _submit(batch, head)
         submitted.wait(progress=progress)
     except KeyboardInterrupt:
         if name is None:  # nobody could go on with it
-            submitted.cancel()
+            _withdraw(f"{namespace}/{batch_name}" if namespace else batch_name, head)
         raise
     return _values(submitted, names, all_cases, pickle, module, raising)
+
+
+def _withdraw(id: str, head: Optional[str]) -> None:
+    """Cancels the batch, if it was submitted at all."""
+    try:
+        Submitted(id, head).cancel()
+    except NotFoundError:
+        pass
 
 
 def _submit(batch: Batch, head: Optional[str]) -> Submitted:
